@@ -1,0 +1,67 @@
+package atomicfile
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// removeStale removes the temporaries of dir/base that nobody is writing. What
+// cannot be removed is left for another time: it is in nobody's way.
+func removeStale(dir, base string) {
+	entries, err := os.ReadDir(orDot(dir))
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		if e.Type().IsRegular() && isTempOf(e.Name(), base) {
+			removeIfFree(filepath.Join(dir, e.Name()))
+		}
+	}
+}
+
+// isTempOf reports whether tempName(base) can give name.
+func isTempOf(name, base string) bool {
+	digits, ok := strings.CutPrefix(name, tempPrefix+base+tempInfix)
+	if !ok {
+		return false
+	}
+	digits, ok = strings.CutSuffix(digits, tempSuffix)
+	return ok && len(digits) == tempDigits && strings.Trim(digits, "0123456789abcdef") == ""
+}
+
+// removeIfFree removes the temporary at path if no writer has it locked.
+func removeIfFree(path string) {
+	// For writing, since locks on network file systems may ask for that; a temporary
+	// with the mode of a read-only target cannot be opened so.
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if errors.Is(err, fs.ErrPermission) {
+		f, err = os.Open(path)
+	}
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	// If the path leads elsewhere now, the writer has just finished: the file that is
+	// locked here may be the new target.
+	if held, err := tryLock(f); err != nil || !held || !leadsTo(path, f) {
+		return
+	}
+	if !canRenameOpen {
+		// Windows removes no file that anybody has open, so nobody can slip in.
+		_ = f.Close()
+	}
+	_ = os.Remove(path)
+}
+
+// leadsTo reports whether path names the open file f.
+func leadsTo(path string, f *os.File) bool {
+	there, err := os.Lstat(path)
+	if err != nil {
+		return false
+	}
+	here, err := f.Stat()
+	return err == nil && os.SameFile(there, here)
+}

@@ -1,0 +1,112 @@
+package mmap
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"sync"
+)
+
+// A FaultError says that mapped bytes could not be read: the file became shorter
+// after it was mapped, or its device failed.
+type FaultError struct {
+	Addr   uintptr // the address that could not be read; 0 if the system gave none that fits
+	Name   string  // the file that is mapped there, as given to Open
+	Offset int64   // the address's byte offset in that file; without an address, the file's present size
+}
+
+func (e *FaultError) Error() string {
+	return fmt.Sprintf("%s: byte %d cannot be read any more: the file was truncated while it was in use, or its device failed", e.Name, e.Offset)
+}
+
+// Guard calls fn and returns its error. If fn, in this goroutine, faults on a read
+// of bytes that an open File maps, Guard returns a *FaultError. Every other panic
+// passes through, faults at other addresses included: those are bugs.
+//
+// Guards may be nested; the fault goes to the innermost. What fn held (locks,
+// counters) when it faulted is for its own defers to release.
+func Guard(fn func() error) (err error) {
+	before := debug.SetPanicOnFault(true)
+	defer func() {
+		debug.SetPanicOnFault(before)
+		r := recover()
+		if r == nil {
+			return
+		}
+		if e := explain(r); e != nil {
+			err = e
+			return
+		}
+		panic(r)
+	}()
+	return fn()
+}
+
+// explain makes a recovered panic a FaultError; nil if it is none of an open File.
+func explain(r any) *FaultError {
+	rerr, ok := r.(runtime.Error)
+	if !ok {
+		return nil
+	}
+	// The documented form of a fault: debug.SetPanicOnFault promises the method.
+	if fault, ok := rerr.(interface{ Addr() uintptr }); ok {
+		if e := locate(fault.Addr()); e != nil {
+			return e
+		}
+	} else if rerr.Error() != "runtime error: invalid memory address or nil pointer dereference" {
+		return nil
+	}
+	// qemu-user 7.2 delivers SIGBUS with address 0, which the runtime takes for a nil
+	// pointer, or with an earlier fault's address. A file that shrank tells them apart
+	// from bugs.
+	return shrunk()
+}
+
+// open holds every mapped File, for locate.
+var open struct {
+	sync.Mutex
+	files map[*File]struct{}
+}
+
+func register(f *File) {
+	if f.data == nil {
+		return
+	}
+	open.Lock()
+	defer open.Unlock()
+	if open.files == nil {
+		open.files = make(map[*File]struct{})
+	}
+	open.files[f] = struct{}{}
+}
+
+func unregister(f *File) {
+	open.Lock()
+	defer open.Unlock()
+	delete(open.files, f)
+}
+
+// locate finds the open File that maps addr; nil if none does.
+func locate(addr uintptr) *FaultError {
+	open.Lock()
+	defer open.Unlock()
+	for f := range open.files {
+		if off, ok := f.Contains(addr); ok {
+			return &FaultError{Addr: addr, Name: f.name, Offset: off}
+		}
+	}
+	return nil
+}
+
+// shrunk finds an open File that is shorter now than its map; nil if there is none.
+func shrunk() *FaultError {
+	open.Lock()
+	defer open.Unlock()
+	for f := range open.files {
+		if st, err := os.Stat(f.name); err == nil && os.SameFile(st, f.stat) && st.Size() < f.size {
+			return &FaultError{Name: f.name, Offset: st.Size()}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,137 @@
+package mmap
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"unsafe"
+)
+
+// A File is a regular file mapped for reading. Its methods may be used by several
+// goroutines at once, except that Close must come after all other use.
+type File struct {
+	name string
+	size int64
+	stat fs.FileInfo
+	data []byte // the whole file with cap == len, nil if empty or closed
+}
+
+// Open maps the file at path, which must be a regular file (symbolic links are
+// followed). An empty file gives a File with no bytes. Errors are *fs.PathError.
+func Open(path string) (*File, error) {
+	// Before opening: opening a named pipe would wait for a writer.
+	st, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkRegular(path, st); err != nil {
+		return nil, err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() // the map holds its own reference to the file
+	// Once more, for what was opened: the path may have changed hands in between.
+	if st, err = f.Stat(); err != nil {
+		return nil, err
+	}
+	if err := checkRegular(path, st); err != nil {
+		return nil, err
+	}
+	size := st.Size()
+	if size != int64(int(size)) {
+		return nil, &fs.PathError{Op: "map", Path: path, Err: fmt.Errorf("%d bytes do not fit in this platform's address space", size)}
+	}
+	m := &File{name: path, size: size, stat: st}
+	if size > 0 {
+		data, err := mapFile(f, int(size))
+		if err != nil {
+			return nil, &fs.PathError{Op: "map", Path: path, Err: err}
+		}
+		m.data = data[:size:size]
+	}
+	register(m)
+	return m, nil
+}
+
+func checkRegular(path string, st fs.FileInfo) error {
+	if st.Mode().IsRegular() {
+		return nil
+	}
+	reason := errors.New("not a regular file")
+	if st.IsDir() {
+		reason = errors.New("is a directory, not a file")
+	}
+	return &fs.PathError{Op: "map", Path: path, Err: reason}
+}
+
+// Name returns the path that Open was given.
+func (f *File) Name() string { return f.name }
+
+// Size returns the file's length in bytes at the time of Open.
+func (f *File) Size() int64 { return f.size }
+
+// Bytes returns the file's content; nil for an empty file and after Close. It must
+// not be written to. See the package comment for how long it is valid.
+func (f *File) Bytes() []byte { return f.data }
+
+// Close removes the map. Slices of Bytes must not be read afterwards. Closing
+// twice is fine.
+func (f *File) Close() error {
+	data := f.data
+	if data == nil {
+		return nil
+	}
+	unregister(f) // first: locate reads data of registered files
+	f.data = nil
+	if err := unmapFile(data); err != nil {
+		return &fs.PathError{Op: "unmap", Path: f.name, Err: err}
+	}
+	return nil
+}
+
+// Contains reports whether addr lies in the mapped bytes, and at which offset of
+// the file. The memory between the end of the file and the end of its last page
+// does not count.
+func (f *File) Contains(addr uintptr) (offset int64, ok bool) {
+	if len(f.data) == 0 {
+		return 0, false
+	}
+	base := uintptr(unsafe.Pointer(unsafe.SliceData(f.data)))
+	if addr < base || addr-base >= uintptr(len(f.data)) {
+		return 0, false
+	}
+	return int64(addr - base), true
+}
+
+// AdviseSequential tells the system that the n bytes at off will be read in
+// ascending order, so that it reads ahead further. It is a hint: a range outside
+// the file is cut to it, failures are ignored, and Windows has no such call.
+func (f *File) AdviseSequential(off, n int64) {
+	if b := f.pages(off, n); b != nil {
+		adviseSequential(b)
+	}
+}
+
+// AdviseWillNeed asks the system to start reading the n bytes at off from disk. It
+// is a hint like AdviseSequential.
+func (f *File) AdviseWillNeed(off, n int64) {
+	if b := f.pages(off, n); b != nil {
+		adviseWillNeed(b)
+	}
+}
+
+// pages returns the mapped bytes of off .. off+n, cut to the file and extended
+// downwards to the start of a page, as madvise wants them; nil if there are none.
+func (f *File) pages(off, n int64) []byte {
+	end := f.size
+	if off < 0 || n <= 0 || off >= end || len(f.data) == 0 {
+		return nil
+	}
+	if n < end-off {
+		end = off + n
+	}
+	return f.data[off&^int64(os.Getpagesize()-1) : end]
+}
