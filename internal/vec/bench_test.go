@@ -1,0 +1,53 @@
+package vec
+
+import (
+	"encoding/binary"
+	"math"
+	"math/rand/v2"
+	"testing"
+)
+
+// The rows of a common layer: 2048 values in groups of 32, all in the first-level cache.
+const (
+	benchRow   = 2048
+	benchGroup = 32
+)
+
+func BenchmarkVec(b *testing.B) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	n := Groups(benchRow, benchGroup)
+	x, src := make([]float32, benchRow), make([]byte, 2*benchRow)
+	for i := range x {
+		v := math.Float32bits(float32(rng.NormFloat64()*0.02)) &^ 0xffff
+		x[i] = math.Float32frombits(v)
+		binary.LittleEndian.PutUint16(src[2*i:], uint16(v>>16))
+	}
+	dst, q := make([]float32, benchRow), make([]int8, benchRow)
+	lo, hi, scale, inv, zero := make([]float32, n), make([]float32, n), make([]float32, n), make([]float32, n), make([]int8, n)
+	GroupRange(lo, hi, x, benchGroup)
+	for g := range scale {
+		scale[g] = max(hi[g], -lo[g]) / 8
+		inv[g] = 1 / scale[g]
+	}
+	var acc ErrorSum
+	for _, f := range []struct {
+		name string
+		run  func()
+	}{
+		{"WidenBF16", func() { WidenBF16(dst, src) }},
+		{"WidenF16", func() { WidenF16(dst, src) }},
+		{"GroupRange", func() { GroupRange(lo, hi, x, benchGroup) }},
+		{"QuantizeGroups", func() { QuantizeGroups(q, x, scale, inv, nil, benchGroup, -8, 7, &acc) }},
+		{"QuantizeGroupsZero", func() { QuantizeGroups(q, x, scale, inv, zero, benchGroup, -8, 7, &acc) }},
+	} {
+		for _, cpu := range supported() {
+			b.Run(f.name+"/"+cpu, func(b *testing.B) {
+				use(b, cpu)
+				for b.Loop() {
+					f.run()
+				}
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/benchRow, "ns/value")
+			})
+		}
+	}
+}

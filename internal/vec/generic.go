@@ -1,0 +1,106 @@
+package vec
+
+import (
+	"encoding/binary"
+	"math"
+)
+
+// The portable implementation. It defines the results; the assembly is tested against it.
+
+// expMask is the exponent field of a float32: |bits| at or above it are infinities and NaNs.
+const expMask = 0x7f800000
+
+func widenBF16Generic(dst []float32, src []byte) {
+	src = src[:2*len(dst)]
+	for i := range dst {
+		dst[i] = math.Float32frombits(uint32(binary.LittleEndian.Uint16(src[2*i:])) << 16)
+	}
+}
+
+func widenF16Generic(dst []float32, src []byte) {
+	src = src[:2*len(dst)]
+	for i := range dst {
+		dst[i] = widenF16One(binary.LittleEndian.Uint16(src[2*i:]))
+	}
+}
+
+func widenF16One(h uint16) float32 {
+	sign := uint32(h&0x8000) << 16
+	magnitude := uint32(h&0x7fff) << 13 // the fraction is in place, the exponent still biased by 15
+	switch exp := h & 0x7c00; {
+	case exp == 0:
+		// zero or subnormal: the fraction counts units of 2^-24
+		v := float32(float32(h&0x3ff) * 0x1p-24)
+		return math.Float32frombits(sign | math.Float32bits(v))
+	case exp != 0x7c00:
+		return math.Float32frombits(sign | magnitude + (127-15)<<23)
+	case h&0x3ff == 0:
+		return math.Float32frombits(sign | expMask)
+	default:
+		return math.Float32frombits(sign | expMask | 1<<22 | magnitude)
+	}
+}
+
+func groupRangeGeneric(lo, hi, x []float32, group int) (finite bool) {
+	var top uint32
+	for g := range lo {
+		run := x[:min(group, len(x))]
+		x = x[len(run):]
+		var low, high float32
+		for _, v := range run {
+			top = max(top, math.Float32bits(v)&^(1<<31))
+			if v < low { // comparisons, not min: -0 < +0 is false, so a zero here is always +0
+				low = v
+			}
+			if v > high {
+				high = v
+			}
+		}
+		lo[g], hi[g] = low, high
+	}
+	return top < expMask
+}
+
+// roundMagic is 1.5 * 2^23: adding it to a float32 below 2^22 in size leaves no bits for a fraction, so the addition
+// itself rounds to the nearest integer, ties to even, and subtracting it again is exact.
+const roundMagic float32 = 0x1.8p23
+
+func quantizeGroupsGeneric(q []int8, x, scale, inv []float32, zero []int8, group, qmin, qmax int, acc *ErrorSum) {
+	for g := range scale {
+		n := min(group, len(x))
+		z := 0
+		if zero != nil {
+			z = int(zero[g])
+		}
+		quantizeRun(q[:n], x[:n], scale[g], inv[g], z, qmin, qmax, acc)
+		q, x = q[n:], x[n:]
+	}
+}
+
+// quantizeRun quantizes one group.
+func quantizeRun(q []int8, x []float32, scale, inv float32, z, qmin, qmax int, acc *ErrorSum) {
+	lo, hi := float32(qmin-z), float32(qmax-z)
+	for len(x) > 0 {
+		n := min(len(x), flushEvery)
+		var noise, signal [Lanes]float32
+		for i, v := range x[:n] {
+			t := float32(v * inv)
+			if t < lo {
+				t = lo
+			}
+			if t > hi {
+				t = hi
+			}
+			r := float32(t+roundMagic) - roundMagic
+			q[i] = int8(int(r) + z)
+			e := v - float32(r*scale)
+			noise[i%Lanes] += float32(e * e)
+			signal[i%Lanes] += float32(v * v)
+		}
+		for i := range Lanes {
+			acc.Noise[i] += float64(noise[i])
+			acc.Signal[i] += float64(signal[i])
+		}
+		q, x = q[n:], x[n:]
+	}
+}

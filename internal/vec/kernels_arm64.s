@@ -1,0 +1,226 @@
+//go:build !purego
+
+#include "textflag.h"
+#include "neon_arm64.h"
+
+// Instructions of ARMv8.0 only. Multiplications and additions are separate: a fused one would round differently from
+// the portable code. Rounding to nearest even and denormals are as FPCR stands in Go: the default, nothing flushed.
+
+// func widenBF16Block(dst *float32, src *byte, n int)
+TEXT ·widenBF16Block(SB), NOSPLIT, $0-24
+	MOVD dst+0(FP), R0
+	MOVD src+8(FP), R1
+	MOVD n+16(FP), R2
+	VEOR V31.B16, V31.B16, V31.B16
+
+loop:
+	// 16 zero bits below each value make it a float32
+	VLD1.P 32(R1), [V0.H8, V1.H8]
+	VZIP1  V0.H8, V31.H8, V2.H8
+	VZIP2  V0.H8, V31.H8, V3.H8
+	VZIP1  V1.H8, V31.H8, V4.H8
+	VZIP2  V1.H8, V31.H8, V5.H8
+	VST1.P [V2.S4, V3.S4, V4.S4, V5.S4], 64(R0)
+	SUBS   $16, R2
+	BNE    loop
+	RET
+
+// func widenF16Block(dst *float32, src *byte, n int)
+TEXT ·widenF16Block(SB), NOSPLIT, $0-24
+	MOVD dst+0(FP), R0
+	MOVD src+8(FP), R1
+	MOVD n+16(FP), R2
+
+loop:
+	VLD1.P 32(R1), [V0.H8, V1.H8]
+	VFCVTL_4S(0, 2)
+	VFCVTL2_4S(0, 3)
+	VFCVTL_4S(1, 4)
+	VFCVTL2_4S(1, 5)
+	VST1.P [V2.S4, V3.S4, V4.S4, V5.S4], 64(R0)
+	SUBS   $16, R2
+	BNE    loop
+	RET
+
+// func groupRangeBlock(lo, hi, x *float32, groups, group int) (top uint32)
+//
+// Minimum and maximum are taken on the bits: as signed integers, started at 0, the largest is the largest positive
+// float; as unsigned ones, started at the bits of -0, the largest is the most negative float.
+TEXT ·groupRangeBlock(SB), NOSPLIT, $0-44
+	MOVD lo+0(FP), R0
+	MOVD hi+8(FP), R1
+	MOVD x+16(FP), R2
+	MOVD groups+24(FP), R3
+	MOVD group+32(FP), R4
+	MOVD $0x80000000, R5
+	VDUP R5, V30.S4
+	VEOR V31.B16, V31.B16, V31.B16
+	VEOR V29.B16, V29.B16, V29.B16 // the largest magnitudes
+
+group:
+	VMOV V31.B16, V16.B16 // maxima
+	VMOV V31.B16, V17.B16
+	VMOV V31.B16, V18.B16
+	VMOV V31.B16, V19.B16
+	VMOV V30.B16, V20.B16 // minima
+	VMOV V30.B16, V21.B16
+	VMOV V30.B16, V22.B16
+	VMOV V30.B16, V23.B16
+	MOVD R4, R5
+
+values:
+	VLD1.P 64(R2), [V0.S4, V1.S4, V2.S4, V3.S4]
+	VSMAX_4S(0, 16, 16)
+	VSMAX_4S(1, 17, 17)
+	VSMAX_4S(2, 18, 18)
+	VSMAX_4S(3, 19, 19)
+	VUMAX  V0.S4, V20.S4, V20.S4
+	VUMAX  V1.S4, V21.S4, V21.S4
+	VUMAX  V2.S4, V22.S4, V22.S4
+	VUMAX  V3.S4, V23.S4, V23.S4
+	SUBS   $16, R5
+	BNE    values
+
+	VSMAX_4S(17, 16, 16)
+	VSMAX_4S(19, 18, 18)
+	VSMAX_4S(18, 16, 16)
+	VUMAX V21.S4, V20.S4, V20.S4
+	VUMAX V23.S4, V22.S4, V22.S4
+	VUMAX V22.S4, V20.S4, V20.S4
+	VEOR  V30.B16, V20.B16, V20.B16 // now both are magnitudes
+	VUMAX V16.S4, V29.S4, V29.S4
+	VUMAX V20.S4, V29.S4, V29.S4
+	VUMAXV_4S(16, 16)
+	VUMAXV_4S(20, 20)
+	FSUBS   F20, F31, F20 // 0 - magnitude: exact, and +0 where there is nothing negative
+	FMOVS.P F16, 4(R1)
+	FMOVS.P F20, 4(R0)
+	SUBS    $1, R3
+	BNE     group
+
+	VUMAXV_4S(29, 29)
+	VMOV V29.S[0], R0
+	MOVW R0, top+40(FP)
+	RET
+
+// FLUSH8 adds the float32 lanes of registers a and b to the 8 float64 at R13 and moves R13 past them.
+#define FLUSH8(a, b) \
+	VLD1   (R13), [V8.D2, V9.D2, V10.D2, V11.D2]     \
+	VFCVTL_2D(a, 12)                                 \
+	VFCVTL2_2D(a, 13)                                \
+	VFCVTL_2D(b, 14)                                 \
+	VFCVTL2_2D(b, 15)                                \
+	VFADD_2D(12, 8, 8)                               \
+	VFADD_2D(13, 9, 9)                               \
+	VFADD_2D(14, 10, 10)                             \
+	VFADD_2D(15, 11, 11)                             \
+	VST1.P [V8.D2, V9.D2, V10.D2, V11.D2], 64(R13)
+
+// func quantizeGroupsBlock(q *int8, x, scale, inv *float32, zero *int8, zeroStep, groups, group, qmin, qmax int, acc *float64)
+TEXT ·quantizeGroupsBlock(SB), NOSPLIT, $0-88
+	MOVD q+0(FP), R0
+	MOVD x+8(FP), R1
+	MOVD scale+16(FP), R2
+	MOVD inv+24(FP), R3
+	MOVD zero+32(FP), R4
+	MOVD zeroStep+40(FP), R5
+	MOVD groups+48(FP), R6
+	MOVD group+56(FP), R7
+	MOVD qmin+64(FP), R8
+	MOVD qmax+72(FP), R9
+	MOVD acc+80(FP), R10
+
+group:
+	VLD1R.P 4(R2), [V20.S4]
+	VLD1R.P 4(R3), [V21.S4]
+	MOVB    (R4), R13
+	ADD     R5, R4
+	VDUP    R13, V22.H8
+	SUB     R13, R8, R14
+	SCVTFWS R14, F23
+	VDUP    V23.S[0], V23.S4
+	SUB     R13, R9, R14
+	SCVTFWS R14, F24
+	VDUP    V24.S[0], V24.S4
+	MOVD    R7, R11             // values left of the group
+
+sums:
+	VEOR V0.B16, V0.B16, V0.B16 // V0-V3: noise
+	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V3.B16, V3.B16, V3.B16
+	VEOR V4.B16, V4.B16, V4.B16 // V4-V7: signal
+	VEOR V5.B16, V5.B16, V5.B16
+	VEOR V6.B16, V6.B16, V6.B16
+	VEOR V7.B16, V7.B16, V7.B16
+	MOVD $256, R12
+	CMP  R12, R11
+	CSEL LO, R11, R12, R12
+	SUB  R12, R11
+
+values:
+	VLD1.P 64(R1), [V8.S4, V9.S4, V10.S4, V11.S4]
+	VFMUL_4S(21, 8, 12)
+	VFMUL_4S(21, 9, 13)
+	VFMUL_4S(21, 10, 14)
+	VFMUL_4S(21, 11, 15)
+	VFMAX_4S(23, 12, 12)
+	VFMAX_4S(23, 13, 13)
+	VFMAX_4S(23, 14, 14)
+	VFMAX_4S(23, 15, 15)
+	VFMIN_4S(24, 12, 12)
+	VFMIN_4S(24, 13, 13)
+	VFMIN_4S(24, 14, 14)
+	VFMIN_4S(24, 15, 15)
+	VFCVTNS_4S(12, 16)
+	VFCVTNS_4S(13, 17)
+	VFCVTNS_4S(14, 18)
+	VFCVTNS_4S(15, 19)
+	VSCVTF_4S(16, 12)
+	VSCVTF_4S(17, 13)
+	VSCVTF_4S(18, 14)
+	VSCVTF_4S(19, 15)
+	VFMUL_4S(20, 12, 12)
+	VFMUL_4S(20, 13, 13)
+	VFMUL_4S(20, 14, 14)
+	VFMUL_4S(20, 15, 15)
+	// x - r*scale
+	VFSUB_4S(12, 8, 12)
+	VFSUB_4S(13, 9, 13)
+	VFSUB_4S(14, 10, 14)
+	VFSUB_4S(15, 11, 15)
+	VFMUL_4S(12, 12, 12)
+	VFMUL_4S(13, 13, 13)
+	VFMUL_4S(14, 14, 14)
+	VFMUL_4S(15, 15, 15)
+	VFMUL_4S(8, 8, 8)
+	VFMUL_4S(9, 9, 9)
+	VFMUL_4S(10, 10, 10)
+	VFMUL_4S(11, 11, 11)
+	VFADD_4S(12, 0, 0)
+	VFADD_4S(13, 1, 1)
+	VFADD_4S(14, 2, 2)
+	VFADD_4S(15, 3, 3)
+	VFADD_4S(8, 4, 4)
+	VFADD_4S(9, 5, 5)
+	VFADD_4S(10, 6, 6)
+	VFADD_4S(11, 7, 7)
+	// the codes' low bytes, after the zero point is added in 16 bits
+	VUZP1  V17.H8, V16.H8, V16.H8
+	VUZP1  V19.H8, V18.H8, V18.H8
+	VADD   V22.H8, V16.H8, V16.H8
+	VADD   V22.H8, V18.H8, V18.H8
+	VUZP1  V18.B16, V16.B16, V16.B16
+	VST1.P [V16.B16], 16(R0)
+	SUBS   $16, R12
+	BNE    values
+
+	MOVD R10, R13
+	FLUSH8(0, 1)
+	FLUSH8(2, 3)
+	FLUSH8(4, 5)
+	FLUSH8(6, 7)
+	CBNZ R11, sums
+	SUBS $1, R6
+	BNE  group
+	RET

@@ -1,0 +1,88 @@
+//go:build (amd64 || arm64) && !purego
+
+package vec
+
+// What the assembly wants (kernels_amd64.go, kernels_arm64.go): positive counts, values by the 16. Here calls are cut
+// into such pieces and the rest goes to the portable code.
+
+func widenBF16(dst []float32, src []byte) {
+	if n := len(dst) &^ (Lanes - 1); accelerated && n > 0 {
+		widenBF16Block(&dst[0], &src[0], n)
+		dst, src = dst[n:], src[2*n:]
+	}
+	widenBF16Generic(dst, src)
+}
+
+func widenF16(dst []float32, src []byte) {
+	if n := len(dst) &^ (Lanes - 1); accelerated && n > 0 {
+		widenF16Block(&dst[0], &src[0], n)
+		dst, src = dst[n:], src[2*n:]
+	}
+	widenF16Generic(dst, src)
+}
+
+func groupRange(lo, hi, x []float32, group int) (finite bool) {
+	groups, last, ok := cut(len(x), group)
+	if !accelerated || !ok {
+		return groupRangeGeneric(lo, hi, x, group)
+	}
+	var top uint32
+	if groups > 0 {
+		top = groupRangeBlock(&lo[0], &hi[0], &x[0], groups, group)
+		lo, hi, x = lo[groups:], hi[groups:], x[groups*group:]
+	}
+	if last == 0 {
+		return top < expMask
+	}
+	whole := last &^ (Lanes - 1)
+	finite = groupRangeGeneric(lo, hi, x[whole:], last)
+	if whole > 0 {
+		var low, high float32
+		top = max(top, groupRangeBlock(&low, &high, &x[0], 1, whole))
+		lo[0], hi[0] = min(lo[0], low), max(hi[0], high)
+	}
+	return finite && top < expMask
+}
+
+// noZero stands in for absent zero points.
+var noZero int8
+
+func quantizeGroups(q []int8, x, scale, inv []float32, zero []int8, group, qmin, qmax int, acc *ErrorSum) {
+	groups, last, ok := cut(len(x), group)
+	if !accelerated || !ok {
+		quantizeGroupsGeneric(q, x, scale, inv, zero, group, qmin, qmax, acc)
+		return
+	}
+	z, zeroStep := &noZero, 0
+	if groups > 0 {
+		if zero != nil {
+			z, zeroStep = &zero[0], 1
+		}
+		quantizeGroupsBlock(&q[0], &x[0], &scale[0], &inv[0], z, zeroStep, groups, group, qmin, qmax, &acc.Noise[0])
+	}
+	if last == 0 {
+		return
+	}
+	q, x = q[groups*group:], x[groups*group:]
+	if zero != nil {
+		z = &zero[groups]
+	}
+	// The sums of a group start again after each flushEvery values, so it can be cut there, and only there.
+	whole := last
+	if last%Lanes != 0 {
+		whole = last &^ (flushEvery - 1)
+	}
+	if whole > 0 {
+		quantizeGroupsBlock(&q[0], &x[0], &scale[groups], &inv[groups], z, 0, 1, whole, qmin, qmax, &acc.Noise[0])
+	}
+	quantizeRun(q[whole:], x[whole:], scale[groups], inv[groups], int(*z), qmin, qmax, acc)
+}
+
+// cut returns the number of whole groups that the assembly takes of n values, and the number of values after them. ok
+// is false if a group size that is no multiple of Lanes has more than one group begin inside a row.
+func cut(n, group int) (groups, last int, ok bool) {
+	if group%Lanes != 0 {
+		return 0, n, group >= n
+	}
+	return n / group, n % group, true
+}

@@ -1,0 +1,20 @@
+//go:build purego || !(amd64 || arm64)
+
+package vec
+
+// implementation is empty: there is no assembly in this build.
+const implementation = ""
+
+func supported() []string { return []string{"generic"} }
+
+func widenBF16(dst []float32, src []byte) { widenBF16Generic(dst, src) }
+
+func widenF16(dst []float32, src []byte) { widenF16Generic(dst, src) }
+
+func groupRange(lo, hi, x []float32, group int) (finite bool) {
+	return groupRangeGeneric(lo, hi, x, group)
+}
+
+func quantizeGroups(q []int8, x, scale, inv []float32, zero []int8, group, qmin, qmax int, acc *ErrorSum) {
+	quantizeGroupsGeneric(q, x, scale, inv, zero, group, qmin, qmax, acc)
+}
