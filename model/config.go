@@ -1,0 +1,261 @@
+package model
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// Config is what config.json says of a model, as far as gq needs it. Where the
+// language model is nested (text_config and its like), its values come before
+// those of the outer object.
+type Config struct {
+	// ModelType is the outermost model_type ("llama", "qwen3_5_moe"); "" if it is not said.
+	ModelType string
+	// TextType is the language model's own model_type: that of text_config where
+	// there is one ("qwen3_5_moe_text"), else ModelType.
+	TextType string
+	// Architectures names the classes that load the checkpoint ("LlamaForCausalLM").
+	Architectures []string
+	// TieWordEmbeddings: the head is the embedding table. Where config.json does not
+	// say so itself (TieStated is false) it is the default of the model type's class,
+	// and false for model types that gq has no default for.
+	TieWordEmbeddings bool
+	// TieStated: config.json says whether the head is tied. Two statements that
+	// contradict each other (in text_config and outside it) count as none.
+	TieStated bool
+	// VocabSize, HiddenSize and NumExperts are 0 where they are not said.
+	VocabSize, HiddenSize, NumExperts int64
+	// WeightBlockSize is the rows and columns that share one scale in an FP8
+	// checkpoint (quantization_config.weight_block_size); zero if it is not said.
+	WeightBlockSize [2]int
+}
+
+// ConfigError is a config.json that is not what it should be.
+type ConfigError struct {
+	Key string // the key that is wrong, with its parents: "text_config.model_type"; "" for the file as a whole
+	Msg string
+}
+
+func (e *ConfigError) Error() string {
+	if e.Key == "" {
+		return e.Msg
+	}
+	return e.Key + " " + e.Msg
+}
+
+// nests are the keys under which multimodal configs hold that of their language model.
+var nests = []string{"text_config", "llm_config", "language_config", "thinker_config"}
+
+// maxNesting is how deep they are followed: Qwen's omni models have thinker_config.text_config.
+const maxNesting = 3
+
+// tiedByDefault holds the model types whose configuration class ties the head to
+// the table when config.json says nothing (transformers' configuration_*.py).
+// Types that are not here default to untied, or are not known.
+var tiedByDefault = set(
+	"bloom", "cohere", "cohere2", "ernie4_5", "falcon", "falcon_mamba", "gemma", "gemma2", "gemma3", "gemma3_text",
+	"gemma3n", "gemma3n_text", "gemma4", "gemma4_text", "gpt2", "gpt_bigcode", "gpt_neo", "jetmoe", "lfm2", "lfm2_moe",
+	"mamba", "mpt", "openai-gpt", "opt", "recurrent_gemma", "smollm3", "starcoder2", "t5",
+)
+
+// ParseConfig reads a config.json. Keys that gq does not use are not looked at.
+// Python's NaN and Infinity, which are no JSON but stand in real files, are let
+// pass. Errors are of type *ConfigError.
+func ParseConfig(raw []byte) (*Config, error) {
+	outer, err := parseObject(withoutNonFinite(raw))
+	if err != nil {
+		return nil, err
+	}
+	levels := []object{outer} // outermost first
+	for range maxNesting {
+		inner, err := levels[len(levels)-1].nested()
+		if err != nil {
+			return nil, err
+		}
+		if inner.keys == nil {
+			break
+		}
+		levels = append(levels, inner)
+	}
+	slices.Reverse(levels)
+	c := &Config{}
+	if c.ModelType, err = outer.text("model_type"); err != nil {
+		return nil, err
+	}
+	for _, o := range levels {
+		if c.TextType, err = o.text("model_type"); err != nil {
+			return nil, err
+		}
+		if c.TextType != "" {
+			break
+		}
+	}
+	if err := outer.decode("architectures", &c.Architectures, "is not a list of strings"); err != nil {
+		return nil, err
+	}
+	c.VocabSize = count(levels, "vocab_size", "padded_vocab_size")
+	c.HiddenSize = count(levels, "hidden_size", "n_embd", "d_model")
+	c.NumExperts = count(levels, "num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+	if err := c.readTie(levels); err != nil {
+		return nil, err
+	}
+	if err := c.readBlockSize(levels); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// readTie finds out what the levels say about tying. "tie_embedding" is how
+// LFM2's first configs spell it.
+func (c *Config) readTie(levels []object) error {
+	contradicted := false
+	for _, o := range levels {
+		for _, key := range []string{"tie_word_embeddings", "tie_embedding"} {
+			var tie *bool
+			if err := o.decode(key, &tie, "is neither true nor false"); err != nil {
+				return err
+			}
+			if tie == nil {
+				continue
+			}
+			contradicted = contradicted || c.TieStated && c.TieWordEmbeddings != *tie
+			c.TieStated, c.TieWordEmbeddings = true, *tie
+		}
+	}
+	if contradicted {
+		c.TieStated = false
+	}
+	if !c.TieStated {
+		c.TieWordEmbeddings = tiedByDefault[c.TextType] || tiedByDefault[c.ModelType]
+	}
+	return nil
+}
+
+func (c *Config) readBlockSize(levels []object) error {
+	for _, o := range levels {
+		q, err := o.child("quantization_config")
+		if err != nil {
+			return err
+		}
+		var size []int
+		if err := q.decode("weight_block_size", &size, "is not a list of integers"); err != nil {
+			return err
+		}
+		if size == nil {
+			continue
+		}
+		if len(size) != 2 || size[0] <= 0 || size[1] <= 0 {
+			return &ConfigError{q.path + "weight_block_size", fmt.Sprintf("is %v: two positive numbers were expected", size)}
+		}
+		c.WeightBlockSize = [2]int{size[0], size[1]}
+		return nil
+	}
+	return nil
+}
+
+// object is a JSON object and where it stands ("text_config." or "").
+type object struct {
+	path string
+	keys map[string]json.RawMessage
+}
+
+func parseObject(raw []byte) (object, error) {
+	o := object{}
+	if err := json.Unmarshal(raw, &o.keys); err != nil {
+		var syntax *json.SyntaxError
+		if errors.As(err, &syntax) {
+			return o, &ConfigError{Msg: fmt.Sprintf("not valid JSON at byte %d: %v", syntax.Offset, syntax)}
+		}
+		return o, &ConfigError{Msg: "not a JSON object"}
+	}
+	if o.keys == nil {
+		return o, &ConfigError{Msg: "not a JSON object"}
+	}
+	return o, nil
+}
+
+// decode stores the value of key in dst, and leaves dst alone if the key is
+// absent or null. wrong says what a value of another type is.
+func (o object) decode(key string, dst any, wrong string) error {
+	raw, ok := o.keys[key]
+	if !ok {
+		return nil
+	}
+	if err := json.Unmarshal(raw, dst); err != nil {
+		return &ConfigError{o.path + key, wrong}
+	}
+	return nil
+}
+
+func (o object) text(key string) (string, error) {
+	var s string
+	err := o.decode(key, &s, "is not a string")
+	return s, err
+}
+
+// child is the object under key; its keys are nil if there is none.
+func (o object) child(key string) (object, error) {
+	c := object{path: o.path + key + "."}
+	err := o.decode(key, &c.keys, "is not an object")
+	return c, err
+}
+
+// nested is the config of the language model inside this one; its keys are nil if there is none.
+func (o object) nested() (object, error) {
+	for _, key := range nests {
+		if c, err := o.child(key); err != nil || c.keys != nil {
+			return c, err
+		}
+	}
+	return object{}, nil
+}
+
+// count is the first positive integer that one of the keys has, innermost level
+// first; 0 if none has. Other values (lists per layer, say) are no error: the
+// counts only serve to check tensors against.
+func count(levels []object, keys ...string) int64 {
+	for _, o := range levels {
+		for _, key := range keys {
+			var n int64
+			if json.Unmarshal(o.keys[key], &n) == nil && n > 0 {
+				return n
+			}
+		}
+	}
+	return 0
+}
+
+// withoutNonFinite replaces NaN, Infinity and -Infinity outside of strings by 0
+// and spaces, so that offsets in errors stay right. raw is not changed.
+func withoutNonFinite(raw []byte) []byte {
+	out := slices.Clone(raw)
+	inString := false
+	for i := 0; i < len(out); i++ {
+		switch {
+		case inString && out[i] == '\\':
+			i++
+		case out[i] == '"':
+			inString = !inString
+		case !inString:
+			for _, word := range []string{"-Infinity", "Infinity", "NaN"} {
+				if len(out)-i >= len(word) && string(out[i:i+len(word)]) == word {
+					for j := range word {
+						out[i+j] = ' '
+					}
+					out[i] = '0'
+				}
+			}
+		}
+	}
+	return out
+}
+
+func set(names ...string) map[string]bool {
+	m := make(map[string]bool, len(names))
+	for _, n := range names {
+		m[n] = true
+	}
+	return m
+}

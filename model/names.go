@@ -1,0 +1,193 @@
+package model
+
+import "strings"
+
+// tensorName is a tensor's name taken apart at its dots: path to a module, the
+// module, and the leaf, which says what of the module it is.
+type tensorName struct {
+	full   string
+	segs   []string
+	module int    // index in segs of the module's own name
+	leaf   string // "weight", "bias", ...; "" where the module is the parameter itself
+}
+
+// leaves are last segments that say which parameter of a module a tensor is.
+// w_0, b_0, ... are PaddlePaddle's, kernel and scale Flax's, w and b templateGPT's.
+var leaves = set("weight", "bias", "w", "b", "w_0", "w_1", "w_2", "b_0", "kernel", "scale", "gamma", "beta")
+
+// biasLeaves are those that hold what is added.
+var biasLeaves = set("bias", "b", "b_0", "beta")
+
+func parseName(full string) tensorName {
+	n := tensorName{full: full, segs: strings.Split(full, ".")}
+	n.module = len(n.segs) - 1
+	if n.module > 0 && leaves[n.segs[n.module]] {
+		n.leaf = n.segs[n.module]
+		n.module--
+	}
+	return n
+}
+
+// name is the module's own name: "q_proj" of "model.layers.0.self_attn.q_proj.weight".
+func (n tensorName) name() string { return n.segs[n.module] }
+
+// parent is the segment before the module's, "" if there is none.
+func (n tensorName) parent() string {
+	if n.module == 0 {
+		return ""
+	}
+	return n.segs[n.module-1]
+}
+
+// any tells whether a segment of the whole name passes ok.
+func (n tensorName) any(ok func(seg string) bool) bool {
+	for _, s := range n.segs {
+		if ok(s) {
+			return true
+		}
+	}
+	return false
+}
+
+// inLayer tells whether a number stands before the module: it is one of a list of layers or experts.
+func (n tensorName) inLayer() bool {
+	for _, s := range n.segs[:n.module] {
+		if isNumber(s) {
+			return true
+		}
+	}
+	return false
+}
+
+// expert says whether the tensor lies under "experts", and if so whether it
+// belongs to one of them: experts.7.w1, experts.expert_7.fc1.
+func (n tensorName) expert() (under, numbered bool) {
+	for _, s := range n.segs {
+		switch {
+		case s == "experts" || s == "local_experts":
+			under = true
+		case under && isNumber(strings.TrimPrefix(s, "expert_")):
+			return true, true
+		}
+	}
+	return under, false
+}
+
+func isNumber(s string) bool {
+	return s != "" && strings.Trim(s, "0123456789") == ""
+}
+
+// isTower tells segments of what is not the language model: towers for images,
+// video and sound, and what projects their output.
+func isTower(seg string) bool {
+	if towers[seg] {
+		return true
+	}
+	for _, p := range towerPrefixes {
+		if strings.HasPrefix(seg, p) {
+			return true
+		}
+	}
+	return false
+}
+
+var towerPrefixes = []string{"vision_", "visual_", "image_", "img_", "audio_", "speech_", "patch_", "mm_", "gen_"}
+
+var towers = set(
+	"visual", "vision", "vit", "vpm", "vqmodel", "vision_tower", "embed_vision", "embed_tokens_extend", // images
+	"apm", "code2wav", "token2wav", "embed_audio", "conformer", // sound
+	"multi_modal_projector", "modality_projection", "projector", "connector", "aligner", "merger", "resampler",
+	"perceiver", "perceiver_resampler", "qformer", "Qformer", "query_tokens", "abstractor",
+)
+
+// isPosition tells segments of tables and buffers of positions.
+func isPosition(seg string) bool {
+	return positions[seg] || strings.Contains(seg, "position") || strings.Contains(seg, "rotary") ||
+		strings.HasPrefix(seg, "pos_emb") || strings.HasPrefix(seg, "rel_pos")
+}
+
+var positions = set("wpe", "inv_freq", "rope", "freqs", "freqs_cis", "cos_cached", "sin_cached", "alibi", "relative_attention_bias")
+
+// isNorm tells names of normalizations.
+func isNorm(module string) bool {
+	m := strings.ToLower(module)
+	return strings.Contains(m, "norm") || m == "ln" || strings.HasPrefix(m, "ln_") || strings.HasSuffix(m, "_ln") ||
+		len(m) == 3 && strings.HasPrefix(m, "ln") && isNumber(m[2:])
+}
+
+// isRouter tells what chooses experts, and what gates a shared expert.
+func (n tensorName) isRouter() bool {
+	if n.any(func(s string) bool { return routers[s] || strings.Contains(s, "router") }) {
+		return true
+	}
+	// mlp.gate, block_sparse_moe.gate, gate.wg (Hunyuan), but not the gate of an attention.
+	return (n.name() == "gate" && !strings.Contains(n.parent(), "att")) || (n.name() == "wg" && n.parent() == "gate")
+}
+
+var routers = set("gate_inp", "shared_expert_gate", "e_score_correction_bias", "moe_statics", "expert_bias")
+
+// kept are modules and parameters whose matrices stay as they are, and why.
+// The state-space parameters and Gemma 3n's small matrices follow llama.cpp's list.
+func (n tensorName) kept() string {
+	switch name := n.name(); {
+	case n.any(func(s string) bool { return strings.HasPrefix(s, "lora_") || strings.HasPrefix(s, "dora_") }):
+		return "a low-rank adapter"
+	case n.any(func(s string) bool { return s == "indexer" }):
+		return "the indexer of a sparse attention"
+	case n.any(func(s string) bool { return strings.HasPrefix(s, "altup") || s == "laurel" }), name == "per_layer_model_projection":
+		return "one of Gemma 3n's small correction matrices"
+	case name == "A_log" || name == "A" || name == "D" || strings.HasPrefix(name, "dt_") || strings.HasPrefix(name, "time_"):
+		return "a parameter of a state-space layer"
+	case name == "sinks" || name == "sink":
+		return "attention sinks"
+	case strings.HasPrefix(name, "token_type_embed") || name == "segment_embeddings":
+		return "a table of token types"
+	}
+	return ""
+}
+
+// quantizedParts are last segments of what other quantizers write beside, or
+// instead of, a weight. The floats among them are scales, not weights.
+var quantizedParts = set(
+	"qweight", "qzeros", "g_idx", "scales", "zeros", "biases", "absmax", "quant_map", "nested_absmax", "nested_quant_map", "SCB",
+	"weight_packed", "weight_shape", "weight_g_idx", "weight_zero_point", "weight_scale", "weight_scale_inv", "weight_scale_2",
+	"weight_global_scale", "qscale_weight", "weight_format",
+)
+
+// activationScales are last segments of scales for activations.
+var activationScales = set("activation_scale", "input_scale", "output_scale", "input_global_scale", "qscale_act", "k_scale", "v_scale", "kv_scale", "q_scale")
+
+// ScaleOf tells whether a tensor holds the scales of an FP8 weight, and names that
+// weight: "X.weight" for "X.weight_scale_inv" (DeepSeek, Qwen), "X.weight_scale"
+// (compressed-tensors) and "X.qscale_weight" (Mistral); "X" for "X_scale_inv",
+// where X is a parameter without a module, as fused experts are. Whether the
+// weight is in the checkpoint, and is FP8, is for the caller to see.
+func ScaleOf(name string) (weight string, ok bool) {
+	if w, ok := strings.CutSuffix(name, "_scale_inv"); ok {
+		return w, true
+	}
+	if w, ok := strings.CutSuffix(name, ".weight_scale"); ok {
+		return w + ".weight", true
+	}
+	if w, ok := strings.CutSuffix(name, ".qscale_weight"); ok {
+		return w + ".weight", true
+	}
+	return "", false
+}
+
+// foreignPart says what a tensor is to another quantizer; "" if it is nothing to one.
+func (n tensorName) foreignPart() string {
+	last := n.segs[len(n.segs)-1]
+	if _, ok := ScaleOf(n.full); ok {
+		return "scales of an FP8 weight"
+	}
+	switch {
+	case activationScales[last] || strings.HasSuffix(last, "_input_scale"):
+		return "scale of activations"
+	case strings.HasSuffix(last, "_blocks") || strings.HasSuffix(last, "_scales"):
+		return "MXFP4: quantized already"
+	case quantizedParts[last] || n.any(func(s string) bool { return s == "quant_state" }):
+		return "part of a weight that is quantized already"
+	}
+	return ""
+}

@@ -1,0 +1,96 @@
+package model
+
+import (
+	"slices"
+	"strings"
+)
+
+// heads are modules that give logits, wherever they stand.
+var heads = set("lm_head", "embed_out", "unembedding", "unembed")
+
+// outerHeads give logits where they stand outside of any layer; in a layer the
+// same names are projections (BERT's output, OLMo's ff_out).
+var outerHeads = set("output", "output_layer", "head", "ff_out")
+
+// isHead tells the matrix that gives logits.
+func (n tensorName) isHead() bool {
+	return n.any(func(s string) bool { return heads[s] }) ||
+		outerHeads[n.name()] && !n.inLayer() ||
+		n.name() == "head" && n.parent() == "shared_head" // DeepSeek's multi-token prediction
+}
+
+// tableHeads are the modules that hold the table of tokens, and the head that
+// goes with each: its name where the table is tied and the checkpoint leaves the
+// head out.
+var tableHeads = map[string]string{
+	"embed_tokens":    "lm_head",
+	"wte":             "lm_head",
+	"word_embeddings": "lm_head", // BLOOM, Falcon; BERT and ChatGLM are apart, below
+	"embeddings":      "lm_head", // Mamba, RWKV
+	"embedding":       "lm_head", // Mamba's own checkpoints
+	"tokens_embed":    "lm_head", // GPT
+	"shared":          "lm_head", // T5
+	"embed_in":        "embed_out",
+	"tok_embeddings":  "output", // Llama's own checkpoints, llama.c, InternLM2
+	"token_embedder":  "output", // templateGPT
+	"emb":             "head",   // RWKV's own checkpoints
+}
+
+// isTable tells tables that are looked up by token: the main one and others
+// beside it (Gemma 3n's embed_tokens_per_layer).
+func (n tensorName) isTable() bool {
+	name := n.name()
+	return tableHeads[name] != "" || strings.HasPrefix(name, "embed_tokens") ||
+		strings.HasSuffix(name, "_embedding") || strings.HasSuffix(name, "_embeddings") ||
+		name == "token_embd" || name == "tok_emb" || name == "token_emb"
+}
+
+// bodies are the modules that a model with a head wraps around everything but the
+// head, longest first.
+var bodies = [][]string{
+	{"model", "language_model"}, {"model", "text_model"}, {"model", "decoder"}, {"model", "transformer"},
+	{"model"}, {"transformer"}, {"backbone"}, {"gpt_neox"}, {"rwkv"}, {"decoder"},
+}
+
+// headless are endings of class names that have no head over the vocabulary; but
+// GPT2LMHeadModel has one, and InternVLChatModel.
+var headless = []string{"Model", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering", "ForMultipleChoice"}
+
+// HeadName is the name that the head would have that is tied to the table of
+// tokens and left out of the checkpoint: "lm_head.weight" for
+// "model.embed_tokens.weight", "output.weight" for "tok_embeddings.weight". It is
+// "" if table is not the table of tokens, or the config names an architecture that
+// has no such head. cfg may be nil.
+func HeadName(cfg *Config, table string) string {
+	n := parseName(table)
+	head := tableHeads[n.name()]
+	path := n.segs[:n.module]
+	if head == "" || n.leaf != "weight" || n.inLayer() || cfg != nil && cfg.headless() ||
+		n.parent() == "embeddings" || slices.Contains(path, "encoder") { // BERT and its like
+		return ""
+	}
+	if n.name() == "word_embeddings" && n.parent() == "embedding" { // ChatGLM
+		return strings.Join(append(slices.Clone(path[:len(path)-1]), "output_layer", "weight"), ".")
+	}
+	for _, b := range bodies {
+		if len(path) >= len(b) && slices.Equal(path[len(path)-len(b):], b) {
+			if len(b) == 2 && b[1] == "transformer" { // OLMo's own checkpoints have the head inside
+				return strings.Join(append(slices.Clone(path), "ff_out", "weight"), ".")
+			}
+			path = path[:len(path)-len(b)]
+			break
+		}
+	}
+	return strings.Join(append(slices.Clone(path), head, "weight"), ".")
+}
+
+// headless tells whether none of the architectures named has a head.
+func (c *Config) headless() bool {
+	for _, arch := range c.Architectures {
+		ends := func(ending string) bool { return strings.HasSuffix(arch, ending) }
+		if !slices.ContainsFunc(headless, ends) || strings.Contains(arch, "Head") || strings.Contains(arch, "Chat") {
+			return false
+		}
+	}
+	return len(c.Architectures) > 0
+}
