@@ -1,0 +1,232 @@
+package packing
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// Bit planes store 8 lanes of b-bit codes in b planes of bytes: position i of
+// the planes holds the codes at position i of the lanes. The arithmetic is the
+// same at every position, so 8 positions are done at once in a uint64, one
+// byte each. docs/FORMAT.md gives the planes of a unit of 128 codes; TorchAO's
+// units of 64 and 32 differ only in which code is position i of lane j, and in
+// which byte is position i of plane p, see planeGeometry.
+//
+// A stored code is an unsigned number below 2^b. TorchAO stores
+// q + 2^(b-1), and at 8 bits the two's complement byte.
+
+// ones is a byte of 1 at each of the 8 positions.
+const ones = 0x0101010101010101
+
+// storedCodes turns 8 signed codes into TorchAO's stored codes; bits past the
+// low b of a code are dropped.
+func storedCodes(bits int, q uint64) uint64 {
+	if bits == 8 {
+		return q
+	}
+	mask, half := uint64(ones)<<bits-ones, uint64(ones)<<(bits-1)
+	return q&mask ^ half
+}
+
+// signedCodes is the inverse of storedCodes.
+func signedCodes(bits int, u uint64) uint64 {
+	if bits == 8 {
+		return u
+	}
+	// u - half in each byte; the 0x80 keeps a byte from borrowing from its
+	// neighbour and is flipped back afterwards.
+	half := uint64(ones) << (bits - 1)
+	return (u | 0x80*ones) - half ^ 0x80*ones
+}
+
+// packColumn packs the stored codes at 8 positions of 8 lanes into 8 positions
+// of b planes, p[0:b].
+func packColumn(bits int, p *[8]uint64, x *[8]uint64) {
+	switch bits {
+	case 1:
+		p[0] = x[0]<<7 | x[1]<<6 | x[2]<<5 | x[3]<<4 | x[4]<<3 | x[5]<<2 | x[6]<<1 | x[7]
+	case 2:
+		p[0] = x[0]<<6 | x[1]<<4 | x[2]<<2 | x[3]
+		p[1] = x[4]<<6 | x[5]<<4 | x[6]<<2 | x[7]
+	case 3:
+		p[0] = (x[6]&(3*ones))<<6 | x[0]<<3 | x[1]
+		p[1] = (x[7]&(3*ones))<<6 | x[2]<<3 | x[3]
+		p[2] = (x[6]&(4*ones))<<5 | (x[7]&(4*ones))<<4 | x[4]<<3 | x[5]
+	case 4:
+		p[0] = x[0] | x[1]<<4
+		p[1] = x[2] | x[3]<<4
+		p[2] = x[4] | x[5]<<4
+		p[3] = x[6] | x[7]<<4
+	case 5:
+		p[0] = x[0] | (x[1]&(7*ones))<<5
+		p[1] = x[2] | (x[3]&(7*ones))<<5
+		p[2] = x[4] | (x[5]&(7*ones))<<5
+		p[3] = x[6] | (x[7]&(7*ones))<<5
+		const high = 0x18 * ones
+		p[4] = (x[1]&high)>>3 | (x[3]&high)>>1 | (x[5]&high)<<1 | (x[7]&high)<<3
+	case 6:
+		p[0] = x[0] | (x[3]&(3*ones))<<6
+		p[1] = x[1] | (x[3]&(12*ones))<<4
+		p[2] = x[2] | (x[3]&(48*ones))<<2
+		p[3] = x[4] | (x[7]&(3*ones))<<6
+		p[4] = x[5] | (x[7]&(12*ones))<<4
+		p[5] = x[6] | (x[7]&(48*ones))<<2
+	case 7:
+		for q := range 7 {
+			p[q] = x[q] | (x[7]>>q&ones)<<7
+		}
+	case 8:
+		*p = *x
+	}
+}
+
+// unpackPair is packColumn backwards for the lanes 2m and 2m+1 alone. Plane p
+// is the 8 bytes at src[stride*p].
+func unpackPair(bits, m int, src []byte, stride int) (x0, x1 uint64) {
+	plane := func(p int) uint64 { return binary.LittleEndian.Uint64(src[stride*p:]) }
+	switch bits {
+	case 1:
+		p := plane(0) >> (6 - 2*m)
+		return p >> 1 & ones, p & ones
+	case 2:
+		p := plane(m/2) >> (4 - 4*(m%2))
+		return p >> 2 & (3 * ones), p & (3 * ones)
+	case 3:
+		if m < 3 {
+			p := plane(m)
+			return p >> 3 & (7 * ones), p & (7 * ones)
+		}
+		low0, low1, high := plane(0), plane(1), plane(2)
+		return low0>>6&(3*ones) | high>>5&(4*ones), low1>>6&(3*ones) | high>>4&(4*ones)
+	case 4:
+		p := plane(m)
+		return p & (15 * ones), p >> 4 & (15 * ones)
+	case 5:
+		p, high := plane(m), plane(4)>>(2*m)&(3*ones)
+		return p & (31 * ones), p>>5&(7*ones) | high<<3
+	case 6:
+		p0, p1 := plane(m/2*3), plane(m/2*3+1)
+		if m%2 == 0 {
+			return p0 & (63 * ones), p1 & (63 * ones)
+		}
+		p2 := plane(m/2*3 + 2)
+		return p2 & (63 * ones), p0>>6&(3*ones) | p1>>6&(3*ones)<<2 | p2>>6&(3*ones)<<4
+	case 7:
+		if m < 3 {
+			return plane(2*m) & (127 * ones), plane(2*m+1) & (127 * ones)
+		}
+		for q := range 7 {
+			x1 |= plane(q) >> 7 & ones << q
+		}
+		return plane(6) & (127 * ones), x1
+	}
+	return plane(2 * m), plane(2*m + 1)
+}
+
+// planeGeometry places the lanes and planes of a unit: position i (of column
+// c, where a unit has two) of lane j is code lane[j] + laneStep*i + 8c, and of
+// plane p is byte plane[p] + planeStep*i + 8c.
+type planeGeometry struct {
+	columns, positions  int
+	lane, plane         [8]int
+	laneStep, planeStep int
+}
+
+func geometry(bits, unit int) planeGeometry {
+	g := planeGeometry{columns: 1, positions: unit / 8, laneStep: 1, planeStep: 1}
+	if unit == 128 {
+		g.columns, g.positions = 2, 8
+	}
+	w := unit / 8 // codes in a lane, bytes in a plane
+	for i := range 8 {
+		g.lane[i], g.plane[i] = w*i, w*i
+	}
+	if unit == 128 || bits == 8 {
+		return g
+	}
+	switch bits {
+	case 1, 3, 5, 7:
+		switch {
+		case unit == 32: // bytes of 8 neighbouring codes each
+			for i := range 8 {
+				g.lane[i], g.plane[i] = i, i
+			}
+			g.laneStep, g.planeStep = 8, bits
+		case bits == 1: // the two nibbles are two runs of 4 lanes of 16
+			g.lane = [8]int{8, 24, 40, 56, 0, 16, 32, 48}
+		case bits == 5: // pairs of lanes of 16, each lane in two halves
+			g.lane = [8]int{0, 16, 8, 24, 32, 48, 40, 56}
+		}
+	case 2, 6: // 4 lanes of twice the width, each in two halves
+		for i := range 4 {
+			g.lane[i], g.lane[i+4] = 2*w*i, 2*w*i+w
+		}
+		if bits == 6 {
+			for i := range 3 {
+				g.plane[i], g.plane[i+3] = 2*w*i, 2*w*i+w
+			}
+		}
+	case 4: // pairs of lanes of 16 in halves or quarters
+		for i := range 4 {
+			start := 32*(i*w/16) + i*w%16
+			g.lane[2*i], g.lane[2*i+1] = start, start+16
+		}
+	}
+	return g
+}
+
+func checkUnit(bits, unit int, packed, codes int) {
+	if bits < 1 || bits > 8 || unit != 128 && unit != 64 && unit != 32 {
+		panic(fmt.Sprintf("packing: no unit of %d codes of %d bits", unit, bits))
+	}
+	if codes != unit || packed != unit*bits/8 {
+		panic(fmt.Sprintf("packing: %d codes and %d bytes for a unit of %d codes of %d bits", codes, packed, unit, bits))
+	}
+}
+
+// PackUnit packs a unit of 128, 64 or 32 signed codes, each in
+// -2^(bits-1) .. 2^(bits-1)-1, into unit*bits/8 bytes of TorchAO's bit planes.
+// The stored code is q + 2^(bits-1), and q itself (two's complement) at 8
+// bits. Higher bits of a code are dropped; TorchAO lets them leak into
+// neighbours. It panics if a length is wrong.
+func PackUnit(bits, unit int, dst []byte, src []int8) {
+	checkUnit(bits, unit, len(dst), len(src))
+	g := geometry(bits, unit)
+	for c := range g.columns {
+		var x, p [8]uint64
+		for j := range x {
+			for i := range g.positions {
+				x[j] |= uint64(uint8(src[g.lane[j]+g.laneStep*i+8*c])) << (8 * i)
+			}
+			x[j] = storedCodes(bits, x[j])
+		}
+		packColumn(bits, &p, &x)
+		for j := range bits {
+			for i := range g.positions {
+				dst[g.plane[j]+g.planeStep*i+8*c] = byte(p[j] >> (8 * i))
+			}
+		}
+	}
+}
+
+// UnpackUnit is the inverse of PackUnit.
+func UnpackUnit(bits, unit int, dst []int8, src []byte) {
+	checkUnit(bits, unit, len(src), len(dst))
+	g := geometry(bits, unit)
+	for c := range g.columns {
+		var planes [64]byte
+		for j := range bits {
+			for i := range g.positions {
+				planes[8*j+i] = src[g.plane[j]+g.planeStep*i+8*c]
+			}
+		}
+		for m := range 4 {
+			x0, x1 := unpackPair(bits, m, planes[:], 8)
+			x0, x1 = signedCodes(bits, x0), signedCodes(bits, x1)
+			for i := range g.positions {
+				dst[g.lane[2*m]+g.laneStep*i+8*c] = int8(x0 >> (8 * i))
+				dst[g.lane[2*m+1]+g.laneStep*i+8*c] = int8(x1 >> (8 * i))
+			}
+		}
+	}
+}

@@ -1,0 +1,355 @@
+package packing
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"math/bits"
+)
+
+// HeaderSize is the size in bytes of the packed header before each payload.
+const HeaderSize = 64
+
+// HeaderVersion is the version of the packed header that this package writes
+// and the only one that it reads.
+//
+// 1: the first one.
+const HeaderVersion = 1
+
+// maxDataSize bounds a payload's bytes, so that offsets and sums of a few
+// sizes cannot overflow an int64.
+const maxDataSize = 1 << 62
+
+// Offsets of the header's fields; all integers are little-endian.
+const (
+	offMagic      = 0  // "GQPK"
+	offVersion    = 4  // uint16
+	offLayout     = 6  // uint8, as all up to offDtype
+	offFlags      = 7  //
+	offBits       = 8  //
+	offGrid       = 9  //
+	offScaleDtype = 10 //
+	offZeroKind   = 11 //
+	offTile       = 12 // nr, kr, sr
+	offDtype      = 15 //
+	offRows       = 16 // uint64, as all up to offDataSize
+	offCols       = 24 //
+	offGroup      = 32 //
+	offDataSize   = 40 //
+	offReserved   = 48 // 12 bytes, zero
+	offCRC        = 60 // uint32, CRC32C of bytes 0..59
+)
+
+var headerMagic = [4]byte{'G', 'Q', 'P', 'K'}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// Header describes the bytes of one payload completely: whoever has the header
+// and the data behind it can compute every weight.
+//
+// LayoutPlain uses Dtype, Rows and Cols; all else is zero. LayoutLowbit uses
+// all but Dtype.
+type Header struct {
+	Layout     Layout
+	Flags      Flags
+	Bits       uint8 // bits of a code, 1 to 8
+	Grid       Grid
+	ScaleDtype ScaleDtype
+	ZeroKind   ZeroKind
+	Tile       Tile
+	Dtype      Dtype  // element type of LayoutPlain
+	Rows       uint64 // outputs
+	Cols       uint64 // inputs, K
+	Group      uint64 // weights of a row that share a scale; 0: the whole row
+}
+
+// HeaderError reports a packed header that is malformed, or fields that do not
+// go together.
+type HeaderError struct {
+	Field  string // "magic", "bits", "data size", ...
+	Offset int    // of the field in the header, in bytes
+	Msg    string
+}
+
+func (e *HeaderError) Error() string {
+	return fmt.Sprintf("packed header: %s (byte %d): %s", e.Field, e.Offset, e.Msg)
+}
+
+// UnsupportedError reports a well-formed packed header that needs a newer
+// version of this program.
+type UnsupportedError struct {
+	Field  string
+	Offset int
+	Msg    string
+}
+
+func (e *UnsupportedError) Error() string {
+	return fmt.Sprintf("packed header: %s (byte %d): %s", e.Field, e.Offset, e.Msg)
+}
+
+// PlainHeader describes rows x cols elements of d, row-major.
+func PlainHeader(d Dtype, rows, cols uint64) Header {
+	return Header{Layout: LayoutPlain, Dtype: d, Rows: rows, Cols: cols}
+}
+
+// Canonical returns h with FlagQSI4C32P as the other fields demand it, which
+// Validate insists on.
+func (h Header) Canonical() Header {
+	h.Flags &^= FlagQSI4C32P
+	if h.IsQSI4C32P() {
+		h.Flags |= FlagQSI4C32P
+	}
+	return h
+}
+
+// IsQSI4C32P says whether the payload's bytes are KleidiAI's qsi4c32p with
+// BF16 scales: 4 bits, symmetric, K and the group multiples of 32, no short
+// group.
+func (h Header) IsQSI4C32P() bool {
+	if h.Layout != LayoutLowbit || h.Bits != 4 || h.Grid != GridInteger ||
+		h.ZeroKind != ZeroNone || h.ScaleDtype != ScaleBF16 || h.Cols%32 != 0 {
+		return false
+	}
+	return h.Group == 0 || h.Group%32 == 0 && h.Cols%h.Group == 0
+}
+
+// Validate reports the first field that is out of its range or contradicts
+// another, as *HeaderError or *UnsupportedError.
+func (h Header) Validate() error {
+	switch h.Layout {
+	case LayoutPlain:
+		if err := h.validatePlain(); err != nil {
+			return err
+		}
+	case LayoutLowbit:
+		if err := h.validateLowbit(); err != nil {
+			return err
+		}
+	case 0:
+		return &HeaderError{"layout", offLayout, "layout 0 does not exist"}
+	default:
+		return &UnsupportedError{"layout", offLayout, fmt.Sprintf("layout %d is not known to this version", uint8(h.Layout))}
+	}
+	_, err := h.DataSize()
+	return err
+}
+
+func (h Header) validatePlain() error {
+	if want := PlainHeader(h.Dtype, h.Rows, h.Cols); h != want {
+		return &HeaderError{"layout", offLayout, "a plain payload has no flags, bits, grid, scales, zero points, tile or group"}
+	}
+	if h.Dtype == DtypeNone {
+		return &HeaderError{"dtype", offDtype, "a plain payload needs an element type"}
+	}
+	if h.Dtype >= dtypeLimit {
+		return &UnsupportedError{"dtype", offDtype, fmt.Sprintf("element type %d is not known to this version", uint8(h.Dtype))}
+	}
+	return nil
+}
+
+func (h Header) validateLowbit() error {
+	fail := func(field string, off int, format string, args ...any) error {
+		return &HeaderError{field, off, fmt.Sprintf(format, args...)}
+	}
+	known := false
+	for _, t := range LowbitTiles {
+		known = known || t == h.Tile
+	}
+	switch {
+	case h.Flags&^flagsKnown != 0:
+		return &UnsupportedError{"flags", offFlags, fmt.Sprintf("flags %#x are not known to this version", uint8(h.Flags&^flagsKnown))}
+	case h.Bits < 1 || h.Bits > 8:
+		return fail("bits", offBits, "%d bits a code, want 1 to 8", h.Bits)
+	case h.Grid > GridHalfStep:
+		return fail("grid", offGrid, "grid %d does not exist", uint8(h.Grid))
+	case h.Grid == GridHalfStep && h.Bits > 2:
+		return fail("grid", offGrid, "the half-step grid is for 1 and 2 bits, not %d", h.Bits)
+	case h.Grid == GridHalfStep && h.ZeroKind != ZeroNone:
+		return fail("grid", offGrid, "the half-step grid has no zero points")
+	case h.ScaleDtype == ScaleNone || h.ScaleDtype >= scaleDtypeLimit:
+		return fail("scale dtype", offScaleDtype, "scale dtype %d, want bf16 (1), f16 (2) or f32 (3)", uint8(h.ScaleDtype))
+	case h.ZeroKind > ZeroInt8:
+		return fail("zero kind", offZeroKind, "zero kind %d, want none (0) or int8 (1)", uint8(h.ZeroKind))
+	case !known:
+		return fail("tile", offTile, "tile %s, want one of %v", h.Tile, LowbitTiles)
+	case h.Dtype != DtypeNone:
+		return fail("dtype", offDtype, "a lowbit payload has no element type, this has %d", uint8(h.Dtype))
+	case h.Rows == 0 || h.Cols == 0:
+		return fail("rows", offRows, "%d x %d weights: a lowbit payload cannot be empty", h.Rows, h.Cols)
+	case h.Group%16 != 0:
+		return fail("group", offGroup, "group of %d, want a multiple of 16, or 0 for one scale per row", h.Group)
+	case h.Flags&FlagQSI4C32P != 0 && !h.IsQSI4C32P():
+		return fail("flags", offFlags, "flagged as qsi4c32p, which these fields are not")
+	case h.Flags&FlagQSI4C32P == 0 && h.IsQSI4C32P():
+		return fail("flags", offFlags, "these fields are qsi4c32p and not flagged so")
+	}
+	return nil
+}
+
+// Groups is the number of groups in a row; 0 for LayoutPlain.
+func (h Header) Groups() uint64 {
+	switch {
+	case h.Layout != LayoutLowbit || h.Cols == 0:
+		return 0
+	case h.Group == 0 || h.Group >= h.Cols:
+		return 1
+	}
+	return (h.Cols-1)/h.Group + 1
+}
+
+// DataSize is the number of bytes behind the header: Rows*Cols*Bits/8 for
+// LayoutPlain, the panels for LayoutLowbit. It fails with *HeaderError when
+// that is no whole number or above 2^62.
+func (h Header) DataSize() (int64, error) {
+	if h.Layout == LayoutPlain {
+		n := newChecked(h.Rows).mul(h.Cols)
+		size, tail := newChecked(n.v/8).mul(uint64(h.Dtype.Bits())), n.v%8*uint64(h.Dtype.Bits())
+		if size = size.add(tail / 8); n.overflow || size.overflow || size.v > maxDataSize {
+			return 0, h.tooLarge()
+		}
+		if tail%8 != 0 {
+			return 0, &HeaderError{"cols", offCols, fmt.Sprintf("%d x %d elements of %s are not a whole number of bytes", h.Rows, h.Cols, h.Dtype)}
+		}
+		return int64(size.v), nil
+	}
+	if h.Layout != LayoutLowbit || h.Tile.NR == 0 {
+		return 0, &HeaderError{"layout", offLayout, "size unknown"}
+	}
+	panel := h.panelSize()
+	nr := uint64(h.Tile.NR)
+	n := newChecked(h.Rows / nr)
+	if h.Rows%nr != 0 {
+		n = n.add(1)
+	}
+	if n = n.mul(panel.v); panel.overflow || n.overflow || n.v > maxDataSize {
+		return 0, h.tooLarge()
+	}
+	return int64(n.v), nil
+}
+
+// panelSize is nr * (Bits*K32/8 + G*(scale [+ zero]) + 4 + 4) bytes, where K32
+// is Cols rounded up to 32.
+func (h Header) panelSize() checked {
+	record := uint64(h.ScaleDtype.Bytes())
+	if h.ZeroKind == ZeroInt8 {
+		record++
+	}
+	blocks := newChecked(h.Cols / 32)
+	if h.Cols%32 != 0 {
+		blocks = blocks.add(1)
+	}
+	groups := newChecked(h.Groups()).mul(record)
+	return blocks.mul(4 * uint64(h.Bits)).addChecked(groups).add(8).mul(uint64(h.Tile.NR))
+}
+
+func (h Header) tooLarge() error {
+	return &HeaderError{"rows", offRows, fmt.Sprintf("%d x %d weights need more than 2^62 bytes", h.Rows, h.Cols)}
+}
+
+// BitsPerWeight is the payload's data in bits (without the header), divided by
+// Rows*Cols; 0 for an invalid or empty payload.
+func (h Header) BitsPerWeight() float64 {
+	n, err := h.DataSize()
+	if err != nil || h.Rows == 0 || h.Cols == 0 {
+		return 0
+	}
+	return float64(n) / float64(h.Rows) / float64(h.Cols) * 8
+}
+
+// Append appends the HeaderSize bytes of h to dst. It panics if h is not
+// valid: that is an error of the program, not of its input.
+func (h Header) Append(dst []byte) []byte {
+	if err := h.Validate(); err != nil {
+		panic(err)
+	}
+	size, _ := h.DataSize() // Validate checked it
+	var b [HeaderSize]byte
+	le := binary.LittleEndian
+	copy(b[offMagic:], headerMagic[:])
+	le.PutUint16(b[offVersion:], HeaderVersion)
+	b[offLayout] = uint8(h.Layout)
+	b[offFlags] = uint8(h.Flags)
+	b[offBits] = h.Bits
+	b[offGrid] = uint8(h.Grid)
+	b[offScaleDtype] = uint8(h.ScaleDtype)
+	b[offZeroKind] = uint8(h.ZeroKind)
+	b[offTile], b[offTile+1], b[offTile+2] = h.Tile.NR, h.Tile.KR, h.Tile.SR
+	b[offDtype] = uint8(h.Dtype)
+	le.PutUint64(b[offRows:], h.Rows)
+	le.PutUint64(b[offCols:], h.Cols)
+	le.PutUint64(b[offGroup:], h.Group)
+	le.PutUint64(b[offDataSize:], uint64(size))
+	le.PutUint32(b[offCRC:], crc32.Checksum(b[:offCRC], castagnoli))
+	return append(dst, b[:]...)
+}
+
+// ParseHeader reads the packed header at the start of b and validates it. It
+// fails with *HeaderError (malformed) or *UnsupportedError (newer). What
+// ParseHeader accepts, Append reproduces byte for byte.
+func ParseHeader(b []byte) (Header, error) {
+	if len(b) < HeaderSize {
+		return Header{}, &HeaderError{"size", len(b), fmt.Sprintf("%d bytes, want %d", len(b), HeaderSize)}
+	}
+	le := binary.LittleEndian
+	if [4]byte(b[offMagic:]) != headerMagic {
+		return Header{}, &HeaderError{"magic", offMagic, fmt.Sprintf("%q, want %q", b[offMagic:offMagic+4], headerMagic[:])}
+	}
+	if want, got := crc32.Checksum(b[:offCRC], castagnoli), le.Uint32(b[offCRC:]); want != got {
+		return Header{}, &HeaderError{"checksum", offCRC, fmt.Sprintf("%#08x stored, %#08x computed: the header is damaged", got, want)}
+	}
+	if v := le.Uint16(b[offVersion:]); v == 0 {
+		return Header{}, &HeaderError{"version", offVersion, "version 0 does not exist"}
+	} else if v != HeaderVersion {
+		return Header{}, &UnsupportedError{"version", offVersion, fmt.Sprintf("version %d, this program reads %d", v, HeaderVersion)}
+	}
+	for i, c := range b[offReserved:offCRC] {
+		if c != 0 {
+			return Header{}, &HeaderError{"reserved", offReserved + i, fmt.Sprintf("%#02x, want 0", c)}
+		}
+	}
+	h := Header{
+		Layout:     Layout(b[offLayout]),
+		Flags:      Flags(b[offFlags]),
+		Bits:       b[offBits],
+		Grid:       Grid(b[offGrid]),
+		ScaleDtype: ScaleDtype(b[offScaleDtype]),
+		ZeroKind:   ZeroKind(b[offZeroKind]),
+		Tile:       Tile{b[offTile], b[offTile+1], b[offTile+2]},
+		Dtype:      Dtype(b[offDtype]),
+		Rows:       le.Uint64(b[offRows:]),
+		Cols:       le.Uint64(b[offCols:]),
+		Group:      le.Uint64(b[offGroup:]),
+	}
+	if err := h.Validate(); err != nil {
+		return Header{}, err
+	}
+	size, _ := h.DataSize() // Validate checked it
+	if got := le.Uint64(b[offDataSize:]); got != uint64(size) {
+		return Header{}, &HeaderError{"data size", offDataSize, fmt.Sprintf("%d bytes stored, the fields need %d", got, size)}
+	}
+	return h, nil
+}
+
+// checked is a uint64 that remembers an overflow.
+type checked struct {
+	v        uint64
+	overflow bool
+}
+
+func newChecked(v uint64) checked { return checked{v: v} }
+
+func (a checked) mul(b uint64) checked {
+	hi, lo := bits.Mul64(a.v, b)
+	return checked{lo, a.overflow || hi != 0}
+}
+
+func (a checked) add(b uint64) checked {
+	sum, carry := bits.Add64(a.v, b, 0)
+	return checked{sum, a.overflow || carry != 0}
+}
+
+func (a checked) addChecked(b checked) checked {
+	sum := a.add(b.v)
+	sum.overflow = sum.overflow || b.overflow
+	return sum
+}

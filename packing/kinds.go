@@ -1,0 +1,146 @@
+package packing
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Layout says how a payload's bytes are arranged. Codes are stored in files.
+type Layout uint8
+
+// The layouts. Codes 16..31 are reserved for KleidiAI's, 32..47 for TorchAO's.
+const (
+	LayoutPlain  Layout = 1 // row-major elements of Dtype, as in the checkpoint
+	LayoutLowbit Layout = 2 // 1 to 8 bits in interleaved panels, see Lowbit
+)
+
+// String gives "plain" or "lowbit", "unknown(9)" for other codes.
+func (l Layout) String() string {
+	switch l {
+	case LayoutPlain:
+		return "plain"
+	case LayoutLowbit:
+		return "lowbit"
+	}
+	return fmt.Sprintf("%s(%d)", unknownName, uint8(l))
+}
+
+// ParseLayout is the inverse of String.
+func ParseLayout(s string) (Layout, bool) {
+	for _, l := range []Layout{LayoutPlain, LayoutLowbit} {
+		if l.String() == s {
+			return l, true
+		}
+	}
+	return 0, false
+}
+
+// ZeroKind says what zero points a payload holds. Codes are stored in files.
+type ZeroKind uint8
+
+// The kinds of zero points.
+const (
+	ZeroNone ZeroKind = 0 // symmetric: z = 0, nothing stored
+	ZeroInt8 ZeroKind = 1 // one int8 per group
+	ZeroF32  ZeroKind = 2 // one float32 per group (foreign layouts only)
+)
+
+// String gives "none", "int8" or "f32".
+func (z ZeroKind) String() string {
+	switch z {
+	case ZeroNone:
+		return "none"
+	case ZeroInt8:
+		return "int8"
+	case ZeroF32:
+		return "f32"
+	}
+	return fmt.Sprintf("%s(%d)", unknownName, uint8(z))
+}
+
+// Grid says what weights the codes q of a group with scale s and zero point z
+// stand for. Codes are stored in files.
+type Grid uint8
+
+// The grids.
+const (
+	GridInteger  Grid = 0 // w = (q - z) * s
+	GridHalfStep Grid = 1 // w = (q + 1/2) * s; 1 and 2 bits only, no zero points
+)
+
+// String gives "integer" or "half-step".
+func (g Grid) String() string {
+	switch g {
+	case GridInteger:
+		return "integer"
+	case GridHalfStep:
+		return "half-step"
+	}
+	return fmt.Sprintf("%s(%d)", unknownName, uint8(g))
+}
+
+// Flags are facts about a payload that a reader may rely on. Bits are stored
+// in files.
+type Flags uint8
+
+// The flags.
+const (
+	// FlagBias: the bias fields hold the layer's bias. Without it they are 0.
+	FlagBias Flags = 1
+	// FlagQSI4C32P: the bytes are exactly KleidiAI's qsi4c32p with BF16
+	// scales, so KleidiAI's kernels can read them. It is set exactly when
+	// Header.IsQSI4C32P is true.
+	FlagQSI4C32P Flags = 2
+	// FlagPositiveScales: every scale is > 0 by construction.
+	FlagPositiveScales Flags = 4
+
+	flagsKnown = FlagBias | FlagQSI4C32P | FlagPositiveScales
+)
+
+// String lists the flags: "bias,qsi4c32p"; "" when there is none.
+func (f Flags) String() string {
+	var s []string
+	if f&FlagBias != 0 {
+		s = append(s, "bias")
+	}
+	if f&FlagQSI4C32P != 0 {
+		s = append(s, "qsi4c32p")
+	}
+	if f&FlagPositiveScales != 0 {
+		s = append(s, "positive-scales")
+	}
+	if rest := f &^ flagsKnown; rest != 0 {
+		s = append(s, fmt.Sprintf("%s(%#x)", unknownName, uint8(rest)))
+	}
+	return strings.Join(s, ",")
+}
+
+// Tile is the shape of a panel: NR rows are interleaved, and each row in turn
+// contributes L = KR/SR values of one half of a 32-value block.
+type Tile struct{ NR, KR, SR uint8 }
+
+// DefaultTile serves KleidiAI's fastest kernels, dot product and i8mm alike.
+var DefaultTile = Tile{8, 16, 2}
+
+// LowbitTiles are the tiles that LayoutLowbit knows.
+var LowbitTiles = []Tile{{4, 8, 2}, {4, 16, 2}, {8, 8, 2}, {8, 16, 2}}
+
+// String gives "8x16x2"; "" for the zero Tile.
+func (t Tile) String() string {
+	if t == (Tile{}) {
+		return ""
+	}
+	return fmt.Sprintf("%dx%dx%d", t.NR, t.KR, t.SR)
+}
+
+// ParseTile reads one of LowbitTiles as String writes it.
+func ParseTile(s string) (Tile, error) {
+	known := make([]string, len(LowbitTiles))
+	for i, t := range LowbitTiles {
+		if known[i] = t.String(); known[i] == s {
+			return t, nil
+		}
+	}
+	return Tile{}, fmt.Errorf("unknown tile %s: use one of %s", strconv.Quote(s), strings.Join(known, ", "))
+}

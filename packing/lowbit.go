@@ -1,0 +1,185 @@
+package packing
+
+import (
+	"fmt"
+	"math"
+	"sync"
+	"unsafe"
+)
+
+// maxRows is the largest NR of a tile.
+const maxRows = 8
+
+// Lowbit packs and reads the panels of one LayoutLowbit payload; the layout is
+// described in the package's documentation. A Lowbit does not change and may
+// be used by many goroutines at once.
+//
+// Where a method takes data, that is the whole payload behind its packed
+// header, Panels()*PanelBytes() bytes; a panel is PanelBytes() bytes of it. It
+// panics when a slice is too short or a row out of range. It never panics for
+// what the bytes hold: damaged bytes give other weights, see CheckPanel.
+type Lowbit struct {
+	h       Header
+	bits    int
+	nr      int // rows of a panel
+	width   int // L: values of a row in a lane, 4 or 8
+	pairs   int // pairs of lanes (h = 0, 1) of a segment s: nr*L/16
+	k       int // columns
+	k32     int // columns rounded up to 32
+	group   int // columns of a group, at most k
+	groups  int
+	panels  int
+	zeros   bool       // each group has a zero point
+	offset  float32    // zero point of all groups without stored ones: 0 or -1/2
+	scratch *sync.Pool // of *[2]*panelRow
+
+	// A byte q is stored as q&mask ^ flip: in two's complement at 4 and 8
+	// bits, else as q + 2^(bits-1).
+	mask, flip uint64
+
+	blockBytes  int // codes of 32 columns of a panel
+	recordBytes int // scales and zero points of a group of a panel
+	tailStart   int // offset of the sums in a panel; the biases follow
+	panelBytes  int
+}
+
+// NewLowbit prepares packing and reading of a payload with header h. It fails
+// as h.Validate does, and with *UnsupportedError for other layouts and for a
+// payload that this machine cannot address.
+func NewLowbit(h Header) (*Lowbit, error) {
+	if err := h.Validate(); err != nil {
+		return nil, err
+	}
+	if h.Layout != LayoutLowbit {
+		return nil, &UnsupportedError{"layout", offLayout, fmt.Sprintf("layout %s, want %s", h.Layout, LayoutLowbit)}
+	}
+	size, err := h.DataSize()
+	if err != nil {
+		return nil, err
+	}
+	// A panel as int8 codes and a row of it fit an int too: they are at most
+	// 8 times as long as the packed bytes.
+	if size > math.MaxInt/8 {
+		return nil, &UnsupportedError{"rows", offRows, fmt.Sprintf("%d bytes are more than this machine can address", size)}
+	}
+	l := &Lowbit{
+		h: h, bits: int(h.Bits), nr: int(h.Tile.NR), width: int(h.Tile.KR) / 2, k: int(h.Cols),
+		groups: int(h.Groups()), zeros: h.ZeroKind == ZeroInt8,
+	}
+	l.pairs = l.nr * l.width / 16
+	l.k32 = (l.k + 31) / 32 * 32
+	l.group = l.k
+	if l.groups > 1 {
+		l.group = int(h.Group)
+	}
+	if h.Grid == GridHalfStep {
+		l.offset = -0.5
+	}
+	l.mask, l.flip = uint64(ones)*(1<<l.bits-1), uint64(ones)<<(l.bits-1)
+	if l.bits == 4 || l.bits == 8 {
+		l.flip = 0
+	}
+	l.blockBytes = 4 * l.bits * l.nr
+	l.recordBytes = l.nr * h.ScaleDtype.Bytes()
+	if l.zeros {
+		l.recordBytes += l.nr
+	}
+	l.tailStart = l.k32/32*l.blockBytes + l.groups*l.recordBytes
+	l.panelBytes = l.tailStart + 8*l.nr
+	l.panels = int(size) / l.panelBytes
+	l.scratch = &sync.Pool{New: func() any { return &[2]*panelRow{l.newPanelRow(), l.newPanelRow()} }}
+	return l, nil
+}
+
+// Header returns the header that NewLowbit got.
+func (l *Lowbit) Header() Header { return l.h }
+
+// Panels is the number of panels: rows / nr, rounded up.
+func (l *Lowbit) Panels() int { return l.panels }
+
+// PanelBytes is the size of a panel.
+func (l *Lowbit) PanelBytes() int { return l.panelBytes }
+
+// PanelRows is the number of rows of a panel that are rows of the matrix: nr,
+// or less in the last panel.
+func (l *Lowbit) PanelRows(panel int) int {
+	if panel == l.panels-1 {
+		return int(l.h.Rows) - panel*l.nr
+	}
+	return l.nr
+}
+
+// Groups is the number of groups in a row.
+func (l *Lowbit) Groups() int { return l.groups }
+
+// PackedCols is the number of columns rounded up to 32.
+func (l *Lowbit) PackedCols() int { return l.k32 }
+
+// Panel holds the rows of one panel unpacked. With nr rows, G groups and K32
+// packed columns:
+type Panel struct {
+	// Rows is the number of rows of the matrix in this panel, 1..nr. PackPanel
+	// repeats the last of them for the rest and does not read what the slices
+	// hold for those rows.
+	Rows int
+	// Codes is nr x K32, each row's codes in order of column, 0 past the last
+	// column.
+	Codes []int8
+	// Scales is nr x G; every one must be a normal number of the scale dtype.
+	Scales []float32
+	// Zeros is nr x G zero points; nil where the layout has none.
+	Zeros []int8
+	// Bias is nr values, or nil for none.
+	Bias []float32
+}
+
+// NewPanel returns a panel of zeros with slices of the right lengths; Bias is
+// nil unless the header has FlagBias.
+func (l *Lowbit) NewPanel() *Panel {
+	p := &Panel{Rows: l.nr, Codes: make([]int8, l.nr*l.k32), Scales: make([]float32, l.nr*l.groups)}
+	if l.zeros {
+		p.Zeros = make([]int8, l.nr*l.groups)
+	}
+	if l.h.Flags&FlagBias != 0 {
+		p.Bias = make([]float32, l.nr)
+	}
+	return p
+}
+
+// checkArgs panics unless the lengths are those that Panel documents.
+func (l *Lowbit) checkArgs(packed []byte, p *Panel) {
+	zeros := 0
+	if l.zeros {
+		zeros = l.nr * l.groups
+	}
+	switch {
+	case len(packed) != l.panelBytes:
+		panic(fmt.Sprintf("packing: %d bytes for a panel of %d", len(packed), l.panelBytes))
+	case p.Rows < 1 || p.Rows > l.nr:
+		panic(fmt.Sprintf("packing: %d rows in a panel of %d", p.Rows, l.nr))
+	case len(p.Codes) != l.nr*l.k32, len(p.Scales) != l.nr*l.groups, len(p.Zeros) != zeros, p.Bias != nil && len(p.Bias) != l.nr:
+		panic(fmt.Sprintf("packing: a panel of %d codes, %d scales, %d zero points and %d biases; want %d, %d, %d and %d or none",
+			len(p.Codes), len(p.Scales), len(p.Zeros), len(p.Bias), l.nr*l.k32, l.nr*l.groups, zeros, l.nr))
+	}
+}
+
+// groupEnd is the column behind group g.
+func (l *Lowbit) groupEnd(g int) int { return min((g+1)*l.group, l.k) }
+
+// blockStart is the offset of block b's codes in a panel. Before it lie b
+// blocks, and the records of the groups that ended in them: all of them end at
+// a multiple of the group, for the last one ends in the last block.
+func (l *Lowbit) blockStart(b int) int {
+	return b*l.blockBytes + 32*b/l.group*l.recordBytes
+}
+
+// recordStart is the offset of group g's scales in a panel: behind the block
+// in which g ends and the records of the groups before.
+func (l *Lowbit) recordStart(g int) int {
+	return ((l.groupEnd(g)-1)/32+1)*l.blockBytes + g*l.recordBytes
+}
+
+// codeBytes views codes as bytes, for reading and writing 8 at a time.
+func codeBytes(q []int8) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(q))), len(q))
+}
