@@ -1,0 +1,286 @@
+package safetensors
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lowbit-go/gq/internal/mmap"
+	"github.com/lowbit-go/gq/packing"
+)
+
+// Options are the limits of Open against hostile files.
+type Options struct {
+	// MaxHeaderBytes bounds the header of each file, and the index. The default, for
+	// 0, is 100,000,000, as in the reference implementation.
+	MaxHeaderBytes int64
+	// MaxTensors bounds the tensors of the whole checkpoint. The default, for 0, is
+	// 500,000: about 160 MB while opening, half of it afterwards, and the names.
+	MaxTensors int
+}
+
+func (o Options) withDefaults() Options {
+	if o.MaxHeaderBytes == 0 {
+		o.MaxHeaderBytes = 100_000_000
+	}
+	if o.MaxTensors == 0 {
+		o.MaxTensors = 500_000
+	}
+	return o
+}
+
+// A Tensor describes one tensor of a checkpoint.
+type Tensor struct {
+	Name      string
+	Dtype     packing.Dtype // packing.DtypeNone if DtypeName is not known
+	DtypeName string        // as the file spells it
+	Shape     []int64       // row-major, empty for a scalar; not to be changed
+	File      int           // index into Checkpoint.Files
+	Offset    int64         // of its first byte in that file, from the file's start
+	Size      int64         // in bytes
+
+	at int64 // byte offset of its name in its file's header
+}
+
+// Numel returns the number of elements; 1 for a scalar.
+func (t Tensor) Numel() int64 {
+	n := int64(1)
+	for _, d := range t.Shape {
+		n *= d
+	}
+	return n
+}
+
+// Matrix returns the shape of t seen as a matrix: the last dimension is the columns,
+// all others together are the rows. A scalar is 1 x 1.
+func (t Tensor) Matrix() (rows, cols int64) {
+	rows, cols = 1, 1
+	for i, d := range t.Shape {
+		if i == len(t.Shape)-1 {
+			cols = d
+		} else {
+			rows *= d
+		}
+	}
+	return rows, cols
+}
+
+// A SourceFile describes one file of a checkpoint.
+type SourceFile struct {
+	Name         string            // without directory
+	Size         int64             // in bytes
+	HeaderSHA256 [32]byte          // of the length and the header: the bytes before the data
+	Metadata     map[string]string // __metadata__; nil if there is none
+}
+
+// A Checkpoint is an open checkpoint. Its methods may be used by several goroutines
+// at once, except that Close must come after all other use.
+type Checkpoint struct {
+	dir     string
+	files   []SourceFile
+	maps    []*mmap.File
+	stats   []fs.FileInfo // of the files when they were opened
+	tensors []Tensor      // sorted by name
+}
+
+// Open opens the checkpoint at path:
+//   - a file, read as safetensors whatever its name, or
+//   - an index, a file whose name ends in ".safetensors.index.json", or
+//   - a directory that has model.safetensors.index.json, or model.safetensors, or
+//     exactly one other file whose name ends in .safetensors.
+//
+// It maps the files and reads their headers, not their data.
+func Open(path string, opts Options) (*Checkpoint, error) {
+	if opts.MaxHeaderBytes < 0 || opts.MaxTensors < 0 {
+		return nil, fmt.Errorf("safetensors: limits cannot be negative: %+v", opts)
+	}
+	file, index, err := find(path)
+	if err != nil {
+		return nil, err
+	}
+	c := &Checkpoint{dir: filepath.Dir(cmp.Or(file, index))}
+	l := &loader{opts: opts.withDefaults()}
+	if index != "" {
+		err = c.openShards(index, l)
+	} else if err = c.mapFile(file); err == nil {
+		err = c.Guard(func() error { return c.load(l, 0) })
+	}
+	if err == nil && index == "" {
+		err = c.sortTensors(l)
+	}
+	if err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// mapFile adds the file at path to the checkpoint.
+func (c *Checkpoint) mapFile(path string) error {
+	m, err := mmap.Open(path)
+	if err != nil {
+		return err
+	}
+	c.maps = append(c.maps, m)
+	st, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if st.Size() != m.Size() {
+		return &FormatError{File: path, Offset: min(st.Size(), m.Size()), Msg: "the file's size changed while it was opened"}
+	}
+	c.stats = append(c.stats, st)
+	return nil
+}
+
+// load reads the header of file number i, which is mapped.
+func (c *Checkpoint) load(l *loader, i int) error {
+	m := c.maps[i]
+	f, err := l.file(m.Bytes(), m.Name(), i)
+	if err != nil {
+		return err
+	}
+	f.Name = filepath.Base(m.Name())
+	c.files = append(c.files, f)
+	return nil
+}
+
+// sortTensors takes the tensors that l collected, in order of name, and checks that
+// no name is there twice.
+func (c *Checkpoint) sortTensors(l *loader) error {
+	type key struct { // see covered
+		name string
+		i    int32
+	}
+	order := make([]key, l.count)
+	for i := range order {
+		order[i] = key{l.at(i).Name, int32(i)}
+	}
+	slices.SortFunc(order, func(a, b key) int {
+		return cmp.Or(strings.Compare(a.name, b.name), cmp.Compare(a.i, b.i))
+	})
+	c.tensors = make([]Tensor, l.count)
+	for i, k := range order {
+		c.tensors[i] = *l.at(int(k.i))
+		if i == 0 || c.tensors[i-1].Name != c.tensors[i].Name {
+			continue
+		}
+		s, t := c.tensors[i-1], c.tensors[i]
+		msg := fmt.Sprintf("tensor %s is there twice", quote(t.Name))
+		if s.File != t.File {
+			msg = fmt.Sprintf("tensor %s is in %s as well", quote(t.Name), c.files[s.File].Name)
+		}
+		return &FormatError{File: c.maps[t.File].Name(), Offset: t.at, Msg: msg}
+	}
+	return nil
+}
+
+// Close removes the maps. Views from Bytes must not be read afterwards. Closing
+// twice is fine.
+func (c *Checkpoint) Close() error {
+	var errs []error
+	for _, m := range c.maps {
+		errs = append(errs, m.Close())
+	}
+	c.maps = nil
+	return errors.Join(errs...)
+}
+
+// Dir returns the directory of the checkpoint's files.
+func (c *Checkpoint) Dir() string { return c.dir }
+
+// Files returns the files, in order of name; not to be changed.
+func (c *Checkpoint) Files() []SourceFile { return c.files }
+
+// Tensors returns all tensors in order of name (compared as bytes); not to be changed.
+func (c *Checkpoint) Tensors() []Tensor { return c.tensors }
+
+// Lookup returns the tensor called name.
+func (c *Checkpoint) Lookup(name string) (Tensor, bool) {
+	i, ok := c.find(name)
+	if !ok {
+		return Tensor{}, false
+	}
+	return c.tensors[i], true
+}
+
+// find returns the index of the tensor called name.
+func (c *Checkpoint) find(name string) (int, bool) {
+	return slices.BinarySearchFunc(c.tensors, name, func(t Tensor, name string) int {
+		return strings.Compare(t.Name, name)
+	})
+}
+
+// Bytes returns the data of t, little-endian and row-major, as a view of the mapped
+// file: at any alignment, with no capacity beyond its length, valid until Close, not
+// to be written to. Read it inside Guard.
+//
+// It fails for a tensor of a dtype that this package does not know
+// (*UnsupportedError), and for one that is not of this checkpoint.
+func (c *Checkpoint) Bytes(t Tensor) ([]byte, error) {
+	if t.File < 0 || t.File >= len(c.maps) {
+		return nil, fmt.Errorf("safetensors: tensor %s is of file %d of a checkpoint that has %d open files", quote(t.Name), t.File, len(c.maps))
+	}
+	if t.Dtype == packing.DtypeNone {
+		return nil, c.unsupported(t, "dtype "+quote(t.DtypeName)+" is not known to this program")
+	}
+	b := c.maps[t.File].Bytes()
+	size := int64(len(b))
+	if t.Offset < 0 || t.Size < 0 || t.Offset > size || t.Size > size-t.Offset {
+		return nil, fmt.Errorf("safetensors: tensor %s: bytes %d to %d do not lie in %s", quote(t.Name), t.Offset, t.Offset+t.Size, c.maps[t.File].Name())
+	}
+	return b[t.Offset : t.Offset+t.Size : t.Offset+t.Size], nil
+}
+
+func (c *Checkpoint) unsupported(t Tensor, msg string) error {
+	return &UnsupportedError{File: c.maps[t.File].Name(), Offset: t.at, Tensor: t.Name, Msg: msg}
+}
+
+// Guard calls fn, which may read views of this checkpoint, and returns its error. If
+// fn faults because a file became shorter than it was, the error is a *FormatError
+// with that file and the offset of the byte that is gone. A goroutine that fn starts
+// needs a Guard of its own.
+func (c *Checkpoint) Guard(fn func() error) error { return guard(fn, c.maps) }
+
+// guard is Guard for reading the files in maps.
+func guard(fn func() error, maps []*mmap.File) error {
+	err := mmap.Guard(fn)
+	var fault *mmap.FaultError
+	var known *FormatError
+	if !errors.As(err, &fault) || errors.As(err, &known) {
+		return err
+	}
+	if !slices.ContainsFunc(maps, func(m *mmap.File) bool { return m.Name() == fault.Name }) {
+		return err
+	}
+	return &FormatError{File: fault.Name, Offset: fault.Offset, Msg: "the file was truncated while it was read", Err: err}
+}
+
+// Unchanged reports files whose size or modification time is not what it was when
+// they were opened: what was read of them may be of no single state. It is to be
+// called after the last read and before results are published. A file that was
+// replaced by another (renamed over, or removed) is not a change: the map shows the
+// old one.
+func (c *Checkpoint) Unchanged() error {
+	for i, m := range c.maps {
+		was := c.stats[i]
+		is, err := os.Stat(m.Name())
+		if err != nil || !os.SameFile(was, is) {
+			continue
+		}
+		if is.Size() < was.Size() {
+			return &FormatError{File: m.Name(), Offset: is.Size(), Msg: "the file was truncated while it was read"}
+		}
+		if is.Size() != was.Size() || !is.ModTime().Equal(was.ModTime()) {
+			return &FormatError{File: m.Name(), Msg: fmt.Sprintf("the file was changed while it was read (%d bytes of %s then, %d bytes of %s now)",
+				was.Size(), was.ModTime().Format(time.RFC3339Nano), is.Size(), is.ModTime().Format(time.RFC3339Nano))}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,139 @@
+package safetensors
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/lowbit-go/gq/packing"
+)
+
+// scaleSuffix is what the name of a tensor of block scales has after the name of the
+// weights: X.weight and X.weight_scale_inv. Despite the name the scale is a factor.
+// (DeepSeek-V3's format; config.json has quantization_config.weight_block_size.)
+const scaleSuffix = "_scale_inv"
+
+// A BlockScale holds the scales of an FP8 tensor: each matrix [rows, cols] of it (the
+// last two dimensions) is cut into blocks, those at the edges possibly smaller, and
+// each block has one factor.
+type BlockScale struct {
+	Name         string // of the tensor of scales
+	rows         int    // of one matrix
+	block        [2]int // rows, columns
+	down, across int    // blocks of one matrix: ceil(rows/block[0]), ceil(cols/block[1])
+	scales       []float32
+}
+
+// BlockScales finds the scales that belong to the tensor called name, in the tensor
+// of that name with "_scale_inv" behind it. block is the size of a block in rows and
+// columns; 0 stands for 128. The scales are F32, BF16 or F16, of the weights' shape
+// with the last two dimensions divided by the block, rounded up; one of shape [] or
+// [1] serves the whole tensor.
+//
+// It returns nil without an error if the checkpoint has no scales for that tensor: its
+// values are to be read with ReadRows then. Scales of another FP8 format (X.weight_scale,
+// X.scale, X.qscale_weight) are an *UnsupportedError, since without them the values
+// would be wrong; ones that do not fit the weights are a *FormatError.
+func (c *Checkpoint) BlockScales(name string, block [2]int) (*BlockScale, error) {
+	w, ok := c.Lookup(name)
+	if !ok {
+		return nil, fmt.Errorf("safetensors: %s has no tensor %s", c.dir, quote(name))
+	}
+	s, ok := c.Lookup(name + scaleSuffix)
+	if !ok {
+		return nil, c.noForeignScale(w)
+	}
+	if !isFP8(w.Dtype) {
+		return nil, c.unsupported(w, "it has block scales ("+quote(s.Name)+") but is of dtype "+w.DtypeName+", not FP8")
+	}
+	switch s.Dtype {
+	case packing.F32, packing.BF16, packing.F16:
+	default:
+		return nil, c.unsupported(s, "block scales of dtype "+s.DtypeName)
+	}
+	for i := range block {
+		if block[i] < 0 {
+			return nil, fmt.Errorf("safetensors: blocks of %d x %d", block[0], block[1])
+		}
+		if block[i] == 0 {
+			block[i] = 128
+		}
+	}
+	b := &BlockScale{Name: s.Name, block: block}
+	if err := c.fit(b, w, s); err != nil {
+		return nil, err
+	}
+	b.scales = make([]float32, s.Numel())
+	rows, _ := s.Matrix()
+	return b, c.ReadRows(b.scales, s, 0, int(rows))
+}
+
+func isFP8(d packing.Dtype) bool { return d == packing.F8E4M3 || d == packing.F8E5M2 }
+
+// noForeignScale fails if w is FP8 and has scales of a format that is not read: those
+// of compressed-tensors, of DeepSeek's own inference code, of Mistral.
+func (c *Checkpoint) noForeignScale(w Tensor) error {
+	if !isFP8(w.Dtype) {
+		return nil
+	}
+	module := strings.TrimSuffix(w.Name, "weight")
+	for _, name := range []string{w.Name + "_scale", module + "scale", module + "qscale_weight"} {
+		if s, ok := c.Lookup(name); ok {
+			return c.unsupported(w, "its FP8 values have scales in "+quote(s.Name)+"; only "+quote(w.Name+scaleSuffix)+" is read")
+		}
+	}
+	return nil
+}
+
+// fit checks the shape of the scales s against the weights w and sets b's geometry.
+func (c *Checkpoint) fit(b *BlockScale, w, s Tensor) error {
+	n := len(w.Shape)
+	rows, cols := w.Matrix()
+	if n >= 2 {
+		rows = w.Shape[n-2]
+	}
+	if len(s.Shape) == 0 || slices.Equal(s.Shape, []int64{1}) { // one block, as large as everything
+		all, _ := w.Matrix()
+		b.rows, b.block = int(all), [2]int{int(max(all, 1)), int(max(cols, 1))}
+		b.down, b.across = 1, 1
+		return nil
+	}
+	b.rows = int(rows)
+	down, across := ceil(rows, b.block[0]), ceil(cols, b.block[1])
+	b.down, b.across = int(down), int(across)
+	if n < 2 || !slices.Equal(s.Shape, append(slices.Clone(w.Shape[:n-2]), down, across)) {
+		return &FormatError{File: c.maps[s.File].Name(), Offset: s.at, Msg: fmt.Sprintf(
+			"tensor %s of shape %v does not hold the scales of %s, shape %v, in blocks of %d x %d", quote(s.Name), s.Shape, quote(w.Name), w.Shape, b.block[0], b.block[1])}
+	}
+	return nil
+}
+
+func ceil(n int64, block int) int64 { return n/int64(block) + min(n%int64(block), 1) }
+
+// ReadScaledRows is ReadRows for FP8 weights with the block scales s, which
+// BlockScales returned for t: each value is float32(value * scale).
+func (c *Checkpoint) ReadScaledRows(dst []float32, t Tensor, s *BlockScale, row0, rows int) error {
+	if s.Name != t.Name+scaleSuffix {
+		return fmt.Errorf("safetensors: %s are not the scales of tensor %s", quote(s.Name), quote(t.Name))
+	}
+	if err := c.ReadRows(dst, t, row0, rows); err != nil {
+		return err
+	}
+	_, cols := t.Matrix()
+	for r := range rows {
+		s.Apply(dst[r*int(cols):][:cols], row0+r)
+	}
+	return nil
+}
+
+// Apply multiplies row number r of all the tensor's rows by its blocks' scales.
+func (b *BlockScale) Apply(row []float32, r int) {
+	first := (r/b.rows*b.down + r%b.rows/b.block[0]) * b.across
+	for _, scale := range b.scales[first:][:b.across] {
+		run := row[:min(b.block[1], len(row))]
+		for i, v := range run {
+			run[i] = float32(v * scale)
+		}
+		row = row[len(run):]
+	}
+}

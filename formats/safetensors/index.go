@@ -1,0 +1,234 @@
+package safetensors
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/lowbit-go/gq/internal/mmap"
+)
+
+const (
+	singleName  = "model.safetensors"
+	indexName   = "model.safetensors.index.json"
+	fileSuffix  = ".safetensors"
+	indexSuffix = ".safetensors.index.json"
+)
+
+func itoa(n int64) string { return strconv.FormatInt(n, 10) }
+
+// find decides what Open's path means: a single file or an index.
+func find(path string) (file, index string, err error) {
+	st, err := os.Stat(path)
+	if err != nil {
+		return "", "", err
+	}
+	if !st.IsDir() {
+		if strings.HasSuffix(path, indexSuffix) {
+			return "", path, nil
+		}
+		return path, "", nil
+	}
+	names, err := fileNames(path)
+	if err != nil {
+		return "", "", err
+	}
+	// With both, openShards decides: the index may be about the single file.
+	if slices.Contains(names, indexName) {
+		return "", filepath.Join(path, indexName), nil
+	}
+	names = slices.DeleteFunc(names, func(n string) bool { return !strings.HasSuffix(n, fileSuffix) })
+	switch {
+	case slices.Contains(names, singleName):
+		return filepath.Join(path, singleName), "", nil
+	case len(names) == 1:
+		return filepath.Join(path, names[0]), "", nil
+	case len(names) == 0:
+		return "", "", &fs.PathError{Op: "open", Path: path, Err: errors.New("the directory has no .safetensors file")}
+	default:
+		return "", "", &fs.PathError{Op: "open", Path: path, Err: fmt.Errorf(
+			"the directory has %d .safetensors files (%s, %s, ...) but neither %s nor %s; name the file to read", len(names), names[0], names[1], indexName, singleName)}
+	}
+}
+
+// IsCheckpoint says whether Open would find a checkpoint at path. The files are not
+// looked into.
+func IsCheckpoint(path string) bool {
+	_, _, err := find(path)
+	return err == nil
+}
+
+// fileNames lists a directory, directories in it left out.
+func fileNames(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, e := range entries {
+		if !e.IsDir() {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
+}
+
+// openShards opens the checkpoint that the index at path describes.
+//
+// The index is JSON: {"metadata": {...}, "weight_map": {tensor name: file name}}. It
+// is read twice: first for the files, whose headers are then read, and then to check
+// that each tensor is where it says; so its names need no memory. What the index
+// leaves out counts as well: a tensor that is in one of the files is in the checkpoint.
+func (c *Checkpoint) openShards(path string, l *loader) error {
+	m, err := mmap.Open(path)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	ix := &index{path: path, b: m.Bytes()}
+	if m.Size() > l.opts.MaxHeaderBytes {
+		return &FormatError{File: path, Msg: fmt.Sprintf("the index has %d bytes, more than the limit of %d (Options.MaxHeaderBytes)", m.Size(), l.opts.MaxHeaderBytes)}
+	}
+	var names []string
+	err = guard(func() error {
+		names, err = ix.files()
+		return err
+	}, []*mmap.File{m})
+	if err != nil {
+		return err
+	}
+	if err := ix.besides(names); err != nil {
+		return err
+	}
+	for i, name := range names {
+		if err := c.mapFile(filepath.Join(c.dir, name)); err != nil {
+			return err
+		}
+		if err := c.Guard(func() error { return c.load(l, i) }); err != nil {
+			return err
+		}
+	}
+	if err := c.sortTensors(l); err != nil {
+		return err
+	}
+	return guard(func() error { return ix.check(c) }, []*mmap.File{m})
+}
+
+// An index is the file that says which tensor is in which shard.
+type index struct {
+	path string
+	b    []byte
+}
+
+// read goes through the weight_map. entry gets the scanner and the position of each
+// tensor's name, and the two strings; tensor is valid during the call, as is file.
+func (ix *index) read(entry func(s *scanner, at int, tensor, file []byte) error) error {
+	s := &scanner{file: ix.path, b: ix.b}
+	if err := s.checkUTF8(); err != nil {
+		return err
+	}
+	var tensor []byte
+	found := false
+	err := s.object("the index", func(key []byte, at int) error {
+		if string(key) != "weight_map" {
+			return s.skip("the index", 1)
+		}
+		if found {
+			return s.fail(at, "weight_map is there twice")
+		}
+		found = true
+		return s.object("weight_map", func(key []byte, at int) error {
+			tensor = append(tensor[:0], key...)
+			file, err := s.string("a file name in weight_map")
+			if err != nil {
+				return err
+			}
+			return entry(s, at, tensor, file)
+		})
+	})
+	if err != nil {
+		return err
+	}
+	if err := s.end("the index's object"); err != nil {
+		return err
+	}
+	if !found {
+		return s.fail(0, "the index has no weight_map")
+	}
+	return nil
+}
+
+// files returns the names of the shards, sorted. Each exists.
+func (ix *index) files() ([]string, error) {
+	dir := filepath.Dir(ix.path)
+	seen := map[string]bool{}
+	err := ix.read(func(s *scanner, at int, tensor, file []byte) error {
+		if seen[string(file)] {
+			return nil
+		}
+		name := string(file)
+		if !plainName(name) {
+			return s.fail(at, "tensor %s is said to be in %s, which is not the name of a file beside the index", quote(tensor), quote(name))
+		}
+		// At once, so that no index makes us remember more names than there are files.
+		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+			return &FormatError{File: ix.path, Offset: int64(at), Msg: fmt.Sprintf("tensor %s is said to be in %s, which cannot be found", quote(tensor), quote(name)), Err: err}
+		}
+		seen[name] = true
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if len(seen) == 0 {
+		return nil, &FormatError{File: ix.path, Msg: "the weight_map is empty"}
+	}
+	names := make([]string, 0, len(seen))
+	for name := range seen {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// plainName says whether name is that of a file in the index's own directory, on
+// every system: an index from a stranger must not make us read elsewhere.
+func plainName(name string) bool {
+	return name != "" && name != "." && name != ".." && !strings.ContainsAny(name, "/\\:\x00")
+}
+
+// besides refuses a directory where two checkpoints compete for the name "model".
+func (ix *index) besides(names []string) error {
+	if filepath.Base(ix.path) != indexName || slices.Contains(names, singleName) {
+		return nil
+	}
+	single := filepath.Join(filepath.Dir(ix.path), singleName)
+	if _, err := os.Stat(single); err != nil {
+		return nil
+	}
+	return &fs.PathError{Op: "open", Path: ix.path, Err: fmt.Errorf(
+		"the directory also has %s, which the index does not name; name that file to read it, or remove one of the two", singleName)}
+}
+
+// check compares the weight_map with the tensors that the files have.
+func (ix *index) check(c *Checkpoint) error {
+	seen := make([]bool, len(c.tensors))
+	return ix.read(func(s *scanner, at int, tensor, file []byte) error {
+		i, ok := c.find(string(tensor))
+		switch {
+		case !ok:
+			return s.fail(at, "the index names tensor %s, which none of its files has", quote(tensor))
+		case seen[i]:
+			return s.fail(at, "the index names tensor %s twice", quote(tensor))
+		case c.files[c.tensors[i].File].Name != string(file):
+			return s.fail(at, "the index says that tensor %s is in %s, but it is in %s", quote(tensor), quote(file), c.files[c.tensors[i].File].Name)
+		}
+		seen[i] = true
+		return nil
+	})
+}

@@ -1,0 +1,96 @@
+package safetensors
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+
+	"github.com/lowbit-go/gq/internal/floats"
+	"github.com/lowbit-go/gq/internal/vec"
+	"github.com/lowbit-go/gq/packing"
+)
+
+// ReadRows converts rows row0 .. row0+rows-1 of t, seen as a matrix (Tensor.Matrix),
+// to float32. len(dst) is rows times the columns. The dtype must be a float type that
+// can be quantized (packing.Dtype.IsFloat): F64 is rounded to nearest, ties to even,
+// and overflows to infinity; the others are exact. FP8 values are taken as they are:
+// ReadScaledRows applies block scales.
+//
+// It guards itself: a file that was truncated is a *FormatError.
+func (c *Checkpoint) ReadRows(dst []float32, t Tensor, row0, rows int) error {
+	src, err := c.rows(dst, t, row0, rows)
+	if err != nil {
+		return err
+	}
+	return c.Guard(func() error {
+		Widen(dst, src, t.Dtype)
+		return nil
+	})
+}
+
+// rows checks the arguments of ReadRows and returns the rows' bytes.
+func (c *Checkpoint) rows(dst []float32, t Tensor, row0, rows int) ([]byte, error) {
+	b, err := c.Bytes(t)
+	if err != nil {
+		return nil, err
+	}
+	if !t.Dtype.IsFloat() {
+		return nil, c.unsupported(t, "dtype "+t.DtypeName+" does not hold floating-point weights")
+	}
+	all, cols := t.Matrix()
+	if row0 < 0 || rows < 0 || int64(row0) > all || int64(rows) > all-int64(row0) {
+		return nil, fmt.Errorf("safetensors: tensor %s has %d rows, not rows %d to %d", quote(t.Name), all, row0, row0+rows)
+	}
+	if int64(len(dst)) != int64(rows)*cols {
+		return nil, fmt.Errorf("safetensors: tensor %s: %d rows of %d values do not go into %d", quote(t.Name), rows, cols, len(dst))
+	}
+	width := cols * int64(t.Dtype.Bits()/8)
+	return b[int64(row0)*width:][:int64(rows)*width], nil
+}
+
+// Widen converts the values in src, of a dtype with Dtype.IsFloat, to float32: len(dst)
+// of them, little-endian. Call it inside Guard if src is a view of a checkpoint.
+func Widen(dst []float32, src []byte, d packing.Dtype) {
+	switch d {
+	case packing.F64:
+		for i := range dst {
+			dst[i] = float32(math.Float64frombits(binary.LittleEndian.Uint64(src[8*i:])))
+		}
+	case packing.F32:
+		widenF32(dst, src)
+	case packing.F16:
+		vec.WidenF16(dst, src)
+	case packing.BF16:
+		vec.WidenBF16(dst, src)
+	case packing.F8E4M3:
+		dst = dst[:len(src)] // no bounds checks below
+		for i, b := range src {
+			dst[i] = floats.F8E4M3ToF32(b)
+		}
+	case packing.F8E5M2:
+		dst = dst[:len(src)] // no bounds checks below
+		for i, b := range src {
+			dst[i] = floats.F8E5M2ToF32(b)
+		}
+	}
+}
+
+// widenF32 copies; in pieces of constant length, which the compiler does without bounds
+// checks: 23 GB/s instead of 3, in the cache of an AMD EPYC.
+func widenF32(dst []float32, src []byte) {
+	for len(dst) >= 8 && len(src) >= 32 {
+		d, s := dst[:8], src[:32]
+		d[0] = math.Float32frombits(binary.LittleEndian.Uint32(s[0:]))
+		d[1] = math.Float32frombits(binary.LittleEndian.Uint32(s[4:]))
+		d[2] = math.Float32frombits(binary.LittleEndian.Uint32(s[8:]))
+		d[3] = math.Float32frombits(binary.LittleEndian.Uint32(s[12:]))
+		d[4] = math.Float32frombits(binary.LittleEndian.Uint32(s[16:]))
+		d[5] = math.Float32frombits(binary.LittleEndian.Uint32(s[20:]))
+		d[6] = math.Float32frombits(binary.LittleEndian.Uint32(s[24:]))
+		d[7] = math.Float32frombits(binary.LittleEndian.Uint32(s[28:]))
+		dst, src = dst[8:], src[32:]
+	}
+	for i := range dst {
+		dst[i] = math.Float32frombits(binary.LittleEndian.Uint32(src[4*i:]))
+	}
+}

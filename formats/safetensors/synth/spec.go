@@ -1,0 +1,185 @@
+package synth
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+
+	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/packing"
+)
+
+// A Spec is the shape of a model of the Llama family, or with Experts of the Mixtral
+// family.
+type Spec struct {
+	Hidden       int           // width of the residual stream
+	Intermediate int           // width inside the MLP, or inside an expert
+	Layers       int           //
+	Heads        int           // of the queries
+	KVHeads      int           // of keys and values; default, for 0: Heads
+	HeadDim      int           // default, for 0: Hidden / Heads
+	Vocab        int           // rows of the embedding table
+	Experts      int           // in each layer; default, 0: a dense MLP
+	Tied         bool          // no lm_head: it is the embedding table. Default false
+	Dtype        packing.Dtype // F32, F16 or BF16; default, for DtypeNone: BF16
+	Seed         uint64        // default 0
+
+	// MaxShardBytes bounds the data in one file; default, for 0: a single file.
+	MaxShardBytes int64
+}
+
+// Presets are the shapes of well-known models, and of two that are good for tests:
+// their rows of 172 values need short groups.
+var Presets = map[string]Spec{
+	"tiny":         {Hidden: 64, Intermediate: 172, Layers: 2, Heads: 8, KVHeads: 4, Vocab: 512, Tied: true},
+	"tiny-moe":     {Hidden: 64, Intermediate: 172, Layers: 2, Heads: 8, KVHeads: 4, Vocab: 512, Experts: 4},
+	"smollm2-135m": {Hidden: 576, Intermediate: 1536, Layers: 30, Heads: 9, KVHeads: 3, Vocab: 49152, Tied: true},
+	"llama-3.2-1b": {Hidden: 2048, Intermediate: 8192, Layers: 16, Heads: 32, KVHeads: 8, Vocab: 128256, Tied: true},
+	"llama-3.2-3b": {Hidden: 3072, Intermediate: 8192, Layers: 28, Heads: 24, KVHeads: 8, Vocab: 128256, Tied: true},
+	"llama-3.1-8b": {Hidden: 4096, Intermediate: 14336, Layers: 32, Heads: 32, KVHeads: 8, Vocab: 128256},
+}
+
+func (s Spec) withDefaults() Spec {
+	if s.KVHeads == 0 {
+		s.KVHeads = s.Heads
+	}
+	if s.HeadDim == 0 && s.Heads > 0 {
+		s.HeadDim = s.Hidden / s.Heads
+	}
+	if s.Dtype == packing.DtypeNone {
+		s.Dtype = packing.BF16
+	}
+	return s
+}
+
+// Validate says what is wrong with s.
+func (s Spec) Validate() error {
+	s = s.withDefaults()
+	for _, f := range []struct {
+		name  string
+		value int
+	}{
+		{"hidden size", s.Hidden}, {"intermediate size", s.Intermediate}, {"number of layers", s.Layers},
+		{"number of heads", s.Heads}, {"number of KV heads", s.KVHeads}, {"head dimension", s.HeadDim}, {"vocabulary size", s.Vocab},
+	} {
+		if f.value < 1 || f.value > math.MaxInt32 {
+			return fmt.Errorf("synth: %s %d is not between 1 and 2^31-1", f.name, f.value)
+		}
+	}
+	switch {
+	case s.Heads%s.KVHeads != 0:
+		return fmt.Errorf("synth: %d heads cannot share %d KV heads", s.Heads, s.KVHeads)
+	case s.Experts < 0 || s.Experts > math.MaxInt32:
+		return fmt.Errorf("synth: %d experts", s.Experts)
+	case s.Dtype != packing.F32 && s.Dtype != packing.F16 && s.Dtype != packing.BF16:
+		return fmt.Errorf("synth: dtype %v; F32, F16 and BF16 are possible", s.Dtype)
+	}
+	return nil
+}
+
+// Parameters returns the number of weights.
+func (s Spec) Parameters() int64 {
+	n := int64(0)
+	for _, t := range s.withDefaults().tensors() {
+		n += t.rows * t.cols
+	}
+	return n
+}
+
+// Bytes returns the size of the data: what Write's progress adds up to.
+func (s Spec) Bytes() int64 {
+	return s.Parameters() * int64(s.withDefaults().Dtype.Bits()/8)
+}
+
+// A tensor is one tensor of the model and the statistics of its values.
+type tensor struct {
+	name       string
+	rows, cols int64
+	vector     bool    // of rank 1: rows is 1
+	mean, std  float64 // of the values, before the gain of rows
+}
+
+// spec is the tensor as a file describes it.
+func (t tensor) spec(d packing.Dtype) safetensors.TensorSpec {
+	shape := []int64{t.rows, t.cols}
+	if t.vector {
+		shape = shape[1:]
+	}
+	return safetensors.TensorSpec{Name: t.name, Dtype: d, Shape: shape}
+}
+
+// tensors lists the model's tensors in the order of the forward pass. The standard
+// deviations are typical of trained models, no more.
+func (s Spec) tensors() []tensor {
+	var all []tensor
+	matrix := func(name string, rows, cols int, gain float64) {
+		all = append(all, tensor{name: name, rows: int64(rows), cols: int64(cols), std: gain / math.Sqrt(float64(cols))})
+	}
+	norm := func(name string, mean float64) {
+		all = append(all, tensor{name: name, rows: 1, cols: int64(s.Hidden), vector: true, mean: mean, std: mean / 16})
+	}
+	matrix("model.embed_tokens.weight", s.Vocab, s.Hidden, 1)
+	for i := range s.Layers {
+		l := fmt.Sprintf("model.layers.%d.", i)
+		norm(l+"input_layernorm.weight", 0.5)
+		matrix(l+"self_attn.q_proj.weight", s.Heads*s.HeadDim, s.Hidden, 1.4)
+		matrix(l+"self_attn.k_proj.weight", s.KVHeads*s.HeadDim, s.Hidden, 1.6)
+		matrix(l+"self_attn.v_proj.weight", s.KVHeads*s.HeadDim, s.Hidden, 0.7)
+		matrix(l+"self_attn.o_proj.weight", s.Hidden, s.Heads*s.HeadDim, 0.7)
+		norm(l+"post_attention_layernorm.weight", 0.4)
+		if s.Experts == 0 {
+			matrix(l+"mlp.gate_proj.weight", s.Intermediate, s.Hidden, 1)
+			matrix(l+"mlp.up_proj.weight", s.Intermediate, s.Hidden, 0.9)
+			matrix(l+"mlp.down_proj.weight", s.Hidden, s.Intermediate, 1.3)
+			continue
+		}
+		matrix(l+"block_sparse_moe.gate.weight", s.Experts, s.Hidden, 1)
+		for e := range s.Experts {
+			x := fmt.Sprintf("%sblock_sparse_moe.experts.%d.", l, e)
+			matrix(x+"w1.weight", s.Intermediate, s.Hidden, 1)
+			matrix(x+"w3.weight", s.Intermediate, s.Hidden, 0.9)
+			matrix(x+"w2.weight", s.Hidden, s.Intermediate, 1.3)
+		}
+	}
+	norm("model.norm.weight", 1.8)
+	if !s.Tied {
+		matrix("lm_head.weight", s.Vocab, s.Hidden, 1)
+	}
+	return all
+}
+
+// config returns config.json.
+func (s Spec) config() ([]byte, error) {
+	c := struct {
+		Architectures   []string `json:"architectures"`
+		ModelType       string   `json:"model_type"`
+		Hidden          int      `json:"hidden_size"`
+		Intermediate    int      `json:"intermediate_size"`
+		Layers          int      `json:"num_hidden_layers"`
+		Heads           int      `json:"num_attention_heads"`
+		KVHeads         int      `json:"num_key_value_heads"`
+		HeadDim         int      `json:"head_dim"`
+		Vocab           int      `json:"vocab_size"`
+		Experts         int      `json:"num_local_experts,omitempty"`
+		ExpertsPerToken int      `json:"num_experts_per_tok,omitempty"`
+		HiddenAct       string   `json:"hidden_act"`
+		MaxPositions    int      `json:"max_position_embeddings"`
+		RMSNormEps      float64  `json:"rms_norm_eps"`
+		RopeTheta       float64  `json:"rope_theta"`
+		BOS             int      `json:"bos_token_id"`
+		EOS             int      `json:"eos_token_id"`
+		Tied            bool     `json:"tie_word_embeddings"`
+		TorchDtype      string   `json:"torch_dtype"`
+	}{
+		Architectures: []string{"LlamaForCausalLM"}, ModelType: "llama",
+		Hidden: s.Hidden, Intermediate: s.Intermediate, Layers: s.Layers, Heads: s.Heads, KVHeads: s.KVHeads, HeadDim: s.HeadDim, Vocab: s.Vocab,
+		HiddenAct: "silu", MaxPositions: 8192, RMSNormEps: 1e-5, RopeTheta: 500000, BOS: 1, EOS: 2, Tied: s.Tied,
+		TorchDtype: map[packing.Dtype]string{packing.F32: "float32", packing.F16: "float16", packing.BF16: "bfloat16"}[s.Dtype],
+	}
+	if s.Experts > 0 {
+		c.Architectures, c.ModelType = []string{"MixtralForCausalLM"}, "mixtral"
+		c.Experts, c.ExpertsPerToken = s.Experts, min(2, s.Experts)
+	}
+	b, err := json.MarshalIndent(c, "", "  ")
+	return append(b, '\n'), err
+}

@@ -1,0 +1,157 @@
+package synth
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+
+	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/atomicfile"
+)
+
+// unitBytes is about how much a worker makes and writes at once.
+const unitBytes = 4 << 20
+
+// Write makes the checkpoint that spec describes in dir, which it creates if need be
+// and which must not hold a checkpoint yet. It uses all CPUs. progress, unless nil, is
+// called with the bytes of each piece that is written, by one goroutine at a time.
+//
+// Nothing is seen at the final names until all is written; config.json comes last.
+func Write(ctx context.Context, dir string, spec Spec, progress func(n int64)) error {
+	if err := spec.Validate(); err != nil {
+		return err
+	}
+	spec = spec.withDefaults()
+	if err := checkEmpty(dir); err != nil {
+		return err
+	}
+	config, err := spec.config()
+	if err != nil {
+		return err
+	}
+	tensors := spec.tensors()
+	specs := make([]safetensors.TensorSpec, len(tensors))
+	for i, t := range tensors {
+		specs[i] = t.spec(spec.Dtype)
+	}
+	w, err := safetensors.Create(dir, specs, safetensors.WriteOptions{MaxShardBytes: spec.MaxShardBytes})
+	if err != nil {
+		return err
+	}
+	defer w.Abort()
+	g := &generator{spec: spec, tensors: tensors, w: w, progress: progress}
+	if err := g.run(ctx); err != nil {
+		return err
+	}
+	if err := w.Commit(); err != nil {
+		return err
+	}
+	return writeFile(filepath.Join(dir, "config.json"), config)
+}
+
+// checkEmpty refuses a directory with a checkpoint: made-up weights must not replace
+// real ones.
+func checkEmpty(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, e := range entries {
+		if e.Name() == "config.json" || strings.Contains(e.Name(), ".safetensors") && !strings.HasPrefix(e.Name(), ".") {
+			return fmt.Errorf("%s holds a checkpoint already (%s): choose another directory", dir, e.Name())
+		}
+	}
+	return nil
+}
+
+func writeFile(path string, b []byte) error {
+	f, err := atomicfile.Create(path)
+	if err != nil {
+		return err
+	}
+	defer f.Abort()
+	if _, err := f.WriteAt(b, 0); err != nil {
+		return err
+	}
+	return f.Commit()
+}
+
+// A unit is some bytes of one tensor, which begin and end at values.
+type unit struct {
+	tensor     int
+	begin, end int64
+}
+
+// A generator fills the tensors of a checkpoint.
+type generator struct {
+	spec     Spec
+	tensors  []tensor
+	w        *safetensors.Writer
+	mu       sync.Mutex // for progress
+	progress func(n int64)
+}
+
+func (g *generator) run(ctx context.Context) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	units := make(chan unit)
+	var wg sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		wg.Go(func() {
+			buf := make([]byte, unitBytes)
+			for u := range units {
+				if err := g.unit(u, buf[:u.end-u.begin]); err != nil {
+					stop(err)
+					return
+				}
+			}
+		})
+	}
+	g.deal(ctx, units)
+	wg.Wait()
+	return context.Cause(ctx)
+}
+
+// deal sends all units, in order of the data, until ctx is done.
+func (g *generator) deal(ctx context.Context, units chan<- unit) {
+	defer close(units)
+	width := int64(g.spec.Dtype.Bits() / 8)
+	for i, t := range g.tensors {
+		size := t.rows * t.cols * width
+		for begin := int64(0); begin < size; begin += unitBytes {
+			select {
+			case units <- unit{i, begin, min(size, begin+unitBytes)}:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
+}
+
+// unit makes and writes one unit in buf, which has its size.
+func (g *generator) unit(u unit, buf []byte) error {
+	t := &g.tensors[u.tensor]
+	key := tensorKey(g.spec.Seed, t.name)
+	width := int64(g.spec.Dtype.Bits() / 8)
+	for b, at := buf, u.begin/width; len(b) > 0; {
+		row, col := at/t.cols, at%t.cols
+		n := min(int64(len(b)), (t.cols-col)*width)
+		t.fill(b[:n], g.spec.Dtype, key, row, col)
+		b, at = b[n:], at+n/width
+	}
+	if err := g.w.WriteAt(u.tensor, buf, u.begin); err != nil {
+		return err
+	}
+	if g.progress != nil {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.progress(u.end - u.begin)
+	}
+	return nil
+}
