@@ -1,0 +1,355 @@
+package gqf
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/lowbit-go/gq/packing"
+)
+
+// TensorSpec describes a tensor to a [Builder].
+type TensorSpec struct {
+	Name       string        // canonical name; it needs an AddName as well
+	Shape      []int64       // as in the checkpoint, outermost first; empty for a scalar
+	Dtype      packing.Dtype // of the checkpoint
+	Role       Role
+	Mapping    Mapping   // MappingNone if kept
+	Algorithm  Algorithm // AlgorithmNone if kept
+	Transposed bool      // the checkpoint stores the last two dimensions as inputs x outputs; quantized payloads are outputs x inputs all the same
+	Experts    int       // slices with payloads of their own, the product of all dimensions but the last two; 0 means 1
+}
+
+// PayloadSpec describes a payload to a [Builder]. Every variant of a tensor
+// needs the payloads of all its slices, with equal headers.
+type PayloadSpec struct {
+	Tensor  int // as AddTensor returned it
+	Slice   int // expert, from 0
+	Kind    Kind
+	Variant int // from 0; further ones hold the same codes in another layout
+	Header  packing.Header
+}
+
+// NameSpec describes a name of a tensor to a [Builder].
+type NameSpec struct {
+	Name         string // 1 to 65,535 bytes of UTF-8 without NUL
+	Tensor       int    // as AddTensor returned it
+	InCheckpoint bool   // false for a name that the model's code makes, as a tied lm_head.weight
+	Folded       bool   // not a name of the tensor but of scales that its values include, as FP8's X.weight_scale_inv
+	SourceFile   int    // index into the sources of the provenance; -1 for none
+	SourceBytes  int64  // size in the checkpoint
+}
+
+// AssetSpec describes a small file to a [Builder], which keeps Data until Build.
+// Build compresses a file (AssetFile) where that pays and nothing else, so what
+// people and loaders read is there as it is.
+type AssetSpec struct {
+	Kind AssetKind
+	Name string // RecipeName, ProvenanceName, or a plain file name
+	Data []byte
+}
+
+// A Builder collects what a file is to hold; Build then fixes where everything
+// goes. The Add methods return the index by which later calls refer to what was
+// added, counted from 0 for each method. The zero Builder is not ready: use
+// [NewBuilder].
+type Builder struct {
+	tensors  []TensorSpec
+	payloads []PayloadSpec
+	names    []NameSpec
+	assets   []AssetSpec
+}
+
+// NewBuilder returns a Builder of a file without content.
+func NewBuilder() *Builder { return &Builder{} }
+
+// AddTensor adds a tensor. The file's tensors are in the order of these calls.
+func (b *Builder) AddTensor(t TensorSpec) int {
+	b.tensors = append(b.tensors, t)
+	return len(b.tensors) - 1
+}
+
+// AddPayload adds a payload. The order of these calls does not matter: payloads
+// are stored by tensor, variant, slice and kind.
+func (b *Builder) AddPayload(p PayloadSpec) int {
+	b.payloads = append(b.payloads, p)
+	return len(b.payloads) - 1
+}
+
+// AddName adds a name of a tensor, be it canonical or another one. The order of
+// these calls does not matter.
+func (b *Builder) AddName(n NameSpec) int {
+	b.names = append(b.names, n)
+	return len(b.names) - 1
+}
+
+// AddAsset adds an asset. The order of these calls does not matter.
+func (b *Builder) AddAsset(a AssetSpec) int {
+	b.assets = append(b.assets, a)
+	return len(b.assets) - 1
+}
+
+// Build fixes the place of every byte. It applies to the result every check that
+// [Open] applies, so what Build accepts can be opened under default limits or
+// higher ones; errors name the tensor, name or asset.
+func (b *Builder) Build() (*Image, error) {
+	if err := b.checkRanges(); err != nil {
+		return nil, err
+	}
+	assets, err := b.packAssets()
+	if err != nil {
+		return nil, err
+	}
+	nameOrder := orderBy(len(b.names), func(i, j int) int { return cmp.Compare(b.names[i].Name, b.names[j].Name) })
+	payloadOrder := orderBy(len(b.payloads), func(i, j int) int {
+		p, q := &b.payloads[i], &b.payloads[j]
+		return cmp.Or(cmp.Compare(p.Tensor, q.Tensor), cmp.Compare(p.Variant, q.Variant),
+			cmp.Compare(p.Slice, q.Slice), cmp.Compare(p.Kind, q.Kind))
+	})
+
+	h, im := b.frontSize(assets), &Image{}
+	im.headers = make([]packing.Header, len(b.payloads))
+	im.payloadOff = make([]int64, len(b.payloads))
+	end := h.dataOff
+	for _, i := range payloadOrder {
+		size, _ := b.payloads[i].Header.DataSize() // checkRanges validated the header
+		off := alignUp(end, align)
+		im.headers[i], im.payloadOff[i] = b.payloads[i].Header, int64(off)
+		end = off + packing.HeaderSize + uint64(size)
+		im.payloadBytes += packing.HeaderSize + size
+	}
+	h.dataLen = alignUp(end, align) - h.dataOff
+	h.fileSize = h.dataOff + h.dataLen
+	im.place(h)
+
+	b.encodeStrings(im, assets, nameOrder)
+	b.encodeTensors(im, nameOrder)
+	for at, i := range payloadOrder {
+		p := &b.payloads[i]
+		size, _ := p.Header.DataSize()
+		r := payloadRecord{uint64(im.payloadOff[i]), packing.HeaderSize + uint64(size), uint32(p.Tensor), uint32(p.Slice), uint8(p.Kind), uint8(p.Variant)}
+		r.encode(im.record(secPayloads, at), p.Header)
+	}
+	if err := im.checkRecords(); err != nil {
+		// Offsets in a file that does not exist tell nobody anything.
+		if fe, ok := err.(*FormatError); ok {
+			if fe.Err != nil {
+				return nil, fmt.Errorf("%s: %w", fe.Msg, fe.Err)
+			}
+			return nil, fmt.Errorf("%s", fe.Msg)
+		}
+		return nil, err
+	}
+	return im, nil
+}
+
+// orderBy sorts the indices 0..n-1, equal ones by index.
+func orderBy(n int, compare func(i, j int) int) []int {
+	order := make([]int, n)
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, compare)
+	return order
+}
+
+// checkRanges refuses what the records cannot express; all else is left to
+// checkRecords.
+func (b *Builder) checkRanges() error {
+	const (
+		maxCount     = 1 << 31 // of anything; it keeps every index and sum in its field
+		maxDataBytes = 1 << 48 // keeps the number of checksums in its field
+	)
+	for what, n := range map[string]int{"tensors": len(b.tensors), "payloads": len(b.payloads), "names": len(b.names), "assets": len(b.assets)} {
+		if n > maxCount {
+			return fmt.Errorf("%d %s, at most %d fit into a file", n, what, maxCount)
+		}
+	}
+	for i := range b.tensors {
+		t := &b.tensors[i]
+		if len(t.Shape) > maxDims {
+			return fmt.Errorf("tensor %q has %d dimensions, at most %d fit into a file", t.Name, len(t.Shape), maxDims)
+		}
+		if t.Experts < 0 || t.Experts > maxCount {
+			return fmt.Errorf("tensor %q: %d experts, want 1 to %d", t.Name, t.Experts, maxCount)
+		}
+	}
+	var dataBytes int64
+	for _, p := range b.payloads {
+		if p.Tensor < 0 || p.Tensor >= len(b.tensors) {
+			return fmt.Errorf("payload of tensor %d, of which there are %d", p.Tensor, len(b.tensors))
+		}
+		name := b.tensors[p.Tensor].Name
+		if p.Slice < 0 || p.Slice > maxCount || p.Variant < 0 || p.Variant > 255 {
+			return fmt.Errorf("tensor %q: payload of slice %d, variant %d out of range", name, p.Slice, p.Variant)
+		}
+		if err := p.Header.Validate(); err != nil {
+			return fmt.Errorf("tensor %q: %w", name, err)
+		}
+		size, _ := p.Header.DataSize() // Validate checked it
+		if size > maxDataBytes-dataBytes {
+			return fmt.Errorf("tensor %q: with it, the payloads are larger than %d bytes", name, int64(maxDataBytes))
+		}
+		dataBytes += size
+	}
+	var stringBytes int
+	canonical := make([]bool, len(b.tensors))
+	for _, n := range b.names {
+		if n.Tensor < 0 || n.Tensor >= len(b.tensors) {
+			return fmt.Errorf("name %q is of tensor %d, of which there are %d", n.Name, n.Tensor, len(b.tensors))
+		}
+		if n.SourceFile < -1 || n.SourceFile >= maxCount || n.SourceBytes < 0 {
+			return fmt.Errorf("name %q: source file %d, %d bytes out of range", n.Name, n.SourceFile, n.SourceBytes)
+		}
+		stringBytes += len(n.Name)
+		canonical[n.Tensor] = canonical[n.Tensor] || !n.Folded && n.Name == b.tensors[n.Tensor].Name
+	}
+	if i := slices.Index(canonical, false); i >= 0 {
+		return fmt.Errorf("tensor %q: its canonical name was not added", b.tensors[i].Name)
+	}
+	if stringBytes > maxCount {
+		return fmt.Errorf("names of %d bytes, at most %d fit into a file", stringBytes, maxCount)
+	}
+	return nil
+}
+
+// frontSize lays out the front sections; file size and data length are open yet.
+func (b *Builder) frontSize(assets []packedAsset) header {
+	h := header{major: VersionMajor, minor: VersionMinor, headerSize: headerSize, blockLog2: blockLog2}
+	var counts [numSections]int
+	var lengths [numSections]uint64
+	counts[secTensors], counts[secPayloads], counts[secNames], counts[secAssets] = len(b.tensors), len(b.payloads), len(b.names), len(assets)
+	for i := range b.tensors {
+		counts[secDims] += len(b.tensors[i].Shape)
+	}
+	for i := range b.names {
+		lengths[secStrings] += uint64(len(b.names[i].Name))
+	}
+	for i := range assets {
+		lengths[secStrings] += uint64(len(assets[i].Name))
+		lengths[secAssetData] = alignUp(lengths[secAssetData], align) + uint64(len(assets[i].stored))
+	}
+	var dataBytes uint64
+	for i := range b.payloads {
+		size, _ := b.payloads[i].Header.DataSize()
+		dataBytes = alignUp(dataBytes+packing.HeaderSize+uint64(size), align)
+	}
+	counts[secChecksums] = int(alignUp(dataBytes, 1<<blockLog2) >> blockLog2)
+	end := uint64(headerSize)
+	for i := range h.sections {
+		if recordSizes[i] != 0 {
+			lengths[i] = uint64(counts[i]) * uint64(recordSizes[i])
+		}
+		off := alignUp(end, align)
+		h.sections[i] = section{off: off, length: lengths[i], count: uint32(counts[i])}
+		end = off + lengths[i]
+	}
+	h.dataOff = alignUp(end, dataAlign)
+	return h
+}
+
+// encodeStrings fills the sections names, strings, assets and asset data.
+func (b *Builder) encodeStrings(im *Image, assets []packedAsset, nameOrder []int) {
+	strings := im.sec[secStrings]
+	var at uint32
+	put := func(s string) (off, length uint32) {
+		off, length = at, uint32(len(s))
+		copy(strings[at:], s)
+		at += length
+		return off, length
+	}
+	im.nameAt = make([]uint32, len(b.names))
+	for k, i := range nameOrder {
+		n := &b.names[i]
+		r := nameRecord{tensor: uint32(n.Tensor), sourceFile: noSource, sourceBytes: uint64(n.SourceBytes)}
+		r.strOff, r.strLen = put(n.Name)
+		if n.SourceFile >= 0 {
+			r.sourceFile = uint32(n.SourceFile)
+		}
+		if n.InCheckpoint {
+			r.flags |= flagCheckpt
+		}
+		if n.Folded {
+			r.flags |= flagFolded
+		}
+		r.encode(im.record(secNames, k))
+		im.nameAt[i] = uint32(k)
+	}
+	data, from := im.sec[secAssetData], im.h.sections[secAssetData].off
+	im.assetAt = make([]int, len(assets))
+	var end uint64
+	for k := range assets {
+		a := &assets[k]
+		im.assetAt[a.index] = k
+		off := alignUp(end, align)
+		copy(data[off:], a.stored)
+		end = off + uint64(len(a.stored))
+		r := assetRecord{off: from + off, stored: uint64(len(a.stored)), rawLen: uint64(len(a.Data)), rawCRC: checksum(a.Data), kind: uint8(a.Kind), codec: uint8(a.codec)}
+		r.strOff, r.strLen = put(a.Name)
+		r.encode(im.record(secAssets, k))
+	}
+}
+
+// encodeTensors fills the sections tensors and dims.
+func (b *Builder) encodeTensors(im *Image, nameOrder []int) {
+	records := make([]tensorRecord, len(b.tensors))
+	for k, i := range nameOrder {
+		n := &b.names[i]
+		if n.Folded {
+			continue
+		}
+		r := &records[n.Tensor]
+		r.names++
+		if n.Name == b.tensors[n.Tensor].Name {
+			r.name = uint32(k)
+		}
+	}
+	for _, p := range b.payloads {
+		records[p.Tensor].payloads++
+	}
+	var dims, payloads uint32
+	for i := range b.tensors {
+		t, r := &b.tensors[i], &records[i]
+		r.dimsFirst, r.ndim = dims, uint8(len(t.Shape))
+		r.payloadFirst = payloads
+		r.dtype, r.role, r.mapping, r.algorithm = uint8(t.Dtype), uint8(t.Role), uint8(t.Mapping), uint8(t.Algorithm)
+		r.slices = uint32(max(t.Experts, 1))
+		if t.Transposed {
+			r.flags |= flagTransp
+		}
+		for j, d := range t.Shape {
+			le.PutUint64(im.record(secDims, int(dims)+j), uint64(d))
+		}
+		dims += uint32(len(t.Shape))
+		payloads += r.payloads
+		r.encode(im.record(secTensors, i))
+	}
+}
+
+// packedAsset is an asset as it is stored.
+type packedAsset struct {
+	AssetSpec
+	index  int // of AddAsset
+	codec  Codec
+	stored []byte
+}
+
+// packAssets compresses the assets where that pays and sorts them by name.
+func (b *Builder) packAssets() ([]packedAsset, error) {
+	assets := make([]packedAsset, len(b.assets))
+	for i, a := range b.assets {
+		assets[i] = packedAsset{AssetSpec: a, index: i, stored: a.Data}
+		if a.Kind != AssetFile {
+			continue
+		}
+		z, err := compress(a.Data)
+		if err != nil {
+			return nil, fmt.Errorf("asset %q: %w", a.Name, err)
+		}
+		if z != nil {
+			assets[i].codec, assets[i].stored = CodecZstd, z
+		}
+	}
+	slices.SortStableFunc(assets, func(a, b packedAsset) int { return cmp.Compare(a.Name, b.Name) })
+	return assets, nil
+}

@@ -1,0 +1,148 @@
+package gqf
+
+import "fmt"
+
+// Role says what a tensor is for in its model. The codes are part of the file
+// format and never change their meaning.
+type Role uint8
+
+// The roles of version 1.
+const (
+	RoleOther      Role = 0 // none of the below
+	RoleEmbedding  Role = 1 // token table, rows looked up
+	RoleHead       Role = 2 // the matrix that gives logits, where it is not the token table
+	RoleProjection Role = 3 // matrix of a linear layer
+	RoleExpert     Role = 4 // matrix of one expert, or of all experts fused
+	RoleRouter     Role = 5 // chooses experts
+	RoleNorm       Role = 6 // weight or bias of a normalization
+	RoleBias       Role = 7 // bias of a linear layer
+	RoleConv       Role = 8 // convolution kernel
+	RolePosition   Role = 9 // table of positions
+)
+
+var roleNames = []string{"other", "embedding", "head", "projection", "expert", "router", "norm", "bias", "conv", "position"}
+
+// String gives the role's name as reports and JSON spell it.
+func (r Role) String() string { return codeName(roleNames, uint8(r), "role") }
+
+// MarshalText gives the same for JSON.
+func (r Role) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
+// Mapping says how the range of a group of weights became scale and zero point.
+// The codes are part of the file format.
+type Mapping uint8
+
+// The mappings of version 1.
+const (
+	MappingNone            Mapping = 0 // not quantized, or not known
+	MappingFullRange       Mapping = 1 // the signed absolute maximum goes to -2^(bits-1); scales may be negative
+	MappingSymmetric       Mapping = 2 // TorchAO's SYMMETRIC
+	MappingSymmetricNoClip Mapping = 3 // TorchAO's SYMMETRIC_NO_CLIPPING_ERR
+	MappingAsymmetric      Mapping = 4 // with zero points
+)
+
+var mappingNames = []string{"none", "full-range", "symmetric", "symmetric-no-clip", "asymmetric"}
+
+// String gives the mapping's name as the command line spells it.
+func (m Mapping) String() string { return codeName(mappingNames, uint8(m), "mapping") }
+
+// MarshalText gives the same for JSON.
+func (m Mapping) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
+
+// ParseMapping is the inverse of [Mapping.String].
+func ParseMapping(s string) (Mapping, bool) {
+	for i, name := range mappingNames {
+		if name == s {
+			return Mapping(i), true
+		}
+	}
+	return 0, false
+}
+
+// Algorithm says how codes were chosen. The codes are part of the file format.
+type Algorithm uint8
+
+// The algorithms of version 1.
+const (
+	AlgorithmNone Algorithm = 0 // kept as it was
+	AlgorithmRTN  Algorithm = 1 // round to nearest
+)
+
+var algorithmNames = []string{"none", "rtn"}
+
+// String gives the algorithm's name as reports spell it.
+func (a Algorithm) String() string { return codeName(algorithmNames, uint8(a), "algorithm") }
+
+// MarshalText gives the same for JSON.
+func (a Algorithm) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
+
+// Kind says what a payload holds. The codes are part of the file format.
+type Kind uint8
+
+// The kinds of version 1. Companions hold what a foreign layout keeps apart from
+// its codes; they are plain payloads.
+const (
+	KindWeights Kind = 0 // the weights themselves
+	KindScales  Kind = 1 // companion: scales
+	KindZeros   Kind = 2 // companion: zero points
+	KindTable   Kind = 3 // companion: lookup table
+)
+
+var kindNames = []string{"weights", "scales", "zeros", "table"}
+
+// String gives the kind's name as reports spell it.
+func (k Kind) String() string { return codeName(kindNames, uint8(k), "kind") }
+
+// MarshalText gives the same for JSON.
+func (k Kind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
+
+// AssetKind says what an asset is. The codes are part of the file format.
+type AssetKind uint8
+
+// The kinds of asset of version 1.
+const (
+	AssetConfig     AssetKind = 1 // the model's config.json, byte for byte
+	AssetRecipe     AssetKind = 2 // JSON: what was asked of the quantizer; named RecipeName
+	AssetProvenance AssetKind = 3 // JSON: what the file was made of; named ProvenanceName
+	AssetFile       AssetKind = 4 // a file that stood beside the checkpoint, as tokenizer.json
+)
+
+var assetKindNames = []string{"", "config", "recipe", "provenance", "file"}
+
+// String gives the kind's name as reports spell it.
+func (k AssetKind) String() string { return codeName(assetKindNames, uint8(k), "asset kind") }
+
+// MarshalText gives the same for JSON.
+func (k AssetKind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
+
+// Names of the two assets that are ours. The slash keeps them apart from files,
+// whose names hold none.
+const (
+	RecipeName     = "gq/recipe.json"
+	ProvenanceName = "gq/provenance.json"
+)
+
+// Codec says how an asset's bytes are stored. The codes are part of the file format.
+type Codec uint8
+
+// The codecs of version 1.
+const (
+	CodecStored Codec = 0 // as they are
+	CodecZstd   Codec = 1 // one zstd frame (RFC 8878) that states its content size
+)
+
+var codecNames = []string{"stored", "zstd"}
+
+// String gives the codec's name as reports spell it.
+func (c Codec) String() string { return codeName(codecNames, uint8(c), "codec") }
+
+// MarshalText gives the same for JSON.
+func (c Codec) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
+
+// codeName is names[code], or a spelling that shows an unknown code.
+func codeName(names []string, code uint8, what string) string {
+	if int(code) < len(names) && names[code] != "" {
+		return names[code]
+	}
+	return fmt.Sprintf("unknown %s %d", what, code)
+}

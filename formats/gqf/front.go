@@ -1,0 +1,216 @@
+package gqf
+
+import (
+	"bytes"
+	"fmt"
+)
+
+// front is the part of a file before its data region: the header and, once it is
+// checked, the sections. The accessors decode a record when it is asked for.
+type front struct {
+	name string // of the file, for errors
+	h    header
+	sec  [numSections][]byte
+}
+
+// setSections points the sections into b, the file from its start.
+func (f *front) setSections(b []byte) {
+	for i, s := range f.h.sections {
+		end := s.off + s.length
+		f.sec[i] = b[s.off:end:end]
+	}
+}
+
+// copySections replaces the sections by copies, but for the asset data. What is
+// then checked stays so, whatever happens to the file: no accessor can fault or
+// meet an index that was not checked.
+func (f *front) copySections() {
+	for i := range f.sec {
+		if i != secAssetData {
+			f.sec[i] = bytes.Clone(f.sec[i])
+		}
+	}
+}
+
+func (f *front) count(sec int) int { return int(f.h.sections[sec].count) }
+
+// record gives the bytes of record i of a section.
+func (f *front) record(sec, i int) []byte {
+	size := int(recordSizes[sec])
+	return f.sec[sec][i*size : (i+1)*size : (i+1)*size]
+}
+
+func (f *front) tensor(i int) tensorRecord   { return decodeTensor(f.record(secTensors, i)) }
+func (f *front) payload(i int) payloadRecord { return decodePayload(f.record(secPayloads, i)) }
+func (f *front) nameRec(i int) nameRecord    { return decodeName(f.record(secNames, i)) }
+func (f *front) asset(i int) assetRecord     { return decodeAsset(f.record(secAssets, i)) }
+func (f *front) dim(i int) uint64            { return le.Uint64(f.record(secDims, i)) }
+func (f *front) blockSum(i int) uint32       { return le.Uint32(f.record(secChecksums, i)) }
+
+// str is a string of the strings section, in place.
+func (f *front) str(off, length uint32) []byte { return f.sec[secStrings][off:][:length] }
+
+// nameBytes is name i, in place.
+func (f *front) nameBytes(i int) []byte {
+	r := f.nameRec(i)
+	return f.str(r.strOff, r.strLen)
+}
+
+// tensorName is the canonical name of tensor i.
+func (f *front) tensorName(i int) string { return string(f.nameBytes(int(f.tensor(i).name))) }
+
+// bad is an error in the header.
+func (f *front) bad(off int64, format string, args ...any) *FormatError {
+	return &FormatError{f.name, "header", off, fmt.Sprintf(format, args...), nil}
+}
+
+// badRecord is an error in byte at of record i of a section.
+func (f *front) badRecord(sec, i, at int, format string, args ...any) *FormatError {
+	off := int64(f.h.sections[sec].off) + int64(i)*recordSizes[sec] + int64(at)
+	return &FormatError{f.name, sectionNames[sec], off, fmt.Sprintf(format, args...), nil}
+}
+
+// checkFrame checks b, the file from its start, as far as that is possible
+// without looking into records: header, places of the sections, their checksums,
+// zeros between them. It sets f.h and f.sec.
+func (f *front) checkFrame(b []byte, opts Options) error {
+	if err := f.checkHeader(b); err != nil {
+		return err
+	}
+	if err := f.checkPlaces(); err != nil {
+		return err
+	}
+	h := &f.h
+	switch directory := h.dataOff - h.sections[secAssetData].length; {
+	case directory > uint64(opts.MaxDirectoryBytes):
+		return f.beyond("a directory of %d bytes", directory, "MaxDirectoryBytes", opts.MaxDirectoryBytes)
+	case uint64(h.sections[secTensors].count) > uint64(opts.MaxTensors):
+		return f.beyond("%d tensors", uint64(h.sections[secTensors].count), "MaxTensors", int64(opts.MaxTensors))
+	case uint64(h.sections[secPayloads].count) > uint64(opts.MaxPayloads):
+		return f.beyond("%d payloads", uint64(h.sections[secPayloads].count), "MaxPayloads", int64(opts.MaxPayloads))
+	}
+	f.setSections(b)
+	f.copySections()
+	end := uint64(headerSize)
+	for i, s := range f.h.sections {
+		if err := f.checkZero(b, end, s.off); err != nil {
+			return err
+		}
+		if crc := checksum(f.sec[i]); crc != s.crc {
+			return &FormatError{f.name, sectionNames[i], int64(s.off), fmt.Sprintf("checksum is %08x, the header says %08x: the section of %d bytes is damaged", crc, s.crc, s.length), nil}
+		}
+		end = s.off + s.length
+	}
+	return f.checkZero(b, end, f.h.dataOff)
+}
+
+func (f *front) beyond(what string, n uint64, option string, limit int64) error {
+	return &UnsupportedError{f.name, fmt.Sprintf(what, n) + fmt.Sprintf(", beyond the limit of %d (Options.%s)", limit, option)}
+}
+
+// checkHeader decodes the header and checks what does not depend on sections.
+func (f *front) checkHeader(b []byte) error {
+	size := uint64(len(b))
+	if len(b) < headerSize {
+		if n := min(len(b), len(magic)); string(b[:n]) != magic[:n] {
+			return f.bad(0, "not a .gqf file")
+		}
+		return f.bad(int64(len(b)), "the file ends here, within its header of %d bytes", headerSize)
+	}
+	b = bytes.Clone(b[:headerSize]) // as copySections
+	if string(b[:len(magic)]) != magic {
+		if string(b[1:4]) == magic[1:4] {
+			return f.bad(0, "damaged magic % x: was the file transferred as text?", b[:len(magic)])
+		}
+		return f.bad(0, "not a .gqf file")
+	}
+	f.h = decodeHeader(b)
+	h := &f.h
+	// The place and extent of this checksum are the same in every version.
+	if crc := checksum(b[:headerCRCOff]); crc != le.Uint32(b[headerCRCOff:]) {
+		return f.bad(headerCRCOff, "checksum of the header is %08x, stored is %08x: the header is damaged", crc, le.Uint32(b[headerCRCOff:]))
+	}
+	if h.major == 0 {
+		return f.bad(8, "major version 0")
+	}
+	if h.major > VersionMajor || h.minor > VersionMinor {
+		return &UnsupportedError{f.name, fmt.Sprintf("format version %d.%d, this program reads up to %d.%d: use a newer one", h.major, h.minor, VersionMajor, VersionMinor)}
+	}
+	switch {
+	case h.fileSize > size:
+		return f.bad(int64(size), "the file ends here and should have %d bytes: it is truncated", h.fileSize)
+	case h.fileSize < size:
+		return f.bad(int64(h.fileSize), "the file should end here and has %d bytes more", size-h.fileSize)
+	case h.headerSize != headerSize:
+		return f.bad(24, "header size %d, want %d", h.headerSize, headerSize)
+	case h.blockLog2 < minBlockLog2 || h.blockLog2 > maxBlockLog2:
+		return f.bad(28, "checksum blocks of 2^%d bytes, want 2^%d to 2^%d", h.blockLog2, minBlockLog2, maxBlockLog2)
+	case !isZero(b[240:headerCRCOff]):
+		return f.bad(240, "reserved bytes are not zero")
+	}
+	return nil
+}
+
+// checkPlaces checks where the header puts sections and data. There is one right
+// place for each section, given the lengths.
+func (f *front) checkPlaces() error {
+	h := &f.h
+	end := uint64(headerSize)
+	for i, s := range h.sections {
+		entry := int64(32 + 24*i)
+		// No overflow: end is at most the size of the file.
+		if want := alignUp(end, align); s.off != want {
+			return f.bad(entry, "%s at byte %d, want %d", sectionNames[i], s.off, want)
+		}
+		if s.off > h.fileSize || s.length > h.fileSize-s.off {
+			return f.bad(entry, "%s at %d with %d bytes, the file has %d", sectionNames[i], s.off, s.length, h.fileSize)
+		}
+		if want := uint64(s.count) * uint64(recordSizes[i]); recordSizes[i] != 0 && s.length != want {
+			return f.bad(entry, "%s: %d records are %d bytes, not %d", sectionNames[i], s.count, want, s.length)
+		}
+		if recordSizes[i] == 0 && s.count != 0 {
+			return f.bad(entry, "%s: count %d, want 0", sectionNames[i], s.count)
+		}
+		end = s.off + s.length
+	}
+	if want := alignUp(end, dataAlign); h.dataOff != want {
+		return f.bad(224, "data region at byte %d, want %d", h.dataOff, want)
+	}
+	if h.dataOff > h.fileSize || h.dataLen != h.fileSize-h.dataOff || h.dataLen%align != 0 {
+		return f.bad(232, "data region of %d bytes at %d in a file of %d, want it to reach the end and be a multiple of %d", h.dataLen, h.dataOff, h.fileSize, align)
+	}
+	if want := (h.dataLen + 1<<h.blockLog2 - 1) >> h.blockLog2; uint64(h.sections[secChecksums].count) != want {
+		return f.bad(32+24*secChecksums, "%d checksums for %d blocks of data", h.sections[secChecksums].count, want)
+	}
+	return nil
+}
+
+// checkZero demands zeros in the gap from..to of the front.
+func (f *front) checkZero(b []byte, from, to uint64) error {
+	if i := firstNonZero(b[from:to]); i >= 0 {
+		return &FormatError{f.name, "front gap", int64(from) + int64(i), fmt.Sprintf("byte %#02x where none is in use, want 0", b[from+uint64(i)]), nil}
+	}
+	return nil
+}
+
+var zeros [4096]byte
+
+// isZero reports whether b holds zeros only.
+func isZero(b []byte) bool { return firstNonZero(b) < 0 }
+
+// firstNonZero is the index of the first byte that is not zero, or -1. It compares
+// with a page of zeros: bytes.Equal runs at the speed of memory.
+func firstNonZero(b []byte) int {
+	for at := 0; at < len(b); at += len(zeros) {
+		page := b[at:min(at+len(zeros), len(b))]
+		if bytes.Equal(page, zeros[:len(page)]) {
+			continue
+		}
+		for i, c := range page {
+			if c != 0 {
+				return at + i
+			}
+		}
+	}
+	return -1
+}

@@ -1,0 +1,138 @@
+package gqf
+
+import (
+	"fmt"
+	"io"
+	"sync/atomic"
+
+	"github.com/lowbit-go/gq/packing"
+)
+
+// An Image is a file whose every offset is known and whose data are being
+// written, by its user, in any order and by any number of goroutines:
+//
+//	for each payload:   write its data at PayloadOffset(i) + packing.HeaderSize,
+//	                    and tell AddData the same bytes
+//	WritePayloadHeaders(w)
+//	SetSourceCRC, SetAsset
+//	WriteFront(w)       last of all
+//
+// The file must read as zeros where nothing is written, as it does after
+// Truncate(Size()). Bytes in memory grow with the number of tensors and assets,
+// not with the data: 176 bytes a tensor with one payload and one name, 4 bytes a
+// MiB of data.
+type Image struct {
+	front
+	buf          []byte // the file up to the data region
+	headers      []packing.Header
+	payloadOff   []int64  // by index of AddPayload
+	nameAt       []uint32 // position in the file by index of AddName
+	assetAt      []int    // position in the file by index of AddAsset
+	payloadBytes int64
+	added        atomic.Int64
+	blocks       []atomic.Uint32 // CRC register of each block, see rawCRC
+}
+
+// place allocates the front for h and points the sections into it.
+func (im *Image) place(h header) {
+	im.h = h
+	im.buf = make([]byte, h.dataOff)
+	im.setSections(im.buf)
+	im.blocks = make([]atomic.Uint32, h.sections[secChecksums].count)
+}
+
+// Size is the size of the file in bytes.
+func (im *Image) Size() int64 { return int64(im.h.fileSize) }
+
+// DataStart is the offset of the data region: WriteFront writes all before it.
+func (im *Image) DataStart() int64 { return int64(im.h.dataOff) }
+
+// PayloadOffset is the offset in the file of the packed header of the payload
+// that AddPayload called i. Its data follow after packing.HeaderSize bytes.
+func (im *Image) PayloadOffset(i int) int64 { return im.payloadOff[i] }
+
+// SetSourceCRC records the CRC32C of the checkpoint's bytes of the name that
+// AddName called i; 0 stands where it is not called. Concurrent calls must be for
+// different names.
+func (im *Image) SetSourceCRC(i int, crc uint32) {
+	le.PutUint32(im.record(secNames, int(im.nameAt[i]))[16:], crc)
+}
+
+// SetAsset replaces the content of the asset that AddAsset called i. The asset must
+// not be an AssetFile, and the length must stay as it was: this is for a provenance
+// with hashes that are known only when all input is read.
+func (im *Image) SetAsset(i int, data []byte) error {
+	rec := im.record(secAssets, im.assetAt[i])
+	r := decodeAsset(rec)
+	if Codec(r.codec) != CodecStored || uint64(len(data)) != r.rawLen {
+		return fmt.Errorf("asset %q is fixed as %d bytes, %s; cannot replace it by %d bytes", im.str(r.strOff, r.strLen), r.rawLen, Codec(r.codec), len(data))
+	}
+	copy(im.buf[r.off:], data)
+	r.rawCRC = checksum(data)
+	r.encode(rec)
+	return nil
+}
+
+// AddData records the checksum of p, which is written at the absolute offset off
+// of the file. It may be called by several goroutines, in any order, with pieces
+// of any size, but with each byte of each payload exactly once. It costs one pass
+// over p and some 100 ns for each block touched. It panics if p lies outside the
+// data region.
+func (im *Image) AddData(off int64, p []byte) {
+	pos := off - int64(im.h.dataOff)
+	if pos < 0 || pos > int64(im.h.dataLen)-int64(len(p)) {
+		panic(fmt.Sprintf("gqf: data at %d..%d, the data region is %d..%d", off, off+int64(len(p)), im.h.dataOff, im.h.fileSize))
+	}
+	im.added.Add(int64(len(p)))
+	for len(p) > 0 {
+		block := pos >> blockLog2
+		end := min((block+1)<<blockLog2, int64(im.h.dataLen)) // of the block
+		n := min(end-pos, int64(len(p)))
+		im.addRegister(block, crcShift(rawCRC(p[:n]), end-pos-n))
+		p, pos = p[n:], pos+n
+	}
+}
+
+// addRegister adds (in GF(2): xors) r to the register of a block.
+func (im *Image) addRegister(block int64, r uint32) {
+	a := &im.blocks[block]
+	for old := a.Load(); !a.CompareAndSwap(old, old^r); old = a.Load() {
+	}
+}
+
+// WritePayloadHeaders writes the packed header of every payload and records its
+// checksum.
+func (im *Image) WritePayloadHeaders(w io.WriterAt) error {
+	b := make([]byte, 0, packing.HeaderSize)
+	for i, h := range im.headers {
+		b = h.Append(b[:0])
+		if _, err := w.WriteAt(b, im.payloadOff[i]); err != nil {
+			return fmt.Errorf("packed header at byte %d: %w", im.payloadOff[i], err)
+		}
+		im.AddData(im.payloadOff[i], b)
+	}
+	return nil
+}
+
+// WriteFront completes the file: it writes all before the data region, in one
+// piece. It fails if AddData has not been told of all data.
+func (im *Image) WriteFront(w io.WriterAt) error {
+	if n := im.added.Load(); n != im.payloadBytes {
+		return fmt.Errorf("%d of %d bytes of payloads were added: a part was left out or added twice", n, im.payloadBytes)
+	}
+	for i := range im.blocks {
+		start := uint64(i) << blockLog2
+		n := min(im.h.dataLen-start, 1<<blockLog2)
+		// The register starts at all ones and is inverted at the end.
+		crc := ^(im.blocks[i].Load() ^ crcShift(0xFFFFFFFF, int64(n)))
+		le.PutUint32(im.record(secChecksums, i), crc)
+	}
+	for i := range im.h.sections {
+		im.h.sections[i].crc = checksum(im.sec[i])
+	}
+	copy(im.buf, im.h.encode())
+	if _, err := w.WriteAt(im.buf, 0); err != nil {
+		return fmt.Errorf("header and directory: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,197 @@
+package gqf
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/lowbit-go/gq/packing"
+)
+
+// An Inspection is all that a file says of itself, for people and, as JSON, for
+// programs: keys stay as they are.
+type Inspection struct {
+	File       string          `json:"file"`
+	Version    string          `json:"format_version"` // as "1.0"
+	FileBytes  int64           `json:"file_bytes"`
+	DataOffset int64           `json:"data_offset"`
+	DataBytes  int64           `json:"data_bytes"`
+	BlockBytes int64           `json:"checksum_block_bytes"`
+	Sections   []SectionInfo   `json:"sections"`
+	Assets     []AssetInfo     `json:"assets"`
+	Config     json.RawMessage `json:"config"`     // null if there is none; a string if it is not JSON
+	Recipe     json.RawMessage `json:"recipe"`     // likewise
+	Provenance json.RawMessage `json:"provenance"` // likewise
+	Tensors    []TensorRow     `json:"tensors"`    // in the file's order
+	Totals     Totals          `json:"totals"`
+}
+
+// SectionInfo describes a front section.
+type SectionInfo struct {
+	Name   string `json:"name"`
+	Offset int64  `json:"offset"`
+	Bytes  int64  `json:"bytes"`
+	Count  int    `json:"count"` // records
+	CRC32C string `json:"crc32c"`
+}
+
+// A TensorRow is a line of the table of tensors. Where a tensor has several
+// variants, the fields from Bits to Flags describe the first.
+type TensorRow struct {
+	Name          string       `json:"name"`
+	Role          Role         `json:"role"`
+	Shape         []int64      `json:"shape"`
+	Dtype         string       `json:"dtype"`  // in the checkpoint
+	Slices        int          `json:"slices"` // experts with payloads of their own, else 1
+	Transposed    bool         `json:"transposed"`
+	Quantized     bool         `json:"quantized"`
+	Mapping       Mapping      `json:"mapping"`
+	Algorithm     Algorithm    `json:"algorithm"`
+	Bits          int          `json:"bits"`  // of a code, or of an element if not quantized
+	Group         int64        `json:"group"` // 0: per channel, or not quantized
+	ScaleDtype    string       `json:"scale_dtype"`
+	ZeroPoints    string       `json:"zero_points"`
+	Grid          string       `json:"grid"`
+	Layout        string       `json:"layout"`
+	Tile          string       `json:"tile"`
+	Flags         string       `json:"flags"`
+	Bytes         int64        `json:"bytes"`           // of all payloads with their headers
+	BitsPerWeight float64      `json:"bits_per_weight"` // data of the first variant and its companions
+	SourceBytes   int64        `json:"source_bytes"`    // in the checkpoint, under all names
+	SharedWith    []string     `json:"shared_with"`     // further names
+	Variants      []VariantRow `json:"variants,omitempty"`
+}
+
+// A VariantRow describes one of several variants of a tensor.
+type VariantRow struct {
+	Variant       int     `json:"variant"`
+	Layout        string  `json:"layout"`
+	Tile          string  `json:"tile"`
+	Flags         string  `json:"flags"`
+	Bytes         int64   `json:"bytes"`
+	BitsPerWeight float64 `json:"bits_per_weight"`
+}
+
+// Totals adds up the table of tensors.
+type Totals struct {
+	Tensors         int     `json:"tensors"`
+	Names           int     `json:"names"` // without folded ones
+	Payloads        int     `json:"payloads"`
+	Quantized       int     `json:"quantized"`
+	Kept            int     `json:"kept"`
+	Shared          int     `json:"shared"`        // tensors with several names
+	SharedSaved     int64   `json:"shared_saved"`  // bytes that storing each name on its own would add
+	Elements        int64   `json:"elements"`      // of all tensors
+	PayloadBytes    int64   `json:"payload_bytes"` // with headers
+	SourceBytes     int64   `json:"source_bytes"`  // in the checkpoint
+	BitsPerWeight   float64 `json:"bits_per_weight"`
+	QuantElements   int64   `json:"quantized_elements"`
+	QuantBytes      int64   `json:"quantized_bytes"`
+	QuantBitsWeight float64 `json:"quantized_bits_per_weight"`
+}
+
+// Inspect collects what the file says of itself. It reads the directory and the
+// three assets of metadata, and none of the weights.
+func Inspect(f *File) (*Inspection, error) {
+	r := &Inspection{
+		File: f.name, Version: fmt.Sprintf("%d.%d", f.h.major, f.h.minor),
+		FileBytes: f.Size(), DataOffset: int64(f.h.dataOff), DataBytes: int64(f.h.dataLen), BlockBytes: 1 << f.h.blockLog2,
+		Assets: f.Assets(),
+	}
+	for i, s := range f.h.sections {
+		r.Sections = append(r.Sections, SectionInfo{sectionNames[i], int64(s.off), int64(s.length), int(s.count), fmt.Sprintf("%08x", s.crc)})
+	}
+	for _, a := range r.Assets {
+		into := map[AssetKind]*json.RawMessage{AssetConfig: &r.Config, AssetRecipe: &r.Recipe, AssetProvenance: &r.Provenance}[a.Kind]
+		if into == nil {
+			continue
+		}
+		raw, err := f.Asset(a.Name)
+		if err != nil {
+			return nil, err
+		}
+		if !json.Valid(raw) {
+			raw, _ = json.Marshal(string(raw)) // strings always can be
+		}
+		*into = raw
+	}
+	source := make([]int64, f.Len())
+	for i := range f.count(secNames) {
+		n := f.nameRec(i)
+		source[n.tensor] += int64(n.sourceBytes)
+	}
+	r.Tensors = make([]TensorRow, f.Len())
+	r.Totals.Tensors, r.Totals.Payloads = f.Len(), f.NumPayloads()
+	for i := range r.Tensors {
+		t := f.Tensor(i)
+		r.Tensors[i] = newRow(t, source[i])
+		r.Totals.add(&r.Tensors[i], t.Elements())
+	}
+	r.Totals.BitsPerWeight = perWeight(r.Totals.PayloadBytes, r.Totals.Elements)
+	r.Totals.QuantBitsWeight = perWeight(r.Totals.QuantBytes, r.Totals.QuantElements)
+	return r, nil
+}
+
+func newRow(t Tensor, sourceBytes int64) TensorRow {
+	row := TensorRow{
+		Name: t.Name, Role: t.Role, Shape: t.Shape, Dtype: t.Dtype.String(), Slices: t.Experts, Transposed: t.Transposed,
+		Mapping: t.Mapping, Algorithm: t.Algorithm, SourceBytes: sourceBytes, SharedWith: t.Names()[1:],
+	}
+	var data int64 // of the variant, without headers
+	finish := func() {
+		row.Variants[len(row.Variants)-1].BitsPerWeight = perWeight(data, t.Elements())
+		data = 0
+	}
+	for i := range t.payloads {
+		p := t.f.Payload(t.first + i)
+		h := &p.Header
+		if p.Variant == len(row.Variants) {
+			if p.Variant > 0 {
+				finish()
+			}
+			row.Variants = append(row.Variants, VariantRow{Variant: p.Variant, Layout: h.Layout.String(), Tile: h.Tile.String(), Flags: h.Flags.String()})
+		}
+		if i == 0 {
+			row.Quantized = h.Layout != packing.LayoutPlain
+			row.Bits, row.Group, row.Layout, row.Tile, row.Flags = int(h.Bits), int64(h.Group), h.Layout.String(), h.Tile.String(), h.Flags.String()
+			row.ScaleDtype, row.ZeroPoints, row.Grid = h.ScaleDtype.String(), h.ZeroKind.String(), h.Grid.String()
+			if !row.Quantized {
+				row.Bits, row.Grid = h.Dtype.Bits(), "none"
+			}
+		}
+		data += p.Length - packing.HeaderSize
+		row.Bytes += p.Length
+		row.Variants[p.Variant].Bytes += p.Length
+	}
+	finish()
+	row.BitsPerWeight = row.Variants[0].BitsPerWeight
+	if len(row.Variants) == 1 {
+		row.Variants = nil
+	}
+	return row
+}
+
+func (s *Totals) add(row *TensorRow, elements int64) {
+	s.Names += 1 + len(row.SharedWith)
+	s.Elements += elements
+	s.PayloadBytes += row.Bytes
+	s.SourceBytes += row.SourceBytes
+	if row.Quantized {
+		s.Quantized++
+		s.QuantElements += elements
+		s.QuantBytes += row.Bytes
+	} else {
+		s.Kept++
+	}
+	if n := int64(len(row.SharedWith)); n > 0 {
+		s.Shared++
+		s.SharedSaved += n * row.Bytes
+	}
+}
+
+// perWeight is bytes in bits for each of n weights, 0 if there are none.
+func perWeight(bytes, n int64) float64 {
+	if n == 0 {
+		return 0
+	}
+	return float64(bytes) * 8 / float64(n)
+}

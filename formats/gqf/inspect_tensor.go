@@ -1,0 +1,227 @@
+package gqf
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"strconv"
+
+	"github.com/lowbit-go/gq/internal/floats"
+	"github.com/lowbit-go/gq/packing"
+)
+
+// A TensorInspection is what one payload holds, for people and, as JSON, for
+// programs: keys stay as they are.
+type TensorInspection struct {
+	Tensor TensorRow    `json:"tensor"`
+	Slice  int          `json:"slice"`
+	Offset int64        `json:"offset"` // in the file, of the packed header
+	Bytes  int64        `json:"bytes"`  // of packed header and data
+	Header PackedHeader `json:"packed_header"`
+	// The next three are null for a plain payload.
+	Scales     *ScaleStatistics `json:"scales"`
+	Codes      []CodeCount      `json:"codes"`       // every code of the width, ascending
+	ZeroPoints []CodeCount      `json:"zero_points"` // those that occur, ascending; null without zero points
+	Values     []Value          `json:"values"`      // the first 16 weights of row 0; null for an element type without one number each
+}
+
+// PackedHeader shows the fields of a packed header.
+type PackedHeader struct {
+	Layout     string `json:"layout"`
+	Flags      string `json:"flags"`
+	Bits       int    `json:"bits"`
+	Grid       string `json:"grid"`
+	ScaleDtype string `json:"scale_dtype"`
+	ZeroPoints string `json:"zero_points"`
+	Tile       string `json:"tile"`
+	Dtype      string `json:"dtype"`
+	Rows       uint64 `json:"rows"`
+	Cols       uint64 `json:"cols"`
+	Group      uint64 `json:"group"` // 0: per channel
+	Groups     uint64 `json:"groups_per_row"`
+	DataBytes  int64  `json:"data_bytes"`
+}
+
+// ScaleStatistics sums up all scales of a payload.
+type ScaleStatistics struct {
+	Count    int64 `json:"count"`
+	Min      Value `json:"min"`
+	Max      Value `json:"max"`
+	Mean     Value `json:"mean"`
+	Negative int64 `json:"negative"`
+}
+
+// CodeCount says how often a code or zero point occurs.
+type CodeCount struct {
+	Code  int   `json:"code"`
+	Count int64 `json:"count"`
+}
+
+// A Value is a number that JSON shows in as many digits as a float32 or float64
+// needs, and as the strings "NaN", "+Inf" and "-Inf" where it is none.
+type Value float64
+
+// String gives the shortest text that reads back as the same float32, if v is one,
+// or float64.
+func (v Value) String() string {
+	size := 64
+	if x := float64(v); float64(float32(x)) == x || math.IsNaN(x) {
+		size = 32
+	}
+	return strconv.FormatFloat(float64(v), 'g', -1, size)
+}
+
+// MarshalJSON gives String, quoted where JSON has no such number.
+func (v Value) MarshalJSON() ([]byte, error) {
+	s := v.String()
+	if x := float64(v); math.IsNaN(x) || math.IsInf(x, 0) {
+		return json.Marshal(s)
+	}
+	return []byte(s), nil
+}
+
+// firstValues is how many weights InspectTensor shows.
+const firstValues = 16
+
+// InspectTensor reads all of one slice of a tensor, given by any of its names, in
+// the first of its variants. It does not check the data, so numbers of a damaged
+// file may be anything.
+func InspectTensor(f *File, name string, slice int) (*TensorInspection, error) {
+	t, ok := f.Lookup(name)
+	if !ok {
+		return nil, fmt.Errorf("%s: no tensor %q in this file", f.name, name)
+	}
+	p, ok := t.Payload(0, slice, KindWeights)
+	if !ok {
+		return nil, fmt.Errorf("%s: tensor %q has no slice %d, its slices are 0 to %d", f.name, name, slice, t.Experts-1)
+	}
+	data, err := f.Data(p)
+	if err != nil {
+		return nil, err
+	}
+	var source int64
+	for i := range f.count(secNames) {
+		if n := f.nameRec(i); int(n.tensor) == t.Index {
+			source += int64(n.sourceBytes)
+		}
+	}
+	h := &p.Header
+	r := &TensorInspection{
+		Tensor: newRow(t, source), Slice: slice, Offset: p.Offset, Bytes: p.Length,
+		Header: PackedHeader{
+			Layout: h.Layout.String(), Flags: h.Flags.String(), Bits: int(h.Bits), Grid: h.Grid.String(), ScaleDtype: h.ScaleDtype.String(),
+			ZeroPoints: h.ZeroKind.String(), Tile: h.Tile.String(), Dtype: h.Dtype.String(),
+			Rows: h.Rows, Cols: h.Cols, Group: h.Group, Groups: h.Groups(), DataBytes: int64(len(data)),
+		},
+	}
+	err = f.Guard(func() error {
+		if h.Layout == packing.LayoutPlain {
+			r.Values = plainValues(h, data)
+			return nil
+		}
+		return r.lowbit(h, data)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// lowbit fills in what a lowbit payload holds.
+func (r *TensorInspection) lowbit(h *packing.Header, data []byte) error {
+	low, err := packing.NewLowbit(*h)
+	if err != nil {
+		return err
+	}
+	var codes, zeros [256]int64 // by code + 128
+	stats := &ScaleStatistics{Min: Value(math.Inf(1)), Max: Value(math.Inf(-1))}
+	var sum float64
+	p := low.NewPanel()
+	cols, groups, wide := int(h.Cols), low.Groups(), low.PackedCols()
+	for i := range low.Panels() {
+		low.UnpackPanel(p, data[i*low.PanelBytes():][:low.PanelBytes()])
+		for row := range low.PanelRows(i) {
+			count(&codes, p.Codes[row*wide:][:cols])
+			if p.Zeros != nil {
+				count(&zeros, p.Zeros[row*groups:][:groups])
+			}
+			for _, s := range p.Scales[row*groups:][:groups] {
+				stats.Count++
+				stats.Min, stats.Max = min(stats.Min, Value(s)), max(stats.Max, Value(s))
+				sum += float64(s)
+				if s < 0 {
+					stats.Negative++
+				}
+			}
+		}
+	}
+	stats.Mean = Value(sum / float64(stats.Count))
+	r.Scales = stats
+	for q := -(1 << (h.Bits - 1)); q < 1<<(h.Bits-1); q++ {
+		r.Codes = append(r.Codes, CodeCount{q, codes[q+128]})
+	}
+	for z, n := range zeros {
+		if n > 0 {
+			r.ZeroPoints = append(r.ZeroPoints, CodeCount{z - 128, n})
+		}
+	}
+	weights := make([]float32, cols)
+	low.DequantizeRow(weights, data, 0)
+	for _, w := range weights[:min(cols, firstValues)] {
+		r.Values = append(r.Values, Value(w))
+	}
+	return nil
+}
+
+// count adds the values of q to a histogram by value + 128.
+func count(histogram *[256]int64, q []int8) {
+	for _, v := range q {
+		histogram[byte(v)^0x80]++
+	}
+}
+
+// plainValues reads the first elements of row 0; nil where the element type is not
+// one number of whole bytes.
+func plainValues(h *packing.Header, data []byte) []Value {
+	n := int(min(h.Cols, firstValues))
+	if h.Rows == 0 {
+		n = 0
+	}
+	values := make([]Value, n)
+	for i := range values {
+		b := data[i*h.Dtype.Bits()/8:]
+		switch h.Dtype {
+		case packing.F64:
+			values[i] = Value(math.Float64frombits(le.Uint64(b)))
+		case packing.F32:
+			values[i] = Value(math.Float32frombits(le.Uint32(b)))
+		case packing.F16:
+			values[i] = Value(floats.F16ToF32(le.Uint16(b)))
+		case packing.BF16:
+			values[i] = Value(floats.BF16ToF32(le.Uint16(b)))
+		case packing.F8E4M3:
+			values[i] = Value(floats.F8E4M3ToF32(b[0]))
+		case packing.F8E5M2:
+			values[i] = Value(floats.F8E5M2ToF32(b[0]))
+		case packing.I64:
+			values[i] = Value(int64(le.Uint64(b)))
+		case packing.I32:
+			values[i] = Value(int32(le.Uint32(b)))
+		case packing.I16:
+			values[i] = Value(int16(le.Uint16(b)))
+		case packing.I8:
+			values[i] = Value(int8(b[0]))
+		case packing.U64:
+			values[i] = Value(le.Uint64(b))
+		case packing.U32:
+			values[i] = Value(le.Uint32(b))
+		case packing.U16:
+			values[i] = Value(le.Uint16(b))
+		case packing.U8, packing.Bool:
+			values[i] = Value(b[0])
+		default:
+			return nil
+		}
+	}
+	return values
+}

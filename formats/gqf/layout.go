@@ -1,0 +1,240 @@
+package gqf
+
+import (
+	"encoding/binary"
+
+	"github.com/lowbit-go/gq/packing"
+)
+
+// The version of the format that this package writes, and the newest it reads.
+// A writer stamps the lowest version that can express the file; a reader refuses
+// anything newer. So adding to the format never breaks files that do not use the
+// addition. docs/FORMAT.md has the policy.
+//
+// Major 1: the first one.
+//
+//	Minor 0: tensors with payloads of layouts plain and lowbit, names, assets
+//	(stored or zstd), CRC32C of every byte.
+const (
+	VersionMajor = 1
+	VersionMinor = 0
+)
+
+// Sizes and alignments of version 1, in bytes. docs/FORMAT.md is the
+// specification; the offsets of fields are in the encode and decode functions
+// below and nowhere else.
+const (
+	headerSize    = 256
+	tensorSize    = 48
+	payloadSize   = 96
+	nameSize      = 32
+	dimSize       = 8
+	assetSize     = 48
+	sumSize       = 4
+	align         = 64      // of sections, assets and payloads
+	dataAlign     = 1 << 16 // of the data region: the largest page size in use on Arm
+	blockLog2     = 20      // of the checksum blocks that we write
+	minBlockLog2  = 12
+	maxBlockLog2  = 30
+	maxNameBytes  = 1<<16 - 1
+	maxAssetName  = 255
+	maxDims       = 255
+	noSource      = 0xFFFFFFFF
+	flagTransp    = 1 // of a tensor
+	flagCheckpt   = 1 // of a name
+	flagFolded    = 2 // of a name
+	headerCRCOff  = headerSize - 4
+	maxZstdWindow = 32 << 20 // of an asset's frame
+)
+
+// magic starts every file. As in PNG, the first byte is not ASCII and the line
+// ends reveal transfers that convert text.
+const magic = "\x89GQF\r\n\x1a\n"
+
+// The front sections, in their order in the header and in the file.
+const (
+	secTensors = iota
+	secPayloads
+	secNames
+	secDims
+	secStrings
+	secAssets
+	secAssetData
+	secChecksums
+	numSections
+)
+
+var sectionNames = [numSections]string{"tensors", "payloads", "names", "dims", "strings", "assets", "asset data", "checksums"}
+
+// recordSizes gives the bytes of one record of a section; 0: no records, the
+// section is bytes and its count is 0.
+var recordSizes = [numSections]int64{tensorSize, payloadSize, nameSize, dimSize, 0, assetSize, 0, sumSize}
+
+var le = binary.LittleEndian
+
+// section is an entry of the header.
+type section struct {
+	off, length uint64
+	count, crc  uint32
+}
+
+type header struct {
+	major, minor     uint32
+	fileSize         uint64
+	headerSize       uint32
+	blockLog2        uint32
+	sections         [numSections]section
+	dataOff, dataLen uint64
+}
+
+func (h *header) encode() []byte {
+	b := make([]byte, headerSize)
+	copy(b, magic)
+	le.PutUint32(b[8:], h.major)
+	le.PutUint32(b[12:], h.minor)
+	le.PutUint64(b[16:], h.fileSize)
+	le.PutUint32(b[24:], h.headerSize)
+	le.PutUint32(b[28:], h.blockLog2)
+	for i, s := range h.sections {
+		e := b[32+24*i:]
+		le.PutUint64(e, s.off)
+		le.PutUint64(e[8:], s.length)
+		le.PutUint32(e[16:], s.count)
+		le.PutUint32(e[20:], s.crc)
+	}
+	le.PutUint64(b[224:], h.dataOff)
+	le.PutUint64(b[232:], h.dataLen)
+	le.PutUint32(b[headerCRCOff:], checksum(b[:headerCRCOff]))
+	return b
+}
+
+func decodeHeader(b []byte) header {
+	h := header{
+		major:      le.Uint32(b[8:]),
+		minor:      le.Uint32(b[12:]),
+		fileSize:   le.Uint64(b[16:]),
+		headerSize: le.Uint32(b[24:]),
+		blockLog2:  le.Uint32(b[28:]),
+		dataOff:    le.Uint64(b[224:]),
+		dataLen:    le.Uint64(b[232:]),
+	}
+	for i := range h.sections {
+		e := b[32+24*i:]
+		h.sections[i] = section{le.Uint64(e), le.Uint64(e[8:]), le.Uint32(e[16:]), le.Uint32(e[20:])}
+	}
+	return h
+}
+
+type tensorRecord struct {
+	name, names              uint32 // index of the canonical name; how many names but folded ones
+	dimsFirst                uint32
+	ndim, dtype, role, flags uint8
+	payloadFirst, payloads   uint32
+	slices                   uint32
+	mapping, algorithm       uint8
+}
+
+func (r *tensorRecord) encode(b []byte) {
+	le.PutUint32(b, r.name)
+	le.PutUint32(b[4:], r.names)
+	le.PutUint32(b[8:], r.dimsFirst)
+	b[12], b[13], b[14], b[15] = r.ndim, r.dtype, r.role, r.flags
+	le.PutUint32(b[16:], r.payloadFirst)
+	le.PutUint32(b[20:], r.payloads)
+	le.PutUint32(b[24:], r.slices)
+	b[28], b[29] = r.mapping, r.algorithm
+}
+
+func decodeTensor(b []byte) tensorRecord {
+	_ = b[tensorSize-1]
+	return tensorRecord{
+		name: le.Uint32(b), names: le.Uint32(b[4:]),
+		dimsFirst: le.Uint32(b[8:]),
+		ndim:      b[12], dtype: b[13], role: b[14], flags: b[15],
+		payloadFirst: le.Uint32(b[16:]), payloads: le.Uint32(b[20:]),
+		slices:  le.Uint32(b[24:]),
+		mapping: b[28], algorithm: b[29],
+	}
+}
+
+// tensorReserved is where a tensor record's reserved bytes begin.
+const tensorReserved = 30
+
+type payloadRecord struct {
+	off, length   uint64 // of packed header and data
+	tensor, slice uint32
+	kind, variant uint8
+	// the rest of the record is a copy of the packed header
+}
+
+func (r *payloadRecord) encode(b []byte, h packing.Header) {
+	le.PutUint64(b, r.off)
+	le.PutUint64(b[8:], r.length)
+	le.PutUint32(b[16:], r.tensor)
+	le.PutUint32(b[20:], r.slice)
+	b[24], b[25] = r.kind, r.variant
+	h.Append(b[payloadHeader:payloadHeader])
+}
+
+func decodePayload(b []byte) payloadRecord {
+	_ = b[payloadSize-1]
+	return payloadRecord{le.Uint64(b), le.Uint64(b[8:]), le.Uint32(b[16:]), le.Uint32(b[20:]), b[24], b[25]}
+}
+
+// Where a payload record's reserved bytes and its packed header begin.
+const (
+	payloadReserved = 26
+	payloadHeader   = 32
+)
+
+type nameRecord struct {
+	strOff, strLen uint32 // in the strings section
+	tensor         uint32
+	sourceFile     uint32
+	sourceCRC      uint32
+	flags          uint8
+	sourceBytes    uint64
+}
+
+func (r *nameRecord) encode(b []byte) {
+	le.PutUint32(b, r.strOff)
+	le.PutUint32(b[4:], r.strLen)
+	le.PutUint32(b[8:], r.tensor)
+	le.PutUint32(b[12:], r.sourceFile)
+	le.PutUint32(b[16:], r.sourceCRC)
+	b[20] = r.flags
+	le.PutUint64(b[24:], r.sourceBytes)
+}
+
+func decodeName(b []byte) nameRecord {
+	_ = b[nameSize-1]
+	return nameRecord{le.Uint32(b), le.Uint32(b[4:]), le.Uint32(b[8:]), le.Uint32(b[12:]), le.Uint32(b[16:]), b[20], le.Uint64(b[24:])}
+}
+
+type assetRecord struct {
+	strOff, strLen      uint32 // in the strings section
+	off, stored, rawLen uint64
+	rawCRC              uint32
+	kind, codec         uint8
+}
+
+func (r *assetRecord) encode(b []byte) {
+	le.PutUint32(b, r.strOff)
+	le.PutUint32(b[4:], r.strLen)
+	le.PutUint64(b[8:], r.off)
+	le.PutUint64(b[16:], r.stored)
+	le.PutUint64(b[24:], r.rawLen)
+	le.PutUint32(b[32:], r.rawCRC)
+	b[36], b[37] = r.kind, r.codec
+}
+
+func decodeAsset(b []byte) assetRecord {
+	_ = b[assetSize-1]
+	return assetRecord{le.Uint32(b), le.Uint32(b[4:]), le.Uint64(b[8:]), le.Uint64(b[16:]), le.Uint64(b[24:]), le.Uint32(b[32:]), b[36], b[37]}
+}
+
+// assetReserved is where an asset record's reserved bytes begin.
+const assetReserved = 38
+
+// alignUp rounds n up to a multiple of a, a power of two.
+func alignUp(n, a uint64) uint64 { return (n + a - 1) &^ (a - 1) }

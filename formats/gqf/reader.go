@@ -1,0 +1,107 @@
+package gqf
+
+import (
+	"errors"
+	"sync"
+
+	"github.com/lowbit-go/gq/internal/mmap"
+)
+
+// Options are the limits of a reader against hostile files. The zero value means
+// the defaults.
+type Options struct {
+	MaxTensors        int   // default 1,048,576
+	MaxPayloads       int   // default 1,048,576
+	MaxDirectoryBytes int64 // all before the data but assets; it is copied into memory; default 256 MiB
+	MaxAssetBytes     int64 // one asset, decompressed; default 128 MiB
+}
+
+func (o Options) withDefaults() Options {
+	if o.MaxTensors == 0 {
+		o.MaxTensors = 1 << 20
+	}
+	if o.MaxPayloads == 0 {
+		o.MaxPayloads = 1 << 20
+	}
+	if o.MaxDirectoryBytes == 0 {
+		o.MaxDirectoryBytes = 256 << 20
+	}
+	if o.MaxAssetBytes == 0 {
+		o.MaxAssetBytes = 128 << 20
+	}
+	return o
+}
+
+// A File is an open .gqf file. Its methods may be used by several goroutines at
+// once, except that Close must come after all other use of Data, Asset, Guard and
+// Verify. The other methods answer from memory and work after Close as well.
+type File struct {
+	front
+	b    []byte     // the whole file
+	m    *mmap.File // nil for OpenBytes
+	opts Options
+
+	aliasOnce sync.Once
+	aliases   map[int32][]int32 // see Tensor.Names
+}
+
+// Open maps the file at path and checks all of it but the data region: a File
+// that is returned can be relied upon to be consistent. The data region is not
+// touched, so time and memory depend on the number of tensors and not on their
+// size. Errors are [*FormatError], [*UnsupportedError], or the operating system's.
+func Open(path string, opts Options) (*File, error) {
+	m, err := mmap.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	f := &File{front: front{name: path}, b: m.Bytes(), m: m, opts: opts.withDefaults()}
+	if err := f.Guard(f.check); err != nil {
+		m.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// OpenBytes opens a file that is in memory already. b must not change while the
+// File is in use.
+func OpenBytes(b []byte, opts Options) (*File, error) {
+	f := &File{b: b[:len(b):len(b)], opts: opts.withDefaults()}
+	if err := f.check(); err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+func (f *File) check() error {
+	if err := f.checkFrame(f.b, f.opts); err != nil {
+		return err
+	}
+	return f.checkRecords()
+}
+
+// Close removes the map. Nothing that Data returned may be read afterwards.
+func (f *File) Close() error {
+	if f.m == nil {
+		return nil
+	}
+	return f.m.Close()
+}
+
+// Guard calls fn and returns its error. If fn, in this goroutine, reads bytes of
+// the file that are no longer there, because somebody made the file shorter after
+// Open or its disk fails, Guard returns a [*FormatError] with their offset;
+// without Guard the program would crash. Guards may be nested. It costs some 100
+// ns.
+func (f *File) Guard(fn func() error) error {
+	err := mmap.Guard(fn)
+	if fault, ok := errors.AsType[*mmap.FaultError](err); ok && f.m != nil && fault.Name == f.m.Name() {
+		return &FormatError{File: f.name, Offset: fault.Offset, Msg: "cannot be read any more: the file was truncated while it was in use, or its disk failed"}
+	}
+	return err
+}
+
+// Size is the size of the file in bytes.
+func (f *File) Size() int64 { return int64(f.h.fileSize) }
+
+// Version is the format version that the file carries.
+func (f *File) Version() (major, minor int) { return int(f.h.major), int(f.h.minor) }

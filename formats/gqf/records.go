@@ -1,0 +1,353 @@
+package gqf
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/bits"
+	"unicode/utf8"
+
+	"github.com/lowbit-go/gq/packing"
+)
+
+// checkRecords checks every record of the directory, given that checkFrame has
+// accepted the rest (or that a Builder made it). After it, the accessors can
+// index the sections by what records say without further checks. It allocates 4
+// bytes for each tensor.
+func (f *front) checkRecords() error {
+	names := make([]uint32, f.count(secTensors)) // names seen of each tensor
+	end, err := f.checkNames(names)
+	if err != nil {
+		return err
+	}
+	if err := f.checkAssets(end); err != nil {
+		return err
+	}
+	return f.checkTensors(names)
+}
+
+// checkNames checks the names, adds up how many unfolded ones each tensor has, and
+// returns where in the strings section the names end.
+func (f *front) checkNames(names []uint32) (uint64, error) {
+	var end uint64
+	var prev []byte
+	for i := range f.count(secNames) {
+		r := f.nameRec(i)
+		s, err := f.checkString(secNames, i, r.strOff, r.strLen, maxNameBytes, &end)
+		if err != nil {
+			return 0, err
+		}
+		switch b := f.record(secNames, i); {
+		case bytes.IndexByte(s, 0) >= 0:
+			return 0, f.badRecord(secNames, i, 0, "name %q holds a zero byte", s)
+		case i > 0 && bytes.Equal(prev, s):
+			return 0, f.badRecord(secNames, i, 0, "name %q occurs twice", s)
+		case i > 0 && bytes.Compare(prev, s) > 0:
+			return 0, f.badRecord(secNames, i, 0, "name %q after %q, want ascending order", s, prev)
+		case int64(r.tensor) >= int64(len(names)):
+			return 0, f.badRecord(secNames, i, 8, "name %q is of tensor %d, of which there are %d", s, r.tensor, len(names))
+		case r.flags&^(flagCheckpt|flagFolded) != 0 || !isZero(b[21:24]):
+			return 0, f.badRecord(secNames, i, 20, "name %q has reserved bits set", s)
+		case r.flags&flagCheckpt == 0 && (r.sourceFile != noSource || r.sourceCRC != 0 || r.sourceBytes != 0):
+			return 0, f.badRecord(secNames, i, 12, "name %q has a source and is not in the checkpoint", s)
+		case r.flags == flagFolded:
+			return 0, f.badRecord(secNames, i, 20, "name %q is folded and not in the checkpoint", s)
+		case r.sourceBytes > 1<<62:
+			return 0, f.badRecord(secNames, i, 24, "name %q: %d source bytes, at most 2^62 are possible", s, r.sourceBytes)
+		}
+		if r.flags&flagFolded == 0 {
+			names[r.tensor]++
+		}
+		prev = s
+	}
+	return end, nil
+}
+
+// checkString checks that record i of a section has its string where the one
+// before ended, at *end, and advances *end.
+func (f *front) checkString(sec, i int, off, length uint32, limit int, end *uint64) ([]byte, error) {
+	switch {
+	case uint64(off) != *end:
+		return nil, f.badRecord(sec, i, 0, "string at %d, want %d, where the one before ends", off, *end)
+	case length == 0 || int64(length) > int64(limit):
+		return nil, f.badRecord(sec, i, 4, "string of %d bytes, want 1 to %d", length, limit)
+	case *end+uint64(length) > uint64(len(f.sec[secStrings])):
+		return nil, f.badRecord(sec, i, 4, "string at %d with %d bytes, the section has %d", off, length, len(f.sec[secStrings]))
+	}
+	*end += uint64(length)
+	s := f.str(off, length)
+	if !utf8.Valid(s) {
+		return nil, f.badRecord(sec, i, 0, "%q is not valid UTF-8", s)
+	}
+	return s, nil
+}
+
+// checkAssets checks the assets, whose names follow in the strings section at
+// stringsEnd and end it.
+func (f *front) checkAssets(stringsEnd uint64) error {
+	end := f.h.sections[secAssetData].off
+	last := end + f.h.sections[secAssetData].length
+	var prev []byte
+	var once [AssetProvenance + 1]bool
+	for i := range f.count(secAssets) {
+		r := f.asset(i)
+		s, err := f.checkString(secAssets, i, r.strOff, r.strLen, maxAssetName, &stringsEnd)
+		if err != nil {
+			return err
+		}
+		if msg := checkAssetName(AssetKind(r.kind), string(s)); msg != "" {
+			return f.badRecord(secAssets, i, 36, "%s", msg)
+		}
+		if int(r.kind) < len(once) {
+			if once[r.kind] {
+				return f.badRecord(secAssets, i, 36, "a second asset of kind %s", AssetKind(r.kind))
+			}
+			once[r.kind] = true
+		}
+		off := alignUp(end, align)
+		switch {
+		case i > 0 && bytes.Compare(prev, s) >= 0:
+			return f.badRecord(secAssets, i, 0, "asset %q after %q, want ascending order and no duplicates", s, prev)
+		case r.off != off:
+			return f.badRecord(secAssets, i, 8, "asset %q at byte %d, want %d", s, r.off, off)
+		case r.off > last || r.stored > last-r.off:
+			return f.badRecord(secAssets, i, 16, "asset %q at %d with %d bytes, the section ends at %d", s, r.off, r.stored, last)
+		case r.codec > uint8(CodecZstd):
+			return f.badRecord(secAssets, i, 37, "asset %q has codec %d, which version %d.%d does not have", s, r.codec, VersionMajor, VersionMinor)
+		case r.codec != uint8(CodecStored) && AssetKind(r.kind) != AssetFile:
+			return f.badRecord(secAssets, i, 37, "asset %q has codec %s, which is only for files", s, Codec(r.codec))
+		case r.codec == uint8(CodecStored) && r.stored != r.rawLen:
+			return f.badRecord(secAssets, i, 24, "asset %q is stored as it is, in %d bytes for %d", s, r.stored, r.rawLen)
+		case r.rawLen > 1<<62:
+			return f.badRecord(secAssets, i, 24, "asset %q of %d bytes, at most 2^62 are possible", s, r.rawLen)
+		case !isZero(f.record(secAssets, i)[assetReserved:]):
+			return f.badRecord(secAssets, i, assetReserved, "reserved bytes are not zero")
+		}
+		base := f.h.sections[secAssetData].off
+		if !isZero(f.sec[secAssetData][end-base : off-base]) {
+			return &FormatError{f.name, sectionNames[secAssetData], int64(end), "bytes between assets are not zero", nil}
+		}
+		end, prev = off+r.stored, s
+	}
+	if end != last {
+		return &FormatError{f.name, sectionNames[secAssetData], int64(end), fmt.Sprintf("%d bytes behind the last asset", last-end), nil}
+	}
+	if all := uint64(len(f.sec[secStrings])); stringsEnd != all {
+		return &FormatError{f.name, sectionNames[secStrings], int64(f.h.sections[secStrings].off + stringsEnd), fmt.Sprintf("%d bytes behind the last string", all-stringsEnd), nil}
+	}
+	return nil
+}
+
+// checkTensors checks tensors, dims and payloads; names[i] is the number of names
+// of tensor i.
+func (f *front) checkTensors(names []uint32) error {
+	c := payloadCheck{front: f, end: f.h.dataOff}
+	dims := 0
+	for i := range f.count(secTensors) {
+		r := f.tensor(i)
+		b := f.record(secTensors, i)
+		if int64(r.name) >= int64(f.count(secNames)) {
+			return f.badRecord(secTensors, i, 0, "canonical name %d, of which there are %d", r.name, f.count(secNames))
+		}
+		if n := f.nameRec(int(r.name)); n.tensor != uint32(i) || n.flags&flagFolded != 0 {
+			return f.badRecord(secTensors, i, 0, "canonical name %d is not a name of this tensor", r.name)
+		}
+		name := f.nameBytes(int(r.name))
+		switch {
+		case r.names != names[i]:
+			return f.badRecord(secTensors, i, 4, "tensor %q: %d names, the index has %d", name, r.names, names[i])
+		case int64(r.dimsFirst) != int64(dims):
+			return f.badRecord(secTensors, i, 8, "tensor %q: dimensions at %d, want %d, where those before end", name, r.dimsFirst, dims)
+		case int(r.ndim) > f.count(secDims)-dims:
+			return f.badRecord(secTensors, i, 12, "tensor %q: %d dimensions, %d are left in their section", name, r.ndim, f.count(secDims)-dims)
+		case packing.Dtype(r.dtype).Bits() == 0:
+			return f.badRecord(secTensors, i, 13, "tensor %q: dtype %d does not exist", name, r.dtype)
+		case int(r.role) >= len(roleNames):
+			return f.badRecord(secTensors, i, 14, "tensor %q: role %d does not exist", name, r.role)
+		case r.flags&^flagTransp != 0:
+			return f.badRecord(secTensors, i, 15, "tensor %q has reserved flags set", name)
+		case r.flags&flagTransp != 0 && r.ndim < 2:
+			return f.badRecord(secTensors, i, 15, "tensor %q has %d dimensions and cannot be transposed", name, r.ndim)
+		case int64(r.payloadFirst) != int64(c.next):
+			return f.badRecord(secTensors, i, 16, "tensor %q: payloads at %d, want %d, where those before end", name, r.payloadFirst, c.next)
+		case r.payloads == 0 || int64(r.payloads) > int64(f.count(secPayloads)-c.next):
+			return f.badRecord(secTensors, i, 20, "tensor %q: %d payloads, want 1 to %d", name, r.payloads, f.count(secPayloads)-c.next)
+		case r.slices == 0 || r.slices > r.payloads:
+			return f.badRecord(secTensors, i, 24, "tensor %q: %d slices in %d payloads", name, r.slices, r.payloads)
+		case int(r.mapping) >= len(mappingNames):
+			return f.badRecord(secTensors, i, 28, "tensor %q: mapping %d does not exist", name, r.mapping)
+		case int(r.algorithm) >= len(algorithmNames):
+			return f.badRecord(secTensors, i, 29, "tensor %q: algorithm %d does not exist", name, r.algorithm)
+		case !isZero(b[tensorReserved:]):
+			return f.badRecord(secTensors, i, tensorReserved, "tensor %q: reserved bytes are not zero", name)
+		}
+		if err := c.tensor(i, &r, dims); err != nil {
+			return err
+		}
+		dims += int(r.ndim)
+	}
+	if dims != f.count(secDims) {
+		return f.badRecord(secDims, dims, 0, "%d dimensions behind those of the last tensor", f.count(secDims)-dims)
+	}
+	if c.next != f.count(secPayloads) {
+		return f.badRecord(secPayloads, c.next, 0, "%d payloads behind those of the last tensor", f.count(secPayloads)-c.next)
+	}
+	return nil
+}
+
+// payloadCheck goes through the payloads in order.
+type payloadCheck struct {
+	*front
+	next int    // payload
+	end  uint64 // of the payload before, in the file
+
+	// The last packed header that was parsed: most are repeated many times.
+	raw    []byte
+	header packing.Header
+	size   uint64 // of header and data
+}
+
+// tensor checks the payloads of tensor i, whose dimensions start at dims: for
+// each variant, for each slice, the weights and then the companions that slice 0
+// has, with slice 0's headers.
+func (c *payloadCheck) tensor(i int, r *tensorRecord, dims int) error {
+	shape := make([]uint64, 0, 8)
+	for j := range int(r.ndim) {
+		shape = append(shape, c.dim(dims+j))
+	}
+	if _, ok := product(shape); !ok {
+		return c.badRecord(secTensors, i, 8, "tensor %q: shape %d has more than 2^62 elements", c.tensorName(i), shape)
+	}
+	var first [KindTable + 1][]byte // headers of this variant's slice 0 by kind
+	var prev payloadRecord
+	var kinds, missing int64 // of this variant: kinds in slice 0, payloads to come
+	for k := range int(r.payloads) {
+		p, rec := c.payload(c.next), c.record(secPayloads, c.next)
+		bad := func(at int, format string, args ...any) *FormatError {
+			return c.badRecord(secPayloads, c.next, at, "payload %d of tensor %q: %s", k, c.tensorName(i), fmt.Sprintf(format, args...))
+		}
+		follows := p.variant == prev.variant && (p.slice == prev.slice && p.kind > prev.kind || p.slice == prev.slice+1 && p.kind == 0)
+		if k == 0 || int(p.variant) == int(prev.variant)+1 && missing == 0 {
+			follows = p.slice == 0 && p.kind == 0 && (k > 0 || p.variant == 0)
+			first, kinds, missing = [KindTable + 1][]byte{}, 0, 0
+		}
+		switch {
+		case p.tensor != uint32(i):
+			return bad(16, "is of tensor %d", p.tensor)
+		case p.slice >= r.slices:
+			return bad(20, "slice %d of %d", p.slice, r.slices)
+		case int(p.kind) >= len(kindNames):
+			return bad(24, "kind %d does not exist", p.kind)
+		case !follows:
+			return bad(20, "variant %d, slice %d, kind %d is out of order or repeated, or one before it is missing", p.variant, p.slice, p.kind)
+		case !isZero(rec[payloadReserved:payloadHeader]):
+			return bad(payloadReserved, "reserved bytes are not zero")
+		}
+		if p.slice == 0 {
+			first[p.kind] = rec[payloadHeader:]
+			kinds++
+			missing = kinds * int64(r.slices-1)
+		} else {
+			missing--
+		}
+		if !bytes.Equal(first[p.kind], rec[payloadHeader:]) {
+			return bad(payloadHeader, "its packed header differs from that of slice 0")
+		}
+		if err := c.place(&p, rec[payloadHeader:], bad); err != nil {
+			return err
+		}
+		if p.kind != 0 && c.header.Layout != packing.LayoutPlain {
+			return bad(payloadHeader, "a companion must be plain, this is %s", c.header.Layout)
+		}
+		if p.kind == 0 && p.slice == 0 {
+			if msg := checkMatrix(shape, r, &c.header); msg != "" {
+				return bad(payloadHeader, "%s", msg)
+			}
+		}
+		c.end = p.off + p.length
+		c.next++
+		prev = p
+	}
+	if missing != 0 {
+		return c.badRecord(secTensors, i, 20, "tensor %q: %d payloads are missing behind variant %d, slice %d, kind %d", c.tensorName(i), missing, prev.variant, prev.slice, prev.kind)
+	}
+	return nil
+}
+
+// place checks where a payload lies, and parses its packed header.
+func (c *payloadCheck) place(p *payloadRecord, raw []byte, bad func(int, string, ...any) *FormatError) error {
+	if !bytes.Equal(raw, c.raw) {
+		h, err := packing.ParseHeader(raw)
+		if e, ok := errors.AsType[*packing.HeaderError](err); ok {
+			return bad(payloadHeader+e.Offset, "%s", e)
+		}
+		if err != nil {
+			return &UnsupportedError{c.name, bad(0, "%s", err).Msg}
+		}
+		size, _ := h.DataSize() // ParseHeader checked it
+		c.raw, c.header, c.size = raw, h, packing.HeaderSize+uint64(size)
+	}
+	switch {
+	case p.off%align != 0:
+		return bad(0, "at byte %d, want a multiple of %d", p.off, align)
+	case p.off < c.end:
+		return bad(0, "at byte %d, want %d or more, where the one before ends", p.off, c.end)
+	case p.length != c.size:
+		return bad(8, "%d bytes, its packed header says %d", p.length, c.size)
+	case p.off > c.h.fileSize || p.length > c.h.fileSize-p.off:
+		return bad(0, "%d bytes at %d, the file has %d", p.length, p.off, c.h.fileSize)
+	}
+	return nil
+}
+
+// checkMatrix says what is wrong with the shape of a payload of weights, or
+// nothing.
+func checkMatrix(shape []uint64, r *tensorRecord, h *packing.Header) string {
+	plain := h.Layout == packing.LayoutPlain
+	n := len(shape)
+	var rows, cols uint64
+	switch {
+	case plain && r.slices == 1 && n == 0:
+		rows, cols = 1, 1
+	case plain && r.slices == 1:
+		rows, _ = product(shape[:n-1])
+		cols = shape[n-1]
+	case n < 2:
+		return fmt.Sprintf("a tensor of shape %d can only be one plain slice", shape)
+	default:
+		if lead, _ := product(shape[:n-2]); lead != uint64(r.slices) {
+			return fmt.Sprintf("%d slices of a tensor of shape %d", r.slices, shape)
+		}
+		rows, cols = shape[n-2], shape[n-1]
+		if r.flags&flagTransp != 0 && !plain {
+			rows, cols = cols, rows
+		}
+	}
+	if h.Rows != rows || h.Cols != cols {
+		return fmt.Sprintf("its packed header says %d x %d, shape %d needs %d x %d", h.Rows, h.Cols, shape, rows, cols)
+	}
+	return ""
+}
+
+// product multiplies dimensions; ok is false where those that are not zero have a
+// product beyond 2^62, so it is true of every part of shape where it is true of
+// the whole.
+func product(shape []uint64) (n uint64, ok bool) {
+	n = 1
+	zero := false
+	for _, d := range shape {
+		if d == 0 {
+			zero = true
+			continue
+		}
+		hi, lo := bits.Mul64(n, d)
+		if hi != 0 || lo > 1<<62 {
+			return 0, false
+		}
+		n = lo
+	}
+	if zero {
+		return 0, true
+	}
+	return n, true
+}

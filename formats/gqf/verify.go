@@ -1,0 +1,341 @@
+package gqf
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sort"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/lowbit-go/gq/packing"
+)
+
+// VerifyOptions are the options of [File.Verify]. The zero value means the defaults.
+type VerifyOptions struct {
+	Threads  int           // default GOMAXPROCS
+	Deep     bool          // also check every lowbit panel against its own rules (packing.Lowbit.CheckPanel); default false
+	Progress func(n int64) // told of n more bytes done of File.VerifyBytes, one call at a time; default none
+}
+
+// A VerifyReport is what [File.Verify] found.
+type VerifyReport struct {
+	File       string   `json:"file"`
+	Bytes      int64    `json:"bytes"`       // of the file
+	Tensors    int      `json:"tensors"`     // in the directory
+	Payloads   int      `json:"payloads"`    // in the directory
+	Assets     int      `json:"assets"`      // in the directory
+	Blocks     int      `json:"blocks"`      // of the data region
+	BlockBytes int64    `json:"block_bytes"` // of all blocks but the last
+	Deep       bool     `json:"deep"`
+	Damage     []Damage `json:"damage"`      // in order of offset; empty if all is well
+	MoreDamage int      `json:"more_damage"` // places beyond the first 1,000
+}
+
+// OK reports whether no damage was found.
+func (r *VerifyReport) OK() bool { return len(r.Damage) == 0 }
+
+// Damage is one damaged place.
+type Damage struct {
+	Section      string         `json:"section"` // "header", a front section, "front gap", or "data"
+	Block        int            `json:"block"`   // of the data region, from 0; -1 in other sections
+	Offset       int64          `json:"offset"`  // in the file, of the first byte in doubt
+	End          int64          `json:"end"`     // in the file, behind the last byte in doubt
+	Payloads     []DamagedShare `json:"payloads"`
+	MorePayloads int            `json:"more_payloads"` // beyond the first 8
+	Message      string         `json:"message"`
+}
+
+// DamagedShare names a payload that has bytes in a damaged place.
+type DamagedShare struct {
+	Tensor  string `json:"tensor"`
+	Slice   int    `json:"slice"`
+	Kind    string `json:"kind"`
+	Variant int    `json:"variant"`
+}
+
+// String gives the place, the message and the tensors in one line.
+func (d Damage) String() string {
+	var b strings.Builder
+	b.WriteString(d.Section)
+	if d.Block >= 0 {
+		fmt.Fprintf(&b, " block %d", d.Block)
+	}
+	fmt.Fprintf(&b, ", bytes %d..%d: %s", d.Offset, d.End-1, d.Message)
+	for i, p := range d.Payloads {
+		b.WriteString([]string{"; in tensor ", ", "}[min(i, 1)])
+		fmt.Fprintf(&b, "%q", p.Tensor)
+		if p.Slice > 0 || p.Variant > 0 || p.Kind != KindWeights.String() {
+			fmt.Fprintf(&b, " (slice %d, variant %d, %s)", p.Slice, p.Variant, p.Kind)
+		}
+	}
+	if d.MorePayloads > 0 {
+		fmt.Fprintf(&b, " and %d payloads more", d.MorePayloads)
+	}
+	return b.String()
+}
+
+const (
+	maxDamage = 1000 // places listed in a report
+	maxShares = 8    // payloads listed for a place
+)
+
+// Report gives the error in the form of a [VerifyReport], for a program that
+// verifies a file which cannot even be opened.
+func (e *FormatError) Report() *VerifyReport {
+	section := cmp.Or(e.Section, "data")
+	msg := e.Msg
+	if e.Err != nil {
+		msg += ": " + e.Err.Error()
+	}
+	return &VerifyReport{File: e.File, Damage: []Damage{{Section: section, Block: -1, Offset: e.Offset, End: e.Offset + 1, Payloads: []DamagedShare{}, Message: msg}}}
+}
+
+// VerifyBytes is how many bytes Verify goes through, counted as it tells Progress.
+func (f *File) VerifyBytes(o VerifyOptions) int64 {
+	n := int64(f.h.dataLen)
+	if o.Deep {
+		for i := range f.NumPayloads() {
+			if p := f.Payload(i); p.Header.Layout == packing.LayoutLowbit {
+				n += p.Length - packing.HeaderSize
+			}
+		}
+	}
+	return n
+}
+
+// Verify checks what Open did not: the checksum of each block of the data region,
+// that its gaps are zero, that each packed header is the one in the directory, and
+// that each asset decompresses to what its checksum says. Any single changed bit of
+// the data region is found. Damage is in the report; an error means that
+// verification could not be completed: ctx ended, the file was truncated
+// meanwhile ([*FormatError]), an asset is beyond the limits ([*UnsupportedError]).
+func (f *File) Verify(ctx context.Context, o VerifyOptions) (*VerifyReport, error) {
+	v := &verifier{f: f, progress: o.Progress, blockBytes: int64(1) << f.h.blockLog2, damage: []Damage{}}
+	r := &VerifyReport{
+		File: f.name, Bytes: f.Size(), Tensors: f.Len(), Payloads: f.NumPayloads(), Assets: f.count(secAssets),
+		Blocks: f.count(secChecksums), BlockBytes: v.blockBytes, Deep: o.Deep,
+	}
+	threads := o.Threads
+	if threads <= 0 {
+		threads = runtime.GOMAXPROCS(0)
+	}
+	if err := v.assets(); err != nil {
+		return nil, err
+	}
+	if f.m != nil {
+		f.m.AdviseSequential(int64(f.h.dataOff), int64(f.h.dataLen))
+	}
+	if err := f.parallel(ctx, threads, r.Blocks, v.block); err != nil {
+		return nil, err
+	}
+	if o.Deep {
+		units, err := v.panelRuns()
+		if err != nil {
+			return nil, err
+		}
+		if err := f.parallel(ctx, threads, len(units), func(i int) { v.panels(&units[i]) }); err != nil {
+			return nil, err
+		}
+	}
+	v.trim()
+	r.Damage, r.MoreDamage = v.damage, v.more
+	return r, nil
+}
+
+// parallel calls do(0), ..., do(n-1) in the given number of goroutines, each under
+// Guard. It returns the first error: of a Guard, or of ctx.
+func (f *File) parallel(ctx context.Context, threads, n int, do func(int)) error {
+	var next, failed atomic.Int64
+	var wg sync.WaitGroup
+	errs := make([]error, min(threads, n))
+	for w := range errs {
+		wg.Go(func() {
+			errs[w] = f.Guard(func() error {
+				for failed.Load() == 0 {
+					i := int(next.Add(1)) - 1
+					if i >= n {
+						return nil
+					}
+					if err := ctx.Err(); err != nil {
+						return err
+					}
+					do(i)
+				}
+				return nil
+			})
+			if errs[w] != nil {
+				failed.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	return cmp.Or(errs...)
+}
+
+// verifier is the state of one Verify. Its methods but assets may run concurrently.
+type verifier struct {
+	f          *File
+	blockBytes int64
+
+	mu       sync.Mutex
+	progress func(int64)
+	damage   []Damage
+	more     int // places dropped from damage
+}
+
+func (v *verifier) report(d ...Damage) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.damage = append(v.damage, d...); len(v.damage) > 4*maxDamage {
+		v.trim()
+	}
+}
+
+// trim sorts the places found and drops all but the first maxDamage.
+func (v *verifier) trim() {
+	slices.SortStableFunc(v.damage, func(a, b Damage) int {
+		return cmp.Or(cmp.Compare(a.Offset, b.Offset), cmp.Compare(b.End, a.End), cmp.Compare(a.Message, b.Message))
+	})
+	if n := len(v.damage) - maxDamage; n > 0 {
+		v.damage, v.more = v.damage[:maxDamage], v.more+n
+	}
+}
+
+func (v *verifier) done(n int64) {
+	if v.progress != nil {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		v.progress(n)
+	}
+}
+
+// assets decompresses every asset.
+func (v *verifier) assets() error {
+	return v.f.Guard(func() error {
+		for i := range v.f.count(secAssets) {
+			_, err := v.f.assetAt(i)
+			if fe, ok := errors.AsType[*FormatError](err); ok {
+				d := fe.Report().Damage[0]
+				d.End = d.Offset + int64(v.f.asset(i).stored)
+				v.report(d)
+			} else if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// block checks block i of the data region: its checksum, its share of the gaps,
+// and the packed headers that lie in it.
+func (v *verifier) block(i int) {
+	f := v.f
+	start := int64(f.h.dataOff) + int64(i)*v.blockBytes
+	end := min(start+v.blockBytes, f.Size())
+	place := func(from, to int64, shares []int, format string, args ...any) Damage {
+		return Damage{"data", i, from, to, v.shares(shares), max(0, len(shares)-maxShares), fmt.Sprintf(format, args...)}
+	}
+	var found []Damage
+	var here []int // payloads with bytes in the block
+	gap := func(from, to int64) {
+		if from < to {
+			if k := firstNonZero(f.b[from:to]); k >= 0 {
+				found = append(found, place(from+int64(k), to, nil, "byte %#02x in the gap between payloads, want 0", f.b[from+int64(k)]))
+			}
+		}
+	}
+	pos := start
+	for k := f.payloadAfter(start); k < f.NumPayloads(); k++ {
+		r := f.payload(k)
+		off := int64(r.off)
+		if off >= end {
+			break
+		}
+		here = append(here, k)
+		gap(pos, off)
+		pos = off + int64(r.length)
+		// Blocks start at multiples of the payloads' alignment: a header is whole.
+		if off >= start && f.checkPacked(k, &r) != nil {
+			found = append(found, place(off, off+packing.HeaderSize, []int{k}, "packed header differs from its copy in the directory"))
+		}
+	}
+	gap(pos, end)
+	if crc := checksum(f.b[start:end]); crc != f.blockSum(i) {
+		found = append(found, place(start, end, here, "checksum is %08x, the directory says %08x", crc, f.blockSum(i)))
+	}
+	if len(found) > 0 {
+		v.report(found...)
+	}
+	v.done(end - start)
+}
+
+// payloadAfter is the first payload that ends behind off; NumPayloads if none does.
+func (f *File) payloadAfter(off int64) int {
+	return sort.Search(f.NumPayloads(), func(k int) bool {
+		r := f.payload(k)
+		return int64(r.off+r.length) > off
+	})
+}
+
+// shares names the first payloads of a list.
+func (v *verifier) shares(list []int) []DamagedShare {
+	shares := make([]DamagedShare, min(len(list), maxShares))
+	for i := range shares {
+		r := v.f.payload(list[i])
+		shares[i] = DamagedShare{v.f.tensorName(int(r.tensor)), int(r.slice), Kind(r.kind).String(), int(r.variant)}
+	}
+	return shares
+}
+
+// panelRun is a unit of deep verification: some panels of one payload.
+type panelRun struct {
+	low      *packing.Lowbit
+	payload  int
+	data     int64 // offset in the file of the payload's data
+	from, to int   // panels
+}
+
+// panelRuns cuts the lowbit payloads into units of about a MiB.
+func (v *verifier) panelRuns() ([]panelRun, error) {
+	var runs []panelRun
+	var low *packing.Lowbit // shared by payloads in a row with equal headers
+	for k := range v.f.NumPayloads() {
+		p := v.f.Payload(k)
+		if p.Header.Layout != packing.LayoutLowbit {
+			continue
+		}
+		if low == nil || low.Header() != p.Header {
+			var err error
+			if low, err = packing.NewLowbit(p.Header); err != nil {
+				return nil, &UnsupportedError{v.f.name, fmt.Sprintf("tensor %q: %s", v.f.tensorName(p.Tensor), err)}
+			}
+		}
+		step := max(1, 1<<20/low.PanelBytes())
+		for from := 0; from < low.Panels(); from += step {
+			runs = append(runs, panelRun{low, k, p.Offset + packing.HeaderSize, from, min(from+step, low.Panels())})
+		}
+	}
+	return runs, nil
+}
+
+// panels checks the panels of one unit.
+func (v *verifier) panels(u *panelRun) {
+	size := int64(u.low.PanelBytes())
+	for i := u.from; i < u.to; i++ {
+		off := u.data + int64(i)*size
+		if err := u.low.CheckPanel(i, v.f.b[off:off+size]); err != nil {
+			at := off
+			if pe, ok := errors.AsType[*packing.PanelError](err); ok {
+				at = u.data + pe.Offset
+			}
+			block := int((at - int64(v.f.h.dataOff)) / v.blockBytes)
+			v.report(Damage{"data", block, at, off + size, v.shares([]int{u.payload}), 0, err.Error()})
+		}
+	}
+	v.done(int64(u.to-u.from) * size)
+}
