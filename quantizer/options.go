@@ -1,0 +1,26 @@
+package quantizer
+
+import "runtime"
+
+// Options of a job. The zero value is 4-bit, group 32, full-range, BF16 scales,
+// embeddings at 8 bits, the default tile, every CPU.
+type Options struct {
+	// Recipe says what becomes of each tensor; see Recipe for its defaults.
+	Recipe Recipe
+	// Rules come before the recipe's own (the command line's --rule).
+	Rules []Rule
+	// Threads is how many workers run. Default: GOMAXPROCS. The output does not depend on it.
+	Threads int
+	// HashFiles adds the SHA-256 of every whole source file to the provenance
+	// (one more pass over the files). Default: only headers and tensors are summed.
+	HashFiles bool
+	// Progress is called, from any worker, with bytes of the checkpoint that were done since the last call. Default: none.
+	Progress func(n int64)
+}
+
+func (o Options) threads() int {
+	if o.Threads > 0 {
+		return o.Threads
+	}
+	return runtime.GOMAXPROCS(0)
+}

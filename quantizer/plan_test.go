@@ -1,0 +1,289 @@
+package quantizer
+
+import (
+	"bytes"
+	"context"
+	"hash/crc32"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/testshared"
+	"github.com/lowbit-go/gq/packing"
+)
+
+// line finds a tensor in a plan.
+func line(t *testing.T, p *Plan, name string) PlanTensor {
+	t.Helper()
+	i := slices.IndexFunc(p.Tensors, func(l PlanTensor) bool { return l.Name == name })
+	if i < 0 {
+		t.Fatalf("the plan has no %q", name)
+	}
+	return p.Tensors[i]
+}
+
+func mustRules(t *testing.T, rules ...string) []Rule {
+	t.Helper()
+	var rs []Rule
+	for _, s := range rules {
+		r, err := ParseRule(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rs = append(rs, r)
+	}
+	return rs
+}
+
+const (
+	tableName = "model.embed_tokens.weight"
+	headName  = "lm_head.weight"
+)
+
+// TestTie covers every way in which a head can be, or seem, the embedding table.
+func TestTie(t *testing.T) {
+	same := func(i int) float32 { return float32(i%31) - 15 }
+	other := func(i int) float32 { return float32(i%29) - 14 }
+	config := func(tie string) string {
+		return `{"model_type": "llama", "architectures": ["LlamaForCausalLM"]` + tie + `}`
+	}
+	const yes, no, unsaid = `, "tie_word_embeddings": true`, `, "tie_word_embeddings": false`, ``
+	for _, tc := range []struct {
+		name    string
+		config  string
+		head    func(int) float32 // nil: not in the checkpoint
+		rules   []string
+		shared  bool
+		bits    int // of the table; 0: kept
+		headBit int // of a head of its own
+		warning string
+		err     string
+	}{
+		{name: "absent, config says tied", config: config(yes), shared: true, bits: 8},
+		{name: "absent, config says nothing", config: config(unsaid), shared: true, bits: 8},
+		{name: "absent, config denies", config: config(no), shared: true, bits: 8, warning: "holds no head"},
+		{name: "absent, no config", shared: true, bits: 8},
+		{name: "absent, no head in this architecture", config: `{"model_type": "llama", "architectures": ["LlamaModel"]}`, bits: 8},
+		{name: "equal", config: config(yes), head: same, shared: true, bits: 8},
+		{name: "equal, config says nothing", config: config(unsaid), head: same, shared: true, bits: 8},
+		{name: "equal, config denies", config: config(no), head: same, shared: true, bits: 8, warning: "contents are equal"},
+		{name: "different", config: config(no), head: other, bits: 8, headBit: 4},
+		{name: "different, config says tied", config: config(yes), head: other, bits: 8, headBit: 4, warning: "contents differ"},
+		{name: "rule for the table", config: config(yes), head: same, rules: []string{tableName + "=6"}, shared: true, bits: 6},
+		{name: "rule for the head", config: config(yes), head: same, rules: []string{"lm_head=5"}, shared: true, bits: 5},
+		{name: "rule for an absent head", config: config(yes), rules: []string{"lm_head=5"}, shared: true, bits: 5},
+		{name: "skip the head", config: config(yes), head: same, rules: []string{"lm_head=skip"}, shared: true},
+		{name: "rules agree", config: config(yes), head: same, rules: []string{"lm_head=5", "model.embed_tokens=5"}, shared: true, bits: 5},
+		{name: "rules disagree", config: config(yes), head: same, rules: []string{"lm_head=5", "model.embed_tokens=6"}, err: "disagree"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			ts := []testTensor{
+				{name: tableName, dtype: packing.BF16, shape: []int64{40, 64}, value: same},
+				{name: "model.layers.0.mlp.up_proj.weight", dtype: packing.BF16, shape: []int64{48, 64}},
+			}
+			if tc.head != nil {
+				ts = append(ts, testTensor{name: headName, dtype: packing.BF16, shape: []int64{40, 64}, value: tc.head})
+			}
+			dir := writeCheckpoint(t, tc.config, ts...)
+			opts := Options{Rules: mustRules(t, tc.rules...)}
+			if tc.err != "" {
+				if _, err := newPlan(t, dir, opts); err == nil || !strings.Contains(err.Error(), tc.err) {
+					t.Fatalf("error %v, want one with %q", err, tc.err)
+				}
+				return
+			}
+			p, _, f := runJob(t, dir, opts)
+			if got := strings.Join(p.Warnings, "; "); !strings.Contains(got, tc.warning) || (tc.warning == "") != (got == "") {
+				t.Errorf("warnings %q, want %q", got, tc.warning)
+			}
+			if l := line(t, p, tableName); l.Bits != tc.bits {
+				t.Errorf("the table gets %d bits, want %d", l.Bits, tc.bits)
+			}
+			table, ok := f.Lookup(tableName)
+			if !ok {
+				t.Fatal("no table in the file")
+			}
+			head, ok := f.Lookup(headName)
+			switch {
+			case ok != (tc.shared || tc.head != nil):
+				t.Errorf("the file has a head: %v", ok)
+			case tc.shared && (head.Index != table.Index || line(t, p, headName).Action != ActionShare):
+				t.Errorf("head and table are not shared: tensors %d and %d", head.Index, table.Index)
+			case !tc.shared && ok && (head.Index == table.Index || line(t, p, headName).Bits != tc.headBit):
+				t.Errorf("the head of its own is tensor %d, the table %d, %d bits", head.Index, table.Index, line(t, p, headName).Bits)
+			}
+			checkNames(t, f, ts)
+		})
+	}
+}
+
+// checkNames dequantizes and demands the names of the original checkpoint, all and no others.
+func checkNames(t *testing.T, f *gqf.File, want []testTensor) {
+	t.Helper()
+	dir := t.TempDir()
+	if _, err := Dequantize(context.Background(), f, dir, DequantizeOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	ck := openCheckpoint(t, dir)
+	if len(ck.Tensors()) != len(want) {
+		t.Errorf("dequantized to %d tensors, want %d", len(ck.Tensors()), len(want))
+	}
+	for _, tt := range want {
+		if st, ok := ck.Lookup(tt.name); !ok || !slices.Equal(st.Shape, tt.shape) {
+			t.Errorf("dequantized %s: %v, %v", tt.name, ok, st.Shape)
+		}
+	}
+}
+
+func TestRules(t *testing.T) {
+	dir := writeCheckpoint(t, llamaConfig, llama()...)
+	for _, tc := range []struct {
+		name  string
+		rules []string
+		want  map[string]int // bits; 0: kept
+		err   string
+	}{
+		{name: "module", rules: []string{"model.layers.3.mlp.down_proj=6,64,asymmetric"}, want: map[string]int{"model.layers.3.mlp.down_proj.weight": 6, "model.layers.4.mlp.down_proj.weight": 4}},
+		{name: "exact before re", rules: []string{`re:.*down_proj=2`, "model.layers.3.mlp.down_proj.weight=6"}, want: map[string]int{"model.layers.3.mlp.down_proj.weight": 6, "model.layers.4.mlp.down_proj.weight": 2}},
+		{name: "first of two", rules: []string{`re:.*\.3\..*_proj=2`, `re:.*down_proj=5`}, want: map[string]int{"model.layers.3.mlp.down_proj.weight": 2, "model.layers.4.mlp.down_proj.weight": 5}},
+		{name: "skip", rules: []string{"model.layers.3.mlp.down_proj=skip"}, want: map[string]int{"model.layers.3.mlp.down_proj.weight": 0}},
+		{name: "a pattern leaves vectors alone", rules: []string{`re:model\.layers\.3\..*=3`}, want: map[string]int{"model.layers.3.mlp.down_proj.weight": 3, "model.layers.3.input_layernorm.weight": 0}},
+		{name: "nothing matches", rules: []string{"re:down_proj=6"}, err: "matches no tensor"},
+		{name: "only vectors match", rules: []string{`re:.*norm=6`}, err: "matches no tensor"},
+		{name: "a vector by name", rules: []string{"model.norm=6"}, err: "cannot be quantized"},
+		{name: "refused at 1 bit", rules: []string{"model.layers.3.mlp.down_proj=1,symmetric"}, err: "1 bit"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			p, err := newPlan(t, dir, Options{Rules: mustRules(t, tc.rules...)})
+			if tc.err != "" {
+				if err == nil || !strings.Contains(err.Error(), tc.err) {
+					t.Fatalf("error %v, want one with %q", err, tc.err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			for name, bits := range tc.want {
+				if l := line(t, p, name); l.Bits != bits {
+					t.Errorf("%s gets %d bits, want %d", name, l.Bits, bits)
+				}
+			}
+		})
+	}
+}
+
+// TestSizeIsExact: the plan's size is the file's, with hashes too, and the hash is in it.
+func TestSizeIsExact(t *testing.T) {
+	dir := writeCheckpoint(t, llamaConfig, llama()...)
+	out := filepath.Join(t.TempDir(), "model.gqf")
+	for _, hash := range []bool{false, true} {
+		p, err := newPlan(t, dir, Options{HashFiles: hash})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := p.Write(context.Background(), out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fi, err := os.Stat(out)
+		if err != nil || fi.Size() != p.OutputBytes || r.OutputBytes != p.OutputBytes {
+			t.Errorf("planned %d bytes, reported %d, file %v %v", p.OutputBytes, r.OutputBytes, fi, err)
+		}
+		f, err := gqf.Open(out, gqf.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		prov, err := f.Asset(gqf.ProvenanceName)
+		if err != nil || bytes.Contains(prov, []byte(`"sha256"`)) != hash || bytes.Contains(prov, bytes.Repeat([]byte("0"), 64)) {
+			t.Errorf("provenance with hashes %v: %s, %v", hash, prov, err)
+		}
+		f.Close()
+	}
+}
+
+// TestKeepsWhatItCannotHold: integers, scalars, empty tensors, small matrices and tensors of four dimensions are kept.
+func TestKeepsWhatItCannotHold(t *testing.T) {
+	kept := []testTensor{
+		{name: "layers.0.index.weight", dtype: packing.U8, shape: []int64{40, 40}},
+		{name: "scalar", dtype: packing.F32, shape: []int64{}},
+		{name: "layers.0.empty.weight", dtype: packing.F32, shape: []int64{40, 0}},
+		{name: "layers.0.small.weight", dtype: packing.F32, shape: []int64{31, 64}},
+		{name: "layers.0.conv.weight", dtype: packing.F32, shape: []int64{40, 3, 3, 3}},
+		{name: "layers.0.wide", dtype: packing.F64, shape: []int64{7}},
+	}
+	p, _, f := runJob(t, writeCheckpoint(t, "", kept...), Options{})
+	for _, tt := range kept {
+		if l := line(t, p, tt.name); l.Action != ActionKeep || l.Reason == "" {
+			t.Errorf("%s: %s, reason %q", tt.name, l.Action, l.Reason)
+		}
+		checkKept(t, f, tt)
+	}
+}
+
+// TestSharedModels quantizes every real checkpoint there is and compares each
+// quantized tensor with the quantizer's own reconstruction.
+func TestSharedModels(t *testing.T) {
+	models := filepath.Join(testshared.Dir(t), "models")
+	for _, path := range []string{
+		"stories260K-f32", "stories260K-bf16", "books1.3M-bf16", "books3.7M-bf16",
+		"weights/templategpt-llama3-1m-f32.safetensors", "weights/ppocrv4-rec-f32.safetensors",
+	} {
+		t.Run(filepath.Base(path), func(t *testing.T) {
+			if testing.Short() && path != "stories260K-f32" {
+				t.Skip("-short: one model is enough under emulation")
+			}
+			src := filepath.Join(models, path)
+			ck := openCheckpoint(t, src)
+			p, _, f := runJob(t, src, Options{})
+			quantized := 0
+			for _, it := range p.items {
+				if !it.quantize {
+					continue
+				}
+				quantized++
+				if it.transposed { // TestFusedExperts reconstructs these
+					continue
+				}
+				checkRows(t, f, it.src.Name, func(_, row int) []float32 {
+					x := make([]float32, it.cols)
+					if err := ck.ReadRows(x, it.src, row, 1); err != nil {
+						t.Fatal(err)
+					}
+					return reconstruct(t, it.scheme, x)
+				})
+			}
+			if quantized == 0 {
+				t.Error("nothing was quantized")
+			}
+			checkCRCs(t, ck, f)
+		})
+	}
+}
+
+// checkCRCs holds the source checksums in the file against the checkpoint.
+func checkCRCs(t *testing.T, ck *safetensors.Checkpoint, f *gqf.File) {
+	t.Helper()
+	n := 0
+	for _, name := range f.Names() {
+		if !name.InCheckpoint {
+			continue
+		}
+		n++
+		st, _ := ck.Lookup(name.Name)
+		b, err := ck.Bytes(st)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := crc32.Checksum(b, castagnoli); got != name.SourceCRC || int64(len(b)) != name.SourceBytes {
+			t.Errorf("%s: source CRC %08x of %d bytes, want %08x of %d", name.Name, name.SourceCRC, name.SourceBytes, got, len(b))
+		}
+	}
+	if n != len(ck.Tensors()) {
+		t.Errorf("the file names %d tensors of the checkpoint, which has %d", n, len(ck.Tensors()))
+	}
+}

@@ -1,0 +1,159 @@
+package quantizer
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+)
+
+// Provenance is what the file's gq/provenance.json says of its origin. It holds
+// no time, path, host or thread count: the same job gives the same bytes.
+type Provenance struct {
+	Sources []Source `json:"sources"`
+}
+
+// Source is one file of the checkpoint. The checksums of its tensors stand in
+// the file's directory.
+type Source struct {
+	Name         string `json:"name"`
+	Size         int64  `json:"size"`
+	HeaderSHA256 string `json:"header_sha256"`
+	SHA256       string `json:"sha256,omitempty"` // of the whole file, with Options.HashFiles
+}
+
+// assetFiles are the files beside a checkpoint that people need to use the model
+// again: tokenizer, generation settings, preprocessors. Those that exist are stored.
+var assetFiles = []string{
+	"added_tokens.json", "chat_template.jinja", "chat_template.json", "generation_config.json", "merges.txt",
+	"preprocessor_config.json", "processor_config.json", "sentencepiece.bpe.model", "special_tokens_map.json", "spiece.model",
+	"tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json", "vocab.txt",
+}
+
+// maxAssetFile bounds one asset: the largest tokenizer.json seen is 33 MB (Gemma 3).
+const maxAssetFile = 64 << 20
+
+func (p *Plan) addAssets(b *gqf.Builder) error {
+	if p.config != nil {
+		b.AddAsset(gqf.AssetSpec{Kind: gqf.AssetConfig, Name: "config.json", Data: p.config})
+	}
+	for _, name := range assetFiles {
+		data, err := readAsset(filepath.Join(p.ck.Dir(), name))
+		if err != nil {
+			return err
+		}
+		if data != nil {
+			b.AddAsset(gqf.AssetSpec{Kind: gqf.AssetFile, Name: name, Data: data})
+		}
+	}
+	recipe, err := p.opts.Recipe.JSON(p.opts.Rules)
+	if err != nil {
+		return err
+	}
+	b.AddAsset(gqf.AssetSpec{Kind: gqf.AssetRecipe, Name: gqf.RecipeName, Data: recipe})
+	js, err := p.provenanceJSON(nil)
+	if err != nil {
+		return err
+	}
+	p.provenance = b.AddAsset(gqf.AssetSpec{Kind: gqf.AssetProvenance, Name: gqf.ProvenanceName, Data: js})
+	return nil
+}
+
+// provenanceJSON has zeros in the place of hashes that are not known yet, so that its length is.
+func (p *Plan) provenanceJSON(hashes []string) ([]byte, error) {
+	prov := Provenance{Sources: []Source{}}
+	for i, f := range p.ck.Files() {
+		s := Source{Name: f.Name, Size: f.Size, HeaderSHA256: hex.EncodeToString(f.HeaderSHA256[:])}
+		switch {
+		case hashes != nil:
+			s.SHA256 = hashes[i]
+		case p.opts.HashFiles:
+			s.SHA256 = strings.Repeat("0", 2*sha256.Size)
+		}
+		prov.Sources = append(prov.Sources, s)
+	}
+	return json.MarshalIndent(prov, "", "  ")
+}
+
+// readAsset reads a small file, nil if there is none.
+func readAsset(path string) ([]byte, error) {
+	fi, err := os.Stat(path)
+	if os.IsNotExist(err) || err == nil && fi.IsDir() {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if fi.Size() > maxAssetFile {
+		return nil, fmt.Errorf("%s has %d bytes, more than the %d that an asset may have: move it out of the checkpoint's directory", path, fi.Size(), maxAssetFile)
+	}
+	return os.ReadFile(path)
+}
+
+// recordHashes puts the SHA-256 of every source file into the image's provenance.
+func (p *Plan) recordHashes(ctx context.Context) error {
+	hashes, err := p.hashFiles(ctx)
+	if err != nil {
+		return err
+	}
+	js, err := p.provenanceJSON(hashes)
+	if err != nil {
+		return err
+	}
+	return p.image.SetAsset(p.provenance, js)
+}
+
+// hashFiles gives the SHA-256 of every source file, as hex, files in parallel.
+func (p *Plan) hashFiles(ctx context.Context) ([]string, error) {
+	files := p.ck.Files()
+	hashes, errs := make([]string, len(files)), make([]error, len(files))
+	next := make(chan int)
+	var wg sync.WaitGroup
+	for range min(p.opts.threads(), len(files)) {
+		wg.Go(func() {
+			for i := range next {
+				hashes[i], errs[i] = hashFile(ctx, filepath.Join(p.ck.Dir(), files[i].Name))
+			}
+		})
+	}
+	for i := range files {
+		next <- i
+	}
+	close(next)
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return nil, err
+		}
+	}
+	return hashes, nil
+}
+
+func hashFile(ctx context.Context, path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	h := sha256.New()
+	for {
+		if err := ctx.Err(); err != nil {
+			return "", err
+		}
+		_, err := io.CopyN(h, f, 8<<20)
+		if err == io.EOF {
+			return hex.EncodeToString(h.Sum(nil)), nil
+		}
+		if err != nil {
+			return "", err
+		}
+	}
+}

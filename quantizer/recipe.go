@@ -1,0 +1,212 @@
+package quantizer
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/packing"
+)
+
+// Recipe says how the tensors of a checkpoint are quantized: defaults, and rules
+// for those that are to differ. The zero value is a useful recipe.
+type Recipe struct {
+	// Bits of a code, 1 to 8. Default (0): 4.
+	Bits int
+	// Group is a multiple of 16, or PerChannel. Default (0): 32.
+	Group int
+	// Mapping. Default (MappingNone): full-range.
+	Mapping gqf.Mapping
+	// ScaleDtype. Default (ScaleNone): bf16.
+	ScaleDtype packing.ScaleDtype
+	// PositiveScales forbids negative scales. Default: false.
+	PositiveScales bool
+	// Tile. Default (zero): packing.DefaultTile.
+	Tile packing.Tile
+	// EmbeddingBits is Bits for embedding tables. Default (0): 8.
+	EmbeddingBits int
+	// EmbeddingGroup is Group for embedding tables. Default (0): Group.
+	EmbeddingGroup int
+	// Rules in order of precedence. Default: none.
+	Rules []Rule
+}
+
+// Scheme is what a tensor of the given role gets by a rule; rule may be nil.
+func (r Recipe) Scheme(role gqf.Role, rule *Rule) Scheme {
+	r = r.withDefaults()
+	s := Scheme{Bits: r.Bits, Group: r.Group, Mapping: r.Mapping, ScaleDtype: r.ScaleDtype, PositiveScales: r.PositiveScales}
+	if role == gqf.RoleEmbedding {
+		s.Bits, s.Group = r.EmbeddingBits, r.EmbeddingGroup
+	}
+	if rule != nil {
+		s.Bits = cmp.Or(rule.Bits, s.Bits)
+		s.Group = cmp.Or(rule.Group, s.Group)
+		s.Mapping = cmp.Or(rule.Mapping, s.Mapping)
+		s.ScaleDtype = cmp.Or(rule.ScaleDtype, s.ScaleDtype)
+		if rule.PositiveScales != nil {
+			s.PositiveScales = *rule.PositiveScales
+		}
+	}
+	if s.Group == PerChannel {
+		s.Group = 0
+	}
+	return s
+}
+
+// Validate reports what the recipe's defaults ask for that does not work.
+func (r Recipe) Validate() error {
+	if err := r.Scheme(gqf.RoleProjection, nil).ValidateCommand(); err != nil {
+		return err
+	}
+	if err := r.Scheme(gqf.RoleEmbedding, nil).ValidateCommand(); err != nil {
+		return fmt.Errorf("embedding: %w", err)
+	}
+	if t := r.withDefaults().Tile; !slices.Contains(packing.LowbitTiles, t) {
+		return fmt.Errorf("unknown tile %s", t)
+	}
+	return nil
+}
+
+func (r Recipe) withDefaults() Recipe {
+	r.Bits = cmp.Or(r.Bits, 4)
+	r.Group = cmp.Or(r.Group, 32)
+	r.Mapping = cmp.Or(r.Mapping, gqf.MappingFullRange)
+	r.ScaleDtype = cmp.Or(r.ScaleDtype, packing.ScaleBF16)
+	r.Tile = cmp.Or(r.Tile, packing.DefaultTile)
+	r.EmbeddingBits = cmp.Or(r.EmbeddingBits, 8)
+	r.EmbeddingGroup = cmp.Or(r.EmbeddingGroup, r.Group)
+	return r
+}
+
+// recipeJSON and ruleJSON are the canonical form of a recipe. Its keys are those of a recipe file.
+type recipeJSON struct {
+	Bits           int        `json:"bits"`
+	Group          any        `json:"group"` // a number, or "channel"
+	Mapping        string     `json:"mapping"`
+	ScaleDtype     string     `json:"scale-dtype"`
+	PositiveScales bool       `json:"positive-scales"`
+	Tile           string     `json:"tile"`
+	EmbeddingBits  int        `json:"embedding-bits"`
+	EmbeddingGroup any        `json:"embedding-group"`
+	Rules          []ruleJSON `json:"rules"`
+}
+
+type ruleJSON struct {
+	Match          string `json:"match"`
+	Skip           bool   `json:"skip,omitempty"`
+	Bits           int    `json:"bits,omitempty"`
+	Group          any    `json:"group,omitempty"`
+	Mapping        string `json:"mapping,omitempty"`
+	ScaleDtype     string `json:"scale-dtype,omitempty"`
+	PositiveScales *bool  `json:"positive-scales,omitempty"`
+}
+
+// JSON is the canonical form of the recipe with rules that come before its own:
+// every default spelled out, nothing of where it was stated. ParseRecipe reads it,
+// as JSON is YAML.
+func (r Recipe) JSON(first []Rule) ([]byte, error) {
+	r = r.withDefaults()
+	j := recipeJSON{
+		Bits: r.Bits, Group: groupJSON(r.Group), Mapping: r.Mapping.String(), ScaleDtype: r.ScaleDtype.String(), PositiveScales: r.PositiveScales,
+		Tile: r.Tile.String(), EmbeddingBits: r.EmbeddingBits, EmbeddingGroup: groupJSON(r.EmbeddingGroup), Rules: []ruleJSON{},
+	}
+	for _, rule := range slices.Concat(first, r.Rules) {
+		k := ruleJSON{Match: rule.Match, Skip: rule.Skip, Bits: rule.Bits, Group: groupJSON(rule.Group), PositiveScales: rule.PositiveScales}
+		if rule.Mapping != gqf.MappingNone {
+			k.Mapping = rule.Mapping.String()
+		}
+		if rule.ScaleDtype != packing.ScaleNone {
+			k.ScaleDtype = rule.ScaleDtype.String()
+		}
+		j.Rules = append(j.Rules, k)
+	}
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	err := e.Encode(j)
+	return b.Bytes(), err
+}
+
+func groupJSON(g int) any {
+	switch g {
+	case 0:
+		return nil
+	case PerChannel:
+		return "channel"
+	}
+	return g
+}
+
+func parseBits(s string) (int, error) {
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 1 || n > 8 {
+		return 0, fmt.Errorf("%q bits: use 1 to 8", s)
+	}
+	return n, nil
+}
+
+// ParseGroup reads a group size: a positive multiple of 16, or "channel" for PerChannel.
+func ParseGroup(s string) (int, error) {
+	if s == "channel" {
+		return PerChannel, nil
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil || n <= 0 || n%16 != 0 {
+		return 0, fmt.Errorf("group %q: use a multiple of 16, or channel", s)
+	}
+	return n, nil
+}
+
+// groupName is the inverse of ParseGroup.
+func groupName(g int) string {
+	if g == PerChannel {
+		return "channel"
+	}
+	return strconv.Itoa(g)
+}
+
+// mappings and scaleDtypes are what a person may ask for.
+var (
+	mappings    = []gqf.Mapping{gqf.MappingFullRange, gqf.MappingSymmetric, gqf.MappingSymmetricNoClip, gqf.MappingAsymmetric}
+	scaleDtypes = []packing.ScaleDtype{packing.ScaleBF16, packing.ScaleF16, packing.ScaleF32}
+	mappingList = list(mappings)
+	dtypeList   = list(scaleDtypes)
+)
+
+func list[T fmt.Stringer](all []T) string {
+	var names []string
+	for _, v := range all {
+		names = append(names, v.String())
+	}
+	return strings.Join(names, ", ")
+}
+
+// parseMapping knows the mappings that a person may ask for.
+func parseMapping(s string) (gqf.Mapping, bool) {
+	m, ok := gqf.ParseMapping(s)
+	return m, ok && m != gqf.MappingNone
+}
+
+// ParseMapping reads the name of a mapping: full-range, symmetric, symmetric-no-clip or asymmetric.
+func ParseMapping(s string) (gqf.Mapping, error) {
+	m, ok := parseMapping(s)
+	if !ok {
+		return m, fmt.Errorf("unknown mapping %q: use one of %s", s, mappingList)
+	}
+	return m, nil
+}
+
+// ParseScaleDtype reads the name of a dtype of scales: bf16, f16 or f32.
+func ParseScaleDtype(s string) (packing.ScaleDtype, error) {
+	d, ok := packing.ParseScaleDtype(s)
+	if !ok {
+		return d, fmt.Errorf("unknown scale dtype %q: use one of %s", s, dtypeList)
+	}
+	return d, nil
+}

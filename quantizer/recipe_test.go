@@ -1,0 +1,222 @@
+package quantizer
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/packing"
+)
+
+const fullRecipe = `# everything
+bits: 3
+group: 64
+mapping: asymmetric
+scale-dtype: f16
+positive-scales: true
+tile: 4x8x2
+embedding-bits: 6
+embedding-group: channel
+rules:
+  - match: re:.*\.down_proj  # a comment
+    bits: 6
+    group: 48
+    mapping: symmetric
+    scale-dtype: f32
+    positive-scales: false
+  - {match: lm_head, skip: true}
+  - match: "re:layers\\.[0-3]\\..*"
+    group: channel
+`
+
+func TestParseRecipe(t *testing.T) {
+	no := false
+	for _, test := range []struct {
+		name, in string
+		want     Recipe
+	}{
+		{"empty", "", Recipe{}},
+		{"only comments", "# nothing\n", Recipe{}},
+		{"one key", "bits: 8", Recipe{Bits: 8}},
+		{"no rules", "rules: []", Recipe{Rules: []Rule{}}},
+		{"skip: false", "rules:\n- match: a\n  skip: false\n  bits: 2\n", Recipe{Rules: []Rule{{Match: "a", Bits: 2, Origin: "r.yaml:2"}}}},
+		{"everything", fullRecipe, Recipe{
+			Bits: 3, Group: 64, Mapping: gqf.MappingAsymmetric, ScaleDtype: packing.ScaleF16, PositiveScales: true,
+			Tile: packing.Tile{NR: 4, KR: 8, SR: 2}, EmbeddingBits: 6, EmbeddingGroup: PerChannel,
+			Rules: []Rule{
+				{Match: `re:.*\.down_proj`, Bits: 6, Group: 48, Mapping: gqf.MappingSymmetric, ScaleDtype: packing.ScaleF32, PositiveScales: &no, Origin: "r.yaml:11"},
+				{Match: "lm_head", Skip: true, Origin: "r.yaml:17"},
+				{Match: `re:layers\.[0-3]\..*`, Group: PerChannel, Origin: "r.yaml:18"},
+			},
+		}},
+	} {
+		got, err := ParseRecipe("r.yaml", []byte(test.in))
+		if err != nil {
+			t.Errorf("%s: %v", test.name, err)
+			continue
+		}
+		if diff := cmp.Diff(test.want, got); diff != "" {
+			t.Errorf("%s: (-want +got)\n%s", test.name, diff)
+		}
+	}
+}
+
+func TestParseRecipeErrors(t *testing.T) {
+	for in, want := range map[string]string{
+		"bits: 4\ngruop: 32\n":                 `r.yaml:2: unknown key "gruop"`,
+		"bits: 4\nbits: 5\n":                   `r.yaml:2: mapping key "bits" already defined at [1:1]`,
+		"bits: 4\n\tgroup: 3\n":                "r.yaml:2: found character '\t' that cannot start any token",
+		"- bits\n":                             "r.yaml:1: a mapping of keys to values was expected",
+		"just words\n":                         "r.yaml:1: a mapping of keys to values was expected",
+		"bits: 4\n---\nbits: 5\n":              "r.yaml:3: a second document: a recipe is one",
+		"bits:\n":                              "r.yaml:1: bits: it has no value",
+		"bits: 9\n":                            `r.yaml:1: bits: "9" bits: use 1 to 8`,
+		"bits: 4.5\n":                          `r.yaml:1: bits: "4.5" bits: use 1 to 8`,
+		"bits: [4]\n":                          "r.yaml:1: bits: a number or a word was expected, not a sequence",
+		"\n\ngroup: 20\n":                      `r.yaml:3: group: group "20": use a multiple of 16, or channel`,
+		"group: 0\n":                           `r.yaml:1: group: group "0": use a multiple of 16, or channel`,
+		"mapping: sym\n":                       `r.yaml:1: mapping: unknown mapping "sym": use one of full-range, symmetric, symmetric-no-clip, asymmetric`,
+		"mapping: none\n":                      `r.yaml:1: mapping: unknown mapping "none": use one of full-range, symmetric, symmetric-no-clip, asymmetric`,
+		"scale-dtype: f64\n":                   `r.yaml:1: scale-dtype: unknown scale dtype "f64": use one of bf16, f16, f32`,
+		"positive-scales: yes\n":               "r.yaml:1: positive-scales: use true or false",
+		"tile: 8x8\n":                          `r.yaml:1: tile: unknown tile "8x8": use one of 4x8x2, 4x16x2, 8x8x2, 8x16x2`,
+		"rules: 4\n":                           "r.yaml:1: rules: a list of rules was expected",
+		"rules:\n  - lm_head\n":                "r.yaml:2: rule 1: a mapping of keys to values was expected",
+		"rules:\n- bits: 4\n":                  "r.yaml:2: rule 1: no name to match",
+		"rules:\n- match: 7\n":                 "r.yaml:2: rule 1: match: a name was expected; put it in quotes",
+		"rules:\n- match: a\n":                 "r.yaml:2: rule 1 (a): it says nothing: give bits, group, mapping, scale-dtype or positive-scales, or skip",
+		"rules:\n- match: re:a(b\n  bits: 2\n": "r.yaml:2: rule 1 (re:a(b): not a regular expression: error parsing regexp: missing closing ): `a(b`",
+		"rules:\n- match: a\n  bits: 2\n- match: b\n  bits: 99\n": `r.yaml:5: rule 2 (b): bits: "99" bits: use 1 to 8`,
+		"rules:\n- match: a\n  bit: 2\n":                          `r.yaml:3: rule 1 (a): unknown key "bit"`,
+		"rules:\n- match: a\n  tile: 4x8x2\n":                     `r.yaml:3: rule 1 (a): unknown key "tile"`,
+		"rules:\n- match: a\n  bits: 2\n  skip: true\n":           "r.yaml:2: rule 1 (a): skip keeps the tensor as it is: nothing else goes with it",
+		"a: &x {bits: 4}\n<<: *x\n":                               `r.yaml:1: unknown key "a"`,
+	} {
+		_, err := ParseRecipe("r.yaml", []byte(in))
+		var re *RecipeError
+		if !errors.As(err, &re) || err.Error() != want {
+			t.Errorf("%q:\n got %v\nwant %s", in, err, want)
+		}
+	}
+}
+
+func TestRecipeScheme(t *testing.T) {
+	yes := true
+	var zero Recipe
+	for _, test := range []struct {
+		name   string
+		recipe Recipe
+		role   gqf.Role
+		rule   *Rule
+		want   string
+	}{
+		{"default", zero, gqf.RoleProjection, nil, "4-bit group 32 full-range bf16"},
+		{"default head", zero, gqf.RoleHead, nil, "4-bit group 32 full-range bf16"},
+		{"default table", zero, gqf.RoleEmbedding, nil, "8-bit group 32 full-range bf16"},
+		{"the table takes the group", Recipe{Group: 64}, gqf.RoleEmbedding, nil, "8-bit group 64 full-range bf16"},
+		{"the table's own group", Recipe{Group: 64, EmbeddingGroup: PerChannel, EmbeddingBits: 6}, gqf.RoleEmbedding, nil, "6-bit per channel full-range bf16"},
+		{"which is not the others'", Recipe{Group: 64, EmbeddingGroup: PerChannel, EmbeddingBits: 6}, gqf.RoleExpert, nil, "4-bit group 64 full-range bf16"},
+		{"a rule says bits", Recipe{Group: 64}, gqf.RoleProjection, &Rule{Match: "a", Bits: 3}, "3-bit group 64 full-range bf16"},
+		{"a rule for the table", zero, gqf.RoleEmbedding, &Rule{Match: "a", Group: 128}, "8-bit group 128 full-range bf16"},
+		{"a rule says all", zero, gqf.RoleProjection,
+			&Rule{Match: "a", Bits: 2, Group: PerChannel, Mapping: gqf.MappingSymmetric, ScaleDtype: packing.ScaleF32, PositiveScales: &yes},
+			"2-bit per channel symmetric f32 positive-scales"},
+	} {
+		if got := test.recipe.Scheme(test.role, test.rule).String(); got != test.want {
+			t.Errorf("%s: %s, want %s", test.name, got, test.want)
+		}
+	}
+}
+
+func TestRecipeJSON(t *testing.T) {
+	r, err := ParseRecipe("somewhere/r.yaml", []byte(fullRecipe))
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := rules(t, `re:a<b>"\d"=2,f32,positive-scales`)
+	got, err := r.JSON(first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `{
+  "bits": 3,
+  "group": 64,
+  "mapping": "asymmetric",
+  "scale-dtype": "f16",
+  "positive-scales": true,
+  "tile": "4x8x2",
+  "embedding-bits": 6,
+  "embedding-group": "channel",
+  "rules": [
+    {
+      "match": "re:a<b>\"\\d\"",
+      "bits": 2,
+      "scale-dtype": "f32",
+      "positive-scales": true
+    },
+    {
+      "match": "re:.*\\.down_proj",
+      "bits": 6,
+      "group": 48,
+      "mapping": "symmetric",
+      "scale-dtype": "f32",
+      "positive-scales": false
+    },
+    {
+      "match": "lm_head",
+      "skip": true
+    },
+    {
+      "match": "re:layers\\.[0-3]\\..*",
+      "group": "channel"
+    }
+  ]
+}
+`
+	if diff := cmp.Diff(want, string(got)); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	again, err := ParseRecipe("gq/recipe.json", got)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(again.Rules) != 4 || again.Rules[0].Match != first[0].Match {
+		t.Errorf("read again: %+v", again)
+	}
+	if same, err := again.JSON(nil); err != nil || string(same) != want {
+		t.Errorf("read and written again: %v\n%s", err, same)
+	}
+}
+
+func TestRecipeJSONDefaults(t *testing.T) {
+	unsaid, err := Recipe{}.JSON(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	said, err := Recipe{Bits: 4, Group: 32, Mapping: gqf.MappingFullRange, ScaleDtype: packing.ScaleBF16,
+		Tile: packing.DefaultTile, EmbeddingBits: 8, EmbeddingGroup: 32, Rules: []Rule{}}.JSON(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(said), string(unsaid)); diff != "" {
+		t.Errorf("(-said +unsaid)\n%s", diff)
+	}
+}
+
+func FuzzParseRecipe(f *testing.F) {
+	f.Add(fullRecipe)
+	f.Add(`{"bits":4,"rules":[{"match":"re:a\\.b","skip":true}]}`)
+	f.Add("a: &x [1]\nb: *x\n? c\n: d\n--- !t\n")
+	f.Fuzz(func(t *testing.T, in string) {
+		r, err := ParseRecipe("r.yaml", []byte(in))
+		if err != nil {
+			return
+		}
+		if _, err := r.JSON(nil); err != nil {
+			t.Error(err)
+		}
+		NewRuleSet(r, nil)
+	})
+}

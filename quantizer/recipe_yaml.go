@@ -1,0 +1,226 @@
+package quantizer
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
+
+	"github.com/lowbit-go/gq/packing"
+)
+
+// RecipeError is a recipe file that can't be used.
+type RecipeError struct {
+	File string
+	Line int // 1 is the first; 0 if it is not known
+	Err  error
+}
+
+func (e *RecipeError) Error() string {
+	if e.Line == 0 {
+		return fmt.Sprintf("%s: %v", e.File, e.Err)
+	}
+	return fmt.Sprintf("%s:%d: %v", e.File, e.Line, e.Err)
+}
+
+// Unwrap returns e.Err.
+func (e *RecipeError) Unwrap() error { return e.Err }
+
+// ParseRecipe reads a recipe file; file is its name for messages. A recipe is a
+// YAML mapping whose keys are all optional:
+//
+//	bits: 4                   # 1 to 8
+//	group: 32                 # a multiple of 16, or channel
+//	mapping: full-range       # symmetric, symmetric-no-clip, asymmetric
+//	scale-dtype: bf16         # f16, f32
+//	positive-scales: false
+//	tile: 8x16x2
+//	embedding-bits: 8
+//	embedding-group: 32       # default: group
+//	rules:                    # the first that matches; exact names before re:
+//	  - match: re:.*\.down_proj
+//	    bits: 6               # also group, mapping, scale-dtype, positive-scales
+//	  - match: lm_head
+//	    skip: true
+//
+// Every other key is an error, as are documents after the first. Errors are of type
+// *RecipeError.
+func ParseRecipe(file string, raw []byte) (Recipe, error) {
+	var r Recipe
+	f, err := parser.ParseBytes(raw, 0)
+	if err != nil {
+		return r, syntaxError(file, err)
+	}
+	var body ast.Node
+	for _, d := range f.Docs {
+		if d.Body != nil && body != nil {
+			return r, &RecipeError{file, lineOf(d.Body), errors.New("a second document: a recipe is one")}
+		}
+		if d.Body != nil {
+			body = d.Body
+		}
+	}
+	if body == nil { // comments at most
+		return r, nil
+	}
+	y := recipeReader{file}
+	err = y.mapping(body, func(key string, v ast.Node) (err error) {
+		switch key {
+		case "bits":
+			r.Bits, err = scalar(v, parseBits)
+		case "group":
+			r.Group, err = scalar(v, ParseGroup)
+		case "mapping":
+			r.Mapping, err = scalar(v, ParseMapping)
+		case "scale-dtype":
+			r.ScaleDtype, err = scalar(v, ParseScaleDtype)
+		case "positive-scales":
+			r.PositiveScales, err = boolean(v)
+		case "tile":
+			r.Tile, err = scalar(v, packing.ParseTile)
+		case "embedding-bits":
+			r.EmbeddingBits, err = scalar(v, parseBits)
+		case "embedding-group":
+			r.EmbeddingGroup, err = scalar(v, ParseGroup)
+		case "rules":
+			r.Rules, err = y.rules(v)
+		default:
+			err = errUnknownKey
+		}
+		return err
+	})
+	return r, err
+}
+
+var errUnknownKey = errors.New("unknown key")
+
+// syntaxError gives the line and the plain message of goccy/go-yaml's error,
+// without the excerpt of the file that it adds.
+func syntaxError(file string, err error) error {
+	var y yaml.Error
+	if !errors.As(err, &y) {
+		return &RecipeError{File: file, Err: err}
+	}
+	e := &RecipeError{File: file, Err: errors.New(y.GetMessage())}
+	if t := y.GetToken(); t != nil && t.Position != nil {
+		e.Line = t.Position.Line
+	}
+	return e
+}
+
+func lineOf(n ast.Node) int {
+	if t := n.GetToken(); t != nil && t.Position != nil {
+		return t.Position.Line
+	}
+	return 0
+}
+
+// recipeReader walks the syntax tree of a recipe file, so that each error has its line.
+type recipeReader struct{ file string }
+
+// mapping calls set for each key of a mapping. What set finds wrong gets the key and its line.
+func (y recipeReader) mapping(n ast.Node, set func(key string, v ast.Node) error) error {
+	m, ok := n.(*ast.MappingNode)
+	if !ok {
+		return &RecipeError{y.file, lineOf(n), errors.New("a mapping of keys to values was expected")}
+	}
+	for _, kv := range m.Values {
+		key := kv.Key.GetToken().Value
+		err := set(key, kv.Value)
+		var positioned *RecipeError
+		switch {
+		case err == nil:
+			continue
+		case errors.As(err, &positioned):
+			return err
+		case err == errUnknownKey:
+			err = fmt.Errorf("unknown key %q", key)
+		default:
+			err = fmt.Errorf("%s: %w", key, err)
+		}
+		return &RecipeError{y.file, lineOf(kv.Key), err}
+	}
+	return nil
+}
+
+func (y recipeReader) rules(n ast.Node) ([]Rule, error) {
+	seq, ok := n.(*ast.SequenceNode)
+	if !ok {
+		return nil, errors.New("a list of rules was expected")
+	}
+	rules := []Rule{}
+	for i, v := range seq.Values {
+		r, err := y.rule(v)
+		if err != nil {
+			what := fmt.Sprintf("rule %d", i+1)
+			if r.Match != "" {
+				what += fmt.Sprintf(" (%s)", r.Match)
+			}
+			var e *RecipeError
+			if !errors.As(err, &e) {
+				e = &RecipeError{y.file, lineOf(v), err}
+			}
+			return nil, &RecipeError{e.File, e.Line, fmt.Errorf("%s: %w", what, e.Err)}
+		}
+		rules = append(rules, r)
+	}
+	return rules, nil
+}
+
+func (y recipeReader) rule(n ast.Node) (Rule, error) {
+	r := Rule{Origin: fmt.Sprintf("%s:%d", y.file, lineOf(n))}
+	err := y.mapping(n, func(key string, v ast.Node) (err error) {
+		switch key {
+		case "match":
+			s, ok := v.(*ast.StringNode)
+			if !ok {
+				return errors.New("a name was expected; put it in quotes")
+			}
+			r.Match = s.Value
+		case "skip":
+			r.Skip, err = boolean(v)
+		case "bits":
+			r.Bits, err = scalar(v, parseBits)
+		case "group":
+			r.Group, err = scalar(v, ParseGroup)
+		case "mapping":
+			r.Mapping, err = scalar(v, ParseMapping)
+		case "scale-dtype":
+			r.ScaleDtype, err = scalar(v, ParseScaleDtype)
+		case "positive-scales":
+			var b bool
+			b, err = boolean(v)
+			r.PositiveScales = &b
+		default:
+			err = errUnknownKey
+		}
+		return err
+	})
+	if err != nil {
+		return r, err
+	}
+	return r, r.check()
+}
+
+// scalar reads a number or a word.
+func scalar[T any](n ast.Node, parse func(string) (T, error)) (T, error) {
+	switch n.(type) {
+	case *ast.IntegerNode, *ast.StringNode, *ast.FloatNode:
+		return parse(n.GetToken().Value)
+	case *ast.NullNode:
+		var zero T
+		return zero, errors.New("it has no value")
+	}
+	var zero T
+	return zero, fmt.Errorf("a number or a word was expected, not a %s", n.Type().YAMLName())
+}
+
+func boolean(n ast.Node) (bool, error) {
+	b, ok := n.(*ast.BoolNode)
+	if !ok {
+		return false, errors.New("use true or false")
+	}
+	return b.Value, nil
+}

@@ -1,0 +1,102 @@
+package quantizer
+
+import (
+	"math"
+	"time"
+
+	"github.com/lowbit-go/gq/internal/detmath"
+)
+
+// Report is what a job did. Times apart, it is the same for any CPU and thread count.
+type Report struct {
+	Output    string   `json:"output"`
+	Quantized int      `json:"quantized"` // tensors
+	Kept      int      `json:"kept"`
+	Shared    int      `json:"shared"`
+	Folded    int      `json:"folded"`
+	Warnings  []string `json:"warnings"`
+
+	SourceBytes int64 `json:"source_bytes"` // of the checkpoint's tensors
+	OutputBytes int64 `json:"output_bytes"`
+	// Bits of payload, scales and all, per weight: of the quantized tensors, and of all that are stored.
+	BitsPerWeight    float64 `json:"bits_per_weight"`
+	AllBitsPerWeight float64 `json:"all_bits_per_weight"`
+
+	// Signal-to-quantization-noise ratios of the weights, 10 log10(sum w^2 / sum (w-w')^2):
+	// mean over the quantized tensors and the worst of them. Zero if none was quantized with a loss.
+	MeanSQNR  float64 `json:"mean_sqnr_db"`
+	WorstSQNR float64 `json:"worst_sqnr_db"`
+	Worst     string  `json:"worst_tensor,omitempty"`
+
+	Seconds        float64      `json:"seconds"`          // wall time of the job
+	SyncSeconds    float64      `json:"sync_seconds"`     // of it, spent on sync and rename
+	BytesPerSecond float64      `json:"bytes_per_second"` // of the checkpoint
+	Tensors        []TensorSQNR `json:"tensors"`
+}
+
+// TensorSQNR is the loss of one quantized tensor.
+type TensorSQNR struct {
+	Name string `json:"name"`
+	// SQNR in dB; null where there is no noise at all.
+	SQNR *float64 `json:"sqnr_db"`
+}
+
+func (p *Plan) report(path string, work, total time.Duration) *Report {
+	r := &Report{
+		Output: path, Warnings: p.Warnings, SourceBytes: p.SourceBytes, OutputBytes: p.OutputBytes, Tensors: []TensorSQNR{},
+		Seconds: total.Seconds(), SyncSeconds: (total - work).Seconds(), BytesPerSecond: float64(p.SourceBytes) / total.Seconds(),
+	}
+	for _, t := range p.Tensors {
+		switch t.Action {
+		case ActionQuantize:
+			r.Quantized++
+		case ActionKeep:
+			r.Kept++
+		case ActionShare:
+			r.Shared++
+		case ActionFold:
+			r.Folded++
+		}
+	}
+	var bits, weights, allBits, allWeights, sum float64
+	n := 0
+	for _, it := range p.items {
+		w := float64(it.slices) * float64(it.rows) * float64(it.cols)
+		b := float64(8 * it.line.Bytes)
+		allBits, allWeights = allBits+b, allWeights+w
+		if !it.quantize {
+			continue
+		}
+		bits, weights = bits+b, weights+w
+		ts := TensorSQNR{Name: it.src.Name}
+		if it.noise > 0 && it.signal > 0 {
+			db := SQNR(it.signal, it.noise)
+			ts.SQNR = &db
+			sum, n = sum+db, n+1
+			if n == 1 || db < r.WorstSQNR {
+				r.WorstSQNR, r.Worst = db, it.src.Name
+			}
+		}
+		r.Tensors = append(r.Tensors, ts)
+	}
+	if n > 0 {
+		r.MeanSQNR = sum / float64(n)
+	}
+	r.BitsPerWeight, r.AllBitsPerWeight = ratio(bits, weights), ratio(allBits, allWeights)
+	return r
+}
+
+func ratio(a, b float64) float64 {
+	if b == 0 {
+		return 0
+	}
+	return a / b
+}
+
+// SQNR gives 10 log10(signal/noise) in dB for sums of squares; +Inf without noise.
+func SQNR(signal, noise float64) float64 {
+	if noise == 0 {
+		return math.Inf(1)
+	}
+	return float64(10 * detmath.Log10(signal/noise))
+}

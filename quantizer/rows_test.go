@@ -1,0 +1,177 @@
+package quantizer
+
+import (
+	"math"
+	"testing"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/vec"
+	"github.com/lowbit-go/gq/packing"
+)
+
+// splitmix is the generator splitmix64, so that the tests' weights never change.
+type splitmix uint64
+
+func (r *splitmix) next() uint64 {
+	*r += 0x9e3779b97f4a7c15
+	z := uint64(*r)
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return z ^ z>>31
+}
+
+// uniform is in 0 < u < 1.
+func (r *splitmix) uniform() float64 { return (float64(r.next()>>11) + 0.5) * 0x1p-53 }
+
+// gaussian returns n normally distributed numbers (Box and Muller).
+func gaussian(seed uint64, n int) []float32 {
+	r := splitmix(seed)
+	x := make([]float32, n+n%2)
+	for i := 0; i < len(x); i += 2 {
+		size, angle := math.Sqrt(-2*math.Log(r.uniform())), 2*math.Pi*r.uniform()
+		x[i], x[i+1] = float32(size*math.Cos(angle)), float32(size*math.Sin(angle))
+	}
+	return x[:n]
+}
+
+// oddRow returns k weights like a checkpoint's worst rows: outliers, groups of one sign,
+// of equal weights, of zeros, of exact halves, and a denormal weight here and there.
+func oddRow(seed uint64, k int) []float32 {
+	r := splitmix(seed)
+	x := gaussian(seed+1, k)
+	for i := range x {
+		x[i] *= 0.02
+		switch i / 16 % 9 {
+		case 1:
+			x[i] = abs(x[i])
+		case 2:
+			x[i] = -abs(x[i])
+		case 3:
+			x[i] = 0.0131
+		case 4:
+			x[i] = 0
+		case 5:
+			x[i] = float32(int(r.next()%33)-16) / 32
+		case 6:
+			if i%16 == 5 {
+				x[i] = 1e-41
+			}
+		}
+		if r.next()%97 == 0 {
+			x[i] *= 40
+		}
+	}
+	return x
+}
+
+var allMappings = []gqf.Mapping{gqf.MappingFullRange, gqf.MappingSymmetric, gqf.MappingSymmetricNoClip, gqf.MappingAsymmetric}
+
+var allScaleDtypes = []packing.ScaleDtype{packing.ScaleBF16, packing.ScaleF16, packing.ScaleF32}
+
+// eachScheme runs f on every kind of scheme that ValidateCommand accepts.
+func eachScheme(t *testing.T, groups []int, f func(t *testing.T, s Scheme)) {
+	for bits := 1; bits <= 8; bits++ {
+		for _, group := range groups {
+			for _, m := range allMappings {
+				for _, d := range allScaleDtypes {
+					for _, positive := range []bool{false, true} {
+						s := Scheme{Bits: bits, Group: group, Mapping: m, ScaleDtype: d, PositiveScales: positive}
+						if s.ValidateCommand() != nil {
+							continue
+						}
+						t.Run(s.String(), func(t *testing.T) { f(t, s) })
+					}
+				}
+			}
+		}
+	}
+}
+
+// quantizedRow is what Quantize fills.
+type quantizedRow struct {
+	codes  []int8
+	scales []float32
+	zeros  []int8 // nil unless asymmetric
+	sum    vec.ErrorSum
+}
+
+func quantizeRow(s Scheme, x []float32) (*quantizedRow, error) {
+	rq, err := NewRowQuantizer(s, len(x))
+	if err != nil {
+		return nil, err
+	}
+	r := &quantizedRow{codes: make([]int8, len(x)), scales: make([]float32, s.Groups(len(x)))}
+	if s.Mapping == gqf.MappingAsymmetric {
+		r.zeros = make([]int8, len(r.scales))
+	}
+	return r, rq.Quantize(r.codes, r.scales, r.zeros, x, &r.sum)
+}
+
+func mustQuantizeRow(t testing.TB, s Scheme, x []float32) *quantizedRow {
+	t.Helper()
+	r, err := quantizeRow(s, x)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// zero is the zero point of group g.
+func (r *quantizedRow) zero(g int) float32 {
+	if r.zeros == nil {
+		return 0
+	}
+	return float32(r.zeros[g])
+}
+
+// size is the number of weights in a full group of a row of k.
+func (s Scheme) size(k int) int {
+	if s.Group == 0 {
+		return k
+	}
+	return s.Group
+}
+
+// referenceRow is RowQuantizer's doc comment, one group and one step at a time.
+func referenceRow(s Scheme, x []float32) *quantizedRow {
+	r := &quantizedRow{codes: make([]int8, len(x))}
+	qmin, qmax := float32(-math.Exp2(float64(s.Bits-1))), float32(math.Exp2(float64(s.Bits-1))-1)
+	for start := 0; start < len(x); start += s.size(len(x)) {
+		group := x[start:min(start+s.size(len(x)), len(x))]
+		var lo, hi float32
+		for _, w := range group {
+			lo, hi = min(lo, w), max(hi, w)
+		}
+		var scale float32
+		switch {
+		case s.Mapping == gqf.MappingFullRange && !s.PositiveScales:
+			if scale = lo / qmin; hi >= -lo {
+				scale = hi / qmin
+			}
+		case s.Mapping == gqf.MappingSymmetric:
+			scale = max(-lo, hi) / ((qmax - qmin) / 2)
+		case s.Mapping == gqf.MappingAsymmetric:
+			scale = (hi - lo) / (qmax - qmin)
+		default:
+			scale = max(lo/qmin, hi/qmax)
+		}
+		scale = s.ScaleDtype.Round(scale)
+		if lo == 0 && hi == 0 {
+			scale = 1
+		}
+		var zero float32
+		if s.Mapping == gqf.MappingAsymmetric {
+			if lo != 0 || hi != 0 {
+				zero = max(qmin, min(qmax, qmin-float32(math.RoundToEven(float64(lo/scale)))))
+			}
+			r.zeros = append(r.zeros, int8(zero))
+		}
+		r.scales = append(r.scales, scale)
+		inv := 1 / scale
+		for i, w := range group {
+			t := float32(math.RoundToEven(float64(float32(w * inv))))
+			r.codes[start+i] = int8(max(qmin, min(qmax, t+zero)))
+		}
+	}
+	return r
+}

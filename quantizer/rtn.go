@@ -1,0 +1,177 @@
+package quantizer
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/vec"
+	"github.com/lowbit-go/gq/packing"
+)
+
+// RowQuantizer rounds rows of weights to the nearest codes of a scheme (RTN). It
+// holds scratch memory: one goroutine at a time uses it. Its results depend on
+// nothing but the row and the scheme.
+//
+// In float32, every step rounded, with lo = min(0, least weight) and hi = max(0,
+// greatest weight) of a group of weights, qmin = -2^(b-1), qmax = 2^(b-1)-1:
+//
+//	full-range         s = m / qmin, m = hi if hi >= -lo, else lo: the weight of largest
+//	                   size gets the code qmin; s is negative where that weight is positive
+//	 with PositiveScales as symmetric-no-clip
+//	symmetric          s = max(-lo, hi) / ((qmax-qmin)/2)
+//	symmetric-no-clip  s = the greater of lo/qmin and hi/qmax
+//	asymmetric         s = (hi-lo) / (qmax-qmin)
+//
+// s is then rounded to the scale's dtype, to nearest with ties to even, and all that
+// follows uses the rounded s:
+//
+//	z = clamp(qmin - rne(lo/s)) if asymmetric, else 0
+//	q = clamp(rne(w * (1/s)) + z)
+//
+// where clamp is to qmin .. qmax and rne rounds to the nearest integer, ties to
+// even. A group of zeros has s = 1, z = 0. The weight that a code stands for is
+// (q - z) * s. With float32 scales the last three mappings give TorchAO's codes for
+// F32 weights, except that TorchAO gives a group of zeros the scale 2^-126.
+type RowQuantizer struct {
+	scheme     Scheme
+	group      int // <= k
+	qmin, qmax int
+
+	lo, hi, inv []float32 // one a group
+	unused      vec.ErrorSum
+}
+
+// NewRowQuantizer returns a quantizer for rows of k weights. It fails if the
+// scheme is not valid or a row has no weights.
+func NewRowQuantizer(s Scheme, k int) (*RowQuantizer, error) {
+	if err := s.Validate(); err != nil {
+		return nil, err
+	}
+	if k <= 0 {
+		return nil, fmt.Errorf("rows of %d weights cannot be quantized", k)
+	}
+	r := &RowQuantizer{scheme: s, group: s.Group}
+	if s.Group == 0 || s.Group > k {
+		r.group = k
+	}
+	r.qmin, r.qmax = codeRange(s.Bits)
+	n := s.Groups(k)
+	scratch := make([]float32, 3*n)
+	r.lo, r.hi, r.inv = scratch[:n:n], scratch[n:2*n:2*n], scratch[2*n:]
+	return r, nil
+}
+
+// Quantize chooses scales, zero points and codes of the row x of k weights. codes
+// has k elements, scales Groups(k), and so has zeros if the mapping is asymmetric
+// (otherwise nil). The squared errors and squared weights are added to acc, unless it
+// is nil. Nothing is allocated.
+//
+// It fails with *NonFiniteError if x holds a NaN or an infinity, and with *ScaleError
+// if a scale is not a normal number of its dtype; the outputs then hold anything.
+func (r *RowQuantizer) Quantize(codes []int8, scales []float32, zeros []int8, x []float32, acc *vec.ErrorSum) error {
+	if !vec.GroupRange(r.lo, r.hi, x, r.group) {
+		return nonFinite(x)
+	}
+	r.idealScales(scales)
+	if g := r.storeScales(scales); g >= 0 {
+		r.idealScales(scales)
+		return &ScaleError{Group: g, Scale: scales[g], Dtype: r.scheme.ScaleDtype}
+	}
+	if r.scheme.Mapping == gqf.MappingAsymmetric {
+		r.zeroPoints(zeros, scales)
+	} else {
+		zeros = nil
+	}
+	if acc == nil {
+		acc = &r.unused
+	}
+	vec.QuantizeGroups(codes, x, scales, r.inv, zeros, r.group, r.qmin, r.qmax, acc)
+	return nil
+}
+
+// idealScales sets scales to those of the groups' ranges, not yet rounded to the
+// stored dtype. This and storeScales run once per group of every tensor; together they
+// take 2.0 ns a group of the default scheme on an AMD EPYC (amd64, one core), where
+// package vec takes 9.4 ns for the 32 weights.
+func (r *RowQuantizer) idealScales(scales []float32) {
+	lo, hi := r.lo[:len(scales)], r.hi[:len(scales)]
+	mapping := r.scheme.Mapping
+	if mapping == gqf.MappingFullRange && r.scheme.PositiveScales {
+		mapping = gqf.MappingSymmetricNoClip
+	}
+	qmin, qmax := float32(r.qmin), float32(r.qmax)
+	switch mapping {
+	case gqf.MappingFullRange:
+		unit := 1 / qmin // a power of two: the product is the quotient
+		for g := range scales {
+			// hi >= -lo ? hi : lo, on the bits, which order non-negative floats as integers:
+			// which of the two it is cannot be predicted, and a branch costs 4 ns a group.
+			h, l := math.Float32bits(hi[g]), math.Float32bits(lo[g])
+			less := uint32(int32(h-l&^(1<<31)) >> 31) // all ones if hi < -lo
+			scales[g] = float32(math.Float32frombits(h^(h^l)&less) * unit)
+		}
+	case gqf.MappingSymmetric:
+		half := (qmax - qmin) / 2
+		for g := range scales {
+			scales[g] = max(-lo[g], hi[g]) / half
+		}
+	case gqf.MappingSymmetricNoClip:
+		for g := range scales {
+			scales[g] = max(lo[g]/qmin, hi[g]/qmax)
+		}
+	default: // asymmetric
+		for g := range scales {
+			scales[g] = (hi[g] - lo[g]) / (qmax - qmin)
+		}
+	}
+}
+
+// storeScales rounds scales to the stored dtype, sets those of all-zero groups to 1
+// and sets r.inv to their inverses. It returns the first group whose scale is not a
+// normal number of the dtype, or -1.
+func (r *RowQuantizer) storeScales(scales []float32) (bad int) {
+	inv := r.inv[:len(scales)]
+	dtype := r.scheme.ScaleDtype
+	for g, s := range scales {
+		if dtype == packing.ScaleBF16 {
+			// ScaleDtype.Round without its call; NaN and infinities stay what they are, or
+			// nearly, and fail the check.
+			u := math.Float32bits(s)
+			s = math.Float32frombits((u + 0x7fff + u>>16&1) &^ 0xffff)
+		} else {
+			s = dtype.Round(s)
+		}
+		if !dtype.IsNormal(s) {
+			if r.lo[g] != 0 || r.hi[g] != 0 {
+				return g
+			}
+			s = 1
+		}
+		scales[g] = s
+		inv[g] = 1 / s
+	}
+	return -1
+}
+
+// zeroPoints sets zeros to the groups' zero points for the stored scales.
+func (r *RowQuantizer) zeroPoints(zeros []int8, scales []float32) {
+	qmin, qmax := float32(r.qmin), float32(r.qmax)
+	for g, s := range scales {
+		z := qmin - roundToEven(r.lo[g]/s)
+		if r.lo[g] == 0 && r.hi[g] == 0 {
+			z = 0
+		}
+		zeros[g] = int8(min(max(z, qmin), qmax))
+	}
+}
+
+// nonFinite names the first weight of x that is not finite.
+func nonFinite(x []float32) error {
+	for i, v := range x {
+		if !finite(v) {
+			return &NonFiniteError{Column: i, Value: v}
+		}
+	}
+	panic("quantizer: no NaN or infinity where package vec saw one")
+}

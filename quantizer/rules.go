@@ -1,0 +1,265 @@
+package quantizer
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/packing"
+)
+
+// PerChannel as a group size of a Recipe or Rule is one scale a row; it is spelled "channel".
+const PerChannel = -1
+
+// reMark starts a Rule.Match that is a regular expression.
+const reMark = "re:"
+
+// Rule says what becomes of the tensors that it matches, other than the default.
+// A rule also quantizes what is kept by default, if that can be quantized at all.
+type Rule struct {
+	// Match is the exact name of a tensor ("lm_head.weight") or of the module that it
+	// is the weight of ("lm_head"), or "re:" and a regular expression (Go's RE2 syntax)
+	// that matches one of the two from its first to its last character.
+	Match string
+	// Skip keeps the tensor as it is; nothing else may be set then. Default: false.
+	Skip bool
+	// Bits of a code, 1 to 8. Default (0): the recipe's for the tensor's role.
+	Bits int
+	// Group is a multiple of 16, or PerChannel. Default (0): the recipe's for the tensor's role.
+	Group int
+	// Mapping. Default (MappingNone): the recipe's.
+	Mapping gqf.Mapping
+	// ScaleDtype. Default (ScaleNone): the recipe's.
+	ScaleDtype packing.ScaleDtype
+	// PositiveScales. Default (nil): the recipe's.
+	PositiveScales *bool
+	// Origin says where the rule was stated, for messages: "--rule", "recipe.yaml:12". Default: nowhere.
+	Origin string
+}
+
+// ParseRule reads a rule as the command line has it: NAME=skip, or
+// NAME=bits[,group][,mapping][,scale dtype][,positive-scales], where the order
+// after the bits is free. NAME may hold "=" itself.
+func ParseRule(s string) (Rule, error) {
+	fail := func(err error) (Rule, error) { return Rule{}, fmt.Errorf("--rule %q: %w", s, err) }
+	i := strings.LastIndexByte(s, '=')
+	if i < 0 {
+		return fail(errors.New("no '=' in it: write NAME=bits[,group][,mapping]... or NAME=skip"))
+	}
+	r := Rule{Match: s[:i], Origin: "--rule"}
+	words := strings.Split(s[i+1:], ",")
+	if words[0] == "skip" {
+		if len(words) > 1 {
+			return fail(errors.New("nothing may follow skip"))
+		}
+		r.Skip = true
+	} else if err := r.setBits(words[0]); err != nil {
+		return fail(err)
+	}
+	for _, w := range words[1:] {
+		if err := r.setWord(w); err != nil {
+			return fail(err)
+		}
+	}
+	if err := r.check(); err != nil {
+		return fail(err)
+	}
+	return r, nil
+}
+
+func (r *Rule) setBits(s string) (err error) {
+	r.Bits, err = parseBits(s)
+	return err
+}
+
+// setWord sets the field that a word after the bits is for.
+func (r *Rule) setWord(w string) error {
+	mapping, isMapping := parseMapping(w)
+	dtype, isDtype := packing.ParseScaleDtype(w)
+	twice := false
+	switch {
+	case isMapping:
+		twice = r.Mapping != gqf.MappingNone
+		r.Mapping = mapping
+	case isDtype:
+		twice = r.ScaleDtype != packing.ScaleNone
+		r.ScaleDtype = dtype
+	case w == "positive-scales":
+		twice = r.PositiveScales != nil
+		yes := true
+		r.PositiveScales = &yes
+	case w == "channel" || w != "" && strings.Trim(w, "+-0123456789") == "":
+		twice = r.Group != 0
+		var err error
+		if r.Group, err = ParseGroup(w); err != nil {
+			return err
+		}
+	default:
+		return fmt.Errorf("%q is neither a group (a multiple of 16, or channel), nor a mapping (%s), nor a scale dtype (%s), nor positive-scales", w, mappingList, dtypeList)
+	}
+	if twice {
+		return fmt.Errorf("%q says again what was said before it", w)
+	}
+	return nil
+}
+
+// check reports what is wrong with a rule on its own.
+func (r Rule) check() error {
+	if _, err := r.compile(); err != nil {
+		return err
+	}
+	says := r.Bits != 0 || r.Group != 0 || r.Mapping != gqf.MappingNone || r.ScaleDtype != packing.ScaleNone || r.PositiveScales != nil
+	switch {
+	case r.Skip && says:
+		return errors.New("skip keeps the tensor as it is: nothing else goes with it")
+	case !r.Skip && !says:
+		return errors.New("it says nothing: give bits, group, mapping, scale-dtype or positive-scales, or skip")
+	}
+	return nil
+}
+
+// compile gives the regular expression of the rule, nil if its name is exact.
+func (r Rule) compile() (*regexp.Regexp, error) {
+	expr, ok := strings.CutPrefix(r.Match, reMark)
+	if expr == "" {
+		return nil, errors.New("no name to match")
+	}
+	if !ok {
+		return nil, nil
+	}
+	// On its own first: what it opens has to close before the anchors are put around it.
+	if _, err := regexp.Compile(expr); err != nil {
+		return nil, fmt.Errorf("not a regular expression: %w", err)
+	}
+	return regexp.Compile(`\A(?:` + expr + `)\z`)
+}
+
+// Exact tells whether the rule names a tensor or module, rather than a pattern.
+func (r Rule) Exact() bool { return !strings.HasPrefix(r.Match, reMark) }
+
+// String spells the rule as ParseRule reads it, where it has bits, with its origin:
+// "--rule 'lm_head=6,64'", "rule 're:.*down_proj=skip' (recipe.yaml:12)".
+func (r Rule) String() string {
+	var words []string
+	add := func(ok bool, w string) {
+		if ok {
+			words = append(words, w)
+		}
+	}
+	add(r.Skip, "skip")
+	add(r.Bits != 0, strconv.Itoa(r.Bits))
+	add(r.Group != 0, groupName(r.Group))
+	add(r.Mapping != gqf.MappingNone, r.Mapping.String())
+	add(r.ScaleDtype != packing.ScaleNone, r.ScaleDtype.String())
+	if p := r.PositiveScales; p != nil {
+		add(*p, "positive-scales")
+		add(!*p, "no positive-scales")
+	}
+	if r.Bits == 0 && r.Group != 0 {
+		words[0] = "group " + words[0]
+	}
+	s := fmt.Sprintf("'%s=%s'", r.Match, strings.Join(words, ","))
+	switch r.Origin {
+	case "":
+		return "rule " + s
+	case "--rule":
+		return "--rule " + s
+	}
+	return fmt.Sprintf("rule %s (%s)", s, r.Origin)
+}
+
+// RuleSet finds the rule for each tensor of a checkpoint. It is not safe for
+// concurrent use.
+type RuleSet struct {
+	rules []*ruleUse
+	exact map[string][]int // by Match; indices ascend
+}
+
+type ruleUse struct {
+	rule   Rule
+	re     *regexp.Regexp // nil: exact
+	used   bool
+	lostTo map[*ruleUse]bool // rules that came before this one where both match
+}
+
+// NewRuleSet takes the rules of a recipe and those that come before them (the
+// command line's). It also checks the recipe and every rule.
+func NewRuleSet(recipe Recipe, first []Rule) (*RuleSet, error) {
+	if err := recipe.Validate(); err != nil {
+		return nil, err
+	}
+	rs := &RuleSet{exact: map[string][]int{}}
+	for i, r := range slices.Concat(first, recipe.Rules) {
+		err := r.check()
+		if err == nil {
+			// What the rule leaves to the recipe depends on the role; the plan checks each tensor.
+			if err = recipe.Scheme(gqf.RoleProjection, &r).ValidateCommand(); recipe.Scheme(gqf.RoleEmbedding, &r).ValidateCommand() == nil {
+				err = nil
+			}
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", r, err)
+		}
+		re, _ := r.compile() // checked above
+		rs.rules = append(rs.rules, &ruleUse{rule: r, re: re, lostTo: map[*ruleUse]bool{}})
+		if re == nil {
+			rs.exact[r.Match] = append(rs.exact[r.Match], i)
+		}
+	}
+	return rs, nil
+}
+
+// Match finds the rule for a tensor: the first that has its exact name or that of
+// its module, else the first whose regular expression matches one of the two.
+// Without a match the rule is nil.
+func (rs *RuleSet) Match(tensor string) (*Rule, bool) {
+	module := strings.TrimSuffix(tensor, ".weight")
+	found := slices.Clone(rs.exact[tensor])
+	if module != tensor {
+		found = append(found, rs.exact[module]...)
+		slices.Sort(found)
+	}
+	for i, u := range rs.rules {
+		if u.re != nil && (u.re.MatchString(tensor) || module != tensor && u.re.MatchString(module)) {
+			found = append(found, i)
+		}
+	}
+	if len(found) == 0 {
+		return nil, false
+	}
+	winner := rs.rules[found[0]]
+	for _, i := range found[1:] {
+		rs.rules[i].lostTo[winner] = true
+	}
+	return &winner.rule, true
+}
+
+// Use notes that a rule that Match gave was applied.
+func (rs *RuleSet) Use(rule *Rule) {
+	for _, u := range rs.rules {
+		if &u.rule == rule {
+			u.used = true
+		}
+	}
+}
+
+// Unused lists the rules, in order, that were never applied. A rule is not among
+// them if it only ever stood back behind rules that were: it matches, and a
+// command line may override every rule of a recipe.
+func (rs *RuleSet) Unused() []Rule {
+	var unused []Rule
+	for _, u := range rs.rules {
+		stoodBack := false
+		for winner := range u.lostTo {
+			stoodBack = stoodBack || winner.used
+		}
+		if !u.used && !stoodBack {
+			unused = append(unused, u.rule)
+		}
+	}
+	return unused
+}

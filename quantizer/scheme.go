@@ -1,0 +1,108 @@
+package quantizer
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/packing"
+)
+
+// Scheme says how the weights of a tensor become codes. It is comparable: equal
+// schemes give equal bytes.
+type Scheme struct {
+	// Bits of a code, 1 to 8. No default.
+	Bits int
+	// Group is the number of consecutive weights of a row that share a scale: a
+	// multiple of 16, or 0 for the whole row (per channel). It need not divide the
+	// row; the last group is short.
+	Group int
+	// Mapping says how a group's range becomes its scale. No default.
+	Mapping gqf.Mapping
+	// ScaleDtype is the format of the stored scales. No default.
+	ScaleDtype packing.ScaleDtype
+	// PositiveScales forbids the negative scales of the full-range mapping, which then
+	// takes the scale of symmetric-no-clip. The other mappings' scales are positive
+	// anyway. Default false.
+	PositiveScales bool
+}
+
+// Validate reports the first field that is out of range, or fields that do not go
+// together.
+func (s Scheme) Validate() error {
+	switch {
+	case s.Bits < 1 || s.Bits > 8:
+		return fmt.Errorf("%d bits: use 1 to 8", s.Bits)
+	case s.Group < 0 || s.Group%16 != 0:
+		return fmt.Errorf("group %d: use a multiple of 16, or per channel", s.Group)
+	case s.ScaleDtype != packing.ScaleBF16 && s.ScaleDtype != packing.ScaleF16 && s.ScaleDtype != packing.ScaleF32:
+		return fmt.Errorf("scale dtype %s: use bf16, f16 or f32", s.ScaleDtype)
+	}
+	switch s.Mapping {
+	case gqf.MappingSymmetric, gqf.MappingSymmetricNoClip, gqf.MappingAsymmetric:
+	case gqf.MappingFullRange:
+		if s.Bits == 1 && s.PositiveScales {
+			return fmt.Errorf("1-bit full-range has the codes -1 and 0, so positive weights need a negative scale: allow negative scales, or use asymmetric")
+		}
+	default:
+		return fmt.Errorf("mapping %s: use full-range, symmetric, symmetric-no-clip or asymmetric", s.Mapping)
+	}
+	return nil
+}
+
+// ValidateCommand is Validate for what a person asks for: it also refuses schemes
+// that exist for comparing with TorchAO only. At 1 bit its symmetric mapping puts
+// every weight within half a step of the code 0, and symmetric-no-clip divides by the
+// greatest code, 0.
+func (s Scheme) ValidateCommand() error {
+	if err := s.Validate(); err != nil {
+		return err
+	}
+	if s.Bits == 1 && (s.Mapping == gqf.MappingSymmetric || s.Mapping == gqf.MappingSymmetricNoClip) {
+		return fmt.Errorf("mapping %s does not work at 1 bit: use full-range or asymmetric, or 2 bits and more", s.Mapping)
+	}
+	return nil
+}
+
+// Groups is the number of groups in a row of k weights.
+func (s Scheme) Groups(k int) int {
+	if s.Group == 0 || s.Group >= k {
+		return 1
+	}
+	return (k-1)/s.Group + 1
+}
+
+// Header is the packed header of a lowbit payload of rows x cols weights, without
+// bias.
+func (s Scheme) Header(rows, cols int64, tile packing.Tile) packing.Header {
+	h := packing.Header{
+		Layout:     packing.LayoutLowbit,
+		Bits:       uint8(s.Bits),
+		Grid:       packing.GridInteger,
+		ScaleDtype: s.ScaleDtype,
+		Tile:       tile,
+		Rows:       uint64(rows),
+		Cols:       uint64(cols),
+		Group:      uint64(s.Group),
+	}
+	if s.Mapping == gqf.MappingAsymmetric {
+		h.ZeroKind = packing.ZeroInt8
+	}
+	if s.PositiveScales || s.Mapping != gqf.MappingFullRange {
+		h.Flags |= packing.FlagPositiveScales
+	}
+	return h.Canonical()
+}
+
+// String names the scheme: "4-bit group 32 full-range bf16".
+func (s Scheme) String() string {
+	group := "per channel"
+	if s.Group != 0 {
+		group = fmt.Sprintf("group %d", s.Group)
+	}
+	parts := []string{fmt.Sprintf("%d-bit", s.Bits), group, s.Mapping.String(), s.ScaleDtype.String()}
+	if s.PositiveScales {
+		parts = append(parts, "positive-scales")
+	}
+	return strings.Join(parts, " ")
+}
