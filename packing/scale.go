@@ -40,6 +40,9 @@ func (s ScaleDtype) String() string {
 	return scaleDtypes[s].name
 }
 
+// MarshalText gives the same for JSON.
+func (s ScaleDtype) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
 // ParseScaleDtype reads "bf16", "f16" or "f32".
 func ParseScaleDtype(name string) (ScaleDtype, bool) {
 	for s := ScaleBF16; s < scaleDtypeLimit; s++ {

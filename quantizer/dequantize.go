@@ -1,13 +1,16 @@
 package quantizer
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -49,8 +52,8 @@ const scatterRows = 512
 // files. Where block scales were folded in, config.json loses its
 // quantization_config, which would no longer be true.
 //
-// It refuses a directory that holds a checkpoint. Weights are whole only when
-// it returns without an error.
+// It refuses a directory that holds weights, or another model's files. The weights
+// come last: a directory that has them has everything.
 func Dequantize(ctx context.Context, f *gqf.File, dir string, opts DequantizeOptions) (*DequantizeReport, error) {
 	if opts.Dtype == packing.DtypeNone {
 		opts.Dtype = packing.BF16
@@ -61,11 +64,12 @@ func Dequantize(ctx context.Context, f *gqf.File, dir string, opts DequantizeOpt
 	if opts.MaxShardBytes == 0 {
 		opts.MaxShardBytes = 5_000_000_000
 	}
-	if err := refuseCheckpoint(dir); err != nil {
-		return nil, err
-	}
 	d := &dequantizer{f: f, opts: opts, report: DequantizeReport{Output: dir}}
 	specs, err := d.plan()
+	if err != nil {
+		return nil, err
+	}
+	files, err := d.assets(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -76,110 +80,125 @@ func Dequantize(ctx context.Context, f *gqf.File, dir string, opts DequantizeOpt
 	if err := d.run(ctx); err != nil {
 		return nil, err
 	}
-	if err := d.assets(dir); err != nil {
-		return nil, err
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		if err := writeFile(filepath.Join(dir, name), files[name]); err != nil {
+			return nil, err
+		}
 	}
+	d.report.Files = len(files)
 	if err := d.w.Commit(); err != nil {
 		return nil, err
 	}
 	return &d.report, nil
 }
 
-func refuseCheckpoint(dir string) error {
+// assets gives the contents of the files to write beside the weights. A directory
+// that holds weights, or one of the files with another content, is refused: what
+// a job that failed before left there is not in the way.
+func (d *dequantizer) assets(dir string) (map[string][]byte, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !os.IsNotExist(err) {
-		return err
+		return nil, err
 	}
 	for _, e := range entries {
-		if strings.HasSuffix(e.Name(), ".safetensors") || e.Name() == "config.json" {
-			return fmt.Errorf("%s holds a checkpoint already (%s): choose an empty directory with -o", dir, e.Name())
+		if strings.HasSuffix(e.Name(), ".safetensors") {
+			return nil, inTheWay(dir, e.Name())
 		}
 	}
-	return nil
+	files := map[string][]byte{}
+	for _, a := range d.f.Assets() {
+		if a.Kind != gqf.AssetConfig && a.Kind != gqf.AssetFile {
+			continue
+		}
+		data, err := d.f.Asset(a.Name)
+		if err != nil {
+			return nil, err
+		}
+		if a.Kind == gqf.AssetConfig && d.folded {
+			if data, err = withoutQuantization(data); err != nil {
+				return nil, err
+			}
+		}
+		old, err := os.ReadFile(filepath.Join(dir, a.Name))
+		if err == nil && !bytes.Equal(old, data) {
+			return nil, inTheWay(dir, a.Name)
+		}
+		files[a.Name] = data
+	}
+	return files, nil
+}
+
+func inTheWay(dir, name string) error {
+	return requestf("%s holds a checkpoint already (%s): choose an empty directory with -o", dir, name)
 }
 
 type dequantizer struct {
-	f      *gqf.File
-	opts   DequantizeOptions
-	w      *safetensors.Writer
-	units  []dequantUnit
-	folded bool
-	report DequantizeReport
+	f       *gqf.File
+	opts    DequantizeOptions
+	w       *safetensors.Writer
+	units   []dequantUnit
+	targets [][]int32 // by tensor: the writer's indices of its names
+	folded  bool
+	report  DequantizeReport
 }
 
-// dequantUnit is rows (of a quantized slice) or bytes (of a kept tensor) for all the tensor's names.
+// dequantUnit is rows of a quantized slice, or bytes of a kept tensor, for all the
+// tensor's names. It is small, as a large model has millions of them.
 type dequantUnit struct {
-	tensor  gqf.Tensor
-	payload gqf.Payload
-	lb      *packing.Lowbit // nil: kept
-	first   int64
-	count   int64
-	targets []int
+	payload      int32
+	first, count int64
 }
 
 // plan lists the tensors to write and cuts the work into units.
 func (d *dequantizer) plan() ([]safetensors.TensorSpec, error) {
-	names := make(map[int][]string)
-	for _, n := range d.f.Names() {
+	d.targets = make([][]int32, d.f.Len())
+	specs := make([]safetensors.TensorSpec, 0, d.f.Len())
+	for n := range d.f.AllNames() {
 		d.folded = d.folded || n.Folded
-		if n.InCheckpoint && !n.Folded {
-			names[n.Tensor] = append(names[n.Tensor], n.Name)
+		if !n.InCheckpoint || n.Folded {
+			continue
 		}
-	}
-	var specs []safetensors.TensorSpec
-	for i := range d.f.Len() {
-		t := d.f.Tensor(i)
+		t := d.f.Tensor(n.Tensor)
 		first, ok := t.Payload(0, 0, gqf.KindWeights)
 		if !ok {
 			return nil, fmt.Errorf("tensor %q has no payload", t.Name)
 		}
-		dtype := t.Dtype
-		quantized := first.Header.Layout != packing.LayoutPlain
-		if quantized {
-			dtype = d.opts.Dtype
+		spec := safetensors.TensorSpec{Name: n.Name, Dtype: t.Dtype, Shape: t.Shape}
+		if first.Header.Layout == packing.LayoutPlain {
+			d.report.Kept++
+		} else {
+			spec.Dtype = d.opts.Dtype
+			d.report.Dequantized++
 		}
-		var targets []int
-		for _, name := range names[i] {
-			targets = append(targets, len(specs))
-			specs = append(specs, safetensors.TensorSpec{Name: name, Dtype: dtype, Shape: t.Shape})
-			if quantized {
-				d.report.Dequantized++
-			} else {
-				d.report.Kept++
-			}
-		}
+		d.targets[n.Tensor] = append(d.targets[n.Tensor], int32(len(specs)))
+		specs = append(specs, spec)
+	}
+	for i, targets := range d.targets {
 		if len(targets) == 0 {
 			continue
 		}
-		if err := d.cut(t, quantized, targets); err != nil {
+		if err := d.cut(d.f.Tensor(i)); err != nil {
 			return nil, err
 		}
 	}
 	return specs, nil
 }
 
-func (d *dequantizer) cut(t gqf.Tensor, quantized bool, targets []int) error {
+func (d *dequantizer) cut(t gqf.Tensor) error {
 	for s := range t.Experts {
 		p, ok := t.Payload(0, s, gqf.KindWeights)
 		if !ok {
 			return fmt.Errorf("tensor %q has no payload for slice %d", t.Name, s)
 		}
-		u := dequantUnit{tensor: t, payload: p, targets: targets}
 		total, step := p.Length-packing.HeaderSize, int64(4*unitBytes)
-		if quantized {
-			var err error
-			if u.lb, err = packing.NewLowbit(p.Header); err != nil {
-				return fmt.Errorf("tensor %q: %w", t.Name, err)
-			}
-			total = int64(p.Header.Rows)
-			step = max(1, unitBytes/int64(p.Header.Cols))
+		if p.Header.Layout != packing.LayoutPlain {
+			total, step = int64(p.Header.Rows), max(1, unitBytes/int64(p.Header.Cols))
 			if t.Transposed {
 				step = scatterRows
 			}
 		}
-		for u.first = 0; u.first < total; u.first += step {
-			u.count = min(step, total-u.first)
-			d.units = append(d.units, u)
+		for first := int64(0); first < total; first += step {
+			d.units = append(d.units, dequantUnit{int32(p.Index), first, min(step, total-first)})
 		}
 	}
 	return nil
@@ -199,7 +218,7 @@ func (d *dequantizer) run(ctx context.Context) error {
 				if i >= len(d.units) {
 					return
 				}
-				n, err := d.unit(&d.units[i], &b)
+				n, err := d.unit(d.units[i], &b)
 				if err != nil {
 					stop(err)
 					return
@@ -216,43 +235,68 @@ func (d *dequantizer) run(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
+// dequantBuffers are what a worker reuses.
 type dequantBuffers struct {
-	x   []float32
-	out []byte
+	tensor  gqf.Tensor
+	payload gqf.Payload
+	lb      *packing.Lowbit // nil: kept
+	x       []float32
+	out     []byte
+}
+
+// fit makes b ready for a unit of payload i.
+func (b *dequantBuffers) fit(f *gqf.File, i int) error {
+	if b.tensor.Name != "" && b.payload.Index == i {
+		return nil
+	}
+	b.payload = f.Payload(i)
+	b.tensor = f.Tensor(b.payload.Tensor)
+	b.lb = nil
+	if b.payload.Header.Layout == packing.LayoutPlain {
+		return nil
+	}
+	var err error
+	if b.lb, err = packing.NewLowbit(b.payload.Header); err != nil {
+		return fmt.Errorf("tensor %q: %w", b.tensor.Name, err)
+	}
+	return nil
 }
 
 // unit writes one unit to all its targets and says how many bytes that were.
-func (d *dequantizer) unit(u *dequantUnit, b *dequantBuffers) (int64, error) {
-	data, err := d.f.Data(u.payload)
+func (d *dequantizer) unit(u dequantUnit, b *dequantBuffers) (int64, error) {
+	if err := b.fit(d.f, int(u.payload)); err != nil {
+		return 0, err
+	}
+	data, err := d.f.Data(b.payload)
 	if err != nil {
 		return 0, err
 	}
 	var n int64
 	err = d.f.Guard(func() error {
-		if u.lb == nil {
-			n, err = d.put(u, data[u.first:u.first+u.count], u.first)
+		if b.lb == nil {
+			n, err = d.put(b, data[u.first:u.first+u.count], u.first)
 			return err
 		}
-		k := int64(u.payload.Header.Cols)
+		h := b.payload.Header
+		k := int64(h.Cols)
 		x := grow(&b.x, int(u.count*k))
 		for i := range u.count {
-			u.lb.DequantizeRow(x[i*k:(i+1)*k], data, int(u.first+i))
+			b.lb.DequantizeRow(x[i*k:(i+1)*k], data, int(u.first+i))
 		}
-		if u.tensor.Transposed {
-			n, err = d.scatter(u, x, b)
+		if b.tensor.Transposed {
+			n, err = d.scatter(b, x, u)
 			return err
 		}
-		es := int64(d.opts.Dtype.Bits() / 8)
-		row := int64(u.payload.Slice)*int64(u.payload.Header.Rows) + u.first
-		n, err = d.put(u, d.encode(b, x), row*k*es)
+		row := int64(b.payload.Slice)*int64(h.Rows) + u.first
+		n, err = d.put(b, d.encode(b, x), row*k*int64(d.opts.Dtype.Bits()/8))
 		return err
 	})
 	return n, err
 }
 
 // scatter writes rows x of outputs u.first.. as columns of the slice.
-func (d *dequantizer) scatter(u *dequantUnit, x []float32, b *dequantBuffers) (int64, error) {
-	rows, k := int64(u.payload.Header.Rows), int64(u.payload.Header.Cols)
+func (d *dequantizer) scatter(b *dequantBuffers, x []float32, u dequantUnit) (int64, error) {
+	rows, k := int64(b.payload.Header.Rows), int64(b.payload.Header.Cols)
 	es := int64(d.opts.Dtype.Bits() / 8)
 	line := make([]float32, u.count)
 	var n int64
@@ -260,8 +304,8 @@ func (d *dequantizer) scatter(u *dequantUnit, x []float32, b *dequantBuffers) (i
 		for i := range line {
 			line[i] = x[int64(i)*k+c]
 		}
-		at := (int64(u.payload.Slice)*k+c)*rows + u.first
-		m, err := d.put(u, d.encode(b, line), at*es)
+		at := (int64(b.payload.Slice)*k+c)*rows + u.first
+		m, err := d.put(b, d.encode(b, line), at*es)
 		if err != nil {
 			return n, err
 		}
@@ -270,13 +314,15 @@ func (d *dequantizer) scatter(u *dequantUnit, x []float32, b *dequantBuffers) (i
 	return n, nil
 }
 
-func (d *dequantizer) put(u *dequantUnit, p []byte, off int64) (int64, error) {
-	for _, t := range u.targets {
-		if err := d.w.WriteAt(t, p, off); err != nil {
+// put writes p at offset off of the tensor's data, under each of its names.
+func (d *dequantizer) put(b *dequantBuffers, p []byte, off int64) (int64, error) {
+	targets := d.targets[b.payload.Tensor]
+	for _, t := range targets {
+		if err := d.w.WriteAt(int(t), p, off); err != nil {
 			return 0, err
 		}
 	}
-	return int64(len(p) * len(u.targets)), nil
+	return int64(len(p) * len(targets)), nil
 }
 
 // encode gives x as little-endian bytes of the output's dtype.
@@ -293,29 +339,6 @@ func (d *dequantizer) encode(b *dequantBuffers, x []float32) []byte {
 		binary.LittleEndian.PutUint16(out[2*i:], floats.BF16FromF32(v))
 	}
 	return out
-}
-
-// assets writes config.json and the tokenizer's files.
-func (d *dequantizer) assets(dir string) error {
-	for _, a := range d.f.Assets() {
-		if a.Kind != gqf.AssetConfig && a.Kind != gqf.AssetFile {
-			continue
-		}
-		data, err := d.f.Asset(a.Name)
-		if err != nil {
-			return err
-		}
-		if a.Kind == gqf.AssetConfig && d.folded {
-			if data, err = withoutQuantization(data); err != nil {
-				return err
-			}
-		}
-		if err := writeFile(filepath.Join(dir, a.Name), data); err != nil {
-			return err
-		}
-		d.report.Files++
-	}
-	return nil
 }
 
 // withoutQuantization removes quantization_config from a config.json.

@@ -56,3 +56,14 @@ func (e *TensorError) Error() string {
 
 // Unwrap returns e.Err.
 func (e *TensorError) Unwrap() error { return e.Err }
+
+// RequestError says that a job was asked for that cannot be done, whatever is
+// tried: a rule that matches nothing, an output that is an input. A command
+// line's user has used it wrongly.
+type RequestError struct{ msg string }
+
+func (e *RequestError) Error() string { return e.msg }
+
+func requestf(format string, args ...any) error {
+	return &RequestError{fmt.Sprintf(format, args...)}
+}

@@ -96,11 +96,16 @@ func (p *Plan) checkOutput(path string) error {
 	if fi, err := os.Stat(path); err == nil {
 		for _, f := range p.ck.Files() {
 			if in, err := os.Stat(filepath.Join(p.ck.Dir(), f.Name)); err == nil && os.SameFile(fi, in) {
-				return fmt.Errorf("%s is an input of this job: choose another output with -o", path)
+				return requestf("%s is an input of this job: choose another output with -o", path)
 			}
 		}
 	}
 	dir := filepath.Dir(path)
+	if fi, err := os.Stat(dir); os.IsNotExist(err) {
+		return fmt.Errorf("%s: the directory %s does not exist: make it, or choose another place with -o", path, dir)
+	} else if err == nil && !fi.IsDir() {
+		return fmt.Errorf("%s: %s is not a directory: choose another place with -o", path, dir)
+	}
 	free, err := atomicfile.FreeSpace(dir)
 	if err != nil {
 		return err
@@ -216,17 +221,20 @@ func (j *job) fail(i int, err error) {
 // combine joins the units' results: source checksums and error sums.
 func (j *job) combine() error {
 	p := j.plan
-	crcs := map[*item]uint32{}
+	for _, it := range p.items {
+		it.crc, it.noise, it.signal = 0, 0, 0
+	}
 	for i, u := range j.units {
 		r := j.results[i]
 		if n := u.sourceBytes(); n > 0 {
-			crcs[u.item] = gqf.CombineCRC32C(crcs[u.item], r.crc, n)
+			u.item.crc = gqf.CombineCRC32C(u.item.crc, r.crc, n)
 		}
 		u.item.noise += r.noise
 		u.item.signal += r.signal
 	}
 	for _, it := range p.items {
-		for _, n := range it.names {
+		j.image.SetSourceCRC(it.name, it.crc)
+		for _, n := range it.aliases {
 			switch {
 			case n.folded:
 				crc, err := j.sumTensor(n.src)
@@ -235,7 +243,7 @@ func (j *job) combine() error {
 				}
 				j.image.SetSourceCRC(n.index, crc)
 			case !n.absent: // a second name is there only with the same content, so with the same sum
-				j.image.SetSourceCRC(n.index, crcs[it])
+				j.image.SetSourceCRC(n.index, it.crc)
 			}
 		}
 	}
@@ -316,7 +324,7 @@ func (w *worker) do(i int) error {
 }
 
 func (w *worker) copy(u unit, r *unitResult) error {
-	view, err := w.plan.ck.Bytes(u.item.src)
+	view, err := w.plan.ck.Bytes(*u.item.src)
 	if err != nil {
 		return err
 	}
@@ -326,7 +334,7 @@ func (w *worker) copy(u unit, r *unitResult) error {
 }
 
 func (w *worker) sum(u unit, r *unitResult) error {
-	view, err := w.plan.ck.Bytes(u.item.src)
+	view, err := w.plan.ck.Bytes(*u.item.src)
 	if err != nil {
 		return err
 	}
@@ -429,7 +437,7 @@ func grow[T any](s *[]T, n int) []T {
 }
 
 func (w *worker) dataOffset(it *item, slice int) int64 {
-	return w.image.PayloadOffset(it.payloads[slice]) + packing.HeaderSize
+	return w.image.PayloadOffset(it.payload+slice) + packing.HeaderSize
 }
 
 func (w *worker) write(b []byte, off int64) error {

@@ -25,16 +25,16 @@ const (
 
 // PlanTensor is one line of a plan.
 type PlanTensor struct {
-	Name   string  `json:"name"`
-	Role   string  `json:"role"`
-	Action Action  `json:"action"`
-	Shape  []int64 `json:"shape"`
-	Dtype  string  `json:"dtype"`
+	Name   string   `json:"name"`
+	Role   gqf.Role `json:"role"`
+	Action Action   `json:"action"`
+	Shape  []int64  `json:"shape"`
+	Dtype  string   `json:"dtype"`
 	// Scheme is set for quantized tensors only.
-	Bits       int    `json:"bits,omitempty"`
-	Group      int    `json:"group,omitempty"` // 0: per channel
-	Mapping    string `json:"mapping,omitempty"`
-	ScaleDtype string `json:"scale_dtype,omitempty"`
+	Bits       int                `json:"bits,omitempty"`
+	Group      int                `json:"group,omitempty"` // 0: per channel
+	Mapping    gqf.Mapping        `json:"mapping,omitempty"`
+	ScaleDtype packing.ScaleDtype `json:"scale_dtype,omitempty"`
 	// Slices counts the experts of a fused tensor; each is a payload of its own.
 	Slices        int     `json:"slices,omitempty"`
 	Bytes         int64   `json:"bytes"` // payloads with their packed headers
@@ -45,14 +45,14 @@ type PlanTensor struct {
 }
 
 func (l *PlanTensor) clearScheme() {
-	l.Bits, l.Group, l.Mapping, l.ScaleDtype, l.Slices = 0, 0, "", "", 0
+	l.Bits, l.Group, l.Mapping, l.ScaleDtype, l.Slices = 0, 0, gqf.MappingNone, packing.ScaleNone, 0
 }
 
 // Plan is a job laid out: every tensor's treatment and every byte's place in
 // the output, before any weight is read (but for a head compared with its table).
 type Plan struct {
-	Tensors  []PlanTensor `json:"tensors"`
-	Warnings []string     `json:"warnings"`
+	Tensors  []*PlanTensor `json:"tensors"`
+	Warnings []string      `json:"warnings"`
 	// OutputBytes is the exact size of the file.
 	OutputBytes int64 `json:"output_bytes"`
 	// SourceBytes is the size of the checkpoint's tensors.
@@ -69,7 +69,7 @@ type Plan struct {
 
 // item is a tensor of the output: one or more payloads, one or more names.
 type item struct {
-	src        safetensors.Tensor
+	src        *safetensors.Tensor
 	role       gqf.Role
 	line       *PlanTensor
 	quantize   bool
@@ -80,13 +80,15 @@ type item struct {
 	transposed bool  // the checkpoint stores a slice as cols x rows
 	bias       *safetensors.Tensor
 	blockScale *safetensors.BlockScale
-	names      []nameRef
-	payloads   []int // indices in the image
+	name       int       // index of its canonical name in the image
+	aliases    []nameRef // its other names
+	payload    int       // index in the image of slice 0's; the others follow
 
+	crc           uint32  // CRC32C of the source, once it is read
 	noise, signal float64 // of the quantized weights, once they are
 }
 
-// nameRef is a name that the file knows an item by.
+// nameRef is a further name that the file knows an item by.
 type nameRef struct {
 	index  int // in the image
 	src    safetensors.Tensor
@@ -98,8 +100,9 @@ type nameRef struct {
 // where the checkpoint has none. Weights are read only to compare an lm_head
 // with the embedding table.
 //
-// Errors: a rule that matches nothing or a tensor that it cannot apply to, a
-// tensor of unknown dtype, contradicting rules for a shared table.
+// It fails with a *RequestError for a rule that matches nothing or a tensor that
+// it cannot apply to and for contradicting rules for a shared table; also for a
+// tensor of unknown dtype.
 func NewPlan(ck *safetensors.Checkpoint, config []byte, opts Options) (*Plan, error) {
 	p := &Plan{ck: ck, config: config, opts: opts, Warnings: []string{}}
 	var cfg *model.Config
@@ -113,7 +116,7 @@ func NewPlan(ck *safetensors.Checkpoint, config []byte, opts Options) (*Plan, er
 	if err != nil {
 		return nil, err
 	}
-	pl := &planner{Plan: p, cfg: cfg, rules: rules, folded: map[string]bool{}, byName: map[string]*item{}}
+	pl := &planner{Plan: p, cfg: cfg, rules: rules, folded: map[string]bool{}}
 	if err := pl.items(); err != nil {
 		return nil, err
 	}
@@ -134,22 +137,26 @@ type planner struct {
 	cfg    *model.Config
 	rules  *RuleSet
 	folded map[string]bool // names of block scales folded into their weight
-	byName map[string]*item
 }
 
 // items decides for every tensor on its own. The order is by name, numbers
 // compared as numbers, so that it does not depend on how the checkpoint is
 // sharded and layers lie in order.
 func (pl *planner) items() error {
-	tensors := slices.Clone(pl.ck.Tensors())
-	slices.SortFunc(tensors, func(a, b safetensors.Tensor) int { return compareNatural(a.Name, b.Name) })
+	all := pl.ck.Tensors()
+	pl.Plan.items = make([]*item, 0, len(all))
+	pl.Tensors = make([]*PlanTensor, 0, len(all)+1) // and a head by absence
+	tensors := make([]*safetensors.Tensor, len(all))
+	for i := range all {
+		tensors[i] = &all[i]
+	}
+	slices.SortFunc(tensors, func(a, b *safetensors.Tensor) int { return compareNatural(a.Name, b.Name) })
 	for _, t := range tensors {
 		it, err := pl.decide(t)
 		if err != nil {
 			return err
 		}
 		pl.SourceBytes += t.Size
-		pl.byName[t.Name] = it
 		pl.Plan.items = append(pl.Plan.items, it)
 	}
 	pl.Plan.items = slices.DeleteFunc(pl.Plan.items, func(it *item) bool {
@@ -157,26 +164,26 @@ func (pl *planner) items() error {
 			return false
 		}
 		it.line.Action, it.line.Reason = ActionFold, "block scales, multiplied into the weight"
-		pl.Tensors = append(pl.Tensors, *it.line)
+		pl.Tensors = append(pl.Tensors, it.line)
 		return true
 	})
 	return nil
 }
 
-func (pl *planner) decide(t safetensors.Tensor) (*item, error) {
+func (pl *planner) decide(t *safetensors.Tensor) (*item, error) {
 	if t.Dtype == packing.DtypeNone {
 		return nil, fmt.Errorf("%s: tensor %q has the unknown dtype %q: gq cannot store it; take the tensor out of the checkpoint",
 			pl.ck.Files()[t.File].Name, t.Name, t.DtypeName)
 	}
 	class := model.Classify(pl.cfg, t.Name, t.Shape)
-	it := &item{src: t, role: class.Role, slices: 1, names: []nameRef{{src: t}}}
-	it.line = &PlanTensor{Name: t.Name, Role: class.Role.String(), Shape: t.Shape, Dtype: t.DtypeName}
+	it := &item{src: t, role: class.Role, slices: 1}
+	it.line = &PlanTensor{Name: t.Name, Role: class.Role, Shape: t.Shape, Dtype: t.DtypeName}
 	reason := class.Reason
 	quantize := class.Quantize
 	rule, matched := pl.rules.Match(t.Name)
 	if cannot := cannotQuantize(t, class); cannot != "" {
 		if matched && !rule.Skip && rule.Exact() {
-			return nil, fmt.Errorf("%s: tensor %q cannot be quantized: %s", rule, t.Name, cannot)
+			return nil, requestf("%s: tensor %q cannot be quantized: %s", rule, t.Name, cannot)
 		}
 		quantize = false
 		if reason == "" {
@@ -200,7 +207,7 @@ func (pl *planner) decide(t safetensors.Tensor) (*item, error) {
 }
 
 // cannotQuantize says why a tensor can't be held as low-bit codes whatever the rules say; "" if it can.
-func cannotQuantize(t safetensors.Tensor, class model.Class) string {
+func cannotQuantize(t *safetensors.Tensor, class model.Class) string {
 	switch {
 	case !t.Dtype.IsFloat():
 		return "dtype " + t.DtypeName + " is not a floating-point one"
@@ -248,7 +255,7 @@ func (pl *planner) shapeItem(it *item) error {
 	l := it.line
 	l.Action = ActionQuantize
 	l.Bits, l.Group = it.scheme.Bits, it.scheme.Group
-	l.Mapping, l.ScaleDtype = it.scheme.Mapping.String(), it.scheme.ScaleDtype.String()
+	l.Mapping, l.ScaleDtype = it.scheme.Mapping, it.scheme.ScaleDtype
 	if it.slices > 1 {
 		l.Slices = it.slices
 	}
@@ -290,7 +297,7 @@ func (pl *planner) findBlockScale(it *item) error {
 	it.blockScale = bs
 	scales, _ := pl.ck.Lookup(bs.Name)
 	pl.folded[bs.Name] = true
-	it.names = append(it.names, nameRef{src: scales, folded: true})
+	it.aliases = append(it.aliases, nameRef{src: scales, folded: true})
 	return nil
 }
 
@@ -303,9 +310,9 @@ func (pl *planner) layOut() error {
 		}
 		it.line.Bytes = int64(it.slices) * (size + packing.HeaderSize)
 		it.line.BitsPerWeight = it.header.BitsPerWeight()
-		pl.Tensors = append(pl.Tensors, *it.line)
+		pl.Tensors = append(pl.Tensors, it.line)
 	}
-	slices.SortStableFunc(pl.Tensors, func(a, b PlanTensor) int { return compareNatural(a.Name, b.Name) })
+	slices.SortStableFunc(pl.Tensors, func(a, b *PlanTensor) int { return compareNatural(a.Name, b.Name) })
 	if err := pl.build(); err != nil {
 		return err
 	}
@@ -316,21 +323,31 @@ func (pl *planner) layOut() error {
 // build makes the image: the directory of the file with everything's offset.
 func (p *Plan) build() error {
 	b := gqf.NewBuilder()
+	payloads, names := 0, 0
+	for _, it := range p.items {
+		payloads += it.slices
+		names += 1 + len(it.aliases)
+	}
+	b.Grow(len(p.items), payloads, names)
 	for _, it := range p.items {
 		spec := gqf.TensorSpec{Name: it.src.Name, Shape: it.src.Shape, Dtype: it.src.Dtype, Role: it.role, Transposed: it.transposed, Experts: it.slices}
 		if it.quantize {
 			spec.Mapping, spec.Algorithm = it.scheme.Mapping, gqf.AlgorithmRTN
 		}
 		ti := b.AddTensor(spec)
-		it.payloads = it.payloads[:0]
 		for s := range it.slices {
-			it.payloads = append(it.payloads, b.AddPayload(gqf.PayloadSpec{Tensor: ti, Slice: s, Header: it.header}))
+			pi := b.AddPayload(gqf.PayloadSpec{Tensor: ti, Slice: s, Header: it.header})
+			if s == 0 {
+				it.payload = pi
+			}
 		}
-		for i := range it.names {
-			n := &it.names[i]
+		it.name = b.AddName(nameSpec(ti, *it.src))
+		for i := range it.aliases {
+			n := &it.aliases[i]
 			spec := gqf.NameSpec{Name: n.src.Name, Tensor: ti, SourceFile: -1}
 			if !n.absent {
-				spec.InCheckpoint, spec.SourceFile, spec.SourceBytes, spec.Folded = true, n.src.File, n.src.Size, n.folded
+				spec = nameSpec(ti, n.src)
+				spec.Folded = n.folded
 			}
 			n.index = b.AddName(spec)
 		}
@@ -343,12 +360,17 @@ func (p *Plan) build() error {
 	return err
 }
 
+// nameSpec is the record of a name that the checkpoint has.
+func nameSpec(tensor int, src safetensors.Tensor) gqf.NameSpec {
+	return gqf.NameSpec{Name: src.Name, Tensor: tensor, InCheckpoint: true, SourceFile: src.File, SourceBytes: src.Size}
+}
+
 func unusedError(unused []Rule) error {
 	var s []string
 	for _, r := range unused {
 		s = append(s, r.String())
 	}
-	return fmt.Errorf("%s matches no tensor that can be quantized; gq inspect SRC lists the names", strings.Join(s, ", "))
+	return requestf("%s matches no tensor that can be quantized; gq inspect SRC lists the names", strings.Join(s, ", "))
 }
 
 // compareNatural orders names with runs of digits compared as numbers, so that

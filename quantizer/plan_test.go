@@ -17,9 +17,9 @@ import (
 )
 
 // line finds a tensor in a plan.
-func line(t *testing.T, p *Plan, name string) PlanTensor {
+func line(t *testing.T, p *Plan, name string) *PlanTensor {
 	t.Helper()
-	i := slices.IndexFunc(p.Tensors, func(l PlanTensor) bool { return l.Name == name })
+	i := slices.IndexFunc(p.Tensors, func(l *PlanTensor) bool { return l.Name == name })
 	if i < 0 {
 		t.Fatalf("the plan has no %q", name)
 	}
@@ -251,7 +251,7 @@ func TestSharedModels(t *testing.T) {
 				}
 				checkRows(t, f, it.src.Name, func(_, row int) []float32 {
 					x := make([]float32, it.cols)
-					if err := ck.ReadRows(x, it.src, row, 1); err != nil {
+					if err := ck.ReadRows(x, *it.src, row, 1); err != nil {
 						t.Fatal(err)
 					}
 					return reconstruct(t, it.scheme, x)

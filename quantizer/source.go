@@ -15,7 +15,7 @@ type rowReader func(dst []float32, n int64) []float32
 // bytes in the checkpoint. A slice stored in x out is gathered at once, as its
 // rows are strided there.
 func (w *worker) rows(it *item, slice int, row0, rows int64, r *unitResult) (rowReader, error) {
-	view, err := w.plan.ck.Bytes(it.src)
+	view, err := w.plan.ck.Bytes(*it.src)
 	if err != nil {
 		return nil, err
 	}

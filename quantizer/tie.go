@@ -34,7 +34,7 @@ func (pl *planner) tie() error {
 	if head == nil {
 		return pl.tieAbsent(table)
 	}
-	same, err := sameContent(pl.ck, table.src, head.src)
+	same, err := sameContent(pl.ck, *table.src, *head.src)
 	if err != nil {
 		return err
 	}
@@ -56,11 +56,11 @@ func (pl *planner) tie() error {
 		table.bias = head.bias
 		table.header.Flags |= head.header.Flags
 	}
-	table.names = append(table.names, nameRef{src: head.src})
+	table.aliases = append(table.aliases, nameRef{src: *head.src})
 	head.line.Action, head.line.SharedWith, head.line.Rule = ActionShare, table.src.Name, ""
 	head.line.Reason = "same content as " + table.src.Name
 	head.line.clearScheme()
-	pl.Tensors = append(pl.Tensors, *head.line)
+	pl.Tensors = append(pl.Tensors, head.line)
 	pl.Plan.items = slices.DeleteFunc(pl.Plan.items, func(it *item) bool { return it == head })
 	return nil
 }
@@ -81,8 +81,8 @@ func (pl *planner) tieAbsent(table *item) error {
 			return err
 		}
 	}
-	table.names = append(table.names, nameRef{src: safetensors.Tensor{Name: name}, absent: true})
-	pl.Tensors = append(pl.Tensors, PlanTensor{Name: name, Role: gqf.RoleHead.String(), Action: ActionShare, Shape: table.src.Shape,
+	table.aliases = append(table.aliases, nameRef{src: safetensors.Tensor{Name: name}, absent: true})
+	pl.Tensors = append(pl.Tensors, &PlanTensor{Name: name, Role: gqf.RoleHead, Action: ActionShare, Shape: table.src.Shape,
 		Dtype: table.src.DtypeName, SharedWith: table.src.Name, Reason: "not in the checkpoint: tied to the table"})
 	return nil
 }
@@ -97,7 +97,7 @@ func (pl *planner) shareRule(table *item, head string, quantize bool, scheme Sch
 		if table.quantize == quantize && (!quantize || table.scheme == scheme) {
 			return nil
 		}
-		return fmt.Errorf("%s and %s disagree: %q and %q are one table, stored once", table.line.Rule, rule, table.src.Name, head)
+		return requestf("%s and %s disagree: %q and %q are one table, stored once", table.line.Rule, rule, table.src.Name, head)
 	}
 	table.line.Rule = rule
 	if !quantize {

@@ -63,6 +63,14 @@ type Builder struct {
 // NewBuilder returns a Builder of a file without content.
 func NewBuilder() *Builder { return &Builder{} }
 
+// Grow makes room for so many tensors, payloads and names more. Without it a large
+// file's lists are copied as they grow, and take twice the memory.
+func (b *Builder) Grow(tensors, payloads, names int) {
+	b.tensors = slices.Grow(b.tensors, tensors)
+	b.payloads = slices.Grow(b.payloads, payloads)
+	b.names = slices.Grow(b.names, names)
+}
+
 // AddTensor adds a tensor. The file's tensors are in the order of these calls.
 func (b *Builder) AddTensor(t TensorSpec) int {
 	b.tensors = append(b.tensors, t)

@@ -2,6 +2,8 @@ package gqf
 
 import (
 	"bytes"
+	"iter"
+	"slices"
 	"sort"
 
 	"github.com/lowbit-go/gq/packing"
@@ -83,14 +85,19 @@ func (f *File) Lookup(name string) (Tensor, bool) {
 	return f.Tensor(int(r.tensor)), true
 }
 
-// Names lists all names, folded ones included, in ascending order of their bytes.
-func (f *File) Names() []Name {
-	list := make([]Name, f.count(secNames))
-	for i := range list {
-		list[i] = f.nameAt(i)
+// AllNames goes through all names, folded ones included, in ascending order of their bytes.
+func (f *File) AllNames() iter.Seq[Name] {
+	return func(yield func(Name) bool) {
+		for i := range f.count(secNames) {
+			if !yield(f.nameAt(i)) {
+				return
+			}
+		}
 	}
-	return list
 }
+
+// Names lists what AllNames goes through.
+func (f *File) Names() []Name { return slices.Collect(f.AllNames()) }
 
 func (f *File) nameAt(i int) Name {
 	r := f.nameRec(i)

@@ -1,0 +1,104 @@
+// Package dequantize is the command `gq dequantize`: a .gqf file becomes a
+// safetensors checkpoint again, for tools that read nothing else.
+package dequantize
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/lowbit-go/gq/cmd/internal/cmdline"
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/packing"
+	"github.com/lowbit-go/gq/quantizer"
+)
+
+// Command gives `gq dequantize`.
+func Command() *cli.Command {
+	return &cli.Command{
+		Name:      "dequantize",
+		Usage:     "write a .gqf file's weights as a safetensors checkpoint with the original names",
+		ArgsUsage: "FILE -o DIR",
+		Description: "DIR gets the weights, config.json and the tokenizer's files. Tensors that were not quantized\n" +
+			"have the bytes that they had.",
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "`DIR` to write to; it is made if need be and must not hold a checkpoint"},
+			&cli.StringFlag{Name: "dtype", Value: "bf16", Usage: "of what was quantized: bf16, or f32, which is exact"},
+			&cli.IntFlag{Name: "threads", DefaultText: "every CPU", Usage: "workers; the output does not depend on it"},
+			&cli.BoolFlag{Name: "json", Usage: "print the summary as JSON"},
+			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "no progress"},
+		},
+		Action: run,
+	}
+}
+
+func run(c *cli.Context) error {
+	if c.NArg() != 1 {
+		return cmdline.Usagef("gq dequantize wants one .gqf file, got %d", c.NArg())
+	}
+	dir := c.String("output")
+	if dir == "" {
+		return cmdline.Usagef("where to? name a directory with -o DIR")
+	}
+	if c.Int("threads") < 0 {
+		return cmdline.Usagef("--threads %d: at least 1", c.Int("threads"))
+	}
+	opts := quantizer.DequantizeOptions{Threads: c.Int("threads")}
+	switch c.String("dtype") {
+	case "bf16":
+		opts.Dtype = packing.BF16
+	case "f32":
+		opts.Dtype = packing.F32
+	default:
+		return cmdline.Usagef("--dtype %s: bf16 or f32", c.String("dtype"))
+	}
+	f, err := gqf.Open(c.Args().First(), gqf.Options{})
+	if err != nil {
+		return damaged(err)
+	}
+	defer f.Close()
+	bar := cmdline.NewProgress(os.Stderr, outputBytes(f, opts.Dtype), "dequantizing", c.Bool("quiet"))
+	opts.Progress = bar.Add
+	report, err := quantizer.Dequantize(c.Context, f, dir, opts)
+	bar.Finish()
+	if err != nil {
+		return cmdline.Requested(damaged(err))
+	}
+	if c.Bool("json") {
+		return cmdline.PrintJSON(c.App.Writer, report)
+	}
+	_, err = fmt.Fprintf(c.App.Writer, "wrote    %s\ntensors  %d dequantized to %s, %d as they were\nsize     %s of weights, %d files beside them\n",
+		report.Output, report.Dequantized, opts.Dtype, report.Kept, cmdline.Bytes(report.Bytes), report.Files)
+	return err
+}
+
+// damaged adds what to do about a file that turned out to be damaged.
+func damaged(err error) error {
+	if _, ok := errors.AsType[*gqf.FormatError](err); ok {
+		return fmt.Errorf("%w; gq verify lists what is damaged", err)
+	}
+	return err
+}
+
+// outputBytes is how many bytes of tensors the job writes, which is what it tells the
+// progress of.
+func outputBytes(f *gqf.File, dtype packing.Dtype) int64 {
+	sizes := make([]int64, f.Len())
+	for i := range sizes {
+		t := f.Tensor(i)
+		bits := t.Dtype.Bits()
+		if p, ok := t.Payload(0, 0, gqf.KindWeights); ok && p.Header.Layout != packing.LayoutPlain {
+			bits = dtype.Bits()
+		}
+		sizes[i] = t.Elements() * int64(bits) / 8
+	}
+	var total int64
+	for _, n := range f.Names() {
+		if n.InCheckpoint && !n.Folded {
+			total += sizes[n.Tensor]
+		}
+	}
+	return total
+}

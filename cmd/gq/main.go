@@ -1,0 +1,67 @@
+// Command gq quantizes language-model checkpoints offline and packs them for Arm CPUs.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"runtime"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/lowbit-go/gq/cmd/bench"
+	"github.com/lowbit-go/gq/cmd/dequantize"
+	"github.com/lowbit-go/gq/cmd/inspect"
+	"github.com/lowbit-go/gq/cmd/internal/cmdline"
+	"github.com/lowbit-go/gq/cmd/quantize"
+	"github.com/lowbit-go/gq/cmd/synth"
+	"github.com/lowbit-go/gq/cmd/verify"
+	"github.com/lowbit-go/gq/internal/vec"
+)
+
+// version is the release; CHANGELOG.md says what is in it.
+const version = "0.1.0"
+
+// gcPercent keeps private memory under 256 MiB for checkpoints of 200,000 tensors,
+// whose directory takes 170 MB of it. The pipelines make next to no garbage, so
+// that collecting often costs nothing.
+const gcPercent = 20
+
+func main() {
+	// A reader of standard output that has enough (head) is no reason to be killed:
+	// cmdline drops what it does not take.
+	signal.Ignore(syscall.SIGPIPE)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the process at once
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
+	code := cmdline.Run(ctx, newApp(), os.Args)
+	stop()
+	os.Exit(code)
+}
+
+func newApp() *cli.App {
+	return &cli.App{
+		Name:    "gq",
+		Usage:   "offline quantization and weight packing of language models for Arm CPUs",
+		Version: version + " (" + runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH + ")",
+		Before: func(*cli.Context) error {
+			// GQ_CPU restricts which vector code runs; the results are the same bits.
+			if err := vec.Select(os.Getenv("GQ_CPU")); err != nil {
+				return cmdline.Usagef("GQ_CPU: %v", err)
+			}
+			return nil
+		},
+		Commands: []*cli.Command{
+			quantize.Command(),
+			inspect.Command(),
+			verify.Command(),
+			dequantize.Command(),
+			bench.Command(),
+			synth.Command(),
+		},
+	}
+}

@@ -1,0 +1,316 @@
+package main
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden outputs in testdata/script")
+
+// TestMain makes the test binary the command gq when scripts call it by that name.
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"gq": main})
+}
+
+// TestScript runs testdata/script/*.txt. The commands that they have beside
+// testscript's own are the functions below that are named after them.
+func TestScript(t *testing.T) {
+	if path, err := exec.LookPath("gq"); err == nil {
+		if err := exec.Command(path, "--version").Run(); errors.Is(err, syscall.ENOEXEC) {
+			t.Skip("the system cannot run this binary by itself (an emulator did); the scripts are run natively")
+		}
+	}
+	model, err := filepath.Abs("../../testdata/books1.3M-bf16")
+	if err != nil {
+		t.Fatal(err)
+	}
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		UpdateScripts:       *update,
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("MODEL", model)
+			return nil
+		},
+		Condition: condition,
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
+			"status":      status,
+			"closedpipe":  closedPipe,
+			"json":        jsonValue,
+			"size":        size,
+			"files":       files,
+			"copydir":     copyDir,
+			"flip":        flip,
+			"truncate":    truncate,
+			"safetensors": safetensors,
+			"midjob":      midJob,
+		},
+	})
+}
+
+// condition knows [tmpfs], whether this user can mount one, and [root].
+func condition(cond string) (bool, error) {
+	switch cond {
+	case "tmpfs":
+		if runtime.GOOS != "linux" {
+			return false, nil
+		}
+		dir, err := os.MkdirTemp("", "gq-tmpfs")
+		if err != nil {
+			return false, err
+		}
+		defer os.Remove(dir)
+		return exec.Command("unshare", "--user", "--map-root-user", "--mount", "mount", "-t", "tmpfs", "none", dir).Run() == nil, nil
+	case "root":
+		return os.Geteuid() == 0, nil
+	}
+	return false, fmt.Errorf("unknown condition %q", cond)
+}
+
+// status N COMMAND...: the command exits with status N. If that is not 0 it says why
+// in one line on standard error that starts with "gq: ", and if it is 2 it writes
+// nothing on standard output.
+func status(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: status N command...")
+	}
+	err := ts.Exec(args[1], args[2:]...)
+	checkStatus(ts, args[0], err)
+	stderr := ts.ReadFile("stderr")
+	if args[0] == "0" {
+		return
+	}
+	if !strings.HasPrefix(stderr, "gq: ") || strings.Count(stderr, "\n") != 1 || !strings.HasSuffix(stderr, "\n") {
+		ts.Fatalf("standard error is not one line that starts with gq: %q", stderr)
+	}
+	if stdout := ts.ReadFile("stdout"); args[0] == "2" && stdout != "" {
+		ts.Fatalf("wrong usage wrote to standard output: %q", stdout)
+	}
+}
+
+func checkStatus(ts *testscript.TestScript, want string, err error) {
+	code := 0
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		code = exit.ExitCode()
+	} else if err != nil {
+		ts.Fatalf("%v", err)
+	}
+	if strconv.Itoa(code) != want {
+		ts.Fatalf("exit status %d, want %s", code, want)
+	}
+}
+
+// closedPipe N COMMAND...: with a standard output that nobody reads any more, the
+// command exits with status N and is not killed.
+func closedPipe(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: closedpipe N command...")
+	}
+	r, w, err := os.Pipe()
+	ts.Check(err)
+	ts.Check(r.Close())
+	defer w.Close()
+	cmd := command(ts, args[1:])
+	var stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = w, &stderr
+	checkStatus(ts, args[0], cmd.Run())
+	if lines := strings.Count(stderr.String(), "\n"); (lines == 0) != (args[0] == "0") || lines > 1 {
+		ts.Fatalf("standard error has %d lines: %q", lines, stderr.String())
+	}
+}
+
+// command prepares a process for what testscript cannot do, in the script's place.
+func command(ts *testscript.TestScript, args []string) *exec.Cmd {
+	path, err := exec.LookPath(args[0])
+	ts.Check(err)
+	cmd := exec.Command(path, args[1:]...)
+	cmd.Dir = ts.MkAbs(".")
+	cmd.Env = os.Environ()
+	for _, name := range []string{"MODEL", "GQ_CPU", "GOMAXPROCS"} {
+		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
+	}
+	return cmd
+}
+
+// json [KEY.KEY... [WANT]]: standard output is one JSON value. If a path of keys and
+// indices is given, there is a value, which is WANT, or goes to the environment
+// variable JSON.
+func jsonValue(ts *testscript.TestScript, neg bool, args []string) {
+	d := json.NewDecoder(strings.NewReader(ts.ReadFile("stdout")))
+	d.UseNumber()
+	var v any
+	if err := d.Decode(&v); err != nil {
+		ts.Fatalf("standard output is not JSON: %v", err)
+	}
+	if _, err := d.Token(); err != io.EOF {
+		ts.Fatalf("standard output goes on after the JSON value")
+	}
+	if neg || len(args) == 0 {
+		return
+	}
+	for key := range strings.SplitSeq(args[0], ".") {
+		switch x := v.(type) {
+		case map[string]any:
+			inner, ok := x[key]
+			if !ok {
+				ts.Fatalf("no key %q of %s", key, args[0])
+			}
+			v = inner
+		case []any:
+			i, err := strconv.Atoi(key)
+			if err != nil || i < 0 || i >= len(x) {
+				ts.Fatalf("no element %q of %s: the list has %d", key, args[0], len(x))
+			}
+			v = x[i]
+		default:
+			ts.Fatalf("%s: nothing below %v", args[0], v)
+		}
+	}
+	got := fmt.Sprint(v)
+	if len(args) > 1 && got != args[1] {
+		ts.Fatalf("%s is %s, want %s", args[0], got, args[1])
+	}
+	if js, err := json.Marshal(v); err == nil && js[0] != '"' {
+		got = string(js)
+	}
+	ts.Setenv("JSON", got)
+}
+
+// size FILE N: the file has N bytes.
+func size(ts *testscript.TestScript, neg bool, args []string) {
+	st, err := os.Stat(ts.MkAbs(args[0]))
+	ts.Check(err)
+	if got := strconv.FormatInt(st.Size(), 10); (got == args[1]) == neg {
+		ts.Fatalf("%s has %s bytes", args[0], got)
+	}
+}
+
+// files DIR NAME...: the directory holds these files, hidden ones too, and no others.
+// The random part of a temporary's name is spelled "*".
+func files(ts *testscript.TestScript, neg bool, args []string) {
+	entries, err := os.ReadDir(ts.MkAbs(args[0]))
+	ts.Check(err)
+	got := []string{}
+	for _, e := range entries {
+		name := e.Name()
+		if i := strings.LastIndex(name, ".gq-"); i >= 0 && strings.HasSuffix(name, ".tmp") {
+			name = name[:i] + ".gq-*.tmp"
+		}
+		if name != ".tmp" { // testscript's
+			got = append(got, name)
+		}
+	}
+	want := slices.Sorted(slices.Values(args[1:]))
+	slices.Sort(got)
+	if slices.Equal(got, want) == neg {
+		ts.Fatalf("%s holds %q", args[0], got)
+	}
+}
+
+// copydir SRC DST: the files of a directory are copied to a new one.
+func copyDir(ts *testscript.TestScript, _ bool, args []string) {
+	ts.Check(os.CopyFS(ts.MkAbs(args[1]), os.DirFS(ts.MkAbs(args[0]))))
+}
+
+// flip FILE OFFSET[+N] BIT: one bit of the file is changed.
+func flip(ts *testscript.TestScript, _ bool, args []string) {
+	offset := 0
+	for term := range strings.SplitSeq(args[1], "+") {
+		n, err := strconv.Atoi(term)
+		ts.Check(err)
+		offset += n
+	}
+	bit, err := strconv.Atoi(args[2])
+	ts.Check(err)
+	path := ts.MkAbs(args[0])
+	b, err := os.ReadFile(path)
+	ts.Check(err)
+	b[offset] ^= 1 << bit
+	ts.Check(os.WriteFile(path, b, 0o666))
+}
+
+// truncate FILE N: the file has N bytes after that.
+func truncate(ts *testscript.TestScript, _ bool, args []string) {
+	n, err := strconv.ParseInt(args[1], 10, 64)
+	ts.Check(err)
+	ts.Check(os.Truncate(ts.MkAbs(args[0]), n))
+}
+
+// safetensors FILE HEADER BYTES: a file with that JSON header and so many zero bytes
+// of data. It is sparse: making a large one takes no time and no space.
+func safetensors(ts *testscript.TestScript, _ bool, args []string) {
+	n, err := strconv.ParseInt(args[2], 10, 64)
+	ts.Check(err)
+	b := binary.LittleEndian.AppendUint64(nil, uint64(len(args[1])))
+	b = append(b, args[1]...)
+	path := ts.MkAbs(args[0])
+	ts.Check(os.WriteFile(path, b, 0o666))
+	ts.Check(os.Truncate(path, int64(len(b))+n))
+}
+
+// midjob KILL|INT TARGET COMMAND...: the file TARGET holds "old" when the command,
+// which replaces it, gets the signal while its temporary is there. Standard error goes
+// to the file "midjob.stderr".
+//
+// A job may be done before the signal arrives; then the next try begins. A job that
+// touched TARGET before it was done would fail all tries.
+func midJob(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 3 || args[0] != "KILL" && args[0] != "INT" {
+		ts.Fatalf("usage: midjob KILL|INT target command...")
+	}
+	target := ts.MkAbs(args[1])
+	for range 20 {
+		ts.Check(os.WriteFile(target, []byte("old\n"), 0o666))
+		cmd := command(ts, args[2:])
+		var stderr bytes.Buffer
+		cmd.Stderr = &stderr
+		ts.Check(cmd.Start())
+		done := make(chan error, 1)
+		go func() { done <- cmd.Wait() }()
+		err := error(nil)
+		for ended := false; !ended; {
+			temps, _ := filepath.Glob(filepath.Join(filepath.Dir(target), "."+filepath.Base(target)+".gq-*.tmp"))
+			if len(temps) > 0 {
+				if args[0] == "KILL" {
+					cmd.Process.Kill()
+				} else {
+					cmd.Process.Signal(os.Interrupt)
+				}
+				err, ended = <-done, true
+				break
+			}
+			select {
+			case err = <-done:
+				ended = true
+			case <-time.After(100 * time.Microsecond):
+			}
+		}
+		if now, _ := os.ReadFile(target); err == nil || string(now) != "old\n" {
+			continue // it was done before the signal
+		}
+		if args[0] == "INT" {
+			checkStatus(ts, "1", err)
+		}
+		ts.Check(os.WriteFile(ts.MkAbs("midjob.stderr"), stderr.Bytes(), 0o666))
+		return
+	}
+	ts.Fatalf("the job was done before the signal, in all tries")
+}

@@ -1,0 +1,104 @@
+package inspect
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/lowbit-go/gq/cmd/internal/cmdline"
+	"github.com/lowbit-go/gq/formats/gqf"
+)
+
+func printTensor(w io.Writer, r *gqf.TensorInspection) error {
+	t, h := &r.Tensor, &r.Header
+	fmt.Fprintf(w, "%s: %s, %s %s", cmdline.Text(t.Name), t.Role, t.Dtype, cmdline.Shape(t.Shape))
+	if t.Transposed {
+		fmt.Fprint(w, " stored in x out")
+	}
+	if t.Slices > 1 {
+		fmt.Fprintf(w, ", slice %d of %d", r.Slice, t.Slices)
+	}
+	fmt.Fprintln(w)
+	for _, name := range t.SharedWith {
+		fmt.Fprintf(w, "also %s\n", cmdline.Text(name))
+	}
+
+	fmt.Fprintf(w, "\npacked header at byte %d\n", r.Offset)
+	field := func(name string, value any) { fmt.Fprintf(w, "  %-12s %v\n", name, value) }
+	field("layout", h.Layout)
+	if t.Quantized {
+		field("tile", h.Tile)
+		field("bits", h.Bits)
+		field("grid", h.Grid)
+		field("group", fmt.Sprintf("%s, %d in a row", group(h.Group), h.Groups))
+		field("mapping", t.Mapping)
+		field("algorithm", t.Algorithm)
+		field("scales", h.ScaleDtype)
+		field("zero points", h.ZeroPoints)
+		field("flags", cmp.Or(h.Flags, "none"))
+	} else {
+		field("dtype", h.Dtype)
+	}
+	field("rows", h.Rows)
+	field("columns", h.Cols)
+	field("data bytes", fmt.Sprintf("%d, %s bits per weight", h.DataBytes, bpw(t.BitsPerWeight)))
+
+	if s := r.Scales; s != nil {
+		fmt.Fprintf(w, "\nscales\n")
+		field("count", fmt.Sprintf("%d, %d of them negative", s.Count, s.Negative))
+		field("range", fmt.Sprintf("%v to %v", s.Min, s.Max))
+		field("mean", s.Mean)
+	}
+	histogram(w, "codes", r.Codes)
+	histogram(w, "zero points", r.ZeroPoints)
+	if len(r.Values) == 0 {
+		return nil
+	}
+	fmt.Fprintf(w, "\nfirst weights of row 0\n")
+	var err error
+	for i := 0; i < len(r.Values); i += 4 {
+		line := ""
+		for _, v := range r.Values[i:min(i+4, len(r.Values))] {
+			line += fmt.Sprintf("  %-16v", v)
+		}
+		_, err = fmt.Fprintln(w, strings.TrimRight(line, " "))
+	}
+	return err
+}
+
+const (
+	maxBars  = 32 // of a histogram
+	barWidth = 50 // characters of the longest bar
+)
+
+// histogram draws counts as bars, ranges of codes together where there are more
+// than maxBars.
+func histogram(w io.Writer, title string, counts []gqf.CodeCount) {
+	if len(counts) == 0 {
+		return
+	}
+	low := counts[0].Code
+	step := (counts[len(counts)-1].Code - low + maxBars) / maxBars
+	bars := make([]int64, (counts[len(counts)-1].Code-low)/step+1)
+	var longest, total int64
+	for _, c := range counts {
+		i := (c.Code - low) / step
+		bars[i] += c.Count
+		longest = max(longest, bars[i])
+		total += c.Count
+	}
+	fmt.Fprintf(w, "\n%s\n", title)
+	for i, n := range bars {
+		label := fmt.Sprint(low + i*step)
+		if step > 1 {
+			label = fmt.Sprintf("%d..%d", low+i*step, low+(i+1)*step-1)
+		}
+		share, bar := 0.0, ""
+		if longest > 0 {
+			share = 100 * float64(n) / float64(total)
+			bar = strings.Repeat("#", int((n*barWidth+longest-1)/longest))
+		}
+		fmt.Fprintln(w, strings.TrimRight(fmt.Sprintf("  %10s %12d %6.2f %%  %s", label, n, share, bar), " "))
+	}
+}

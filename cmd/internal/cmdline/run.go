@@ -1,0 +1,129 @@
+package cmdline
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+)
+
+// A UsageError says that a command was used wrongly: exit status 2.
+type UsageError struct {
+	Err error
+}
+
+func (e *UsageError) Error() string { return e.Err.Error() }
+
+// Unwrap returns what is wrong.
+func (e *UsageError) Unwrap() error { return e.Err }
+
+// ExitCode makes a UsageError a cli.ExitCoder.
+func (e *UsageError) ExitCode() int { return 2 }
+
+// Usagef returns a *UsageError with a formatted text, as fmt.Errorf does.
+func Usagef(format string, args ...any) error {
+	return &UsageError{Err: fmt.Errorf(format, args...)}
+}
+
+// Run runs app with args (os.Args: the program's name first), reports an error on
+// app.ErrWriter and returns the exit status. It sets app up as the package comment
+// says, so app should be fresh.
+func Run(ctx context.Context, app *cli.App, args []string) int {
+	sorted, path := sortArgs(app, args)
+	if app.Writer == nil {
+		app.Writer = os.Stdout
+	}
+	out := bufio.NewWriterSize(&pipeWriter{w: app.Writer}, 1<<16)
+	app.Writer = out
+	unknown := ""
+	app.CommandNotFound = func(_ *cli.Context, name string) { unknown = name }
+	// Exit statuses are given by the return value, not by os.Exit in the middle.
+	app.ExitErrHandler = func(*cli.Context, error) {}
+	// A comma in a value (--rule a=4,32) is part of it.
+	app.DisableSliceFlagSeparator = true
+	app.OnUsageError = func(c *cli.Context, err error, _ bool) error {
+		path = c.Command.HelpName // may be above the command that args name
+		return flagError(err.Error())
+	}
+	prepare(app.Commands, app.OnUsageError)
+
+	err := app.RunContext(ctx, sorted)
+	if err == nil && unknown != "" {
+		err = Usagef("unknown command %q", unknown)
+	}
+	// What a command has printed before it failed is a result, too.
+	if flushed := out.Flush(); err == nil {
+		err = flushed
+	}
+	if err == nil {
+		return 0
+	}
+	code := 1
+	var coder cli.ExitCoder
+	if errors.As(err, &coder) {
+		code = coder.ExitCode()
+	}
+	text := err.Error()
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		text = "interrupted"
+	}
+	var usage *UsageError
+	if errors.As(err, &usage) {
+		text += "; run " + path + " --help"
+	}
+	fmt.Fprintf(app.ErrWriter, "%s: %s\n", app.Name, text)
+	return code
+}
+
+// prepare sets up commands and all their subcommands.
+func prepare(commands []*cli.Command, onUsageError cli.OnUsageErrorFunc) {
+	for _, c := range commands {
+		c.OnUsageError = onUsageError
+		// cli would take the positionals "help" and "h" for a subcommand.
+		c.HideHelpCommand = len(c.Subcommands) == 0
+		for _, f := range c.Flags {
+			if b, ok := f.(*cli.BoolFlag); ok {
+				b.DisableDefaultText = true // "(default: false)" goes without saying
+			}
+		}
+		prepare(c.Subcommands, onUsageError)
+	}
+}
+
+// flagError puts what packages flag and cli say about flags in gq's words.
+func flagError(text string) error {
+	if name, ok := strings.CutPrefix(text, "flag provided but not defined: -"); ok {
+		return Usagef("unknown flag %s", dashed(name))
+	}
+	if name, ok := strings.CutPrefix(text, "flag needs an argument: -"); ok {
+		return Usagef("flag %s needs a value", dashed(name))
+	}
+	if names, ok := strings.CutPrefix(text, "Cannot use two forms of the same flag: "); ok {
+		a, b, _ := strings.Cut(names, " ")
+		return Usagef("%s and %s are the same flag: give one of them", dashed(a), dashed(b))
+	}
+	// `invalid value "x" for flag -bits: parse error`, where x may be anything, and
+	// `invalid boolean value "x" for -json: parse error`.
+	if strings.HasPrefix(text, "invalid ") {
+		for _, between := range []string{" for flag -", " for -"} {
+			if i := strings.LastIndex(text, between); i >= 0 {
+				if name, why, ok := strings.Cut(text[i+len(between):], ": "); ok {
+					return Usagef("%s for flag %s: %s", text[:i], dashed(name), why)
+				}
+			}
+		}
+	}
+	return Usagef("%s", text)
+}
+
+// dashed returns the usual spelling of the flag called name.
+func dashed(name string) string {
+	if len(name) == 1 {
+		return "-" + name
+	}
+	return "--" + name
+}

@@ -1,0 +1,82 @@
+package quantize
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/lowbit-go/gq/cmd/internal/cmdline"
+	"github.com/lowbit-go/gq/quantizer"
+)
+
+func printPlan(c *cli.Context, p *quantizer.Plan) error {
+	w := c.App.Writer
+	if c.Bool("json") {
+		return cmdline.PrintJSON(w, p)
+	}
+	err := cmdline.Table(w, []string{"TENSOR", "ROLE", "SHAPE", "DTYPE", "BECOMES", "BYTES>", "BPW>", "WHY"}, func(line func(...any)) {
+		for _, t := range p.Tensors {
+			line(cmdline.Text(t.Name), t.Role, cmdline.Shape(t.Shape), t.Dtype, becomes(t), t.Bytes, fmt.Sprintf("%.3f", t.BitsPerWeight), why(t))
+		}
+	})
+	if err != nil {
+		return err
+	}
+	printWarnings(c.App.ErrWriter, p.Warnings)
+	_, err = fmt.Fprintf(w, "\n%d tensors, %s in, the file will have %d bytes (%s)\n", len(p.Tensors), cmdline.Bytes(p.SourceBytes), p.OutputBytes, cmdline.Bytes(p.OutputBytes))
+	return err
+}
+
+func becomes(t *quantizer.PlanTensor) string {
+	switch t.Action {
+	case quantizer.ActionQuantize:
+		group := fmt.Sprint("g", t.Group)
+		if t.Group == 0 {
+			group = "channel"
+		}
+		s := fmt.Sprintf("%d-bit %s %s %s", t.Bits, group, t.Mapping, t.ScaleDtype)
+		if t.Slices > 1 {
+			s = fmt.Sprintf("%d x %s", t.Slices, s)
+		}
+		return s
+	case quantizer.ActionShare:
+		return "shared with " + cmdline.Text(t.SharedWith)
+	}
+	return string(t.Action)
+}
+
+func why(t *quantizer.PlanTensor) string {
+	if s := cmp.Or(t.Rule, t.Reason); s != "" {
+		return cmdline.Text(s)
+	}
+	return ""
+}
+
+func printReport(c *cli.Context, r *quantizer.Report) error {
+	w := c.App.Writer
+	if c.Bool("json") {
+		return cmdline.PrintJSON(w, r)
+	}
+	printWarnings(c.App.ErrWriter, r.Warnings)
+	parts := []string{fmt.Sprintf("%d quantized", r.Quantized), fmt.Sprintf("%d kept", r.Kept), fmt.Sprintf("%d shared", r.Shared)}
+	if r.Folded > 0 {
+		parts = append(parts, fmt.Sprintf("%d folded", r.Folded))
+	}
+	fmt.Fprintf(w, "wrote    %s\n", r.Output)
+	fmt.Fprintf(w, "tensors  %s\n", strings.Join(parts, ", "))
+	fmt.Fprintf(w, "size     %s -> %s, %.3f bits per quantized weight, %.3f over all\n", cmdline.Bytes(r.SourceBytes), cmdline.Bytes(r.OutputBytes), r.BitsPerWeight, r.AllBitsPerWeight)
+	if r.Worst != "" {
+		fmt.Fprintf(w, "SQNR     mean %.2f dB, worst %.2f dB (%s)\n", r.MeanSQNR, r.WorstSQNR, r.Worst)
+	}
+	_, err := fmt.Fprintf(w, "time     %.2f s (%.2f s of it sync), %.2f GB/s of checkpoint\n", r.Seconds, r.SyncSeconds, r.BytesPerSecond/1e9)
+	return err
+}
+
+func printWarnings(w io.Writer, warnings []string) {
+	for _, s := range warnings {
+		fmt.Fprintf(w, "gq: warning: %s\n", s)
+	}
+}

@@ -1,0 +1,93 @@
+// Package quantize is the command `gq quantize`: a checkpoint becomes a .gqf file.
+package quantize
+
+import (
+	"os"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/lowbit-go/gq/cmd/internal/cmdline"
+	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/quantizer"
+)
+
+// Command gives `gq quantize`.
+func Command() *cli.Command {
+	return &cli.Command{
+		Name:      "quantize",
+		Usage:     "turn a safetensors checkpoint into a .gqf file of packed low-bit weights",
+		ArgsUsage: "[SRC]",
+		Description: "SRC is a .safetensors file or a directory that holds a checkpoint, sharded or not\n" +
+			"(default: the current directory).",
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Value: "model.gqf", Usage: "`FILE` to write; it is replaced only when the new one is complete"},
+			&cli.IntFlag{Name: "bits", Value: 4, Usage: "bits per code of projections, experts and an untied lm_head, 1-8"},
+			&cli.StringFlag{Name: "group", Value: "32", Usage: "weights along K that share a scale: a multiple of 16, or channel"},
+			&cli.StringFlag{Name: "mapping", Value: "full-range", Usage: "full-range, symmetric, symmetric-no-clip or asymmetric"},
+			&cli.StringFlag{Name: "scale-dtype", Value: "bf16", Usage: "dtype of the stored scales: bf16, f16 or f32"},
+			&cli.BoolFlag{Name: "positive-scales", Usage: "never store a negative scale (XNNPACK refuses them); costs accuracy"},
+			&cli.IntFlag{Name: "embedding-bits", Value: 8, Usage: "bits of the embedding table and of a lm_head tied to it"},
+			&cli.StringFlag{Name: "embedding-group", DefaultText: "as --group", Usage: "group of the embedding table"},
+			&cli.StringFlag{Name: "tile", Value: "8x16x2", Usage: "nr x kr x sr of the lowbit layout: 4x8x2, 4x16x2, 8x8x2 or 8x16x2"},
+			&cli.StringSliceFlag{Name: "rule", Usage: "`RULE` is NAME=bits[,group][,mapping]... or NAME=skip; NAME is a tensor, a module or re:REGEXP (repeatable)"},
+			&cli.StringFlag{Name: "recipe", Usage: "YAML `FILE` with settings and rules; flags given beside it win"},
+			&cli.StringFlag{Name: "hash", Value: "headers", Usage: "headers, or sha256 to record the hash of every whole source file too"},
+			&cli.IntFlag{Name: "threads", DefaultText: "every CPU", Usage: "workers; the output does not depend on it"},
+			&cli.BoolFlag{Name: "dry-run", Usage: "print the plan and the exact size, write nothing"},
+			&cli.BoolFlag{Name: "json", Usage: "print the plan or the summary as JSON"},
+			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "no progress"},
+		},
+		Action: run,
+	}
+}
+
+func run(c *cli.Context) error {
+	opts, err := options(c)
+	if err != nil {
+		return err
+	}
+	src, err := source(c)
+	if err != nil {
+		return err
+	}
+	ck, err := safetensors.Open(src, safetensors.Options{})
+	if err != nil {
+		return err
+	}
+	defer ck.Close()
+	config, err := quantizer.ReadConfig(ck)
+	if err != nil {
+		return err
+	}
+	var bar *cmdline.Progress // while Write runs
+	opts.Progress = func(n int64) { bar.Add(n) }
+	plan, err := quantizer.NewPlan(ck, config, opts)
+	if err != nil {
+		return cmdline.Requested(err)
+	}
+	if c.Bool("dry-run") {
+		return printPlan(c, plan)
+	}
+	bar = cmdline.NewProgress(os.Stderr, plan.SourceBytes, "quantizing", c.Bool("quiet"))
+	report, err := plan.Write(c.Context, c.String("output"))
+	bar.Finish()
+	if err != nil {
+		return cmdline.Requested(err)
+	}
+	return printReport(c, report)
+}
+
+// source gives the checkpoint's path: the one positional, or the current directory.
+func source(c *cli.Context) (string, error) {
+	switch c.NArg() {
+	case 0:
+		if !safetensors.IsCheckpoint(".") {
+			return "", cmdline.Usagef("the current directory holds no checkpoint (*.safetensors): name one, gq quantize SRC")
+		}
+		return ".", nil
+	case 1:
+		return c.Args().First(), nil
+	}
+	return "", cmdline.Usagef("one checkpoint at a time: %s are %d", strings.Join(c.Args().Slice(), " "), c.NArg())
+}

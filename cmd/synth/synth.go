@@ -1,0 +1,113 @@
+// Package synth is the command `gq synth`: a synthetic checkpoint of a model's shape, to measure and test with.
+package synth
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/lowbit-go/gq/cmd/internal/cmdline"
+	"github.com/lowbit-go/gq/formats/safetensors/synth"
+	"github.com/lowbit-go/gq/packing"
+)
+
+// dimensions are the flags that set the shape, each over what the preset says.
+var dimensions = []struct {
+	flag, usage string
+	set         func(s *synth.Spec, n int)
+}{
+	{"hidden", "hidden `SIZE`", func(s *synth.Spec, n int) { s.Hidden = n }},
+	{"intermediate", "`SIZE` inside the MLP or an expert", func(s *synth.Spec, n int) { s.Intermediate = n }},
+	{"layers", "`NUMBER` of layers", func(s *synth.Spec, n int) { s.Layers = n }},
+	{"heads", "`NUMBER` of attention heads", func(s *synth.Spec, n int) { s.Heads = n }},
+	{"kv-heads", "`NUMBER` of key and value heads (default: as --heads)", func(s *synth.Spec, n int) { s.KVHeads = n }},
+	{"head-dim", "`SIZE` of a head (default: hidden size / heads)", func(s *synth.Spec, n int) { s.HeadDim = n }},
+	{"vocab", "`NUMBER` of rows of the embedding table", func(s *synth.Spec, n int) { s.Vocab = n }},
+	{"experts", "`NUMBER` of experts of a layer; 0 for a dense model", func(s *synth.Spec, n int) { s.Experts = n }},
+}
+
+// dtypes are the values of --dtype.
+var dtypes = map[string]packing.Dtype{"bf16": packing.BF16, "f16": packing.F16, "f32": packing.F32}
+
+// Command gives `gq synth`.
+func Command() *cli.Command {
+	flags := []cli.Flag{
+		&cli.StringFlag{Name: "preset", Usage: "shape of a known `MODEL`: " + strings.Join(presets(), ", ")},
+	}
+	for _, d := range dimensions {
+		flags = append(flags, &cli.IntFlag{Name: d.flag, Usage: d.usage, DefaultText: "the preset's"})
+	}
+	flags = append(flags,
+		&cli.BoolFlag{Name: "tied", Usage: "the embedding table is the lm_head, too", DefaultText: "the preset's"},
+		&cli.StringFlag{Name: "dtype", Value: "bf16", Usage: "bf16, f16 or f32"},
+		&cli.Uint64Flag{Name: "seed", Usage: "another seed gives other weights"},
+		&cli.Int64Flag{Name: "max-shard-bytes", Usage: "most `BYTES` of data in one file; 0 for a single file"},
+		&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "no progress"},
+	)
+	return &cli.Command{
+		Name:      "synth",
+		Usage:     "make a synthetic checkpoint of a Llama-like shape, for benchmarks and tests",
+		ArgsUsage: "DIR",
+		Description: "The weights are random with heavy tails and do not know anything. The same flags give the same\n" +
+			"bytes everywhere. DIR is created; it must not hold a checkpoint.",
+		Flags:  flags,
+		Action: run,
+	}
+}
+
+func presets() []string { return slices.Sorted(maps.Keys(synth.Presets)) }
+
+func run(c *cli.Context) error {
+	if c.NArg() != 1 {
+		return cmdline.Usagef("gq synth wants one directory to write to, got %d", c.NArg())
+	}
+	spec, err := specOf(c)
+	if err != nil {
+		return err
+	}
+	dir, start := c.Args().First(), time.Now()
+	bar := cmdline.NewProgress(os.Stderr, spec.Bytes(), "making weights", c.Bool("quiet"))
+	err = synth.Write(c.Context, dir, spec, bar.Add)
+	bar.Finish()
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(c.App.Writer, "%s: %d parameters, %s of data, made in %.1f s\n",
+		dir, spec.Parameters(), cmdline.Bytes(spec.Bytes()), time.Since(start).Seconds())
+	return err
+}
+
+// specOf reads the flags.
+func specOf(c *cli.Context) (synth.Spec, error) {
+	spec, ok := synth.Presets[c.String("preset")]
+	if !ok && c.IsSet("preset") {
+		return spec, cmdline.Usagef("unknown preset %q: there are %s", c.String("preset"), strings.Join(presets(), ", "))
+	}
+	if !ok && !c.IsSet("hidden") {
+		return spec, cmdline.Usagef("which shape? give --preset, or --hidden and the other sizes")
+	}
+	for _, d := range dimensions {
+		if c.IsSet(d.flag) {
+			d.set(&spec, c.Int(d.flag))
+		}
+	}
+	if c.IsSet("tied") {
+		spec.Tied = c.Bool("tied")
+	}
+	if spec.Dtype, ok = dtypes[strings.ToLower(c.String("dtype"))]; !ok {
+		return spec, cmdline.Usagef("--dtype %s: bf16, f16 and f32 are possible", c.String("dtype"))
+	}
+	spec.Seed = c.Uint64("seed")
+	if spec.MaxShardBytes = c.Int64("max-shard-bytes"); spec.MaxShardBytes < 0 {
+		return spec, cmdline.Usagef("--max-shard-bytes %d is negative", spec.MaxShardBytes)
+	}
+	if err := spec.Validate(); err != nil {
+		return spec, cmdline.Usagef("%v", err)
+	}
+	return spec, nil
+}

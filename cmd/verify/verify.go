@@ -1,0 +1,106 @@
+// Package verify is the command `gq verify`: is a .gqf file as it was written?
+package verify
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/lowbit-go/gq/cmd/internal/cmdline"
+	"github.com/lowbit-go/gq/formats/gqf"
+)
+
+// Command gives `gq verify`.
+func Command() *cli.Command {
+	return &cli.Command{
+		Name:      "verify",
+		Usage:     "check the structure, every checksum and every panel of a .gqf file",
+		ArgsUsage: "FILE",
+		Description: "Each damaged place is a line that names the block of the file and the tensors in it.\n" +
+			"Exit status: 0 the file is as it was written, 1 it is damaged or cannot be read.",
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "fast", Usage: "checksums only: leave out that scales, sums and padding of every panel agree"},
+			&cli.IntFlag{Name: "threads", DefaultText: "every CPU", Usage: "workers"},
+			&cli.BoolFlag{Name: "json", Usage: "print the report as JSON"},
+			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "no progress"},
+		},
+		Action: run,
+	}
+}
+
+func run(c *cli.Context) error {
+	if c.NArg() != 1 {
+		return cmdline.Usagef("gq verify wants one .gqf file, got %d", c.NArg())
+	}
+	if c.Int("threads") < 0 {
+		return cmdline.Usagef("--threads %d: at least 1", c.Int("threads"))
+	}
+	path := c.Args().First()
+	report, err := verify(c, path)
+	// Damage that keeps the file from being read is reported like any other.
+	if damage, ok := errors.AsType[*gqf.FormatError](err); ok {
+		report, err = damage.Report(), nil
+	}
+	if err != nil {
+		return err
+	}
+	if c.Bool("json") {
+		err = cmdline.PrintJSON(c.App.Writer, result{report.OK(), report})
+	} else {
+		err = print(c.App.Writer, report)
+	}
+	if err != nil {
+		return err
+	}
+	switch n := len(report.Damage) + report.MoreDamage; {
+	case n == 1:
+		return fmt.Errorf("%s is damaged in 1 place", path)
+	case n > 1:
+		return fmt.Errorf("%s is damaged in %d places", path, n)
+	}
+	return nil
+}
+
+// result is what --json prints.
+type result struct {
+	OK bool `json:"ok"`
+	*gqf.VerifyReport
+}
+
+func verify(c *cli.Context, path string) (*gqf.VerifyReport, error) {
+	f, err := gqf.Open(path, gqf.Options{})
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	opts := gqf.VerifyOptions{Threads: c.Int("threads"), Deep: !c.Bool("fast")}
+	bar := cmdline.NewProgress(os.Stderr, f.VerifyBytes(opts), "verifying", c.Bool("quiet"))
+	defer bar.Finish()
+	opts.Progress = bar.Add
+	return f.Verify(c.Context, opts)
+}
+
+func print(w io.Writer, r *gqf.VerifyReport) error {
+	for _, d := range r.Damage {
+		if _, err := fmt.Fprintln(w, d); err != nil {
+			return err
+		}
+	}
+	if r.MoreDamage > 0 {
+		_, err := fmt.Fprintf(w, "and %d places more\n", r.MoreDamage)
+		return err
+	}
+	if !r.OK() {
+		return nil
+	}
+	depth := "every panel"
+	if !r.Deep {
+		depth = "panels not looked into"
+	}
+	_, err := fmt.Fprintf(w, "%s: ok (%s: %d tensors, %d payloads, %d assets, %d block checksums, %s)\n",
+		r.File, cmdline.Bytes(r.Bytes), r.Tensors, r.Payloads, r.Assets, r.Blocks, depth)
+	return err
+}
