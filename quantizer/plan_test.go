@@ -121,6 +121,28 @@ func TestTie(t *testing.T) {
 	}
 }
 
+// TestTiedHeadBias: the bias of a head that is the table is in the table's panels.
+func TestTiedHeadBias(t *testing.T) {
+	same := func(i int) float32 { return float32(i%31) - 15 }
+	bias := testTensor{name: "lm_head.bias", dtype: packing.F32, shape: []int64{40}}
+	_, _, f := runJob(t, writeCheckpoint(t, "",
+		testTensor{name: tableName, dtype: packing.BF16, shape: []int64{40, 64}, value: same},
+		testTensor{name: headName, dtype: packing.BF16, shape: []int64{40, 64}, value: same}, bias), Options{})
+	table, _ := f.Lookup(headName)
+	p := table.Payloads()[0]
+	data, err := f.Data(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lb, err := packing.NewLowbit(p.Header)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if table.Name != tableName || p.Header.Flags != packing.FlagBias || lb.Bias(data, 39) != bias.values()[39] {
+		t.Errorf("%s has flags %s, bias %v, want %v", table.Name, p.Header.Flags, lb.Bias(data, 39), bias.values()[39])
+	}
+}
+
 // checkNames dequantizes and demands the names of the original checkpoint, all and no others.
 func checkNames(t *testing.T, f *gqf.File, want []testTensor) {
 	t.Helper()

@@ -8,6 +8,7 @@ import (
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/model"
+	"github.com/lowbit-go/gq/packing"
 )
 
 // tie finds the lm_head that is the embedding table under another name, so that
@@ -51,10 +52,10 @@ func (pl *planner) tie() error {
 	if err := pl.shareRule(table, head.src.Name, head.quantize, head.scheme, head.line.Rule); err != nil {
 		return err
 	}
-	if table.bias == nil && head.bias != nil {
+	if table.quantize && table.bias == nil && head.bias != nil {
 		// Only the multiplication adds a bias, a lookup does not read it.
 		table.bias = head.bias
-		table.header.Flags |= head.header.Flags
+		table.header.Flags |= packing.FlagBias
 	}
 	table.aliases = append(table.aliases, nameRef{src: *head.src})
 	head.line.Action, head.line.SharedWith, head.line.Rule = ActionShare, table.src.Name, ""
@@ -117,7 +118,7 @@ func (pl *planner) warn(format string, args ...any) {
 
 // sameContent compares two tensors byte for byte; it is what a dry run reads of the weights.
 func sameContent(ck *safetensors.Checkpoint, a, b safetensors.Tensor) (bool, error) {
-	if a.Dtype != b.Dtype || !slices.Equal(a.Shape, b.Shape) {
+	if a.Dtype != b.Dtype || !slices.Equal(a.Shape, b.Shape) || a.Dtype.Bits() == 8 { // FP8: the scales may differ
 		return false, nil
 	}
 	av, err := ck.Bytes(a)
