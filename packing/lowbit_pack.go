@@ -68,7 +68,7 @@ func (l *Lowbit) packWhole(panel []byte, p *Panel, codes []byte) {
 				row.zero16 = float32(16 * int(row.zeros[g]))
 			}
 		}
-		for ; k < (g+1)*l.group; k += 32 {
+		for end := l.groupEnd(g); k < end; k += 32 {
 			if l.bits == 4 {
 				packNibbles(panel[at:][:l.blockBytes], rows, k)
 			} else {
