@@ -80,10 +80,16 @@ func packColumn(bits int, p *[8]uint64, x *[8]uint64) {
 	}
 }
 
-// unpackPair is packColumn backwards for the lanes 2m and 2m+1 alone. Plane p
-// is the 8 bytes at src[stride*p].
-func unpackPair(bits, m int, src []byte, stride int) (x0, x1 uint64) {
-	plane := func(p int) uint64 { return binary.LittleEndian.Uint64(src[stride*p:]) }
+// unpackPair is packColumn backwards for the lanes 2m and 2m+1 alone, and for
+// the first 8 or 4 positions. Plane p is as many bytes at src[stride*p]; only
+// planes that hold something of the two lanes are read.
+func unpackPair(bits, m int, src []byte, stride, positions int) (x0, x1 uint64) {
+	plane := func(p int) uint64 {
+		if positions == 4 {
+			return uint64(binary.LittleEndian.Uint32(src[stride*p:]))
+		}
+		return binary.LittleEndian.Uint64(src[stride*p:])
+	}
 	switch bits {
 	case 1:
 		p := plane(0) >> (6 - 2*m)
@@ -221,7 +227,7 @@ func UnpackUnit(bits, unit int, dst []int8, src []byte) {
 			}
 		}
 		for m := range 4 {
-			x0, x1 := unpackPair(bits, m, planes[:], 8)
+			x0, x1 := unpackPair(bits, m, planes[:], 8, 8)
 			x0, x1 = signedCodes(bits, x0), signedCodes(bits, x1)
 			for i := range g.positions {
 				dst[g.lane[2*m]+g.laneStep*i+8*c] = int8(x0 >> (8 * i))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"math/bits"
+	"slices"
 )
 
 // HeaderSize is the size in bytes of the packed header before each payload.
@@ -47,8 +48,8 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // Header describes the bytes of one payload completely: whoever has the header
 // and the data behind it can compute every weight.
 //
-// LayoutPlain uses Dtype, Rows and Cols; all else is zero. LayoutLowbit uses
-// all but Dtype.
+// LayoutPlain uses Dtype, Rows and Cols; all else is zero. The other layouts
+// use all but Dtype; what they allow in each field, Validate says.
 type Header struct {
 	Layout     Layout
 	Flags      Flags
@@ -121,14 +122,20 @@ func (h Header) Validate() error {
 		if err := h.validatePlain(); err != nil {
 			return err
 		}
-	case LayoutLowbit:
-		if err := h.validateLowbit(); err != nil {
+	case LayoutLowbit, LayoutCodes:
+		if err := h.validateOwn(); err != nil {
 			return err
 		}
 	case 0:
 		return &HeaderError{"layout", offLayout, "layout 0 does not exist"}
 	default:
-		return &UnsupportedError{"layout", offLayout, fmt.Sprintf("layout %d is not known to this version", uint8(h.Layout))}
+		f := h.Layout.foreign()
+		if f == nil {
+			return &UnsupportedError{"layout", offLayout, fmt.Sprintf("layout %d is not known to this version", uint8(h.Layout))}
+		}
+		if err := h.validateForeign(f); err != nil {
+			return err
+		}
 	}
 	_, err := h.DataSize()
 	return err
@@ -147,13 +154,10 @@ func (h Header) validatePlain() error {
 	return nil
 }
 
-func (h Header) validateLowbit() error {
+// validateOwn is Validate for LayoutLowbit and LayoutCodes, which hold every scheme.
+func (h Header) validateOwn() error {
 	fail := func(field string, off int, format string, args ...any) error {
 		return &HeaderError{field, off, fmt.Sprintf(format, args...)}
-	}
-	known := false
-	for _, t := range LowbitTiles {
-		known = known || t == h.Tile
 	}
 	switch {
 	case h.Flags&^flagsKnown != 0:
@@ -170,12 +174,16 @@ func (h Header) validateLowbit() error {
 		return fail("scale dtype", offScaleDtype, "scale dtype %d, want bf16 (1), f16 (2) or f32 (3)", uint8(h.ScaleDtype))
 	case h.ZeroKind > ZeroInt8:
 		return fail("zero kind", offZeroKind, "zero kind %d, want none (0) or int8 (1)", uint8(h.ZeroKind))
-	case !known:
+	case h.Layout == LayoutCodes && h.Tile != Tile{}:
+		return fail("tile", offTile, "codes in rows have no tile, this has %s", h.Tile)
+	case h.Layout == LayoutCodes && h.Flags&FlagBias != 0:
+		return fail("flags", offFlags, "codes in rows hold no bias")
+	case h.Layout == LayoutLowbit && !slices.Contains(LowbitTiles, h.Tile):
 		return fail("tile", offTile, "tile %s, want one of %v", h.Tile, LowbitTiles)
 	case h.Dtype != DtypeNone:
-		return fail("dtype", offDtype, "a lowbit payload has no element type, this has %d", uint8(h.Dtype))
+		return fail("dtype", offDtype, "codes have no element type, this has %d", uint8(h.Dtype))
 	case h.Rows == 0 || h.Cols == 0:
-		return fail("rows", offRows, "%d x %d weights: a lowbit payload cannot be empty", h.Rows, h.Cols)
+		return fail("rows", offRows, "%d x %d weights: a payload of codes cannot be empty", h.Rows, h.Cols)
 	case h.Group%16 != 0:
 		return fail("group", offGroup, "group of %d, want a multiple of 16, or 0 for one scale per row", h.Group)
 	case h.Flags&FlagQSI4C32P != 0 && !h.IsQSI4C32P():
@@ -189,7 +197,7 @@ func (h Header) validateLowbit() error {
 // Groups is the number of groups in a row; 0 for LayoutPlain.
 func (h Header) Groups() uint64 {
 	switch {
-	case h.Layout != LayoutLowbit || h.Cols == 0:
+	case h.Layout == LayoutPlain || h.Cols == 0:
 		return 0
 	case h.Group == 0 || h.Group >= h.Cols:
 		return 1
@@ -198,8 +206,10 @@ func (h Header) Groups() uint64 {
 }
 
 // DataSize is the number of bytes behind the header: Rows*Cols*Bits/8 for
-// LayoutPlain, the panels for LayoutLowbit. It fails with *HeaderError when
-// that is no whole number or above 2^62.
+// LayoutPlain, TorchAO's own header and the panels for the others. The
+// companions of LayoutTorchAOEmbedding are payloads of their own and not
+// counted. It fails with *HeaderError when that is no whole number or above
+// 2^62.
 func (h Header) DataSize() (int64, error) {
 	if h.Layout == LayoutPlain {
 		n := newChecked(h.Rows).mul(h.Cols)
@@ -212,34 +222,51 @@ func (h Header) DataSize() (int64, error) {
 		}
 		return int64(size.v), nil
 	}
-	if h.Layout != LayoutLowbit || h.Tile.NR == 0 {
+	if h.Layout == LayoutCodes {
+		n := newChecked(h.Rows).mul(h.Cols)
+		if n.overflow || n.v > maxDataSize {
+			return 0, h.tooLarge()
+		}
+		return int64(n.v), nil
+	}
+	f := h.Layout.foreign()
+	if h.Layout != LayoutLowbit && f == nil || h.Tile.NR == 0 && h.Layout != LayoutTorchAOEmbedding {
 		return 0, &HeaderError{"layout", offLayout, "size unknown"}
 	}
-	panel := h.panelSize()
-	nr := uint64(h.Tile.NR)
+	prefix, nr := uint64(0), uint64(max(h.Tile.NR, 1))
+	row := h.lowbitRowSize()
+	if f != nil {
+		prefix, row = f.prefix, f.rowSize(h)
+	}
 	n := newChecked(h.Rows / nr)
 	if h.Rows%nr != 0 {
 		n = n.add(1)
 	}
-	if n = n.mul(panel.v); panel.overflow || n.overflow || n.v > maxDataSize {
+	if n = n.mul(nr).mulChecked(row).add(prefix); n.overflow || n.v > maxDataSize {
 		return 0, h.tooLarge()
 	}
 	return int64(n.v), nil
 }
 
-// panelSize is nr * (Bits*K32/8 + G*(scale [+ zero]) + 4 + 4) bytes, where K32
-// is Cols rounded up to 32.
-func (h Header) panelSize() checked {
+// lowbitRowSize is what a row of LayoutLowbit takes of its panel:
+// Bits*K32/8 + G*(scale [+ zero]) + 4 + 4 bytes, where K32 is Cols rounded up
+// to 32.
+func (h Header) lowbitRowSize() checked {
 	record := uint64(h.ScaleDtype.Bytes())
 	if h.ZeroKind == ZeroInt8 {
 		record++
 	}
+	groups := newChecked(h.Groups()).mul(record)
+	return h.blocks32().mul(4 * uint64(h.Bits)).addChecked(groups).add(8)
+}
+
+// blocks32 is Cols / 32, rounded up.
+func (h Header) blocks32() checked {
 	blocks := newChecked(h.Cols / 32)
 	if h.Cols%32 != 0 {
 		blocks = blocks.add(1)
 	}
-	groups := newChecked(h.Groups()).mul(record)
-	return blocks.mul(4 * uint64(h.Bits)).addChecked(groups).add(8).mul(uint64(h.Tile.NR))
+	return blocks
 }
 
 func (h Header) tooLarge() error {
@@ -346,6 +373,12 @@ func (a checked) mul(b uint64) checked {
 func (a checked) add(b uint64) checked {
 	sum, carry := bits.Add64(a.v, b, 0)
 	return checked{sum, a.overflow || carry != 0}
+}
+
+func (a checked) mulChecked(b checked) checked {
+	product := a.mul(b.v)
+	product.overflow = product.overflow || b.overflow
+	return product
 }
 
 func (a checked) addChecked(b checked) checked {

@@ -93,7 +93,7 @@ func TestNames(t *testing.T) {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
-	for _, l := range []Layout{LayoutPlain, LayoutLowbit} {
+	for _, l := range Layouts {
 		if back, ok := ParseLayout(l.String()); !ok || back != l {
 			t.Errorf("%s parsed as %s", l, back)
 		}
@@ -101,12 +101,14 @@ func TestNames(t *testing.T) {
 	if _, ok := ParseLayout("unknown(9)"); ok {
 		t.Error("an unknown layout was parsed")
 	}
-	for _, tile := range LowbitTiles {
-		if back, err := ParseTile(tile.String()); err != nil || back != tile {
-			t.Errorf("%s parsed as %s, %v", tile, back, err)
+	for _, l := range Layouts {
+		for _, tile := range l.Tiles() {
+			if back, err := ParseTile(tile.String()); err != nil || back != tile {
+				t.Errorf("%s parsed as %s, %v", tile, back, err)
+			}
 		}
 	}
-	if _, err := ParseTile("8x32x2"); err == nil || err.Error() != `unknown tile "8x32x2": use one of 4x8x2, 4x16x2, 8x8x2, 8x16x2` {
+	if _, err := ParseTile("8x32x2"); err == nil || err.Error() != `unknown tile "8x32x2": use one of 4x8x2, 4x16x2, 8x8x2, 8x16x2, 4x4x1, 4x8x1` {
 		t.Errorf("error %v", err)
 	}
 }
@@ -288,7 +290,7 @@ func withChecksum(b []byte) []byte {
 // FuzzParseHeader holds that a header that is accepted is written again byte
 // for byte; the fuzzer does not have to guess the checksum.
 func FuzzParseHeader(f *testing.F) {
-	for _, h := range []Header{lowbitHeader, PlainHeader(BF16, 3, 4), formatExample().h} {
+	for _, h := range append([]Header{lowbitHeader, PlainHeader(BF16, 3, 4), formatExample().h}, foreignHeaders...) {
 		f.Add(h.Append(nil))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {

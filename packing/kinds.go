@@ -2,6 +2,7 @@ package packing
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -9,31 +10,76 @@ import (
 // Layout says how a payload's bytes are arranged. Codes are stored in files.
 type Layout uint8
 
-// The layouts. Codes 16..31 are reserved for KleidiAI's, 32..47 for TorchAO's.
+// The layouts. Codes 16..31 are KleidiAI's, 32..47 TorchAO's; each of these
+// is byte for byte what the library's own packer makes. KleidiAI's qsi4c32p
+// with BF16 scales has no code: it is lowbit with FlagQSI4C32P.
 const (
 	LayoutPlain  Layout = 1 // row-major elements of Dtype, as in the checkpoint
 	LayoutLowbit Layout = 2 // 1 to 8 bits in interleaved panels, see Lowbit
+	LayoutCodes  Layout = 3 // a signed byte a code, row-major; scales and zero points are companions, see Codes
+
+	LayoutQSI4CXP     Layout = 17 // 4 bits, an F32 scale per row
+	LayoutQSI4C32PF16 Layout = 18 // 4 bits, an F16 scale per group (Q4_0)
+	LayoutQSI8CXP     Layout = 19 // 8 bits, an F32 scale per row
+	LayoutQAI4C32P    Layout = 20 // 4 bits, an F32 scale and an F32 zero point per group
+	LayoutQSU2CXP     Layout = 21 // 2 bits, an F32 scale per row
+
+	LayoutTorchAOLinear    Layout = 33 // TorchAO's packed weights of type 1, "universal"
+	LayoutTorchAOEmbedding Layout = 34 // type 2; scales and zero points are companions
+	LayoutTorchAOKleidiAI  Layout = 35 // type 3: TorchAO's header, then qsi4c32p
 )
 
-// String gives "plain" or "lowbit", "unknown(9)" for other codes.
+// Layouts are the layouts that this version knows, in order of code.
+var Layouts = []Layout{
+	LayoutPlain, LayoutLowbit, LayoutCodes,
+	LayoutQSI4CXP, LayoutQSI4C32PF16, LayoutQSI8CXP, LayoutQAI4C32P, LayoutQSU2CXP,
+	LayoutTorchAOLinear, LayoutTorchAOEmbedding, LayoutTorchAOKleidiAI,
+}
+
+// String gives the layout's name, "lowbit" or "qsi4cxp", and "unknown(9)" for
+// other codes.
 func (l Layout) String() string {
 	switch l {
 	case LayoutPlain:
 		return "plain"
 	case LayoutLowbit:
 		return "lowbit"
+	case LayoutCodes:
+		return "codes"
+	}
+	if f := l.foreign(); f != nil {
+		return f.name
 	}
 	return fmt.Sprintf("%s(%d)", unknownName, uint8(l))
 }
 
 // ParseLayout is the inverse of String.
 func ParseLayout(s string) (Layout, bool) {
-	for _, l := range []Layout{LayoutPlain, LayoutLowbit} {
+	for _, l := range Layouts {
 		if l.String() == s {
 			return l, true
 		}
 	}
 	return 0, false
+}
+
+// IsKleidiAI says whether l is one of KleidiAI's layouts. Lowbit payloads with
+// FlagQSI4C32P are KleidiAI's too.
+func (l Layout) IsKleidiAI() bool { return l >= LayoutQSI4CXP && l <= LayoutQSU2CXP }
+
+// IsTorchAO says whether l is one of TorchAO's layouts.
+func (l Layout) IsTorchAO() bool { return l >= LayoutTorchAOLinear && l <= LayoutTorchAOKleidiAI }
+
+// Tiles are the tiles that a payload of this layout may have; nil for layouts
+// that are not tiled (their Tile is zero).
+func (l Layout) Tiles() []Tile {
+	if l == LayoutLowbit {
+		return LowbitTiles
+	}
+	if f := l.foreign(); f != nil {
+		return f.tiles
+	}
+	return nil
 }
 
 // ZeroKind says what zero points a payload holds. Codes are stored in files.
@@ -43,7 +89,7 @@ type ZeroKind uint8
 const (
 	ZeroNone ZeroKind = 0 // symmetric: z = 0, nothing stored
 	ZeroInt8 ZeroKind = 1 // one int8 per group
-	ZeroF32  ZeroKind = 2 // one float32 per group (foreign layouts only)
+	ZeroF32  ZeroKind = 2 // one float32 per group, -z * scale (qai4c32p only)
 )
 
 // String gives "none", "int8" or "f32".
@@ -134,12 +180,18 @@ func (t Tile) String() string {
 	return fmt.Sprintf("%dx%dx%d", t.NR, t.KR, t.SR)
 }
 
-// ParseTile reads one of LowbitTiles as String writes it.
+// ParseTile reads a tile of any layout as String writes it.
 func ParseTile(s string) (Tile, error) {
-	known := make([]string, len(LowbitTiles))
-	for i, t := range LowbitTiles {
-		if known[i] = t.String(); known[i] == s {
-			return t, nil
+	var known []string
+	for _, l := range Layouts {
+		for _, t := range l.Tiles() {
+			name := t.String()
+			if name == s {
+				return t, nil
+			}
+			if !slices.Contains(known, name) {
+				known = append(known, name)
+			}
 		}
 	}
 	return Tile{}, fmt.Errorf("unknown tile %s: use one of %s", strconv.Quote(s), strings.Join(known, ", "))

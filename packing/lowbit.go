@@ -36,6 +36,7 @@ type Lowbit struct {
 	// A byte q is stored as q&mask ^ flip: in two's complement at 4 and 8
 	// bits, else as q + 2^(bits-1).
 	mask, flip uint64
+	values     *[256]float32 // the numbers of stored codes
 
 	blockBytes  int // codes of 32 columns of a panel
 	recordBytes int // scales and zero points of a group of a panel
@@ -79,6 +80,7 @@ func NewLowbit(h Header) (*Lowbit, error) {
 	if l.bits == 4 || l.bits == 8 {
 		l.flip = 0
 	}
+	l.values = &valueTables()[l.bits]
 	l.blockBytes = 4 * l.bits * l.nr
 	l.recordBytes = l.nr * h.ScaleDtype.Bytes()
 	if l.zeros {
@@ -93,6 +95,9 @@ func NewLowbit(h Header) (*Lowbit, error) {
 
 // Header returns the header that NewLowbit got.
 func (l *Lowbit) Header() Header { return l.h }
+
+// Prefix returns nil: the first panel is at the start of the data.
+func (l *Lowbit) Prefix() []byte { return nil }
 
 // Panels is the number of panels: rows / nr, rounded up.
 func (l *Lowbit) Panels() int { return l.panels }
@@ -114,24 +119,6 @@ func (l *Lowbit) Groups() int { return l.groups }
 
 // PackedCols is the number of columns rounded up to 32.
 func (l *Lowbit) PackedCols() int { return l.k32 }
-
-// Panel holds the rows of one panel unpacked. With nr rows, G groups and K32
-// packed columns:
-type Panel struct {
-	// Rows is the number of rows of the matrix in this panel, 1..nr. PackPanel
-	// repeats the last of them for the rest and does not read what the slices
-	// hold for those rows.
-	Rows int
-	// Codes is nr x K32, each row's codes in order of column, 0 past the last
-	// column.
-	Codes []int8
-	// Scales is nr x G; every one must be a normal number of the scale dtype.
-	Scales []float32
-	// Zeros is nr x G zero points; nil where the layout has none.
-	Zeros []int8
-	// Bias is nr values, or nil for none.
-	Bias []float32
-}
 
 // NewPanel returns a panel of zeros with slices of the right lengths; Bias is
 // nil unless the header has FlagBias.

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"sync"
 )
 
 // UnpackPanel unpacks all nr rows of a panel into p, whose slices have the
@@ -50,7 +51,7 @@ func (l *Lowbit) UnpackPanel(p *Panel, src []byte) {
 // block into signed codes.
 func (l *Lowbit) pair(block []byte, i, e int) (x0, x1 uint64) {
 	unit := block[i/4*16*l.bits+8*e:]
-	x0, x1 = unpackPair(l.bits, i%4, unit, 16)
+	x0, x1 = unpackPair(l.bits, i%4, unit, 16, 8)
 	if l.bits == 4 { // stored in two's complement, unlike TorchAO's
 		x0, x1 = x0^8*ones, x1^8*ones
 	}
@@ -86,23 +87,50 @@ func (l *Lowbit) panelOf(data []byte, row int) (panel []byte, r int) {
 	return data[row/l.nr*l.panelBytes:][:l.panelBytes], row % l.nr
 }
 
-// rowBlock unpacks the 32 codes of row r of a panel in the block at start.
-func (l *Lowbit) rowBlock(dst *[32]byte, panel []byte, r, start int) {
-	block := panel[start:][:l.blockBytes]
+// rowWords reads the stored codes of row r in a block: the bytes of x[w] are
+// those of columns 8w to 8w+7. It reads no byte that holds none of them.
+func (l *Lowbit) rowWords(x *[4]uint64, block []byte, r int) {
 	le := binary.LittleEndian
-	if l.width == 8 {
-		for s := range 2 {
-			x0, x1 := l.pair(block, s*l.pairs+r/2, r%2)
-			le.PutUint64(dst[8*s:], x0)
-			le.PutUint64(dst[16+8*s:], x1)
+	switch {
+	case l.bits == 4: // 2 nibbles in a byte, runs of L bytes
+		run, step := block[l.width*r:], l.width*l.nr
+		var a, b uint64
+		if l.width == 8 {
+			a, b = le.Uint64(run), le.Uint64(run[step:])
+		} else {
+			a = uint64(le.Uint32(run)) | uint64(le.Uint32(run[step:]))<<32
+			b = uint64(le.Uint32(run[2*step:])) | uint64(le.Uint32(run[3*step:]))<<32
 		}
-		return
+		const low = 15 * ones
+		x[0], x[1], x[2], x[3] = a&low, b&low, a>>4&low, b>>4&low
+	case l.width == 8:
+		for s := range 2 {
+			i := s*l.pairs + r/2
+			x[s], x[2+s] = unpackPair(l.bits, i%4, block[i/4*16*l.bits+8*(r%2):], 16, 8)
+		}
+	default: // L is 4: runs of 4 columns
+		for s := range 4 {
+			i := s*l.pairs + r/4
+			x0, x1 := unpackPair(l.bits, i%4, block[i/4*16*l.bits+4*(r%4):], 16, 4)
+			if s%2 == 0 {
+				x[s/2], x[2+s/2] = x0, x1
+			} else {
+				x[s/2] |= x0 << 32
+				x[2+s/2] |= x1 << 32
+			}
+		}
 	}
-	shift := 32 * (r % 2)
-	for s := range 4 {
-		x0, x1 := l.pair(block, s*l.pairs+r/4, r/2%2)
-		le.PutUint32(dst[4*s:], uint32(x0>>shift))
-		le.PutUint32(dst[16+4*s:], uint32(x1>>shift))
+}
+
+// rowBlock reads the 32 codes of row r in a block.
+func (l *Lowbit) rowBlock(dst *[32]byte, block []byte, r int) {
+	var x [4]uint64
+	l.rowWords(&x, block, r)
+	for w, u := range x {
+		if l.bits == 4 { // stored in two's complement, unlike TorchAO's
+			u ^= 8 * ones
+		}
+		binary.LittleEndian.PutUint64(dst[8*w:], signedCodes(l.bits, u))
 	}
 }
 
@@ -110,12 +138,12 @@ func (l *Lowbit) rowBlock(dst *[32]byte, panel []byte, r, start int) {
 func (l *Lowbit) rowCodes(dst, panel []byte, r int) {
 	b := 0
 	for ; len(dst) >= 32; b++ {
-		l.rowBlock((*[32]byte)(dst), panel, r, l.blockStart(b))
+		l.rowBlock((*[32]byte)(dst), panel[l.blockStart(b):][:l.blockBytes], r)
 		dst = dst[32:]
 	}
 	if len(dst) > 0 {
 		var block [32]byte
-		l.rowBlock(&block, panel, r, l.blockStart(b))
+		l.rowBlock(&block, panel[l.blockStart(b):][:l.blockBytes], r)
 		copy(dst, block[:])
 	}
 }
@@ -137,34 +165,78 @@ func (l *Lowbit) Row(codes []int8, scales []float32, zeros []int8, data []byte, 
 }
 
 // DequantizeRow reads one row of data as K weights: float32((q - z) * scale),
-// rounded once; z is -1/2 on the half-step grid.
+// rounded once; z is -1/2 on the half-step grid. It reads no byte that holds
+// no code, scale or zero point of the row.
 func (l *Lowbit) DequantizeRow(dst []float32, data []byte, row int) {
 	panel, r := l.panelOf(data, row)
 	dst = dst[:l.k]
-	scaleBytes := l.h.ScaleDtype.Bytes()
-	var block [32]byte
-	scale, zero := float32(0), l.offset
-	for k, group, groupEnd := 0, -1, 0; k < l.k; {
+	var x [4]uint64
+	scale, zero := float32(0), float32(0)
+	for k, group, groupEnd := 0, -1, 0; k < l.k; k += 32 {
 		if k == groupEnd {
 			group++
 			groupEnd = l.groupEnd(group)
-			record := panel[l.recordStart(group):][:l.recordBytes]
-			scale = l.h.ScaleDtype.get(record[r*scaleBytes:])
-			if l.zeros {
-				zero = float32(int8(record[l.nr*scaleBytes+r]))
+			scale, zero = l.record(panel, group, r)
+		}
+		// blockStart without its division: group groups have ended.
+		l.rowWords(&x, panel[k/32*l.blockBytes+group*l.recordBytes:][:l.blockBytes], r)
+		if k+32 <= groupEnd {
+			run := (*[32]float32)(dst[k:])
+			dequantize8((*[8]float32)(run[:]), l.values, x[0], scale, zero)
+			dequantize8((*[8]float32)(run[8:]), l.values, x[1], scale, zero)
+			dequantize8((*[8]float32)(run[16:]), l.values, x[2], scale, zero)
+			dequantize8((*[8]float32)(run[24:]), l.values, x[3], scale, zero)
+			continue
+		}
+		for c := k; c < min(k+32, l.k); c++ {
+			if c == groupEnd {
+				group++
+				groupEnd = l.groupEnd(group)
+				scale, zero = l.record(panel, group, r)
 			}
+			u := byte(x[c%32/8] >> (8 * (c % 8)))
+			dst[c] = float32((l.values[u] - zero) * scale)
 		}
-		if k%32 == 0 {
-			// blockStart without its division: group groups have ended.
-			l.rowBlock(&block, panel, r, k/32*l.blockBytes+group*l.recordBytes)
-		}
-		run := dst[k:min(groupEnd, k/32*32+32)]
-		codes := block[k%32:][:len(run)]
-		for i := range run {
-			run[i] = float32((float32(int8(codes[i])) - zero) * scale)
-		}
-		k += len(run)
 	}
+}
+
+// dequantize8 turns 8 stored codes into weights. A table of numbers takes a
+// third of the time of converting them: 0.4 ns a weight, not 1.1 (EPYC, Zen 5).
+func dequantize8(dst *[8]float32, values *[256]float32, u uint64, scale, zero float32) {
+	dst[0] = float32((values[uint8(u)] - zero) * scale)
+	dst[1] = float32((values[uint8(u>>8)] - zero) * scale)
+	dst[2] = float32((values[uint8(u>>16)] - zero) * scale)
+	dst[3] = float32((values[uint8(u>>24)] - zero) * scale)
+	dst[4] = float32((values[uint8(u>>32)] - zero) * scale)
+	dst[5] = float32((values[uint8(u>>40)] - zero) * scale)
+	dst[6] = float32((values[uint8(u>>48)] - zero) * scale)
+	dst[7] = float32((values[uint8(u>>56)] - zero) * scale)
+}
+
+// valueTables holds, for each number of bits, what a stored byte stands for.
+var valueTables = sync.OnceValue(func() *[9][256]float32 {
+	var tables [9][256]float32
+	for b := 1; b <= 8; b++ {
+		for u := range tables[b] {
+			q := signedCodes(b, uint64(u))
+			if b == 4 {
+				q = signedCodes(b, uint64(u)^8)
+			}
+			tables[b][u] = float32(int8(q))
+		}
+	}
+	return &tables
+})
+
+// record reads scale and zero point of row r in group g.
+func (l *Lowbit) record(panel []byte, g, r int) (scale, zero float32) {
+	at := l.recordStart(g)
+	size := l.h.ScaleDtype.Bytes()
+	scale, zero = l.h.ScaleDtype.get(panel[at+r*size:]), l.offset
+	if l.zeros {
+		zero = float32(int8(panel[at+l.nr*size+r]))
+	}
+	return scale, zero
 }
 
 // Bias reads the bias of one row: 0 without FlagBias.

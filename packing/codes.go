@@ -1,0 +1,151 @@
+package packing
+
+import (
+	"fmt"
+	"math"
+)
+
+// Codes packs and reads one LayoutCodes payload: each code a signed byte,
+// row-major, as tools without kernels of their own read them most easily. A
+// panel is a row.
+//
+// Scales (in the header's scale dtype) and, where there are any, int8 zero
+// points are not in the payload but in companions, row-major, Groups() of them
+// a row. Row and DequantizeRow need them: WithCompanions gives a Codes that has
+// them. The layout holds no bias.
+type Codes struct {
+	h              Header
+	rows, k        int
+	group, groups  int
+	offset         float32 // zero point of all groups without stored ones: 0 or -1/2
+	scales, zeroes []byte  // the companions, or nil
+}
+
+// NewCodes prepares packing and reading of a payload with header h. It fails as
+// h.Validate does, and with *UnsupportedError for other layouts and for a
+// payload that this machine cannot address.
+func NewCodes(h Header) (*Codes, error) {
+	if err := h.Validate(); err != nil {
+		return nil, err
+	}
+	if h.Layout != LayoutCodes {
+		return nil, &UnsupportedError{"layout", offLayout, fmt.Sprintf("layout %s, want %s", h.Layout, LayoutCodes)}
+	}
+	size, err := h.DataSize()
+	if err != nil {
+		return nil, err
+	}
+	if size > math.MaxInt/8 {
+		return nil, &UnsupportedError{"rows", offRows, fmt.Sprintf("%d bytes are more than this machine can address", size)}
+	}
+	c := &Codes{h: h, rows: int(h.Rows), k: int(h.Cols), groups: int(h.Groups()), group: int(h.Cols)}
+	if h.Group != 0 && h.Group < h.Cols {
+		c.group = int(h.Group)
+	}
+	if h.Grid == GridHalfStep {
+		c.offset = -0.5
+	}
+	return c, nil
+}
+
+// WithCompanions returns a Codes that reads scales and zero points too: the data
+// of the companions, zeros empty if the header has no zero points. It fails if
+// they have the wrong size.
+func (c *Codes) WithCompanions(scales, zeros []byte) (*Codes, error) {
+	n := c.rows * c.groups
+	wantZeros := 0
+	if c.h.ZeroKind == ZeroInt8 {
+		wantZeros = n
+	}
+	if len(scales) != n*c.h.ScaleDtype.Bytes() || len(zeros) != wantZeros {
+		return nil, fmt.Errorf("packing: %d bytes of scales and %d of zero points, want %d and %d", len(scales), len(zeros), n*c.h.ScaleDtype.Bytes(), wantZeros)
+	}
+	with := *c
+	with.scales, with.zeroes = scales, zeros
+	return &with, nil
+}
+
+// Header returns the header that NewCodes got.
+func (c *Codes) Header() Header { return c.h }
+
+// Prefix returns nil.
+func (c *Codes) Prefix() []byte { return nil }
+
+// Panels is the number of rows.
+func (c *Codes) Panels() int { return c.rows }
+
+// PanelBytes is the number of columns.
+func (c *Codes) PanelBytes() int { return c.k }
+
+// PanelRows is 1.
+func (c *Codes) PanelRows(int) int { return 1 }
+
+// PackedCols is the number of columns.
+func (c *Codes) PackedCols() int { return c.k }
+
+// Groups is the number of groups in a row.
+func (c *Codes) Groups() int { return c.groups }
+
+// NewPanel returns a panel of one row.
+func (c *Codes) NewPanel() *Panel {
+	p := &Panel{Rows: 1, Codes: make([]int8, c.k), Scales: make([]float32, c.groups)}
+	if c.h.ZeroKind == ZeroInt8 {
+		p.Zeros = make([]int8, c.groups)
+	}
+	return p
+}
+
+// PackPanel copies the row's codes; AppendScale encodes what goes into the companions.
+func (c *Codes) PackPanel(dst []byte, p *Panel) { copy(dst[:c.k], codeBytes(p.Codes[:c.k])) }
+
+// UnpackPanel copies the row's codes; scales and zero points are not in the panel.
+func (c *Codes) UnpackPanel(p *Panel, src []byte) {
+	p.Rows = 1
+	copy(codeBytes(p.Codes[:c.k]), src[:c.k])
+}
+
+// Row reads one row; scales and zeros, unless nil, out of the companions.
+func (c *Codes) Row(codes []int8, scales []float32, zeros []int8, data []byte, row int) {
+	if codes != nil {
+		copy(codeBytes(codes[:c.k]), data[row*c.k:(row+1)*c.k])
+	}
+	for g := range scales {
+		scales[g] = c.scale(row, g)
+	}
+	for g := range zeros {
+		zeros[g] = int8(c.zeroes[row*c.groups+g])
+	}
+}
+
+func (c *Codes) scale(row, g int) float32 {
+	n := c.h.ScaleDtype.Bytes()
+	return c.h.ScaleDtype.get(c.scales[(row*c.groups+g)*n:])
+}
+
+// DequantizeRow reads one row as weights.
+func (c *Codes) DequantizeRow(dst []float32, data []byte, row int) {
+	codes := data[row*c.k : (row+1)*c.k]
+	for g := range c.groups {
+		scale, zero := c.scale(row, g), c.offset
+		if c.h.ZeroKind == ZeroInt8 {
+			zero = float32(int8(c.zeroes[row*c.groups+g]))
+		}
+		for k := g * c.group; k < min((g+1)*c.group, c.k); k++ {
+			dst[k] = float32((float32(int8(codes[k])) - zero) * scale)
+		}
+	}
+}
+
+// Bias is 0: the layout holds none.
+func (c *Codes) Bias([]byte, int) float32 { return 0 }
+
+// CheckPanel reports a code that has more bits than the header says.
+func (c *Codes) CheckPanel(i int, src []byte) error {
+	lo, hi := -1<<(c.h.Bits-1), 1<<(c.h.Bits-1)-1
+	for k, b := range src[:c.k] {
+		if q := int(int8(b)); q < lo || q > hi {
+			return &PanelError{i, int64(k), fmt.Sprintf("code %d of column %d is not one of %d bits", q, k, c.h.Bits)}
+		}
+	}
+	return nil
+}

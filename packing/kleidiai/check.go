@@ -1,0 +1,153 @@
+package kleidiai
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/lowbit-go/gq/packing"
+)
+
+// packedRow is a row of a panel unpacked, for CheckPanel.
+type packedRow struct {
+	codes  []byte // cols
+	scales []float32
+}
+
+// newRow needs at most as much memory as the packed panel, so that checking a
+// hostile file is not dearer than the file.
+func (p *Packer) newRow() *packedRow {
+	return &packedRow{codes: make([]byte, p.f.cols), scales: make([]float32, p.f.groups)}
+}
+
+// CheckPanel reports, as *packing.PanelError, what is wrong with panel number i
+// of the payload, whose bytes are src: a scale that is not a normal number of
+// its dtype, as it is stored and as it is meant (or not positive despite
+// FlagPositiveScales), a zero point that is not -z * scale for any int8 z, a
+// bias that is not finite (or not 0 without FlagBias), codes past the last
+// column that are not 0, a sum that is not the sum of the codes, a row past the
+// last one that is not what the layout has there. What it accepts is what
+// PackPanel makes of what UnpackPanel reads.
+func (p *Packer) CheckPanel(i int, src []byte) error {
+	f := p.f
+	if i < 0 || i >= f.panels() || len(src) != f.panelBytes {
+		panic(fmt.Sprintf("kleidiai: panel %d of %d, %d bytes of %d", i, f.panels(), len(src), f.panelBytes))
+	}
+	scratch := p.scratch.Get().(*[2]*packedRow)
+	defer p.scratch.Put(scratch)
+	row, rows := scratch[0], f.panelRows(i)
+	for r := range rows {
+		f.codes(row.codes, src, r)
+		p.records(row.scales, nil, src, r)
+		if err := p.checkRow(i, src, r, row); err != nil {
+			return err
+		}
+	}
+	for r := rows; r < f.nr; r++ {
+		if err := p.checkPadding(i, src, r, row, scratch[1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *Packer) panelError(i, offset int, format string, args ...any) error {
+	return &packing.PanelError{Panel: i, Offset: int64(i)*int64(p.f.panelBytes) + int64(offset), Msg: fmt.Sprintf(format, args...)}
+}
+
+// checkRow checks what row r of panel i, unpacked in row, holds.
+func (p *Packer) checkRow(i int, panel []byte, r int, row *packedRow) error {
+	f, dtype := p.f, p.f.scaleDtype
+	for g, s := range row.scales {
+		if stored := float32(s * f.scaleFactor); !dtype.IsNormal(s) || !dtype.IsNormal(stored) {
+			return p.panelError(i, f.scaleAt(r, g), "the scale of row %d group %d is %v, stored as %v: not a normal %s number", r, g, s, stored, dtype)
+		}
+		if s < 0 && p.h.Flags&packing.FlagPositiveScales != 0 {
+			return p.panelError(i, f.scaleAt(r, g), "the scale of row %d group %d is %v in a payload of positive scales", r, g, s)
+		}
+		if p.hasPoints() {
+			zero := f.zero(panel, r, g)
+			if z := zeroPoint(zero, s); math.Float32bits(pointZero(z, s)) != math.Float32bits(zero) {
+				return p.panelError(i, f.zeroAt(r, g), "the zero point of row %d group %d is %v, no integer multiple of the scale %v", r, g, zero, s)
+			}
+		}
+	}
+	for k, q := range row.codes[f.k:] {
+		if q != 0 {
+			return p.panelError(i, f.codeAt(r, f.k+k), "row %d has code %d past its %d columns, at column %d", r, int8(q), f.k, f.k+k)
+		}
+	}
+	if f.sum0 >= 0 {
+		at := f.sum0 + 4*r
+		if stored, sum := int32(get32(panel, at)), int32(f.sum(row.codes, row.scales)); stored != sum {
+			return p.panelError(i, at, "the sum of row %d is %d, its codes make %d", r, stored, sum)
+		}
+	}
+	if f.bias0 >= 0 {
+		bias, at := f.bias(panel, r), f.bias0+4*r
+		if math.IsNaN(float64(bias)) || math.IsInf(float64(bias), 0) {
+			return p.panelError(i, at, "the bias of row %d is %v", r, bias)
+		}
+		if p.h.Flags&packing.FlagBias == 0 && math.Float32bits(bias) != 0 {
+			return p.panelError(i, at, "the bias of row %d is %v in a payload without one", r, bias)
+		}
+	}
+	return nil
+}
+
+// codeAt is the offset in a panel of the byte that holds the code of row r at
+// column k.
+func (f *frame) codeAt(r, k int) int {
+	o, _ := f.place(k % f.group)
+	return f.data0 + k/f.group*f.dataStep + f.offset(r, o)
+}
+
+// checkPadding checks that row r of panel i, past the matrix's last row, which
+// is unpacked in last, is what the layout has there. It uses row, and changes
+// last when the layout has zeros.
+func (p *Packer) checkPadding(i int, panel []byte, r int, last, row *packedRow) error {
+	f := p.f
+	what := "of the matrix's last row, which it repeats"
+	if f.padding != 0 {
+		what = "0, which rows past the last one have in this layout"
+	}
+	fail := func(offset int, field string) error {
+		return p.panelError(i, offset, "row %d has another %s than that %s", r, field, what)
+	}
+	end := f.panelRows(i) - 1
+	wantSum, wantBias := uint32(0), f.bias(panel, end)
+	if f.sum0 >= 0 {
+		wantSum = get32(panel, f.sum0+4*end)
+	}
+	if f.padding&zeroCodes != 0 {
+		clear(last.codes)
+		wantSum = 0
+	}
+	if f.padding&zeroScales != 0 {
+		clear(last.scales)
+	}
+	if f.padding&zeroBias != 0 {
+		wantBias = 0
+	}
+	f.codes(row.codes, panel, r)
+	for k, q := range row.codes {
+		if q != last.codes[k] {
+			return fail(f.codeAt(r, k), fmt.Sprintf("code at column %d", k))
+		}
+	}
+	p.records(row.scales, nil, panel, r)
+	for g := range row.scales {
+		if math.Float32bits(row.scales[g]) != math.Float32bits(last.scales[g]) {
+			return fail(f.scaleAt(r, g), fmt.Sprintf("scale in group %d", g))
+		}
+		if math.Float32bits(f.zero(panel, r, g)) != math.Float32bits(f.zero(panel, end, g)) {
+			return fail(f.zeroAt(r, g), fmt.Sprintf("zero point in group %d", g))
+		}
+	}
+	if f.sum0 >= 0 && get32(panel, f.sum0+4*r) != wantSum {
+		return fail(f.sum0+4*r, "sum")
+	}
+	if math.Float32bits(f.bias(panel, r)) != math.Float32bits(wantBias) {
+		return fail(f.bias0+4*r, "bias")
+	}
+	return nil
+}

@@ -1,0 +1,192 @@
+package kleidiai
+
+import "encoding/binary"
+
+// codec selects how codes become bytes: all of them do what "any" does, the
+// others 8 bytes at a time.
+type codec uint8
+
+const (
+	anyCodec     codec = iota
+	nibbleCodec        // 4 bits, distance a multiple of 16, run 4 or 8
+	byteCodec          // 8 bits, run 4 or 8
+	quarterCodec       // 2 bits, distance 4, run 4
+)
+
+func (f *frame) chooseCodec() codec {
+	short := f.run == 4 || f.run == 8
+	switch {
+	case f.bits == 4 && f.distance%16 == 0 && short && f.flip == 0:
+		return nibbleCodec
+	case f.bits == 8 && short:
+		return byteCodec
+	case f.bits == 2 && f.distance == 4 && f.run == 4:
+		return quarterCodec
+	}
+	return anyCodec
+}
+
+// ones is a byte of 1 at each of the 8 positions of a word.
+const ones = 0x0101010101010101
+
+func get64(b []byte, at int) uint64    { return binary.LittleEndian.Uint64(b[at:]) }
+func put64(b []byte, at int, w uint64) { binary.LittleEndian.PutUint64(b[at:], w) }
+func put32(b []byte, at int, w uint32) { binary.LittleEndian.PutUint32(b[at:], w) }
+func get32(b []byte, at int) uint32    { return binary.LittleEndian.Uint32(b[at:]) }
+
+// encodeRow stores the codes of row i of a panel, f.cols of them.
+//
+// It goes along the row, not down the panel: a call has much to do, and a panel
+// of a usual K stays in the first-level cache while the other rows fill it.
+func (f *frame) encodeRow(panel, codes []byte, i int) {
+	dst, step := panel[f.data0+f.run*i:], f.nr*f.run
+	gap := f.dataStep - f.nr*f.stream() // behind the codes of a group
+	switch {
+	case f.codec == nibbleCodec && f.run == 8:
+		encodeNibbles8(dst, codes, f.distance, f.group, step, gap)
+	case f.codec == nibbleCodec:
+		encodeNibbles4(dst, codes, f.distance, f.group, step, gap)
+	case f.codec == byteCodec && f.run == 8:
+		encodeBytes8(dst, codes, step)
+	case f.codec == byteCodec:
+		encodeBytes4(dst, codes, step)
+	case f.codec == quarterCodec:
+		encodeQuarters(dst, codes, step)
+	default:
+		f.encodeAny(dst, codes)
+	}
+}
+
+// The functions below store the stream of a row, which goes to dst in runs that
+// are step bytes apart, and gap bytes more behind each group. Codes are a
+// multiple of 32.
+
+// encodeNibbles8 pairs codes that are d columns apart and stores runs of 8
+// bytes. d is 16 or half a group.
+func encodeNibbles8(dst, codes []byte, d, group, step, gap int) {
+	const mask = 15 * ones
+	at := 0
+	if d == 16 {
+		for k := 0; k < len(codes); at += gap {
+			for end := k + group; k < end; k, at = k+32, at+2*step {
+				x := (*[32]byte)(codes[k:])
+				put64(dst, at, get64(x[:], 0)&mask|get64(x[:], 16)&mask<<4)
+				put64(dst, at+step, get64(x[:], 8)&mask|get64(x[:], 24)&mask<<4)
+			}
+		}
+		return
+	}
+	for ; len(codes) >= 2*d; codes, at = codes[2*d:], at+gap {
+		for k := 0; k < d; k, at = k+8, at+step {
+			put64(dst, at, get64(codes, k)&mask|get64(codes, k+d)&mask<<4)
+		}
+	}
+}
+
+// encodeNibbles4 is encodeNibbles8 for runs of 4 bytes.
+func encodeNibbles4(dst, codes []byte, d, group, step, gap int) {
+	const mask = 15 * ones
+	at := 0
+	if d == 16 {
+		for k := 0; k < len(codes); at += gap {
+			for end := k + group; k < end; k, at = k+32, at+4*step {
+				x := (*[32]byte)(codes[k:])
+				a := get64(x[:], 0)&mask | get64(x[:], 16)&mask<<4
+				b := get64(x[:], 8)&mask | get64(x[:], 24)&mask<<4
+				put32(dst, at, uint32(a))
+				put32(dst, at+step, uint32(a>>32))
+				put32(dst, at+2*step, uint32(b))
+				put32(dst, at+3*step, uint32(b>>32))
+			}
+		}
+		return
+	}
+	for ; len(codes) >= 2*d; codes, at = codes[2*d:], at+gap {
+		for k := 0; k < d; k, at = k+8, at+2*step {
+			x := get64(codes, k)&mask | get64(codes, k+d)&mask<<4
+			put32(dst, at, uint32(x))
+			put32(dst, at+step, uint32(x>>32))
+		}
+	}
+}
+
+// encodeBytes8 stores codes in runs of 8.
+func encodeBytes8(dst, codes []byte, step int) {
+	for k, at := 0, 0; k < len(codes); k, at = k+32, at+4*step {
+		x := (*[32]byte)(codes[k:])
+		put64(dst, at, get64(x[:], 0))
+		put64(dst, at+step, get64(x[:], 8))
+		put64(dst, at+2*step, get64(x[:], 16))
+		put64(dst, at+3*step, get64(x[:], 24))
+	}
+}
+
+// encodeBytes4 stores codes in runs of 4.
+func encodeBytes4(dst, codes []byte, step int) {
+	for k, at := 0, 0; k < len(codes); k, at = k+16, at+4*step {
+		x := (*[16]byte)(codes[k:])
+		a, b := get64(x[:], 0), get64(x[:], 8)
+		put32(dst, at, uint32(a))
+		put32(dst, at+step, uint32(a>>32))
+		put32(dst, at+2*step, uint32(b))
+		put32(dst, at+3*step, uint32(b>>32))
+	}
+}
+
+// encodeQuarters stores 4 columns of each 16 in a pair of bits, in runs of 4.
+func encodeQuarters(dst, codes []byte, step int) {
+	for k, at := 0, 0; k < len(codes); k, at = k+32, at+2*step {
+		x := (*[32]byte)(codes[k:])
+		put32(dst, at, quarters(get64(x[:], 0), get64(x[:], 8)))
+		put32(dst, at+step, quarters(get64(x[:], 16), get64(x[:], 24)))
+	}
+}
+
+// quarters packs 16 codes: bytes 0..3 and 4..7 of x, then those of y.
+func quarters(x, y uint64) uint32 {
+	const low, half = 3 * ones, 2 * ones
+	x, y = x&low^half, y&low^half
+	x |= y << 4
+	return uint32(x) | uint32(x>>32)<<2
+}
+
+// encodeAny stores codes whatever the frame.
+func (f *frame) encodeAny(dst, codes []byte) {
+	per, mask := 8/f.bits, byte(1<<f.bits-1)
+	for g := range f.groups {
+		group := codes[g*f.group:][:f.group]
+		for o := range f.stream() {
+			var b byte
+			for t := range per {
+				b |= (group[f.column(o, t)]&mask ^ f.flip) << (f.bits * t)
+			}
+			dst[g*f.dataStep+f.offset(0, o)] = b
+		}
+	}
+}
+
+// encodeZeros stores code 0 in all of row i.
+func (f *frame) encodeZeros(panel []byte, i int) {
+	var b byte
+	for t := range 8 / f.bits {
+		b |= f.flip << (f.bits * t)
+	}
+	for g := range f.groups {
+		data := f.data(panel, g)
+		for o := range f.stream() {
+			data[f.offset(i, o)] = b
+		}
+	}
+}
+
+// column is the column whose code byte o of a group's stream holds at bits
+// t*f.bits.
+func (f *frame) column(o, t int) int {
+	d := f.distance
+	return o/d*d*(8/f.bits) + t*d + o%d
+}
+
+// offset is where byte o of row i's stream lies in the data of a group.
+func (f *frame) offset(i, o int) int {
+	return f.nr*f.run*(o/f.run) + f.run*i + o%f.run
+}

@@ -1,0 +1,42 @@
+// Package layouts makes the packer of a payload, whatever its layout: the one
+// place that knows gq's own layouts and those of packages kleidiai and torchao.
+package layouts
+
+import (
+	"fmt"
+
+	"github.com/lowbit-go/gq/packing"
+	"github.com/lowbit-go/gq/packing/kleidiai"
+	"github.com/lowbit-go/gq/packing/torchao"
+)
+
+// New prepares packing and reading of a payload of codes with header h. It
+// fails as h.Validate does, and with *packing.UnsupportedError for LayoutPlain,
+// which holds no codes, and for a payload that this machine cannot address.
+//
+// The packers of layouts that keep scales and zero points in companions
+// (LayoutTorchAOEmbedding, LayoutCodes) need these to read weights; see their own methods.
+func New(h packing.Header) (packing.Packer, error) {
+	switch {
+	case h.Layout == packing.LayoutLowbit:
+		return made(packing.NewLowbit(h))
+	case h.Layout == packing.LayoutCodes:
+		return made(packing.NewCodes(h))
+	case h.Layout.IsKleidiAI():
+		return made(kleidiai.NewPacker(h))
+	case h.Layout.IsTorchAO():
+		return torchao.New(h)
+	}
+	if err := h.Validate(); err != nil {
+		return nil, err
+	}
+	return nil, &packing.UnsupportedError{Field: "layout", Offset: 6, Msg: fmt.Sprintf("a payload of layout %s holds no packed codes", h.Layout)}
+}
+
+// made keeps a nil pointer from becoming a Packer that is not nil.
+func made[P packing.Packer](p P, err error) (packing.Packer, error) {
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}

@@ -1,0 +1,287 @@
+package torchao
+
+import (
+	"encoding/binary"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/lowbit-go/gq/packing"
+)
+
+// checkBase has a second panel of 4 rows and 4 of padding.
+var checkBase = packing.Header{
+	Layout: packing.LayoutTorchAOLinear, Flags: packing.FlagBias, Bits: 4, ScaleDtype: packing.ScaleF32,
+	ZeroKind: packing.ZeroInt8, Tile: packing.DefaultTile, Rows: 12, Cols: 96, Group: 48,
+}
+
+func put32(at int, v uint32) func(panel []byte) int {
+	return func(panel []byte) int {
+		binary.LittleEndian.PutUint32(panel[at:], v)
+		return at
+	}
+}
+
+func TestLinearCheckPanel(t *testing.T) {
+	l, err := NewLinear(checkBase)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := Pack(checkBase, randomMatrix(rand.New(rand.NewPCG(3, 4)), checkBase))
+	if err != nil {
+		t.Fatal(err)
+	}
+	record := l.groupBytes + l.codeBytes // of group 1
+	for _, c := range []struct {
+		name   string
+		edit   func(panel []byte) (at int)
+		reject string
+	}{
+		{"zero scale", put32(record+4, 0), "the scale of row 1 group 1 is 0, not a normal number"},
+		{"subnormal scale", put32(record, 1), "the scale of row 0 group 1 is 1e-45, not a normal number"},
+		{"NaN scale", put32(record, 0x7fc00000), "the scale of row 0 group 1 is NaN"},
+		{"padding scale", put32(record+4*7, 0x80000000), "the scale of padding row 7 group 1 is -0, not 0"},
+		{"sum", put32(record+32+4*2, 9999), "the sum of row 2 group 1 is 9999, its codes make "},
+		{"padding sum", put32(record+32+4*4, 1), "the sum of row 4 group 1 is 1, its codes make 0"},
+		{"zero point", put32(record+64, 128), "the zero point of row 0 group 1 is 128"},
+		{"padding zero point", put32(record+64+4*4, 1), "the zero point of row 4 group 1 is 1"},
+		{"bias", put32(l.panelBytes-32+4, 0xff800000), "the bias of row 1 is -Inf"},
+		{"padding bias", put32(l.panelBytes-4, 1), "the bias of padding row 7 is 1e-45, not 0"},
+		{"padding code", func(panel []byte) int { // row 4 is nibbles of plane 1
+			at := l.groupBytes + 2*64
+			panel[at+16] ^= 1
+			return at
+		}, "padding row 4 has a code that is not 0 at column 80 or behind"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			panel := slices.Clone(data[HeaderSize+l.panelBytes:])
+			if err := l.CheckPanel(1, panel); err != nil {
+				t.Fatal(err)
+			}
+			want := HeaderSize + int64(l.panelBytes+c.edit(panel))
+			checkPanelError(t, l.CheckPanel(1, panel), want, c.reject)
+		})
+	}
+	h := checkBase
+	h.Flags |= packing.FlagPositiveScales
+	if l, err = NewLinear(h); err != nil {
+		t.Fatal(err)
+	}
+	put32(HeaderSize+l.codeBytes, math.Float32bits(-1))(data)
+	checkPanelError(t, l.CheckPanel(0, data[HeaderSize:][:l.panelBytes]), HeaderSize+int64(l.codeBytes), "the scale of row 0 group 0 is -1 in a payload of positive scales")
+}
+
+func checkPanelError(t *testing.T, err error, offset int64, msg string) {
+	t.Helper()
+	var panel *packing.PanelError
+	if !errors.As(err, &panel) {
+		t.Fatalf("error %v, want a PanelError", err)
+	}
+	if panel.Offset != offset || !strings.HasPrefix(panel.Msg, msg) {
+		t.Errorf("byte %d: %q, want byte %d: %q", panel.Offset, panel.Msg, offset, msg)
+	}
+}
+
+// TestKleidiAICheckPanel flips every bit of a last panel with padding: CheckPanel
+// must accept what PackPanel makes of what UnpackPanel reads, and nothing else.
+func TestKleidiAICheckPanel(t *testing.T) {
+	for _, tile := range kleidiTiles {
+		h := packing.Header{Layout: packing.LayoutTorchAOKleidiAI, Flags: packing.FlagBias, Bits: 4, ScaleDtype: packing.ScaleBF16, Tile: tile, Rows: 13, Cols: 64, Group: 32}
+		l, err := NewKleidiAI(h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := Pack(h, randomMatrix(rand.New(rand.NewPCG(3, 4)), h))
+		if err != nil {
+			t.Fatal(err)
+		}
+		panel, p, again := data[HeaderSize+l.PanelBytes():], l.NewPanel(), make([]byte, l.PanelBytes())
+		accepted := 0
+		for bit := range 8 * len(panel) {
+			panel[bit/8] ^= 1 << (bit % 8)
+			l.UnpackPanel(p, panel)
+			p.Rows = 5
+			l.PackPanel(again, p)
+			err := l.CheckPanel(1, panel)
+			var wrong *packing.PanelError
+			switch {
+			case err == nil && !slices.Equal(again, panel):
+				t.Fatalf("bit %d: accepted a panel that PackPanel does not make", bit)
+			case err == nil:
+				accepted++
+			case !errors.As(err, &wrong) || wrong.Panel != 1 || wrong.Offset < HeaderSize+int64(len(panel)) || wrong.Offset >= int64(len(data)):
+				t.Fatalf("bit %d: error %v, want a PanelError in panel 1", bit, err)
+			}
+			panel[bit/8] ^= 1 << (bit % 8)
+		}
+		// The biases of 5 rows are all that nothing else depends on; but not
+		// the top bit of their exponents if that makes an infinity.
+		if accepted < 5*31 || accepted > 5*32 {
+			t.Errorf("%d damaged panels accepted", accepted)
+		}
+	}
+}
+
+func TestCheck(t *testing.T) {
+	p, err := New(checkBase)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := Pack(checkBase, randomMatrix(rand.New(rand.NewPCG(3, 4)), checkBase))
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := func(word int, v uint32) []byte {
+		b := slices.Clone(data)
+		binary.LittleEndian.PutUint32(b[4*word:], v)
+		return b
+	}
+	for _, c := range []struct {
+		name   string
+		data   []byte
+		offset int64
+		msg    string
+	}{
+		{"empty", nil, 0, "the header is cut off"},
+		{"cut off", data[:len(data)-1], int64(len(data)) - 1, "bytes, this shape needs"},
+		{"too long", append(slices.Clone(data), 0), int64(len(data)), "bytes, this shape needs"},
+		{"damaged header", set(15, 1), 60, "1, want 0"},
+		{"other bits", set(2, 5), 8, "the header says 5, this shape needs 4"},
+		{"other type", set(1, 4), 12, "zeros: lut (type 4) has no zero points"},
+		{"without zeros", set(3, 0), 12, "the header says 0, this shape needs 1"},
+		{"without bias", set(4, 0), 16, "the header says 0, this shape needs 1"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var format *FormatError
+			err := Check(p, c.data)
+			if !errors.As(err, &format) || format.Offset != c.offset || !strings.Contains(format.Msg, c.msg) {
+				t.Errorf("error %v, want a FormatError at %d: %s", err, c.offset, c.msg)
+			}
+			if _, again := Unpack(checkBase, c.data); again == nil || again.Error() != err.Error() {
+				t.Errorf("Unpack: error %v, Check: %v", again, err)
+			}
+		})
+	}
+	// Of other rows, columns or groups the header knows nothing.
+	for _, rows := range []uint64{10, 16} {
+		h := checkBase
+		h.Rows = rows
+		var panel *packing.PanelError
+		if _, err := Unpack(h, data); !errors.As(err, &panel) || panel.Panel != 1 {
+			t.Errorf("%d rows: error %v, want a PanelError in panel 1", rows, err)
+		}
+	}
+	for _, c := range []struct{ cols, group uint64 }{{96, 16}, {96, 0}, {48, 48}} {
+		h := checkBase
+		h.Cols, h.Group = c.cols, c.group
+		var format *FormatError
+		if _, err := Unpack(h, data); !errors.As(err, &format) {
+			t.Errorf("%d columns, group %d: error %v, want a FormatError", c.cols, c.group, err)
+		}
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	base := checkBase
+	for _, c := range []struct {
+		name string
+		edit func(h *packing.Header)
+	}{
+		{"another layout", func(h *packing.Header) {
+			*h = packing.Header{Layout: packing.LayoutLowbit, Bits: 3, ScaleDtype: packing.ScaleF32, Tile: packing.DefaultTile, Rows: 1, Cols: 1}
+		}},
+		{"no rows", func(h *packing.Header) { h.Rows = 0 }},
+		{"more than can be addressed", func(h *packing.Header) { h.Rows, h.Cols, h.Group = 1<<21, 1<<40, 32 }},
+		{"sums that overflow", func(h *packing.Header) { h.Bits, h.Cols, h.Group = 8, 1<<24, 0 }},
+	} {
+		h := base
+		c.edit(&h)
+		if p, err := New(h); err == nil || p != nil {
+			t.Errorf("%s: %T, error %v", c.name, p, err)
+		}
+		if _, err := Pack(h, &Matrix{}); err == nil {
+			t.Errorf("%s: packed", c.name)
+		}
+		if _, err := Unpack(h, nil); err == nil {
+			t.Errorf("%s: unpacked", c.name)
+		}
+	}
+	var unsupported *UnsupportedError
+	if _, err := NewEmbedding(base); !errors.As(err, &unsupported) {
+		t.Errorf("linear as embedding: error %v, want an UnsupportedError", err)
+	}
+	if _, err := NewKleidiAI(base); !errors.As(err, &unsupported) {
+		t.Errorf("linear as kleidiai: error %v, want an UnsupportedError", err)
+	}
+}
+
+func TestPackRefuses(t *testing.T) {
+	nan := float32(math.NaN())
+	for _, c := range []struct {
+		name  string
+		edit  func(m *Matrix)
+		field string
+		index int
+	}{
+		{"few codes", func(m *Matrix) { m.Codes = m.Codes[1:] }, "codes", -1},
+		{"few scales", func(m *Matrix) { m.Scales = nil }, "scales", -1},
+		{"no zeros", func(m *Matrix) { m.Zeros = nil }, "zeros", -1},
+		{"many biases", func(m *Matrix) { m.Bias = append(m.Bias, 0) }, "bias", -1},
+		{"code too large", func(m *Matrix) { m.Codes[1151] = 8 }, "codes", 1151},
+		{"code too small", func(m *Matrix) { m.Codes[0] = -9 }, "codes", 0},
+		{"zero scale", func(m *Matrix) { m.Scales[3] = 0 }, "scales", 3},
+		{"negative scale", func(m *Matrix) { m.Scales[23] = -1 }, "scales", 23},
+		{"NaN scale", func(m *Matrix) { m.Scales[3] = nan }, "scales", 3},
+		{"NaN bias", func(m *Matrix) { m.Bias[11] = nan }, "bias", 11},
+	} {
+		h := checkBase
+		h.Flags |= packing.FlagPositiveScales
+		m := randomMatrix(rand.New(rand.NewPCG(3, 4)), h)
+		c.edit(m)
+		var input *InputError
+		if _, err := Pack(h, m); !errors.As(err, &input) || input.Field != c.field || input.Index != c.index {
+			t.Errorf("%s: error %v, want an InputError for %s[%d]", c.name, err, c.field, c.index)
+		}
+	}
+}
+
+func TestPackersPanic(t *testing.T) {
+	linear, err := NewLinear(checkBase)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := embeddingBase
+	embedding, err := NewEmbedding(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := make([]byte, 1<<12)
+	row := make([]float32, 96)
+	for name, f := range map[string]func(){
+		"linear codes":            func() { p := linear.NewPanel(); p.Codes = p.Codes[1:]; linear.PackPanel(data[:linear.panelBytes], p) },
+		"linear zeros":            func() { p := linear.NewPanel(); p.Zeros = nil; linear.PackPanel(data[:linear.panelBytes], p) },
+		"linear rows":             func() { p := linear.NewPanel(); p.Rows = 0; linear.PackPanel(data[:linear.panelBytes], p) },
+		"linear dst":              func() { linear.PackPanel(data, linear.NewPanel()) },
+		"linear row":              func() { linear.DequantizeRow(row, data, 12) },
+		"linear negative row":     func() { linear.Row(nil, nil, nil, data, -1) },
+		"linear panel":            func() { linear.CheckPanel(2, data[:linear.panelBytes]) },
+		"embedding codes":         func() { p := embedding.NewPanel(); p.Codes = nil; embedding.PackPanel(data[:embedding.rowBytes], p) },
+		"embedding src":           func() { embedding.UnpackPanel(embedding.NewPanel(), data) },
+		"embedding row":           func() { embedding.Bias(data, 3) },
+		"embedding panel":         func() { embedding.CheckPanel(3, data[:embedding.rowBytes]) },
+		"embedding scales":        func() { embedding.Row(nil, row, nil, data, 0) },
+		"embedding no companions": func() { embedding.DequantizeRow(row, data, 0) },
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s: no panic", name)
+				}
+			}()
+			f()
+		}()
+	}
+}

@@ -1,0 +1,156 @@
+package torchao
+
+import (
+	"encoding/binary"
+	"math"
+	"unsafe"
+
+	"github.com/lowbit-go/gq/packing"
+)
+
+// packRow is what PackPanel knows of a row of the panel.
+type packRow struct {
+	codes  []byte    // of all columns
+	scales []float32 // of all groups
+	zeros  []int8    // of all groups, or nil
+	sum    int       // of the current group's codes so far
+}
+
+// PackPanel packs p into dst, PanelBytes() long. Scales, zero points and codes
+// are not checked: of a code, the low bits are kept. Pack checks them.
+//
+// At group 32 and K 2048 it takes 0.15 (4 and 8 bits) and 0.36 to 0.53 ns per
+// weight (others) on one core of an AMD EPYC of Zen 5.
+func (l *Linear) PackPanel(dst []byte, p *packing.Panel) {
+	l.checkArgs(dst, p)
+	var rows [nr]packRow
+	for r := range rows {
+		if r >= p.Rows {
+			rows[r] = l.blank()
+			continue
+		}
+		rows[r].codes = codeBytes(p.Codes[r*l.k:][:l.k])
+		rows[r].scales = p.Scales[r*l.groups:][:l.groups]
+		if l.zeros {
+			rows[r].zeros = p.Zeros[r*l.groups:][:l.groups]
+		}
+	}
+	unitBytes, k := 16*l.bits, 0
+	for g := range l.groups {
+		group := dst[g*l.groupBytes:][:l.groupBytes]
+		for end := k + l.group; k < end; {
+			switch {
+			case l.bits == 4 && k+32 <= end:
+				packNibbles((*[2 * 16 * 4]byte)(group), &rows, k)
+				group, k = group[2*unitBytes:], k+32
+			case l.bits == 8 && k+32 <= end:
+				packBytes((*[2 * 16 * 8]byte)(group), &rows, k)
+				group, k = group[2*unitBytes:], k+32
+			default:
+				l.packUnit(group, &rows, k)
+				group, k = group[unitBytes:], k+chunkCols
+			}
+		}
+		l.packRecord(group, &rows, g)
+	}
+	if l.bias {
+		biases := dst[l.panelBytes-4*nr:]
+		clear(biases)
+		for r, b := range p.Bias[:p.Rows] {
+			putFloat(biases, r, b)
+		}
+	}
+}
+
+// packNibbles packs 32 columns of 4-bit codes from column k on into two units.
+// A unit is 4 planes of 16 bytes; plane 2h+r/4 holds half h of row r in the low
+// nibbles of bytes 8(r%2).. and half h of row r+2 in the high ones.
+func packNibbles(units *[2 * 16 * 4]byte, rows *[nr]packRow, k int) {
+	const low = 15 * ones
+	for i := range 4 {
+		row0, row2 := &rows[i/2*4+i%2], &rows[i/2*4+i%2+2]
+		x, y, out := (*[32]byte)(row0.codes[k:]), (*[32]byte)(row2.codes[k:]), units[8*i:][:104]
+		v0, v1 := nibbles(word(x[:], 0), word(y[:], 0)), nibbles(word(x[:], 8), word(y[:], 8))
+		v2, v3 := nibbles(word(x[:], 16), word(y[:], 16)), nibbles(word(x[:], 24), word(y[:], 24))
+		putWord(out, v0)
+		putWord(out[32:], v1)
+		putWord(out[64:], v2)
+		putWord(out[96:], v3)
+		row0.sum += sumPairs(bytePairs(v0&low+v1&low+v2&low+v3&low)) - 32*8
+		row2.sum += sumPairs(bytePairs(v0>>4&low+v1>>4&low+v2>>4&low+v3>>4&low)) - 32*8
+	}
+}
+
+// nibbles packs the stored codes of 8 columns of two rows.
+func nibbles(row0, row2 uint64) uint64 {
+	const low = 15 * ones
+	return (row0&low | row2&low<<4) ^ 0x88*ones
+}
+
+// packBytes packs 32 columns of 8-bit codes, which are stored as they are, from
+// column k on into two units: half h of row r is 8 bytes at 64h+8r.
+func packBytes(units *[2 * 16 * 8]byte, rows *[nr]packRow, k int) {
+	const half = 0x80 * ones
+	for r := range rows {
+		row := &rows[r]
+		x, out := (*[32]byte)(row.codes[k:]), units[8*r:][:200]
+		x0, x1, x2, x3 := word(x[:], 0), word(x[:], 8), word(x[:], 16), word(x[:], 24)
+		putWord(out, x0)
+		putWord(out[64:], x1)
+		putWord(out[128:], x2)
+		putWord(out[192:], x3)
+		row.sum += sumPairs(bytePairs(x0^half)+bytePairs(x1^half)+bytePairs(x2^half)+bytePairs(x3^half)) - 32*128
+	}
+}
+
+// packUnit packs 16 columns of codes of any width from column k on into a unit.
+func (l *Linear) packUnit(unit []byte, rows *[nr]packRow, k int) {
+	// Sums are taken of numbers from 0 on: stored codes, at 8 bits q + 128.
+	bias, half := uint64(0), 1<<(l.bits-1)
+	if l.bits == 8 {
+		bias = 0x80 * ones
+	}
+	for e := range 2 {
+		var x [8]uint64
+		for p := range 4 {
+			row := &rows[2*p+e]
+			c := (*[chunkCols]byte)(row.codes[k:])
+			x0, x1 := l.planes.stored(word(c[:], 0)), l.planes.stored(word(c[:], 8))
+			x[p], x[4+p] = x0, x1
+			row.sum += sumPairs(bytePairs(x0^bias)+bytePairs(x1^bias)) - chunkCols*half
+		}
+		l.planes.pack(unit[8*e:], &x)
+	}
+}
+
+// packRecord writes the scales, sums and zero points of group g, and starts the
+// next group's sums.
+func (l *Linear) packRecord(dst []byte, rows *[nr]packRow, g int) {
+	record := (*[2 * 4 * nr]byte)(dst)
+	for r := range rows {
+		row := &rows[r]
+		binary.LittleEndian.PutUint32(record[4*r:], math.Float32bits(row.scales[g]))
+		binary.LittleEndian.PutUint32(record[4*(nr+r):], uint32(row.sum))
+		row.sum = 0
+	}
+	if l.zeros {
+		zeros := (*[4 * nr]byte)(dst[2*4*nr:])
+		for r := range rows {
+			binary.LittleEndian.PutUint32(zeros[4*r:], uint32(rows[r].zeros[g]))
+		}
+	}
+}
+
+// bytePairs adds up pairs of bytes in four 16-bit lanes.
+func bytePairs(x uint64) uint64 {
+	const even = 0x00ff00ff00ff00ff
+	return x&even + x>>8&even
+}
+
+// sumPairs adds up four 16-bit lanes, whose sum is below 2^16.
+func sumPairs(x uint64) int { return int(x * 0x0001000100010001 >> 48) }
+
+// codeBytes views codes as bytes, for reading and writing 8 at a time.
+func codeBytes(q []int8) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(q))), len(q))
+}

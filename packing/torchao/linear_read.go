@@ -1,0 +1,207 @@
+package torchao
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+
+	"github.com/lowbit-go/gq/packing"
+)
+
+// UnpackPanel unpacks all 8 rows of a panel into p.
+func (l *Linear) UnpackPanel(p *packing.Panel, src []byte) {
+	p.Rows = nr
+	l.checkArgs(src, p)
+	codes := codeBytes(p.Codes)
+	for g := range l.groups {
+		group := src[g*l.groupBytes:][:l.groupBytes]
+		for c := range l.group / chunkCols {
+			unit := group[16*l.bits*c:]
+			for lane := range 8 {
+				row := codes[lane%4*2*l.k+g*l.group+chunkCols*c+lane/4*8:]
+				putWord(row, l.planes.lane(unit, lane))
+				putWord(row[l.k:], l.planes.lane(unit[8:], lane))
+			}
+		}
+		record := group[l.codeBytes:]
+		for r := range nr {
+			p.Scales[r*l.groups+g] = getFloat(record, r)
+			if l.zeros {
+				p.Zeros[r*l.groups+g] = int8(getInt(record, 2*nr+r))
+			}
+		}
+	}
+	for r := range p.Bias {
+		p.Bias[r] = getFloat(src[l.panelBytes-4*nr:], r)
+	}
+}
+
+// Row reads one row of data without unpacking its panel: K codes, G scales
+// and, if the layout has them, G zero points (else zeros is not used). Any of the
+// three may be nil.
+func (l *Linear) Row(codes []int8, scales []float32, zeros []int8, data []byte, row int) {
+	panel, r := l.panelOf(data, row)
+	for g := range l.groups {
+		group := panel[g*l.groupBytes:][:l.groupBytes]
+		if codes != nil {
+			dst := codeBytes(codes[g*l.group:][:l.group])
+			for c := 0; c < len(dst); c += chunkCols {
+				x0, x1 := l.chunk(group[l.bits*c:], r)
+				putWord(dst[c:], x0)
+				putWord(dst[c+8:], x1)
+			}
+		}
+		record := group[l.codeBytes:]
+		if scales != nil {
+			scales[g] = getFloat(record, r)
+		}
+		if zeros != nil && l.zeros {
+			zeros[g] = int8(getInt(record, 2*nr+r))
+		}
+	}
+}
+
+// DequantizeRow reads one row of data as K weights: float32(q - z) * scale,
+// rounded once. It gives the bits of TorchAO's shared embedding, which unpacks
+// all 8 rows of the panel for it.
+func (l *Linear) DequantizeRow(dst []float32, data []byte, row int) {
+	panel, r := l.panelOf(data, row)
+	dst = dst[:l.k]
+	for g := range l.groups {
+		group := panel[g*l.groupBytes:][:l.groupBytes]
+		record := group[l.codeBytes:]
+		scale, zero := getFloat(record, r), int32(0)
+		if l.zeros {
+			zero = int32(int8(getInt(record, 2*nr+r)))
+		}
+		for c := 0; c < l.group; c += chunkCols {
+			x0, x1 := l.chunk(group[l.bits*c:], r)
+			run := (*[chunkCols]float32)(dst)
+			for i := range 8 {
+				run[i] = float32(float32(int32(int8(x0>>(8*i)))-zero) * scale)
+				run[8+i] = float32(float32(int32(int8(x1>>(8*i)))-zero) * scale)
+			}
+			dst = dst[chunkCols:]
+		}
+	}
+}
+
+// Bias reads the bias of one row: 0 without packing.FlagBias.
+func (l *Linear) Bias(data []byte, row int) float32 {
+	panel, r := l.panelOf(data, row)
+	if !l.bias {
+		return 0
+	}
+	return getFloat(panel[l.panelBytes-4*nr:], r)
+}
+
+// panelOf returns the panel that holds a row, and which row of it that is.
+func (l *Linear) panelOf(data []byte, row int) (panel []byte, r int) {
+	if row < 0 || row >= l.rows {
+		panic(fmt.Sprintf("torchao: row %d of %d", row, l.rows))
+	}
+	return data[HeaderSize+row/nr*l.panelBytes:][:l.panelBytes], row % nr
+}
+
+// chunk unpacks the two halves of row r in the unit at the start of unit.
+func (l *Linear) chunk(unit []byte, r int) (x0, x1 uint64) {
+	unit = unit[8*(r%2):]
+	return l.planes.lane(unit, r/2), l.planes.lane(unit, 4+r/2)
+}
+
+// CheckPanel reports, as *packing.PanelError, what is wrong with panel number i
+// of the payload, whose bytes are src: a scale that is not a normal number (or
+// not positive despite packing.FlagPositiveScales), a sum that is not the sum
+// of the codes, a zero point beyond int8, a bias that is not finite, anything
+// but zeros in a row past the last.
+func (l *Linear) CheckPanel(i int, src []byte) error {
+	if i < 0 || i >= l.panels || len(src) != l.panelBytes {
+		panic(fmt.Sprintf("torchao: panel %d of %d, %d bytes of %d", i, l.panels, len(src), l.panelBytes))
+	}
+	rows := l.PanelRows(i)
+	for g := range l.groups {
+		for r := range nr {
+			if offset, msg := l.checkGroup(src, g, r, r >= rows); msg != "" {
+				return l.panelError(i, offset, msg)
+			}
+		}
+	}
+	if !l.bias {
+		return nil
+	}
+	for r := range nr {
+		offset := l.panelBytes - 4*nr + 4*r
+		if msg := checkBias(getFloat(src[offset:], 0), r, r >= rows); msg != "" {
+			return l.panelError(i, offset, msg)
+		}
+	}
+	return nil
+}
+
+func (l *Linear) panelError(i, offset int, msg string) error {
+	return &packing.PanelError{Panel: i, Offset: HeaderSize + int64(i)*int64(l.panelBytes) + int64(offset), Msg: msg}
+}
+
+// checkGroup checks group g of row r of a panel. It returns what is wrong, and
+// where in the panel.
+func (l *Linear) checkGroup(panel []byte, g, r int, padding bool) (offset int, msg string) {
+	group, sum, record := panel[g*l.groupBytes:], 0, g*l.groupBytes+l.codeBytes
+	for c := 0; c < l.group; c += chunkCols {
+		x0, x1 := l.chunk(group[l.bits*c:], r)
+		if padding && x0|x1 != 0 {
+			return g*l.groupBytes + l.bits*c, fmt.Sprintf("padding row %d has a code that is not 0 at column %d or behind", r, g*l.group+c)
+		}
+		const half = 0x80 * ones
+		sum += sumPairs(bytePairs(x0^half)+bytePairs(x1^half)) - 128*chunkCols
+	}
+	scale, stored := getFloat(panel[record:], r), getInt(panel[record:], nr+r)
+	if msg := checkScale(scale, r, g, padding, l.h.Flags&packing.FlagPositiveScales != 0); msg != "" {
+		return record + 4*r, msg
+	}
+	if int(stored) != sum {
+		return record + 4*(nr+r), fmt.Sprintf("the sum of row %d group %d is %d, its codes make %d", r, g, stored, sum)
+	}
+	if l.zeros {
+		zero := getInt(panel[record:], 2*nr+r)
+		if int32(int8(zero)) != zero || padding && zero != 0 {
+			return record + 4*(2*nr+r), fmt.Sprintf("the zero point of row %d group %d is %d", r, g, zero)
+		}
+	}
+	return 0, ""
+}
+
+// checkScale says what is wrong with the scale of a row of a panel.
+func checkScale(scale float32, row, group int, padding, positive bool) string {
+	switch {
+	case padding && math.Float32bits(scale) != 0:
+		return fmt.Sprintf("the scale of padding row %d group %d is %v, not 0", row, group, scale)
+	case padding:
+		return ""
+	case !packing.ScaleF32.IsNormal(scale):
+		return fmt.Sprintf("the scale of row %d group %d is %v, not a normal number", row, group, scale)
+	case positive && scale < 0:
+		return fmt.Sprintf("the scale of row %d group %d is %v in a payload of positive scales", row, group, scale)
+	}
+	return ""
+}
+
+// checkBias says what is wrong with the bias of a row of a panel.
+func checkBias(bias float32, row int, padding bool) string {
+	switch {
+	case padding && math.Float32bits(bias) != 0:
+		return fmt.Sprintf("the bias of padding row %d is %v, not 0", row, bias)
+	case !isFinite(bias):
+		return fmt.Sprintf("the bias of row %d is %v", row, bias)
+	}
+	return ""
+}
+
+func isFinite(x float32) bool { return math.Float32bits(x)&0x7f800000 != 0x7f800000 }
+
+// getInt reads the i-th int32 of src.
+func getInt(src []byte, i int) int32 { return int32(binary.LittleEndian.Uint32(src[4*i:])) }
+
+// getFloat reads the i-th float32 of src.
+func getFloat(src []byte, i int) float32 {
+	return math.Float32frombits(binary.LittleEndian.Uint32(src[4*i:]))
+}

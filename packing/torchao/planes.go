@@ -1,0 +1,142 @@
+package torchao
+
+import (
+	"encoding/binary"
+	"math/bits"
+	"sync"
+
+	"github.com/lowbit-go/gq/packing"
+)
+
+// unitCodes is the number of codes of a unit of bit planes: 8 lanes of 16
+// positions, stored as b planes of 16 bytes. Shorter units end the rows of an
+// embedding only, and package packing packs them.
+const unitCodes = 128
+
+// ones is a byte of 1 at each of 8 positions.
+const ones = 0x0101010101010101
+
+// field is a run of bits that a lane's stored codes keep in a plane, for 8
+// positions at once: plane |= RotateLeft64(lane & mask, rotate). No bit leaves
+// its byte.
+type field struct {
+	lane   int
+	plane  int
+	mask   uint64
+	rotate int
+}
+
+// bitPlanes packs and unpacks units of 128 codes with 8 positions in a uint64.
+// A byte q is stored as q&mask ^ half: q + 2^(b-1), at 8 bits q itself.
+type bitPlanes struct {
+	bits    int
+	mask    uint64
+	half    uint64     // 2^(b-1) in each byte, 0 at 8 bits
+	ofPlane [8][]field // the fields of each plane
+	ofLane  [8][]field // and of each lane
+}
+
+// planesOf returns the planes of codes of 1 to 8 bits.
+func planesOf(bits int) *bitPlanes { return &planeTables()[bits] }
+
+// planeTables finds the fields by packing single bits with packing.PackUnit,
+// which knows where each goes.
+var planeTables = sync.OnceValue(func() *[9]bitPlanes {
+	var tables [9]bitPlanes
+	for b := 1; b <= 8; b++ {
+		t := &tables[b]
+		t.bits, t.mask = b, ones*(1<<b-1)
+		if b < 8 {
+			t.half = ones << (b - 1)
+		}
+		for lane := range 8 {
+			for j := range b {
+				plane, bit := placeOf(b, lane, j)
+				t.add(field{lane, plane, ones << j, bit - j})
+			}
+		}
+	}
+	return &tables
+})
+
+// placeOf says where stored bit j of the first code of a lane goes.
+func placeOf(b, lane, j int) (plane, bit int) {
+	var codes [unitCodes]int8
+	half := 1 << (b - 1)
+	if b == 8 {
+		half = 0
+	}
+	for i := range codes {
+		codes[i] = int8(-half)
+	}
+	codes[16*lane] = int8(1<<j - half)
+	packed := make([]byte, 16*b)
+	packing.PackUnit(b, unitCodes, packed, codes[:])
+	for i, c := range packed {
+		if c != 0 {
+			return i / 16, bits.TrailingZeros8(c)
+		}
+	}
+	panic("torchao: a bit of a code is not stored")
+}
+
+// add adds a field of one bit, to the lane's field before it where the two
+// move alike.
+func (t *bitPlanes) add(f field) {
+	lane := t.ofLane[f.lane]
+	if n := len(lane) - 1; n >= 0 && lane[n].plane == f.plane && lane[n].rotate == f.rotate {
+		lane[n].mask |= f.mask
+		for i := range t.ofPlane[f.plane] {
+			if g := &t.ofPlane[f.plane][i]; g.lane == f.lane && g.rotate == f.rotate {
+				g.mask |= f.mask
+			}
+		}
+		return
+	}
+	t.ofLane[f.lane] = append(lane, f)
+	t.ofPlane[f.plane] = append(t.ofPlane[f.plane], f)
+}
+
+// stored turns 8 codes into stored codes; bits past the low b are dropped.
+func (t *bitPlanes) stored(q uint64) uint64 { return q&t.mask ^ t.half }
+
+// signed is the inverse of stored: u - 2^(b-1) in each byte. The 0x80 keeps a
+// byte from borrowing from its neighbour and is flipped back.
+func (t *bitPlanes) signed(u uint64) uint64 {
+	if t.bits == 8 {
+		return u
+	}
+	return (u | 0x80*ones) - t.half ^ 0x80*ones
+}
+
+// pack packs the stored codes at 8 positions of 8 lanes; unit begins at the
+// first of these positions in the first plane.
+func (t *bitPlanes) pack(unit []byte, x *[8]uint64) {
+	for p, fields := range t.ofPlane[:t.bits] {
+		w := uint64(0)
+		for i := range fields {
+			f := &fields[i]
+			w |= bits.RotateLeft64(x[f.lane&7]&f.mask, f.rotate)
+		}
+		putWord(unit[16*p:], w)
+	}
+}
+
+// lane unpacks 8 positions of one lane to signed codes and reads no byte that
+// holds none of them; unit begins at the first of these positions in the first
+// plane.
+func (t *bitPlanes) lane(unit []byte, lane int) uint64 {
+	x := uint64(0)
+	fields := t.ofLane[lane&7]
+	for i := range fields {
+		f := &fields[i]
+		x |= bits.RotateLeft64(binary.LittleEndian.Uint64(unit[16*f.plane:]), -f.rotate) & f.mask
+	}
+	return t.signed(x)
+}
+
+// word reads 8 codes of a row.
+func word(codes []byte, at int) uint64 { return binary.LittleEndian.Uint64(codes[at:]) }
+
+// putWord writes 8 bytes.
+func putWord(dst []byte, w uint64) { binary.LittleEndian.PutUint64(dst, w) }

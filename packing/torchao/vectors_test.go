@@ -1,0 +1,404 @@
+package torchao
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/lowbit-go/gq/internal/testshared"
+	"github.com/lowbit-go/gq/packing"
+)
+
+// hexBytes are bytes written as hexadecimal digits.
+type hexBytes []byte
+
+func (b *hexBytes) UnmarshalJSON(text []byte) error {
+	var s string
+	if err := json.Unmarshal(text, &s); err != nil {
+		return err
+	}
+	var err error
+	*b, err = hex.DecodeString(s)
+	return err
+}
+
+// hexFloats are float32, little-endian, written as hexadecimal digits.
+type hexFloats []float32
+
+func (f *hexFloats) UnmarshalJSON(text []byte) error {
+	var b hexBytes
+	if err := b.UnmarshalJSON(text); err != nil {
+		return err
+	}
+	for ; len(b) >= 4; b = b[4:] {
+		*f = append(*f, math.Float32frombits(binary.LittleEndian.Uint32(b)))
+	}
+	return nil
+}
+
+// vectorCases reads the cases of one of TorchAO's vector files.
+func vectorCases[T any](t testing.TB, name string, count int) []T {
+	t.Helper()
+	var cases []T
+	if err := json.Unmarshal(testshared.VectorsZst(t, "../../testdata/vectors/torchao/"+name+".json.zst"), &cases); err != nil {
+		t.Fatal(err)
+	}
+	if len(cases) != count {
+		t.Fatalf("%d cases in %s, want %d", len(cases), name, count)
+	}
+	return cases
+}
+
+// sameBits says whether two slices hold the same numbers, -0 and 0 differing.
+func sameBits(a, b []float32) bool {
+	return slices.EqualFunc(a, b, func(x, y float32) bool { return math.Float32bits(x) == math.Float32bits(y) })
+}
+
+type linearCase struct {
+	Bits     uint8 `json:"nbit"`
+	N, K     uint64
+	Group    uint64    `json:"group_size"`
+	HasZeros bool      `json:"has_weight_zeros"`
+	HasBias  bool      `json:"has_bias"`
+	Codes    []int8    `json:"qvals"`
+	Scales   hexFloats `json:"scales_f32le_hex"`
+	Zeros    []int8
+	Bias     hexFloats `json:"bias_f32le_hex"`
+	Packed   hexBytes  `json:"packed_hex"`
+	Rows     hexFloats `json:"shared_embedding_rows_f32le_hex"`
+}
+
+func (c *linearCase) header() packing.Header {
+	h := packing.Header{
+		Layout: packing.LayoutTorchAOLinear, Bits: c.Bits, ScaleDtype: packing.ScaleF32,
+		Tile: packing.DefaultTile, Rows: c.N, Cols: c.K, Group: c.Group,
+	}
+	if c.HasZeros {
+		h.ZeroKind = packing.ZeroInt8
+	}
+	if c.HasBias {
+		h.Flags |= packing.FlagBias
+	}
+	return h
+}
+
+func (c *linearCase) matrix() *Matrix {
+	m := &Matrix{Codes: c.Codes, Scales: c.Scales}
+	if c.HasZeros {
+		m.Zeros = c.Zeros
+	}
+	if c.HasBias {
+		m.Bias = c.Bias
+	}
+	return m
+}
+
+// TestLinearVectors holds type 1 to TorchAO's buffers, and its rows to those
+// that TorchAO's shared embedding reads from them.
+func TestLinearVectors(t *testing.T) {
+	for _, c := range vectorCases[linearCase](t, "linear_universal_type1", 107) {
+		t.Run(fmt.Sprintf("%d bits %dx%d group %d zeros %v bias %v", c.Bits, c.N, c.K, c.Group, c.HasZeros, c.HasBias), func(t *testing.T) {
+			headers := []packing.Header{c.header()}
+			if c.Group == c.K { // per channel is the same bytes
+				h := c.header()
+				h.Group = 0
+				headers = append(headers, h)
+			}
+			for _, h := range headers {
+				checkMatrix(t, h, c.matrix(), c.Packed)
+				checkRows(t, h, c.Packed, c.Rows)
+			}
+		})
+	}
+}
+
+// checkMatrix packs m, wants the bytes, and wants m back from them.
+func checkMatrix(t *testing.T, h packing.Header, m *Matrix, packed []byte) {
+	t.Helper()
+	got, err := Pack(h, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(got, packed) {
+		t.Fatal("packed: other bytes than TorchAO's")
+	}
+	back, err := Unpack(h, packed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(back.Codes, m.Codes) || !sameBits(back.Scales, m.Scales) || !slices.Equal(back.Zeros, m.Zeros) || !sameBits(back.Bias, m.Bias) {
+		t.Error("unpacked is not what was packed")
+	}
+}
+
+// checkRows wants every row dequantized to the same bits as in rows.
+func checkRows(t *testing.T, h packing.Header, packed []byte, rows []float32) {
+	t.Helper()
+	p, err := New(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(rows) != int(h.Rows*h.Cols) {
+		t.Fatalf("%d values in rows of %d x %d", len(rows), h.Rows, h.Cols)
+	}
+	got := make([]float32, h.Cols)
+	for r := range int(h.Rows) {
+		p.DequantizeRow(got, packed, r)
+		if !sameBits(got, rows[r*int(h.Cols):][:h.Cols]) {
+			t.Fatalf("row %d dequantized to other bits than TorchAO's", r)
+		}
+	}
+}
+
+type embeddingCase struct {
+	Bits   uint8     `json:"nbit"`
+	Rows   uint64    `json:"num_embeddings"`
+	Cols   uint64    `json:"embedding_dim"`
+	Group  uint64    `json:"group_size"`
+	Codes  []int8    `json:"qvals"`
+	Scales hexFloats `json:"scales_f32le_hex"`
+	Zeros  []int8
+	Packed hexBytes  `json:"packed_hex"`
+	Deq    hexFloats `json:"dequant_f32le_hex"`
+}
+
+func (c *embeddingCase) header() packing.Header {
+	return packing.Header{
+		Layout: packing.LayoutTorchAOEmbedding, Bits: c.Bits, ScaleDtype: packing.ScaleF32,
+		ZeroKind: packing.ZeroInt8, Rows: c.Rows, Cols: c.Cols, Group: c.Group,
+	}
+}
+
+// companions packs the scales and zero points as companions.
+func (c *embeddingCase) companions(e *Embedding) (scales, zeros []byte) {
+	scales, zeros = make([]byte, e.ScalesBytes()), make([]byte, e.ZerosBytes())
+	p, g := e.NewPanel(), e.Groups()
+	for r := range int(c.Rows) {
+		copy(p.Scales, c.Scales[r*g:])
+		copy(p.Zeros, c.Zeros[r*g:])
+		e.PackScales(scales[4*g*r:], p)
+		e.PackZeros(zeros[g*r:], p)
+	}
+	return scales, zeros
+}
+
+// TestEmbeddingVectors holds type 2 to TorchAO's buffers and to the rows that
+// it reads from them.
+func TestEmbeddingVectors(t *testing.T) {
+	for _, c := range vectorCases[embeddingCase](t, "embedding_type2", 51) {
+		t.Run(fmt.Sprintf("%d bits %d columns", c.Bits, c.Cols), func(t *testing.T) {
+			checkMatrix(t, c.header(), &Matrix{Codes: c.Codes}, c.Packed)
+			e, err := NewEmbedding(c.header())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e, err = e.WithCompanions(c.companions(e)); err != nil {
+				t.Fatal(err)
+			}
+			row, k, g := make([]float32, c.Cols), int(c.Cols), e.Groups()
+			codes, scales, zeros := make([]int8, k), make([]float32, g), make([]int8, g)
+			for r := range int(c.Rows) {
+				e.DequantizeRow(row, c.Packed, r)
+				if !sameBits(row, c.Deq[r*k:][:k]) {
+					t.Fatalf("row %d dequantized to other bits than TorchAO's", r)
+				}
+				e.Row(codes, scales, zeros, c.Packed, r)
+				if !slices.Equal(codes, c.Codes[r*k:][:k]) || !sameBits(scales, c.Scales[r*g:][:g]) || !slices.Equal(zeros, c.Zeros[r*g:][:g]) {
+					t.Fatalf("row %d is not what was packed", r)
+				}
+			}
+		})
+	}
+}
+
+// TestOutOfRange wants an error for each of the inputs with which TorchAO pins
+// that its packer lets codes leak into their neighbours.
+func TestOutOfRange(t *testing.T) {
+	type outOfRangeCase struct {
+		Bits   uint8    `json:"nbit"`
+		Rows   uint64   `json:"num_embeddings"`
+		Cols   uint64   `json:"embedding_dim"`
+		Packed hexBytes `json:"packed_hex"`
+	}
+	for _, c := range vectorCases[outOfRangeCase](t, "torchao_test_pack_embedding_out_of_range", 7) {
+		t.Run(fmt.Sprintf("%d bits", c.Bits), func(t *testing.T) {
+			same := embeddingCase{Bits: c.Bits, Rows: c.Rows, Cols: c.Cols}
+			h := same.header()
+			codes := make([]int8, c.Rows*c.Cols)
+			for i := range codes { // the case's rule
+				codes[i] = int8((i/int(c.Cols) + i%int(c.Cols)) % (1 << c.Bits))
+			}
+			_, err := Pack(h, &Matrix{Codes: codes})
+			var input *InputError
+			first := slices.IndexFunc(codes, func(q int8) bool { return int(q) >= 1<<(c.Bits-1) })
+			if !errors.As(err, &input) || input.Field != "codes" || input.Index != first {
+				t.Fatalf("error %v, want an InputError for codes[%d]", err, first)
+			}
+			// TorchAO's bytes are some codes' packed form, but not of these.
+			m, err := Unpack(h, c.Packed)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if slices.Equal(m.Codes, codes) {
+				t.Error("TorchAO's bytes hold the codes out of range")
+			}
+		})
+	}
+}
+
+type kleidiCase struct {
+	Kernel     string
+	NR, KR, SR uint8
+	N, K       uint64
+	Group      uint64    `json:"group_size"`
+	HasBias    bool      `json:"has_bias"`
+	Codes      []int8    `json:"qvals"`
+	Scales     hexFloats `json:"scales_f32le_hex"`
+	Bias       hexFloats `json:"bias_f32le_hex"`
+	Packed     hexBytes  `json:"packed_hex"`
+}
+
+func (c *kleidiCase) header() packing.Header {
+	h := packing.Header{
+		Layout: packing.LayoutTorchAOKleidiAI, Bits: 4, ScaleDtype: packing.ScaleBF16,
+		Tile: packing.Tile{NR: c.NR, KR: c.KR, SR: c.SR}, Rows: c.N, Cols: c.K, Group: c.Group,
+	}
+	if c.HasBias {
+		h.Flags |= packing.FlagBias
+	}
+	return h
+}
+
+// TestKleidiAIVectors holds type 3 to TorchAO's buffers, made from scales that
+// are not BF16.
+func TestKleidiAIVectors(t *testing.T) {
+	for _, c := range vectorCases[kleidiCase](t, "linear_kleidiai_type3", 16) {
+		t.Run(fmt.Sprintf("%s %dx%d group %d", c.Kernel, c.N, c.K, c.Group), func(t *testing.T) {
+			m := &Matrix{Codes: c.Codes, Scales: slices.Clone(c.Scales)}
+			if c.HasBias {
+				m.Bias = c.Bias
+			}
+			var input *InputError
+			if _, err := Pack(c.header(), m); !errors.As(err, &input) || input.Field != "scales" {
+				t.Errorf("error %v for float32 scales, want an InputError", err)
+			}
+			TruncateScales(m.Scales)
+			checkMatrix(t, c.header(), m, c.Packed)
+			rows, groups := make([]float32, len(c.Codes)), int(c.K/c.Group)
+			for i, q := range c.Codes {
+				s := m.Scales[i/int(c.K)*groups+i%int(c.K)/int(c.Group)]
+				rows[i] = float32(float32(q) * s)
+			}
+			checkRows(t, c.header(), c.Packed, rows)
+		})
+	}
+}
+
+type lutCase struct {
+	Bits    int `json:"nbit"`
+	N, K    int
+	Group   int       `json:"group_size"`
+	Tables  int       `json:"n_luts"`
+	HasBias bool      `json:"has_bias"`
+	Indices []int     `json:"qval_idxs"`
+	Luts    []int8    `json:"luts"`
+	Scales  hexFloats `json:"scales_f32le_hex"`
+	Bias    hexFloats `json:"bias_f32le_hex"`
+	Packed  hexBytes  `json:"packed_hex"`
+}
+
+func (c *lutCase) shape() LUTShape {
+	return LUTShape{Bits: c.Bits, Rows: c.N, Cols: c.K, Group: c.Group, Tables: c.Tables, Bias: c.HasBias}
+}
+
+func (c *lutCase) weights() *LUTWeights {
+	return &LUTWeights{Indices: indexBytes(c.Indices), Tables: c.Luts, Scales: c.Scales, Bias: c.Bias}
+}
+
+func indexBytes(x []int) []uint8 {
+	b := make([]uint8, len(x))
+	for i, v := range x {
+		b[i] = uint8(v)
+	}
+	return b
+}
+
+// TestLUTVectors holds type 4 to TorchAO's buffers.
+func TestLUTVectors(t *testing.T) {
+	for _, c := range vectorCases[lutCase](t, "linear_lut_type4", 8) {
+		t.Run(fmt.Sprintf("%d bits %d tables", c.Bits, c.Tables), func(t *testing.T) {
+			w := c.weights()
+			got, err := PackLUT(c.shape(), w)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(got, c.Packed) {
+				t.Fatal("packed: other bytes than TorchAO's")
+			}
+			back, err := UnpackLUT(c.shape(), got)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(back.Indices, w.Indices) || !slices.Equal(back.Tables, w.Tables) || !sameBits(back.Scales, w.Scales) || !sameBits(back.Bias, w.Bias) {
+				t.Error("unpacked is not what was packed")
+			}
+		})
+	}
+}
+
+type groupwiseCase struct {
+	Bits       int `json:"nbit"`
+	N, K       int
+	ScaleGroup int       `json:"scale_group_size"`
+	TableGroup int       `json:"lut_group_size"`
+	HasScales  bool      `json:"has_scales"`
+	HasBias    bool      `json:"has_bias"`
+	Indices    []int     `json:"qval_idxs"`
+	Luts       hexFloats `json:"luts_f32le_hex"`
+	Scales     hexFloats `json:"scales_f32le_hex"`
+	Bias       hexFloats `json:"bias_f32le_hex"`
+	Packed     hexBytes  `json:"packed_hex"`
+}
+
+func (c *groupwiseCase) shape() GroupwiseShape {
+	return GroupwiseShape{
+		Bits: c.Bits, Rows: c.N, Cols: c.K, ScaleGroup: c.ScaleGroup, TableGroup: c.TableGroup,
+		Scales: c.HasScales, Bias: c.HasBias,
+	}
+}
+
+func (c *groupwiseCase) weights() *GroupwiseWeights {
+	w := &GroupwiseWeights{Indices: indexBytes(c.Indices), Tables: c.Luts, Bias: c.Bias}
+	if c.HasScales {
+		w.Scales = c.Scales
+	}
+	return w
+}
+
+// TestGroupwiseVectors holds type 5 to TorchAO's buffers.
+func TestGroupwiseVectors(t *testing.T) {
+	for _, c := range vectorCases[groupwiseCase](t, "groupwise_lut_type5", 10) {
+		t.Run(fmt.Sprintf("%d bits %dx%d scales %v bias %v", c.Bits, c.N, c.K, c.HasScales, c.HasBias), func(t *testing.T) {
+			w := c.weights()
+			got, err := PackGroupwise(c.shape(), w)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(got, c.Packed) {
+				t.Fatal("packed: other bytes than TorchAO's")
+			}
+			back, err := UnpackGroupwise(c.shape(), got)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(back.Indices, w.Indices) || !sameBits(back.Tables, w.Tables) || !sameBits(back.Scales, w.Scales) || !sameBits(back.Bias, w.Bias) {
+				t.Error("unpacked is not what was packed")
+			}
+		})
+	}
+}
