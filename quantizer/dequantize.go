@@ -239,7 +239,7 @@ func (d *dequantizer) run(ctx context.Context) error {
 type dequantBuffers struct {
 	tensor  gqf.Tensor
 	payload gqf.Payload
-	lb      *packing.Lowbit // nil: kept
+	rows    *gqf.Rows // nil: kept
 	x       []float32
 	out     []byte
 }
@@ -251,15 +251,13 @@ func (b *dequantBuffers) fit(f *gqf.File, i int) error {
 	}
 	b.payload = f.Payload(i)
 	b.tensor = f.Tensor(b.payload.Tensor)
-	b.lb = nil
+	b.rows = nil
 	if b.payload.Header.Layout == packing.LayoutPlain {
 		return nil
 	}
 	var err error
-	if b.lb, err = packing.NewLowbit(b.payload.Header); err != nil {
-		return fmt.Errorf("tensor %q: %w", b.tensor.Name, err)
-	}
-	return nil
+	b.rows, err = b.tensor.Rows(b.payload.Variant, b.payload.Slice)
+	return err
 }
 
 // unit writes one unit to all its targets and says how many bytes that were.
@@ -273,7 +271,7 @@ func (d *dequantizer) unit(u dequantUnit, b *dequantBuffers) (int64, error) {
 	}
 	var n int64
 	err = d.f.Guard(func() error {
-		if b.lb == nil {
+		if b.rows == nil {
 			n, err = d.put(b, data[u.first:u.first+u.count], u.first)
 			return err
 		}
@@ -281,7 +279,7 @@ func (d *dequantizer) unit(u dequantUnit, b *dequantBuffers) (int64, error) {
 		k := int64(h.Cols)
 		x := grow(&b.x, int(u.count*k))
 		for i := range u.count {
-			b.lb.DequantizeRow(x[i*k:(i+1)*k], data, int(u.first+i))
+			b.rows.Dequantize(x[i*k:(i+1)*k], int(u.first+i))
 		}
 		if b.tensor.Transposed {
 			n, err = d.scatter(b, x, u)

@@ -1,6 +1,7 @@
 package quantizer
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/lowbit-go/gq/packing"
@@ -23,18 +24,20 @@ type ScaleError struct {
 	Group int                // index within the row
 	Scale float32            // before it is rounded to Dtype
 	Dtype packing.ScaleDtype // of the stored scales
+	// Smallest magnitude that the layout holds, where that is not the dtype's smallest normal number. Default: 0.
+	Smallest float32
 }
 
 func (e *ScaleError) Error() string {
 	todo := "keep the tensor as it is with a rule NAME=skip"
-	if packing.ScaleF32.IsNormal(e.Scale) {
+	if e.Smallest == 0 && packing.ScaleF32.IsNormal(e.Scale) {
 		todo = "store f32 scales, or " + todo
 		if packing.ScaleBF16.IsNormal(packing.ScaleBF16.Round(e.Scale)) {
 			todo = "store bf16 scales"
 		}
 	}
 	return fmt.Sprintf("group %d needs the scale %g, outside the normal range of %s (%g to %g): %s",
-		e.Group, e.Scale, e.Dtype, e.Dtype.SmallestNormal(), e.Dtype.Max(), todo)
+		e.Group, e.Scale, e.Dtype, cmp.Or(e.Smallest, e.Dtype.SmallestNormal()), e.Dtype.Max(), todo)
 }
 
 // TensorError says which row of which tensor of a checkpoint could not be quantized.
@@ -60,10 +63,13 @@ func (e *TensorError) Unwrap() error { return e.Err }
 // RequestError says that a job was asked for that cannot be done, whatever is
 // tried: a rule that matches nothing, an output that is an input. A command
 // line's user has used it wrongly.
-type RequestError struct{ msg string }
+type RequestError struct{ err error }
 
-func (e *RequestError) Error() string { return e.msg }
+func (e *RequestError) Error() string { return e.err.Error() }
+
+// Unwrap returns what is wrong.
+func (e *RequestError) Unwrap() error { return e.err }
 
 func requestf(format string, args ...any) error {
-	return &RequestError{fmt.Sprintf(format, args...)}
+	return &RequestError{fmt.Errorf(format, args...)}
 }

@@ -14,14 +14,16 @@ import (
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/atomicfile"
-	"github.com/lowbit-go/gq/internal/vec"
-	"github.com/lowbit-go/gq/packing"
 )
 
 // unitBytes is about how much of the checkpoint a worker takes at a time. Small
 // enough that a unit's source and output stay in a core's L2 cache and that the
 // last units end together, large enough that a unit's write is one cheap system call.
 const unitBytes = 1 << 20
+
+// blockRows is how many rows are quantized before they are packed: whole panels of
+// every layout.
+const blockRows = 8
 
 // transposedRows is how many outputs are gathered at a time from a tensor stored
 // in x out: 64 values of BF16 are 128 bytes, two cache lines of each input row.
@@ -34,14 +36,14 @@ type unit struct {
 	item  *item
 	kind  unitKind
 	slice int
-	first int64 // panel, or byte of the source
+	first int64 // block of rows, or byte of the source
 	count int64
 }
 
 type unitKind uint8
 
 const (
-	unitPanels unitKind = iota // quantize and pack panels first .. first+count of a slice
+	unitBlocks unitKind = iota // quantize and pack blocks of rows of a slice
 	unitCopy                   // copy bytes of a kept tensor
 	unitSum                    // only sum source bytes: a second name, or a tensor stored transposed
 )
@@ -94,8 +96,8 @@ func (p *Plan) Write(ctx context.Context, path string) (*Report, error) {
 // checkOutput refuses, before any work, what could not end well.
 func (p *Plan) checkOutput(path string) error {
 	if fi, err := os.Stat(path); err == nil {
-		for _, f := range p.ck.Files() {
-			if in, err := os.Stat(filepath.Join(p.ck.Dir(), f.Name)); err == nil && os.SameFile(fi, in) {
+		for _, name := range p.inputs() {
+			if in, err := os.Stat(name); err == nil && os.SameFile(fi, in) {
 				return requestf("%s is an input of this job: choose another output with -o", path)
 			}
 		}
@@ -116,6 +118,26 @@ func (p *Plan) checkOutput(path string) error {
 	return nil
 }
 
+// inputs are the paths of the files that the job reads.
+func (p *Plan) inputs() []string {
+	if p.file != nil {
+		return []string{p.filePath}
+	}
+	var paths []string
+	for _, f := range p.ck.Files() {
+		paths = append(paths, filepath.Join(p.ck.Dir(), f.Name))
+	}
+	return paths
+}
+
+// guard runs fn, which reads views of the job's input.
+func (p *Plan) guard(fn func() error) error {
+	if p.file != nil {
+		return p.file.Guard(fn)
+	}
+	return p.ck.Guard(fn)
+}
+
 // units cuts the plan into pieces that depend on shapes only.
 func (p *Plan) units() []unit {
 	var us []unit
@@ -129,16 +151,15 @@ func (p *Plan) units() []unit {
 			cut(it, unitCopy, 0, it.src.Size, unitBytes)
 			continue
 		}
-		nr := int64(it.header.Tile.NR)
-		panels := (it.rows + nr - 1) / nr
-		step := max(1, unitBytes*int64(it.slices)*it.rows/(it.src.Size*nr))
-		if it.transposed {
-			step = transposedRows / nr
+		blocks := (it.rows + blockRows - 1) / blockRows
+		step := max(1, unitBytes/(it.rowBytes()*blockRows))
+		if it.transposed && it.from == nil {
+			step = transposedRows / blockRows
 		}
 		for s := range it.slices {
-			cut(it, unitPanels, s, panels, step)
+			cut(it, unitBlocks, s, blocks, step)
 		}
-		if it.transposed {
+		if it.transposed && it.from == nil {
 			cut(it, unitSum, 0, it.src.Size, unitBytes)
 		}
 	}
@@ -175,6 +196,9 @@ func (j *job) fill(ctx context.Context) error {
 	}
 	if err := ctx.Err(); err != nil {
 		return err
+	}
+	if j.plan.file != nil {
+		return nil
 	}
 	return j.plan.ck.Unchanged()
 }
@@ -233,7 +257,15 @@ func (j *job) combine() error {
 		u.item.signal += r.signal
 	}
 	for _, it := range p.items {
-		j.image.SetSourceCRC(it.name, it.crc)
+		if it.from != nil {
+			for i, n := range it.from.names {
+				j.image.SetSourceCRC(it.from.first+i, n.SourceCRC)
+			}
+			continue
+		}
+		if it.as == "" {
+			j.image.SetSourceCRC(it.nameIndex, it.crc)
+		}
 		for _, n := range it.aliases {
 			switch {
 			case n.folded:
@@ -264,189 +296,18 @@ func (j *job) sumTensor(t safetensors.Tensor) (crc uint32, err error) {
 func (u unit) sourceBytes() int64 {
 	it := u.item
 	switch {
-	case u.kind != unitPanels:
+	case u.kind != unitBlocks:
 		return u.count
 	case it.transposed:
 		return 0
 	}
-	nr := int64(it.header.Tile.NR)
-	rows := min(it.rows, (u.first+u.count)*nr) - u.first*nr
-	return rows * it.rowBytes()
+	return u.rows() * it.rowBytes()
+}
+
+// rows is how many rows the unit's blocks have.
+func (u unit) rows() int64 {
+	return min(u.item.rows, (u.first+u.count)*blockRows) - u.first*blockRows
 }
 
 // rowBytes is the size of one row of a slice in the checkpoint.
 func (it *item) rowBytes() int64 { return it.src.Size / (int64(it.slices) * it.rows) }
-
-// worker holds one goroutine's buffers, all reused.
-type worker struct {
-	*job
-	item  *item // that the buffers fit
-	rq    *RowQuantizer
-	lb    *packing.Lowbit
-	x     []float32
-	block []float32 // transposed: gathered rows
-	panel packing.Panel
-	bias  []float32
-	out   []byte
-	acc   vec.ErrorSum
-}
-
-func (w *worker) do(i int) error {
-	u := w.units[i]
-	var err error
-	fault := w.plan.ck.Guard(func() error {
-		switch u.kind {
-		case unitPanels:
-			err = w.panels(u, &w.results[i])
-		case unitCopy:
-			err = w.copy(u, &w.results[i])
-		default:
-			err = w.sum(u, &w.results[i])
-		}
-		return nil
-	})
-	if fault != nil {
-		return fault
-	}
-	if err != nil {
-		return err
-	}
-	if w.plan.opts.Progress != nil {
-		n := u.sourceBytes()
-		if u.kind == unitPanels && u.item.transposed {
-			n = u.count * int64(u.item.header.Tile.NR) * u.item.rowBytes()
-		} else if u.kind == unitSum {
-			n = 0
-		}
-		w.plan.opts.Progress(n)
-	}
-	return nil
-}
-
-func (w *worker) copy(u unit, r *unitResult) error {
-	view, err := w.plan.ck.Bytes(*u.item.src)
-	if err != nil {
-		return err
-	}
-	b := view[u.first : u.first+u.count]
-	r.crc = crc32.Checksum(b, castagnoli)
-	return w.write(b, w.dataOffset(u.item, 0)+u.first)
-}
-
-func (w *worker) sum(u unit, r *unitResult) error {
-	view, err := w.plan.ck.Bytes(*u.item.src)
-	if err != nil {
-		return err
-	}
-	r.crc = crc32.Checksum(view[u.first:u.first+u.count], castagnoli)
-	return nil
-}
-
-// panels quantizes and packs rows of one slice and writes them at their place.
-func (w *worker) panels(u unit, r *unitResult) error {
-	it := u.item
-	if err := w.fit(it); err != nil {
-		return err
-	}
-	nr := int64(it.header.Tile.NR)
-	row0 := u.first * nr
-	rows := min(it.rows-row0, u.count*nr)
-	src, err := w.rows(it, u.slice, row0, rows, r)
-	if err != nil {
-		return err
-	}
-	if err := w.readBias(it, int64(u.slice)*it.rows+row0, rows); err != nil {
-		return err
-	}
-	w.acc = vec.ErrorSum{}
-	size := int64(w.lb.PanelBytes())
-	out := grow(&w.out, int(u.count*size))
-	for p := range u.count {
-		w.panel.Rows = int(min(nr, rows-p*nr))
-		if it.bias != nil {
-			w.panel.Bias = w.bias[p*nr : (p+1)*nr]
-		}
-		for i := range int64(w.panel.Rows) {
-			if err := w.row(it, u.slice, row0, p*nr+i, i, src); err != nil {
-				return err
-			}
-		}
-		w.lb.PackPanel(out[p*size:(p+1)*size], &w.panel)
-	}
-	r.noise, r.signal = w.acc.Total()
-	return w.write(out, w.dataOffset(it, u.slice)+u.first*size)
-}
-
-// row quantizes row n of the unit into row i of the panel.
-func (w *worker) row(it *item, slice int, row0, n, i int64, src rowReader) error {
-	x := src(w.x, n)
-	k32, g := int64(w.lb.PackedCols()), int64(w.lb.Groups())
-	var zeros []int8
-	if w.panel.Zeros != nil {
-		zeros = w.panel.Zeros[i*g : (i+1)*g]
-	}
-	err := w.rq.Quantize(w.panel.Codes[i*k32:i*k32+it.cols], w.panel.Scales[i*g:(i+1)*g], zeros, x, &w.acc)
-	if err != nil {
-		return w.rowError(it, slice, row0+n, err)
-	}
-	return nil
-}
-
-// rowError puts tensor and row to an error of the row quantizer.
-func (w *worker) rowError(it *item, slice int, row int64, err error) error {
-	e := &TensorError{File: w.plan.ck.Files()[it.src.File].Name, Tensor: it.src.Name, Slice: -1, Row: row, Err: err}
-	if it.slices > 1 {
-		e.Slice = slice
-	}
-	return e
-}
-
-// fit makes the buffers fit the item.
-func (w *worker) fit(it *item) error {
-	if w.item == it {
-		return nil
-	}
-	var err error
-	if w.rq, err = NewRowQuantizer(it.scheme, int(it.cols)); err != nil {
-		return fmt.Errorf("tensor %q: %w", it.src.Name, err)
-	}
-	if w.lb, err = packing.NewLowbit(it.header); err != nil {
-		return fmt.Errorf("tensor %q: %w", it.src.Name, err)
-	}
-	nr := int(it.header.Tile.NR)
-	grow(&w.x, int(it.cols))
-	clear(grow(&w.panel.Codes, nr*w.lb.PackedCols())) // the padding past K stays 0
-	grow(&w.panel.Scales, nr*w.lb.Groups())
-	if it.header.ZeroKind == packing.ZeroInt8 {
-		grow(&w.panel.Zeros, nr*w.lb.Groups())
-	} else {
-		w.panel.Zeros = nil
-	}
-	w.panel.Bias = nil
-	w.item = it
-	return nil
-}
-
-// grow makes *s n long, reusing its memory where it is large enough.
-func grow[T any](s *[]T, n int) []T {
-	if cap(*s) < n {
-		*s = make([]T, n)
-	}
-	*s = (*s)[:n]
-	return *s
-}
-
-func (w *worker) dataOffset(it *item, slice int) int64 {
-	return w.image.PayloadOffset(it.payload+slice) + packing.HeaderSize
-}
-
-func (w *worker) write(b []byte, off int64) error {
-	w.image.AddData(off, b)
-	if _, err := w.job.out.WriteAt(b, off); err != nil {
-		return err
-	}
-	if w.writeback != nil {
-		w.writeback(off, int64(len(b)))
-	}
-	return nil
-}

@@ -141,6 +141,12 @@ func runJob(t testing.TB, path string, opts Options) (*Plan, []byte, *gqf.File) 
 	if err != nil {
 		t.Fatal(err)
 	}
+	return fillPlan(t, p)
+}
+
+// fillPlan runs a plan in memory and opens the result, which must verify.
+func fillPlan(t testing.TB, p *Plan) (*Plan, []byte, *gqf.File) {
+	t.Helper()
 	m := make(memory, p.OutputBytes)
 	j := &job{plan: p, image: p.image, out: m, units: p.units()}
 	if err := j.fill(context.Background()); err != nil {

@@ -36,16 +36,18 @@ type PlanTensor struct {
 	Mapping    gqf.Mapping        `json:"mapping,omitempty"`
 	ScaleDtype packing.ScaleDtype `json:"scale_dtype,omitempty"`
 	// Slices counts the experts of a fused tensor; each is a payload of its own.
-	Slices        int     `json:"slices,omitempty"`
-	Bytes         int64   `json:"bytes"` // payloads with their packed headers
-	BitsPerWeight float64 `json:"bits_per_weight"`
-	SharedWith    string  `json:"shared_with,omitempty"`
-	Rule          string  `json:"rule,omitempty"`   // the rule that decided, if one did
-	Reason        string  `json:"reason,omitempty"` // why it is kept, shared or folded
+	Slices int `json:"slices,omitempty"`
+	// Layouts names the layout and tile of every variant.
+	Layouts       []string `json:"layouts,omitempty"`
+	Bytes         int64    `json:"bytes"` // payloads with their packed headers
+	BitsPerWeight float64  `json:"bits_per_weight"`
+	SharedWith    string   `json:"shared_with,omitempty"`
+	Rule          string   `json:"rule,omitempty"`   // the rule that decided, if one did
+	Reason        string   `json:"reason,omitempty"` // why it is kept, shared, folded, or not in the layout asked for
 }
 
 func (l *PlanTensor) clearScheme() {
-	l.Bits, l.Group, l.Mapping, l.ScaleDtype, l.Slices = 0, 0, gqf.MappingNone, packing.ScaleNone, 0
+	l.Bits, l.Group, l.Mapping, l.ScaleDtype, l.Slices, l.Layouts = 0, 0, gqf.MappingNone, packing.ScaleNone, 0, nil
 }
 
 // Plan is a job laid out: every tensor's treatment and every byte's place in
@@ -58,11 +60,13 @@ type Plan struct {
 	// SourceBytes is the size of the checkpoint's tensors.
 	SourceBytes int64 `json:"source_bytes"`
 
-	ck     *safetensors.Checkpoint
-	config []byte
-	opts   Options
-	items  []*item
-	image  *gqf.Image
+	ck       *safetensors.Checkpoint // nil for a repack
+	config   []byte
+	file     *gqf.File // of a repack
+	filePath string
+	opts     Options
+	items    []*item
+	image    *gqf.Image
 	// provenance is the index of that asset, which gets the files' hashes when they are known.
 	provenance int
 }
@@ -74,18 +78,47 @@ type item struct {
 	line       *PlanTensor
 	quantize   bool
 	scheme     Scheme
-	header     packing.Header // of every slice
+	formats    []Format  // stated by a rule; nil: the recipe's
+	variants   []variant // the same codes in one layout or more
 	slices     int
-	rows, cols int64 // of one slice; rows are outputs
-	transposed bool  // the checkpoint stores a slice as cols x rows
+	rows, cols int64   // of one slice; rows are outputs
+	transposed bool    // the checkpoint stores a slice as cols x rows
+	from       *origin // of a repack
 	bias       *safetensors.Tensor
 	blockScale *safetensors.BlockScale
-	name       int       // index of its canonical name in the image
+	nameIndex  int       // of its canonical name in the image
+	as         string    // its name where that is not the source's: a head of its own made from a table
+	shared     bool      // a table that is the head too
 	aliases    []nameRef // its other names
-	payload    int       // index in the image of slice 0's; the others follow
 
 	crc           uint32  // CRC32C of the source, once it is read
 	noise, signal float64 // of the quantized weights, once they are
+}
+
+// variant is an item in one layout. Its payloads are, for each slice, the weights
+// and then their companions.
+type variant struct {
+	header  packing.Header // of the weights of every slice
+	payload int            // index in the image of the first
+}
+
+// companion is a plain payload beside the weights.
+type companion struct {
+	kind   gqf.Kind
+	header packing.Header
+}
+
+// companions are what a layout keeps apart from the codes: scales, zero points.
+func companions(h packing.Header) []companion {
+	if h.Layout != packing.LayoutTorchAOEmbedding && h.Layout != packing.LayoutCodes {
+		return nil
+	}
+	dtype := map[packing.ScaleDtype]packing.Dtype{packing.ScaleBF16: packing.BF16, packing.ScaleF16: packing.F16, packing.ScaleF32: packing.F32}
+	list := []companion{{gqf.KindScales, packing.PlainHeader(dtype[h.ScaleDtype], h.Rows, h.Groups())}}
+	if h.ZeroKind == packing.ZeroInt8 {
+		list = append(list, companion{gqf.KindZeros, packing.PlainHeader(packing.I8, h.Rows, h.Groups())})
+	}
+	return list
 }
 
 // nameRef is a further name that the file knows an item by.
@@ -101,7 +134,7 @@ type nameRef struct {
 // with the embedding table.
 //
 // It fails with a *RequestError for a rule that matches nothing or a tensor that
-// it cannot apply to and for contradicting rules for a shared table; also for a
+// it cannot apply to and for a layout that cannot hold the scheme; also for a
 // tensor of unknown dtype.
 func NewPlan(ck *safetensors.Checkpoint, config []byte, opts Options) (*Plan, error) {
 	p := &Plan{ck: ck, config: config, opts: opts, Warnings: []string{}}
@@ -123,6 +156,9 @@ func NewPlan(ck *safetensors.Checkpoint, config []byte, opts Options) (*Plan, er
 	if err := pl.tie(); err != nil {
 		return nil, err
 	}
+	if err := pl.shape(); err != nil {
+		return nil, err
+	}
 	if unused := rules.Unused(); len(unused) > 0 {
 		return nil, unusedError(unused)
 	}
@@ -137,6 +173,7 @@ type planner struct {
 	cfg    *model.Config
 	rules  *RuleSet
 	folded map[string]bool // names of block scales folded into their weight
+	broken *item           // a head that is the table by content, stored on its own as rules say so
 }
 
 // items decides for every tensor on its own. The order is by name, numbers
@@ -159,14 +196,6 @@ func (pl *planner) items() error {
 		pl.SourceBytes += t.Size
 		pl.Plan.items = append(pl.Plan.items, it)
 	}
-	pl.Plan.items = slices.DeleteFunc(pl.Plan.items, func(it *item) bool {
-		if !pl.folded[it.src.Name] {
-			return false
-		}
-		it.line.Action, it.line.Reason = ActionFold, "block scales, multiplied into the weight"
-		pl.Tensors = append(pl.Tensors, it.line)
-		return true
-	})
 	return nil
 }
 
@@ -181,6 +210,7 @@ func (pl *planner) decide(t *safetensors.Tensor) (*item, error) {
 	reason := class.Reason
 	quantize := class.Quantize
 	rule, matched := pl.rules.Match(t.Name)
+	var err error
 	if cannot := cannotQuantize(t, class); cannot != "" {
 		if matched && !rule.Skip && rule.Exact() {
 			return nil, requestf("%s: tensor %q cannot be quantized: %s", rule, t.Name, cannot)
@@ -202,8 +232,11 @@ func (pl *planner) decide(t *safetensors.Tensor) (*item, error) {
 		return it, nil
 	}
 	it.quantize, it.slices, it.transposed = true, class.Slices(), class.Transposed
-	it.scheme = pl.opts.Recipe.Scheme(class.Role, rule)
-	return it, pl.shapeItem(it)
+	it.scheme, err = pl.opts.Recipe.scheme(class.Role, rule)
+	if rule != nil {
+		it.formats = rule.Formats
+	}
+	return it, err
 }
 
 // cannotQuantize says why a tensor can't be held as low-bit codes whatever the rules say; "" if it can.
@@ -230,139 +263,7 @@ func (it *item) keep(reason string) {
 	l.Action, l.Reason = ActionKeep, reason
 	l.clearScheme()
 	it.rows, it.cols = it.src.Matrix()
-	it.header = packing.PlainHeader(it.src.Dtype, uint64(it.rows), uint64(it.cols))
-}
-
-// shapeItem fills in what follows from the scheme: payload shape, bias, block scales.
-func (pl *planner) shapeItem(it *item) error {
-	t := it.src
-	n := len(t.Shape)
-	it.rows, it.cols = t.Shape[n-2], t.Shape[n-1]
-	if it.transposed {
-		it.rows, it.cols = it.cols, it.rows
-	}
-	if err := it.scheme.ValidateCommand(); err != nil {
-		return fmt.Errorf("tensor %q: %w", t.Name, err)
-	}
-	it.header = it.scheme.Header(it.rows, it.cols, pl.opts.Recipe.withDefaults().Tile)
-	if err := it.header.Validate(); err != nil {
-		return fmt.Errorf("tensor %q: %w", t.Name, err)
-	}
-	pl.findBias(it)
-	if err := pl.findBlockScale(it); err != nil {
-		return err
-	}
-	l := it.line
-	l.Action = ActionQuantize
-	l.Bits, l.Group = it.scheme.Bits, it.scheme.Group
-	l.Mapping, l.ScaleDtype = it.scheme.Mapping, it.scheme.ScaleDtype
-	if it.slices > 1 {
-		l.Slices = it.slices
-	}
-	return nil
-}
-
-// findBias looks for the layer's bias, which the packed panels hold too: X.bias
-// of X.weight, X_bias of a fused expert tensor X.
-func (pl *planner) findBias(it *item) {
-	var name string
-	if module, ok := strings.CutSuffix(it.src.Name, ".weight"); ok {
-		name = module + ".bias"
-	} else {
-		name = it.src.Name + "_bias"
-	}
-	b, ok := pl.ck.Lookup(name)
-	if !ok || !b.Dtype.IsFloat() || b.Numel() != int64(it.slices)*it.rows {
-		return
-	}
-	it.bias = &b
-	it.header.Flags |= packing.FlagBias
-}
-
-func (pl *planner) findBlockScale(it *item) error {
-	if it.src.Dtype != packing.F8E4M3 && it.src.Dtype != packing.F8E5M2 {
-		return nil
-	}
-	var block [2]int
-	if pl.cfg != nil {
-		block = pl.cfg.WeightBlockSize
-	}
-	bs, err := pl.ck.BlockScales(it.src.Name, block)
-	if err != nil || bs == nil {
-		return err
-	}
-	if it.transposed {
-		return fmt.Errorf("tensor %q: FP8 block scales of a tensor stored in x out are not supported; keep it with --rule '%s=skip'", it.src.Name, it.src.Name)
-	}
-	it.blockScale = bs
-	scales, _ := pl.ck.Lookup(bs.Name)
-	pl.folded[bs.Name] = true
-	it.aliases = append(it.aliases, nameRef{src: scales, folded: true})
-	return nil
-}
-
-// layOut fixes the place of every byte and completes the plan's lines.
-func (pl *planner) layOut() error {
-	for _, it := range pl.Plan.items {
-		size, err := it.header.DataSize()
-		if err != nil {
-			return fmt.Errorf("tensor %q: %w", it.src.Name, err)
-		}
-		it.line.Bytes = int64(it.slices) * (size + packing.HeaderSize)
-		it.line.BitsPerWeight = it.header.BitsPerWeight()
-		pl.Tensors = append(pl.Tensors, it.line)
-	}
-	slices.SortStableFunc(pl.Tensors, func(a, b *PlanTensor) int { return compareNatural(a.Name, b.Name) })
-	if err := pl.build(); err != nil {
-		return err
-	}
-	pl.OutputBytes = pl.image.Size()
-	return nil
-}
-
-// build makes the image: the directory of the file with everything's offset.
-func (p *Plan) build() error {
-	b := gqf.NewBuilder()
-	payloads, names := 0, 0
-	for _, it := range p.items {
-		payloads += it.slices
-		names += 1 + len(it.aliases)
-	}
-	b.Grow(len(p.items), payloads, names)
-	for _, it := range p.items {
-		spec := gqf.TensorSpec{Name: it.src.Name, Shape: it.src.Shape, Dtype: it.src.Dtype, Role: it.role, Transposed: it.transposed, Experts: it.slices}
-		if it.quantize {
-			spec.Mapping, spec.Algorithm = it.scheme.Mapping, gqf.AlgorithmRTN
-		}
-		ti := b.AddTensor(spec)
-		for s := range it.slices {
-			pi := b.AddPayload(gqf.PayloadSpec{Tensor: ti, Slice: s, Header: it.header})
-			if s == 0 {
-				it.payload = pi
-			}
-		}
-		it.name = b.AddName(nameSpec(ti, *it.src))
-		for i := range it.aliases {
-			n := &it.aliases[i]
-			spec := gqf.NameSpec{Name: n.src.Name, Tensor: ti, SourceFile: -1}
-			if !n.absent {
-				spec = nameSpec(ti, n.src)
-				spec.Folded = n.folded
-			}
-			n.index = b.AddName(spec)
-		}
-	}
-	if err := p.addAssets(b); err != nil {
-		return err
-	}
-	var err error
-	p.image, err = b.Build()
-	return err
-}
-
-// nameSpec is the record of a name that the checkpoint has.
-func nameSpec(tensor int, src safetensors.Tensor) gqf.NameSpec {
-	return gqf.NameSpec{Name: src.Name, Tensor: tensor, InCheckpoint: true, SourceFile: src.File, SourceBytes: src.Size}
+	it.variants = []variant{{header: packing.PlainHeader(it.src.Dtype, uint64(it.rows), uint64(it.cols))}}
 }
 
 func unusedError(unused []Rule) error {
@@ -372,42 +273,6 @@ func unusedError(unused []Rule) error {
 	}
 	return requestf("%s matches no tensor that can be quantized; gq inspect SRC lists the names", strings.Join(s, ", "))
 }
-
-// compareNatural orders names with runs of digits compared as numbers, so that
-// layers.9 comes before layers.10.
-func compareNatural(a, b string) int {
-	i, j := 0, 0
-	for i < len(a) && j < len(b) {
-		if isDigit(a[i]) && isDigit(b[j]) {
-			i0, j0 := i, j
-			for i < len(a) && isDigit(a[i]) {
-				i++
-			}
-			for j < len(b) && isDigit(b[j]) {
-				j++
-			}
-			na, nb := strings.TrimLeft(a[i0:i], "0"), strings.TrimLeft(b[j0:j], "0")
-			if c := len(na) - len(nb); c != 0 {
-				return c
-			}
-			if c := strings.Compare(na, nb); c != 0 {
-				return c
-			}
-			continue
-		}
-		if a[i] != b[j] {
-			return int(a[i]) - int(b[j])
-		}
-		i++
-		j++
-	}
-	if c := (len(a) - i) - (len(b) - j); c != 0 {
-		return c
-	}
-	return strings.Compare(a, b) // equal but for leading zeros
-}
-
-func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 
 // ReadConfig gives the raw config.json of a checkpoint, nil if it has none.
 func ReadConfig(ck *safetensors.Checkpoint) ([]byte, error) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -26,14 +27,26 @@ type Recipe struct {
 	ScaleDtype packing.ScaleDtype
 	// PositiveScales forbids negative scales. Default: false.
 	PositiveScales bool
-	// Tile. Default (zero): packing.DefaultTile.
+	// Tile of layouts that state none. Default (zero): each layout's own.
 	Tile packing.Tile
+	// Formats are the layouts that tensors are packed in, each in all of them.
+	// Default: lowbit.
+	Formats []Format
+	// Targets choose layouts, tiles, scales and the table's scheme for consumers;
+	// Formats must be empty then. Default: none.
+	Targets []Target
 	// EmbeddingBits is Bits for embedding tables. Default (0): 8.
 	EmbeddingBits int
 	// EmbeddingGroup is Group for embedding tables. Default (0): Group.
 	EmbeddingGroup int
 	// Rules in order of precedence. Default: none.
 	Rules []Rule
+}
+
+// scheme is Scheme made fit for the recipe's targets.
+func (r Recipe) scheme(role gqf.Role, rule *Rule) (Scheme, error) {
+	stated := r.ScaleDtype != packing.ScaleNone || rule != nil && rule.ScaleDtype != packing.ScaleNone
+	return adapt(r.Scheme(role, rule), r.Targets, stated)
 }
 
 // Scheme is what a tensor of the given role gets by a rule; rule may be nil.
@@ -66,8 +79,11 @@ func (r Recipe) Validate() error {
 	if err := r.Scheme(gqf.RoleEmbedding, nil).ValidateCommand(); err != nil {
 		return fmt.Errorf("embedding: %w", err)
 	}
-	if t := r.withDefaults().Tile; !slices.Contains(packing.LowbitTiles, t) {
-		return fmt.Errorf("unknown tile %s", t)
+	switch {
+	case len(r.Targets) > 0 && (len(r.Formats) > 0 || r.Tile != packing.Tile{}):
+		return errors.New("a target chooses layout and tile: state neither beside it")
+	case len(r.Formats) == 0 && r.Tile != packing.Tile{} && !slices.Contains(packing.LowbitTiles, r.Tile):
+		return fmt.Errorf("tile %s is none of the lowbit layout's: use one of %s", r.Tile, list(packing.LowbitTiles))
 	}
 	return nil
 }
@@ -77,9 +93,21 @@ func (r Recipe) withDefaults() Recipe {
 	r.Group = cmp.Or(r.Group, 32)
 	r.Mapping = cmp.Or(r.Mapping, gqf.MappingFullRange)
 	r.ScaleDtype = cmp.Or(r.ScaleDtype, packing.ScaleBF16)
-	r.Tile = cmp.Or(r.Tile, packing.DefaultTile)
 	r.EmbeddingBits = cmp.Or(r.EmbeddingBits, 8)
+	if r.EmbeddingGroup == 0 && tablePerChannel(r.Targets) {
+		r.EmbeddingGroup = PerChannel
+	}
 	r.EmbeddingGroup = cmp.Or(r.EmbeddingGroup, r.Group)
+	r.Formats = slices.Clone(r.Formats)
+	if len(r.Formats) == 0 && len(r.Targets) == 0 {
+		r.Formats = []Format{{Family: FamilyLowbit}}
+	}
+	for i := range r.Formats {
+		f := &r.Formats[i]
+		if f.Tile = cmp.Or(f.Tile, r.Tile); f.Family == FamilyLowbit {
+			f.Tile = cmp.Or(f.Tile, packing.DefaultTile)
+		}
+	}
 	return r
 }
 
@@ -90,7 +118,8 @@ type recipeJSON struct {
 	Mapping        string     `json:"mapping"`
 	ScaleDtype     string     `json:"scale-dtype"`
 	PositiveScales bool       `json:"positive-scales"`
-	Tile           string     `json:"tile"`
+	Layout         string     `json:"layout,omitempty"`
+	Target         string     `json:"target,omitempty"`
 	EmbeddingBits  int        `json:"embedding-bits"`
 	EmbeddingGroup any        `json:"embedding-group"`
 	Rules          []ruleJSON `json:"rules"`
@@ -104,6 +133,7 @@ type ruleJSON struct {
 	Mapping        string `json:"mapping,omitempty"`
 	ScaleDtype     string `json:"scale-dtype,omitempty"`
 	PositiveScales *bool  `json:"positive-scales,omitempty"`
+	Layout         string `json:"layout,omitempty"`
 }
 
 // JSON is the canonical form of the recipe with rules that come before its own:
@@ -113,10 +143,10 @@ func (r Recipe) JSON(first []Rule) ([]byte, error) {
 	r = r.withDefaults()
 	j := recipeJSON{
 		Bits: r.Bits, Group: groupJSON(r.Group), Mapping: r.Mapping.String(), ScaleDtype: r.ScaleDtype.String(), PositiveScales: r.PositiveScales,
-		Tile: r.Tile.String(), EmbeddingBits: r.EmbeddingBits, EmbeddingGroup: groupJSON(r.EmbeddingGroup), Rules: []ruleJSON{},
+		Layout: formatsString(r.Formats), Target: TargetNames(r.Targets), EmbeddingBits: r.EmbeddingBits, EmbeddingGroup: groupJSON(r.EmbeddingGroup), Rules: []ruleJSON{},
 	}
 	for _, rule := range slices.Concat(first, r.Rules) {
-		k := ruleJSON{Match: rule.Match, Skip: rule.Skip, Bits: rule.Bits, Group: groupJSON(rule.Group), PositiveScales: rule.PositiveScales}
+		k := ruleJSON{Match: rule.Match, Skip: rule.Skip, Bits: rule.Bits, Group: groupJSON(rule.Group), PositiveScales: rule.PositiveScales, Layout: formatsString(rule.Formats)}
 		if rule.Mapping != gqf.MappingNone {
 			k.Mapping = rule.Mapping.String()
 		}

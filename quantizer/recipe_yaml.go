@@ -36,12 +36,14 @@ func (e *RecipeError) Unwrap() error { return e.Err }
 //	mapping: full-range       # symmetric, symmetric-no-clip, asymmetric
 //	scale-dtype: bf16         # f16, f32
 //	positive-scales: false
-//	tile: 8x16x2
+//	layout: lowbit            # kleidiai, torchao, plain; kleidiai:4x16x2; several: lowbit,kleidiai:4x8x2
+//	tile: 8x16x2              # of layouts that state none
+//	target: pytorch-aarch64   # instead of layout and tile
 //	embedding-bits: 8
 //	embedding-group: 32       # default: group
 //	rules:                    # the first that matches; exact names before re:
 //	  - match: re:.*\.down_proj
-//	    bits: 6               # also group, mapping, scale-dtype, positive-scales
+//	    bits: 6               # also group, mapping, scale-dtype, positive-scales, layout
 //	  - match: lm_head
 //	    skip: true
 //
@@ -78,6 +80,10 @@ func ParseRecipe(file string, raw []byte) (Recipe, error) {
 			r.ScaleDtype, err = scalar(v, ParseScaleDtype)
 		case "positive-scales":
 			r.PositiveScales, err = boolean(v)
+		case "layout":
+			r.Formats, err = scalar(v, ParseFormats)
+		case "target":
+			r.Targets, err = scalar(v, ParseTargets)
 		case "tile":
 			r.Tile, err = scalar(v, packing.ParseTile)
 		case "embedding-bits":
@@ -189,6 +195,8 @@ func (y recipeReader) rule(n ast.Node) (Rule, error) {
 			r.Mapping, err = scalar(v, ParseMapping)
 		case "scale-dtype":
 			r.ScaleDtype, err = scalar(v, ParseScaleDtype)
+		case "layout":
+			r.Formats, err = scalar(v, ParseFormats)
 		case "positive-scales":
 			var b bool
 			b, err = boolean(v)

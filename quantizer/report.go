@@ -16,7 +16,7 @@ type Report struct {
 	Folded    int      `json:"folded"`
 	Warnings  []string `json:"warnings"`
 
-	SourceBytes int64 `json:"source_bytes"` // of the checkpoint's tensors
+	SourceBytes int64 `json:"source_bytes"` // of the checkpoint's tensors; of the file that is repacked
 	OutputBytes int64 `json:"output_bytes"`
 	// Bits of payload, scales and all, per weight: of the quantized tensors, and of all that are stored.
 	BitsPerWeight    float64 `json:"bits_per_weight"`
@@ -45,6 +45,10 @@ func (p *Plan) report(path string, work, total time.Duration) *Report {
 	r := &Report{
 		Output: path, Warnings: p.Warnings, SourceBytes: p.SourceBytes, OutputBytes: p.OutputBytes, Tensors: []TensorSQNR{},
 		Seconds: total.Seconds(), SyncSeconds: (total - work).Seconds(), BytesPerSecond: float64(p.SourceBytes) / total.Seconds(),
+	}
+	if p.file != nil {
+		r.SourceBytes = p.file.Size()
+		r.BytesPerSecond = float64(r.SourceBytes) / total.Seconds()
 	}
 	for _, t := range p.Tensors {
 		switch t.Action {

@@ -37,12 +37,14 @@ type Rule struct {
 	ScaleDtype packing.ScaleDtype
 	// PositiveScales. Default (nil): the recipe's.
 	PositiveScales *bool
+	// Formats are the layouts, as in a Recipe. Default (nil): the recipe's.
+	Formats []Format
 	// Origin says where the rule was stated, for messages: "--rule", "recipe.yaml:12". Default: nowhere.
 	Origin string
 }
 
 // ParseRule reads a rule as the command line has it: NAME=skip, or
-// NAME=bits[,group][,mapping][,scale dtype][,positive-scales], where the order
+// NAME=bits[,group][,mapping][,scale dtype][,positive-scales][,layout[:tile]], where the order
 // after the bits is free. NAME may hold "=" itself.
 func ParseRule(s string) (Rule, error) {
 	fail := func(err error) (Rule, error) { return Rule{}, fmt.Errorf("--rule %q: %w", s, err) }
@@ -98,8 +100,15 @@ func (r *Rule) setWord(w string) error {
 		if r.Group, err = ParseGroup(w); err != nil {
 			return err
 		}
+	case isLayout(w):
+		f, err := ParseFormats(w)
+		if err != nil {
+			return err
+		}
+		twice = slices.Contains(r.Formats, f[0])
+		r.Formats = append(r.Formats, f...) // several: the tensor is stored in each
 	default:
-		return fmt.Errorf("%q is neither a group (a multiple of 16, or channel), nor a mapping (%s), nor a scale dtype (%s), nor positive-scales", w, mappingList, dtypeList)
+		return fmt.Errorf("%q is neither a group (a multiple of 16, or channel), nor a mapping (%s), nor a scale dtype (%s), nor positive-scales, nor a layout (%s)", w, mappingList, dtypeList, strings.Join(familyNames, ", "))
 	}
 	if twice {
 		return fmt.Errorf("%q says again what was said before it", w)
@@ -112,12 +121,12 @@ func (r Rule) check() error {
 	if _, err := r.compile(); err != nil {
 		return err
 	}
-	says := r.Bits != 0 || r.Group != 0 || r.Mapping != gqf.MappingNone || r.ScaleDtype != packing.ScaleNone || r.PositiveScales != nil
+	says := r.Bits != 0 || r.Group != 0 || r.Mapping != gqf.MappingNone || r.ScaleDtype != packing.ScaleNone || r.PositiveScales != nil || r.Formats != nil
 	switch {
 	case r.Skip && says:
 		return errors.New("skip keeps the tensor as it is: nothing else goes with it")
 	case !r.Skip && !says:
-		return errors.New("it says nothing: give bits, group, mapping, scale-dtype or positive-scales, or skip")
+		return errors.New("it says nothing: give bits, group, mapping, scale-dtype, positive-scales or layout, or skip")
 	}
 	return nil
 }
@@ -158,6 +167,9 @@ func (r Rule) String() string {
 	if p := r.PositiveScales; p != nil {
 		add(*p, "positive-scales")
 		add(!*p, "no positive-scales")
+	}
+	for _, f := range r.Formats {
+		add(true, f.String())
 	}
 	if r.Bits == 0 && r.Group != 0 {
 		words[0] = "group " + words[0]
@@ -262,4 +274,10 @@ func (rs *RuleSet) Unused() []Rule {
 		}
 	}
 	return unused
+}
+
+// isLayout tells whether a word of a rule names a layout, with a tile or without.
+func isLayout(w string) bool {
+	name, _, _ := strings.Cut(w, ":")
+	return slices.Contains(familyNames, name)
 }

@@ -161,7 +161,7 @@ func TestNewRuleSetErrors(t *testing.T) {
 		{Recipe{Group: -2}, "group -2"},
 		{Recipe{Bits: 1, Mapping: gqf.MappingSymmetric}, "symmetric"},
 		{Recipe{EmbeddingBits: 9}, "embedding: 9 bits"},
-		{Recipe{Tile: packing.Tile{NR: 3, KR: 16, SR: 2}}, "unknown tile 3x16x2"},
+		{Recipe{Tile: packing.Tile{NR: 3, KR: 16, SR: 2}}, "tile 3x16x2 is none of the lowbit layout's"},
 		{Recipe{Rules: []Rule{{Match: "a"}}}, "rule 'a=': it says nothing"},
 		{Recipe{Rules: []Rule{{Match: "a", Bits: 1, Mapping: gqf.MappingSymmetric, Origin: "r.yaml:3"}}}, "rule 'a=1,symmetric' (r.yaml:3): mapping symmetric does not work at 1 bit"},
 		{Recipe{Rules: []Rule{{Match: "a", Group: 24}}}, "rule 'a=group 24': group 24"},

@@ -64,8 +64,7 @@ func (w *worker) readBias(it *item, first, rows int64) error {
 	if err != nil {
 		return err
 	}
-	nr := int64(it.header.Tile.NR)
-	bias := grow(&w.bias, int((rows+nr-1)/nr*nr))
+	bias := grow(&w.bias, int((rows+blockRows-1)/blockRows*blockRows))
 	es := it.bias.Size / it.bias.Numel()
 	safetensors.Widen(bias[:rows], view[first*es:(first+rows)*es], it.bias.Dtype)
 	for i, v := range bias[:rows] {

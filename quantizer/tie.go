@@ -4,11 +4,11 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/model"
-	"github.com/lowbit-go/gq/packing"
 )
 
 // tie finds the lm_head that is the embedding table under another name, so that
@@ -49,13 +49,8 @@ func (pl *planner) tie() error {
 	case stated && !tied:
 		pl.warn("config.json says that %q is not tied to %q, but their contents are equal: stored once", head.src.Name, table.src.Name)
 	}
-	if err := pl.shareRule(table, head.src.Name, head.quantize, head.scheme, head.line.Rule); err != nil {
-		return err
-	}
-	if table.quantize && table.bias == nil && head.bias != nil {
-		// Only the multiplication adds a bias, a lookup does not read it.
-		table.bias = head.bias
-		table.header.Flags |= packing.FlagBias
+	if !pl.share(table, head) {
+		return nil
 	}
 	table.aliases = append(table.aliases, nameRef{src: *head.src})
 	head.line.Action, head.line.SharedWith, head.line.Rule = ActionShare, table.src.Name, ""
@@ -75,41 +70,57 @@ func (pl *planner) tieAbsent(table *item) error {
 	if pl.cfg != nil && pl.cfg.TieStated && !pl.cfg.TieWordEmbeddings {
 		pl.warn("config.json says that the head is not tied to %q, but the checkpoint holds no head: the table serves as %q", table.src.Name, name)
 	}
-	rule, ok := pl.rules.Match(name)
-	if ok {
+	head := &item{src: table.src, as: name, role: gqf.RoleHead, slices: 1, quantize: true}
+	head.line = &PlanTensor{Name: name, Role: gqf.RoleHead, Shape: table.src.Shape, Dtype: table.src.DtypeName}
+	if rule, ok := pl.rules.Match(name); ok {
 		pl.rules.Use(rule)
-		if err := pl.shareRule(table, name, !rule.Skip, pl.opts.Recipe.Scheme(gqf.RoleEmbedding, rule), rule.String()); err != nil {
+		head.line.Rule, head.formats = rule.String(), rule.Formats
+		if rule.Skip {
+			head.keep("a rule says skip")
+		}
+		var err error
+		if head.scheme, err = pl.opts.Recipe.scheme(gqf.RoleEmbedding, rule); err != nil {
 			return err
 		}
 	}
+	if !pl.share(table, head) {
+		i := slices.Index(pl.Plan.items, table)
+		pl.Plan.items = slices.Insert(pl.Plan.items, i, head)
+		return nil
+	}
 	table.aliases = append(table.aliases, nameRef{src: safetensors.Tensor{Name: name}, absent: true})
-	pl.Tensors = append(pl.Tensors, &PlanTensor{Name: name, Role: gqf.RoleHead, Action: ActionShare, Shape: table.src.Shape,
-		Dtype: table.src.DtypeName, SharedWith: table.src.Name, Reason: "not in the checkpoint: tied to the table"})
+	head.line.Action, head.line.SharedWith, head.line.Rule = ActionShare, table.src.Name, ""
+	head.line.Reason = "not in the checkpoint: tied to the table"
+	head.line.clearScheme()
+	pl.Tensors = append(pl.Tensors, head.line)
 	return nil
 }
 
-// shareRule settles what a shared table becomes: at --embedding-bits, unless a
-// rule names it under either name. Two rules that disagree are an error.
-func (pl *planner) shareRule(table *item, head string, quantize bool, scheme Scheme, rule string) error {
-	if rule == "" {
-		return nil
+// share makes the table the head too: at --embedding-bits, unless a rule names it
+// under either name. Where rules give the two names different schemes or layouts
+// the tie is broken, which a warning says with its cost, and the head is stored
+// on its own.
+func (pl *planner) share(table, head *item) bool {
+	if head.line.Rule != "" && table.line.Rule != "" &&
+		(table.quantize != head.quantize || table.quantize && (table.scheme != head.scheme || !slices.Equal(table.formats, head.formats))) {
+		pl.broken = head
+		return false
 	}
-	if table.line.Rule != "" {
-		if table.quantize == quantize && (!quantize || table.scheme == scheme) {
-			return nil
+	table.shared = true
+	if head.line.Rule != "" && table.line.Rule == "" {
+		table.line.Rule, table.scheme, table.formats, table.quantize = head.line.Rule, head.scheme, head.formats, head.quantize
+		if !head.quantize {
+			table.keep("a rule says skip")
 		}
-		return requestf("%s and %s disagree: %q and %q are one table, stored once", table.line.Rule, rule, table.src.Name, head)
 	}
-	table.line.Rule = rule
-	if !quantize {
-		table.keep("a rule says skip")
-		return nil
+	if table.quantize {
+		// The bias is the head's: only the multiplication adds it, a lookup does not read it.
+		module, _ := strings.CutSuffix(head.name(), ".weight")
+		if b, ok := pl.ck.Lookup(module + ".bias"); ok && b.Dtype.IsFloat() && b.Numel() == table.src.Shape[0] {
+			table.bias = &b
+		}
 	}
-	if !table.quantize {
-		table.quantize = true
-	}
-	table.scheme = scheme
-	return pl.shapeItem(table)
+	return true
 }
 
 func (pl *planner) warn(format string, args ...any) {

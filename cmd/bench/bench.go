@@ -33,6 +33,8 @@ func Command() *cli.Command {
 			Flags: []cli.Flag{
 				&cli.IntFlag{Name: "rounds", Value: 5, Usage: "rounds; the first warms the page cache and is not counted"},
 				&cli.IntFlag{Name: "threads", DefaultText: "every CPU", Usage: "workers"},
+				&cli.StringFlag{Name: "layout", DefaultText: "lowbit", Usage: "as of gq quantize"},
+				&cli.StringFlag{Name: "target", Usage: "as of gq quantize"},
 				&cli.StringFlag{Name: "dir", Usage: "`DIR` to write to (default: SRC's)"},
 				&cli.BoolFlag{Name: "json", Usage: "print the figures as JSON"},
 			},
@@ -74,6 +76,16 @@ func run(c *cli.Context) error {
 		threads = runtime.GOMAXPROCS(0)
 	}
 	opts := quantizer.Options{Threads: threads}
+	if s := c.String("layout"); s != "" {
+		if opts.Recipe.Formats, err = quantizer.ParseFormats(s); err != nil {
+			return cmdline.Usagef("--layout: %w", err)
+		}
+	}
+	if s := c.String("target"); s != "" {
+		if opts.Recipe.Targets, err = quantizer.ParseTargets(s); err != nil {
+			return cmdline.Usagef("--target: %w", err)
+		}
+	}
 	dir := c.String("dir")
 	if dir == "" {
 		dir = ck.Dir()
@@ -83,7 +95,7 @@ func run(c *cli.Context) error {
 		t0 := time.Now()
 		plan, err := quantizer.NewPlan(ck, config, opts)
 		if err != nil {
-			return err
+			return cmdline.Requested(err)
 		}
 		planned := time.Since(t0)
 		res.SourceBytes, res.OutputBytes = plan.SourceBytes, plan.OutputBytes

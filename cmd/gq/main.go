@@ -16,6 +16,7 @@ import (
 	"github.com/lowbit-go/gq/cmd/inspect"
 	"github.com/lowbit-go/gq/cmd/internal/cmdline"
 	"github.com/lowbit-go/gq/cmd/quantize"
+	"github.com/lowbit-go/gq/cmd/repack"
 	"github.com/lowbit-go/gq/cmd/synth"
 	"github.com/lowbit-go/gq/cmd/verify"
 	"github.com/lowbit-go/gq/internal/vec"
@@ -60,6 +61,7 @@ func newApp() *cli.App {
 			inspect.Command(),
 			verify.Command(),
 			dequantize.Command(),
+			repack.Command(),
 			bench.Command(),
 			synth.Command(),
 		},

@@ -12,14 +12,15 @@ import (
 	"github.com/lowbit-go/gq/quantizer"
 )
 
-func printPlan(c *cli.Context, p *quantizer.Plan) error {
+// PrintPlan prints a plan as a table, or as JSON with --json.
+func PrintPlan(c *cli.Context, p *quantizer.Plan) error {
 	w := c.App.Writer
 	if c.Bool("json") {
 		return cmdline.PrintJSON(w, p)
 	}
-	err := cmdline.Table(w, []string{"TENSOR", "ROLE", "SHAPE", "DTYPE", "BECOMES", "BYTES>", "BPW>", "WHY"}, func(line func(...any)) {
+	err := cmdline.Table(w, []string{"TENSOR", "ROLE", "SHAPE", "DTYPE", "BECOMES", "LAYOUT", "BYTES>", "BPW>", "WHY"}, func(line func(...any)) {
 		for _, t := range p.Tensors {
-			line(cmdline.Text(t.Name), t.Role, cmdline.Shape(t.Shape), t.Dtype, becomes(t), t.Bytes, fmt.Sprintf("%.3f", t.BitsPerWeight), why(t))
+			line(cmdline.Text(t.Name), t.Role, cmdline.Shape(t.Shape), t.Dtype, becomes(t), strings.Join(t.Layouts, ", "), t.Bytes, fmt.Sprintf("%.3f", t.BitsPerWeight), why(t))
 		}
 	})
 	if err != nil {
@@ -49,13 +50,17 @@ func becomes(t *quantizer.PlanTensor) string {
 }
 
 func why(t *quantizer.PlanTensor) string {
-	if s := cmp.Or(t.Rule, t.Reason); s != "" {
-		return cmdline.Text(s)
+	switch {
+	case t.Rule != "" && t.Action == quantizer.ActionQuantize && t.Reason != "":
+		return cmdline.Text(t.Rule + "; " + t.Reason)
+	case t.Rule != "" || t.Reason != "":
+		return cmdline.Text(cmp.Or(t.Rule, t.Reason))
 	}
 	return ""
 }
 
-func printReport(c *cli.Context, r *quantizer.Report) error {
+// PrintReport prints what a job did, or JSON with --json.
+func PrintReport(c *cli.Context, r *quantizer.Report) error {
 	w := c.App.Writer
 	if c.Bool("json") {
 		return cmdline.PrintJSON(w, r)

@@ -29,7 +29,9 @@ func Command() *cli.Command {
 			&cli.BoolFlag{Name: "positive-scales", Usage: "never store a negative scale (XNNPACK refuses them); costs accuracy"},
 			&cli.IntFlag{Name: "embedding-bits", Value: 8, Usage: "bits of the embedding table and of a lm_head tied to it"},
 			&cli.StringFlag{Name: "embedding-group", DefaultText: "as --group", Usage: "group of the embedding table"},
-			&cli.StringFlag{Name: "tile", Value: "8x16x2", Usage: "nr x kr x sr of the lowbit layout: 4x8x2, 4x16x2, 8x8x2 or 8x16x2"},
+			&cli.StringFlag{Name: "layout", DefaultText: "lowbit", Usage: "lowbit, kleidiai, torchao or plain, alone or with a tile (kleidiai:4x16x2); several, separated by commas, store each tensor in each"},
+			&cli.StringFlag{Name: "tile", DefaultText: "the layout's own", Usage: "nr x kr x sr of layouts that state none: 4x8x2, 4x16x2, 8x8x2, 8x16x2, 4x4x1 or 4x8x1"},
+			&cli.StringFlag{Name: "target", Usage: "`NAME` of a consumer, which chooses layout, tile, scales and the table's scheme: " + quantizer.TargetNames(quantizer.Targets)},
 			&cli.StringSliceFlag{Name: "rule", Usage: "`RULE` is NAME=bits[,group][,mapping]... or NAME=skip; NAME is a tensor, a module or re:REGEXP (repeatable)"},
 			&cli.StringFlag{Name: "recipe", Usage: "YAML `FILE` with settings and rules; flags given beside it win"},
 			&cli.StringFlag{Name: "hash", Value: "headers", Usage: "headers, or sha256 to record the hash of every whole source file too"},
@@ -67,7 +69,7 @@ func run(c *cli.Context) error {
 		return cmdline.Requested(err)
 	}
 	if c.Bool("dry-run") {
-		return printPlan(c, plan)
+		return PrintPlan(c, plan)
 	}
 	bar = cmdline.NewProgress(os.Stderr, plan.SourceBytes, "quantizing", c.Bool("quiet"))
 	report, err := plan.Write(c.Context, c.String("output"))
@@ -75,7 +77,7 @@ func run(c *cli.Context) error {
 	if err != nil {
 		return cmdline.Requested(err)
 	}
-	return printReport(c, report)
+	return PrintReport(c, report)
 }
 
 // source gives the checkpoint's path: the one positional, or the current directory.

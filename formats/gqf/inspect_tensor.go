@@ -119,7 +119,11 @@ func InspectTensor(f *File, name string, slice int) (*TensorInspection, error) {
 			r.Values = plainValues(h, data)
 			return nil
 		}
-		return r.lowbit(h, data)
+		rows, err := t.Rows(0, slice)
+		if err == nil {
+			r.quantized(h, rows)
+		}
+		return err
 	})
 	if err != nil {
 		return nil, err
@@ -127,31 +131,26 @@ func InspectTensor(f *File, name string, slice int) (*TensorInspection, error) {
 	return r, nil
 }
 
-// lowbit fills in what a lowbit payload holds.
-func (r *TensorInspection) lowbit(h *packing.Header, data []byte) error {
-	low, err := packing.NewLowbit(*h)
-	if err != nil {
-		return err
-	}
+// quantized fills in what a payload of codes holds.
+func (r *TensorInspection) quantized(h *packing.Header, rows *Rows) {
 	var codes, zeros [256]int64 // by code + 128
 	stats := &ScaleStatistics{Min: Value(math.Inf(1)), Max: Value(math.Inf(-1))}
 	var sum float64
-	p := low.NewPanel()
-	cols, groups, wide := int(h.Cols), low.Groups(), low.PackedCols()
-	for i := range low.Panels() {
-		low.UnpackPanel(p, data[i*low.PanelBytes():][:low.PanelBytes()])
-		for row := range low.PanelRows(i) {
-			count(&codes, p.Codes[row*wide:][:cols])
-			if p.Zeros != nil {
-				count(&zeros, p.Zeros[row*groups:][:groups])
-			}
-			for _, s := range p.Scales[row*groups:][:groups] {
-				stats.Count++
-				stats.Min, stats.Max = min(stats.Min, Value(s)), max(stats.Max, Value(s))
-				sum += float64(s)
-				if s < 0 {
-					stats.Negative++
-				}
+	q, s := make([]int8, h.Cols), make([]float32, rows.Groups())
+	var z []int8
+	if h.ZeroKind != packing.ZeroNone {
+		z = make([]int8, rows.Groups())
+	}
+	for row := range int(h.Rows) {
+		rows.Codes(q, s, z, row)
+		count(&codes, q)
+		count(&zeros, z)
+		for _, v := range s {
+			stats.Count++
+			stats.Min, stats.Max = min(stats.Min, Value(v)), max(stats.Max, Value(v))
+			sum += float64(v)
+			if v < 0 {
+				stats.Negative++
 			}
 		}
 	}
@@ -165,12 +164,11 @@ func (r *TensorInspection) lowbit(h *packing.Header, data []byte) error {
 			r.ZeroPoints = append(r.ZeroPoints, CodeCount{z - 128, n})
 		}
 	}
-	weights := make([]float32, cols)
-	low.DequantizeRow(weights, data, 0)
-	for _, w := range weights[:min(cols, firstValues)] {
+	weights := make([]float32, h.Cols)
+	rows.Dequantize(weights, 0)
+	for _, w := range weights[:min(len(weights), firstValues)] {
 		r.Values = append(r.Values, Value(w))
 	}
-	return nil
 }
 
 // count adds the values of q to a histogram by value + 128.

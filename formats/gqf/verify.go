@@ -1,6 +1,7 @@
 package gqf
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -13,12 +14,13 @@ import (
 	"sync/atomic"
 
 	"github.com/lowbit-go/gq/packing"
+	"github.com/lowbit-go/gq/packing/layouts"
 )
 
 // VerifyOptions are the options of [File.Verify]. The zero value means the defaults.
 type VerifyOptions struct {
 	Threads  int           // default GOMAXPROCS
-	Deep     bool          // also check every lowbit panel against its own rules (packing.Lowbit.CheckPanel); default false
+	Deep     bool          // also check every panel against its layout's rules (packing.Packer.CheckPanel); default false
 	Progress func(n int64) // told of n more bytes done of File.VerifyBytes, one call at a time; default none
 }
 
@@ -100,7 +102,7 @@ func (f *File) VerifyBytes(o VerifyOptions) int64 {
 	n := int64(f.h.dataLen)
 	if o.Deep {
 		for i := range f.NumPayloads() {
-			if p := f.Payload(i); p.Header.Layout == packing.LayoutLowbit {
+			if p := f.Payload(i); p.Header.Layout != packing.LayoutPlain {
 				n += p.Length - packing.HeaderSize
 			}
 		}
@@ -134,7 +136,8 @@ func (f *File) Verify(ctx context.Context, o VerifyOptions) (*VerifyReport, erro
 		return nil, err
 	}
 	if o.Deep {
-		units, err := v.panelRuns()
+		var units []panelRun
+		err := f.Guard(func() (err error) { units, err = v.panelRuns(); return err })
 		if err != nil {
 			return nil, err
 		}
@@ -294,30 +297,36 @@ func (v *verifier) shares(list []int) []DamagedShare {
 
 // panelRun is a unit of deep verification: some panels of one payload.
 type panelRun struct {
-	low      *packing.Lowbit
+	pk       packing.Packer
 	payload  int
-	data     int64 // offset in the file of the payload's data
+	data     int64 // offset in the file of the first panel
 	from, to int   // panels
 }
 
-// panelRuns cuts the lowbit payloads into units of about a MiB.
+// panelRuns cuts the payloads of codes into units of about a MiB.
 func (v *verifier) panelRuns() ([]panelRun, error) {
 	var runs []panelRun
-	var low *packing.Lowbit // shared by payloads in a row with equal headers
+	var pk packing.Packer // shared by payloads in a row with equal headers
 	for k := range v.f.NumPayloads() {
 		p := v.f.Payload(k)
-		if p.Header.Layout != packing.LayoutLowbit {
+		if p.Header.Layout == packing.LayoutPlain {
 			continue
 		}
-		if low == nil || low.Header() != p.Header {
+		if pk == nil || pk.Header() != p.Header {
 			var err error
-			if low, err = packing.NewLowbit(p.Header); err != nil {
+			if pk, err = layouts.New(p.Header); err != nil {
 				return nil, &UnsupportedError{v.f.name, fmt.Sprintf("tensor %q: %s", v.f.tensorName(p.Tensor), err)}
 			}
 		}
-		step := max(1, 1<<20/low.PanelBytes())
-		for from := 0; from < low.Panels(); from += step {
-			runs = append(runs, panelRun{low, k, p.Offset + packing.HeaderSize, from, min(from+step, low.Panels())})
+		data := p.Offset + packing.HeaderSize
+		if prefix := pk.Prefix(); !bytes.Equal(v.f.b[data:data+int64(len(prefix))], prefix) {
+			block := int((data - int64(v.f.h.dataOff)) / v.blockBytes)
+			v.report(Damage{"data", block, data, data + int64(len(prefix)), v.shares([]int{k}), 0, "the layout's own header is not that of the packed header"})
+		}
+		data += int64(len(pk.Prefix()))
+		step := max(1, 1<<20/pk.PanelBytes())
+		for from := 0; from < pk.Panels(); from += step {
+			runs = append(runs, panelRun{pk, k, data, from, min(from+step, pk.Panels())})
 		}
 	}
 	return runs, nil
@@ -325,13 +334,13 @@ func (v *verifier) panelRuns() ([]panelRun, error) {
 
 // panels checks the panels of one unit.
 func (v *verifier) panels(u *panelRun) {
-	size := int64(u.low.PanelBytes())
+	size := int64(u.pk.PanelBytes())
 	for i := u.from; i < u.to; i++ {
 		off := u.data + int64(i)*size
-		if err := u.low.CheckPanel(i, v.f.b[off:off+size]); err != nil {
+		if err := u.pk.CheckPanel(i, v.f.b[off:off+size]); err != nil {
 			at := off
 			if pe, ok := errors.AsType[*packing.PanelError](err); ok {
-				at = u.data + pe.Offset
+				at = u.data - int64(len(u.pk.Prefix())) + pe.Offset
 			}
 			block := int((at - int64(v.f.h.dataOff)) / v.blockBytes)
 			v.report(Damage{"data", block, at, off + size, v.shares([]int{u.payload}), 0, err.Error()})

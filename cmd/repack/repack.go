@@ -1,0 +1,96 @@
+// Package repack is the command `gq repack`: the tensors of a .gqf file in other layouts.
+package repack
+
+import (
+	"errors"
+	"os"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/lowbit-go/gq/cmd/internal/cmdline"
+	"github.com/lowbit-go/gq/cmd/quantize"
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/packing"
+	"github.com/lowbit-go/gq/quantizer"
+)
+
+// Command gives `gq repack`.
+func Command() *cli.Command {
+	return &cli.Command{
+		Name:      "repack",
+		Usage:     "put the weights of a .gqf file into other layouts, without the checkpoint and without changing a code",
+		ArgsUsage: "FILE",
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "`FILE` to write; it is replaced only when the new one is complete"},
+			&cli.StringFlag{Name: "layout", Usage: "lowbit, kleidiai, torchao or plain, alone or with a tile (kleidiai:4x16x2); several, separated by commas, store each tensor in each"},
+			&cli.StringFlag{Name: "tile", DefaultText: "the layout's own", Usage: "nr x kr x sr of layouts that state none"},
+			&cli.StringFlag{Name: "target", Usage: "`NAME` of a consumer, which chooses layout and tile: " + quantizer.TargetNames(quantizer.Targets)},
+			&cli.IntFlag{Name: "threads", DefaultText: "every CPU", Usage: "workers; the output does not depend on it"},
+			&cli.BoolFlag{Name: "dry-run", Usage: "print the plan and the exact size, write nothing"},
+			&cli.BoolFlag{Name: "json", Usage: "print the plan or the summary as JSON"},
+			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "no progress"},
+		},
+		Action: run,
+	}
+}
+
+func run(c *cli.Context) error {
+	opts, err := options(c)
+	if err != nil {
+		return err
+	}
+	if c.NArg() != 1 {
+		return cmdline.Usagef("gq repack wants one .gqf file, got %d", c.NArg())
+	}
+	if !c.Bool("dry-run") && c.String("output") == "" {
+		return cmdline.Usagef("where to? name a file with -o OUT.gqf")
+	}
+	path := c.Args().First()
+	f, err := gqf.Open(path, gqf.Options{})
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	var bar *cmdline.Progress // while Write runs
+	opts.Progress = func(n int64) { bar.Add(n) }
+	plan, err := quantizer.NewRepack(f, path, opts)
+	if err != nil {
+		return cmdline.Requested(err)
+	}
+	if c.Bool("dry-run") {
+		return quantize.PrintPlan(c, plan)
+	}
+	bar = cmdline.NewProgress(os.Stderr, plan.SourceBytes, "repacking", c.Bool("quiet"))
+	report, err := plan.Write(c.Context, c.String("output"))
+	bar.Finish()
+	if err != nil {
+		return cmdline.Requested(err)
+	}
+	return quantize.PrintReport(c, report)
+}
+
+func options(c *cli.Context) (opts quantizer.RepackOptions, err error) {
+	usage := func(name string, err error) error { return cmdline.Usagef("--%s: %w", name, err) }
+	if s := c.String("layout"); s != "" {
+		if opts.Formats, err = quantizer.ParseFormats(s); err != nil {
+			return opts, usage("layout", err)
+		}
+	}
+	if s := c.String("tile"); s != "" {
+		if opts.Tile, err = packing.ParseTile(s); err != nil {
+			return opts, usage("tile", err)
+		}
+	}
+	if s := c.String("target"); s != "" {
+		if opts.Targets, err = quantizer.ParseTargets(s); err != nil {
+			return opts, usage("target", err)
+		}
+	}
+	if opts.Formats == nil && opts.Targets == nil {
+		return opts, &cmdline.UsageError{Err: errors.New("into which layout? give --layout or --target")}
+	}
+	if opts.Threads = c.Int("threads"); opts.Threads < 0 {
+		return opts, cmdline.Usagef("--threads %d: at least 1", opts.Threads)
+	}
+	return opts, nil
+}

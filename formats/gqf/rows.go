@@ -1,0 +1,75 @@
+package gqf
+
+import (
+	"fmt"
+
+	"github.com/lowbit-go/gq/packing"
+	"github.com/lowbit-go/gq/packing/layouts"
+	"github.com/lowbit-go/gq/packing/torchao"
+)
+
+// Rows reads the rows of one slice of a quantized tensor, whatever its layout. It
+// is valid as long as the file's views are, reads them (so call its methods inside
+// [File.Guard]) and may be used by many goroutines at once.
+type Rows struct {
+	packing.Packer        // with the companions, where the layout has any
+	data           []byte // of the payload
+}
+
+// Rows gives the rows of a variant's slice. It fails with a [*FormatError] where
+// the file is damaged, and for a tensor that is kept as it was (layout plain).
+func (t Tensor) Rows(variant, slice int) (*Rows, error) {
+	p, ok := t.Payload(variant, slice, KindWeights)
+	if !ok {
+		return nil, fmt.Errorf("%s: tensor %q has no variant %d of slice %d", t.f.name, t.Name, variant, slice)
+	}
+	data, err := t.f.Data(p)
+	if err != nil {
+		return nil, err
+	}
+	pk, err := layouts.New(p.Header)
+	if err != nil {
+		return nil, fmt.Errorf("%s: tensor %q: %w", t.f.name, t.Name, err)
+	}
+	switch c := pk.(type) {
+	case *torchao.Embedding:
+		pk, err = withCompanions(t, variant, slice, c.WithCompanions)
+	case *packing.Codes:
+		pk, err = withCompanions(t, variant, slice, c.WithCompanions)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &Rows{pk, data}, nil
+}
+
+// withCompanions gives a packer the data of its companions; one that is not there is empty.
+func withCompanions[P packing.Packer](t Tensor, variant, slice int, with func(scales, zeros []byte) (P, error)) (packing.Packer, error) {
+	var parts [2][]byte
+	for i, kind := range []Kind{KindScales, KindZeros} {
+		p, ok := t.Payload(variant, slice, kind)
+		if !ok {
+			continue
+		}
+		var err error
+		if parts[i], err = t.f.Data(p); err != nil {
+			return nil, err
+		}
+	}
+	pk, err := with(parts[0], parts[1])
+	if err != nil {
+		return nil, &FormatError{File: t.f.name, Section: "payloads", Msg: fmt.Sprintf("companions of tensor %q", t.Name), Err: err}
+	}
+	return pk, nil
+}
+
+// Codes reads a row's codes, scales and zero points, as packing.Packer.Row does.
+func (r *Rows) Codes(codes []int8, scales []float32, zeros []int8, row int) {
+	r.Row(codes, scales, zeros, r.data, row)
+}
+
+// Dequantize reads a row as weights.
+func (r *Rows) Dequantize(dst []float32, row int) { r.DequantizeRow(dst, r.data, row) }
+
+// RowBias reads a row's bias.
+func (r *Rows) RowBias(row int) float32 { return r.Bias(r.data, row) }

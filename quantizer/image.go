@@ -1,0 +1,163 @@
+package quantizer
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/packing"
+)
+
+// layOut fixes the place of every byte and completes the plan's lines.
+func (pl *planner) layOut() error {
+	for _, it := range pl.Plan.items {
+		if err := it.measure(); err != nil {
+			return err
+		}
+		pl.Tensors = append(pl.Tensors, it.line)
+		if it == pl.broken {
+			pl.warn("%q is the embedding table, but rules give the two names different schemes or layouts: stored twice, which costs %d bytes", it.name(), it.line.Bytes)
+		}
+	}
+	pl.warnFallbacks()
+	slices.SortStableFunc(pl.Tensors, func(a, b *PlanTensor) int { return compareNatural(a.Name, b.Name) })
+	if err := pl.build(); err != nil {
+		return err
+	}
+	pl.OutputBytes = pl.image.Size()
+	return nil
+}
+
+// warnFallbacks says which tensors are not in the layout asked for, a line for each reason.
+func (pl *planner) warnFallbacks() {
+	var reasons []string
+	names := map[string][]string{}
+	for _, it := range pl.Plan.items {
+		if r := it.line.Reason; it.quantize && r != "" {
+			if names[r] == nil {
+				reasons = append(reasons, r)
+			}
+			names[r] = append(names[r], it.name())
+		}
+	}
+	for _, r := range reasons {
+		list := names[r]
+		more := ""
+		if len(list) > 1 {
+			more = fmt.Sprintf(" and %d more tensors", len(list)-1)
+		}
+		pl.warn("%q%s: %s", list[0], more, r)
+	}
+}
+
+// measure sets the line's bytes: of all variants, companions and packed headers.
+// Bits per weight are those of the first variant.
+func (it *item) measure() error {
+	for i, v := range it.variants {
+		all := int64(0)
+		for _, h := range v.headers() {
+			size, err := h.DataSize()
+			if err != nil {
+				return fmt.Errorf("tensor %q: %w", it.name(), err)
+			}
+			it.line.Bytes += int64(it.slices) * (size + packing.HeaderSize)
+			all += size
+		}
+		if n := float64(it.rows) * float64(it.cols); i == 0 && n > 0 {
+			it.line.BitsPerWeight = float64(8*all) / n
+		}
+	}
+	return nil
+}
+
+// headers are those of one slice's payloads.
+func (v variant) headers() []packing.Header {
+	list := []packing.Header{v.header}
+	for _, c := range companions(v.header) {
+		list = append(list, c.header)
+	}
+	return list
+}
+
+// build makes the image: the directory of the file with everything's offset.
+func (p *Plan) build() error {
+	b := gqf.NewBuilder()
+	payloads, names := 0, 0
+	for _, it := range p.items {
+		payloads += it.slices * len(it.variants)
+		names += 1 + len(it.aliases)
+		if it.from != nil {
+			names += len(it.from.names)
+		}
+	}
+	b.Grow(len(p.items), payloads, names)
+	for _, it := range p.items {
+		spec := gqf.TensorSpec{Name: it.name(), Shape: it.src.Shape, Dtype: it.src.Dtype, Role: it.role, Transposed: it.transposed, Experts: it.slices}
+		if it.quantize {
+			spec.Mapping, spec.Algorithm = it.scheme.Mapping, gqf.AlgorithmRTN
+		}
+		if it.from != nil {
+			spec.Algorithm = it.from.tensor.Algorithm
+		}
+		ti := b.AddTensor(spec)
+		for i := range it.variants {
+			it.addPayloads(b, ti, i)
+		}
+		if it.from != nil {
+			it.from.addNames(b, ti)
+			continue
+		}
+		names := nameSpec(ti, *it.src)
+		if it.as != "" {
+			names = gqf.NameSpec{Name: it.as, Tensor: ti, SourceFile: -1}
+		}
+		it.nameIndex = b.AddName(names)
+		for i := range it.aliases {
+			n := &it.aliases[i]
+			spec := gqf.NameSpec{Name: n.src.Name, Tensor: ti, SourceFile: -1}
+			if !n.absent {
+				spec = nameSpec(ti, n.src)
+				spec.Folded = n.folded
+			}
+			n.index = b.AddName(spec)
+		}
+	}
+	addAssets := p.addAssets
+	if p.file != nil {
+		addAssets = p.copyAssets
+	}
+	if err := addAssets(b); err != nil {
+		return err
+	}
+	var err error
+	p.image, err = b.Build()
+	return err
+}
+
+// addPayloads adds variant i of the item: slice by slice, each with its companions.
+func (it *item) addPayloads(b *gqf.Builder, tensor, i int) {
+	v := &it.variants[i]
+	for s := range it.slices {
+		pi := b.AddPayload(gqf.PayloadSpec{Tensor: tensor, Slice: s, Variant: i, Header: v.header})
+		if s == 0 {
+			v.payload = pi
+		}
+		for _, c := range companions(v.header) {
+			b.AddPayload(gqf.PayloadSpec{Tensor: tensor, Slice: s, Variant: i, Kind: c.kind, Header: c.header})
+		}
+	}
+}
+
+// name is the canonical name in the file.
+func (it *item) name() string {
+	if it.as != "" {
+		return it.as
+	}
+	return it.src.Name
+}
+
+// nameSpec is the record of a name that the checkpoint has.
+func nameSpec(tensor int, src safetensors.Tensor) gqf.NameSpec {
+	return gqf.NameSpec{Name: src.Name, Tensor: tensor, InCheckpoint: true, SourceFile: src.File, SourceBytes: src.Size}
+}

@@ -1,0 +1,151 @@
+package quantizer
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/packing"
+)
+
+// Family is whose layouts a tensor is packed in. Which of a family's layouts it
+// gets follows from the scheme.
+type Family uint8
+
+const (
+	FamilyLowbit   Family = iota // gq's own layout, which holds every scheme
+	FamilyKleidiAI               // qsi4c32p, qsi4cxp, qsi8cxp, qai4c32p, qsu2cxp
+	FamilyTorchAO                // packed weights of types 1 (universal), 2 (embedding) and 3 (KleidiAI)
+	FamilyPlain                  // row-major int8 codes; scales and zero points beside them
+)
+
+var familyNames = []string{"lowbit", "kleidiai", "torchao", "plain"}
+
+// String gives the name that ParseFormats reads.
+func (f Family) String() string { return familyNames[f] }
+
+// Format is a family and a tile: how one variant of a tensor is packed.
+type Format struct {
+	Family Family
+	// Tile. Default (zero): the one that the layout's kernels of CPUs with i8mm read.
+	Tile packing.Tile
+}
+
+// String spells the format as ParseFormats reads it.
+func (f Format) String() string {
+	if f.Tile == (packing.Tile{}) {
+		return f.Family.String()
+	}
+	return f.Family.String() + ":" + f.Tile.String()
+}
+
+// ParseFormats reads a list of formats, "kleidiai", "kleidiai:4x16x2,lowbit": each
+// tensor is stored once in every one of them, with the same codes.
+func ParseFormats(s string) ([]Format, error) {
+	var list []Format
+	for _, word := range strings.Split(s, ",") {
+		name, tile, tiled := strings.Cut(word, ":")
+		i := slices.Index(familyNames, name)
+		if i < 0 {
+			return nil, fmt.Errorf("unknown layout %q: use %s, each alone or with a tile (kleidiai:4x16x2)", word, strings.Join(familyNames, ", "))
+		}
+		f := Format{Family: Family(i)}
+		if tiled {
+			var err error
+			if f.Tile, err = packing.ParseTile(tile); err != nil {
+				return nil, err
+			}
+		}
+		if slices.Contains(list, f) {
+			return nil, fmt.Errorf("layout %q is there twice", word)
+		}
+		list = append(list, f)
+	}
+	return list, nil
+}
+
+func formatsString(list []Format) string {
+	var words []string
+	for _, f := range list {
+		words = append(words, f.String())
+	}
+	return strings.Join(words, ",")
+}
+
+// Header is the packed header, without bias, of rows x cols weights of scheme s in
+// this format. table says that the matrix is an embedding table that is not
+// multiplied with. It fails, saying what would fit, where the layout cannot hold
+// the scheme or the shape.
+func (f Format) Header(s Scheme, rows, cols int64, table bool) (packing.Header, error) {
+	h := s.Header(rows, cols, f.Tile)
+	h.Flags &^= packing.FlagQSI4C32P
+	if h.Group >= h.Cols {
+		h.Group = 0 // one group, however it was called
+	}
+	var tile packing.Tile
+	h.Layout, tile = f.layout(s, h.Group == 0, table)
+	if h.Layout == 0 {
+		return h, fmt.Errorf("KleidiAI has no layout for %s: it holds 4-bit codes with bf16 or f16 scales (symmetric) or f32 scales (asymmetric) in groups of 32, and 2-, 4- and 8-bit symmetric codes with an f32 scale per channel", s)
+	}
+	if f.Tile == (packing.Tile{}) {
+		h.Tile = tile
+	}
+	switch h.Layout {
+	case packing.LayoutQAI4C32P:
+		h.ZeroKind = packing.ZeroF32
+	case packing.LayoutTorchAOEmbedding:
+		h.ZeroKind = packing.ZeroInt8
+	}
+	h = h.Canonical()
+	if err := h.Validate(); err != nil {
+		return h, err
+	}
+	if f.Family == FamilyKleidiAI && h.Layout == packing.LayoutLowbit && h.Flags&packing.FlagQSI4C32P == 0 {
+		return h, fmt.Errorf("qsi4c32p holds symmetric 4-bit codes with bf16 scales in groups of a multiple of 32 that divide K, not %s of K %d", s, cols)
+	}
+	return h, nil
+}
+
+// layout is the family's layout for a scheme and the tile it has by default; 0 where there is none.
+func (f Format) layout(s Scheme, perChannel, table bool) (packing.Layout, packing.Tile) {
+	asymmetric := s.Mapping == gqf.MappingAsymmetric
+	float32Scales := s.ScaleDtype == packing.ScaleF32
+	switch f.Family {
+	case FamilyKleidiAI:
+		switch {
+		case s.Bits == 4 && asymmetric:
+			return packing.LayoutQAI4C32P, packing.Tile{NR: 4, KR: 16, SR: 2}
+		case s.Bits == 4 && s.ScaleDtype == packing.ScaleF16:
+			return packing.LayoutQSI4C32PF16, packing.Tile{NR: 4, KR: 16, SR: 2}
+		case s.Bits == 4 && s.ScaleDtype == packing.ScaleBF16:
+			return packing.LayoutLowbit, packing.DefaultTile
+		case s.Bits == 4 && perChannel:
+			return packing.LayoutQSI4CXP, packing.DefaultTile
+		case s.Bits == 8 && perChannel && float32Scales && !asymmetric:
+			return packing.LayoutQSI8CXP, packing.Tile{NR: 4, KR: 8, SR: 1}
+		case s.Bits == 2 && perChannel && float32Scales && !asymmetric:
+			return packing.LayoutQSU2CXP, packing.Tile{NR: 4, KR: 4, SR: 1}
+		}
+		return 0, packing.Tile{}
+	case FamilyTorchAO:
+		switch {
+		case table:
+			return packing.LayoutTorchAOEmbedding, packing.Tile{}
+		case s.Bits == 4 && s.ScaleDtype == packing.ScaleBF16 && !asymmetric:
+			return packing.LayoutTorchAOKleidiAI, packing.DefaultTile
+		}
+		return packing.LayoutTorchAOLinear, packing.DefaultTile
+	case FamilyPlain:
+		return packing.LayoutCodes, packing.Tile{}
+	}
+	return packing.LayoutLowbit, packing.DefaultTile
+}
+
+// fitsSomeShape tells whether the format can hold the scheme at all: in a matrix
+// whose K every group size in question divides.
+func (f Format) fitsSomeShape(s Scheme, table bool) error {
+	k := int64(max(s.Group, 32)) * 32
+	_, err := f.Header(s, 32, k, table)
+	return err
+}

@@ -1,0 +1,232 @@
+package quantizer
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/packing"
+)
+
+// layoutCases are schemes with the layouts that hold them.
+var layoutCases = []struct {
+	scheme Scheme
+	format string
+	want   string // of the plan
+}{
+	{Scheme{4, 32, gqf.MappingFullRange, packing.ScaleBF16, false}, "kleidiai", "lowbit=qsi4c32p 8x16x2"},
+	{Scheme{4, 64, gqf.MappingSymmetric, packing.ScaleBF16, false}, "kleidiai:4x8x2", "lowbit=qsi4c32p 4x8x2"},
+	{Scheme{4, 0, gqf.MappingFullRange, packing.ScaleF32, false}, "kleidiai", "qsi4cxp 8x16x2"},
+	{Scheme{4, 0, gqf.MappingFullRange, packing.ScaleF32, true}, "kleidiai:4x16x2", "qsi4cxp 4x16x2"},
+	{Scheme{4, 32, gqf.MappingFullRange, packing.ScaleF16, false}, "kleidiai", "qsi4c32p-f16 4x16x2"},
+	{Scheme{8, 0, gqf.MappingSymmetricNoClip, packing.ScaleF32, false}, "kleidiai", "qsi8cxp 4x8x1"},
+	{Scheme{8, 0, gqf.MappingFullRange, packing.ScaleF32, false}, "kleidiai:4x4x1", "qsi8cxp 4x4x1"},
+	{Scheme{4, 32, gqf.MappingAsymmetric, packing.ScaleF32, false}, "kleidiai", "qai4c32p 4x16x2"},
+	{Scheme{2, 0, gqf.MappingFullRange, packing.ScaleF32, false}, "kleidiai", "qsu2cxp 4x4x1"},
+	{Scheme{3, 48, gqf.MappingAsymmetric, packing.ScaleF32, false}, "torchao", "torchao-linear 8x16x2"},
+	{Scheme{6, 16, gqf.MappingFullRange, packing.ScaleF32, false}, "torchao", "torchao-linear 8x16x2"},
+	{Scheme{4, 32, gqf.MappingFullRange, packing.ScaleBF16, false}, "torchao", "torchao-kleidiai 8x16x2"},
+	{Scheme{4, 96, gqf.MappingFullRange, packing.ScaleBF16, false}, "torchao:8x8x2", "torchao-kleidiai 8x8x2"},
+	{Scheme{5, 48, gqf.MappingAsymmetric, packing.ScaleF16, false}, "plain", "codes"},
+	{Scheme{1, 0, gqf.MappingFullRange, packing.ScaleBF16, false}, "plain", "codes"},
+	{Scheme{7, 16, gqf.MappingSymmetric, packing.ScaleF32, false}, "lowbit:4x8x2", "lowbit 4x8x2"},
+}
+
+func formatsOf(t *testing.T, s string) []Format {
+	t.Helper()
+	f, err := ParseFormats(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// repack runs a repack in memory and opens the result.
+func repack(t *testing.T, f *gqf.File, opts RepackOptions) (*Plan, []byte, *gqf.File) {
+	t.Helper()
+	p, err := NewRepack(f, "in.gqf", opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fillPlan(t, p)
+}
+
+// codes reads all codes, scales and zero points of a tensor's variant.
+func codes(t *testing.T, f *gqf.File, name string, variant int) string {
+	t.Helper()
+	gt, ok := f.Lookup(name)
+	if !ok {
+		t.Fatalf("no %q", name)
+	}
+	var b strings.Builder
+	for s := range gt.Experts {
+		rows, err := gt.Rows(variant, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := rows.Header()
+		q, sc, z := make([]int8, h.Cols), make([]float32, rows.Groups()), make([]int8, rows.Groups())
+		for r := range int(h.Rows) {
+			if h.ZeroKind == packing.ZeroNone {
+				rows.Codes(q, sc, nil, r)
+			} else {
+				rows.Codes(q, sc, z, r)
+			}
+			fmt.Fprintln(&b, q, sc, z)
+		}
+	}
+	return b.String()
+}
+
+// TestLayouts packs the same codes in every layout, by quantizing and by repacking.
+func TestLayouts(t *testing.T) {
+	w := testTensor{name: "layers.0.q_proj.weight", dtype: packing.F32, shape: []int64{37, 192}}
+	experts := testTensor{name: "model.layers.0.mlp.experts.down_proj", dtype: packing.BF16, shape: []int64{2, 41, 192}}
+	bias := testTensor{name: "layers.0.q_proj.bias", dtype: packing.F32, shape: []int64{37}}
+	kept := testTensor{name: "norm.weight", dtype: packing.BF16, shape: []int64{96}}
+	dir := writeCheckpoint(t, `{"model_type": "qwen3_5_moe", "num_experts": 2}`, w, experts, bias, kept)
+	for _, tc := range layoutCases {
+		t.Run(fmt.Sprint(tc.scheme, " ", tc.format), func(t *testing.T) {
+			recipe := recipeOf(tc.scheme, packing.Tile{})
+			_, _, low := runJob(t, dir, Options{Recipe: recipe, Threads: 2})
+			recipe.Formats = formatsOf(t, tc.format)
+			p, direct, f := runJob(t, dir, Options{Recipe: recipe})
+			if l := line(t, p, w.name); len(l.Layouts) != 1 || l.Layouts[0] != tc.want || l.Reason != "" {
+				t.Fatalf("layouts %v (%s), want %s", l.Layouts, l.Reason, tc.want)
+			}
+			for _, name := range []string{w.name, experts.name} {
+				if codes(t, f, name, 0) != codes(t, low, name, 0) {
+					t.Errorf("%s has other codes than in lowbit", name)
+				}
+			}
+			checkKept(t, f, kept)
+			gt, _ := f.Lookup(w.name)
+			rows, err := gt.Rows(0, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if h := rows.Header(); h.Flags&packing.FlagBias != 0 && rows.RowBias(36) != bias.values()[36] {
+				t.Errorf("bias %v, want %v", rows.RowBias(36), bias.values()[36])
+			}
+			if _, got, _ := repack(t, low, RepackOptions{Formats: recipe.Formats}); !bytes.Equal(got, direct) {
+				t.Error("repacking the lowbit file gives another file than quantizing into the layout")
+			}
+		})
+	}
+}
+
+// TestVariants: one tensor in several layouts has the same codes in each.
+func TestVariants(t *testing.T) {
+	w := testTensor{name: "layers.0.q_proj.weight", dtype: packing.F32, shape: []int64{37, 192}}
+	dir := writeCheckpoint(t, "", w)
+	p, _, f := runJob(t, dir, Options{Recipe: Recipe{Formats: formatsOf(t, "kleidiai:8x16x2,kleidiai:4x8x2,torchao,plain")}})
+	want := []string{"lowbit=qsi4c32p 8x16x2", "lowbit=qsi4c32p 4x8x2", "torchao-kleidiai 8x16x2", "codes"}
+	if l := line(t, p, w.name); !slices.Equal(l.Layouts, want) {
+		t.Fatalf("layouts %v, want %v", l.Layouts, want)
+	}
+	for v := range want {
+		if codes(t, f, w.name, v) != codes(t, f, w.name, 0) {
+			t.Errorf("variant %d has other codes than the first", v)
+		}
+	}
+	_, back, _ := repack(t, f, RepackOptions{})
+	if _, low, _ := runJob(t, dir, Options{}); !bytes.Equal(back, low) {
+		t.Error("repacking to lowbit does not give the lowbit file")
+	}
+}
+
+// TestTargets: what each preset makes of 4-bit groups, a table and what it cannot hold.
+func TestTargets(t *testing.T) {
+	ts := []testTensor{
+		{name: tableName, dtype: packing.BF16, shape: []int64{64, 96}},
+		{name: "model.layers.0.mlp.up_proj.weight", dtype: packing.BF16, shape: []int64{48, 96}},
+		{name: "model.layers.0.mlp.down_proj.weight", dtype: packing.BF16, shape: []int64{96, 44}}, // K 44: no group of 32 divides it
+	}
+	tied, untied := writeCheckpoint(t, llamaConfig, ts...), writeCheckpoint(t, `{"model_type": "llama", "architectures": ["LlamaModel"]}`, ts...)
+	for _, tc := range []struct {
+		target            string
+		table, free, proj string
+		positive          bool
+	}{
+		{"pytorch-aarch64", "lowbit 8x16x2", "lowbit 8x16x2", "lowbit=qsi4c32p 8x16x2", false},
+		{"xnnpack-i8mm", "qsi8cxp 4x8x1", "qsi8cxp 4x8x1", "lowbit=qsi4c32p 4x16x2", true},
+		{"xnnpack-dotprod", "qsi8cxp 4x4x1", "qsi8cxp 4x4x1", "lowbit=qsi4c32p 4x8x2", true},
+		{"llama.cpp-i8mm", "qsi8cxp 4x8x1", "qsi8cxp 4x8x1", "qsi4c32p-f16 4x16x2", false},
+		{"llama.cpp-dotprod", "qsi8cxp 4x4x1", "qsi8cxp 4x4x1", "qsi4c32p-f16 4x8x2", false},
+		{"torchao", "torchao-linear 8x16x2", "torchao-embedding", "torchao-linear 8x16x2", false},
+	} {
+		t.Run(tc.target, func(t *testing.T) {
+			targets, err := ParseTargets(tc.target)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, _, f := runJob(t, tied, Options{Recipe: Recipe{Targets: targets}})
+			if l := line(t, p, tableName); !slices.Equal(l.Layouts, []string{tc.table}) {
+				t.Errorf("tied table: %v (%s), want %s", l.Layouts, l.Reason, tc.table)
+			}
+			if l := line(t, p, ts[1].name); !slices.Equal(l.Layouts, []string{tc.proj}) {
+				t.Errorf("projection: %v (%s), want %s", l.Layouts, l.Reason, tc.proj)
+			}
+			if l := line(t, p, ts[2].name); !strings.HasPrefix(l.Layouts[0], "lowbit 8x16x2") || l.Reason == "" {
+				t.Errorf("K 44: %v, reason %q", l.Layouts, l.Reason)
+			}
+			gt, _ := f.Lookup(ts[1].name)
+			if flag := gt.Payloads()[0].Header.Flags & packing.FlagPositiveScales; (flag != 0) != tc.positive {
+				t.Errorf("positive scales: %v, want %v", flag != 0, tc.positive)
+			}
+			p, _, _ = runJob(t, untied, Options{Recipe: Recipe{Targets: targets}})
+			if l := line(t, p, tableName); !slices.Equal(l.Layouts, []string{tc.free}) {
+				t.Errorf("table that is no head: %v (%s), want %s", l.Layouts, l.Reason, tc.free)
+			}
+		})
+	}
+	both, _ := ParseTargets("pytorch-aarch64,llama.cpp-i8mm")
+	if _, err := newPlan(t, tied, Options{Recipe: Recipe{Targets: both}}); err == nil || !strings.Contains(err.Error(), "need different scales") {
+		t.Errorf("targets with different scales: %v", err)
+	}
+}
+
+// TestLayoutsRefused: a layout that cannot hold the scheme is an error that says what it holds.
+func TestLayoutsRefused(t *testing.T) {
+	dir := writeCheckpoint(t, "", testTensor{name: "layers.0.q_proj.weight", dtype: packing.F32, shape: []int64{37, 192}})
+	for _, tc := range []struct{ format, want string }{
+		{"kleidiai 4 32 asymmetric bf16", "qai4c32p holds f32 scales"},
+		{"kleidiai 4 48 full-range bf16", "groups of a multiple of 32"},
+		{"kleidiai 3 32 full-range bf16", "KleidiAI has no layout"},
+		{"kleidiai 8 32 full-range f32", "KleidiAI has no layout"},
+		{"kleidiai:4x4x1 4 32 full-range bf16", "tile"},
+		{"torchao 3 32 full-range bf16", "f32"},
+	} {
+		f := strings.Fields(tc.format)
+		var s Scheme
+		fmt.Sscan(f[1], &s.Bits)
+		fmt.Sscan(f[2], &s.Group)
+		s.Mapping, _ = gqf.ParseMapping(f[3])
+		s.ScaleDtype, _ = packing.ParseScaleDtype(f[4])
+		recipe := recipeOf(s, packing.Tile{})
+		recipe.Formats = formatsOf(t, f[0])
+		if _, err := newPlan(t, dir, Options{Recipe: recipe}); err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: error %v, want one with %q", tc.format, err, tc.want)
+		}
+	}
+}
+
+// TestScaleTooSmallForLayout: qsi4cxp stores a sixteenth of each scale.
+func TestScaleTooSmallForLayout(t *testing.T) {
+	tiny := testTensor{name: "layers.0.q_proj.weight", dtype: packing.F32, shape: []int64{37, 96}, value: func(i int) float32 { return float32(i%7) * 0x1p-124 }}
+	p, err := newPlan(t, writeCheckpoint(t, "", tiny), Options{Recipe: Recipe{Group: PerChannel, ScaleDtype: packing.ScaleF32, Formats: formatsOf(t, "kleidiai")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = p.Write(context.Background(), filepath.Join(t.TempDir(), "model.gqf"))
+	var se *ScaleError
+	if !errors.As(err, &se) {
+		t.Errorf("error %v, want a ScaleError", err)
+	}
+}

@@ -1,0 +1,121 @@
+package quantizer
+
+import (
+	"encoding/binary"
+	"math"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/floats"
+	"github.com/lowbit-go/gq/packing"
+	"github.com/lowbit-go/gq/packing/layouts"
+)
+
+// layoutPacking packs the blocks of a worker's units in one variant's layout.
+type layoutPacking struct {
+	v     *variant
+	pk    packing.Packer
+	nr    int
+	panel packing.Panel
+	own   []int8 // codes in rows of the layout's stride, where that is not the block's
+	out   []byte
+	parts [][]byte // companions' rows
+}
+
+func newLayoutPacking(it *item, v *variant) (layoutPacking, error) {
+	pk, err := layouts.New(v.header)
+	if err != nil {
+		return layoutPacking{}, err
+	}
+	p := layoutPacking{v: v, pk: pk, nr: int(max(1, v.header.Tile.NR))}
+	if stride := int((it.cols + 31) / 32 * 32); pk.PackedCols() != stride {
+		p.own = make([]int8, p.nr*pk.PackedCols())
+	}
+	p.parts = make([][]byte, len(companions(v.header)))
+	return p, nil
+}
+
+// begin makes room for a unit.
+func (p *layoutPacking) begin(u unit) {
+	panels := (int(u.rows()) + p.nr - 1) / p.nr
+	grow(&p.out, panels*p.pk.PanelBytes())
+	for i := range p.parts {
+		p.parts[i] = p.parts[i][:0]
+	}
+}
+
+// pack packs the worker's block of n rows, the first of which is row first of the unit.
+func (p *layoutPacking) pack(w *worker, first, n int) {
+	size, g := p.pk.PanelBytes(), w.groups
+	for r := 0; r < n; r += p.nr {
+		p.panel.Rows = min(p.nr, n-r)
+		p.panel.Codes = p.codes(w, r)
+		p.panel.Scales = w.scales[r*g : (r+p.nr)*g]
+		p.panel.Zeros, p.panel.Bias = nil, nil
+		if p.v.header.ZeroKind != packing.ZeroNone {
+			p.panel.Zeros = w.zeros[r*g : (r+p.nr)*g]
+		}
+		if p.v.header.Flags&packing.FlagBias != 0 {
+			p.panel.Bias = w.bias[first+r : first+r+p.nr]
+		}
+		at := (first + r) / p.nr * size
+		p.pk.PackPanel(p.out[at:at+size], &p.panel)
+	}
+	for i, c := range companions(p.v.header) {
+		p.parts[i] = appendCompanion(p.parts[i], c.kind, p.v.header.ScaleDtype, w.scales[:n*g], w.zeros[:n*g])
+	}
+}
+
+// codes gives the panel's codes, from row r of the block on, in the layout's stride.
+func (p *layoutPacking) codes(w *worker, r int) []int8 {
+	if p.own == nil {
+		return w.codes[r*w.stride : (r+p.nr)*w.stride]
+	}
+	cols := p.pk.PackedCols()
+	for i := range p.panel.Rows {
+		copy(p.own[i*cols:(i+1)*cols], w.codes[(r+i)*w.stride:])
+	}
+	return p.own
+}
+
+// appendCompanion adds rows of scales or zero points as the layout's companion holds them.
+func appendCompanion(b []byte, kind gqf.Kind, dtype packing.ScaleDtype, scales []float32, zeros []int8) []byte {
+	if kind == gqf.KindZeros {
+		for _, z := range zeros {
+			b = append(b, byte(z))
+		}
+		return b
+	}
+	for _, s := range scales {
+		switch dtype {
+		case packing.ScaleBF16:
+			b = binary.LittleEndian.AppendUint16(b, floats.BF16FromF32(s))
+		case packing.ScaleF16:
+			b = binary.LittleEndian.AppendUint16(b, floats.F16FromF32(s))
+		default:
+			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(s))
+		}
+	}
+	return b
+}
+
+// write puts the unit's panels and companions at their places.
+func (p *layoutPacking) write(w *worker, u unit) error {
+	off := w.dataOffset(p.v, u.slice, 0)
+	prefix := p.pk.Prefix()
+	if u.first == 0 && len(prefix) > 0 {
+		if err := w.write(prefix, off); err != nil {
+			return err
+		}
+	}
+	first := u.first * blockRows / int64(p.nr)
+	if err := w.write(p.out, off+int64(len(prefix))+first*int64(p.pk.PanelBytes())); err != nil {
+		return err
+	}
+	for i, b := range p.parts {
+		rowBytes := int64(len(b)) / u.rows()
+		if err := w.write(b, w.dataOffset(p.v, u.slice, 1+i)+u.first*blockRows*rowBytes); err != nil {
+			return err
+		}
+	}
+	return nil
+}

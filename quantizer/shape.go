@@ -1,0 +1,187 @@
+package quantizer
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/packing"
+)
+
+// shape fills in what follows from schemes and ties: payload shapes, layouts,
+// biases, block scales.
+func (pl *planner) shape() error {
+	for _, it := range pl.Plan.items {
+		if !it.quantize {
+			continue
+		}
+		if err := pl.shapeItem(it); err != nil {
+			return err
+		}
+	}
+	pl.Plan.items = slices.DeleteFunc(pl.Plan.items, func(it *item) bool {
+		if !pl.folded[it.src.Name] {
+			return false
+		}
+		it.line.Action, it.line.Reason = ActionFold, "block scales, multiplied into the weight"
+		pl.Tensors = append(pl.Tensors, it.line)
+		return true
+	})
+	return nil
+}
+
+func (pl *planner) shapeItem(it *item) error {
+	n := len(it.src.Shape)
+	it.rows, it.cols = it.src.Shape[n-2], it.src.Shape[n-1]
+	if it.transposed {
+		it.rows, it.cols = it.cols, it.rows
+	}
+	if err := it.scheme.ValidateCommand(); err != nil {
+		return fmt.Errorf("tensor %q: %w", it.src.Name, err)
+	}
+	if err := pl.chooseLayouts(it); err != nil {
+		return err
+	}
+	if it.bias == nil {
+		it.bias = pl.findBias(it)
+	}
+	if it.bias != nil {
+		for i := range it.variants {
+			h := it.variants[i].header
+			if h.Flags |= packing.FlagBias; h.Validate() == nil { // some layouts have no place for it
+				it.variants[i].header = h
+			}
+		}
+	}
+	if err := pl.findBlockScale(it); err != nil {
+		return err
+	}
+	l := it.line
+	l.Action = ActionQuantize
+	l.Bits, l.Group = it.scheme.Bits, it.scheme.Group
+	l.Mapping, l.ScaleDtype = it.scheme.Mapping, it.scheme.ScaleDtype
+	if it.slices > 1 {
+		l.Slices = it.slices
+	}
+	return nil
+}
+
+// chooseLayouts settles the layouts of a quantized item. A layout that was asked
+// for and cannot hold the scheme is an error; one that only this tensor's shape
+// does not fit, or that a target has no kernel for, gives way to lowbit, which
+// the plan says.
+func (pl *planner) chooseLayouts(it *item) error {
+	table := it.role == gqf.RoleEmbedding && !it.shared
+	formats, reasons, strict := pl.formats(it)
+	var list []packing.Header
+	add := func(h packing.Header) {
+		if !slices.Contains(list, h) {
+			list = append(list, h)
+		}
+	}
+	for _, f := range formats {
+		h, err := f.Header(it.scheme, it.rows, it.cols, table)
+		switch {
+		case err == nil:
+			add(h)
+			continue
+		case strict && f.fitsSomeShape(it.scheme, table) != nil:
+			return requestf("tensor %q, layout %s: %w", it.src.Name, f, err)
+		}
+		reasons = append(reasons, fmt.Sprintf("not %s: %v", f, err))
+	}
+	if len(list) == 0 {
+		h, err := Format{}.Header(it.scheme, it.rows, it.cols, table)
+		if err != nil {
+			return fmt.Errorf("tensor %q: %w", it.src.Name, err)
+		}
+		add(h)
+	}
+	it.variants = it.variants[:0]
+	for _, h := range list {
+		it.variants = append(it.variants, variant{header: h})
+		it.line.Layouts = append(it.line.Layouts, layoutName(h))
+	}
+	it.line.Reason = strings.Join(reasons, "; ")
+	return nil
+}
+
+// layoutName is a variant's layout as a plan shows it: "qsi4cxp 8x16x2". Lowbit
+// bytes that are KleidiAI's are called by that name.
+func layoutName(h packing.Header) string {
+	name := h.Layout.String()
+	if h.Flags&packing.FlagQSI4C32P != 0 {
+		name = "lowbit=qsi4c32p"
+	}
+	return strings.TrimSpace(name + " " + tileName(h.Tile))
+}
+
+func tileName(t packing.Tile) string {
+	if t == (packing.Tile{}) {
+		return ""
+	}
+	return t.String()
+}
+
+// formats lists the layouts that an item is to have, why targets have none for it
+// (lowbit stands in for these), and whether one that cannot hold the scheme is an error.
+func (pl *planner) formats(it *item) (list []Format, missing []string, strict bool) {
+	r := pl.opts.Recipe.withDefaults()
+	switch {
+	case it.formats != nil:
+		return it.formats, nil, true
+	case len(r.Targets) > 0:
+		for _, t := range r.Targets {
+			f, err := t.format(it.scheme)
+			if err != nil {
+				missing = append(missing, "stays lowbit: "+err.Error())
+				continue
+			}
+			list = append(list, f)
+		}
+		return list, missing, false
+	}
+	// A table has bits and a group of its own, which a layout chosen for the
+	// projections need not hold.
+	return r.Formats, nil, it.role != gqf.RoleEmbedding
+}
+
+// findBias looks for the layer's bias, which packed panels hold too: X.bias of
+// X.weight, X_bias of a fused expert tensor X.
+func (pl *planner) findBias(it *item) *safetensors.Tensor {
+	var name string
+	if module, ok := strings.CutSuffix(it.src.Name, ".weight"); ok {
+		name = module + ".bias"
+	} else {
+		name = it.src.Name + "_bias"
+	}
+	b, ok := pl.ck.Lookup(name)
+	if !ok || !b.Dtype.IsFloat() || b.Numel() != int64(it.slices)*it.rows {
+		return nil
+	}
+	return &b
+}
+
+func (pl *planner) findBlockScale(it *item) error {
+	if it.src.Dtype != packing.F8E4M3 && it.src.Dtype != packing.F8E5M2 {
+		return nil
+	}
+	var block [2]int
+	if pl.cfg != nil {
+		block = pl.cfg.WeightBlockSize
+	}
+	bs, err := pl.ck.BlockScales(it.src.Name, block)
+	if err != nil || bs == nil {
+		return err
+	}
+	if it.transposed {
+		return fmt.Errorf("tensor %q: FP8 block scales of a tensor stored in x out are not supported; keep it with --rule '%s=skip'", it.src.Name, it.src.Name)
+	}
+	it.blockScale = bs
+	scales, _ := pl.ck.Lookup(bs.Name)
+	pl.folded[bs.Name] = true
+	it.aliases = append(it.aliases, nameRef{src: scales, folded: true})
+	return nil
+}

@@ -1,0 +1,145 @@
+package quantizer
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/packing"
+)
+
+// Target is a consumer of packed weights on a kind of CPU: which layouts its own
+// packers would make there, so that it can use a file's bytes as they stand.
+// docs/FORMAT.md says how each picks them up.
+type Target struct {
+	Name string
+	// positive: it refuses scales that are not positive normal numbers.
+	positive bool
+	// What 4-bit groups, 4-bit channels and 8-bit channels are packed in; a zero
+	// tile says that the consumer has no kernel for them.
+	grouped, channel4, channel8 packing.Tile
+	// groupScale is the dtype of the scales of 4-bit groups; those per channel are F32.
+	groupScale packing.ScaleDtype
+	group      int  // the only group size; 0: any multiple of 32
+	torchao    bool // TorchAO's own layouts, for every width
+}
+
+var (
+	tile4x8x2  = packing.Tile{NR: 4, KR: 8, SR: 2}
+	tile4x16x2 = packing.Tile{NR: 4, KR: 16, SR: 2}
+	tile8x16x2 = packing.Tile{NR: 8, KR: 16, SR: 2}
+	tile4x4x1  = packing.Tile{NR: 4, KR: 4, SR: 1}
+	tile4x8x1  = packing.Tile{NR: 4, KR: 8, SR: 1}
+)
+
+// Targets are the consumers that gq knows.
+var Targets = []Target{
+	{Name: "pytorch-aarch64", grouped: tile8x16x2, channel4: tile8x16x2, groupScale: packing.ScaleBF16},
+	{Name: "xnnpack-i8mm", positive: true, grouped: tile4x16x2, channel4: tile8x16x2, channel8: tile4x8x1, groupScale: packing.ScaleBF16},
+	{Name: "xnnpack-dotprod", positive: true, grouped: tile4x8x2, channel4: tile4x8x2, channel8: tile4x4x1, groupScale: packing.ScaleBF16},
+	{Name: "llama.cpp-i8mm", grouped: tile4x16x2, channel8: tile4x8x1, groupScale: packing.ScaleF16, group: 32},
+	{Name: "llama.cpp-dotprod", grouped: tile4x8x2, channel8: tile4x4x1, groupScale: packing.ScaleF16, group: 32},
+	{Name: "torchao", torchao: true, groupScale: packing.ScaleF32},
+}
+
+// ParseTargets reads a list of targets' names.
+func ParseTargets(s string) ([]Target, error) {
+	var list []Target
+	for _, name := range strings.Split(s, ",") {
+		var names []string
+		found := false
+		for _, t := range Targets {
+			names = append(names, t.Name)
+			if t.Name == name {
+				list, found = append(list, t), true
+			}
+		}
+		if !found {
+			return nil, fmt.Errorf("unknown target %q: use %s", name, strings.Join(names, ", "))
+		}
+	}
+	return list, nil
+}
+
+// adapt makes a scheme what the targets can read, where it leaves that open: the
+// dtype of scales (stated says that a person chose it) and their sign. Targets
+// that need different scales cannot share codes.
+func adapt(s Scheme, targets []Target, stated bool) (Scheme, error) {
+	var by string
+	for _, t := range targets {
+		s.PositiveScales = s.PositiveScales || t.positive
+		want := t.scaleDtype(s)
+		if want == packing.ScaleNone || stated {
+			continue
+		}
+		if by != "" && want != s.ScaleDtype {
+			return s, requestf("targets %s and %s need different scales (%s and %s) for %s: their codes cannot be shared; make two files", by, t.Name, s.ScaleDtype, want, s)
+		}
+		s.ScaleDtype, by = want, t.Name
+	}
+	return s, nil
+}
+
+// scaleDtype is what the target's layout for s stores; ScaleNone where it has none.
+func (t Target) scaleDtype(s Scheme) packing.ScaleDtype {
+	switch {
+	case t.torchao:
+		return packing.ScaleF32
+	case s.Group == 0 && (s.Bits == 4 && t.channel4.NR > 0 || s.Bits == 8 && t.channel8.NR > 0):
+		return packing.ScaleF32
+	case s.Group != 0 && s.Bits == 4:
+		return t.groupScale
+	}
+	return packing.ScaleNone
+}
+
+// format is how the target wants a scheme packed; the error says why it cannot hold it.
+func (t Target) format(s Scheme) (Format, error) {
+	cannot := func(what string) (Format, error) {
+		return Format{}, fmt.Errorf("%s has no kernel for %s", t.Name, what)
+	}
+	switch {
+	case t.torchao:
+		return Format{Family: FamilyTorchAO}, nil
+	case s.Mapping == gqf.MappingAsymmetric:
+		return cannot("asymmetric codes")
+	case s.Bits != 4 && s.Bits != 8:
+		return cannot(fmt.Sprintf("%d-bit codes", s.Bits))
+	}
+	tile := t.channel8
+	switch {
+	case s.Bits == 8 && s.Group != 0:
+		return cannot("8-bit groups")
+	case s.Bits == 4 && s.Group == 0:
+		tile = t.channel4
+	case s.Bits == 4:
+		tile = t.grouped
+		if t.group != 0 && s.Group != t.group {
+			return cannot(fmt.Sprintf("groups of %d, only of %d", s.Group, t.group))
+		}
+	}
+	if tile == (packing.Tile{}) {
+		return cannot(fmt.Sprintf("%d-bit codes per channel", s.Bits))
+	}
+	return Format{Family: FamilyKleidiAI, Tile: tile}, nil
+}
+
+// tablePerChannel tells whether the targets want the table in 8-bit channels, as
+// their own kernels for a head do.
+func tablePerChannel(list []Target) bool {
+	for _, t := range list {
+		if t.channel8 == (packing.Tile{}) {
+			return false
+		}
+	}
+	return len(list) > 0
+}
+
+// TargetNames lists targets as ParseTargets reads them.
+func TargetNames(list []Target) string {
+	var names []string
+	for _, t := range list {
+		names = append(names, t.Name)
+	}
+	return strings.Join(names, ",")
+}

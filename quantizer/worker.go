@@ -1,0 +1,248 @@
+package quantizer
+
+import (
+	"fmt"
+	"hash/crc32"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/vec"
+	"github.com/lowbit-go/gq/packing"
+)
+
+// worker holds one goroutine's buffers, all reused.
+type worker struct {
+	*job
+	item  *item // that the buffers fit
+	rq    *RowQuantizer
+	x     []float32
+	block []float32 // transposed: gathered rows
+
+	// A block of rows, as they are quantized; codes in rows of stride, 0 past K.
+	codes  []int8
+	scales []float32
+	zeros  []int8 // all 0 unless the mapping is asymmetric
+	stride int
+	groups int
+	// smallest magnitude of a scale that every layout can hold; 0: the dtype's.
+	smallest float32
+
+	bias     []float32
+	packings []layoutPacking
+	acc      vec.ErrorSum
+}
+
+func (w *worker) do(i int) error {
+	u := w.units[i]
+	var err error
+	fault := w.plan.guard(func() error {
+		switch u.kind {
+		case unitBlocks:
+			err = w.blocks(u, &w.results[i])
+		case unitCopy:
+			err = w.copy(u, &w.results[i])
+		default:
+			err = w.sum(u, &w.results[i])
+		}
+		return nil
+	})
+	if fault != nil {
+		return fault
+	}
+	if err != nil {
+		return err
+	}
+	if w.plan.opts.Progress != nil {
+		n := u.sourceBytes()
+		if u.kind == unitBlocks && u.item.transposed {
+			n = u.rows() * u.item.rowBytes()
+		} else if u.kind == unitSum {
+			n = 0
+		}
+		w.plan.opts.Progress(n)
+	}
+	return nil
+}
+
+func (w *worker) copy(u unit, r *unitResult) error {
+	view, err := w.plan.bytes(u.item)
+	if err != nil {
+		return err
+	}
+	b := view[u.first : u.first+u.count]
+	r.crc = crc32.Checksum(b, castagnoli)
+	return w.write(b, w.dataOffset(&u.item.variants[0], 0, 0)+u.first)
+}
+
+// bytes is the view of a kept item's bytes in the input.
+func (p *Plan) bytes(it *item) ([]byte, error) {
+	if it.from != nil {
+		return it.from.data(p.file)
+	}
+	return p.ck.Bytes(*it.src)
+}
+
+func (w *worker) sum(u unit, r *unitResult) error {
+	view, err := w.plan.ck.Bytes(*u.item.src)
+	if err != nil {
+		return err
+	}
+	r.crc = crc32.Checksum(view[u.first:u.first+u.count], castagnoli)
+	return nil
+}
+
+// blocks quantizes rows of one slice, packs them in every variant's layout and
+// writes them at their places.
+func (w *worker) blocks(u unit, r *unitResult) error {
+	it := u.item
+	if err := w.fit(it); err != nil {
+		return err
+	}
+	fill, err := w.filler(u, r)
+	if err != nil {
+		return err
+	}
+	for i := range w.packings {
+		w.packings[i].begin(u)
+	}
+	w.acc = vec.ErrorSum{}
+	rows := u.rows()
+	for first := int64(0); first < rows; first += blockRows {
+		n := min(blockRows, rows-first)
+		for i := range n {
+			if err := fill(first+i, i); err != nil {
+				return err
+			}
+			if g := w.tooSmall(i); g >= 0 {
+				return w.rowError(it, u.slice, u.first*blockRows+first+i, &ScaleError{Group: g, Scale: w.scales[int(i)*w.groups+g], Dtype: it.scheme.ScaleDtype, Smallest: w.smallest})
+			}
+		}
+		for i := range w.packings {
+			w.packings[i].pack(w, int(first), int(n))
+		}
+	}
+	r.noise, r.signal = w.acc.Total()
+	for i := range w.packings {
+		if err := w.packings[i].write(w, u); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tooSmall finds a scale of row i of the block that a layout cannot hold, though
+// its dtype could; -1 if there is none.
+func (w *worker) tooSmall(i int64) int {
+	if w.smallest == 0 {
+		return -1
+	}
+	for g, s := range w.scales[int(i)*w.groups : (int(i)+1)*w.groups] {
+		if max(s, -s) < w.smallest {
+			return g
+		}
+	}
+	return -1
+}
+
+// filler gives the function that puts row n of the unit into row i of the block:
+// by quantizing it, or by reading codes that are there.
+func (w *worker) filler(u unit, r *unitResult) (func(n, i int64) error, error) {
+	it, row0, rows := u.item, u.first*blockRows, u.rows()
+	if it.from != nil {
+		grow(&w.bias, int((rows+blockRows-1)/blockRows*blockRows))
+		read, err := w.codesOf(it, u.slice, row0)
+		return func(n, i int64) error { read(n, i); return nil }, err
+	}
+	src, err := w.rows(it, u.slice, row0, rows, r)
+	if err != nil {
+		return nil, err
+	}
+	if err := w.readBias(it, int64(u.slice)*it.rows+row0, rows); err != nil {
+		return nil, err
+	}
+	return func(n, i int64) error { return w.row(it, u.slice, row0, n, i, src) }, nil
+}
+
+// row quantizes row n of the unit into row i of the block.
+func (w *worker) row(it *item, slice int, row0, n, i int64, src rowReader) error {
+	x := src(w.x, n)
+	at, g := int(i)*w.stride, int(i)*w.groups
+	var zeros []int8
+	if it.scheme.Mapping == gqf.MappingAsymmetric {
+		zeros = w.zeros[g : g+w.groups]
+	}
+	err := w.rq.Quantize(w.codes[at:at+int(it.cols)], w.scales[g:g+w.groups], zeros, x, &w.acc)
+	if err != nil {
+		return w.rowError(it, slice, row0+n, err)
+	}
+	return nil
+}
+
+// rowError puts tensor and row to an error of the row quantizer.
+func (w *worker) rowError(it *item, slice int, row int64, err error) error {
+	file := w.plan.filePath
+	if it.from == nil {
+		file = w.plan.ck.Files()[it.src.File].Name
+	}
+	e := &TensorError{File: file, Tensor: it.src.Name, Slice: -1, Row: row, Err: err}
+	if it.slices > 1 {
+		e.Slice = slice
+	}
+	return e
+}
+
+// fit makes the buffers fit the item.
+func (w *worker) fit(it *item) error {
+	if w.item == it {
+		return nil
+	}
+	var err error
+	if w.rq, err = NewRowQuantizer(it.scheme, int(it.cols)); err != nil {
+		return fmt.Errorf("tensor %q: %w", it.name(), err)
+	}
+	grow(&w.x, int(it.cols))
+	w.stride, w.groups = int((it.cols+31)/32*32), it.scheme.Groups(int(it.cols))
+	clear(grow(&w.codes, blockRows*w.stride))
+	grow(&w.scales, blockRows*w.groups)
+	clear(grow(&w.zeros, blockRows*w.groups))
+	w.packings = w.packings[:0]
+	w.smallest = 0
+	for i := range it.variants {
+		p, err := newLayoutPacking(it, &it.variants[i])
+		if err != nil {
+			return fmt.Errorf("tensor %q: %w", it.name(), err)
+		}
+		w.packings = append(w.packings, p)
+		if h := it.variants[i].header; h.SmallestScale() > h.ScaleDtype.SmallestNormal() {
+			w.smallest = max(w.smallest, h.SmallestScale())
+		}
+	}
+	w.item = it
+	return nil
+}
+
+// grow makes *s n long, reusing its memory where it is large enough.
+func grow[T any](s *[]T, n int) []T {
+	if cap(*s) < n {
+		*s = make([]T, n)
+	}
+	*s = (*s)[:n]
+	return *s
+}
+
+// dataOffset is where the data of a payload begin: number part of a slice's, the
+// weights being 0 and the companions following.
+func (w *worker) dataOffset(v *variant, slice, part int) int64 {
+	parts := 1 + len(companions(v.header))
+	return w.image.PayloadOffset(v.payload+slice*parts+part) + packing.HeaderSize
+}
+
+func (w *worker) write(b []byte, off int64) error {
+	w.image.AddData(off, b)
+	if _, err := w.job.out.WriteAt(b, off); err != nil {
+		return err
+	}
+	if w.writeback != nil {
+		w.writeback(off, int64(len(b)))
+	}
+	return nil
+}
