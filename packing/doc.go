@@ -1,6 +1,7 @@
 // Package packing knows how quantized weights lie in memory: the 64-byte packed
-// header before each payload, the bit planes for codes of 1 to 8 bits, and the
-// lowbit layout made of them. docs/FORMAT.md specifies all of it byte by byte.
+// header before each payload, the bit planes for codes of 1 to 8 bits, the
+// lowbit layout made of them, and what all layouts have in common.
+// docs/FORMAT.md specifies all of it byte by byte.
 //
 // # Header
 //
@@ -8,6 +9,23 @@
 // to read the data: layout, bits, group, grid, scale dtype, kind of zero
 // points, rows, columns and tile. [ParseHeader] accepts only headers whose
 // fields go together and whose data size follows from them.
+//
+// # Layouts
+//
+// [LayoutPlain] holds elements as the checkpoint has them. The others hold
+// codes, and a [Packer] packs and reads them panel by panel and row by row:
+//
+//   - [LayoutLowbit], gq's own, by [Lowbit]
+//   - [LayoutCodes], a byte a code for tools, by [Codes]; scales and zero points
+//     are in companion payloads
+//   - [LayoutQSI4CXP], [LayoutQSI4C32PF16], [LayoutQSI8CXP], [LayoutQAI4C32P] and
+//     [LayoutQSU2CXP], KleidiAI's, by package packing/kleidiai
+//   - [LayoutTorchAOLinear], [LayoutTorchAOEmbedding] (with companions) and
+//     [LayoutTorchAOKleidiAI], TorchAO's, by package packing/torchao
+//
+// Package packing/layouts makes the Packer that a header asks for. A header says
+// all about a layout's payload without the layout's package: it validates, and
+// knows the size.
 //
 // # Lowbit
 //
@@ -29,7 +47,8 @@
 // To write a payload: fill a Header, [NewLowbit], then for each panel fill a
 // [Panel] and call [Lowbit.PackPanel]. To read: [Lowbit.UnpackPanel] for panels,
 // [Lowbit.Row] or [Lowbit.DequantizeRow] for single rows, as an embedding
-// lookup needs them. [Lowbit.CheckPanel] finds damage.
+// lookup needs them. [Lowbit.CheckPanel] finds damage. The Packers of the other
+// layouts work alike; panels begin behind their Prefix.
 //
 //	l, err := packing.NewLowbit(header)
 //	p := l.NewPanel()

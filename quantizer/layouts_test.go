@@ -230,3 +230,62 @@ func TestScaleTooSmallForLayout(t *testing.T) {
 		t.Errorf("error %v, want a ScaleError", err)
 	}
 }
+
+// TestTargetsTakeWhatTheyCanRead: what a consumer could not read stays lowbit, whoever asked for it.
+func TestTargetsTakeWhatTheyCanRead(t *testing.T) {
+	w := testTensor{name: "layers.0.q_proj.weight", dtype: packing.F32, shape: []int64{40, 128}}
+	dir := writeCheckpoint(t, "", w)
+	target := func(name string) []Target {
+		list, err := ParseTargets(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return list
+	}
+	check := func(t *testing.T, p *Plan, layout, reason string) {
+		t.Helper()
+		l := line(t, p, w.name)
+		if !slices.Equal(l.Layouts, []string{layout}) || !strings.Contains(l.Reason, reason) || (reason == "") != (l.Reason == "") {
+			t.Errorf("layouts %v, reason %q; want %s, %q", l.Layouts, l.Reason, layout, reason)
+		}
+	}
+	for _, tc := range []struct {
+		recipe         Recipe
+		target         string
+		layout, reason string
+	}{
+		{Recipe{Group: 128}, "pytorch-aarch64", "qsi4cxp 8x16x2", ""}, // one group is a channel
+		{Recipe{Group: 64}, "pytorch-aarch64", "lowbit=qsi4c32p 8x16x2", ""},
+		{Recipe{Group: 64}, "llama.cpp-i8mm", "lowbit 8x16x2", "groups of 64, only of 32"},
+		{Recipe{ScaleDtype: packing.ScaleF16}, "xnnpack-i8mm", "lowbit 8x16x2", "f16 scales here, only bf16"},
+		{Recipe{Bits: 3}, "xnnpack-dotprod", "lowbit 8x16x2", "3-bit codes"},
+		{Recipe{Bits: 3}, "torchao", "torchao-linear 8x16x2", ""},
+	} {
+		t.Run(tc.target+" "+tc.layout, func(t *testing.T) {
+			tc.recipe.Targets = target(tc.target)
+			p, _, _ := runJob(t, dir, Options{Recipe: tc.recipe})
+			check(t, p, tc.layout, tc.reason)
+		})
+	}
+	_, _, bf16 := runJob(t, dir, Options{})
+	_, _, positive := runJob(t, dir, Options{Recipe: Recipe{PositiveScales: true}})
+	for _, tc := range []struct {
+		file           *gqf.File
+		target         string
+		layout, reason string
+	}{
+		{bf16, "xnnpack-i8mm", "lowbit=qsi4c32p 8x16x2", "negative scales"},
+		{positive, "xnnpack-i8mm", "lowbit=qsi4c32p 4x16x2", ""},
+		{bf16, "llama.cpp-i8mm", "lowbit=qsi4c32p 8x16x2", "bf16 scales here, only f16"},
+		{bf16, "torchao", "torchao-linear 8x16x2", ""},
+		{bf16, "pytorch-aarch64", "lowbit=qsi4c32p 8x16x2", ""},
+	} {
+		t.Run("repack "+tc.target+" "+tc.layout, func(t *testing.T) {
+			p, _, f := repack(t, tc.file, RepackOptions{Targets: target(tc.target)})
+			check(t, p, tc.layout, tc.reason)
+			if codes(t, f, w.name, 0) != codes(t, tc.file, w.name, 0) {
+				t.Error("repacking changed codes or scales")
+			}
+		})
+	}
+}

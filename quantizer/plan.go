@@ -73,23 +73,24 @@ type Plan struct {
 
 // item is a tensor of the output: one or more payloads, one or more names.
 type item struct {
-	src        *safetensors.Tensor
-	role       gqf.Role
-	line       *PlanTensor
-	quantize   bool
-	scheme     Scheme
-	formats    []Format  // stated by a rule; nil: the recipe's
-	variants   []variant // the same codes in one layout or more
-	slices     int
-	rows, cols int64   // of one slice; rows are outputs
-	transposed bool    // the checkpoint stores a slice as cols x rows
-	from       *origin // of a repack
-	bias       *safetensors.Tensor
-	blockScale *safetensors.BlockScale
-	nameIndex  int       // of its canonical name in the image
-	as         string    // its name where that is not the source's: a head of its own made from a table
-	shared     bool      // a table that is the head too
-	aliases    []nameRef // its other names
+	src         *safetensors.Tensor
+	role        gqf.Role
+	line        *PlanTensor
+	quantize    bool
+	scheme      Scheme
+	scaleStated bool      // the scheme's dtype of scales is a person's choice
+	formats     []Format  // stated by a rule; nil: the recipe's
+	variants    []variant // the same codes in one layout or more
+	slices      int
+	rows, cols  int64   // of one slice; rows are outputs
+	transposed  bool    // the checkpoint stores a slice as cols x rows
+	from        *origin // of a repack
+	bias        *safetensors.Tensor
+	blockScale  *safetensors.BlockScale
+	nameIndex   int       // of its canonical name in the image
+	as          string    // its name where that is not the source's: a head of its own made from a table
+	shared      bool      // a table that is the head too
+	aliases     []nameRef // its other names
 
 	crc           uint32  // CRC32C of the source, once it is read
 	noise, signal float64 // of the quantized weights, once they are
@@ -210,7 +211,6 @@ func (pl *planner) decide(t *safetensors.Tensor) (*item, error) {
 	reason := class.Reason
 	quantize := class.Quantize
 	rule, matched := pl.rules.Match(t.Name)
-	var err error
 	if cannot := cannotQuantize(t, class); cannot != "" {
 		if matched && !rule.Skip && rule.Exact() {
 			return nil, requestf("%s: tensor %q cannot be quantized: %s", rule, t.Name, cannot)
@@ -232,11 +232,11 @@ func (pl *planner) decide(t *safetensors.Tensor) (*item, error) {
 		return it, nil
 	}
 	it.quantize, it.slices, it.transposed = true, class.Slices(), class.Transposed
-	it.scheme, err = pl.opts.Recipe.scheme(class.Role, rule)
+	it.scheme, it.scaleStated = pl.opts.Recipe.Scheme(class.Role, rule), pl.opts.Recipe.scaleStated(rule)
 	if rule != nil {
 		it.formats = rule.Formats
 	}
-	return it, err
+	return it, nil
 }
 
 // cannotQuantize says why a tensor can't be held as low-bit codes whatever the rules say; "" if it can.

@@ -43,10 +43,9 @@ type Recipe struct {
 	Rules []Rule
 }
 
-// scheme is Scheme made fit for the recipe's targets.
-func (r Recipe) scheme(role gqf.Role, rule *Rule) (Scheme, error) {
-	stated := r.ScaleDtype != packing.ScaleNone || rule != nil && rule.ScaleDtype != packing.ScaleNone
-	return adapt(r.Scheme(role, rule), r.Targets, stated)
+// scaleStated tells whether the dtype of scales was chosen by a person; rule may be nil.
+func (r Recipe) scaleStated(rule *Rule) bool {
+	return r.ScaleDtype != packing.ScaleNone || rule != nil && rule.ScaleDtype != packing.ScaleNone
 }
 
 // Scheme is what a tensor of the given role gets by a rule; rule may be nil.

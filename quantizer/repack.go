@@ -3,7 +3,6 @@ package quantizer
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
@@ -84,7 +83,7 @@ func (pl *planner) fromFile(t gqf.Tensor, names []gqf.Name) (*item, error) {
 		Bits: int(h.Bits), Group: int(h.Group), Mapping: t.Mapping, ScaleDtype: h.ScaleDtype,
 		PositiveScales: h.Flags&packing.FlagPositiveScales != 0,
 	}
-	if err := pl.relayout(it); err != nil {
+	if err := pl.chooseLayouts(it); err != nil {
 		return nil, err
 	}
 	for i := range it.variants {
@@ -101,44 +100,6 @@ func (pl *planner) fromFile(t gqf.Tensor, names []gqf.Name) (*item, error) {
 	l := it.line
 	l.Action, l.Bits, l.Group, l.Mapping, l.ScaleDtype = ActionQuantize, it.scheme.Bits, it.scheme.Group, t.Mapping, it.scheme.ScaleDtype
 	return it, nil
-}
-
-// relayout is chooseLayouts for a tensor whose codes are there already: the scales
-// may be widened to F32 where a layout wants that, and what does not fit stays lowbit.
-func (pl *planner) relayout(it *item) error {
-	formats, reasons, _ := pl.formats(it)
-	table := it.role == gqf.RoleEmbedding && !it.shared
-	wide := it.scheme
-	wide.ScaleDtype = packing.ScaleF32
-	add := func(h packing.Header) {
-		if slices.ContainsFunc(it.variants, func(v variant) bool { return v.header == h }) {
-			return
-		}
-		it.variants = append(it.variants, variant{header: h})
-		it.line.Layouts = append(it.line.Layouts, layoutName(h))
-	}
-	for _, f := range formats {
-		h, err := f.Header(it.scheme, it.rows, it.cols, table)
-		if err != nil && f.Family != FamilyLowbit {
-			if w, e := f.Header(wide, it.rows, it.cols, table); e == nil {
-				h, err = w, nil
-			}
-		}
-		if err != nil {
-			reasons = append(reasons, fmt.Sprintf("not %s: %v", f, err))
-			continue
-		}
-		add(h)
-	}
-	if len(it.variants) == 0 {
-		h, err := Format{}.Header(it.scheme, it.rows, it.cols, table)
-		if err != nil {
-			return fmt.Errorf("tensor %q: %w", it.src.Name, err)
-		}
-		add(h)
-	}
-	it.line.Reason = strings.Join(reasons, "; ")
-	return nil
 }
 
 // codesOf gives a reader of the codes of a slice that is quantized already.

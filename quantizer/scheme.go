@@ -88,11 +88,14 @@ func (s Scheme) Header(rows, cols int64, tile packing.Tile) packing.Header {
 	if s.Mapping == gqf.MappingAsymmetric {
 		h.ZeroKind = packing.ZeroInt8
 	}
-	if s.PositiveScales || s.Mapping != gqf.MappingFullRange {
+	if s.positive() {
 		h.Flags |= packing.FlagPositiveScales
 	}
 	return h.Canonical()
 }
+
+// positive tells whether all scales are > 0 by construction.
+func (s Scheme) positive() bool { return s.PositiveScales || s.Mapping != gqf.MappingFullRange }
 
 // String names the scheme: "4-bit group 32 full-range bf16".
 func (s Scheme) String() string {

@@ -38,6 +38,10 @@ func (pl *planner) shapeItem(it *item) error {
 	if it.transposed {
 		it.rows, it.cols = it.cols, it.rows
 	}
+	var err error
+	if it.scheme, err = adapt(it.scheme, it.cols, pl.opts.Recipe.Targets, it.scaleStated); err != nil {
+		return err
+	}
 	if err := it.scheme.ValidateCommand(); err != nil {
 		return fmt.Errorf("tensor %q: %w", it.src.Name, err)
 	}
@@ -70,42 +74,88 @@ func (pl *planner) shapeItem(it *item) error {
 
 // chooseLayouts settles the layouts of a quantized item. A layout that was asked
 // for and cannot hold the scheme is an error; one that only this tensor's shape
-// does not fit, or that a target has no kernel for, gives way to lowbit, which
-// the plan says.
+// does not fit, that a target has no kernel for, or that a repack meets, gives way
+// to lowbit, which the plan says.
 func (pl *planner) chooseLayouts(it *item) error {
 	table := it.role == gqf.RoleEmbedding && !it.shared
-	formats, reasons, strict := pl.formats(it)
-	var list []packing.Header
 	add := func(h packing.Header) {
-		if !slices.Contains(list, h) {
-			list = append(list, h)
+		if !slices.ContainsFunc(it.variants, func(v variant) bool { return v.header == h }) {
+			it.variants = append(it.variants, variant{header: h})
+			it.line.Layouts = append(it.line.Layouts, layoutName(h))
 		}
 	}
-	for _, f := range formats {
-		h, err := f.Header(it.scheme, it.rows, it.cols, table)
+	choices, reasons, strict := pl.choices(it)
+	for _, c := range choices {
+		h, err := c.format.Header(c.scheme, it.rows, it.cols, table)
+		if wide := c.scheme; err != nil && it.from != nil && c.format.Family != FamilyLowbit {
+			wide.ScaleDtype = packing.ScaleF32 // scales that are there may be stored wider
+			if w, e := c.format.Header(wide, it.rows, it.cols, table); e == nil {
+				h, err = w, nil
+			}
+		}
 		switch {
 		case err == nil:
 			add(h)
-			continue
-		case strict && f.fitsSomeShape(it.scheme, table) != nil:
-			return requestf("tensor %q, layout %s: %w", it.src.Name, f, err)
+		case strict && c.format.fitsSomeShape(c.scheme, table) != nil:
+			return requestf("tensor %q, layout %s: %w", it.src.Name, c.format, err)
+		default:
+			reasons = append(reasons, fmt.Sprintf("not %s: %v", c.format, err))
 		}
-		reasons = append(reasons, fmt.Sprintf("not %s: %v", f, err))
 	}
-	if len(list) == 0 {
+	if len(it.variants) == 0 {
 		h, err := Format{}.Header(it.scheme, it.rows, it.cols, table)
 		if err != nil {
 			return fmt.Errorf("tensor %q: %w", it.src.Name, err)
 		}
 		add(h)
 	}
-	it.variants = it.variants[:0]
-	for _, h := range list {
-		it.variants = append(it.variants, variant{header: h})
-		it.line.Layouts = append(it.line.Layouts, layoutName(h))
-	}
 	it.line.Reason = strings.Join(reasons, "; ")
 	return nil
+}
+
+// choice is a layout that an item is to have, and what its codes and scales are there.
+type choice struct {
+	format Format
+	scheme Scheme
+}
+
+// choices lists the layouts that an item is to have, why targets have none for it
+// (lowbit stands in for these), and whether one that cannot hold the scheme is an error.
+func (pl *planner) choices(it *item) (list []choice, missing []string, strict bool) {
+	r := pl.opts.Recipe.withDefaults()
+	for _, t := range r.Targets {
+		if it.formats != nil {
+			break
+		}
+		s := it.scheme
+		if it.from != nil {
+			if int64(s.Group) >= it.cols {
+				s.Group = 0
+			}
+			if t.scaleDtype(s) == packing.ScaleF32 {
+				s.ScaleDtype = packing.ScaleF32
+			}
+		}
+		f, err := t.format(s)
+		if err != nil {
+			missing = append(missing, "stays lowbit: "+err.Error())
+			continue
+		}
+		list = append(list, choice{f, s})
+	}
+	if len(r.Targets) > 0 && it.formats == nil {
+		return list, missing, false
+	}
+	formats := r.Formats
+	if it.formats != nil {
+		formats = it.formats
+	}
+	for _, f := range formats {
+		list = append(list, choice{f, it.scheme})
+	}
+	// A table has bits and a group of its own, which a layout chosen for the
+	// projections need not hold.
+	return list, nil, it.from == nil && (it.formats != nil || it.role != gqf.RoleEmbedding)
 }
 
 // layoutName is a variant's layout as a plan shows it: "qsi4cxp 8x16x2". Lowbit
@@ -123,29 +173,6 @@ func tileName(t packing.Tile) string {
 		return ""
 	}
 	return t.String()
-}
-
-// formats lists the layouts that an item is to have, why targets have none for it
-// (lowbit stands in for these), and whether one that cannot hold the scheme is an error.
-func (pl *planner) formats(it *item) (list []Format, missing []string, strict bool) {
-	r := pl.opts.Recipe.withDefaults()
-	switch {
-	case it.formats != nil:
-		return it.formats, nil, true
-	case len(r.Targets) > 0:
-		for _, t := range r.Targets {
-			f, err := t.format(it.scheme)
-			if err != nil {
-				missing = append(missing, "stays lowbit: "+err.Error())
-				continue
-			}
-			list = append(list, f)
-		}
-		return list, missing, false
-	}
-	// A table has bits and a group of its own, which a layout chosen for the
-	// projections need not hold.
-	return r.Formats, nil, it.role != gqf.RoleEmbedding
 }
 
 // findBias looks for the layer's bias, which packed panels hold too: X.bias of

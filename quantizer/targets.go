@@ -2,6 +2,7 @@ package quantizer
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/lowbit-go/gq/formats/gqf"
@@ -61,10 +62,14 @@ func ParseTargets(s string) ([]Target, error) {
 	return list, nil
 }
 
-// adapt makes a scheme what the targets can read, where it leaves that open: the
-// dtype of scales (stated says that a person chose it) and their sign. Targets
-// that need different scales cannot share codes.
-func adapt(s Scheme, targets []Target, stated bool) (Scheme, error) {
+// adapt makes a scheme for rows of k weights what the targets can read, where it
+// leaves that open: the dtype of scales (stated says that a person chose it) and
+// their sign. One group is a channel to them. Targets that need different scales
+// cannot share codes.
+func adapt(s Scheme, k int64, targets []Target, stated bool) (Scheme, error) {
+	if len(targets) > 0 && int64(s.Group) >= k {
+		s.Group = 0
+	}
 	var by string
 	for _, t := range targets {
 		s.PositiveScales = s.PositiveScales || t.positive
@@ -98,7 +103,11 @@ func (t Target) format(s Scheme) (Format, error) {
 	cannot := func(what string) (Format, error) {
 		return Format{}, fmt.Errorf("%s has no kernel for %s", t.Name, what)
 	}
-	switch {
+	switch want := t.scaleDtype(s); {
+	case want != packing.ScaleNone && want != s.ScaleDtype:
+		return cannot(fmt.Sprintf("%s scales here, only %s", s.ScaleDtype, want))
+	case t.positive && !s.positive():
+		return cannot("negative scales: quantize with --positive-scales")
 	case t.torchao:
 		return Format{Family: FamilyTorchAO}, nil
 	case s.Mapping == gqf.MappingAsymmetric:
@@ -124,15 +133,11 @@ func (t Target) format(s Scheme) (Format, error) {
 	return Format{Family: FamilyKleidiAI, Tile: tile}, nil
 }
 
-// tablePerChannel tells whether the targets want the table in 8-bit channels, as
-// their own kernels for a head do.
+// tablePerChannel tells whether one of the targets has a kernel for a head of 8-bit
+// channels, which then is what the table becomes: the others have none for 8-bit
+// groups either.
 func tablePerChannel(list []Target) bool {
-	for _, t := range list {
-		if t.channel8 == (packing.Tile{}) {
-			return false
-		}
-	}
-	return len(list) > 0
+	return slices.ContainsFunc(list, func(t Target) bool { return t.channel8 != packing.Tile{} })
 }
 
 // TargetNames lists targets as ParseTargets reads them.

@@ -78,10 +78,7 @@ func (pl *planner) tieAbsent(table *item) error {
 		if rule.Skip {
 			head.keep("a rule says skip")
 		}
-		var err error
-		if head.scheme, err = pl.opts.Recipe.scheme(gqf.RoleEmbedding, rule); err != nil {
-			return err
-		}
+		head.scheme, head.scaleStated = pl.opts.Recipe.Scheme(gqf.RoleEmbedding, rule), pl.opts.Recipe.scaleStated(rule)
 	}
 	if !pl.share(table, head) {
 		i := slices.Index(pl.Plan.items, table)
@@ -109,6 +106,7 @@ func (pl *planner) share(table, head *item) bool {
 	table.shared = true
 	if head.line.Rule != "" && table.line.Rule == "" {
 		table.line.Rule, table.scheme, table.formats, table.quantize = head.line.Rule, head.scheme, head.formats, head.quantize
+		table.scaleStated = head.scaleStated
 		if !head.quantize {
 			table.keep("a rule says skip")
 		}

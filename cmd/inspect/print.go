@@ -42,6 +42,9 @@ func printFile(w io.Writer, r *gqf.Inspection) error {
 
 	s := &r.Totals
 	fmt.Fprintf(w, "\n%d tensors under %d names: %d quantized, %d kept, %d shared\n", s.Tensors, s.Names, s.Quantized, s.Kept, s.Shared)
+	if s.Shared > 0 {
+		fmt.Fprintf(w, "sharing saved %s (%d bytes), which further names would take on their own\n", cmdline.Bytes(s.SharedSaved), s.SharedSaved)
+	}
 	_, err := fmt.Fprintf(w, "%d weights, %s of %s in the checkpoint; %.3f bits per quantized weight, %.3f over all\n",
 		s.Elements, cmdline.Bytes(s.PayloadBytes), cmdline.Bytes(s.SourceBytes), s.QuantBitsWeight, s.BitsPerWeight)
 	return err

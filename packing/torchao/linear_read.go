@@ -56,7 +56,7 @@ func (l *Linear) Row(codes []int8, scales []float32, zeros []int8, data []byte, 
 			scales[g] = getFloat(record, r)
 		}
 		if zeros != nil && l.zeros {
-			zeros[g] = int8(getInt(record, 2*nr+r))
+			zeros[g] = lowByte(record, 2*nr+r)
 		}
 	}
 }
@@ -72,7 +72,7 @@ func (l *Linear) DequantizeRow(dst []float32, data []byte, row int) {
 		record := group[l.codeBytes:]
 		scale, zero := getFloat(record, r), int32(0)
 		if l.zeros {
-			zero = int32(int8(getInt(record, 2*nr+r)))
+			zero = int32(lowByte(record, 2*nr+r))
 		}
 		for c := 0; c < l.group; c += chunkCols {
 			x0, x1 := l.chunk(group[l.bits*c:], r)
@@ -200,6 +200,9 @@ func isFinite(x float32) bool { return math.Float32bits(x)&0x7f800000 != 0x7f800
 
 // getInt reads the i-th int32 of src.
 func getInt(src []byte, i int) int32 { return int32(binary.LittleEndian.Uint32(src[4*i:])) }
+
+// lowByte reads the i-th int32 of src where it is one of 8 bits, as zero points are.
+func lowByte(src []byte, i int) int8 { return int8(src[4*i]) }
 
 // getFloat reads the i-th float32 of src.
 func getFloat(src []byte, i int) float32 {

@@ -1,0 +1,216 @@
+package embedding
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/packing"
+	"github.com/lowbit-go/gq/packing/layouts"
+	"github.com/lowbit-go/gq/packing/torchao"
+)
+
+// Table looks up rows. It does not change, holds no copy of the rows and may be
+// used by many goroutines at once.
+type Table struct {
+	h          packing.Header
+	reader     rowReader
+	data       []byte
+	rows, cols int
+}
+
+// rowReader is the part of a packing.Packer that lookups need.
+type rowReader interface {
+	DequantizeRow(dst []float32, data []byte, row int)
+}
+
+// Parts are the bytes of a table. They must not change while the Table is used.
+type Parts struct {
+	// Data is what follows the packed header. No default.
+	Data []byte
+	// Scales and Zeros are the data of the companions of LayoutCodes and
+	// LayoutTorchAOEmbedding. Default none, which all other layouts want.
+	Scales, Zeros []byte
+}
+
+// UnsupportedError says that something cannot serve as a table.
+type UnsupportedError struct {
+	Tensor string // name; empty from New
+	Msg    string
+}
+
+func (e *UnsupportedError) Error() string {
+	if e.Tensor == "" {
+		return "embedding: " + e.Msg
+	}
+	return fmt.Sprintf("tensor %q: %s", e.Tensor, e.Msg)
+}
+
+// IDError reports an id that is no row of the table.
+type IDError struct {
+	Position int   // in the batch; 0 for Lookup
+	ID       int64 //
+	Rows     int   // of the table
+}
+
+func (e *IDError) Error() string {
+	return fmt.Sprintf("id %d at position %d: the table has rows 0 to %d", e.ID, e.Position, e.Rows-1)
+}
+
+// Open makes a table of the tensor of that name, which may be any of its names:
+// of the first of its variants that can serve lookups. It fails with
+// [*UnsupportedError] if none can: experts and tensors that are no rows x columns,
+// and tables kept in other dtypes than F32, F16 and BF16. It fails with
+// [*gqf.FormatError] where the file is damaged.
+//
+// The Table reads the file in place: use it within [gqf.File.Guard], and not
+// after Close.
+func Open(f *gqf.File, name string) (*Table, error) {
+	t, ok := f.Lookup(name)
+	if !ok {
+		return nil, fmt.Errorf("no tensor %q in this file", name)
+	}
+	if len(t.Shape) != 2 || t.Experts != 1 || t.Transposed {
+		return nil, &UnsupportedError{name, fmt.Sprintf("shape %v, %d slices, transposed %v: want a matrix with a row for each id", t.Shape, t.Experts, t.Transposed)}
+	}
+	var first *UnsupportedError
+	for variant := 0; ; variant++ {
+		weights, ok := t.Payload(variant, 0, gqf.KindWeights)
+		if !ok {
+			return nil, first // there is a variant 0
+		}
+		parts, err := partsOf(f, t, variant)
+		if err != nil {
+			return nil, err
+		}
+		table, err := New(weights.Header, parts)
+		var unsupported *UnsupportedError
+		switch {
+		case err == nil:
+			return table, nil
+		case !errors.As(err, &unsupported):
+			return nil, fmt.Errorf("tensor %q: %w", name, err)
+		case first == nil:
+			first = &UnsupportedError{name, unsupported.Msg}
+		}
+	}
+}
+
+// partsOf gives the data of a variant's payloads.
+func partsOf(f *gqf.File, t gqf.Tensor, variant int) (Parts, error) {
+	var parts Parts
+	for _, part := range []struct {
+		kind gqf.Kind
+		data *[]byte
+	}{{gqf.KindWeights, &parts.Data}, {gqf.KindScales, &parts.Scales}, {gqf.KindZeros, &parts.Zeros}} {
+		p, ok := t.Payload(variant, 0, part.kind)
+		if !ok {
+			continue
+		}
+		var err error
+		if *part.data, err = f.Data(p); err != nil {
+			return Parts{}, err
+		}
+	}
+	return parts, nil
+}
+
+// New makes a table of a payload: h describes p.Data and says which companions
+// it needs. It fails as h.Validate does, with [*packing.HeaderError] if a part
+// has another size than h says, and with [*UnsupportedError] for plain payloads
+// of other dtypes than F32, F16 and BF16 and for what this machine cannot address.
+func New(h packing.Header, p Parts) (*Table, error) {
+	if err := h.Validate(); err != nil {
+		return nil, err
+	}
+	size, err := h.DataSize()
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(p.Data)) != size {
+		return nil, &packing.HeaderError{Field: "data size", Offset: offDataSize, Msg: fmt.Sprintf("%d bytes of data, the fields need %d", len(p.Data), size)}
+	}
+	if h.Rows > math.MaxInt || h.Cols > math.MaxInt {
+		return nil, &UnsupportedError{Msg: fmt.Sprintf("%d x %d elements are more than this machine can address", h.Rows, h.Cols)}
+	}
+	reader, err := newReader(h, p)
+	if err != nil {
+		return nil, err
+	}
+	return &Table{h: h, reader: reader, data: p.Data, rows: int(h.Rows), cols: int(h.Cols)}, nil
+}
+
+// offDataSize is the offset of the packed header's data size.
+const offDataSize = 40
+
+func newReader(h packing.Header, p Parts) (rowReader, error) {
+	if h.Layout == packing.LayoutPlain {
+		return newKept(h)
+	}
+	pk, err := layouts.New(h)
+	var beyond *packing.UnsupportedError
+	var beyondTorchAO *torchao.UnsupportedError
+	switch {
+	case errors.As(err, &beyond) || errors.As(err, &beyondTorchAO):
+		return nil, &UnsupportedError{Msg: err.Error()}
+	case err != nil:
+		return nil, err
+	}
+	switch c := pk.(type) {
+	case *packing.Codes:
+		return made(c.WithCompanions(p.Scales, p.Zeros))
+	case *torchao.Embedding:
+		return made(c.WithCompanions(p.Scales, p.Zeros))
+	}
+	return pk, nil
+}
+
+// made reports companions of a wrong size as New documents.
+func made[R rowReader](r R, err error) (rowReader, error) {
+	if err != nil {
+		return nil, &packing.HeaderError{Field: "data size", Offset: offDataSize, Msg: err.Error()}
+	}
+	return r, nil
+}
+
+// Header describes the payload that serves the lookups.
+func (t *Table) Header() packing.Header { return t.h }
+
+// Rows is the number of rows: ids are below it.
+func (t *Table) Rows() int { return t.rows }
+
+// Cols is the number of columns: the length of a row.
+func (t *Table) Cols() int { return t.cols }
+
+// Lookup writes row id to dst, Cols() long. It fails with [*IDError] if there is
+// no such row, and leaves dst alone then.
+func (t *Table) Lookup(dst []float32, id int) error {
+	if id < 0 || id >= t.rows {
+		return &IDError{0, int64(id), t.rows}
+	}
+	if len(dst) != t.cols {
+		return fmt.Errorf("embedding: %d values for a row of %d", len(dst), t.cols)
+	}
+	t.reader.DequantizeRow(dst, t.data, id)
+	return nil
+}
+
+// LookupBatch writes the rows of all ids, one after the other, to dst,
+// len(ids) x Cols(). It fails with [*IDError] at the first id that is no row of
+// the table, and leaves all of dst alone then.
+func LookupBatch[ID ~int | ~int32 | ~int64](t *Table, dst []float32, ids []ID) error {
+	for i, id := range ids {
+		if id < 0 || uint64(id) >= uint64(t.rows) {
+			return &IDError{i, int64(id), t.rows}
+		}
+	}
+	if len(dst) != len(ids)*t.cols {
+		return fmt.Errorf("embedding: %d values for %d rows of %d", len(dst), len(ids), t.cols)
+	}
+	for _, id := range ids {
+		t.reader.DequantizeRow(dst[:t.cols], t.data, int(id))
+		dst = dst[t.cols:]
+	}
+	return nil
+}
