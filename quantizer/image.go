@@ -86,35 +86,31 @@ func (p *Plan) build() error {
 	payloads, names := 0, 0
 	for _, it := range p.items {
 		payloads += it.slices * len(it.variants)
-		names += 1 + len(it.aliases)
-		if it.from != nil {
-			names += len(it.from.names)
-		}
+		names += 1 + len(it.aliases())
 	}
 	b.Grow(len(p.items), payloads, names)
-	for _, it := range p.items {
+	for i, it := range p.items {
 		spec := gqf.TensorSpec{Name: it.name(), Shape: it.src.Shape, Dtype: it.src.Dtype, Role: it.role, Transposed: it.transposed, Experts: it.slices}
 		if it.quantize {
 			spec.Mapping, spec.Algorithm = it.scheme.Mapping, gqf.AlgorithmRTN
 		}
-		if it.from != nil {
-			spec.Algorithm = it.from.tensor.Algorithm
+		if it.repacked {
+			spec.Algorithm = p.file.Tensor(i).Algorithm
 		}
 		ti := b.AddTensor(spec)
 		for i := range it.variants {
 			it.addPayloads(b, ti, i)
 		}
-		if it.from != nil {
-			it.from.addNames(b, ti)
-			continue
+		if it.repacked {
+			continue // addFileNames
 		}
 		names := nameSpec(ti, *it.src)
-		if it.as != "" {
-			names = gqf.NameSpec{Name: it.as, Tensor: ti, SourceFile: -1}
+		if name := it.name(); name != it.src.Name {
+			names = gqf.NameSpec{Name: name, Tensor: ti, SourceFile: -1}
 		}
 		it.nameIndex = b.AddName(names)
-		for i := range it.aliases {
-			n := &it.aliases[i]
+		for i := range it.aliases() {
+			n := &it.names.aliases[i]
 			spec := gqf.NameSpec{Name: n.src.Name, Tensor: ti, SourceFile: -1}
 			if !n.absent {
 				spec = nameSpec(ti, n.src)
@@ -125,6 +121,7 @@ func (p *Plan) build() error {
 	}
 	addAssets := p.addAssets
 	if p.file != nil {
+		p.addFileNames(b)
 		addAssets = p.copyAssets
 	}
 	if err := addAssets(b); err != nil {
@@ -151,8 +148,8 @@ func (it *item) addPayloads(b *gqf.Builder, tensor, i int) {
 
 // name is the canonical name in the file.
 func (it *item) name() string {
-	if it.as != "" {
-		return it.as
+	if it.names != nil && it.names.as != "" {
+		return it.names.as
 	}
 	return it.src.Name
 }

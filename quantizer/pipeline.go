@@ -153,13 +153,13 @@ func (p *Plan) units() []unit {
 		}
 		blocks := (it.rows + blockRows - 1) / blockRows
 		step := max(1, unitBytes/(it.rowBytes()*blockRows))
-		if it.transposed && it.from == nil {
+		if it.transposed && !it.repacked {
 			step = transposedRows / blockRows
 		}
 		for s := range it.slices {
 			cut(it, unitBlocks, s, blocks, step)
 		}
-		if it.transposed && it.from == nil {
+		if it.transposed && !it.repacked {
 			cut(it, unitSum, 0, it.src.Size, unitBytes)
 		}
 	}
@@ -245,6 +245,14 @@ func (j *job) fail(i int, err error) {
 // combine joins the units' results: source checksums and error sums.
 func (j *job) combine() error {
 	p := j.plan
+	if p.file != nil {
+		i := p.firstName
+		for n := range p.file.AllNames() {
+			j.image.SetSourceCRC(i, n.SourceCRC)
+			i++
+		}
+		return nil
+	}
 	for _, it := range p.items {
 		it.crc, it.noise, it.signal = 0, 0, 0
 	}
@@ -257,16 +265,10 @@ func (j *job) combine() error {
 		u.item.signal += r.signal
 	}
 	for _, it := range p.items {
-		if it.from != nil {
-			for i, n := range it.from.names {
-				j.image.SetSourceCRC(it.from.first+i, n.SourceCRC)
-			}
-			continue
-		}
-		if it.as == "" {
+		if it.name() == it.src.Name {
 			j.image.SetSourceCRC(it.nameIndex, it.crc)
 		}
-		for _, n := range it.aliases {
+		for _, n := range it.aliases() {
 			switch {
 			case n.folded:
 				crc, err := j.sumTensor(n.src)

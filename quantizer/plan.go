@@ -60,13 +60,14 @@ type Plan struct {
 	// SourceBytes is the size of the checkpoint's tensors.
 	SourceBytes int64 `json:"source_bytes"`
 
-	ck       *safetensors.Checkpoint // nil for a repack
-	config   []byte
-	file     *gqf.File // of a repack
-	filePath string
-	opts     Options
-	items    []*item
-	image    *gqf.Image
+	ck        *safetensors.Checkpoint // nil for a repack
+	config    []byte
+	file      *gqf.File // of a repack
+	firstName int       // of a repack: index of the file's first name in the image; the others follow
+	filePath  string
+	opts      Options
+	items     []*item
+	image     *gqf.Image
 	// provenance is the index of that asset, which gets the files' hashes when they are known.
 	provenance int
 }
@@ -79,18 +80,17 @@ type item struct {
 	quantize    bool
 	scheme      Scheme
 	scaleStated bool      // the scheme's dtype of scales is a person's choice
-	formats     []Format  // stated by a rule; nil: the recipe's
+	rule        *Rule     // that decided; nil: none
 	variants    []variant // the same codes in one layout or more
 	slices      int
-	rows, cols  int64   // of one slice; rows are outputs
-	transposed  bool    // the checkpoint stores a slice as cols x rows
-	from        *origin // of a repack
+	rows, cols  int64 // of one slice; rows are outputs
+	transposed  bool  // the checkpoint stores a slice as cols x rows
+	repacked    bool  // it comes from a file, where it is the tensor of the same index
 	bias        *safetensors.Tensor
 	blockScale  *safetensors.BlockScale
-	nameIndex   int       // of its canonical name in the image
-	as          string    // its name where that is not the source's: a head of its own made from a table
-	shared      bool      // a table that is the head too
-	aliases     []nameRef // its other names
+	nameIndex   int        // of its canonical name in the image
+	shared      bool       // a table that is the head too
+	names       *itemNames // nil: only the source's
 
 	crc           uint32  // CRC32C of the source, once it is read
 	noise, signal float64 // of the quantized weights, once they are
@@ -120,6 +120,35 @@ func companions(h packing.Header) []companion {
 		list = append(list, companion{gqf.KindZeros, packing.PlainHeader(packing.I8, h.Rows, h.Groups())})
 	}
 	return list
+}
+
+// itemNames are the names of the few items that have more than their source's.
+type itemNames struct {
+	as      string // the canonical name where that is not the source's: a head of its own made from a table
+	aliases []nameRef
+}
+
+func (it *item) addName(n nameRef) {
+	if it.names == nil {
+		it.names = &itemNames{}
+	}
+	it.names.aliases = append(it.names.aliases, n)
+}
+
+// aliases are the item's other names.
+func (it *item) aliases() []nameRef {
+	if it.names == nil {
+		return nil
+	}
+	return it.names.aliases
+}
+
+// formats are the layouts that a rule states; nil: the recipe's are meant.
+func (it *item) formats() []Format {
+	if it.rule == nil {
+		return nil
+	}
+	return it.rule.Formats
 }
 
 // nameRef is a further name that the file knows an item by.
@@ -171,10 +200,11 @@ func NewPlan(ck *safetensors.Checkpoint, config []byte, opts Options) (*Plan, er
 
 type planner struct {
 	*Plan
-	cfg    *model.Config
-	rules  *RuleSet
-	folded map[string]bool // names of block scales folded into their weight
-	broken *item           // a head that is the table by content, stored on its own as rules say so
+	cfg     *model.Config
+	rules   *RuleSet
+	folded  map[string]bool     // names of block scales folded into their weight
+	layouts map[string][]string // see layoutNames
+	broken  *item               // a head that is the table by content, stored on its own as rules say so
 }
 
 // items decides for every tensor on its own. The order is by name, numbers
@@ -233,9 +263,7 @@ func (pl *planner) decide(t *safetensors.Tensor) (*item, error) {
 	}
 	it.quantize, it.slices, it.transposed = true, class.Slices(), class.Transposed
 	it.scheme, it.scaleStated = pl.opts.Recipe.Scheme(class.Role, rule), pl.opts.Recipe.scaleStated(rule)
-	if rule != nil {
-		it.formats = rule.Formats
-	}
+	it.rule = rule
 	return it, nil
 }
 

@@ -2,7 +2,6 @@ package quantizer
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
@@ -24,13 +23,6 @@ type RepackOptions struct {
 	Progress func(n int64)
 }
 
-// origin is where an item of a repack comes from.
-type origin struct {
-	tensor gqf.Tensor
-	names  []gqf.Name
-	first  int // index of names[0] in the image; the others follow
-}
-
 // NewRepack lays out the job of putting the tensors of f into other layouts,
 // without the checkpoint and without changing a code, scale, zero point or bias.
 // Scales may be stored wider (BF16 as F32, exactly), never narrower.
@@ -41,12 +33,9 @@ func NewRepack(f *gqf.File, path string, opts RepackOptions) (*Plan, error) {
 	}
 	p := &Plan{file: f, filePath: path, opts: Options{Recipe: recipe, Threads: opts.Threads, Progress: opts.Progress}, Warnings: []string{}}
 	pl := &planner{Plan: p}
-	names := make([][]gqf.Name, f.Len())
-	for n := range f.AllNames() {
-		names[n.Tensor] = append(names[n.Tensor], n)
-	}
+	p.items = make([]*item, 0, f.Len())
 	for i := range f.Len() {
-		it, err := pl.fromFile(f.Tensor(i), names[i])
+		it, err := pl.fromFile(f.Tensor(i))
 		if err != nil {
 			return nil, err
 		}
@@ -56,7 +45,7 @@ func NewRepack(f *gqf.File, path string, opts RepackOptions) (*Plan, error) {
 }
 
 // fromFile makes the item of a tensor that is quantized, or kept, already.
-func (pl *planner) fromFile(t gqf.Tensor, names []gqf.Name) (*item, error) {
+func (pl *planner) fromFile(t gqf.Tensor) (*item, error) {
 	v, ok := t.Payload(0, 0, gqf.KindWeights)
 	if !ok {
 		return nil, fmt.Errorf("%s: tensor %q has no payload", pl.filePath, t.Name)
@@ -64,7 +53,7 @@ func (pl *planner) fromFile(t gqf.Tensor, names []gqf.Name) (*item, error) {
 	h := v.Header
 	it := &item{
 		src:  &safetensors.Tensor{Name: t.Name, Dtype: t.Dtype, DtypeName: t.Dtype.String(), Shape: t.Shape, Size: v.Length - packing.HeaderSize},
-		role: t.Role, slices: t.Experts, transposed: t.Transposed, from: &origin{tensor: t, names: names},
+		role: t.Role, slices: t.Experts, transposed: t.Transposed, repacked: true,
 		rows: int64(h.Rows), cols: int64(h.Cols),
 	}
 	it.line = &PlanTensor{Name: t.Name, Role: t.Role, Shape: t.Shape, Dtype: it.src.DtypeName, Action: ActionKeep}
@@ -78,7 +67,8 @@ func (pl *planner) fromFile(t gqf.Tensor, names []gqf.Name) (*item, error) {
 	}
 	it.quantize = true
 	it.src.Size = int64(t.Experts) * it.rows * it.cols // as the codes that are read
-	it.shared = slices.ContainsFunc(names, func(n gqf.Name) bool { return n.Name != t.Name && !n.Folded })
+	names := t.Names()
+	it.shared = len(names) > 1
 	it.scheme = Scheme{
 		Bits: int(h.Bits), Group: int(h.Group), Mapping: t.Mapping, ScaleDtype: h.ScaleDtype,
 		PositiveScales: h.Flags&packing.FlagPositiveScales != 0,
@@ -92,10 +82,8 @@ func (pl *planner) fromFile(t gqf.Tensor, names []gqf.Name) (*item, error) {
 			it.variants[i].header = wide
 		}
 	}
-	for _, n := range names {
-		if n.Name != t.Name && !n.Folded {
-			pl.Tensors = append(pl.Tensors, &PlanTensor{Name: n.Name, Role: gqf.RoleHead, Action: ActionShare, Shape: t.Shape, Dtype: it.src.DtypeName, SharedWith: t.Name})
-		}
+	for _, name := range names[1:] {
+		pl.Tensors = append(pl.Tensors, &PlanTensor{Name: name, Role: gqf.RoleHead, Action: ActionShare, Shape: t.Shape, Dtype: it.src.DtypeName, SharedWith: t.Name})
 	}
 	l := it.line
 	l.Action, l.Bits, l.Group, l.Mapping, l.ScaleDtype = ActionQuantize, it.scheme.Bits, it.scheme.Group, t.Mapping, it.scheme.ScaleDtype
@@ -104,7 +92,8 @@ func (pl *planner) fromFile(t gqf.Tensor, names []gqf.Name) (*item, error) {
 
 // codesOf gives a reader of the codes of a slice that is quantized already.
 func (w *worker) codesOf(it *item, slice int, row0 int64) (func(n, i int64), error) {
-	rows, err := it.from.tensor.Rows(0, slice)
+	t, _ := w.plan.file.Lookup(it.src.Name)
+	rows, err := t.Rows(0, slice)
 	if err != nil {
 		return nil, err
 	}
@@ -120,18 +109,13 @@ func (w *worker) codesOf(it *item, slice int, row0 int64) (func(n, i int64), err
 	}, nil
 }
 
-// data is the view of a kept tensor's bytes in the file it comes from.
-func (o *origin) data(f *gqf.File) ([]byte, error) {
-	p, _ := o.tensor.Payload(0, 0, gqf.KindWeights)
-	return f.Data(p)
-}
-
-// addNames takes over the tensor's names.
-func (o *origin) addNames(b *gqf.Builder, tensor int) {
-	for i, n := range o.names {
-		index := b.AddName(gqf.NameSpec{Name: n.Name, Tensor: tensor, InCheckpoint: n.InCheckpoint, Folded: n.Folded, SourceFile: n.SourceFile, SourceBytes: n.SourceBytes})
-		if i == 0 {
-			o.first = index
+// addFileNames takes over all names of the file that is repacked, whose tensors are the items in order.
+func (p *Plan) addFileNames(b *gqf.Builder) {
+	p.firstName = -1
+	for n := range p.file.AllNames() {
+		i := b.AddName(gqf.NameSpec{Name: n.Name, Tensor: n.Tensor, InCheckpoint: n.InCheckpoint, Folded: n.Folded, SourceFile: n.SourceFile, SourceBytes: n.SourceBytes})
+		if p.firstName < 0 {
+			p.firstName = i
 		}
 	}
 }

@@ -81,13 +81,12 @@ func (pl *planner) chooseLayouts(it *item) error {
 	add := func(h packing.Header) {
 		if !slices.ContainsFunc(it.variants, func(v variant) bool { return v.header == h }) {
 			it.variants = append(it.variants, variant{header: h})
-			it.line.Layouts = append(it.line.Layouts, layoutName(h))
 		}
 	}
 	choices, reasons, strict := pl.choices(it)
 	for _, c := range choices {
 		h, err := c.format.Header(c.scheme, it.rows, it.cols, table)
-		if wide := c.scheme; err != nil && it.from != nil && c.format.Family != FamilyLowbit {
+		if wide := c.scheme; err != nil && it.repacked && c.format.Family != FamilyLowbit {
 			wide.ScaleDtype = packing.ScaleF32 // scales that are there may be stored wider
 			if w, e := c.format.Header(wide, it.rows, it.cols, table); e == nil {
 				h, err = w, nil
@@ -109,8 +108,25 @@ func (pl *planner) chooseLayouts(it *item) error {
 		}
 		add(h)
 	}
+	it.line.Layouts = pl.layoutNames(it.variants)
 	it.line.Reason = strings.Join(reasons, "; ")
 	return nil
+}
+
+// layoutNames lists the layouts of variants. Equal lists are one in memory.
+func (pl *planner) layoutNames(variants []variant) []string {
+	var names []string
+	for _, v := range variants {
+		names = append(names, layoutName(v.header))
+	}
+	key := strings.Join(names, ",")
+	if pl.layouts[key] == nil {
+		if pl.layouts == nil {
+			pl.layouts = map[string][]string{}
+		}
+		pl.layouts[key] = names
+	}
+	return pl.layouts[key]
 }
 
 // choice is a layout that an item is to have, and what its codes and scales are there.
@@ -124,11 +140,11 @@ type choice struct {
 func (pl *planner) choices(it *item) (list []choice, missing []string, strict bool) {
 	r := pl.opts.Recipe.withDefaults()
 	for _, t := range r.Targets {
-		if it.formats != nil {
+		if it.formats() != nil {
 			break
 		}
 		s := it.scheme
-		if it.from != nil {
+		if it.repacked {
 			if int64(s.Group) >= it.cols {
 				s.Group = 0
 			}
@@ -143,19 +159,19 @@ func (pl *planner) choices(it *item) (list []choice, missing []string, strict bo
 		}
 		list = append(list, choice{f, s})
 	}
-	if len(r.Targets) > 0 && it.formats == nil {
+	if len(r.Targets) > 0 && it.formats() == nil {
 		return list, missing, false
 	}
 	formats := r.Formats
-	if it.formats != nil {
-		formats = it.formats
+	if it.formats() != nil {
+		formats = it.formats()
 	}
 	for _, f := range formats {
 		list = append(list, choice{f, it.scheme})
 	}
 	// A table has bits and a group of its own, which a layout chosen for the
 	// projections need not hold.
-	return list, nil, it.from == nil && (it.formats != nil || it.role != gqf.RoleEmbedding)
+	return list, nil, !it.repacked && (it.formats() != nil || it.role != gqf.RoleEmbedding)
 }
 
 // layoutName is a variant's layout as a plan shows it: "qsi4cxp 8x16x2". Lowbit
@@ -209,6 +225,6 @@ func (pl *planner) findBlockScale(it *item) error {
 	it.blockScale = bs
 	scales, _ := pl.ck.Lookup(bs.Name)
 	pl.folded[bs.Name] = true
-	it.aliases = append(it.aliases, nameRef{src: scales, folded: true})
+	it.addName(nameRef{src: scales, folded: true})
 	return nil
 }

@@ -52,7 +52,7 @@ func (pl *planner) tie() error {
 	if !pl.share(table, head) {
 		return nil
 	}
-	table.aliases = append(table.aliases, nameRef{src: *head.src})
+	table.addName(nameRef{src: *head.src})
 	head.line.Action, head.line.SharedWith, head.line.Rule = ActionShare, table.src.Name, ""
 	head.line.Reason = "same content as " + table.src.Name
 	head.line.clearScheme()
@@ -70,11 +70,11 @@ func (pl *planner) tieAbsent(table *item) error {
 	if pl.cfg != nil && pl.cfg.TieStated && !pl.cfg.TieWordEmbeddings {
 		pl.warn("config.json says that the head is not tied to %q, but the checkpoint holds no head: the table serves as %q", table.src.Name, name)
 	}
-	head := &item{src: table.src, as: name, role: gqf.RoleHead, slices: 1, quantize: true}
+	head := &item{src: table.src, names: &itemNames{as: name}, role: gqf.RoleHead, slices: 1, quantize: true}
 	head.line = &PlanTensor{Name: name, Role: gqf.RoleHead, Shape: table.src.Shape, Dtype: table.src.DtypeName}
 	if rule, ok := pl.rules.Match(name); ok {
 		pl.rules.Use(rule)
-		head.line.Rule, head.formats = rule.String(), rule.Formats
+		head.line.Rule, head.rule = rule.String(), rule
 		if rule.Skip {
 			head.keep("a rule says skip")
 		}
@@ -85,7 +85,7 @@ func (pl *planner) tieAbsent(table *item) error {
 		pl.Plan.items = slices.Insert(pl.Plan.items, i, head)
 		return nil
 	}
-	table.aliases = append(table.aliases, nameRef{src: safetensors.Tensor{Name: name}, absent: true})
+	table.addName(nameRef{src: safetensors.Tensor{Name: name}, absent: true})
 	head.line.Action, head.line.SharedWith, head.line.Rule = ActionShare, table.src.Name, ""
 	head.line.Reason = "not in the checkpoint: tied to the table"
 	head.line.clearScheme()
@@ -99,13 +99,13 @@ func (pl *planner) tieAbsent(table *item) error {
 // on its own.
 func (pl *planner) share(table, head *item) bool {
 	if head.line.Rule != "" && table.line.Rule != "" &&
-		(table.quantize != head.quantize || table.quantize && (table.scheme != head.scheme || !slices.Equal(table.formats, head.formats))) {
+		(table.quantize != head.quantize || table.quantize && (table.scheme != head.scheme || !slices.Equal(table.formats(), head.formats()))) {
 		pl.broken = head
 		return false
 	}
 	table.shared = true
 	if head.line.Rule != "" && table.line.Rule == "" {
-		table.line.Rule, table.scheme, table.formats, table.quantize = head.line.Rule, head.scheme, head.formats, head.quantize
+		table.line.Rule, table.scheme, table.rule, table.quantize = head.line.Rule, head.scheme, head.rule, head.quantize
 		table.scaleStated = head.scaleStated
 		if !head.quantize {
 			table.keep("a rule says skip")

@@ -75,8 +75,10 @@ func (w *worker) copy(u unit, r *unitResult) error {
 
 // bytes is the view of a kept item's bytes in the input.
 func (p *Plan) bytes(it *item) ([]byte, error) {
-	if it.from != nil {
-		return it.from.data(p.file)
+	if it.repacked {
+		t, _ := p.file.Lookup(it.src.Name)
+		payload, _ := t.Payload(0, 0, gqf.KindWeights)
+		return p.file.Data(payload)
 	}
 	return p.ck.Bytes(*it.src)
 }
@@ -147,7 +149,7 @@ func (w *worker) tooSmall(i int64) int {
 // by quantizing it, or by reading codes that are there.
 func (w *worker) filler(u unit, r *unitResult) (func(n, i int64) error, error) {
 	it, row0, rows := u.item, u.first*blockRows, u.rows()
-	if it.from != nil {
+	if it.repacked {
 		grow(&w.bias, int((rows+blockRows-1)/blockRows*blockRows))
 		read, err := w.codesOf(it, u.slice, row0)
 		return func(n, i int64) error { read(n, i); return nil }, err
@@ -180,7 +182,7 @@ func (w *worker) row(it *item, slice int, row0, n, i int64, src rowReader) error
 // rowError puts tensor and row to an error of the row quantizer.
 func (w *worker) rowError(it *item, slice int, row int64, err error) error {
 	file := w.plan.filePath
-	if it.from == nil {
+	if !it.repacked {
 		file = w.plan.ck.Files()[it.src.File].Name
 	}
 	e := &TensorError{File: file, Tensor: it.src.Name, Slice: -1, Row: row, Err: err}
