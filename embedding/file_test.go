@@ -155,6 +155,7 @@ func TestOpenVariants(t *testing.T) {
 	other := newExample(t, packing.Header{Layout: packing.LayoutTorchAOEmbedding, Bits: 4, ScaleDtype: packing.ScaleF32, ZeroKind: packing.ZeroInt8, Rows: 9, Cols: 64, Group: 32})
 	opaque := filePayload{gqf.KindWeights, packing.PlainHeader(packing.I8, 9, 64), make([]byte, 9*64)}
 	second, none, kept := e.tensor("second"), e.tensor("none"), e.tensor("kept")
+	second.spec.Dtype, none.spec.Dtype = packing.I8, packing.I8
 	second.variants = [][]filePayload{{opaque}, e.variant(), other.variant()}
 	none.variants = [][]filePayload{{opaque}}
 	kept.variants = [][]filePayload{{{gqf.KindWeights, packing.PlainHeader(packing.BF16, 9, 64), make([]byte, 2*9*64)}}}

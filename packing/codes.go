@@ -104,10 +104,20 @@ func (c *Codes) UnpackPanel(p *Panel, src []byte) {
 	copy(codeBytes(p.Codes[:c.k]), src[:c.k])
 }
 
+// rowOf returns the codes of a row.
+func (c *Codes) rowOf(data []byte, row int) []byte {
+	if row < 0 || row >= c.rows {
+		panic(fmt.Sprintf("packing: row %d of %d", row, c.rows))
+	}
+	data = data[row*c.k:]
+	_ = data[c.k-1] // slicing alone would reach into spare capacity
+	return data[:c.k]
+}
+
 // Row reads one row; scales and zeros, unless nil, out of the companions.
 func (c *Codes) Row(codes []int8, scales []float32, zeros []int8, data []byte, row int) {
 	if codes != nil {
-		copy(codeBytes(codes[:c.k]), data[row*c.k:(row+1)*c.k])
+		copy(codeBytes(codes[:c.k]), c.rowOf(data, row))
 	}
 	for g := range scales {
 		scales[g] = c.scale(row, g)
@@ -124,7 +134,7 @@ func (c *Codes) scale(row, g int) float32 {
 
 // DequantizeRow reads one row as weights.
 func (c *Codes) DequantizeRow(dst []float32, data []byte, row int) {
-	codes := data[row*c.k : (row+1)*c.k]
+	codes := c.rowOf(data, row)
 	for g := range c.groups {
 		scale, zero := c.scale(row, g), c.offset
 		if c.h.ZeroKind == ZeroInt8 {
@@ -138,6 +148,24 @@ func (c *Codes) DequantizeRow(dst []float32, data []byte, row int) {
 
 // Bias is 0: the layout holds none.
 func (c *Codes) Bias([]byte, int) float32 { return 0 }
+
+// CheckCompanions reports, as *PanelError with its offset in the companion of
+// scales, the first scale that is not a normal number of its dtype, or not
+// positive despite FlagPositiveScales. Any byte is a zero point. It panics if c
+// has no companions.
+func (c *Codes) CheckCompanions() error {
+	dtype := c.h.ScaleDtype
+	for i := range c.rows * c.groups {
+		row, g, at := i/c.groups, i%c.groups, int64(i)*int64(dtype.Bytes())
+		switch s := c.scale(row, g); {
+		case !dtype.IsNormal(s):
+			return &PanelError{row, at, fmt.Sprintf("the scale of row %d group %d is %v, not a normal %s number", row, g, s, dtype)}
+		case s < 0 && c.h.Flags&FlagPositiveScales != 0:
+			return &PanelError{row, at, fmt.Sprintf("the scale of row %d group %d is %v in a payload of positive scales", row, g, s)}
+		}
+	}
+	return nil
+}
 
 // CheckPanel reports a code that has more bits than the header says.
 func (c *Codes) CheckPanel(i int, src []byte) error {

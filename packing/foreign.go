@@ -2,6 +2,7 @@ package packing
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 )
@@ -23,6 +24,7 @@ type foreign struct {
 	group    uint64 // a group must be a multiple of this, and divide Cols
 	cols     uint64 // Cols must be a multiple of this
 	prefix   uint64 // bytes before the first panel
+	sums     bool   // the codes of each group have their sum as int32, which must fit
 	rowBytes func(h Header) (constant, perGroup uint64)
 	padded   bool // columns are padded to a multiple of 32
 }
@@ -58,7 +60,7 @@ var foreigns = []foreign{
 	},
 	{
 		layout: LayoutTorchAOLinear, name: "torchao-linear", scale: ScaleF32, zeros: []ZeroKind{ZeroNone, ZeroInt8}, tiles: []Tile{{8, 16, 2}},
-		flags: FlagBias | FlagPositiveScales, group: 16, cols: 16, prefix: torchAOHeaderSize,
+		flags: FlagBias | FlagPositiveScales, group: 16, cols: 16, prefix: torchAOHeaderSize, sums: true,
 		rowBytes: func(h Header) (constant, perGroup uint64) {
 			perGroup = 4 + 4 // scale, sum
 			if h.ZeroKind == ZeroInt8 {
@@ -142,6 +144,8 @@ func (h Header) validateForeign(f *foreign) error {
 		return fail("group", offGroup, "groups of a multiple of %d, %s, not %d", f.group, perGroup, h.Group)
 	case h.Group != 0 && h.Cols%h.Group != 0:
 		return fail("group", offGroup, "groups that divide the %d columns, %s, not %d", h.Cols, perGroup, h.Group)
+	case f.sums && h.Cols/h.Groups() > math.MaxInt32>>(h.Bits-1):
+		return fail("group", offGroup, "the sum of each group's codes as an int32, which %d codes of %d bits may exceed", h.Cols/h.Groups(), h.Bits)
 	}
 	return nil
 }

@@ -102,6 +102,8 @@ func TestForeignValidate(t *testing.T) {
 		{LayoutQSU2CXP, func(h *Header) { h.Grid = GridHalfStep }, "grid", "qsu2cxp holds codes of the integer grid (0), not grid 1"},
 		{LayoutTorchAOLinear, func(h *Header) { h.ZeroKind = ZeroF32 }, "zero kind", "torchao-linear holds zero points of kind none or int8, not f32"},
 		{LayoutTorchAOLinear, func(h *Header) { h.Rows = 0 }, "rows", "torchao-linear holds at least one weight, not 0 x 96"},
+		{LayoutTorchAOLinear, func(h *Header) { h.Bits, h.Cols, h.Group = 8, 1<<24, 0 }, "group", "torchao-linear holds the sum of each group's codes as an int32, which 16777216 codes of 8 bits may exceed"},
+		{LayoutTorchAOLinear, func(h *Header) { h.Bits, h.Cols, h.Group = 1, 1<<32, 1<<31 }, "group", "torchao-linear holds the sum of each group's codes as an int32, which 2147483648 codes of 1 bits may exceed"},
 		{LayoutTorchAOEmbedding, func(h *Header) { h.Tile = DefaultTile }, "tile", "torchao-embedding holds rows without a tile, not 8x16x2"},
 		{LayoutTorchAOEmbedding, func(h *Header) { h.ZeroKind = ZeroNone }, "zero kind", "torchao-embedding holds zero points of kind int8, not none"},
 		{LayoutTorchAOKleidiAI, func(h *Header) { h.Rows, h.Cols = 1<<40, 1<<40 }, "rows", "1099511627776 x 1099511627776 weights need more than 2^62 bytes"},
@@ -112,6 +114,20 @@ func TestForeignValidate(t *testing.T) {
 		var got *HeaderError
 		if err := h.Validate(); !errors.As(err, &got) || got.Field != c.field || got.Msg != c.msg {
 			t.Errorf("error %v\nwant %s: %s", err, c.field, c.msg)
+		}
+	}
+	for bits := uint8(1); bits <= 8; bits++ { // the longest groups
+		h := at(LayoutTorchAOLinear)
+		h.Bits, h.Cols, h.Group = bits, 1<<(32-bits)-16, 0
+		if err := h.Validate(); err != nil {
+			t.Error(err)
+		}
+		h.Cols, h.Group = 2*h.Cols, h.Cols
+		if err := h.Validate(); err != nil {
+			t.Error(err)
+		}
+		if h.Group = 0; h.Validate() == nil {
+			t.Errorf("a group of %d codes of %d bits", h.Cols, bits)
 		}
 	}
 	for _, h := range foreignHeaders {

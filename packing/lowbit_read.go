@@ -97,7 +97,9 @@ func (l *Lowbit) panelOf(data []byte, row int) (panel []byte, r int) {
 	if row < 0 || uint64(row) >= l.h.Rows {
 		panic(fmt.Sprintf("packing: row %d of %d", row, l.h.Rows))
 	}
-	return data[row/l.nr*l.panelBytes:][:l.panelBytes], row % l.nr
+	data = data[row/l.nr*l.panelBytes:]
+	_ = data[l.panelBytes-1] // slicing alone would reach into spare capacity
+	return data[:l.panelBytes], row % l.nr
 }
 
 // rowWords reads the stored codes of row r in a block: the bytes of x[w] are

@@ -161,6 +161,7 @@ func TestLowbitPanics(t *testing.T) {
 		"row":           func(p *Panel) { l.Row(nil, nil, nil, data, 9) },
 		"negative row":  func(p *Panel) { l.DequantizeRow(make([]float32, 40), data, -1) },
 		"data":          func(p *Panel) { l.Sum(dst, 8) },
+		"short data":    func(p *Panel) { l.Sum(data[:len(data)-1], 8) },
 		"panel number":  func(p *Panel) { l.CheckPanel(2, dst) },
 		"unpack target": func(p *Panel) { p.Codes = p.Codes[1:]; l.UnpackPanel(p, dst) },
 	} {

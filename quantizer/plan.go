@@ -111,13 +111,11 @@ type companion struct {
 
 // companions are what a layout keeps apart from the codes: scales, zero points.
 func companions(h packing.Header) []companion {
-	if h.Layout != packing.LayoutTorchAOEmbedding && h.Layout != packing.LayoutCodes {
-		return nil
-	}
-	dtype := map[packing.ScaleDtype]packing.Dtype{packing.ScaleBF16: packing.BF16, packing.ScaleF16: packing.F16, packing.ScaleF32: packing.F32}
-	list := []companion{{gqf.KindScales, packing.PlainHeader(dtype[h.ScaleDtype], h.Rows, h.Groups())}}
-	if h.ZeroKind == packing.ZeroInt8 {
-		list = append(list, companion{gqf.KindZeros, packing.PlainHeader(packing.I8, h.Rows, h.Groups())})
+	var list []companion
+	for _, kind := range []gqf.Kind{gqf.KindScales, gqf.KindZeros} {
+		if c, ok := gqf.CompanionOf(&h, kind); ok {
+			list = append(list, companion{kind, c})
+		}
 	}
 	return list
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/lowbit-go/gq/packing"
+	"github.com/lowbit-go/gq/packing/layouts"
 )
 
 // memory is a file in memory that cannot grow.
@@ -31,6 +32,11 @@ func lowbit(rows, cols, group uint64, bits uint8) packing.Header {
 func asymmetric(h packing.Header) packing.Header {
 	h.ZeroKind = packing.ZeroInt8
 	return h.Canonical()
+}
+
+// codes is a header of asymmetric codes with F32 scales.
+func codes(rows, cols, group uint64, bits uint8) packing.Header {
+	return packing.Header{Layout: packing.LayoutCodes, Bits: bits, ScaleDtype: packing.ScaleF32, ZeroKind: packing.ZeroInt8, Rows: rows, Cols: cols, Group: group}
 }
 
 // sample describes a small model that uses all of the format: a shared table,
@@ -56,7 +62,7 @@ func sample() *Builder {
 	b.AddName(NameSpec{Name: "model.zz_alias.weight", Tensor: table, InCheckpoint: true, SourceFile: 1, SourceBytes: 7})
 	proj := add(TensorSpec{Name: "model.layers.0.q_proj.weight", Shape: []int64{40, 172}, Dtype: packing.F8E4M3, Role: RoleProjection, Mapping: MappingAsymmetric, Algorithm: AlgorithmRTN},
 		PayloadSpec{Header: asymmetric(lowbit(40, 172, 48, 4))},
-		PayloadSpec{Variant: 1, Header: plain(packing.I8, 40, 172)},
+		PayloadSpec{Variant: 1, Header: codes(40, 172, 48, 4)},
 		PayloadSpec{Variant: 1, Kind: KindScales, Header: plain(packing.F32, 40, 4)},
 		PayloadSpec{Variant: 1, Kind: KindZeros, Header: plain(packing.I8, 40, 4)})
 	b.AddName(NameSpec{Name: "model.layers.0.q_proj.weight_scale_inv", Tensor: proj, InCheckpoint: true, Folded: true, SourceFile: 0, SourceBytes: 8})
@@ -83,8 +89,8 @@ func sample() *Builder {
 }
 
 // random fills a payload with values that the layout allows.
-func random(h packing.Header, seed uint64) []byte {
-	r := rand.New(rand.NewPCG(seed, 1))
+func random(p PayloadSpec, seed uint64) []byte {
+	r, h := rand.New(rand.NewPCG(seed, 1)), p.Header
 	size, err := h.DataSize()
 	if err != nil {
 		panic(err)
@@ -93,6 +99,23 @@ func random(h packing.Header, seed uint64) []byte {
 	if h.Layout != packing.LayoutLowbit {
 		for i := range data {
 			data[i] = byte(r.Uint32())
+			if h.Layout == packing.LayoutCodes {
+				data[i] = byte(int8(data[i]) >> (8 - h.Bits))
+			}
+		}
+		if h.Layout == packing.LayoutTorchAOEmbedding {
+			pk, err := layouts.New(h)
+			if err != nil {
+				panic(err)
+			}
+			copy(data, pk.Prefix())
+		}
+		if p.Kind == KindScales { // from 1 on, below 2
+			size := h.Dtype.Bits() / 8
+			for i := size - 2; i < len(data); i += size {
+				one := map[packing.Dtype]uint16{packing.BF16: 0x3F80, packing.F32: 0x3F80, packing.F16: 0x3C00}[h.Dtype]
+				le.PutUint16(data[i:], one|le.Uint16(data[i:])&0x7F)
+			}
 		}
 		return data
 	}
@@ -100,21 +123,21 @@ func random(h packing.Header, seed uint64) []byte {
 	if err != nil {
 		panic(err)
 	}
-	p := low.NewPanel()
+	panel := low.NewPanel()
 	for i := range low.Panels() {
-		p.Rows = low.PanelRows(i)
-		for row := range p.Rows {
+		panel.Rows = low.PanelRows(i)
+		for row := range panel.Rows {
 			for k := range int(h.Cols) {
-				p.Codes[row*low.PackedCols()+k] = int8(r.IntN(1<<h.Bits) - 1<<(h.Bits-1))
+				panel.Codes[row*low.PackedCols()+k] = int8(r.IntN(1<<h.Bits) - 1<<(h.Bits-1))
 			}
 		}
-		for j := range p.Scales {
-			p.Scales[j] = h.ScaleDtype.Round(r.Float32() - 0.5)
+		for j := range panel.Scales {
+			panel.Scales[j] = h.ScaleDtype.Round(r.Float32() - 0.5)
 		}
-		for j := range p.Zeros {
-			p.Zeros[j] = int8(r.IntN(7) - 3)
+		for j := range panel.Zeros {
+			panel.Zeros[j] = int8(r.IntN(7) - 3)
 		}
-		low.PackPanel(data[i*low.PanelBytes():][:low.PanelBytes()], p)
+		low.PackPanel(data[i*low.PanelBytes():][:low.PanelBytes()], panel)
 	}
 	return data
 }
@@ -128,7 +151,7 @@ func build(t testing.TB, b *Builder) []byte {
 	}
 	file := make(memory, im.Size())
 	for i, p := range b.payloads {
-		data := random(p.Header, uint64(i))
+		data := random(p, uint64(i))
 		off := im.PayloadOffset(i) + packing.HeaderSize
 		copy(file[off:], data)
 		im.AddData(off, data)
@@ -177,7 +200,7 @@ func TestOrderOfPieces(t *testing.T) {
 			t.Fatal(err)
 		}
 		file := make(memory, im.Size())
-		data := random(b.payloads[0].Header, 0)
+		data := random(b.payloads[0], 0)
 		base := im.PayloadOffset(0) + packing.HeaderSize
 		copy(file[base:], data)
 		var cuts [][2]int
@@ -241,7 +264,7 @@ func TestSetAsset(t *testing.T) {
 	}
 	file := make(memory, im.Size())
 	for i, p := range b.payloads {
-		data := random(p.Header, uint64(i))
+		data := random(p, uint64(i))
 		im.AddData(im.PayloadOffset(i)+packing.HeaderSize, data)
 		copy(file[im.PayloadOffset(i)+packing.HeaderSize:], data)
 	}
@@ -274,6 +297,7 @@ func TestBuildErrors(t *testing.T) {
 		{"invalid header", "bits", func(b *Builder) {
 			b.payloads[0].Header = packing.Header{Layout: packing.LayoutLowbit, Rows: 2, Cols: 3}
 		}},
+		{"other elements", "its elements are I32, those of the tensor are F32", func(b *Builder) { b.payloads[0].Header = packing.PlainHeader(packing.I32, 2, 3) }},
 		{"companion alone", "kind 1 is out of order", func(b *Builder) { b.payloads[0].Kind = KindScales }},
 		{"dtype", "dtype 0", func(b *Builder) { b.tensors[0].Dtype = packing.DtypeNone }},
 		{"role", "role 99", func(b *Builder) { b.tensors[0].Role = 99 }},

@@ -13,8 +13,9 @@ import (
 //
 // Major 1: the first one.
 //
-//	Minor 0: tensors with payloads of layouts plain and lowbit, names, assets
-//	(stored or zstd), CRC32C of every byte.
+//	Minor 0: tensors with payloads of the layouts plain, lowbit, codes, KleidiAI's
+//	(17 to 21) and TorchAO's (33 to 35), companions of codes and torchao-embedding,
+//	variants, slices, names, assets (stored or zstd), CRC32C of every byte.
 const (
 	VersionMajor = 1
 	VersionMinor = 0

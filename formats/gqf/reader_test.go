@@ -49,7 +49,7 @@ func TestRoundTrip(t *testing.T) {
 			continue
 		}
 		data, err := f.Data(p)
-		if err != nil || cap(data) != len(data) || !bytes.Equal(data, random(want.Header, uint64(i))) {
+		if err != nil || cap(data) != len(data) || !bytes.Equal(data, random(want, uint64(i))) {
 			t.Errorf("payload %+v: wrong data, %v", want, err)
 		}
 	}

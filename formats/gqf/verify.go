@@ -1,7 +1,6 @@
 package gqf
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -14,13 +13,12 @@ import (
 	"sync/atomic"
 
 	"github.com/lowbit-go/gq/packing"
-	"github.com/lowbit-go/gq/packing/layouts"
 )
 
 // VerifyOptions are the options of [File.Verify]. The zero value means the defaults.
 type VerifyOptions struct {
 	Threads  int           // default GOMAXPROCS
-	Deep     bool          // also check every panel against its layout's rules (packing.Packer.CheckPanel); default false
+	Deep     bool          // also check every panel against its layout's rules (packing.Packer.CheckPanel), and companions; default false
 	Progress func(n int64) // told of n more bytes done of File.VerifyBytes, one call at a time; default none
 }
 
@@ -101,11 +99,7 @@ func (e *FormatError) Report() *VerifyReport {
 func (f *File) VerifyBytes(o VerifyOptions) int64 {
 	n := int64(f.h.dataLen)
 	if o.Deep {
-		for i := range f.NumPayloads() {
-			if p := f.Payload(i); p.Header.Layout != packing.LayoutPlain {
-				n += p.Length - packing.HeaderSize
-			}
-		}
+		n += f.deepBytes()
 	}
 	return n
 }
@@ -136,12 +130,7 @@ func (f *File) Verify(ctx context.Context, o VerifyOptions) (*VerifyReport, erro
 		return nil, err
 	}
 	if o.Deep {
-		var units []panelRun
-		err := f.Guard(func() (err error) { units, err = v.panelRuns(); return err })
-		if err != nil {
-			return nil, err
-		}
-		if err := f.parallel(ctx, threads, len(units), func(i int) { v.panels(&units[i]) }); err != nil {
+		if err := v.deep(ctx, threads); err != nil {
 			return nil, err
 		}
 	}
@@ -293,58 +282,4 @@ func (v *verifier) shares(list []int) []DamagedShare {
 		shares[i] = DamagedShare{v.f.tensorName(int(r.tensor)), int(r.slice), Kind(r.kind).String(), int(r.variant)}
 	}
 	return shares
-}
-
-// panelRun is a unit of deep verification: some panels of one payload.
-type panelRun struct {
-	pk       packing.Packer
-	payload  int
-	data     int64 // offset in the file of the first panel
-	from, to int   // panels
-}
-
-// panelRuns cuts the payloads of codes into units of about a MiB.
-func (v *verifier) panelRuns() ([]panelRun, error) {
-	var runs []panelRun
-	var pk packing.Packer // shared by payloads in a row with equal headers
-	for k := range v.f.NumPayloads() {
-		p := v.f.Payload(k)
-		if p.Header.Layout == packing.LayoutPlain {
-			continue
-		}
-		if pk == nil || pk.Header() != p.Header {
-			var err error
-			if pk, err = layouts.New(p.Header); err != nil {
-				return nil, &UnsupportedError{v.f.name, fmt.Sprintf("tensor %q: %s", v.f.tensorName(p.Tensor), err)}
-			}
-		}
-		data := p.Offset + packing.HeaderSize
-		if prefix := pk.Prefix(); !bytes.Equal(v.f.b[data:data+int64(len(prefix))], prefix) {
-			block := int((data - int64(v.f.h.dataOff)) / v.blockBytes)
-			v.report(Damage{"data", block, data, data + int64(len(prefix)), v.shares([]int{k}), 0, "the layout's own header is not that of the packed header"})
-		}
-		data += int64(len(pk.Prefix()))
-		step := max(1, 1<<20/pk.PanelBytes())
-		for from := 0; from < pk.Panels(); from += step {
-			runs = append(runs, panelRun{pk, k, data, from, min(from+step, pk.Panels())})
-		}
-	}
-	return runs, nil
-}
-
-// panels checks the panels of one unit.
-func (v *verifier) panels(u *panelRun) {
-	size := int64(u.pk.PanelBytes())
-	for i := u.from; i < u.to; i++ {
-		off := u.data + int64(i)*size
-		if err := u.pk.CheckPanel(i, v.f.b[off:off+size]); err != nil {
-			at := off
-			if pe, ok := errors.AsType[*packing.PanelError](err); ok {
-				at = u.data - int64(len(u.pk.Prefix())) + pe.Offset
-			}
-			block := int((at - int64(v.f.h.dataOff)) / v.blockBytes)
-			v.report(Damage{"data", block, at, off + size, v.shares([]int{u.payload}), 0, err.Error()})
-		}
-	}
-	v.done(int64(u.to-u.from) * size)
 }

@@ -43,12 +43,9 @@ type Linear struct {
 	blank      func() packRow // a row past the last
 }
 
-// maxSum bounds the sum of a group's codes, which TorchAO stores as int32.
-const maxSum = math.MaxInt32
-
 // NewLinear prepares packing and reading of a payload with header h. It fails as
-// h.Validate does, and with *UnsupportedError for other layouts, for a payload
-// that this machine cannot address and for groups whose sums do not fit.
+// h.Validate does, and with *UnsupportedError for other layouts and for a payload
+// that this machine cannot address.
 func NewLinear(h packing.Header) (*Linear, error) {
 	size, err := validate(h, packing.LayoutTorchAOLinear)
 	if err != nil {
@@ -62,9 +59,6 @@ func NewLinear(h packing.Header) (*Linear, error) {
 		return packRow{codes: make([]byte, l.k), scales: make([]float32, l.groups), zeros: make([]int8, l.groups)}
 	})
 	l.group = l.k / l.groups
-	if l.group > maxSum>>(l.bits-1) {
-		return nil, &UnsupportedError{"group", fmt.Sprintf("the sum of %d codes of %d bits does not fit an int32", l.group, l.bits)}
-	}
 	l.codeBytes = l.group * l.bits // 8 rows, 8 codes in as many bytes as a code has bits
 	l.groupBytes = l.codeBytes + 2*4*nr
 	if l.zeros {

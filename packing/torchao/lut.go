@@ -41,7 +41,7 @@ func (s LUTShape) Validate() error {
 	switch {
 	case s.Group <= 0 || s.Group%16 != 0 || s.Cols%s.Group != 0:
 		return inputError("group", -1, "%d, want a multiple of 16 that divides the %d columns", s.Group, s.Cols)
-	case s.Group > maxSum>>7:
+	case s.Group > math.MaxInt32>>7:
 		return inputError("group", -1, "the sum of %d entries of an int8 table does not fit an int32", s.Group)
 	case s.Tables < 1 || s.Rows%s.Tables != 0 || s.Tables > 1 && s.Rows/s.Tables%nr != 0:
 		return inputError("tables", -1, "%d for %d rows, want 1 or one for each multiple of %d rows", s.Tables, s.Rows, nr)

@@ -1,0 +1,143 @@
+package gqf
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/lowbit-go/gq/packing"
+	"github.com/lowbit-go/gq/packing/layouts"
+	"github.com/lowbit-go/gq/packing/torchao"
+)
+
+// deepBytes is how many bytes deep goes through: the payloads of codes and the
+// companions of scales.
+func (f *File) deepBytes() (n int64) {
+	for i := range f.NumPayloads() {
+		if p := f.Payload(i); p.Header.Layout != packing.LayoutPlain || p.Kind == KindScales {
+			n += p.Length - packing.HeaderSize
+		}
+	}
+	return n
+}
+
+// deep checks what VerifyOptions.Deep adds.
+func (v *verifier) deep(ctx context.Context, threads int) error {
+	var units []panelRun
+	err := v.f.Guard(func() (err error) { units, err = v.panelRuns(); return err })
+	if err != nil {
+		return err
+	}
+	if err := v.f.parallel(ctx, threads, len(units), func(i int) { v.panels(&units[i]) }); err != nil {
+		return err
+	}
+	return v.f.parallel(ctx, threads, v.f.NumPayloads(), v.companion)
+}
+
+// panelRun is a unit of deep verification: some panels of one payload.
+type panelRun struct {
+	pk       packing.Packer
+	payload  int
+	data     int64 // offset in the file of the first panel
+	from, to int   // panels
+}
+
+// panelRuns cuts the payloads of codes into units of about a MiB.
+func (v *verifier) panelRuns() ([]panelRun, error) {
+	var runs []panelRun
+	var pk packing.Packer // shared by payloads in a row with equal headers
+	for k := range v.f.NumPayloads() {
+		p := v.f.Payload(k)
+		if p.Header.Layout == packing.LayoutPlain {
+			continue
+		}
+		if pk == nil || pk.Header() != p.Header {
+			var err error
+			if pk, err = layouts.New(p.Header); err != nil {
+				return nil, &UnsupportedError{v.f.name, fmt.Sprintf("tensor %q: %s", v.f.tensorName(p.Tensor), err)}
+			}
+		}
+		data := p.Offset + packing.HeaderSize
+		if prefix := pk.Prefix(); !bytes.Equal(v.f.b[data:data+int64(len(prefix))], prefix) {
+			block := int((data - int64(v.f.h.dataOff)) / v.blockBytes)
+			v.report(Damage{"data", block, data, data + int64(len(prefix)), v.shares([]int{k}), 0, "the layout's own header is not that of the packed header"})
+		}
+		data += int64(len(pk.Prefix()))
+		v.done(int64(len(pk.Prefix())))
+		step := max(1, 1<<20/pk.PanelBytes())
+		for from := 0; from < pk.Panels(); from += step {
+			runs = append(runs, panelRun{pk, k, data, from, min(from+step, pk.Panels())})
+		}
+	}
+	return runs, nil
+}
+
+// panels checks the panels of one unit.
+func (v *verifier) panels(u *panelRun) {
+	size := int64(u.pk.PanelBytes())
+	for i := u.from; i < u.to; i++ {
+		off := u.data + int64(i)*size
+		if err := u.pk.CheckPanel(i, v.f.b[off:off+size]); err != nil {
+			at := off
+			if pe, ok := errors.AsType[*packing.PanelError](err); ok {
+				at = u.data - int64(len(u.pk.Prefix())) + pe.Offset
+			}
+			block := int((at - int64(v.f.h.dataOff)) / v.blockBytes)
+			v.report(Damage{"data", block, at, off + size, v.shares([]int{u.payload}), 0, err.Error()})
+		}
+	}
+	v.done(int64(u.to-u.from) * size)
+}
+
+// companion checks payload k if it is a companion that can be wrong: scales.
+// Every byte is a zero point.
+func (v *verifier) companion(k int) {
+	if Kind(v.f.payload(k).kind) != KindScales {
+		return
+	}
+	// By the order of payloads, the weights are before it and zero points behind.
+	h, scales, zeros := v.f.Payload(k-1).Header, v.payloadData(k), []byte(nil)
+	if h.ZeroKind == packing.ZeroInt8 {
+		zeros = v.payloadData(k + 1)
+	}
+	if at, msg := checkScales(h, scales, zeros); msg != "" {
+		end := int64(v.f.payload(k).off) + packing.HeaderSize + int64(len(scales))
+		at += end - int64(len(scales))
+		block := int((at - int64(v.f.h.dataOff)) / v.blockBytes)
+		v.report(Damage{"data", block, at, end, v.shares([]int{k}), 0, msg})
+	}
+	v.done(int64(len(scales)))
+}
+
+// payloadData gives the data of a payload, in place.
+func (v *verifier) payloadData(k int) []byte {
+	r := v.f.payload(k)
+	return v.f.b[r.off+packing.HeaderSize : r.off+r.length]
+}
+
+// checkScales says what the packer of weights with header h finds wrong with their
+// companions, and at which byte of the scales; or nothing.
+func checkScales(h packing.Header, scales, zeros []byte) (at int64, msg string) {
+	pk, err := layouts.New(h)
+	switch c := pk.(type) {
+	case *packing.Codes:
+		if c, err = c.WithCompanions(scales, zeros); err == nil {
+			err = c.CheckCompanions()
+		}
+	case *torchao.Embedding:
+		if c, err = c.WithCompanions(scales, zeros); err == nil {
+			err = c.CheckCompanions()
+		}
+	}
+	if pe, ok := errors.AsType[*packing.PanelError](err); ok {
+		return pe.Offset, pe.Msg
+	}
+	if fe, ok := errors.AsType[*torchao.FormatError](err); ok {
+		return fe.Offset, fe.Msg
+	}
+	if err != nil {
+		return 0, err.Error()
+	}
+	return 0, ""
+}
