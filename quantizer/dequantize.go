@@ -27,8 +27,6 @@ type DequantizeOptions struct {
 	// Dtype of what was quantized: packing.BF16 (rounded to nearest, ties to even)
 	// or packing.F32 (exact). Kept tensors have the bytes that they had. Default: BF16.
 	Dtype packing.Dtype
-	// MaxShardBytes bounds a file's data. Default: 5 GB, as Transformers writes.
-	MaxShardBytes int64
 	// Threads is how many workers run. Default: GOMAXPROCS.
 	Threads int
 	// Progress is called, from any worker, with bytes written since the last call. Default: none.
@@ -43,6 +41,9 @@ type DequantizeReport struct {
 	Bytes       int64  `json:"bytes"`
 	Files       int    `json:"assets"` // config and tokenizer files
 }
+
+// shardBytes bounds the data of a file, as Transformers does.
+const shardBytes = 5_000_000_000
 
 // scatterRows is how many outputs are turned at a time where the checkpoint has a matrix as in x out.
 const scatterRows = 512
@@ -61,9 +62,6 @@ func Dequantize(ctx context.Context, f *gqf.File, dir string, opts DequantizeOpt
 	if opts.Dtype != packing.BF16 && opts.Dtype != packing.F32 {
 		return nil, fmt.Errorf("dtype %s: use BF16 or F32", opts.Dtype)
 	}
-	if opts.MaxShardBytes == 0 {
-		opts.MaxShardBytes = 5_000_000_000
-	}
 	d := &dequantizer{f: f, opts: opts, report: DequantizeReport{Output: dir}}
 	specs, err := d.plan()
 	if err != nil {
@@ -73,7 +71,7 @@ func Dequantize(ctx context.Context, f *gqf.File, dir string, opts DequantizeOpt
 	if err != nil {
 		return nil, err
 	}
-	if d.w, err = safetensors.Create(dir, specs, safetensors.WriteOptions{MaxShardBytes: opts.MaxShardBytes}); err != nil {
+	if d.w, err = safetensors.Create(dir, specs, safetensors.WriteOptions{MaxShardBytes: shardBytes}); err != nil {
 		return nil, err
 	}
 	defer d.w.Abort()
@@ -191,6 +189,9 @@ func (d *dequantizer) cut(t gqf.Tensor) error {
 			return fmt.Errorf("tensor %q has no payload for slice %d", t.Name, s)
 		}
 		total, step := p.Length-packing.HeaderSize, int64(4*unitBytes)
+		if p.Header.Layout == packing.LayoutPlain && t.Transposed {
+			return fmt.Errorf("tensor %q: plain payloads of a transposed tensor are not supported", t.Name)
+		}
 		if p.Header.Layout != packing.LayoutPlain {
 			total, step = int64(p.Header.Rows), max(1, unitBytes/int64(p.Header.Cols))
 			if t.Transposed {
@@ -272,7 +273,7 @@ func (d *dequantizer) unit(u dequantUnit, b *dequantBuffers) (int64, error) {
 	var n int64
 	err = d.f.Guard(func() error {
 		if b.rows == nil {
-			n, err = d.put(b, data[u.first:u.first+u.count], u.first)
+			n, err = d.put(b, data[u.first:u.first+u.count], int64(b.payload.Slice)*int64(len(data))+u.first)
 			return err
 		}
 		h := b.payload.Header

@@ -94,7 +94,7 @@ func TestLayouts(t *testing.T) {
 	for _, tc := range layoutCases {
 		t.Run(fmt.Sprint(tc.scheme, " ", tc.format), func(t *testing.T) {
 			recipe := recipeOf(tc.scheme, packing.Tile{})
-			_, _, low := runJob(t, dir, Options{Recipe: recipe, Threads: 2})
+			_, lowBytes, low := runJob(t, dir, Options{Recipe: recipe, Threads: 2})
 			recipe.Formats = formatsOf(t, tc.format)
 			p, direct, f := runJob(t, dir, Options{Recipe: recipe})
 			if l := line(t, p, w.name); len(l.Layouts) != 1 || l.Layouts[0] != tc.want || l.Reason != "" {
@@ -116,6 +116,9 @@ func TestLayouts(t *testing.T) {
 			}
 			if _, got, _ := repack(t, low, RepackOptions{Formats: recipe.Formats}); !bytes.Equal(got, direct) {
 				t.Error("repacking the lowbit file gives another file than quantizing into the layout")
+			}
+			if _, back, _ := repack(t, f, RepackOptions{}); tc.format[:3] != "low" && !bytes.Equal(back, lowBytes) {
+				t.Error("repacking to lowbit does not give the lowbit file, bias and all")
 			}
 		})
 	}

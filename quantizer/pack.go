@@ -12,13 +12,14 @@ import (
 
 // layoutPacking packs the blocks of a worker's units in one variant's layout.
 type layoutPacking struct {
-	v     *variant
-	pk    packing.Packer
-	nr    int
-	panel packing.Panel
-	own   []int8 // codes in rows of the layout's stride, where that is not the block's
-	out   []byte
-	parts [][]byte // companions' rows
+	v      *variant
+	pk     packing.Packer
+	nr     int
+	panel  packing.Panel
+	own    []int8 // codes in rows of the layout's stride, where that is not the block's
+	out    []byte
+	beside []companion
+	parts  [][]byte // their rows
 }
 
 func newLayoutPacking(it *item, v *variant) (layoutPacking, error) {
@@ -30,7 +31,8 @@ func newLayoutPacking(it *item, v *variant) (layoutPacking, error) {
 	if stride := int((it.cols + 31) / 32 * 32); pk.PackedCols() != stride {
 		p.own = make([]int8, p.nr*pk.PackedCols())
 	}
-	p.parts = make([][]byte, len(companions(v.header)))
+	p.beside = companions(v.header)
+	p.parts = make([][]byte, len(p.beside))
 	return p, nil
 }
 
@@ -60,7 +62,7 @@ func (p *layoutPacking) pack(w *worker, first, n int) {
 		at := (first + r) / p.nr * size
 		p.pk.PackPanel(p.out[at:at+size], &p.panel)
 	}
-	for i, c := range companions(p.v.header) {
+	for i, c := range p.beside {
 		p.parts[i] = appendCompanion(p.parts[i], c.kind, p.v.header.ScaleDtype, w.scales[:n*g], w.zeros[:n*g])
 	}
 }

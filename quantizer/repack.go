@@ -58,7 +58,15 @@ func (pl *planner) fromFile(t gqf.Tensor) (*item, error) {
 	}
 	it.line = &PlanTensor{Name: t.Name, Role: t.Role, Shape: t.Shape, Dtype: it.src.DtypeName, Action: ActionKeep}
 	pl.SourceBytes += int64(t.Experts) * it.src.Size
+	names := t.Names()
+	it.shared = len(names) > 1
+	for _, name := range names[1:] {
+		pl.Tensors = append(pl.Tensors, &PlanTensor{Name: name, Role: gqf.RoleHead, Action: ActionShare, Shape: t.Shape, Dtype: it.src.DtypeName, SharedWith: t.Name})
+	}
 	if h.Layout == packing.LayoutPlain {
+		if t.Experts > 1 {
+			return nil, fmt.Errorf("%s: tensor %q: plain slices cannot be repacked", pl.filePath, t.Name)
+		}
 		it.variants = []variant{{header: h}}
 		return it, nil
 	}
@@ -67,8 +75,6 @@ func (pl *planner) fromFile(t gqf.Tensor) (*item, error) {
 	}
 	it.quantize = true
 	it.src.Size = int64(t.Experts) * it.rows * it.cols // as the codes that are read
-	names := t.Names()
-	it.shared = len(names) > 1
 	it.scheme = Scheme{
 		Bits: int(h.Bits), Group: int(h.Group), Mapping: t.Mapping, ScaleDtype: h.ScaleDtype,
 		PositiveScales: h.Flags&packing.FlagPositiveScales != 0,
@@ -76,14 +82,9 @@ func (pl *planner) fromFile(t gqf.Tensor) (*item, error) {
 	if err := pl.chooseLayouts(it); err != nil {
 		return nil, err
 	}
-	for i := range it.variants {
-		wide := it.variants[i].header
-		if wide.Flags |= h.Flags & packing.FlagBias; wide.Validate() == nil {
-			it.variants[i].header = wide
-		}
-	}
-	for _, name := range names[1:] {
-		pl.Tensors = append(pl.Tensors, &PlanTensor{Name: name, Role: gqf.RoleHead, Action: ActionShare, Shape: t.Shape, Dtype: it.src.DtypeName, SharedWith: t.Name})
+	// A layout that has no place for the bias left it to a tensor of its own.
+	if h.Flags&packing.FlagBias != 0 || biasIn(pl.file, t) != nil {
+		it.holdBias()
 	}
 	l := it.line
 	l.Action, l.Bits, l.Group, l.Mapping, l.ScaleDtype = ActionQuantize, it.scheme.Bits, it.scheme.Group, t.Mapping, it.scheme.ScaleDtype
@@ -98,6 +99,12 @@ func (w *worker) codesOf(it *item, slice int, row0 int64) (func(n, i int64), err
 		return nil, err
 	}
 	zeros := rows.Header().ZeroKind != packing.ZeroNone
+	bias := rows.RowBias
+	if rows.Header().Flags&packing.FlagBias == 0 {
+		if bias, err = w.biasRows(it, t, slice); err != nil {
+			return nil, err
+		}
+	}
 	return func(n, i int64) {
 		at, g := int(i)*w.stride, int(i)*w.groups
 		var z []int8
@@ -105,8 +112,38 @@ func (w *worker) codesOf(it *item, slice int, row0 int64) (func(n, i int64), err
 			z = w.zeros[g : g+w.groups]
 		}
 		rows.Codes(w.codes[at:at+int(it.cols)], w.scales[g:g+w.groups], z, int(row0+n))
-		w.bias[n] = rows.RowBias(int(row0 + n))
+		w.bias[n] = bias(int(row0 + n))
 	}, nil
+}
+
+// biasIn finds the kept tensor with the biases of t in a file, under the names that
+// findBias knows; nil if there is none.
+func biasIn(f *gqf.File, t gqf.Tensor) *gqf.Tensor {
+	rows, _ := t.Payload(0, 0, gqf.KindWeights)
+	for _, name := range t.Names() {
+		b, ok := f.Lookup(biasName(name))
+		if ok && b.Dtype.IsFloat() && b.Elements() == int64(t.Experts)*int64(rows.Header.Rows) {
+			return &b
+		}
+	}
+	return nil
+}
+
+// biasRows gives the biases of a slice out of a tensor of their own; 0 where there is none.
+func (w *worker) biasRows(it *item, t gqf.Tensor, slice int) (func(row int) float32, error) {
+	b := biasIn(w.plan.file, t)
+	if b == nil {
+		return func(int) float32 { return 0 }, nil
+	}
+	p, _ := b.Payload(0, 0, gqf.KindWeights)
+	data, err := w.plan.file.Data(p)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]float32, it.rows)
+	n := it.rows * int64(b.Dtype.Bits()/8)
+	safetensors.Widen(all, data[int64(slice)*n:int64(slice+1)*n], b.Dtype)
+	return func(row int) float32 { return all[row] }, nil
 }
 
 // addFileNames takes over all names of the file that is repacked, whose tensors are the items in order.

@@ -72,13 +72,13 @@ func (p *Plan) report(path string, work, total time.Duration) *Report {
 			continue
 		}
 		bits, weights = bits+b, weights+w
-		ts := TensorSQNR{Name: it.src.Name}
+		ts := TensorSQNR{Name: it.name()}
 		if it.noise > 0 && it.signal > 0 {
 			db := SQNR(it.signal, it.noise)
 			ts.SQNR = &db
 			sum, n = sum+db, n+1
 			if n == 1 || db < r.WorstSQNR {
-				r.WorstSQNR, r.Worst = db, it.src.Name
+				r.WorstSQNR, r.Worst = db, it.name()
 			}
 		}
 		r.Tensors = append(r.Tensors, ts)

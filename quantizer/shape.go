@@ -52,12 +52,7 @@ func (pl *planner) shapeItem(it *item) error {
 		it.bias = pl.findBias(it)
 	}
 	if it.bias != nil {
-		for i := range it.variants {
-			h := it.variants[i].header
-			if h.Flags |= packing.FlagBias; h.Validate() == nil { // some layouts have no place for it
-				it.variants[i].header = h
-			}
-		}
+		it.holdBias()
 	}
 	if err := pl.findBlockScale(it); err != nil {
 		return err
@@ -191,16 +186,28 @@ func tileName(t packing.Tile) string {
 	return t.String()
 }
 
+// holdBias flags the variants whose layout has a place for the bias.
+func (it *item) holdBias() {
+	for i := range it.variants {
+		h := it.variants[i].header
+		if h.Flags |= packing.FlagBias; h.Validate() == nil {
+			it.variants[i].header = h
+		}
+	}
+}
+
+// biasName is what the bias of a tensor of weights is called.
+func biasName(weights string) string {
+	if module, ok := strings.CutSuffix(weights, ".weight"); ok {
+		return module + ".bias"
+	}
+	return weights + "_bias"
+}
+
 // findBias looks for the layer's bias, which packed panels hold too: X.bias of
 // X.weight, X_bias of a fused expert tensor X.
 func (pl *planner) findBias(it *item) *safetensors.Tensor {
-	var name string
-	if module, ok := strings.CutSuffix(it.src.Name, ".weight"); ok {
-		name = module + ".bias"
-	} else {
-		name = it.src.Name + "_bias"
-	}
-	b, ok := pl.ck.Lookup(name)
+	b, ok := pl.ck.Lookup(biasName(it.src.Name))
 	if !ok || !b.Dtype.IsFloat() || b.Numel() != int64(it.slices)*it.rows {
 		return nil
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
@@ -46,11 +45,10 @@ func (pl *planner) tie() error {
 		return nil
 	case !same:
 		return nil
+	case !pl.share(table, head):
+		return nil
 	case stated && !tied:
 		pl.warn("config.json says that %q is not tied to %q, but their contents are equal: stored once", head.src.Name, table.src.Name)
-	}
-	if !pl.share(table, head) {
-		return nil
 	}
 	table.addName(nameRef{src: *head.src})
 	head.line.Action, head.line.SharedWith, head.line.Rule = ActionShare, table.src.Name, ""
@@ -113,8 +111,7 @@ func (pl *planner) share(table, head *item) bool {
 	}
 	if table.quantize {
 		// The bias is the head's: only the multiplication adds it, a lookup does not read it.
-		module, _ := strings.CutSuffix(head.name(), ".weight")
-		if b, ok := pl.ck.Lookup(module + ".bias"); ok && b.Dtype.IsFloat() && b.Numel() == table.src.Shape[0] {
+		if b, ok := pl.ck.Lookup(biasName(head.name())); ok && b.Dtype.IsFloat() && b.Numel() == table.src.Shape[0] {
 			table.bias = &b
 		}
 	}
