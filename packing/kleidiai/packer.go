@@ -152,10 +152,10 @@ func (p *Packer) records(scales []float32, points []int8, panel []byte, i int) {
 }
 
 // zeroPoint is the inverse of pointZero: the integer z nearest to -zero/scale,
-// -128 to 127, and 0 if that is no number.
+// -128 to 127, and 0 if that is no number or the scale is 0.
 func zeroPoint(zero, scale float32) int8 {
 	z := math.RoundToEven(float64(-zero) / float64(scale))
-	if math.IsNaN(z) {
+	if math.IsNaN(z) || scale == 0 {
 		return 0
 	}
 	return int8(max(-128, min(z, 127)))
