@@ -1,5 +1,6 @@
 // Package floats converts between float32 and the narrow floating-point formats
-// that checkpoints and packed weights use, one value at a time.
+// that checkpoints and packed weights use, one value at a time, and has the
+// float32 multiply-add that rounds once, [FMA32].
 //
 //	format  sign exponent mantissa  bias  largest  infinities  NaN
 //	BF16       1        8        7   127  3.39e38  yes         exponent all ones, mantissa not 0
@@ -18,7 +19,7 @@
 // do, so that assembly can agree with them in every bit; BF16ToF32 is a shift and
 // leaves the bits alone.
 //
-// The results depend on integer operations and on exact floating-point ones only,
+// The conversions depend on integer operations and on exact floating-point ones only,
 // hence they are the same on every platform. Package vec has the same conversions
 // for slices.
 package floats

@@ -1,0 +1,176 @@
+package tokenizer
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// addedToken is an entry of added_tokens: text that is one token wherever it stands.
+type addedToken struct {
+	id         int32
+	content    string
+	form       string // the content as the normalizers leave it, if normalized
+	singleWord bool   // only between characters that are not of a word
+	lstrip     bool   // takes the white space before it with it
+	rstrip     bool   // and behind it
+	normalized bool   // is looked for in the normalized text
+	special    bool   // is left out when decoding, if asked
+}
+
+// maxAdded bounds the length of an added token: with the length of the text it
+// bounds the time to look for them all. The longest known has 93 bytes.
+const maxAdded = 1024
+
+// maxAddedBytes bounds all added tokens together: a trie takes 50 bytes for each of
+// theirs. Gemma 3 has 85,000 bytes.
+const maxAddedBytes = 1 << 22
+
+func readAdded(n node) ([]addedToken, error) {
+	if n.null() {
+		return nil, nil
+	}
+	if err := n.array(); err != nil {
+		return nil, err
+	}
+	var list []addedToken
+	total := 0
+	for _, e := range n.elements() {
+		f := e.fields()
+		t := addedToken{id: f.integer("id"), content: f.str("content")}
+		t.singleWord = f.optionalBool("single_word", false)
+		t.lstrip = f.optionalBool("lstrip", false)
+		t.rstrip = f.optionalBool("rstrip", false)
+		t.special = f.optionalBool("special", false)
+		t.normalized = f.optionalBool("normalized", !t.special)
+		switch {
+		case f.err != nil:
+			return nil, f.err
+		case len(t.content) > maxAdded:
+			return nil, e.unsupported("an added token of %d bytes, more than %d", len(t.content), maxAdded)
+		case total+len(t.content) > maxAddedBytes:
+			return nil, n.unsupported("added tokens of more than %d bytes", maxAddedBytes)
+		case t.content == "": // matches nothing; the library drops it too
+			continue
+		}
+		total += len(t.content)
+		list = append(list, t)
+	}
+	return list, nil
+}
+
+// trie finds the added tokens of one kind. Nodes are numbers, the root is 0.
+type trie struct {
+	root  [256]int32 // the root's children, 0 for none
+	next  map[trieKey]int32
+	token []int32 // by node: an index into added tokens, -1 for none
+}
+
+type trieKey struct {
+	node int32
+	b    byte
+}
+
+func (t *trie) add(s string, token int32) {
+	if t.token == nil {
+		t.token, t.next = []int32{-1}, map[trieKey]int32{}
+	}
+	at := int32(0)
+	for i := range len(s) {
+		to := t.child(at, s[i])
+		if to == 0 {
+			to = int32(len(t.token))
+			t.token = append(t.token, -1)
+			if at == 0 {
+				t.root[s[i]] = to
+			} else {
+				t.next[trieKey{at, s[i]}] = to
+			}
+		}
+		at = to
+	}
+	t.token[at] = token
+}
+
+func (t *trie) child(node int32, b byte) int32 {
+	if node == 0 {
+		return t.root[b]
+	}
+	return t.next[trieKey{node, b}]
+}
+
+// longest returns the longest token that s begins with, -1 for none, and its length.
+func (t *trie) longest(s string) (token int32, n int) {
+	token = -1
+	at := int32(0)
+	for i := range len(s) {
+		if at = t.child(at, s[i]); at == 0 {
+			break
+		}
+		if t.token[at] >= 0 {
+			token, n = t.token[at], i+1
+		}
+	}
+	return token, n
+}
+
+// cut calls out for the added tokens in text, by their index, and for what lies
+// between them, where token is -1 and the part begins at start. plain treats special
+// tokens as text.
+func (t *Tokenizer) cut(tr *trie, text string, plain bool, out func(part string, token int32, start int) error) error {
+	done := 0 // what comes before is given out
+	for i := 0; tr.token != nil && i < len(text); {
+		if tr.root[text[i]] == 0 {
+			i++
+			continue
+		}
+		token, n := tr.longest(text[i:])
+		if token < 0 {
+			i++
+			continue
+		}
+		a := &t.added[token]
+		start, end := i, i+n
+		i = end
+		if plain && a.special || a.singleWord && !alone(text, start, end) {
+			continue
+		}
+		if a.lstrip && done < start {
+			start = done + len(strings.TrimRightFunc(text[done:start], unicode.IsSpace))
+		} else if a.lstrip {
+			start = done
+		}
+		if a.rstrip {
+			end = len(text) - len(strings.TrimLeftFunc(text[end:], unicode.IsSpace))
+		}
+		if done < start {
+			if err := out(text[done:start], -1, done); err != nil {
+				return err
+			}
+		}
+		if start < end {
+			if err := out("", token, start); err != nil {
+				return err
+			}
+		}
+		// The search goes on where the token itself ends. So the library finds tokens in the
+		// white space that rstrip took, unless they strip too, and gives out the rest of it.
+		done = end
+	}
+	if done < len(text) {
+		return out(text[done:], -1, done)
+	}
+	return nil
+}
+
+// alone reports whether text[start:end] has no character of a word before or behind it.
+func alone(text string, start, end int) bool {
+	before, _ := utf8.DecodeLastRuneInString(text[:start])
+	after, _ := utf8.DecodeRuneInString(text[end:])
+	return !isWord(before) && !isWord(after)
+}
+
+// isWord is \w as Rust has it, which is false of the RuneError at the ends of a text.
+func isWord(r rune) bool {
+	return wordInClass().has(r) || r == 0x200C || r == 0x200D
+}

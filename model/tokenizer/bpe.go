@@ -1,0 +1,300 @@
+package tokenizer
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// bpe is the model: a vocabulary, and the pairs of tokens that merge into one, the
+// best first. It does not change once it is read.
+type bpe struct {
+	vocab  map[string]int32
+	tokens []string // by id, "" for ids that no token has
+	merges pairTable
+	joints joints
+
+	runeID       [0x250]int32   // the tokens of single characters; -1 for none
+	otherID      map[rune]int32 // of characters from 0x250
+	prefix       string         // continuing_subword_prefix
+	byteID       [256]int32     // the tokens <0x00> to <0xFF>; -1 for none
+	byteFallback bool
+	unk          int32 // -1 without one
+	unkName      string
+	fuseUnk      bool
+	ignoreMerges bool
+}
+
+// maxTokenID bounds ids by the number of tokens, so that a single absurd id does not
+// ask for gigabytes. Published vocabularies have gaps of some thousands at most.
+func maxTokenID(tokens int) int { return 4*tokens + 1<<16 }
+
+func readModel(n node) (*bpe, error) {
+	if n.null() {
+		return nil, &FormatError{tokenizerFile, "model", "is missing"}
+	}
+	f := n.fields()
+	// Files of 2020 have no type; what has merges is BPE there.
+	if _, ok := f.m["merges"]; f.err == nil && (f.m["type"].doc != nil || !ok) {
+		if t := f.typ(); f.err == nil && t != "BPE" {
+			return nil, n.unsupported("model %q is not supported", t)
+		}
+	}
+	m := &bpe{
+		prefix:       f.optionalStr("continuing_subword_prefix"),
+		byteFallback: f.optionalBool("byte_fallback", false),
+		unk:          -1,
+		unkName:      f.optionalStr("unk_token"),
+		fuseUnk:      f.optionalBool("fuse_unk", false),
+		ignoreMerges: f.optionalBool("ignore_merges", false),
+	}
+	if s := f.optionalStr("end_of_word_suffix"); s != "" {
+		f.fail(f.m["end_of_word_suffix"].unsupported("the suffix %q is not supported", s))
+	}
+	if d := f.optional("dropout"); !d.null() && strings.Trim(string(d.doc.data[d.start:d.end]), "0.") != "" {
+		f.fail(d.unsupported("dropout is not supported"))
+	}
+	vocab, merges := f.child("vocab"), f.child("merges")
+	if f.err != nil {
+		return nil, f.err
+	}
+	if err := m.readVocab(vocab); err != nil {
+		return nil, err
+	}
+	m.indexCharacters()
+	if err := m.readMerges(merges); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// readVocab reads {"token": id, ...}.
+func (m *bpe) readVocab(n node) error {
+	if n.kind() != '{' {
+		return n.malformed("is not an object")
+	}
+	// All tokens share one string, so that the garbage collector has one object to
+	// look at instead of 260,000.
+	var all []byte
+	var ends []int
+	var ids []int32
+	top := int32(-1)
+	for k, v := range n.raw() {
+		all, _ = n.doc.appendString(all, k)
+		id, err := node{n.doc, n.path, v, n.doc.skip(v)}.integer()
+		if err != nil {
+			key, _ := n.doc.appendString(nil, k)
+			return n.malformed("the id of token %.40q is not an integer from 0 to 2147483647", key)
+		}
+		ends, ids = append(ends, len(all)), append(ids, id)
+		top = max(top, id)
+	}
+	if int(top) > maxTokenID(len(ids)) {
+		return n.malformed("id %d in a vocabulary of %d tokens", top, len(ids))
+	}
+	text := string(all)
+	m.vocab = make(map[string]int32, len(ids))
+	m.tokens = make([]string, top+1)
+	taken := make([]bool, top+1)
+	start := 0
+	for i, end := range ends {
+		token, id := text[start:end], ids[i]
+		start = end
+		if old, ok := m.vocab[token]; ok && old == id {
+			continue
+		} else if ok {
+			return n.malformed("token %.40q has the ids %d and %d", token, old, id)
+		}
+		if taken[id] {
+			return n.malformed("the tokens %.40q and %.40q have the same id %d", m.tokens[id], token, id)
+		}
+		m.vocab[token], m.tokens[id], taken[id] = id, token, true
+	}
+	return nil
+}
+
+// indexCharacters notes the tokens that words begin as.
+func (m *bpe) indexCharacters() {
+	for r := range m.runeID {
+		m.runeID[r] = -1
+	}
+	m.otherID = map[rune]int32{}
+	for token, id := range m.vocab {
+		r, n := utf8.DecodeRuneInString(token)
+		switch {
+		case n == 0 || n < len(token):
+		case int(r) < len(m.runeID):
+			m.runeID[r] = id
+		default:
+			m.otherID[r] = id
+		}
+	}
+	for b := range m.byteID {
+		m.byteID[b] = -1
+		if id, ok := m.vocab[fmt.Sprintf("<0x%02X>", b)]; ok {
+			m.byteID[b] = id
+		}
+	}
+	if id, ok := m.vocab[m.unkName]; ok && m.unkName != "" {
+		m.unk = id
+	}
+}
+
+// readMerges reads ["a b", ...] or [["a", "b"], ...]. Where a pair stands twice, the
+// last one counts.
+func (m *bpe) readMerges(n node) error {
+	if err := n.array(); err != nil {
+		return err
+	}
+	count := 0
+	for range n.raw() {
+		count++
+	}
+	m.merges.init(count)
+	var pair [2][]byte
+	var joined []byte
+	i, rank := -1, uint32(0)
+	for _, at := range n.raw() {
+		i++
+		var ok bool
+		if pair, ok = n.doc.readMerge(at, pair); !ok {
+			return n.at(i, at).malformed("is not a pair of tokens")
+		}
+		if len(pair[1]) == 0 && string(pair[0]) == versionLine {
+			continue
+		}
+		a, okA := m.vocab[string(pair[0])]
+		b, okB := m.vocab[string(pair[1])]
+		if !okA || !okB {
+			return n.at(i, at).malformed("%.40q or %.40q is not in the vocabulary", pair[0], pair[1])
+		}
+		if len(pair[1]) < len(m.prefix) {
+			return n.at(i, at).malformed("%.40q does not begin with the prefix %q", pair[1], m.prefix)
+		}
+		joined = append(append(joined[:0], pair[0]...), pair[1][len(m.prefix):]...)
+		c, ok := m.vocab[string(joined)]
+		if !ok {
+			return n.at(i, at).malformed("%.40q is not in the vocabulary", joined)
+		}
+		m.merges.set(pairKey(a, b), merge{rank, c})
+		m.noteJoint(a, b)
+		rank++
+	}
+	return nil
+}
+
+// versionLine stands for the first line of a merges.txt, which some files still have.
+const versionLine = "#version"
+
+// readMerge reads one merge into pair.
+func (d *document) readMerge(at int, pair [2][]byte) ([2][]byte, bool) {
+	switch d.data[at] {
+	case '"':
+		s, _ := d.appendString(pair[0][:0], at)
+		if strings.HasPrefix(string(s), versionLine) {
+			return [2][]byte{[]byte(versionLine), nil}, true
+		}
+		for i, b := range s {
+			if b == ' ' {
+				pair[0] = s[:i]
+				pair[1] = append(pair[1][:0], s[i+1:]...)
+				return pair, bytes.IndexByte(pair[1], ' ') < 0
+			}
+		}
+		pair[0] = s
+	case '[':
+		count := 0
+		for _, v := range (node{d, "", at, d.skip(at)}).raw() {
+			if count > 1 || d.data[v] != '"' {
+				return pair, false
+			}
+			pair[count], _ = d.appendString(pair[count][:0], v)
+			count++
+		}
+		return pair, count == 2
+	}
+	return pair, false
+}
+
+// encode appends the tokens of a word.
+func (m *bpe) encode(dst []int32, word string, w *work) ([]int32, error) {
+	if m.ignoreMerges {
+		if id, ok := m.vocab[word]; ok {
+			return append(dst, id), nil
+		}
+	}
+	// Characters collect in w.ids until one comes that no merge joins to the one
+	// before it: what lies on either side of such a place never meets.
+	w.ids = w.ids[:0]
+	last := noJoint
+	unks := false
+	var err error
+	for i, r := range word {
+		id := m.character(r, i > 0)
+		if id < 0 {
+			if w.spare, unks, err = m.unknown(w.spare[:0], r, unks); err != nil {
+				return nil, err
+			}
+			if len(w.spare) == 0 {
+				continue // its neighbours become neighbours, as in the library
+			}
+		}
+		if !m.joints.all && (id < 0 || last == noJoint || !m.joints.has(last, r)) {
+			dst = m.merge(dst, w)
+		}
+		if id < 0 {
+			w.ids = append(w.ids, w.spare...)
+			last = noJoint
+			continue
+		}
+		unks = false
+		w.ids = append(w.ids, id)
+		last = r
+	}
+	return m.merge(dst, w), nil
+}
+
+// character returns the token of one character of a word, or -1.
+func (m *bpe) character(r rune, inside bool) int32 {
+	if inside && m.prefix != "" {
+		if id, ok := m.vocab[m.prefix+string(r)]; ok {
+			return id
+		}
+		return -1
+	}
+	if int(r) < len(m.runeID) {
+		return m.runeID[r]
+	}
+	if id, ok := m.otherID[r]; ok {
+		return id
+	}
+	return -1
+}
+
+// unknown appends what stands for a character that the vocabulary lacks: its bytes if
+// all of them have tokens, else unk, else nothing. fused says that the tokens end with
+// an unk that this one may be part of.
+func (m *bpe) unknown(dst []int32, r rune, fused bool) ([]int32, bool, error) {
+	if m.byteFallback {
+		n := len(dst)
+		for _, b := range []byte(string(r)) {
+			if m.byteID[b] < 0 {
+				dst = dst[:n]
+				break
+			}
+			dst = append(dst, m.byteID[b])
+		}
+		if len(dst) > n {
+			return dst, false, nil
+		}
+	}
+	switch {
+	case m.unkName == "" || fused && m.fuseUnk:
+	case m.unk < 0:
+		return nil, false, fmt.Errorf("%s: model.unk_token: %q is not in the vocabulary", tokenizerFile, m.unkName)
+	default:
+		dst = append(dst, m.unk)
+	}
+	return dst, true, nil
+}

@@ -1,0 +1,29 @@
+// Package tokenizer turns text into the token ids of a language model and back,
+// as the Hugging Face library tokenizers does with the same tokenizer.json.
+//
+//	tok, err := tokenizer.Open(dir) // or ParseFiles, for the assets of a .gqf file
+//	ids, err := tok.Encode("Hello world", tokenizer.Options{AddSpecial: true})
+//	text := tok.Decode(ids, true)
+//
+// The model has to be BPE: byte-level (GPT-2, Llama 3, Qwen, gpt-oss, DeepSeek) or
+// with spaces as U+2581 and byte fallback (Llama 2, Gemma, Mistral). A text goes
+// through the stages that tokenizer.json names:
+//
+//   - added tokens are cut out of it (added.go), so that <|im_end|> is one token;
+//   - what lies between them is normalized (normalize.go);
+//   - the pre-tokenizers cut it into words (pretokenize.go), most by a regular
+//     expression in the syntax of Oniguruma (pattern.go, class.go, match.go);
+//   - the model merges each word's characters into tokens (bpe.go, merge.go);
+//   - the post-processor puts tokens such as a BOS around them (postprocess.go).
+//
+// A component that this package does not know is an [UnsupportedError] that names
+// it when the file is read; none is ever passed over. Truncation and padding, which
+// a tokenizer.json may ask for too, are left to the caller.
+//
+// Encoding takes time proportional to the text, times a logarithm within a single
+// long word. Regular expressions run with a budget of steps per byte, so one from a
+// hostile file ends in an error.
+//
+// Classes of characters are those of Go's package unicode. Where two versions of
+// Unicode disagree about a character, so may the tokens.
+package tokenizer

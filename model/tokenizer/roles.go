@@ -1,0 +1,136 @@
+package tokenizer
+
+import "slices"
+
+// roles are the tokens that begin and end a text.
+type roles struct {
+	bos, eos int32 // -1 without one
+	eosAll   []int32
+	addBOS   bool
+}
+
+// BOS returns the token that begins a text: bos_token of tokenizer_config.json, else
+// of special_tokens_map.json, else bos_token_id of generation_config.json.
+func (t *Tokenizer) BOS() (id int32, ok bool) { return t.roles.bos, t.roles.bos >= 0 }
+
+// EOS returns the token that ends a text, from the same places as BOS.
+func (t *Tokenizer) EOS() (id int32, ok bool) { return t.roles.eos, t.roles.eos >= 0 }
+
+// EOSIDs returns all tokens at which generation stops: EOS and those of
+// generation_config.json, which has a list for models that end turns and texts with
+// different tokens. In ascending order.
+func (t *Tokenizer) EOSIDs() []int32 { return slices.Clone(t.roles.eosAll) }
+
+// AddsBOS reports whether tokenizer_config.json asks for a BOS before every text
+// (add_bos_token) that the post-processor of tokenizer.json does not put there. So
+// it is with DeepSeek-V3: the tokenizers library encodes without, but transformers'
+// class of tokenizers puts the BOS there.
+func (t *Tokenizer) AddsBOS() bool { return t.roles.addBOS }
+
+func (t *Tokenizer) readRoles(files Files) (roles, error) {
+	r := roles{bos: -1, eos: -1}
+	config, err := readSettings(configFile, files.Config)
+	if err != nil {
+		return r, err
+	}
+	special, err := readSettings(specialFile, files.SpecialTokensMap)
+	if err != nil {
+		return r, err
+	}
+	generation, err := readSettings(generationFile, files.GenerationConfig)
+	if err != nil {
+		return r, err
+	}
+	for _, role := range []struct {
+		name string
+		id   *int32
+	}{{"bos_token", &r.bos}, {"eos_token", &r.eos}} {
+		ids, err := tokenIDs(generation.optional(role.name + "_id"))
+		if err != nil {
+			return r, err
+		}
+		if role.id == &r.eos {
+			r.eosAll = ids
+		}
+		if *role.id, err = t.role(role.name, ids, config, special); err != nil {
+			return r, err
+		}
+	}
+	if r.eos >= 0 {
+		r.eosAll = append(r.eosAll, r.eos)
+	}
+	slices.Sort(r.eosAll)
+	r.eosAll = slices.Compact(r.eosAll)
+	r.addBOS = config.optionalBool("add_bos_token", false) && r.bos >= 0 && !slices.Contains(t.post.before, r.bos)
+	return r, config.err
+}
+
+// readSettings reads an object of settings; a missing file is an empty one.
+func readSettings(file string, data []byte) (*fields, error) {
+	if data == nil {
+		return &fields{}, nil
+	}
+	n, err := parseDocument(file, data)
+	if err != nil {
+		return nil, err
+	}
+	f := n.fields()
+	return f, f.err
+}
+
+// role returns the id of the token that the first of the settings names, which have
+// a string or an object with its content; else the first of ids; else -1. A setting
+// that is null says that there is none.
+func (t *Tokenizer) role(name string, ids []int32, settings ...*fields) (int32, error) {
+	for _, s := range settings {
+		n, ok := s.m[name]
+		if !ok {
+			continue
+		}
+		if n.null() {
+			return -1, nil
+		}
+		var content string
+		var err error
+		if n.kind() == '{' {
+			f := n.fields()
+			content, err = f.str("content"), f.err
+		} else {
+			content, err = n.str()
+		}
+		if err != nil {
+			return -1, err
+		}
+		if id, ok := t.ID(content); ok {
+			return id, nil
+		}
+		return -1, nil // transformers would add it to the vocabulary; no model knows it
+	}
+	if len(ids) > 0 {
+		return ids[0], nil
+	}
+	return -1, nil
+}
+
+// tokenIDs reads an id, a list of ids or null.
+func tokenIDs(n node) ([]int32, error) {
+	if n.kind() == '[' {
+		var ids []int32
+		for _, e := range n.elements() {
+			id, err := e.integer()
+			if err != nil {
+				return nil, err
+			}
+			ids = append(ids, id)
+		}
+		return ids, nil
+	}
+	if n.null() {
+		return nil, nil
+	}
+	id, err := n.integer()
+	if err != nil {
+		return nil, err
+	}
+	return []int32{id}, nil
+}

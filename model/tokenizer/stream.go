@@ -1,0 +1,171 @@
+package tokenizer
+
+import (
+	"strings"
+	"unicode/utf8"
+)
+
+// Stream decodes tokens one by one.
+type Stream struct {
+	t       *Tokenizer
+	skip    bool   // leave out special tokens
+	whole   bool   // no hurry: see byteToken
+	begun   bool   // a token has come
+	held    []byte // bytes that may become a character
+	group   []byte // with whole: bytes of byte-fallback tokens in a row
+	strips  int    // how many more characters decoder.strip may take off
+	scratch []byte
+}
+
+// NewStream returns a stream at the start of a text.
+func (t *Tokenizer) NewStream(skipSpecial bool) *Stream {
+	return &Stream{t: t, skip: skipSpecial, strips: t.decoder.count}
+}
+
+// Next takes the next token and returns the text that is certain by now: characters
+// whose bytes are spread over several tokens come out when they are complete. All
+// that Next and Flush return is what Decode returns, save that Decode, as the
+// tokenizers library, makes U+FFFD of every one of several byte-fallback tokens in a
+// row if they are not UTF-8 together.
+func (s *Stream) Next(id int32) string {
+	d := &s.t.decoder
+	token := s.t.Token(id)
+	if token == "" {
+		return ""
+	}
+	verbatim := false // and not made of characters that stand for bytes
+	if i, ok := s.t.byID[id]; ok {
+		a := &s.t.added[i]
+		if s.skip && a.special {
+			return ""
+		}
+		if verbatim = !a.normalized; a.normalized {
+			token = a.form
+		}
+	}
+	first := !s.begun
+	s.begun = true
+	for _, change := range d.tokens {
+		token = change(token, first)
+	}
+	switch d.bytes {
+	case byteFallback:
+		if b, ok := fallbackByte(token); ok {
+			return s.byteToken(b)
+		}
+	case byteLevelMode:
+		if !verbatim {
+			s.held = byteLevelBytes(s.held, token)
+			return s.take(false)
+		}
+	}
+	return s.bytesBefore() + s.text(token)
+}
+
+// Flush ends the text and returns what is left of it.
+func (s *Stream) Flush() string { return s.bytesBefore() }
+
+// byteToken takes the byte of a byte-fallback token.
+func (s *Stream) byteToken(b byte) string {
+	if s.whole {
+		s.group = append(s.group, b)
+		return ""
+	}
+	s.held = append(s.held, b)
+	return s.take(false)
+}
+
+// bytesBefore gives out the bytes that no more will follow.
+func (s *Stream) bytesBefore() string {
+	if len(s.group) == 0 {
+		return s.take(true)
+	}
+	text := string(s.group)
+	if !utf8.ValidString(text) {
+		text = strings.Repeat("\uFFFD", len(s.group))
+	}
+	s.group = s.group[:0]
+	return s.text(text)
+}
+
+// take gives out what is certain of held; at the end, everything.
+func (s *Stream) take(end bool) string {
+	if len(s.held) == 0 {
+		return ""
+	}
+	var n int
+	s.scratch, n = appendText(s.scratch[:0], s.held, end)
+	s.held = append(s.held[:0], s.held[n:]...)
+	return s.text(string(s.scratch))
+}
+
+// text takes off what decoder.strip has to.
+func (s *Stream) text(text string) string {
+	for s.strips > 0 && text != "" {
+		rest, ok := strings.CutPrefix(text, s.t.decoder.strip)
+		if !ok {
+			s.strips = 0
+			break
+		}
+		text = rest
+		s.strips--
+	}
+	return text
+}
+
+// fallbackByte reads a token <0xNN>.
+func fallbackByte(token string) (byte, bool) {
+	if len(token) != 6 || token[:3] != "<0x" || token[5] != '>' {
+		return 0, false
+	}
+	var b byte
+	for _, c := range []byte(token[3:5]) {
+		switch {
+		case c >= '0' && c <= '9':
+			c -= '0'
+		case c >= 'A' && c <= 'F':
+			c -= 'A' - 10
+		case c >= 'a' && c <= 'f':
+			c -= 'a' - 10
+		default:
+			return 0, false
+		}
+		b = b<<4 | c
+	}
+	return b, true
+}
+
+// appendText appends the characters of b and returns how many bytes it used: unless
+// end, not those at the end that could be the start of a character. A longest
+// sequence of bytes that begins no character is one U+FFFD (Unicode 15, chapter 3.9,
+// "substitution of maximal subparts", as Rust's from_utf8_lossy has it).
+func appendText(dst, b []byte, end bool) ([]byte, int) {
+	used := 0
+	for used < len(b) {
+		rest := b[used:]
+		r, n := utf8.DecodeRune(rest)
+		if r == utf8.RuneError && n == 1 {
+			n = subpart(rest)
+			if n == len(rest) && !end && !utf8.FullRune(rest) {
+				break
+			}
+		}
+		dst = utf8.AppendRune(dst, r)
+		used += n
+	}
+	return dst, used
+}
+
+// subpart returns the length of the longest prefix of b, which begins no character,
+// that some character begins with; at least 1.
+func subpart(b []byte) int {
+	n := 1
+	for n < len(b) && n < utf8.UTFMax && !utf8.FullRune(b[:n]) {
+		n++
+	}
+	// b[:n] is full: a character, or wrong in its last byte.
+	if n > 1 && utf8.FullRune(b[:n]) {
+		n--
+	}
+	return n
+}

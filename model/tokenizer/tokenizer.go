@@ -1,0 +1,275 @@
+package tokenizer
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// Tokenizer is a tokenizer.json, ready to use. It does not change, so several
+// goroutines may use it at once.
+type Tokenizer struct {
+	model       *bpe
+	added       []addedToken
+	addedIDs    map[string]int32
+	byID        map[int32]int32 // from id to index in added
+	plainTrie   trie            // added tokens that are looked for in the text as it is
+	normalTrie  trie            // and in the normalized text
+	normalizers []normalizer
+	pre         []preTokenizer
+	post        postProcessor
+	decoder     decoder
+	size        int
+	roles       roles
+}
+
+// Options are those of Encode. The zero value gives the tokens of the text alone.
+type Options struct {
+	// AddSpecial puts around the text what the post-processor of tokenizer.json does: a
+	// BOS in most models, nothing in some. Default: nothing. tokenizer_config.json is
+	// not asked; see Tokenizer.AddsBOS.
+	AddSpecial bool
+	// PlainText takes the names of special tokens in the text for text, as is right for
+	// text from outside. Default: "<|im_end|>" is that token.
+	PlainText bool
+}
+
+// Files are the contents of a model's files. All but Tokenizer may be missing (nil).
+type Files struct {
+	Tokenizer        []byte // tokenizer.json
+	Config           []byte // tokenizer_config.json
+	SpecialTokensMap []byte // special_tokens_map.json
+	GenerationConfig []byte // generation_config.json
+}
+
+const (
+	tokenizerFile  = "tokenizer.json"
+	configFile     = "tokenizer_config.json"
+	specialFile    = "special_tokens_map.json"
+	generationFile = "generation_config.json"
+)
+
+// Open reads the files of a model's directory.
+func Open(dir string) (*Tokenizer, error) {
+	var f Files
+	for _, part := range []struct {
+		name string
+		data *[]byte
+	}{{tokenizerFile, &f.Tokenizer}, {configFile, &f.Config}, {specialFile, &f.SpecialTokensMap}, {generationFile, &f.GenerationConfig}} {
+		data, err := os.ReadFile(filepath.Join(dir, part.name))
+		if err != nil && (part.name == tokenizerFile || !errors.Is(err, fs.ErrNotExist)) {
+			return nil, err
+		}
+		*part.data = data
+	}
+	return ParseFiles(f)
+}
+
+// Parse is ParseFiles for two files, of which the second may be missing (nil).
+func Parse(tokenizerJSON, configJSON []byte) (*Tokenizer, error) {
+	return ParseFiles(Files{Tokenizer: tokenizerJSON, Config: configJSON})
+}
+
+// ParseFiles reads a model's files. Errors are of type *FormatError or
+// *UnsupportedError. It does not keep the contents.
+func ParseFiles(files Files) (*Tokenizer, error) {
+	root, err := parseDocument(tokenizerFile, files.Tokenizer)
+	if err != nil {
+		return nil, err
+	}
+	f := root.fields()
+	if v := f.optionalStr("version"); v != "" && v != "1.0" {
+		f.fail(f.m["version"].unsupported("version %q is not supported", v))
+	}
+	if f.err != nil {
+		return nil, f.err
+	}
+	t := &Tokenizer{}
+	if t.model, err = readModel(f.optional("model")); err != nil {
+		return nil, err
+	}
+	if t.normalizers, err = readNormalizers(f.optional("normalizer"), 0); err != nil {
+		return nil, err
+	}
+	if t.pre, err = readPreTokenizers(f.optional("pre_tokenizer"), 0); err != nil {
+		return nil, err
+	}
+	if t.post, err = readPostProcessor(f.optional("post_processor")); err != nil {
+		return nil, err
+	}
+	if t.decoder, err = readDecoder(f.optional("decoder")); err != nil {
+		return nil, err
+	}
+	if t.added, err = readAdded(f.optional("added_tokens")); err != nil {
+		return nil, err
+	}
+	if err := t.indexAdded(f.optional("added_tokens")); err != nil {
+		return nil, err
+	}
+	for _, id := range slices.Concat(t.post.before, t.post.after) {
+		if int(id) >= t.size {
+			return nil, f.m["post_processor"].malformed("id %d in a vocabulary of %d ids", id, t.size)
+		}
+	}
+	t.roles, err = t.readRoles(files)
+	return t, err
+}
+
+// indexAdded makes the added tokens known by name and id and fills the tries.
+func (t *Tokenizer) indexAdded(list node) error {
+	t.addedIDs, t.byID = map[string]int32{}, map[int32]int32{}
+	t.size = len(t.model.tokens)
+	w := t.newWork()
+	for i, a := range t.added {
+		if id, ok := t.model.vocab[a.content]; ok && id != a.id {
+			return list.malformed("token %.40q has id %d, in the vocabulary %d", a.content, a.id, id)
+		}
+		if id, ok := t.addedIDs[a.content]; ok && id != a.id {
+			return list.malformed("token %.40q has the ids %d and %d", a.content, id, a.id)
+		}
+		if j, ok := t.byID[a.id]; ok && t.added[j].content != a.content {
+			return list.malformed("the tokens %.40q and %.40q have the same id %d", t.added[j].content, a.content, a.id)
+		}
+		if int(a.id) < len(t.model.tokens) && t.model.tokens[a.id] != "" && t.model.tokens[a.id] != a.content {
+			return list.malformed("token %.40q has id %d, which is %.40q in the vocabulary", a.content, a.id, t.model.tokens[a.id])
+		}
+		if int(a.id) > maxTokenID(len(t.model.vocab)+len(t.added)) {
+			return list.malformed("id %d in a vocabulary of %d tokens", a.id, len(t.model.vocab)+len(t.added))
+		}
+		t.addedIDs[a.content], t.byID[a.id] = a.id, int32(i)
+		t.size = max(t.size, int(a.id)+1)
+		if !a.normalized {
+			t.plainTrie.add(a.content, int32(i))
+			continue
+		}
+		form, err := t.normalize(a.content, w)
+		if err != nil {
+			return list.malformed("token %.40q: %v", a.content, err)
+		}
+		if t.added[i].form = form; len(form) > maxAdded {
+			return list.unsupported("an added token of %d bytes when normalized, more than %d", len(form), maxAdded)
+		}
+		if form != "" {
+			t.normalTrie.add(form, int32(i))
+		}
+	}
+	return nil
+}
+
+func (t *Tokenizer) newWork() *work {
+	return &work{matchers: make([]matcher, max(1, len(t.pre)))}
+}
+
+func (t *Tokenizer) normalize(text string, w *work) (string, error) {
+	var err error
+	limit := growth(len(text))
+	for _, n := range t.normalizers {
+		if text, err = n(text, &w.matchers[0]); err != nil {
+			return "", err
+		}
+		if len(text) > limit {
+			return "", errGrowth
+		}
+	}
+	return text, nil
+}
+
+// growth is how long a text of n bytes may become on its way to the model. Each stage
+// lengthens it by a factor of 2 at most in published files, NFKC by 11; stages of a
+// hostile file that feed each other could double it dozens of times.
+func growth(n int) int { return 16*n + 4096 }
+
+var errGrowth = errors.New(tokenizerFile + ": normalizers and pre-tokenizers make the text more than 16 times as long")
+
+// Encode returns the tokens of text. Bytes that are not UTF-8 count as U+FFFD. It
+// fails if a regular expression of tokenizer.json takes beyond measure long for this
+// text, or if tokenizer.json lacks the token for unknown characters that it names.
+func (t *Tokenizer) Encode(text string, o Options) ([]int32, error) {
+	if !utf8.ValidString(text) {
+		text = strings.ToValidUTF8(text, "\uFFFD")
+	}
+	w := t.newWork()
+	ids := make([]int32, 0, len(text)/3+8)
+	if o.AddSpecial {
+		ids = append(ids, t.post.before...)
+	}
+	emits := make([]emit, len(t.pre)+1)
+	limit := growth(growth(len(text)))
+	for stage := range emits {
+		passed := 0
+		emits[stage] = func(piece string, first bool) (err error) {
+			if passed += len(piece); passed > limit {
+				return errGrowth
+			}
+			if stage < len(t.pre) {
+				return t.pre[stage].split(piece, first, &w.matchers[stage], emits[stage+1])
+			}
+			ids, err = t.model.encode(ids, piece, w)
+			return err
+		}
+	}
+	err := t.cut(&t.plainTrie, text, o.PlainText, func(part string, token int32, start int) error {
+		if token >= 0 {
+			ids = append(ids, t.added[token].id)
+			return nil
+		}
+		normal, err := t.normalize(part, w)
+		if err != nil {
+			return err
+		}
+		return t.cut(&t.normalTrie, normal, o.PlainText, func(part string, token int32, at int) error {
+			if token >= 0 {
+				ids = append(ids, t.added[token].id)
+				return nil
+			}
+			return emits[0](part, start == 0 && at == 0)
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	if o.AddSpecial {
+		ids = append(ids, t.post.after...)
+	}
+	return ids, nil
+}
+
+// VocabSize is one more than the largest id.
+func (t *Tokenizer) VocabSize() int { return t.size }
+
+// Token returns the token with an id as tokenizer.json writes it ("Ġthe", "▁the"),
+// "" for an id that no token has.
+func (t *Tokenizer) Token(id int32) string {
+	if i, ok := t.byID[id]; ok {
+		return t.added[i].content
+	}
+	if id < 0 || int(id) >= len(t.model.tokens) {
+		return ""
+	}
+	return t.model.tokens[id]
+}
+
+// ID returns the id of the token that tokenizer.json writes so.
+func (t *Tokenizer) ID(token string) (id int32, ok bool) {
+	if id, ok = t.addedIDs[token]; !ok {
+		id, ok = t.model.vocab[token]
+	}
+	return id, ok
+}
+
+// Specials returns the ids of the special tokens, which decoding may leave out, in
+// ascending order.
+func (t *Tokenizer) Specials() []int32 {
+	var ids []int32
+	for _, a := range t.added {
+		if a.special {
+			ids = append(ids, a.id)
+		}
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
