@@ -7,7 +7,11 @@
 // rounded by an explicit conversion so that no compiler fuses it with a sum, and
 // math.FMA, whose single rounding is the same in hardware and in software.
 //
-// The errors stated are the largest ones measured against 200-bit arithmetic on
-// 3 million arguments of all magnitudes and near 1; the test repeats the measurement
-// on fewer.
+// The errors stated are the largest ones measured against 200-bit arithmetic, for
+// the logarithms on 3 million arguments of all magnitudes and near 1; the tests repeat
+// the measurement on fewer.
+//
+// [ExpNarrow], [Exp32] and [Tanh32] are for results that are rounded to float32, as the
+// many exponentials of a softmax are; the others are as good as a float64 can be, or
+// nearly.
 package detmath

@@ -1,0 +1,212 @@
+package model
+
+import (
+	"fmt"
+	"slices"
+	"sort"
+	"strings"
+)
+
+// ForwardConfig is all that a forward pass has to know, read from config.json with [ParseForward].
+type ForwardConfig struct {
+	Architecture string // the language model's model_type: "llama"
+	VocabSize    int
+	HiddenSize   int
+	Intermediate int // width of the feed-forward network; of Mixtral's experts too
+	Heads        int
+	KVHeads      int // Heads is a multiple of it
+	HeadDim      int
+	MaxPositions int // max_position_embeddings: the context the model is meant for; nothing stops at it
+	Layers       []LayerConfig
+	Ropes        []RopeConfig
+
+	Activation  string  // of the feed-forward network: silu or gelu_pytorch_tanh
+	NormEps     float64 // added to the mean square in each RMSNorm
+	NormPlusOne bool    // norms multiply by 1 + weight (Gemma)
+	QKNorm      bool    // queries and keys are normalized, head by head
+	PostNorms   bool    // what attention and feed-forward network give is normalized before it is added (Gemma 2 and 3)
+
+	QKVBias, OutBias, MLPBias bool
+	FusedQKV, FusedGateUp     bool // one matrix for q, k and v, one for gate and up (Phi-3)
+
+	EmbeddingScale   float64 // what the table's rows are multiplied with; 1 if nothing is
+	AttentionScale   float64 // what products of queries and keys are multiplied with
+	AttentionSoftcap float64 // s becomes c tanh(s/c); 0 for none
+	LogitSoftcap     float64
+	Tied             bool // the head is the table
+
+	Experts *ExpertConfig // nil for a dense model
+}
+
+// LayerConfig is what sets layers apart.
+type LayerConfig struct {
+	Window  int  // attends to so many tokens, its own included; 0: to all before
+	Rope    int  // index in Ropes; -1: positions do not turn
+	Experts bool // the feed-forward network is a mixture
+}
+
+// ExpertConfig describes mixtures of experts.
+type ExpertConfig struct {
+	Count        int
+	PerToken     int
+	Intermediate int
+	Normalize    bool // the chosen experts' weights are divided by their sum
+	// Module is where the mixture is in a layer, Gate, Up and Down what an expert's matrices are called there.
+	Module, Gate, Up, Down string
+}
+
+// UnsupportedError says that a model is beyond this forward pass.
+type UnsupportedError struct{ Msg string }
+
+func (e *UnsupportedError) Error() string { return e.Msg }
+
+// An architecture reads what its model_type has in config.json. Its defaults are those of the configuration class in
+// transformers, which published files rely on.
+type architecture struct {
+	class string // of the model with a head
+	read  func(k *keys, c *ForwardConfig)
+}
+
+// architectures are those that are held to vectors: the logits of an implementation written apart from this one.
+var architectures = map[string]architecture{
+	"llama":       {class: "LlamaForCausalLM", read: readLlama},
+	"mistral":     {class: "MistralForCausalLM", read: readMistral},
+	"mixtral":     {class: "MixtralForCausalLM", read: readMixtral},
+	"qwen2":       {class: "Qwen2ForCausalLM", read: readQwen2},
+	"qwen3":       {class: "Qwen3ForCausalLM", read: readQwen3},
+	"qwen3_moe":   {class: "Qwen3MoeForCausalLM", read: readQwen3Moe},
+	"gemma2":      {class: "Gemma2ForCausalLM", read: readGemma2},
+	"gemma3_text": {class: "Gemma3ForCausalLM", read: readGemma3},
+	"phi3":        {class: "Phi3ForCausalLM", read: readPhi3},
+	"smollm3":     {class: "SmolLM3ForCausalLM", read: readSmolLM3},
+}
+
+// multimodal are models whose language model is one of architectures, in a nested config; their other keys describe
+// what turns images into embeddings.
+var multimodal = map[string]struct {
+	class, text string
+	irrelevant  []string
+}{
+	"gemma3": {"Gemma3ForConditionalGeneration", "gemma3_text", []string{"vision_config", "text_config", "boi_token_index",
+		"eoi_token_index", "image_token_index", "mm_tokens_per_image"}},
+}
+
+// Architectures lists the model types that [ParseForward] knows, sorted.
+func Architectures() []string {
+	var names []string
+	for name := range architectures {
+		names = append(names, name)
+	}
+	for name := range multimodal {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	return names
+}
+
+// ParseForward reads a config.json for a forward pass. Unlike [ParseConfig] it wants to understand all of it: a key
+// that it does not know, or a value that it cannot honour, is an error that names the key (*ConfigError). A model
+// type that it does not know is an *UnsupportedError.
+func ParseForward(raw []byte) (*ForwardConfig, error) {
+	facts, err := ParseConfig(raw)
+	if err != nil {
+		return nil, err
+	}
+	outer, err := parseObject(withoutNonFinite(raw))
+	if err != nil {
+		return nil, err
+	}
+	k, arch, err := chooseArchitecture(facts, outer)
+	if err != nil {
+		return nil, err
+	}
+	c := &ForwardConfig{Architecture: facts.TextType, EmbeddingScale: 1, Activation: "silu"}
+	k.irrelevant(bookkeeping...)
+	k.never(otherwise...)
+	k.readMethod()
+	c.VocabSize = k.size("vocab_size", arch.vocab())
+	c.Tied = facts.TieWordEmbeddings
+	if _, said := outer.keys["tie_word_embeddings"]; said && !facts.TieStated {
+		k.fail("tie_word_embeddings", "is said twice, and differently")
+	}
+	arch.read(k, c)
+	if k.rest(); k.err != nil {
+		return nil, k.err
+	}
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// vocab is the class's default where published files rely on it; 0 where they state it.
+func (a architecture) vocab() int {
+	if a.class == "Gemma3ForCausalLM" {
+		return 262208
+	}
+	return 0
+}
+
+// chooseArchitecture finds the architecture of a config and the object that describes the language model.
+func chooseArchitecture(facts *Config, outer object) (*keys, architecture, error) {
+	if facts.ModelType == "" {
+		return nil, architecture{}, &UnsupportedError{"config.json names no model_type"}
+	}
+	k, name := newKeys(outer), facts.ModelType
+	arch, ok := architectures[name]
+	class := arch.class
+	if m, nested := multimodal[name]; nested {
+		inner, err := outer.child("text_config")
+		if err != nil {
+			return nil, arch, err
+		}
+		if inner.keys == nil {
+			return nil, arch, &ConfigError{"text_config", "is missing"}
+		}
+		if facts.TextType != m.text && facts.TextType != name {
+			return nil, arch, &ConfigError{"text_config.model_type", fmt.Sprintf("is %q: %q was expected", facts.TextType, m.text)}
+		}
+		k.irrelevant(bookkeeping...)
+		k.irrelevant(m.irrelevant...)
+		k.never(otherwise...)
+		k.readMethod()
+		if k.rest(); k.err != nil {
+			return nil, arch, k.err
+		}
+		k, arch, class, ok = newKeys(inner), architectures[m.text], m.class, true
+		facts.TextType = m.text
+	}
+	if !ok {
+		return nil, arch, &UnsupportedError{fmt.Sprintf("model_type %q has no forward pass here: it has not been held to vectors of an independent implementation. Known are %s",
+			name, strings.Join(Architectures(), ", "))}
+	}
+	if len(facts.Architectures) > 0 && !slices.Contains(facts.Architectures, class) {
+		return nil, arch, &UnsupportedError{fmt.Sprintf("architectures is %q: of model_type %q this forward pass knows %s only", facts.Architectures, name, class)}
+	}
+	return k, arch, nil
+}
+
+// readMethod refuses checkpoints that another quantizer has made, but for FP8 with scales, which are exact to widen.
+func (k *keys) readMethod() {
+	if q := k.within("quantization_config"); q != nil && k.err == nil {
+		if method := q.string("quant_method", ""); method != "fp8" {
+			k.fail("quantization_config.quant_method", "is %q: this forward pass reads only fp8 of the formats of other quantizers", method)
+		}
+	}
+}
+
+// validate checks what no single key can be blamed for.
+func (c *ForwardConfig) validate() error {
+	switch {
+	case c.Heads%c.KVHeads != 0:
+		return &ConfigError{"num_key_value_heads", fmt.Sprintf("is %d, which does not divide %d heads", c.KVHeads, c.Heads)}
+	case c.Experts != nil && c.Experts.PerToken > c.Experts.Count:
+		return &ConfigError{"num_experts_per_tok", fmt.Sprintf("is %d of %d experts", c.Experts.PerToken, c.Experts.Count)}
+	}
+	for _, r := range c.Ropes {
+		if err := r.validate(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,165 @@
+package model
+
+import "github.com/lowbit-go/gq/model/internal/rowmath"
+
+// queryBlock is how many tokens' queries meet the keys at a time.
+const queryBlock = 4
+
+// attention is what the threads work with.
+type attention struct {
+	group   int // query heads of a key-value head
+	softcap float32
+	math    *rowmath.Set
+	workers []attentionWorker // one for each thread
+}
+
+// attentionWorker is the memory of a thread: queryBlock * group rows of each.
+type attentionWorker struct {
+	queries, out []float32 // [row][dim]
+	scores       []float32 // [row][tokens], of all tokens that it sees
+	_            [64]byte  // keeps threads out of each other's cache lines
+}
+
+func (a *attention) init(c *ForwardConfig, set *rowmath.Set, threads int) {
+	*a = attention{group: c.Heads / c.KVHeads, softcap: float32(c.AttentionSoftcap), math: set, workers: make([]attentionWorker, threads)}
+}
+
+// attend computes the attention of m tokens, x, into dst, and keeps their keys and values.
+func (s *Session) attend(i int, dst, x []float32, m int) error {
+	c, l := &s.m.config, &s.m.layers[i]
+	nq, nkv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+	q, k, v := resize(&s.q, m*nq), resize(&s.k, m*nkv), resize(&s.v, m*nkv)
+	if err := s.project(l, q, k, v, x, m); err != nil {
+		return err
+	}
+	cache := &s.caches[i]
+	cache.reach(s.n, s.n+m)
+	s.split(m, 8*(nq+nkv), func(_, from, to int) {
+		for t := from; t < to; t++ {
+			s.prepare(l, q[t*nq:][:nq], k[t*nkv:][:nkv], s.n+t)
+			cache.store(s.n+t, k[t*nkv:][:nkv], v[t*nkv:][:nkv])
+		}
+	})
+	heads := resize(&s.heads, m*nq)
+	blocks := (m + queryBlock - 1) / queryBlock
+	run := func(worker, part int) {
+		// The last blocks see the most tokens: first.
+		block := blocks - 1 - part/c.KVHeads
+		s.attention.block(worker, cache, heads, q, part%c.KVHeads, block*queryBlock, min(m, (block+1)*queryBlock), s.n, nq)
+	}
+	if s.m.pool.Threads() == 1 || m*(s.n+m)*nq < 1<<15 {
+		for part := range blocks * c.KVHeads {
+			run(0, part)
+		}
+	} else {
+		s.m.pool.Run(blocks*c.KVHeads, run)
+	}
+	return s.multiply(dst, heads, m, l.out)
+}
+
+// project computes queries, keys and values.
+func (s *Session) project(l *layer, q, k, v, x []float32, m int) error {
+	if len(l.qkv) == 1 {
+		nq, nkv := len(q)/m, len(k)/m
+		n := nq + 2*nkv
+		all := resize(&s.qkv, m*n)
+		if err := s.multiply(all, x, m, l.qkv[0]); err != nil {
+			return err
+		}
+		for t := range m {
+			row := all[t*n:][:n]
+			copy(q[t*nq:], row[:nq])
+			copy(k[t*nkv:], row[nq:nq+nkv])
+			copy(v[t*nkv:], row[nq+nkv:])
+		}
+		return nil
+	}
+	for i, dst := range [][]float32{q, k, v} {
+		if err := s.multiply(dst, x, m, l.qkv[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// prepare normalizes and turns a token's queries and keys, and scales the queries.
+func (s *Session) prepare(l *layer, q, k []float32, position int) {
+	c := &s.m.config
+	for _, part := range []struct{ x, norm []float32 }{{q, l.qNorm}, {k, l.kNorm}} {
+		for x := part.x; len(x) > 0; x = x[c.HeadDim:] {
+			if part.norm != nil {
+				rmsNorm(x[:c.HeadDim], x[:c.HeadDim], part.norm, c.NormEps)
+			}
+			if l.Rope >= 0 {
+				s.rotations[l.Rope].turn(x, position)
+			}
+		}
+	}
+	scale := float32(c.AttentionScale)
+	for i, v := range q {
+		q[i] = float32(v * scale)
+	}
+}
+
+// block computes the heads of one key-value head for the tokens from..to-1 of a chunk that begins at position start. q and
+// heads are [token][stride].
+//
+// Each score is a sum over dimensions, each output one over tokens, in order and with every product rounded: however
+// tokens are cut into chunks and blocks, the bits are the same.
+func (a *attention) block(worker int, c *cache, heads, q []float32, kvHead, from, to, start, stride int) {
+	w := &a.workers[worker]
+	first, _ := c.seen(start + from)
+	first = first / keyBlock * keyBlock
+	last := start + to
+	width := (last - first + keyBlock - 1) / keyBlock * keyBlock
+	tokens, d := to-from, c.dim
+	rows := tokens * a.group // of token t and the group's head g: t*group + g
+	queries, scores, out := resize(&w.queries, rows*d), resize(&w.scores, rows*width), resize(&w.out, rows*d)
+	at := kvHead * a.group * d // of the group's first head in a token's row
+	for t := range tokens {
+		copy(queries[t*a.group*d:][:a.group*d], q[(from+t)*stride+at:])
+	}
+
+	clear(scores)
+	for p := first; p < last; p += keyBlock {
+		keys := c.pages[p/pageTokens].keyBlock(c, kvHead, p%pageTokens/keyBlock)
+		a.math.MulAdd(scores[p-first:], width, queries, d, keys, keyBlock, rows, d, keyBlock)
+	}
+	for r := range rows {
+		lo, hi := c.seen(start + from + r/a.group)
+		row := scores[r*width:][lo-first : hi-first]
+		if a.softcap != 0 {
+			softcap(row, a.softcap)
+		}
+		a.math.Softmax(row)
+	}
+
+	clear(out)
+	// Positions that only some of the tokens see come before and after those that all see.
+	_, common := c.seen(start + from)
+	begin, _ := c.seen(last - 1)
+	begin = min(begin, common)
+	for t := range tokens {
+		lo, _ := c.seen(start + from + t)
+		a.values(out, scores, c, kvHead, t*a.group, (t+1)*a.group, lo, min(begin, common), first, width)
+	}
+	a.values(out, scores, c, kvHead, 0, rows, begin, common, first, width)
+	for t := range tokens {
+		lo, hi := c.seen(start + from + t)
+		a.values(out, scores, c, kvHead, t*a.group, (t+1)*a.group, max(lo, common), hi, first, width)
+	}
+	for t := range tokens {
+		copy(heads[(from+t)*stride+at:][:a.group*d], out[t*a.group*d:])
+	}
+}
+
+// values adds to rows r0..r1-1 of out the values of positions from..to-1 times their scores, whose first column is that of
+// position first.
+func (a *attention) values(out, scores []float32, c *cache, kvHead, r0, r1, from, to, first, width int) {
+	for p := from; p < to; {
+		end := min(to, (p/pageTokens+1)*pageTokens)
+		values := c.pages[p/pageTokens].headValues(c, kvHead, p%pageTokens)
+		a.math.MulAdd(out[r0*c.dim:], c.dim, scores[r0*width+p-first:], width, values, c.dim, r1-r0, end-p, c.dim)
+		p = end
+	}
+}

@@ -1,0 +1,49 @@
+package model
+
+import (
+	"math"
+
+	"github.com/lowbit-go/gq/internal/detmath"
+	"github.com/lowbit-go/gq/model/internal/rowmath"
+)
+
+// rmsNorm writes x / sqrt(mean(x^2) + eps) * weights. Squares are exact in float64, and summed in 8 lanes.
+func rmsNorm(dst, x, weights []float32, eps float64) {
+	var lanes [8]float64
+	n := len(x) &^ 7
+	for i := 0; i < n; i += 8 {
+		row := (*[8]float32)(x[i:])
+		for j, v := range row {
+			lanes[j] += float64(float64(v) * float64(v))
+		}
+	}
+	for i, v := range x[n:] {
+		lanes[i] += float64(float64(v) * float64(v))
+	}
+	inverse := float32(1 / math.Sqrt(sum8(&lanes)/float64(len(x))+eps))
+	for i, v := range x {
+		dst[i] = float32(float32(v*inverse) * weights[i])
+	}
+}
+
+// sum8 adds lanes in a fixed tree.
+func sum8(l *[8]float64) float64 {
+	return ((l[0] + l[4]) + (l[2] + l[6])) + ((l[1] + l[5]) + (l[3] + l[7]))
+}
+
+// activate makes gate f(gate) * up, f being the activation function of feed-forward networks.
+func (m *Model) activate(gate, up []float32) {
+	switch m.config.Activation {
+	case "silu":
+		m.math.Gate(gate, up, rowmath.SiluLinear, rowmath.SiluCubic)
+	case "gelu_pytorch_tanh":
+		m.math.Gate(gate, up, rowmath.GeluLinear, rowmath.GeluCubic)
+	}
+}
+
+// softcap makes each x c tanh(x/c).
+func softcap(x []float32, c float32) {
+	for i, v := range x {
+		x[i] = float32(c * detmath.Tanh32(v/c))
+	}
+}

@@ -1,0 +1,264 @@
+package model_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"hash/crc32"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/testshared"
+	"github.com/lowbit-go/gq/model"
+	"github.com/lowbit-go/gq/model/tokenizer"
+	"github.com/lowbit-go/gq/packing"
+	"github.com/lowbit-go/gq/quantizer"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// quantized makes a .gqf of a checkpoint and opens it.
+func quantized(t testing.TB, dir string, r quantizer.Recipe) *gqf.File {
+	t.Helper()
+	ck, err := safetensors.Open(dir, safetensors.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ck.Close()
+	config, err := quantizer.ReadConfig(ck)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := quantizer.NewPlan(ck, config, quantizer.Options{Recipe: r})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "model.gqf")
+	if _, err := plan.Write(context.Background(), path); err != nil {
+		t.Fatal(err)
+	}
+	f, err := gqf.Open(path, gqf.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+func openGQF(t testing.TB, f *gqf.File, o model.Options) *model.Model {
+	t.Helper()
+	m, err := model.OpenGQF(f, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	return m
+}
+
+func books(t testing.TB) string {
+	return filepath.Join(testshared.Root(t), "testdata", "books1.3M-bf16")
+}
+
+// sampleTokens are the tokens of a sentence, repeated up to n.
+func sampleTokens(t testing.TB, n int) []int32 {
+	t.Helper()
+	tok, err := tokenizer.Open(books(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids, err := tok.Encode(strings.Repeat("It was the best of times, it was the worst of times; and the old man said to his daughter that he would go. ", 12), tokenizer.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append([]int32{1}, ids...)[:n]
+}
+
+func allLogits(t testing.TB, m *model.Model, tokens []int32) []float32 {
+	t.Helper()
+	logits := make([]float32, len(tokens)*m.VocabSize())
+	if err := m.NewSession(len(tokens)).Forward(tokens, logits, true); err != nil {
+		t.Fatal(err)
+	}
+	return logits
+}
+
+func checksum(x []float32) string {
+	h := crc32.New(crc32.MakeTable(crc32.Castagnoli))
+	var b [4]byte
+	for _, v := range x {
+		u := math.Float32bits(v)
+		b = [4]byte{byte(u), byte(u >> 8), byte(u >> 16), byte(u >> 24)}
+		h.Write(b[:])
+	}
+	return fmt.Sprintf("%08x", h.Sum32())
+}
+
+// TestGoldenLogits pins the bits of logits: on another machine, or with other kernels, they have to be the same.
+func TestGoldenLogits(t *testing.T) {
+	tokens := sampleTokens(t, 40)
+	var got strings.Builder
+	line := func(name string, m *model.Model) {
+		fmt.Fprintf(&got, "%s %s\n", name, checksum(allLogits(t, m, tokens)))
+	}
+	for _, o := range []model.Options{{Threads: 1}, {Threads: 3}, {Threads: 2, Packed: true}, {Threads: 2, CPU: "generic"}} {
+		m, err := model.OpenCheckpoint(books(t), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		line("bf16", m)
+		m.Close()
+	}
+	for _, c := range []struct {
+		name   string
+		recipe quantizer.Recipe
+	}{
+		{"4 bits", quantizer.Recipe{}},
+		{"8 bits", quantizer.Recipe{Bits: 8}},
+		{"3 bits, asymmetric, group 48", quantizer.Recipe{Bits: 3, Group: 48, Mapping: gqf.MappingAsymmetric}},
+		{"1 bit", quantizer.Recipe{Bits: 1}},
+		{"kleidiai", quantizer.Recipe{Formats: formats(t, "kleidiai")}},
+		{"torchao", quantizer.Recipe{Formats: formats(t, "torchao"), PositiveScales: true, ScaleDtype: packing.ScaleF32, Mapping: gqf.MappingSymmetric}},
+	} {
+		f := quantized(t, books(t), c.recipe)
+		line(c.name, openGQF(t, f, model.Options{Threads: 2}))
+		line(c.name, openGQF(t, f, model.Options{Threads: 1, CPU: "generic"}))
+		line(c.name+", float32 activations", openGQF(t, f, model.Options{Threads: 2, Activations: model.Float32}))
+		line(c.name+", float32 activations", openGQF(t, f, model.Options{Threads: 2, Activations: model.Float32, Packed: true}))
+	}
+	golden := filepath.Join("testdata", "logits.txt")
+	if *update {
+		if err := os.WriteFile(golden, []byte(got.String()), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.String() != string(want) {
+		t.Errorf("checksums of logits:\n%swant\n%s", got.String(), want)
+	}
+}
+
+func formats(t testing.TB, s string) []quantizer.Format {
+	t.Helper()
+	f, err := quantizer.ParseFormats(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// TestQuantizationCosts compares a .gqf with its checkpoint: fewer bits cost more, and float32 activations less.
+func TestQuantizationCosts(t *testing.T) {
+	tokens := sampleTokens(t, 64)
+	m, err := model.OpenCheckpoint(books(t), model.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	want := allLogits(t, m, tokens)
+	last := 0.0
+	for _, bits := range []int{8, 5, 4, 3, 2} {
+		f := quantized(t, books(t), quantizer.Recipe{Bits: bits})
+		int8s := distance(allLogits(t, openGQF(t, f, model.Options{}), tokens), want)
+		floats := distance(allLogits(t, openGQF(t, f, model.Options{Activations: model.Float32}), tokens), want)
+		t.Logf("%d bits: logits off by %.4f rms, %.4f with float32 activations", bits, int8s, floats)
+		if !(int8s > last) || bits == 8 && !(floats < int8s) || math.Abs(int8s-floats) > 0.1 {
+			t.Errorf("%d bits: %v and %v after %v", bits, int8s, floats, last)
+		}
+		last = int8s
+	}
+}
+
+func distance(x, y []float32) float64 {
+	sum := 0.0
+	for i := range x {
+		d := float64(x[i]) - float64(y[i])
+		sum += d * d
+	}
+	return math.Sqrt(sum / float64(len(x)))
+}
+
+// TestArchitecturesFromGQF runs every kind of model from a .gqf with 8-bit weights: fused and separate matrices, biases,
+// experts and tied tables find their places, so logits stay near the checkpoint's.
+func TestArchitecturesFromGQF(t *testing.T) {
+	dirs, _ := filepath.Glob("testdata/torch/*/config.json")
+	for _, config := range dirs {
+		dir := filepath.Dir(config)
+		t.Run(filepath.Base(dir), func(t *testing.T) {
+			m, err := model.OpenCheckpoint(dir, model.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer m.Close()
+			tokens := make([]int32, 24)
+			for i := range tokens {
+				tokens[i] = int32((i*37 + 5) % m.VocabSize())
+			}
+			want := allLogits(t, m, tokens)
+			f := quantized(t, dir, quantizer.Recipe{Bits: 8, Group: 16})
+			for _, a := range []model.Activations{model.Int8, model.Float32} {
+				q := openGQF(t, f, model.Options{Activations: a})
+				got := allLogits(t, q, tokens)
+				off, size := distance(got, want), distance(want, make([]float32, len(want)))
+				t.Logf("%v: off by %.4f of %.3f", a, off, size)
+				limit := 0.08
+				if m.Config().Experts != nil { // a token near the border between two experts may change over
+					limit = 0.3
+				}
+				if !(off < limit*size) {
+					t.Errorf("%v activations: off by %v of %v", a, off, size)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkForward(b *testing.B) {
+	tokens := sampleTokens(b, 256)
+	models := map[string]*model.Model{}
+	for _, packed := range []bool{false, true} {
+		m, err := model.OpenCheckpoint(books(b), model.Options{Packed: packed})
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer m.Close()
+		models[fmt.Sprintf("bf16 packed=%v", packed)] = m
+	}
+	f := quantized(b, books(b), quantizer.Recipe{})
+	models["4bit int8"] = openGQF(b, f, model.Options{})
+	models["4bit float32"] = openGQF(b, f, model.Options{Activations: model.Float32})
+	for name, m := range models {
+		logits := make([]float32, len(tokens)*m.VocabSize())
+		b.Run(name+"/prefill", func(b *testing.B) {
+			s := m.NewSession(256)
+			for b.Loop() {
+				s.Reset()
+				if err := s.Forward(tokens, logits, true); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(b.N*len(tokens))/b.Elapsed().Seconds(), "tokens/s")
+		})
+		b.Run(name+"/decode", func(b *testing.B) {
+			s := m.NewSession(256)
+			n := 0
+			for b.Loop() {
+				if s.Len() == 256 {
+					s.Reset()
+				}
+				if err := s.Forward(tokens[s.Len():][:1], logits[:m.VocabSize()], false); err != nil {
+					b.Fatal(err)
+				}
+				n++
+			}
+			b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "tokens/s")
+		})
+	}
+}

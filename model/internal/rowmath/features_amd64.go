@@ -1,0 +1,5 @@
+//go:build !purego
+
+package rowmath
+
+const implementation = "avx2"

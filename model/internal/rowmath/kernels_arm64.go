@@ -1,0 +1,48 @@
+//go:build !purego
+
+package rowmath
+
+// tile4x16 is Set.MulAdd for 4 x 16 outputs, k > 0; strides are in bytes.
+//
+//go:noescape
+func tile4x16(dst *float32, dstStride int, a *float32, aStride int, b *float32, bStride int, k int)
+
+// tile1x64 is Set.MulAdd for 1 x 64 outputs, k > 0; strides are in bytes.
+//
+//go:noescape
+func tile1x64(dst *float32, dstStride int, a *float32, aStride int, b *float32, bStride int, k int)
+
+// tile1x16 is Set.MulAdd for 1 x 16 outputs, k > 0; strides are in bytes.
+//
+//go:noescape
+func tile1x16(dst *float32, dstStride int, a *float32, aStride int, b *float32, bStride int, k int)
+
+// tile4x8 is Set.MulAdd for 4 x 8 outputs, k > 0; strides are in bytes.
+//
+//go:noescape
+func tile4x8(dst *float32, dstStride int, a *float32, aStride int, b *float32, bStride int, k int)
+
+// tile1x8 is Set.MulAdd for 1 x 8 outputs, k > 0; strides are in bytes.
+//
+//go:noescape
+func tile1x8(dst *float32, dstStride int, a *float32, aStride int, b *float32, bStride int, k int)
+
+// highestBlock is the largest of n values, n a positive multiple of 8; NaN does not count, or is the result.
+//
+//go:noescape
+func highestBlock(x *float32, n int) float32
+
+// expSumBlock is expSumGeneric for n values, n a positive multiple of 8.
+//
+//go:noescape
+func expSumBlock(x *float32, n int, highest float32, lanes *float64, constants *float64)
+
+// scaleBlock is scaleGeneric for n values, n a positive multiple of 8.
+//
+//go:noescape
+func scaleBlock(x *float32, n int, factor float32)
+
+// gateBlock is gateGeneric for n values, n a positive multiple of 8.
+//
+//go:noescape
+func gateBlock(gate *float32, up *float32, n int, linear float64, cubic float64, constants *float64)

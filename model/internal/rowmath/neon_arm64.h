@@ -1,0 +1,20 @@
+// NEON instructions of ARMv8.0 that Go's assembler lacks, and two that it has: macros can't make names of its registers. Operands in its order: sources first, m before n, then d. The suffix is the source's
+// arrangement. words_test.go decodes each use.
+
+#define VFADD_4S(m, n, d) WORD $(0x4e20d400 | (m)<<16 | (n)<<5 | (d))
+#define VFMUL_4S(m, n, d) WORD $(0x6e20dc00 | (m)<<16 | (n)<<5 | (d))
+#define VFSUB_4S(m, n, d) WORD $(0x4ea0d400 | (m)<<16 | (n)<<5 | (d))
+#define VFMAX_4S(m, n, d) WORD $(0x4e20f400 | (m)<<16 | (n)<<5 | (d))
+#define VFMAXV_4S(n, d) WORD $(0x6e30f800 | (n)<<5 | (d))
+#define VFADD_2D(m, n, d) WORD $(0x4e60d400 | (m)<<16 | (n)<<5 | (d))
+#define VFSUB_2D(m, n, d) WORD $(0x4ee0d400 | (m)<<16 | (n)<<5 | (d))
+#define VFMUL_2D(m, n, d) WORD $(0x6e60dc00 | (m)<<16 | (n)<<5 | (d))
+#define VFDIV_2D(m, n, d) WORD $(0x6e60fc00 | (m)<<16 | (n)<<5 | (d))
+#define VFMAX_2D(m, n, d) WORD $(0x4e60f400 | (m)<<16 | (n)<<5 | (d))
+#define VFMIN_2D(m, n, d) WORD $(0x4ee0f400 | (m)<<16 | (n)<<5 | (d))
+#define VFCVTL_2D(n, d) WORD $(0x0e617800 | (n)<<5 | (d))
+#define VFCVTL2_2D(n, d) WORD $(0x4e617800 | (n)<<5 | (d))
+#define VFCVTN_2D(n, d) WORD $(0x0e616800 | (n)<<5 | (d))
+#define VFCVTN2_2D(n, d) WORD $(0x4e616800 | (n)<<5 | (d))
+#define VADD_2D(m, n, d) WORD $(0x4ee08400 | (m)<<16 | (n)<<5 | (d))
+#define VSHL_2D_52(n, d) WORD $(0x4f745400 | (n)<<5 | (d))

@@ -1,0 +1,246 @@
+package model
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// prefixes are where checkpoints keep the language model, and what the head is called then.
+var prefixes = []struct{ body, head string }{
+	{"model.", "lm_head.weight"},
+	{"language_model.model.", "language_model.lm_head.weight"}, // multimodal, as published
+	{"model.language_model.", "lm_head.weight"},                // and as transformers saves it since
+}
+
+// load finds all weights.
+func (m *Model) load() error {
+	body, head, err := m.prefix()
+	if err != nil {
+		return err
+	}
+	c := &m.config
+	tableName := body + "embed_tokens.weight"
+	m.used[tableName] = true
+	if m.embed, err = m.source.table(tableName, c.VocabSize, c.HiddenSize); err != nil {
+		return err
+	}
+	if m.norm, err = m.normWeights(body+"norm.weight", c.HiddenSize); err != nil {
+		return err
+	}
+	for i, l := range c.Layers {
+		loaded := layer{LayerConfig: l}
+		if err := m.loadLayer(&loaded, fmt.Sprintf("%slayers.%d.", body, i)); err != nil {
+			return err
+		}
+		m.layers = append(m.layers, loaded)
+	}
+	// A head of its own counts even where config.json says that it is the table: the quantizer decides so too, by content.
+	if _, ok := m.source.shape(head); !ok {
+		if !c.Tied {
+			return missing(head)
+		}
+		head = tableName
+	}
+	m.head, err = m.linear(linearSpec{name: head, rows: c.VocabSize, cols: c.HiddenSize})
+	return err
+}
+
+func (m *Model) prefix() (body, head string, err error) {
+	found := 0
+	for _, p := range prefixes {
+		if _, ok := m.source.shape(p.body + "embed_tokens.weight"); ok {
+			body, head, found = p.body, p.head, found+1
+		}
+	}
+	switch found {
+	case 0:
+		return "", "", missing(prefixes[0].body + "embed_tokens.weight")
+	case 1:
+		return body, head, nil
+	}
+	return "", "", fmt.Errorf("several tensors are called embed_tokens.weight: which is the table of tokens is not known")
+}
+
+// normWeights reads what a norm multiplies with.
+func (m *Model) normWeights(name string, n int) ([]float32, error) {
+	m.used[name] = true
+	w, err := m.source.vector(name, n)
+	if m.config.NormPlusOne {
+		for i := range w {
+			w[i]++
+		}
+	}
+	return w, err
+}
+
+func (m *Model) loadLayer(l *layer, at string) error {
+	c := &m.config
+	before := "post_attention_layernorm.weight"
+	if c.PostNorms {
+		before = "pre_feedforward_layernorm.weight"
+	}
+	norms := []struct {
+		dst  *[]float32
+		name string
+		n    int
+		want bool
+	}{
+		{&l.inputNorm, "input_layernorm.weight", c.HiddenSize, true},
+		{&l.attentionNorm, before, c.HiddenSize, true},
+		{&l.postAttention, "post_attention_layernorm.weight", c.HiddenSize, c.PostNorms},
+		{&l.postMLP, "post_feedforward_layernorm.weight", c.HiddenSize, c.PostNorms},
+		{&l.qNorm, "self_attn.q_norm.weight", c.HeadDim, c.QKNorm},
+		{&l.kNorm, "self_attn.k_norm.weight", c.HeadDim, c.QKNorm},
+	}
+	for _, n := range norms {
+		if !n.want {
+			continue
+		}
+		var err error
+		if *n.dst, err = m.normWeights(at+n.name, n.n); err != nil {
+			return err
+		}
+	}
+	if err := m.loadAttention(l, at+"self_attn."); err != nil {
+		return err
+	}
+	var err error
+	if l.Experts {
+		err = m.loadExperts(l, at)
+	} else {
+		l.mlp, err = m.loadMLP(at + "mlp.")
+	}
+	return err
+}
+
+func (m *Model) loadAttention(l *layer, at string) error {
+	c := &m.config
+	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+	parts := []linearSpec{
+		{name: at + "q_proj.weight", rows: q, cols: c.HiddenSize, bias: c.QKVBias},
+		{name: at + "k_proj.weight", rows: kv, cols: c.HiddenSize, bias: c.QKVBias},
+		{name: at + "v_proj.weight", rows: kv, cols: c.HiddenSize, bias: c.QKVBias},
+	}
+	if c.FusedQKV {
+		parts = []linearSpec{{name: at + "qkv_proj.weight", rows: q + 2*kv, cols: c.HiddenSize, bias: c.QKVBias}}
+	}
+	for _, p := range parts {
+		part, err := m.linear(p)
+		if err != nil {
+			return err
+		}
+		l.qkv = append(l.qkv, part)
+	}
+	var err error
+	l.out, err = m.linear(linearSpec{name: at + "o_proj.weight", rows: c.HiddenSize, cols: q, bias: c.OutBias})
+	return err
+}
+
+func (m *Model) loadMLP(at string) (mlp, error) {
+	c := &m.config
+	parts := []linearSpec{
+		{name: at + "gate_proj.weight", rows: c.Intermediate, cols: c.HiddenSize, bias: c.MLPBias},
+		{name: at + "up_proj.weight", rows: c.Intermediate, cols: c.HiddenSize, bias: c.MLPBias},
+	}
+	if c.FusedGateUp {
+		parts = []linearSpec{{name: at + "gate_up_proj.weight", rows: 2 * c.Intermediate, cols: c.HiddenSize, bias: c.MLPBias}}
+	}
+	return m.gated(parts, linearSpec{name: at + "down_proj.weight", rows: c.HiddenSize, cols: c.Intermediate, bias: c.MLPBias})
+}
+
+func (m *Model) gated(gateUp []linearSpec, down linearSpec) (f mlp, err error) {
+	for _, p := range gateUp {
+		part, err := m.linear(p)
+		if err != nil {
+			return f, err
+		}
+		f.gateUp = append(f.gateUp, part)
+	}
+	f.down, err = m.linear(down)
+	return f, err
+}
+
+// loadExperts finds a mixture's router and experts: each in tensors of its own, as published, or fused as transformers 5
+// saves them, under mlp then.
+func (m *Model) loadExperts(l *layer, at string) error {
+	c, e := &m.config, m.config.Experts
+	module := at + e.Module + "."
+	_, fused := m.source.shape(at + "mlp.experts.gate_up_proj")
+	if fused {
+		module = at + "mlp."
+	}
+	var err error
+	if l.router, err = m.linear(linearSpec{name: module + "gate.weight", rows: e.Count, cols: c.HiddenSize}); err != nil {
+		return err
+	}
+	for i := range e.Count {
+		in := module + "experts."
+		gateUp := []linearSpec{
+			{name: fmt.Sprintf("%s%d.%s.weight", in, i, e.Gate), rows: e.Intermediate, cols: c.HiddenSize},
+			{name: fmt.Sprintf("%s%d.%s.weight", in, i, e.Up), rows: e.Intermediate, cols: c.HiddenSize},
+		}
+		down := linearSpec{name: fmt.Sprintf("%s%d.%s.weight", in, i, e.Down), rows: c.HiddenSize, cols: e.Intermediate}
+		if fused {
+			gateUp = []linearSpec{{name: in + "gate_up_proj", slice: i, slices: e.Count, rows: 2 * e.Intermediate, cols: c.HiddenSize}}
+			down = linearSpec{name: in + "down_proj", slice: i, slices: e.Count, rows: c.HiddenSize, cols: e.Intermediate}
+		}
+		expert, err := m.gated(gateUp, down)
+		if err != nil {
+			return err
+		}
+		l.experts = append(l.experts, expert)
+	}
+	return nil
+}
+
+// linear opens a matrix and its bias.
+func (m *Model) linear(spec linearSpec) (*linear, error) {
+	m.used[spec.name] = true
+	op, withBias, err := m.source.linear(spec)
+	if err != nil {
+		return nil, err
+	}
+	l := &linear{name: spec.label(), op: op, hasBias: spec.bias}
+	if spec.bias {
+		bias := biasOf(spec.name)
+		m.used[bias] = true
+		if !withBias {
+			if l.bias, err = m.source.vector(bias, spec.rows); err != nil {
+				return nil, err
+			}
+		}
+	}
+	m.linears[l.name] = l
+	m.names = append(m.names, l.name)
+	return l, nil
+}
+
+func biasOf(weights string) string { return strings.TrimSuffix(weights, ".weight") + ".bias" }
+
+// unused fails for tensors that have no place in the model that config.json describes: with them it would be another one.
+func (m *Model) unused() error {
+	var names []string
+	for _, name := range m.source.names() {
+		if !m.used[name] && !ignorable(name) {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	slices.Sort(names)
+	more := ""
+	if len(names) > 1 {
+		more = fmt.Sprintf(" (and %d more)", len(names)-1)
+	}
+	return fmt.Errorf("tensor %q%s has no place in the model that config.json describes (model_type %s)", names[0], more, m.config.Architecture)
+}
+
+// ignorable tells tensors that change no logits: buffers that old checkpoints saved, and towers for images.
+func ignorable(name string) bool {
+	if strings.HasSuffix(name, ".rotary_emb.inv_freq") || strings.HasSuffix(name, ".masked_bias") {
+		return true
+	}
+	return parseName(name).any(isTower)
+}

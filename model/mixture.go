@@ -1,0 +1,87 @@
+package model
+
+import "slices"
+
+// mixture is the memory of a mixture of experts.
+type mixture struct {
+	logits []float32 // [token][expert]
+	chosen []choice  // [token][PerToken], by expert
+	rows   []float32 // inputs of one expert's tokens
+	out    []float32 // its outputs
+	tokens []choice  // of one expert
+}
+
+// choice is a token's expert and its weight.
+type choice struct {
+	token, expert int
+	weight        float32
+}
+
+// experts computes the mixture of m rows: each token's outputs are added in order of expert.
+func (s *Session) experts(l *layer, dst, x []float32, m int) error {
+	c, e, mix := &s.m.config, s.m.config.Experts, &s.mixture
+	h := c.HiddenSize
+	logits := resize(&mix.logits, m*e.Count)
+	if err := s.multiply(logits, x, m, l.router); err != nil {
+		return err
+	}
+	mix.chosen = mix.chosen[:0]
+	for t := range m {
+		probabilities := logits[t*e.Count:][:e.Count]
+		s.m.math.Softmax(probabilities)
+		mix.chosen = e.choose(mix.chosen, probabilities, t)
+	}
+	clear(dst[:m*h])
+	for i := range l.experts {
+		mix.tokens = mix.tokens[:0]
+		for _, ch := range mix.chosen {
+			if ch.expert == i {
+				mix.tokens = append(mix.tokens, ch)
+			}
+		}
+		n := len(mix.tokens)
+		if n == 0 {
+			continue
+		}
+		rows, out := resize(&mix.rows, n*h), resize(&mix.out, n*h)
+		for r, ch := range mix.tokens {
+			copy(rows[r*h:][:h], x[ch.token*h:])
+		}
+		if err := s.mlp(&l.experts[i], out, rows, n, e.Intermediate); err != nil {
+			return err
+		}
+		for r, ch := range mix.tokens {
+			to := dst[ch.token*h:][:h]
+			for j, v := range out[r*h:][:h] {
+				to[j] += float32(v * ch.weight)
+			}
+		}
+	}
+	return nil
+}
+
+// choose appends the experts of a token, given what its router makes of each. Of equal ones the first are chosen.
+func (e *ExpertConfig) choose(dst []choice, probabilities []float32, token int) []choice {
+	from := len(dst)
+	for range e.PerToken {
+		best := -1
+		for i, p := range probabilities {
+			taken := slices.ContainsFunc(dst[from:], func(ch choice) bool { return ch.expert == i })
+			if !taken && (best < 0 || p > probabilities[best]) {
+				best = i
+			}
+		}
+		dst = append(dst, choice{token, best, probabilities[best]})
+	}
+	if !e.Normalize {
+		return dst
+	}
+	sum := float32(0)
+	for _, ch := range dst[from:] {
+		sum += ch.weight
+	}
+	for i := range dst[from:] {
+		dst[from+i].weight /= sum
+	}
+	return dst
+}

@@ -1,0 +1,258 @@
+package model
+
+import (
+	"fmt"
+
+	"github.com/lowbit-go/gq/kernels"
+)
+
+// prefillChunk is how many tokens go through the layers at a time: the larger, the fewer times weights are read, and the
+// more memory activations take (a token of a 1B model: 150 KB).
+const prefillChunk = 256
+
+// Session is a sequence of tokens in a Model, with the keys and values of all its tokens so far. Memory for them grows
+// with the sequence: 2 * layers * key-value heads * head dimensions float32 a token.
+//
+// A Session is not for concurrent use.
+type Session struct {
+	m         *Model
+	max       int
+	n         int
+	workspace *kernels.Workspace
+	rotations []*rotation
+	caches    []cache // of each layer
+	hook      func(name string, x []float32, m, k int)
+
+	// Activations of a chunk, [tokens][...].
+	x, normed, q, k, v, heads, back []float32
+	qkv, gateUp, gate, up           []float32
+	attention                       attention
+	mixture                         mixture
+}
+
+// NewSession makes an empty session for at most maxTokens tokens. Models with longrope have other frequencies in sessions
+// for more tokens than their original context: as in llama.cpp, it is the size of the session that decides, so that
+// tokens mean the same however many at a time they come.
+func (m *Model) NewSession(maxTokens int) *Session {
+	c := &m.config
+	s := &Session{m: m, max: max(0, maxTokens), workspace: kernels.NewWorkspace(m.pool), caches: make([]cache, len(m.layers))}
+	for i := range c.Ropes {
+		s.rotations = append(s.rotations, newRotation(&c.Ropes[i], maxTokens))
+	}
+	for i := range s.caches {
+		s.caches[i] = cache{heads: c.KVHeads, dim: c.HeadDim, window: c.Layers[i].Window}
+	}
+	s.attention.init(c, m.math, m.pool.Threads())
+	return s
+}
+
+// Reset forgets all tokens and keeps the memory.
+func (s *Session) Reset() {
+	s.n = 0
+	for i := range s.caches {
+		s.caches[i].reset()
+	}
+}
+
+// Len is the number of tokens so far.
+func (s *Session) Len() int { return s.n }
+
+// Cap is the number of tokens that the session was made for.
+func (s *Session) Cap() int { return s.max }
+
+// OnInput has fn called with what goes into each linear, before it is multiplied (and quantized, if it is): m rows of k
+// values, valid during the call. Linears that share their input follow each other. nil ends that.
+func (s *Session) OnInput(fn func(name string, x []float32, m, k int)) { s.hook = fn }
+
+// Forward appends tokens to the sequence. It writes the logits of what follows each of them to logits, [len(tokens)]
+// [VocabSize], if all is set; else those of what follows the last, [VocabSize], unless logits is nil.
+//
+// The bits are the same whether tokens come one by one or all at once. After an error the session has to be Reset.
+func (s *Session) Forward(tokens []int32, logits []float32, all bool) error {
+	c := &s.m.config
+	want := c.VocabSize
+	if all {
+		want *= len(tokens)
+	}
+	switch {
+	case len(tokens) == 0:
+		return fmt.Errorf("model: no tokens")
+	case len(tokens) > s.max-s.n:
+		return fmt.Errorf("model: %d tokens after %d: the session was made for %d", len(tokens), s.n, s.max)
+	case len(logits) != want && (logits != nil || all):
+		return fmt.Errorf("model: %d logits: there is room for %d", want, len(logits))
+	}
+	for i, id := range tokens {
+		if id < 0 || int(id) >= c.VocabSize {
+			return fmt.Errorf("model: token %d at position %d: the vocabulary has %d", id, s.n+i, c.VocabSize)
+		}
+	}
+	s.m.mu.Lock()
+	defer s.m.mu.Unlock()
+	return s.m.source.guard(func() error {
+		for len(tokens) > 0 {
+			chunk := tokens[:min(prefillChunk, len(tokens))]
+			tokens = tokens[len(chunk):]
+			var out []float32
+			switch {
+			case all:
+				out, logits = logits[:len(chunk)*c.VocabSize], logits[len(chunk)*c.VocabSize:]
+			case len(tokens) == 0:
+				out = logits
+			}
+			if err := s.chunk(chunk, out, all); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// chunk runs a few tokens through all layers.
+func (s *Session) chunk(tokens []int32, logits []float32, all bool) error {
+	c := &s.m.config
+	m, h := len(tokens), c.HiddenSize
+	x := resize(&s.x, m*h)
+	for i, id := range tokens {
+		if err := s.m.embed.Lookup(x[i*h:][:h], int(id)); err != nil {
+			return err
+		}
+	}
+	if c.EmbeddingScale != 1 {
+		scale := float32(c.EmbeddingScale)
+		for i, v := range x {
+			x[i] = float32(v * scale)
+		}
+	}
+	for _, r := range s.rotations {
+		r.reach(s.n + m)
+	}
+	for i := range s.m.layers {
+		if err := s.layer(i, x, m); err != nil {
+			return err
+		}
+	}
+	s.n += m
+	if logits == nil {
+		return nil
+	}
+	if !all {
+		x, m = x[(m-1)*h:], 1
+	}
+	normed := resize(&s.normed, m*h)
+	s.norm(normed, x, s.m.norm, m)
+	if err := s.multiply(logits, normed, m, s.m.head); err != nil {
+		return err
+	}
+	if c.LogitSoftcap != 0 {
+		s.split(m*c.VocabSize, 16, func(_, from, to int) { softcap(logits[from:to], float32(c.LogitSoftcap)) })
+	}
+	return nil
+}
+
+// layer runs the m rows of x through a layer, in place.
+func (s *Session) layer(i int, x []float32, m int) error {
+	c, l := &s.m.config, &s.m.layers[i]
+	normed, back := resize(&s.normed, m*c.HiddenSize), resize(&s.back, m*c.HiddenSize)
+	s.norm(normed, x, l.inputNorm, m)
+	if err := s.attend(i, back, normed, m); err != nil {
+		return err
+	}
+	s.add(x, back, l.postAttention, m)
+	s.norm(normed, x, l.attentionNorm, m)
+	var err error
+	if l.Experts {
+		err = s.experts(l, back, normed, m)
+	} else {
+		err = s.mlp(&l.mlp, back, normed, m, c.Intermediate)
+	}
+	if err != nil {
+		return err
+	}
+	s.add(x, back, l.postMLP, m)
+	return nil
+}
+
+// add adds y, normalized first if weights are given, to x.
+func (s *Session) add(x, y, weights []float32, m int) {
+	if weights != nil {
+		s.norm(y, y, weights, m)
+	}
+	for i, v := range y[:len(x)] {
+		x[i] += v
+	}
+}
+
+// norm normalizes m rows.
+func (s *Session) norm(dst, x, weights []float32, m int) {
+	n, eps := len(weights), s.m.config.NormEps
+	s.split(m, n, func(_, from, to int) {
+		for r := from; r < to; r++ {
+			rmsNorm(dst[r*n:][:n], x[r*n:][:n], weights, eps)
+		}
+	})
+}
+
+// multiply computes the linear of m rows.
+func (s *Session) multiply(dst, x []float32, m int, l *linear) error {
+	k, n := l.op.Cols(), l.op.Rows()
+	x, dst = x[:m*k], dst[:m*n]
+	if s.hook != nil {
+		s.hook(l.name, x, m, k)
+	}
+	if err := l.op.Forward(s.workspace, dst, x, m); err != nil {
+		return fmt.Errorf("linear %q: %w", l.name, err)
+	}
+	if l.bias != nil {
+		for r := range m {
+			row := dst[r*n:][:n]
+			for i, b := range l.bias {
+				row[i] += b
+			}
+		}
+	}
+	return nil
+}
+
+// mlp is the gated feed-forward network, of width n.
+func (s *Session) mlp(f *mlp, dst, x []float32, m, n int) error {
+	gate, up := resize(&s.gate, m*n), resize(&s.up, m*n)
+	if len(f.gateUp) == 1 {
+		both := resize(&s.gateUp, 2*m*n)
+		if err := s.multiply(both, x, m, f.gateUp[0]); err != nil {
+			return err
+		}
+		for r := range m {
+			copy(gate[r*n:][:n], both[2*r*n:])
+			copy(up[r*n:][:n], both[(2*r+1)*n:])
+		}
+	} else {
+		if err := s.multiply(gate, x, m, f.gateUp[0]); err != nil {
+			return err
+		}
+		if err := s.multiply(up, x, m, f.gateUp[1]); err != nil {
+			return err
+		}
+	}
+	s.split(m*n, 4, func(_, from, to int) { s.m.activate(gate[from:to], up[from:to]) })
+	return s.multiply(dst, gate, m, f.down)
+}
+
+// split cuts n pieces of work, each of about cost operations on a float, over the threads where that pays.
+func (s *Session) split(n, cost int, f func(worker, from, to int)) {
+	const least = 1 << 14 // operations that take longer than waking a thread
+	parts := min(s.m.pool.Threads()*2, n, n*cost/least)
+	if parts <= 1 {
+		f(0, 0, n)
+		return
+	}
+	s.m.pool.Run(parts, func(worker, part int) { f(worker, part*n/parts, (part+1)*n/parts) })
+}
+
+// resize gives a buffer of n values, with anything in them.
+func resize(b *[]float32, n int) []float32 {
+	if cap(*b) < n {
+		*b = make([]float32, n)
+	}
+	return (*b)[:n]
+}

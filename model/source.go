@@ -1,0 +1,193 @@
+package model
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/kernels"
+	"github.com/lowbit-go/gq/packing"
+)
+
+// source is where a model's weights are: a checkpoint or a .gqf.
+type source interface {
+	// names lists the tensors, without those whose values others include (scales).
+	names() []string
+	// shape is that of a tensor in the checkpoint.
+	shape(name string) ([]int64, bool)
+	// vector reads a tensor of n values.
+	vector(name string, n int) ([]float32, error)
+	// table opens the table of tokens.
+	table(name string, rows, cols int) (table, error)
+	// linear opens a matrix. withBias tells that the operator adds the layer's bias itself.
+	linear(l linearSpec) (op kernels.Operator, withBias bool, err error)
+	// guard calls fn, which reads weights.
+	guard(fn func() error) error
+	close() error
+}
+
+// table looks rows up.
+type table interface {
+	Lookup(dst []float32, row int) error
+}
+
+// linearSpec names a matrix of rows outputs x cols inputs.
+type linearSpec struct {
+	name   string
+	slice  int // expert
+	slices int // of a tensor of fused experts; 0 for a tensor that is one matrix
+	rows   int
+	cols   int
+	bias   bool // the layer has one
+}
+
+// wantShape is how the checkpoint has the matrix.
+func (l linearSpec) wantShape() []int64 {
+	if l.slices > 0 {
+		return []int64{int64(l.slices), int64(l.rows), int64(l.cols)}
+	}
+	return []int64{int64(l.rows), int64(l.cols)}
+}
+
+// label names the linear: the tensor's name, and which slice of it.
+func (l linearSpec) label() string {
+	if l.slices > 0 {
+		return fmt.Sprintf("%s[%d]", l.name, l.slice)
+	}
+	return l.name
+}
+
+// missing is the error for a tensor that config.json demands.
+func missing(name string) error {
+	return fmt.Errorf("tensor %q is missing: the model that config.json describes has one", name)
+}
+
+func checkShape(name string, got, want []int64) error {
+	if !slices.Equal(got, want) {
+		return fmt.Errorf("tensor %q: shape %v, but config.json makes it %v", name, got, want)
+	}
+	return nil
+}
+
+// floats is how linears of float weights are made.
+type floats struct {
+	options kernels.Options
+	packed  bool
+}
+
+// linear makes an operator on a plain matrix.
+func (f floats) linear(data []byte, d packing.Dtype, rows, cols int) (kernels.Operator, error) {
+	if f.packed && (d == packing.F32 || d == packing.F16 || d == packing.BF16) {
+		return kernels.NewFloat(packing.PlainHeader(d, uint64(rows), uint64(cols)), data, f.options)
+	}
+	stride := cols * d.Bits() / 8
+	read := func(dst []float32, row int) { safetensors.Widen(dst, data[row*stride:][:stride], d) }
+	return kernels.NewRows(rows, cols, read, nil, f.options)
+}
+
+// checkpointSource reads a checkpoint's tensors out of its map.
+type checkpointSource struct {
+	ck     *safetensors.Checkpoint
+	block  [2]int // rows and columns of a block of FP8 weights with one scale
+	floats floats
+}
+
+func (s *checkpointSource) names() []string {
+	var names []string
+	for _, t := range s.ck.Tensors() {
+		if weight, ok := ScaleOf(t.Name); ok {
+			if _, ok := s.ck.Lookup(weight); ok {
+				continue
+			}
+		}
+		names = append(names, t.Name)
+	}
+	return names
+}
+
+func (s *checkpointSource) shape(name string) ([]int64, bool) {
+	t, ok := s.ck.Lookup(name)
+	return t.Shape, ok
+}
+
+// find looks up a float tensor of a shape.
+func (s *checkpointSource) find(name string, shape ...int64) (safetensors.Tensor, *safetensors.BlockScale, error) {
+	t, ok := s.ck.Lookup(name)
+	if !ok {
+		return t, nil, missing(name)
+	}
+	if err := checkShape(name, t.Shape, shape); err != nil {
+		return t, nil, err
+	}
+	if !t.Dtype.IsFloat() {
+		return t, nil, &UnsupportedError{fmt.Sprintf("tensor %q: %s is no dtype of weights", name, t.DtypeName)}
+	}
+	if t.Dtype != packing.F8E4M3 && t.Dtype != packing.F8E5M2 {
+		return t, nil, nil
+	}
+	scale, err := s.ck.BlockScales(name, s.block)
+	if err == nil && scale == nil {
+		err = fmt.Errorf("tensor %q: %s without scales", name, t.DtypeName)
+	}
+	return t, scale, err
+}
+
+func (s *checkpointSource) vector(name string, n int) ([]float32, error) {
+	t, scale, err := s.find(name, int64(n))
+	if err != nil {
+		return nil, err
+	}
+	v := make([]float32, n)
+	return v, s.readRow(v, t, scale, 0)
+}
+
+func (s *checkpointSource) readRow(dst []float32, t safetensors.Tensor, scale *safetensors.BlockScale, row int) error {
+	if scale == nil {
+		return s.ck.ReadRows(dst, t, row, 1)
+	}
+	return s.ck.ReadScaledRows(dst, t, scale, row, 1)
+}
+
+func (s *checkpointSource) table(name string, rows, cols int) (table, error) {
+	t, scale, err := s.find(name, int64(rows), int64(cols))
+	if err != nil {
+		return nil, err
+	}
+	return &checkpointTable{s, t, scale}, nil
+}
+
+type checkpointTable struct {
+	source *checkpointSource
+	t      safetensors.Tensor
+	scale  *safetensors.BlockScale
+}
+
+func (t *checkpointTable) Lookup(dst []float32, row int) error {
+	return t.source.readRow(dst, t.t, t.scale, row)
+}
+
+func (s *checkpointSource) linear(l linearSpec) (kernels.Operator, bool, error) {
+	t, scale, err := s.find(l.name, l.wantShape()...)
+	if err != nil {
+		return nil, false, err
+	}
+	data, err := s.ck.Bytes(t)
+	if err != nil {
+		return nil, false, err
+	}
+	if scale != nil {
+		first := l.slice * l.rows
+		read := func(dst []float32, row int) {
+			safetensors.Widen(dst, data[(first+row)*l.cols:][:l.cols], t.Dtype)
+			scale.Apply(dst, first+row)
+		}
+		op, err := kernels.NewRows(l.rows, l.cols, read, nil, s.floats.options)
+		return op, false, err
+	}
+	size := l.rows * l.cols * t.Dtype.Bits() / 8
+	op, err := s.floats.linear(data[l.slice*size:][:size], t.Dtype, l.rows, l.cols)
+	return op, false, err
+}
+
+func (s *checkpointSource) guard(fn func() error) error { return s.ck.Guard(fn) }
+func (s *checkpointSource) close() error                { return s.ck.Close() }

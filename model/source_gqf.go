@@ -1,0 +1,180 @@
+package model
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+
+	"github.com/lowbit-go/gq/embedding"
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/kernels"
+	"github.com/lowbit-go/gq/packing"
+)
+
+// gqfSource multiplies with the payloads of a .gqf in place.
+type gqfSource struct {
+	file        *gqf.File
+	activations Activations
+	floats      floats
+}
+
+func (s *gqfSource) names() []string {
+	var names []string
+	for n := range s.file.AllNames() {
+		if !n.Folded {
+			names = append(names, n.Name)
+		}
+	}
+	return names
+}
+
+func (s *gqfSource) shape(name string) ([]int64, bool) {
+	t, ok := s.file.Lookup(name)
+	return t.Shape, ok
+}
+
+func (s *gqfSource) find(name string, shape ...int64) (gqf.Tensor, error) {
+	t, ok := s.file.Lookup(name)
+	if !ok {
+		return t, missing(name)
+	}
+	return t, checkShape(name, t.Shape, shape)
+}
+
+func (s *gqfSource) vector(name string, n int) ([]float32, error) {
+	t, err := s.find(name, int64(n))
+	if err != nil {
+		return nil, err
+	}
+	data, h, err := s.plain(t, 0)
+	if err != nil {
+		return nil, err
+	}
+	v := make([]float32, n)
+	return v, s.file.Guard(func() error {
+		safetensors.Widen(v, data, h.Dtype)
+		return nil
+	})
+}
+
+// plain is the data of a slice that was kept as it was.
+func (s *gqfSource) plain(t gqf.Tensor, slice int) ([]byte, packing.Header, error) {
+	p, ok := t.Payload(0, slice, gqf.KindWeights)
+	switch {
+	case !ok:
+		return nil, p.Header, fmt.Errorf("tensor %q has no slice %d", t.Name, slice)
+	case p.Header.Layout != packing.LayoutPlain:
+		return nil, p.Header, &UnsupportedError{fmt.Sprintf("tensor %q is quantized: this forward pass wants it as it was in the checkpoint", t.Name)}
+	case !p.Header.Dtype.IsFloat():
+		return nil, p.Header, &UnsupportedError{fmt.Sprintf("tensor %q: %s is no dtype of weights", t.Name, p.Header.Dtype)}
+	case p.Header.Dtype == packing.F8E4M3 || p.Header.Dtype == packing.F8E5M2:
+		return nil, p.Header, &UnsupportedError{fmt.Sprintf("tensor %q was kept as %s, whose scales this forward pass does not look for in a .gqf", t.Name, p.Header.Dtype)}
+	}
+	data, err := s.file.Data(p)
+	return data, p.Header, err
+}
+
+func (s *gqfSource) table(name string, rows, cols int) (table, error) {
+	if _, err := s.find(name, int64(rows), int64(cols)); err != nil {
+		return nil, err
+	}
+	return embedding.Open(s.file, name)
+}
+
+func (s *gqfSource) linear(l linearSpec) (kernels.Operator, bool, error) {
+	t, err := s.find(l.name, l.wantShape()...)
+	if err != nil {
+		return nil, false, err
+	}
+	slice := l.slice
+	if t.Experts == 1 && l.slices > 0 { // kept in one piece
+		slice = 0
+	}
+	p, ok := t.Payload(0, slice, gqf.KindWeights)
+	switch {
+	case !ok:
+		return nil, false, fmt.Errorf("tensor %q has no slice %d", l.name, slice)
+	case p.Header.Layout == packing.LayoutPlain:
+		return s.kept(t, l, slice)
+	case t.Transposed:
+		return nil, false, &UnsupportedError{fmt.Sprintf("tensor %q is stored inputs x outputs, which no architecture here does", l.name)}
+	case s.activations == Float32:
+		return s.dequantized(t, l, slice)
+	}
+	return s.packed(t, l, slice)
+}
+
+// kept is a matrix that was not quantized.
+func (s *gqfSource) kept(t gqf.Tensor, l linearSpec, slice int) (kernels.Operator, bool, error) {
+	data, h, err := s.plain(t, slice)
+	if err != nil {
+		return nil, false, err
+	}
+	if t.Experts == 1 && l.slices > 0 {
+		size := len(data) / l.slices
+		data = data[l.slice*size:][:size]
+	}
+	op, err := s.floats.linear(data, h.Dtype, l.rows, l.cols)
+	return op, false, err
+}
+
+// packed finds the first variant that there are kernels for.
+func (s *gqfSource) packed(t gqf.Tensor, l linearSpec, slice int) (kernels.Operator, bool, error) {
+	var first error
+	for variant := 0; ; variant++ {
+		p, ok := t.Payload(variant, slice, gqf.KindWeights)
+		if !ok {
+			return nil, false, fmt.Errorf("tensor %q: %w (float32 activations work with any layout)", l.label(), first)
+		}
+		data, err := s.file.Data(p)
+		if err != nil {
+			return nil, false, err
+		}
+		op, err := kernels.NewLinear(p.Header, data, s.floats.options)
+		if err == nil {
+			return op, p.Header.Flags&packing.FlagBias != 0, checkBias(l, p.Header)
+		}
+		if first == nil {
+			first = err
+		}
+	}
+}
+
+// dequantized multiplies float32 activations with the weights that the codes stand for.
+func (s *gqfSource) dequantized(t gqf.Tensor, l linearSpec, slice int) (kernels.Operator, bool, error) {
+	rows, err := t.Rows(0, slice)
+	if err != nil {
+		return nil, false, err
+	}
+	if s.floats.packed {
+		return s.unpacked(l, rows)
+	}
+	op, err := kernels.NewRows(l.rows, l.cols, rows.Dequantize, nil, s.floats.options)
+	return op, false, err
+}
+
+// unpacked keeps those weights in memory, as float32.
+func (s *gqfSource) unpacked(l linearSpec, rows *gqf.Rows) (kernels.Operator, bool, error) {
+	row := make([]float32, l.cols)
+	data := make([]byte, 0, 4*l.rows*l.cols)
+	for r := range l.rows {
+		rows.Dequantize(row, r)
+		for _, v := range row {
+			data = binary.LittleEndian.AppendUint32(data, math.Float32bits(v))
+		}
+	}
+	op, err := s.floats.linear(data, packing.F32, l.rows, l.cols)
+	return op, false, err
+}
+
+// checkBias refuses panels with a bias that the architecture does not have.
+func checkBias(l linearSpec, h packing.Header) error {
+	if h.Flags&packing.FlagBias != 0 && !l.bias {
+		return fmt.Errorf("tensor %q has a bias, but the model that config.json describes has none there", l.label())
+	}
+	return nil
+}
+
+func (s *gqfSource) guard(fn func() error) error { return s.file.Guard(fn) }
+func (s *gqfSource) close() error                { return nil } // the file is its opener's
