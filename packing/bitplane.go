@@ -129,6 +129,16 @@ func unpackPair(bits, m int, src []byte, stride, positions int) (x0, x1 uint64) 
 	return plane(2 * m), plane(2*m + 1)
 }
 
+// StoredColumn reads the stored codes at positions 8*half to 8*half+7 of the 8
+// lanes of a unit of 128 codes, 16*bits bytes long: position i in byte i of each
+// word. It is half of UnpackUnit, for kernels that place the lanes themselves.
+func StoredColumn(bits int, x *[8]uint64, unit []byte, half int) {
+	unit = unit[8*half : 16*bits]
+	for m := range 4 {
+		x[2*m], x[2*m+1] = unpackPair(bits, m, unit, 16, 8)
+	}
+}
+
 // planeGeometry places the lanes and planes of a unit: position i (of column
 // c, where a unit has two) of lane j is code lane[j] + laneStep*i + 8c, and of
 // plane p is byte plane[p] + planeStep*i + 8c.

@@ -166,6 +166,18 @@ func (l *Lowbit) recordStart(g int) int {
 	return ((l.groupEnd(g)-1)/32+1)*l.blockBytes + g*l.recordBytes
 }
 
+// BlockOffset is where the codes of columns 32b to 32b+31 begin in a panel. From
+// there on the blocks of one group lie one behind the other.
+func (l *Lowbit) BlockOffset(b int) int { return l.blockStart(b) }
+
+// RecordOffset is where the scales of group g begin in a panel, nr of them; nr
+// int8 zero points follow if there are any.
+func (l *Lowbit) RecordOffset(g int) int { return l.recordStart(g) }
+
+// TailOffset is where the nr float32 sums begin in a panel; nr float32 biases
+// follow.
+func (l *Lowbit) TailOffset() int { return l.tailStart }
+
 // codeBytes views codes as bytes, for reading and writing 8 at a time.
 func codeBytes(q []int8) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(q))), len(q))

@@ -1,0 +1,141 @@
+package kernels
+
+import (
+	"encoding/binary"
+	"unsafe"
+
+	"github.com/lowbit-go/gq/kernels/internal/act"
+	"github.com/lowbit-go/gq/kernels/internal/gemv"
+)
+
+// rowTile is rows of activations that a tile.Step takes together.
+type rowTile struct {
+	row   int // the first, of the block of rows that is at work
+	at    int // the same, with the padding of the tiles before
+	step  int // number in tile.Set.Steps
+	valid int // rows; the step's others are padding, all 0
+}
+
+// activations are quantized rows as the kernels want them. Slices have an element for each row, padding included, where
+// nothing else is said.
+type activations struct {
+	tiles   []rowTile
+	codes   []byte    // tile kernels: [tile][chunk][MR][8]; gemv: [row] in the kernel's Order
+	sums    []int32   // tile kernels: [tile][groups][MR]; gemv: [row][groups]
+	negZero []float32 // minus the zero point
+	negInt  []int32   // the same
+	rec     []float32 // the scale
+	scales  []float32 // [row][groups], blocksF16 and blocksF32
+	asums   []float32 // [row][groups], blocksF32
+	bad     []bool    // the row's outputs are NaN
+}
+
+// grow makes room for rows of f, stride bytes each.
+func (a *activations) grow(f *form, rows, stride int) {
+	a.codes = aligned(a.codes, rows*stride)
+	a.sums = grow(a.sums, rows*f.groups)
+	a.negZero, a.negInt, a.rec = grow(a.negZero, rows), grow(a.negInt, rows), grow(a.rec, rows)
+	a.bad = grow(a.bad, rows)
+	if f.quantize != asymmetric {
+		a.scales = grow(a.scales, rows*f.groups)
+		a.asums = grow(a.asums, rows*f.groups)
+	}
+}
+
+// set quantizes x as row number i. The codes go to q, f.stored long.
+func (a *activations) set(f *form, i int, q []int8, x []float32) {
+	a.negZero[i], a.negInt[i], a.rec[i] = 0, 0, 0
+	ok, groups := false, f.groups
+	switch f.quantize {
+	case asymmetric:
+		var zero int32
+		zero, a.rec[i], ok = act.Asymmetric(q, x)
+		a.negZero[i], a.negInt[i] = float32(-zero), -zero
+	case blocksF16:
+		ok = act.BlocksF16(q, a.scales[i*groups:][:groups], x, f.group)
+	case blocksF32:
+		ok = act.BlocksF32(q, a.scales[i*groups:][:groups], a.asums[i*groups:][:groups], x, f.group)
+	}
+	a.bad[i] = !ok
+}
+
+// setTile quantizes the rows of a tile and interleaves them. x is the block of rows, k columns each.
+func (a *activations) setTile(f *form, w *worker, t *rowTile, mr int, x []float32) {
+	k, groups := f.cols, f.groups
+	codes, sums := a.codes[t.at*f.stored:][:mr*f.stored], a.sums[t.at*groups:][:mr*groups]
+	if mr == 1 {
+		q := int8s(codes)
+		a.set(f, t.at, q, x[t.row*k:][:k])
+		act.GroupSums(sums, q, f.group)
+		return
+	}
+	for i := range mr {
+		if i < t.valid {
+			a.set(f, t.at+i, w.q, x[(t.row+i)*k:][:k])
+			act.GroupSums(w.sums, w.q, f.group)
+		} else if i == t.valid {
+			clear(w.q)
+			clear(w.sums)
+		}
+		if i >= t.valid {
+			a.clearRow(t.at+i, groups)
+		}
+		interleave(codes[8*i:], 8*mr, w.q)
+		for g, s := range w.sums {
+			sums[g*mr+i] = s
+		}
+	}
+}
+
+// clearRow is set for a row of padding.
+func (a *activations) clearRow(i, groups int) {
+	a.negZero[i], a.negInt[i], a.rec[i], a.bad[i] = 0, 0, 0, false
+	if len(a.scales) >= (i+1)*groups {
+		clear(a.scales[i*groups:][:groups])
+	}
+	if len(a.asums) >= (i+1)*groups {
+		clear(a.asums[i*groups:][:groups])
+	}
+}
+
+// interleave writes the 8 columns of each chunk of q to dst, a stride apart.
+func interleave(dst []byte, stride int, q []int8) {
+	src := bytesOf(q)
+	for at := 0; len(src) >= 8; at += stride {
+		binary.LittleEndian.PutUint64(dst[at:], binary.LittleEndian.Uint64(src))
+		src = src[8:]
+	}
+}
+
+// setRow quantizes x as row number i for a gemv kernel.
+func (a *activations) setRow(f *form, w *worker, k *gemv.Kernel, i int, x []float32) {
+	groups := f.groups
+	var q []int8
+	if k.Order == gemv.Twice {
+		q = w.q
+		a.set(f, i, q, x)
+		codes := a.codes[2*i*f.stored:][:2*f.stored]
+		interleave(codes, 16, q)
+		interleave(codes[8:], 16, q)
+	} else {
+		q = int8s(a.codes[i*f.stored:][:f.stored])
+		a.set(f, i, q, x)
+	}
+	if k.SumFactor != 0 {
+		sums := a.sums[i*groups:][:groups]
+		act.GroupSums(sums, q, f.group)
+		for g := range sums {
+			sums[g] *= k.SumFactor
+		}
+	}
+}
+
+// int8s views bytes as codes.
+func int8s(b []byte) []int8 {
+	return unsafe.Slice((*int8)(unsafe.Pointer(unsafe.SliceData(b))), len(b))
+}
+
+// bytesOf views codes as bytes.
+func bytesOf(q []int8) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(q))), len(q))
+}

@@ -1,0 +1,268 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"github.com/lowbit-go/gq/kernels"
+	"github.com/lowbit-go/gq/packing"
+)
+
+// Options say what is measured.
+type Options struct {
+	// Headers are the packed weights, all of one shape. At least one.
+	Headers []packing.Header
+	// CPU lists instruction sets as kernels.Options.CPU names them; each is measured. Default: one, the best that may be used.
+	CPU []string
+	// M lists numbers of rows of activations. Default: 1, 4, 16, 128.
+	M []int
+	// Threads lists numbers of goroutines. Default: 1 and runtime.GOMAXPROCS(0).
+	Threads []int
+	// CacheBytes is the size of the last-level cache. Default: what CacheBytes() says.
+	CacheBytes int64
+	// Rounds is over how many rounds the medians are taken. Default: 5.
+	Rounds int
+	// Time is how long all rounds of a figure take together. A round has at least one call, and a figure one round.
+	// Default: half a second.
+	Time time.Duration
+	// Each is called with every figure as it is known. Default: nothing.
+	Each func(*Figure)
+}
+
+// withDefaults fills in the defaults.
+func (o Options) withDefaults() Options {
+	if len(o.CPU) == 0 {
+		o.CPU = []string{""}
+	}
+	if len(o.M) == 0 {
+		o.M = []int{1, 4, 16, 128}
+	}
+	if len(o.Threads) == 0 {
+		o.Threads = slices.Compact([]int{1, runtime.GOMAXPROCS(0)})
+	}
+	if o.CacheBytes == 0 {
+		o.CacheBytes = CacheBytes()
+	}
+	if o.Rounds == 0 {
+		o.Rounds = 5
+	}
+	if o.Time == 0 {
+		o.Time = time.Second / 2
+	}
+	return o
+}
+
+// check refuses what cannot be measured.
+func (o *Options) check() error {
+	if len(o.Headers) == 0 {
+		return fmt.Errorf("bench: no weights to measure with")
+	}
+	for _, h := range o.Headers {
+		if h.Rows != o.Headers[0].Rows || h.Cols != o.Headers[0].Cols {
+			return fmt.Errorf("bench: weights of %d x %d beside %d x %d", h.Rows, h.Cols, o.Headers[0].Rows, o.Headers[0].Cols)
+		}
+		for _, name := range o.CPU {
+			if _, err := kernels.Chosen(h, 1, kernels.Options{CPU: name}); err != nil {
+				return err
+			}
+		}
+	}
+	if slices.Min(o.M) < 1 || slices.Min(o.Threads) < 1 || o.CacheBytes < 1 || o.Rounds < 1 || o.Time < 0 {
+		return fmt.Errorf("bench: rows of activations, threads, cache and rounds are at least 1")
+	}
+	return nil
+}
+
+// Report holds all figures of a run.
+type Report struct {
+	Features   []string `json:"features"` // instruction sets of this CPU
+	OS         string   `json:"os"`
+	Arch       string   `json:"arch"`
+	CPUs       int      `json:"cpus"`
+	Rows       uint64   `json:"rows"`
+	Cols       uint64   `json:"cols"`
+	CacheBytes int64    `json:"cache_bytes"`  // of the last level
+	Memory     int64    `json:"memory_bytes"` // that the run takes
+	Figures    []Figure `json:"figures"`
+}
+
+// Figure is what one operator did with m rows.
+type Figure struct {
+	Kernel  string `json:"kernel"`
+	Layout  string `json:"layout"` // plain: a float operator
+	Tile    string `json:"tile,omitempty"`
+	Bits    int    `json:"bits"`
+	Group   uint64 `json:"group"` // 0: the whole row
+	Zeros   string `json:"zeros,omitempty"`
+	M       int    `json:"m"`
+	Threads int    `json:"threads"`
+
+	Bytes   int64   `json:"bytes"`   // of the packed weights
+	Copies  int     `json:"copies"`  // of them, in turn
+	Rounds  int     `json:"rounds"`  // that the medians are of
+	Seconds float64 `json:"seconds"` // of a call
+
+	GBps     float64 `json:"gb_per_second"` // 1e9 bytes of packed weights
+	GMACps   float64 `json:"gmac_per_second"`
+	ReadGBps float64 `json:"read_gb_per_second"` // reading and nothing else, in the same rounds
+	Share    float64 `json:"share_of_read_rate"`
+
+	// Speed-ups: the time of the float operator for the same m, threads and instruction sets, over this one's.
+	OverFloat32 float64 `json:"over_float32,omitempty"`
+	OverBF16    float64 `json:"over_bf16,omitempty"`
+	// OverOneRow is the rate of multiply-accumulates over that with m = 1, if this is measured too.
+	OverOneRow float64 `json:"over_one_row,omitempty"`
+}
+
+// Run measures the float operators and then every header, for each instruction set. Cancelling ctx ends it between two
+// calls.
+func Run(ctx context.Context, o Options) (*Report, error) {
+	o = o.withDefaults()
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	rows, cols := o.Headers[0].Rows, o.Headers[0].Cols
+	memory, err := o.Memory()
+	if err != nil {
+		return nil, err
+	}
+	r := &run{Options: o, ctx: ctx, report: &Report{
+		Features: kernels.Features(), OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.GOMAXPROCS(0),
+		Rows: rows, Cols: cols, CacheBytes: o.CacheBytes, Memory: memory,
+	}}
+	for _, n := range o.Threads {
+		pool := kernels.NewPool(n)
+		defer pool.Close()
+		r.pools = append(r.pools, pool)
+	}
+	most := slices.Max(o.M)
+	r.x, r.dst = activations(most, int(cols)), make([]float32, most*int(rows))
+	for _, name := range o.CPU {
+		r.first = len(r.report.Figures)
+		for _, d := range []packing.Dtype{packing.F32, packing.BF16} {
+			if err := r.float(name, d); err != nil {
+				return nil, err
+			}
+		}
+		for _, h := range o.Headers {
+			if err := r.linear(name, h); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return r.report, nil
+}
+
+// run is a Run.
+type run struct {
+	Options
+	ctx    context.Context
+	report *Report
+	pools  []*kernels.Pool // by Options.Threads
+	x, dst []float32       // for the most rows
+	memory []byte          // that copies of packed weights lie in
+	first  int             // of the figures of the instruction set that is at work
+}
+
+// float measures the float operator of a dtype.
+func (r *run) float(name string, d packing.Dtype) error {
+	h := packing.PlainHeader(d, r.report.Rows, r.report.Cols)
+	s, err := newSpace(h, r.CacheBytes)
+	if err != nil {
+		return err
+	}
+	// The operators hold the copies. They are packed out of the last one, which they do not need after that, but which is
+	// there to be read.
+	r.grow(s.bytes())
+	fillFloats(r.memory[:s.bytes()], d)
+	ops := make([]kernels.Operator, s.copies)
+	for i := range ops {
+		if ops[i], err = kernels.NewFloat(h, s.copy(r.memory, i), kernels.Options{CPU: name, Log: silent}); err != nil {
+			return err
+		}
+	}
+	err = r.figures(Figure{Layout: h.Layout.String(), Bits: d.Bits()}, s, ops)
+	clear(ops)
+	debug.FreeOSMemory()
+	return err
+}
+
+// linear measures the operator of quantized weights.
+func (r *run) linear(name string, h packing.Header) error {
+	s, err := newSpace(h, r.CacheBytes)
+	if err != nil {
+		return err
+	}
+	r.grow(s.bytes())
+	if err := s.fill(r.memory, h); err != nil {
+		return err
+	}
+	ops := make([]kernels.Operator, s.copies)
+	for i := range ops {
+		if ops[i], err = kernels.NewLinear(h, s.copy(r.memory, i), kernels.Options{CPU: name, Log: silent}); err != nil {
+			return err
+		}
+	}
+	f := Figure{Layout: h.Layout.String(), Tile: h.Tile.String(), Bits: int(h.Bits), Group: h.Group, Zeros: h.ZeroKind.String()}
+	return r.figures(f, s, ops)
+}
+
+// silent is the Log of operators: every copy would say the same, and the figures say it.
+func silent(kernels.Choice) {}
+
+// grow makes r.memory n bytes long at the least.
+func (r *run) grow(n int64) {
+	if int64(len(r.memory)) < n {
+		r.memory = nil
+		debug.FreeOSMemory()
+		r.memory = make([]byte, n)
+	}
+}
+
+// figures measures ops, copies of each other, with all numbers of goroutines and rows.
+func (r *run) figures(f Figure, s space, ops []kernels.Operator) error {
+	f.Bytes, f.Copies = s.size, s.copies
+	for i, threads := range r.Threads {
+		p := &products{ctx: r.ctx, pool: r.pools[i], w: kernels.NewWorkspace(r.pools[i]), ops: ops, space: s, memory: r.memory}
+		for _, m := range r.M {
+			f.M, f.Threads, f.Kernel = m, threads, ops[0].Kernel(m)
+			p.x, p.dst, p.m = r.x[:m*int(r.report.Cols)], r.dst[:m*int(r.report.Rows)], m
+			rounds, err := p.measure(r.Rounds, r.Time)
+			if err != nil {
+				return err
+			}
+			r.add(f, rounds)
+		}
+	}
+	return nil
+}
+
+// add makes the figure of some rounds and compares it with those before.
+func (r *run) add(f Figure, rounds []round) {
+	f.Rounds = len(rounds)
+	f.Seconds = median(rounds, func(x round) float64 { return x.product })
+	read := median(rounds, func(x round) float64 { return x.read })
+	f.Share = median(rounds, func(x round) float64 { return x.read / x.product })
+	f.GBps, f.ReadGBps = float64(f.Bytes)/f.Seconds/1e9, float64(f.Bytes)/read/1e9
+	f.GMACps = float64(f.M) * float64(r.report.Rows) * float64(r.report.Cols) / f.Seconds / 1e9
+	for i := range r.report.Figures[r.first:] {
+		o := &r.report.Figures[r.first+i]
+		same := o.Threads == f.Threads && o.Layout == f.Layout && o.Tile == f.Tile && o.Bits == f.Bits && o.Group == f.Group && o.Zeros == f.Zeros
+		switch {
+		case o.Threads == f.Threads && o.M == f.M && o.Layout == "plain" && o.Bits == 32:
+			f.OverFloat32 = o.Seconds / f.Seconds
+		case o.Threads == f.Threads && o.M == f.M && o.Layout == "plain" && o.Bits == 16:
+			f.OverBF16 = o.Seconds / f.Seconds
+		case same && o.M == 1 && f.M > 1:
+			f.OverOneRow = f.GMACps / o.GMACps
+		}
+	}
+	r.report.Figures = append(r.report.Figures, f)
+	if r.Each != nil {
+		r.Each(&f)
+	}
+}

@@ -1,0 +1,163 @@
+package bench
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/lowbit-go/gq/packing"
+	"github.com/lowbit-go/gq/packing/layouts"
+)
+
+const (
+	// cacheTimes is how many times the last-level cache the copies of a matrix exceed.
+	cacheTimes = 16
+	// maxCopies bounds their memory, where that cache is very large. There are always two.
+	maxCopies = 4 << 30
+	// defaultCache is assumed where the system does not tell.
+	defaultCache = 32 << 20
+	// pageBytes is what copies begin at a multiple of.
+	pageBytes = 4096
+)
+
+// CacheBytes is the size of the last-level cache of the first CPU, as Linux tells it, else 32 MiB.
+func CacheBytes() int64 { return cacheBytes("/sys/devices/system/cpu/cpu0/cache") }
+
+func cacheBytes(dir string) int64 {
+	level, size := 0, int64(defaultCache)
+	indexes, _ := filepath.Glob(filepath.Join(dir, "index*"))
+	for _, index := range indexes {
+		l, err := strconv.Atoi(line(index, "level"))
+		text := line(index, "size") // "32768K"
+		n, unit := int64(0), strings.TrimLeft(text, "0123456789")
+		shift, known := map[string]int{"": 0, "K": 10, "M": 20, "G": 30}[unit]
+		if err == nil && known {
+			n, err = strconv.ParseInt(strings.TrimSuffix(text, unit), 10, 32)
+		}
+		if err == nil && known && n > 0 && l > level && line(index, "type") != "Instruction" {
+			level, size = l, n<<shift
+		}
+	}
+	return size
+}
+
+// line reads a file of one line.
+func line(dir, name string) string {
+	b, err := os.ReadFile(filepath.Join(dir, name))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
+}
+
+// space says how copies of a payload lie in memory.
+type space struct {
+	size   int64 // of the payload
+	stride int64
+	copies int
+}
+
+func newSpace(h packing.Header, cache int64) (space, error) {
+	size, err := h.DataSize()
+	if err != nil {
+		return space{}, err
+	}
+	if size > maxCopies {
+		return space{}, fmt.Errorf("bench: %d x %d weights take %d bytes, measured are matrices of up to %d", h.Rows, h.Cols, size, int64(maxCopies))
+	}
+	s := space{size: size, stride: (size + pageBytes - 1) / pageBytes * pageBytes}
+	want := min(cacheTimes*min(cache, maxCopies)+1, maxCopies)
+	s.copies = int(max(2, (want+size-1)/size))
+	return s, nil
+}
+
+func (s space) bytes() int64 { return int64(s.copies) * s.stride }
+
+// copy is copy number i.
+func (s space) copy(memory []byte, i int) []byte { return memory[int64(i)*s.stride:][:s.size] }
+
+// Memory is how many bytes Run takes at most: the copies of the largest payload, once more for float operators, which
+// have the weights in memory of their own, and activations with their outputs.
+func (o Options) Memory() (int64, error) {
+	o = o.withDefaults()
+	if err := o.check(); err != nil {
+		return 0, err
+	}
+	rows, cols := o.Headers[0].Rows, o.Headers[0].Cols
+	float, err := newSpace(packing.PlainHeader(packing.F32, rows, cols), o.CacheBytes)
+	if err != nil {
+		return 0, err
+	}
+	memory := float.bytes()
+	for _, h := range append(slices.Clone(o.Headers), packing.PlainHeader(packing.BF16, rows, cols)) {
+		s, err := newSpace(h, o.CacheBytes)
+		if err != nil {
+			return 0, err
+		}
+		memory = max(memory, s.bytes())
+	}
+	return memory + float.bytes() + int64(slices.Max(o.M))*int64(4*(rows+2*cols)), nil
+}
+
+// fill packs one random panel and repeats it: what the codes are makes no difference to the time.
+func (s space) fill(memory []byte, h packing.Header) error {
+	packer, err := layouts.New(h)
+	if err != nil {
+		return err
+	}
+	rng := rand.New(rand.NewPCG(1, 1))
+	panel, k, low := packer.NewPanel(), packer.PackedCols(), -(1 << (h.Bits - 1))
+	panel.Rows = packer.PanelRows(0)
+	for i := range panel.Codes {
+		if i%k < int(h.Cols) {
+			panel.Codes[i] = int8(low + rng.IntN(1<<h.Bits))
+		}
+	}
+	for i := range panel.Scales {
+		panel.Scales[i] = h.ScaleDtype.Round(0.001 + 0.01*rng.Float32())
+	}
+	for i := range panel.Zeros {
+		panel.Zeros[i] = int8(rng.IntN(16) - 8)
+	}
+	first := s.copy(memory, 0)
+	n, size := copy(first, packer.Prefix()), packer.PanelBytes()
+	packer.PackPanel(first[n:][:size], panel)
+	for at := n + size; at < len(first); at += size {
+		copy(first[at:], first[n:][:size])
+	}
+	for i := 1; i < s.copies; i++ {
+		copy(s.copy(memory, i), first)
+	}
+	return nil
+}
+
+// fillFloats fills b with weights of a float dtype.
+func fillFloats(b []byte, d packing.Dtype) {
+	rng := rand.New(rand.NewPCG(2, 2))
+	for i := 0; i+4 <= min(len(b), 1<<16); i += 4 {
+		u := math.Float32bits(rng.Float32() - 0.5)
+		if d == packing.BF16 { // two of them; the low half is one as well
+			u = u&0xffff0000 | u>>16
+		}
+		binary.LittleEndian.PutUint32(b[i:], u)
+	}
+	for at := 1 << 16; at < len(b); at *= 2 {
+		copy(b[at:], b[:at])
+	}
+}
+
+// activations are m rows of k columns.
+func activations(m, k int) []float32 {
+	rng := rand.New(rand.NewPCG(3, 3))
+	x := make([]float32, m*k)
+	for i := range x {
+		x[i] = float32(rng.NormFloat64())
+	}
+	return x
+}

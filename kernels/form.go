@@ -1,0 +1,306 @@
+package kernels
+
+import (
+	"fmt"
+
+	"github.com/lowbit-go/gq/kernels/internal/tile"
+	"github.com/lowbit-go/gq/packing"
+	"github.com/lowbit-go/gq/packing/layouts"
+)
+
+// maxGroup is the longest group, in columns: sums of products of two int8 over one are below 2^31.
+const maxGroup = 1 << 16
+
+// quantization is how a layout's rows of activations become int8.
+type quantization uint8
+
+const (
+	asymmetric quantization = iota // act.Asymmetric
+	blocksF16                      // act.BlocksF16, blocks as long as groups
+	blocksF32                      // act.BlocksF32, likewise
+)
+
+// finish is how a layout's dot products become outputs.
+type finish uint8
+
+const (
+	finishGroup   finish = iota // tile.Step.Group
+	finishRow                   // one scale a row, int32 arithmetic up to it
+	finishF16                   // tile.Set.FoldFMA
+	finishQAI4                  // tile.Set.FoldQAI4
+	finishTorchAO               // tile.Set.FoldTorchAO
+)
+
+// form says how the panels of a payload lie in memory, and what is to be computed with them: all that the driver of the
+// tile kernels knows of a layout.
+type form struct {
+	header     packing.Header // of the panels: lowbit for torchao-kleidiai
+	bits       int
+	rows, cols int
+	nr         int // rows of a packed panel
+	prefix     int // bytes before the first panel
+	panels     int
+	panelBytes int
+	stored     int // columns that a panel holds: cols, rounded up
+	group      int // columns of a group, at most cols
+	groups     int
+	half       bool // the half-step grid
+
+	quantize quantization
+	finish   finish
+
+	// Codes: the lanes of all units of 128 codes, which lie in runs without a gap.
+	runs      []run
+	place     func(lane int) (row, col int) // of a lane's first code, from the run's first column
+	width     int                           // columns of a row in a lane: 8, or 4 of 4 rows
+	flip, sub uint8                         // a stored field u is the code int8((u ^ flip) - sub)
+
+	// Offsets in a panel.
+	scaleAt    []int              // [groups] of nr scales
+	scaleDtype packing.ScaleDtype //
+	zeroAt     int                // zero points, from the scales of their group: nr int8, float32 or int32
+	sumAt      int                // nr row sums (finishGroup: float32, finishRow: int32), or from the scales nr int32 (finishTorchAO)
+	biasAt     int                // nr float32; -1: none stored
+	codeFactor int32              // finishRow: the row sums and scales are for codes times this
+}
+
+// run is some blocks of codes that follow each other.
+type run struct {
+	at    int // offset in the panel
+	units int // of 128 codes
+	col   int // the first column
+}
+
+// UnsupportedError says that no kernel reads a payload.
+type UnsupportedError struct {
+	Header packing.Header
+	Msg    string
+}
+
+func (e *UnsupportedError) Error() string {
+	h := e.Header
+	if h.Layout == packing.LayoutPlain {
+		return fmt.Sprintf("no kernel reads %s %s, %d x %d: %s", h.Layout, h.Dtype, h.Rows, h.Cols, e.Msg)
+	}
+	name := h.Layout.String()
+	if h.Tile != (packing.Tile{}) {
+		name += " " + h.Tile.String()
+	}
+	return fmt.Sprintf("no kernel reads %s, %d bits, group %d, %d x %d: %s", name, h.Bits, h.Group, h.Rows, h.Cols, e.Msg)
+}
+
+// newForm fails with *UnsupportedError for what has no kernels, and else as layouts.New does.
+func newForm(h packing.Header) (*form, error) {
+	if err := h.Validate(); err != nil {
+		return nil, err
+	}
+	lay := forms[h.Layout]
+	if lay == nil {
+		msg := "this layout is not multiplied with"
+		if h.Layout == packing.LayoutPlain {
+			msg = "quantized layouts are; NewFloat multiplies with plain F32, F16 and BF16"
+		}
+		return nil, &UnsupportedError{h, msg}
+	}
+	p, err := layouts.New(h)
+	if err != nil {
+		return nil, err
+	}
+	f := &form{
+		header: h, bits: int(h.Bits), rows: int(h.Rows), cols: int(h.Cols), nr: int(h.Tile.NR), prefix: len(p.Prefix()),
+		panels: p.Panels(), panelBytes: p.PanelBytes(), stored: p.PackedCols(), groups: p.Groups(), group: int(h.Cols),
+		half: h.Grid == packing.GridHalfStep, scaleDtype: h.ScaleDtype, biasAt: -1, codeFactor: 1,
+	}
+	if f.groups > 1 {
+		f.group = int(h.Group)
+	}
+	if f.group > maxGroup {
+		return nil, &UnsupportedError{h, fmt.Sprintf("a group of %d columns, sums of products are exact up to %d", f.group, maxGroup)}
+	}
+	if err := lay(f, p); err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// forms fills in what a layout alone knows; layouts without an entry have no kernels.
+var forms = map[packing.Layout]func(f *form, p packing.Packer) error{
+	packing.LayoutLowbit:          (*form).lowbit,
+	packing.LayoutTorchAOKleidiAI: (*form).torchAOKleidiAI,
+	packing.LayoutQSI4CXP:         (*form).qsi4cxp,
+	packing.LayoutQSI8CXP:         (*form).qsi8cxp,
+	packing.LayoutQSU2CXP:         (*form).qsu2cxp,
+	packing.LayoutQSI4C32PF16:     (*form).qsi4c32pF16,
+	packing.LayoutQAI4C32P:        (*form).qai4c32p,
+	packing.LayoutTorchAOLinear:   (*form).torchAOLinear,
+}
+
+// halves places lanes whose two halves h are distance columns apart: lanes run over h, then pairs of rows or fours of
+// rows, then along the columns. lowbit and KleidiAI's 4-bit layouts have it.
+func (f *form) halves(distance int) {
+	f.width = int(f.header.Tile.KR) / 2
+	nr, width := f.nr, f.width
+	pairs := nr * width / 16
+	f.place = func(lane int) (row, col int) {
+		s := lane / (2 * pairs) * width
+		return lane / 2 % pairs * (16 / width), s/distance*2*distance + s%distance + lane%2*distance
+	}
+}
+
+func (f *form) lowbit(p packing.Packer) error {
+	l := p.(*packing.Lowbit)
+	f.halves(16)
+	half := uint8(1) << (f.bits - 1)
+	switch f.bits {
+	case 8: // stored as they are
+	case 4: // in two's complement
+		f.flip, f.sub = half, half
+	default:
+		f.sub = half
+	}
+	for g := range f.groups {
+		f.scaleAt = append(f.scaleAt, l.RecordOffset(g))
+		// The blocks up to the one in which g ends follow each other without a record in between.
+		from, to := 0, (min((g+1)*f.group, f.cols)+31)/32
+		if n := len(f.runs); n > 0 {
+			last := f.runs[n-1]
+			from = (last.col + last.units*128/f.nr) / 32
+		}
+		if from < to {
+			f.runs = append(f.runs, run{at: l.BlockOffset(from), units: (to - from) * f.nr / 4, col: 32 * from})
+		}
+	}
+	f.zeroAt = f.nr * f.scaleDtype.Bytes()
+	f.sumAt = l.TailOffset()
+	f.biasAt = f.sumAt + 4*f.nr
+	return nil
+}
+
+// torchAOKleidiAI is TorchAO's header and qsi4c32p.
+func (f *form) torchAOKleidiAI(packing.Packer) error {
+	h := f.header
+	h.Layout = packing.LayoutLowbit
+	l, err := packing.NewLowbit(h.Canonical())
+	if err != nil {
+		return err
+	}
+	f.header = l.Header()
+	return f.lowbit(l)
+}
+
+// perRow lays out a panel of codes, nr int32 sums, nr float32 scales and nr float32 biases.
+func (f *form) perRow() {
+	f.finish = finishRow
+	f.runs = []run{{units: f.nr * f.stored / 128}}
+	f.sumAt = f.nr * f.stored * f.bits / 8
+	f.scaleAt = []int{f.sumAt + 4*f.nr}
+	f.biasAt = f.sumAt + 8*f.nr
+}
+
+func (f *form) qsi4cxp(packing.Packer) error {
+	f.halves(16)
+	f.flip, f.sub, f.codeFactor = 8, 8, 16
+	f.perRow()
+	return nil
+}
+
+// qsi8cxp has runs of kr columns of a row: a lane is 2 or 4 of them.
+func (f *form) qsi8cxp(packing.Packer) error {
+	f.width = int(f.header.Tile.KR)
+	nr, width := f.nr, f.width
+	f.place = func(lane int) (row, col int) {
+		lanes := nr * width / 16 // of as many columns of all rows
+		return lane % lanes * (16 / width), lane / lanes * width
+	}
+	f.perRow()
+	return nil
+}
+
+// qsu2cxp has in each 16 bytes 16 columns of 4 rows, columns 4i to 4i+3 in bits 2i. TorchAO's planes of 2 bits, by which
+// it is unpacked, begin with the highest bits.
+func (f *form) qsu2cxp(packing.Packer) error {
+	f.width, f.sub = 4, 2
+	f.place = func(lane int) (row, col int) { return 0, lane/4*16 + (3-lane%4)*4 }
+	f.perRow()
+	return nil
+}
+
+// qsi4c32pF16 has, for each group, nr scales and the codes, whose halves are half a group apart.
+func (f *form) qsi4c32pF16(packing.Packer) error {
+	f.quantize, f.finish = blocksF16, finishF16
+	f.halves(f.group / 2)
+	f.flip, f.sub = 8, 8
+	step := f.nr * (2 + f.group/2)
+	for g := range f.groups {
+		f.scaleAt = append(f.scaleAt, g*step)
+		f.runs = append(f.runs, run{at: g*step + 2*f.nr, units: f.nr * f.group / 128, col: g * f.group})
+	}
+	return nil
+}
+
+// qai4c32p has, for each group, the codes, nr float32 zero points and nr scales; at the end nr biases.
+func (f *form) qai4c32p(packing.Packer) error {
+	f.quantize, f.finish = blocksF32, finishQAI4
+	f.halves(16)
+	f.flip, f.sub = 8, 8
+	codes := f.nr * f.group / 2
+	step := codes + 8*f.nr
+	for g := range f.groups {
+		f.runs = append(f.runs, run{at: g * step, units: f.nr * f.group / 128, col: g * f.group})
+		f.scaleAt = append(f.scaleAt, g*step+codes+4*f.nr)
+	}
+	f.zeroAt = -4 * f.nr
+	f.biasAt = f.groups * step
+	return nil
+}
+
+// torchAOLinear has, for each group, the codes in units of 16 columns of 8 rows, 8 scales, 8 int32 sums and perhaps 8
+// int32 zero points; at the end perhaps 8 biases.
+func (f *form) torchAOLinear(packing.Packer) error {
+	f.finish = finishTorchAO
+	f.width = 8
+	f.place = func(lane int) (row, col int) { return lane % 4 * 2, lane/8*16 + lane/4%2*8 }
+	if f.bits < 8 {
+		f.sub = 1 << (f.bits - 1)
+	}
+	codes := f.group * f.bits
+	step := codes + 2*4*f.nr
+	if f.header.ZeroKind == packing.ZeroInt8 {
+		step += 4 * f.nr
+	}
+	for g := range f.groups {
+		f.runs = append(f.runs, run{at: g * step, units: f.group / 16, col: g * f.group})
+		f.scaleAt = append(f.scaleAt, g*step+codes)
+	}
+	f.sumAt, f.zeroAt = 4*f.nr, 8*f.nr
+	if f.header.Flags&packing.FlagBias != 0 {
+		f.biasAt = f.groups * step
+	}
+	return nil
+}
+
+// steps is the number of steps of 16 columns in each group.
+func (f *form) steps() []int32 {
+	steps := make([]int32, f.groups)
+	for g := range steps {
+		steps[g] = int32((min((g+1)*f.group, f.cols) - g*f.group + 15) / 16)
+	}
+	return steps
+}
+
+// lanes tells tile.Set.Unpack where the lanes of a run go in a panel of nr rows, for codes of q + offset.
+func (f *form) lanes(nr, offset int) tile.Lanes {
+	at := func(lane int) int64 {
+		row, col := f.place(lane)
+		to := col/8*8*nr + 8*row
+		if f.width == 4 {
+			to += col % 8 / 4 * 16 // until tile.Set.Zip
+		}
+		return int64(to)
+	}
+	l := tile.Lanes{Flip: f.flip, Sub: f.sub - uint8(offset), Step: [2]int64{at(8) - at(0), at(16) - at(8)}}
+	for j := range l.Lane {
+		l.Lane[j] = at(j)
+	}
+	return l
+}

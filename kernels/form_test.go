@@ -1,0 +1,126 @@
+package kernels
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/lowbit-go/gq/kernels/internal/cpu"
+	"github.com/lowbit-go/gq/kernels/internal/tile"
+	"github.com/lowbit-go/gq/packing/layouts"
+
+	"github.com/lowbit-go/gq/packing"
+)
+
+// TestLanes holds that the table of lanes, which repeats after two units, places every lane of every run where the
+// layout has it.
+func TestLanes(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	allHeaders(rng, func(_ int, h packing.Header) {
+		f, err := newForm(h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, nr := range []int{8, 16} {
+			l := f.lanes(nr, 0)
+			for _, run := range f.runs {
+				at := int64(0)
+				for u := range run.units {
+					for j := range 8 {
+						row, col := f.place(8*u + j)
+						want := int64(col/8*8*nr + 8*row)
+						if f.width == 4 {
+							want += int64(col % 8 / 4 * 16)
+						}
+						if got := at + l.Lane[j]; got != want || run.col+col >= f.stored {
+							t.Fatalf("%+v: unit %d, lane %d is row %d column %d: at %d, want %d", h, u, j, row, col, got, want)
+						}
+					}
+					at += l.Step[u%2]
+				}
+			}
+		}
+	})
+}
+
+// TestPanel holds every Set's unpacked panels to the layout's packer: codes, scales, zero points and biases.
+func TestPanel(t *testing.T) {
+	rng := rand.New(rand.NewPCG(2, 2))
+	allHeaders(rng, func(n int, h packing.Header) {
+		if testing.Short() && n%11 != 0 {
+			return
+		}
+		p := newPayload(t, rng, h, contents(rng.IntN(3)))
+		f, err := newForm(h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		packer, err := layouts.New(h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		bits := f.bits
+		if f.half {
+			bits++
+		}
+		for _, feature := range cpu.Supported() {
+			set, ok := tile.Sets(feature, bits)
+			if !ok { // package tile's tests report it
+				continue
+			}
+			r := newReader(f, set)
+			var got panel
+			got.grow(&r)
+			for i := range r.canonical() {
+				for j := range got.codes {
+					got.codes[j] = 0xee // codes of the panel before
+				}
+				r.read(&got, p.data, i)
+				checkPanel(t, fmt.Sprintf("%v, %s, panel %d", p, feature, i), &r, &got, packer, p.data, i, set.Offset)
+			}
+		}
+	})
+}
+
+func checkPanel(t *testing.T, what string, r *reader, got *panel, packer packing.Packer, data []byte, i, offset int) {
+	t.Helper()
+	codes, scales, zeros := make([]int8, r.stored), make([]float32, r.groups), make([]int8, r.groups)
+	for row := range r.outs {
+		global := i*r.outs + row
+		if global >= r.rows {
+			continue
+		}
+		packer.Row(codes[:r.cols], scales, zeros, data, global)
+		for k, q := range codes[:r.cols] {
+			want := int(q) + offset
+			if r.half {
+				want = 2*int(q) + offset
+			}
+			if c := got.codes[k/8*8*r.outs+8*row+k%8]; c != byte(want) {
+				t.Fatalf("%s, row %d, column %d: code %d, want %d", what, global, k, c, want)
+			}
+		}
+		for g := range r.groups {
+			scale, zero := got.scales[g*r.outs+row], r.zero
+			switch {
+			case r.half && got.exact:
+				scale *= 2
+			case r.header.Layout == packing.LayoutQSI4CXP || r.header.Layout == packing.LayoutQAI4C32P:
+				scale *= 16
+			}
+			if scale != scales[g] {
+				t.Fatalf("%s, row %d, group %d: scale %v, want %v", what, global, g, scale, scales[g])
+			}
+			at := 0
+			if r.header.ZeroKind == packing.ZeroInt8 {
+				at, zero = g, r.zero+int32(zeros[g])
+			}
+			if z := got.zeros[at*r.outs+row]; z != zero {
+				t.Fatalf("%s, row %d, group %d: zero point %d, want %d", what, global, g, z, zero)
+			}
+		}
+		if b := packer.Bias(data, global); got.bias[row] != b && r.biasAt >= 0 && r.header.Flags&packing.FlagBias != 0 && b == b {
+			t.Fatalf("%s, row %d: bias %v, want %v", what, global, got.bias[row], b)
+		}
+	}
+}

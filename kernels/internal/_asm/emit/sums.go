@@ -1,0 +1,58 @@
+package emit
+
+import (
+	. "github.com/mmcloughlin/avo/build"
+	"github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// PairSums adds up the pairs of neighbouring dwords of two vectors, into a new register: in each lane the 2 sums of x,
+// then the 2 sums of y. x and y may be the same.
+func (isa ISA) PairSums(x, y reg.VecVirtual) reg.VecVirtual {
+	odd, sums := isa.Vector(), isa.Vector()
+	VSHUFPS(operand.U8(0b11_01_11_01), y, x, odd)
+	VSHUFPS(operand.U8(0b10_00_10_00), y, x, sums)
+	VPADDD(odd, sums, sums)
+	return sums
+}
+
+// PairAt is where PairSums leaves a row of 8 whose pairs of dwords follow each other in x (first 0) or y (first 8).
+func PairAt(first, row int) int { return row/2*4 + first/4 + row%2 }
+
+// Pairs are the rows of 16 in the order that PairSums of AVX-512 leaves; Natural is where each of them is.
+func Pairs() operand.Mem {
+	rows := make([]uint32, 16)
+	for i := range rows {
+		rows[PairAt(i/8*8, i%8)] = uint32(i)
+	}
+	return Const(rows...)
+}
+
+func Natural() operand.Mem {
+	at := make([]uint32, 16)
+	for i := range at {
+		at[i] = uint32(PairAt(i/8*8, i%8))
+	}
+	return Const(at...)
+}
+
+// Ones is words of 1: VPMADDWD with it adds up pairs of words.
+func Ones() operand.Mem { return AVX2.All32(0x00010001) }
+
+// canonicalNaN is the constant that every NaN of an output is written as.
+func canonicalNaN() operand.Mem { return Const(uint32(0x7fc00000)) }
+
+// Canonical replaces the NaNs of v.
+func (isa ISA) Canonical(v reg.VecVirtual) {
+	const unordered = 3
+	if isa == AVX512 {
+		k := K()
+		VCMPPS(operand.U8(unordered), v, v, k)
+		VBROADCASTSS(canonicalNaN(), k, v)
+		return
+	}
+	isNaN, nan := Like(v), Like(v)
+	VCMPPS(operand.U8(unordered), v, v, isNaN)
+	VBROADCASTSS(canonicalNaN(), nan)
+	VBLENDVPS(isNaN, nan, v, v)
+}

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/lowbit-go/gq/kernels/internal/_asm/emit"
+	. "github.com/mmcloughlin/avo/build"
+	"github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// variant is what a group's sum needs beside the dot product.
+type variant int
+
+const (
+	symmetric variant = iota
+	zeros             // an int8 zero point a row behind the scales
+	halfStep          // a zero point of -1/2
+)
+
+// rows of a panel of the lowbit layout, tile 8x16x2.
+const rows = 8
+
+// lowbit is a kernel under construction.
+type lowbit struct {
+	*kernel
+	isa     emit.ISA
+	bits    int
+	variant variant
+	planes  *emit.Planes
+}
+
+func newLowbit(isa emit.ISA, bits int, v variant) *lowbit {
+	name := fmt.Sprintf("lowbit%d%s%s", bits, [...]string{"", "Zeros", "Half"}[v], isa.Suffix())
+	doc := fmt.Sprintf("%s is the product of lowbit panels 8x16x2 of %d bits%s.", name, bits,
+		[...]string{"", " with zero points", " on the half-step grid"}[v])
+	return &lowbit{kernel: begin(name, doc, rows), isa: isa, bits: bits, variant: v}
+}
+
+// blockBytes is the size of a block of 32 columns; unitBytes that of one of its two units, which hold columns 0..7 and
+// 16..23 in the even and odd lanes, and 8..15 and 24..31.
+func (l *lowbit) blockBytes() int { return 2 * l.unitBytes() }
+func (l *lowbit) unitBytes() int  { return 16 * l.bits }
+
+// recordBytes is the size of the scales and zero points of a group.
+func (l *lowbit) recordBytes() int {
+	if l.variant == zeros {
+		return 3 * rows
+	}
+	return 2 * rows
+}
+
+// flip is what to xor the bytes of planes with so that codes become unsigned numbers q + 2^(bits-1): 4 and 8 bits are
+// stored in two's complement.
+func (l *lowbit) flip() uint8 {
+	switch l.bits {
+	case 4:
+		return 0x88
+	case 8:
+		return 0x80
+	}
+	return 0
+}
+
+// offset is how much larger than q the numbers are that are multiplied.
+func (l *lowbit) offset() int {
+	if l.isa == emit.AVX2 && l.bits == 8 {
+		return 0 // see wide2
+	}
+	return 1 << (l.bits - 1)
+}
+
+// convert turns the dot products in sums into t as float32, with the group's zero points where there are any. Sums holds
+// the sum of the group's activations times the kernel's SumFactor: minus the offset; -1 with zero points; and 1 - 2^bits
+// on the half-step grid, where twice the dot product is added to it.
+func (l *lowbit) convert(sums reg.VecVirtual, loadZeros func() reg.VecVirtual) {
+	sum := operand.Mem{Base: l.sums}
+	switch l.variant {
+	case symmetric:
+		if l.offset() != 0 {
+			l.addBroadcast(sum, sums)
+		}
+	case zeros:
+		c := loadZeros()
+		if l.isa == emit.AVX512 {
+			VPMULLD_BCST(sum, c, c)
+		} else {
+			s := YMM()
+			VPBROADCASTD(sum, s)
+			VPMULLD(s, c, c)
+		}
+		VPADDD(c, sums, sums)
+	case halfStep:
+		VPADDD(sums, sums, sums)
+		l.addBroadcast(sum, sums)
+	}
+	VCVTDQ2PS(sums, sums)
+	if l.variant == halfStep {
+		VMULPS(l.isa.All32(0x3f000000), sums, sums) // 1/2: exact
+	}
+}
+
+func (l *lowbit) addBroadcast(m operand.Mem, to reg.VecVirtual) {
+	if l.isa == emit.AVX512 {
+		VPADDD_BCST(m, to, to)
+		return
+	}
+	s := YMM()
+	VPBROADCASTD(m, s)
+	VPADDD(s, to, to)
+}

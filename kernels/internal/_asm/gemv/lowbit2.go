@@ -1,0 +1,129 @@
+package main
+
+import (
+	"github.com/lowbit-go/gq/kernels/internal/_asm/emit"
+	. "github.com/mmcloughlin/avo/build"
+	"github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// lowbit2 multiplies panel by panel with AVX2.
+func lowbit2(bits int, v variant) {
+	l := newLowbit(emit.AVX2, bits, v)
+	f := YMM()
+	dots := l.narrow2
+	if bits == 8 {
+		dots = l.wide2
+	}
+	product := dots()
+	l.eachPanel(func() {
+		VPXOR(f, f, f)
+		l.eachGroup(func() {
+			t := product()
+			l.convert(t, l.zeros2)
+			scales := YMM()
+			VPMOVZXWD(l.at(0), scales)
+			VPSLLD(operand.Imm(16), scales, scales)
+			VFMADD231PS(t, scales, f)
+			l.prefetch(l.recordBytes())
+			ADDQ(operand.U32(l.recordBytes()), l.codes)
+		})
+		l.finish2(f)
+	})
+}
+
+// narrow2 makes the code for the dot products of a group: VPMADDUBSW multiplies unsigned codes of up to 7 bits, whose
+// products add up to 16 bits in pairs, and, if they are smaller, pairs of these too.
+func (l *lowbit) narrow2() func() reg.VecVirtual {
+	together := 1
+	for together < 4 && 2*together*2*(1<<l.bits-1)*128 < 1<<15 {
+		together *= 2
+	}
+	l.planes = emit.NewPlanes(emit.AVX2, l.bits, l.flip(), false)
+	return func() reg.VecVirtual {
+		sums := emit.AVX2.Vectors(2) // of rows 0..3 and 4..7
+		VPXOR(sums[0], sums[0], sums[0])
+		VPXOR(sums[1], sums[1], sums[1])
+		l.eachBlock(l.blockBytes(), func() {
+			var words [2][]reg.VecVirtual
+			for unit := range 2 {
+				var acts reg.VecVirtual
+				l.planes.Unpack(l.at(unit*l.unitBytes()), func(v int, codes reg.VecVirtual) {
+					half, i := v/2, v%2 // columns of the unit, rows of the panel
+					if i == 0 {
+						acts = YMM()
+						VPBROADCASTQ(l.act(8*unit+16*half), acts)
+					}
+					w := YMM()
+					VPMADDUBSW(acts, codes, w)
+					words[i] = append(words[i], w)
+					if len(words[i]) > 1 {
+						VPADDW(w, words[i][0], words[i][0])
+					}
+					if len(words[i]) == together {
+						VPMADDWD(emit.Ones(), words[i][0], words[i][0])
+						VPADDD(words[i][0], sums[i], sums[i])
+						words[i] = nil
+					}
+				})
+			}
+		})
+		t := emit.AVX2.PairSums(sums[0], sums[1])
+		VPERMQ(operand.U8(0b11_01_10_00), t, t)
+		return t
+	}
+}
+
+// wide2 does the same for 8-bit codes, whose products with activations do not add up to 16 bits: both are widened first.
+// A vector of codes is then a lane: 8 columns of two rows.
+func (l *lowbit) wide2() func() reg.VecVirtual {
+	order := YMM()
+	VMOVDQU(emit.Const[uint32](0, 4, 1, 5, 2, 6, 3, 7), order)
+	return func() reg.VecVirtual {
+		sums := emit.AVX2.Vectors(4) // of two rows each, 4 dwords for a row
+		for _, s := range sums {
+			VPXOR(s, s, s)
+		}
+		l.eachBlock(l.blockBytes(), func() {
+			for unit := range 2 {
+				var acts [2]reg.VecVirtual
+				for half := range acts {
+					acts[half] = YMM()
+					VPBROADCASTQ(l.act(8*unit+16*half), acts[half].AsX())
+					VPMOVSXBW(acts[half].AsX(), acts[half])
+				}
+				for lane := range 8 {
+					codes := YMM()
+					VPMOVSXBW(l.at(unit*l.unitBytes()+16*lane), codes)
+					VPMADDWD(acts[lane%2], codes, codes)
+					VPADDD(codes, sums[lane/2], sums[lane/2])
+				}
+			}
+		})
+		t := emit.AVX2.PairSums(emit.AVX2.PairSums(sums[0], sums[1]), emit.AVX2.PairSums(sums[2], sums[3]))
+		VPERMD(t, order, t)
+		return t
+	}
+}
+
+// zeros2 is the zero points behind the scales, plus the offset.
+func (l *lowbit) zeros2() reg.VecVirtual {
+	z := YMM()
+	VPMOVSXBD(l.at(2*rows), z)
+	if offset := l.offset(); offset != 0 {
+		VPADDD(emit.AVX2.All32(uint32(offset)), z, z)
+	}
+	return z
+}
+
+// finish2 adds what the zero point of the activations takes away, and the biases, and writes the outputs.
+func (l *lowbit) finish2(f reg.VecVirtual) {
+	negZero, rec := YMM(), YMM()
+	VBROADCASTSS(l.arg("NegZero"), negZero)
+	VBROADCASTSS(l.arg("Rec"), rec)
+	VFMADD231PS(l.at(0), negZero, f)
+	VMULPS(rec, f, f)
+	VADDPS(l.at(4*rows), f, f)
+	emit.AVX2.Canonical(f)
+	VMOVUPS(f, operand.Mem{Base: l.dst})
+}

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"github.com/lowbit-go/gq/kernels/internal/_asm/emit"
+	. "github.com/mmcloughlin/avo/build"
+	"github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// lowbit512 multiplies two panels at a time: they share the activations, and their 16 rows fill a vector at the end of
+// a group.
+func lowbit512(bits int, v variant) {
+	l := newLowbit(emit.AVX512, bits, v)
+	l.planes = emit.NewPlanes(emit.AVX512, bits, l.flip(), bits <= 2)
+	c := l.constants512()
+	f := ZMM()
+	l.eachPair(func() {
+		VPXORD(f, f, f)
+		l.eachGroup(func() {
+			t := l.dots512()
+			l.convert(t, func() reg.VecVirtual { return l.zeros512(c) })
+			VFMADD231PS(t, l.scales512(c), f)
+			l.prefetch(l.recordBytes())
+			ADDQ(operand.U32(l.recordBytes()), l.codes)
+		})
+		l.finish512(c, f)
+	})
+}
+
+// dots512 is the dot products of a group of both panels, in the order that PairSums leaves. A vector of codes is 8
+// columns of the 8 rows of a panel, so VPDPBUSD makes two dwords for a row, of 4 columns each.
+//
+// Codes of 1 and 2 bits stay where they are in their bytes, which makes products too large by a power of 2 that depends
+// on the lane; they are shifted when they are added up. The sum of a row of 65,536 columns still is below 2^31 then.
+func (l *lowbit) dots512() reg.VecVirtual {
+	var sums [2][2]reg.VecVirtual // of the even and the odd lanes of each panel
+	for panel := range sums {
+		sums[panel] = [2]reg.VecVirtual{ZMM(), ZMM()}
+		VPXORD(sums[panel][0], sums[panel][0], sums[panel][0])
+		VPXORD(sums[panel][1], sums[panel][1], sums[panel][1])
+	}
+	l.eachBlock(l.blockBytes(), func() {
+		for unit := range 2 {
+			acts := emit.AVX512.Vectors(2)
+			VPBROADCASTQ(l.act(8*unit), acts[0])
+			VPBROADCASTQ(l.act(8*unit+16), acts[1])
+			for panel, at := range []operand.Mem{l.at(unit * l.unitBytes()), l.next(unit * l.unitBytes())} {
+				l.planes.Unpack(at, func(half int, codes reg.VecVirtual) {
+					VPDPBUSD(acts[half], codes, sums[panel][half])
+				})
+			}
+		}
+	})
+	place := l.planes.Place()
+	for _, s := range sums {
+		if place != nil {
+			VPSLLD(operand.U8(l.bits), s[1], s[1]) // odd lanes are so much lower in a byte
+		}
+		VPADDD(s[1], s[0], s[0])
+	}
+	t := emit.AVX512.PairSums(sums[0][0], sums[1][0])
+	if place != nil {
+		VPSRAVD(place, t, t)
+	}
+	return t
+}
+
+// constants512 are registers that hold the same in the whole function.
+type constants512 struct {
+	scaleWords reg.VecVirtual // which word of two panels' scales goes to each word
+	highWords  reg.OpmaskVirtual
+	zeroBytes  reg.VecVirtual // which byte of two panels' zero points goes to each byte
+	offset     reg.VecVirtual
+	natural    reg.VecVirtual // where the rows of both panels are, in order
+}
+
+func (l *lowbit) constants512() *constants512 {
+	c := &constants512{scaleWords: ZMM(), highWords: K(), natural: ZMM()}
+	words, bytes := make([]uint16, 32), make([]uint8, 16)
+	for i := range 16 {
+		at := emit.PairAt(i/8*8, i%8)
+		words[2*at+1], bytes[at] = uint16(i), uint8(i)
+	}
+	VMOVDQU64(emit.Const(words...), c.scaleWords)
+	VMOVDQU64(emit.Natural(), c.natural)
+	mask := GP32()
+	MOVL(operand.U32(0xaaaaaaaa), mask)
+	KMOVD(mask, c.highWords)
+	if l.variant == zeros {
+		c.zeroBytes, c.offset = XMM(), ZMM()
+		VMOVDQU(emit.Const(bytes...), c.zeroBytes)
+		VMOVDQU64(emit.AVX512.All32(uint32(l.offset())), c.offset)
+	}
+	return c
+}
+
+// scales512 widens the BF16 scales at the end of a group of both panels to float32, in the order of PairSums.
+func (l *lowbit) scales512(c *constants512) reg.VecVirtual {
+	s := ZMM()
+	VBROADCASTI32X4(l.at(0), s)
+	VINSERTI32X4(operand.U8(1), l.next(0), s, s)
+	VPERMW_Z(s, c.scaleWords, c.highWords, s)
+	return s
+}
+
+// zeros512 is the zero points behind the scales, plus the offset.
+func (l *lowbit) zeros512(c *constants512) reg.VecVirtual {
+	z := ZMM()
+	VMOVQ(l.at(2*rows), z.AsX())
+	VPINSRQ(operand.U8(1), l.next(2*rows), z.AsX(), z.AsX())
+	VPSHUFB(c.zeroBytes, z.AsX(), z.AsX())
+	VPMOVSXBD(z.AsX(), z)
+	VPADDD(c.offset, z, z)
+	return z
+}
+
+// finish512 adds what the zero point of the activations takes away, and the biases, and writes the outputs.
+func (l *lowbit) finish512(c *constants512, f reg.VecVirtual) {
+	out := ZMM()
+	VPERMPS(f, c.natural, out)
+	VFMADD231PS_BCST(l.arg("NegZero"), l.both(0), out)
+	VMULPS_BCST(l.arg("Rec"), out, out)
+	VADDPS(l.both(4*rows), out, out)
+	emit.AVX512.Canonical(out)
+	l.store512(out)
+}
+
+// both are 8 values of the tail of each panel.
+func (l *lowbit) both(offset int) reg.VecVirtual {
+	z := ZMM()
+	VBROADCASTF64X4(l.at(offset), z)
+	VINSERTF64X4(operand.U8(1), l.next(offset), z, z)
+	return z
+}
+
+func (l *lowbit) store512(out reg.VecVirtual) {
+	VMOVUPS(out.AsY(), operand.Mem{Base: l.dst})
+	VEXTRACTF64X4(operand.U8(1), out, operand.Mem{Base: l.nextDst})
+}

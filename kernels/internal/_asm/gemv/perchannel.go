@@ -1,0 +1,66 @@
+package main
+
+import (
+	"github.com/lowbit-go/gq/kernels/internal/_asm/emit"
+	. "github.com/mmcloughlin/avo/build"
+	"github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// Panels of KleidiAI's layouts with one scale a row end with an int32 sum, a float32 scale and a float32 bias for each
+// row.
+
+// finishPerChannel turns the dot products a, in order of row, into outputs; tail is what lies at an offset in the tails
+// of the panels that the rows are of.
+func (k *kernel) finishPerChannel(isa emit.ISA, a reg.VecVirtual, tail func(offset int) operand.Op) {
+	sums, scales, t := emit.Like(a), emit.Like(a), emit.Like(a)
+	VPBROADCASTD(k.arg("NegZeroInt"), t)
+	VPMULLD(tail(0), t, sums)
+	VPADDD(sums, a, a)
+	VCVTDQ2PS(a, a)
+	VBROADCASTSS(k.arg("Rec"), t)
+	VMULPS(tail(4*k.perPanel), t, scales)
+	VMULPS(scales, a, a)
+	VADDPS(tail(8*k.perPanel), a, a)
+	isa.Canonical(a)
+}
+
+// qsi4cxp is a kernel of lowbit blocks of 4 bits without records.
+func qsi4cxp(isa emit.ISA) *lowbit {
+	name := "qsi4cxp" + isa.Suffix()
+	return &lowbit{kernel: begin(name, name+" is the product of qsi4cxp panels 8x16x2.", rows), isa: isa, bits: 4}
+}
+
+func qsi4cxp512() {
+	l := qsi4cxp(emit.AVX512)
+	l.planes = emit.NewPlanes(l.isa, l.bits, l.flip(), false)
+	c := l.constants512()
+	l.eachPair(func() {
+		l.oneGroup(func() {
+			t := l.dots512()
+			VPERMD(t, c.natural, t)
+			l.times16(t)
+			l.finishPerChannel(l.isa, t, func(offset int) operand.Op { return l.both(offset) })
+			l.store512(t)
+		})
+	})
+}
+
+func qsi4cxp2() {
+	l := qsi4cxp(emit.AVX2)
+	product := l.narrow2()
+	l.eachPanel(func() {
+		l.oneGroup(func() {
+			t := product()
+			l.times16(t)
+			l.finishPerChannel(l.isa, t, func(offset int) operand.Op { return l.at(offset) })
+			VMOVUPS(t, operand.Mem{Base: l.dst})
+		})
+	})
+}
+
+// times16 makes 16-fold dot products of codes of those of unsigned codes, as the sums and scales in the file want them.
+func (l *lowbit) times16(t reg.VecVirtual) {
+	l.addBroadcast(operand.Mem{Base: l.sums}, t)
+	VPSLLD(operand.Imm(4), t, t)
+}

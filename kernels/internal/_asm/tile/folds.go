@@ -1,0 +1,86 @@
+package main
+
+import (
+	"github.com/lowbit-go/gq/kernels/internal/_asm/emit"
+	. "github.com/mmcloughlin/avo/build"
+	"github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// fold makes one of the folds, for panels of as many rows as a vector has float32. group adds to f the group whose dot
+// products are in t, as float32, or 16 times them.
+func fold(isa emit.ISA, name, signature string, times16 bool, vectors, numbers []string, group func(f, t reg.VecVirtual, at map[string]operand.Mem)) {
+	emit.Func(name+isa.Suffix(), signature, name+isa.Suffix()+" is "+name+" for at least one group.")
+	out := Load(Param("out"), GP64())
+	groups := Load(Param("groups"), GP64())
+	pointers, steps, at := []reg.Register{}, []int{}, map[string]operand.Mem{}
+	point := func(name string, step int) {
+		p := Load(Param(name), GP64())
+		pointers, steps = append(pointers, p), append(steps, step)
+		at[name] = operand.Mem{Base: p}
+	}
+	point("t", isa.Bytes())
+	for _, name := range vectors {
+		point(name, isa.Bytes())
+	}
+	for _, name := range numbers {
+		point(name, 4)
+	}
+	f := isa.Vector()
+	isa.Zero(f)
+	Label("group")
+	t := isa.Vector()
+	if times16 {
+		if isa == emit.AVX512 {
+			VPSLLD(operand.U8(4), at["t"], t)
+		} else {
+			VMOVDQU(at["t"], t)
+			VPSLLD(operand.U8(4), t, t)
+		}
+		VCVTDQ2PS(t, t)
+	} else {
+		VCVTDQ2PS(at["t"], t)
+	}
+	group(f, t, at)
+	for i, p := range pointers {
+		ADDQ(operand.U32(steps[i]), p)
+	}
+	DECQ(groups)
+	JNE(operand.LabelRef("group"))
+	VMOVUPS(f, operand.Mem{Base: out})
+	VZEROUPPER()
+	RET()
+}
+
+func folds(isa emit.ISA) {
+	fold(isa, "foldFMA", "func(out *float32, t *int32, groups int, scales, as *float32)", false, []string{"scales"}, []string{"as"},
+		func(f, t reg.VecVirtual, at map[string]operand.Mem) {
+			s := isa.Vector()
+			VBROADCASTSS(at["as"], s)
+			VMULPS(at["scales"], s, s)
+			VFMADD231PS(t, s, f)
+		})
+	fold(isa, "foldQAI4", "func(out *float32, t *int32, groups int, scales, zeros, as, asum *float32)", true,
+		[]string{"scales", "zeros"}, []string{"as", "asum"},
+		func(f, t reg.VecVirtual, at map[string]operand.Mem) {
+			s := isa.Vector()
+			VBROADCASTSS(at["asum"], s)
+			VFMADD231PS(at["zeros"], s, f)
+			s = isa.Vector()
+			VBROADCASTSS(at["as"], s)
+			VMULPS(at["scales"], s, s)
+			VFMADD231PS(t, s, f)
+		})
+	fold(isa, "foldTorchAO", "func(out *float32, t *int32, groups int, scales *float32, as float32)", false, []string{"scales"}, nil,
+		func(f, t reg.VecVirtual, at map[string]operand.Mem) {
+			s := isa.Vector()
+			as, err := Param("as").Resolve()
+			if err != nil {
+				panic(err)
+			}
+			VBROADCASTSS(as.Addr, s)
+			VMULPS(at["scales"], s, s)
+			VMULPS(t, s, s)
+			VADDPS(s, f, f)
+		})
+}

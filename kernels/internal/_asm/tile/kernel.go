@@ -1,0 +1,124 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/lowbit-go/gq/kernels/internal/_asm/emit"
+	. "github.com/mmcloughlin/avo/build"
+	"github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// args is tile.Args, lanes tile.Lanes.
+var (
+	args  = emit.ParseStruct("../../tile/tile.go", "Args")
+	lanes = emit.ParseStruct("../../tile/tile.go", "Lanes")
+)
+
+// result is what a product ends in.
+type result int
+
+const (
+	dots  result = iota // Step.Dots
+	group               // Step.Group
+)
+
+// kernel is what the code of all products goes by.
+type kernel struct {
+	isa    emit.ISA
+	result result
+	mr, nr int
+	args   reg.GPVirtual
+	out    reg.GPVirtual // dots: of the current group
+	codes  reg.GPVirtual // the current step
+	acts   reg.GPVirtual // the current step
+	sums   reg.GPVirtual // of the current group
+	zeros  reg.GPVirtual // of the current group
+	scales reg.GPVirtual // group: of the current group
+	steps  reg.GPVirtual // of the current group
+	groups reg.GPVirtual // left, the current one included
+	left   reg.GPVirtual // steps left in the group
+}
+
+// begin starts a function. kind tells apart the products of one instruction set.
+func begin(isa emit.ISA, r result, kind string, mr, nr int) *kernel {
+	name := fmt.Sprintf("%s%d%s%s", [...]string{"dots", "group"}[r], mr, kind, isa.Suffix())
+	emit.Func(name, "func(a *Args)", fmt.Sprintf("%s is Step.%s for %d rows of activations and panels of %d rows.",
+		name, [...]string{"Dots", "Group"}[r], mr, nr))
+	k := &kernel{
+		isa: isa, result: r, mr: mr, nr: nr, args: GP64(), codes: GP64(), acts: GP64(), sums: GP64(), zeros: GP64(),
+		steps: GP64(), groups: GP64(), left: GP64(),
+	}
+	Load(Param("a"), k.args)
+	MOVQ(k.arg("Codes"), k.codes)
+	MOVQ(k.arg("Acts"), k.acts)
+	MOVQ(k.arg("Sums"), k.sums)
+	MOVQ(k.arg("Zeros"), k.zeros)
+	MOVQ(k.arg("Steps"), k.steps)
+	MOVQ(k.arg("Groups"), k.groups)
+	if r == dots {
+		k.out = GP64()
+		MOVQ(k.arg("Out"), k.out)
+	} else {
+		k.scales = GP64()
+		MOVQ(k.arg("Scales"), k.scales)
+	}
+	return k
+}
+
+func (k *kernel) arg(name string) operand.Mem { return args.Field(k.args, name) }
+
+// code is a byte of the current step's codes; act the 8 activations of row m in chunk 0 or 1 of the step.
+func (k *kernel) code(offset int) operand.Mem { return operand.Mem{Base: k.codes, Disp: offset} }
+func (k *kernel) act(chunk, m int) operand.Mem {
+	return operand.Mem{Base: k.acts, Disp: 8 * (k.mr*chunk + m)}
+}
+
+// eachGroup goes through the groups: step is the code for 16 columns, flush what follows the last step of a group.
+func (k *kernel) eachGroup(start, step, flush func()) {
+	Label("group")
+	MOVLQSX(operand.Mem{Base: k.steps}, k.left)
+	start()
+	Label("step")
+	step()
+	ADDQ(operand.U32(16*k.nr), k.codes)
+	ADDQ(operand.U32(16*k.mr), k.acts)
+	DECQ(k.left)
+	JNE(operand.LabelRef("step"))
+	flush()
+	ADDQ(operand.U32(4), k.steps)
+	ADDQ(operand.U32(4*k.mr), k.sums)
+	ADDQ(k.arg("ZeroStep"), k.zeros)
+	if k.result == dots {
+		ADDQ(operand.U32(4*k.nr), k.out)
+	} else {
+		ADDQ(operand.U32(4*k.nr), k.scales)
+	}
+	DECQ(k.groups)
+	JNE(operand.LabelRef("group"))
+}
+
+// eachRow calls f with where the outputs of each row of activations go that the kernel is at.
+func (k *kernel) eachRow(out operand.Op, f func(m int, to operand.Mem)) {
+	to := GP64()
+	MOVQ(out, to)
+	for m := range k.mr {
+		if m > 0 {
+			ADDQ(k.arg("OutStride"), to)
+		}
+		f(m, operand.Mem{Base: to})
+	}
+}
+
+// sum is the sum of the group's activations of row m, by which it is -Zeros that a dot product is off.
+func (k *kernel) sum(m int) operand.Mem { return operand.Mem{Base: k.sums, Disp: 4 * m} }
+
+// perRow is a float32 of the arguments for row m.
+func (k *kernel) perRow(name string, m int) operand.Mem {
+	p := GP64()
+	MOVQ(k.arg(name), p)
+	return operand.Mem{Base: p, Disp: 4 * m}
+}
+
+// perOutput is a vector of float32 of the arguments for all rows of the panel.
+func (k *kernel) perOutput(name string) operand.Mem { return k.perRow(name, 0) }

@@ -1,0 +1,47 @@
+// The command tile writes the AVX2 and AVX-512 kernels of package tile: go generate here.
+package main
+
+//go:generate go run . -isa avx2 -out ../../tile/avx2_amd64.s -go ../../tile/avx2_amd64.go -pkg tile
+//go:generate go run . -isa avx512 -out ../../tile/avx512_amd64.s -go ../../tile/avx512_amd64.go -pkg tile
+
+import (
+	"flag"
+
+	"github.com/lowbit-go/gq/kernels/internal/_asm/emit"
+	. "github.com/mmcloughlin/avo/build"
+)
+
+func main() {
+	name := flag.String("isa", "", "instruction set: avx2 or avx512")
+	stubs := flag.String("go", "", "Go `file` for the declarations")
+	flag.Parse()
+	ConstraintExpr("!purego")
+	isa := emit.AVX2
+	if *name == "avx512" {
+		isa = emit.AVX512
+	}
+	for bits := 1; bits <= 8; bits++ {
+		unpack(isa, bits)
+	}
+	for _, r := range []result{dots, group} {
+		if isa == emit.AVX512 {
+			for _, mr := range []int{8, 4, 2, 1} {
+				product512(r, mr)
+			}
+			continue
+		}
+		for _, kind := range []kind{narrow, single} {
+			for _, mr := range []int{4, 2, 1} {
+				product2(r, kind, mr)
+			}
+		}
+		for _, mr := range []int{2, 1} {
+			product2(r, wide, mr)
+		}
+	}
+	folds(isa)
+	if isa == emit.AVX2 {
+		zip()
+	}
+	emit.Finish(*stubs, "tile")
+}

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/lowbit-go/gq/kernels/internal/_asm/emit"
+	. "github.com/mmcloughlin/avo/build"
+	"github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// unpack is Set.Unpack for one width.
+func unpack(isa emit.ISA, bits int) {
+	name := fmt.Sprintf("unpack%d%s", bits, isa.Suffix())
+	emit.Func(name, "func(dst, src *byte, units int, lanes *Lanes)", fmt.Sprintf("%s is unpackGeneric for %d bits.", name, bits))
+	dst, src := Load(Param("dst"), GP64()), Load(Param("src"), GP64())
+	units := Load(Param("units"), GP64())
+	l := Load(Param("lanes"), GP64())
+	var lane [8]reg.GPVirtual
+	for j := range lane {
+		lane[j] = GP64()
+		MOVQ(lanes.Field(l, "Lane").Offset(8*j), lane[j])
+	}
+	step, next := GP64(), GP64()
+	MOVQ(lanes.Field(l, "Step"), step)
+	MOVQ(lanes.Field(l, "Step").Offset(8), next)
+	flip, sub := isa.Vector(), isa.Vector()
+	VPBROADCASTB(lanes.Field(l, "Flip"), flip)
+	VPBROADCASTB(lanes.Field(l, "Sub"), sub)
+	planes := emit.NewPlanes(isa, bits, 0, false)
+
+	Label("unit")
+	planes.Unpack(operand.Mem{Base: src}, func(v int, codes reg.VecVirtual) {
+		x := isa.Vector()
+		isa.Xor(flip, codes, x)
+		VPSUBB(sub, x, x)
+		for i, j := range planes.Lanes()[v] {
+			to := operand.Mem{Base: dst, Index: lane[j], Scale: 1}
+			switch {
+			case i == 0 && isa == emit.AVX512:
+				VMOVDQU32(x.AsX(), to)
+			case i == 0:
+				VMOVDQU(x.AsX(), to)
+			case isa == emit.AVX512:
+				VEXTRACTI32X4(operand.U8(i), x, to)
+			default:
+				VEXTRACTI128(operand.U8(i), x, to)
+			}
+		}
+	})
+	ADDQ(operand.U32(16*bits), src)
+	ADDQ(step, dst)
+	XCHGQ(step, next)
+	DECQ(units)
+	JNE(operand.LabelRef("unit"))
+	VZEROUPPER()
+	RET()
+}
+
+// zip is Set.Zip with AVX2, for all Sets.
+func zip() {
+	emit.Func("zipAVX2", "func(dst *byte, n int)", "zipAVX2 is zip for positive n.")
+	dst := Load(Param("dst"), GP64())
+	n := Load(Param("n"), GP64())
+	order := emit.AVX2.Load(emit.Const[uint32](0, 4, 1, 5, 2, 6, 3, 7))
+	y := YMM()
+	Label("loop")
+	VPERMD(operand.Mem{Base: dst}, order, y)
+	VMOVDQU(y, operand.Mem{Base: dst})
+	ADDQ(operand.U32(32), dst)
+	DECQ(n)
+	JNE(operand.LabelRef("loop"))
+	VZEROUPPER()
+	RET()
+}

@@ -1,0 +1,5 @@
+//go:build !purego
+
+package act
+
+const implementation = "avx2"

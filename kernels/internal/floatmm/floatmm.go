@@ -1,0 +1,163 @@
+package floatmm
+
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/lowbit-go/gq/packing"
+)
+
+// Set is the kernels of one instruction set. Sets do not change and may be shared.
+type Set struct {
+	Feature string // generic, neon, avx2, avx512vnni
+	NR      int    // rows of a panel
+	Group   int    // panels that a product of one row takes at a time
+	Tiles   []int  // rows of x that a kernel takes at a time, largest first; the last is 1
+
+	f32, bf16 kernels
+
+	// transpose copies 8 rows of n words, rows stride bytes apart and n a positive multiple of 8, to 8 columns of words:
+	// word j of row i to dst[j*NR + i]. It is nil in the portable Set.
+	transpose func(dst *uint32, src *byte, stride, n int)
+}
+
+// kernels are the products with weights of one type. They do not keep their arguments.
+type kernels struct {
+	tiles []tileKernel // by Set.Tiles
+	group groupKernel  // nil in the portable Set, whose Group is 1
+}
+
+// tileKernel continues mr x NR sums by k columns, k a positive multiple of 4. The sums begin at 0, or with resume not 0
+// at what out holds. If bias is nil they are written as they are; else bias, NR of them, is added and any NaN is
+// written as 0x7fc00000. Row m of out is m*stride bytes from out. With each 4 columns as many bytes as half of these
+// take are prefetched from ahead, which then moves by step bytes.
+type tileKernel func(out *float32, stride int, w *uint32, x *float32, k int, bias *float32, resume int, ahead *uint32, step int)
+
+// groupKernel computes the Group * NR outputs of one row of x and of Group panels, which are panel bytes each and lie
+// one behind the other, as a tileKernel with bias does.
+type groupKernel func(out *float32, w *uint32, panel int, x *float32, k int, bias *float32)
+
+// nanBits is what every NaN is written as.
+const nanBits = 0x7fc00000
+
+// blockRows is the number of rows that are put into a panel at a time.
+const blockRows = 8
+
+// Sets returns the Set that a machine with the named instruction set runs, whether or not this CPU has it: generic; on
+// arm64 neon, which dotprod and i8mm run too; on amd64 avx2 and avx512vnni. ok is false if this build has none.
+func Sets(feature string) (s *Set, ok bool) {
+	if feature == generic.Feature {
+		return &generic, true
+	}
+	s = assembly(feature)
+	return s, s != nil
+}
+
+// Name names the kernel for tiles of mr rows of x, as "bf16_6x16_avx2"; that for one row is named after the panels that
+// it takes at a time.
+func (s *Set) Name(bf16 bool, mr int) string {
+	kind, width := "f32", s.NR
+	if bf16 {
+		kind = "bf16"
+	}
+	if mr == 1 {
+		width *= s.Group
+	}
+	return fmt.Sprintf("%s_%dx%d_%s", kind, mr, width, s.Feature)
+}
+
+// Scratch is the memory that a goroutine needs for Fill, Mul and MulRows. The zero value is ready; it grows on first
+// use and is not for concurrent use.
+type Scratch struct {
+	rows  []float32 // [blockRows][cols]
+	panel []uint32
+	tile  []float32 // [largest tile][NR], for panels with rows past the last
+	bias  []float32 // [NR]
+}
+
+// Weights are the packed weights of a linear operator, for one Set.
+type Weights struct {
+	set   *Set
+	dtype packing.Dtype
+	rows  int
+	cols  int
+	words []uint32  // the panels; 64-byte aligned
+	bias  []float32 // [Panels*NR]
+}
+
+// New makes room for rows x cols weights of dtype F32, BF16 or F16, both counts positive. F16 weights take the room of
+// F32. bias has rows elements or is nil; it is copied. Fill makes the weights.
+func (s *Set) New(dtype packing.Dtype, rows, cols int, bias []float32) *Weights {
+	switch {
+	case rows <= 0 || cols <= 0:
+		panic(fmt.Sprintf("floatmm: %d x %d weights", rows, cols))
+	case bias != nil && len(bias) != rows:
+		panic(fmt.Sprintf("floatmm: %d biases for %d rows", len(bias), rows))
+	case dtype != packing.F32 && dtype != packing.BF16 && dtype != packing.F16:
+		panic(fmt.Sprintf("floatmm: weights of type %s", dtype))
+	}
+	w := &Weights{set: s, dtype: dtype, rows: rows, cols: cols}
+	w.words = aligned(w.Panels() * w.panelWords())
+	w.bias = make([]float32, w.Panels()*s.NR)
+	copy(w.bias, bias)
+	return w
+}
+
+// Set is the Set that w is packed for.
+func (w *Weights) Set() *Set { return w.set }
+
+// Panels is the number of panels.
+func (w *Weights) Panels() int { return panels(w.rows, w.set.NR) }
+
+// BF16 says whether the packed weights are BF16, not float32.
+func (w *Weights) BF16() bool { return w.dtype == packing.BF16 }
+
+// Bytes is the size of the packed weights.
+func (w *Weights) Bytes() int { return 4 * len(w.words) }
+
+func (w *Weights) panelWords() int {
+	if w.BF16() {
+		return filled(w.cols) / 2 * w.set.NR
+	}
+	return filled(w.cols) * w.set.NR
+}
+
+func (w *Weights) kernels() *kernels {
+	if w.BF16() {
+		return &w.set.bf16
+	}
+	return &w.set.f32
+}
+
+// Source are weights that are made when they are needed.
+type Source struct {
+	Rows, Cols int
+	// Read fills dst, of Cols elements, with a row. It is called once a row and product, from the goroutines that call
+	// MulRows, and does not keep dst.
+	Read func(dst []float32, row int)
+	Bias []float32 // Rows elements, or nil
+}
+
+// Panels is the number of panels that the weights make for s.
+func (src *Source) Panels(s *Set) int { return panels(src.Rows, s.NR) }
+
+func panels(rows, nr int) int { return (rows + nr - 1) / nr }
+
+// filled is cols rounded up to what kernels take.
+func filled(cols int) int { return (cols + 3) &^ 3 }
+
+// aligned returns n zero words at a multiple of 64 bytes, so that no vector lies across two cache lines.
+func aligned(n int) []uint32 {
+	const line = 64 / 4
+	s := make([]uint32, n+line)
+	skip := int(-uintptr(unsafe.Pointer(&s[0])) / 4 % line)
+	return s[skip : skip+n : skip+n]
+}
+
+// grown returns s with a length of n, in new memory if it has not the room.
+func grown(s []float32, n int) []float32 {
+	if cap(s) < n {
+		return make([]float32, n)
+	}
+	return s[:n]
+}

@@ -1,0 +1,102 @@
+package floatmm
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"unsafe"
+
+	"github.com/lowbit-go/gq/internal/vec"
+	"github.com/lowbit-go/gq/packing"
+)
+
+// Words of weights that change no sum: -0, and two BF16 of it.
+const (
+	noWeight   = 0x80000000
+	noPair     = 0x80008000
+	noHighHalf = 0x80000000
+)
+
+// Fill makes panels first to last-1 from data, the row-major little-endian elements of all rows.
+func (w *Weights) Fill(sc *Scratch, data []byte, first, last int) {
+	rowBytes := w.cols * 4
+	if w.dtype != packing.F32 {
+		rowBytes = w.cols * 2
+	}
+	if len(data) != w.rows*rowBytes || first < 0 || last > w.Panels() {
+		panic(fmt.Sprintf("floatmm: panels %d to %d of %d from %d bytes for %d x %d weights of type %s",
+			first, last, w.Panels(), len(data), w.rows, w.cols, w.dtype))
+	}
+	size, nr := w.panelWords(), w.set.NR
+	for p := first; p < last; p++ {
+		panel := w.words[p*size : (p+1)*size]
+		for at := 0; at < nr; at += blockRows {
+			row := p*nr + at
+			n := max(0, min(blockRows, w.rows-row))
+			block := data[min(row, w.rows)*rowBytes:][:n*rowBytes]
+			switch w.dtype {
+			case packing.F32:
+				w.set.fillBytes(panel, at, block, n, w.cols, 1)
+			case packing.BF16:
+				w.set.fillBytes(panel, at, block, n, w.cols, 2)
+			case packing.F16:
+				sc.rows = grown(sc.rows, blockRows*w.cols)
+				vec.WidenF16(sc.rows[:n*w.cols], block)
+				w.set.fillFloats(panel, at, sc.rows, n, w.cols)
+			}
+		}
+	}
+}
+
+// fillBytes puts n rows, at most blockRows, of little-endian values of which per make a word into columns at and on of
+// a panel, and fills the panel up to blockRows columns and to whole steps of k.
+func (s *Set) fillBytes(panel []uint32, at int, rows []byte, n, cols, per int) {
+	words, stride := cols/per, cols/per*4+cols%per*2
+	done := 0
+	if s.transpose != nil && n == blockRows && words >= blockRows {
+		done = words &^ (blockRows - 1)
+		s.transpose(&panel[at], &rows[0], stride, done)
+	}
+	for i := range n {
+		row := rows[i*stride : (i+1)*stride]
+		for k := done; k < words; k++ {
+			panel[k*s.NR+at+i] = binary.LittleEndian.Uint32(row[4*k:])
+		}
+		if cols%per != 0 {
+			panel[words*s.NR+at+i] = noHighHalf | uint32(binary.LittleEndian.Uint16(row[4*words:]))
+		}
+	}
+	none := uint32(noWeight)
+	if per == 2 {
+		none = noPair
+	}
+	s.fillUp(panel, at, n, (cols+per-1)/per, none)
+}
+
+// fillFloats is fillBytes for float32.
+func (s *Set) fillFloats(panel []uint32, at int, rows []float32, n, cols int) {
+	done := 0
+	if s.transpose != nil && n == blockRows && cols >= blockRows {
+		done = cols &^ (blockRows - 1)
+		s.transpose(&panel[at], (*byte)(unsafe.Pointer(&rows[0])), 4*cols, done)
+	}
+	for i := range n {
+		for k := done; k < cols; k++ {
+			panel[k*s.NR+at+i] = math.Float32bits(rows[i*cols+k])
+		}
+	}
+	s.fillUp(panel, at, n, cols, noWeight)
+}
+
+// fillUp writes what lies past n rows and past the given number of words.
+func (s *Set) fillUp(panel []uint32, at, n, words int, none uint32) {
+	for k := range len(panel) / s.NR {
+		from := 0
+		if k < words {
+			from = n
+		}
+		for i := from; i < blockRows; i++ {
+			panel[k*s.NR+at+i] = none
+		}
+	}
+}

@@ -1,0 +1,28 @@
+//go:build !purego
+
+package floatmm
+
+var neon = Set{
+	Feature: "neon",
+	NR:      16,
+	Group:   4,
+	Tiles:   []int{6, 4, 2, 1},
+	f32: kernels{
+		tiles: []tileKernel{tile6NEON, tile4NEON, tile2NEON, tile1NEON},
+		group: groupNEON,
+	},
+	bf16: kernels{
+		tiles: []tileKernel{tile6BF16NEON, tile4BF16NEON, tile2BF16NEON, tile1BF16NEON},
+		group: groupBF16NEON,
+	},
+	transpose: func(dst *uint32, src *byte, stride, n int) { transposeNEON(dst, 4*16, src, stride, n) },
+}
+
+// assembly returns the Set of an instruction set, nil if there is none here. Integer dot products do nothing for floats.
+func assembly(feature string) *Set {
+	switch feature {
+	case "neon", "dotprod", "i8mm":
+		return &neon
+	}
+	return nil
+}

@@ -1,0 +1,89 @@
+//go:build !purego
+
+#include "textflag.h"
+#include "go_asm.h"
+#include "neon_arm64.h"
+#include "frame_arm64.h"
+#include "channel_arm64.h"
+#include "dotprod_arm64.h"
+
+// Products of one row of activations with weights that have a scale a row, by dot products.
+
+#define TWO4()   \
+	BLOCK4() \
+	BLOCK4()
+
+// The stored sums of rows are times 16, and the scales are divided by 16, so that codes times 16 do as they are.
+#define FINISH4() \
+	PAIRS()   \
+	WRITE8()
+
+// func qsi4cxpDotprod(a *Args)
+TEXT ·qsi4cxpDotprod(SB), NOSPLIT, $0-8
+	CHANNEL(CONSTS4, ZERO4, TWO4, BLOCK4, FINISH4)
+
+// 8 bits, tile 4x4x1: 16 bytes are 4 columns of 4 rows, which meet 4 activations, an element of V16-V19. The four
+// accumulators hold the same 4 rows each.
+#define COLUMNS16(a, w, x, y, z) \
+	VSDOT_4S_0(a, w, 20)     \
+	VSDOT_4S_1(a, x, 21)     \
+	VSDOT_4S_2(a, y, 22)     \
+	VSDOT_4S_3(a, z, 23)
+
+#define CODES8()                                        \
+	VLD1.P 64(R3), [V0.B16, V1.B16, V2.B16, V3.B16] \
+	VLD1.P 64(R3), [V4.B16, V5.B16, V6.B16, V7.B16]
+
+#define TWO8X4()                                             \
+	VLD1.P 64(R10), [V16.B16, V17.B16, V18.B16, V19.B16] \
+	CODES8()                                             \
+	COLUMNS16(16, 0, 1, 2, 3)                            \
+	COLUMNS16(17, 4, 5, 6, 7)                            \
+	VLD1.P 64(R3), [V8.B16, V9.B16, V10.B16, V11.B16]    \
+	VLD1.P 64(R3), [V12.B16, V13.B16, V14.B16, V15.B16]  \
+	COLUMNS16(18, 8, 9, 10, 11)                          \
+	COLUMNS16(19, 12, 13, 14, 15)
+
+#define BLOCK8X4()                         \
+	VLD1.P 32(R10), [V16.B16, V17.B16] \
+	CODES8()                           \
+	COLUMNS16(16, 0, 1, 2, 3)          \
+	COLUMNS16(17, 4, 5, 6, 7)
+
+#define FINISH8X4()                 \
+	VADD V21.S4, V20.S4, V20.S4 \
+	VADD V23.S4, V22.S4, V22.S4 \
+	VADD V22.S4, V20.S4, V0.S4  \
+	WRITE4()
+
+// func qsi8cxp4x4Dotprod(a *Args)
+TEXT ·qsi8cxp4x4Dotprod(SB), NOSPLIT, $0-8
+	CHANNEL(NONE, ZERO4, TWO8X4, BLOCK8X4, FINISH8X4)
+
+// 8 bits, tile 4x8x1: 16 bytes are 8 columns of 2 rows, which meet 8 activations twice. V20 and V22 are rows 0 and 1,
+// V21 and V23 rows 2 and 3.
+#define BLOCK8X8()          \
+	ACTIVATIONS()       \
+	CODES8()            \
+	VSDOT_4S(16, 0, 20) \
+	VSDOT_4S(16, 1, 21) \
+	VSDOT_4S(17, 2, 22) \
+	VSDOT_4S(17, 3, 23) \
+	VSDOT_4S(18, 4, 20) \
+	VSDOT_4S(18, 5, 21) \
+	VSDOT_4S(19, 6, 22) \
+	VSDOT_4S(19, 7, 23)
+
+#define TWO8X8()   \
+	BLOCK8X8() \
+	BLOCK8X8()
+
+#define FINISH8X8()                 \
+	VADD V22.S4, V20.S4, V20.S4 \
+	VADD V23.S4, V21.S4, V21.S4 \
+	VADDP_4S(21, 20, 0)         \
+	WRITE4()
+
+// func qsi8cxp4x8Dotprod(a *Args)
+TEXT ·qsi8cxp4x8Dotprod(SB), NOSPLIT, $0-8
+	CHANNEL(NONE, ZERO4, TWO8X8, BLOCK8X8, FINISH8X8)

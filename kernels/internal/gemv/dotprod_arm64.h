@@ -1,0 +1,37 @@
+// What kernels for nibbles and bytes share, see lowbit_dotprod_arm64.s.
+
+// ACTIVATIONS reads the activations of a block of 32 columns, each 8 of them twice.
+#define ACTIVATIONS() \
+	VLD1.P 64(R10), [V16.B16, V17.B16, V18.B16, V19.B16]
+
+// DOTS multiplies lanes of the four pairs of rows with activations a.
+#define DOTS(a, w, x, y, z) \
+	VSDOT_4S(a, w, 20)  \
+	VSDOT_4S(a, x, 21)  \
+	VSDOT_4S(a, y, 22)  \
+	VSDOT_4S(a, z, 23)
+
+// 4 bits: a plane is two lanes of signed nibbles. Both become codes times 16.
+#define CONSTS4() \
+	VMOVI $0xf0, V30.B16
+
+#define NIBBLES(p, q, r, s, w, x, y, z) \
+	VSHL_16B(4, p, w)               \
+	VSHL_16B(4, q, x)               \
+	VSHL_16B(4, r, y)               \
+	VSHL_16B(4, s, z)               \
+	VAND_16B(30, p, p)              \
+	VAND_16B(30, q, q)              \
+	VAND_16B(30, r, r)              \
+	VAND_16B(30, s, s)
+
+#define BLOCK4()                                        \
+	VLD1.P 64(R3), [V0.B16, V1.B16, V2.B16, V3.B16] \
+	ACTIVATIONS()                                   \
+	NIBBLES(0, 1, 2, 3, 8, 9, 10, 11)               \
+	VLD1.P 64(R3), [V4.B16, V5.B16, V6.B16, V7.B16] \
+	DOTS(16, 8, 9, 10, 11)                          \
+	DOTS(18, 0, 1, 2, 3)                            \
+	NIBBLES(4, 5, 6, 7, 12, 13, 14, 15)             \
+	DOTS(17, 12, 13, 14, 15)                        \
+	DOTS(19, 4, 5, 6, 7)

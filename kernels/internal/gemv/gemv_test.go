@@ -1,0 +1,334 @@
+package gemv
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"testing"
+	"unsafe"
+
+	"github.com/lowbit-go/gq/kernels/internal/cpu"
+	"github.com/lowbit-go/gq/packing"
+)
+
+// eachKernel runs f for every kernel that this CPU can run.
+func eachKernel(t *testing.T, f func(t *testing.T, k Kernel)) {
+	for _, k := range Kernels() {
+		if slices.Contains(cpu.Supported(), k.Feature) {
+			t.Run(k.Name, func(t *testing.T) { f(t, k) })
+		}
+	}
+}
+
+// TestExpectedCPU fails where a builder that must test kernels would pass without them, see package cpu.
+func TestExpectedCPU(t *testing.T) {
+	want := os.Getenv("GQ_EXPECT_CPU")
+	switch want {
+	case "", cpu.Generic:
+		t.Skip("GQ_EXPECT_CPU names no instruction set that has kernels here")
+	case "i8mm": // for many rows of activations; one row takes dot products
+		want = "dotprod"
+	}
+	has := slices.ContainsFunc(Kernels(), func(k Kernel) bool { return k.Feature == want })
+	if !has || !slices.Contains(cpu.Supported(), want) {
+		t.Errorf("%s is expected: this CPU or build has %v, and kernels for it: %v", want, cpu.Supported(), has)
+	}
+}
+
+// TestTable finds kernels that contradict themselves, and widths that have none.
+func TestTable(t *testing.T) {
+	type key struct {
+		feature string
+		bits    uint8
+		zeros   packing.ZeroKind
+		grid    packing.Grid
+	}
+	names, lowbit, features := map[string]bool{}, map[key]bool{}, map[string]bool{}
+	for _, k := range Kernels() {
+		if names[k.Name] {
+			t.Errorf("two kernels are named %s", k.Name)
+		}
+		names[k.Name], features[k.Feature] = true, true
+		if !slices.Contains(cpu.Names, k.Feature) || k.Run == nil || !slices.Contains(k.Layout.Tiles(), k.Tile) {
+			t.Errorf("%s: feature %s, layout %s, tile %s", k.Name, k.Feature, k.Layout, k.Tile)
+		}
+		if k.Layout == packing.LayoutLowbit {
+			lowbit[key{k.Feature, k.Bits, k.Zeros, k.Grid}] = true
+		}
+	}
+	for feature := range features {
+		for bits := uint8(1); bits <= 8; bits++ {
+			if feature == "neon" && bits != 4 && bits != 8 {
+				continue
+			}
+			want := []key{{feature, bits, packing.ZeroNone, packing.GridInteger}, {feature, bits, packing.ZeroInt8, packing.GridInteger}}
+			if bits <= 2 {
+				want = append(want, key{feature, bits, packing.ZeroNone, packing.GridHalfStep})
+			}
+			for _, k := range want {
+				if !lowbit[k] {
+					t.Errorf("no lowbit kernel of %s for %d bits, zero points %s, grid %s", k.feature, k.bits, k.zeros, k.grid)
+				}
+			}
+		}
+	}
+}
+
+// shapes are matrices: one panel and more, rows and columns that end amid a panel and a block, groups of one block and
+// more, a last group that is shorter.
+var shapes = []struct{ rows, cols, group int }{
+	{8, 32, 32}, {1, 1, 0}, {9, 31, 0}, {16, 33, 32}, {17, 64, 32}, {8, 64, 64}, {3, 96, 0}, {24, 96, 64}, {12, 160, 32},
+	{11, 200, 96}, {8, 224, 96}, {20, 512, 128}, {8, 700, 256}, {5, 1500, 0}, {40, 544, 32}, {8, 288, 544},
+}
+
+// eachShape runs f for the shapes that the kernel can have.
+func eachShape(t *testing.T, k Kernel, f func(rng *rand.Rand, p *product)) {
+	for i, s := range shapes {
+		if k.Layout != packing.LayoutLowbit && s.group != 0 && s.group != 32 {
+			continue
+		}
+		if k.Layout != packing.LayoutLowbit {
+			s.group = 0
+		}
+		f(rand.New(rand.NewPCG(uint64(i), uint64(k.Bits))), newProduct(t, k, s.rows, s.cols, s.group))
+	}
+}
+
+// setScales sets the scales of all rows.
+func (p *product) setScales(next func() float32) {
+	nr, size := int(p.kernel.Tile.NR), p.packer.PanelBytes()
+	if p.kernel.Layout != packing.LayoutLowbit {
+		for end := size; end <= len(p.data); end += size {
+			for r := range nr {
+				binary.LittleEndian.PutUint32(p.data[end-8*nr+4*r:], math.Float32bits(next()))
+			}
+		}
+		return
+	}
+	record := 2 * nr
+	if p.kernel.Zeros != packing.ZeroNone {
+		record += nr
+	}
+	for start := 0; start < len(p.data); start += size {
+		at := start
+		for g := range p.packer.Groups() {
+			at += (min((g+1)*p.group(), len(p.acts)) - g*p.group()) / 32 * 4 * int(p.kernel.Bits) * nr
+			for r := range nr {
+				binary.LittleEndian.PutUint16(p.data[at+2*r:], uint16(math.Float32bits(next())>>16))
+			}
+			at += record
+		}
+	}
+}
+
+// setTail sets the sums (float32, or int32) and biases of all rows.
+func (p *product) setTail(sum func() uint32, bias func() float32) {
+	nr, size := int(p.kernel.Tile.NR), p.packer.PanelBytes()
+	fields := 3
+	if p.kernel.Layout == packing.LayoutLowbit {
+		fields = 2
+	}
+	for end := size; end <= len(p.data); end += size {
+		for r := range nr {
+			binary.LittleEndian.PutUint32(p.data[end-4*nr*fields+4*r:], sum())
+			binary.LittleEndian.PutUint32(p.data[end-4*nr+4*r:], math.Float32bits(bias()))
+		}
+	}
+}
+
+func randomBytes(rng *rand.Rand, b []byte) {
+	for i := range b {
+		b[i] = byte(rng.Uint32())
+	}
+}
+
+func (p *product) randomActs(rng *rand.Rand) {
+	for i := range p.packer.Header().Cols {
+		p.acts[i] = int8(rng.Uint32())
+	}
+	p.zero = int32(int8(rng.Uint32()))
+	p.rec = float32(math.Exp(4 * rng.NormFloat64()))
+}
+
+// check runs the kernel with all it reads just before a page that cannot be read, and with memory around what it writes
+// that must stay.
+func (p *product) check(t *testing.T, what string) {
+	t.Helper()
+	const margin = 32 // floats
+	want := p.model()
+	dst := make([]float32, len(want)+2*margin)
+	for i := range dst {
+		dst[i] = -7
+	}
+	a := p.args(atPageEnd(t, p.data), atPageEnd(t, p.ordered()), atPageEnd(t, p.sums()))
+	a.Dst = &dst[margin]
+	before := a
+	p.kernel.Run(&a)
+	h := p.packer.Header()
+	what = fmt.Sprintf("%s: %d x %d, group %d", what, h.Rows, h.Cols, h.Group)
+	if a != before {
+		t.Fatalf("%s: the arguments were changed", what)
+	}
+	for i, got := range dst {
+		if i < margin || i >= margin+len(want) {
+			if got != -7 {
+				t.Fatalf("%s: output %d of %d was written", what, i-margin, len(want))
+			}
+		} else if w := want[i-margin]; math.Float32bits(got) != math.Float32bits(w) {
+			t.Fatalf("%s: output %d is %g (%08x), want %g (%08x)", what, i-margin, got, math.Float32bits(got), w, math.Float32bits(w))
+		}
+	}
+}
+
+// atPageEnd copies x to memory that ends where the next page cannot be read.
+func atPageEnd[T any](t *testing.T, x []T) []T {
+	size := len(x) * int(unsafe.Sizeof(x[0]))
+	mem := guarded(t, size)
+	y := unsafe.Slice((*T)(unsafe.Pointer(&mem[len(mem)-size])), len(x))
+	copy(y, x)
+	return y
+}
+
+// TestUsual: codes, zero points and activations of all sizes, scales and sums as layers have them.
+func TestUsual(t *testing.T) {
+	eachKernel(t, func(t *testing.T, k Kernel) {
+		eachShape(t, k, func(rng *rand.Rand, p *product) {
+			randomBytes(rng, p.data)
+			p.setScales(func() float32 { return float32(0.01 * rng.NormFloat64()) })
+			p.setTail(func() uint32 {
+				if k.Layout == packing.LayoutLowbit {
+					return math.Float32bits(float32(rng.NormFloat64()))
+				}
+				return uint32(rng.Int32N(1<<16) - 1<<15)
+			}, func() float32 { return float32(rng.NormFloat64()) })
+			p.randomActs(rng)
+			p.check(t, "usual")
+		})
+	})
+}
+
+// TestAnyBytes: scales, sums and biases of any bits, so of all magnitudes, infinite and NaN; and in every other round
+// small ones, whose products are subnormal.
+func TestAnyBytes(t *testing.T) {
+	rounds := 8
+	if testing.Short() {
+		rounds = 2
+	}
+	eachKernel(t, func(t *testing.T, k Kernel) {
+		eachShape(t, k, func(rng *rand.Rand, p *product) {
+			for round := range rounds {
+				randomBytes(rng, p.data)
+				p.randomActs(rng)
+				if round%2 == 1 {
+					p.setScales(func() float32 { return float32(math.Ldexp(rng.NormFloat64(), -150+rng.IntN(30))) })
+					p.setTail(func() uint32 { return rng.Uint32() & 0x80ffffff }, func() float32 { return 0 })
+					p.rec = float32(math.Ldexp(1, -rng.IntN(20)))
+				}
+				p.check(t, "any bytes")
+			}
+		})
+	})
+}
+
+// TestOneScale: a NaN or an infinity in one scale reaches the row that has it, and no other.
+func TestOneScale(t *testing.T) {
+	inf := float32(math.Inf(1))
+	eachKernel(t, func(t *testing.T, k Kernel) {
+		for _, odd := range []float32{float32(math.NaN()), math.Float32frombits(0xffc10000), inf, -inf, 0, math.MaxFloat32, 0x1p-133} {
+			rng := rand.New(rand.NewPCG(3, 3))
+			group := 0
+			if k.Layout == packing.LayoutLowbit {
+				group = 64
+			}
+			p := newProduct(t, k, 16, 256, group)
+			randomBytes(rng, p.data)
+			p.randomActs(rng)
+			n := 0
+			p.setScales(func() float32 {
+				if n++; n == 11 {
+					return odd
+				}
+				return 0.5
+			})
+			p.setTail(func() uint32 { return 1 << 23 }, func() float32 { return 0.25 })
+			p.check(t, fmt.Sprintf("a scale of %g", odd))
+		}
+	})
+}
+
+// TestExtremes: all codes and activations at the ends of their ranges, in groups as long as they may be.
+func TestExtremes(t *testing.T) {
+	eachKernel(t, func(t *testing.T, k Kernel) {
+		for _, cols := range []int{32, 96, 4096, 65536} {
+			group := 0
+			if cols == 4096 && k.Layout == packing.LayoutLowbit {
+				group = 2048
+			}
+			for _, code := range []byte{0x00, 0xff, 0x80, 0x7f, 0x88, 0x77} {
+				for _, act := range []int8{-128, 127} {
+					if testing.Short() && cols > 4096 && code != 0x80 && code != 0x88 {
+						continue
+					}
+					p := newProduct(t, k, 3, cols, group)
+					for i := range p.data {
+						p.data[i] = code // zero points too
+					}
+					p.setScales(func() float32 { return 1 })
+					p.setTail(func() uint32 { return 0 }, func() float32 { return 0 })
+					for i := range p.acts {
+						p.acts[i] = act
+					}
+					p.check(t, fmt.Sprintf("codes %#x, activations %d", code, act))
+				}
+			}
+		}
+	})
+}
+
+// TestEveryCode: each column in turn alone has an activation, so that a code in the wrong place or with wrong bits shows.
+func TestEveryCode(t *testing.T) {
+	eachKernel(t, func(t *testing.T, k Kernel) {
+		rng := rand.New(rand.NewPCG(4, 4))
+		p := newProduct(t, k, 8, 64, 0)
+		randomBytes(rng, p.data)
+		p.setScales(func() float32 { return 1 })
+		p.setTail(func() uint32 { return 0 }, func() float32 { return 0 })
+		for i := range p.acts {
+			clear(p.acts)
+			p.acts[i] = 1
+			p.check(t, fmt.Sprintf("column %d", i))
+		}
+	})
+}
+
+func BenchmarkGemv(b *testing.B) {
+	const n = 2048
+	for _, k := range Kernels() {
+		if !slices.Contains(cpu.Supported(), k.Feature) {
+			continue
+		}
+		groups := []int{32, 64, 128, 256}
+		if k.Layout != packing.LayoutLowbit {
+			groups = []int{0}
+		}
+		for _, group := range groups {
+			b.Run(fmt.Sprintf("%s/group=%d", k.Name, group), func(b *testing.B) {
+				rng := rand.New(rand.NewPCG(5, 5))
+				p := newProduct(b, k, n, n, group)
+				randomBytes(rng, p.data)
+				p.randomActs(rng)
+				a := p.args(p.data, p.ordered(), p.sums())
+				a.Dst = &make([]float32, n)[0]
+				b.SetBytes(int64(len(p.data)))
+				b.ResetTimer()
+				for b.Loop() {
+					k.Run(&a)
+				}
+				b.ReportMetric(float64(n*n)*float64(b.N)/float64(b.Elapsed().Nanoseconds()), "MAC/ns")
+			})
+		}
+	}
+}

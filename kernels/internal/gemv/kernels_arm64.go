@@ -1,0 +1,169 @@
+//go:build !purego
+
+package gemv
+
+import (
+	"fmt"
+
+	"github.com/lowbit-go/gq/packing"
+)
+
+// The kernels of lowbit compute what package reference does for packing.LayoutLowbit, bit for bit; those with Zeros in
+// their names read zero points, those with Half are for the half-step grid.
+
+//go:noescape
+func lowbit1Dotprod(a *Args)
+
+//go:noescape
+func lowbit1ZerosDotprod(a *Args)
+
+//go:noescape
+func lowbit1HalfDotprod(a *Args)
+
+//go:noescape
+func lowbit2Dotprod(a *Args)
+
+//go:noescape
+func lowbit2ZerosDotprod(a *Args)
+
+//go:noescape
+func lowbit2HalfDotprod(a *Args)
+
+//go:noescape
+func lowbit3Dotprod(a *Args)
+
+//go:noescape
+func lowbit3ZerosDotprod(a *Args)
+
+//go:noescape
+func lowbit4Dotprod(a *Args)
+
+//go:noescape
+func lowbit4ZerosDotprod(a *Args)
+
+//go:noescape
+func lowbit5Dotprod(a *Args)
+
+//go:noescape
+func lowbit5ZerosDotprod(a *Args)
+
+//go:noescape
+func lowbit6Dotprod(a *Args)
+
+//go:noescape
+func lowbit6ZerosDotprod(a *Args)
+
+//go:noescape
+func lowbit7Dotprod(a *Args)
+
+//go:noescape
+func lowbit7ZerosDotprod(a *Args)
+
+//go:noescape
+func lowbit8Dotprod(a *Args)
+
+//go:noescape
+func lowbit8ZerosDotprod(a *Args)
+
+//go:noescape
+func lowbit4Neon(a *Args)
+
+//go:noescape
+func lowbit4ZerosNeon(a *Args)
+
+//go:noescape
+func lowbit8Neon(a *Args)
+
+//go:noescape
+func lowbit8ZerosNeon(a *Args)
+
+// qsi4cxpDotprod computes what package reference does for packing.LayoutQSI4CXP.
+//
+//go:noescape
+func qsi4cxpDotprod(a *Args)
+
+// qsi4cxpNeon computes the same.
+//
+//go:noescape
+func qsi4cxpNeon(a *Args)
+
+// qsi8cxp4x4Dotprod computes what package reference does for packing.LayoutQSI8CXP of tile 4x4x1.
+//
+//go:noescape
+func qsi8cxp4x4Dotprod(a *Args)
+
+// qsi8cxp4x4Neon computes the same.
+//
+//go:noescape
+func qsi8cxp4x4Neon(a *Args)
+
+// qsi8cxp4x8Dotprod computes what package reference does for packing.LayoutQSI8CXP of tile 4x8x1.
+//
+//go:noescape
+func qsi8cxp4x8Dotprod(a *Args)
+
+// qsi8cxp4x8Neon computes the same.
+//
+//go:noescape
+func qsi8cxp4x8Neon(a *Args)
+
+// Kernels lists all kernels of this build, whether or not this CPU can run them.
+func Kernels() []Kernel {
+	const none, zeros = packing.ZeroNone, packing.ZeroInt8
+	const integer, half = packing.GridInteger, packing.GridHalfStep
+	tile4, tile8 := packing.Tile{NR: 4, KR: 4, SR: 1}, packing.Tile{NR: 4, KR: 8, SR: 1}
+	return []Kernel{
+		lowbit("dotprod", 1, none, integer, 1, lowbit1Dotprod),
+		lowbit("dotprod", 1, zeros, integer, 1, lowbit1ZerosDotprod),
+		lowbit("dotprod", 1, none, half, -1, lowbit1HalfDotprod),
+		lowbit("dotprod", 2, none, integer, -1, lowbit2Dotprod),
+		lowbit("dotprod", 2, zeros, integer, 1, lowbit2ZerosDotprod),
+		lowbit("dotprod", 2, none, half, -3, lowbit2HalfDotprod),
+		lowbit("dotprod", 3, none, integer, -2, lowbit3Dotprod),
+		lowbit("dotprod", 3, zeros, integer, 1, lowbit3ZerosDotprod),
+		lowbit("dotprod", 4, none, integer, 0, lowbit4Dotprod),
+		lowbit("dotprod", 4, zeros, integer, -1, lowbit4ZerosDotprod),
+		lowbit("dotprod", 5, none, integer, -8, lowbit5Dotprod),
+		lowbit("dotprod", 5, zeros, integer, 1, lowbit5ZerosDotprod),
+		lowbit("dotprod", 6, none, integer, -16, lowbit6Dotprod),
+		lowbit("dotprod", 6, zeros, integer, 1, lowbit6ZerosDotprod),
+		lowbit("dotprod", 7, none, integer, -32, lowbit7Dotprod),
+		lowbit("dotprod", 7, zeros, integer, 1, lowbit7ZerosDotprod),
+		lowbit("dotprod", 8, none, integer, 0, lowbit8Dotprod),
+		lowbit("dotprod", 8, zeros, integer, 1, lowbit8ZerosDotprod),
+		lowbit("neon", 4, none, integer, 0, lowbit4Neon),
+		lowbit("neon", 4, zeros, integer, 1, lowbit4ZerosNeon),
+		lowbit("neon", 8, none, integer, 0, lowbit8Neon),
+		lowbit("neon", 8, zeros, integer, 1, lowbit8ZerosNeon),
+
+		channel("dotprod", packing.LayoutQSI4CXP, 4, packing.DefaultTile, Twice, qsi4cxpDotprod),
+		channel("neon", packing.LayoutQSI4CXP, 4, packing.DefaultTile, Twice, qsi4cxpNeon),
+		channel("dotprod", packing.LayoutQSI8CXP, 8, tile4, Row, qsi8cxp4x4Dotprod),
+		channel("neon", packing.LayoutQSI8CXP, 8, tile4, Row, qsi8cxp4x4Neon),
+		channel("dotprod", packing.LayoutQSI8CXP, 8, tile8, Twice, qsi8cxp4x8Dotprod),
+		channel("neon", packing.LayoutQSI8CXP, 8, tile8, Twice, qsi8cxp4x8Neon),
+	}
+}
+
+func lowbit(feature string, bits uint8, zeros packing.ZeroKind, grid packing.Grid, sumFactor int32, run func(*Args)) Kernel {
+	scheme := ""
+	switch {
+	case zeros != packing.ZeroNone:
+		scheme = "_zeros"
+	case grid != packing.GridInteger:
+		scheme = "_half"
+	}
+	return Kernel{
+		Name:    fmt.Sprintf("gemv_lowbit%d%s_%s_%s", bits, scheme, packing.DefaultTile, feature),
+		Feature: feature, Layout: packing.LayoutLowbit, Bits: bits, Tile: packing.DefaultTile, Zeros: zeros, Grid: grid,
+		Order: Twice, SumFactor: sumFactor, Run: run,
+	}
+}
+
+// channel describes a kernel of a layout with a scale a row.
+func channel(feature string, layout packing.Layout, bits uint8, tile packing.Tile, order Order, run func(*Args)) Kernel {
+	return Kernel{
+		Name:    fmt.Sprintf("gemv_%s_%s_%s", layout, tile, feature),
+		Feature: feature, Layout: layout, Bits: bits, Tile: tile, Order: order, Run: run,
+	}
+}

@@ -1,0 +1,195 @@
+//go:build !purego
+
+#include "textflag.h"
+#include "go_asm.h"
+#include "neon_arm64.h"
+#include "frame_arm64.h"
+#include "lowbit_arm64.h"
+#include "channel_arm64.h"
+
+// Products of one row of activations with packed weights, for CPUs without dot products (Cortex-A53 and A72). Lanes of
+// tile 8x16x2 and their activations are those of lowbit_dotprod_arm64.s.
+
+// 4 bits: in a block a row has 32 products of at most 2^10, of which 4 are added up in each of 8 int16, and 16 in each of
+// the 2 that are left of a row when pairs have been added twice. V30 and V31 are the int32 of rows 0-3 and 4-7.
+
+#define START4()     \
+	VMOVI_2D(30) \
+	VMOVI_2D(31)
+
+// RUN4 multiplies planes p and q, of the two units, which hold the same two rows: their sums go to d and e.
+#define RUN4(p, q, d, e)     \
+	VSHL_16B(4, p, 8)    \
+	VSHL_16B(4, q, 9)    \
+	VSSHR_16B(4, p, p)   \
+	VSSHR_16B(4, q, q)   \
+	VSSHR_16B(4, 8, 8)   \
+	VSSHR_16B(4, 9, 9)   \
+	VSMULL_8H(18, p, d)  \
+	VSMULL2_8H(18, p, e) \
+	VSMLAL_8H(19, q, d)  \
+	VSMLAL2_8H(19, q, e) \
+	VSMLAL_8H(16, 8, d)  \
+	VSMLAL2_8H(16, 8, e) \
+	VSMLAL_8H(17, 9, d)  \
+	VSMLAL2_8H(17, 9, e)
+
+#define BLOCK4()                                             \
+	VLD1.P 64(R3), [V0.B16, V1.B16, V2.B16, V3.B16]      \
+	VLD1.P 64(R10), [V16.B16, V17.B16, V18.B16, V19.B16] \
+	VLD1.P 64(R3), [V4.B16, V5.B16, V6.B16, V7.B16]      \
+	RUN4(0, 4, 20, 21)                                   \
+	RUN4(1, 5, 22, 23)                                   \
+	RUN4(2, 6, 24, 25)                                   \
+	RUN4(3, 7, 26, 27)                                   \
+	VADDP_8H(21, 20, 20)                                 \
+	VADDP_8H(23, 22, 22)                                 \
+	VADDP_8H(25, 24, 24)                                 \
+	VADDP_8H(27, 26, 26)                                 \
+	VADDP_8H(22, 20, 20)                                 \
+	VADDP_8H(26, 24, 24)                                 \
+	VSADALP_4S(20, 30)                                   \
+	VSADALP_4S(24, 31)
+
+#define REDUCE4()            \
+	VMOV V30.B16, V0.B16 \
+	VMOV V31.B16, V1.B16
+
+// func lowbit4Neon(a *Args)
+TEXT ·lowbit4Neon(SB), NOSPLIT, $0-8
+	LOWBIT(NONE, START4, BLOCK4, REDUCE4, FOLD, FOLD)
+
+// func lowbit4ZerosNeon(a *Args)
+TEXT ·lowbit4ZerosNeon(SB), NOSPLIT, $0-8
+	LOWBIT(NONE, START4, BLOCK4, REDUCE4, FOLD_ZEROS, FOLD1_ZEROS)
+
+// 8 bits: a product may be 2^14, and two of them no int16. So each is added to int32, of which a row has four.
+
+// RUN8 multiplies the two lanes w and x of a pair, with activations a and b, and adds to the sums d and e of its rows.
+#define RUN8(w, x, a, b, d, e) \
+	VSMULL_8H(a, w, 8)     \
+	VSMULL2_8H(a, w, 9)    \
+	VSMULL_8H(b, x, 10)    \
+	VSMULL2_8H(b, x, 11)   \
+	VSADALP_4S(8, d)       \
+	VSADALP_4S(9, e)       \
+	VSADALP_4S(10, d)      \
+	VSADALP_4S(11, e)
+
+#define BLOCK8()                                             \
+	VLD1.P 64(R3), [V0.B16, V1.B16, V2.B16, V3.B16]      \
+	VLD1.P 64(R10), [V16.B16, V17.B16, V18.B16, V19.B16] \
+	VLD1.P 64(R3), [V4.B16, V5.B16, V6.B16, V7.B16]      \
+	RUN8(0, 1, 16, 18, 20, 21)                           \
+	RUN8(2, 3, 16, 18, 22, 23)                           \
+	VLD1.P 64(R3), [V0.B16, V1.B16, V2.B16, V3.B16]      \
+	RUN8(4, 5, 16, 18, 24, 25)                           \
+	RUN8(6, 7, 16, 18, 26, 27)                           \
+	VLD1.P 64(R3), [V4.B16, V5.B16, V6.B16, V7.B16]      \
+	RUN8(0, 1, 17, 19, 20, 21)                           \
+	RUN8(2, 3, 17, 19, 22, 23)                           \
+	RUN8(4, 5, 17, 19, 24, 25)                           \
+	RUN8(6, 7, 17, 19, 26, 27)
+
+// func lowbit8Neon(a *Args)
+TEXT ·lowbit8Neon(SB), NOSPLIT, $0-8
+	LOWBIT(NONE, ZERO8, BLOCK8, ROWS, FOLD, FOLD)
+
+// func lowbit8ZerosNeon(a *Args)
+TEXT ·lowbit8ZerosNeon(SB), NOSPLIT, $0-8
+	LOWBIT(NONE, ZERO8, BLOCK8, ROWS, FOLD_ZEROS, FOLD1_ZEROS)
+
+// qsi4cxp: 4 bits as above. The stored sums of rows are times 16, and the scales are divided by 16.
+
+#define TWO4()   \
+	BLOCK4() \
+	BLOCK4()
+
+#define FINISH4()              \
+	VSHL $4, V30.S4, V0.S4 \
+	VSHL $4, V31.S4, V1.S4 \
+	WRITE8()
+
+// func qsi4cxpNeon(a *Args)
+TEXT ·qsi4cxpNeon(SB), NOSPLIT, $0-8
+	CHANNEL(NONE, START4, TWO4, BLOCK4, FINISH4)
+
+// qsi8cxp, tile 4x4x1: 16 bytes are 4 columns of 4 rows. Of each row an accumulator has two lanes: V20 and V22 of rows 0
+// and 1, V21 and V23 of rows 2 and 3.
+
+// COLUMNS8 multiplies registers w and x with activations a and b.
+#define COLUMNS8(w, x, a, b) \
+	VSMULL_8H(a, w, 24)  \
+	VSMULL2_8H(a, w, 25) \
+	VSMULL_8H(b, x, 26)  \
+	VSMULL2_8H(b, x, 27) \
+	VSADALP_4S(24, 20)   \
+	VSADALP_4S(25, 21)   \
+	VSADALP_4S(26, 22)   \
+	VSADALP_4S(27, 23)
+
+#define BLOCK8X4()                                      \
+	VLD1.P 64(R3), [V0.B16, V1.B16, V2.B16, V3.B16] \
+	VLD1R.P 4(R10), [V8.S4]                         \
+	VLD1R.P 4(R10), [V9.S4]                         \
+	VLD1R.P 4(R10), [V10.S4]                        \
+	VLD1R.P 4(R10), [V11.S4]                        \
+	VLD1.P 64(R3), [V4.B16, V5.B16, V6.B16, V7.B16] \
+	VLD1R.P 4(R10), [V12.S4]                        \
+	VLD1R.P 4(R10), [V13.S4]                        \
+	VLD1R.P 4(R10), [V14.S4]                        \
+	VLD1R.P 4(R10), [V15.S4]                        \
+	COLUMNS8(0, 1, 8, 9)                            \
+	COLUMNS8(2, 3, 10, 11)                          \
+	COLUMNS8(4, 5, 12, 13)                          \
+	COLUMNS8(6, 7, 14, 15)
+
+#define TWO8X4()   \
+	BLOCK8X4() \
+	BLOCK8X4()
+
+#define FINISH8X4()                 \
+	VADD V22.S4, V20.S4, V20.S4 \
+	VADD V23.S4, V21.S4, V21.S4 \
+	VADDP_4S(21, 20, 0)         \
+	WRITE4()
+
+// func qsi8cxp4x4Neon(a *Args)
+TEXT ·qsi8cxp4x4Neon(SB), NOSPLIT, $0-8
+	CHANNEL(NONE, ZERO4, TWO8X4, BLOCK8X4, FINISH8X4)
+
+// qsi8cxp, tile 4x8x1: 16 bytes are 8 columns of 2 rows. V20-V23 are a row each.
+
+// COLUMNS16 multiplies 8 columns of rows 0 and 1 (w), and of rows 2 and 3 (x), with activations a.
+#define COLUMNS16(w, x, a)   \
+	VSMULL_8H(a, w, 24)  \
+	VSMULL2_8H(a, w, 25) \
+	VSMULL_8H(a, x, 26)  \
+	VSMULL2_8H(a, x, 27) \
+	VSADALP_4S(24, 20)   \
+	VSADALP_4S(25, 21)   \
+	VSADALP_4S(26, 22)   \
+	VSADALP_4S(27, 23)
+
+#define BLOCK8X8()                                           \
+	VLD1.P 64(R3), [V0.B16, V1.B16, V2.B16, V3.B16]      \
+	VLD1.P 64(R10), [V16.B16, V17.B16, V18.B16, V19.B16] \
+	VLD1.P 64(R3), [V4.B16, V5.B16, V6.B16, V7.B16]      \
+	COLUMNS16(0, 1, 16)                                  \
+	COLUMNS16(2, 3, 17)                                  \
+	COLUMNS16(4, 5, 18)                                  \
+	COLUMNS16(6, 7, 19)
+
+#define TWO8X8()   \
+	BLOCK8X8() \
+	BLOCK8X8()
+
+#define FINISH8X8()          \
+	VADDP_4S(21, 20, 20) \
+	VADDP_4S(23, 22, 21) \
+	VADDP_4S(21, 20, 0)  \
+	WRITE4()
+
+// func qsi8cxp4x8Neon(a *Args)
+TEXT ·qsi8cxp4x8Neon(SB), NOSPLIT, $0-8
+	CHANNEL(NONE, ZERO4, TWO8X8, BLOCK8X8, FINISH8X8)

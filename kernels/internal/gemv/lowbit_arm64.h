@@ -1,0 +1,214 @@
+// What all kernels of the lowbit layout share. A kernel is LOWBIT with six macros:
+//
+//	CONSTS()  constants of the kernel, once
+//	START()   before a group: clears the accumulators, or starts them with a part of the group's sum of activations
+//	BLOCK()   adds a block of 32 columns and 8 rows to the accumulators, and moves R3 and R10 past it
+//	REDUCE()  behind a group: integers of rows 0-3 to V0, of rows 4-7 to V1
+//	FOLD()    adds float32(t) * scale to V28 (rows 0-3) and V29 (rows 4-7), and moves R3 past the group's record, R11
+//	          past its sum
+//	FOLD1()   the same behind a group of one block
+//
+// R5 is Groups, R6 Blocks, R7 LastBlocks, R11 the sums, R12 the groups left, R13 the blocks left.
+//
+// Groups of one block have a loop of their own: 3 instructions less for each 256 products.
+#define LOWBIT(CONSTS, START, BLOCK, REDUCE, FOLD, FOLD1) \
+	ENTER()                                           \
+	MOVD Args_Groups(R0), R5                          \
+	MOVD Args_Blocks(R0), R6                          \
+	MOVD Args_LastBlocks(R0), R7                      \
+	CONSTS()                                          \
+panel:                                                    \
+	MOVD R2, R3                                       \
+	MOVD Args_Acts(R0), R10                           \
+	MOVD Args_Sums(R0), R11                           \
+	MOVD R5, R12                                      \
+	VMOVI_2D(28)                                      \
+	VMOVI_2D(29)                                      \
+	CMP $1, R6                                        \
+	BNE group                                         \
+single:                                                   \
+	START()                                           \
+	BLOCK()                                           \
+	REDUCE()                                          \
+	FOLD1()                                           \
+	SUBS $1, R12                                      \
+	BNE single                                        \
+	B tail                                            \
+group:                                                    \
+	SUBS $1, R12                                      \
+	CSEL EQ, R7, R6, R13                              \
+	START()                                           \
+block:                                                    \
+	BLOCK()                                           \
+	SUBS $1, R13                                      \
+	BNE block                                         \
+	REDUCE()                                          \
+	FOLD()                                            \
+	CBNZ R12, group                                   \
+tail:                                                     \
+	VLD1 (R3), [V0.S4, V1.S4, V2.S4, V3.S4]           \
+	FMOVS Args_NegZero(R0), F4                        \
+	FMOVS Args_Rec(R0), F5                            \
+	VFMLA_4S_0(4, 0, 28)                              \
+	VFMLA_4S_0(4, 1, 29)                              \
+	VFMUL_4S_0(5, 28, 28)                             \
+	VFMUL_4S_0(5, 29, 29)                             \
+	VFADD_4S(2, 28, 28)                               \
+	VFADD_4S(3, 29, 29)                               \
+	CANONICAL(28)                                     \
+	CANONICAL(29)                                     \
+	VST1.P [V28.S4, V29.S4], 32(R1)                   \
+	NEXT()
+
+// SCALES reads the 8 BF16 scales of a group to V2 and V3.
+#define SCALES()               \
+	VLD1.P 16(R3), [V4.H8] \
+	VSHLL_4S(4, 2)         \
+	VSHLL2_4S(4, 3)
+
+// ADD and SUB are the ends of the folds: t in V0 and V1, or -t, as float32.
+#define ADD_SCALED()       \
+	VFMLA_4S(2, 0, 28) \
+	VFMLA_4S(3, 1, 29)
+
+#define SUB_SCALED()       \
+	VFMLS_4S(2, 0, 28) \
+	VFMLS_4S(3, 1, 29)
+
+#define TO_FLOAT()      \
+	VSCVTF_4S(0, 0) \
+	VSCVTF_4S(1, 1)
+
+// FOLD is for integers that are t, FOLD16 for 16*t, FOLD_NEGATED for -t.
+#define FOLD()     \
+	SCALES()   \
+	TO_FLOAT() \
+	ADD_SCALED()
+
+#define FOLD16()             \
+	SCALES()             \
+	VSCVTF_4S_F(4, 0, 0) \
+	VSCVTF_4S_F(4, 1, 1) \
+	ADD_SCALED()
+
+#define FOLD_NEGATED() \
+	SCALES()       \
+	TO_FLOAT()     \
+	SUB_SCALED()
+
+// ZEROS reads the 8 zero points of a group to V7 (8H), and its sum to V6. POINTS widens them to V4 and V5.
+#define ZEROS()                 \
+	VLD1.P 8(R3), [V7.B8]   \
+	VLD1R.P 4(R11), [V6.S4] \
+	VSXTL_8H(7, 7)
+
+#define POINTS()       \
+	VSXTL_4S(7, 4) \
+	VSXTL2_4S(7, 5)
+
+// FOLD_ZEROS is for integers without their zero points, Sums with a factor of 1. FOLD1_ZEROS is for groups of one block,
+// of which a sum of activations has 13 bits.
+#define FOLD_ZEROS()     \
+	SCALES()         \
+	ZEROS()          \
+	POINTS()         \
+	VMLS_4S(6, 4, 0) \
+	VMLS_4S(6, 5, 1) \
+	TO_FLOAT()       \
+	ADD_SCALED()
+
+#define FOLD1_ZEROS()         \
+	SCALES()              \
+	ZEROS()               \
+	VSMLSL_4S_0(6, 7, 0)  \
+	VSMLSL2_4S_0(6, 7, 1) \
+	TO_FLOAT()            \
+	ADD_SCALED()
+
+// FOLD_ZEROS16 is for 16 times the integers, Sums with a factor of -1. 16 times a zero point times the sum of a long
+// group would overflow.
+#define FOLD_ZEROS16()    \
+	SCALES()          \
+	ZEROS()           \
+	POINTS()          \
+	VMUL_4S(6, 4, 4)  \
+	VMUL_4S(6, 5, 5)  \
+	VSSRA_4S(4, 0, 4) \
+	VSSRA_4S(4, 1, 5) \
+	VSCVTF_4S(4, 0)   \
+	VSCVTF_4S(5, 1)   \
+	ADD_SCALED()
+
+#define FOLD1_ZEROS16()         \
+	SCALES()                \
+	VLD1.P 8(R3), [V7.B8]   \
+	VLD1R.P 4(R11), [V6.S4] \
+	VSSHLL_8H(4, 7, 7)      \
+	VSMLAL_4S_0(6, 7, 0)    \
+	VSMLAL2_4S_0(6, 7, 1)   \
+	VSCVTF_4S_F(4, 0, 0)    \
+	VSCVTF_4S_F(4, 1, 1)    \
+	ADD_SCALED()
+
+// FOLD_ZEROS_OFFSET is for codes stored as q + offset: V31 (8H) holds the offset, by which the zero points move too.
+#define FOLD_ZEROS_OFFSET()       \
+	SCALES()                  \
+	ZEROS()                   \
+	VADD V31.H8, V7.H8, V7.H8 \
+	POINTS()                  \
+	VMLS_4S(6, 4, 0)          \
+	VMLS_4S(6, 5, 1)          \
+	TO_FLOAT()                \
+	ADD_SCALED()
+
+#define FOLD1_ZEROS_OFFSET()      \
+	SCALES()                  \
+	ZEROS()                   \
+	VADD V31.H8, V7.H8, V7.H8 \
+	VSMLSL_4S_0(6, 7, 0)      \
+	VSMLSL2_4S_0(6, 7, 1)     \
+	TO_FLOAT()                \
+	ADD_SCALED()
+
+// FOLD_ZEROS_NEGATED is the same for negated integers.
+#define FOLD_ZEROS_NEGATED()      \
+	SCALES()                  \
+	ZEROS()                   \
+	VADD V31.H8, V7.H8, V7.H8 \
+	POINTS()                  \
+	VMLA_4S(6, 4, 0)          \
+	VMLA_4S(6, 5, 1)          \
+	TO_FLOAT()                \
+	SUB_SCALED()
+
+#define FOLD1_ZEROS_NEGATED()     \
+	SCALES()                  \
+	ZEROS()                   \
+	VADD V31.H8, V7.H8, V7.H8 \
+	VSMLAL_4S_0(6, 7, 0)      \
+	VSMLAL2_4S_0(6, 7, 1)     \
+	TO_FLOAT()                \
+	SUB_SCALED()
+
+// FOLD_HALF is for the half-step grid: with stored codes u, 2*(q + 1/2) is 2*u - (2^bits - 1), and Sums have the factor
+// 1 - 2^bits. V31 (4S) is 2.
+#define FOLD_HALF()             \
+	SCALES()                \
+	VLD1R.P 4(R11), [V4.S4] \
+	VMOV V4.B16, V5.B16     \
+	VMLA_4S(31, 0, 4)       \
+	VMLA_4S(31, 1, 5)       \
+	VSCVTF_4S_F(1, 4, 0)    \
+	VSCVTF_4S_F(1, 5, 1)    \
+	ADD_SCALED()
+
+// FOLD_HALF_NEGATED is the same for negated integers.
+#define FOLD_HALF_NEGATED()     \
+	SCALES()                \
+	VLD1R.P 4(R11), [V4.S4] \
+	VMOV V4.B16, V5.B16     \
+	VMLS_4S(31, 0, 4)       \
+	VMLS_4S(31, 1, 5)       \
+	VSCVTF_4S_F(1, 4, 0)    \
+	VSCVTF_4S_F(1, 5, 1)    \
+	ADD_SCALED()

@@ -1,0 +1,353 @@
+//go:build !purego
+
+#include "textflag.h"
+#include "go_asm.h"
+#include "neon_arm64.h"
+#include "frame_arm64.h"
+#include "lowbit_arm64.h"
+#include "dotprod_arm64.h"
+
+// Products of one row of activations with lowbit weights of tile 8x16x2, by dot products.
+//
+// A block is two units of bit planes: unit s holds columns 8s to 8s+7 and 16+8s to 23+8s of 8 rows. Lane 2p+h of a unit
+// is the 16 codes of rows 2p and 2p+1 in columns 16h+8s and on. So each lane meets a register of 8 activations twice:
+// V16 for (s, h) = (0, 0), V17 for (1, 0), V18 for (0, 1), V19 for (1, 1). Accumulator V20+p takes the lanes of rows 2p
+// and 2p+1, two int32 for each row.
+//
+// Lanes are unpacked to whatever costs the least: unsigned codes, or multiples of the codes by a power of two. Where the
+// two lanes of a pair get different multiples they have an accumulator each, V20+p and V24+p, which meet in REDUCE.
+
+// START_SUM starts both accumulators of each row with the group's entry of Sums.
+#define START_SUM()              \
+	VLD1R.P 4(R11), [V20.S4] \
+	VMOV V20.B16, V21.B16    \
+	VMOV V20.B16, V22.B16    \
+	VMOV V20.B16, V23.B16
+
+// START_SUM8 does so with 8 accumulators.
+#define START_SUM8() \
+	START_SUM()  \
+	VMOVI_2D(24) \
+	VMOVI_2D(25) \
+	VMOVI_2D(26) \
+	VMOVI_2D(27)
+
+// 1 bit: lane j is bit 7-j of the unit's plane. CMTST makes -1 of a stored code of 1, so the dot products are negated.
+// The sum of the activations, for q = u - 1, goes into one of the accumulators of each row.
+#define CONSTS1()           \
+	VMOVI $128, V24.B16 \
+	VMOVI $64, V25.B16  \
+	VMOVI $32, V26.B16  \
+	VMOVI $16, V27.B16  \
+	VMOVI $8, V8.B16    \
+	VMOVI $4, V9.B16    \
+	VMOVI $2, V10.B16   \
+	VMOVI $1, V30.B16   \
+	VMOVI $1, V31.B16   \
+	VUSHR $8, V31.H8, V31.H8
+
+#define CONSTS1_HALF()              \
+	CONSTS1()                   \
+	VADD V31.H8, V31.H8, V31.H8 \
+	VUSHR $16, V31.S4, V31.S4
+
+#define START1()              \
+	FMOVS.P 4(R11), F20   \
+	VDUP V20.D[0], V20.D2 \
+	VMOV V20.B16, V21.B16 \
+	VMOV V20.B16, V22.B16 \
+	VMOV V20.B16, V23.B16
+
+#define UNIT1(p, a, b)        \
+	VCMTST_16B(24, p, 2)  \
+	VCMTST_16B(26, p, 3)  \
+	VCMTST_16B(8, p, 4)   \
+	VCMTST_16B(10, p, 5)  \
+	VCMTST_16B(25, p, 6)  \
+	VCMTST_16B(27, p, 7)  \
+	VCMTST_16B(9, p, 11)  \
+	VCMTST_16B(30, p, 12) \
+	DOTS(a, 2, 3, 4, 5)   \
+	DOTS(b, 6, 7, 11, 12)
+
+#define BLOCK1()                        \
+	VLD1.P 32(R3), [V0.B16, V1.B16] \
+	ACTIVATIONS()                   \
+	UNIT1(0, 16, 18)                \
+	UNIT1(1, 17, 19)
+
+// func lowbit1Dotprod(a *Args)
+TEXT ·lowbit1Dotprod(SB), NOSPLIT, $0-8
+	LOWBIT(CONSTS1, START1, BLOCK1, PAIRS, FOLD_NEGATED, FOLD_NEGATED)
+
+// func lowbit1ZerosDotprod(a *Args)
+TEXT ·lowbit1ZerosDotprod(SB), NOSPLIT, $0-8
+	LOWBIT(CONSTS1, ZERO4, BLOCK1, PAIRS, FOLD_ZEROS_NEGATED, FOLD1_ZEROS_NEGATED)
+
+// func lowbit1HalfDotprod(a *Args)
+TEXT ·lowbit1HalfDotprod(SB), NOSPLIT, $0-8
+	LOWBIT(CONSTS1_HALF, ZERO4, BLOCK1, PAIRS, FOLD_HALF_NEGATED, FOLD_HALF_NEGATED)
+
+// 2 bits: 4 lanes in a plane. The first two pairs of lanes are codes, and codes times 16; codes times 4, and codes.
+#define CONSTS2()            \
+	VMOVI $0x30, V30.B16 \
+	VMOVI $0x0c, V14.B16 \
+	VMOVI $0x03, V15.B16 \
+	VMOVI $2, V31.B16    \
+	VUSHR $8, V31.H8, V31.H8
+
+#define CONSTS2_HALF() \
+	CONSTS2()      \
+	VUSHR $16, V31.S4, V31.S4
+
+#define UNIT2(p, q, a, b)   \
+	VUSHR_16B(6, p, 4)  \
+	VAND_16B(14, p, 5)  \
+	VUSHR_16B(6, q, 6)  \
+	VAND_16B(14, q, 7)  \
+	VAND_16B(30, p, 8)  \
+	VAND_16B(15, p, 9)  \
+	VAND_16B(30, q, 10) \
+	VAND_16B(15, q, 11) \
+	VSDOT_4S(a, 4, 20)  \
+	VSDOT_4S(a, 5, 25)  \
+	VSDOT_4S(a, 6, 22)  \
+	VSDOT_4S(a, 7, 27)  \
+	VSDOT_4S(b, 8, 24)  \
+	VSDOT_4S(b, 9, 21)  \
+	VSDOT_4S(b, 10, 26) \
+	VSDOT_4S(b, 11, 23)
+
+#define BLOCK2()                                        \
+	VLD1.P 64(R3), [V0.B16, V1.B16, V2.B16, V3.B16] \
+	ACTIVATIONS()                                   \
+	UNIT2(0, 1, 16, 18)                             \
+	UNIT2(2, 3, 17, 19)
+
+#define REDUCE2()           \
+	VSSRA_4S(4, 24, 20) \
+	VSSRA_4S(2, 25, 21) \
+	VSSRA_4S(4, 26, 22) \
+	VSSRA_4S(2, 27, 23) \
+	PAIRS()
+
+// func lowbit2Dotprod(a *Args)
+TEXT ·lowbit2Dotprod(SB), NOSPLIT, $0-8
+	LOWBIT(CONSTS2, START_SUM8, BLOCK2, REDUCE2, FOLD, FOLD)
+
+// func lowbit2ZerosDotprod(a *Args)
+TEXT ·lowbit2ZerosDotprod(SB), NOSPLIT, $0-8
+	LOWBIT(CONSTS2, ZERO8, BLOCK2, REDUCE2, FOLD_ZEROS_OFFSET, FOLD1_ZEROS_OFFSET)
+
+// func lowbit2HalfDotprod(a *Args)
+TEXT ·lowbit2HalfDotprod(SB), NOSPLIT, $0-8
+	LOWBIT(CONSTS2_HALF, ZERO8, BLOCK2, REDUCE2, FOLD_HALF, FOLD_HALF)
+
+// 3 bits: planes p, q, r. Bits 3-5 of a plane are the first lane of a pair, bits 0-2 the second; lanes 6 and 7 have
+// their low bits on top of p and q, their high ones on top of r.
+#define CONSTS3()            \
+	VMOVI $0x38, V30.B16 \
+	VMOVI $0x07, V15.B16 \
+	VMOVI $4, V31.B16    \
+	VUSHR $8, V31.H8, V31.H8
+
+#define UNIT3(p, q, r, a, b) \
+	VAND_16B(30, p, 6)   \
+	VAND_16B(30, q, 7)   \
+	VAND_16B(30, r, 8)   \
+	VAND_16B(15, p, 9)   \
+	VAND_16B(15, q, 10)  \
+	VAND_16B(15, r, 11)  \
+	VSHL_16B(1, r, 12)   \
+	VSRI_16B(1, p, r)    \
+	VSRI_16B(1, q, 12)   \
+	VUSHR_16B(5, r, r)   \
+	VUSHR_16B(5, 12, 12) \
+	VSDOT_4S(a, 6, 24)   \
+	VSDOT_4S(a, 7, 25)   \
+	VSDOT_4S(a, 8, 26)   \
+	VSDOT_4S(a, r, 23)   \
+	DOTS(b, 9, 10, 11, 12)
+
+#define BLOCK3()                                \
+	VLD1.P 48(R3), [V0.B16, V1.B16, V2.B16] \
+	ACTIVATIONS()                           \
+	VLD1.P 48(R3), [V3.B16, V4.B16, V5.B16] \
+	UNIT3(0, 1, 2, 16, 18)                  \
+	UNIT3(3, 4, 5, 17, 19)
+
+#define START3()     \
+	START_SUM()  \
+	VMOVI_2D(24) \
+	VMOVI_2D(25) \
+	VMOVI_2D(26)
+
+#define START3_ZEROS() \
+	ZERO4()        \
+	VMOVI_2D(24)   \
+	VMOVI_2D(25)   \
+	VMOVI_2D(26)
+
+#define REDUCE3()           \
+	VSSRA_4S(3, 24, 20) \
+	VSSRA_4S(3, 25, 21) \
+	VSSRA_4S(3, 26, 22) \
+	PAIRS()
+
+// func lowbit3Dotprod(a *Args)
+TEXT ·lowbit3Dotprod(SB), NOSPLIT, $0-8
+	LOWBIT(CONSTS3, START3, BLOCK3, REDUCE3, FOLD, FOLD)
+
+// func lowbit3ZerosDotprod(a *Args)
+TEXT ·lowbit3ZerosDotprod(SB), NOSPLIT, $0-8
+	LOWBIT(CONSTS3, START3_ZEROS, BLOCK3, REDUCE3, FOLD_ZEROS_OFFSET, FOLD1_ZEROS_OFFSET)
+
+// 4 bits: signed nibbles, see dotprod_arm64.h.
+
+// func lowbit4Dotprod(a *Args)
+TEXT ·lowbit4Dotprod(SB), NOSPLIT, $0-8
+	LOWBIT(CONSTS4, ZERO4, BLOCK4, PAIRS, FOLD16, FOLD16)
+
+// func lowbit4ZerosDotprod(a *Args)
+TEXT ·lowbit4ZerosDotprod(SB), NOSPLIT, $0-8
+	LOWBIT(CONSTS4, ZERO4, BLOCK4, PAIRS, FOLD_ZEROS16, FOLD1_ZEROS16)
+
+// 5 bits: a plane is the first lane of a pair and the low 3 bits of the second, whose high 2 bits are in the fifth plane.
+#define CONSTS5()            \
+	VMOVI $0x1f, V30.B16 \
+	VMOVI $16, V31.B16   \
+	VUSHR $8, V31.H8, V31.H8
+
+#define UNIT5(p, q, r, s, t, a, b) \
+	VSHL_16B(6, t, 10)         \
+	VSHL_16B(4, t, 11)         \
+	VSHL_16B(2, t, 12)         \
+	VSRI_16B(2, p, 10)         \
+	VSRI_16B(2, q, 11)         \
+	VSRI_16B(2, r, 12)         \
+	VSRI_16B(2, s, t)          \
+	VAND_16B(30, p, p)         \
+	VAND_16B(30, q, q)         \
+	VAND_16B(30, r, r)         \
+	VAND_16B(30, s, s)         \
+	VUSHR_16B(3, 10, 10)       \
+	VUSHR_16B(3, 11, 11)       \
+	VUSHR_16B(3, 12, 12)       \
+	VUSHR_16B(3, t, t)         \
+	DOTS(a, p, q, r, s)        \
+	DOTS(b, 10, 11, 12, t)
+
+#define BLOCK5()                                        \
+	VLD1.P 64(R3), [V0.B16, V1.B16, V2.B16, V3.B16] \
+	ACTIVATIONS()                                   \
+	VLD1.P 64(R3), [V4.B16, V5.B16, V6.B16, V7.B16] \
+	VLD1.P 32(R3), [V8.B16, V9.B16]                 \
+	UNIT5(0, 1, 2, 3, 4, 16, 18)                    \
+	UNIT5(5, 6, 7, 8, 9, 17, 19)
+
+// func lowbit5Dotprod(a *Args)
+TEXT ·lowbit5Dotprod(SB), NOSPLIT, $0-8
+	LOWBIT(CONSTS5, START_SUM, BLOCK5, PAIRS, FOLD, FOLD)
+
+// func lowbit5ZerosDotprod(a *Args)
+TEXT ·lowbit5ZerosDotprod(SB), NOSPLIT, $0-8
+	LOWBIT(CONSTS5, ZERO4, BLOCK5, PAIRS, FOLD_ZEROS_OFFSET, FOLD1_ZEROS_OFFSET)
+
+// 6 bits: three planes are three lanes, and on top 2 bits each of the fourth, the lowest first.
+#define CONSTS6()            \
+	VMOVI $0x3f, V30.B16 \
+	VMOVI $32, V31.B16   \
+	VUSHR $8, V31.H8, V31.H8
+
+// FOUR6 unpacks planes p, q, r to lanes p, q, t, r.
+#define FOUR6(p, q, r, t)  \
+	VAND_16B(30, r, t) \
+	VSRI_16B(2, q, r)  \
+	VAND_16B(30, q, q) \
+	VSRI_16B(4, p, r)  \
+	VAND_16B(30, p, p) \
+	VUSHR_16B(2, r, r)
+
+#define BLOCK6()                                          \
+	VLD1.P 64(R3), [V0.B16, V1.B16, V2.B16, V3.B16]   \
+	ACTIVATIONS()                                     \
+	VLD1.P 64(R3), [V4.B16, V5.B16, V6.B16, V7.B16]   \
+	VLD1.P 64(R3), [V8.B16, V9.B16, V10.B16, V11.B16] \
+	FOUR6(0, 1, 2, 12)                                \
+	FOUR6(3, 4, 5, 13)                                \
+	DOTS(16, 0, 12, 3, 13)                            \
+	DOTS(18, 1, 2, 4, 5)                              \
+	FOUR6(6, 7, 8, 14)                                \
+	FOUR6(9, 10, 11, 15)                              \
+	DOTS(17, 6, 14, 9, 15)                            \
+	DOTS(19, 7, 8, 10, 11)
+
+// func lowbit6Dotprod(a *Args)
+TEXT ·lowbit6Dotprod(SB), NOSPLIT, $0-8
+	LOWBIT(CONSTS6, START_SUM, BLOCK6, PAIRS, FOLD, FOLD)
+
+// func lowbit6ZerosDotprod(a *Args)
+TEXT ·lowbit6ZerosDotprod(SB), NOSPLIT, $0-8
+	LOWBIT(CONSTS6, ZERO4, BLOCK6, PAIRS, FOLD_ZEROS_OFFSET, FOLD1_ZEROS_OFFSET)
+
+// 7 bits: seven planes are seven lanes, and on top a bit each of the eighth, the lowest first. These are collected in
+// v, the seventh plane.
+#define CONSTS7()            \
+	VMOVI $0x7f, V30.B16 \
+	VMOVI $64, V31.B16   \
+	VUSHR $8, V31.H8, V31.H8
+
+#define UNIT7(p, q, r, s, t, u, v, a, b) \
+	VAND_16B(30, r, 14)              \
+	VAND_16B(30, t, 15)              \
+	VAND_16B(30, v, 24)              \
+	VSRI_16B(1, q, r)                \
+	VSRI_16B(1, s, t)                \
+	VSRI_16B(1, u, v)                \
+	VSRI_16B(2, p, r)                \
+	VSRI_16B(2, t, v)                \
+	VAND_16B(30, p, p)               \
+	VAND_16B(30, q, q)               \
+	VSRI_16B(4, r, v)                \
+	VAND_16B(30, s, s)               \
+	VAND_16B(30, u, u)               \
+	VUSHR_16B(1, v, v)               \
+	DOTS(a, p, 14, 15, 24)           \
+	DOTS(b, q, s, u, v)
+
+#define BLOCK7()                                          \
+	VLD1.P 64(R3), [V0.B16, V1.B16, V2.B16, V3.B16]   \
+	ACTIVATIONS()                                     \
+	VLD1.P 64(R3), [V4.B16, V5.B16, V6.B16, V7.B16]   \
+	VLD1.P 64(R3), [V8.B16, V9.B16, V10.B16, V11.B16] \
+	VLD1.P 32(R3), [V12.B16, V13.B16]                 \
+	UNIT7(0, 1, 2, 3, 4, 5, 6, 16, 18)                \
+	UNIT7(7, 8, 9, 10, 11, 12, 13, 17, 19)
+
+// func lowbit7Dotprod(a *Args)
+TEXT ·lowbit7Dotprod(SB), NOSPLIT, $0-8
+	LOWBIT(CONSTS7, START_SUM, BLOCK7, PAIRS, FOLD, FOLD)
+
+// func lowbit7ZerosDotprod(a *Args)
+TEXT ·lowbit7ZerosDotprod(SB), NOSPLIT, $0-8
+	LOWBIT(CONSTS7, ZERO4, BLOCK7, PAIRS, FOLD_ZEROS_OFFSET, FOLD1_ZEROS_OFFSET)
+
+// 8 bits: lanes as they are.
+#define BLOCK8()                                            \
+	VLD1.P 64(R3), [V0.B16, V1.B16, V2.B16, V3.B16]     \
+	ACTIVATIONS()                                       \
+	VLD1.P 64(R3), [V4.B16, V5.B16, V6.B16, V7.B16]     \
+	VLD1.P 64(R3), [V8.B16, V9.B16, V10.B16, V11.B16]   \
+	VLD1.P 64(R3), [V12.B16, V13.B16, V14.B16, V15.B16] \
+	DOTS(16, 0, 2, 4, 6)                                \
+	DOTS(18, 1, 3, 5, 7)                                \
+	DOTS(17, 8, 10, 12, 14)                             \
+	DOTS(19, 9, 11, 13, 15)
+
+// func lowbit8Dotprod(a *Args)
+TEXT ·lowbit8Dotprod(SB), NOSPLIT, $0-8
+	LOWBIT(NONE, ZERO4, BLOCK8, PAIRS, FOLD, FOLD)
+
+// func lowbit8ZerosDotprod(a *Args)
+TEXT ·lowbit8ZerosDotprod(SB), NOSPLIT, $0-8
+	LOWBIT(NONE, ZERO4, BLOCK8, PAIRS, FOLD_ZEROS, FOLD1_ZEROS)

@@ -1,0 +1,163 @@
+package gemv
+
+import (
+	"encoding/binary"
+	"math"
+	"testing"
+
+	"github.com/lowbit-go/gq/internal/floats"
+	"github.com/lowbit-go/gq/packing"
+	"github.com/lowbit-go/gq/packing/layouts"
+)
+
+// product is a row of activations and packed weights that it is multiplied with, any bytes.
+type product struct {
+	kernel Kernel
+	packer packing.Packer
+	data   []byte
+	acts   []int8 // the columns, rounded up to 32, 0 past the last one
+	zero   int32
+	rec    float32
+}
+
+// newProduct makes a product of zeros for weights of the kernel's kind.
+func newProduct(tb testing.TB, k Kernel, rows, cols, group int) *product {
+	tb.Helper()
+	h := packing.Header{
+		Layout: k.Layout, Bits: k.Bits, Grid: k.Grid, ZeroKind: k.Zeros, Tile: k.Tile, ScaleDtype: packing.ScaleF32,
+		Rows: uint64(rows), Cols: uint64(cols), Group: uint64(group),
+	}
+	if k.Layout == packing.LayoutLowbit {
+		h.ScaleDtype = packing.ScaleBF16
+	}
+	packer, err := layouts.New(h.Canonical())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return &product{
+		kernel: k, packer: packer, data: make([]byte, packer.Panels()*packer.PanelBytes()),
+		acts: make([]int8, (cols+31)/32*32), rec: 1,
+	}
+}
+
+// group is the columns of a group.
+func (p *product) group() int {
+	if p.packer.Groups() == 1 {
+		return len(p.acts)
+	}
+	return int(p.packer.Header().Group)
+}
+
+// groupSum adds up the activations of group g.
+func (p *product) groupSum(g int) (sum int32) {
+	for _, a := range p.acts[g*p.group() : min((g+1)*p.group(), len(p.acts))] {
+		sum += int32(a)
+	}
+	return sum
+}
+
+// ordered returns the activations in the kernel's order.
+func (p *product) ordered() []int8 {
+	if p.kernel.Order == Row {
+		return p.acts
+	}
+	var twice []int8
+	for k := 0; k < len(p.acts); k += 8 {
+		twice = append(append(twice, p.acts[k:k+8]...), p.acts[k:k+8]...)
+	}
+	return twice
+}
+
+// sums returns the sums of groups as the kernel wants them.
+func (p *product) sums() []int32 {
+	sums := make([]int32, p.packer.Groups())
+	for g := range sums {
+		sums[g] = p.groupSum(g) * p.kernel.SumFactor
+	}
+	return sums
+}
+
+// args are the arguments for the kernel, but for Dst; the slices are data, ordered() and sums(), perhaps elsewhere.
+func (p *product) args(data []byte, acts []int8, sums []int32) Args {
+	groups, blocks := p.packer.Groups(), len(p.acts)/32
+	a := Args{
+		Data: &data[0], PanelBytes: p.packer.PanelBytes(), Panels: p.packer.Panels(), Acts: &acts[0],
+		Groups: groups, Blocks: p.group() / 32,
+		NegZero: float32(-p.zero), NegZeroInt: -p.zero, Rec: p.rec,
+	}
+	if p.kernel.SumFactor != 0 {
+		a.Sums = &sums[0]
+	}
+	a.LastBlocks = blocks - (groups-1)*a.Blocks
+	return a
+}
+
+// model computes the outputs of all rows of all panels, rows of padding included, as Kernel says.
+func (p *product) model() (out []float32) {
+	panel := p.packer.NewPanel()
+	for i := range p.packer.Panels() {
+		bytes := p.data[i*p.packer.PanelBytes():][:p.packer.PanelBytes()]
+		p.packer.UnpackPanel(panel, bytes)
+		for r := range panel.Rows {
+			var y float32
+			if p.kernel.Layout == packing.LayoutLowbit {
+				y = p.lowbitRow(panel, bytes, r)
+			} else {
+				y = p.channelRow(panel, bytes, r)
+			}
+			if y != y {
+				y = math.Float32frombits(0x7fc00000)
+			}
+			out = append(out, y)
+		}
+	}
+	return out
+}
+
+// word is the i-th of the 4-byte numbers of row r at the end of a panel, which has fields of them.
+func (p *product) word(panel []byte, r, fields, i int) uint32 {
+	nr := int(p.kernel.Tile.NR)
+	return binary.LittleEndian.Uint32(panel[len(panel)-4*nr*fields+4*(nr*i+r):])
+}
+
+func (p *product) lowbitRow(panel *packing.Panel, bytes []byte, r int) float32 {
+	groups, f := p.packer.Groups(), float32(0)
+	for g := range groups {
+		dot := p.dot(panel, r, g)
+		var t float32
+		switch {
+		case p.kernel.Zeros != packing.ZeroNone:
+			t = float32(dot - int32(panel.Zeros[r*groups+g])*p.groupSum(g))
+		case p.kernel.Grid == packing.GridHalfStep:
+			t = float32(float32(2*dot+p.groupSum(g)) * 0.5)
+		default:
+			t = float32(dot)
+		}
+		f = floats.FMA32(t, panel.Scales[r*groups+g], f)
+	}
+	sum, bias := math.Float32frombits(p.word(bytes, r, 2, 0)), math.Float32frombits(p.word(bytes, r, 2, 1))
+	f = floats.FMA32(sum, float32(-p.zero), f)
+	return float32(f*p.rec) + bias
+}
+
+// channelRow is KleidiAI's arithmetic; of qsi4cxp it is 16 times the products, and the stored scale is divided by 16.
+func (p *product) channelRow(panel *packing.Panel, bytes []byte, r int) float32 {
+	acc := p.dot(panel, r, 0)
+	if p.kernel.Layout == packing.LayoutQSI4CXP {
+		acc *= 16
+	}
+	sum, scale := int32(p.word(bytes, r, 3, 0)), math.Float32frombits(p.word(bytes, r, 3, 1))
+	bias := math.Float32frombits(p.word(bytes, r, 3, 2))
+	acc += sum * -p.zero
+	return float32(float32(acc)*float32(scale*p.rec)) + bias
+}
+
+// dot multiplies the activations of group g with row r.
+func (p *product) dot(panel *packing.Panel, r, g int) (dot int32) {
+	start, end := g*p.group(), min((g+1)*p.group(), len(p.acts))
+	codes := panel.Codes[r*p.packer.PackedCols():][start:end]
+	for i, a := range p.acts[start:end] {
+		dot += int32(a) * int32(codes[i])
+	}
+	return dot
+}

@@ -1,0 +1,104 @@
+package gemv
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lowbit-go/gq/kernels/internal/cpu"
+	"github.com/lowbit-go/gq/packing"
+)
+
+// BenchmarkStream reads packed weights out of DRAM: copies of a matrix of 4096 x 14336 in turn, of more than 1 GiB
+// together. In turn with the products other copies are but read, by as many threads: any byte comes again after half of
+// the memory, 16 times a last-level cache of 32 MiB. Rates are those of the fastest copy; share is the kernel's in parts
+// of the reader's.
+func BenchmarkStream(b *testing.B) {
+	const rows, cols, total = 4096, 14336, 1088 << 20
+	memory := make([]byte, total)
+	rng := rand.New(rand.NewPCG(6, 6))
+	for i := 0; i < len(memory); i += 8 {
+		binary.LittleEndian.PutUint64(memory[i:], rng.Uint64())
+	}
+	for _, k := range Kernels() {
+		if !slices.Contains(cpu.Supported(), k.Feature) {
+			continue
+		}
+		groups := []int{32, 128}
+		if k.Layout != packing.LayoutLowbit {
+			groups = []int{0}
+		}
+		for _, group := range groups {
+			for _, threads := range []int{1, 2} {
+				b.Run(fmt.Sprintf("%s/group=%d/threads=%d", k.Name, group, threads), func(b *testing.B) {
+					p := newProduct(b, k, rows, cols, group)
+					p.randomActs(rng)
+					benchmarkStream(b, p, memory, threads)
+				})
+			}
+		}
+	}
+}
+
+func benchmarkStream(b *testing.B, p *product, memory []byte, threads int) {
+	h, matrix := p.packer.Header(), len(p.data)
+	copies := len(memory) / matrix
+	dst := make([]float32, h.Rows)
+	args, parts := make([]Args, threads), make([][2]int, threads) // parts of the matrix, in bytes
+	for i := range args {
+		a := p.args(p.data, p.ordered(), p.sums())
+		first, end := a.Panels*i/threads, a.Panels*(i+1)/threads
+		a.Panels, a.Dst = end-first, &dst[first*int(h.Tile.NR)]
+		args[i], parts[i] = a, [2]int{first * a.PanelBytes, end * a.PanelBytes}
+	}
+	product, read := time.Hour, time.Hour
+	for b.Loop() {
+		for c := range copies {
+			weights := memory[c*matrix:]
+			product = min(product, inParallel(threads, func(i int) {
+				args[i].Data = &weights[parts[i][0]]
+				p.kernel.Run(&args[i])
+			}))
+			other := memory[(c+copies/2)%copies*matrix:]
+			read = min(read, inParallel(threads, func(i int) {
+				part := other[parts[i][0]:parts[i][1]]
+				ReadSum(part[:len(part)/256*256])
+			}))
+		}
+	}
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(float64(matrix)/float64(product), "GB/s")
+	b.ReportMetric(float64(h.Rows*h.Cols)/float64(product), "MAC/ns")
+	b.ReportMetric(float64(matrix)/float64(read), "read-GB/s")
+	b.ReportMetric(float64(read)/float64(product), "share")
+}
+
+// inParallel takes the time of f(0) .. f(threads-1) at once.
+func inParallel(threads int, f func(i int)) time.Duration {
+	var wg sync.WaitGroup
+	start := time.Now()
+	for i := range threads {
+		wg.Go(func() { f(i) })
+	}
+	wg.Wait()
+	return time.Since(start)
+}
+
+func TestReadSum(t *testing.T) {
+	rng := rand.New(rand.NewPCG(8, 8))
+	for _, n := range []int{256, 512, 2816} {
+		b := make([]byte, n)
+		randomBytes(rng, b)
+		b = atPageEnd(t, b)
+		if got, want := ReadSum(b), readGeneric(b); got != want {
+			t.Errorf("%d bytes: %#x, want %#x", len(b), got, want)
+		}
+	}
+	if got := ReadSum(nil); got != 0 {
+		t.Errorf("no bytes: %#x", got)
+	}
+}

@@ -1,0 +1,108 @@
+//go:build !purego
+
+#include "textflag.h"
+#include "go_asm.h"
+#include "neon_arm64.h"
+#include "product_arm64.h"
+#include "dotprod_arm64.h"
+
+// 8 rows: the even ones of V0-V15 are sums of the first 4 rows of the panel, the odd ones of the others.
+
+#define CLEAR_DOTS_8 \
+	CBNZ   R12, symmetric              \
+	LOAD_ZEROS                         \
+	VLD1.P 32(R8), [V16.S4, V17.S4]    \
+	ZERO_POINTS(20, 16, 0, 2, 4, 6)    \
+	ZERO_POINTS(20, 17, 8, 10, 12, 14) \
+	ZERO_POINTS(21, 16, 1, 3, 5, 7)    \
+	ZERO_POINTS(21, 17, 9, 11, 13, 15) \
+	B      cleared                     \
+symmetric:                                 \
+	CLEAR_4(0, 1, 2, 3)                \
+	CLEAR_4(4, 5, 6, 7)                \
+	CLEAR_4(8, 9, 10, 11)              \
+	CLEAR_4(12, 13, 14, 15)            \
+cleared:
+
+#define CHUNK_DOTS_8(a0, a1, a2, a3, w0, x0, w1, x1) \
+	FIRST(a0, w0, 0, 2)   \
+	FIRST(a1, w0, 4, 6)   \
+	FIRST(a2, w0, 8, 10)  \
+	FIRST(a3, w0, 12, 14) \
+	FIRST(a0, w1, 1, 3)   \
+	FIRST(a1, w1, 5, 7)   \
+	FIRST(a2, w1, 9, 11)  \
+	FIRST(a3, w1, 13, 15) \
+	OTHER(a0, x0, 0, 2)   \
+	OTHER(a1, x0, 4, 6)   \
+	OTHER(a2, x0, 8, 10)  \
+	OTHER(a3, x0, 12, 14) \
+	OTHER(a0, x1, 1, 3)   \
+	OTHER(a1, x1, 5, 7)   \
+	OTHER(a2, x1, 9, 11)  \
+	OTHER(a3, x1, 13, 15)
+
+#define STEP_DOTS_8 \
+	VLD1.P 64(R1), [V16.B16, V17.B16, V18.B16, V19.B16] \
+	VLD1.P 64(R1), [V28.B16, V29.B16, V30.B16, V31.B16] \
+	LOAD_PANEL                                          \
+	CHUNK_DOTS_8(16, 17, 18, 19, 20, 21, 22, 23)        \
+	CHUNK_DOTS_8(28, 29, 30, 31, 24, 25, 26, 27)
+
+#define STORE_DOTS_8 \
+	MOVD   R10, R13                     \
+	ADD    $32, R10                     \
+	VST1.P [V0.S4, V1.S4], (R13)(R11)   \
+	VST1.P [V2.S4, V3.S4], (R13)(R11)   \
+	VST1.P [V4.S4, V5.S4], (R13)(R11)   \
+	VST1.P [V6.S4, V7.S4], (R13)(R11)   \
+	VST1.P [V8.S4, V9.S4], (R13)(R11)   \
+	VST1.P [V10.S4, V11.S4], (R13)(R11) \
+	VST1.P [V12.S4, V13.S4], (R13)(R11) \
+	VST1.P [V14.S4, V15.S4], (R13)(R11)
+
+// func dots8DotProd(a *Args)
+TEXT ·dots8DotProd(SB), NOSPLIT, $0-8
+	ARGS
+	EACH_GROUP(CLEAR_DOTS_8, STEP_DOTS_8, STORE_DOTS_8)
+	RET
+
+// 4 rows.
+
+#define CLEAR_DOTS_4 \
+	CBNZ R12, symmetric \
+	ZERO_POINTS_4       \
+	B    cleared        \
+symmetric:                  \
+	CLEAR_4(0, 1, 2, 3) \
+	CLEAR_4(4, 5, 6, 7) \
+cleared:
+
+#define STORE_DOTS_4 \
+	MOVD   R10, R13                   \
+	ADD    $32, R10                   \
+	VST1.P [V0.S4, V1.S4], (R13)(R11) \
+	VST1.P [V2.S4, V3.S4], (R13)(R11) \
+	VST1.P [V4.S4, V5.S4], (R13)(R11) \
+	VST1.P [V6.S4, V7.S4], (R13)(R11)
+
+// func dots4DotProd(a *Args)
+TEXT ·dots4DotProd(SB), NOSPLIT, $0-8
+	ARGS
+	EACH_GROUP(CLEAR_DOTS_4, STEP_4, STORE_DOTS_4)
+	RET
+
+// One row.
+
+#define STORE_DOTS_1 \
+	PAIRS_1             \
+	CBNZ R12, symmetric \
+	ZERO_POINTS_1       \
+symmetric:                  \
+	VST1.P [V0.S4, V1.S4], 32(R10)
+
+// func dots1DotProd(a *Args)
+TEXT ·dots1DotProd(SB), NOSPLIT, $0-8
+	ARGS
+	EACH_GROUP(CLEAR_1, STEP_1, STORE_DOTS_1)
+	RET

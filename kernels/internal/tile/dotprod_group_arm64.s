@@ -1,0 +1,162 @@
+//go:build !purego
+
+#include "textflag.h"
+#include "go_asm.h"
+#include "neon_arm64.h"
+#include "product_arm64.h"
+#include "group_arm64.h"
+#include "dotprod_arm64.h"
+
+// Groups by SDOT, see dotprod_arm64.h.
+
+// 8 rows take the panel in two halves of 4 rows, see GROUP_8: the codes of a chunk are in V20-V21 or
+// V28-V29, activations in V16-V19 and V24-V27.
+
+#define ZERO_POINTS_8 \
+	VLD1   (R7), [V20.S4]           \
+	ADD    R9, R7                   \
+	VNEG_4S(20, 20)                 \
+	VLD1.P 32(R8), [V16.S4, V17.S4] \
+	ZERO_POINTS(20, 16, 0, 1, 2, 3) \
+	ZERO_POINTS(20, 17, 4, 5, 6, 7)
+
+#define CHUNK_8(a0, a1, a2, a3, w, x) \
+	FIRST(a0, w, 0, 1) \
+	FIRST(a1, w, 2, 3) \
+	FIRST(a2, w, 4, 5) \
+	FIRST(a3, w, 6, 7) \
+	OTHER(a0, x, 0, 1) \
+	OTHER(a1, x, 2, 3) \
+	OTHER(a2, x, 4, 5) \
+	OTHER(a3, x, 6, 7)
+
+#define STEP_8 \
+	VLD1.P 64(R1), [V16.B16, V17.B16, V18.B16, V19.B16] \
+	VLD2.P (R2)(R15), [V20.S4, V21.S4]                  \
+	VLD1.P 64(R1), [V24.B16, V25.B16, V26.B16, V27.B16] \
+	VLD2.P (R2)(R15), [V28.S4, V29.S4]                  \
+	CHUNK_8(16, 17, 18, 19, 20, 21)                     \
+	CHUNK_8(24, 25, 26, 27, 28, 29)
+
+#define SCALE_8 \
+	VLD1.P (R4)(R16), [V20.S4]  \
+	VFMLA V20.S4, V0.S4, V8.S4  \
+	VFMLA V20.S4, V1.S4, V9.S4  \
+	VFMLA V20.S4, V2.S4, V10.S4 \
+	VFMLA V20.S4, V3.S4, V11.S4 \
+	VFMLA V20.S4, V4.S4, V12.S4 \
+	VFMLA V20.S4, V5.S4, V13.S4 \
+	VFMLA V20.S4, V6.S4, V14.S4 \
+	VFMLA V20.S4, V7.S4, V15.S4
+
+#define FINISH_SHORT_8 \
+	MAGIC_TO_FLOAT \
+	SCALE_8
+
+#define FINISH_8 \
+	TO_FLOAT \
+	SCALE_8
+
+#define OUT_8 \
+	FINAL(8, 20, 21, 24, 26, 0, 30, 16)  \
+	VST1.P [V8.S4], (R10)(R11)           \
+	FINAL(9, 20, 21, 24, 26, 1, 30, 16)  \
+	VST1.P [V9.S4], (R10)(R11)           \
+	FINAL(10, 20, 21, 24, 26, 2, 30, 16) \
+	VST1.P [V10.S4], (R10)(R11)          \
+	FINAL(11, 20, 21, 24, 26, 3, 30, 16) \
+	VST1.P [V11.S4], (R10)(R11)          \
+	FINAL(12, 20, 21, 25, 27, 0, 30, 16) \
+	VST1.P [V12.S4], (R10)(R11)          \
+	FINAL(13, 20, 21, 25, 27, 1, 30, 16) \
+	VST1.P [V13.S4], (R10)(R11)          \
+	FINAL(14, 20, 21, 25, 27, 2, 30, 16) \
+	VST1.P [V14.S4], (R10)(R11)          \
+	FINAL(15, 20, 21, 25, 27, 3, 30, 16) \
+	VST1.P [V15.S4], (R10)(R11)
+
+// func group8DotProd(a *Args)
+TEXT ·group8DotProd(SB), NOSPLIT, $0-8
+	MOVD $32, R16
+	GROUP_8(ZERO_POINTS_8, STEP_8, FINISH_8, OUT_8)
+	RET
+
+// func groupShort8DotProd(a *Args)
+TEXT ·groupShort8DotProd(SB), NOSPLIT, $0-8
+	MOVD $32, R16
+	SAME(MAGIC, V31)
+	GROUP_8(START_AT_MAGIC, STEP_8, FINISH_SHORT_8, OUT_8)
+	RET
+
+// 4 rows.
+
+#define SCALE_4 \
+	VLD1.P 32(R4), [V20.S4, V21.S4] \
+	VFMLA  V20.S4, V0.S4, V8.S4     \
+	VFMLA  V21.S4, V1.S4, V9.S4     \
+	VFMLA  V20.S4, V2.S4, V10.S4    \
+	VFMLA  V21.S4, V3.S4, V11.S4    \
+	VFMLA  V20.S4, V4.S4, V12.S4    \
+	VFMLA  V21.S4, V5.S4, V13.S4    \
+	VFMLA  V20.S4, V6.S4, V14.S4    \
+	VFMLA  V21.S4, V7.S4, V15.S4
+
+#define FINISH_SHORT_4 \
+	MAGIC_TO_FLOAT \
+	SCALE_4
+
+#define FINISH_4 \
+	TO_FLOAT \
+	SCALE_4
+
+// ROW makes outputs of the 8 sums f0 and f1 of a row of activations.
+#define ROW(f0, f1, lane) \
+	FINAL(f0, 20, 22, 24, 25, lane, 26, 27) \
+	FINAL(f1, 21, 23, 24, 25, lane, 26, 28)
+
+#define OUT_4 \
+	ROW(8, 9, 0)                        \
+	VST1.P [V8.S4, V9.S4], (R10)(R11)   \
+	ROW(10, 11, 1)                      \
+	VST1.P [V10.S4, V11.S4], (R10)(R11) \
+	ROW(12, 13, 2)                      \
+	VST1.P [V12.S4, V13.S4], (R10)(R11) \
+	ROW(14, 15, 3)                      \
+	VST1.P [V14.S4, V15.S4], (R10)(R11)
+
+// func group4DotProd(a *Args)
+TEXT ·group4DotProd(SB), NOSPLIT, $0-8
+	GROUP_4(ZERO_POINTS_4, STEP_4, FINISH_4, OUT_4)
+	RET
+
+// func groupShort4DotProd(a *Args)
+TEXT ·groupShort4DotProd(SB), NOSPLIT, $0-8
+	SAME(MAGIC, V31)
+	GROUP_4(START_AT_MAGIC, STEP_4, FINISH_SHORT_4, OUT_4)
+	RET
+
+// One row: V8-V9 are the sums of all groups.
+
+#define FINISH_1 \
+	PAIRS_1                         \
+	CBNZ   R12, symmetric           \
+	ZERO_POINTS_1                   \
+symmetric:                              \
+	VSCVTF_4S(0, 0)                 \
+	VSCVTF_4S(1, 1)                 \
+	VLD1.P 32(R4), [V20.S4, V21.S4] \
+	VFMLA  V20.S4, V0.S4, V8.S4     \
+	VFMLA  V21.S4, V1.S4, V9.S4
+
+// func group1DotProd(a *Args)
+TEXT ·group1DotProd(SB), NOSPLIT, $0-8
+	ARGS
+	VZERO(8)
+	VZERO(9)
+	EACH_GROUP(CLEAR_1, STEP_1, FINISH_1)
+	PANEL_NUMBERS
+	FMOVS (R13), F24
+	FMOVS (R14), F25
+	ROW(8, 9, 0)
+	VST1 [V8.S4, V9.S4], (R10)
+	RET

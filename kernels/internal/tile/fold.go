@@ -1,0 +1,112 @@
+package tile
+
+import (
+	"encoding/binary"
+	"math"
+	"unsafe"
+
+	"github.com/lowbit-go/gq/internal/floats"
+)
+
+// fill sets the functions that have portable code for every Set.
+func (s *Set) fill() {
+	nr := s.NR
+	if s.Zip == nil {
+		s.Zip = zip
+	}
+	if s.FoldFMA == nil {
+		s.FoldFMA = func(out *float32, t *int32, groups int, scales, as *float32) {
+			foldFMA(unsafe.Slice(out, nr), unsafe.Slice(t, nr*groups), unsafe.Slice(scales, nr*groups), unsafe.Slice(as, groups))
+		}
+	}
+	if s.FoldQAI4 == nil {
+		s.FoldQAI4 = func(out *float32, t *int32, groups int, scales, zeros, as, asum *float32) {
+			foldQAI4(unsafe.Slice(out, nr), unsafe.Slice(t, nr*groups), unsafe.Slice(scales, nr*groups), unsafe.Slice(zeros, nr*groups),
+				unsafe.Slice(as, groups), unsafe.Slice(asum, groups))
+		}
+	}
+	if s.FoldTorchAO == nil {
+		s.FoldTorchAO = func(out *float32, t *int32, groups int, scales *float32, as float32) {
+			foldTorchAO(unsafe.Slice(out, nr), unsafe.Slice(t, nr*groups), unsafe.Slice(scales, nr*groups), as)
+		}
+	}
+	if s.FoldRow == nil {
+		s.FoldRow = func(out *float32, t, sums *int32, factor, negZero int32, scales, bias *float32, rec float32) {
+			foldRow(unsafe.Slice(out, nr), unsafe.Slice(t, nr), unsafe.Slice(sums, nr), factor, negZero, unsafe.Slice(scales, nr), unsafe.Slice(bias, nr), rec)
+		}
+	}
+	if s.AddSums == nil {
+		s.AddSums = func(t, sums *int32, groups int, factor int32) {
+			addSums(unsafe.Slice(t, nr*groups), unsafe.Slice(sums, nr*groups), factor)
+		}
+	}
+}
+
+// foldFMA is Set.FoldFMA for panels of len(out) rows.
+func foldFMA(out []float32, t []int32, scales, as []float32) {
+	clear(out)
+	for _, a := range as {
+		for r := range out {
+			out[r] = floats.FMA32(float32(t[r]), float32(a*scales[r]), out[r])
+		}
+		t, scales = t[len(out):], scales[len(out):]
+	}
+}
+
+// foldQAI4 is Set.FoldQAI4.
+func foldQAI4(out []float32, t []int32, scales, zeros, as, asum []float32) {
+	clear(out)
+	for g, a := range as {
+		for r := range out {
+			f := floats.FMA32(zeros[r], asum[g], out[r])
+			out[r] = floats.FMA32(float32(16*t[r]), float32(scales[r]*a), f)
+		}
+		t, scales, zeros = t[len(out):], scales[len(out):], zeros[len(out):]
+	}
+}
+
+// foldTorchAO is Set.FoldTorchAO.
+func foldTorchAO(out []float32, t []int32, scales []float32, as float32) {
+	clear(out)
+	for len(t) > 0 {
+		for r := range out {
+			out[r] += float32(float32(scales[r]*as) * float32(t[r]))
+		}
+		t, scales = t[len(out):], scales[len(out):]
+	}
+}
+
+// foldRow is Set.FoldRow.
+func foldRow(out []float32, t, sums []int32, factor, negZero int32, scales, bias []float32, rec float32) {
+	t, sums, scales, bias = t[:len(out)], sums[:len(out)], scales[:len(out)], bias[:len(out)]
+	for r := range out {
+		a := factor*t[r] + sums[r]*negZero
+		x := float32(float32(a)*float32(scales[r]*rec)) + bias[r]
+		if x != x {
+			x = math.Float32frombits(canonicalNaN)
+		}
+		out[r] = x
+	}
+}
+
+// addSums is Set.AddSums.
+func addSums(t, sums []int32, factor int32) {
+	sums = sums[:len(t)]
+	for i := range t {
+		t[i] += factor * sums[i]
+	}
+}
+
+// zip is Set.Zip.
+func zip(dst *byte, n int) {
+	le := binary.LittleEndian
+	for b := unsafe.Slice(dst, 32*n); len(b) > 0; b = b[32:] {
+		x := (*[32]byte)(b)
+		a0, a1, b0, b1 := le.Uint64(x[:]), le.Uint64(x[8:]), le.Uint64(x[16:]), le.Uint64(x[24:])
+		const low = 0xffffffff
+		le.PutUint64(x[:], a0&low|b0<<32)
+		le.PutUint64(x[8:], a0>>32|b0&^low)
+		le.PutUint64(x[16:], a1&low|b1<<32)
+		le.PutUint64(x[24:], a1>>32|b1&^low)
+	}
+}

@@ -1,0 +1,122 @@
+// What Group has in common where it takes 8 or 4 rows of activations: V0-V7 are the sums of a group, V8-V15 those of all
+// groups in float32, and V31 is MAGIC in groups that are short enough for it.
+
+// MAGIC is the bits of 1.5 * 2^23. A whole number n, |n| <= 2^22, added to them makes the bits of 1.5 * 2^23 + n: sums
+// that start at MAGIC become float32 by a subtraction, which is exact. SCVTF takes two of the pipes that it can go to on
+// Neoverse V and N cores, a subtraction one of any.
+#define MAGIC 0x4b400000
+
+#define NAN 0x7fc00000
+
+// SAME gives the four elements of r the same bits.
+#define SAME(bits, r) \
+	MOVD $bits, R13 \
+	VDUP R13, r.S4
+
+#define START_AT_MAGIC \
+	VMOV V31.B16, V0.B16 \
+	VMOV V31.B16, V1.B16 \
+	VMOV V31.B16, V2.B16 \
+	VMOV V31.B16, V3.B16 \
+	VMOV V31.B16, V4.B16 \
+	VMOV V31.B16, V5.B16 \
+	VMOV V31.B16, V6.B16 \
+	VMOV V31.B16, V7.B16
+
+#define MAGIC_TO_FLOAT \
+	VFSUB_4S(31, 0, 0) \
+	VFSUB_4S(31, 1, 1) \
+	VFSUB_4S(31, 2, 2) \
+	VFSUB_4S(31, 3, 3) \
+	VFSUB_4S(31, 4, 4) \
+	VFSUB_4S(31, 5, 5) \
+	VFSUB_4S(31, 6, 6) \
+	VFSUB_4S(31, 7, 7)
+
+#define TO_FLOAT \
+	VSCVTF_4S(0, 0) \
+	VSCVTF_4S(1, 1) \
+	VSCVTF_4S(2, 2) \
+	VSCVTF_4S(3, 3) \
+	VSCVTF_4S(4, 4) \
+	VSCVTF_4S(5, 5) \
+	VSCVTF_4S(6, 6) \
+	VSCVTF_4S(7, 7)
+
+// FINAL makes outputs of the float32 sums f of one row of activations and 4 rows of the panel, whose row sums and biases
+// are in sums and bias. Element lane of negZero and rec is the row's NegZero and Rec, nan the NaN to write.
+#define FINAL(f, sums, bias, negZero, rec, lane, nan, t) \
+	VFMLALANE_4S(lane, negZero, sums, f) \
+	VFMULLANE_4S(lane, rec, f, f)        \
+	VFADD_4S(bias, f, f)                 \
+	VFCMEQ_4S(f, f, t)                   \
+	VBIF_16B(t, nan, f)
+
+// PANEL_NUMBERS loads what FINAL needs of the 8 rows of a panel: V20-V21 row sums, V22-V23 biases, V26 the NaN. R13 and
+// R14 point to NegZero and Rec.
+#define PANEL_NUMBERS \
+	SAME(NAN, V26)               \
+	MOVD Args_RowSums(R0), R13   \
+	VLD1 (R13), [V20.S4, V21.S4] \
+	MOVD Args_Bias(R0), R13      \
+	VLD1 (R13), [V22.S4, V23.S4] \
+	MOVD Args_NegZero(R0), R13   \
+	MOVD Args_Rec(R0), R14
+
+// 8 rows of activations take the panel in two halves of 4 rows, so that all sums stay in registers. R14 is where the
+// half begins among 8 numbers of 4 bytes, R15 and R16 are the distances from one chunk and one group to the next, of
+// codes and scales.
+
+#define HALF_ARGS \
+	MOVD Args_Acts(R0), R1   \
+	MOVD Args_Codes(R0), R2  \
+	ADD  R14<<1, R2          \
+	MOVD Args_Steps(R0), R3  \
+	MOVD Args_Scales(R0), R4 \
+	ADD  R14, R4             \
+	MOVD Args_Groups(R0), R5 \
+	MOVD Args_Zeros(R0), R7  \
+	ADD  R14, R7             \
+	MOVD Args_Sums(R0), R8   \
+	MOVD Args_Out(R0), R10   \
+	ADD  R14, R10
+
+// HALF_NUMBERS loads what FINAL needs of a half: V20 row sums, V21 biases, V24-V25 NegZero, V26-V27 Rec, V30 the NaN.
+#define HALF_NUMBERS \
+	SAME(NAN, V30)               \
+	MOVD Args_RowSums(R0), R13   \
+	ADD  R14, R13                \
+	VLD1 (R13), [V20.S4]         \
+	MOVD Args_Bias(R0), R13      \
+	ADD  R14, R13                \
+	VLD1 (R13), [V21.S4]         \
+	MOVD Args_NegZero(R0), R13   \
+	VLD1 (R13), [V24.S4, V25.S4] \
+	MOVD Args_Rec(R0), R13       \
+	VLD1 (R13), [V26.S4, V27.S4]
+
+#define GROUP_8(CLEAR, STEP, FINISH, OUT) \
+	MOVD a+0(FP), R0                \
+	MOVD Args_ZeroStep(R0), R9      \
+	MOVD Args_OutStride(R0), R11    \
+	MOVD ZR, R14                    \
+	MOVD $64, R15                   \
+half:                                   \
+	HALF_ARGS                       \
+	CLEAR_4(8, 9, 10, 11)           \
+	CLEAR_4(12, 13, 14, 15)         \
+	EACH_GROUP(CLEAR, STEP, FINISH) \
+	HALF_NUMBERS                    \
+	OUT                             \
+	ADD  $16, R14                   \
+	TBZ  $5, R14, half
+
+#define GROUP_4(CLEAR, STEP, FINISH, OUT) \
+	ARGS                            \
+	CLEAR_4(8, 9, 10, 11)           \
+	CLEAR_4(12, 13, 14, 15)         \
+	EACH_GROUP(CLEAR, STEP, FINISH) \
+	PANEL_NUMBERS                   \
+	VLD1 (R13), [V24.S4]            \
+	VLD1 (R14), [V25.S4]            \
+	OUT

@@ -1,0 +1,105 @@
+//go:build !purego
+
+#include "textflag.h"
+#include "go_asm.h"
+#include "neon_arm64.h"
+#include "product_arm64.h"
+#include "i8mm_arm64.h"
+
+// STORE writes a pair of rows of dots to R13 and moves it past them.
+#define STORE(d0, d1, d2, d3) \
+	VZIPLOW_2D(d1, d0, 16)              \
+	VZIPLOW_2D(d3, d2, 17)              \
+	VZIPHIGH_2D(d1, d0, 18)             \
+	VZIPHIGH_2D(d3, d2, 19)             \
+	VST1.P [V16.S4, V17.S4], (R13)(R11) \
+	VST1.P [V18.S4, V19.S4], (R13)(R11)
+
+// 8 rows: V0-V15 are sums, V16-V19 and V28-V31 the activations of a step.
+
+#define CLEAR_DOTS_8 \
+	CBNZ  R12, symmetric            \
+	LOAD_ZEROS                      \
+	SQUARE_SUMS_8                   \
+	ZERO_POINTS(16, 0, 1, 2, 3)     \
+	ZERO_POINTS(17, 4, 5, 6, 7)     \
+	ZERO_POINTS(18, 8, 9, 10, 11)   \
+	ZERO_POINTS(19, 12, 13, 14, 15) \
+	B     cleared                   \
+symmetric:                              \
+	CLEAR_4(0, 1, 2, 3)             \
+	CLEAR_4(4, 5, 6, 7)             \
+	CLEAR_4(8, 9, 10, 11)           \
+	CLEAR_4(12, 13, 14, 15)         \
+cleared:
+
+#define STEP_DOTS_8 \
+	VLD1.P 64(R1), [V16.B16, V17.B16, V18.B16, V19.B16] \
+	VLD1.P 64(R1), [V28.B16, V29.B16, V30.B16, V31.B16] \
+	LOAD_PANEL                                          \
+	PANEL_0(16, 0, 1, 2, 3)                             \
+	PANEL_0(17, 4, 5, 6, 7)                             \
+	PANEL_0(18, 8, 9, 10, 11)                           \
+	PANEL_0(19, 12, 13, 14, 15)                         \
+	PANEL_1(28, 0, 1, 2, 3)                             \
+	PANEL_1(29, 4, 5, 6, 7)                             \
+	PANEL_1(30, 8, 9, 10, 11)                           \
+	PANEL_1(31, 12, 13, 14, 15)
+
+#define STORE_DOTS_8 \
+	MOVD R10, R13         \
+	STORE(0, 1, 2, 3)     \
+	STORE(4, 5, 6, 7)     \
+	STORE(8, 9, 10, 11)   \
+	STORE(12, 13, 14, 15) \
+	ADD  $32, R10
+
+// func dots8I8MM(a *Args)
+TEXT ·dots8I8MM(SB), NOSPLIT, $0-8
+	ARGS
+	EACH_GROUP(CLEAR_DOTS_8, STEP_DOTS_8, STORE_DOTS_8)
+	RET
+
+// 4 rows: V0-V7 are sums, V16-V19 the activations of a step.
+
+#define CLEAR_DOTS_4 \
+	CBNZ  R12, symmetric \
+	ZERO_POINTS_4        \
+	B     cleared        \
+symmetric:                   \
+	CLEAR_4(0, 1, 2, 3)  \
+	CLEAR_4(4, 5, 6, 7)  \
+cleared:
+
+#define STORE_DOTS_4 \
+	MOVD R10, R13     \
+	STORE(0, 1, 2, 3) \
+	STORE(4, 5, 6, 7) \
+	ADD  $32, R10
+
+// func dots4I8MM(a *Args)
+TEXT ·dots4I8MM(SB), NOSPLIT, $0-8
+	ARGS
+	EACH_GROUP(CLEAR_DOTS_4, STEP_4, STORE_DOTS_4)
+	RET
+
+// 2 rows: V0-V3 are sums, V16-V17 the activations of a step.
+
+#define CLEAR_DOTS_2 \
+	CBNZ R12, symmetric \
+	ZERO_POINTS_2       \
+	B    cleared        \
+symmetric:                  \
+	CLEAR_4(0, 1, 2, 3) \
+cleared:
+
+#define STORE_DOTS_2 \
+	MOVD R10, R13     \
+	STORE(0, 1, 2, 3) \
+	ADD  $32, R10
+
+// func dots2I8MM(a *Args)
+TEXT ·dots2I8MM(SB), NOSPLIT, $0-8
+	ARGS
+	EACH_GROUP(CLEAR_DOTS_2, STEP_2, STORE_DOTS_2)
+	RET

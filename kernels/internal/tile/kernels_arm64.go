@@ -1,0 +1,138 @@
+//go:build !purego
+
+package tile
+
+// The stubs of the assembly. A product, dots or group, is what dotsGeneric or groupGeneric is for the number of rows of
+// activations in its name, panels of 8 rows and signed codes; all counts in Args are positive.
+
+// shortGroup is the number of steps up to which the groupShort kernels are right: 16 steps of 16 products of at most
+// 2^14 each are at most 2^22.
+const shortGroup = 16
+
+// short says whether the groupShort kernels can take a product: they leave out zero points, too. No group is longer than
+// the first.
+func short(a *Args) bool { return a.NoZeros && *a.Steps <= shortGroup }
+
+// dotsGeneric and groupGeneric by SMMLA, for CPUs with I8MM.
+
+//go:noescape
+func dots8I8MM(a *Args)
+
+//go:noescape
+func dots4I8MM(a *Args)
+
+//go:noescape
+func dots2I8MM(a *Args)
+
+//go:noescape
+func group8I8MM(a *Args)
+
+//go:noescape
+func groupShort8I8MM(a *Args)
+
+//go:noescape
+func group4I8MM(a *Args)
+
+//go:noescape
+func groupShort4I8MM(a *Args)
+
+//go:noescape
+func group2I8MM(a *Args)
+
+// dotsGeneric and groupGeneric by SDOT, for CPUs with DotProd.
+
+//go:noescape
+func dots8DotProd(a *Args)
+
+//go:noescape
+func dots4DotProd(a *Args)
+
+//go:noescape
+func dots1DotProd(a *Args)
+
+//go:noescape
+func group8DotProd(a *Args)
+
+//go:noescape
+func groupShort8DotProd(a *Args)
+
+//go:noescape
+func group4DotProd(a *Args)
+
+//go:noescape
+func groupShort4DotProd(a *Args)
+
+//go:noescape
+func group1DotProd(a *Args)
+
+// dotsGeneric and groupGeneric by SMULL, for any CPU: Narrow for codes of up to 7 bits, -64 to 63, Wide for all of int8.
+
+//go:noescape
+func dots2NarrowNEON(a *Args)
+
+//go:noescape
+func dots2WideNEON(a *Args)
+
+//go:noescape
+func dots1NarrowNEON(a *Args)
+
+//go:noescape
+func dots1WideNEON(a *Args)
+
+//go:noescape
+func group2NarrowNEON(a *Args)
+
+//go:noescape
+func group2WideNEON(a *Args)
+
+//go:noescape
+func group1NarrowNEON(a *Args)
+
+//go:noescape
+func group1WideNEON(a *Args)
+
+// unpack1 to unpack8 are unpackGeneric for codes of as many bits, units positive.
+
+//go:noescape
+func unpack1(dst, src *byte, units int, lanes *Lanes)
+
+//go:noescape
+func unpack2(dst, src *byte, units int, lanes *Lanes)
+
+//go:noescape
+func unpack3(dst, src *byte, units int, lanes *Lanes)
+
+//go:noescape
+func unpack4(dst, src *byte, units int, lanes *Lanes)
+
+//go:noescape
+func unpack5(dst, src *byte, units int, lanes *Lanes)
+
+//go:noescape
+func unpack6(dst, src *byte, units int, lanes *Lanes)
+
+//go:noescape
+func unpack7(dst, src *byte, units int, lanes *Lanes)
+
+//go:noescape
+func unpack8(dst, src *byte, units int, lanes *Lanes)
+
+// zipNEON is zip, n positive.
+//
+//go:noescape
+func zipNEON(dst *byte, n int)
+
+// foldFMANEON is foldFMA for 8 rows and a positive number of groups.
+//
+//go:noescape
+func foldFMANEON(out *float32, t *int32, groups int, scales, as *float32)
+
+// foldQAI4NEON is foldQAI4 for 8 rows and a positive number of groups.
+//
+//go:noescape
+func foldQAI4NEON(out *float32, t *int32, groups int, scales, zeros, as, asum *float32)
+
+// foldTorchAONEON is foldTorchAO for 8 rows and a positive number of groups.
+//
+//go:noescape
+func foldTorchAONEON(out *float32, t *int32, groups int, scales *float32, as float32)

@@ -1,0 +1,62 @@
+//go:build !purego
+
+package tile
+
+// sets is Sets for amd64. Codes are unsigned, but for 8 bits with AVX2: see the steps there.
+func sets(feature string, bits int) (Set, bool) {
+	switch feature {
+	case "avx2":
+		s := Set{
+			Feature: feature, Offset: 1 << (bits - 1), NR: 8, Unpack: unpackAVX2[bits-1], Zip: zipAVX2, Steps: narrowAVX2,
+			FoldFMA: foldFMAAVX2, FoldQAI4: foldQAI4AVX2, FoldTorchAO: foldTorchAOAVX2,
+		}
+		switch bits {
+		case 7:
+			s.Steps = singleAVX2
+		case 8:
+			s.Steps, s.Offset = wideAVX2, 0
+		}
+		return s, true
+	case "avx512vnni":
+		return Set{
+			Feature: feature, Offset: 1 << (bits - 1), NR: 16, Unpack: unpackAVX512[bits-1], Zip: zipAVX2, Steps: stepsAVX512,
+			FoldFMA: foldFMAAVX512, FoldQAI4: foldQAI4AVX512, FoldTorchAO: foldTorchAOAVX512,
+		}, true
+	}
+	return Set{}, false
+}
+
+// By bits-1.
+var (
+	unpackAVX2 = [8]func(dst, src *byte, units int, lanes *Lanes){
+		unpack1AVX2, unpack2AVX2, unpack3AVX2, unpack4AVX2, unpack5AVX2, unpack6AVX2, unpack7AVX2, unpack8AVX2,
+	}
+	unpackAVX512 = [8]func(dst, src *byte, units int, lanes *Lanes){
+		unpack1AVX512, unpack2AVX512, unpack3AVX512, unpack4AVX512, unpack5AVX512, unpack6AVX512, unpack7AVX512, unpack8AVX512,
+	}
+)
+
+var (
+	// VPMADDUBSW adds up two products in 16 bits: with codes of up to 6 bits there is room for four of them, with 7 bits
+	// for two, and with 8 for one. Those take signed words instead.
+	narrowAVX2 = []Step{
+		{MR: 4, Dots: dots4NarrowAVX2, Group: group4NarrowAVX2},
+		{MR: 2, Dots: dots2NarrowAVX2, Group: group2NarrowAVX2},
+		{MR: 1, Dots: dots1NarrowAVX2, Group: group1NarrowAVX2},
+	}
+	singleAVX2 = []Step{
+		{MR: 4, Dots: dots4SingleAVX2, Group: group4SingleAVX2},
+		{MR: 2, Dots: dots2SingleAVX2, Group: group2SingleAVX2},
+		{MR: 1, Dots: dots1SingleAVX2, Group: group1SingleAVX2},
+	}
+	wideAVX2 = []Step{
+		{MR: 2, Dots: dots2WideAVX2, Group: group2WideAVX2},
+		{MR: 1, Dots: dots1WideAVX2, Group: group1WideAVX2},
+	}
+	stepsAVX512 = []Step{
+		{MR: 8, Dots: dots8AVX512, Group: group8AVX512},
+		{MR: 4, Dots: dots4AVX512, Group: group4AVX512},
+		{MR: 2, Dots: dots2AVX512, Group: group2AVX512},
+		{MR: 1, Dots: dots1AVX512, Group: group1AVX512},
+	}
+)

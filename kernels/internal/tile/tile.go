@@ -1,0 +1,123 @@
+// Package tile multiplies int8 activations with panels of weights that were unpacked to a byte a code, in one order for
+// all layouts, widths and tiles. It is the second of the two ways to a product: package gemv reads packed bytes directly,
+// this one unpacks a panel once and uses it for all rows of activations.
+//
+// A panel of NR rows (a multiple of 8) is cut into chunks of 8 columns:
+//
+//	codes [chunk][row 0..NR-1][8 columns] bytes
+//	acts  [chunk][row 0..MR-1][8 columns] int8, 0 past the last column
+//
+// Columns are counted in steps of 16 (two chunks): a group is a whole number of steps, but for the last one, whose
+// columns past K are filled up with activations of 0 (the codes there may be anything).
+//
+// A code's byte is (field ^ Flip) - Sub, where field is the unsigned number in the packed bytes: each Set says whether it
+// wants int8 codes q, or unsigned q + Offset (VPDPBUSD and VPMADDUBSW multiply unsigned with signed bytes).
+package tile
+
+import "unsafe"
+
+// Lanes says where Unpack puts the lanes of a unit of 128 codes, 8 lanes of 16 codes.
+type Lanes struct {
+	// Lane[j] is the offset from dst of lane j of a unit.
+	Lane [8]int64
+	// Step[u%2] is how far dst moves after unit u.
+	Step [2]int64
+	// A code's byte is (field ^ Flip) - Sub, modulo 256.
+	Flip, Sub uint8
+}
+
+// Args are the arguments of a product of MR rows of activations with the NR rows of a panel. All results are exact
+// int32 arithmetic (modulo 2^32) and single float32 operations in the order given at Set.Group and Set.Dots, so every
+// Set gives the same bits. Kernels read only what the arguments describe and write MR x NR values.
+type Args struct {
+	Out       unsafe.Pointer // row m at Out + m*OutStride
+	OutStride int            // bytes
+	Codes     *byte          // the panel
+	Acts      *int8
+	Sums      *int32 // [Groups][MR]: the sum of the activations of a group
+	Zeros     *int32 // [NR] at Zeros + g*ZeroStep bytes: the number of which each code is too large: zero point + Offset
+	ZeroStep  int    // bytes: 0 or 4*NR
+	Steps     *int32 // [Groups]: steps of 16 columns in each group, at least 1, in none more than in the first
+	Groups    int
+	// NoZeros says that all Zeros are 0, which lets kernels leave out the work on them. Zeros and Sums are valid all the
+	// same: whether a kernel looks at NoZeros, and then reads them or not, is its own affair.
+	NoZeros bool
+
+	// For Group alone:
+	Scales  *float32 // [Groups][NR]
+	RowSums *float32 // [NR]
+	Bias    *float32 // [NR]
+	NegZero *float32 // [MR]: minus the zero point of the row of activations
+	Rec     *float32 // [MR]: the scale of the row of activations
+}
+
+// Set is the kernels of one instruction set for codes of one width.
+type Set struct {
+	Feature string // generic, neon, dotprod, i8mm, avx2, avx512vnni
+	Offset  int    // codes are q + Offset: 0, or 2^(bits-1)
+	NR      int    // rows of a panel
+
+	// Unpack unpacks units of 128 codes of TorchAO's bit planes (packing.PackUnit; 16*bits bytes each) to dst: lane j,
+	// 16 bytes, of unit u goes to dst + Lane[j] + the Steps of the units before.
+	Unpack func(dst, src *byte, units int, lanes *Lanes)
+	// Zip puts together what tiles with 4 columns to a lane unpack to: each 32 bytes at dst, 8 runs of 4 bytes
+	// A0 A1 A2 A3 B0 B1 B2 B3, become A0 B0 A1 B1 A2 B2 A3 B3, n times. Portable where the Set leaves it nil.
+	Zip func(dst *byte, n int)
+	// Steps are the products, by number of rows MR, largest first; the last has MR 1.
+	Steps []Step
+
+	// The folds turn the t of one row of activations that Dots wrote, [groups][NR], into NR outputs. They are portable
+	// where a Set leaves them nil. But for FoldRow they may leave any NaN in out: the driver makes it 0x7fc00000.
+
+	// FoldFMA: f = 0; for each group: f = fma(float32(t), float32(as[g]*scales[g][r]), f); out[r] = f.
+	FoldFMA func(out *float32, t *int32, groups int, scales, as *float32)
+	// FoldQAI4: f = 0; for each group: f = fma(zeros[g][r], asum[g], f),
+	// f = fma(float32(16*t), float32(scales[g][r]*as[g]), f); out[r] = f.
+	FoldQAI4 func(out *float32, t *int32, groups int, scales, zeros, as, asum *float32)
+	// FoldTorchAO: f = 0; for each group: f = f + float32(float32(scales[g][r]*as) * float32(t)), each rounded by itself;
+	// out[r] = f.
+	FoldTorchAO func(out *float32, t *int32, groups int, scales *float32, as float32)
+	// FoldRow, for one group: a = factor*t[r] + sums[r]*negZero in int32;
+	// out[r] = float32(float32(a) * float32(scales[r]*rec)) + bias[r], any NaN as 0x7fc00000.
+	FoldRow func(out *float32, t, sums *int32, factor, negZero int32, scales, bias *float32, rec float32)
+	// AddSums goes before FoldTorchAO: t[g][r] += factor*sums[g][r] in int32.
+	AddSums func(t, sums *int32, groups int, factor int32)
+}
+
+// Sets returns the kernels of an instruction set for codes of 1 to 8 bits, with every function set. It does not ask
+// whether this CPU can run them.
+func Sets(feature string, bits int) (Set, bool) {
+	if bits < 1 || bits > 8 {
+		return Set{}, false
+	}
+	s, ok := Set{}, false
+	if feature == "generic" {
+		s, ok = genericSet(bits), true
+	} else {
+		s, ok = sets(feature, bits)
+	}
+	if !ok {
+		return Set{}, false
+	}
+	s.fill()
+	return s, true
+}
+
+// Step is the products of MR rows at a time.
+type Step struct {
+	MR int
+	// Dots computes, for each row m of activations, group g and row r of the panel,
+	//
+	//	t = sum(act * code) - Zeros[g][r] * Sums[g][m]
+	//
+	// and writes it as int32 to Out + m*OutStride + 4*(g*NR + r).
+	Dots func(a *Args)
+	// Group computes with the same t, for each m and r
+	//
+	//	f = 0; for each group: f = fma(float32(t), Scales[g][r], f)
+	//	f = fma(RowSums[r], NegZero[m], f)
+	//	out = float32(f * Rec[m]) + Bias[r]
+	//
+	// fma rounding once, and writes out as float32 to Out + m*OutStride + 4*r; any NaN as 0x7fc00000.
+	Group func(a *Args)
+}

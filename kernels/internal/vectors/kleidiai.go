@@ -1,0 +1,240 @@
+package vectors
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"hash/crc32"
+	"math"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/lowbit-go/gq/internal/floats"
+	"github.com/lowbit-go/gq/internal/testshared"
+	"github.com/lowbit-go/gq/packing"
+	"github.com/lowbit-go/gq/packing/kleidiai"
+)
+
+// entry is an entry of KleidiAI's manifest of kind matmul or lhs_pack.
+type entry struct {
+	ID, Kind, Func string
+	RHSPackFunc    string `json:"rhs_pack_func"`
+	LHSPackFunc    string `json:"lhs_pack_func"`
+	M, N, K, BL    int
+	MR, NR, KR, SR int
+	Clamped        int
+
+	RHS, Scale, Zero, Bias *array
+	LHS, Packed            *array
+	RHSPacked              *array `json:"rhs_packed"`
+	LHSPacked              *array `json:"lhs_packed"`
+	Dst                    *array
+}
+
+// array is a part of a blob.
+type array struct {
+	Blob          string
+	Offset, Bytes int
+	CRC32         string
+}
+
+// manifest reads a manifest and the blobs that it names.
+type manifest struct {
+	t       testing.TB
+	dir     string
+	entries []entry
+	blobs   map[string][]byte
+}
+
+func openManifest(t testing.TB, name string) *manifest {
+	t.Helper()
+	m := &manifest{t: t, dir: filepath.Join(testshared.Root(t), "testdata", "vectors", "kleidiai"), blobs: map[string][]byte{}}
+	if err := json.Unmarshal(testshared.VectorsZst(t, filepath.Join(m.dir, name+".json.zst")), &m.entries); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// bytes returns an array's bytes; nil for an absent one.
+func (m *manifest) bytes(a *array) []byte {
+	m.t.Helper()
+	if a == nil {
+		return nil
+	}
+	if m.blobs[a.Blob] == nil {
+		m.blobs[a.Blob] = testshared.VectorsZst(m.t, filepath.Join(m.dir, a.Blob+".zst"))
+	}
+	b := m.blobs[a.Blob][a.Offset:][:a.Bytes]
+	if sum := fmt.Sprintf("%08x", crc32.ChecksumIEEE(b)); sum != a.CRC32 {
+		m.t.Fatalf("%+v: CRC32 %s", *a, sum)
+	}
+	return b
+}
+
+func (m *manifest) floats(a *array) []float32 { return float32s(m.bytes(a)) }
+
+// float32s reads little-endian float32; nil from nil.
+func float32s(b []byte) []float32 {
+	if b == nil {
+		return nil
+	}
+	f := make([]float32, len(b)/4)
+	for i := range f {
+		f[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
+	}
+	return f
+}
+
+func int8s(b []byte) []int8 {
+	s := make([]int8, len(b))
+	for i, v := range b {
+		s[i] = int8(v)
+	}
+	return s
+}
+
+// A Product is one run of a kernel.
+type Product struct {
+	Name   string
+	Kernel string // the library's function
+	Header packing.Header
+	Data   []byte // the packed weights
+
+	M int
+	// X is M rows of activations, Activations the same rows as the library quantized them.
+	X           []float32
+	Activations Activations
+
+	// Min and Max is the range that outputs are clamped to.
+	Min, Max float32
+	// Dst is what the library's kernel gave, M rows. Want is what gq's kernels have to give, bit for bit: Dst, but for
+	// the kernels that OtherOrder names.
+	Dst, Want []float32
+}
+
+// OtherOrder is KleidiAI's one kernel of float32 outputs that rounds in another order than the other kernel of the same
+// weights: it has (A*scale)*rec + bias, where its brother for one row, and gq for any number of rows, has
+// A*(scale*rec) + bias.
+const OtherOrder = "kai_run_matmul_clamp_f32_qai8dxp4x4_qsu2cxp4x4bf32sf32_8x4_neon_dotprod"
+
+// Kinds of packed weights by the packing function, without its prefix.
+var rhsKinds = map[string]struct {
+	kind   kleidiai.Kind
+	header packing.Header
+}{
+	"nxk_qsi4c32p_qsu4c32s1s0": {
+		kleidiai.QSI4C32P, packing.Header{Layout: packing.LayoutLowbit, Bits: 4, ScaleDtype: packing.ScaleBF16, Flags: packing.FlagBias},
+	},
+	"nxk_qsi4c32pscalef16_qsu4c32s16s0": {
+		kleidiai.QSI4C32PScaleF16, packing.Header{Layout: packing.LayoutQSI4C32PF16, Bits: 4, ScaleDtype: packing.ScaleF16},
+	},
+	"nxk_qsi4cxp_qs4cxs1s0": {
+		kleidiai.QSI4CXP, packing.Header{Layout: packing.LayoutQSI4CXP, Bits: 4, ScaleDtype: packing.ScaleF32, Flags: packing.FlagBias},
+	},
+	"nxk_qsi8cxp_qsi8cx_neon": {
+		kleidiai.QSI8CXP, packing.Header{Layout: packing.LayoutQSI8CXP, Bits: 8, ScaleDtype: packing.ScaleF32, Flags: packing.FlagBias},
+	},
+	"nxk_qai4c32p_qau4c32s0s1_f32_f32_f32_neon": {
+		kleidiai.QAI4C32P, packing.Header{
+			Layout: packing.LayoutQAI4C32P, Bits: 4, ScaleDtype: packing.ScaleF32, ZeroKind: packing.ZeroF32, Flags: packing.FlagBias,
+		},
+	},
+	"nxk_qsu2cxp4x4bf32sf32_qsu2cx_neon": {
+		kleidiai.QSU2CXP4X4, packing.Header{Layout: packing.LayoutQSU2CXP, Bits: 2, ScaleDtype: packing.ScaleF32, Flags: packing.FlagBias},
+	},
+}
+
+// KleidiAI returns the runs of all of KleidiAI's kernels for dot product and i8mm that read a layout of gq. Data is
+// what gq packs, and was found equal to what KleidiAI packs.
+func KleidiAI(t testing.TB) []Product {
+	t.Helper()
+	m := openManifest(t, "matmul")
+	products := make([]Product, len(m.entries))
+	for i := range m.entries {
+		products[i] = m.product(&m.entries[i])
+	}
+	return products
+}
+
+func (m *manifest) product(e *entry) Product {
+	kind, ok := rhsKinds[strings.TrimPrefix(e.RHSPackFunc, "kai_run_rhs_pack_")]
+	if !ok {
+		m.t.Fatalf("%s: %s is not known", e.ID, e.RHSPackFunc)
+	}
+	p := Product{
+		Name: e.ID, Kernel: e.Func, M: e.M, X: m.floats(e.LHS),
+		Min: -math.MaxFloat32, Max: math.MaxFloat32, Dst: m.floats(e.Dst),
+	}
+	if e.Clamped != 0 {
+		p.Min, p.Max = -2, 2
+	}
+	h := kind.header
+	h.Rows, h.Cols, h.Group = uint64(e.N), uint64(e.K), uint64(e.BL)
+	h.Tile = packing.Tile{NR: uint8(e.NR), KR: uint8(e.KR), SR: uint8(e.SR)}
+	p.Header = h.Canonical()
+
+	r, err := kleidiai.NewRHS(kleidiai.RHSConfig{Kind: kind.kind, N: e.N, K: e.K, BL: e.BL, NR: e.NR, KR: e.KR, SR: e.SR})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	w := m.weights(e, kind.kind)
+	p.Data = make([]byte, r.PackedSize())
+	r.Pack(p.Data, w)
+	if !slices.Equal(p.Data, m.bytes(e.RHSPacked)) {
+		m.t.Fatalf("%s: packed to other bytes than KleidiAI's", e.ID)
+	}
+	p.Activations = m.activations(e, e.LHSPackFunc, m.bytes(e.LHSPacked))
+	if p.Want = p.Dst; e.Func == OtherOrder {
+		p.Want = p.perRow(w)
+	}
+	return p
+}
+
+// weights reads the source of a matrix of weights.
+func (m *manifest) weights(e *entry, kind kleidiai.Kind) *kleidiai.Weights {
+	w := &kleidiai.Weights{Bias: m.floats(e.Bias)}
+	src := m.bytes(e.RHS)
+	switch kind {
+	case kleidiai.QSI4C32PScaleF16:
+		w.Codes, w.Scales = kleidiai.Blocks16(src, e.N, e.K, e.BL, e.K/e.BL*(e.BL/2+2))
+		return w
+	case kleidiai.QSI8CXP:
+		w.Codes = int8s(src)
+	case kleidiai.QSU2CXP4X4:
+		w.Codes = kleidiai.QuartersNxK(src, e.N, e.K)
+	case kleidiai.QAI4C32P:
+		w.Codes = kleidiai.NibblesNxK(src, e.N, e.K, (e.K+1)/2, kleidiai.NibblesU4S0S1)
+		w.Zeros = m.floats(e.Zero)
+	default:
+		w.Codes = kleidiai.NibblesNxK(src, e.N, e.K, (e.K+1)/2, kleidiai.NibblesU4)
+	}
+	if kind == kleidiai.QSI4C32P {
+		for b := m.bytes(e.Scale); len(b) > 0; b = b[2:] {
+			w.Scales = append(w.Scales, floats.BF16ToF32(binary.LittleEndian.Uint16(b)))
+		}
+		return w
+	}
+	w.Scales = m.floats(e.Scale)
+	return w
+}
+
+// perRow is the product with one scale per row of weights, in the order that all of KleidiAI's kernels but OtherOrder
+// have.
+func (p *Product) perRow(w *kleidiai.Weights) []float32 {
+	n, k := int(p.Header.Rows), int(p.Header.Cols)
+	dst := make([]float32, p.M*n)
+	for i := range p.M {
+		q := p.Activations.Row(i)
+		for j := range n {
+			acc := int32(0)
+			for c, code := range w.Codes[j*k:][:k] {
+				acc += (int32(q[c]) - p.Activations.Zero[i]) * int32(code)
+			}
+			out := float32(float32(acc)*float32(w.Scales[j]*p.Activations.Rec[i])) + w.Bias[j]
+			dst[i*n+j] = max(p.Min, min(out, p.Max))
+		}
+	}
+	return dst
+}

@@ -1,0 +1,294 @@
+package kernels
+
+import (
+	"math"
+	"unsafe"
+
+	"github.com/lowbit-go/gq/kernels/internal/gemv"
+)
+
+// stage says what the parts of a job are.
+type stage uint8
+
+const (
+	stageTiles     stage = iota // quantize a tile of rows
+	stagePanels                 // multiply all rows with a batch of panels
+	stageGemv                   // multiply the rows with some packed panels, by a gemv kernel
+	stagePackFloat              // float operators: pack some rows
+	stageFloat                  // float operators: multiply all rows with some panels
+)
+
+// job is one block of rows of one Forward.
+type job struct {
+	stage    stage
+	l        *Linear
+	c        *candidate
+	f        *floatOperator
+	dst, x   []float32 // [m][rows], [m][cols]
+	m        int
+	min, max float32
+	clamped  bool
+	batch    int // panels of a part
+}
+
+// limit sets the range of the outputs.
+func (j *job) limit(lo, hi float32) {
+	j.min, j.max, j.clamped = lo, hi, !math.IsInf(float64(lo), -1) || !math.IsInf(float64(hi), 1)
+}
+
+// runPart is a part of the job.
+func (w *Workspace) runPart(id, part int) {
+	j, own := &w.job, &w.workers[id]
+	switch j.stage {
+	case stageTiles:
+		t := &w.acts.tiles[part]
+		w.acts.setTile(j.l.form, own, t, j.l.set.Steps[t.step].MR, j.x)
+	case stagePanels:
+		w.multiplyPanels(own, part*j.batch, min((part+1)*j.batch, j.l.reader.canonical()))
+	case stageGemv:
+		w.multiplyPacked(own, part*j.batch, min((part+1)*j.batch, j.l.form.panels))
+	case stagePackFloat:
+		w.packFloat(part*j.batch, min((part+1)*j.batch, j.m))
+	case stageFloat:
+		w.multiplyFloatPanels(own, part*j.batch, min((part+1)*j.batch, j.f.panels))
+	}
+}
+
+// multiply is Forward for a block of m rows, with the kernel c.
+func (w *Workspace) multiply(l *Linear, c *candidate, dst, x []float32, m int) {
+	w.begin(l, c, dst, x, m)
+	w.quantize()
+	w.product()
+}
+
+// begin sets the job up and makes room for its activations.
+func (w *Workspace) begin(l *Linear, c *candidate, dst, x []float32, m int) {
+	j, a := &w.job, &w.acts
+	j.l, j.c, j.dst, j.x, j.m = l, c, dst, x, m
+	if c.gemv != nil {
+		a.grow(l.form, m, l.stored*copies(c.gemv.Order))
+		return
+	}
+	a.tiles = l.mix.tiles(a.tiles[:0], m)
+	last := a.tiles[len(a.tiles)-1]
+	a.grow(l.form, last.at+l.set.Steps[last.step].MR, l.stored)
+}
+
+// copies is how often a row of activations stands in order o.
+func copies(o gemv.Order) int {
+	if o == gemv.Twice {
+		return 2
+	}
+	return 1
+}
+
+// quantize quantizes the rows. The few rows that gemv kernels multiply are not worth waking other goroutines.
+func (w *Workspace) quantize() {
+	j := &w.job
+	for i := range w.workers {
+		own := &w.workers[i]
+		own.q, own.sums = grow(own.q, j.l.stored), grow(own.sums, j.l.groups)
+	}
+	if j.c.gemv == nil {
+		w.run(len(w.acts.tiles), stageTiles)
+		return
+	}
+	for i := range j.m {
+		w.acts.setRow(j.l.form, &w.workers[0], j.c.gemv, i, j.x[i*j.l.cols:][:j.l.cols])
+	}
+}
+
+// product multiplies the quantized rows.
+func (w *Workspace) product() {
+	j, f := &w.job, w.job.l.form
+	threads := len(w.workers)
+	if j.c.gemv != nil {
+		// Runs as long as may be, for the memory's sake, but several for each goroutine, as some are slower; and with more
+		// than one row, no longer than what stays in the cache until the last row.
+		j.batch = max(1, f.panels/(threads*gemvParts))
+		if j.m > 1 {
+			j.batch = max(1, min(j.batch, packedBatch/f.panelBytes))
+		}
+		for i := range w.workers {
+			w.workers[i].out = grow(w.workers[i].out, f.nr)
+		}
+		w.run((f.panels+j.batch-1)/j.batch, stageGemv)
+		return
+	}
+	// A batch of panels stays in the second-level cache while all tiles of rows pass by: a tile then comes from the third
+	// level or from memory once for the batch.
+	panels := j.l.reader.canonical()
+	j.batch = max(1, min(unpackedBatch/(j.l.set.NR*f.stored), panels/(threads*gemmParts)))
+	if len(w.acts.tiles) == 1 {
+		j.batch = 1
+	}
+	for i := range w.workers {
+		w.workers[i].grow(j.l, j.batch)
+	}
+	w.run((panels+j.batch-1)/j.batch, stagePanels)
+}
+
+const (
+	gemvParts     = 8       // parts for each goroutine
+	gemmParts     = 4       // likewise
+	packedBatch   = 1 << 17 // bytes
+	unpackedBatch = 1 << 18 // bytes
+)
+
+// finishRows clamps columns [from, to) of the outputs of rows [row, row+n) and gives the rows that have no codes their
+// NaN; at is the number of the first row in w.acts.
+func (w *Workspace) finishRows(row, at, n, from, to int) {
+	j := &w.job
+	for i := range n {
+		out := j.dst[(row+i)*j.l.rows:][from:to]
+		if w.acts.bad[at+i] {
+			for r := range out {
+				out[r] = nan
+			}
+		} else if j.clamped {
+			clamp(out, j.min, j.max)
+		}
+	}
+}
+
+// nan is what every output that is not a number is.
+var nan = math.Float32frombits(0x7fc00000)
+
+// clamp is KleidiAI's: maximum with lo, then minimum with hi, where -0 is below +0 and NaN stays. Go's max and min are
+// so; they may change which NaN it is.
+func clamp(out []float32, lo, hi float32) {
+	for i, x := range out {
+		if x == x {
+			out[i] = min(max(x, lo), hi)
+		}
+	}
+}
+
+// canonical makes every NaN the same.
+func canonical(out []float32) {
+	for i, x := range out {
+		if x != x {
+			out[i] = nan
+		}
+	}
+}
+
+// multiplyPanels multiplies all rows with panels [from, to).
+func (w *Workspace) multiplyPanels(own *worker, from, to int) {
+	j, a := &w.job, &w.acts
+	l := j.l
+	r := &l.reader
+	for p := range own.panels[:to-from] {
+		r.read(&own.panels[p], l.data, from+p)
+	}
+	nr := r.outs
+	for i := range a.tiles {
+		t := &a.tiles[i]
+		for p := range own.panels[:to-from] {
+			first := (from + p) * nr
+			l.multiplyTile(own, a, t, &own.panels[p], j.dst, first)
+			w.finishRows(t.row, t.at, t.valid, first, min(first+nr, l.rows))
+		}
+	}
+}
+
+// multiplyTile multiplies a tile of rows with a panel whose first row is row number first.
+func (l *Linear) multiplyTile(own *worker, a *activations, t *rowTile, p *panel, dst []float32, first int) {
+	step, f, nr := &l.set.Steps[t.step], l.form, l.set.NR
+	mr, groups := step.MR, f.groups
+	valid := min(nr, f.rows-first)
+	k := &own.tile
+	k.Codes, k.Acts = &p.codes[0], (*int8)(unsafe.Pointer(&a.codes[t.at*f.stored]))
+	k.Sums, k.Zeros, k.ZeroStep = &a.sums[t.at*groups], &p.zeros[0], 0
+	if l.zeroStep {
+		k.ZeroStep = 4 * nr
+	}
+	k.NoZeros = !l.zeroStep && l.reader.zero == 0
+	k.Steps, k.Groups = &l.steps[0], groups
+	if f.finish == finishGroup && p.exact {
+		k.Scales, k.RowSums, k.Bias = &p.scales[0], &p.float[0], &p.bias[0]
+		k.NegZero, k.Rec = &a.negZero[t.at], &a.rec[t.at]
+		if valid == nr && t.valid == mr {
+			k.Out, k.OutStride = unsafe.Pointer(&dst[t.row*f.rows+first]), 4*f.rows
+			step.Group(k)
+			return
+		}
+		k.Out, k.OutStride = unsafe.Pointer(&own.out[0]), 4*nr
+		step.Group(k)
+		for i := range t.valid {
+			copy(dst[(t.row+i)*f.rows+first:][:valid], own.out[i*nr:])
+		}
+		return
+	}
+	k.Out, k.OutStride = unsafe.Pointer(&own.dots[0]), 4*groups*nr
+	step.Dots(k)
+	for i := range t.valid {
+		to, out := dst[(t.row+i)*f.rows+first:][:valid], own.out[:nr]
+		if valid == nr {
+			out = to
+		}
+		l.fold(out, own.dots[i*groups*nr:][:groups*nr], p, a, t.at+i)
+		if valid < nr {
+			copy(to, out)
+		}
+	}
+}
+
+// fold turns the dot products of row number i of a with a panel into outputs.
+func (l *Linear) fold(out []float32, t []int32, p *panel, a *activations, i int) {
+	f, groups := l.form, l.groups
+	switch f.finish {
+	case finishRow:
+		l.set.FoldRow(&out[0], &t[0], &p.sums[0], f.codeFactor, a.negInt[i], &p.scales[0], &p.bias[0], a.rec[i])
+		return
+	case finishGroup:
+		foldHalf(out, t, p.scales, p.float, p.bias, a.negZero[i], a.rec[i])
+	case finishF16:
+		l.set.FoldFMA(&out[0], &t[0], groups, &p.scales[0], &a.scales[i*groups])
+	case finishQAI4:
+		l.set.FoldQAI4(&out[0], &t[0], groups, &p.scales[0], &p.points[0], &a.scales[i*groups], &a.asums[i*groups])
+		addBias(out, p.bias)
+	case finishTorchAO:
+		l.set.AddSums(&t[0], &p.sums[0], groups, a.negInt[i])
+		l.set.FoldTorchAO(&out[0], &t[0], groups, &p.scales[0], a.rec[i])
+		if f.biasAt >= 0 {
+			addBias(out, p.bias)
+		}
+	}
+	canonical(out)
+}
+
+func addBias(out, bias []float32) {
+	bias = bias[:len(out)]
+	for r := range out {
+		out[r] += bias[r]
+	}
+}
+
+// multiplyPacked multiplies the rows with the packed panels [from, to), by the gemv kernel.
+func (w *Workspace) multiplyPacked(own *worker, from, to int) {
+	j, a := &w.job, &w.acts
+	l, k := j.l, &own.gemv
+	f, kernel := l.form, j.c.gemv
+	k.PanelBytes, k.Groups = f.panelBytes, f.groups
+	k.Blocks = (min(f.group, f.stored) + 31) / 32
+	k.LastBlocks = (f.cols - (f.groups-1)*f.group + 31) / 32
+	stride := f.stored * copies(kernel.Order)
+	whole := min(to, f.rows/f.nr)
+	for i := range j.m {
+		k.Acts = (*int8)(unsafe.Pointer(&a.codes[i*stride]))
+		k.Sums = &a.sums[i*f.groups]
+		k.NegZero, k.NegZeroInt, k.Rec = a.negZero[i], a.negInt[i], a.rec[i]
+		out := j.dst[i*f.rows:][:f.rows]
+		if whole > from {
+			k.Dst, k.Data, k.Panels = &out[from*f.nr], &l.data[f.prefix+from*f.panelBytes], whole-from
+			kernel.Run(k)
+		}
+		if whole < to { // the last panel has rows that are no rows of the matrix
+			k.Dst, k.Data, k.Panels = &own.out[0], &l.data[f.prefix+whole*f.panelBytes], 1
+			kernel.Run(k)
+			copy(out[whole*f.nr:], own.out[:f.nr])
+		}
+		w.finishRows(i, i, 1, from*f.nr, min(to*f.nr, f.rows))
+	}
+}

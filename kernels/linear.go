@@ -1,0 +1,131 @@
+package kernels
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/lowbit-go/gq/packing"
+)
+
+// Operator is y = x W^T + b, with the weights W and the bias b of one payload.
+type Operator interface {
+	// Rows is the number of outputs, Cols of inputs.
+	Rows() int
+	Cols() int
+	// Forward computes m rows: dst is [m][Rows()], x is [m][Cols()], both row-major. It fails only if these are not the
+	// lengths of dst and x. It may be called from many goroutines at once, with a Workspace for each.
+	Forward(w *Workspace, dst, x []float32, m int) error
+	// ForwardClamped is Forward with every output limited to lo .. hi; NaN stays. As KleidiAI's kernels do, it takes the
+	// maximum with lo, then the minimum with hi, and -0 is below +0. It fails if lo or hi is NaN.
+	ForwardClamped(w *Workspace, dst, x []float32, m int, lo, hi float32) error
+	// Kernel names the kernel that Forward runs for m rows, as Table does.
+	Kernel(m int) string
+}
+
+// Linear is the Operator of quantized weights. Its kernels read the packed bytes; activations are quantized row by row,
+// as the layout asks for it.
+type Linear struct {
+	*form
+	selection
+	reader   reader
+	steps    []int32
+	zeroStep bool // zero points differ from group to group
+	maxRows  int  // of one pass
+	header   packing.Header
+	data     []byte
+	log      func(Choice)
+}
+
+// NewLinear makes the operator of a payload: data is what follows its packed header, best straight from the map, and
+// must not change while the operator is used. The operator reads it in Forward alone; if it may be a map of a file that
+// becomes shorter, Forward belongs into mmap.Guard or gqf.File.Guard.
+//
+// It fails with *UnsupportedError for payloads that no kernel reads: LayoutPlain, which NewFloat takes, tables that are
+// no weights of a linear operator, and groups of more than 65,536 columns.
+func NewLinear(h packing.Header, data []byte, o Options) (*Linear, error) {
+	f, err := newForm(h)
+	if err != nil {
+		return nil, err
+	}
+	size, err := h.DataSize()
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(data)) != size {
+		return nil, fmt.Errorf("kernels: %d bytes of data, the packed header needs %d", len(data), size)
+	}
+	features, err := o.features()
+	if err != nil {
+		return nil, err
+	}
+	s, err := newSelection(f, features)
+	if err != nil {
+		return nil, err
+	}
+	l := &Linear{form: f, selection: s, header: h, data: data, log: o.log()}
+	l.use()
+	return l, nil
+}
+
+// use prepares what follows from the selection.
+func (l *Linear) use() {
+	l.reader = newReader(l.form, l.set)
+	l.steps = l.form.steps()
+	l.zeroStep = l.form.header.ZeroKind == packing.ZeroInt8
+	most := l.set.Steps[0].MR
+	l.maxRows = max(passBytes/l.stored/most*most, most)
+}
+
+// passBytes bounds the quantized activations that a Workspace holds. More rows take several passes over the weights.
+const passBytes = 8 << 20
+
+// Rows is the number of outputs.
+func (l *Linear) Rows() int { return l.rows }
+
+// Cols is the number of inputs.
+func (l *Linear) Cols() int { return l.cols }
+
+// Header describes the payload.
+func (l *Linear) Header() packing.Header { return l.header }
+
+// Kernel names the kernel that Forward runs for m rows, as Table does.
+func (l *Linear) Kernel(m int) string { return l.choose(m).name }
+
+// Forward implements Operator.
+func (l *Linear) Forward(w *Workspace, dst, x []float32, m int) error {
+	return l.forward(w, dst, x, m, float32(math.Inf(-1)), float32(math.Inf(1)))
+}
+
+// ForwardClamped implements Operator.
+func (l *Linear) ForwardClamped(w *Workspace, dst, x []float32, m int, lo, hi float32) error {
+	return l.forward(w, dst, x, m, lo, hi)
+}
+
+func (l *Linear) forward(w *Workspace, dst, x []float32, m int, lo, hi float32) error {
+	if err := checkForward(l.rows, l.cols, dst, x, m, lo, hi); err != nil || m == 0 {
+		return err
+	}
+	c := l.choose(m)
+	if l.log != nil && c.logged.CompareAndSwap(false, true) {
+		l.log(Choice{c.name, l.header, m})
+	}
+	w.job.limit(lo, hi)
+	for m > 0 {
+		n := min(m, l.maxRows)
+		w.multiply(l, c, dst[:n*l.rows], x[:n*l.cols], n)
+		dst, x, m = dst[n*l.rows:], x[n*l.cols:], m-n
+	}
+	w.job.l, w.job.dst, w.job.x = nil, nil, nil
+	return nil
+}
+
+// checkForward checks Forward's arguments.
+func checkForward(rows, cols int, dst, x []float32, m int, lo, hi float32) error {
+	switch {
+	case m < 0 || m > math.MaxInt/max(rows, cols) || len(dst) != m*rows || len(x) != m*cols:
+		return fmt.Errorf("kernels: %d outputs and %d inputs for %d rows of %d and %d", len(dst), len(x), m, rows, cols)
+	case lo != lo || hi != hi:
+		return fmt.Errorf("kernels: clamping to %v .. %v", lo, hi)
+	}
+	return nil
+}

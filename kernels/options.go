@@ -1,0 +1,75 @@
+package kernels
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/lowbit-go/gq/kernels/internal/act"
+	"github.com/lowbit-go/gq/kernels/internal/cpu"
+	"github.com/lowbit-go/gq/packing"
+)
+
+// Options are the options of an operator.
+type Options struct {
+	// CPU is the best instruction set that the operator may use: generic, neon, dotprod, i8mm, avx2, avx512vnni. Naming one
+	// that this CPU lacks is an error. Default: what the environment variable GQ_CPU names; without it, the best that
+	// this CPU has.
+	CPU string
+	// Log is called when the operator runs a kernel for the first time, from the goroutine that called Forward. Default: a
+	// line to standard error if the environment variable GQ_LOG lists "kernels", else nothing.
+	Log func(Choice)
+}
+
+// Choice says which kernel an operator runs.
+type Choice struct {
+	Kernel string         // its name, as in Table
+	Header packing.Header // of the weights
+	M      int            // rows of activations
+}
+
+// String gives the line that GQ_LOG=kernels prints.
+func (c Choice) String() string {
+	h := c.Header
+	if h.Layout == packing.LayoutPlain {
+		return fmt.Sprintf("%s: %s %s, %d x %d, m %d", c.Kernel, h.Layout, h.Dtype, h.Rows, h.Cols, c.M)
+	}
+	group := "channel"
+	if h.Group != 0 {
+		group = fmt.Sprint(h.Group)
+	}
+	return fmt.Sprintf("%s: %s %s, %d bits, group %s, %d x %d, m %d", c.Kernel, h.Layout, h.Tile, h.Bits, group, h.Rows, h.Cols, c.M)
+}
+
+// Features lists the instruction sets that this CPU and this build have, from the least to the best.
+func Features() []string { return cpu.Supported() }
+
+func init() {
+	// The quantization of activations is chosen once for the program. Every implementation gives the same bits, so an
+	// operator's own CPU need not reach it; a name that is wrong is reported by the operators.
+	_ = act.Select(os.Getenv("GQ_CPU"))
+}
+
+// features lists what the operator may use, from the least to the best.
+func (o Options) features() ([]string, error) {
+	name, from := o.CPU, ""
+	if name == "" {
+		name, from = os.Getenv("GQ_CPU"), "GQ_CPU: "
+	}
+	if name == "" {
+		return cpu.Supported(), nil
+	}
+	if err := cpu.Check(name); err != nil {
+		return nil, fmt.Errorf("kernels: %s%w", from, err)
+	}
+	return cpu.UpTo(name), nil
+}
+
+// log is o.Log with its default.
+func (o Options) log() func(Choice) {
+	if o.Log == nil && slices.Contains(strings.Split(os.Getenv("GQ_LOG"), ","), "kernels") {
+		return func(c Choice) { fmt.Fprintln(os.Stderr, "kernels:", c) }
+	}
+	return o.Log
+}

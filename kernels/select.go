@@ -1,0 +1,145 @@
+package kernels
+
+import (
+	"fmt"
+	"slices"
+	"sync/atomic"
+
+	"github.com/lowbit-go/gq/kernels/internal/gemv"
+	"github.com/lowbit-go/gq/kernels/internal/tile"
+	"github.com/lowbit-go/gq/packing"
+)
+
+// candidate is a kernel that can serve an operator.
+type candidate struct {
+	name    string
+	feature string
+	gemv    *gemv.Kernel // nil: the tile kernels of the operator
+	cost    float64      // gemv: of a row
+	logged  atomic.Bool
+}
+
+// selection is the kernels that can serve a form, on a CPU.
+type selection struct {
+	gemm *candidate
+	gemv *candidate // nil if there is none
+	set  tile.Set   // of gemm
+	mix  mix
+}
+
+// newSelection resolves the kernels for f out of instruction sets, listed from the least to the best.
+func newSelection(f *form, features []string) (selection, error) {
+	bits := f.bits
+	if f.half {
+		bits++
+	}
+	var s selection
+	for _, feature := range slices.Backward(features) {
+		_, ok := tile.Sets(feature, f.bits)
+		set, wide := tile.Sets(feature, bits)
+		if ok && wide {
+			s.gemm = &candidate{name: gemmName(f.header.Layout, f.bits, feature), feature: feature}
+			s.set = set
+			break
+		}
+	}
+	if s.gemm == nil {
+		return s, fmt.Errorf("kernels: no portable kernel for codes of %d bits", f.bits) // a bug: there are for all
+	}
+	s.mix = newMix(f, s.set)
+	for _, k := range gemvKernels() {
+		at := slices.Index(features, k.Feature)
+		if at >= 0 && fits(k, f) && (s.gemv == nil || at > slices.Index(features, s.gemv.feature)) {
+			s.gemv = &candidate{name: k.Name, feature: k.Feature, gemv: k, cost: gemvCost(k, f)}
+		}
+	}
+	return s, nil
+}
+
+// gemmName is the name of the tile kernels of a layout.
+func gemmName(l packing.Layout, bits int, feature string) string {
+	if l == packing.LayoutLowbit || l == packing.LayoutTorchAOLinear {
+		return fmt.Sprintf("gemm_%s%d_%s", l, bits, feature)
+	}
+	return fmt.Sprintf("gemm_%s_%s", l, feature) // the name has the width
+}
+
+// fits says whether k reads payloads of f.
+func fits(k *gemv.Kernel, f *form) bool {
+	h := f.header
+	if k.Layout != h.Layout || int(k.Bits) != f.bits || k.Tile != h.Tile || k.Zeros != h.ZeroKind || k.Grid != h.Grid {
+		return false
+	}
+	return h.Layout != packing.LayoutLowbit || h.ScaleDtype == packing.ScaleBF16 && (f.groups == 1 || f.group%32 == 0)
+}
+
+// gemvKernels lists the gemv kernels of this build.
+func gemvKernels() []*gemv.Kernel {
+	all := gemv.Kernels()
+	list := make([]*gemv.Kernel, len(all))
+	for i := range all {
+		list[i] = &all[i]
+	}
+	return list
+}
+
+// choose picks the kernel for m rows: the gemv kernel row by row, or the tile kernels, whichever costs less.
+func (s *selection) choose(m int) *candidate {
+	if s.gemv != nil && float64(m)*s.gemv.cost <= s.mix.cost(m) {
+		return s.gemv
+	}
+	return s.gemm
+}
+
+// mix says how m rows are cut into the steps of a tile.Set.
+type mix struct {
+	steps  []tile.Step
+	unpack float64   // cost of unpacking a weight
+	costs  []float64 // of each step, for a weight
+	rest   []float64 // cost of the best cover of n rows, n below the largest step
+	first  []int     // the first step of it
+}
+
+func newMix(f *form, set tile.Set) mix {
+	x := mix{steps: set.Steps, unpack: unpackCost(set.Feature, f.bits)}
+	for _, s := range set.Steps {
+		x.costs = append(x.costs, stepCost(set.Feature, f.bits, s.MR))
+	}
+	x.solve()
+	return x
+}
+
+// solve finds the best mix for every remainder: steps that together have at least as many rows, at the least cost. Rows
+// that a step has too many are padding.
+func (x *mix) solve() {
+	largest := x.steps[0].MR
+	x.rest, x.first = make([]float64, largest), make([]int, largest)
+	for n := 1; n < largest; n++ {
+		for i, s := range x.steps {
+			if c := x.costs[i] + x.rest[max(n-s.MR, 0)]; i == 0 || c < x.rest[n] {
+				x.rest[n], x.first[n] = c, i
+			}
+		}
+	}
+}
+
+// cost is that of unpacking a weight and multiplying it with m rows.
+func (x *mix) cost(m int) float64 {
+	largest := x.steps[0].MR
+	return x.unpack + float64(m/largest)*x.costs[0] + x.rest[m%largest]
+}
+
+// tiles appends the tiles of m rows.
+func (x *mix) tiles(tiles []rowTile, m int) []rowTile {
+	row, at := 0, 0
+	for row < m {
+		step := 0
+		if m-row < x.steps[0].MR {
+			step = x.first[m-row]
+		}
+		mr := x.steps[step].MR
+		tiles = append(tiles, rowTile{row, at, step, min(mr, m-row)})
+		row, at = row+mr, at+mr
+	}
+	return tiles
+}
