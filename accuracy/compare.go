@@ -1,0 +1,242 @@
+package accuracy
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/lowbit-go/gq/internal/detmath"
+	"github.com/lowbit-go/gq/model"
+)
+
+// Perplexity is how well a model predicts a text.
+type Perplexity struct {
+	// NLL is the mean negative log-likelihood of a scored token in nats, with its standard error.
+	NLL       float64 `json:"nll"`
+	NLLStdErr float64 `json:"nll_std_err"`
+	// Perplexity is exp(NLL), StdErr its standard error: Perplexity * NLLStdErr.
+	Perplexity float64 `json:"perplexity"`
+	StdErr     float64 `json:"std_err"`
+	Tokens     int     `json:"tokens"`
+}
+
+// finiteExp is exp(x), or the largest number below infinity, which JSON does not have.
+func finiteExp(x float64) float64 { return min(detmath.Exp(x), math.MaxFloat64) }
+
+func perplexityOf(nll []float64) Perplexity {
+	mean, stdErr := meanOf(nll)
+	ppl := finiteExp(mean)
+	return Perplexity{NLL: mean, NLLStdErr: stdErr, Perplexity: ppl, StdErr: min(float64(ppl*stdErr), math.MaxFloat64), Tokens: len(nll)}
+}
+
+// Comparison says how the predictions of a quantized model differ from those of its float model on the same text. A
+// standard error treats tokens as independent, which those of one text are not quite.
+type Comparison struct {
+	Float     Perplexity `json:"float"`
+	Quantized Perplexity `json:"quantized"`
+	// Ratio is the quantized model's perplexity by the float model's, with the standard error of the paired differences.
+	Ratio       float64 `json:"ratio"`
+	RatioStdErr float64 `json:"ratio_std_err"`
+	// KL is the divergence KL(float || quantized) of the next token's distribution, in nats, per scored token.
+	KL          Distribution `json:"kl"`
+	KLHistogram Histogram    `json:"kl_histogram"`
+	// DeltaP is the change of the probability of the token that follows in the text, quantized less float.
+	DeltaP Distribution `json:"delta_p"`
+	// SameTop1 is the share of positions at which both models think the same token likeliest, with its standard error;
+	// Top5Overlap the mean share of the five likeliest that they have in common.
+	SameTop1       float64 `json:"same_top1"`
+	SameTop1StdErr float64 `json:"same_top1_std_err"`
+	Top5Overlap    float64 `json:"top5_overlap"`
+	// Worst are the positions of the largest divergence, largest first.
+	Worst []WorstToken `json:"worst"`
+}
+
+// WorstToken is a position at which the quantized model went astray.
+type WorstToken struct {
+	Window   int     `json:"window"`
+	Position int     `json:"position"` // of the token in its window, BOS being 0
+	Token    int32   `json:"token"`
+	KL       float64 `json:"kl"`
+	// FloatP and QuantizedP are the token's probabilities.
+	FloatP     float64 `json:"float_p"`
+	QuantizedP float64 `json:"quantized_p"`
+	// FloatTop and QuantizedTop are the likeliest tokens.
+	FloatTop     int32 `json:"float_top"`
+	QuantizedTop int32 `json:"quantized_top"`
+	// Context is the text before the token and Text the token, where a tokenizer was there to tell.
+	Context          string `json:"context,omitempty"`
+	Text             string `json:"text,omitempty"`
+	FloatTopText     string `json:"float_top_text,omitempty"`
+	QuantizedTopText string `json:"quantized_top_text,omitempty"`
+}
+
+// CompareOptions: the zero value is good.
+type CompareOptions struct {
+	// Worst is the number of worst tokens kept. Default 10; -1 for none.
+	Worst int
+	// Sessions is the number of windows that are scored at a time, each by a goroutine. Default 1. It does not change a
+	// bit of the result.
+	Sessions int
+	// Progress is called, from several goroutines, with the number of tokens scored since the last call.
+	Progress func(tokens int)
+}
+
+// NonFiniteError reports logits that are no numbers.
+type NonFiniteError struct {
+	Model            int // 0: the float model (or the only one), else the number of the quantized model
+	Window, Position int
+}
+
+func (e *NonFiniteError) Error() string {
+	name := "model"
+	if e.Model > 0 {
+		name = fmt.Sprintf("quantized model %d", e.Model)
+	}
+	return fmt.Sprintf("the %s gives a logit that is NaN or infinite at position %d of window %d", name, e.Position, e.Window)
+}
+
+// score is what is kept of a position; nothing is rounded to less than float64.
+type score struct {
+	nll      []float64 // of each model, the float model first
+	pairs    []pair    // each quantized model against the float model
+	floatTop int32
+}
+
+type pair struct {
+	kl, dp float64
+	top    int32 // the likeliest token
+	shared int   // of the topN likeliest
+}
+
+// logitsBytes bounds the buffer of logits of one model in one session.
+const logitsBytes = 16 << 20
+
+// Measure scores the windows with one model.
+func Measure(ctx context.Context, m *model.Model, windows []Window, o CompareOptions) (Perplexity, error) {
+	scores, err := run(ctx, []*model.Model{m}, windows, o)
+	if err != nil {
+		return Perplexity{}, err
+	}
+	return perplexityOf(collect(scores, func(s *score) float64 { return s.nll[0] })), nil
+}
+
+// Compare scores the windows with the float model and with quantized candidates in one pass; nothing but a few numbers
+// per position is kept, and nothing is written. The result has one Comparison per candidate.
+func Compare(ctx context.Context, float *model.Model, candidates []*model.Model, windows []Window, o CompareOptions) ([]Comparison, error) {
+	for i, c := range candidates {
+		if c.VocabSize() != float.VocabSize() {
+			return nil, fmt.Errorf("quantized model %d has %d tokens, the float model %d: they are not the same model", i+1, c.VocabSize(), float.VocabSize())
+		}
+	}
+	scores, err := run(ctx, append([]*model.Model{float}, candidates...), windows, o)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Comparison, len(candidates))
+	base := collect(scores, func(s *score) float64 { return s.nll[0] })
+	for c := range out {
+		out[c] = summarize(scores, base, windows, c, o)
+	}
+	return out, nil
+}
+
+func summarize(scores [][]score, base []float64, windows []Window, c int, o CompareOptions) Comparison {
+	nll := collect(scores, func(s *score) float64 { return s.nll[c+1] })
+	kl := collect(scores, func(s *score) float64 { return s.pairs[c].kl })
+	diff := make([]float64, len(nll))
+	for i := range nll {
+		diff[i] = nll[i] - base[i]
+	}
+	same, shared := 0, 0
+	for _, w := range scores {
+		for i := range w {
+			if w[i].pairs[c].top == w[i].floatTop {
+				same++
+			}
+			shared += w[i].pairs[c].shared
+		}
+	}
+	n := float64(len(nll))
+	mean, stdErr := meanOf(diff)
+	out := Comparison{
+		Float: perplexityOf(base), Quantized: perplexityOf(nll),
+		Ratio: finiteExp(mean), KL: describe(kl), KLHistogram: histogram(kl, klEdges),
+		DeltaP:   describe(collect(scores, func(s *score) float64 { return s.pairs[c].dp })),
+		SameTop1: float64(same) / n, Top5Overlap: float64(shared) / topN / n,
+		Worst: worst(scores, windows, c, o.Worst),
+	}
+	out.RatioStdErr = min(float64(out.Ratio*stdErr), math.MaxFloat64)
+	out.SameTop1StdErr = math.Sqrt(float64(out.SameTop1*(1-out.SameTop1)) / n)
+	return out
+}
+
+// worst lists the n positions of the largest divergence, 10 by default.
+func worst(scores [][]score, windows []Window, c, n int) []WorstToken {
+	if n == 0 {
+		n = 10
+	}
+	var all []WorstToken
+	for w := range scores {
+		for i := range scores[w] {
+			s := &scores[w][i]
+			all = append(all, WorstToken{
+				Window: w, Position: windows[w].First + i, Token: windows[w].Tokens[windows[w].First+i], KL: s.pairs[c].kl,
+				FloatP: detmath.Exp(-s.nll[0]), QuantizedP: detmath.Exp(-s.nll[c+1]), FloatTop: s.floatTop, QuantizedTop: s.pairs[c].top,
+			})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b WorstToken) int {
+		switch {
+		case a.KL > b.KL:
+			return -1
+		case a.KL < b.KL:
+			return 1
+		}
+		return 0
+	})
+	return slices.Clone(all[:min(max(n, 0), len(all))])
+}
+
+// run scores all windows with all models. Each window is one goroutine's work from its first token to its last, so the
+// scores do not depend on how many there are.
+func run(ctx context.Context, models []*model.Model, windows []Window, o CompareOptions) ([][]score, error) {
+	scores := make([][]score, len(windows))
+	longest := 0
+	for i, w := range windows {
+		if w.First < 1 || w.First >= len(w.Tokens) {
+			return nil, fmt.Errorf("window %d scores from token %d of %d", i, w.First, len(w.Tokens))
+		}
+		longest = max(longest, len(w.Tokens))
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range max(1, min(o.Sessions, len(windows))) {
+		wg.Go(func() {
+			s := newScorer(models, longest)
+			for ctx.Err() == nil {
+				i := int(next.Add(1)) - 1
+				if i >= len(windows) {
+					return
+				}
+				var err error
+				if scores[i], err = s.window(i, windows[i]); err != nil {
+					cancel(err)
+					return
+				}
+				if o.Progress != nil {
+					o.Progress(windows[i].Scored())
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
+	return scores, nil
+}

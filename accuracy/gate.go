@@ -1,0 +1,269 @@
+package accuracy
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+)
+
+// Gate is a set of conditions that a Report has to meet. As YAML:
+//
+//	version: 1
+//	model:
+//	  mean_kl: {max: 0.05, worse: 0.002}     # worse: than in the earlier report, at most by so much
+//	  same_top1: {min: 0.9}
+//	tensors:
+//	  - match: "*.mlp.*"                     # any of a tensor's names; * is any text. Default: all
+//	    bits: 4                              # only tensors of this width. Default: any
+//	    group: 32                            # only tensors of this group size, or channel. Default: any
+//	    sqnr_db: {min: 16}
+//	parity: true                             # every kernel gives the bits of the reference
+//	kept: true                               # tensors that were not quantized are those of the checkpoint
+//
+// A limit on a figure that the report does not have is not met. A rule that matches no tensor is an error, unless it
+// asks for bits or a group: a gate may serve files of several widths.
+type Gate struct {
+	Name    string // of the file, or "default"
+	Version int
+	Model   map[string]Limit
+	Tensors []TensorRule
+	Parity  bool
+	Kept    bool
+}
+
+// Limit bounds a figure. At least one of the three is set.
+type Limit struct {
+	Min, Max *float64
+	// Worse is by how much the figure may be worse than in the earlier report, in the figure's unit, 0 or more.
+	Worse *float64
+}
+
+// TensorRule limits figures of tensors.
+type TensorRule struct {
+	Match  string // pattern; "" is all
+	Bits   int    // 0 is any
+	Group  int    // 0 is any, PerChannel one scale a row
+	Limits map[string]Limit
+}
+
+// PerChannel is the Group of a TensorRule for tensors with one scale a row, spelled "channel".
+const PerChannel = -1
+
+// GateError reports a gate file that is not right.
+type GateError struct {
+	File, Key, Msg string
+}
+
+func (e *GateError) Error() string {
+	if e.Key == "" {
+		return e.File + ": " + e.Msg
+	}
+	return fmt.Sprintf("%s: %s: %s", e.File, e.Key, e.Msg)
+}
+
+// maxGateSize bounds gate files; they are written by hand.
+const maxGateSize = 1 << 20
+
+// ReadGate reads a gate file.
+func ReadGate(file string) (*Gate, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxGateSize+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(b) > maxGateSize {
+		return nil, &GateError{file, "", "more than 1 MiB: this is not a gate"}
+	}
+	return ParseGate(file, b)
+}
+
+// ParseGate reads YAML; name stands for the file in errors, which are of type *GateError.
+func ParseGate(name string, b []byte) (*Gate, error) {
+	var raw struct {
+		Version int                       `yaml:"version"`
+		Model   map[string]map[string]any `yaml:"model"`
+		Tensors []map[string]any          `yaml:"tensors"`
+		Parity  bool                      `yaml:"parity"`
+		Kept    bool                      `yaml:"kept"`
+	}
+	d := yaml.NewDecoder(bytes.NewReader(b), yaml.Strict())
+	if err := d.Decode(&raw); err != nil && !errors.Is(err, io.EOF) {
+		return nil, &GateError{name, "", oneLine(yaml.FormatError(err, false, false))}
+	}
+	if err := d.Decode(&struct{}{}); !errors.Is(err, io.EOF) {
+		return nil, &GateError{name, "", "has more than one YAML document"}
+	}
+	g := &Gate{Name: name, Version: raw.Version, Parity: raw.Parity, Kept: raw.Kept, Model: map[string]Limit{}}
+	if raw.Version != 1 {
+		return nil, &GateError{name, "version", fmt.Sprintf("is %d, want 1", raw.Version)}
+	}
+	for _, key := range slices.Sorted(maps.Keys(raw.Model)) {
+		if !slices.ContainsFunc(modelMetrics, func(m modelMetric) bool { return m.name == key }) {
+			return nil, &GateError{name, "model." + key, "no such figure; there are " + names(modelMetrics, func(m modelMetric) string { return m.name })}
+		}
+		l, err := parseLimit(raw.Model[key])
+		if err != nil {
+			return nil, &GateError{name, "model." + key, err.Error()}
+		}
+		g.Model[key] = l
+	}
+	for i, fields := range raw.Tensors {
+		r, err := parseTensorRule(fields)
+		if err != nil {
+			err.File, err.Key = name, strings.TrimSuffix(fmt.Sprintf("tensors[%d].%s", i, err.Key), ".")
+			return nil, err
+		}
+		g.Tensors = append(g.Tensors, r)
+	}
+	if len(g.Model) == 0 && len(g.Tensors) == 0 && !g.Parity && !g.Kept {
+		return nil, &GateError{name, "", "has no condition: a gate that is always open"}
+	}
+	return g, nil
+}
+
+// oneLine puts a message of several lines into one.
+func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+
+func parseTensorRule(fields map[string]any) (TensorRule, *GateError) {
+	r := TensorRule{Limits: map[string]Limit{}}
+	for _, key := range slices.Sorted(maps.Keys(fields)) {
+		v := fields[key]
+		switch key {
+		case "match":
+			s, ok := v.(string)
+			if _, err := path.Match(s, ""); !ok || err != nil || s == "" {
+				return r, &GateError{Key: key, Msg: "is not a pattern"}
+			}
+			r.Match = s
+		case "bits":
+			n, ok := number(v)
+			if !ok || n != math.Trunc(n) || n < 1 || n > 8 {
+				return r, &GateError{Key: key, Msg: "is not a width of 1 to 8"}
+			}
+			r.Bits = int(n)
+		case "group":
+			n, ok := number(v)
+			switch {
+			case v == "channel":
+				n = PerChannel
+			case !ok || n != math.Trunc(n) || n < 1 || n > math.MaxInt32:
+				return r, &GateError{Key: key, Msg: "is neither a group size nor channel"}
+			}
+			r.Group = int(n)
+		default:
+			if !slices.ContainsFunc(tensorMetrics, func(m tensorMetric) bool { return m.name == key }) {
+				return r, &GateError{Key: key, Msg: "no such figure; there are " + names(tensorMetrics, func(m tensorMetric) string { return m.name })}
+			}
+			m, ok := v.(map[string]any)
+			if !ok {
+				return r, &GateError{Key: key, Msg: "is not a limit such as {min: 16}"}
+			}
+			l, err := parseLimit(m)
+			if err != nil {
+				return r, &GateError{Key: key, Msg: err.Error()}
+			}
+			r.Limits[key] = l
+		}
+	}
+	if len(r.Limits) == 0 {
+		return r, &GateError{Msg: "limits no figure"}
+	}
+	return r, nil
+}
+
+func parseLimit(fields map[string]any) (l Limit, err error) {
+	for _, key := range slices.Sorted(maps.Keys(fields)) {
+		v := fields[key]
+		x, ok := number(v)
+		if !ok || math.IsNaN(x) || math.IsInf(x, 0) {
+			return l, fmt.Errorf("%s is not a number", key)
+		}
+		switch key {
+		case "min":
+			l.Min = &x
+		case "max":
+			l.Max = &x
+		case "worse":
+			if x < 0 {
+				return l, fmt.Errorf("worse is %v: by how much the figure may be worse, 0 or more", x)
+			}
+			l.Worse = &x
+		default:
+			return l, fmt.Errorf("%s is none of min, max and worse", key)
+		}
+	}
+	switch {
+	case l == (Limit{}):
+		return l, fmt.Errorf("has none of min, max and worse")
+	case l.Min != nil && l.Max != nil && *l.Min > *l.Max:
+		return l, fmt.Errorf("min %v is above max %v: nothing meets that", *l.Min, *l.Max)
+	}
+	return l, nil
+}
+
+func number(v any) (float64, bool) {
+	switch v := v.(type) {
+	case float64:
+		return v, true
+	case uint64:
+		return float64(v), true
+	case int64:
+		return float64(v), true
+	case int:
+		return float64(v), true
+	}
+	return 0, false
+}
+
+func names[T any](list []T, name func(T) string) string {
+	var s []string
+	for _, x := range list {
+		s = append(s, name(x))
+	}
+	return strings.Join(s, ", ")
+}
+
+// NeedsModel says whether the models have to be run on a text.
+func (g *Gate) NeedsModel() bool {
+	return slices.ContainsFunc(modelMetrics, func(m modelMetric) bool {
+		_, ok := g.Model[m.name]
+		return ok && m.needsText
+	})
+}
+
+// NeedsOutputs says whether layers as executed are limited.
+func (g *Gate) NeedsOutputs() bool {
+	return slices.ContainsFunc(g.Tensors, func(r TensorRule) bool {
+		return slices.ContainsFunc(tensorMetrics, func(m tensorMetric) bool {
+			_, ok := r.Limits[m.name]
+			return ok && m.needsOutput
+		})
+	})
+}
+
+// NeedsEarlier says whether an earlier report is compared with.
+func (g *Gate) NeedsEarlier() bool {
+	return worse(g.Model) || slices.ContainsFunc(g.Tensors, func(r TensorRule) bool { return worse(r.Limits) })
+}
+
+func worse(limits map[string]Limit) bool {
+	for _, l := range limits {
+		if l.Worse != nil {
+			return true
+		}
+	}
+	return false
+}

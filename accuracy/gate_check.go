@@ -1,0 +1,427 @@
+package accuracy
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+)
+
+// GateResult says whether a Report met a Gate.
+type GateResult struct {
+	Gate   string `json:"gate"`
+	Passed bool   `json:"passed"`
+	// Checked counts the figures that were compared with a limit, in all Conditions.
+	Checked    int         `json:"checked"`
+	Conditions []Condition `json:"conditions"`
+	// Failures are the figures that do not meet theirs, in order of the Conditions, and within one the worst first.
+	Failures []Failure `json:"failures"`
+	// Blame are the tensors that lost most, if a figure of the whole model does not meet its condition.
+	Blame []Blame `json:"blame,omitempty"`
+}
+
+// Condition is one limit of the gate: of a figure of the model, or of all tensors that a rule is for.
+type Condition struct {
+	// Of says what the figure is of: "model", "kernels", "kept tensors", or which tensors.
+	Of     string `json:"of"`
+	Metric string `json:"metric"`
+	Unit   string `json:"unit,omitempty"`
+	Kind   Kind   `json:"kind"`
+	Limit  Figure `json:"limit"`
+	// Checked is the number of figures, Failed of those that do not meet the limit. A condition that no figure was found
+	// for has failed if Missing says what is.
+	Checked int    `json:"checked"`
+	Failed  int    `json:"failed"`
+	Missing string `json:"missing,omitempty"`
+	// Worst is the figure that is nearest to the limit, or farthest beyond it, and Tensor whose it is.
+	Worst  Figure `json:"worst"`
+	Tensor string `json:"tensor,omitempty"`
+}
+
+// Kind says how a figure is compared with a limit.
+type Kind string
+
+// The kinds of conditions.
+const (
+	AtLeast Kind = "min"
+	AtMost  Kind = "max"
+	// NoWorse compares with an earlier report: not worse by more than the limit.
+	NoWorse Kind = "worse"
+	// Same is that of bits and bytes, which are equal or not.
+	Same Kind = "same"
+)
+
+// Passed says whether the condition is met.
+func (c *Condition) Passed() bool { return c.Failed == 0 && c.Missing == "" }
+
+// String says it in a line: "model: mean_kl at most 0.05 nats".
+func (c *Condition) String() string { return c.Of + ": " + c.demand() }
+
+func (c *Condition) demand() string {
+	limit := fmt.Sprintf("%.6g%s", float64(c.Limit), spaced(c.Unit))
+	switch c.Kind {
+	case AtLeast:
+		return c.Metric + " at least " + limit
+	case AtMost:
+		return c.Metric + " at most " + limit
+	case NoWorse:
+		return fmt.Sprintf("%s not worse than before by more than %s", c.Metric, limit)
+	}
+	return c.Metric
+}
+
+func spaced(unit string) string {
+	if unit == "" {
+		return ""
+	}
+	return " " + unit
+}
+
+// Failure is a figure that does not meet a condition.
+type Failure struct {
+	// Condition is an index into GateResult.Conditions.
+	Condition int    `json:"condition"`
+	Tensor    string `json:"tensor,omitempty"` // "" for the model as a whole
+	Metric    string `json:"metric"`
+	Unit      string `json:"unit,omitempty"`
+	Kind      Kind   `json:"kind"`
+	Value     Figure `json:"value"`
+	Limit     Figure `json:"limit"`
+	// By is how far the value is beyond the limit.
+	By Figure `json:"by"`
+	// Earlier is the earlier report's figure, of kind NoWorse.
+	Earlier Figure `json:"earlier"`
+	// Missing says why there is no value.
+	Missing string `json:"missing,omitempty"`
+}
+
+// String says it in a line: "mean_kl 0.0612 nats is 0.0112 above the limit 0.05".
+func (f Failure) String() string {
+	name := f.Metric
+	if f.Tensor != "" {
+		name = f.Tensor + ": " + name
+	}
+	unit := spaced(f.Unit)
+	switch {
+	case f.Missing != "":
+		return name + ": " + f.Missing
+	case f.Kind == NoWorse:
+		return fmt.Sprintf("%s %.6g%s is %.4g worse than the %.6g of the earlier report, %.4g is allowed", name, f.Value, unit, math.Abs(float64(f.Value-f.Earlier)), f.Earlier, f.Limit)
+	case f.Kind == AtLeast:
+		return fmt.Sprintf("%s %.6g%s is %.4g below the limit %.6g", name, f.Value, unit, f.By, f.Limit)
+	}
+	return fmt.Sprintf("%s %.6g%s is %.4g above the limit %.6g", name, f.Value, unit, f.By, f.Limit)
+}
+
+// Figure is a number in a report; JSON has null for +Inf, which stands for decibels without noise.
+type Figure float64
+
+// MarshalJSON gives a number, or null for +Inf.
+func (f Figure) MarshalJSON() ([]byte, error) { return Decibels(f).MarshalJSON() }
+
+// UnmarshalJSON reads what MarshalJSON gives.
+func (f *Figure) UnmarshalJSON(b []byte) error { return (*Decibels)(f).UnmarshalJSON(b) }
+
+// Blame is a tensor's part in what was lost.
+type Blame struct {
+	Tensor string `json:"tensor"`
+	Bits   int    `json:"bits"`
+	// SQNR is that of its outputs if they were measured (Of is "outputs"), else of its weights ("weights").
+	SQNR Decibels `json:"sqnr_db"`
+	Of   string   `json:"of"`
+}
+
+// blamed is how many tensors are named.
+const blamed = 5
+
+// Check compares a report with the gate. earlier is the report that "worse" refers to; nil is an error if the gate
+// needs one, and so is one of another text if it is needed for a figure of the model. The result is also put into
+// r.Gate.
+func (g *Gate) Check(r, earlier *Report) (*GateResult, error) {
+	if earlier == nil && g.NeedsEarlier() {
+		return nil, &GateError{g.Name, "", "compares with an earlier report, and none was given"}
+	}
+	res := &GateResult{Gate: g.Name, Conditions: []Condition{}, Failures: []Failure{}}
+	for _, m := range modelMetrics { // in this order, so that the output does not depend on the map's
+		l, ok := g.Model[m.name]
+		if !ok {
+			continue
+		}
+		if l.Worse != nil && m.needsText {
+			if err := comparable(r, earlier); err != nil {
+				return nil, &GateError{g.Name, "model." + m.name, err.Error()}
+			}
+		}
+		var f figure
+		if f.value, ok = m.get(r); !ok {
+			f.missing = "was not measured"
+			if m.needsText {
+				f.missing += ": " + cmp.Or(r.NoModel, "it takes a text")
+			}
+		}
+		if earlier != nil {
+			f.before, f.had = m.get(earlier)
+		}
+		res.limit("model", m.metric, l, []figure{f})
+	}
+	modelFailed := len(res.Failures) > 0
+	for _, rule := range g.Tensors {
+		if err := res.rule(g, rule, r, earlier); err != nil {
+			return nil, err
+		}
+	}
+	if g.Parity {
+		res.parity(r)
+	}
+	if g.Kept {
+		res.kept(r)
+	}
+	if len(res.Conditions) == 0 {
+		return nil, &GateError{g.Name, "", "no condition is for a tensor of this file"}
+	}
+	if modelFailed {
+		res.Blame = blame(r.Tensors)
+	}
+	res.Passed = len(res.Failures) == 0
+	r.Gate = res
+	return res, nil
+}
+
+// comparable fails if figures of the model cannot be compared because the texts are not the same.
+func comparable(r, earlier *Report) error {
+	a, b := r.Text, earlier.Text
+	switch {
+	case a == nil || b == nil: // what is missing is reported as that
+		return nil
+	case a.SHA256 != b.SHA256:
+		return fmt.Errorf("the earlier report is of another text (%s, SHA-256 %.12s)", b.Name, b.SHA256)
+	case a.Convention != b.Convention || a.Window != b.Window || a.Stride != b.Stride || a.Tokens != b.Tokens:
+		return fmt.Errorf("the earlier report cuts the text otherwise: %s", b.Cut())
+	case r.Activations != earlier.Activations:
+		return fmt.Errorf("the earlier report has activations in %s", earlier.Activations)
+	}
+	return nil
+}
+
+// figure is what a condition is about.
+type figure struct {
+	tensor  string
+	value   float64
+	missing string // why there is no value; "" if there is one
+	before  float64
+	had     bool // before is valid
+}
+
+// limit adds the conditions that a limit puts on figures.
+func (res *GateResult) limit(of string, m metric, l Limit, figures []figure) {
+	for _, c := range []struct {
+		kind  Kind
+		limit *float64
+	}{{AtMost, l.Max}, {AtLeast, l.Min}, {NoWorse, l.Worse}} {
+		if c.limit != nil {
+			res.condition(Condition{Of: of, Metric: m.name, Unit: m.unit, Kind: c.kind, Limit: Figure(*c.limit)}, m.more, figures)
+		}
+	}
+}
+
+// condition adds a condition and what does not meet it.
+func (res *GateResult) condition(c Condition, more bool, figures []figure) {
+	var failures []Failure
+	worst := math.Inf(-1)
+	for _, v := range figures {
+		f := Failure{Condition: len(res.Conditions), Tensor: v.tensor, Metric: c.Metric, Unit: c.Unit, Kind: c.Kind, Value: Figure(v.value), Limit: c.Limit, Missing: v.missing}
+		if f.Missing == "" && c.Kind == NoWorse && !v.had {
+			f.Missing = "is not in the earlier report"
+		}
+		if f.Missing != "" {
+			f.Value, c.Missing = 0, f.Missing
+			failures = append(failures, f)
+			continue
+		}
+		c.Checked++
+		by := 0.0
+		switch c.Kind {
+		case AtMost:
+			by = v.value - float64(c.Limit)
+		case AtLeast:
+			by = float64(c.Limit) - v.value
+		case NoWorse:
+			by = v.value - v.before
+			if more {
+				by = -by
+			}
+			if v.value == v.before { // of two exact tensors it is NaN
+				by = 0
+			}
+			f.Earlier = Figure(v.before)
+			by -= float64(c.Limit)
+		}
+		f.By = Figure(by)
+		if c.Checked == 1 || by > worst {
+			worst, c.Worst, c.Tensor = by, f.Value, v.tensor
+		}
+		if by > 0 {
+			failures = append(failures, f)
+		}
+	}
+	slices.SortStableFunc(failures, func(a, b Failure) int { return cmp.Compare(b.By, a.By) })
+	c.Failed = len(failures)
+	res.Checked += c.Checked
+	res.Conditions = append(res.Conditions, c)
+	res.Failures = append(res.Failures, failures...)
+}
+
+// rule adds the conditions of a rule for tensors.
+func (res *GateResult) rule(g *Gate, rule TensorRule, r, earlier *Report) error {
+	old := map[string]*TensorStats{}
+	if earlier != nil && worse(rule.Limits) {
+		for i := range earlier.Tensors {
+			old[key(&earlier.Tensors[i])] = &earlier.Tensors[i]
+		}
+	}
+	var matched []*TensorStats
+	for i := range r.Tensors {
+		if s := &r.Tensors[i]; !s.Kept && rule.matches(s) {
+			matched = append(matched, s)
+		}
+	}
+	if len(matched) == 0 {
+		if rule.Bits != 0 || rule.Group != 0 {
+			return nil
+		}
+		return &GateError{g.Name, "tensors", fmt.Sprintf("no quantized tensor matches %q", cmp.Or(rule.Match, "*"))}
+	}
+	for _, m := range tensorMetrics {
+		l, ok := rule.Limits[m.name]
+		if !ok {
+			continue
+		}
+		var figures []figure
+		for _, s := range matched {
+			f := figure{tensor: s.Label()}
+			if f.value, ok = m.get(s); !ok {
+				f.missing = "was not measured: " + s.NoOutput
+				if s.lookedUp() {
+					continue
+				}
+			}
+			if o := old[key(s)]; o != nil {
+				f.before, f.had = m.get(o)
+			}
+			figures = append(figures, f)
+		}
+		if len(figures) == 0 {
+			return &GateError{g.Name, "tensors." + m.name, fmt.Sprintf("is of no tensor that matches %q: their rows are looked up, not multiplied", cmp.Or(rule.Match, "*"))}
+		}
+		res.limit(rule.String(), m.metric, l, figures)
+	}
+	return nil
+}
+
+// lookedUp says that a tensor has no outputs because nothing is multiplied with it.
+func (s *TensorStats) lookedUp() bool {
+	return s.Role == gqf.RolePosition.String() || s.Role == gqf.RoleEmbedding.String() && len(s.SharedWith) == 0
+}
+
+// key tells payloads of a report apart.
+func key(s *TensorStats) string { return fmt.Sprintf("%s/%d/%d", s.Name, s.Slice, s.Variant) }
+
+// String says which tensors a rule is for: "tensors *.mlp.* of 4 bits, group 32".
+func (r TensorRule) String() string {
+	s := "tensors"
+	if r.Match != "" {
+		s += " " + r.Match
+	}
+	var of []string
+	if r.Bits != 0 {
+		of = append(of, fmt.Sprintf("%d bits", r.Bits))
+	}
+	switch {
+	case r.Group == PerChannel:
+		of = append(of, "one scale a channel")
+	case r.Group != 0:
+		of = append(of, fmt.Sprintf("group %d", r.Group))
+	}
+	if of != nil {
+		s += " of " + strings.Join(of, ", ")
+	}
+	return s
+}
+
+// matches says whether the rule is for a tensor: one of its names matches. A * in the pattern stands for any text: names
+// have dots, and no slashes.
+func (r TensorRule) matches(s *TensorStats) bool {
+	if r.Bits != 0 && r.Bits != s.Bits || r.Group > 0 && r.Group != s.Group || r.Group == PerChannel && s.Group != 0 {
+		return false
+	}
+	return r.Match == "" || slices.ContainsFunc(append([]string{s.Label()}, s.names()...), func(name string) bool { return MatchName(r.Match, name) })
+}
+
+func (s *TensorStats) names() []string { return append([]string{s.Name}, s.SharedWith...) }
+
+// MatchName matches a tensor's name with a pattern of a gate: * is any text, ? any character, [abc] one of these.
+func MatchName(pattern, name string) bool {
+	ok, _ := path.Match(pattern, name)
+	return ok
+}
+
+// parity adds the condition that kernels give the bits of the portable reference.
+func (res *GateResult) parity(r *Report) {
+	c := Condition{Of: "kernels", Metric: "parity", Kind: Same, Checked: len(r.Parity)}
+	if r.Parity == nil {
+		c.Missing, c.Failed = "was not checked", 1
+		res.Failures = append(res.Failures, Failure{Condition: len(res.Conditions), Metric: "parity", Kind: Same, Missing: c.Missing})
+	}
+	for _, p := range r.Parity {
+		if !p.Equal {
+			c.Failed++
+			res.Failures = append(res.Failures, Failure{
+				Condition: len(res.Conditions), Tensor: label(p.Tensor, p.Slice, max(1, p.Slice+1)), Metric: "parity", Kind: Same,
+				Missing: fmt.Sprintf("kernel %s gives other bits than the reference: %s", p.Kernel, p.FirstDifference),
+			})
+		}
+	}
+	res.Checked += c.Checked
+	res.Conditions = append(res.Conditions, c)
+}
+
+// kept adds the condition that tensors that were not quantized are those of the checkpoint.
+func (res *GateResult) kept(r *Report) {
+	c := Condition{Of: "kept tensors", Metric: "equal", Kind: Same}
+	for i := range r.Tensors {
+		s := &r.Tensors[i]
+		if !s.Kept {
+			continue
+		}
+		c.Checked++
+		if !s.Equal {
+			c.Failed++
+			res.Failures = append(res.Failures, Failure{
+				Condition: len(res.Conditions), Tensor: s.Label(), Metric: "equal", Kind: Same, Missing: "is not that of the checkpoint: " + s.Difference,
+			})
+		}
+	}
+	res.Checked += c.Checked
+	res.Conditions = append(res.Conditions, c)
+}
+
+// blame lists the tensors whose outputs, or weights where outputs were not measured, lost most.
+func blame(tensors []TensorStats) []Blame {
+	var all []Blame
+	for i := range tensors {
+		s := &tensors[i]
+		switch {
+		case s.Kept || s.Variant > 0:
+		case s.Output != nil:
+			all = append(all, Blame{s.Label(), s.Bits, s.Output.SQNR, "outputs"})
+		default:
+			all = append(all, Blame{s.Label(), s.Bits, s.SQNR, "weights"})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b Blame) int { return cmp.Compare(a.SQNR, b.SQNR) })
+	return all[:min(blamed, len(all))]
+}

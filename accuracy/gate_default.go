@@ -1,0 +1,78 @@
+package accuracy
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+// DefaultGateName is what --gate takes for DefaultGate.
+const DefaultGateName = "default"
+
+// defaultKL are the limits of the mean KL divergence in nats, by the width of most weights. They are what round-to-nearest
+// at group 32 with an 8-bit table keeps on well-trained models, with room for small ones; 1 and 2 bits have none, for no
+// method without calibration makes a usable model of them.
+var defaultKL = map[int]float64{8: 0.005, 7: 0.01, 6: 0.02, 5: 0.05, 4: 0.15, 3: 0.7}
+
+// keptSQNR is the signal-to-noise ratio in dB that round-to-nearest keeps of heavy-tailed weights (Student's t with 5
+// degrees of freedom, 524,288 of them, BF16 scales): the least of the mappings symmetric and symmetric-no-clip, by bits
+// and by size of group, which is the row's where there is one scale a row. full-range and asymmetric keep more.
+var keptSQNR = map[int][]float64{
+	//  16     32     64    128    256    512   1024   2048   4096   8192  16384
+	2: {5.86, 4.46, 3.37, 2.53, 1.88, 1.37, 1.01, 0.72, 0.50, 0.33, 0.23},
+	3: {13.21, 11.92, 10.47, 9.11, 7.88, 6.71, 5.68, 4.73, 3.82, 3.01, 2.37},
+	4: {19.74, 18.43, 17.10, 15.76, 14.42, 13.15, 11.92, 10.69, 9.40, 8.22, 7.19},
+	5: {26.05, 24.71, 23.36, 22.01, 20.69, 19.47, 18.21, 16.93, 15.59, 14.32, 13.18},
+	6: {32.26, 30.90, 29.54, 28.18, 26.82, 25.64, 24.38, 23.11, 21.75, 20.50, 19.34},
+	7: {38.38, 36.99, 35.62, 34.27, 32.96, 31.75, 30.48, 29.20, 27.85, 26.59, 25.42},
+	8: {44.45, 43.06, 41.69, 40.32, 38.97, 37.77, 36.52, 35.25, 33.90, 32.64, 31.47},
+}
+
+// defaultRoom is how many dB a tensor may be below that: one column in 128 that is four times as large as the others
+// takes 0.6 dB at group 32 and 2.5 dB of rows of 4,096.
+const defaultRoom = 3
+
+// defaultSQNR is the least signal-to-noise ratio of a tensor's weights in dB. It is never below 0: with less, zeros would
+// be the better weights.
+func defaultSQNR(bits int, group int64) float64 {
+	kept := keptSQNR[bits]
+	if kept == nil {
+		return 0
+	}
+	i := 0
+	for i < len(kept)-1 && group > 16<<i {
+		i++
+	}
+	return max(0, math.Round(100*(kept[i]-defaultRoom))/100)
+}
+
+// DefaultGate is the gate for a file like that of r: it limits the mean KL divergence by the width that most weights have,
+// if there was a text, and the signal-to-noise ratio of each tensor's weights by its width and group. If kernels were
+// compared, all have to be equal.
+func DefaultGate(r *Report) *Gate {
+	g := &Gate{Name: DefaultGateName, Version: 1, Model: map[string]Limit{}, Parity: r.Parity != nil}
+	if limit, ok := defaultKL[r.Totals.Bits]; ok && (r.Text != nil || r.NoModel != "") {
+		g.Model["mean_kl"] = Limit{Max: &limit}
+	}
+	type scheme struct{ bits, group int }
+	longest := map[scheme]int64{} // row of a group
+	for i := range r.Tensors {
+		s := &r.Tensors[i]
+		if s.Kept {
+			continue
+		}
+		of, n := scheme{s.Bits, s.Group}, int64(s.Group)
+		if s.Group == 0 {
+			of.group, n = PerChannel, s.Cols
+		}
+		longest[of] = max(longest[of], n)
+	}
+	for of, n := range longest {
+		floor := defaultSQNR(of.bits, n)
+		g.Tensors = append(g.Tensors, TensorRule{Bits: of.bits, Group: of.group, Limits: map[string]Limit{"sqnr_db": {Min: &floor}}})
+	}
+	slices.SortFunc(g.Tensors, func(a, b TensorRule) int {
+		return cmp.Or(cmp.Compare(b.Bits, a.Bits), cmp.Compare(a.Group, b.Group))
+	})
+	return g
+}

@@ -1,0 +1,313 @@
+package accuracy
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/kernels"
+	"github.com/lowbit-go/gq/model"
+	"github.com/lowbit-go/gq/packing"
+)
+
+// Job is all that a Report takes: what `gq accuracy` does. Source and File have to be set.
+type Job struct {
+	// Source is the checkpoint: a directory, or a .safetensors file, which has no model to run.
+	Source string
+	// File is the .gqf, Name what the report calls it. Default: File.
+	File, Name string
+	// Baseline is another .gqf, to be run on the same text. Default: none.
+	Baseline string
+	// Match chooses the tensors that are compared, by any of their names. Default: all.
+	Match func(name string) bool
+	// NoOutputs leaves out the layers as executed.
+	NoOutputs bool
+	// Text is what the models are run on. Default: none; only tensors are compared.
+	Text *TextSource
+	// RandomInputs has layers executed on random activations although there is a text.
+	RandomInputs bool
+	// Activations are those of the quantized models. Default: Int8, as on the device.
+	Activations model.Activations
+	// Parity has the kernels of this machine compared with the portable reference, Remote those of another build of gq.
+	Parity bool
+	Remote *RemoteOptions
+	// Gate is checked at the end; DefaultGate stands for the one of that name. Default: none.
+	Gate        *Gate
+	DefaultGate bool
+	// Earlier is what a gate may compare with.
+	Earlier *Report
+	// Worst is the number of worst tokens in the report. Default: 10; -1 for none.
+	Worst int
+	// Threads is how many goroutines work. Default: GOMAXPROCS. Nothing but the time depends on it.
+	Threads int
+	// Version is that of the program, for the report.
+	Version string
+	// Stage is called when a part begins that takes a while; it gives what is called with the progress, from several
+	// goroutines, and at the end. Default: none.
+	Stage func(name, unit string, total int64) (add func(n int64), end func())
+}
+
+// TextSource is a text, or its tokens.
+type TextSource struct {
+	Name    string
+	Data    []byte
+	Tokens  bool // Data are ids, see ParseTokens
+	Options TextOptions
+}
+
+// Run makes the report. The gate's result is in it; a gate that is wrong for this file is a *GateError.
+func (j *Job) Run(ctx context.Context) (*Report, error) {
+	r := &Report{
+		Schema: ReportSchema, File: cmp.Or(j.Name, j.File), Source: j.Source, Activations: j.Activations.String(),
+		Run: &Run{Version: j.Version, CPU: kernels.Features(), Threads: j.threads(), Seconds: map[string]float64{}},
+	}
+	ck, err := safetensors.Open(j.Source, safetensors.Options{})
+	if err != nil {
+		return nil, err
+	}
+	defer ck.Close()
+	f, err := gqf.Open(j.File, gqf.Options{})
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	r.FileBytes = f.Size()
+	if err := j.preflight(f); err != nil {
+		return nil, err
+	}
+	var text *scored
+	if j.Text != nil {
+		if text, err = j.open(f, r); err != nil {
+			return nil, err
+		}
+		defer text.close()
+		if err := j.comparable(r); err != nil {
+			return nil, err
+		}
+	}
+	if err := j.tensors(ctx, ck, f, text, r); err != nil {
+		return nil, err
+	}
+	if err := j.parity(ctx, f, r); err != nil {
+		return nil, err
+	}
+	if text != nil && r.NoModel == "" {
+		if err := j.compare(ctx, text, r); err != nil {
+			return nil, err
+		}
+	}
+	gate := j.Gate
+	if j.DefaultGate {
+		gate = DefaultGate(r)
+	}
+	if gate != nil {
+		if _, err := gate.Check(r, j.Earlier); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+func (j *Job) threads() int {
+	if j.Threads > 0 {
+		return j.Threads
+	}
+	return runtime.GOMAXPROCS(0)
+}
+
+// stage begins a part of the job; end is called with whether it went well.
+func (j *Job) stage(r *Report, key, name, unit string, total int64) (add func(n int64), end func()) {
+	start := time.Now()
+	done := func() {}
+	add = func(int64) {}
+	if j.Stage != nil {
+		add, done = j.Stage(name, unit, total)
+	}
+	return add, func() {
+		done()
+		r.Run.Seconds[key] = time.Since(start).Seconds()
+	}
+}
+
+// preflight finds what is wrong with the gate before any work.
+func (j *Job) preflight(f *gqf.File) error {
+	g := j.Gate
+	if g == nil {
+		return nil
+	}
+	if j.Earlier == nil && g.NeedsEarlier() {
+		return &GateError{g.Name, "", "compares with an earlier report, and none was given"}
+	}
+	for i, rule := range g.Tensors {
+		if rule.Bits != 0 || rule.Group != 0 || rule.Match == "" {
+			continue
+		}
+		found := false
+		for t := range f.Len() {
+			found = found || rule.mayMatch(f.Tensor(t), j.Match)
+		}
+		if !found {
+			return &GateError{g.Name, fmt.Sprintf("tensors[%d].match", i), fmt.Sprintf("no quantized tensor matches %q", rule.Match)}
+		}
+	}
+	return nil
+}
+
+func (r TensorRule) mayMatch(t gqf.Tensor, chosen func(string) bool) bool {
+	p, ok := t.Payload(0, 0, gqf.KindWeights)
+	if !ok || p.Header.Layout == packing.LayoutPlain || !matches(t, chosen) {
+		return false
+	}
+	for _, name := range t.Names() {
+		for slice := range t.Experts {
+			if MatchName(r.Match, name) || MatchName(r.Match, label(name, slice, t.Experts)) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// comparable finds before any work that the earlier report is of another text.
+func (j *Job) comparable(r *Report) error {
+	if j.Gate == nil || j.Earlier == nil {
+		return nil
+	}
+	for _, m := range modelMetrics {
+		if m.needsText && j.Gate.Model[m.name].Worse != nil {
+			if err := comparable(r, j.Earlier); err != nil {
+				return &GateError{j.Gate.Name, "model." + m.name, err.Error()}
+			}
+		}
+	}
+	return nil
+}
+
+func (j *Job) tensors(ctx context.Context, ck *safetensors.Checkpoint, f *gqf.File, text *scored, r *Report) error {
+	o := TensorOptions{Threads: j.Threads, Match: j.Match, NoOutputs: j.NoOutputs}
+	if text != nil && text.float != nil && !j.NoOutputs && !j.RandomInputs {
+		start := time.Now()
+		var err error
+		if o.Inputs, err = calibrate(ctx, text.float, text.windows); err != nil {
+			return err
+		}
+		r.Run.Seconds["calibration"] = time.Since(start).Seconds()
+	}
+	total := int64(0)
+	for i := range f.Len() {
+		if t := f.Tensor(i); matches(t, j.Match) {
+			for _, p := range t.Payloads() {
+				if p.Kind == gqf.KindWeights {
+					total += int64(p.Header.Rows * p.Header.Cols)
+				}
+			}
+		}
+	}
+	add, end := j.stage(r, "tensors", "comparing tensors", "weights", total)
+	defer end()
+	last := int64(0)
+	o.Progress = func(done, _ int64) {
+		add(done - last)
+		last = done
+	}
+	stats, err := Tensors(ctx, ck, f, o)
+	if err != nil {
+		return err
+	}
+	r.Tensors, r.Totals = stats, SumUp(stats)
+	r.Run.Kernels = kernelsOf(f)
+	return nil
+}
+
+// kernelsOf lists the kernels that this machine runs for many tokens at a time.
+func kernelsOf(f *gqf.File) []string {
+	var names []string
+	for i := range f.NumPayloads() {
+		p := f.Payload(i)
+		if p.Kind != gqf.KindWeights || p.Header.Layout == packing.LayoutPlain {
+			continue
+		}
+		if name, err := kernels.Chosen(p.Header, 64, kernels.Options{}); err == nil && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func (j *Job) parity(ctx context.Context, f *gqf.File, r *Report) error {
+	if j.Parity {
+		_, end := j.stage(r, "parity", "checking kernels", "", 0)
+		defer end()
+		var err error
+		if r.Parity, err = CheckParity(ctx, f, ParityOptions{Threads: j.Threads, Match: j.Match}); err != nil {
+			return err
+		}
+	}
+	if j.Remote != nil {
+		_, end := j.stage(r, "remote_parity", "checking kernels of another build", "", 0)
+		defer end()
+		o := *j.Remote
+		o.Match, o.Threads = j.Match, j.Threads
+		list, err := RemoteParity(ctx, f, j.File, o)
+		if err != nil {
+			return err
+		}
+		r.Parity = append(r.Parity, list...)
+	}
+	return nil
+}
+
+func (j *Job) compare(ctx context.Context, text *scored, r *Report) error {
+	candidates := []*model.Model{text.quantized}
+	if text.baseline != nil {
+		candidates = append(candidates, text.baseline)
+	}
+	add, end := j.stage(r, "text", "scoring", "tokens", int64(r.Text.Tokens))
+	defer end()
+	start := time.Now()
+	list, err := Compare(ctx, text.float, candidates, text.windows, CompareOptions{
+		Worst: j.Worst, Sessions: min(j.threads(), maxSessions), Progress: func(n int) { add(int64(n)) },
+	})
+	if nf, ok := errors.AsType[*NonFiniteError](err); ok && nf.Model > 0 {
+		name := r.File
+		if nf.Model > 1 {
+			name = j.Baseline
+		}
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	if err != nil {
+		return err
+	}
+	r.Run.TokensPerSecond = float64(text.tokens()) / time.Since(start).Seconds()
+	text.spell(list[0].Worst)
+	r.Model = &list[0]
+	if text.baseline != nil {
+		text.spell(list[1].Worst)
+		r.Baseline = &Baseline{File: j.Baseline, FileBytes: text.baselineFile.Size(), Comparison: list[1]}
+	}
+	return nil
+}
+
+// maxSessions bounds the windows in work at a time: each has keys, values and logits of all models.
+const maxSessions = 4
+
+// hash is the SHA-256 of a text.
+func hash(b []byte) string {
+	h := sha256.Sum256(b)
+	return hex.EncodeToString(h[:])
+}
+
+// isDir says whether path is a directory.
+func isDir(path string) bool {
+	fi, err := os.Stat(path)
+	return err == nil && fi.IsDir()
+}

@@ -1,0 +1,201 @@
+package accuracy
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/kernels"
+	"github.com/lowbit-go/gq/model"
+	"github.com/lowbit-go/gq/model/tokenizer"
+)
+
+// scored is a text cut into windows and the models that are run on it. Models and tokenizer are nil where there are none.
+type scored struct {
+	windows                    []Window
+	float, quantized, baseline *model.Model
+	baselineFile               *gqf.File
+	tokenizer                  *tokenizer.Tokenizer
+}
+
+func (s *scored) close() {
+	for _, m := range []*model.Model{s.float, s.quantized, s.baseline} {
+		if m != nil {
+			m.Close()
+		}
+	}
+	if s.baselineFile != nil {
+		s.baselineFile.Close()
+	}
+}
+
+// tokens is the number of tokens that models read, context included.
+func (s *scored) tokens() (n int) {
+	for _, w := range s.windows {
+		n += len(w.Tokens)
+	}
+	return n
+}
+
+// open opens models and text. If the model is one that cannot be run, r.NoModel says why.
+func (j *Job) open(f *gqf.File, r *Report) (*scored, error) {
+	s := &scored{}
+	err := j.openAll(s, f, r)
+	if err == nil {
+		return s, nil
+	}
+	s.close()
+	if !refused(err) {
+		return nil, err
+	}
+	r.NoModel, r.Text = err.Error(), nil
+	return &scored{}, nil
+}
+
+// refused tells models that cannot be run from those that are damaged.
+func refused(err error) bool {
+	var noModel *noModelError
+	var unsupported *model.UnsupportedError
+	var config *model.ConfigError
+	var tokens *tokenizer.UnsupportedError
+	var kernel *kernels.UnsupportedError
+	return errors.As(err, &noModel) || errors.As(err, &unsupported) || errors.As(err, &config) || errors.As(err, &tokens) || errors.As(err, &kernel)
+}
+
+// noModelError says that there is no model to run.
+type noModelError struct{ msg string }
+
+func (e *noModelError) Error() string { return e.msg }
+
+func (j *Job) openAll(s *scored, f *gqf.File, r *Report) (err error) {
+	if !isDir(j.Source) {
+		return &noModelError{j.Source + " is a file of weights alone: name the checkpoint's directory, with config.json and tokenizer.json, to run the model"}
+	}
+	if _, err := os.Stat(filepath.Join(j.Source, "config.json")); errors.Is(err, fs.ErrNotExist) {
+		return &noModelError{j.Source + " has no config.json"}
+	}
+	options := model.Options{Threads: j.threads(), Activations: j.Activations}
+	if s.float, err = model.OpenCheckpoint(j.Source, options); err != nil {
+		return err
+	}
+	if s.quantized, err = model.OpenGQF(f, options); err != nil {
+		return fmt.Errorf("%s: %w", r.File, err)
+	}
+	if j.Baseline != "" {
+		if s.baselineFile, err = gqf.Open(j.Baseline, gqf.Options{}); err != nil {
+			return err
+		}
+		if s.baseline, err = model.OpenGQF(s.baselineFile, options); err != nil {
+			return fmt.Errorf("%s: %w", j.Baseline, err)
+		}
+	}
+	if s.tokenizer, err = j.openTokenizer(f); err != nil {
+		return err
+	}
+	if s.windows, err = j.cut(s.tokenizer, s.float.VocabSize()); err != nil {
+		return fmt.Errorf("%s: %w", j.Text.Name, err)
+	}
+	o := j.Text.Options.withDefaults()
+	r.Text = &TextInfo{
+		Name: j.Text.Name, SHA256: hash(j.Text.Data), Convention: o.Convention, Window: o.Window,
+		Windows: len(s.windows), Tokens: CountScored(s.windows),
+	}
+	if o.Convention == Windows && o.Stride != o.Window-1 {
+		r.Text.Stride = o.Stride
+	}
+	return nil
+}
+
+// openTokenizer opens that of the checkpoint, or else that of the .gqf; ids need none.
+func (j *Job) openTokenizer(f *gqf.File) (t *tokenizer.Tokenizer, err error) {
+	if _, err := os.Stat(filepath.Join(j.Source, "tokenizer.json")); err == nil {
+		t, err := tokenizer.Open(j.Source)
+		if err != nil && j.Text.Tokens {
+			return nil, nil
+		}
+		return t, err
+	}
+	var files tokenizer.Files
+	for _, a := range []struct {
+		name string
+		to   *[]byte
+	}{
+		{"tokenizer.json", &files.Tokenizer}, {"tokenizer_config.json", &files.Config},
+		{"special_tokens_map.json", &files.SpecialTokensMap}, {"generation_config.json", &files.GenerationConfig},
+	} {
+		if hasAsset(f, a.name) {
+			if *a.to, err = f.Asset(a.name); err != nil {
+				return nil, err
+			}
+		}
+	}
+	switch {
+	case files.Tokenizer != nil:
+		t, err = tokenizer.ParseFiles(files)
+	case !j.Text.Tokens:
+		err = &noModelError{"neither " + j.Source + " nor the .gqf has a tokenizer.json: a text cannot be turned into tokens, ids can be given as they are"}
+	}
+	if err != nil && j.Text.Tokens {
+		return nil, nil
+	}
+	return t, err
+}
+
+func hasAsset(f *gqf.File, name string) bool {
+	for _, a := range f.Assets() {
+		if a.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// cut gives the windows of the text.
+func (j *Job) cut(t *tokenizer.Tokenizer, vocab int) ([]Window, error) {
+	if !j.Text.Tokens {
+		return CutText(t, j.Text.Data, j.Text.Options)
+	}
+	ids, err := ParseTokens(j.Text.Data)
+	if err != nil {
+		return nil, err
+	}
+	for i, id := range ids {
+		if int(id) >= vocab {
+			return nil, fmt.Errorf("token %d is %d: the vocabulary has %d", i, id, vocab)
+		}
+	}
+	bos, separator := int32(-1), int32(-1)
+	if t != nil {
+		if id, ok := t.BOS(); ok {
+			bos = id
+		}
+		if id, ok := t.ID(documentEnd); ok {
+			separator = id
+		} else if id, ok := t.EOS(); ok {
+			separator = id
+		}
+	}
+	return CutTokens(ids, bos, separator, j.Text.Options)
+}
+
+// contextTokens is how many tokens before a worst one are shown.
+const contextTokens = 24
+
+// spell fills in the texts of tokens.
+func (s *scored) spell(worst []WorstToken) {
+	t := s.tokenizer
+	if t == nil {
+		return
+	}
+	for i := range worst {
+		w := &worst[i]
+		tokens := s.windows[w.Window].Tokens
+		w.Context = t.Decode(tokens[max(0, w.Position-contextTokens):w.Position], true)
+		w.Text = t.Decode([]int32{w.Token}, false)
+		w.FloatTopText = t.Decode([]int32{w.FloatTop}, false)
+		w.QuantizedTopText = t.Decode([]int32{w.QuantizedTop}, false)
+	}
+}

@@ -1,0 +1,150 @@
+package accuracy
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/kernels"
+	"github.com/lowbit-go/gq/packing"
+	"github.com/lowbit-go/gq/packing/layouts"
+)
+
+// OutputStats says what quantization cost in the outputs of a layer, biases included.
+type OutputStats struct {
+	// SQNR and Cosine compare the packed kernel, which quantizes activations to int8, with float32 activations times the
+	// checkpoint's weights.
+	SQNR   Decibels `json:"sqnr_db"`
+	Cosine float64  `json:"cosine"`
+	// WeightSQNR is what the weights cost: float32 activations times dequantized weights, against the checkpoint's.
+	WeightSQNR Decibels `json:"weight_sqnr_db"`
+	// ActivationSQNR is what the int8 activations cost: the packed kernel against float32 activations times dequantized
+	// weights.
+	ActivationSQNR Decibels `json:"activation_sqnr_db"`
+	// Source is where activations came from: "calibration", or "random" for those of RandomInputs.
+	Source string `json:"source"`
+	// Inputs is the number of rows of activations, Outputs the number of rows of weights that they were multiplied with:
+	// all, or blocks spread evenly over a matrix that is very tall.
+	Inputs  int   `json:"inputs"`
+	Outputs int64 `json:"outputs"`
+}
+
+const (
+	// randomRows is the number of rows of random activations.
+	randomRows = 16
+	// maxOutputs is the number of rows of weights from which on outputs are sampled.
+	maxOutputs = 8192
+	// inputRows is how many rows of activations are multiplied at a time.
+	inputRows = 256
+)
+
+// outputSums are the sums of the outputs of a block of rows.
+type outputSums struct{ all, weights, activations signalSums }
+
+func (s *outputSums) merge(o *outputSums) {
+	s.all.merge(&o.all)
+	s.weights.merge(&o.weights)
+	s.activations.merge(&o.activations)
+}
+
+func (s *outputSums) stats(in *inputs, outputs int64) *OutputStats {
+	return &OutputStats{
+		SQNR: s.all.ratio(), Cosine: cosineOf(s.all.dot, s.all.signal, s.all.other),
+		WeightSQNR: s.weights.ratio(), ActivationSQNR: s.activations.ratio(),
+		Source: in.source, Inputs: in.m, Outputs: outputs,
+	}
+}
+
+// inputs are the activations of a layer.
+type inputs struct {
+	x      []float32
+	m      int
+	source string
+}
+
+// multiplied says whether a tensor's payloads are multiplied with, and if not why: a table of tokens that is not the
+// head too has rows looked up only, and some layouts have no kernels.
+func multiplied(t gqf.Tensor, h packing.Header, o kernels.Options) (bool, string) {
+	if (t.Role == gqf.RoleEmbedding && len(t.Names()) == 1) || t.Role == gqf.RolePosition {
+		return false, "rows are looked up, not multiplied"
+	}
+	if _, err := kernels.Chosen(h, 1, o); err != nil {
+		return false, err.Error()
+	}
+	return true, ""
+}
+
+// someRows is a payload of rows first .. first+n of one, which begin at a panel. It is a part of data where the layout
+// has nothing before the panels.
+func someRows(h packing.Header, data []byte, first, n int64) (packing.Header, []byte, error) {
+	whole, err := layouts.New(h)
+	if err != nil {
+		return h, nil, err
+	}
+	from := len(whole.Prefix()) + int(first)/int(h.Tile.NR)*whole.PanelBytes()
+	h.Rows = uint64(n)
+	h = h.Canonical()
+	p, err := layouts.New(h)
+	if err != nil {
+		return h, nil, err
+	}
+	part := data[from:][:p.Panels()*p.PanelBytes()]
+	if prefix := p.Prefix(); len(prefix) > 0 {
+		part = append(append([]byte{}, prefix...), part...)
+	}
+	return h, part, nil
+}
+
+// outputs multiplies a block of n rows from first, whose weights are in b.x and stored as b.y, with in.
+func (b *block) outputs(h packing.Header, data []byte, first, n int64, in *inputs, o kernels.Options) (*outputSums, error) {
+	h, data, err := someRows(h, data, first, n)
+	if err != nil {
+		return nil, err
+	}
+	packed, err := kernels.NewLinear(h, data, o)
+	if err != nil {
+		return nil, err
+	}
+	rows, k := int(n), int(h.Cols)
+	var bias []float32
+	if h.Flags&packing.FlagBias != 0 {
+		bias = make([]float32, rows)
+		for r := range bias {
+			bias[r] = b.rows.RowBias(int(first) + r)
+		}
+	}
+	var float [2]*kernels.Rows
+	for i, w := range [][]float32{b.x, b.y} {
+		read := func(dst []float32, row int) { copy(dst, w[row*k:][:k]) }
+		if float[i], err = kernels.NewRows(rows, k, read, bias, o); err != nil {
+			return nil, err
+		}
+	}
+	s := &outputSums{}
+	for i := 0; i < in.m; i += inputRows {
+		m := min(in.m-i, inputRows)
+		x := in.x[i*k:][:m*k]
+		var out [3][]float32
+		for j, op := range []kernels.Operator{float[0], float[1], packed} {
+			out[j] = grow(&b.out[j], m*rows)
+			if err := op.Forward(b.workspace, out[j], x, m); err != nil {
+				return nil, err
+			}
+		}
+		s.all.add(out[0], out[2])
+		s.weights.add(out[0], out[1])
+		s.activations.add(out[1], out[2])
+	}
+	if sum := s.all.noise + s.activations.noise + s.weights.noise; math.IsNaN(sum) || math.IsInf(sum, 0) {
+		return nil, fmt.Errorf("the outputs of rows %d to %d are not finite", first, first+n-1)
+	}
+	return s, nil
+}
+
+// grow returns a slice of n elements in *x.
+func grow[T any](x *[]T, n int) []T {
+	if cap(*x) < n {
+		*x = make([]T, n)
+	}
+	return (*x)[:n]
+}

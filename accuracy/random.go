@@ -1,0 +1,81 @@
+package accuracy
+
+import (
+	"hash/fnv"
+	"math"
+	"math/bits"
+
+	"github.com/lowbit-go/gq/internal/detmath"
+)
+
+// inputSpread is the standard deviation of the logarithm of a channel's gain.
+const inputSpread = 0.5
+
+// RandomInputs makes m rows of k activations for a layer that there are no real ones for: normally distributed with
+// deviation 1, times a gain that belongs to the column and whose natural logarithm is normally distributed with deviation
+// 0.5. So columns differ in size by a factor of 30 from end to end among 2,048, and a few stand out, as the inputs of
+// linear layers do. The numbers depend on the name alone.
+func RandomInputs(name string, m, k int) []float32 {
+	n := newNormals(name)
+	gain := make([]float64, k)
+	for i := range gain {
+		gain[i] = detmath.Exp(inputSpread * n.normal())
+	}
+	x := make([]float32, m*k)
+	for i := range x {
+		x[i] = float32(float64(gain[i%k] * n.normal()))
+	}
+	return x
+}
+
+// normals are random numbers, the same ones on any machine: math/rand's normal ones take logarithms and exponentials
+// from package math.
+type normals struct {
+	state uint64
+	spare float64
+	has   bool
+}
+
+func newNormals(seed string) *normals {
+	h := fnv.New64a()
+	h.Write([]byte(seed))
+	return &normals{state: h.Sum64()}
+}
+
+// next is SplitMix64.
+func (n *normals) next() uint64 {
+	n.state += 0x9e3779b97f4a7c15
+	z := n.state
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return z ^ z>>31
+}
+
+// uniform is a number above -1 and below 1.
+func (n *normals) uniform() float64 {
+	return float64(int64(n.next()>>11|1)-1<<52) / (1 << 52)
+}
+
+// below is a whole number below k.
+func (n *normals) below(k int) int {
+	hi, _ := bits.Mul64(n.next(), uint64(k))
+	return int(hi)
+}
+
+// normal is a normally distributed number, by Marsaglia's polar method.
+func (n *normals) normal() float64 {
+	if n.has {
+		n.has = false
+		return n.spare
+	}
+	for {
+		u, v := n.uniform(), n.uniform()
+		s := float64(u*u) + float64(v*v)
+		if s >= 1 {
+			continue
+		}
+		f := math.Sqrt(-2 * detmath.Log(s) / s)
+		n.spare, n.has = float64(v*f), true
+		return float64(u * f)
+	}
+}

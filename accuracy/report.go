@@ -1,0 +1,139 @@
+package accuracy
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+)
+
+// ReportSchema names the form of a Report as JSON. It changes when a key changes its meaning or goes away, not when one
+// is added.
+const ReportSchema = "gq-accuracy-report/1"
+
+// Report is all that `gq accuracy` found out. Everything but Run and Parity, whose kernels are those of a machine, is the
+// same on every machine.
+type Report struct {
+	Schema      string `json:"schema"`
+	File        string `json:"file"`
+	Source      string `json:"source"` // the checkpoint
+	FileBytes   int64  `json:"file_bytes"`
+	Activations string `json:"activations"` // int8 or float32, of the quantized model
+	// Totals are of all quantized tensors.
+	Totals Totals `json:"totals"`
+	// Text, Model and Baseline are nil without a text. Baseline is another .gqf on the same text.
+	Text     *TextInfo   `json:"text,omitempty"`
+	Model    *Comparison `json:"model,omitempty"`
+	Baseline *Baseline   `json:"baseline,omitempty"`
+	// NoModel says why there is no Model although there is a text.
+	NoModel string        `json:"no_model,omitempty"`
+	Tensors []TensorStats `json:"tensors,omitempty"`
+	Parity  []Parity      `json:"parity,omitempty"`
+	Gate    *GateResult   `json:"gate,omitempty"`
+	Run     *Run          `json:"run,omitempty"`
+}
+
+// TextInfo says what was scored.
+type TextInfo struct {
+	Name       string     `json:"name"`
+	SHA256     string     `json:"sha256"`
+	Convention Convention `json:"convention"`
+	Window     int        `json:"window"`
+	Stride     int        `json:"stride,omitempty"`
+	Windows    int        `json:"windows"`
+	Tokens     int        `json:"tokens"` // scored
+}
+
+// Cut says in a few words how the text was cut: "windows of 512 tokens, 4,095 tokens scored".
+func (t *TextInfo) Cut() string {
+	s := fmt.Sprintf("%s of %d tokens", t.Convention, t.Window)
+	if t.Convention == LlamaCpp {
+		s = fmt.Sprintf("llama.cpp's windows of %d tokens", t.Window)
+	}
+	if t.Stride != 0 && t.Stride != t.Window-1 {
+		s += fmt.Sprintf(", one every %d", t.Stride)
+	}
+	return s + fmt.Sprintf("; %d tokens scored", t.Tokens)
+}
+
+// Baseline is another file's comparison.
+type Baseline struct {
+	File      string `json:"file"`
+	FileBytes int64  `json:"file_bytes"`
+	Comparison
+}
+
+// Run is what differs from run to run and from machine to machine.
+type Run struct {
+	Version string             `json:"version"`
+	CPU     []string           `json:"cpu"`
+	Threads int                `json:"threads"`
+	Seconds map[string]float64 `json:"seconds"` // of each part
+	// Speed is in tokens a second, of both models together.
+	TokensPerSecond float64  `json:"tokens_per_second,omitempty"`
+	Kernels         []string `json:"kernels,omitempty"`
+}
+
+// Totals sum the quantized tensors up.
+type Totals struct {
+	Tensors int   `json:"tensors"` // payloads: experts count one by one
+	Kept    int   `json:"kept"`
+	Weights int64 `json:"weights"`
+	// BPW is the mean of the tensors' bits per weight, by weight.
+	BPW float64 `json:"bits_per_weight"`
+	// SQNR is that of all weights as one.
+	SQNR Decibels `json:"sqnr_db"`
+	// Bits is the width that most weights of linear layers have, tables of tokens and heads apart; 0 if there are none.
+	Bits int `json:"bits"`
+}
+
+// SumUp makes the Totals of tensors.
+func SumUp(tensors []TensorStats) Totals {
+	t := Totals{}
+	var bits, signal, noise float64
+	var widths [9]int64
+	for i := range tensors {
+		s := &tensors[i]
+		if s.Kept {
+			t.Kept++
+			continue
+		}
+		n := s.Rows * s.Cols
+		t.Tensors++
+		t.Weights += n
+		bits += float64(float64(n) * s.BPW)
+		signal += s.Signal
+		noise += s.Noise
+		if s.Role != gqf.RoleEmbedding.String() && s.Role != gqf.RoleHead.String() && s.Bits < len(widths) {
+			widths[s.Bits] += n
+		}
+	}
+	if t.Weights > 0 {
+		t.BPW = bits / float64(t.Weights)
+		t.SQNR = ratioOf(signal, noise)
+	}
+	for b, n := range widths {
+		if n > 0 && n >= widths[t.Bits] {
+			t.Bits = b
+		}
+	}
+	return t
+}
+
+// ReadReport reads a report that was written as JSON.
+func ReadReport(path string) (*Report, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	r := &Report{}
+	if err := json.Unmarshal(b, r); err != nil {
+		return nil, fmt.Errorf("%s: not a report of gq accuracy --json: %w", path, err)
+	}
+	if r.Schema != ReportSchema {
+		return nil, fmt.Errorf("%s: schema %q, want %q: make the report anew", path, strings.TrimSpace(r.Schema), ReportSchema)
+	}
+	return r, nil
+}

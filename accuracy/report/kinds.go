@@ -1,0 +1,120 @@
+package report
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/lowbit-go/gq/accuracy"
+)
+
+// place is where a tensor is in the model: "model.layers.3.mlp.experts.7.down_proj.weight" is down_proj in layer 3.
+type place struct {
+	kind  string
+	layer int // -1: in none
+}
+
+func placeOf(name string) place {
+	p := place{layer: -1}
+	for part := range strings.SplitSeq(name, ".") {
+		if n, err := strconv.Atoi(part); err == nil {
+			if p.layer < 0 {
+				p.layer = n
+			}
+			continue
+		}
+		if part != "weight" {
+			p.kind = part
+		}
+	}
+	p.kind = cmp.Or(p.kind, name)
+	return p
+}
+
+// kind sums up the quantized tensors of a kind.
+type kind struct {
+	name    string
+	tensors []*accuracy.TensorStats // the first variant of each
+	totals  accuracy.Totals
+	worst   *accuracy.TensorStats
+	// output is the tensor with the worst outputs; nil if none were measured.
+	output *accuracy.TensorStats
+}
+
+// kindsOf lists kinds in order of their first tensor in a layer; those outside of layers come last.
+func kindsOf(r *accuracy.Report) []*kind {
+	var kinds []*kind
+	inLayers := map[string]bool{}
+	for i := range r.Tensors {
+		s := &r.Tensors[i]
+		if s.Kept || s.Variant > 0 {
+			continue
+		}
+		p := placeOf(s.Name)
+		at := slices.IndexFunc(kinds, func(k *kind) bool { return k.name == p.kind })
+		if at < 0 {
+			at = len(kinds)
+			kinds = append(kinds, &kind{name: p.kind})
+		}
+		k := kinds[at]
+		inLayers[p.kind] = inLayers[p.kind] || p.layer >= 0
+		k.tensors = append(k.tensors, s)
+		if k.worst == nil || s.SQNR < k.worst.SQNR {
+			k.worst = s
+		}
+		if s.Output != nil && (k.output == nil || s.Output.SQNR < k.output.Output.SQNR) {
+			k.output = s
+		}
+	}
+	for _, k := range kinds {
+		stats := make([]accuracy.TensorStats, len(k.tensors))
+		for i, s := range k.tensors {
+			stats[i] = *s
+		}
+		k.totals = accuracy.SumUp(stats)
+	}
+	rank := func(k *kind) int {
+		if inLayers[k.name] {
+			return 0
+		}
+		return 1
+	}
+	slices.SortStableFunc(kinds, func(a, b *kind) int { return cmp.Compare(rank(a), rank(b)) })
+	return kinds
+}
+
+// bitsOf lists the widths of a kind: "4", "4, 8".
+func (k *kind) bitsOf() string {
+	var list []int
+	for _, s := range k.tensors {
+		if !slices.Contains(list, s.Bits) {
+			list = append(list, s.Bits)
+		}
+	}
+	slices.Sort(list)
+	var text []string
+	for _, b := range list {
+		text = append(text, strconv.Itoa(b))
+	}
+	return strings.Join(text, ", ")
+}
+
+// byLoss lists the quantized tensors, first variants only, those that lost most first: by their outputs if these were
+// measured of all, else by their weights.
+func byLoss(r *accuracy.Report) []*accuracy.TensorStats {
+	var list []*accuracy.TensorStats
+	for i := range r.Tensors {
+		if s := &r.Tensors[i]; !s.Kept && s.Variant == 0 {
+			list = append(list, s)
+		}
+	}
+	loss := func(s *accuracy.TensorStats) accuracy.Decibels {
+		if s.Output != nil {
+			return s.Output.SQNR
+		}
+		return s.SQNR
+	}
+	slices.SortStableFunc(list, func(a, b *accuracy.TensorStats) int { return cmp.Compare(loss(a), loss(b)) })
+	return list
+}

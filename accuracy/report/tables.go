@@ -1,0 +1,335 @@
+package report
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/lowbit-go/gq/accuracy"
+)
+
+// table is what all forms of a report print. Columns whose heading ends in ">" are numbers.
+type table struct {
+	title string
+	note  string // a sentence on how to read it
+	heads []string
+	rows  [][]string
+}
+
+func (t *table) add(cells ...any) {
+	row := make([]string, len(cells))
+	for i, c := range cells {
+		row[i] = fmt.Sprint(c)
+	}
+	t.rows = append(t.rows, row)
+}
+
+// conditions is the gate.
+func conditions(r *accuracy.Report) *table {
+	if r.Gate == nil {
+		return nil
+	}
+	t := &table{title: "Gate " + text(r.Gate.Gate), heads: []string{"of", "condition", "measured>", "at", "checked>", "failed>", "result"}}
+	for i := range r.Gate.Conditions {
+		c := &r.Gate.Conditions[i]
+		result, worst := "met", figure(float64(c.Worst))
+		switch {
+		case c.Missing != "" && c.Checked == 0:
+			result, worst = "NOT MET: "+c.Missing, "-"
+		case !c.Passed():
+			result = "NOT MET"
+		}
+		if c.Kind == accuracy.Same {
+			worst = "-"
+		}
+		t.add(text(c.Of), strings.TrimPrefix(c.String(), c.Of+": "), worst, text(c.Tensor), c.Checked, c.Failed, result)
+	}
+	return t
+}
+
+// models compares the predictions.
+func models(r *accuracy.Report) *table {
+	if r.Model == nil {
+		return nil
+	}
+	m := r.Model
+	t := &table{
+		title: "Model", heads: []string{"", "float>", "quantized>"},
+		note: "Divergence KL(float || quantized) of the next token's distribution, in nats; change of the probability of the token that follows.",
+	}
+	list := []*accuracy.Comparison{m}
+	if r.Baseline != nil {
+		t.heads = append(t.heads, "baseline "+text(r.Baseline.File)+">")
+		list = append(list, &r.Baseline.Comparison)
+	}
+	row := func(name, float string, get func(c *accuracy.Comparison) string) {
+		cells := []any{name, float}
+		for _, c := range list {
+			cells = append(cells, get(c))
+		}
+		t.add(cells...)
+	}
+	row("perplexity", plusMinus(m.Float.Perplexity, m.Float.StdErr), func(c *accuracy.Comparison) string {
+		return plusMinus(c.Quantized.Perplexity, c.Quantized.StdErr)
+	})
+	row("ratio to float", "", func(c *accuracy.Comparison) string { return plusMinus(c.Ratio, c.RatioStdErr) })
+	row("mean KL", "", func(c *accuracy.Comparison) string { return plusMinus(c.KL.Mean, c.KL.StdErr) })
+	for _, p := range []struct {
+		name string
+		get  func(d *accuracy.Distribution) float64
+	}{
+		{"median", func(d *accuracy.Distribution) float64 { return d.Median }},
+		{"90 %", func(d *accuracy.Distribution) float64 { return d.P90 }},
+		{"95 %", func(d *accuracy.Distribution) float64 { return d.P95 }},
+		{"99 %", func(d *accuracy.Distribution) float64 { return d.P99 }},
+		{"99.9 %", func(d *accuracy.Distribution) float64 { return d.P999 }},
+		{"largest", func(d *accuracy.Distribution) float64 { return d.Max }},
+	} {
+		row(p.name+" KL", "", func(c *accuracy.Comparison) string { return figure(p.get(&c.KL)) })
+	}
+	row("change of p, mean", "", func(c *accuracy.Comparison) string { return plusMinus(c.DeltaP.Mean, c.DeltaP.StdErr) })
+	row("change of p, RMS", "", func(c *accuracy.Comparison) string { return figure(c.DeltaP.RMS) })
+	row("change of p, 1 % / 99 %", "", func(c *accuracy.Comparison) string { return figure(c.DeltaP.P1) + " / " + figure(c.DeltaP.P99) })
+	row("same likeliest token", "", func(c *accuracy.Comparison) string {
+		return fmt.Sprintf("%.2f ± %.2f %%", 100*c.SameTop1, 100*c.SameTop1StdErr)
+	})
+	row("of the 5 likeliest in common", "", func(c *accuracy.Comparison) string { return percent(c.Top5Overlap) })
+	return t
+}
+
+// byKind sums tensors up.
+func byKind(r *accuracy.Report) *table {
+	t := &table{
+		title: "Tensors by kind", heads: []string{"kind", "tensors>", "bits>", "bits/weight>", "SQNR dB>", "worst>", "outputs' worst>", "worst tensor"},
+		note: "SQNR of all weights of a kind as one, of its worst tensor's weights, and of the worst tensor's outputs.",
+	}
+	for _, k := range kindsOf(r) {
+		out, name := "", k.worst.Label()
+		if k.output != nil {
+			out, name = decibels(k.output.Output.SQNR), k.output.Label()
+		}
+		t.add(text(k.name), k.totals.Tensors, k.bitsOf(), fmt.Sprintf("%.3f", k.totals.BPW), decibels(k.totals.SQNR), decibels(k.worst.SQNR), out, text(name))
+	}
+	if t.rows == nil {
+		return nil
+	}
+	return t
+}
+
+// tensors lists tensors, at most limit of them (0: all).
+func tensors(list []*accuracy.TensorStats, title string, limit int) *table {
+	t := &table{
+		title: title,
+		heads: []string{"tensor", "layout", "bits>", "group>", "bits/weight>", "SQNR dB>", "cosine>", "largest error>", "saturated>", "lost groups>", "outputs dB>", "by weights>", "by int8>", "inputs"},
+		note: "Outputs: the packed kernel against float32, and what of that the weights and the int8 activations cost. " +
+			"Saturated: share of codes at an end of the range. Lost groups: those that became zeros.",
+	}
+	for i, s := range list {
+		if limit > 0 && i == limit {
+			break
+		}
+		group := strconv.Itoa(s.Group)
+		if s.Group == 0 {
+			group = "channel"
+		}
+		out := []any{"", "", "", text(s.NoOutput)}
+		if o := s.Output; o != nil {
+			out = []any{decibels(o.SQNR), decibels(o.WeightSQNR), decibels(o.ActivationSQNR), o.Source}
+		}
+		t.add(append([]any{
+			text(s.Label()), strings.TrimSpace(s.Layout + " " + s.Tile), s.Bits, group, fmt.Sprintf("%.3f", s.BPW), decibels(s.SQNR), fmt.Sprintf("%.6f", s.Cosine),
+			fmt.Sprintf("%.4g", s.MaxError), percent(s.Saturated), s.LostGroups,
+		}, out...)...)
+	}
+	if t.rows == nil {
+		return nil
+	}
+	return t
+}
+
+// kept lists tensors that were not quantized and are not those of the checkpoint.
+func kept(r *accuracy.Report) *table {
+	t := &table{title: "Kept tensors that are not those of the checkpoint", heads: []string{"tensor", "difference"}}
+	for i := range r.Tensors {
+		if s := &r.Tensors[i]; s.Kept && !s.Equal {
+			t.add(text(s.Label()), text(s.Difference))
+		}
+	}
+	if t.rows == nil {
+		return nil
+	}
+	return t
+}
+
+// worstTokens shows where the predictions differ most, at most limit of them.
+func worstTokens(r *accuracy.Report, limit int) *table {
+	if r.Model == nil || len(r.Model.Worst) == 0 {
+		return nil
+	}
+	t := &table{
+		title: "Worst tokens", heads: []string{"KL>", "window>", "at>", "text before", "token", "p float>", "p quantized>", "float says", "quantized says"},
+	}
+	for i, w := range r.Model.Worst {
+		if i == limit {
+			break
+		}
+		t.add(figure(w.KL), w.Window, w.Position, ending(w.Context, 40), token(w.Token, w.Text), fmt.Sprintf("%.4f", w.FloatP), fmt.Sprintf("%.4f", w.QuantizedP),
+			token(w.FloatTop, w.FloatTopText), token(w.QuantizedTop, w.QuantizedTopText))
+	}
+	return t
+}
+
+// parity sums up which kernels were compared.
+func parity(r *accuracy.Report) *table {
+	if len(r.Parity) == 0 {
+		return nil
+	}
+	t := &table{title: "Kernels against the portable reference", heads: []string{"machine", "layout", "tile", "bits>", "kernel", "payloads>", "result"}}
+	type key struct {
+		machine, layout, tile, kernel string
+		bits                          int
+	}
+	counts, different := map[key]int{}, map[key]string{}
+	var order []key
+	for _, p := range r.Parity {
+		machine := p.Machine
+		if machine == "" {
+			machine = "this one"
+		}
+		k := key{machine, p.Layout, p.Tile, p.Kernel, p.Bits}
+		if p.NoKernel != "" {
+			k.kernel = "none: " + p.NoKernel
+		}
+		if counts[k] == 0 {
+			order = append(order, k)
+		}
+		counts[k]++
+		if !p.Equal && different[k] == "" {
+			different[k] = p.Tensor + ": " + p.FirstDifference
+		}
+	}
+	slices.SortStableFunc(order, func(a, b key) int { return strings.Compare(a.machine, b.machine) })
+	for _, k := range order {
+		result := "equal"
+		switch {
+		case different[k] != "":
+			result = "DIFFERENT: " + different[k]
+		case strings.HasPrefix(k.kernel, "none: "):
+			result = "-"
+		}
+		t.add(k.machine, k.layout, k.tile, k.bits, text(k.kernel), counts[k], text(result))
+	}
+	return t
+}
+
+// headline is the file and its source in a few lines: name and value.
+func headline(r *accuracy.Report) [][2]string {
+	lines := [][2]string{
+		{"file", fmt.Sprintf("%s, %s bytes", text(r.File), thousands(r.FileBytes))},
+		{"source", text(r.Source)},
+	}
+	if t := r.Totals; t.Tensors > 0 {
+		lines = append(lines, [2]string{"tensors", fmt.Sprintf("%d quantized, %d kept, %.3f bits per quantized weight, %v over all", t.Tensors, t.Kept, t.BPW, t.SQNR)})
+	}
+	if r.Text != nil {
+		lines = append(lines, [2]string{"text", fmt.Sprintf("%s: %s; %s activations", text(r.Text.Name), r.Text.Cut(), r.Activations)})
+	}
+	if r.NoModel != "" {
+		lines = append(lines, [2]string{"no model", text(r.NoModel)})
+	}
+	changed := 0
+	for i := range r.Tensors {
+		if r.Tensors[i].SourceChanged && r.Tensors[i].Variant == 0 {
+			changed++
+		}
+	}
+	if changed > 0 {
+		lines = append(lines, [2]string{"warning", fmt.Sprintf("%d tensors of the checkpoint have other bytes than those that the file was made of", changed)})
+	}
+	return lines
+}
+
+// timing says how long it took.
+func timing(r *accuracy.Report) string {
+	if r.Run == nil {
+		return ""
+	}
+	var parts []string
+	for _, key := range []string{"calibration", "tensors", "parity", "remote_parity", "text"} {
+		if s, ok := r.Run.Seconds[key]; ok {
+			parts = append(parts, fmt.Sprintf("%s %.2f s", strings.ReplaceAll(key, "_", " "), s))
+		}
+	}
+	if r.Run.TokensPerSecond > 0 {
+		parts = append(parts, fmt.Sprintf("%.0f tokens/s", r.Run.TokensPerSecond))
+	}
+	if len(r.Run.Kernels) > 0 {
+		parts = append(parts, "kernels "+strings.Join(r.Run.Kernels, ", "))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func decibels(d accuracy.Decibels) string { return strings.TrimSuffix(d.String(), " dB") }
+
+func percent(v float64) string { return fmt.Sprintf("%.2f %%", 100*v) }
+
+// figure writes a number with four significant digits, and without an exponent where that is short.
+func figure(v float64) string {
+	switch a := math.Abs(v); {
+	case math.IsInf(v, 1):
+		return "exact"
+	case v == 0:
+		return "0"
+	case a >= 1e6 && v == math.Trunc(v):
+		return strconv.FormatFloat(v, 'f', 0, 64)
+	case a >= 1e-4 && a < 1e6:
+		return strconv.FormatFloat(v, 'f', max(0, 3-int(math.Floor(math.Log10(a)))), 64)
+	}
+	return strconv.FormatFloat(v, 'e', 2, 64)
+}
+
+// plusMinus writes a number and its standard error, of which it shows two digits.
+func plusMinus(v, e float64) string {
+	if e <= 0 || math.Abs(v) >= 1e15 || e >= 1e15 {
+		return figure(v)
+	}
+	digits := min(max(1-int(math.Floor(math.Log10(e))), 0), 9)
+	return fmt.Sprintf("%.*f ± %.*f", digits, v, digits, e)
+}
+
+func thousands(n int64) string {
+	s := strconv.FormatInt(n, 10)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// text makes a string from a file fit to be printed: quoted where it has characters that would not show.
+func text(s string) string {
+	if !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return strconv.Quote(s)
+	}
+	return s
+}
+
+// token shows a token as a quoted text, or as its number.
+func token(id int32, s string) string {
+	if s == "" {
+		return "#" + strconv.Itoa(int(id))
+	}
+	return strconv.Quote(s)
+}
+
+// ending gives the last n characters of a text, quoted.
+func ending(s string, n int) string {
+	r := []rune(s)
+	if len(r) > n {
+		return "…" + strconv.Quote(string(r[len(r)-n:]))
+	}
+	return strconv.Quote(s)
+}

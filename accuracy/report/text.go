@@ -1,0 +1,137 @@
+package report
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"unicode/utf8"
+
+	"github.com/lowbit-go/gq/accuracy"
+)
+
+// listed is how many failures, tensors and tokens are shown where not all are asked for.
+const listed = 10
+
+// Text writes a report for a terminal. Its first lines say whether the gate is met, and if not which conditions are not,
+// by how much, and which tensors are to blame. verbose lists all tensors and conditions.
+func Text(w io.Writer, r *accuracy.Report, verbose bool) error {
+	var b bytes.Buffer
+	gateText(&b, r, verbose)
+	heads := headline(r)
+	if s := timing(r); s != "" {
+		heads = append(heads, [2]string{"time", s})
+	}
+	for _, l := range heads {
+		fmt.Fprintf(&b, "%-8s  %s\n", l[0], l[1])
+	}
+	limit, tokens := 5, 5
+	if verbose {
+		limit, tokens = 0, listed
+	}
+	list := byLoss(r)
+	title := "Tensors that lost most"
+	if limit == 0 {
+		title = "Tensors"
+	}
+	tables := []*table{models(r), byKind(r), tensors(list, title, limit), kept(r), worstTokens(r, tokens), parity(r)}
+	if verbose {
+		tables = append(tables, conditions(r))
+	}
+	for _, t := range tables {
+		if t != nil {
+			fmt.Fprintf(&b, "\n%s\n", t.title)
+			t.text(&b)
+		}
+	}
+	_, err := w.Write(b.Bytes())
+	return err
+}
+
+// gateText says whether the gate is met.
+func gateText(b *bytes.Buffer, r *accuracy.Report, verbose bool) {
+	g := r.Gate
+	if g == nil {
+		return
+	}
+	if g.Passed {
+		fmt.Fprintf(b, "GATE MET  %s: %d conditions, %d figures\n\n", text(g.Gate), len(g.Conditions), g.Checked)
+		return
+	}
+	fmt.Fprintf(b, "GATE NOT MET  %s: %s\n", text(g.Gate), failed(g))
+	for i, f := range g.Failures {
+		if i == listed && !verbose {
+			fmt.Fprintf(b, "  and %d more\n", len(g.Failures)-i)
+			break
+		}
+		fmt.Fprintf(b, "  %s\n", text(f.String()))
+	}
+	if len(g.Blame) > 0 {
+		fmt.Fprintf(b, "  to blame, worst first:\n")
+		for _, l := range blame(g) {
+			fmt.Fprintf(b, "    %s\n", l)
+		}
+	}
+	b.WriteByte('\n')
+}
+
+// failed counts: "2 of 5 conditions are not met".
+func failed(g *accuracy.GateResult) string {
+	n := 0
+	for i := range g.Conditions {
+		if !g.Conditions[i].Passed() {
+			n++
+		}
+	}
+	is := "are"
+	if n == 1 {
+		is = "is"
+	}
+	return fmt.Sprintf("%d of %d conditions %s not met", n, len(g.Conditions), is)
+}
+
+// blame is a line for each tensor that is to blame.
+func blame(g *accuracy.GateResult) (lines []string) {
+	for _, t := range g.Blame {
+		lines = append(lines, fmt.Sprintf("%s (%d bits): %s %v", text(t.Tensor), t.Bits, t.Of, t.SQNR))
+	}
+	return lines
+}
+
+// text writes aligned columns; numbers are aligned to the right. Columns without content are left out.
+func (t *table) text(w io.Writer) {
+	widths, filled := make([]int, len(t.heads)), make([]bool, len(t.heads))
+	for i, h := range t.heads {
+		widths[i] = utf8.RuneCountInString(strings.TrimSuffix(h, ">"))
+	}
+	for _, row := range t.rows {
+		for i, c := range row {
+			widths[i] = max(widths[i], utf8.RuneCountInString(c))
+			filled[i] = filled[i] || c != ""
+		}
+	}
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	line := func(cells []string) {
+		var parts []string
+		for i, c := range cells {
+			if !filled[i] {
+				continue
+			}
+			if strings.HasSuffix(t.heads[i], ">") {
+				c = strings.Repeat(" ", widths[i]-utf8.RuneCountInString(c)) + c
+			}
+			parts = append(parts, c)
+		}
+		fmt.Fprintln(tw, strings.TrimRight("  "+strings.Join(parts, "\t"), " \t"))
+	}
+	heads := make([]string, len(t.heads))
+	for i, h := range t.heads {
+		heads[i] = strings.TrimSuffix(h, ">")
+	}
+	line(heads)
+	for _, row := range t.rows {
+		line(row)
+	}
+	tw.Flush()
+}

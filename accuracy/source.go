@@ -1,0 +1,155 @@
+package accuracy
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/model"
+	"github.com/lowbit-go/gq/packing"
+)
+
+// MismatchError says that a checkpoint is not what a .gqf was made of.
+type MismatchError struct {
+	Checkpoint string // its directory, or one of its files
+	Tensor     string
+	Msg        string
+}
+
+func (e *MismatchError) Error() string {
+	return fmt.Sprintf("%s does not belong to this .gqf: tensor %q %s", e.Checkpoint, e.Tensor, e.Msg)
+}
+
+// source is where the checkpoint has the weights of a tensor of the file.
+type source struct {
+	ck    *safetensors.Checkpoint
+	src   safetensors.Tensor
+	scale *safetensors.BlockScale // of FP8 weights, else nil
+	crc   uint32                  // what the file says of the bytes; 0 if nothing
+}
+
+// sources finds the checkpoint's tensors by the names that the file has for them.
+type sources struct {
+	ck    *safetensors.Checkpoint
+	f     *gqf.File
+	names map[int]gqf.Name // by tensor: the first name that the checkpoint has, or should have
+	fold  map[int]string   // by tensor: its scales
+	block [2]int           // of FP8 scales
+	table int              // the file's table of tokens; -1: none
+}
+
+func newSources(ck *safetensors.Checkpoint, f *gqf.File) (*sources, error) {
+	s := &sources{ck: ck, f: f, names: map[int]gqf.Name{}, fold: map[int]string{}, table: -1}
+	for n := range f.AllNames() {
+		switch old, ok := s.names[n.Tensor]; {
+		case n.Folded:
+			s.fold[n.Tensor] = n.Name
+		case n.InCheckpoint && (!ok || old.Name != f.Tensor(n.Tensor).Name):
+			s.names[n.Tensor] = n
+		}
+	}
+	for i := range f.Len() {
+		if t := f.Tensor(i); t.Role == gqf.RoleEmbedding {
+			s.table = i
+			break
+		}
+	}
+	if len(s.fold) == 0 {
+		return s, nil
+	}
+	for _, a := range f.Assets() {
+		if a.Kind != gqf.AssetConfig {
+			continue
+		}
+		config, err := f.Asset(a.Name)
+		if err != nil {
+			return nil, err
+		}
+		c, err := model.ParseConfig(config)
+		if err != nil {
+			return nil, fmt.Errorf("%s in the .gqf: %w", a.Name, err)
+		}
+		s.block = c.WeightBlockSize
+	}
+	return s, nil
+}
+
+// find finds the weights of a tensor, whose shape has to be that of the file.
+func (s *sources) find(t gqf.Tensor) (source, error) {
+	name, ok := s.names[t.Index]
+	if !ok && t.Role == gqf.RoleHead && s.table >= 0 {
+		// A head that the checkpoint leaves out, stored on its own as a rule wanted it other than the table.
+		name, ok = s.names[s.table]
+	}
+	if !ok {
+		return source{}, &MismatchError{s.ck.Dir(), t.Name, "is under no name of a checkpoint's tensor"}
+	}
+	src, ok := s.ck.Lookup(name.Name)
+	if !ok {
+		return source{}, &MismatchError{s.ck.Dir(), name.Name, "is not in it"}
+	}
+	file := s.ck.Files()[src.File].Name
+	if !slices.Equal(src.Shape, t.Shape) {
+		return source{}, &MismatchError{file, name.Name, fmt.Sprintf("has shape %v there and %v in the .gqf", src.Shape, t.Shape)}
+	}
+	found := source{ck: s.ck, src: src, crc: name.SourceCRC}
+	first, _ := t.Payload(0, 0, gqf.KindWeights)
+	if first.Header.Layout == packing.LayoutPlain {
+		return found, nil
+	}
+	if !src.Dtype.IsFloat() {
+		return source{}, &MismatchError{file, name.Name, "is of dtype " + src.DtypeName + " there, which holds no weights"}
+	}
+	if src.Dtype != packing.F8E4M3 && src.Dtype != packing.F8E5M2 {
+		return found, nil
+	}
+	var err error
+	if found.scale, err = s.ck.BlockScales(name.Name, s.block); err != nil {
+		return source{}, err
+	}
+	if fold := s.fold[t.Index]; fold != "" && found.scale == nil {
+		return source{}, &MismatchError{file, name.Name, fmt.Sprintf("has no scales %q there", fold)}
+	}
+	return found, nil
+}
+
+// file is the name of the file that holds the weights.
+func (s *source) file() string { return s.ck.Files()[s.src.File].Name }
+
+// rows reads rows first.. of a slice with so many rows and columns, as many as dst holds, and gives the bytes that they
+// have in the checkpoint if these are in one piece. It is to be called in Guard.
+func (s *source) rows(dst []float32, slice int, rows, cols, first int64, transposed bool) ([]byte, error) {
+	view, err := s.ck.Bytes(s.src)
+	if err != nil {
+		return nil, err
+	}
+	es := int64(s.src.Dtype.Bits() / 8)
+	n := int64(len(dst)) / cols
+	if transposed {
+		gather(dst, view[int64(slice)*rows*cols*es:], s.src.Dtype, rows, cols, first, n)
+		return nil, nil
+	}
+	at := int64(slice)*rows + first
+	raw := view[at*cols*es:][:n*cols*es]
+	for i := range n {
+		row := dst[i*cols:][:cols]
+		safetensors.Widen(row, raw[i*cols*es:][:cols*es], s.src.Dtype)
+		if s.scale != nil {
+			s.scale.Apply(row, int(at+i))
+		}
+	}
+	return raw, nil
+}
+
+// gather reads n rows from first of a matrix that is stored as cols x rows.
+func gather(dst []float32, view []byte, d packing.Dtype, rows, cols, first, n int64) {
+	es := int64(d.Bits() / 8)
+	line := make([]float32, n)
+	for k := range cols {
+		safetensors.Widen(line, view[(k*rows+first)*es:][:n*es], d)
+		for i, v := range line {
+			dst[int64(i)*cols+k] = v
+		}
+	}
+}

@@ -1,0 +1,113 @@
+package accuracy
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/kernels"
+)
+
+// TensorStats compares the weights of a .gqf with those of the checkpoint: one slice of a tensor (all of most) in one of
+// its layouts.
+type TensorStats struct {
+	Name       string   `json:"name"` // the canonical one
+	SharedWith []string `json:"shared_with,omitempty"`
+	Role       string   `json:"role"`
+	Slice      int      `json:"slice"`   // expert
+	Slices     int      `json:"slices"`  // of the tensor: 1 for most
+	Variant    int      `json:"variant"` // 0 is the first layout
+	Layout     string   `json:"layout"`
+	Tile       string   `json:"tile,omitempty"`
+	Bits       int      `json:"bits"`
+	Group      int      `json:"group"` // 0: per channel
+	Mapping    string   `json:"mapping"`
+	Algorithm  string   `json:"algorithm"`
+	Rows       int64    `json:"rows"` // outputs
+	Cols       int64    `json:"cols"`
+	// BPW is the payload's bits per weight, companions included.
+	BPW float64 `json:"bits_per_weight"`
+	// SourceChanged says that the checkpoint does not have the bytes that the file was made of, by their checksum: it is a
+	// changed one, or the same model in another dtype.
+	SourceChanged bool `json:"source_changed,omitempty"`
+
+	// Kept says that the tensor was not quantized. It is then compared byte by byte: Equal says how that went, and
+	// Difference what is not equal. What follows is of numbers, if it holds any.
+	Kept       bool   `json:"kept"`
+	Equal      bool   `json:"equal,omitempty"`
+	Difference string `json:"difference,omitempty"`
+
+	SQNR       Decibels `json:"sqnr_db"`
+	MSE        float64  `json:"mse"`
+	MaxError   float64  `json:"max_error"`
+	MaxErrorAt [2]int64 `json:"max_error_at"` // row and column of the first
+	Cosine     float64  `json:"cosine"`
+	// Saturated is the share of codes at an end of their range. A quantizer puts the largest weight of a group there, so
+	// it is 1 code of a group at least, and all codes of 1 bit.
+	Saturated float64 `json:"saturated"`
+	// ZeroGroups counts groups whose stored weights are all 0, and LostGroups those of them that have others in the
+	// checkpoint; Groups are all.
+	ZeroGroups int64 `json:"zero_groups"`
+	LostGroups int64 `json:"lost_groups"`
+	Groups     int64 `json:"groups"`
+	// Signal and Noise are the sums of squares of the weights and of their errors, to add up tensors.
+	Signal float64        `json:"signal"`
+	Noise  float64        `json:"noise"`
+	Errors ErrorHistogram `json:"errors"`
+
+	// Output is the layer as executed; nil with NoOutput saying why.
+	Output   *OutputStats `json:"output,omitempty"`
+	NoOutput string       `json:"no_output,omitempty"`
+}
+
+// Label is the tensor's name, with the expert's number where it has several: "model.layers.0.mlp.experts.down_proj[3]".
+func (s *TensorStats) Label() string { return label(s.Name, s.Slice, s.Slices) }
+
+func label(name string, slice, slices int) string {
+	if slices > 1 {
+		return fmt.Sprintf("%s[%d]", name, slice)
+	}
+	return name
+}
+
+// TensorOptions are the options of Tensors. The zero value is good.
+type TensorOptions struct {
+	// Threads is how many goroutines work. Default: GOMAXPROCS. Results do not depend on it.
+	Threads int
+	// CPU limits kernels, as kernels.Options.CPU does. Results do not depend on it.
+	CPU string
+	// Match chooses tensors by any of their names. Default: all.
+	Match func(name string) bool
+	// Inputs gives m rows of real activations that go into a layer, and m = 0 where it has none; it is asked for each of a
+	// tensor's names until one has some, by several goroutines. An expert of a fused tensor is called X[i], as in
+	// model.Session.OnInput. Default: none; what has no real ones gets RandomInputs.
+	Inputs func(name string) (x []float32, m int)
+	// NoOutputs leaves out the layers as executed, which takes half of the time.
+	NoOutputs bool
+	// Progress is called with the number of weights done and to be done in all, one call at a time.
+	Progress func(done, total int64)
+}
+
+// Tensors compares every tensor of f with the checkpoint src, in the file's order, each variant and slice by itself. The
+// checkpoint has to have every tensor, in the file's shape: else the error is a *MismatchError.
+//
+// It goes through the weights once. Private memory is a few MiB for each thread, and what Inputs holds.
+func Tensors(ctx context.Context, src *safetensors.Checkpoint, f *gqf.File, o TensorOptions) ([]TensorStats, error) {
+	j := &tensorJob{f: f, o: o, kernels: kernels.Options{CPU: o.CPU}}
+	if err := j.plan(src); err != nil {
+		return nil, err
+	}
+	if err := j.run(ctx); err != nil {
+		return nil, err
+	}
+	if err := src.Unchanged(); err != nil {
+		return nil, err
+	}
+	j.checkSources()
+	stats := make([]TensorStats, len(j.entries))
+	for i, e := range j.entries {
+		stats[i] = e.stats
+	}
+	return stats, nil
+}

@@ -1,0 +1,131 @@
+package accuracy
+
+import (
+	"bytes"
+	"fmt"
+	"hash/crc32"
+	"math"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/kernels"
+	"github.com/lowbit-go/gq/packing"
+)
+
+// block is what a goroutine works in.
+type block struct {
+	x, y      []float32 // weights, and as stored
+	codes     []int8
+	counts    octaves
+	rows      *gqf.Rows
+	out       [3][]float32
+	workspace *kernels.Workspace
+}
+
+// compare compares block i of a quantized entry.
+func (b *block) compare(e *entry, i int, o kernels.Options) (*part, error) {
+	h := e.payload.Header
+	first := int64(i) * e.step
+	n, k := min(e.step, e.stats.Rows-first), e.stats.Cols
+	x, y := grow(&b.x, int(n*k)), grow(&b.y, int(n*k))
+	b.x, b.y, b.rows = x, y, e.rows
+	raw, err := e.source.rows(x, e.stats.Slice, e.stats.Rows, k, first, e.tensor.Transposed)
+	if err != nil {
+		return nil, err
+	}
+	p := &part{rows: n, count: n * k, bytes: int64(len(raw)), crc: crc32.Checksum(raw, castagnoli), differ: -1}
+	codes := grow(&b.codes, int(k))
+	group := int(k)
+	if h.Group != 0 {
+		group = int(min(h.Group, h.Cols))
+	}
+	for r := range n {
+		xr, yr := x[r*k:][:k], y[r*k:][:k]
+		e.rows.Dequantize(yr, int(first+r))
+		e.rows.Codes(codes, nil, nil, int(first+r))
+		p.sums.row(&b.counts, first+r, 0, xr, yr)
+		p.sums.codes(codes, int(h.Bits))
+		p.sums.groups(xr, yr, group)
+	}
+	p.sums.flush(&b.counts)
+	if math.IsNaN(p.sums.noise) || math.IsInf(p.sums.noise, 0) {
+		return nil, notFinite(x, y, first, k)
+	}
+	if e.sampled(i) {
+		p.out, err = b.outputs(h, e.data, first, n, &e.inputs, o)
+	}
+	return p, err
+}
+
+// sampled says whether outputs are computed of block i: of all, or of one in e.every.
+func (e *entry) sampled(i int) bool {
+	if e.every <= 1 {
+		return e.every == 1
+	}
+	// Sample number s is block s*every, rounded down; rounding the quotients is the same on any machine.
+	s := math.Ceil(float64(i) / e.every)
+	return int(float64(s*e.every)) == i
+}
+
+// notFinite names a weight that is no number.
+func notFinite(x, y []float32, first, cols int64) error {
+	for i := range x {
+		for _, v := range []struct {
+			where string
+			v     float32
+		}{{"in the checkpoint", x[i]}, {"in the .gqf", y[i]}} {
+			if f := float64(v.v); math.IsNaN(f) || math.IsInf(f, 0) {
+				return fmt.Errorf("the weight in row %d, column %d is %v %s", first+int64(i)/cols, int64(i)%cols, f, v.where)
+			}
+		}
+	}
+	return fmt.Errorf("rows %d and following are not finite", first)
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// kept compares block i of an entry that was not quantized: bytes, and, where these differ or may do, numbers.
+func (b *block) kept(e *entry, i int) (*part, error) {
+	h, src := e.payload.Header, &e.source.src
+	view, err := e.source.ck.Bytes(*src)
+	if err != nil {
+		return nil, err
+	}
+	first := int64(i) * e.step
+	n := min(e.step, e.stats.Rows*e.stats.Cols-first)
+	have, want := elements(e.data, h.Dtype, first, n), elements(view, src.Dtype, first, n)
+	p := &part{count: n, bytes: int64(len(want)), crc: crc32.Checksum(want, castagnoli), differ: -1}
+	same := h.Dtype == src.Dtype && bytes.Equal(have, want)
+	if !same {
+		p.differ = first
+		for i := range have {
+			if h.Dtype == src.Dtype && have[i] != want[i] {
+				p.differ += int64(i) * 8 / int64(h.Dtype.Bits())
+				break
+			}
+		}
+	}
+	if !h.Dtype.IsFloat() || !src.Dtype.IsFloat() {
+		return p, nil
+	}
+	b.x, b.y = grow(&b.x, int(n)), grow(&b.y, int(n))
+	safetensors.Widen(b.x, want, src.Dtype)
+	safetensors.Widen(b.y, have, h.Dtype)
+	for at := int64(0); at < n; {
+		row, col := (first+at)/e.stats.Cols, (first+at)%e.stats.Cols
+		end := min(n, at+e.stats.Cols-col)
+		p.sums.row(&b.counts, row, col, b.x[at:end], b.y[at:end])
+		at = end
+	}
+	p.sums.flush(&b.counts)
+	if same && p.sums.noise != 0 { // NaN or infinities, which the checkpoint has too
+		p.sums = errorSums{}
+	}
+	return p, nil
+}
+
+// elements are the bytes of n elements from first. first and n, but at the end, are multiples of 8.
+func elements(data []byte, d packing.Dtype, first, n int64) []byte {
+	bits := int64(d.Bits())
+	return data[first*bits/8:][:(n*bits+7)/8]
+}

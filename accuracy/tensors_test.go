@@ -1,0 +1,552 @@
+package accuracy
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/floats"
+	"github.com/lowbit-go/gq/internal/testshared"
+	"github.com/lowbit-go/gq/kernels"
+	"github.com/lowbit-go/gq/packing"
+	"github.com/lowbit-go/gq/quantizer"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// testTensor is a tensor of a checkpoint that a test makes up.
+type testTensor struct {
+	name  string
+	dtype packing.Dtype
+	shape []int64
+	set   func(x []float32) // nil: random numbers, the same for the same name
+}
+
+func (tt testTensor) bytes() []byte {
+	n := 1
+	for _, d := range tt.shape {
+		n *= int(d)
+	}
+	x := RandomInputs(tt.name, 1, n)
+	if tt.set != nil {
+		tt.set(x)
+	}
+	var b []byte
+	for _, v := range x {
+		switch bits := math.Float32bits(v); tt.dtype {
+		case packing.F32:
+			b = append(b, byte(bits), byte(bits>>8), byte(bits>>16), byte(bits>>24))
+		case packing.BF16:
+			u := floats.BF16FromF32(v)
+			b = append(b, byte(u), byte(u>>8))
+		default:
+			b = append(b, byte(int(v*20)&0x77))
+		}
+	}
+	return b
+}
+
+func writeCheckpoint(t testing.TB, config string, tensors ...testTensor) string {
+	t.Helper()
+	dir := t.TempDir()
+	var specs []safetensors.TensorSpec
+	for _, tt := range tensors {
+		specs = append(specs, safetensors.TensorSpec{Name: tt.name, Dtype: tt.dtype, Shape: tt.shape})
+	}
+	w, err := safetensors.Create(dir, specs, safetensors.WriteOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Abort()
+	for i, tt := range tensors {
+		if err := w.WriteAt(i, tt.bytes(), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if config != "" {
+		if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(config), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func openCheckpoint(t testing.TB, dir string) *safetensors.Checkpoint {
+	t.Helper()
+	ck, err := safetensors.Open(dir, safetensors.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ck.Close() })
+	return ck
+}
+
+// quantize gives the path of the .gqf of a checkpoint, and the job's report.
+func quantize(t testing.TB, dir string, o quantizer.Options) (string, *quantizer.Report) {
+	t.Helper()
+	ck := openCheckpoint(t, dir)
+	config, err := quantizer.ReadConfig(ck)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := quantizer.NewPlan(ck, config, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "model.gqf")
+	report, err := p.Write(context.Background(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path, report
+}
+
+func openFile(t testing.TB, path string) *gqf.File {
+	t.Helper()
+	f, err := gqf.Open(path, gqf.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+func tensorsOf(t testing.TB, dir, path string, o TensorOptions) []TensorStats {
+	t.Helper()
+	stats, err := Tensors(context.Background(), openCheckpoint(t, dir), openFile(t, path), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stats
+}
+
+func formats(t testing.TB, s string) []quantizer.Format {
+	t.Helper()
+	f, err := quantizer.ParseFormats(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// readAll reads a tensor of a checkpoint as it is, with the block scales that belong to it.
+func readAll(t testing.TB, ck *safetensors.Checkpoint, name string) []float32 {
+	t.Helper()
+	src, ok := ck.Lookup(name)
+	if !ok {
+		t.Fatalf("no tensor %s", name)
+	}
+	rows, _ := src.Matrix()
+	x := make([]float32, src.Numel())
+	scale, err := ck.BlockScales(name, [2]int{})
+	if err == nil && scale != nil {
+		err = ck.ReadScaledRows(x, src, scale, 0, int(rows))
+	} else if err == nil {
+		err = ck.ReadRows(x, src, 0, int(rows))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return x
+}
+
+// TestTensors compares with sums of what Dequantize writes, in every layout and for tensors of every sort.
+func TestTensors(t *testing.T) {
+	const e, inter, hidden = 3, 40, 64
+	fused := `{"model_type": %q, "num_experts": 3}`
+	matrix := testTensor{name: "model.layers.0.self_attn.q_proj.weight", dtype: packing.F32, shape: []int64{37, 192}}
+	bias := testTensor{name: "model.layers.0.self_attn.q_proj.bias", dtype: packing.F32, shape: []int64{37}}
+	norm := testTensor{name: "model.norm.weight", dtype: packing.BF16, shape: []int64{192}}
+	tall := testTensor{name: "model.layers.0.mlp.up_proj.weight", dtype: packing.BF16, shape: []int64{3001, 96}}
+	table := testTensor{name: "model.embed_tokens.weight", dtype: packing.BF16, shape: []int64{97, 64}}
+	head := testTensor{name: "lm_head.weight", dtype: packing.BF16, shape: []int64{97, 64}}
+	tests := []struct {
+		name, config, layout string
+		recipe               quantizer.Recipe
+		tensors              []testTensor
+	}{
+		{name: "lowbit", tensors: []testTensor{matrix, bias, norm, tall, table}},
+		{name: "asymmetric", recipe: quantizer.Recipe{Bits: 3, Group: 48, Mapping: gqf.MappingAsymmetric}, tensors: []testTensor{matrix, tall}},
+		{name: "channel", recipe: quantizer.Recipe{Bits: 8, Group: quantizer.PerChannel}, tensors: []testTensor{matrix, bias}},
+		{name: "two layouts", recipe: quantizer.Recipe{Formats: formats(t, "lowbit,kleidiai"), ScaleDtype: packing.ScaleF16}, tensors: []testTensor{matrix, norm}},
+		{name: "qsi4cxp", recipe: quantizer.Recipe{Group: quantizer.PerChannel, Formats: formats(t, "kleidiai"), ScaleDtype: packing.ScaleF32}, tensors: []testTensor{matrix, bias}},
+		{name: "qai4c32p", recipe: quantizer.Recipe{Mapping: gqf.MappingAsymmetric, Formats: formats(t, "kleidiai"), ScaleDtype: packing.ScaleF32}, tensors: []testTensor{matrix}},
+		{name: "codes", recipe: quantizer.Recipe{Formats: formats(t, "plain")}, tensors: []testTensor{matrix}},
+		{name: "torchao", recipe: quantizer.Recipe{Formats: formats(t, "torchao"), ScaleDtype: packing.ScaleF32}, tensors: []testTensor{matrix, bias, table, head}},
+		{name: "experts", config: fmt.Sprintf(fused, "qwen3_5_moe"), tensors: []testTensor{
+			{name: "model.layers.0.mlp.experts.gate_up_proj", dtype: packing.BF16, shape: []int64{e, 2 * inter, hidden}}}},
+		{name: "transposed", config: fmt.Sprintf(fused, "llama4_text"), tensors: []testTensor{
+			{name: "model.layers.0.feed_forward.experts.gate_up_proj", dtype: packing.BF16, shape: []int64{e, hidden, 2 * inter}}}},
+		{name: "FP8", tensors: []testTensor{
+			{name: "model.layers.0.mlp.up_proj.weight", dtype: packing.F8E4M3, shape: []int64{150, 200}},
+			{name: "model.layers.0.mlp.up_proj.weight_scale_inv", dtype: packing.F32, shape: []int64{2, 2}}}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := writeCheckpoint(t, tt.config, tt.tensors...)
+			path, _ := quantize(t, dir, quantizer.Options{Recipe: tt.recipe})
+			f, back := openFile(t, path), t.TempDir()
+			if _, err := quantizer.Dequantize(context.Background(), f, back, quantizer.DequantizeOptions{Dtype: packing.F32}); err != nil {
+				t.Fatal(err)
+			}
+			ck, stored := openCheckpoint(t, dir), openCheckpoint(t, back)
+			stats := tensorsOf(t, dir, path, TensorOptions{})
+			for i := range stats {
+				checkStats(t, f, &stats[i], readAll(t, ck, stats[i].Name), readAll(t, stored, stats[i].Name))
+			}
+			if names := len(tt.tensors) - strings.Count(fmt.Sprint(tt.tensors), "_scale_inv"); len(stats) < names {
+				t.Errorf("%d results for %d tensors", len(stats), names)
+			}
+		})
+	}
+}
+
+// checkStats computes s anew from all of a tensor's weights x and stored ones y, in the checkpoint's order.
+func checkStats(t *testing.T, f *gqf.File, s *TensorStats, x, y []float32) {
+	t.Helper()
+	if s.SourceChanged {
+		t.Errorf("%s: the checkpoint is said to have changed", s.Label())
+	}
+	if s.Kept {
+		if !s.Equal || s.SQNR != Exact || s.Cosine != 1 {
+			t.Errorf("%s: kept, and %+v", s.Label(), s)
+		}
+		return
+	}
+	tensor, _ := f.Lookup(s.Name)
+	rows, err := tensor.Rows(s.Variant, s.Slice)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := int(s.Rows * s.Cols)
+	x, y = x[s.Slice*n:][:n], y[s.Slice*n:][:n]
+	at := func(i int) (r, c int) {
+		if tensor.Transposed {
+			return i % int(s.Rows), i / int(s.Rows)
+		}
+		return i / int(s.Cols), i % int(s.Cols)
+	}
+	var signal, noise, dot, other, largest float64
+	var exact int64
+	for i := range x {
+		w, v := float64(x[i]), float64(y[i])
+		signal += w * w
+		noise += (w - v) * (w - v)
+		dot += w * v
+		other += v * v
+		largest = max(largest, math.Abs(w-v))
+		if w == v {
+			exact++
+		}
+		if r, c := at(i); s.MaxErrorAt == [2]int64{int64(r), int64(c)} && math.Abs(w-v) != s.MaxError {
+			t.Errorf("%s: the error at %v is %v, not %v", s.Label(), s.MaxErrorAt, math.Abs(w-v), s.MaxError)
+		}
+	}
+	saturated := 0
+	codes := make([]int8, s.Cols)
+	for r := range int(s.Rows) {
+		rows.Codes(codes, nil, nil, r)
+		for _, q := range codes {
+			if q == int8(-1<<(s.Bits-1)) || q == int8(1<<(s.Bits-1)-1) {
+				saturated++
+			}
+		}
+	}
+	near := func(what string, got, want float64) {
+		if math.Abs(got-want) > 1e-9*math.Abs(want) {
+			t.Errorf("%s: %s is %v, want %v", s.Label(), what, got, want)
+		}
+	}
+	near("SQNR", float64(s.SQNR), 10*math.Log10(signal/noise))
+	near("MSE", s.MSE, noise/float64(n))
+	near("MaxError", s.MaxError, largest)
+	near("Cosine", s.Cosine, dot/math.Sqrt(signal*other))
+	near("Saturated", s.Saturated, float64(saturated)/float64(n))
+	all := s.Errors.None
+	for _, c := range s.Errors.Counts {
+		all += c
+	}
+	if s.Errors.None != exact || all != int64(n) {
+		t.Errorf("%s: the histogram has %d weights, %d of them exact; want %d, %d", s.Label(), all, s.Errors.None, n, exact)
+	}
+	looked := s.Role == "embedding" && len(s.SharedWith) == 0
+	if _, err := kernels.Chosen(rows.Header(), 1, kernels.Options{}); (s.Output == nil) != (err != nil || looked) || (s.Output == nil) == (s.NoOutput == "") {
+		t.Errorf("%s: outputs %v (%s)", s.Label(), s.Output, s.NoOutput)
+	}
+}
+
+// TestSums has errors that are known.
+func TestSums(t *testing.T) {
+	inf := float32(math.Inf(1))
+	tests := []struct {
+		name        string
+		x, y        []float32
+		group       int
+		signal      float64
+		noise       float64
+		largest     float64
+		at          int64
+		zeros, lost int64
+	}{
+		{"equal", []float32{1, -2, 3}, []float32{1, -2, 3}, 2, 14, 0, 0, 0, 0, 0},
+		{"one error", []float32{1, 2, 3, 4, 5}, []float32{1, 2, 3, 4, 4.5}, 5, 55, 0.25, 0.5, 4, 0, 0},
+		{"the first of two", []float32{0, 1, 1, 1}, []float32{0, 2, 0, 1}, 4, 3, 2, 1, 1, 0, 0},
+		{"zero groups", []float32{0, 0, 1, 0, 0, 5, 0}, []float32{0, 0, 0, 0, 0, 5, 0}, 2, 26, 1, 1, 2, 3, 1},
+		{"nothing left", []float32{3, 4}, []float32{0, 0}, 2, 25, 25, 4, 1, 1, 1},
+	}
+	for _, tt := range tests {
+		var s errorSums
+		var counts octaves
+		s.row(&counts, 7, 0, tt.x, tt.y)
+		s.flush(&counts)
+		s.groups(tt.x, tt.y, tt.group)
+		if s.signal != tt.signal || s.noise != tt.noise || s.largest != tt.largest || s.zeros != tt.zeros || s.lost != tt.lost {
+			t.Errorf("%s: %+v", tt.name, s)
+		}
+		if tt.largest != 0 && s.at != [2]int64{7, tt.at} {
+			t.Errorf("%s: largest error at %v", tt.name, s.at)
+		}
+	}
+	var s errorSums
+	for width := 1; width <= 8; width++ {
+		s.saturated = 0
+		lo := int8(-1 << (width - 1))
+		if s.codes([]int8{lo, 0, -lo - 1, lo, lo / 2}, width); width > 2 && s.saturated != 3 {
+			t.Errorf("%d bits: %d codes saturated", width, s.saturated)
+		}
+	}
+	var counts octaves
+	s = errorSums{}
+	s.row(&counts, 0, 0, []float32{1, 1, 1, 1, inf}, []float32{1, 0.5, 0.75, 0, 0})
+	s.flush(&counts)
+	h := s.histogram()
+	if want := []int64{1, 1, 1}; h.None != 1 || h.First != -2 || !slices.Equal(h.Counts[:3], want) {
+		t.Errorf("histogram %+v", h)
+	}
+}
+
+func TestDecibels(t *testing.T) {
+	for _, tt := range []struct {
+		signal, noise float64
+		text, json    string
+	}{
+		{100, 1, "20.00 dB", "20"}, {1, 0, "exact", "null"}, {0, 0, "exact", "null"}, {0, 1, "-300.00 dB", "-300"}, {1, 2, "-3.01 dB", "-3.010299956639812"},
+	} {
+		d := ratioOf(tt.signal, tt.noise)
+		b, err := json.Marshal(d)
+		if err != nil || string(b) != tt.json || d.String() != tt.text {
+			t.Errorf("%v/%v: %s, %s, %v", tt.signal, tt.noise, d, b, err)
+		}
+		var back struct{ D Decibels }
+		if err := json.Unmarshal([]byte(`{"D": `+tt.json+`}`), &back); err != nil || back.D != d && tt.json != "null" {
+			t.Errorf("%s reads as %v: %v", tt.json, back.D, err)
+		}
+	}
+	for _, tt := range []struct{ dot, a, b, want float64 }{{0, 0, 0, 1}, {0, 1, 0, 0}, {-4, 4, 4, -1}, {1, 1, 4, 0.5}} {
+		if got := cosineOf(tt.dot, tt.a, tt.b); got != tt.want {
+			t.Errorf("cosine of %v is %v", tt, got)
+		}
+	}
+}
+
+// TestOtherCheckpoint: what does not belong to the file is refused, and what is changed is told.
+func TestOtherCheckpoint(t *testing.T) {
+	w := testTensor{name: "layers.0.up_proj.weight", dtype: packing.F32, shape: []int64{64, 96}}
+	norm := testTensor{name: "norm.weight", dtype: packing.F32, shape: []int64{300}}
+	ids := testTensor{name: "position_ids", dtype: packing.U8, shape: []int64{10}}
+	path, _ := quantize(t, writeCheckpoint(t, "", w, norm, ids), quantizer.Options{})
+	changed := func(tt testTensor, set func(x []float32)) testTensor { tt.set = set; return tt }
+	as := func(tt testTensor, d packing.Dtype, shape ...int64) testTensor {
+		tt.dtype, tt.shape = d, shape
+		return tt
+	}
+	tests := []struct {
+		name    string
+		tensors []testTensor
+		want    string // part of the error, or of what is told
+	}{
+		{"a tensor less", []testTensor{norm, ids}, `"layers.0.up_proj.weight" is not in it`},
+		{"another shape", []testTensor{as(w, packing.F32, 96, 64), norm, ids}, `model.safetensors does not belong to this .gqf: tensor "layers.0.up_proj.weight" has shape [96 64] there and [64 96] in the .gqf`},
+		{"no weights", []testTensor{as(w, packing.U8, 64, 96), norm, ids}, "dtype U8"},
+		{"NaN", []testTensor{changed(w, func(x []float32) { x[5*96+7] = float32(math.NaN()) }), norm, ids}, "row 5, column 7 is NaN in the checkpoint"},
+		{"other weights", []testTensor{changed(w, func(x []float32) { x[0]++ }), norm, ids}, "up_proj.weight: changed"},
+		{"another dtype", []testTensor{as(w, packing.BF16, 64, 96), norm, ids}, "up_proj.weight: changed"},
+		{"another norm", []testTensor{w, changed(norm, func(x []float32) { x[299]++ }), ids}, "norm.weight: changed, from element 299 on"},
+		{"a norm with NaN", []testTensor{w, changed(norm, func(x []float32) { x[2] = float32(math.NaN()) }), ids}, "norm.weight: changed, from element 2 on"},
+		{"a norm of another dtype", []testTensor{w, as(norm, packing.BF16, 300), ids}, "norm.weight: changed, BF16 in the checkpoint, F32 in the file"},
+		{"other ids", []testTensor{w, norm, changed(ids, func(x []float32) { x[3] += 0.5 })}, "position_ids: changed, from element 3 on"},
+	}
+	for _, tt := range tests {
+		var told []string
+		stats, err := Tensors(context.Background(), openCheckpoint(t, writeCheckpoint(t, "", tt.tensors...)), openFile(t, path), TensorOptions{})
+		if err != nil {
+			told = append(told, err.Error())
+			var m *MismatchError
+			if tt.name != "NaN" && !errors.As(err, &m) {
+				t.Errorf("%s: error of type %T", tt.name, err)
+			}
+		}
+		for _, s := range stats {
+			if line := s.Name; s.SourceChanged || s.Kept && !s.Equal {
+				if line += ": changed"; s.Kept {
+					line += ", " + s.Difference
+				}
+				told = append(told, line)
+			}
+			if _, err := json.Marshal(s); err != nil {
+				t.Errorf("%s: %v", tt.name, err)
+			}
+		}
+		if len(told) != 1 || !strings.Contains(told[0], tt.want) {
+			t.Errorf("%s: %q, want %q", tt.name, told, tt.want)
+		}
+	}
+}
+
+// TestHeadOfItsOwn: a head that the checkpoint leaves out, and a rule wants other than the table.
+func TestHeadOfItsOwn(t *testing.T) {
+	table := testTensor{name: "model.embed_tokens.weight", dtype: packing.BF16, shape: []int64{96, 64}}
+	up := testTensor{name: "model.layers.0.mlp.up_proj.weight", dtype: packing.BF16, shape: []int64{64, 64}}
+	dir := writeCheckpoint(t, `{"model_type": "llama", "tie_word_embeddings": true, "hidden_size": 64, "vocab_size": 96}`, table, up)
+	var rules []quantizer.Rule
+	for _, s := range []string{"lm_head.weight=6", "model.embed_tokens.weight=2"} {
+		r, err := quantizer.ParseRule(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rules = append(rules, r)
+	}
+	path, _ := quantize(t, dir, quantizer.Options{Rules: rules})
+	got := map[string]*TensorStats{}
+	stats := tensorsOf(t, dir, path, TensorOptions{})
+	for i := range stats {
+		got[stats[i].Name] = &stats[i]
+	}
+	head, looked := got["lm_head.weight"], got[table.name]
+	if head == nil || looked == nil || head.Bits != 6 || head.SQNR < 30 || looked.Bits != 2 || looked.SQNR > 12 {
+		t.Fatalf("%+v", stats)
+	}
+	if head.Output == nil || looked.Output != nil {
+		t.Errorf("outputs of the head %v, of the table %v (%s)", head.Output, looked.Output, looked.NoOutput)
+	}
+}
+
+// TestMatch chooses tensors by any name, and reports progress to the end.
+func TestMatch(t *testing.T) {
+	dir := filepath.Join(testshared.Root(t), "testdata", "books1.3M-bf16")
+	path, _ := quantize(t, dir, quantizer.Options{})
+	var last, total int64
+	stats := tensorsOf(t, dir, path, TensorOptions{
+		NoOutputs: true, Match: func(name string) bool { return name == "lm_head.weight" || strings.Contains(name, "norm") },
+		Progress: func(done, all int64) { last, total = done, all },
+	})
+	if len(stats) != 14 || stats[0].Name != "model.embed_tokens.weight" || stats[0].SharedWith[0] != "lm_head.weight" {
+		t.Errorf("%d tensors, the first %+v", len(stats), stats[0])
+	}
+	if stats[0].NoOutput != "not asked for" || last != total || last != 1024*128+13*128 {
+		t.Errorf("%s; %d of %d weights", stats[0].NoOutput, last, total)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	stop()
+	if _, err := Tensors(ctx, openCheckpoint(t, dir), openFile(t, path), TensorOptions{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v after the context has ended", err)
+	}
+}
+
+// goldenJobs are quantizations of the bundled model whose figures are in testdata.
+var goldenJobs = []struct {
+	name   string
+	recipe quantizer.Recipe
+}{
+	{"4-bit", quantizer.Recipe{}},
+	{"3-bit-asymmetric", quantizer.Recipe{Bits: 3, Mapping: gqf.MappingAsymmetric, EmbeddingBits: 6}},
+	{"1-bit", quantizer.Recipe{Bits: 1, EmbeddingBits: 2}},
+	{"8-bit-channel", quantizer.Recipe{Bits: 8, Group: quantizer.PerChannel}},
+}
+
+// TestGolden holds figures of a real model to the bit, on any machine, for any number of threads, and to the quantizer's
+// own.
+func TestGolden(t *testing.T) {
+	dir := filepath.Join(testshared.Root(t), "testdata", "books1.3M-bf16")
+	for i, job := range goldenJobs {
+		if testing.Short() && i > 1 {
+			break
+		}
+		path, report := quantize(t, dir, quantizer.Options{Recipe: job.recipe})
+		var first []byte
+		for _, o := range []TensorOptions{{}, {Threads: 1}, {Threads: 3, CPU: "generic"}} {
+			stats := tensorsOf(t, dir, path, o)
+			got, err := json.MarshalIndent(stats, "", " ")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if first != nil {
+				if string(got) != string(first) {
+					t.Fatalf("%s: other figures with %d threads, CPU %q", job.name, o.Threads, o.CPU)
+				}
+				continue
+			}
+			first = append(got, '\n')
+			compareGolden(t, filepath.Join("testdata", "tensors-"+job.name+".json"), first)
+			first = got
+			compareReport(t, stats, report)
+			if testing.Short() {
+				break
+			}
+		}
+	}
+}
+
+// compareReport compares with the quantizer's sums, which it makes in lanes of float32.
+func compareReport(t *testing.T, stats []TensorStats, report *quantizer.Report) {
+	t.Helper()
+	for i := range stats {
+		s := &stats[i]
+		j := slices.IndexFunc(report.Tensors, func(r quantizer.TensorSQNR) bool { return r.Name == s.Name })
+		if s.Kept {
+			continue
+		}
+		if j < 0 || report.Tensors[j].SQNR == nil || math.Abs(*report.Tensors[j].SQNR-float64(s.SQNR)) > 1e-4 {
+			t.Errorf("%s: %v, the quantizer says %v", s.Name, s.SQNR, report.Tensors[max(j, 0)].SQNR)
+		}
+	}
+}
+
+func compareGolden(t *testing.T, path string, got []byte) {
+	t.Helper()
+	if *update {
+		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, got, 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) == string(want) {
+		return
+	}
+	a, b := strings.Split(string(got), "\n"), strings.Split(string(want), "\n")
+	for i := range min(len(a), len(b)) {
+		if a[i] != b[i] {
+			t.Fatalf("%s, line %d: %s, want %s", path, i+1, a[i], b[i])
+		}
+	}
+	t.Fatalf("%s: %d lines, want %d", path, len(a), len(b))
+}
