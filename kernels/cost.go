@@ -1,49 +1,83 @@
 package kernels
 
-import "github.com/lowbit-go/gq/kernels/internal/gemv"
+import (
+	"github.com/lowbit-go/gq/kernels/internal/gemv"
+	"github.com/lowbit-go/gq/packing"
+)
 
-// The costs that kernels are chosen by: what a kernel spends on a weight, in thousandths of a cycle. Only their ratios
-// matter, and only between kernels of one instruction set and its relatives. See docs/KERNELS.md for how they were
-// found.
+// The costs that kernels are chosen by. An operator compares kernels of one machine only, so each architecture has a
+// unit of its own:
+//
+//   - amd64 and generic: picoseconds for a weight, everything in the first-level caches, on one core of an EPYC (Zen 5):
+//     the least of 12 runs of BenchmarkCosts
+//   - arm64: executed instructions for a thousand weights in the same benchmark, counted under qemu
+//
+// They need not be right on another machine for a good choice: a gemv kernel costs two to five times less than unpacking
+// and multiplying one row, and loses as slowly with every further row.
 
-// gemvCost is that of a gemv kernel for one row.
-func gemvCost(k *gemv.Kernel, _ *form) float64 {
-	switch k.Feature {
-	case "avx512vnni":
-		return 20
-	case "avx2":
-		return 40
-	case "dotprod":
-		return 50
-	}
-	return 100
+// costs are those of an instruction set.
+type costs struct {
+	// A step of m rows of activations costs step + m*row for a weight; row7 and row8 are for 7 and 8 bits.
+	step, row, row7, row8 float64
+	// Unpacking costs unpack for a weight, by bits-1, and record for the record of a group of a packed panel.
+	unpack [8]float64
+	record float64
+	// gemv are the costs of the gemv kernels of lowbit, by bits-1, and those of qsi4cxp and qsi8cxp.
+	gemv             [8]float64
+	qsi4cxp, qsi8cxp float64
 }
 
-// unpackCost is that of unpacking a panel.
-func unpackCost(feature string, _ int) float64 {
-	switch feature {
-	case "avx512vnni", "avx2":
-		return 40
-	case "neon", "dotprod", "i8mm":
-		return 60
-	}
-	return 1500
+// unpackNEON serves all instruction sets of arm64.
+var unpackNEON = [8]float64{380, 370, 390, 340, 400, 380, 390, 290}
+
+var allCosts = map[string]costs{
+	"generic": {step: 130, row: 280, row7: 280, row8: 280, unpack: [8]float64{260, 290, 300, 250, 310, 330, 400, 280}, record: 5000},
+	"avx2": {
+		step: 5, row: 7.7, row7: 9.3, row8: 14, unpack: [8]float64{14, 14, 17, 13, 16, 22, 24, 17}, record: 700,
+		gemv: [8]float64{12, 12, 16, 13, 15, 22, 25, 20}, qsi4cxp: 10, qsi8cxp: 18,
+	},
+	"avx512vnni": {
+		step: 2.4, row: 2.3, row7: 2.3, row8: 2.3, unpack: [8]float64{14, 15, 18, 12, 14, 17, 20, 14}, record: 700,
+		gemv: [8]float64{6, 7, 12, 6, 7, 10, 13, 7}, qsi4cxp: 4.6, qsi8cxp: 8.2,
+	},
+	"neon": {
+		step: 110, row: 255, row7: 255, row8: 320, unpack: unpackNEON, record: 22000,
+		gemv: [8]float64{0, 0, 0, 330, 0, 0, 0, 385}, qsi4cxp: 270, qsi8cxp: 290,
+	},
+	"dotprod": {
+		step: 90, row: 95, row7: 95, row8: 95, unpack: unpackNEON, record: 22000,
+		gemv: [8]float64{220, 245, 263, 213, 274, 254, 270, 163}, qsi4cxp: 147, qsi8cxp: 100,
+	},
+	"i8mm": {step: 115, row: 62, row7: 62, row8: 62, unpack: unpackNEON, record: 22000},
 }
 
-// stepCost is that of a step of mr rows.
-func stepCost(feature string, _, mr int) float64 {
-	rows := float64(mr)
-	switch feature {
-	case "avx512vnni":
-		return 10 + 8*rows
-	case "avx2":
-		return 15 + 20*rows
-	case "i8mm":
-		return 15 + 10*rows
-	case "dotprod":
-		return 20 + 20*rows
-	case "neon":
-		return 30 + 60*rows
+// gemvCost is what a gemv kernel spends on a weight.
+func gemvCost(k *gemv.Kernel) float64 {
+	c := allCosts[k.Feature]
+	switch k.Layout {
+	case packing.LayoutQSI4CXP:
+		return c.qsi4cxp
+	case packing.LayoutQSI8CXP:
+		return c.qsi8cxp
 	}
-	return 300 + 1200*rows
+	return c.gemv[k.Bits-1]
+}
+
+// unpackCost is what unpacking f's panels costs for a weight.
+func unpackCost(feature string, f *form) float64 {
+	c := allCosts[feature]
+	return c.unpack[f.bits-1] + c.record*float64(f.groups)/float64(f.nr*f.stored)
+}
+
+// stepCost is what a step of mr rows spends on a weight, codes having that many bits.
+func stepCost(feature string, bits, mr int) float64 {
+	c := allCosts[feature]
+	row := c.row
+	switch bits {
+	case 7:
+		row = c.row7
+	case 8:
+		row = c.row8
+	}
+	return c.step + float64(mr)*row
 }

@@ -288,6 +288,38 @@ func (f *form) steps() []int32 {
 	return steps
 }
 
+// unpacking is a call of tile.Set.Unpack: runs that lie evenly in the packed panel and behind each other in the unpacked
+// one go together.
+type unpacking struct {
+	at, to int // offsets in the packed panel and in the codes of the unpacked one
+	units  int
+	lanes  tile.Lanes
+}
+
+// unpackings are the calls that unpack a packed panel to one of nr rows, as codes of q + offset.
+func (f *form) unpackings(nr, offset int) []unpacking {
+	lanes := f.lanes(nr, offset)
+	var calls []unpacking
+	for i := 0; i < len(f.runs); {
+		first := f.runs[i]
+		c := unpacking{at: first.at, to: first.col * nr, units: first.units, lanes: lanes}
+		// Where the units of a run move dst to, and whether the next unit is an even one.
+		moved := int(lanes.Step[0]+lanes.Step[1])*(first.units/2) + int(lanes.Step[0])*(first.units%2)
+		even := first.units%2 == 0 || lanes.Step[0] == lanes.Step[1]
+		size := first.units * 16 * f.bits
+		for i++; i < len(f.runs) && even; i++ {
+			last, next := f.runs[i-1], f.runs[i]
+			gap := int64(next.at - last.at - size)
+			if next.units != first.units || (next.col-last.col)*nr != moved || c.units > first.units && gap != c.lanes.Gap {
+				break
+			}
+			c.units, c.lanes.Run, c.lanes.Gap = c.units+next.units, int64(first.units), gap
+		}
+		calls = append(calls, c)
+	}
+	return calls
+}
+
 // lanes tells tile.Set.Unpack where the lanes of a run go in a panel of nr rows, for codes of q + offset.
 func (f *form) lanes(nr, offset int) tile.Lanes {
 	at := func(lane int) int64 {

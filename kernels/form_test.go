@@ -12,32 +12,57 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// TestLanes holds that the table of lanes, which repeats after two units, places every lane of every run where the
-// layout has it.
-func TestLanes(t *testing.T) {
+// TestUnpackings holds that the calls of Unpack find every unit of every run, and that the table of lanes, which repeats
+// after two units, places its lanes where the layout has them.
+func TestUnpackings(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	allHeaders(rng, func(_ int, h packing.Header) {
 		f, err := newForm(h)
 		if err != nil {
 			t.Fatal(err)
 		}
+		unit := 16 * f.bits
 		for _, nr := range []int{8, 16} {
-			l := f.lanes(nr, 0)
+			found := map[int][8]int{} // the lanes of each unit by its place in the packed panel
+			for _, c := range f.unpackings(nr, 0) {
+				at, to, run := c.at, c.to, int(c.lanes.Run)
+				for u := range c.units {
+					if u > 0 && run > 0 && u%run == 0 {
+						at += int(c.lanes.Gap)
+					}
+					var lanes [8]int
+					for j := range lanes {
+						lanes[j] = to + int(c.lanes.Lane[j])
+					}
+					found[at] = lanes
+					at, to = at+unit, to+int(c.lanes.Step[u%2])
+				}
+			}
+			n := 0
 			for _, run := range f.runs {
-				at := int64(0)
 				for u := range run.units {
-					for j := range 8 {
+					var want [8]int
+					for j := range want {
 						row, col := f.place(8*u + j)
-						want := int64(col/8*8*nr + 8*row)
+						want[j] = (run.col+col)/8*8*nr + 8*row
 						if f.width == 4 {
-							want += int64(col % 8 / 4 * 16)
+							want[j] += col % 8 / 4 * 16
 						}
-						if got := at + l.Lane[j]; got != want || run.col+col >= f.stored {
-							t.Fatalf("%+v: unit %d, lane %d is row %d column %d: at %d, want %d", h, u, j, row, col, got, want)
+						if run.col+col >= f.stored {
+							t.Fatalf("%+v: lane %d of unit %d is in column %d", h, j, u, run.col+col)
 						}
 					}
-					at += l.Step[u%2]
+					if got := found[run.at+u*unit]; got != want {
+						t.Fatalf("%+v: panels of %d rows, run %+v, unit %d: lanes at %v, want %v", h, nr, run, u, got, want)
+					}
+					n++
 				}
+			}
+			if len(found) != n {
+				t.Fatalf("%+v: %d units unpacked of %d", h, len(found), n)
+			}
+			if f.groups > 2 && f.group%32 == 0 && f.header.Layout != packing.LayoutQSI4C32PF16 && len(f.unpackings(nr, 0)) > 2 {
+				t.Errorf("%+v: %d calls for groups of whole blocks", h, len(f.unpackings(nr, 0)))
 			}
 		}
 	})

@@ -5,7 +5,6 @@ import (
 	"math"
 	"unsafe"
 
-	"github.com/lowbit-go/gq/internal/floats"
 	"github.com/lowbit-go/gq/internal/vec"
 	"github.com/lowbit-go/gq/kernels/internal/tile"
 	"github.com/lowbit-go/gq/packing"
@@ -32,9 +31,11 @@ type reader struct {
 	outs   int // NR
 	unpack func(dst, src *byte, units int, lanes *tile.Lanes)
 	zip    func(dst *byte, n int)
-	zero   int32      // how much larger than it counts a code is, without zero points
-	lanes  tile.Lanes // of packed panel 0
+	zero   int32 // how much larger than it counts a code is, without zero points
+	calls  []unpacking
 	chunks int
+	// narrowScales says that scales have 2 bytes.
+	narrowScales bool
 	// plainScales says that records are 4 or 8 scales of 2 bytes and nothing else, as most are.
 	plainScales bool
 }
@@ -48,8 +49,9 @@ func newReader(f *form, set tile.Set) reader {
 	if f.half { // the codes are doubled after unpacking
 		r.zero, offset = r.zero-1, offset/2
 	}
-	r.lanes = f.lanes(set.NR, offset)
-	r.plainScales = f.scaleDtype.Bytes() == 2 && f.header.ZeroKind == packing.ZeroNone
+	r.calls = f.unpackings(set.NR, offset)
+	r.narrowScales = f.scaleDtype.Bytes() == 2
+	r.plainScales = r.narrowScales && f.header.ZeroKind == packing.ZeroNone
 	return r
 }
 
@@ -70,7 +72,7 @@ func (p *panel) grow(r *reader) {
 	if r.finish == finishRow || r.finish == finishTorchAO {
 		p.sums = grow(p.sums, all)
 	}
-	if r.scaleDtype.Bytes() == 2 {
+	if r.narrowScales {
 		p.half = grow(p.half, 2*all)
 	}
 }
@@ -92,7 +94,7 @@ func (r *reader) read(p *panel, data []byte, i int) {
 	if r.half {
 		double(p.codes[:r.chunks*8*r.outs])
 	}
-	if r.scaleDtype.Bytes() == 2 {
+	if r.narrowScales {
 		r.widenScales(p)
 	}
 	if r.half {
@@ -105,15 +107,12 @@ func (r *reader) read(p *panel, data []byte, i int) {
 	}
 }
 
-// readCodes unpacks the codes of a packed panel to the rows from row on. At group 32 a run is 128 or 256 codes, so there
-// are no checks in the loop: form's runs are within a panel.
+// readCodes unpacks the codes of a packed panel to the rows from row on.
 func (r *reader) readCodes(p *panel, src []byte, row int) {
-	_, _ = p.codes[r.chunks*8*r.outs-1], src[r.panelBytes-1]
-	dst, from := unsafe.Pointer(&p.codes[8*row]), unsafe.Pointer(&src[0])
-	unpack, outs, lanes := r.unpack, r.outs, &r.lanes
-	for i := range r.runs {
-		run := &r.runs[i]
-		unpack((*byte)(unsafe.Add(dst, run.col*outs)), (*byte)(unsafe.Add(from, run.at)), run.units, lanes)
+	dst := p.codes[8*row:]
+	for i := range r.calls {
+		c := &r.calls[i]
+		r.unpack(&dst[c.to], &src[c.at], c.units, &c.lanes)
 	}
 }
 
@@ -129,12 +128,13 @@ func double(codes []byte) {
 // readRecords reads what a packed panel says beside its codes. Scales of 2 bytes are gathered only.
 func (r *reader) readRecords(p *panel, src []byte, row int) {
 	nr := r.nr
-	if r.plainScales {
+	switch {
+	case r.plainScales:
 		r.gatherScales(p, src, row)
-	} else {
-		for g, at := range r.scaleAt {
-			r.readRecord(p, src, at, g, g*r.outs+row)
-		}
+	case r.finish == finishTorchAO:
+		r.readTorchAO(p, src, row)
+	default:
+		r.readScales(p, src, row)
 	}
 	switch r.finish {
 	case finishGroup:
@@ -164,34 +164,44 @@ func (r *reader) gatherScales(p *panel, src []byte, row int) {
 	}
 }
 
-// readRecord reads the record of group g, whose scales begin at src[at], to the rows from number to on.
-func (r *reader) readRecord(p *panel, src []byte, at, g, to int) {
-	nr := r.nr
-	if r.scaleDtype.Bytes() == 2 {
-		copy(p.half[2*to:], src[at:][:2*nr])
-	} else {
-		getFloats(p.scales[to:][:nr], src[at:])
-	}
-	switch r.finish {
-	case finishQAI4:
-		getFloats(p.points[to:][:nr], src[at+r.zeroAt:])
-	case finishTorchAO:
-		sums := p.sums[to:][:nr]
-		getInts(sums, src[at+r.sumAt:])
-		if r.header.ZeroKind == packing.ZeroInt8 {
-			columns := int32(min(r.group, r.cols-g*r.group))
-			for i := range sums {
-				z := int32(int8(src[at+r.zeroAt+4*i])) // an int32 of 8 bits
-				sums[i] -= columns * z                 // of q - z: its part is the zero point of the activations
-				p.zeros[to+i] = r.zero + z
-			}
+// readScales reads the scales and zero points of all layouts but TorchAO's.
+func (r *reader) readScales(p *panel, src []byte, row int) {
+	nr, zeros := r.nr, r.header.ZeroKind == packing.ZeroInt8
+	for g, at := range r.scaleAt {
+		to := g*r.outs + row
+		if r.narrowScales {
+			copy(p.half[2*to:], src[at:][:2*nr])
+		} else {
+			getFloats(p.scales[to:][:nr], src[at:])
 		}
-	case finishGroup:
-		if r.header.ZeroKind == packing.ZeroInt8 {
-			zeros := p.zeros[to:][:nr]
-			for i, z := range src[at+r.zeroAt:][:nr] {
-				zeros[i] = r.zero + int32(int8(z))
+		switch {
+		case zeros:
+			points := src[at+r.zeroAt:][:nr]
+			for i := range p.zeros[to:][:len(points)] {
+				p.zeros[to+i] = r.zero + int32(int8(points[i]))
 			}
+		case r.finish == finishQAI4:
+			getFloats(p.points[to:][:nr], src[at+r.zeroAt:])
+		}
+	}
+}
+
+// readTorchAO reads scales, sums of codes and zero points. They are of 8 rows.
+func (r *reader) readTorchAO(p *panel, src []byte, row int) {
+	le := binary.LittleEndian
+	for g, at := range r.scaleAt {
+		to := g*r.outs + row
+		getFloats(p.scales[to:][:8], src[at:])
+		sums := (*[8]int32)(p.sums[to:])
+		getInts(sums[:], src[at+r.sumAt:])
+		if r.header.ZeroKind != packing.ZeroInt8 {
+			continue
+		}
+		zeros, stored := (*[8]int32)(p.zeros[to:]), (*[32]byte)(src[at+r.zeroAt:])
+		for i := range zeros {
+			z := int32(int8(le.Uint32(stored[4*i:]))) // an int32 of 8 bits
+			zeros[i] = r.zero + z
+			sums[i] -= int32(r.group) * z // of q - z: its part is the zero point of the activations
 		}
 	}
 }
@@ -220,32 +230,22 @@ func (r *reader) halveScales(p *panel) {
 	}
 }
 
-// getInts reads len(dst) little-endian int32.
+// getInts reads len(dst) little-endian int32, a multiple of 4.
 func getInts(dst []int32, src []byte) {
-	src = src[:4*len(dst)]
-	for i := range dst {
-		dst[i] = int32(binary.LittleEndian.Uint32(src[4*i:]))
+	le := binary.LittleEndian
+	for len(dst) >= 4 {
+		d, s := (*[4]int32)(dst), (*[16]byte)(src)
+		d[0], d[1], d[2], d[3] = int32(le.Uint32(s[0:])), int32(le.Uint32(s[4:])), int32(le.Uint32(s[8:])), int32(le.Uint32(s[12:]))
+		dst, src = dst[4:], src[16:]
 	}
 }
 
-// getFloats reads len(dst) little-endian float32.
+// getFloats reads len(dst) little-endian float32, a multiple of 4.
 func getFloats(dst []float32, src []byte) {
-	src = src[:4*len(dst)]
-	for i := range dst {
-		dst[i] = math.Float32frombits(binary.LittleEndian.Uint32(src[4*i:]))
-	}
-}
-
-// foldHalf is tile.Step.Group's arithmetic for scales that cannot be halved: with the doubled t of the half-step grid,
-// the term of a group is fma(float32(t)/2, scale, f). That half is exact.
-func foldHalf(out []float32, t []int32, scales, rowSums, bias []float32, negZero, rec float32) {
-	nr := len(out)
-	for r := range out {
-		f := float32(0)
-		for i := r; i < len(t); i += nr {
-			f = floats.FMA32(float32(float32(t[i])*0.5), scales[i], f)
-		}
-		f = floats.FMA32(rowSums[r], negZero, f)
-		out[r] = float32(f*rec) + bias[r]
+	le, float := binary.LittleEndian, math.Float32frombits
+	for len(dst) >= 4 {
+		d, s := (*[4]float32)(dst), (*[16]byte)(src)
+		d[0], d[1], d[2], d[3] = float(le.Uint32(s[0:])), float(le.Uint32(s[4:])), float(le.Uint32(s[8:])), float(le.Uint32(s[12:]))
+		dst, src = dst[4:], src[16:]
 	}
 }

@@ -26,7 +26,7 @@ type Info struct {
 	Scales  []packing.ScaleDtype
 	Rows    []int // of activations that it takes in a step, largest first
 	// Cost is what kernels of one payload are compared by: that of a row and a weight in the largest step, unpacking apart,
-	// in thousandths of a cycle; 0 for floats, among which there is no choice.
+	// in units that each architecture has for itself, see cost.go; 0 for floats, among which there is no choice.
 	Cost float64
 }
 
@@ -41,7 +41,7 @@ func Table() []Info {
 		}
 		table = append(table, Info{
 			Name: k.Name, Feature: k.Feature, Kind: "gemv", Layouts: layouts, Tiles: []packing.Tile{k.Tile}, Bits: int(k.Bits),
-			Zeros: []packing.ZeroKind{k.Zeros}, Grids: []packing.Grid{k.Grid}, Scales: scales, Rows: []int{1}, Cost: gemvCost(k, nil),
+			Zeros: []packing.ZeroKind{k.Zeros}, Grids: []packing.Grid{k.Grid}, Scales: scales, Rows: []int{1}, Cost: gemvCost(k),
 		})
 	}
 	table = append(table, floatInfos()...)

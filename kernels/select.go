@@ -50,7 +50,7 @@ func newSelection(f *form, features []string) (selection, error) {
 	for _, k := range gemvKernels() {
 		at := slices.Index(features, k.Feature)
 		if at >= 0 && fits(k, f) && (s.gemv == nil || at > slices.Index(features, s.gemv.feature)) {
-			s.gemv = &candidate{name: k.Name, feature: k.Feature, gemv: k, cost: gemvCost(k, f)}
+			s.gemv = &candidate{name: k.Name, feature: k.Feature, gemv: k, cost: gemvCost(k)}
 		}
 	}
 	return s, nil
@@ -101,7 +101,7 @@ type mix struct {
 }
 
 func newMix(f *form, set tile.Set) mix {
-	x := mix{steps: set.Steps, unpack: unpackCost(set.Feature, f.bits)}
+	x := mix{steps: set.Steps, unpack: unpackCost(set.Feature, f)}
 	for _, s := range set.Steps {
 		x.costs = append(x.costs, stepCost(set.Feature, f.bits, s.MR))
 	}

@@ -24,7 +24,7 @@ func Command() *cli.Command {
 	return &cli.Command{
 		Name:  "bench",
 		Usage: "measure gq on this machine",
-		Subcommands: []*cli.Command{{
+		Subcommands: []*cli.Command{kernelsCommand(), {
 			Name:      "quantize",
 			Usage:     "time `gq quantize --bits 4 --group 32` of a checkpoint beside a plain copy of the same sizes",
 			ArgsUsage: "SRC",

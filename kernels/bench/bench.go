@@ -29,6 +29,9 @@ type Options struct {
 	// Time is how long all rounds of a figure take together. A round has at least one call, and a figure one round.
 	// Default: half a second.
 	Time time.Duration
+	// Log is called when an operator runs a kernel for the first time, once for all copies. Default: that of
+	// kernels.Options.
+	Log func(kernels.Choice)
 	// Each is called with every figure as it is known. Default: nothing.
 	Each func(*Figure)
 }
@@ -181,7 +184,7 @@ func (r *run) float(name string, d packing.Dtype) error {
 	fillFloats(r.memory[:s.bytes()], d)
 	ops := make([]kernels.Operator, s.copies)
 	for i := range ops {
-		if ops[i], err = kernels.NewFloat(h, s.copy(r.memory, i), kernels.Options{CPU: name, Log: silent}); err != nil {
+		if ops[i], err = kernels.NewFloat(h, s.copy(r.memory, i), r.options(name, i)); err != nil {
 			return err
 		}
 	}
@@ -203,7 +206,7 @@ func (r *run) linear(name string, h packing.Header) error {
 	}
 	ops := make([]kernels.Operator, s.copies)
 	for i := range ops {
-		if ops[i], err = kernels.NewLinear(h, s.copy(r.memory, i), kernels.Options{CPU: name, Log: silent}); err != nil {
+		if ops[i], err = kernels.NewLinear(h, s.copy(r.memory, i), r.options(name, i)); err != nil {
 			return err
 		}
 	}
@@ -211,8 +214,14 @@ func (r *run) linear(name string, h packing.Header) error {
 	return r.figures(f, s, ops)
 }
 
-// silent is the Log of operators: every copy would say the same, and the figures say it.
-func silent(kernels.Choice) {}
+// options are those of copy number i, of which the first one speaks for all.
+func (r *run) options(name string, i int) kernels.Options {
+	o := kernels.Options{CPU: name, Log: r.Log}
+	if i > 0 {
+		o.Log = func(kernels.Choice) {}
+	}
+	return o
+}
 
 // grow makes r.memory n bytes long at the least.
 func (r *run) grow(n int64) {

@@ -21,9 +21,11 @@ func header(bits uint8, rows, cols uint64) packing.Header {
 
 func TestRun(t *testing.T) {
 	var seen []Figure
+	logged := map[string]int{}
 	o := Options{
 		Headers: []packing.Header{header(4, 64, 256), {Layout: packing.LayoutQSI8CXP, Bits: 8, ScaleDtype: packing.ScaleF32, Tile: packing.Tile{NR: 4, KR: 8, SR: 1}, Rows: 64, Cols: 256}},
 		CPU:     kernels.Features(), M: []int{1, 5}, Threads: []int{1, 2}, CacheBytes: 10000, Rounds: 3, Time: time.Millisecond,
+		Log:  func(c kernels.Choice) { logged[c.String()]++ },
 		Each: func(f *Figure) { seen = append(seen, *f) },
 	}
 	r, err := Run(context.Background(), o)
@@ -32,6 +34,14 @@ func TestRun(t *testing.T) {
 	}
 	if !cmp.Equal(seen, r.Figures) {
 		t.Error("Each and the report differ")
+	}
+	if len(logged) == 0 {
+		t.Error("nothing was logged")
+	}
+	for line, n := range logged {
+		if n > len(o.CPU) { // as often as one kernel is the choice of several instruction sets
+			t.Errorf("%s was logged %d times", line, n)
+		}
 	}
 	if want := len(o.CPU) * 4 * 2 * 2; len(r.Figures) != want {
 		t.Fatalf("%d figures, want %d", len(r.Figures), want)

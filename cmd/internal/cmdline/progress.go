@@ -18,6 +18,7 @@ import (
 type Progress struct {
 	total int64
 	label string
+	unit  string // what is counted; "": bytes
 	w     io.Writer
 	start time.Time
 	done  atomic.Int64
@@ -35,7 +36,13 @@ const (
 // NewProgress starts showing a job of total bytes on f (os.Stderr). label says what
 // is done ("quantizing"). With quiet, nothing is shown.
 func NewProgress(f *os.File, total int64, label string, quiet bool) *Progress {
+	return NewCount(f, total, label, "", quiet)
+}
+
+// NewCount is NewProgress for a job that is not counted in bytes but in unit ("tokens").
+func NewCount(f *os.File, total int64, label, unit string, quiet bool) *Progress {
 	p := newProgress(f, total, label)
+	p.unit = unit
 	switch {
 	case quiet || total <= 0:
 	case term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb":
@@ -84,9 +91,11 @@ func (p *Progress) bar() func(last bool) {
 		progressbar.OptionSetWriter(p.w),
 		progressbar.OptionSetDescription(p.label),
 		progressbar.OptionSetWidth(30),
-		progressbar.OptionShowBytes(true),
+		progressbar.OptionShowBytes(p.unit == ""),
 		progressbar.OptionShowCount(),
-		progressbar.OptionShowTotalBytes(true),
+		progressbar.OptionShowIts(),
+		progressbar.OptionSetItsString(p.unit),
+		progressbar.OptionShowTotalBytes(p.unit == ""),
 		progressbar.OptionSetPredictTime(true),
 		progressbar.OptionThrottle(0),
 		progressbar.OptionClearOnFinish(),
@@ -116,6 +125,10 @@ func (p *Progress) line(last bool) {
 	if done > 0 {
 		left = time.Duration(float64(p.total-done) / rate * float64(time.Second)).Round(time.Second).String()
 	}
-	fmt.Fprintf(p.w, "%s: %s of %s (%d %%), %s/s, %s left\n",
-		p.label, Bytes(done), Bytes(p.total), int(100*(float64(done)/float64(p.total))), Bytes(int64(rate)), left)
+	percent := int(100 * (float64(done) / float64(p.total)))
+	if p.unit != "" {
+		fmt.Fprintf(p.w, "%s: %d of %d %s (%d %%), %.0f %s/s, %s left\n", p.label, done, p.total, p.unit, percent, rate, p.unit, left)
+		return
+	}
+	fmt.Fprintf(p.w, "%s: %s of %s (%d %%), %s/s, %s left\n", p.label, Bytes(done), Bytes(p.total), percent, Bytes(int64(rate)), left)
 }

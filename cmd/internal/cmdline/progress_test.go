@@ -64,6 +64,17 @@ func TestProgressLines(t *testing.T) {
 	}
 }
 
+// TestProgressCount counts tokens.
+func TestProgressCount(t *testing.T) {
+	var b buffer
+	p := newProgress(&b, 400, "scoring")
+	p.unit = "tokens"
+	p.run(2*time.Millisecond, p.line)
+	p.Add(100)
+	waitFor(t, &b, `(?m)^scoring: 100 of 400 tokens \(25 %\), \d+ tokens/s, \d+s left$`)
+	p.Finish()
+}
+
 func TestProgressBar(t *testing.T) {
 	var b buffer
 	p := newProgress(&b, 4_000_000, "quantizing")

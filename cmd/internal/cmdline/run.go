@@ -37,7 +37,8 @@ func Run(ctx context.Context, app *cli.App, args []string) int {
 	if app.Writer == nil {
 		app.Writer = os.Stdout
 	}
-	out := bufio.NewWriterSize(&pipeWriter{w: app.Writer}, 1<<16)
+	pipe := &pipeWriter{w: app.Writer}
+	out := &output{bufio.NewWriterSize(pipe, 1<<16), pipe}
 	app.Writer = out
 	unknown := ""
 	app.CommandNotFound = func(_ *cli.Context, name string) { unknown = name }

@@ -1,6 +1,26 @@
 package cmdline
 
-import "io"
+import (
+	"bufio"
+	"io"
+)
+
+// output is what Run makes of App.Writer.
+type output struct {
+	*bufio.Writer
+	pipe *pipeWriter
+}
+
+// Flush has what was written to App.Writer go out now, for results that come bit by bit.
+// It reports whether somebody reads them still.
+func Flush(w io.Writer) (read bool, err error) {
+	o, ok := w.(*output)
+	if !ok {
+		return true, nil
+	}
+	err = o.Flush()
+	return !o.pipe.closed, err
+}
 
 // A pipeWriter is standard output for a reader that may have enough before the end,
 // as head does: what it no longer takes is dropped, and that is no error. The command

@@ -139,6 +139,16 @@ func foldQAI4AVX2(out *float32, t *int32, groups int, scales, zeros, as, asum *f
 //go:noescape
 func foldTorchAOAVX2(out *float32, t *int32, groups int, scales *float32, as float32)
 
+// foldRowAVX2 is foldRow.
+//
+//go:noescape
+func foldRowAVX2(out *float32, t, sums *int32, factor, negZero int32, scales, bias *float32, rec float32)
+
+// addSumsAVX2 is addSums for at least one group.
+//
+//go:noescape
+func addSumsAVX2(t, sums *int32, groups int, factor int32)
+
 // zipAVX2 is zip for positive n.
 //
 //go:noescape

@@ -7,22 +7,28 @@
 // func unpack1AVX2(dst *byte, src *byte, units int, lanes *byte)
 // Requires: AVX, AVX2
 TEXT ·unpack1AVX2(SB), NOSPLIT, $0-32
-	MOVQ         dst+0(FP), AX
-	MOVQ         src+8(FP), CX
-	MOVQ         units+16(FP), DX
-	MOVQ         lanes+24(FP), BX
-	MOVQ         (BX), SI
-	MOVQ         8(BX), DI
-	MOVQ         16(BX), R8
-	MOVQ         24(BX), R9
-	MOVQ         32(BX), R10
-	MOVQ         40(BX), R11
-	MOVQ         48(BX), R12
-	MOVQ         56(BX), R13
-	MOVQ         64(BX), R14
-	MOVQ         72(BX), R15
-	VPBROADCASTB 80(BX), Y0
-	VPBROADCASTB 81(BX), Y1
+	MOVQ  dst+0(FP), AX
+	MOVQ  src+8(FP), CX
+	MOVQ  lanes+24(FP), DX
+	MOVQ  80(DX), BX
+	TESTQ BX, BX
+	JNE   run
+	MOVQ  units+16(FP), BX
+
+run:
+	SUBQ         BX, units+16(FP)
+	MOVQ         (DX), SI
+	MOVQ         8(DX), DI
+	MOVQ         16(DX), R8
+	MOVQ         24(DX), R9
+	MOVQ         32(DX), R10
+	MOVQ         40(DX), R11
+	MOVQ         48(DX), R12
+	MOVQ         56(DX), R13
+	MOVQ         64(DX), R14
+	MOVQ         72(DX), R15
+	VPBROADCASTB 96(DX), Y0
+	VPBROADCASTB 97(DX), Y1
 	VMOVDQU      u32_1010101x8<>+0(SB), Y2
 	VMOVDQU      u32_7x4_5x4<>+0(SB), Y3
 	VMOVDQU      u32_3x4_1x4<>+0(SB), Y4
@@ -58,8 +64,17 @@ unit:
 	ADDQ           $0x00000010, CX
 	ADDQ           R14, AX
 	XCHGQ          R14, R15
-	DECQ           DX
+	DECQ           BX
 	JNE            unit
+	CMPQ           units+16(FP), $0x00
+	JEQ            done
+	MOVQ           lanes+24(FP), BX
+	ADDQ           88(BX), CX
+	MOVQ           80(BX), BX
+	SUBQ           BX, units+16(FP)
+	JMP            unit
+
+done:
 	VZEROUPPER
 	RET
 
@@ -96,22 +111,28 @@ GLOBL u32_2x4_0x4<>(SB), RODATA|NOPTR, $32
 // func unpack2AVX2(dst *byte, src *byte, units int, lanes *byte)
 // Requires: AVX, AVX2
 TEXT ·unpack2AVX2(SB), NOSPLIT, $0-32
-	MOVQ         dst+0(FP), AX
-	MOVQ         src+8(FP), CX
-	MOVQ         units+16(FP), DX
-	MOVQ         lanes+24(FP), BX
-	MOVQ         (BX), SI
-	MOVQ         8(BX), DI
-	MOVQ         16(BX), R8
-	MOVQ         24(BX), R9
-	MOVQ         32(BX), R10
-	MOVQ         40(BX), R11
-	MOVQ         48(BX), R12
-	MOVQ         56(BX), R13
-	MOVQ         64(BX), R14
-	MOVQ         72(BX), R15
-	VPBROADCASTB 80(BX), Y0
-	VPBROADCASTB 81(BX), Y1
+	MOVQ  dst+0(FP), AX
+	MOVQ  src+8(FP), CX
+	MOVQ  lanes+24(FP), DX
+	MOVQ  80(DX), BX
+	TESTQ BX, BX
+	JNE   run
+	MOVQ  units+16(FP), BX
+
+run:
+	SUBQ         BX, units+16(FP)
+	MOVQ         (DX), SI
+	MOVQ         8(DX), DI
+	MOVQ         16(DX), R8
+	MOVQ         24(DX), R9
+	MOVQ         32(DX), R10
+	MOVQ         40(DX), R11
+	MOVQ         48(DX), R12
+	MOVQ         56(DX), R13
+	MOVQ         64(DX), R14
+	MOVQ         72(DX), R15
+	VPBROADCASTB 96(DX), Y0
+	VPBROADCASTB 97(DX), Y1
 	VMOVDQU      u32_3030303x8<>+0(SB), Y2
 	VMOVDQU      u32_6x4_2x4<>+0(SB), Y3
 	VMOVDQU      u32_4x4_0x4<>+0(SB), Y4
@@ -146,8 +167,17 @@ unit:
 	ADDQ           $0x00000020, CX
 	ADDQ           R14, AX
 	XCHGQ          R14, R15
-	DECQ           DX
+	DECQ           BX
 	JNE            unit
+	CMPQ           units+16(FP), $0x00
+	JEQ            done
+	MOVQ           lanes+24(FP), BX
+	ADDQ           88(BX), CX
+	MOVQ           80(BX), BX
+	SUBQ           BX, units+16(FP)
+	JMP            unit
+
+done:
 	VZEROUPPER
 	RET
 
@@ -172,22 +202,28 @@ GLOBL u32_4x4_0x4<>(SB), RODATA|NOPTR, $32
 // func unpack3AVX2(dst *byte, src *byte, units int, lanes *byte)
 // Requires: AVX, AVX2
 TEXT ·unpack3AVX2(SB), NOSPLIT, $0-32
-	MOVQ         dst+0(FP), AX
-	MOVQ         src+8(FP), CX
-	MOVQ         units+16(FP), DX
-	MOVQ         lanes+24(FP), BX
-	MOVQ         (BX), SI
-	MOVQ         8(BX), DI
-	MOVQ         16(BX), R8
-	MOVQ         24(BX), R9
-	MOVQ         32(BX), R10
-	MOVQ         40(BX), R11
-	MOVQ         48(BX), R12
-	MOVQ         56(BX), R13
-	MOVQ         64(BX), R14
-	MOVQ         72(BX), R15
-	VPBROADCASTB 80(BX), Y0
-	VPBROADCASTB 81(BX), Y1
+	MOVQ  dst+0(FP), AX
+	MOVQ  src+8(FP), CX
+	MOVQ  lanes+24(FP), DX
+	MOVQ  80(DX), BX
+	TESTQ BX, BX
+	JNE   run
+	MOVQ  units+16(FP), BX
+
+run:
+	SUBQ         BX, units+16(FP)
+	MOVQ         (DX), SI
+	MOVQ         8(DX), DI
+	MOVQ         16(DX), R8
+	MOVQ         24(DX), R9
+	MOVQ         32(DX), R10
+	MOVQ         40(DX), R11
+	MOVQ         48(DX), R12
+	MOVQ         56(DX), R13
+	MOVQ         64(DX), R14
+	MOVQ         72(DX), R15
+	VPBROADCASTB 96(DX), Y0
+	VPBROADCASTB 97(DX), Y1
 	VMOVDQU      u32_7070707x8<>+0(SB), Y2
 	VMOVDQU      u32_7070707x4_3030303x4<>+0(SB), Y3
 	VMOVDQU      u32_3x4_6x4<>+0(SB), Y4
@@ -233,8 +269,17 @@ unit:
 	ADDQ           $0x00000030, CX
 	ADDQ           R14, AX
 	XCHGQ          R14, R15
-	DECQ           DX
+	DECQ           BX
 	JNE            unit
+	CMPQ           units+16(FP), $0x00
+	JEQ            done
+	MOVQ           lanes+24(FP), BX
+	ADDQ           88(BX), CX
+	MOVQ           80(BX), BX
+	SUBQ           BX, units+16(FP)
+	JMP            unit
+
+done:
 	VZEROUPPER
 	RET
 
@@ -271,22 +316,28 @@ GLOBL u32_0x4_6x4<>(SB), RODATA|NOPTR, $32
 // func unpack4AVX2(dst *byte, src *byte, units int, lanes *byte)
 // Requires: AVX, AVX2
 TEXT ·unpack4AVX2(SB), NOSPLIT, $0-32
-	MOVQ         dst+0(FP), AX
-	MOVQ         src+8(FP), CX
-	MOVQ         units+16(FP), DX
-	MOVQ         lanes+24(FP), BX
-	MOVQ         (BX), SI
-	MOVQ         8(BX), DI
-	MOVQ         16(BX), R8
-	MOVQ         24(BX), R9
-	MOVQ         32(BX), R10
-	MOVQ         40(BX), R11
-	MOVQ         48(BX), R12
-	MOVQ         56(BX), R13
-	MOVQ         64(BX), R14
-	MOVQ         72(BX), R15
-	VPBROADCASTB 80(BX), Y0
-	VPBROADCASTB 81(BX), Y1
+	MOVQ  dst+0(FP), AX
+	MOVQ  src+8(FP), CX
+	MOVQ  lanes+24(FP), DX
+	MOVQ  80(DX), BX
+	TESTQ BX, BX
+	JNE   run
+	MOVQ  units+16(FP), BX
+
+run:
+	SUBQ         BX, units+16(FP)
+	MOVQ         (DX), SI
+	MOVQ         8(DX), DI
+	MOVQ         16(DX), R8
+	MOVQ         24(DX), R9
+	MOVQ         32(DX), R10
+	MOVQ         40(DX), R11
+	MOVQ         48(DX), R12
+	MOVQ         56(DX), R13
+	MOVQ         64(DX), R14
+	MOVQ         72(DX), R15
+	VPBROADCASTB 96(DX), Y0
+	VPBROADCASTB 97(DX), Y1
 	VMOVDQU      u32_f0f0f0fx8<>+0(SB), Y2
 
 unit:
@@ -317,8 +368,17 @@ unit:
 	ADDQ         $0x00000040, CX
 	ADDQ         R14, AX
 	XCHGQ        R14, R15
-	DECQ         DX
+	DECQ         BX
 	JNE          unit
+	CMPQ         units+16(FP), $0x00
+	JEQ          done
+	MOVQ         lanes+24(FP), BX
+	ADDQ         88(BX), CX
+	MOVQ         80(BX), BX
+	SUBQ         BX, units+16(FP)
+	JMP          unit
+
+done:
 	VZEROUPPER
 	RET
 
@@ -331,22 +391,28 @@ GLOBL u32_f0f0f0fx8<>(SB), RODATA|NOPTR, $32
 // func unpack5AVX2(dst *byte, src *byte, units int, lanes *byte)
 // Requires: AVX, AVX2
 TEXT ·unpack5AVX2(SB), NOSPLIT, $0-32
-	MOVQ         dst+0(FP), AX
-	MOVQ         src+8(FP), CX
-	MOVQ         units+16(FP), DX
-	MOVQ         lanes+24(FP), BX
-	MOVQ         (BX), SI
-	MOVQ         8(BX), DI
-	MOVQ         16(BX), R8
-	MOVQ         24(BX), R9
-	MOVQ         32(BX), R10
-	MOVQ         40(BX), R11
-	MOVQ         48(BX), R12
-	MOVQ         56(BX), R13
-	MOVQ         64(BX), R14
-	MOVQ         72(BX), R15
-	VPBROADCASTB 80(BX), Y0
-	VPBROADCASTB 81(BX), Y1
+	MOVQ  dst+0(FP), AX
+	MOVQ  src+8(FP), CX
+	MOVQ  lanes+24(FP), DX
+	MOVQ  80(DX), BX
+	TESTQ BX, BX
+	JNE   run
+	MOVQ  units+16(FP), BX
+
+run:
+	SUBQ         BX, units+16(FP)
+	MOVQ         (DX), SI
+	MOVQ         8(DX), DI
+	MOVQ         16(DX), R8
+	MOVQ         24(DX), R9
+	MOVQ         32(DX), R10
+	MOVQ         40(DX), R11
+	MOVQ         48(DX), R12
+	MOVQ         56(DX), R13
+	MOVQ         64(DX), R14
+	MOVQ         72(DX), R15
+	VPBROADCASTB 96(DX), Y0
+	VPBROADCASTB 97(DX), Y1
 	VMOVDQU      u32_1f1f1f1fx8<>+0(SB), Y2
 	VMOVDQU      u32_7070707x8<>+0(SB), Y3
 	VMOVDQU      u32_18181818x8<>+0(SB), Y4
@@ -388,8 +454,17 @@ unit:
 	ADDQ           $0x00000050, CX
 	ADDQ           R14, AX
 	XCHGQ          R14, R15
-	DECQ           DX
+	DECQ           BX
 	JNE            unit
+	CMPQ           units+16(FP), $0x00
+	JEQ            done
+	MOVQ           lanes+24(FP), BX
+	ADDQ           88(BX), CX
+	MOVQ           80(BX), BX
+	SUBQ           BX, units+16(FP)
+	JMP            unit
+
+done:
 	VZEROUPPER
 	RET
 
@@ -414,22 +489,28 @@ GLOBL u32_1x4_3x4<>(SB), RODATA|NOPTR, $32
 // func unpack6AVX2(dst *byte, src *byte, units int, lanes *byte)
 // Requires: AVX, AVX2
 TEXT ·unpack6AVX2(SB), NOSPLIT, $0-32
-	MOVQ         dst+0(FP), AX
-	MOVQ         src+8(FP), CX
-	MOVQ         units+16(FP), DX
-	MOVQ         lanes+24(FP), BX
-	MOVQ         (BX), SI
-	MOVQ         8(BX), DI
-	MOVQ         16(BX), R8
-	MOVQ         24(BX), R9
-	MOVQ         32(BX), R10
-	MOVQ         40(BX), R11
-	MOVQ         48(BX), R12
-	MOVQ         56(BX), R13
-	MOVQ         64(BX), R14
-	MOVQ         72(BX), R15
-	VPBROADCASTB 80(BX), Y0
-	VPBROADCASTB 81(BX), Y1
+	MOVQ  dst+0(FP), AX
+	MOVQ  src+8(FP), CX
+	MOVQ  lanes+24(FP), DX
+	MOVQ  80(DX), BX
+	TESTQ BX, BX
+	JNE   run
+	MOVQ  units+16(FP), BX
+
+run:
+	SUBQ         BX, units+16(FP)
+	MOVQ         (DX), SI
+	MOVQ         8(DX), DI
+	MOVQ         16(DX), R8
+	MOVQ         24(DX), R9
+	MOVQ         32(DX), R10
+	MOVQ         40(DX), R11
+	MOVQ         48(DX), R12
+	MOVQ         56(DX), R13
+	MOVQ         64(DX), R14
+	MOVQ         72(DX), R15
+	VPBROADCASTB 96(DX), Y0
+	VPBROADCASTB 97(DX), Y1
 	VMOVDQU      u32_3f3f3f3fx8<>+0(SB), Y2
 	VMOVDQU      u32_3f3f3f3fx4_3030303x4<>+0(SB), Y3
 	VMOVDQU      u32_0x4_6x4<>+0(SB), Y4
@@ -484,8 +565,17 @@ unit:
 	ADDQ           $0x00000060, CX
 	ADDQ           R14, AX
 	XCHGQ          R14, R15
-	DECQ           DX
+	DECQ           BX
 	JNE            unit
+	CMPQ           units+16(FP), $0x00
+	JEQ            done
+	MOVQ           lanes+24(FP), BX
+	ADDQ           88(BX), CX
+	MOVQ           80(BX), BX
+	SUBQ           BX, units+16(FP)
+	JMP            unit
+
+done:
 	VZEROUPPER
 	RET
 
@@ -516,22 +606,28 @@ GLOBL u32_0x4_30303030x4<>(SB), RODATA|NOPTR, $32
 // func unpack7AVX2(dst *byte, src *byte, units int, lanes *byte)
 // Requires: AVX, AVX2
 TEXT ·unpack7AVX2(SB), NOSPLIT, $0-32
-	MOVQ         dst+0(FP), AX
-	MOVQ         src+8(FP), CX
-	MOVQ         units+16(FP), DX
-	MOVQ         lanes+24(FP), BX
-	MOVQ         (BX), SI
-	MOVQ         8(BX), DI
-	MOVQ         16(BX), R8
-	MOVQ         24(BX), R9
-	MOVQ         32(BX), R10
-	MOVQ         40(BX), R11
-	MOVQ         48(BX), R12
-	MOVQ         56(BX), R13
-	MOVQ         64(BX), R14
-	MOVQ         72(BX), R15
-	VPBROADCASTB 80(BX), Y0
-	VPBROADCASTB 81(BX), Y1
+	MOVQ  dst+0(FP), AX
+	MOVQ  src+8(FP), CX
+	MOVQ  lanes+24(FP), DX
+	MOVQ  80(DX), BX
+	TESTQ BX, BX
+	JNE   run
+	MOVQ  units+16(FP), BX
+
+run:
+	SUBQ         BX, units+16(FP)
+	MOVQ         (DX), SI
+	MOVQ         8(DX), DI
+	MOVQ         16(DX), R8
+	MOVQ         24(DX), R9
+	MOVQ         32(DX), R10
+	MOVQ         40(DX), R11
+	MOVQ         48(DX), R12
+	MOVQ         56(DX), R13
+	MOVQ         64(DX), R14
+	MOVQ         72(DX), R15
+	VPBROADCASTB 96(DX), Y0
+	VPBROADCASTB 97(DX), Y1
 	VMOVDQU      u32_7f7f7f7fx8<>+0(SB), Y2
 
 unit:
@@ -580,8 +676,17 @@ unit:
 	ADDQ           $0x00000070, CX
 	ADDQ           R14, AX
 	XCHGQ          R14, R15
-	DECQ           DX
+	DECQ           BX
 	JNE            unit
+	CMPQ           units+16(FP), $0x00
+	JEQ            done
+	MOVQ           lanes+24(FP), BX
+	ADDQ           88(BX), CX
+	MOVQ           80(BX), BX
+	SUBQ           BX, units+16(FP)
+	JMP            unit
+
+done:
 	VZEROUPPER
 	RET
 
@@ -630,22 +735,28 @@ GLOBL u32_0x4_7f7f7f7fx4<>(SB), RODATA|NOPTR, $32
 // func unpack8AVX2(dst *byte, src *byte, units int, lanes *byte)
 // Requires: AVX, AVX2
 TEXT ·unpack8AVX2(SB), NOSPLIT, $0-32
-	MOVQ         dst+0(FP), AX
-	MOVQ         src+8(FP), CX
-	MOVQ         units+16(FP), DX
-	MOVQ         lanes+24(FP), BX
-	MOVQ         (BX), SI
-	MOVQ         8(BX), DI
-	MOVQ         16(BX), R8
-	MOVQ         24(BX), R9
-	MOVQ         32(BX), R10
-	MOVQ         40(BX), R11
-	MOVQ         48(BX), R12
-	MOVQ         56(BX), R13
-	MOVQ         64(BX), R14
-	MOVQ         72(BX), R15
-	VPBROADCASTB 80(BX), Y0
-	VPBROADCASTB 81(BX), Y1
+	MOVQ  dst+0(FP), AX
+	MOVQ  src+8(FP), CX
+	MOVQ  lanes+24(FP), DX
+	MOVQ  80(DX), BX
+	TESTQ BX, BX
+	JNE   run
+	MOVQ  units+16(FP), BX
+
+run:
+	SUBQ         BX, units+16(FP)
+	MOVQ         (DX), SI
+	MOVQ         8(DX), DI
+	MOVQ         16(DX), R8
+	MOVQ         24(DX), R9
+	MOVQ         32(DX), R10
+	MOVQ         40(DX), R11
+	MOVQ         48(DX), R12
+	MOVQ         56(DX), R13
+	MOVQ         64(DX), R14
+	MOVQ         72(DX), R15
+	VPBROADCASTB 96(DX), Y0
+	VPBROADCASTB 97(DX), Y1
 
 unit:
 	VBROADCASTI128 (CX), Y2
@@ -675,8 +786,17 @@ unit:
 	ADDQ           $0x00000080, CX
 	ADDQ           R14, AX
 	XCHGQ          R14, R15
-	DECQ           DX
+	DECQ           BX
 	JNE            unit
+	CMPQ           units+16(FP), $0x00
+	JEQ            done
+	MOVQ           lanes+24(FP), BX
+	ADDQ           88(BX), CX
+	MOVQ           80(BX), BX
+	SUBQ           BX, units+16(FP)
+	JMP            unit
+
+done:
 	VZEROUPPER
 	RET
 
@@ -2538,6 +2658,50 @@ group:
 	DECQ         CX
 	JNE          group
 	VMOVUPS      Y0, (AX)
+	VZEROUPPER
+	RET
+
+// func foldRowAVX2(out *float32, t *int32, sums *int32, factor int32, negZero int32, scales *float32, bias *float32, rec float32)
+// Requires: AVX, AVX2
+TEXT ·foldRowAVX2(SB), NOSPLIT, $0-52
+	VBROADCASTSS factor+24(FP), Y0
+	MOVQ         t+8(FP), AX
+	VPMULLD      (AX), Y0, Y0
+	VBROADCASTSS negZero+28(FP), Y1
+	MOVQ         sums+16(FP), AX
+	VPMULLD      (AX), Y1, Y1
+	VPADDD       Y1, Y0, Y0
+	VCVTDQ2PS    Y0, Y0
+	VBROADCASTSS rec+48(FP), Y1
+	MOVQ         scales+32(FP), AX
+	VMULPS       (AX), Y1, Y1
+	VMULPS       Y1, Y0, Y0
+	MOVQ         bias+40(FP), AX
+	VADDPS       (AX), Y0, Y0
+	VCMPPS       $0x03, Y0, Y0, Y1
+	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
+	VBLENDVPS    Y1, Y2, Y0, Y0
+	MOVQ         out+0(FP), AX
+	VMOVUPS      Y0, (AX)
+	VZEROUPPER
+	RET
+
+// func addSumsAVX2(t *int32, sums *int32, groups int, factor int32)
+// Requires: AVX, AVX2
+TEXT ·addSumsAVX2(SB), NOSPLIT, $0-28
+	MOVQ         t+0(FP), AX
+	MOVQ         sums+8(FP), CX
+	MOVQ         groups+16(FP), DX
+	VBROADCASTSS factor+24(FP), Y0
+
+group:
+	VPMULLD (CX), Y0, Y1
+	VPADDD  (AX), Y1, Y1
+	VMOVUPS Y1, (AX)
+	ADDQ    $0x00000020, AX
+	ADDQ    $0x00000020, CX
+	DECQ    DX
+	JNE     group
 	VZEROUPPER
 	RET
 

@@ -98,3 +98,13 @@ func foldQAI4AVX512(out *float32, t *int32, groups int, scales, zeros, as, asum 
 //
 //go:noescape
 func foldTorchAOAVX512(out *float32, t *int32, groups int, scales *float32, as float32)
+
+// foldRowAVX512 is foldRow.
+//
+//go:noescape
+func foldRowAVX512(out *float32, t, sums *int32, factor, negZero int32, scales, bias *float32, rec float32)
+
+// addSumsAVX512 is addSums for at least one group.
+//
+//go:noescape
+func addSumsAVX512(t, sums *int32, groups int, factor int32)

@@ -7,22 +7,28 @@
 // func unpack1AVX512(dst *byte, src *byte, units int, lanes *byte)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VL
 TEXT ·unpack1AVX512(SB), NOSPLIT, $0-32
-	MOVQ         dst+0(FP), AX
-	MOVQ         src+8(FP), CX
-	MOVQ         units+16(FP), DX
-	MOVQ         lanes+24(FP), BX
-	MOVQ         (BX), SI
-	MOVQ         8(BX), DI
-	MOVQ         16(BX), R8
-	MOVQ         24(BX), R9
-	MOVQ         32(BX), R10
-	MOVQ         40(BX), R11
-	MOVQ         48(BX), R12
-	MOVQ         56(BX), R13
-	MOVQ         64(BX), R14
-	MOVQ         72(BX), R15
-	VPBROADCASTB 80(BX), Z0
-	VPBROADCASTB 81(BX), Z1
+	MOVQ  dst+0(FP), AX
+	MOVQ  src+8(FP), CX
+	MOVQ  lanes+24(FP), DX
+	MOVQ  80(DX), BX
+	TESTQ BX, BX
+	JNE   run
+	MOVQ  units+16(FP), BX
+
+run:
+	SUBQ         BX, units+16(FP)
+	MOVQ         (DX), SI
+	MOVQ         8(DX), DI
+	MOVQ         16(DX), R8
+	MOVQ         24(DX), R9
+	MOVQ         32(DX), R10
+	MOVQ         40(DX), R11
+	MOVQ         48(DX), R12
+	MOVQ         56(DX), R13
+	MOVQ         64(DX), R14
+	MOVQ         72(DX), R15
+	VPBROADCASTB 96(DX), Z0
+	VPBROADCASTB 97(DX), Z1
 	VMOVDQU64    u32_1010101x16<>+0(SB), Z2
 	VMOVDQU64    u32_7x4_5x4_3x4_1x4<>+0(SB), Z3
 	VMOVDQU64    u32_6x4_4x4_2x4_0x4<>+0(SB), Z4
@@ -48,8 +54,17 @@ unit:
 	ADDQ            $0x00000010, CX
 	ADDQ            R14, AX
 	XCHGQ           R14, R15
-	DECQ            DX
+	DECQ            BX
 	JNE             unit
+	CMPQ            units+16(FP), $0x00
+	JEQ             done
+	MOVQ            lanes+24(FP), BX
+	ADDQ            88(BX), CX
+	MOVQ            80(BX), BX
+	SUBQ            BX, units+16(FP)
+	JMP             unit
+
+done:
 	VZEROUPPER
 	RET
 
@@ -86,22 +101,28 @@ GLOBL u32_6x4_4x4_2x4_0x4<>(SB), RODATA|NOPTR, $64
 // func unpack2AVX512(dst *byte, src *byte, units int, lanes *byte)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VL
 TEXT ·unpack2AVX512(SB), NOSPLIT, $0-32
-	MOVQ         dst+0(FP), AX
-	MOVQ         src+8(FP), CX
-	MOVQ         units+16(FP), DX
-	MOVQ         lanes+24(FP), BX
-	MOVQ         (BX), SI
-	MOVQ         8(BX), DI
-	MOVQ         16(BX), R8
-	MOVQ         24(BX), R9
-	MOVQ         32(BX), R10
-	MOVQ         40(BX), R11
-	MOVQ         48(BX), R12
-	MOVQ         56(BX), R13
-	MOVQ         64(BX), R14
-	MOVQ         72(BX), R15
-	VPBROADCASTB 80(BX), Z0
-	VPBROADCASTB 81(BX), Z1
+	MOVQ  dst+0(FP), AX
+	MOVQ  src+8(FP), CX
+	MOVQ  lanes+24(FP), DX
+	MOVQ  80(DX), BX
+	TESTQ BX, BX
+	JNE   run
+	MOVQ  units+16(FP), BX
+
+run:
+	SUBQ         BX, units+16(FP)
+	MOVQ         (DX), SI
+	MOVQ         8(DX), DI
+	MOVQ         16(DX), R8
+	MOVQ         24(DX), R9
+	MOVQ         32(DX), R10
+	MOVQ         40(DX), R11
+	MOVQ         48(DX), R12
+	MOVQ         56(DX), R13
+	MOVQ         64(DX), R14
+	MOVQ         72(DX), R15
+	VPBROADCASTB 96(DX), Z0
+	VPBROADCASTB 97(DX), Z1
 	VMOVDQU64    u32_3030303x16<>+0(SB), Z2
 	VMOVDQU64    u32_6x4_2x4_6x4_2x4<>+0(SB), Z3
 	VMOVDQU64    u32_4x4_0x4_4x4_0x4<>+0(SB), Z4
@@ -128,8 +149,17 @@ unit:
 	ADDQ            $0x00000020, CX
 	ADDQ            R14, AX
 	XCHGQ           R14, R15
-	DECQ            DX
+	DECQ            BX
 	JNE             unit
+	CMPQ            units+16(FP), $0x00
+	JEQ             done
+	MOVQ            lanes+24(FP), BX
+	ADDQ            88(BX), CX
+	MOVQ            80(BX), BX
+	SUBQ            BX, units+16(FP)
+	JMP             unit
+
+done:
 	VZEROUPPER
 	RET
 
@@ -166,22 +196,28 @@ GLOBL u32_4x4_0x4_4x4_0x4<>(SB), RODATA|NOPTR, $64
 // func unpack3AVX512(dst *byte, src *byte, units int, lanes *byte)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VL
 TEXT ·unpack3AVX512(SB), NOSPLIT, $0-32
-	MOVQ         dst+0(FP), AX
-	MOVQ         src+8(FP), CX
-	MOVQ         units+16(FP), DX
-	MOVQ         lanes+24(FP), BX
-	MOVQ         (BX), SI
-	MOVQ         8(BX), DI
-	MOVQ         16(BX), R8
-	MOVQ         24(BX), R9
-	MOVQ         32(BX), R10
-	MOVQ         40(BX), R11
-	MOVQ         48(BX), R12
-	MOVQ         56(BX), R13
-	MOVQ         64(BX), R14
-	MOVQ         72(BX), R15
-	VPBROADCASTB 80(BX), Z0
-	VPBROADCASTB 81(BX), Z1
+	MOVQ  dst+0(FP), AX
+	MOVQ  src+8(FP), CX
+	MOVQ  lanes+24(FP), DX
+	MOVQ  80(DX), BX
+	TESTQ BX, BX
+	JNE   run
+	MOVQ  units+16(FP), BX
+
+run:
+	SUBQ         BX, units+16(FP)
+	MOVQ         (DX), SI
+	MOVQ         8(DX), DI
+	MOVQ         16(DX), R8
+	MOVQ         24(DX), R9
+	MOVQ         32(DX), R10
+	MOVQ         40(DX), R11
+	MOVQ         48(DX), R12
+	MOVQ         56(DX), R13
+	MOVQ         64(DX), R14
+	MOVQ         72(DX), R15
+	VPBROADCASTB 96(DX), Z0
+	VPBROADCASTB 97(DX), Z1
 	VMOVDQU64    u32_7070707x12_3030303x4<>+0(SB), Z2
 	VMOVDQU64    u32_3x12_6x4<>+0(SB), Z3
 	VMOVDQU64    u32_0x12_4040404x4<>+0(SB), Z4
@@ -216,8 +252,17 @@ unit:
 	ADDQ            $0x00000030, CX
 	ADDQ            R14, AX
 	XCHGQ           R14, R15
-	DECQ            DX
+	DECQ            BX
 	JNE             unit
+	CMPQ            units+16(FP), $0x00
+	JEQ             done
+	MOVQ            lanes+24(FP), BX
+	ADDQ            88(BX), CX
+	MOVQ            80(BX), BX
+	SUBQ            BX, units+16(FP)
+	JMP             unit
+
+done:
 	VZEROUPPER
 	RET
 
@@ -264,22 +309,28 @@ GLOBL u32_0x12_6x4<>(SB), RODATA|NOPTR, $64
 // func unpack4AVX512(dst *byte, src *byte, units int, lanes *byte)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VL
 TEXT ·unpack4AVX512(SB), NOSPLIT, $0-32
-	MOVQ         dst+0(FP), AX
-	MOVQ         src+8(FP), CX
-	MOVQ         units+16(FP), DX
-	MOVQ         lanes+24(FP), BX
-	MOVQ         (BX), SI
-	MOVQ         8(BX), DI
-	MOVQ         16(BX), R8
-	MOVQ         24(BX), R9
-	MOVQ         32(BX), R10
-	MOVQ         40(BX), R11
-	MOVQ         48(BX), R12
-	MOVQ         56(BX), R13
-	MOVQ         64(BX), R14
-	MOVQ         72(BX), R15
-	VPBROADCASTB 80(BX), Z0
-	VPBROADCASTB 81(BX), Z1
+	MOVQ  dst+0(FP), AX
+	MOVQ  src+8(FP), CX
+	MOVQ  lanes+24(FP), DX
+	MOVQ  80(DX), BX
+	TESTQ BX, BX
+	JNE   run
+	MOVQ  units+16(FP), BX
+
+run:
+	SUBQ         BX, units+16(FP)
+	MOVQ         (DX), SI
+	MOVQ         8(DX), DI
+	MOVQ         16(DX), R8
+	MOVQ         24(DX), R9
+	MOVQ         32(DX), R10
+	MOVQ         40(DX), R11
+	MOVQ         48(DX), R12
+	MOVQ         56(DX), R13
+	MOVQ         64(DX), R14
+	MOVQ         72(DX), R15
+	VPBROADCASTB 96(DX), Z0
+	VPBROADCASTB 97(DX), Z1
 	VMOVDQU64    u32_f0f0f0fx16<>+0(SB), Z2
 
 unit:
@@ -302,8 +353,17 @@ unit:
 	ADDQ          $0x00000040, CX
 	ADDQ          R14, AX
 	XCHGQ         R14, R15
-	DECQ          DX
+	DECQ          BX
 	JNE           unit
+	CMPQ          units+16(FP), $0x00
+	JEQ           done
+	MOVQ          lanes+24(FP), BX
+	ADDQ          88(BX), CX
+	MOVQ          80(BX), BX
+	SUBQ          BX, units+16(FP)
+	JMP           unit
+
+done:
 	VZEROUPPER
 	RET
 
@@ -320,22 +380,28 @@ GLOBL u32_f0f0f0fx16<>(SB), RODATA|NOPTR, $64
 // func unpack5AVX512(dst *byte, src *byte, units int, lanes *byte)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VL
 TEXT ·unpack5AVX512(SB), NOSPLIT, $0-32
-	MOVQ         dst+0(FP), AX
-	MOVQ         src+8(FP), CX
-	MOVQ         units+16(FP), DX
-	MOVQ         lanes+24(FP), BX
-	MOVQ         (BX), SI
-	MOVQ         8(BX), DI
-	MOVQ         16(BX), R8
-	MOVQ         24(BX), R9
-	MOVQ         32(BX), R10
-	MOVQ         40(BX), R11
-	MOVQ         48(BX), R12
-	MOVQ         56(BX), R13
-	MOVQ         64(BX), R14
-	MOVQ         72(BX), R15
-	VPBROADCASTB 80(BX), Z0
-	VPBROADCASTB 81(BX), Z1
+	MOVQ  dst+0(FP), AX
+	MOVQ  src+8(FP), CX
+	MOVQ  lanes+24(FP), DX
+	MOVQ  80(DX), BX
+	TESTQ BX, BX
+	JNE   run
+	MOVQ  units+16(FP), BX
+
+run:
+	SUBQ         BX, units+16(FP)
+	MOVQ         (DX), SI
+	MOVQ         8(DX), DI
+	MOVQ         16(DX), R8
+	MOVQ         24(DX), R9
+	MOVQ         32(DX), R10
+	MOVQ         40(DX), R11
+	MOVQ         48(DX), R12
+	MOVQ         56(DX), R13
+	MOVQ         64(DX), R14
+	MOVQ         72(DX), R15
+	VPBROADCASTB 96(DX), Z0
+	VPBROADCASTB 97(DX), Z1
 	VMOVDQU64    u32_1f1f1f1fx16<>+0(SB), Z2
 	VMOVDQU64    u32_7070707x16<>+0(SB), Z3
 	VMOVDQU64    u32_18181818x16<>+0(SB), Z4
@@ -364,8 +430,17 @@ unit:
 	ADDQ            $0x00000050, CX
 	ADDQ            R14, AX
 	XCHGQ           R14, R15
-	DECQ            DX
+	DECQ            BX
 	JNE             unit
+	CMPQ            units+16(FP), $0x00
+	JEQ             done
+	MOVQ            lanes+24(FP), BX
+	ADDQ            88(BX), CX
+	MOVQ            80(BX), BX
+	SUBQ            BX, units+16(FP)
+	JMP             unit
+
+done:
 	VZEROUPPER
 	RET
 
@@ -412,22 +487,28 @@ GLOBL u32_1dx4_1fx4_1x4_3x4<>(SB), RODATA|NOPTR, $64
 // func unpack6AVX512(dst *byte, src *byte, units int, lanes *byte)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VL
 TEXT ·unpack6AVX512(SB), NOSPLIT, $0-32
-	MOVQ         dst+0(FP), AX
-	MOVQ         src+8(FP), CX
-	MOVQ         units+16(FP), DX
-	MOVQ         lanes+24(FP), BX
-	MOVQ         (BX), SI
-	MOVQ         8(BX), DI
-	MOVQ         16(BX), R8
-	MOVQ         24(BX), R9
-	MOVQ         32(BX), R10
-	MOVQ         40(BX), R11
-	MOVQ         48(BX), R12
-	MOVQ         56(BX), R13
-	MOVQ         64(BX), R14
-	MOVQ         72(BX), R15
-	VPBROADCASTB 80(BX), Z0
-	VPBROADCASTB 81(BX), Z1
+	MOVQ  dst+0(FP), AX
+	MOVQ  src+8(FP), CX
+	MOVQ  lanes+24(FP), DX
+	MOVQ  80(DX), BX
+	TESTQ BX, BX
+	JNE   run
+	MOVQ  units+16(FP), BX
+
+run:
+	SUBQ         BX, units+16(FP)
+	MOVQ         (DX), SI
+	MOVQ         8(DX), DI
+	MOVQ         16(DX), R8
+	MOVQ         24(DX), R9
+	MOVQ         32(DX), R10
+	MOVQ         40(DX), R11
+	MOVQ         48(DX), R12
+	MOVQ         56(DX), R13
+	MOVQ         64(DX), R14
+	MOVQ         72(DX), R15
+	VPBROADCASTB 96(DX), Z0
+	VPBROADCASTB 97(DX), Z1
 	VMOVDQU64    u32_3f3f3f3fx16<>+0(SB), Z2
 	VMOVDQU64    u32_3f3f3f3fx4_3030303x4_3f3f3f3fx4_3030303x4<>+0(SB), Z3
 	VMOVDQU64    u32_0x4_6x4_0x4_6x4<>+0(SB), Z4
@@ -462,8 +543,17 @@ unit:
 	ADDQ          $0x00000060, CX
 	ADDQ          R14, AX
 	XCHGQ         R14, R15
-	DECQ          DX
+	DECQ          BX
 	JNE           unit
+	CMPQ          units+16(FP), $0x00
+	JEQ           done
+	MOVQ          lanes+24(FP), BX
+	ADDQ          88(BX), CX
+	MOVQ          80(BX), BX
+	SUBQ          BX, units+16(FP)
+	JMP           unit
+
+done:
 	VZEROUPPER
 	RET
 
@@ -520,22 +610,28 @@ GLOBL u32_0x4_30303030x4_0x4_30303030x4<>(SB), RODATA|NOPTR, $64
 // func unpack7AVX512(dst *byte, src *byte, units int, lanes *byte)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VL
 TEXT ·unpack7AVX512(SB), NOSPLIT, $0-32
-	MOVQ         dst+0(FP), AX
-	MOVQ         src+8(FP), CX
-	MOVQ         units+16(FP), DX
-	MOVQ         lanes+24(FP), BX
-	MOVQ         (BX), SI
-	MOVQ         8(BX), DI
-	MOVQ         16(BX), R8
-	MOVQ         24(BX), R9
-	MOVQ         32(BX), R10
-	MOVQ         40(BX), R11
-	MOVQ         48(BX), R12
-	MOVQ         56(BX), R13
-	MOVQ         64(BX), R14
-	MOVQ         72(BX), R15
-	VPBROADCASTB 80(BX), Z0
-	VPBROADCASTB 81(BX), Z1
+	MOVQ  dst+0(FP), AX
+	MOVQ  src+8(FP), CX
+	MOVQ  lanes+24(FP), DX
+	MOVQ  80(DX), BX
+	TESTQ BX, BX
+	JNE   run
+	MOVQ  units+16(FP), BX
+
+run:
+	SUBQ         BX, units+16(FP)
+	MOVQ         (DX), SI
+	MOVQ         8(DX), DI
+	MOVQ         16(DX), R8
+	MOVQ         24(DX), R9
+	MOVQ         32(DX), R10
+	MOVQ         40(DX), R11
+	MOVQ         48(DX), R12
+	MOVQ         56(DX), R13
+	MOVQ         64(DX), R14
+	MOVQ         72(DX), R15
+	VPBROADCASTB 96(DX), Z0
+	VPBROADCASTB 97(DX), Z1
 	VMOVDQU64    u32_7f7f7f7fx16<>+0(SB), Z2
 	VMOVDQU64    u32_1010101x4_4040404x4_10101010x4_40404040x4<>+0(SB), Z3
 	VMOVDQU64    u32_7x4_5x4_3x4_1x4<>+0(SB), Z4
@@ -575,8 +671,17 @@ unit:
 	ADDQ          $0x00000070, CX
 	ADDQ          R14, AX
 	XCHGQ         R14, R15
-	DECQ          DX
+	DECQ          BX
 	JNE           unit
+	CMPQ          units+16(FP), $0x00
+	JEQ           done
+	MOVQ          lanes+24(FP), BX
+	ADDQ          88(BX), CX
+	MOVQ          80(BX), BX
+	SUBQ          BX, units+16(FP)
+	JMP           unit
+
+done:
 	VZEROUPPER
 	RET
 
@@ -643,22 +748,28 @@ GLOBL u32_0x12_7f7f7f7fx4<>(SB), RODATA|NOPTR, $64
 // func unpack8AVX512(dst *byte, src *byte, units int, lanes *byte)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VL
 TEXT ·unpack8AVX512(SB), NOSPLIT, $0-32
-	MOVQ         dst+0(FP), AX
-	MOVQ         src+8(FP), CX
-	MOVQ         units+16(FP), DX
-	MOVQ         lanes+24(FP), BX
-	MOVQ         (BX), SI
-	MOVQ         8(BX), DI
-	MOVQ         16(BX), R8
-	MOVQ         24(BX), R9
-	MOVQ         32(BX), R10
-	MOVQ         40(BX), R11
-	MOVQ         48(BX), R12
-	MOVQ         56(BX), R13
-	MOVQ         64(BX), R14
-	MOVQ         72(BX), R15
-	VPBROADCASTB 80(BX), Z0
-	VPBROADCASTB 81(BX), Z1
+	MOVQ  dst+0(FP), AX
+	MOVQ  src+8(FP), CX
+	MOVQ  lanes+24(FP), DX
+	MOVQ  80(DX), BX
+	TESTQ BX, BX
+	JNE   run
+	MOVQ  units+16(FP), BX
+
+run:
+	SUBQ         BX, units+16(FP)
+	MOVQ         (DX), SI
+	MOVQ         8(DX), DI
+	MOVQ         16(DX), R8
+	MOVQ         24(DX), R9
+	MOVQ         32(DX), R10
+	MOVQ         40(DX), R11
+	MOVQ         48(DX), R12
+	MOVQ         56(DX), R13
+	MOVQ         64(DX), R14
+	MOVQ         72(DX), R15
+	VPBROADCASTB 96(DX), Z0
+	VPBROADCASTB 97(DX), Z1
 
 unit:
 	VMOVDQU64     (CX), Z2
@@ -680,8 +791,17 @@ unit:
 	ADDQ          $0x00000080, CX
 	ADDQ          R14, AX
 	XCHGQ         R14, R15
-	DECQ          DX
+	DECQ          BX
 	JNE           unit
+	CMPQ          units+16(FP), $0x00
+	JEQ           done
+	MOVQ          lanes+24(FP), BX
+	ADDQ          88(BX), CX
+	MOVQ          80(BX), BX
+	SUBQ          BX, units+16(FP)
+	JMP           unit
+
+done:
 	VZEROUPPER
 	RET
 
@@ -1777,5 +1897,48 @@ group:
 	DECQ         CX
 	JNE          group
 	VMOVUPS      Z0, (AX)
+	VZEROUPPER
+	RET
+
+// func foldRowAVX512(out *float32, t *int32, sums *int32, factor int32, negZero int32, scales *float32, bias *float32, rec float32)
+// Requires: AVX, AVX512F
+TEXT ·foldRowAVX512(SB), NOSPLIT, $0-52
+	VBROADCASTSS factor+24(FP), Z0
+	MOVQ         t+8(FP), AX
+	VPMULLD      (AX), Z0, Z0
+	VBROADCASTSS negZero+28(FP), Z1
+	MOVQ         sums+16(FP), AX
+	VPMULLD      (AX), Z1, Z1
+	VPADDD       Z1, Z0, Z0
+	VCVTDQ2PS    Z0, Z0
+	VBROADCASTSS rec+48(FP), Z1
+	MOVQ         scales+32(FP), AX
+	VMULPS       (AX), Z1, Z1
+	VMULPS       Z1, Z0, Z0
+	MOVQ         bias+40(FP), AX
+	VADDPS       (AX), Z0, Z0
+	VCMPPS       $0x03, Z0, Z0, K1
+	VBROADCASTSS u32_7fc00000<>+0(SB), K1, Z0
+	MOVQ         out+0(FP), AX
+	VMOVUPS      Z0, (AX)
+	VZEROUPPER
+	RET
+
+// func addSumsAVX512(t *int32, sums *int32, groups int, factor int32)
+// Requires: AVX, AVX512F
+TEXT ·addSumsAVX512(SB), NOSPLIT, $0-28
+	MOVQ         t+0(FP), AX
+	MOVQ         sums+8(FP), CX
+	MOVQ         groups+16(FP), DX
+	VBROADCASTSS factor+24(FP), Z0
+
+group:
+	VPMULLD (CX), Z0, Z1
+	VPADDD  (AX), Z1, Z1
+	VMOVUPS Z1, (AX)
+	ADDQ    $0x00000040, AX
+	ADDQ    $0x00000040, CX
+	DECQ    DX
+	JNE     group
 	VZEROUPPER
 	RET

@@ -33,11 +33,17 @@ func genericSet(bits int) Set {
 // unpackGeneric is Set.Unpack.
 func unpackGeneric(bits int, dst, src *byte, units int, lanes *Lanes) {
 	const ones = 0x0101010101010101
-	unit := 16 * bits
-	packed := unsafe.Slice(src, units*unit)
+	unit, run := 16*bits, int(lanes.Run)
+	if run == 0 {
+		run = units
+	}
+	packed := unsafe.Slice(src, units*unit+(units/run-1)*int(lanes.Gap))
 	flip, sub := uint64(lanes.Flip)*ones, uint64(lanes.Sub)*ones
 	at := 0 // an offset, not a pointer: behind the last unit it may be outside of dst
 	for u := range units {
+		if u > 0 && u%run == 0 {
+			packed = packed[lanes.Gap:]
+		}
 		var x [8]uint64
 		for half := range 2 {
 			packing.StoredColumn(bits, &x, packed[:unit], half)

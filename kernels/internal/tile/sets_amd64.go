@@ -9,6 +9,7 @@ func sets(feature string, bits int) (Set, bool) {
 		s := Set{
 			Feature: feature, Offset: 1 << (bits - 1), NR: 8, Unpack: unpackAVX2[bits-1], Zip: zipAVX2, Steps: narrowAVX2,
 			FoldFMA: foldFMAAVX2, FoldQAI4: foldQAI4AVX2, FoldTorchAO: foldTorchAOAVX2,
+			FoldRow: foldRowAVX2, AddSums: addSumsAVX2,
 		}
 		switch bits {
 		case 7:
@@ -21,6 +22,7 @@ func sets(feature string, bits int) (Set, bool) {
 		return Set{
 			Feature: feature, Offset: 1 << (bits - 1), NR: 16, Unpack: unpackAVX512[bits-1], Zip: zipAVX2, Steps: stepsAVX512,
 			FoldFMA: foldFMAAVX512, FoldQAI4: foldQAI4AVX512, FoldTorchAO: foldTorchAOAVX512,
+			FoldRow: foldRowAVX512, AddSums: addSumsAVX512,
 		}, true
 	}
 	return Set{}, false

@@ -22,6 +22,9 @@ type Lanes struct {
 	Lane [8]int64
 	// Step[u%2] is how far dst moves after unit u.
 	Step [2]int64
+	// After each Run units src moves on by Gap bytes: what records there lie between the codes of groups. The number of
+	// units is a multiple of Run; 0 stands for all of them.
+	Run, Gap int64
 	// A code's byte is (field ^ Flip) - Sub, modulo 256.
 	Flip, Sub uint8
 }

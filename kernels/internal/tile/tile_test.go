@@ -80,12 +80,19 @@ func TestUnpack(t *testing.T) {
 	eachSet(t, func(t *testing.T, s Set, bits int) {
 		rng := rand.New(rand.NewPCG(1, uint64(bits)))
 		half := uint8(1 << (bits - 1))
-		for _, units := range []int{1, 2, 3, 8, 17} {
-			src := atPageEnd(t, make([]byte, 16*bits*units))
+		for _, c := range []struct{ units, run, gap int }{
+			{1, 0, 0}, {2, 0, 9}, {3, 3, 5}, {8, 0, 0}, {17, 0, 0}, {4, 2, 16}, {6, 1, 24}, {12, 4, 12}, {9, 3, 1},
+		} {
+			units, runs := c.units, 1
+			if c.run > 0 {
+				runs = c.units / c.run
+			}
+			src := atPageEnd(t, make([]byte, 16*bits*units+(runs-1)*c.gap))
 			for i := range src {
 				src[i] = byte(rng.Uint32())
 			}
 			for i, lanes := range someLanes(s.NR) {
+				lanes.Run, lanes.Gap = int64(c.run), int64(c.gap)
 				for _, place := range [][2]uint8{{0, 0}, {0, half}, {half, half}, {half, 0}, {0x5a, 0xc3}} {
 					lanes.Flip, lanes.Sub = place[0], place[1]
 					got := newBuffer(rng, units*4*8*s.NR) // at most 4 chunks a unit
@@ -94,7 +101,7 @@ func TestUnpack(t *testing.T) {
 					modelUnpack(want, src, bits, units, &lanes)
 					s.Unpack((*byte)(got.pointer()), &src[0], units, &lanes)
 					if !slices.Equal(got.bytes(), want) {
-						t.Fatalf("%d units, lanes %d, flip %#x, sub %#x: got other bytes", units, i, lanes.Flip, lanes.Sub)
+						t.Fatalf("%+v, lanes %d, flip %#x, sub %#x: got other bytes", c, i, lanes.Flip, lanes.Sub)
 					}
 					got.checkMargins(t, before)
 				}
@@ -108,7 +115,11 @@ func modelUnpack(dst, src []byte, bits, units int, lanes *Lanes) {
 	var codes [128]int8
 	at := 0
 	for u := range units {
-		packing.UnpackUnit(bits, 128, codes[:], src[16*bits*u:][:16*bits])
+		if u > 0 && lanes.Run > 0 && u%int(lanes.Run) == 0 {
+			src = src[lanes.Gap:]
+		}
+		packing.UnpackUnit(bits, 128, codes[:], src[:16*bits])
+		src = src[16*bits:]
 		for i, q := range codes {
 			field := uint8(q)
 			if bits < 8 {

@@ -8,14 +8,20 @@
 // i of the planes holding the codes at position i of 8 lanes; packing/bitplane.go says which bits. A field that is
 // spread over planes is gathered at the top of a byte, by SRI, and shifted down.
 //
-// R1 is the next unit, R2 counts the units left, R3 is the step behind this unit and R4 the sum of this one and the
-// next, R8-R15 are where lanes 0-7 of this unit go. V30 and V31 are Flip and Sub.
+// R1 is the next unit, R19 counts the units left in this run and R2 those from its first one on, R20 is Run (or all
+// units) and R21 Gap. R3 is the step behind this unit and R4 the sum of this one and the next, R8-R15 are where lanes
+// 0-7 of this unit go. V30 and V31 are Flip and Sub.
 
 #define UNPACK_ARGS \
 	MOVD dst+0(FP), R0                   \
 	MOVD src+8(FP), R1                   \
 	MOVD units+16(FP), R2                \
 	MOVD lanes+24(FP), R5                \
+	MOVD Lanes_Gap(R5), R21              \
+	MOVD Lanes_Run(R5), R20              \
+	CMP  $0, R20                         \
+	CSEL EQ, R2, R20, R20                \
+	MOVD R20, R19                        \
 	MOVD (Lanes_Step+0)(R5), R3          \
 	MOVD (Lanes_Step+8)(R5), R4          \
 	ADD  R3, R4                          \
@@ -67,7 +73,11 @@
 	VST1.P [V6.B16], (R14)(R3)   \
 	VST1.P [V7.B16], (R15)(R3)   \
 	SUB  R3, R4, R3              \
-	SUBS $1, R2                  \
+	SUBS $1, R19                 \
+	BNE  unit                    \
+	ADD  R21, R1                 \
+	MOVD R20, R19                \
+	SUBS R20, R2                 \
 	BNE  unit
 
 // func unpack1(dst, src *byte, units int, lanes *Lanes)

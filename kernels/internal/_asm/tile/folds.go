@@ -74,13 +74,52 @@ func folds(isa emit.ISA) {
 	fold(isa, "foldTorchAO", "func(out *float32, t *int32, groups int, scales *float32, as float32)", false, []string{"scales"}, nil,
 		func(f, t reg.VecVirtual, at map[string]operand.Mem) {
 			s := isa.Vector()
-			as, err := Param("as").Resolve()
-			if err != nil {
-				panic(err)
-			}
-			VBROADCASTSS(as.Addr, s)
+			VBROADCASTSS(param("as"), s)
 			VMULPS(at["scales"], s, s)
 			VMULPS(t, s, s)
 			VADDPS(s, f, f)
 		})
+}
+
+// foldRow makes foldRow, for panels of as many rows as a vector has float32.
+func foldRow(isa emit.ISA) {
+	name := "foldRow" + isa.Suffix()
+	emit.Func(name, "func(out *float32, t, sums *int32, factor, negZero int32, scales, bias *float32, rec float32)", name+" is foldRow.")
+	at := func(name string) operand.Mem { return operand.Mem{Base: Load(Param(name), GP64())} }
+	a, sums, scale := isa.Vector(), isa.Vector(), isa.Vector()
+	VBROADCASTSS(param("factor"), a) // not VPBROADCASTD, of which go vet has the size wrong
+	VPMULLD(at("t"), a, a)
+	VBROADCASTSS(param("negZero"), sums)
+	VPMULLD(at("sums"), sums, sums)
+	VPADDD(sums, a, a)
+	VCVTDQ2PS(a, a)
+	VBROADCASTSS(param("rec"), scale)
+	VMULPS(at("scales"), scale, scale)
+	VMULPS(scale, a, a)
+	VADDPS(at("bias"), a, a)
+	isa.Canonical(a)
+	VMOVUPS(a, at("out"))
+	VZEROUPPER()
+	RET()
+}
+
+// addSums makes addSums, for panels of as many rows as a vector has int32.
+func addSums(isa emit.ISA) {
+	name := "addSums" + isa.Suffix()
+	emit.Func(name, "func(t, sums *int32, groups int, factor int32)", name+" is addSums for at least one group.")
+	t, sums := Load(Param("t"), GP64()), Load(Param("sums"), GP64())
+	groups := Load(Param("groups"), GP64())
+	factor := isa.Vector()
+	VBROADCASTSS(param("factor"), factor)
+	Label("group")
+	x := isa.Vector()
+	VPMULLD(operand.Mem{Base: sums}, factor, x)
+	VPADDD(operand.Mem{Base: t}, x, x)
+	VMOVUPS(x, operand.Mem{Base: t})
+	ADDQ(operand.U32(isa.Bytes()), t)
+	ADDQ(operand.U32(isa.Bytes()), sums)
+	DECQ(groups)
+	JNE(operand.LabelRef("group"))
+	VZEROUPPER()
+	RET()
 }

@@ -40,6 +40,8 @@ func main() {
 		}
 	}
 	folds(isa)
+	foldRow(isa)
+	addSums(isa)
 	if isa == emit.AVX2 {
 		zip()
 	}

@@ -14,8 +14,16 @@ func unpack(isa emit.ISA, bits int) {
 	name := fmt.Sprintf("unpack%d%s", bits, isa.Suffix())
 	emit.Func(name, "func(dst, src *byte, units int, lanes *Lanes)", fmt.Sprintf("%s is unpackGeneric for %d bits.", name, bits))
 	dst, src := Load(Param("dst"), GP64()), Load(Param("src"), GP64())
-	units := Load(Param("units"), GP64())
 	l := Load(Param("lanes"), GP64())
+	// left counts the units of this run. Those behind it are counted on the stack, in the parameter's place: there are not
+	// enough registers.
+	units, left := param("units"), GP64()
+	MOVQ(lanes.Field(l, "Run"), left)
+	TESTQ(left, left)
+	JNE(operand.LabelRef("run"))
+	MOVQ(units, left)
+	Label("run")
+	SUBQ(left, units)
 	var lane [8]reg.GPVirtual
 	for j := range lane {
 		lane[j] = GP64()
@@ -51,10 +59,27 @@ func unpack(isa emit.ISA, bits int) {
 	ADDQ(operand.U32(16*bits), src)
 	ADDQ(step, dst)
 	XCHGQ(step, next)
-	DECQ(units)
+	DECQ(left)
 	JNE(operand.LabelRef("unit"))
+	CMPQ(units, operand.U8(0))
+	JEQ(operand.LabelRef("done"))
+	MOVQ(param("lanes"), left)
+	ADDQ(lanes.Field(left, "Gap"), src)
+	MOVQ(lanes.Field(left, "Run"), left)
+	SUBQ(left, units)
+	JMP(operand.LabelRef("unit"))
+	Label("done")
 	VZEROUPPER()
 	RET()
+}
+
+// param is where a parameter is.
+func param(name string) operand.Mem {
+	p, err := Param(name).Resolve()
+	if err != nil {
+		panic(err)
+	}
+	return p.Addr
 }
 
 // zip is Set.Zip with AVX2, for all Sets.

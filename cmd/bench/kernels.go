@@ -1,0 +1,186 @@
+package bench
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/lowbit-go/gq/cmd/internal/cmdline"
+	"github.com/lowbit-go/gq/cmd/internal/payloads"
+	"github.com/lowbit-go/gq/kernels"
+	"github.com/lowbit-go/gq/kernels/bench"
+	"github.com/lowbit-go/gq/packing"
+)
+
+// kernelsCommand gives `gq bench kernels`.
+func kernelsCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "kernels",
+		Usage: "measure products of activations with packed weights, beside float32 and BF16 and the memory's own rate",
+		Description: "Copies of the weights that together exceed 16 times the last-level cache take turns; --cache-bytes says\n" +
+			"how large that is where Linux does not. READ is the rate of reading them and nothing else, in the same\n" +
+			"rounds, and SHARE the kernel's part of it. Figures are medians, of whole calls. docs/KERNELS.md has more.",
+		Flags: append(payloads.Flags("lowbit", "32,128"),
+			&cli.StringFlag{Name: "m", DefaultText: "1,4,16,128", Usage: "`LIST` of numbers of rows of activations"},
+			&cli.StringFlag{Name: "threads", DefaultText: "1 and every CPU", Usage: "`LIST` of numbers of threads"},
+			&cli.StringFlag{Name: "shape", Value: "4096x14336", Usage: "outputs and inputs, `NxK`"},
+			&cli.StringFlag{Name: "cpu", DefaultText: "GQ_CPU, or the best of this CPU", Usage: "`LIST` of instruction sets, as GQ_CPU takes them"},
+			&cli.Int64Flag{Name: "cache-bytes", DefaultText: "what Linux says, or 32 MiB", Usage: "`SIZE` of the last-level cache"},
+			&cli.IntFlag{Name: "rounds", Value: 5, Usage: "rounds that a median is taken of"},
+			&cli.Float64Flag{Name: "seconds", Value: 0.5, Usage: "time of all rounds of a figure"},
+			&cli.BoolFlag{Name: "quick", Usage: "4 bits, group 32, m of 1 and 128 and half the time, where flags do not say otherwise"},
+			&cli.BoolFlag{Name: "verbose", Usage: "say on standard error which kernel runs first for which shape"},
+			&cli.BoolFlag{Name: "json", Usage: "print the figures as JSON"},
+		),
+		Action: runKernels,
+	}
+}
+
+func runKernels(c *cli.Context) error {
+	o, err := kernelOptions(c)
+	if err != nil {
+		return err
+	}
+	memory, err := o.Memory()
+	if err != nil {
+		return cmdline.Usagef("%s", strings.TrimPrefix(err.Error(), "bench: "))
+	}
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(math.MaxInt64) // the limit of main is for work that needs less
+	}
+	cache := o.CacheBytes
+	if cache == 0 {
+		cache = bench.CacheBytes()
+	}
+	fmt.Fprintf(os.Stderr, "last-level cache %s, up to %s of memory\n", cmdline.Bytes(cache), cmdline.Bytes(memory))
+	if c.Bool("verbose") {
+		o.Log = func(choice kernels.Choice) { fmt.Fprintln(os.Stderr, "kernels:", choice) }
+	}
+	if c.Bool("json") {
+		r, err := bench.Run(c.Context, o)
+		if err != nil {
+			return err
+		}
+		return cmdline.PrintJSON(c.App.Writer, r)
+	}
+	t := table{w: c.App.Writer}
+	t.heads()
+	o.Each = t.figure
+	if _, err := bench.Run(c.Context, o); err != nil {
+		return err
+	}
+	return t.err
+}
+
+// kernelOptions reads the flags.
+func kernelOptions(c *cli.Context) (bench.Options, error) {
+	o := bench.Options{CacheBytes: c.Int64("cache-bytes"), Rounds: c.Int("rounds"), Time: time.Duration(c.Float64("seconds") * float64(time.Second))}
+	if c.NArg() != 0 {
+		return o, cmdline.Usagef("gq bench kernels takes no arguments, got %q", c.Args().First())
+	}
+	switch seconds := c.Float64("seconds"); {
+	case c.IsSet("cache-bytes") && o.CacheBytes < 1:
+		return o, cmdline.Usagef("--cache-bytes %d: at least 1", o.CacheBytes)
+	case o.Rounds < 1:
+		return o, cmdline.Usagef("--rounds %d: at least 1", o.Rounds)
+	case !(seconds > 0 && seconds <= 3600):
+		return o, cmdline.Usagef("--seconds %v: more than 0, at most 3600", seconds)
+	}
+	rows, cols, err := parseShape(c.String("shape"))
+	if err != nil {
+		return o, err
+	}
+	quick, groups := c.Bool("quick"), []uint64{32, 128}
+	if quick {
+		groups, o.M = groups[:1], []int{1, 128}
+		if !c.IsSet("seconds") {
+			o.Time /= 2
+		}
+	}
+	request, err := payloads.FromFlags(c, []packing.Layout{packing.LayoutLowbit}, groups)
+	if err != nil {
+		return o, err
+	}
+	if quick && !c.IsSet("bits") && !c.IsSet("layout") {
+		request.Bits = []int{4}
+	}
+	if slices.ContainsFunc(request.Layouts, func(l payloads.Layout) bool { return l.Layout == packing.LayoutPlain }) {
+		return o, cmdline.Usagef("--layout plain: float32 and BF16 are always measured")
+	}
+	if o.Headers, err = request.Headers(func(uint64) (uint64, uint64) { return rows, cols }); err != nil {
+		return o, err
+	}
+	if c.IsSet("m") {
+		if o.M, err = payloads.Ints(c, "m", 1, 1<<16); err != nil {
+			return o, err
+		}
+	}
+	if c.IsSet("threads") {
+		if o.Threads, err = payloads.Ints(c, "threads", 1, 1<<10); err != nil {
+			return o, err
+		}
+	}
+	if o.CPU, err = payloads.Words(c, "cpu"); err != nil {
+		return o, err
+	}
+	for _, name := range o.CPU {
+		if err := payloads.CheckCPU(name); err != nil {
+			return o, err
+		}
+	}
+	return o, nil
+}
+
+func parseShape(s string) (rows, cols uint64, err error) {
+	n, k, _ := strings.Cut(s, "x")
+	rows, err1 := strconv.ParseUint(n, 10, 31)
+	cols, err2 := strconv.ParseUint(k, 10, 31)
+	if err1 != nil || err2 != nil || rows == 0 || cols == 0 {
+		return 0, 0, cmdline.Usagef("--shape %s: outputs x inputs, as 4096x14336", cmdline.Text(s))
+	}
+	return rows, cols, nil
+}
+
+// table is printed line by line, as figures come in, so its columns have fixed widths. It keeps the first error.
+type table struct {
+	w   io.Writer
+	err error
+}
+
+func (t *table) line(cells ...any) {
+	const format = "%-37s %5s %8s %8s %5s %8s %8s %10s %6s %7s %7s %7s"
+	if t.err == nil {
+		_, t.err = fmt.Fprintln(t.w, strings.TrimRight(fmt.Sprintf(format, cells...), " "))
+	}
+}
+
+func (t *table) heads() {
+	t.line("KERNEL", "BITS", "GROUP", "THREADS", "M", "GMAC/s", "GB/s", "READ GB/s", "SHARE", "x M=1", "x F32", "x BF16")
+}
+
+func (t *table) figure(f *bench.Figure) {
+	group := ""
+	switch {
+	case f.Layout == "plain":
+	case f.Group == 0:
+		group = "channel"
+	default:
+		group = fmt.Sprint(f.Group)
+	}
+	times := func(x float64) string {
+		if x == 0 {
+			return ""
+		}
+		return fmt.Sprintf("%.2f", x)
+	}
+	t.line(f.Kernel, fmt.Sprint(f.Bits), group, fmt.Sprint(f.Threads), fmt.Sprint(f.M), fmt.Sprintf("%.1f", f.GMACps), fmt.Sprintf("%.2f", f.GBps),
+		fmt.Sprintf("%.2f", f.ReadGBps), fmt.Sprintf("%.0f %%", 100*f.Share), times(f.OverOneRow), times(f.OverFloat32), times(f.OverBF16))
+}

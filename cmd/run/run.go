@@ -1,0 +1,239 @@
+// Package run is the command `gq run`: a text continued by the model in a .gqf file.
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"runtime/debug"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/urfave/cli/v2"
+	"golang.org/x/term"
+
+	"github.com/lowbit-go/gq/cmd/internal/cmdline"
+	"github.com/lowbit-go/gq/model"
+	"github.com/lowbit-go/gq/model/generate"
+)
+
+// maxPrompt is the size of the largest prompt.
+const maxPrompt = 64 << 20
+
+// Command gives `gq run`.
+func Command() *cli.Command {
+	d := generate.DefaultSampling
+	return &cli.Command{
+		Name:      "run",
+		Usage:     "continue a prompt with the model in a .gqf file, and say what that took",
+		ArgsUsage: "FILE|DIR",
+		Description: "The text goes to standard output as it comes, without the prompt; speed, memory and cost go to standard\n" +
+			"error. A checkpoint's directory instead of a .gqf runs in float32, for comparison.\n\n" +
+			"The same file, prompt and options give the same text on every CPU, for any number of threads; another\n" +
+			"--seed gives another one. Defaults of sampling are llama.cpp's, and so is the order: repeat penalty,\n" +
+			"top-k, top-p, min-p, temperature.\n\n" +
+			"There are no chat templates: write the prompt as the model's template would, tokens such as <|im_start|>\n" +
+			"included. A BOS token comes before it where the tokenizer's files ask for one.\n\n" +
+			"Nothing is checked beyond directories and metadata: gq verify does that.",
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "prompt", Aliases: []string{"p"}, Usage: "`TEXT` to continue"},
+			&cli.StringFlag{Name: "prompt-file", Usage: "`FILE` with that text, - for standard input; one newline at its end is not part of it"},
+			&cli.IntFlag{Name: "max-tokens", Aliases: []string{"n"}, Value: generate.DefaultMaxTokens, Usage: "generate at most `N` tokens"},
+			&cli.IntFlag{Name: "context", DefaultText: "the prompt and --max-tokens, at most what config.json says", Usage: "make room for `N` tokens, the prompt's included"},
+			&cli.Float64Flag{Name: "temperature", Value: d.Temperature, Usage: "divide logits by `T`; 0 takes the most likely token, always"},
+			&cli.IntFlag{Name: "top-k", Value: d.TopK, Usage: "choose among the `K` likeliest tokens; 0: among all"},
+			&cli.Float64Flag{Name: "top-p", Value: d.TopP, Usage: "choose among the likeliest that have probability `P` together; 1: among all"},
+			&cli.Float64Flag{Name: "min-p", Value: d.MinP, Usage: "choose among those at least `P` times as likely as the likeliest; 0: among all"},
+			&cli.Float64Flag{Name: "repeat-penalty", Value: d.RepeatPenalty, Usage: "make those of the last 64 tokens less likely by the factor `R` on their logits; 1: do not"},
+			&cli.Uint64Flag{Name: "seed", Value: d.Seed, Usage: "`NUMBER` that the choices follow from"},
+			&cli.StringSliceFlag{Name: "stop", Usage: "end before `STRING`; repeatable"},
+			&cli.BoolFlag{Name: "ignore-eos", Usage: "never choose a token that ends the text"},
+			&cli.BoolFlag{Name: "no-bos", Usage: "put no BOS token before the prompt"},
+			&cli.StringFlag{Name: "activations", Value: model.Int8.String(), DefaultText: "int8; float32 for a checkpoint", Usage: "inputs of quantized layers: int8, as on the device, or float32"},
+			&cli.IntFlag{Name: "threads", DefaultText: "every CPU", Usage: "workers; the text does not depend on it"},
+			&cli.Float64Flag{Name: "price-per-hour", DefaultText: "no costs", Usage: "`PRICE` of the machine: adds the cost of this text and of a million tokens, in the same currency"},
+			&cli.BoolFlag{Name: "tokens", Usage: "print tokens instead of text: a line with number and spelling for each one, those of the prompt too"},
+			&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "list the kernels that ran"},
+			&cli.BoolFlag{Name: "json", Usage: "print text, tokens and measurements as JSON when all is done"},
+			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "print the text alone"},
+		},
+		Action: run,
+	}
+}
+
+func run(c *cli.Context) error {
+	open, opts, err := options(c)
+	if err != nil {
+		return err
+	}
+	if c.NArg() != 1 {
+		return cmdline.Usagef("gq run wants one .gqf file or directory, got %d", c.NArg())
+	}
+	path := c.Args().First()
+	if st, err := os.Stat(path); err == nil && st.IsDir() && c.IsSet("activations") && open.Activations != model.Float32 {
+		return cmdline.Usagef("--activations %s: a checkpoint runs in float32", open.Activations)
+	}
+	if opts.Prompt, err = prompt(c); err != nil {
+		return err
+	}
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(math.MaxInt64) // that of main is for work that needs less than keys and values may
+	}
+	g, err := generate.Open(path, open)
+	if err != nil {
+		return err
+	}
+	defer g.Close()
+	debug.FreeOSMemory() // what reading the tokenizer took
+
+	w := newWriter(c)
+	switch {
+	case c.Bool("json"):
+	case c.Bool("tokens"):
+		opts.Token = w.token
+	default:
+		opts.Text = w.text
+	}
+	r, err := g.Run(c.Context, opts)
+	if errors.Is(err, errNobody) {
+		return nil
+	}
+	if r == nil || err != nil && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return errors.Join(w.finish(r), err)
+}
+
+// options reads all flags but those of the prompt.
+func options(c *cli.Context) (open generate.OpenOptions, o generate.Options, err error) {
+	o = generate.Options{
+		NoBOS: c.Bool("no-bos"), IgnoreEOS: c.Bool("ignore-eos"), Stop: c.StringSlice("stop"),
+		MaxTokens: c.Int("max-tokens"), Context: c.Int("context"), PricePerHour: c.Float64("price-per-hour"),
+		Sampling: generate.Sampling{
+			Temperature: c.Float64("temperature"), TopK: c.Int("top-k"), TopP: c.Float64("top-p"), MinP: c.Float64("min-p"),
+			RepeatPenalty: c.Float64("repeat-penalty"), Seed: c.Uint64("seed"),
+		},
+	}
+	open.Threads = c.Int("threads")
+	var ok bool
+	if open.Activations, ok = model.ParseActivations(c.String("activations")); !ok {
+		return open, o, cmdline.Usagef("--activations: %q is neither int8 nor float32", c.String("activations"))
+	}
+	if err := o.Sampling.Check(); err != nil {
+		return open, o, cmdline.Usagef("--%w", err)
+	}
+	for _, name := range []string{"top-p", "repeat-penalty"} { // as fields of Sampling, 0 is no restriction
+		if c.Float64(name) == 0 {
+			return open, o, cmdline.Usagef("--%s 0 is not above 0; 1 restricts nothing", name)
+		}
+	}
+	for _, name := range []string{"max-tokens", "context", "threads"} {
+		if c.IsSet(name) && (c.Int(name) < 1 || c.Int(name) > math.MaxInt32) {
+			return open, o, cmdline.Usagef("--%s %d is not 1 or more", name, c.Int(name))
+		}
+	}
+	if p := o.PricePerHour; c.IsSet("price-per-hour") && !(p > 0 && p <= math.MaxFloat32) {
+		return open, o, cmdline.Usagef("--price-per-hour %v is not above 0", p)
+	}
+	for _, s := range o.Stop {
+		if s == "" || !utf8.ValidString(s) {
+			return open, o, cmdline.Usagef("--stop %q is no text", s)
+		}
+	}
+	return open, o, nil
+}
+
+// prompt reads the prompt.
+func prompt(c *cli.Context) (string, error) {
+	name, text := c.String("prompt-file"), c.String("prompt")
+	switch {
+	case c.IsSet("prompt") && c.IsSet("prompt-file"):
+		return "", cmdline.Usagef("--prompt and --prompt-file: give one of them")
+	case !c.IsSet("prompt") && !c.IsSet("prompt-file"):
+		return "", cmdline.Usagef("what text? give one with --prompt or --prompt-file")
+	case c.IsSet("prompt"):
+		name = "--prompt"
+	default:
+		var err error
+		if text, err = readPrompt(c.App.Reader, name); err != nil {
+			return "", err
+		}
+		if name == "-" {
+			name = "standard input"
+		}
+	}
+	if !utf8.ValidString(text) {
+		return "", fmt.Errorf("%s is not UTF-8", name)
+	}
+	return text, nil
+}
+
+func readPrompt(stdin io.Reader, name string) (string, error) {
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return "", err
+		}
+		defer f.Close()
+		stdin = f
+	}
+	b, err := io.ReadAll(io.LimitReader(stdin, maxPrompt+1))
+	if err != nil {
+		return "", err
+	}
+	if len(b) > maxPrompt {
+		return "", fmt.Errorf("%s is longer than %s", name, cmdline.Bytes(maxPrompt))
+	}
+	return strings.TrimSuffix(strings.TrimSuffix(string(b), "\n"), "\r"), nil
+}
+
+// errNobody says that nobody reads standard output any more.
+var errNobody = errors.New("standard output is closed")
+
+// writer prints.
+type writer struct {
+	c        *cli.Context
+	w        io.Writer
+	terminal bool
+	last     byte // of the text
+}
+
+func newWriter(c *cli.Context) *writer {
+	return &writer{c: c, w: c.App.Writer, terminal: term.IsTerminal(int(os.Stdout.Fd())), last: '\n'}
+}
+
+// text prints a piece of the text at once.
+func (w *writer) text(s string) error {
+	w.last = s[len(s)-1]
+	if w.terminal {
+		s = strings.Map(printable, s)
+	}
+	return w.print(s)
+}
+
+// printable keeps a model from sending commands to a terminal.
+func printable(r rune) rune {
+	if unicode.IsControl(r) && r != '\n' && r != '\t' {
+		return utf8.RuneError
+	}
+	return r
+}
+
+func (w *writer) token(id int32, token string, _ bool) error {
+	return w.print(fmt.Sprintf("%d\t%q\n", id, token))
+}
+
+func (w *writer) print(s string) error {
+	if _, err := io.WriteString(w.w, s); err != nil {
+		return err
+	}
+	read, err := cmdline.Flush(w.w)
+	if err == nil && !read {
+		err = errNobody
+	}
+	return err
+}

@@ -1,0 +1,90 @@
+package kernels
+
+import (
+	"math"
+
+	"github.com/lowbit-go/gq/internal/floats"
+)
+
+// fold turns the dot products of row number i of a with a panel into outputs.
+func (l *Linear) fold(out []float32, t []int32, p *panel, a *activations, i int) {
+	f, groups := l.form, l.groups
+	switch f.finish {
+	case finishRow:
+		l.set.FoldRow(&out[0], &t[0], &p.sums[0], f.codeFactor, a.negInt[i], &p.scales[0], &p.bias[0], a.rec[i])
+		return
+	case finishGroup:
+		foldHalf(out, t, p.scales, p.float, p.bias, a.negZero[i], a.rec[i])
+	case finishF16:
+		l.set.FoldFMA(&out[0], &t[0], groups, &p.scales[0], &a.scales[i*groups])
+	case finishQAI4:
+		l.set.FoldQAI4(&out[0], &t[0], groups, &p.scales[0], &p.points[0], &a.scales[i*groups], &a.asums[i*groups])
+		addBias(out, p.bias)
+	case finishTorchAO:
+		l.set.AddSums(&t[0], &p.sums[0], groups, a.negInt[i])
+		l.set.FoldTorchAO(&out[0], &t[0], groups, &p.scales[0], a.rec[i])
+		if f.biasAt >= 0 {
+			addBias(out, p.bias)
+		}
+	}
+	canonical(out)
+}
+
+func addBias(out, bias []float32) {
+	bias = bias[:len(out)]
+	for r := range out {
+		out[r] += bias[r]
+	}
+}
+
+// foldHalf is tile.Step.Group's arithmetic for scales that cannot be halved: with the doubled t of the half-step grid,
+// the term of a group is fma(float32(t)/2, scale, f). That half is exact.
+func foldHalf(out []float32, t []int32, scales, rowSums, bias []float32, negZero, rec float32) {
+	nr := len(out)
+	for r := range out {
+		f := float32(0)
+		for i := r; i < len(t); i += nr {
+			f = floats.FMA32(float32(float32(t[i])*0.5), scales[i], f)
+		}
+		f = floats.FMA32(rowSums[r], negZero, f)
+		out[r] = float32(f*rec) + bias[r]
+	}
+}
+
+// finishRows clamps columns [from, to) of the outputs of rows [row, row+n) and gives the rows that have no codes their
+// NaN; at is the number of the first row in w.acts.
+func (w *Workspace) finishRows(row, at, n, from, to int) {
+	j := &w.job
+	for i := range n {
+		out := j.dst[(row+i)*j.l.rows:][from:to]
+		if w.acts.bad[at+i] {
+			for r := range out {
+				out[r] = nan
+			}
+		} else if j.clamped {
+			clamp(out, j.min, j.max)
+		}
+	}
+}
+
+// nan is what every output that is not a number is.
+var nan = math.Float32frombits(0x7fc00000)
+
+// clamp is KleidiAI's: maximum with lo, then minimum with hi, where -0 is below +0 and NaN stays. Go's max and min are
+// so; they may change which NaN it is.
+func clamp(out []float32, lo, hi float32) {
+	for i, x := range out {
+		if x == x {
+			out[i] = min(max(x, lo), hi)
+		}
+	}
+}
+
+// canonical makes every NaN the same.
+func canonical(out []float32) {
+	for i, x := range out {
+		if x != x {
+			out[i] = nan
+		}
+	}
+}

@@ -1,0 +1,257 @@
+package generate
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/lowbit-go/gq/model"
+	"github.com/lowbit-go/gq/model/tokenizer"
+)
+
+// Options are the options of Run.
+type Options struct {
+	Prompt    string
+	NoBOS     bool // default: the tokenizer's BOS comes first, if its files ask for one and the prompt does not begin with it
+	MaxTokens int  // most tokens to generate; default DefaultMaxTokens
+	// Context is how many tokens there is room for, the prompt's included. Default: what the prompt and MaxTokens take,
+	// at most max_position_embeddings of config.json.
+	Context  int
+	Sampling Sampling
+	Stop     []string // generation ends before the first of these strings, none of which may be empty
+	// IgnoreEOS never chooses a token that ends the text. Default: it ends it.
+	IgnoreEOS    bool
+	PricePerHour float64 // of the machine, in any currency; 0: costs are not computed
+	// Text is called with text as it comes, of whole characters. Token is called with each token of the prompt, then with
+	// each one chosen. An error of theirs ends Run, which returns it. Default: nothing is called.
+	Text  func(text string) error
+	Token func(id int32, token string, prompt bool) error
+}
+
+// DefaultMaxTokens is the default of Options.MaxTokens.
+const DefaultMaxTokens = 256
+
+// prefillStep is how many tokens of a prompt are computed before a look at the context.Context.
+const prefillStep = 256
+
+// run is the state of a Run.
+type run struct {
+	g       *Generator
+	o       Options
+	r       *Result
+	session *model.Session
+	sampler *Sampler
+	stream  *tokenizer.Stream
+	stopper stopper
+	logits  []float32
+}
+
+// Run continues the prompt. If ctx is cancelled or a callback fails it returns that error
+// and the Result so far, with other errors no Result.
+func (g *Generator) Run(ctx context.Context, o Options) (*Result, error) {
+	start := time.Now()
+	if o.MaxTokens == 0 {
+		o.MaxTokens = DefaultMaxTokens
+	}
+	for _, s := range o.Stop {
+		if s == "" {
+			return nil, fmt.Errorf("a stop string is empty")
+		}
+	}
+	ids, err := g.encode(o)
+	if err != nil {
+		return nil, err
+	}
+	if o.Context, err = g.context(o, len(ids)); err != nil {
+		return nil, err
+	}
+	x := &run{g: g, o: o, r: g.newResult(o, ids), stream: g.tokenizer.NewStream(true), stopper: stopper{stops: o.Stop}}
+	var banned []int32
+	if o.IgnoreEOS {
+		banned = g.eos
+	}
+	if x.sampler, err = NewSampler(o.Sampling, banned); err != nil {
+		return nil, err
+	}
+	x.session = g.model.NewSession(o.Context)
+	x.logits = make([]float32, g.model.VocabSize())
+	err = x.generate(ctx, start, ids)
+	if err != nil && err == ctx.Err() {
+		x.r.Stopped = Interrupted
+	}
+	if err == nil || x.r.Stopped == Interrupted {
+		if failed := x.text(x.stream.Flush(), true); failed != nil {
+			err = failed
+		}
+	}
+	if err != nil && x.r.Stopped != Interrupted && x.r.Stopped != OutputFailed {
+		return nil, err
+	}
+	g.measure(x.r, time.Since(start), o.PricePerHour)
+	return x.r, err
+}
+
+// encode gives the prompt's tokens.
+func (g *Generator) encode(o Options) ([]int32, error) {
+	ids, err := g.tokenizer.Encode(o.Prompt, tokenizer.Options{})
+	if err != nil {
+		return nil, err
+	}
+	bos, ok, err := g.bos()
+	if err != nil {
+		return nil, err
+	}
+	if ok && !o.NoBOS && (len(ids) == 0 || ids[0] != bos) {
+		ids = append([]int32{bos}, ids...)
+	}
+	if len(ids) == 0 {
+		return nil, fmt.Errorf("the prompt has no tokens, not even one for the beginning of a text (BOS): there is nothing to continue")
+	}
+	for _, id := range ids {
+		if int(id) >= g.model.VocabSize() {
+			return nil, fmt.Errorf("token %d of the prompt, %q, is not one of the model's, which are %d", id, g.tokenizer.Token(id), g.model.VocabSize())
+		}
+	}
+	return ids, nil
+}
+
+// bos is the token that the tokenizer's files put before a text. A BOS that they only name
+// is not put there: for SmolLM2-Instruct, say, it is <|im_start|>, which begins turns.
+func (g *Generator) bos() (id int32, ok bool, err error) {
+	id, ok = g.tokenizer.BOS()
+	if !ok || g.tokenizer.AddsBOS() {
+		return id, ok, nil
+	}
+	around, err := g.tokenizer.Encode("", tokenizer.Options{AddSpecial: true})
+	return id, slices.Contains(around, id), err
+}
+
+// context gives the size of the session.
+func (g *Generator) context(o Options, prompt int) (int, error) {
+	size, why := o.Context, ""
+	if size == 0 {
+		size = prompt + o.MaxTokens
+		if limit := g.model.Config().MaxPositions; limit > 0 && limit < size {
+			size, why = limit, ", max_position_embeddings of config.json: the model was not made for more"
+		}
+	}
+	if prompt > size {
+		return 0, fmt.Errorf("the prompt has %d tokens, the context is %d%s", prompt, size, why)
+	}
+	return size, nil
+}
+
+// generate fills the cache with the prompt and generates until something says stop.
+func (x *run) generate(ctx context.Context, start time.Time, ids []int32) error {
+	for _, id := range ids {
+		x.stream.Next(id) // what follows is no beginning of a text: it may begin with a space
+		if err := x.token(id, true); err != nil {
+			return err
+		}
+	}
+	x.sampler.Accept(ids...)
+	if err := x.prefill(ctx, ids); err != nil {
+		return err
+	}
+	for {
+		t := time.Now()
+		id, err := x.sampler.Choose(x.logits)
+		if err != nil {
+			return fmt.Errorf("%s: after %d tokens: %w", x.g.path, x.session.Len(), err)
+		}
+		if x.sampler.Accept(id); len(x.r.IDs) == 0 {
+			x.r.FirstTokenSeconds = time.Since(start).Seconds()
+		} else {
+			x.r.DecodeSeconds += time.Since(t).Seconds()
+		}
+		x.r.IDs = append(x.r.IDs, id)
+		if done, err := x.take(id); done || err != nil {
+			return err
+		}
+		if x.session.Len() == x.session.Cap() {
+			x.r.Stopped = ContextFull
+			return nil
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		t = time.Now()
+		if err := x.session.Forward([]int32{id}, x.logits, false); err != nil {
+			return err
+		}
+		x.r.DecodeSeconds += time.Since(t).Seconds()
+	}
+}
+
+func (x *run) prefill(ctx context.Context, ids []int32) error {
+	t := time.Now()
+	for len(ids) > 0 {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		step := ids[:min(prefillStep, len(ids))]
+		ids = ids[len(step):]
+		logits := x.logits
+		if len(ids) > 0 {
+			logits = nil
+		}
+		if err := x.session.Forward(step, logits, false); err != nil {
+			return err
+		}
+	}
+	x.r.PrefillSeconds = time.Since(t).Seconds()
+	return nil
+}
+
+// take gives a chosen token out and says whether it is the last.
+func (x *run) take(id int32) (done bool, err error) {
+	if err := x.token(id, false); err != nil {
+		return false, err
+	}
+	if slices.Contains(x.g.eos, id) {
+		x.r.Stopped = EndOfText
+		return true, nil
+	}
+	if err := x.text(x.stream.Next(id), false); err != nil || x.r.Stopped != "" {
+		return true, err
+	}
+	if len(x.r.IDs) >= x.o.MaxTokens {
+		x.r.Stopped = MaxTokens
+		return true, nil
+	}
+	return false, nil
+}
+
+func (x *run) token(id int32, prompt bool) error {
+	if x.o.Token == nil {
+		return nil
+	}
+	err := x.o.Token(id, x.g.tokenizer.Token(id), prompt)
+	if err != nil {
+		x.r.Stopped = OutputFailed
+	}
+	return err
+}
+
+// text gives text out up to a stop string. At the end nothing is held back any more.
+func (x *run) text(piece string, end bool) error {
+	if x.r.Stopped == StopString {
+		return nil
+	}
+	text, stop := x.stopper.add(piece)
+	if stop != "" {
+		x.r.Stopped, x.r.StopString = StopString, stop
+	} else if end {
+		text += x.stopper.rest()
+	}
+	x.r.Text += text
+	if text == "" || x.o.Text == nil {
+		return nil
+	}
+	err := x.o.Text(text)
+	if err != nil {
+		x.r.Stopped = OutputFailed
+	}
+	return err
+}

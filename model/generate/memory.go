@@ -1,0 +1,50 @@
+package generate
+
+import (
+	"bufio"
+	"bytes"
+	"os"
+	"runtime/metrics"
+	"strconv"
+	"strings"
+)
+
+// Memory is the memory of the process when the text was finished.
+type Memory struct {
+	// Source is what was asked: "linux" is /proc/self/status, "go" the Go runtime, which knows of no maps.
+	Source  string `json:"source"`
+	Private int64  `json:"private_bytes"` // RssAnon: what the process made itself, the keys and values among it
+	File    int64  `json:"file_bytes"`    // RssFile: pages of mapped files in memory, the program's own among them
+}
+
+func readMemory() Memory {
+	if status, err := os.ReadFile("/proc/self/status"); err == nil {
+		if m, ok := parseStatus(status); ok {
+			return m
+		}
+	}
+	s := []metrics.Sample{{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
+	metrics.Read(s)
+	return Memory{Source: "go", Private: int64(s[0].Value.Uint64() - s[1].Value.Uint64())}
+}
+
+// parseStatus reads proc(5)'s status.
+func parseStatus(status []byte) (m Memory, ok bool) {
+	m.Source = "linux"
+	found := 0
+	lines := bufio.NewScanner(bytes.NewReader(status))
+	for lines.Scan() {
+		name, value, _ := strings.Cut(lines.Text(), ":")
+		to := map[string]*int64{"RssAnon": &m.Private, "RssFile": &m.File}[name]
+		if to == nil {
+			continue
+		}
+		n, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)
+		if err != nil {
+			return m, false
+		}
+		*to = n << 10
+		found++
+	}
+	return m, found == 2
+}

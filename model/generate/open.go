@@ -1,0 +1,188 @@
+package generate
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/kernels"
+	"github.com/lowbit-go/gq/model"
+	"github.com/lowbit-go/gq/model/tokenizer"
+)
+
+// OpenOptions are the options of Open.
+type OpenOptions struct {
+	Threads     int               // default runtime.NumCPU
+	CPU         string            // as kernels.Options.CPU
+	Activations model.Activations // of the quantized linears of a .gqf; default model.Int8
+}
+
+// Generator is a model with its tokenizer. It is not for concurrent use.
+type Generator struct {
+	path      string
+	model     *model.Model
+	file      *gqf.File // nil for a checkpoint
+	tokenizer *tokenizer.Tokenizer
+	eos       []int32
+	quantized bool
+	options   OpenOptions
+	kernels   kernelLog
+	opening   time.Duration
+}
+
+// Open opens a .gqf file, or the checkpoint in a directory, which computes in float32.
+// Either has to have a tokenizer.json.
+func Open(path string, o OpenOptions) (*Generator, error) {
+	start := time.Now()
+	if o.Threads < 1 {
+		o.Threads = runtime.NumCPU()
+	}
+	st, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	g := &Generator{path: path, options: o, quantized: !st.IsDir()}
+	var read func(name string) ([]byte, error)
+	if st.IsDir() {
+		read = func(name string) ([]byte, error) { return os.ReadFile(filepath.Join(path, name)) }
+	} else {
+		if g.file, err = gqf.Open(path, gqf.Options{}); err != nil {
+			return nil, err
+		}
+		read = func(name string) ([]byte, error) { return asset(g.file, name) }
+	}
+	if err := g.open(read); err != nil {
+		g.Close()
+		return nil, err
+	}
+	g.opening = time.Since(start)
+	return g, nil
+}
+
+// asset reads an asset; one that is not there is fs.ErrNotExist.
+func asset(f *gqf.File, name string) ([]byte, error) {
+	if !slices.ContainsFunc(f.Assets(), func(a gqf.AssetInfo) bool { return a.Name == name }) {
+		return nil, fs.ErrNotExist
+	}
+	return f.Asset(name)
+}
+
+// open reads everything; read gives the content of one of the model's small files.
+func (g *Generator) open(read func(name string) ([]byte, error)) error {
+	var files tokenizer.Files
+	var config []byte
+	for _, f := range []struct {
+		name string
+		data *[]byte
+		why  string // it has to be there
+	}{
+		{"config.json", &config, "what model this is cannot be known"},
+		{"tokenizer.json", &files.Tokenizer, "a prompt cannot be turned into tokens"},
+		{"tokenizer_config.json", &files.Config, ""},
+		{"special_tokens_map.json", &files.SpecialTokensMap, ""},
+		{"generation_config.json", &files.GenerationConfig, ""},
+	} {
+		data, err := read(f.name)
+		switch {
+		case errors.Is(err, fs.ErrNotExist) && f.why != "":
+			return fmt.Errorf("%s holds no %s: %s", g.path, f.name, f.why)
+		case err != nil && !errors.Is(err, fs.ErrNotExist):
+			return err
+		}
+		*f.data = data
+	}
+	o := model.Options{Threads: g.options.Threads, CPU: g.options.CPU, Activations: g.options.Activations, Log: g.kernels.add}
+	var err error
+	if g.file != nil {
+		if g.model, err = model.OpenGQF(g.file, o); err != nil {
+			err = fmt.Errorf("%s: %w", g.path, err)
+		}
+	} else {
+		g.model, err = model.OpenCheckpoint(g.path, o)
+	}
+	if err != nil {
+		return err
+	}
+	if g.tokenizer, err = tokenizer.ParseFiles(files); err != nil {
+		return fmt.Errorf("%s: %w", g.path, err)
+	}
+	ids, err := configEOS(config)
+	if err != nil {
+		return fmt.Errorf("%s: config.json: %w", g.path, err)
+	}
+	g.eos = append(g.tokenizer.EOSIDs(), ids...)
+	slices.Sort(g.eos)
+	g.eos = slices.Compact(g.eos)
+	return nil
+}
+
+// configEOS reads eos_token_id, a number or a list of numbers, of config.json or of the
+// language model's part of it.
+func configEOS(raw []byte) ([]int32, error) {
+	type level struct {
+		EOS json.RawMessage `json:"eos_token_id"`
+	}
+	var config struct {
+		level
+		Text level `json:"text_config"`
+	}
+	if err := json.Unmarshal(raw, &config); err != nil {
+		return nil, err
+	}
+	var ids []int32
+	for _, v := range []json.RawMessage{config.EOS, config.Text.EOS} {
+		if len(v) == 0 || string(v) == "null" {
+			continue
+		}
+		if v[0] != '[' {
+			v = slices.Concat([]byte{'['}, v, []byte{']'})
+		}
+		var list []int32
+		if err := json.Unmarshal(v, &list); err != nil {
+			return nil, fmt.Errorf("eos_token_id is not a token, nor a list of tokens")
+		}
+		ids = append(ids, list...)
+	}
+	return ids, nil
+}
+
+// Close ends the model's goroutines and the maps.
+func (g *Generator) Close() error {
+	var err error
+	if g.model != nil {
+		err = g.model.Close()
+	}
+	if g.file != nil {
+		err = errors.Join(err, g.file.Close())
+	}
+	return err
+}
+
+// A kernelLog counts the linears that run each kernel.
+type kernelLog struct {
+	uses []KernelUse
+}
+
+// add is called by the goroutine that computes, once for each kernel of a linear.
+func (k *kernelLog) add(c kernels.Choice) {
+	if slices.Contains(strings.Split(os.Getenv("GQ_LOG"), ","), "kernels") {
+		fmt.Fprintln(os.Stderr, "kernels:", c) // what kernels does by itself where nobody listens
+	}
+	u := KernelUse{Kernel: c.Kernel, Weights: describe(c.Header), Rows: c.M, Linears: 1}
+	for i := range k.uses {
+		if have := &k.uses[i]; have.Kernel == u.Kernel && have.Weights == u.Weights {
+			have.Linears++
+			have.Rows = min(have.Rows, u.Rows)
+			return
+		}
+	}
+	k.uses = append(k.uses, u)
+}

@@ -1,0 +1,235 @@
+package generate
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/lowbit-go/gq/internal/detmath"
+)
+
+// Sampling says how tokens are chosen. Each step leaves fewer of them: the penalty first,
+// then TopK, TopP and MinP, all three on probabilities at temperature 1, and of what is
+// left one token is drawn with probabilities at the temperature. That is llama.cpp's order.
+//
+// The zero value takes the most likely token, always.
+type Sampling struct {
+	// Temperature divides logits: below 1 likely tokens become likelier. 0 takes the most likely token, of several the
+	// one with the lowest id, whatever the other fields but RepeatPenalty say.
+	Temperature float64 `json:"temperature"`
+	TopK        int     `json:"top_k"` // keeps so many of the likeliest tokens; 0: all
+	// TopP keeps the likeliest tokens, as few as have this probability together, at least one. 0 or 1: all.
+	TopP float64 `json:"top_p"`
+	MinP float64 `json:"min_p"` // keeps tokens at least MinP times as likely as the likeliest; 0: all
+	// RepeatPenalty divides positive logits of the tokens among the last 64, the prompt's included, and multiplies
+	// negative ones. 0 or 1: nothing happens.
+	RepeatPenalty float64 `json:"repeat_penalty"`
+	Seed          uint64  `json:"seed"`
+}
+
+// DefaultSampling is that of llama.cpp, with a seed that is always the same.
+var DefaultSampling = Sampling{Temperature: 0.8, TopK: 40, TopP: 0.95, MinP: 0.05, RepeatPenalty: 1}
+
+// repeatLast is how many tokens RepeatPenalty looks back, as in llama.cpp.
+const repeatLast = 64
+
+// Check says which field is out of its range.
+func (s Sampling) Check() error {
+	share := func(v float64) bool { return v >= 0 && v <= 1 }
+	switch {
+	case !(s.Temperature >= 0 && s.Temperature <= math.MaxFloat64):
+		return fmt.Errorf("temperature %v is not 0 or more", s.Temperature)
+	case s.TopK < 0:
+		return fmt.Errorf("top-k %d is not 0 or more", s.TopK)
+	case !share(s.TopP):
+		return fmt.Errorf("top-p %v is not from 0 to 1", s.TopP)
+	case !share(s.MinP):
+		return fmt.Errorf("min-p %v is not from 0 to 1", s.MinP)
+	case s.RepeatPenalty != 0 && !(s.RepeatPenalty >= minPenalty && s.RepeatPenalty <= maxPenalty):
+		return fmt.Errorf("repeat-penalty %v is not from %v to %v", s.RepeatPenalty, minPenalty, maxPenalty)
+	}
+	return nil
+}
+
+// Beyond these a penalty can take finite logits to infinity.
+const minPenalty, maxPenalty = 1e-3, 1e3
+
+// Sampler chooses tokens, one after the other.
+type Sampler struct {
+	o      Sampling
+	rng    random
+	banned []int32 // never chosen
+	last   []int32 // at most repeatLast
+	list   []candidate
+}
+
+// candidate is a token that may be drawn.
+type candidate struct {
+	id     int32
+	logit  float32
+	weight float64 // probability, up to a factor that all share
+}
+
+// before is the order from likely to unlikely; ids decide among equals.
+func before(a, b candidate) int {
+	switch {
+	case a.logit > b.logit:
+		return -1
+	case a.logit < b.logit:
+		return 1
+	}
+	return int(a.id) - int(b.id)
+}
+
+// NewSampler makes a Sampler at the start of a sequence. Tokens that are banned are
+// never chosen.
+func NewSampler(o Sampling, banned []int32) (*Sampler, error) {
+	if err := o.Check(); err != nil {
+		return nil, err
+	}
+	return &Sampler{o: o, rng: random(o.Seed), banned: banned}, nil
+}
+
+// Accept tells of tokens of the sequence: those of the prompt, and each one chosen.
+func (s *Sampler) Accept(ids ...int32) {
+	s.last = append(s.last, ids...)
+	if n := len(s.last) - repeatLast; n > 0 {
+		s.last = append(s.last[:0], s.last[n:]...)
+	}
+}
+
+// Choose chooses the next token, and changes logits. Tokens with a logit of -Inf are
+// never chosen; NaN and +Inf are errors.
+func (s *Sampler) Choose(logits []float32) (int32, error) {
+	s.change(logits)
+	best, err := likeliest(logits)
+	if err != nil || s.o.Temperature == 0 {
+		return best, err
+	}
+	s.candidates(logits)
+	s.restrict(logits[best])
+	return s.draw(logits[best]), nil
+}
+
+// change bans and penalizes.
+func (s *Sampler) change(logits []float32) {
+	for _, id := range s.banned {
+		if int(id) < len(logits) {
+			logits[id] = float32(math.Inf(-1))
+		}
+	}
+	if s.o.RepeatPenalty == 0 || s.o.RepeatPenalty == 1 {
+		return
+	}
+	penalty := float32(s.o.RepeatPenalty)
+	for i, id := range s.last {
+		if int(id) >= len(logits) || slices.Contains(s.last[:i], id) {
+			continue
+		}
+		if l := logits[id]; l > 0 {
+			logits[id] = l / penalty
+		} else {
+			logits[id] = l * penalty
+		}
+	}
+}
+
+// likeliest is the token of the largest logit.
+func likeliest(logits []float32) (int32, error) {
+	best := -1
+	for id, l := range logits {
+		if l != l || l > math.MaxFloat32 {
+			return 0, fmt.Errorf("the logit of token %d is %v: numbers in the model have become too large", id, l)
+		}
+		if l >= -math.MaxFloat32 && (best < 0 || l > logits[best]) {
+			best = id
+		}
+	}
+	if best < 0 {
+		return 0, fmt.Errorf("no token has a finite logit")
+	}
+	return int32(best), nil
+}
+
+// candidates fills s.list: with TopK tokens in order, or with all, by id.
+func (s *Sampler) candidates(logits []float32) {
+	s.list = s.list[:0]
+	if s.o.TopK == 0 {
+		for id, l := range logits {
+			if l >= -math.MaxFloat32 {
+				s.list = append(s.list, candidate{id: int32(id), logit: l})
+			}
+		}
+		return
+	}
+	// Tokens that come up to the TopK-th of those seen are collected, and sorted when there are twice as many as needed.
+	floor := float32(-math.MaxFloat32)
+	for id, l := range logits {
+		if l < floor {
+			continue
+		}
+		s.list = append(s.list, candidate{id: int32(id), logit: l})
+		if len(s.list)/2 >= s.o.TopK {
+			slices.SortFunc(s.list, before)
+			s.list = s.list[:s.o.TopK]
+			floor = s.list[s.o.TopK-1].logit
+		}
+	}
+	slices.SortFunc(s.list, before)
+	s.list = s.list[:min(len(s.list), s.o.TopK)]
+}
+
+// restrict keeps what TopP and MinP allow.
+func (s *Sampler) restrict(largest float32) {
+	topP := s.o.TopP != 0 && s.o.TopP < 1
+	if !topP && s.o.MinP == 0 {
+		return
+	}
+	var sum float64
+	for i := range s.list {
+		c := &s.list[i]
+		c.weight = detmath.ExpNarrow(float64(c.logit) - float64(largest))
+		sum += c.weight
+	}
+	floor := s.o.MinP // the likeliest has the weight 1
+	if topP {
+		// All below this together have less than half of what TopP may leave out: no need to sort those.
+		floor = max(floor, float64(1-s.o.TopP)*sum/float64(2*len(s.list)))
+	}
+	s.list = slices.DeleteFunc(s.list, func(c candidate) bool { return c.weight < floor })
+	if !topP {
+		return
+	}
+	slices.SortFunc(s.list, before)
+	want, have := float64(s.o.TopP*sum), 0.0
+	for i, c := range s.list {
+		if have += c.weight; have >= want {
+			s.list = s.list[:i+1]
+			return
+		}
+	}
+}
+
+// draw takes one of s.list.
+func (s *Sampler) draw(largest float32) int32 {
+	var sum float64
+	for i := range s.list {
+		c := &s.list[i]
+		c.weight = detmath.ExpNarrow((float64(c.logit) - float64(largest)) / s.o.Temperature)
+		sum += c.weight
+	}
+	at := float64(s.rng.float() * sum)
+	for _, c := range s.list {
+		if at < c.weight {
+			return c.id
+		}
+		at -= c.weight
+	}
+	// Rounding: the last one that can be drawn at all.
+	for _, c := range slices.Backward(s.list) {
+		if c.weight > 0 {
+			return c.id
+		}
+	}
+	return s.list[0].id // not reached: the likeliest has the weight 1
+}
