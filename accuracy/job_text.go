@@ -95,13 +95,21 @@ func (j *Job) openAll(s *scored, f *gqf.File, r *Report) (err error) {
 	if s.tokenizer, err = j.openTokenizer(f); err != nil {
 		return err
 	}
-	if s.windows, err = j.cut(s.tokenizer, s.float.VocabSize()); err != nil {
+	o := j.Text.Options
+	context := s.float.Config().MaxPositions
+	if o.Window == 0 && context > 1 {
+		o.Window = min(defaultWindow, context)
+	}
+	o = o.withDefaults()
+	if err := o.check(); err != nil {
+		return err
+	}
+	if s.windows, err = j.cut(s.tokenizer, s.float.VocabSize(), o); err != nil {
 		return fmt.Errorf("%s: %w", j.Text.Name, err)
 	}
-	o := j.Text.Options.withDefaults()
 	r.Text = &TextInfo{
 		Name: j.Text.Name, SHA256: hash(j.Text.Data), Convention: o.Convention, Window: o.Window,
-		Windows: len(s.windows), Tokens: CountScored(s.windows),
+		Windows: len(s.windows), Tokens: CountScored(s.windows), Context: context,
 	}
 	if o.Convention == Windows && o.Stride != o.Window-1 {
 		r.Text.Stride = o.Stride
@@ -154,9 +162,9 @@ func hasAsset(f *gqf.File, name string) bool {
 }
 
 // cut gives the windows of the text.
-func (j *Job) cut(t *tokenizer.Tokenizer, vocab int) ([]Window, error) {
+func (j *Job) cut(t *tokenizer.Tokenizer, vocab int, o TextOptions) ([]Window, error) {
 	if !j.Text.Tokens {
-		return CutText(t, j.Text.Data, j.Text.Options)
+		return CutText(t, j.Text.Data, o)
 	}
 	ids, err := ParseTokens(j.Text.Data)
 	if err != nil {
@@ -178,7 +186,7 @@ func (j *Job) cut(t *tokenizer.Tokenizer, vocab int) ([]Window, error) {
 			separator = id
 		}
 	}
-	return CutTokens(ids, bos, separator, j.Text.Options)
+	return CutTokens(ids, bos, separator, o)
 }
 
 // contextTokens is how many tokens before a worst one are shown.

@@ -44,6 +44,8 @@ type TextInfo struct {
 	Stride     int        `json:"stride,omitempty"`
 	Windows    int        `json:"windows"`
 	Tokens     int        `json:"tokens"` // scored
+	// Context is how many tokens the model is made for (max_position_embeddings); 0 if config.json does not say.
+	Context int `json:"context,omitempty"`
 }
 
 // Cut says in a few words how the text was cut: "windows of 512 tokens, 4,095 tokens scored".

@@ -31,11 +31,14 @@ var Conventions = []Convention{Windows, Documents, LlamaCpp}
 // documentEnd separates documents in the texts of TinyStories and its like.
 const documentEnd = "<|endoftext|>"
 
+// defaultWindow is the number of tokens of a window.
+const defaultWindow = 512
+
 // TextOptions says how a text becomes windows.
 type TextOptions struct {
 	// Convention: default Windows.
 	Convention Convention
-	// Window is the number of tokens of a window, BOS included. Default 512.
+	// Window is the number of tokens of a window, BOS included. Default 512; in a Job, the context of a model that is made for less.
 	Window int
 	// Stride is the number of tokens between the starts of windows, for Windows only. Default Window-1: no overlap.
 	Stride int
@@ -48,13 +51,16 @@ func (o TextOptions) withDefaults() TextOptions {
 		o.Convention = Windows
 	}
 	if o.Window == 0 {
-		o.Window = 512
+		o.Window = defaultWindow
 	}
 	if o.Stride == 0 {
 		o.Stride = o.Window - 1
 	}
 	return o
 }
+
+// Check finds options that cannot be.
+func (o TextOptions) Check() error { return o.withDefaults().check() }
 
 func (o TextOptions) check() error {
 	switch {

@@ -45,7 +45,7 @@ type junitCase struct {
 type junitFailure struct {
 	Message string `xml:"message,attr"`
 	Type    string `xml:"type,attr"`
-	Text    string `xml:",chardata"`
+	Text    string `xml:",cdata"`
 }
 
 // JUnit writes a report as JUnit XML: each condition of the gate is a testcase. Without a gate there is one, "measured".
@@ -90,7 +90,7 @@ func junitCondition(g *accuracy.GateResult, i int) junitCase {
 	c := &g.Conditions[i]
 	tc := junitCase{Class: "gq.accuracy." + strings.ReplaceAll(g.Gate, ".", "_"), Name: c.String(), Time: "0"}
 	if c.Passed() {
-		tc.Out = fmt.Sprintf("%d figures checked", c.Checked)
+		tc.Out = count(c.Checked, "figure") + " checked"
 		if c.Checked > 0 && c.Kind != accuracy.Same {
 			tc.Out += fmt.Sprintf(", nearest to the limit: %s %s", figure(float64(c.Worst)), c.Tensor)
 		}
@@ -100,7 +100,7 @@ func junitCondition(g *accuracy.GateResult, i int) junitCase {
 	var lines []string
 	for _, f := range g.Failures {
 		if f.Condition == i {
-			lines = append(lines, f.String())
+			lines = append(lines, text(f.String()))
 		}
 	}
 	message := lines[0]

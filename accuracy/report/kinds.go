@@ -42,7 +42,7 @@ type kind struct {
 	output *accuracy.TensorStats
 }
 
-// kindsOf lists kinds in order of their first tensor in a layer; those outside of layers come last.
+// kindsOf lists kinds as a layer uses them; unusual ones follow, and those outside of layers come last.
 func kindsOf(r *accuracy.Report) []*kind {
 	var kinds []*kind
 	inLayers := map[string]bool{}
@@ -75,14 +75,20 @@ func kindsOf(r *accuracy.Report) []*kind {
 		k.totals = accuracy.SumUp(stats)
 	}
 	rank := func(k *kind) int {
-		if inLayers[k.name] {
-			return 0
+		if !inLayers[k.name] {
+			return len(usual) + 1
 		}
-		return 1
+		if i := slices.Index(usual, k.name); i >= 0 {
+			return i
+		}
+		return len(usual)
 	}
 	slices.SortStableFunc(kinds, func(a, b *kind) int { return cmp.Compare(rank(a), rank(b)) })
 	return kinds
 }
+
+// usual are kinds in the order in which a layer uses them; files have them in that of the alphabet.
+var usual = []string{"q_proj", "k_proj", "v_proj", "qkv_proj", "o_proj", "gate_proj", "up_proj", "gate_up_proj", "down_proj"}
 
 // bitsOf lists the widths of a kind: "4", "4, 8".
 func (k *kind) bitsOf() string {

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -188,42 +189,63 @@ func parity(r *accuracy.Report) *table {
 	if len(r.Parity) == 0 {
 		return nil
 	}
-	t := &table{title: "Kernels against the portable reference", heads: []string{"machine", "layout", "tile", "bits>", "kernel", "payloads>", "result"}}
-	type key struct {
-		machine, layout, tile, kernel string
-		bits                          int
+	t := &table{
+		title: "Kernels against the portable reference", heads: []string{"machine", "layout", "bits>", "payloads>", "kernels", "result"},
+		note: "Of payloads of the same sort, and of their panels, some are multiplied; the outputs have to be equal to the bit.",
 	}
-	counts, different := map[key]int{}, map[key]string{}
+	type key struct {
+		machine, layout string
+		bits            int
+	}
+	type group struct {
+		payloads map[string]bool
+		kernels  []string
+		result   string
+	}
+	groups := map[key]*group{}
 	var order []key
 	for _, p := range r.Parity {
-		machine := p.Machine
-		if machine == "" {
-			machine = "this one"
+		k := key{cmp.Or(p.Machine, "this one"), strings.TrimSpace(p.Layout + " " + p.Tile), p.Bits}
+		g := groups[k]
+		if g == nil {
+			g = &group{payloads: map[string]bool{}, result: "equal"}
+			groups[k], order = g, append(order, k)
 		}
-		k := key{machine, p.Layout, p.Tile, p.Kernel, p.Bits}
+		g.payloads[fmt.Sprint(p.Tensor, p.Slice, p.Variant)] = true
+		name := p.Kernel
 		if p.NoKernel != "" {
-			k.kernel = "none: " + p.NoKernel
+			why := strings.Split(p.NoKernel, ": ")
+			name, g.result = "none", why[len(why)-1]
 		}
-		if counts[k] == 0 {
-			order = append(order, k)
+		if !slices.Contains(g.kernels, name) {
+			g.kernels = append(g.kernels, name)
 		}
-		counts[k]++
-		if !p.Equal && different[k] == "" {
-			different[k] = p.Tensor + ": " + p.FirstDifference
+		if !p.Equal && !strings.HasPrefix(g.result, "DIFFERENT") {
+			g.result = fmt.Sprintf("DIFFERENT: %s, %s: %s", p.Kernel, p.Tensor, p.FirstDifference)
 		}
 	}
-	slices.SortStableFunc(order, func(a, b key) int { return strings.Compare(a.machine, b.machine) })
 	for _, k := range order {
-		result := "equal"
-		switch {
-		case different[k] != "":
-			result = "DIFFERENT: " + different[k]
-		case strings.HasPrefix(k.kernel, "none: "):
-			result = "-"
-		}
-		t.add(k.machine, k.layout, k.tile, k.bits, text(k.kernel), counts[k], text(result))
+		g := groups[k]
+		t.add(text(k.machine), k.layout, k.bits, len(g.payloads), text(strings.Join(g.kernels, ", ")), text(g.result))
 	}
 	return t
+}
+
+// parityLine is that in a few words.
+func parityLine(r *accuracy.Report) string {
+	kernels, different := map[string]bool{}, 0
+	for _, p := range r.Parity {
+		if p.NoKernel == "" {
+			kernels[p.Machine+" "+p.Kernel] = true
+		}
+		if !p.Equal {
+			different++
+		}
+	}
+	if different > 0 {
+		return fmt.Sprintf("DIFFERENT from the portable reference in %d of %d comparisons", different, len(r.Parity))
+	}
+	return fmt.Sprintf("%d kernels equal to the portable reference, bit for bit", len(kernels))
 }
 
 // headline is the file and its source in a few lines: name and value.
@@ -238,8 +260,14 @@ func headline(r *accuracy.Report) [][2]string {
 	if r.Text != nil {
 		lines = append(lines, [2]string{"text", fmt.Sprintf("%s: %s; %s activations", text(r.Text.Name), r.Text.Cut(), r.Activations)})
 	}
+	if len(r.Parity) > 0 {
+		lines = append(lines, [2]string{"kernels", parityLine(r)})
+	}
 	if r.NoModel != "" {
 		lines = append(lines, [2]string{"no model", text(r.NoModel)})
+	}
+	if r.Text != nil && r.Text.Context > 0 && r.Text.Window > r.Text.Context {
+		lines = append(lines, [2]string{"warning", fmt.Sprintf("windows are longer than the %d tokens that the model is made for", r.Text.Context)})
 	}
 	changed := 0
 	for i := range r.Tensors {
@@ -248,7 +276,11 @@ func headline(r *accuracy.Report) [][2]string {
 		}
 	}
 	if changed > 0 {
-		lines = append(lines, [2]string{"warning", fmt.Sprintf("%d tensors of the checkpoint have other bytes than those that the file was made of", changed)})
+		have := "have"
+		if changed == 1 {
+			have = "has"
+		}
+		lines = append(lines, [2]string{"warning", fmt.Sprintf("%s of the checkpoint %s other bytes than those that the file was made of", count(changed, "tensor"), have)})
 	}
 	return lines
 }
@@ -264,13 +296,14 @@ func timing(r *accuracy.Report) string {
 			parts = append(parts, fmt.Sprintf("%s %.2f s", strings.ReplaceAll(key, "_", " "), s))
 		}
 	}
+	s := strings.Join(parts, ", ")
 	if r.Run.TokensPerSecond > 0 {
-		parts = append(parts, fmt.Sprintf("%.0f tokens/s", r.Run.TokensPerSecond))
+		s += fmt.Sprintf(", %.0f tokens/s", r.Run.TokensPerSecond)
 	}
 	if len(r.Run.Kernels) > 0 {
-		parts = append(parts, "kernels "+strings.Join(r.Run.Kernels, ", "))
+		s += "; " + strings.Join(r.Run.Kernels, ", ")
 	}
-	return strings.Join(parts, ", ")
+	return s
 }
 
 func decibels(d accuracy.Decibels) string { return strings.TrimSuffix(d.String(), " dB") }
@@ -284,7 +317,7 @@ func figure(v float64) string {
 		return "exact"
 	case v == 0:
 		return "0"
-	case a >= 1e6 && v == math.Trunc(v):
+	case a >= 1e6 && a < 1e15 && v == math.Trunc(v):
 		return strconv.FormatFloat(v, 'f', 0, 64)
 	case a >= 1e-4 && a < 1e6:
 		return strconv.FormatFloat(v, 'f', max(0, 3-int(math.Floor(math.Log10(a)))), 64)
@@ -299,6 +332,14 @@ func plusMinus(v, e float64) string {
 	}
 	digits := min(max(1-int(math.Floor(math.Log10(e))), 0), 9)
 	return fmt.Sprintf("%.*f ± %.*f", digits, v, digits, e)
+}
+
+// count writes "1 tensor", "2 tensors".
+func count(n int, of string) string {
+	if n == 1 {
+		return "1 " + of
+	}
+	return fmt.Sprintf("%d %ss", n, of)
 }
 
 func thousands(n int64) string {

@@ -35,9 +35,9 @@ func Text(w io.Writer, r *accuracy.Report, verbose bool) error {
 	if limit == 0 {
 		title = "Tensors"
 	}
-	tables := []*table{models(r), byKind(r), tensors(list, title, limit), kept(r), worstTokens(r, tokens), parity(r)}
+	tables := []*table{models(r), byKind(r), tensors(list, title, limit), kept(r), worstTokens(r, tokens)}
 	if verbose {
-		tables = append(tables, conditions(r))
+		tables = append(tables, parity(r), conditions(r))
 	}
 	for _, t := range tables {
 		if t != nil {
@@ -56,7 +56,7 @@ func gateText(b *bytes.Buffer, r *accuracy.Report, verbose bool) {
 		return
 	}
 	if g.Passed {
-		fmt.Fprintf(b, "GATE MET  %s: %d conditions, %d figures\n\n", text(g.Gate), len(g.Conditions), g.Checked)
+		fmt.Fprintf(b, "GATE MET  %s: %s, %s\n\n", text(g.Gate), count(len(g.Conditions), "condition"), count(g.Checked, "figure"))
 		return
 	}
 	fmt.Fprintf(b, "GATE NOT MET  %s: %s\n", text(g.Gate), failed(g))
@@ -88,7 +88,7 @@ func failed(g *accuracy.GateResult) string {
 	if n == 1 {
 		is = "is"
 	}
-	return fmt.Sprintf("%d of %d conditions %s not met", n, len(g.Conditions), is)
+	return fmt.Sprintf("%d of %s %s not met", n, count(len(g.Conditions), "condition"), is)
 }
 
 // blame is a line for each tensor that is to blame.

@@ -11,12 +11,15 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/lowbit-go/gq/cmd/accuracy"
 	"github.com/lowbit-go/gq/cmd/bench"
 	"github.com/lowbit-go/gq/cmd/dequantize"
 	"github.com/lowbit-go/gq/cmd/inspect"
 	"github.com/lowbit-go/gq/cmd/internal/cmdline"
+	"github.com/lowbit-go/gq/cmd/kernels"
 	"github.com/lowbit-go/gq/cmd/quantize"
 	"github.com/lowbit-go/gq/cmd/repack"
+	"github.com/lowbit-go/gq/cmd/run"
 	"github.com/lowbit-go/gq/cmd/synth"
 	"github.com/lowbit-go/gq/cmd/verify"
 	"github.com/lowbit-go/gq/internal/vec"
@@ -62,6 +65,9 @@ func newApp() *cli.App {
 			verify.Command(),
 			dequantize.Command(),
 			repack.Command(),
+			accuracy.Command(),
+			run.Command(),
+			kernels.Command(),
 			bench.Command(),
 			synth.Command(),
 		},

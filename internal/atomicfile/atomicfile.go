@@ -97,6 +97,10 @@ func resolve(path string) (target string, mode fs.FileMode, exists bool, err err
 // Path returns the path that Create was given.
 func (f *File) Path() string { return f.path }
 
+// Temp returns the path of the temporary, which may be read until Commit or Abort. What
+// was written so far is in it.
+func (f *File) Temp() string { return f.temp }
+
 // WriteAt writes p at the byte offset off, as io.WriterAt says.
 func (f *File) WriteAt(p []byte, off int64) (int, error) {
 	n, err := f.file.WriteAt(p, off)

@@ -1,0 +1,97 @@
+package report
+
+import (
+	_ "embed"
+	"html/template"
+	"io"
+	"strings"
+
+	"github.com/lowbit-go/gq/accuracy"
+)
+
+//go:embed page.html
+var pageText string
+
+var page = template.Must(template.New("page").Parse(pageText))
+
+// tensorsInPage is how many tensors the page lists: more make browsers slow.
+const tensorsInPage = 2000
+
+type htmlTable struct {
+	Title, Note string
+	Heads       []htmlCell
+	Rows        [][]htmlCell
+	More        int
+}
+
+type htmlCell struct {
+	Text   string
+	Number bool
+	Bad    bool
+}
+
+// HTML writes a report as a page that needs no other file.
+func HTML(w io.Writer, r *accuracy.Report) error {
+	data := struct {
+		R        *accuracy.Report
+		Headline [][2]string
+		Timing   string
+		Met      string
+		Failed   string
+		Failures []string
+		MoreBad  int
+		Blame    []string
+		Plots    []figurePlot
+		First    []htmlTable
+		Tables   []htmlTable
+	}{R: r, Headline: headline(r), Timing: timing(r)}
+	if g := r.Gate; g != nil {
+		data.Met = count(len(g.Conditions), "condition") + ", " + count(g.Checked, "figure")
+	}
+	if g := r.Gate; g != nil && !g.Passed {
+		data.Failed, data.Blame = failed(g), blame(g)
+		for i, f := range g.Failures {
+			if i == 2*listed {
+				data.MoreBad = len(g.Failures) - i
+				break
+			}
+			data.Failures = append(data.Failures, f.String())
+		}
+	}
+	var err error
+	if data.Plots, err = plots(r); err != nil {
+		return err
+	}
+	for _, t := range []*table{models(r), byKind(r)} {
+		if t != nil {
+			data.First = append(data.First, t.html())
+		}
+	}
+	for _, t := range []*table{conditions(r), kept(r), worstTokens(r, 1<<30), tensors(byLoss(r), "Tensors, those that lost most first", 0), parity(r)} {
+		if t != nil {
+			data.Tables = append(data.Tables, t.html())
+		}
+	}
+	return page.Execute(w, data)
+}
+
+func (t *table) html() htmlTable {
+	h := htmlTable{Title: t.title, Note: t.note}
+	number := make([]bool, len(t.heads))
+	for i, s := range t.heads {
+		s, number[i] = strings.CutSuffix(s, ">")
+		h.Heads = append(h.Heads, htmlCell{Text: s, Number: number[i]})
+	}
+	for n, row := range t.rows {
+		if n == tensorsInPage {
+			h.More = len(t.rows) - n
+			break
+		}
+		cells := make([]htmlCell, len(row))
+		for i, s := range row {
+			cells[i] = htmlCell{s, number[i], strings.HasPrefix(s, "NOT MET") || strings.HasPrefix(s, "DIFFERENT")}
+		}
+		h.Rows = append(h.Rows, cells)
+	}
+	return h
+}

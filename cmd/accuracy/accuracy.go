@@ -1,0 +1,140 @@
+// Package accuracy is the command `gq accuracy`: what did quantization cost?
+package accuracy
+
+import (
+	"errors"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/lowbit-go/gq/accuracy"
+	"github.com/lowbit-go/gq/accuracy/report"
+	"github.com/lowbit-go/gq/cmd/internal/cmdline"
+	"github.com/lowbit-go/gq/cmd/internal/measure"
+	"github.com/lowbit-go/gq/formats/gqf"
+)
+
+// Command gives `gq accuracy`.
+func Command() *cli.Command {
+	return &cli.Command{
+		Name:      "accuracy",
+		Usage:     "measure what quantization cost, and hold it to a gate",
+		ArgsUsage: "SRC FILE",
+		Description: "SRC is the checkpoint that the .gqf FILE was made of. Tensors are always compared; with a text,\n" +
+			"both models are run on it and their predictions compared.\n" +
+			"Exit status: 0 measured, and the gate (if one was given) is met; 3 it is not; 1 failed; 2 used wrongly.",
+		Flags: append(measure.TextFlags(),
+			&cli.StringFlag{Name: "baseline", Usage: "another .gqf `FILE`, run on the same text"},
+			&cli.StringFlag{Name: "tensors", DefaultText: "all", Usage: "`PATTERN` of the tensors to compare; * is any text"},
+			&cli.BoolFlag{Name: "no-outputs", Usage: "leave out the layers as executed"},
+			&cli.StringFlag{Name: "calibration", DefaultText: "text, if there is one", Usage: "what layers are executed on: text or random"},
+			&cli.StringFlag{Name: "parity", Value: "native", Usage: "kernels to hold to the portable reference: native, arm64 or amd64 (another build of gq; several, separated by commas), or none"},
+			&cli.StringFlag{Name: "parity-binary", Usage: "the other build, `PATH`"},
+			&cli.StringFlag{Name: "parity-cpus", Value: "max", Usage: "models of qemu's to run the other build on, separated by commas"},
+			&cli.BoolFlag{Name: "parity-digest", Hidden: true},
+			&cli.IntFlag{Name: "threads", DefaultText: "every CPU", Usage: "workers; no figure depends on it"},
+			&cli.BoolFlag{Name: "verbose", Usage: "list all tensors and conditions"},
+			&cli.BoolFlag{Name: "json", Usage: "print the report as JSON"},
+			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "no progress"},
+		),
+		Action: run,
+	}
+}
+
+func run(c *cli.Context) error {
+	if c.Bool("parity-digest") {
+		return digest(c)
+	}
+	if c.NArg() != 2 {
+		return cmdline.Usagef("gq accuracy wants a checkpoint and a .gqf file, got %d arguments", c.NArg())
+	}
+	j, err := measure.Job(c)
+	if err != nil {
+		return err
+	}
+	j.Source, j.File, j.Baseline = c.Args().Get(0), c.Args().Get(1), c.String("baseline")
+	j.NoOutputs = c.Bool("no-outputs")
+	if j.Match, err = measure.Match(c); err != nil {
+		return err
+	}
+	switch s := c.String("calibration"); {
+	case s == "random":
+		j.RandomInputs = true
+	case s == "text" && j.Text == nil:
+		return cmdline.Usagef("--calibration text goes with --text or --tokens")
+	case s != "text" && c.IsSet("calibration"):
+		return cmdline.Usagef("--calibration %s: text or random", s)
+	}
+	if err := parity(c, j); err != nil {
+		return err
+	}
+	r, err := measure.Run(c, j)
+	if err != nil {
+		return err
+	}
+	if c.Bool("json") {
+		err = cmdline.PrintJSON(c.App.Writer, r)
+	} else {
+		err = report.Text(c.App.Writer, r, c.Bool("verbose"))
+	}
+	if err != nil {
+		return err
+	}
+	return measure.Verdict(r, "")
+}
+
+// parity reads the flags of that name.
+func parity(c *cli.Context, j *accuracy.Job) error {
+	list := strings.Split(c.String("parity"), ",")
+	for _, s := range list {
+		switch s {
+		case "none":
+			if len(list) > 1 {
+				return cmdline.Usagef("--parity none goes with nothing else")
+			}
+		case "native":
+			j.Parity = true
+		case "arm64", "amd64":
+			if j.Remote != nil {
+				return cmdline.Usagef("--parity %s: one other build at a time", c.String("parity"))
+			}
+			j.Remote = &accuracy.RemoteOptions{Arch: s, Binary: c.String("parity-binary"), CPUs: strings.Split(c.String("parity-cpus"), ",")}
+		default:
+			return cmdline.Usagef("--parity %s: native, arm64, amd64 or none", s)
+		}
+	}
+	if c.IsSet("parity-binary") && j.Remote == nil {
+		// The binary says what it is for; the architecture that this machine is not is the one to be expected.
+		arch := "arm64"
+		if runtime.GOARCH == arch {
+			arch = "amd64"
+		}
+		j.Remote = &accuracy.RemoteOptions{Arch: arch, Binary: c.String("parity-binary"), CPUs: strings.Split(c.String("parity-cpus"), ",")}
+	}
+	if j.Remote != nil && slices.Contains(j.Remote.CPUs, "") {
+		return cmdline.Usagef("--parity-cpus %q names no CPU", c.String("parity-cpus"))
+	}
+	if c.IsSet("parity-cpus") && j.Remote == nil {
+		return cmdline.Usagef("--parity-cpus goes with --parity arm64 or amd64")
+	}
+	return nil
+}
+
+// digest prints what the kernels of this build make of a file, for another build to compare.
+func digest(c *cli.Context) error {
+	if c.NArg() != 1 {
+		return errors.New("--parity-digest wants one .gqf file")
+	}
+	f, err := gqf.Open(c.Args().First(), gqf.Options{})
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	d, err := accuracy.ParityDigest(c.Context, f, accuracy.ParityOptions{Threads: c.Int("threads")})
+	if err != nil {
+		return err
+	}
+	return cmdline.PrintJSON(c.App.Writer, d)
+}
