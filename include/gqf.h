@@ -167,10 +167,13 @@ enum {
 
 enum {
 	GQF_MAPPING_NONE = 0, GQF_MAPPING_FULL_RANGE = 1, GQF_MAPPING_SYMMETRIC = 2, GQF_MAPPING_SYMMETRIC_NO_CLIP = 3,
-	GQF_MAPPING_ASYMMETRIC = 4
+	GQF_MAPPING_ASYMMETRIC = 4, GQF_MAPPING_HALF_STEP = 5
 };
 
-enum { GQF_ALGORITHM_NONE = 0, GQF_ALGORITHM_RTN = 1 };
+enum {
+	GQF_ALGORITHM_NONE = 0, GQF_ALGORITHM_RTN = 1, GQF_ALGORITHM_SEARCH = 2, GQF_ALGORITHM_HQQ = 3, GQF_ALGORITHM_MSE = 4,
+	GQF_ALGORITHM_GPTQ = 5, GQF_ALGORITHM_GPTQ_FT = 6, GQF_ALGORITHM_IMATRIX = 7
+};
 
 /* Kinds of payload: the weights, and companions, which hold what a layout keeps apart from its codes. */
 enum { GQF_KIND_WEIGHTS = 0, GQF_KIND_SCALES = 1, GQF_KIND_ZEROS = 2, GQF_KIND_TABLE = 3 };
@@ -231,13 +234,13 @@ static inline const char *gqf_role_name(uint32_t role)
 
 static inline const char *gqf_mapping_name(uint32_t mapping)
 {
-	static const char *const names[] = {"none", "full-range", "symmetric", "symmetric-no-clip", "asymmetric"};
+	static const char *const names[] = {"none", "full-range", "symmetric", "symmetric-no-clip", "asymmetric", "half-step"};
 	return mapping < sizeof names / sizeof names[0] ? names[mapping] : "?";
 }
 
 static inline const char *gqf_algorithm_name(uint32_t algorithm)
 {
-	static const char *const names[] = {"none", "rtn"};
+	static const char *const names[] = {"none", "rtn", "search", "hqq", "mse", "gptq", "gptq-ft", "imatrix"};
 	return algorithm < sizeof names / sizeof names[0] ? names[algorithm] : "?";
 }
 
@@ -1114,9 +1117,9 @@ static inline gqf_error gqfi_open_tensors(const gqf_file *f, const gqfi_crc *crc
 			return gqfi_error(GQF_ENUM, at + 13);
 		if (p[14] > GQF_ROLE_POSITION)
 			return gqfi_error(GQF_ENUM, at + 14);
-		if (p[28] > GQF_MAPPING_ASYMMETRIC)
+		if (p[28] > GQF_MAPPING_HALF_STEP)
 			return gqfi_error(GQF_ENUM, at + 28);
-		if (p[29] > GQF_ALGORITHM_RTN)
+		if (p[29] > GQF_ALGORITHM_IMATRIX)
 			return gqfi_error(GQF_ENUM, at + 29);
 		if ((p[15] & ~1u) != 0)
 			return gqfi_error(GQF_RESERVED, at + 15);

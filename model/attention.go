@@ -32,6 +32,9 @@ func (s *Session) attend(i int, dst, x []float32, m int) error {
 	if err := s.project(l, q, k, v, x, m); err != nil {
 		return err
 	}
+	if s.batch != nil {
+		return s.attendBatch(i, dst, q, k, v, m)
+	}
 	cache := &s.caches[i]
 	cache.reach(s.n, s.n+m)
 	s.split(m, 8*(nq+nkv), func(_, from, to int) {

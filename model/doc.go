@@ -51,6 +51,9 @@
 // load.go finds their weights (source.go, source_gqf.go), session.go runs the layers,
 // attention.go and mixture.go the parts that are not simple.
 //
+// A [Stream] runs many sequences layer by layer instead, so that a layer's linears can be studied, and replaced by others,
+// before the next layer sees what they give; a [Batch] continues many sequences at a time.
+//
 // # Sources
 //
 // Names and orders are facts of the published checkpoints and of the code that

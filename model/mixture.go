@@ -9,6 +9,8 @@ type mixture struct {
 	rows   []float32 // inputs of one expert's tokens
 	out    []float32 // its outputs
 	tokens []choice  // of one expert
+	// running tells that an expert is: the rows of its linears are those of tokens.
+	running bool
 }
 
 // choice is a token's expert and its weight.
@@ -47,7 +49,10 @@ func (s *Session) experts(l *layer, dst, x []float32, m int) error {
 		for r, ch := range mix.tokens {
 			copy(rows[r*h:][:h], x[ch.token*h:])
 		}
-		if err := s.mlp(&l.experts[i], out, rows, n, e.Intermediate); err != nil {
+		mix.running = true
+		err := s.mlp(&l.experts[i], out, rows, n, e.Intermediate)
+		mix.running = false
+		if err != nil {
 			return err
 		}
 		for r, ch := range mix.tokens {

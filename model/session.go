@@ -22,6 +22,9 @@ type Session struct {
 	rotations []*rotation
 	caches    []cache // of each layer
 	hook      func(name string, x []float32, m, k int)
+	visit     func(name string, x []float32, m, k int) bool // of a Stream; false ends the half layer
+	batch     [][]cache                                     // of a Batch: a row's caches, of each layer
+	positions []int                                         // of a Batch's rows
 
 	// Activations of a chunk, [tokens][...].
 	x, normed, q, k, v, heads, back []float32
@@ -113,16 +116,8 @@ func (s *Session) chunk(tokens []int32, logits []float32, all bool) error {
 	c := &s.m.config
 	m, h := len(tokens), c.HiddenSize
 	x := resize(&s.x, m*h)
-	for i, id := range tokens {
-		if err := s.m.embed.Lookup(x[i*h:][:h], int(id)); err != nil {
-			return err
-		}
-	}
-	if c.EmbeddingScale != 1 {
-		scale := float32(c.EmbeddingScale)
-		for i, v := range x {
-			x[i] = float32(v * scale)
-		}
+	if err := s.lookup(x, tokens); err != nil {
+		return err
 	}
 	for _, r := range s.rotations {
 		r.reach(s.n + m)
@@ -139,7 +134,31 @@ func (s *Session) chunk(tokens []int32, logits []float32, all bool) error {
 	if !all {
 		x, m = x[(m-1)*h:], 1
 	}
-	normed := resize(&s.normed, m*h)
+	return s.logits(logits, x, m)
+}
+
+// lookup writes the tokens' hidden states before the first layer to x.
+func (s *Session) lookup(x []float32, tokens []int32) error {
+	c := &s.m.config
+	h := c.HiddenSize
+	for i, id := range tokens {
+		if err := s.m.embed.Lookup(x[i*h:][:h], int(id)); err != nil {
+			return err
+		}
+	}
+	if c.EmbeddingScale != 1 {
+		scale := float32(c.EmbeddingScale)
+		for i, v := range x {
+			x[i] = float32(v * scale)
+		}
+	}
+	return nil
+}
+
+// logits computes those of m rows behind the last layer.
+func (s *Session) logits(logits, x []float32, m int) error {
+	c := &s.m.config
+	normed := resize(&s.normed, m*c.HiddenSize)
 	s.norm(normed, x, s.m.norm, m)
 	if err := s.multiply(logits, normed, m, s.m.head); err != nil {
 		return err
@@ -199,6 +218,9 @@ func (s *Session) multiply(dst, x []float32, m int, l *linear) error {
 	x, dst = x[:m*k], dst[:m*n]
 	if s.hook != nil {
 		s.hook(l.name, x, m, k)
+	}
+	if s.visit != nil && !s.visit(l.name, x, m, k) {
+		return errStop
 	}
 	if err := l.op.Forward(s.workspace, dst, x, m); err != nil {
 		return fmt.Errorf("linear %q: %w", l.name, err)

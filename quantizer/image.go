@@ -92,7 +92,10 @@ func (p *Plan) build() error {
 	for i, it := range p.items {
 		spec := gqf.TensorSpec{Name: it.name(), Shape: it.src.Shape, Dtype: it.src.Dtype, Role: it.role, Transposed: it.transposed, Experts: it.slices}
 		if it.quantize {
-			spec.Mapping, spec.Algorithm = it.scheme.Mapping, gqf.AlgorithmRTN
+			spec.Mapping, spec.Algorithm = it.scheme.Mapping, it.scheme.Algorithm
+		}
+		if spec.Algorithm.Calibrated() && !it.calibrated {
+			spec.Algorithm = gqf.AlgorithmSearch
 		}
 		if it.repacked {
 			spec.Algorithm = p.file.Tensor(i).Algorithm

@@ -59,6 +59,12 @@ type unitResult struct {
 // written, synced and renamed, so that path holds either what it held before or
 // the complete new file. A cancelled context ends the job with ctx.Err().
 func (p *Plan) Write(ctx context.Context, path string) (*Report, error) {
+	return p.WriteChecked(ctx, path, nil)
+}
+
+// WriteChecked is Write, but before the file appears at path, check is called with the path of the complete temporary and
+// with the report: if it fails, the file is removed and path holds what it held before.
+func (p *Plan) WriteChecked(ctx context.Context, path string, check func(temp string, r *Report) error) (*Report, error) {
 	start := time.Now()
 	if p.image == nil { // a job before this one has used it
 		if err := p.build(); err != nil {
@@ -87,6 +93,12 @@ func (p *Plan) Write(ctx context.Context, path string) (*Report, error) {
 		return nil, err
 	}
 	work := time.Since(start)
+	if check != nil {
+		if err := check(out.Temp(), p.report(path, work, work)); err != nil {
+			return nil, err
+		}
+		start = time.Now().Add(-work)
+	}
 	if err := out.Commit(); err != nil {
 		return nil, err
 	}

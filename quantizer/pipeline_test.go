@@ -2,6 +2,7 @@ package quantizer
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -185,11 +186,14 @@ func reconstruct(t testing.TB, s Scheme, x []float32) []float32 {
 	}
 	w := make([]float32, len(x))
 	for k := range w {
-		z := 0
-		if zeros != nil {
-			z = int(zeros[k/group])
+		z := float32(0)
+		switch {
+		case zeros != nil:
+			z = float32(zeros[k/group])
+		case s.Mapping == gqf.MappingHalfStep:
+			z = -0.5
 		}
-		w[k] = float32(float32(int(codes[k])-z) * scales[k/group])
+		w[k] = float32((float32(codes[k]) - z) * scales[k/group])
 	}
 	return w
 }
@@ -233,7 +237,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 	dir := writeCheckpoint(t, "", tensors...)
 	groups := []int{16, 32, 48, 128, 0}
-	mappings := []gqf.Mapping{gqf.MappingFullRange, gqf.MappingSymmetric, gqf.MappingSymmetricNoClip, gqf.MappingAsymmetric}
+	mappings := []gqf.Mapping{gqf.MappingFullRange, gqf.MappingSymmetric, gqf.MappingSymmetricNoClip, gqf.MappingAsymmetric, gqf.MappingHalfStep}
 	tiles := []string{"4x8x2", "4x16x2", "8x8x2", "8x16x2"}
 	scales := []packing.ScaleDtype{packing.ScaleBF16, packing.ScaleF16, packing.ScaleF32}
 	for bits := 1; bits <= 8; bits++ {
@@ -243,7 +247,7 @@ func TestRoundTrip(t *testing.T) {
 					if testing.Short() && (bits+mi+gi+ti)%5 != 0 {
 						continue
 					}
-					s := Scheme{Bits: bits, Group: group, Mapping: mapping, ScaleDtype: scales[(bits+gi+ti)%3]}
+					s := Scheme{Bits: bits, Group: group, Mapping: mapping, ScaleDtype: scales[(bits+gi+ti)%3], Algorithm: algorithms[(gi+ti)%4]}
 					if s.ValidateCommand() != nil {
 						continue
 					}
@@ -531,5 +535,5 @@ func recipeOf(s Scheme, tile packing.Tile) Recipe {
 	if group == 0 {
 		group = PerChannel
 	}
-	return Recipe{Bits: s.Bits, Group: group, Mapping: s.Mapping, ScaleDtype: s.ScaleDtype, PositiveScales: s.PositiveScales, Tile: tile, EmbeddingBits: s.Bits}
+	return Recipe{Algorithm: cmp.Or(s.Algorithm, gqf.AlgorithmRTN), Bits: s.Bits, Group: group, Mapping: s.Mapping, ScaleDtype: s.ScaleDtype, PositiveScales: s.PositiveScales, Tile: tile, EmbeddingBits: s.Bits}
 }

@@ -35,6 +35,7 @@ type PlanTensor struct {
 	Group      int                `json:"group,omitempty"` // 0: per channel
 	Mapping    gqf.Mapping        `json:"mapping,omitempty"`
 	ScaleDtype packing.ScaleDtype `json:"scale_dtype,omitempty"`
+	Algorithm  gqf.Algorithm      `json:"algorithm,omitempty"`
 	// Slices counts the experts of a fused tensor; each is a payload of its own.
 	Slices int `json:"slices,omitempty"`
 	// Layouts names the layout and tile of every variant.
@@ -47,7 +48,7 @@ type PlanTensor struct {
 }
 
 func (l *PlanTensor) clearScheme() {
-	l.Bits, l.Group, l.Mapping, l.ScaleDtype, l.Slices, l.Layouts = 0, 0, gqf.MappingNone, packing.ScaleNone, 0, nil
+	l.Bits, l.Group, l.Mapping, l.ScaleDtype, l.Algorithm, l.Slices, l.Layouts = 0, 0, gqf.MappingNone, packing.ScaleNone, gqf.AlgorithmNone, 0, nil
 }
 
 // Plan is a job laid out: every tensor's treatment and every byte's place in
@@ -68,6 +69,8 @@ type Plan struct {
 	opts      Options
 	items     []*item
 	image     *gqf.Image
+	// calibration is what SetChosen was told.
+	calibration *Calibration
 	// provenance is the index of that asset, which gets the files' hashes when they are known.
 	provenance int
 }
@@ -87,6 +90,9 @@ type item struct {
 	transposed  bool  // the checkpoint stores a slice as cols x rows
 	repacked    bool  // it comes from a file, where it is the tensor of the same index
 	bias        *safetensors.Tensor
+	chosen      []RowReader // of each slice: codes chosen elsewhere; nil: none
+	importance  [][]float32 // of each slice: see RowQuantizer.Weigh
+	calibrated  bool        // its scheme's algorithm has the data that it needs
 	blockScale  *safetensors.BlockScale
 	nameIndex   int        // of its canonical name in the image
 	shared      bool       // a table that is the head too

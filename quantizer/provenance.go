@@ -19,6 +19,8 @@ import (
 // no time, path, host or thread count: the same job gives the same bytes.
 type Provenance struct {
 	Sources []Source `json:"sources"`
+	// Calibration says how codes were chosen with calibration data, if they were.
+	Calibration *Calibration `json:"calibration,omitempty"`
 }
 
 // Source is one file of the checkpoint. The checksums of its tensors stand in
@@ -69,7 +71,7 @@ func (p *Plan) addAssets(b *gqf.Builder) error {
 
 // provenanceJSON has zeros in the place of hashes that are not known yet, so that its length is.
 func (p *Plan) provenanceJSON(hashes []string) ([]byte, error) {
-	prov := Provenance{Sources: []Source{}}
+	prov := Provenance{Sources: []Source{}, Calibration: p.calibration}
 	for i, f := range p.ck.Files() {
 		s := Source{Name: f.Name, Size: f.Size, HeaderSHA256: hex.EncodeToString(f.HeaderSHA256[:])}
 		switch {

@@ -21,10 +21,14 @@ type Recipe struct {
 	Bits int
 	// Group is a multiple of 16, or PerChannel. Default (0): 32.
 	Group int
-	// Mapping. Default (MappingNone): full-range.
+	// Mapping. Default (MappingNone): full-range. Half-step is for tensors of 1 and 2 bits;
+	// those with more, as the table, get full-range.
 	Mapping gqf.Mapping
 	// ScaleDtype. Default (ScaleNone): bf16.
 	ScaleDtype packing.ScaleDtype
+	// Algorithm chooses scales, zero points and codes. Default (AlgorithmNone): search; rtn
+	// with the mappings symmetric and symmetric-no-clip, which are TorchAO's formulas.
+	Algorithm gqf.Algorithm
 	// PositiveScales forbids negative scales. Default: false.
 	PositiveScales bool
 	// Tile of layouts that state none. Default (zero): each layout's own.
@@ -51,7 +55,7 @@ func (r Recipe) scaleStated(rule *Rule) bool {
 // Scheme is what a tensor of the given role gets by a rule; rule may be nil.
 func (r Recipe) Scheme(role gqf.Role, rule *Rule) Scheme {
 	r = r.withDefaults()
-	s := Scheme{Bits: r.Bits, Group: r.Group, Mapping: r.Mapping, ScaleDtype: r.ScaleDtype, PositiveScales: r.PositiveScales}
+	s := Scheme{Bits: r.Bits, Group: r.Group, Mapping: r.Mapping, ScaleDtype: r.ScaleDtype, PositiveScales: r.PositiveScales, Algorithm: r.Algorithm}
 	if role == gqf.RoleEmbedding {
 		s.Bits, s.Group = r.EmbeddingBits, r.EmbeddingGroup
 	}
@@ -60,6 +64,7 @@ func (r Recipe) Scheme(role gqf.Role, rule *Rule) Scheme {
 		s.Group = cmp.Or(rule.Group, s.Group)
 		s.Mapping = cmp.Or(rule.Mapping, s.Mapping)
 		s.ScaleDtype = cmp.Or(rule.ScaleDtype, s.ScaleDtype)
+		s.Algorithm = cmp.Or(rule.Algorithm, s.Algorithm)
 		if rule.PositiveScales != nil {
 			s.PositiveScales = *rule.PositiveScales
 		}
@@ -67,11 +72,31 @@ func (r Recipe) Scheme(role gqf.Role, rule *Rule) Scheme {
 	if s.Group == PerChannel {
 		s.Group = 0
 	}
+	if s.Mapping == gqf.MappingHalfStep && s.Bits > 2 && (rule == nil || rule.Mapping == gqf.MappingNone) {
+		s.Mapping = gqf.MappingFullRange
+	}
+	s.Algorithm = cmp.Or(s.Algorithm, defaultAlgorithm(s.Mapping))
+	// Calibration is for what is between table and head; the head takes part if a rule says so.
+	stated := rule != nil && rule.Algorithm != gqf.AlgorithmNone
+	if s.Algorithm.Calibrated() && (role == gqf.RoleEmbedding || role == gqf.RoleHead && !stated) {
+		s.Algorithm = gqf.AlgorithmSearch
+	}
 	return s
+}
+
+// defaultAlgorithm is that of tensors for which none was stated.
+func defaultAlgorithm(m gqf.Mapping) gqf.Algorithm {
+	if m == gqf.MappingSymmetric || m == gqf.MappingSymmetricNoClip {
+		return gqf.AlgorithmRTN
+	}
+	return gqf.AlgorithmSearch
 }
 
 // Validate reports what the recipe's defaults ask for that does not work.
 func (r Recipe) Validate() error {
+	if d := r.withDefaults(); d.Mapping == gqf.MappingHalfStep && d.Bits > 2 {
+		return fmt.Errorf("mapping %s is for 1 and 2 bits, not %d", d.Mapping, d.Bits)
+	}
 	if err := r.Scheme(gqf.RoleProjection, nil).ValidateCommand(); err != nil {
 		return err
 	}
@@ -116,6 +141,7 @@ type recipeJSON struct {
 	Group          any        `json:"group"` // a number, or "channel"
 	Mapping        string     `json:"mapping"`
 	ScaleDtype     string     `json:"scale-dtype"`
+	Algorithm      string     `json:"algorithm"`
 	PositiveScales bool       `json:"positive-scales"`
 	Layout         string     `json:"layout,omitempty"`
 	Target         string     `json:"target,omitempty"`
@@ -131,6 +157,7 @@ type ruleJSON struct {
 	Group          any    `json:"group,omitempty"`
 	Mapping        string `json:"mapping,omitempty"`
 	ScaleDtype     string `json:"scale-dtype,omitempty"`
+	Algorithm      string `json:"algorithm,omitempty"`
 	PositiveScales *bool  `json:"positive-scales,omitempty"`
 	Layout         string `json:"layout,omitempty"`
 }
@@ -139,9 +166,11 @@ type ruleJSON struct {
 // every default spelled out, nothing of where it was stated. ParseRecipe reads it,
 // as JSON is YAML.
 func (r Recipe) JSON(first []Rule) ([]byte, error) {
+	stated := r.Algorithm
 	r = r.withDefaults()
 	j := recipeJSON{
-		Bits: r.Bits, Group: groupJSON(r.Group), Mapping: r.Mapping.String(), ScaleDtype: r.ScaleDtype.String(), PositiveScales: r.PositiveScales,
+		Algorithm: cmp.Or(stated, defaultAlgorithm(r.Mapping)).String(),
+		Bits:      r.Bits, Group: groupJSON(r.Group), Mapping: r.Mapping.String(), ScaleDtype: r.ScaleDtype.String(), PositiveScales: r.PositiveScales,
 		Layout: formatsString(r.Formats), Target: TargetNames(r.Targets), EmbeddingBits: r.EmbeddingBits, EmbeddingGroup: groupJSON(r.EmbeddingGroup), Rules: []ruleJSON{},
 	}
 	for _, rule := range slices.Concat(first, r.Rules) {
@@ -151,6 +180,12 @@ func (r Recipe) JSON(first []Rule) ([]byte, error) {
 		}
 		if rule.ScaleDtype != packing.ScaleNone {
 			k.ScaleDtype = rule.ScaleDtype.String()
+		}
+		// What the rule's mapping implies has to be said, now that the recipe says an algorithm.
+		if a := rule.Algorithm; a != gqf.AlgorithmNone {
+			k.Algorithm = a.String()
+		} else if stated == gqf.AlgorithmNone && rule.Mapping != gqf.MappingNone {
+			k.Algorithm = defaultAlgorithm(rule.Mapping).String()
 		}
 		j.Rules = append(j.Rules, k)
 	}
@@ -200,12 +235,14 @@ func groupName(g int) string {
 	return strconv.Itoa(g)
 }
 
-// mappings and scaleDtypes are what a person may ask for.
+// mappings, algorithms and scaleDtypes are what a person may ask for.
 var (
-	mappings    = []gqf.Mapping{gqf.MappingFullRange, gqf.MappingSymmetric, gqf.MappingSymmetricNoClip, gqf.MappingAsymmetric}
-	scaleDtypes = []packing.ScaleDtype{packing.ScaleBF16, packing.ScaleF16, packing.ScaleF32}
-	mappingList = list(mappings)
-	dtypeList   = list(scaleDtypes)
+	mappings      = []gqf.Mapping{gqf.MappingFullRange, gqf.MappingSymmetric, gqf.MappingSymmetricNoClip, gqf.MappingAsymmetric, gqf.MappingHalfStep}
+	algorithms    = []gqf.Algorithm{gqf.AlgorithmSearch, gqf.AlgorithmRTN, gqf.AlgorithmHQQ, gqf.AlgorithmMSE, gqf.AlgorithmGPTQ, gqf.AlgorithmGPTQFT, gqf.AlgorithmImatrix}
+	scaleDtypes   = []packing.ScaleDtype{packing.ScaleBF16, packing.ScaleF16, packing.ScaleF32}
+	mappingList   = list(mappings)
+	dtypeList     = list(scaleDtypes)
+	algorithmList = list(algorithms)
 )
 
 func list[T fmt.Stringer](all []T) string {
@@ -222,13 +259,28 @@ func parseMapping(s string) (gqf.Mapping, bool) {
 	return m, ok && m != gqf.MappingNone
 }
 
-// ParseMapping reads the name of a mapping: full-range, symmetric, symmetric-no-clip or asymmetric.
+// ParseMapping reads the name of a mapping: full-range, symmetric, symmetric-no-clip, asymmetric or half-step.
 func ParseMapping(s string) (gqf.Mapping, error) {
 	m, ok := parseMapping(s)
 	if !ok {
 		return m, fmt.Errorf("unknown mapping %q: use one of %s", s, mappingList)
 	}
 	return m, nil
+}
+
+// parseAlgorithm knows the algorithms that a person may ask for.
+func parseAlgorithm(s string) (gqf.Algorithm, bool) {
+	a, ok := gqf.ParseAlgorithm(s)
+	return a, ok && a != gqf.AlgorithmNone
+}
+
+// ParseAlgorithm reads the name of an algorithm: search, rtn, hqq or mse.
+func ParseAlgorithm(s string) (gqf.Algorithm, error) {
+	a, ok := parseAlgorithm(s)
+	if !ok {
+		return a, fmt.Errorf("unknown algorithm %q: use one of %s", s, algorithmList)
+	}
+	return a, nil
 }
 
 // ParseScaleDtype reads the name of a dtype of scales: bf16, f16 or f32.

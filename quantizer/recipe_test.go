@@ -42,6 +42,9 @@ func TestParseRecipe(t *testing.T) {
 		{"one key", "bits: 8", Recipe{Bits: 8}},
 		{"no rules", "rules: []", Recipe{Rules: []Rule{}}},
 		{"skip: false", "rules:\n- match: a\n  skip: false\n  bits: 2\n", Recipe{Rules: []Rule{{Match: "a", Bits: 2, Origin: "r.yaml:2"}}}},
+		{"algorithms", "algorithm: mse\nrules:\n- {match: a, algorithm: rtn}\n", Recipe{
+			Algorithm: gqf.AlgorithmMSE, Rules: []Rule{{Match: "a", Algorithm: gqf.AlgorithmRTN, Origin: "r.yaml:3"}},
+		}},
 		{"everything", fullRecipe, Recipe{
 			Bits: 3, Group: 64, Mapping: gqf.MappingAsymmetric, ScaleDtype: packing.ScaleF16, PositiveScales: true,
 			Tile: packing.Tile{NR: 4, KR: 8, SR: 2}, EmbeddingBits: 6, EmbeddingGroup: PerChannel,
@@ -77,8 +80,10 @@ func TestParseRecipeErrors(t *testing.T) {
 		"bits: [4]\n":                          "r.yaml:1: bits: a number or a word was expected, not a sequence",
 		"\n\ngroup: 20\n":                      `r.yaml:3: group: group "20": use a multiple of 16, or channel`,
 		"group: 0\n":                           `r.yaml:1: group: group "0": use a multiple of 16, or channel`,
-		"mapping: sym\n":                       `r.yaml:1: mapping: unknown mapping "sym": use one of full-range, symmetric, symmetric-no-clip, asymmetric`,
-		"mapping: none\n":                      `r.yaml:1: mapping: unknown mapping "none": use one of full-range, symmetric, symmetric-no-clip, asymmetric`,
+		"algorithm: best\n":                    `r.yaml:1: algorithm: unknown algorithm "best": use one of search, rtn, hqq, mse, gptq, gptq-ft, imatrix`,
+		"algorithm: none\n":                    `r.yaml:1: algorithm: unknown algorithm "none": use one of search, rtn, hqq, mse, gptq, gptq-ft, imatrix`,
+		"mapping: sym\n":                       `r.yaml:1: mapping: unknown mapping "sym": use one of full-range, symmetric, symmetric-no-clip, asymmetric, half-step`,
+		"mapping: none\n":                      `r.yaml:1: mapping: unknown mapping "none": use one of full-range, symmetric, symmetric-no-clip, asymmetric, half-step`,
 		"scale-dtype: f64\n":                   `r.yaml:1: scale-dtype: unknown scale dtype "f64": use one of bf16, f16, f32`,
 		"positive-scales: yes\n":               "r.yaml:1: positive-scales: use true or false",
 		"tile: 8x8\n":                          `r.yaml:1: tile: unknown tile "8x8": use one of 4x8x2, 4x16x2, 8x8x2, 8x16x2, 4x4x1, 4x8x1`,
@@ -86,7 +91,7 @@ func TestParseRecipeErrors(t *testing.T) {
 		"rules:\n  - lm_head\n":                "r.yaml:2: rule 1: a mapping of keys to values was expected",
 		"rules:\n- bits: 4\n":                  "r.yaml:2: rule 1: no name to match",
 		"rules:\n- match: 7\n":                 "r.yaml:2: rule 1: match: a name was expected; put it in quotes",
-		"rules:\n- match: a\n":                 "r.yaml:2: rule 1 (a): it says nothing: give bits, group, mapping, scale-dtype, positive-scales or layout, or skip",
+		"rules:\n- match: a\n":                 "r.yaml:2: rule 1 (a): it says nothing: give bits, group, mapping, scale-dtype, algorithm, positive-scales or layout, or skip",
 		"rules:\n- match: re:a(b\n  bits: 2\n": "r.yaml:2: rule 1 (re:a(b): not a regular expression: error parsing regexp: missing closing ): `a(b`",
 		"rules:\n- match: a\n  bits: 2\n- match: b\n  bits: 99\n": `r.yaml:5: rule 2 (b): bits: "99" bits: use 1 to 8`,
 		"rules:\n- match: a\n  bit: 2\n":                          `r.yaml:3: rule 1 (a): unknown key "bit"`,
@@ -112,17 +117,23 @@ func TestRecipeScheme(t *testing.T) {
 		rule   *Rule
 		want   string
 	}{
-		{"default", zero, gqf.RoleProjection, nil, "4-bit group 32 full-range bf16"},
-		{"default head", zero, gqf.RoleHead, nil, "4-bit group 32 full-range bf16"},
-		{"default table", zero, gqf.RoleEmbedding, nil, "8-bit group 32 full-range bf16"},
-		{"the table takes the group", Recipe{Group: 64}, gqf.RoleEmbedding, nil, "8-bit group 64 full-range bf16"},
-		{"the table's own group", Recipe{Group: 64, EmbeddingGroup: PerChannel, EmbeddingBits: 6}, gqf.RoleEmbedding, nil, "6-bit per channel full-range bf16"},
-		{"which is not the others'", Recipe{Group: 64, EmbeddingGroup: PerChannel, EmbeddingBits: 6}, gqf.RoleExpert, nil, "4-bit group 64 full-range bf16"},
-		{"a rule says bits", Recipe{Group: 64}, gqf.RoleProjection, &Rule{Match: "a", Bits: 3}, "3-bit group 64 full-range bf16"},
-		{"a rule for the table", zero, gqf.RoleEmbedding, &Rule{Match: "a", Group: 128}, "8-bit group 128 full-range bf16"},
+		{"default", zero, gqf.RoleProjection, nil, "4-bit group 32 full-range bf16 search"},
+		{"default head", zero, gqf.RoleHead, nil, "4-bit group 32 full-range bf16 search"},
+		{"default table", zero, gqf.RoleEmbedding, nil, "8-bit group 32 full-range bf16 search"},
+		{"the table takes the group", Recipe{Group: 64}, gqf.RoleEmbedding, nil, "8-bit group 64 full-range bf16 search"},
+		{"the table's own group", Recipe{Group: 64, EmbeddingGroup: PerChannel, EmbeddingBits: 6}, gqf.RoleEmbedding, nil, "6-bit per channel full-range bf16 search"},
+		{"which is not the others'", Recipe{Group: 64, EmbeddingGroup: PerChannel, EmbeddingBits: 6}, gqf.RoleExpert, nil, "4-bit group 64 full-range bf16 search"},
+		{"a rule says bits", Recipe{Group: 64}, gqf.RoleProjection, &Rule{Match: "a", Bits: 3}, "3-bit group 64 full-range bf16 search"},
+		{"a rule for the table", zero, gqf.RoleEmbedding, &Rule{Match: "a", Group: 128}, "8-bit group 128 full-range bf16 search"},
 		{"a rule says all", zero, gqf.RoleProjection,
 			&Rule{Match: "a", Bits: 2, Group: PerChannel, Mapping: gqf.MappingSymmetric, ScaleDtype: packing.ScaleF32, PositiveScales: &yes},
 			"2-bit per channel symmetric f32 positive-scales"},
+		{"TorchAO's formula", Recipe{Mapping: gqf.MappingSymmetric}, gqf.RoleProjection, nil, "4-bit group 32 symmetric bf16"},
+		{"searched all the same", Recipe{Mapping: gqf.MappingSymmetric, Algorithm: gqf.AlgorithmSearch}, gqf.RoleProjection, nil, "4-bit group 32 symmetric bf16 search"},
+		{"a rule's algorithm", Recipe{Algorithm: gqf.AlgorithmRTN}, gqf.RoleProjection, &Rule{Match: "a", Algorithm: gqf.AlgorithmMSE}, "4-bit group 32 full-range bf16 mse"},
+		{"the recipe's algorithm", Recipe{Algorithm: gqf.AlgorithmHQQ}, gqf.RoleProjection, &Rule{Match: "a", Mapping: gqf.MappingAsymmetric}, "4-bit group 32 asymmetric bf16 hqq"},
+		{"half steps beside a table", Recipe{Bits: 2, Mapping: gqf.MappingHalfStep}, gqf.RoleEmbedding, nil, "8-bit group 32 full-range bf16 search"},
+		{"half steps", zero, gqf.RoleProjection, &Rule{Match: "a", Bits: 2, Mapping: gqf.MappingHalfStep}, "2-bit group 32 half-step bf16 search"},
 	} {
 		if got := test.recipe.Scheme(test.role, test.rule).String(); got != test.want {
 			t.Errorf("%s: %s, want %s", test.name, got, test.want)
@@ -145,6 +156,7 @@ func TestRecipeJSON(t *testing.T) {
   "group": 64,
   "mapping": "asymmetric",
   "scale-dtype": "f16",
+  "algorithm": "search",
   "positive-scales": true,
   "layout": "lowbit:4x8x2",
   "embedding-bits": 6,
@@ -162,6 +174,7 @@ func TestRecipeJSON(t *testing.T) {
       "group": 48,
       "mapping": "symmetric",
       "scale-dtype": "f32",
+      "algorithm": "rtn",
       "positive-scales": false
     },
     {

@@ -33,8 +33,9 @@ func (e *RecipeError) Unwrap() error { return e.Err }
 //
 //	bits: 4                   # 1 to 8
 //	group: 32                 # a multiple of 16, or channel
-//	mapping: full-range       # symmetric, symmetric-no-clip, asymmetric
+//	mapping: full-range       # symmetric, symmetric-no-clip, asymmetric, half-step
 //	scale-dtype: bf16         # f16, f32
+//	algorithm: search         # rtn, hqq, mse
 //	positive-scales: false
 //	layout: lowbit            # kleidiai, torchao, plain; kleidiai:4x16x2; several: lowbit,kleidiai:4x8x2
 //	tile: 8x16x2              # of layouts that state none
@@ -43,7 +44,7 @@ func (e *RecipeError) Unwrap() error { return e.Err }
 //	embedding-group: 32       # default: group
 //	rules:                    # the first that matches; exact names before re:
 //	  - match: re:.*\.down_proj
-//	    bits: 6               # also group, mapping, scale-dtype, positive-scales, layout
+//	    bits: 6               # also group, mapping, scale-dtype, algorithm, positive-scales, layout
 //	  - match: lm_head
 //	    skip: true
 //
@@ -78,6 +79,8 @@ func ParseRecipe(file string, raw []byte) (Recipe, error) {
 			r.Mapping, err = scalar(v, ParseMapping)
 		case "scale-dtype":
 			r.ScaleDtype, err = scalar(v, ParseScaleDtype)
+		case "algorithm":
+			r.Algorithm, err = scalar(v, ParseAlgorithm)
 		case "positive-scales":
 			r.PositiveScales, err = boolean(v)
 		case "layout":
@@ -195,6 +198,8 @@ func (y recipeReader) rule(n ast.Node) (Rule, error) {
 			r.Mapping, err = scalar(v, ParseMapping)
 		case "scale-dtype":
 			r.ScaleDtype, err = scalar(v, ParseScaleDtype)
+		case "algorithm":
+			r.Algorithm, err = scalar(v, ParseAlgorithm)
 		case "layout":
 			r.Formats, err = scalar(v, ParseFormats)
 		case "positive-scales":

@@ -70,14 +70,17 @@ func (pl *planner) fromFile(t gqf.Tensor) (*item, error) {
 		it.variants = []variant{{header: h}}
 		return it, nil
 	}
-	if h.Grid != packing.GridInteger {
-		return nil, fmt.Errorf("%s: tensor %q: codes of the half-step grid cannot be repacked", pl.filePath, t.Name)
-	}
 	it.quantize = true
 	it.src.Size = int64(t.Experts) * it.rows * it.cols // as the codes that are read
 	it.scheme = Scheme{
 		Bits: int(h.Bits), Group: int(h.Group), Mapping: t.Mapping, ScaleDtype: h.ScaleDtype,
 		PositiveScales: h.Flags&packing.FlagPositiveScales != 0,
+	}
+	// A tensor's mapping only informs; the grid is a fact.
+	if h.Grid == packing.GridHalfStep {
+		it.scheme.Mapping = gqf.MappingHalfStep
+	} else if t.Mapping == gqf.MappingHalfStep {
+		it.scheme.Mapping = gqf.MappingNone
 	}
 	if err := pl.chooseLayouts(it); err != nil {
 		return nil, err
@@ -87,7 +90,7 @@ func (pl *planner) fromFile(t gqf.Tensor) (*item, error) {
 		it.holdBias()
 	}
 	l := it.line
-	l.Action, l.Bits, l.Group, l.Mapping, l.ScaleDtype = ActionQuantize, it.scheme.Bits, it.scheme.Group, t.Mapping, it.scheme.ScaleDtype
+	l.Action, l.Bits, l.Group, l.Mapping, l.ScaleDtype, l.Algorithm = ActionQuantize, it.scheme.Bits, it.scheme.Group, it.scheme.Mapping, it.scheme.ScaleDtype, t.Algorithm
 	return it, nil
 }
 
@@ -168,6 +171,9 @@ func (p *Plan) copyAssets(b *gqf.Builder) error {
 			r, err := ParseRecipe(a.Name, data)
 			if err != nil {
 				return err
+			}
+			if r.Algorithm == gqf.AlgorithmNone { // of a file made before there were others
+				r.Algorithm = gqf.AlgorithmRTN
 			}
 			r.Formats, r.Targets, r.Tile = p.opts.Recipe.Formats, p.opts.Recipe.Targets, p.opts.Recipe.Tile
 			if data, err = r.JSON(nil); err != nil {

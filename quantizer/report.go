@@ -2,8 +2,10 @@ package quantizer
 
 import (
 	"math"
+	"slices"
 	"time"
 
+	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/detmath"
 )
 
@@ -11,6 +13,7 @@ import (
 type Report struct {
 	Output    string   `json:"output"`
 	Quantized int      `json:"quantized"` // tensors
+	Algorithm string   `json:"algorithm"` // that chose their codes; several: all names, with commas
 	Kept      int      `json:"kept"`
 	Shared    int      `json:"shared"`
 	Folded    int      `json:"folded"`
@@ -38,7 +41,8 @@ type Report struct {
 type TensorSQNR struct {
 	Name string `json:"name"`
 	// SQNR in dB; null where there is no noise at all.
-	SQNR *float64 `json:"sqnr_db"`
+	SQNR      *float64      `json:"sqnr_db"`
+	Algorithm gqf.Algorithm `json:"algorithm"`
 }
 
 func (p *Plan) report(path string, work, total time.Duration) *Report {
@@ -64,6 +68,7 @@ func (p *Plan) report(path string, work, total time.Duration) *Report {
 	}
 	var bits, weights, allBits, allWeights, sum float64
 	n := 0
+	var used []gqf.Algorithm
 	for _, it := range p.items {
 		w := float64(it.slices) * float64(it.rows) * float64(it.cols)
 		b := float64(8 * it.line.Bytes)
@@ -72,7 +77,10 @@ func (p *Plan) report(path string, work, total time.Duration) *Report {
 			continue
 		}
 		bits, weights = bits+b, weights+w
-		ts := TensorSQNR{Name: it.name()}
+		ts := TensorSQNR{Name: it.name(), Algorithm: it.line.Algorithm}
+		if !slices.Contains(used, ts.Algorithm) {
+			used = append(used, ts.Algorithm)
+		}
 		if it.noise > 0 && it.signal > 0 {
 			db := SQNR(it.signal, it.noise)
 			ts.SQNR = &db
@@ -86,6 +94,8 @@ func (p *Plan) report(path string, work, total time.Duration) *Report {
 	if n > 0 {
 		r.MeanSQNR = sum / float64(n)
 	}
+	slices.Sort(used)
+	r.Algorithm = list(used)
 	r.BitsPerWeight, r.AllBitsPerWeight = ratio(bits, weights), ratio(allBits, allWeights)
 	return r
 }

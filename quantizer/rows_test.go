@@ -2,6 +2,7 @@ package quantizer
 
 import (
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/lowbit-go/gq/formats/gqf"
@@ -72,7 +73,7 @@ var allScaleDtypes = []packing.ScaleDtype{packing.ScaleBF16, packing.ScaleF16, p
 func eachScheme(t *testing.T, groups []int, f func(t *testing.T, s Scheme)) {
 	for bits := 1; bits <= 8; bits++ {
 		for _, group := range groups {
-			for _, m := range allMappings {
+			for _, m := range append(slices.Clone(allMappings), gqf.MappingHalfStep) {
 				for _, d := range allScaleDtypes {
 					for _, positive := range []bool{false, true} {
 						s := Scheme{Bits: bits, Group: group, Mapping: m, ScaleDtype: d, PositiveScales: positive}
@@ -92,6 +93,7 @@ type quantizedRow struct {
 	codes  []int8
 	scales []float32
 	zeros  []int8 // nil unless asymmetric
+	half   bool   // the half-step grid
 	sum    vec.ErrorSum
 }
 
@@ -100,7 +102,7 @@ func quantizeRow(s Scheme, x []float32) (*quantizedRow, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &quantizedRow{codes: make([]int8, len(x)), scales: make([]float32, s.Groups(len(x)))}
+	r := &quantizedRow{codes: make([]int8, len(x)), scales: make([]float32, s.Groups(len(x))), half: s.Mapping == gqf.MappingHalfStep}
 	if s.Mapping == gqf.MappingAsymmetric {
 		r.zeros = make([]int8, len(r.scales))
 	}
@@ -118,6 +120,9 @@ func mustQuantizeRow(t testing.TB, s Scheme, x []float32) *quantizedRow {
 
 // zero is the zero point of group g.
 func (r *quantizedRow) zero(g int) float32 {
+	if r.half {
+		return -0.5
+	}
 	if r.zeros == nil {
 		return 0
 	}
@@ -134,7 +139,7 @@ func (s Scheme) size(k int) int {
 
 // referenceRow is RowQuantizer's doc comment, one group and one step at a time.
 func referenceRow(s Scheme, x []float32) *quantizedRow {
-	r := &quantizedRow{codes: make([]int8, len(x))}
+	r := &quantizedRow{codes: make([]int8, len(x)), half: s.Mapping == gqf.MappingHalfStep}
 	qmin, qmax := float32(-math.Exp2(float64(s.Bits-1))), float32(math.Exp2(float64(s.Bits-1))-1)
 	for start := 0; start < len(x); start += s.size(len(x)) {
 		group := x[start:min(start+s.size(len(x)), len(x))]
@@ -159,6 +164,9 @@ func referenceRow(s Scheme, x []float32) *quantizedRow {
 		if lo == 0 && hi == 0 {
 			scale = 1
 		}
+		if r.half {
+			scale = s.ScaleDtype.Round(max(max(-lo, hi)/(qmax+0.5), s.ScaleDtype.SmallestNormal()))
+		}
 		var zero float32
 		if s.Mapping == gqf.MappingAsymmetric {
 			if lo != 0 || hi != 0 {
@@ -167,11 +175,20 @@ func referenceRow(s Scheme, x []float32) *quantizedRow {
 			r.zeros = append(r.zeros, int8(zero))
 		}
 		r.scales = append(r.scales, scale)
-		inv := 1 / scale
-		for i, w := range group {
-			t := float32(math.RoundToEven(float64(float32(w * inv))))
-			r.codes[start+i] = int8(max(qmin, min(qmax, t+zero)))
-		}
+		r.roundGroup(start, group, scale, zero, qmin, qmax)
 	}
 	return r
+}
+
+// roundGroup sets the codes of the group that begins at start.
+func (r *quantizedRow) roundGroup(start int, group []float32, scale, zero, qmin, qmax float32) {
+	inv := 1 / scale
+	for i, w := range group {
+		t := float32(w * inv)
+		if r.half {
+			t -= 0.5
+		}
+		t = float32(math.RoundToEven(float64(t)))
+		r.codes[start+i] = int8(max(qmin, min(qmax, t+zero)))
+	}
 }

@@ -9,9 +9,11 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// RowQuantizer rounds rows of weights to the nearest codes of a scheme (RTN). It
-// holds scratch memory: one goroutine at a time uses it. Its results depend on
-// nothing but the row and the scheme.
+// RowQuantizer turns rows of weights into codes of a scheme. It holds scratch memory:
+// one goroutine at a time uses it. Its results depend on nothing but the row, the scheme
+// and what Weigh set. This is what it does to round to nearest (RTN); the other
+// algorithms begin with these scales and zero points, replace them by better ones of the
+// same kind, and then choose codes by the same rule.
 //
 // In float32, every step rounded, with lo = min(0, least weight) and hi = max(0,
 // greatest weight) of a group of weights, qmin = -2^(b-1), qmax = 2^(b-1)-1:
@@ -22,16 +24,18 @@ import (
 //	symmetric          s = max(-lo, hi) / ((qmax-qmin)/2)
 //	symmetric-no-clip  s = the greater of lo/qmin and hi/qmax
 //	asymmetric         s = (hi-lo) / (qmax-qmin)
+//	half-step          s = max(-lo, hi) / (qmax+1/2)
 //
 // s is then rounded to the scale's dtype, to nearest with ties to even, and all that
 // follows uses the rounded s:
 //
 //	z = clamp(qmin - rne(lo/s)) if asymmetric, else 0
-//	q = clamp(rne(w * (1/s)) + z)
+//	q = clamp(rne(w * (1/s)) + z), or clamp(rne(w * (1/s) - 1/2)) if half-step
 //
 // where clamp is to qmin .. qmax and rne rounds to the nearest integer, ties to
 // even. A group of zeros has s = 1, z = 0. The weight that a code stands for is
-// (q - z) * s. With float32 scales the last three mappings give TorchAO's codes for
+// (q - z) * s, or (q + 1/2) * s if half-step, which has no code for zero: there a group of
+// zeros, or nearly, has the smallest scale. With float32 scales the mappings symmetric to asymmetric give TorchAO's codes for
 // F32 weights, except that TorchAO gives a group of zeros the scale 2^-126.
 type RowQuantizer struct {
 	scheme     Scheme
@@ -39,6 +43,10 @@ type RowQuantizer struct {
 	qmin, qmax int
 
 	lo, hi, inv []float32 // one a group
+	smallest    float32   // magnitude of a scale that the layouts can hold; 0: the dtype's
+	search      *searcher // nil: not of this algorithm
+	importance  []float32 // see Weigh
+	flat        bool
 	unused      vec.ErrorSum
 }
 
@@ -51,6 +59,9 @@ func NewRowQuantizer(s Scheme, k int) (*RowQuantizer, error) {
 	if k <= 0 {
 		return nil, fmt.Errorf("rows of %d weights cannot be quantized", k)
 	}
+	if s.Algorithm.Calibrated() { // of what calibration did not reach, and with its weights
+		s.Algorithm = gqf.AlgorithmSearch
+	}
 	r := &RowQuantizer{scheme: s, group: s.Group}
 	if s.Group == 0 || s.Group > k {
 		r.group = k
@@ -59,6 +70,9 @@ func NewRowQuantizer(s Scheme, k int) (*RowQuantizer, error) {
 	n := s.Groups(k)
 	scratch := make([]float32, 3*n)
 	r.lo, r.hi, r.inv = scratch[:n:n], scratch[n:2*n:2*n], scratch[2*n:]
+	if s.Algorithm == gqf.AlgorithmSearch {
+		r.search = newSearcher(s, k, r.group)
+	}
 	return r, nil
 }
 
@@ -75,7 +89,7 @@ func (r *RowQuantizer) Quantize(codes []int8, scales []float32, zeros []int8, x 
 	}
 	r.idealScales(scales)
 	if g := r.storeScales(scales); g >= 0 {
-		r.idealScales(scales)
+		r.idealScales(scales) // as they were
 		return &ScaleError{Group: g, Scale: scales[g], Dtype: r.scheme.ScaleDtype}
 	}
 	if r.scheme.Mapping == gqf.MappingAsymmetric {
@@ -85,6 +99,21 @@ func (r *RowQuantizer) Quantize(codes []int8, scales []float32, zeros []int8, x 
 	}
 	if acc == nil {
 		acc = &r.unused
+	}
+	half := r.scheme.Mapping == gqf.MappingHalfStep
+	switch a := r.scheme.Algorithm; {
+	case a == gqf.AlgorithmSearch && half:
+		r.searchHalfSteps(scales, x)
+	case a == gqf.AlgorithmSearch:
+		r.searchScales(scales, zeros, x)
+	case a == gqf.AlgorithmHQQ:
+		r.halfQuadratic(scales, zeros, x)
+	case a == gqf.AlgorithmMSE:
+		r.shrinkRanges(scales, zeros, x)
+	}
+	if half {
+		r.quantizeHalfSteps(codes, scales, x, acc)
+		return nil
 	}
 	vec.QuantizeGroups(codes, x, scales, r.inv, zeros, r.group, r.qmin, r.qmax, acc)
 	return nil
@@ -120,6 +149,8 @@ func (r *RowQuantizer) idealScales(scales []float32) {
 		for g := range scales {
 			scales[g] = max(lo[g]/qmin, hi[g]/qmax)
 		}
+	case gqf.MappingHalfStep:
+		r.idealHalfSteps(scales)
 	default: // asymmetric
 		for g := range scales {
 			scales[g] = (hi[g] - lo[g]) / (qmax - qmin)
@@ -165,6 +196,11 @@ func (r *RowQuantizer) zeroPoints(zeros []int8, scales []float32) {
 		zeros[g] = int8(min(max(z, qmin), qmax))
 	}
 }
+
+// LimitScales keeps searches from scales of a magnitude below smallest, the least that a
+// layout can hold. The scale of a range as it is may be smaller. Default (0): the smallest
+// normal number of the dtype.
+func (r *RowQuantizer) LimitScales(smallest float32) { r.smallest = smallest }
 
 // nonFinite names the first weight of x that is not finite.
 func nonFinite(x []float32) error {

@@ -35,6 +35,8 @@ type Rule struct {
 	Mapping gqf.Mapping
 	// ScaleDtype. Default (ScaleNone): the recipe's.
 	ScaleDtype packing.ScaleDtype
+	// Algorithm. Default (AlgorithmNone): the recipe's; see there.
+	Algorithm gqf.Algorithm
 	// PositiveScales. Default (nil): the recipe's.
 	PositiveScales *bool
 	// Formats are the layouts, as in a Recipe. Default (nil): the recipe's.
@@ -44,7 +46,7 @@ type Rule struct {
 }
 
 // ParseRule reads a rule as the command line has it: NAME=skip, or
-// NAME=bits[,group][,mapping][,scale dtype][,positive-scales][,layout[:tile]], where the order
+// NAME=bits[,group][,mapping][,scale dtype][,algorithm][,positive-scales][,layout[:tile]], where the order
 // after the bits is free. NAME may hold "=" itself.
 func ParseRule(s string) (Rule, error) {
 	fail := func(err error) (Rule, error) { return Rule{}, fmt.Errorf("--rule %q: %w", s, err) }
@@ -82,6 +84,7 @@ func (r *Rule) setBits(s string) (err error) {
 func (r *Rule) setWord(w string) error {
 	mapping, isMapping := parseMapping(w)
 	dtype, isDtype := packing.ParseScaleDtype(w)
+	algorithm, isAlgorithm := parseAlgorithm(w)
 	twice := false
 	switch {
 	case isMapping:
@@ -90,6 +93,9 @@ func (r *Rule) setWord(w string) error {
 	case isDtype:
 		twice = r.ScaleDtype != packing.ScaleNone
 		r.ScaleDtype = dtype
+	case isAlgorithm:
+		twice = r.Algorithm != gqf.AlgorithmNone
+		r.Algorithm = algorithm
 	case w == "positive-scales":
 		twice = r.PositiveScales != nil
 		yes := true
@@ -108,7 +114,7 @@ func (r *Rule) setWord(w string) error {
 		twice = slices.Contains(r.Formats, f[0])
 		r.Formats = append(r.Formats, f...) // several: the tensor is stored in each
 	default:
-		return fmt.Errorf("%q is neither a group (a multiple of 16, or channel), nor a mapping (%s), nor a scale dtype (%s), nor positive-scales, nor a layout (%s)", w, mappingList, dtypeList, strings.Join(familyNames, ", "))
+		return fmt.Errorf("%q is neither a group (a multiple of 16, or channel), nor a mapping (%s), nor a scale dtype (%s), nor an algorithm (%s), nor positive-scales, nor a layout (%s)", w, mappingList, dtypeList, algorithmList, strings.Join(familyNames, ", "))
 	}
 	if twice {
 		return fmt.Errorf("%q says again what was said before it", w)
@@ -121,12 +127,12 @@ func (r Rule) check() error {
 	if _, err := r.compile(); err != nil {
 		return err
 	}
-	says := r.Bits != 0 || r.Group != 0 || r.Mapping != gqf.MappingNone || r.ScaleDtype != packing.ScaleNone || r.PositiveScales != nil || r.Formats != nil
+	says := r.Bits != 0 || r.Group != 0 || r.Mapping != gqf.MappingNone || r.ScaleDtype != packing.ScaleNone || r.Algorithm != gqf.AlgorithmNone || r.PositiveScales != nil || r.Formats != nil
 	switch {
 	case r.Skip && says:
 		return errors.New("skip keeps the tensor as it is: nothing else goes with it")
 	case !r.Skip && !says:
-		return errors.New("it says nothing: give bits, group, mapping, scale-dtype, positive-scales or layout, or skip")
+		return errors.New("it says nothing: give bits, group, mapping, scale-dtype, algorithm, positive-scales or layout, or skip")
 	}
 	return nil
 }
@@ -164,6 +170,7 @@ func (r Rule) String() string {
 	add(r.Group != 0, groupName(r.Group))
 	add(r.Mapping != gqf.MappingNone, r.Mapping.String())
 	add(r.ScaleDtype != packing.ScaleNone, r.ScaleDtype.String())
+	add(r.Algorithm != gqf.AlgorithmNone, r.Algorithm.String())
 	if p := r.PositiveScales; p != nil {
 		add(*p, "positive-scales")
 		add(!*p, "no positive-scales")

@@ -23,6 +23,7 @@ func TestParseRule(t *testing.T) {
 		{"a=4,asymmetric,f32,48", Rule{Match: "a", Bits: 4, Group: 48, Mapping: gqf.MappingAsymmetric, ScaleDtype: packing.ScaleF32}},
 		{"a=2,positive-scales,symmetric-no-clip,f16", Rule{Match: "a", Bits: 2, Mapping: gqf.MappingSymmetricNoClip, ScaleDtype: packing.ScaleF16, PositiveScales: &yes}},
 		{`re:model\.layers\.([0-3])\..*=6,full-range`, Rule{Match: `re:model\.layers\.([0-3])\..*`, Bits: 6, Mapping: gqf.MappingFullRange}},
+		{"a=1,half-step,hqq", Rule{Match: "a", Bits: 1, Mapping: gqf.MappingHalfStep, Algorithm: gqf.AlgorithmHQQ}},
 		{"re:a{1,2}=b=3", Rule{Match: "re:a{1,2}=b", Bits: 3}},
 	} {
 		test.want.Origin = "--rule"
@@ -57,9 +58,10 @@ func TestParseRuleErrors(t *testing.T) {
 		"a=4,99999999999999999999":            `use a multiple of 16`,
 		"a=4,":                                `"" is neither a group`,
 		"a=4,none":                            `"none" is neither a group`,
-		"a=4,bf32":                            `"bf32" is neither a group (a multiple of 16, or channel), nor a mapping (full-range, symmetric, symmetric-no-clip, asymmetric), nor a scale dtype (bf16, f16, f32), nor positive-scales`,
+		"a=4,bf32":                            `"bf32" is neither a group (a multiple of 16, or channel), nor a mapping (full-range, symmetric, symmetric-no-clip, asymmetric, half-step), nor a scale dtype (bf16, f16, f32), nor an algorithm (search, rtn, hqq, mse`,
 		"a=4,32,64":                           `"64" says again`,
 		"a=4,f16,f16":                         `"f16" says again`,
+		"a=4,rtn,mse":                         `"mse" says again`,
 		"a=4,symmetric,asymmetric":            `"asymmetric" says again`,
 		"a=4,positive-scales,positive-scales": `says again`,
 		"a=skip,4":                            "nothing may follow skip",

@@ -22,9 +22,11 @@ type Scheme struct {
 	// ScaleDtype is the format of the stored scales. No default.
 	ScaleDtype packing.ScaleDtype
 	// PositiveScales forbids the negative scales of the full-range mapping, which then
-	// takes the scale of symmetric-no-clip. The other mappings' scales are positive
+	// rounds with the scale of symmetric-no-clip. The other mappings' scales are positive
 	// anyway. Default false.
 	PositiveScales bool
+	// Algorithm chooses scales, zero points and codes. Default (AlgorithmNone): rtn.
+	Algorithm gqf.Algorithm
 }
 
 // Validate reports the first field that is out of range, or fields that do not go
@@ -44,8 +46,18 @@ func (s Scheme) Validate() error {
 		if s.Bits == 1 && s.PositiveScales {
 			return fmt.Errorf("1-bit full-range has the codes -1 and 0, so positive weights need a negative scale: allow negative scales, or use asymmetric")
 		}
+	case gqf.MappingHalfStep:
+		switch {
+		case s.Bits > 2:
+			return fmt.Errorf("mapping %s is for 1 and 2 bits, not %d", s.Mapping, s.Bits)
+		case s.Algorithm == gqf.AlgorithmHQQ || s.Algorithm == gqf.AlgorithmMSE:
+			return fmt.Errorf("algorithm %s does not know mapping %s: use search or rtn", s.Algorithm, s.Mapping)
+		}
 	default:
-		return fmt.Errorf("mapping %s: use full-range, symmetric, symmetric-no-clip or asymmetric", s.Mapping)
+		return fmt.Errorf("mapping %s: use full-range, symmetric, symmetric-no-clip, asymmetric or half-step", s.Mapping)
+	}
+	if s.Algorithm > gqf.AlgorithmImatrix {
+		return fmt.Errorf("%s: use search, rtn, hqq or mse, or with calibration gptq, gptq-ft or imatrix", s.Algorithm)
 	}
 	return nil
 }
@@ -85,8 +97,11 @@ func (s Scheme) Header(rows, cols int64, tile packing.Tile) packing.Header {
 		Cols:       uint64(cols),
 		Group:      uint64(s.Group),
 	}
-	if s.Mapping == gqf.MappingAsymmetric {
+	switch s.Mapping {
+	case gqf.MappingAsymmetric:
 		h.ZeroKind = packing.ZeroInt8
+	case gqf.MappingHalfStep:
+		h.Grid = packing.GridHalfStep
 	}
 	if s.positive() {
 		h.Flags |= packing.FlagPositiveScales
@@ -97,7 +112,7 @@ func (s Scheme) Header(rows, cols int64, tile packing.Tile) packing.Header {
 // positive tells whether all scales are > 0 by construction.
 func (s Scheme) positive() bool { return s.PositiveScales || s.Mapping != gqf.MappingFullRange }
 
-// String names the scheme: "4-bit group 32 full-range bf16".
+// String names the scheme: "4-bit group 32 full-range bf16". Rounding to nearest goes without saying.
 func (s Scheme) String() string {
 	group := "per channel"
 	if s.Group != 0 {
@@ -106,6 +121,9 @@ func (s Scheme) String() string {
 	parts := []string{fmt.Sprintf("%d-bit", s.Bits), group, s.Mapping.String(), s.ScaleDtype.String()}
 	if s.PositiveScales {
 		parts = append(parts, "positive-scales")
+	}
+	if s.Algorithm > gqf.AlgorithmRTN {
+		parts = append(parts, s.Algorithm.String())
 	}
 	return strings.Join(parts, " ")
 }

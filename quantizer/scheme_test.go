@@ -21,28 +21,37 @@ func TestSchemeValidate(t *testing.T) {
 	const (
 		full, sym, noClip, asym = gqf.MappingFullRange, gqf.MappingSymmetric, gqf.MappingSymmetricNoClip, gqf.MappingAsymmetric
 		bf16                    = packing.ScaleBF16
+		half, rtn               = gqf.MappingHalfStep, gqf.AlgorithmRTN
 	)
 	tests := []struct {
 		s       Scheme
 		library []string // what the error of Validate says; nil: it is valid
 		command []string // and that of ValidateCommand
 	}{
-		{Scheme{4, 32, full, bf16, false}, nil, nil},
-		{Scheme{8, 0, asym, packing.ScaleF32, true}, nil, nil},
-		{Scheme{3, 48, noClip, packing.ScaleF16, false}, nil, nil},
-		{Scheme{1, 16, full, bf16, false}, nil, nil},
-		{Scheme{1, 16, asym, bf16, true}, nil, nil},
-		{Scheme{2, 16, full, bf16, true}, nil, nil},
-		{Scheme{1, 32, sym, bf16, false}, nil, []string{"symmetric", "1 bit", "full-range", "asymmetric"}},
-		{Scheme{1, 32, noClip, bf16, false}, nil, []string{"symmetric-no-clip", "1 bit", "full-range", "asymmetric"}},
-		{Scheme{1, 32, full, bf16, true}, []string{"1-bit", "asymmetric"}, []string{"1-bit", "asymmetric"}},
-		{Scheme{0, 32, full, bf16, false}, []string{"0 bits", "1 to 8"}, []string{"1 to 8"}},
-		{Scheme{9, 32, full, bf16, false}, []string{"9 bits", "1 to 8"}, []string{"1 to 8"}},
-		{Scheme{4, 24, full, bf16, false}, []string{"group 24", "multiple of 16"}, []string{"multiple of 16"}},
-		{Scheme{4, -16, full, bf16, false}, []string{"group -16"}, []string{"group -16"}},
-		{Scheme{4, 32, gqf.MappingNone, bf16, false}, []string{"mapping none", "full-range"}, []string{"mapping none"}},
-		{Scheme{4, 32, full, packing.ScaleNone, false}, []string{"scale dtype none", "bf16"}, []string{"scale dtype"}},
-		{Scheme{4, 32, full, 77, false}, []string{"scale dtype", "bf16"}, []string{"scale dtype"}},
+		{Scheme{4, 32, full, bf16, false, rtn}, nil, nil},
+		{Scheme{8, 0, asym, packing.ScaleF32, true, rtn}, nil, nil},
+		{Scheme{3, 48, noClip, packing.ScaleF16, false, rtn}, nil, nil},
+		{Scheme{1, 16, full, bf16, false, rtn}, nil, nil},
+		{Scheme{1, 16, asym, bf16, true, rtn}, nil, nil},
+		{Scheme{2, 16, full, bf16, true, rtn}, nil, nil},
+		{Scheme{1, 32, sym, bf16, false, rtn}, nil, []string{"symmetric", "1 bit", "full-range", "asymmetric"}},
+		{Scheme{1, 32, noClip, bf16, false, rtn}, nil, []string{"symmetric-no-clip", "1 bit", "full-range", "asymmetric"}},
+		{Scheme{1, 32, full, bf16, true, rtn}, []string{"1-bit", "asymmetric"}, []string{"1-bit", "asymmetric"}},
+		{Scheme{0, 32, full, bf16, false, rtn}, []string{"0 bits", "1 to 8"}, []string{"1 to 8"}},
+		{Scheme{9, 32, full, bf16, false, rtn}, []string{"9 bits", "1 to 8"}, []string{"1 to 8"}},
+		{Scheme{4, 24, full, bf16, false, rtn}, []string{"group 24", "multiple of 16"}, []string{"multiple of 16"}},
+		{Scheme{4, -16, full, bf16, false, rtn}, []string{"group -16"}, []string{"group -16"}},
+		{Scheme{4, 32, gqf.MappingNone, bf16, false, rtn}, []string{"mapping none", "full-range"}, []string{"mapping none"}},
+		{Scheme{4, 32, full, packing.ScaleNone, false, rtn}, []string{"scale dtype none", "bf16"}, []string{"scale dtype"}},
+		{Scheme{1, 32, half, bf16, false, rtn}, nil, nil},
+		{Scheme{2, 32, half, bf16, true, gqf.AlgorithmSearch}, nil, nil},
+		{Scheme{3, 32, half, bf16, false, rtn}, []string{"half-step", "1 and 2 bits"}, []string{"half-step"}},
+		{Scheme{2, 32, half, bf16, false, gqf.AlgorithmHQQ}, []string{"hqq", "half-step", "search"}, []string{"hqq"}},
+		{Scheme{2, 32, half, bf16, false, gqf.AlgorithmMSE}, []string{"mse", "half-step", "search"}, []string{"mse"}},
+		{Scheme{4, 32, full, bf16, false, 200}, []string{"algorithm 200", "search"}, []string{"algorithm"}},
+		{Scheme{4, 32, asym, bf16, false, gqf.AlgorithmHQQ}, nil, nil},
+		{Scheme{4, 32, sym, bf16, false, gqf.AlgorithmMSE}, nil, nil},
+		{Scheme{4, 32, full, 77, false, rtn}, []string{"scale dtype", "bf16"}, []string{"scale dtype"}},
 	}
 	check := func(s Scheme, what string, err error, want []string) {
 		switch {
@@ -74,15 +83,15 @@ func TestSchemeHeader(t *testing.T) {
 		flags packing.Flags
 		name  string
 	}{
-		{Scheme{4, 32, gqf.MappingFullRange, packing.ScaleBF16, false}, 64,
+		{Scheme{4, 32, gqf.MappingFullRange, packing.ScaleBF16, false, gqf.AlgorithmRTN}, 64,
 			packing.ZeroNone, packing.FlagQSI4C32P, "4-bit group 32 full-range bf16"},
-		{Scheme{4, 32, gqf.MappingFullRange, packing.ScaleBF16, true}, 64,
+		{Scheme{4, 32, gqf.MappingFullRange, packing.ScaleBF16, true, gqf.AlgorithmRTN}, 64,
 			packing.ZeroNone, packing.FlagQSI4C32P | packing.FlagPositiveScales, "4-bit group 32 full-range bf16 positive-scales"},
-		{Scheme{4, 32, gqf.MappingSymmetric, packing.ScaleBF16, false}, 172,
+		{Scheme{4, 32, gqf.MappingSymmetric, packing.ScaleBF16, false, gqf.AlgorithmRTN}, 172,
 			packing.ZeroNone, packing.FlagPositiveScales, "4-bit group 32 symmetric bf16"},
-		{Scheme{4, 32, gqf.MappingAsymmetric, packing.ScaleBF16, false}, 64,
+		{Scheme{4, 32, gqf.MappingAsymmetric, packing.ScaleBF16, false, gqf.AlgorithmRTN}, 64,
 			packing.ZeroInt8, packing.FlagPositiveScales, "4-bit group 32 asymmetric bf16"},
-		{Scheme{3, 0, gqf.MappingFullRange, packing.ScaleF32, false}, 172,
+		{Scheme{3, 0, gqf.MappingFullRange, packing.ScaleF32, false, gqf.AlgorithmRTN}, 172,
 			packing.ZeroNone, 0, "3-bit per channel full-range f32"},
 	}
 	for _, tt := range tests {

@@ -60,7 +60,7 @@ func (pl *planner) shapeItem(it *item) error {
 	l := it.line
 	l.Action = ActionQuantize
 	l.Bits, l.Group = it.scheme.Bits, it.scheme.Group
-	l.Mapping, l.ScaleDtype = it.scheme.Mapping, it.scheme.ScaleDtype
+	l.Mapping, l.ScaleDtype, l.Algorithm = it.scheme.Mapping, it.scheme.ScaleDtype, it.scheme.Algorithm
 	if it.slices > 1 {
 		l.Slices = it.slices
 	}

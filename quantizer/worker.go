@@ -161,6 +161,12 @@ func (w *worker) filler(u unit, r *unitResult) (func(n, i int64) error, error) {
 	if err := w.readBias(it, int64(u.slice)*it.rows+row0, rows); err != nil {
 		return nil, err
 	}
+	if it.chosen != nil && it.chosen[u.slice] != nil {
+		return func(n, i int64) error { return w.chosenRow(it, u.slice, row0, n, i, src) }, nil
+	}
+	if it.importance != nil {
+		w.rq.Weigh(it.importance[u.slice], false)
+	}
 	return func(n, i int64) error { return w.row(it, u.slice, row0, n, i, src) }, nil
 }
 
@@ -218,6 +224,7 @@ func (w *worker) fit(it *item) error {
 			w.smallest = max(w.smallest, h.SmallestScale())
 		}
 	}
+	w.rq.LimitScales(w.smallest)
 	w.item = it
 	return nil
 }

@@ -41,6 +41,10 @@ func TestScript(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	text, err := filepath.Abs("../../testdata/text/lighthouse.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
 		UpdateScripts:       *update,
@@ -48,6 +52,7 @@ func TestScript(t *testing.T) {
 		RequireUniqueNames:  true,
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("MODEL", model)
+			env.Setenv("TEXT", text)
 			return nil
 		},
 		Condition: condition,
@@ -144,7 +149,7 @@ func command(ts *testscript.TestScript, args []string) *exec.Cmd {
 	cmd := exec.Command(path, args[1:]...)
 	cmd.Dir = ts.MkAbs(".")
 	cmd.Env = os.Environ()
-	for _, name := range []string{"MODEL", "GQ_CPU", "GOMAXPROCS"} {
+	for _, name := range []string{"MODEL", "TEXT", "GQ_CPU", "GOMAXPROCS"} {
 		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
 	}
 	return cmd

@@ -75,6 +75,7 @@ func override(c *cli.Context, r *quantizer.Recipe) error {
 		parse(c, "embedding-group", quantizer.ParseGroup, &r.EmbeddingGroup),
 		parse(c, "mapping", quantizer.ParseMapping, &r.Mapping),
 		parse(c, "scale-dtype", quantizer.ParseScaleDtype, &r.ScaleDtype),
+		parse(c, "algorithm", quantizer.ParseAlgorithm, &r.Algorithm),
 		parse(c, "layout", quantizer.ParseFormats, &r.Formats),
 		parse(c, "tile", packing.ParseTile, &r.Tile),
 		parse(c, "target", quantizer.ParseTargets, &r.Targets),

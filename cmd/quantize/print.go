@@ -38,7 +38,7 @@ func becomes(t *quantizer.PlanTensor) string {
 		if t.Group == 0 {
 			group = "channel"
 		}
-		s := fmt.Sprintf("%d-bit %s %s %s", t.Bits, group, t.Mapping, t.ScaleDtype)
+		s := fmt.Sprintf("%d-bit %s %s %s %s", t.Bits, group, t.Mapping, t.ScaleDtype, t.Algorithm)
 		if t.Slices > 1 {
 			s = fmt.Sprintf("%d x %s", t.Slices, s)
 		}
@@ -66,7 +66,11 @@ func PrintReport(c *cli.Context, r *quantizer.Report) error {
 		return cmdline.PrintJSON(w, r)
 	}
 	printWarnings(c.App.ErrWriter, r.Warnings)
-	parts := []string{fmt.Sprintf("%d quantized", r.Quantized), fmt.Sprintf("%d kept", r.Kept), fmt.Sprintf("%d shared", r.Shared)}
+	quantized := fmt.Sprintf("%d quantized", r.Quantized)
+	if r.Algorithm != "" {
+		quantized += " (" + r.Algorithm + ")"
+	}
+	parts := []string{quantized, fmt.Sprintf("%d kept", r.Kept), fmt.Sprintf("%d shared", r.Shared)}
 	if r.Folded > 0 {
 		parts = append(parts, fmt.Sprintf("%d folded", r.Folded))
 	}

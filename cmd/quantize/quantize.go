@@ -2,12 +2,14 @@
 package quantize
 
 import (
+	"fmt"
 	"os"
 	"strings"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/lowbit-go/gq/cmd/internal/cmdline"
+	"github.com/lowbit-go/gq/cmd/internal/measure"
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/quantizer"
 )
@@ -19,12 +21,14 @@ func Command() *cli.Command {
 		Usage:     "turn a safetensors checkpoint into a .gqf file of packed low-bit weights",
 		ArgsUsage: "[SRC]",
 		Description: "SRC is a .safetensors file or a directory that holds a checkpoint, sharded or not\n" +
-			"(default: the current directory).",
-		Flags: []cli.Flag{
+			"(default: the current directory). With --gate the result is measured as gq accuracy does it, and\n" +
+			"if the gate is not met, no file is left and the exit status is 3.",
+		Flags: append([]cli.Flag{
 			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Value: "model.gqf", Usage: "`FILE` to write; it is replaced only when the new one is complete"},
 			&cli.IntFlag{Name: "bits", Value: 4, Usage: "bits per code of projections, experts and an untied lm_head, 1-8"},
 			&cli.StringFlag{Name: "group", Value: "32", Usage: "weights along K that share a scale: a multiple of 16, or channel"},
-			&cli.StringFlag{Name: "mapping", Value: "full-range", Usage: "full-range, symmetric, symmetric-no-clip or asymmetric"},
+			&cli.StringFlag{Name: "mapping", Value: "full-range", Usage: "full-range, symmetric, symmetric-no-clip, asymmetric, or half-step at 1 and 2 bits"},
+			&cli.StringFlag{Name: "algorithm", DefaultText: "search; rtn with symmetric and symmetric-no-clip", Usage: "how scales and codes are chosen: search (for the least weighted error), rtn (the mapping's formula), hqq or mse"},
 			&cli.StringFlag{Name: "scale-dtype", Value: "bf16", Usage: "dtype of the stored scales: bf16, f16 or f32"},
 			&cli.BoolFlag{Name: "positive-scales", Usage: "never store a negative scale (XNNPACK refuses them); costs accuracy"},
 			&cli.IntFlag{Name: "embedding-bits", Value: 8, Usage: "bits of the embedding table and of a lm_head tied to it"},
@@ -39,17 +43,29 @@ func Command() *cli.Command {
 			&cli.BoolFlag{Name: "dry-run", Usage: "print the plan and the exact size, write nothing"},
 			&cli.BoolFlag{Name: "json", Usage: "print the plan or the summary as JSON"},
 			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "no progress"},
-		},
+			&cli.BoolFlag{Name: "keep", Usage: "leave the file although the --gate is not met"},
+		}, append(append(targetFlags(), calibrationFlags()...), measure.TextFlags()...)...),
 		Action: run,
 	}
 }
 
-func run(c *cli.Context) error {
+func run(c *cli.Context) (err error) {
+	if err := setQuality(c); err != nil {
+		return err
+	}
 	opts, err := options(c)
 	if err != nil {
 		return err
 	}
 	src, err := source(c)
+	if err != nil {
+		return err
+	}
+	job, err := gateJob(c, src)
+	if err != nil {
+		return err
+	}
+	goal, err := goalOf(c)
 	if err != nil {
 		return err
 	}
@@ -63,21 +79,61 @@ func run(c *cli.Context) error {
 		return err
 	}
 	var bar *cmdline.Progress // while Write runs
-	opts.Progress = func(n int64) { bar.Add(n) }
+	opts.Progress = func(n int64) {
+		if bar != nil {
+			bar.Add(n)
+		}
+	}
 	plan, err := quantizer.NewPlan(ck, config, opts)
 	if err != nil {
 		return cmdline.Requested(err)
 	}
+	data, err := calibrationOf(c, plan, goal != nil)
+	if err != nil {
+		return err
+	}
+	var chosen *allocation
+	if goal != nil {
+		if chosen, err = goal.choose(c, src, ck, config, opts, data); err != nil {
+			return cmdline.Requested(err)
+		}
+		plan, opts.Rules = chosen.Plan, append(chosen.Rules, opts.Rules...)
+	}
+	if err := saveRecipe(c, opts, chosen); err != nil {
+		return err
+	}
+	if chosen != nil && !c.Bool("json") {
+		if err := chosen.print(c.App.Writer); err != nil {
+			return err
+		}
+	}
 	if c.Bool("dry-run") {
-		return PrintPlan(c, plan)
+		return printChosenPlan(c, plan, chosen)
+	}
+	if data != nil {
+		var done func() error
+		if done, err = data.run(c, plan); err != nil {
+			return cmdline.Requested(err)
+		}
+		defer func() {
+			if err == nil {
+				err = done()
+			}
+		}()
+		if goal != nil && goal.bytes > 0 && plan.OutputBytes > goal.bytes {
+			return fmt.Errorf("the file would have %d bytes with what it says of calibration, more than --target-size %d", plan.OutputBytes, goal.bytes)
+		}
 	}
 	bar = cmdline.NewProgress(os.Stderr, plan.SourceBytes, "quantizing", c.Bool("quiet"))
+	if job != nil {
+		return writeGated(c, plan, job, bar)
+	}
 	report, err := plan.Write(c.Context, c.String("output"))
 	bar.Finish()
 	if err != nil {
 		return cmdline.Requested(err)
 	}
-	return PrintReport(c, report)
+	return printChosenReport(c, report, chosen)
 }
 
 // source gives the checkpoint's path: the one positional, or the current directory.

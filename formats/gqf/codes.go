@@ -1,6 +1,9 @@
 package gqf
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Role says what a tensor is for in its model. The codes are part of the file
 // format and never change their meaning.
@@ -39,9 +42,10 @@ const (
 	MappingSymmetric       Mapping = 2 // TorchAO's SYMMETRIC
 	MappingSymmetricNoClip Mapping = 3 // TorchAO's SYMMETRIC_NO_CLIPPING_ERR
 	MappingAsymmetric      Mapping = 4 // with zero points
+	MappingHalfStep        Mapping = 5 // the half-step grid; the absolute maximum goes to its last step, 2^(bits-1) - 1/2
 )
 
-var mappingNames = []string{"none", "full-range", "symmetric", "symmetric-no-clip", "asymmetric"}
+var mappingNames = []string{"none", "full-range", "symmetric", "symmetric-no-clip", "asymmetric", "half-step"}
 
 // String gives the mapping's name as the command line spells it.
 func (m Mapping) String() string { return codeName(mappingNames, uint8(m), "mapping") }
@@ -64,17 +68,32 @@ type Algorithm uint8
 
 // The algorithms of version 1.
 const (
-	AlgorithmNone Algorithm = 0 // kept as it was
-	AlgorithmRTN  Algorithm = 1 // round to nearest
+	AlgorithmNone    Algorithm = 0 // kept as it was
+	AlgorithmRTN     Algorithm = 1 // round to nearest
+	AlgorithmSearch  Algorithm = 2 // weighted search of the scales
+	AlgorithmHQQ     Algorithm = 3 // half-quadratic quantization
+	AlgorithmMSE     Algorithm = 4 // grid of shrunken ranges
+	AlgorithmGPTQ    Algorithm = 5 // GPTQ with calibration data
+	AlgorithmGPTQFT  Algorithm = 6 // GPTQ towards the float model's outputs
+	AlgorithmImatrix Algorithm = 7 // weighted search, second moments of activations in the weights
 )
 
-var algorithmNames = []string{"none", "rtn"}
+var algorithmNames = []string{"none", "rtn", "search", "hqq", "mse", "gptq", "gptq-ft", "imatrix"}
+
+// Calibrated tells whether the algorithm needs calibration data.
+func (a Algorithm) Calibrated() bool { return a >= AlgorithmGPTQ && a <= AlgorithmImatrix }
 
 // String gives the algorithm's name as reports spell it.
 func (a Algorithm) String() string { return codeName(algorithmNames, uint8(a), "algorithm") }
 
 // MarshalText gives the same for JSON.
 func (a Algorithm) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
+
+// ParseAlgorithm is the inverse of [Algorithm.String].
+func ParseAlgorithm(s string) (Algorithm, bool) {
+	i := slices.Index(algorithmNames, s)
+	return Algorithm(max(i, 0)), i >= 0
+}
 
 // Kind says what a payload holds. The codes are part of the file format.
 type Kind uint8

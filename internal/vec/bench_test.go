@@ -30,6 +30,13 @@ func BenchmarkVec(b *testing.B) {
 		inv[g] = 1 / scale[g]
 	}
 	var acc ErrorSum
+	w := make([]float32, benchRow)
+	var search Search
+	var final Final
+	for c := range SearchLanes {
+		search.Inv[c], search.Lo[c], search.Hi[c] = float32(c+60)/10, -8, 7
+		final.Scale[c%FinalLanes], final.Lo[c%FinalLanes], final.Hi[c%FinalLanes] = 0.01, -8, 7
+	}
 	for _, f := range []struct {
 		name string
 		run  func()
@@ -38,6 +45,18 @@ func BenchmarkVec(b *testing.B) {
 		{"WidenF16", func() { WidenF16(dst, src) }},
 		{"GroupRange", func() { GroupRange(lo, hi, x, benchGroup) }},
 		{"QuantizeGroups", func() { QuantizeGroups(q, x, scale, inv, nil, benchGroup, -8, 7, &acc) }},
+		{"SumSquares", func() { SumSquares(x) }},
+		{"Importance", func() { Importance(w, x, 2500) }},
+		{"SearchScales", func() {
+			for i := 0; i < benchRow; i += benchGroup {
+				SearchScales(&search, 20, x[i:i+benchGroup], w[i:i+benchGroup])
+			}
+		}},
+		{"ScaleErrors", func() {
+			for i := 0; i < benchRow; i += benchGroup {
+				ScaleErrors(&final, x[i:i+benchGroup], w[i:i+benchGroup])
+			}
+		}},
 		{"QuantizeGroupsZero", func() { QuantizeGroups(q, x, scale, inv, zero, benchGroup, -8, 7, &acc) }},
 	} {
 		for _, cpu := range supported() {

@@ -25,3 +25,23 @@ func groupRangeBlock(lo *float32, hi *float32, x *float32, groups int, group int
 //
 //go:noescape
 func quantizeGroupsBlock(q *int8, x *float32, scale *float32, inv *float32, zero *int8, zeroStep int, groups int, group int, qmin int, qmax int, acc *float64)
+
+// searchScalesBlock is searchScalesGeneric with AVX2 for n values, n positive.
+//
+//go:noescape
+func searchScalesBlock(s *float32, unit float32, x *float32, w *float32, n int)
+
+// scaleErrorsBlock is scaleErrorsGeneric with AVX2 for n values, n positive.
+//
+//go:noescape
+func scaleErrorsBlock(f *float32, x *float32, w *float32, n int)
+
+// sumSquaresBlock is sumSquaresGeneric with AVX2 for n values, n a positive multiple of 256.
+//
+//go:noescape
+func sumSquaresBlock(sum *float64, x *float32, n int)
+
+// importanceBlock is importanceGeneric with AVX2 for n values, n a positive multiple of 16.
+//
+//go:noescape
+func importanceBlock(w *float32, x *float32, n int, inverse float32)

@@ -229,3 +229,276 @@ values:
 	JNE          group
 	VZEROUPPER
 	RET
+
+// func searchScalesBlock(s *float32, unit float32, x *float32, w *float32, n int)
+// Requires: AVX, CMOV
+TEXT ·searchScalesBlock(SB), NOSPLIT, $0-40
+	MOVQ         s+0(FP), AX
+	MOVQ         x+16(FP), CX
+	MOVQ         w+24(FP), DX
+	MOVQ         n+32(FP), BX
+	VBROADCASTSS unit+8(FP), Y12
+	VXORPS       Y13, Y13, Y13
+	VMULPS       (AX), Y12, Y2
+	VMOVUPS      Y13, 384(AX)
+	VMOVUPS      Y13, 512(AX)
+	VMULPS       32(AX), Y12, Y5
+	VMOVUPS      Y13, 416(AX)
+	VMOVUPS      Y13, 544(AX)
+	VMULPS       64(AX), Y12, Y8
+	VMOVUPS      Y13, 448(AX)
+	VMOVUPS      Y13, 576(AX)
+	VMULPS       96(AX), Y12, Y11
+	VMOVUPS      Y13, 480(AX)
+	VMOVUPS      Y13, 608(AX)
+
+sums:
+	VXORPS  Y0, Y0, Y0
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y3, Y3, Y3
+	VXORPS  Y4, Y4, Y4
+	VXORPS  Y6, Y6, Y6
+	VXORPS  Y7, Y7, Y7
+	VXORPS  Y9, Y9, Y9
+	VXORPS  Y10, Y10, Y10
+	MOVQ    $0x00000100, SI
+	CMPQ    BX, SI
+	CMOVQCS BX, SI
+	SUBQ    SI, BX
+
+values:
+	VBROADCASTSS (CX), Y12
+	VBROADCASTSS (DX), Y13
+	VMULPS       Y2, Y12, Y14
+	VMAXPS       128(AX), Y14, Y14
+	VMINPS       256(AX), Y14, Y14
+	VROUNDPS     $0x08, Y14, Y14
+	VMULPS       Y14, Y13, Y15
+	VMULPS       Y14, Y15, Y14
+	VADDPS       Y14, Y1, Y1
+	VMULPS       Y12, Y15, Y15
+	VADDPS       Y15, Y0, Y0
+	VMULPS       Y5, Y12, Y14
+	VMAXPS       160(AX), Y14, Y14
+	VMINPS       288(AX), Y14, Y14
+	VROUNDPS     $0x08, Y14, Y14
+	VMULPS       Y14, Y13, Y15
+	VMULPS       Y14, Y15, Y14
+	VADDPS       Y14, Y4, Y4
+	VMULPS       Y12, Y15, Y15
+	VADDPS       Y15, Y3, Y3
+	VMULPS       Y8, Y12, Y14
+	VMAXPS       192(AX), Y14, Y14
+	VMINPS       320(AX), Y14, Y14
+	VROUNDPS     $0x08, Y14, Y14
+	VMULPS       Y14, Y13, Y15
+	VMULPS       Y14, Y15, Y14
+	VADDPS       Y14, Y7, Y7
+	VMULPS       Y12, Y15, Y15
+	VADDPS       Y15, Y6, Y6
+	VMULPS       Y11, Y12, Y14
+	VMAXPS       224(AX), Y14, Y14
+	VMINPS       352(AX), Y14, Y14
+	VROUNDPS     $0x08, Y14, Y14
+	VMULPS       Y14, Y13, Y13
+	VMULPS       Y14, Y13, Y14
+	VADDPS       Y14, Y10, Y10
+	VMULPS       Y12, Y13, Y13
+	VADDPS       Y13, Y9, Y9
+	ADDQ         $0x04, CX
+	ADDQ         $0x04, DX
+	DECQ         SI
+	JNE          values
+	VADDPS       384(AX), Y0, Y0
+	VMOVUPS      Y0, 384(AX)
+	VADDPS       512(AX), Y1, Y1
+	VMOVUPS      Y1, 512(AX)
+	VADDPS       416(AX), Y3, Y3
+	VMOVUPS      Y3, 416(AX)
+	VADDPS       544(AX), Y4, Y4
+	VMOVUPS      Y4, 544(AX)
+	VADDPS       448(AX), Y6, Y6
+	VMOVUPS      Y6, 448(AX)
+	VADDPS       576(AX), Y7, Y7
+	VMOVUPS      Y7, 576(AX)
+	VADDPS       480(AX), Y9, Y9
+	VMOVUPS      Y9, 480(AX)
+	VADDPS       608(AX), Y10, Y10
+	VMOVUPS      Y10, 608(AX)
+	TESTQ        BX, BX
+	JNE          sums
+	VXORPS       Y12, Y12, Y12
+	VMULPS       Y0, Y0, Y0
+	VDIVPS       Y1, Y0, Y0
+	VMAXPS       Y12, Y0, Y0
+	VMOVUPS      Y0, 512(AX)
+	VMULPS       Y3, Y3, Y3
+	VDIVPS       Y4, Y3, Y3
+	VMAXPS       Y12, Y3, Y3
+	VMOVUPS      Y3, 544(AX)
+	VMULPS       Y6, Y6, Y6
+	VDIVPS       Y7, Y6, Y6
+	VMAXPS       Y12, Y6, Y6
+	VMOVUPS      Y6, 576(AX)
+	VMULPS       Y9, Y9, Y9
+	VDIVPS       Y10, Y9, Y9
+	VMAXPS       Y12, Y9, Y9
+	VMOVUPS      Y9, 608(AX)
+	VZEROUPPER
+	RET
+
+// func scaleErrorsBlock(f *float32, x *float32, w *float32, n int)
+// Requires: AVX, AVX2, CMOV
+TEXT ·scaleErrorsBlock(SB), NOSPLIT, $0-32
+	MOVQ     f+0(FP), AX
+	MOVQ     x+8(FP), CX
+	MOVQ     w+16(FP), DX
+	MOVQ     n+24(FP), BX
+	VMOVUPS  (AX), Y0
+	VMOVUPS  32(AX), Y1
+	VMOVUPS  64(AX), Y2
+	VPCMPEQD Y3, Y3, Y3
+	VPSRLD   $0x19, Y3, Y3
+	VPSLLD   $0x17, Y3, Y3
+	VDIVPS   Y0, Y3, Y3
+	VXORPS   Y4, Y4, Y4
+
+sums:
+	VXORPS  Y5, Y5, Y5
+	VXORPS  Y6, Y6, Y6
+	MOVQ    $0x00000100, SI
+	CMPQ    BX, SI
+	CMOVQCS BX, SI
+	SUBQ    SI, BX
+	SUBQ    $0x02, SI
+	JCS     odd
+
+values:
+	VBROADCASTSS (CX), Y7
+	VMULPS       Y3, Y7, Y8
+	VMAXPS       Y1, Y8, Y8
+	VMINPS       Y2, Y8, Y8
+	VROUNDPS     $0x08, Y8, Y8
+	VMULPS       Y0, Y8, Y8
+	VSUBPS       Y8, Y7, Y7
+	VBROADCASTSS (DX), Y8
+	VMULPS       Y7, Y8, Y8
+	VMULPS       Y7, Y8, Y8
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 4(CX), Y7
+	VMULPS       Y3, Y7, Y8
+	VMAXPS       Y1, Y8, Y8
+	VMINPS       Y2, Y8, Y8
+	VROUNDPS     $0x08, Y8, Y8
+	VMULPS       Y0, Y8, Y8
+	VSUBPS       Y8, Y7, Y7
+	VBROADCASTSS 4(DX), Y8
+	VMULPS       Y7, Y8, Y8
+	VMULPS       Y7, Y8, Y8
+	VADDPS       Y8, Y6, Y6
+	ADDQ         $0x08, CX
+	ADDQ         $0x08, DX
+	SUBQ         $0x02, SI
+	JCC          values
+
+odd:
+	ADDQ         $0x02, SI
+	JEQ          total
+	VBROADCASTSS (CX), Y7
+	VMULPS       Y3, Y7, Y8
+	VMAXPS       Y1, Y8, Y8
+	VMINPS       Y2, Y8, Y8
+	VROUNDPS     $0x08, Y8, Y8
+	VMULPS       Y0, Y8, Y8
+	VSUBPS       Y8, Y7, Y7
+	VBROADCASTSS (DX), Y8
+	VMULPS       Y7, Y8, Y8
+	VMULPS       Y7, Y8, Y8
+	VADDPS       Y8, Y5, Y5
+
+total:
+	VADDPS  Y6, Y5, Y5
+	VADDPS  Y5, Y4, Y4
+	TESTQ   BX, BX
+	JNE     sums
+	VMOVUPS Y4, 96(AX)
+	VZEROUPPER
+	RET
+
+// func sumSquaresBlock(sum *float64, x *float32, n int)
+// Requires: AVX
+TEXT ·sumSquaresBlock(SB), NOSPLIT, $0-24
+	MOVQ    sum+0(FP), AX
+	MOVQ    x+8(FP), CX
+	MOVQ    n+16(FP), DX
+	VMOVUPD (AX), Y2
+	VMOVUPD 32(AX), Y3
+	VMOVUPD 64(AX), Y4
+	VMOVUPD 96(AX), Y5
+
+sums:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	MOVQ   $0x00000010, BX
+
+values:
+	VMOVUPS      (CX), Y6
+	VMULPS       Y6, Y6, Y6
+	VADDPS       Y6, Y0, Y0
+	VMOVUPS      32(CX), Y6
+	VMULPS       Y6, Y6, Y6
+	VADDPS       Y6, Y1, Y1
+	ADDQ         $0x40, CX
+	DECQ         BX
+	JNE          values
+	VEXTRACTF128 $0x00, Y0, X6
+	VCVTPS2PD    X6, Y6
+	VADDPD       Y6, Y2, Y2
+	VEXTRACTF128 $0x01, Y0, X0
+	VCVTPS2PD    X0, Y0
+	VADDPD       Y0, Y3, Y3
+	VEXTRACTF128 $0x00, Y1, X0
+	VCVTPS2PD    X0, Y0
+	VADDPD       Y0, Y4, Y4
+	VEXTRACTF128 $0x01, Y1, X0
+	VCVTPS2PD    X0, Y0
+	VADDPD       Y0, Y5, Y5
+	SUBQ         $0x00000100, DX
+	JNE          sums
+	VMOVUPD      Y2, (AX)
+	VMOVUPD      Y3, 32(AX)
+	VMOVUPD      Y4, 64(AX)
+	VMOVUPD      Y5, 96(AX)
+	VZEROUPPER
+	RET
+
+// func importanceBlock(w *float32, x *float32, n int, inverse float32)
+// Requires: AVX, AVX2
+TEXT ·importanceBlock(SB), NOSPLIT, $0-28
+	MOVQ         w+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         n+16(FP), DX
+	VBROADCASTSS inverse+24(FP), Y0
+	VPCMPEQD     Y1, Y1, Y1
+	VPSRLD       $0x19, Y1, Y1
+	VPSLLD       $0x17, Y1, Y1
+
+values:
+	VMOVUPS (CX), Y2
+	VMULPS  Y2, Y2, Y2
+	VMULPS  Y0, Y2, Y2
+	VADDPS  Y1, Y2, Y2
+	VSQRTPS Y2, Y2
+	VMOVUPS Y2, (AX)
+	VMOVUPS 32(CX), Y2
+	VMULPS  Y2, Y2, Y2
+	VMULPS  Y0, Y2, Y2
+	VADDPS  Y1, Y2, Y2
+	VSQRTPS Y2, Y2
+	VMOVUPS Y2, 32(AX)
+	ADDQ    $0x40, CX
+	ADDQ    $0x40, AX
+	SUBQ    $0x10, DX
+	JNE     values
+	VZEROUPPER
+	RET

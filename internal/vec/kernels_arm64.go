@@ -23,3 +23,23 @@ func groupRangeBlock(lo, hi, x *float32, groups, group int) (top uint32)
 //
 //go:noescape
 func quantizeGroupsBlock(q *int8, x, scale, inv *float32, zero *int8, zeroStep, groups, group, qmin, qmax int, acc *float64)
+
+// searchScalesBlock is searchScalesGeneric with NEON for n values, n positive.
+//
+//go:noescape
+func searchScalesBlock(s *float32, unit float32, x, w *float32, n int)
+
+// scaleErrorsBlock is scaleErrorsGeneric with NEON for n values, n positive.
+//
+//go:noescape
+func scaleErrorsBlock(f, x, w *float32, n int)
+
+// sumSquaresBlock is sumSquaresGeneric with NEON for n values, n a positive multiple of 256.
+//
+//go:noescape
+func sumSquaresBlock(sum *float64, x *float32, n int)
+
+// importanceBlock is importanceGeneric with NEON for n values, n a positive multiple of 16.
+//
+//go:noescape
+func importanceBlock(w, x *float32, n int, inverse float32)

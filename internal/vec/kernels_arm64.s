@@ -224,3 +224,265 @@ values:
 	SUBS $1, R6
 	BNE  group
 	RET
+
+// SUMCHUNK sets R12 to the smaller of R11 and 256, and takes it off R11.
+#define SUMCHUNK \
+	MOVD $256, R12         \
+	CMP  R12, R11          \
+	CSEL LO, R11, R12, R12 \
+	SUB  R12, R11
+
+// STEPS4 gives in V22-V25 the steps of register x times inverses in V8-V11, within V12-V15 .. V16-V19.
+#define STEPS4(x) \
+	VFMUL_4S(8, x, 22)    \
+	VFMUL_4S(9, x, 23)    \
+	VFMUL_4S(10, x, 24)   \
+	VFMUL_4S(11, x, 25)   \
+	VFMAX_4S(12, 22, 22)   \
+	VFMAX_4S(13, 23, 23)   \
+	VFMAX_4S(14, 24, 24)   \
+	VFMAX_4S(15, 25, 25)   \
+	VFMIN_4S(16, 22, 22)   \
+	VFMIN_4S(17, 23, 23)   \
+	VFMIN_4S(18, 24, 24)   \
+	VFMIN_4S(19, 25, 25)   \
+	VFRINTN_4S(22, 22)     \
+	VFRINTN_4S(23, 23)     \
+	VFRINTN_4S(24, 24)     \
+	VFRINTN_4S(25, 25)
+
+// func searchScalesBlock(s *float32, unit float32, x, w *float32, n int)
+//
+// Lanes are candidates. 16 of them, in four registers, go through all values, then the other 16.
+TEXT ·searchScalesBlock(SB), NOSPLIT, $0-40
+	MOVD s+0(FP), R0
+	MOVD $2, R3
+
+half:
+	MOVD   $unit+8(FP), R4
+	VLD1R  (R4), [V20.S4]
+	VLD1   (R0), [V8.S4, V9.S4, V10.S4, V11.S4]
+	VFMUL_4S(20, 8, 8)
+	VFMUL_4S(20, 9, 9)
+	VFMUL_4S(20, 10, 10)
+	VFMUL_4S(20, 11, 11)
+	ADD    $128, R0, R4
+	VLD1   (R4), [V12.S4, V13.S4, V14.S4, V15.S4]
+	ADD    $256, R0, R4
+	VLD1   (R4), [V16.S4, V17.S4, V18.S4, V19.S4]
+	ADD    $384, R0, R4                              // Product
+	ADD    $512, R0, R5                              // Score
+	VEOR   V26.B16, V26.B16, V26.B16
+	VEOR   V27.B16, V27.B16, V27.B16
+	VEOR   V28.B16, V28.B16, V28.B16
+	VEOR   V29.B16, V29.B16, V29.B16
+	VST1   [V26.S4, V27.S4, V28.S4, V29.S4], (R4)
+	VST1   [V26.S4, V27.S4, V28.S4, V29.S4], (R5)
+	MOVD   x+16(FP), R1
+	MOVD   w+24(FP), R2
+	MOVD   n+32(FP), R11
+
+sums:
+	VEOR V0.B16, V0.B16, V0.B16 // V0-V3: w*x*q
+	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V3.B16, V3.B16, V3.B16
+	VEOR V4.B16, V4.B16, V4.B16 // V4-V7: w*q*q
+	VEOR V5.B16, V5.B16, V5.B16
+	VEOR V6.B16, V6.B16, V6.B16
+	VEOR V7.B16, V7.B16, V7.B16
+	SUMCHUNK
+
+values:
+	VLD1R.P 4(R1), [V20.S4]
+	VLD1R.P 4(R2), [V21.S4]
+	STEPS4(20)
+	VFMUL_4S(21, 22, 26)
+	VFMUL_4S(21, 23, 27)
+	VFMUL_4S(21, 24, 28)
+	VFMUL_4S(21, 25, 29)
+	VFMUL_4S(26, 22, 22)
+	VFMUL_4S(27, 23, 23)
+	VFMUL_4S(28, 24, 24)
+	VFMUL_4S(29, 25, 25)
+	VFMUL_4S(20, 26, 26)
+	VFMUL_4S(20, 27, 27)
+	VFMUL_4S(20, 28, 28)
+	VFMUL_4S(20, 29, 29)
+	VFADD_4S(22, 4, 4)
+	VFADD_4S(23, 5, 5)
+	VFADD_4S(24, 6, 6)
+	VFADD_4S(25, 7, 7)
+	VFADD_4S(26, 0, 0)
+	VFADD_4S(27, 1, 1)
+	VFADD_4S(28, 2, 2)
+	VFADD_4S(29, 3, 3)
+	SUBS    $1, R12
+	BNE     values
+
+	VLD1 (R4), [V22.S4, V23.S4, V24.S4, V25.S4]
+	VFADD_4S(22, 0, 0)
+	VFADD_4S(23, 1, 1)
+	VFADD_4S(24, 2, 2)
+	VFADD_4S(25, 3, 3)
+	VST1 [V0.S4, V1.S4, V2.S4, V3.S4], (R4)
+	VLD1 (R5), [V22.S4, V23.S4, V24.S4, V25.S4]
+	VFADD_4S(22, 4, 4)
+	VFADD_4S(23, 5, 5)
+	VFADD_4S(24, 6, 6)
+	VFADD_4S(25, 7, 7)
+	VST1 [V4.S4, V5.S4, V6.S4, V7.S4], (R5)
+	CBNZ R11, sums
+
+	VFMUL_4S(0, 0, 0)
+	VFMUL_4S(1, 1, 1)
+	VFMUL_4S(2, 2, 2)
+	VFMUL_4S(3, 3, 3)
+	VFDIV_4S(4, 0, 0)
+	VFDIV_4S(5, 1, 1)
+	VFDIV_4S(6, 2, 2)
+	VFDIV_4S(7, 3, 3)
+	VEOR V20.B16, V20.B16, V20.B16
+	VFMAXNM_4S(20, 0, 0) // gives the zero for a NaN
+	VFMAXNM_4S(20, 1, 1)
+	VFMAXNM_4S(20, 2, 2)
+	VFMAXNM_4S(20, 3, 3)
+	VST1 [V0.S4, V1.S4, V2.S4, V3.S4], (R5)
+	ADD  $64, R0
+	SUBS $1, R3
+	BNE  half
+	RET
+
+// ADDERROR adds the weighted squared errors of the next value to registers a and b.
+#define ADDERROR(a, b) \
+	VLD1R.P 4(R1), [V20.S4]  \
+	VLD1R.P 4(R2), [V21.S4]  \
+	VFMUL_4S(6, 20, 22)      \
+	VFMUL_4S(7, 20, 23)      \
+	VFMAX_4S(2, 22, 22)      \
+	VFMAX_4S(3, 23, 23)      \
+	VFMIN_4S(4, 22, 22)      \
+	VFMIN_4S(5, 23, 23)      \
+	VFRINTN_4S(22, 22)       \
+	VFRINTN_4S(23, 23)       \
+	VFMUL_4S(0, 22, 22)      \
+	VFMUL_4S(1, 23, 23)      \
+	VFSUB_4S(22, 20, 22)     \
+	VFSUB_4S(23, 20, 23)     \
+	VFMUL_4S(22, 21, 24)     \
+	VFMUL_4S(23, 21, 25)     \
+	VFMUL_4S(22, 24, 24)     \
+	VFMUL_4S(23, 25, 25)     \
+	VFADD_4S(24, a, a)       \
+	VFADD_4S(25, b, b)
+
+// func scaleErrorsBlock(f, x, w *float32, n int)
+//
+// The lanes of two registers are candidates. Values at even and at odd places have sums of their own.
+TEXT ·scaleErrorsBlock(SB), NOSPLIT, $0-32
+	MOVD f+0(FP), R0
+	MOVD x+8(FP), R1
+	MOVD w+16(FP), R2
+	MOVD n+24(FP), R11
+	VLD1.P 64(R0), [V0.S4, V1.S4, V2.S4, V3.S4] // scale, lo
+	VLD1.P 32(R0), [V4.S4, V5.S4]               // hi
+	MOVD $0x3f800000, R4
+	VDUP R4, V30.S4
+	VFDIV_4S(0, 30, 6)
+	VFDIV_4S(1, 30, 7)
+	VEOR V12.B16, V12.B16, V12.B16 // V12-V13: totals
+	VEOR V13.B16, V13.B16, V13.B16
+
+sums:
+	VEOR V8.B16, V8.B16, V8.B16    // V8-V9: even places
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16 // V10-V11: odd places
+	VEOR V11.B16, V11.B16, V11.B16
+	SUMCHUNK
+	SUBS $2, R12
+	BLO  last
+
+values:
+	ADDERROR(8, 9)
+	ADDERROR(10, 11)
+	SUBS $2, R12
+	BHS  values
+
+last:
+	ADDS $2, R12
+	BEQ  total
+	ADDERROR(8, 9)
+
+total:
+	VFADD_4S(10, 8, 8)
+	VFADD_4S(11, 9, 9)
+	VFADD_4S(8, 12, 12)
+	VFADD_4S(9, 13, 13)
+	CBNZ R11, sums
+	VST1 [V12.S4, V13.S4], (R0)
+	RET
+
+// func sumSquaresBlock(sum *float64, x *float32, n int)
+TEXT ·sumSquaresBlock(SB), NOSPLIT, $0-24
+	MOVD x+8(FP), R1
+	MOVD n+16(FP), R11
+
+sums:
+	VEOR V0.B16, V0.B16, V0.B16
+	VEOR V1.B16, V1.B16, V1.B16
+	VEOR V2.B16, V2.B16, V2.B16
+	VEOR V3.B16, V3.B16, V3.B16
+	MOVD $16, R12
+
+values:
+	VLD1.P 64(R1), [V4.S4, V5.S4, V6.S4, V7.S4]
+	VFMUL_4S(4, 4, 4)
+	VFMUL_4S(5, 5, 5)
+	VFMUL_4S(6, 6, 6)
+	VFMUL_4S(7, 7, 7)
+	VFADD_4S(4, 0, 0)
+	VFADD_4S(5, 1, 1)
+	VFADD_4S(6, 2, 2)
+	VFADD_4S(7, 3, 3)
+	SUBS $1, R12
+	BNE  values
+
+	MOVD sum+0(FP), R13
+	FLUSH8(0, 1)
+	FLUSH8(2, 3)
+	SUBS $256, R11
+	BNE  sums
+	RET
+
+// func importanceBlock(w, x *float32, n int, inverse float32)
+TEXT ·importanceBlock(SB), NOSPLIT, $0-28
+	MOVD  w+0(FP), R0
+	MOVD  x+8(FP), R1
+	MOVD  n+16(FP), R2
+	MOVD  $inverse+24(FP), R3
+	VLD1R (R3), [V8.S4]
+	MOVD  $0x3f800000, R4
+	VDUP  R4, V9.S4
+
+values:
+	VLD1.P 64(R1), [V0.S4, V1.S4, V2.S4, V3.S4]
+	VFMUL_4S(0, 0, 0)
+	VFMUL_4S(1, 1, 1)
+	VFMUL_4S(2, 2, 2)
+	VFMUL_4S(3, 3, 3)
+	VFMUL_4S(8, 0, 0)
+	VFMUL_4S(8, 1, 1)
+	VFMUL_4S(8, 2, 2)
+	VFMUL_4S(8, 3, 3)
+	VFADD_4S(9, 0, 0)
+	VFADD_4S(9, 1, 1)
+	VFADD_4S(9, 2, 2)
+	VFADD_4S(9, 3, 3)
+	VFSQRT_4S(0, 0)
+	VFSQRT_4S(1, 1)
+	VFSQRT_4S(2, 2)
+	VFSQRT_4S(3, 3)
+	VST1.P [V0.S4, V1.S4, V2.S4, V3.S4], 64(R0)
+	SUBS   $16, R2
+	BNE    values
+	RET

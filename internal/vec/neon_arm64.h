@@ -16,3 +16,7 @@
 #define VFCVTL2_4S(n, d) WORD $(0x4e217800 | (n)<<5 | (d))
 #define VFCVTL_2D(n, d) WORD $(0x0e617800 | (n)<<5 | (d))
 #define VFCVTL2_2D(n, d) WORD $(0x4e617800 | (n)<<5 | (d))
+#define VFDIV_4S(m, n, d) WORD $(0x6e20fc00 | (m)<<16 | (n)<<5 | (d))
+#define VFMAXNM_4S(m, n, d) WORD $(0x4e20c400 | (m)<<16 | (n)<<5 | (d))
+#define VFRINTN_4S(n, d) WORD $(0x4e218800 | (n)<<5 | (d))
+#define VFSQRT_4S(n, d) WORD $(0x6ea1f800 | (n)<<5 | (d))

@@ -86,3 +86,36 @@ func cut(n, group int) (groups, last int, ok bool) {
 	}
 	return n / group, n % group, true
 }
+
+func searchScales(s *Search, unit float32, x, w []float32) {
+	if !accelerated {
+		searchScalesGeneric(s, unit, x, w)
+		return
+	}
+	searchScalesBlock(&s.Inv[0], unit, &x[0], &w[0], len(x))
+}
+
+func scaleErrors(f *Final, x, w []float32) {
+	if !accelerated {
+		scaleErrorsGeneric(f, x, w)
+		return
+	}
+	scaleErrorsBlock(&f.Scale[0], &x[0], &w[0], len(x))
+}
+
+func sumSquares(sum *[Lanes]float64, x []float32) {
+	// The lanes start again after each flushEvery values, so the values can be cut there, and only there.
+	if n := len(x) &^ (flushEvery - 1); accelerated && n > 0 {
+		sumSquaresBlock(&sum[0], &x[0], n)
+		x = x[n:]
+	}
+	sumSquaresGeneric(sum, x)
+}
+
+func importance(w, x []float32, inverse float32) {
+	if n := len(x) &^ (Lanes - 1); accelerated && n > 0 {
+		importanceBlock(&w[0], &x[0], n, inverse)
+		w, x = w[n:], x[n:]
+	}
+	importanceGeneric(w, x, inverse)
+}

@@ -18,3 +18,11 @@ func groupRange(lo, hi, x []float32, group int) (finite bool) {
 func quantizeGroups(q []int8, x, scale, inv []float32, zero []int8, group, qmin, qmax int, acc *ErrorSum) {
 	quantizeGroupsGeneric(q, x, scale, inv, zero, group, qmin, qmax, acc)
 }
+
+func searchScales(s *Search, unit float32, x, w []float32) { searchScalesGeneric(s, unit, x, w) }
+
+func scaleErrors(f *Final, x, w []float32) { scaleErrorsGeneric(f, x, w) }
+
+func sumSquares(sum *[Lanes]float64, x []float32) { sumSquaresGeneric(sum, x) }
+
+func importance(w, x []float32, inverse float32) { importanceGeneric(w, x, inverse) }

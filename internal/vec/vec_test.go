@@ -382,13 +382,16 @@ func TestErrorSum(t *testing.T) {
 func TestBadArguments(t *testing.T) {
 	f, q := make([]float32, 64), make([]int8, 64)
 	for name, call := range map[string]func(){
-		"bytes":     func() { WidenBF16(f, make([]byte, 127)) },
-		"ranges":    func() { GroupRange(f[:1], f[:2], f, 32) },
-		"group":     func() { GroupRange(f[:1], f[:1], f, 0) },
-		"codes":     func() { QuantizeGroups(q[:63], f, f[:2], f[:2], nil, 32, -8, 7, new(ErrorSum)) },
-		"scales":    func() { QuantizeGroups(q, f, f[:3], f[:2], nil, 32, -8, 7, new(ErrorSum)) },
-		"zeros":     func() { QuantizeGroups(q, f, f[:2], f[:2], q[:1], 32, -8, 7, new(ErrorSum)) },
-		"codeRange": func() { QuantizeGroups(q, f, f[:2], f[:2], nil, 32, -129, 7, new(ErrorSum)) },
+		"bytes":      func() { WidenBF16(f, make([]byte, 127)) },
+		"ranges":     func() { GroupRange(f[:1], f[:2], f, 32) },
+		"group":      func() { GroupRange(f[:1], f[:1], f, 0) },
+		"codes":      func() { QuantizeGroups(q[:63], f, f[:2], f[:2], nil, 32, -8, 7, new(ErrorSum)) },
+		"scales":     func() { QuantizeGroups(q, f, f[:3], f[:2], nil, 32, -8, 7, new(ErrorSum)) },
+		"zeros":      func() { QuantizeGroups(q, f, f[:2], f[:2], q[:1], 32, -8, 7, new(ErrorSum)) },
+		"weights":    func() { SearchScales(new(Search), 1, f, f[:63]) },
+		"nothing":    func() { ScaleErrors(new(Final), nil, nil) },
+		"importance": func() { Importance(f[:2], f, 1) },
+		"codeRange":  func() { QuantizeGroups(q, f, f[:2], f[:2], nil, 32, -129, 7, new(ErrorSum)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer func() {
@@ -409,6 +412,12 @@ func TestNoAllocation(t *testing.T) {
 			var q [48]int8
 			var src [96]byte
 			var acc ErrorSum
+			var search Search
+			final := Final{Scale: [FinalLanes]float32{1, 1, 1, 1, 1, 1, 1, 1}}
+			SearchScales(&search, 1, x[:], x[:])
+			ScaleErrors(&final, x[:], x[:])
+			Importance(lo[:], x[:], 1)
+			SumSquares(x[:])
 			WidenBF16(x[:], src[:])
 			GroupRange(lo[:3], hi[:3], x[:], 16)
 			QuantizeGroups(q[:], x[:], lo[:3], hi[:3], q[:3:3], 16, -8, 7, &acc)

@@ -32,6 +32,10 @@ var mnemonics = map[string]string{
 	"VFCVTL2_4S": "fcvtl2 v%[2]s.4s, v%[1]s.8h",
 	"VFCVTL_2D":  "fcvtl v%[2]s.2d, v%[1]s.2s",
 	"VFCVTL2_2D": "fcvtl2 v%[2]s.2d, v%[1]s.4s",
+	"VFDIV_4S":   "fdiv v%[3]s.4s, v%[2]s.4s, v%[1]s.4s",
+	"VFMAXNM_4S": "fmaxnm v%[3]s.4s, v%[2]s.4s, v%[1]s.4s",
+	"VFRINTN_4S": "frintn v%[2]s.4s, v%[1]s.4s",
+	"VFSQRT_4S":  "fsqrt v%[2]s.4s, v%[1]s.4s",
 }
 
 // TestWords decodes each instruction that kernels_arm64.s has as a number and compares it with its macro's name and

@@ -24,6 +24,10 @@ func main() {
 		func(src operand.Mem, dst reg.VecVirtual) { VCVTPH2PS(src, dst) })
 	groupRange()
 	quantizeGroups()
+	searchScales()
+	scaleErrors()
+	sumSquares()
+	importance()
 	Generate()
 }
 

@@ -1,0 +1,206 @@
+package quantize
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"runtime/debug"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/lowbit-go/gq/cmd/internal/cmdline"
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/model"
+	"github.com/lowbit-go/gq/model/tokenizer"
+	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/quantizer/calib"
+)
+
+// calibrationFlags are those that go with an algorithm that needs calibration data.
+func calibrationFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "calibrate", Usage: "`FILE` of text or token ids to run the model on, for gptq, gptq-ft and imatrix and to choose bits with; or self: the model writes its own, which serves as well"},
+		&cli.IntFlag{Name: "calibrate-tokens", Value: calib.DefaultTokens, Usage: "tokens of calibration"},
+		&cli.Uint64Flag{Name: "seed", Value: 1, Usage: "of the text that the model writes"},
+		&cli.BoolFlag{Name: "refine", Usage: "coordinate descent and a refit of scales behind gptq and gptq-ft"},
+		&cli.StringSliceFlag{Name: "imatrix", Usage: "`FILE` of moments for --algorithm imatrix, of --imatrix-out or llama.cpp's imatrix.dat; several are merged (repeatable)"},
+		&cli.StringFlag{Name: "imatrix-out", Usage: "`FILE` to write the moments to that --algorithm imatrix used"},
+	}
+}
+
+// calibration is a job that --algorithm asks for; nil if it needs none.
+type calibration struct {
+	imatrix, solved bool // what algorithms there are
+}
+
+// calibrationOf looks for algorithms in the plan that need calibration, and refuses flags that don't go with them. choosing
+// tells that bits are chosen, for which there is text too.
+func calibrationOf(c *cli.Context, p *quantizer.Plan, choosing bool) (*calibration, error) {
+	k := &calibration{}
+	for _, m := range p.Matrices() {
+		k.imatrix = k.imatrix || m.Scheme.Algorithm == gqf.AlgorithmImatrix
+		k.solved = k.solved || calib.Calibrated(m.Scheme.Algorithm)
+	}
+	set := func(names ...string) string {
+		for _, name := range names {
+			if c.IsSet(name) {
+				return name
+			}
+		}
+		return ""
+	}
+	switch {
+	case !k.imatrix && !k.solved:
+		if name := set("calibrate", "calibrate-tokens", "seed", "refine", "imatrix", "imatrix-out"); name != "" && !(choosing && (name == "calibrate" || name == "seed")) {
+			return nil, cmdline.Usagef("--%s goes with --algorithm gptq, gptq-ft or imatrix", name)
+		}
+		return nil, nil
+	case k.imatrix && k.solved:
+		return nil, cmdline.Usagef("imatrix together with gptq or gptq-ft: choose one of them for all tensors")
+	case k.solved && set("imatrix", "imatrix-out") != "":
+		return nil, cmdline.Usagef("--%s goes with --algorithm imatrix", set("imatrix", "imatrix-out"))
+	case k.imatrix && c.Bool("refine"):
+		return nil, cmdline.Usagef("--refine goes with --algorithm gptq or gptq-ft")
+	case !c.IsSet("calibrate") && !c.IsSet("imatrix"):
+		return nil, cmdline.Usagef("this algorithm needs calibration data: --calibrate self, or --calibrate FILE of text")
+	case c.Int("calibrate-tokens") < 16:
+		return nil, cmdline.Usagef("--calibrate-tokens %d: at least 16", c.Int("calibrate-tokens"))
+	}
+	return k, nil
+}
+
+// run chooses the codes of a plan. done removes what was kept for a job that is ended before its file is written.
+func (k *calibration) run(c *cli.Context, p *quantizer.Plan) (done func() error, err error) {
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(math.MaxInt64) // main's is for jobs that only stream
+	}
+	if err := p.CheckOutput(c.String("output")); err != nil {
+		return nil, err
+	}
+	dir := c.String("output") + ".calib"
+	if k.imatrix {
+		return k.runImatrix(c, p, dir)
+	}
+	text, err := calibrationText(c, p, dir)
+	if err != nil {
+		return nil, err
+	}
+	bar := cmdline.NewCount(os.Stderr, calib.Work(p), "calibrating", "weights", c.Bool("quiet"))
+	result, err := calib.Run(c.Context, p, text, calib.Options{Refine: c.Bool("refine"), WorkDir: dir, Threads: c.Int("threads"), Progress: bar.Add})
+	bar.Finish()
+	if err != nil {
+		if c.Context.Err() != nil {
+			fmt.Fprintf(c.App.ErrWriter, "gq: finished layers are in %s: the same command goes on from there\n", cmdline.Text(dir))
+		}
+		return nil, err
+	}
+	p.Warnings = append(p.Warnings, result.Warnings...)
+	return result.Remove, p.SetChosen(result.Chosen())
+}
+
+// calibrationText reads or makes the tokens.
+func calibrationText(c *cli.Context, p *quantizer.Plan, dir string) (*calib.Text, error) {
+	tok, err := tokenizer.Open(p.SourceDir())
+	if err != nil {
+		return nil, fmt.Errorf("calibration: %w", err)
+	}
+	tokens, name := c.Int("calibrate-tokens"), c.String("calibrate")
+	if name != "self" {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			return nil, fmt.Errorf("calibration: %w", err)
+		}
+		m, err := model.OpenCheckpoint(p.SourceDir(), model.Options{Threads: 1})
+		if err != nil {
+			return nil, err
+		}
+		defer m.Close()
+		text, err := calib.ReadText(tok, data, tokens, calib.Window(m.Config()))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		return text, nil
+	}
+	seed := c.Uint64("seed")
+	h := sha256.New()
+	fmt.Fprintln(h, 1, tokens, seed) // 1: the version of the way in which text is written
+	for _, file := range p.SourceFiles() {
+		if st, err := os.Stat(file); err == nil {
+			fmt.Fprintln(h, file, st.Size(), st.ModTime().UnixNano())
+		}
+	}
+	return calib.KeptText(dir, hex.EncodeToString(h.Sum(nil)), func() (*calib.Text, error) {
+		m, err := model.OpenCheckpoint(p.SourceDir(), model.Options{Threads: c.Int("threads")})
+		if err != nil {
+			return nil, err
+		}
+		defer m.Close()
+		bar := cmdline.NewCount(os.Stderr, int64(tokens), "writing text", "tokens", c.Bool("quiet"))
+		defer bar.Finish()
+		start, ends := calib.Start(tok)
+		return calib.WriteText(c.Context, m, start, ends, tokens, calib.Window(m.Config()), seed, func(n int) { bar.Add(int64(n)) })
+	})
+}
+
+func (k *calibration) runImatrix(c *cli.Context, p *quantizer.Plan, dir string) (done func() error, err error) {
+	im := &calib.Imatrix{Linears: map[string]*calib.Moments{}}
+	info := quantizer.Calibration{Source: "imatrix"}
+	h := sha256.New()
+	for _, name := range c.StringSlice("imatrix") {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			return nil, fmt.Errorf("imatrix: %w", err)
+		}
+		h.Write(data)
+		one, err := calib.ReadImatrix(data, p)
+		if err == nil {
+			err = im.Merge(one)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	info.SHA256 = hex.EncodeToString(h.Sum(nil))
+	if c.IsSet("calibrate") {
+		text, err := calibrationText(c, p, dir)
+		if err != nil {
+			return nil, err
+		}
+		if c.IsSet("imatrix") {
+			info.Parameters = map[string]any{"imatrix-sha256": info.SHA256}
+		}
+		info.Source, info.SHA256, info.Tokens, info.Sequences, info.Seed = text.Source, text.SHA256, text.Tokens(), len(text.Sequences), text.Seed
+		one, err := calib.CollectImatrix(c.Context, p, text, calib.Options{Threads: c.Int("threads")})
+		if err == nil {
+			err = im.Merge(one)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if c.IsSet("imatrix-out") {
+		var b bytes.Buffer
+		if err := im.Write(&b); err != nil {
+			return nil, err
+		}
+		if err := os.WriteFile(c.String("imatrix-out"), b.Bytes(), 0o666); err != nil {
+			return nil, err
+		}
+	}
+	chosen, warnings, err := im.Chosen(p, info)
+	if err != nil {
+		return nil, err
+	}
+	p.Warnings = append(p.Warnings, warnings...)
+	remove := func() error {
+		if err := calib.RemoveText(dir); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		return nil
+	}
+	return remove, p.SetChosen(chosen)
+}

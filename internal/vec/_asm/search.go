@@ -1,0 +1,248 @@
+package main
+
+import (
+	. "github.com/mmcloughlin/avo/build"
+	"github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+const nearestEven = 8 // VROUNDPS: nearest, ties to even, no exception
+
+// zeroed clears registers.
+func zeroed(regs ...reg.VecVirtual) {
+	for _, r := range regs {
+		VXORPS(r, r, r)
+	}
+}
+
+// chunk sets n to the smaller of left and 256, and takes it off left.
+func chunk(n, left reg.Register) {
+	MOVQ(operand.U32(256), n)
+	CMPQ(left, n)
+	CMOVQCS(left, n)
+	SUBQ(n, left)
+}
+
+// ones gives a register of eight 1.0.
+func ones() reg.VecVirtual {
+	one := YMM()
+	VPCMPEQD(one, one, one)
+	VPSRLD(operand.Imm(25), one, one)
+	VPSLLD(operand.Imm(23), one, one) // 0x3f800000
+	return one
+}
+
+// searchScales keeps the candidates in lanes, four vectors of them, and goes through the values one by one: no sum
+// crosses lanes, so any group size is as good as another.
+func searchScales() {
+	TEXT("searchScalesBlock", NOSPLIT, "func(s *float32, unit float32, x, w *float32, n int)")
+	Doc("searchScalesBlock is searchScalesGeneric with AVX2 for n values, n positive.")
+	Pragma("noescape")
+	s := Load(Param("s"), GP64())
+	x := Load(Param("x"), GP64())
+	w := Load(Param("w"), GP64())
+	left := Load(Param("n"), GP64())
+	n := GP64()
+	at := func(field, v int) operand.Mem { return operand.Mem{Base: s, Disp: 128*field + 32*v} }
+	const inverse, lo, hi, product, score = 0, 1, 2, 3, 4
+
+	var a, b, inv [4]reg.VecVirtual
+	for v := range 4 {
+		a[v], b[v], inv[v] = YMM(), YMM(), YMM()
+	}
+	value, weight := YMM(), YMM()
+	unit, _ := Param("unit").Resolve()
+	VBROADCASTSS(unit.Addr, value)
+	zeroed(weight)
+	for v := range 4 {
+		VMULPS(at(inverse, v), value, inv[v])
+		VMOVUPS(weight, at(product, v)) // the totals
+		VMOVUPS(weight, at(score, v))
+	}
+
+	Label("sums")
+	for v := range 4 {
+		zeroed(a[v], b[v])
+	}
+	chunk(n, left)
+
+	Label("values")
+	VBROADCASTSS(operand.Mem{Base: x}, value)
+	VBROADCASTSS(operand.Mem{Base: w}, weight)
+	for v := range 4 {
+		q, p := YMM(), YMM()
+		VMULPS(inv[v], value, q)
+		VMAXPS(at(lo, v), q, q)
+		VMINPS(at(hi, v), q, q)
+		VROUNDPS(operand.Imm(nearestEven), q, q)
+		VMULPS(q, weight, p)
+		VMULPS(q, p, q)
+		VADDPS(q, b[v], b[v])
+		VMULPS(value, p, p)
+		VADDPS(p, a[v], a[v])
+	}
+	ADDQ(operand.Imm(4), x)
+	ADDQ(operand.Imm(4), w)
+	DECQ(n)
+	JNE(operand.LabelRef("values"))
+
+	for v := range 4 {
+		VADDPS(at(product, v), a[v], a[v])
+		VMOVUPS(a[v], at(product, v))
+		VADDPS(at(score, v), b[v], b[v])
+		VMOVUPS(b[v], at(score, v))
+	}
+	TESTQ(left, left)
+	JNE(operand.LabelRef("sums"))
+
+	zero := value
+	zeroed(zero)
+	for v := range 4 {
+		VMULPS(a[v], a[v], a[v])
+		VDIVPS(b[v], a[v], a[v])
+		VMAXPS(zero, a[v], a[v]) // gives the zero for a NaN
+		VMOVUPS(a[v], at(score, v))
+	}
+	VZEROUPPER()
+	RET()
+}
+
+// scaleErrors has one vector of candidates and two sums, for values at even and at odd places, so that additions wait
+// for each other half as long.
+func scaleErrors() {
+	TEXT("scaleErrorsBlock", NOSPLIT, "func(f *float32, x, w *float32, n int)")
+	Doc("scaleErrorsBlock is scaleErrorsGeneric with AVX2 for n values, n positive.")
+	Pragma("noescape")
+	f := Load(Param("f"), GP64())
+	x := Load(Param("x"), GP64())
+	w := Load(Param("w"), GP64())
+	left := Load(Param("n"), GP64())
+	n := GP64()
+	at := func(field int) operand.Mem { return operand.Mem{Base: f, Disp: 32 * field} }
+
+	scale, lo, hi, inv, total := YMM(), YMM(), YMM(), YMM(), YMM()
+	VMOVUPS(at(0), scale)
+	VMOVUPS(at(1), lo)
+	VMOVUPS(at(2), hi)
+	one := ones()
+	VDIVPS(scale, one, inv)
+	sum := [2]reg.VecVirtual{YMM(), YMM()}
+	zeroed(total)
+	add := func(i int) {
+		value, q := YMM(), YMM()
+		VBROADCASTSS(operand.Mem{Base: x, Disp: 4 * i}, value)
+		VMULPS(inv, value, q)
+		VMAXPS(lo, q, q)
+		VMINPS(hi, q, q)
+		VROUNDPS(operand.Imm(nearestEven), q, q)
+		VMULPS(scale, q, q)
+		VSUBPS(q, value, value)
+		VBROADCASTSS(operand.Mem{Base: w, Disp: 4 * i}, q)
+		VMULPS(value, q, q)
+		VMULPS(value, q, q)
+		VADDPS(q, sum[i], sum[i])
+	}
+
+	Label("sums")
+	zeroed(sum[0], sum[1])
+	chunk(n, left)
+	SUBQ(operand.Imm(2), n)
+	JCS(operand.LabelRef("odd"))
+
+	Label("values")
+	add(0)
+	add(1)
+	ADDQ(operand.Imm(8), x)
+	ADDQ(operand.Imm(8), w)
+	SUBQ(operand.Imm(2), n)
+	JCC(operand.LabelRef("values"))
+
+	Label("odd")
+	ADDQ(operand.Imm(2), n)
+	JEQ(operand.LabelRef("total"))
+	add(0)
+
+	Label("total")
+	VADDPS(sum[1], sum[0], sum[0])
+	VADDPS(sum[0], total, total)
+	TESTQ(left, left)
+	JNE(operand.LabelRef("sums"))
+	VMOVUPS(total, at(3))
+	VZEROUPPER()
+	RET()
+}
+
+func sumSquares() {
+	TEXT("sumSquaresBlock", NOSPLIT, "func(sum *float64, x *float32, n int)")
+	Doc("sumSquaresBlock is sumSquaresGeneric with AVX2 for n values, n a positive multiple of 256.")
+	Pragma("noescape")
+	sum := Load(Param("sum"), GP64())
+	x := Load(Param("x"), GP64())
+	left := Load(Param("n"), GP64())
+	n := GP64()
+	run := [2]reg.VecVirtual{YMM(), YMM()}
+	var total [4]reg.VecVirtual
+	for i := range total {
+		total[i] = YMM()
+		VMOVUPD(operand.Mem{Base: sum, Disp: 32 * i}, total[i])
+	}
+
+	Label("sums")
+	zeroed(run[0], run[1])
+	MOVQ(operand.U32(256/16), n)
+
+	Label("values")
+	for i := range run {
+		v := YMM()
+		VMOVUPS(operand.Mem{Base: x, Disp: 32 * i}, v)
+		VMULPS(v, v, v)
+		VADDPS(v, run[i], run[i])
+	}
+	ADDQ(operand.Imm(64), x)
+	DECQ(n)
+	JNE(operand.LabelRef("values"))
+
+	for i := range total {
+		half, wide := XMM(), YMM()
+		VEXTRACTF128(operand.Imm(uint64(i%2)), run[i/2], half)
+		VCVTPS2PD(half, wide)
+		VADDPD(wide, total[i], total[i])
+	}
+	SUBQ(operand.U32(256), left)
+	JNE(operand.LabelRef("sums"))
+	for i := range total {
+		VMOVUPD(total[i], operand.Mem{Base: sum, Disp: 32 * i})
+	}
+	VZEROUPPER()
+	RET()
+}
+
+func importance() {
+	TEXT("importanceBlock", NOSPLIT, "func(w, x *float32, n int, inverse float32)")
+	Doc("importanceBlock is importanceGeneric with AVX2 for n values, n a positive multiple of 16.")
+	Pragma("noescape")
+	w := Load(Param("w"), GP64())
+	x := Load(Param("x"), GP64())
+	n := Load(Param("n"), GP64())
+	inv := YMM()
+	inverse, _ := Param("inverse").Resolve()
+	VBROADCASTSS(inverse.Addr, inv)
+	one := ones()
+
+	Label("values")
+	for i := range 2 {
+		v := YMM()
+		VMOVUPS(operand.Mem{Base: x, Disp: 32 * i}, v)
+		VMULPS(v, v, v)
+		VMULPS(inv, v, v)
+		VADDPS(one, v, v)
+		VSQRTPS(v, v)
+		VMOVUPS(v, operand.Mem{Base: w, Disp: 32 * i})
+	}
+	ADDQ(operand.Imm(64), x)
+	ADDQ(operand.Imm(64), w)
+	SUBQ(operand.Imm(16), n)
+	JNE(operand.LabelRef("values"))
+	VZEROUPPER()
+	RET()
+}

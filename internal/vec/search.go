@@ -1,0 +1,161 @@
+package vec
+
+import (
+	"fmt"
+	"math"
+)
+
+// SearchLanes is the number of scales that one call of SearchScales tries.
+const SearchLanes = 32
+
+// Search holds the scales that SearchScales tries and what it finds of them.
+type Search struct {
+	// Of candidate c: the inverse of its scale in units of the call's unit, and the least and greatest steps, qmin-z
+	// and qmax-z, which are within -256 .. 255.
+	Inv, Lo, Hi [SearchLanes]float32
+	// Product is the sum of w*x*q, Score that sum's square over the sum of w*q*q.
+	Product, Score [SearchLanes]float32
+}
+
+// SearchScales finds for each candidate of s the steps q nearest to the values of a group x and, with weights w, how
+// much of the group's weighted square these steps take away if their scale is the best for them, Product/sum(w*q*q),
+// which is Score/Product. In float32, each step rounded, for candidate c and the values in order:
+//
+//	t = min(max(x*(Inv[c]*unit), Lo[c]), Hi[c])
+//	q = t rounded to the nearest integer, ties to even
+//	v = w*q
+//	a += v*x
+//	b += v*q
+//
+// a and b start at zero and are added to their totals A and B after each 256 values and at the end. Then Product[c] =
+// A and Score[c] = A*A/B, or 0 where that is NaN.
+//
+// The lengths of x and w are the same, at least 1. All arguments and each product Inv[c]*unit must be finite, weights
+// not negative; otherwise the results are any.
+func SearchScales(s *Search, unit float32, x, w []float32) {
+	checkWeights(x, w)
+	searchScales(s, unit, x, w)
+}
+
+// FinalLanes is the number of scales that one call of ScaleErrors measures.
+const FinalLanes = 8
+
+// Final holds the scales that ScaleErrors measures and what it finds of them.
+type Final struct {
+	// Of candidate c: the scale, not zero and with a finite inverse, and the least and greatest steps as in a Search.
+	Scale, Lo, Hi [FinalLanes]float32
+	// Error is the weighted squared error.
+	Error [FinalLanes]float32
+}
+
+// ScaleErrors sums for each candidate of f the weighted squared errors that a group x has with its scale. In float32,
+// each step rounded, for candidate c and value i:
+//
+//	t = min(max(x*(1/Scale[c]), Lo[c]), Hi[c])
+//	q = t rounded to the nearest integer, ties to even
+//	e = x - q*Scale[c]
+//	sum[i%2] += (w*e)*e
+//
+// sum[0] and sum[1] start at zero; their sum is added to Error[c] after each 256 values and at the end.
+//
+// The conditions of SearchScales hold.
+func ScaleErrors(f *Final, x, w []float32) {
+	checkWeights(x, w)
+	scaleErrors(f, x, w)
+}
+
+func checkWeights(x, w []float32) {
+	if len(x) != len(w) || len(x) == 0 {
+		panic(fmt.Sprintf("vec: %d weights of %d values", len(w), len(x)))
+	}
+}
+
+// SumSquares returns the sum of the squares of x, added as QuantizeGroups adds the signal of one group.
+func SumSquares(x []float32) float64 {
+	var sum [Lanes]float64
+	sumSquares(&sum, x)
+	return tree(sum)
+}
+
+// Importance sets w to the weights that errors of x have: w[i] = sqrt(1 + (x[i]*x[i])*inverse), each step rounded to
+// float32. len(w) is len(x).
+func Importance(w, x []float32, inverse float32) {
+	if len(w) != len(x) {
+		panic(fmt.Sprintf("vec: %d weights of %d values", len(w), len(x)))
+	}
+	importance(w, x, inverse)
+}
+
+func searchScalesGeneric(s *Search, unit float32, x, w []float32) {
+	for c := range SearchLanes {
+		inv, lo, hi := float32(s.Inv[c]*unit), s.Lo[c], s.Hi[c]
+		var sumA, sumB float32
+		for start := 0; start < len(x); start += flushEvery {
+			end := min(len(x), start+flushEvery)
+			var a, b float32
+			for i, v := range x[start:end] {
+				q := nearest(float32(v*inv), lo, hi)
+				p := float32(w[start+i] * q)
+				a += float32(p * v)
+				b += float32(p * q)
+			}
+			sumA += a
+			sumB += b
+		}
+		score := float32(sumA*sumA) / sumB
+		if score != score {
+			score = 0
+		}
+		s.Product[c], s.Score[c] = sumA, score
+	}
+}
+
+func scaleErrorsGeneric(f *Final, x, w []float32) {
+	for c := range FinalLanes {
+		scale, lo, hi := f.Scale[c], f.Lo[c], f.Hi[c]
+		inv := 1 / scale
+		var total float32
+		for start := 0; start < len(x); start += flushEvery {
+			end := min(len(x), start+flushEvery)
+			var sum [2]float32
+			for i, v := range x[start:end] {
+				e := v - float32(nearest(float32(v*inv), lo, hi)*scale)
+				sum[i%2] += float32(float32(w[start+i]*e) * e)
+			}
+			total += sum[0] + sum[1]
+		}
+		f.Error[c] = total
+	}
+}
+
+// nearest is t, brought into lo .. hi and rounded.
+func nearest(t, lo, hi float32) float32 {
+	if t < lo {
+		t = lo
+	}
+	if t > hi {
+		t = hi
+	}
+	return float32(t+roundMagic) - roundMagic
+}
+
+// sumSquaresGeneric adds to sum; x begins at lane 0.
+func sumSquaresGeneric(sum *[Lanes]float64, x []float32) {
+	for len(x) > 0 {
+		n := min(len(x), flushEvery)
+		var run [Lanes]float32
+		for i, v := range x[:n] {
+			run[i%Lanes] += float32(v * v)
+		}
+		for i := range Lanes {
+			sum[i] += float64(run[i])
+		}
+		x = x[n:]
+	}
+}
+
+func importanceGeneric(w, x []float32, inverse float32) {
+	for i, v := range x {
+		w[i] = float32(math.Sqrt(float64(1 + float32(float32(v*v)*inverse))))
+	}
+}

@@ -1,0 +1,212 @@
+package model
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Part is one of the two halves of a decoder layer: each reads the hidden states and adds to them.
+type Part uint8
+
+const (
+	Attention Part = iota
+	FeedForward
+)
+
+// Group is linears that share their input.
+type Group struct {
+	Part    Part
+	Linears []string
+	// Residual tells that what the linears give is added to the hidden states as it is: the last linear of a half, unless
+	// a norm follows it or it belongs to one expert of several.
+	Residual bool
+	// Expert is the number of the expert; -1 for linears that see every token.
+	Expert int
+}
+
+// Stages lists the linears of a layer in the order in which they run: the groups of a stage don't depend on each other,
+// but on all stages before. A router is not among them.
+func (m *Model) Stages(layer int) [][]Group {
+	l := &m.layers[layer]
+	names := func(list ...*linear) (s []string) {
+		for _, l := range list {
+			s = append(s, l.name)
+		}
+		return s
+	}
+	stages := [][]Group{
+		{{Attention, names(l.qkv...), false, -1}},
+		{{Attention, names(l.out), l.postAttention == nil, -1}},
+	}
+	if !l.Experts {
+		return append(stages,
+			[]Group{{FeedForward, names(l.mlp.gateUp...), false, -1}},
+			[]Group{{FeedForward, names(l.mlp.down), l.postMLP == nil, -1}})
+	}
+	var in, out []Group
+	for i, e := range l.experts {
+		in = append(in, Group{FeedForward, names(e.gateUp...), false, i})
+		out = append(out, Group{FeedForward, names(e.down), false, i})
+	}
+	return append(stages, in, out)
+}
+
+// Head is the name of the linear that makes the logits: that of the table if the two are one.
+func (m *Model) Head() string { return m.head.name }
+
+// Input is what goes into a linear for one sequence.
+type Input struct {
+	Name    string
+	X       []float32 // [Rows][K], valid during the call
+	Rows, K int
+	// Tokens are the rows' positions in the sequence, for linears of an expert; nil: all, in order.
+	Tokens []int
+}
+
+// Stream runs many sequences through a Model layer by layer: only their hidden states are kept, not what attention
+// remembers. So the linears of a layer can be studied, and replaced, before what follows them is run. The bits are those
+// of Session.Forward.
+//
+// A Stream is not for concurrent use. Nothing in it is tied to a layer: whoever uses it keeps to the order of layers.
+type Stream struct {
+	m      *Model
+	s      *Session
+	starts []int     // of the sequences in x; one more at the end
+	x      []float32 // [tokens][HiddenSize]
+	input  Input
+	tokens []int
+}
+
+// NewStream looks up the sequences' tokens. It takes 4 * HiddenSize bytes for each.
+func (m *Model) NewStream(sequences [][]int32) (*Stream, error) {
+	c := &m.config
+	longest, n := 0, 0
+	for i, ids := range sequences {
+		if len(ids) == 0 {
+			return nil, fmt.Errorf("model: sequence %d has no tokens", i)
+		}
+		longest, n = max(longest, len(ids)), n+len(ids)
+		for p, id := range ids {
+			if id < 0 || int(id) >= c.VocabSize {
+				return nil, fmt.Errorf("model: token %d at position %d of sequence %d: the vocabulary has %d", id, p, i, c.VocabSize)
+			}
+		}
+	}
+	t := &Stream{m: m, s: m.NewSession(longest), x: make([]float32, n*c.HiddenSize)}
+	for _, r := range t.s.rotations {
+		r.reach(longest)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return t, m.source.guard(func() error {
+		n := 0
+		for _, ids := range sequences {
+			t.starts = append(t.starts, n)
+			if err := t.s.lookup(t.x[n*c.HiddenSize:][:len(ids)*c.HiddenSize], ids); err != nil {
+				return err
+			}
+			n += len(ids)
+		}
+		t.starts = append(t.starts, n)
+		return nil
+	})
+}
+
+// Len is the number of sequences, Tokens that of the tokens of all.
+func (t *Stream) Len() int    { return len(t.starts) - 1 }
+func (t *Stream) Tokens() int { return t.starts[t.Len()] }
+
+// Hidden gives the hidden states of a sequence, [tokens][HiddenSize]: those before the half layer that is run next.
+func (t *Stream) Hidden(sequence int) []float32 {
+	h := t.m.config.HiddenSize
+	return t.x[t.starts[sequence]*h : t.starts[sequence+1]*h]
+}
+
+// errStop ends a half layer that nobody needs the rest of.
+var errStop = errors.New("model: stopped")
+
+// Visit runs a sequence through half a layer and leaves its hidden states as they were. It calls fn with what goes into
+// each linear, before it is multiplied, until fn returns false.
+func (t *Stream) Visit(sequence, layer int, part Part, fn func(*Input) bool) error {
+	_, err := t.half(sequence, layer, part, fn)
+	return err
+}
+
+// Advance adds to the hidden states of a sequence what half a layer makes of them.
+func (t *Stream) Advance(sequence, layer int, part Part) error {
+	back, err := t.half(sequence, layer, part, nil)
+	if err != nil {
+		return err
+	}
+	x := t.Hidden(sequence)
+	l := &t.m.layers[layer]
+	weights := l.postAttention
+	if part == FeedForward {
+		weights = l.postMLP
+	}
+	t.s.add(x, back, weights, len(x)/t.m.config.HiddenSize)
+	return nil
+}
+
+// HeadInput calls fn with what goes into the head for a sequence.
+func (t *Stream) HeadInput(sequence int, fn func(*Input)) {
+	h := t.m.config.HiddenSize
+	x := t.Hidden(sequence)
+	m := len(x) / h
+	normed := resize(&t.s.normed, m*h)
+	t.m.mu.Lock()
+	t.s.norm(normed, x, t.m.norm, m)
+	t.m.mu.Unlock()
+	t.input = Input{t.m.head.name, normed, m, h, nil}
+	fn(&t.input)
+}
+
+func (t *Stream) half(sequence, layer int, part Part, fn func(*Input) bool) (back []float32, err error) {
+	s, l, h := t.s, &t.m.layers[layer], t.m.config.HiddenSize
+	x := t.Hidden(sequence)
+	m := len(x) / h
+	t.m.mu.Lock()
+	defer t.m.mu.Unlock()
+	s.visit = t.visitor(fn)
+	defer func() { s.visit = nil }()
+	err = t.m.source.guard(func() error {
+		normed := resize(&s.normed, m*h)
+		back = resize(&s.back, m*h)
+		if part == Attention {
+			defer s.caches[layer].reset()
+			s.norm(normed, x, l.inputNorm, m)
+			return s.attend(layer, back, normed, m)
+		}
+		s.norm(normed, x, l.attentionNorm, m)
+		if l.Experts {
+			return s.experts(l, back, normed, m)
+		}
+		return s.mlp(&l.mlp, back, normed, m, t.m.config.Intermediate)
+	})
+	// The pages of one layer serve the next.
+	if next := layer + 1; part == Attention && next < len(s.caches) && len(s.caches[next].free) == 0 {
+		s.caches[next].free, s.caches[layer].free = s.caches[layer].free, nil
+	}
+	if errors.Is(err, errStop) {
+		err = nil
+	}
+	return back, err
+}
+
+// visitor makes fn what a Session calls.
+func (t *Stream) visitor(fn func(*Input) bool) func(name string, x []float32, m, k int) bool {
+	if fn == nil {
+		return nil
+	}
+	return func(name string, x []float32, m, k int) bool {
+		t.input = Input{name, x, m, k, nil}
+		if mix := &t.s.mixture; mix.running {
+			t.tokens = t.tokens[:0]
+			for _, ch := range mix.tokens {
+				t.tokens = append(t.tokens, ch.token)
+			}
+			t.input.Tokens = t.tokens
+		}
+		return fn(&t.input)
+	}
+}

@@ -1,0 +1,124 @@
+package model
+
+import (
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/lowbit-go/gq/internal/testshared"
+)
+
+// TestStream runs sequences layer by layer and compares hidden states, through the head, with the logits of sessions; and
+// a Batch with the same.
+func TestStream(t *testing.T) {
+	for _, name := range []string{"llama3", "gemma2", "gemma3", "phi3", "mixtral", "qwen3-moe", "qwen2-window", "smollm3"} {
+		t.Run(name, func(t *testing.T) {
+			testStream(t, filepath.Join("testdata", "torch", name))
+		})
+	}
+	t.Run("books", func(t *testing.T) { testStream(t, filepath.Join(testshared.Root(t), "testdata", "books1.3M-bf16")) })
+}
+
+func testStream(t *testing.T, dir string) {
+	m, err := OpenCheckpoint(dir, Options{Threads: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	vocab := m.VocabSize()
+	var sequences [][]int32
+	for i, n := range []int{37, 1, 70} {
+		var ids []int32
+		for p := range n {
+			ids = append(ids, int32((p*31+i*7+p*p*3)%vocab))
+		}
+		sequences = append(sequences, ids)
+	}
+	stream, err := m.NewStream(sequences)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if stream.Len() != 3 || stream.Tokens() != 108 {
+		t.Fatalf("%d sequences of %d tokens", stream.Len(), stream.Tokens())
+	}
+	for layer := range m.Config().Layers {
+		var want, got []string
+		for _, stage := range m.Stages(layer) {
+			for _, g := range stage {
+				want = append(want, g.Linears...)
+			}
+		}
+		for _, part := range []Part{Attention, FeedForward} {
+			for q := range sequences {
+				before := slices.Clone(stream.Hidden(q))
+				err := stream.Visit(q, layer, part, func(in *Input) bool {
+					if len(in.X) != in.Rows*in.K || in.Tokens != nil && len(in.Tokens) != in.Rows {
+						t.Errorf("%s: %d values, %d x %d, %d tokens", in.Name, len(in.X), in.Rows, in.K, len(in.Tokens))
+					}
+					if slices.Contains(want, in.Name) && !slices.Contains(got, in.Name) {
+						got = append(got, in.Name)
+					}
+					return true
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !slices.Equal(before, stream.Hidden(q)) {
+					t.Fatal("Visit changed the hidden states")
+				}
+				visits := 0
+				if err := stream.Visit(q, layer, part, func(*Input) bool { visits++; return false }); err != nil || visits != 1 {
+					t.Fatalf("%d visits, %v", visits, err)
+				}
+				if err := stream.Advance(q, layer, part); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		slices.Sort(want)
+		slices.Sort(got)
+		if m.Config().Experts == nil && !slices.Equal(want, got) {
+			t.Errorf("layer %d: linears %v, visited %v", layer, want, got)
+		}
+	}
+	batch := m.NewBatch(3, 70)
+	batched := make([][]float32, 3)
+	for p := range 70 {
+		var rows []int
+		var ids []int32
+		for _, q := range []int{2, 0, 1} {
+			if p < len(sequences[q]) {
+				rows, ids = append(rows, q), append(ids, sequences[q][p])
+			}
+		}
+		out := make([]float32, len(rows)*vocab)
+		if err := batch.Step(rows, ids, out); err != nil {
+			t.Fatal(err)
+		}
+		for i, q := range rows {
+			batched[q] = append(batched[q], out[i*vocab:][:vocab]...)
+		}
+	}
+	for q, ids := range sequences {
+		s := m.NewSession(70)
+		want := make([]float32, len(ids)*vocab)
+		if err := s.Forward(ids, want, true); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(want, batched[q]) {
+			t.Errorf("sequence %d: the batch's logits are others", q)
+		}
+		got := make([]float32, len(ids)*vocab)
+		if err := stream.s.logits(got, stream.Hidden(q), len(ids)); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(want, got) {
+			t.Errorf("sequence %d: the stream's logits are others", q)
+		}
+	}
+	batch.Reset(0)
+	out := make([]float32, vocab)
+	if err := batch.Step([]int{0}, sequences[0][:1], out); err != nil || !slices.Equal(out, batched[0][:vocab]) {
+		t.Errorf("after Reset: %v", err)
+	}
+}

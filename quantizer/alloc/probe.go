@@ -1,0 +1,245 @@
+package alloc
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/kernels"
+	"github.com/lowbit-go/gq/quantizer"
+)
+
+// probeGroup is the group of probes.
+const probeGroup = 64
+
+// sampledRows is how many rows of a matrix stand for all in its weighted error.
+const sampledRows = 128
+
+// moments runs the model once and gives the sum of squares of each column of each linear's input.
+func (j *Job) moments(ctx context.Context) (map[string][]float64, error) {
+	sums := map[string][]float64{}
+	longest := 0
+	for _, w := range j.Windows {
+		longest = max(longest, len(w))
+	}
+	s := j.Model.NewSession(longest)
+	s.OnInput(func(name string, x []float32, m, k int) {
+		sum := sums[name]
+		if sum == nil {
+			sum = make([]float64, k)
+			sums[name] = sum
+		}
+		for r := range m {
+			for i, v := range x[r*k:][:k] {
+				sum[i] += float64(float64(v) * float64(v))
+			}
+		}
+	})
+	for _, w := range j.Windows {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		s.Reset()
+		// All logits or those of the last token: the head's input is only complete with all.
+		if err := s.Forward(w, make([]float32, len(w)*j.Model.VocabSize()), true); err != nil {
+			return nil, err
+		}
+		j.progress(1)
+	}
+	return sums, nil
+}
+
+// replaced lists the names of the model's linears that a tensor of the checkpoint holds, in order of slice.
+func (d *Decision) replaced(w *weights, tensor string) []string {
+	if w.slices == 1 {
+		return append([]string{tensor}, d.heads...)
+	}
+	list := make([]string, w.slices)
+	for i := range list {
+		list[i] = fmt.Sprintf("%s[%d]", tensor, i)
+	}
+	return list
+}
+
+// probe measures the model with the decision's tensors alone at a scheme.
+func (j *Job) probe(ctx context.Context, d *Decision, s quantizer.Scheme) (float64, error) {
+	undo, err := j.replace(d, s)
+	defer undo()
+	if err != nil {
+		return 0, err
+	}
+	return j.KL(ctx)
+}
+
+// replace puts a decision's rounded tensors into the model.
+func (j *Job) replace(d *Decision, s quantizer.Scheme) (undo func(), err error) {
+	var undos []func()
+	undo = func() {
+		for _, f := range undos {
+			f()
+		}
+	}
+	for _, name := range d.Tensors {
+		w, err := j.weights(name)
+		if err != nil {
+			return undo, err
+		}
+		r, err := w.round(s, j.threads())
+		if err != nil {
+			return undo, err
+		}
+		if d.Table {
+			undos = append(undos, j.Model.SetTable(r))
+		}
+		for i, linear := range d.replaced(w, name) {
+			old := j.Model.Linear(linear)
+			if old == nil { // a table that is not the head, or a head under another name
+				continue
+			}
+			read := r.read
+			if i, sliced := i*w.rows, w.slices > 1; sliced {
+				read = func(dst []float32, row int) { r.read(dst, i+row) }
+			}
+			op, err := kernels.NewRows(w.rows, w.cols, read, nil, kernels.Options{Log: func(kernels.Choice) {}})
+			if err != nil {
+				return undo, err
+			}
+			back, err := j.Model.SetLinear(linear, op, false)
+			if err != nil {
+				return undo, err
+			}
+			undos = append(undos, back)
+		}
+	}
+	return undo, nil
+}
+
+// errors predicts each option's KL from the one probe.
+func (j *Job) errors(ctx context.Context, list []*Decision, moments map[string][]float64) error {
+	var next atomic.Int64
+	errs := make([]error, len(list))
+	var wg sync.WaitGroup
+	for range j.threads() {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				i := int(next.Add(1) - 1)
+				if i >= len(list) {
+					return
+				}
+				errs[i] = j.predict(list[i], moments)
+				j.progress(1)
+			}
+		})
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+func (j *Job) predict(d *Decision, moments map[string][]float64) error {
+	n := len(d.Options)
+	schemes := make([]quantizer.Scheme, n, n+len(j.Widths))
+	for i, o := range d.Options {
+		s := d.scheme
+		s.Bits, s.Group = o.Bits, o.Group
+		schemes[i] = s
+	}
+	for _, bits := range j.Widths {
+		schemes = append(schemes, d.probeScheme(bits))
+	}
+	e := make([]float64, len(schemes))
+	for _, name := range d.Tensors {
+		if err := j.weighted(e, d, name, schemes, moments); err != nil {
+			return err
+		}
+	}
+	for i := range d.Options {
+		o := &d.Options[i]
+		from := func(width int) float64 { // by the probe of that number
+			if e[n+width] == 0 {
+				return d.ProbeKL[width]
+			}
+			return float64(d.ProbeKL[width] * (e[i] / e[n+width]))
+		}
+		k, exact := slices.BinarySearch(j.Widths, o.Bits)
+		switch {
+		case exact || k == 0:
+			o.KL = from(k)
+		case k == len(j.Widths):
+			o.KL = from(k - 1)
+		default:
+			o.KL = math.Sqrt(float64(from(k-1) * from(k)))
+		}
+	}
+	d.hull = lowerHull(d.Options)
+	return nil
+}
+
+func (d *Decision) probeScheme(bits int) quantizer.Scheme {
+	s := d.scheme
+	s.Bits, s.Group = bits, probeGroup
+	if s.Mapping == gqf.MappingHalfStep { // which ends at 2 bits
+		s.Mapping = gqf.MappingFullRange
+	}
+	return s
+}
+
+// weighted adds to e the weighted errors of a tensor with each scheme, on some of its rows.
+func (j *Job) weighted(e []float64, d *Decision, name string, schemes []quantizer.Scheme, moments map[string][]float64) error {
+	w, err := j.weights(name)
+	if err != nil {
+		return err
+	}
+	coders := make([]*coder, len(schemes))
+	for i, s := range schemes {
+		if coders[i], err = newCoder(s, w.cols); err != nil {
+			return err
+		}
+	}
+	inputs := d.replaced(w, name)
+	x, y := make([]float32, w.cols), make([]float32, w.cols)
+	for slice := range w.slices {
+		h := moments[inputs[slice]]
+		if w.slices == 1 {
+			for _, in := range inputs {
+				if moments[in] != nil {
+					h = moments[in]
+				}
+			}
+		}
+		if h == nil && strings.Contains(name, ".experts.") {
+			continue // an expert that no token reached
+		}
+		n := min(sampledRows, w.rows)
+		for i := range n {
+			if err := w.read(x, slice*w.rows+i*w.rows/n); err != nil {
+				return err
+			}
+			for c, q := range coders {
+				if err := q.row(y, x); err != nil {
+					return fmt.Errorf("tensor %q: %w", name, err)
+				}
+				sum := 0.0
+				for k, v := range x {
+					diff := float64(v) - float64(y[k])
+					diff = float64(diff * diff)
+					if h != nil {
+						diff = float64(diff * h[k])
+					}
+					sum += diff
+				}
+				e[c] += sum
+			}
+		}
+	}
+	return nil
+}

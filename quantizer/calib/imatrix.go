@@ -1,0 +1,313 @@
+package calib
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/model"
+	"github.com/lowbit-go/gq/quantizer"
+)
+
+// Imatrix is the second moments of what goes into linears: by how much an error in each column counts.
+type Imatrix struct {
+	// Linears by the name that package model has for them; experts of one tensor are entries of their own.
+	Linears map[string]*Moments
+}
+
+// Moments are those of one linear's inputs.
+type Moments struct {
+	Rows int64     // tokens
+	Sum  []float64 // of the squares, by column
+}
+
+// CollectImatrix runs the float model of a plan's checkpoint on a text and sums the squares of what goes into the linears
+// that the plan quantizes.
+func CollectImatrix(ctx context.Context, p *quantizer.Plan, text *Text, o Options) (*Imatrix, error) {
+	m, err := model.OpenCheckpoint(p.SourceDir(), model.Options{Threads: o.Threads, Log: quiet})
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	stream, err := m.NewStream(text.Sequences)
+	if err != nil {
+		return nil, err
+	}
+	im := &Imatrix{map[string]*Moments{}}
+	wanted := map[string]bool{}
+	for _, mt := range p.Matrices() {
+		wanted[mt.Name()] = true
+	}
+	add := func(in *model.Input) {
+		if !wanted[in.Name] {
+			return
+		}
+		own := im.Linears[in.Name]
+		if own == nil {
+			own = &Moments{Sum: make([]float64, in.K)}
+			im.Linears[in.Name] = own
+		}
+		own.Rows += int64(in.Rows)
+		for r := range in.Rows {
+			for i, v := range in.X[r*in.K:][:in.K] {
+				own.Sum[i] += float64(float64(v) * float64(v))
+			}
+		}
+	}
+	layers := len(m.Config().Layers)
+	for layer := range layers {
+		for _, part := range []model.Part{model.Attention, model.FeedForward} {
+			for seq := range stream.Len() {
+				if err := ctx.Err(); err != nil {
+					return nil, err
+				}
+				if err := stream.Visit(seq, layer, part, func(in *model.Input) bool { add(in); return true }); err != nil {
+					return nil, err
+				}
+				if err := stream.Advance(seq, layer, part); err != nil {
+					return nil, err
+				}
+			}
+		}
+		if o.Progress != nil {
+			o.Progress(int64(stream.Tokens()))
+		}
+	}
+	for seq := range stream.Len() {
+		stream.HeadInput(seq, add)
+	}
+	return im, nil
+}
+
+// Merge adds another imatrix.
+func (im *Imatrix) Merge(o *Imatrix) error {
+	for name, m := range o.Linears {
+		own := im.Linears[name]
+		if own == nil {
+			im.Linears[name] = &Moments{m.Rows, slices.Clone(m.Sum)}
+			continue
+		}
+		if len(own.Sum) != len(m.Sum) {
+			return fmt.Errorf("imatrix: %q has %d columns in one and %d in the other", name, len(own.Sum), len(m.Sum))
+		}
+		own.Rows += m.Rows
+		for i, v := range m.Sum {
+			own.Sum[i] += v
+		}
+	}
+	return nil
+}
+
+// Chosen has the searches of a plan's matrices whose algorithm is imatrix count errors by the moments. warnings say which
+// matrices the imatrix has nothing for; if it has nothing for any, that is an error.
+func (im *Imatrix) Chosen(p *quantizer.Plan, info quantizer.Calibration) (c *quantizer.Chosen, warnings []string, err error) {
+	weights := map[string][]float32{}
+	var missed []string
+	found := 0
+	for _, m := range p.Matrices() {
+		if m.Scheme.Algorithm != gqf.AlgorithmImatrix {
+			continue
+		}
+		name := m.Name()
+		w := make([]float32, m.Cols)
+		weights[name] = w
+		own := im.Linears[name]
+		sum := 0.0
+		if own != nil {
+			if len(own.Sum) != m.Cols {
+				return nil, nil, fmt.Errorf("imatrix: %q has %d columns there and %d in the checkpoint", name, len(own.Sum), m.Cols)
+			}
+			for _, v := range own.Sum {
+				sum += v
+			}
+		}
+		if !(sum > 0) {
+			missed = append(missed, name)
+			for i := range w {
+				w[i] = 1
+			}
+			continue
+		}
+		found++
+		for i, v := range own.Sum {
+			w[i] = float32(max(v/sum*float64(m.Cols), 1e-6))
+		}
+	}
+	if len(weights) > 0 && found == 0 {
+		return nil, nil, errors.New("the imatrix has nothing for any of the checkpoint's tensors")
+	}
+	if len(missed) > 0 {
+		warnings = append(warnings, fmt.Sprintf("%q%s: no calibration token reached it: quantized by search", missed[0], more(missed)))
+	}
+	info.Algorithm, info.Fallbacks = gqf.AlgorithmImatrix.String(), len(missed)
+	return &quantizer.Chosen{Calibration: &info, Importance: func(m quantizer.Matrix) []float32 { return weights[m.Name()] }}, warnings, nil
+}
+
+// Write writes the imatrix in the binary form of llama.cpp's tool of that name, with the checkpoint's own tensor names: the
+// number of entries, and for each its name, rows n, columns and the n-fold mean squares.
+func (im *Imatrix) Write(w io.Writer) error {
+	b := bufio.NewWriter(w)
+	put := func(v any) { _ = binary.Write(b, binary.LittleEndian, v) } // Flush has the error
+	names := make([]string, 0, len(im.Linears))
+	for name := range im.Linears {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	put(int32(len(names)))
+	for _, name := range names {
+		m := im.Linears[name]
+		put(int32(len(name)))
+		b.WriteString(name)
+		put(int32(min(m.Rows, math.MaxInt32)))
+		put(int32(len(m.Sum)))
+		values := make([]float32, len(m.Sum))
+		for i, v := range m.Sum {
+			values[i] = float32(v)
+		}
+		put(values)
+	}
+	return b.Flush()
+}
+
+// ReadImatrix reads what Write wrote, or an imatrix.dat of llama.cpp, whose tensor names are turned into those of p's
+// checkpoint.
+func ReadImatrix(data []byte, p *quantizer.Plan) (*Imatrix, error) {
+	if bytes.HasPrefix(data, []byte("GGUF")) {
+		return nil, errors.New("imatrix: this one is in GGUF; write it with llama-imatrix --output-format dat")
+	}
+	malformed := errors.New("imatrix: neither an imatrix of gq nor an imatrix.dat of llama.cpp")
+	r := bytes.NewReader(data)
+	number := func(most int32) (int, error) {
+		var n int32
+		if err := binary.Read(r, binary.LittleEndian, &n); err != nil || n < 1 || n > most {
+			return 0, malformed
+		}
+		return int(n), nil
+	}
+	byName := map[string]quantizer.Matrix{}
+	for _, m := range p.Matrices() {
+		byName[m.Name()] = m
+	}
+	im := &Imatrix{map[string]*Moments{}}
+	entries, err := number(1 << 20)
+	if err != nil {
+		return nil, err
+	}
+	for range entries {
+		n, err := number(4096)
+		if err != nil {
+			return nil, err
+		}
+		name := make([]byte, n)
+		if _, err := io.ReadFull(r, name); err != nil {
+			return nil, malformed
+		}
+		rows, err := number(math.MaxInt32)
+		if err != nil {
+			return nil, err
+		}
+		cols, err := number(int32(min(r.Len()/4, math.MaxInt32)))
+		if err != nil {
+			return nil, err
+		}
+		values := make([]float32, cols)
+		if err := binary.Read(r, binary.LittleEndian, values); err != nil {
+			return nil, malformed
+		}
+		sums := make([]float64, cols)
+		for i, v := range values {
+			if !(v >= 0) || math.IsInf(float64(v), 0) {
+				return nil, fmt.Errorf("imatrix: %q has the value %v", name, v)
+			}
+			sums[i] = float64(v)
+		}
+		im.add(string(name), int64(rows), sums, byName)
+	}
+	return im, nil
+}
+
+// add takes an entry of a file; the matrices of a plan say what names are meant.
+func (im *Imatrix) add(name string, rows int64, sums []float64, byName map[string]quantizer.Matrix) {
+	if _, ok := byName[name]; ok {
+		im.Linears[name] = &Moments{rows, sums}
+		return
+	}
+	experts := false
+	for _, candidate := range llamaNames(name) {
+		if _, ok := byName[candidate]; ok {
+			im.Linears[candidate] = &Moments{rows, sums}
+		}
+		// All experts in one entry, one after the other.
+		list := expertNames(candidate, byName)
+		if n := len(list); n > 0 && len(sums)%n == 0 {
+			experts = true
+			k := len(sums) / n
+			for i, e := range list {
+				im.Linears[e] = &Moments{rows, sums[i*k:][:k]}
+			}
+		}
+	}
+	if !experts && len(llamaNames(name)) == 0 {
+		im.Linears[name] = &Moments{rows, sums} // of another checkpoint, or not quantized
+	}
+}
+
+var llamaBlock = regexp.MustCompile(`^blk\.(\d+)\.(.+)\.weight$`)
+
+// llamaTensors are what llama.cpp's tensors of a block are called in checkpoints; %d stands for an expert.
+var llamaTensors = map[string][]string{
+	"attn_q":      {"self_attn.q_proj.weight"},
+	"attn_k":      {"self_attn.k_proj.weight"},
+	"attn_v":      {"self_attn.v_proj.weight"},
+	"attn_qkv":    {"self_attn.qkv_proj.weight"},
+	"attn_output": {"self_attn.o_proj.weight"},
+	"ffn_gate":    {"mlp.gate_proj.weight"},
+	"ffn_up":      {"mlp.up_proj.weight", "mlp.gate_up_proj.weight"},
+	"ffn_down":    {"mlp.down_proj.weight"},
+	"ffn_gate_exps": {"mlp.experts.%d.gate_proj.weight", "block_sparse_moe.experts.%d.w1.weight",
+		"mlp.experts.gate_up_proj[%d]"},
+	"ffn_up_exps":   {"mlp.experts.%d.up_proj.weight", "block_sparse_moe.experts.%d.w3.weight"},
+	"ffn_down_exps": {"mlp.experts.%d.down_proj.weight", "block_sparse_moe.experts.%d.w2.weight", "mlp.experts.down_proj[%d]"},
+}
+
+// llamaNames are the names that a tensor of llama.cpp may have in a checkpoint.
+func llamaNames(name string) (list []string) {
+	if name == "output.weight" {
+		return []string{"lm_head.weight", "language_model.lm_head.weight"}
+	}
+	parts := llamaBlock.FindStringSubmatch(name)
+	if parts == nil {
+		return nil
+	}
+	for _, prefix := range []string{"model.", "language_model.model.", "model.language_model."} {
+		for _, tensor := range llamaTensors[parts[2]] {
+			list = append(list, prefix+"layers."+parts[1]+"."+tensor)
+		}
+	}
+	return list
+}
+
+var expertPlace = regexp.MustCompile(`%d`)
+
+// expertNames lists the experts that a name with %d stands for.
+func expertNames(pattern string, byName map[string]quantizer.Matrix) (list []string) {
+	if !expertPlace.MatchString(pattern) {
+		return nil
+	}
+	for i := 0; ; i++ {
+		name := expertPlace.ReplaceAllString(pattern, strconv.Itoa(i))
+		if _, ok := byName[name]; !ok {
+			return list
+		}
+		list = append(list, name)
+	}
+}

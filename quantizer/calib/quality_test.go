@@ -1,0 +1,222 @@
+package calib_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lowbit-go/gq/accuracy"
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/testshared"
+	"github.com/lowbit-go/gq/model"
+	"github.com/lowbit-go/gq/model/tokenizer"
+	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/quantizer/calib"
+)
+
+var (
+	full       = flag.Bool("full", false, "measure all of the table of quality; takes minutes")
+	fullModels = flag.String("models", "stories260K,books1.3M,books3.7M", "with -full: the models")
+	fullBits   = flag.String("bits", "4,3,2", "with -full: bits")
+	fullBy     = flag.String("methods", "rtn,search,gptq,gptq-ft,gptq+refine,gptq-ft+refine", "with -full: the methods; with /self, on text of the model's own")
+	fullMap    = flag.String("mapping", "full-range", "with -full: the mapping")
+	fullGroup  = flag.Int("group", 32, "with -full: the group")
+	fullCalib  = flag.Int("calibration-tokens", calib.DefaultTokens, "with -full: tokens of calibration")
+	fullFollow = flag.Float64("follow", 0, "with -full: both factors of gptq-ft")
+	fullSeed   = flag.Uint64("seed", 1, "with -full: the seed of text of the model's own")
+)
+
+// qualityModel is a model with its text: calibration takes the beginning, evaluation the rest.
+type qualityModel struct {
+	name, dir, text string
+	convention      accuracy.Convention
+}
+
+var qualityModels = []qualityModel{
+	{"stories260K", "models/stories260K-f32", "text/tinystories-val-300stories.txt", accuracy.Documents},
+	{"books1.3M", "models/books1.3M-bf16", "text/books-heldout.txt", accuracy.Windows},
+	{"books3.7M", "models/books3.7M-bf16", "text/books-heldout.txt", accuracy.Windows},
+}
+
+// evaluated is how many tokens are scored.
+const evaluated = 16000
+
+// opened is a model made ready for measurements.
+type opened struct {
+	qualityModel
+	tok      *tokenizer.Tokenizer
+	float    *model.Model
+	ck       *safetensors.Checkpoint
+	config   []byte
+	windows  []accuracy.Window
+	head     []byte // what calibration may read
+	texts    map[string]*calib.Text
+	baseline map[int]float64 // KL of TorchAO's symmetric RTN
+}
+
+func openQuality(t testing.TB, q qualityModel, calibration, evaluated int) *opened {
+	t.Helper()
+	shared := testshared.Dir(t)
+	o := &opened{qualityModel: q, texts: map[string]*calib.Text{}, baseline: map[int]float64{}}
+	dir := filepath.Join(shared, q.dir)
+	var err error
+	must := func() {
+		if err != nil {
+			t.Helper()
+			t.Fatal(err)
+		}
+	}
+	o.tok, err = tokenizer.Open(dir)
+	must()
+	o.float, err = model.OpenCheckpoint(dir, model.Options{Packed: true})
+	must()
+	t.Cleanup(func() { o.float.Close() })
+	o.ck, err = safetensors.Open(dir, safetensors.Options{})
+	must()
+	t.Cleanup(func() { o.ck.Close() })
+	o.config, err = quantizer.ReadConfig(o.ck)
+	must()
+	data, err := os.ReadFile(filepath.Join(shared, q.text))
+	must()
+	// The text is cut behind the tokens that calibration takes, at a line's end: evaluation never sees them.
+	ids, err := o.tok.Encode(string(data), tokenizer.Options{})
+	must()
+	at := len(data) * (calibration + calibration/16) / len(ids)
+	at += strings.IndexByte(string(data[at:]), '\n') + 1
+	if q.convention == accuracy.Documents {
+		at += strings.Index(string(data[at:]), "<|endoftext|>")
+	}
+	o.head = data[:at]
+	window := calib.Window(o.float.Config())
+	o.windows, err = accuracy.CutText(o.tok, data[at:], accuracy.TextOptions{Convention: q.convention, Window: window, MaxTokens: evaluated})
+	must()
+	return o
+}
+
+// text gives calibration tokens: real text, or the model's own.
+func (o *opened) text(t testing.TB, self bool, tokens int) *calib.Text {
+	t.Helper()
+	key := fmt.Sprint(self, tokens)
+	if text := o.texts[key]; text != nil {
+		return text
+	}
+	var text *calib.Text
+	var err error
+	window := calib.Window(o.float.Config())
+	if self {
+		start, ends := calib.Start(o.tok)
+		text, err = calib.WriteText(context.Background(), o.float, start, ends, tokens, window, *fullSeed, nil)
+	} else {
+		text, err = calib.ReadText(o.tok, o.head, tokens, window)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.texts[key] = text
+	return text
+}
+
+// quantize writes a .gqf by a recipe, calibrated where its algorithm is.
+func (o *opened) quantize(t testing.TB, r quantizer.Recipe, text *calib.Text, co calib.Options) string {
+	t.Helper()
+	plan, err := quantizer.NewPlan(o.ck, o.config, quantizer.Options{Recipe: r})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Algorithm.Calibrated() {
+		result, err := calib.Run(context.Background(), plan, text, co)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer result.Close()
+		for _, w := range result.Warnings {
+			t.Log(w)
+		}
+		if err := plan.SetChosen(result.Chosen()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := filepath.Join(t.TempDir(), "model.gqf")
+	if _, err := plan.Write(context.Background(), path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// measure compares a .gqf with the float model.
+func (o *opened) measure(t testing.TB, path string) accuracy.Comparison {
+	t.Helper()
+	f, err := gqf.Open(path, gqf.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	m, err := model.OpenGQF(f, model.Options{Activations: model.Float32, Packed: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	c, err := accuracy.Compare(context.Background(), o.float, []*model.Model{m}, o.windows, accuracy.CompareOptions{Sessions: runtime.NumCPU(), Worst: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c[0]
+}
+
+// base is the KL of TorchAO's symmetric round to nearest, group 32.
+func (o *opened) base(t testing.TB, bits int) float64 {
+	if o.baseline[bits] == 0 && bits > 1 {
+		c := o.measure(t, o.quantize(t, quantizer.Recipe{Bits: bits, Mapping: gqf.MappingSymmetric, Algorithm: gqf.AlgorithmRTN}, nil, calib.Options{}))
+		o.baseline[bits] = c.KL.Mean
+	}
+	return o.baseline[bits]
+}
+
+// TestQuality prints the ratios of the mean KL divergence to that of TorchAO's symmetric RTN:
+//
+//	go test ./quantizer/calib -run Quality -full -v
+func TestQuality(t *testing.T) {
+	if !*full {
+		t.Skip("use -full")
+	}
+	mapping, ok := gqf.ParseMapping(*fullMap)
+	if !ok {
+		t.Fatalf("-mapping %s", *fullMap)
+	}
+	for _, q := range qualityModels {
+		if !slices.Contains(strings.Split(*fullModels, ","), q.name) {
+			continue
+		}
+		o := openQuality(t, q, *fullCalib, evaluated)
+		for _, b := range strings.Split(*fullBits, ",") {
+			var bits int
+			fmt.Sscan(b, &bits)
+			for _, method := range strings.Split(*fullBy, ",") {
+				name, self := strings.CutSuffix(method, "/self")
+				name, refine := strings.CutSuffix(name, "+refine")
+				r := quantizer.Recipe{Bits: bits, Group: *fullGroup, Mapping: mapping}
+				if r.Algorithm, ok = gqf.ParseAlgorithm(name); !ok {
+					t.Fatalf("-methods %s", method)
+				}
+				var text *calib.Text
+				if r.Algorithm.Calibrated() {
+					text = o.text(t, self, *fullCalib)
+				}
+				begin := time.Now()
+				path := o.quantize(t, r, text, calib.Options{Refine: refine, FollowInputs: *fullFollow, FollowResidual: *fullFollow})
+				took := time.Since(begin)
+				c := o.measure(t, path)
+				base := o.base(t, bits)
+				fmt.Printf("%-12s %d bit  %-18s ratio %6.3f  KL %.5f (RTN %.5f)  perplexity %8.3f (float %.3f)  %.1f s\n", q.name, bits, method, c.KL.Mean/max(base, 1e-9), c.KL.Mean, base, c.Quantized.Perplexity, c.Float.Perplexity, took.Seconds())
+			}
+		}
+	}
+}

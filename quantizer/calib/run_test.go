@@ -1,0 +1,361 @@
+package calib_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/testshared"
+	"github.com/lowbit-go/gq/model"
+	"github.com/lowbit-go/gq/packing"
+	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/quantizer/calib"
+)
+
+func fixture(t testing.TB) string {
+	return filepath.Join(testshared.Root(t), "testdata", "books1.3M-bf16")
+}
+
+// ids makes sequences of any tokens, the same ones each time.
+func ids(vocab int, lengths ...int) *calib.Text {
+	text := &calib.Text{Source: "tokens", SHA256: strings.Repeat("0", 64)}
+	x := uint32(1)
+	for _, n := range lengths {
+		s := make([]int32, n)
+		for i := range s {
+			x = x*1664525 + 1013904223
+			s[i] = int32(x>>8) % int32(vocab)
+		}
+		text.Sequences = append(text.Sequences, s)
+	}
+	return text
+}
+
+func newPlan(t testing.TB, dir string, r quantizer.Recipe) *quantizer.Plan {
+	t.Helper()
+	ck, err := safetensors.Open(dir, safetensors.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ck.Close() })
+	config, err := quantizer.ReadConfig(ck)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := quantizer.NewPlan(ck, config, quantizer.Options{Recipe: r})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// file runs a job and gives the file's bytes and what the job warned of.
+func file(t testing.TB, p *quantizer.Plan, text *calib.Text, o calib.Options) ([]byte, []string) {
+	t.Helper()
+	r, err := calib.Run(context.Background(), p, text, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if err := p.SetChosen(r.Chosen()); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "model.gqf")
+	if _, err := p.Write(context.Background(), path); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Remove(); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b, r.Warnings
+}
+
+var jobRecipe = quantizer.Recipe{Bits: 3, Algorithm: gqf.AlgorithmGPTQFT}
+
+const childEnv = "GQ_CALIB_TEST_DIR"
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(childEnv); dir != "" {
+		if err := child(dir, os.Getenv(childEnv+"_SOURCE")); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+	}
+	os.Exit(m.Run())
+}
+
+// child runs the job until the third layer is done, says so and waits to be killed.
+func child(dir, source string) error {
+	ck, err := safetensors.Open(source, safetensors.Options{})
+	if err != nil {
+		return err
+	}
+	config, err := quantizer.ReadConfig(ck)
+	if err != nil {
+		return err
+	}
+	p, err := quantizer.NewPlan(ck, config, quantizer.Options{Recipe: jobRecipe})
+	if err != nil {
+		return err
+	}
+	_, err = calib.Run(context.Background(), p, ids(1024, 64, 64, 64), calib.Options{WorkDir: dir, Refine: true, Progress: func(int64) {
+		if _, err := os.Stat(filepath.Join(dir, "layer-2.codes")); err == nil {
+			fmt.Println("waiting")
+			time.Sleep(time.Hour)
+		}
+	}})
+	return err
+}
+
+// TestKilled kills a job and goes on from what it left: the file is the same as that of a job that was not killed, for any
+// number of threads. Work that was done is not done again.
+func TestKilled(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes its time")
+	}
+	text := ids(1024, 64, 64, 64)
+	want, _ := file(t, newPlan(t, fixture(t), jobRecipe), text, calib.Options{Refine: true, Threads: 1})
+	dir := filepath.Join(t.TempDir(), "work")
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(exe)
+	cmd.Env = append(os.Environ(), childEnv+"="+dir, childEnv+"_SOURCE="+fixture(t))
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); errors.Is(err, syscall.ENOEXEC) {
+		t.Skip("this machine runs the test in an emulator and cannot start its like")
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Process.Kill()
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if line != "waiting\n" {
+		t.Fatalf("the child says %q (%v)", line, err)
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Wait()
+	// A layer that was damaged is made again.
+	if err := os.Truncate(filepath.Join(dir, "layer-2.codes"), 1000); err != nil {
+		t.Fatal(err)
+	}
+	first, err := os.Stat(filepath.Join(dir, "layer-1.codes"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var again os.FileInfo
+	o := calib.Options{Refine: true, Threads: 2, WorkDir: dir}
+	o.Progress = func(int64) { again, _ = os.Stat(filepath.Join(dir, "layer-1.codes")) }
+	got, _ := file(t, newPlan(t, fixture(t), jobRecipe), text, o)
+	if !bytes.Equal(got, want) {
+		t.Error("the file is another one")
+	}
+	if again == nil || !again.ModTime().Equal(first.ModTime()) {
+		t.Error("a finished layer was made again")
+	}
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Errorf("the work directory is still there (%v)", err)
+	}
+}
+
+// TestWorkDir leaves alone what is not a work directory, and another job's results.
+func TestWorkDir(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes its time")
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "thesis.txt"), []byte("x"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	text := ids(1024, 40)
+	if _, err := calib.Run(context.Background(), newPlan(t, fixture(t), jobRecipe), text, calib.Options{WorkDir: dir}); err == nil || !strings.Contains(err.Error(), "thesis.txt") {
+		t.Errorf("a directory with other files: %v", err)
+	}
+	dir = filepath.Join(t.TempDir(), "work")
+	ctx, cancel := context.WithCancel(context.Background())
+	o := calib.Options{WorkDir: dir, Progress: func(int64) {
+		if _, err := os.Stat(filepath.Join(dir, "layer-0.codes")); err == nil {
+			cancel()
+		}
+	}}
+	if _, err := calib.Run(ctx, newPlan(t, fixture(t), jobRecipe), text, o); !errors.Is(err, context.Canceled) {
+		t.Fatalf("cancelled: %v", err)
+	}
+	other := quantizer.Recipe{Bits: 4, Algorithm: gqf.AlgorithmGPTQ}
+	want, _ := file(t, newPlan(t, fixture(t), other), text, calib.Options{})
+	got, _ := file(t, newPlan(t, fixture(t), other), text, calib.Options{WorkDir: dir})
+	if !bytes.Equal(got, want) {
+		t.Error("another job's layers were taken")
+	}
+}
+
+// TestSchemes runs every kind of scheme and compares the error of what linears give with that of the search.
+func TestSchemes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes its time")
+	}
+	text := ids(1024, 128, 128)
+	for _, r := range []quantizer.Recipe{
+		{Bits: 1}, {Bits: 1, Mapping: gqf.MappingHalfStep}, {Bits: 2, Mapping: gqf.MappingHalfStep, Group: 64}, {Bits: 1, Mapping: gqf.MappingAsymmetric},
+		{Bits: 2, Group: 16}, {Bits: 3, Mapping: gqf.MappingAsymmetric}, {Bits: 4, PositiveScales: true}, {Bits: 4, Group: quantizer.PerChannel, ScaleDtype: packing.ScaleF32},
+		{Bits: 5, Mapping: gqf.MappingSymmetric}, {Bits: 6, Group: 48}, {Bits: 7, ScaleDtype: packing.ScaleF16}, {Bits: 8, Mapping: gqf.MappingSymmetricNoClip},
+		{Bits: 4, Formats: []quantizer.Format{{Family: quantizer.FamilyKleidiAI}}},
+	} {
+		r.Algorithm = gqf.AlgorithmGPTQ
+		t.Run(fmt.Sprintf("%d-bit %v %v", r.Bits, r.Mapping, r.Group), func(t *testing.T) {
+			b, _ := file(t, newPlan(t, fixture(t), r), text, calib.Options{Refine: true})
+			s := r
+			s.Algorithm = gqf.AlgorithmSearch
+			p := newPlan(t, fixture(t), s)
+			path := filepath.Join(t.TempDir(), "search.gqf")
+			if _, err := p.Write(context.Background(), path); err != nil {
+				t.Fatal(err)
+			}
+			search, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			float := logits(t, text, func(o model.Options) (*model.Model, error) { return model.OpenCheckpoint(fixture(t), o) })
+			of := func(b []byte) float64 {
+				path := filepath.Join(t.TempDir(), "x.gqf")
+				if err := os.WriteFile(path, b, 0o666); err != nil {
+					t.Fatal(err)
+				}
+				f, err := gqf.Open(path, gqf.Options{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer f.Close()
+				got := logits(t, text, func(o model.Options) (*model.Model, error) { return model.OpenGQF(f, o) })
+				sum := 0.0
+				for i, v := range got {
+					d := float64(v - float[i])
+					sum += d * d
+				}
+				return sum
+			}
+			with, without := of(b), of(search)
+			t.Logf("squared error of logits: %.4g, of the search's %.4g", with, without)
+			if !(with < 0.95*without) {
+				t.Errorf("squared error of logits: %.4g, of the search's %.4g", with, without)
+			}
+		})
+	}
+}
+
+// logits runs a model on the text.
+func logits(t testing.TB, text *calib.Text, open func(model.Options) (*model.Model, error)) []float32 {
+	t.Helper()
+	m, err := open(model.Options{Activations: model.Float32})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	var all []float32
+	for _, ids := range text.Sequences {
+		out := make([]float32, len(ids)*m.VocabSize())
+		if err := m.NewSession(len(ids)).Forward(ids, out, true); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, out...)
+	}
+	return all
+}
+
+// TestArchitectures runs fused projections, post norms, and experts in tensors of their own and fused.
+func TestArchitectures(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes its time")
+	}
+	for _, name := range []string{"phi3", "gemma2", "gemma3", "mixtral", "qwen3-moe", "smollm3", "qwen2"} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(testshared.Root(t), "model", "testdata", "torch", name)
+			m, err := model.OpenCheckpoint(dir, model.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			vocab := m.VocabSize()
+			m.Close()
+			text := ids(vocab, 60, 61, 2, 90)
+			r := quantizer.Recipe{Bits: 4, Group: 16, Algorithm: gqf.AlgorithmGPTQFT, Rules: []quantizer.Rule{{Match: `re:.*(_proj|w[123]|gate_up_proj|down_proj)(\.weight)?`, Bits: 4}}}
+			if _, err := os.Stat(dir); err != nil {
+				t.Fatal(err)
+			}
+			b, warnings := file(t, newPlan(t, dir, r), text, calib.Options{Refine: true, BatchBytes: 1})
+			c, _ := file(t, newPlan(t, dir, r), text, calib.Options{Refine: true, Threads: 3})
+			if !bytes.Equal(b, c) {
+				t.Error("other bytes with other threads and batches")
+			}
+			t.Log(warnings)
+		})
+	}
+}
+
+// TestUnreached has calibration of one token: most experts never see any.
+func TestUnreached(t *testing.T) {
+	for _, name := range []string{"mixtral", "qwen3-moe"} {
+		dir := filepath.Join(testshared.Root(t), "model", "testdata", "torch", name)
+		r := quantizer.Recipe{Bits: 4, Group: 16, Algorithm: gqf.AlgorithmGPTQFT, Rules: []quantizer.Rule{{Match: `re:.*(_proj|w[123])(\.weight)?`, Bits: 4}}}
+		_, warnings := file(t, newPlan(t, dir, r), ids(32, 1), calib.Options{})
+		if !slices.ContainsFunc(warnings, func(s string) bool { return strings.Contains(s, "no calibration token reached it") }) {
+			t.Errorf("%s: warnings %q", name, warnings)
+		}
+	}
+}
+
+// TestSameBits compares what a job chooses with what it chose on another machine: amd64 and arm64, with vector code and
+// without, have to agree.
+func TestSameBits(t *testing.T) {
+	const want = "d4340771b1dadb75"
+	recipe := jobRecipe
+	recipe.Rules = []quantizer.Rule{{Match: `re:model\.layers\.[2-5]\..*`, Skip: true}} // in an emulator this takes its time
+	p := newPlan(t, fixture(t), recipe)
+	r, err := calib.Run(context.Background(), p, ids(1024, 20, 41), calib.Options{Refine: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	rows := r.Chosen().Rows
+	h := sha256.New()
+	for _, m := range p.Matrices() {
+		reader := rows(m)
+		if reader == nil {
+			continue
+		}
+		codes, scales := make([]int8, m.Cols), make([]float32, m.Scheme.Groups(m.Cols))
+		for i := range m.Rows {
+			if err := reader.ReadRow(i, codes, scales, nil); err != nil {
+				t.Fatal(err)
+			}
+			binary.Write(h, binary.LittleEndian, codes)
+			binary.Write(h, binary.LittleEndian, scales)
+		}
+	}
+	if got := hex.EncodeToString(h.Sum(nil)[:8]); got != want {
+		t.Errorf("codes and scales have the hash %s, not %s", got, want)
+	}
+}

@@ -1,0 +1,455 @@
+package calib
+
+import (
+	"math"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/quantizer"
+)
+
+// solver chooses the codes of one matrix. Weights and codes are in the factor's order of columns, scales and zero points
+// by group of the natural order.
+type solver struct {
+	e        *engine
+	f        *factor
+	v        []float32 // feedback
+	scheme   quantizer.Scheme
+	n, k     int
+	group    int
+	groups   int
+	qmin     float32
+	qmax     float32
+	smallest float32 // magnitude of a scale that the layouts hold; 0: the dtype's
+	half     float32 // what is added to a code: 1/2 on the half-step grid
+	place    []int   // group of each place
+	target   []float32
+	scales   []float32 // [n][groups]
+	zeros    []int8    // nil unless asymmetric
+	codes    []int8    // [n][k]
+	// errs are the rows' (target - weights) (H + lambda) (target - weights)^T.
+	errs []float64
+	buf  solverBuffers
+}
+
+type solverBuffers struct{ d, part, out []float32 }
+
+func newSolver(e *engine, f *factor, v []float32, s quantizer.Scheme, target []float32, n int) *solver {
+	k := f.k
+	sv := &solver{e: e, f: f, v: v, scheme: s, n: n, k: k, group: s.Group, groups: s.Groups(k), target: target, place: make([]int, k)}
+	if sv.group == 0 || sv.group > k {
+		sv.group = k
+	}
+	for a, j := range f.order {
+		sv.place[a] = j / sv.group
+	}
+	sv.qmin, sv.qmax = -float32(int(1)<<(s.Bits-1)), float32(int(1)<<(s.Bits-1)-1)
+	if s.Mapping == gqf.MappingHalfStep {
+		sv.half = 0.5
+	}
+	return sv
+}
+
+// clone shares all but codes, scales and zero points.
+func (s *solver) clone() *solver {
+	c := *s
+	c.scales = append([]float32(nil), s.scales...)
+	c.codes = append([]int8(nil), s.codes...)
+	c.zeros = append([]int8(nil), s.zeros...)
+	c.errs = append([]float64(nil), s.errs...)
+	c.buf = solverBuffers{}
+	return &c
+}
+
+// takeBetter takes from another result for the same matrix the rows whose error is smaller, and counts them.
+func (s *solver) takeBetter(o *solver) (taken int) {
+	for r, e := range o.errs {
+		if !(e < s.errs[r]) {
+			continue
+		}
+		taken++
+		s.errs[r] = e
+		copy(s.codes[r*s.k:][:s.k], o.codes[r*s.k:])
+		copy(s.scales[r*s.groups:][:s.groups], o.scales[r*s.groups:])
+		if s.zeros != nil {
+			copy(s.zeros[r*s.groups:][:s.groups], o.zeros[r*s.groups:])
+		}
+	}
+	return taken
+}
+
+// roundMagic is 1.5 * 2^23: adding it to a float32 below 2^22 in size rounds to the nearest integer, ties to even.
+const roundMagic = 3 << 22
+
+// code is the code for a weight w, whose group has zero point z and a scale of inverse inv.
+func (s *solver) code(w, inv, z float32) float32 {
+	t := float32(w*inv) - s.half
+	t = min(max(t, s.qmin-z), s.qmax-z)
+	return float32(t+roundMagic) - roundMagic + z
+}
+
+// zero is a group's zero point.
+func (s *solver) zero(i int) float32 {
+	if s.zeros == nil {
+		return 0
+	}
+	return float32(s.zeros[i])
+}
+
+// search chooses scales and zero points by the weighted search, each column's errors counting its moment, and if not flat
+// more in larger weights (see quantizer.RowQuantizer.Weigh), and rounds to the nearest codes.
+func (s *solver) search(flat bool) error {
+	n, k := s.n, s.k
+	s.scales = make([]float32, n*s.groups)
+	s.codes = make([]int8, n*k)
+	if s.scheme.Mapping == gqf.MappingAsymmetric {
+		s.zeros = make([]int8, n*s.groups)
+	}
+	weights := s.f.searchWeights()
+	scheme := s.scheme
+	scheme.Algorithm = gqf.AlgorithmSearch
+	quantizers := make([]*quantizer.RowQuantizer, s.e.pool.Threads())
+	errs := make([]error, n)
+	s.e.rows(n, 8, func(worker, from, to int) {
+		q := quantizers[worker]
+		if q == nil {
+			var err error
+			if q, err = quantizer.NewRowQuantizer(scheme, k); err != nil {
+				errs[from] = err
+				return
+			}
+			q.Weigh(weights, flat)
+			q.KeepAbove(s.smallest)
+			quantizers[worker] = q
+		}
+		row, codes := make([]float32, k), make([]int8, k)
+		for r := from; r < to; r++ {
+			for a, j := range s.f.order {
+				row[j] = s.target[r*k+a]
+			}
+			var zeros []int8
+			if s.zeros != nil {
+				zeros = s.zeros[r*s.groups:][:s.groups]
+			}
+			if errs[r] = q.Quantize(codes, s.scales[r*s.groups:][:s.groups], zeros, row, nil); errs[r] != nil {
+				return
+			}
+			for a, j := range s.f.order {
+				s.codes[r*k+a] = codes[j]
+			}
+		}
+	})
+	for r, err := range errs {
+		if err != nil {
+			return &rowError{r, err}
+		}
+	}
+	s.errs = s.measure()
+	return nil
+}
+
+// rowError says which row an error belongs to.
+type rowError struct {
+	row int
+	err error
+}
+
+func (e *rowError) Error() string { return e.err.Error() }
+func (e *rowError) Unwrap() error { return e.err }
+
+// searchWeights are the moments, their mean being 1, none quite zero.
+func (f *factor) searchWeights() []float32 {
+	mean := 0.0
+	for _, d := range f.diag {
+		mean += d
+	}
+	mean /= float64(f.k)
+	w := make([]float32, f.k)
+	for j, d := range f.diag {
+		w[j] = 1
+		if mean > 0 {
+			w[j] = float32(max(d/mean, 1e-6))
+		}
+	}
+	return w
+}
+
+// gptq chooses codes for the scales that are there: columns from the last to the first, each meeting a target that makes
+// up for the errors of those before it (E. Frantar et al., GPTQ, 2023; in this form the nearest-plane algorithm).
+func (s *solver) gptq() {
+	n, k := s.n, s.k
+	shift := make([]float32, n*k) // what columns' targets have moved by
+	for j1 := k; j1 > 0; {
+		j0 := (j1 - 1) / block * block
+		w := j1 - j0
+		part := grow(&s.buf.part, n*w)
+		s.e.rows(n, 16, func(_, from, to int) {
+			var e [block]float32
+			for r := from; r < to; r++ {
+				at := r * k
+				scales := s.scales[r*s.groups:][:s.groups]
+				for j := w - 1; j >= 0; j-- {
+					t := float32(0)
+					v := s.v[(j0+j)*k+j0:][:w]
+					for i := j + 1; i < w; i++ {
+						t += float32(e[i] * v[i])
+					}
+					x := s.target[at+j0+j]
+					g := s.place[j0+j]
+					sc, z := scales[g], s.zero(r*s.groups+g)
+					q := s.code(x+(shift[at+j0+j]+t), 1/sc, z)
+					s.codes[at+j0+j] = int8(q)
+					e[j] = x - float32((q-z+s.half)*sc)
+				}
+				copy(part[r*w:], e[:w])
+			}
+		})
+		if j0 > 0 {
+			out := grow(&s.buf.out, n*j0)
+			s.e.product(out, part, n, j0, w, func(dst []float32, row int) { copy(dst, s.v[row*k+j0:][:w]) })
+			s.e.rows(n, 16, func(_, from, to int) {
+				for r := from; r < to; r++ {
+					dst, src := shift[r*k:][:j0], out[r*j0:][:j0]
+					for j, v := range src {
+						dst[j] += v
+					}
+				}
+			})
+		}
+		j1 = j0
+	}
+	s.errs = s.measure()
+}
+
+// errors gives what the target has more than the codes stand for.
+func (s *solver) errors() []float32 {
+	d := grow(&s.buf.d, s.n*s.k)
+	s.e.rows(s.n, 16, func(_, from, to int) {
+		for r := from; r < to; r++ {
+			for a := range s.k {
+				g := r*s.groups + s.place[a]
+				i := r*s.k + a
+				d[i] = s.target[i] - float32((float32(s.codes[i])-s.zero(g)+s.half)*s.scales[g])
+			}
+		}
+	})
+	return d
+}
+
+func (s *solver) measure() []float64 { return s.f.weightedErrors(s.errors(), s.n) }
+
+// refineRows is how many rows are refined at a time.
+const refineRows = 256
+
+// refine sweeps over the codes, moving each to where the error is least while the others stay, and fits the scales again.
+func (s *solver) refine() {
+	s.sweep()
+	s.sweep()
+	s.refit()
+	s.sweep()
+	s.errs = s.measure()
+}
+
+// sweep moves each code, from the column that matters most, to where the error is least.
+func (s *solver) sweep() {
+	k, h := s.k, s.f.h
+	d := s.errors()
+	for r0 := 0; r0 < s.n; r0 += refineRows {
+		m := min(refineRows, s.n-r0)
+		grad := grow(&s.buf.out, m*k)
+		s.e.product(grad, d[r0*k:], m, k, k, func(dst []float32, row int) { copy(dst, h[row*k:][:k]) })
+		s.e.rows(m, 4, func(_, from, to int) {
+			for r := r0 + from; r < r0+to; r++ {
+				gr := grad[(r-r0)*k:][:k]
+				for a := k - 1; a >= 0; a-- {
+					g := r*s.groups + s.place[a]
+					sc, z := s.scales[g], s.zero(g)
+					was := float32(s.codes[r*k+a])
+					now := s.code(float32((was-z+s.half)*sc)+gr[a]/h[a*k+a], 1/sc, z)
+					if now == was {
+						continue
+					}
+					s.codes[r*k+a] = int8(now)
+					step := float32((now - was) * sc)
+					for b, v := range h[a*k:][:k] {
+						gr[b] -= float32(step * v)
+					}
+				}
+			}
+		})
+	}
+}
+
+// refit sets each row's scales to those of the least error for its codes.
+func (s *solver) refit() {
+	k, n := s.k, s.groups
+	rows := max(1, min(refineRows, (16<<20)/(n*n)))
+	th := make([]float32, rows*k) // targets times H
+	gram := make([]float32, rows*n*n)
+	rhs := make([]float32, rows*n)
+	steps := make([]float32, rows*k) // what codes stand for, in scales
+	members := make([][]int, n)      // places of each group
+	for a, g := range s.place {
+		members[g] = append(members[g], a)
+	}
+	h := s.f.h
+	var x, out []float32
+	for r0 := 0; r0 < s.n; r0 += rows {
+		m := min(rows, s.n-r0)
+		s.e.product(th, s.target[r0*k:], m, k, k, func(dst []float32, row int) { copy(dst, h[row*k:][:k]) })
+		for r := range m {
+			for a := range k {
+				steps[r*k+a] = float32(s.codes[(r0+r)*k+a]) - s.zero((r0+r)*n+s.place[a]) + s.half
+			}
+		}
+		clear(rhs)
+		clear(gram)
+		for g, own := range members {
+			x := grow(&x, m*len(own))
+			for r := range m {
+				for i, a := range own {
+					x[r*len(own)+i] = steps[r*k+a]
+				}
+			}
+			o := grow(&out, m*k)
+			s.e.product(o, x, m, k, len(own), func(dst []float32, row int) {
+				for i, a := range own {
+					dst[i] = h[row*k+a]
+				}
+			})
+			s.e.rows(m, 16, func(_, from, to int) {
+				sums := make([]float64, n)
+				for r := from; r < to; r++ {
+					clear(sums)
+					for a, v := range o[r*k:][:k] {
+						sums[s.place[a]] += float64(v * steps[r*k+a])
+					}
+					for b, v := range sums {
+						gram[(r*n+g)*n+b] = float32(v)
+					}
+					b := 0.0
+					for _, a := range own {
+						b += float64(steps[r*k+a] * th[r*k+a])
+					}
+					rhs[r*n+g] = float32(b)
+				}
+			})
+		}
+		s.e.rows(m, 1, func(_, from, to int) {
+			for r := from; r < to; r++ {
+				s.refitRow(s.scales[(r0+r)*n:][:n], gram[r*n*n:][:n*n], rhs[r*n:][:n])
+			}
+		})
+	}
+}
+
+// refitRow solves A s = b for a row's scales. Those that cannot be stored, or that would change their sign, stay.
+func (s *solver) refitRow(scales, gram, rhs []float32) {
+	n := len(scales)
+	a, b := make([]float64, n*n), make([]float64, n)
+	trace := 0.0
+	for i := range n {
+		trace += float64(gram[i*n+i])
+	}
+	if !(trace > 0) {
+		return
+	}
+	ridge := 1e-7 * trace / float64(n)
+	// The unknowns are changes of scales, so that the ridge holds them where they are.
+	for i := range n {
+		b[i] = float64(rhs[i])
+		for j := range n {
+			v := (float64(gram[i*n+j]) + float64(gram[j*n+i])) / 2
+			a[i*n+j] = v
+			b[i] -= float64(v * float64(scales[j]))
+		}
+		a[i*n+i] += ridge
+	}
+	if !solveSymmetric(a, b, n) {
+		return
+	}
+	for i, old := range scales {
+		v := s.scheme.ScaleDtype.Round(float32(float64(old) + b[i]))
+		if s.scheme.ScaleDtype.IsNormal(v) && (v > 0) == (old > 0) && max(v, -v) >= s.smallest {
+			scales[i] = v
+		}
+	}
+}
+
+// solveSymmetric replaces b by a^-1 b; a is positive definite, and its lower triangle is overwritten.
+func solveSymmetric(a, b []float64, n int) bool {
+	for i := range n {
+		for j := 0; j <= i; j++ {
+			v := a[i*n+j]
+			for p := range j {
+				v -= float64(a[i*n+p] * a[j*n+p])
+			}
+			if i > j {
+				a[i*n+j] = v / a[j*n+j]
+				continue
+			}
+			if !(v > 0) {
+				return false
+			}
+			a[i*n+i] = math.Sqrt(v)
+		}
+	}
+	for i := range n {
+		for p := range i {
+			b[i] -= float64(a[i*n+p] * b[p])
+		}
+		b[i] /= a[i*n+i]
+	}
+	for i := n - 1; i >= 0; i-- {
+		for p := i + 1; p < n; p++ {
+			b[i] -= float64(a[p*n+i] * b[p])
+		}
+		b[i] /= a[i*n+i]
+	}
+	return true
+}
+
+// result gives the codes in the natural order of columns.
+func (s *solver) result() *codes {
+	c := &codes{rows: s.n, cols: s.k, groups: s.groups, group: s.group, half: s.half, q: make([]int8, len(s.codes)), scales: s.scales, zeros: s.zeros}
+	s.e.rows(s.n, 16, func(_, from, to int) {
+		for r := from; r < to; r++ {
+			for a, j := range s.f.order {
+				c.q[r*s.k+j] = s.codes[r*s.k+a]
+			}
+		}
+	})
+	return c
+}
+
+// codes are the result for one matrix.
+type codes struct {
+	rows, cols, groups, group int
+	half                      float32
+	q                         []int8
+	scales                    []float32
+	zeros                     []int8 // nil unless asymmetric
+}
+
+// row gives the weights that a row's codes stand for.
+func (c *codes) row(dst []float32, row int) {
+	q := c.q[row*c.cols:][:c.cols]
+	for g := range c.groups {
+		s, z := c.scales[row*c.groups+g], float32(0)
+		if c.zeros != nil {
+			z = float32(c.zeros[row*c.groups+g])
+		}
+		for j := g * c.group; j < min((g+1)*c.group, c.cols); j++ {
+			dst[j] = float32((float32(q[j]) - z + c.half) * s)
+		}
+	}
+}
+
+// ReadRow implements quantizer.RowReader.
+func (c *codes) ReadRow(row int, q []int8, scales []float32, zeros []int8) error {
+	copy(q, c.q[row*c.cols:][:c.cols])
+	copy(scales, c.scales[row*c.groups:][:c.groups])
+	if zeros != nil {
+		copy(zeros, c.zeros[row*c.groups:][:c.groups])
+	}
+	return nil
+}

@@ -1,0 +1,188 @@
+package calib_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"math"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/model"
+	"github.com/lowbit-go/gq/model/tokenizer"
+	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/quantizer/calib"
+)
+
+func TestReadText(t *testing.T) {
+	tok, err := tokenizer.Open(fixture(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	bos, _ := tok.BOS()
+	read := func(data string, tokens, window int) [][]int32 {
+		t.Helper()
+		text, err := calib.ReadText(tok, []byte(data), tokens, window)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text.Sequences
+	}
+	if got, want := read("5 6,7\n[8]", 100, 3), [][]int32{{bos, 5, 6}, {bos, 7, 8}}; !reflect.DeepEqual(got, want) {
+		t.Errorf("ids: %v, not %v", got, want)
+	}
+	if got, want := read("5 6 7 8 9", 5, 3), [][]int32{{bos, 5, 6}, {bos, 7}}; !reflect.DeepEqual(got, want) {
+		t.Errorf("five tokens: %v, not %v", got, want)
+	}
+	got := read("Hello there.<|endoftext|>\n<|endoftext|>Again, hello.", 1000, 100)
+	if len(got) != 2 || got[0][0] != bos || got[1][0] != bos {
+		t.Errorf("documents: %v", got)
+	}
+	if text, err := calib.ReadText(tok, []byte(" \n"), 100, 10); err == nil {
+		t.Errorf("no text: %v", text)
+	}
+	if _, err := calib.ReadText(tok, []byte("5 99999"), 100, 10); err == nil || !strings.Contains(err.Error(), "99999") {
+		t.Errorf("a token beyond the vocabulary: %v", err)
+	}
+}
+
+// TestWriteText has a model write the same text for any number of threads, another one for another seed, and text that it
+// finds likely.
+func TestWriteText(t *testing.T) {
+	write := func(threads int, seed uint64) *calib.Text {
+		m, err := model.OpenCheckpoint(fixture(t), model.Options{Threads: threads})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		text, err := calib.WriteText(context.Background(), m, 1, []int32{2}, 400, 64, seed, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	a, b, c := write(1, 1), write(2, 1), write(2, 2)
+	if !reflect.DeepEqual(a.Sequences, b.Sequences) || a.SHA256 != b.SHA256 {
+		t.Error("another text with two threads")
+	}
+	if reflect.DeepEqual(a.Sequences, c.Sequences) || a.SHA256 == c.SHA256 {
+		t.Error("the same text for another seed")
+	}
+	if n := a.Tokens(); n < 400 || n > 400+16 {
+		t.Errorf("%d tokens", n)
+	}
+	tok, err := tokenizer.Open(fixture(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%q", tok.Decode(a.Sequences[0], true))
+}
+
+// TestImatrix collects moments, writes, reads and merges them, and quantizes with them.
+func TestImatrix(t *testing.T) {
+	p := newPlan(t, fixture(t), quantizer.Recipe{Bits: 3, Algorithm: gqf.AlgorithmImatrix})
+	text := ids(1024, 100, 60)
+	im, err := calib.CollectImatrix(context.Background(), p, text, calib.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const name = "model.layers.2.mlp.down_proj.weight"
+	if m := im.Linears[name]; m == nil || m.Rows != 160 || len(m.Sum) != 384 {
+		t.Fatalf("%s: %+v", name, m)
+	}
+	var b bytes.Buffer
+	if err := im.Write(&b); err != nil {
+		t.Fatal(err)
+	}
+	again, err := calib.ReadImatrix(b.Bytes(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, m := range im.Linears {
+		got := again.Linears[name]
+		for i, v := range m.Sum {
+			if math.Abs(got.Sum[i]-v) > 1e-6*v {
+				t.Fatalf("%s, column %d: %v, not %v", name, i, got.Sum[i], v)
+			}
+		}
+	}
+	if err := again.Merge(im); err != nil || again.Linears[name].Rows != 320 {
+		t.Errorf("merged: %v, %d rows", err, again.Linears[name].Rows)
+	}
+	chosen, warnings, err := im.Chosen(p, quantizer.Calibration{Source: "tokens"})
+	if err != nil || len(warnings) > 0 {
+		t.Fatal(err, warnings)
+	}
+	if err := p.SetChosen(chosen); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "model.gqf")
+	if _, err := p.Write(context.Background(), path); err != nil {
+		t.Fatal(err)
+	}
+	f, err := gqf.Open(path, gqf.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	tensor, _ := f.Lookup(name)
+	if tensor.Algorithm != gqf.AlgorithmImatrix {
+		t.Errorf("the file says %s", tensor.Algorithm)
+	}
+	plain := filepath.Join(t.TempDir(), "plain.gqf")
+	if _, err := newPlan(t, fixture(t), quantizer.Recipe{Bits: 3}).Write(context.Background(), plain); err != nil {
+		t.Fatal(err)
+	}
+	x, _ := os.ReadFile(path)
+	y, _ := os.ReadFile(plain)
+	if len(y) == 0 || slices.Equal(x[len(x)/2:], y[len(y)-(len(x)-len(x)/2):]) {
+		t.Error("moments make no difference")
+	}
+}
+
+// TestLlamaImatrix reads names of llama.cpp, dense and with all experts in one entry.
+func TestLlamaImatrix(t *testing.T) {
+	type entry struct {
+		name string
+		n    int
+	}
+	file := func(entries ...entry) []byte {
+		var b bytes.Buffer
+		put := func(v any) { binary.Write(&b, binary.LittleEndian, v) }
+		put(int32(len(entries)))
+		for _, e := range entries {
+			put(int32(len(e.name)))
+			b.WriteString(e.name)
+			put(int32(7))
+			put(int32(e.n))
+			for i := range e.n {
+				put(float32(i))
+			}
+		}
+		put(int32(9)) // the number of the last chunk and the text's name
+		put(int32(4))
+		b.WriteString("wiki")
+		return b.Bytes()
+	}
+	p := newPlan(t, fixture(t), quantizer.Recipe{Bits: 3})
+	im, err := calib.ReadImatrix(file(entry{"blk.3.attn_q.weight", 128}, entry{"blk.0.ffn_down.weight", 384}), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m := im.Linears["model.layers.3.self_attn.q_proj.weight"]; m == nil || m.Rows != 7 || m.Sum[100] != 100 {
+		t.Errorf("q: %+v", m)
+	}
+	if m := im.Linears["model.layers.0.mlp.down_proj.weight"]; m == nil || len(m.Sum) != 384 {
+		t.Errorf("down: %+v", m)
+	}
+	for _, bad := range [][]byte{nil, []byte("GGUFxxxxxxxxxxxx"), []byte("hello, world, hello"), file(entry{"blk.3.attn_q.weight", 128})[:200]} {
+		if _, err := calib.ReadImatrix(bad, p); err == nil {
+			t.Errorf("%.10q is no imatrix", bad)
+		}
+	}
+}

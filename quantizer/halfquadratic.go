@@ -1,0 +1,100 @@
+package quantizer
+
+import (
+	"math"
+
+	"github.com/lowbit-go/gq/internal/detmath"
+)
+
+// HQQ (mobiusml/hqq, optimize_weights_proximal_legacy): the zero point of each group is
+// moved so that the error, less its few largest parts, has the mean 0. The original's
+// zero points are real numbers and its scale stays that of the range. Here zero points
+// are whole, so the scale is fitted anew each time, by least squares; with a mapping that
+// has none, only the scale is. Rounds end with the first that does not make the mean size
+// of the error smaller, per group where the original looks at the whole tensor.
+const (
+	hqqPower = 0.7
+	hqqBeta  = 10
+	hqqKappa = 1.01
+	// Errors up to this are shrunk to 0 by every beta from hqqBeta on: |e| < beta^(-1/(2-p))
+	// for the last, 10 * 1.01^19.
+	hqqLarge = 0.14
+)
+
+// halfQuadratic replaces scales and zero points of a row.
+func (r *RowQuantizer) halfQuadratic(scales []float32, zeros []int8, x []float32) {
+	for g := range scales {
+		n := min(r.group, len(x))
+		group := x[:n]
+		x = x[n:]
+		if r.lo[g] == 0 && r.hi[g] == 0 {
+			continue
+		}
+		var z float32
+		if zeros != nil {
+			z = float32(zeros[g])
+		}
+		s, z := r.halfQuadraticGroup(group, scales[g], z, zeros != nil)
+		scales[g], r.inv[g] = s, 1/s
+		if zeros != nil {
+			zeros[g] = int8(z)
+		}
+	}
+}
+
+// halfQuadraticGroup gives the best stored scale and zero point that are met on the way from s and z.
+func (r *RowQuantizer) halfQuadraticGroup(x []float32, s, z float32, moves bool) (scale, zero float32) {
+	qmin, qmax := float32(r.qmin), float32(r.qmax)
+	best, beta := math.Inf(1), float64(hqqBeta)
+	scale, zero = s, z
+	for range hqqIterations {
+		inv, lo, hi := 1/s, qmin-z, qmax-z
+		var size, offset float64
+		for _, v := range x {
+			q := roundSmall(min(max(float32(v*inv), lo), hi))
+			e := float64(v - float32(q*s))
+			size += math.Abs(e)
+			// q + z - (W-e)/s, the zero point that this weight wants
+			offset += float64(q+z) - (float64(v)-shrunk(e, beta))/float64(s)
+		}
+		if !(size < best) {
+			break
+		}
+		best, scale, zero = size, s, z
+		if moves {
+			z = float32(min(max(math.RoundToEven(offset/float64(len(x))), float64(qmin)), float64(qmax)))
+		}
+		if s = r.refit(x, s, z, beta); !r.storable(s) {
+			break
+		}
+		beta = float64(beta * hqqKappa)
+	}
+	return scale, zero
+}
+
+// refit is the stored scale that fits best to the codes that x has with scale s and zero
+// point z, the large errors left out.
+func (r *RowQuantizer) refit(x []float32, s, z float32, beta float64) float32 {
+	inv, lo, hi := 1/s, float32(r.qmin)-z, float32(r.qmax)-z
+	var wq, qq float64
+	for _, v := range x {
+		q := roundSmall(min(max(float32(v*inv), lo), hi))
+		e := shrunk(float64(v-float32(q*s)), beta)
+		wq += float64((float64(v) - e) * float64(q))
+		qq += float64(q * q)
+	}
+	if qq == 0 {
+		return s
+	}
+	return r.scheme.ScaleDtype.Round(float32(wq / qq))
+}
+
+// shrunk is the part of an error that HQQ takes for an outlier's:
+// sign(e) * max(0, |e| - |e|^(p-1)/beta).
+func shrunk(e, beta float64) float64 {
+	a := math.Abs(e)
+	if a < hqqLarge {
+		return 0
+	}
+	return math.Copysign(max(0, a-detmath.Pow(a, hqqPower-1)/beta), e)
+}

@@ -1,0 +1,133 @@
+package quantizer
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/lowbit-go/gq/internal/vec"
+)
+
+// The half-step grid: the weight of code q is (q + 1/2) * s, so that 1 bit stands for
+// two weights of opposite sign and 2 bits for four. Zero has no code. It is for 1 and 2
+// bits, its scales are positive, and its loops are portable code: the search is exact
+// and sorts a group rather than trying scales.
+
+// sizeWeight is the size of a weight and what its error counts.
+type sizeWeight struct{ size, weight float32 }
+
+// idealHalfSteps sets scales to those that put the largest weight of each group at the
+// last step. A group of zeros, or nearly, gets the smallest scale: no step is nearer.
+func (r *RowQuantizer) idealHalfSteps(scales []float32) {
+	last := float32(r.qmax) + 0.5
+	for g := range scales {
+		scales[g] = max(max(-r.lo[g], r.hi[g])/last, r.scheme.ScaleDtype.SmallestNormal(), r.smallest)
+	}
+}
+
+// quantizeHalfSteps is vec.QuantizeGroups for the half-step grid:
+//
+//	q = rne(x*inv[g] - 1/2), brought into qmin .. qmax
+//	e = x - (q+1/2)*scale[g]
+func (r *RowQuantizer) quantizeHalfSteps(codes []int8, scales, x []float32, acc *vec.ErrorSum) {
+	const flushEvery = 256 // as package vec
+	lo, hi := float32(r.qmin), float32(r.qmax)
+	for g, scale := range scales {
+		n := min(r.group, len(x))
+		for start := 0; start < n; start += flushEvery {
+			end := min(n, start+flushEvery)
+			var noise, signal [vec.Lanes]float32
+			for i, v := range x[start:end] {
+				q := roundSmall(min(max(float32(v*r.inv[g])-0.5, lo), hi))
+				codes[start+i] = int8(q)
+				e := v - float32((q+0.5)*scale)
+				noise[i%vec.Lanes] += float32(e * e)
+				signal[i%vec.Lanes] += float32(v * v)
+			}
+			for i := range vec.Lanes {
+				acc.Noise[i] += float64(noise[i])
+				acc.Signal[i] += float64(signal[i])
+			}
+		}
+		codes, x = codes[n:], x[n:]
+	}
+}
+
+// searchHalfSteps replaces scales where others have a smaller weighted error. At 1 bit
+// the best is twice the weighted mean size. At 2 bits the larger weights of a group are
+// 3 half steps and the others 1; where the border is best shows when it is tried between
+// any two.
+func (r *RowQuantizer) searchHalfSteps(scales []float32, x []float32) {
+	weights := r.rowWeights(x)
+	for g := range scales {
+		n := min(r.group, len(x))
+		sorted := r.search.sorted[:n]
+		for i := range sorted {
+			sorted[i] = sizeWeight{abs(x[i]), weights[i]}
+		}
+		x, weights = x[n:], weights[n:]
+		if m := abs(r.largest(g)); m < 0x1p-90 || m > 0x1p60 {
+			continue
+		}
+		if r.scheme.Bits > 1 {
+			slices.SortFunc(sorted, func(a, b sizeWeight) int {
+				return cmp.Or(cmp.Compare(b.size, a.size), cmp.Compare(b.weight, a.weight))
+			})
+		}
+		r.settleHalfSteps(scales, g, bestHalfStep(sorted, r.scheme.Bits), sorted)
+	}
+}
+
+// bestHalfStep is the best scale of a group whose sizes descend, not yet rounded; 0 if the
+// weights are all 0.
+func bestHalfStep(sorted []sizeWeight, bits int) float32 {
+	// Sums over all weights at 1 half step, then with more and more of them at 3.
+	var a, b float64
+	for _, v := range sorted {
+		a += float64(v.size) * float64(v.weight) / 2
+		b += float64(v.weight) / 4
+	}
+	if b == 0 {
+		return 0
+	}
+	scale, best := a/b, a*a/b
+	if bits == 1 {
+		return float32(scale)
+	}
+	for _, v := range sorted {
+		a += float64(v.size) * float64(v.weight)
+		b += 2 * float64(v.weight)
+		if score := a * a / b; score > best {
+			scale, best = a/b, score
+		}
+	}
+	return float32(scale)
+}
+
+// settleHalfSteps is settle for the half-step grid.
+func (r *RowQuantizer) settleHalfSteps(scales []float32, g int, s float32, group []sizeWeight) {
+	found, best := scales[g], r.halfStepError(scales[g], group)
+	bits := math.Float32bits(r.scheme.ScaleDtype.Round(s))
+	for _, c := range neighbours {
+		v := math.Float32frombits(bits + c*r.search.ulp)
+		if !r.storable(v) || v < 0 {
+			continue
+		}
+		if e := r.halfStepError(v, group); e < best {
+			found, best = v, e
+		}
+	}
+	scales[g], r.inv[g] = found, 1/found
+}
+
+// halfStepError is the weighted squared error of a group of sizes with a stored scale.
+func (r *RowQuantizer) halfStepError(scale float32, group []sizeWeight) float64 {
+	inv, last := 1/scale, float32(r.qmax)
+	var sum float64
+	for _, v := range group {
+		q := roundSmall(min(max(float32(v.size*inv)-0.5, 0), last))
+		e := float64(v.size - float32((q+0.5)*scale))
+		sum += float64(float64(e*e) * float64(v.weight))
+	}
+	return sum
+}
