@@ -2,6 +2,8 @@ package accuracy
 
 import (
 	"context"
+	"fmt"
+	"math"
 
 	"github.com/lowbit-go/gq/model"
 )
@@ -52,6 +54,9 @@ func calibrate(ctx context.Context, m *model.Model, windows []Window) (func(name
 			if err := c.session.Forward(tokens[:n], logits[:n*m.VocabSize()], true); err != nil {
 				return nil, err
 			}
+			if c.bad != "" {
+				return nil, fmt.Errorf("the float model computes numbers that are not finite: they go into %q", c.bad)
+			}
 			tokens = tokens[n:]
 		}
 	}
@@ -68,7 +73,8 @@ type calibration struct {
 	session *model.Session
 	samples map[string]*sample
 	rows    int
-	chunk   int // tokens in work
+	chunk   int    // tokens in work
+	bad     string // the first linear whose input is not finite
 
 	// What was taken last: linears with the same input follow each other.
 	input *float32
@@ -77,6 +83,9 @@ type calibration struct {
 
 // take keeps rows of the input of a linear.
 func (c *calibration) take(name string, x []float32, m, k int) {
+	if c.bad == "" && !finite(x[:m*k]) {
+		c.bad = name
+	}
 	s := c.samples[name]
 	if shared := &x[0] == c.input; shared && (s == nil || s == c.from) {
 		c.samples[name] = c.from
@@ -98,4 +107,14 @@ func (c *calibration) take(name string, x []float32, m, k int) {
 		s.x = append(s.x, x[r*k:][:k]...)
 		s.m++
 	}
+}
+
+// finite tells that x holds neither NaN nor an infinity.
+func finite(x []float32) bool {
+	for _, v := range x {
+		if math.Float32bits(v)&0x7f800000 == 0x7f800000 {
+			return false
+		}
+	}
+	return true
 }

@@ -86,7 +86,7 @@ type CompareOptions struct {
 
 // NonFiniteError reports logits that are no numbers.
 type NonFiniteError struct {
-	Model            int // 0: the float model (or the only one), else the number of the quantized model
+	Model            int // 0: the float model, else the number of the quantized model
 	Window, Position int
 }
 
@@ -113,15 +113,6 @@ type pair struct {
 
 // logitsBytes bounds the buffer of logits of one model in one session.
 const logitsBytes = 16 << 20
-
-// Measure scores the windows with one model.
-func Measure(ctx context.Context, m *model.Model, windows []Window, o CompareOptions) (Perplexity, error) {
-	scores, err := run(ctx, []*model.Model{m}, windows, o)
-	if err != nil {
-		return Perplexity{}, err
-	}
-	return perplexityOf(collect(scores, func(s *score) float64 { return s.nll[0] })), nil
-}
 
 // Compare scores the windows with the float model and with quantized candidates in one pass; nothing but a few numbers
 // per position is kept, and nothing is written. The result has one Comparison per candidate.

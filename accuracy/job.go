@@ -81,6 +81,9 @@ func (j *Job) Run(ctx context.Context) (*Report, error) {
 	}
 	defer f.Close()
 	r.FileBytes = f.Size()
+	if !j.matchesAny(f) {
+		return nil, &NoTensorError{r.File}
+	}
 	if err := j.preflight(f); err != nil {
 		return nil, err
 	}
@@ -136,6 +139,20 @@ func (j *Job) stage(r *Report, key, name, unit string, total int64) (add func(n 
 		done()
 		r.Run.Seconds[key] = time.Since(start).Seconds()
 	}
+}
+
+// NoTensorError says that Job.Match chooses no tensor of the file.
+type NoTensorError struct{ File string }
+
+func (e *NoTensorError) Error() string { return e.File + ": no tensor has a name that was asked for" }
+
+func (j *Job) matchesAny(f *gqf.File) bool {
+	for i := range f.Len() {
+		if matches(f.Tensor(i), j.Match) {
+			return true
+		}
+	}
+	return f.Len() == 0
 }
 
 // preflight finds what is wrong with the gate before any work.

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"unicode/utf8"
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/kernels"
@@ -164,6 +165,9 @@ func hasAsset(f *gqf.File, name string) bool {
 // cut gives the windows of the text.
 func (j *Job) cut(t *tokenizer.Tokenizer, vocab int, o TextOptions) ([]Window, error) {
 	if !j.Text.Tokens {
+		if at := firstInvalid(j.Text.Data); at >= 0 {
+			return nil, fmt.Errorf("byte %d is not UTF-8: a text is wanted", at)
+		}
 		return CutText(t, j.Text.Data, o)
 	}
 	ids, err := ParseTokens(j.Text.Data)
@@ -187,6 +191,18 @@ func (j *Job) cut(t *tokenizer.Tokenizer, vocab int, o TextOptions) ([]Window, e
 		}
 	}
 	return CutTokens(ids, bos, separator, o)
+}
+
+// firstInvalid is the offset of the first byte that is not UTF-8, or -1.
+func firstInvalid(text []byte) int {
+	for at := 0; at < len(text); {
+		r, size := utf8.DecodeRune(text[at:])
+		if r == utf8.RuneError && size == 1 {
+			return at
+		}
+		at += size
+	}
+	return -1
 }
 
 // contextTokens is how many tokens before a worst one are shown.

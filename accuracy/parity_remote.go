@@ -126,7 +126,7 @@ func findBinary(path, name string, arch architecture) (string, error) {
 			}
 		}
 		if path == "" {
-			return "", &MissingError{fmt.Sprintf("parity with %s needs the linux/%[1]s build of gq, and %s has none beside %s: put it there, name it with --parity-binary, or make it with GOOS=linux GOARCH=%[1]s go build -o %[3]s github.com/lowbit-go/gq/cmd/gq",
+			return "", &MissingError{fmt.Sprintf("parity with %s needs the linux/%[1]s build of gq, and there is none in %s: put it there as %s, name it with --parity-binary, or make it with GOOS=linux GOARCH=%[1]s go build -o %[3]s github.com/lowbit-go/gq/cmd/gq",
 				name, filepath.Dir(own), candidates[0])}
 		}
 	}

@@ -43,16 +43,20 @@ type Linear struct {
 // It fails with *UnsupportedError for payloads that no kernel reads: LayoutPlain, which NewFloat takes, tables that are
 // no weights of a linear operator, and groups of more than 65,536 columns.
 func NewLinear(h packing.Header, data []byte, o Options) (*Linear, error) {
+	if err := h.Validate(); err != nil {
+		return nil, err
+	}
+	if forms[h.Layout] != nil {
+		// Before newForm, which takes memory for each group: a damaged header may claim any number.
+		if size, err := h.DataSize(); err != nil {
+			return nil, err
+		} else if int64(len(data)) != size {
+			return nil, fmt.Errorf("kernels: %d bytes of data, the packed header needs %d", len(data), size)
+		}
+	}
 	f, err := newForm(h)
 	if err != nil {
 		return nil, err
-	}
-	size, err := h.DataSize()
-	if err != nil {
-		return nil, err
-	}
-	if int64(len(data)) != size {
-		return nil, fmt.Errorf("kernels: %d bytes of data, the packed header needs %d", len(data), size)
 	}
 	features, err := o.features()
 	if err != nil {

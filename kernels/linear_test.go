@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -283,6 +284,13 @@ func TestNewLinearRefuses(t *testing.T) {
 	var invalid *packing.HeaderError
 	if _, err := NewLinear(packing.Header{}, nil, Options{}); !errors.As(err, &invalid) {
 		t.Errorf("error %v for an empty header", err)
+	}
+	// 2^38 groups: a header like that is refused before memory is taken for them.
+	if strconv.IntSize == 64 {
+		huge := packing.Header{Layout: packing.LayoutLowbit, Bits: 4, ScaleDtype: packing.ScaleBF16, Tile: packing.DefaultTile, Group: 16, Rows: 1, Cols: 1 << 42}
+		if _, err := NewLinear(huge, make([]byte, 10), Options{}); err == nil || !strings.Contains(err.Error(), "10 bytes of data") {
+			t.Errorf("error %v for a header that claims too much", err)
+		}
 	}
 	long.Cols = 64
 	if _, err := NewLinear(long, make([]byte, 5), Options{}); err == nil || !strings.Contains(err.Error(), "5 bytes of data") {

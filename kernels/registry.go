@@ -152,7 +152,8 @@ func readAsLowbit(bits int, zeros packing.ZeroKind, grid packing.Grid, t packing
 	return list
 }
 
-// Chosen names the kernel that an operator made for payloads of h would run for m rows. It fails as NewLinear does.
+// Chosen names the kernel that an operator made for payloads of h would run for m rows. It fails as NewLinear does,
+// and takes memory for each group of a row, so h has to be one that fits its data.
 func Chosen(h packing.Header, m int, o Options) (string, error) {
 	f, err := newForm(h)
 	if err != nil {

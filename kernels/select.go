@@ -83,8 +83,10 @@ func gemvKernels() []*gemv.Kernel {
 	return list
 }
 
-// choose picks the kernel for m rows: the gemv kernel row by row, or the tile kernels, whichever costs less.
+// choose picks the kernel for m rows: the gemv kernel row by row, or the tile kernels, whichever costs less. Less than
+// one row is taken for one.
 func (s *selection) choose(m int) *candidate {
+	m = max(m, 1)
 	if s.gemv != nil && float64(m)*s.gemv.cost <= s.mix.cost(m) {
 		return s.gemv
 	}

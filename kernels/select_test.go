@@ -50,11 +50,12 @@ func TestChoose(t *testing.T) {
 	table := Table()
 	h := packing.Header{Layout: packing.LayoutLowbit, Bits: 4, ScaleDtype: packing.ScaleBF16, Tile: packing.DefaultTile, Rows: 64, Cols: 256, Group: 32}.Canonical()
 	for _, feature := range Features() {
-		for _, m := range []int{1, 2, 4, 16, 128} {
+		for _, m := range []int{-7, 0, 1, 2, 4, 16, 128} {
 			name, err := Chosen(h, m, Options{CPU: feature})
 			if err != nil {
 				t.Fatal(err)
 			}
+			m = max(m, 1)
 			kind := "gemm_lowbit4_"
 			if m == 1 && feature != "generic" {
 				kind = "gemv_lowbit4_"

@@ -33,9 +33,6 @@ func (b *Batch) Reset(sequence int) {
 	}
 }
 
-// Len is the number of tokens of a sequence.
-func (b *Batch) Len(sequence int) int { return b.n[sequence] }
-
 // Step appends tokens[i] to sequences[i], which are distinct, and writes the logits of what follows to logits,
 // [len(sequences)][VocabSize].
 func (b *Batch) Step(sequences []int, tokens []int32, logits []float32) error {

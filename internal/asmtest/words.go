@@ -16,11 +16,11 @@ import (
 
 const objdump = "aarch64-linux-gnu-objdump"
 
-// Words decodes each instruction that the arm64 assembly sources have as a number and compares it with the name and
-// the arguments of the macro that it comes from. mnemonics says for each such macro what a disassembler shows of it,
-// %[1]s and so on being its arguments. headers are the files that the sources include; a macro there that no source
-// uses is an error. Without a disassembler the test is skipped, or fails if CI is set.
-func Words(t *testing.T, mnemonics map[string]string, headers, sources []string) {
+// Words decodes each instruction that the arm64 assembly sources of the package, *_arm64.s, have as a number and compares
+// it with the name and the arguments of the macro that it comes from. mnemonics says for each such macro what a
+// disassembler shows of it, %[1]s and so on being its arguments. A macro that no source uses is an error. Without a
+// disassembler the test is skipped, or fails if CI is set.
+func Words(t *testing.T, mnemonics map[string]string) {
 	t.Helper()
 	if _, err := exec.LookPath(objdump); err != nil {
 		if os.Getenv("CI") == "" {
@@ -28,17 +28,29 @@ func Words(t *testing.T, mnemonics map[string]string, headers, sources []string)
 		}
 		t.Fatal(err)
 	}
-	included := ""
-	for _, name := range headers {
-		included += readFile(t, name)
+	sources, err := filepath.Glob("*_arm64.s")
+	if err != nil || len(sources) == 0 {
+		t.Fatal("no *_arm64.s: ", err)
 	}
 	var words []word
-	used := map[string]bool{}
+	used, all := map[string]bool{}, map[string]bool{}
 	for _, name := range sources {
-		source := readFile(t, name)
-		words = append(words, expandWords(t, parseMacros(included+source), source, used)...)
+		source, headers := readFile(t, name), ""
+		for _, m := range include.FindAllStringSubmatch(source, -1) {
+			headers += readFile(t, m[1])
+		}
+		macros := parseMacros(headers + source)
+		for name, def := range macros {
+			if len(def.params) > 0 || len(def.body) > 1 { // not the name of a number
+				all[name] = true
+			}
+		}
+		words = append(words, expandWords(t, macros, name, source, used)...)
 	}
-	for name := range parseMacros(included) {
+	if len(words) == 0 {
+		t.Fatal("no numeric instruction found")
+	}
+	for name := range all {
 		if !used[name] {
 			t.Errorf("%s is not used", name)
 		}
@@ -54,7 +66,7 @@ func Words(t *testing.T, mnemonics map[string]string, headers, sources []string)
 			t.Fatalf("%s is not in the table of mnemonics", w.macro)
 		}
 		if want := fmt.Sprintf(format, w.args...); got != want {
-			t.Errorf("%s%v is %08x, %q, want %q", w.macro, w.args, w.bits, got, want)
+			t.Errorf("%s: %s%v is %08x, %q, want %q", w.source, w.macro, w.args, w.bits, got, want)
 		}
 	}
 }
@@ -65,8 +77,9 @@ type macro struct {
 }
 
 var (
-	define   = regexp.MustCompile(`(?m)^#define (\w+)\(([^)]*)\)\s*(.*)$`)
-	call     = regexp.MustCompile(`^\s*([A-Z]\w*)\(([^)]*)\)\s*(?://.*)?$`)
+	include  = regexp.MustCompile(`(?m)^#include "(\w+_arm64\.h)"$`)
+	define   = regexp.MustCompile(`(?m)^#define (\w+)(?:\(([^)]*)\))?\s*(.*)$`)
+	call     = regexp.MustCompile(`^\s*([A-Z]\w*)(?:\(([^)]*)\))?\s*(?://.*)?$`)
 	number   = regexp.MustCompile(`^\s*WORD\s+\$(.*)$`)
 	wrapped  = regexp.MustCompile(`\s*\\\n`)
 	noMacros = regexp.MustCompile(`(?m)^#define (.*\\\n)*.*\n`)
@@ -76,29 +89,38 @@ var (
 func parseMacros(source string) map[string]macro {
 	macros := map[string]macro{}
 	for _, m := range define.FindAllStringSubmatch(wrapped.ReplaceAllString(source, "\x00"), -1) {
-		macros[m[1]] = macro{strings.Split(m[2], ", "), strings.Split(m[3], "\x00")}
+		macros[m[1]] = macro{arguments(m[2]), strings.Split(m[3], "\x00")}
 	}
 	return macros
 }
 
+// arguments splits what is between a macro's parentheses.
+func arguments(list string) []string {
+	if list == "" {
+		return nil
+	}
+	return strings.Split(list, ", ")
+}
+
 type word struct {
-	macro string
-	args  []any
-	bits  uint32
+	source string
+	macro  string
+	args   []any
+	bits   uint32
 }
 
 // expandWords returns the numeric instructions of the source in order, with macros of macros expanded, and marks the
 // macros that it meets as used.
-func expandWords(t *testing.T, macros map[string]macro, source string, used map[string]bool) (words []word) {
+func expandWords(t *testing.T, macros map[string]macro, file, source string, used map[string]bool) (words []word) {
 	t.Helper()
 	var expand func(line, name string, args []string)
 	expand = func(line, name string, args []string) {
 		if m := number.FindStringSubmatch(line); m != nil {
 			bits, ok := evaluate(m[1])
 			if !ok || name == "" {
-				t.Fatalf("a word outside of macros or without a value: %s", line)
+				t.Fatalf("%s: a word outside of macros or without a value: %s", file, line)
 			}
-			w := word{macro: name, bits: uint32(bits)}
+			w := word{source: file, macro: name, bits: uint32(bits)}
 			for _, arg := range args {
 				if v, ok := evaluate(arg); ok {
 					arg = fmt.Sprint(v)
@@ -113,9 +135,12 @@ func expandWords(t *testing.T, macros map[string]macro, source string, used map[
 			return // an instruction that the assembler knows
 		}
 		def, ok := macros[m[1]]
-		values := strings.Split(m[2], ", ")
+		if !ok && !strings.Contains(line, "(") {
+			return // RET and the like
+		}
+		values := arguments(m[2])
 		if !ok || len(values) != len(def.params) {
-			t.Fatalf("%s: no such macro or wrong arguments", line)
+			t.Fatalf("%s: %s: no such macro or wrong arguments", file, line)
 		}
 		used[m[1]] = true
 		for _, body := range def.body {
@@ -125,9 +150,6 @@ func expandWords(t *testing.T, macros map[string]macro, source string, used map[
 	_, code, _ := strings.Cut(noMacros.ReplaceAllString(source, ""), "TEXT")
 	for line := range strings.Lines(code) {
 		expand(strings.TrimSuffix(line, "\n"), "", nil)
-	}
-	if len(words) == 0 {
-		t.Fatal("no numeric instruction found")
 	}
 	return words
 }
@@ -161,13 +183,14 @@ func disassemble(t *testing.T, code []byte) (lines []string) {
 	if err := os.WriteFile(file, code, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	out, err := exec.Command(objdump, "-D", "-b", "binary", "-m", "aarch64", file).Output()
+	out, err := exec.Command(objdump, "-D", "-z", "-b", "binary", "-m", "aarch64", file).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(string(out)) {
 		if fields := strings.SplitN(strings.TrimSpace(line), "\t", 3); len(fields) == 3 {
-			lines = append(lines, strings.ReplaceAll(fields[2], "\t", " "))
+			text, _, _ := strings.Cut(strings.ReplaceAll(fields[2], "\t", " "), " // ")
+			lines = append(lines, strings.TrimSpace(text))
 		}
 	}
 	if len(lines) != len(code)/4 {

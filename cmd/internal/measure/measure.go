@@ -177,6 +177,9 @@ func Run(c *cli.Context, j *accuracy.Job) (*accuracy.Report, error) {
 		defer debug.SetMemoryLimit(debug.SetMemoryLimit(math.MaxInt64))
 	}
 	r, err := j.Run(c.Context)
+	if _, ok := errors.AsType[*accuracy.NoTensorError](err); ok {
+		return nil, cmdline.Usagef("--tensors %q: %w", c.String("tensors"), err)
+	}
 	if err != nil {
 		return nil, usage(err)
 	}

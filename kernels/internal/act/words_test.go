@@ -22,7 +22,7 @@ func TestWords(t *testing.T) {
 		"VSQADD_8H":   "sqadd v%[3]s.8h, v%[2]s.8h, v%[1]s.8h",
 		"VSADDLP_8H":  "saddlp v%[2]s.8h, v%[1]s.16b",
 		"VSADALP_4S":  "sadalp v%[2]s.4s, v%[1]s.8h",
-	}, []string{"neon_arm64.h"}, []string{"kernels_arm64.s"})
+	})
 }
 
 // TestNoFusedInstructions: a fused multiply-add rounds once where the portable code rounds twice.

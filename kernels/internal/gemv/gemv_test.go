@@ -8,8 +8,8 @@ import (
 	"os"
 	"slices"
 	"testing"
-	"unsafe"
 
+	"github.com/lowbit-go/gq/internal/asmtest"
 	"github.com/lowbit-go/gq/kernels/internal/cpu"
 	"github.com/lowbit-go/gq/packing"
 )
@@ -163,7 +163,7 @@ func (p *product) check(t *testing.T, what string) {
 	for i := range dst {
 		dst[i] = -7
 	}
-	a := p.args(atPageEnd(t, p.data), atPageEnd(t, p.ordered()), atPageEnd(t, p.sums()))
+	a := p.args(asmtest.AtPageEnd(t, p.data), asmtest.AtPageEnd(t, p.ordered()), asmtest.AtPageEnd(t, p.sums()))
 	a.Dst = &dst[margin]
 	before := a
 	p.kernel.Run(&a)
@@ -181,15 +181,6 @@ func (p *product) check(t *testing.T, what string) {
 			t.Fatalf("%s: output %d is %g (%08x), want %g (%08x)", what, i-margin, got, math.Float32bits(got), w, math.Float32bits(w))
 		}
 	}
-}
-
-// atPageEnd copies x to memory that ends where the next page cannot be read.
-func atPageEnd[T any](t *testing.T, x []T) []T {
-	size := len(x) * int(unsafe.Sizeof(x[0]))
-	mem := guarded(t, size)
-	y := unsafe.Slice((*T)(unsafe.Pointer(&mem[len(mem)-size])), len(x))
-	copy(y, x)
-	return y
 }
 
 // TestUsual: codes, zero points and activations of all sizes, scales and sums as layers have them.

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lowbit-go/gq/internal/asmtest"
 	"github.com/lowbit-go/gq/kernels/internal/cpu"
 	"github.com/lowbit-go/gq/packing"
 )
@@ -93,7 +94,7 @@ func TestReadSum(t *testing.T) {
 	for _, n := range []int{256, 512, 2816} {
 		b := make([]byte, n)
 		randomBytes(rng, b)
-		b = atPageEnd(t, b)
+		b = asmtest.AtPageEnd(t, b)
 		if got, want := ReadSum(b), readGeneric(b); got != want {
 			t.Errorf("%d bytes: %#x, want %#x", len(b), got, want)
 		}

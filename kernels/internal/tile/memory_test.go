@@ -35,17 +35,3 @@ func (b *buffer) checkMargins(t *testing.T, before []byte) {
 		}
 	}
 }
-
-// atPageEnd copies x to memory that ends where the next page cannot be read, so that a kernel that reads past its
-// arguments faults.
-func atPageEnd[T any](t *testing.T, x []T) []T {
-	t.Helper()
-	if len(x) == 0 {
-		return x
-	}
-	size := len(x) * int(unsafe.Sizeof(x[0]))
-	mem := guarded(t, size)
-	y := unsafe.Slice((*T)(unsafe.Pointer(&mem[len(mem)-size])), len(x))
-	copy(y, x)
-	return y
-}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/lowbit-go/gq/internal/asmtest"
 	"github.com/lowbit-go/gq/internal/floats"
 	"github.com/lowbit-go/gq/kernels/internal/cpu"
 	"github.com/lowbit-go/gq/packing"
@@ -87,7 +88,7 @@ func TestUnpack(t *testing.T) {
 			if c.run > 0 {
 				runs = c.units / c.run
 			}
-			src := atPageEnd(t, make([]byte, 16*bits*units+(runs-1)*c.gap))
+			src := asmtest.AtPageEnd(t, make([]byte, 16*bits*units+(runs-1)*c.gap))
 			for i := range src {
 				src[i] = byte(rng.Uint32())
 			}
@@ -221,11 +222,11 @@ func newProduct(t *testing.T, rng *rand.Rand, s Set, bits, mr int, f fill) *prod
 				x[i] = nasty(rng)
 			}
 		}
-		return atPageEnd(t, x)
+		return asmtest.AtPageEnd(t, x)
 	}
 	p.scales, p.rowSums, p.bias = number(p.groups*s.NR), number(s.NR), number(s.NR)
 	p.negZero, p.rec = number(mr), number(mr)
-	p.acts, p.codes, p.sums, p.zeros, p.steps = atPageEnd(t, p.acts), atPageEnd(t, p.codes), atPageEnd(t, p.sums), atPageEnd(t, p.zeros), atPageEnd(t, p.steps)
+	p.acts, p.codes, p.sums, p.zeros, p.steps = asmtest.AtPageEnd(t, p.acts), asmtest.AtPageEnd(t, p.codes), asmtest.AtPageEnd(t, p.sums), asmtest.AtPageEnd(t, p.zeros), asmtest.AtPageEnd(t, p.steps)
 	a := &p.args
 	a.Codes, a.Acts, a.Sums, a.Zeros, a.Steps, a.Groups = &p.codes[0], &p.acts[0], &p.sums[0], &p.zeros[0], &p.steps[0], p.groups
 	a.Scales, a.RowSums, a.Bias, a.NegZero, a.Rec = &p.scales[0], &p.rowSums[0], &p.bias[0], &p.negZero[0], &p.rec[0]
@@ -389,19 +390,19 @@ func TestFolds(t *testing.T) {
 						x[j] = nasty(rng)
 					}
 				}
-				return atPageEnd(t, x)
+				return asmtest.AtPageEnd(t, x)
 			}
 			dots := make([]int32, groups*nr)
 			for j := range dots {
 				dots[j] = int32(rng.Uint32()) >> (rng.IntN(4) * 5)
 			}
-			dots = atPageEnd(t, dots)
+			dots = asmtest.AtPageEnd(t, dots)
 			scales, zeros, as, asum := number(groups*nr), number(groups*nr), number(groups), number(groups)
 			sums, factor, negZero := make([]int32, groups*nr), int32(rng.IntN(17)), int32(rng.Uint32())>>(8*rng.IntN(4))
 			for j := range sums {
 				sums[j] = int32(rng.Uint32()) >> (rng.IntN(4) * 5)
 			}
-			sums = atPageEnd(t, sums)
+			sums = asmtest.AtPageEnd(t, sums)
 			want := [4][]float32{}
 			for r := range nr {
 				var f [4]float32

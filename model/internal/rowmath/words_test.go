@@ -29,7 +29,7 @@ func TestWords(t *testing.T) {
 		"VFCVTN2_2D": "fcvtn2 v%[2]s.4s, v%[1]s.2d",
 		"VADD_2D":    "add v%[3]s.2d, v%[2]s.2d, v%[1]s.2d",
 		"VSHL_2D_52": "shl v%[2]s.2d, v%[1]s.2d, #52",
-	}, []string{"neon_arm64.h"}, []string{"kernels_arm64.s"})
+	})
 }
 
 // TestNoFusedInstructions: a fused multiply-add rounds once where the portable code rounds twice.

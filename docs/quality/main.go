@@ -1,0 +1,350 @@
+// Command quality measures the tables of docs/QUALITY.md with gq itself, on the models and texts of ../shared:
+//
+//	go run ./docs/quality -w                                    # all of them, into docs/QUALITY.md
+//	go run ./docs/quality -v -tables ratios -models stories260K # one, to standard output, with the commands
+//
+// Each figure is of one gq quantize and one gq accuracy. Calibration reads the beginning of a text, evaluation what
+// follows, so neither sees what the other does; table bits, which needs no calibration, takes all of it.
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"log"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/lowbit-go/gq/model/tokenizer"
+)
+
+// calibration and evaluated are numbers of tokens.
+const (
+	calibration = 8192
+	evaluated   = 16000
+)
+
+var (
+	shared  = flag.String("shared", "../shared", "the `directory` of models and texts")
+	doc     = flag.String("doc", "docs/QUALITY.md", "the `file` that -w writes to")
+	write   = flag.Bool("w", false, "put the tables into the document")
+	verbose = flag.Bool("v", false, "print the commands to standard error")
+	only    = flag.String("models", "stories260K,books1.3M,books3.7M", "models")
+	tables  = flag.String("tables", "bits,ratios,mixed,onebit", "tables")
+	widths  = flag.String("bits", "8,6,5,4,3,2,1", "bits of a code in table bits; the others take those of 4,3,2 that are in it")
+)
+
+func main() {
+	log.SetFlags(0)
+	log.SetPrefix("quality: ")
+	flag.Parse()
+	if err := run(); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run() error {
+	if _, err := os.Stat(filepath.Join(*shared, "models")); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s/models is not there: the models and texts that the tables are measured on lie beside the repository; -shared says where", *shared)
+	}
+	tmp, err := os.MkdirTemp("", "quality")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(tmp)
+	b := &bench{tmp: tmp, gq: filepath.Join(tmp, "gq"), base: map[string]float64{}}
+	if out, err := exec.Command("go", "build", "-o", b.gq, "./cmd/gq").CombinedOutput(); err != nil {
+		return fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	for _, m := range []subject{
+		{name: "stories260K", dir: "stories260K-f32", file: "tinystories-val-300stories.txt", cut: []string{"--convention", "documents", "--window", "512"}, documents: true},
+		{name: "books1.3M", dir: "books1.3M-bf16", file: "books-heldout.txt", cut: []string{"--window", "256"}},
+		{name: "books3.7M", dir: "books3.7M-bf16", file: "books-heldout.txt", cut: []string{"--window", "256"}},
+	} {
+		if !listed(*only, m.name) {
+			continue
+		}
+		if err := m.split(tmp); err != nil {
+			return err
+		}
+		b.models = append(b.models, m)
+	}
+	for _, t := range []struct {
+		name string
+		make func() (string, error)
+	}{{"bits", b.bits}, {"ratios", b.ratios}, {"mixed", b.mixed}, {"onebit", b.oneBit}} {
+		if !listed(*tables, t.name) {
+			continue
+		}
+		text, err := t.make()
+		if err != nil {
+			return err
+		}
+		if !*write {
+			fmt.Printf("%s\n\n%s\n", t.name, text)
+		} else if err := replace(*doc, t.name, text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func listed(list, name string) bool { return slices.Contains(strings.Split(list, ","), name) }
+
+// replace puts a table between its two comments.
+func replace(file, name, text string) error {
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	begin, end := fmt.Sprintf("<!-- begin %s -->\n", name), fmt.Sprintf("<!-- end %s -->", name)
+	before, rest, ok := strings.Cut(string(raw), begin)
+	_, after, ok2 := strings.Cut(rest, end)
+	if !ok || !ok2 {
+		return fmt.Errorf("%s has no %s and %s", file, strings.TrimSpace(begin), end)
+	}
+	return os.WriteFile(file, []byte(before+begin+text+end+after), 0o666)
+}
+
+// subject is a model and its text.
+type subject struct {
+	name, dir, file string
+	cut             []string // flags of gq accuracy
+	documents       bool
+	head, tail      string // files: what calibration may read, and the rest
+}
+
+func (s *subject) split(tmp string) error {
+	s.dir, s.file = filepath.Join(*shared, "models", s.dir), filepath.Join(*shared, "text", s.file)
+	tok, err := tokenizer.Open(s.dir)
+	if err != nil {
+		return err
+	}
+	text, err := os.ReadFile(s.file)
+	if err != nil {
+		return err
+	}
+	ids, err := tok.Encode(string(text), tokenizer.Options{})
+	if err != nil {
+		return err
+	}
+	// A sixteenth more, as tokens are not equally long everywhere; then to the end of the line, or of the story.
+	at := len(text) * (calibration + calibration/16) / len(ids)
+	end := []byte("\n")
+	if s.documents {
+		end = []byte("<|endoftext|>")
+	}
+	at += bytes.Index(text[at:], end) + len(end)
+	s.head, s.tail = filepath.Join(tmp, s.name+".head.txt"), filepath.Join(tmp, s.name+".tail.txt")
+	return errors.Join(os.WriteFile(s.head, text[:at], 0o666), os.WriteFile(s.tail, text[at:], 0o666))
+}
+
+// report is what the tables take of gq accuracy's.
+type report struct {
+	Totals struct {
+		BitsPerWeight float64 `json:"bits_per_weight"`
+	} `json:"totals"`
+	Model struct {
+		Float, Quantized struct{ Perplexity float64 }
+		KL               struct{ Mean float64 }
+		SameTop1         float64 `json:"same_top1"`
+	} `json:"model"`
+}
+
+type bench struct {
+	tmp, gq string
+	models  []subject
+	base    map[string]float64 // KL of TorchAO's symmetric rounding, by model and bits
+}
+
+// command runs gq and decodes what it prints.
+func (b *bench) command(result any, args ...string) error {
+	if *verbose {
+		log.Print("gq ", strings.ReplaceAll(strings.Join(args, " "), b.tmp+"/", ""))
+	}
+	cmd := exec.Command(b.gq, args...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return fmt.Errorf("gq %s: %w\n%s", strings.Join(args, " "), err, &stderr)
+	}
+	return json.Unmarshal(out, result)
+}
+
+// quantize writes a file and returns its bits per quantized weight.
+func (b *bench) quantize(m subject, flags ...string) (float64, error) {
+	var written struct {
+		BitsPerWeight float64 `json:"bits_per_weight"`
+	}
+	err := b.command(&written, append([]string{"quantize", m.dir, "--json", "-q", "-o", b.file()}, flags...)...)
+	return written.BitsPerWeight, err
+}
+
+func (b *bench) file() string { return filepath.Join(b.tmp, "model.gqf") }
+
+// measure quantizes and compares: as executed on all of the text, or the weights alone on what calibration has not seen.
+func (b *bench) measure(m subject, executed bool, flags ...string) (r report, err error) {
+	if _, err := b.quantize(m, flags...); err != nil {
+		return r, err
+	}
+	args := append([]string{"accuracy", m.dir, b.file(), "--no-outputs", "--parity", "none", "--json", "-q"}, m.cut...)
+	if executed {
+		args = append(args, "--text", m.file)
+	} else {
+		args = append(args, "--text", m.tail, "--max-tokens", fmt.Sprint(evaluated), "--activations", "float32")
+	}
+	return r, b.command(&r, args...)
+}
+
+// bits is the table of all widths, as executed, with no data.
+func (b *bench) bits() (string, error) {
+	var t strings.Builder
+	t.WriteString("| model | bits | mapping, algorithm | bpw | perplexity | mean KL | same top 1 |\n|---|---|---|---|---|---|---|\n")
+	for _, m := range b.models {
+		for bits := range strings.SplitSeq(*widths, ",") {
+			for _, how := range []string{"full-range rtn", "symmetric rtn", "symmetric-no-clip rtn", "asymmetric rtn", "full-range search", "asymmetric search"} {
+				if bits == "1" && strings.HasPrefix(how, "symmetric") {
+					continue // these have no grid of two codes
+				}
+				mapping, algorithm, _ := strings.Cut(how, " ")
+				r, err := b.measure(m, true, "--bits", bits, "--mapping", mapping, "--algorithm", algorithm)
+				if err != nil {
+					return "", err
+				}
+				fmt.Fprintf(&t, "| %s | %s | %s, %s | %.2f | %.4f (float %.4f) | %.6f | %.2f %% |\n", m.name, bits, mapping, algorithm,
+					r.Totals.BitsPerWeight, r.Model.Quantized.Perplexity, r.Model.Float.Perplexity, r.Model.KL.Mean, 100*r.Model.SameTop1)
+			}
+		}
+	}
+	return t.String(), nil
+}
+
+// method is a row of a table of ratios.
+type method struct {
+	name  string
+	flags []string
+}
+
+// methods that calibrate get text from the subject, but for self.
+func methods(m subject) []method {
+	text := []string{"--calibrate", m.head}
+	return []method{
+		{"full-range RTN", []string{"--algorithm", "rtn"}},
+		{"search", []string{"--algorithm", "search"}},
+		{"search, asymmetric", []string{"--algorithm", "search", "--mapping", "asymmetric"}},
+		{"hqq, asymmetric", []string{"--algorithm", "hqq", "--mapping", "asymmetric"}},
+		{"mse", []string{"--algorithm", "mse"}},
+		{"imatrix", append([]string{"--algorithm", "imatrix"}, text...)},
+		{"gptq", append([]string{"--algorithm", "gptq"}, text...)},
+		{"gptq + refine", append([]string{"--algorithm", "gptq", "--refine"}, text...)},
+		{"gptq-ft", append([]string{"--algorithm", "gptq-ft"}, text...)},
+		{"gptq-ft, self", []string{"--algorithm", "gptq-ft", "--calibrate", "self"}},
+		{"gptq-ft + refine", append([]string{"--algorithm", "gptq-ft", "--refine"}, text...)},
+	}
+}
+
+func (b *bench) baseline(m subject, bits string) (float64, error) {
+	key := m.name + " " + bits
+	if _, ok := b.base[key]; !ok {
+		r, err := b.measure(m, false, "--bits", bits, "--mapping", "symmetric", "--algorithm", "rtn")
+		if err != nil {
+			return 0, err
+		}
+		b.base[key] = r.Model.KL.Mean
+	}
+	return b.base[key], nil
+}
+
+// grid is a table whose cells hold a figure of each model.
+func (b *bench) grid(rows []string, cell func(m subject, row int, bits string) (float64, error)) (string, error) {
+	var columns []string
+	for _, bits := range []string{"4", "3", "2"} {
+		if listed(*widths, bits) {
+			columns = append(columns, bits)
+		}
+	}
+	t := strings.Builder{}
+	fmt.Fprintf(&t, "| | %s bit |\n|%s\n", strings.Join(columns, " bit | "), strings.Repeat("---|", len(columns)+1))
+	for i, name := range rows {
+		fmt.Fprintf(&t, "| %s |", name)
+		for _, bits := range columns {
+			var figures []string
+			for _, m := range b.models {
+				v, err := cell(m, i, bits)
+				if err != nil {
+					return "", err
+				}
+				figures = append(figures, strings.TrimPrefix(fmt.Sprintf("%.3f", v), "0"))
+			}
+			fmt.Fprintf(&t, " %s |", strings.Join(figures, " / "))
+		}
+		t.WriteByte('\n')
+	}
+	return t.String(), nil
+}
+
+// ratios are of the weights alone, as parts of the KL of TorchAO's symmetric rounding.
+func (b *bench) ratios() (string, error) {
+	var rows []string
+	for _, f := range methods(subject{}) {
+		rows = append(rows, f.name)
+	}
+	return b.grid(rows, func(m subject, row int, bits string) (float64, error) {
+		base, err := b.baseline(m, bits)
+		if err != nil {
+			return 0, err
+		}
+		r, err := b.measure(m, false, append([]string{"--bits", bits}, methods(m)[row].flags...)...)
+		return r.Model.KL.Mean / base, err
+	})
+}
+
+// mixed has bits and groups chosen for the bytes of the same bits everywhere in groups of 32.
+func (b *bench) mixed() (string, error) {
+	rows := []string{"search, mixed", "gptq-ft, mixed", "gptq-ft + refine, mixed"}
+	return b.grid(rows, func(m subject, row int, bits string) (float64, error) {
+		base, err := b.baseline(m, bits)
+		if err != nil {
+			return 0, err
+		}
+		bpw, err := b.quantize(m, "--bits", bits)
+		if err != nil {
+			return 0, err
+		}
+		flags := [][]string{{"--algorithm", "search"}, {"--algorithm", "gptq-ft"}, {"--algorithm", "gptq-ft", "--refine"}}[row]
+		r, err := b.measure(m, false, append([]string{"--target-bpw", fmt.Sprint(bpw), "--calibrate", m.head}, flags...)...)
+		return r.Model.KL.Mean / base, err
+	})
+}
+
+// oneBit is perplexities: a ratio to a rounding that does not exist would say nothing.
+func (b *bench) oneBit() (string, error) {
+	var t strings.Builder
+	t.WriteString("| model | mapping | float | search | gptq | gptq-ft | gptq-ft + refine |\n|---|---|---|---|---|---|---|\n")
+	for _, m := range b.models {
+		for _, mapping := range []string{"full-range", "half-step"} {
+			var float float64
+			var figures []string
+			for _, how := range methods(m) {
+				if !slices.Contains([]string{"search", "gptq", "gptq-ft", "gptq-ft + refine"}, how.name) {
+					continue
+				}
+				r, err := b.measure(m, false, append([]string{"--bits", "1", "--mapping", mapping}, how.flags...)...)
+				if err != nil {
+					return "", err
+				}
+				float = r.Model.Float.Perplexity
+				figures = append(figures, fmt.Sprintf("%.1f", r.Model.Quantized.Perplexity))
+			}
+			fmt.Fprintf(&t, "| %s | %s | %.2f | %s |\n", m.name, mapping, float, strings.Join(figures, " | "))
+		}
+	}
+	return t.String(), nil
+}
