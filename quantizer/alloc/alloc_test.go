@@ -107,7 +107,16 @@ func half(t testing.TB, p *Probed) *Allocation {
 	return a
 }
 
+// long skips a test that quantizes whole models where that is emulated: TestSameChoiceEverywhere says that results are the
+// same.
+func long(t *testing.T) {
+	if testing.Short() {
+		t.Skip("minutes under emulation")
+	}
+}
+
 func TestTargetsAreMet(t *testing.T) {
+	long(t)
 	j := openJob(t, bundled, 2)
 	p := probe(t, j)
 	if p.Decisions[0].Name != "model.embed_tokens.weight" || !p.Decisions[0].Table || p.Decisions[0].ProbeKL[0] <= 0 {
@@ -159,6 +168,7 @@ func TestTargetsAreMet(t *testing.T) {
 }
 
 func TestMaxKL(t *testing.T) {
+	long(t)
 	p := probe(t, openJob(t, bundled, 2))
 	// What is measured is a stranger to what is predicted.
 	for _, off := range []float64{.3, 1, 1.3, 4} {
@@ -185,6 +195,7 @@ func TestMaxKL(t *testing.T) {
 }
 
 func TestRules(t *testing.T) {
+	long(t)
 	j := openJob(t, bundled, 2)
 	rule := func(s string) quantizer.Rule {
 		r, err := quantizer.ParseRule(s)
@@ -257,6 +268,7 @@ func TestExpertsAreOneDecision(t *testing.T) {
 }
 
 func TestRecipeRoundTrip(t *testing.T) {
+	long(t)
 	j := openJob(t, bundled, 2)
 	j.Options.Rules = []quantizer.Rule{{Match: "re:.*q_proj", Mapping: gqf.MappingAsymmetric}}
 	a, err := probe(t, j).BitsPerWeight(4)
