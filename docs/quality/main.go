@@ -20,6 +20,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/lowbit-go/gq/model/tokenizer"
 )
@@ -34,7 +35,7 @@ var (
 	shared  = flag.String("shared", "../shared", "the `directory` of models and texts")
 	doc     = flag.String("doc", "docs/QUALITY.md", "the `file` that -w writes to")
 	write   = flag.Bool("w", false, "put the tables into the document")
-	verbose = flag.Bool("v", false, "print the commands to standard error")
+	verbose = flag.Bool("v", false, "print the commands to standard error, with the seconds that each took")
 	only    = flag.String("models", "stories260K,books1.3M,books3.7M", "models")
 	tables  = flag.String("tables", "bits,ratios,mixed,onebit", "tables")
 	widths  = flag.String("bits", "8,6,5,4,3,2,1", "bits of a code in table bits; the others take those of 4,3,2 that are in it")
@@ -165,13 +166,14 @@ type bench struct {
 
 // command runs gq and decodes what it prints.
 func (b *bench) command(result any, args ...string) error {
-	if *verbose {
-		log.Print("gq ", strings.ReplaceAll(strings.Join(args, " "), b.tmp+"/", ""))
-	}
 	cmd := exec.Command(b.gq, args...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
+	start := time.Now()
 	out, err := cmd.Output()
+	if *verbose {
+		log.Printf("gq %s: %.1f s", strings.ReplaceAll(strings.Join(args, " "), b.tmp+"/", ""), time.Since(start).Seconds())
+	}
 	if err != nil {
 		return fmt.Errorf("gq %s: %w\n%s", strings.Join(args, " "), err, &stderr)
 	}
@@ -209,9 +211,12 @@ func (b *bench) bits() (string, error) {
 	t.WriteString("| model | bits | mapping, algorithm | bpw | perplexity | mean KL | same top 1 |\n|---|---|---|---|---|---|---|\n")
 	for _, m := range b.models {
 		for bits := range strings.SplitSeq(*widths, ",") {
-			for _, how := range []string{"full-range rtn", "symmetric rtn", "symmetric-no-clip rtn", "asymmetric rtn", "full-range search", "asymmetric search"} {
-				if bits == "1" && strings.HasPrefix(how, "symmetric") {
+			for _, how := range []string{"full-range rtn", "symmetric rtn", "symmetric-no-clip rtn", "asymmetric rtn", "full-range search", "asymmetric search", "half-step search"} {
+				switch {
+				case bits == "1" && strings.HasPrefix(how, "symmetric"):
 					continue // these have no grid of two codes
+				case bits > "2" && strings.HasPrefix(how, "half-step"):
+					continue // it has no grid of more than four
 				}
 				mapping, algorithm, _ := strings.Cut(how, " ")
 				r, err := b.measure(m, true, "--bits", bits, "--mapping", mapping, "--algorithm", algorithm)
@@ -306,9 +311,13 @@ func (b *bench) ratios() (string, error) {
 	})
 }
 
-// mixed has bits and groups chosen for the bytes of the same bits everywhere in groups of 32.
+// mixed has bits and groups chosen for the bytes of the same bits everywhere in groups of 32: of all tensors, or of all but
+// the table, which then keeps its 8 bits.
 func (b *bench) mixed() (string, error) {
-	rows := []string{"search, mixed", "gptq-ft, mixed", "gptq-ft + refine, mixed"}
+	rows := []string{"search, mixed", "gptq-ft, mixed", "gptq-ft + refine, mixed", "gptq-ft, mixed, table at 8 bits", "gptq-ft + refine, mixed, table at 8 bits"}
+	ft, refine := []string{"--algorithm", "gptq-ft"}, []string{"--algorithm", "gptq-ft", "--refine"}
+	fixed := []string{"--rule", "model.embed_tokens=8"}
+	all := [][]string{{"--algorithm", "search"}, ft, refine, slices.Concat(ft, fixed), slices.Concat(refine, fixed)}
 	return b.grid(rows, func(m subject, row int, bits string) (float64, error) {
 		base, err := b.baseline(m, bits)
 		if err != nil {
@@ -318,8 +327,7 @@ func (b *bench) mixed() (string, error) {
 		if err != nil {
 			return 0, err
 		}
-		flags := [][]string{{"--algorithm", "search"}, {"--algorithm", "gptq-ft"}, {"--algorithm", "gptq-ft", "--refine"}}[row]
-		r, err := b.measure(m, false, append([]string{"--target-bpw", fmt.Sprint(bpw), "--calibrate", m.head}, flags...)...)
+		r, err := b.measure(m, false, append([]string{"--target-bpw", fmt.Sprint(bpw), "--calibrate", m.head}, all[row]...)...)
 		return r.Model.KL.Mean / base, err
 	})
 }

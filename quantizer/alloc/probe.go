@@ -199,9 +199,9 @@ func (j *Job) weighted(e []float64, d *Decision, name string, schemes []quantize
 	if err != nil {
 		return err
 	}
-	coders := make([]*coder, len(schemes))
+	rounders := make([]*quantizer.Rounder, len(schemes))
 	for i, s := range schemes {
-		if coders[i], err = newCoder(s, w.cols); err != nil {
+		if rounders[i], err = quantizer.NewRounder(s, w.cols); err != nil {
 			return err
 		}
 	}
@@ -224,8 +224,8 @@ func (j *Job) weighted(e []float64, d *Decision, name string, schemes []quantize
 			if err := w.read(x, slice*w.rows+i*w.rows/n); err != nil {
 				return err
 			}
-			for c, q := range coders {
-				if err := q.row(y, x); err != nil {
+			for c, q := range rounders {
+				if err := q.Round(y, x); err != nil {
 					return fmt.Errorf("tensor %q: %w", name, err)
 				}
 				sum := 0.0

@@ -29,6 +29,7 @@ var (
 	fullBy     = flag.String("methods", "rtn,search,gptq,gptq-ft,gptq+refine,gptq-ft+refine", "with -full: the methods; with /self, on text of the model's own")
 	fullMap    = flag.String("mapping", "full-range", "with -full: the mapping")
 	fullGroup  = flag.Int("group", 32, "with -full: the group")
+	fullTable  = flag.Int("table", 8, "with -full: bits of the table")
 	fullCalib  = flag.Int("calibration-tokens", calib.DefaultTokens, "with -full: tokens of calibration")
 	fullFollow = flag.Float64("follow", 0, "with -full: both factors of gptq-ft")
 	fullSeed   = flag.Uint64("seed", 1, "with -full: the seed of text of the model's own")
@@ -202,7 +203,7 @@ func TestQuality(t *testing.T) {
 			for _, method := range strings.Split(*fullBy, ",") {
 				name, self := strings.CutSuffix(method, "/self")
 				name, refine := strings.CutSuffix(name, "+refine")
-				r := quantizer.Recipe{Bits: bits, Group: *fullGroup, Mapping: mapping}
+				r := quantizer.Recipe{Bits: bits, Group: *fullGroup, Mapping: mapping, EmbeddingBits: *fullTable}
 				if r.Algorithm, ok = gqf.ParseAlgorithm(name); !ok {
 					t.Fatalf("-methods %s", method)
 				}

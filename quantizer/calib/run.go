@@ -162,7 +162,7 @@ func (j *job) info() quantizer.Calibration {
 }
 
 // keyVersion changes with whatever changes results.
-const keyVersion = 1
+const keyVersion = 2
 
 // key is the hash of all that the codes depend on. The checkpoint's files are known by size and time: their contents are
 // not read for it.
@@ -215,6 +215,14 @@ func (j *job) open(follow bool) (err error) {
 	if j.quant, err = model.OpenCheckpoint(dir, o); err != nil {
 		return err
 	}
+	// Its hidden states begin with the rows of the quantized table.
+	if m, ok := j.table(); ok {
+		r, err := quantizer.NewRounder(m.Scheme, m.Cols)
+		if err != nil {
+			return err
+		}
+		j.quant.SetTable(&roundedTable{j.quant.Table(), r})
+	}
 	if j.quants, err = j.quant.NewStream(j.text.Sequences); err != nil {
 		return err
 	}
@@ -226,6 +234,32 @@ func (j *job) open(follow bool) (err error) {
 	}
 	j.floats, err = j.float.NewStream(j.text.Sequences)
 	return err
+}
+
+// table is the table of tokens, if the plan quantizes it.
+func (j *job) table() (table quantizer.Matrix, ok bool) {
+	for _, m := range j.plan.Matrices() {
+		if m.Role == gqf.RoleEmbedding && m.Cols == j.quant.Config().HiddenSize && m.Rows == j.quant.Config().VocabSize {
+			if ok { // two of them: which is the model's is not known here
+				return table, false
+			}
+			table, ok = m, true
+		}
+	}
+	return table, ok
+}
+
+// roundedTable gives what the codes of a table's rows stand for.
+type roundedTable struct {
+	model.Table
+	rounder *quantizer.Rounder
+}
+
+func (t *roundedTable) Lookup(dst []float32, row int) error {
+	if err := t.Table.Lookup(dst, row); err != nil {
+		return err
+	}
+	return t.rounder.Round(dst, dst)
 }
 
 func (j *job) close() {
