@@ -21,8 +21,8 @@ type Recipe struct {
 	Bits int
 	// Group is a multiple of 16, or PerChannel. Default (0): 32.
 	Group int
-	// Mapping. Default (MappingNone): full-range. Half-step is for tensors of 1 and 2 bits;
-	// those with more, as the table, get full-range.
+	// Mapping. Default (MappingNone): full-range; half-step if Bits is 1, as in rules that say 1 bit, where the layouts
+	// have its grid. Half-step is for tensors of 1 and 2 bits; those with more, as the table, get full-range.
 	Mapping gqf.Mapping
 	// ScaleDtype. Default (ScaleNone): bf16.
 	ScaleDtype packing.ScaleDtype
@@ -54,6 +54,7 @@ func (r Recipe) scaleStated(rule *Rule) bool {
 
 // Scheme is what a tensor of the given role gets by a rule; rule may be nil.
 func (r Recipe) Scheme(role gqf.Role, rule *Rule) Scheme {
+	stated := r.Mapping != gqf.MappingNone
 	r = r.withDefaults()
 	s := Scheme{Bits: r.Bits, Group: r.Group, Mapping: r.Mapping, ScaleDtype: r.ScaleDtype, PositiveScales: r.PositiveScales, Algorithm: r.Algorithm}
 	if role == gqf.RoleEmbedding {
@@ -62,6 +63,9 @@ func (r Recipe) Scheme(role gqf.Role, rule *Rule) Scheme {
 	if rule != nil {
 		s.Bits = cmp.Or(rule.Bits, s.Bits)
 		s.Group = cmp.Or(rule.Group, s.Group)
+		if !stated {
+			s.Mapping = cmp.Or(r.oneBit(rule), s.Mapping)
+		}
 		s.Mapping = cmp.Or(rule.Mapping, s.Mapping)
 		s.ScaleDtype = cmp.Or(rule.ScaleDtype, s.ScaleDtype)
 		s.Algorithm = cmp.Or(rule.Algorithm, s.Algorithm)
@@ -77,11 +81,28 @@ func (r Recipe) Scheme(role gqf.Role, rule *Rule) Scheme {
 	}
 	s.Algorithm = cmp.Or(s.Algorithm, defaultAlgorithm(s.Mapping))
 	// Calibration is for what is between table and head; the head takes part if a rule says so.
-	stated := rule != nil && rule.Algorithm != gqf.AlgorithmNone
-	if s.Algorithm.Calibrated() && (role == gqf.RoleEmbedding || role == gqf.RoleHead && !stated) {
+	asked := rule != nil && rule.Algorithm != gqf.AlgorithmNone
+	if s.Algorithm.Calibrated() && (role == gqf.RoleEmbedding || role == gqf.RoleHead && !asked) {
 		s.Algorithm = gqf.AlgorithmSearch
 	}
 	return s
+}
+
+// oneBit is the mapping of tensors that a rule gives 1 bit and no mapping, where the recipe states none: its two codes are
+// of equal size, not a negative one and zero. It is MappingNone for other rules.
+func (r Recipe) oneBit(rule *Rule) gqf.Mapping {
+	if rule.Bits != 1 || !r.halfStep(rule.Formats, rule.Algorithm) {
+		return gqf.MappingNone
+	}
+	return gqf.MappingHalfStep
+}
+
+// halfStep tells whether the recipe's layouts have the half-step grid and its algorithm knows it; so must a rule's.
+func (r Recipe) halfStep(formats []Format, a gqf.Algorithm) bool {
+	other := func(f Format) bool { return f.Family != FamilyLowbit && f.Family != FamilyPlain }
+	a = cmp.Or(a, r.Algorithm)
+	return len(r.Targets) == 0 && !slices.ContainsFunc(r.Formats, other) && !slices.ContainsFunc(formats, other) &&
+		a != gqf.AlgorithmHQQ && a != gqf.AlgorithmMSE
 }
 
 // defaultAlgorithm is that of tensors for which none was stated.
@@ -115,6 +136,9 @@ func (r Recipe) Validate() error {
 func (r Recipe) withDefaults() Recipe {
 	r.Bits = cmp.Or(r.Bits, 4)
 	r.Group = cmp.Or(r.Group, 32)
+	if r.Mapping == gqf.MappingNone && r.Bits == 1 && r.halfStep(nil, gqf.AlgorithmNone) {
+		r.Mapping = gqf.MappingHalfStep
+	}
 	r.Mapping = cmp.Or(r.Mapping, gqf.MappingFullRange)
 	r.ScaleDtype = cmp.Or(r.ScaleDtype, packing.ScaleBF16)
 	r.EmbeddingBits = cmp.Or(r.EmbeddingBits, 8)
@@ -166,7 +190,7 @@ type ruleJSON struct {
 // every default spelled out, nothing of where it was stated. ParseRecipe reads it,
 // as JSON is YAML.
 func (r Recipe) JSON(first []Rule) ([]byte, error) {
-	stated := r.Algorithm
+	stated, mapped := r.Algorithm, r.Mapping != gqf.MappingNone
 	r = r.withDefaults()
 	j := recipeJSON{
 		Algorithm: cmp.Or(stated, defaultAlgorithm(r.Mapping)).String(),
@@ -175,6 +199,9 @@ func (r Recipe) JSON(first []Rule) ([]byte, error) {
 	}
 	for _, rule := range slices.Concat(first, r.Rules) {
 		k := ruleJSON{Match: rule.Match, Skip: rule.Skip, Bits: rule.Bits, Group: groupJSON(rule.Group), PositiveScales: rule.PositiveScales, Layout: formatsString(rule.Formats)}
+		if !mapped {
+			rule.Mapping = cmp.Or(rule.Mapping, r.oneBit(&rule))
+		}
 		if rule.Mapping != gqf.MappingNone {
 			k.Mapping = rule.Mapping.String()
 		}

@@ -133,6 +133,13 @@ func TestRecipeScheme(t *testing.T) {
 		{"a rule's algorithm", Recipe{Algorithm: gqf.AlgorithmRTN}, gqf.RoleProjection, &Rule{Match: "a", Algorithm: gqf.AlgorithmMSE}, "4-bit group 32 full-range bf16 mse"},
 		{"the recipe's algorithm", Recipe{Algorithm: gqf.AlgorithmHQQ}, gqf.RoleProjection, &Rule{Match: "a", Mapping: gqf.MappingAsymmetric}, "4-bit group 32 asymmetric bf16 hqq"},
 		{"half steps beside a table", Recipe{Bits: 2, Mapping: gqf.MappingHalfStep}, gqf.RoleEmbedding, nil, "8-bit group 32 full-range bf16 search"},
+		{"1 bit", Recipe{Bits: 1}, gqf.RoleProjection, nil, "1-bit group 32 half-step bf16 search"},
+		{"1 bit beside a table", Recipe{Bits: 1}, gqf.RoleEmbedding, nil, "8-bit group 32 full-range bf16 search"},
+		{"1 bit, a mapping stated", Recipe{Bits: 1, Mapping: gqf.MappingFullRange}, gqf.RoleProjection, nil, "1-bit group 32 full-range bf16 search"},
+		{"1 bit in a layout without half steps", Recipe{Bits: 1, Formats: []Format{{Family: FamilyTorchAO}}}, gqf.RoleProjection, nil, "1-bit group 32 full-range bf16 search"},
+		{"1 bit, an algorithm without half steps", Recipe{Bits: 1, Algorithm: gqf.AlgorithmHQQ}, gqf.RoleProjection, nil, "1-bit group 32 full-range bf16 hqq"},
+		{"a rule says 1 bit", zero, gqf.RoleProjection, &Rule{Match: "a", Bits: 1}, "1-bit group 32 half-step bf16 search"},
+		{"a rule says 1 bit, the recipe a mapping", Recipe{Mapping: gqf.MappingAsymmetric}, gqf.RoleProjection, &Rule{Match: "a", Bits: 1}, "1-bit group 32 asymmetric bf16 search"},
 		{"half steps", zero, gqf.RoleProjection, &Rule{Match: "a", Bits: 2, Mapping: gqf.MappingHalfStep}, "2-bit group 32 half-step bf16 search"},
 	} {
 		if got := test.recipe.Scheme(test.role, test.rule).String(); got != test.want {
@@ -232,4 +239,34 @@ func FuzzParseRecipe(f *testing.F) {
 		}
 		NewRuleSet(r, nil)
 	})
+}
+
+// Half steps that nobody stated have to be stated in what is read again.
+func TestRecipeJSONOneBit(t *testing.T) {
+	for _, r := range []Recipe{{Bits: 1}, {Rules: rules(t, "a=1")}, {Bits: 1, Rules: rules(t, "a=2", "b=4")}, {Mapping: gqf.MappingFullRange, Rules: rules(t, "a=1")}} {
+		raw, err := r.JSON(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := ParseRecipe("r", raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, rule := range append([]Rule{{}}, r.Rules...) {
+			for _, role := range []gqf.Role{gqf.RoleProjection, gqf.RoleEmbedding} {
+				if got, want := again.Scheme(role, find(again.Rules, rule.Match)), r.Scheme(role, find(r.Rules, rule.Match)); got != want {
+					t.Errorf("%s\nrule %q, %s: read again %s, want %s", raw, rule.Match, role, got, want)
+				}
+			}
+		}
+	}
+}
+
+func find(rules []Rule, match string) *Rule {
+	for i := range rules {
+		if rules[i].Match == match {
+			return &rules[i]
+		}
+	}
+	return nil
 }

@@ -28,7 +28,9 @@ func NewRounder(s Scheme, k int) (*Rounder, error) {
 }
 
 // Quantize chooses a row's codes. It fails as RowQuantizer.Quantize does.
-func (r *Rounder) Quantize(x []float32) error { return r.q.Quantize(r.Codes, r.Scales, r.Zeros, x, nil) }
+func (r *Rounder) Quantize(x []float32) error {
+	return r.q.Quantize(r.Codes, r.Scales, r.Zeros, x, nil)
+}
 
 // Round quantizes x and puts what its codes stand for into dst, which may be x.
 func (r *Rounder) Round(dst, x []float32) error {

@@ -71,7 +71,7 @@ func (s Scheme) ValidateCommand() error {
 		return err
 	}
 	if s.Bits == 1 && (s.Mapping == gqf.MappingSymmetric || s.Mapping == gqf.MappingSymmetricNoClip) {
-		return fmt.Errorf("mapping %s does not work at 1 bit: use full-range or asymmetric, or 2 bits and more", s.Mapping)
+		return fmt.Errorf("mapping %s does not work at 1 bit: use half-step, full-range or asymmetric, or 2 bits and more", s.Mapping)
 	}
 	return nil
 }

@@ -2,6 +2,8 @@
 package quantize
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -27,7 +29,7 @@ func Command() *cli.Command {
 			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Value: "model.gqf", Usage: "`FILE` to write; it is replaced only when the new one is complete"},
 			&cli.IntFlag{Name: "bits", Value: 4, Usage: "bits per code of projections, experts and an untied lm_head, 1-8"},
 			&cli.StringFlag{Name: "group", Value: "32", Usage: "weights along K that share a scale: a multiple of 16, or channel"},
-			&cli.StringFlag{Name: "mapping", Value: "full-range", Usage: "full-range, symmetric, symmetric-no-clip, asymmetric, or half-step at 1 and 2 bits"},
+			&cli.StringFlag{Name: "mapping", DefaultText: "full-range; half-step at 1 bit", Usage: "full-range, symmetric, symmetric-no-clip, asymmetric, or half-step at 1 and 2 bits"},
 			&cli.StringFlag{Name: "algorithm", DefaultText: "search; rtn with symmetric and symmetric-no-clip", Usage: "how scales and codes are chosen: search (for the least weighted error), rtn (the mapping's formula), hqq or mse; with calibration imatrix, gptq or gptq-ft"},
 			&cli.StringFlag{Name: "scale-dtype", Value: "bf16", Usage: "dtype of the stored scales: bf16, f16 or f32"},
 			&cli.BoolFlag{Name: "positive-scales", Usage: "never store a negative scale (XNNPACK refuses them); costs accuracy"},
@@ -115,9 +117,9 @@ func run(c *cli.Context) (err error) {
 		if done, err = data.run(c, plan); err != nil {
 			return cmdline.Requested(err)
 		}
-		defer func() {
-			if err == nil {
-				err = done()
+		defer func() { // what a job that was interrupted would go on from
+			if _, unmet := errors.AsType[*measure.GateError](err); err == nil || unmet {
+				err = cmp.Or(err, done())
 			}
 		}()
 		if goal != nil && goal.bytes > 0 && plan.OutputBytes > goal.bytes {
