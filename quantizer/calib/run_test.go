@@ -359,3 +359,50 @@ func TestSameBits(t *testing.T) {
 		t.Errorf("codes and scales have the hash %s, not %s", got, want)
 	}
 }
+
+// TestHead has a rule calibrate a head that is not the table: what the head's codes make of the inputs that the layers
+// before give it is nearer to what its weights do than with the search's codes.
+func TestHead(t *testing.T) {
+	dir := filepath.Join(testshared.Root(t), "model", "testdata", "torch", "llama3")
+	text := ids(67, 200, 200, 200)
+	logits := func(rule quantizer.Rule) []float32 {
+		rule.Match = "lm_head"
+		b, warnings := file(t, newPlan(t, dir, quantizer.Recipe{Bits: 3, Algorithm: gqf.AlgorithmGPTQ, Rules: []quantizer.Rule{rule}}), text, calib.Options{})
+		if len(warnings) > 0 {
+			t.Error(warnings)
+		}
+		f, err := gqf.OpenBytes(b, gqf.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		head, ok := f.Lookup("lm_head.weight")
+		if want := rule.Algorithm; !ok || !rule.Skip && head.Algorithm != want {
+			t.Fatalf("lm_head.weight is %v, want %s", head.Algorithm, want)
+		}
+		m, err := model.OpenGQF(f, model.Options{Activations: model.Float32})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		var all []float32
+		for _, s := range text.Sequences {
+			out := make([]float32, len(s)*m.VocabSize())
+			if err := m.NewSession(len(s)).Forward(s, out, true); err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, out...)
+		}
+		return all
+	}
+	exact := logits(quantizer.Rule{Skip: true})
+	distance := func(a gqf.Algorithm) (d float64) {
+		for i, v := range logits(quantizer.Rule{Algorithm: a}) {
+			d += float64(v-exact[i]) * float64(v-exact[i])
+		}
+		return d
+	}
+	search, gptq := distance(gqf.AlgorithmSearch), distance(gqf.AlgorithmGPTQ)
+	if !(gptq < 0.8*search) {
+		t.Errorf("squared error of the logits: %g with gptq, %g with search", gptq, search)
+	}
+}
