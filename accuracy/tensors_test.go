@@ -473,7 +473,7 @@ var goldenJobs = []struct {
 }{
 	{"4-bit", quantizer.Recipe{}},
 	{"3-bit-asymmetric", quantizer.Recipe{Bits: 3, Mapping: gqf.MappingAsymmetric, EmbeddingBits: 6}},
-	{"1-bit", quantizer.Recipe{Bits: 1, EmbeddingBits: 2}},
+	{"1-bit", quantizer.Recipe{Bits: 1, Mapping: gqf.MappingFullRange, EmbeddingBits: 2}},
 	{"8-bit-channel", quantizer.Recipe{Bits: 8, Group: quantizer.PerChannel}},
 }
 

@@ -120,7 +120,7 @@ func TestGoldenLogits(t *testing.T) {
 		{"4 bits", quantizer.Recipe{}},
 		{"8 bits", quantizer.Recipe{Bits: 8}},
 		{"3 bits, asymmetric, group 48", quantizer.Recipe{Bits: 3, Group: 48, Mapping: gqf.MappingAsymmetric}},
-		{"1 bit", quantizer.Recipe{Bits: 1}},
+		{"1 bit", quantizer.Recipe{Bits: 1, Mapping: gqf.MappingFullRange}},
 		{"kleidiai", quantizer.Recipe{Formats: formats(t, "kleidiai")}},
 		{"torchao", quantizer.Recipe{Formats: formats(t, "torchao"), PositiveScales: true, ScaleDtype: packing.ScaleF32, Mapping: gqf.MappingSymmetric}},
 	} {

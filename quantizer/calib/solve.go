@@ -270,7 +270,7 @@ func (s *solver) sweep() {
 					}
 					s.codes[r*k+a] = int8(now)
 					step := float32((now - was) * sc)
-					for b, v := range h[a*k:][:k] {
+					for b, v := range h[a*k:][:a] { // those behind a have had their turn
 						gr[b] -= float32(step * v)
 					}
 				}
