@@ -32,6 +32,8 @@ var (
 	fullTable  = flag.Int("table", 8, "with -full: bits of the table")
 	fullCalib  = flag.Int("calibration-tokens", calib.DefaultTokens, "with -full: tokens of calibration")
 	fullFollow = flag.Float64("follow", 0, "with -full: both factors of gptq-ft")
+	fullSkip   = flag.Int("skip", 0, "with -full: tokens to leave out between calibration and evaluation: other text than that on which recipes were chosen")
+	fullEval   = flag.Int("evaluated", evaluated, "with -full: tokens to score")
 	fullSeed   = flag.Uint64("seed", 1, "with -full: the seed of text of the model's own")
 )
 
@@ -87,15 +89,20 @@ func openQuality(t testing.TB, q qualityModel, calibration, evaluated int) *open
 	must()
 	data, err := os.ReadFile(filepath.Join(shared, q.text))
 	must()
-	// The text is cut behind the tokens that calibration takes, at a line's end: evaluation never sees them.
-	ids, err := o.tok.Encode(string(data), tokenizer.Options{})
-	must()
-	at := len(data) * (calibration + calibration/16) / len(ids)
-	at += strings.IndexByte(string(data[at:]), '\n') + 1
-	if q.convention == accuracy.Documents {
-		at += strings.Index(string(data[at:]), "<|endoftext|>")
+	// The text is cut behind the tokens that calibration takes, at the end of a line or document: evaluation never sees them.
+	cut := func(from, tokens int) int {
+		at := from + len(data)*tokens/len(ids)
+		at += strings.IndexByte(string(data[at:]), '\n') + 1
+		if q.convention == accuracy.Documents {
+			at += strings.Index(string(data[at:]), "<|endoftext|>")
+		}
+		return at
 	}
+	at := cut(0, calibration+calibration/16)
 	o.head = data[:at]
+	if *fullSkip > 0 {
+		at = cut(at, *fullSkip)
+	}
 	window := calib.Window(o.float.Config())
 	o.windows, err = accuracy.CutText(o.tok, data[at:], accuracy.TextOptions{Convention: q.convention, Window: window, MaxTokens: evaluated})
 	must()
@@ -196,7 +203,7 @@ func TestQuality(t *testing.T) {
 		if !slices.Contains(strings.Split(*fullModels, ","), q.name) {
 			continue
 		}
-		o := openQuality(t, q, *fullCalib, evaluated)
+		o := openQuality(t, q, *fullCalib, *fullEval)
 		for _, b := range strings.Split(*fullBits, ",") {
 			var bits int
 			fmt.Sscan(b, &bits)
