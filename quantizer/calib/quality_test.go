@@ -89,6 +89,8 @@ func openQuality(t testing.TB, q qualityModel, calibration, evaluated int) *open
 	must()
 	data, err := os.ReadFile(filepath.Join(shared, q.text))
 	must()
+	ids, err := o.tok.Encode(string(data), tokenizer.Options{})
+	must()
 	// The text is cut behind the tokens that calibration takes, at the end of a line or document: evaluation never sees them.
 	cut := func(from, tokens int) int {
 		at := from + len(data)*tokens/len(ids)
