@@ -16,8 +16,8 @@ import (
 //
 // A string is a u64 length and bytes, an array a u32 type, a u64 length and values. general.type is "imatrix". For each
 // matrix NAME there are two tensors of F32: NAME.in_sum2, the sums of squares of what goes in, of n_mat rows of columns,
-// and NAME.counts, n_mat numbers of tokens. n_mat is the number of experts where they are fused, else 1. Since 2026
-// there may be NAME.in_sum too, plain sums.
+// and NAME.counts, n_mat numbers of tokens. n_mat is the number of experts where they are fused, else 1. Newer
+// files have NAME.in_sum too, plain sums.
 
 const (
 	ggufMagic     = "GGUF"
