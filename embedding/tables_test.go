@@ -133,7 +133,12 @@ func (e *example) pack(t testing.TB, rng *rand.Rand) {
 			row := i*nr + r
 			copy(p.Codes[r*pk.PackedCols():], e.codes[row*cols:][:cols])
 			copy(p.Scales[r*groups:][:groups], e.scales[row*groups:])
-			if e.zeros != nil {
+			switch {
+			case p.FloatZeros != nil:
+				for g, z := range e.zeros[row*groups:][:groups] {
+					p.FloatZeros[r*groups+g] = packing.FloatZero(z, e.scales[row*groups+g])
+				}
+			case e.zeros != nil:
 				copy(p.Zeros[r*groups:][:groups], e.zeros[row*groups:])
 			}
 			if p.Bias != nil {

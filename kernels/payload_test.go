@@ -70,6 +70,15 @@ func newPayload(t testing.TB, rng *rand.Rand, h packing.Header, c contents) *pay
 				panel.Zeros[j] = int8(-128 + 255*(j%2))
 			}
 		}
+		for j := range panel.FloatZeros {
+			panel.FloatZeros[j] = float32(0.1 * rng.NormFloat64())
+			switch c {
+			case extreme:
+				panel.FloatZeros[j] = packing.FloatZero(int8(-128+255*(j%2)), panel.Scales[j])
+			case nasty:
+				panel.FloatZeros[j] = nastyFloat(rng)
+			}
+		}
 		for j := range panel.Bias {
 			panel.Bias[j] = float32(rng.NormFloat64())
 			if c == nasty {

@@ -2,6 +2,7 @@ package packing
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -89,7 +90,7 @@ type ZeroKind uint8
 const (
 	ZeroNone ZeroKind = 0 // symmetric: z = 0, nothing stored
 	ZeroInt8 ZeroKind = 1 // one int8 per group
-	ZeroF32  ZeroKind = 2 // one float32 per group, -z * scale (qai4c32p only)
+	ZeroF32  ZeroKind = 2 // one float32 per group, added to q * scale (qai4c32p only)
 )
 
 // String gives "none", "int8" or "f32".
@@ -103,6 +104,22 @@ func (z ZeroKind) String() string {
 		return "f32"
 	}
 	return fmt.Sprintf("%s(%d)", unknownName, uint8(z))
+}
+
+// FloatZero is the zero point of kind ZeroF32 that stands for the whole one z:
+// what to add to q * scale to get (q - z) * scale.
+func FloatZero(z int8, scale float32) float32 { return float32(float32(-int32(z)) * scale) }
+
+// WholeZero is the inverse of FloatZero: the z from -128 to 127 that is nearest
+// to -zero/scale, 0 if that is no number or the scale is 0. exact says that zero
+// is FloatZero(z, scale), bit for bit; any other zero is a real zero point.
+func WholeZero(zero, scale float32) (z int8, exact bool) {
+	f := math.RoundToEven(float64(-zero) / float64(scale))
+	if math.IsNaN(f) || scale == 0 {
+		f = 0
+	}
+	z = int8(max(-128, min(f, 127)))
+	return z, math.Float32bits(FloatZero(z, scale)) == math.Float32bits(zero)
 }
 
 // Grid says what weights the codes q of a group with scale s and zero point z

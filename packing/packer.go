@@ -28,8 +28,9 @@ type Packer interface {
 	PackedCols() int
 	// Groups is the number of groups in a row.
 	Groups() int
-	// NewPanel returns a panel of zeros with slices of the right lengths; Bias
-	// is nil unless the header has FlagBias.
+	// NewPanel returns a panel of zeros with slices of the right lengths; Zeros
+	// and FloatZeros are nil unless the header has zero points of that kind,
+	// Bias unless it has FlagBias.
 	NewPanel() *Panel
 	// PackPanel packs p into dst, PanelBytes() long, and sets every byte of
 	// it. It does not check codes, scales and zero points, and does not
@@ -40,11 +41,13 @@ type Packer interface {
 	// its rows are padding, PanelRows does.
 	UnpackPanel(p *Panel, src []byte)
 	// Row reads one row without unpacking its panel: K codes, G scales and, if
-	// the layout has them, G zero points. Any of the three may be nil.
+	// the layout has them, G zero points. Any of the three may be nil. Where
+	// zero points are float32 (ZeroF32), zeros get the nearest whole ones, see
+	// WholeZero; kleidiai.Packer has FloatZeros for those that are stored.
 	Row(codes []int8, scales []float32, zeros []int8, data []byte, row int)
 	// DequantizeRow reads one row as K weights. They are
 	// float32(float32(q-z) * scale), but float32(float32(q*scale) + zero) in
-	// LayoutQAI4C32P, which stores the float32 zero = -z * scale.
+	// LayoutQAI4C32P, which stores a float32 zero point, see ZeroF32.
 	DequantizeRow(dst []float32, data []byte, row int)
 	// Bias reads the bias of one row: 0 without FlagBias.
 	Bias(data []byte, row int) float32
@@ -68,8 +71,11 @@ type Panel struct {
 	Codes []int8
 	// Scales is nr x G; every one must be a normal number of the scale dtype.
 	Scales []float32
-	// Zeros is nr x G zero points; nil where the layout has none.
+	// Zeros is nr x G zero points of kind ZeroInt8, nil for the other kinds.
 	Zeros []int8
+	// FloatZeros is nr x G zero points of kind ZeroF32, nil for the other kinds.
+	// Each is a finite number.
+	FloatZeros []float32
 	// Bias is nr values, or nil for none.
 	Bias []float32
 }

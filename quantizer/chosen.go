@@ -110,7 +110,7 @@ func (r *RowQuantizer) KeepAbove(smallest float32) { r.smallest = smallest }
 
 // RowReader gives rows of codes that were chosen before the file is written. It is called from several goroutines.
 type RowReader interface {
-	// ReadRow reads a row's codes, its groups' scales, and their zero points unless zeros is nil.
+	// ReadRow reads a row's codes, its groups' scales, and their zero points, whole ones, unless zeros is nil.
 	ReadRow(row int, codes []int8, scales []float32, zeros []int8) error
 }
 
@@ -153,6 +153,9 @@ func (p *Plan) SetChosen(c *Chosen) error {
 		}
 		if c.Importance != nil {
 			it.importance[m.Slice] = c.Importance(m)
+		}
+		if it.chosen[m.Slice] != nil && it.realZeros { // a RowReader gives whole zero points
+			it.realZeros, it.line.ZeroPoints = false, WholeZeros
 		}
 		it.calibrated = it.calibrated && (it.chosen[m.Slice] != nil || it.importance[m.Slice] != nil)
 	}

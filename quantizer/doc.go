@@ -48,7 +48,17 @@
 // error counts sqrt(m + x^2), m being the mean square of the row, times what
 // [RowQuantizer.Weigh] says. mse is GPTQ's grid of shrunken ranges with its norm 2.4.
 // hqq is half-quadratic quantization, whose zero points are real numbers by rights:
-// here they are whole, and the scale is fitted to them, see halfquadratic.go.
+// in layouts with whole ones these are rounded, and the scale is fitted to them, see
+// halfquadratic.go.
+//
+// Where every layout of a tensor holds real zero points (qai4c32p, with float32 scales),
+// hqq is the original, and a search fits scale and zero point by least squares
+// ([RowQuantizer.QuantizeReal], realzeros.go, realfit.go). At 4 bits that gives
+//
+//	search, real zeros  .49 / .53 / .49   123 ns
+//	hqq, real zeros     .55 / .60 / .57    70 ns
+//
+// for 6 bits a weight instead of the 4.75 of BF16 scales and whole zero points.
 //
 // Errors name where they are within the row ([NonFiniteError] the column,
 // [ScaleError] the group); the pipeline adds file, tensor and row.

@@ -6,7 +6,8 @@ import (
 	"github.com/lowbit-go/gq/internal/detmath"
 )
 
-// HQQ (mobiusml/hqq, optimize_weights_proximal_legacy): the zero point of each group is
+// HQQ (mobiusml/hqq, optimize_weights_proximal_legacy) for layouts that hold whole zero
+// points, or none; halfQuadraticReal is the original. The zero point of each group is
 // moved so that the error, less its few largest parts, has the mean 0. The original's
 // zero points are real numbers and its scale stays that of the range. Here zero points
 // are whole, so the scale is fitted anew each time, by least squares; with a mapping that

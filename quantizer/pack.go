@@ -16,7 +16,8 @@ type layoutPacking struct {
 	pk     packing.Packer
 	nr     int
 	panel  packing.Panel
-	own    []int8 // codes in rows of the layout's stride, where that is not the block's
+	own    []int8    // codes in rows of the layout's stride, where that is not the block's
+	floats []float32 // zero points as the layout holds them, where the block's are whole
 	out    []byte
 	beside []companion
 	parts  [][]byte // their rows
@@ -52,9 +53,12 @@ func (p *layoutPacking) pack(w *worker, first, n int) {
 		p.panel.Rows = min(p.nr, n-r)
 		p.panel.Codes = p.codes(w, r)
 		p.panel.Scales = w.scales[r*g : (r+p.nr)*g]
-		p.panel.Zeros, p.panel.Bias = nil, nil
-		if p.v.header.ZeroKind != packing.ZeroNone {
+		p.panel.Zeros, p.panel.FloatZeros, p.panel.Bias = nil, nil, nil
+		switch p.v.header.ZeroKind {
+		case packing.ZeroInt8:
 			p.panel.Zeros = w.zeros[r*g : (r+p.nr)*g]
+		case packing.ZeroF32:
+			p.panel.FloatZeros = p.floatZeros(w, r)
 		}
 		if p.v.header.Flags&packing.FlagBias != 0 {
 			p.panel.Bias = w.bias[first+r : first+r+p.nr]
@@ -77,6 +81,19 @@ func (p *layoutPacking) codes(w *worker, r int) []int8 {
 		copy(p.own[i*cols:(i+1)*cols], w.codes[(r+i)*w.stride:])
 	}
 	return p.own
+}
+
+// floatZeros gives the panel's float32 zero points, from row r of the block on.
+func (p *layoutPacking) floatZeros(w *worker, r int) []float32 {
+	first, n := r*w.groups, p.nr*w.groups
+	if w.item.realZeros {
+		return w.reals[first : first+n]
+	}
+	floats := grow(&p.floats, n)
+	for i, z := range w.zeros[first : first+n] {
+		floats[i] = packing.FloatZero(z, w.scales[first+i])
+	}
+	return floats
 }
 
 // appendCompanion adds rows of scales or zero points as the layout's companion holds them.

@@ -36,6 +36,7 @@ type PlanTensor struct {
 	Mapping    gqf.Mapping        `json:"mapping,omitempty"`
 	ScaleDtype packing.ScaleDtype `json:"scale_dtype,omitempty"`
 	Algorithm  gqf.Algorithm      `json:"algorithm,omitempty"`
+	ZeroPoints ZeroPoints         `json:"zero_points,omitempty"` // with the mapping asymmetric
 	// Slices counts the experts of a fused tensor; each is a payload of its own.
 	Slices int `json:"slices,omitempty"`
 	// Layouts names the layout and tile of every variant.
@@ -48,7 +49,7 @@ type PlanTensor struct {
 }
 
 func (l *PlanTensor) clearScheme() {
-	l.Bits, l.Group, l.Mapping, l.ScaleDtype, l.Algorithm, l.Slices, l.Layouts = 0, 0, gqf.MappingNone, packing.ScaleNone, gqf.AlgorithmNone, 0, nil
+	l.Bits, l.Group, l.Mapping, l.ScaleDtype, l.Algorithm, l.ZeroPoints, l.Slices, l.Layouts = 0, 0, gqf.MappingNone, packing.ScaleNone, gqf.AlgorithmNone, "", 0, nil
 }
 
 // Plan is a job laid out: every tensor's treatment and every byte's place in
@@ -85,6 +86,7 @@ type item struct {
 	scaleStated bool      // the scheme's dtype of scales is a person's choice
 	rule        *Rule     // that decided; nil: none
 	variants    []variant // the same codes in one layout or more
+	realZeros   bool      // zero points are float32 on their way into the layouts
 	slices      int
 	rows, cols  int64 // of one slice; rows are outputs
 	transposed  bool  // the checkpoint stores a slice as cols x rows

@@ -91,7 +91,43 @@ func (pl *planner) fromFile(t gqf.Tensor) (*item, error) {
 	}
 	l := it.line
 	l.Action, l.Bits, l.Group, l.Mapping, l.ScaleDtype, l.Algorithm = ActionQuantize, it.scheme.Bits, it.scheme.Group, it.scheme.Mapping, it.scheme.ScaleDtype, t.Algorithm
+	if err := pl.chooseZeros(it, t, h); err != nil {
+		return nil, err
+	}
 	return it, nil
+}
+
+// chooseZeros settles how the zero points of a tensor with packed header h go into other layouts. Real ones go only into
+// layouts with float32 zero points.
+func (pl *planner) chooseZeros(it *item, t gqf.Tensor, h packing.Header) error {
+	if h.ZeroKind == packing.ZeroNone {
+		return nil
+	}
+	it.line.ZeroPoints, it.realZeros = WholeZeros, h.ZeroKind == packing.ZeroF32 && it.floatZerosOnly()
+	if h.ZeroKind != packing.ZeroF32 {
+		return nil
+	}
+	for s := range t.Experts {
+		rows, err := t.Rows(0, s)
+		if err != nil {
+			return err
+		}
+		real := false
+		if err := pl.file.Guard(func() error { real = rows.HasRealZeros(); return nil }); err != nil {
+			return err
+		}
+		if !real {
+			continue
+		}
+		if it.line.ZeroPoints = RealZeros; it.realZeros {
+			return nil
+		}
+		if it.line.Reason != "" {
+			return requestf("%s: tensor %q has real zero points, which layout %s cannot hold (%s): repack to the tiles of qai4c32p with --layout kleidiai, or quantize the checkpoint again", pl.filePath, t.Name, it.line.Layouts[0], it.line.Reason)
+		}
+		return requestf("%s: tensor %q has real zero points, which no layout but qai4c32p can hold: repack with --layout kleidiai alone, or quantize the checkpoint again", pl.filePath, t.Name)
+	}
+	return nil
 }
 
 // codesOf gives a reader of the codes of a slice that is quantized already.
@@ -101,7 +137,7 @@ func (w *worker) codesOf(it *item, slice int, row0 int64) (func(n, i int64), err
 	if err != nil {
 		return nil, err
 	}
-	zeros := rows.Header().ZeroKind != packing.ZeroNone
+	zeros := rows.Header().ZeroKind != packing.ZeroNone && !it.realZeros
 	bias := rows.RowBias
 	if rows.Header().Flags&packing.FlagBias == 0 {
 		if bias, err = w.biasRows(it, t, slice); err != nil {
@@ -115,6 +151,9 @@ func (w *worker) codesOf(it *item, slice int, row0 int64) (func(n, i int64), err
 			z = w.zeros[g : g+w.groups]
 		}
 		rows.Codes(w.codes[at:at+int(it.cols)], w.scales[g:g+w.groups], z, int(row0+n))
+		if it.realZeros {
+			rows.FloatZeros(w.reals[g:g+w.groups], int(row0+n))
+		}
 		w.bias[n] = bias(int(row0 + n))
 	}, nil
 }

@@ -11,13 +11,16 @@ import (
 
 // Report is what a job did. Times apart, it is the same for any CPU and thread count.
 type Report struct {
-	Output    string   `json:"output"`
-	Quantized int      `json:"quantized"` // tensors
-	Algorithm string   `json:"algorithm"` // that chose their codes; several: all names, with commas
-	Kept      int      `json:"kept"`
-	Shared    int      `json:"shared"`
-	Folded    int      `json:"folded"`
-	Warnings  []string `json:"warnings"`
+	Output     string   `json:"output"`
+	Quantized  int      `json:"quantized"`   // tensors
+	Algorithm  string   `json:"algorithm"`   // that chose their codes; several: all names, with commas
+	RealZeros  int      `json:"real_zeros"`  // tensors with real zero points
+	WholeZeros int      `json:"whole_zeros"` // tensors with whole ones
+	RoundedHQQ int      `json:"rounded_hqq"` // of these, tensors of hqq, which rounds zero points and fits scales to them
+	Kept       int      `json:"kept"`
+	Shared     int      `json:"shared"`
+	Folded     int      `json:"folded"`
+	Warnings   []string `json:"warnings"`
 
 	SourceBytes int64 `json:"source_bytes"` // of the checkpoint's tensors; of the file that is repacked
 	OutputBytes int64 `json:"output_bytes"`
@@ -58,6 +61,15 @@ func (p *Plan) report(path string, work, total time.Duration) *Report {
 		switch t.Action {
 		case ActionQuantize:
 			r.Quantized++
+			switch t.ZeroPoints {
+			case RealZeros:
+				r.RealZeros++
+			case WholeZeros:
+				r.WholeZeros++
+				if t.Algorithm == gqf.AlgorithmHQQ {
+					r.RoundedHQQ++
+				}
+			}
 		case ActionKeep:
 			r.Kept++
 		case ActionShare:

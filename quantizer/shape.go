@@ -59,6 +59,13 @@ func (pl *planner) shapeItem(it *item) error {
 	}
 	l := it.line
 	l.Action = ActionQuantize
+	it.realZeros = it.scheme.gainsByRealZeros() && it.floatZerosOnly()
+	if it.scheme.Mapping == gqf.MappingAsymmetric {
+		l.ZeroPoints = WholeZeros
+		if it.realZeros {
+			l.ZeroPoints = RealZeros
+		}
+	}
 	l.Bits, l.Group = it.scheme.Bits, it.scheme.Group
 	l.Mapping, l.ScaleDtype, l.Algorithm = it.scheme.Mapping, it.scheme.ScaleDtype, it.scheme.Algorithm
 	if it.slices > 1 {
@@ -106,6 +113,11 @@ func (pl *planner) chooseLayouts(it *item) error {
 	it.line.Layouts = pl.layoutNames(it.variants)
 	it.line.Reason = strings.Join(reasons, "; ")
 	return nil
+}
+
+// floatZerosOnly tells whether every layout of the item holds float32 zero points.
+func (it *item) floatZerosOnly() bool {
+	return !slices.ContainsFunc(it.variants, func(v variant) bool { return v.header.ZeroKind != packing.ZeroF32 })
 }
 
 // layoutNames lists the layouts of variants. Equal lists are one in memory.

@@ -20,7 +20,8 @@ type worker struct {
 	// A block of rows, as they are quantized; codes in rows of stride, 0 past K.
 	codes  []int8
 	scales []float32
-	zeros  []int8 // all 0 unless the mapping is asymmetric
+	zeros  []int8    // all 0 unless the mapping is asymmetric
+	reals  []float32 // zero points of items with realZeros, instead
 	stride int
 	groups int
 	// smallest magnitude of a scale that every layout can hold; 0: the dtype's.
@@ -178,7 +179,13 @@ func (w *worker) row(it *item, slice int, row0, n, i int64, src rowReader) error
 	if it.scheme.Mapping == gqf.MappingAsymmetric {
 		zeros = w.zeros[g : g+w.groups]
 	}
-	err := w.rq.Quantize(w.codes[at:at+int(it.cols)], w.scales[g:g+w.groups], zeros, x, &w.acc)
+	codes, scales := w.codes[at:at+int(it.cols)], w.scales[g:g+w.groups]
+	var err error
+	if it.realZeros {
+		err = w.rq.QuantizeReal(codes, scales, w.reals[g:g+w.groups], x, &w.acc)
+	} else {
+		err = w.rq.Quantize(codes, scales, zeros, x, &w.acc)
+	}
 	if err != nil {
 		return w.rowError(it, slice, row0+n, err)
 	}
@@ -212,6 +219,7 @@ func (w *worker) fit(it *item) error {
 	clear(grow(&w.codes, blockRows*w.stride))
 	grow(&w.scales, blockRows*w.groups)
 	clear(grow(&w.zeros, blockRows*w.groups))
+	grow(&w.reals, blockRows*w.groups)
 	w.packings = w.packings[:0]
 	w.smallest = 0
 	for i := range it.variants {

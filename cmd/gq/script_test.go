@@ -67,6 +67,7 @@ func TestScript(t *testing.T) {
 			"truncate":    truncate,
 			"safetensors": safetensors,
 			"midjob":      midJob,
+			"imatrixgguf": imatrixGGUF,
 		},
 	})
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/lowbit-go/gq/cmd/internal/cmdline"
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/packing"
 )
 
 func printTensor(w io.Writer, r *gqf.TensorInspection) error {
@@ -35,7 +36,14 @@ func printTensor(w io.Writer, r *gqf.TensorInspection) error {
 		field("mapping", t.Mapping)
 		field("algorithm", t.Algorithm)
 		field("scales", h.ScaleDtype)
-		field("zero points", h.ZeroPoints)
+		switch {
+		case r.RealZeroPoints != nil:
+			field("zero points", h.ZeroPoints+", real")
+		case len(r.ZeroPoints) > 0 && h.ZeroPoints == packing.ZeroF32.String():
+			field("zero points", h.ZeroPoints+", whole")
+		default:
+			field("zero points", h.ZeroPoints)
+		}
 		field("flags", cmp.Or(h.Flags, "none"))
 	} else {
 		field("dtype", h.Dtype)
@@ -49,6 +57,12 @@ func printTensor(w io.Writer, r *gqf.TensorInspection) error {
 		field("count", fmt.Sprintf("%d, %d of them negative", s.Count, s.Negative))
 		field("range", fmt.Sprintf("%v to %v", s.Min, s.Max))
 		field("mean", s.Mean)
+	}
+	if z := r.RealZeroPoints; z != nil {
+		fmt.Fprintf(w, "\nzero points, added to code * scale\n")
+		field("count", fmt.Sprintf("%d, %d of them real", z.Count, z.Real))
+		field("range", fmt.Sprintf("%v to %v", z.Min, z.Max))
+		field("mean", z.Mean)
 	}
 	histogram(w, "codes", r.Codes)
 	histogram(w, "zero points", r.ZeroPoints)

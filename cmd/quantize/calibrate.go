@@ -27,7 +27,7 @@ func calibrationFlags() []cli.Flag {
 		&cli.IntFlag{Name: "calibrate-tokens", Value: calib.DefaultTokens, Usage: "tokens of calibration"},
 		&cli.Uint64Flag{Name: "seed", Value: 1, Usage: "of the text that the model writes"},
 		&cli.BoolFlag{Name: "refine", Usage: "coordinate descent and a refit of scales behind gptq and gptq-ft"},
-		&cli.StringSliceFlag{Name: "imatrix", Usage: "`FILE` of moments for --algorithm imatrix, of --imatrix-out or llama.cpp's imatrix.dat; several are merged (repeatable)"},
+		&cli.StringSliceFlag{Name: "imatrix", Usage: "`FILE` of moments for --algorithm imatrix, of --imatrix-out or of llama.cpp (GGUF or imatrix.dat); several are merged (repeatable)"},
 		&cli.StringFlag{Name: "imatrix-out", Usage: "`FILE` to write the moments to that --algorithm imatrix used"},
 	}
 }

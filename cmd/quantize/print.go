@@ -39,6 +39,9 @@ func becomes(t *quantizer.PlanTensor) string {
 			group = "channel"
 		}
 		s := fmt.Sprintf("%d-bit %s %s %s %s", t.Bits, group, t.Mapping, t.ScaleDtype, t.Algorithm)
+		if t.ZeroPoints != "" {
+			s += fmt.Sprintf(", %s zeros", t.ZeroPoints)
+		}
 		if t.Slices > 1 {
 			s = fmt.Sprintf("%d x %s", t.Slices, s)
 		}
@@ -76,6 +79,13 @@ func PrintReport(c *cli.Context, r *quantizer.Report) error {
 	}
 	fmt.Fprintf(w, "wrote    %s\n", r.Output)
 	fmt.Fprintf(w, "tensors  %s\n", strings.Join(parts, ", "))
+	if r.RealZeros+r.WholeZeros > 0 {
+		fmt.Fprintf(w, "zeros    %d tensors real, %d whole", r.RealZeros, r.WholeZeros)
+		if r.RoundedHQQ > 0 {
+			fmt.Fprintf(w, " (%d of hqq: rounded, scales fitted to them)", r.RoundedHQQ)
+		}
+		fmt.Fprintln(w)
+	}
 	fmt.Fprintf(w, "size     %s -> %s, %.3f bits per quantized weight, %.3f over all\n", cmdline.Bytes(r.SourceBytes), cmdline.Bytes(r.OutputBytes), r.BitsPerWeight, r.AllBitsPerWeight)
 	if r.Worst != "" {
 		fmt.Fprintf(w, "SQNR     mean %.2f dB, worst %.2f dB (%s)\n", r.MeanSQNR, r.WorstSQNR, r.Worst)

@@ -9,6 +9,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -235,23 +236,27 @@ func (b *bench) bits() (string, error) {
 type method struct {
 	name  string
 	flags []string
+	bits  string // the only width; "": all
 }
 
 // methods that calibrate get text from the subject, but for self.
 func methods(m subject) []method {
 	text := []string{"--calibrate", m.head}
+	real := []string{"--mapping", "asymmetric", "--scale-dtype", "f32", "--layout", "kleidiai"} // qai4c32p
 	return []method{
-		{"full-range RTN", []string{"--algorithm", "rtn"}},
-		{"search", []string{"--algorithm", "search"}},
-		{"search, asymmetric", []string{"--algorithm", "search", "--mapping", "asymmetric"}},
-		{"hqq, asymmetric", []string{"--algorithm", "hqq", "--mapping", "asymmetric"}},
-		{"mse", []string{"--algorithm", "mse"}},
-		{"imatrix", append([]string{"--algorithm", "imatrix"}, text...)},
-		{"gptq", append([]string{"--algorithm", "gptq"}, text...)},
-		{"gptq + refine", append([]string{"--algorithm", "gptq", "--refine"}, text...)},
-		{"gptq-ft", append([]string{"--algorithm", "gptq-ft"}, text...)},
-		{"gptq-ft, self", []string{"--algorithm", "gptq-ft", "--calibrate", "self"}},
-		{"gptq-ft + refine", append([]string{"--algorithm", "gptq-ft", "--refine"}, text...)},
+		{name: "full-range RTN", flags: []string{"--algorithm", "rtn"}},
+		{name: "search", flags: []string{"--algorithm", "search"}},
+		{name: "search, asymmetric", flags: []string{"--algorithm", "search", "--mapping", "asymmetric"}},
+		{name: "hqq, asymmetric", flags: []string{"--algorithm", "hqq", "--mapping", "asymmetric"}},
+		{name: "search, real zeros", flags: append([]string{"--algorithm", "search"}, real...), bits: "4"},
+		{name: "hqq, real zeros", flags: append([]string{"--algorithm", "hqq"}, real...), bits: "4"},
+		{name: "mse", flags: []string{"--algorithm", "mse"}},
+		{name: "imatrix", flags: append([]string{"--algorithm", "imatrix"}, text...)},
+		{name: "gptq", flags: append([]string{"--algorithm", "gptq"}, text...)},
+		{name: "gptq + refine", flags: append([]string{"--algorithm", "gptq", "--refine"}, text...)},
+		{name: "gptq-ft", flags: append([]string{"--algorithm", "gptq-ft"}, text...)},
+		{name: "gptq-ft, self", flags: []string{"--algorithm", "gptq-ft", "--calibrate", "self"}},
+		{name: "gptq-ft + refine", flags: append([]string{"--algorithm", "gptq-ft", "--refine"}, text...)},
 	}
 }
 
@@ -267,7 +272,7 @@ func (b *bench) baseline(m subject, bits string) (float64, error) {
 	return b.base[key], nil
 }
 
-// grid is a table whose cells hold a figure of each model.
+// grid is a table whose cells hold a figure of each model; 0 is none.
 func (b *bench) grid(rows []string, cell func(m subject, row int, bits string) (float64, error)) (string, error) {
 	var columns []string
 	for _, bits := range []string{"4", "3", "2"} {
@@ -286,9 +291,12 @@ func (b *bench) grid(rows []string, cell func(m subject, row int, bits string) (
 				if err != nil {
 					return "", err
 				}
+				if v == 0 {
+					continue
+				}
 				figures = append(figures, strings.TrimPrefix(fmt.Sprintf("%.3f", v), "0"))
 			}
-			fmt.Fprintf(&t, " %s |", strings.Join(figures, " / "))
+			fmt.Fprintf(&t, " %s |", cmp.Or(strings.Join(figures, " / "), "-"))
 		}
 		t.WriteByte('\n')
 	}
@@ -302,11 +310,15 @@ func (b *bench) ratios() (string, error) {
 		rows = append(rows, f.name)
 	}
 	return b.grid(rows, func(m subject, row int, bits string) (float64, error) {
+		how := methods(m)[row]
+		if how.bits != "" && how.bits != bits {
+			return 0, nil
+		}
 		base, err := b.baseline(m, bits)
 		if err != nil {
 			return 0, err
 		}
-		r, err := b.measure(m, false, append([]string{"--bits", bits}, methods(m)[row].flags...)...)
+		r, err := b.measure(m, false, append([]string{"--bits", bits}, how.flags...)...)
 		return r.Model.KL.Mean / base, err
 	})
 }

@@ -21,8 +21,10 @@ type TensorInspection struct {
 	// The next three are null for a plain payload.
 	Scales     *ScaleStatistics `json:"scales"`
 	Codes      []CodeCount      `json:"codes"`       // every code of the width, ascending
-	ZeroPoints []CodeCount      `json:"zero_points"` // those that occur, ascending; null without zero points
-	Values     []Value          `json:"values"`      // the first 16 weights of row 0; null for an element type without one number each
+	ZeroPoints []CodeCount      `json:"zero_points"` // those that occur, ascending; null without zero points, and if some are real
+	// RealZeroPoints sums up float32 zero points; null unless some of them are real numbers, not whole ones times the scale.
+	RealZeroPoints *ZeroStatistics `json:"real_zero_points"`
+	Values         []Value         `json:"values"` // the first 16 weights of row 0; null for an element type without one number each
 }
 
 // PackedHeader shows the fields of a packed header.
@@ -49,6 +51,30 @@ type ScaleStatistics struct {
 	Max      Value `json:"max"`
 	Mean     Value `json:"mean"`
 	Negative int64 `json:"negative"`
+}
+
+// ZeroStatistics sums up all zero points of a payload, as what is added to q * scale.
+type ZeroStatistics struct {
+	Count int64 `json:"count"`
+	Real  int64 `json:"real"` // that are not a whole number of -128 to 127 times the scale
+	Min   Value `json:"min"`
+	Max   Value `json:"max"`
+	Mean  Value `json:"mean"`
+}
+
+// add takes a row's zero points, whose groups have these scales.
+func (z *ZeroStatistics) add(zeros, scales []float32) {
+	for g, v := range zeros {
+		if z.Count == 0 {
+			z.Min, z.Max = Value(v), Value(v)
+		}
+		if _, whole := packing.WholeZero(v, scales[g]); !whole {
+			z.Real++
+		}
+		z.Count++
+		z.Min, z.Max = min(z.Min, Value(v)), max(z.Max, Value(v))
+		z.Mean += (Value(v) - z.Mean) / Value(z.Count)
+	}
 }
 
 // CodeCount says how often a code or zero point occurs.
@@ -141,10 +167,19 @@ func (r *TensorInspection) quantized(h *packing.Header, rows *Rows) {
 	if h.ZeroKind != packing.ZeroNone {
 		z = make([]int8, rows.Groups())
 	}
+	var floats []float32
+	if h.ZeroKind == packing.ZeroF32 {
+		floats = make([]float32, rows.Groups())
+	}
+	real := &ZeroStatistics{}
 	for row := range int(h.Rows) {
 		rows.Codes(q, s, z, row)
 		count(&codes, q)
 		count(&zeros, z)
+		if floats != nil {
+			rows.FloatZeros(floats, row)
+			real.add(floats, s)
+		}
 		for _, v := range s {
 			stats.Count++
 			stats.Min, stats.Max = min(stats.Min, Value(v)), max(stats.Max, Value(v))
@@ -159,8 +194,11 @@ func (r *TensorInspection) quantized(h *packing.Header, rows *Rows) {
 	for q := -(1 << (h.Bits - 1)); q < 1<<(h.Bits-1); q++ {
 		r.Codes = append(r.Codes, CodeCount{q, codes[q+128]})
 	}
+	if real.Real > 0 {
+		r.RealZeroPoints = real
+	}
 	for z, n := range zeros {
-		if n > 0 {
+		if n > 0 && real.Real == 0 {
 			r.ZeroPoints = append(r.ZeroPoints, CodeCount{z - 128, n})
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/lowbit-go/gq/packing"
+	"github.com/lowbit-go/gq/packing/kleidiai"
 	"github.com/lowbit-go/gq/packing/layouts"
 	"github.com/lowbit-go/gq/packing/torchao"
 )
@@ -66,6 +67,32 @@ func withCompanions[P packing.Packer](t Tensor, variant, slice int, with func(sc
 // Codes reads a row's codes, scales and zero points, as packing.Packer.Row does.
 func (r *Rows) Codes(codes []int8, scales []float32, zeros []int8, row int) {
 	r.Row(codes, scales, zeros, r.data, row)
+}
+
+// FloatZeros reads a row's zero points as they are stored in a layout with float32 ones (packing.ZeroF32). It panics for
+// another layout.
+func (r *Rows) FloatZeros(dst []float32, row int) {
+	r.Packer.(*kleidiai.Packer).FloatZeros(dst, r.data, row)
+}
+
+// HasRealZeros tells whether a zero point is stored that is not whole, see packing.WholeZero: only a layout with float32
+// ones can hold it. It reads rows until it finds one.
+func (r *Rows) HasRealZeros() bool {
+	h := r.Header()
+	if h.ZeroKind != packing.ZeroF32 {
+		return false
+	}
+	scales, zeros := make([]float32, r.Groups()), make([]float32, r.Groups())
+	for row := range int(h.Rows) {
+		r.Codes(nil, scales, nil, row)
+		r.FloatZeros(zeros, row)
+		for g, zero := range zeros {
+			if _, whole := packing.WholeZero(zero, scales[g]); !whole {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // Dequantize reads a row as weights.

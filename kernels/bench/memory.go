@@ -125,6 +125,9 @@ func (s space) fill(memory []byte, h packing.Header) error {
 	for i := range panel.Zeros {
 		panel.Zeros[i] = int8(rng.IntN(16) - 8)
 	}
+	for i := range panel.FloatZeros {
+		panel.FloatZeros[i] = 0.1 * (rng.Float32() - 0.5)
+	}
 	first := s.copy(memory, 0)
 	n, size := copy(first, packer.Prefix()), packer.PanelBytes()
 	packer.PackPanel(first[n:][:size], panel)

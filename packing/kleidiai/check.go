@@ -22,11 +22,11 @@ func (p *Packer) newRow() *packedRow {
 // CheckPanel reports, as *packing.PanelError, what is wrong with panel number i
 // of the payload, whose bytes are src: a scale that is not a normal number of
 // its dtype, as it is stored and as it is meant (or not positive despite
-// FlagPositiveScales), a zero point that is not -z * scale for any int8 z, a
-// bias that is not finite (or not 0 without FlagBias), codes past the last
-// column that are not 0, a sum that is not the sum of the codes, a row past the
-// last one that is not what the layout has there. What it accepts is what
-// PackPanel makes of what UnpackPanel reads.
+// FlagPositiveScales), a zero point that is not finite, a bias that is not
+// finite (or not 0 without FlagBias), codes past the last column that are not 0,
+// a sum that is not the sum of the codes, a row past the last one that is not
+// what the layout has there. What it accepts is what PackPanel makes of what
+// UnpackPanel reads.
 func (p *Packer) CheckPanel(i int, src []byte) error {
 	f := p.f
 	if i < 0 || i >= f.panels() || len(src) != f.panelBytes {
@@ -37,7 +37,7 @@ func (p *Packer) CheckPanel(i int, src []byte) error {
 	row, rows := scratch[0], f.panelRows(i)
 	for r := range rows {
 		f.codes(row.codes, src, r)
-		p.records(row.scales, nil, src, r)
+		p.scales(row.scales, src, r)
 		if err := p.checkRow(i, src, r, row); err != nil {
 			return err
 		}
@@ -65,9 +65,8 @@ func (p *Packer) checkRow(i int, panel []byte, r int, row *packedRow) error {
 			return p.panelError(i, f.scaleAt(r, g), "the scale of row %d group %d is %v in a payload of positive scales", r, g, s)
 		}
 		if p.hasPoints() {
-			zero := f.zero(panel, r, g)
-			if z := zeroPoint(zero, s); math.Float32bits(pointZero(z, s)) != math.Float32bits(zero) {
-				return p.panelError(i, f.zeroAt(r, g), "the zero point of row %d group %d is %v, no integer multiple of the scale %v", r, g, zero, s)
+			if zero := f.zero(panel, r, g); math.IsNaN(float64(zero)) || math.IsInf(float64(zero), 0) {
+				return p.panelError(i, f.zeroAt(r, g), "the zero point of row %d group %d is %v", r, g, zero)
 			}
 		}
 	}
@@ -134,7 +133,7 @@ func (p *Packer) checkPadding(i int, panel []byte, r int, last, row *packedRow) 
 			return fail(f.codeAt(r, k), fmt.Sprintf("code at column %d", k))
 		}
 	}
-	p.records(row.scales, nil, panel, r)
+	p.scales(row.scales, panel, r)
 	for g := range row.scales {
 		if math.Float32bits(row.scales[g]) != math.Float32bits(last.scales[g]) {
 			return fail(f.scaleAt(r, g), fmt.Sprintf("scale in group %d", g))

@@ -16,11 +16,7 @@ type panel struct {
 	codes    []byte
 	scales   []float32 // nr x groups
 	bias     []float32 // nr, or nil for zeros
-
-	// Zero points of the kinds that have some: integers z, stored as
-	// float32(-z * scale), or else the numbers stored.
-	points []int8
-	zeros  []float32
+	zeros    []float32 // nr x groups, of the kinds that have zero points
 }
 
 // pack packs p into dst. It sets every byte but those of padding rows of frames
@@ -45,9 +41,7 @@ func (f *frame) pack(dst []byte, p *panel) {
 		if past && f.padding&zeroScales != 0 {
 			f.clearScales(dst, i)
 		}
-		if p.points != nil {
-			f.putPoints(dst, p.points[last*f.groups:][:f.groups], scales, i)
-		} else if f.zero0 >= 0 {
+		if f.zero0 >= 0 {
 			f.putZeros(dst, p.zeros[last*f.groups:][:f.groups], i)
 		}
 		if f.bias0 >= 0 {
@@ -106,20 +100,6 @@ func (f *frame) putZeros(panel []byte, zeros []float32, i int) {
 		put32(panel, f.zeroAt(i, g), math.Float32bits(zero))
 	}
 }
-
-// putPoints stores the integer zero points of row i as float32.
-func (f *frame) putPoints(panel []byte, points []int8, scales []float32, i int) {
-	points = points[:len(scales)]
-	at := f.zeroAt(i, 0)
-	for g, scale := range scales {
-		put32(panel, at, math.Float32bits(pointZero(points[g], scale)))
-		at += f.recordStep
-	}
-}
-
-// pointZero is the float32 zero point of the integer one z: what to add to
-// scale * q to get scale * (q - z).
-func pointZero(z int8, scale float32) float32 { return float32(float32(-int32(z)) * scale) }
 
 // codeBytes views codes as bytes, for reading and writing 8 at a time.
 func codeBytes(q []int8) []byte {

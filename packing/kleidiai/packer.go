@@ -88,7 +88,7 @@ func (p *Packer) NewPanel() *packing.Panel {
 	f := p.f
 	panel := &packing.Panel{Rows: f.nr, Codes: make([]int8, f.nr*f.cols), Scales: make([]float32, f.nr*f.groups)}
 	if p.hasPoints() {
-		panel.Zeros = make([]int8, f.nr*f.groups)
+		panel.FloatZeros = make([]float32, f.nr*f.groups)
 	}
 	if p.h.Flags&packing.FlagBias != 0 {
 		panel.Bias = make([]float32, f.nr)
@@ -108,9 +108,9 @@ func (p *Packer) checkArgs(packed []byte, panel *packing.Panel) {
 		panic(fmt.Sprintf("kleidiai: %d bytes for a panel of %d", len(packed), f.panelBytes))
 	case panel.Rows < 1 || panel.Rows > f.nr:
 		panic(fmt.Sprintf("kleidiai: %d rows in a panel of %d", panel.Rows, f.nr))
-	case len(panel.Codes) != f.nr*f.cols, len(panel.Scales) != f.nr*f.groups, len(panel.Zeros) != zeros, panel.Bias != nil && len(panel.Bias) != f.nr:
-		panic(fmt.Sprintf("kleidiai: a panel of %d codes, %d scales, %d zero points and %d biases; want %d, %d, %d and %d or none",
-			len(panel.Codes), len(panel.Scales), len(panel.Zeros), len(panel.Bias), f.nr*f.cols, f.nr*f.groups, zeros, f.nr))
+	case len(panel.Codes) != f.nr*f.cols, len(panel.Scales) != f.nr*f.groups, len(panel.Zeros) != 0, len(panel.FloatZeros) != zeros, panel.Bias != nil && len(panel.Bias) != f.nr:
+		panic(fmt.Sprintf("kleidiai: a panel of %d codes, %d scales, %d whole and %d float zero points and %d biases; want %d, %d, 0, %d and %d or none",
+			len(panel.Codes), len(panel.Scales), len(panel.Zeros), len(panel.FloatZeros), len(panel.Bias), f.nr*f.cols, f.nr*f.groups, zeros, f.nr))
 	}
 }
 
@@ -119,7 +119,7 @@ func (p *Packer) checkArgs(packed []byte, panel *packing.Panel) {
 func (p *Packer) PackPanel(dst []byte, src *packing.Panel) {
 	p.checkArgs(dst, src)
 	p.f.pack(dst, &panel{
-		rows: src.Rows, codeRows: src.Rows, codes: codeBytes(src.Codes), scales: src.Scales, points: src.Zeros, bias: src.Bias,
+		rows: src.Rows, codeRows: src.Rows, codes: codeBytes(src.Codes), scales: src.Scales, zeros: src.FloatZeros, bias: src.Bias,
 	})
 }
 
@@ -130,9 +130,9 @@ func (p *Packer) UnpackPanel(dst *packing.Panel, src []byte) {
 	f, codes := p.f, codeBytes(dst.Codes)
 	for i := range f.nr {
 		f.codes(codes[i*f.cols:][:f.cols], src, i)
-		p.records(dst.Scales[i*f.groups:][:f.groups], nil, src, i)
-		if dst.Zeros != nil {
-			p.records(nil, dst.Zeros[i*f.groups:][:f.groups], src, i)
+		p.scales(dst.Scales[i*f.groups:][:f.groups], src, i)
+		if dst.FloatZeros != nil {
+			p.zeros(dst.FloatZeros[i*f.groups:][:f.groups], src, i)
 		}
 		if dst.Bias != nil {
 			dst.Bias[i] = f.bias(src, i)
@@ -140,25 +140,18 @@ func (p *Packer) UnpackPanel(dst *packing.Panel, src []byte) {
 	}
 }
 
-// records reads the scales and zero points of row i of a panel, one a group;
-// either may be nil.
-func (p *Packer) records(scales []float32, points []int8, panel []byte, i int) {
+// scales reads the scales of row i of a panel, one a group.
+func (p *Packer) scales(scales []float32, panel []byte, i int) {
 	for g := range scales {
 		scales[g] = p.f.scale(panel, i, g)
 	}
-	for g := range points {
-		points[g] = zeroPoint(p.f.zero(panel, i, g), p.f.scale(panel, i, g))
-	}
 }
 
-// zeroPoint is the inverse of pointZero: the integer z nearest to -zero/scale,
-// -128 to 127, and 0 if that is no number or the scale is 0.
-func zeroPoint(zero, scale float32) int8 {
-	z := math.RoundToEven(float64(-zero) / float64(scale))
-	if math.IsNaN(z) || scale == 0 {
-		return 0
+// zeros reads the float32 zero points of row i of a panel, one a group.
+func (p *Packer) zeros(zeros []float32, panel []byte, i int) {
+	for g := range zeros {
+		zeros[g] = p.f.zero(panel, i, g)
 	}
-	return int8(max(-128, min(z, 127)))
 }
 
 // panelOf returns the panel that holds a row, and which row of it that is.
@@ -174,7 +167,8 @@ func (p *Packer) panelOf(data []byte, row int) (panel []byte, i int) {
 }
 
 // Row reads one row of data without unpacking its panel: K codes, G scales and,
-// if the layout has them, G zero points. Any of the three may be nil.
+// if the layout has them, the whole zero points that are nearest to its G. Any of
+// the three may be nil.
 func (p *Packer) Row(codes []int8, scales []float32, zeros []int8, data []byte, row int) {
 	panel, i := p.panelOf(data, row)
 	f := p.f
@@ -182,11 +176,20 @@ func (p *Packer) Row(codes []int8, scales []float32, zeros []int8, data []byte, 
 		f.codes(codeBytes(codes[:f.k]), panel, i)
 	}
 	if scales != nil {
-		p.records(scales[:f.groups], nil, panel, i)
+		p.scales(scales[:f.groups], panel, i)
 	}
 	if zeros != nil && p.hasPoints() {
-		p.records(nil, zeros[:f.groups], panel, i)
+		for g := range zeros[:f.groups] {
+			zeros[g], _ = packing.WholeZero(f.zero(panel, i, g), f.scale(panel, i, g))
+		}
 	}
+}
+
+// FloatZeros reads the G zero points of one row of data as they are stored: a
+// weight is q * scale + zero. They are 0 where the layout has none.
+func (p *Packer) FloatZeros(dst []float32, data []byte, row int) {
+	panel, i := p.panelOf(data, row)
+	p.zeros(dst[:p.f.groups], panel, i)
 }
 
 // DequantizeRow reads one row of data as K weights: float32(q * scale), or

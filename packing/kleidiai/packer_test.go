@@ -61,8 +61,11 @@ func randomPanel(rng *rand.Rand, l packing.Packer) *packing.Panel {
 			p.Scales[i] = -p.Scales[i]
 		}
 	}
-	for i := range p.Zeros {
-		p.Zeros[i] = int8(rng.IntN(256) - 128)
+	for i := range p.FloatZeros {
+		p.FloatZeros[i] = float32(rng.NormFloat64())
+		if rng.IntN(4) == 0 {
+			p.FloatZeros[i] = packing.FloatZero(int8(rng.IntN(256)-128), p.Scales[i])
+		}
 	}
 	for i := range p.Bias {
 		p.Bias[i] = float32(rng.NormFloat64())
@@ -108,7 +111,8 @@ func TestPacker(t *testing.T) {
 			t.Fatalf("%+v: header %+v, %d groups", h, l.Header(), g)
 		}
 		unpacked := l.NewPanel()
-		codes, scales, zeros, weights := make([]int8, k), make([]float32, g), make([]int8, g), make([]float32, k)
+		codes, scales, whole, weights := make([]int8, k), make([]float32, g), make([]int8, g), make([]float32, k)
+		zeros := make([]float32, g)
 		for i, p := range panels {
 			panel := data[i*l.PanelBytes():][:l.PanelBytes()]
 			if err := l.CheckPanel(i, panel); err != nil {
@@ -121,13 +125,23 @@ func TestPacker(t *testing.T) {
 			for r := range p.Rows {
 				want := p.Codes[r*stride:][:stride]
 				if !slices.Equal(unpacked.Codes[r*stride:][:stride], want) || !slices.Equal(unpacked.Scales[r*g:][:g], p.Scales[r*g:][:g]) ||
-					p.Zeros != nil && !slices.Equal(unpacked.Zeros[r*g:][:g], p.Zeros[r*g:][:g]) || p.Bias != nil && unpacked.Bias[r] != p.Bias[r] {
+					p.FloatZeros != nil && !sameBits(unpacked.FloatZeros[r*g:][:g], p.FloatZeros[r*g:][:g]) || p.Bias != nil && unpacked.Bias[r] != p.Bias[r] {
 					t.Fatalf("%+v: panel %d row %d unpacked is not what was packed", h, i, r)
 				}
 				row := i*nr + r
-				l.Row(codes, scales, zeros, data, row)
-				if !slices.Equal(codes, want[:k]) || !slices.Equal(scales, p.Scales[r*g:][:g]) || p.Zeros != nil && !slices.Equal(zeros, p.Zeros[r*g:][:g]) {
+				l.Row(codes, scales, whole, data, row)
+				l.FloatZeros(zeros, data, row)
+				if !slices.Equal(codes, want[:k]) || !slices.Equal(scales, p.Scales[r*g:][:g]) {
 					t.Fatalf("%+v: row %d is not what was packed", h, row)
+				}
+				for i, zero := range zeros {
+					packed := float32(0)
+					if p.FloatZeros != nil {
+						packed = p.FloatZeros[r*g+i]
+					}
+					if z, _ := packing.WholeZero(zero, scales[i]); math.Float32bits(zero) != math.Float32bits(packed) || whole[i] != z {
+						t.Fatalf("%+v: row %d has zero point %v (%d) in group %d, want %v (%d)", h, row, zero, whole[i], i, packed, z)
+					}
 				}
 				bias := float32(0)
 				if p.Bias != nil {
@@ -155,9 +169,8 @@ func TestPacker(t *testing.T) {
 func weight(p *packing.Panel, groups, stride, k, r, c int) float32 {
 	i := r*groups + c*groups/k
 	w := float32(float64(p.Codes[r*stride+c]) * float64(p.Scales[i]))
-	if p.Zeros != nil {
-		zero := float32(-float64(p.Zeros[i]) * float64(p.Scales[i]))
-		w = float32(float64(w) + float64(zero))
+	if p.FloatZeros != nil {
+		w = float32(float64(w) + float64(p.FloatZeros[i]))
 	}
 	return w
 }
@@ -195,16 +208,6 @@ func TestPackerVectors(t *testing.T) {
 		t.Run(v.ID, func(t *testing.T) {
 			got := packWeights(l, w)
 			want := slices.Clone(v.Packed.bytes(t))
-			if h.Layout == packing.LayoutQAI4C32P {
-				// The vectors' zero points are arbitrary: put those of the
-				// codes in their place.
-				repack := *w
-				repack.Zeros = make([]float32, len(w.Zeros))
-				for i, z := range points(w) {
-					repack.Zeros[i] = pointZero(z, w.Scales[i])
-				}
-				r.Pack(want, &repack)
-			}
 			v.Packed, v.Unwritten = nil, nil
 			if !slices.Equal(got, want) {
 				t.Error("other bytes than KleidiAI's")
@@ -220,15 +223,6 @@ func TestPackerVectors(t *testing.T) {
 	}
 }
 
-// points makes up integer zero points for w.
-func points(w *Weights) []int8 {
-	z := make([]int8, len(w.Zeros))
-	for i := range z {
-		z[i] = int8(37 * i)
-	}
-	return z
-}
-
 // packWeights packs w panel by panel.
 func packWeights(l *Packer, w *Weights) []byte {
 	k, g, nr := int(l.h.Cols), l.Groups(), int(l.h.Tile.NR)
@@ -239,8 +233,8 @@ func packWeights(l *Packer, w *Weights) []byte {
 			row := i*nr + r
 			copy(p.Codes[r*l.PackedCols():], w.Codes[row*k:][:k])
 			copy(p.Scales[r*g:], w.Scales[row*g:][:g])
-			if p.Zeros != nil {
-				copy(p.Zeros[r*g:], points(w)[row*g:][:g])
+			if p.FloatZeros != nil {
+				copy(p.FloatZeros[r*g:], w.Zeros[row*g:][:g])
 			}
 			if p.Bias != nil {
 				p.Bias[r] = w.Bias[row]
@@ -313,7 +307,8 @@ func TestPackerPanics(t *testing.T) {
 		"rows":          func(p *packing.Panel) { p.Rows = 5; l.PackPanel(dst, p) },
 		"codes":         func(p *packing.Panel) { p.Codes = p.Codes[1:]; l.PackPanel(dst, p) },
 		"scales":        func(p *packing.Panel) { p.Scales = nil; l.PackPanel(dst, p) },
-		"zeros":         func(p *packing.Panel) { p.Zeros = nil; l.PackPanel(dst, p) },
+		"zeros":         func(p *packing.Panel) { p.FloatZeros = nil; l.PackPanel(dst, p) },
+		"whole zeros":   func(p *packing.Panel) { p.Zeros = make([]int8, 4*l.Groups()); l.PackPanel(dst, p) },
 		"bias":          func(p *packing.Panel) { p.Bias = make([]float32, 1); l.PackPanel(dst, p) },
 		"dst":           func(p *packing.Panel) { l.PackPanel(dst[1:], p) },
 		"row":           func(p *packing.Panel) { l.Row(nil, nil, nil, data, 5) },

@@ -52,8 +52,8 @@ func TestNew(t *testing.T) {
 			t.Errorf("%s: %d rows, header %+v, %d groups, %d codes and %d scales in a panel of %d columns",
 				c.h.Layout, rows, p.Header(), p.Groups(), len(panel.Codes), len(panel.Scales), p.PackedCols())
 		}
-		if (panel.Zeros != nil) != (c.h.ZeroKind != packing.ZeroNone) || (panel.Bias != nil) != (c.h.Flags&packing.FlagBias != 0) {
-			t.Errorf("%s: %d zero points and %d biases in a panel", c.h.Layout, len(panel.Zeros), len(panel.Bias))
+		if (panel.Zeros != nil) != (c.h.ZeroKind == packing.ZeroInt8) || (panel.FloatZeros != nil) != (c.h.ZeroKind == packing.ZeroF32) || (panel.Bias != nil) != (c.h.Flags&packing.FlagBias != 0) {
+			t.Errorf("%s: %d and %d zero points and %d biases in a panel", c.h.Layout, len(panel.Zeros), len(panel.FloatZeros), len(panel.Bias))
 		}
 		broken := c.h
 		broken.Bits = 9

@@ -178,13 +178,24 @@ func (im *Imatrix) Write(w io.Writer) error {
 	return b.Flush()
 }
 
-// ReadImatrix reads what Write wrote, or an imatrix.dat of llama.cpp, whose tensor names are turned into those of p's
-// checkpoint.
+// ReadImatrix reads what Write wrote, or an imatrix of llama.cpp, in GGUF or in its older form (imatrix.dat), whose tensor
+// names are turned into those of p's checkpoint. A malformed GGUF file gives an *ImatrixError.
 func ReadImatrix(data []byte, p *quantizer.Plan) (*Imatrix, error) {
-	if bytes.HasPrefix(data, []byte("GGUF")) {
-		return nil, errors.New("imatrix: this one is in GGUF; write it with llama-imatrix --output-format dat")
+	byName := map[string]quantizer.Matrix{}
+	for _, m := range p.Matrices() {
+		byName[m.Name()] = m
 	}
-	malformed := errors.New("imatrix: neither an imatrix of gq nor an imatrix.dat of llama.cpp")
+	im := &Imatrix{map[string]*Moments{}}
+	if bytes.HasPrefix(data, []byte(ggufMagic)) {
+		err := readGGUF(data, func(name string, counts []int64, sums []float64) error {
+			return im.add(name, counts, sums, byName)
+		})
+		if err != nil {
+			return nil, err
+		}
+		return im, nil
+	}
+	malformed := errors.New("imatrix: neither an imatrix of gq nor one of llama.cpp, GGUF or dat")
 	r := bytes.NewReader(data)
 	number := func(most int32) (int, error) {
 		var n int32
@@ -193,11 +204,6 @@ func ReadImatrix(data []byte, p *quantizer.Plan) (*Imatrix, error) {
 		}
 		return int(n), nil
 	}
-	byName := map[string]quantizer.Matrix{}
-	for _, m := range p.Matrices() {
-		byName[m.Name()] = m
-	}
-	im := &Imatrix{map[string]*Moments{}}
 	entries, err := number(1 << 20)
 	if err != nil {
 		return nil, err
@@ -230,35 +236,54 @@ func ReadImatrix(data []byte, p *quantizer.Plan) (*Imatrix, error) {
 			}
 			sums[i] = float64(v)
 		}
-		im.add(string(name), int64(rows), sums, byName)
+		if err := im.add(string(name), []int64{int64(rows)}, sums, byName); err != nil {
+			return nil, err
+		}
 	}
 	return im, nil
 }
 
-// add takes an entry of a file; the matrices of a plan say what names are meant.
-func (im *Imatrix) add(name string, rows int64, sums []float64, byName map[string]quantizer.Matrix) {
-	if _, ok := byName[name]; ok {
-		im.Linears[name] = &Moments{rows, sums}
-		return
+// add takes an entry of a file: sums of the inputs of as many experts as there are counts of tokens, or of any number of
+// experts that share one count. The matrices of a plan say what names are meant.
+func (im *Imatrix) add(name string, counts []int64, sums []float64, byName map[string]quantizer.Matrix) error {
+	// put takes the part of expert i of n; one that no token reached has no moments.
+	put := func(as string, i, n int) {
+		k := len(sums) / n
+		if rows := counts[i%len(counts)]; rows > 0 {
+			im.Linears[as] = &Moments{rows, sums[i*k:][:k]}
+		}
 	}
-	experts := false
-	for _, candidate := range llamaNames(name) {
+	single := func(as string) error {
+		if len(counts) > 1 {
+			return fmt.Errorf("imatrix: %q has %d experts there, in the checkpoint it is one matrix", name, len(counts))
+		}
+		put(as, 0, 1)
+		return nil
+	}
+	if _, ok := byName[name]; ok {
+		return single(name)
+	}
+	candidates := llamaNames(name)
+	for _, candidate := range candidates {
 		if _, ok := byName[candidate]; ok {
-			im.Linears[candidate] = &Moments{rows, sums}
+			if err := single(candidate); err != nil {
+				return err
+			}
 		}
 		// All experts in one entry, one after the other.
 		list := expertNames(candidate, byName)
-		if n := len(list); n > 0 && len(sums)%n == 0 {
-			experts = true
-			k := len(sums) / n
-			for i, e := range list {
-				im.Linears[e] = &Moments{rows, sums[i*k:][:k]}
-			}
+		n := len(list)
+		if n > 0 && (len(sums)%n != 0 || len(counts) > 1 && len(counts) != n) {
+			return fmt.Errorf("imatrix: %q has %d columns of %d experts there, in the checkpoint there are %d experts", name, len(sums), len(counts), n)
+		}
+		for i, e := range list {
+			put(e, i, n)
 		}
 	}
-	if !experts && len(llamaNames(name)) == 0 {
-		im.Linears[name] = &Moments{rows, sums} // of another checkpoint, or not quantized
+	if len(candidates) == 0 && len(counts) == 1 {
+		put(name, 0, 1) // of another checkpoint, or not quantized
 	}
+	return nil
 }
 
 var llamaBlock = regexp.MustCompile(`^blk\.(\d+)\.(.+)\.weight$`)

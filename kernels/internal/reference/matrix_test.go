@@ -54,6 +54,9 @@ func newMatrix(t *testing.T, rng *rand.Rand, h packing.Header, scale func() floa
 			m.zeros[i] = -0.5
 		case h.ZeroKind != packing.ZeroNone:
 			m.zeros[i] = float32(rng.IntN(256) - 128)
+			if h.ZeroKind == packing.ZeroF32 {
+				m.zeros[i] += rng.Float32()
+			}
 		}
 	}
 	if h.Flags&packing.FlagBias != 0 {
@@ -77,8 +80,12 @@ func (m *matrix) pack(p packing.Packer) {
 			copy(panel.Codes[r*k:], m.codes[row*m.cols:][:m.cols])
 			copy(panel.Scales[r*m.groups:], m.scales[row*m.groups:][:m.groups])
 			for g := range m.groups {
+				at := row*m.groups + g
 				if panel.Zeros != nil {
-					panel.Zeros[r*m.groups+g] = int8(m.zeros[row*m.groups+g])
+					panel.Zeros[r*m.groups+g] = int8(m.zeros[at])
+				}
+				if panel.FloatZeros != nil {
+					panel.FloatZeros[r*m.groups+g] = float32(-m.zeros[at] * m.scales[at])
 				}
 			}
 			if panel.Bias != nil {

@@ -13,7 +13,7 @@ type weights struct {
 	codes     []int8    // of all columns
 	scales    []float32 // a group; qsi4cxp and qai4c32p store 1/16 of the scale
 	zeros     []int8    // a group: integer zero points
-	zeroTerms []float32 // a group: qai4c32p's zero points, -z * scale
+	zeroTerms []float32 // a group: qai4c32p's zero points
 	sum       float32   // of the row's weights: lowbit
 	sumCodes  int32     // of the row's codes; 16 times that in qsi4cxp
 	bias      float32

@@ -1,0 +1,339 @@
+package calib
+
+import (
+	"encoding/binary"
+	"errors"
+	"math"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/testshared"
+	"github.com/lowbit-go/gq/quantizer"
+)
+
+// ggufTestTensor is a tensor of a file that a test writes.
+type ggufTestTensor struct {
+	name   string
+	dims   []uint64
+	values []float32
+	kind   uint32 // 0: F32
+	offset int64  // added to where it belongs
+}
+
+// ggufTestFile is a file, written field by field as the format says; the zero value of a field is what llama-imatrix writes.
+type ggufTestFile struct {
+	magic, general string
+	version        uint32
+	alignment      uint32            // 0: not stated
+	more           map[string][]byte // further keys: type and value
+	tensors        []ggufTestTensor
+	tensorCount    uint64
+}
+
+func ggufText(b []byte, s string) []byte {
+	return append(binary.LittleEndian.AppendUint64(b, uint64(len(s))), s...)
+}
+
+func (f ggufTestFile) bytes() []byte {
+	le := binary.LittleEndian
+	if f.magic == "" {
+		f.magic = "GGUF"
+	}
+	if f.general == "" {
+		f.general = "imatrix"
+	}
+	if f.version == 0 {
+		f.version = 3
+	}
+	align := 32
+	if f.tensorCount == 0 {
+		f.tensorCount = uint64(len(f.tensors))
+	}
+	keys := uint64(4 + len(f.more))
+	if f.alignment != 0 {
+		keys, align = keys+1, int(f.alignment)
+	}
+	b := []byte(f.magic)
+	b = le.AppendUint32(b, f.version)
+	b = le.AppendUint64(b, f.tensorCount)
+	b = le.AppendUint64(b, keys)
+	b = ggufText(le.AppendUint32(ggufText(b, "general.type"), 8), f.general)
+	b = le.AppendUint32(ggufText(b, "imatrix.datasets"), 9)
+	b = le.AppendUint64(le.AppendUint32(b, 8), 2)
+	b = ggufText(ggufText(b, "wiki.train.raw"), "more.txt")
+	b = le.AppendUint32(le.AppendUint32(ggufText(b, "imatrix.chunk_count"), 4), 12)
+	b = le.AppendUint32(le.AppendUint32(ggufText(b, "imatrix.chunk_size"), 4), 512)
+	if f.alignment != 0 {
+		b = le.AppendUint32(le.AppendUint32(ggufText(b, "general.alignment"), 4), f.alignment)
+	}
+	for key, value := range f.more {
+		b = append(ggufText(b, key), value...)
+	}
+	pad := func(b []byte) []byte {
+		for len(b)%align != 0 {
+			b = append(b, 0)
+		}
+		return b
+	}
+	var data []byte
+	for _, t := range f.tensors {
+		b = le.AppendUint32(ggufText(b, t.name), uint32(len(t.dims)))
+		for _, d := range t.dims {
+			b = le.AppendUint64(b, d)
+		}
+		b = le.AppendUint64(le.AppendUint32(b, t.kind), uint64(int64(len(data))+t.offset))
+		for _, v := range t.values {
+			data = le.AppendUint32(data, math.Float32bits(v))
+		}
+		data = pad(data)
+	}
+	return append(pad(b), data...)
+}
+
+// ramp is n numbers from first on.
+func ramp(first float32, n int) []float32 {
+	list := make([]float32, n)
+	for i := range list {
+		list[i] = first + float32(i)
+	}
+	return list
+}
+
+// dense is a matrix of one count, whose tensors have no dimension for it.
+func dense(name string, count float32, sums []float32) []ggufTestTensor {
+	return []ggufTestTensor{
+		{name: name + ".in_sum2", dims: []uint64{uint64(len(sums))}, values: sums},
+		{name: name + ".counts", dims: []uint64{1}, values: []float32{count}},
+	}
+}
+
+// fused is experts in one entry, with the plain sums that newer files have.
+func fused(name string, counts, sums []float32) []ggufTestTensor {
+	n := uint64(len(counts))
+	dims := []uint64{uint64(len(sums)) / n, n}
+	return []ggufTestTensor{
+		{name: name + ".in_sum2", dims: dims, values: sums},
+		{name: name + ".counts", dims: []uint64{1, n}, values: counts},
+		{name: name + ".in_sum", dims: dims, values: make([]float32, len(sums))},
+	}
+}
+
+type ggufEntry struct {
+	name   string
+	counts []int64
+	sums   []float64
+}
+
+func ggufEntries(data []byte) (list []ggufEntry, err error) {
+	err = readGGUF(data, func(name string, counts []int64, sums []float64) error {
+		list = append(list, ggufEntry{name, counts, sums})
+		return nil
+	})
+	return list, err
+}
+
+func TestReadGGUF(t *testing.T) {
+	le := binary.LittleEndian
+	tensors := append(dense("blk.0.attn_q.weight", 1536, ramp(1, 5)), fused("blk.1.ffn_up_exps.weight", []float32{7, 0}, []float32{1, 2.5, 0, 0})...)
+	want := []ggufEntry{
+		{"blk.0.attn_q.weight", []int64{1536}, []float64{1, 2, 3, 4, 5}},
+		{"blk.1.ffn_up_exps.weight", []int64{7, 0}, []float64{1, 2.5, 0, 0}},
+	}
+	every := map[string][]byte{ // all other types of values
+		"u8": {0, 0, 0, 0, 1}, "i8": {1, 0, 0, 0, 1}, "u16": {2, 0, 0, 0, 1, 1}, "i16": {3, 0, 0, 0, 1, 1}, "i32": {5, 0, 0, 0, 1, 1, 1, 1},
+		"f32": {6, 0, 0, 0, 1, 1, 1, 1}, "bool": {7, 0, 0, 0, 1}, "u64": append([]byte{10, 0, 0, 0}, make([]byte, 8)...),
+		"i64": append([]byte{11, 0, 0, 0}, make([]byte, 8)...), "f64": append([]byte{12, 0, 0, 0}, make([]byte, 8)...),
+		"array": append(le.AppendUint64([]byte{9, 0, 0, 0, 2, 0, 0, 0}, 3), 1, 1, 2, 2, 3, 3),
+		"empty": le.AppendUint64([]byte{9, 0, 0, 0, 8, 0, 0, 0}, 0),
+	}
+	for name, f := range map[string]ggufTestFile{
+		"plain":     {tensors: tensors},
+		"alignment": {tensors: tensors, alignment: 256},
+		"types":     {tensors: tensors, more: every},
+	} {
+		if got, err := ggufEntries(f.bytes()); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
+	}
+}
+
+func TestReadGGUFErrors(t *testing.T) {
+	le := binary.LittleEndian
+	good := dense("w", 3, ramp(1, 4))
+	tensors := func(edit func(t []ggufTestTensor)) ggufTestFile {
+		list := dense("w", 3, ramp(1, 4))
+		edit(list)
+		return ggufTestFile{tensors: list}
+	}
+	whole := ggufTestFile{tensors: good}.bytes()
+	description := int64(strings.Index(string(whole), "w.in_sum2") - 8)
+	for _, c := range []struct {
+		name   string
+		file   ggufTestFile
+		want   string
+		offset int64 // -1: not tested
+	}{
+		{"magic", ggufTestFile{magic: "GGML", tensors: good}, "no GGUF file", 0},
+		{"version", ggufTestFile{version: 2, tensors: good}, "GGUF version 2 (0x2): only version 3", 4},
+		{"big-endian", ggufTestFile{version: 3 << 24, tensors: good}, "only version 3, little-endian, is known", 4},
+		{"a model", ggufTestFile{general: "model", tensors: good}, `a GGUF file of type "model", not of type "imatrix"`, 0},
+		{"nothing", ggufTestFile{}, "it has no matrices", 0},
+		{"too many tensors", ggufTestFile{tensors: good, tensorCount: 1 << 60}, "1152921504606846976 tensors: the rest of the file has room for ", 8},
+		{"alignment", ggufTestFile{tensors: good, alignment: 24}, "general.alignment 24: want a power of two", -1},
+		{"key twice", ggufTestFile{tensors: good, more: map[string][]byte{"imatrix.chunk_size": {0, 0, 0, 0, 1}}}, `key "imatrix.chunk_size" is there twice`, -1},
+		{"value type", ggufTestFile{tensors: good, more: map[string][]byte{"x": {13, 0, 0, 0}}}, `the value of "x" has type 13`, -1},
+		{"nested array", ggufTestFile{tensors: good, more: map[string][]byte{"x": le.AppendUint64([]byte{9, 0, 0, 0, 9, 0, 0, 0}, 1)}}, `the value of "x" has type 9`, -1},
+		{"long array", ggufTestFile{tensors: good, more: map[string][]byte{"x": le.AppendUint64([]byte{9, 0, 0, 0, 12, 0, 0, 0}, 1<<61)}}, `2305843009213693952 values of "x": the rest of the file`, -1},
+		{"long string", ggufTestFile{tensors: good, more: map[string][]byte{"x": le.AppendUint64([]byte{8, 0, 0, 0}, math.MaxUint64)}}, `the value of "x" takes 18446744073709551615 bytes, the file has `, -1},
+		{"dimensions", tensors(func(t []ggufTestTensor) { t[0].dims = []uint64{1, 1, 1, 1, 4} }), `tensor "w.in_sum2" has 5 dimensions, more than 4`, description},
+		{"dimension 0", tensors(func(t []ggufTestTensor) { t[0].dims = []uint64{4, 0} }), `tensor "w.in_sum2" has a dimension of 0, more than the file holds, or 0`, description},
+		{"product", tensors(func(t []ggufTestTensor) { t[0].dims = []uint64{1 << 32, 1 << 32} }), `tensor "w.in_sum2" has a dimension of 4294967296`, description},
+		{"type", tensors(func(t []ggufTestTensor) { t[0].kind = 1 }), `tensor "w.in_sum2" has type 1: an imatrix has tensors of F32 (0)`, description},
+		{"offset", tensors(func(t []ggufTestTensor) { t[1].offset = -32 }), `the data of tensor "w.counts" are at offset 0, want 32`, -1},
+		{"cut off", tensors(func(t []ggufTestTensor) { t[1].dims = []uint64{9} }), `the data of tensor "w.counts" end at byte `, -1},
+		{"twice", ggufTestFile{tensors: append(dense("w", 3, ramp(1, 4)), dense("w", 3, ramp(1, 4))...)}, `tensor "w.in_sum2" is there twice`, -1},
+		{"no counts", ggufTestFile{tensors: good[:1]}, `tensor "w.in_sum2" has no "w.counts" beside it`, description},
+		{"no sums", ggufTestFile{tensors: []ggufTestTensor{{name: "w.counts", dims: []uint64{1}, values: []float32{1}}}}, `tensor "w.counts" has no "w.in_sum2" beside it`, description},
+		{"sums", ggufTestFile{tensors: []ggufTestTensor{
+			{name: "w.in_sum2", dims: []uint64{5}, values: ramp(1, 5)}, {name: "w.counts", dims: []uint64{1, 2}, values: ramp(1, 2)}}},
+			`5 sums of "w" are not those of 2 matrices`, description},
+		{"negative", ggufTestFile{tensors: dense("w", 3, []float32{0, -1, 2})}, `element 1 of tensor "w.in_sum2" is -1: want a finite number`, -1},
+		{"NaN", ggufTestFile{tensors: dense("w", float32(math.NaN()), ramp(1, 4))}, `element 0 of tensor "w.counts" is NaN: want a finite number`, -1},
+		{"count", ggufTestFile{tensors: dense("w", 1e20, ramp(1, 4))}, `"w" has seen 1.0000000200408773e+20 tokens`, -1},
+	} {
+		_, err := ggufEntries(c.file.bytes())
+		var bad *ImatrixError
+		if !errors.As(err, &bad) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: error %v\nwant  %s", c.name, err, c.want)
+		} else if c.offset >= 0 && bad.Offset != c.offset {
+			t.Errorf("%s: at byte %d, want %d", c.name, bad.Offset, c.offset)
+		}
+	}
+	for n := range whole[:len(whole)-28] { // the last tensor's padding is no matter
+		if _, err := ggufEntries(whole[:n]); err == nil {
+			t.Errorf("%d bytes of %d are an imatrix", n, len(whole))
+		}
+	}
+}
+
+// planOf lays out a job whose matrices have names to find.
+func planOf(t testing.TB, dir string, r quantizer.Recipe) *quantizer.Plan {
+	t.Helper()
+	ck, err := safetensors.Open(dir, safetensors.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ck.Close() })
+	config, err := quantizer.ReadConfig(ck)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := quantizer.NewPlan(ck, config, quantizer.Options{Recipe: r})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// TestImatrixGGUF reads names of llama.cpp, dense ones and experts, of which no token reached one.
+func TestImatrixGGUF(t *testing.T) {
+	root := filepath.Join(testshared.Root(t), "model", "testdata", "torch")
+	r := quantizer.Recipe{Bits: 4, Group: 16, Algorithm: gqf.AlgorithmImatrix, Rules: []quantizer.Rule{{Match: `re:.*(_proj|w[123])(\.weight)?`, Bits: 4}}}
+	for _, tc := range []struct{ dir, up, down string }{
+		{"mixtral", "model.layers.0.block_sparse_moe.experts.%.w3.weight", "model.layers.0.block_sparse_moe.experts.%.w2.weight"},
+		{"qwen3-moe", "model.layers.0.mlp.experts.%.up_proj.weight", "model.layers.0.mlp.experts.%.down_proj.weight"},
+	} {
+		p := planOf(t, filepath.Join(root, tc.dir), r)
+		cols, experts := map[string]int{}, 0
+		for _, m := range p.Matrices() {
+			cols[m.Name()] = m.Cols
+		}
+		name := func(pattern string, i int) string { return strings.ReplaceAll(pattern, "%", string(rune('0'+i))) }
+		for cols[name(tc.up, experts)] > 0 {
+			experts++
+		}
+		if experts < 2 {
+			t.Fatalf("%s has %d experts", tc.dir, experts)
+		}
+		k, down := cols[name(tc.up, 0)], cols[name(tc.down, 0)]
+		const q = "model.layers.0.self_attn.q_proj.weight"
+		counts := ramp(0, experts) // no token reached expert 0
+		tensors := dense("blk.0.attn_q.weight", 40, ramp(0, cols[q]))
+		tensors = append(tensors, fused("blk.0.ffn_up_exps.weight", counts, ramp(0, experts*k))...)
+		tensors = append(tensors, dense("blk.0.ffn_down_exps.weight", 9, ramp(0, experts*down))...) // one count for all
+		tensors = append(tensors, dense("blk.0.ffn_gate_inp.weight", 40, ramp(0, 8))...)            // not quantized
+		im, err := ReadImatrix(ggufTestFile{tensors: tensors}.bytes(), p)
+		if err != nil {
+			t.Fatalf("%s: %v", tc.dir, err)
+		}
+		if m := im.Linears[q]; m == nil || m.Rows != 40 || m.Sum[3] != 3 {
+			t.Errorf("%s: q: %+v", tc.dir, m)
+		}
+		for i := range experts {
+			up, d := im.Linears[name(tc.up, i)], im.Linears[name(tc.down, i)]
+			if d == nil || d.Rows != 9 || len(d.Sum) != down || d.Sum[0] != float64(i*down) {
+				t.Errorf("%s: down of expert %d: %+v", tc.dir, i, d)
+			}
+			if i == 0 {
+				if up != nil {
+					t.Errorf("%s: an expert without tokens has moments", tc.dir)
+				}
+			} else if up == nil || up.Rows != int64(i) || len(up.Sum) != k || up.Sum[1] != float64(i*k+1) {
+				t.Errorf("%s: up of expert %d: %+v", tc.dir, i, up)
+			}
+		}
+		_, warnings, err := im.Chosen(p, quantizer.Calibration{})
+		if err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], "no calibration token reached it") {
+			t.Errorf("%s: warnings %q, %v", tc.dir, warnings, err)
+		}
+		for _, bad := range [][]ggufTestTensor{
+			fused("blk.0.ffn_up_exps.weight", ramp(1, experts+1), ramp(0, (experts+1)*k)),
+			fused("blk.0.attn_q.weight", ramp(1, 2), ramp(0, 2*cols[q])),
+		} {
+			if _, err := ReadImatrix(ggufTestFile{tensors: bad}.bytes(), p); err == nil || !strings.Contains(err.Error(), "in the checkpoint") {
+				t.Errorf("%s: %s: %v", tc.dir, bad[0].name, err)
+			}
+		}
+	}
+}
+
+// FuzzReadGGUF: any bytes are an error or matrices whose numbers go together, and a file of these reads the same.
+func FuzzReadGGUF(f *testing.F) {
+	f.Add(ggufTestFile{tensors: dense("blk.0.attn_q.weight", 3, ramp(1, 8))}.bytes())
+	f.Add(ggufTestFile{tensors: fused("blk.0.ffn_up_exps.weight", []float32{3, 0}, ramp(1, 8)), alignment: 8}.bytes())
+	f.Add(ggufTestFile{tensors: append(dense("a", 3, ramp(1, 3)), dense("b", 4, ramp(1, 40))...), more: map[string][]byte{"x": {7, 0, 0, 0, 1}}}.bytes())
+	f.Add(ggufTestFile{general: "model"}.bytes())
+	f.Add([]byte("GGUF\x03\x00\x00\x00"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		list, err := ggufEntries(data)
+		var bad *ImatrixError
+		if err != nil {
+			if !errors.As(err, &bad) || bad.Offset < 0 || bad.Offset > int64(len(data)) {
+				t.Fatalf("error %v", err)
+			}
+			return
+		}
+		var again ggufTestFile
+		for _, e := range list {
+			if len(e.counts) == 0 || len(e.sums)%len(e.counts) != 0 || 4*len(e.sums) > len(data) {
+				t.Fatalf("%q: %d counts, %d sums", e.name, len(e.counts), len(e.sums))
+			}
+			var counts, sums []float32
+			for _, v := range e.counts {
+				counts = append(counts, float32(v))
+			}
+			for _, v := range e.sums {
+				sums = append(sums, float32(v))
+			}
+			again.tensors = append(again.tensors, fused(e.name, counts, sums)...)
+		}
+		same, err := ggufEntries(again.bytes())
+		if err != nil || !reflect.DeepEqual(list, same) {
+			t.Fatalf("%v written and read are %v, %v", list, same, err)
+		}
+	})
+}

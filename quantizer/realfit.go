@@ -1,0 +1,111 @@
+package quantizer
+
+import "math"
+
+// realRounds is how often descend fits a group's scale and zero point to its codes; most end before.
+const realRounds = 8
+
+// realCuts says which ranges fitReal begins with: each end of a group's range moved inwards by these parts of a step,
+// of 2^b in the range. The first moves it outwards. With them the signal-to-noise ratio of normally and t-distributed
+// weights (5 degrees of freedom) is within 0.06 dB of a grid of 12 x 12 ranges, or above.
+var realCuts = [...]float64{-0.2, 0.3, 0.8, 1.3}
+
+// fitReal gives every group the scale and real zero point of the least weighted error that alternating least squares
+// meet on the way from the best of ranges near the group's. What an error counts is what it counts in a search with
+// whole zero points, see Weigh. llama.cpp's make_qkx3_quants does the same with other ranges, and one step.
+func (r *RowQuantizer) fitReal(scales, zeros, x []float32) {
+	weights := r.rowWeights(x)
+	for g := range scales {
+		group, w := r.groupOf(x, g), r.groupOf(weights, g)
+		scales[g], zeros[g] = r.realRange(group)
+		if s, z, ok := r.bestRange(group, w); ok {
+			r.descend(&scales[g], &zeros[g], s, z, group, w)
+		}
+	}
+}
+
+// bestRange gives the scale and zero point of the least squares for the codes that have the least among those of the
+// ranges that realCuts makes. ok is false where no range has more than one code.
+func (r *RowQuantizer) bestRange(x, w []float32) (scale, zero float32, ok bool) {
+	lo, hi := x[0], x[0]
+	for _, v := range x {
+		lo, hi = min(lo, v), max(hi, v)
+	}
+	steps := float64(r.qmax - r.qmin)
+	part := (float64(hi) - float64(lo)) / (steps + 1)
+	least := math.Inf(1)
+	for _, below := range realCuts {
+		for _, above := range realCuts {
+			low, high := float64(lo)+float64(below*part), float64(hi)-float64(above*part)
+			s := (high - low) / steps
+			f := r.fit(float32(s), float32(low-float64(float64(r.qmin)*s)), x, w)
+			if e := f.residual(); e < least {
+				if s, z, fits := f.solve(); fits && r.storable(s) {
+					least, scale, zero, ok = e, s, z, true
+				}
+			}
+		}
+	}
+	return scale, zero, ok
+}
+
+// descend goes on from s and z while the error falls, and leaves the best of what it meets, and of what was there, in
+// scale and zero.
+func (r *RowQuantizer) descend(scale, zero *float32, s, z float32, x, w []float32) {
+	was := r.fit(*scale, *zero, x, w)
+	best, last := was.error, math.Inf(1)
+	for range realRounds {
+		f := r.fit(s, z, x, w)
+		if !(f.error < last) {
+			return
+		}
+		if last = f.error; last < best {
+			best, *scale, *zero = last, s, z
+		}
+		var ok bool
+		if s, z, ok = f.solve(); !ok || !r.storable(s) {
+			return
+		}
+	}
+}
+
+// realFit is the weighted sums of a group's weights x and the codes q that they have on a grid. error is that of the
+// grid, with weights as they are read.
+type realFit struct{ error, n, q, qq, x, xq, xx float64 }
+
+// fit sums up a group on the grid of a scale and zero point.
+func (r *RowQuantizer) fit(scale, zero float32, x, w []float32) (f realFit) {
+	grid := r.realGrid(scale, zero)
+	for i, v := range x {
+		q, c, v := grid.code(v), float64(w[i]), float64(v)
+		e := v - float64(float32(float32(q)*scale)+zero)
+		cq, cv := float64(c*q), float64(c*v)
+		f.error += float64(float64(c*e) * e)
+		f.n += c
+		f.q += cq
+		f.qq += float64(cq * q)
+		f.x += cv
+		f.xq += float64(cq * v)
+		f.xx += float64(cv * v)
+	}
+	return f
+}
+
+// residual is the error of the codes with the scale and zero point that fit best to them; NaN where all codes are one.
+func (f *realFit) residual() float64 {
+	qq := f.qq - float64(f.q/f.n*f.q)
+	xq := f.xq - float64(f.x/f.n*f.q)
+	return f.xx - float64(f.x/f.n*f.x) - float64(xq/qq*xq)
+}
+
+// solve is the scale and zero point that fit best to the codes, as they would be stored. ok is false where all codes
+// are one, and for a scale that is not positive.
+func (f *realFit) solve() (scale, zero float32, ok bool) {
+	d := float64(f.n*f.qq) - float64(f.q*f.q)
+	if !(d > 0) {
+		return 0, 0, false
+	}
+	scale = float32((float64(f.n*f.xq) - float64(f.x*f.q)) / d)
+	zero = float32((f.x - float64(float64(scale)*f.q)) / f.n)
+	return scale, zero, scale > 0 && finite(zero)
+}

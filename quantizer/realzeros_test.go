@@ -1,0 +1,412 @@
+package quantizer
+
+import (
+	"bytes"
+	"errors"
+	"hash/crc32"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/vec"
+	"github.com/lowbit-go/gq/packing"
+)
+
+// realScheme is what qai4c32p holds.
+func realScheme(bits, group int, a gqf.Algorithm) Scheme {
+	return Scheme{Bits: bits, Group: group, Mapping: gqf.MappingAsymmetric, ScaleDtype: packing.ScaleF32, Algorithm: a}
+}
+
+// realSQNR is the SQNR of all rows of k weights of x with real zero points.
+func realSQNR(t testing.TB, s Scheme, x []float32, k int) float64 {
+	t.Helper()
+	rq, err := NewRowQuantizer(s, k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rq.Weigh(nil, true)
+	codes, scales, zeros := make([]int8, k), make([]float32, s.Groups(k)), make([]float32, s.Groups(k))
+	var acc vec.ErrorSum
+	for r := 0; r < len(x); r += k {
+		if err := rq.QuantizeReal(codes, scales, zeros, x[r:r+k], &acc); err != nil {
+			t.Fatal(err)
+		}
+	}
+	noise, signal := acc.Total()
+	return 10 * math.Log10(signal/noise)
+}
+
+// TestRealZerosSQNR compares with the figures of float32 prototypes on other random numbers: HQQ as published, and
+// alternating least squares from a grid of 12 x 12 ranges with real zero points.
+func TestRealZerosSQNR(t *testing.T) {
+	const k = 1024
+	rows, near := 512, 0.1
+	if testing.Short() {
+		rows, near = 64, 0.15
+	}
+	for _, d := range []struct {
+		name        string
+		x           []float32
+		hqq, search map[int][2]float64 // dB by bits: groups of 32 and of 128
+	}{
+		{"gauss", gaussian(2026, rows*k),
+			map[int][2]float64{2: {8.61, 6.28}, 3: {16.00, 13.65}, 4: {22.61, 20.26}, 8: {46.42, 44.59}},
+			map[int][2]float64{2: {10.61, 9.60}, 3: {16.82, 15.04}, 4: {23.10, 20.85}}},
+		{"t5", studentT5(2027, rows*k),
+			map[int][2]float64{2: {7.57, 4.49}, 3: {14.78, 11.20}, 4: {21.39, 17.80}, 8: {45.21, 42.09}},
+			map[int][2]float64{2: {9.42, 7.74}, 3: {15.56, 12.66}, 4: {21.84, 18.36}}},
+	} {
+		for _, a := range []struct {
+			algorithm gqf.Algorithm
+			want      map[int][2]float64
+		}{{gqf.AlgorithmHQQ, d.hqq}, {gqf.AlgorithmSearch, d.search}} {
+			for bits, want := range a.want {
+				for i, group := range []int{32, 128} {
+					s := realScheme(bits, group, a.algorithm)
+					got := realSQNR(t, s, d.x, k)
+					t.Logf("%s %s: %.2f dB, the prototype %.2f", d.name, s, got, want[i])
+					// At 2 bits the shrunk errors of the original depend on how large weights are, at 8 its BF16 scales show.
+					if low, high := got < want[i]-near, got > want[i]+near; bits == 4 && (low || high) || bits == 3 && low {
+						t.Errorf("%s %s: %.2f dB, want %.2f", d.name, s, got, want[i])
+					}
+				}
+			}
+		}
+	}
+}
+
+// plainHQQ is optimize_weights_proximal_legacy as it stands in mobiusml/hqq, in float64, of the groups of a row: zero
+// points z and scales are those of codes from 0 to most, a weight is (q-z)*scale.
+func plainHQQ(x []float32, group, most int) (codes, scales, zeros []float64) {
+	groups := len(x) / group
+	inverse, z := make([]float64, groups), make([]float64, groups)
+	for g := range groups {
+		lo, hi := math.Inf(1), math.Inf(-1)
+		for _, v := range x[g*group:][:group] {
+			lo, hi = min(lo, float64(v)), max(hi, float64(v))
+		}
+		inverse[g] = float64(most) / (hi - lo)
+		z[g] = -lo * inverse[g]
+	}
+	code := func(i int) float64 {
+		g := i / group
+		return min(max(math.RoundToEven(float64(x[i])*inverse[g]+z[g]), 0), float64(most))
+	}
+	best, beta := 1e4, 10.0
+	for range 20 {
+		size, next := 0.0, make([]float64, groups)
+		for i, v := range x {
+			g, q := i/group, code(i)
+			w := (q - z[g]) / inverse[g]
+			d := float64(v) - w
+			e := math.Copysign(max(0, math.Abs(d)-math.Pow(math.Abs(d), 0.7-1)/beta), d)
+			size += math.Abs(d) / float64(len(x))
+			next[g] += (q - (float64(v)-e)*inverse[g]) / float64(group)
+		}
+		copy(z, next)
+		beta *= 1.01
+		if !(size < best) {
+			break
+		}
+		best = size
+	}
+	for i := range x {
+		codes = append(codes, code(i))
+	}
+	for g := range groups {
+		scales, zeros = append(scales, 1/inverse[g]), append(zeros, z[g])
+	}
+	return codes, scales, zeros
+}
+
+// TestRealHQQ holds hqq to a plain transcription of the original: scales and zero points but for the rounding to
+// float32, codes but for weights halfway between two, and every code is the one nearest to its weight.
+func TestRealHQQ(t *testing.T) {
+	const k, rows = 512, 40
+	other := 0
+	for row := range rows {
+		x := studentT5(uint64(100+row), k)
+		for i := range x { // of some rows the errors are large enough to be shrunk
+			x[i] = float32(float64(x[i]) * []float64{0.02, 1, 8}[row%3])
+		}
+		group := []int{32, 64, 128}[row/3%3]
+		rq, err := NewRowQuantizer(realScheme(4, group, gqf.AlgorithmHQQ), k)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, scales, zeros := make([]int8, k), make([]float32, k/group), make([]float32, k/group)
+		if err := rq.QuantizeReal(got, scales, zeros, x, nil); err != nil {
+			t.Fatal(err)
+		}
+		codes, wantScales, z := plainHQQ(x, group, 15)
+		for g, s := range scales {
+			zero := (-8 + z[g]) * -wantScales[g] // of codes from -8
+			if math.Abs(float64(s)-wantScales[g]) > 1e-7*wantScales[g] || math.Abs(float64(zeros[g])-zero) > 1e-5*wantScales[g] {
+				t.Fatalf("row %d group %d: scale %v and zero point %v, want %v and %v", row, g, s, zeros[g], wantScales[g], zero)
+			}
+		}
+		for i, q := range got {
+			g := i / group
+			if float64(q) != codes[i]-8 {
+				other++
+			}
+			off := (float64(x[i]) - float64(zeros[g])) / float64(scales[g])
+			if math.Abs(off-float64(q)) > 0.5+1e-9 && !(q == -8 && off < -8) && !(q == 7 && off > 7) {
+				t.Errorf("row %d column %d: code %d for %v steps", row, i, q, off)
+			}
+		}
+	}
+	if other > 2 {
+		t.Errorf("%d codes are not those of the original", other)
+	}
+}
+
+// TestQuantizeRealEdges has groups that are constant, tiny, huge, far from 0, and a short one.
+func TestQuantizeRealEdges(t *testing.T) {
+	for _, a := range []gqf.Algorithm{gqf.AlgorithmHQQ, gqf.AlgorithmSearch} {
+		rq, err := NewRowQuantizer(realScheme(4, 32, a), 6*32+16)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rq.LimitScales(0x1p-122)
+		x := gaussian(3, 6*32+16)
+		for i := range x {
+			switch i / 32 {
+			case 0:
+				x[i] = 0
+			case 1:
+				x[i] = -0.7
+			case 2:
+				x[i] = float32(float64(x[i]) * 0x1p-140)
+			case 3:
+				x[i] = []float32{1e38, -2e38, 3.4e38, 5e37}[i%4]
+			case 4:
+				x[i] = 1000 + x[i]
+			}
+		}
+		codes, scales, zeros := make([]int8, len(x)), make([]float32, 7), make([]float32, 7)
+		if err := rq.QuantizeReal(codes, scales, zeros, x, nil); err != nil {
+			t.Fatal(err)
+		}
+		for i, v := range x {
+			g := i / 32
+			if scales[g] < 0x1p-122 || !finite(scales[g]) || !finite(zeros[g]) {
+				t.Fatalf("%s: group %d has scale %v and zero point %v", a, g, scales[g], zeros[g])
+			}
+			if w := float32(float32(codes[i])*scales[g]) + zeros[g]; !(math.Abs(float64(w)-float64(v)) <= 1.5*float64(scales[g])) {
+				t.Errorf("%s: weight %v becomes %v with scale %v", a, v, w, scales[g])
+			} else if g < 2 && (w != v || codes[i] != 0 || scales[g] != 1) {
+				t.Errorf("%s: constant %v becomes %v, code %d, scale %v", a, v, w, codes[i], scales[g])
+			}
+		}
+		x[40] = float32(math.Inf(-1))
+		var bad *NonFiniteError
+		if err := rq.QuantizeReal(codes, scales, zeros, x, nil); !errors.As(err, &bad) || bad.Column != 40 {
+			t.Errorf("%s: -Inf in column 40: %v", a, err)
+		}
+	}
+	for _, s := range []Scheme{
+		realScheme(4, 32, gqf.AlgorithmRTN), realScheme(4, 32, gqf.AlgorithmMSE),
+		{Bits: 4, Mapping: gqf.MappingFullRange, ScaleDtype: packing.ScaleF32, Algorithm: gqf.AlgorithmHQQ},
+		{Bits: 4, Mapping: gqf.MappingAsymmetric, ScaleDtype: packing.ScaleBF16, Algorithm: gqf.AlgorithmHQQ},
+	} {
+		rq, err := NewRowQuantizer(s, 32)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := rq.QuantizeReal(make([]int8, 32), make([]float32, 1), make([]float32, 1), make([]float32, 32), nil); err == nil {
+			t.Errorf("%s: real zero points", s)
+		}
+	}
+}
+
+// TestRealFit: the error of a search never exceeds that of the group's range, and weights of columns matter.
+func TestRealFit(t *testing.T) {
+	const k = 256
+	loss := func(a gqf.Algorithm, x, d []float32) (sum float64) {
+		rq, err := NewRowQuantizer(realScheme(4, 32, a), k)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rq.Weigh(d, true)
+		codes, scales, zeros := make([]int8, k), make([]float32, k/32), make([]float32, k/32)
+		if err := rq.QuantizeReal(codes, scales, zeros, x, nil); err != nil {
+			t.Fatal(err)
+		}
+		for i, v := range x {
+			e := float64(v) - float64(float32(float32(codes[i])*scales[i/32])+zeros[i/32])
+			sum += float64(d[i]) * e * e
+		}
+		return sum
+	}
+	ones, weights := make([]float32, k), make([]float32, k)
+	for i := range ones {
+		ones[i], weights[i] = 1, float32(math.Exp(float64(gaussian(uint64(i), 1)[0])*1.5))
+	}
+	var hqq, search, flat float64
+	for row := range 30 {
+		x := studentT5(uint64(row), k)
+		hqq, search = hqq+loss(gqf.AlgorithmHQQ, x, weights), search+loss(gqf.AlgorithmImatrix, x, weights)
+		a, b := loss(gqf.AlgorithmSearch, x, ones), loss(gqf.AlgorithmHQQ, x, ones)
+		flat += a / b
+	}
+	if search > 0.7*hqq || flat/30 > 0.92 {
+		t.Errorf("weighted errors of search are %.3f of those of hqq, want .7 or less; others %.3f", search/hqq, flat/30)
+	}
+	t.Logf("errors of search are %.3f of those of hqq with weights, %.3f without", search/hqq, flat/30)
+}
+
+// TestRealZerosBits holds the results to those of another run on another CPU: they are the same everywhere.
+func TestRealZerosBits(t *testing.T) {
+	sum := crc32.NewIEEE()
+	for _, a := range []gqf.Algorithm{gqf.AlgorithmHQQ, gqf.AlgorithmSearch} {
+		for row := range 8 {
+			const k = 320
+			x, rng := make([]float32, k), splitmix(row)
+			for i := range x { // exact: no logarithm's last bit is in them
+				x[i] = float32(int16(rng.next()>>48)/4+int16(rng.next()>>48)/4+int16(rng.next()>>48)/4) / []float32{8192, 3000}[row%2]
+			}
+			rq, err := NewRowQuantizer(realScheme(4, []int{32, 96}[row/4], a), k)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n := rq.scheme.Groups(k)
+			codes, scales, zeros := make([]int8, k), make([]float32, n), make([]float32, n)
+			if err := rq.QuantizeReal(codes, scales, zeros, x, nil); err != nil {
+				t.Fatal(err)
+			}
+			for _, q := range codes {
+				sum.Write([]byte{byte(q)})
+			}
+			for g := range scales {
+				for _, v := range []float32{scales[g], zeros[g]} {
+					u := math.Float32bits(v)
+					sum.Write([]byte{byte(u), byte(u >> 8), byte(u >> 16), byte(u >> 24)})
+				}
+			}
+		}
+	}
+	if got := sum.Sum32(); got != 0x2d200f81 {
+		t.Errorf("codes, scales and zero points have the checksum %#x", got)
+	}
+}
+
+// TestRealZerosFile: which tensors of a file have real zero points, what they dequantize to, and where they can go.
+func TestRealZerosFile(t *testing.T) {
+	w := testTensor{name: "layers.0.q_proj.weight", dtype: packing.F32, shape: []int64{37, 192}}
+	experts := testTensor{name: "model.layers.0.mlp.experts.down_proj", dtype: packing.BF16, shape: []int64{2, 41, 192}}
+	odd := testTensor{name: "layers.0.k_proj.weight", dtype: packing.F32, shape: []int64{16, 44}} // K 44: lowbit
+	dir := writeCheckpoint(t, `{"model_type": "qwen3_5_moe", "num_experts": 2}`, w, experts, odd)
+	for _, a := range []gqf.Algorithm{gqf.AlgorithmHQQ, gqf.AlgorithmSearch, gqf.AlgorithmRTN} {
+		t.Run(a.String(), func(t *testing.T) {
+			want := RealZeros
+			if a == gqf.AlgorithmRTN {
+				want = WholeZeros
+			}
+			recipe := recipeOf(realScheme(4, 64, a), packing.Tile{})
+			recipe.Formats = formatsOf(t, "kleidiai")
+			recipe.Rules = []Rule{{Match: odd.name, Formats: formatsOf(t, "lowbit")}}
+			p, direct, f := runJob(t, dir, Options{Recipe: recipe, Threads: 2})
+			if _, again, _ := runJob(t, dir, Options{Recipe: recipe, Threads: 1}); !bytes.Equal(again, direct) {
+				t.Error("the number of threads matters")
+			}
+			for name, zeros := range map[string]ZeroPoints{w.name: want, experts.name: want, odd.name: WholeZeros} {
+				if l := line(t, p, name); l.ZeroPoints != zeros {
+					t.Errorf("%s: %s zero points in the plan, want %s", name, l.ZeroPoints, zeros)
+				}
+				gt, _ := f.Lookup(name)
+				if rows, err := gt.Rows(0, 0); err != nil || rows.HasRealZeros() != (zeros == RealZeros) {
+					t.Errorf("%s: real zero points in the file: %v, %v", name, rows.HasRealZeros(), err)
+				}
+			}
+			checkRealRows(t, f, w.name, w.values(), realScheme(4, 64, a))
+
+			// To other tiles of the layout and back nothing changes; the file is what quantizing gives.
+			recipe.Formats = formatsOf(t, "kleidiai:4x8x2")
+			_, direct2, _ := runJob(t, dir, Options{Recipe: recipe})
+			rp, tiles, other := repack(t, f, RepackOptions{Formats: recipe.Formats})
+			if l := line(t, rp, w.name); l.ZeroPoints != want {
+				t.Errorf("%s zero points in the plan of a repack", l.ZeroPoints)
+			}
+			if !bytes.Equal(tiles, direct2) {
+				t.Error("repacking to another tile gives another file than quantizing into it")
+			}
+			if _, back, _ := repack(t, other, RepackOptions{Formats: formatsOf(t, "kleidiai")}); !bytes.Equal(back, direct) {
+				t.Error("repacking to another tile and back gives another file")
+			}
+
+			// Layouts with whole zero points.
+			for _, formats := range []string{"lowbit", "plain,kleidiai", "torchao", "kleidiai:8x16x2"} {
+				_, err := NewRepack(f, "in.gqf", RepackOptions{Formats: formatsOf(t, formats)})
+				var request *RequestError
+				if want == WholeZeros && err != nil {
+					t.Errorf("%s: %v", formats, err)
+				} else if want == RealZeros && (!errors.As(err, &request) || !strings.Contains(err.Error(), `in.gqf: tensor "`) || !strings.Contains(err.Error(), "has real zero points, which")) {
+					t.Errorf("%s: error %v", formats, err)
+				}
+			}
+
+			// Beside such a layout zero points are whole, and the same in both.
+			recipe.Formats = formatsOf(t, "kleidiai,plain")
+			p, _, f = runJob(t, dir, Options{Recipe: recipe})
+			if l := line(t, p, w.name); l.ZeroPoints != WholeZeros || codes(t, f, w.name, 0) != codes(t, f, w.name, 1) {
+				t.Errorf("%s zero points in two layouts, or other codes", l.ZeroPoints)
+			}
+			if _, err := NewRepack(f, "in.gqf", RepackOptions{}); err != nil {
+				t.Errorf("whole zero points: %v", err)
+			}
+		})
+	}
+}
+
+// checkRealRows holds a tensor's rows to what the row quantizer gives.
+func checkRealRows(t *testing.T, f *gqf.File, name string, x []float32, s Scheme) {
+	t.Helper()
+	if s.Algorithm == gqf.AlgorithmRTN {
+		return
+	}
+	gt, _ := f.Lookup(name)
+	rows, err := gt.Rows(0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := int(rows.Header().Cols)
+	rq, err := NewRowQuantizer(s, k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q, scales, zeros, y := make([]int8, k), make([]float32, s.Groups(k)), make([]float32, s.Groups(k)), make([]float32, k)
+	for r := range int(rows.Header().Rows) {
+		if err := rq.QuantizeReal(q, scales, zeros, x[r*k:][:k], nil); err != nil {
+			t.Fatal(err)
+		}
+		rows.Dequantize(y, r)
+		for i, v := range y {
+			g := i / s.Group
+			if want := float32(float32(q[i])*scales[g]) + zeros[g]; v != want {
+				t.Fatalf("row %d column %d: %v, want %v", r, i, v, want)
+			}
+		}
+	}
+}
+
+// BenchmarkQuantizeReal measures a row of 2048 weights in groups of 32.
+func BenchmarkQuantizeReal(b *testing.B) {
+	x := gaussian(7, 2048)
+	for _, a := range []gqf.Algorithm{gqf.AlgorithmHQQ, gqf.AlgorithmSearch} {
+		b.Run(a.String(), func(b *testing.B) {
+			rq, err := NewRowQuantizer(realScheme(4, 32, a), len(x))
+			if err != nil {
+				b.Fatal(err)
+			}
+			codes, scales, zeros := make([]int8, len(x)), make([]float32, 64), make([]float32, 64)
+			for b.Loop() {
+				if err := rq.QuantizeReal(codes, scales, zeros, x, nil); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/2048, "ns/weight")
+		})
+	}
+}
