@@ -92,8 +92,11 @@ type NonFiniteError struct {
 
 func (e *NonFiniteError) Error() string {
 	name := "model"
-	if e.Model > 0 {
-		name = fmt.Sprintf("quantized model %d", e.Model)
+	switch {
+	case e.Model == 1:
+		name = "quantized model"
+	case e.Model > 1:
+		name = fmt.Sprintf("quantized model number %d", e.Model)
 	}
 	return fmt.Sprintf("the %s gives a logit that is NaN or infinite at position %d of window %d", name, e.Position, e.Window)
 }

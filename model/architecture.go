@@ -112,7 +112,7 @@ func ParseForward(raw []byte) (*ForwardConfig, error) {
 	if err != nil {
 		return nil, err
 	}
-	outer, err := parseObject(withoutNonFinite(raw))
+	outer, err := parseObject(FiniteJSON(raw))
 	if err != nil {
 		return nil, err
 	}

@@ -64,7 +64,7 @@ var tiedByDefault = set(
 // Python's NaN and Infinity, which are no JSON but stand in real files, are let
 // pass. Errors are of type *ConfigError.
 func ParseConfig(raw []byte) (*Config, error) {
-	outer, err := parseObject(withoutNonFinite(raw))
+	outer, err := parseObject(FiniteJSON(raw))
 	if err != nil {
 		return nil, err
 	}
@@ -227,9 +227,10 @@ func count(levels []object, keys ...string) int64 {
 	return 0
 }
 
-// withoutNonFinite replaces NaN, Infinity and -Infinity outside of strings by 0
-// and spaces, so that offsets in errors stay right. raw is not changed.
-func withoutNonFinite(raw []byte) []byte {
+// FiniteJSON makes JSON of what Python writes: it replaces NaN, Infinity and
+// -Infinity outside of strings by 0 and spaces, so that offsets in errors stay
+// right. raw is not changed.
+func FiniteJSON(raw []byte) []byte {
 	out := slices.Clone(raw)
 	inString := false
 	for i := 0; i < len(out); i++ {

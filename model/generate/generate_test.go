@@ -226,6 +226,7 @@ func TestConfigEOS(t *testing.T) {
 		{`{}`, nil, true},
 		{`{"eos_token_id": null}`, nil, true},
 		{`{"eos_token_id": 2}`, []int32{2}, true},
+		{`{"time_step_limit": [0.0, Infinity], "eos_token_id": 2}`, []int32{2}, true},
 		{`{"eos_token_id": [128001, 128008]}`, []int32{128001, 128008}, true},
 		{`{"text_config": {"eos_token_id": 106}, "eos_token_id": [1]}`, []int32{1, 106}, true},
 		{`{"eos_token_id": "x"}`, nil, false},

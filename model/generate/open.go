@@ -134,7 +134,7 @@ func configEOS(raw []byte) ([]int32, error) {
 		level
 		Text level `json:"text_config"`
 	}
-	if err := json.Unmarshal(raw, &config); err != nil {
+	if err := json.Unmarshal(model.FiniteJSON(raw), &config); err != nil {
 		return nil, err
 	}
 	var ids []int32
