@@ -34,6 +34,8 @@ type Job struct {
 	Prepare func(*quantizer.Plan) error
 	// TableFixed leaves the table of tokens as the recipe has it. Default: false.
 	TableFixed bool
+	// WorkFile keeps what probes measured; a job for the same result goes on from them. Default: nothing is kept.
+	WorkFile string
 	// Progress is called, from several goroutines, with the number of steps done since the last call; Start with how many
 	// there will be.
 	Start    func(steps int)
@@ -111,11 +113,20 @@ func (j *Job) measure(ctx context.Context, list []*Decision) error {
 	if err != nil {
 		return err
 	}
+	known, err := j.openKept(list)
+	if err != nil {
+		return err
+	}
 	for _, d := range list {
 		for _, bits := range j.Widths {
-			kl, err := j.probe(ctx, d, d.probeScheme(bits))
-			if err != nil {
-				return err
+			kl, ok := known.KL[probeName(d, bits)]
+			if !ok {
+				if kl, err = j.probe(ctx, d, d.probeScheme(bits)); err != nil {
+					return err
+				}
+				if err := known.put(probeName(d, bits), kl); err != nil {
+					return err
+				}
 			}
 			d.ProbeKL = append(d.ProbeKL, kl)
 			j.progress(1)

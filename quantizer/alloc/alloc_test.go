@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -314,6 +315,54 @@ func TestSameChoiceEverywhere(t *testing.T) {
 		}
 		if got := fmt.Sprintf("%x", sha256.Sum256([]byte(text)))[:16]; got != chosenHash {
 			t.Errorf("%d threads: %s, not %s\n%s", threads, got, chosenHash, text)
+		}
+	}
+}
+
+// TestGoesOn ends a job in the middle: the next one measures only what is missing, and chooses the same.
+func TestGoesOn(t *testing.T) {
+	const dir = "../../model/testdata/torch/llama3"
+	want := half(t, probe(t, openJob(t, dir, 2))).Rows
+	j := openJob(t, dir, 2)
+	j.WorkFile = filepath.Join(t.TempDir(), "work", WorkName)
+	measure, calls, stop := j.KL, 0, errors.New("stop")
+	j.KL = func(ctx context.Context) (float64, error) {
+		if calls++; calls == 4 {
+			return 0, stop
+		}
+		return measure(ctx)
+	}
+	if _, err := j.Probe(t.Context()); !errors.Is(err, stop) {
+		t.Fatalf("a job that was ended: %v", err)
+	}
+	p := probe(t, j)
+	if n := len(p.Decisions) + 1; calls != n { // one of them failed
+		t.Errorf("%d measurements for %d decisions", calls, len(p.Decisions))
+	}
+	if got := half(t, p).Rows; !slices.Equal(got, want) {
+		t.Errorf("a job that went on chose %+v, not %+v", got, want)
+	}
+	calls = 100
+	if probe(t, j); calls != 100 {
+		t.Errorf("%d measurements were made again", calls-100)
+	}
+	for name, change := range map[string]func(*Job){
+		"other text": func(j *Job) { j.Windows = j.Windows[1:] }, "other widths": func(j *Job) { j.Widths = []int{2} },
+		"another mapping": func(j *Job) { j.Options.Recipe.Mapping = gqf.MappingAsymmetric },
+	} {
+		other := j
+		change(&other)
+		calls = 100
+		if p := probe(t, other); calls != 100+len(p.Decisions) {
+			t.Errorf("%s: %d measurements for %d decisions", name, calls-100, len(p.Decisions))
+		}
+	}
+	for _, damage := range []string{"", "{", `{"key":"x","kl":null}`, "null"} {
+		if err := os.WriteFile(j.WorkFile, []byte(damage), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if got := half(t, probe(t, j)).Rows; !slices.Equal(got, want) {
+			t.Errorf("with a damaged file %q: %+v, not %+v", damage, got, want)
 		}
 	}
 }
