@@ -2,124 +2,204 @@ package accuracy
 
 import (
 	"context"
+	"runtime"
 	"slices"
+	"sync"
 
 	"github.com/lowbit-go/gq/model"
 )
 
-// Reference is a text as a float model predicts it: what several quantized versions of it are measured against, one
-// after the other.
+// Reference is a text as a float model predicts it: what several quantized versions of the model are measured against, one
+// after the other. It keeps the float model's hidden states, so that only what lies behind a change is computed anew. It
+// is not for concurrent use.
 type Reference struct {
-	float   *model.Model
-	windows []Window
-	kept    []prediction // of the float model at all scored positions; nil: they are too many, and computed each time
-	scorer  *scorer      // kept from one measurement to the next
-	scored  *model.Model
+	float     *model.Model
+	windows   []Window
+	sequences [][]int32 // of the windows
+	end       *model.Stream
+	// before are the hidden states before layer number layer.
+	before *model.Stream
+	layer  int
+	kept   []prediction // of the float model at all scored positions; nil: they are too many, and computed each time
+
+	predictions [][2]prediction // of each row of a chunk: the float model's and the other's
+	logits      [2][]float32
 }
 
-// referenceBytes bounds what a Reference keeps: a logit and its exponential for each token of the vocabulary and position.
+// referenceBytes bounds what a Reference keeps of predictions: a logit and its exponential for each token of the vocabulary
+// and position.
 const referenceBytes = 384 << 20
 
-// NewReference runs the float model on the windows, if its logits are few enough to be kept. The model must stay open as
-// long as the Reference is used.
+// NewReference runs the float model on the windows. The model must stay open, and as it is, as long as the Reference is
+// used.
 func NewReference(ctx context.Context, float *model.Model, windows []Window) (*Reference, error) {
 	r := &Reference{float: float, windows: windows}
-	vocab := float.VocabSize()
-	if CountScored(windows) > referenceBytes/12/vocab {
-		return r, nil
+	for _, w := range windows {
+		r.sequences = append(r.sequences, w.Tokens)
 	}
-	kept := make([]prediction, 0, CountScored(windows))
-	s := newScorer([]*model.Model{float}, longest(windows))
-	for i, w := range windows {
-		err := s.each(ctx, w, func(position, row int) error {
-			var p prediction
-			if p.set(slices.Clone(s.logits[0][row*vocab:][:vocab])); !p.finite {
-				return &NonFiniteError{Window: i, Position: position}
-			}
-			kept = append(kept, p)
-			return nil
-		})
-		if err != nil {
-			return nil, err
-		}
+	var err error
+	if r.end, err = r.stream(ctx, float); err != nil {
+		return nil, err
 	}
-	r.kept = kept
-	return r, nil
+	if r.before, err = float.NewStream(r.sequences); err != nil {
+		return nil, err
+	}
+	return r, r.keep(ctx, referenceBytes)
 }
 
-// Kept tells that the float model's predictions are kept, so that it is not needed any more.
-func (r *Reference) Kept() bool { return r.kept != nil }
+// stream runs a model up to its head.
+func (r *Reference) stream(ctx context.Context, m *model.Model) (*model.Stream, error) {
+	s, err := m.NewStream(r.sequences)
+	if err != nil {
+		return nil, err
+	}
+	return s, advance(ctx, s, 0, len(m.Config().Layers))
+}
+
+// advance runs layers from up to before to.
+func advance(ctx context.Context, s *model.Stream, from, to int) error {
+	for layer := from; layer < to; layer++ {
+		for _, part := range []model.Part{model.Attention, model.FeedForward} {
+			for seq := range s.Len() {
+				if err := ctx.Err(); err != nil {
+					return err
+				}
+				if err := s.Advance(seq, layer, part); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// keep keeps the float model's predictions if they take no more than so many bytes.
+func (r *Reference) keep(ctx context.Context, bytes int) error {
+	if r.kept = nil; CountScored(r.windows) > bytes/12/r.float.VocabSize() {
+		return nil
+	}
+	kept := make([]prediction, 0, CountScored(r.windows))
+	_, err := r.score(ctx, r.end, func(float, _ *prediction) float64 {
+		own := *float
+		own.logits, own.exp = slices.Clone(float.logits), slices.Clone(float.exp)
+		kept = append(kept, own)
+		return 0
+	}, 1)
+	if err == nil {
+		r.kept = kept
+	}
+	return err
+}
+
+// KL is the mean over all scored tokens of the divergence KL(float || m), in nats, of a quantized model m.
+func (r *Reference) KL(ctx context.Context, m *model.Model) (float64, error) {
+	s, err := r.stream(ctx, m)
+	if err != nil {
+		return 0, err
+	}
+	return r.score(ctx, s, divergence, runtime.GOMAXPROCS(0))
+}
+
+// KLFrom is KL of a second model of the float model's checkpoint, of which only weights of a layer and those behind it
+// were replaced, that of the head being the number of layers. It is fastest if layers do not fall from call to call.
+func (r *Reference) KLFrom(ctx context.Context, m *model.Model, layer int) (float64, error) {
+	if layer < r.layer {
+		var err error
+		if r.before, err = r.float.NewStream(r.sequences); err != nil {
+			return 0, err
+		}
+		r.layer = 0
+	}
+	if err := advance(ctx, r.before, r.layer, layer); err != nil {
+		return 0, err
+	}
+	r.layer = layer
+	s, err := m.NewStream(r.sequences)
+	if err != nil {
+		return 0, err
+	}
+	s.Take(r.before)
+	if err := advance(ctx, s, layer, len(m.Config().Layers)); err != nil {
+		return 0, err
+	}
+	return r.score(ctx, s, divergence, runtime.GOMAXPROCS(0))
+}
+
+// score is the mean of fn over all scored positions, by a number of threads. The other model's prediction is that of the
+// stream.
+func (r *Reference) score(ctx context.Context, s *model.Stream, fn func(float, other *prediction) float64, threads int) (float64, error) {
+	vocab := r.float.VocabSize()
+	chunk := min(max(logitsBytes/4/vocab, 1), longest(r.windows))
+	for i := range r.logits {
+		r.logits[i] = slices.Grow(r.logits[i][:0], chunk*vocab)[:chunk*vocab]
+	}
+	if len(r.predictions) < chunk {
+		r.predictions = make([][2]prediction, chunk)
+	}
+	sum, n := 0.0, 0
+	values := make([]float64, chunk)
+	for i, w := range r.windows {
+		for at := w.First - 1; at < len(w.Tokens)-1; at += chunk {
+			if err := ctx.Err(); err != nil {
+				return 0, err
+			}
+			rows := min(chunk, len(w.Tokens)-1-at)
+			if err := s.Logits(i, at, rows, r.logits[1]); err != nil {
+				return 0, err
+			}
+			if r.kept == nil {
+				if err := r.end.Logits(i, at, rows, r.logits[0]); err != nil {
+					return 0, err
+				}
+			}
+			bad := r.each(values[:rows], n, threads, fn)
+			for row, v := range values[:rows] {
+				if bad[row] >= 0 {
+					return 0, &NonFiniteError{Model: bad[row], Window: i, Position: at + row + 1}
+				}
+				sum += v
+			}
+			n += rows
+		}
+	}
+	return sum / float64(n), nil
+}
+
+// each computes fn of the rows in the buffers, the first of which is position number n. bad says whose logits of a row
+// are no numbers; -1: nobody's.
+func (r *Reference) each(values []float64, n, threads int, fn func(float, other *prediction) float64) (bad []int) {
+	bad = make([]int, len(values))
+	vocab := r.float.VocabSize()
+	var wg sync.WaitGroup
+	for t := range threads {
+		wg.Go(func() {
+			for row := t; row < len(values); row += threads {
+				p := &r.predictions[row]
+				float, other := &p[0], &p[1]
+				other.set(r.logits[1][row*vocab:][:vocab])
+				if r.kept != nil {
+					float = &r.kept[n+row]
+				} else {
+					float.set(r.logits[0][row*vocab:][:vocab])
+				}
+				switch {
+				case !float.finite:
+					bad[row] = 0
+				case !other.finite:
+					bad[row] = 1
+				default:
+					bad[row], values[row] = -1, fn(float, other)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return bad
+}
 
 func longest(windows []Window) (n int) {
 	for _, w := range windows {
 		n = max(n, len(w.Tokens))
 	}
 	return n
-}
-
-// KL is the mean over all scored tokens of the divergence KL(float || m), in nats. m may be the float model itself with
-// some of its weights replaced only if they are Kept; else it has to be opened apart.
-func (r *Reference) KL(ctx context.Context, m *model.Model) (float64, error) {
-	if r.scorer == nil || r.scored != m {
-		models := []*model.Model{m}
-		if r.kept == nil {
-			models = append(models, r.float)
-		}
-		r.scorer, r.scored = newScorer(models, longest(r.windows)), m
-	}
-	s, vocab := r.scorer, m.VocabSize()
-	sum, n := 0.0, 0
-	for i, w := range r.windows {
-		err := s.each(ctx, w, func(position, row int) error {
-			q, float := &s.predictions[0], &s.predictions[len(s.predictions)-1]
-			if r.kept != nil {
-				float = &r.kept[n]
-			} else if float.set(s.logits[1][row*vocab:][:vocab]); !float.finite {
-				return &NonFiniteError{Window: i, Position: position}
-			}
-			if q.set(s.logits[0][row*vocab:][:vocab]); !q.finite {
-				return &NonFiniteError{Model: 1, Window: i, Position: position}
-			}
-			sum += divergence(float, q)
-			n++
-			return nil
-		})
-		if err != nil {
-			return 0, err
-		}
-	}
-	return sum / float64(n), nil
-}
-
-// each runs the scorer's models over a window and calls fn for each scored position, with the row of its prediction in the
-// buffers of logits.
-func (s *scorer) each(ctx context.Context, w Window, fn func(position, row int) error) error {
-	for _, session := range s.sessions {
-		session.Reset()
-	}
-	if before := w.Tokens[:w.First-1]; len(before) > 0 {
-		for _, session := range s.sessions {
-			if err := session.Forward(before, nil, false); err != nil {
-				return err
-			}
-		}
-	}
-	for at := w.First - 1; at < len(w.Tokens)-1; {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		n := min(s.chunk, len(w.Tokens)-1-at)
-		for k, session := range s.sessions {
-			if err := session.Forward(w.Tokens[at:at+n], s.logits[k][:n*s.models[k].VocabSize()], true); err != nil {
-				return err
-			}
-		}
-		for j := range n {
-			if err := fn(at+j+1, j); err != nil {
-				return err
-			}
-		}
-		at += n
-	}
-	return nil
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/model"
 	"github.com/lowbit-go/gq/quantizer"
 )
@@ -55,21 +56,70 @@ func TestReference(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, kept := range []bool{true, false} {
-		if !kept {
-			r = &Reference{float: float, windows: windows}
-		}
-		if r.Kept() != kept {
-			t.Fatalf("kept: %v", r.Kept())
+	for _, bytes := range []int{referenceBytes, 0} {
+		if err := r.keep(t.Context(), bytes); err != nil || (r.kept != nil) != (bytes > 0) {
+			t.Fatalf("%d bytes to keep: %v, %v", bytes, r.kept != nil, err)
 		}
 		for range 2 {
 			got, err := r.KL(t.Context(), quantized)
 			if err != nil || math.Abs(got-want[0].KL.Mean) > 1e-12*got {
-				t.Errorf("kept %v: KL %g, %v; Compare has %g", kept, got, err, want[0].KL.Mean)
+				t.Errorf("%d bytes to keep: KL %g, %v; Compare has %g", bytes, got, err, want[0].KL.Mean)
 			}
 		}
 		if got, err := r.KL(t.Context(), float); err != nil || got != 0 {
-			t.Errorf("kept %v: the float model differs from itself by %g, %v", kept, got, err)
+			t.Errorf("%d bytes to keep: the float model differs from itself by %g, %v", bytes, got, err)
 		}
+	}
+}
+
+// TestReferenceFrom replaces one linear after the other, in any order: what is measured from its layer on is what is
+// measured from the first.
+func TestReferenceFrom(t *testing.T) {
+	const dir = "../testdata/books1.3M-bf16"
+	var models [2]*model.Model
+	for i := range models {
+		var err error
+		if models[i], err = model.OpenCheckpoint(dir, model.Options{}); err != nil {
+			t.Fatal(err)
+		}
+		defer models[i].Close()
+	}
+	float, changed := models[0], models[1]
+	windows := []Window{{Tokens: []int32{1, 300, 301, 17, 900, 5}, First: 1}, {Tokens: []int32{1, 44, 45, 46, 47, 48, 49}, First: 3}}
+	r, err := NewReference(t.Context(), float, windows)
+	if err != nil {
+		t.Fatal(err)
+	}
+	layers := len(float.Config().Layers)
+	for _, layer := range []int{0, 2, 2, layers - 1, 1, layers} {
+		name := changed.Head()
+		if layer < layers {
+			name = changed.Stages(layer)[1][0].Linears[0]
+		}
+		old := changed.Linear(name)
+		half, err := kernels.NewRows(old.Rows(), old.Cols(), func(dst []float32, i int) {
+			for k := range dst {
+				dst[k] = float32(i%7-3) / 64
+			}
+		}, nil, kernels.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		undo, err := changed.SetLinear(name, half, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := r.KLFrom(t.Context(), changed, layer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := r.KL(t.Context(), changed)
+		if err != nil || got != want || got == 0 {
+			t.Errorf("layer %d: KL %g, all of the model %g, %v", layer, got, want, err)
+		}
+		undo()
+	}
+	if got, err := r.KLFrom(t.Context(), changed, 0); err != nil || got != 0 {
+		t.Errorf("all undone: KL %g, %v", got, err)
 	}
 }

@@ -148,6 +148,18 @@ func (t *Stream) Advance(sequence, layer int, part Part) error {
 	return nil
 }
 
+// Take takes over the hidden states of a Stream of the same sequences, of a model of the same architecture.
+func (t *Stream) Take(o *Stream) { copy(t.x, o.x) }
+
+// Logits computes those of n tokens of a sequence, [n][VocabSize], from its hidden states behind the last layer.
+func (t *Stream) Logits(sequence, from, n int, logits []float32) error {
+	h := t.m.config.HiddenSize
+	x := t.Hidden(sequence)[from*h:][:n*h]
+	t.m.mu.Lock()
+	defer t.m.mu.Unlock()
+	return t.m.source.guard(func() error { return t.s.logits(logits[:n*t.m.config.VocabSize], x, n) })
+}
+
 // HeadInput calls fn with what goes into the head for a sequence.
 func (t *Stream) HeadInput(sequence int, fn func(*Input)) {
 	h := t.m.config.HiddenSize

@@ -147,7 +147,7 @@ type chooser struct {
 	opts    quantizer.Options
 	threads int
 
-	float, probed *model.Model // the same one where its logits are kept
+	float, probed *model.Model
 	reference     *accuracy.Reference
 	text          *calib.Text
 	data          *calibration // nil: the algorithm needs none
@@ -205,7 +205,7 @@ func (h *chooser) close() {
 }
 
 // packedBytes is up to which size of a checkpoint its weights are copied into the order of their kernels.
-const packedBytes = 1 << 30
+const packedBytes = 1 << 29 // there are two of them
 
 // open opens model and text, and runs the float model on that.
 func (h *chooser) open() (err error) {
@@ -233,12 +233,8 @@ func (h *chooser) open() (err error) {
 	if h.reference, err = accuracy.NewReference(h.c.Context, h.float, windows); err != nil {
 		return err
 	}
-	if !h.reference.Kept() {
-		h.probed, err = model.OpenCheckpoint(h.dir, options)
-		return err
-	}
-	h.float, h.probed = nil, h.float
-	return nil
+	h.probed, err = model.OpenCheckpoint(h.dir, options)
+	return err
 }
 
 // readText gives the calibration text, or has the model write one.
@@ -264,7 +260,12 @@ func (h *chooser) readText(tok *tokenizer.Tokenizer) (*calib.Text, error) {
 func (h *chooser) probe(opts quantizer.Options) (*alloc.Probed, error) {
 	job := alloc.Job{
 		Checkpoint: h.ck, Config: h.config, Options: opts, Model: h.probed, Windows: h.text.Sequences,
-		KL: func(ctx context.Context) (float64, error) { return h.reference.KL(ctx, h.probed) },
+		KL: func(ctx context.Context, layer int) (float64, error) {
+			if layer < 0 {
+				return h.reference.KL(ctx, h.probed)
+			}
+			return h.reference.KLFrom(ctx, h.probed, layer)
+		},
 	}
 	if h.c.IsSet("group") {
 		job.Groups = []int{opts.Recipe.Group}

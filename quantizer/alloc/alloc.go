@@ -21,8 +21,9 @@ type Job struct {
 	Model *model.Model
 	// Windows are what inputs are taken from: sequences of tokens, each read from an empty context.
 	Windows [][]int32
-	// KL is the divergence of Model as it is now from the float model, on a text.
-	KL func(ctx context.Context) (float64, error)
+	// KL is the divergence of Model as it is now from the float model, on a text. layer is the first whose weights are
+	// replaced, the number of layers for the head, -1 for the table of tokens.
+	KL func(ctx context.Context, layer int) (float64, error)
 	// MinBits and MaxBits bound the bits. Default: 2 and 8; without data, 1 bit destroys a model.
 	MinBits, MaxBits int
 	// Groups are those to choose from. Default: 32, 64, 128.

@@ -49,7 +49,7 @@ func openJob(t testing.TB, dir string, threads int) Job {
 		j.Windows = append(j.Windows, w)
 	}
 	var float [][]float64
-	j.KL = func(context.Context) (float64, error) {
+	j.KL = func(context.Context, int) (float64, error) {
 		now := logProbs(t, m, j.Windows)
 		if float == nil {
 			return 0, errors.New("nothing to compare with")
@@ -163,7 +163,7 @@ func TestTargetsAreMet(t *testing.T) {
 			t.Errorf("a target that is too small: %v", err)
 		}
 	}
-	if now, err := j.KL(t.Context()); err != nil || now != 0 {
+	if now, err := j.KL(t.Context(), -1); err != nil || now != 0 {
 		t.Errorf("the model is not what it was: KL %g, %v", now, err)
 	}
 }
@@ -326,11 +326,11 @@ func TestGoesOn(t *testing.T) {
 	j := openJob(t, dir, 2)
 	j.WorkFile = filepath.Join(t.TempDir(), "work", WorkName)
 	measure, calls, stop := j.KL, 0, errors.New("stop")
-	j.KL = func(ctx context.Context) (float64, error) {
+	j.KL = func(ctx context.Context, layer int) (float64, error) {
 		if calls++; calls == 4 {
 			return 0, stop
 		}
-		return measure(ctx)
+		return measure(ctx, layer)
 	}
 	if _, err := j.Probe(t.Context()); !errors.Is(err, stop) {
 		t.Fatalf("a job that was ended: %v", err)
@@ -363,6 +363,27 @@ func TestGoesOn(t *testing.T) {
 		}
 		if got := half(t, probe(t, j)).Rows; !slices.Equal(got, want) {
 			t.Errorf("with a damaged file %q: %+v, not %+v", damage, got, want)
+		}
+	}
+}
+
+func TestLayer(t *testing.T) {
+	for dir, want := range map[string]map[string]int{
+		"llama3":  {"lm_head.weight": 2, "model.embed_tokens.weight": -1, "model.layers.0.self_attn.o_proj.weight": 0, "model.layers.1.mlp.gate_proj.weight": 1},
+		"mixtral": {"model.layers.1.block_sparse_moe.experts.*.w2.weight": 1},
+		"phi3":    {"model.layers.1.self_attn.qkv_proj.weight": 1},
+	} {
+		j := openJob(t, "../../model/testdata/torch/"+dir, 1)
+		j.KL = func(context.Context, int) (float64, error) { return 1, nil }
+		p := probe(t, j)
+		for name, layer := range want {
+			i := slices.IndexFunc(p.Decisions, func(d *Decision) bool { return d.Name == name })
+			if i < 0 {
+				t.Fatalf("%s: no decision %s", dir, name)
+			}
+			if got := j.layer(p.Decisions[i]); got != layer {
+				t.Errorf("%s: %s is in layer %d, not %d", dir, name, got, layer)
+			}
 		}
 	}
 }

@@ -73,7 +73,28 @@ func (j *Job) probe(ctx context.Context, d *Decision, s quantizer.Scheme) (float
 	if err != nil {
 		return 0, err
 	}
-	return j.KL(ctx)
+	return j.KL(ctx, j.layer(d))
+}
+
+// layer is the first layer with linears of the decision; see Job.KL.
+func (j *Job) layer(d *Decision) int {
+	if d.Table {
+		return -1
+	}
+	n := len(j.Model.Config().Layers)
+	for layer := range n {
+		for _, stage := range j.Model.Stages(layer) {
+			for _, group := range stage {
+				for _, name := range group.Linears {
+					name, _, _ := strings.Cut(name, "[") // of fused experts
+					if slices.Contains(d.Tensors, name) {
+						return layer
+					}
+				}
+			}
+		}
+	}
+	return n
 }
 
 // replace puts a decision's rounded tensors into the model.
