@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
@@ -39,6 +40,9 @@ var assetFiles = []string{
 	"preprocessor_config.json", "processor_config.json", "sentencepiece.bpe.model", "special_tokens_map.json", "spiece.model",
 	"tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json", "vocab.txt",
 }
+
+// AssetFiles lists the names of the files beside a checkpoint that are stored with it, if they are there.
+func AssetFiles() []string { return slices.Clone(assetFiles) }
 
 // maxAssetFile bounds one asset: the largest tokenizer.json seen is 33 MB (Gemma 3).
 const maxAssetFile = 64 << 20
