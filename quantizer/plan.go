@@ -208,6 +208,7 @@ type planner struct {
 	rules   *RuleSet
 	folded  map[string]bool     // names of block scales folded into their weight
 	layouts map[string][]string // see layoutNames
+	untied  *item               // a head that was the table before the checkpoint was folded
 	broken  *item               // a head that is the table by content, stored on its own as rules say so
 }
 

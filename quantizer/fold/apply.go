@@ -14,7 +14,6 @@ import (
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/atomicfile"
 	"github.com/lowbit-go/gq/kernels"
-	"github.com/lowbit-go/gq/model"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
 )
@@ -98,20 +97,19 @@ type rewriter struct {
 	*edits
 	ctx   context.Context
 	pool  *kernels.Pool
-	ck    *safetensors.Checkpoint
+	ck    *source
 	out   *safetensors.Writer
-	block [2]int
 	names []string // of the output, in the writer's order
 	x     []float64
 	bytes []byte
 }
 
 func (w *rewriter) run(src, dst string) (err error) {
-	if w.ck, err = safetensors.Open(src, safetensors.Options{}); err != nil {
+	if w.ck, err = openSource(src); err != nil {
 		return err
 	}
 	defer w.ck.Close()
-	if err := w.check(w.ck); err != nil {
+	if err := w.check(w.ck.Checkpoint); err != nil {
 		return err
 	}
 	config, err := w.config()
@@ -143,22 +141,13 @@ func (w *rewriter) run(src, dst string) (err error) {
 	return w.out.Commit()
 }
 
-// config reads config.json and changes what is not true any more.
+// config is config.json without what is not true any more.
 func (w *rewriter) config() ([]byte, error) {
-	raw, err := quantizer.ReadConfig(w.ck)
-	if err != nil || raw == nil {
-		return raw, err
-	}
-	facts, err := model.ParseConfig(raw)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", filepath.Join(w.ck.Dir(), "config.json"), err)
-	}
-	w.block = facts.WeightBlockSize
-	if !w.untied || !facts.TieWordEmbeddings {
-		return raw, nil
+	if !w.untied || !w.ck.tied {
+		return w.ck.config, nil
 	}
 	var m map[string]json.RawMessage
-	if err := json.Unmarshal(raw, &m); err != nil {
+	if err := json.Unmarshal(w.ck.config, &m); err != nil {
 		return nil, err
 	}
 	m["tie_word_embeddings"] = json.RawMessage("false")
@@ -201,21 +190,16 @@ func (w *rewriter) copyFiles(dst string, config []byte) error {
 // plan lists the tensors of the output.
 func (w *rewriter) plan() (specs []safetensors.TensorSpec, err error) {
 	gone := map[string]bool{} // scales of FP8 weights that change
-	scales := func(t safetensors.Tensor) error {
-		if t.Dtype != packing.F8E4M3 && t.Dtype != packing.F8E5M2 {
-			return nil
-		}
-		s, err := w.ck.BlockScales(t.Name, w.block)
-		if err == nil && s != nil {
-			gone[s.Name] = true
-		}
-		return err
-	}
 	for _, t := range w.ck.Tensors() {
-		if w.matrices[t.Name] != nil {
-			if err := scales(t); err != nil {
-				return nil, err
-			}
+		if w.matrices[t.Name] == nil {
+			continue
+		}
+		scale, err := w.ck.scales(t)
+		if err != nil {
+			return nil, err
+		}
+		if scale != nil {
+			gone[scale.Name] = true
 		}
 	}
 	for _, t := range w.ck.Tensors() {
@@ -288,12 +272,9 @@ func (w *rewriter) notFinite(t safetensors.Tensor, row, col int) error {
 
 // matrix writes an edited matrix, some rows at a time.
 func (w *rewriter) matrix(i int, t safetensors.Tensor, ed *edit) error {
-	var scale *safetensors.BlockScale
-	if t.Dtype == packing.F8E4M3 || t.Dtype == packing.F8E5M2 {
-		var err error
-		if scale, err = w.ck.BlockScales(t.Name, w.block); err != nil {
-			return err
-		}
+	read, err := w.ck.reader(t.Name)
+	if err != nil {
+		return err
 	}
 	rows, cols := t.Matrix()
 	for _, s := range ed.segments(int(rows), int(cols)) {
@@ -302,7 +283,7 @@ func (w *rewriter) matrix(i int, t safetensors.Tensor, ed *edit) error {
 		}
 		n, k := s.to-s.from, int(cols)
 		x := grow(&w.x, n*k)
-		if err := w.rows(x, t, scale, ed, s.from, k); err != nil {
+		if err := w.rows(x, read, ed, s.from, k); err != nil {
 			return err
 		}
 		if s.out != nil {
@@ -321,7 +302,7 @@ func (w *rewriter) matrix(i int, t safetensors.Tensor, ed *edit) error {
 }
 
 // rows reads rows from a number on, as many as go into x, and does to them what is done to rows.
-func (w *rewriter) rows(x []float64, t safetensors.Tensor, scale *safetensors.BlockScale, ed *edit, from, k int) error {
+func (w *rewriter) rows(x []float64, read func([]float32, int) error, ed *edit, from, k int) error {
 	const piece = 16 // rows
 	n := len(x) / k
 	parts := (n + piece - 1) / piece
@@ -329,14 +310,7 @@ func (w *rewriter) rows(x []float64, t safetensors.Tensor, scale *safetensors.Bl
 	w.pool.Run(parts, func(_, part int) {
 		line, scratch := make([]float32, k), make([]float64, k)
 		for r := part * piece; r < min(n, (part+1)*piece); r++ {
-			err := error(nil)
-			if scale == nil {
-				err = w.ck.ReadRows(line, t, from+r, 1)
-			} else {
-				err = w.ck.ReadScaledRows(line, t, scale, from+r, 1)
-			}
-			if err != nil {
-				errs[part] = err
+			if errs[part] = read(line, from+r); errs[part] != nil {
 				return
 			}
 			row := x[r*k:][:k]

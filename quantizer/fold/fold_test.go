@@ -29,8 +29,11 @@ func TestExact(t *testing.T) {
 	for _, dir := range tinyModels(t) {
 		name := filepath.Base(dir)
 		for what, steps := range map[string]func() ([]Step, error){
-			"rotate":   func() ([]Step, error) { return []Step{Rotate(3)}, nil },
-			"equalize": func() ([]Step, error) { s, err := Equalize(dir, Options{}); return []Step{s}, err },
+			"rotate": func() ([]Step, error) { return []Step{Rotate(3)}, nil },
+			"equalize": func() ([]Step, error) {
+				s, err := Equalize(context.Background(), dir, Options{})
+				return []Step{s}, err
+			},
 		} {
 			t.Run(name+"/"+what, func(t *testing.T) {
 				list, err := steps()
