@@ -49,15 +49,8 @@ type TensorSQNR struct {
 
 func (p *Plan) report(path string, work, total time.Duration) *Report {
 	r := &Report{
-		Output: path, Warnings: p.Warnings, SourceBytes: p.SourceBytes, OutputBytes: p.OutputBytes, Tensors: []TensorSQNR{},
+		Output: path, Warnings: p.Warnings, Fold: p.Fold, SourceBytes: p.SourceBytes, OutputBytes: p.OutputBytes, Tensors: []TensorSQNR{},
 		Seconds: total.Seconds(), SyncSeconds: (total - work).Seconds(), BytesPerSecond: float64(p.SourceBytes) / total.Seconds(),
-	}
-	if o := p.opts.Origin; o != nil {
-		r.Fold = &o.Fold
-		r.SourceBytes = 0
-		for _, t := range o.Checkpoint.Tensors() {
-			r.SourceBytes += t.Size
-		}
 	}
 	if p.file != nil {
 		r.SourceBytes = p.file.Size()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/quantizer"
 	"github.com/lowbit-go/gq/quantizer/calib"
 )
@@ -22,6 +23,20 @@ type Job struct {
 	// Text is what the result is checked on, and what AWQ needs. Default: random tokens.
 	Text *calib.Text
 	Options
+}
+
+// Work is about how many bytes Progress is told of.
+func (j *Job) Work(ck *safetensors.Checkpoint) (n int64) {
+	for _, t := range ck.Tensors() {
+		n += t.Size
+	}
+	steps := int64(0)
+	for _, s := range []bool{j.Rotate, j.Equalize, j.AWQ != nil} {
+		if s {
+			steps++
+		}
+	}
+	return n * max(steps, 1)
 }
 
 // Make folds the checkpoint in the directory src into dst, which must not exist and appears when it is complete and has
