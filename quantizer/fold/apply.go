@@ -75,20 +75,23 @@ func Apply(ctx context.Context, src, dst string, r *Record, o Options) error {
 
 // applyStep makes dst out of src by one step.
 func applyStep(ctx context.Context, src, dst string, s *Step, o Options) error {
+	ck, err := openSource(src)
+	if err != nil {
+		return err
+	}
+	defer ck.Close()
 	var e *edits
-	var err error
-	switch s.Kind {
-	case KindRotate:
-		e, err = rotateEdits(src, *s.Seed)
-	default:
-		e, err = scaleEdits(s.Scalings)
+	if s.Kind == KindRotate {
+		e, err = rotateEdits(ck, *s.Seed)
+	} else {
+		e, err = scaleEdits(ck, s.Scalings)
 	}
 	if err != nil {
 		return err
 	}
-	w := &rewriter{ctx: ctx, Options: o, edits: e, pool: kernels.NewPool(o.threads())}
+	w := &rewriter{ctx: ctx, Options: o, edits: e, ck: ck, pool: kernels.NewPool(o.threads())}
 	defer w.pool.Close()
-	return w.run(src, dst)
+	return w.run(dst)
 }
 
 // rewriter writes one checkpoint as another.
@@ -104,11 +107,7 @@ type rewriter struct {
 	bytes []byte
 }
 
-func (w *rewriter) run(src, dst string) (err error) {
-	if w.ck, err = openSource(src); err != nil {
-		return err
-	}
-	defer w.ck.Close()
+func (w *rewriter) run(dst string) (err error) {
 	if err := w.check(w.ck.Checkpoint); err != nil {
 		return err
 	}

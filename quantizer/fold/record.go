@@ -15,6 +15,9 @@ import (
 // recordVersion changes when the same record would give other bytes.
 const recordVersion = 1
 
+// maxSteps bounds the work that a record may ask for: gq takes three steps at most.
+const maxSteps = 16
+
 // Record is all that Apply needs to make the folded checkpoint out of the original one. As JSON it is the asset
 // gq/fold.json of a .gqf file (docs/FORMAT.md).
 type Record struct {
@@ -112,6 +115,9 @@ func ParseRecord(raw []byte) (*Record, error) {
 	}
 	if r.Version != recordVersion {
 		return nil, fmt.Errorf("fold record: version %d; this gq knows %d", r.Version, recordVersion)
+	}
+	if n := len(r.Steps); n < 1 || n > maxSteps {
+		return nil, fmt.Errorf("fold record: %d steps; 1 to %d are possible", n, maxSteps)
 	}
 	for i := range r.Steps {
 		if err := r.Steps[i].check(); err != nil {

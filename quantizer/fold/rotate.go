@@ -1,7 +1,8 @@
 package fold
 
 import (
-	"github.com/lowbit-go/gq/formats/safetensors"
+	"fmt"
+
 	"github.com/lowbit-go/gq/model"
 )
 
@@ -14,9 +15,9 @@ func openModel(dir string, threads int) (*model.Model, error) {
 	return model.OpenCheckpoint(dir, model.Options{Threads: threads, Log: quiet})
 }
 
-// rotateEdits says what a rotation does to the checkpoint in a directory.
-func rotateEdits(dir string, seed uint64) (*edits, error) {
-	m, err := openModel(dir, 1)
+// rotateEdits says what a rotation does to a checkpoint.
+func rotateEdits(ck *source, seed uint64) (*edits, error) {
+	m, err := openModel(ck.Dir(), 1)
 	if err != nil {
 		return nil, err
 	}
@@ -25,11 +26,6 @@ func rotateEdits(dir string, seed uint64) (*edits, error) {
 	if err != nil {
 		return nil, err
 	}
-	ck, err := safetensors.Open(dir, safetensors.Options{})
-	if err != nil {
-		return nil, err
-	}
-	defer ck.Close()
 	e := newEdits()
 	r1 := newRotation(res.Width, seed, 0)
 	gains := map[string][]float64{}
@@ -74,7 +70,7 @@ func rotateEdits(dir string, seed uint64) (*edits, error) {
 
 // rotateEnds turns the table and the head. They stay one if the norm before the head multiplies all by the same; else that
 // goes into the head.
-func (e *edits) rotateEnds(ck *safetensors.Checkpoint, res *model.Residual, r1 *rotation) error {
+func (e *edits) rotateEnds(ck *source, res *model.Residual, r1 *rotation) error {
 	e.matrix(res.Table).in = r1
 	g, err := readGain(ck, res.Final)
 	if err != nil {
@@ -123,10 +119,10 @@ func ones(reads []model.Read, name string) func(v []float64) {
 }
 
 // readGain reads what a norm multiplies by.
-func readGain(ck *safetensors.Checkpoint, n model.Norm) ([]float64, error) {
+func readGain(ck *source, n model.Norm) ([]float64, error) {
 	t, ok := ck.Lookup(n.Tensor)
 	if !ok {
-		return nil, &MismatchError{ck.Dir(), "tensor " + n.Tensor + " is missing"}
+		return nil, &MismatchError{ck.Dir(), fmt.Sprintf("tensor %q is missing", n.Tensor)}
 	}
 	v := make([]float32, n.Width)
 	rows, _ := t.Matrix()
