@@ -36,7 +36,7 @@ var (
 	write   = flag.Bool("w", false, "put the tables into the document")
 	verbose = flag.Bool("v", false, "print the commands to standard error")
 	only    = flag.String("models", "stories260K,books1.3M,books3.7M", "models")
-	tables  = flag.String("tables", "bits,ratios,mixed,onebit", "tables")
+	tables  = flag.String("tables", "bits,ratios,groups,mixed,onebit", "tables")
 	widths  = flag.String("bits", "8,6,5,4,3,2,1", "bits of a code in table bits; the others take those of 4,3,2 that are in it")
 )
 
@@ -78,7 +78,7 @@ func run() error {
 	for _, t := range []struct {
 		name string
 		make func() (string, error)
-	}{{"bits", b.bits}, {"ratios", b.ratios}, {"mixed", b.mixed}, {"onebit", b.oneBit}} {
+	}{{"bits", b.bits}, {"ratios", b.ratios}, {"groups", b.groups}, {"mixed", b.mixed}, {"onebit", b.oneBit}} {
 		if !listed(*tables, t.name) {
 			continue
 		}
@@ -160,7 +160,7 @@ type report struct {
 type bench struct {
 	tmp, gq string
 	models  []subject
-	base    map[string]float64 // KL of TorchAO's symmetric rounding, by model and bits
+	base    map[string]float64 // KL of TorchAO's symmetric rounding, by model, bits and group
 }
 
 // command runs gq and decodes what it prints.
@@ -238,22 +238,28 @@ func methods(m subject) []method {
 	return []method{
 		{"full-range RTN", []string{"--algorithm", "rtn"}},
 		{"search", []string{"--algorithm", "search"}},
+		{"equalize, search", []string{"--equalize", "--algorithm", "search"}},
+		{"rotate, search", []string{"--rotate", "--algorithm", "search"}},
 		{"search, asymmetric", []string{"--algorithm", "search", "--mapping", "asymmetric"}},
 		{"hqq, asymmetric", []string{"--algorithm", "hqq", "--mapping", "asymmetric"}},
 		{"mse", []string{"--algorithm", "mse"}},
 		{"imatrix", append([]string{"--algorithm", "imatrix"}, text...)},
+		{"awq", append([]string{"--algorithm", "awq"}, text...)},
 		{"gptq", append([]string{"--algorithm", "gptq"}, text...)},
+		{"rotate, gptq", append([]string{"--rotate", "--algorithm", "gptq"}, text...)},
 		{"gptq + refine", append([]string{"--algorithm", "gptq", "--refine"}, text...)},
 		{"gptq-ft", append([]string{"--algorithm", "gptq-ft"}, text...)},
+		{"equalize, gptq-ft", append([]string{"--equalize", "--algorithm", "gptq-ft"}, text...)},
+		{"rotate, gptq-ft", append([]string{"--rotate", "--algorithm", "gptq-ft"}, text...)},
 		{"gptq-ft, self", []string{"--algorithm", "gptq-ft", "--calibrate", "self"}},
 		{"gptq-ft + refine", append([]string{"--algorithm", "gptq-ft", "--refine"}, text...)},
 	}
 }
 
-func (b *bench) baseline(m subject, bits string) (float64, error) {
-	key := m.name + " " + bits
+func (b *bench) baseline(m subject, bits string, more ...string) (float64, error) {
+	key := strings.Join(append([]string{m.name, bits}, more...), " ")
 	if _, ok := b.base[key]; !ok {
-		r, err := b.measure(m, false, "--bits", bits, "--mapping", "symmetric", "--algorithm", "rtn")
+		r, err := b.measure(m, false, append([]string{"--bits", bits, "--mapping", "symmetric", "--algorithm", "rtn"}, more...)...)
 		if err != nil {
 			return 0, err
 		}
@@ -302,6 +308,38 @@ func (b *bench) ratios() (string, error) {
 			return 0, err
 		}
 		r, err := b.measure(m, false, append([]string{"--bits", bits}, methods(m)[row].flags...)...)
+		return r.Model.KL.Mean / base, err
+	})
+}
+
+// groups are the same for folded checkpoints in longer groups, which outliers cost more in.
+func (b *bench) groups() (string, error) {
+	type line struct {
+		group string
+		method
+	}
+	list := func(m subject) (lines []line) {
+		for _, group := range []string{"128", "channel"} {
+			for _, f := range methods(m) {
+				if slices.Contains([]string{"search", "equalize, search", "rotate, search", "imatrix", "awq", "gptq", "rotate, gptq"}, f.name) {
+					lines = append(lines, line{group, f})
+				}
+			}
+		}
+		return lines
+	}
+	var rows []string
+	for _, l := range list(subject{}) {
+		rows = append(rows, fmt.Sprintf("%s, %s", l.group, l.name))
+	}
+	return b.grid(rows, func(m subject, row int, bits string) (float64, error) {
+		l := list(m)[row]
+		group := []string{"--group", l.group, "--embedding-group", "32"}
+		base, err := b.baseline(m, bits, group...)
+		if err != nil {
+			return 0, err
+		}
+		r, err := b.measure(m, false, slices.Concat([]string{"--bits", bits}, group, l.flags)...)
 		return r.Model.KL.Mean / base, err
 	})
 }
