@@ -36,6 +36,8 @@ type Fold struct {
 	Difference float64 `json:"logits_difference"`
 	Tokens     int     `json:"tokens"`
 	Source     string  `json:"source"`
+	// Rerouted counts sequences that are left out of that, as a router chose another of two experts that are nearly equal.
+	Rerouted int `json:"rerouted,omitempty"`
 }
 
 // Origin is the checkpoint that a plan's was folded from.

@@ -59,6 +59,15 @@ func foldingOf(c *cli.Context, ck *safetensors.Checkpoint, config []byte, p *qua
 	if config == nil {
 		return nil, cmdline.Usagef("%s has no config.json: for %s the model has to run", ck.Dir(), what)
 	}
+	// The model is that of the directory: a single file has to be all of it.
+	whole, err := safetensors.Open(ck.Dir(), safetensors.Options{})
+	if err != nil {
+		return nil, err
+	}
+	defer whole.Close()
+	if !slices.EqualFunc(whole.Files(), ck.Files(), func(a, b safetensors.SourceFile) bool { return a.Name == b.Name }) {
+		return nil, cmdline.Usagef("%s is only a part of what is in %s: for %s name the directory of the whole model", ck.Files()[0].Name, ck.Dir(), what)
+	}
 	for _, name := range []string{"imatrix", "imatrix-out"} {
 		if c.IsSet(name) {
 			return nil, cmdline.Usagef("--%s beside %s: moments are those of one checkpoint's activations, and folding changes these; use --calibrate", name, what)

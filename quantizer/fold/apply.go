@@ -105,17 +105,19 @@ type rewriter struct {
 	names []string // of the output, in the writer's order
 	x     []float64
 	bytes []byte
+	// widened tells that FP8 weights became F32.
+	widened bool
 }
 
 func (w *rewriter) run(dst string) (err error) {
 	if err := w.check(w.ck.Checkpoint); err != nil {
 		return err
 	}
-	config, err := w.config()
+	specs, err := w.plan()
 	if err != nil {
 		return err
 	}
-	specs, err := w.plan()
+	config, err := w.config(specs)
 	if err != nil {
 		return err
 	}
@@ -141,15 +143,22 @@ func (w *rewriter) run(dst string) (err error) {
 }
 
 // config is config.json without what is not true any more.
-func (w *rewriter) config() ([]byte, error) {
-	if !w.untied || !w.ck.tied {
+func (w *rewriter) config(specs []safetensors.TensorSpec) ([]byte, error) {
+	untied := w.untied && w.ck.tied
+	widened := w.widened && !slices.ContainsFunc(specs, func(s safetensors.TensorSpec) bool { return s.Dtype.IsFloat() && s.Dtype.Bits() == 8 })
+	if !untied && !widened || w.ck.config == nil {
 		return w.ck.config, nil
 	}
 	var m map[string]json.RawMessage
 	if err := json.Unmarshal(w.ck.config, &m); err != nil {
 		return nil, err
 	}
-	m["tie_word_embeddings"] = json.RawMessage("false")
+	if untied {
+		m["tie_word_embeddings"] = json.RawMessage("false")
+	}
+	if widened {
+		delete(m, "quantization_config") // of FP8, of which nothing is left
+	}
 	return json.MarshalIndent(m, "", "  ")
 }
 
@@ -198,7 +207,7 @@ func (w *rewriter) plan() (specs []safetensors.TensorSpec, err error) {
 			return nil, err
 		}
 		if scale != nil {
-			gone[scale.Name] = true
+			gone[scale.Name], w.widened = true, true
 		}
 	}
 	for _, t := range w.ck.Tensors() {

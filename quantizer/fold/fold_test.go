@@ -114,22 +114,20 @@ func reaches(r *Record, names ...string) bool {
 	return false
 }
 
-// TestCheckFindsErrors has the logits of another model compared.
+// TestCheckFindsErrors has the logits of models compared that are not quite the same.
 func TestCheckFindsErrors(t *testing.T) {
-	dst, _ := makeFolded(t, tiny("llama3"), Job{Rotate: true})
-	file := filepath.Join(dst, "model.safetensors")
-	raw, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	raw[len(raw)-2] ^= 0x20 // a weight's exponent
-	if err := os.WriteFile(file, raw, 0o666); err != nil {
-		t.Fatal(err)
-	}
-	_, err = compareLogits(context.Background(), tiny("llama3"), dst, nil, "", Options{})
-	var inexact *ExactnessError
-	if !errors.As(err, &inexact) || !(inexact.Difference > tolerance) {
-		t.Fatalf("%v, want an *ExactnessError", err)
+	for _, name := range []string{"llama3", "qwen3-moe"} {
+		wrong := rewrite(t, tiny(name), func(name string, x []float32) []float32 {
+			if name == "model.layers.0.input_layernorm.weight" {
+				x[3] *= 1.125
+			}
+			return x
+		})
+		_, err := compareLogits(context.Background(), tiny(name), wrong, nil, "", Options{})
+		var inexact *ExactnessError
+		if !errors.As(err, &inexact) || !(inexact.Difference > tolerance) {
+			t.Errorf("%s: %v, want an *ExactnessError", name, err)
+		}
 	}
 }
 
@@ -157,9 +155,12 @@ func hashOf(t *testing.T, dir string) string {
 func TestSameBytes(t *testing.T) {
 	for _, c := range []struct{ model, want string }{
 		{"llama-bias-tied", "bebc0bcd29dd66ff1afd8a4c4466c305"},
-		{"qwen3-moe", "13761541fef4c5a4de3be8ddcbda8a38"},
+		{"qwen3-moe", "13761541fef4c5a43a20bb8e770fa34f"},
 		{"phi4-mini", "7d506315b1ac8af0d7b29ed579d6c85c"},
 	} {
+		if testing.Short() && c.model != "qwen3-moe" {
+			continue
+		}
 		dir := tiny(c.model)
 		j := Job{Rotate: true, Seed: 9, Equalize: true, AWQ: awqOptions(), Text: randomText(t, dir)}
 		j.Threads = 1

@@ -71,6 +71,9 @@ func fp8Model(t *testing.T) string {
 func TestFP8(t *testing.T) {
 	for _, j := range []Job{{Rotate: true}, {Equalize: true}} {
 		dst, _ := makeFolded(t, fp8Model(t), j)
+		if raw, err := os.ReadFile(filepath.Join(dst, "config.json")); err != nil || strings.Contains(string(raw), "quantization_config") {
+			t.Errorf("config.json speaks of FP8 weights (%v)", err)
+		}
 		for _, s := range openModelOf(t, dst).Tensors() {
 			if strings.HasSuffix(s.Name, "_scale_inv") || s.Dtype == packing.F8E4M3 {
 				t.Errorf("%s of dtype %s is left", s.Name, s.Dtype)

@@ -115,7 +115,7 @@ func (r *Record) Summary() quantizer.Fold {
 		f.Steps = append(f.Steps, one.String())
 	}
 	if r.Check != nil {
-		f.Tokens, f.Source, f.Difference = r.Check.Tokens, r.Check.Source, r.Check.Difference
+		f.Tokens, f.Source, f.Difference, f.Rerouted = r.Check.Tokens, r.Check.Source, r.Check.Difference, r.Check.Rerouted
 	}
 	return f
 }

@@ -10,6 +10,9 @@ func TestRotationsAreOrthogonal(t *testing.T) {
 		1: false, 2: false, 8: false, 12: false, 20: false, 28: false, 36: false, 64: false, 80: false, 96: false, 180: false, 288: false, 576: false,
 		3: true, 10: true, 18: true, 92: true,
 	} {
+		if testing.Short() && n > 64 {
+			continue
+		}
 		r := newRotation(n, 7, 1)
 		if got := r.dense != nil; got != dense {
 			t.Errorf("%d: a dense matrix %v, want %v (order %d)", n, got, dense, paleyOrder(n))

@@ -74,6 +74,9 @@ type Check struct {
 	Source string `json:"source"` // of the tokens: "random", or as Calibration.Source
 	// Difference is the largest difference of two logits, as a part of the largest logit.
 	Difference float64 `json:"difference"`
+	// Rerouted counts short sequences that are left out of Difference: of a mixture of experts, where rounding has a token go
+	// to another of two experts that are as good as equal.
+	Rerouted int `json:"rerouted,omitempty"`
 }
 
 // Vector is float32 numbers; in JSON, base64 of their little-endian bytes.
