@@ -23,6 +23,9 @@ import (
 type Job struct {
 	// Source is the checkpoint: a directory, or a .safetensors file, which has no model to run.
 	Source string
+	// Folded is the directory of the checkpoint that Source was folded into before File was made of it. Default: it is made
+	// again, as File says, in a temporary directory, if File says so.
+	Folded string
 	// File is the .gqf, Name what the report calls it. Default: File.
 	File, Name string
 	// Baseline is another .gqf, to be run on the same text. Default: none.
@@ -97,7 +100,14 @@ func (j *Job) Run(ctx context.Context) (*Report, error) {
 			return nil, err
 		}
 	}
-	if err := j.tensors(ctx, ck, f, text, r); err != nil {
+	folded, err := j.folded(ctx, ck, f, r)
+	if err != nil {
+		return nil, err
+	}
+	if folded != nil {
+		defer folded.close()
+	}
+	if err := j.tensors(ctx, ck, folded, f, text, r); err != nil {
 		return nil, err
 	}
 	if err := j.parity(ctx, f, r); err != nil {
@@ -209,12 +219,22 @@ func (j *Job) comparable(r *Report) error {
 	return nil
 }
 
-func (j *Job) tensors(ctx context.Context, ck *safetensors.Checkpoint, f *gqf.File, text *scored, r *Report) error {
+// tensors compares those of the file with the checkpoint's, or with the folded one's if there is one.
+func (j *Job) tensors(ctx context.Context, ck *safetensors.Checkpoint, folded *foldedSource, f *gqf.File, text *scored, r *Report) error {
 	o := TensorOptions{Threads: j.Threads, Match: j.Match, NoOutputs: j.NoOutputs}
 	if text != nil && text.float != nil && !j.NoOutputs && !j.RandomInputs {
 		start := time.Now()
+		float := text.float
+		if folded != nil {
+			m, err := folded.model(j.threads())
+			if err != nil {
+				return err
+			}
+			defer m.Close()
+			float = m
+		}
 		var err error
-		if o.Inputs, err = calibrate(ctx, text.float, text.windows); err != nil {
+		if o.Inputs, err = calibrate(ctx, float, text.windows); err != nil {
 			return err
 		}
 		r.Run.Seconds["calibration"] = time.Since(start).Seconds()
@@ -235,6 +255,9 @@ func (j *Job) tensors(ctx context.Context, ck *safetensors.Checkpoint, f *gqf.Fi
 	o.Progress = func(done, _ int64) {
 		add(done - last)
 		last = done
+	}
+	if folded != nil {
+		ck = folded.ck
 	}
 	stats, err := Tensors(ctx, ck, f, o)
 	if err != nil {

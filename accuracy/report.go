@@ -16,10 +16,13 @@ const ReportSchema = "gq-accuracy-report/1"
 // Report is all that `gq accuracy` found out. Everything but Run and Parity, whose kernels are those of a machine, is the
 // same on every machine.
 type Report struct {
-	Schema      string `json:"schema"`
-	File        string `json:"file"`
-	Source      string `json:"source"` // the checkpoint
-	FileBytes   int64  `json:"file_bytes"`
+	Schema    string `json:"schema"`
+	File      string `json:"file"`
+	Source    string `json:"source"` // the checkpoint
+	FileBytes int64  `json:"file_bytes"`
+	// Fold says how the source was folded before the file was made of it, if it was: tensors are compared with the folded
+	// weights, predictions with those of the source as it is.
+	Fold        string `json:"fold,omitempty"`
 	Activations string `json:"activations"` // int8 or float32, of the quantized model
 	// Totals are of all quantized tensors.
 	Totals Totals `json:"totals"`

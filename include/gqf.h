@@ -172,13 +172,16 @@ enum {
 
 enum {
 	GQF_ALGORITHM_NONE = 0, GQF_ALGORITHM_RTN = 1, GQF_ALGORITHM_SEARCH = 2, GQF_ALGORITHM_HQQ = 3, GQF_ALGORITHM_MSE = 4,
-	GQF_ALGORITHM_GPTQ = 5, GQF_ALGORITHM_GPTQ_FT = 6, GQF_ALGORITHM_IMATRIX = 7
+	GQF_ALGORITHM_GPTQ = 5, GQF_ALGORITHM_GPTQ_FT = 6, GQF_ALGORITHM_IMATRIX = 7,
+	GQF_ALGORITHM_AWQ = 8
 };
 
 /* Kinds of payload: the weights, and companions, which hold what a layout keeps apart from its codes. */
 enum { GQF_KIND_WEIGHTS = 0, GQF_KIND_SCALES = 1, GQF_KIND_ZEROS = 2, GQF_KIND_TABLE = 3 };
 
-enum { GQF_ASSET_CONFIG = 1, GQF_ASSET_RECIPE = 2, GQF_ASSET_PROVENANCE = 3, GQF_ASSET_FILE = 4 };
+enum {
+	GQF_ASSET_CONFIG = 1, GQF_ASSET_RECIPE = 2, GQF_ASSET_PROVENANCE = 3, GQF_ASSET_FILE = 4, GQF_ASSET_FOLD = 5
+};
 
 enum { GQF_CODEC_STORED = 0, GQF_CODEC_ZSTD = 1 };
 
@@ -240,7 +243,7 @@ static inline const char *gqf_mapping_name(uint32_t mapping)
 
 static inline const char *gqf_algorithm_name(uint32_t algorithm)
 {
-	static const char *const names[] = {"none", "rtn", "search", "hqq", "mse", "gptq", "gptq-ft", "imatrix"};
+	static const char *const names[] = {"none", "rtn", "search", "hqq", "mse", "gptq", "gptq-ft", "imatrix", "awq"};
 	return algorithm < sizeof names / sizeof names[0] ? names[algorithm] : "?";
 }
 
@@ -252,7 +255,7 @@ static inline const char *gqf_kind_name(uint32_t kind)
 
 static inline const char *gqf_asset_kind_name(uint32_t kind)
 {
-	static const char *const names[] = {"?", "config", "recipe", "provenance", "file"};
+	static const char *const names[] = {"?", "config", "recipe", "provenance", "file", "fold"};
 	return kind < sizeof names / sizeof names[0] ? names[kind] : "?";
 }
 
@@ -886,15 +889,17 @@ static inline gqf_error gqfi_open_assets(const gqf_file *f, uint64_t *end)
 		for (k = 38; k < GQFI_ASSET; k++)
 			if (p[k] != 0)
 				return gqfi_error(GQF_RESERVED, at + k);
-		if (kind < GQF_ASSET_CONFIG || kind > GQF_ASSET_FILE)
+		if (kind < GQF_ASSET_CONFIG || kind > GQF_ASSET_FOLD)
 			return gqfi_error(GQF_ENUM, at + 36);
 		if (codec > GQF_CODEC_ZSTD)
 			return gqfi_error(GQF_ENUM, at + 37);
-		if (kind != GQF_ASSET_FILE && ((seen & 1u << kind) != 0 || codec != GQF_CODEC_STORED))
+		if (kind != GQF_ASSET_FILE &&
+		    ((seen & 1u << kind) != 0 || (codec != GQF_CODEC_STORED && kind != GQF_ASSET_FOLD)))
 			return gqfi_error(GQF_ASSET_KIND, at + 36);
 		seen |= 1u << kind;
 		if (kind == GQF_ASSET_RECIPE ? !gqfi_equal(&s, "gq/recipe.json")
-		    : kind == GQF_ASSET_PROVENANCE ? !gqfi_equal(&s, "gq/provenance.json") : !gqfi_plain_file_name(&s))
+		    : kind == GQF_ASSET_PROVENANCE ? !gqfi_equal(&s, "gq/provenance.json")
+		    : kind == GQF_ASSET_FOLD       ? !gqfi_equal(&s, "gq/fold.json") : !gqfi_plain_file_name(&s))
 			return gqfi_error(GQF_ASSET_NAME, at);
 
 		begin = gqfi_u64(p + 8);
@@ -1119,7 +1124,7 @@ static inline gqf_error gqfi_open_tensors(const gqf_file *f, const gqfi_crc *crc
 			return gqfi_error(GQF_ENUM, at + 14);
 		if (p[28] > GQF_MAPPING_HALF_STEP)
 			return gqfi_error(GQF_ENUM, at + 28);
-		if (p[29] > GQF_ALGORITHM_IMATRIX)
+		if (p[29] > GQF_ALGORITHM_AWQ)
 			return gqfi_error(GQF_ENUM, at + 29);
 		if ((p[15] & ~1u) != 0)
 			return gqfi_error(GQF_RESERVED, at + 15);

@@ -70,11 +70,14 @@ type Model struct {
 	linears map[string]*linear
 	names   []string // of linears, in the order they were made
 	used    map[string]bool
-	math    *rowmath.Set
+	// body is what the names of the language model's tensors begin with, headName what its head's is or would be.
+	body, headName string
+	math           *rowmath.Set
 }
 
 // linear is one matrix with its bias.
 type linear struct {
+	spec    linearSpec
 	name    string
 	op      kernels.Operator
 	bias    []float32 // nil if there is none, or op adds it

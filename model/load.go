@@ -19,6 +19,7 @@ func (m *Model) load() error {
 	if err != nil {
 		return err
 	}
+	m.body, m.headName = body, head
 	c := &m.config
 	tableName := body + "embed_tokens.weight"
 	m.used[tableName] = true
@@ -201,7 +202,7 @@ func (m *Model) linear(spec linearSpec) (*linear, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &linear{name: spec.label(), op: op, hasBias: spec.bias}
+	l := &linear{spec: spec, name: spec.label(), op: op, hasBias: spec.bias}
 	if spec.bias {
 		bias := biasOf(spec.name)
 		m.used[bias] = true

@@ -16,6 +16,9 @@ func (pl *planner) layOut() error {
 			return err
 		}
 		pl.Tensors = append(pl.Tensors, it.line)
+		if it == pl.untied {
+			pl.warn("%q is not the embedding table any more, as rotations turned both and the last norm's gains went into the head alone: stored twice, which costs %d bytes", it.name(), it.line.Bytes)
+		}
 		if it == pl.broken {
 			pl.warn("%q is the embedding table, but rules give the two names different schemes or layouts: stored twice, which costs %d bytes", it.name(), it.line.Bytes)
 		}
@@ -107,7 +110,7 @@ func (p *Plan) build() error {
 		if it.repacked {
 			continue // addFileNames
 		}
-		names := nameSpec(ti, *it.src)
+		names := p.nameSpec(ti, *it.src)
 		if name := it.name(); name != it.src.Name {
 			names = gqf.NameSpec{Name: name, Tensor: ti, SourceFile: -1}
 		}
@@ -116,7 +119,7 @@ func (p *Plan) build() error {
 			n := &it.names.aliases[i]
 			spec := gqf.NameSpec{Name: n.src.Name, Tensor: ti, SourceFile: -1}
 			if !n.absent {
-				spec = nameSpec(ti, n.src)
+				spec = p.nameSpec(ti, n.src)
 				spec.Folded = n.folded
 			}
 			n.index = b.AddName(spec)
@@ -158,6 +161,13 @@ func (it *item) name() string {
 }
 
 // nameSpec is the record of a name that the checkpoint has.
-func nameSpec(tensor int, src safetensors.Tensor) gqf.NameSpec {
-	return gqf.NameSpec{Name: src.Name, Tensor: tensor, InCheckpoint: true, SourceFile: src.File, SourceBytes: src.Size}
+func (p *Plan) nameSpec(tensor int, src safetensors.Tensor) gqf.NameSpec {
+	file := src.File
+	if o := p.opts.Origin; o != nil {
+		file = -1
+		if t, ok := o.Checkpoint.Lookup(src.Name); ok {
+			file = t.File
+		}
+	}
+	return gqf.NameSpec{Name: src.Name, Tensor: tensor, InCheckpoint: true, SourceFile: file, SourceBytes: src.Size}
 }

@@ -14,6 +14,9 @@ type Options struct {
 	// HashFiles adds the SHA-256 of every whole source file to the provenance
 	// (one more pass over the files). Default: only headers and tensors are summed.
 	HashFiles bool
+	// Origin is set where the checkpoint was folded from another one, which is then what a file says it was made of.
+	// Default: none.
+	Origin *Origin
 	// Progress is called, from any worker, with bytes of the checkpoint that were done since the last call. Default: none.
 	Progress func(n int64)
 }

@@ -108,7 +108,7 @@ func (p *Plan) WriteChecked(ctx context.Context, path string, check func(temp st
 // checkOutput refuses, before any work, what could not end well.
 func (p *Plan) checkOutput(path string) error {
 	if fi, err := os.Stat(path); err == nil {
-		for _, name := range p.inputs() {
+		for _, name := range append(p.inputs(), p.originals()...) {
 			if in, err := os.Stat(name); err == nil && os.SameFile(fi, in) {
 				return requestf("%s is an input of this job: choose another output with -o", path)
 			}
@@ -128,6 +128,16 @@ func (p *Plan) checkOutput(path string) error {
 		return fmt.Errorf("%s: the file needs %d bytes, %s has %d free: free some space or choose another place with -o", path, need, dir, free)
 	}
 	return nil
+}
+
+// originals are the paths of the files that the job's checkpoint was folded from.
+func (p *Plan) originals() (paths []string) {
+	if p.opts.Origin != nil {
+		for _, f := range p.opts.Origin.Checkpoint.Files() {
+			paths = append(paths, filepath.Join(p.opts.Origin.Checkpoint.Dir(), f.Name))
+		}
+	}
+	return paths
 }
 
 // inputs are the paths of the files that the job reads.
@@ -211,6 +221,11 @@ func (j *job) fill(ctx context.Context) error {
 	}
 	if j.plan.file != nil {
 		return nil
+	}
+	if o := j.plan.opts.Origin; o != nil {
+		if err := o.Checkpoint.Unchanged(); err != nil {
+			return err
+		}
 	}
 	return j.plan.ck.Unchanged()
 }

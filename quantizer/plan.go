@@ -1,6 +1,7 @@
 package quantizer
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -61,7 +62,10 @@ type Plan struct {
 	OutputBytes int64 `json:"output_bytes"`
 	// SourceBytes is the size of the checkpoint's tensors.
 	SourceBytes int64 `json:"source_bytes"`
+	// Fold says how the checkpoint was folded, if it was.
+	Fold *Fold `json:"fold,omitempty"`
 
+	folded    int64                   // size of the folded checkpoint's tensors
 	ck        *safetensors.Checkpoint // nil for a repack
 	config    []byte
 	file      *gqf.File // of a repack
@@ -201,8 +205,17 @@ func NewPlan(ck *safetensors.Checkpoint, config []byte, opts Options) (*Plan, er
 	if err := pl.layOut(); err != nil {
 		return nil, err
 	}
+	if o := opts.Origin; o != nil {
+		p.Fold, p.folded, p.SourceBytes = &o.Fold, p.SourceBytes, 0
+		for _, t := range o.Checkpoint.Tensors() {
+			p.SourceBytes += t.Size
+		}
+	}
 	return p, nil
 }
+
+// WorkBytes is the size of the tensors that Write reads.
+func (p *Plan) WorkBytes() int64 { return cmp.Or(p.folded, p.SourceBytes) }
 
 type planner struct {
 	*Plan
@@ -210,6 +223,7 @@ type planner struct {
 	rules   *RuleSet
 	folded  map[string]bool     // names of block scales folded into their weight
 	layouts map[string][]string // see layoutNames
+	untied  *item               // a head that was the table before the checkpoint was folded
 	broken  *item               // a head that is the table by content, stored on its own as rules say so
 }
 

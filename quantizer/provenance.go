@@ -9,10 +9,12 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/formats/safetensors"
 )
 
 // Provenance is what the file's gq/provenance.json says of its origin. It holds
@@ -21,6 +23,40 @@ type Provenance struct {
 	Sources []Source `json:"sources"`
 	// Calibration says how codes were chosen with calibration data, if they were.
 	Calibration *Calibration `json:"calibration,omitempty"`
+	// Fold says how the checkpoint was folded before, if it was.
+	Fold *Fold `json:"fold,omitempty"`
+}
+
+// Fold is a summary of the asset gq/fold.json.
+type Fold struct {
+	// Steps in a few words: "rotated (seed 1)".
+	Steps []string `json:"steps"`
+	// Difference is the largest difference between logits of the checkpoint and of the folded one, as a part of the largest
+	// logit, on so many tokens; Source says where these came from.
+	Difference float64 `json:"logits_difference"`
+	Tokens     int     `json:"tokens"`
+	Source     string  `json:"source"`
+	// Rerouted counts sequences that are left out of that, as a router chose another of two experts that are nearly equal.
+	Rerouted int `json:"rerouted,omitempty"`
+}
+
+// Origin is the checkpoint that a plan's was folded from.
+type Origin struct {
+	Checkpoint *safetensors.Checkpoint
+	// Record is the asset gq/fold.json, Fold what the provenance says of it.
+	Record []byte
+	Fold   Fold
+	// Untied tells that the head was the table in it, and is not any more: the head then gets the table's scheme, unless a
+	// rule has one for it.
+	Untied bool
+}
+
+// original is the checkpoint that a person named.
+func (p *Plan) original() *safetensors.Checkpoint {
+	if o := p.opts.Origin; o != nil {
+		return o.Checkpoint
+	}
+	return p.ck
 }
 
 // Source is one file of the checkpoint. The checksums of its tensors stand in
@@ -40,6 +76,9 @@ var assetFiles = []string{
 	"tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json", "vocab.txt",
 }
 
+// AssetFiles lists the names of the files beside a checkpoint that are stored with it, if they are there.
+func AssetFiles() []string { return slices.Clone(assetFiles) }
+
 // maxAssetFile bounds one asset: the largest tokenizer.json seen is 33 MB (Gemma 3).
 const maxAssetFile = 64 << 20
 
@@ -55,6 +94,9 @@ func (p *Plan) addAssets(b *gqf.Builder) error {
 		if data != nil {
 			b.AddAsset(gqf.AssetSpec{Kind: gqf.AssetFile, Name: name, Data: data})
 		}
+	}
+	if o := p.opts.Origin; o != nil {
+		b.AddAsset(gqf.AssetSpec{Kind: gqf.AssetFold, Name: gqf.FoldName, Data: o.Record})
 	}
 	recipe, err := p.opts.Recipe.JSON(p.opts.Rules)
 	if err != nil {
@@ -72,7 +114,10 @@ func (p *Plan) addAssets(b *gqf.Builder) error {
 // provenanceJSON has zeros in the place of hashes that are not known yet, so that its length is.
 func (p *Plan) provenanceJSON(hashes []string) ([]byte, error) {
 	prov := Provenance{Sources: []Source{}, Calibration: p.calibration}
-	for i, f := range p.ck.Files() {
+	if o := p.opts.Origin; o != nil {
+		prov.Fold = &o.Fold
+	}
+	for i, f := range p.original().Files() {
 		s := Source{Name: f.Name, Size: f.Size, HeaderSHA256: hex.EncodeToString(f.HeaderSHA256[:])}
 		switch {
 		case hashes != nil:
@@ -115,14 +160,14 @@ func (p *Plan) recordHashes(ctx context.Context) error {
 
 // hashFiles gives the SHA-256 of every source file, as hex, files in parallel.
 func (p *Plan) hashFiles(ctx context.Context) ([]string, error) {
-	files := p.ck.Files()
+	files := p.original().Files()
 	hashes, errs := make([]string, len(files)), make([]error, len(files))
 	next := make(chan int)
 	var wg sync.WaitGroup
 	for range min(p.opts.threads(), len(files)) {
 		wg.Go(func() {
 			for i := range next {
-				hashes[i], errs[i] = hashFile(ctx, filepath.Join(p.ck.Dir(), files[i].Name))
+				hashes[i], errs[i] = hashFile(ctx, filepath.Join(p.original().Dir(), files[i].Name))
 			}
 		})
 	}

@@ -43,6 +43,9 @@ type Recipe struct {
 	EmbeddingBits int
 	// EmbeddingGroup is Group for embedding tables. Default (0): Group.
 	EmbeddingGroup int
+	// Rotate and Equalize fold the checkpoint before it is quantized, see package fold: NewPlan passes over them. Default:
+	// false.
+	Rotate, Equalize bool
 	// Rules in order of precedence. Default: none.
 	Rules []Rule
 }
@@ -171,6 +174,8 @@ type recipeJSON struct {
 	Target         string     `json:"target,omitempty"`
 	EmbeddingBits  int        `json:"embedding-bits"`
 	EmbeddingGroup any        `json:"embedding-group"`
+	Rotate         bool       `json:"rotate,omitempty"`
+	Equalize       bool       `json:"equalize,omitempty"`
 	Rules          []ruleJSON `json:"rules"`
 }
 
@@ -195,7 +200,8 @@ func (r Recipe) JSON(first []Rule) ([]byte, error) {
 	j := recipeJSON{
 		Algorithm: cmp.Or(stated, defaultAlgorithm(r.Mapping)).String(),
 		Bits:      r.Bits, Group: groupJSON(r.Group), Mapping: r.Mapping.String(), ScaleDtype: r.ScaleDtype.String(), PositiveScales: r.PositiveScales,
-		Layout: formatsString(r.Formats), Target: TargetNames(r.Targets), EmbeddingBits: r.EmbeddingBits, EmbeddingGroup: groupJSON(r.EmbeddingGroup), Rules: []ruleJSON{},
+		Layout: formatsString(r.Formats), Target: TargetNames(r.Targets), EmbeddingBits: r.EmbeddingBits, EmbeddingGroup: groupJSON(r.EmbeddingGroup),
+		Rotate: r.Rotate, Equalize: r.Equalize, Rules: []ruleJSON{},
 	}
 	for _, rule := range slices.Concat(first, r.Rules) {
 		k := ruleJSON{Match: rule.Match, Skip: rule.Skip, Bits: rule.Bits, Group: groupJSON(rule.Group), PositiveScales: rule.PositiveScales, Layout: formatsString(rule.Formats)}
@@ -265,7 +271,7 @@ func groupName(g int) string {
 // mappings, algorithms and scaleDtypes are what a person may ask for.
 var (
 	mappings      = []gqf.Mapping{gqf.MappingFullRange, gqf.MappingSymmetric, gqf.MappingSymmetricNoClip, gqf.MappingAsymmetric, gqf.MappingHalfStep}
-	algorithms    = []gqf.Algorithm{gqf.AlgorithmSearch, gqf.AlgorithmRTN, gqf.AlgorithmHQQ, gqf.AlgorithmMSE, gqf.AlgorithmGPTQ, gqf.AlgorithmGPTQFT, gqf.AlgorithmImatrix}
+	algorithms    = []gqf.Algorithm{gqf.AlgorithmSearch, gqf.AlgorithmRTN, gqf.AlgorithmHQQ, gqf.AlgorithmMSE, gqf.AlgorithmGPTQ, gqf.AlgorithmGPTQFT, gqf.AlgorithmImatrix, gqf.AlgorithmAWQ}
 	scaleDtypes   = []packing.ScaleDtype{packing.ScaleBF16, packing.ScaleF16, packing.ScaleF32}
 	mappingList   = list(mappings)
 	dtypeList     = list(scaleDtypes)

@@ -42,6 +42,8 @@ func (e *RecipeError) Unwrap() error { return e.Err }
 //	target: pytorch-aarch64   # instead of layout and tile
 //	embedding-bits: 8
 //	embedding-group: 32       # default: group
+//	rotate: false             # fold rotations into the checkpoint first
+//	equalize: false           # balance columns of the checkpoint first
 //	rules:                    # the first that matches; exact names before re:
 //	  - match: re:.*\.down_proj
 //	    bits: 6               # also group, mapping, scale-dtype, algorithm, positive-scales, layout
@@ -93,6 +95,10 @@ func ParseRecipe(file string, raw []byte) (Recipe, error) {
 			r.EmbeddingBits, err = scalar(v, parseBits)
 		case "embedding-group":
 			r.EmbeddingGroup, err = scalar(v, ParseGroup)
+		case "rotate":
+			r.Rotate, err = boolean(v)
+		case "equalize":
+			r.Equalize, err = boolean(v)
 		case "rules":
 			r.Rules, err = y.rules(v)
 		default:

@@ -21,6 +21,8 @@ type Report struct {
 	Shared     int      `json:"shared"`
 	Folded     int      `json:"folded"`
 	Warnings   []string `json:"warnings"`
+	// Fold says how the checkpoint was folded before it was quantized, if it was.
+	Fold *Fold `json:"fold,omitempty"`
 
 	SourceBytes int64 `json:"source_bytes"` // of the checkpoint's tensors; of the file that is repacked
 	OutputBytes int64 `json:"output_bytes"`
@@ -50,7 +52,7 @@ type TensorSQNR struct {
 
 func (p *Plan) report(path string, work, total time.Duration) *Report {
 	r := &Report{
-		Output: path, Warnings: p.Warnings, SourceBytes: p.SourceBytes, OutputBytes: p.OutputBytes, Tensors: []TensorSQNR{},
+		Output: path, Warnings: p.Warnings, Fold: p.Fold, SourceBytes: p.SourceBytes, OutputBytes: p.OutputBytes, Tensors: []TensorSQNR{},
 		Seconds: total.Seconds(), SyncSeconds: (total - work).Seconds(), BytesPerSecond: float64(p.SourceBytes) / total.Seconds(),
 	}
 	if p.file != nil {

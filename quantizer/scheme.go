@@ -56,8 +56,8 @@ func (s Scheme) Validate() error {
 	default:
 		return fmt.Errorf("mapping %s: use full-range, symmetric, symmetric-no-clip, asymmetric or half-step", s.Mapping)
 	}
-	if s.Algorithm > gqf.AlgorithmImatrix {
-		return fmt.Errorf("%s: use search, rtn, hqq or mse, or with calibration gptq, gptq-ft or imatrix", s.Algorithm)
+	if s.Algorithm > gqf.AlgorithmAWQ {
+		return fmt.Errorf("%s: use search, rtn, hqq or mse, or with calibration gptq, gptq-ft, imatrix or awq", s.Algorithm)
 	}
 	return nil
 }

@@ -31,6 +31,10 @@ func (pl *planner) tie() error {
 	if table == nil {
 		return nil
 	}
+	if o := pl.opts.Origin; o != nil && o.Untied && head != nil && head.quantize {
+		pl.untied = head
+		head.scheme = pl.opts.Recipe.Scheme(gqf.RoleEmbedding, head.rule)
+	}
 	if head == nil {
 		return pl.tieAbsent(table)
 	}

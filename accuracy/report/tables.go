@@ -254,6 +254,9 @@ func headline(r *accuracy.Report) [][2]string {
 		{"file", fmt.Sprintf("%s, %s bytes", text(r.File), thousands(r.FileBytes))},
 		{"source", text(r.Source)},
 	}
+	if r.Fold != "" {
+		lines = append(lines, [2]string{"folded", text(r.Fold) + "; tensors are compared with the folded weights"})
+	}
 	if t := r.Totals; t.Tensors > 0 {
 		lines = append(lines, [2]string{"tensors", fmt.Sprintf("%d quantized, %d kept, %.3f bits per quantized weight, %v over all", t.Tensors, t.Kept, t.BPW, t.SQNR)})
 	}

@@ -23,9 +23,9 @@ import (
 // calibrationFlags are those that go with an algorithm that needs calibration data.
 func calibrationFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringFlag{Name: "calibrate", Usage: "`FILE` of text or token ids to run the model on, for gptq, gptq-ft and imatrix and to choose bits with; or self: the model writes its own, which serves as well"},
+		&cli.StringFlag{Name: "calibrate", Usage: "`FILE` of text or token ids to run the model on, for gptq, gptq-ft, imatrix and awq and to choose bits with; or self: the model writes its own, which serves as well"},
 		&cli.IntFlag{Name: "calibrate-tokens", Value: calib.DefaultTokens, Usage: "tokens of calibration"},
-		&cli.Uint64Flag{Name: "seed", Value: 1, Usage: "of the text that the model writes"},
+		&cli.Uint64Flag{Name: "seed", Value: 1, Usage: "of the text that the model writes, and of the matrices of --rotate"},
 		&cli.BoolFlag{Name: "refine", Usage: "coordinate descent and a refit of scales behind gptq and gptq-ft"},
 		&cli.StringSliceFlag{Name: "imatrix", Usage: "`FILE` of moments for --algorithm imatrix, of --imatrix-out or of llama.cpp (GGUF or imatrix.dat); several are merged (repeatable)"},
 		&cli.StringFlag{Name: "imatrix-out", Usage: "`FILE` to write the moments to that --algorithm imatrix used"},
@@ -34,14 +34,17 @@ func calibrationFlags() []cli.Flag {
 
 // calibration is a job that --algorithm asks for; nil if it needs none.
 type calibration struct {
-	imatrix, solved bool // what algorithms there are
+	imatrix, solved, awq bool            // what algorithms there are; awq ends as imatrix does
+	plan                 *quantizer.Plan // of the checkpoint as it is
 }
 
 // calibrationOf looks for algorithms in the plan that need calibration, and refuses flags that don't go with them. choosing
-// tells that bits are chosen, for which there is text too.
-func calibrationOf(c *cli.Context, p *quantizer.Plan, choosing bool) (*calibration, error) {
-	k := &calibration{}
+// tells that bits are chosen, for which there is text too, rotating that a seed
+// makes rotations.
+func calibrationOf(c *cli.Context, p *quantizer.Plan, choosing, rotating bool) (*calibration, error) {
+	k := &calibration{plan: p}
 	for _, m := range p.Matrices() {
+		k.awq = k.awq || m.Scheme.Algorithm == gqf.AlgorithmAWQ
 		k.imatrix = k.imatrix || m.Scheme.Algorithm == gqf.AlgorithmImatrix
 		k.solved = k.solved || calib.Calibrated(m.Scheme.Algorithm)
 	}
@@ -54,16 +57,18 @@ func calibrationOf(c *cli.Context, p *quantizer.Plan, choosing bool) (*calibrati
 		return ""
 	}
 	switch {
-	case !k.imatrix && !k.solved:
-		if name := set("calibrate", "calibrate-tokens", "seed", "refine", "imatrix", "imatrix-out"); name != "" && !(choosing && (name == "calibrate" || name == "seed")) {
-			return nil, cmdline.Usagef("--%s goes with --algorithm gptq, gptq-ft or imatrix", name)
+	case !k.imatrix && !k.solved && !k.awq:
+		if name := set("calibrate", "calibrate-tokens", "seed", "refine", "imatrix", "imatrix-out"); name != "" && !(choosing && (name == "calibrate" || name == "seed")) && !(rotating && name == "seed") {
+			return nil, cmdline.Usagef("--%s goes with --algorithm gptq, gptq-ft, imatrix or awq", name)
 		}
 		return nil, nil
 	case k.imatrix && k.solved:
 		return nil, cmdline.Usagef("imatrix together with gptq or gptq-ft: choose one of them for all tensors")
-	case k.solved && set("imatrix", "imatrix-out") != "":
+	case k.awq && (k.imatrix || k.solved):
+		return nil, cmdline.Usagef("awq together with imatrix, gptq or gptq-ft: choose one of them for all tensors")
+	case !k.imatrix && set("imatrix", "imatrix-out") != "":
 		return nil, cmdline.Usagef("--%s goes with --algorithm imatrix", set("imatrix", "imatrix-out"))
-	case k.imatrix && c.Bool("refine"):
+	case !k.solved && c.Bool("refine"):
 		return nil, cmdline.Usagef("--refine goes with --algorithm gptq or gptq-ft")
 	case !c.IsSet("calibrate") && !c.IsSet("imatrix"):
 		return nil, cmdline.Usagef("this algorithm needs calibration data: --calibrate self, or --calibrate FILE of text")
@@ -82,10 +87,10 @@ func (k *calibration) run(c *cli.Context, p *quantizer.Plan) (done func() error,
 		return nil, err
 	}
 	dir := c.String("output") + ".calib"
-	if k.imatrix {
+	if !k.solved {
 		return k.runImatrix(c, p, dir)
 	}
-	text, err := calibrationText(c, p, dir)
+	text, err := k.text(c, dir)
 	if err != nil {
 		return nil, err
 	}
@@ -102,8 +107,9 @@ func (k *calibration) run(c *cli.Context, p *quantizer.Plan) (done func() error,
 	return result.Remove, p.SetChosen(result.Chosen())
 }
 
-// calibrationText reads or makes the tokens.
-func calibrationText(c *cli.Context, p *quantizer.Plan, dir string) (*calib.Text, error) {
+// text reads or makes the tokens: with the checkpoint as it was before it was folded.
+func (k *calibration) text(c *cli.Context, dir string) (*calib.Text, error) {
+	p := k.plan
 	tok, err := tokenizer.Open(p.SourceDir())
 	if err != nil {
 		return nil, fmt.Errorf("calibration: %w", err)
@@ -166,7 +172,7 @@ func (k *calibration) runImatrix(c *cli.Context, p *quantizer.Plan, dir string) 
 	}
 	info.SHA256 = hex.EncodeToString(h.Sum(nil))
 	if c.IsSet("calibrate") {
-		text, err := calibrationText(c, p, dir)
+		text, err := k.text(c, dir)
 		if err != nil {
 			return nil, err
 		}

@@ -70,6 +70,12 @@ func override(c *cli.Context, r *quantizer.Recipe) error {
 	if c.IsSet("positive-scales") {
 		r.PositiveScales = c.Bool("positive-scales")
 	}
+	if c.IsSet("rotate") {
+		r.Rotate = c.Bool("rotate")
+	}
+	if c.IsSet("equalize") {
+		r.Equalize = c.Bool("equalize")
+	}
 	return cmp.Or(
 		parse(c, "group", quantizer.ParseGroup, &r.Group),
 		parse(c, "embedding-group", quantizer.ParseGroup, &r.EmbeddingGroup),

@@ -27,6 +27,9 @@ func PrintPlan(c *cli.Context, p *quantizer.Plan) error {
 		return err
 	}
 	printWarnings(c.App.ErrWriter, p.Warnings)
+	if p.Fold != nil {
+		fmt.Fprintf(w, "\nfolded: %s\n", foldedText(p.Fold))
+	}
 	_, err = fmt.Fprintf(w, "\n%d tensors, %s in, the file will have %d bytes (%s)\n", len(p.Tensors), cmdline.Bytes(p.SourceBytes), p.OutputBytes, cmdline.Bytes(p.OutputBytes))
 	return err
 }
@@ -86,12 +89,20 @@ func PrintReport(c *cli.Context, r *quantizer.Report) error {
 		}
 		fmt.Fprintln(w)
 	}
+	if r.Fold != nil {
+		fmt.Fprintf(w, "folded   %s\n", foldedText(r.Fold))
+	}
 	fmt.Fprintf(w, "size     %s -> %s, %.3f bits per quantized weight, %.3f over all\n", cmdline.Bytes(r.SourceBytes), cmdline.Bytes(r.OutputBytes), r.BitsPerWeight, r.AllBitsPerWeight)
 	if r.Worst != "" {
 		fmt.Fprintf(w, "SQNR     mean %.2f dB, worst %.2f dB (%s)\n", r.MeanSQNR, r.WorstSQNR, r.Worst)
 	}
 	_, err := fmt.Fprintf(w, "time     %.2f s (%.2f s of it sync), %.2f GB/s of checkpoint\n", r.Seconds, r.SyncSeconds, r.BytesPerSecond/1e9)
 	return err
+}
+
+// foldedText says what was done to the checkpoint, and how well that was found to keep the model.
+func foldedText(f *quantizer.Fold) string {
+	return fmt.Sprintf("%s; logits within %.1e of the largest (%d tokens, %s)", strings.Join(f.Steps, ", "), f.Difference, f.Tokens, f.Source)
 }
 
 func printWarnings(w io.Writer, warnings []string) {

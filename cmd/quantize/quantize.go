@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -30,7 +31,7 @@ func Command() *cli.Command {
 			&cli.IntFlag{Name: "bits", Value: 4, Usage: "bits per code of projections, experts and an untied lm_head, 1-8"},
 			&cli.StringFlag{Name: "group", Value: "32", Usage: "weights along K that share a scale: a multiple of 16, or channel"},
 			&cli.StringFlag{Name: "mapping", DefaultText: "full-range; half-step at 1 bit", Usage: "full-range, symmetric, symmetric-no-clip, asymmetric, or half-step at 1 and 2 bits"},
-			&cli.StringFlag{Name: "algorithm", DefaultText: "search; rtn with symmetric and symmetric-no-clip", Usage: "how scales and codes are chosen: search (for the least weighted error), rtn (the mapping's formula), hqq or mse; with calibration imatrix, gptq or gptq-ft"},
+			&cli.StringFlag{Name: "algorithm", DefaultText: "search; rtn with symmetric and symmetric-no-clip", Usage: "how scales and codes are chosen: search (for the least weighted error), rtn (the mapping's formula), hqq or mse; with calibration imatrix, awq, gptq or gptq-ft"},
 			&cli.StringFlag{Name: "scale-dtype", Value: "bf16", Usage: "dtype of the stored scales: bf16, f16 or f32"},
 			&cli.BoolFlag{Name: "positive-scales", Usage: "never store a negative scale (XNNPACK refuses them); costs accuracy"},
 			&cli.IntFlag{Name: "embedding-bits", Value: 8, Usage: "bits of the embedding table and of a lm_head tied to it"},
@@ -46,7 +47,7 @@ func Command() *cli.Command {
 			&cli.BoolFlag{Name: "json", Usage: "print the plan or the summary as JSON"},
 			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "no progress"},
 			&cli.BoolFlag{Name: "keep", Usage: "leave the file although the --gate is not met"},
-		}, append(append(targetFlags(), calibrationFlags()...), measure.TextFlags()...)...),
+		}, slices.Concat(targetFlags(), calibrationFlags(), foldFlags(), measure.TextFlags())...),
 		Action: run,
 	}
 }
@@ -90,13 +91,35 @@ func run(c *cli.Context) (err error) {
 	if err != nil {
 		return cmdline.Requested(err)
 	}
-	data, err := calibrationOf(c, plan, goal != nil)
+	data, err := calibrationOf(c, plan, goal != nil, opts.Recipe.Rotate)
 	if err != nil {
 		return err
 	}
+	dir := src
+	folding, err := foldingOf(c, ck, config, plan, opts, data)
+	if err != nil {
+		return err
+	}
+	if folding != nil {
+		defer func() {
+			if e := folding.close(); err == nil {
+				err = e
+			}
+		}()
+		if err := folding.run(); err != nil {
+			return cmdline.Requested(err)
+		}
+		ck, config, opts, dir = folding.ck, folding.config, folding.opts, folding.ck.Dir()
+		if plan, err = quantizer.NewPlan(ck, config, opts); err != nil {
+			return cmdline.Requested(err)
+		}
+		if job != nil {
+			job.Folded = dir
+		}
+	}
 	var chosen *allocation
 	if goal != nil {
-		if chosen, err = goal.choose(c, src, ck, config, opts, data); err != nil {
+		if chosen, err = goal.choose(c, dir, ck, config, opts, data); err != nil {
 			return cmdline.Requested(err)
 		}
 		plan, opts.Rules = chosen.Plan, append(chosen.Rules, opts.Rules...)
@@ -126,7 +149,7 @@ func run(c *cli.Context) (err error) {
 			return fmt.Errorf("the file would have %d bytes with what it says of calibration, more than --target-size %d", plan.OutputBytes, goal.bytes)
 		}
 	}
-	bar = cmdline.NewProgress(os.Stderr, plan.SourceBytes, "quantizing", c.Bool("quiet"))
+	bar = cmdline.NewProgress(os.Stderr, plan.WorkBytes(), "quantizing", c.Bool("quiet"))
 	if job != nil {
 		return writeGated(c, plan, job, bar)
 	}

@@ -38,7 +38,7 @@ var (
 	write   = flag.Bool("w", false, "put the tables into the document")
 	verbose = flag.Bool("v", false, "print the commands to standard error, with the seconds that each took")
 	only    = flag.String("models", "stories260K,books1.3M,books3.7M", "models")
-	tables  = flag.String("tables", "bits,ratios,mixed,onebit", "tables")
+	tables  = flag.String("tables", "bits,ratios,groups,mixed,onebit", "tables")
 	widths  = flag.String("bits", "8,6,5,4,3,2,1", "bits of a code in table bits; the others take those of 4,3,2 that are in it")
 )
 
@@ -80,7 +80,7 @@ func run() error {
 	for _, t := range []struct {
 		name string
 		make func() (string, error)
-	}{{"bits", b.bits}, {"ratios", b.ratios}, {"mixed", b.mixed}, {"onebit", b.oneBit}} {
+	}{{"bits", b.bits}, {"ratios", b.ratios}, {"groups", b.groups}, {"mixed", b.mixed}, {"onebit", b.oneBit}} {
 		if !listed(*tables, t.name) {
 			continue
 		}
@@ -162,7 +162,7 @@ type report struct {
 type bench struct {
 	tmp, gq string
 	models  []subject
-	base    map[string]float64 // KL of TorchAO's symmetric rounding, by model and bits
+	base    map[string]float64 // KL of TorchAO's symmetric rounding, by model, bits and group
 }
 
 // command runs gq and decodes what it prints.
@@ -246,24 +246,30 @@ func methods(m subject) []method {
 	return []method{
 		{name: "full-range RTN", flags: []string{"--algorithm", "rtn"}},
 		{name: "search", flags: []string{"--algorithm", "search"}},
+		{name: "equalize, search", flags: []string{"--equalize", "--algorithm", "search"}},
+		{name: "rotate, search", flags: []string{"--rotate", "--algorithm", "search"}},
 		{name: "search, asymmetric", flags: []string{"--algorithm", "search", "--mapping", "asymmetric"}},
 		{name: "hqq, asymmetric", flags: []string{"--algorithm", "hqq", "--mapping", "asymmetric"}},
 		{name: "search, real zeros", flags: append([]string{"--algorithm", "search"}, real...), bits: "4"},
 		{name: "hqq, real zeros", flags: append([]string{"--algorithm", "hqq"}, real...), bits: "4"},
 		{name: "mse", flags: []string{"--algorithm", "mse"}},
 		{name: "imatrix", flags: append([]string{"--algorithm", "imatrix"}, text...)},
+		{name: "awq", flags: append([]string{"--algorithm", "awq"}, text...)},
 		{name: "gptq", flags: append([]string{"--algorithm", "gptq"}, text...)},
+		{name: "rotate, gptq", flags: append([]string{"--rotate", "--algorithm", "gptq"}, text...)},
 		{name: "gptq + refine", flags: append([]string{"--algorithm", "gptq", "--refine"}, text...)},
 		{name: "gptq-ft", flags: append([]string{"--algorithm", "gptq-ft"}, text...)},
+		{name: "equalize, gptq-ft", flags: append([]string{"--equalize", "--algorithm", "gptq-ft"}, text...)},
+		{name: "rotate, gptq-ft", flags: append([]string{"--rotate", "--algorithm", "gptq-ft"}, text...)},
 		{name: "gptq-ft, self", flags: []string{"--algorithm", "gptq-ft", "--calibrate", "self"}},
 		{name: "gptq-ft + refine", flags: append([]string{"--algorithm", "gptq-ft", "--refine"}, text...)},
 	}
 }
 
-func (b *bench) baseline(m subject, bits string) (float64, error) {
-	key := m.name + " " + bits
+func (b *bench) baseline(m subject, bits string, more ...string) (float64, error) {
+	key := strings.Join(append([]string{m.name, bits}, more...), " ")
 	if _, ok := b.base[key]; !ok {
-		r, err := b.measure(m, false, "--bits", bits, "--mapping", "symmetric", "--algorithm", "rtn")
+		r, err := b.measure(m, false, append([]string{"--bits", bits, "--mapping", "symmetric", "--algorithm", "rtn"}, more...)...)
 		if err != nil {
 			return 0, err
 		}
@@ -319,6 +325,38 @@ func (b *bench) ratios() (string, error) {
 			return 0, err
 		}
 		r, err := b.measure(m, false, append([]string{"--bits", bits}, how.flags...)...)
+		return r.Model.KL.Mean / base, err
+	})
+}
+
+// groups are the same for folded checkpoints in longer groups, which outliers cost more in.
+func (b *bench) groups() (string, error) {
+	type line struct {
+		group string
+		method
+	}
+	list := func(m subject) (lines []line) {
+		for _, group := range []string{"128", "channel"} {
+			for _, f := range methods(m) {
+				if slices.Contains([]string{"search", "equalize, search", "rotate, search", "imatrix", "awq", "gptq", "rotate, gptq"}, f.name) {
+					lines = append(lines, line{group, f})
+				}
+			}
+		}
+		return lines
+	}
+	var rows []string
+	for _, l := range list(subject{}) {
+		rows = append(rows, fmt.Sprintf("%s, %s", l.group, l.name))
+	}
+	return b.grid(rows, func(m subject, row int, bits string) (float64, error) {
+		l := list(m)[row]
+		group := []string{"--group", l.group, "--embedding-group", "32"}
+		base, err := b.baseline(m, bits, group...)
+		if err != nil {
+			return 0, err
+		}
+		r, err := b.measure(m, false, slices.Concat([]string{"--bits", bits}, group, l.flags)...)
 		return r.Model.KL.Mean / base, err
 	})
 }

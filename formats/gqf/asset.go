@@ -144,6 +144,10 @@ func checkAssetName(kind AssetKind, name string) string {
 		if name != ProvenanceName {
 			return fmt.Sprintf("the provenance is called %q, want %q", name, ProvenanceName)
 		}
+	case AssetFold:
+		if name != FoldName {
+			return fmt.Sprintf("the fold record is called %q, want %q", name, FoldName)
+		}
 	case AssetConfig, AssetFile:
 		control := func(r rune) bool { return r < 0x20 || r == 0x7F }
 		if name == "" || len(name) > maxAssetName || !utf8.ValidString(name) || name == "." || name == ".." ||

@@ -41,7 +41,7 @@ type NameSpec struct {
 }
 
 // AssetSpec describes a small file to a [Builder], which keeps Data until Build.
-// Build compresses a file (AssetFile) where that pays and nothing else, so what
+// Build compresses a file or a fold record (AssetFile, AssetFold) where that pays and nothing else, so what
 // people and loaders read is there as it is.
 type AssetSpec struct {
 	Kind AssetKind
@@ -347,7 +347,7 @@ func (b *Builder) packAssets() ([]packedAsset, error) {
 	assets := make([]packedAsset, len(b.assets))
 	for i, a := range b.assets {
 		assets[i] = packedAsset{AssetSpec: a, index: i, stored: a.Data}
-		if a.Kind != AssetFile {
+		if a.Kind != AssetFile && a.Kind != AssetFold {
 			continue
 		}
 		z, err := compress(a.Data)

@@ -76,12 +76,13 @@ const (
 	AlgorithmGPTQ    Algorithm = 5 // GPTQ with calibration data
 	AlgorithmGPTQFT  Algorithm = 6 // GPTQ towards the float model's outputs
 	AlgorithmImatrix Algorithm = 7 // weighted search, second moments of activations in the weights
+	AlgorithmAWQ     Algorithm = 8 // the same behind factors that AWQ chose, see AssetFold
 )
 
-var algorithmNames = []string{"none", "rtn", "search", "hqq", "mse", "gptq", "gptq-ft", "imatrix"}
+var algorithmNames = []string{"none", "rtn", "search", "hqq", "mse", "gptq", "gptq-ft", "imatrix", "awq"}
 
 // Calibrated tells whether the algorithm needs calibration data.
-func (a Algorithm) Calibrated() bool { return a >= AlgorithmGPTQ && a <= AlgorithmImatrix }
+func (a Algorithm) Calibrated() bool { return a >= AlgorithmGPTQ && a <= AlgorithmAWQ }
 
 // String gives the algorithm's name as reports spell it.
 func (a Algorithm) String() string { return codeName(algorithmNames, uint8(a), "algorithm") }
@@ -124,9 +125,10 @@ const (
 	AssetRecipe     AssetKind = 2 // JSON: what was asked of the quantizer; named RecipeName
 	AssetProvenance AssetKind = 3 // JSON: what the file was made of; named ProvenanceName
 	AssetFile       AssetKind = 4 // a file that stood beside the checkpoint, as tokenizer.json
+	AssetFold       AssetKind = 5 // JSON: how the checkpoint was folded before it was quantized; named FoldName
 )
 
-var assetKindNames = []string{"", "config", "recipe", "provenance", "file"}
+var assetKindNames = []string{"", "config", "recipe", "provenance", "file", "fold"}
 
 // String gives the kind's name as reports spell it.
 func (k AssetKind) String() string { return codeName(assetKindNames, uint8(k), "asset kind") }
@@ -134,11 +136,12 @@ func (k AssetKind) String() string { return codeName(assetKindNames, uint8(k), "
 // MarshalText gives the same for JSON.
 func (k AssetKind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
 
-// Names of the two assets that are ours. The slash keeps them apart from files,
+// Names of the assets that are ours. The slash keeps them apart from files,
 // whose names hold none.
 const (
 	RecipeName     = "gq/recipe.json"
 	ProvenanceName = "gq/provenance.json"
+	FoldName       = "gq/fold.json"
 )
 
 // Codec says how an asset's bytes are stored. The codes are part of the file format.

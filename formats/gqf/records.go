@@ -86,7 +86,7 @@ func (f *front) checkAssets(stringsEnd uint64) error {
 	end := f.h.sections[secAssetData].off
 	last := end + f.h.sections[secAssetData].length
 	var prev []byte
-	var once [AssetProvenance + 1]bool
+	var once [AssetFold + 1]bool
 	for i := range f.count(secAssets) {
 		r := f.asset(i)
 		s, err := f.checkString(secAssets, i, r.strOff, r.strLen, maxAssetName, &stringsEnd)
@@ -96,7 +96,7 @@ func (f *front) checkAssets(stringsEnd uint64) error {
 		if msg := checkAssetName(AssetKind(r.kind), string(s)); msg != "" {
 			return f.badRecord(secAssets, i, 36, "%s", msg)
 		}
-		if int(r.kind) < len(once) {
+		if AssetKind(r.kind) != AssetFile {
 			if once[r.kind] {
 				return f.badRecord(secAssets, i, 36, "a second asset of kind %s", AssetKind(r.kind))
 			}
@@ -112,8 +112,8 @@ func (f *front) checkAssets(stringsEnd uint64) error {
 			return f.badRecord(secAssets, i, 16, "asset %q at %d with %d bytes, the section ends at %d", s, r.off, r.stored, last)
 		case r.codec > uint8(CodecZstd):
 			return f.badRecord(secAssets, i, 37, "asset %q has codec %d, which version %d.%d does not have", s, r.codec, VersionMajor, VersionMinor)
-		case r.codec != uint8(CodecStored) && AssetKind(r.kind) != AssetFile:
-			return f.badRecord(secAssets, i, 37, "asset %q has codec %s, which is only for files", s, Codec(r.codec))
+		case r.codec != uint8(CodecStored) && AssetKind(r.kind) != AssetFile && AssetKind(r.kind) != AssetFold:
+			return f.badRecord(secAssets, i, 37, "asset %q has codec %s, which is only for files and fold records", s, Codec(r.codec))
 		case r.codec == uint8(CodecStored) && r.stored != r.rawLen:
 			return f.badRecord(secAssets, i, 24, "asset %q is stored as it is, in %d bytes for %d", s, r.stored, r.rawLen)
 		case r.rawLen > 1<<62:

@@ -107,16 +107,17 @@ func (im *Imatrix) Merge(o *Imatrix) error {
 	return nil
 }
 
-// Chosen has the searches of a plan's matrices whose algorithm is imatrix count errors by the moments. warnings say which
+// Chosen has the searches of a plan's matrices whose algorithm is imatrix, or awq, count errors by the moments. warnings say which
 // matrices the imatrix has nothing for; if it has nothing for any, that is an error.
 func (im *Imatrix) Chosen(p *quantizer.Plan, info quantizer.Calibration) (c *quantizer.Chosen, warnings []string, err error) {
 	weights := map[string][]float32{}
 	var missed []string
-	found := 0
+	found, algorithm := 0, gqf.AlgorithmImatrix
 	for _, m := range p.Matrices() {
-		if m.Scheme.Algorithm != gqf.AlgorithmImatrix {
+		if a := m.Scheme.Algorithm; a != gqf.AlgorithmImatrix && a != gqf.AlgorithmAWQ {
 			continue
 		}
+		algorithm = m.Scheme.Algorithm
 		name := m.Name()
 		w := make([]float32, m.Cols)
 		weights[name] = w
@@ -148,7 +149,7 @@ func (im *Imatrix) Chosen(p *quantizer.Plan, info quantizer.Calibration) (c *qua
 	if len(missed) > 0 {
 		warnings = append(warnings, fmt.Sprintf("%q%s: no calibration token reached it: quantized by search", missed[0], more(missed)))
 	}
-	info.Algorithm, info.Fallbacks = gqf.AlgorithmImatrix.String(), len(missed)
+	info.Algorithm, info.Fallbacks = algorithm.String(), len(missed)
 	return &quantizer.Chosen{Calibration: &info, Importance: func(m quantizer.Matrix) []float32 { return weights[m.Name()] }}, warnings, nil
 }
 

@@ -1,0 +1,74 @@
+package accuracy
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/model"
+	"github.com/lowbit-go/gq/quantizer/fold"
+)
+
+// foldedSource is the checkpoint that a file's tensors are compared with, where that is not the one that a person names:
+// the weights of a file that was folded are those of the folded checkpoint.
+type foldedSource struct {
+	ck  *safetensors.Checkpoint
+	tmp string // to be removed
+}
+
+// folded opens the folded checkpoint of a file, which it makes if need be; nil if the file is of the source as it is.
+func (j *Job) folded(ctx context.Context, ck *safetensors.Checkpoint, f *gqf.File, r *Report) (s *foldedSource, err error) {
+	if !hasAsset(f, gqf.FoldName) {
+		return nil, nil
+	}
+	raw, err := f.Asset(gqf.FoldName)
+	if err != nil {
+		return nil, err
+	}
+	record, err := fold.ParseRecord(raw)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", r.File, err)
+	}
+	r.Fold = record.String()
+	s = &foldedSource{}
+	defer func() {
+		if err != nil {
+			s.close()
+		}
+	}()
+	dir := j.Folded
+	if dir == "" {
+		if s.tmp, err = os.MkdirTemp("", "gq-fold"); err != nil {
+			return nil, err
+		}
+		size := int64(0)
+		for _, t := range ck.Tensors() {
+			size += t.Size
+		}
+		add, end := j.stage(r, "fold", "folding", "B", size*int64(len(record.Steps)))
+		defer end()
+		dir = filepath.Join(s.tmp, "checkpoint")
+		if err := fold.Apply(ctx, ck.Dir(), dir, record, fold.Options{Threads: j.Threads, Progress: add}); err != nil {
+			return nil, fmt.Errorf("%s was folded before it was quantized (%s): %w", r.File, r.Fold, err)
+		}
+	}
+	s.ck, err = safetensors.Open(dir, safetensors.Options{})
+	return s, err
+}
+
+// model opens the folded checkpoint's, whose activations are those that the file's weights are multiplied with.
+func (s *foldedSource) model(threads int) (*model.Model, error) {
+	return model.OpenCheckpoint(s.ck.Dir(), model.Options{Threads: threads})
+}
+
+func (s *foldedSource) close() {
+	if s.ck != nil {
+		s.ck.Close()
+	}
+	if s.tmp != "" {
+		os.RemoveAll(s.tmp)
+	}
+}

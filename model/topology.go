@@ -1,0 +1,190 @@
+package model
+
+import "fmt"
+
+// Block is rows of a tensor, which is taken for the matrix of its last dimension: the slices of fused experts lie below
+// each other.
+type Block struct {
+	Tensor     string
+	From, Rows int
+	Cols       int
+	// Bias is the tensor of the rows' biases, which has as many elements as the tensor has rows; "" if there is none.
+	Bias string
+	// Expert that the rows belong to; -1: none.
+	Expert int
+	// Linear is what the Model calls the linear that the rows are of, or a part of: a key of SetLinear.
+	Linear string
+}
+
+// Norm is the weights of an RMSNorm.
+type Norm struct {
+	Tensor string
+	// PlusOne tells that the norm multiplies by 1 + weight.
+	PlusOne bool
+	Width   int
+}
+
+// Scaling is a place where factors can be moved through a model without changing what it computes: what the producer
+// gives is divided by them, column by column, and the columns of the consumers are multiplied.
+type Scaling struct {
+	Layer int
+	// Norm is the producer, or Rows are: those of a linear whose outputs go into the consumers one by one.
+	Norm *Norm
+	Rows *Block
+	// Consumers are all that reads the producer.
+	Consumers []Block
+	// Width is the number of factors: the norm's width, or the number of Rows.
+	Width int
+	// HeadDim and Repeat tell that the consumers have more columns than there are factors, as each head of values serves
+	// Repeat heads of queries: column c has factor c / (HeadDim Repeat) HeadDim + c % HeadDim. 0: column c has factor c.
+	HeadDim, Repeat int
+}
+
+// Factor is the number of the factor of a consumer's column.
+func (s *Scaling) Factor(column int) int {
+	if s.Repeat < 2 {
+		return column
+	}
+	return column/(s.HeadDim*s.Repeat)*s.HeadDim + column%s.HeadDim
+}
+
+// Read is a matrix that reads the hidden states through a norm.
+type Read struct {
+	Norm Norm
+	Block
+}
+
+// Residual says where a model reads its hidden states and adds to them: what turning them has to turn.
+type Residual struct {
+	Width, HeadDim int
+	// Table is looked up; Head makes the logits. Tied tells that the checkpoint has no tensor of that name: the table serves.
+	Table, Head string
+	Tied        bool
+	Vocab       int
+	Final       Norm // before the head
+	Reads       []Read
+	Writes      []Block
+	// Values are the blocks of rows that make the values, heads of HeadDim rows, Outputs what reads them, by layer.
+	Values, Outputs []Block
+}
+
+// blockOf is all of a linear.
+func blockOf(l *linear) Block {
+	b := Block{Tensor: l.spec.name, From: l.spec.slice * l.spec.rows, Rows: l.spec.rows, Cols: l.spec.cols, Expert: -1, Linear: l.name}
+	if l.hasBias {
+		b.Bias = biasOf(l.spec.name)
+	}
+	return b
+}
+
+// part is rows of a block, counted from its first.
+func (b Block) part(from, rows int) Block {
+	b.From, b.Rows = b.From+from, rows
+	return b
+}
+
+func blocksOf(list ...*linear) (blocks []Block) {
+	for _, l := range list {
+		blocks = append(blocks, blockOf(l))
+	}
+	return blocks
+}
+
+// values is the block of a layer's linears that makes the values.
+func (m *Model) values(l *layer) Block {
+	rows := m.config.KVHeads * m.config.HeadDim
+	last := blockOf(l.qkv[len(l.qkv)-1])
+	return last.part(last.Rows-rows, rows)
+}
+
+// up is the block of a gated network's linears whose outputs go into down as they are.
+func (f *mlp) up() Block {
+	last := blockOf(f.gateUp[len(f.gateUp)-1])
+	if len(f.gateUp) == 1 {
+		return last.part(last.Rows/2, last.Rows/2)
+	}
+	return last
+}
+
+// layerNorm names a norm of a layer.
+func (m *Model) layerNorm(layer int, name string) Norm {
+	return Norm{fmt.Sprintf("%slayers.%d.%s.weight", m.body, layer, name), m.config.NormPlusOne, m.config.HiddenSize}
+}
+
+// inputNorms are those before attention and before the feed-forward network.
+func (m *Model) inputNorms(layer int) (attention, feedForward Norm) {
+	before := "post_attention_layernorm"
+	if m.config.PostNorms {
+		before = "pre_feedforward_layernorm"
+	}
+	return m.layerNorm(layer, "input_layernorm"), m.layerNorm(layer, before)
+}
+
+// Scalings lists a layer's places for factors in the order of computation.
+func (m *Model) Scalings(layer int) []Scaling {
+	c, l := &m.config, &m.layers[layer]
+	attention, feedForward := m.inputNorms(layer)
+	values := m.values(l)
+	list := []Scaling{
+		{Layer: layer, Norm: &attention, Consumers: blocksOf(l.qkv...), Width: c.HiddenSize},
+		{Layer: layer, Rows: &values, Consumers: blocksOf(l.out), Width: values.Rows, HeadDim: c.HeadDim, Repeat: c.Heads / c.KVHeads},
+	}
+	gated := []mlp{l.mlp}
+	norm := Scaling{Layer: layer, Norm: &feedForward, Width: c.HiddenSize}
+	if l.Experts {
+		gated = l.experts
+		norm.Consumers = blocksOf(l.router)
+	}
+	var inner []Scaling
+	for i := range gated {
+		f := &gated[i]
+		read, up, down := blocksOf(f.gateUp...), f.up(), blocksOf(f.down)
+		if l.Experts {
+			for k := range read {
+				read[k].Expert = i
+			}
+			up.Expert, down[0].Expert = i, i
+		}
+		norm.Consumers = append(norm.Consumers, read...)
+		inner = append(inner, Scaling{Layer: layer, Rows: &up, Consumers: down, Width: up.Rows})
+	}
+	return append(append(list, norm), inner...)
+}
+
+// Residual describes what turning the hidden states of the model has to turn. An architecture in which they cannot be
+// turned is an *UnsupportedError that says why.
+func (m *Model) Residual() (*Residual, error) {
+	c := &m.config
+	if c.PostNorms {
+		return nil, &UnsupportedError{fmt.Sprintf("the hidden states of model_type %s cannot be rotated: norms with gains of their own follow attention and feed-forward network, and a gain and a rotation do not change places; --equalize and --algorithm awq are possible", c.Architecture)}
+	}
+	r := &Residual{
+		Width: c.HiddenSize, HeadDim: c.HeadDim, Vocab: c.VocabSize,
+		Table: m.body + "embed_tokens.weight", Head: m.head.spec.name, Final: Norm{m.body + "norm.weight", c.NormPlusOne, c.HiddenSize},
+	}
+	if r.Head == r.Table {
+		r.Head, r.Tied = m.headName, true
+	}
+	for i := range m.layers {
+		l := &m.layers[i]
+		attention, feedForward := m.inputNorms(i)
+		for _, b := range blocksOf(l.qkv...) {
+			r.Reads = append(r.Reads, Read{attention, b})
+		}
+		out := blockOf(l.out)
+		r.Writes = append(r.Writes, out)
+		r.Values, r.Outputs = append(r.Values, m.values(l)), append(r.Outputs, out)
+		gated := []mlp{l.mlp}
+		if l.Experts {
+			gated = l.experts
+			r.Reads = append(r.Reads, Read{feedForward, blockOf(l.router)})
+		}
+		for _, f := range gated {
+			for _, b := range blocksOf(f.gateUp...) {
+				r.Reads = append(r.Reads, Read{feedForward, b})
+			}
+			r.Writes = append(r.Writes, blockOf(f.down))
+		}
+	}
+	return r, nil
+}

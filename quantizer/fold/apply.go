@@ -1,0 +1,382 @@
+package fold
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+
+	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/atomicfile"
+	"github.com/lowbit-go/gq/kernels"
+	"github.com/lowbit-go/gq/packing"
+	"github.com/lowbit-go/gq/quantizer"
+)
+
+// Options of a job. The zero value is good.
+type Options struct {
+	// Threads. Default: GOMAXPROCS. Nothing but the time depends on it.
+	Threads int
+	// Progress is called with bytes of the checkpoint that were done since the last call. Default: none.
+	Progress func(n int64)
+}
+
+func (o Options) threads() int {
+	if o.Threads > 0 {
+		return o.Threads
+	}
+	return runtime.GOMAXPROCS(0)
+}
+
+// shardBytes bounds the data of a file, as Transformers does.
+const shardBytes = 5_000_000_000
+
+// Apply makes the folded checkpoint of a record at dst, which must not exist, out of the one at src, a directory: tensors
+// that change become F32, all others keep their bytes. dst appears when it is complete.
+//
+// It fails with a *MismatchError if src is not the checkpoint that the record was made for, and with a
+// *model.UnsupportedError if rotations are asked of an architecture that does not allow them.
+func Apply(ctx context.Context, src, dst string, r *Record, o Options) error {
+	if _, err := os.Lstat(dst); err == nil {
+		return &fs.PathError{Op: "create", Path: dst, Err: fs.ErrExist}
+	}
+	partial := func(i int) string { return fmt.Sprintf("%s.part%d", dst, i) }
+	defer func() {
+		for i := range r.Steps {
+			os.RemoveAll(partial(i))
+		}
+	}()
+	from := src
+	for i := range r.Steps {
+		to := partial(i)
+		if err := os.RemoveAll(to); err != nil {
+			return err
+		}
+		if err := applyStep(ctx, from, to, &r.Steps[i], o); err != nil {
+			return err
+		}
+		if i > 0 {
+			if err := os.RemoveAll(from); err != nil {
+				return err
+			}
+		}
+		from = to
+	}
+	if len(r.Steps) == 0 {
+		return errors.New("fold: a record of no steps")
+	}
+	return os.Rename(from, dst)
+}
+
+// applyStep makes dst out of src by one step.
+func applyStep(ctx context.Context, src, dst string, s *Step, o Options) error {
+	ck, err := openSource(src)
+	if err != nil {
+		return err
+	}
+	defer ck.Close()
+	var e *edits
+	if s.Kind == KindRotate {
+		e, err = rotateEdits(ck, *s.Seed)
+	} else {
+		e, err = scaleEdits(ck, s.Scalings)
+	}
+	if err != nil {
+		return err
+	}
+	w := &rewriter{ctx: ctx, Options: o, edits: e, ck: ck, pool: kernels.NewPool(o.threads())}
+	defer w.pool.Close()
+	return w.run(dst)
+}
+
+// rewriter writes one checkpoint as another.
+type rewriter struct {
+	Options
+	*edits
+	ctx   context.Context
+	pool  *kernels.Pool
+	ck    *source
+	out   *safetensors.Writer
+	names []string // of the output, in the writer's order
+	x     []float64
+	bytes []byte
+	// widened tells that FP8 weights became F32.
+	widened bool
+}
+
+func (w *rewriter) run(dst string) (err error) {
+	if err := w.check(w.ck.Checkpoint); err != nil {
+		return err
+	}
+	specs, err := w.plan()
+	if err != nil {
+		return err
+	}
+	config, err := w.config(specs)
+	if err != nil {
+		return err
+	}
+	if w.out, err = safetensors.Create(dst, specs, safetensors.WriteOptions{MaxShardBytes: shardBytes}); err != nil {
+		return err
+	}
+	defer w.out.Abort()
+	for i, name := range w.names {
+		if err := w.ctx.Err(); err != nil {
+			return err
+		}
+		if err := w.tensor(i, name); err != nil {
+			return err
+		}
+	}
+	if err := w.ck.Unchanged(); err != nil {
+		return err
+	}
+	if err := w.copyFiles(dst, config); err != nil {
+		return err
+	}
+	return w.out.Commit()
+}
+
+// config is config.json without what is not true any more.
+func (w *rewriter) config(specs []safetensors.TensorSpec) ([]byte, error) {
+	untied := w.untied && w.ck.tied
+	widened := w.widened && !slices.ContainsFunc(specs, func(s safetensors.TensorSpec) bool { return s.Dtype.IsFloat() && s.Dtype.Bits() == 8 })
+	if !untied && !widened || w.ck.config == nil {
+		return w.ck.config, nil
+	}
+	var m map[string]json.RawMessage
+	if err := json.Unmarshal(w.ck.config, &m); err != nil {
+		return nil, err
+	}
+	if untied {
+		m["tie_word_embeddings"] = json.RawMessage("false")
+	}
+	if widened {
+		delete(m, "quantization_config") // of FP8, of which nothing is left
+	}
+	return json.MarshalIndent(m, "", "  ")
+}
+
+// copyFiles writes config.json and the files that go with a model, as its tokenizer's.
+func (w *rewriter) copyFiles(dst string, config []byte) error {
+	write := func(name string, data []byte) error {
+		f, err := atomicfile.Create(filepath.Join(dst, name))
+		if err != nil {
+			return err
+		}
+		defer f.Abort()
+		if _, err := f.WriteAt(data, 0); err != nil {
+			return err
+		}
+		return f.Commit()
+	}
+	if config != nil {
+		if err := write("config.json", config); err != nil {
+			return err
+		}
+	}
+	for _, name := range quantizer.AssetFiles() {
+		data, err := os.ReadFile(filepath.Join(w.ck.Dir(), name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			err = write(name, data)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// plan lists the tensors of the output.
+func (w *rewriter) plan() (specs []safetensors.TensorSpec, err error) {
+	gone := map[string]bool{} // scales of FP8 weights that change
+	for _, t := range w.ck.Tensors() {
+		if w.matrices[t.Name] == nil {
+			continue
+		}
+		scale, err := w.ck.scales(t)
+		if err != nil {
+			return nil, err
+		}
+		if scale != nil {
+			gone[scale.Name], w.widened = true, true
+		}
+	}
+	for _, t := range w.ck.Tensors() {
+		if gone[t.Name] {
+			continue
+		}
+		spec := safetensors.TensorSpec{Name: t.Name, Dtype: t.Dtype, Shape: t.Shape}
+		if w.matrices[t.Name] != nil || w.vectors[t.Name] != nil {
+			spec.Dtype = packing.F32
+		}
+		specs = append(specs, spec)
+	}
+	for name, from := range w.added {
+		t, _ := w.ck.Lookup(from)
+		specs = append(specs, safetensors.TensorSpec{Name: name, Dtype: packing.F32, Shape: t.Shape})
+	}
+	slices.SortFunc(specs, func(a, b safetensors.TensorSpec) int { return compare(a.Name, b.Name) })
+	for _, s := range specs {
+		w.names = append(w.names, s.Name)
+	}
+	return specs, nil
+}
+
+// tensor writes tensor number i of the output.
+func (w *rewriter) tensor(i int, name string) error {
+	from := name
+	if src := w.added[name]; src != "" {
+		from = src
+	}
+	t, _ := w.ck.Lookup(from)
+	if w.Progress != nil {
+		defer w.Progress(t.Size)
+	}
+	switch {
+	case w.matrices[name] != nil:
+		return w.matrix(i, t, w.matrices[name])
+	case w.vectors[name] != nil:
+		return w.vector(i, t, w.vectors[name])
+	}
+	view, err := w.ck.Bytes(t)
+	if err != nil {
+		return err
+	}
+	return w.ck.Guard(func() error { return w.out.WriteAt(i, view, 0) })
+}
+
+func (w *rewriter) vector(i int, t safetensors.Tensor, list []vectorEdit) error {
+	v := make([]float32, t.Numel())
+	rows, _ := t.Matrix()
+	if err := w.ck.ReadRows(v, t, 0, int(rows)); err != nil {
+		return err
+	}
+	x := make([]float64, len(v))
+	for k := range v {
+		x[k] = float64(v[k])
+	}
+	for _, v := range list {
+		v.f(x)
+	}
+	b := make([]byte, 4*len(x))
+	if bad := narrow(b, x); bad >= 0 {
+		return w.notFinite(t, 0, bad)
+	}
+	return w.out.WriteAt(i, b, 0)
+}
+
+func (w *rewriter) notFinite(t safetensors.Tensor, row, col int) error {
+	return fmt.Errorf("%s: tensor %q: element %d of row %d is not finite when it is folded", w.ck.Files()[t.File].Name, t.Name, col, row)
+}
+
+// matrix writes an edited matrix, some rows at a time.
+func (w *rewriter) matrix(i int, t safetensors.Tensor, ed *edit) error {
+	read, err := w.ck.reader(t.Name)
+	if err != nil {
+		return err
+	}
+	rows, cols := t.Matrix()
+	for _, s := range ed.segments(int(rows), int(cols)) {
+		if err := w.ctx.Err(); err != nil {
+			return err
+		}
+		n, k := s.to-s.from, int(cols)
+		x := grow(&w.x, n*k)
+		if err := w.rows(x, read, ed, s.from, k); err != nil {
+			return err
+		}
+		if s.out != nil {
+			w.columns(x, n, k, s.out)
+		}
+		b := grow(&w.bytes, 4*n*k)
+		bad := w.narrow(b, x, k)
+		if bad >= 0 {
+			return w.notFinite(t, s.from+bad/k, bad%k)
+		}
+		if err := w.out.WriteAt(i, b, 4*int64(s.from)*cols); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rows reads rows from a number on, as many as go into x, and does to them what is done to rows.
+func (w *rewriter) rows(x []float64, read func([]float32, int) error, ed *edit, from, k int) error {
+	const piece = 16 // rows
+	n := len(x) / k
+	parts := (n + piece - 1) / piece
+	errs := make([]error, parts)
+	w.pool.Run(parts, func(_, part int) {
+		line, scratch := make([]float32, k), make([]float64, k)
+		for r := part * piece; r < min(n, (part+1)*piece); r++ {
+			if errs[part] = read(line, from+r); errs[part] != nil {
+				return
+			}
+			row := x[r*k:][:k]
+			for c, v := range line {
+				row[c] = float64(v)
+			}
+			ed.row(row, from+r, scratch)
+		}
+	})
+	return errors.Join(errs...)
+}
+
+// columns turns the columns of n x k numbers.
+func (w *rewriter) columns(x []float64, n, k int, r *rotation) {
+	const panel = 16 // columns: two cache lines of a row
+	w.pool.Run((k+panel-1)/panel, func(_, part int) {
+		from := part * panel
+		m := min(panel, k-from)
+		lines, scratch := make([]float64, m*n), make([]float64, n)
+		for i := range n {
+			for c := range m {
+				lines[c*n+i] = x[i*k+from+c]
+			}
+		}
+		for c := range m {
+			r.turn(lines[c*n:][:n], scratch)
+		}
+		for i := range n {
+			for c := range m {
+				x[i*k+from+c] = lines[c*n+i]
+			}
+		}
+	})
+}
+
+// narrow writes x as float32; bad is the first number that is not finite, or -1.
+func (w *rewriter) narrow(b []byte, x []float64, k int) (bad int) {
+	const piece = 1 << 16
+	parts := (len(x) + piece - 1) / piece
+	found := make([]int, parts)
+	w.pool.Run(parts, func(_, part int) {
+		from, to := part*piece, min(len(x), (part+1)*piece)
+		if found[part] = narrow(b[4*from:4*to], x[from:to]); found[part] >= 0 {
+			found[part] += from
+		}
+	})
+	for _, f := range found {
+		if f >= 0 {
+			return f
+		}
+	}
+	return -1
+}
+
+// grow gives a buffer of n values, with anything in them.
+func grow[T any](b *[]T, n int) []T {
+	if cap(*b) < n {
+		*b = make([]T, n)
+	}
+	return (*b)[:n]
+}

@@ -1,0 +1,397 @@
+package fold
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/detmath"
+	"github.com/lowbit-go/gq/internal/floats"
+	"github.com/lowbit-go/gq/kernels"
+	"github.com/lowbit-go/gq/model"
+	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/quantizer/calib"
+)
+
+const (
+	// awqSteps is how many powers of the mean activations are tried: 0/20 to 19/20.
+	awqSteps = 20
+	// awqRows is how many tokens outputs are computed for.
+	awqRows = 512
+	// awqPanel is how many outputs are computed at a time.
+	awqPanel = 1024
+)
+
+// AWQ chooses factors for the checkpoint in a directory as AWQ does (J. Lin et al., "AWQ", 2023; llm-awq, auto_scale.py):
+// for each place t = m^a, m the mean size of the consumers' inputs over a text, divided by sqrt(max t min t), a being that
+// of 0/20 .. 19/20 with which quantizing the consumers changes their outputs least, on 512 of the text's tokens. The
+// consumers are quantized as o says, by the search with the second moments of the inputs, those that o gives the algorithm
+// awq; the others count nothing. All of it is of the float model.
+func AWQ(ctx context.Context, dir string, o quantizer.Options, text *calib.Text, own Options) (Step, error) {
+	s := Step{Kind: KindScale, By: ByAWQ, Parameters: map[string]any{"grid": awqSteps, "rows": awqRows}}
+	j := &awq{ctx: ctx, Options: own, text: text, matrices: map[string]quantizer.Matrix{}}
+	if err := j.open(dir, o); err != nil {
+		return s, err
+	}
+	defer j.close()
+	for layer := range j.m.Config().Layers {
+		places := j.m.Scalings(layer)
+		for _, part := range []model.Part{model.Attention, model.FeedForward} {
+			// The first two are those of attention.
+			own := places[:2]
+			if part == model.FeedForward {
+				own = places[2:]
+			}
+			list, err := j.half(layer, part, own)
+			if err != nil {
+				return s, err
+			}
+			s.Scalings = append(s.Scalings, list...)
+		}
+	}
+	return s, nil
+}
+
+// awq is a running job.
+type awq struct {
+	Options
+	ctx      context.Context
+	text     *calib.Text
+	ck       *safetensors.Checkpoint
+	plan     *quantizer.Plan
+	matrices map[string]quantizer.Matrix // those of the algorithm
+	m        *model.Model
+	stream   *model.Stream
+	pool     *kernels.Pool
+	work     *kernels.Workspace
+	starts   []int // of the sequences, in tokens
+	stride   int   // of the tokens that are sampled
+	w, d     []float32
+	out      []float32
+}
+
+func (j *awq) open(dir string, o quantizer.Options) (err error) {
+	j.pool = kernels.NewPool(j.threads())
+	j.work = kernels.NewWorkspace(j.pool)
+	defer func() {
+		if err != nil {
+			j.close()
+		}
+	}()
+	if j.ck, err = safetensors.Open(dir, safetensors.Options{}); err != nil {
+		return err
+	}
+	config, err := quantizer.ReadConfig(j.ck)
+	if err != nil {
+		return err
+	}
+	if j.plan, err = quantizer.NewPlan(j.ck, config, o); err != nil {
+		return err
+	}
+	for _, m := range j.plan.Matrices() {
+		if m.Scheme.Algorithm == gqf.AlgorithmAWQ {
+			j.matrices[m.Name()] = m
+		}
+	}
+	if j.m, err = openModel(dir, j.threads()); err != nil {
+		return err
+	}
+	if j.stream, err = j.m.NewStream(j.text.Sequences); err != nil {
+		return err
+	}
+	n := 0
+	for _, s := range j.text.Sequences {
+		j.starts = append(j.starts, n)
+		n += len(s)
+	}
+	j.stride = max(1, (n+awqRows-1)/awqRows)
+	return nil
+}
+
+func (j *awq) close() {
+	if j.m != nil {
+		j.m.Close()
+	}
+	if j.ck != nil {
+		j.ck.Close()
+	}
+	j.pool.Close()
+}
+
+// inputs are what is kept of what goes into a linear.
+type inputs struct {
+	k, n    int
+	size    []float64 // sums of |x|
+	squares []float64
+	x       []float32 // sampled rows
+}
+
+// half chooses the factors of half a layer and moves the stream behind it.
+func (j *awq) half(layer int, part model.Part, places []model.Scaling) (list []Factors, err error) {
+	seen := map[string]*inputs{}
+	for i := range places {
+		if len(j.quantized(&places[i])) == 0 {
+			continue
+		}
+		for _, name := range watched(&places[i]) {
+			seen[name] = &inputs{}
+		}
+	}
+	for seq := range j.stream.Len() {
+		if err := j.ctx.Err(); err != nil {
+			return nil, err
+		}
+		if len(seen) > 0 {
+			err := j.stream.Visit(seq, layer, part, func(in *model.Input) bool {
+				if s := seen[in.Name]; s != nil {
+					j.collect(s, in, seq)
+				}
+				return true
+			})
+			if err != nil {
+				return nil, err
+			}
+		}
+		if err := j.stream.Advance(seq, layer, part); err != nil {
+			return nil, err
+		}
+	}
+	for i := range places {
+		s := &places[i]
+		if len(j.quantized(s)) == 0 {
+			continue
+		}
+		t, err := j.choose(s, seen)
+		if err != nil {
+			return nil, err
+		}
+		if t != nil {
+			list = append(list, factors(s, t))
+		}
+	}
+	return list, nil
+}
+
+// quantized are the consumers that the algorithm is for.
+func (j *awq) quantized(s *model.Scaling) (list []model.Block) {
+	for _, b := range s.Consumers {
+		if _, ok := j.matrices[b.Linear]; ok {
+			list = append(list, b)
+		}
+	}
+	return list
+}
+
+// watched are the linears whose inputs are kept: the first consumer and the first of each expert, as the others have the
+// same.
+func watched(s *model.Scaling) (names []string) {
+	last := -2
+	for _, b := range s.Consumers {
+		if b.Expert != last {
+			names, last = append(names, b.Linear), b.Expert
+		}
+	}
+	return names
+}
+
+// collect adds a sequence's inputs.
+func (j *awq) collect(s *inputs, in *model.Input, seq int) {
+	if s.size == nil {
+		s.k, s.size, s.squares = in.K, make([]float64, in.K), make([]float64, in.K)
+	}
+	for r := range in.Rows {
+		x := in.X[r*in.K:][:in.K]
+		s.n++
+		for i, v := range x {
+			s.size[i] += float64(max(v, -v))
+			s.squares[i] += float64(float64(v) * float64(v))
+		}
+		token := r
+		if in.Tokens != nil {
+			token = in.Tokens[r]
+		}
+		if (j.starts[seq]+token)%j.stride == j.stride/2 {
+			s.x = append(s.x, x...)
+		}
+	}
+}
+
+// choose finds the factors of a place; nil: none are better than ones.
+func (j *awq) choose(s *model.Scaling, seen map[string]*inputs) (best []float32, err error) {
+	mean := make([]float64, s.Width)
+	first := seen[s.Consumers[0].Linear]
+	if first == nil || first.n == 0 {
+		return nil, nil // an expert that no token was routed to
+	}
+	for c, v := range first.size {
+		mean[s.Factor(c)] += v / float64(first.n)
+	}
+	least := 0.0
+	for step := range awqSteps {
+		if err := j.ctx.Err(); err != nil {
+			return nil, err
+		}
+		t := power(mean, float64(step)/awqSteps)
+		loss, err := j.loss(s, t, seen)
+		if err != nil {
+			return nil, err
+		}
+		if step == 0 || loss < least {
+			least, best = loss, t
+			if step == 0 {
+				best = nil
+			}
+		}
+	}
+	return best, nil
+}
+
+// power is AWQ's factors for a power: rounded to the 8 bits of a BF16 number, so that a record is short.
+func power(mean []float64, a float64) []float32 {
+	t := make([]float64, len(mean))
+	low, high := 0.0, 0.0
+	for i, m := range mean {
+		t[i] = max(detmath.Pow(m, a), 1e-4)
+		if i == 0 {
+			low, high = t[i], t[i]
+		}
+		low, high = min(low, t[i]), max(high, t[i])
+	}
+	unit := detmath.Pow(float64(low*high), -0.5)
+	out := make([]float32, len(t))
+	for i, v := range t {
+		out[i] = bf16(float64(v * unit))
+	}
+	return out
+}
+
+func bf16(v float64) float32 { return floats.BF16ToF32(floats.BF16FromF32(float32(v))) }
+
+// loss is the squared error of the consumers' outputs with the factors t.
+func (j *awq) loss(s *model.Scaling, t []float32, seen map[string]*inputs) (sum float64, err error) {
+	var in *inputs
+	last := -2
+	for _, b := range s.Consumers {
+		if b.Expert != last {
+			in, last = seen[b.Linear], b.Expert
+		}
+		m, ok := j.matrices[b.Linear]
+		if !ok || in == nil || len(in.x) == 0 {
+			continue
+		}
+		if err := j.difference(s, m, t, in); err != nil {
+			return 0, fmt.Errorf("tensor %q: %w", m.Name(), err)
+		}
+		sum += j.outputs(m, in)
+	}
+	return sum, nil
+}
+
+// difference sets j.d to what quantizing the matrix with the factors t changes, [rows][cols].
+func (j *awq) difference(s *model.Scaling, m quantizer.Matrix, t []float32, in *inputs) error {
+	w, d := grow(&j.w, m.Rows*m.Cols), grow(&j.d, m.Rows*m.Cols)
+	if err := j.plan.ReadMatrix(w, m); err != nil {
+		return err
+	}
+	cols := make([]float32, m.Cols)
+	weights := make([]float32, m.Cols)
+	total := 0.0
+	for c := range cols {
+		cols[c] = t[s.Factor(c)]
+		total += in.squares[c] / float64(float64(cols[c])*float64(cols[c]))
+	}
+	for c := range weights {
+		weights[c] = 1
+		if total > 0 {
+			v := in.squares[c] / float64(float64(cols[c])*float64(cols[c]))
+			weights[c] = float32(max(v/total*float64(m.Cols), 1e-6))
+		}
+	}
+	const piece = 16 // rows
+	parts := (m.Rows + piece - 1) / piece
+	errs := make([]error, parts)
+	j.pool.Run(parts, func(_, part int) {
+		q, err := newRounder(m, cols, weights)
+		for r := part * piece; r < min(m.Rows, (part+1)*piece) && err == nil; r++ {
+			err = q.row(d[r*m.Cols:][:m.Cols], w[r*m.Cols:][:m.Cols])
+		}
+		errs[part] = err
+	})
+	return errors.Join(errs...)
+}
+
+// rounder quantizes rows and gives them back.
+type rounder struct {
+	*quantizer.RowQuantizer
+	scheme quantizer.Scheme
+	cols   []float32 // factors
+	x      []float32
+	codes  []int8
+	scales []float32
+	zeros  []int8
+}
+
+func newRounder(m quantizer.Matrix, cols, weights []float32) (*rounder, error) {
+	rq, err := quantizer.NewRowQuantizer(m.Scheme, m.Cols)
+	if err != nil {
+		return nil, err
+	}
+	rq.KeepAbove(m.SmallestScale)
+	rq.Weigh(weights, false)
+	groups := m.Scheme.Groups(m.Cols)
+	return &rounder{rq, m.Scheme, cols, make([]float32, m.Cols), make([]int8, m.Cols), make([]float32, groups), make([]int8, groups)}, nil
+}
+
+// row sets d to what quantizing the row x times the factors, and dividing by them, changes.
+func (q *rounder) row(d, x []float32) error {
+	for c, v := range x {
+		q.x[c] = float32(v * q.cols[c])
+	}
+	zeros := q.zeros
+	if q.scheme.Mapping != gqf.MappingAsymmetric {
+		zeros = nil
+	}
+	if err := q.Quantize(q.codes, q.scales, zeros, q.x, nil); err != nil {
+		return err
+	}
+	half := float32(0)
+	if q.scheme.Mapping == gqf.MappingHalfStep {
+		half = 0.5
+	}
+	group := q.scheme.Group
+	if group == 0 || group > len(x) {
+		group = len(x)
+	}
+	for c := range d {
+		z := float32(0)
+		if zeros != nil {
+			z = float32(zeros[c/group])
+		}
+		d[c] = (float32((float32(q.codes[c])-z+half)*q.scales[c/group]) - q.x[c]) / q.cols[c]
+	}
+	return nil
+}
+
+// outputs is the sum of the squares of the sampled inputs times j.d.
+func (j *awq) outputs(m quantizer.Matrix, in *inputs) (sum float64) {
+	k := m.Cols
+	rows := len(in.x) / k
+	for at := 0; at < m.Rows; at += awqPanel {
+		n := min(awqPanel, m.Rows-at)
+		out := grow(&j.out, rows*n)
+		d := j.d[at*k:][:n*k]
+		op, err := kernels.NewRows(n, k, func(dst []float32, row int) { copy(dst, d[row*k:][:k]) }, nil, kernels.Options{Log: quiet})
+		if err == nil {
+			err = op.Forward(j.work, out, in.x, rows)
+		}
+		if err != nil {
+			panic(err) // the lengths are wrong
+		}
+		for _, v := range out {
+			sum += float64(float64(v) * float64(v))
+		}
+	}
+	return sum
+}

@@ -1,0 +1,140 @@
+package fold
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"github.com/lowbit-go/gq/model"
+)
+
+const (
+	// checkTokens is how many tokens a folded model is checked on, in sequences of at most checkWindow. For a mixture of experts
+	// these are of mixtureWindow: where two experts are as good as equal, rounding may choose the other, and all that follows
+	// in the sequence differs.
+	checkTokens   = 256
+	checkWindow   = 128
+	mixtureWindow = 8
+)
+
+// tolerance is the largest difference of logits that is let pass, as a part of the largest logit: what is left of float32.
+const tolerance = 1e-4
+
+// ExactnessError says that a folded model does not compute what the original does.
+type ExactnessError struct{ Check }
+
+func (e *ExactnessError) Error() string {
+	return fmt.Sprintf("the folded model's logits differ from the checkpoint's by %.3g of the largest on %d tokens (%s), more than %g: it is not the same model, so nothing was written; quantize without folding, and report this", e.Difference, e.Tokens, e.Source, tolerance)
+}
+
+// compareLogits runs the models of two directories on the first tokens of sequences; without any, on random ones.
+func compareLogits(ctx context.Context, original, folded string, sequences [][]int32, source string, o Options) (*Check, error) {
+	options := model.Options{Threads: o.threads(), Log: quiet}
+	a, err := model.OpenCheckpoint(original, options)
+	if err != nil {
+		return nil, err
+	}
+	defer a.Close()
+	b, err := model.OpenCheckpoint(folded, options)
+	if err != nil {
+		return nil, err
+	}
+	defer b.Close()
+	config := a.Config()
+	window := checkWindow
+	if config.MaxPositions > 0 {
+		window = min(window, config.MaxPositions)
+	}
+	if len(sequences) == 0 {
+		source, sequences = "random", randomTokens(a.VocabSize(), window)
+	}
+	if config.Experts != nil {
+		window = min(window, mixtureWindow)
+	}
+	c := &Check{Source: source}
+	p := &pair{a.NewSession(window), b.NewSession(window), a.VocabSize(), nil, nil}
+	var differences []float64
+	largest := 0.0
+	for _, ids := range pieces(sequences, window) {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		worst, top, err := p.compare(ids)
+		if err != nil {
+			return nil, err
+		}
+		c.Tokens += len(ids)
+		differences, largest = append(differences, worst), max(largest, top)
+	}
+	for _, d := range differences {
+		if largest > 0 {
+			d /= largest
+		}
+		// No more than a quarter: of a wrong model all differ.
+		if config.Experts != nil && d > tolerance && c.Rerouted < len(differences)/4 {
+			c.Rerouted++
+			continue
+		}
+		c.Difference = max(c.Difference, d) // NaN stays NaN
+	}
+	if !(c.Difference <= tolerance) {
+		return nil, &ExactnessError{*c}
+	}
+	return c, nil
+}
+
+// pieces cuts the first checkTokens of the sequences.
+func pieces(sequences [][]int32, window int) (list [][]int32) {
+	left := checkTokens
+	for _, ids := range sequences {
+		for len(ids) > 0 && left > 0 {
+			n := min(window, len(ids), left)
+			list = append(list, ids[:n])
+			ids, left = ids[n:], left-n
+		}
+	}
+	return list
+}
+
+// pair is sessions of the two models.
+type pair struct {
+	first, second *model.Session
+	vocab         int
+	x, y          []float32
+}
+
+// compare gives the largest difference of the logits of a sequence, and the largest logit.
+func (p *pair) compare(ids []int32) (worst, largest float64, err error) {
+	const chunk = 16 // tokens
+	p.first.Reset()
+	p.second.Reset()
+	for len(ids) > 0 {
+		n := min(chunk, len(ids))
+		x, y := grow(&p.x, n*p.vocab), grow(&p.y, n*p.vocab)
+		if err := p.first.Forward(ids[:n], x, true); err != nil {
+			return 0, 0, err
+		}
+		if err := p.second.Forward(ids[:n], y, true); err != nil {
+			return 0, 0, err
+		}
+		for i, v := range x {
+			largest = max(largest, math.Abs(float64(v)))
+			worst = max(worst, math.Abs(float64(v)-float64(y[i]))) // NaN stays NaN
+		}
+		ids = ids[n:]
+	}
+	return worst, largest, nil
+}
+
+// randomTokens are the same for the same vocabulary.
+func randomTokens(vocab, window int) (list [][]int32) {
+	random := newRandom(1, 0)
+	for range (checkTokens + window - 1) / window {
+		ids := make([]int32, window)
+		for i := range ids {
+			ids[i] = int32(random.next() >> 33 % uint64(vocab))
+		}
+		list = append(list, ids)
+	}
+	return list
+}

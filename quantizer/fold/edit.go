@@ -1,0 +1,195 @@
+package fold
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/lowbit-go/gq/formats/safetensors"
+)
+
+// edits are what a step does to a checkpoint.
+type edits struct {
+	matrices map[string]*edit        // by name, those that become other ones
+	vectors  map[string][]vectorEdit // 1-D tensors, changed by each in turn
+	added    map[string]string       // new tensors, and what each is made of; they have an entry in matrices
+	untied   bool                    // config.json is to say that the head is not the table
+}
+
+func newEdits() *edits {
+	return &edits{matrices: map[string]*edit{}, vectors: map[string][]vectorEdit{}, added: map[string]string{}}
+}
+
+// edit is what becomes of a tensor, taken for the matrix of its last dimension. In this order: columns are multiplied, rows
+// are multiplied, rows are turned, columns are turned.
+type edit struct {
+	cols []colFactors
+	rows []rowFactors
+	in   *rotation // of each run of its size of a row
+	outs []turned  // runs of rows, ascending and apart, whose columns are turned
+}
+
+// vectorEdit changes the first size elements of a vector, or some of them.
+type vectorEdit struct {
+	size int
+	f    func(v []float64)
+}
+
+type colFactors struct {
+	from, to int // rows
+	f        []float64
+}
+
+type rowFactors struct {
+	from int
+	f    []float64
+}
+
+type turned struct {
+	from int
+	r    *rotation
+}
+
+func (e *edits) matrix(name string) *edit {
+	if e.matrices[name] == nil {
+		e.matrices[name] = &edit{}
+	}
+	return e.matrices[name]
+}
+
+func (e *edits) vector(name string, size int, f func(v []float64)) {
+	e.vectors[name] = append(e.vectors[name], vectorEdit{size, f})
+}
+
+// turnVector turns runs of a vector.
+func turnVector(from, count int, r *rotation) func(v []float64) {
+	return func(v []float64) {
+		scratch := make([]float64, r.n)
+		for at := from; at < from+count; at += r.n {
+			r.turn(v[at:][:r.n], scratch)
+		}
+	}
+}
+
+// MismatchError says that a checkpoint is not the one that a record was made for.
+type MismatchError struct{ Dir, Msg string }
+
+func (e *MismatchError) Error() string {
+	return fmt.Sprintf("%s is not the checkpoint that was folded: %s", e.Dir, e.Msg)
+}
+
+// check holds the edits to the checkpoint's tensors: the shapes have to fit, and only floats can be changed.
+func (e *edits) check(ck *safetensors.Checkpoint) error {
+	mismatch := func(name, format string, args ...any) error {
+		return &MismatchError{ck.Dir(), fmt.Sprintf("tensor %q ", name) + fmt.Sprintf(format, args...)}
+	}
+	for name, ed := range e.matrices {
+		if src := e.added[name]; src != "" {
+			name = src
+		}
+		t, ok := ck.Lookup(name)
+		if !ok {
+			return mismatch(name, "is missing")
+		}
+		rows, cols := t.Matrix()
+		if !t.Dtype.IsFloat() || len(t.Shape) < 2 {
+			return mismatch(name, "has dtype %s and shape %v: it holds no weights of a linear", t.DtypeName, t.Shape)
+		}
+		for _, c := range ed.cols {
+			if c.from < 0 || c.from > c.to || int64(c.to) > rows || int64(len(c.f)) != cols {
+				return mismatch(name, "has shape %v, not rows %d to %d of %d columns", t.Shape, c.from, c.to, len(c.f))
+			}
+		}
+		for _, r := range ed.rows {
+			if r.from < 0 || int64(r.from)+int64(len(r.f)) > rows {
+				return mismatch(name, "has shape %v, not rows %d to %d", t.Shape, r.from, r.from+len(r.f))
+			}
+		}
+		if ed.in != nil && cols%int64(ed.in.n) != 0 {
+			return mismatch(name, "has shape %v, whose rows are not of runs of %d", t.Shape, ed.in.n)
+		}
+		for _, o := range ed.outs {
+			if int64(o.from+o.r.n) > rows {
+				return mismatch(name, "has shape %v, not rows %d to %d", t.Shape, o.from, o.from+o.r.n)
+			}
+		}
+	}
+	for name, list := range e.vectors {
+		t, ok := ck.Lookup(name)
+		if !ok {
+			return mismatch(name, "is missing")
+		}
+		if !t.Dtype.IsFloat() || len(t.Shape) != 1 {
+			return mismatch(name, "has dtype %s and shape %v: it is no vector of weights", t.DtypeName, t.Shape)
+		}
+		for _, v := range list {
+			if t.Numel() < int64(v.size) {
+				return mismatch(name, "has shape %v, not %d elements", t.Shape, v.size)
+			}
+		}
+	}
+	return nil
+}
+
+// row does to row number n all that is done to rows.
+func (ed *edit) row(x []float64, n int, scratch []float64) {
+	for _, c := range ed.cols {
+		if n >= c.from && n < c.to {
+			for i, f := range c.f {
+				x[i] = float64(x[i] * f)
+			}
+		}
+	}
+	for _, r := range ed.rows {
+		if n >= r.from && n < r.from+len(r.f) {
+			f := r.f[n-r.from]
+			for i, v := range x {
+				x[i] = float64(v * f)
+			}
+		}
+	}
+	if ed.in != nil {
+		for at := 0; at < len(x); at += ed.in.n {
+			ed.in.turn(x[at:][:ed.in.n], scratch[:ed.in.n])
+		}
+	}
+}
+
+// segment is rows that are made together.
+type segment struct {
+	from, to int
+	out      *rotation // of their columns
+}
+
+// segmentWeights is about how many weights are in work at a time where columns are not turned.
+const segmentWeights = 4 << 20
+
+// segments cuts the rows of a tensor.
+func (ed *edit) segments(rows, cols int) (list []segment) {
+	step := max(1, segmentWeights/max(cols, 1))
+	plain := func(from, to int) {
+		for ; from < to; from += step {
+			list = append(list, segment{from, min(from+step, to), nil})
+		}
+	}
+	at := 0
+	for _, o := range ed.outs {
+		plain(at, o.from)
+		at = o.from + o.r.n
+		list = append(list, segment{o.from, at, o.r})
+	}
+	plain(at, rows)
+	return list
+}
+
+// narrow rounds to float32 and finds what is not finite.
+func narrow(dst []byte, x []float64) (bad int) {
+	bad = -1
+	for i, v := range x {
+		u := math.Float32bits(float32(v))
+		if u&0x7f800000 == 0x7f800000 && bad < 0 {
+			bad = i
+		}
+		dst[4*i], dst[4*i+1], dst[4*i+2], dst[4*i+3] = byte(u), byte(u>>8), byte(u>>16), byte(u>>24)
+	}
+	return bad
+}

@@ -1,0 +1,153 @@
+package fold
+
+import (
+	"context"
+	"errors"
+	"math"
+
+	"github.com/lowbit-go/gq/internal/detmath"
+	"github.com/lowbit-go/gq/kernels"
+	"github.com/lowbit-go/gq/model"
+)
+
+const (
+	// sinkhornSteps is how often columns and rows are balanced, each time by a factor of at most sinkhornLeast to sinkhornMost.
+	sinkhornSteps = 8
+	sinkhornLeast = 0.7
+	sinkhornMost  = 2
+	// equalizePower is how much of that columns get: all of it would make small columns of weights as large as large ones,
+	// whose errors then count as much; on the models of docs/QUALITY.md half of it never cost anything.
+	equalizePower = 0.5
+)
+
+// Equalize chooses factors for the checkpoint in a directory from its weights alone: the root of those that Sinkhorn's
+// balancing finds for the columns of the consumers, which make the root mean squares of columns, and of rows, alike (as
+// SINQ has it for its scales; huawei-csl/SINQ, 2025).
+func Equalize(ctx context.Context, dir string, o Options) (Step, error) {
+	s := Step{Kind: KindScale, By: ByEqualize, Parameters: map[string]any{"steps": sinkhornSteps, "power": equalizePower}}
+	m, err := openModel(dir, 1)
+	if err != nil {
+		return s, err
+	}
+	defer m.Close()
+	ck, err := openSource(dir)
+	if err != nil {
+		return s, err
+	}
+	defer ck.Close()
+	e := &equalizer{source: ck, pool: kernels.NewPool(o.threads())}
+	defer e.pool.Close()
+	for layer := range m.Config().Layers {
+		for _, place := range m.Scalings(layer) {
+			if err := ctx.Err(); err != nil {
+				return s, err
+			}
+			t, err := e.factors(&place)
+			if err != nil {
+				return s, err
+			}
+			s.Scalings = append(s.Scalings, factors(&place, t))
+		}
+	}
+	return s, nil
+}
+
+type equalizer struct {
+	*source
+	pool *kernels.Pool
+}
+
+// factors are those of a place: the geometric mean is 1.
+func (e *equalizer) factors(s *model.Scaling) ([]float32, error) {
+	col := make([]float64, s.Width)
+	for i := range col {
+		col[i] = 1
+	}
+	rows := make([][]float64, len(s.Consumers))
+	for i, b := range s.Consumers {
+		rows[i] = make([]float64, b.Rows)
+		for r := range rows[i] {
+			rows[i][r] = 1
+		}
+	}
+	for range sinkhornSteps {
+		sums := make([]float64, s.Width)
+		for i, b := range s.Consumers {
+			if err := e.balanceRows(sums, s, b, col, rows[i]); err != nil {
+				return nil, err
+			}
+		}
+		mean := geometricMean(sums)
+		for i, v := range sums {
+			if v > 0 {
+				col[i] = float64(col[i] * step(math.Sqrt(mean/v)))
+			}
+		}
+	}
+	for i, v := range col {
+		col[i] = math.Sqrt(v) // equalizePower
+	}
+	mean := geometricMean(col)
+	t := make([]float32, s.Width)
+	for i, v := range col {
+		t[i] = bf16(v / mean)
+	}
+	return t, nil
+}
+
+func step(f float64) float64 { return min(max(f, sinkhornLeast), sinkhornMost) }
+
+// geometricMean is that of the numbers above zero; 1 if there are none.
+func geometricMean(list []float64) float64 {
+	sum, n := 0.0, 0
+	for _, v := range list {
+		if v > 0 {
+			sum += detmath.Log(v)
+			n++
+		}
+	}
+	if n == 0 {
+		return 1
+	}
+	return detmath.Exp(sum / float64(n))
+}
+
+// balanceRows adds the squares of a consumer's weights, multiplied by the factors of columns and rows, to the sums of their
+// columns, and then changes the factors of rows.
+func (e *equalizer) balanceRows(sums []float64, s *model.Scaling, b model.Block, col, row []float64) error {
+	read, err := e.reader(b.Tensor)
+	if err != nil {
+		return err
+	}
+	// The parts depend on the shape alone, so that the order of sums does.
+	const most = 64
+	piece := max(16, (b.Rows+most-1)/most)
+	parts := (b.Rows + piece - 1) / piece
+	partial, errs := make([][]float64, parts), make([]error, parts)
+	e.pool.Run(parts, func(_, part int) {
+		own, line := make([]float64, s.Width), make([]float32, b.Cols)
+		partial[part] = own
+		for r := part * piece; r < min(b.Rows, (part+1)*piece); r++ {
+			if errs[part] = read(line, b.From+r); errs[part] != nil {
+				return
+			}
+			sum := 0.0
+			for c, v := range line {
+				i := s.Factor(c)
+				y := float64(float64(float64(v)*col[i]) * row[r])
+				y = float64(y * y)
+				own[i] += y
+				sum += y
+			}
+			if sum > 0 {
+				row[r] = float64(row[r] * step(math.Sqrt(float64(b.Cols)/sum)))
+			}
+		}
+	})
+	for _, p := range partial {
+		for i, v := range p {
+			sums[i] += v
+		}
+	}
+	return errors.Join(errs...)
+}

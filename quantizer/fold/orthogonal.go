@@ -1,0 +1,229 @@
+package fold
+
+import "math"
+
+// rotation is an orthogonal n x n matrix R: a Hadamard matrix whose rows have random signs where one of that size is known,
+// diag(signs) (P x H) / sqrt(n) with P of Paley's and H of Sylvester's construction, else any.
+type rotation struct {
+	n     int
+	signs []float64
+	paley [][]int8    // entries are 1 and -1; nil: 1 x 1
+	block int         // size of H, a power of two; n = len(paley) * block
+	scale float64     // 1/sqrt(n)
+	dense [][]float64 // rows of R, if it is not a Hadamard matrix
+}
+
+// newRotation gives number stream of the rotations of a seed.
+func newRotation(n int, seed, stream uint64) *rotation {
+	random := newRandom(seed, stream)
+	r := &rotation{n: n}
+	order := paleyOrder(n)
+	if order == 0 {
+		r.dense = orthogonal(n, &random)
+		return r
+	}
+	r.block, r.scale = n/order, 1/math.Sqrt(float64(n))
+	if order > 1 {
+		r.paley = paley(order)
+	}
+	r.signs = make([]float64, n)
+	for i := range r.signs {
+		r.signs[i] = 1
+		if random.next()>>63 == 1 {
+			r.signs[i] = -1
+		}
+	}
+	return r
+}
+
+// turn makes the row vector x, of n values, x R. scratch has n values too.
+func (r *rotation) turn(x, scratch []float64) {
+	if r.dense != nil {
+		clear(scratch)
+		for i, v := range x {
+			for j, w := range r.dense[i] {
+				scratch[j] += float64(v * w)
+			}
+		}
+		copy(x, scratch)
+		return
+	}
+	for i, s := range r.signs {
+		x[i] = float64(x[i] * s)
+	}
+	for at := 0; at < r.n; at += r.block {
+		sylvester(x[at:][:r.block])
+	}
+	if r.paley != nil {
+		r.mix(x, scratch)
+	}
+	for i, v := range x {
+		x[i] = float64(v * r.scale)
+	}
+}
+
+// sylvester multiplies x, of a power of two of values, by Sylvester's Hadamard matrix.
+func sylvester(x []float64) {
+	for h := 1; h < len(x); h *= 2 {
+		for i := 0; i < len(x); i += 2 * h {
+			a, b := x[i:][:h], x[i+h:][:h]
+			for j, v := range a {
+				a[j], b[j] = v+b[j], v-b[j]
+			}
+		}
+	}
+}
+
+// mix multiplies the blocks of x, taken for the entries of a row vector, by Paley's matrix.
+func (r *rotation) mix(x, scratch []float64) {
+	clear(scratch)
+	for i, row := range r.paley {
+		from := x[i*r.block:][:r.block]
+		for j, sign := range row {
+			to := scratch[j*r.block:][:r.block]
+			if sign > 0 {
+				for k, v := range from {
+					to[k] += v
+				}
+			} else {
+				for k, v := range from {
+					to[k] -= v
+				}
+			}
+		}
+	}
+	copy(x, scratch)
+}
+
+// paleyOrder is the smallest size of a Paley matrix, or 1, that with a power of two makes n; 0 if there is none.
+func paleyOrder(n int) int {
+	best := 0
+	for order := n; ; order /= 2 {
+		switch q, ok := order-1, order%4 == 0; {
+		case order == 1, ok && prime(q), ok && (order/2-1)%4 == 1 && prime(order/2-1):
+			best = order
+		}
+		if order%2 != 0 {
+			return best
+		}
+	}
+}
+
+func prime(n int) bool {
+	for d := 2; d*d <= n; d++ {
+		if n%d == 0 {
+			return false
+		}
+	}
+	return n > 1
+}
+
+// paley is a Hadamard matrix of an order n by R. Paley's constructions ("On orthogonal matrices", 1933): the first where
+// n-1 is a prime, the second where n/2-1 is one that leaves 1 when divided by 4.
+func paley(n int) [][]int8 {
+	h := make([][]int8, n)
+	for i := range h {
+		h[i] = make([]int8, n)
+	}
+	if q := n - 1; prime(q) {
+		square := residues(q)
+		for i := range n {
+			for j := range n {
+				switch {
+				case i == 0 || i == j:
+					h[i][j] = 1
+				case j == 0:
+					h[i][j] = -1
+				default:
+					h[i][j] = square[(i-j+q)%q]
+				}
+			}
+		}
+		return h
+	}
+	q := n/2 - 1
+	square := residues(q)
+	for i := range q + 1 {
+		for j := range q + 1 {
+			s := int8(1) // of the symmetric conference matrix
+			if i > 0 && j > 0 && i != j {
+				s = square[(i-j+q)%q]
+			}
+			a, b := [2]int8{s, s}, [2]int8{s, -s}
+			if i == j {
+				a, b = [2]int8{1, -1}, [2]int8{-1, -1}
+			}
+			copy(h[2*i][2*j:], a[:])
+			copy(h[2*i+1][2*j:], b[:])
+		}
+	}
+	return h
+}
+
+// residues is 1 for squares modulo q, -1 for others.
+func residues(q int) []int8 {
+	r := make([]int8, q)
+	for i := range r {
+		r[i] = -1
+	}
+	for i := range q {
+		r[i*i%q] = 1
+	}
+	return r
+}
+
+// orthogonal makes the rows of an orthogonal matrix out of random ones, by Gram and Schmidt, twice for each row: once leaves
+// an error of the size of the matrix's condition.
+func orthogonal(n int, random *random64) [][]float64 {
+	rows := make([][]float64, n)
+	for i := range rows {
+		x := make([]float64, n)
+		for j := range x {
+			for range 12 { // nearly normal
+				x[j] += random.float() - 0.5
+			}
+		}
+		for range 2 {
+			for _, other := range rows[:i] {
+				d := dot(x, other)
+				for j, v := range other {
+					x[j] -= float64(d * v)
+				}
+			}
+		}
+		s := 1 / math.Sqrt(dot(x, x))
+		for j, v := range x {
+			x[j] = float64(v * s)
+		}
+		rows[i] = x
+	}
+	return rows
+}
+
+func dot(x, y []float64) (sum float64) {
+	for i, v := range x {
+		sum += float64(v * y[i])
+	}
+	return sum
+}
+
+// random64 is SplitMix64.
+type random64 uint64
+
+// newRandom starts a stream of a seed.
+func newRandom(seed, stream uint64) random64 {
+	r := random64(seed)
+	first := r.next()
+	return random64(first ^ stream*0xd1342543de82ef95)
+}
+
+func (r *random64) next() uint64 {
+	*r += 0x9e3779b97f4a7c15
+	z := uint64(*r)
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return z ^ z>>31
+}
+
+// float is a number from 0 to below 1.
+func (r *random64) float() float64 { return float64(r.next()>>11) / (1 << 53) }

@@ -1,0 +1,140 @@
+package fold
+
+import (
+	"fmt"
+
+	"github.com/lowbit-go/gq/model"
+)
+
+// Rotate is the step that turns the hidden states and the heads of values. The matrices follow from the seed and from the
+// model's shape.
+func Rotate(seed uint64) Step { return Step{Kind: KindRotate, Seed: &seed} }
+
+// openModel opens the model of a checkpoint for a look at what it consists of.
+func openModel(dir string, threads int) (*model.Model, error) {
+	return model.OpenCheckpoint(dir, model.Options{Threads: threads, Log: quiet})
+}
+
+// rotateEdits says what a rotation does to a checkpoint.
+func rotateEdits(ck *source, seed uint64) (*edits, error) {
+	m, err := openModel(ck.Dir(), 1)
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	res, err := m.Residual()
+	if err != nil {
+		return nil, err
+	}
+	e := newEdits()
+	r1 := newRotation(res.Width, seed, 0)
+	gains := map[string][]float64{}
+	gain := func(n model.Norm) ([]float64, error) {
+		if g := gains[n.Tensor]; g != nil {
+			return g, nil
+		}
+		g, err := readGain(ck, n)
+		gains[n.Tensor] = g
+		return g, err
+	}
+	for _, r := range res.Reads {
+		g, err := gain(r.Norm)
+		if err != nil {
+			return nil, err
+		}
+		ed := e.matrix(r.Tensor)
+		ed.cols, ed.in = append(ed.cols, colFactors{r.From, r.From + r.Rows, g}), r1
+	}
+	for _, b := range res.Writes {
+		e.matrix(b.Tensor).outs = append(e.matrix(b.Tensor).outs, turned{b.From, r1})
+		if b.Bias != "" {
+			e.vector(b.Bias, b.From+b.Rows, turnVector(b.From, b.Rows, r1))
+		}
+	}
+	for i, v := range res.Values {
+		r2 := newRotation(res.HeadDim, seed, uint64(i)+1)
+		ed := e.matrix(v.Tensor)
+		for at := v.From; at < v.From+v.Rows; at += r2.n {
+			ed.outs = append(ed.outs, turned{at, r2})
+		}
+		if v.Bias != "" {
+			e.vector(v.Bias, v.From+v.Rows, turnVector(v.From, v.Rows, r2))
+		}
+		e.matrix(res.Outputs[i].Tensor).in = r2
+	}
+	for name := range gains {
+		e.vector(name, res.Width, ones(res.Reads, name))
+	}
+	return e, e.rotateEnds(ck, res, r1)
+}
+
+// rotateEnds turns the table and the head. They stay one if the norm before the head multiplies all by the same; else that
+// goes into the head.
+func (e *edits) rotateEnds(ck *source, res *model.Residual, r1 *rotation) error {
+	e.matrix(res.Table).in = r1
+	g, err := readGain(ck, res.Final)
+	if err != nil {
+		return err
+	}
+	constant := true
+	for _, v := range g {
+		constant = constant && v == g[0]
+	}
+	if constant && res.Tied {
+		return nil
+	}
+	head := e.matrix(res.Head)
+	head.in = r1
+	if constant {
+		return nil
+	}
+	head.cols = []colFactors{{0, res.Vocab, g}}
+	e.vector(res.Final.Tensor, res.Width, one(res.Final.PlusOne))
+	e.untied = true
+	if res.Tied {
+		e.added[res.Head] = res.Table
+	}
+	return nil
+}
+
+// one makes the weights of a norm those that multiply by one.
+func one(plusOne bool) func(v []float64) {
+	return func(v []float64) {
+		for i := range v {
+			v[i] = 1
+			if plusOne {
+				v[i] = 0
+			}
+		}
+	}
+}
+
+func ones(reads []model.Read, name string) func(v []float64) {
+	for _, r := range reads {
+		if r.Norm.Tensor == name {
+			return one(r.Norm.PlusOne)
+		}
+	}
+	return one(false)
+}
+
+// readGain reads what a norm multiplies by.
+func readGain(ck *source, n model.Norm) ([]float64, error) {
+	t, ok := ck.Lookup(n.Tensor)
+	if !ok {
+		return nil, &MismatchError{ck.Dir(), fmt.Sprintf("tensor %q is missing", n.Tensor)}
+	}
+	v := make([]float32, n.Width)
+	rows, _ := t.Matrix()
+	if err := ck.ReadRows(v, t, 0, int(rows)); err != nil {
+		return nil, err
+	}
+	g := make([]float64, n.Width)
+	for i, x := range v {
+		if n.PlusOne {
+			x++ // in float32, as the model does
+		}
+		g[i] = float64(x)
+	}
+	return g, nil
+}
