@@ -2,6 +2,7 @@ package quantize
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -13,6 +14,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/lowbit-go/gq/cmd/internal/cmdline"
+	"github.com/lowbit-go/gq/cmd/internal/measure"
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/model"
 	"github.com/lowbit-go/gq/model/tokenizer"
@@ -78,37 +80,60 @@ func calibrationOf(c *cli.Context, p *quantizer.Plan, choosing, rotating bool) (
 	return k, nil
 }
 
-// run chooses the codes of a plan. done removes what was kept for a job that is ended before its file is written.
-func (k *calibration) run(c *cli.Context, p *quantizer.Plan) (done func() error, err error) {
+// workDir keeps what long jobs have finished until the file is there: a job that was ended goes on from it. "" for a dry
+// run, which writes nothing.
+func workDir(c *cli.Context) string {
+	if c.Bool("dry-run") {
+		return ""
+	}
+	return c.String("output") + ".calib"
+}
+
+// leaveWork removes the work directory of a job that ended with err, if nothing is to be done any more: the file is
+// written, or does not meet its gate. Else it says where to go on from.
+func leaveWork(c *cli.Context, err error) error {
+	dir := workDir(c)
+	if _, unmet := errors.AsType[*measure.GateError](err); dir != "" && (err == nil || unmet) {
+		return cmp.Or(err, calib.RemoveWork(dir))
+	}
+	if st, e := os.Stat(dir); e != nil || !st.IsDir() {
+		return err
+	}
+	hint := fmt.Sprintf("what is finished is in %s: the same command goes on from there, or one with another target", cmdline.Text(dir))
+	if c.Context.Err() == nil {
+		return fmt.Errorf("%w; %s", err, hint)
+	}
+	fmt.Fprintf(c.App.ErrWriter, "gq: %s\n", hint)
+	return err
+}
+
+// run chooses the codes of a plan. done is called when they are written.
+func (k *calibration) run(c *cli.Context, p *quantizer.Plan) (done func(), err error) {
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(math.MaxInt64) // main's is for jobs that only stream
 	}
 	if err := p.CheckOutput(c.String("output")); err != nil {
 		return nil, err
 	}
-	dir := c.String("output") + ".calib"
 	if !k.solved {
-		return k.runImatrix(c, p, dir)
+		return func() {}, k.runImatrix(c, p)
 	}
-	text, err := k.text(c, dir)
+	text, err := k.text(c)
 	if err != nil {
 		return nil, err
 	}
 	bar := cmdline.NewCount(os.Stderr, calib.Work(p), "calibrating", "weights", c.Bool("quiet"))
-	result, err := calib.Run(c.Context, p, text, calib.Options{Refine: c.Bool("refine"), WorkDir: dir, Threads: c.Int("threads"), Progress: bar.Add})
+	result, err := calib.Run(c.Context, p, text, calib.Options{Refine: c.Bool("refine"), WorkDir: workDir(c), Threads: c.Int("threads"), Progress: bar.Add})
 	bar.Finish()
 	if err != nil {
-		if c.Context.Err() != nil {
-			fmt.Fprintf(c.App.ErrWriter, "gq: finished layers are in %s: the same command goes on from there\n", cmdline.Text(dir))
-		}
 		return nil, err
 	}
 	p.Warnings = append(p.Warnings, result.Warnings...)
-	return result.Remove, p.SetChosen(result.Chosen())
+	return result.Close, p.SetChosen(result.Chosen())
 }
 
 // text reads or makes the tokens: with the checkpoint as it was before it was folded.
-func (k *calibration) text(c *cli.Context, dir string) (*calib.Text, error) {
+func (k *calibration) text(c *cli.Context) (*calib.Text, error) {
 	p := k.plan
 	tok, err := tokenizer.Open(p.SourceDir())
 	if err != nil {
@@ -139,7 +164,7 @@ func (k *calibration) text(c *cli.Context, dir string) (*calib.Text, error) {
 			fmt.Fprintln(h, file, st.Size(), st.ModTime().UnixNano())
 		}
 	}
-	return calib.KeptText(dir, hex.EncodeToString(h.Sum(nil)), func() (*calib.Text, error) {
+	return calib.KeptText(workDir(c), hex.EncodeToString(h.Sum(nil)), func() (*calib.Text, error) {
 		m, err := model.OpenCheckpoint(p.SourceDir(), model.Options{Threads: c.Int("threads")})
 		if err != nil {
 			return nil, err
@@ -152,14 +177,14 @@ func (k *calibration) text(c *cli.Context, dir string) (*calib.Text, error) {
 	})
 }
 
-func (k *calibration) runImatrix(c *cli.Context, p *quantizer.Plan, dir string) (done func() error, err error) {
+func (k *calibration) runImatrix(c *cli.Context, p *quantizer.Plan) error {
 	im := &calib.Imatrix{Linears: map[string]*calib.Moments{}}
 	info := quantizer.Calibration{Source: "imatrix"}
 	h := sha256.New()
 	for _, name := range c.StringSlice("imatrix") {
 		data, err := os.ReadFile(name)
 		if err != nil {
-			return nil, fmt.Errorf("imatrix: %w", err)
+			return fmt.Errorf("imatrix: %w", err)
 		}
 		h.Write(data)
 		one, err := calib.ReadImatrix(data, p)
@@ -167,14 +192,14 @@ func (k *calibration) runImatrix(c *cli.Context, p *quantizer.Plan, dir string) 
 			err = im.Merge(one)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
+			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
 	info.SHA256 = hex.EncodeToString(h.Sum(nil))
 	if c.IsSet("calibrate") {
-		text, err := k.text(c, dir)
+		text, err := k.text(c)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if c.IsSet("imatrix") {
 			info.Parameters = map[string]any{"imatrix-sha256": info.SHA256}
@@ -185,28 +210,22 @@ func (k *calibration) runImatrix(c *cli.Context, p *quantizer.Plan, dir string) 
 			err = im.Merge(one)
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
 	}
 	if c.IsSet("imatrix-out") {
 		var b bytes.Buffer
 		if err := im.Write(&b); err != nil {
-			return nil, err
+			return err
 		}
 		if err := os.WriteFile(c.String("imatrix-out"), b.Bytes(), 0o666); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	chosen, warnings, err := im.Chosen(p, info)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	p.Warnings = append(p.Warnings, warnings...)
-	remove := func() error {
-		if err := calib.RemoveText(dir); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
-		return nil
-	}
-	return remove, p.SetChosen(chosen)
+	return p.SetChosen(chosen)
 }

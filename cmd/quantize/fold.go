@@ -89,7 +89,7 @@ func (f *folding) run() error {
 	job := fold.Job{Rotate: f.opts.Recipe.Rotate, Seed: f.c.Uint64("seed"), Equalize: f.opts.Recipe.Equalize, Options: fold.Options{Threads: f.opts.Threads}}
 	if f.data != nil && !f.c.Bool("dry-run") {
 		var err error
-		if job.Text, err = f.data.text(f.c, f.c.String("output")+".calib"); err != nil {
+		if job.Text, err = f.data.text(f.c); err != nil {
 			return err
 		}
 	}

@@ -2,8 +2,6 @@
 package quantize
 
 import (
-	"cmp"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -95,6 +93,9 @@ func run(c *cli.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	if data != nil || goal != nil {
+		defer func() { err = leaveWork(c, err) }()
+	}
 	dir := src
 	folding, err := foldingOf(c, ck, config, plan, opts, data)
 	if err != nil {
@@ -136,15 +137,11 @@ func run(c *cli.Context) (err error) {
 		return printChosenPlan(c, plan, chosen)
 	}
 	if data != nil {
-		var done func() error
+		var done func()
 		if done, err = data.run(c, plan); err != nil {
 			return cmdline.Requested(err)
 		}
-		defer func() { // what a job that was interrupted would go on from
-			if _, unmet := errors.AsType[*measure.GateError](err); err == nil || unmet {
-				err = cmp.Or(err, done())
-			}
-		}()
+		defer done()
 		if goal != nil && goal.bytes > 0 && plan.OutputBytes > goal.bytes {
 			return fmt.Errorf("the file would have %d bytes with what it says of calibration, more than --target-size %d", plan.OutputBytes, goal.bytes)
 		}

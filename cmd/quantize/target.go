@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"strconv"
@@ -149,7 +150,8 @@ type chooser struct {
 
 	float, probed *model.Model
 	reference     *accuracy.Reference
-	text          *calib.Text
+	source        string // of the text
+	text          [][]int32
 	data          *calibration // nil: the algorithm needs none
 }
 
@@ -179,7 +181,7 @@ func (g *goal) choose(c *cli.Context, dir string, ck *safetensors.Checkpoint, co
 	if err != nil {
 		return nil, err
 	}
-	out := &allocation{Source: h.text.Source}
+	out := &allocation{Source: h.source}
 	switch {
 	case g.bpw > 0:
 		out.Allocation, err = p.BitsPerWeight(g.bpw)
@@ -221,11 +223,13 @@ func (h *chooser) open() (err error) {
 	if err != nil {
 		return err
 	}
-	if h.text, err = h.readText(tok); err != nil {
+	text, err := h.readText(tok)
+	if err != nil {
 		return err
 	}
-	windows := make([]accuracy.Window, 0, len(h.text.Sequences))
-	for _, s := range h.text.Sequences {
+	h.source, h.text = text.Source, text.First(probeTokens)
+	windows := make([]accuracy.Window, 0, len(h.text))
+	for _, s := range h.text {
 		if len(s) > 1 {
 			windows = append(windows, accuracy.Window{Tokens: s, First: 1})
 		}
@@ -239,6 +243,9 @@ func (h *chooser) open() (err error) {
 
 // readText gives the calibration text, or has the model write one.
 func (h *chooser) readText(tok *tokenizer.Tokenizer) (*calib.Text, error) {
+	if h.data != nil && h.c.IsSet("calibrate") {
+		return h.data.text(h.c)
+	}
 	window := calib.Window(h.float.Config())
 	if path := h.c.String("calibrate"); path != "" && path != "self" {
 		data, err := os.ReadFile(path)
@@ -259,13 +266,16 @@ func (h *chooser) readText(tok *tokenizer.Tokenizer) (*calib.Text, error) {
 
 func (h *chooser) probe(opts quantizer.Options) (*alloc.Probed, error) {
 	job := alloc.Job{
-		Checkpoint: h.ck, Config: h.config, Options: opts, Model: h.probed, Windows: h.text.Sequences,
+		Checkpoint: h.ck, Config: h.config, Options: opts, Model: h.probed, Windows: h.text,
 		KL: func(ctx context.Context, layer int) (float64, error) {
 			if layer < 0 {
 				return h.reference.KL(ctx, h.probed)
 			}
 			return h.reference.KLFrom(ctx, h.probed, layer)
 		},
+	}
+	if dir := workDir(h.c); dir != "" {
+		job.WorkFile = filepath.Join(dir, calib.ProbesName)
 	}
 	if h.c.IsSet("group") {
 		job.Groups = []int{opts.Recipe.Group}
@@ -320,11 +330,7 @@ func (h *chooser) measure(ctx context.Context, a *alloc.Allocation) (kl float64,
 		if err != nil {
 			return 0, err
 		}
-		defer func() {
-			if e := done(); err == nil {
-				err = e
-			}
-		}()
+		defer done() // its layers stay: if nothing better is found, the file is made of them
 	}
 	_, err = plan.WriteChecked(ctx, h.c.String("output"), func(temp string, _ *quantizer.Report) error {
 		f, err := gqf.Open(temp, gqf.Options{})

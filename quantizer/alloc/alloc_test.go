@@ -324,7 +324,7 @@ func TestGoesOn(t *testing.T) {
 	const dir = "../../model/testdata/torch/llama3"
 	want := half(t, probe(t, openJob(t, dir, 2))).Rows
 	j := openJob(t, dir, 2)
-	j.WorkFile = filepath.Join(t.TempDir(), "work", WorkName)
+	j.WorkFile = filepath.Join(t.TempDir(), "work", "probes.json")
 	measure, calls, stop := j.KL, 0, errors.New("stop")
 	j.KL = func(ctx context.Context, layer int) (float64, error) {
 		if calls++; calls == 4 {

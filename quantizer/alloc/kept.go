@@ -14,9 +14,6 @@ import (
 	"github.com/lowbit-go/gq/quantizer"
 )
 
-// WorkName is what the command calls Job.WorkFile, in the directory of a job's work.
-const WorkName = "probes.json"
-
 // kept are the results of probes that a file keeps, for the job of a key.
 type kept struct {
 	path string

@@ -79,9 +79,8 @@ func (r *Result) Chosen() *quantizer.Chosen {
 	return c
 }
 
-// Close ends the reading of the work directory; Remove removes it too, when nobody needs it any more.
-func (r *Result) Close() error  { return r.store.close(false) }
-func (r *Result) Remove() error { return r.store.close(true) }
+// Close ends the reading of the work directory. RemoveWork can then remove it, when nobody needs it any more.
+func (r *Result) Close() { r.store.close() }
 
 // job is a running job.
 type job struct {
@@ -129,7 +128,7 @@ func Run(ctx context.Context, p *quantizer.Plan, text *Text, o Options) (*Result
 	}
 	defer j.close()
 	if err := j.run(r); err != nil {
-		r.store.close(false)
+		r.store.close()
 		return nil, err
 	}
 	return r, nil

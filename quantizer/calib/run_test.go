@@ -79,8 +79,10 @@ func file(t testing.TB, p *quantizer.Plan, text *calib.Text, o calib.Options) ([
 	if _, err := p.Write(context.Background(), path); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Remove(); err != nil {
-		t.Fatal(err)
+	if r.Close(); o.WorkDir != "" {
+		if err := calib.RemoveWork(o.WorkDir); err != nil {
+			t.Fatal(err)
+		}
 	}
 	b, err := os.ReadFile(path)
 	if err != nil {

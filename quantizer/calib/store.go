@@ -34,6 +34,8 @@ type rowReader interface {
 const (
 	jobName  = "job.json"
 	textName = "text.json"
+	// ProbesName is what a work directory calls the alloc.Job.WorkFile of the same job.
+	ProbesName = "probes.json"
 )
 
 var errNotOurs = errors.New("it is not a work directory of gq")
@@ -66,6 +68,9 @@ func openStore(dir, key string) (*store, error) {
 	return s, writeFile(filepath.Join(dir, jobName), raw)
 }
 
+// RemoveWork removes a work directory, if it is there and what is in it is ours. Whatever reads it has to be closed.
+func RemoveWork(dir string) error { return (&store{dir: dir}).clear(true) }
+
 // clear removes what is in the directory, if all of it is ours: the layers, or all and the directory itself.
 func (s *store) clear(all bool) error {
 	entries, err := os.ReadDir(s.dir)
@@ -75,7 +80,7 @@ func (s *store) clear(all bool) error {
 	if err != nil {
 		return err
 	}
-	ours := []string{jobName, textName, "layer-*.codes", "." + jobName + "*", "." + textName + "*", ".layer-*"}
+	ours := []string{jobName, textName, ProbesName, "layer-*.codes", "." + jobName + "*", "." + textName + "*", "." + ProbesName + "*", ".layer-*"}
 	for _, e := range entries {
 		match := false
 		for _, pattern := range ours {
@@ -87,7 +92,7 @@ func (s *store) clear(all bool) error {
 		}
 	}
 	for _, e := range entries {
-		if e.Name() == textName && !all {
+		if !all && (e.Name() == textName || e.Name() == ProbesName) {
 			continue
 		}
 		if err := os.Remove(filepath.Join(s.dir, e.Name())); err != nil {
@@ -100,15 +105,11 @@ func (s *store) clear(all bool) error {
 	return os.Remove(s.dir)
 }
 
-// close ends the reading; with remove, the directory too.
-func (s *store) close(remove bool) error {
+// close ends the reading.
+func (s *store) close() {
 	for _, l := range s.layers {
 		l.file.Close()
 	}
-	if remove && s.dir != "" {
-		return s.clear(true)
-	}
-	return nil
 }
 
 // KeptText gives the text that a work directory holds for a key, the hash of all that the text depends on, or has it made and
@@ -137,14 +138,6 @@ func KeptText(dir, key string, make func() (*Text, error)) (*Text, error) {
 		return nil, err
 	}
 	return kept.Text, writeFile(path, raw)
-}
-
-// RemoveText removes a work directory in which there is nothing but a text.
-func RemoveText(dir string) error {
-	if err := os.Remove(filepath.Join(dir, textName)); err != nil {
-		return err
-	}
-	return os.Remove(dir)
 }
 
 func writeFile(path string, data []byte) error {

@@ -201,6 +201,19 @@ func WriteText(ctx context.Context, m *model.Model, start int32, ends []int32, t
 	return text, nil
 }
 
+// First gives the first n tokens of a text.
+func (t *Text) First(n int) [][]int32 {
+	var list [][]int32
+	for _, s := range t.Sequences {
+		if n <= 0 {
+			break
+		}
+		list = append(list, s[:min(n, len(s))])
+		n -= len(s)
+	}
+	return list
+}
+
 func hashIDs(sequences [][]int32) string {
 	h := sha256.New()
 	for _, s := range sequences {
