@@ -20,7 +20,7 @@ type foldedSource struct {
 }
 
 // folded opens the folded checkpoint of a file, which it makes if need be; nil if the file is of the source as it is.
-func (j *Job) folded(ctx context.Context, ck *safetensors.Checkpoint, f *gqf.File, r *Report) (s *foldedSource, err error) {
+func (j *Job) folded(ctx context.Context, ck *safetensors.Checkpoint, f *gqf.File, r *Report) (_ *foldedSource, err error) {
 	if !hasAsset(f, gqf.FoldName) {
 		return nil, nil
 	}
@@ -33,7 +33,7 @@ func (j *Job) folded(ctx context.Context, ck *safetensors.Checkpoint, f *gqf.Fil
 		return nil, fmt.Errorf("%s: %w", r.File, err)
 	}
 	r.Fold = record.String()
-	s = &foldedSource{}
+	s := &foldedSource{}
 	defer func() {
 		if err != nil {
 			s.close()
@@ -55,8 +55,10 @@ func (j *Job) folded(ctx context.Context, ck *safetensors.Checkpoint, f *gqf.Fil
 			return nil, fmt.Errorf("%s was folded before it was quantized (%s): %w", r.File, r.Fold, err)
 		}
 	}
-	s.ck, err = safetensors.Open(dir, safetensors.Options{})
-	return s, err
+	if s.ck, err = safetensors.Open(dir, safetensors.Options{}); err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 // model opens the folded checkpoint's, whose activations are those that the file's weights are multiplied with.

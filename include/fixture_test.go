@@ -164,5 +164,6 @@ func everything(t testing.TB) []byte {
 	x.AddAsset(gqf.AssetSpec{Kind: gqf.AssetFile, Name: "a.txt", Data: []byte("short")})
 	x.AddAsset(gqf.AssetSpec{Kind: gqf.AssetRecipe, Name: gqf.RecipeName, Data: []byte(`{"bits":4}`)})
 	x.AddAsset(gqf.AssetSpec{Kind: gqf.AssetProvenance, Name: gqf.ProvenanceName, Data: []byte(`{"sources":[]}`)})
+	x.AddAsset(gqf.AssetSpec{Kind: gqf.AssetFold, Name: gqf.FoldName, Data: []byte(strings.Repeat(`{"steps":[]}`, 100))})
 	return x.build(t)
 }

@@ -41,7 +41,7 @@ func Command() *cli.Command {
 			&cli.StringFlag{Name: "recipe", Usage: "YAML `FILE` with settings and rules; flags given beside it win"},
 			&cli.StringFlag{Name: "hash", Value: "headers", Usage: "headers, or sha256 to record the hash of every whole source file too"},
 			&cli.IntFlag{Name: "threads", DefaultText: "every CPU", Usage: "workers; the output does not depend on it"},
-			&cli.BoolFlag{Name: "dry-run", Usage: "print the plan and the exact size, write nothing"},
+			&cli.BoolFlag{Name: "dry-run", Usage: "print the plan and the exact size, write nothing (but a folded checkpoint, until it ends)"},
 			&cli.BoolFlag{Name: "json", Usage: "print the plan or the summary as JSON"},
 			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "no progress"},
 			&cli.BoolFlag{Name: "keep", Usage: "leave the file although the --gate is not met"},

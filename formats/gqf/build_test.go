@@ -321,6 +321,7 @@ func TestBuildErrors(t *testing.T) {
 			b.AddAsset(AssetSpec{Kind: AssetConfig, Name: "y"})
 		}},
 		{"recipe's name", "the recipe is called", func(b *Builder) { b.AddAsset(AssetSpec{Kind: AssetRecipe, Name: "x"}) }},
+		{"fold record's name", "the fold record is called", func(b *Builder) { b.AddAsset(AssetSpec{Kind: AssetFold, Name: "fold.json"}) }},
 		{"asset kind", "kind 9", func(b *Builder) { b.AddAsset(AssetSpec{Kind: 9, Name: "x"}) }},
 		{"too large", "larger than", func(b *Builder) {
 			for i := range 5 {

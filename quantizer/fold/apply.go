@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/atomicfile"
@@ -224,7 +225,7 @@ func (w *rewriter) plan() (specs []safetensors.TensorSpec, err error) {
 		t, _ := w.ck.Lookup(from)
 		specs = append(specs, safetensors.TensorSpec{Name: name, Dtype: packing.F32, Shape: t.Shape})
 	}
-	slices.SortFunc(specs, func(a, b safetensors.TensorSpec) int { return compare(a.Name, b.Name) })
+	slices.SortFunc(specs, func(a, b safetensors.TensorSpec) int { return strings.Compare(a.Name, b.Name) })
 	for _, s := range specs {
 		w.names = append(w.names, s.Name)
 	}

@@ -15,8 +15,8 @@ const (
 	sinkhornSteps = 8
 	sinkhornLeast = 0.7
 	sinkhornMost  = 2
-	// equalizePower is how much of that columns get: all of it would make small columns of weights as large as large ones,
-	// whose errors then count as much; on the models of docs/QUALITY.md half of it never cost anything.
+	// equalizePower is how much of that columns get: with all of it two of the models of docs/QUALITY.md lose 2 to 3 % at 4
+	// bits, with half of it at most 1 %.
 	equalizePower = 0.5
 )
 

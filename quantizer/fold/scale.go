@@ -1,15 +1,12 @@
 package fold
 
 import (
-	"cmp"
 	"fmt"
 
 	"github.com/lowbit-go/gq/kernels"
 )
 
 func quiet(kernels.Choice) {}
-
-func compare(a, b string) int { return cmp.Compare(a, b) }
 
 // scaleEdits says what factors do to a checkpoint.
 func scaleEdits(ck *source, list []Factors) (*edits, error) {
