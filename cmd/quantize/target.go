@@ -33,7 +33,7 @@ func targetFlags() []cli.Flag {
 		&cli.StringFlag{Name: "target-bpw", Usage: "choose bits and group of each tensor for at most `N` bits of payload per quantized weight"},
 		&cli.StringFlag{Name: "target-size", Usage: "choose them for a file of at most `SIZE`: bytes, or with a unit (700MB, 650MiB)"},
 		&cli.StringFlag{Name: "max-kl", Usage: "choose them for the smallest file whose KL divergence from the checkpoint is at most `NATS` per token, as executed, on the calibration text"},
-		&cli.StringFlag{Name: "quality", Usage: "`PRESET` for what is not stated: fast (search, no data), good (gptq-ft, on text that the model writes) or best (the same with --refine, and more probes for targets)"},
+		&cli.StringFlag{Name: "quality", Usage: "`PRESET` for what is not stated: fast (search, no data), good (gptq-ft, on text that the model writes) or best (the same with --refine, four times the text and more probes for targets)"},
 		&cli.StringFlag{Name: "save-recipe", Usage: "write the recipe, with a rule for each tensor where bits were chosen, to `FILE`; --recipe reads it"},
 	}
 }
@@ -92,7 +92,7 @@ func setQuality(c *cli.Context) error {
 	case "good":
 		flags = [][2]string{{"algorithm", "gptq-ft"}, {"calibrate", "self"}}
 	case "best":
-		flags = [][2]string{{"algorithm", "gptq-ft"}, {"calibrate", "self"}, {"refine", "true"}}
+		flags = [][2]string{{"algorithm", "gptq-ft"}, {"calibrate", "self"}, {"calibrate-tokens", "32768"}, {"refine", "true"}}
 	default:
 		return cmdline.Usagef("--quality %s: fast, good or best", preset)
 	}

@@ -263,6 +263,7 @@ func methods(m subject) []method {
 		{name: "rotate, gptq-ft", flags: append([]string{"--rotate", "--algorithm", "gptq-ft"}, text...)},
 		{name: "gptq-ft, self", flags: []string{"--algorithm", "gptq-ft", "--calibrate", "self"}},
 		{name: "gptq-ft + refine", flags: append([]string{"--algorithm", "gptq-ft", "--refine"}, text...)},
+		{name: "`--quality best`", flags: []string{"--quality", "best"}},
 	}
 }
 
