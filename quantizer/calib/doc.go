@@ -17,7 +17,8 @@
 //
 // gptq-ft. The same for another target: not what the weights make of X, but what those of the float model make of its
 // own inputs. With D = what these have more than X, P = D^T X (H + lambda I)^-1, the target is W + a W P; where outputs are
-// added to the hidden states, what the float model's states have more, R, is made up for too: + r R^T X (H + lambda I)^-1.
+// added to the hidden states, what the float model's states have more, R, is made up for too: + r R^T X (H + lambda I)^-1. a and r are 1/2 for few
+// tokens and 1 for many, see follow in run.go.
 //
 // refine. After either: two sweeps of coordinate descent over the codes, least-squares scales, another sweep.
 //
