@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lowbit-go/gq/internal/testshared"
 	"github.com/lowbit-go/gq/model"
 	"github.com/lowbit-go/gq/quantizer"
 )
@@ -43,6 +44,7 @@ func withoutRun(t testing.TB, r *Report) string {
 }
 
 func TestJob(t *testing.T) {
+	testshared.SlowEmulated(t, "CI compares the reports of gq accuracy on arm64 with those on amd64")
 	file, baseline := bundledFile(t, quantizer.Recipe{}), bundledFile(t, quantizer.Recipe{Bits: 8})
 	job := func(threads int) *Report {
 		j := &Job{
@@ -97,6 +99,7 @@ func TestJob(t *testing.T) {
 
 // TestJobTokens gives the ids of a text instead of the text: figures are the same.
 func TestJobTokens(t *testing.T) {
+	testshared.SlowEmulated(t, "CI compares the reports of gq accuracy on arm64 with those on amd64")
 	file := bundledFile(t, quantizer.Recipe{Bits: 3})
 	text := &TextSource{Name: "text", Data: prose(t)[:1500], Options: TextOptions{Window: 64}}
 	run := func(text *TextSource) *Report {

@@ -4,6 +4,7 @@ import (
 	"math"
 	"testing"
 
+	"github.com/lowbit-go/gq/internal/testshared"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
 )
@@ -58,6 +59,7 @@ func TestOutput(t *testing.T) {
 
 // TestTallOutput samples blocks.
 func TestTallOutput(t *testing.T) {
+	testshared.SlowEmulated(t, "TestGolden has the same code")
 	w := testTensor{name: "lm_head.weight", dtype: packing.BF16, shape: []int64{40_003, 128}}
 	dir := writeCheckpoint(t, "", w)
 	path, _ := quantize(t, dir, quantizer.Options{})

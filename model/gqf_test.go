@@ -156,6 +156,7 @@ func formats(t testing.TB, s string) []quantizer.Format {
 
 // TestQuantizationCosts compares a .gqf with its checkpoint: fewer bits cost more, and float32 activations less.
 func TestQuantizationCosts(t *testing.T) {
+	testshared.SlowEmulated(t, "TestGoldenLogits has the bits")
 	tokens := sampleTokens(t, 64)
 	m, err := model.OpenCheckpoint(books(t), model.Options{})
 	if err != nil {

@@ -3,6 +3,7 @@ package testshared
 import (
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
 
 	"github.com/klauspost/compress/zstd"
@@ -24,6 +25,14 @@ func Dir(t testing.TB) string {
 	}
 	t.Skipf("needs the shared test material at %s", dir)
 	return ""
+}
+
+// SlowEmulated skips a test where CI emulates the CPU: with -short on arm64. why says what covers it there.
+func SlowEmulated(t testing.TB, why string) {
+	t.Helper()
+	if testing.Short() && runtime.GOARCH == "arm64" {
+		t.Skip("-short: minutes under emulation; " + why)
+	}
 }
 
 // Root returns the absolute path of the module's root, the nearest directory

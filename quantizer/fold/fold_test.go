@@ -14,6 +14,7 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/testshared"
 	"github.com/lowbit-go/gq/model"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
@@ -63,6 +64,7 @@ func makeFolded(t *testing.T, dir string, j Job) (string, *Record) {
 
 // TestExact holds what every step makes of every architecture to its logits, which Make compares.
 func TestExact(t *testing.T) {
+	testshared.SlowEmulated(t, "TestSameBytes has the bytes")
 	jobs := []struct {
 		name string
 		Job
