@@ -205,6 +205,7 @@ func NewPlan(ck *safetensors.Checkpoint, config []byte, opts Options) (*Plan, er
 	if err := pl.layOut(); err != nil {
 		return nil, err
 	}
+	pl.warnOfOneBit()
 	if o := opts.Origin; o != nil {
 		p.Fold, p.folded, p.SourceBytes = &o.Fold, p.SourceBytes, 0
 		for _, t := range o.Checkpoint.Tensors() {
@@ -216,6 +217,23 @@ func NewPlan(ck *safetensors.Checkpoint, config []byte, opts Options) (*Plan, er
 
 // WorkBytes is the size of the tensors that Write reads.
 func (p *Plan) WorkBytes() int64 { return cmp.Or(p.folded, p.SourceBytes) }
+
+// warnOfOneBit says that calibration is all that makes 1 bit usable (docs/QUALITY.md).
+func (pl *planner) warnOfOneBit() {
+	var names []string
+	for _, it := range pl.Plan.items {
+		if a := it.scheme.Algorithm; it.quantize && it.scheme.Bits == 1 && a != gqf.AlgorithmGPTQ && a != gqf.AlgorithmGPTQFT {
+			names = append(names, it.src.Name)
+		}
+	}
+	switch n := len(names); n {
+	case 0:
+	case 1:
+		pl.warn("%q has 1 bit, not chosen with calibration: a model of such weights is not usable; see --algorithm gptq-ft", names[0])
+	default:
+		pl.warn("%q and %d more tensors have 1 bit, not chosen with calibration: a model of such weights is not usable; see --algorithm gptq-ft", names[0], n-1)
+	}
+}
 
 type planner struct {
 	*Plan
