@@ -18,7 +18,7 @@
 // gptq-ft. The same for another target: not what the weights make of X, but what those of the float model make of its
 // own inputs. With D = what these have more than X, P = D^T X (H + lambda I)^-1, the target is W + a W P; where outputs are
 // added to the hidden states, what the float model's states have more, R, is made up for too: + r R^T X (H + lambda I)^-1. a and r are 1/2 for few
-// tokens and 1 for many, see follow in run.go.
+// tokens and 1 for many, see follow in target.go.
 //
 // refine. After either: two sweeps of coordinate descent over the codes, least-squares scales, another sweep.
 //
@@ -29,8 +29,9 @@
 //
 // # Where to start reading
 //
-// run.go goes through the layers. gram.go collects H, factor.go factorizes it, solve.go chooses codes, text.go has the tokens
-// and store.go the directory from which a job goes on that was ended.
+// job.go has the job, run.go goes through the layers, target.go says what codes are to stand for. gram.go collects H,
+// factor.go factorizes it, solve.go chooses codes. text.go has the tokens and store.go the directory from which a job goes on
+// that was ended.
 //
 // Results have the same bits on every CPU and for any number of threads.
 package calib

@@ -1,0 +1,299 @@
+package calib
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/model"
+	"github.com/lowbit-go/gq/quantizer"
+)
+
+// Options of a job. The zero value is good.
+type Options struct {
+	// Refine adds coordinate descent and a refit of scales.
+	Refine bool
+	// FollowInputs and FollowResidual say how far gptq-ft follows the float path: a and r of the package's text. Default
+	// (0): see follow; negative for 0.
+	FollowInputs, FollowResidual float64
+	// WorkDir keeps the results of finished layers; a job for the same result goes on from them. Default: memory.
+	WorkDir string
+	// Threads. Default: GOMAXPROCS.
+	Threads int
+	// Progress is called with weights that are done since the last call, of Work(plan). Default: none.
+	Progress func(n int64)
+	// BatchBytes bounds what the second moments of experts take at a time. Default: 2 GiB.
+	BatchBytes int64
+}
+
+func (o Options) withDefaults() Options {
+	if o.BatchBytes == 0 {
+		o.BatchBytes = 2 << 30
+	}
+	return o
+}
+
+// Calibrated tells whether an algorithm chooses codes with calibration data.
+func Calibrated(a gqf.Algorithm) bool { return a == gqf.AlgorithmGPTQ || a == gqf.AlgorithmGPTQFT }
+
+// Work is the number of weights of a plan that Run chooses codes for.
+func Work(p *quantizer.Plan) (n int64) {
+	for _, m := range p.Matrices() {
+		if Calibrated(m.Scheme.Algorithm) {
+			n += int64(m.Rows) * int64(m.Cols)
+		}
+	}
+	return n
+}
+
+// Result holds the codes that a job chose.
+type Result struct {
+	Warnings []string
+	store    *store
+	info     quantizer.Calibration
+	plan     *quantizer.Plan
+}
+
+// Chosen is what quantizer.Plan.SetChosen takes. It is valid until Close.
+func (r *Result) Chosen() *quantizer.Chosen {
+	c := &quantizer.Chosen{Calibration: &r.info}
+	c.Rows = func(m quantizer.Matrix) quantizer.RowReader {
+		if rows := r.store.results[m.Name()]; rows != nil && Calibrated(m.Scheme.Algorithm) {
+			return rows
+		}
+		return nil
+	}
+	return c
+}
+
+// Close ends the reading of the work directory. RemoveWork can then remove it, when nobody needs it any more.
+func (r *Result) Close() { r.store.close() }
+
+// job is a running job.
+type job struct {
+	Options
+	ctx      context.Context
+	e        *engine
+	plan     *quantizer.Plan
+	text     *Text
+	matrices map[string]quantizer.Matrix
+	float    *model.Model // nil: no algorithm follows it
+	quant    *model.Model
+	floats   *model.Stream
+	quants   *model.Stream
+	store    *store
+	progress func(n int64)
+
+	notes layerNotes // of the layer at hand
+	names []string
+	done  []*codes
+}
+
+// Run chooses the codes of all matrices of a plan whose algorithm is gptq or gptq-ft. The plan's checkpoint has to be one
+// that package model runs.
+func Run(ctx context.Context, p *quantizer.Plan, text *Text, o Options) (*Result, error) {
+	o = o.withDefaults()
+	j := &job{Options: o, ctx: ctx, plan: p, text: text, matrices: map[string]quantizer.Matrix{}, progress: o.Progress}
+	if j.progress == nil {
+		j.progress = func(int64) {}
+	}
+	follow := false
+	for _, m := range p.Matrices() {
+		if Calibrated(m.Scheme.Algorithm) {
+			j.matrices[m.Name()] = m
+			follow = follow || m.Scheme.Algorithm == gqf.AlgorithmGPTQFT
+		}
+	}
+	r := &Result{plan: p, info: j.info()}
+	var err error
+	if r.store, err = openStore(o.WorkDir, j.key()); err != nil {
+		return nil, err
+	}
+	j.store = r.store
+	if err := j.open(follow); err != nil {
+		return nil, err
+	}
+	defer j.close()
+	if err := j.run(r); err != nil {
+		r.store.close()
+		return nil, err
+	}
+	return r, nil
+}
+
+// info is what the file will say of the job.
+func (j *job) info() quantizer.Calibration {
+	c := quantizer.Calibration{Source: j.text.Source, SHA256: j.text.SHA256, Tokens: j.text.Tokens(), Sequences: len(j.text.Sequences), Seed: j.text.Seed, Parameters: map[string]any{}}
+	follows := false
+	var names []string
+	for _, m := range j.matrices {
+		if name := m.Scheme.Algorithm.String(); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+		follows = follows || m.Scheme.Algorithm == gqf.AlgorithmGPTQFT
+	}
+	slices.Sort(names)
+	for i, n := range names {
+		if i > 0 {
+			c.Algorithm += ", "
+		}
+		c.Algorithm += n
+	}
+	c.Parameters["damping"] = "max(.01, .2 K/n)"
+	c.Parameters["refine"] = j.Refine
+	if follows {
+		for name, v := range map[string]float64{"follow-inputs": j.FollowInputs, "follow-residual": j.FollowResidual} {
+			if c.Parameters[name] = max(v, 0); v == 0 {
+				c.Parameters[name] = "1/2 + log2(min(n/8192, n/12K))/4, 1/2 to 1"
+			}
+		}
+	}
+	return c
+}
+
+// keyVersion changes with whatever changes results.
+const keyVersion = 3
+
+// key is the hash of all that the codes depend on. The checkpoint's files are known by size and time: their contents are
+// not read for it.
+func (j *job) key() string {
+	type file struct {
+		Name string
+		Size int64
+		Time int64
+	}
+	type matrix struct {
+		Name   string
+		Scheme quantizer.Scheme
+	}
+	key := struct {
+		Version  int
+		Info     quantizer.Calibration
+		IDs      string
+		Files    []file
+		Matrices []matrix
+		Dir      string
+	}{Version: keyVersion, Info: j.info(), IDs: hashIDs(j.text.Sequences)}
+	for _, path := range j.plan.SourceFiles() {
+		f := file{Name: filepath.Base(path)}
+		if st, err := os.Stat(path); err == nil {
+			f.Size, f.Time = st.Size(), st.ModTime().UnixNano()
+		}
+		key.Files = append(key.Files, f)
+	}
+	for _, m := range j.plan.Matrices() {
+		key.Matrices = append(key.Matrices, matrix{m.Name(), m.Scheme})
+	}
+	raw, err := json.Marshal(key)
+	if err != nil {
+		panic(err) // it holds nothing that JSON does not have
+	}
+	sum := sha256.Sum256(raw)
+	return hex.EncodeToString(sum[:])
+}
+
+// open opens the models and their streams.
+func (j *job) open(follow bool) (err error) {
+	o := model.Options{Threads: j.Threads, Log: quiet}
+	j.e = newEngine(j.Threads)
+	defer func() {
+		if err != nil {
+			j.close()
+		}
+	}()
+	dir := j.plan.SourceDir()
+	if j.quant, err = model.OpenCheckpoint(dir, o); err != nil {
+		return err
+	}
+	// Its hidden states begin with the rows of the quantized table.
+	if m, ok := j.table(); ok {
+		r, err := quantizer.NewRounder(m.Scheme, m.Cols)
+		if err != nil {
+			return err
+		}
+		j.quant.SetTable(&roundedTable{j.quant.Table(), r})
+	}
+	if j.quants, err = j.quant.NewStream(j.text.Sequences); err != nil {
+		return err
+	}
+	if !follow {
+		return nil
+	}
+	if j.float, err = model.OpenCheckpoint(dir, o); err != nil {
+		return err
+	}
+	j.floats, err = j.float.NewStream(j.text.Sequences)
+	return err
+}
+
+// table is the table of tokens, if the plan quantizes it.
+func (j *job) table() (table quantizer.Matrix, ok bool) {
+	for _, m := range j.plan.Matrices() {
+		if m.Role == gqf.RoleEmbedding && m.Cols == j.quant.Config().HiddenSize && m.Rows == j.quant.Config().VocabSize {
+			if ok { // two of them: which is the model's is not known here
+				return table, false
+			}
+			table, ok = m, true
+		}
+	}
+	return table, ok
+}
+
+// roundedTable gives what the codes of a table's rows stand for.
+type roundedTable struct {
+	model.Table
+	rounder *quantizer.Rounder
+}
+
+func (t *roundedTable) Lookup(dst []float32, row int) error {
+	if err := t.Table.Lookup(dst, row); err != nil {
+		return err
+	}
+	return t.rounder.Round(dst, dst)
+}
+
+func (j *job) close() {
+	for _, m := range []*model.Model{j.float, j.quant} {
+		if m != nil {
+			m.Close()
+		}
+	}
+	j.e.close()
+}
+
+func (r *Result) note(n layerNotes) {
+	r.info.Fallbacks += len(n.Unreached) + len(n.Kept)
+	if len(n.Unreached) > 0 {
+		r.Warnings = append(r.Warnings, fmt.Sprintf("%q%s: no calibration token reached it: quantized by search", n.Unreached[0], more(n.Unreached)))
+	}
+	if len(n.Kept) > 0 {
+		r.Warnings = append(r.Warnings, fmt.Sprintf("%q%s: the search has the smaller error: kept", n.Kept[0], more(n.Kept)))
+	}
+}
+
+// finish warns of matrices that are not part of the model that was run.
+func (r *Result) finish(j *job) {
+	var missed []string
+	for _, m := range r.plan.Matrices() {
+		if Calibrated(m.Scheme.Algorithm) && r.store.results[m.Name()] == nil {
+			missed = append(missed, m.Name())
+		}
+	}
+	if len(missed) > 0 {
+		r.info.Fallbacks += len(missed)
+		r.Warnings = append(r.Warnings, fmt.Sprintf("%q%s: not part of the language model that calibration runs: quantized by search", missed[0], more(missed)))
+	}
+}
+
+func more(names []string) string {
+	if len(names) == 1 {
+		return ""
+	}
+	return fmt.Sprintf(" and %d more", len(names)-1)
+}
