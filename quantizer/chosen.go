@@ -146,18 +146,18 @@ func (p *Plan) SetChosen(c *Chosen) error {
 	for _, m := range p.Matrices() {
 		it := m.item
 		if m.Slice == 0 {
-			it.chosen, it.importance, it.calibrated = make([]RowReader, m.Slices), make([][]float32, m.Slices), true
+			it.chosen = &itemChosen{make([]RowReader, m.Slices), make([][]float32, m.Slices), true}
 		}
 		if c.Rows != nil {
-			it.chosen[m.Slice] = c.Rows(m)
+			it.chosen.rows[m.Slice] = c.Rows(m)
 		}
 		if c.Importance != nil {
-			it.importance[m.Slice] = c.Importance(m)
+			it.chosen.importance[m.Slice] = c.Importance(m)
 		}
-		if it.chosen[m.Slice] != nil && it.realZeros { // a RowReader gives whole zero points
+		if it.chosen.rows[m.Slice] != nil && it.realZeros { // a RowReader gives whole zero points
 			it.realZeros, it.line.ZeroPoints = false, WholeZeros
 		}
-		it.calibrated = it.calibrated && (it.chosen[m.Slice] != nil || it.importance[m.Slice] != nil)
+		it.chosen.calibrated = it.chosen.calibrated && (it.chosen.rows[m.Slice] != nil || it.chosen.importance[m.Slice] != nil)
 	}
 	p.calibration = c.Calibration
 	if err := p.build(); err != nil {
@@ -176,7 +176,7 @@ func (w *worker) chosenRow(it *item, slice int, row0, n, i int64, src rowReader)
 	if it.scheme.Mapping == gqf.MappingAsymmetric {
 		zeros = w.zeros[g : g+w.groups]
 	}
-	if err := it.chosen[slice].ReadRow(int(row0+n), codes, scales, zeros); err != nil {
+	if err := it.chosen.rows[slice].ReadRow(int(row0+n), codes, scales, zeros); err != nil {
 		return w.rowError(it, slice, row0+n, err)
 	}
 	half := float32(0)

@@ -97,7 +97,7 @@ func (p *Plan) build() error {
 		if it.quantize {
 			spec.Mapping, spec.Algorithm = it.scheme.Mapping, it.scheme.Algorithm
 		}
-		if spec.Algorithm.Calibrated() && !it.calibrated {
+		if spec.Algorithm.Calibrated() && (it.chosen == nil || !it.chosen.calibrated) {
 			spec.Algorithm = gqf.AlgorithmSearch
 		}
 		if it.repacked {

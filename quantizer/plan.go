@@ -82,30 +82,36 @@ type Plan struct {
 
 // item is a tensor of the output: one or more payloads, one or more names.
 type item struct {
-	src         *safetensors.Tensor
-	role        gqf.Role
-	line        *PlanTensor
-	quantize    bool
-	scheme      Scheme
-	scaleStated bool      // the scheme's dtype of scales is a person's choice
-	rule        *Rule     // that decided; nil: none
-	variants    []variant // the same codes in one layout or more
-	realZeros   bool      // zero points are float32 on their way into the layouts
-	slices      int
-	rows, cols  int64 // of one slice; rows are outputs
-	transposed  bool  // the checkpoint stores a slice as cols x rows
-	repacked    bool  // it comes from a file, where it is the tensor of the same index
-	bias        *safetensors.Tensor
-	chosen      []RowReader // of each slice: codes chosen elsewhere; nil: none
-	importance  [][]float32 // of each slice: see RowQuantizer.Weigh
-	calibrated  bool        // its scheme's algorithm has the data that it needs
-	blockScale  *safetensors.BlockScale
-	nameIndex   int        // of its canonical name in the image
-	shared      bool       // a table that is the head too
-	names       *itemNames // nil: only the source's
+	src        *safetensors.Tensor
+	line       *PlanTensor
+	scheme     Scheme
+	rule       *Rule     // that decided; nil: none
+	variants   []variant // the same codes in one layout or more
+	slices     int
+	rows, cols int64 // of one slice; rows are outputs
+	bias       *safetensors.Tensor
+	chosen     *itemChosen // nil: nothing was chosen elsewhere
+	blockScale *safetensors.BlockScale
+	nameIndex  int        // of its canonical name in the image
+	names      *itemNames // nil: only the source's
 
-	crc           uint32  // CRC32C of the source, once it is read
 	noise, signal float64 // of the quantized weights, once they are
+	crc           uint32  // CRC32C of the source, once it is read
+
+	role        gqf.Role
+	quantize    bool
+	scaleStated bool // the scheme's dtype of scales is a person's choice
+	realZeros   bool // zero points are float32 on their way into the layouts
+	transposed  bool // the checkpoint stores a slice as cols x rows
+	repacked    bool // it comes from a file, where it is the tensor of the same index
+	shared      bool // a table that is the head too
+}
+
+// itemChosen is what SetChosen was told of an item.
+type itemChosen struct {
+	rows       []RowReader // of each slice: its codes; nil: Write chooses them
+	importance [][]float32 // of each slice: see RowQuantizer.Weigh
+	calibrated bool        // the scheme's algorithm has the data that it needs
 }
 
 // variant is an item in one layout. Its payloads are, for each slice, the weights
