@@ -38,7 +38,7 @@ var (
 	write   = flag.Bool("w", false, "put the tables into the document")
 	verbose = flag.Bool("v", false, "print the commands to standard error, with the seconds that each took")
 	only    = flag.String("models", "stories260K,books1.3M,books3.7M", "models")
-	tables  = flag.String("tables", "bits,ratios,groups,mixed,onebit", "tables")
+	tables  = flag.String("tables", "bits,ratios,executed,groups,mixed,onebit", "tables")
 	widths  = flag.String("bits", "8,6,5,4,3,2,1", "bits of a code in table bits; the others take those of 4,3,2 that are in it")
 )
 
@@ -80,7 +80,7 @@ func run() error {
 	for _, t := range []struct {
 		name string
 		make func() (string, error)
-	}{{"bits", b.bits}, {"ratios", b.ratios}, {"groups", b.groups}, {"mixed", b.mixed}, {"onebit", b.oneBit}} {
+	}{{"bits", b.bits}, {"ratios", b.ratios}, {"executed", b.executed}, {"groups", b.groups}, {"mixed", b.mixed}, {"onebit", b.oneBit}} {
 		if !listed(*tables, t.name) {
 			continue
 		}
@@ -192,16 +192,28 @@ func (b *bench) quantize(m subject, flags ...string) (float64, error) {
 
 func (b *bench) file() string { return filepath.Join(b.tmp, "model.gqf") }
 
-// measure quantizes and compares: as executed on all of the text, or the weights alone on what calibration has not seen.
-func (b *bench) measure(m subject, executed bool, flags ...string) (r report, err error) {
+// view is how a file is compared with its checkpoint.
+type view uint8
+
+const (
+	whole    view = iota // as executed, on all of the text
+	weights              // the weights alone, on what calibration has not seen
+	executed             // as executed, on what calibration has not seen
+)
+
+// measure quantizes and compares.
+func (b *bench) measure(m subject, v view, flags ...string) (r report, err error) {
 	if _, err := b.quantize(m, flags...); err != nil {
 		return r, err
 	}
 	args := append([]string{"accuracy", m.dir, b.file(), "--no-outputs", "--parity", "none", "--json", "-q"}, m.cut...)
-	if executed {
+	switch v {
+	case whole:
 		args = append(args, "--text", m.file)
-	} else {
+	case weights:
 		args = append(args, "--text", m.tail, "--max-tokens", fmt.Sprint(evaluated), "--activations", "float32")
+	case executed:
+		args = append(args, "--text", m.tail, "--max-tokens", fmt.Sprint(evaluated))
 	}
 	return r, b.command(&r, args...)
 }
@@ -220,7 +232,7 @@ func (b *bench) bits() (string, error) {
 					continue // it has no grid of more than four
 				}
 				mapping, algorithm, _ := strings.Cut(how, " ")
-				r, err := b.measure(m, true, "--bits", bits, "--mapping", mapping, "--algorithm", algorithm)
+				r, err := b.measure(m, whole, "--bits", bits, "--mapping", mapping, "--algorithm", algorithm)
 				if err != nil {
 					return "", err
 				}
@@ -231,6 +243,9 @@ func (b *bench) bits() (string, error) {
 	}
 	return t.String(), nil
 }
+
+// best is the row of that preset.
+const best = "`--quality best`"
 
 // method is a row of a table of ratios.
 type method struct {
@@ -263,14 +278,14 @@ func methods(m subject) []method {
 		{name: "rotate, gptq-ft", flags: append([]string{"--rotate", "--algorithm", "gptq-ft"}, text...)},
 		{name: "gptq-ft, self", flags: []string{"--algorithm", "gptq-ft", "--calibrate", "self"}},
 		{name: "gptq-ft + refine", flags: append([]string{"--algorithm", "gptq-ft", "--refine"}, text...)},
-		{name: "`--quality best`", flags: []string{"--quality", "best"}},
+		{name: best, flags: []string{"--quality", "best"}},
 	}
 }
 
-func (b *bench) baseline(m subject, bits string, more ...string) (float64, error) {
-	key := strings.Join(append([]string{m.name, bits}, more...), " ")
+func (b *bench) baseline(m subject, v view, bits string, more ...string) (float64, error) {
+	key := fmt.Sprint(m.name, v, bits, more)
 	if _, ok := b.base[key]; !ok {
-		r, err := b.measure(m, false, append([]string{"--bits", bits, "--mapping", "symmetric", "--algorithm", "rtn"}, more...)...)
+		r, err := b.measure(m, v, append([]string{"--bits", bits, "--mapping", "symmetric", "--algorithm", "rtn"}, more...)...)
 		if err != nil {
 			return 0, err
 		}
@@ -312,20 +327,39 @@ func (b *bench) grid(rows []string, cell func(m subject, row int, bits string) (
 
 // ratios are of the weights alone, as parts of the KL of TorchAO's symmetric rounding.
 func (b *bench) ratios() (string, error) {
+	return b.table(weights, func(method) bool { return true })
+}
+
+// executed are ratios with the activations of a device.
+func (b *bench) executed() (string, error) {
+	return b.table(executed, func(how method) bool {
+		return slices.Contains([]string{"full-range RTN", "search", "imatrix", "gptq", "gptq-ft", "gptq-ft + refine", best}, how.name)
+	})
+}
+
+func (b *bench) table(v view, in func(method) bool) (string, error) {
+	list := func(m subject) (l []method) {
+		for _, how := range methods(m) {
+			if in(how) {
+				l = append(l, how)
+			}
+		}
+		return l
+	}
 	var rows []string
-	for _, f := range methods(subject{}) {
-		rows = append(rows, f.name)
+	for _, how := range list(subject{}) {
+		rows = append(rows, how.name)
 	}
 	return b.grid(rows, func(m subject, row int, bits string) (float64, error) {
-		how := methods(m)[row]
+		how := list(m)[row]
 		if how.bits != "" && how.bits != bits {
 			return 0, nil
 		}
-		base, err := b.baseline(m, bits)
+		base, err := b.baseline(m, v, bits)
 		if err != nil {
 			return 0, err
 		}
-		r, err := b.measure(m, false, append([]string{"--bits", bits}, how.flags...)...)
+		r, err := b.measure(m, v, append([]string{"--bits", bits}, how.flags...)...)
 		return r.Model.KL.Mean / base, err
 	})
 }
@@ -353,11 +387,11 @@ func (b *bench) groups() (string, error) {
 	return b.grid(rows, func(m subject, row int, bits string) (float64, error) {
 		l := list(m)[row]
 		group := []string{"--group", l.group, "--embedding-group", "32"}
-		base, err := b.baseline(m, bits, group...)
+		base, err := b.baseline(m, weights, bits, group...)
 		if err != nil {
 			return 0, err
 		}
-		r, err := b.measure(m, false, slices.Concat([]string{"--bits", bits}, group, l.flags)...)
+		r, err := b.measure(m, weights, slices.Concat([]string{"--bits", bits}, group, l.flags)...)
 		return r.Model.KL.Mean / base, err
 	})
 }
@@ -370,7 +404,7 @@ func (b *bench) mixed() (string, error) {
 	fixed := []string{"--rule", "model.embed_tokens=8"}
 	all := [][]string{{"--algorithm", "search"}, ft, refine, slices.Concat(ft, fixed), slices.Concat(refine, fixed)}
 	return b.grid(rows, func(m subject, row int, bits string) (float64, error) {
-		base, err := b.baseline(m, bits)
+		base, err := b.baseline(m, weights, bits)
 		if err != nil {
 			return 0, err
 		}
@@ -378,7 +412,7 @@ func (b *bench) mixed() (string, error) {
 		if err != nil {
 			return 0, err
 		}
-		r, err := b.measure(m, false, append([]string{"--target-bpw", fmt.Sprint(bpw), "--calibrate", m.head}, all[row]...)...)
+		r, err := b.measure(m, weights, append([]string{"--target-bpw", fmt.Sprint(bpw), "--calibrate", m.head}, all[row]...)...)
 		return r.Model.KL.Mean / base, err
 	})
 }
@@ -395,7 +429,7 @@ func (b *bench) oneBit() (string, error) {
 				if !slices.Contains([]string{"search", "gptq", "gptq-ft", "gptq-ft + refine"}, how.name) {
 					continue
 				}
-				r, err := b.measure(m, false, append([]string{"--bits", "1", "--mapping", mapping}, how.flags...)...)
+				r, err := b.measure(m, weights, append([]string{"--bits", "1", "--mapping", mapping}, how.flags...)...)
 				if err != nil {
 					return "", err
 				}
