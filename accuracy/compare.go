@@ -114,8 +114,9 @@ type pair struct {
 	shared int   // of the topN likeliest
 }
 
-// logitsBytes bounds the buffer of logits of one model in one session.
-const logitsBytes = 16 << 20
+// logitsBytes bounds the buffer of logits of one model in one session. A float model's weights are widened and packed for
+// each buffer anew, so it must not be small: with 128,256 tokens it holds 130 positions.
+const logitsBytes = 64 << 20
 
 // Compare scores the windows with the float model and with quantized candidates in one pass; nothing but a few numbers
 // per position is kept, and nothing is written. The result has one Comparison per candidate.

@@ -22,7 +22,7 @@ type Reference struct {
 	layer  int
 	kept   []prediction // of the float model at all scored positions; nil: they are too many, and computed each time
 
-	predictions [][2]prediction // of each row of a chunk: the float model's and the other's
+	predictions [][2]prediction // of each thread: the float model's and the other's
 	logits      [2][]float32
 }
 
@@ -133,8 +133,8 @@ func (r *Reference) score(ctx context.Context, s *model.Stream, fn func(float, o
 	for i := range r.logits {
 		r.logits[i] = slices.Grow(r.logits[i][:0], chunk*vocab)[:chunk*vocab]
 	}
-	if len(r.predictions) < chunk {
-		r.predictions = make([][2]prediction, chunk)
+	if len(r.predictions) < threads {
+		r.predictions = make([][2]prediction, threads)
 	}
 	sum, n := 0.0, 0
 	values := make([]float64, chunk)
@@ -174,8 +174,7 @@ func (r *Reference) each(values []float64, n, threads int, fn func(float, other 
 	for t := range threads {
 		wg.Go(func() {
 			for row := t; row < len(values); row += threads {
-				p := &r.predictions[row]
-				float, other := &p[0], &p[1]
+				float, other := &r.predictions[t][0], &r.predictions[t][1]
 				other.set(r.logits[1][row*vocab:][:vocab])
 				if r.kept != nil {
 					float = &r.kept[n+row]
