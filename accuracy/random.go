@@ -6,6 +6,7 @@ import (
 	"math/bits"
 
 	"github.com/lowbit-go/gq/internal/detmath"
+	"github.com/lowbit-go/gq/internal/splitmix"
 )
 
 // inputSpread is the standard deviation of the logarithm of a channel's gain.
@@ -31,7 +32,7 @@ func RandomInputs(name string, m, k int) []float32 {
 // normals are random numbers, the same ones on any machine: math/rand's normal ones take logarithms and exponentials
 // from package math.
 type normals struct {
-	state uint64
+	splitmix.Source
 	spare float64
 	has   bool
 }
@@ -39,26 +40,17 @@ type normals struct {
 func newNormals(seed string) *normals {
 	h := fnv.New64a()
 	h.Write([]byte(seed))
-	return &normals{state: h.Sum64()}
-}
-
-// next is SplitMix64.
-func (n *normals) next() uint64 {
-	n.state += 0x9e3779b97f4a7c15
-	z := n.state
-	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
-	z = (z ^ z>>27) * 0x94d049bb133111eb
-	return z ^ z>>31
+	return &normals{Source: splitmix.Source(h.Sum64())}
 }
 
 // uniform is a number above -1 and below 1.
 func (n *normals) uniform() float64 {
-	return float64(int64(n.next()>>11|1)-1<<52) / (1 << 52)
+	return float64(int64(n.Next()>>11|1)-1<<52) / (1 << 52)
 }
 
 // below is a whole number below k.
 func (n *normals) below(k int) int {
-	hi, _ := bits.Mul64(n.next(), uint64(k))
+	hi, _ := bits.Mul64(n.Next(), uint64(k))
 	return int(hi)
 }
 

@@ -97,9 +97,9 @@ func (p *Plan) ReadMatrix(dst []float32, m Matrix) error {
 	})
 }
 
-// SourceDir is the directory of the checkpoint, and SourceFiles are its files.
-func (p *Plan) SourceDir() string     { return p.ck.Dir() }
-func (p *Plan) SourceFiles() []string { return p.inputs() }
+// SourceDir is the directory of the checkpoint, SourceStamps are its files': see safetensors.Checkpoint.Stamps.
+func (p *Plan) SourceDir() string      { return p.ck.Dir() }
+func (p *Plan) SourceStamps() []string { return p.ck.Stamps() }
 
 // CheckOutput refuses, before any work, a path that Write could not put the file at.
 func (p *Plan) CheckOutput(path string) error { return p.checkOutput(path) }

@@ -27,6 +27,10 @@ func NewRounder(s Scheme, k int) (*Rounder, error) {
 	return r, nil
 }
 
+// Weigh and KeepAbove are those of RowQuantizer.
+func (r *Rounder) Weigh(d []float32, flat bool) { r.q.Weigh(d, flat) }
+func (r *Rounder) KeepAbove(smallest float32)   { r.q.KeepAbove(smallest) }
+
 // Quantize chooses a row's codes. It fails as RowQuantizer.Quantize does.
 func (r *Rounder) Quantize(x []float32) error {
 	return r.q.Quantize(r.Codes, r.Scales, r.Zeros, x, nil)

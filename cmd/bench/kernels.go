@@ -3,9 +3,7 @@ package bench
 import (
 	"fmt"
 	"io"
-	"math"
 	"os"
-	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -53,9 +51,7 @@ func runKernels(c *cli.Context) error {
 	if err != nil {
 		return cmdline.Usagef("%s", strings.TrimPrefix(err.Error(), "bench: "))
 	}
-	if os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(math.MaxInt64) // the limit of main is for work that needs less
-	}
+	cmdline.LiftMemoryLimit()
 	cache := o.CacheBytes
 	if cache == 0 {
 		cache = bench.CacheBytes()

@@ -7,9 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"math"
 	"os"
-	"runtime/debug"
 
 	"github.com/urfave/cli/v2"
 
@@ -109,9 +107,7 @@ func leaveWork(c *cli.Context, err error) error {
 
 // run chooses the codes of a plan. done is called when they are written.
 func (k *calibration) run(c *cli.Context, p *quantizer.Plan) (done func(), err error) {
-	if os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(math.MaxInt64) // main's is for jobs that only stream
-	}
+	cmdline.LiftMemoryLimit()
 	if err := p.CheckOutput(c.String("output")); err != nil {
 		return nil, err
 	}
@@ -159,11 +155,7 @@ func (k *calibration) text(c *cli.Context) (*calib.Text, error) {
 	seed := c.Uint64("seed")
 	h := sha256.New()
 	fmt.Fprintln(h, 1, tokens, seed) // 1: the version of the way in which text is written
-	for _, file := range p.SourceFiles() {
-		if st, err := os.Stat(file); err == nil {
-			fmt.Fprintln(h, file, st.Size(), st.ModTime().UnixNano())
-		}
-	}
+	fmt.Fprintln(h, p.SourceStamps())
 	return calib.KeptText(workDir(c), hex.EncodeToString(h.Sum(nil)), func() (*calib.Text, error) {
 		m, err := model.OpenCheckpoint(p.SourceDir(), model.Options{Threads: c.Int("threads")})
 		if err != nil {
@@ -175,6 +167,19 @@ func (k *calibration) text(c *cli.Context) (*calib.Text, error) {
 		start, ends := calib.Start(tok)
 		return calib.WriteText(c.Context, m, start, ends, tokens, calib.Window(m.Config()), seed, func(n int) { bar.Add(int64(n)) })
 	})
+}
+
+// moments runs the model on a text.
+func (k *calibration) moments(c *cli.Context, p *quantizer.Plan, text *calib.Text) (*calib.Imatrix, error) {
+	m, err := model.OpenCheckpoint(p.SourceDir(), model.Options{Threads: 1})
+	if err != nil {
+		return nil, err
+	}
+	layers := len(m.Config().Layers)
+	m.Close()
+	bar := cmdline.NewCount(os.Stderr, int64(layers)*int64(text.Tokens()), "calibrating", "tokens", c.Bool("quiet"))
+	defer bar.Finish()
+	return calib.CollectImatrix(c.Context, p, text, calib.Options{Threads: c.Int("threads"), Progress: bar.Add})
 }
 
 func (k *calibration) runImatrix(c *cli.Context, p *quantizer.Plan) error {
@@ -205,7 +210,7 @@ func (k *calibration) runImatrix(c *cli.Context, p *quantizer.Plan) error {
 			info.Parameters = map[string]any{"imatrix-sha256": info.SHA256}
 		}
 		info.Source, info.SHA256, info.Tokens, info.Sequences, info.Seed = text.Source, text.SHA256, text.Tokens(), len(text.Sequences), text.Seed
-		one, err := calib.CollectImatrix(c.Context, p, text, calib.Options{Threads: c.Int("threads")})
+		one, err := k.moments(c, p, text)
 		if err == nil {
 			err = im.Merge(one)
 		}

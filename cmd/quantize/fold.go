@@ -5,10 +5,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"slices"
 
 	"github.com/urfave/cli/v2"
@@ -78,9 +76,7 @@ func foldingOf(c *cli.Context, ck *safetensors.Checkpoint, config []byte, p *qua
 
 // run folds the checkpoint, or finds it folded by a job that was ended, and opens the result. close has to be called.
 func (f *folding) run() error {
-	if os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(math.MaxInt64) // main's is for jobs that only stream
-	}
+	cmdline.LiftMemoryLimit()
 	if !f.c.Bool("dry-run") {
 		if err := f.plan.CheckOutput(f.c.String("output")); err != nil {
 			return err
@@ -144,10 +140,9 @@ func (f *folding) key(job fold.Job) (string, error) {
 	if job.Text != nil {
 		fmt.Fprintln(h, job.Text.Source, job.Text.SHA256, job.Text.Tokens())
 	}
-	for _, file := range append(f.plan.SourceFiles(), filepath.Join(f.plan.SourceDir(), "config.json")) {
-		if st, err := os.Stat(file); err == nil {
-			fmt.Fprintln(h, filepath.Base(file), st.Size(), st.ModTime().UnixNano())
-		}
+	fmt.Fprintln(h, f.plan.SourceStamps())
+	if st, err := os.Stat(filepath.Join(f.plan.SourceDir(), "config.json")); err == nil {
+		fmt.Fprintln(h, st.Size(), st.ModTime().UnixNano())
 	}
 	return hex.EncodeToString(h.Sum(nil)), nil
 }

@@ -8,7 +8,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -171,9 +170,7 @@ func (g *goal) choose(c *cli.Context, dir string, ck *safetensors.Checkpoint, co
 	}
 	h := &chooser{goal: g, c: c, dir: dir, ck: ck, config: config, opts: opts, threads: opts.Threads, data: data}
 	defer h.close()
-	if os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(math.MaxInt64) // main's is for jobs that only stream
-	}
+	cmdline.LiftMemoryLimit()
 	if err := h.open(); err != nil {
 		return nil, fmt.Errorf("choosing bits: %w", err)
 	}

@@ -80,9 +80,7 @@ func run(c *cli.Context) error {
 	if opts.Prompt, err = prompt(c); err != nil {
 		return err
 	}
-	if os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(math.MaxInt64) // that of main is for work that needs less than keys and values may
-	}
+	cmdline.LiftMemoryLimit()
 	g, err := generate.Open(path, open)
 	if err != nil {
 		return err

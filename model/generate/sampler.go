@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/lowbit-go/gq/internal/detmath"
+	"github.com/lowbit-go/gq/internal/splitmix"
 )
 
 // Sampling says how tokens are chosen. Each step leaves fewer of them: the penalty first,
@@ -57,7 +58,7 @@ const minPenalty, maxPenalty = 1e-3, 1e3
 // Sampler chooses tokens, one after the other.
 type Sampler struct {
 	o      Sampling
-	rng    random
+	rng    splitmix.Source
 	banned []int32 // never chosen
 	last   []int32 // at most repeatLast
 	list   []candidate
@@ -87,7 +88,7 @@ func NewSampler(o Sampling, banned []int32) (*Sampler, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
 	}
-	return &Sampler{o: o, rng: random(o.Seed), banned: banned}, nil
+	return &Sampler{o: o, rng: splitmix.Source(o.Seed), banned: banned}, nil
 }
 
 // Accept tells of tokens of the sequence: those of the prompt, and each one chosen.
@@ -218,7 +219,7 @@ func (s *Sampler) draw(largest float32) int32 {
 		c.weight = detmath.ExpNarrow((float64(c.logit) - float64(largest)) / s.o.Temperature)
 		sum += c.weight
 	}
-	at := float64(s.rng.float() * sum)
+	at := float64(s.rng.Float() * sum)
 	for _, c := range s.list {
 		if at < c.weight {
 			return c.id

@@ -79,14 +79,7 @@ func (j *Job) key(list []*Decision) (string, error) {
 		Files   []string
 		Windows [][]int32
 		Probes  []probe
-	}{Version: 1, Windows: j.Windows}
-	for _, f := range j.Checkpoint.Files() {
-		st, err := os.Stat(filepath.Join(j.Checkpoint.Dir(), f.Name))
-		if err != nil {
-			return "", err
-		}
-		key.Files = append(key.Files, fmt.Sprint(f.Name, " ", st.Size(), " ", st.ModTime().UnixNano()))
-	}
+	}{Version: 1, Files: j.Checkpoint.Stamps(), Windows: j.Windows}
 	for _, d := range list {
 		p := probe{Name: d.Name, Tensors: d.Tensors, Heads: d.heads}
 		for _, bits := range j.Widths {

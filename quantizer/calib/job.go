@@ -6,8 +6,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 
 	"github.com/lowbit-go/gq/formats/gqf"
@@ -158,16 +156,11 @@ func (j *job) info() quantizer.Calibration {
 }
 
 // keyVersion changes with whatever changes results.
-const keyVersion = 3
+const keyVersion = 4
 
 // key is the hash of all that the codes depend on. The checkpoint's files are known by size and time: their contents are
 // not read for it.
 func (j *job) key() string {
-	type file struct {
-		Name string
-		Size int64
-		Time int64
-	}
 	type matrix struct {
 		Name   string
 		Scheme quantizer.Scheme
@@ -176,17 +169,9 @@ func (j *job) key() string {
 		Version  int
 		Info     quantizer.Calibration
 		IDs      string
-		Files    []file
+		Files    []string
 		Matrices []matrix
-		Dir      string
-	}{Version: keyVersion, Info: j.info(), IDs: hashIDs(j.text.Sequences)}
-	for _, path := range j.plan.SourceFiles() {
-		f := file{Name: filepath.Base(path)}
-		if st, err := os.Stat(path); err == nil {
-			f.Size, f.Time = st.Size(), st.ModTime().UnixNano()
-		}
-		key.Files = append(key.Files, f)
-	}
+	}{Version: keyVersion, Info: j.info(), IDs: hashIDs(j.text.Sequences), Files: j.plan.SourceStamps()}
 	for _, m := range j.plan.Matrices() {
 		key.Matrices = append(key.Matrices, matrix{m.Name(), m.Scheme})
 	}

@@ -6,16 +6,17 @@ import (
 	"testing"
 
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/splitmix"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
 )
 
 // normal makes numbers that are nearly normally distributed.
-func normal(r *random64, n int) []float32 {
+func normal(r *splitmix.Source, n int) []float32 {
 	x := make([]float32, n)
 	for i := range x {
 		for range 6 {
-			x[i] += float32(r.float()*2 - 1)
+			x[i] += float32(r.Float()*2 - 1)
 		}
 		x[i] /= math.Sqrt2
 	}
@@ -23,7 +24,7 @@ func normal(r *random64, n int) []float32 {
 }
 
 // inputs makes rows of activations whose columns go together, column 3 being always zero.
-func inputs(r *random64, rows, k int) []float32 {
+func inputs(r *splitmix.Source, rows, k int) []float32 {
 	x := normal(r, rows*k)
 	for i := range rows {
 		row := x[i*k:][:k]

@@ -143,32 +143,38 @@ func (j *job) unreached(m quantizer.Matrix) (*codes, error) {
 	}
 	scheme := m.Scheme
 	scheme.Algorithm = gqf.AlgorithmSearch
-	q, err := quantizer.NewRowQuantizer(scheme, m.Cols)
+	q, err := quantizer.NewRounder(scheme, m.Cols)
 	if err != nil {
 		return nil, err
 	}
 	q.KeepAbove(m.SmallestScale)
-	groups := scheme.Groups(m.Cols)
-	c := &codes{rows: m.Rows, cols: m.Cols, groups: groups, group: scheme.Group, q: make([]int8, len(w)), scales: make([]float32, m.Rows*groups)}
-	if c.group == 0 || c.group > m.Cols {
-		c.group = m.Cols
-	}
-	if scheme.Mapping == gqf.MappingHalfStep {
-		c.half = 0.5
-	}
-	if scheme.Mapping == gqf.MappingAsymmetric {
-		c.zeros = make([]int8, m.Rows*groups)
-	}
+	c := newCodes(m.Rows, m.Cols, scheme)
 	for r := range m.Rows {
-		var zeros []int8
+		q.Codes, q.Scales = c.q[r*m.Cols:][:m.Cols], c.scales[r*c.groups:][:c.groups]
 		if c.zeros != nil {
-			zeros = c.zeros[r*groups:][:groups]
+			q.Zeros = c.zeros[r*c.groups:][:c.groups]
 		}
-		if err := q.Quantize(c.q[r*m.Cols:][:m.Cols], c.scales[r*groups:][:groups], zeros, w[r*m.Cols:][:m.Cols], nil); err != nil {
+		if err := q.Quantize(w[r*m.Cols:][:m.Cols]); err != nil {
 			return nil, matrixError(m, &rowError{r, err})
 		}
 	}
 	return c, nil
+}
+
+// newCodes makes room for the codes of a matrix.
+func newCodes(rows, cols int, s quantizer.Scheme) *codes {
+	groups := s.Groups(cols)
+	c := &codes{rows: rows, cols: cols, groups: groups, group: s.Group, q: make([]int8, rows*cols), scales: make([]float32, rows*groups)}
+	if c.group == 0 || c.group > cols {
+		c.group = cols
+	}
+	if s.Mapping == gqf.MappingHalfStep {
+		c.half = 0.5
+	}
+	if s.Mapping == gqf.MappingAsymmetric {
+		c.zeros = make([]int8, rows*groups)
+	}
+	return c
 }
 
 func matrixError(m quantizer.Matrix, err error) error {

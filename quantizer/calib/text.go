@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/lowbit-go/gq/internal/detmath"
+	"github.com/lowbit-go/gq/internal/splitmix"
 	"github.com/lowbit-go/gq/model"
 	"github.com/lowbit-go/gq/model/tokenizer"
 )
@@ -133,7 +134,7 @@ func WriteText(ctx context.Context, m *model.Model, start int32, ends []int32, t
 		isEnd[id] = true
 	}
 	current := make([][]int32, slots)
-	random := make([]random64, slots)
+	random := make([]splitmix.Source, slots)
 	number, total := 0, 0
 	begin := func(slot int) {
 		b.Reset(slot)
@@ -223,7 +224,7 @@ func hashIDs(sequences [][]int32) string {
 }
 
 // draw takes a token with the probability that its logit gives it.
-func draw(r *random64, logits []float32, weights []float64) (int32, error) {
+func draw(r *splitmix.Source, logits []float32, weights []float64) (int32, error) {
 	top := logits[0]
 	for _, v := range logits {
 		if v != v {
@@ -236,7 +237,7 @@ func draw(r *random64, logits []float32, weights []float64) (int32, error) {
 		weights[i] = detmath.Exp(float64(v) - float64(top))
 		sum += weights[i]
 	}
-	at := float64(r.float() * sum)
+	at := float64(r.Float() * sum)
 	for i, w := range weights {
 		if at -= w; at < 0 {
 			return int32(i), nil
@@ -245,28 +246,14 @@ func draw(r *random64, logits []float32, weights []float64) (int32, error) {
 	return int32(len(logits) - 1), nil
 }
 
-// random64 is SplitMix64.
-type random64 uint64
-
 // newRandom starts the n-th sequence of a seed.
-func newRandom(seed, n uint64) random64 {
-	r := random64(seed)
-	first := r.next()
-	r = random64(first ^ n*0xd1342543de82ef95)
-	r.next()
+func newRandom(seed, n uint64) splitmix.Source {
+	r := splitmix.Source(seed)
+	first := r.Next()
+	r = splitmix.Source(first ^ n*0xd1342543de82ef95)
+	r.Next()
 	return r
 }
-
-func (r *random64) next() uint64 {
-	*r += 0x9e3779b97f4a7c15
-	z := uint64(*r)
-	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
-	z = (z ^ z>>27) * 0x94d049bb133111eb
-	return z ^ z>>31
-}
-
-// float is a number from 0 to below 1.
-func (r *random64) float() float64 { return float64(r.next()>>11) / (1 << 53) }
 
 // Start is what the model begins to write from, and ends what it ends with.
 func Start(t *tokenizer.Tokenizer) (start int32, ends []int32) {

@@ -50,6 +50,7 @@ func AWQ(ctx context.Context, dir string, o quantizer.Options, text *calib.Text,
 			}
 			s.Scalings = append(s.Scalings, list...)
 		}
+		j.layerDone(j.ck, len(j.m.Config().Layers))
 	}
 	return s, nil
 }
@@ -313,65 +314,28 @@ func (j *awq) difference(s *model.Scaling, m quantizer.Matrix, t []float32, in *
 	parts := (m.Rows + piece - 1) / piece
 	errs := make([]error, parts)
 	j.pool.Run(parts, func(_, part int) {
-		q, err := newRounder(m, cols, weights)
-		for r := part * piece; r < min(m.Rows, (part+1)*piece) && err == nil; r++ {
-			err = q.row(d[r*m.Cols:][:m.Cols], w[r*m.Cols:][:m.Cols])
+		q, err := quantizer.NewRounder(m.Scheme, m.Cols)
+		if err != nil {
+			errs[part] = err
+			return
 		}
-		errs[part] = err
+		q.KeepAbove(m.SmallestScale)
+		q.Weigh(weights, false)
+		x := make([]float32, m.Cols)
+		for r := part * piece; r < min(m.Rows, (part+1)*piece); r++ {
+			for c, v := range w[r*m.Cols:][:m.Cols] {
+				x[c] = float32(v * cols[c])
+			}
+			row := d[r*m.Cols:][:m.Cols]
+			if errs[part] = q.Round(row, x); errs[part] != nil {
+				return
+			}
+			for c, v := range row {
+				row[c] = (v - x[c]) / cols[c]
+			}
+		}
 	})
 	return errors.Join(errs...)
-}
-
-// rounder quantizes rows and gives them back.
-type rounder struct {
-	*quantizer.RowQuantizer
-	scheme quantizer.Scheme
-	cols   []float32 // factors
-	x      []float32
-	codes  []int8
-	scales []float32
-	zeros  []int8
-}
-
-func newRounder(m quantizer.Matrix, cols, weights []float32) (*rounder, error) {
-	rq, err := quantizer.NewRowQuantizer(m.Scheme, m.Cols)
-	if err != nil {
-		return nil, err
-	}
-	rq.KeepAbove(m.SmallestScale)
-	rq.Weigh(weights, false)
-	groups := m.Scheme.Groups(m.Cols)
-	return &rounder{rq, m.Scheme, cols, make([]float32, m.Cols), make([]int8, m.Cols), make([]float32, groups), make([]int8, groups)}, nil
-}
-
-// row sets d to what quantizing the row x times the factors, and dividing by them, changes.
-func (q *rounder) row(d, x []float32) error {
-	for c, v := range x {
-		q.x[c] = float32(v * q.cols[c])
-	}
-	zeros := q.zeros
-	if q.scheme.Mapping != gqf.MappingAsymmetric {
-		zeros = nil
-	}
-	if err := q.Quantize(q.codes, q.scales, zeros, q.x, nil); err != nil {
-		return err
-	}
-	half := float32(0)
-	if q.scheme.Mapping == gqf.MappingHalfStep {
-		half = 0.5
-	}
-	group := q.scheme.Group
-	if group == 0 || group > len(x) {
-		group = len(x)
-	}
-	for c := range d {
-		z := float32(0)
-		if zeros != nil {
-			z = float32(zeros[c/group])
-		}
-		d[c] = (float32((float32(q.codes[c])-z+half)*q.scales[c/group]) - q.x[c]) / q.cols[c]
-	}
-	return nil
 }
 
 // outputs is the sum of the squares of the sampled inputs times j.d.

@@ -132,7 +132,7 @@ func randomTokens(vocab, window int) (list [][]int32) {
 	for range (checkTokens + window - 1) / window {
 		ids := make([]int32, window)
 		for i := range ids {
-			ids[i] = int32(random.next() >> 33 % uint64(vocab))
+			ids[i] = int32(random.Next() >> 33 % uint64(vocab))
 		}
 		list = append(list, ids)
 	}

@@ -48,6 +48,7 @@ func Equalize(ctx context.Context, dir string, o Options) (Step, error) {
 			}
 			s.Scalings = append(s.Scalings, factors(&place, t))
 		}
+		o.layerDone(ck.Checkpoint, len(m.Config().Layers))
 	}
 	return s, nil
 }

@@ -30,14 +30,14 @@ func fp8Model(t *testing.T) string {
 		}
 		codes := make([]byte, s.Numel())
 		for i := range codes {
-			r := random.next()
+			r := random.Next()
 			codes[i] = byte(r>>63<<7) | byte(0x20+r%0x20) // sizes from 0.125 to 1.875
 		}
 		blocks := []int64{(s.Shape[0] + 15) / 16, (s.Shape[1] + 15) / 16}
 		scales := make([]byte, 4*blocks[0]*blocks[1])
 		wide := make([]float64, len(scales)/4)
 		for i := range wide {
-			wide[i] = 0.05 + 0.1*random.float()
+			wide[i] = 0.05 + 0.1*random.Float()
 		}
 		narrow(scales, wide)
 		specs = append(specs, safetensors.TensorSpec{Name: s.Name, Dtype: packing.F8E4M3, Shape: s.Shape},

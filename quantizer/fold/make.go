@@ -30,13 +30,29 @@ func (j *Job) Work(ck *safetensors.Checkpoint) (n int64) {
 	for _, t := range ck.Tensors() {
 		n += t.Size
 	}
-	steps := int64(0)
-	for _, s := range []bool{j.Rotate, j.Equalize, j.AWQ != nil} {
-		if s {
-			steps++
-		}
+	steps := int64(0) // to choose factors is one too
+	if j.Rotate {
+		steps++
+	}
+	if j.Equalize {
+		steps += 2
+	}
+	if j.AWQ != nil {
+		steps += 2
 	}
 	return n * max(steps, 1)
+}
+
+// layerDone tells Progress of one of so many layers whose factors were chosen.
+func (o Options) layerDone(ck *safetensors.Checkpoint, layers int) {
+	if o.Progress == nil {
+		return
+	}
+	n := int64(0)
+	for _, t := range ck.Tensors() {
+		n += t.Size
+	}
+	o.Progress(n / int64(layers))
 }
 
 // Make folds the checkpoint in the directory src into dst, which must not exist and appears when it is complete and has

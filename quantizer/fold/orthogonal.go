@@ -1,6 +1,10 @@
 package fold
 
-import "math"
+import (
+	"math"
+
+	"github.com/lowbit-go/gq/internal/splitmix"
+)
 
 // rotation is an orthogonal n x n matrix R: a Hadamard matrix whose rows have random signs where one of that size is known,
 // diag(signs) (P x H) / sqrt(n) with P of Paley's and H of Sylvester's construction, else any.
@@ -29,7 +33,7 @@ func newRotation(n int, seed, stream uint64) *rotation {
 	r.signs = make([]float64, n)
 	for i := range r.signs {
 		r.signs[i] = 1
-		if random.next()>>63 == 1 {
+		if random.Next()>>63 == 1 {
 			r.signs[i] = -1
 		}
 	}
@@ -174,13 +178,13 @@ func residues(q int) []int8 {
 
 // orthogonal makes the rows of an orthogonal matrix out of random ones, by Gram and Schmidt, twice for each row: once leaves
 // an error of the size of the matrix's condition.
-func orthogonal(n int, random *random64) [][]float64 {
+func orthogonal(n int, random *splitmix.Source) [][]float64 {
 	rows := make([][]float64, n)
 	for i := range rows {
 		x := make([]float64, n)
 		for j := range x {
 			for range 12 { // nearly normal
-				x[j] += random.float() - 0.5
+				x[j] += random.Float() - 0.5
 			}
 		}
 		for range 2 {
@@ -207,23 +211,9 @@ func dot(x, y []float64) (sum float64) {
 	return sum
 }
 
-// random64 is SplitMix64.
-type random64 uint64
-
 // newRandom starts a stream of a seed.
-func newRandom(seed, stream uint64) random64 {
-	r := random64(seed)
-	first := r.next()
-	return random64(first ^ stream*0xd1342543de82ef95)
+func newRandom(seed, stream uint64) splitmix.Source {
+	r := splitmix.Source(seed)
+	first := r.Next()
+	return splitmix.Source(first ^ stream*0xd1342543de82ef95)
 }
-
-func (r *random64) next() uint64 {
-	*r += 0x9e3779b97f4a7c15
-	z := uint64(*r)
-	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
-	z = (z ^ z>>27) * 0x94d049bb133111eb
-	return z ^ z>>31
-}
-
-// float is a number from 0 to below 1.
-func (r *random64) float() float64 { return float64(r.next()>>11) / (1 << 53) }
