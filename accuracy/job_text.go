@@ -11,6 +11,7 @@ import (
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/model"
+	"github.com/lowbit-go/gq/model/arch"
 	"github.com/lowbit-go/gq/model/tokenizer"
 )
 
@@ -59,8 +60,8 @@ func (j *Job) open(f *gqf.File, r *Report) (*scored, error) {
 // refused tells models that cannot be run from those that are damaged.
 func refused(err error) bool {
 	var noModel *noModelError
-	var unsupported *model.UnsupportedError
-	var config *model.ConfigError
+	var unsupported *arch.UnsupportedError
+	var config *arch.ConfigError
 	var tokens *tokenizer.UnsupportedError
 	var kernel *kernels.UnsupportedError
 	return errors.As(err, &noModel) || errors.As(err, &unsupported) || errors.As(err, &config) || errors.As(err, &tokens) || errors.As(err, &kernel)

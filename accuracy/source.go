@@ -6,7 +6,7 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
-	"github.com/lowbit-go/gq/model"
+	"github.com/lowbit-go/gq/model/arch"
 	"github.com/lowbit-go/gq/packing"
 )
 
@@ -66,7 +66,7 @@ func newSources(ck *safetensors.Checkpoint, f *gqf.File) (*sources, error) {
 		if err != nil {
 			return nil, err
 		}
-		c, err := model.ParseConfig(config)
+		c, err := arch.ParseConfig(config)
 		if err != nil {
 			return nil, fmt.Errorf("%s in the .gqf: %w", a.Name, err)
 		}

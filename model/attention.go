@@ -1,6 +1,9 @@
 package model
 
-import "github.com/lowbit-go/gq/model/internal/rowmath"
+import (
+	"github.com/lowbit-go/gq/model/arch"
+	"github.com/lowbit-go/gq/model/internal/rowmath"
+)
 
 // queryBlock is how many tokens' queries meet the keys at a time.
 const queryBlock = 4
@@ -20,7 +23,7 @@ type attentionWorker struct {
 	_            [64]byte  // keeps threads out of each other's cache lines
 }
 
-func (a *attention) init(c *ForwardConfig, set *rowmath.Set, threads int) {
+func (a *attention) init(c *arch.ForwardConfig, set *rowmath.Set, threads int) {
 	*a = attention{group: c.Heads / c.KVHeads, softcap: float32(c.AttentionSoftcap), math: set, workers: make([]attentionWorker, threads)}
 }
 

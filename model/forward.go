@@ -12,6 +12,7 @@ import (
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/kernels"
+	"github.com/lowbit-go/gq/model/arch"
 	"github.com/lowbit-go/gq/model/internal/rowmath"
 )
 
@@ -59,7 +60,7 @@ type Options struct {
 // Model is a language model that computes logits. Sessions of one Model share its threads: they may be used from several
 // goroutines, but compute one at a time.
 type Model struct {
-	config  ForwardConfig
+	config  arch.ForwardConfig
 	source  source
 	pool    *kernels.Pool
 	mu      sync.Mutex // held by the Session that computes
@@ -86,7 +87,7 @@ type linear struct {
 
 // layer is a decoder layer's weights.
 type layer struct {
-	LayerConfig
+	arch.LayerConfig
 	inputNorm, attentionNorm []float32 // before attention and before the feed-forward network
 	postAttention, postMLP   []float32 // after them, if PostNorms
 	qNorm, kNorm             []float32
@@ -110,11 +111,11 @@ func OpenCheckpoint(dir string, o Options) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := ParseForward(raw)
+	c, err := arch.ParseForward(raw)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, "config.json"), err)
 	}
-	facts, err := ParseConfig(raw)
+	facts, err := arch.ParseConfig(raw)
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +138,7 @@ func OpenGQF(f *gqf.File, o Options) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := ParseForward(raw)
+	c, err := arch.ParseForward(raw)
 	if err != nil {
 		return nil, fmt.Errorf("config.json: %w", err)
 	}
@@ -159,7 +160,7 @@ func (o Options) features() []string {
 }
 
 // newModel finds all weights. Reading them happens under the source's guard.
-func newModel(c *ForwardConfig, s source, o Options) (*Model, error) {
+func newModel(c *arch.ForwardConfig, s source, o Options) (*Model, error) {
 	m := &Model{config: *c, source: s, linears: map[string]*linear{}, used: map[string]bool{}}
 	m.math = rowmath.For(o.features())
 	if err := s.guard(m.load); err != nil {
@@ -177,7 +178,7 @@ func newModel(c *ForwardConfig, s source, o Options) (*Model, error) {
 }
 
 // Config describes the model.
-func (m *Model) Config() ForwardConfig { return m.config }
+func (m *Model) Config() arch.ForwardConfig { return m.config }
 
 // VocabSize is the number of logits of a token.
 func (m *Model) VocabSize() int { return m.config.VocabSize }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/lowbit-go/gq/model/arch"
 )
 
 // prefixes are where checkpoints keep the language model, and what the head is called then.
@@ -243,5 +245,5 @@ func ignorable(name string) bool {
 	if strings.HasSuffix(name, ".rotary_emb.inv_freq") || strings.HasSuffix(name, ".masked_bias") {
 		return true
 	}
-	return parseName(name).any(isTower)
+	return arch.InTower(name)
 }

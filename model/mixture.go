@@ -1,6 +1,10 @@
 package model
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/lowbit-go/gq/model/arch"
+)
 
 // mixture is the memory of a mixture of experts.
 type mixture struct {
@@ -31,7 +35,7 @@ func (s *Session) experts(l *layer, dst, x []float32, m int) error {
 	for t := range m {
 		probabilities := logits[t*e.Count:][:e.Count]
 		s.m.math.Softmax(probabilities)
-		mix.chosen = e.choose(mix.chosen, probabilities, t)
+		mix.chosen = choose(e, mix.chosen, probabilities, t)
 	}
 	clear(dst[:m*h])
 	for i := range l.experts {
@@ -66,7 +70,7 @@ func (s *Session) experts(l *layer, dst, x []float32, m int) error {
 }
 
 // choose appends the experts of a token, given what its router makes of each. Of equal ones the first are chosen.
-func (e *ExpertConfig) choose(dst []choice, probabilities []float32, token int) []choice {
+func choose(e *arch.ExpertConfig, dst []choice, probabilities []float32, token int) []choice {
 	from := len(dst)
 	for range e.PerToken {
 		best := -1

@@ -6,6 +6,7 @@ import (
 
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/kernels"
+	"github.com/lowbit-go/gq/model/arch"
 	"github.com/lowbit-go/gq/packing"
 )
 
@@ -95,7 +96,7 @@ type checkpointSource struct {
 func (s *checkpointSource) names() []string {
 	var names []string
 	for _, t := range s.ck.Tensors() {
-		if weight, ok := ScaleOf(t.Name); ok {
+		if weight, ok := arch.ScaleOf(t.Name); ok {
 			if _, ok := s.ck.Lookup(weight); ok {
 				continue
 			}
@@ -120,7 +121,7 @@ func (s *checkpointSource) find(name string, shape ...int64) (safetensors.Tensor
 		return t, nil, err
 	}
 	if !t.Dtype.IsFloat() {
-		return t, nil, &UnsupportedError{fmt.Sprintf("tensor %q: %s is no dtype of weights", name, t.DtypeName)}
+		return t, nil, &arch.UnsupportedError{Msg: fmt.Sprintf("tensor %q: %s is no dtype of weights", name, t.DtypeName)}
 	}
 	if t.Dtype != packing.F8E4M3 && t.Dtype != packing.F8E5M2 {
 		return t, nil, nil

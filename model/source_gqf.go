@@ -9,6 +9,7 @@ import (
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/kernels"
+	"github.com/lowbit-go/gq/model/arch"
 	"github.com/lowbit-go/gq/packing"
 )
 
@@ -65,11 +66,11 @@ func (s *gqfSource) plain(t gqf.Tensor, slice int) ([]byte, packing.Header, erro
 	case !ok:
 		return nil, p.Header, fmt.Errorf("tensor %q has no slice %d", t.Name, slice)
 	case p.Header.Layout != packing.LayoutPlain:
-		return nil, p.Header, &UnsupportedError{fmt.Sprintf("tensor %q is quantized: this forward pass wants it as it was in the checkpoint", t.Name)}
+		return nil, p.Header, &arch.UnsupportedError{Msg: fmt.Sprintf("tensor %q is quantized: this forward pass wants it as it was in the checkpoint", t.Name)}
 	case !p.Header.Dtype.IsFloat():
-		return nil, p.Header, &UnsupportedError{fmt.Sprintf("tensor %q: %s is no dtype of weights", t.Name, p.Header.Dtype)}
+		return nil, p.Header, &arch.UnsupportedError{Msg: fmt.Sprintf("tensor %q: %s is no dtype of weights", t.Name, p.Header.Dtype)}
 	case p.Header.Dtype == packing.F8E4M3 || p.Header.Dtype == packing.F8E5M2:
-		return nil, p.Header, &UnsupportedError{fmt.Sprintf("tensor %q was kept as %s, whose scales this forward pass does not look for in a .gqf", t.Name, p.Header.Dtype)}
+		return nil, p.Header, &arch.UnsupportedError{Msg: fmt.Sprintf("tensor %q was kept as %s, whose scales this forward pass does not look for in a .gqf", t.Name, p.Header.Dtype)}
 	}
 	data, err := s.file.Data(p)
 	return data, p.Header, err
@@ -98,7 +99,7 @@ func (s *gqfSource) linear(l linearSpec) (kernels.Operator, bool, error) {
 	case p.Header.Layout == packing.LayoutPlain:
 		return s.kept(t, l, slice)
 	case t.Transposed:
-		return nil, false, &UnsupportedError{fmt.Sprintf("tensor %q is stored inputs x outputs, which no architecture here does", l.name)}
+		return nil, false, &arch.UnsupportedError{Msg: fmt.Sprintf("tensor %q is stored inputs x outputs, which no architecture here does", l.name)}
 	case s.activations == Float32:
 		return s.dequantized(t, l, slice)
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
-	"github.com/lowbit-go/gq/model"
+	"github.com/lowbit-go/gq/model/arch"
 	"github.com/lowbit-go/gq/packing"
 )
 
@@ -184,10 +184,10 @@ type nameRef struct {
 // tensor of unknown dtype.
 func NewPlan(ck *safetensors.Checkpoint, config []byte, opts Options) (*Plan, error) {
 	p := &Plan{ck: ck, config: config, opts: opts, Warnings: []string{}}
-	var cfg *model.Config
+	var cfg *arch.Config
 	if config != nil {
 		var err error
-		if cfg, err = model.ParseConfig(config); err != nil {
+		if cfg, err = arch.ParseConfig(config); err != nil {
 			return nil, fmt.Errorf("%s: %w", filepath.Join(ck.Dir(), "config.json"), err)
 		}
 	}
@@ -243,7 +243,7 @@ func (pl *planner) warnOfOneBit() {
 
 type planner struct {
 	*Plan
-	cfg     *model.Config
+	cfg     *arch.Config
 	rules   *RuleSet
 	folded  map[string]bool     // names of block scales folded into their weight
 	layouts map[string][]string // see layoutNames
@@ -279,7 +279,7 @@ func (pl *planner) decide(t *safetensors.Tensor) (*item, error) {
 		return nil, fmt.Errorf("%s: tensor %q has the unknown dtype %q: gq cannot store it; take the tensor out of the checkpoint",
 			pl.ck.Files()[t.File].Name, t.Name, t.DtypeName)
 	}
-	class := model.Classify(pl.cfg, t.Name, t.Shape)
+	class := arch.Classify(pl.cfg, t.Name, t.Shape)
 	it := &item{src: t, role: class.Role, slices: 1}
 	it.line = &PlanTensor{Name: t.Name, Role: class.Role, Shape: t.Shape, Dtype: t.DtypeName}
 	reason := class.Reason
@@ -312,7 +312,7 @@ func (pl *planner) decide(t *safetensors.Tensor) (*item, error) {
 }
 
 // cannotQuantize says why a tensor can't be held as low-bit codes whatever the rules say; "" if it can.
-func cannotQuantize(t *safetensors.Tensor, class model.Class) string {
+func cannotQuantize(t *safetensors.Tensor, class arch.Class) string {
 	switch {
 	case !t.Dtype.IsFloat():
 		return "dtype " + t.DtypeName + " is not a floating-point one"

@@ -7,7 +7,7 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
-	"github.com/lowbit-go/gq/model"
+	"github.com/lowbit-go/gq/model/arch"
 )
 
 // tie finds the lm_head that is the embedding table under another name, so that
@@ -65,7 +65,7 @@ func (pl *planner) tie() error {
 
 // tieAbsent gives the table the name of the head that the checkpoint leaves out.
 func (pl *planner) tieAbsent(table *item) error {
-	name := model.HeadName(pl.cfg, table.src.Name)
+	name := arch.HeadName(pl.cfg, table.src.Name)
 	if name == "" { // not a model with a head
 		return nil
 	}

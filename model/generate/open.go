@@ -15,6 +15,7 @@ import (
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/model"
+	"github.com/lowbit-go/gq/model/arch"
 	"github.com/lowbit-go/gq/model/tokenizer"
 )
 
@@ -134,7 +135,7 @@ func configEOS(raw []byte) ([]int32, error) {
 		level
 		Text level `json:"text_config"`
 	}
-	if err := json.Unmarshal(model.FiniteJSON(raw), &config); err != nil {
+	if err := json.Unmarshal(arch.FiniteJSON(raw), &config); err != nil {
 		return nil, err
 	}
 	var ids []int32

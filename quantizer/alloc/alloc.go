@@ -9,6 +9,7 @@ import (
 
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/model"
+	"github.com/lowbit-go/gq/model/arch"
 	"github.com/lowbit-go/gq/quantizer"
 )
 
@@ -81,7 +82,7 @@ func (j Job) Probe(ctx context.Context) (*Probed, error) {
 	if j.Widths == nil {
 		j.Widths = []int{3}
 	}
-	facts, err := model.ParseConfig(j.Config)
+	facts, err := arch.ParseConfig(j.Config)
 	if err != nil {
 		return nil, err
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/lowbit-go/gq/internal/detmath"
 	"github.com/lowbit-go/gq/internal/splitmix"
 	"github.com/lowbit-go/gq/model"
+	"github.com/lowbit-go/gq/model/arch"
 	"github.com/lowbit-go/gq/model/tokenizer"
 )
 
@@ -38,7 +39,7 @@ func (t *Text) Tokens() (n int) {
 }
 
 // Window is the length of a model's sequences: its context, at most 512.
-func Window(c model.ForwardConfig) int {
+func Window(c arch.ForwardConfig) int {
 	if c.MaxPositions > 0 {
 		return min(c.MaxPositions, 512)
 	}

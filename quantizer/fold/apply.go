@@ -41,7 +41,7 @@ const shardBytes = 5_000_000_000
 // that change become F32, all others keep their bytes. dst appears when it is complete.
 //
 // It fails with a *MismatchError if src is not the checkpoint that the record was made for, and with a
-// *model.UnsupportedError if rotations are asked of an architecture that does not allow them.
+// *arch.UnsupportedError if rotations are asked of an architecture that does not allow them.
 func Apply(ctx context.Context, src, dst string, r *Record, o Options) error {
 	if _, err := os.Lstat(dst); err == nil {
 		return &fs.PathError{Op: "create", Path: dst, Err: fs.ErrExist}

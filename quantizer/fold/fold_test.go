@@ -16,6 +16,7 @@ import (
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/testshared"
 	"github.com/lowbit-go/gq/model"
+	"github.com/lowbit-go/gq/model/arch"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
 	"github.com/lowbit-go/gq/quantizer/calib"
@@ -83,7 +84,7 @@ func TestExact(t *testing.T) {
 				}
 				if j.Rotate && strings.HasPrefix(name, "gemma") {
 					_, err := Make(context.Background(), dir, filepath.Join(t.TempDir(), "f"), j.Job)
-					var refused *model.UnsupportedError
+					var refused *arch.UnsupportedError
 					if !errors.As(err, &refused) || !strings.Contains(err.Error(), "norms with gains of their own") || !strings.Contains(err.Error(), "--equalize") {
 						t.Fatalf("%v, want a refusal that says why and what is possible", err)
 					}
@@ -210,7 +211,7 @@ func tieOf(t *testing.T, dir string) (tied bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := model.ParseConfig(raw)
+	c, err := arch.ParseConfig(raw)
 	if err != nil {
 		t.Fatal(err)
 	}

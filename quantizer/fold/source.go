@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 
 	"github.com/lowbit-go/gq/formats/safetensors"
-	"github.com/lowbit-go/gq/model"
+	"github.com/lowbit-go/gq/model/arch"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
 )
@@ -25,8 +25,8 @@ func openSource(dir string) (*source, error) {
 	}
 	s := &source{Checkpoint: ck}
 	if s.config, err = quantizer.ReadConfig(ck); err == nil && s.config != nil {
-		var facts *model.Config
-		if facts, err = model.ParseConfig(s.config); err == nil {
+		var facts *arch.Config
+		if facts, err = arch.ParseConfig(s.config); err == nil {
 			s.block, s.tied = facts.WeightBlockSize, facts.TieWordEmbeddings
 		} else {
 			err = fmt.Errorf("%s: %w", filepath.Join(dir, "config.json"), err)

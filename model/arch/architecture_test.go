@@ -1,4 +1,4 @@
-package model
+package arch
 
 import (
 	"encoding/json"
@@ -14,7 +14,7 @@ import (
 // edited is the config.json of a torch case with keys changed; a nil value removes a key.
 func edited(t testing.TB, name string, changes map[string]any) []byte {
 	t.Helper()
-	raw, err := os.ReadFile(filepath.Join("testdata", "torch", name, "config.json"))
+	raw, err := os.ReadFile(filepath.Join("..", "testdata", "torch", name, "config.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func TestParseForwardDefaults(t *testing.T) {
 		"full_attention": changes{"rope_type": "linear", "rope_theta": 1e6, "factor": 8}, "sliding_attention": changes{"rope_type": "default", "rope_theta": 10000}}})
 	want := parse("gemma3", nil)
 	for i := range want.Ropes {
-		if got, want := c.Ropes[i].frequencies(1), want.Ropes[i].frequencies(1); len(got) != len(want) || got[1] != want[1] {
+		if got, want := c.Ropes[i].Frequencies(1), want.Ropes[i].Frequencies(1); len(got) != len(want) || got[1] != want[1] {
 			t.Errorf("rope %d: %v, want %v", i, got, want)
 		}
 	}
@@ -142,7 +142,7 @@ func TestArchitecturesAreSorted(t *testing.T) {
 func TestRopeFrequencies(t *testing.T) {
 	// Llama 3.1's own values: the first waves are left alone, the last are 8 times as long.
 	r := RopeConfig{Type: "llama3", Theta: 500000, Dims: 128, Factor: 8, LowFactor: 1, HighFactor: 4, OriginalPositions: 8192, AttentionFactor: 1}
-	f := r.frequencies(1)
+	f := r.Frequencies(1)
 	for i, c := range []struct {
 		at   int
 		want float64
@@ -154,7 +154,7 @@ func TestRopeFrequencies(t *testing.T) {
 }
 
 func FuzzParseForward(f *testing.F) {
-	files, _ := filepath.Glob("testdata/torch/*/config.json")
+	files, _ := filepath.Glob("../testdata/torch/*/config.json")
 	for _, file := range files {
 		raw, err := os.ReadFile(file)
 		if err != nil {

@@ -1,4 +1,4 @@
-package model
+package arch
 
 import "strings"
 
@@ -76,6 +76,10 @@ func (n tensorName) expert() (under, numbered bool) {
 func isNumber(s string) bool {
 	return s != "" && strings.Trim(s, "0123456789") == ""
 }
+
+// InTower reports whether a tensor belongs to a part of a multimodal model that is not its language
+// model, such as a tower for images.
+func InTower(name string) bool { return parseName(name).any(isTower) }
 
 // isTower tells segments of what is not the language model: towers for images,
 // video and sound, and what projects their output.

@@ -1,0 +1,227 @@
+package arch
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/lowbit-go/gq/internal/detmath"
+)
+
+// RopeConfig says how positions turn queries and keys: the pair of dimensions i and
+// i + Dims/2 is turned by position times a frequency.
+type RopeConfig struct {
+	// Type is how frequencies are scaled: default, linear, llama3, yarn or longrope.
+	Type  string
+	Theta float64 // the base of the frequencies: theta^(-2i/Dims)
+	Dims  int     // how many of a head's dimensions turn, from the first
+	// Factor is by how much the context was extended; 0 for default.
+	Factor float64
+	// OriginalPositions is the context before it was extended; 0 for default and linear.
+	OriginalPositions int
+	// AttentionFactor multiplies sines and cosines (yarn, longrope); 1 for the others.
+	AttentionFactor float64
+	// LowFactor and HighFactor are llama3's low_freq_factor and high_freq_factor.
+	LowFactor, HighFactor float64
+	// FastRotations and SlowRotations are yarn's beta_fast and beta_slow; Truncate rounds the dimensions found with
+	// them outwards.
+	FastRotations, SlowRotations float64
+	Truncate                     bool
+	// Short and Long divide the frequencies one by one (longrope): Short in sessions of at most OriginalPositions
+	// tokens, Long in larger ones.
+	Short, Long []float64
+}
+
+// ropeDefaults are what an architecture's configuration class takes where config.json says nothing.
+type ropeDefaults struct {
+	theta    float64
+	thetaKey string // rope_theta; Gemma 3 has another one for its local layers
+	dims     int
+	// maxPositions is max_position_embeddings, originalPositions a key beside rope_scaling (Phi-3); 0 if not said.
+	maxPositions, originalPositions int
+	partial                         bool // there is a partial_rotary_factor, read before
+}
+
+// readRope reads rope_theta and rope_scaling, or the rope_parameters that transformers 5 writes in their place.
+func (k *keys) readRope(d ropeDefaults) RopeConfig {
+	if k.has("rope_parameters") {
+		if k.has("rope_scaling") {
+			k.fail("rope_scaling", "stands beside rope_parameters: which of the two counts is not known")
+		}
+		in := k.within("rope_parameters")
+		r := in.readScaling(d)
+		k.join(in)
+		if k.has(d.thetaKey) && k.positive(d.thetaKey, d.theta) != r.Theta {
+			k.fail(d.thetaKey, "is not the rope_theta of rope_parameters")
+		}
+		return r
+	}
+	d.theta = k.positive(d.thetaKey, d.theta)
+	in := k.within("rope_scaling")
+	if in == nil {
+		return RopeConfig{Type: "default", Theta: d.theta, Dims: d.dims, AttentionFactor: 1}
+	}
+	r := in.readScaling(d)
+	k.join(in)
+	return r
+}
+
+// readScaling reads the keys of rope_scaling or rope_parameters.
+func (k *keys) readScaling(d ropeDefaults) RopeConfig {
+	r := RopeConfig{Theta: k.positive("rope_theta", d.theta), Dims: d.dims, AttentionFactor: 1}
+	if d.partial {
+		k.irrelevant("partial_rotary_factor")
+	}
+	if legacy := k.string("type", ""); k.has("rope_type") {
+		if r.Type = k.string("rope_type", ""); legacy != "" && legacy != r.Type {
+			k.fail("type", "is %q, but rope_type is %q", legacy, r.Type)
+		}
+	} else if r.Type = legacy; legacy == "" {
+		k.fail("rope_type", "is missing")
+	}
+	switch r.Type {
+	case "default":
+	case "linear":
+		r.Factor = k.positive("factor", 0)
+	case "llama3":
+		r.Factor = k.positive("factor", 0)
+		r.LowFactor, r.HighFactor = k.positive("low_freq_factor", 0), k.positive("high_freq_factor", 0)
+		r.OriginalPositions = k.size("original_max_position_embeddings", 0)
+		if r.HighFactor <= r.LowFactor {
+			k.fail("high_freq_factor", "is %v: it has to be above low_freq_factor, %v", r.HighFactor, r.LowFactor)
+		}
+	case "yarn":
+		k.readYarn(&r, d)
+	case "longrope", "su": // su is what Phi-3's first configs call it
+		r.Type = "longrope"
+		k.readLongRope(&r, d)
+	default:
+		k.fail("rope_type", "is %q: this forward pass knows default, linear, llama3, yarn and longrope", r.Type)
+	}
+	return r
+}
+
+func (k *keys) readYarn(r *RopeConfig, d ropeDefaults) {
+	r.Factor = k.positive("factor", 0)
+	r.OriginalPositions = k.size("original_max_position_embeddings", d.maxPositions)
+	r.FastRotations, r.SlowRotations = k.positive("beta_fast", 32), k.positive("beta_slow", 1)
+	r.Truncate = k.boolean("truncate", true)
+	// Peng et al., YaRN, arXiv:2309.00071, equation 22; mscale is DeepSeek's.
+	scale := func(m float64) float64 {
+		if r.Factor <= 1 {
+			return 1
+		}
+		return float64(float64(0.1*m)*detmath.Log(r.Factor)) + 1
+	}
+	r.AttentionFactor = scale(1)
+	if m, all := k.optional("mscale"), k.optional("mscale_all_dim"); m != 0 && all != 0 {
+		r.AttentionFactor = scale(m) / scale(all)
+	}
+	if f := k.optional("attention_factor"); f != 0 {
+		r.AttentionFactor = f
+	}
+}
+
+func (k *keys) readLongRope(r *RopeConfig, d ropeDefaults) {
+	r.Short = read(k, "short_factor", []float64(nil), "is not a list of numbers")
+	r.Long = read(k, "long_factor", []float64(nil), "is not a list of numbers")
+	for _, l := range []struct {
+		key  string
+		list []float64
+	}{{"short_factor", r.Short}, {"long_factor", r.Long}} {
+		if len(l.list) != r.Dims/2 {
+			k.fail(l.key, "has %d numbers: %d were expected, one for each pair of dimensions", len(l.list), r.Dims/2)
+		}
+		for _, f := range l.list {
+			if !(f > 0) {
+				k.fail(l.key, "has %v: positive numbers were expected", f)
+			}
+		}
+	}
+	// Phi-3 has the original context beside rope_scaling, and the factor is the ratio of the two.
+	r.Factor = k.optional("factor")
+	r.OriginalPositions = k.count("original_max_position_embeddings", 0)
+	switch {
+	case d.originalPositions != 0:
+		if r.OriginalPositions != 0 && r.OriginalPositions != d.originalPositions {
+			k.fail("original_max_position_embeddings", "is %d here and %d outside", r.OriginalPositions, d.originalPositions)
+		}
+		r.OriginalPositions = d.originalPositions
+		r.Factor = float64(d.maxPositions) / float64(d.originalPositions)
+	case r.OriginalPositions == 0:
+		k.fail("original_max_position_embeddings", "is missing")
+		return
+	case r.Factor == 0:
+		r.Factor = float64(d.maxPositions) / float64(r.OriginalPositions)
+	}
+	// Ding et al., LongRoPE, arXiv:2402.13753, as in Phi-3's own code.
+	if r.Factor > 1 {
+		r.AttentionFactor = math.Sqrt(1 + detmath.Log(r.Factor)/detmath.Log(float64(r.OriginalPositions)))
+	}
+	if f := k.optional("attention_factor"); f != 0 {
+		r.AttentionFactor = f
+	}
+}
+
+// Frequencies gives the angle in radians by which each pair of dimensions turns from one position to the next, in a
+// session of at most maxTokens tokens. They are rounded to float32, as the models were trained with.
+func (r *RopeConfig) Frequencies(maxTokens int) []float32 {
+	freqs := make([]float32, r.Dims/2)
+	for i := range freqs {
+		f := 1 / detmath.Pow(r.Theta, float64(2*i)/float64(r.Dims))
+		switch r.Type {
+		case "linear":
+			f /= r.Factor
+		case "llama3":
+			f = r.llama3(f)
+		case "yarn":
+			f = r.yarn(f, i)
+		case "longrope":
+			if maxTokens > r.OriginalPositions {
+				f /= r.Long[i]
+			} else {
+				f /= r.Short[i]
+			}
+		}
+		freqs[i] = float32(f)
+	}
+	return freqs
+}
+
+// llama3 slows long waves down by Factor, leaves short ones alone and goes from one to the other in between
+// (Llama 3.1's own code, apply_scaling).
+func (r *RopeConfig) llama3(f float64) float64 {
+	waves := float64(float64(r.OriginalPositions)*f) / (2 * math.Pi) // in the original context
+	switch {
+	case waves < r.LowFactor:
+		return f / r.Factor
+	case waves > r.HighFactor:
+		return f
+	}
+	smooth := (waves - r.LowFactor) / (r.HighFactor - r.LowFactor)
+	return float64((1-smooth)*f)/r.Factor + float64(smooth*f)
+}
+
+// yarn does the same by a ramp over the dimensions (arXiv:2309.00071, section 3.2, and its authors' code).
+func (r *RopeConfig) yarn(f float64, i int) float64 {
+	// The dimension whose wave turns n times in the original context.
+	dimension := func(n float64) float64 {
+		return float64(r.Dims) * detmath.Log(float64(r.OriginalPositions)/(n*2*math.Pi)) / (2 * detmath.Log(r.Theta))
+	}
+	low, high := dimension(r.FastRotations), dimension(r.SlowRotations)
+	if r.Truncate {
+		low, high = math.Floor(low), math.Ceil(high)
+	}
+	low, high = max(low, 0), min(high, float64(r.Dims-1))
+	if low == high {
+		high += 0.001
+	}
+	ramp := max(0, min(1, (float64(i)-low)/(high-low)))
+	return float64(f/r.Factor*ramp) + float64(f*(1-ramp))
+}
+
+func (r *RopeConfig) validate() error {
+	if r.Dims <= 0 || r.Dims%2 != 0 {
+		return &ConfigError{"", fmt.Sprintf("%d dimensions of a head would turn with the position: an even number was expected", r.Dims)}
+	}
+	return nil
+}
