@@ -1,11 +1,12 @@
 package mmap
 
 import (
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"unsafe"
+
+	"github.com/lowbit-go/gq/internal/files"
 )
 
 // A File is a regular file mapped for reading. Its methods may be used by several
@@ -20,26 +21,11 @@ type File struct {
 // Open maps the file at path, which must be a regular file (symbolic links are
 // followed). An empty file gives a File with no bytes. Errors are *fs.PathError.
 func Open(path string) (*File, error) {
-	// Before opening: opening a named pipe would wait for a writer.
-	st, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if err := checkRegular(path, st); err != nil {
-		return nil, err
-	}
-	f, err := os.Open(path)
+	f, st, err := files.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close() // the map holds its own reference to the file
-	// Once more, for what was opened: the path may have changed hands in between.
-	if st, err = f.Stat(); err != nil {
-		return nil, err
-	}
-	if err := checkRegular(path, st); err != nil {
-		return nil, err
-	}
 	size := st.Size()
 	if size != int64(int(size)) {
 		return nil, &fs.PathError{Op: "map", Path: path, Err: fmt.Errorf("%d bytes do not fit in this platform's address space", size)}
@@ -54,17 +40,6 @@ func Open(path string) (*File, error) {
 	}
 	register(m)
 	return m, nil
-}
-
-func checkRegular(path string, st fs.FileInfo) error {
-	if st.Mode().IsRegular() {
-		return nil
-	}
-	reason := errors.New("not a regular file")
-	if st.IsDir() {
-		reason = errors.New("is a directory, not a file")
-	}
-	return &fs.PathError{Op: "map", Path: path, Err: reason}
 }
 
 // Name returns the path that Open was given.

@@ -1,0 +1,97 @@
+package files
+
+import (
+	"bytes"
+	"encoding/binary"
+	"io"
+)
+
+// A Kind is what the first bytes of a file say that it is.
+type Kind int
+
+// The kinds that Recognize knows.
+const (
+	Unknown Kind = iota
+	Empty
+	Safetensors
+	GQF
+	GGUF
+	Zip
+	Pickle
+	LFSPointer
+	HTML
+	Compressed
+)
+
+// kinds has the name of each kind with its article, and what to do for a checkpoint.
+var kinds = [...]struct{ name, advice string }{
+	Unknown:     {"an unknown file", ""},
+	Empty:       {"an empty file", "copy or download it again"},
+	Safetensors: {"a safetensors file", ""},
+	GQF:         {"a .gqf file", "it is quantized already: name the checkpoint that it was made of"},
+	GGUF:        {"a GGUF file", "name the safetensors checkpoint that it was made of"},
+	Zip:         {"a zip archive (as PyTorch's .bin, .pt and .pth files are)", "convert it to safetensors: load it in Python, write it with safetensors.torch.save_file"},
+	Pickle:      {"a Python pickle (as PyTorch's old .bin, .pt and .pth files are)", "convert it to safetensors: load it in Python, write it with safetensors.torch.save_file"},
+	LFSPointer:  {"a Git LFS pointer without its content", "run git lfs pull in its directory"},
+	HTML:        {"an HTML page", "download the file itself"},
+	Compressed:  {"a compressed file", "decompress it"},
+}
+
+// String returns the kind with its article: "a GGUF file".
+func (k Kind) String() string { return kinds[k].name }
+
+// Advice says how to get a safetensors checkpoint instead; "" if there is nothing to say.
+func (k Kind) Advice() string { return kinds[k].advice }
+
+// HeadSize is how many bytes of a file Recognize looks at.
+const HeadSize = 512
+
+// Recognize tells what a file is by its first HeadSize bytes, or all of it if it is shorter.
+func Recognize(head []byte) Kind {
+	head = head[:min(len(head), HeadSize)]
+	has := func(prefixes ...string) bool {
+		for _, p := range prefixes {
+			if bytes.HasPrefix(head, []byte(p)) {
+				return true
+			}
+		}
+		return false
+	}
+	text := bytes.ToLower(bytes.TrimLeft(head, "\xef\xbb\xbf \t\r\n"))
+	switch {
+	case len(head) == 0:
+		return Empty
+	// First: a header of 640 bytes begins as a pickle of protocol 2 does.
+	case len(head) > 8 && head[8] == '{' && binary.LittleEndian.Uint64(head) < 1<<32:
+		return Safetensors
+	case len(head) >= 4 && string(head[1:4]) == "GQF":
+		return GQF
+	case has("GGUF"):
+		return GGUF
+	case has("PK\x03\x04", "PK\x05\x06"):
+		return Zip
+	case len(head) > 2 && head[0] == 0x80 && head[1] >= 2 && head[1] <= 5 && bytes.IndexByte([]byte("}](c\x8a\x95X\x8c"), head[2]) >= 0:
+		return Pickle
+	case has("version https://git-lfs.github.com/spec/"):
+		return LFSPointer
+	case bytes.HasPrefix(text, []byte("<!doctype html")), bytes.HasPrefix(text, []byte("<html")):
+		return HTML
+	case has("\x1f\x8b", "\x28\xb5\x2f\xfd", "BZh", "\xfd7zXZ\x00", "7z\xbc\xaf\x27\x1c"):
+		return Compressed
+	}
+	return Unknown
+}
+
+// KindOf returns the kind of the regular file at path.
+func KindOf(path string) (Kind, error) {
+	f, _, err := Open(path)
+	if err != nil {
+		return Unknown, err
+	}
+	defer f.Close()
+	head, err := io.ReadAll(io.LimitReader(f, HeadSize))
+	if err != nil {
+		return Unknown, err
+	}
+	return Recognize(head), nil
+}

@@ -1,0 +1,191 @@
+package files
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/text/unicode/norm"
+)
+
+// A Set holds the files of one job: those that it reads, and those that it writes. Check, before
+// any work, keeps the job from destroying an input or one of its outputs with another.
+type Set struct {
+	inputs, outputs []member
+}
+
+type member struct {
+	role string // "-o", "the checkpoint"
+	path string
+	tree bool // a directory that belongs to the job with all that is in it
+}
+
+// Input adds files that the job reads. role is what the user calls them: a flag with its dashes, or
+// a noun. A file need not exist: then its name is protected. Empty paths are skipped.
+func (s *Set) Input(role string, paths ...string) {
+	for _, path := range paths {
+		if path != "" {
+			s.inputs = append(s.inputs, member{role: role, path: path})
+		}
+	}
+}
+
+// Output adds files that the job writes, as Input does.
+func (s *Set) Output(role string, paths ...string) {
+	for _, path := range paths {
+		if path != "" {
+			s.outputs = append(s.outputs, member{role: role, path: path})
+		}
+	}
+}
+
+// OutputTree adds a directory that the job makes, and removes with all that is in it.
+func (s *Set) OutputTree(role, path string) {
+	s.outputs = append(s.outputs, member{role: role, path: path, tree: true})
+}
+
+// A CollisionError reports two paths of a job that lead to one file, of which one is an output.
+type CollisionError struct {
+	Role, Path           string // the output
+	OtherRole, OtherPath string
+	Input                bool // the other is an input
+	Tree                 bool // the one lies in the other, a directory
+}
+
+func (e *CollisionError) Error() string {
+	out := e.Path
+	if strings.HasPrefix(e.Role, "-") {
+		out = e.Role + " " + e.Path
+	}
+	other := e.OtherRole
+	if e.OtherPath != e.Path {
+		other += " (" + e.OtherPath + ")"
+	}
+	switch {
+	case e.Tree:
+		return fmt.Sprintf("%s lies in a directory that this job works in and removes, or holds it: %s; choose another path", out, other)
+	case e.Input:
+		return fmt.Sprintf("%s is an input of this job: %s; choose another path", out, other)
+	}
+	return fmt.Sprintf("%s is another output of this job: %s; choose another path", out, other)
+}
+
+// A StreamError reports an output that names standard output.
+type StreamError struct{ Role string }
+
+func (e *StreamError) Error() string {
+	return e.Role + " -: the file is written in no fixed order and appears only when it is complete, so it cannot go to standard output: name a file (./- for a file called -)"
+}
+
+// Check returns a *CollisionError if an output is an input or another output, by whatever name, or
+// a *StreamError if an output is "-". A path that leads nowhere is for its reader or writer to
+// report.
+func (s *Set) Check() error {
+	inputs := make([]place, len(s.inputs))
+	for i, in := range s.inputs {
+		inputs[i] = locate(in.path)
+	}
+	outputs := make([]place, len(s.outputs))
+	for i, out := range s.outputs {
+		if out.path == "-" {
+			return &StreamError{out.role}
+		}
+		outputs[i] = locate(out.path)
+		for j, in := range s.inputs {
+			if e := collide(out, in, outputs[i], inputs[j]); e != nil {
+				e.Input = true
+				return e
+			}
+		}
+		for j, other := range s.outputs[:i] {
+			if e := collide(out, other, outputs[i], outputs[j]); e != nil {
+				return e
+			}
+		}
+	}
+	return nil
+}
+
+func collide(out, other member, at, there place) *CollisionError {
+	e := &CollisionError{Role: out.role, Path: out.path, OtherRole: other.role, OtherPath: other.path}
+	if at.same(there) {
+		return e
+	}
+	e.Tree = true
+	if out.tree && there.within(at) || other.tree && at.within(there) {
+		return e
+	}
+	return nil
+}
+
+// A place is where a path leads.
+type place struct {
+	file fs.FileInfo // nil if there is none
+	dir  fs.FileInfo // of the directory; nil if there is none
+	path string      // absolute, symbolic links resolved as far as there are files
+}
+
+// locate follows a path.
+func locate(path string) (p place) {
+	full, err := filepath.Abs(path)
+	if err != nil {
+		return p
+	}
+	if resolved, err := filepath.EvalSymlinks(full); err == nil {
+		full = resolved
+	} else if dir, err := filepath.EvalSymlinks(filepath.Dir(full)); err == nil {
+		full = filepath.Join(dir, filepath.Base(full))
+	}
+	p.path = full
+	p.file = stat(full)
+	p.dir = stat(filepath.Dir(full))
+	return p
+}
+
+// stat returns what is at path; nil if there is nothing, or nothing that this user may reach.
+func stat(path string) fs.FileInfo {
+	st, err := os.Stat(path)
+	if err != nil {
+		return nil
+	}
+	return st
+}
+
+// same reports whether two paths lead to one file, or would on a file system that takes names that
+// differ by case, or by the composition of their characters, for one.
+func (p place) same(q place) bool {
+	if p.file != nil && q.file != nil {
+		return os.SameFile(p.file, q.file)
+	}
+	if p.path == "" || q.path == "" {
+		return false
+	}
+	if !sameName(filepath.Base(p.path), filepath.Base(q.path)) {
+		return false
+	}
+	if p.dir != nil && q.dir != nil {
+		return os.SameFile(p.dir, q.dir)
+	}
+	return sameName(filepath.Dir(p.path), filepath.Dir(q.path))
+}
+
+func sameName(a, b string) bool {
+	return strings.EqualFold(norm.NFC.String(a), norm.NFC.String(b))
+}
+
+// within reports whether p lies below the directory q.
+func (p place) within(q place) bool {
+	if q.file == nil || p.path == "" {
+		return false
+	}
+	for dir := filepath.Dir(p.path); ; dir = filepath.Dir(dir) {
+		if st := stat(dir); st != nil && os.SameFile(st, q.file) {
+			return true
+		}
+		if dir == filepath.Dir(dir) {
+			return false
+		}
+	}
+}

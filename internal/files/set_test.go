@@ -1,0 +1,84 @@
+package files
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestSet(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	put(t, at("input"), "x")
+	put(t, at("other"), "x")
+	for _, d := range []string{"sub", "out.gqf.work"} {
+		if err := os.Mkdir(at(d), 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(t, at("out.gqf.work/text"), "x")
+	if err := os.Link(at("input"), at("hard")); err != nil {
+		t.Skip("no hard links here:", err)
+	}
+	for name, target := range map[string]string{"soft": "input", "away": "sub", "sub/up": ".."} {
+		if err := os.Symlink(target, at(name)); err != nil {
+			t.Skip("no symbolic links here:", err)
+		}
+	}
+	t.Chdir(dir)
+	for _, c := range []struct {
+		inputs, outputs string // separated by blanks
+		want            string // part of the error; "" for none
+	}{
+		{"input", "new", ""},
+		{"input", "other", ""},
+		{"input other", "new newer", ""},
+		{"input", "input", "-0 input is an input of this job: -in; choose another path"},
+		{"input", "./input", "is an input of this job: -in (input)"},
+		{"input", "sub/../input", "is an input"},
+		{"input", at("input"), "is an input"},
+		{"input", "hard", "is an input"},
+		{"input", "soft", "is an input"},
+		{"soft", "hard", "is an input"},
+		{"input", "sub/up/input", "is an input"},
+		{"other input", "new soft", "-1 soft is an input"},
+		{"missing", "missing", "is an input"},
+		{"sub/missing", "away/missing", "is an input"},
+		{"missing", "MISSING", "is an input"},
+		{"missing", "sub/missing", ""},
+		{"nowhere/missing", "nowhere/Missing", "is an input"},
+		{"nowhere/missing", "elsewhere/missing", ""},
+		{"caf\u00e9", "cafe\u0301", "is an input"},
+		{"", "new new", "-1 new is another output of this job: -0; choose another path"},
+		{"", "new New", "is another output"},
+		{"", "sub/new away/new", "is another output"},
+		{"", "other soft hard", "is another output"},
+		{"", "new -", "-1 -: the file is written in no fixed order"},
+		{"", "new ./-", ""},
+		{"out.gqf.work/text", "out.gqf", "works in and removes"},
+		{"", "out.gqf sub/up/out.gqf.work/new", "works in and removes"},
+		{"", "out.gqf out.gqf.work", "is another output"},
+		{"input", "out.gqf.workshop", ""},
+	} {
+		var s Set
+		s.Input("-in", strings.Fields(c.inputs)...)
+		for i, out := range strings.Fields(c.outputs) {
+			s.Output("-"+string(rune('0'+i)), out)
+			if out == "out.gqf" {
+				s.OutputTree("the working directory", out+".work")
+			}
+		}
+		err := s.Check()
+		switch {
+		case c.want == "" && err != nil:
+			t.Errorf("%q to %q: %v", c.inputs, c.outputs, err)
+		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
+			t.Errorf("%q to %q: %v, want %q", c.inputs, c.outputs, err, c.want)
+		}
+		if _, ok := errors.AsType[*CollisionError](err); err != nil && !ok && !strings.Contains(c.outputs, "-") {
+			t.Errorf("%q to %q: the error is a %T", c.inputs, c.outputs, err)
+		}
+	}
+}
