@@ -3,10 +3,10 @@ package accuracy
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/files"
 )
 
 // ReportSchema names the form of a Report as JSON. It changes when a key changes its meaning or goes away, not when one
@@ -129,7 +129,7 @@ func SumUp(tensors []TensorStats) Totals {
 
 // ReadReport reads a report that was written as JSON.
 func ReadReport(path string) (*Report, error) {
-	b, err := os.ReadFile(path)
+	b, err := files.Read(path, files.MaxReport)
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/files"
 	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/model/arch"
 	"github.com/lowbit-go/gq/model/internal/rowmath"
@@ -107,7 +108,7 @@ type mlp struct {
 // OpenCheckpoint opens the checkpoint in a directory, with its config.json. It computes in float32, and reads weights
 // from the map (see Options.Packed): Close ends that.
 func OpenCheckpoint(dir string, o Options) (*Model, error) {
-	raw, err := os.ReadFile(filepath.Join(dir, "config.json"))
+	raw, err := files.Read(filepath.Join(dir, "config.json"), files.MaxModelFile)
 	if err != nil {
 		return nil, err
 	}

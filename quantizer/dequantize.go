@@ -5,7 +5,9 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"math"
 	"os"
@@ -18,6 +20,7 @@ import (
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/atomicfile"
+	"github.com/lowbit-go/gq/internal/files"
 	"github.com/lowbit-go/gq/internal/floats"
 	"github.com/lowbit-go/gq/packing"
 )
@@ -79,7 +82,7 @@ func Dequantize(ctx context.Context, f *gqf.File, dir string, opts DequantizeOpt
 		return nil, err
 	}
 	for _, name := range slices.Sorted(maps.Keys(files)) {
-		if err := writeFile(filepath.Join(dir, name), files[name]); err != nil {
+		if err := atomicfile.WriteFile(filepath.Join(dir, name), files[name]); err != nil {
 			return nil, err
 		}
 	}
@@ -103,7 +106,7 @@ func (d *dequantizer) assets(dir string) (map[string][]byte, error) {
 			return nil, inTheWay(dir, e.Name())
 		}
 	}
-	files := map[string][]byte{}
+	contents := map[string][]byte{}
 	for _, a := range d.f.Assets() {
 		if a.Kind != gqf.AssetConfig && a.Kind != gqf.AssetFile {
 			continue
@@ -117,13 +120,13 @@ func (d *dequantizer) assets(dir string) (map[string][]byte, error) {
 				return nil, err
 			}
 		}
-		old, err := os.ReadFile(filepath.Join(dir, a.Name))
-		if err == nil && !bytes.Equal(old, data) {
+		old, err := files.Read(filepath.Join(dir, a.Name), int64(len(data)))
+		if err == nil && !bytes.Equal(old, data) || err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, inTheWay(dir, a.Name)
 		}
-		files[a.Name] = data
+		contents[a.Name] = data
 	}
-	return files, nil
+	return contents, nil
 }
 
 func inTheWay(dir, name string) error {
@@ -348,16 +351,4 @@ func withoutQuantization(config []byte) ([]byte, error) {
 	}
 	delete(m, "quantization_config")
 	return json.MarshalIndent(m, "", "  ")
-}
-
-func writeFile(path string, data []byte) error {
-	f, err := atomicfile.Create(path)
-	if err != nil {
-		return err
-	}
-	defer f.Abort()
-	if _, err := f.WriteAt(data, 0); err != nil {
-		return err
-	}
-	return f.Commit()
 }

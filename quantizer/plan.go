@@ -10,6 +10,7 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/files"
 	"github.com/lowbit-go/gq/model/arch"
 	"github.com/lowbit-go/gq/packing"
 )
@@ -348,7 +349,7 @@ func unusedError(unused []Rule) error {
 
 // ReadConfig gives the raw config.json of a checkpoint, nil if it has none.
 func ReadConfig(ck *safetensors.Checkpoint) ([]byte, error) {
-	b, err := os.ReadFile(filepath.Join(ck.Dir(), "config.json"))
+	b, err := files.Read(filepath.Join(ck.Dir(), "config.json"), files.MaxModelFile)
 	if os.IsNotExist(err) {
 		return nil, nil
 	}

@@ -5,9 +5,10 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
-	"os"
+	"io/fs"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/files"
 )
 
 // Provenance is what the file's gq/provenance.json says of its origin. It holds
@@ -79,9 +81,6 @@ var assetFiles = []string{
 // AssetFiles lists the names of the files beside a checkpoint that are stored with it, if they are there.
 func AssetFiles() []string { return slices.Clone(assetFiles) }
 
-// maxAssetFile bounds one asset: the largest tokenizer.json seen is 33 MB (Gemma 3).
-const maxAssetFile = 64 << 20
-
 func (p *Plan) addAssets(b *gqf.Builder) error {
 	if p.config != nil {
 		b.AddAsset(gqf.AssetSpec{Kind: gqf.AssetConfig, Name: "config.json", Data: p.config})
@@ -132,17 +131,14 @@ func (p *Plan) provenanceJSON(hashes []string) ([]byte, error) {
 
 // readAsset reads a small file, nil if there is none.
 func readAsset(path string) ([]byte, error) {
-	fi, err := os.Stat(path)
-	if os.IsNotExist(err) || err == nil && fi.IsDir() {
+	b, err := files.Read(path, files.MaxModelFile)
+	if e, ok := errors.AsType[*files.NotRegularError](err); ok && e.Mode.IsDir() || errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	if err != nil {
-		return nil, err
+	if _, ok := errors.AsType[*files.SizeError](err); ok {
+		return nil, fmt.Errorf("%w: move it out of the checkpoint's directory", err)
 	}
-	if fi.Size() > maxAssetFile {
-		return nil, fmt.Errorf("%s has %d bytes, more than the %d that an asset may have: move it out of the checkpoint's directory", path, fi.Size(), maxAssetFile)
-	}
-	return os.ReadFile(path)
+	return b, err
 }
 
 // recordHashes puts the SHA-256 of every source file into the image's provenance.
@@ -185,7 +181,7 @@ func (p *Plan) hashFiles(ctx context.Context) ([]string, error) {
 }
 
 func hashFile(ctx context.Context, path string) (string, error) {
-	f, err := os.Open(path)
+	f, _, err := files.Open(path)
 	if err != nil {
 		return "", err
 	}

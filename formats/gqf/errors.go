@@ -37,6 +37,25 @@ func (e *FormatError) Error() string {
 // Unwrap gives the cause.
 func (e *FormatError) Unwrap() error { return e.Err }
 
+// ForeignError says that a file is not a .gqf file at all, by its first bytes.
+type ForeignError struct {
+	File   string // path as given to Open; empty for OpenBytes
+	What   string // what it is, with an article: "a GGUF file"
+	Advice string // what to do; may be empty
+}
+
+// Error says in one line what the file is and what to do.
+func (e *ForeignError) Error() string {
+	s := "this is " + e.What + ", not a .gqf file"
+	if e.Advice != "" {
+		s += ": " + e.Advice
+	}
+	if e.File != "" {
+		s = e.File + ": " + s
+	}
+	return s
+}
+
 // UnsupportedError says that a file may well be valid, but that this reader does
 // not read it: it is of a newer version, or beyond a limit of [Options].
 type UnsupportedError struct {

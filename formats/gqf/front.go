@@ -3,6 +3,8 @@ package gqf
 import (
 	"bytes"
 	"fmt"
+
+	"github.com/lowbit-go/gq/internal/files"
 )
 
 // front is the part of a file before its data region: the header and, once it is
@@ -108,21 +110,46 @@ func (f *front) beyond(what string, n uint64, option string, limit int64) error 
 	return &UnsupportedError{f.name, fmt.Sprintf(what, n) + fmt.Sprintf(", beyond the limit of %d (Options.%s)", limit, option)}
 }
 
+// resembles reports whether most bytes of the magic are there: a transfer as text, or damage,
+// changes some.
+func resembles(b []byte) bool {
+	same := 0
+	for i := range magic {
+		if b[i] == magic[i] {
+			same++
+		}
+	}
+	return same >= len(magic)/2 || string(b[1:4]) == magic[1:4]
+}
+
+// foreign is the error for a file that begins as no .gqf file does.
+func (f *front) foreign(b []byte) error {
+	k := files.Recognize(b)
+	e := &ForeignError{File: f.name, What: k.String()}
+	switch k {
+	case files.Unknown:
+		e.What = fmt.Sprintf("a file that begins with % x", b[:min(len(b), len(magic))])
+	case files.LFSPointer, files.HTML, files.Compressed, files.Empty:
+		e.Advice = k.Advice()
+	}
+	return e
+}
+
 // checkHeader decodes the header and checks what does not depend on sections.
 func (f *front) checkHeader(b []byte) error {
 	size := uint64(len(b))
 	if len(b) < headerSize {
-		if n := min(len(b), len(magic)); string(b[:n]) != magic[:n] {
-			return f.bad(0, "not a .gqf file")
+		if n := min(len(b), len(magic)); n == 0 || string(b[:n]) != magic[:n] {
+			return f.foreign(b)
 		}
 		return f.bad(int64(len(b)), "the file ends here, within its header of %d bytes", headerSize)
 	}
 	b = bytes.Clone(b[:headerSize]) // as copySections
 	if string(b[:len(magic)]) != magic {
-		if string(b[1:4]) == magic[1:4] {
+		if resembles(b) {
 			return f.bad(0, "damaged magic % x: was the file transferred as text?", b[:len(magic)])
 		}
-		return f.bad(0, "not a .gqf file")
+		return f.foreign(b)
 	}
 	f.h = decodeHeader(b)
 	h := &f.h

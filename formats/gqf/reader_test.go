@@ -133,7 +133,6 @@ func TestMalformed(t *testing.T) {
 		want  string
 	}{
 		{"magic", 0, []byte{0x09}, -1, "transferred as text"},
-		{"other file", 0, []byte("PK\x03\x04"), -1, "not a .gqf file"},
 		{"major 0", 8, []byte{0}, -1, "major version 0"},
 		{"size", 16, le.AppendUint64(nil, uint64(len(good)+64)), len(good), "truncated"},
 		{"header size", 24, []byte{1}, -1, "header size"},

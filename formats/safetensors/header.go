@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/lowbit-go/gq/internal/files"
 	"github.com/lowbit-go/gq/packing"
 )
 
@@ -80,6 +81,9 @@ func (l *loader) keepShape(dims []int64) []int64 {
 // of the checkpoint, and adds its tensors.
 func (l *loader) file(b []byte, path string, index int) (SourceFile, error) {
 	s := &scanner{file: path}
+	if k := files.Recognize(b); k != files.Safetensors && k != files.Unknown && k != files.Empty {
+		return SourceFile{}, s.fail(0, "this is %v, not a safetensors file: %s", k, k.Advice())
+	}
 	if len(b) < 8 {
 		return SourceFile{}, s.fail(0, "the file has %d bytes, fewer than the 8 of the header's length", len(b))
 	}

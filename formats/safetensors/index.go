@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/lowbit-go/gq/internal/files"
 	"github.com/lowbit-go/gq/internal/mmap"
 )
 
@@ -42,6 +43,7 @@ func find(path string) (file, index string, err error) {
 	if slices.Contains(names, indexName) {
 		return "", filepath.Join(path, indexName), nil
 	}
+	others := slices.Clone(names)
 	names = slices.DeleteFunc(names, func(n string) bool { return !strings.HasSuffix(n, fileSuffix) })
 	switch {
 	case slices.Contains(names, singleName):
@@ -49,11 +51,25 @@ func find(path string) (file, index string, err error) {
 	case len(names) == 1:
 		return filepath.Join(path, names[0]), "", nil
 	case len(names) == 0:
-		return "", "", &fs.PathError{Op: "open", Path: path, Err: errors.New("the directory has no .safetensors file")}
+		return "", "", &fs.PathError{Op: "open", Path: path, Err: errors.New("the directory has no .safetensors file" + instead(path, others))}
 	default:
 		return "", "", &fs.PathError{Op: "open", Path: path, Err: fmt.Errorf(
 			"the directory has %d .safetensors files (%s, %s, ...) but neither %s nor %s; name the file to read", len(names), names[0], names[1], indexName, singleName)}
 	}
+}
+
+// instead tells what a directory without .safetensors files has: the first file by whose name and
+// first bytes weights can be told.
+func instead(dir string, names []string) string {
+	for _, name := range names {
+		if !slices.Contains([]string{".bin", ".pt", ".pth", ".ckpt", ".gguf", ".gqf"}, filepath.Ext(name)) {
+			continue
+		}
+		if k, err := files.KindOf(filepath.Join(dir, name)); err == nil && k != files.Unknown {
+			return fmt.Sprintf("; %s is %v: %s", name, k, k.Advice())
+		}
+	}
+	return ""
 }
 
 // IsCheckpoint says whether Open would find a checkpoint at path. The files are not

@@ -57,6 +57,19 @@ func Create(path string) (*File, error) {
 	return nil, &fs.PathError{Op: "create", Path: path, Err: errors.New("no temporary file could be locked: other processes keep removing them")}
 }
 
+// WriteFile makes data the content of the file at path, with Create and Commit.
+func WriteFile(path string, data []byte) error {
+	f, err := Create(path)
+	if err != nil {
+		return err
+	}
+	defer f.Abort()
+	if _, err := f.WriteAt(data, 0); err != nil {
+		return err
+	}
+	return f.Commit()
+}
+
 // resolve finds what Create has to replace: the target behind symbolic links, its
 // permission bits, and whether it exists.
 func resolve(path string) (target string, mode fs.FileMode, exists bool, err error) {

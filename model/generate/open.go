@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/files"
 	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/model"
 	"github.com/lowbit-go/gq/model/arch"
@@ -53,7 +54,7 @@ func Open(path string, o OpenOptions) (*Generator, error) {
 	g := &Generator{path: path, options: o, quantized: !st.IsDir()}
 	var read func(name string) ([]byte, error)
 	if st.IsDir() {
-		read = func(name string) ([]byte, error) { return os.ReadFile(filepath.Join(path, name)) }
+		read = func(name string) ([]byte, error) { return files.Read(filepath.Join(path, name), files.MaxModelFile) }
 	} else {
 		if g.file, err = gqf.Open(path, gqf.Options{}); err != nil {
 			return nil, err

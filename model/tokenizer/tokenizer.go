@@ -3,11 +3,12 @@ package tokenizer
 import (
 	"errors"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/lowbit-go/gq/internal/files"
 )
 
 // Tokenizer is a tokenizer.json, ready to use. It does not change, so several
@@ -60,7 +61,7 @@ func Open(dir string) (*Tokenizer, error) {
 		name string
 		data *[]byte
 	}{{tokenizerFile, &f.Tokenizer}, {configFile, &f.Config}, {specialFile, &f.SpecialTokensMap}, {generationFile, &f.GenerationConfig}} {
-		data, err := os.ReadFile(filepath.Join(dir, part.name))
+		data, err := files.Read(filepath.Join(dir, part.name), files.MaxModelFile)
 		if err != nil && (part.name == tokenizerFile || !errors.Is(err, fs.ErrNotExist)) {
 			return nil, err
 		}

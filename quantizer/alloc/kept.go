@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 
 	"github.com/lowbit-go/gq/internal/atomicfile"
+	"github.com/lowbit-go/gq/internal/files"
 	"github.com/lowbit-go/gq/quantizer"
 )
 
@@ -31,7 +32,7 @@ func (j *Job) openKept(list []*Decision) (*kept, error) {
 	if err != nil || k.path == "" {
 		return k, err
 	}
-	raw, err := os.ReadFile(k.path)
+	raw, err := files.Read(k.path, files.MaxWork)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
@@ -54,15 +55,7 @@ func (k *kept) put(name string, kl float64) error {
 	if err := os.MkdirAll(filepath.Dir(k.path), 0o777); err != nil {
 		return err
 	}
-	f, err := atomicfile.Create(k.path)
-	if err != nil {
-		return err
-	}
-	defer f.Abort()
-	if _, err := f.WriteAt(raw, 0); err != nil {
-		return err
-	}
-	return f.Commit()
+	return atomicfile.WriteFile(k.path, raw)
 }
 
 // key is the hash of all that probes depend on. The checkpoint's files are known by size and time: their contents are not

@@ -17,15 +17,7 @@ func SaveRecipe(path, comment string, r quantizer.Recipe, first []quantizer.Rule
 	if err != nil {
 		return err
 	}
-	f, err := atomicfile.Create(path)
-	if err != nil {
-		return err
-	}
-	defer f.Abort()
-	if _, err := f.WriteAt(text, 0); err != nil {
-		return err
-	}
-	return f.Commit()
+	return atomicfile.WriteFile(path, text)
 }
 
 // FormatRecipe is what SaveRecipe writes. Names and values are spelled as in JSON, which is YAML.

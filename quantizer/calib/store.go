@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 
 	"github.com/lowbit-go/gq/internal/atomicfile"
+	"github.com/lowbit-go/gq/internal/files"
 )
 
 // store keeps the codes of finished layers: in a directory, from which a job that was ended goes on, or in memory.
@@ -47,7 +48,7 @@ func openStore(dir, key string) (*store, error) {
 	if dir == "" {
 		return s, nil
 	}
-	raw, err := os.ReadFile(filepath.Join(dir, jobName))
+	raw, err := files.Read(filepath.Join(dir, jobName), files.MaxWork)
 	var job struct {
 		Key string `json:"key"`
 	}
@@ -65,7 +66,7 @@ func openStore(dir, key string) (*store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s, writeFile(filepath.Join(dir, jobName), raw)
+	return s, atomicfile.WriteFile(filepath.Join(dir, jobName), raw)
 }
 
 // RemoveWork removes a work directory, if it is there and what is in it is ours. Whatever reads it has to be closed.
@@ -123,7 +124,7 @@ func KeptText(dir, key string, make func() (*Text, error)) (*Text, error) {
 		*Text
 	}{}
 	path := filepath.Join(dir, textName)
-	raw, err := os.ReadFile(path)
+	raw, err := files.Read(path, files.MaxWork)
 	if err == nil && json.Unmarshal(raw, &kept) == nil && kept.Key == key && kept.Text != nil && len(kept.Sequences) > 0 {
 		return kept.Text, nil
 	}
@@ -137,19 +138,7 @@ func KeptText(dir, key string, make func() (*Text, error)) (*Text, error) {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, err
 	}
-	return kept.Text, writeFile(path, raw)
-}
-
-func writeFile(path string, data []byte) error {
-	f, err := atomicfile.Create(path)
-	if err != nil {
-		return err
-	}
-	defer f.Abort()
-	if _, err := f.WriteAt(data, 0); err != nil {
-		return err
-	}
-	return f.Commit()
+	return kept.Text, atomicfile.WriteFile(path, raw)
 }
 
 // layerFile is a finished layer: a JSON index, then the matrices.
@@ -243,7 +232,7 @@ func (s *store) get(layer int) (*layerFile, error) {
 	if s.dir == "" || s.layers[layer] != nil {
 		return s.layers[layer], nil
 	}
-	f, err := os.Open(s.layerPath(layer))
+	f, _, err := files.Open(s.layerPath(layer))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/atomicfile"
+	"github.com/lowbit-go/gq/internal/files"
 	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
@@ -165,29 +166,18 @@ func (w *rewriter) config(specs []safetensors.TensorSpec) ([]byte, error) {
 
 // copyFiles writes config.json and the files that go with a model, as its tokenizer's.
 func (w *rewriter) copyFiles(dst string, config []byte) error {
-	write := func(name string, data []byte) error {
-		f, err := atomicfile.Create(filepath.Join(dst, name))
-		if err != nil {
-			return err
-		}
-		defer f.Abort()
-		if _, err := f.WriteAt(data, 0); err != nil {
-			return err
-		}
-		return f.Commit()
-	}
 	if config != nil {
-		if err := write("config.json", config); err != nil {
+		if err := atomicfile.WriteFile(filepath.Join(dst, "config.json"), config); err != nil {
 			return err
 		}
 	}
 	for _, name := range quantizer.AssetFiles() {
-		data, err := os.ReadFile(filepath.Join(w.ck.Dir(), name))
+		data, err := files.Read(filepath.Join(w.ck.Dir(), name), files.MaxModelFile)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err == nil {
-			err = write(name, data)
+			err = atomicfile.WriteFile(filepath.Join(dst, name), data)
 		}
 		if err != nil {
 			return err

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/lowbit-go/gq/internal/atomicfile"
+	"github.com/lowbit-go/gq/internal/files"
 )
 
 // Work is a directory that holds a folded checkpoint from the time it is made until the file that is made of it is
@@ -35,7 +36,7 @@ func (w Work) Checkpoint() string { return filepath.Join(w.Dir, checkpointName) 
 // and keeps it. What another job left is removed.
 func (w Work) Get(key string, make func(dst string) (*Record, error)) (*Record, error) {
 	path := filepath.Join(w.Dir, jobName)
-	raw, err := os.ReadFile(path)
+	raw, err := files.Read(path, files.MaxWork)
 	var k kept
 	if err == nil && json.Unmarshal(raw, &k) == nil && k.Key == key && k.Record != nil && k.Record.Version == recordVersion {
 		if st, err := os.Stat(w.Checkpoint()); err == nil && st.IsDir() {
@@ -55,15 +56,7 @@ func (w Work) Get(key string, make func(dst string) (*Record, error)) (*Record, 
 	if raw, err = json.Marshal(kept{key, r}); err != nil {
 		return nil, err
 	}
-	f, err := atomicfile.Create(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Abort()
-	if _, err := f.WriteAt(raw, 0); err != nil {
-		return nil, err
-	}
-	return r, f.Commit()
+	return r, atomicfile.WriteFile(path, raw)
 }
 
 // clear removes what is in the directory, job.json first, if all of it is ours.

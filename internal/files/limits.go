@@ -1,0 +1,12 @@
+package files
+
+// The sizes in bytes up to which files are read into memory. They keep a mistaken path from filling
+// the memory; each is several times the largest file of its kind that is known.
+const (
+	MaxModelFile = 64 << 20 // config.json, tokenizer.json (33 MB with Gemma 3), chat templates
+	MaxText      = 1 << 30  // texts and token ids
+	MaxImatrix   = 4 << 30  // importance matrices (1 GB with 671B parameters)
+	MaxReport    = 1 << 30  // reports of gq accuracy
+	MaxYAML      = 8 << 20  // recipes and gates: 70,000 rules
+	MaxWork      = 4 << 30  // what an interrupted job left for the next one
+)
