@@ -23,10 +23,10 @@ func (e *MismatchError) Error() string {
 
 // source is where the checkpoint has the weights of a tensor of the file.
 type source struct {
-	ck    *safetensors.Checkpoint
-	src   safetensors.Tensor
-	scale *safetensors.BlockScale // of FP8 weights, else nil
-	crc   uint32                  // what the file says of the bytes; 0 if nothing
+	ck      *safetensors.Checkpoint
+	src     safetensors.Tensor
+	weights *safetensors.Weights // nil for a tensor that is unquantized in the file
+	crc     uint32               // what the file says of the bytes; 0 if nothing
 }
 
 // sources finds the checkpoint's tensors by the names that the file has for them.
@@ -101,14 +101,12 @@ func (s *sources) find(t gqf.Tensor) (source, error) {
 	if !src.Dtype.IsFloat() {
 		return source{}, &MismatchError{file, name.Name, "is of dtype " + src.DtypeName + " there, which holds no weights"}
 	}
-	if src.Dtype != packing.F8E4M3 && src.Dtype != packing.F8E5M2 {
-		return found, nil
-	}
 	var err error
-	if found.scale, err = s.ck.BlockScales(name.Name, s.block); err != nil {
+	found.weights, err = s.ck.Weights(src, safetensors.WeightsOptions{Block: s.block, Transposed: t.Transposed})
+	if err != nil {
 		return source{}, err
 	}
-	if fold := s.fold[t.Index]; fold != "" && found.scale == nil {
+	if fold := s.fold[t.Index]; fold != "" && found.weights.Scale == nil {
 		return source{}, &MismatchError{file, name.Name, fmt.Sprintf("has no scales %q there", fold)}
 	}
 	return found, nil
@@ -116,40 +114,3 @@ func (s *sources) find(t gqf.Tensor) (source, error) {
 
 // file is the name of the file that holds the weights.
 func (s *source) file() string { return s.ck.Files()[s.src.File].Name }
-
-// rows reads rows first.. of a slice with so many rows and columns, as many as dst holds, and gives the bytes that they
-// have in the checkpoint if these are in one piece. It is to be called in Guard.
-func (s *source) rows(dst []float32, slice int, rows, cols, first int64, transposed bool) ([]byte, error) {
-	view, err := s.ck.Bytes(s.src)
-	if err != nil {
-		return nil, err
-	}
-	es := int64(s.src.Dtype.Bits() / 8)
-	n := int64(len(dst)) / cols
-	if transposed {
-		gather(dst, view[int64(slice)*rows*cols*es:], s.src.Dtype, rows, cols, first, n)
-		return nil, nil
-	}
-	at := int64(slice)*rows + first
-	raw := view[at*cols*es:][:n*cols*es]
-	for i := range n {
-		row := dst[i*cols:][:cols]
-		safetensors.Widen(row, raw[i*cols*es:][:cols*es], s.src.Dtype)
-		if s.scale != nil {
-			s.scale.Apply(row, int(at+i))
-		}
-	}
-	return raw, nil
-}
-
-// gather reads n rows from first of a matrix that is stored as cols x rows.
-func gather(dst []float32, view []byte, d packing.Dtype, rows, cols, first, n int64) {
-	es := int64(d.Bits() / 8)
-	line := make([]float32, n)
-	for k := range cols {
-		safetensors.Widen(line, view[(k*rows+first)*es:][:n*es], d)
-		for i, v := range line {
-			dst[int64(i)*cols+k] = v
-		}
-	}
-}

@@ -29,10 +29,9 @@ func (b *block) compare(e *entry, i int, o kernels.Options) (*part, error) {
 	n, k := min(e.step, e.stats.Rows-first), e.stats.Cols
 	x, y := grow(&b.x, int(n*k)), grow(&b.y, int(n*k))
 	b.x, b.y, b.rows = x, y, e.rows
-	raw, err := e.source.rows(x, e.stats.Slice, e.stats.Rows, k, first, e.tensor.Transposed)
-	if err != nil {
-		return nil, err
-	}
+	at := int(int64(e.stats.Slice)*e.stats.Rows + first)
+	e.source.weights.Widen(x, at, int(n))
+	raw := e.source.weights.Bytes(at, int(n))
 	p := &part{rows: n, count: n * k, bytes: int64(len(raw)), crc: crc32.Checksum(raw, castagnoli), differ: -1}
 	codes := grow(&b.codes, int(k))
 	group := int(k)
@@ -52,9 +51,12 @@ func (b *block) compare(e *entry, i int, o kernels.Options) (*part, error) {
 		return nil, notFinite(x, y, first, k)
 	}
 	if e.sampled(i) {
-		p.out, err = b.outputs(h, e.data, first, n, &e.inputs, o)
+		var err error
+		if p.out, err = b.outputs(h, e.data, first, n, &e.inputs, o); err != nil {
+			return nil, err
+		}
 	}
-	return p, err
+	return p, nil
 }
 
 // sampled says whether outputs are computed of block i: of all, or of one in e.every.

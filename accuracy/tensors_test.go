@@ -149,15 +149,12 @@ func readAll(t testing.TB, ck *safetensors.Checkpoint, name string) []float32 {
 	if !ok {
 		t.Fatalf("no tensor %s", name)
 	}
-	rows, _ := src.Matrix()
 	x := make([]float32, src.Numel())
-	scale, err := ck.BlockScales(name, [2]int{})
-	if err == nil && scale != nil {
-		err = ck.ReadScaledRows(x, src, scale, 0, int(rows))
-	} else if err == nil {
-		err = ck.ReadRows(x, src, 0, int(rows))
-	}
+	weights, err := ck.Weights(src, safetensors.WeightsOptions{})
 	if err != nil {
+		t.Fatal(err)
+	}
+	if err := weights.Read(x, 0, weights.Slices*weights.Rows); err != nil {
 		t.Fatal(err)
 	}
 	return x

@@ -112,81 +112,61 @@ func (s *checkpointSource) shape(name string) ([]int64, bool) {
 }
 
 // find looks up a float tensor of a shape.
-func (s *checkpointSource) find(name string, shape ...int64) (safetensors.Tensor, *safetensors.BlockScale, error) {
+func (s *checkpointSource) find(name string, shape ...int64) (*safetensors.Weights, error) {
 	t, ok := s.ck.Lookup(name)
 	if !ok {
-		return t, nil, missing(name)
+		return nil, missing(name)
 	}
 	if err := checkShape(name, t.Shape, shape); err != nil {
-		return t, nil, err
+		return nil, err
 	}
 	if !t.Dtype.IsFloat() {
-		return t, nil, &arch.UnsupportedError{Msg: fmt.Sprintf("tensor %q: %s is no dtype of weights", name, t.DtypeName)}
+		return nil, &arch.UnsupportedError{Msg: fmt.Sprintf("tensor %q: %s is no dtype of weights", name, t.DtypeName)}
 	}
-	if t.Dtype != packing.F8E4M3 && t.Dtype != packing.F8E5M2 {
-		return t, nil, nil
+	w, err := s.ck.Weights(t, safetensors.WeightsOptions{Block: s.block})
+	if err != nil {
+		return nil, err
 	}
-	scale, err := s.ck.BlockScales(name, s.block)
-	if err == nil && scale == nil {
-		err = fmt.Errorf("tensor %q: %s without scales", name, t.DtypeName)
+	if w.Scale == nil && (t.Dtype == packing.F8E4M3 || t.Dtype == packing.F8E5M2) {
+		return nil, fmt.Errorf("tensor %q: %s without scales", name, t.DtypeName)
 	}
-	return t, scale, err
+	return w, nil
 }
 
 func (s *checkpointSource) vector(name string, n int) ([]float32, error) {
-	t, scale, err := s.find(name, int64(n))
+	w, err := s.find(name, int64(n))
 	if err != nil {
 		return nil, err
 	}
 	v := make([]float32, n)
-	return v, s.readRow(v, t, scale, 0)
-}
-
-func (s *checkpointSource) readRow(dst []float32, t safetensors.Tensor, scale *safetensors.BlockScale, row int) error {
-	if scale == nil {
-		return s.ck.ReadRows(dst, t, row, 1)
-	}
-	return s.ck.ReadScaledRows(dst, t, scale, row, 1)
+	return v, w.Read(v, 0, 1)
 }
 
 func (s *checkpointSource) table(name string, rows, cols int) (table, error) {
-	t, scale, err := s.find(name, int64(rows), int64(cols))
+	w, err := s.find(name, int64(rows), int64(cols))
 	if err != nil {
 		return nil, err
 	}
-	return &checkpointTable{s, t, scale}, nil
+	return checkpointTable{w}, nil
 }
 
-type checkpointTable struct {
-	source *checkpointSource
-	t      safetensors.Tensor
-	scale  *safetensors.BlockScale
-}
+// checkpointTable looks up rows of a tensor of the checkpoint.
+type checkpointTable struct{ *safetensors.Weights }
 
-func (t *checkpointTable) Lookup(dst []float32, row int) error {
-	return t.source.readRow(dst, t.t, t.scale, row)
-}
+func (t checkpointTable) Lookup(dst []float32, row int) error { return t.Read(dst, row, 1) }
 
 func (s *checkpointSource) linear(l linearSpec) (kernels.Operator, bool, error) {
-	t, scale, err := s.find(l.name, l.wantShape()...)
+	w, err := s.find(l.name, l.wantShape()...)
 	if err != nil {
 		return nil, false, err
 	}
-	data, err := s.ck.Bytes(t)
-	if err != nil {
-		return nil, false, err
-	}
-	if scale != nil {
-		first := l.slice * l.rows
-		read := func(dst []float32, row int) {
-			safetensors.Widen(dst, data[(first+row)*l.cols:][:l.cols], t.Dtype)
-			scale.Apply(dst, first+row)
-		}
+	first := l.slice * l.rows
+	if w.Scale != nil {
+		read := func(dst []float32, row int) { w.Widen(dst, first+row, 1) }
 		op, err := kernels.NewRows(l.rows, l.cols, read, nil, s.floats.options)
 		return op, false, err
 	}
-	size := l.rows * l.cols * t.Dtype.Bits() / 8
-	op, err := s.floats.linear(data[l.slice*size:][:size], t.Dtype, l.rows, l.cols)
+	op, err := s.floats.linear(w.Bytes(first, l.rows), w.Tensor.Dtype, l.rows, l.cols)
 	return op, false, err
 }
 

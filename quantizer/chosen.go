@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/lowbit-go/gq/formats/gqf"
-	"github.com/lowbit-go/gq/formats/safetensors"
 )
 
 // Matrix is one matrix that a plan quantizes: a tensor, or an expert's slice of one.
@@ -54,47 +53,25 @@ func (p *Plan) Matrices() []Matrix {
 
 // ReadMatrix reads the weights of a matrix of the plan, [Rows][Cols]. It fails with *TensorError if one is not finite.
 func (p *Plan) ReadMatrix(dst []float32, m Matrix) error {
-	it := m.item
-	view, err := p.ck.Bytes(*it.src)
+	w, err := p.weights(m.item)
 	if err != nil {
 		return err
 	}
-	rows, cols := m.Rows, m.Cols
-	size := len(view) / m.Slices
-	view = view[m.Slice*size:][:size]
-	es := size / (rows * cols)
-	return p.ck.Guard(func() error {
-		line := make([]float32, max(rows, cols))
-		for i := range rows {
-			if it.transposed {
-				break
+	dst = dst[:m.Rows*m.Cols]
+	if err := w.Read(dst, m.Slice*m.Rows, m.Rows); err != nil {
+		return err
+	}
+	for i, v := range dst {
+		if !finite(v) {
+			src := m.item.src
+			e := &TensorError{File: p.ck.Files()[src.File].Name, Tensor: src.Name, Slice: -1, Row: int64(i / m.Cols), Err: &NonFiniteError{Column: i % m.Cols, Value: v}}
+			if m.Slices > 1 {
+				e.Slice = m.Slice
 			}
-			row := dst[i*cols:][:cols]
-			safetensors.Widen(row, view[i*cols*es:][:cols*es], it.src.Dtype)
-			if it.blockScale != nil {
-				it.blockScale.Apply(row, m.Slice*rows+i)
-			}
+			return e
 		}
-		for k := range cols {
-			if !it.transposed {
-				break
-			}
-			safetensors.Widen(line[:rows], view[k*rows*es:][:rows*es], it.src.Dtype)
-			for i, v := range line[:rows] {
-				dst[i*cols+k] = v
-			}
-		}
-		for i, v := range dst[:rows*cols] {
-			if !finite(v) {
-				e := &TensorError{File: p.ck.Files()[it.src.File].Name, Tensor: it.src.Name, Slice: -1, Row: int64(i / cols), Err: &NonFiniteError{Column: i % cols, Value: v}}
-				if m.Slices > 1 {
-					e.Slice = m.Slice
-				}
-				return e
-			}
-		}
-		return nil
-	})
+	}
+	return nil
 }
 
 // SourceDir is the directory of the checkpoint, SourceStamps are its files': see safetensors.Checkpoint.Stamps.

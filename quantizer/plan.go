@@ -73,8 +73,10 @@ type Plan struct {
 	firstName int       // of a repack: index of the file's first name in the image; the others follow
 	filePath  string
 	opts      Options
-	items     []*item
-	image     *gqf.Image
+	// scaleBlock is the size of a block of FP8 weights; see safetensors.WeightsOptions.
+	scaleBlock [2]int
+	items      []*item
+	image      *gqf.Image
 	// calibration is what SetChosen was told.
 	calibration *Calibration
 	// provenance is the index of that asset, which gets the files' hashes when they are known.
@@ -92,9 +94,8 @@ type item struct {
 	rows, cols int64 // of one slice; rows are outputs
 	bias       *safetensors.Tensor
 	chosen     *itemChosen // nil: nothing was chosen elsewhere
-	blockScale *safetensors.BlockScale
-	nameIndex  int        // of its canonical name in the image
-	names      *itemNames // nil: only the source's
+	nameIndex  int         // of its canonical name in the image
+	names      *itemNames  // nil: only the source's
 
 	noise, signal float64 // of the quantized weights, once they are
 	crc           uint32  // CRC32C of the source, once it is read
@@ -191,6 +192,7 @@ func NewPlan(ck *safetensors.Checkpoint, config []byte, opts Options) (*Plan, er
 		if cfg, err = arch.ParseConfig(config); err != nil {
 			return nil, fmt.Errorf("%s: %w", filepath.Join(ck.Dir(), "config.json"), err)
 		}
+		p.scaleBlock = cfg.WeightBlockSize
 	}
 	rules, err := NewRuleSet(opts.Recipe, opts.Rules)
 	if err != nil {

@@ -230,18 +230,13 @@ func (pl *planner) findBlockScale(it *item) error {
 	if it.src.Dtype != packing.F8E4M3 && it.src.Dtype != packing.F8E5M2 {
 		return nil
 	}
-	var block [2]int
-	if pl.cfg != nil {
-		block = pl.cfg.WeightBlockSize
-	}
-	bs, err := pl.ck.BlockScales(it.src.Name, block)
+	bs, err := pl.ck.BlockScales(it.src.Name, pl.scaleBlock)
 	if err != nil || bs == nil {
 		return err
 	}
 	if it.transposed {
 		return fmt.Errorf("tensor %q: FP8 block scales of a tensor stored in x out are not supported; keep it with --rule '%s=skip'", it.src.Name, it.src.Name)
 	}
-	it.blockScale = bs
 	scales, _ := pl.ck.Lookup(bs.Name)
 	pl.folded[bs.Name] = true
 	it.addName(nameRef{src: scales, folded: true})

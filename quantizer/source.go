@@ -8,50 +8,29 @@ import (
 	"github.com/lowbit-go/gq/formats/safetensors"
 )
 
+// weights opens the item's tensor in the checkpoint.
+func (p *Plan) weights(it *item) (*safetensors.Weights, error) {
+	return p.ck.Weights(*it.src, safetensors.WeightsOptions{Block: p.scaleBlock, Transposed: it.transposed})
+}
+
 // rowReader gives row n of a unit as float32, in dst or in memory of its own.
 type rowReader func(dst []float32, n int64) []float32
 
-// rows prepares the reading of rows row0 .. row0+rows of a slice and sums their
-// bytes in the checkpoint. A slice stored in x out is gathered at once, as its
-// rows are strided there.
-func (w *worker) rows(it *item, slice int, row0, rows int64, r *unitResult) (rowReader, error) {
-	view, err := w.plan.ck.Bytes(*it.src)
-	if err != nil {
-		return nil, err
-	}
+// rows prepares the reading of rows row0 .. row0+rows of a slice and sums their bytes in the
+// checkpoint. Rows of a transposed slice are strided there and are all read at once.
+func (w *worker) rows(it *item, slice int, row0, rows int64, r *unitResult) rowReader {
+	first := int(int64(slice)*it.rows + row0)
 	if it.transposed {
-		return w.gather(it, view, slice, row0, rows)
+		block := grow(&w.block, int(rows*it.cols))
+		w.weights.Widen(block, first, int(rows))
+		return func(_ []float32, n int64) []float32 { return block[n*it.cols : (n+1)*it.cols] }
 	}
-	first := int64(slice)*it.rows + row0
-	rb := it.rowBytes()
-	raw := view[first*rb : (first+rows)*rb]
-	r.crc = crc32.Checksum(raw, castagnoli)
+	r.crc = crc32.Checksum(w.weights.Bytes(first, int(rows)), castagnoli)
 	return func(dst []float32, n int64) []float32 {
 		dst = dst[:it.cols]
-		safetensors.Widen(dst, raw[n*rb:(n+1)*rb], it.src.Dtype)
-		if it.blockScale != nil {
-			it.blockScale.Apply(dst, int(first+n))
-		}
+		w.weights.Widen(dst, first+int(n), 1)
 		return dst
-	}, nil
-}
-
-// gather transposes outputs row0 .. row0+rows of a slice stored as cols x rows.
-func (w *worker) gather(it *item, view []byte, slice int, row0, rows int64) (rowReader, error) {
-	es := it.src.Size / (int64(it.slices) * it.rows * it.cols)
-	block := grow(&w.block, int(rows*it.cols))
-	line := make([]float32, rows)
-	base := int64(slice) * it.rows * it.cols
-	for k := range it.cols {
-		off := (base + k*it.rows + row0) * es
-		safetensors.Widen(line, view[off:off+rows*es], it.src.Dtype)
-		for i, v := range line {
-			block[int64(i)*it.cols+k] = v
-		}
 	}
-	return func(_ []float32, n int64) []float32 {
-		return block[n*it.cols : (n+1)*it.cols]
-	}, nil
 }
 
 // readBias reads the biases of rows first .. first+rows of the tensor, padded to

@@ -5,6 +5,7 @@ import (
 	"hash/crc32"
 
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/vec"
 	"github.com/lowbit-go/gq/packing"
 )
@@ -12,10 +13,12 @@ import (
 // worker holds one goroutine's buffers, all reused.
 type worker struct {
 	*job
-	item  *item // that the buffers fit
-	rq    *RowQuantizer
-	x     []float32
-	block []float32 // transposed: gathered rows
+	item *item // that the buffers fit
+	rq   *RowQuantizer
+	// weights of the item's tensor; unset for a repack.
+	weights *safetensors.Weights
+	x       []float32
+	block   []float32 // transposed: gathered rows
 
 	// A block of rows, as they are quantized; codes in rows of stride, 0 past K.
 	codes  []int8
@@ -155,10 +158,7 @@ func (w *worker) filler(u unit, r *unitResult) (func(n, i int64) error, error) {
 		read, err := w.codesOf(it, u.slice, row0)
 		return func(n, i int64) error { read(n, i); return nil }, err
 	}
-	src, err := w.rows(it, u.slice, row0, rows, r)
-	if err != nil {
-		return nil, err
-	}
+	src := w.rows(it, u.slice, row0, rows, r)
 	if err := w.readBias(it, int64(u.slice)*it.rows+row0, rows); err != nil {
 		return nil, err
 	}
@@ -213,6 +213,11 @@ func (w *worker) fit(it *item) error {
 	var err error
 	if w.rq, err = NewRowQuantizer(it.scheme, int(it.cols)); err != nil {
 		return fmt.Errorf("tensor %q: %w", it.name(), err)
+	}
+	if !it.repacked {
+		if w.weights, err = w.plan.weights(it); err != nil {
+			return err
+		}
 	}
 	grow(&w.x, int(it.cols))
 	w.stride, w.groups = int((it.cols+31)/32*32), it.scheme.Groups(int(it.cols))

@@ -31,7 +31,7 @@ type BlockScale struct {
 // [1] serves the whole tensor.
 //
 // It returns nil without an error if the checkpoint has no scales for that tensor: its
-// values are to be read with ReadRows then. Scales of another FP8 format (X.weight_scale,
+// values stand for themselves then. Scales of another FP8 format (X.weight_scale,
 // X.scale, X.qscale_weight) are an *UnsupportedError, since without them the values
 // would be wrong; ones that do not fit the weights are a *FormatError.
 func (c *Checkpoint) BlockScales(name string, block [2]int) (*BlockScale, error) {
@@ -67,8 +67,6 @@ func (c *Checkpoint) BlockScales(name string, block [2]int) (*BlockScale, error)
 	rows, _ := s.Matrix()
 	return b, c.ReadRows(b.scales, s, 0, int(rows))
 }
-
-func isFP8(d packing.Dtype) bool { return d == packing.F8E4M3 || d == packing.F8E5M2 }
 
 // noForeignScale fails if w is FP8 and has scales of a format that is not read: those
 // of compressed-tensors, of DeepSeek's own inference code, of Mistral.
@@ -110,24 +108,8 @@ func (c *Checkpoint) fit(b *BlockScale, w, s Tensor) error {
 
 func ceil(n int64, block int) int64 { return n/int64(block) + min(n%int64(block), 1) }
 
-// ReadScaledRows is ReadRows for FP8 weights with the block scales s, which
-// BlockScales returned for t: each value is float32(value * scale).
-func (c *Checkpoint) ReadScaledRows(dst []float32, t Tensor, s *BlockScale, row0, rows int) error {
-	if s.Name != t.Name+scaleSuffix {
-		return fmt.Errorf("safetensors: %s are not the scales of tensor %s", quote(s.Name), quote(t.Name))
-	}
-	if err := c.ReadRows(dst, t, row0, rows); err != nil {
-		return err
-	}
-	_, cols := t.Matrix()
-	for r := range rows {
-		s.Apply(dst[r*int(cols):][:cols], row0+r)
-	}
-	return nil
-}
-
-// Apply multiplies row number r of all the tensor's rows by its blocks' scales.
-func (b *BlockScale) Apply(row []float32, r int) {
+// apply multiplies row number r of all the tensor's rows by its blocks' scales.
+func (b *BlockScale) apply(row []float32, r int) {
 	first := (r/b.rows*b.down + r%b.rows/b.block[0]) * b.across
 	for _, scale := range b.scales[first:][:b.across] {
 		run := row[:min(b.block[1], len(row))]

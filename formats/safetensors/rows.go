@@ -14,7 +14,7 @@ import (
 // to float32. len(dst) is rows times the columns. The dtype must be a float type that
 // can be quantized (packing.Dtype.IsFloat): F64 is rounded to nearest, ties to even,
 // and overflows to infinity; the others are exact. FP8 values are taken as they are:
-// ReadScaledRows applies block scales.
+// Weights applies block scales.
 //
 // It guards itself: a file that was truncated is a *FormatError.
 func (c *Checkpoint) ReadRows(dst []float32, t Tensor, row0, rows int) error {

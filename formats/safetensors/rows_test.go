@@ -187,18 +187,18 @@ func TestBlockScales(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			w, s := fp8("l.weight", tt.w, tt.shape, tt.d, tt.scaleShape)
 			c := openTensors(t, w, s)
-			b, err := c.BlockScales("l.weight", tt.block)
+			ts, _ := c.Lookup("l.weight")
+			weights, err := c.Weights(ts, WeightsOptions{Block: tt.block})
 			if err != nil {
 				t.Fatal(err)
 			}
-			ts, _ := c.Lookup("l.weight")
 			rows, cols := ts.Matrix()
-			if b.Name != "l.weight_scale_inv" {
-				t.Errorf("scales are %q", b.Name)
+			if weights.Scale.Name != "l.weight_scale_inv" {
+				t.Errorf("scales are %q", weights.Scale.Name)
 			}
 			got := make([]float32, rows*cols)
 			for r := range int(rows) { // row by row and, below, all at once
-				if err := c.ReadScaledRows(got[r*int(cols):][:cols], ts, b, r, 1); err != nil {
+				if err := weights.Read(got[r*int(cols):][:cols], r, 1); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -206,7 +206,7 @@ func TestBlockScales(t *testing.T) {
 			if d := cmp.Diff(want, got); d != "" {
 				t.Error(d)
 			}
-			if err := c.ReadScaledRows(got, ts, b, 0, int(rows)); err != nil {
+			if err := weights.Read(got, 0, int(rows)); err != nil {
 				t.Fatal(err)
 			}
 			if d := cmp.Diff(want, got); d != "" {
@@ -292,13 +292,9 @@ func TestBlockScalesRefused(t *testing.T) {
 	if _, err := c.BlockScales("l.weight", [2]int{-1, 1}); err == nil {
 		t.Error("a negative block")
 	}
-	b, err := c.BlockScales("l.weight", [2]int{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, _ := c.Lookup("m.weight")
-	if err := c.ReadScaledRows(make([]float32, 4), m, b, 0, 1); err == nil {
-		t.Error("scales of other weights were applied")
+	l, _ := c.Lookup("l.weight")
+	if _, err := c.Weights(l, WeightsOptions{Transposed: true}); err == nil {
+		t.Error("block scales of a transposed tensor")
 	}
 }
 

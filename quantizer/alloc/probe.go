@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/quantizer"
 )
@@ -55,11 +56,11 @@ func (j *Job) moments(ctx context.Context) (map[string][]float64, error) {
 }
 
 // replaced lists the names of the model's linears that a tensor of the checkpoint holds, in order of slice.
-func (d *Decision) replaced(w *weights, tensor string) []string {
-	if w.slices == 1 {
+func (d *Decision) replaced(w *safetensors.Weights, tensor string) []string {
+	if w.Slices == 1 {
 		return append([]string{tensor}, d.heads...)
 	}
-	list := make([]string, w.slices)
+	list := make([]string, w.Slices)
 	for i := range list {
 		list[i] = fmt.Sprintf("%s[%d]", tensor, i)
 	}
@@ -110,7 +111,7 @@ func (j *Job) replace(d *Decision, s quantizer.Scheme) (undo func(), err error) 
 		if err != nil {
 			return undo, err
 		}
-		r, err := w.round(s, j.threads())
+		r, err := round(w, s, j.threads())
 		if err != nil {
 			return undo, err
 		}
@@ -123,10 +124,10 @@ func (j *Job) replace(d *Decision, s quantizer.Scheme) (undo func(), err error) 
 				continue
 			}
 			read := r.read
-			if i, sliced := i*w.rows, w.slices > 1; sliced {
+			if i, sliced := i*w.Rows, w.Slices > 1; sliced {
 				read = func(dst []float32, row int) { r.read(dst, i+row) }
 			}
-			op, err := kernels.NewRows(w.rows, w.cols, read, nil, kernels.Options{Log: func(kernels.Choice) {}})
+			op, err := kernels.NewRows(w.Rows, w.Cols, read, nil, kernels.Options{Log: func(kernels.Choice) {}})
 			if err != nil {
 				return undo, err
 			}
@@ -222,15 +223,15 @@ func (j *Job) weighted(e []float64, d *Decision, name string, schemes []quantize
 	}
 	rounders := make([]*quantizer.Rounder, len(schemes))
 	for i, s := range schemes {
-		if rounders[i], err = quantizer.NewRounder(s, w.cols); err != nil {
+		if rounders[i], err = quantizer.NewRounder(s, w.Cols); err != nil {
 			return err
 		}
 	}
 	inputs := d.replaced(w, name)
-	x, y := make([]float32, w.cols), make([]float32, w.cols)
-	for slice := range w.slices {
+	x, y := make([]float32, w.Cols), make([]float32, w.Cols)
+	for slice := range w.Slices {
 		h := moments[inputs[slice]]
-		if w.slices == 1 {
+		if w.Slices == 1 {
 			for _, in := range inputs {
 				if moments[in] != nil {
 					h = moments[in]
@@ -240,9 +241,9 @@ func (j *Job) weighted(e []float64, d *Decision, name string, schemes []quantize
 		if h == nil && strings.Contains(name, ".experts.") {
 			continue // an expert that no token reached
 		}
-		n := min(sampledRows, w.rows)
+		n := min(sampledRows, w.Rows)
 		for i := range n {
-			if err := w.read(x, slice*w.rows+i*w.rows/n); err != nil {
+			if err := w.Read(x, slice*w.Rows+i*w.Rows/n, 1); err != nil {
 				return err
 			}
 			for c, q := range rounders {

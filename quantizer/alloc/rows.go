@@ -10,38 +10,13 @@ import (
 	"github.com/lowbit-go/gq/quantizer"
 )
 
-// weights reads a tensor of the checkpoint as rows; those of fused experts follow each other.
-type weights struct {
-	ck         *safetensors.Checkpoint
-	tensor     safetensors.Tensor
-	scale      *safetensors.BlockScale
-	slices     int
-	rows, cols int // of a slice
-}
-
-func (j *Job) weights(name string) (*weights, error) {
+// weights opens a matrix of the checkpoint, or the fused experts of one.
+func (j *Job) weights(name string) (*safetensors.Weights, error) {
 	t, ok := j.Checkpoint.Lookup(name)
 	if !ok || len(t.Shape) < 2 {
 		return nil, fmt.Errorf("tensor %q is not a matrix of the checkpoint", name)
 	}
-	n := len(t.Shape)
-	w := &weights{ck: j.Checkpoint, tensor: t, slices: 1, rows: int(t.Shape[n-2]), cols: int(t.Shape[n-1])}
-	if n == 3 {
-		w.slices = int(t.Shape[0])
-	}
-	var err error
-	if d := t.DtypeName; d == "F8_E4M3" || d == "F8_E5M2" {
-		w.scale, err = j.Checkpoint.BlockScales(name, j.block)
-	}
-	return w, err
-}
-
-// read reads one row.
-func (w *weights) read(dst []float32, row int) error {
-	if w.scale != nil {
-		return w.ck.ReadScaledRows(dst, w.tensor, w.scale, row, 1)
-	}
-	return w.ck.ReadRows(dst, w.tensor, row, 1)
+	return j.Checkpoint.Weights(t, safetensors.WeightsOptions{Block: j.block})
 }
 
 // rounded holds a tensor's codes; it takes a little more than a byte a weight.
@@ -54,10 +29,10 @@ type rounded struct {
 }
 
 // round quantizes all rows of a tensor.
-func (w *weights) round(s quantizer.Scheme, threads int) (*rounded, error) {
-	rows := w.slices * w.rows
-	groups := s.Groups(w.cols)
-	r := &rounded{scheme: s, cols: w.cols, groups: groups, codes: make([]int8, rows*w.cols), scales: make([]float32, rows*groups)}
+func round(w *safetensors.Weights, s quantizer.Scheme, threads int) (*rounded, error) {
+	rows := w.Slices * w.Rows
+	groups := s.Groups(w.Cols)
+	r := &rounded{scheme: s, cols: w.Cols, groups: groups, codes: make([]int8, rows*w.Cols), scales: make([]float32, rows*groups)}
 	if s.Mapping == gqf.MappingAsymmetric {
 		r.zeros = make([]int8, rows*groups)
 	}
@@ -65,15 +40,15 @@ func (w *weights) round(s quantizer.Scheme, threads int) (*rounded, error) {
 	var wg sync.WaitGroup
 	for t := range threads {
 		wg.Go(func() {
-			c, err := quantizer.NewRounder(s, w.cols)
-			x := make([]float32, w.cols)
+			c, err := quantizer.NewRounder(s, w.Cols)
+			x := make([]float32, w.Cols)
 			for row := t * rows / threads; row < (t+1)*rows/threads && err == nil; row++ {
-				if err = w.read(x, row); err != nil {
+				if err = w.Read(x, row, 1); err != nil {
 					break
 				}
 				c.Codes, c.Scales, c.Zeros = r.row(row)
 				if err = c.Quantize(x); err != nil {
-					err = fmt.Errorf("tensor %q, row %d: %w", w.tensor.Name, row, err)
+					err = fmt.Errorf("tensor %q, row %d: %w", w.Tensor.Name, row, err)
 				}
 			}
 			errs[t] = err

@@ -193,12 +193,12 @@ func (w *rewriter) plan() (specs []safetensors.TensorSpec, err error) {
 		if w.matrices[t.Name] == nil {
 			continue
 		}
-		scale, err := w.ck.scales(t)
+		weights, err := w.ck.weights(t.Name)
 		if err != nil {
 			return nil, err
 		}
-		if scale != nil {
-			gone[scale.Name], w.widened = true, true
+		if weights.Scale != nil {
+			gone[weights.Scale.Name], w.widened = true, true
 		}
 	}
 	for _, t := range w.ck.Tensors() {
@@ -271,7 +271,7 @@ func (w *rewriter) notFinite(t safetensors.Tensor, row, col int) error {
 
 // matrix writes an edited matrix, some rows at a time.
 func (w *rewriter) matrix(i int, t safetensors.Tensor, ed *edit) error {
-	read, err := w.ck.reader(t.Name)
+	weights, err := w.ck.weights(t.Name)
 	if err != nil {
 		return err
 	}
@@ -282,7 +282,7 @@ func (w *rewriter) matrix(i int, t safetensors.Tensor, ed *edit) error {
 		}
 		n, k := s.to-s.from, int(cols)
 		x := grow(&w.x, n*k)
-		if err := w.rows(x, read, ed, s.from, k); err != nil {
+		if err := w.rows(x, weights, ed, s.from, k); err != nil {
 			return err
 		}
 		if s.out != nil {
@@ -301,7 +301,7 @@ func (w *rewriter) matrix(i int, t safetensors.Tensor, ed *edit) error {
 }
 
 // rows reads rows from a number on, as many as go into x, and does to them what is done to rows.
-func (w *rewriter) rows(x []float64, read func([]float32, int) error, ed *edit, from, k int) error {
+func (w *rewriter) rows(x []float64, weights *safetensors.Weights, ed *edit, from, k int) error {
 	const piece = 16 // rows
 	n := len(x) / k
 	parts := (n + piece - 1) / piece
@@ -309,7 +309,7 @@ func (w *rewriter) rows(x []float64, read func([]float32, int) error, ed *edit, 
 	w.pool.Run(parts, func(_, part int) {
 		line, scratch := make([]float32, k), make([]float64, k)
 		for r := part * piece; r < min(n, (part+1)*piece); r++ {
-			if errs[part] = read(line, from+r); errs[part] != nil {
+			if errs[part] = weights.Read(line, from+r, 1); errs[part] != nil {
 				return
 			}
 			row := x[r*k:][:k]

@@ -116,7 +116,7 @@ func geometricMean(list []float64) float64 {
 // balanceRows adds the squares of a consumer's weights, multiplied by the factors of columns and rows, to the sums of their
 // columns, and then changes the factors of rows.
 func (e *equalizer) balanceRows(sums []float64, s *model.Scaling, b model.Block, col, row []float64) error {
-	read, err := e.reader(b.Tensor)
+	weights, err := e.weights(b.Tensor)
 	if err != nil {
 		return err
 	}
@@ -129,7 +129,7 @@ func (e *equalizer) balanceRows(sums []float64, s *model.Scaling, b model.Block,
 		own, line := make([]float64, s.Width), make([]float32, b.Cols)
 		partial[part] = own
 		for r := part * piece; r < min(b.Rows, (part+1)*piece); r++ {
-			if errs[part] = read(line, b.From+r); errs[part] != nil {
+			if errs[part] = weights.Read(line, b.From+r, 1); errs[part] != nil {
 				return
 			}
 			sum := 0.0

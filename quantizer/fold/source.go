@@ -6,7 +6,6 @@ import (
 
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/model/arch"
-	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
 )
 
@@ -39,26 +38,11 @@ func openSource(dir string) (*source, error) {
 	return s, nil
 }
 
-// scales are those of an FP8 tensor; nil if it has none.
-func (s *source) scales(t safetensors.Tensor) (*safetensors.BlockScale, error) {
-	if t.Dtype != packing.F8E4M3 && t.Dtype != packing.F8E5M2 {
-		return nil, nil
-	}
-	return s.BlockScales(t.Name, s.block)
-}
-
-// reader reads rows of a tensor. It may be used by several goroutines.
-func (s *source) reader(name string) (read func(dst []float32, row int) error, err error) {
+// weights opens a tensor, which must be there.
+func (s *source) weights(name string) (*safetensors.Weights, error) {
 	t, ok := s.Lookup(name)
 	if !ok {
 		return nil, &MismatchError{s.Dir(), fmt.Sprintf("tensor %q is missing", name)}
 	}
-	scale, err := s.scales(t)
-	if err != nil {
-		return nil, err
-	}
-	if scale == nil {
-		return func(dst []float32, row int) error { return s.ReadRows(dst, t, row, 1) }, nil
-	}
-	return func(dst []float32, row int) error { return s.ReadScaledRows(dst, t, scale, row, 1) }, nil
+	return s.Weights(t, safetensors.WeightsOptions{Block: s.block})
 }

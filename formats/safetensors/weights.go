@@ -1,0 +1,127 @@
+package safetensors
+
+import (
+	"fmt"
+
+	"github.com/lowbit-go/gq/packing"
+)
+
+// Weights reads a tensor as float32: a stack of Slices matrices of Rows outputs x Cols inputs,
+// whatever the tensor's dtype, its FP8 block scales and the order in which the checkpoint stores the
+// matrices. Rows are counted over all slices: row r of slice s is row s*Rows + r.
+//
+// Methods may be called from several goroutines. They are valid until the checkpoint is closed.
+type Weights struct {
+	Tensor Tensor
+	// Slices is the product of all dimensions but the last two: the experts of a fused tensor.
+	Slices int
+	// Rows and Cols are the shape of one slice. A tensor of one dimension is a single row.
+	Rows, Cols int
+	// Scale holds the block scales of FP8 weights; nil if the checkpoint has none.
+	Scale *BlockScale
+
+	ck         *Checkpoint
+	view       []byte
+	size       int // bytes of an element
+	transposed bool
+}
+
+// WeightsOptions says what a tensor's header does not.
+type WeightsOptions struct {
+	// Block is the size of a block of FP8 weights in rows and columns, as config.json states it in
+	// quantization_config.weight_block_size. Default (0): 128.
+	Block [2]int
+	// Transposed tells that the checkpoint stores each slice as Cols x Rows. Default: Rows x Cols.
+	Transposed bool
+}
+
+// Weights prepares the reading of t. It fails with an *UnsupportedError for a dtype that does not
+// hold weights, for block scales of an unknown format, and for block scales of a transposed tensor;
+// with a *FormatError for block scales that do not fit the tensor.
+func (c *Checkpoint) Weights(t Tensor, o WeightsOptions) (*Weights, error) {
+	if !t.Dtype.IsFloat() {
+		return nil, c.unsupported(t, "dtype "+t.DtypeName+" does not hold floating-point weights")
+	}
+	view, err := c.Bytes(t)
+	if err != nil {
+		return nil, err
+	}
+	all, cols := t.Matrix()
+	w := &Weights{Tensor: t, Slices: 1, Rows: int(all), Cols: int(cols), ck: c, view: view, size: t.Dtype.Bits() / 8, transposed: o.Transposed}
+	if n := len(t.Shape); n >= 2 {
+		w.Rows = int(t.Shape[n-2])
+		w.Slices = int(all) / max(w.Rows, 1)
+	}
+	if isFP8(t.Dtype) {
+		if w.Scale, err = c.BlockScales(t.Name, o.Block); err != nil {
+			return nil, err
+		}
+	}
+	if o.Transposed {
+		if w.Scale != nil {
+			return nil, c.unsupported(t, "it has block scales ("+quote(w.Scale.Name)+") and is stored inputs x outputs")
+		}
+		w.Rows, w.Cols = w.Cols, w.Rows
+	}
+	return w, nil
+}
+
+// isFP8 tells the dtypes that may have block scales.
+func isFP8(d packing.Dtype) bool { return d == packing.F8E4M3 || d == packing.F8E5M2 }
+
+// Bytes returns the checkpoint's bytes of n rows from first on, without their block scales; nil if
+// the checkpoint stores the tensor transposed, since a row is not contiguous then.
+func (w *Weights) Bytes(first, n int) []byte {
+	if w.transposed {
+		return nil
+	}
+	width := w.Cols * w.size
+	return w.view[first*width:][:n*width]
+}
+
+// Read converts n rows from first on to float32; len(dst) is n * Cols. See ReadRows for how each
+// dtype is converted; an FP8 value with a block scale is float32(value * scale). Rows of a transposed
+// tensor must lie in one slice.
+//
+// It guards itself: a file that was truncated is a *FormatError.
+func (w *Weights) Read(dst []float32, first, n int) error {
+	if first < 0 || n < 0 || n > w.Slices*w.Rows-first {
+		return fmt.Errorf("safetensors: tensor %s has %d rows, not rows %d to %d", quote(w.Tensor.Name), w.Slices*w.Rows, first, first+n)
+	}
+	if len(dst) != n*w.Cols {
+		return fmt.Errorf("safetensors: tensor %s: %d rows of %d values do not go into %d", quote(w.Tensor.Name), n, w.Cols, len(dst))
+	}
+	return w.ck.Guard(func() error {
+		w.Widen(dst, first, n)
+		return nil
+	})
+}
+
+// Widen is Read without checks, to be called inside of Checkpoint.Guard.
+func (w *Weights) Widen(dst []float32, first, n int) {
+	if w.transposed {
+		w.gather(dst, first, n)
+		return
+	}
+	Widen(dst[:n*w.Cols], w.Bytes(first, n), w.Tensor.Dtype)
+	if w.Scale == nil {
+		return
+	}
+	for i := range n {
+		w.Scale.apply(dst[i*w.Cols:][:w.Cols], first+i)
+	}
+}
+
+// gather reads n outputs, from number first on, of slices that are stored as Cols x Rows: each
+// stored row gives one value to every output, so that memory is read in order.
+func (w *Weights) gather(dst []float32, first, n int) {
+	slice, row := first/w.Rows, first%w.Rows
+	line := make([]float32, n)
+	for k := range w.Cols {
+		at := ((slice*w.Cols+k)*w.Rows + row) * w.size
+		Widen(line, w.view[at:][:n*w.size], w.Tensor.Dtype)
+		for i, v := range line {
+			dst[i*w.Cols+k] = v
+		}
+	}
+}
