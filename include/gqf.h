@@ -111,9 +111,10 @@
 	X(GQF_PACKED_CHECKSUM, "a packed header's checksum is wrong")                                            \
 	X(GQF_PACKED_FIELDS, "fields of a packed header are outside of what its layout allows")                  \
 	X(GQF_PACKED_SIZE, "a packed header's data size does not follow from its fields")                        \
-	X(GQF_ASSET_NAME, "an asset's name is not what its kind demands")                                        \
+	X(GQF_ASSET_COUNT, "there are too many assets")                                                          \
+	X(GQF_ASSET_NAME, "an asset's name is not what its kind demands, or another one's but for case")         \
 	X(GQF_ASSET_PLACE, "an asset's bytes are not where they have to be")                                     \
-	X(GQF_ASSET_SIZE, "an asset's raw size is too large or not that of its bytes")                           \
+	X(GQF_ASSET_SIZE, "the assets are too large, or a raw size is not the stored one")                       \
 	X(GQF_ASSET_KIND, "an asset's kind is there twice, or does not allow its codec")                         \
 	X(GQF_ASSET_FRAME, "an asset is not a zstd frame of the form that the format demands")                   \
 	X(GQF_ASSET_CHECKSUM, "an asset's checksum is wrong")                                                    \
@@ -479,6 +480,8 @@ static inline uint64_t gqfi_at(const gqf_file *f, int section, uint64_t index, u
 #define GQFI_NAME 32u
 #define GQFI_DIM 8u
 #define GQFI_ASSET 48u
+#define GQFI_MAX_ASSETS 1024u
+#define GQFI_MAX_ASSET_BYTES ((uint64_t)1 << 27)
 #define GQFI_PACKED 64u
 
 /* ---- packed headers (chapter 8) --------------------------------------------------------------------------------- */
@@ -854,18 +857,39 @@ static inline gqf_error gqfi_open_names(const gqf_file *f, uint64_t *end)
 	return gqfi_error(GQF_OK, 0);
 }
 
-/* Whether a name is one of a file that stays in the directory into which it is extracted, on any system (5.6). */
-static inline bool gqfi_plain_file_name(const gqf_string *s)
+static inline uint8_t gqfi_lower(char c) { return (uint8_t)(c >= 'A' && c <= 'Z' ? c + ('a' - 'A') : c); }
+
+/* Whether the first n characters of s are the len characters of text, but for the case of letters. */
+static inline bool gqfi_same_name(const gqf_string *s, size_t n, const char *text, size_t len)
 {
 	size_t i;
-	if (s->ptr[0] == '.' && (s->len == 1 || (s->len == 2 && s->ptr[1] == '.')))
-		return false;
-	for (i = 0; i < s->len; i++) {
-		uint8_t c = (uint8_t)s->ptr[i];
-		if (c < 0x20 || c == 0x7F || c == '/' || c == '\\' || c == ':')
+	for (i = 0; n == len && i < n; i++)
+		if (gqfi_lower(s->ptr[i]) != gqfi_lower(text[i]))
 			return false;
+	return n == len;
+}
+
+/* Whether a name is one that a file can have in any directory of any system (5.6). */
+static inline bool gqfi_plain_file_name(const gqf_string *s)
+{
+	static const char *const reserved[] = {"con", "prn", "aux", "nul", "conin$", "conout$"};
+	size_t i, stem = s->len;
+	for (i = s->len; i-- > 0;) {
+		char c = s->ptr[i];
+		if (c < 0x20 || c > 0x7E || strchr("\"*/:<>?\\|", c) != NULL)
+			return false;
+		if (c == '.')
+			stem = i;
 	}
-	return true;
+	if (s->ptr[s->len - 1] == '.' || s->ptr[s->len - 1] == ' ')
+		return false;
+	while (stem > 0 && s->ptr[stem - 1] == ' ')
+		stem--;
+	for (i = 0; i < sizeof reserved / sizeof *reserved; i++)
+		if (gqfi_same_name(s, stem, reserved[i], strlen(reserved[i])))
+			return false;
+	return stem != 4 || s->ptr[3] < '0' || s->ptr[3] > '9' ||
+	       (!gqfi_same_name(s, 3, "com", 3) && !gqfi_same_name(s, 3, "lpt", 3));
 }
 
 static inline bool gqfi_equal(const gqf_string *s, const char *text)
@@ -877,13 +901,16 @@ static inline bool gqfi_equal(const gqf_string *s, const char *text)
 static inline gqf_error gqfi_open_assets(const gqf_file *f, uint64_t *end)
 {
 	uint64_t data = f->section[GQF_SECTION_ASSET_DATA].offset, data_end = data + f->section[GQF_SECTION_ASSET_DATA].size;
+	uint64_t all_raw = 0, all_stored = 0;
 	gqf_string s = {NULL, 0};
-	uint32_t i, seen = 0, count = f->section[GQF_SECTION_ASSETS].count;
+	uint32_t i, j, seen = 0, count = f->section[GQF_SECTION_ASSETS].count;
+	if (count > GQFI_MAX_ASSETS)
+		return gqfi_error(GQF_ASSET_COUNT, 32 + 24 * GQF_SECTION_ASSETS + 16);
 	for (i = 0; i < count; i++) {
-		uint64_t at = gqfi_at(f, GQF_SECTION_ASSETS, i, GQFI_ASSET), begin, stored, gap, k;
+		uint64_t at = gqfi_at(f, GQF_SECTION_ASSETS, i, GQFI_ASSET), begin, stored, raw, gap, k;
 		const uint8_t *p = f->data + at;
 		uint32_t kind = p[36], codec = p[37];
-		gqf_error e = gqfi_open_string(f, at, end, 255, i == 0, &s);
+		gqf_error e = gqfi_open_string(f, at, end, 200, i == 0, &s);
 		if (e.code != GQF_OK)
 			return e;
 		for (k = 38; k < GQFI_ASSET; k++)
@@ -901,15 +928,28 @@ static inline gqf_error gqfi_open_assets(const gqf_file *f, uint64_t *end)
 		    : kind == GQF_ASSET_PROVENANCE ? !gqfi_equal(&s, "gq/provenance.json")
 		    : kind == GQF_ASSET_FOLD       ? !gqfi_equal(&s, "gq/fold.json") : !gqfi_plain_file_name(&s))
 			return gqfi_error(GQF_ASSET_NAME, at);
+		for (j = 0; j < i; j++) {
+			const uint8_t *q = f->data + gqfi_at(f, GQF_SECTION_ASSETS, j, GQFI_ASSET);
+			const char *strings = (const char *)f->data + f->section[GQF_SECTION_STRINGS].offset;
+			if (gqfi_same_name(&s, s.len, strings + gqfi_u32(q), gqfi_u32(q + 4)))
+				return gqfi_error(GQF_ASSET_NAME, at);
+		}
 
 		begin = gqfi_u64(p + 8);
 		stored = gqfi_u64(p + 16);
+		raw = gqfi_u64(p + 24);
 		if (begin != (i == 0 ? data : gqfi_align(data, 64)) || begin > data_end)
 			return gqfi_error(GQF_ASSET_PLACE, at + 8);
 		if (stored > data_end - begin)
 			return gqfi_error(GQF_ASSET_PLACE, at + 16);
-		if (gqfi_u64(p + 24) > GQFI_LIMIT || (codec == GQF_CODEC_STORED && gqfi_u64(p + 24) != stored))
+		if (codec == GQF_CODEC_STORED && raw != stored)
 			return gqfi_error(GQF_ASSET_SIZE, at + 24);
+		if (stored > GQFI_MAX_ASSET_BYTES - all_stored)
+			return gqfi_error(GQF_ASSET_SIZE, at + 16);
+		if (raw > GQFI_MAX_ASSET_BYTES - all_raw)
+			return gqfi_error(GQF_ASSET_SIZE, at + 24);
+		all_stored += stored;
+		all_raw += raw;
 		gap = gqfi_nonzero(f, data, begin);
 		if (gap != begin)
 			return gqfi_error(GQF_GAP, gap);
@@ -1364,9 +1404,32 @@ static inline uint32_t gqf_crc32c(const void *data, size_t size)
 
 /* ---- verification ----------------------------------------------------------------------------------------------- */
 
+/* Whether size bytes are the blocks of one frame, and the frame's checksum if it has one (RFC 8878, 3.1.1.2). */
+static inline bool gqfi_frame_ends(const uint8_t *p, uint64_t size, bool checksum)
+{
+	uint64_t at = 0, content;
+	bool last;
+	do {
+		uint32_t block;
+		if (size - at < 3)
+			return false;
+		block = p[at] | (uint32_t)p[at + 1] << 8 | (uint32_t)p[at + 2] << 16;
+		last = (block & 1) != 0;
+		if ((block >> 1 & 3) == 3)
+			return false;
+		content = (block >> 1 & 3) == 1 ? 1 : block >> 3;
+		at += 3;
+		if (size - at < content)
+			return false;
+		at += content;
+	} while (!last);
+	return size - at == (checksum ? 4u : 0u);
+}
+
 /*
- * Whether the stored bytes of an asset under GQF_CODEC_ZSTD begin as 5.7 demands: one frame (RFC 8878, 3.1.1) without
- * dictionary that states that its content has raw_size bytes, with a window of 32 MiB at most. Look before decompressing.
+ * Whether the stored bytes of an asset under GQF_CODEC_ZSTD are as 5.7 demands: one frame (RFC 8878, 3.1.1) and nothing
+ * else, without dictionary, that states that its content has raw_size bytes, with a window of 32 MiB at most. Look before
+ * decompressing.
  */
 static inline bool gqf_asset_frame_ok(const gqf_asset *a)
 {
@@ -1398,7 +1461,7 @@ static inline bool gqf_asset_frame_ok(const gqf_asset *a)
 		content |= (uint64_t)p[at] << 8 * i;
 	if (width == 2)
 		content += 256;
-	return content == a->raw_size;
+	return content == a->raw_size && gqfi_frame_ends(p + at, a->stored_size - at, (descriptor & 0x04) != 0);
 }
 
 /*

@@ -1,14 +1,18 @@
 package gqf
 
 import (
+	"bytes"
 	"fmt"
+	"io"
 	"slices"
 	"sort"
-	"strings"
-	"unicode/utf8"
 
 	"github.com/klauspost/compress/zstd"
 )
+
+// MaxAssetBytes is the size in bytes that all assets of a file may have together,
+// decompressed. The largest tokenizers seen take 40 MB.
+const MaxAssetBytes = maxAssetBytes
 
 // Compression pays if it saves a tenth of an asset of at least this size.
 const minCompress = 512
@@ -33,37 +37,6 @@ func compress(raw []byte) ([]byte, error) {
 	return z, nil
 }
 
-// decompress returns the content of the zstd frame z, which the directory says is
-// rawLen bytes. It allocates rawLen bytes and some 100 kB.
-func decompress(z []byte, rawLen int) ([]byte, error) {
-	var h zstd.Header
-	if err := h.Decode(z); err != nil {
-		return nil, err
-	}
-	switch {
-	case h.Skippable || h.DictionaryID != 0:
-		return nil, fmt.Errorf("the frame is skippable or needs a dictionary")
-	case !h.HasFCS || h.FrameContentSize != uint64(rawLen):
-		return nil, fmt.Errorf("the frame states a content of %d bytes, the directory %d", h.FrameContentSize, rawLen)
-	case !h.SingleSegment && h.WindowSize > maxZstdWindow:
-		return nil, fmt.Errorf("the frame needs a window of %d bytes, at most %d are allowed", h.WindowSize, maxZstdWindow)
-	}
-	dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(uint64(rawLen)),
-		zstd.WithDecodeAllCapLimit(true), zstd.WithDecoderMaxWindow(max(maxZstdWindow, uint64(rawLen))))
-	if err != nil {
-		return nil, err
-	}
-	defer dec.Close()
-	raw, err := dec.DecodeAll(z, make([]byte, 0, rawLen))
-	if err != nil {
-		return nil, err
-	}
-	if len(raw) != rawLen {
-		return nil, fmt.Errorf("%d bytes, want %d", len(raw), rawLen)
-	}
-	return raw, nil
-}
-
 // AssetInfo describes an asset.
 type AssetInfo struct {
 	Name        string    `json:"name"`
@@ -83,79 +56,86 @@ func (f *File) Assets() []AssetInfo {
 	return list
 }
 
-// Asset returns the content of an asset as a new slice. An unknown name is a plain
-// error, damage a [*FormatError], an asset beyond Options.MaxAssetBytes an
-// [*UnsupportedError].
-func (f *File) Asset(name string) ([]byte, error) {
-	n := f.count(secAssets)
-	i := sort.Search(n, func(i int) bool {
+// findAsset gives the index of the asset of a name, or -1.
+func (f *File) findAsset(name string) int {
+	i, ok := sort.Find(f.count(secAssets), func(i int) int {
 		r := f.asset(i)
-		return string(f.str(r.strOff, r.strLen)) >= name
+		return bytes.Compare([]byte(name), f.str(r.strOff, r.strLen))
 	})
-	if i < n {
-		if r := f.asset(i); string(f.str(r.strOff, r.strLen)) == name {
-			var raw []byte
-			err := f.Guard(func() (err error) {
-				raw, err = f.assetAt(i)
-				return err
-			})
-			return raw, err
-		}
+	if !ok {
+		return -1
 	}
-	return nil, fmt.Errorf("%s: no asset %q in this file", f.name, name)
+	return i
 }
 
-// assetAt reads asset i; under Guard.
-func (f *File) assetAt(i int) ([]byte, error) {
-	r := f.asset(i)
-	name := f.str(r.strOff, r.strLen)
-	if r.rawLen > uint64(f.opts.MaxAssetBytes) {
-		return nil, &UnsupportedError{f.name, fmt.Sprintf("asset %q has %d bytes, beyond the limit of %d (Options.MaxAssetBytes)", name, r.rawLen, f.opts.MaxAssetBytes)}
+// HasAsset reports whether the file has an asset of that name.
+func (f *File) HasAsset(name string) bool { return f.findAsset(name) >= 0 }
+
+// Asset returns the content of an asset as a new slice. An unknown name is a plain
+// error, damage a [*FormatError].
+func (f *File) Asset(name string) ([]byte, error) {
+	i := f.findAsset(name)
+	if i < 0 {
+		return nil, fmt.Errorf("%s: no asset %q in this file", f.name, name)
 	}
-	stored := f.b[r.off : r.off+r.stored]
-	damaged := func(msg string, err error) ([]byte, error) {
-		return nil, &FormatError{f.name, sectionNames[secAssetData], int64(r.off), fmt.Sprintf("asset %q %s", name, msg), err}
+	b := bytes.NewBuffer(make([]byte, 0, f.asset(i).rawLen)) // at most MaxAssetBytes
+	if err := f.copyAsset(b, i); err != nil {
+		return nil, err
 	}
-	var raw []byte
-	if Codec(r.codec) == CodecZstd {
-		var err error
-		if raw, err = decompress(stored, int(r.rawLen)); err != nil {
-			return damaged("cannot be decompressed", err)
-		}
-	} else {
-		raw = slices.Clone(stored)
-	}
-	if crc := checksum(raw); crc != r.rawCRC {
-		return damaged(fmt.Sprintf("has checksum %08x, the directory says %08x", crc, r.rawCRC), nil)
-	}
-	return raw, nil
+	return b.Bytes(), nil
 }
 
-// checkAssetName says what is wrong with the name of an asset, or nothing. Assets
-// that were files become files again in gq dequantize, so their names must be
-// plain ones on every system.
-func checkAssetName(kind AssetKind, name string) string {
-	switch kind {
-	case AssetRecipe:
-		if name != RecipeName {
-			return fmt.Sprintf("the recipe is called %q, want %q", name, RecipeName)
-		}
-	case AssetProvenance:
-		if name != ProvenanceName {
-			return fmt.Sprintf("the provenance is called %q, want %q", name, ProvenanceName)
-		}
-	case AssetFold:
-		if name != FoldName {
-			return fmt.Sprintf("the fold record is called %q, want %q", name, FoldName)
-		}
-	case AssetConfig, AssetFile:
-		control := func(r rune) bool { return r < 0x20 || r == 0x7F }
-		if name == "" || len(name) > maxAssetName || !utf8.ValidString(name) || name == "." || name == ".." ||
-			strings.ContainsAny(name, `/\:`) || strings.ContainsFunc(name, control) {
-			return fmt.Sprintf("%q is not a plain file name", name)
-		}
-	default:
-		return fmt.Sprintf("asset %q has kind %d, which version %d.%d does not have", name, kind, VersionMajor, VersionMinor)
+// CopyAsset writes the content of an asset to w, in pieces, and returns its size in
+// bytes. Errors are those of Asset and of w. The checksum can be compared only when
+// all is written: what w has is not to be used if CopyAsset fails.
+func (f *File) CopyAsset(w io.Writer, name string) (int64, error) {
+	i := f.findAsset(name)
+	if i < 0 {
+		return 0, fmt.Errorf("%s: no asset %q in this file", f.name, name)
 	}
-	return ""
+	return int64(f.asset(i).rawLen), f.copyAsset(w, i)
+}
+
+// copyAsset writes the content of asset i to w.
+func (f *File) copyAsset(w io.Writer, i int) error {
+	return f.Guard(func() error {
+		r := f.asset(i)
+		stored := f.b[r.off : r.off+r.stored]
+		damaged := func(msg string, err error) error {
+			return &FormatError{f.name, sectionNames[secAssetData], int64(r.off), fmt.Sprintf("asset %q %s", f.str(r.strOff, r.strLen), msg), err}
+		}
+		sum := &sumWriter{w: w}
+		if Codec(r.codec) == CodecZstd {
+			if err := decompress(sum, stored, int64(r.rawLen)); err != nil {
+				if sum.err != nil {
+					return sum.err
+				}
+				return damaged("cannot be decompressed", err)
+			}
+		} else {
+			for piece := range slices.Chunk(stored, 1<<20) {
+				if _, err := sum.Write(piece); err != nil {
+					return err
+				}
+			}
+		}
+		if sum.crc != r.rawCRC {
+			return damaged(fmt.Sprintf("has checksum %08x, the directory says %08x", sum.crc, r.rawCRC), nil)
+		}
+		return nil
+	})
+}
+
+// sumWriter sums what is written to w, before it is written: a fault is met here
+// and not in a system call.
+type sumWriter struct {
+	w   io.Writer
+	crc uint32
+	err error // of w
+}
+
+func (s *sumWriter) Write(p []byte) (n int, err error) {
+	s.crc = updateChecksum(s.crc, p)
+	n, s.err = s.w.Write(p)
+	return n, s.err
 }

@@ -256,7 +256,7 @@ func TestSetAsset(t *testing.T) {
 	if err := im.SetAsset(4, []byte(`{"sources":[1]}`)); err == nil {
 		t.Error("another length was accepted")
 	}
-	if err := im.SetAsset(1, b.assets[1].Data); err == nil {
+	if err := im.SetAsset(1, make([]byte, b.assets[1].rawLen)); err == nil {
 		t.Error("a compressed asset was accepted")
 	}
 	if err := im.SetAsset(4, []byte(`{"sources":{}}`)); err != nil {

@@ -3,6 +3,7 @@ package gqf
 import (
 	"cmp"
 	"fmt"
+	"io"
 	"slices"
 
 	"github.com/lowbit-go/gq/packing"
@@ -40,9 +41,9 @@ type NameSpec struct {
 	SourceBytes  int64  // size in the checkpoint
 }
 
-// AssetSpec describes a small file to a [Builder], which keeps Data until Build.
-// Build compresses a file or a fold record (AssetFile, AssetFold) where that pays and nothing else, so what
-// people and loaders read is there as it is.
+// AssetSpec describes a small file to a [Builder], which compresses a file or a fold
+// record (AssetFile, AssetFold) where that pays and nothing else: what people and
+// loaders read is there as it is.
 type AssetSpec struct {
 	Kind AssetKind
 	Name string // RecipeName, ProvenanceName, or a plain file name
@@ -57,7 +58,8 @@ type Builder struct {
 	tensors  []TensorSpec
 	payloads []PayloadSpec
 	names    []NameSpec
-	assets   []AssetSpec
+	assets   []packedAsset
+	assetErr error // of the first AddAsset that failed
 }
 
 // NewBuilder returns a Builder of a file without content.
@@ -91,10 +93,43 @@ func (b *Builder) AddName(n NameSpec) int {
 	return len(b.names) - 1
 }
 
-// AddAsset adds an asset. The order of these calls does not matter.
+// AddAsset adds an asset. The order of these calls does not matter. Data that are not
+// compressed are kept until Build.
 func (b *Builder) AddAsset(a AssetSpec) int {
-	b.assets = append(b.assets, a)
-	return len(b.assets) - 1
+	p := packedAsset{kind: a.Kind, name: a.Name, stored: a.Data, rawLen: int64(len(a.Data)), rawCRC: checksum(a.Data)}
+	if a.Kind == AssetFile || a.Kind == AssetFold {
+		z, err := compress(a.Data)
+		if err != nil && b.assetErr == nil {
+			b.assetErr = fmt.Errorf("asset %q: %w", a.Name, err)
+		}
+		if z != nil {
+			p.codec, p.stored = CodecZstd, z
+		}
+	}
+	return b.addAsset(p)
+}
+
+// CopyAsset adds an asset of another file in the form in which that file stores it.
+// It fails as File.CopyAsset does. f must be open until Build has returned.
+func (b *Builder) CopyAsset(f *File, name string) (int, error) {
+	i := f.findAsset(name)
+	if i < 0 {
+		return 0, fmt.Errorf("%s: no asset %q in this file", f.name, name)
+	}
+	if err := f.copyAsset(io.Discard, i); err != nil {
+		return 0, err
+	}
+	r := f.asset(i)
+	return b.addAsset(packedAsset{
+		kind: AssetKind(r.kind), name: name, codec: Codec(r.codec), stored: f.b[r.off : r.off+r.stored],
+		rawLen: int64(r.rawLen), rawCRC: r.rawCRC, from: f,
+	}), nil
+}
+
+func (b *Builder) addAsset(p packedAsset) int {
+	p.index = len(b.assets)
+	b.assets = append(b.assets, p)
+	return p.index
 }
 
 // Build fixes the place of every byte. It applies to the result every check that
@@ -104,10 +139,10 @@ func (b *Builder) Build() (*Image, error) {
 	if err := b.checkRanges(); err != nil {
 		return nil, err
 	}
-	assets, err := b.packAssets()
-	if err != nil {
-		return nil, err
+	if b.assetErr != nil {
+		return nil, b.assetErr
 	}
+	assets := slices.SortedStableFunc(slices.Values(b.assets), func(a, b packedAsset) int { return cmp.Compare(a.name, b.name) })
 	nameOrder := orderBy(len(b.names), func(i, j int) int { return cmp.Compare(b.names[i].Name, b.names[j].Name) })
 	payloadOrder := orderBy(len(b.payloads), func(i, j int) int {
 		p, q := &b.payloads[i], &b.payloads[j]
@@ -130,7 +165,9 @@ func (b *Builder) Build() (*Image, error) {
 	h.fileSize = h.dataOff + h.dataLen
 	im.place(h)
 
-	b.encodeStrings(im, assets, nameOrder)
+	if err := b.encodeStrings(im, assets, nameOrder); err != nil {
+		return nil, err
+	}
 	b.encodeTensors(im, nameOrder)
 	for at, i := range payloadOrder {
 		p := &b.payloads[i]
@@ -171,6 +208,12 @@ func (b *Builder) checkRanges() error {
 	for what, n := range map[string]int{"tensors": len(b.tensors), "payloads": len(b.payloads), "names": len(b.names), "assets": len(b.assets)} {
 		if n > maxCount {
 			return fmt.Errorf("%d %s, at most %d fit into a file", n, what, maxCount)
+		}
+	}
+	assetBytes := 0
+	for i := range b.assets {
+		if assetBytes += len(b.assets[i].stored); assetBytes > maxAssetBytes {
+			return fmt.Errorf("asset %q: with it, assets take more than %d bytes", b.assets[i].name, maxAssetBytes)
 		}
 	}
 	for i := range b.tensors {
@@ -234,7 +277,7 @@ func (b *Builder) frontSize(assets []packedAsset) header {
 		lengths[secStrings] += uint64(len(b.names[i].Name))
 	}
 	for i := range assets {
-		lengths[secStrings] += uint64(len(assets[i].Name))
+		lengths[secStrings] += uint64(len(assets[i].name))
 		lengths[secAssetData] = alignUp(lengths[secAssetData], align) + uint64(len(assets[i].stored))
 	}
 	var dataBytes uint64
@@ -257,7 +300,7 @@ func (b *Builder) frontSize(assets []packedAsset) header {
 }
 
 // encodeStrings fills the sections names, strings, assets and asset data.
-func (b *Builder) encodeStrings(im *Image, assets []packedAsset, nameOrder []int) {
+func (b *Builder) encodeStrings(im *Image, assets []packedAsset, nameOrder []int) error {
 	strings := im.sec[secStrings]
 	var at uint32
 	put := func(s string) (off, length uint32) {
@@ -290,12 +333,15 @@ func (b *Builder) encodeStrings(im *Image, assets []packedAsset, nameOrder []int
 		a := &assets[k]
 		im.assetAt[a.index] = k
 		off := alignUp(end, align)
-		copy(data[off:], a.stored)
+		if err := a.copy(data[off:]); err != nil {
+			return err
+		}
 		end = off + uint64(len(a.stored))
-		r := assetRecord{off: from + off, stored: uint64(len(a.stored)), rawLen: uint64(len(a.Data)), rawCRC: checksum(a.Data), kind: uint8(a.Kind), codec: uint8(a.codec)}
-		r.strOff, r.strLen = put(a.Name)
+		r := assetRecord{off: from + off, stored: uint64(len(a.stored)), rawLen: uint64(a.rawLen), rawCRC: a.rawCRC, kind: uint8(a.kind), codec: uint8(a.codec)}
+		r.strOff, r.strLen = put(a.name)
 		r.encode(im.record(secAssets, k))
 	}
+	return nil
 }
 
 // encodeTensors fills the sections tensors and dims.
@@ -336,28 +382,21 @@ func (b *Builder) encodeTensors(im *Image, nameOrder []int) {
 
 // packedAsset is an asset as it is stored.
 type packedAsset struct {
-	AssetSpec
+	kind   AssetKind
+	name   string
 	index  int // of AddAsset
 	codec  Codec
 	stored []byte
+	rawLen int64
+	rawCRC uint32
+	from   *File // that stored is a view of; nil: none
 }
 
-// packAssets compresses the assets where that pays and sorts them by name.
-func (b *Builder) packAssets() ([]packedAsset, error) {
-	assets := make([]packedAsset, len(b.assets))
-	for i, a := range b.assets {
-		assets[i] = packedAsset{AssetSpec: a, index: i, stored: a.Data}
-		if a.Kind != AssetFile && a.Kind != AssetFold {
-			continue
-		}
-		z, err := compress(a.Data)
-		if err != nil {
-			return nil, fmt.Errorf("asset %q: %w", a.Name, err)
-		}
-		if z != nil {
-			assets[i].codec, assets[i].stored = CodecZstd, z
-		}
+// copy copies the stored bytes to dst.
+func (a *packedAsset) copy(dst []byte) error {
+	if a.from == nil {
+		copy(dst, a.stored)
+		return nil
 	}
-	slices.SortStableFunc(assets, func(a, b packedAsset) int { return cmp.Compare(a.Name, b.Name) })
-	return assets, nil
+	return a.from.Guard(func() error { copy(dst, a.stored); return nil })
 }

@@ -13,6 +13,9 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // checksum is the CRC32C of p.
 func checksum(p []byte) uint32 { return crc32.Checksum(p, castagnoli) }
 
+// updateChecksum is the CRC32C of what crc is the checksum of, followed by p.
+func updateChecksum(crc uint32, p []byte) uint32 { return crc32.Update(crc, castagnoli, p) }
+
 // rawCRC is the CRC register after p when it starts at 0 and is not inverted at
 // the end. Unlike CRC32C itself it is linear: zeros in front of p do not change
 // it, and the register of p followed by n zeros is crcShift(rawCRC(p), n). So

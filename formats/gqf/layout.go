@@ -38,7 +38,9 @@ const (
 	minBlockLog2  = 12
 	maxBlockLog2  = 30
 	maxNameBytes  = 1<<16 - 1
-	maxAssetName  = 255
+	maxAssetName  = 200
+	maxAssets     = 1024
+	maxAssetBytes = 128 << 20 // of all assets, raw, and of all assets, stored
 	maxDims       = 255
 	noSource      = 0xFFFFFFFF
 	flagTransp    = 1 // of a tensor

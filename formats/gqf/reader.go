@@ -13,7 +13,6 @@ type Options struct {
 	MaxTensors        int   // default 1,048,576
 	MaxPayloads       int   // default 1,048,576
 	MaxDirectoryBytes int64 // all before the data but assets; it is copied into memory; default 256 MiB
-	MaxAssetBytes     int64 // one asset, decompressed; default 128 MiB
 }
 
 func (o Options) withDefaults() Options {
@@ -25,9 +24,6 @@ func (o Options) withDefaults() Options {
 	}
 	if o.MaxDirectoryBytes == 0 {
 		o.MaxDirectoryBytes = 256 << 20
-	}
-	if o.MaxAssetBytes == 0 {
-		o.MaxAssetBytes = 128 << 20
 	}
 	return o
 }

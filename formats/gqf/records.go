@@ -83,10 +83,15 @@ func (f *front) checkString(sec, i int, off, length uint32, limit int, end *uint
 // checkAssets checks the assets, whose names follow in the strings section at
 // stringsEnd and end it.
 func (f *front) checkAssets(stringsEnd uint64) error {
+	if n := f.count(secAssets); n > maxAssets {
+		return f.bad(32+24*secAssets+16, "%d assets, at most %d fit into a file", n, maxAssets)
+	}
 	end := f.h.sections[secAssetData].off
 	last := end + f.h.sections[secAssetData].length
 	var prev []byte
 	var once [AssetFold + 1]bool
+	seen := make(map[string]bool, f.count(secAssets)) // folded names
+	var raw, stored uint64
 	for i := range f.count(secAssets) {
 		r := f.asset(i)
 		s, err := f.checkString(secAssets, i, r.strOff, r.strLen, maxAssetName, &stringsEnd)
@@ -96,6 +101,11 @@ func (f *front) checkAssets(stringsEnd uint64) error {
 		if msg := checkAssetName(AssetKind(r.kind), string(s)); msg != "" {
 			return f.badRecord(secAssets, i, 36, "%s", msg)
 		}
+		name := foldName(string(s))
+		if seen[name] && !bytes.Equal(prev, s) {
+			return f.badRecord(secAssets, i, 0, "asset %q has the name of another asset but for the case of letters", s)
+		}
+		seen[name] = true
 		if AssetKind(r.kind) != AssetFile {
 			if once[r.kind] {
 				return f.badRecord(secAssets, i, 36, "a second asset of kind %s", AssetKind(r.kind))
@@ -116,8 +126,10 @@ func (f *front) checkAssets(stringsEnd uint64) error {
 			return f.badRecord(secAssets, i, 37, "asset %q has codec %s, which is only for files and fold records", s, Codec(r.codec))
 		case r.codec == uint8(CodecStored) && r.stored != r.rawLen:
 			return f.badRecord(secAssets, i, 24, "asset %q is stored as it is, in %d bytes for %d", s, r.stored, r.rawLen)
-		case r.rawLen > 1<<62:
-			return f.badRecord(secAssets, i, 24, "asset %q of %d bytes, at most 2^62 are possible", s, r.rawLen)
+		case r.stored > maxAssetBytes-stored:
+			return f.badRecord(secAssets, i, 16, "asset %q of %d stored bytes: with it, assets take more than %d bytes", s, r.stored, maxAssetBytes)
+		case r.rawLen > maxAssetBytes-raw:
+			return f.badRecord(secAssets, i, 24, "asset %q of %d bytes: with it, assets have more than %d bytes", s, r.rawLen, maxAssetBytes)
 		case !isZero(f.record(secAssets, i)[assetReserved:]):
 			return f.badRecord(secAssets, i, assetReserved, "reserved bytes are not zero")
 		}
@@ -125,6 +137,7 @@ func (f *front) checkAssets(stringsEnd uint64) error {
 		if !isZero(f.sec[secAssetData][end-base : off-base]) {
 			return &FormatError{f.name, sectionNames[secAssetData], int64(end), "bytes between assets are not zero", nil}
 		}
+		stored, raw = stored+r.stored, raw+r.rawLen
 		end, prev = off+r.stored, s
 	}
 	if end != last {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"runtime"
 	"slices"
 	"sort"
@@ -109,7 +110,7 @@ func (f *File) VerifyBytes(o VerifyOptions) int64 {
 // that each asset decompresses to what its checksum says. Any single changed bit of
 // the data region is found. Damage is in the report; an error means that
 // verification could not be completed: ctx ended, the file was truncated
-// meanwhile ([*FormatError]), an asset is beyond the limits ([*UnsupportedError]).
+// meanwhile ([*FormatError]).
 func (f *File) Verify(ctx context.Context, o VerifyOptions) (*VerifyReport, error) {
 	v := &verifier{f: f, progress: o.Progress, blockBytes: int64(1) << f.h.blockLog2, damage: []Damage{}}
 	r := &VerifyReport{
@@ -210,7 +211,7 @@ func (v *verifier) done(n int64) {
 func (v *verifier) assets() error {
 	return v.f.Guard(func() error {
 		for i := range v.f.count(secAssets) {
-			_, err := v.f.assetAt(i)
+			err := v.f.copyAsset(io.Discard, i)
 			if fe, ok := errors.AsType[*FormatError](err); ok {
 				d := fe.Report().Damage[0]
 				d.End = d.Offset + int64(v.f.asset(i).stored)

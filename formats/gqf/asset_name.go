@@ -1,0 +1,71 @@
+package gqf
+
+import (
+	"fmt"
+	"strings"
+)
+
+// checkAssetName says what is wrong with the name of an asset, or nothing.
+func checkAssetName(kind AssetKind, name string) string {
+	switch kind {
+	case AssetRecipe:
+		return checkFixedName("recipe", name, RecipeName)
+	case AssetProvenance:
+		return checkFixedName("provenance", name, ProvenanceName)
+	case AssetFold:
+		return checkFixedName("fold record", name, FoldName)
+	case AssetConfig, AssetFile:
+		if !isPlainFileName(name) {
+			return fmt.Sprintf("%q is not a plain file name: want 1 to %d printable ASCII characters other than %s, no dot or space at the end, and no name that Windows reserves", name, maxAssetName, notInNames)
+		}
+		return ""
+	}
+	return fmt.Sprintf("asset %q has kind %d, which version %d.%d does not have", name, kind, VersionMajor, VersionMinor)
+}
+
+func checkFixedName(what, name, want string) string {
+	if name != want {
+		return fmt.Sprintf("the %s is called %q, want %q", what, name, want)
+	}
+	return ""
+}
+
+// notInNames are characters that a file's name cannot have on Windows, or that
+// separate directories somewhere.
+const notInNames = `" * / : < > ? \ |`
+
+// isPlainFileName reports whether name can be a file's name in any directory of any
+// system. Assets that were files become files again in gq dequantize. Names are ASCII
+// because systems disagree on which others are equal.
+func isPlainFileName(name string) bool {
+	if name == "" || len(name) > maxAssetName {
+		return false
+	}
+	for i := range len(name) {
+		if c := name[i]; c < ' ' || c > '~' || c != ' ' && strings.IndexByte(notInNames, c) >= 0 {
+			return false
+		}
+	}
+	// Windows drops dots and spaces at the end; "." and ".." are refused here too.
+	if last := name[len(name)-1]; last == '.' || last == ' ' {
+		return false
+	}
+	return !isReservedName(name)
+}
+
+// isReservedName reports whether name is a device to Windows, as it is with any
+// extension: NUL.json is NUL.
+func isReservedName(name string) bool {
+	stem, _, _ := strings.Cut(name, ".")
+	stem = foldName(strings.TrimRight(stem, " "))
+	switch stem {
+	case "con", "prn", "aux", "nul", "conin$", "conout$":
+		return true
+	}
+	port := strings.TrimPrefix(strings.TrimPrefix(stem, "com"), "lpt")
+	return len(stem) == 4 && len(port) == 1 && port[0] >= '0' && port[0] <= '9'
+}
+
+// foldName gives name without the difference of case, in which names of one directory
+// must not differ alone. Names are ASCII.
+func foldName(name string) string { return strings.ToLower(name) }
