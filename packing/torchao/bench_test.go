@@ -16,10 +16,7 @@ func benchmarkPacker(b *testing.B, h packing.Header, f func(p packing.Packer, da
 		b.Fatal(err)
 	}
 	m := randomMatrix(rand.New(rand.NewPCG(1, 2)), h)
-	data, err := Pack(h, m)
-	if err != nil {
-		b.Fatal(err)
-	}
+	data := pack(b, h, m)
 	panel := p.NewPanel()
 	if e, ok := p.(*Embedding); ok {
 		p = e.testCompanions(b, 1)
@@ -46,7 +43,7 @@ func benchmarkLayouts(b *testing.B, f func(p packing.Packer, data []byte, panel 
 		h := packing.Header{Layout: packing.LayoutTorchAOEmbedding, Bits: bits, ScaleDtype: packing.ScaleF32, ZeroKind: packing.ZeroInt8, Group: 32}
 		b.Run(fmt.Sprintf("embedding/bits=%d", bits), func(b *testing.B) { benchmarkPacker(b, h, f) })
 	}
-	for _, tile := range kleidiTiles {
+	for _, tile := range testTiles {
 		h := packing.Header{Layout: packing.LayoutTorchAOKleidiAI, Bits: 4, ScaleDtype: packing.ScaleBF16, Tile: tile, Group: 32}
 		b.Run("kleidiai/tile="+tile.String(), func(b *testing.B) { benchmarkPacker(b, h, f) })
 	}
@@ -81,7 +78,7 @@ func BenchmarkDequantizeRow(b *testing.B) {
 
 func BenchmarkCheck(b *testing.B) {
 	benchmarkLayouts(b, func(p packing.Packer, data []byte, _ *packing.Panel) {
-		if err := Check(p, data); err != nil {
+		if err := check(p, data); err != nil {
 			b.Fatal(err)
 		}
 	})

@@ -45,7 +45,7 @@ func NewEmbedding(h packing.Header) (*Embedding, error) {
 	}
 	e := &Embedding{
 		h: h, planes: planesOf(int(h.Bits)), bits: int(h.Bits), rows: int(h.Rows), k: int(h.Cols), groups: int(h.Groups()),
-		prefix: Header{Type: TypeEmbedding, Bits: int(h.Bits)}.Append(nil),
+		prefix: embeddingHeader(h.Bits),
 	}
 	e.group = e.k / e.groups
 	e.rowBytes = e.k / 8 * e.bits
@@ -89,7 +89,7 @@ func (e *Embedding) checkArgs(packed []byte, p *packing.Panel) {
 }
 
 // PackPanel packs the codes of a row into dst, PanelBytes() long. Codes are not
-// checked: the low bits are kept. Pack checks them.
+// checked: the low bits are kept.
 //
 // At K 2048 it takes 0.06 (4 bits), 0.01 (8 bits) and 0.22 to 0.41 ns per weight
 // (others) on one core of an AMD EPYC of Zen 5.

@@ -24,10 +24,7 @@ func TestEmbedding(t *testing.T) {
 			h := embeddingBase
 			h.Bits, h.Cols, h.Group = bits, shape[0], shape[1]
 			m := randomMatrix(rand.New(rand.NewPCG(uint64(bits), h.Cols)), h)
-			data, err := Pack(h, m)
-			if err != nil {
-				t.Fatal(err)
-			}
+			data := pack(t, h, m)
 			checkMatrix(t, h, m, data)
 			e, err := NewEmbedding(h)
 			if err != nil {

@@ -9,7 +9,7 @@ import (
 )
 
 // formatExamples are the worked examples of docs/FORMAT.md, TorchAO's layouts.
-func formatExamples() (linear, embedding packing.Header, m [2]*Matrix) {
+func formatExamples() (linear, embedding packing.Header, m [2]*matrix) {
 	linear = packing.Header{
 		Layout: packing.LayoutTorchAOLinear, Flags: packing.FlagBias, Bits: 2, ScaleDtype: packing.ScaleF32,
 		ZeroKind: packing.ZeroInt8, Tile: packing.DefaultTile, Rows: 2, Cols: 16, Group: 16,
@@ -18,8 +18,8 @@ func formatExamples() (linear, embedding packing.Header, m [2]*Matrix) {
 		Layout: packing.LayoutTorchAOEmbedding, Bits: 3, ScaleDtype: packing.ScaleF32,
 		ZeroKind: packing.ZeroInt8, Rows: 1, Cols: 96, Group: 32,
 	}
-	m[0] = &Matrix{Scales: []float32{0.5, -0.25}, Zeros: []int8{-1, 1}, Bias: []float32{1, -2}}
-	m[1] = &Matrix{}
+	m[0] = &matrix{Scales: []float32{0.5, -0.25}, Zeros: []int8{-1, 1}, Bias: []float32{1, -2}}
+	m[1] = &matrix{}
 	for i, h := range []packing.Header{linear, embedding} {
 		for r := range int(h.Rows) {
 			for k := range int(h.Cols) {
@@ -34,10 +34,7 @@ func formatExamples() (linear, embedding packing.Header, m [2]*Matrix) {
 func TestFormatExamples(t *testing.T) {
 	linear, embedding, m := formatExamples()
 	for i, h := range []packing.Header{linear, embedding} {
-		data, err := Pack(h, m[i])
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := pack(t, h, m[i])
 		got, all := strings.Builder{}, append(h.Append(nil), data...)
 		for at := 0; at < len(all); at += 16 {
 			fmt.Fprintf(&got, "\n%3d  % x", at, all[at:min(at+16, len(all))])

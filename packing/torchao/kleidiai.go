@@ -3,7 +3,6 @@ package torchao
 import (
 	"bytes"
 	"fmt"
-	"math"
 
 	"github.com/lowbit-go/gq/packing"
 )
@@ -14,9 +13,10 @@ import (
 // odd number of rows is made even by a row of codes -8 and scales and bias 0.
 // Rows past that repeat the last one, padding or not, as in KleidiAI's own.
 //
-// TorchAO gets float32 scales and cuts them to BF16, see TruncateScales. A
-// KleidiAI does not change and may be used by many goroutines at once; it
-// implements packing.Packer, which says when methods panic.
+// TorchAO gets float32 scales and drops the lower half of their bits. Codes are
+// best chosen against scales that were rounded to BF16 before: dropping changes
+// nothing then. A KleidiAI does not change and may be used by many goroutines at
+// once; it implements packing.Packer, which says when methods panic.
 type KleidiAI struct {
 	*packing.Lowbit // the rows of the matrix without padding
 	h               packing.Header
@@ -40,17 +40,7 @@ func NewKleidiAI(h packing.Header) (*KleidiAI, error) {
 	if want := int64(HeaderSize) + int64(lowbit.Panels())*int64(lowbit.PanelBytes()); want != size {
 		panic(fmt.Sprintf("torchao: %d bytes by the packed header, %d by the layout", size, want))
 	}
-	bias := h.Flags&packing.FlagBias != 0
-	return &KleidiAI{lowbit, h, Header{Type: TypeKleidiAI, Bits: 4, Bias: bias, Tile: h.Tile}.Append(nil)}, nil
-}
-
-// TruncateScales cuts float32 scales to BF16 as TorchAO does for type 3: the
-// lower half of their bits becomes 0. Codes are best chosen against scales that
-// were rounded to BF16 before; those it does not change.
-func TruncateScales(scales []float32) {
-	for i, s := range scales {
-		scales[i] = math.Float32frombits(math.Float32bits(s) &^ 0xffff)
-	}
+	return &KleidiAI{lowbit, h, tiledHeader(typeKleidiAI, &h)}, nil
 }
 
 // Header returns the header that NewKleidiAI got.
@@ -60,7 +50,7 @@ func (l *KleidiAI) Header() packing.Header { return l.h }
 func (l *KleidiAI) Prefix() []byte { return l.prefix }
 
 // PackPanel packs p into dst, PanelBytes() long. Scales, which must be BF16
-// numbers, and codes are not checked. Pack checks them.
+// numbers, and codes are not checked.
 func (l *KleidiAI) PackPanel(dst []byte, p *packing.Panel) {
 	l.Lowbit.PackPanel(dst, p)
 	if p.Rows%2 != 0 {

@@ -8,7 +8,7 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// nr is the number of rows of a panel of types 1, 3 and 4.
+// nr is the number of rows of a panel of types 1 and 3.
 const nr = 8
 
 // chunkCols is the number of columns that a unit of 128 codes holds of each of
@@ -69,7 +69,7 @@ func NewLinear(h packing.Header) (*Linear, error) {
 		l.panelBytes += 4 * nr
 	}
 	l.panels = (l.rows + nr - 1) / nr
-	l.prefix = Header{Type: TypeLinear, Bits: l.bits, Zeros: l.zeros, Bias: l.bias, Tile: linearTile}.Append(nil)
+	l.prefix = tiledHeader(typeLinear, &h)
 	if want := int64(HeaderSize) + int64(l.panels)*int64(l.panelBytes); want != size {
 		panic(fmt.Sprintf("torchao: %d bytes by the packed header, %d by the layout", size, want))
 	}

@@ -26,7 +26,7 @@ func linearHeaders(f func(h packing.Header)) {
 
 // linearReference packs m as TorchAO's documentation says, unit by unit with
 // packing.PackUnit. It shares nothing else with PackPanel.
-func linearReference(h packing.Header, m *Matrix) []byte {
+func linearReference(h packing.Header, m *matrix) []byte {
 	n, k, groups := int(h.Rows), int(h.Cols), int(h.Groups())
 	group, bits := k/groups, int(h.Bits)
 	out := []byte{0x38, 0x1a, 0, 0, 1, 0, 0, 0, h.Bits, 0, 0, 0, byte(h.ZeroKind), 0, 0, 0, byte(h.Flags & packing.FlagBias), 0, 0, 0, 8, 0, 0, 0, 16, 0, 0, 0, 2}
@@ -96,7 +96,7 @@ func TestLinear(t *testing.T) {
 // TestKleidiAI reads back what vectors do not have: other shapes, both tiles,
 // every number of rows of a panel.
 func TestKleidiAI(t *testing.T) {
-	for _, tile := range kleidiTiles {
+	for _, tile := range testTiles {
 		for rows := uint64(1); rows <= 17; rows++ {
 			for _, shape := range [][2]uint64{{64, 32}, {192, 96}, {160, 0}} {
 				h := packing.Header{
@@ -104,10 +104,7 @@ func TestKleidiAI(t *testing.T) {
 					Tile: tile, Rows: rows, Cols: shape[0], Group: shape[1],
 				}
 				m := randomMatrix(rand.New(rand.NewPCG(rows, shape[0])), h)
-				data, err := Pack(h, m)
-				if err != nil {
-					t.Fatal(err)
-				}
+				data := pack(t, h, m)
 				checkMatrix(t, h, m, data)
 				checkReads(t, h, m)
 			}
@@ -118,16 +115,13 @@ func TestKleidiAI(t *testing.T) {
 // checkReads compares what single rows and panels of m packed give with m, and
 // wants the same when every byte is changed that holds nothing of the row. Rows
 // of a panel past the last hold rubbish when packed.
-func checkReads(t *testing.T, h packing.Header, m *Matrix) {
+func checkReads(t *testing.T, h packing.Header, m *matrix) {
 	t.Helper()
 	p, err := New(h)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, err := Pack(h, m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := pack(t, h, m)
 	data, panel := slices.Clone(want), p.NewPanel()
 	for i := range p.Panels() {
 		bytes := data[len(p.Prefix())+i*p.PanelBytes():][:p.PanelBytes()]
@@ -236,10 +230,7 @@ func TestPackersDoNotAllocate(t *testing.T) {
 		{Layout: packing.LayoutTorchAOEmbedding, Bits: 5, ScaleDtype: packing.ScaleF32, ZeroKind: packing.ZeroInt8, Rows: 9, Cols: 224, Group: 32},
 		{Layout: packing.LayoutTorchAOKleidiAI, Bits: 4, ScaleDtype: packing.ScaleBF16, Tile: packing.DefaultTile, Rows: 9, Cols: 96, Group: 32},
 	} {
-		data, err := Pack(h, randomMatrix(rand.New(rand.NewPCG(1, 1)), h))
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := pack(t, h, randomMatrix(rand.New(rand.NewPCG(1, 1)), h))
 		p, err := New(h)
 		if err != nil {
 			t.Fatal(err)
