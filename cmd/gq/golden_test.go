@@ -30,7 +30,7 @@ var (
 //
 //	go test ./cmd/gq -run Golden                    # testdata/golden/small.txt
 //	go test ./cmd/gq -run Golden -update            # records it anew
-//	.ci/golden [-update] [-run Golden/GLOB]         # testdata/golden/full.txt
+//	.ci/golden [-update] [-run 'Golden/rotate']     # testdata/golden/full.txt; jobs with "rotate"
 //
 // A line is "OUTPUT CONTENT  ARGUMENTS": the hash of what the job makes, byte for byte, the hash of what must not
 // change when a container does, and the arguments of gq, run in the module's root. A job after "|" reads the file that
@@ -65,7 +65,7 @@ func TestGolden(t *testing.T) {
 		if !ok {
 			want, job = "", line
 		}
-		t.Run(job, func(t *testing.T) {
+		t.Run(strings.ReplaceAll(job, "/", ":"), func(t *testing.T) {
 			if strings.Contains(job, "../shared/") {
 				testshared.Dir(t)
 			}
