@@ -1,18 +1,15 @@
 package accuracy
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"math"
-	"os"
 	"path"
 	"slices"
 	"strings"
 
-	"github.com/goccy/go-yaml"
+	"github.com/lowbit-go/gq/internal/files"
+	"github.com/lowbit-go/gq/internal/yamldoc"
 )
 
 // Gate is a set of conditions that a Report has to meet. As YAML:
@@ -70,22 +67,11 @@ func (e *GateError) Error() string {
 	return fmt.Sprintf("%s: %s: %s", e.File, e.Key, e.Msg)
 }
 
-// maxGateSize bounds gate files; they are written by hand.
-const maxGateSize = 1 << 20
-
 // ReadGate reads a gate file.
 func ReadGate(file string) (*Gate, error) {
-	f, err := os.Open(file)
+	b, err := files.Read(file, files.MaxYAML)
 	if err != nil {
 		return nil, err
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxGateSize+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(b) > maxGateSize {
-		return nil, &GateError{file, "", "more than 1 MiB: this is not a gate"}
 	}
 	return ParseGate(file, b)
 }
@@ -99,12 +85,8 @@ func ParseGate(name string, b []byte) (*Gate, error) {
 		Parity  bool                      `yaml:"parity"`
 		Kept    bool                      `yaml:"kept"`
 	}
-	d := yaml.NewDecoder(bytes.NewReader(b), yaml.Strict())
-	if err := d.Decode(&raw); err != nil && !errors.Is(err, io.EOF) {
-		return nil, &GateError{name, "", oneLine(yaml.FormatError(err, false, false))}
-	}
-	if err := d.Decode(&struct{}{}); !errors.Is(err, io.EOF) {
-		return nil, &GateError{name, "", "has more than one YAML document"}
+	if err := yamldoc.Decode(b, &raw); err != nil {
+		return nil, &GateError{name, "", err.Error()}
 	}
 	g := &Gate{Name: name, Version: raw.Version, Parity: raw.Parity, Kept: raw.Kept, Model: map[string]Limit{}}
 	if raw.Version != 1 {
@@ -133,9 +115,6 @@ func ParseGate(name string, b []byte) (*Gate, error) {
 	}
 	return g, nil
 }
-
-// oneLine puts a message of several lines into one.
-func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
 func parseTensorRule(fields map[string]any) (TensorRule, *GateError) {
 	r := TensorRule{Limits: map[string]Limit{}}

@@ -77,7 +77,7 @@ func TestParseGateErrors(t *testing.T) {
 		{"version: 1\nmodel: {mean_kl: {worse: -1}}", "worse is -1: by how much the figure may be worse, 0 or more"},
 		{"version: 1\nmodel: {mean_kl: {}}", "model.mean_kl: has none of min, max and worse"},
 		{"version: 1\nmodel: {mean_kl: {min: 2, max: 1}}", "min 2 is above max 1: nothing meets that"},
-		{"version: 1\nmodel: {mean_kl: 0.05}", "g.yaml: [2:"},
+		{"version: 1\nmodel: {mean_kl: 0.05}", "g.yaml: line 2: "},
 		{"version: 1\nmodels: {mean_kl: {max: 1}}", `unknown field "models"`},
 		{"version: 1\nversion: 1\nparity: true", "already defined"},
 		{"version: 1\ntensors: [{match: 'a'}]", "tensors[0]: limits no figure"},
@@ -89,8 +89,9 @@ func TestParseGateErrors(t *testing.T) {
 		{"version: 1\ntensors: [{group: row, sqnr_db: {min: 1}}]", "tensors[0].group: is neither"},
 		{"version: 1\ntensors: [{sqnr: {min: 1}}]", "tensors[0].sqnr: no such figure; there are sqnr_db, "},
 		{"version: 1\ntensors: [{sqnr_db: 16}]", "tensors[0].sqnr_db: is not a limit such as {min: 16}"},
-		{"version: 1\nparity: true\n---\nversion: 1\nparity: true", "has more than one YAML document"},
-		{"version: [", "g.yaml: ["},
+		{"version: 1\nparity: true\n---\nversion: 1\nparity: true", "a second document: only one is expected"},
+		{"version: [", "g.yaml: line 1: "},
+		{"version: 1\nmodel: " + strings.Repeat("{a: ", 100_000), "line 2: lists and mappings are nested deeper than 32 levels"},
 		{"\tversion: 1", "g.yaml: "},
 	} {
 		_, err := ParseGate("g.yaml", []byte(c.gate))
@@ -106,11 +107,11 @@ func TestReadGate(t *testing.T) {
 	if _, err := ReadGate(path); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a gate that is not there: %v", err)
 	}
-	if err := os.WriteFile(path, []byte(strings.Repeat("# much too long\n", 1<<17)), 0o666); err != nil {
+	if err := os.WriteFile(path, []byte(strings.Repeat("# much too long\n", 1<<19)), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ReadGate(path); err == nil || !strings.Contains(err.Error(), "this is not a gate") {
-		t.Errorf("a gate of 2 MiB: %v", err)
+	if _, err := ReadGate(path); err == nil || !strings.Contains(err.Error(), "is larger than the limit of 4194304 bytes") {
+		t.Errorf("a gate of 8 MiB: %v", err)
 	}
 }
 

@@ -2,6 +2,7 @@ package quantizer
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -74,7 +75,7 @@ func TestParseRecipeErrors(t *testing.T) {
 		"bits: 4\n\tgroup: 3\n":                "r.yaml:2: found character '\t' that cannot start any token",
 		"- bits\n":                             "r.yaml:1: a mapping of keys to values was expected",
 		"just words\n":                         "r.yaml:1: a mapping of keys to values was expected",
-		"bits: 4\n---\nbits: 5\n":              "r.yaml:3: a second document: a recipe is one",
+		"bits: 4\n---\nbits: 5\n":              "r.yaml:3: a second document: only one is expected",
 		"bits:\n":                              "r.yaml:1: bits: it has no value",
 		"bits: 9\n":                            `r.yaml:1: bits: "9" bits: use 1 to 8`,
 		"rotate: 1\n":                          "r.yaml:1: rotate: use true or false",
@@ -99,7 +100,8 @@ func TestParseRecipeErrors(t *testing.T) {
 		"rules:\n- match: a\n  bit: 2\n":                          `r.yaml:3: rule 1 (a): unknown key "bit"`,
 		"rules:\n- match: a\n  tile: 4x8x2\n":                     `r.yaml:3: rule 1 (a): unknown key "tile"`,
 		"rules:\n- match: a\n  bits: 2\n  skip: true\n":           "r.yaml:2: rule 1 (a): skip keeps the tensor as it is: nothing else goes with it",
-		"a: &x {bits: 4}\n<<: *x\n":                               `r.yaml:1: unknown key "a"`,
+		"a: &x {bits: 4}\n<<: *x\n":                               "r.yaml:1: &: anchors, aliases and merge keys are not supported: write the value out",
+		"rules: " + strings.Repeat("[", 100_000):                  "r.yaml:1: lists and mappings are nested deeper than 32 levels",
 	} {
 		_, err := ParseRecipe("r.yaml", []byte(in))
 		var re *RecipeError

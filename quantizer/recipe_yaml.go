@@ -4,10 +4,9 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/parser"
 
+	"github.com/lowbit-go/gq/internal/yamldoc"
 	"github.com/lowbit-go/gq/packing"
 )
 
@@ -50,22 +49,13 @@ func (e *RecipeError) Unwrap() error { return e.Err }
 //	  - match: lm_head
 //	    skip: true
 //
-// Every other key is an error, as are documents after the first. Errors are of type
-// *RecipeError.
+// Every other key is an error, as are documents after the first, anchors and aliases. Errors are of
+// type *RecipeError.
 func ParseRecipe(file string, raw []byte) (Recipe, error) {
 	var r Recipe
-	f, err := parser.ParseBytes(raw, 0)
-	if err != nil {
-		return r, syntaxError(file, err)
-	}
-	var body ast.Node
-	for _, d := range f.Docs {
-		if d.Body != nil && body != nil {
-			return r, &RecipeError{file, lineOf(d.Body), errors.New("a second document: a recipe is one")}
-		}
-		if d.Body != nil {
-			body = d.Body
-		}
+	body, err := yamldoc.Parse(raw)
+	if e, ok := errors.AsType[*yamldoc.Error](err); ok {
+		return r, &RecipeError{file, e.Line, errors.New(e.Msg)}
 	}
 	if body == nil { // comments at most
 		return r, nil
@@ -111,27 +101,6 @@ func ParseRecipe(file string, raw []byte) (Recipe, error) {
 
 var errUnknownKey = errors.New("unknown key")
 
-// syntaxError gives the line and the plain message of goccy/go-yaml's error,
-// without the excerpt of the file that it adds.
-func syntaxError(file string, err error) error {
-	var y yaml.Error
-	if !errors.As(err, &y) {
-		return &RecipeError{File: file, Err: err}
-	}
-	e := &RecipeError{File: file, Err: errors.New(y.GetMessage())}
-	if t := y.GetToken(); t != nil && t.Position != nil {
-		e.Line = t.Position.Line
-	}
-	return e
-}
-
-func lineOf(n ast.Node) int {
-	if t := n.GetToken(); t != nil && t.Position != nil {
-		return t.Position.Line
-	}
-	return 0
-}
-
 // recipeReader walks the syntax tree of a recipe file, so that each error has its line.
 type recipeReader struct{ file string }
 
@@ -139,7 +108,7 @@ type recipeReader struct{ file string }
 func (y recipeReader) mapping(n ast.Node, set func(key string, v ast.Node) error) error {
 	m, ok := n.(*ast.MappingNode)
 	if !ok {
-		return &RecipeError{y.file, lineOf(n), errors.New("a mapping of keys to values was expected")}
+		return &RecipeError{y.file, yamldoc.Line(n), errors.New("a mapping of keys to values was expected")}
 	}
 	for _, kv := range m.Values {
 		key := kv.Key.GetToken().Value
@@ -155,7 +124,7 @@ func (y recipeReader) mapping(n ast.Node, set func(key string, v ast.Node) error
 		default:
 			err = fmt.Errorf("%s: %w", key, err)
 		}
-		return &RecipeError{y.file, lineOf(kv.Key), err}
+		return &RecipeError{y.file, yamldoc.Line(kv.Key), err}
 	}
 	return nil
 }
@@ -175,7 +144,7 @@ func (y recipeReader) rules(n ast.Node) ([]Rule, error) {
 			}
 			var e *RecipeError
 			if !errors.As(err, &e) {
-				e = &RecipeError{y.file, lineOf(v), err}
+				e = &RecipeError{y.file, yamldoc.Line(v), err}
 			}
 			return nil, &RecipeError{e.File, e.Line, fmt.Errorf("%s: %w", what, e.Err)}
 		}
@@ -185,7 +154,7 @@ func (y recipeReader) rules(n ast.Node) ([]Rule, error) {
 }
 
 func (y recipeReader) rule(n ast.Node) (Rule, error) {
-	r := Rule{Origin: fmt.Sprintf("%s:%d", y.file, lineOf(n))}
+	r := Rule{Origin: fmt.Sprintf("%s:%d", y.file, yamldoc.Line(n))}
 	err := y.mapping(n, func(key string, v ast.Node) (err error) {
 		switch key {
 		case "match":

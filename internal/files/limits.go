@@ -7,6 +7,6 @@ const (
 	MaxText      = 1 << 30  // texts and token ids
 	MaxImatrix   = 4 << 30  // importance matrices (1 GB with 671B parameters)
 	MaxReport    = 1 << 30  // reports of gq accuracy
-	MaxYAML      = 8 << 20  // recipes and gates: 70,000 rules
+	MaxYAML      = 4 << 20  // recipes and gates: 38,000 rules, which take 250 MB while they are parsed
 	MaxWork      = 4 << 30  // what an interrupted job left for the next one
 )

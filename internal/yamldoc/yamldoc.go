@@ -1,0 +1,146 @@
+// Package yamldoc reads the YAML that people write: one document, of bounded size and depth.
+//
+// The parser of github.com/goccy/go-yaml takes memory that grows with the square of the depth
+// (2.4 GB for 80 kB of nested lists). Its lexer does not, so that the depth is known before.
+package yamldoc
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/lexer"
+	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
+
+	"github.com/lowbit-go/gq/internal/files"
+)
+
+// maxDepth bounds how deep lists and mappings are nested. Recipes and gates need 4 levels.
+const maxDepth = 32
+
+// An Error is YAML that cannot be used.
+type Error struct {
+	Line int // 1 is the first; 0 if it is not known
+	Msg  string
+}
+
+func (e *Error) Error() string {
+	if e.Line == 0 {
+		return e.Msg
+	}
+	return fmt.Sprintf("line %d: %s", e.Line, e.Msg)
+}
+
+// Parse returns the one document of raw; nil if there are comments at most. Anchors and aliases are
+// refused: with them, a short text stands for a huge one. Errors are of type *Error.
+func Parse(raw []byte) (ast.Node, error) {
+	if len(raw) > files.MaxYAML {
+		return nil, &Error{0, fmt.Sprintf("%d bytes, more than the limit of %d", len(raw), files.MaxYAML)}
+	}
+	tokens := lexer.Tokenize(string(raw))
+	if err := check(tokens); err != nil {
+		return nil, err
+	}
+	f, err := parser.Parse(tokens, 0)
+	if err != nil {
+		return nil, syntaxError(err)
+	}
+	var body ast.Node
+	for _, d := range f.Docs {
+		if d.Body != nil && body != nil {
+			return nil, &Error{Line(d.Body), "a second document: only one is expected"}
+		}
+		if d.Body != nil {
+			body = d.Body
+		}
+	}
+	return body, nil
+}
+
+// Decode puts the one document of raw into the struct that v points to; a key that the struct does
+// not have is an error. Errors are of type *Error.
+func Decode(raw []byte, v any) error {
+	n, err := Parse(raw)
+	if err != nil || n == nil {
+		return err
+	}
+	if err := yaml.NodeToValue(n, v, yaml.Strict()); err != nil {
+		return syntaxError(err)
+	}
+	return nil
+}
+
+// check refuses what would cost the parser too much.
+func check(tokens token.Tokens) error {
+	var d depth
+	for _, t := range tokens {
+		switch t.Type {
+		case token.AnchorType, token.AliasType, token.MergeKeyType:
+			return &Error{t.Position.Line, fmt.Sprintf("%s: anchors, aliases and merge keys are not supported: write the value out", strings.TrimSpace(t.Value))}
+		}
+		if d.add(t) > maxDepth {
+			return &Error{t.Position.Line, fmt.Sprintf("lists and mappings are nested deeper than %d levels", maxDepth)}
+		}
+	}
+	return nil
+}
+
+// depth follows how deep the tokens of a text are nested.
+type depth struct {
+	flow   int   // brackets and braces that are open
+	blocks []int // the columns of the open block lists and mappings, ascending
+}
+
+// add returns the depth with the next token.
+func (d *depth) add(t *token.Token) int {
+	switch t.Type {
+	case token.SequenceStartType, token.MappingStartType:
+		d.flow++
+	case token.SequenceEndType, token.MappingEndType:
+		d.flow = max(0, d.flow-1)
+	case token.SequenceEntryType, token.MappingKeyType:
+		d.block(t.Position.Column)
+	case token.MappingValueType: // the key before it says the column
+		if t.Prev != nil {
+			d.block(t.Prev.Position.Column)
+		}
+	}
+	return d.flow + len(d.blocks)
+}
+
+func (d *depth) block(column int) {
+	if d.flow > 0 {
+		return
+	}
+	for len(d.blocks) > 0 && d.blocks[len(d.blocks)-1] > column {
+		d.blocks = d.blocks[:len(d.blocks)-1]
+	}
+	if len(d.blocks) == 0 || d.blocks[len(d.blocks)-1] < column {
+		d.blocks = append(d.blocks, column)
+	}
+}
+
+// syntaxError gives the line and the plain message of goccy/go-yaml's error, without the excerpt of
+// the text that it adds.
+func syntaxError(err error) error {
+	var y yaml.Error
+	if !errors.As(err, &y) {
+		return &Error{Msg: err.Error()}
+	}
+	e := &Error{Msg: y.GetMessage()}
+	if t := y.GetToken(); t != nil && t.Position != nil {
+		e.Line = t.Position.Line
+	}
+	return e
+}
+
+// Line returns the line of a node; 0 if it is not known.
+func Line(n ast.Node) int {
+	if t := n.GetToken(); t != nil && t.Position != nil {
+		return t.Position.Line
+	}
+	return 0
+}
