@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"github.com/lowbit-go/gq/model"
+	"github.com/lowbit-go/gq/model/text"
 )
 
 const (
@@ -27,7 +28,7 @@ type sample struct {
 // calibrate runs the model on the first windows and keeps what goes into its linears: rows of every second position, but
 // never of a window's first, whose activations in large models are of another size than all others. An expert gets the
 // rows that are routed to it. The result is what TensorOptions.Inputs asks for.
-func calibrate(ctx context.Context, m *model.Model, windows []Window) (func(name string) ([]float32, int), error) {
+func calibrate(ctx context.Context, m *model.Model, windows []text.Window) (func(name string) ([]float32, int), error) {
 	width := 0
 	for _, name := range m.Linears() {
 		width += m.Linear(name).Cols()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/lowbit-go/gq/internal/detmath"
 	"github.com/lowbit-go/gq/model"
+	"github.com/lowbit-go/gq/model/text"
 )
 
 // Perplexity is how well a model predicts a text.
@@ -120,7 +121,7 @@ const logitsBytes = 64 << 20
 
 // Compare scores the windows with the float model and with quantized candidates in one pass; nothing but a few numbers
 // per position is kept, and nothing is written. The result has one Comparison per candidate.
-func Compare(ctx context.Context, float *model.Model, candidates []*model.Model, windows []Window, o CompareOptions) ([]Comparison, error) {
+func Compare(ctx context.Context, float *model.Model, candidates []*model.Model, windows []text.Window, o CompareOptions) ([]Comparison, error) {
 	for i, c := range candidates {
 		if c.VocabSize() != float.VocabSize() {
 			return nil, fmt.Errorf("quantized model %d has %d tokens, the float model %d: they are not the same model", i+1, c.VocabSize(), float.VocabSize())
@@ -138,7 +139,7 @@ func Compare(ctx context.Context, float *model.Model, candidates []*model.Model,
 	return out, nil
 }
 
-func summarize(scores [][]score, base []float64, windows []Window, c int, o CompareOptions) Comparison {
+func summarize(scores [][]score, base []float64, windows []text.Window, c int, o CompareOptions) Comparison {
 	nll := collect(scores, func(s *score) float64 { return s.nll[c+1] })
 	kl := collect(scores, func(s *score) float64 { return s.pairs[c].kl })
 	diff := make([]float64, len(nll))
@@ -169,7 +170,7 @@ func summarize(scores [][]score, base []float64, windows []Window, c int, o Comp
 }
 
 // worst lists the n positions of the largest divergence, 10 by default.
-func worst(scores [][]score, windows []Window, c, n int) []WorstToken {
+func worst(scores [][]score, windows []text.Window, c, n int) []WorstToken {
 	if n == 0 {
 		n = 10
 	}
@@ -197,7 +198,7 @@ func worst(scores [][]score, windows []Window, c, n int) []WorstToken {
 
 // run scores all windows with all models. Each window is one goroutine's work from its first token to its last, so the
 // scores do not depend on how many there are.
-func run(ctx context.Context, models []*model.Model, windows []Window, o CompareOptions) ([][]score, error) {
+func run(ctx context.Context, models []*model.Model, windows []text.Window, o CompareOptions) ([][]score, error) {
 	scores := make([][]score, len(windows))
 	longest := 0
 	for i, w := range windows {

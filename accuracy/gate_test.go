@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/lowbit-go/gq/model/text"
 )
 
 func ptr(v float64) *float64 { return &v }
@@ -134,7 +136,7 @@ func gateReport() *Report {
 	shared.SharedWith = []string{"model.tied.weight"}
 	r := &Report{
 		Schema: ReportSchema, FileBytes: 1000, Activations: "int8",
-		Text:  &TextInfo{Name: "t", SHA256: "abc", Convention: Windows, Window: 512, Windows: 2, Tokens: 100},
+		Text:  &TextInfo{Name: "t", SHA256: "abc", Convention: text.Windows, Window: 512, Windows: 2, Tokens: 100},
 		Model: &Comparison{KL: Distribution{Mean: 0.0612, P99: 1}, SameTop1: 0.85, Ratio: 1.05},
 		Tensors: []TensorStats{
 			table, tensor("model.layers.0.mlp.up_proj.weight", 4, 32, 20, out(17)), tensor("model.layers.0.self_attn.q_proj.weight", 4, 0, 12, out(30)), expert, shared,

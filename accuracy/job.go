@@ -16,6 +16,7 @@ import (
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/model"
+	"github.com/lowbit-go/gq/model/text"
 	"github.com/lowbit-go/gq/packing"
 )
 
@@ -64,7 +65,7 @@ type TextSource struct {
 	Name    string
 	Data    []byte
 	Tokens  bool // Data are ids, see ParseTokens
-	Options TextOptions
+	Options text.Options
 }
 
 // Run makes the report. The gate's result is in it; a gate that is wrong for this file is a *GateError.

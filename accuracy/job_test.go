@@ -12,6 +12,7 @@ import (
 
 	"github.com/lowbit-go/gq/internal/testshared"
 	"github.com/lowbit-go/gq/model"
+	"github.com/lowbit-go/gq/model/text"
 	"github.com/lowbit-go/gq/quantizer"
 )
 
@@ -49,7 +50,7 @@ func TestJob(t *testing.T) {
 	job := func(threads int) *Report {
 		j := &Job{
 			Source: bundled, File: file, Name: "model.gqf", Baseline: baseline, Parity: true, DefaultGate: true, Threads: threads,
-			Text: &TextSource{Name: "lighthouse.txt", Data: prose(t), Options: TextOptions{MaxTokens: 700}},
+			Text: &TextSource{Name: "lighthouse.txt", Data: prose(t), Options: text.Options{MaxTokens: 700}},
 		}
 		r, err := j.Run(context.Background())
 		if err != nil {
@@ -101,33 +102,33 @@ func TestJob(t *testing.T) {
 func TestJobTokens(t *testing.T) {
 	testshared.SlowEmulated(t, "CI compares the reports of gq accuracy on arm64 with those on amd64")
 	file := bundledFile(t, quantizer.Recipe{Bits: 3})
-	text := &TextSource{Name: "text", Data: prose(t)[:1500], Options: TextOptions{Window: 64}}
-	run := func(text *TextSource) *Report {
-		r, err := (&Job{Source: bundled, File: file, Text: text, NoOutputs: true, Activations: model.Float32}).Run(context.Background())
+	source := &TextSource{Name: "text", Data: prose(t)[:1500], Options: text.Options{Window: 64}}
+	run := func(source *TextSource) *Report {
+		r, err := (&Job{Source: bundled, File: file, Text: source, NoOutputs: true, Activations: model.Float32}).Run(context.Background())
 		if err != nil {
 			t.Fatal(err)
 		}
 		return r
 	}
-	a := run(text)
+	a := run(source)
 	f := openFile(t, file)
-	tok, err := (&Job{Source: bundled, Text: text}).openTokenizer(f)
+	tok, err := (&Job{Source: bundled, Text: source}).openTokenizer(f)
 	if err != nil {
 		t.Fatal(err)
 	}
-	windows, err := CutText(tok, text.Data, text.Options)
+	cut, err := text.Cut(tok, tok.VocabSize(), text.Input{Data: source.Data}, source.Options)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var ids []int32
-	for _, w := range windows {
+	for _, w := range cut.Windows {
 		ids = append(ids, w.Tokens[1:]...) // without BOS
 	}
 	b, err := json.Marshal(ids)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := run(&TextSource{Name: "ids", Data: b, Tokens: true, Options: text.Options}); !reflect.DeepEqual(got.Model, a.Model) {
+	if got := run(&TextSource{Name: "ids", Data: b, Tokens: true, Options: source.Options}); !reflect.DeepEqual(got.Model, a.Model) {
 		t.Error("ids give other figures than their text")
 	}
 	_, err = (&Job{Source: bundled, File: file, Text: &TextSource{Name: "ids", Data: []byte("1 2 1024"), Tokens: true}}).Run(context.Background())
@@ -199,7 +200,7 @@ func TestCalibrationShares(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	windows := []Window{{Tokens: []int32{1, 5, 6, 7, 8}, First: 1}, {Tokens: make([]int32, 200), First: 1}}
+	windows := []text.Window{{Tokens: []int32{1, 5, 6, 7, 8}, First: 1}, {Tokens: make([]int32, 200), First: 1}}
 	inputs, err := calibrate(context.Background(), m, windows)
 	if err != nil {
 		t.Fatal(err)

@@ -6,18 +6,18 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"unicode/utf8"
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/model"
 	"github.com/lowbit-go/gq/model/arch"
+	"github.com/lowbit-go/gq/model/text"
 	"github.com/lowbit-go/gq/model/tokenizer"
 )
 
 // scored is a text cut into windows and the models that are run on it. Models and tokenizer are nil where there are none.
 type scored struct {
-	windows                    []Window
+	windows                    []text.Window
 	float, quantized, baseline *model.Model
 	baselineFile               *gqf.File
 	tokenizer                  *tokenizer.Tokenizer
@@ -98,22 +98,20 @@ func (j *Job) openAll(s *scored, f *gqf.File, r *Report) (err error) {
 		return err
 	}
 	o := j.Text.Options
-	context := s.float.Config().MaxPositions
-	if o.Window == 0 && context > 1 {
-		o.Window = min(defaultWindow, context)
+	if o.Window == 0 {
+		o.Window = text.WindowOf(s.float.Config())
 	}
-	o = o.withDefaults()
-	if err := o.check(); err != nil {
-		return err
-	}
-	if s.windows, err = j.cut(s.tokenizer, s.float.VocabSize(), o); err != nil {
+	o = o.WithDefaults()
+	cut, err := text.Cut(s.tokenizer, s.float.VocabSize(), text.Input{Data: j.Text.Data, IDs: j.Text.Tokens}, o)
+	if err != nil {
 		return fmt.Errorf("%s: %w", j.Text.Name, err)
 	}
+	s.windows = cut.Windows
 	r.Text = &TextInfo{
-		Name: j.Text.Name, SHA256: hash(j.Text.Data), Convention: o.Convention, Window: o.Window,
-		Windows: len(s.windows), Tokens: CountScored(s.windows), Context: context,
+		Name: j.Text.Name, SHA256: hash(j.Text.Data), Convention: cut.Convention, Window: o.Window,
+		Windows: len(s.windows), Tokens: text.CountScored(s.windows), Context: s.float.Config().MaxPositions, Warning: cut.Warning(),
 	}
-	if o.Convention == Windows && o.Stride != o.Window-1 {
+	if cut.Convention != text.LlamaCpp && o.Stride != o.Window-1 {
 		r.Text.Stride = o.Stride
 	}
 	return nil
@@ -161,49 +159,6 @@ func hasAsset(f *gqf.File, name string) bool {
 		}
 	}
 	return false
-}
-
-// cut gives the windows of the text.
-func (j *Job) cut(t *tokenizer.Tokenizer, vocab int, o TextOptions) ([]Window, error) {
-	if !j.Text.Tokens {
-		if at := firstInvalid(j.Text.Data); at >= 0 {
-			return nil, fmt.Errorf("byte %d is not UTF-8: a text is wanted", at)
-		}
-		return CutText(t, j.Text.Data, o)
-	}
-	ids, err := ParseTokens(j.Text.Data)
-	if err != nil {
-		return nil, err
-	}
-	for i, id := range ids {
-		if int(id) >= vocab {
-			return nil, fmt.Errorf("token %d is %d: the vocabulary has %d", i, id, vocab)
-		}
-	}
-	bos, separator := int32(-1), int32(-1)
-	if t != nil {
-		if id, ok := t.BOS(); ok {
-			bos = id
-		}
-		if id, ok := t.ID(documentEnd); ok {
-			separator = id
-		} else if id, ok := t.EOS(); ok {
-			separator = id
-		}
-	}
-	return CutTokens(ids, bos, separator, o)
-}
-
-// firstInvalid is the offset of the first byte that is not UTF-8, or -1.
-func firstInvalid(text []byte) int {
-	for at := 0; at < len(text); {
-		r, size := utf8.DecodeRune(text[at:])
-		if r == utf8.RuneError && size == 1 {
-			return at
-		}
-		at += size
-	}
-	return -1
 }
 
 // contextTokens is how many tokens before a worst one are shown.

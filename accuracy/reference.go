@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/lowbit-go/gq/model"
+	"github.com/lowbit-go/gq/model/text"
 )
 
 // Reference is a text as a float model predicts it: what several quantized versions of the model are measured against, one
@@ -14,7 +15,7 @@ import (
 // is not for concurrent use.
 type Reference struct {
 	float     *model.Model
-	windows   []Window
+	windows   []text.Window
 	sequences [][]int32 // of the windows
 	end       *model.Stream
 	// before are the hidden states before layer number layer.
@@ -32,7 +33,7 @@ const referenceBytes = 384 << 20
 
 // NewReference runs the float model on the windows. The model must stay open, and as it is, as long as the Reference is
 // used.
-func NewReference(ctx context.Context, float *model.Model, windows []Window) (*Reference, error) {
+func NewReference(ctx context.Context, float *model.Model, windows []text.Window) (*Reference, error) {
 	r := &Reference{float: float, windows: windows}
 	for _, w := range windows {
 		r.sequences = append(r.sequences, w.Tokens)
@@ -75,10 +76,10 @@ func advance(ctx context.Context, s *model.Stream, from, to int) error {
 
 // keep keeps the float model's predictions if they take no more than so many bytes.
 func (r *Reference) keep(ctx context.Context, bytes int) error {
-	if r.kept = nil; CountScored(r.windows) > bytes/12/r.float.VocabSize() {
+	if r.kept = nil; text.CountScored(r.windows) > bytes/12/r.float.VocabSize() {
 		return nil
 	}
-	kept := make([]prediction, 0, CountScored(r.windows))
+	kept := make([]prediction, 0, text.CountScored(r.windows))
 	_, err := r.score(ctx, r.end, func(float, _ *prediction) float64 {
 		own := *float
 		own.logits, own.exp = slices.Clone(float.logits), slices.Clone(float.exp)
@@ -196,7 +197,7 @@ func (r *Reference) each(values []float64, n, threads int, fn func(float, other 
 	return bad
 }
 
-func longest(windows []Window) (n int) {
+func longest(windows []text.Window) (n int) {
 	for _, w := range windows {
 		n = max(n, len(w.Tokens))
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/model"
+	"github.com/lowbit-go/gq/model/text"
 	"github.com/lowbit-go/gq/quantizer"
 )
 
@@ -47,7 +48,7 @@ func TestReference(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer float.Close()
-	windows := []Window{{Tokens: []int32{1, 300, 301, 17, 900, 5}, First: 1}, {Tokens: []int32{1, 44, 45, 46, 47, 48, 49}, First: 3}}
+	windows := []text.Window{{Tokens: []int32{1, 300, 301, 17, 900, 5}, First: 1}, {Tokens: []int32{1, 44, 45, 46, 47, 48, 49}, First: 3}}
 	want, err := Compare(t.Context(), float, []*model.Model{quantized}, windows, CompareOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -85,7 +86,7 @@ func TestReferenceFrom(t *testing.T) {
 		defer models[i].Close()
 	}
 	float, changed := models[0], models[1]
-	windows := []Window{{Tokens: []int32{1, 300, 301, 17, 900, 5}, First: 1}, {Tokens: []int32{1, 44, 45, 46, 47, 48, 49}, First: 3}}
+	windows := []text.Window{{Tokens: []int32{1, 300, 301, 17, 900, 5}, First: 1}, {Tokens: []int32{1, 44, 45, 46, 47, 48, 49}, First: 3}}
 	r, err := NewReference(t.Context(), float, windows)
 	if err != nil {
 		t.Fatal(err)

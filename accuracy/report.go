@@ -7,6 +7,7 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/files"
+	"github.com/lowbit-go/gq/model/text"
 )
 
 // ReportSchema names the form of a Report as JSON. It changes when a key changes its meaning or goes away, not when one
@@ -40,21 +41,23 @@ type Report struct {
 
 // TextInfo says what was scored.
 type TextInfo struct {
-	Name       string     `json:"name"`
-	SHA256     string     `json:"sha256"`
-	Convention Convention `json:"convention"`
-	Window     int        `json:"window"`
-	Stride     int        `json:"stride,omitempty"`
-	Windows    int        `json:"windows"`
-	Tokens     int        `json:"tokens"` // scored
+	Name       string          `json:"name"`
+	SHA256     string          `json:"sha256"`
+	Convention text.Convention `json:"convention"`
+	Window     int             `json:"window"`
+	Stride     int             `json:"stride,omitempty"`
+	Windows    int             `json:"windows"`
+	Tokens     int             `json:"tokens"` // scored
 	// Context is how many tokens the model is made for (max_position_embeddings); 0 if config.json does not say.
 	Context int `json:"context,omitempty"`
+	// Warning says that end-of-document markers were read as text, if they were.
+	Warning string `json:"warning,omitempty"`
 }
 
 // Cut says in a few words how the text was cut: "windows of 512 tokens, 4,095 tokens scored".
 func (t *TextInfo) Cut() string {
 	s := fmt.Sprintf("%s of %d tokens", t.Convention, t.Window)
-	if t.Convention == LlamaCpp {
+	if t.Convention == text.LlamaCpp {
 		s = fmt.Sprintf("llama.cpp's windows of %d tokens", t.Window)
 	}
 	if t.Stride != 0 && t.Stride != t.Window-1 {

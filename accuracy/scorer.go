@@ -5,6 +5,7 @@ import (
 
 	"github.com/lowbit-go/gq/internal/detmath"
 	"github.com/lowbit-go/gq/model"
+	"github.com/lowbit-go/gq/model/text"
 )
 
 // scorer is one goroutine's sessions and buffers: one of each per model.
@@ -28,7 +29,7 @@ func newScorer(models []*model.Model, longest int) *scorer {
 }
 
 // window scores window number i.
-func (s *scorer) window(i int, w Window) ([]score, error) {
+func (s *scorer) window(i int, w text.Window) ([]score, error) {
 	scores := make([]score, 0, w.Scored())
 	for _, session := range s.sessions {
 		session.Reset()

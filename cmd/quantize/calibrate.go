@@ -15,6 +15,7 @@ import (
 	"github.com/lowbit-go/gq/cmd/internal/measure"
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/model"
+	"github.com/lowbit-go/gq/model/text"
 	"github.com/lowbit-go/gq/model/tokenizer"
 	"github.com/lowbit-go/gq/quantizer"
 	"github.com/lowbit-go/gq/quantizer/calib"
@@ -129,7 +130,7 @@ func (k *calibration) run(c *cli.Context, p *quantizer.Plan) (done func(), err e
 }
 
 // text reads or makes the tokens: with the checkpoint as it was before it was folded.
-func (k *calibration) text(c *cli.Context) (*calib.Text, error) {
+func (k *calibration) text(c *cli.Context) (*text.Text, error) {
 	p := k.plan
 	tok, err := tokenizer.Open(p.SourceDir())
 	if err != nil {
@@ -146,7 +147,7 @@ func (k *calibration) text(c *cli.Context) (*calib.Text, error) {
 			return nil, err
 		}
 		defer m.Close()
-		text, err := calib.ReadText(tok, data, tokens, calib.Window(m.Config()))
+		text, err := text.Read(tok, data, tokens, text.WindowOf(m.Config()))
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
@@ -156,7 +157,7 @@ func (k *calibration) text(c *cli.Context) (*calib.Text, error) {
 	h := sha256.New()
 	fmt.Fprintln(h, 1, tokens, seed) // 1: the version of the way in which text is written
 	fmt.Fprintln(h, p.SourceStamps())
-	return calib.KeptText(workDir(c), hex.EncodeToString(h.Sum(nil)), func() (*calib.Text, error) {
+	return calib.KeptText(workDir(c), hex.EncodeToString(h.Sum(nil)), func() (*text.Text, error) {
 		m, err := model.OpenCheckpoint(p.SourceDir(), model.Options{Threads: c.Int("threads")})
 		if err != nil {
 			return nil, err
@@ -164,13 +165,13 @@ func (k *calibration) text(c *cli.Context) (*calib.Text, error) {
 		defer m.Close()
 		bar := cmdline.NewCount(os.Stderr, int64(tokens), "writing text", "tokens", c.Bool("quiet"))
 		defer bar.Finish()
-		start, ends := calib.Start(tok)
-		return calib.WriteText(c.Context, m, start, ends, tokens, calib.Window(m.Config()), seed, func(n int) { bar.Add(int64(n)) })
+		start, ends := text.Start(tok)
+		return text.Write(c.Context, m, start, ends, tokens, text.WindowOf(m.Config()), seed, func(n int) { bar.Add(int64(n)) })
 	})
 }
 
 // moments runs the model on a text.
-func (k *calibration) moments(c *cli.Context, p *quantizer.Plan, text *calib.Text) (*calib.Imatrix, error) {
+func (k *calibration) moments(c *cli.Context, p *quantizer.Plan, text *text.Text) (*calib.Imatrix, error) {
 	m, err := model.OpenCheckpoint(p.SourceDir(), model.Options{Threads: 1})
 	if err != nil {
 		return nil, err

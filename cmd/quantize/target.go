@@ -20,6 +20,7 @@ import (
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/model"
+	"github.com/lowbit-go/gq/model/text"
 	"github.com/lowbit-go/gq/model/tokenizer"
 	"github.com/lowbit-go/gq/quantizer"
 	"github.com/lowbit-go/gq/quantizer/alloc"
@@ -220,18 +221,12 @@ func (h *chooser) open() (err error) {
 	if err != nil {
 		return err
 	}
-	text, err := h.readText(tok)
+	own, err := h.readText(tok)
 	if err != nil {
 		return err
 	}
-	h.source, h.text = text.Source, text.First(probeTokens)
-	windows := make([]accuracy.Window, 0, len(h.text))
-	for _, s := range h.text {
-		if len(s) > 1 {
-			windows = append(windows, accuracy.Window{Tokens: s, First: 1})
-		}
-	}
-	if h.reference, err = accuracy.NewReference(h.c.Context, h.float, windows); err != nil {
+	h.source, h.text = own.Source, own.First(probeTokens)
+	if h.reference, err = accuracy.NewReference(h.c.Context, h.float, text.WindowsOf(h.text)); err != nil {
 		return err
 	}
 	h.probed, err = model.OpenCheckpoint(h.dir, options)
@@ -239,17 +234,17 @@ func (h *chooser) open() (err error) {
 }
 
 // readText gives the calibration text, or has the model write one.
-func (h *chooser) readText(tok *tokenizer.Tokenizer) (*calib.Text, error) {
+func (h *chooser) readText(tok *tokenizer.Tokenizer) (*text.Text, error) {
 	if h.data != nil && h.c.IsSet("calibrate") {
 		return h.data.text(h.c)
 	}
-	window := calib.Window(h.float.Config())
+	window := text.WindowOf(h.float.Config())
 	if path := h.c.String("calibrate"); path != "" && path != "self" {
 		data, err := os.ReadFile(path)
 		if err != nil {
 			return nil, err
 		}
-		t, err := calib.ReadText(tok, data, probeTokens, window)
+		t, err := text.Read(tok, data, probeTokens, window)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
@@ -257,8 +252,8 @@ func (h *chooser) readText(tok *tokenizer.Tokenizer) (*calib.Text, error) {
 	}
 	bar := cmdline.NewCount(os.Stderr, probeTokens, "writing text", "tokens", h.c.Bool("quiet"))
 	defer bar.Finish()
-	start, ends := calib.Start(tok)
-	return calib.WriteText(h.c.Context, h.float, start, ends, probeTokens, window, h.c.Uint64("seed"), func(n int) { bar.Add(int64(n)) })
+	start, ends := text.Start(tok)
+	return text.Write(h.c.Context, h.float, start, ends, probeTokens, window, h.c.Uint64("seed"), func(n int) { bar.Add(int64(n)) })
 }
 
 func (h *chooser) probe(opts quantizer.Options) (*alloc.Probed, error) {

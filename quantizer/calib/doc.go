@@ -2,7 +2,7 @@
 // measured where they matter, in what linears give, and not in the weights.
 //
 //	plan, err := quantizer.NewPlan(ck, config, options) // with gqf.AlgorithmGPTQFT, say
-//	text, err := calib.ReadText(tokenizer, data, calib.DefaultTokens, window) // or WriteText: the model writes it
+//	text, err := text.Read(tokenizer, data, calib.DefaultTokens, window) // or text.Write: the model writes it
 //	result, err := calib.Run(ctx, plan, text, calib.Options{})
 //	defer result.Close()
 //	err = plan.SetChosen(result.Chosen())
@@ -30,8 +30,8 @@
 // # Where to start reading
 //
 // job.go has the job, run.go goes through the layers, target.go says what codes are to stand for. gram.go collects H,
-// factor.go factorizes it, solve.go chooses codes. text.go has the tokens and store.go the directory from which a job goes on
-// that was ended.
+// factor.go factorizes it, solve.go chooses codes. store.go has the directory from which an
+// interrupted job resumes.
 //
 // Results have the same bits on every CPU and for any number of threads.
 package calib

@@ -15,6 +15,7 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/model"
+	"github.com/lowbit-go/gq/model/text"
 	"github.com/lowbit-go/gq/quantizer"
 )
 
@@ -32,7 +33,7 @@ type Moments struct {
 
 // CollectImatrix runs the float model of a plan's checkpoint on a text and sums the squares of what goes into the linears
 // that the plan quantizes.
-func CollectImatrix(ctx context.Context, p *quantizer.Plan, text *Text, o Options) (*Imatrix, error) {
+func CollectImatrix(ctx context.Context, p *quantizer.Plan, text *text.Text, o Options) (*Imatrix, error) {
 	m, err := model.OpenCheckpoint(p.SourceDir(), model.Options{Threads: o.Threads, Log: quiet})
 	if err != nil {
 		return nil, err

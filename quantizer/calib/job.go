@@ -10,6 +10,7 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/model"
+	"github.com/lowbit-go/gq/model/text"
 	"github.com/lowbit-go/gq/quantizer"
 )
 
@@ -79,7 +80,7 @@ type job struct {
 	ctx      context.Context
 	e        *engine
 	plan     *quantizer.Plan
-	text     *Text
+	text     *text.Text
 	matrices map[string]quantizer.Matrix
 	float    *model.Model // nil: no algorithm follows it
 	quant    *model.Model
@@ -93,9 +94,12 @@ type job struct {
 	done  []*codes
 }
 
+// DefaultTokens is the default number of calibration tokens: with more, results hardly improve.
+const DefaultTokens = 8192
+
 // Run chooses the codes of all matrices of a plan whose algorithm is gptq or gptq-ft. The plan's checkpoint has to be one
 // that package model runs.
-func Run(ctx context.Context, p *quantizer.Plan, text *Text, o Options) (*Result, error) {
+func Run(ctx context.Context, p *quantizer.Plan, text *text.Text, o Options) (*Result, error) {
 	o = o.withDefaults()
 	j := &job{Options: o, ctx: ctx, plan: p, text: text, matrices: map[string]quantizer.Matrix{}, progress: o.Progress}
 	if j.progress == nil {
@@ -171,7 +175,7 @@ func (j *job) key() string {
 		IDs      string
 		Files    []string
 		Matrices []matrix
-	}{Version: keyVersion, Info: j.info(), IDs: hashIDs(j.text.Sequences), Files: j.plan.SourceStamps()}
+	}{Version: keyVersion, Info: j.info(), IDs: text.HashIDs(j.text.Sequences), Files: j.plan.SourceStamps()}
 	for _, m := range j.plan.Matrices() {
 		key.Matrices = append(key.Matrices, matrix{m.Name(), m.Scheme})
 	}

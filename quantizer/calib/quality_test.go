@@ -17,6 +17,7 @@ import (
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/testshared"
 	"github.com/lowbit-go/gq/model"
+	"github.com/lowbit-go/gq/model/text"
 	"github.com/lowbit-go/gq/model/tokenizer"
 	"github.com/lowbit-go/gq/quantizer"
 	"github.com/lowbit-go/gq/quantizer/calib"
@@ -40,13 +41,13 @@ var (
 // qualityModel is a model with its text: calibration takes the beginning, evaluation the rest.
 type qualityModel struct {
 	name, dir, text string
-	convention      accuracy.Convention
+	convention      text.Convention
 }
 
 var qualityModels = []qualityModel{
-	{"stories260K", "models/stories260K-f32", "text/tinystories-val-300stories.txt", accuracy.Documents},
-	{"books1.3M", "models/books1.3M-bf16", "text/books-heldout.txt", accuracy.Windows},
-	{"books3.7M", "models/books3.7M-bf16", "text/books-heldout.txt", accuracy.Windows},
+	{"stories260K", "models/stories260K-f32", "text/tinystories-val-300stories.txt", text.Documents},
+	{"books1.3M", "models/books1.3M-bf16", "text/books-heldout.txt", text.Windows},
+	{"books3.7M", "models/books3.7M-bf16", "text/books-heldout.txt", text.Windows},
 }
 
 // evaluated is how many tokens are scored.
@@ -59,16 +60,16 @@ type opened struct {
 	float    *model.Model
 	ck       *safetensors.Checkpoint
 	config   []byte
-	windows  []accuracy.Window
+	windows  []text.Window
 	head     []byte // what calibration may read
-	texts    map[string]*calib.Text
+	texts    map[string]*text.Text
 	baseline map[int]float64 // KL of TorchAO's symmetric RTN
 }
 
 func openQuality(t testing.TB, q qualityModel, calibration, evaluated int) *opened {
 	t.Helper()
 	shared := testshared.Dir(t)
-	o := &opened{qualityModel: q, texts: map[string]*calib.Text{}, baseline: map[int]float64{}}
+	o := &opened{qualityModel: q, texts: map[string]*text.Text{}, baseline: map[int]float64{}}
 	dir := filepath.Join(shared, q.dir)
 	var err error
 	must := func() {
@@ -95,7 +96,7 @@ func openQuality(t testing.TB, q qualityModel, calibration, evaluated int) *open
 	cut := func(from, tokens int) int {
 		at := from + len(data)*tokens/len(ids)
 		at += strings.IndexByte(string(data[at:]), '\n') + 1
-		if q.convention == accuracy.Documents {
+		if q.convention == text.Documents {
 			at += strings.Index(string(data[at:]), "<|endoftext|>")
 		}
 		return at
@@ -105,37 +106,40 @@ func openQuality(t testing.TB, q qualityModel, calibration, evaluated int) *open
 	if *fullSkip > 0 {
 		at = cut(at, *fullSkip)
 	}
-	window := calib.Window(o.float.Config())
-	o.windows, err = accuracy.CutText(o.tok, data[at:], accuracy.TextOptions{Convention: q.convention, Window: window, MaxTokens: evaluated})
-	must()
+	window := text.WindowOf(o.float.Config())
+	c, err := text.Cut(o.tok, o.tok.VocabSize(), text.Input{Data: data[at:]}, text.Options{Convention: q.convention, Window: window, MaxTokens: evaluated})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.windows = c.Windows
 	return o
 }
 
 // text gives calibration tokens: real text, or the model's own.
-func (o *opened) text(t testing.TB, self bool, tokens int) *calib.Text {
+func (o *opened) text(t testing.TB, self bool, tokens int) *text.Text {
 	t.Helper()
 	key := fmt.Sprint(self, tokens)
-	if text := o.texts[key]; text != nil {
-		return text
+	if own := o.texts[key]; own != nil {
+		return own
 	}
-	var text *calib.Text
+	var own *text.Text
 	var err error
-	window := calib.Window(o.float.Config())
+	window := text.WindowOf(o.float.Config())
 	if self {
-		start, ends := calib.Start(o.tok)
-		text, err = calib.WriteText(context.Background(), o.float, start, ends, tokens, window, *fullSeed, nil)
+		start, ends := text.Start(o.tok)
+		own, err = text.Write(context.Background(), o.float, start, ends, tokens, window, *fullSeed, nil)
 	} else {
-		text, err = calib.ReadText(o.tok, o.head, tokens, window)
+		own, err = text.Read(o.tok, o.head, tokens, window)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.texts[key] = text
-	return text
+	o.texts[key] = own
+	return own
 }
 
 // quantize writes a .gqf by a recipe, calibrated where its algorithm is.
-func (o *opened) quantize(t testing.TB, r quantizer.Recipe, text *calib.Text, co calib.Options) string {
+func (o *opened) quantize(t testing.TB, r quantizer.Recipe, text *text.Text, co calib.Options) string {
 	t.Helper()
 	plan, err := quantizer.NewPlan(o.ck, o.config, quantizer.Options{Recipe: r})
 	if err != nil {
@@ -216,7 +220,7 @@ func TestQuality(t *testing.T) {
 				if r.Algorithm, ok = gqf.ParseAlgorithm(name); !ok {
 					t.Fatalf("-methods %s", method)
 				}
-				var text *calib.Text
+				var text *text.Text
 				if r.Algorithm.Calibrated() {
 					text = o.text(t, self, *fullCalib)
 				}

@@ -22,6 +22,7 @@ import (
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/testshared"
 	"github.com/lowbit-go/gq/model"
+	"github.com/lowbit-go/gq/model/text"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
 	"github.com/lowbit-go/gq/quantizer/calib"
@@ -32,8 +33,8 @@ func fixture(t testing.TB) string {
 }
 
 // ids makes sequences of any tokens, the same ones each time.
-func ids(vocab int, lengths ...int) *calib.Text {
-	text := &calib.Text{Source: "tokens", SHA256: strings.Repeat("0", 64)}
+func ids(vocab int, lengths ...int) *text.Text {
+	text := &text.Text{Source: "tokens", SHA256: strings.Repeat("0", 64)}
 	x := uint32(1)
 	for _, n := range lengths {
 		s := make([]int32, n)
@@ -65,7 +66,7 @@ func newPlan(t testing.TB, dir string, r quantizer.Recipe) *quantizer.Plan {
 }
 
 // file runs a job and gives the file's bytes and what the job warned of.
-func file(t testing.TB, p *quantizer.Plan, text *calib.Text, o calib.Options) ([]byte, []string) {
+func file(t testing.TB, p *quantizer.Plan, text *text.Text, o calib.Options) ([]byte, []string) {
 	t.Helper()
 	r, err := calib.Run(context.Background(), p, text, o)
 	if err != nil {
@@ -270,7 +271,7 @@ func TestSchemes(t *testing.T) {
 }
 
 // logits runs a model on the text.
-func logits(t testing.TB, text *calib.Text, open func(model.Options) (*model.Model, error)) []float32 {
+func logits(t testing.TB, text *text.Text, open func(model.Options) (*model.Model, error)) []float32 {
 	t.Helper()
 	m, err := open(model.Options{Activations: model.Float32})
 	if err != nil {

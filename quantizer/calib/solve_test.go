@@ -59,7 +59,7 @@ func TestGram(t *testing.T) {
 	const rows, k, width = 700, 37, 11
 	e := newEngine(2)
 	defer e.close()
-	r := newRandom(1, 1)
+	r := splitmix.Source(1)
 	x, d, res := inputs(&r, rows, k), normal(&r, rows*k), normal(&r, rows*width)
 	g := testGram(e, x, d, res, k, width)
 	sum := func(a []float32, ka, i int, b []float32, kb, j int) (s float64) {
@@ -92,7 +92,7 @@ func TestFactor(t *testing.T) {
 	const rows, k, n = 600, 200, 19
 	e := newEngine(2)
 	defer e.close()
-	r := newRandom(2, 1)
+	r := splitmix.Source(2)
 	g := testGram(e, inputs(&r, rows, k), nil, nil, k, 0)
 	f, err := factorize(e, g)
 	if err != nil {
@@ -143,7 +143,7 @@ func TestSolver(t *testing.T) {
 	const rows, k, n = 900, 160, 24
 	e := newEngine(2)
 	defer e.close()
-	r := newRandom(3, 1)
+	r := splitmix.Source(3)
 	g := testGram(e, inputs(&r, rows, k), nil, nil, k, 0)
 	f, err := factorize(e, g)
 	if err != nil {
@@ -256,7 +256,7 @@ func BenchmarkGram(b *testing.B) {
 	const k = 2048
 	e := newEngine(0)
 	defer e.close()
-	r := newRandom(1, 1)
+	r := splitmix.Source(1)
 	x := normal(&r, gramRows*k)
 	g := newGram(e, k, true, 0)
 	for b.Loop() {
@@ -270,7 +270,7 @@ func BenchmarkCholesky(b *testing.B) {
 	const k = 2048
 	e := newEngine(0)
 	defer e.close()
-	r := newRandom(1, 1)
+	r := splitmix.Source(1)
 	g := testGram(e, normal(&r, 2*k*k), nil, nil, k, 0)
 	for b.Loop() {
 		if _, err := factorize(e, g); err != nil {
@@ -283,7 +283,7 @@ func benchSolver(b *testing.B, run func(s *solver)) {
 	const k, n = 2048, 512
 	e := newEngine(0)
 	defer e.close()
-	r := newRandom(1, 1)
+	r := splitmix.Source(1)
 	g := testGram(e, inputs(&r, 2*k, k), nil, nil, k, 0)
 	f, err := factorize(e, g)
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/lowbit-go/gq/internal/atomicfile"
 	"github.com/lowbit-go/gq/internal/files"
+	"github.com/lowbit-go/gq/model/text"
 )
 
 // store keeps the codes of finished layers: in a directory, from which a job that was ended goes on, or in memory.
@@ -115,13 +116,13 @@ func (s *store) close() {
 
 // KeptText gives the text that a work directory holds for a key, the hash of all that the text depends on, or has it made and
 // keeps it: a model writes slowly. Without a directory it is made.
-func KeptText(dir, key string, make func() (*Text, error)) (*Text, error) {
+func KeptText(dir, key string, make func() (*text.Text, error)) (*text.Text, error) {
 	if dir == "" {
 		return make()
 	}
 	kept := struct {
 		Key string
-		*Text
+		*text.Text
 	}{}
 	path := filepath.Join(dir, textName)
 	raw, err := files.Read(path, files.MaxWork)

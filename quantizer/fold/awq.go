@@ -11,8 +11,8 @@ import (
 	"github.com/lowbit-go/gq/internal/floats"
 	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/model"
+	"github.com/lowbit-go/gq/model/text"
 	"github.com/lowbit-go/gq/quantizer"
-	"github.com/lowbit-go/gq/quantizer/calib"
 )
 
 const (
@@ -29,7 +29,7 @@ const (
 // of 0/20 .. 19/20 with which quantizing the consumers changes their outputs least, on 512 of the text's tokens. The
 // consumers are quantized as o says, by the search with the second moments of the inputs, those that o gives the algorithm
 // awq; the others count nothing. All of it is of the float model.
-func AWQ(ctx context.Context, dir string, o quantizer.Options, text *calib.Text, own Options) (Step, error) {
+func AWQ(ctx context.Context, dir string, o quantizer.Options, text *text.Text, own Options) (Step, error) {
 	s := Step{Kind: KindScale, By: ByAWQ, Parameters: map[string]any{"grid": awqSteps, "rows": awqRows}}
 	j := &awq{ctx: ctx, Options: own, text: text, matrices: map[string]quantizer.Matrix{}}
 	if err := j.open(dir, o); err != nil {
@@ -59,7 +59,7 @@ func AWQ(ctx context.Context, dir string, o quantizer.Options, text *calib.Text,
 type awq struct {
 	Options
 	ctx      context.Context
-	text     *calib.Text
+	text     *text.Text
 	ck       *safetensors.Checkpoint
 	plan     *quantizer.Plan
 	matrices map[string]quantizer.Matrix // those of the algorithm

@@ -17,9 +17,9 @@ import (
 	"github.com/lowbit-go/gq/internal/testshared"
 	"github.com/lowbit-go/gq/model"
 	"github.com/lowbit-go/gq/model/arch"
+	"github.com/lowbit-go/gq/model/text"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
-	"github.com/lowbit-go/gq/quantizer/calib"
 )
 
 // tinyModels are random models of every architecture that package model runs.
@@ -39,14 +39,14 @@ func tinyModels(t *testing.T) []string {
 func tiny(name string) string { return filepath.Join("../../model/testdata/torch", name) }
 
 // randomText is tokens for a model to be calibrated on.
-func randomText(t *testing.T, dir string) *calib.Text {
+func randomText(t *testing.T, dir string) *text.Text {
 	t.Helper()
 	m, err := model.OpenCheckpoint(dir, model.Options{Threads: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	return &calib.Text{Source: "tokens", Sequences: randomTokens(m.VocabSize(), 32)}
+	return &text.Text{Source: "tokens", Sequences: randomTokens(m.VocabSize(), 32)}
 }
 
 func awqOptions() *quantizer.Options {

@@ -6,8 +6,8 @@ import (
 	"os"
 
 	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/model/text"
 	"github.com/lowbit-go/gq/quantizer"
-	"github.com/lowbit-go/gq/quantizer/calib"
 )
 
 // Job says how a checkpoint is to be folded. Its steps are taken in this order.
@@ -21,7 +21,7 @@ type Job struct {
 	// Default: none.
 	AWQ *quantizer.Options
 	// Text is what the result is checked on, and what AWQ needs. Default: random tokens.
-	Text *calib.Text
+	Text *text.Text
 	Options
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/lowbit-go/gq/cmd/internal/cmdline"
 	"github.com/lowbit-go/gq/internal/atomicfile"
 	"github.com/lowbit-go/gq/model"
+	"github.com/lowbit-go/gq/model/text"
 )
 
 // TextFlags say on what text models are compared, and with what the result is.
@@ -31,7 +32,7 @@ func TextFlags() []cli.Flag {
 		&cli.StringFlag{Name: "tokens", Usage: "`FILE` of token ids instead: decimal numbers parted by white space or commas"},
 		&cli.IntFlag{Name: "window", DefaultText: "512, or the model's context if that is less", Usage: "tokens of a window, BOS included"},
 		&cli.IntFlag{Name: "stride", DefaultText: "no overlap", Usage: "tokens between the starts of windows; those that were scored already are context only"},
-		&cli.StringFlag{Name: "convention", Value: string(accuracy.Windows), Usage: "windows; documents, which <|endoftext|> parts, each scored alone; or llama.cpp, which scores the second half of each window"},
+		&cli.StringFlag{Name: "convention", DefaultText: "documents if the text holds <|endoftext|>, else windows", Usage: "windows; documents, which <|endoftext|> separates; or llama.cpp, which scores the second half of each window"},
 		&cli.IntFlag{Name: "max-tokens", DefaultText: "all", Usage: "end behind so many scored tokens"},
 		&cli.StringFlag{Name: "activations", Value: "int8", Usage: "of the quantized model: int8, as on the device, or float32, to see what the weights alone cost"},
 		&cli.StringFlag{Name: "gate", Usage: "`FILE` of conditions (YAML), or default; exit status 3 if one is not met"},
@@ -53,7 +54,7 @@ func Job(c *cli.Context) (*accuracy.Job, error) {
 	if err := reportPaths(c); err != nil {
 		return nil, err
 	}
-	if err := text(c, j); err != nil {
+	if err := readText(c, j); err != nil {
 		return nil, err
 	}
 	if err := gate(c, j); err != nil {
@@ -67,8 +68,8 @@ func Job(c *cli.Context) (*accuracy.Job, error) {
 	return j, nil
 }
 
-// text reads the text and how it is cut.
-func text(c *cli.Context, j *accuracy.Job) error {
+// readText reads the text and how it is cut.
+func readText(c *cli.Context, j *accuracy.Job) error {
 	name := c.String("text")
 	if c.IsSet("text") && c.IsSet("tokens") {
 		return cmdline.Usagef("--text and --tokens: give one of them")
@@ -84,7 +85,7 @@ func text(c *cli.Context, j *accuracy.Job) error {
 		}
 		return nil
 	}
-	o := accuracy.TextOptions{Convention: accuracy.Convention(c.String("convention")), Window: c.Int("window"), Stride: c.Int("stride"), MaxTokens: c.Int("max-tokens")}
+	o := text.Options{Convention: text.Convention(c.String("convention")), Window: c.Int("window"), Stride: c.Int("stride"), MaxTokens: c.Int("max-tokens")}
 	if c.IsSet("stride") && o.Stride == 0 {
 		o.Stride = -1 // 0 would be the default
 	}
@@ -185,6 +186,9 @@ func Run(c *cli.Context, j *accuracy.Job) (*accuracy.Report, error) {
 	}
 	if r.NoModel != "" {
 		fmt.Fprintf(c.App.ErrWriter, "gq: warning: the model was not run: %s\n", r.NoModel)
+	}
+	if r.Text != nil && r.Text.Warning != "" {
+		fmt.Fprintf(c.App.ErrWriter, "gq: warning: %s: %s\n", cmdline.Text(r.Text.Name), r.Text.Warning)
 	}
 	for _, name := range c.StringSlice("report") {
 		if err := write(c.Context, name, r); err != nil {

@@ -7,81 +7,13 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/lowbit-go/gq/formats/gqf"
-	"github.com/lowbit-go/gq/model"
-	"github.com/lowbit-go/gq/model/tokenizer"
 	"github.com/lowbit-go/gq/quantizer"
 	"github.com/lowbit-go/gq/quantizer/calib"
 )
-
-func TestReadText(t *testing.T) {
-	tok, err := tokenizer.Open(fixture(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	bos, _ := tok.BOS()
-	read := func(data string, tokens, window int) [][]int32 {
-		t.Helper()
-		text, err := calib.ReadText(tok, []byte(data), tokens, window)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return text.Sequences
-	}
-	if got, want := read("5 6,7\n[8]", 100, 3), [][]int32{{bos, 5, 6}, {bos, 7, 8}}; !reflect.DeepEqual(got, want) {
-		t.Errorf("ids: %v, not %v", got, want)
-	}
-	if got, want := read("5 6 7 8 9", 5, 3), [][]int32{{bos, 5, 6}, {bos, 7}}; !reflect.DeepEqual(got, want) {
-		t.Errorf("five tokens: %v, not %v", got, want)
-	}
-	got := read("Hello there.<|endoftext|>\n<|endoftext|>Again, hello.", 1000, 100)
-	if len(got) != 2 || got[0][0] != bos || got[1][0] != bos {
-		t.Errorf("documents: %v", got)
-	}
-	if text, err := calib.ReadText(tok, []byte(" \n"), 100, 10); err == nil {
-		t.Errorf("no text: %v", text)
-	}
-	if _, err := calib.ReadText(tok, []byte("5 99999"), 100, 10); err == nil || !strings.Contains(err.Error(), "99999") {
-		t.Errorf("a token beyond the vocabulary: %v", err)
-	}
-}
-
-// TestWriteText has a model write the same text for any number of threads, another one for another seed, and text that it
-// finds likely.
-func TestWriteText(t *testing.T) {
-	write := func(threads int, seed uint64) *calib.Text {
-		m, err := model.OpenCheckpoint(fixture(t), model.Options{Threads: threads})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer m.Close()
-		text, err := calib.WriteText(context.Background(), m, 1, []int32{2}, 400, 64, seed, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return text
-	}
-	a, b, c := write(1, 1), write(2, 1), write(2, 2)
-	if !reflect.DeepEqual(a.Sequences, b.Sequences) || a.SHA256 != b.SHA256 {
-		t.Error("another text with two threads")
-	}
-	if reflect.DeepEqual(a.Sequences, c.Sequences) || a.SHA256 == c.SHA256 {
-		t.Error("the same text for another seed")
-	}
-	if n := a.Tokens(); n < 400 || n > 400+16 {
-		t.Errorf("%d tokens", n)
-	}
-	tok, err := tokenizer.Open(fixture(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Logf("%q", tok.Decode(a.Sequences[0], true))
-}
 
 // TestImatrix collects moments, writes, reads and merges them, and quantizes with them.
 func TestImatrix(t *testing.T) {

@@ -1,0 +1,232 @@
+package text
+
+import (
+	"bytes"
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/lowbit-go/gq/model/tokenizer"
+)
+
+// Input is a text or its token ids.
+type Input struct {
+	Data []byte
+	IDs  bool // Data holds ids, see ParseIDs
+}
+
+// Cutting is a text cut into windows.
+type Cutting struct {
+	Windows []Window
+	// Convention is Options.Convention, or its default for this text.
+	Convention Convention
+	// Markers counts the end-of-document markers of the text, or of its ids.
+	Markers int
+}
+
+// Warning says that markers of documents were read as text; "" if they were not.
+func (c *Cutting) Warning() string {
+	if c.Convention == Documents || c.Markers == 0 {
+		return ""
+	}
+	return fmt.Sprintf("the convention %s reads %d end-of-document markers as text: the convention documents cuts the text at them", c.Convention, c.Markers)
+}
+
+// Cut cuts a text into windows. t may be nil for ids, which then have neither BOS nor marker; vocab is the number of
+// ids that the model has. Models without a BOS token get windows without one; the first token of each is then context.
+func Cut(t *tokenizer.Tokenizer, vocab int, in Input, o Options) (*Cutting, error) {
+	o = o.WithDefaults()
+	if err := o.Check(); err != nil {
+		return nil, err
+	}
+	var prefix []int32
+	if t != nil {
+		if bos, ok := t.BOS(); ok {
+			prefix = []int32{bos}
+		}
+	}
+	c := &Cutting{Convention: o.Convention}
+	var list documents
+	if in.IDs {
+		ids, err := ParseIDs(in.Data)
+		if err != nil {
+			return nil, err
+		}
+		if list, err = splitIDs(t, vocab, ids, prefix, c); err != nil {
+			return nil, err
+		}
+	} else {
+		list = splitText(t, in.Data, c)
+	}
+	return c, c.cut(list, prefix, o)
+}
+
+// cut fills in the windows of documents until there are enough.
+func (c *Cutting) cut(list documents, prefix []int32, o Options) error {
+	if c.Convention == LlamaCpp {
+		ids, err := list.encode(0, 0)
+		if err == nil {
+			c.Windows, err = chunk(prefix, ids, o)
+		}
+		c.Windows = limit(c.Windows, o.MaxTokens)
+		return err
+	}
+	scored := 0
+	for i := range list.n {
+		left := 0
+		if o.MaxTokens > 0 {
+			if left = o.MaxTokens - scored; left <= 0 {
+				break
+			}
+		}
+		ids, err := list.encode(i, left)
+		if err != nil {
+			return err
+		}
+		windows := slide(prefix, ids, o)
+		scored += CountScored(windows)
+		c.Windows = append(c.Windows, windows...)
+	}
+	if scored == 0 {
+		return errNoText
+	}
+	c.Windows = limit(c.Windows, o.MaxTokens)
+	return nil
+}
+
+// documents are the pieces of a text between markers: one piece if it is not split.
+type documents struct {
+	n int
+	// encode gives the ids of a piece, at least least of them where it has so many; 0: all.
+	encode func(i, least int) ([]int32, error)
+}
+
+// splitText resolves the convention of a text and splits it.
+func splitText(t *tokenizer.Tokenizer, data []byte, c *Cutting) documents {
+	c.Markers = bytes.Count(data, []byte(EndMarker))
+	c.resolve()
+	var starts, ends []int // of pieces
+	for at := 0; at >= 0; {
+		end, next := len(data), -1
+		if i := bytes.Index(data[at:], []byte(EndMarker)); i >= 0 && c.Convention == Documents {
+			end, next = at+i, at+i+len(EndMarker)
+		}
+		starts, ends = append(starts, at), append(ends, end)
+		at = next
+	}
+	return documents{len(starts), func(i, least int) ([]int32, error) {
+		piece := data[starts[i]:ends[i]]
+		if at := firstInvalid(piece); at >= 0 {
+			return nil, fmt.Errorf("byte %d is not UTF-8: a text is expected", starts[i]+at)
+		}
+		if c.Convention == Documents {
+			piece = bytes.TrimSpace(piece)
+		}
+		return encodeFirst(t, piece, least)
+	}}
+}
+
+// splitIDs does so for ids. BOS at a piece's start is left out: windows begin with one anyway.
+func splitIDs(t *tokenizer.Tokenizer, vocab int, ids, prefix []int32, c *Cutting) (documents, error) {
+	for i, id := range ids {
+		if int(id) >= vocab {
+			return documents{}, fmt.Errorf("token %d is %d: the vocabulary has %d", i, id, vocab)
+		}
+	}
+	separator, ok := markerID(t)
+	if ok {
+		for _, id := range ids {
+			if id == separator {
+				c.Markers++
+			}
+		}
+	}
+	c.resolve()
+	var pieces [][]int32
+	start := 0
+	for i := 0; i <= len(ids); i++ {
+		if i == len(ids) || ok && c.Convention == Documents && ids[i] == separator {
+			piece := ids[start:i]
+			if len(prefix) > 0 && len(piece) > 0 && piece[0] == prefix[0] {
+				piece = piece[1:]
+			}
+			pieces = append(pieces, piece)
+			start = i + 1
+		}
+	}
+	return documents{len(pieces), func(i, _ int) ([]int32, error) { return pieces[i], nil }}, nil
+}
+
+// resolve chooses the default convention.
+func (c *Cutting) resolve() {
+	if c.Convention != "" {
+		return
+	}
+	if c.Convention = Windows; c.Markers > 0 {
+		c.Convention = Documents
+	}
+}
+
+// markerID is the id that ends a document in ids: the marker's, or else EOS.
+func markerID(t *tokenizer.Tokenizer) (int32, bool) {
+	if t == nil {
+		return 0, false
+	}
+	if id, ok := t.ID(EndMarker); ok {
+		return id, true
+	}
+	return t.EOS()
+}
+
+// bytesPerToken bounds how much of a text is encoded at first for one token.
+const bytesPerToken = 64
+
+// encodeFirst encodes a text, or of a long one only the beginning, up to more than least tokens; 0: all of it.
+func encodeFirst(t *tokenizer.Tokenizer, text []byte, least int) ([]int32, error) {
+	for size := bytesPerToken * max(least, 64); ; size *= 4 {
+		piece := text
+		if least > 0 && len(text) > size {
+			for size > 0 && !utf8.RuneStart(text[size]) {
+				size--
+			}
+			piece = text[:size]
+		}
+		ids, err := t.Encode(string(piece), tokenizer.Options{})
+		if err != nil || len(ids) > least || len(piece) == len(text) {
+			return ids, err
+		}
+	}
+}
+
+// firstInvalid is the offset of the first byte that is not UTF-8, or -1.
+func firstInvalid(text []byte) int {
+	for at := 0; at < len(text); {
+		r, size := utf8.DecodeRune(text[at:])
+		if r == utf8.RuneError && size == 1 {
+			return at
+		}
+		at += size
+	}
+	return -1
+}
+
+// ParseIDs reads ids: decimal numbers separated by white space or commas, brackets around them allowed.
+func ParseIDs(text []byte) ([]int32, error) {
+	fields := strings.FieldsFunc(string(text), func(r rune) bool { return strings.ContainsRune(" \t\r\n,[]", r) })
+	ids := make([]int32, 0, len(fields))
+	for i, f := range fields {
+		id, err := strconv.ParseInt(f, 10, 32)
+		if err != nil || id < 0 || strconv.FormatInt(id, 10) != f {
+			return nil, fmt.Errorf("token %d is %.20q: ids are whole numbers of 0 and more", i, f)
+		}
+		ids = append(ids, int32(id))
+	}
+	return ids, nil
+}
+
+// holdsIDs tells that data is nothing but ids, two or more.
+func holdsIDs(data []byte) bool {
+	ids, err := ParseIDs(data)
+	return err == nil && len(ids) > 1
+}

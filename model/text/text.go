@@ -1,0 +1,77 @@
+package text
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+
+	"github.com/lowbit-go/gq/model/tokenizer"
+)
+
+// Text is token sequences and their origin: what a model is calibrated on.
+type Text struct {
+	Sequences [][]int32
+	// Source is "text", "tokens" or "self".
+	Source string
+	// SHA256 is the file's checksum; of a text that the model wrote, the checksum of the ids as little-endian int32 in
+	// their order.
+	SHA256 string
+	Seed   *uint64 // of "self"
+}
+
+// Tokens counts the tokens of all sequences.
+func (t *Text) Tokens() (n int) {
+	for _, s := range t.Sequences {
+		n += len(s)
+	}
+	return n
+}
+
+// First gives the first n tokens of a text.
+func (t *Text) First(n int) [][]int32 {
+	var list [][]int32
+	for _, s := range t.Sequences {
+		if n <= 0 {
+			break
+		}
+		list = append(list, s[:min(n, len(s))])
+		n -= len(s)
+	}
+	return list
+}
+
+// WindowsOf makes windows of sequences: every token but a sequence's first is scored.
+func WindowsOf(sequences [][]int32) []Window {
+	windows := make([]Window, 0, len(sequences))
+	for _, s := range sequences {
+		if len(s) > 1 {
+			windows = append(windows, Window{Tokens: s, First: 1})
+		}
+	}
+	return windows
+}
+
+// Read cuts the content of a file into sequences of at most window tokens, by the convention Documents, up to a number of
+// tokens in all, BOS included. A file that holds nothing but numbers is token ids.
+func Read(t *tokenizer.Tokenizer, data []byte, tokens, window int) (*Text, error) {
+	sum := sha256.Sum256(data)
+	text := &Text{Source: "text", SHA256: hex.EncodeToString(sum[:])}
+	in := Input{Data: data, IDs: holdsIDs(data)}
+	if in.IDs {
+		text.Source = "tokens"
+	}
+	c, err := Cut(t, t.VocabSize(), in, Options{Convention: Documents, Window: window, MaxTokens: tokens})
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range c.Windows {
+		n := min(len(w.Tokens), tokens-text.Tokens())
+		if n <= w.First {
+			break // BOS alone, or nothing
+		}
+		text.Sequences = append(text.Sequences, w.Tokens[:n])
+	}
+	if len(text.Sequences) == 0 {
+		return nil, errNoText
+	}
+	return text, nil
+}

@@ -1,0 +1,77 @@
+package text_test
+
+import (
+	"context"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/lowbit-go/gq/model"
+	"github.com/lowbit-go/gq/model/text"
+	"github.com/lowbit-go/gq/model/tokenizer"
+)
+
+const fixture = "../../testdata/books1.3M-bf16"
+
+func TestRead(t *testing.T) {
+	tok, err := tokenizer.Open(fixture)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bos, _ := tok.BOS()
+	read := func(data string, tokens, window int) [][]int32 {
+		t.Helper()
+		got, err := text.Read(tok, []byte(data), tokens, window)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got.Sequences
+	}
+	if got, want := read("5 6,7\n[8]", 100, 3), [][]int32{{bos, 5, 6}, {bos, 7, 8}}; !reflect.DeepEqual(got, want) {
+		t.Errorf("ids: %v, not %v", got, want)
+	}
+	if got, want := read("5 6 7 8 9", 5, 3), [][]int32{{bos, 5, 6}, {bos, 7}}; !reflect.DeepEqual(got, want) {
+		t.Errorf("five tokens: %v, not %v", got, want)
+	}
+	got := read("Hello there.<|endoftext|>\n<|endoftext|>Again, hello.", 1000, 100)
+	if len(got) != 2 || got[0][0] != bos || got[1][0] != bos {
+		t.Errorf("documents: %v", got)
+	}
+	if text, err := text.Read(tok, []byte(" \n"), 100, 10); err == nil {
+		t.Errorf("no text: %v", text)
+	}
+	if _, err := text.Read(tok, []byte("5 99999"), 100, 10); err == nil || !strings.Contains(err.Error(), "99999") {
+		t.Errorf("a token beyond the vocabulary: %v", err)
+	}
+}
+
+// TestWrite holds the text to be the same for any number of threads, and another one for another seed.
+func TestWrite(t *testing.T) {
+	write := func(threads int, seed uint64) *text.Text {
+		m, err := model.OpenCheckpoint(fixture, model.Options{Threads: threads})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		text, err := text.Write(context.Background(), m, 1, []int32{2}, 400, 64, seed, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	a, b, c := write(1, 1), write(2, 1), write(2, 2)
+	if !reflect.DeepEqual(a.Sequences, b.Sequences) || a.SHA256 != b.SHA256 {
+		t.Error("another text with two threads")
+	}
+	if reflect.DeepEqual(a.Sequences, c.Sequences) || a.SHA256 == c.SHA256 {
+		t.Error("the same text for another seed")
+	}
+	if n := a.Tokens(); n < 400 || n > 400+16 {
+		t.Errorf("%d tokens", n)
+	}
+	tok, err := tokenizer.Open(fixture)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%q", tok.Decode(a.Sequences[0], true))
+}

@@ -1,0 +1,151 @@
+package text
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/lowbit-go/gq/model/arch"
+)
+
+// Convention is a way to cut a text into windows. Perplexities of different conventions cannot be compared.
+type Convention string
+
+const (
+	// Windows: the text's tokens in pieces of Window-1, each after a BOS token; every token of a piece is scored. With a
+	// Stride, windows overlap: each begins Stride tokens after the previous one, and tokens that an earlier window scored
+	// are context only.
+	Windows Convention = "windows"
+	// Documents: the text is split at EndMarker, white space around a document is removed, and each document is cut as
+	// Windows cuts a text. A document longer than Window continues in further windows.
+	Documents Convention = "documents"
+	// LlamaCpp is the convention of llama.cpp's perplexity tool: BOS and the text's tokens are cut into pieces of Window
+	// tokens, the first token of each piece is replaced by BOS, and the second half of each piece is scored. An incomplete
+	// last piece is left out.
+	LlamaCpp Convention = "llama.cpp"
+)
+
+// EndMarker ends a document in the texts of TinyStories and its like.
+const EndMarker = "<|endoftext|>"
+
+// DefaultWindow is the default length of a window in tokens.
+const DefaultWindow = 512
+
+// WindowOf is the default length of a window for a model: its context, at most DefaultWindow.
+func WindowOf(c arch.ForwardConfig) int {
+	if c.MaxPositions > 0 {
+		return min(c.MaxPositions, DefaultWindow)
+	}
+	return DefaultWindow
+}
+
+// Options says how a text becomes windows.
+type Options struct {
+	// Convention: default Documents if the text holds EndMarker, else Windows.
+	Convention Convention
+	// Window is the number of tokens of a window, BOS included. Default DefaultWindow.
+	Window int
+	// Stride is the number of tokens between the starts of windows, not for LlamaCpp. Default Window-1: no overlap.
+	Stride int
+	// MaxTokens ends the text after this number of scored tokens. Default 0: all.
+	MaxTokens int
+}
+
+// WithDefaults fills in Window and Stride.
+func (o Options) WithDefaults() Options {
+	if o.Window == 0 {
+		o.Window = DefaultWindow
+	}
+	if o.Stride == 0 {
+		o.Stride = o.Window - 1
+	}
+	return o
+}
+
+// Check finds options that contradict each other.
+func (o Options) Check() error {
+	o = o.WithDefaults()
+	switch {
+	case o.Convention != "" && o.Convention != Windows && o.Convention != Documents && o.Convention != LlamaCpp:
+		return fmt.Errorf("convention %q: use windows, documents or llama.cpp", o.Convention)
+	case o.Window < 2 || o.Convention == LlamaCpp && o.Window < 4:
+		return fmt.Errorf("a window of %d tokens: it needs 2 at least, and 4 for llama.cpp's convention", o.Window)
+	case o.Stride < 1 || o.Stride > o.Window-1:
+		return fmt.Errorf("a stride of %d tokens: use 1 to %d, one less than the window", o.Stride, o.Window-1)
+	case o.Stride != o.Window-1 && o.Convention == LlamaCpp:
+		return fmt.Errorf("a stride is for the conventions windows and documents, not %s", o.Convention)
+	case o.MaxTokens < 0:
+		return fmt.Errorf("%d tokens at most: use 0 for all of the text", o.MaxTokens)
+	}
+	return nil
+}
+
+// Window is a sequence of tokens that a model reads from an empty context.
+type Window struct {
+	// Tokens begins with BOS where the model has one.
+	Tokens []int32
+	// First is the index of the first scored token, at least 1: each is predicted from all tokens before it.
+	First int
+}
+
+// Scored is the number of scored tokens.
+func (w Window) Scored() int { return len(w.Tokens) - w.First }
+
+// CountScored is the number of scored tokens of all windows.
+func CountScored(windows []Window) (n int) {
+	for _, w := range windows {
+		n += w.Scored()
+	}
+	return n
+}
+
+var errNoText = errors.New("the text has no tokens")
+
+// slide cuts one run of ids into windows that begin with prefix, Stride tokens apart.
+func slide(prefix, ids []int32, o Options) (windows []Window) {
+	room := o.Window - len(prefix)
+	step := o.Stride
+	if step == o.Window-1 {
+		step = room
+	}
+	scored := 0 // ids before this are scored
+	for start := 0; scored < len(ids); start += step {
+		end := min(start+room, len(ids))
+		tokens := append(append([]int32{}, prefix...), ids[start:end]...)
+		first := max(len(prefix)+scored-start, 1)
+		if first < len(tokens) {
+			windows = append(windows, Window{Tokens: tokens, First: first})
+		}
+		scored = end
+	}
+	return windows
+}
+
+// chunk cuts ids as llama.cpp does; prefix is empty for a model without BOS.
+func chunk(prefix, ids []int32, o Options) (windows []Window, err error) {
+	ids = append(append([]int32{}, prefix...), ids...)
+	if len(ids) < o.Window {
+		return nil, fmt.Errorf("the text has %d tokens, fewer than one window of %d", len(ids), o.Window)
+	}
+	for ; len(ids) >= o.Window; ids = ids[o.Window:] {
+		tokens := append([]int32{}, ids[:o.Window]...)
+		copy(tokens, prefix)
+		windows = append(windows, Window{Tokens: tokens, First: o.Window/2 + 1})
+	}
+	return windows, nil
+}
+
+// limit ends windows after n scored tokens; 0 is no limit.
+func limit(windows []Window, n int) []Window {
+	if n == 0 {
+		return windows
+	}
+	for i := range windows {
+		if s := windows[i].Scored(); s < n {
+			n -= s
+			continue
+		}
+		windows[i].Tokens = windows[i].Tokens[:windows[i].First+n]
+		return windows[:i+1]
+	}
+	return windows
+}
