@@ -150,7 +150,7 @@ func (c *Codes) DequantizeRow(dst []float32, data []byte, row int) {
 func (c *Codes) Bias([]byte, int) float32 { return 0 }
 
 // CheckCompanions reports, as *PanelError with its offset in the companion of
-// scales, the first scale that is not a normal number of its dtype, or not
+// scales, the first number that cannot be a scale of its dtype, or is not
 // positive despite FlagPositiveScales. Any byte is a zero point. It panics if c
 // has no companions.
 func (c *Codes) CheckCompanions() error {
@@ -158,8 +158,8 @@ func (c *Codes) CheckCompanions() error {
 	for i := range c.rows * c.groups {
 		row, g, at := i/c.groups, i%c.groups, int64(i)*int64(dtype.Bytes())
 		switch s := c.scale(row, g); {
-		case !dtype.IsNormal(s):
-			return &PanelError{row, at, fmt.Sprintf("the scale of row %d group %d is %v, not a normal %s number", row, g, s, dtype)}
+		case !dtype.IsScale(s):
+			return &PanelError{row, at, fmt.Sprintf("the scale of row %d group %d is %v, want a magnitude of %v to %v (%s)", row, g, s, dtype.Smallest(), dtype.Max(), dtype)}
 		case s < 0 && c.h.Flags&FlagPositiveScales != 0:
 			return &PanelError{row, at, fmt.Sprintf("the scale of row %d group %d is %v in a payload of positive scales", row, g, s)}
 		}

@@ -52,11 +52,11 @@ func TestCodesCheckCompanions(t *testing.T) {
 		bits  uint32 // of the scale of row 2, group 1
 		msg   string
 	}{
-		{ScaleBF16, 0, "the scale of row 2 group 1 is 0, not a normal bf16 number"},
-		{ScaleBF16, 0x7fc0, "the scale of row 2 group 1 is NaN, not a normal bf16 number"},
-		{ScaleF16, 0x03ff, "the scale of row 2 group 1 is 6.097555e-05, not a normal f16 number"},
-		{ScaleF32, 0x007fffff, "the scale of row 2 group 1 is 1.1754942e-38, not a normal f32 number"},
-		{ScaleF32, 0xff800000, "the scale of row 2 group 1 is -Inf, not a normal f32 number"},
+		{ScaleBF16, 0, "the scale of row 2 group 1 is 0, want a magnitude of 1.1754944e-38 to 3.3895314e+38 (bf16)"},
+		{ScaleBF16, 0x7fc0, "the scale of row 2 group 1 is NaN, want a magnitude of 1.1754944e-38 to 3.3895314e+38 (bf16)"},
+		{ScaleF16, 0x8000, "the scale of row 2 group 1 is -0, want a magnitude of 5.9604645e-08 to 65504 (f16)"},
+		{ScaleF32, 0x007fffff, "the scale of row 2 group 1 is 1.1754942e-38, want a magnitude of 1.1754944e-38 to 3.4028235e+38 (f32)"},
+		{ScaleF32, 0xff800000, "the scale of row 2 group 1 is -Inf, want a magnitude of 1.1754944e-38 to 3.4028235e+38 (f32)"},
 		{ScaleF32, math.Float32bits(-1), "the scale of row 2 group 1 is -1 in a payload of positive scales"},
 	} {
 		c, _, scales := codesExample(t, test.dtype)

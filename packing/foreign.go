@@ -163,10 +163,10 @@ func orList[T fmt.Stringer](list []T) string {
 }
 
 // SmallestScale is the smallest magnitude of a scale that the payload can hold:
-// the smallest normal number of the scale dtype, and 16 times that where the
+// the smallest scale of the dtype, and 16 times as much where the
 // layout stores scales divided by 16.
 func (h Header) SmallestScale() float32 {
-	s := h.ScaleDtype.SmallestNormal()
+	s := h.ScaleDtype.Smallest()
 	if h.Layout == LayoutQSI4CXP || h.Layout == LayoutQAI4C32P {
 		s *= 16
 	}

@@ -39,9 +39,9 @@ func TestDtype(t *testing.T) {
 
 func TestScaleDtype(t *testing.T) {
 	for _, c := range []struct {
-		s      ScaleDtype
-		x, r   float32
-		normal bool // r, in s
+		s     ScaleDtype
+		x, r  float32
+		scale bool // r can be one
 	}{
 		{ScaleBF16, 1, 1, true},
 		{ScaleBF16, 1 + 0x1p-8, 1, true}, // a tie, to even
@@ -53,21 +53,23 @@ func TestScaleDtype(t *testing.T) {
 		{ScaleF16, 65504, 65504, true},
 		{ScaleF16, -65520, float32(math.Inf(-1)), false},
 		{ScaleF16, 0x1p-14, 0x1p-14, true},
-		{ScaleF16, 0x1p-15, 0x1p-15, false},
+		{ScaleF16, 0x1p-15, 0x1p-15, true},
+		{ScaleF16, -0x1p-24, -0x1p-24, true},
+		{ScaleF16, 0x1p-25, 0, false},
 		{ScaleF16, 1 + 0x1p-11, 1, true},
 		{ScaleF32, 1 + 0x1p-23, 1 + 0x1p-23, true},
 		{ScaleF32, 0x1p-127, 0x1p-127, false},
 		{ScaleF32, 0, 0, false},
 	} {
-		if r := c.s.Round(c.x); r != c.r || c.s.IsNormal(r) != c.normal {
-			t.Errorf("%s: %v rounds to %v (normal: %v), want %v, %v", c.s, c.x, r, c.s.IsNormal(r), c.r, c.normal)
+		if r := c.s.Round(c.x); r != c.r || c.s.IsScale(r) != c.scale {
+			t.Errorf("%s: %v rounds to %v (a scale: %v), want %v, %v", c.s, c.x, r, c.s.IsScale(r), c.r, c.scale)
 		}
 	}
-	if ScaleF32.IsNormal(float32(math.NaN())) {
-		t.Error("NaN is normal")
+	if ScaleF32.IsScale(float32(math.NaN())) {
+		t.Error("NaN is a scale")
 	}
 	for s := ScaleBF16; s < scaleDtypeLimit; s++ {
-		if back, ok := ParseScaleDtype(s.String()); !ok || back != s || s.Round(s.Max()) != s.Max() || !s.IsNormal(s.SmallestNormal()) || s.IsNormal(s.SmallestNormal()/2) {
+		if back, ok := ParseScaleDtype(s.String()); !ok || back != s || s.Round(s.Max()) != s.Max() || s.Round(s.Smallest()) != s.Smallest() || !s.IsScale(-s.Smallest()) || s.IsScale(s.Round(s.Smallest()/2)) || s.SmallestNormal() < s.Smallest() {
 			t.Errorf("%s: wrong name or limits", s)
 		}
 		var b [4]byte

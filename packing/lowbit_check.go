@@ -44,7 +44,7 @@ func (row *panelRow) read(l *Lowbit, panel []byte, r int) {
 }
 
 // CheckPanel reports, as *PanelError, what is wrong with panel number i of the
-// payload, whose bytes are src: a scale that is not a normal number of its
+// payload, whose bytes are src: a number that cannot be a scale of its
 // dtype (or not positive despite FlagPositiveScales), a bias that is not
 // finite (or not 0 without FlagBias), codes past the last column that are not
 // 0, a sum that is not the sum of the codes, a repeated row that differs from
@@ -80,8 +80,8 @@ func (l *Lowbit) checkRow(i int, panel []byte, r int, row *panelRow) error {
 	dtype := l.h.ScaleDtype
 	for g, s := range row.scales {
 		at := l.recordStart(g) + r*dtype.Bytes()
-		if !dtype.IsNormal(s) {
-			return l.panelError(i, at, "the scale of row %d group %d is %v, not a normal %s number", r, g, s, dtype)
+		if !dtype.IsScale(s) {
+			return l.panelError(i, at, "the scale of row %d group %d is %v, want a magnitude of %v to %v (%s)", r, g, s, dtype.Smallest(), dtype.Max(), dtype)
 		}
 		if s < 0 && l.h.Flags&FlagPositiveScales != 0 {
 			return l.panelError(i, at, "the scale of row %d group %d is %v in a payload of positive scales", r, g, s)

@@ -28,9 +28,9 @@ func TestCheckPanel(t *testing.T) {
 		at    func(l *Lowbit) int // offset reported
 		msg   string              // or its beginning
 	}{
-		{"zero scale", 0, put16(scale(2, 1), 0), scale(2, 1), "the scale of row 1 group 2 is 0, not a normal bf16 number"},
-		{"subnormal scale", 0, put16(scale(0, 0), 0x007f), scale(0, 0), "the scale of row 0 group 0 is 1.1663108e-38, not a normal bf16 number"},
-		{"infinite scale", 0, put16(scale(5, 3), 0xff80), scale(5, 3), "the scale of row 3 group 5 is -Inf, not a normal bf16 number"},
+		{"zero scale", 0, put16(scale(2, 1), 0), scale(2, 1), "the scale of row 1 group 2 is 0, want a magnitude of 1.1754944e-38 to 3.3895314e+38 (bf16)"},
+		{"subnormal scale", 0, put16(scale(0, 0), 0x007f), scale(0, 0), "the scale of row 0 group 0 is 1.1663108e-38, want a magnitude of 1.1754944e-38 to 3.3895314e+38 (bf16)"},
+		{"infinite scale", 0, put16(scale(5, 3), 0xff80), scale(5, 3), "the scale of row 3 group 5 is -Inf, want a magnitude of 1.1754944e-38 to 3.3895314e+38 (bf16)"},
 		{"negative scale", FlagPositiveScales, put16(scale(5, 3), 0xbf80), scale(5, 3), "the scale of row 3 group 5 is -1 in a payload of positive scales"},
 		{"other scale", 0, put16(scale(5, 2), 0x5000), tail(2), "the sum of row 2 is "},
 		{"sum", 0, put32(tail(2), 0x47000000), tail(2), "the sum of row 2 is 32768, its codes make "},

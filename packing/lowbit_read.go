@@ -259,5 +259,8 @@ func (l *Lowbit) Bias(data []byte, row int) float32 {
 // documentation.
 func (l *Lowbit) Sum(data []byte, row int) float32 {
 	panel, r := l.panelOf(data, row)
-	return l.tail(panel, r)
+	return l.PanelSum(panel, r)
 }
+
+// PanelSum reads the stored sum of a row of a panel.
+func (l *Lowbit) PanelSum(panel []byte, row int) float32 { return l.tail(panel, row) }

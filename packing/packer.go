@@ -57,7 +57,19 @@ type Packer interface {
 	CheckPanel(i int, src []byte) error
 }
 
-var _ Packer = (*Lowbit)(nil)
+// FloatSums is implemented by Packers whose panels store the float32 sum of each row's
+// weights, in which kernels multiply the zero point of the activations. A stored sum must be
+// finite: the bits of a NaN differ between CPUs, and products with an infinity are of no use.
+// PackPanel does not check that either.
+type FloatSums interface {
+	// PanelSum reads the sum of a row of a panel.
+	PanelSum(panel []byte, row int) float32
+}
+
+var (
+	_ Packer    = (*Lowbit)(nil)
+	_ FloatSums = (*Lowbit)(nil)
+)
 
 // Panel holds the rows of one panel unpacked. With nr rows, G groups and
 // PackedCols columns:
@@ -69,7 +81,7 @@ type Panel struct {
 	// Codes is nr x PackedCols, each row's codes in order of column, 0 past
 	// the last column.
 	Codes []int8
-	// Scales is nr x G; every one must be a normal number of the scale dtype.
+	// Scales is nr x G; every one must be a scale of its dtype, see ScaleDtype.IsScale.
 	Scales []float32
 	// Zeros is nr x G zero points of kind ZeroInt8, nil for the other kinds.
 	Zeros []int8

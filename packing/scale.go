@@ -22,14 +22,14 @@ const (
 )
 
 var scaleDtypes = [scaleDtypeLimit]struct {
-	name                string
-	bytes               int
-	smallestNormal, max float32
+	name                          string
+	bytes                         int
+	smallest, smallestNormal, max float32
 }{
-	ScaleNone: {"none", 0, 0, 0},
-	ScaleBF16: {"bf16", 2, 0x1p-126, 0x1.fep127},
-	ScaleF16:  {"f16", 2, 0x1p-14, 65504},
-	ScaleF32:  {"f32", 4, 0x1p-126, math.MaxFloat32},
+	ScaleNone: {"none", 0, 0, 0, 0},
+	ScaleBF16: {"bf16", 2, 0x1p-126, 0x1p-126, 0x1.fep127},
+	ScaleF16:  {"f16", 2, 0x1p-24, 0x1p-14, 65504},
+	ScaleF32:  {"f32", 4, 0x1p-126, 0x1p-126, math.MaxFloat32},
 }
 
 // String gives "bf16", "f16", "f32" or "none".
@@ -61,6 +61,13 @@ func (s ScaleDtype) Bytes() int {
 	return scaleDtypes[s].bytes
 }
 
+// Smallest is the smallest positive scale of the format: 2^-126 for bf16 and
+// f32, 2^-24 for f16. Subnormal numbers of f16 can be scales, for they are normal
+// numbers of float32, in which kernels compute. Those of bf16 and f32 cannot: a
+// CPU that flushes subnormal numbers to zero would compute other products, and
+// XNNPACK refuses them.
+func (s ScaleDtype) Smallest() float32 { return scaleDtypes[s].smallest }
+
 // SmallestNormal is the smallest positive normal number of the format: 2^-126
 // for bf16 and f32, 2^-14 for f16.
 func (s ScaleDtype) SmallestNormal() float32 { return scaleDtypes[s].smallestNormal }
@@ -80,11 +87,11 @@ func (s ScaleDtype) Round(x float32) float32 {
 	return x
 }
 
-// IsNormal says whether x, a number of the format, is a normal one: finite,
-// not zero and not subnormal. Only such numbers can be scales.
-func (s ScaleDtype) IsNormal(x float32) bool {
+// IsScale says whether x, a number of the format, can be a scale: its magnitude
+// is Smallest to Max.
+func (s ScaleDtype) IsScale(x float32) bool {
 	m := math.Float32frombits(math.Float32bits(x) &^ (1 << 31))
-	return m >= s.SmallestNormal() && m <= s.Max()
+	return m >= s.Smallest() && m <= s.Max()
 }
 
 // put stores x, a number of the format, at the start of dst.

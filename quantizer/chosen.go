@@ -16,8 +16,7 @@ type Matrix struct {
 	Shared     bool
 	Rows, Cols int
 	Scheme     Scheme
-	// SmallestScale is the smallest magnitude of a scale that every layout of the tensor can hold; 0: that of a normal
-	// number of the scheme's dtype.
+	// SmallestScale is the smallest magnitude of a scale that every layout of the tensor can hold.
 	SmallestScale float32
 
 	item *item
@@ -38,14 +37,8 @@ func (p *Plan) Matrices() []Matrix {
 		if !it.quantize || it.repacked {
 			continue
 		}
-		smallest := float32(0)
-		for _, v := range it.variants {
-			if s := v.header.SmallestScale(); s > v.header.ScaleDtype.SmallestNormal() {
-				smallest = max(smallest, s)
-			}
-		}
 		for s := range it.slices {
-			list = append(list, Matrix{it.src.Name, s, it.slices, it.role, it.shared, int(it.rows), int(it.cols), it.scheme, smallest, it})
+			list = append(list, Matrix{it.src.Name, s, it.slices, it.role, it.shared, int(it.rows), int(it.cols), it.scheme, it.smallestScale(), it})
 		}
 	}
 	return list
@@ -80,10 +73,6 @@ func (p *Plan) SourceStamps() []string { return p.ck.Stamps() }
 
 // CheckOutput refuses, before any work, a path that Write could not put the file at.
 func (p *Plan) CheckOutput(path string) error { return p.checkOutput(path) }
-
-// KeepAbove has searches take no scale of a smaller magnitude, which a layout could not hold. Default: that of a normal
-// number of the scale's dtype.
-func (r *RowQuantizer) KeepAbove(smallest float32) { r.smallest = smallest }
 
 // RowReader gives rows of codes that were chosen before the file is written. It is called from several goroutines.
 type RowReader interface {
@@ -177,5 +166,6 @@ func (w *worker) chosenRow(it *item, slice int, row0, n, i int64, src rowReader)
 		w.acc.Noise[lane] += float64(float32(e * e))
 		w.acc.Signal[lane] += float64(float32(v * v))
 	}
+	w.countSmallScales(x, i)
 	return nil
 }

@@ -24,8 +24,10 @@
 //	err = r.Quantize(codes, scales, nil, row, nil)
 //
 // Codes are always chosen against the scale as it is stored, after its rounding.
-// Scales are normal numbers of their dtype and may be negative; a group of zeros has
-// scale 1 (on the half-step grid, which has no code for zero, the smallest). Results are the same bits on every platform and for any number of workers.
+// Scales may be negative. A group of zeros has scale 1 (on the half-step grid, which has no
+// code for zero, the smallest scale that can be stored). A scale that is too small to be
+// stored becomes the smallest one, and the report counts such groups; one that is too large is
+// an error. Results are the same bits on every platform and for any number of workers.
 //
 // # Algorithms
 //
@@ -61,7 +63,7 @@
 // for 6 bits a weight instead of the 4.75 of BF16 scales and whole zero points.
 //
 // Errors name where they are within the row ([NonFiniteError] the column,
-// [ScaleError] the group); the pipeline adds file, tensor and row.
+// [ScaleError] the group, [SumError] the sum); the pipeline adds file, tensor and row.
 //
 // # TorchAO
 //

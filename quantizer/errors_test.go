@@ -19,7 +19,7 @@ func TestTensorError(t *testing.T) {
 		},
 		{
 			TensorError{"a.safetensors", "experts", 3, 0, &ScaleError{Group: 1, Scale: 1e-5, Dtype: packing.ScaleF16}},
-			`a.safetensors: tensor "experts", expert 3, row 0: group 1 needs the scale 1e-05, outside the normal range of f16 (6.1035156e-05 to 65504): store bf16 scales`,
+			`a.safetensors: tensor "experts", expert 3, row 0: group 1 needs the scale 1e-05, outside the range of f16 scales here (5.9604645e-08 to 65504): leave the tensor unquantized with a rule NAME=skip`,
 		},
 	}
 	for _, tt := range tests {

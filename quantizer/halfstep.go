@@ -21,7 +21,7 @@ type sizeWeight struct{ size, weight float32 }
 func (r *RowQuantizer) idealHalfSteps(scales []float32) {
 	last := float32(r.qmax) + 0.5
 	for g := range scales {
-		scales[g] = max(max(-r.lo[g], r.hi[g])/last, r.scheme.ScaleDtype.SmallestNormal(), r.smallest)
+		scales[g] = max(max(-r.lo[g], r.hi[g])/last, r.smallest)
 	}
 }
 
@@ -109,7 +109,7 @@ func (r *RowQuantizer) settleHalfSteps(scales []float32, g int, s float32, group
 	found, best := scales[g], r.halfStepError(scales[g], group)
 	bits := math.Float32bits(r.scheme.ScaleDtype.Round(s))
 	for _, c := range neighbours {
-		v := math.Float32frombits(bits + c*r.search.ulp)
+		v := math.Float32frombits(r.neighbour(bits, c))
 		if !r.storable(v) || v < 0 {
 			continue
 		}

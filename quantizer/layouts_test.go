@@ -2,10 +2,7 @@ package quantizer
 
 import (
 	"bytes"
-	"context"
-	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -223,20 +220,6 @@ func TestLayoutsRefused(t *testing.T) {
 		if _, err := newPlan(t, dir, Options{Recipe: recipe}); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: error %v, want one with %q", tc.format, err, tc.want)
 		}
-	}
-}
-
-// TestScaleTooSmallForLayout: qsi4cxp stores a sixteenth of each scale.
-func TestScaleTooSmallForLayout(t *testing.T) {
-	tiny := testTensor{name: "layers.0.q_proj.weight", dtype: packing.F32, shape: []int64{37, 96}, value: func(i int) float32 { return float32(i%7) * 0x1p-124 }}
-	p, err := newPlan(t, writeCheckpoint(t, "", tiny), Options{Recipe: Recipe{Group: PerChannel, ScaleDtype: packing.ScaleF32, Formats: formatsOf(t, "kleidiai")}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = p.Write(context.Background(), filepath.Join(t.TempDir(), "model.gqf"))
-	var se *ScaleError
-	if !errors.As(err, &se) {
-		t.Errorf("error %v, want a ScaleError", err)
 	}
 }
 

@@ -21,6 +21,8 @@ type layoutPacking struct {
 	out    []byte
 	beside []companion
 	parts  [][]byte // their rows
+	// sum reads a row's stored sum in a panel; nil where the layout stores none as float32.
+	sum func(panel []byte, row int) float32
 }
 
 func newLayoutPacking(it *item, v *variant) (layoutPacking, error) {
@@ -29,6 +31,9 @@ func newLayoutPacking(it *item, v *variant) (layoutPacking, error) {
 		return layoutPacking{}, err
 	}
 	p := layoutPacking{v: v, pk: pk, nr: int(max(1, v.header.Tile.NR))}
+	if s, ok := pk.(packing.FloatSums); ok {
+		p.sum = s.PanelSum
+	}
 	if stride := int((it.cols + 31) / 32 * 32); pk.PackedCols() != stride {
 		p.own = make([]int8, p.nr*pk.PackedCols())
 	}
@@ -46,8 +51,9 @@ func (p *layoutPacking) begin(u unit) {
 	}
 }
 
-// pack packs the worker's block of n rows, the first of which is row first of the unit.
-func (p *layoutPacking) pack(w *worker, first, n int) {
+// pack packs the worker's block of n rows, the first of which is row first of the unit. It
+// fails with *SumError for the row of the block that it names.
+func (p *layoutPacking) pack(w *worker, first, n int) (row int, err error) {
 	size, g := p.pk.PanelBytes(), w.groups
 	for r := 0; r < n; r += p.nr {
 		p.panel.Rows = min(p.nr, n-r)
@@ -64,11 +70,18 @@ func (p *layoutPacking) pack(w *worker, first, n int) {
 			p.panel.Bias = w.bias[first+r : first+r+p.nr]
 		}
 		at := (first + r) / p.nr * size
-		p.pk.PackPanel(p.out[at:at+size], &p.panel)
+		panel := p.out[at : at+size]
+		p.pk.PackPanel(panel, &p.panel)
+		for i := 0; p.sum != nil && i < p.panel.Rows; i++ {
+			if sum := p.sum(panel, i); !finite(sum) {
+				return r + i, &SumError{Sum: sum}
+			}
+		}
 	}
 	for i, c := range p.beside {
 		p.parts[i] = appendCompanion(p.parts[i], c.kind, p.v.header.ScaleDtype, w.scales[:n*g], w.zeros[:n*g])
 	}
+	return 0, nil
 }
 
 // codes gives the panel's codes, from row r of the block on, in the layout's stride.

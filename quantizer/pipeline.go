@@ -53,6 +53,7 @@ const (
 type unitResult struct {
 	crc           uint32
 	noise, signal float64
+	smallScales   int64
 }
 
 // Write runs the plan and puts the file at path: a temporary file beside it is
@@ -281,7 +282,7 @@ func (j *job) combine() error {
 		return nil
 	}
 	for _, it := range p.items {
-		it.crc, it.noise, it.signal = 0, 0, 0
+		it.crc, it.noise, it.signal, it.smallScales = 0, 0, 0, 0
 	}
 	for i, u := range j.units {
 		r := j.results[i]
@@ -290,6 +291,7 @@ func (j *job) combine() error {
 		}
 		u.item.noise += r.noise
 		u.item.signal += r.signal
+		u.item.smallScales += r.smallScales
 	}
 	for _, it := range p.items {
 		if it.name() == it.src.Name {

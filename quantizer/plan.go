@@ -98,6 +98,7 @@ type item struct {
 	names      *itemNames  // nil: only the source's
 
 	noise, signal float64 // of the quantized weights, once they are
+	smallScales   int64   // groups, see worker.countSmallScales
 	crc           uint32  // CRC32C of the source, once it is read
 
 	role        gqf.Role

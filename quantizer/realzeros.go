@@ -126,7 +126,7 @@ func (r *RowQuantizer) realRange(x []float32) (scale, zero float32) {
 		return 1, lo
 	}
 	scale = float32((float64(hi) - float64(lo)) / float64(r.qmax-r.qmin))
-	scale = max(scale, r.smallest, packing.ScaleF32.SmallestNormal())
+	scale = max(scale, r.smallest)
 	return scale, float32(float64(lo) - float64(float64(r.qmin)*float64(scale)))
 }
 

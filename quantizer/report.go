@@ -36,6 +36,10 @@ type Report struct {
 	WorstSQNR float64 `json:"worst_sqnr_db"`
 	Worst     string  `json:"worst_tensor,omitempty"`
 
+	// SmallScales counts groups of weights, not all zero, whose scale is below the normal range of its dtype, or would be
+	// and is raised to the smallest that can be stored.
+	SmallScales int64 `json:"small_scales"`
+
 	Seconds        float64      `json:"seconds"`          // wall time of the job
 	SyncSeconds    float64      `json:"sync_seconds"`     // of it, spent on sync and rename
 	BytesPerSecond float64      `json:"bytes_per_second"` // of the checkpoint
@@ -46,8 +50,9 @@ type Report struct {
 type TensorSQNR struct {
 	Name string `json:"name"`
 	// SQNR in dB; null where there is no noise at all.
-	SQNR      *float64      `json:"sqnr_db"`
-	Algorithm gqf.Algorithm `json:"algorithm"`
+	SQNR        *float64      `json:"sqnr_db"`
+	Algorithm   gqf.Algorithm `json:"algorithm"`
+	SmallScales int64         `json:"small_scales,omitempty"` // see Report
 }
 
 func (p *Plan) report(path string, work, total time.Duration) *Report {
@@ -91,7 +96,8 @@ func (p *Plan) report(path string, work, total time.Duration) *Report {
 			continue
 		}
 		bits, weights = bits+b, weights+w
-		ts := TensorSQNR{Name: it.name(), Algorithm: it.line.Algorithm}
+		ts := TensorSQNR{Name: it.name(), Algorithm: it.line.Algorithm, SmallScales: it.smallScales}
+		r.SmallScales += it.smallScales
 		if !slices.Contains(used, ts.Algorithm) {
 			used = append(used, ts.Algorithm)
 		}

@@ -27,9 +27,11 @@ func NewRounder(s Scheme, k int) (*Rounder, error) {
 	return r, nil
 }
 
-// Weigh and KeepAbove are those of RowQuantizer.
+// Weigh sets what errors count, see RowQuantizer.Weigh.
 func (r *Rounder) Weigh(d []float32, flat bool) { r.q.Weigh(d, flat) }
-func (r *Rounder) KeepAbove(smallest float32)   { r.q.KeepAbove(smallest) }
+
+// LimitScales sets the smallest scale, see RowQuantizer.LimitScales.
+func (r *Rounder) LimitScales(smallest float32) { r.q.LimitScales(smallest) }
 
 // Quantize chooses a row's codes. It fails as RowQuantizer.Quantize does.
 func (r *Rounder) Quantize(x []float32) error {

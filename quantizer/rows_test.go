@@ -161,11 +161,14 @@ func referenceRow(s Scheme, x []float32) *quantizedRow {
 			scale = max(lo/qmin, hi/qmax)
 		}
 		scale = s.ScaleDtype.Round(scale)
-		if lo == 0 && hi == 0 {
-			scale = 1
-		}
 		if r.half {
-			scale = s.ScaleDtype.Round(max(max(-lo, hi)/(qmax+0.5), s.ScaleDtype.SmallestNormal()))
+			scale = s.ScaleDtype.Round(max(-lo, hi) / (qmax + 0.5))
+		}
+		if least := s.ScaleDtype.Smallest(); abs(scale) < least {
+			scale = float32(math.Copysign(float64(least), float64(scale)))
+		}
+		if lo == 0 && hi == 0 && !r.half {
+			scale = 1
 		}
 		var zero float32
 		if s.Mapping == gqf.MappingAsymmetric {

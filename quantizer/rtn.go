@@ -35,7 +35,8 @@ import (
 // where clamp is to qmin .. qmax and rne rounds to the nearest integer, ties to
 // even. A group of zeros has s = 1, z = 0. The weight that a code stands for is
 // (q - z) * s, or (q + 1/2) * s if half-step, which has no code for zero: there a group of
-// zeros, or nearly, has the smallest scale. With float32 scales the mappings symmetric to asymmetric give TorchAO's codes for
+// zeros has the smallest scale that can be stored. So has every group whose scale would be
+// smaller, see LimitScales; the sign stays. With float32 scales the mappings symmetric to asymmetric give TorchAO's codes for
 // F32 weights, except that TorchAO gives a group of zeros the scale 2^-126.
 type RowQuantizer struct {
 	scheme     Scheme
@@ -43,7 +44,7 @@ type RowQuantizer struct {
 	qmin, qmax int
 
 	lo, hi, inv []float32 // one a group
-	smallest    float32   // magnitude of a scale that the layouts can hold; 0: the dtype's
+	smallest    float32   // magnitude of a scale that can be stored
 	search      *searcher // nil: not of this algorithm
 	importance  []float32 // see Weigh
 	flat        bool
@@ -62,7 +63,7 @@ func NewRowQuantizer(s Scheme, k int) (*RowQuantizer, error) {
 	if s.Algorithm.Calibrated() { // of what calibration did not reach, and with its weights
 		s.Algorithm = gqf.AlgorithmSearch
 	}
-	r := &RowQuantizer{scheme: s, group: s.Group}
+	r := &RowQuantizer{scheme: s, group: s.Group, smallest: s.ScaleDtype.Smallest()}
 	if s.Group == 0 || s.Group > k {
 		r.group = k
 	}
@@ -82,7 +83,7 @@ func NewRowQuantizer(s Scheme, k int) (*RowQuantizer, error) {
 // is nil. Nothing is allocated.
 //
 // It fails with *NonFiniteError if x holds a NaN or an infinity, and with *ScaleError
-// if a scale is not a normal number of its dtype; the outputs then hold anything.
+// if a scale is too large for its dtype; the outputs then hold anything.
 func (r *RowQuantizer) Quantize(codes []int8, scales []float32, zeros []int8, x []float32, acc *vec.ErrorSum) error {
 	if !vec.GroupRange(r.lo, r.hi, x, r.group) {
 		return nonFinite(x)
@@ -158,12 +159,13 @@ func (r *RowQuantizer) idealScales(scales []float32) {
 	}
 }
 
-// storeScales rounds scales to the stored dtype, sets those of all-zero groups to 1
-// and sets r.inv to their inverses. It returns the first group whose scale is not a
-// normal number of the dtype, or -1.
+// storeScales rounds scales to the stored dtype, raises those that are too small to be
+// stored, sets those of all-zero groups to 1 and sets r.inv to their inverses. It returns
+// the first group whose scale is too large for the dtype, or -1.
 func (r *RowQuantizer) storeScales(scales []float32) (bad int) {
 	inv := r.inv[:len(scales)]
 	dtype := r.scheme.ScaleDtype
+	least, most := r.smallest, dtype.Max()
 	for g, s := range scales {
 		if dtype == packing.ScaleBF16 {
 			// ScaleDtype.Round without its call; NaN and infinities stay what they are, or
@@ -173,11 +175,15 @@ func (r *RowQuantizer) storeScales(scales []float32) (bad int) {
 		} else {
 			s = dtype.Round(s)
 		}
-		if !dtype.IsNormal(s) {
-			if r.lo[g] != 0 || r.hi[g] != 0 {
+		if size := abs(s); !(size >= least && size <= most) {
+			switch {
+			case r.lo[g] == 0 && r.hi[g] == 0:
+				s = 1
+			case size < least:
+				s = float32(math.Copysign(float64(least), float64(s)))
+			default:
 				return g
 			}
-			s = 1
 		}
 		scales[g] = s
 		inv[g] = 1 / s
@@ -197,10 +203,12 @@ func (r *RowQuantizer) zeroPoints(zeros []int8, scales []float32) {
 	}
 }
 
-// LimitScales keeps searches from scales of a magnitude below smallest, the least that a
-// layout can hold. The scale of a range as it is may be smaller. Default (0): the smallest
-// normal number of the dtype.
-func (r *RowQuantizer) LimitScales(smallest float32) { r.smallest = smallest }
+// LimitScales sets the smallest magnitude of a scale that the row's layouts can hold, see
+// packing.Header.SmallestScale. Default: the smallest scale of the dtype, which is also the
+// least that smallest may be.
+func (r *RowQuantizer) LimitScales(smallest float32) {
+	r.smallest = max(smallest, r.scheme.ScaleDtype.Smallest())
+}
 
 // nonFinite names the first weight of x that is not finite.
 func nonFinite(x []float32) error {

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/floats"
 	"github.com/lowbit-go/gq/internal/vec"
 	"github.com/lowbit-go/gq/packing"
 )
@@ -110,7 +111,7 @@ func (r *RowQuantizer) Weigh(d []float32, flat bool) { r.importance, r.flat = d,
 func (r *RowQuantizer) rowWeights(x []float32) []float32 {
 	w := r.search.weights
 	inverse := float32(float64(len(x)) / vec.SumSquares(x))
-	switch normal := packing.ScaleF32.IsNormal(inverse); {
+	switch normal := packing.ScaleF32.IsScale(inverse); {
 	case r.flat && r.importance != nil:
 		return r.importance
 	case r.flat || !normal:
@@ -214,12 +215,12 @@ func bestCandidate(s *vec.Search) (c int, ok bool) {
 // what the codes and stored scales will give, and so is never worse than what was there.
 func (r *RowQuantizer) settle(scales []float32, zeros []int8, g int, s float32, z int8, x, w []float32) {
 	f := &r.search.final
-	was, dtype, ulp := scales[g], r.scheme.ScaleDtype, r.search.ulp
-	least, most := math.Float32bits(max(dtype.SmallestNormal(), r.smallest)), math.Float32bits(dtype.Max())
+	was, dtype := scales[g], r.scheme.ScaleDtype
+	least, most := math.Float32bits(r.smallest), math.Float32bits(dtype.Max())
 	bits := math.Float32bits(dtype.Round(s))
 	f.Scale[0] = was
 	for c, n := range neighbours {
-		v := bits + n*ulp
+		v := r.neighbour(bits, n)
 		if size := v &^ (1 << 31); size < least || size > most { // NaN and infinities too
 			v = math.Float32bits(was)
 		}
@@ -249,7 +250,21 @@ func (r *RowQuantizer) settle(scales []float32, zeros []int8, g int, s float32, 
 // neighbours are distances between a scale and those tried beside it.
 var neighbours = [vec.FinalLanes - 1]uint32{0, 1, ^uint32(0), 2, ^uint32(1), 3, ^uint32(2)}
 
+// neighbour gives the bits of the n-th number of the stored dtype from s on, away from
+// zero, where s are the bits of a number of it. Past zero it gives those of a NaN.
+func (r *RowQuantizer) neighbour(s, n uint32) uint32 {
+	if s&^(1<<31) < f16Even && r.scheme.ScaleDtype == packing.ScaleF16 {
+		h := floats.F16FromF32(math.Float32frombits(s)) + uint16(n)
+		return math.Float32bits(floats.F16ToF32(h))
+	}
+	return s + n*r.search.ulp
+}
+
+// f16Even are the bits of 2^-13. From there down to 2^-14 and less, numbers of F16 are 2^-24
+// apart: those below 2^-14 are subnormal.
+const f16Even = (127 - 13) << 23
+
 // storable tells whether s, a number of the stored dtype, can be a scale.
 func (r *RowQuantizer) storable(s float32) bool {
-	return r.scheme.ScaleDtype.IsNormal(s) && abs(s) >= r.smallest
+	return r.scheme.ScaleDtype.IsScale(s) && abs(s) >= r.smallest
 }

@@ -178,8 +178,8 @@ func checkRow(t *testing.T, s Scheme, r *quantizedRow, x []float32) {
 		}
 		want.roundGroup(first, group, scale, zero, float32(qmin), float32(qmax))
 		sameCodes(t, "code", r.codes[first:end], want.codes[first:end])
-		if !s.ScaleDtype.IsNormal(scale) || s.ScaleDtype.Round(scale) != scale {
-			t.Errorf("scale %d is %g, no normal %s", g, scale, s.ScaleDtype)
+		if !s.ScaleDtype.IsScale(scale) || s.ScaleDtype.Round(scale) != scale {
+			t.Errorf("scale %d is %g, no scale of %s", g, scale, s.ScaleDtype)
 		}
 		if s.positive() && scale < 0 {
 			t.Errorf("scale %d is %g", g, scale)

@@ -198,6 +198,15 @@ func tileName(t packing.Tile) string {
 	return t.String()
 }
 
+// smallestScale is the smallest magnitude of a scale that all variants can hold.
+func (it *item) smallestScale() float32 {
+	smallest := it.scheme.ScaleDtype.Smallest()
+	for _, v := range it.variants {
+		smallest = max(smallest, v.header.SmallestScale())
+	}
+	return smallest
+}
+
 // holdBias flags the variants whose layout has a place for the bias.
 func (it *item) holdBias() {
 	for i := range it.variants {

@@ -3,6 +3,7 @@ package quantizer
 import (
 	"fmt"
 	"hash/crc32"
+	"slices"
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
@@ -21,18 +22,18 @@ type worker struct {
 	block   []float32 // transposed: gathered rows
 
 	// A block of rows, as they are quantized; codes in rows of stride, 0 past K.
-	codes  []int8
-	scales []float32
-	zeros  []int8    // all 0 unless the mapping is asymmetric
-	reals  []float32 // zero points of items with realZeros, instead
-	stride int
-	groups int
-	// smallest magnitude of a scale that every layout can hold; 0: the dtype's.
-	smallest float32
+	codes    []int8
+	scales   []float32
+	zeros    []int8    // all 0 unless the mapping is asymmetric
+	reals    []float32 // zero points of items with realZeros, instead
+	stride   int
+	groups   int
+	smallest float32 // magnitude of a scale that every layout can hold
 
-	bias     []float32
-	packings []layoutPacking
-	acc      vec.ErrorSum
+	bias        []float32
+	packings    []layoutPacking
+	acc         vec.ErrorSum
+	smallScales int64 // groups of the unit, see countSmallScales
 }
 
 func (w *worker) do(i int) error {
@@ -110,7 +111,7 @@ func (w *worker) blocks(u unit, r *unitResult) error {
 	for i := range w.packings {
 		w.packings[i].begin(u)
 	}
-	w.acc = vec.ErrorSum{}
+	w.acc, w.smallScales = vec.ErrorSum{}, 0
 	rows := u.rows()
 	for first := int64(0); first < rows; first += blockRows {
 		n := min(blockRows, rows-first)
@@ -118,15 +119,15 @@ func (w *worker) blocks(u unit, r *unitResult) error {
 			if err := fill(first+i, i); err != nil {
 				return err
 			}
-			if g := w.tooSmall(i); g >= 0 {
-				return w.rowError(it, u.slice, u.first*blockRows+first+i, &ScaleError{Group: g, Scale: w.scales[int(i)*w.groups+g], Dtype: it.scheme.ScaleDtype, Smallest: w.smallest})
-			}
 		}
 		for i := range w.packings {
-			w.packings[i].pack(w, int(first), int(n))
+			if row, err := w.packings[i].pack(w, int(first), int(n)); err != nil {
+				return w.rowError(it, u.slice, u.first*blockRows+first+int64(row), err)
+			}
 		}
 	}
 	r.noise, r.signal = w.acc.Total()
+	r.smallScales = w.smallScales
 	for i := range w.packings {
 		if err := w.packings[i].write(w, u); err != nil {
 			return err
@@ -135,18 +136,32 @@ func (w *worker) blocks(u unit, r *unitResult) error {
 	return nil
 }
 
-// tooSmall finds a scale of row i of the block that a layout cannot hold, though
-// its dtype could; -1 if there is none.
-func (w *worker) tooSmall(i int64) int {
-	if w.smallest == 0 {
-		return -1
-	}
+// countSmallScales counts the groups of the row x, quantized into row i of the block, that
+// have a subnormal scale or the smallest that the layouts hold: their weights are so small
+// that the scale is less precise than elsewhere, or greater than they need. Groups of zeros,
+// of which nothing is lost, do not count.
+func (w *worker) countSmallScales(x []float32, i int64) {
+	few := w.item.scheme.ScaleDtype.SmallestNormal()
 	for g, s := range w.scales[int(i)*w.groups : (int(i)+1)*w.groups] {
-		if max(s, -s) < w.smallest {
-			return g
+		if size := abs(s); size > w.smallest && size >= few {
+			continue
+		}
+		group := w.rq.groupOf(x, g)
+		if slices.ContainsFunc(group, func(v float32) bool { return v != 0 }) {
+			w.smallScales++
 		}
 	}
-	return -1
+}
+
+// tooSmall finds a scale in row i of the block, of a file that is repacked, that a layout
+// cannot hold.
+func (w *worker) tooSmall(i int64) error {
+	for g, s := range w.scales[int(i)*w.groups : (int(i)+1)*w.groups] {
+		if abs(s) < w.smallest {
+			return &ScaleError{Group: g, Scale: s, Dtype: w.item.scheme.ScaleDtype, Smallest: w.smallest}
+		}
+	}
+	return nil
 }
 
 // filler gives the function that puts row n of the unit into row i of the block:
@@ -156,7 +171,13 @@ func (w *worker) filler(u unit, r *unitResult) (func(n, i int64) error, error) {
 	if it.repacked {
 		grow(&w.bias, int((rows+blockRows-1)/blockRows*blockRows))
 		read, err := w.codesOf(it, u.slice, row0)
-		return func(n, i int64) error { read(n, i); return nil }, err
+		return func(n, i int64) error {
+			read(n, i)
+			if err := w.tooSmall(i); err != nil {
+				return w.rowError(it, u.slice, row0+n, err)
+			}
+			return nil
+		}, err
 	}
 	src := w.rows(it, u.slice, row0, rows, r)
 	if err := w.readBias(it, int64(u.slice)*it.rows+row0, rows); err != nil {
@@ -189,11 +210,18 @@ func (w *worker) row(it *item, slice int, row0, n, i int64, src rowReader) error
 	if err != nil {
 		return w.rowError(it, slice, row0+n, err)
 	}
+	w.countSmallScales(x, i)
 	return nil
 }
 
-// rowError puts tensor and row to an error of the row quantizer.
+// rowError puts tensor and row to an error of the row quantizer, and what to do in this job.
 func (w *worker) rowError(it *item, slice int, row int64, err error) error {
+	switch err := err.(type) {
+	case *ScaleError:
+		err.Advice = w.plan.scaleAdvice(it, err)
+	case *SumError:
+		err.Advice = w.plan.scaleAdvice(it, nil)
+	}
 	file := w.plan.filePath
 	if !it.repacked {
 		file = w.plan.ck.Files()[it.src.File].Name
@@ -203,6 +231,26 @@ func (w *worker) rowError(it *item, slice int, row int64, err error) error {
 		e.Slice = slice
 	}
 	return e
+}
+
+// scaleAdvice says what to do about weights too large, or a scale too small, for how the
+// item is stored. A scale that another dtype holds may be stored in it, if the person who
+// runs the job is free to choose it: targets and other families' layouts are not.
+func (p *Plan) scaleAdvice(it *item, e *ScaleError) string {
+	if it.repacked {
+		return "repack to another layout, or quantize the checkpoint again"
+	}
+	r := p.opts.Recipe
+	own := func(f Format) bool { return f.Family == FamilyLowbit || f.Family == FamilyPlain }
+	if e == nil || len(r.Targets) > 0 || slices.ContainsFunc(r.Formats, func(f Format) bool { return !own(f) }) {
+		return skipAdvice
+	}
+	for _, d := range []packing.ScaleDtype{packing.ScaleBF16, packing.ScaleF32} {
+		if d.IsScale(d.Round(e.Scale)) {
+			return fmt.Sprintf("store %s scales, or %s", d, skipAdvice)
+		}
+	}
+	return skipAdvice
 }
 
 // fit makes the buffers fit the item.
@@ -226,17 +274,14 @@ func (w *worker) fit(it *item) error {
 	clear(grow(&w.zeros, blockRows*w.groups))
 	grow(&w.reals, blockRows*w.groups)
 	w.packings = w.packings[:0]
-	w.smallest = 0
 	for i := range it.variants {
 		p, err := newLayoutPacking(it, &it.variants[i])
 		if err != nil {
 			return fmt.Errorf("tensor %q: %w", it.name(), err)
 		}
 		w.packings = append(w.packings, p)
-		if h := it.variants[i].header; h.SmallestScale() > h.ScaleDtype.SmallestNormal() {
-			w.smallest = max(w.smallest, h.SmallestScale())
-		}
 	}
+	w.smallest = it.smallestScale()
 	w.rq.LimitScales(w.smallest)
 	w.item = it
 	return nil

@@ -96,6 +96,9 @@ func PrintReport(c *cli.Context, r *quantizer.Report) error {
 	if r.Worst != "" {
 		fmt.Fprintf(w, "SQNR     mean %.2f dB, worst %.2f dB (%s)\n", r.MeanSQNR, r.WorstSQNR, r.Worst)
 	}
+	if r.SmallScales > 0 {
+		fmt.Fprintf(w, "scales   %d groups have a scale below the normal range of its dtype, or the smallest there is\n", r.SmallScales)
+	}
 	_, err := fmt.Fprintf(w, "time     %.2f s (%.2f s of it sync), %.2f GB/s of checkpoint\n", r.Seconds, r.SyncSeconds, r.BytesPerSecond/1e9)
 	return err
 }

@@ -20,8 +20,8 @@ func (p *Packer) newRow() *packedRow {
 }
 
 // CheckPanel reports, as *packing.PanelError, what is wrong with panel number i
-// of the payload, whose bytes are src: a scale that is not a normal number of
-// its dtype, as it is stored and as it is meant (or not positive despite
+// of the payload, whose bytes are src: a number that cannot be a
+// scale of its dtype, as it is stored or as it is meant (or not positive despite
 // FlagPositiveScales), a zero point that is not finite, a bias that is not
 // finite (or not 0 without FlagBias), codes past the last column that are not 0,
 // a sum that is not the sum of the codes, a row past the last one that is not
@@ -58,8 +58,8 @@ func (p *Packer) panelError(i, offset int, format string, args ...any) error {
 func (p *Packer) checkRow(i int, panel []byte, r int, row *packedRow) error {
 	f, dtype := p.f, p.f.scaleDtype
 	for g, s := range row.scales {
-		if stored := float32(s * f.scaleFactor); !dtype.IsNormal(s) || !dtype.IsNormal(stored) {
-			return p.panelError(i, f.scaleAt(r, g), "the scale of row %d group %d is %v, stored as %v: not a normal %s number", r, g, s, stored, dtype)
+		if stored := float32(s * f.scaleFactor); !dtype.IsScale(s) || !dtype.IsScale(stored) {
+			return p.panelError(i, f.scaleAt(r, g), "the scale of row %d group %d is %v, stored as %v: want magnitudes of %v to %v (%s)", r, g, s, stored, dtype.Smallest(), dtype.Max(), dtype)
 		}
 		if s < 0 && p.h.Flags&packing.FlagPositiveScales != 0 {
 			return p.panelError(i, f.scaleAt(r, g), "the scale of row %d group %d is %v in a payload of positive scales", r, g, s)

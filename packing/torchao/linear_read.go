@@ -177,7 +177,7 @@ func checkScale(scale float32, row, group int, padding, positive bool) string {
 		return fmt.Sprintf("the scale of padding row %d group %d is %v, not 0", row, group, scale)
 	case padding:
 		return ""
-	case !packing.ScaleF32.IsNormal(scale):
+	case !packing.ScaleF32.IsScale(scale):
 		return fmt.Sprintf("the scale of row %d group %d is %v, not a normal number", row, group, scale)
 	case positive && scale < 0:
 		return fmt.Sprintf("the scale of row %d group %d is %v in a payload of positive scales", row, group, scale)

@@ -19,7 +19,7 @@ type solver struct {
 	groups   int
 	qmin     float32
 	qmax     float32
-	smallest float32 // magnitude of a scale that the layouts hold; 0: the dtype's
+	smallest float32 // magnitude of a scale that the layouts hold
 	half     float32 // what is added to a code: 1/2 on the half-step grid
 	place    []int   // group of each place
 	target   []float32
@@ -118,7 +118,7 @@ func (s *solver) search(flat bool) error {
 				return
 			}
 			q.Weigh(weights, flat)
-			q.KeepAbove(s.smallest)
+			q.LimitScales(s.smallest)
 			quantizers[worker] = q
 		}
 		row, codes := make([]float32, k), make([]int8, k)
@@ -369,7 +369,7 @@ func (s *solver) refitRow(scales, gram, rhs []float32) {
 	}
 	for i, old := range scales {
 		v := s.scheme.ScaleDtype.Round(float32(float64(old) + b[i]))
-		if s.scheme.ScaleDtype.IsNormal(v) && (v > 0) == (old > 0) && max(v, -v) >= s.smallest {
+		if s.scheme.ScaleDtype.IsScale(v) && (v > 0) == (old > 0) && max(v, -v) >= s.smallest {
 			scales[i] = v
 		}
 	}

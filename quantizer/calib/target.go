@@ -147,7 +147,7 @@ func (j *job) unreached(m quantizer.Matrix) (*codes, error) {
 	if err != nil {
 		return nil, err
 	}
-	q.KeepAbove(m.SmallestScale)
+	q.LimitScales(m.SmallestScale)
 	c := newCodes(m.Rows, m.Cols, scheme)
 	for r := range m.Rows {
 		q.Codes, q.Scales = c.q[r*m.Cols:][:m.Cols], c.scales[r*c.groups:][:c.groups]

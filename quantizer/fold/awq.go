@@ -319,7 +319,7 @@ func (j *awq) difference(s *model.Scaling, m quantizer.Matrix, t []float32, in *
 			errs[part] = err
 			return
 		}
-		q.KeepAbove(m.SmallestScale)
+		q.LimitScales(m.SmallestScale)
 		q.Weigh(weights, false)
 		x := make([]float32, m.Cols)
 		for r := part * piece; r < min(m.Rows, (part+1)*piece); r++ {
