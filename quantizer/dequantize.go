@@ -352,3 +352,27 @@ func withoutQuantization(config []byte) ([]byte, error) {
 	delete(m, "quantization_config")
 	return json.MarshalIndent(m, "", "  ")
 }
+
+// DequantizedBytes is how many bytes Dequantize writes of f's tensors, and tells Progress of.
+func DequantizedBytes(f *gqf.File, opts DequantizeOptions) int64 {
+	dtype := opts.Dtype
+	if dtype == packing.DtypeNone {
+		dtype = packing.BF16
+	}
+	sizes := make([]int64, f.Len())
+	for i := range sizes {
+		t := f.Tensor(i)
+		bits := t.Dtype.Bits()
+		if p, ok := t.Payload(0, 0, gqf.KindWeights); ok && p.Header.Layout != packing.LayoutPlain {
+			bits = dtype.Bits()
+		}
+		sizes[i] = t.Elements() * int64(bits) / 8
+	}
+	var total int64
+	for _, n := range f.Names() {
+		if n.InCheckpoint && !n.Folded {
+			total += sizes[n.Tensor]
+		}
+	}
+	return total
+}

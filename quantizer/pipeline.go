@@ -66,44 +66,68 @@ func (p *Plan) Write(ctx context.Context, path string) (*Report, error) {
 // WriteChecked is Write, but before the file appears at path, check is called with the path of the complete temporary and
 // with the report: if it fails, the file is removed and path holds what it held before.
 func (p *Plan) WriteChecked(ctx context.Context, path string, check func(temp string, r *Report) error) (*Report, error) {
-	start := time.Now()
-	if p.image == nil { // a job before this one has used it
-		if err := p.build(); err != nil {
-			return nil, err
-		}
-	}
-	if err := p.checkOutput(path); err != nil {
-		return nil, err
-	}
-	out, err := atomicfile.Create(path)
+	out, work, err := p.writeTemp(ctx, path)
 	if err != nil {
 		return nil, err
 	}
 	defer out.Abort()
-	if err := out.Truncate(p.image.Size()); err != nil {
-		return nil, err
-	}
-	if p.opts.HashFiles {
-		if err := p.recordHashes(ctx); err != nil {
-			return nil, err
-		}
-	}
-	j := &job{plan: p, image: p.image, out: out, writeback: out.StartWriteback, units: p.units()}
-	p.image = nil
-	if err := j.fill(ctx); err != nil {
-		return nil, err
-	}
-	work := time.Since(start)
 	if check != nil {
 		if err := check(out.Temp(), p.report(path, work, work)); err != nil {
 			return nil, err
 		}
-		start = time.Now().Add(-work)
 	}
+	start := time.Now().Add(-work)
 	if err := out.Commit(); err != nil {
 		return nil, err
 	}
 	return p.report(path, work, time.Since(start)), nil
+}
+
+// WriteTemporary writes the file beside path, calls use with the name of the complete file, and removes it.
+func (p *Plan) WriteTemporary(ctx context.Context, path string, use func(temp string) error) error {
+	out, _, err := p.writeTemp(ctx, path)
+	if err != nil {
+		return err
+	}
+	defer out.Abort()
+	return use(out.Temp())
+}
+
+// writeTemp writes the complete file to a temporary file beside path, and tells how long that took. The caller commits or
+// aborts it.
+func (p *Plan) writeTemp(ctx context.Context, path string) (*atomicfile.File, time.Duration, error) {
+	start := time.Now()
+	if p.image == nil { // a job before this one has used it
+		if err := p.build(); err != nil {
+			return nil, 0, err
+		}
+	}
+	if err := p.checkOutput(path); err != nil {
+		return nil, 0, err
+	}
+	out, err := atomicfile.Create(path)
+	if err != nil {
+		return nil, 0, err
+	}
+	if err := p.writeTo(ctx, out); err != nil {
+		out.Abort()
+		return nil, 0, err
+	}
+	return out, time.Since(start), nil
+}
+
+func (p *Plan) writeTo(ctx context.Context, out *atomicfile.File) error {
+	if err := out.Truncate(p.image.Size()); err != nil {
+		return err
+	}
+	if p.opts.HashFiles {
+		if err := p.recordHashes(ctx); err != nil {
+			return err
+		}
+	}
+	j := &job{plan: p, image: p.image, out: out, writeback: out.StartWriteback, units: p.units()}
+	p.image = nil
+	return j.fill(ctx)
 }
 
 // checkOutput refuses, before any work, what could not end well.

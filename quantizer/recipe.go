@@ -46,6 +46,19 @@ type Recipe struct {
 	// Rotate and Equalize fold the checkpoint before it is quantized, see package fold: NewPlan passes over them. Default:
 	// false.
 	Rotate, Equalize bool
+	// Quality is a preset for what the recipe leaves open, see WithQuality. Default (""): none.
+	Quality Quality
+	// Calibrate is what algorithms with calibration run the model on: Self, or the name of a file of text or token ids.
+	// NewPlan passes over it and over the next four fields. Default: none; these algorithms then fail.
+	Calibrate string
+	// CalibrateTokens bounds the tokens of calibration. Default (0): 8192; 32768 with QualityBest.
+	CalibrateTokens int
+	// Seed is that of the text that the model writes and of the rotations. Default (0): 1.
+	Seed uint64
+	// Refine adds coordinate descent and a refit of scales to gptq and gptq-ft. Default (nil): false; true with QualityBest.
+	Refine *bool
+	// Imatrix names files of second moments for the algorithm imatrix, which are merged. Default: none.
+	Imatrix []string
 	// Rules in order of precedence. Default: none.
 	Rules []Rule
 }

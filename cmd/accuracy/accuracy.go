@@ -9,6 +9,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/lowbit-go/gq"
 	"github.com/lowbit-go/gq/accuracy"
 	"github.com/lowbit-go/gq/accuracy/report"
 	"github.com/lowbit-go/gq/cmd/internal/cmdline"
@@ -50,30 +51,15 @@ func run(c *cli.Context) error {
 	if c.NArg() != 2 {
 		return cmdline.Usagef("gq accuracy wants a checkpoint and a .gqf file, got %d arguments", c.NArg())
 	}
-	j, err := measure.Job(c)
+	o, err := options(c)
 	if err != nil {
 		return err
 	}
-	j.Source, j.File, j.Baseline = c.Args().Get(0), c.Args().Get(1), c.String("baseline")
-	j.NoOutputs = c.Bool("no-outputs")
-	if j.Match, err = measure.Match(c); err != nil {
-		return err
-	}
-	switch s := c.String("calibration"); {
-	case s == "random":
-		j.RandomInputs = true
-	case s == "text" && j.Text == nil:
-		return cmdline.Usagef("--calibration text goes with --text or --tokens")
-	case s != "text" && c.IsSet("calibration"):
-		return cmdline.Usagef("--calibration %s: text or random", s)
-	}
-	if err := parity(c, j); err != nil {
-		return err
-	}
-	r, err := measure.Run(c, j)
+	r, err := gq.Measure(c.Context, c.Args().Get(0), c.Args().Get(1), o)
 	if err != nil {
 		return err
 	}
+	measure.Warn(c, r)
 	if c.Bool("json") {
 		err = cmdline.PrintJSON(c.App.Writer, r)
 	} else {
@@ -82,11 +68,29 @@ func run(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	return measure.Verdict(r, "")
+	return gq.Verdict(r)
+}
+
+// options reads the flags.
+func options(c *cli.Context) (gq.MeasureOptions, error) {
+	o, err := measure.Options(c)
+	if err != nil {
+		return o, err
+	}
+	o.Baseline, o.Tensors, o.NoOutputs = c.String("baseline"), c.String("tensors"), c.Bool("no-outputs")
+	switch s := c.String("calibration"); {
+	case s == "random":
+		o.RandomInputs = true
+	case s == "text" && o.Text == "" && o.Tokens == "":
+		return o, cmdline.Usagef("--calibration text goes with --text or --tokens")
+	case s != "text" && c.IsSet("calibration"):
+		return o, cmdline.Usagef("--calibration %s: text or random", s)
+	}
+	return o, parity(c, &o)
 }
 
 // parity reads the flags of that name.
-func parity(c *cli.Context, j *accuracy.Job) error {
+func parity(c *cli.Context, o *gq.MeasureOptions) error {
 	list := strings.Split(c.String("parity"), ",")
 	for _, s := range list {
 		switch s {
@@ -95,28 +99,28 @@ func parity(c *cli.Context, j *accuracy.Job) error {
 				return cmdline.Usagef("--parity none goes with nothing else")
 			}
 		case "native":
-			j.Parity = true
+			o.Parity = true
 		case "arm64", "amd64":
-			if j.Remote != nil {
+			if o.Remote != nil {
 				return cmdline.Usagef("--parity %s: one other build at a time", c.String("parity"))
 			}
-			j.Remote = &accuracy.RemoteOptions{Arch: s, Binary: c.String("parity-binary"), CPUs: strings.Split(c.String("parity-cpus"), ",")}
+			o.Remote = &accuracy.RemoteOptions{Arch: s, Binary: c.String("parity-binary"), CPUs: strings.Split(c.String("parity-cpus"), ",")}
 		default:
 			return cmdline.Usagef("--parity %s: native, arm64, amd64 or none", s)
 		}
 	}
-	if c.IsSet("parity-binary") && j.Remote == nil {
+	if c.IsSet("parity-binary") && o.Remote == nil {
 		// The binary says what it is for; the architecture that this machine is not is the one to be expected.
 		arch := "arm64"
 		if runtime.GOARCH == arch {
 			arch = "amd64"
 		}
-		j.Remote = &accuracy.RemoteOptions{Arch: arch, Binary: c.String("parity-binary"), CPUs: strings.Split(c.String("parity-cpus"), ",")}
+		o.Remote = &accuracy.RemoteOptions{Arch: arch, Binary: c.String("parity-binary"), CPUs: strings.Split(c.String("parity-cpus"), ",")}
 	}
-	if j.Remote != nil && slices.Contains(j.Remote.CPUs, "") {
+	if o.Remote != nil && slices.Contains(o.Remote.CPUs, "") {
 		return cmdline.Usagef("--parity-cpus %q names no CPU", c.String("parity-cpus"))
 	}
-	if c.IsSet("parity-cpus") && j.Remote == nil {
+	if c.IsSet("parity-cpus") && o.Remote == nil {
 		return cmdline.Usagef("--parity-cpus goes with --parity arm64 or amd64")
 	}
 	return nil

@@ -95,7 +95,7 @@ func run(c *cli.Context) error {
 		t0 := time.Now()
 		plan, err := quantizer.NewPlan(ck, config, opts)
 		if err != nil {
-			return cmdline.Requested(err)
+			return err
 		}
 		planned := time.Since(t0)
 		res.SourceBytes, res.OutputBytes = plan.SourceBytes, plan.OutputBytes

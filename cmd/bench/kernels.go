@@ -13,6 +13,7 @@ import (
 
 	"github.com/lowbit-go/gq/cmd/internal/cmdline"
 	"github.com/lowbit-go/gq/cmd/internal/payloads"
+	"github.com/lowbit-go/gq/internal/memlimit"
 	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/kernels/bench"
 	"github.com/lowbit-go/gq/packing"
@@ -51,7 +52,7 @@ func runKernels(c *cli.Context) error {
 	if err != nil {
 		return cmdline.Usagef("%s", strings.TrimPrefix(err.Error(), "bench: "))
 	}
-	cmdline.LiftMemoryLimit()
+	defer memlimit.Lift()()
 	cache := o.CacheBytes
 	if cache == 0 {
 		cache = bench.CacheBytes()

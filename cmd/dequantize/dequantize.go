@@ -3,16 +3,13 @@
 package dequantize
 
 import (
-	"errors"
 	"fmt"
-	"os"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/lowbit-go/gq"
 	"github.com/lowbit-go/gq/cmd/internal/cmdline"
-	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/packing"
-	"github.com/lowbit-go/gq/quantizer"
 )
 
 // Command gives `gq dequantize`.
@@ -42,10 +39,7 @@ func run(c *cli.Context) error {
 	if dir == "" {
 		return cmdline.Usagef("where to? name a directory with -o DIR")
 	}
-	if c.Int("threads") < 0 {
-		return cmdline.Usagef("--threads %d: at least 1", c.Int("threads"))
-	}
-	opts := quantizer.DequantizeOptions{Threads: c.Int("threads")}
+	opts := gq.DequantizeOptions{Threads: c.Int("threads"), Progress: cmdline.Reporter(c)}
 	switch c.String("dtype") {
 	case "bf16":
 		opts.Dtype = packing.BF16
@@ -54,17 +48,9 @@ func run(c *cli.Context) error {
 	default:
 		return cmdline.Usagef("--dtype %s: bf16 or f32", c.String("dtype"))
 	}
-	f, err := gqf.Open(c.Args().First(), gqf.Options{})
+	report, err := gq.Dequantize(c.Context, c.Args().First(), dir, opts)
 	if err != nil {
-		return damaged(err)
-	}
-	defer f.Close()
-	bar := cmdline.NewProgress(os.Stderr, outputBytes(f, opts.Dtype), "dequantizing", c.Bool("quiet"))
-	opts.Progress = bar.Add
-	report, err := quantizer.Dequantize(c.Context, f, dir, opts)
-	bar.Finish()
-	if err != nil {
-		return cmdline.Requested(damaged(err))
+		return err
 	}
 	if c.Bool("json") {
 		return cmdline.PrintJSON(c.App.Writer, report)
@@ -72,33 +58,4 @@ func run(c *cli.Context) error {
 	_, err = fmt.Fprintf(c.App.Writer, "wrote    %s\ntensors  %d dequantized to %s, %d as they were\nsize     %s of weights, %d files beside them\n",
 		report.Output, report.Dequantized, opts.Dtype, report.Kept, cmdline.Bytes(report.Bytes), report.Files)
 	return err
-}
-
-// damaged adds what to do about a file that turned out to be damaged.
-func damaged(err error) error {
-	if _, ok := errors.AsType[*gqf.FormatError](err); ok {
-		return fmt.Errorf("%w; gq verify lists what is damaged", err)
-	}
-	return err
-}
-
-// outputBytes is how many bytes of tensors the job writes, which is what it tells the
-// progress of.
-func outputBytes(f *gqf.File, dtype packing.Dtype) int64 {
-	sizes := make([]int64, f.Len())
-	for i := range sizes {
-		t := f.Tensor(i)
-		bits := t.Dtype.Bits()
-		if p, ok := t.Payload(0, 0, gqf.KindWeights); ok && p.Header.Layout != packing.LayoutPlain {
-			bits = dtype.Bits()
-		}
-		sizes[i] = t.Elements() * int64(bits) / 8
-	}
-	var total int64
-	for _, n := range f.Names() {
-		if n.InCheckpoint && !n.Folded {
-			total += sizes[n.Tensor]
-		}
-	}
-	return total
 }

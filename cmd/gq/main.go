@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
-	"runtime/debug"
 	"syscall"
 
 	"github.com/urfave/cli/v2"
@@ -22,6 +21,7 @@ import (
 	"github.com/lowbit-go/gq/cmd/run"
 	"github.com/lowbit-go/gq/cmd/synth"
 	"github.com/lowbit-go/gq/cmd/verify"
+	"github.com/lowbit-go/gq/internal/memlimit"
 	"github.com/lowbit-go/gq/internal/vec"
 )
 
@@ -39,9 +39,7 @@ func main() {
 	signal.Ignore(syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the process at once
-	if os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(memoryLimit)
-	}
+	memlimit.Set(memoryLimit)
 	code := cmdline.Run(ctx, newApp(), os.Args)
 	stop()
 	os.Exit(code)

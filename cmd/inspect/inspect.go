@@ -2,16 +2,10 @@
 package inspect
 
 import (
-	"errors"
-	"io"
-	"os"
-	"strings"
-
 	"github.com/urfave/cli/v2"
 
+	"github.com/lowbit-go/gq"
 	"github.com/lowbit-go/gq/cmd/internal/cmdline"
-	"github.com/lowbit-go/gq/formats/gqf"
-	"github.com/lowbit-go/gq/formats/safetensors"
 )
 
 // Command gives `gq inspect`.
@@ -38,46 +32,9 @@ func run(c *cli.Context) error {
 	if c.IsSet("slice") && !c.IsSet("tensor") {
 		return cmdline.Usagef("--slice belongs to --tensor")
 	}
-	path := c.Args().First()
-	ours, err := isGQF(path)
-	if err != nil {
-		return err
-	}
-	if ours {
-		return inspectGQF(c, c.App.Writer, path)
-	}
-	return inspectCheckpoint(c, c.App.Writer, path)
-}
-
-// isGQF tells the two kinds of input apart: by name, else by the first bytes, so that
-// a damaged .gqf file is called that.
-func isGQF(path string) (bool, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return false, err
-	}
-	defer f.Close()
-	if st, err := f.Stat(); err != nil || st.IsDir() {
-		return false, err
-	}
-	if strings.HasSuffix(path, ".gqf") {
-		return true, nil
-	}
-	var first [4]byte
-	if _, err := io.ReadFull(f, first[:]); err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
-		return false, err
-	}
-	return string(first[1:]) == "GQF", nil
-}
-
-func inspectGQF(c *cli.Context, w io.Writer, path string) error {
-	f, err := gqf.Open(path, gqf.Options{})
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if name := c.String("tensor"); c.IsSet("tensor") {
-		r, err := gqf.InspectTensor(f, name, c.Int("slice"))
+	path, w := c.Args().First(), c.App.Writer
+	if c.IsSet("tensor") {
+		r, err := gq.InspectTensor(path, c.String("tensor"), c.Int("slice"))
 		if err != nil {
 			return err
 		}
@@ -86,28 +43,16 @@ func inspectGQF(c *cli.Context, w io.Writer, path string) error {
 		}
 		return printTensor(w, r)
 	}
-	r, err := gqf.Inspect(f)
-	if err != nil {
+	r, err := gq.Inspect(path)
+	switch {
+	case err != nil:
 		return err
+	case c.Bool("json") && r.File != nil:
+		return cmdline.PrintJSON(w, r.File)
+	case c.Bool("json"):
+		return cmdline.PrintJSON(w, r.Checkpoint)
+	case r.File != nil:
+		return printFile(w, r.File)
 	}
-	if c.Bool("json") {
-		return cmdline.PrintJSON(w, r)
-	}
-	return printFile(w, r)
-}
-
-func inspectCheckpoint(c *cli.Context, w io.Writer, path string) error {
-	if c.IsSet("tensor") {
-		return cmdline.Usagef("--tensor shows tensors of .gqf files; %s is a checkpoint", path)
-	}
-	ck, err := safetensors.Open(path, safetensors.Options{})
-	if err != nil {
-		return err
-	}
-	defer ck.Close()
-	r := safetensors.Inspect(ck)
-	if c.Bool("json") {
-		return cmdline.PrintJSON(w, r)
-	}
-	return printCheckpoint(w, r)
+	return printCheckpoint(w, r.Checkpoint)
 }

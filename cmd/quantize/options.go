@@ -3,11 +3,17 @@ package quantize
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"os"
+	"strconv"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/lowbit-go/gq"
 	"github.com/lowbit-go/gq/cmd/internal/cmdline"
+	"github.com/lowbit-go/gq/cmd/internal/measure"
+	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
 )
@@ -15,8 +21,11 @@ import (
 // options reads the flags: the recipe's file first, then the flags that were given,
 // which win over it. What is wrong with either is wrong usage; only a recipe that
 // cannot be read is a failure.
-func options(c *cli.Context) (quantizer.Options, error) {
-	var opts quantizer.Options
+func options(c *cli.Context) (opts gq.QuantizeOptions, err error) {
+	opts = gq.QuantizeOptions{
+		SaveRecipe: c.String("save-recipe"), ImatrixOut: c.String("imatrix-out"), Keep: c.Bool("keep"),
+		Threads: c.Int("threads"), Progress: cmdline.Reporter(c),
+	}
 	if path := c.String("recipe"); c.IsSet("recipe") {
 		raw, err := os.ReadFile(path)
 		if err != nil {
@@ -36,10 +45,6 @@ func options(c *cli.Context) (quantizer.Options, error) {
 		}
 		opts.Rules = append(opts.Rules, rule)
 	}
-	// The plan makes its own set; this one finds before any work what cannot go together.
-	if _, err := quantizer.NewRuleSet(opts.Recipe, opts.Rules); err != nil {
-		return opts, &cmdline.UsageError{Err: err}
-	}
 	switch s := c.String("hash"); s {
 	case "headers":
 	case "sha256":
@@ -47,10 +52,66 @@ func options(c *cli.Context) (quantizer.Options, error) {
 	default:
 		return opts, cmdline.Usagef("--hash %s: headers or sha256", s)
 	}
-	if opts.Threads = c.Int("threads"); opts.Threads < 0 {
-		return opts, cmdline.Usagef("--threads %d: at least 1", opts.Threads)
+	if opts.Measure, err = measured(c); err != nil {
+		return opts, err
 	}
-	return opts, nil
+	opts.Budget, err = budget(c)
+	return opts, err
+}
+
+// measured reads the flags that go with --gate; nil without.
+func measured(c *cli.Context) (*gq.MeasureOptions, error) {
+	if !c.IsSet("gate") {
+		for _, f := range append(measure.TextFlags(), &cli.BoolFlag{Name: "keep"}) {
+			if name := f.Names()[0]; c.IsSet(name) {
+				return nil, cmdline.Usagef("--%s goes with --gate", name)
+			}
+		}
+		return nil, nil
+	}
+	o, err := measure.Options(c)
+	return &o, err
+}
+
+// budget reads the flags that have bits chosen; nil without.
+func budget(c *cli.Context) (*gq.Budget, error) {
+	var b gq.Budget
+	var set []string
+	for _, f := range []struct {
+		name string
+		to   *float64
+	}{{"target-bpw", &b.BitsPerWeight}, {"max-kl", &b.MaxKL}} {
+		if !c.IsSet(f.name) {
+			continue
+		}
+		set = append(set, "--"+f.name)
+		v, err := strconv.ParseFloat(c.String(f.name), 64)
+		if err != nil || !(v > 0) || math.IsInf(v, 0) {
+			return nil, cmdline.Usagef("--%s %s: a number above 0", f.name, c.String(f.name))
+		}
+		*f.to = v
+	}
+	if c.IsSet("target-size") {
+		set = append(set, "--target-size")
+		var err error
+		if b.FileBytes, err = parseSize(c.String("target-size")); err != nil {
+			return nil, cmdline.Usagef("--target-size: %w", err)
+		}
+	}
+	switch {
+	case len(set) == 0:
+		return nil, nil
+	case len(set) > 1:
+		return nil, cmdline.Usagef("%s: one target at a time", strings.Join(set, " and "))
+	case c.IsSet("bits"):
+		return nil, cmdline.Usagef("--bits beside %s, which chooses them: leave it out, or fix single tensors with --rule", set[0])
+	}
+	if c.IsSet("group") {
+		group, _ := quantizer.ParseGroup(c.String("group")) // override has read it
+		b.Groups = []int{group}
+	}
+	b.EmbeddingFixed = c.IsSet("embedding-bits")
+	return &b, nil
 }
 
 // override puts the flags that were given in the place of what the recipe says.
@@ -67,14 +128,16 @@ func override(c *cli.Context, r *quantizer.Recipe) error {
 			return cmdline.Usagef("--%s %d: use 1 to 8", f.name, *f.to)
 		}
 	}
-	if c.IsSet("positive-scales") {
-		r.PositiveScales = c.Bool("positive-scales")
+	for _, f := range []struct {
+		name string
+		to   *bool
+	}{{"positive-scales", &r.PositiveScales}, {"rotate", &r.Rotate}, {"equalize", &r.Equalize}} {
+		if c.IsSet(f.name) {
+			*f.to = c.Bool(f.name)
+		}
 	}
-	if c.IsSet("rotate") {
-		r.Rotate = c.Bool("rotate")
-	}
-	if c.IsSet("equalize") {
-		r.Equalize = c.Bool("equalize")
+	if err := overrideCalibration(c, r); err != nil {
+		return err
 	}
 	return cmp.Or(
 		parse(c, "group", quantizer.ParseGroup, &r.Group),
@@ -88,6 +151,40 @@ func override(c *cli.Context, r *quantizer.Recipe) error {
 	)
 }
 
+// overrideCalibration does that for the flags of presets and calibration.
+func overrideCalibration(c *cli.Context, r *quantizer.Recipe) error {
+	if c.IsSet("quality") {
+		if c.IsSet("algorithm") {
+			return cmdline.Usagef("--algorithm beside --quality, which chooses it: state one of them")
+		}
+		// The preset given as a flag wins over what a recipe states of its settings.
+		r.Algorithm, r.Calibrate, r.CalibrateTokens, r.Refine = gqf.AlgorithmNone, "", 0, nil
+		if err := parse(c, "quality", quantizer.ParseQuality, &r.Quality); err != nil {
+			return err
+		}
+	}
+	if c.IsSet("calibrate") {
+		r.Calibrate = c.String("calibrate")
+	}
+	if c.IsSet("calibrate-tokens") {
+		if r.CalibrateTokens = c.Int("calibrate-tokens"); r.CalibrateTokens == 0 { // the default to the library
+			return cmdline.Usagef("--calibrate-tokens 0: at least 16")
+		}
+	}
+	if c.IsSet("seed") {
+		if r.Seed = c.Uint64("seed"); r.Seed == 0 {
+			return cmdline.Usagef("--seed 0: at least 1")
+		}
+	}
+	if c.IsSet("refine") {
+		r.Refine = new(c.Bool("refine"))
+	}
+	if c.IsSet("imatrix") {
+		r.Imatrix = c.StringSlice("imatrix")
+	}
+	return nil
+}
+
 // parse reads the flag called name, if it was given.
 func parse[T any](c *cli.Context, name string, read func(string) (T, error), to *T) error {
 	if !c.IsSet(name) {
@@ -99,4 +196,30 @@ func parse[T any](c *cli.Context, name string, read func(string) (T, error), to 
 	}
 	*to = v
 	return nil
+}
+
+// units of sizes; longer ones before their endings.
+var units = []struct {
+	name  string
+	bytes float64
+}{
+	{"kib", 1 << 10}, {"mib", 1 << 20}, {"gib", 1 << 30}, {"tib", 1 << 40},
+	{"kb", 1e3}, {"mb", 1e6}, {"gb", 1e9}, {"tb", 1e12}, {"k", 1e3}, {"m", 1e6}, {"g", 1e9}, {"t", 1e12}, {"b", 1}, {"", 1},
+}
+
+// parseSize reads a number of bytes: "700MB", "650 MiB", "1.5GB", "123456".
+func parseSize(s string) (int64, error) {
+	word := strings.ToLower(s)
+	for _, u := range units {
+		number, ok := strings.CutSuffix(word, u.name)
+		if !ok {
+			continue
+		}
+		v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+		if err != nil || !(v > 0) || float64(v*u.bytes) >= 1<<62 || strings.ContainsAny(number, "xp_") {
+			break
+		}
+		return int64(v * u.bytes), nil
+	}
+	return 0, fmt.Errorf("%q is no size: write bytes, or a number with kB, MB, GB, KiB, MiB or GiB", s)
 }

@@ -4,19 +4,26 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/lowbit-go/gq"
+	"github.com/lowbit-go/gq/accuracy/report"
 	"github.com/lowbit-go/gq/cmd/internal/cmdline"
+	"github.com/lowbit-go/gq/cmd/internal/measure"
 	"github.com/lowbit-go/gq/quantizer"
 )
 
 // PrintPlan prints a plan as a table, or as JSON with --json.
-func PrintPlan(c *cli.Context, p *quantizer.Plan) error {
+func PrintPlan(c *cli.Context, p *gq.PlanReport) error {
 	w := c.App.Writer
 	if c.Bool("json") {
 		return cmdline.PrintJSON(w, p)
+	}
+	if err := printAllocation(w, p.Allocation); err != nil {
+		return err
 	}
 	err := cmdline.Table(w, []string{"TENSOR", "ROLE", "SHAPE", "DTYPE", "BECOMES", "LAYOUT", "BYTES>", "BPW>", "WHY"}, func(line func(...any)) {
 		for _, t := range p.Tensors {
@@ -65,11 +72,49 @@ func why(t *quantizer.PlanTensor) string {
 	return ""
 }
 
-// PrintReport prints what a job did, or JSON with --json.
-func PrintReport(c *cli.Context, r *quantizer.Report) error {
+// printResult prints what a job did. The measurement comes first: it may be what the output is read for.
+func printResult(c *cli.Context, r *gq.QuantizeReport) error {
+	measure.Warn(c, r.Accuracy)
+	w := c.App.Writer
+	if !c.Bool("json") {
+		if err := printAllocation(w, r.Allocation); err != nil {
+			return err
+		}
+		if r.Accuracy != nil {
+			if err := report.Text(w, r.Accuracy, false); err != nil || !r.Written {
+				return err
+			}
+			fmt.Fprintln(w)
+		}
+	}
+	return PrintReport(c, r.Report, r)
+}
+
+// printAllocation prints the table of the bits that were chosen, if they were.
+func printAllocation(w io.Writer, a *gq.Allocation) error {
+	if a == nil {
+		return nil
+	}
+	err := cmdline.Table(w, []string{"TENSOR", "BITS>", "GROUP>", "BYTES>", "KL>"}, func(line func(...any)) {
+		for _, r := range a.Rows {
+			group := strconv.Itoa(r.Group)
+			if r.Group == 0 {
+				group = "channel"
+			}
+			line(cmdline.Text(r.Tensor), r.Bits, group, r.Bytes, fmt.Sprintf("%.6f", r.KL))
+		}
+	})
+	if err == nil {
+		_, err = fmt.Fprintf(w, "\n%s\n\n", a.Summary())
+	}
+	return err
+}
+
+// PrintReport prints what a job did, or all as JSON with --json.
+func PrintReport(c *cli.Context, r *quantizer.Report, all any) error {
 	w := c.App.Writer
 	if c.Bool("json") {
-		return cmdline.PrintJSON(w, r)
+		return cmdline.PrintJSON(w, all)
 	}
 	printWarnings(c.App.ErrWriter, r.Warnings)
 	quantized := fmt.Sprintf("%d quantized", r.Quantized)

@@ -2,17 +2,17 @@
 package quantize
 
 import (
-	"fmt"
-	"os"
-	"slices"
+	"errors"
 	"strings"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/lowbit-go/gq"
 	"github.com/lowbit-go/gq/cmd/internal/cmdline"
 	"github.com/lowbit-go/gq/cmd/internal/measure"
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/quantizer/calib"
 )
 
 // Command gives `gq quantize`.
@@ -45,15 +45,25 @@ func Command() *cli.Command {
 			&cli.BoolFlag{Name: "json", Usage: "print the plan or the summary as JSON"},
 			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "no progress"},
 			&cli.BoolFlag{Name: "keep", Usage: "leave the file although the --gate is not met"},
-		}, slices.Concat(targetFlags(), calibrationFlags(), foldFlags(), measure.TextFlags())...),
+			&cli.StringFlag{Name: "target-bpw", Usage: "choose bits and group of each tensor for at most `N` bits of payload per quantized weight"},
+			&cli.StringFlag{Name: "target-size", Usage: "choose them for a file of at most `SIZE`: bytes, or with a unit (700MB, 650MiB)"},
+			&cli.StringFlag{Name: "max-kl", Usage: "choose them for the smallest file whose KL divergence from the checkpoint is at most `NATS` per token, as executed, on the calibration text"},
+			&cli.StringFlag{Name: "quality", Usage: "`PRESET` for what is not stated: fast (search, no data), good (gptq-ft, on text that the model writes) or best (the same with --refine, four times the text and more probes for targets)"},
+			&cli.StringFlag{Name: "save-recipe", Usage: "write the recipe, with a rule for each tensor where bits were chosen, to `FILE`; --recipe reads it"},
+			&cli.StringFlag{Name: "calibrate", Usage: "`FILE` of text or token ids to run the model on, for gptq, gptq-ft, imatrix and awq and to choose bits with; or self: the model writes its own, which serves as well"},
+			&cli.IntFlag{Name: "calibrate-tokens", Value: calib.DefaultTokens, Usage: "tokens of calibration"},
+			&cli.Uint64Flag{Name: "seed", Value: 1, Usage: "of the text that the model writes, and of the matrices of --rotate"},
+			&cli.BoolFlag{Name: "refine", Usage: "coordinate descent and a refit of scales behind gptq and gptq-ft"},
+			&cli.StringSliceFlag{Name: "imatrix", Usage: "`FILE` of moments for --algorithm imatrix, of --imatrix-out or of llama.cpp (GGUF or imatrix.dat); several are merged (repeatable)"},
+			&cli.StringFlag{Name: "imatrix-out", Usage: "`FILE` to write the moments to that --algorithm imatrix used"},
+			&cli.BoolFlag{Name: "rotate", Usage: "turn hidden states and values by orthogonal matrices of --seed, folded into the weights: nothing is added at run time, but a head that was the embedding table is stored apart"},
+			&cli.BoolFlag{Name: "equalize", Usage: "balance the columns of weights that share an input, the norm or linear before them doing the opposite"},
+		}, measure.TextFlags()...),
 		Action: run,
 	}
 }
 
-func run(c *cli.Context) (err error) {
-	if err := setQuality(c); err != nil {
-		return err
-	}
+func run(c *cli.Context) error {
 	opts, err := options(c)
 	if err != nil {
 		return err
@@ -62,100 +72,21 @@ func run(c *cli.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	job, err := gateJob(c, src)
-	if err != nil {
-		return err
-	}
-	goal, err := goalOf(c)
-	if err != nil {
-		return err
-	}
-	ck, err := safetensors.Open(src, safetensors.Options{})
-	if err != nil {
-		return err
-	}
-	defer ck.Close()
-	config, err := quantizer.ReadConfig(ck)
-	if err != nil {
-		return err
-	}
-	var bar *cmdline.Progress // while Write runs
-	opts.Progress = func(n int64) {
-		if bar != nil {
-			bar.Add(n)
+	if c.Bool("dry-run") {
+		if opts.Measure != nil {
+			return cmdline.Usagef("--dry-run writes nothing that a --gate could be for")
 		}
-	}
-	plan, err := quantizer.NewPlan(ck, config, opts)
-	if err != nil {
-		return cmdline.Requested(err)
-	}
-	data, err := calibrationOf(c, plan, goal != nil, opts.Recipe.Rotate)
-	if err != nil {
-		return err
-	}
-	if data != nil || goal != nil {
-		defer func() { err = leaveWork(c, err) }()
-	}
-	dir := src
-	folding, err := foldingOf(c, ck, config, plan, opts, data)
-	if err != nil {
-		return err
-	}
-	if folding != nil {
-		defer func() {
-			if e := folding.close(); err == nil {
-				err = e
-			}
-		}()
-		if err := folding.run(); err != nil {
-			return cmdline.Requested(err)
-		}
-		ck, config, opts, dir = folding.ck, folding.config, folding.opts, folding.ck.Dir()
-		if plan, err = quantizer.NewPlan(ck, config, opts); err != nil {
-			return cmdline.Requested(err)
-		}
-		if job != nil {
-			job.Folded = dir
-		}
-	}
-	var chosen *allocation
-	if goal != nil {
-		if chosen, err = goal.choose(c, dir, ck, config, opts, data); err != nil {
-			return cmdline.Requested(err)
-		}
-		plan, opts.Rules = chosen.Plan, append(chosen.Rules, opts.Rules...)
-	}
-	if err := saveRecipe(c, opts, chosen); err != nil {
-		return err
-	}
-	if chosen != nil && !c.Bool("json") {
-		if err := chosen.print(c.App.Writer); err != nil {
+		plan, err := gq.Plan(c.Context, src, c.String("output"), opts)
+		if err != nil {
 			return err
 		}
+		return PrintPlan(c, plan)
 	}
-	if c.Bool("dry-run") {
-		return printChosenPlan(c, plan, chosen)
+	r, err := gq.Quantize(c.Context, src, c.String("output"), opts)
+	if r == nil {
+		return err
 	}
-	if data != nil {
-		var done func()
-		if done, err = data.run(c, plan); err != nil {
-			return cmdline.Requested(err)
-		}
-		defer done()
-		if goal != nil && goal.bytes > 0 && plan.OutputBytes > goal.bytes {
-			return fmt.Errorf("the file would have %d bytes with what it says of calibration, more than --target-size %d", plan.OutputBytes, goal.bytes)
-		}
-	}
-	bar = cmdline.NewProgress(os.Stderr, plan.WorkBytes(), "quantizing", c.Bool("quiet"))
-	if job != nil {
-		return writeGated(c, plan, job, bar)
-	}
-	report, err := plan.Write(c.Context, c.String("output"))
-	bar.Finish()
-	if err != nil {
-		return cmdline.Requested(err)
-	}
-	return printChosenReport(c, report, chosen)
+	return errors.Join(printResult(c, r), err)
 }
 
 // source gives the checkpoint's path: the one positional, or the current directory.

@@ -2,14 +2,11 @@
 package repack
 
 import (
-	"errors"
-	"os"
-
 	"github.com/urfave/cli/v2"
 
+	"github.com/lowbit-go/gq"
 	"github.com/lowbit-go/gq/cmd/internal/cmdline"
 	"github.com/lowbit-go/gq/cmd/quantize"
-	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
 )
@@ -45,31 +42,21 @@ func run(c *cli.Context) error {
 	if !c.Bool("dry-run") && c.String("output") == "" {
 		return cmdline.Usagef("where to? name a file with -o OUT.gqf")
 	}
-	path := c.Args().First()
-	f, err := gqf.Open(path, gqf.Options{})
+	if c.Bool("dry-run") {
+		plan, err := gq.PlanRepack(c.Args().First(), opts)
+		if err != nil {
+			return err
+		}
+		return quantize.PrintPlan(c, plan)
+	}
+	report, err := gq.Repack(c.Context, c.Args().First(), c.String("output"), opts)
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	var bar *cmdline.Progress // while Write runs
-	opts.Progress = func(n int64) { bar.Add(n) }
-	plan, err := quantizer.NewRepack(f, path, opts)
-	if err != nil {
-		return cmdline.Requested(err)
-	}
-	if c.Bool("dry-run") {
-		return quantize.PrintPlan(c, plan)
-	}
-	bar = cmdline.NewProgress(os.Stderr, plan.SourceBytes, "repacking", c.Bool("quiet"))
-	report, err := plan.Write(c.Context, c.String("output"))
-	bar.Finish()
-	if err != nil {
-		return cmdline.Requested(err)
-	}
-	return quantize.PrintReport(c, report)
+	return quantize.PrintReport(c, report, report)
 }
 
-func options(c *cli.Context) (opts quantizer.RepackOptions, err error) {
+func options(c *cli.Context) (opts gq.RepackOptions, err error) {
 	usage := func(name string, err error) error { return cmdline.Usagef("--%s: %w", name, err) }
 	if s := c.String("layout"); s != "" {
 		if opts.Formats, err = quantizer.ParseFormats(s); err != nil {
@@ -86,11 +73,6 @@ func options(c *cli.Context) (opts quantizer.RepackOptions, err error) {
 			return opts, usage("target", err)
 		}
 	}
-	if opts.Formats == nil && opts.Targets == nil {
-		return opts, &cmdline.UsageError{Err: errors.New("into which layout? give --layout or --target")}
-	}
-	if opts.Threads = c.Int("threads"); opts.Threads < 0 {
-		return opts, cmdline.Usagef("--threads %d: at least 1", opts.Threads)
-	}
+	opts.Threads, opts.Progress = c.Int("threads"), cmdline.Reporter(c)
 	return opts, nil
 }

@@ -8,7 +8,6 @@ import (
 	"io"
 	"math"
 	"os"
-	"runtime/debug"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -16,6 +15,7 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/term"
 
+	"github.com/lowbit-go/gq"
 	"github.com/lowbit-go/gq/cmd/internal/cmdline"
 	"github.com/lowbit-go/gq/model"
 	"github.com/lowbit-go/gq/model/generate"
@@ -66,7 +66,7 @@ func Command() *cli.Command {
 }
 
 func run(c *cli.Context) error {
-	open, opts, err := options(c)
+	opts, err := options(c)
 	if err != nil {
 		return err
 	}
@@ -74,20 +74,12 @@ func run(c *cli.Context) error {
 		return cmdline.Usagef("gq run wants one .gqf file or directory, got %d", c.NArg())
 	}
 	path := c.Args().First()
-	if st, err := os.Stat(path); err == nil && st.IsDir() && c.IsSet("activations") && open.Activations != model.Float32 {
-		return cmdline.Usagef("--activations %s: a checkpoint runs in float32", open.Activations)
+	if st, err := os.Stat(path); err == nil && st.IsDir() && c.IsSet("activations") && opts.Activations != model.Float32 {
+		return cmdline.Usagef("--activations %s: a checkpoint runs in float32", opts.Activations)
 	}
 	if opts.Prompt, err = prompt(c); err != nil {
 		return err
 	}
-	cmdline.LiftMemoryLimit()
-	g, err := generate.Open(path, open)
-	if err != nil {
-		return err
-	}
-	defer g.Close()
-	debug.FreeOSMemory() // what reading the tokenizer took
-
 	w := newWriter(c)
 	switch {
 	case c.Bool("json"):
@@ -96,7 +88,7 @@ func run(c *cli.Context) error {
 	default:
 		opts.Text = w.text
 	}
-	r, err := g.Run(c.Context, opts)
+	r, err := gq.Run(c.Context, path, opts)
 	if errors.Is(err, errNobody) {
 		return nil
 	}
@@ -107,8 +99,8 @@ func run(c *cli.Context) error {
 }
 
 // options reads all flags but those of the prompt.
-func options(c *cli.Context) (open generate.OpenOptions, o generate.Options, err error) {
-	o = generate.Options{
+func options(c *cli.Context) (o gq.RunOptions, err error) {
+	o.Options = generate.Options{
 		NoBOS: c.Bool("no-bos"), IgnoreEOS: c.Bool("ignore-eos"), Stop: c.StringSlice("stop"),
 		MaxTokens: c.Int("max-tokens"), Context: c.Int("context"), PricePerHour: c.Float64("price-per-hour"),
 		Sampling: generate.Sampling{
@@ -116,33 +108,33 @@ func options(c *cli.Context) (open generate.OpenOptions, o generate.Options, err
 			RepeatPenalty: c.Float64("repeat-penalty"), Seed: c.Uint64("seed"),
 		},
 	}
-	open.Threads = c.Int("threads")
+	o.Threads = c.Int("threads")
 	var ok bool
-	if open.Activations, ok = model.ParseActivations(c.String("activations")); !ok {
-		return open, o, cmdline.Usagef("--activations: %q is neither int8 nor float32", c.String("activations"))
+	if o.Activations, ok = model.ParseActivations(c.String("activations")); !ok {
+		return o, cmdline.Usagef("--activations: %q is neither int8 nor float32", c.String("activations"))
 	}
 	if err := o.Sampling.Check(); err != nil {
-		return open, o, cmdline.Usagef("--%w", err)
+		return o, cmdline.Usagef("--%w", err)
 	}
 	for _, name := range []string{"top-p", "repeat-penalty"} { // as fields of Sampling, 0 is no restriction
 		if c.Float64(name) == 0 {
-			return open, o, cmdline.Usagef("--%s 0 is not above 0; 1 restricts nothing", name)
+			return o, cmdline.Usagef("--%s 0 is not above 0; 1 restricts nothing", name)
 		}
 	}
 	for _, name := range []string{"max-tokens", "context", "threads"} {
 		if c.IsSet(name) && (c.Int(name) < 1 || c.Int(name) > math.MaxInt32) {
-			return open, o, cmdline.Usagef("--%s %d is not 1 or more", name, c.Int(name))
+			return o, cmdline.Usagef("--%s %d is not 1 or more", name, c.Int(name))
 		}
 	}
 	if p := o.PricePerHour; c.IsSet("price-per-hour") && !(p > 0 && p <= math.MaxFloat32) {
-		return open, o, cmdline.Usagef("--price-per-hour %v is not above 0", p)
+		return o, cmdline.Usagef("--price-per-hour %v is not above 0", p)
 	}
 	for _, s := range o.Stop {
 		if s == "" || !utf8.ValidString(s) {
-			return open, o, cmdline.Usagef("--stop %q is no text", s)
+			return o, cmdline.Usagef("--stop %q is no text", s)
 		}
 	}
-	return open, o, nil
+	return o, nil
 }
 
 // prompt reads the prompt.

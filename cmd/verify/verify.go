@@ -2,13 +2,12 @@
 package verify
 
 import (
-	"errors"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/lowbit-go/gq"
 	"github.com/lowbit-go/gq/cmd/internal/cmdline"
 	"github.com/lowbit-go/gq/formats/gqf"
 )
@@ -35,15 +34,8 @@ func run(c *cli.Context) error {
 	if c.NArg() != 1 {
 		return cmdline.Usagef("gq verify wants one .gqf file, got %d", c.NArg())
 	}
-	if c.Int("threads") < 0 {
-		return cmdline.Usagef("--threads %d: at least 1", c.Int("threads"))
-	}
 	path := c.Args().First()
-	report, err := verify(c, path)
-	// Damage that keeps the file from being read is reported like any other.
-	if damage, ok := errors.AsType[*gqf.FormatError](err); ok {
-		report, err = damage.Report(), nil
-	}
+	report, err := gq.Verify(c.Context, path, gq.VerifyOptions{Fast: c.Bool("fast"), Threads: c.Int("threads"), Progress: cmdline.Reporter(c)})
 	if err != nil {
 		return err
 	}
@@ -68,19 +60,6 @@ func run(c *cli.Context) error {
 type result struct {
 	OK bool `json:"ok"`
 	*gqf.VerifyReport
-}
-
-func verify(c *cli.Context, path string) (*gqf.VerifyReport, error) {
-	f, err := gqf.Open(path, gqf.Options{})
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	opts := gqf.VerifyOptions{Threads: c.Int("threads"), Deep: !c.Bool("fast")}
-	bar := cmdline.NewProgress(os.Stderr, f.VerifyBytes(opts), "verifying", c.Bool("quiet"))
-	defer bar.Finish()
-	opts.Progress = bar.Add
-	return f.Verify(c.Context, opts)
 }
 
 func print(w io.Writer, r *gqf.VerifyReport) error {

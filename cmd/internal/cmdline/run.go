@@ -6,9 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/urfave/cli/v2"
+
+	"github.com/lowbit-go/gq"
+	"github.com/lowbit-go/gq/accuracy"
+	"github.com/lowbit-go/gq/quantizer"
 )
 
 // A UsageError says that a command was used wrongly: exit status 2.
@@ -63,21 +69,56 @@ func Run(ctx context.Context, app *cli.App, args []string) int {
 	if err == nil {
 		return 0
 	}
-	code := 1
-	var coder cli.ExitCoder
-	if errors.As(err, &coder) {
-		code = coder.ExitCode()
-	}
-	text := err.Error()
-	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
-		text = "interrupted"
-	}
-	var usage *UsageError
-	if errors.As(err, &usage) {
+	code, text := verdict(ctx, err)
+	if code == 2 {
 		text += "; run " + path + " --help"
 	}
-	fmt.Fprintf(app.ErrWriter, "%s: %s\n", app.Name, text)
+	fmt.Fprintf(app.ErrWriter, "%s: %s\n", app.Name, printable(text))
 	return code
+}
+
+// verdict gives the exit status and the text of an error.
+func verdict(ctx context.Context, err error) (code int, text string) {
+	text = err.Error()
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		text = "interrupted"
+		if r, ok := errors.AsType[*gq.ResumeError](err); ok {
+			text = strings.Join(append([]string{text}, r.Hints...), "; ")
+		}
+		return 1, text
+	}
+	if coder, ok := errors.AsType[cli.ExitCoder](err); ok {
+		return coder.ExitCode(), text
+	}
+	if e, ok := errors.AsType[*gq.OptionError](err); ok {
+		if e.Option != "" && text == e.Error() {
+			text = "--" + text // a recipe spells options without dashes
+		}
+		return 2, text
+	}
+	if _, ok := errors.AsType[*quantizer.RequestError](err); ok {
+		return 2, text
+	}
+	if _, ok := errors.AsType[*accuracy.GateError](err); ok {
+		return 2, text
+	}
+	if _, ok := errors.AsType[*gq.GateNotMetError](err); ok {
+		return 3, text
+	}
+	return 1, text
+}
+
+// printable spells what would not show as itself on a terminal.
+func printable(text string) string {
+	var b strings.Builder
+	for _, r := range text {
+		if unicode.IsPrint(r) || r == '\n' {
+			b.WriteRune(r)
+		} else {
+			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
+		}
+	}
+	return b.String()
 }
 
 // prepare sets up commands and all their subcommands.

@@ -1,0 +1,251 @@
+package gq
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/lowbit-go/gq/accuracy"
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/memlimit"
+	"github.com/lowbit-go/gq/kernels"
+	"github.com/lowbit-go/gq/model"
+	"github.com/lowbit-go/gq/model/text"
+	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/quantizer/alloc"
+	"github.com/lowbit-go/gq/quantizer/calib"
+)
+
+// Budget is what bits and groups are chosen for. Exactly one of the first three fields is set.
+type Budget struct {
+	// BitsPerWeight is the most bits of payload per quantized weight.
+	BitsPerWeight float64
+	// FileBytes is the greatest size of the file.
+	FileBytes int64
+	// MaxKL asks for the smallest file whose KL divergence from the checkpoint is at most so many nats per token, as
+	// executed, on the calibration text.
+	MaxKL float64
+	// Groups are the group sizes to choose from. Default: 32, 64, 128.
+	Groups []int
+	// EmbeddingFixed leaves bits and group of the embedding as the recipe has them. Default: false.
+	EmbeddingFixed bool
+}
+
+// check finds a budget that cannot be.
+func (b *Budget) check() error {
+	if b == nil {
+		return nil
+	}
+	set := 0
+	for _, v := range []float64{b.BitsPerWeight, float64(b.FileBytes), b.MaxKL} {
+		if v != 0 {
+			set++
+		}
+		if v < 0 || math.IsNaN(v) || math.IsInf(v, 0) {
+			return optionf("", "a target of %g: a number above 0", v)
+		}
+	}
+	if set != 1 {
+		return optionf("", "one target at a time: %d are set", set)
+	}
+	return nil
+}
+
+// comment heads a saved recipe.
+func (b *Budget) comment(a *Allocation) string {
+	if b == nil {
+		return "gq quantize"
+	}
+	what := ""
+	switch {
+	case b.BitsPerWeight > 0:
+		what = fmt.Sprintf("target-bpw %g", b.BitsPerWeight)
+	case b.FileBytes > 0:
+		what = fmt.Sprintf("target-size %d", b.FileBytes)
+	default:
+		what = fmt.Sprintf("max-kl %g", b.MaxKL)
+	}
+	return fmt.Sprintf("gq quantize, %s\n%s", what, a.Summary())
+}
+
+// Allocation is what a Budget chose.
+type Allocation struct {
+	*alloc.Allocation
+	// Source is where the text comes from that bits were chosen with: "self", "text" or "tokens".
+	Source string `json:"source"`
+	// KL was measured on that text, with the file as executed. Nil without Budget.MaxKL.
+	KL          *float64           `json:"kl,omitempty"`
+	Evaluations []alloc.Evaluation `json:"evaluations,omitempty"`
+}
+
+// Summary is one line of text.
+func (a *Allocation) Summary() string {
+	s := fmt.Sprintf("%.4f bits per weight, a file of %d bytes, predicted KL %.5f", a.BitsPerWeight, a.OutputBytes, a.PredictedKL)
+	if a.KL != nil {
+		s += fmt.Sprintf(", measured %.5f", *a.KL)
+	}
+	return s
+}
+
+// probeTokens is how much text bits are chosen with.
+const probeTokens = 2560
+
+// chooser chooses bits for the budget of a job.
+type chooser struct {
+	*quantizeJob
+	float, probed *model.Model
+	reference     *accuracy.Reference
+	source        string // of the text
+	sequences     [][]int32
+}
+
+// choose chooses bits and groups.
+func (j *quantizeJob) choose() (*Allocation, error) {
+	if err := j.wholeModel("to choose bits"); err != nil {
+		return nil, err
+	}
+	h := &chooser{quantizeJob: j}
+	defer h.close()
+	defer memlimit.Lift()()
+	if err := h.open(); err != nil {
+		return nil, fmt.Errorf("choosing bits: %w", err)
+	}
+	p, err := h.probe()
+	if err != nil {
+		return nil, err
+	}
+	out := &Allocation{Source: h.source}
+	switch b := j.o.Budget; {
+	case b.BitsPerWeight > 0:
+		out.Allocation, err = p.BitsPerWeight(b.BitsPerWeight)
+	case b.FileBytes > 0:
+		out.Allocation, err = p.FileBytes(b.FileBytes)
+	default:
+		out.Allocation, out.Evaluations, err = p.MaxKL(j.ctx, b.MaxKL, h.measure)
+		for _, e := range out.Evaluations {
+			if out.Allocation != nil && e.BitsPerWeight == out.BitsPerWeight {
+				out.KL = &e.KL
+			}
+		}
+	}
+	return out, err
+}
+
+func (h *chooser) close() {
+	for _, m := range []*model.Model{h.float, h.probed} {
+		if m != nil {
+			m.Close()
+		}
+	}
+}
+
+// packedBytes bounds the checkpoints whose weights are copied into the order of their kernels.
+const packedBytes = 1 << 29 // there are two of them
+
+// open opens model and text, and runs the float model on that.
+func (h *chooser) open() (err error) {
+	size := int64(0)
+	for _, t := range h.ck.Tensors() {
+		size += t.Size
+	}
+	options := model.Options{Threads: h.o.Threads, Packed: size <= packedBytes, Log: func(kernels.Choice) {}}
+	if h.float, err = model.OpenCheckpoint(h.ck.Dir(), options); err != nil {
+		return err
+	}
+	// A text that calibration takes anyway is that of the original checkpoint, and as long as calibration wants it.
+	from, tokens := h.plan, probeTokens
+	if h.calibration != nil && h.o.Recipe.Calibrate != "" {
+		from, tokens = h.original, h.calibration.tokens()
+	}
+	own, err := h.text(from, tokens)
+	if err != nil {
+		return err
+	}
+	h.source, h.sequences = own.Source, own.First(probeTokens)
+	if h.reference, err = accuracy.NewReference(h.ctx, h.float, text.WindowsOf(h.sequences)); err != nil {
+		return err
+	}
+	h.probed, err = model.OpenCheckpoint(h.ck.Dir(), options)
+	return err
+}
+
+func (h *chooser) probe() (*alloc.Probed, error) {
+	b := h.o.Budget
+	job := alloc.Job{
+		Checkpoint: h.ck, Config: h.config, Options: h.opts, Model: h.probed, Windows: h.sequences,
+		KL: func(ctx context.Context, layer int) (float64, error) {
+			if layer < 0 {
+				return h.reference.KL(ctx, h.probed)
+			}
+			return h.reference.KLFrom(ctx, h.probed, layer)
+		},
+		Groups: b.Groups, TableFixed: b.EmbeddingFixed,
+	}
+	if dir := h.workDir(); dir != "" {
+		job.WorkFile = filepath.Join(dir, calib.ProbesName)
+	}
+	if b.BitsPerWeight > 0 && b.BitsPerWeight < 2.5 { // the person asked for it
+		job.MinBits = 1
+	}
+	if h.o.Recipe.Quality == quantizer.QualityBest {
+		job.Widths = []int{2, 3, 4, 5}
+	}
+	if h.calibration != nil {
+		job.Prepare = makeRoom
+	}
+	add, end := func(int64) {}, func() {}
+	job.Start = func(steps int) { add, end = h.begin(stageProbe, "steps", int64(steps)) }
+	job.Progress = func(n int) { add(int64(n)) }
+	defer func() { end() }()
+	return job.Probe(h.ctx)
+}
+
+// makeRoom has a plan's size include the longest account of calibration that a file may have.
+func makeRoom(p *quantizer.Plan) error {
+	seed := uint64(math.MaxUint64)
+	return p.SetChosen(&quantizer.Chosen{
+		Rows: func(quantizer.Matrix) quantizer.RowReader { return nil },
+		Calibration: &quantizer.Calibration{
+			Algorithm: "gptq-ft", Parameters: map[string]any{"room": strings.Repeat("x", 512)}, Source: "imatrix", SHA256: strings.Repeat("0", 64),
+			Tokens: math.MaxInt32, Sequences: math.MaxInt32, Seed: &seed, Fallbacks: math.MaxInt32,
+		},
+	})
+}
+
+// measure writes the file of an allocation beside the output, runs it as a device would and removes it.
+func (h *chooser) measure(ctx context.Context, a *alloc.Allocation) (kl float64, err error) {
+	opts := h.opts
+	opts.Rules = append(slices.Clone(a.Rules), opts.Rules...)
+	plan, err := quantizer.NewPlan(h.ck, h.config, opts) // a.Plan is for the file that stays
+	if err != nil {
+		return 0, err
+	}
+	if h.calibration != nil {
+		done, err := h.calibration.run(plan)
+		if err != nil {
+			return 0, err
+		}
+		defer done() // its layers stay: if nothing better is found, the file is made of them
+	}
+	err = plan.WriteTemporary(ctx, h.dst, func(temp string) error {
+		f, err := gqf.Open(temp, gqf.Options{})
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		m, err := model.OpenGQF(f, model.Options{Threads: h.o.Threads, Log: func(kernels.Choice) {}})
+		if err != nil {
+			return err
+		}
+		defer m.Close()
+		kl, err = h.reference.KL(ctx, m)
+		return err
+	})
+	if err == nil {
+		h.logf("%.3f bits per weight: KL %.5f", a.BitsPerWeight, kl)
+	}
+	return kl, err
+}

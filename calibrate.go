@@ -1,0 +1,214 @@
+package gq
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/memlimit"
+	"github.com/lowbit-go/gq/model"
+	"github.com/lowbit-go/gq/model/text"
+	"github.com/lowbit-go/gq/model/tokenizer"
+	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/quantizer/calib"
+)
+
+// calibration is the part of a job that chooses codes with calibration data.
+type calibration struct {
+	*quantizeJob
+	imatrix, solved, awq bool // the algorithms that the plan has; awq ends as imatrix does
+}
+
+// newCalibration looks for algorithms in the plan that need calibration, nil if it has none, and refuses options that do
+// not go with them.
+func (j *quantizeJob) newCalibration() (*calibration, error) {
+	k := &calibration{quantizeJob: j}
+	for _, m := range j.plan.Matrices() {
+		k.awq = k.awq || m.Scheme.Algorithm == gqf.AlgorithmAWQ
+		k.imatrix = k.imatrix || m.Scheme.Algorithm == gqf.AlgorithmImatrix
+		k.solved = k.solved || calib.Calibrated(m.Scheme.Algorithm)
+	}
+	r := j.o.Recipe
+	if !k.imatrix && !k.solved && !k.awq {
+		return nil, j.uncalibrated()
+	}
+	switch {
+	case k.imatrix && k.solved:
+		return nil, optionf("", "imatrix together with gptq or gptq-ft: choose one of them for all tensors")
+	case k.awq && (k.imatrix || k.solved):
+		return nil, optionf("", "awq together with imatrix, gptq or gptq-ft: choose one of them for all tensors")
+	case !k.imatrix && len(r.Imatrix) > 0:
+		return nil, optionf("imatrix", "goes with algorithm imatrix")
+	case !k.imatrix && j.o.ImatrixOut != "":
+		return nil, optionf("imatrix-out", "goes with algorithm imatrix")
+	case !k.solved && r.Refine != nil && *r.Refine:
+		return nil, optionf("refine", "goes with algorithm gptq or gptq-ft")
+	case r.Calibrate == "" && len(r.Imatrix) == 0:
+		return nil, optionf("", "this algorithm needs calibration data: calibrate self, or calibrate with a file of text")
+	case r.CalibrateTokens != 0 && r.CalibrateTokens < 16:
+		return nil, optionf("calibrate-tokens", "%d: at least 16", r.CalibrateTokens)
+	}
+	return k, nil
+}
+
+// uncalibrated refuses options of calibration for a plan whose algorithms need none. Bits are chosen with a text too, and
+// a seed makes rotations.
+func (j *quantizeJob) uncalibrated() error {
+	r := j.o.Recipe
+	for _, option := range []struct {
+		name string
+		set  bool
+	}{
+		{"calibrate", r.Calibrate != "" && j.o.Budget == nil},
+		{"calibrate-tokens", r.CalibrateTokens != 0},
+		{"seed", r.Seed != 0 && j.o.Budget == nil && !r.Rotate},
+		{"refine", r.Refine != nil},
+		{"imatrix", len(r.Imatrix) > 0},
+		{"imatrix-out", j.o.ImatrixOut != ""},
+	} {
+		if option.set {
+			return optionf(option.name, "goes with algorithm gptq, gptq-ft, imatrix or awq")
+		}
+	}
+	return nil
+}
+
+// seed is the seed of texts and rotations.
+func (j *quantizeJob) seed() uint64 { return cmp.Or(j.o.Recipe.Seed, 1) }
+
+// run chooses the codes of a plan. done is called when they are written.
+func (k *calibration) run(p *quantizer.Plan) (done func(), err error) {
+	defer memlimit.Lift()()
+	if err := p.CheckOutput(k.dst); err != nil {
+		return nil, err
+	}
+	if !k.solved {
+		return func() {}, k.runImatrix(p)
+	}
+	t, err := k.text(k.original, k.tokens())
+	if err != nil {
+		return nil, err
+	}
+	add, end := k.begin(stageCalibrate, "weights", calib.Work(p))
+	refine := k.o.Recipe.Refine
+	result, err := calib.Run(k.ctx, p, t, calib.Options{Refine: refine != nil && *refine, WorkDir: k.workDir(), Threads: k.o.Threads, Progress: add})
+	end()
+	if err != nil {
+		return nil, err
+	}
+	p.Warnings = append(p.Warnings, result.Warnings...)
+	return result.Close, p.SetChosen(result.Chosen())
+}
+
+// tokens is how much text calibration takes.
+func (k *calibration) tokens() int { return cmp.Or(k.o.Recipe.CalibrateTokens, calib.DefaultTokens) }
+
+// text reads the text that the recipe names, or has the model of a plan's checkpoint write one.
+func (j *quantizeJob) text(p *quantizer.Plan, tokens int) (*text.Text, error) {
+	tok, err := tokenizer.Open(p.SourceDir())
+	if err != nil {
+		return nil, fmt.Errorf("calibration: %w", err)
+	}
+	if name := j.o.Recipe.Calibrate; name != "" && name != quantizer.Self {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			return nil, fmt.Errorf("calibration: %w", err)
+		}
+		m, err := model.OpenCheckpoint(p.SourceDir(), model.Options{Threads: 1})
+		if err != nil {
+			return nil, err
+		}
+		defer m.Close()
+		t, err := text.Read(tok, data, tokens, text.WindowOf(m.Config()))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		return t, nil
+	}
+	seed := j.seed()
+	h := sha256.New()
+	fmt.Fprintln(h, 1, tokens, seed) // 1: the version of the way in which text is written
+	fmt.Fprintln(h, p.SourceStamps())
+	return calib.KeptText(j.workDir(), hex.EncodeToString(h.Sum(nil)), func() (*text.Text, error) {
+		m, err := model.OpenCheckpoint(p.SourceDir(), model.Options{Threads: j.o.Threads})
+		if err != nil {
+			return nil, err
+		}
+		defer m.Close()
+		add, end := j.begin(stageText, "tokens", int64(tokens))
+		defer end()
+		start, ends := text.Start(tok)
+		return text.Write(j.ctx, m, start, ends, tokens, text.WindowOf(m.Config()), seed, func(n int) { add(int64(n)) })
+	})
+}
+
+// moments runs the model on a text.
+func (k *calibration) moments(p *quantizer.Plan, t *text.Text) (*calib.Imatrix, error) {
+	m, err := model.OpenCheckpoint(p.SourceDir(), model.Options{Threads: 1})
+	if err != nil {
+		return nil, err
+	}
+	layers := len(m.Config().Layers)
+	m.Close()
+	add, end := k.begin(stageCalibrate, "tokens", int64(layers)*int64(t.Tokens()))
+	defer end()
+	return calib.CollectImatrix(k.ctx, p, t, calib.Options{Threads: k.o.Threads, Progress: add})
+}
+
+func (k *calibration) runImatrix(p *quantizer.Plan) error {
+	r := k.o.Recipe
+	im := &calib.Imatrix{Linears: map[string]*calib.Moments{}}
+	info := quantizer.Calibration{Source: "imatrix"}
+	h := sha256.New()
+	for _, name := range r.Imatrix {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			return fmt.Errorf("imatrix: %w", err)
+		}
+		h.Write(data)
+		one, err := calib.ReadImatrix(data, p)
+		if err == nil {
+			err = im.Merge(one)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	info.SHA256 = hex.EncodeToString(h.Sum(nil))
+	if r.Calibrate != "" {
+		t, err := k.text(k.original, k.tokens())
+		if err != nil {
+			return err
+		}
+		if len(r.Imatrix) > 0 {
+			info.Parameters = map[string]any{"imatrix-sha256": info.SHA256}
+		}
+		info.Source, info.SHA256, info.Tokens, info.Sequences, info.Seed = t.Source, t.SHA256, t.Tokens(), len(t.Sequences), t.Seed
+		one, err := k.moments(p, t)
+		if err == nil {
+			err = im.Merge(one)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if k.o.ImatrixOut != "" {
+		var b bytes.Buffer
+		if err := im.Write(&b); err != nil {
+			return err
+		}
+		if err := os.WriteFile(k.o.ImatrixOut, b.Bytes(), 0o666); err != nil {
+			return err
+		}
+	}
+	chosen, warnings, err := im.Chosen(p, info)
+	if err != nil {
+		return err
+	}
+	p.Warnings = append(p.Warnings, warnings...)
+	return p.SetChosen(chosen)
+}

@@ -1,0 +1,48 @@
+package gq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/packing"
+	"github.com/lowbit-go/gq/quantizer"
+)
+
+// DequantizeOptions are the options of Dequantize. The zero value is good.
+type DequantizeOptions struct {
+	// Dtype is that of tensors that were quantized: BF16, or F32, which is exact. Default (zero): BF16.
+	Dtype packing.Dtype
+	// Threads is how many workers run. Default (0): GOMAXPROCS. The checkpoint does not depend on it.
+	Threads int
+	// Progress is told how far the job has come. Default (nil): nobody.
+	Progress Progress
+}
+
+// Dequantize writes the weights of a .gqf file as a safetensors checkpoint in the directory dir, with their original
+// names. The directory is made if it does not exist, and must not hold a checkpoint.
+func Dequantize(ctx context.Context, file, dir string, o DequantizeOptions) (*quantizer.DequantizeReport, error) {
+	if o.Threads < 0 {
+		return nil, optionf("threads", "%d: at least 1", o.Threads)
+	}
+	f, err := gqf.Open(file, gqf.Options{})
+	if err != nil {
+		return nil, damaged(err)
+	}
+	defer f.Close()
+	q := quantizer.DequantizeOptions{Threads: o.Threads, Dtype: o.Dtype}
+	add, end := stages{to: o.Progress}.begin("dequantizing", "bytes", quantizer.DequantizedBytes(f, q))
+	defer end()
+	q.Progress = add
+	report, err := quantizer.Dequantize(ctx, f, dir, q)
+	return report, damaged(err)
+}
+
+// damaged adds what to do about a file that turned out to be damaged.
+func damaged(err error) error {
+	if _, ok := errors.AsType[*gqf.FormatError](err); ok {
+		return fmt.Errorf("%w; gq verify lists what is damaged", err)
+	}
+	return err
+}

@@ -1,0 +1,70 @@
+package gq
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/lowbit-go/gq/accuracy"
+)
+
+// OptionError says that an option has a value that cannot be used, alone or beside other options.
+type OptionError struct {
+	// Option is the option's name as the command line and recipes spell it: "calibrate-tokens". "" if the error is not
+	// about a single option.
+	Option string
+	Err    error
+}
+
+func (e *OptionError) Error() string {
+	if e.Option == "" {
+		return e.Err.Error()
+	}
+	return e.Option + " " + e.Err.Error()
+}
+
+// Unwrap returns e.Err.
+func (e *OptionError) Unwrap() error { return e.Err }
+
+// optionf returns an *OptionError with a formatted text, as fmt.Errorf does.
+func optionf(option, format string, args ...any) error {
+	return &OptionError{option, fmt.Errorf(format, args...)}
+}
+
+// GateNotMetError says that a file was measured and does not meet its gate.
+type GateNotMetError struct {
+	Gate     string
+	Failures []accuracy.Failure
+	// Output is the file that was to be written, "" if there was none; Kept tells that it was written all the same.
+	Output string
+	Kept   bool
+}
+
+func (e *GateNotMetError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "gate %s is not met: %s", e.Gate, e.Failures[0])
+	if n := len(e.Failures); n > 1 {
+		fmt.Fprintf(&b, " (and %d more)", n-1)
+	}
+	switch {
+	case e.Output != "" && e.Kept:
+		fmt.Fprintf(&b, "; %s was written all the same", e.Output)
+	case e.Output != "":
+		fmt.Fprintf(&b, "; %s was not written", e.Output)
+	}
+	return b.String()
+}
+
+// ResumeError says that a job ended before its file was complete and left finished work, from which the same call goes
+// on.
+type ResumeError struct {
+	Err error
+	// Hints say, one line each, where the work is and who goes on from it.
+	Hints []string
+}
+
+func (e *ResumeError) Error() string {
+	return strings.Join(append([]string{e.Err.Error()}, e.Hints...), "; ")
+}
+
+// Unwrap returns e.Err.
+func (e *ResumeError) Unwrap() error { return e.Err }

@@ -1,0 +1,157 @@
+package gq
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/memlimit"
+	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/quantizer/fold"
+)
+
+// folding is the part of a job that folds the checkpoint before it is quantized.
+type folding struct {
+	*quantizeJob
+	awq  bool
+	work fold.Work
+
+	// The folded checkpoint, and the options that quantize it.
+	ck     *safetensors.Checkpoint
+	config []byte
+	opts   quantizer.Options
+}
+
+// newFolding tells how the recipe wants the checkpoint folded; nil: not at all.
+func (j *quantizeJob) newFolding() (*folding, error) {
+	// A plan has no text to choose AWQ's factors with, as it has none for other algorithms.
+	f := &folding{quantizeJob: j, awq: j.calibration != nil && j.calibration.awq && !j.dry, work: fold.Work{Dir: j.dst + ".fold"}}
+	r := j.o.Recipe
+	if !r.Rotate && !r.Equalize && !f.awq {
+		return nil, nil
+	}
+	what := "rotate"
+	switch {
+	case !r.Rotate && r.Equalize:
+		what = "equalize"
+	case !r.Rotate:
+		what = "algorithm awq"
+	}
+	if err := j.wholeModel("for " + what); err != nil {
+		return nil, err
+	}
+	for name, set := range map[string]bool{"imatrix": len(r.Imatrix) > 0, "imatrix-out": j.o.ImatrixOut != ""} {
+		if set {
+			return nil, optionf(name, "beside %s: second moments are of one checkpoint's activations, and folding changes these; use calibrate", what)
+		}
+	}
+	return f, nil
+}
+
+// wholeModel refuses a checkpoint whose model cannot be run, or is more than what is quantized.
+func (j *quantizeJob) wholeModel(why string) error {
+	if j.config == nil {
+		return optionf("", "%s has no config.json: %s the model has to run", j.ck.Dir(), why)
+	}
+	// The model is that of the directory: a single file has to be all of it.
+	whole, err := safetensors.Open(j.ck.Dir(), safetensors.Options{})
+	if err != nil {
+		return err
+	}
+	defer whole.Close()
+	if !slices.EqualFunc(whole.Files(), j.ck.Files(), func(a, b safetensors.SourceFile) bool { return a.Name == b.Name }) {
+		return optionf("", "%s is only a part of what is in %s: %s name the directory of the whole model", j.ck.Files()[0].Name, j.ck.Dir(), why)
+	}
+	return nil
+}
+
+// run folds the checkpoint, or finds it folded by a job that was ended, and opens the result. close has to be called.
+func (f *folding) run() error {
+	defer memlimit.Lift()()
+	if !f.dry {
+		if err := f.plan.CheckOutput(f.dst); err != nil {
+			return err
+		}
+	}
+	f.opts = f.quantizeJob.opts
+	r := f.o.Recipe
+	job := fold.Job{Rotate: r.Rotate, Seed: f.seed(), Equalize: r.Equalize, Options: fold.Options{Threads: f.o.Threads}}
+	if f.calibration != nil && !f.dry {
+		var err error
+		if job.Text, err = f.text(f.original, f.calibration.tokens()); err != nil {
+			return err
+		}
+	}
+	if f.awq {
+		opts := f.opts
+		opts.Progress = nil
+		job.AWQ = &opts
+	}
+	key, err := f.key(job)
+	if err != nil {
+		return err
+	}
+	original := f.quantizeJob.ck
+	record, err := f.work.Get(key, func(dst string) (*fold.Record, error) {
+		add, end := f.begin(stageFold, "bytes", job.Work(original))
+		defer end()
+		job.Progress = add
+		return fold.Make(f.ctx, original.Dir(), dst, job)
+	})
+	if err != nil {
+		return err
+	}
+	if f.ck, err = safetensors.Open(f.work.Checkpoint(), safetensors.Options{}); err != nil {
+		return err
+	}
+	if f.config, err = quantizer.ReadConfig(f.ck); err != nil {
+		return err
+	}
+	origin := &quantizer.Origin{Checkpoint: original, Fold: record.Summary()}
+	if origin.Record, err = record.JSON(); err != nil {
+		return err
+	}
+	origin.Untied = record.Rotated() && slices.ContainsFunc(f.original.Tensors, func(t *quantizer.PlanTensor) bool { return t.Action == quantizer.ActionShare })
+	f.opts.Origin = origin
+	return nil
+}
+
+// key is the hash of all that the folded checkpoint depends on. The original's files are known by size and time.
+func (f *folding) key(job fold.Job) (string, error) {
+	h := sha256.New()
+	fmt.Fprintln(h, 1, job.Rotate, job.Equalize) // 1: the version of what is made
+	if job.Rotate {
+		fmt.Fprintln(h, job.Seed)
+	}
+	if job.AWQ != nil {
+		recipe, err := job.AWQ.Recipe.JSON(job.AWQ.Rules)
+		if err != nil {
+			return "", err
+		}
+		h.Write(recipe)
+	}
+	if job.Text != nil {
+		fmt.Fprintln(h, job.Text.Source, job.Text.SHA256, job.Text.Tokens())
+	}
+	fmt.Fprintln(h, f.original.SourceStamps())
+	if st, err := os.Stat(filepath.Join(f.original.SourceDir(), "config.json")); err == nil {
+		fmt.Fprintln(h, st.Size(), st.ModTime().UnixNano())
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// close ends the reading. The folded checkpoint stays only for a job that was interrupted, which hint is about.
+func (f *folding) close() (hint string, err error) {
+	if f.ck != nil {
+		err = f.ck.Close()
+		if f.ctx.Err() != nil {
+			return fmt.Sprintf("the folded checkpoint is in %s: the same command goes on from there", f.work.Dir), err
+		}
+	}
+	return "", errors.Join(err, f.work.Remove())
+}

@@ -1,0 +1,226 @@
+package gq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/lowbit-go/gq/accuracy"
+	"github.com/lowbit-go/gq/accuracy/report"
+	"github.com/lowbit-go/gq/internal/atomicfile"
+	"github.com/lowbit-go/gq/internal/memlimit"
+	"github.com/lowbit-go/gq/model"
+	"github.com/lowbit-go/gq/model/text"
+)
+
+// MeasureOptions are the options of Measure. The zero value compares tensors only.
+type MeasureOptions struct {
+	// Text is a file of plain text that the models are run on, Tokens a file of token ids instead: decimal numbers parted
+	// by white space or commas. Default (""): no model is run.
+	Text, Tokens string
+	// Windows says how the text is cut; see text.Options for its defaults.
+	Windows text.Options
+	// Activations are those of the quantized model. Default (model.Int8): as on the device.
+	Activations model.Activations
+	// Baseline is another .gqf file, which is run on the same text. Default (""): none.
+	Baseline string
+	// Tensors is a pattern of the names of the tensors to compare; * is any text. Default (""): all.
+	Tensors string
+	// NoOutputs leaves out the layers as executed. Default: false.
+	NoOutputs bool
+	// RandomInputs has layers executed on random activations although there is a text. Default: false.
+	RandomInputs bool
+	// Parity has the kernels of this machine compared with the portable reference. Default: false; Quantize always does.
+	Parity bool
+	// Remote has the kernels of another build of gq compared. Default (nil): none.
+	Remote *accuracy.RemoteOptions
+	// Gate is a file of conditions, or accuracy.DefaultGateName. Default (""): none.
+	Gate string
+	// Against is an earlier report, as JSON, that a gate may compare with. Default (""): none.
+	Against string
+	// Reports are files for the report, whose names end in .html, .md, .xml (JUnit), .json or .txt. Default: none.
+	Reports []string
+	// Version is that of the program, for the report. Default (""): none.
+	Version string
+	// Threads is how many goroutines work. Default (0): GOMAXPROCS. No figure depends on it.
+	Threads int
+	// Progress is told how far the job has come. Default (nil): nobody. Quantize uses its own.
+	Progress Progress
+}
+
+// Measure compares the .gqf file with the checkpoint src that it was made of, and writes o.Reports. The result of the gate
+// is in the report; Verdict makes it an error.
+func Measure(ctx context.Context, src, file string, o MeasureOptions) (*accuracy.Report, error) {
+	j, err := o.job()
+	if err != nil {
+		return nil, err
+	}
+	j.Source, j.File, j.Baseline, j.Parity = src, file, o.Baseline, o.Parity
+	return o.run(ctx, j, stages{to: o.Progress, names: accuracyStages(j)})
+}
+
+// Verdict is nil if there was no gate or the gate is met, else a *GateNotMetError. Kernels that give other bits than the
+// portable reference are an error too.
+func Verdict(r *accuracy.Report) error {
+	if r.Gate != nil && !r.Gate.Passed {
+		return &GateNotMetError{Gate: r.Gate.Gate, Failures: r.Gate.Failures}
+	}
+	for _, p := range r.Parity {
+		if !p.Equal {
+			return fmt.Errorf("kernel %s gives other bits than the portable reference for tensor %q: %s", p.Kernel, p.Tensor, p.FirstDifference)
+		}
+	}
+	return nil
+}
+
+// job reads the files that the options name. What it is to measure is for the caller to set.
+func (o *MeasureOptions) job() (*accuracy.Job, error) {
+	j := &accuracy.Job{
+		Threads: o.Threads, Version: o.Version, Activations: o.Activations,
+		NoOutputs: o.NoOutputs, RandomInputs: o.RandomInputs, Remote: o.Remote,
+	}
+	if o.Threads < 0 {
+		return nil, optionf("threads", "%d: at least 1", o.Threads)
+	}
+	if o.Tensors != "" {
+		if _, err := path.Match(o.Tensors, ""); err != nil {
+			return nil, optionf("tensors", "%q is not a pattern", o.Tensors)
+		}
+		j.Match = func(name string) bool { return accuracy.MatchName(o.Tensors, name) }
+	}
+	if err := o.checkReports(); err != nil {
+		return nil, err
+	}
+	if err := o.readText(j); err != nil {
+		return nil, err
+	}
+	return j, o.readGate(j)
+}
+
+func (o *MeasureOptions) readText(j *accuracy.Job) error {
+	name := o.Text
+	switch {
+	case o.Text != "" && o.Tokens != "":
+		return optionf("", "a text and a file of tokens: name one of them")
+	case o.Text == "" && o.Tokens == "":
+		return nil
+	case o.Tokens != "":
+		name = o.Tokens
+	}
+	if err := o.Windows.Check(); err != nil {
+		return &OptionError{Err: err}
+	}
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	j.Text = &accuracy.TextSource{Name: name, Data: data, Tokens: o.Tokens != "", Options: o.Windows}
+	return nil
+}
+
+// readGate reads the gate and the earlier report.
+func (o *MeasureOptions) readGate(j *accuracy.Job) (err error) {
+	switch o.Gate {
+	case "":
+	case accuracy.DefaultGateName:
+		j.DefaultGate = true
+	default:
+		if j.Gate, err = accuracy.ReadGate(o.Gate); err != nil {
+			return err
+		}
+	}
+	if o.Against != "" {
+		if o.Gate == "" {
+			return optionf("against", "goes with a gate that says by how much a figure may be worse")
+		}
+		if j.Earlier, err = accuracy.ReadReport(o.Against); err != nil {
+			return err
+		}
+	}
+	if g := j.Gate; g != nil {
+		switch {
+		case j.Earlier == nil && g.NeedsEarlier():
+			return optionf("", "%s compares with an earlier report: name one", g.Name)
+		case j.Text == nil && g.NeedsModel():
+			return optionf("", "%s limits figures of the model, which takes a text: name one", g.Name)
+		case o.NoOutputs && g.NeedsOutputs():
+			return optionf("", "%s limits outputs, which are left out", g.Name)
+		}
+	}
+	return nil
+}
+
+// checkReports finds before any work that reports cannot be written.
+func (o *MeasureOptions) checkReports() error {
+	for _, name := range o.Reports {
+		if !slices.Contains(report.Extensions(), filepath.Ext(name)) {
+			return optionf("report", "%s: the name has to end in %s", name, strings.Join(report.Extensions(), ", "))
+		}
+		fi, err := os.Stat(filepath.Dir(name))
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return fmt.Errorf("%s: the directory %s does not exist", name, filepath.Dir(name))
+		case err == nil && !fi.IsDir():
+			return fmt.Errorf("%s: %s is not a directory", name, filepath.Dir(name))
+		}
+	}
+	return nil
+}
+
+// accuracyStages lists the stages of a measurement, as package accuracy names them.
+func accuracyStages(j *accuracy.Job) []string {
+	names := []string{"comparing tensors"}
+	if j.Parity {
+		names = append(names, "checking kernels")
+	}
+	if j.Remote != nil {
+		names = append(names, "checking kernels of another build")
+	}
+	if j.Text != nil {
+		names = append(names, "scoring")
+	}
+	return names
+}
+
+// run makes the report and writes the files that are to hold it.
+func (o *MeasureOptions) run(ctx context.Context, j *accuracy.Job, s stages) (*accuracy.Report, error) {
+	defer memlimit.Lift()()
+	j.Stage = s.begin
+	r, err := j.Run(ctx)
+	if _, ok := errors.AsType[*accuracy.NoTensorError](err); ok {
+		return nil, optionf("tensors", "%q: %w", o.Tensors, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range o.Reports {
+		if err := writeReport(ctx, name, r); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+// writeReport writes a report; its path holds all of it or what was there before.
+func writeReport(ctx context.Context, name string, r *accuracy.Report) error {
+	f, err := atomicfile.Create(name)
+	if err != nil {
+		return err
+	}
+	defer f.Abort()
+	w := io.NewOffsetWriter(f, 0)
+	if err := report.Write(w, filepath.Ext(name), r); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return f.Commit()
+}

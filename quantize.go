@@ -1,0 +1,330 @@
+package gq
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync/atomic"
+
+	"github.com/lowbit-go/gq/accuracy"
+	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/quantizer/alloc"
+	"github.com/lowbit-go/gq/quantizer/calib"
+)
+
+// QuantizeOptions are the options of Quantize and Plan. The zero value is good.
+type QuantizeOptions struct {
+	// Recipe holds what decides the bytes of the file; see quantizer.Recipe for its defaults.
+	Recipe quantizer.Recipe
+	// Rules come before the recipe's own. Default: none.
+	Rules []quantizer.Rule
+	// Budget has bits and groups chosen tensor by tensor. Default (nil): they are the recipe's.
+	Budget *Budget
+	// HashFiles records the SHA-256 of every whole source file. Default: headers and tensors only.
+	HashFiles bool
+	// SaveRecipe names a file for the recipe, with a rule for each tensor whose bits were chosen. Default: none.
+	SaveRecipe string
+	// ImatrixOut names a file for the second moments that the algorithm imatrix used. Default: none.
+	ImatrixOut string
+	// Measure has the file measured before it appears. If Measure has a gate, the file appears only if it meets the gate.
+	// Default (nil): no measurement.
+	Measure *MeasureOptions
+	// Keep writes the file although it does not meet the gate. Default: false.
+	Keep bool
+	// Threads is how many workers run. Default (0): GOMAXPROCS. The file does not depend on it.
+	Threads int
+	// Progress is told how far the job has come. Default (nil): nobody.
+	Progress Progress
+}
+
+// PlanReport is a job of Quantize or Repack laid out.
+type PlanReport struct {
+	Tensors  []*quantizer.PlanTensor `json:"tensors"`
+	Warnings []string                `json:"warnings"`
+	// OutputBytes is the exact size of the file, SourceBytes the size of the tensors of the checkpoint.
+	OutputBytes int64 `json:"output_bytes"`
+	SourceBytes int64 `json:"source_bytes"`
+	// Fold says how the checkpoint is folded first; nil if it is not.
+	Fold *quantizer.Fold `json:"fold,omitempty"`
+	// Allocation is what a Budget chose; nil without one.
+	Allocation *Allocation `json:"allocation,omitempty"`
+}
+
+func newPlanReport(p *quantizer.Plan) *PlanReport {
+	return &PlanReport{Tensors: p.Tensors, Warnings: p.Warnings, OutputBytes: p.OutputBytes, SourceBytes: p.SourceBytes, Fold: p.Fold}
+}
+
+// QuantizeReport is what Quantize did.
+type QuantizeReport struct {
+	*quantizer.Report
+	// Written tells whether the file is there: not if it does not meet its gate.
+	Written bool `json:"written"`
+	// Allocation is what a Budget chose; nil without one.
+	Allocation *Allocation `json:"allocation,omitempty"`
+	// Accuracy is the measurement; nil without QuantizeOptions.Measure.
+	Accuracy *accuracy.Report `json:"accuracy,omitempty"`
+}
+
+// Quantize turns the checkpoint src, a .safetensors file or a directory, into the .gqf file dst. The file appears when
+// it is complete. If it does not meet the gate of o.Measure, the error is a *GateNotMetError beside the report. If the
+// job leaves work to go on from, the error is a *ResumeError.
+func Quantize(ctx context.Context, src, dst string, o QuantizeOptions) (*QuantizeReport, error) {
+	return inJob(ctx, src, dst, o, false, (*quantizeJob).quantize)
+}
+
+// Plan lays out the job that Quantize does with the same arguments, and writes nothing but a folded checkpoint, which
+// it removes again.
+func Plan(ctx context.Context, src, dst string, o QuantizeOptions) (*PlanReport, error) {
+	if o.Measure != nil {
+		return nil, optionf("", "a plan writes nothing that could be measured")
+	}
+	return inJob(ctx, src, dst, o, true, func(j *quantizeJob) (*PlanReport, error) {
+		r := newPlanReport(j.plan)
+		r.Allocation = j.chosen
+		return r, nil
+	})
+}
+
+// quantizeJob is a running Quantize or Plan.
+type quantizeJob struct {
+	ctx context.Context
+	o   QuantizeOptions
+	dst string
+	dry bool // nothing is written
+	stages
+	measured *accuracy.Job // nil: no measurement
+
+	// The checkpoint, or the folded one once there is one.
+	ck     *safetensors.Checkpoint
+	config []byte
+	opts   quantizer.Options
+	plan   *quantizer.Plan
+
+	original    *quantizer.Plan // of the checkpoint as it was before it was folded
+	calibration *calibration    // nil: no algorithm needs it
+	folding     *folding        // nil: the checkpoint stays as it is
+	chosen      *Allocation     // nil: no budget
+	written     atomic.Pointer[func(int64)]
+}
+
+// inJob prepares a job, calls end and cleans up.
+func inJob[T any](ctx context.Context, src, dst string, o QuantizeOptions, dry bool, end func(*quantizeJob) (T, error)) (result T, err error) {
+	o.Recipe = o.Recipe.WithQuality()
+	j := &quantizeJob{ctx: ctx, o: o, dst: dst, dry: dry, stages: stages{to: o.Progress}}
+	if err := j.check(src); err != nil {
+		return result, err
+	}
+	ck, err := safetensors.Open(src, safetensors.Options{})
+	if err != nil {
+		return result, err
+	}
+	defer ck.Close()
+	if err := j.open(ck); err != nil {
+		return result, err
+	}
+	if err = j.prepare(); err == nil {
+		result, err = end(j)
+	}
+	return result, j.cleanUp(err)
+}
+
+// check finds options that cannot be used, before the checkpoint is read.
+func (j *quantizeJob) check(src string) (err error) {
+	// The plan makes its own set of rules; this one finds before any work what cannot go together.
+	if _, err := quantizer.NewRuleSet(j.o.Recipe, j.o.Rules); err != nil {
+		return &OptionError{Err: err}
+	}
+	if j.o.Threads < 0 {
+		return optionf("threads", "%d: at least 1", j.o.Threads)
+	}
+	if m := j.o.Measure; m != nil {
+		if j.measured, err = m.job(); err != nil {
+			return err
+		}
+		j.measured.Source, j.measured.Name, j.measured.Parity = src, j.dst, true
+	}
+	return j.o.Budget.check()
+}
+
+// open makes the plan of the checkpoint as it is.
+func (j *quantizeJob) open(ck *safetensors.Checkpoint) (err error) {
+	j.ck = ck
+	if j.config, err = quantizer.ReadConfig(ck); err != nil {
+		return err
+	}
+	j.opts = quantizer.Options{
+		Recipe: j.o.Recipe, Rules: j.o.Rules, Threads: j.o.Threads, HashFiles: j.o.HashFiles,
+		Progress: func(n int64) {
+			if add := j.written.Load(); add != nil {
+				(*add)(n)
+			}
+		},
+	}
+	if j.plan, err = quantizer.NewPlan(j.ck, j.config, j.opts); err != nil {
+		return err
+	}
+	j.original = j.plan
+	if j.calibration, err = j.newCalibration(); err != nil {
+		return err
+	}
+	if j.folding, err = j.newFolding(); err != nil {
+		return err
+	}
+	j.names = j.stageNames()
+	return nil
+}
+
+// stageNames lists the stages that the job will have. Those that an earlier job has finished are passed over.
+func (j *quantizeJob) stageNames() (names []string) {
+	r := j.o.Recipe
+	add := func(ok bool, name string) {
+		if ok && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	self := r.Calibrate == quantizer.Self && !(j.dry && j.o.Budget == nil)
+	add(self && j.calibration != nil || j.o.Budget != nil && (self || r.Calibrate == ""), stageText)
+	add(j.folding != nil, stageFold)
+	add(j.o.Budget != nil, stageProbe)
+	if !j.dry || j.o.Budget != nil && j.o.Budget.MaxKL > 0 {
+		add(j.calibration != nil, stageCalibrate)
+	}
+	add(!j.dry, stageQuantize)
+	if j.measured != nil {
+		for _, name := range accuracyStages(j.measured) {
+			add(true, name)
+		}
+	}
+	return names
+}
+
+// The stages of Quantize, beside those of Measure.
+const (
+	stageText      = "writing text"
+	stageFold      = "folding"
+	stageProbe     = "probing tensors"
+	stageCalibrate = "calibrating"
+	stageQuantize  = "quantizing"
+)
+
+// prepare folds the checkpoint and chooses bits, as far as that is wanted.
+func (j *quantizeJob) prepare() error {
+	if j.folding != nil {
+		if err := j.folding.run(); err != nil {
+			return err
+		}
+		j.ck, j.config, j.opts = j.folding.ck, j.folding.config, j.folding.opts
+		var err error
+		if j.plan, err = quantizer.NewPlan(j.ck, j.config, j.opts); err != nil {
+			return err
+		}
+		if j.measured != nil {
+			j.measured.Folded = j.ck.Dir()
+		}
+	}
+	rules := j.opts.Rules
+	if j.o.Budget != nil {
+		var err error
+		if j.chosen, err = j.choose(); err != nil {
+			return err
+		}
+		j.plan, rules = j.chosen.Plan, append(j.chosen.Rules, rules...)
+	}
+	if j.o.SaveRecipe == "" {
+		return nil
+	}
+	return alloc.SaveRecipe(j.o.SaveRecipe, j.o.Budget.comment(j.chosen), j.opts.Recipe, rules)
+}
+
+// quantize chooses codes and writes the file.
+func (j *quantizeJob) quantize() (*QuantizeReport, error) {
+	if j.calibration != nil {
+		done, err := j.calibration.run(j.plan)
+		if err != nil {
+			return nil, err
+		}
+		defer done()
+		if b := j.o.Budget; b != nil && b.FileBytes > 0 && j.plan.OutputBytes > b.FileBytes {
+			return nil, fmt.Errorf("the file would have %d bytes with what it says of calibration, more than the %d of its target", j.plan.OutputBytes, b.FileBytes)
+		}
+	}
+	add, end := j.begin(stageQuantize, "bytes", j.plan.WorkBytes())
+	j.written.Store(&add)
+	defer end()
+	if j.measured != nil {
+		return j.writeMeasured(end)
+	}
+	r, err := j.plan.Write(j.ctx, j.dst)
+	if err != nil {
+		return nil, err
+	}
+	return &QuantizeReport{Report: r, Written: true, Allocation: j.chosen}, nil
+}
+
+// writeMeasured writes the file if it meets the gate, or in any case with Keep. end ends the stage of the writing.
+func (j *quantizeJob) writeMeasured(end func()) (*QuantizeReport, error) {
+	r := &QuantizeReport{Allocation: j.chosen}
+	var unmet *GateNotMetError
+	final, err := j.plan.WriteChecked(j.ctx, j.dst, func(temp string, written *quantizer.Report) (err error) {
+		end()
+		r.Report, j.measured.File = written, temp
+		if r.Accuracy, err = j.o.Measure.run(j.ctx, j.measured, j.stages); err != nil {
+			return err
+		}
+		if err = Verdict(r.Accuracy); errors.As(err, &unmet) {
+			unmet.Output, unmet.Kept = j.dst, j.o.Keep
+			if j.o.Keep {
+				return nil
+			}
+		}
+		return err
+	})
+	if final != nil {
+		r.Report, r.Written = final, true
+	}
+	switch {
+	case unmet != nil:
+		return r, unmet
+	case err != nil:
+		return nil, err
+	}
+	return r, nil
+}
+
+// workDir keeps what long jobs have finished until the file is there: a job that was ended goes on from it. "" for a
+// plan, which writes nothing.
+func (j *quantizeJob) workDir() string {
+	if j.dry {
+		return ""
+	}
+	return j.dst + ".calib"
+}
+
+// cleanUp ends the job, which ended with err: it removes what nobody needs any more, and says where to go on from.
+func (j *quantizeJob) cleanUp(err error) error {
+	var hints []string
+	if j.folding != nil {
+		hint, e := j.folding.close()
+		if err = cmp.Or(err, e); hint != "" {
+			hints = append(hints, hint)
+		}
+	}
+	if j.calibration != nil || j.o.Budget != nil {
+		dir := j.workDir()
+		_, unmet := errors.AsType[*GateNotMetError](err)
+		if dir != "" && (err == nil || unmet) {
+			return cmp.Or(err, calib.RemoveWork(dir))
+		}
+		if st, e := os.Stat(dir); e == nil && st.IsDir() {
+			hints = append(hints, fmt.Sprintf("what is finished is in %s: the same command goes on from there, or one with another target", dir))
+		}
+	}
+	if err == nil || len(hints) == 0 {
+		return err
+	}
+	return &ResumeError{err, hints}
+}

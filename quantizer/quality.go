@@ -1,0 +1,48 @@
+package quantizer
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+)
+
+// Self as Recipe.Calibrate has the model write the text that it is calibrated on.
+const Self = "self"
+
+// Quality is a preset of a recipe.
+type Quality string
+
+// The presets.
+const (
+	QualityFast Quality = "fast" // search, without data
+	QualityGood Quality = "good" // gptq-ft, on text that the model writes
+	QualityBest Quality = "best" // the same with Refine, four times the text and more probes to choose bits with
+)
+
+// ParseQuality reads the name of a preset.
+func ParseQuality(s string) (Quality, error) {
+	switch q := Quality(s); q {
+	case QualityFast, QualityGood, QualityBest:
+		return q, nil
+	}
+	return "", fmt.Errorf("unknown preset %q: use fast, good or best", s)
+}
+
+// WithQuality is the recipe with the settings of its preset in the fields that are not set.
+func (r Recipe) WithQuality() Recipe {
+	switch r.Quality {
+	case QualityFast:
+		r.Algorithm = cmp.Or(r.Algorithm, gqf.AlgorithmSearch)
+	case QualityBest:
+		r.CalibrateTokens = cmp.Or(r.CalibrateTokens, 32768)
+		if r.Refine == nil {
+			r.Refine = new(true)
+		}
+		fallthrough
+	case QualityGood:
+		r.Algorithm = cmp.Or(r.Algorithm, gqf.AlgorithmGPTQFT)
+		r.Calibrate = cmp.Or(r.Calibrate, Self)
+	}
+	return r
+}

@@ -1,0 +1,62 @@
+package gq
+
+import (
+	"context"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/packing"
+	"github.com/lowbit-go/gq/quantizer"
+)
+
+// RepackOptions are the options of Repack and PlanRepack. Formats or Targets have to be set.
+type RepackOptions struct {
+	// Formats are the layouts, Tile the tile of those that state none, Targets the consumers that choose them instead, as
+	// in a quantizer.Recipe. Default: none.
+	Formats []quantizer.Format
+	Tile    packing.Tile
+	Targets []quantizer.Target
+	// Threads is how many workers run. Default (0): GOMAXPROCS. The file does not depend on it.
+	Threads int
+	// Progress is told how far the job has come. Default (nil): nobody.
+	Progress Progress
+}
+
+// Repack puts the weights of the .gqf file src into other layouts, in the new file dst, without changing a code. dst
+// appears when it is complete.
+func Repack(ctx context.Context, src, dst string, o RepackOptions) (*quantizer.Report, error) {
+	return inRepack(src, o, func(p *quantizer.Plan, progress *func(int64)) (*quantizer.Report, error) {
+		add, end := stages{to: o.Progress}.begin("repacking", "bytes", p.SourceBytes)
+		defer end()
+		*progress = add
+		return p.Write(ctx, dst)
+	})
+}
+
+// PlanRepack lays out the job that Repack does with the same arguments, and writes nothing.
+func PlanRepack(src string, o RepackOptions) (*PlanReport, error) {
+	return inRepack(src, o, func(p *quantizer.Plan, _ *func(int64)) (*PlanReport, error) { return newPlanReport(p), nil })
+}
+
+// inRepack calls do with the plan of a job, and with where its progress goes.
+func inRepack[T any](src string, o RepackOptions, do func(p *quantizer.Plan, progress *func(int64)) (T, error)) (result T, err error) {
+	switch {
+	case o.Formats == nil && o.Targets == nil:
+		return result, optionf("", "into which layout? state a layout or a target")
+	case o.Threads < 0:
+		return result, optionf("threads", "%d: at least 1", o.Threads)
+	}
+	f, err := gqf.Open(src, gqf.Options{})
+	if err != nil {
+		return result, err
+	}
+	defer f.Close()
+	var progress func(int64)
+	plan, err := quantizer.NewRepack(f, src, quantizer.RepackOptions{
+		Formats: o.Formats, Tile: o.Tile, Targets: o.Targets, Threads: o.Threads,
+		Progress: func(n int64) { progress(n) },
+	})
+	if err != nil {
+		return result, err
+	}
+	return do(plan, &progress)
+}

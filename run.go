@@ -1,0 +1,32 @@
+package gq
+
+import (
+	"context"
+	"runtime/debug"
+
+	"github.com/lowbit-go/gq/internal/memlimit"
+	"github.com/lowbit-go/gq/model"
+	"github.com/lowbit-go/gq/model/generate"
+)
+
+// RunOptions are the options of Run.
+type RunOptions struct {
+	generate.Options
+	// Activations are the inputs of quantized layers. Default (model.Int8): as on the device. A checkpoint runs in float32.
+	Activations model.Activations
+	// Threads is how many workers run. Default (0): every CPU. The text does not depend on it.
+	Threads int
+}
+
+// Run continues a prompt with the model in a .gqf file, or with a checkpoint's, in the directory path. If ctx is cancelled
+// or a callback fails, the error comes with the result so far.
+func Run(ctx context.Context, path string, o RunOptions) (*generate.Result, error) {
+	defer memlimit.Lift()()
+	g, err := generate.Open(path, generate.OpenOptions{Threads: o.Threads, Activations: o.Activations})
+	if err != nil {
+		return nil, err
+	}
+	defer g.Close()
+	debug.FreeOSMemory() // what reading the tokenizer took
+	return g.Run(ctx, o.Options)
+}

@@ -1,0 +1,44 @@
+package gq
+
+import (
+	"context"
+	"errors"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+)
+
+// VerifyOptions are the options of Verify. The zero value checks everything.
+type VerifyOptions struct {
+	// Fast checks checksums only, and leaves out that scales, sums and padding of every panel agree. Default: false.
+	Fast bool
+	// Threads is how many workers run. Default (0): GOMAXPROCS.
+	Threads int
+	// Progress is told how far the job has come. Default (nil): nobody.
+	Progress Progress
+}
+
+// Verify checks structure, checksums and panels of a .gqf file. Damage is in the report, not in the error: also damage
+// that keeps the file from being read.
+func Verify(ctx context.Context, file string, o VerifyOptions) (*gqf.VerifyReport, error) {
+	if o.Threads < 0 {
+		return nil, optionf("threads", "%d: at least 1", o.Threads)
+	}
+	r, err := verify(ctx, file, o)
+	if damage, ok := errors.AsType[*gqf.FormatError](err); ok {
+		return damage.Report(), nil
+	}
+	return r, err
+}
+
+func verify(ctx context.Context, file string, o VerifyOptions) (*gqf.VerifyReport, error) {
+	f, err := gqf.Open(file, gqf.Options{})
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	opts := gqf.VerifyOptions{Threads: o.Threads, Deep: !o.Fast}
+	add, end := stages{to: o.Progress}.begin("verifying", "bytes", f.VerifyBytes(opts))
+	defer end()
+	opts.Progress = add
+	return f.Verify(ctx, opts)
+}
