@@ -77,7 +77,7 @@ func (p *Packer) checkRow(i int, panel []byte, r int, row *packedRow) error {
 	}
 	if f.sum0 >= 0 {
 		at := f.sum0 + 4*r
-		if stored, sum := int32(get32(panel, at)), int32(f.sum(row.codes, row.scales)); stored != sum {
+		if stored, sum := int32(get32(panel, at)), f.sum(row.codes); stored != sum {
 			return p.panelError(i, at, "the sum of row %d is %d, its codes make %d", r, stored, sum)
 		}
 	}
@@ -106,7 +106,7 @@ func (f *frame) codeAt(r, k int) int {
 func (p *Packer) checkPadding(i int, panel []byte, r int, last, row *packedRow) error {
 	f := p.f
 	what := "of the matrix's last row, which it repeats"
-	if f.padding != 0 {
+	if f.zeroPadding {
 		what = "0, which rows past the last one have in this layout"
 	}
 	fail := func(offset int, field string) error {
@@ -117,15 +117,10 @@ func (p *Packer) checkPadding(i int, panel []byte, r int, last, row *packedRow) 
 	if f.sum0 >= 0 {
 		wantSum = get32(panel, f.sum0+4*end)
 	}
-	if f.padding&zeroCodes != 0 {
+	if f.zeroPadding {
 		clear(last.codes)
-		wantSum = 0
-	}
-	if f.padding&zeroScales != 0 {
 		clear(last.scales)
-	}
-	if f.padding&zeroBias != 0 {
-		wantBias = 0
+		wantSum, wantBias = 0, 0
 	}
 	f.codes(row.codes, panel, r)
 	for k, q := range row.codes {

@@ -29,15 +29,10 @@ func (f *frame) codes(dst, panel []byte, i int) {
 // scale reads the scale of row i in group g.
 func (f *frame) scale(panel []byte, i, g int) float32 {
 	at := panel[f.scaleAt(i, g):]
-	scale := float32(0)
-	switch f.scaleDtype {
-	case packing.ScaleF32:
-		scale = math.Float32frombits(binary.LittleEndian.Uint32(at))
-	case packing.ScaleBF16:
-		scale = floats.BF16ToF32(binary.LittleEndian.Uint16(at))
-	case packing.ScaleF16:
-		scale = floats.F16ToF32(binary.LittleEndian.Uint16(at))
+	if f.scaleDtype == packing.ScaleF16 {
+		return floats.F16ToF32(binary.LittleEndian.Uint16(at))
 	}
+	scale := math.Float32frombits(binary.LittleEndian.Uint32(at))
 	if f.scaleFactor == sixteenth {
 		scale = float32(scale * 16)
 	}
@@ -63,8 +58,8 @@ func (f *frame) bias(panel []byte, i int) float32 {
 // decode32 reads the codes of row i of a group at columns k..k+31 (k a multiple
 // of 32) as signed bytes. data are the codes of the group.
 func (f *frame) decode32(dst *[32]byte, data []byte, i, k int) {
-	switch f.codec {
-	case nibbleCodec:
+	switch f.bits {
+	case 4:
 		if d := f.distance; d != 16 {
 			f.decodeFar(dst, data, i, k)
 			return
@@ -74,24 +69,17 @@ func (f *frame) decode32(dst *[32]byte, data []byte, i, k int) {
 		put64(dst[:], 8, signedNibbles(b))
 		put64(dst[:], 16, signedNibbles(a>>4))
 		put64(dst[:], 24, signedNibbles(b>>4))
-	case byteCodec:
+	case 8:
 		for at := 0; at < 32; at += 16 {
 			a, b := f.gather16(data, i, k+at)
 			put64(dst[:], at, a)
 			put64(dst[:], at+8, b)
 		}
-	case quarterCodec:
+	case 2:
 		for at := 0; at < 32; at += 16 {
 			u := uint64(get32(data, f.nr*(k+at)/4+4*i))
 			put64(dst[:], at, unquarter(u))
 			put64(dst[:], at+8, unquarter(u>>4))
-		}
-	default:
-		mask, half := byte(1<<f.bits-1), byte(1<<(f.bits-1))
-		for c := range dst {
-			o, t := f.place(k + c)
-			q := data[f.offset(i, o)]>>(f.bits*t)&mask ^ f.flip
-			dst[c] = (q ^ half) - half
 		}
 	}
 }
@@ -115,13 +103,6 @@ func (f *frame) gather16(data []byte, i, o int) (a, b uint64) {
 	}
 	data = data[f.nr*o+4*i:]
 	return uint64(get32(data, 0)) | uint64(get32(data, 4*f.nr))<<32, uint64(get32(data, 8*f.nr)) | uint64(get32(data, 12*f.nr))<<32
-}
-
-// place is the inverse of column.
-func (f *frame) place(k int) (o, t int) {
-	d := f.distance
-	chunk, c := k/(d*8/f.bits), k%(d*8/f.bits)
-	return chunk*d + c%d, c / d
 }
 
 // signedNibbles widens the low nibble of each byte, in two's complement, to

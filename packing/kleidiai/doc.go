@@ -1,18 +1,13 @@
-// Package kleidiai packs quantized weights and activations byte for byte as
-// KleidiAI's own packers do, on any machine, and reads packed weights back.
+// Package kleidiai packs quantized weights byte for byte as KleidiAI's own packers
+// do, on any machine, and reads packed weights back.
 // KleidiAI is Arm's library of matrix kernels; PyTorch, XNNPACK and llama.cpp
 // multiply with its packed weights. docs/FORMAT.md specifies the layouts that
 // .gqf files hold.
 //
-// There are two ways in:
-//
-//   - [NewPacker] makes the [packing.Packer] of a payload whose layout is
-//     KleidiAI's, for files and whatever reads them. It is fast, allocates
-//     nothing per panel and checks what it reads.
-//   - [NewRHS] packs every layout of weights that this package knows, those for
-//     SME at a given vector length too, from what KleidiAI's own packers take:
-//     [NibblesNxK] and its siblings read their inputs. [NewLHS] does the same
-//     for activations. Use these to stand in for a kai_run_..._pack function.
+// [NewPacker] makes the [packing.Packer] of a payload whose layout is KleidiAI's,
+// for files and whatever reads them. It is fast, allocates nothing per panel and
+// checks what it reads. qsi4c32p is packed elsewhere: it is the lowbit layout of
+// package packing. KleidiAI's layouts for SME are not supported.
 //
 // # One description for all layouts
 //
@@ -27,10 +22,8 @@
 //
 //	nr*run*(o/run) + run*i + o%run
 //
-// Layouts differ in run and distance, in whether a code is stored in two's
-// complement or with an offset, in where the scales, zero points, sums and
-// biases of the rows lie, and in what is stored for rows past the last one.
-// Type frame holds these numbers, [RHSConfig] and newFrame set them, and nothing
-// else in the package knows a layout. Only QSI4C32P is packed elsewhere: it is
-// the lowbit layout of package packing.
+// Layouts differ in run and distance, in where the scales, zero points, sums and
+// biases of the rows lie, and in what is stored for rows past the last one. Type
+// frame holds these numbers, newFrame sets them, and nothing else in the package
+// knows a layout.
 package kleidiai

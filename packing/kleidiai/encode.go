@@ -2,30 +2,6 @@ package kleidiai
 
 import "encoding/binary"
 
-// codec selects how codes become bytes: all of them do what "any" does, the
-// others 8 bytes at a time.
-type codec uint8
-
-const (
-	anyCodec     codec = iota
-	nibbleCodec        // 4 bits, distance a multiple of 16, run 4 or 8
-	byteCodec          // 8 bits, run 4 or 8
-	quarterCodec       // 2 bits, distance 4, run 4
-)
-
-func (f *frame) chooseCodec() codec {
-	short := f.run == 4 || f.run == 8
-	switch {
-	case f.bits == 4 && f.distance%16 == 0 && short && f.flip == 0:
-		return nibbleCodec
-	case f.bits == 8 && short:
-		return byteCodec
-	case f.bits == 2 && f.distance == 4 && f.run == 4:
-		return quarterCodec
-	}
-	return anyCodec
-}
-
 // ones is a byte of 1 at each of the 8 positions of a word.
 const ones = 0x0101010101010101
 
@@ -42,18 +18,16 @@ func (f *frame) encodeRow(panel, codes []byte, i int) {
 	dst, step := panel[f.data0+f.run*i:], f.nr*f.run
 	gap := f.dataStep - f.nr*f.stream() // behind the codes of a group
 	switch {
-	case f.codec == nibbleCodec && f.run == 8:
+	case f.bits == 4 && f.run == 8:
 		encodeNibbles8(dst, codes, f.distance, f.group, step, gap)
-	case f.codec == nibbleCodec:
+	case f.bits == 4:
 		encodeNibbles4(dst, codes, f.distance, f.group, step, gap)
-	case f.codec == byteCodec && f.run == 8:
+	case f.bits == 8 && f.run == 8:
 		encodeBytes8(dst, codes, step)
-	case f.codec == byteCodec:
+	case f.bits == 8:
 		encodeBytes4(dst, codes, step)
-	case f.codec == quarterCodec:
-		encodeQuarters(dst, codes, step)
 	default:
-		f.encodeAny(dst, codes)
+		encodeQuarters(dst, codes, step)
 	}
 }
 
@@ -148,45 +122,4 @@ func quarters(x, y uint64) uint32 {
 	x, y = x&low^half, y&low^half
 	x |= y << 4
 	return uint32(x) | uint32(x>>32)<<2
-}
-
-// encodeAny stores codes whatever the frame.
-func (f *frame) encodeAny(dst, codes []byte) {
-	per, mask := 8/f.bits, byte(1<<f.bits-1)
-	for g := range f.groups {
-		group := codes[g*f.group:][:f.group]
-		for o := range f.stream() {
-			var b byte
-			for t := range per {
-				b |= (group[f.column(o, t)]&mask ^ f.flip) << (f.bits * t)
-			}
-			dst[g*f.dataStep+f.offset(0, o)] = b
-		}
-	}
-}
-
-// encodeZeros stores code 0 in all of row i.
-func (f *frame) encodeZeros(panel []byte, i int) {
-	var b byte
-	for t := range 8 / f.bits {
-		b |= f.flip << (f.bits * t)
-	}
-	for g := range f.groups {
-		data := f.data(panel, g)
-		for o := range f.stream() {
-			data[f.offset(i, o)] = b
-		}
-	}
-}
-
-// column is the column whose code byte o of a group's stream holds at bits
-// t*f.bits.
-func (f *frame) column(o, t int) int {
-	d := f.distance
-	return o/d*d*(8/f.bits) + t*d + o%d
-}
-
-// offset is where byte o of row i's stream lies in the data of a group.
-func (f *frame) offset(i, o int) int {
-	return f.nr*f.run*(o/f.run) + f.run*i + o%f.run
 }

@@ -17,15 +17,6 @@ type Packer struct {
 
 var _ packing.Packer = (*Packer)(nil)
 
-// kinds are the kinds of the layouts of payloads.
-var kinds = map[packing.Layout]Kind{
-	packing.LayoutQSI4CXP:     QSI4CXP,
-	packing.LayoutQSI4C32PF16: QSI4C32PScaleF16,
-	packing.LayoutQSI8CXP:     QSI8CXP,
-	packing.LayoutQAI4C32P:    QAI4C32P,
-	packing.LayoutQSU2CXP:     QSU2CXP4X4,
-}
-
 // NewPacker prepares packing and reading of a payload with header h. It fails
 // as h.Validate does, and with *packing.UnsupportedError for layouts that are
 // not KleidiAI's and for a payload that this machine cannot address.
@@ -34,27 +25,16 @@ func NewPacker(h packing.Header) (*Packer, error) {
 		return nil, err
 	}
 	const offLayout, offRows = 6, 16 // as docs/FORMAT.md has them
-	kind, ok := kinds[h.Layout]
-	if !ok {
+	switch h.Layout {
+	case packing.LayoutQSI4CXP, packing.LayoutQSI4C32PF16, packing.LayoutQSI8CXP, packing.LayoutQAI4C32P, packing.LayoutQSU2CXP:
+	default:
 		return nil, &packing.UnsupportedError{Field: "layout", Offset: offLayout, Msg: fmt.Sprintf("layout %s is none of KleidiAI's", h.Layout)}
 	}
 	// A panel as int8 codes is at most 4 times as long as its packed bytes.
-	tooLarge := &packing.UnsupportedError{Field: "rows", Offset: offRows, Msg: fmt.Sprintf("%d x %d weights are more than this machine can address", h.Rows, h.Cols)}
 	if size, err := h.DataSize(); err != nil || size > math.MaxInt/8 || h.Cols > math.MaxInt32/2 {
-		return nil, tooLarge
+		return nil, &packing.UnsupportedError{Field: "rows", Offset: offRows, Msg: fmt.Sprintf("%d x %d weights are more than this machine can address", h.Rows, h.Cols)}
 	}
-	c := RHSConfig{
-		Kind: kind, N: int(h.Rows), K: int(h.Cols), BL: int(h.Group),
-		NR: int(h.Tile.NR), KR: int(h.Tile.KR), SR: int(h.Tile.SR), LHSZeroPoint: 1,
-	}
-	if c.BL == 0 {
-		c.BL = c.K
-	}
-	f, err := newFrame(c)
-	if err != nil { // whatever else it finds, h.Validate did
-		return nil, tooLarge
-	}
-	p := &Packer{h: h, f: f}
+	p := &Packer{h: h, f: newFrame(&h)}
 	p.scratch = &sync.Pool{New: func() any { return &[2]*packedRow{p.newRow(), p.newRow()} }}
 	return p, nil
 }
@@ -118,9 +98,7 @@ func (p *Packer) checkArgs(packed []byte, panel *packing.Panel) {
 // what a field cannot hold is cut to its low bits.
 func (p *Packer) PackPanel(dst []byte, src *packing.Panel) {
 	p.checkArgs(dst, src)
-	p.f.pack(dst, &panel{
-		rows: src.Rows, codeRows: src.Rows, codes: codeBytes(src.Codes), scales: src.Scales, zeros: src.FloatZeros, bias: src.Bias,
-	})
+	p.f.pack(dst, src)
 }
 
 // UnpackPanel unpacks all nr rows of a panel into dst and sets dst.Rows to nr.

@@ -1,48 +1,11 @@
 package kleidiai
 
-import "math"
-
-// putSums stores the sums.
-func (f *frame) putSums(dst []byte, p *panel) {
-	sum := uint32(0)
-	for i := range f.nr {
-		if i < p.codeRows {
-			sum = f.sum(p.codes[i*f.cols:][:f.cols], p.scales[min(i, p.rows-1)*f.groups:][:f.groups])
-		} else if f.padding&zeroCodes != 0 {
-			sum = 0
-		}
-		put32(dst, 4*i, sum)
+// sum is the sum of a row's codes as it is stored: times sumFactor.
+func (f *frame) sum(codes []byte) int32 {
+	if f.bits == 8 {
+		return sumBytes(codes) * f.sumFactor
 	}
-}
-
-// sum is the sum of a row as it is stored: of the codes times sumFactor, or in
-// float32 of 32 columns at a time times their scale, in order.
-func (f *frame) sum(codes []byte, scales []float32) uint32 {
-	switch {
-	case f.floatSums:
-		return math.Float32bits(blockSum(codes, scales))
-	case f.bits == 2 && f.lut != [4]int32{-2, -1, 0, 1}:
-		sum := int32(0)
-		for _, q := range codes {
-			sum += f.lut[q&3^2]
-		}
-		return uint32(sum)
-	case f.bits == 8:
-		return uint32(sumBytes(codes) * f.sumFactor)
-	}
-	return uint32(sumShort(codes, f.bits) * f.sumFactor)
-}
-
-// blockSum is the float32 sum of SumBlocks. The groups are multiples of 32
-// columns of 4 bits.
-func blockSum(codes []byte, scales []float32) float32 {
-	sum, group := float32(0), len(codes)/len(scales)
-	for g, scale := range scales {
-		for k := g * group; k < (g+1)*group; k += 32 {
-			sum += float32(float32(sumShort(codes[k:][:32], 4)) * scale)
-		}
-	}
-	return sum
+	return sumShort(codes, f.bits) * f.sumFactor
 }
 
 const evenBytes = 0x00ff00ff00ff00ff

@@ -1,14 +1,11 @@
 package act
 
 import (
-	"encoding/binary"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
-
-	"github.com/lowbit-go/gq/packing/kleidiai"
 )
 
 // edgeValues are float32 that arithmetic treats specially.
@@ -97,24 +94,12 @@ func eachRow(rng *rand.Rand, f func(x []float32)) {
 	}
 }
 
-// packer returns package kleidiai's packer of one row, which keeps its codes in order and was held to KleidiAI's vectors
-// too. It is the oracle for all but the columns past the last.
-func packer(t *testing.T, kind kleidiai.LHSKind, k, block int) *kleidiai.LHS {
-	t.Helper()
-	c := kleidiai.LHSConfig{Kind: kind, M: 1, K: k, BL: block, MR: 1, KR: 32, SR: 1}
-	l, err := kleidiai.NewLHS(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
-}
-
-func checkCodesOf(t *testing.T, what string, x []float32, q []int8, packed []byte) {
+func checkCodesOf(t *testing.T, what string, x []float32, q, codes []int8) {
 	t.Helper()
 	for i, got := range q {
 		want := int8(0)
 		if i < len(x) {
-			want = int8(packed[i])
+			want = codes[i]
 		}
 		if got != want {
 			t.Fatalf("%s: code %d of %d is %d, want %d (%v)", what, i, len(x), got, want, x)
@@ -122,30 +107,27 @@ func checkCodesOf(t *testing.T, what string, x []float32, q []int8, packed []byt
 	}
 }
 
-func float32At(b []byte) float32 { return math.Float32frombits(binary.LittleEndian.Uint32(b)) }
-
 func TestAsymmetric(t *testing.T) {
 	eachImplementation(t, func(t *testing.T) {
 		good := 0
 		eachRow(rand.New(rand.NewPCG(1, 2)), func(x []float32) {
 			k32 := (len(x) + 31) / 32 * 32
-			l := packer(t, kleidiai.QAI8DXP, len(x), 0)
-			packed := make([]byte, l.PackedSize())
-			err := l.Pack(packed, x)
+			codes := make([]int8, len(x))
+			wantZero, wantRec, wantOK := asymmetric(codes, x)
 			q := slices.Repeat([]int8{99}, k32+16) // more than enough is fine
 			zero, rec, ok := Asymmetric(q, x)
-			if ok != (err == nil) {
-				t.Fatalf("ok is %v for %v, the packer says %v", ok, x, err)
+			if ok != wantOK {
+				t.Fatalf("ok is %v for %v", ok, x)
 			}
 			if !ok {
 				checkRefused(t, q, []float32{float32(zero), rec})
 				return
 			}
 			good++
-			if wantZero, wantRec := -int32(binary.LittleEndian.Uint32(packed[k32:])), float32At(packed[k32+4:]); zero != wantZero || !same(rec, wantRec) {
+			if zero != wantZero || !same(rec, wantRec) {
 				t.Fatalf("zero point %d and scale %v of %v, want %d and %v", zero, rec, x, wantZero, wantRec)
 			}
-			checkCodesOf(t, "asymmetric", x, q, packed)
+			checkCodesOf(t, "asymmetric", x, q, codes)
 		})
 		if good == 0 {
 			t.Error("no row has a scale")
@@ -195,23 +177,20 @@ func TestBlocks(t *testing.T) {
 
 func checkBlocksF16(t *testing.T, x []float32, block int) (ok bool) {
 	t.Helper()
-	l := packer(t, kleidiai.QSI8D32P, len(x), block)
-	packed := make([]byte, l.PackedSize())
-	err := l.Pack(packed, x)
+	codes, stored, wantOK := blocksF16(x, block)
 	q, scales := slices.Repeat([]int8{99}, len(x)+32), make([]float32, len(x)/block)
 	ok = BlocksF16(q, scales, x, block)
-	if ok != (err == nil) {
-		t.Fatalf("F16 scales: ok is %v for %v, the packer says %v", ok, x, err)
+	if ok != wantOK {
+		t.Fatalf("F16 scales: ok is %v for %v", ok, x)
 	}
 	if !ok {
 		checkRefused(t, q, scales)
 		return false
 	}
 	for g, scale := range scales {
-		part := packed[g*(block+2):]
-		checkCodesOf(t, fmt.Sprintf("block %d with an F16 scale", g), x[g*block:][:block], q[g*block:][:block], part[2:])
-		if want := float64(binary.LittleEndian.Uint16(part)); half(scale) != want {
-			t.Fatalf("scale %d is %v, want F16 %#x", g, scale, int(want))
+		checkCodesOf(t, fmt.Sprintf("block %d with an F16 scale", g), x[g*block:][:block], q[g*block:][:block], codes[g*block:])
+		if half(scale) != float64(stored[g]) {
+			t.Fatalf("scale %d is %v, want F16 %#x", g, scale, stored[g])
 		}
 	}
 	checkRefused(t, q[len(x):], nil)
@@ -229,23 +208,20 @@ func half(x float32) float64 {
 
 func checkBlocksF32(t *testing.T, x []float32, block int) (ok bool) {
 	t.Helper()
-	l := packer(t, kleidiai.QSI8D32PScaleF32, len(x), block)
-	packed := make([]byte, l.PackedSize())
-	err := l.Pack(packed, x)
+	codes, wantScales, wantSums, wantOK := blocksF32(x, block)
 	q, scales, sums := slices.Repeat([]int8{99}, len(x)+32), make([]float32, len(x)/block), make([]float32, len(x)/block)
 	ok = BlocksF32(q, scales, sums, x, block)
-	if ok != (err == nil) {
-		t.Fatalf("float32 scales: ok is %v for %v, the packer says %v", ok, x, err)
+	if ok != wantOK {
+		t.Fatalf("float32 scales: ok is %v for %v", ok, x)
 	}
 	if !ok {
 		checkRefused(t, q, append(scales, sums...))
 		return false
 	}
 	for g, scale := range scales {
-		part := packed[g*(block+8):]
-		checkCodesOf(t, fmt.Sprintf("block %d with a float32 scale", g), x[g*block:][:block], q[g*block:][:block], part)
-		if sum, want := float32At(part[block:]), float32At(part[block+4:]); !same(sums[g], sum) || !same(scale, want) {
-			t.Fatalf("block %d has scale %v and sum %v, want %v and %v", g, scale, sums[g], want, sum)
+		checkCodesOf(t, fmt.Sprintf("block %d with a float32 scale", g), x[g*block:][:block], q[g*block:][:block], codes[g*block:])
+		if !same(sums[g], wantSums[g]) || !same(scale, wantScales[g]) {
+			t.Fatalf("block %d has scale %v and sum %v, want %v and %v", g, scale, sums[g], wantScales[g], wantSums[g])
 		}
 	}
 	checkRefused(t, q[len(x):], nil)

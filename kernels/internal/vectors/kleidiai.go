@@ -14,7 +14,7 @@ import (
 	"github.com/lowbit-go/gq/internal/floats"
 	"github.com/lowbit-go/gq/internal/testshared"
 	"github.com/lowbit-go/gq/packing"
-	"github.com/lowbit-go/gq/packing/kleidiai"
+	"github.com/lowbit-go/gq/packing/layouts"
 )
 
 // entry is an entry of KleidiAI's manifest of kind matmul or lhs_pack.
@@ -119,31 +119,16 @@ type Product struct {
 // A*(scale*rec) + bias.
 const OtherOrder = "kai_run_matmul_clamp_f32_qai8dxp4x4_qsu2cxp4x4bf32sf32_8x4_neon_dotprod"
 
-// Kinds of packed weights by the packing function, without its prefix.
-var rhsKinds = map[string]struct {
-	kind   kleidiai.Kind
-	header packing.Header
-}{
-	"nxk_qsi4c32p_qsu4c32s1s0": {
-		kleidiai.QSI4C32P, packing.Header{Layout: packing.LayoutLowbit, Bits: 4, ScaleDtype: packing.ScaleBF16, Flags: packing.FlagBias},
-	},
-	"nxk_qsi4c32pscalef16_qsu4c32s16s0": {
-		kleidiai.QSI4C32PScaleF16, packing.Header{Layout: packing.LayoutQSI4C32PF16, Bits: 4, ScaleDtype: packing.ScaleF16},
-	},
-	"nxk_qsi4cxp_qs4cxs1s0": {
-		kleidiai.QSI4CXP, packing.Header{Layout: packing.LayoutQSI4CXP, Bits: 4, ScaleDtype: packing.ScaleF32, Flags: packing.FlagBias},
-	},
-	"nxk_qsi8cxp_qsi8cx_neon": {
-		kleidiai.QSI8CXP, packing.Header{Layout: packing.LayoutQSI8CXP, Bits: 8, ScaleDtype: packing.ScaleF32, Flags: packing.FlagBias},
-	},
+// rhsHeaders are packed headers by KleidiAI's packing function, without its prefix.
+var rhsHeaders = map[string]packing.Header{
+	"nxk_qsi4c32p_qsu4c32s1s0":          {Layout: packing.LayoutLowbit, Bits: 4, ScaleDtype: packing.ScaleBF16, Flags: packing.FlagBias},
+	"nxk_qsi4c32pscalef16_qsu4c32s16s0": {Layout: packing.LayoutQSI4C32PF16, Bits: 4, ScaleDtype: packing.ScaleF16},
+	"nxk_qsi4cxp_qs4cxs1s0":             {Layout: packing.LayoutQSI4CXP, Bits: 4, ScaleDtype: packing.ScaleF32, Flags: packing.FlagBias},
+	"nxk_qsi8cxp_qsi8cx_neon":           {Layout: packing.LayoutQSI8CXP, Bits: 8, ScaleDtype: packing.ScaleF32, Flags: packing.FlagBias},
 	"nxk_qai4c32p_qau4c32s0s1_f32_f32_f32_neon": {
-		kleidiai.QAI4C32P, packing.Header{
-			Layout: packing.LayoutQAI4C32P, Bits: 4, ScaleDtype: packing.ScaleF32, ZeroKind: packing.ZeroF32, Flags: packing.FlagBias,
-		},
+		Layout: packing.LayoutQAI4C32P, Bits: 4, ScaleDtype: packing.ScaleF32, ZeroKind: packing.ZeroF32, Flags: packing.FlagBias,
 	},
-	"nxk_qsu2cxp4x4bf32sf32_qsu2cx_neon": {
-		kleidiai.QSU2CXP4X4, packing.Header{Layout: packing.LayoutQSU2CXP, Bits: 2, ScaleDtype: packing.ScaleF32, Flags: packing.FlagBias},
-	},
+	"nxk_qsu2cxp4x4bf32sf32_qsu2cx_neon": {Layout: packing.LayoutQSU2CXP, Bits: 2, ScaleDtype: packing.ScaleF32, Flags: packing.FlagBias},
 }
 
 // KleidiAI returns the runs of all of KleidiAI's kernels for dot product and i8mm that read a layout of gq. Data is
@@ -159,7 +144,7 @@ func KleidiAI(t testing.TB) []Product {
 }
 
 func (m *manifest) product(e *entry) Product {
-	kind, ok := rhsKinds[strings.TrimPrefix(e.RHSPackFunc, "kai_run_rhs_pack_")]
+	h, ok := rhsHeaders[strings.TrimPrefix(e.RHSPackFunc, "kai_run_rhs_pack_")]
 	if !ok {
 		m.t.Fatalf("%s: %s is not known", e.ID, e.RHSPackFunc)
 	}
@@ -170,18 +155,12 @@ func (m *manifest) product(e *entry) Product {
 	if e.Clamped != 0 {
 		p.Min, p.Max = -2, 2
 	}
-	h := kind.header
 	h.Rows, h.Cols, h.Group = uint64(e.N), uint64(e.K), uint64(e.BL)
 	h.Tile = packing.Tile{NR: uint8(e.NR), KR: uint8(e.KR), SR: uint8(e.SR)}
 	p.Header = h.Canonical()
 
-	r, err := kleidiai.NewRHS(kleidiai.RHSConfig{Kind: kind.kind, N: e.N, K: e.K, BL: e.BL, NR: e.NR, KR: e.KR, SR: e.SR})
-	if err != nil {
-		m.t.Fatal(err)
-	}
-	w := m.weights(e, kind.kind)
-	p.Data = make([]byte, r.PackedSize())
-	r.Pack(p.Data, w)
+	w := m.weights(e, h.Layout)
+	p.Data = w.pack(m.t, p.Header)
 	if !slices.Equal(p.Data, m.bytes(e.RHSPacked)) {
 		m.t.Fatalf("%s: packed to other bytes than KleidiAI's", e.ID)
 	}
@@ -192,47 +171,88 @@ func (m *manifest) product(e *entry) Product {
 	return p
 }
 
-// weights reads the source of a matrix of weights.
-func (m *manifest) weights(e *entry, kind kleidiai.Kind) *kleidiai.Weights {
-	w := &kleidiai.Weights{Bias: m.floats(e.Bias)}
-	src := m.bytes(e.RHS)
-	switch kind {
-	case kleidiai.QSI4C32PScaleF16:
-		w.Codes, w.Scales = kleidiai.Blocks16(src, e.N, e.K, e.BL, e.K/e.BL*(e.BL/2+2))
-		return w
-	case kleidiai.QSI8CXP:
-		w.Codes = int8s(src)
-	case kleidiai.QSU2CXP4X4:
-		w.Codes = kleidiai.QuartersNxK(src, e.N, e.K)
-	case kleidiai.QAI4C32P:
-		w.Codes = kleidiai.NibblesNxK(src, e.N, e.K, (e.K+1)/2, kleidiai.NibblesU4S0S1)
-		w.Zeros = m.floats(e.Zero)
-	default:
-		w.Codes = kleidiai.NibblesNxK(src, e.N, e.K, (e.K+1)/2, kleidiai.NibblesU4)
-	}
-	if kind == kleidiai.QSI4C32P {
+// weights is a quantized matrix, row-major.
+type weights struct {
+	codes               []int8
+	scales, zeros, bias []float32
+}
+
+// weights reads the source of a matrix: rows of codes, several to a byte where they are short, the first in its low bits;
+// with QAI4C32P in its high ones. Those of QSI4C32PF16 are in blocks: an F16 scale, then bytes of a code of the block's
+// first half and a code of its second.
+func (m *manifest) weights(e *entry, layout packing.Layout) *weights {
+	w := &weights{codes: make([]int8, e.N*e.K), scales: m.floats(e.Scale), zeros: m.floats(e.Zero), bias: m.floats(e.Bias)}
+	if layout == packing.LayoutLowbit {
+		w.scales = nil
 		for b := m.bytes(e.Scale); len(b) > 0; b = b[2:] {
-			w.Scales = append(w.Scales, floats.BF16ToF32(binary.LittleEndian.Uint16(b)))
+			w.scales = append(w.scales, floats.BF16ToF32(binary.LittleEndian.Uint16(b)))
 		}
-		return w
 	}
-	w.Scales = m.floats(e.Scale)
+	src := m.bytes(e.RHS)
+	for i := range w.codes {
+		row, col := i/e.K, i%e.K
+		pair := row*((e.K+1)/2) + col/2
+		switch layout {
+		case packing.LayoutQSI8CXP:
+			w.codes[i] = int8(src[i])
+		case packing.LayoutQSU2CXP:
+			w.codes[i] = int8(src[row*((e.K+3)/4)+col/4]>>(2*(col%4))&3) - 2
+		case packing.LayoutQAI4C32P:
+			w.codes[i] = int8(src[pair]>>(4*(col%2^1))&15) - 8
+		case packing.LayoutQSI4C32PF16:
+			half := e.BL / 2
+			block := src[(row*e.K+col)/e.BL*(half+2):]
+			if col%e.BL == 0 {
+				w.scales = append(w.scales, floats.F16ToF32(binary.LittleEndian.Uint16(block)))
+			}
+			w.codes[i] = int8(block[2+col%half]>>(4*(col%e.BL/half))&15) - 8
+		default:
+			w.codes[i] = int8(src[pair]>>(4*(col%2))&15) - 8
+		}
+	}
 	return w
+}
+
+// pack packs a matrix as gq does.
+func (w *weights) pack(t testing.TB, h packing.Header) []byte {
+	t.Helper()
+	l, err := layouts.New(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, g, nr := int(h.Cols), l.Groups(), int(h.Tile.NR)
+	data, p := make([]byte, l.Panels()*l.PanelBytes()), l.NewPanel()
+	for i := range l.Panels() {
+		p.Rows = l.PanelRows(i)
+		for r := range p.Rows {
+			row := i*nr + r
+			copy(p.Codes[r*l.PackedCols():], w.codes[row*k:][:k])
+			copy(p.Scales[r*g:], w.scales[row*g:][:g])
+			if p.FloatZeros != nil {
+				copy(p.FloatZeros[r*g:], w.zeros[row*g:][:g])
+			}
+			if p.Bias != nil && w.bias != nil {
+				p.Bias[r] = w.bias[row]
+			}
+		}
+		l.PackPanel(data[i*l.PanelBytes():][:l.PanelBytes()], p)
+	}
+	return data
 }
 
 // perRow is the product with one scale per row of weights, in the order that all of KleidiAI's kernels but OtherOrder
 // have.
-func (p *Product) perRow(w *kleidiai.Weights) []float32 {
+func (p *Product) perRow(w *weights) []float32 {
 	n, k := int(p.Header.Rows), int(p.Header.Cols)
 	dst := make([]float32, p.M*n)
 	for i := range p.M {
 		q := p.Activations.Row(i)
 		for j := range n {
 			acc := int32(0)
-			for c, code := range w.Codes[j*k:][:k] {
+			for c, code := range w.codes[j*k:][:k] {
 				acc += (int32(q[c]) - p.Activations.Zero[i]) * int32(code)
 			}
-			out := float32(float32(acc)*float32(w.Scales[j]*p.Activations.Rec[i])) + w.Bias[j]
+			out := float32(float32(acc)*float32(w.scales[j]*p.Activations.Rec[i])) + w.bias[j]
 			dst[i*n+j] = max(p.Min, min(out, p.Max))
 		}
 	}
