@@ -236,6 +236,7 @@ func (h *chooser) measure(ctx context.Context, a *alloc.Allocation) (kl float64,
 			return err
 		}
 		defer f.Close()
+		f.CheckSums()
 		m, err := model.OpenGQF(f, model.Options{Threads: h.o.Threads, Log: func(kernels.Choice) {}})
 		if err != nil {
 			return err

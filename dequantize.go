@@ -2,8 +2,6 @@ package gq
 
 import (
 	"context"
-	"errors"
-	"fmt"
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/packing"
@@ -28,21 +26,12 @@ func Dequantize(ctx context.Context, file, dir string, o DequantizeOptions) (*qu
 	}
 	f, err := gqf.Open(file, gqf.Options{})
 	if err != nil {
-		return nil, damaged(err)
+		return nil, err
 	}
 	defer f.Close()
 	q := quantizer.DequantizeOptions{Threads: o.Threads, Dtype: o.Dtype}
 	add, end := stages{to: o.Progress}.begin("dequantizing", "bytes", quantizer.DequantizedBytes(f, q))
 	defer end()
 	q.Progress = add
-	report, err := quantizer.Dequantize(ctx, f, dir, q)
-	return report, damaged(err)
-}
-
-// damaged adds what to do about a file that turned out to be damaged.
-func damaged(err error) error {
-	if _, ok := errors.AsType[*gqf.FormatError](err); ok {
-		return fmt.Errorf("%w; gq verify lists what is damaged", err)
-	}
-	return err
+	return quantizer.Dequantize(ctx, f, dir, q)
 }

@@ -16,13 +16,16 @@ type RunOptions struct {
 	Activations model.Activations
 	// Threads is how many workers run. Default (0): every CPU. The text does not depend on it.
 	Threads int
+	// Verify checks the checksums of all weights of a .gqf that the model uses, before it runs. Default: no weight is read
+	// before it is used.
+	Verify bool
 }
 
 // Run continues a prompt with the model in a .gqf file, or with a checkpoint's, in the directory path. If ctx is cancelled
 // or a callback fails, the error comes with the result so far.
 func Run(ctx context.Context, path string, o RunOptions) (*generate.Result, error) {
 	defer memlimit.Lift()()
-	g, err := generate.Open(path, generate.OpenOptions{Threads: o.Threads, Activations: o.Activations})
+	g, err := generate.Open(path, generate.OpenOptions{Threads: o.Threads, Activations: o.Activations, Verify: o.Verify})
 	if err != nil {
 		return nil, err
 	}

@@ -21,7 +21,7 @@ type foldedSource struct {
 
 // folded opens the folded checkpoint of a file, which it makes if need be; nil if the file is of the source as it is.
 func (j *Job) folded(ctx context.Context, ck *safetensors.Checkpoint, f *gqf.File, r *Report) (_ *foldedSource, err error) {
-	if !hasAsset(f, gqf.FoldName) {
+	if !f.HasAsset(gqf.FoldName) {
 		return nil, nil
 	}
 	raw, err := f.Asset(gqf.FoldName)

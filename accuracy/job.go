@@ -84,6 +84,7 @@ func (j *Job) Run(ctx context.Context) (*Report, error) {
 		return nil, err
 	}
 	defer f.Close()
+	f.CheckSums() // before the model is opened: what it multiplies with is checked then
 	r.FileBytes = f.Size()
 	if !j.matchesAny(f) {
 		return nil, &NoTensorError{r.File}

@@ -90,6 +90,7 @@ func (j *Job) openAll(s *scored, f *gqf.File, r *Report) (err error) {
 		if s.baselineFile, err = gqf.Open(j.Baseline, gqf.Options{}); err != nil {
 			return err
 		}
+		s.baselineFile.CheckSums()
 		if s.baseline, err = model.OpenGQF(s.baselineFile, options); err != nil {
 			return fmt.Errorf("%s: %w", j.Baseline, err)
 		}
@@ -134,7 +135,7 @@ func (j *Job) openTokenizer(f *gqf.File) (t *tokenizer.Tokenizer, err error) {
 		{"tokenizer.json", &files.Tokenizer}, {"tokenizer_config.json", &files.Config},
 		{"special_tokens_map.json", &files.SpecialTokensMap}, {"generation_config.json", &files.GenerationConfig},
 	} {
-		if hasAsset(f, a.name) {
+		if f.HasAsset(a.name) {
 			if *a.to, err = f.Asset(a.name); err != nil {
 				return nil, err
 			}
@@ -150,15 +151,6 @@ func (j *Job) openTokenizer(f *gqf.File) (t *tokenizer.Tokenizer, err error) {
 		return nil, nil
 	}
 	return t, err
-}
-
-func hasAsset(f *gqf.File, name string) bool {
-	for _, a := range f.Assets() {
-		if a.Name == name {
-			return true
-		}
-	}
-	return false
 }
 
 // contextTokens is how many tokens before a worst one are shown.

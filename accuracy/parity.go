@@ -142,6 +142,7 @@ func ParityDigest(ctx context.Context, f *gqf.File, o ParityOptions) (*Digests, 
 }
 
 func digests(ctx context.Context, f *gqf.File, o ParityOptions, features []string) (*Digests, error) {
+	f.CheckSums()
 	d := &Digests{Version: digestsVersion, OS: runtime.GOOS, Arch: runtime.GOARCH, CPU: kernels.Features(), Size: f.Size()}
 	payloads := parityPayloadsOf(f, o)
 	d.Payloads = make([]PayloadDigest, len(payloads))

@@ -94,6 +94,7 @@ type TensorOptions struct {
 //
 // It goes through the weights once. Private memory is a few MiB for each thread, and what Inputs holds.
 func Tensors(ctx context.Context, src *safetensors.Checkpoint, f *gqf.File, o TensorOptions) ([]TensorStats, error) {
+	f.CheckSums()
 	j := &tensorJob{f: f, o: o, kernels: kernels.Options{CPU: o.CPU}}
 	if err := j.plan(src); err != nil {
 		return nil, err

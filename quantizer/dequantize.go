@@ -56,7 +56,8 @@ const scatterRows = 512
 // files. Where block scales were folded in, config.json loses its
 // quantization_config, which would no longer be true.
 //
-// It refuses a directory that holds weights, or another model's files. The weights
+// The checksums of all data that are read are checked: a damaged file ends the job with a
+// *gqf.FormatError. It refuses a directory that holds weights, or another model's files. The weights
 // come last: a directory that has them has everything.
 func Dequantize(ctx context.Context, f *gqf.File, dir string, opts DequantizeOptions) (*DequantizeReport, error) {
 	if opts.Dtype == packing.DtypeNone {
@@ -65,6 +66,7 @@ func Dequantize(ctx context.Context, f *gqf.File, dir string, opts DequantizeOpt
 	if opts.Dtype != packing.BF16 && opts.Dtype != packing.F32 {
 		return nil, fmt.Errorf("dtype %s: use BF16 or F32", opts.Dtype)
 	}
+	f.CheckSums()
 	d := &dequantizer{f: f, opts: opts, report: DequantizeReport{Output: dir}}
 	specs, err := d.plan()
 	if err != nil {

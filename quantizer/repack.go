@@ -25,12 +25,14 @@ type RepackOptions struct {
 
 // NewRepack lays out the job of putting the tensors of f into other layouts,
 // without the checkpoint and without changing a code, scale, zero point or bias.
-// Scales may be stored wider (BF16 as F32, exactly), never narrower.
+// Scales may be stored wider (BF16 as F32, exactly), never narrower. The checksums of
+// all data that are read are checked: a damaged file ends the job with a *gqf.FormatError.
 func NewRepack(f *gqf.File, path string, opts RepackOptions) (*Plan, error) {
 	recipe := Recipe{Formats: opts.Formats, Targets: opts.Targets, Tile: opts.Tile}
 	if err := recipe.Validate(); err != nil {
 		return nil, &RequestError{err}
 	}
+	f.CheckSums()
 	p := &Plan{file: f, filePath: path, opts: Options{Recipe: recipe, Threads: opts.Threads, Progress: opts.Progress}, Warnings: []string{}}
 	pl := &planner{Plan: p}
 	p.items = make([]*item, 0, f.Len())

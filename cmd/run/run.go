@@ -38,7 +38,8 @@ func Command() *cli.Command {
 			"top-k, top-p, min-p, temperature.\n\n" +
 			"There are no chat templates: write the prompt as the model's template would, tokens such as <|im_start|>\n" +
 			"included. A BOS token comes before it where the tokenizer's files ask for one.\n\n" +
-			"Nothing is checked beyond directories and metadata: gq verify does that.",
+			"Of the weights nothing is read before it is used, and no checksum is compared: --verify does that first,\n" +
+			"for what the model uses, and gq verify for the whole file.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "prompt", Aliases: []string{"p"}, Usage: "`TEXT` to continue"},
 			&cli.StringFlag{Name: "prompt-file", Usage: "`FILE` with that text, - for standard input; one newline at its end is not part of it"},
@@ -56,6 +57,7 @@ func Command() *cli.Command {
 			&cli.StringFlag{Name: "activations", Value: model.Int8.String(), DefaultText: "int8; float32 for a checkpoint", Usage: "inputs of quantized layers: int8, as on the device, or float32"},
 			&cli.IntFlag{Name: "threads", DefaultText: "every CPU", Usage: "workers; the text does not depend on it"},
 			&cli.Float64Flag{Name: "price-per-hour", DefaultText: "no costs", Usage: "`PRICE` of the machine: adds the cost of this text and of a million tokens, in the same currency"},
+			&cli.BoolFlag{Name: "verify", Usage: "read the weights first and compare their checksums; a damaged file is not run"},
 			&cli.BoolFlag{Name: "tokens", Usage: "print tokens instead of text: a line with number and spelling for each one, those of the prompt too"},
 			&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "list the kernels that ran"},
 			&cli.BoolFlag{Name: "json", Usage: "print text, tokens and measurements as JSON when all is done"},
@@ -74,8 +76,13 @@ func run(c *cli.Context) error {
 		return cmdline.Usagef("gq run wants one .gqf file or directory, got %d", c.NArg())
 	}
 	path := c.Args().First()
-	if st, err := os.Stat(path); err == nil && st.IsDir() && c.IsSet("activations") && opts.Activations != model.Float32 {
-		return cmdline.Usagef("--activations %s: a checkpoint runs in float32", opts.Activations)
+	if st, err := os.Stat(path); err == nil && st.IsDir() {
+		if c.IsSet("activations") && opts.Activations != model.Float32 {
+			return cmdline.Usagef("--activations %s: a checkpoint runs in float32", opts.Activations)
+		}
+		if opts.Verify {
+			return cmdline.Usagef("--verify: a checkpoint has no checksums, a .gqf file has")
+		}
 	}
 	if opts.Prompt, err = prompt(c); err != nil {
 		return err
@@ -108,7 +115,7 @@ func options(c *cli.Context) (o gq.RunOptions, err error) {
 			RepeatPenalty: c.Float64("repeat-penalty"), Seed: c.Uint64("seed"),
 		},
 	}
-	o.Threads = c.Int("threads")
+	o.Threads, o.Verify = c.Int("threads"), c.Bool("verify")
 	var ok bool
 	if o.Activations, ok = model.ParseActivations(c.String("activations")); !ok {
 		return o, cmdline.Usagef("--activations: %q is neither int8 nor float32", c.String("activations"))

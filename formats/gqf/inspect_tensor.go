@@ -110,9 +110,10 @@ func (v Value) MarshalJSON() ([]byte, error) {
 const firstValues = 16
 
 // InspectTensor reads all of one slice of a tensor, given by any of its names, in
-// the first of its variants. It does not check the data, so numbers of a damaged
-// file may be anything.
+// the first of its variants. It fails with a [*FormatError] where the bytes that it
+// reads are damaged: see [File.CheckSums].
 func InspectTensor(f *File, name string, slice int) (*TensorInspection, error) {
+	f.CheckSums()
 	t, ok := f.Lookup(name)
 	if !ok {
 		return nil, fmt.Errorf("%s: no tensor %q in this file", f.name, name)

@@ -3,6 +3,7 @@ package gqf
 import (
 	"errors"
 	"sync"
+	"sync/atomic"
 
 	"github.com/lowbit-go/gq/internal/mmap"
 )
@@ -36,6 +37,8 @@ type File struct {
 	b    []byte     // the whole file
 	m    *mmap.File // nil for OpenBytes
 	opts Options
+
+	sums atomic.Pointer[sumChecks] // nil until CheckSums
 
 	aliasOnce sync.Once
 	aliases   map[int32][]int32 // see Tensor.Names

@@ -190,12 +190,16 @@ func (f *File) Payload(i int) Payload {
 // Data returns the data of a payload, without the packed header, in place: see
 // the package comment for how long the slice is valid. It fails with a
 // [*FormatError] if the packed header before the data is not the one that the
-// directory has. The data themselves are not checked: that is [File.Verify]'s task.
+// directory has. The data themselves are checked only if [File.CheckSums] was called
+// before.
 func (f *File) Data(p Payload) ([]byte, error) {
 	var data []byte
 	err := f.Guard(func() error {
 		r := f.payload(p.Index)
 		if err := f.checkPacked(p.Index, &r); err != nil {
+			return err
+		}
+		if err := f.checkSums(&r); err != nil {
 			return err
 		}
 		end := r.off + r.length

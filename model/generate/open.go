@@ -25,6 +25,7 @@ type OpenOptions struct {
 	Threads     int               // default runtime.NumCPU
 	CPU         string            // as kernels.Options.CPU
 	Activations model.Activations // of the quantized linears of a .gqf; default model.Int8
+	Verify      bool              // check the checksums of all weights of a .gqf that the model uses, before it runs; default false
 }
 
 // Generator is a model with its tokenizer. It is not for concurrent use.
@@ -59,6 +60,9 @@ func Open(path string, o OpenOptions) (*Generator, error) {
 		if g.file, err = gqf.Open(path, gqf.Options{}); err != nil {
 			return nil, err
 		}
+		if o.Verify {
+			g.file.CheckSums()
+		}
 		read = func(name string) ([]byte, error) { return asset(g.file, name) }
 	}
 	if err := g.open(read); err != nil {
@@ -71,7 +75,7 @@ func Open(path string, o OpenOptions) (*Generator, error) {
 
 // asset reads an asset; one that is not there is fs.ErrNotExist.
 func asset(f *gqf.File, name string) ([]byte, error) {
-	if !slices.ContainsFunc(f.Assets(), func(a gqf.AssetInfo) bool { return a.Name == name }) {
+	if !f.HasAsset(name) {
 		return nil, fs.ErrNotExist
 	}
 	return f.Asset(name)
