@@ -8,11 +8,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/lowbit-go/gq/accuracy"
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/memlimit"
 	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/model"
+	"github.com/lowbit-go/gq/model/eval"
 	"github.com/lowbit-go/gq/model/text"
 	"github.com/lowbit-go/gq/quantizer"
 	"github.com/lowbit-go/gq/quantizer/alloc"
@@ -97,9 +97,8 @@ const probeTokens = 2560
 type chooser struct {
 	*quantizeJob
 	float, probed *model.Model
-	reference     *accuracy.Reference
+	reference     *eval.Reference
 	source        string // of the text
-	sequences     [][]int32
 }
 
 // choose chooses bits and groups.
@@ -164,8 +163,8 @@ func (h *chooser) open() (err error) {
 	if err != nil {
 		return err
 	}
-	h.source, h.sequences = own.Source, own.First(probeTokens)
-	if h.reference, err = accuracy.NewReference(h.ctx, h.float, text.WindowsOf(h.sequences)); err != nil {
+	h.source = own.Source
+	if h.reference, err = eval.NewReference(h.ctx, h.float, text.WindowsOf(own.First(probeTokens))); err != nil {
 		return err
 	}
 	h.probed, err = model.OpenCheckpoint(h.ck.Dir(), options)
@@ -175,13 +174,7 @@ func (h *chooser) open() (err error) {
 func (h *chooser) probe() (*alloc.Probed, error) {
 	b := h.o.Budget
 	job := alloc.Job{
-		Checkpoint: h.ck, Config: h.config, Options: h.opts, Model: h.probed, Windows: h.sequences,
-		KL: func(ctx context.Context, layer int) (float64, error) {
-			if layer < 0 {
-				return h.reference.KL(ctx, h.probed)
-			}
-			return h.reference.KLFrom(ctx, h.probed, layer)
-		},
+		Checkpoint: h.ck, Config: h.config, Options: h.opts, Model: h.probed, Reference: h.reference,
 		Groups: b.Groups, TableFixed: b.EmbeddingFixed,
 	}
 	if dir := h.workDir(); dir != "" {

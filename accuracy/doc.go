@@ -17,8 +17,8 @@
 //
 // # Models
 //
-// [CutText] turns a text into windows, and [Compare] runs the float model and the quantized one on them: perplexities,
-// the divergence of their predictions, and where they differ most.
+// model/text cuts a text into windows, and model/eval runs the float model and the quantized model on them: perplexities,
+// the divergence of their predictions, and where they differ most. [Job] puts it all into one [Report].
 //
 // # The same figures everywhere
 //

@@ -16,6 +16,7 @@ import (
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/model"
+	"github.com/lowbit-go/gq/model/eval"
 	"github.com/lowbit-go/gq/model/text"
 	"github.com/lowbit-go/gq/packing"
 )
@@ -316,10 +317,10 @@ func (j *Job) compare(ctx context.Context, text *scored, r *Report) error {
 	add, end := j.stage(r, "text", "scoring", "tokens", int64(r.Text.Tokens))
 	defer end()
 	start := time.Now()
-	list, err := Compare(ctx, text.float, candidates, text.windows, CompareOptions{
+	list, err := eval.Compare(ctx, text.float, candidates, text.windows, eval.CompareOptions{
 		Worst: j.Worst, Sessions: min(j.threads(), maxSessions), Progress: func(n int) { add(int64(n)) },
 	})
-	if nf, ok := errors.AsType[*NonFiniteError](err); ok && nf.Model > 0 {
+	if nf, ok := errors.AsType[*eval.NonFiniteError](err); ok && nf.Model > 0 {
 		name := r.File
 		if nf.Model > 1 {
 			name = j.Baseline

@@ -11,6 +11,7 @@ import (
 	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/model"
 	"github.com/lowbit-go/gq/model/arch"
+	"github.com/lowbit-go/gq/model/eval"
 	"github.com/lowbit-go/gq/model/text"
 	"github.com/lowbit-go/gq/model/tokenizer"
 )
@@ -157,7 +158,7 @@ func (j *Job) openTokenizer(f *gqf.File) (t *tokenizer.Tokenizer, err error) {
 const contextTokens = 24
 
 // spell fills in the texts of tokens.
-func (s *scored) spell(worst []WorstToken) {
+func (s *scored) spell(worst []eval.WorstToken) {
 	t := s.tokenizer
 	if t == nil {
 		return

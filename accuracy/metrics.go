@@ -1,5 +1,7 @@
 package accuracy
 
+import "github.com/lowbit-go/gq/model/eval"
+
 // A metric is a figure that a gate can limit.
 type metric struct {
 	name string
@@ -24,7 +26,7 @@ type tensorMetric struct {
 	get         func(s *TensorStats) (float64, bool)
 }
 
-func ofModel(get func(c *Comparison) float64) func(*Report) (float64, bool) {
+func ofModel(get func(c *eval.Comparison) float64) func(*Report) (float64, bool) {
 	return func(r *Report) (float64, bool) {
 		if r.Model == nil {
 			return 0, false
@@ -48,18 +50,18 @@ func ofTensor(get func(s *TensorStats) float64) func(*TensorStats) (float64, boo
 
 // modelMetrics are the names that a gate's section "model" takes.
 var modelMetrics = []modelMetric{
-	{metric{"mean_kl", "nats", false, "mean KL divergence per token"}, true, ofModel(func(c *Comparison) float64 { return c.KL.Mean })},
-	{metric{"median_kl", "nats", false, "median KL divergence"}, true, ofModel(func(c *Comparison) float64 { return c.KL.Median })},
-	{metric{"p90_kl", "nats", false, "90th percentile of the KL divergence"}, true, ofModel(func(c *Comparison) float64 { return c.KL.P90 })},
-	{metric{"p95_kl", "nats", false, "95th percentile of the KL divergence"}, true, ofModel(func(c *Comparison) float64 { return c.KL.P95 })},
-	{metric{"p99_kl", "nats", false, "99th percentile of the KL divergence"}, true, ofModel(func(c *Comparison) float64 { return c.KL.P99 })},
-	{metric{"p99_9_kl", "nats", false, "99.9th percentile of the KL divergence"}, true, ofModel(func(c *Comparison) float64 { return c.KL.P999 })},
-	{metric{"max_kl", "nats", false, "largest KL divergence"}, true, ofModel(func(c *Comparison) float64 { return c.KL.Max })},
-	{metric{"perplexity", "", false, "perplexity of the quantized model"}, true, ofModel(func(c *Comparison) float64 { return c.Quantized.Perplexity })},
-	{metric{"perplexity_ratio", "", false, "perplexity by the float model's"}, true, ofModel(func(c *Comparison) float64 { return c.Ratio })},
-	{metric{"rms_delta_p", "", false, "root mean square change of the token's probability"}, true, ofModel(func(c *Comparison) float64 { return c.DeltaP.RMS })},
-	{metric{"same_top1", "", true, "share of positions with the same likeliest token"}, true, ofModel(func(c *Comparison) float64 { return c.SameTop1 })},
-	{metric{"top5_overlap", "", true, "share of the five likeliest tokens in common"}, true, ofModel(func(c *Comparison) float64 { return c.Top5Overlap })},
+	{metric{"mean_kl", "nats", false, "mean KL divergence per token"}, true, ofModel(func(c *eval.Comparison) float64 { return c.KL.Mean })},
+	{metric{"median_kl", "nats", false, "median KL divergence"}, true, ofModel(func(c *eval.Comparison) float64 { return c.KL.Median })},
+	{metric{"p90_kl", "nats", false, "90th percentile of the KL divergence"}, true, ofModel(func(c *eval.Comparison) float64 { return c.KL.P90 })},
+	{metric{"p95_kl", "nats", false, "95th percentile of the KL divergence"}, true, ofModel(func(c *eval.Comparison) float64 { return c.KL.P95 })},
+	{metric{"p99_kl", "nats", false, "99th percentile of the KL divergence"}, true, ofModel(func(c *eval.Comparison) float64 { return c.KL.P99 })},
+	{metric{"p99_9_kl", "nats", false, "99.9th percentile of the KL divergence"}, true, ofModel(func(c *eval.Comparison) float64 { return c.KL.P999 })},
+	{metric{"max_kl", "nats", false, "largest KL divergence"}, true, ofModel(func(c *eval.Comparison) float64 { return c.KL.Max })},
+	{metric{"perplexity", "", false, "perplexity of the quantized model"}, true, ofModel(func(c *eval.Comparison) float64 { return c.Quantized.Perplexity })},
+	{metric{"perplexity_ratio", "", false, "perplexity by the float model's"}, true, ofModel(func(c *eval.Comparison) float64 { return c.Ratio })},
+	{metric{"rms_delta_p", "", false, "root mean square change of the token's probability"}, true, ofModel(func(c *eval.Comparison) float64 { return c.DeltaP.RMS })},
+	{metric{"same_top1", "", true, "share of positions with the same likeliest token"}, true, ofModel(func(c *eval.Comparison) float64 { return c.SameTop1 })},
+	{metric{"top5_overlap", "", true, "share of the five likeliest tokens in common"}, true, ofModel(func(c *eval.Comparison) float64 { return c.Top5Overlap })},
 	{metric{"bits_per_weight", "", false, "of all quantized tensors"}, false, func(r *Report) (float64, bool) { return r.Totals.BPW, r.Totals.Tensors > 0 }},
 	{metric{"weights_sqnr_db", "dB", true, "of all quantized weights as one"}, false, func(r *Report) (float64, bool) { return float64(r.Totals.SQNR), r.Totals.Tensors > 0 }},
 	{metric{"file_bytes", "bytes", false, "size of the file"}, false, func(r *Report) (float64, bool) { return float64(r.FileBytes), r.FileBytes > 0 }},

@@ -7,6 +7,7 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/files"
+	"github.com/lowbit-go/gq/model/eval"
 	"github.com/lowbit-go/gq/model/text"
 )
 
@@ -28,9 +29,9 @@ type Report struct {
 	// Totals are of all quantized tensors.
 	Totals Totals `json:"totals"`
 	// Text, Model and Baseline are nil without a text. Baseline is another .gqf on the same text.
-	Text     *TextInfo   `json:"text,omitempty"`
-	Model    *Comparison `json:"model,omitempty"`
-	Baseline *Baseline   `json:"baseline,omitempty"`
+	Text     *TextInfo        `json:"text,omitempty"`
+	Model    *eval.Comparison `json:"model,omitempty"`
+	Baseline *Baseline        `json:"baseline,omitempty"`
 	// NoModel says why there is no Model although there is a text.
 	NoModel string        `json:"no_model,omitempty"`
 	Tensors []TensorStats `json:"tensors,omitempty"`
@@ -70,7 +71,7 @@ func (t *TextInfo) Cut() string {
 type Baseline struct {
 	File      string `json:"file"`
 	FileBytes int64  `json:"file_bytes"`
-	Comparison
+	eval.Comparison
 }
 
 // Run is what differs from run to run and from machine to machine.

@@ -71,9 +71,13 @@ func schemaOf(t *testing.T) []byte {
 // commentsOf finds the comments of types and fields: "Report", "Report.Totals".
 func commentsOf(t *testing.T) map[string]string {
 	comments := map[string]string{}
-	files, err := filepath.Glob("*.go")
-	if err != nil {
-		t.Fatal(err)
+	var files []string
+	for _, pattern := range []string{"*.go", "../model/eval/*.go", "../model/text/*.go"} {
+		list, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, list...)
 	}
 	text := func(groups ...*ast.CommentGroup) string {
 		for _, g := range groups {

@@ -19,6 +19,7 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 
 	"github.com/lowbit-go/gq/accuracy"
+	"github.com/lowbit-go/gq/model/eval"
 )
 
 // figurePlot is a plot of the page: inline SVG whose colours are the page's, and its legend.
@@ -350,7 +351,7 @@ func divergences(r *accuracy.Report) (*figurePlot, error) {
 	}
 	p := newPlot("KL divergence, nats", "% of tokens")
 	f := &figurePlot{Title: "KL divergence of a token", Note: "From float to quantized, of the next token's distribution. Upright lines: the mean and the 99th percentile."}
-	list := []*accuracy.Comparison{r.Model}
+	list := []*eval.Comparison{r.Model}
 	names := []string{"quantized"}
 	if r.Baseline != nil {
 		list, names = append(list, &r.Baseline.Comparison), append(names, "baseline")

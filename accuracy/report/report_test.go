@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/lowbit-go/gq/accuracy"
+	"github.com/lowbit-go/gq/model/eval"
 )
 
 // hostile is a name with what each form of a report has to escape.
@@ -45,11 +46,11 @@ func sample(n int) *accuracy.Report {
 		accuracy.TensorStats{Name: "model.norm.weight", Role: "norm", Slices: 1, Layout: "plain", Kept: true, Difference: "from element 3 on", SQNR: 50},
 	)
 	r.Totals = accuracy.SumUp(r.Tensors)
-	kl := accuracy.Histogram{Edges: []float64{1e-3, 2e-3, 5e-3, 1e-2}, Counts: []int64{10, 500, 400, 80, 10}}
-	c := accuracy.Comparison{
-		Float: accuracy.Perplexity{Perplexity: 16.2, StdErr: 0.21, Tokens: 1000}, Quantized: accuracy.Perplexity{Perplexity: 16.9, StdErr: 0.23, Tokens: 1000},
-		Ratio: 1.0432, RatioStdErr: 0.0021, KL: accuracy.Distribution{Mean: 0.0312, StdErr: 0.0004, P99: 0.2, Max: 1.5}, KLHistogram: kl, SameTop1: 0.861, SameTop1StdErr: 0.002, Top5Overlap: 0.88,
-		Worst: []accuracy.WorstToken{{Window: 1, Position: 7, Token: 5, KL: 1.5, FloatP: 0.8, QuantizedP: 0.1, FloatTop: 5, QuantizedTop: 6, Context: "he said: <script>|", Text: " \"yes\"\n", FloatTopText: "x", QuantizedTopText: ""}},
+	kl := eval.Histogram{Edges: []float64{1e-3, 2e-3, 5e-3, 1e-2}, Counts: []int64{10, 500, 400, 80, 10}}
+	c := eval.Comparison{
+		Float: eval.Perplexity{Perplexity: 16.2, StdErr: 0.21, Tokens: 1000}, Quantized: eval.Perplexity{Perplexity: 16.9, StdErr: 0.23, Tokens: 1000},
+		Ratio: 1.0432, RatioStdErr: 0.0021, KL: eval.Distribution{Mean: 0.0312, StdErr: 0.0004, P99: 0.2, Max: 1.5}, KLHistogram: kl, SameTop1: 0.861, SameTop1StdErr: 0.002, Top5Overlap: 0.88,
+		Worst: []eval.WorstToken{{Window: 1, Position: 7, Token: 5, KL: 1.5, FloatP: 0.8, QuantizedP: 0.1, FloatTop: 5, QuantizedTop: 6, Context: "he said: <script>|", Text: " \"yes\"\n", FloatTopText: "x", QuantizedTopText: ""}},
 	}
 	r.Model, r.Baseline = &c, &accuracy.Baseline{File: "other.gqf", FileBytes: 99, Comparison: c}
 	return r
@@ -248,7 +249,7 @@ func TestLittle(t *testing.T) {
 	one := &accuracy.Report{File: "f", Tensors: sample(1).Tensors[:1]}
 	exact := &accuracy.Report{File: "f", Tensors: sample(1).Tensors[2:3]}
 	same := sample(2)
-	same.Model.KL, same.Model.KLHistogram.Counts = accuracy.Distribution{}, []int64{1000, 0, 0, 0, 0}
+	same.Model.KL, same.Model.KLHistogram.Counts = eval.Distribution{}, []int64{1000, 0, 0, 0, 0}
 	huge := sample(1)
 	huge.Model.Quantized.Perplexity, huge.Model.Quantized.StdErr, huge.Model.KL.Mean = math.MaxFloat64, math.MaxFloat64, 1e300
 	huge.Model.KLHistogram.Counts = []int64{0, 0, 0, 0, 5}

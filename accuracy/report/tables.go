@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/lowbit-go/gq/accuracy"
+	"github.com/lowbit-go/gq/model/eval"
 )
 
 // table is what all forms of a report print. Columns whose heading ends in ">" are numbers.
@@ -62,43 +63,43 @@ func models(r *accuracy.Report) *table {
 		title: "Model", heads: []string{"", "float>", "quantized>"},
 		note: "Divergence KL(float || quantized) of the next token's distribution, in nats; change of the probability of the token that follows.",
 	}
-	list := []*accuracy.Comparison{m}
+	list := []*eval.Comparison{m}
 	if r.Baseline != nil {
 		t.heads = append(t.heads, "baseline "+text(r.Baseline.File)+">")
 		list = append(list, &r.Baseline.Comparison)
 	}
-	row := func(name, float string, get func(c *accuracy.Comparison) string) {
+	row := func(name, float string, get func(c *eval.Comparison) string) {
 		cells := []any{name, float}
 		for _, c := range list {
 			cells = append(cells, get(c))
 		}
 		t.add(cells...)
 	}
-	row("perplexity", plusMinus(m.Float.Perplexity, m.Float.StdErr), func(c *accuracy.Comparison) string {
+	row("perplexity", plusMinus(m.Float.Perplexity, m.Float.StdErr), func(c *eval.Comparison) string {
 		return plusMinus(c.Quantized.Perplexity, c.Quantized.StdErr)
 	})
-	row("ratio to float", "", func(c *accuracy.Comparison) string { return plusMinus(c.Ratio, c.RatioStdErr) })
-	row("mean KL", "", func(c *accuracy.Comparison) string { return plusMinus(c.KL.Mean, c.KL.StdErr) })
+	row("ratio to float", "", func(c *eval.Comparison) string { return plusMinus(c.Ratio, c.RatioStdErr) })
+	row("mean KL", "", func(c *eval.Comparison) string { return plusMinus(c.KL.Mean, c.KL.StdErr) })
 	for _, p := range []struct {
 		name string
-		get  func(d *accuracy.Distribution) float64
+		get  func(d *eval.Distribution) float64
 	}{
-		{"median", func(d *accuracy.Distribution) float64 { return d.Median }},
-		{"90 %", func(d *accuracy.Distribution) float64 { return d.P90 }},
-		{"95 %", func(d *accuracy.Distribution) float64 { return d.P95 }},
-		{"99 %", func(d *accuracy.Distribution) float64 { return d.P99 }},
-		{"99.9 %", func(d *accuracy.Distribution) float64 { return d.P999 }},
-		{"largest", func(d *accuracy.Distribution) float64 { return d.Max }},
+		{"median", func(d *eval.Distribution) float64 { return d.Median }},
+		{"90 %", func(d *eval.Distribution) float64 { return d.P90 }},
+		{"95 %", func(d *eval.Distribution) float64 { return d.P95 }},
+		{"99 %", func(d *eval.Distribution) float64 { return d.P99 }},
+		{"99.9 %", func(d *eval.Distribution) float64 { return d.P999 }},
+		{"largest", func(d *eval.Distribution) float64 { return d.Max }},
 	} {
-		row(p.name+" KL", "", func(c *accuracy.Comparison) string { return figure(p.get(&c.KL)) })
+		row(p.name+" KL", "", func(c *eval.Comparison) string { return figure(p.get(&c.KL)) })
 	}
-	row("change of p, mean", "", func(c *accuracy.Comparison) string { return plusMinus(c.DeltaP.Mean, c.DeltaP.StdErr) })
-	row("change of p, RMS", "", func(c *accuracy.Comparison) string { return figure(c.DeltaP.RMS) })
-	row("change of p, 1 % / 99 %", "", func(c *accuracy.Comparison) string { return figure(c.DeltaP.P1) + " / " + figure(c.DeltaP.P99) })
-	row("same likeliest token", "", func(c *accuracy.Comparison) string {
+	row("change of p, mean", "", func(c *eval.Comparison) string { return plusMinus(c.DeltaP.Mean, c.DeltaP.StdErr) })
+	row("change of p, RMS", "", func(c *eval.Comparison) string { return figure(c.DeltaP.RMS) })
+	row("change of p, 1 % / 99 %", "", func(c *eval.Comparison) string { return figure(c.DeltaP.P1) + " / " + figure(c.DeltaP.P99) })
+	row("same likeliest token", "", func(c *eval.Comparison) string {
 		return fmt.Sprintf("%.2f ± %.2f %%", 100*c.SameTop1, 100*c.SameTop1StdErr)
 	})
-	row("of the 5 likeliest in common", "", func(c *accuracy.Comparison) string { return percent(c.Top5Overlap) })
+	row("of the 5 likeliest in common", "", func(c *eval.Comparison) string { return percent(c.Top5Overlap) })
 	return t
 }
 

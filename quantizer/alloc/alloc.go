@@ -10,21 +10,20 @@ import (
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/model"
 	"github.com/lowbit-go/gq/model/arch"
+	"github.com/lowbit-go/gq/model/eval"
 	"github.com/lowbit-go/gq/quantizer"
 )
 
-// Job is a checkpoint whose tensors are to get bits. The first six fields have to be set.
+// Job is a checkpoint whose tensors are to get bits. The first five fields have to be set.
 type Job struct {
 	Checkpoint *safetensors.Checkpoint
 	Config     []byte // config.json
 	Options    quantizer.Options
 	// Model is the checkpoint's; its tensors are replaced one at a time while a Job runs.
 	Model *model.Model
-	// Windows are what inputs are taken from: sequences of tokens, each read from an empty context.
-	Windows [][]int32
-	// KL is the divergence of Model as it is now from the float model, on a text. layer is the first whose weights are
-	// replaced, the number of layers for the head, -1 for the table of tokens.
-	KL func(ctx context.Context, layer int) (float64, error)
+	// Reference is the float model's predictions of a text. Divergences are measured against it, and moments of inputs are
+	// collected on its sequences.
+	Reference *eval.Reference
 	// MinBits and MaxBits bound the bits. Default: 2 and 8; without data, 1 bit destroys a model.
 	MinBits, MaxBits int
 	// Groups are those to choose from. Default: 32, 64, 128.
@@ -62,6 +61,8 @@ func (j *Job) progress(n int) {
 // Probed is a checkpoint of which it is known what each tensor's bits cost and are worth.
 type Probed struct {
 	Decisions []*Decision
+	// Measured counts the probes that were measured; the others were in WorkFile.
+	Measured int
 
 	job     Job
 	weights int64 // quantized, those of fixed tensors too
@@ -99,9 +100,9 @@ func (j Job) Probe(ctx context.Context) (*Probed, error) {
 		return nil, err
 	}
 	if j.Start != nil {
-		j.Start(len(j.Windows) + (1+len(j.Widths))*len(p.Decisions))
+		j.Start(len(j.Reference.Sequences()) + (1+len(j.Widths))*len(p.Decisions))
 	}
-	err = j.Checkpoint.Guard(func() error { return j.measure(ctx, p.Decisions) })
+	err = j.Checkpoint.Guard(func() error { return j.measure(ctx, p) })
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +111,8 @@ func (j Job) Probe(ctx context.Context) (*Probed, error) {
 	return p, nil
 }
 
-func (j *Job) measure(ctx context.Context, list []*Decision) error {
+func (j *Job) measure(ctx context.Context, p *Probed) error {
+	list := p.Decisions
 	moments, err := j.moments(ctx)
 	if err != nil {
 		return err
@@ -129,6 +131,7 @@ func (j *Job) measure(ctx context.Context, list []*Decision) error {
 				if err := known.put(probeName(d, bits), kl); err != nil {
 					return err
 				}
+				p.Measured++
 			}
 			d.ProbeKL = append(d.ProbeKL, kl)
 			j.progress(1)

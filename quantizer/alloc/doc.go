@@ -4,7 +4,7 @@
 // # How
 //
 //	probe   each tensor alone is rounded to 3 bits, group 64, in the float model, and KL(float || that model) is measured
-//	        on a few thousand tokens (Job.KL, which the caller gives: this package does not know how models are compared)
+//	        on a few thousand tokens (eval.Reference)
 //	predict kl(bits, group) = kl(3, 64) e(bits, group) / e(3, 64), where e is the squared error of the weights, each
 //	        column weighted with the mean square of its input; with probes at several widths, by the nearest
 //	hull    of each tensor's options only those on the lower convex hull of KL over bytes are of use

@@ -72,7 +72,7 @@ func (j *Job) key(list []*Decision) (string, error) {
 		Files   []string
 		Windows [][]int32
 		Probes  []probe
-	}{Version: 1, Files: j.Checkpoint.Stamps(), Windows: j.Windows}
+	}{Version: 1, Files: j.Checkpoint.Stamps(), Windows: j.Reference.Sequences()}
 	for _, d := range list {
 		p := probe{Name: d.Name, Tensors: d.Tensors, Heads: d.heads}
 		for _, bits := range j.Widths {

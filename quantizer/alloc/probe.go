@@ -25,7 +25,7 @@ const sampledRows = 128
 func (j *Job) moments(ctx context.Context) (map[string][]float64, error) {
 	sums := map[string][]float64{}
 	longest := 0
-	for _, w := range j.Windows {
+	for _, w := range j.Reference.Sequences() {
 		longest = max(longest, len(w))
 	}
 	s := j.Model.NewSession(longest)
@@ -41,7 +41,7 @@ func (j *Job) moments(ctx context.Context) (map[string][]float64, error) {
 			}
 		}
 	})
-	for _, w := range j.Windows {
+	for _, w := range j.Reference.Sequences() {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
@@ -74,10 +74,14 @@ func (j *Job) probe(ctx context.Context, d *Decision, s quantizer.Scheme) (float
 	if err != nil {
 		return 0, err
 	}
-	return j.KL(ctx, j.layer(d))
+	layer := j.layer(d)
+	if layer < 0 {
+		return j.Reference.KL(ctx, j.Model)
+	}
+	return j.Reference.KLFrom(ctx, j.Model, layer)
 }
 
-// layer is the first layer with linears of the decision; see Job.KL.
+// layer is the first layer with linear layers of the decision, the number of layers for the lm_head, -1 for the embedding.
 func (j *Job) layer(d *Decision) int {
 	if d.Table {
 		return -1

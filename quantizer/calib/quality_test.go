@@ -12,11 +12,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lowbit-go/gq/accuracy"
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/testshared"
 	"github.com/lowbit-go/gq/model"
+	"github.com/lowbit-go/gq/model/eval"
 	"github.com/lowbit-go/gq/model/text"
 	"github.com/lowbit-go/gq/model/tokenizer"
 	"github.com/lowbit-go/gq/quantizer"
@@ -166,7 +166,7 @@ func (o *opened) quantize(t testing.TB, r quantizer.Recipe, text *text.Text, co 
 }
 
 // measure compares a .gqf with the float model.
-func (o *opened) measure(t testing.TB, path string) accuracy.Comparison {
+func (o *opened) measure(t testing.TB, path string) eval.Comparison {
 	t.Helper()
 	f, err := gqf.Open(path, gqf.Options{})
 	if err != nil {
@@ -178,7 +178,7 @@ func (o *opened) measure(t testing.TB, path string) accuracy.Comparison {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	c, err := accuracy.Compare(context.Background(), o.float, []*model.Model{m}, o.windows, accuracy.CompareOptions{Sessions: runtime.NumCPU(), Worst: -1})
+	c, err := eval.Compare(context.Background(), o.float, []*model.Model{m}, o.windows, eval.CompareOptions{Sessions: runtime.NumCPU(), Worst: -1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package accuracy
+package eval
 
 import (
 	"math"
@@ -15,7 +15,7 @@ import (
 
 // TestReference compares a Reference, with its predictions kept and not, with Compare.
 func TestReference(t *testing.T) {
-	const dir = "../testdata/books1.3M-bf16"
+	const dir = "../../testdata/books1.3M-bf16"
 	ck, err := safetensors.Open(dir, safetensors.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -76,7 +76,7 @@ func TestReference(t *testing.T) {
 // TestReferenceFrom replaces one linear after the other, in any order: what is measured from its layer on is what is
 // measured from the first.
 func TestReferenceFrom(t *testing.T) {
-	const dir = "../testdata/books1.3M-bf16"
+	const dir = "../../testdata/books1.3M-bf16"
 	var models [2]*model.Model
 	for i := range models {
 		var err error

@@ -1,4 +1,4 @@
-package accuracy
+package eval
 
 import (
 	"context"
@@ -47,6 +47,9 @@ func NewReference(ctx context.Context, float *model.Model, windows []text.Window
 	}
 	return r, r.keep(ctx, referenceBytes)
 }
+
+// Sequences are the tokens of the windows.
+func (r *Reference) Sequences() [][]int32 { return r.sequences }
 
 // stream runs a model up to its head.
 func (r *Reference) stream(ctx context.Context, m *model.Model) (*model.Stream, error) {

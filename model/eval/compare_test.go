@@ -1,0 +1,14 @@
+package eval
+
+import (
+	"math"
+	"testing"
+)
+
+// TestHugePerplexity keeps a perplexity beyond float64 finite, as JSON has no infinity.
+func TestHugePerplexity(t *testing.T) {
+	p := perplexityOf([]float64{800, 900})
+	if p.Perplexity != math.MaxFloat64 || p.StdErr != math.MaxFloat64 {
+		t.Errorf("a perplexity beyond float64: %+v", p)
+	}
+}
