@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+
+	"github.com/lowbit-go/gq/internal/filelock"
 )
 
 // A File is a file being written. WriteAt and StartWriteback may be called from
@@ -42,7 +44,7 @@ func Create(path string) (*File, error) {
 			return nil, &fs.PathError{Op: "create", Path: path, Err: fmt.Errorf("directory %s: %w", orDot(dir), cause(err))}
 		}
 		// Another process that cleans up may have been quicker than the lock.
-		if held, err := tryLock(f.file); err == nil && (!held || !leadsTo(f.temp, f.file)) {
+		if held, err := filelock.Try(f.file); err == nil && (!held || !filelock.LeadsTo(f.temp, f.file)) {
 			f.Abort()
 			continue
 		}

@@ -12,30 +12,6 @@ import (
 // canRenameOpen: open files can be renamed and removed.
 const canRenameOpen = true
 
-// tryLock takes the exclusive lock of f without waiting; it is released when f is
-// closed or the process ends. held is false if another open file has it.
-func tryLock(f *os.File) (held bool, err error) {
-	conn, err := f.SyscallConn()
-	if err != nil {
-		return false, err
-	}
-	var lockErr error
-	if err := conn.Control(func(fd uintptr) {
-		for {
-			lockErr = unix.Flock(int(fd), unix.LOCK_EX|unix.LOCK_NB)
-			if lockErr != unix.EINTR {
-				return
-			}
-		}
-	}); err != nil {
-		return false, err
-	}
-	if lockErr == unix.EWOULDBLOCK {
-		return false, nil
-	}
-	return lockErr == nil, lockErr
-}
-
 func rename(from, to string) error { return os.Rename(from, to) }
 
 // syncDir makes the names in dir durable.

@@ -13,30 +13,6 @@ import (
 // canRenameOpen: package os opens files so that nobody can rename or remove them.
 const canRenameOpen = false
 
-// lockOffset is where the locked byte lies. Windows' locks keep others from reading
-// and writing what they cover, so it is past any content.
-const lockOffset = 1 << 62
-
-// tryLock takes the exclusive lock of f without waiting; it is released when f is
-// closed or the process ends. held is false if another open file has it.
-func tryLock(f *os.File) (held bool, err error) {
-	conn, err := f.SyscallConn()
-	if err != nil {
-		return false, err
-	}
-	var lockErr error
-	if err := conn.Control(func(fd uintptr) {
-		at := windows.Overlapped{Offset: lockOffset & math.MaxUint32, OffsetHigh: lockOffset >> 32}
-		lockErr = windows.LockFileEx(windows.Handle(fd), windows.LOCKFILE_EXCLUSIVE_LOCK|windows.LOCKFILE_FAIL_IMMEDIATELY, 0, 1, 0, &at)
-	}); err != nil {
-		return false, err
-	}
-	if lockErr == windows.ERROR_LOCK_VIOLATION || lockErr == windows.ERROR_IO_PENDING {
-		return false, nil
-	}
-	return lockErr == nil, lockErr
-}
-
 // rename is os.Rename with patience: a virus scanner, or a Create that looks whether
 // the temporary is stale, may have it open for a moment.
 func rename(from, to string) error {

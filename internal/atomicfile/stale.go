@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/lowbit-go/gq/internal/filelock"
 )
 
 // removeStale removes the temporaries of dir/base that nobody is writing. What
@@ -46,7 +48,7 @@ func removeIfFree(path string) {
 	defer f.Close()
 	// If the path leads elsewhere now, the writer has just finished: the file that is
 	// locked here may be the new target.
-	if held, err := tryLock(f); err != nil || !held || !leadsTo(path, f) {
+	if held, err := filelock.Try(f); err != nil || !held || !filelock.LeadsTo(path, f) {
 		return
 	}
 	if !canRenameOpen {
@@ -54,14 +56,4 @@ func removeIfFree(path string) {
 		_ = f.Close()
 	}
 	_ = os.Remove(path)
-}
-
-// leadsTo reports whether path names the open file f.
-func leadsTo(path string, f *os.File) bool {
-	there, err := os.Lstat(path)
-	if err != nil {
-		return false
-	}
-	here, err := f.Stat()
-	return err == nil && os.SameFile(there, here)
 }

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/lowbit-go/gq/internal/filelock"
 )
 
 func TestMode(t *testing.T) {
@@ -117,16 +119,16 @@ func TestStaleRace(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer cleaner.Close()
-		if held, err := tryLock(cleaner); held || err != nil {
+		if held, err := filelock.Try(cleaner); held || err != nil {
 			t.Fatalf("locked under the writer: %v, %v", held, err)
 		}
 		if err := f.Commit(); err != nil {
 			t.Fatal(err)
 		}
-		if held, err := tryLock(cleaner); !held || err != nil {
+		if held, err := filelock.Try(cleaner); !held || err != nil {
 			t.Fatalf("the lock outlived the writer: %v, %v", held, err)
 		}
-		if leadsTo(f.temp, cleaner) {
+		if filelock.LeadsTo(f.temp, cleaner) {
 			t.Error("the temporary's path still leads to the new target")
 		}
 		wantContent(t, path, "new")
@@ -140,10 +142,10 @@ func TestStaleRace(t *testing.T) {
 		}
 		defer writer.Close()
 		removeIfFree(temp)
-		if held, err := tryLock(writer); !held || err != nil {
+		if held, err := filelock.Try(writer); !held || err != nil {
 			t.Fatalf("%v, %v", held, err)
 		}
-		if leadsTo(temp, writer) {
+		if filelock.LeadsTo(temp, writer) {
 			t.Error("the writer would go on with a removed file")
 		}
 	})

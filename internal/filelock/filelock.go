@@ -1,0 +1,22 @@
+// Package filelock locks open files between processes: flock on Unix, LockFileEx on Windows.
+//
+// A lock belongs to the open file and ends with it, so a killed process holds none. Whoever may
+// remove a locked file has to look, once it has the lock, that the path still leads to the file:
+// another process may have removed it between the opening and the locking.
+package filelock
+
+import "os"
+
+// Try takes the exclusive lock of f without waiting. held is false if another open file has it; err
+// is not nil if the file system has no locks.
+func Try(f *os.File) (held bool, err error) { return try(f) }
+
+// LeadsTo reports whether path names the open file f.
+func LeadsTo(path string, f *os.File) bool {
+	there, err := os.Lstat(path)
+	if err != nil {
+		return false
+	}
+	here, err := f.Stat()
+	return err == nil && os.SameFile(there, here)
+}

@@ -1,0 +1,31 @@
+//go:build linux || darwin
+
+package filelock
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+func try(f *os.File) (held bool, err error) {
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return false, err
+	}
+	var lockErr error
+	if err := conn.Control(func(fd uintptr) {
+		for {
+			lockErr = unix.Flock(int(fd), unix.LOCK_EX|unix.LOCK_NB)
+			if lockErr != unix.EINTR {
+				return
+			}
+		}
+	}); err != nil {
+		return false, err
+	}
+	if lockErr == unix.EWOULDBLOCK {
+		return false, nil
+	}
+	return lockErr == nil, lockErr
+}

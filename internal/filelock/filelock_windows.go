@@ -1,0 +1,30 @@
+package filelock
+
+import (
+	"math"
+	"os"
+
+	"golang.org/x/sys/windows"
+)
+
+// lockOffset is where the locked byte lies. Windows' locks keep others from reading
+// and writing what they cover, so it is past any content.
+const lockOffset = 1 << 62
+
+func try(f *os.File) (held bool, err error) {
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return false, err
+	}
+	var lockErr error
+	if err := conn.Control(func(fd uintptr) {
+		at := windows.Overlapped{Offset: lockOffset & math.MaxUint32, OffsetHigh: lockOffset >> 32}
+		lockErr = windows.LockFileEx(windows.Handle(fd), windows.LOCKFILE_EXCLUSIVE_LOCK|windows.LOCKFILE_FAIL_IMMEDIATELY, 0, 1, 0, &at)
+	}); err != nil {
+		return false, err
+	}
+	if lockErr == windows.ERROR_LOCK_VIOLATION || lockErr == windows.ERROR_IO_PENDING {
+		return false, nil
+	}
+	return lockErr == nil, lockErr
+}
