@@ -257,3 +257,21 @@ func TestFreeSpace(t *testing.T) {
 		t.Errorf("missing directory: %v", err)
 	}
 }
+
+func isTempOf(name, base string) bool {
+	of, ok := TempOf(name)
+	return ok && of == base
+}
+
+func TestTempOf(t *testing.T) {
+	for _, base := range []string{"out", "a.gq-0123456789abcdef", ".hidden", "a b"} {
+		if got, ok := TempOf(tempName(base)); !ok || got != base {
+			t.Errorf("the temporary of %q is that of %q, %v", base, got, ok)
+		}
+	}
+	for _, name := range []string{"", "out", ".out.tmp", ".out.gq-.tmp", ".out.gq-0123456789abcde.tmp", ".out.gq-0123456789abcdeF.tmp", "out.gq-0123456789abcdef.tmp", ".out.gq-0123456789abcdef"} {
+		if base, ok := TempOf(name); ok {
+			t.Errorf("%q is the temporary of %q", name, base)
+		}
+	}
+}

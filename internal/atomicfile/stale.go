@@ -18,20 +18,23 @@ func removeStale(dir, base string) {
 		return
 	}
 	for _, e := range entries {
-		if e.Type().IsRegular() && isTempOf(e.Name(), base) {
+		if of, ok := TempOf(e.Name()); ok && of == base && e.Type().IsRegular() {
 			removeIfFree(filepath.Join(dir, e.Name()))
 		}
 	}
 }
 
-// isTempOf reports whether tempName(base) can give name.
-func isTempOf(name, base string) bool {
-	digits, ok := strings.CutPrefix(name, tempPrefix+base+tempInfix)
-	if !ok {
-		return false
+// TempOf returns the base name of the target that a temporary of that name is for; ok is false if
+// no File has a temporary of that name.
+func TempOf(name string) (base string, ok bool) {
+	name, ok = strings.CutSuffix(name, tempSuffix)
+	at := strings.LastIndex(name, tempInfix)
+	if !ok || at < 0 {
+		return "", false
 	}
-	digits, ok = strings.CutSuffix(digits, tempSuffix)
-	return ok && len(digits) == tempDigits && strings.Trim(digits, "0123456789abcdef") == ""
+	base, ok = strings.CutPrefix(name[:at], tempPrefix)
+	digits := name[at+len(tempInfix):]
+	return base, ok && len(digits) == tempDigits && strings.Trim(digits, "0123456789abcdef") == ""
 }
 
 // removeIfFree removes the temporary at path if no writer has it locked.

@@ -1,0 +1,173 @@
+package workdir
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"hash"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/lowbit-go/gq/internal/atomicfile"
+)
+
+const magic = "gqwork1\n"
+
+const (
+	headerSize  = len(magic) + sha256.Size + 8
+	trailerSize = sha256.Size
+)
+
+// An Entry is the verified content of an entry.
+type Entry struct {
+	*io.SectionReader
+	file *os.File
+}
+
+// Close ends the reading.
+func (e *Entry) Close() error { return e.file.Close() }
+
+func (d *Dir) entryPath(name string) string { return filepath.Join(d.path, name+entrySuffix) }
+
+// header is what an entry begins with.
+func header(name, key string, size int64) []byte {
+	h := sha256.New()
+	fmt.Fprintf(h, "%q %q", name, key)
+	b := h.Sum([]byte(magic))
+	return binary.LittleEndian.AppendUint64(b, uint64(size))
+}
+
+// writer writes a file from its beginning to its end and hashes it.
+type writer struct {
+	file *atomicfile.File
+	sum  hash.Hash
+	at   int64
+}
+
+func (w *writer) Write(p []byte) (int, error) {
+	n, err := w.file.WriteAt(p, w.at)
+	w.sum.Write(p[:n])
+	w.at += int64(n)
+	return n, err
+}
+
+// Put writes an entry of size bytes in place of the one that has its name.
+func (d *Dir) Put(name, key string, size int64, write func(w io.Writer) error) error {
+	f, err := atomicfile.Create(d.entryPath(name))
+	if err != nil {
+		return err
+	}
+	defer f.Abort()
+	w := &writer{file: f, sum: sha256.New()}
+	b := bufio.NewWriterSize(w, 1<<18)
+	_, _ = b.Write(header(name, key, size)) // Flush returns its error
+	if err := write(b); err != nil {
+		return err
+	}
+	if err := b.Flush(); err != nil {
+		return err
+	}
+	if n := w.at - int64(headerSize); n != size {
+		return fmt.Errorf("entry %s: %d bytes were announced, %d written", name, size, n)
+	}
+	if _, err := w.Write(w.sum.Sum(nil)); err != nil {
+		return err
+	}
+	return f.Commit()
+}
+
+// Get opens an entry and verifies all of it; nil if there is none, or none that is whole and has the
+// key.
+func (d *Dir) Get(name, key string) *Entry {
+	f, err := os.Open(d.entryPath(name))
+	if err != nil {
+		return nil
+	}
+	size, ok := verify(f, name, key)
+	if !ok {
+		f.Close()
+		return nil
+	}
+	return &Entry{io.NewSectionReader(f, int64(headerSize), size), f}
+}
+
+func verify(f *os.File, name, key string) (size int64, ok bool) {
+	st, err := f.Stat()
+	if err != nil || !st.Mode().IsRegular() {
+		return 0, false
+	}
+	size = st.Size() - int64(headerSize+trailerSize)
+	head := make([]byte, headerSize)
+	if _, err := io.ReadFull(f, head); err != nil || size < 0 || !bytes.Equal(head, header(name, key, size)) {
+		return 0, false
+	}
+	h := sha256.New()
+	h.Write(head)
+	if n, err := io.Copy(h, io.LimitReader(f, size)); err != nil || n != size {
+		return 0, false
+	}
+	tail := make([]byte, trailerSize)
+	if _, err := io.ReadFull(f, tail); err != nil {
+		return 0, false
+	}
+	return size, bytes.Equal(tail, h.Sum(nil))
+}
+
+// PutJSON writes an entry whose content is v as JSON.
+func (d *Dir) PutJSON(name, key string, v any) error {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return d.Put(name, key, int64(len(raw)), func(w io.Writer) error {
+		_, err := w.Write(raw)
+		return err
+	})
+}
+
+// GetJSON reads an entry of PutJSON into v; false if there is none, as Get has it.
+func (d *Dir) GetJSON(name, key string, v any) bool {
+	e := d.Get(name, key)
+	if e == nil {
+		return false
+	}
+	defer e.Close()
+	raw, err := io.ReadAll(e)
+	return err == nil && json.Unmarshal(raw, v) == nil
+}
+
+// Prune removes the entries whose name begins with prefix and that another key made: they are of no
+// use to a job with this key.
+func (d *Dir) Prune(prefix, key string) error {
+	files, err := os.ReadDir(d.path)
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		name, ok := strings.CutSuffix(f.Name(), entrySuffix)
+		if !ok || !strings.HasPrefix(name, prefix) || d.ofKey(name, key) {
+			continue
+		}
+		if err := os.Remove(d.entryPath(name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ofKey reports whether an entry's header names the key. The content is not verified.
+func (d *Dir) ofKey(name, key string) bool {
+	f, err := os.Open(d.entryPath(name))
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	head := make([]byte, headerSize-8)
+	_, err = io.ReadFull(f, head)
+	return err == nil && bytes.Equal(head, header(name, key, 0)[:len(head)])
+}

@@ -1,0 +1,99 @@
+package workdir
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+)
+
+// sum is a file of a tree.
+type sum struct {
+	Path   string `json:"path"` // within the tree, with slashes
+	Size   int64  `json:"size"`
+	SHA256 string `json:"sha256"`
+}
+
+// Tree gives the path of a tree. If there is none that is whole and has the key, make is called with
+// the path of an empty directory to make it in. found reports whether the tree was there.
+func (d *Dir) Tree(ctx context.Context, name, key string, make func(dir string) error) (path string, found bool, err error) {
+	path = filepath.Join(d.path, name+treeSuffix)
+	var want []sum
+	if d.GetJSON(name, key, &want) {
+		have, err := sums(ctx, path)
+		if ctx.Err() != nil {
+			return "", false, ctx.Err()
+		}
+		if err == nil && slices.Equal(have, want) {
+			return path, true, nil
+		}
+	}
+	// The entry goes first: nothing may vouch for a tree that is not complete.
+	if err := os.Remove(d.entryPath(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", false, err
+	}
+	if err := os.RemoveAll(path); err != nil {
+		return "", false, err
+	}
+	if err := os.Mkdir(path, 0o777); err != nil {
+		return "", false, err
+	}
+	err = make(path)
+	if err == nil {
+		if want, err = sums(ctx, path); err == nil {
+			err = d.PutJSON(name, key, want)
+		}
+	}
+	if err != nil {
+		_ = os.RemoveAll(path) // else the next job does
+		return "", false, err
+	}
+	return path, false, nil
+}
+
+// sums reads all files of a tree, in the order of their paths. Only directories and regular files may
+// be in it.
+func sums(ctx context.Context, root string) ([]sum, error) {
+	list := []sum{}
+	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		if !e.Type().IsRegular() {
+			return &fs.PathError{Op: "read", Path: path, Err: errors.New("is not a regular file")}
+		}
+		s, err := sumFile(ctx, path)
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(root, path)
+		s.Path = filepath.ToSlash(rel)
+		list = append(list, s)
+		return err
+	})
+	return list, err
+}
+
+func sumFile(ctx context.Context, path string) (s sum, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return s, err
+	}
+	defer f.Close()
+	h := sha256.New()
+	for n := int64(1); n > 0; s.Size += n {
+		if err := ctx.Err(); err != nil {
+			return s, err
+		}
+		if n, err = io.CopyN(h, f, 1<<24); err != nil && err != io.EOF {
+			return s, err
+		}
+	}
+	s.SHA256 = hex.EncodeToString(h.Sum(nil))
+	return s, nil
+}
