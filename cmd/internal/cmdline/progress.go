@@ -4,131 +4,199 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
 )
 
-// A Progress shows how far a job of a known number of bytes has come: on a terminal
-// as a bar with rate and remaining time, which Finish removes again; elsewhere as a
-// line every ten seconds, so that a shorter job writes nothing.
-type Progress struct {
-	total int64
-	label string
-	unit  string // what is counted; "": bytes
-	w     io.Writer
-	start time.Time
-	done  atomic.Int64
+// A Display shows how far a job has come, one stage after the other: on a terminal as a bar that
+// fits the terminal's width and that the end of the stage removes; elsewhere as a line now and then,
+// so that a short job writes nothing. A nil Display shows nothing.
+type Display struct {
+	w       io.Writer
+	columns func() int // of the terminal; nil: w is none
 
-	stop    chan struct{}
-	stopped sync.WaitGroup
-	once    sync.Once
+	mu      sync.Mutex
+	started time.Time // of the job
+	cost    float64   // of the stages that have ended
+	stage   *stage    // nil: between two stages
+	drawn   int       // columns that the bar takes on the screen
+	lined   time.Time // when the last line was written
+}
+
+// stage is a running stage.
+type stage struct {
+	Stage
+	started time.Time
+	done    atomic.Int64
+	pace    pace
 }
 
 const (
 	barInterval  = 100 * time.Millisecond
 	lineInterval = 10 * time.Second
+	maxInterval  = time.Minute // of the lines of a long job
 )
 
-// NewProgress starts showing a job of total bytes on f (os.Stderr). label says what
-// is done ("quantizing"). With quiet, nothing is shown.
+// NewDisplay returns a Display on f (os.Stderr), or nil if quiet is set.
+func NewDisplay(f *os.File, quiet bool) *Display {
+	switch {
+	case quiet:
+		return nil
+	case term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb":
+		return &Display{w: f, columns: func() int {
+			width, _, err := term.GetSize(int(f.Fd()))
+			if err != nil || width <= 0 {
+				return 80
+			}
+			return width
+		}}
+	}
+	return &Display{w: f}
+}
+
+// Stage begins a stage. add counts units that are done: it is one atomic addition, and may be
+// called by many goroutines. end has to be called, once or more often; after it nothing more is
+// written.
+func (d *Display) Stage(s Stage) (add func(n int64), end func()) {
+	if d == nil {
+		return func(int64) {}, func() {}
+	}
+	now := time.Now()
+	running := d.begin(s, now)
+	stop := make(chan struct{})
+	var ticking sync.WaitGroup
+	ticking.Go(func() {
+		ticker := time.NewTicker(barInterval)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-stop:
+				return
+			case now := <-ticker.C:
+				d.show(now)
+			}
+		}
+	})
+	once := sync.OnceFunc(func() {
+		close(stop)
+		ticking.Wait()
+		d.finish()
+	})
+	return func(n int64) { running.done.Add(n) }, once
+}
+
+// Log writes a line of text above the bar.
+func (d *Display) Log(line string) {
+	if d == nil {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.clear()
+	fmt.Fprintln(d.w, line)
+}
+
+func (d *Display) begin(s Stage, now time.Time) *stage {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.started.IsZero() {
+		d.started = now
+	}
+	d.stage = &stage{Stage: s, started: now}
+	d.lined = now
+	return d.stage
+}
+
+func (d *Display) finish() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.clear()
+	d.cost += d.stage.Cost
+	d.stage = nil
+}
+
+// show shows the stage as it is. A display that fails is no reason to fail the job.
+func (d *Display) show(now time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := d.status(now)
+	if d.columns != nil {
+		text := s.bar(d.columns() - 1) // the last column makes some terminals begin a new line
+		_, _ = fmt.Fprint(d.w, "\r"+text+strings.Repeat(" ", max(0, d.drawn-len(text))))
+		d.drawn = len(text)
+		return
+	}
+	wait := min(max(lineInterval, now.Sub(d.stage.started)/10), maxInterval)
+	if now.Sub(d.lined) < wait {
+		return
+	}
+	d.lined = now
+	_, _ = fmt.Fprintln(d.w, s.line())
+}
+
+// status looks at the stage.
+func (d *Display) status(now time.Time) *status {
+	st := d.stage
+	elapsed := now.Sub(st.started)
+	s := &status{
+		number: st.Number, count: st.Count, label: st.Label, unit: st.Unit,
+		done: min(st.done.Load(), st.Total), total: st.Total, elapsed: elapsed, left: -1, job: -1,
+	}
+	if s.total <= 0 {
+		return s
+	}
+	st.pace.add(elapsed, s.done)
+	s.rate = st.pace.rate()
+	s.left = left(s.total-s.done, s.rate)
+	part := float64(s.done) / float64(s.total)
+	if cost := d.cost + st.Cost*part; s.left >= 0 && st.Later > 0 && cost > 0 {
+		perCost := now.Sub(d.started).Seconds() / cost
+		s.job = s.left + time.Duration(st.Later*perCost*float64(time.Second))
+	}
+	return s
+}
+
+// clear removes the bar from the screen.
+func (d *Display) clear() {
+	if d.drawn > 0 {
+		_, _ = fmt.Fprint(d.w, "\r"+strings.Repeat(" ", d.drawn)+"\r")
+		d.drawn = 0
+	}
+}
+
+// Stage is a stage of a job.
+type Stage struct {
+	Label         string  // "calibrating"
+	Unit          string  // what is counted ("tokens"); "": bytes
+	Total         int64   // 0: nothing is counted
+	Number, Count int     // among the stages of the job; 0: it has one
+	Cost, Later   float64 // of this stage and of all later ones, in any unit; 0: unknown
+}
+
+// A Progress is the display of a job that has one stage.
+type Progress struct {
+	add func(n int64)
+	end func()
+}
+
+// NewProgress starts showing a job of total bytes on f (os.Stderr). label says what is done
+// ("quantizing"). With quiet, nothing is shown.
 func NewProgress(f *os.File, total int64, label string, quiet bool) *Progress {
 	return NewCount(f, total, label, "", quiet)
 }
 
 // NewCount is NewProgress for a job that is not counted in bytes but in unit ("tokens").
 func NewCount(f *os.File, total int64, label, unit string, quiet bool) *Progress {
-	p := newProgress(f, total, label)
-	p.unit = unit
-	switch {
-	case quiet || total <= 0:
-	case term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb":
-		p.run(barInterval, p.bar())
-	default:
-		p.run(lineInterval, p.line)
-	}
-	return p
+	add, end := NewDisplay(f, quiet || total <= 0).Stage(Stage{Label: label, Unit: unit, Total: total})
+	return &Progress{add, end}
 }
 
-func newProgress(w io.Writer, total int64, label string) *Progress {
-	return &Progress{total: total, label: label, w: w, start: time.Now(), stop: make(chan struct{})}
-}
+// Add says that n more units are done.
+func (p *Progress) Add(n int64) { p.add(n) }
 
-// Add says that n more bytes are done. It may be called by many goroutines often: it
-// is one atomic addition.
-func (p *Progress) Add(n int64) { p.done.Add(n) }
-
-// Finish stops the display, whether the job succeeded or not. On return nothing more
-// is written. It may be called more than once.
-func (p *Progress) Finish() {
-	p.once.Do(func() { close(p.stop) })
-	p.stopped.Wait()
-}
-
-// run calls show(false) at intervals, and show(true) at the end.
-func (p *Progress) run(interval time.Duration, show func(last bool)) {
-	p.stopped.Go(func() {
-		ticker := time.NewTicker(interval)
-		defer ticker.Stop()
-		for {
-			select {
-			case <-p.stop:
-				show(true)
-				return
-			case <-ticker.C:
-				show(false)
-			}
-		}
-	})
-}
-
-// bar returns what draws the bar for run.
-func (p *Progress) bar() func(last bool) {
-	b := progressbar.NewOptions64(p.total,
-		progressbar.OptionSetWriter(p.w),
-		progressbar.OptionSetDescription(p.label),
-		progressbar.OptionSetWidth(30),
-		progressbar.OptionShowBytes(p.unit == ""),
-		progressbar.OptionShowCount(),
-		progressbar.OptionShowIts(),
-		progressbar.OptionSetItsString(p.unit),
-		progressbar.OptionShowTotalBytes(p.unit == ""),
-		progressbar.OptionSetPredictTime(true),
-		progressbar.OptionThrottle(0),
-		progressbar.OptionClearOnFinish(),
-	)
-	var shown int64
-	return func(last bool) {
-		// A display that fails is no reason to fail the job.
-		if last {
-			_ = b.Clear()
-			return
-		}
-		now := min(p.done.Load(), p.total)
-		_ = b.Add64(now - shown)
-		shown = now
-	}
-}
-
-// line writes one line for run.
-func (p *Progress) line(last bool) {
-	if last {
-		return
-	}
-	done := min(p.done.Load(), p.total)
-	seconds := time.Since(p.start).Seconds()
-	rate := float64(done) / seconds
-	left := "unknown time"
-	if done > 0 {
-		left = time.Duration(float64(p.total-done) / rate * float64(time.Second)).Round(time.Second).String()
-	}
-	percent := int(100 * (float64(done) / float64(p.total)))
-	if p.unit != "" {
-		fmt.Fprintf(p.w, "%s: %d of %d %s (%d %%), %.0f %s/s, %s left\n", p.label, done, p.total, p.unit, percent, rate, p.unit, left)
-		return
-	}
-	fmt.Fprintf(p.w, "%s: %s of %s (%d %%), %s/s, %s left\n", p.label, Bytes(done), Bytes(p.total), percent, Bytes(int64(rate)), left)
-}
+// Finish stops the display, whether the job succeeded or not.
+func (p *Progress) Finish() { p.end() }

@@ -1,0 +1,132 @@
+package cmdline
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// status is what a display says of a stage at a moment.
+type status struct {
+	number, count int // of the stages of a job; 0: it has one
+	label, unit   string
+	done, total   int64         // total 0: nothing is counted
+	elapsed       time.Duration // since the stage began
+	rate          float64       // units per second; 0: unknown
+	left          time.Duration // of the stage; -1: unknown
+	job           time.Duration // left of the whole job; -1: unknown, or the stage is all
+}
+
+const (
+	minBar = 10 // columns of a bar with its brackets
+	maxBar = 42
+)
+
+func (s *status) head() string {
+	if s.count > 1 {
+		return fmt.Sprintf("%d of %d: %s", s.number, s.count, s.label)
+	}
+	return s.label
+}
+
+func (s *status) percent() int {
+	return int(100 * (float64(s.done) / float64(s.total)))
+}
+
+// amounts is how much is done of how much.
+func (s *status) amounts() string {
+	if s.unit == "" {
+		return Bytes(s.done) + " of " + Bytes(s.total)
+	}
+	return count(s.done) + " of " + count(s.total) + " " + s.unit
+}
+
+func (s *status) speed() string {
+	switch {
+	case s.rate <= 0:
+		return ""
+	case s.unit == "":
+		return Bytes(int64(s.rate)) + "/s"
+	case s.rate < 10:
+		return fmt.Sprintf("%.2g %s/s", s.rate, s.unit)
+	}
+	return count(int64(s.rate)) + " " + s.unit + "/s"
+}
+
+func (s *status) remaining() string {
+	if s.left < 0 {
+		return ""
+	}
+	return short(s.left) + " left"
+}
+
+func (s *status) whole() string {
+	if s.job < 0 {
+		return ""
+	}
+	return "job " + short(s.job)
+}
+
+// bar is the status as a line of at most columns columns. What matters least is left out first.
+func (s *status) bar(columns int) string {
+	head := s.head()
+	if s.total <= 0 {
+		return clip(head+"  "+short(s.elapsed), columns)
+	}
+	const percent = "  100%"
+	if len(head)+len(percent) > columns {
+		return clip(fmt.Sprintf("%3d%% %s", s.percent(), head), columns)
+	}
+	room := columns - len(head) - len(percent)
+	take := func(part string) string {
+		if n := len(part) + 2; part != "" && n <= room {
+			room -= n
+			return "  " + part
+		}
+		return ""
+	}
+	remaining, whole := take(s.remaining()), take(s.whole())
+	bar := take(strings.Repeat("#", minBar))
+	amounts := take(s.amounts())
+	speed := take(s.speed())
+	if bar != "" {
+		n := min(minBar-2+room, maxBar-2)
+		full := int(float64(n) * (float64(s.done) / float64(s.total)))
+		bar = "  [" + strings.Repeat("#", full) + strings.Repeat(".", n-full) + "]"
+	}
+	return fmt.Sprintf("%s  %3d%%%s%s%s%s%s", head, s.percent(), bar, amounts, speed, remaining, whole)
+}
+
+// line is the status for a file or a pipe.
+func (s *status) line() string {
+	if s.total <= 0 {
+		return fmt.Sprintf("%s: %s so far", s.head(), short(s.elapsed))
+	}
+	parts := []string{fmt.Sprintf("%s: %s (%d%%)", s.head(), s.amounts(), s.percent())}
+	for _, part := range []string{s.speed(), s.remaining(), s.whole()} {
+		if part != "" {
+			parts = append(parts, part)
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// clip cuts an ASCII text to columns.
+func clip(s string, columns int) string { return s[:min(len(s), max(columns, 0))] }
+
+// count writes a number as Bytes does: "12.3 k".
+func count(n int64) string { return strings.TrimRight(strings.TrimSuffix(Bytes(n), "B"), " ") }
+
+// short writes a time with its two largest units: "42s", "3m05s", "2h10m", "1d3h".
+func short(d time.Duration) string {
+	s := int64(d.Round(time.Second) / time.Second)
+	switch {
+	case s < 60:
+		return fmt.Sprintf("%ds", s)
+	case s < 3600:
+		return fmt.Sprintf("%dm%02ds", s/60, s%60)
+	case s < 24*3600:
+		return fmt.Sprintf("%dh%02dm", s/3600, s/60%60)
+	}
+	return fmt.Sprintf("%dd%dh", s/(24*3600), s/3600%24)
+}
