@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -16,7 +15,6 @@ import (
 	"github.com/lowbit-go/gq/model/text"
 	"github.com/lowbit-go/gq/quantizer"
 	"github.com/lowbit-go/gq/quantizer/alloc"
-	"github.com/lowbit-go/gq/quantizer/calib"
 )
 
 // Budget is what bits and groups are chosen for. Exactly one of the first three fields is set.
@@ -177,9 +175,8 @@ func (h *chooser) probe() (*alloc.Probed, error) {
 		Checkpoint: h.ck, Config: h.config, Options: h.opts, Model: h.probed, Reference: h.reference,
 		Groups: b.Groups, TableFixed: b.EmbeddingFixed,
 	}
-	if dir := h.workDir(); dir != "" {
-		job.WorkFile = filepath.Join(dir, calib.ProbesName)
-	}
+	job.Work = h.work
+	job.Resumed = func(probes, of int) { h.resumed(h.work, fmt.Sprintf("%d of %d probes are", probes, of)) }
 	if b.BitsPerWeight > 0 && b.BitsPerWeight < 2.5 { // the person asked for it
 		job.MinBits = 1
 	}

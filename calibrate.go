@@ -21,6 +21,7 @@ import (
 type calibration struct {
 	*quantizeJob
 	imatrix, solved, awq bool // the algorithms that the plan has; awq ends as imatrix does
+	ran                  bool // calib.Run was called
 }
 
 // newCalibration looks for algorithms in the plan that need calibration, nil if it has none, and refuses options that do
@@ -95,7 +96,12 @@ func (k *calibration) run(p *quantizer.Plan) (done func(), err error) {
 	}
 	add, end := k.begin(stageCalibrate, "weights", calib.Work(p))
 	refine := k.o.Recipe.Refine
-	result, err := calib.Run(k.ctx, p, t, calib.Options{Refine: refine != nil && *refine, WorkDir: k.workDir(), Threads: k.o.Threads, Progress: add})
+	o := calib.Options{Refine: refine != nil && *refine, Work: k.work, Threads: k.o.Threads, Progress: add}
+	if !k.ran { // else the layers are of this job
+		o.Resumed = func(layers, of int) { k.resumed(k.work, fmt.Sprintf("%d of %d layers are", layers, of)) }
+	}
+	k.ran = true
+	result, err := calib.Run(k.ctx, p, t, o)
 	end()
 	if err != nil {
 		return nil, err
@@ -129,21 +135,7 @@ func (j *quantizeJob) text(p *quantizer.Plan, tokens int) (*text.Text, error) {
 		}
 		return t, nil
 	}
-	seed := j.seed()
-	h := sha256.New()
-	fmt.Fprintln(h, 1, tokens, seed) // 1: the version of the way in which text is written
-	fmt.Fprintln(h, p.SourceStamps())
-	return calib.KeptText(j.workDir(), hex.EncodeToString(h.Sum(nil)), func() (*text.Text, error) {
-		m, err := model.OpenCheckpoint(p.SourceDir(), model.Options{Threads: j.o.Threads})
-		if err != nil {
-			return nil, err
-		}
-		defer m.Close()
-		add, end := j.begin(stageText, "tokens", int64(tokens))
-		defer end()
-		start, ends := text.Start(tok)
-		return text.Write(j.ctx, m, start, ends, tokens, text.WindowOf(m.Config()), seed, func(n int) { add(int64(n)) })
-	})
+	return j.selfText(p, tok, tokens)
 }
 
 // moments runs the model on a text.

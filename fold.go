@@ -2,24 +2,24 @@ package gq
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
-	"fmt"
-	"os"
+	"io/fs"
 	"path/filepath"
 	"slices"
 
 	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/files"
 	"github.com/lowbit-go/gq/internal/memlimit"
 	"github.com/lowbit-go/gq/quantizer"
 	"github.com/lowbit-go/gq/quantizer/fold"
+	"github.com/lowbit-go/gq/quantizer/workdir"
 )
 
 // folding is the part of a job that folds the checkpoint before it is quantized.
 type folding struct {
 	*quantizeJob
 	awq  bool
-	work fold.Work
+	work *workdir.Dir
 
 	// The folded checkpoint, and the options that quantize it.
 	ck     *safetensors.Checkpoint
@@ -30,7 +30,7 @@ type folding struct {
 // newFolding tells how the recipe wants the checkpoint folded; nil: not at all.
 func (j *quantizeJob) newFolding() (*folding, error) {
 	// A plan has no text to choose AWQ's factors with, as it has none for other algorithms.
-	f := &folding{quantizeJob: j, awq: j.calibration != nil && j.calibration.awq && !j.dry, work: fold.Work{Dir: j.dst + ".fold"}}
+	f := &folding{quantizeJob: j, awq: j.calibration != nil && j.calibration.awq && !j.dry}
 	r := j.o.Recipe
 	if !r.Rotate && !r.Equalize && !f.awq {
 		return nil, nil
@@ -97,7 +97,7 @@ func (f *folding) run() error {
 		return err
 	}
 	original := f.quantizeJob.ck
-	record, err := f.work.Get(key, func(dst string) (*fold.Record, error) {
+	dir, record, found, err := fold.Kept(f.ctx, f.work, key, func(dst string) (*fold.Record, error) {
 		add, end := f.begin(stageFold, "bytes", job.Work(original))
 		defer end()
 		job.Progress = add
@@ -106,7 +106,10 @@ func (f *folding) run() error {
 	if err != nil {
 		return err
 	}
-	if f.ck, err = safetensors.Open(f.work.Checkpoint(), safetensors.Options{}); err != nil {
+	if found {
+		f.resumed(f.work, "the folded checkpoint is")
+	}
+	if f.ck, err = safetensors.Open(dir, safetensors.Options{}); err != nil {
 		return err
 	}
 	if f.config, err = quantizer.ReadConfig(f.ck); err != nil {
@@ -121,37 +124,32 @@ func (f *folding) run() error {
 	return nil
 }
 
-// key is the hash of all that the folded checkpoint depends on. The original's files are known by size and time.
+// key is the key of all that the folded checkpoint depends on.
 func (f *folding) key(job fold.Job) (string, error) {
-	h := sha256.New()
-	fmt.Fprintln(h, 1, job.Rotate, job.Equalize) // 1: the version of what is made
+	parts := []any{"fold", 2, job.Rotate, job.Equalize, f.original.SourceStamps()} // 2: the version of what is made
 	if job.Rotate {
-		fmt.Fprintln(h, job.Seed)
+		parts = append(parts, job.Seed)
 	}
 	if job.AWQ != nil {
 		recipe, err := job.AWQ.Recipe.JSON(job.AWQ.Rules)
 		if err != nil {
 			return "", err
 		}
-		h.Write(recipe)
+		parts = append(parts, string(recipe))
 	}
 	if job.Text != nil {
-		fmt.Fprintln(h, job.Text.Source, job.Text.SHA256, job.Text.Tokens())
+		parts = append(parts, job.Text.Source, job.Text.SHA256, job.Text.Tokens())
 	}
-	fmt.Fprintln(h, f.original.SourceStamps())
-	if st, err := os.Stat(filepath.Join(f.original.SourceDir(), "config.json")); err == nil {
-		fmt.Fprintln(h, st.Size(), st.ModTime().UnixNano())
-	}
-	return hex.EncodeToString(h.Sum(nil)), nil
-}
-
-// close ends the reading. The folded checkpoint stays only for a job that was interrupted, which hint is about.
-func (f *folding) close() (hint string, err error) {
-	if f.ck != nil {
-		err = f.ck.Close()
-		if f.ctx.Err() != nil {
-			return fmt.Sprintf("the folded checkpoint is in %s: the same command goes on from there", f.work.Dir), err
+	// The checkpoint takes a copy of them.
+	for _, name := range quantizer.AssetFiles() {
+		data, err := files.Read(filepath.Join(f.original.SourceDir(), name), files.MaxModelFile)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
 		}
+		if err != nil {
+			return "", err
+		}
+		parts = append(parts, name, sha256.Sum256(data))
 	}
-	return "", errors.Join(err, f.work.Remove())
+	return workdir.Key(parts...)
 }

@@ -1,19 +1,18 @@
 package gq
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"sync/atomic"
 
 	"github.com/lowbit-go/gq/accuracy"
 	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/model/text"
 	"github.com/lowbit-go/gq/quantizer"
 	"github.com/lowbit-go/gq/quantizer/alloc"
-	"github.com/lowbit-go/gq/quantizer/calib"
+	"github.com/lowbit-go/gq/quantizer/workdir"
 )
 
 // QuantizeOptions are the options of Quantize and Plan. The zero value is good.
@@ -109,6 +108,9 @@ type quantizeJob struct {
 	folding     *folding        // nil: the checkpoint stays as it is
 	chosen      *Allocation     // nil: no budget
 	written     atomic.Pointer[func(int64)]
+
+	work  *workdir.Dir          // what is finished of a long job; nil: nothing is kept
+	texts map[string]*text.Text // by their keys
 }
 
 // inJob prepares a job, calls end and cleans up.
@@ -126,8 +128,10 @@ func inJob[T any](ctx context.Context, src, dst string, o QuantizeOptions, dry b
 	if err := j.open(ck); err != nil {
 		return result, err
 	}
-	if err = j.prepare(); err == nil {
-		result, err = end(j)
+	if err = j.openWork(); err == nil {
+		if err = j.prepare(); err == nil {
+			result, err = end(j)
+		}
 	}
 	return result, j.cleanUp(err)
 }
@@ -293,38 +297,4 @@ func (j *quantizeJob) writeMeasured(end func()) (*QuantizeReport, error) {
 		return nil, err
 	}
 	return r, nil
-}
-
-// workDir keeps what long jobs have finished until the file is there: a job that was ended goes on from it. "" for a
-// plan, which writes nothing.
-func (j *quantizeJob) workDir() string {
-	if j.dry {
-		return ""
-	}
-	return j.dst + ".calib"
-}
-
-// cleanUp ends the job, which ended with err: it removes what nobody needs any more, and says where to go on from.
-func (j *quantizeJob) cleanUp(err error) error {
-	var hints []string
-	if j.folding != nil {
-		hint, e := j.folding.close()
-		if err = cmp.Or(err, e); hint != "" {
-			hints = append(hints, hint)
-		}
-	}
-	if j.calibration != nil || j.o.Budget != nil {
-		dir := j.workDir()
-		_, unmet := errors.AsType[*GateNotMetError](err)
-		if dir != "" && (err == nil || unmet) {
-			return cmp.Or(err, calib.RemoveWork(dir))
-		}
-		if st, e := os.Stat(dir); e == nil && st.IsDir() {
-			hints = append(hints, fmt.Sprintf("what is finished is in %s: the same command goes on from there, or one with another target", dir))
-		}
-	}
-	if err == nil || len(hints) == 0 {
-		return err
-	}
-	return &ResumeError{err, hints}
 }

@@ -1,6 +1,7 @@
 package quantizer
 
 import (
+	"crypto/sha256"
 	"fmt"
 
 	"github.com/lowbit-go/gq/formats/gqf"
@@ -67,9 +68,13 @@ func (p *Plan) ReadMatrix(dst []float32, m Matrix) error {
 	return nil
 }
 
-// SourceDir is the directory of the checkpoint, SourceStamps are its files': see safetensors.Checkpoint.Stamps.
-func (p *Plan) SourceDir() string      { return p.ck.Dir() }
-func (p *Plan) SourceStamps() []string { return p.ck.Stamps() }
+// SourceDir is the directory of the checkpoint.
+func (p *Plan) SourceDir() string { return p.ck.Dir() }
+
+// SourceStamps tells the checkpoint and its config.json apart from others: see safetensors.Checkpoint.Stamps.
+func (p *Plan) SourceStamps() []string {
+	return append(p.ck.Stamps(), fmt.Sprintf("config.json %x", sha256.Sum256(p.config)))
+}
 
 // CheckOutput refuses, before any work, a path that Write could not put the file at.
 func (p *Plan) CheckOutput(path string) error { return p.checkOutput(path) }

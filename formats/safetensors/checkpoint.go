@@ -262,16 +262,6 @@ func guard(fn func() error, maps []*mmap.File) error {
 	return &FormatError{File: fault.Name, Offset: fault.Offset, Msg: "the file was truncated while it was read", Err: err}
 }
 
-// Stamps tells the files apart from those of another time without reading them: name, size and time of change of each, as
-// they were when they were opened.
-func (c *Checkpoint) Stamps() []string {
-	var list []string
-	for i, f := range c.files {
-		list = append(list, fmt.Sprint(f.Name, " ", c.stats[i].Size(), " ", c.stats[i].ModTime().UnixNano()))
-	}
-	return list
-}
-
 // Unchanged reports files whose size or modification time is not what it was when
 // they were opened: what was read of them may be of no single state. It is to be
 // called after the last read and before results are published. A file that was

@@ -8,5 +8,4 @@ const (
 	MaxImatrix   = 4 << 30  // importance matrices (1 GB with 671B parameters)
 	MaxReport    = 1 << 30  // reports of gq accuracy
 	MaxYAML      = 4 << 20  // recipes and gates: 38,000 rules, which take 250 MB while they are parsed
-	MaxWork      = 4 << 30  // what an interrupted job left for the next one
 )

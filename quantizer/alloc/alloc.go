@@ -12,6 +12,7 @@ import (
 	"github.com/lowbit-go/gq/model/arch"
 	"github.com/lowbit-go/gq/model/eval"
 	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/quantizer/workdir"
 )
 
 // Job is a checkpoint whose tensors are to get bits. The first five fields have to be set.
@@ -35,8 +36,10 @@ type Job struct {
 	Prepare func(*quantizer.Plan) error
 	// TableFixed leaves the table of tokens as the recipe has it. Default: false.
 	TableFixed bool
-	// WorkFile keeps what probes measured; a job for the same result goes on from them. Default: nothing is kept.
-	WorkFile string
+	// Work keeps what probes measured; a job with the same probes resumes from them. Default: nothing is kept.
+	Work *workdir.Dir
+	// Resumed is called with the number of probes that Work holds and the number of all, if it holds any. Default: none.
+	Resumed func(probes, of int)
 	// Progress is called, from several goroutines, with the number of steps done since the last call; Start with how many
 	// there will be.
 	Start    func(steps int)
@@ -123,7 +126,7 @@ func (j *Job) measure(ctx context.Context, p *Probed) error {
 	}
 	for _, d := range list {
 		for _, bits := range j.Widths {
-			kl, ok := known.KL[probeName(d, bits)]
+			kl, ok := known.kl[probeName(d, bits)]
 			if !ok {
 				if kl, err = j.probe(ctx, d, d.probeScheme(bits)); err != nil {
 					return err

@@ -1,6 +1,7 @@
 package alloc
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -18,6 +19,7 @@ import (
 	"github.com/lowbit-go/gq/model/eval"
 	"github.com/lowbit-go/gq/model/text"
 	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/quantizer/workdir"
 )
 
 const bundled = "../../testdata/books1.3M-bf16"
@@ -305,7 +307,13 @@ func TestGoesOn(t *testing.T) {
 	const dir = "../../model/testdata/torch/llama3"
 	want := half(t, probe(t, openJob(t, dir, 2))).Rows
 	j := openJob(t, dir, 2)
-	j.WorkFile = filepath.Join(t.TempDir(), "work", "probes.json")
+	work, err := workdir.Open(filepath.Join(t.TempDir(), "work"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer work.Close()
+	resumed := ""
+	j.Work, j.Resumed = work, func(probes, of int) { resumed = fmt.Sprintf("%d of %d", probes, of) }
 	ctx, cancel := context.WithCancel(t.Context())
 	steps := 0
 	j.Progress = func(n int) {
@@ -320,6 +328,9 @@ func TestGoesOn(t *testing.T) {
 	p := probe(t, j)
 	if p.Measured != len(p.Decisions)-3 {
 		t.Errorf("%d measurements for %d decisions, 3 of which were known", p.Measured, len(p.Decisions))
+	}
+	if want := fmt.Sprintf("3 of %d", len(p.Decisions)); resumed != want {
+		t.Errorf("resumed: %q, not %q", resumed, want)
 	}
 	if got := half(t, p).Rows; !slices.Equal(got, want) {
 		t.Errorf("a job that went on chose %+v, not %+v", got, want)
@@ -337,12 +348,21 @@ func TestGoesOn(t *testing.T) {
 			t.Errorf("%s: %d measurements for %d decisions", name, p.Measured, len(p.Decisions))
 		}
 	}
-	for _, damage := range []string{"", "{", `{"key":"x","kl":null}`, "null"} {
-		if err := os.WriteFile(j.WorkFile, []byte(damage), 0o666); err != nil {
+	probe(t, j)
+	file := filepath.Join(work.Path(), keptName+".work")
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for at := 0; at < len(raw); at += len(raw)/8 + 1 {
+		b := bytes.Clone(raw)
+		b[at] ^= 1 // one digit for another, for example
+		if err := os.WriteFile(file, b, 0o666); err != nil {
 			t.Fatal(err)
 		}
-		if got := half(t, probe(t, j)).Rows; !slices.Equal(got, want) {
-			t.Errorf("with a damaged file %q: %+v, not %+v", damage, got, want)
+		p := probe(t, j)
+		if got := half(t, p).Rows; !slices.Equal(got, want) || p.Measured != len(p.Decisions) {
+			t.Errorf("with byte %d damaged: %d measurements, %+v, not %+v", at, p.Measured, got, want)
 		}
 	}
 }

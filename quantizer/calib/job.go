@@ -2,9 +2,6 @@ package calib
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -12,6 +9,7 @@ import (
 	"github.com/lowbit-go/gq/model"
 	"github.com/lowbit-go/gq/model/text"
 	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/quantizer/workdir"
 )
 
 // Options of a job. The zero value is good.
@@ -21,8 +19,11 @@ type Options struct {
 	// FollowInputs and FollowResidual say how far gptq-ft follows the float path: a and r of the package's text. Default
 	// (0): see follow; negative for 0.
 	FollowInputs, FollowResidual float64
-	// WorkDir keeps the results of finished layers; a job for the same result goes on from them. Default: memory.
-	WorkDir string
+	// Work keeps the codes of finished layers; a job for the same result resumes from them. It must stay open until the
+	// Result is closed. Default: memory.
+	Work *workdir.Dir
+	// Resumed is called with the number of layers that Work holds and the number of all, if it holds any. Default: none.
+	Resumed func(layers, of int)
 	// Threads. Default: GOMAXPROCS.
 	Threads int
 	// Progress is called with weights that are done since the last call, of Work(plan). Default: none.
@@ -71,7 +72,7 @@ func (r *Result) Chosen() *quantizer.Chosen {
 	return c
 }
 
-// Close ends the reading of the work directory. RemoveWork can then remove it, when nobody needs it any more.
+// Close ends the reading of the working directory.
 func (r *Result) Close() { r.store.close() }
 
 // job is a running job.
@@ -113,8 +114,11 @@ func Run(ctx context.Context, p *quantizer.Plan, text *text.Text, o Options) (*R
 		}
 	}
 	r := &Result{plan: p, info: j.info()}
-	var err error
-	if r.store, err = openStore(o.WorkDir, j.key()); err != nil {
+	key, err := j.key()
+	if err != nil {
+		return nil, err
+	}
+	if r.store, err = openStore(o.Work, key); err != nil {
 		return nil, err
 	}
 	j.store = r.store
@@ -160,31 +164,19 @@ func (j *job) info() quantizer.Calibration {
 }
 
 // keyVersion changes with whatever changes results.
-const keyVersion = 4
+const keyVersion = 5
 
-// key is the hash of all that the codes depend on. The checkpoint's files are known by size and time: their contents are
-// not read for it.
-func (j *job) key() string {
+// key is the key of all that the codes depend on.
+func (j *job) key() (string, error) {
 	type matrix struct {
 		Name   string
 		Scheme quantizer.Scheme
 	}
-	key := struct {
-		Version  int
-		Info     quantizer.Calibration
-		IDs      string
-		Files    []string
-		Matrices []matrix
-	}{Version: keyVersion, Info: j.info(), IDs: text.HashIDs(j.text.Sequences), Files: j.plan.SourceStamps()}
+	var list []matrix
 	for _, m := range j.plan.Matrices() {
-		key.Matrices = append(key.Matrices, matrix{m.Name(), m.Scheme})
+		list = append(list, matrix{m.Name(), m.Scheme})
 	}
-	raw, err := json.Marshal(key)
-	if err != nil {
-		panic(err) // it holds nothing that JSON does not have
-	}
-	sum := sha256.Sum256(raw)
-	return hex.EncodeToString(sum[:])
+	return workdir.Key("codes", keyVersion, j.info(), text.HashIDs(j.text.Sequences), j.plan.SourceStamps(), list)
 }
 
 // open opens the models and their streams.

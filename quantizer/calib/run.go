@@ -9,9 +9,12 @@ import (
 	"github.com/lowbit-go/gq/quantizer"
 )
 
-// run goes through the layers.
+// run goes through the layers. The lm_head counts as one.
 func (j *job) run(r *Result) error {
 	layers := len(j.quant.Config().Layers)
+	if err := j.resumed(layers + 1); err != nil {
+		return err
+	}
 	for layer := range layers {
 		l, err := j.store.get(layer)
 		if err != nil {
@@ -48,6 +51,24 @@ func (j *job) run(r *Result) error {
 	}
 	r.note(j.notes)
 	r.finish(j)
+	return nil
+}
+
+// resumed opens the layers that are there and tells of them.
+func (j *job) resumed(layers int) error {
+	found := 0
+	for layer := range layers {
+		l, err := j.store.get(layer)
+		if err != nil {
+			return err
+		}
+		if l != nil {
+			found++
+		}
+	}
+	if found > 0 && j.Resumed != nil {
+		j.Resumed(found, layers)
+	}
 	return nil
 }
 

@@ -1,22 +1,17 @@
 package calib_test
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
@@ -80,11 +75,6 @@ func file(t testing.TB, p *quantizer.Plan, text *text.Text, o calib.Options) ([]
 	if _, err := p.Write(context.Background(), path); err != nil {
 		t.Fatal(err)
 	}
-	if r.Close(); o.WorkDir != "" {
-		if err := calib.RemoveWork(o.WorkDir); err != nil {
-			t.Fatal(err)
-		}
-	}
 	b, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -93,128 +83,6 @@ func file(t testing.TB, p *quantizer.Plan, text *text.Text, o calib.Options) ([]
 }
 
 var jobRecipe = quantizer.Recipe{Bits: 3, Algorithm: gqf.AlgorithmGPTQFT}
-
-const childEnv = "GQ_CALIB_TEST_DIR"
-
-func TestMain(m *testing.M) {
-	if dir := os.Getenv(childEnv); dir != "" {
-		if err := child(dir, os.Getenv(childEnv+"_SOURCE")); err != nil {
-			fmt.Println(err)
-			os.Exit(1)
-		}
-	}
-	os.Exit(m.Run())
-}
-
-// child runs the job until the third layer is done, says so and waits to be killed.
-func child(dir, source string) error {
-	ck, err := safetensors.Open(source, safetensors.Options{})
-	if err != nil {
-		return err
-	}
-	config, err := quantizer.ReadConfig(ck)
-	if err != nil {
-		return err
-	}
-	p, err := quantizer.NewPlan(ck, config, quantizer.Options{Recipe: jobRecipe})
-	if err != nil {
-		return err
-	}
-	_, err = calib.Run(context.Background(), p, ids(1024, 64, 64, 64), calib.Options{WorkDir: dir, Refine: true, Progress: func(int64) {
-		if _, err := os.Stat(filepath.Join(dir, "layer-2.codes")); err == nil {
-			fmt.Println("waiting")
-			time.Sleep(time.Hour)
-		}
-	}})
-	return err
-}
-
-// TestKilled kills a job and goes on from what it left: the file is the same as that of a job that was not killed, for any
-// number of threads. Work that was done is not done again.
-func TestKilled(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes its time")
-	}
-	text := ids(1024, 64, 64, 64)
-	want, _ := file(t, newPlan(t, fixture(t), jobRecipe), text, calib.Options{Refine: true, Threads: 1})
-	dir := filepath.Join(t.TempDir(), "work")
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(exe)
-	cmd.Env = append(os.Environ(), childEnv+"="+dir, childEnv+"_SOURCE="+fixture(t))
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); errors.Is(err, syscall.ENOEXEC) {
-		t.Skip("this machine runs the test in an emulator and cannot start its like")
-	} else if err != nil {
-		t.Fatal(err)
-	}
-	defer cmd.Process.Kill()
-	line, err := bufio.NewReader(out).ReadString('\n')
-	if line != "waiting\n" {
-		t.Fatalf("the child says %q (%v)", line, err)
-	}
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	cmd.Wait()
-	// A layer that was damaged is made again.
-	if err := os.Truncate(filepath.Join(dir, "layer-2.codes"), 1000); err != nil {
-		t.Fatal(err)
-	}
-	first, err := os.Stat(filepath.Join(dir, "layer-1.codes"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var again os.FileInfo
-	o := calib.Options{Refine: true, Threads: 2, WorkDir: dir}
-	o.Progress = func(int64) { again, _ = os.Stat(filepath.Join(dir, "layer-1.codes")) }
-	got, _ := file(t, newPlan(t, fixture(t), jobRecipe), text, o)
-	if !bytes.Equal(got, want) {
-		t.Error("the file is another one")
-	}
-	if again == nil || !again.ModTime().Equal(first.ModTime()) {
-		t.Error("a finished layer was made again")
-	}
-	if _, err := os.Stat(dir); !os.IsNotExist(err) {
-		t.Errorf("the work directory is still there (%v)", err)
-	}
-}
-
-// TestWorkDir leaves alone what is not a work directory, and another job's results.
-func TestWorkDir(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes its time")
-	}
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "thesis.txt"), []byte("x"), 0o666); err != nil {
-		t.Fatal(err)
-	}
-	text := ids(1024, 40)
-	if _, err := calib.Run(context.Background(), newPlan(t, fixture(t), jobRecipe), text, calib.Options{WorkDir: dir}); err == nil || !strings.Contains(err.Error(), "thesis.txt") {
-		t.Errorf("a directory with other files: %v", err)
-	}
-	dir = filepath.Join(t.TempDir(), "work")
-	ctx, cancel := context.WithCancel(context.Background())
-	o := calib.Options{WorkDir: dir, Progress: func(int64) {
-		if _, err := os.Stat(filepath.Join(dir, "layer-0.codes")); err == nil {
-			cancel()
-		}
-	}}
-	if _, err := calib.Run(ctx, newPlan(t, fixture(t), jobRecipe), text, o); !errors.Is(err, context.Canceled) {
-		t.Fatalf("cancelled: %v", err)
-	}
-	other := quantizer.Recipe{Bits: 4, Algorithm: gqf.AlgorithmGPTQ}
-	want, _ := file(t, newPlan(t, fixture(t), other), text, calib.Options{})
-	got, _ := file(t, newPlan(t, fixture(t), other), text, calib.Options{WorkDir: dir})
-	if !bytes.Equal(got, want) {
-		t.Error("another job's layers were taken")
-	}
-}
 
 // TestSchemes runs every kind of scheme and compares the error of what linears give with that of the search.
 func TestSchemes(t *testing.T) {

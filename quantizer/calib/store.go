@@ -1,29 +1,19 @@
 package calib
 
 import (
-	"bytes"
+	"bufio"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
-	"io/fs"
 	"math"
-	"os"
-	"path/filepath"
 
-	"github.com/lowbit-go/gq/internal/atomicfile"
-	"github.com/lowbit-go/gq/internal/files"
-	"github.com/lowbit-go/gq/model/text"
+	"github.com/lowbit-go/gq/quantizer/workdir"
 )
 
-// store keeps the codes of finished layers: in a directory, from which a job that was ended goes on, or in memory.
-//
-// The directory holds job.json, which says what job it is; text.json, the tokens; and a file for each finished layer. Each
-// is written as a whole or not at all.
+// store keeps the codes of finished layers: in a working directory, from which an interrupted job resumes, or in memory.
 type store struct {
-	dir     string // "": in memory
+	work    *workdir.Dir // nil: in memory
 	key     string
 	layers  map[int]*layerFile
 	results map[string]rowReader
@@ -33,126 +23,38 @@ type rowReader interface {
 	ReadRow(row int, codes []int8, scales []float32, zeros []int8) error
 }
 
-const (
-	jobName  = "job.json"
-	textName = "text.json"
-	// ProbesName is what a work directory calls the alloc.Job.WorkFile of the same job.
-	ProbesName = "probes.json"
-)
+// layerPrefix begins the names of the entries of layers.
+const layerPrefix = "layer-"
 
-var errNotOurs = errors.New("it is not a work directory of gq")
+func layerName(layer int) string { return fmt.Sprint(layerPrefix, layer) }
 
-// openStore opens a work directory for the job with a key, the hash of all that its result depends on. What another job
-// left there is removed.
-func openStore(dir, key string) (*store, error) {
-	s := &store{dir: dir, key: key, layers: map[int]*layerFile{}, results: map[string]rowReader{}}
-	if dir == "" {
+// openStore opens the store of the job with a key. The layers of other jobs are removed from the directory.
+func openStore(work *workdir.Dir, key string) (*store, error) {
+	s := &store{work: work, key: key, layers: map[int]*layerFile{}, results: map[string]rowReader{}}
+	if work == nil {
 		return s, nil
 	}
-	raw, err := files.Read(filepath.Join(dir, jobName), files.MaxWork)
-	var job struct {
-		Key string `json:"key"`
-	}
-	if err == nil && json.Unmarshal(raw, &job) == nil && job.Key == key {
-		return s, nil
-	}
-	if err := s.clear(false); err != nil {
-		return nil, err
-	}
-	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return nil, err
-	}
-	job.Key = key
-	raw, err = json.Marshal(job)
-	if err != nil {
-		return nil, err
-	}
-	return s, atomicfile.WriteFile(filepath.Join(dir, jobName), raw)
-}
-
-// RemoveWork removes a work directory, if it is there and what is in it is ours. Whatever reads it has to be closed.
-func RemoveWork(dir string) error { return (&store{dir: dir}).clear(true) }
-
-// clear removes what is in the directory, if all of it is ours: the layers, or all and the directory itself.
-func (s *store) clear(all bool) error {
-	entries, err := os.ReadDir(s.dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	ours := []string{jobName, textName, ProbesName, "layer-*.codes", "." + jobName + "*", "." + textName + "*", "." + ProbesName + "*", ".layer-*"}
-	for _, e := range entries {
-		match := false
-		for _, pattern := range ours {
-			ok, _ := filepath.Match(pattern, e.Name())
-			match = match || ok
-		}
-		if !match || e.IsDir() {
-			return fmt.Errorf("%s: %w: %s is in it; move it away", s.dir, errNotOurs, e.Name())
-		}
-	}
-	for _, e := range entries {
-		if !all && (e.Name() == textName || e.Name() == ProbesName) {
-			continue
-		}
-		if err := os.Remove(filepath.Join(s.dir, e.Name())); err != nil {
-			return err
-		}
-	}
-	if !all {
-		return nil
-	}
-	return os.Remove(s.dir)
+	return s, work.Prune(layerPrefix, key)
 }
 
 // close ends the reading.
 func (s *store) close() {
 	for _, l := range s.layers {
-		l.file.Close()
+		l.entry.Close()
 	}
+	s.layers = nil
 }
 
-// KeptText gives the text that a work directory holds for a key, the hash of all that the text depends on, or has it made and
-// keeps it: a model writes slowly. Without a directory it is made.
-func KeptText(dir, key string, make func() (*text.Text, error)) (*text.Text, error) {
-	if dir == "" {
-		return make()
-	}
-	kept := struct {
-		Key string
-		*text.Text
-	}{}
-	path := filepath.Join(dir, textName)
-	raw, err := files.Read(path, files.MaxWork)
-	if err == nil && json.Unmarshal(raw, &kept) == nil && kept.Key == key && kept.Text != nil && len(kept.Sequences) > 0 {
-		return kept.Text, nil
-	}
-	if kept.Text, err = make(); err != nil {
-		return nil, err
-	}
-	kept.Key = key
-	if raw, err = json.Marshal(kept); err != nil {
-		return nil, err
-	}
-	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return nil, err
-	}
-	return kept.Text, atomicfile.WriteFile(path, raw)
-}
-
-// layerFile is a finished layer: a JSON index, then the matrices.
+// layerFile is the entry of a finished layer: the length of an index, the index as JSON, then the matrices.
 type layerFile struct {
-	file  *os.File
-	base  int64
+	entry *workdir.Entry
+	base  int64 // of the matrices
 	index layerIndex
 }
 
 type layerIndex struct {
 	Matrices []matrixIndex `json:"matrices"`
 	Notes    layerNotes    `json:"notes"`
-	Sum      uint32        `json:"sum"` // CRC32C of what follows
 }
 
 // layerNotes is what a job says of a layer.
@@ -162,6 +64,8 @@ type layerNotes struct {
 	Dead      int      `json:"dead,omitempty"`      // columns that were always zero
 }
 
+// matrixIndex is a matrix of a layer. Its codes lie at Offset, row by row, a byte each; its scales follow, and its zero
+// points.
 type matrixIndex struct {
 	Name   string  `json:"name"`
 	Rows   int     `json:"rows"`
@@ -173,77 +77,79 @@ type matrixIndex struct {
 	Offset int64   `json:"offset"`
 }
 
-var layerMagic = []byte("gqcodes1")
+// size is how many bytes the matrix takes.
+func (m *matrixIndex) size() int64 {
+	n := int64(m.Rows) * (int64(m.Cols) + 4*int64(m.Groups))
+	if m.Zeros {
+		n += int64(m.Rows) * int64(m.Groups)
+	}
+	return n
+}
 
 // put keeps a finished layer.
 func (s *store) put(layer int, names []string, list []*codes, notes layerNotes) error {
-	if s.dir == "" {
+	if s.work == nil {
 		for i, c := range list {
 			s.results[names[i]] = c
 		}
 		return nil
 	}
 	index := layerIndex{Notes: notes}
-	var data bytes.Buffer
+	size := int64(0)
 	for i, c := range list {
-		index.Matrices = append(index.Matrices, matrixIndex{names[i], c.rows, c.cols, c.groups, c.group, c.half, c.zeros != nil, int64(data.Len())})
-		for _, q := range c.q {
-			data.WriteByte(byte(q))
-		}
-		for _, v := range c.scales {
-			data.Write(binary.LittleEndian.AppendUint32(nil, math.Float32bits(v)))
-		}
-		for _, z := range c.zeros {
-			data.WriteByte(byte(z))
-		}
+		m := matrixIndex{names[i], c.rows, c.cols, c.groups, c.group, c.half, c.zeros != nil, size}
+		index.Matrices = append(index.Matrices, m)
+		size += m.size()
 	}
-	index.Sum = crc32.Checksum(data.Bytes(), castagnoli)
 	head, err := json.Marshal(index)
 	if err != nil {
 		return err
 	}
-	f, err := atomicfile.Create(s.layerPath(layer))
+	err = s.work.Put(layerName(layer), s.key, 8+int64(len(head))+size, func(w io.Writer) error {
+		b := bufio.NewWriter(w) // which keeps the first error for Flush
+		_, _ = b.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(head))))
+		_, _ = b.Write(head)
+		for _, c := range list {
+			c.write(b)
+		}
+		return b.Flush()
+	})
 	if err != nil {
 		return err
 	}
-	defer f.Abort()
-	start := append(append([]byte{}, layerMagic...), binary.LittleEndian.AppendUint64(nil, uint64(len(head)))...)
-	start = append(start, head...)
-	if _, err := f.WriteAt(start, 0); err != nil {
-		return err
+	l, err := s.get(layer)
+	if err == nil && l == nil {
+		err = fmt.Errorf("%s: the layer that was just written cannot be read back: is the disk damaged, or does another program write here?", s.work.Path())
 	}
-	if _, err := f.WriteAt(data.Bytes(), int64(len(start))); err != nil {
-		return err
-	}
-	if err := f.Commit(); err != nil {
-		return err
-	}
-	_, err = s.get(layer)
 	return err
 }
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
-func (s *store) layerPath(layer int) string {
-	return filepath.Join(s.dir, fmt.Sprintf("layer-%d.codes", layer))
+// write writes codes, scales and zero points.
+func (c *codes) write(b *bufio.Writer) {
+	for _, q := range c.q {
+		_ = b.WriteByte(byte(q))
+	}
+	for _, v := range c.scales {
+		_, _ = b.Write(binary.LittleEndian.AppendUint32(b.AvailableBuffer(), math.Float32bits(v)))
+	}
+	for _, z := range c.zeros {
+		_ = b.WriteByte(byte(z))
+	}
 }
 
-// get opens a finished layer; nil if there is none that can be read.
+// get opens a finished layer; nil if there is none that is whole.
 func (s *store) get(layer int) (*layerFile, error) {
-	if s.dir == "" || s.layers[layer] != nil {
+	if s.work == nil || s.layers[layer] != nil {
 		return s.layers[layer], nil
 	}
-	f, _, err := files.Open(s.layerPath(layer))
-	if errors.Is(err, fs.ErrNotExist) {
+	e := s.work.Get(layerName(layer), s.key)
+	if e == nil {
 		return nil, nil
 	}
-	if err != nil {
-		return nil, err
-	}
-	l := &layerFile{file: f}
-	if !l.read() {
-		f.Close()
-		return nil, nil // it will be made again
+	l := &layerFile{entry: e}
+	if err := l.read(); err != nil { // it is of this job and whole
+		e.Close()
+		return nil, fmt.Errorf("%s: %s: %w", s.work.Path(), layerName(layer), err)
 	}
 	s.layers[layer] = l
 	for i := range l.index.Matrices {
@@ -252,23 +158,22 @@ func (s *store) get(layer int) (*layerFile, error) {
 	return l, nil
 }
 
-func (l *layerFile) read() bool {
-	start := make([]byte, len(layerMagic)+8)
-	if _, err := io.ReadFull(l.file, start); err != nil || !bytes.Equal(start[:len(layerMagic)], layerMagic) {
-		return false
+// read reads the index.
+func (l *layerFile) read() error {
+	var start [8]byte
+	if _, err := io.ReadFull(l.entry, start[:]); err != nil {
+		return err
 	}
-	n := binary.LittleEndian.Uint64(start[len(layerMagic):])
-	if n > 64<<20 {
-		return false
+	n := int64(binary.LittleEndian.Uint64(start[:]))
+	if n < 0 || n > l.entry.Size()-8 {
+		return fmt.Errorf("an index of %d bytes in %d bytes", n, l.entry.Size())
 	}
 	head := make([]byte, n)
-	if _, err := io.ReadFull(l.file, head); err != nil || json.Unmarshal(head, &l.index) != nil {
-		return false
+	if _, err := io.ReadFull(l.entry, head); err != nil {
+		return err
 	}
-	l.base = int64(len(start)) + int64(n)
-	sum := crc32.New(castagnoli)
-	_, err := io.Copy(sum, l.file)
-	return err == nil && sum.Sum32() == l.index.Sum
+	l.base = 8 + n
+	return json.Unmarshal(head, &l.index)
 }
 
 // storedMatrix reads a matrix of a layer's file.
@@ -281,14 +186,14 @@ func (s *storedMatrix) ReadRow(row int, q []int8, scales []float32, zeros []int8
 	m := s.m
 	b := make([]byte, max(m.Cols, 4*m.Groups))
 	at := s.l.base + m.Offset
-	if _, err := s.l.file.ReadAt(b[:m.Cols], at+int64(row)*int64(m.Cols)); err != nil {
+	if _, err := s.l.entry.ReadAt(b[:m.Cols], at+int64(row)*int64(m.Cols)); err != nil {
 		return err
 	}
 	for i := range q {
 		q[i] = int8(b[i])
 	}
 	at += int64(m.Rows) * int64(m.Cols)
-	if _, err := s.l.file.ReadAt(b[:4*m.Groups], at+int64(row)*4*int64(m.Groups)); err != nil {
+	if _, err := s.l.entry.ReadAt(b[:4*m.Groups], at+int64(row)*4*int64(m.Groups)); err != nil {
 		return err
 	}
 	for i := range scales {
@@ -298,7 +203,7 @@ func (s *storedMatrix) ReadRow(row int, q []int8, scales []float32, zeros []int8
 		return nil
 	}
 	at += 4 * int64(m.Rows) * int64(m.Groups)
-	if _, err := s.l.file.ReadAt(b[:m.Groups], at+int64(row)*int64(m.Groups)); err != nil {
+	if _, err := s.l.entry.ReadAt(b[:m.Groups], at+int64(row)*int64(m.Groups)); err != nil {
 		return err
 	}
 	for i := range zeros {

@@ -1,13 +1,16 @@
 package fold
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/lowbit-go/gq/quantizer/workdir"
 )
 
 // TestParseRecordErrors reads records that are not right.
@@ -32,59 +35,64 @@ func TestParseRecordErrors(t *testing.T) {
 	}
 }
 
-// TestWork looks at what stays in a work directory, and what is found there again.
-func TestWork(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "out.gqf.fold")
-	w := Work{dir}
-	made := 0
-	fail := errors.New("ended")
-	get := func(key string, err error) (*Record, error) {
-		return w.Get(key, func(dst string) (*Record, error) {
-			made++
-			if err != nil {
-				if e := os.MkdirAll(dst+".part0", 0o777); e != nil {
-					t.Fatal(e)
-				}
-				return nil, err
-			}
-			return Make(context.Background(), tiny("llama3"), dst, Job{Rotate: true, Seed: uint64(len(key))})
-		})
-	}
-	if _, err := get("a", fail); err != fail {
-		t.Fatal(err)
-	}
-	first, err := get("a", nil)
+// TestKept looks at what a working directory keeps: the same record and checkpoint for the same key, while no byte of them
+// has changed.
+func TestKept(t *testing.T) {
+	work, err := workdir.Open(filepath.Join(t.TempDir(), "out.gqf.fold"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := get("a", nil)
-	if err != nil || made != 2 || *again.Steps[0].Seed != *first.Steps[0].Seed {
+	defer work.Close()
+	made := 0
+	get := func(key string, fail error) (checkpoint string, r *Record, err error) {
+		before := made
+		checkpoint, r, found, err := Kept(t.Context(), work, key, func(dst string) (*Record, error) {
+			made++
+			if fail != nil {
+				if e := os.MkdirAll(dst+".part0", 0o777); e != nil {
+					t.Fatal(e)
+				}
+				return nil, fail
+			}
+			return Make(t.Context(), tiny("llama3"), dst, Job{Rotate: true, Seed: uint64(len(key))})
+		})
+		if err == nil && found != (made == before) {
+			t.Errorf("found %v, made %d times", found, made-before)
+		}
+		return checkpoint, r, err
+	}
+	fail := errors.New("ended")
+	if _, _, err := get("a", fail); err != fail {
+		t.Fatal(err)
+	}
+	_, first, err := get("a", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, again, err := get("a", nil)
+	if diff := cmp.Diff(first, again); err != nil || made != 2 || diff != "" {
+		t.Fatalf("made %d times, %v, records differ: %s", made, err, diff)
+	}
+	dir, r, err := get("bb", nil)
+	if err != nil || made != 3 || *r.Steps[0].Seed != 2 {
 		t.Fatalf("made %d times, %v", made, err)
 	}
-	if r, err := get("bb", nil); err != nil || made != 3 || *r.Steps[0].Seed != 2 {
-		t.Fatalf("made %d times, %v", made, err)
+	files, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil || len(files) < 2 {
+		t.Fatal(files, err)
 	}
-	// Killed before job.json: what is there does not count.
-	if err := os.Remove(filepath.Join(dir, jobName)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := get("bb", nil); err != nil || made != 4 {
-		t.Fatalf("made %d times, %v", made, err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "notes.txt"), nil, 0o666); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Remove(); err == nil || !strings.Contains(err.Error(), "notes.txt") {
-		t.Fatalf("%v: a person's file was in the way", err)
-	}
-	if err := os.Remove(filepath.Join(dir, "notes.txt")); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Remove(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(dir); err == nil {
-		t.Error("the directory is still there")
+	for i, file := range append(files, filepath.Join(filepath.Dir(dir), recordName)) {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b[len(b)/2] ^= 4
+		if err := os.WriteFile(file, b, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := get("bb", nil); err != nil || made != 4+i {
+			t.Fatalf("%s was damaged: made %d times, %v", file, made, err)
+		}
 	}
 }
 

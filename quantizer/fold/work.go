@@ -1,101 +1,45 @@
 package fold
 
 import (
+	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 
-	"github.com/lowbit-go/gq/internal/atomicfile"
-	"github.com/lowbit-go/gq/internal/files"
+	"github.com/lowbit-go/gq/quantizer/workdir"
 )
 
-// Work is a directory that holds a folded checkpoint from the time it is made until the file that is made of it is
-// complete. A job that was ended finds there what it made before.
-//
-// It holds the checkpoint's directory and job.json, which is written when that is complete: it has the record and the hash
-// of all that it depends on.
-type Work struct{ Dir string }
-
+// What the tree of a Kept checkpoint holds.
 const (
-	jobName        = "job.json"
+	treeName       = "fold"
 	checkpointName = "checkpoint"
+	recordName     = "record.json"
 )
 
-type kept struct {
-	Key    string  `json:"key"`
-	Record *Record `json:"record"`
-}
-
-// Checkpoint is the directory of the folded checkpoint.
-func (w Work) Checkpoint() string { return filepath.Join(w.Dir, checkpointName) }
-
-// Get gives the record that is there for a key, or has make fold a checkpoint into the directory that it is called with,
-// and keeps it. What another job left is removed.
-func (w Work) Get(key string, make func(dst string) (*Record, error)) (*Record, error) {
-	path := filepath.Join(w.Dir, jobName)
-	raw, err := files.Read(path, files.MaxWork)
-	var k kept
-	if err == nil && json.Unmarshal(raw, &k) == nil && k.Key == key && k.Record != nil && k.Record.Version == recordVersion {
-		if st, err := os.Stat(w.Checkpoint()); err == nil && st.IsDir() {
-			return k.Record, nil
-		}
-	}
-	if err := w.clear(); err != nil {
-		return nil, err
-	}
-	if err := os.MkdirAll(w.Dir, 0o777); err != nil {
-		return nil, err
-	}
-	r, err := make(w.Checkpoint())
-	if err != nil {
-		return nil, err
-	}
-	if raw, err = json.Marshal(kept{key, r}); err != nil {
-		return nil, err
-	}
-	return r, atomicfile.WriteFile(path, raw)
-}
-
-// clear removes what is in the directory, job.json first, if all of it is ours.
-func (w Work) clear() error {
-	entries, err := os.ReadDir(w.Dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		match := false
-		for _, pattern := range []string{jobName, "." + jobName + "*", checkpointName, checkpointName + ".part*"} {
-			ok, _ := filepath.Match(pattern, e.Name())
-			match = match || ok
-		}
-		if !match {
-			return fmt.Errorf("%s: it is not a work directory of gq: %s is in it; move it away", w.Dir, e.Name())
-		}
-	}
-	if err := os.RemoveAll(filepath.Join(w.Dir, jobName)); err != nil {
-		return err
-	}
-	for _, e := range entries {
-		if err := os.RemoveAll(filepath.Join(w.Dir, e.Name())); err != nil {
+// Kept gives the folded checkpoint that a working directory holds for a key, or has make fold one into the directory that
+// it is called with, which it has to make, and keeps the checkpoint. key is a hash of all that the result depends on. found
+// reports whether the checkpoint was there.
+func Kept(ctx context.Context, work *workdir.Dir, key string, make func(dst string) (*Record, error)) (checkpoint string, r *Record, found bool, err error) {
+	tree, found, err := work.Tree(ctx, treeName, key, func(dir string) error {
+		r, err := make(filepath.Join(dir, checkpointName))
+		if err != nil {
 			return err
 		}
+		raw, err := json.Marshal(r)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(dir, recordName), raw, 0o666)
+	})
+	if err != nil {
+		return "", nil, false, err
 	}
-	return nil
-}
-
-// Remove removes the directory.
-func (w Work) Remove() error {
-	if err := w.clear(); err != nil {
-		return err
+	raw, err := os.ReadFile(filepath.Join(tree, recordName))
+	if err != nil {
+		return "", nil, false, err
 	}
-	if err := os.Remove(w.Dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
+	if r, err = ParseRecord(raw); err != nil {
+		return "", nil, false, err
 	}
-	return nil
+	return filepath.Join(tree, checkpointName), r, found, nil
 }

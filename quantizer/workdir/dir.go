@@ -190,3 +190,17 @@ func (d *Dir) Remove() error {
 	_, err = d.Close()
 	return err
 }
+
+// Size is how many bytes the files in the directory take.
+func (d *Dir) Size() (n int64) {
+	_ = filepath.WalkDir(d.path, func(_ string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return nil // what cannot be read does not count
+		}
+		if info, err := e.Info(); err == nil {
+			n += info.Size()
+		}
+		return nil
+	})
+	return n
+}

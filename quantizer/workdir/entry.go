@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/lowbit-go/gq/internal/atomicfile"
+	"github.com/lowbit-go/gq/internal/files"
 )
 
 const magic = "gqwork1\n"
@@ -84,11 +85,11 @@ func (d *Dir) Put(name, key string, size int64, write func(w io.Writer) error) e
 // Get opens an entry and verifies all of it; nil if there is none, or none that is whole and has the
 // key.
 func (d *Dir) Get(name, key string) *Entry {
-	f, err := os.Open(d.entryPath(name))
+	f, st, err := files.Open(d.entryPath(name))
 	if err != nil {
 		return nil
 	}
-	size, ok := verify(f, name, key)
+	size, ok := verify(f, st.Size(), name, key)
 	if !ok {
 		f.Close()
 		return nil
@@ -96,12 +97,9 @@ func (d *Dir) Get(name, key string) *Entry {
 	return &Entry{io.NewSectionReader(f, int64(headerSize), size), f}
 }
 
-func verify(f *os.File, name, key string) (size int64, ok bool) {
-	st, err := f.Stat()
-	if err != nil || !st.Mode().IsRegular() {
-		return 0, false
-	}
-	size = st.Size() - int64(headerSize+trailerSize)
+// verify reads a file of an entry to its end and gives the size of the content.
+func verify(f *os.File, fileSize int64, name, key string) (size int64, ok bool) {
+	size = fileSize - int64(headerSize+trailerSize)
 	head := make([]byte, headerSize)
 	if _, err := io.ReadFull(f, head); err != nil || size < 0 || !bytes.Equal(head, header(name, key, size)) {
 		return 0, false
@@ -144,12 +142,12 @@ func (d *Dir) GetJSON(name, key string, v any) bool {
 // Prune removes the entries whose name begins with prefix and that another key made: they are of no
 // use to a job with this key.
 func (d *Dir) Prune(prefix, key string) error {
-	files, err := os.ReadDir(d.path)
+	entries, err := os.ReadDir(d.path)
 	if err != nil {
 		return err
 	}
-	for _, f := range files {
-		name, ok := strings.CutSuffix(f.Name(), entrySuffix)
+	for _, e := range entries {
+		name, ok := strings.CutSuffix(e.Name(), entrySuffix)
 		if !ok || !strings.HasPrefix(name, prefix) || d.ofKey(name, key) {
 			continue
 		}
@@ -162,7 +160,7 @@ func (d *Dir) Prune(prefix, key string) error {
 
 // ofKey reports whether an entry's header names the key. The content is not verified.
 func (d *Dir) ofKey(name, key string) bool {
-	f, err := os.Open(d.entryPath(name))
+	f, _, err := files.Open(d.entryPath(name))
 	if err != nil {
 		return false
 	}

@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+
+	"github.com/lowbit-go/gq/internal/files"
 )
 
 // sum is a file of a tree.
@@ -80,7 +82,7 @@ func sums(ctx context.Context, root string) ([]sum, error) {
 }
 
 func sumFile(ctx context.Context, path string) (s sum, err error) {
-	f, err := os.Open(path)
+	f, _, err := files.Open(path)
 	if err != nil {
 		return s, err
 	}

@@ -1,0 +1,119 @@
+package gq
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/lowbit-go/gq/model"
+	"github.com/lowbit-go/gq/model/text"
+	"github.com/lowbit-go/gq/model/tokenizer"
+	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/quantizer/workdir"
+)
+
+// openWork opens the working directories, from which an interrupted job resumes, and locks them for the whole job. A plan
+// keeps nothing, but has to put a folded checkpoint somewhere; it leaves alone what a job of Quantize keeps.
+func (j *quantizeJob) openWork() (err error) {
+	base := j.dst
+	if j.dry {
+		base += ".plan"
+	} else if err := j.plan.CheckOutput(j.dst); err != nil {
+		return err
+	}
+	if !j.dry && (j.calibration != nil || j.o.Budget != nil) {
+		if j.work, err = workdir.Open(base + ".calib"); err != nil {
+			return err
+		}
+	}
+	if j.folding != nil {
+		j.folding.work, err = workdir.Open(base + ".fold")
+	}
+	return err
+}
+
+// cleanUp ends the job, which ended with err. It removes the working directories if nothing is to be done any more: the
+// file is written, or does not meet its gate. Otherwise it leaves what helps the next job, and says where.
+func (j *quantizeJob) cleanUp(err error) error {
+	dirs := []*workdir.Dir{j.work}
+	if f := j.folding; f != nil {
+		dirs = append(dirs, f.work)
+		if f.ck != nil {
+			err = join(err, f.ck.Close())
+		}
+	}
+	_, unmet := errors.AsType[*GateNotMetError](err)
+	done := err == nil || unmet || j.dry
+	var left []string
+	for _, d := range dirs {
+		switch {
+		case d == nil:
+		case done:
+			err = join(err, d.Remove())
+		default:
+			size := d.Size()
+			kept, e := d.Close()
+			if err = join(err, e); kept {
+				left = append(left, fmt.Sprintf("%s (%.1f MB)", d.Path(), float64(size)/1e6))
+			}
+		}
+	}
+	if len(left) == 0 {
+		return err
+	}
+	hint := fmt.Sprintf("what is finished is in %s: the same command goes on from there, or one with another target", strings.Join(left, " and "))
+	return &ResumeError{err, []string{hint}}
+}
+
+// join is the first of two errors.
+func join(err, second error) error {
+	if err != nil {
+		return err
+	}
+	return second
+}
+
+// resumed says that an earlier job has done a part of this one.
+func (j *quantizeJob) resumed(d *workdir.Dir, what string) {
+	j.logf("resumed: %s from %s", what, d.Path())
+}
+
+// selfText gives the text that the model of a plan's checkpoint writes. It is written once for a job, and kept for the next
+// one: a model writes slowly.
+func (j *quantizeJob) selfText(p *quantizer.Plan, tok *tokenizer.Tokenizer, tokens int) (*text.Text, error) {
+	start, ends := text.Start(tok)
+	// 2: the version of the way in which text is written.
+	key, err := workdir.Key("text", 2, tokens, j.seed(), start, ends, p.SourceStamps())
+	if err != nil {
+		return nil, err
+	}
+	if t := j.texts[key]; t != nil {
+		return t, nil
+	}
+	var t *text.Text
+	if j.work != nil && j.work.GetJSON("text", key, &t) && t != nil && len(t.Sequences) > 0 {
+		j.resumed(j.work, "the text that the model wrote is")
+	} else if t, err = j.writeText(p, start, ends, tokens); err != nil {
+		return nil, err
+	} else if j.work != nil {
+		if err := j.work.PutJSON("text", key, t); err != nil {
+			return nil, err
+		}
+	}
+	if j.texts == nil {
+		j.texts = map[string]*text.Text{}
+	}
+	j.texts[key] = t
+	return t, nil
+}
+
+func (j *quantizeJob) writeText(p *quantizer.Plan, start int32, ends []int32, tokens int) (*text.Text, error) {
+	m, err := model.OpenCheckpoint(p.SourceDir(), model.Options{Threads: j.o.Threads})
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	add, end := j.begin(stageText, "tokens", int64(tokens))
+	defer end()
+	return text.Write(j.ctx, m, start, ends, tokens, text.WindowOf(m.Config()), j.seed(), func(n int) { add(int64(n)) })
+}
