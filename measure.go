@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,6 +15,7 @@ import (
 	"github.com/lowbit-go/gq/accuracy/report"
 	"github.com/lowbit-go/gq/internal/atomicfile"
 	"github.com/lowbit-go/gq/internal/memlimit"
+	"github.com/lowbit-go/gq/internal/pattern"
 	"github.com/lowbit-go/gq/model"
 	"github.com/lowbit-go/gq/model/text"
 )
@@ -90,10 +90,11 @@ func (o *MeasureOptions) job() (*accuracy.Job, error) {
 		return nil, optionf("threads", "%d: at least 1", o.Threads)
 	}
 	if o.Tensors != "" {
-		if _, err := path.Match(o.Tensors, ""); err != nil {
-			return nil, optionf("tensors", "%q is not a pattern", o.Tensors)
+		p, err := pattern.Parse(o.Tensors)
+		if err != nil {
+			return nil, optionf("tensors", "%q: %v", o.Tensors, err)
 		}
-		j.Match = func(name string) bool { return accuracy.MatchName(o.Tensors, name) }
+		j.Match = p.Match
 	}
 	if err := o.checkReports(); err != nil {
 		return nil, err

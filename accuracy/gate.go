@@ -4,11 +4,11 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"path"
 	"slices"
 	"strings"
 
 	"github.com/lowbit-go/gq/internal/files"
+	"github.com/lowbit-go/gq/internal/pattern"
 	"github.com/lowbit-go/gq/internal/yamldoc"
 )
 
@@ -19,7 +19,7 @@ import (
 //	  mean_kl: {max: 0.05, worse: 0.002}     # worse: than in the earlier report, at most by so much
 //	  same_top1: {min: 0.9}
 //	tensors:
-//	  - match: "*.mlp.*"                     # any of a tensor's names; * is any text. Default: all
+//	  - match: "*.mlp.*"                     # a name, a module, a glob or re:... Default: all
 //	    bits: 4                              # only tensors of this width. Default: any
 //	    group: 32                            # only tensors of this group size, or channel. Default: any
 //	    sqnr_db: {min: 16}
@@ -46,7 +46,7 @@ type Limit struct {
 
 // TensorRule limits figures of tensors.
 type TensorRule struct {
-	Match  string // pattern; "" is all
+	Match  string // name, glob or re: and a regular expression, as in quantizer.Rule; "" is all
 	Bits   int    // 0 is any
 	Group  int    // 0 is any, PerChannel one scale a row
 	Limits map[string]Limit
@@ -123,8 +123,8 @@ func parseTensorRule(fields map[string]any) (TensorRule, *GateError) {
 		switch key {
 		case "match":
 			s, ok := v.(string)
-			if _, err := path.Match(s, ""); !ok || err != nil || s == "" {
-				return r, &GateError{Key: key, Msg: "is not a pattern"}
+			if _, err := pattern.Parse(s); !ok || err != nil {
+				return r, &GateError{Key: key, Msg: "is not a pattern: a name, a glob (*.q_proj) or re: and a regular expression"}
 			}
 			r.Match = s
 		case "bits":

@@ -4,11 +4,11 @@ import (
 	"cmp"
 	"fmt"
 	"math"
-	"path"
 	"slices"
 	"strings"
 
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/pattern"
 )
 
 // GateResult says whether a Report met a Gate.
@@ -293,7 +293,7 @@ func (res *GateResult) rule(g *Gate, rule TensorRule, r, earlier *Report) error 
 		if rule.Bits != 0 || rule.Group != 0 {
 			return nil
 		}
-		return &GateError{g.Name, "tensors", fmt.Sprintf("no quantized tensor matches %q", cmp.Or(rule.Match, "*"))}
+		return &GateError{g.Name, "tensors", fmt.Sprintf("no quantized tensor matches %q%s", cmp.Or(rule.Match, "*"), r.nearest(rule.Match))}
 	}
 	for _, m := range tensorMetrics {
 		l, ok := rule.Limits[m.name]
@@ -352,21 +352,36 @@ func (r TensorRule) String() string {
 	return s
 }
 
-// matches says whether the rule is for a tensor: one of its names matches. A * in the pattern stands for any text: names
-// have dots, and no slashes.
+// matches reports whether the rule is for a tensor: one of its names matches.
 func (r TensorRule) matches(s *TensorStats) bool {
 	if r.Bits != 0 && r.Bits != s.Bits || r.Group > 0 && r.Group != s.Group || r.Group == PerChannel && s.Group != 0 {
 		return false
 	}
-	return r.Match == "" || slices.ContainsFunc(append([]string{s.Label()}, s.names()...), func(name string) bool { return MatchName(r.Match, name) })
+	return r.Match == "" || MatchName(r.Match, append([]string{s.Label()}, s.names()...)...)
 }
 
 func (s *TensorStats) names() []string { return append([]string{s.Name}, s.SharedWith...) }
 
-// MatchName matches a tensor's name with a pattern of a gate: * is any text, ? any character, [abc] one of these.
-func MatchName(pattern, name string) bool {
-	ok, _ := path.Match(pattern, name)
-	return ok
+// nearest continues an error about a pattern that matches none of the quantized tensors.
+func (r *Report) nearest(match string) string {
+	p, err := pattern.Parse(match)
+	if err != nil {
+		return ""
+	}
+	var names []string
+	for i := range r.Tensors {
+		if s := &r.Tensors[i]; !s.Kept {
+			names = append(names, s.names()...)
+		}
+	}
+	return p.NoMatch(names)
+}
+
+// MatchName reports whether a pattern, as package pattern reads it, matches one of a tensor's names.
+// A pattern that cannot be read matches nothing.
+func MatchName(match string, names ...string) bool {
+	p, err := pattern.Parse(match)
+	return err == nil && p.MatchAny(names...)
 }
 
 // parity adds the condition that kernels give the bits of the portable reference.

@@ -199,7 +199,7 @@ func (r TensorRule) mayMatch(t gqf.Tensor, chosen func(string) bool) bool {
 	}
 	for _, name := range t.Names() {
 		for slice := range t.Experts {
-			if MatchName(r.Match, name) || MatchName(r.Match, label(name, slice, t.Experts)) {
+			if MatchName(r.Match, name, label(name, slice, t.Experts)) {
 				return true
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/suggest"
 	"github.com/lowbit-go/gq/packing"
 )
 
@@ -48,7 +49,7 @@ func ParseFormats(s string) ([]Format, error) {
 		name, tile, tiled := strings.Cut(word, ":")
 		i := slices.Index(familyNames, name)
 		if i < 0 {
-			return nil, fmt.Errorf("unknown layout %q: use %s, each alone or with a tile (kleidiai:4x16x2)", word, strings.Join(familyNames, ", "))
+			return nil, suggest.Unknown("layout", name, familyNames)
 		}
 		f := Format{Family: Family(i)}
 		if tiled {

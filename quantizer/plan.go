@@ -11,6 +11,7 @@ import (
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/files"
+	"github.com/lowbit-go/gq/internal/pattern"
 	"github.com/lowbit-go/gq/model/arch"
 	"github.com/lowbit-go/gq/packing"
 )
@@ -210,7 +211,7 @@ func NewPlan(ck *safetensors.Checkpoint, config []byte, opts Options) (*Plan, er
 		return nil, err
 	}
 	if unused := rules.Unused(); len(unused) > 0 {
-		return nil, unusedError(unused)
+		return nil, pl.unusedError(unused)
 	}
 	if err := pl.layOut(); err != nil {
 		return nil, err
@@ -342,12 +343,21 @@ func (it *item) keep(reason string) {
 	it.variants = []variant{{header: packing.PlainHeader(it.src.Dtype, uint64(it.rows), uint64(it.cols))}}
 }
 
-func unusedError(unused []Rule) error {
+// unusedError is the error for rules that match nothing, with the names nearest to the first.
+func (pl *planner) unusedError(unused []Rule) error {
 	var s []string
 	for _, r := range unused {
 		s = append(s, r.String())
 	}
-	return requestf("%s matches no tensor that can be quantized; gq inspect SRC lists the names", strings.Join(s, ", "))
+	var names []string
+	for _, it := range pl.Plan.items {
+		names = append(names, it.name())
+	}
+	hint := ""
+	if p, err := pattern.Parse(unused[0].Match); err == nil {
+		hint = p.NoMatch(names)
+	}
+	return requestf("%s matches no tensor that can be quantized%s; gq inspect SRC lists the names", strings.Join(s, ", "), hint)
 }
 
 // ReadConfig gives the raw config.json of a checkpoint, nil if it has none.

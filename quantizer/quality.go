@@ -2,9 +2,9 @@ package quantizer
 
 import (
 	"cmp"
-	"fmt"
 
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/suggest"
 )
 
 // Self as Recipe.Calibrate has the model write the text that it is calibrated on.
@@ -26,7 +26,7 @@ func ParseQuality(s string) (Quality, error) {
 	case QualityFast, QualityGood, QualityBest:
 		return q, nil
 	}
-	return "", fmt.Errorf("unknown preset %q: use fast, good or best", s)
+	return "", suggest.Unknown("preset", s, []string{string(QualityFast), string(QualityGood), string(QualityBest)})
 }
 
 // WithQuality is the recipe with the settings of its preset in the fields that are not set.

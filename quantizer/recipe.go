@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/suggest"
 	"github.com/lowbit-go/gq/packing"
 )
 
@@ -144,7 +145,7 @@ func (r Recipe) Validate() error {
 	case len(r.Targets) > 0 && (len(r.Formats) > 0 || r.Tile != packing.Tile{}):
 		return errors.New("a target chooses layout and tile: state neither beside it")
 	case len(r.Formats) == 0 && r.Tile != packing.Tile{} && !slices.Contains(packing.LowbitTiles, r.Tile):
-		return fmt.Errorf("tile %s is none of the lowbit layout's: use one of %s", r.Tile, list(packing.LowbitTiles))
+		return fmt.Errorf("tile %s is none of the lowbit layout's: use one of %s", r.Tile, strings.Join(namesOf(packing.LowbitTiles), ", "))
 	}
 	return nil
 }
@@ -283,20 +284,20 @@ func groupName(g int) string {
 
 // mappings, algorithms and scaleDtypes are what a person may ask for.
 var (
-	mappings      = []gqf.Mapping{gqf.MappingFullRange, gqf.MappingSymmetric, gqf.MappingSymmetricNoClip, gqf.MappingAsymmetric, gqf.MappingHalfStep}
-	algorithms    = []gqf.Algorithm{gqf.AlgorithmSearch, gqf.AlgorithmRTN, gqf.AlgorithmHQQ, gqf.AlgorithmMSE, gqf.AlgorithmGPTQ, gqf.AlgorithmGPTQFT, gqf.AlgorithmImatrix, gqf.AlgorithmAWQ}
-	scaleDtypes   = []packing.ScaleDtype{packing.ScaleBF16, packing.ScaleF16, packing.ScaleF32}
-	mappingList   = list(mappings)
-	dtypeList     = list(scaleDtypes)
-	algorithmList = list(algorithms)
+	mappings       = []gqf.Mapping{gqf.MappingFullRange, gqf.MappingSymmetric, gqf.MappingSymmetricNoClip, gqf.MappingAsymmetric, gqf.MappingHalfStep}
+	algorithms     = []gqf.Algorithm{gqf.AlgorithmSearch, gqf.AlgorithmRTN, gqf.AlgorithmHQQ, gqf.AlgorithmMSE, gqf.AlgorithmGPTQ, gqf.AlgorithmGPTQFT, gqf.AlgorithmImatrix, gqf.AlgorithmAWQ}
+	scaleDtypes    = []packing.ScaleDtype{packing.ScaleBF16, packing.ScaleF16, packing.ScaleF32}
+	mappingNames   = namesOf(mappings)
+	dtypeNames     = namesOf(scaleDtypes)
+	algorithmNames = namesOf(algorithms)
 )
 
-func list[T fmt.Stringer](all []T) string {
+func namesOf[T fmt.Stringer](all []T) []string {
 	var names []string
 	for _, v := range all {
 		names = append(names, v.String())
 	}
-	return strings.Join(names, ", ")
+	return names
 }
 
 // parseMapping knows the mappings that a person may ask for.
@@ -309,7 +310,7 @@ func parseMapping(s string) (gqf.Mapping, bool) {
 func ParseMapping(s string) (gqf.Mapping, error) {
 	m, ok := parseMapping(s)
 	if !ok {
-		return m, fmt.Errorf("unknown mapping %q: use one of %s", s, mappingList)
+		return m, suggest.Unknown("mapping", s, mappingNames)
 	}
 	return m, nil
 }
@@ -324,7 +325,7 @@ func parseAlgorithm(s string) (gqf.Algorithm, bool) {
 func ParseAlgorithm(s string) (gqf.Algorithm, error) {
 	a, ok := parseAlgorithm(s)
 	if !ok {
-		return a, fmt.Errorf("unknown algorithm %q: use one of %s", s, algorithmList)
+		return a, suggest.Unknown("algorithm", s, algorithmNames)
 	}
 	return a, nil
 }
@@ -333,7 +334,7 @@ func ParseAlgorithm(s string) (gqf.Algorithm, error) {
 func ParseScaleDtype(s string) (packing.ScaleDtype, error) {
 	d, ok := packing.ParseScaleDtype(s)
 	if !ok {
-		return d, fmt.Errorf("unknown scale dtype %q: use one of %s", s, dtypeList)
+		return d, suggest.Unknown("scale dtype", s, dtypeNames)
 	}
 	return d, nil
 }

@@ -3,6 +3,7 @@ package quantizer
 import (
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/lowbit-go/gq/formats/gqf"
@@ -115,7 +116,7 @@ func (p *Plan) report(path string, work, total time.Duration) *Report {
 		r.MeanSQNR = sum / float64(n)
 	}
 	slices.Sort(used)
-	r.Algorithm = list(used)
+	r.Algorithm = strings.Join(namesOf(used), ", ")
 	r.BitsPerWeight, r.AllBitsPerWeight = ratio(bits, weights), ratio(allBits, allWeights)
 	return r
 }

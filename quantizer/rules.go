@@ -3,27 +3,25 @@ package quantizer
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/pattern"
+	"github.com/lowbit-go/gq/internal/suggest"
 	"github.com/lowbit-go/gq/packing"
 )
 
 // PerChannel as a group size of a Recipe or Rule is one scale a row; it is spelled "channel".
 const PerChannel = -1
 
-// reMark starts a Rule.Match that is a regular expression.
-const reMark = "re:"
-
 // Rule says what becomes of the tensors that it matches, other than the default.
 // A rule also quantizes what is kept by default, if that can be quantized at all.
 type Rule struct {
-	// Match is the exact name of a tensor ("lm_head.weight") or of the module that it
-	// is the weight of ("lm_head"), or "re:" and a regular expression (Go's RE2 syntax)
-	// that matches one of the two from its first to its last character.
+	// Match is the name of a tensor ("lm_head.weight") or of the module that it is the weight of
+	// ("lm_head"), a glob ("*.q_proj"), or "re:" and a regular expression in Go's RE2 syntax that
+	// matches all of one of the two names.
 	Match string
 	// Skip keeps the tensor as it is; nothing else may be set then. Default: false.
 	Skip bool
@@ -114,7 +112,9 @@ func (r *Rule) setWord(w string) error {
 		twice = slices.Contains(r.Formats, f[0])
 		r.Formats = append(r.Formats, f...) // several: the tensor is stored in each
 	default:
-		return fmt.Errorf("%q is neither a group (a multiple of 16, or channel), nor a mapping (%s), nor a scale dtype (%s), nor an algorithm (%s), nor positive-scales, nor a layout (%s)", w, mappingList, dtypeList, algorithmList, strings.Join(familyNames, ", "))
+		return fmt.Errorf("%q is neither a group (a multiple of 16, or channel), nor a mapping (%s), nor a scale dtype (%s), nor an algorithm (%s), nor positive-scales, nor a layout (%s)%s", w,
+			strings.Join(mappingNames, ", "), strings.Join(dtypeNames, ", "), strings.Join(algorithmNames, ", "), strings.Join(familyNames, ", "),
+			suggest.DidYouMean(w, slices.Concat(mappingNames, dtypeNames, algorithmNames, familyNames)))
 	}
 	if twice {
 		return fmt.Errorf("%q says again what was said before it", w)
@@ -124,7 +124,7 @@ func (r *Rule) setWord(w string) error {
 
 // check reports what is wrong with a rule on its own.
 func (r Rule) check() error {
-	if _, err := r.compile(); err != nil {
+	if _, err := pattern.Parse(r.Match); err != nil {
 		return err
 	}
 	says := r.Bits != 0 || r.Group != 0 || r.Mapping != gqf.MappingNone || r.ScaleDtype != packing.ScaleNone || r.Algorithm != gqf.AlgorithmNone || r.PositiveScales != nil || r.Formats != nil
@@ -137,24 +137,11 @@ func (r Rule) check() error {
 	return nil
 }
 
-// compile gives the regular expression of the rule, nil if its name is exact.
-func (r Rule) compile() (*regexp.Regexp, error) {
-	expr, ok := strings.CutPrefix(r.Match, reMark)
-	if expr == "" {
-		return nil, errors.New("no name to match")
-	}
-	if !ok {
-		return nil, nil
-	}
-	// On its own first: what it opens has to close before the anchors are put around it.
-	if _, err := regexp.Compile(expr); err != nil {
-		return nil, fmt.Errorf("not a regular expression: %w", err)
-	}
-	return regexp.Compile(`\A(?:` + expr + `)\z`)
+// Exact reports whether the rule names a tensor or a module, rather than a pattern.
+func (r Rule) Exact() bool {
+	p, err := pattern.Parse(r.Match)
+	return err == nil && p.Exact()
 }
-
-// Exact tells whether the rule names a tensor or module, rather than a pattern.
-func (r Rule) Exact() bool { return !strings.HasPrefix(r.Match, reMark) }
 
 // String spells the rule as ParseRule reads it, where it has bits, with its origin:
 // "--rule 'lm_head=6,64'", "rule 're:.*down_proj=skip' (recipe.yaml:12)".
@@ -200,7 +187,7 @@ type RuleSet struct {
 
 type ruleUse struct {
 	rule   Rule
-	re     *regexp.Regexp // nil: exact
+	match  pattern.Pattern
 	used   bool
 	lostTo map[*ruleUse]bool // rules that came before this one where both match
 }
@@ -223,9 +210,9 @@ func NewRuleSet(recipe Recipe, first []Rule) (*RuleSet, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", r, err)
 		}
-		re, _ := r.compile() // checked above
-		rs.rules = append(rs.rules, &ruleUse{rule: r, re: re, lostTo: map[*ruleUse]bool{}})
-		if re == nil {
+		match, _ := pattern.Parse(r.Match) // checked above
+		rs.rules = append(rs.rules, &ruleUse{rule: r, match: match, lostTo: map[*ruleUse]bool{}})
+		if match.Exact() {
 			rs.exact[r.Match] = append(rs.exact[r.Match], i)
 		}
 	}
@@ -233,17 +220,16 @@ func NewRuleSet(recipe Recipe, first []Rule) (*RuleSet, error) {
 }
 
 // Match finds the rule for a tensor: the first that has its exact name or that of
-// its module, else the first whose regular expression matches one of the two.
+// its module, else the first whose glob or regular expression matches one of the two.
 // Without a match the rule is nil.
 func (rs *RuleSet) Match(tensor string) (*Rule, bool) {
-	module := strings.TrimSuffix(tensor, ".weight")
 	found := slices.Clone(rs.exact[tensor])
-	if module != tensor {
+	if module := pattern.Module(tensor); module != tensor {
 		found = append(found, rs.exact[module]...)
 		slices.Sort(found)
 	}
 	for i, u := range rs.rules {
-		if u.re != nil && (u.re.MatchString(tensor) || module != tensor && u.re.MatchString(module)) {
+		if !u.match.Exact() && u.match.Match(tensor) {
 			found = append(found, i)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/suggest"
 	"github.com/lowbit-go/gq/packing"
 )
 
@@ -56,7 +57,7 @@ func ParseTargets(s string) ([]Target, error) {
 			}
 		}
 		if !found {
-			return nil, fmt.Errorf("unknown target %q: use %s", name, strings.Join(names, ", "))
+			return nil, suggest.Unknown("target", name, names)
 		}
 	}
 	return list, nil

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/lowbit-go/gq/internal/floats"
+	"github.com/lowbit-go/gq/internal/suggest"
 	"github.com/lowbit-go/gq/packing"
 )
 
@@ -109,6 +110,17 @@ func (v Value) MarshalJSON() ([]byte, error) {
 // firstValues is how many weights InspectTensor shows.
 const firstValues = 16
 
+// tensorNames lists every name that a tensor can be looked up by.
+func (f *File) tensorNames() []string {
+	var names []string
+	for n := range f.AllNames() {
+		if !n.Folded {
+			names = append(names, n.Name)
+		}
+	}
+	return names
+}
+
 // InspectTensor reads all of one slice of a tensor, given by any of its names, in
 // the first of its variants. It fails with a [*FormatError] where the bytes that it
 // reads are damaged: see [File.CheckSums].
@@ -116,7 +128,7 @@ func InspectTensor(f *File, name string, slice int) (*TensorInspection, error) {
 	f.CheckSums()
 	t, ok := f.Lookup(name)
 	if !ok {
-		return nil, fmt.Errorf("%s: no tensor %q in this file", f.name, name)
+		return nil, fmt.Errorf("%s: no tensor %q in this file%s", f.name, name, suggest.DidYouMean(name, f.tensorNames()))
 	}
 	p, ok := t.Payload(0, slice, KindWeights)
 	if !ok {
