@@ -276,7 +276,7 @@ func kernelsOf(f *gqf.File) []string {
 	var names []string
 	for i := range f.NumPayloads() {
 		p := f.Payload(i)
-		if p.Kind != gqf.KindWeights || p.Header.Layout == packing.LayoutPlain {
+		if p.Variant < 0 || p.Kind != gqf.KindWeights || p.Header.Layout == packing.LayoutPlain {
 			continue
 		}
 		if name, err := kernels.Chosen(p.Header, 64, kernels.Options{}); err == nil && !slices.Contains(names, name) {

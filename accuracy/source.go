@@ -77,6 +77,9 @@ func newSources(ck *safetensors.Checkpoint, f *gqf.File) (*sources, error) {
 
 // find finds the weights of a tensor, whose shape has to be that of the file.
 func (s *sources) find(t gqf.Tensor) (source, error) {
+	if err := t.Usable(); err != nil {
+		return source{}, err
+	}
 	name, ok := s.names[t.Index]
 	if !ok && t.Role == gqf.RoleHead && s.table >= 0 {
 		// A head that the checkpoint leaves out, stored on its own as a rule wanted it other than the table.

@@ -74,6 +74,9 @@ func Open(f *gqf.File, name string) (*Table, error) {
 	if len(t.Shape) != 2 || t.Experts != 1 || t.Transposed {
 		return nil, &UnsupportedError{name, fmt.Sprintf("shape %v, %d slices, transposed %v: want a matrix with a row for each id", t.Shape, t.Experts, t.Transposed)}
 	}
+	if err := t.Usable(); err != nil {
+		return nil, err
+	}
 	var first *UnsupportedError
 	for variant := 0; ; variant++ {
 		weights, ok := t.Payload(variant, 0, gqf.KindWeights)

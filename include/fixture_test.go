@@ -117,9 +117,9 @@ func everything(t testing.TB) []byte {
 		gqf.PayloadSpec{Variant: 2, Header: layout(packing.LayoutQAI4C32P, 37, 64, 32, 4)})
 	x.name(gqf.NameSpec{Name: "lm_head.weight", Tensor: table, SourceFile: -1})
 	x.name(gqf.NameSpec{Name: "model.zz \x1b[31m\u0085 alias.weight", Tensor: table, InCheckpoint: true, SourceFile: 1, SourceBytes: 7})
-	proj := x.tensor(gqf.TensorSpec{Name: "q_proj.weight", Shape: []int64{40, 96}, Dtype: packing.F8E4M3, Role: gqf.RoleProjection, Mapping: gqf.MappingSymmetric, Algorithm: gqf.AlgorithmRTN},
-		gqf.PayloadSpec{Header: layout(low, 40, 96, 32, 4)},
-		gqf.PayloadSpec{Variant: 1, Header: layout(packing.LayoutQSI4C32PF16, 40, 96, 32, 4)},
+	proj := x.tensor(gqf.TensorSpec{Name: "q_proj.weight", Shape: []int64{40, 96}, Dtype: packing.F8E4M3, Role: gqf.RoleProjection, Mapping: gqf.MappingSymmetric, Algorithm: gqf.AlgorithmRTN, Bias: 1},
+		gqf.PayloadSpec{Header: layout(low, 40, 96, 32, 4), CPU: gqf.CPUDotProd},
+		gqf.PayloadSpec{Variant: 1, CPU: gqf.CPUDotProd | gqf.CPUI8MM, Header: layout(packing.LayoutQSI4C32PF16, 40, 96, 32, 4)},
 		gqf.PayloadSpec{Variant: 2, Header: layout(packing.LayoutTorchAOLinear, 40, 96, 32, 4)},
 		gqf.PayloadSpec{Variant: 3, Header: layout(packing.LayoutTorchAOKleidiAI, 40, 96, 32, 4)})
 	x.name(gqf.NameSpec{Name: "q_proj.weight_scale_inv", Tensor: proj, InCheckpoint: true, Folded: true, SourceFile: 0, SourceBytes: 8})
@@ -135,8 +135,8 @@ func everything(t testing.TB) []byte {
 	var parts []gqf.PayloadSpec
 	for e := range 3 {
 		parts = append(parts, gqf.PayloadSpec{Slice: e, Header: layout(low, 20, 48, 16, 3)},
-			gqf.PayloadSpec{Slice: e, Variant: 1, Header: layout(packing.LayoutCodes, 20, 48, 16, 3)},
-			gqf.PayloadSpec{Slice: e, Variant: 1, Kind: gqf.KindScales, Header: plain(packing.BF16, 20, 3)})
+			gqf.PayloadSpec{Slice: e, Variant: 1, CPU: gqf.CPUAVX2, Header: layout(packing.LayoutCodes, 20, 48, 16, 3)},
+			gqf.PayloadSpec{Slice: e, Variant: 1, CPU: gqf.CPUAVX2, Kind: gqf.KindScales, Header: plain(packing.BF16, 20, 3)})
 	}
 	x.tensor(up, parts...)
 	half := layout(low, 9, 40, 0, 2)

@@ -74,6 +74,7 @@
 	X(GQF_UNSUPPORTED_PACKED_VERSION, "a packed header has a newer version")                                 \
 	X(GQF_UNSUPPORTED_LAYOUT, "a packed header has an unknown layout")                                       \
 	X(GQF_UNSUPPORTED_FLAG, "a packed header has an unknown flag")                                           \
+	X(GQF_UNSUPPORTED_FIELD, "a packed header has an unknown grid, scale dtype, zero kind or tile")          \
 	X(GQF_UNSUPPORTED_DTYPE, "a packed header has an unknown element type")                                  \
 	X(GQF_TOO_SHORT, "the file is shorter than its header")                                                  \
 	X(GQF_MAGIC, "not a .gqf file: the first eight bytes are not its magic")                                 \
@@ -98,12 +99,13 @@
 	X(GQF_TENSOR_NAME_COUNT, "a tensor has not the number of names that it states")                          \
 	X(GQF_DIMS, "dimensions are not used up in order, or their product is too large")                        \
 	X(GQF_ENUM, "a code of the directory has a value that is not defined")                                   \
+	X(GQF_BIAS, "a tensor's link to its bias leads to itself or to a tensor with a bias")                     \
 	X(GQF_TRANSPOSED, "a tensor of fewer than two dimensions is transposed")                                 \
 	X(GQF_PAYLOAD_RANGE, "payloads are not used up by the tensors in order")                                 \
 	X(GQF_PAYLOAD_PLACE, "a payload is not behind the one before, aligned and inside of the data region")    \
 	X(GQF_PAYLOAD_SIZE, "a payload's size is not that of its packed header and data")                        \
 	X(GQF_PAYLOAD_ORDER, "variants, slices and kinds of a tensor's payloads are not complete and in order")  \
-	X(GQF_PAYLOAD_SLICES, "slices of a tensor have different packed headers")                                \
+	X(GQF_PAYLOAD_SLICES, "slices of a tensor have different packed headers or CPU features")                \
 	X(GQF_PAYLOAD_SHAPE, "rows, columns or element type of a packed header do not fit the tensor")           \
 	X(GQF_COMPANION, "a layout's companions are not those that it demands")                                  \
 	X(GQF_PACKED_MAGIC, "a packed header's magic is wrong")                                                  \
@@ -168,13 +170,13 @@ enum {
 
 enum {
 	GQF_MAPPING_NONE = 0, GQF_MAPPING_FULL_RANGE = 1, GQF_MAPPING_SYMMETRIC = 2, GQF_MAPPING_SYMMETRIC_NO_CLIP = 3,
-	GQF_MAPPING_ASYMMETRIC = 4, GQF_MAPPING_HALF_STEP = 5
+	GQF_MAPPING_ASYMMETRIC = 4, GQF_MAPPING_HALF_STEP = 5, GQF_MAPPING_OTHER = 255
 };
 
 enum {
 	GQF_ALGORITHM_NONE = 0, GQF_ALGORITHM_RTN = 1, GQF_ALGORITHM_SEARCH = 2, GQF_ALGORITHM_HQQ = 3, GQF_ALGORITHM_MSE = 4,
 	GQF_ALGORITHM_GPTQ = 5, GQF_ALGORITHM_GPTQ_FT = 6, GQF_ALGORITHM_IMATRIX = 7,
-	GQF_ALGORITHM_AWQ = 8
+	GQF_ALGORITHM_AWQ = 8, GQF_ALGORITHM_OTHER = 255
 };
 
 /* Kinds of payload: the weights, and companions, which hold what a layout keeps apart from its codes. */
@@ -188,6 +190,16 @@ enum { GQF_CODEC_STORED = 0, GQF_CODEC_ZSTD = 1 };
 
 /* Source file of a name that has none. */
 #define GQF_NO_SOURCE 0xFFFFFFFFu
+
+/* Bias of a tensor that links none. */
+#define GQF_NO_BIAS 0xFFFFFFFFu
+
+/* Features of the CPUs that a variant is for (5.8). A bit that is not listed is a feature that no CPU is known to have. */
+enum {
+	GQF_CPU_DOTPROD = 1 << 0, GQF_CPU_I8MM = 1 << 1, GQF_CPU_SVE = 1 << 2, GQF_CPU_SVE2 = 1 << 3, GQF_CPU_SME = 1 << 4,
+	GQF_CPU_SME2 = 1 << 5, GQF_CPU_AVX2 = 1 << 16, GQF_CPU_AVXVNNI = 1 << 17, GQF_CPU_AVX512VNNI = 1 << 18,
+	GQF_CPU_AMX_INT8 = 1 << 19
+};
 
 enum {
 	GQF_LAYOUT_PLAIN = 1,
@@ -221,7 +233,7 @@ static inline uint32_t gqf_dtype_bits(uint32_t dtype)
 	return dtype < sizeof bits ? bits[dtype] : 0;
 }
 
-/* The names that docs/FORMAT.md gives to codes; "?" for a code that is none. */
+/* The names that docs/FORMAT.md gives to codes; "?" for a code that is none, "other" where an unknown code only informs. */
 static inline const char *gqf_dtype_name(uint32_t dtype)
 {
 	static const char *const names[] = {"?", "F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U64", "U32", "U16",
@@ -233,19 +245,19 @@ static inline const char *gqf_role_name(uint32_t role)
 {
 	static const char *const names[] = {"other", "embedding", "head", "projection", "expert", "router", "norm", "bias",
 		"conv", "position"};
-	return role < sizeof names / sizeof names[0] ? names[role] : "?";
+	return role < sizeof names / sizeof names[0] ? names[role] : "other";
 }
 
 static inline const char *gqf_mapping_name(uint32_t mapping)
 {
 	static const char *const names[] = {"none", "full-range", "symmetric", "symmetric-no-clip", "asymmetric", "half-step"};
-	return mapping < sizeof names / sizeof names[0] ? names[mapping] : "?";
+	return mapping < sizeof names / sizeof names[0] ? names[mapping] : "other";
 }
 
 static inline const char *gqf_algorithm_name(uint32_t algorithm)
 {
 	static const char *const names[] = {"none", "rtn", "search", "hqq", "mse", "gptq", "gptq-ft", "imatrix", "awq"};
-	return algorithm < sizeof names / sizeof names[0] ? names[algorithm] : "?";
+	return algorithm < sizeof names / sizeof names[0] ? names[algorithm] : "other";
 }
 
 static inline const char *gqf_kind_name(uint32_t kind)
@@ -310,6 +322,7 @@ typedef struct gqf_tensor {
 	uint32_t payload_first; /* see gqf_payload_at */
 	uint32_t payload_count; /* at least 1 */
 	uint32_t slices;        /* at least 1; matrices that are payloads of their own */
+	uint32_t bias;          /* index of the tensor with the layer's bias, or GQF_NO_BIAS */
 } gqf_tensor;
 
 typedef struct gqf_payload {
@@ -318,9 +331,11 @@ typedef struct gqf_payload {
 	uint32_t slice;
 	uint8_t kind;      /* GQF_KIND_ */
 	uint8_t variant;   /* the same codes in another layout */
+	bool known;        /* false: of a variant whose layout this header does not know; skip it */
+	uint32_t cpu;      /* GQF_CPU_, of the CPUs that the variant is for; 0: of any */
 	uint64_t offset;   /* of the packed header in the file; the data are 64 bytes behind, at a multiple of 64 */
 	uint64_t size;     /* 64 + header.data_size */
-	gqf_packed header; /* from the copy in the directory */
+	gqf_packed header; /* from the copy in the directory; only layout and data_size if not known */
 } gqf_payload;
 
 typedef struct gqf_name {
@@ -600,11 +615,13 @@ static inline gqf_code gqfi_packed_size(const gqfi_layout *l, const gqf_packed *
 		return GQF_UNSUPPORTED_FLAG;
 	for (i = 0; i < 4; i++)
 		tile = tile || ((i == 0 || l->tiles[i][0] != 0) && h->nr == l->tiles[i][0] && h->kr == l->tiles[i][1] && h->sr == l->tiles[i][2]);
-	if (!tile || (h->flags & ~l->flags) != 0 || ((h->flags & GQF_PACKED_QSI4C32P) != 0) != gqfi_is_qsi4c32p(h) ||
-	    h->bits < 1 || h->bits > 8 || (l->bits != 0 && h->bits != l->bits) || h->scale > GQF_SCALE_F32 ||
-	    (l->scales & GQFI_BIT(h->scale)) == 0 || h->zero > GQF_ZERO_F32 || (l->zeros & GQFI_BIT(h->zero)) == 0 || h->dtype != 0)
+	if (!tile || h->grid > GQF_GRID_HALF_STEP || h->scale > GQF_SCALE_F32 || h->zero > GQF_ZERO_F32)
+		return GQF_UNSUPPORTED_FIELD;
+	if ((h->flags & ~l->flags) != 0 || ((h->flags & GQF_PACKED_QSI4C32P) != 0) != gqfi_is_qsi4c32p(h) ||
+	    h->bits < 1 || h->bits > 8 || (l->bits != 0 && h->bits != l->bits) || (l->scales & GQFI_BIT(h->scale)) == 0 ||
+	    (l->zeros & GQFI_BIT(h->zero)) == 0 || h->dtype != 0)
 		return GQF_PACKED_FIELDS;
-	if (h->grid != GQF_GRID_INTEGER && (h->grid != GQF_GRID_HALF_STEP || !l->half_step || h->bits > 2 || h->zero != GQF_ZERO_NONE))
+	if (h->grid == GQF_GRID_HALF_STEP && (!l->half_step || h->bits > 2 || h->zero != GQF_ZERO_NONE))
 		return GQF_PACKED_FIELDS;
 	if (h->rows == 0 || h->cols == 0 || h->cols % l->cols != 0)
 		return GQF_PACKED_FIELDS;
@@ -649,16 +666,18 @@ static inline void gqfi_packed_fields(const uint8_t *p, gqf_packed *h)
 	h->data_size = gqfi_u64(p + 40);
 }
 
-/* Reads and checks a packed header at p; the error's offset counts from p. */
-static inline gqf_error gqfi_packed_check(const gqfi_crc *crc, const uint8_t *p, gqf_packed *h)
+/*
+ * Reads a packed header at p whose checksum is right, and checks version and fields; the error's offset counts from p. Of
+ * one that is unsupported, h has the layout and the size of the data, which are where they are in every version.
+ */
+static inline gqf_error gqfi_packed_known(const uint8_t *p, gqf_packed *h)
 {
 	const gqfi_layout *layout;
 	uint64_t i, size = 0;
 	gqf_code code;
-	if (memcmp(p, "GQPK", 4) != 0)
-		return gqfi_error(GQF_PACKED_MAGIC, 0);
-	if (gqfi_u32(p + 60) != gqfi_crc_of(crc, p, 60))
-		return gqfi_error(GQF_PACKED_CHECKSUM, 60);
+	memset(h, 0, sizeof *h);
+	h->layout = p[6];
+	h->data_size = gqfi_u64(p + 40);
 	if (gqfi_u16(p + 4) != 1)
 		return gqfi_error(gqfi_u16(p + 4) == 0 ? GQF_PACKED_VERSION : GQF_UNSUPPORTED_PACKED_VERSION, 4);
 	for (i = 48; i < 60; i++)
@@ -670,11 +689,26 @@ static inline gqf_error gqfi_packed_check(const gqfi_crc *crc, const uint8_t *p,
 	       : layout != NULL              ? gqfi_packed_size(layout, h, &size)
 	       : h->layout == 0              ? GQF_PACKED_FIELDS
 	                                     : GQF_UNSUPPORTED_LAYOUT;
-	if (code != GQF_OK)
-		return gqfi_error(code, code == GQF_UNSUPPORTED_FLAG ? 7 : code == GQF_UNSUPPORTED_DTYPE ? 15 : 6);
+	if (code != GQF_OK) {
+		size = h->data_size;
+		memset(h, 0, sizeof *h);
+		h->layout = p[6];
+		h->data_size = size;
+		return gqfi_error(code, code == GQF_UNSUPPORTED_FLAG ? 7 : code == GQF_UNSUPPORTED_FIELD ? 9 : code == GQF_UNSUPPORTED_DTYPE ? 15 : 6);
+	}
 	if (size != h->data_size)
 		return gqfi_error(GQF_PACKED_SIZE, 40);
 	return gqfi_error(GQF_OK, 0);
+}
+
+/* Reads and checks a packed header at p; the error's offset counts from p. */
+static inline gqf_error gqfi_packed_check(const gqfi_crc *crc, const uint8_t *p, gqf_packed *h)
+{
+	if (memcmp(p, "GQPK", 4) != 0)
+		return gqfi_error(GQF_PACKED_MAGIC, 0);
+	if (gqfi_u32(p + 60) != gqfi_crc_of(crc, p, 60))
+		return gqfi_error(GQF_PACKED_CHECKSUM, 60);
+	return gqfi_packed_known(p, h);
 }
 
 /*
@@ -910,21 +944,23 @@ static inline gqf_error gqfi_open_assets(const gqf_file *f, uint64_t *end)
 		uint64_t at = gqfi_at(f, GQF_SECTION_ASSETS, i, GQFI_ASSET), begin, stored, raw, gap, k;
 		const uint8_t *p = f->data + at;
 		uint32_t kind = p[36], codec = p[37];
+		bool known;
 		gqf_error e = gqfi_open_string(f, at, end, 200, i == 0, &s);
 		if (e.code != GQF_OK)
 			return e;
 		for (k = 38; k < GQFI_ASSET; k++)
 			if (p[k] != 0)
 				return gqfi_error(GQF_RESERVED, at + k);
-		if (kind < GQF_ASSET_CONFIG || kind > GQF_ASSET_FOLD)
+		known = kind <= GQF_ASSET_FOLD; /* of another kind, nothing but the place is known */
+		if (kind < GQF_ASSET_CONFIG)
 			return gqfi_error(GQF_ENUM, at + 36);
-		if (codec > GQF_CODEC_ZSTD)
+		if (known && codec > GQF_CODEC_ZSTD)
 			return gqfi_error(GQF_ENUM, at + 37);
-		if (kind != GQF_ASSET_FILE &&
+		if (known && kind != GQF_ASSET_FILE &&
 		    ((seen & 1u << kind) != 0 || (codec != GQF_CODEC_STORED && kind != GQF_ASSET_FOLD)))
 			return gqfi_error(GQF_ASSET_KIND, at + 36);
-		seen |= 1u << kind;
-		if (kind == GQF_ASSET_RECIPE ? !gqfi_equal(&s, "gq/recipe.json")
+		seen |= known ? 1u << kind : 0u;
+		if (!known ? false : kind == GQF_ASSET_RECIPE ? !gqfi_equal(&s, "gq/recipe.json")
 		    : kind == GQF_ASSET_PROVENANCE ? !gqfi_equal(&s, "gq/provenance.json")
 		    : kind == GQF_ASSET_FOLD       ? !gqfi_equal(&s, "gq/fold.json") : !gqfi_plain_file_name(&s))
 			return gqfi_error(GQF_ASSET_NAME, at);
@@ -983,21 +1019,29 @@ static inline bool gqfi_fits(const uint8_t *d, uint32_t n, uint32_t slices, bool
 	return h->rows == outer && h->cols == inner;
 }
 
-/* What a payload record must be by itself; *end, the end of the payload before it in the file, moves on. */
+/*
+ * What a payload record must be by itself; *end, the end of the payload before it in the file, moves on. *newer says that
+ * the packed header is unsupported, which is no error.
+ */
 static inline gqf_error gqfi_open_payload(const gqf_file *f, const gqfi_crc *crc, uint64_t at, uint32_t tensor, uint64_t *end,
-                                          gqf_packed *h)
+                                          gqf_packed *h, bool *newer)
 {
 	const uint8_t *p = f->data + at;
 	uint64_t offset = gqfi_u64(p), size = gqfi_u64(p + 8), i;
 	gqf_error e;
 	if (gqfi_u32(p + 16) != tensor)
 		return gqfi_error(GQF_PAYLOAD_RANGE, at + 16);
-	for (i = 26; i < 32; i++)
+	for (i = 26; i < 28; i++)
 		if (p[i] != 0)
 			return gqfi_error(GQF_RESERVED, at + i);
+	if (p[24] != GQF_KIND_WEIGHTS && gqfi_u32(p + 28) != gqfi_u32(p + 28 - GQFI_PAYLOAD))
+		return gqfi_error(GQF_PAYLOAD_SLICES, at + 28);
 	e = gqfi_packed_check(crc, p + 32, h);
-	if (e.code != GQF_OK)
+	*newer = gqf_is_unsupported(e.code);
+	if (e.code != GQF_OK && !*newer)
 		return gqfi_error(e.code, at + 32 + e.offset);
+	if (h->data_size > GQFI_LIMIT)
+		return gqfi_error(GQF_PACKED_SIZE, at + 32 + 40);
 	if (offset % 64 != 0 || offset < *end || offset > f->size)
 		return gqfi_error(GQF_PAYLOAD_PLACE, at);
 	if (size != GQFI_PACKED + h->data_size)
@@ -1005,7 +1049,7 @@ static inline gqf_error gqfi_open_payload(const gqf_file *f, const gqfi_crc *crc
 	if (size > f->size - offset)
 		return gqfi_error(GQF_PAYLOAD_PLACE, at + 8);
 	*end = offset + size;
-	return e;
+	return gqfi_error(GQF_OK, 0);
 }
 
 /*
@@ -1035,6 +1079,7 @@ static inline gqf_error gqfi_open_payloads(const gqf_file *f, const gqfi_crc *cr
 	uint32_t slices = gqfi_u32(t + 24), variant, slice, kind = 0;
 
 	for (variant = 0; i < limit; variant++) {
+		bool newer, skipped = false; /* the variant is in a layout that is not known */
 		uint64_t model = i, kinds = 0, j, cols; /* slice 0 has payloads model..model+kinds-1 */
 		uint8_t dtype;
 		gqf_packed h, weights;
@@ -1043,23 +1088,27 @@ static inline gqf_error gqfi_open_payloads(const gqf_file *f, const gqfi_crc *cr
 			uint64_t at = gqfi_at(f, GQF_SECTION_PAYLOADS, i, GQFI_PAYLOAD);
 			const uint8_t *p = f->data + at;
 			gqf_error e;
+			if (kinds == 0 && variant == 8)
+				return gqfi_error(GQF_PAYLOAD_ORDER, at + 25);
 			if (kinds > 0 && (i == limit || p[25] != variant || gqfi_u32(p + 20) != 0))
 				break;
 			if (p[25] != variant || gqfi_u32(p + 20) != 0 || (kinds == 0 ? p[24] != GQF_KIND_WEIGHTS : p[24] <= kind))
 				return gqfi_error(GQF_PAYLOAD_ORDER, at + 20);
 			kind = p[24];
-			if (kind > GQF_KIND_TABLE)
-				return gqfi_error(GQF_ENUM, at + 24);
-			e = gqfi_open_payload(f, crc, at, tensor, end, &h);
+			e = gqfi_open_payload(f, crc, at, tensor, end, &h, &newer);
 			if (e.code != GQF_OK)
 				return e;
+			if (kinds == 0)
+				skipped = newer;
+			if (skipped)
+				continue;
 			if (kinds == 0) {
 				weights = h;
 				if (h.layout == GQF_LAYOUT_PLAIN && h.dtype != t[13])
 					return gqfi_error(GQF_PAYLOAD_SHAPE, at + 47);
 				if (!gqfi_fits(dims, t[12], slices, (t[15] & 1) != 0, &h))
 					return gqfi_error(GQF_PAYLOAD_SHAPE, at + 48);
-			} else if (!gqfi_companion(&weights, kind, &dtype, &cols) || h.layout != GQF_LAYOUT_PLAIN || h.dtype != dtype ||
+			} else if (newer || !gqfi_companion(&weights, kind, &dtype, &cols) || h.layout != GQF_LAYOUT_PLAIN || h.dtype != dtype ||
 			           h.rows != weights.rows || h.cols != cols) {
 				return gqfi_error(GQF_COMPANION, at + 32);
 			}
@@ -1067,7 +1116,7 @@ static inline gqf_error gqfi_open_payloads(const gqf_file *f, const gqfi_crc *cr
 		/* Kinds ascend and each is one that the weights demand: as many as they demand are all. */
 		for (j = 1, kind = GQF_KIND_SCALES; kind <= GQF_KIND_TABLE; kind++)
 			j += gqfi_companion(&weights, kind, &dtype, &cols);
-		if (j != kinds)
+		if (!skipped && j != kinds)
 			return gqfi_error(GQF_COMPANION, gqfi_at(f, GQF_SECTION_PAYLOADS, model, GQFI_PAYLOAD) + 24);
 		for (slice = 1; slice < slices; slice++)
 			for (j = 0; j < kinds; j++, i++) {
@@ -1078,9 +1127,9 @@ static inline gqf_error gqfi_open_payloads(const gqf_file *f, const gqfi_crc *cr
 					return gqfi_error(GQF_PAYLOAD_ORDER, gqfi_at(f, GQF_SECTION_TENSORS, tensor, GQFI_TENSOR) + 20);
 				if (p[25] != variant || gqfi_u32(p + 20) != slice || p[24] != q[24])
 					return gqfi_error(GQF_PAYLOAD_ORDER, at + 20);
-				if (memcmp(p + 32, q + 32, GQFI_PACKED) != 0)
-					return gqfi_error(GQF_PAYLOAD_SLICES, at + 32);
-				e = gqfi_open_payload(f, crc, at, tensor, end, &h);
+				if (memcmp(p + 28, q + 28, 4 + GQFI_PACKED) != 0)
+					return gqfi_error(GQF_PAYLOAD_SLICES, at + 28);
+				e = gqfi_open_payload(f, crc, at, tensor, end, &h, &newer);
 				if (e.code != GQF_OK)
 					return e;
 			}
@@ -1138,7 +1187,7 @@ static inline gqf_error gqfi_open_name_counts(const gqf_file *f)
 static inline gqf_error gqfi_open_tensors(const gqf_file *f, const gqfi_crc *crc)
 {
 	uint64_t dims = 0, payloads = 0, end = f->data_offset;
-	uint32_t i, k, count = f->section[GQF_SECTION_TENSORS].count;
+	uint32_t i, k, bias, count = f->section[GQF_SECTION_TENSORS].count;
 	for (i = 0; i < count; i++) {
 		uint64_t at = gqfi_at(f, GQF_SECTION_TENSORS, i, GQFI_TENSOR), product = 1;
 		const uint8_t *p = f->data + at, *d, *name;
@@ -1150,6 +1199,8 @@ static inline gqf_error gqfi_open_tensors(const gqf_file *f, const gqfi_crc *crc
 		if (gqfi_u32(name + 8) != i || (name[20] & 2) != 0)
 			return gqfi_error(GQF_TENSOR_NAME, at);
 
+		if (p[12] > 8)
+			return gqfi_error(GQF_DIMS, at + 12);
 		if (gqfi_u32(p + 8) != dims || p[12] > f->section[GQF_SECTION_DIMS].count - dims)
 			return gqfi_error(GQF_DIMS, at + 8);
 		d = f->data + gqfi_at(f, GQF_SECTION_DIMS, dims, GQFI_DIM);
@@ -1160,19 +1211,18 @@ static inline gqf_error gqfi_open_tensors(const gqf_file *f, const gqfi_crc *crc
 
 		if (gqf_dtype_bits(p[13]) == 0)
 			return gqfi_error(GQF_ENUM, at + 13);
-		if (p[14] > GQF_ROLE_POSITION)
-			return gqfi_error(GQF_ENUM, at + 14);
-		if (p[28] > GQF_MAPPING_HALF_STEP)
-			return gqfi_error(GQF_ENUM, at + 28);
-		if (p[29] > GQF_ALGORITHM_AWQ)
-			return gqfi_error(GQF_ENUM, at + 29);
 		if ((p[15] & ~1u) != 0)
 			return gqfi_error(GQF_RESERVED, at + 15);
 		if (p[15] != 0 && p[12] < 2)
 			return gqfi_error(GQF_TRANSPOSED, at + 15);
 		for (k = 30; k < GQFI_TENSOR; k++)
-			if (p[k] != 0)
+			if (p[k] != 0 && (k < 32 || k > 35))
 				return gqfi_error(GQF_RESERVED, at + k);
+		bias = gqfi_u32(p + 32);
+		if (bias > count)
+			return gqfi_error(GQF_INDEX, at + 32);
+		if (bias != 0 && (bias - 1 == i || gqfi_u32(f->data + gqfi_at(f, GQF_SECTION_TENSORS, bias - 1, GQFI_TENSOR) + 32) != 0))
+			return gqfi_error(GQF_BIAS, at + 32);
 
 		if (gqfi_u32(p + 16) != payloads || gqfi_u32(p + 20) == 0 || gqfi_u32(p + 24) == 0 ||
 		    gqfi_u32(p + 20) > f->section[GQF_SECTION_PAYLOADS].count - payloads)
@@ -1272,6 +1322,7 @@ static inline bool gqf_tensor_at(const gqf_file *f, uint32_t i, gqf_tensor *t)
 	t->slices = gqfi_u32(p + 24);
 	t->mapping = p[28];
 	t->algorithm = p[29];
+	t->bias = gqfi_u32(p + 32) - 1; /* 0 becomes GQF_NO_BIAS */
 	return true;
 }
 
@@ -1301,14 +1352,19 @@ static inline bool gqf_find(const gqf_file *f, const char *name, size_t len, gqf
 	return false;
 }
 
-/* Payload i of the file; those of a tensor are payload_first .. payload_first + payload_count - 1. False beyond the last. */
+/*
+ * Payload i of the file; a tensor's are payload_first .. payload_first + payload_count - 1. False beyond the last. A
+ * payload that is not known belongs to a variant in a layout of a newer version.
+ */
 static inline bool gqf_payload_at(const gqf_file *f, uint32_t i, gqf_payload *p)
 {
-	const uint8_t *r;
+	const uint8_t *r, *weights;
 	memset(p, 0, sizeof *p);
 	if (i >= gqf_payload_count(f))
 		return false;
 	r = f->data + gqfi_at(f, GQF_SECTION_PAYLOADS, i, GQFI_PAYLOAD);
+	for (weights = r; weights[24] != GQF_KIND_WEIGHTS; weights -= GQFI_PAYLOAD) { /* companions are behind their weights */
+	}
 	p->index = i;
 	p->offset = gqfi_u64(r);
 	p->size = gqfi_u64(r + 8);
@@ -1316,7 +1372,16 @@ static inline bool gqf_payload_at(const gqf_file *f, uint32_t i, gqf_payload *p)
 	p->slice = gqfi_u32(r + 20);
 	p->kind = r[24];
 	p->variant = r[25];
-	gqfi_packed_fields(r + 32, &p->header);
+	p->cpu = gqfi_u32(r + 28);
+	p->known = gqfi_packed_known(weights + 32, &p->header).code == GQF_OK;
+	if (r != weights)
+		gqfi_packed_known(r + 32, &p->header);
+	if (!p->known) {
+		uint64_t size = p->header.data_size;
+		memset(&p->header, 0, sizeof p->header);
+		p->header.layout = r[32 + 6];
+		p->header.data_size = size;
+	}
 	return true;
 }
 
@@ -1341,18 +1406,54 @@ static inline bool gqf_payload_find(const gqf_file *f, const gqf_tensor *t, uint
 }
 
 /*
+ * The variant of a tensor to use on a CPU with these features (GQF_CPU_): of those that name no other features the first
+ * that names most; else the first. Variants in unknown layouts, and where layouts is not NULL all in layouts without
+ * their bit in *layouts (1 << GQF_LAYOUT_), are left out; false if none is left.
+ */
+static inline bool gqf_choose(const gqf_file *f, const gqf_tensor *t, uint32_t cpu, const uint64_t *layouts, uint32_t *variant)
+{
+	int best = -2;
+	uint32_t v;
+	gqf_payload p;
+	for (v = 0; gqf_payload_find(f, t, v, 0, GQF_KIND_WEIGHTS, &p); v++) {
+		int features = 0;
+		uint32_t bits;
+		if (!p.known || (layouts != NULL && (p.header.layout > 63 || (*layouts >> p.header.layout & 1) == 0)))
+			continue;
+		for (bits = p.cpu; bits != 0; bits &= bits - 1)
+			features++;
+		if ((p.cpu & ~cpu) != 0)
+			features = -1;
+		if (features > best) {
+			best = features;
+			*variant = v;
+		}
+	}
+	return best > -2;
+}
+
+/* Whether the packed header in the data region is the one in the directory. */
+static inline gqf_error gqfi_packed_copy(const gqf_file *f, const gqf_payload *p)
+{
+	const uint8_t *copy = f->data + gqfi_at(f, GQF_SECTION_PAYLOADS, p->index, GQFI_PAYLOAD) + 32;
+	return gqfi_error(memcmp(copy, f->data + p->offset, GQFI_PACKED) == 0 ? GQF_OK : GQF_PACKED_COPY, p->offset);
+}
+
+/*
  * The data of a payload, p->header.data_size bytes, in *data, after a look whether the packed header before them is the
  * one in the directory (chapter 9, 7). Which address they have modulo 64 is that of the whole file: map it, or load it
  * to a multiple of 64.
  */
 static inline gqf_error gqf_payload_data(const gqf_file *f, const gqf_payload *p, const void **data)
 {
-	const uint8_t *copy = f->data + gqfi_at(f, GQF_SECTION_PAYLOADS, p->index, GQFI_PAYLOAD) + 32;
+	gqf_error e = gqfi_packed_copy(f, p);
 	*data = NULL;
-	if (memcmp(copy, f->data + p->offset, GQFI_PACKED) != 0)
-		return gqfi_error(GQF_PACKED_COPY, p->offset);
+	if (e.code != GQF_OK)
+		return e;
+	if (!p->known)
+		return gqfi_error(GQF_UNSUPPORTED_LAYOUT, p->offset);
 	*data = f->data + p->offset + GQFI_PACKED;
-	return gqfi_error(GQF_OK, 0);
+	return e;
 }
 
 /* ---- assets ----------------------------------------------------------------------------------------------------- */
@@ -1477,10 +1578,9 @@ static inline gqf_error gqf_verify_checksums(const gqf_file *f)
 	gqfi_crc_init(&crc);
 	for (i = 0; i < gqf_payload_count(f); i++) {
 		gqf_payload p;
-		const void *data;
 		gqf_error e;
 		gqf_payload_at(f, i, &p);
-		e = gqf_payload_data(f, &p, &data);
+		e = gqfi_packed_copy(f, &p);
 		if (e.code != GQF_OK)
 			return e;
 		gap = gqfi_nonzero(f, end, p.offset);
@@ -1499,6 +1599,8 @@ static inline gqf_error gqf_verify_checksums(const gqf_file *f)
 	for (i = 0; i < gqf_asset_count(f); i++) {
 		gqf_asset a;
 		gqf_asset_at(f, i, &a);
+		if (a.kind > GQF_ASSET_FOLD)
+			continue; /* nothing is known of it; its section's checksum covers what is stored */
 		if (a.codec == GQF_CODEC_ZSTD && !gqf_asset_frame_ok(&a))
 			return gqfi_error(GQF_ASSET_FRAME, (uint64_t)((const uint8_t *)a.stored - f->data));
 		if (a.codec == GQF_CODEC_STORED && gqfi_crc_of(&crc, a.stored, (size_t)a.stored_size) != a.raw_crc32c)

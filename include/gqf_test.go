@@ -295,23 +295,40 @@ func dump(f *gqf.File) string {
 		}
 		return 0
 	}
+	next := 0
 	for i := range f.Len() {
 		t := f.Tensor(i)
-		payloads := t.Payloads()
-		fmt.Fprintf(&b, "tensor %d %s %s %s %s transposed %d slices %d names %d payloads %d shape", t.Index, t.Dtype, t.Role, t.Mapping,
-			t.Algorithm, flag(t.Transposed), t.Experts, len(t.Names()), len(payloads))
+		var payloads []gqf.Payload // with those of variants that are skipped
+		for ; next < f.NumPayloads() && f.Payload(next).Tensor == i; next++ {
+			payloads = append(payloads, f.Payload(next))
+		}
+		fmt.Fprintf(&b, "tensor %d %s %s %s %s transposed %d slices %d names %d payloads %d bias %d shape", t.Index, t.Dtype, t.Role, t.Mapping,
+			t.Algorithm, flag(t.Transposed), t.Experts, len(t.Names()), len(payloads), t.Bias)
 		for _, d := range t.Shape {
 			fmt.Fprintf(&b, " %d", d)
 		}
 		fmt.Fprintf(&b, " %s\n", t.Name)
 		for _, p := range payloads {
-			fmt.Fprintf(&b, "payload %d tensor %d slice %d %s variant %d at %d size %d%s", p.Index, p.Tensor, p.Slice, p.Kind, p.Variant,
-				p.Offset, p.Length, dumpHeader(p.Header))
+			fmt.Fprintf(&b, "payload %d tensor %d slice %d kind %d variant %d cpu %d at %d size %d", p.Index, p.Tensor, p.Slice, uint8(p.Kind), p.Stored,
+				p.CPU, p.Offset, p.Length)
+			if p.Variant < 0 {
+				fmt.Fprintf(&b, " skipped layout %d data %d\n", uint8(p.Header.Layout), p.Length-packing.HeaderSize)
+				continue
+			}
+			b.WriteString(dumpHeader(p.Header))
 			if data, err := f.Data(p); err == nil {
 				fmt.Fprintf(&b, " crc %08x\n", crc(data))
 			} else {
 				b.WriteString(" damaged\n")
 			}
+		}
+		for _, cpu := range []gqf.CPUFeatures{0, gqf.CPUDotProd, gqf.CPUDotProd | gqf.CPUI8MM, gqf.CPUAVX2} {
+			stored := -1
+			if list := t.VariantsFor(cpu); len(list) > 0 {
+				p, _ := t.Payload(list[0], 0, gqf.KindWeights)
+				stored = p.Stored
+			}
+			fmt.Fprintf(&b, "cpu %d: %d\n", cpu, stored)
 		}
 	}
 	for _, n := range f.Names() {
@@ -327,7 +344,7 @@ func dump(f *gqf.File) string {
 		if raw, err := f.Asset(a.Name); err == nil {
 			sum = fmt.Sprintf("crc %08x", crc(raw))
 		}
-		fmt.Fprintf(&b, "asset %s %s stored %d raw %d found 1 %s %s\n", a.Kind, a.Codec, a.StoredBytes, a.RawBytes, sum, a.Name)
+		fmt.Fprintf(&b, "asset %d %d stored %d raw %d found 1 %s %s\n", uint8(a.Kind), uint8(a.Codec), a.StoredBytes, a.RawBytes, sum, a.Name)
 	}
 	return b.String()
 }

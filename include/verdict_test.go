@@ -466,6 +466,9 @@ func class(t testing.TB, err error) int {
 	if _, ok := errors.AsType[*gqf.FormatError](err); ok {
 		return 1
 	}
+	if _, ok := errors.AsType[*gqf.ForeignError](err); ok {
+		return 1
+	}
 	if _, ok := errors.AsType[*gqf.UnsupportedError](err); !ok {
 		t.Fatal(err)
 	}

@@ -40,6 +40,9 @@ func (s *gqfSource) find(name string, shape ...int64) (gqf.Tensor, error) {
 	if !ok {
 		return t, missing(name)
 	}
+	if err := t.Usable(); err != nil {
+		return t, err
+	}
 	return t, checkShape(name, t.Shape, shape)
 }
 

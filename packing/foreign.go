@@ -112,8 +112,6 @@ func (h Header) validateForeign(f *foreign) error {
 	}
 	perGroup := "or 0 for one scale per row"
 	switch {
-	case h.Flags&^flagsKnown != 0:
-		return &UnsupportedError{"flags", offFlags, fmt.Sprintf("flags %#x are not known to this version", uint8(h.Flags&^flagsKnown))}
 	case h.Flags&FlagBias&^f.flags != 0:
 		return fail("flags", offFlags, "no bias")
 	case h.Flags&^f.flags != 0:
@@ -128,10 +126,6 @@ func (h Header) validateForeign(f *foreign) error {
 		return fail("scale dtype", offScaleDtype, "%s scales, not %s", f.scale, h.ScaleDtype)
 	case !slices.Contains(f.zeros, h.ZeroKind):
 		return fail("zero kind", offZeroKind, "zero points of kind %s, not %s", orList(f.zeros), h.ZeroKind)
-	case len(f.tiles) == 0 && h.Tile != Tile{}:
-		return fail("tile", offTile, "rows without a tile, not %s", h.Tile)
-	case len(f.tiles) > 0 && !slices.Contains(f.tiles, h.Tile):
-		return fail("tile", offTile, "tiles of %s, not %q", orList(f.tiles), h.Tile)
 	case h.Dtype != DtypeNone:
 		return fail("dtype", offDtype, "no elements of a dtype, this has %d", uint8(h.Dtype))
 	case h.Rows == 0 || h.Cols == 0:

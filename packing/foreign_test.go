@@ -111,8 +111,14 @@ func TestForeignValidate(t *testing.T) {
 	} {
 		h := at(c.layout)
 		c.edit(&h)
-		var got *HeaderError
-		if err := h.Validate(); !errors.As(err, &got) || got.Field != c.field || got.Msg != c.msg {
+		err := h.Validate()
+		var field, msg string
+		if got, ok := errors.AsType[*HeaderError](err); ok && c.field != "tile" {
+			field, msg = got.Field, got.Msg
+		} else if got, ok := errors.AsType[*UnsupportedError](err); ok && c.field == "tile" { // a newer version may have it
+			field, msg = got.Field, got.Msg
+		}
+		if field != c.field || msg != c.msg {
 			t.Errorf("error %v\nwant %s: %s", err, c.field, c.msg)
 		}
 	}

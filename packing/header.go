@@ -117,28 +117,56 @@ func (h Header) IsQSI4C32P() bool {
 // Validate reports the first field that is out of its range or contradicts
 // another, as *HeaderError or *UnsupportedError.
 func (h Header) Validate() error {
-	switch h.Layout {
-	case LayoutPlain:
-		if err := h.validatePlain(); err != nil {
-			return err
-		}
-	case LayoutLowbit, LayoutCodes:
-		if err := h.validateOwn(); err != nil {
-			return err
-		}
-	case 0:
-		return &HeaderError{"layout", offLayout, "layout 0 does not exist"}
-	default:
-		f := h.Layout.foreign()
-		if f == nil {
-			return &UnsupportedError{"layout", offLayout, fmt.Sprintf("layout %d is not known to this version", uint8(h.Layout))}
-		}
-		if err := h.validateForeign(f); err != nil {
-			return err
-		}
+	if err := h.validateFields(); err != nil {
+		return err
 	}
 	_, err := h.DataSize()
 	return err
+}
+
+func (h Header) validateFields() error {
+	f := h.Layout.foreign()
+	switch {
+	case h.Layout == LayoutPlain:
+		return h.validatePlain()
+	case h.Layout == 0:
+		return &HeaderError{"layout", offLayout, "layout 0 does not exist"}
+	case h.Layout != LayoutLowbit && h.Layout != LayoutCodes && f == nil:
+		return &UnsupportedError{"layout", offLayout, fmt.Sprintf("layout %d is not known to this version", uint8(h.Layout))}
+	}
+	if err := h.validateCodes(); err != nil {
+		return err
+	}
+	if f != nil {
+		return h.validateForeign(f)
+	}
+	return h.validateOwn()
+}
+
+// validateCodes finds fields of a quantized payload with codes that this version
+// does not know: a newer one may.
+func (h Header) validateCodes() error {
+	newer := func(field string, off int, code uint8) error {
+		return &UnsupportedError{field, off, fmt.Sprintf("%s %d is not known to this version", field, code)}
+	}
+	switch {
+	case h.Flags&^flagsKnown != 0:
+		return &UnsupportedError{"flags", offFlags, fmt.Sprintf("flags %#x are not known to this version", uint8(h.Flags&^flagsKnown))}
+	case h.Grid > GridHalfStep:
+		return newer("grid", offGrid, uint8(h.Grid))
+	case h.ScaleDtype >= scaleDtypeLimit:
+		return newer("scale dtype", offScaleDtype, uint8(h.ScaleDtype))
+	case h.ZeroKind > ZeroF32:
+		return newer("zero kind", offZeroKind, uint8(h.ZeroKind))
+	}
+	tiles := h.Layout.Tiles()
+	switch {
+	case tiles == nil && h.Tile != Tile{}:
+		return &UnsupportedError{"tile", offTile, fmt.Sprintf("%s holds rows without a tile, not %s", h.Layout, h.Tile)}
+	case tiles != nil && !slices.Contains(tiles, h.Tile):
+		return &UnsupportedError{"tile", offTile, fmt.Sprintf("%s holds tiles of %s, not %q", h.Layout, orList(tiles), h.Tile)}
+	}
+	return nil
 }
 
 func (h Header) validatePlain() error {
@@ -160,26 +188,18 @@ func (h Header) validateOwn() error {
 		return &HeaderError{field, off, fmt.Sprintf(format, args...)}
 	}
 	switch {
-	case h.Flags&^flagsKnown != 0:
-		return &UnsupportedError{"flags", offFlags, fmt.Sprintf("flags %#x are not known to this version", uint8(h.Flags&^flagsKnown))}
 	case h.Bits < 1 || h.Bits > 8:
 		return fail("bits", offBits, "%d bits a code, want 1 to 8", h.Bits)
-	case h.Grid > GridHalfStep:
-		return fail("grid", offGrid, "grid %d does not exist", uint8(h.Grid))
 	case h.Grid == GridHalfStep && h.Bits > 2:
 		return fail("grid", offGrid, "the half-step grid is for 1 and 2 bits, not %d", h.Bits)
 	case h.Grid == GridHalfStep && h.ZeroKind != ZeroNone:
 		return fail("grid", offGrid, "the half-step grid has no zero points")
-	case h.ScaleDtype == ScaleNone || h.ScaleDtype >= scaleDtypeLimit:
+	case h.ScaleDtype == ScaleNone:
 		return fail("scale dtype", offScaleDtype, "scale dtype %d, want bf16 (1), f16 (2) or f32 (3)", uint8(h.ScaleDtype))
 	case h.ZeroKind > ZeroInt8:
 		return fail("zero kind", offZeroKind, "zero kind %d, want none (0) or int8 (1)", uint8(h.ZeroKind))
-	case h.Layout == LayoutCodes && h.Tile != Tile{}:
-		return fail("tile", offTile, "codes in rows have no tile, this has %s", h.Tile)
 	case h.Layout == LayoutCodes && h.Flags&FlagBias != 0:
 		return fail("flags", offFlags, "codes in rows hold no bias")
-	case h.Layout == LayoutLowbit && !slices.Contains(LowbitTiles, h.Tile):
-		return fail("tile", offTile, "tile %s, want one of %v", h.Tile, LowbitTiles)
 	case h.Dtype != DtypeNone:
 		return fail("dtype", offDtype, "codes have no element type, this has %d", uint8(h.Dtype))
 	case h.Rows == 0 || h.Cols == 0:
@@ -282,6 +302,14 @@ func (h Header) BitsPerWeight() float64 {
 	}
 	return float64(n) / float64(h.Rows) / float64(h.Cols) * 8
 }
+
+// LayoutOf is the layout that the packed header b, of HeaderSize bytes, states,
+// known or not.
+func LayoutOf(b []byte) Layout { return Layout(b[offLayout]) }
+
+// DataSizeOf is the number of bytes behind the packed header b, of HeaderSize
+// bytes, as it states it: in headers of newer versions and layouts too.
+func DataSizeOf(b []byte) uint64 { return binary.LittleEndian.Uint64(b[offDataSize:]) }
 
 // Append appends the HeaderSize bytes of h to dst. It panics if h is not
 // valid: that is an error of the program, not of its input.

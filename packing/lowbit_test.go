@@ -134,7 +134,7 @@ func TestNewLowbitRefuses(t *testing.T) {
 		t.Errorf("plain: error %v, want an UnsupportedError", err)
 	}
 	var h *HeaderError
-	if _, err := NewLowbit(Header{Layout: LayoutLowbit}); !errors.As(err, &h) {
+	if _, err := NewLowbit(Header{Layout: LayoutLowbit, Tile: DefaultTile}); !errors.As(err, &h) {
 		t.Errorf("empty: error %v, want a HeaderError", err)
 	}
 	// Fits the format's 2^62 bytes, not 8 times as much in an int.

@@ -164,7 +164,7 @@ func (d *dequantizer) plan() ([]safetensors.TensorSpec, error) {
 		t := d.f.Tensor(n.Tensor)
 		first, ok := t.Payload(0, 0, gqf.KindWeights)
 		if !ok {
-			return nil, fmt.Errorf("tensor %q has no payload", t.Name)
+			return nil, t.Usable()
 		}
 		spec := safetensors.TensorSpec{Name: n.Name, Dtype: t.Dtype, Shape: t.Shape}
 		if first.Header.Layout == packing.LayoutPlain {

@@ -92,8 +92,9 @@ func (p *Plan) build() error {
 		names += 1 + len(it.aliases())
 	}
 	b.Grow(len(p.items), payloads, names)
+	biases := p.biases()
 	for i, it := range p.items {
-		spec := gqf.TensorSpec{Name: it.name(), Shape: it.src.Shape, Dtype: it.src.Dtype, Role: it.role, Transposed: it.transposed, Experts: it.slices}
+		spec := gqf.TensorSpec{Name: it.name(), Shape: it.src.Shape, Dtype: it.src.Dtype, Role: it.role, Transposed: it.transposed, Experts: it.slices, Bias: biases[i]}
 		if it.quantize {
 			spec.Mapping, spec.Algorithm = it.scheme.Mapping, it.scheme.Algorithm
 		}
@@ -138,16 +139,58 @@ func (p *Plan) build() error {
 	return err
 }
 
+// biases gives, for each item, 1 + the index of the item with the layer's bias; 0
+// where there is none. A file that is repacked says so itself, if it does.
+func (p *Plan) biases() []int {
+	byName := make(map[string]int, len(p.items))
+	for i, it := range p.items {
+		byName[it.name()] = i + 1
+	}
+	list := make([]int, len(p.items))
+	for i, it := range p.items {
+		if it.repacked && p.file.Tensor(i).Bias >= 0 {
+			list[i] = p.file.Tensor(i).Bias + 1
+			continue
+		}
+		for _, name := range p.namesOf(i) {
+			if list[i] = byName[biasName(name)]; list[i] != 0 {
+				break
+			}
+		}
+	}
+	for i, b := range list {
+		if b != 0 && list[b-1] != 0 {
+			list[i] = 0 // a link leads to a tensor without one
+		}
+	}
+	return list
+}
+
+// namesOf lists the names of item i in the output, the canonical one first.
+func (p *Plan) namesOf(i int) []string {
+	it := p.items[i]
+	if it.repacked {
+		return p.file.Tensor(i).Names()
+	}
+	names := []string{it.name()}
+	for _, alias := range it.aliases() {
+		if !alias.folded {
+			names = append(names, alias.src.Name)
+		}
+	}
+	return names
+}
+
 // addPayloads adds variant i of the item: slice by slice, each with its companions.
 func (it *item) addPayloads(b *gqf.Builder, tensor, i int) {
 	v := &it.variants[i]
 	for s := range it.slices {
-		pi := b.AddPayload(gqf.PayloadSpec{Tensor: tensor, Slice: s, Variant: i, Header: v.header})
+		pi := b.AddPayload(gqf.PayloadSpec{Tensor: tensor, Slice: s, Variant: i, CPU: v.cpu, Header: v.header})
 		if s == 0 {
 			v.payload = pi
 		}
 		for _, c := range companions(v.header) {
-			b.AddPayload(gqf.PayloadSpec{Tensor: tensor, Slice: s, Variant: i, Kind: c.kind, Header: c.header})
+			b.AddPayload(gqf.PayloadSpec{Tensor: tensor, Slice: s, Variant: i, Kind: c.kind, CPU: v.cpu, Header: c.header})
 		}
 	}
 }

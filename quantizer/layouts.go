@@ -18,10 +18,10 @@ const (
 	FamilyLowbit   Family = iota // gq's own layout, which holds every scheme
 	FamilyKleidiAI               // qsi4c32p, qsi4cxp, qsi8cxp, qai4c32p, qsu2cxp
 	FamilyTorchAO                // packed weights of types 1 (universal), 2 (embedding) and 3 (KleidiAI)
-	FamilyPlain                  // row-major int8 codes; scales and zero points beside them
+	FamilyCodes                  // row-major int8 codes; scales and zero points beside them
 )
 
-var familyNames = []string{"lowbit", "kleidiai", "torchao", "plain"}
+var familyNames = []string{"lowbit", "kleidiai", "torchao", "codes"}
 
 // String gives the name that ParseFormats reads.
 func (f Family) String() string { return familyNames[f] }
@@ -47,6 +47,9 @@ func ParseFormats(s string) ([]Format, error) {
 	var list []Format
 	for _, word := range strings.Split(s, ",") {
 		name, tile, tiled := strings.Cut(word, ":")
+		if name == "plain" { // what it was called
+			name = FamilyCodes.String()
+		}
 		i := slices.Index(familyNames, name)
 		if i < 0 {
 			return nil, suggest.Unknown("layout", name, familyNames)
@@ -137,7 +140,7 @@ func (f Format) layout(s Scheme, perChannel, table bool) (packing.Layout, packin
 			return packing.LayoutTorchAOKleidiAI, packing.DefaultTile
 		}
 		return packing.LayoutTorchAOLinear, packing.DefaultTile
-	case FamilyPlain:
+	case FamilyCodes:
 		return packing.LayoutCodes, packing.Tile{}
 	}
 	return packing.LayoutLowbit, packing.DefaultTile

@@ -183,6 +183,13 @@ func TestTargets(t *testing.T) {
 				t.Errorf("K 44: %v, reason %q", l.Layouts, l.Reason)
 			}
 			gt, _ := f.Lookup(ts[1].name)
+			want := map[bool]gqf.CPUFeatures{strings.HasSuffix(tc.target, "-i8mm"): gqf.CPUDotProd | gqf.CPUI8MM, strings.HasSuffix(tc.target, "-dotprod"): gqf.CPUDotProd}[true]
+			if got := gt.Payloads()[0].CPU; got != want {
+				t.Errorf("for CPUs with %q, want %q", got, want)
+			}
+			if down, _ := f.Lookup(ts[2].name); down.Payloads()[0].CPU != 0 {
+				t.Errorf("lowbit for CPUs with %q", down.Payloads()[0].CPU)
+			}
 			if flag := gt.Payloads()[0].Header.Flags & packing.FlagPositiveScales; (flag != 0) != tc.positive {
 				t.Errorf("positive scales: %v, want %v", flag != 0, tc.positive)
 			}
@@ -191,6 +198,13 @@ func TestTargets(t *testing.T) {
 				t.Errorf("table that is no head: %v (%s), want %s", l.Layouts, l.Reason, tc.free)
 			}
 		})
+	}
+	// Per channel, PyTorch and XNNPACK read the same bytes: one variant, for the CPUs of either.
+	shared, _ := ParseTargets("xnnpack-i8mm,pytorch-aarch64,xnnpack-dotprod")
+	_, _, f := runJob(t, tied, Options{Recipe: Recipe{Targets: shared, Group: PerChannel}})
+	gt, _ := f.Lookup(ts[1].name)
+	if list := gt.Payloads(); len(list) != 2 || list[0].CPU != 0 || list[1].CPU != gqf.CPUDotProd {
+		t.Errorf("shared by targets: %+v", list)
 	}
 	both, _ := ParseTargets("pytorch-aarch64,llama.cpp-i8mm")
 	if _, err := newPlan(t, tied, Options{Recipe: Recipe{Targets: both}}); err == nil || !strings.Contains(err.Error(), "need different scales") {

@@ -337,6 +337,12 @@ func TestSameBytesForAnyThreadCount(t *testing.T) {
 		t.Errorf("row 17's bias is %v, want %v", lb.Bias(data, 17), bias.values()[17])
 	}
 	checkKept(t, f, bias)
+	if link := gt.Bias; link < 0 || f.Tensor(link).Name != bias.name {
+		t.Errorf("the weight is linked to tensor %d, want %s", link, bias.name)
+	}
+	if norm, ok := f.Lookup("model.norm.weight"); !ok || norm.Bias != -1 {
+		t.Errorf("the norm, which has no bias, is linked to tensor %d", norm.Bias)
+	}
 }
 
 // TestWriteIsAtomic: an error leaves the old file and no temporary.

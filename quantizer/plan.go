@@ -121,8 +121,9 @@ type itemChosen struct {
 // variant is an item in one layout. Its payloads are, for each slice, the weights
 // and then their companions.
 type variant struct {
-	header  packing.Header // of the weights of every slice
-	payload int            // index in the image of the first
+	header  packing.Header  // of the weights of every slice
+	cpu     gqf.CPUFeatures // of the CPUs that the targets name which want it
+	payload int             // index in the image of the first
 }
 
 // companion is a plain payload beside the weights.

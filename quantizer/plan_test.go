@@ -135,6 +135,13 @@ func TestTiedHeadBias(t *testing.T) {
 	if table.Name != tableName || p.Header.Flags != packing.FlagBias || lb.Bias(data, 39) != bias.values()[39] {
 		t.Errorf("%s has flags %s, bias %v, want %v", table.Name, p.Header.Flags, lb.Bias(data, 39), bias.values()[39])
 	}
+	if table.Bias < 0 || f.Tensor(table.Bias).Name != bias.name {
+		t.Errorf("the table is linked to tensor %d, want %s", table.Bias, bias.name)
+	}
+	_, _, again := repack(t, f, RepackOptions{Formats: formatsOf(t, "codes")})
+	if again, _ := again.Lookup(headName); again.Bias != table.Bias {
+		t.Errorf("repacked, it is linked to tensor %d, want %d", again.Bias, table.Bias)
+	}
 }
 
 // checkNames dequantizes and demands the names of the original checkpoint, all and no others.

@@ -116,7 +116,7 @@ func (r Recipe) oneBit(rule *Rule) gqf.Mapping {
 
 // halfStep tells whether the recipe's layouts have the half-step grid and its algorithm knows it; so must a rule's.
 func (r Recipe) halfStep(formats []Format, a gqf.Algorithm) bool {
-	other := func(f Format) bool { return f.Family != FamilyLowbit && f.Family != FamilyPlain }
+	other := func(f Format) bool { return f.Family != FamilyLowbit && f.Family != FamilyCodes }
 	a = cmp.Or(a, r.Algorithm)
 	return len(r.Targets) == 0 && !slices.ContainsFunc(r.Formats, other) && !slices.ContainsFunc(formats, other) &&
 		a != gqf.AlgorithmHQQ && a != gqf.AlgorithmMSE

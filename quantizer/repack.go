@@ -50,7 +50,7 @@ func NewRepack(f *gqf.File, path string, opts RepackOptions) (*Plan, error) {
 func (pl *planner) fromFile(t gqf.Tensor) (*item, error) {
 	v, ok := t.Payload(0, 0, gqf.KindWeights)
 	if !ok {
-		return nil, fmt.Errorf("%s: tensor %q has no payload", pl.filePath, t.Name)
+		return nil, t.Usable()
 	}
 	h := v.Header
 	it := &item{
@@ -204,6 +204,10 @@ func (p *Plan) addFileNames(b *gqf.Builder) {
 // copyAssets takes over all assets of the file; the recipe's layout is what the new file has.
 func (p *Plan) copyAssets(b *gqf.Builder) error {
 	for _, a := range p.file.Assets() {
+		if !a.Kind.Known() {
+			p.Warnings = append(p.Warnings, fmt.Sprintf("asset %q is of a kind that this version does not know, and is left out: use a newer gq", a.Name))
+			continue
+		}
 		data, err := p.file.Asset(a.Name)
 		if err != nil {
 			return err

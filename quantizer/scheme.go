@@ -57,7 +57,7 @@ func (s Scheme) Validate() error {
 		return fmt.Errorf("mapping %s: use full-range, symmetric, symmetric-no-clip, asymmetric or half-step", s.Mapping)
 	}
 	if s.Algorithm > gqf.AlgorithmAWQ {
-		return fmt.Errorf("%s: use search, rtn, hqq or mse, or with calibration gptq, gptq-ft, imatrix or awq", s.Algorithm)
+		return fmt.Errorf("algorithm %d: use search, rtn, hqq or mse, or with calibration gptq, gptq-ft, imatrix or awq", uint8(s.Algorithm))
 	}
 	return nil
 }

@@ -80,10 +80,12 @@ func (pl *planner) shapeItem(it *item) error {
 // to lowbit, which the plan says.
 func (pl *planner) chooseLayouts(it *item) error {
 	table := it.role == gqf.RoleEmbedding && !it.shared
-	add := func(h packing.Header) {
-		if !slices.ContainsFunc(it.variants, func(v variant) bool { return v.header == h }) {
-			it.variants = append(it.variants, variant{header: h})
+	add := func(h packing.Header, cpu gqf.CPUFeatures) {
+		if i := slices.IndexFunc(it.variants, func(v variant) bool { return v.header == h }); i >= 0 {
+			it.variants[i].cpu &= cpu // for the CPUs of either target
+			return
 		}
+		it.variants = append(it.variants, variant{header: h, cpu: cpu})
 	}
 	choices, reasons, strict := pl.choices(it)
 	for _, c := range choices {
@@ -96,7 +98,7 @@ func (pl *planner) chooseLayouts(it *item) error {
 		}
 		switch {
 		case err == nil:
-			add(h)
+			add(h, c.cpu)
 		case strict && c.format.fitsSomeShape(c.scheme, table) != nil:
 			return requestf("tensor %q, layout %s: %w", it.src.Name, c.format, err)
 		default:
@@ -108,7 +110,7 @@ func (pl *planner) chooseLayouts(it *item) error {
 		if err != nil {
 			return fmt.Errorf("tensor %q: %w", it.src.Name, err)
 		}
-		add(h)
+		add(h, 0)
 	}
 	it.line.Layouts = pl.layoutNames(it.variants)
 	it.line.Reason = strings.Join(reasons, "; ")
@@ -140,6 +142,7 @@ func (pl *planner) layoutNames(variants []variant) []string {
 type choice struct {
 	format Format
 	scheme Scheme
+	cpu    gqf.CPUFeatures
 }
 
 // choices lists the layouts that an item is to have, why targets have none for it
@@ -164,7 +167,7 @@ func (pl *planner) choices(it *item) (list []choice, missing []string, strict bo
 			missing = append(missing, "stays lowbit: "+err.Error())
 			continue
 		}
-		list = append(list, choice{f, s})
+		list = append(list, choice{f, s, t.cpu})
 	}
 	if len(r.Targets) > 0 && it.formats() == nil {
 		return list, missing, false
@@ -174,7 +177,7 @@ func (pl *planner) choices(it *item) (list []choice, missing []string, strict bo
 		formats = it.formats()
 	}
 	for _, f := range formats {
-		list = append(list, choice{f, it.scheme})
+		list = append(list, choice{f, it.scheme, 0})
 	}
 	// A table has bits and a group of its own, which a layout chosen for the
 	// projections need not hold.

@@ -24,6 +24,8 @@ type Target struct {
 	groupScale packing.ScaleDtype
 	group      int  // the only group size; 0: any multiple of 32
 	torchao    bool // TorchAO's own layouts, for every width
+	// cpu is what the name says of the CPUs, which the file records with the variant.
+	cpu gqf.CPUFeatures
 }
 
 var (
@@ -37,10 +39,10 @@ var (
 // Targets are the consumers that gq knows.
 var Targets = []Target{
 	{Name: "pytorch-aarch64", grouped: tile8x16x2, channel4: tile8x16x2, groupScale: packing.ScaleBF16},
-	{Name: "xnnpack-i8mm", positive: true, grouped: tile4x16x2, channel4: tile8x16x2, channel8: tile4x8x1, groupScale: packing.ScaleBF16},
-	{Name: "xnnpack-dotprod", positive: true, grouped: tile4x8x2, channel4: tile4x8x2, channel8: tile4x4x1, groupScale: packing.ScaleBF16},
-	{Name: "llama.cpp-i8mm", grouped: tile4x16x2, channel8: tile4x8x1, groupScale: packing.ScaleF16, group: 32},
-	{Name: "llama.cpp-dotprod", grouped: tile4x8x2, channel8: tile4x4x1, groupScale: packing.ScaleF16, group: 32},
+	{Name: "xnnpack-i8mm", positive: true, grouped: tile4x16x2, channel4: tile8x16x2, channel8: tile4x8x1, groupScale: packing.ScaleBF16, cpu: gqf.CPUDotProd | gqf.CPUI8MM},
+	{Name: "xnnpack-dotprod", positive: true, grouped: tile4x8x2, channel4: tile4x8x2, channel8: tile4x4x1, groupScale: packing.ScaleBF16, cpu: gqf.CPUDotProd},
+	{Name: "llama.cpp-i8mm", grouped: tile4x16x2, channel8: tile4x8x1, groupScale: packing.ScaleF16, group: 32, cpu: gqf.CPUDotProd | gqf.CPUI8MM},
+	{Name: "llama.cpp-dotprod", grouped: tile4x8x2, channel8: tile4x4x1, groupScale: packing.ScaleF16, group: 32, cpu: gqf.CPUDotProd},
 	{Name: "torchao", torchao: true, groupScale: packing.ScaleF32},
 }
 

@@ -241,7 +241,7 @@ func (p *Plan) scaleAdvice(it *item, e *ScaleError) string {
 		return "repack to another layout, or quantize the checkpoint again"
 	}
 	r := p.opts.Recipe
-	own := func(f Format) bool { return f.Family == FamilyLowbit || f.Family == FamilyPlain }
+	own := func(f Format) bool { return f.Family == FamilyLowbit || f.Family == FamilyCodes }
 	if e == nil || len(r.Targets) > 0 || slices.ContainsFunc(r.Formats, func(f Format) bool { return !own(f) }) {
 		return skipAdvice
 	}

@@ -34,7 +34,7 @@ func Command() *cli.Command {
 			&cli.BoolFlag{Name: "positive-scales", Usage: "never store a negative scale (XNNPACK refuses them); costs accuracy"},
 			&cli.IntFlag{Name: "embedding-bits", Value: 8, Usage: "bits of the embedding table and of a lm_head tied to it"},
 			&cli.StringFlag{Name: "embedding-group", DefaultText: "as --group", Usage: "group of the embedding table"},
-			&cli.StringFlag{Name: "layout", DefaultText: "lowbit", Usage: "lowbit, kleidiai, torchao or plain, alone or with a tile (kleidiai:4x16x2); several, separated by commas, store each tensor in each"},
+			&cli.StringFlag{Name: "layout", DefaultText: "lowbit", Usage: "lowbit, kleidiai, torchao or codes, alone or with a tile (kleidiai:4x16x2); several, separated by commas, store each tensor in each"},
 			&cli.StringFlag{Name: "tile", DefaultText: "the layout's own", Usage: "nr x kr x sr of layouts that state none: 4x8x2, 4x16x2, 8x8x2, 8x16x2, 4x4x1 or 4x8x1"},
 			&cli.StringFlag{Name: "target", Usage: "`NAME` of a consumer, which chooses layout, tile, scales and the table's scheme: " + quantizer.TargetNames(quantizer.Targets)},
 			&cli.StringSliceFlag{Name: "rule", Usage: "`RULE` is NAME=bits[,group][,mapping]... or NAME=skip; NAME is a tensor, a module or re:REGEXP (repeatable)"},

@@ -19,7 +19,7 @@ func Command() *cli.Command {
 		ArgsUsage: "FILE",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "`FILE` to write; it is replaced only when the new one is complete"},
-			&cli.StringFlag{Name: "layout", Usage: "lowbit, kleidiai, torchao or plain, alone or with a tile (kleidiai:4x16x2); several, separated by commas, store each tensor in each"},
+			&cli.StringFlag{Name: "layout", Usage: "lowbit, kleidiai, torchao or codes, alone or with a tile (kleidiai:4x16x2); several, separated by commas, store each tensor in each"},
 			&cli.StringFlag{Name: "tile", DefaultText: "the layout's own", Usage: "nr x kr x sr of layouts that state none"},
 			&cli.StringFlag{Name: "target", Usage: "`NAME` of a consumer, which chooses layout and tile: " + quantizer.TargetNames(quantizer.Targets)},
 			&cli.IntFlag{Name: "threads", DefaultText: "every CPU", Usage: "workers; the output does not depend on it"},

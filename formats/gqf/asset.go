@@ -100,6 +100,9 @@ func (f *File) CopyAsset(w io.Writer, name string) (int64, error) {
 func (f *File) copyAsset(w io.Writer, i int) error {
 	return f.Guard(func() error {
 		r := f.asset(i)
+		if Codec(r.codec) > CodecZstd {
+			return &UnsupportedError{f.name, fmt.Sprintf("asset %q has codec %d, which this version does not know", f.str(r.strOff, r.strLen), r.codec)}
+		}
 		stored := f.b[r.off : r.off+r.stored]
 		damaged := func(msg string, err error) error {
 			return &FormatError{f.name, sectionNames[secAssetData], int64(r.off), fmt.Sprintf("asset %q %s", f.str(r.strOff, r.strLen), msg), err}

@@ -19,8 +19,10 @@ func checkAssetName(kind AssetKind, name string) string {
 			return fmt.Sprintf("%q is not a plain file name: want 1 to %d printable ASCII characters other than %s, no dot or space at the end, and no name that Windows reserves", name, maxAssetName, notInNames)
 		}
 		return ""
+	case 0:
+		return fmt.Sprintf("asset %q has kind 0, which does not exist", name)
 	}
-	return fmt.Sprintf("asset %q has kind %d, which version %d.%d does not have", name, kind, VersionMajor, VersionMinor)
+	return "" // of a newer version
 }
 
 func checkFixedName(what, name, want string) string {
@@ -67,5 +69,12 @@ func isReservedName(name string) bool {
 }
 
 // foldName gives name without the difference of case, in which names of one directory
-// must not differ alone. Names are ASCII.
-func foldName(name string) string { return strings.ToLower(name) }
+// must not differ alone. Names of files are ASCII; letters beyond ASCII in other names have no case here.
+func foldName(name string) string {
+	return strings.Map(func(r rune) rune {
+		if 'A' <= r && r <= 'Z' {
+			r += 'a' - 'A'
+		}
+		return r
+	}, name)
+}

@@ -60,11 +60,13 @@ func sample() *Builder {
 		PayloadSpec{Header: lowbit(37, 64, 32, 8)})
 	b.AddName(NameSpec{Name: "lm_head.weight", Tensor: table, SourceFile: -1})
 	b.AddName(NameSpec{Name: "model.zz_alias.weight", Tensor: table, InCheckpoint: true, SourceFile: 1, SourceBytes: 7})
-	proj := add(TensorSpec{Name: "model.layers.0.q_proj.weight", Shape: []int64{40, 172}, Dtype: packing.F8E4M3, Role: RoleProjection, Mapping: MappingAsymmetric, Algorithm: AlgorithmRTN},
-		PayloadSpec{Header: asymmetric(lowbit(40, 172, 48, 4))},
+	proj := add(TensorSpec{Name: "model.layers.0.q_proj.weight", Shape: []int64{40, 172}, Dtype: packing.F8E4M3, Role: RoleProjection, Mapping: MappingAsymmetric, Algorithm: AlgorithmRTN, Bias: 4},
+		PayloadSpec{Header: asymmetric(lowbit(40, 172, 48, 4)), CPU: CPUI8MM | CPUDotProd},
 		PayloadSpec{Variant: 1, Header: codes(40, 172, 48, 4)},
 		PayloadSpec{Variant: 1, Kind: KindScales, Header: plain(packing.F32, 40, 4)},
 		PayloadSpec{Variant: 1, Kind: KindZeros, Header: plain(packing.I8, 40, 4)})
+	add(TensorSpec{Name: "model.layers.0.q_proj.bias", Shape: []int64{40}, Dtype: packing.BF16, Role: RoleBias},
+		PayloadSpec{Header: plain(packing.BF16, 1, 40)})
 	b.AddName(NameSpec{Name: "model.layers.0.q_proj.weight_scale_inv", Tensor: proj, InCheckpoint: true, Folded: true, SourceFile: 0, SourceBytes: 8})
 	// Transposed: the checkpoint has 3 experts of 48 inputs x 20 outputs.
 	experts := TensorSpec{Name: "model.layers.0.experts.up", Shape: []int64{3, 48, 20}, Dtype: packing.BF16, Role: RoleExpert, Mapping: MappingSymmetric, Algorithm: AlgorithmRTN, Transposed: true, Experts: 3}
@@ -286,6 +288,10 @@ func TestBuildErrors(t *testing.T) {
 		{"no payload", "0 payloads", func(b *Builder) {
 			b.AddName(NameSpec{Name: "x", Tensor: b.AddTensor(TensorSpec{Name: "x", Dtype: packing.F32}), SourceFile: -1})
 		}},
+		{"nine dimensions", "9 dimensions, at most 8", func(b *Builder) { b.tensors[0].Shape = []int64{1, 1, 1, 1, 1, 1, 1, 2, 3} }},
+		{"ninth variant", "variant 8 out of range", func(b *Builder) { b.AddPayload(PayloadSpec{Variant: 8, Header: plain}) }},
+		{"bias of none", "its bias is tensor 6", func(b *Builder) { b.tensors[0].Bias = 7 }},
+		{"its own bias", "which has a bias itself", func(b *Builder) { b.tensors[0].Bias = 1 }},
 		{"two tensors, one name", "occurs twice", func(b *Builder) { b.AddName(NameSpec{Name: "w", Tensor: 0, SourceFile: -1}) }},
 		{"payload of no tensor", "payload of tensor 7", func(b *Builder) { b.AddPayload(PayloadSpec{Tensor: 7, Header: plain}) }},
 		{"name of no tensor", "is of tensor 7", func(b *Builder) { b.AddName(NameSpec{Name: "v", Tensor: 7, SourceFile: -1}) }},
@@ -294,14 +300,17 @@ func TestBuildErrors(t *testing.T) {
 		{"shape differs", "shape [2 3] needs 2 x 3", func(b *Builder) { b.payloads[0].Header = packing.PlainHeader(packing.F32, 3, 2) }},
 		{"slice of none", "slice 1 of 1", func(b *Builder) { b.payloads[0].Slice = 1 }},
 		{"slice missing", "2 slices in 1 payloads", func(b *Builder) { b.tensors[0].Experts = 2 }},
-		{"invalid header", "bits", func(b *Builder) {
+		{"invalid header", "tile", func(b *Builder) {
 			b.payloads[0].Header = packing.Header{Layout: packing.LayoutLowbit, Rows: 2, Cols: 3}
 		}},
 		{"other elements", "its elements are I32, those of the tensor are F32", func(b *Builder) { b.payloads[0].Header = packing.PlainHeader(packing.I32, 2, 3) }},
+		{"CPU of a companion", "differ from those of its weights", func(b *Builder) {
+			b.tensors[0].Shape = []int64{32, 32}
+			b.payloads[0].Header = codes(32, 32, 32, 4)
+			b.AddPayload(PayloadSpec{Kind: KindScales, Header: packing.PlainHeader(packing.F32, 32, 1), CPU: CPUDotProd})
+		}},
 		{"companion alone", "kind 1 is out of order", func(b *Builder) { b.payloads[0].Kind = KindScales }},
 		{"dtype", "dtype 0", func(b *Builder) { b.tensors[0].Dtype = packing.DtypeNone }},
-		{"role", "role 99", func(b *Builder) { b.tensors[0].Role = 99 }},
-		{"mapping", "mapping 99", func(b *Builder) { b.tensors[0].Mapping = 99 }},
 		{"negative dimension", "more than 2^62", func(b *Builder) { b.tensors[0].Shape = []int64{-2, 3} }},
 		{"not UTF-8", "not valid UTF-8", func(b *Builder) { b.AddName(NameSpec{Name: "\xff", SourceFile: -1}) }},
 		{"empty name", "want 1 to", func(b *Builder) { b.AddName(NameSpec{Name: "", SourceFile: -1}) }},

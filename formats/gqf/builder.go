@@ -17,6 +17,7 @@ type TensorSpec struct {
 	Role       Role
 	Mapping    Mapping   // MappingNone if kept
 	Algorithm  Algorithm // AlgorithmNone if kept
+	Bias       int       // as AddTensor returned it for the tensor with the layer's bias, plus 1; 0: none
 	Transposed bool      // the checkpoint stores the last two dimensions as inputs x outputs; quantized payloads are outputs x inputs all the same
 	Experts    int       // slices with payloads of their own, the product of all dimensions but the last two; 0 means 1
 }
@@ -27,7 +28,8 @@ type PayloadSpec struct {
 	Tensor  int // as AddTensor returned it
 	Slice   int // expert, from 0
 	Kind    Kind
-	Variant int // from 0; further ones hold the same codes in another layout
+	Variant int         // from 0; further ones hold the same codes in another layout
+	CPU     CPUFeatures // of the CPUs that the variant is for, the same in all its payloads; 0: any
 	Header  packing.Header
 }
 
@@ -172,7 +174,7 @@ func (b *Builder) Build() (*Image, error) {
 	for at, i := range payloadOrder {
 		p := &b.payloads[i]
 		size, _ := p.Header.DataSize()
-		r := payloadRecord{uint64(im.payloadOff[i]), packing.HeaderSize + uint64(size), uint32(p.Tensor), uint32(p.Slice), uint8(p.Kind), uint8(p.Variant)}
+		r := payloadRecord{uint64(im.payloadOff[i]), packing.HeaderSize + uint64(size), uint32(p.Tensor), uint32(p.Slice), uint8(p.Kind), uint8(p.Variant), uint32(p.CPU)}
 		r.encode(im.record(secPayloads, at), p.Header)
 	}
 	if err := im.checkRecords(); err != nil {
@@ -224,6 +226,14 @@ func (b *Builder) checkRanges() error {
 		if t.Experts < 0 || t.Experts > maxCount {
 			return fmt.Errorf("tensor %q: %d experts, want 1 to %d", t.Name, t.Experts, maxCount)
 		}
+		if t.Bias < 0 || t.Bias > len(b.tensors) {
+			return fmt.Errorf("tensor %q: its bias is tensor %d, of which there are %d", t.Name, t.Bias-1, len(b.tensors))
+		}
+	}
+	for _, a := range b.assets {
+		if !a.kind.Known() {
+			return fmt.Errorf("asset %q has kind %d, which does not exist", a.name, a.kind)
+		}
 	}
 	var dataBytes int64
 	for _, p := range b.payloads {
@@ -231,7 +241,7 @@ func (b *Builder) checkRanges() error {
 			return fmt.Errorf("payload of tensor %d, of which there are %d", p.Tensor, len(b.tensors))
 		}
 		name := b.tensors[p.Tensor].Name
-		if p.Slice < 0 || p.Slice > maxCount || p.Variant < 0 || p.Variant > 255 {
+		if p.Slice < 0 || p.Slice > maxCount || p.Variant < 0 || p.Variant >= maxVariants {
 			return fmt.Errorf("tensor %q: payload of slice %d, variant %d out of range", name, p.Slice, p.Variant)
 		}
 		if err := p.Header.Validate(); err != nil {
@@ -367,7 +377,7 @@ func (b *Builder) encodeTensors(im *Image, nameOrder []int) {
 		r.dimsFirst, r.ndim = dims, uint8(len(t.Shape))
 		r.payloadFirst = payloads
 		r.dtype, r.role, r.mapping, r.algorithm = uint8(t.Dtype), uint8(t.Role), uint8(t.Mapping), uint8(t.Algorithm)
-		r.slices = uint32(max(t.Experts, 1))
+		r.slices, r.bias = uint32(max(t.Experts, 1)), uint32(t.Bias)
 		if t.Transposed {
 			r.flags |= flagTransp
 		}

@@ -3,10 +3,12 @@ package gqf
 import (
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // Role says what a tensor is for in its model. The codes are part of the file
-// format and never change their meaning.
+// format and never change their meaning. A code that this version does not know
+// stands for RoleOther, and String says so.
 type Role uint8
 
 // The roles of version 1.
@@ -26,7 +28,7 @@ const (
 var roleNames = []string{"other", "embedding", "head", "projection", "expert", "router", "norm", "bias", "conv", "position"}
 
 // String gives the role's name as reports and JSON spell it.
-func (r Role) String() string { return codeName(roleNames, uint8(r), "role") }
+func (r Role) String() string { return informativeName(roleNames, uint8(r)) }
 
 // MarshalText gives the same for JSON.
 func (r Role) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
@@ -43,12 +45,14 @@ const (
 	MappingSymmetricNoClip Mapping = 3 // TorchAO's SYMMETRIC_NO_CLIPPING_ERR
 	MappingAsymmetric      Mapping = 4 // with zero points
 	MappingHalfStep        Mapping = 5 // the half-step grid; the absolute maximum goes to its last step, 2^(bits-1) - 1/2
+
+	MappingOther Mapping = 255 // none of the above, as every code that this version does not know
 )
 
 var mappingNames = []string{"none", "full-range", "symmetric", "symmetric-no-clip", "asymmetric", "half-step"}
 
 // String gives the mapping's name as the command line spells it.
-func (m Mapping) String() string { return codeName(mappingNames, uint8(m), "mapping") }
+func (m Mapping) String() string { return informativeName(mappingNames, uint8(m)) }
 
 // MarshalText gives the same for JSON.
 func (m Mapping) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
@@ -77,6 +81,8 @@ const (
 	AlgorithmGPTQFT  Algorithm = 6 // GPTQ towards the float model's outputs
 	AlgorithmImatrix Algorithm = 7 // weighted search, second moments of activations in the weights
 	AlgorithmAWQ     Algorithm = 8 // the same behind factors that AWQ chose, see AssetFold
+
+	AlgorithmOther Algorithm = 255 // none of the above, as every code that this version does not know
 )
 
 var algorithmNames = []string{"none", "rtn", "search", "hqq", "mse", "gptq", "gptq-ft", "imatrix", "awq"}
@@ -85,7 +91,7 @@ var algorithmNames = []string{"none", "rtn", "search", "hqq", "mse", "gptq", "gp
 func (a Algorithm) Calibrated() bool { return a >= AlgorithmGPTQ && a <= AlgorithmAWQ }
 
 // String gives the algorithm's name as reports spell it.
-func (a Algorithm) String() string { return codeName(algorithmNames, uint8(a), "algorithm") }
+func (a Algorithm) String() string { return informativeName(algorithmNames, uint8(a)) }
 
 // MarshalText gives the same for JSON.
 func (a Algorithm) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
@@ -136,6 +142,10 @@ func (k AssetKind) String() string { return codeName(assetKindNames, uint8(k), "
 // MarshalText gives the same for JSON.
 func (k AssetKind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
 
+// Known tells whether this version knows the kind. Assets of other kinds are there
+// for newer programs: nothing but their places and checksums is known of them.
+func (k AssetKind) Known() bool { return k >= AssetConfig && k <= AssetFold }
+
 // Names of the assets that are ours. The slash keeps them apart from files,
 // whose names hold none.
 const (
@@ -160,6 +170,73 @@ func (c Codec) String() string { return codeName(codecNames, uint8(c), "codec") 
 
 // MarshalText gives the same for JSON.
 func (c Codec) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
+
+// CPUFeatures is a set of the features that a CPU needs to run the kernels that a
+// variant is for. The bits are part of the file format. An unknown bit is a feature
+// that no CPU has, as far as this version knows.
+type CPUFeatures uint32
+
+// The features of version 1.
+const (
+	CPUDotProd    CPUFeatures = 1 << 0  // Arm FEAT_DotProd
+	CPUI8MM       CPUFeatures = 1 << 1  // Arm FEAT_I8MM
+	CPUSVE        CPUFeatures = 1 << 2  // Arm FEAT_SVE
+	CPUSVE2       CPUFeatures = 1 << 3  // Arm FEAT_SVE2
+	CPUSME        CPUFeatures = 1 << 4  // Arm FEAT_SME
+	CPUSME2       CPUFeatures = 1 << 5  // Arm FEAT_SME2
+	CPUAVX2       CPUFeatures = 1 << 16 // x86 AVX2, FMA and F16C
+	CPUAVXVNNI    CPUFeatures = 1 << 17 // x86 AVX-VNNI
+	CPUAVX512VNNI CPUFeatures = 1 << 18 // x86 AVX-512 F, BW, DQ, VL and VNNI
+	CPUAMXInt8    CPUFeatures = 1 << 19 // x86 AMX-INT8
+)
+
+var cpuFeatureNames = []struct {
+	bit  CPUFeatures
+	name string
+}{
+	{CPUDotProd, "dotprod"}, {CPUI8MM, "i8mm"}, {CPUSVE, "sve"}, {CPUSVE2, "sve2"}, {CPUSME, "sme"}, {CPUSME2, "sme2"},
+	{CPUAVX2, "avx2"}, {CPUAVXVNNI, "avxvnni"}, {CPUAVX512VNNI, "avx512vnni"}, {CPUAMXInt8, "amx-int8"},
+}
+
+// NewCPUFeatures makes a set of the names that String gives. Other names are left out.
+func NewCPUFeatures(names []string) (c CPUFeatures) {
+	for _, f := range cpuFeatureNames {
+		if slices.Contains(names, f.name) {
+			c |= f.bit
+		}
+	}
+	return c
+}
+
+// String lists the features, "dotprod,i8mm"; "" if there are none. Bits that this
+// version does not know are "other".
+func (c CPUFeatures) String() string {
+	var names []string
+	for _, f := range cpuFeatureNames {
+		if c&f.bit != 0 {
+			names = append(names, f.name)
+			c &^= f.bit
+		}
+	}
+	if c != 0 {
+		names = append(names, otherName)
+	}
+	return strings.Join(names, ",")
+}
+
+// MarshalText gives the same for JSON.
+func (c CPUFeatures) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
+
+// otherName is what an unknown code is called where it only informs.
+const otherName = "other"
+
+// informativeName is names[code], or "other" for a code that this version does not know.
+func informativeName(names []string, code uint8) string {
+	if int(code) < len(names) {
+		return names[code]
+	}
+	return otherName
+}
 
 // codeName is names[code], or a spelling that shows an unknown code.
 func codeName(names []string, code uint8, what string) string {

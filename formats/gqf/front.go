@@ -13,6 +13,9 @@ type front struct {
 	name string // of the file, for errors
 	h    header
 	sec  [numSections][]byte
+
+	// unknown has a bit for each variant that this version cannot read, by tensor; most files have none.
+	unknown map[int32]uint8
 }
 
 // setSections points the sections into b, the file from its start.

@@ -35,7 +35,7 @@ type SectionInfo struct {
 }
 
 // A TensorRow is a line of the table of tensors. Where a tensor has several
-// variants, the fields from Bits to Flags describe the first.
+// variants, the fields from Bits to Flags describe the first that is known.
 type TensorRow struct {
 	Name          string       `json:"name"`
 	Role          Role         `json:"role"`
@@ -58,17 +58,21 @@ type TensorRow struct {
 	BitsPerWeight float64      `json:"bits_per_weight"` // data of the first variant and its companions
 	SourceBytes   int64        `json:"source_bytes"`    // in the checkpoint, under all names
 	SharedWith    []string     `json:"shared_with"`     // further names
+	Bias          string       `json:"bias,omitempty"`  // name of the tensor with the layer's bias
+	CPU           CPUFeatures  `json:"cpu,omitempty"`   // of the CPUs that the first variant is for
 	Variants      []VariantRow `json:"variants,omitempty"`
 }
 
 // A VariantRow describes one of several variants of a tensor.
 type VariantRow struct {
-	Variant       int     `json:"variant"`
-	Layout        string  `json:"layout"`
-	Tile          string  `json:"tile"`
-	Flags         string  `json:"flags"`
-	Bytes         int64   `json:"bytes"`
-	BitsPerWeight float64 `json:"bits_per_weight"`
+	Variant       int         `json:"variant"`
+	Layout        string      `json:"layout"`
+	Tile          string      `json:"tile"`
+	Flags         string      `json:"flags"`
+	Bytes         int64       `json:"bytes"`
+	BitsPerWeight float64     `json:"bits_per_weight"`
+	CPU           CPUFeatures `json:"cpu,omitempty"`     // of the CPUs that the variant is for
+	Skipped       bool        `json:"skipped,omitempty"` // this version does not know its layout
 }
 
 // Totals adds up the table of tensors.
@@ -136,21 +140,22 @@ func newRow(t Tensor, sourceBytes int64) TensorRow {
 		Name: t.Name, Role: t.Role, Shape: t.Shape, Dtype: t.Dtype.String(), Slices: t.Experts, Transposed: t.Transposed,
 		Mapping: t.Mapping, Algorithm: t.Algorithm, SourceBytes: sourceBytes, SharedWith: t.Names()[1:],
 	}
-	var data int64 // of the variant, without headers
-	finish := func() {
-		row.Variants[len(row.Variants)-1].BitsPerWeight = perWeight(data, t.Elements())
-		data = 0
+	if t.Bias >= 0 {
+		row.Bias = t.f.tensorName(t.Bias)
 	}
+	var data int64 // of the variant, without headers
+	shown := -1    // the variant that the row describes
 	for i := range t.payloads {
 		p := t.f.Payload(t.first + i)
 		h := &p.Header
-		if p.Variant == len(row.Variants) {
-			if p.Variant > 0 {
-				finish()
-			}
-			row.Variants = append(row.Variants, VariantRow{Variant: p.Variant, Layout: h.Layout.String(), Tile: h.Tile.String(), Flags: h.Flags.String()})
+		if p.Stored == len(row.Variants) {
+			data = 0
+			row.Variants = append(row.Variants, VariantRow{
+				Variant: p.Stored, Layout: h.Layout.String(), Tile: h.Tile.String(), Flags: h.Flags.String(), CPU: p.CPU, Skipped: p.Variant < 0,
+			})
 		}
-		if i == 0 {
+		if weights := p.Slice == 0 && p.Kind == KindWeights; weights && (i == 0 || p.Variant == 0) {
+			shown, row.CPU = p.Stored, p.CPU
 			row.Quantized = h.Layout != packing.LayoutPlain
 			row.Bits, row.Group, row.Layout, row.Tile, row.Flags = int(h.Bits), int64(h.Group), h.Layout.String(), h.Tile.String(), h.Flags.String()
 			row.ScaleDtype, row.ZeroPoints, row.Grid = h.ScaleDtype.String(), h.ZeroKind.String(), h.Grid.String()
@@ -160,10 +165,11 @@ func newRow(t Tensor, sourceBytes int64) TensorRow {
 		}
 		data += p.Length - packing.HeaderSize
 		row.Bytes += p.Length
-		row.Variants[p.Variant].Bytes += p.Length
+		v := &row.Variants[p.Stored]
+		v.Bytes += p.Length
+		v.BitsPerWeight = perWeight(data, t.Elements())
 	}
-	finish()
-	row.BitsPerWeight = row.Variants[0].BitsPerWeight
+	row.BitsPerWeight = row.Variants[shown].BitsPerWeight
 	if len(row.Variants) == 1 {
 		row.Variants = nil
 	}

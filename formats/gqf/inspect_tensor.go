@@ -131,6 +131,9 @@ func InspectTensor(f *File, name string, slice int) (*TensorInspection, error) {
 		return nil, fmt.Errorf("%s: no tensor %q in this file%s", f.name, name, suggest.DidYouMean(name, f.tensorNames()))
 	}
 	p, ok := t.Payload(0, slice, KindWeights)
+	if err := t.Usable(); err != nil {
+		return nil, err
+	}
 	if !ok {
 		return nil, fmt.Errorf("%s: tensor %q has no slice %d, its slices are 0 to %d", f.name, name, slice, t.Experts-1)
 	}

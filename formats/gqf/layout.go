@@ -15,7 +15,8 @@ import (
 //
 //	Minor 0: tensors with payloads of the layouts plain, lowbit, codes, KleidiAI's
 //	(17 to 21) and TorchAO's (33 to 35), companions of codes and torchao-embedding,
-//	variants, slices, names, assets (stored or zstd), CRC32C of every byte.
+//	variants that may name CPU features, slices, names, links to biases, assets
+//	(stored or zstd), CRC32C of every byte.
 const (
 	VersionMajor = 1
 	VersionMinor = 0
@@ -41,7 +42,8 @@ const (
 	maxAssetName  = 200
 	maxAssets     = 1024
 	maxAssetBytes = 128 << 20 // of all assets, raw, and of all assets, stored
-	maxDims       = 255
+	maxDims       = 8
+	maxVariants   = 8
 	noSource      = 0xFFFFFFFF
 	flagTransp    = 1 // of a tensor
 	flagCheckpt   = 1 // of a name
@@ -135,6 +137,7 @@ type tensorRecord struct {
 	payloadFirst, payloads   uint32
 	slices                   uint32
 	mapping, algorithm       uint8
+	bias                     uint32 // 1 + the index of the tensor with the biases; 0: none
 }
 
 func (r *tensorRecord) encode(b []byte) {
@@ -146,6 +149,7 @@ func (r *tensorRecord) encode(b []byte) {
 	le.PutUint32(b[20:], r.payloads)
 	le.PutUint32(b[24:], r.slices)
 	b[28], b[29] = r.mapping, r.algorithm
+	le.PutUint32(b[tensorBias:], r.bias)
 }
 
 func decodeTensor(b []byte) tensorRecord {
@@ -157,16 +161,22 @@ func decodeTensor(b []byte) tensorRecord {
 		payloadFirst: le.Uint32(b[16:]), payloads: le.Uint32(b[20:]),
 		slices:  le.Uint32(b[24:]),
 		mapping: b[28], algorithm: b[29],
+		bias: le.Uint32(b[tensorBias:]),
 	}
 }
 
-// tensorReserved is where a tensor record's reserved bytes begin.
-const tensorReserved = 30
+// Where a tensor record has its reserved bytes, two runs, and the bias between them.
+const (
+	tensorReserved  = 30
+	tensorBias      = 32
+	tensorReserved2 = 36
+)
 
 type payloadRecord struct {
 	off, length   uint64 // of packed header and data
 	tensor, slice uint32
 	kind, variant uint8
+	cpu           uint32 // CPUFeatures
 	// the rest of the record is a copy of the packed header
 }
 
@@ -176,17 +186,19 @@ func (r *payloadRecord) encode(b []byte, h packing.Header) {
 	le.PutUint32(b[16:], r.tensor)
 	le.PutUint32(b[20:], r.slice)
 	b[24], b[25] = r.kind, r.variant
+	le.PutUint32(b[payloadCPU:], r.cpu)
 	h.Append(b[payloadHeader:payloadHeader])
 }
 
 func decodePayload(b []byte) payloadRecord {
 	_ = b[payloadSize-1]
-	return payloadRecord{le.Uint64(b), le.Uint64(b[8:]), le.Uint32(b[16:]), le.Uint32(b[20:]), b[24], b[25]}
+	return payloadRecord{le.Uint64(b), le.Uint64(b[8:]), le.Uint32(b[16:]), le.Uint32(b[20:]), b[24], b[25], le.Uint32(b[payloadCPU:])}
 }
 
-// Where a payload record's reserved bytes and its packed header begin.
+// Where a payload record has its reserved bytes, its CPU features and its packed header.
 const (
 	payloadReserved = 26
+	payloadCPU      = 28
 	payloadHeader   = 32
 )
 

@@ -16,122 +16,178 @@ type payloadCheck struct {
 	end  uint64 // of the payload before, in the file
 
 	// The last packed header that was parsed: most are repeated many times.
-	raw    []byte
-	header packing.Header
-	size   uint64 // of header and data
+	raw     []byte
+	header  packing.Header
+	size    uint64 // of header and data
+	unknown error  // why this version cannot read the payload; nil if it can
 }
 
-// tensor checks the payloads of tensor i, whose dimensions start at dims: for
-// each variant, for each slice, the weights and then the companions that slice 0
-// has, with slice 0's headers.
+// tensor checks the payloads of tensor i, whose dimensions start at dims, variant
+// by variant. It notes the variants that this version does not know.
 func (c *payloadCheck) tensor(i int, r *tensorRecord, dims int) error {
-	shape := make([]uint64, 0, 8)
+	shape := make([]uint64, 0, maxDims)
 	for j := range int(r.ndim) {
 		shape = append(shape, c.dim(dims+j))
 	}
 	if _, ok := product(shape); !ok {
 		return c.badRecord(secTensors, i, 8, "tensor %q: shape %d has more than 2^62 elements", c.tensorName(i), shape)
 	}
-	var first [KindTable + 1][]byte // headers of this variant's slice 0 by kind
-	var weights packing.Header      // of this variant
-	var weightsAt int               // payload of slice 0
-	var prev payloadRecord
-	complete := func() error { // has slice 0 all companions?
-		for kind := KindScales; kind <= KindTable; kind++ {
-			if _, ok := CompanionOf(&weights, kind); ok && first[kind] == nil {
-				return c.badRecord(secPayloads, weightsAt, 24, "tensor %q, variant %d: %s without a companion of kind %s", c.tensorName(i), prev.variant, weights.Layout, kind)
-			}
+	v := variantCheck{payloadCheck: c, tensor: i, record: r, shape: shape, limit: c.next + int(r.payloads)}
+	for c.next < v.limit {
+		if v.number == maxVariants {
+			return v.bad(25, "a variant beyond the %d that a tensor may have", maxVariants)
 		}
-		return nil
-	}
-	var kinds, missing int64 // of this variant: kinds in slice 0, payloads to come
-	for k := range int(r.payloads) {
-		p, rec := c.payload(c.next), c.record(secPayloads, c.next)
-		bad := func(at int, format string, args ...any) *FormatError {
-			return c.badRecord(secPayloads, c.next, at, "payload %d of tensor %q: %s", k, c.tensorName(i), fmt.Sprintf(format, args...))
-		}
-		follows := p.variant == prev.variant && (p.slice == prev.slice && p.kind > prev.kind || p.slice == prev.slice+1 && p.kind == 0)
-		if k > 0 && prev.slice == 0 && (p.slice != 0 || p.variant != prev.variant) {
-			if err := complete(); err != nil {
-				return err
-			}
-		}
-		if k == 0 || int(p.variant) == int(prev.variant)+1 && missing == 0 {
-			follows = p.slice == 0 && p.kind == 0 && (k > 0 || p.variant == 0)
-			first, kinds, missing = [KindTable + 1][]byte{}, 0, 0
-		}
-		switch {
-		case p.tensor != uint32(i):
-			return bad(16, "is of tensor %d", p.tensor)
-		case p.slice >= r.slices:
-			return bad(20, "slice %d of %d", p.slice, r.slices)
-		case int(p.kind) >= len(kindNames):
-			return bad(24, "kind %d does not exist", p.kind)
-		case !follows:
-			return bad(20, "variant %d, slice %d, kind %d is out of order or repeated, or one before it is missing", p.variant, p.slice, p.kind)
-		case !isZero(rec[payloadReserved:payloadHeader]):
-			return bad(payloadReserved, "reserved bytes are not zero")
-		}
-		if p.slice == 0 {
-			first[p.kind] = rec[payloadHeader:]
-			kinds++
-			missing = kinds * int64(r.slices-1)
-		} else {
-			missing--
-		}
-		if !bytes.Equal(first[p.kind], rec[payloadHeader:]) {
-			return bad(payloadHeader, "its packed header differs from that of slice 0")
-		}
-		if err := c.place(&p, rec[payloadHeader:], bad); err != nil {
+		if err := v.check(); err != nil {
 			return err
 		}
-		if p.slice == 0 { // the others are equal
-			if p.kind == 0 {
-				weights, weightsAt = c.header, c.next
+		if v.unknown {
+			if c.front.unknown == nil {
+				c.front.unknown = map[int32]uint8{}
 			}
-			if msg := checkPayload(shape, r, Kind(p.kind), &weights, &c.header); msg != "" {
-				return bad(payloadHeader, "%s", msg)
-			}
+			c.front.unknown[int32(i)] |= 1 << v.number
 		}
-		c.end = p.off + p.length
-		c.next++
-		prev = p
-	}
-	if prev.slice == 0 {
-		if err := complete(); err != nil {
-			return err
-		}
-	}
-	if missing != 0 {
-		return c.badRecord(secTensors, i, 20, "tensor %q: %d payloads are missing behind variant %d, slice %d, kind %d", c.tensorName(i), missing, prev.variant, prev.slice, prev.kind)
+		v.number++
 	}
 	return nil
 }
 
+// variantCheck checks one variant of a tensor: slice 0 with the weights and just
+// the companions that they demand, then the other slices with equal headers.
+type variantCheck struct {
+	*payloadCheck
+	tensor  int
+	record  *tensorRecord
+	shape   []uint64
+	limit   int // the payload behind the tensor's last
+	number  int // of the variant
+	weights packing.Header
+	unknown bool // this version does not know the layout of its weights
+}
+
+// bad is an error in byte at of the record of the payload that is next.
+func (v *variantCheck) bad(at int, format string, args ...any) *FormatError {
+	k := v.next - int(v.record.payloadFirst)
+	return v.badRecord(secPayloads, v.next, at, "payload %d of tensor %q: %s", k, v.tensorName(v.tensor), fmt.Sprintf(format, args...))
+}
+
+func (v *variantCheck) check() error {
+	first := v.next // payload of slice 0
+	for v.next < v.limit {
+		p := v.payload(v.next)
+		if v.next > first && (int(p.variant) != v.number || p.slice != 0) {
+			break
+		}
+		inOrder := v.next == first && p.kind == 0 || v.next > first && p.kind > v.payload(v.next-1).kind
+		if err := v.one(&p, 0, inOrder); err != nil {
+			return err
+		}
+		if v.next == first {
+			v.weights, v.unknown = v.header, v.payloadCheck.unknown != nil
+		}
+		if msg := v.fits(Kind(p.kind)); msg != "" {
+			return v.bad(payloadHeader, "%s", msg)
+		}
+		v.advance(&p)
+	}
+	kinds := v.next - first
+	if !v.unknown {
+		have := 1
+		for kind := KindScales; kind <= KindTable; kind++ {
+			if _, ok := CompanionOf(&v.weights, kind); !ok {
+				continue
+			}
+			if have == kinds || Kind(v.payload(first+have).kind) != kind {
+				return v.badRecord(secPayloads, first, 24, "tensor %q, variant %d: %s without a companion of kind %s", v.tensorName(v.tensor), v.number, v.weights.Layout, kind)
+			}
+			have++
+		}
+	}
+	for slice := uint32(1); slice < v.record.slices; slice++ {
+		for k := range kinds {
+			if v.next == v.limit {
+				return v.badRecord(secTensors, v.tensor, 20, "tensor %q: payloads of variant %d are missing from slice %d, kind %d on", v.tensorName(v.tensor), v.number, slice, v.payload(first+k).kind)
+			}
+			p, model := v.payload(v.next), v.payload(first+k)
+			if err := v.one(&p, slice, p.kind == model.kind); err != nil {
+				return err
+			}
+			if p.cpu != model.cpu {
+				return v.bad(payloadCPU, "its CPU features differ from those of slice 0")
+			}
+			if !bytes.Equal(v.record0(first+k), v.record0(v.next)) {
+				return v.bad(payloadHeader, "its packed header differs from that of slice 0")
+			}
+			v.advance(&p)
+		}
+	}
+	return nil
+}
+
+// record0 gives the copy of the packed header of payload k.
+func (v *variantCheck) record0(k int) []byte { return v.front.record(secPayloads, k)[payloadHeader:] }
+
+// one checks what a payload record must be by itself, and its place in the order.
+func (v *variantCheck) one(p *payloadRecord, slice uint32, inOrder bool) error {
+	rec := v.front.record(secPayloads, v.next)
+	switch {
+	case p.tensor != uint32(v.tensor):
+		return v.bad(16, "is of tensor %d", p.tensor)
+	case p.slice >= v.record.slices:
+		return v.bad(20, "slice %d of %d", p.slice, v.record.slices)
+	case int(p.variant) != v.number || p.slice != slice || !inOrder:
+		return v.bad(20, "variant %d, slice %d, kind %d is out of order or repeated, or one before it is missing", p.variant, p.slice, p.kind)
+	case !isZero(rec[payloadReserved:payloadCPU]):
+		return v.bad(payloadReserved, "reserved bytes are not zero")
+	case p.kind != 0 && p.cpu != v.payload(v.next-1).cpu:
+		return v.bad(payloadCPU, "its CPU features differ from those of its weights")
+	}
+	return v.place(p, rec[payloadHeader:])
+}
+
 // place checks where a payload lies, and parses its packed header.
-func (c *payloadCheck) place(p *payloadRecord, raw []byte, bad func(int, string, ...any) *FormatError) error {
+func (v *variantCheck) place(p *payloadRecord, raw []byte) error {
+	c := v.payloadCheck
 	if !bytes.Equal(raw, c.raw) {
 		h, err := packing.ParseHeader(raw)
 		if e, ok := errors.AsType[*packing.HeaderError](err); ok {
-			return bad(payloadHeader+e.Offset, "%s", e)
+			return v.bad(payloadHeader+e.Offset, "%s", e)
 		}
-		if err != nil {
-			return &UnsupportedError{c.name, bad(0, "%s", err).Msg}
+		// A packed header of a newer kind still says the size of its data, which may be wrong only there.
+		size := packing.DataSizeOf(raw)
+		if size > 1<<62 {
+			return v.bad(payloadHeader, "%d bytes of data, at most 2^62 are possible", size)
 		}
-		size, _ := h.DataSize() // ParseHeader checked it
-		c.raw, c.header, c.size = raw, h, packing.HeaderSize+uint64(size)
+		c.raw, c.header, c.unknown, c.size = raw, h, err, packing.HeaderSize+size
 	}
 	switch {
 	case p.off%align != 0:
-		return bad(0, "at byte %d, want a multiple of %d", p.off, align)
+		return v.bad(0, "at byte %d, want a multiple of %d", p.off, align)
 	case p.off < c.end:
-		return bad(0, "at byte %d, want %d or more, where the one before ends", p.off, c.end)
+		return v.bad(0, "at byte %d, want %d or more, where the one before ends", p.off, c.end)
 	case p.length != c.size:
-		return bad(8, "%d bytes, its packed header says %d", p.length, c.size)
+		return v.bad(8, "%d bytes, its packed header says %d", p.length, c.size)
 	case p.off > c.h.fileSize || p.length > c.h.fileSize-p.off:
-		return bad(0, "%d bytes at %d, the file has %d", p.length, p.off, c.h.fileSize)
+		return v.bad(0, "%d bytes at %d, the file has %d", p.length, p.off, c.h.fileSize)
 	}
 	return nil
+}
+
+// advance goes on behind payload p.
+func (v *variantCheck) advance(p *payloadRecord) {
+	v.end = p.off + p.length
+	v.next++
+}
+
+// fits says what is wrong with the payload that is next, of slice 0, for its tensor
+// and its weights; or nothing, as with all of a variant that this version does not know.
+func (v *variantCheck) fits(kind Kind) string {
+	switch {
+	case v.unknown:
+		return ""
+	case v.payloadCheck.unknown != nil: // of a companion
+		return fmt.Sprintf("a companion of kind %s that is newer than its weights: %v", kind, v.payloadCheck.unknown)
+	}
+	return checkPayload(v.shape, v.record, kind, &v.weights, &v.header)
 }
 
 // checkPayload says what is wrong with the packed header h of a payload for its

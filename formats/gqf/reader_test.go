@@ -31,7 +31,7 @@ func TestRoundTrip(t *testing.T) {
 	for i, want := range b.tensors {
 		got := f.Tensor(i)
 		want.Experts = max(want.Experts, 1)
-		if diff := cmp.Diff(want, TensorSpec{got.Name, got.Shape, got.Dtype, got.Role, got.Mapping, got.Algorithm, got.Transposed, got.Experts}, cmpopts.EquateEmpty()); diff != "" {
+		if diff := cmp.Diff(want, TensorSpec{got.Name, got.Shape, got.Dtype, got.Role, got.Mapping, got.Algorithm, got.Bias + 1, got.Transposed, got.Experts}, cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("tensor %d: %s", i, diff)
 		}
 		if again, ok := f.Lookup(want.Name); !ok || again.Index != i {
@@ -44,7 +44,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 	for i, want := range b.payloads {
 		p, ok := f.Tensor(want.Tensor).Payload(want.Variant, want.Slice, want.Kind)
-		if !ok || p.Header != want.Header || p.Offset != im.PayloadOffset(i) || p.Offset%64 != 0 || f.Payload(p.Index) != p {
+		if !ok || p.Header != want.Header || p.CPU != want.CPU || p.Offset != im.PayloadOffset(i) || p.Offset%64 != 0 || f.Payload(p.Index) != p {
 			t.Errorf("payload %+v: got %+v, %v", want, p, ok)
 			continue
 		}
@@ -151,21 +151,25 @@ func TestMalformed(t *testing.T) {
 		{"other's name", at(secTensors, 0, 0), []byte{0}, -1, "not a name of this tensor"},
 		{"number of names", at(secTensors, 1, 4), []byte{2}, -1, "2 names, the index has 3"},
 		{"dims", at(secTensors, 1, 8), []byte{2}, -1, "dimensions at 2, want 1"},
-		{"ndim", at(secTensors, 0, 12), []byte{250}, -1, "250 dimensions"},
+		{"ndim", at(secTensors, 0, 12), []byte{250}, -1, "250 dimensions, want 8"},
+		{"dims left", at(secTensors, 8, 12), []byte{8}, -1, "4 are left"},
 		{"dtype", at(secTensors, 0, 13), []byte{250}, -1, "dtype 250"},
-		{"role", at(secTensors, 0, 14), []byte{250}, -1, "role 250"},
 		{"flags", at(secTensors, 0, 15), []byte{2}, -1, "reserved flags"},
 		{"transposed vector", at(secTensors, 0, 15), []byte{1}, -1, "cannot be transposed"},
 		{"first payload", at(secTensors, 1, 16), []byte{0}, -1, "payloads at 0, want 1"},
 		{"payloads", at(secTensors, 0, 20), []byte{0, 1}, -1, "256 payloads"},
 		{"slices", at(secTensors, 0, 24), []byte{0}, -1, "0 slices"},
 		{"tensor reserved", at(secTensors, 0, 47), []byte{1}, at(secTensors, 0, tensorReserved), "reserved"},
+		{"tensor reserved before the bias", at(secTensors, 0, 31), []byte{1}, at(secTensors, 0, tensorReserved), "reserved"},
+		{"bias of none", at(secTensors, 0, tensorBias), []byte{99}, -1, "its bias is tensor 98"},
+		{"its own bias", at(secTensors, 0, tensorBias), []byte{1}, -1, "tensor 0, which has a bias itself"},
+		{"bias of a bias", at(secTensors, 0, tensorBias), []byte{3}, -1, "tensor 2, which has a bias itself"},
 		{"payload order", at(secPayloads, 1, 16), []byte{0}, -1, "is of tensor 0"},
 		{"payload place", at(secPayloads, 1, 0), []byte{32}, -1, "multiple of 64"},
 		{"payload overlap", at(secPayloads, 1, 0), le.AppendUint64(nil, h.dataOff), -1, "where the one before ends"},
 		{"payload end", at(secPayloads, len(sample().payloads)-1, 0), le.AppendUint64(nil, uint64(len(good))), -1, "the file has"},
 		{"payload length", at(secPayloads, 1, 8), []byte{1}, -1, "its packed header says"},
-		{"payload kind", at(secPayloads, 1, 24), []byte{9}, -1, "kind 9"},
+		{"payload kind", at(secPayloads, 1, 24), []byte{9}, at(secPayloads, 1, 20), "kind 9 is out of order"},
 		{"payload slice", at(secPayloads, 1, 20), []byte{9}, -1, "slice 9 of 1"},
 		{"payload reserved", at(secPayloads, 1, 26), []byte{9}, -1, "reserved"},
 		{"packed header", at(secPayloads, 1, payloadHeader+8), []byte{9}, at(secPayloads, 1, payloadHeader+60), "checksum"},
@@ -182,7 +186,7 @@ func TestMalformed(t *testing.T) {
 		{"asset place", at(secAssets, 0, 8), []byte{1}, -1, "want"},
 		{"asset length", at(secAssets, 0, 16), le.AppendUint64(nil, 1<<63), -1, "the section ends"},
 		{"asset raw length", at(secAssets, 0, 24), []byte{99}, -1, "stored as it is"},
-		{"asset kind", at(secAssets, 0, 36), []byte{99}, -1, "kind 99"},
+		{"asset kind", at(secAssets, 0, 36), []byte{0}, -1, "kind 0"},
 		{"asset codec", at(secAssets, 0, 37), []byte{99}, -1, "codec 99"},
 		{"compressed config", at(secAssets, 1, 37), []byte{1}, -1, "only for files"},
 		{"asset reserved", at(secAssets, 0, 38), []byte{99}, -1, "reserved"},

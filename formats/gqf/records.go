@@ -89,7 +89,7 @@ func (f *front) checkAssets(stringsEnd uint64) error {
 	end := f.h.sections[secAssetData].off
 	last := end + f.h.sections[secAssetData].length
 	var prev []byte
-	var once [AssetFold + 1]bool
+	var once [256]bool                                // by kind
 	seen := make(map[string]bool, f.count(secAssets)) // folded names
 	var raw, stored uint64
 	for i := range f.count(secAssets) {
@@ -106,12 +106,11 @@ func (f *front) checkAssets(stringsEnd uint64) error {
 			return f.badRecord(secAssets, i, 0, "asset %q has the name of another asset but for the case of letters", s)
 		}
 		seen[name] = true
-		if AssetKind(r.kind) != AssetFile {
-			if once[r.kind] {
-				return f.badRecord(secAssets, i, 36, "a second asset of kind %s", AssetKind(r.kind))
-			}
-			once[r.kind] = true
+		kind := AssetKind(r.kind)
+		if once[kind] && kind.Known() && kind != AssetFile {
+			return f.badRecord(secAssets, i, 36, "a second asset of kind %s", kind)
 		}
+		once[kind] = true
 		off := alignUp(end, align)
 		switch {
 		case i > 0 && bytes.Compare(prev, s) >= 0:
@@ -120,9 +119,9 @@ func (f *front) checkAssets(stringsEnd uint64) error {
 			return f.badRecord(secAssets, i, 8, "asset %q at byte %d, want %d", s, r.off, off)
 		case r.off > last || r.stored > last-r.off:
 			return f.badRecord(secAssets, i, 16, "asset %q at %d with %d bytes, the section ends at %d", s, r.off, r.stored, last)
-		case r.codec > uint8(CodecZstd):
+		case kind.Known() && r.codec > uint8(CodecZstd):
 			return f.badRecord(secAssets, i, 37, "asset %q has codec %d, which version %d.%d does not have", s, r.codec, VersionMajor, VersionMinor)
-		case r.codec != uint8(CodecStored) && AssetKind(r.kind) != AssetFile && AssetKind(r.kind) != AssetFold:
+		case kind.Known() && r.codec != uint8(CodecStored) && kind != AssetFile && kind != AssetFold:
 			return f.badRecord(secAssets, i, 37, "asset %q has codec %s, which is only for files and fold records", s, Codec(r.codec))
 		case r.codec == uint8(CodecStored) && r.stored != r.rawLen:
 			return f.badRecord(secAssets, i, 24, "asset %q is stored as it is, in %d bytes for %d", s, r.stored, r.rawLen)
@@ -169,12 +168,12 @@ func (f *front) checkTensors(names []uint32) error {
 			return f.badRecord(secTensors, i, 4, "tensor %q: %d names, the index has %d", name, r.names, names[i])
 		case int64(r.dimsFirst) != int64(dims):
 			return f.badRecord(secTensors, i, 8, "tensor %q: dimensions at %d, want %d, where those before end", name, r.dimsFirst, dims)
+		case r.ndim > maxDims:
+			return f.badRecord(secTensors, i, 12, "tensor %q: %d dimensions, want %d or fewer", name, r.ndim, maxDims)
 		case int(r.ndim) > f.count(secDims)-dims:
 			return f.badRecord(secTensors, i, 12, "tensor %q: %d dimensions, %d are left in their section", name, r.ndim, f.count(secDims)-dims)
 		case packing.Dtype(r.dtype).Bits() == 0:
 			return f.badRecord(secTensors, i, 13, "tensor %q: dtype %d does not exist", name, r.dtype)
-		case int(r.role) >= len(roleNames):
-			return f.badRecord(secTensors, i, 14, "tensor %q: role %d does not exist", name, r.role)
 		case r.flags&^flagTransp != 0:
 			return f.badRecord(secTensors, i, 15, "tensor %q has reserved flags set", name)
 		case r.flags&flagTransp != 0 && r.ndim < 2:
@@ -185,12 +184,12 @@ func (f *front) checkTensors(names []uint32) error {
 			return f.badRecord(secTensors, i, 20, "tensor %q: %d payloads, want 1 to %d", name, r.payloads, f.count(secPayloads)-c.next)
 		case r.slices == 0 || r.slices > r.payloads:
 			return f.badRecord(secTensors, i, 24, "tensor %q: %d slices in %d payloads", name, r.slices, r.payloads)
-		case int(r.mapping) >= len(mappingNames):
-			return f.badRecord(secTensors, i, 28, "tensor %q: mapping %d does not exist", name, r.mapping)
-		case int(r.algorithm) >= len(algorithmNames):
-			return f.badRecord(secTensors, i, 29, "tensor %q: algorithm %d does not exist", name, r.algorithm)
-		case !isZero(b[tensorReserved:]):
+		case !isZero(b[tensorReserved:tensorBias]) || !isZero(b[tensorReserved2:]):
 			return f.badRecord(secTensors, i, tensorReserved, "tensor %q: reserved bytes are not zero", name)
+		case int64(r.bias) > int64(f.count(secTensors)):
+			return f.badRecord(secTensors, i, tensorBias, "tensor %q: its bias is tensor %d, of which there are %d", name, r.bias-1, f.count(secTensors))
+		case r.bias != 0 && (int(r.bias-1) == i || f.tensor(int(r.bias-1)).bias != 0):
+			return f.badRecord(secTensors, i, tensorBias, "tensor %q: its bias is tensor %d, which has a bias itself", name, r.bias-1)
 		}
 		if err := c.tensor(i, &r, dims); err != nil {
 			return err

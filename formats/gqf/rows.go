@@ -22,6 +22,9 @@ type Rows struct {
 func (t Tensor) Rows(variant, slice int) (*Rows, error) {
 	p, ok := t.Payload(variant, slice, KindWeights)
 	if !ok {
+		if err := t.Usable(); err != nil {
+			return nil, err
+		}
 		return nil, fmt.Errorf("%s: tensor %q has no variant %d of slice %d", t.f.name, t.Name, variant, slice)
 	}
 	data, err := t.f.Data(p)

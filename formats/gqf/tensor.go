@@ -2,7 +2,9 @@ package gqf
 
 import (
 	"bytes"
+	"fmt"
 	"iter"
+	"math/bits"
 	"slices"
 	"sort"
 
@@ -20,6 +22,7 @@ type Tensor struct {
 	Algorithm  Algorithm
 	Transposed bool // the checkpoint has the last two dimensions as inputs x outputs
 	Experts    int  // slices, each a payload of its own; 1 for most
+	Bias       int  // index of the tensor with the layer's bias; -1 if the file links none
 
 	f        *File
 	payloads int
@@ -28,13 +31,19 @@ type Tensor struct {
 }
 
 // A Payload describes a payload of a File. It is a copy, valid after Close.
+//
+// A file may hold variants of a tensor in layouts that this version does not know.
+// They are skipped: the variants that it knows count from 0, whatever is before or
+// between them in the file. A tensor may be left without any, see [Tensor.Usable].
 type Payload struct {
 	Index   int // in the file
 	Tensor  int // index
 	Slice   int // expert
 	Kind    Kind
-	Variant int            // 0 first; others hold the same codes in another layout
-	Header  packing.Header // as the directory has it
+	Variant int            // 0 first; others hold the same codes in another layout; -1 in a variant that is skipped
+	Stored  int            // the variant's number in the file, skipped ones counted
+	CPU     CPUFeatures    // of the CPUs that the variant is for; 0: of any
+	Header  packing.Header // as the directory has it; in a variant that is skipped just the layout's code
 	Offset  int64          // in the file, of the packed header; a multiple of 64
 	Length  int64          // bytes of packed header and data
 }
@@ -64,7 +73,7 @@ func (f *File) Tensor(i int) Tensor {
 	return Tensor{
 		Index: i, Name: string(f.nameBytes(int(r.name))), Shape: shape, Dtype: packing.Dtype(r.dtype),
 		Role: Role(r.role), Mapping: Mapping(r.mapping), Algorithm: Algorithm(r.algorithm),
-		Transposed: r.flags&flagTransp != 0, Experts: int(r.slices),
+		Transposed: r.flags&flagTransp != 0, Experts: int(r.slices), Bias: int(r.bias) - 1,
 		f: f, payloads: int(r.payloads), first: int(r.payloadFirst), names: int(r.names),
 	}
 }
@@ -145,22 +154,26 @@ func (t Tensor) Elements() int64 {
 	return n
 }
 
-// Payloads lists the payloads of the tensor by variant, slice and kind.
+// Payloads lists the payloads of the tensor by variant, slice and kind, without
+// those of variants that are skipped.
 func (t Tensor) Payloads() []Payload {
-	list := make([]Payload, t.payloads)
-	for i := range list {
-		list[i] = t.f.Payload(t.first + i)
+	list := make([]Payload, 0, t.payloads)
+	for i := range t.payloads {
+		if p := t.f.Payload(t.first + i); p.Variant >= 0 {
+			list = append(list, p)
+		}
 	}
 	return list
 }
 
 // Payload finds one payload of the tensor. Variant 0 with KindWeights exists for
-// every slice.
+// every slice, unless Usable has an error.
 func (t Tensor) Payload(variant, slice int, kind Kind) (Payload, bool) {
+	stored := t.f.storedVariant(t.Index, variant)
 	i := sort.Search(t.payloads, func(i int) bool {
 		r := t.f.payload(t.first + i)
-		if int(r.variant) != variant {
-			return int(r.variant) > variant
+		if int(r.variant) != stored {
+			return int(r.variant) > stored
 		}
 		if int(r.slice) != slice {
 			return int(r.slice) > slice
@@ -174,25 +187,97 @@ func (t Tensor) Payload(variant, slice int, kind Kind) (Payload, bool) {
 	return p, p.Variant == variant && p.Slice == slice && p.Kind == kind
 }
 
+// Usable reports, as [*UnsupportedError], that this version knows none of the
+// layouts in which the file holds the tensor.
+func (t Tensor) Usable() error {
+	if _, ok := t.Payload(0, 0, KindWeights); ok {
+		return nil
+	}
+	_, err := packing.ParseHeader(t.f.record(secPayloads, t.first)[payloadHeader:])
+	return &UnsupportedError{t.f.name, fmt.Sprintf("tensor %q is only there in layouts that this version does not know (%v): use a newer gq", t.Name, err)}
+}
+
+// VariantsFor lists the numbers of the tensor's variants, the best one for a CPU
+// with these features first: the variants that name no other features, by how many
+// they name, then the rest; equals in the file's order.
+func (t Tensor) VariantsFor(have CPUFeatures) []int {
+	type variant struct{ number, features int }
+	var list []variant
+	for number := 0; ; number++ {
+		p, ok := t.Payload(number, 0, KindWeights)
+		if !ok {
+			break
+		}
+		v := variant{number, bits.OnesCount32(uint32(p.CPU))}
+		if p.CPU&^have != 0 {
+			v.features = -1
+		}
+		list = append(list, v)
+	}
+	slices.SortStableFunc(list, func(a, b variant) int { return b.features - a.features })
+	numbers := make([]int, len(list))
+	for i, v := range list {
+		numbers[i] = v.number
+	}
+	return numbers
+}
+
+// storedVariant is the number in the file of a variant that is counted among the
+// known ones; -1 if there are fewer.
+func (f *front) storedVariant(tensor, known int) int {
+	unknown := f.unknown[int32(tensor)]
+	for stored := range maxVariants {
+		if unknown>>stored&1 != 0 {
+			continue
+		}
+		if known == 0 {
+			return stored
+		}
+		known--
+	}
+	return -1
+}
+
+// knownVariant is the inverse; -1 for a variant that is skipped.
+func (f *front) knownVariant(tensor, stored int) int {
+	unknown := f.unknown[int32(tensor)]
+	if unknown>>stored&1 != 0 {
+		return -1
+	}
+	return stored - bits.OnesCount8(unknown&(1<<stored-1))
+}
+
 // NumPayloads is the number of payloads of all tensors.
 func (f *File) NumPayloads() int { return f.count(secPayloads) }
 
 // Payload returns payload i, 0 <= i < NumPayloads, in the order of their offsets.
 func (f *File) Payload(i int) Payload {
 	r := f.payload(i)
-	h, err := packing.ParseHeader(f.record(secPayloads, i)[payloadHeader:])
-	if err != nil {
+	p := Payload{
+		Index: i, Tensor: int(r.tensor), Slice: int(r.slice), Kind: Kind(r.kind), Variant: f.knownVariant(int(r.tensor), int(r.variant)),
+		Stored: int(r.variant), CPU: CPUFeatures(r.cpu), Offset: int64(r.off), Length: int64(r.length),
+	}
+	raw := f.record(secPayloads, i)[payloadHeader:]
+	if p.Variant < 0 {
+		p.Header.Layout = packing.LayoutOf(raw)
+		return p
+	}
+	var err error
+	if p.Header, err = packing.ParseHeader(raw); err != nil {
 		panic(err) // checkRecords parsed the same bytes
 	}
-	return Payload{i, int(r.tensor), int(r.slice), Kind(r.kind), int(r.variant), h, int64(r.off), int64(r.length)}
+	return p
 }
 
 // Data returns the data of a payload, without the packed header, in place: see
 // the package comment for how long the slice is valid. It fails with a
 // [*FormatError] if the packed header before the data is not the one that the
-// directory has. The data themselves are checked only if [File.CheckSums] was called
-// before.
+// directory has, and with a [*UnsupportedError] in a variant that is skipped. The
+// data themselves are checked only if [File.CheckSums] was called before.
 func (f *File) Data(p Payload) ([]byte, error) {
+	if p.Variant < 0 {
+		return nil, &UnsupportedError{f.name, fmt.Sprintf("tensor %q, variant %d: layout %s is not known to this version: use a newer gq", f.tensorName(p.Tensor), p.Stored, p.Header.Layout)}
+	}
 	var data []byte
 	err := f.Guard(func() error {
 		r := f.payload(p.Index)

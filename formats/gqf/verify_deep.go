@@ -15,7 +15,7 @@ import (
 // companions of scales.
 func (f *File) deepBytes() (n int64) {
 	for i := range f.NumPayloads() {
-		if p := f.Payload(i); p.Header.Layout != packing.LayoutPlain || p.Kind == KindScales {
+		if p := f.Payload(i); p.Variant >= 0 && (p.Header.Layout != packing.LayoutPlain || p.Kind == KindScales) {
 			n += p.Length - packing.HeaderSize
 		}
 	}
@@ -49,6 +49,12 @@ func (v *verifier) panelRuns() ([]panelRun, error) {
 	var pk packing.Packer // shared by payloads in a row with equal headers
 	for k := range v.f.NumPayloads() {
 		p := v.f.Payload(k)
+		if p.Variant < 0 {
+			if p.Slice == 0 && p.Kind == KindWeights {
+				v.skipped++
+			}
+			continue
+		}
 		if p.Header.Layout == packing.LayoutPlain {
 			continue
 		}
@@ -93,7 +99,7 @@ func (v *verifier) panels(u *panelRun) {
 // companion checks payload k if it is a companion that can be wrong: scales.
 // Every byte is a zero point.
 func (v *verifier) companion(k int) {
-	if Kind(v.f.payload(k).kind) != KindScales {
+	if p := v.f.Payload(k); p.Variant < 0 || p.Kind != KindScales {
 		return
 	}
 	// By the order of payloads, the weights are before it and zero points behind.

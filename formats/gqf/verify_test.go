@@ -49,6 +49,9 @@ func exercise(t *testing.T, f *File) {
 	for i := range f.Len() {
 		tensor := f.Tensor(i)
 		tensor.Names()
+		if known := len(tensor.VariantsFor(CPUDotProd)) > 0; known != (tensor.Usable() == nil) {
+			t.Errorf("tensor %d: known variants: %v, usable: %v", i, known, tensor.Usable())
+		}
 		for _, p := range tensor.Payloads() {
 			f.Data(p)
 		}
@@ -130,8 +133,12 @@ func FuzzOpen(f *testing.F) {
 	small.AddPayload(PayloadSpec{Tensor: i, Header: asymmetric(lowbit(9, 33, 16, 5))})
 	small.AddPayload(PayloadSpec{Tensor: i, Slice: 1, Header: asymmetric(lowbit(9, 33, 16, 5))})
 	small.AddAsset(AssetSpec{Kind: AssetFile, Name: "t", Data: bytes.Repeat([]byte("text"), 1000)})
-	for _, b := range []*Builder{NewBuilder(), small, sample()} {
-		file := build(f, b)
+	files := [][]byte{build(f, NewBuilder()), build(f, small), build(f, sample())}
+	for _, p := range newerPayloads {
+		files = append(files, newer(f, func(x *newerFile) { p.edit(x.record(secPayloads, projPayload)[payloadHeader:]) }))
+	}
+	files = append(files, newer(f, func(x *newerFile) { x.record(secAssets, 0)[36] = 77 }))
+	for _, file := range files {
 		h := decodeHeader(file)
 		end := h.sections[secChecksums].off + h.sections[secChecksums].length
 		f.Add(file[:end], file[h.dataOff:], true)

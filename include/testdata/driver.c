@@ -76,9 +76,9 @@ static void dump(buffer *b, const gqf_file *f)
 	uint32_t i, k;
 	b->len = 0;
 	for (i = 0; gqf_tensor_at(f, i, &t); i++) {
-		putf(b, "tensor %u %s %s %s %s transposed %d slices %u names %u payloads %u shape", t.index, gqf_dtype_name(t.dtype),
+		putf(b, "tensor %u %s %s %s %s transposed %d slices %u names %u payloads %u bias %d shape", t.index, gqf_dtype_name(t.dtype),
 		     gqf_role_name(t.role), gqf_mapping_name(t.mapping), gqf_algorithm_name(t.algorithm), t.transposed, t.slices, t.name_count,
-		     t.payload_count);
+		     t.payload_count, t.bias == GQF_NO_BIAS ? -1 : (int)t.bias);
 		for (k = 0; k < t.dim_count; k++)
 			putf(b, " %" PRIu64, gqf_dim(f, &t, k));
 		putf(b, " ");
@@ -89,13 +89,21 @@ static void dump(buffer *b, const gqf_file *f)
 			if (!gqf_payload_at(f, t.payload_first + k, &p) ||
 			    !gqf_payload_find(f, &t, p.variant, p.slice, p.kind, &same) || same.index != p.index)
 				putf(b, "PAYLOAD NOT FOUND\n");
-			putf(b, "payload %u tensor %u slice %u %s variant %u at %" PRIu64 " size %" PRIu64, p.index, p.tensor, p.slice,
-			     gqf_kind_name(p.kind), p.variant, p.offset, p.size);
+			putf(b, "payload %u tensor %u slice %u kind %u variant %u cpu %u at %" PRIu64 " size %" PRIu64, p.index, p.tensor, p.slice,
+			     p.kind, p.variant, p.cpu, p.offset, p.size);
+			if (!p.known) {
+				putf(b, " skipped layout %u data %" PRIu64 "\n", p.header.layout, p.header.data_size);
+				continue;
+			}
 			dump_header(b, &p.header);
 			if (gqf_payload_data(f, &p, &data).code == GQF_OK)
 				putf(b, " crc %08x\n", gqf_crc32c(data, (size_t)p.header.data_size));
 			else
 				putf(b, " damaged\n");
+		}
+		for (k = 0; k < 4; k++) {
+			uint32_t cpu[] = {0, GQF_CPU_DOTPROD, GQF_CPU_DOTPROD | GQF_CPU_I8MM, GQF_CPU_AVX2}, variant;
+			putf(b, "cpu %u: %d\n", cpu[k], gqf_choose(f, &t, cpu[k], NULL, &variant) ? (int)variant : -1);
 		}
 		if (gqf_payload_find(f, &t, 0, t.slices, GQF_KIND_WEIGHTS, &p) || gqf_payload_find(f, &t, 255, 0, GQF_KIND_TABLE, &p))
 			putf(b, "PAYLOAD FOUND THAT CANNOT BE\n");
@@ -113,7 +121,7 @@ static void dump(buffer *b, const gqf_file *f)
 	for (i = 0; gqf_asset_at(f, i, &a); i++) {
 		gqf_asset again;
 		bool right = a.codec == GQF_CODEC_ZSTD ? gqf_asset_frame_ok(&a) : gqf_crc32c(a.stored, (size_t)a.stored_size) == a.raw_crc32c;
-		putf(b, "asset %s %s stored %" PRIu64 " raw %" PRIu64 " found %d ", gqf_asset_kind_name(a.kind), gqf_codec_name(a.codec),
+		putf(b, "asset %u %u stored %" PRIu64 " raw %" PRIu64 " found %d ", a.kind, a.codec,
 		     a.stored_size, a.raw_size, gqf_asset_find(f, a.name.ptr, a.name.len, &again) && again.stored == a.stored);
 		if (right)
 			putf(b, "crc %08x ", a.raw_crc32c);
