@@ -91,14 +91,10 @@ func (j *quantizeJob) selfText(p *quantizer.Plan, tok *tokenizer.Tokenizer, toke
 		return t, nil
 	}
 	var t *text.Text
-	if j.work != nil && j.work.GetJSON("text", key, &t) && t != nil && len(t.Sequences) > 0 {
+	if j.work != nil && j.work.GetJSON(textName, key, &t) && t != nil && len(t.Sequences) > 0 {
 		j.resumed(j.work, "the text that the model wrote is")
-	} else if t, err = j.writeText(p, start, ends, tokens); err != nil {
+	} else if t, err = j.writeText(p, key, text.WriteOptions{Start: start, Ends: ends, Tokens: tokens, Seed: j.seed()}); err != nil {
 		return nil, err
-	} else if j.work != nil {
-		if err := j.work.PutJSON("text", key, t); err != nil {
-			return nil, err
-		}
 	}
 	if j.texts == nil {
 		j.texts = map[string]*text.Text{}
@@ -107,13 +103,35 @@ func (j *quantizeJob) selfText(p *quantizer.Plan, tok *tokenizer.Tokenizer, toke
 	return t, nil
 }
 
-func (j *quantizeJob) writeText(p *quantizer.Plan, start int32, ends []int32, tokens int) (*text.Text, error) {
+// writeText has the model write, or finish what an interrupted job has begun to write.
+func (j *quantizeJob) writeText(p *quantizer.Plan, key string, o text.WriteOptions) (*text.Text, error) {
 	m, err := model.OpenCheckpoint(p.SourceDir(), model.Options{Threads: j.o.Threads})
 	if err != nil {
 		return nil, err
 	}
 	defer m.Close()
-	add, end := j.begin(stageText, "tokens", int64(tokens))
+	o.Window = text.WindowOf(m.Config())
+	if j.work != nil {
+		if j.work.GetJSON(draftName, key, &o.Draft) && o.Draft != nil {
+			j.resumed(j.work, fmt.Sprintf("%d of %d tokens of text are", o.Draft.Size(), o.Tokens))
+		}
+		o.Keep = func(d *text.Draft) error { return j.work.PutJSON(draftName, key, d) }
+	}
+	add, end := j.begin(stageText, "tokens", int64(o.Tokens))
 	defer end()
-	return text.Write(j.ctx, m, start, ends, tokens, text.WindowOf(m.Config()), j.seed(), func(n int) { add(int64(n)) })
+	o.Progress = func(n int) { add(int64(n)) }
+	t, err := text.Write(j.ctx, m, o)
+	if err != nil || j.work == nil {
+		return t, err
+	}
+	if err := j.work.PutJSON(textName, key, t); err != nil {
+		return nil, err
+	}
+	return t, j.work.Delete(draftName)
 }
+
+// The entries of a text and of a text that is not finished.
+const (
+	textName  = "text"
+	draftName = "draft"
+)

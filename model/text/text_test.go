@@ -2,6 +2,9 @@ package text_test
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"math/rand/v2"
 	"reflect"
 	"strings"
 	"testing"
@@ -53,7 +56,7 @@ func TestWrite(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer m.Close()
-		text, err := text.Write(context.Background(), m, 1, []int32{2}, 400, 64, seed, nil)
+		text, err := text.Write(t.Context(), m, text.WriteOptions{Start: 1, Ends: []int32{2}, Tokens: 400, Window: 64, Seed: seed})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -74,4 +77,61 @@ func TestWrite(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("%q", tok.Decode(a.Sequences[0], true))
+}
+
+// TestWriteResumes interrupts the writing at random places, again and again: the text is the same.
+func TestWriteResumes(t *testing.T) {
+	m, err := model.OpenCheckpoint(fixture, model.Options{Threads: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	// Ends that are frequent, so that sequences of all lengths are open at once.
+	o := text.WriteOptions{Start: 1, Ends: []int32{2, 403, 261}, Tokens: 1100, Window: 64, Seed: 3}
+	want, err := text.Write(t.Context(), m, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := rand.New(rand.NewPCG(1, 1))
+	interrupted := 0
+	for {
+		ctx, cancel := context.WithCancel(t.Context())
+		steps := 1 + r.IntN(20)
+		done := 0
+		o.Progress = func(n int) {
+			done += n
+			if steps--; steps <= 0 {
+				cancel()
+			}
+		}
+		var kept []byte
+		o.Keep = func(d *text.Draft) (err error) {
+			kept, err = json.Marshal(d)
+			return err
+		}
+		got, err := text.Write(ctx, m, o)
+		cancel()
+		if err == nil {
+			if !reflect.DeepEqual(got, want) {
+				t.Error("the text is another one")
+			}
+			if done < o.Tokens-17 || done > o.Tokens+64 {
+				t.Errorf("a progress of %d tokens, not %d", done, o.Tokens)
+			}
+			break
+		}
+		if !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		if interrupted++; kept == nil {
+			continue // while it resumed
+		}
+		o.Draft = nil
+		if err := json.Unmarshal(kept, &o.Draft); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if interrupted < 3 {
+		t.Errorf("interrupted %d times", interrupted)
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
+	"time"
 
 	"github.com/lowbit-go/gq/internal/detmath"
 	"github.com/lowbit-go/gq/internal/splitmix"
@@ -16,88 +17,199 @@ import (
 // writers is how many sequences a model writes at a time.
 const writers = 16
 
-// Write has a model write a number of tokens: sequences that begin with BOS, each token drawn with the probability that the
-// model gives it, until the model ends its document or the sequence has window tokens. start is BOS, or its substitute;
-// ends are the tokens that end a document; see Start. progress is called with the number of tokens since the last call;
-// nil for none.
+// WriteOptions say what a model writes: sequences that begin with Start, each token drawn with the probability that the model
+// gives it, until the model ends its document or the sequence has Window tokens.
+type WriteOptions struct {
+	Start  int32   // BOS, or its substitute; see Start
+	Ends   []int32 // tokens that end a document
+	Tokens int     // of the whole text
+	Window int
+	Seed   uint64
+	// Progress is called with the number of tokens since the last call. Default: none.
+	Progress func(n int)
+	// Draft is what Keep was given by an interrupted call with the same model and options; Write goes on with it. Default: none.
+	Draft *Draft
+	// Keep is called with the text so far, which is valid until it returns: every ten seconds, and when ctx is done. Default: none.
+	Keep func(*Draft) error
+}
+
+// keepInterval is how much time a killed job loses at most.
+const keepInterval = 10 * time.Second
+
+// Draft is a text that is not finished.
+type Draft struct {
+	Finished [][]int32  `json:"finished"` // sequences
+	Total    int        `json:"total"`    // tokens of Finished, and one for each empty sequence
+	Begun    uint64     `json:"begun"`    // sequences
+	Open     []Sequence `json:"open"`
+}
+
+// Sequence is a sequence that is not finished.
+type Sequence struct {
+	Tokens []int32         `json:"tokens"`
+	Random splitmix.Source `json:"random"` // for the tokens that follow
+}
+
+// Size is how many tokens the draft has.
+func (d *Draft) Size() int {
+	n := d.Total
+	for i := range d.Open {
+		n += len(d.Open[i].Tokens)
+	}
+	return n
+}
+
+// Write has a model write a text.
 //
 // A seed gives the same text on any machine: each sequence has its own random numbers, and logits are the same everywhere.
-func Write(ctx context.Context, m *model.Model, start int32, ends []int32, tokens, window int, seed uint64, progress func(n int)) (*Text, error) {
-	text := &Text{Source: "self", Seed: &seed}
-	vocab := m.VocabSize()
-	slots := min(writers, max(1, tokens/window))
-	b := m.NewBatch(slots, window)
-	isEnd := map[int32]bool{start: true}
-	for _, id := range ends {
-		isEnd[id] = true
+func Write(ctx context.Context, m *model.Model, o WriteOptions) (*Text, error) {
+	w := newWriter(m, o)
+	if err := w.resume(ctx); err != nil {
+		return nil, err
 	}
-	current := make([][]int32, slots)
-	random := make([]splitmix.Source, slots)
-	number, total := 0, 0
-	begin := func(slot int) {
-		b.Reset(slot)
-		current[slot] = []int32{start}
-		random[slot] = newRandom(seed, uint64(number))
-		number++
-	}
-	rows, ids := make([]int, slots), make([]int32, slots)
-	for slot := range slots {
-		begin(slot)
-		rows[slot] = slot
-	}
-	logits := make([]float32, slots*vocab)
-	weights := make([]float64, vocab)
+	kept := time.Now()
 	for {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		for slot := range slots {
-			ids[slot] = current[slot][len(current[slot])-1]
-		}
-		if err := b.Step(rows, ids, logits); err != nil {
-			return nil, err
-		}
-		if progress != nil {
-			progress(slots)
-		}
-		for slot := range slots {
-			id, err := draw(&random[slot], logits[slot*vocab:][:vocab], weights)
-			if err != nil {
+		if ctx.Err() != nil || time.Since(kept) > keepInterval {
+			if err := w.keep(ctx); err != nil {
 				return nil, err
 			}
-			ended := isEnd[id]
-			if !ended {
-				current[slot] = append(current[slot], id)
-			}
-			if !ended && len(current[slot]) < window {
-				continue
-			}
-			if len(current[slot]) > 1 {
-				text.Sequences = append(text.Sequences, current[slot])
-				total += len(current[slot])
-			} else {
-				total++ // a model that writes nothing comes to an end too
-			}
-			begin(slot)
+			kept = time.Now()
 		}
-		running := 0
-		for _, c := range current {
-			running += len(c)
+		if err := w.step(); err != nil {
+			return nil, err
 		}
-		if total+running >= tokens {
-			for _, c := range current {
-				if len(c) > 1 {
-					text.Sequences = append(text.Sequences, c)
-				}
-			}
-			break
+		if w.Size() >= o.Tokens {
+			return w.text()
 		}
 	}
-	if len(text.Sequences) == 0 {
+}
+
+// writer is a running Write.
+type writer struct {
+	WriteOptions
+	Draft
+	batch   *model.Batch
+	ends    map[int32]bool
+	vocab   int
+	rows    []int // the numbers of all sequences
+	ids     []int32
+	logits  []float32
+	weights []float64
+}
+
+func newWriter(m *model.Model, o WriteOptions) *writer {
+	w := &writer{WriteOptions: o, ends: map[int32]bool{o.Start: true}, vocab: m.VocabSize()}
+	for _, id := range o.Ends {
+		w.ends[id] = true
+	}
+	slots := min(writers, max(1, o.Tokens/o.Window))
+	w.batch = m.NewBatch(slots, o.Window)
+	w.ids, w.logits, w.weights = make([]int32, slots), make([]float32, slots*w.vocab), make([]float64, w.vocab)
+	for slot := range slots {
+		w.rows = append(w.rows, slot)
+	}
+	if o.Draft != nil && len(o.Draft.Open) == slots {
+		w.Draft = *o.Draft
+		return w
+	}
+	w.Open = make([]Sequence, slots)
+	for slot := range slots {
+		w.begin(slot)
+	}
+	return w
+}
+
+// begin begins a new sequence.
+func (w *writer) begin(slot int) {
+	w.batch.Reset(slot)
+	w.Open[slot] = Sequence{[]int32{w.Start}, newRandom(w.Seed, w.Begun)}
+	w.Begun++
+}
+
+// resume gives the model the tokens of the open sequences but the last of each, which step gives it.
+func (w *writer) resume(ctx context.Context) error {
+	if n := w.Size() - len(w.Open); n > 0 && w.Progress != nil {
+		w.Progress(n)
+	}
+	for at := 0; ; at++ {
+		var rows []int
+		var ids []int32
+		for slot := range w.Open {
+			if tokens := w.Open[slot].Tokens; at+1 < len(tokens) {
+				rows, ids = append(rows, slot), append(ids, tokens[at])
+			}
+		}
+		if len(rows) == 0 {
+			return nil
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := w.batch.Step(rows, ids, w.logits[:len(rows)*w.vocab]); err != nil {
+			return err
+		}
+	}
+}
+
+// keep hands the draft over. It fails if ctx is done.
+func (w *writer) keep(ctx context.Context) error {
+	if w.Keep != nil {
+		if err := w.Keep(&w.Draft); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// step writes one token of every sequence.
+func (w *writer) step() error {
+	for slot := range w.Open {
+		tokens := w.Open[slot].Tokens
+		w.ids[slot] = tokens[len(tokens)-1]
+	}
+	if err := w.batch.Step(w.rows, w.ids, w.logits); err != nil {
+		return err
+	}
+	if w.Progress != nil {
+		w.Progress(len(w.Open))
+	}
+	for slot := range w.Open {
+		s := &w.Open[slot]
+		id, err := draw(&s.Random, w.logits[slot*w.vocab:][:w.vocab], w.weights)
+		if err != nil {
+			return err
+		}
+		ended := w.ends[id]
+		if !ended {
+			s.Tokens = append(s.Tokens, id)
+		}
+		if !ended && len(s.Tokens) < w.Window {
+			continue
+		}
+		if len(s.Tokens) > 1 {
+			w.Finished = append(w.Finished, s.Tokens)
+			w.Total += len(s.Tokens)
+		} else {
+			w.Total++ // a model that writes nothing comes to an end too
+		}
+		w.begin(slot)
+	}
+	return nil
+}
+
+// text is what was written, with the sequences that are not finished.
+func (w *writer) text() (*Text, error) {
+	t := &Text{Source: "self", Seed: &w.Seed, Sequences: w.Finished}
+	for _, s := range w.Open {
+		if len(s.Tokens) > 1 {
+			t.Sequences = append(t.Sequences, s.Tokens)
+		}
+	}
+	if len(t.Sequences) == 0 {
 		return nil, errNoText
 	}
-	text.SHA256 = HashIDs(text.Sequences)
-	return text, nil
+	t.SHA256 = HashIDs(t.Sequences)
+	return t, nil
 }
 
 // HashIDs is the SHA-256 of the ids as little-endian int32 in their order.

@@ -127,7 +127,7 @@ func (o *opened) text(t testing.TB, self bool, tokens int) *text.Text {
 	window := text.WindowOf(o.float.Config())
 	if self {
 		start, ends := text.Start(o.tok)
-		own, err = text.Write(context.Background(), o.float, start, ends, tokens, window, *fullSeed, nil)
+		own, err = text.Write(context.Background(), o.float, text.WriteOptions{Start: start, Ends: ends, Tokens: tokens, Window: window, Seed: *fullSeed})
 	} else {
 		own, err = text.Read(o.tok, o.head, tokens, window)
 	}

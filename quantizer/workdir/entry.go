@@ -6,9 +6,11 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -139,6 +141,15 @@ func (d *Dir) GetJSON(name, key string, v any) bool {
 	return err == nil && json.Unmarshal(raw, v) == nil
 }
 
+// Delete removes an entry, if it is there.
+func (d *Dir) Delete(name string) error {
+	err := os.Remove(d.entryPath(name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
 // Prune removes the entries whose name begins with prefix and that another key made: they are of no
 // use to a job with this key.
 func (d *Dir) Prune(prefix, key string) error {
@@ -151,7 +162,7 @@ func (d *Dir) Prune(prefix, key string) error {
 		if !ok || !strings.HasPrefix(name, prefix) || d.ofKey(name, key) {
 			continue
 		}
-		if err := os.Remove(d.entryPath(name)); err != nil {
+		if err := d.Delete(name); err != nil {
 			return err
 		}
 	}

@@ -36,7 +36,7 @@ func (d *Dir) Tree(ctx context.Context, name, key string, make func(dir string) 
 		}
 	}
 	// The entry goes first: nothing may vouch for a tree that is not complete.
-	if err := os.Remove(d.entryPath(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := d.Delete(name); err != nil {
 		return "", false, err
 	}
 	if err := os.RemoveAll(path); err != nil {
