@@ -17,9 +17,6 @@
 // its shared embedding. A bias in the payload is the head's, and not added.
 //
 // Lookups allocate nothing and read only the bytes that hold the row's codes,
-// scales and zero points. [Table.Footprint] counts them, and the cache lines that
-// they lie in: in an interleaved layout each of a panel's rows is spread over
-// nearly all lines of its panel.
-//
-// [Shared] says what tying saved in a file.
+// scales and zero points. In an interleaved layout each of a panel's rows is
+// spread over nearly all cache lines of its panel.
 package embedding

@@ -199,33 +199,3 @@ func TestOpenVariants(t *testing.T) {
 		t.Errorf("damaged packed header: %v", err)
 	}
 }
-
-func TestShared(t *testing.T) {
-	e := newExample(t, packing.Header{Layout: packing.LayoutTorchAOEmbedding, Bits: 4, ScaleDtype: packing.ScaleF32, ZeroKind: packing.ZeroInt8, Rows: 9, Cols: 64, Group: 32})
-	tied := e.tensor("model.embed_tokens.weight", "lm_head.weight")
-	second := newExample(t, packing.Header{Layout: packing.LayoutLowbit, Bits: 4, ScaleDtype: packing.ScaleF16, ZeroKind: packing.ZeroInt8, Tile: packing.DefaultTile, Rows: 9, Cols: 64, Group: 32})
-	tied.variants = append(tied.variants, second.variant())
-	own := e.tensor("other.embed_tokens.weight")
-	projection := e.tensor("a", "b")
-	projection.spec.Role = gqf.RoleProjection
-
-	bytes := func(parts Parts, payloads int) int64 {
-		return int64(len(parts.Data) + len(parts.Scales) + len(parts.Zeros) + payloads*packing.HeaderSize)
-	}
-	stored := bytes(e.parts, 3) + bytes(second.parts, 1)
-	f := open(t, build(t, own, projection, tied))
-	want := []Tie{{Names: tied.names, Bytes: stored, Saved: stored}}
-	if got := Shared(f); len(got) != 1 || !slices.Equal(got[0].Names, want[0].Names) || got[0].Bytes != stored || got[0].Saved != stored {
-		t.Errorf("%+v, want %+v", got, want)
-	}
-	if got := Shared(open(t, build(t, own, projection))); got != nil {
-		t.Errorf("no ties: %+v", got)
-	}
-
-	// Inspect counts the same bytes.
-	f = open(t, testshared.VectorsZst(t, "../formats/gqf/testdata/v1.0.gqf.zst"))
-	r, err := gqf.Inspect(f)
-	if ties := Shared(f); err != nil || len(ties) != 1 || ties[0].Saved != r.Totals.SharedSaved || ties[0].Saved != 2*ties[0].Bytes {
-		t.Errorf("ties %+v, %v; inspect says %d", ties, err, r.Totals.SharedSaved)
-	}
-}

@@ -64,9 +64,6 @@ func TestLookupKept(t *testing.T) {
 		if err := table.Lookup(row, 1); err != nil || !sameBits(row, c.want) {
 			t.Errorf("%s: %v, %v, want %v", c.dtype, row, err, c.want)
 		}
-		if f, err := table.Footprint(1); err != nil || f != (Footprint{4, 1}) {
-			t.Errorf("%s: footprint %+v, %v", c.dtype, f, err)
-		}
 		if n := testing.AllocsPerRun(10, func() { _ = table.Lookup(row, 1) }); n != 0 {
 			t.Errorf("%s: %v allocations", c.dtype, n)
 		}
@@ -120,9 +117,6 @@ func TestOutOfRange(t *testing.T) {
 		if !errors.As(c.err, &id) || *id != c.want {
 			t.Errorf("%s: %v, want %+v", c.name, c.err, c.want)
 		}
-	}
-	if _, err := table.Footprint(9); !errors.As(err, new(*IDError)) {
-		t.Errorf("footprint: %v", err)
 	}
 	if got, want := batch(0, 1, 9, 2).Error(), "id 9 at position 2: the table has rows 0 to 8"; got != want {
 		t.Errorf("%q, want %q", got, want)

@@ -40,7 +40,6 @@
 //	                    4 bits            3 bits            2 bits            ns
 //	rtn                 .81 / .86 / .78   .69 / .75 / .67   .69 / .51 / .58   0.3
 //	search              .71 / .75 / .68   .52 / .65 / .60   .59 / .40 / .51   5.5
-//	mse                 .70 / .79 / .71   .50 / .63 / .63   .59 / .41 / .55   270
 //	search, positive    .76 / .84 / .80   .68 / .82 / .75   .77 / .58 / .71
 //	search, asymmetric  .61 / .67 / .61   .53 / .61 / .59   .59 / .40 / .51   24
 //	hqq, asymmetric     .63 / .70 / .60   .52 / .62 / .59   .56 / .41 / .55   60
@@ -48,7 +47,7 @@
 //
 // Zero points cost a quarter of a bit a weight at groups of 32. In search (search.go) an
 // error counts sqrt(m + x^2), m being the mean square of the row, times what
-// [RowQuantizer.Weigh] says. mse is GPTQ's grid of shrunken ranges with its norm 2.4.
+// [RowQuantizer.Weigh] says.
 // hqq is half-quadratic quantization, whose zero points are real numbers by rights:
 // in layouts with whole ones these are rounded, and the scale is fitted to them, see
 // halfquadratic.go.
@@ -64,10 +63,4 @@
 //
 // Errors name where they are within the row ([NonFiniteError] the column,
 // [ScaleError] the group, [SumError] the sum); the pipeline adds file, tensor and row.
-//
-// # TorchAO
-//
-// [TorchAOAffine] and [TorchAOHQQScaleOnly] are TorchAO's own formulas, bit for bit,
-// for comparisons with it. Files are not made with them: TorchAO computes in the
-// weights' dtype and may leave codes as they were when it casts a scale.
 package quantizer

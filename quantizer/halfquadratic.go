@@ -14,9 +14,10 @@ import (
 // has none, only the scale is. Rounds end with the first that does not make the mean size
 // of the error smaller, per group where the original looks at the whole tensor.
 const (
-	hqqPower = 0.7
-	hqqBeta  = 10
-	hqqKappa = 1.01
+	hqqIterations = 20
+	hqqPower      = 0.7
+	hqqBeta       = 10
+	hqqKappa      = 1.01
 	// Errors up to this are shrunk to 0 by every beta from hqqBeta on: |e| < beta^(-1/(2-p))
 	// for the last, 10 * 1.01^19.
 	hqqLarge = 0.14

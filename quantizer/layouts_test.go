@@ -35,8 +35,8 @@ var layoutCases = []struct {
 	{Scheme{7, 16, gqf.MappingSymmetric, packing.ScaleF32, false, gqf.AlgorithmRTN}, "lowbit:4x8x2", "lowbit 4x8x2"},
 	{Scheme{4, 32, gqf.MappingFullRange, packing.ScaleBF16, false, gqf.AlgorithmSearch}, "kleidiai", "lowbit=qsi4c32p 8x16x2"},
 	{Scheme{4, 0, gqf.MappingFullRange, packing.ScaleF32, true, gqf.AlgorithmSearch}, "kleidiai", "qsi4cxp 8x16x2"},
-	{Scheme{4, 64, gqf.MappingAsymmetric, packing.ScaleF32, false, gqf.AlgorithmMSE}, "kleidiai:4x8x2", "qai4c32p 4x8x2"},
-	{Scheme{2, 0, gqf.MappingFullRange, packing.ScaleF32, false, gqf.AlgorithmMSE}, "kleidiai", "qsu2cxp 4x4x1"},
+	{Scheme{4, 64, gqf.MappingAsymmetric, packing.ScaleF32, false, gqf.AlgorithmRTN}, "kleidiai:4x8x2", "qai4c32p 4x8x2"},
+	{Scheme{2, 0, gqf.MappingFullRange, packing.ScaleF32, false, gqf.AlgorithmRTN}, "kleidiai", "qsu2cxp 4x4x1"},
 	{Scheme{2, 32, gqf.MappingHalfStep, packing.ScaleBF16, false, gqf.AlgorithmSearch}, "lowbit:4x8x2", "lowbit 4x8x2"},
 	{Scheme{1, 0, gqf.MappingHalfStep, packing.ScaleF32, false, gqf.AlgorithmRTN}, "plain", "codes"},
 }

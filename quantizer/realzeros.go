@@ -20,7 +20,7 @@ const (
 )
 
 // gainsByRealZeros tells whether the scheme's algorithm chooses real zero points where they can be stored. rtn is
-// TorchAO's formula and mse GPTQ's, which have whole ones; gptq chooses codes on grids with whole ones.
+// TorchAO's formula, which has whole ones; gptq chooses codes on grids with whole ones.
 func (s Scheme) gainsByRealZeros() bool {
 	switch s.Algorithm {
 	case gqf.AlgorithmHQQ, gqf.AlgorithmSearch, gqf.AlgorithmImatrix:

@@ -207,7 +207,7 @@ func TestQuantizeRealEdges(t *testing.T) {
 		}
 	}
 	for _, s := range []Scheme{
-		realScheme(4, 32, gqf.AlgorithmRTN), realScheme(4, 32, gqf.AlgorithmMSE),
+		realScheme(4, 32, gqf.AlgorithmRTN),
 		{Bits: 4, Mapping: gqf.MappingFullRange, ScaleDtype: packing.ScaleF32, Algorithm: gqf.AlgorithmHQQ},
 		{Bits: 4, Mapping: gqf.MappingAsymmetric, ScaleDtype: packing.ScaleBF16, Algorithm: gqf.AlgorithmHQQ},
 	} {

@@ -119,7 +119,7 @@ func (r Recipe) halfStep(formats []Format, a gqf.Algorithm) bool {
 	other := func(f Format) bool { return f.Family != FamilyLowbit && f.Family != FamilyCodes }
 	a = cmp.Or(a, r.Algorithm)
 	return len(r.Targets) == 0 && !slices.ContainsFunc(r.Formats, other) && !slices.ContainsFunc(formats, other) &&
-		a != gqf.AlgorithmHQQ && a != gqf.AlgorithmMSE
+		a != gqf.AlgorithmHQQ
 }
 
 // defaultAlgorithm is that of tensors for which none was stated.
@@ -285,7 +285,7 @@ func groupName(g int) string {
 // mappings, algorithms and scaleDtypes are what a person may ask for.
 var (
 	mappings       = []gqf.Mapping{gqf.MappingFullRange, gqf.MappingSymmetric, gqf.MappingSymmetricNoClip, gqf.MappingAsymmetric, gqf.MappingHalfStep}
-	algorithms     = []gqf.Algorithm{gqf.AlgorithmSearch, gqf.AlgorithmRTN, gqf.AlgorithmHQQ, gqf.AlgorithmMSE, gqf.AlgorithmGPTQ, gqf.AlgorithmGPTQFT, gqf.AlgorithmImatrix, gqf.AlgorithmAWQ}
+	algorithms     = []gqf.Algorithm{gqf.AlgorithmSearch, gqf.AlgorithmRTN, gqf.AlgorithmHQQ, gqf.AlgorithmGPTQ, gqf.AlgorithmGPTQFT, gqf.AlgorithmImatrix, gqf.AlgorithmAWQ}
 	scaleDtypes    = []packing.ScaleDtype{packing.ScaleBF16, packing.ScaleF16, packing.ScaleF32}
 	mappingNames   = namesOf(mappings)
 	dtypeNames     = namesOf(scaleDtypes)
@@ -318,12 +318,15 @@ func ParseMapping(s string) (gqf.Mapping, error) {
 // parseAlgorithm knows the algorithms that a person may ask for.
 func parseAlgorithm(s string) (gqf.Algorithm, bool) {
 	a, ok := gqf.ParseAlgorithm(s)
-	return a, ok && a != gqf.AlgorithmNone
+	return a, ok && slices.Contains(algorithms, a)
 }
 
-// ParseAlgorithm reads the name of an algorithm: search, rtn, hqq or mse.
+// ParseAlgorithm reads the name of an algorithm: search, rtn, hqq, gptq, gptq-ft, imatrix or awq.
 func ParseAlgorithm(s string) (gqf.Algorithm, error) {
 	a, ok := parseAlgorithm(s)
+	if s == gqf.AlgorithmMSE.String() {
+		return a, fmt.Errorf("algorithm %s is not supported any more: use search, which is as accurate and 50 times as fast", s)
+	}
 	if !ok {
 		return a, suggest.Unknown("algorithm", s, algorithmNames)
 	}

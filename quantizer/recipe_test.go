@@ -44,8 +44,8 @@ func TestParseRecipe(t *testing.T) {
 		{"folds", "rotate: true\nequalize: false\nalgorithm: awq\n", Recipe{Rotate: true, Algorithm: gqf.AlgorithmAWQ}},
 		{"no rules", "rules: []", Recipe{Rules: []Rule{}}},
 		{"skip: false", "rules:\n- match: a\n  skip: false\n  bits: 2\n", Recipe{Rules: []Rule{{Match: "a", Bits: 2, Origin: "r.yaml:2"}}}},
-		{"algorithms", "algorithm: mse\nrules:\n- {match: a, algorithm: rtn}\n", Recipe{
-			Algorithm: gqf.AlgorithmMSE, Rules: []Rule{{Match: "a", Algorithm: gqf.AlgorithmRTN, Origin: "r.yaml:3"}},
+		{"algorithms", "algorithm: hqq\nrules:\n- {match: a, algorithm: rtn}\n", Recipe{
+			Algorithm: gqf.AlgorithmHQQ, Rules: []Rule{{Match: "a", Algorithm: gqf.AlgorithmRTN, Origin: "r.yaml:3"}},
 		}},
 		{"everything", fullRecipe, Recipe{
 			Bits: 3, Group: 64, Mapping: gqf.MappingAsymmetric, ScaleDtype: packing.ScaleF16, PositiveScales: true,
@@ -83,8 +83,9 @@ func TestParseRecipeErrors(t *testing.T) {
 		"bits: [4]\n":                          "r.yaml:1: bits: a number or a word was expected, not a sequence",
 		"\n\ngroup: 20\n":                      `r.yaml:3: group: group "20": use a multiple of 16, or channel`,
 		"group: 0\n":                           `r.yaml:1: group: group "0": use a multiple of 16, or channel`,
-		"algorithm: best\n":                    `r.yaml:1: algorithm: unknown algorithm "best": use one of search, rtn, hqq, mse, gptq, gptq-ft, imatrix, awq`,
-		"algorithm: none\n":                    `r.yaml:1: algorithm: unknown algorithm "none": use one of search, rtn, hqq, mse, gptq, gptq-ft, imatrix, awq`,
+		"algorithm: best\n":                    `r.yaml:1: algorithm: unknown algorithm "best": use one of search, rtn, hqq, gptq, gptq-ft, imatrix, awq`,
+		"algorithm: mse\n":                     `r.yaml:1: algorithm: algorithm mse is not supported any more: use search, which is as accurate and 50 times as fast`,
+		"algorithm: none\n":                    `r.yaml:1: algorithm: unknown algorithm "none": use one of search, rtn, hqq, gptq, gptq-ft, imatrix, awq`,
 		"mapping: sym\n":                       `r.yaml:1: mapping: unknown mapping "sym": use one of full-range, symmetric, symmetric-no-clip, asymmetric, half-step; did you mean "symmetric", "symmetric-no-clip" or "asymmetric"?`,
 		"mapping: none\n":                      `r.yaml:1: mapping: unknown mapping "none": use one of full-range, symmetric, symmetric-no-clip, asymmetric, half-step`,
 		"scale-dtype: f64\n":                   `r.yaml:1: scale-dtype: unknown scale dtype "f64": use one of bf16, f16, f32; did you mean "f16" or "f32"?`,
@@ -134,7 +135,7 @@ func TestRecipeScheme(t *testing.T) {
 			"2-bit per channel symmetric f32 positive-scales"},
 		{"TorchAO's formula", Recipe{Mapping: gqf.MappingSymmetric}, gqf.RoleProjection, nil, "4-bit group 32 symmetric bf16"},
 		{"searched all the same", Recipe{Mapping: gqf.MappingSymmetric, Algorithm: gqf.AlgorithmSearch}, gqf.RoleProjection, nil, "4-bit group 32 symmetric bf16 search"},
-		{"a rule's algorithm", Recipe{Algorithm: gqf.AlgorithmRTN}, gqf.RoleProjection, &Rule{Match: "a", Algorithm: gqf.AlgorithmMSE}, "4-bit group 32 full-range bf16 mse"},
+		{"a rule's algorithm", Recipe{Algorithm: gqf.AlgorithmRTN}, gqf.RoleProjection, &Rule{Match: "a", Algorithm: gqf.AlgorithmHQQ}, "4-bit group 32 full-range bf16 hqq"},
 		{"the recipe's algorithm", Recipe{Algorithm: gqf.AlgorithmHQQ}, gqf.RoleProjection, &Rule{Match: "a", Mapping: gqf.MappingAsymmetric}, "4-bit group 32 asymmetric bf16 hqq"},
 		{"half steps beside a table", Recipe{Bits: 2, Mapping: gqf.MappingHalfStep}, gqf.RoleEmbedding, nil, "8-bit group 32 full-range bf16 search"},
 		{"1 bit", Recipe{Bits: 1}, gqf.RoleProjection, nil, "1-bit group 32 half-step bf16 search"},

@@ -34,7 +34,7 @@ func (e *RecipeError) Unwrap() error { return e.Err }
 //	group: 32                 # a multiple of 16, or channel
 //	mapping: full-range       # symmetric, symmetric-no-clip, asymmetric, half-step
 //	scale-dtype: bf16         # f16, f32
-//	algorithm: search         # rtn, hqq, mse; with calibration imatrix, gptq, gptq-ft
+//	algorithm: search         # rtn, hqq; with calibration imatrix, gptq, gptq-ft
 //	positive-scales: false
 //	layout: lowbit            # kleidiai, torchao, plain; kleidiai:4x16x2; several: lowbit,kleidiai:4x8x2
 //	tile: 8x16x2              # of layouts that state none

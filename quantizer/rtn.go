@@ -109,8 +109,6 @@ func (r *RowQuantizer) Quantize(codes []int8, scales []float32, zeros []int8, x 
 		r.searchScales(scales, zeros, x)
 	case a == gqf.AlgorithmHQQ:
 		r.halfQuadratic(scales, zeros, x)
-	case a == gqf.AlgorithmMSE:
-		r.shrinkRanges(scales, zeros, x)
 	}
 	if half {
 		r.quantizeHalfSteps(codes, scales, x, acc)
@@ -219,3 +217,12 @@ func nonFinite(x []float32) error {
 	}
 	panic("quantizer: no NaN or infinity where package vec saw one")
 }
+
+func roundToEven(v float32) float32 { return float32(math.RoundToEven(float64(v))) }
+
+func finite(v float32) bool { return v-v == 0 }
+
+// codeRange returns the least and the greatest code of a width.
+func codeRange(bits int) (qmin, qmax int) { return -1 << (bits - 1), 1<<(bits-1) - 1 }
+
+func abs(v float32) float32 { return float32(math.Abs(float64(v))) }

@@ -50,14 +50,17 @@ func (s Scheme) Validate() error {
 		switch {
 		case s.Bits > 2:
 			return fmt.Errorf("mapping %s is for 1 and 2 bits, not %d", s.Mapping, s.Bits)
-		case s.Algorithm == gqf.AlgorithmHQQ || s.Algorithm == gqf.AlgorithmMSE:
+		case s.Algorithm == gqf.AlgorithmHQQ:
 			return fmt.Errorf("algorithm %s does not know mapping %s: use search or rtn", s.Algorithm, s.Mapping)
 		}
 	default:
 		return fmt.Errorf("mapping %s: use full-range, symmetric, symmetric-no-clip, asymmetric or half-step", s.Mapping)
 	}
-	if s.Algorithm > gqf.AlgorithmAWQ {
-		return fmt.Errorf("algorithm %d: use search, rtn, hqq or mse, or with calibration gptq, gptq-ft, imatrix or awq", uint8(s.Algorithm))
+	switch {
+	case s.Algorithm > gqf.AlgorithmAWQ:
+		return fmt.Errorf("algorithm %d: use search, rtn or hqq, or with calibration gptq, gptq-ft, imatrix or awq", uint8(s.Algorithm))
+	case s.Algorithm == gqf.AlgorithmMSE:
+		return fmt.Errorf("algorithm %s is not supported any more: use search", s.Algorithm)
 	}
 	return nil
 }

@@ -47,10 +47,9 @@ func TestSchemeValidate(t *testing.T) {
 		{Scheme{2, 32, half, bf16, true, gqf.AlgorithmSearch}, nil, nil},
 		{Scheme{3, 32, half, bf16, false, rtn}, []string{"half-step", "1 and 2 bits"}, []string{"half-step"}},
 		{Scheme{2, 32, half, bf16, false, gqf.AlgorithmHQQ}, []string{"hqq", "half-step", "search"}, []string{"hqq"}},
-		{Scheme{2, 32, half, bf16, false, gqf.AlgorithmMSE}, []string{"mse", "half-step", "search"}, []string{"mse"}},
+		{Scheme{4, 32, full, bf16, false, gqf.AlgorithmMSE}, []string{"mse", "search"}, []string{"mse"}},
 		{Scheme{4, 32, full, bf16, false, 200}, []string{"algorithm 200", "search"}, []string{"algorithm"}},
 		{Scheme{4, 32, asym, bf16, false, gqf.AlgorithmHQQ}, nil, nil},
-		{Scheme{4, 32, sym, bf16, false, gqf.AlgorithmMSE}, nil, nil},
 		{Scheme{4, 32, full, 77, false, rtn}, []string{"scale dtype", "bf16"}, []string{"scale dtype"}},
 	}
 	check := func(s Scheme, what string, err error, want []string) {

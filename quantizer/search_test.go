@@ -72,8 +72,8 @@ func TestSearchSQNR(t *testing.T) {
 	}
 }
 
-// TestAlgorithmSQNR has figures of prototypes for the other algorithms and mappings: mse
-// with a symmetric grid, a grid of 12 x 12 ranges with integer zero points, and HQQ whose
+// TestAlgorithmSQNR has figures of prototypes for the other algorithms and mappings:
+// a grid of 12 x 12 ranges with integer zero points, and HQQ whose
 // zero point is rounded at the end.
 func TestAlgorithmSQNR(t *testing.T) {
 	const rows, k = 64, 1024
@@ -83,7 +83,6 @@ func TestAlgorithmSQNR(t *testing.T) {
 		a    gqf.Algorithm
 		want map[int]float64 // dB by bits, groups of 32
 	}{
-		{gqf.MappingSymmetric, gqf.AlgorithmMSE, map[int]float64{2: 8.59, 3: 14.88, 4: 21.14, 8: 45.18}},
 		{gqf.MappingAsymmetric, gqf.AlgorithmSearch, map[int]float64{2: 9.59, 3: 15.89, 4: 22.16}},
 		{gqf.MappingAsymmetric, gqf.AlgorithmHQQ, map[int]float64{2: 7.79, 3: 15.21, 4: 21.84, 8: 46.37}},
 		{gqf.MappingSymmetric, gqf.AlgorithmSearch, map[int]float64{2: 8.64, 3: 14.96, 4: 21.33}},
@@ -103,7 +102,6 @@ func TestAlgorithmSQNR(t *testing.T) {
 var loss = map[gqf.Algorithm]func(x, e, w float64) float64{
 	gqf.AlgorithmSearch: func(_, e, w float64) float64 { return w * e * e },
 	gqf.AlgorithmHQQ:    func(_, e, _ float64) float64 { return math.Abs(e) },
-	gqf.AlgorithmMSE:    func(_, e, _ float64) float64 { return math.Pow(math.Abs(e), 2.4) },
 }
 
 // weigh gives what errors of the row count in a search without calibration.
@@ -138,7 +136,7 @@ func TestAlgorithms(t *testing.T) {
 	if testing.Short() {
 		groups, lengths = []int{0, 48}, []int{172}
 	}
-	for _, a := range []gqf.Algorithm{gqf.AlgorithmSearch, gqf.AlgorithmHQQ, gqf.AlgorithmMSE} {
+	for _, a := range []gqf.Algorithm{gqf.AlgorithmSearch, gqf.AlgorithmHQQ} {
 		eachScheme(t, groups, func(t *testing.T, s Scheme) {
 			rtn := s
 			if s.Algorithm = a; s.Validate() != nil {
@@ -406,20 +404,6 @@ func TestHalfStepZeros(t *testing.T) {
 	}
 }
 
-func TestErrorNorm(t *testing.T) {
-	norm, r := errorNorm(), splitmix(1)
-	for range 100000 {
-		v := math.Float32frombits(uint32(r.next())&0x80ffffff | uint32(64+r.next()%128)<<23)
-		want := math.Pow(math.Abs(float64(v)), 2.4)
-		if got := norm.of(v); math.Abs(got-want) > 4e-5*want {
-			t.Fatalf("|%g|^2.4 is %g, want %g", v, got, want)
-		}
-	}
-	if norm.of(0) != 0 {
-		t.Error("the power of 0 is not 0")
-	}
-}
-
 // TestShrunk has errors on both sides of where HQQ begins to call them outliers.
 func TestShrunk(t *testing.T) {
 	for _, beta := range []float64{10, 10 * math.Pow(1.01, 19)} {
@@ -467,7 +451,7 @@ func BenchmarkAlgorithms(b *testing.B) {
 		{Bits: 4, Group: 32, Mapping: gqf.MappingAsymmetric},
 		{Bits: 2, Group: 32, Mapping: gqf.MappingHalfStep},
 	} {
-		for _, a := range []gqf.Algorithm{gqf.AlgorithmRTN, gqf.AlgorithmSearch, gqf.AlgorithmHQQ, gqf.AlgorithmMSE} {
+		for _, a := range []gqf.Algorithm{gqf.AlgorithmRTN, gqf.AlgorithmSearch, gqf.AlgorithmHQQ} {
 			s.ScaleDtype, s.Algorithm = packing.ScaleBF16, a
 			if s.Validate() != nil {
 				continue

@@ -29,7 +29,7 @@ func Command() *cli.Command {
 			&cli.IntFlag{Name: "bits", Value: 4, Usage: "bits per code of projections, experts and an untied lm_head, 1-8"},
 			&cli.StringFlag{Name: "group", Value: "32", Usage: "weights along K that share a scale: a multiple of 16, or channel"},
 			&cli.StringFlag{Name: "mapping", DefaultText: "full-range; half-step at 1 bit", Usage: "full-range, symmetric, symmetric-no-clip, asymmetric, or half-step at 1 and 2 bits"},
-			&cli.StringFlag{Name: "algorithm", DefaultText: "search; rtn with symmetric and symmetric-no-clip", Usage: "how scales and codes are chosen: search (for the least weighted error), rtn (the mapping's formula), hqq or mse; with calibration imatrix, awq, gptq or gptq-ft"},
+			&cli.StringFlag{Name: "algorithm", DefaultText: "search; rtn with symmetric and symmetric-no-clip", Usage: "how scales and codes are chosen: search (for the least weighted error), rtn (the mapping's formula) or hqq; with calibration imatrix, awq, gptq or gptq-ft"},
 			&cli.StringFlag{Name: "scale-dtype", Value: "bf16", Usage: "dtype of the stored scales: bf16, f16 or f32"},
 			&cli.BoolFlag{Name: "positive-scales", Usage: "never store a negative scale (XNNPACK refuses them); costs accuracy"},
 			&cli.IntFlag{Name: "embedding-bits", Value: 8, Usage: "bits of the embedding table and of a lm_head tied to it"},

@@ -267,7 +267,6 @@ func methods(m subject) []method {
 		{name: "hqq, asymmetric", flags: []string{"--algorithm", "hqq", "--mapping", "asymmetric"}},
 		{name: "search, real zeros", flags: append([]string{"--algorithm", "search"}, real...), bits: "4"},
 		{name: "hqq, real zeros", flags: append([]string{"--algorithm", "hqq"}, real...), bits: "4"},
-		{name: "mse", flags: []string{"--algorithm", "mse"}},
 		{name: "imatrix", flags: append([]string{"--algorithm", "imatrix"}, text...)},
 		{name: "awq", flags: append([]string{"--algorithm", "awq"}, text...)},
 		{name: "gptq", flags: append([]string{"--algorithm", "gptq"}, text...)},

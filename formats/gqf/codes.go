@@ -76,7 +76,7 @@ const (
 	AlgorithmRTN     Algorithm = 1 // round to nearest
 	AlgorithmSearch  Algorithm = 2 // weighted search of the scales
 	AlgorithmHQQ     Algorithm = 3 // half-quadratic quantization
-	AlgorithmMSE     Algorithm = 4 // grid of shrunken ranges
+	AlgorithmMSE     Algorithm = 4 // reserved: a grid of shrunken ranges, no longer offered
 	AlgorithmGPTQ    Algorithm = 5 // GPTQ with calibration data
 	AlgorithmGPTQFT  Algorithm = 6 // GPTQ towards the float model's outputs
 	AlgorithmImatrix Algorithm = 7 // weighted search, second moments of activations in the weights

@@ -11,7 +11,7 @@
 // the logarithms on 3 million arguments of all magnitudes and near 1; the tests repeat
 // the measurement on fewer.
 //
-// [ExpNarrow], [Exp32] and [Tanh32] are for results that are rounded to float32, as the
+// [ExpNarrow] and [Tanh32] are for results that are rounded to float32, as the
 // many exponentials of a softmax are; the others are as good as a float64 can be, or
 // nearly.
 package detmath

@@ -48,9 +48,6 @@ func expTail(r float64) float64 {
 	return float64(float64(r*r) * series)
 }
 
-// Exp32 returns e^x for a float32, rounded from the result of [ExpNarrow].
-func Exp32(x float32) float32 { return float32(ExpNarrow(float64(x))) }
-
 // ExpNarrow returns e^x with an error below 2^-32 of the result: enough where what is computed with it is rounded to
 // float32. Results below 2^-1000 may be 0, those above 2^1000 +Inf. It takes a third of the time of Exp.
 func ExpNarrow(x float64) float64 {
@@ -114,60 +111,4 @@ func Pow(x, y float64) float64 {
 	c += rest
 	e := 1 + (r + (c + float64(c*r) + expTail(r)))
 	return math.Ldexp(e, k)
-}
-
-// Tanh returns the hyperbolic tangent of x with an error below 2.5 units in the last place. Special cases are those
-// of math.Tanh.
-func Tanh(x float64) float64 {
-	a := math.Abs(x)
-	switch {
-	case x != x:
-		return math.NaN()
-	case a > 22:
-		return math.Copysign(1, x)
-	case a < 0x1p-28: // the next term, x^3/3, is beyond the last place
-		return x
-	}
-	// tanh a = (e^2a - 1) / (e^2a + 1)
-	t := 2 * a
-	e := 0.0
-	if t < 0.34 {
-		e = t + expTail(t)
-	} else {
-		e = Exp(t) - 1
-	}
-	return math.Copysign(e/(e+2), x)
-}
-
-// Erf returns the error function of x with an error below 8 units in the last place. Special cases are those of
-// math.Erf.
-func Erf(x float64) float64 {
-	a := math.Abs(x)
-	switch {
-	case x != x:
-		return math.NaN()
-	case a > 6:
-		return math.Copysign(1, x)
-	case a < 0x1p-28:
-		return float64(x * (2 / math.SqrtPi))
-	}
-	square := float64(x * x)
-	e := Exp(-square)
-	e -= float64(e * math.FMA(x, x, -square)) // what rounding the square left out
-	if a >= 1.75 {
-		// 1 - erf a by its continued fraction (Abramowitz and Stegun 7.1.14), to 2^-50 of itself.
-		f := a
-		for n := 60.0; n > 0; n-- {
-			f = a + float64(0.5*n)/f
-		}
-		return math.Copysign(1-e/float64(f*math.SqrtPi), x)
-	}
-	// A series all of whose terms have one sign (7.1.6), 5 to 30 of them:
-	// erf x = 2/sqrt(pi) e^(-x^2) x (1 + 2x^2/3 + (2x^2)^2/(3*5) + ...).
-	term, sum := 1.0, 1.0
-	for d := 3.0; term > float64(sum*0x1p-55); d += 2 {
-		term = float64(term*float64(2*square)) / d
-		sum += term
-	}
-	return float64(float64(float64(x*sum)*(2/math.SqrtPi)) * e)
 }

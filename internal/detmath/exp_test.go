@@ -29,12 +29,6 @@ func bigPow(x, y float64) *big.Float {
 	return bigExp(l.Mul(l, bigFloat(y)))
 }
 
-func bigTanh(x float64) *big.Float {
-	e := bigExp(bigFloat(2 * x))
-	d := new(big.Float).SetPrec(prec).Add(e, bigFloat(1))
-	return e.Quo(e.Sub(e, bigFloat(1)), d)
-}
-
 // bigSin returns the sine by its series; 200 bits are good for |x| < 50.
 func bigSin(x *big.Float) *big.Float {
 	square := new(big.Float).SetPrec(prec).Mul(x, x)
@@ -54,19 +48,6 @@ func bigReduced(x float64) *big.Float {
 	n := math.Round(x / (2 * math.Pi))
 	m := new(big.Float).SetPrec(prec).Mul(bigHalfPi, bigFloat(4*n))
 	return m.Sub(bigFloat(x), m)
-}
-
-func bigErf(x float64) *big.Float {
-	square := new(big.Float).SetPrec(prec).Mul(bigFloat(x), bigFloat(x))
-	sum, term := bigFloat(x), bigFloat(x)
-	for n := 1.0; n < 300; n++ {
-		term.Mul(term, square)
-		term.Quo(term, bigFloat(-n))
-		sum.Add(sum, new(big.Float).SetPrec(prec).Quo(term, bigFloat(2*n+1)))
-	}
-	pi := new(big.Float).SetPrec(prec).Mul(bigHalfPi, bigFloat(2))
-	sum.Mul(sum, bigFloat(2))
-	return sum.Quo(sum, pi.Sqrt(pi))
 }
 
 func TestElementaryErrorBounds(t *testing.T) {
@@ -92,8 +73,6 @@ func TestElementaryErrorBounds(t *testing.T) {
 			power = spread(2)
 			return power
 		}, func(y float64) float64 { return Pow(base, y) }, func(y float64) *big.Float { return bigPow(base, y) }},
-		{"Tanh", 2.5, func() float64 { return spread(20) }, Tanh, bigTanh},
-		{"Erf", 8, func() float64 { return spread(5.9) }, Erf, bigErf},
 		{"Sin", 1, func() float64 { return spread(1e6) }, Sin, func(x float64) *big.Float { return bigSin(bigReduced(x)) }},
 		{"Cos", 1, func() float64 { return spread(1e6) }, Cos, func(x float64) *big.Float {
 			r := bigReduced(x)
@@ -117,10 +96,6 @@ func TestElementaryErrorBounds(t *testing.T) {
 			t.Errorf("%s(%g) is off by %.4f ulp", f.name, at, worst)
 		}
 	}
-}
-
-func TestExp32(t *testing.T) {
-	checkFloat32(t, Exp32, math.Exp, 0x42b17218) // up to where the result overflows
 }
 
 func TestTanh32(t *testing.T) {
@@ -163,7 +138,6 @@ func TestElementarySpecialCases(t *testing.T) {
 	nan, inf := math.NaN(), math.Inf(1)
 	negZero := math.Copysign(0, -1)
 	pow := func(y float64) func(float64) float64 { return func(x float64) float64 { return Pow(x, y) } }
-	exp32 := func(x float64) float64 { return float64(Exp32(float32(x))) }
 	for _, c := range []struct {
 		name    string
 		fn      func(float64) float64
@@ -171,17 +145,14 @@ func TestElementarySpecialCases(t *testing.T) {
 	}{
 		{"Exp", Exp, 0, 1}, {"Exp", Exp, negZero, 1}, {"Exp", Exp, inf, inf}, {"Exp", Exp, -inf, 0}, {"Exp", Exp, nan, nan},
 		{"Exp", Exp, 710, inf}, {"Exp", Exp, -746, 0}, {"Exp", Exp, -745.13, math.SmallestNonzeroFloat64},
-		{"Exp32", exp32, 0, 1}, {"Exp32", exp32, inf, inf}, {"Exp32", exp32, -inf, 0}, {"Exp32", exp32, nan, nan}, {"Exp32", exp32, 88.8, inf}, {"Exp32", exp32, -103.9, 0x1p-149},
 		{"Pow 2", pow(2), 3, 9}, {"Pow 0", pow(0), nan, 1}, {"Pow 1/2", pow(0.5), 0, 0}, {"Pow -1", pow(-1), 0, inf}, {"Pow 1", pow(1), inf, inf},
 		{"Pow -1", pow(-1), inf, 0}, {"Pow 2", pow(2), -3, nan}, {"Pow inf", pow(inf), 2, inf}, {"Pow -inf", pow(-inf), 2, 0}, {"Pow nan", pow(nan), 2, nan},
 		{"Pow 1e300", pow(1e300), 2, inf}, {"Pow 10", pow(10), 10, 1e10},
-		{"Tanh", Tanh, 0, 0}, {"Tanh", Tanh, negZero, negZero}, {"Tanh", Tanh, inf, 1}, {"Tanh", Tanh, -inf, -1}, {"Tanh", Tanh, nan, nan},
-		{"Erf", Erf, 0, 0}, {"Erf", Erf, negZero, negZero}, {"Erf", Erf, inf, 1}, {"Erf", Erf, -inf, -1}, {"Erf", Erf, nan, nan},
 		{"Sin", Sin, 0, 0}, {"Sin", Sin, negZero, negZero}, {"Sin", Sin, inf, nan}, {"Sin", Sin, nan, nan},
 		{"Cos", Cos, 0, 1}, {"Cos", Cos, -inf, nan}, {"Cos", Cos, nan, nan}, {"Cos", Cos, 0x1p31, nan},
 	} {
 		// Bits: NaN must be the same one everywhere.
-		if got := c.fn(c.x); math.Float64bits(got) != math.Float64bits(c.want) && !(c.name == "Exp32" && got != got && c.want != c.want) {
+		if got := c.fn(c.x); math.Float64bits(got) != math.Float64bits(c.want) {
 			t.Errorf("%s(%g) = %v, want %v", c.name, c.x, got, c.want)
 		}
 	}
@@ -189,7 +160,7 @@ func TestElementarySpecialCases(t *testing.T) {
 
 // TestElementarySameBits pins the results of many arguments: a platform whose checksum differs computes something else.
 func TestElementarySameBits(t *testing.T) {
-	const want = 0xc87a14d0
+	const want = 0x41af41bd
 	rng := rand.New(rand.NewPCG(9, 10))
 	var sum uint32
 	table := crc32.MakeTable(crc32.Castagnoli)
@@ -197,7 +168,7 @@ func TestElementarySameBits(t *testing.T) {
 	for range 50_000 {
 		x := float64(40*rng.Float64()) - 20
 		b = b[:0]
-		for _, y := range []float64{Exp(35 * x), Pow(1+float64(rng.Float64()*1e6), x), Tanh(x), Erf(x / 3), Sin(x * 1e4), Cos(x * 1e4), float64(Exp32(float32(5 * x))), float64(Tanh32(float32(x / 5)))} {
+		for _, y := range []float64{Exp(35 * x), Pow(1+float64(rng.Float64()*1e6), x), Sin(x * 1e4), Cos(x * 1e4), ExpNarrow(5 * x), float64(Tanh32(float32(x / 5)))} {
 			b = binary.LittleEndian.AppendUint64(b, math.Float64bits(y))
 		}
 		sum = crc32.Update(sum, table, b)
@@ -207,16 +178,16 @@ func TestElementarySameBits(t *testing.T) {
 	}
 }
 
-func BenchmarkExp32(b *testing.B) {
+func BenchmarkExpNarrow(b *testing.B) {
 	var x [256]float32
 	for i := range x {
 		x[i] = -float32(i) / 16
 	}
 	b.SetBytes(int64(len(x)))
 	for b.Loop() {
-		s := float32(0)
+		s := 0.0
 		for _, v := range x {
-			s += Exp32(v)
+			s += ExpNarrow(float64(v))
 		}
 		_ = s
 	}

@@ -149,8 +149,8 @@ func TestBOS(t *testing.T) {
 		t.Errorf("a text was made of nothing")
 	}
 	// A BOS that is named, but that nothing puts before a text.
-	tok, err := tokenizer.Parse([]byte(`{"version":"1.0","added_tokens":[{"id":2,"content":"<b>","special":true,"single_word":false,"lstrip":false,"rstrip":false,"normalized":false}],
-		"model":{"type":"BPE","vocab":{"a":0,"b":1},"merges":[]}}`), []byte(`{"bos_token":"<b>"}`))
+	tok, err := tokenizer.ParseFiles(tokenizer.Files{Tokenizer: []byte(`{"version":"1.0","added_tokens":[{"id":2,"content":"<b>","special":true,"single_word":false,"lstrip":false,"rstrip":false,"normalized":false}],
+		"model":{"type":"BPE","vocab":{"a":0,"b":1},"merges":[]}}`), Config: []byte(`{"bos_token":"<b>"}`)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -83,7 +83,7 @@ var spaceDecoder = obj{"type": "Sequence", "decoders": []obj{
 
 func parse(tb testing.TB, data []byte) *Tokenizer {
 	tb.Helper()
-	tok, err := Parse(data, nil)
+	tok, err := parseFiles(data, nil)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -107,4 +107,9 @@ func encode(tb testing.TB, tok *Tokenizer, text string, o Options) []string {
 // books is the directory of the checkpoint that lies in the repository.
 func books(tb testing.TB) string {
 	return filepath.Join(testshared.Root(tb), "testdata", "books1.3M-bf16")
+}
+
+// parseFiles parses two files; the second may be missing (nil).
+func parseFiles(tokenizerJSON, configJSON []byte) (*Tokenizer, error) {
+	return ParseFiles(Files{Tokenizer: tokenizerJSON, Config: configJSON})
 }

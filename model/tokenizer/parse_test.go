@@ -75,7 +75,7 @@ func TestRefused(t *testing.T) {
 		{"added without id", added(obj{"content": "x"}), "added_tokens[0]", `"id" is missing`, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := Parse(build(t, c.members), nil)
+			_, err := parseFiles(build(t, c.members), nil)
 			checkError(t, err, "tokenizer.json", c.path, c.msg, c.unsupported)
 		})
 	}
@@ -116,7 +116,7 @@ func TestMalformedJSON(t *testing.T) {
 		{strings.Repeat("[", 1000000), "values nest deeper than 100"},
 		{`[]`, "is not an object"},
 	} {
-		_, err := Parse([]byte(c.data), nil)
+		_, err := parseFiles([]byte(c.data), nil)
 		var f *FormatError
 		if !errors.As(err, &f) || !strings.Contains(f.Msg, c.msg) {
 			t.Errorf("%.20q: got error %v, want %q", c.data, err, c.msg)
@@ -128,7 +128,7 @@ func TestMalformedJSON(t *testing.T) {
 func TestTruncated(t *testing.T) {
 	data := byteLevelJSON(t)
 	for n := range data {
-		if _, err := Parse(data[:n], nil); err == nil {
+		if _, err := parseFiles(data[:n], nil); err == nil {
 			t.Fatalf("no error for the first %d bytes", n)
 		}
 	}
@@ -139,12 +139,12 @@ func TestDeepSequences(t *testing.T) {
 	for range 20 {
 		n = obj{"type": "Sequence", "normalizers": []obj{n}}
 	}
-	_, err := Parse(build(t, obj{"normalizer": n}), nil)
+	_, err := parseFiles(build(t, obj{"normalizer": n}), nil)
 	if err == nil || !strings.Contains(err.Error(), "sequences nest deeper than 8") {
 		t.Errorf("got error %v", err)
 	}
 	many := slices.Repeat([]obj{{"type": "Whitespace"}}, 100)
-	_, err = Parse(build(t, obj{"pre_tokenizer": obj{"type": "Sequence", "pretokenizers": many}}), nil)
+	_, err = parseFiles(build(t, obj{"pre_tokenizer": obj{"type": "Sequence", "pretokenizers": many}}), nil)
 	if err == nil || !strings.Contains(err.Error(), "more than 64 components") {
 		t.Errorf("got error %v", err)
 	}
@@ -179,7 +179,7 @@ func TestRoles(t *testing.T) {
 			t.Errorf("%s: BOS %d %v, EOS %d %v %d, adds %v", c.name, bos, okB, eos, okE, tok.EOSIDs(), tok.AddsBOS())
 		}
 	}
-	_, err := Parse(build(t, nil), []byte(`{"bos_token":5}`))
+	_, err := parseFiles(build(t, nil), []byte(`{"bos_token":5}`))
 	checkError(t, err, "tokenizer_config.json", "bos_token", "is not a string", false)
 	_, err = ParseFiles(Files{Tokenizer: build(t, nil), GenerationConfig: []byte(`{"eos_token_id":[1.5]}`)})
 	checkError(t, err, "generation_config.json", "eos_token_id[0]", "is not an integer", false)
@@ -195,9 +195,6 @@ func TestOpen(t *testing.T) {
 	}
 	if got := tok.EOSIDs(); !slices.Equal(got, []int32{2}) {
 		t.Errorf("EOSIDs %d", got)
-	}
-	if got := tok.Specials(); !slices.Equal(got, []int32{0, 1, 2}) {
-		t.Errorf("Specials %d", got)
 	}
 	if tok.VocabSize() != 1024 || tok.Token(1) != "<s>" || tok.Token(1024) != "" || tok.Token(-1) != "" || tok.AddsBOS() {
 		t.Errorf("VocabSize %d, Token(1) %q, AddsBOS %v", tok.VocabSize(), tok.Token(1), tok.AddsBOS())
@@ -289,7 +286,7 @@ func FuzzParse(f *testing.F) {
 	f.Add(build(f, obj{"normalizer": obj{"type": "Sequence", "normalizers": []obj{{"type": "NFKC"}, {"type": "Lowercase"}, {"type": "Replace", "pattern": obj{"Regex": "x*"}, "content": "y"}}}}), "İx")
 	f.Add(build(f, obj{"added_tokens": []obj{{"id": 300, "content": "an", "lstrip": true, "rstrip": true, "single_word": true, "special": true, "normalized": true}}}), "an  an")
 	f.Fuzz(func(t *testing.T, data []byte, text string) {
-		tok, err := Parse(data, nil)
+		tok, err := parseFiles(data, nil)
 		if err != nil {
 			var fe *FormatError
 			var ue *UnsupportedError

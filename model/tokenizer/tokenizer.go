@@ -70,11 +70,6 @@ func Open(dir string) (*Tokenizer, error) {
 	return ParseFiles(f)
 }
 
-// Parse is ParseFiles for two files, of which the second may be missing (nil).
-func Parse(tokenizerJSON, configJSON []byte) (*Tokenizer, error) {
-	return ParseFiles(Files{Tokenizer: tokenizerJSON, Config: configJSON})
-}
-
 // ParseFiles reads a model's files. Errors are of type *FormatError or
 // *UnsupportedError. It does not keep the contents.
 func ParseFiles(files Files) (*Tokenizer, error) {
@@ -260,17 +255,4 @@ func (t *Tokenizer) ID(token string) (id int32, ok bool) {
 		id, ok = t.model.vocab[token]
 	}
 	return id, ok
-}
-
-// Specials returns the ids of the special tokens, which decoding may leave out, in
-// ascending order.
-func (t *Tokenizer) Specials() []int32 {
-	var ids []int32
-	for _, a := range t.added {
-		if a.special {
-			ids = append(ids, a.id)
-		}
-	}
-	slices.Sort(ids)
-	return slices.Compact(ids)
 }

@@ -7,17 +7,12 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// Reorder returns args with the flags first, then "--" and the positionals, each in
+// reorder returns args with the flags first, then "--" and the positionals, each in
 // their order. A flag that takes a value takes the next argument, whatever it looks
 // like, unless it has the form --flag=value; "--" ends the flags; "-" is a
 // positional. Flags that are not among flags count as taking no value: they are left
 // for cli to complain about.
-func Reorder(flags []cli.Flag, args []string) []string {
-	sorted, _ := reorder(flags, args)
-	return sorted
-}
-
-// reorder is Reorder and also reports whether the flag for help is among args.
+// It also reports whether the flag for help is among args.
 func reorder(flags []cli.Flag, args []string) (sorted []string, help bool) {
 	valued := valuedNames(flags)
 	var positionals []string

@@ -2,7 +2,6 @@ package quantizer
 
 import (
 	"fmt"
-	"math"
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/floats"
@@ -237,10 +236,3 @@ func roundTo(dtype packing.Dtype, v float32) float32 {
 	}
 	return v
 }
-
-func roundToEven(v float32) float32 { return float32(math.RoundToEven(float64(v))) }
-
-func finite(v float32) bool { return v-v == 0 }
-
-// codeRange returns the least and the greatest code of a width.
-func codeRange(bits int) (qmin, qmax int) { return -1 << (bits - 1), 1<<(bits-1) - 1 }

@@ -1,11 +1,8 @@
 package quantizer
 
-import "math"
-
 const (
-	hqqIterations = 20
-	hqqTolerance  = 1e-5
-	hqqEps        = 0x1p-23 // finfo(float32).eps, the least scale
+	hqqTolerance = 1e-5
+	hqqEps       = 0x1p-23 // finfo(float32).eps, the least scale
 )
 
 // TorchAOHQQScaleOnly quantizes the row-major matrix w (rows x cols) as TorchAO's
@@ -132,5 +129,3 @@ func torchSum(x []float32) float32 {
 	}
 	return sum
 }
-
-func abs(v float32) float32 { return float32(math.Abs(float64(v))) }
