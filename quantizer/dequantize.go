@@ -1,26 +1,15 @@
 package quantizer
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
-	"maps"
 	"math"
-	"os"
-	"path/filepath"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
-	"github.com/lowbit-go/gq/internal/atomicfile"
-	"github.com/lowbit-go/gq/internal/files"
 	"github.com/lowbit-go/gq/internal/floats"
 	"github.com/lowbit-go/gq/packing"
 )
@@ -72,19 +61,19 @@ func Dequantize(ctx context.Context, f *gqf.File, dir string, opts DequantizeOpt
 	if err != nil {
 		return nil, err
 	}
-	files, err := d.assets(dir)
+	files, beside, err := d.assets(dir)
 	if err != nil {
 		return nil, err
 	}
-	if d.w, err = safetensors.Create(dir, specs, safetensors.WriteOptions{MaxShardBytes: shardBytes}); err != nil {
+	if d.w, err = safetensors.Create(dir, specs, safetensors.WriteOptions{MaxShardBytes: shardBytes, Beside: beside}); err != nil {
 		return nil, err
 	}
 	defer d.w.Abort()
 	if err := d.run(ctx); err != nil {
 		return nil, err
 	}
-	for _, name := range slices.Sorted(maps.Keys(files)) {
-		if err := atomicfile.WriteFile(filepath.Join(dir, name), files[name]); err != nil {
+	for _, file := range files {
+		if err := file.write(dir); err != nil {
 			return nil, err
 		}
 	}
@@ -93,46 +82,6 @@ func Dequantize(ctx context.Context, f *gqf.File, dir string, opts DequantizeOpt
 		return nil, err
 	}
 	return &d.report, nil
-}
-
-// assets gives the contents of the files to write beside the weights. A directory
-// that holds weights, or one of the files with another content, is refused: what
-// a job that failed before left there is not in the way.
-func (d *dequantizer) assets(dir string) (map[string][]byte, error) {
-	entries, err := os.ReadDir(dir)
-	if err != nil && !os.IsNotExist(err) {
-		return nil, err
-	}
-	for _, e := range entries {
-		if strings.HasSuffix(e.Name(), ".safetensors") {
-			return nil, inTheWay(dir, e.Name())
-		}
-	}
-	contents := map[string][]byte{}
-	for _, a := range d.f.Assets() {
-		if a.Kind != gqf.AssetConfig && a.Kind != gqf.AssetFile {
-			continue
-		}
-		data, err := d.f.Asset(a.Name)
-		if err != nil {
-			return nil, err
-		}
-		if a.Kind == gqf.AssetConfig && d.folded {
-			if data, err = withoutQuantization(data); err != nil {
-				return nil, err
-			}
-		}
-		old, err := files.Read(filepath.Join(dir, a.Name), int64(len(data)))
-		if err == nil && !bytes.Equal(old, data) || err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, inTheWay(dir, a.Name)
-		}
-		contents[a.Name] = data
-	}
-	return contents, nil
-}
-
-func inTheWay(dir, name string) error {
-	return requestf("%s holds a checkpoint already (%s): choose an empty directory with -o", dir, name)
 }
 
 type dequantizer struct {
@@ -343,16 +292,6 @@ func (d *dequantizer) encode(b *dequantBuffers, x []float32) []byte {
 		binary.LittleEndian.PutUint16(out[2*i:], floats.BF16FromF32(v))
 	}
 	return out
-}
-
-// withoutQuantization removes quantization_config from a config.json.
-func withoutQuantization(config []byte) ([]byte, error) {
-	var m map[string]json.RawMessage
-	if err := json.Unmarshal(config, &m); err != nil {
-		return nil, fmt.Errorf("config.json: %w", err)
-	}
-	delete(m, "quantization_config")
-	return json.MarshalIndent(m, "", "  ")
 }
 
 // DequantizedBytes is how many bytes Dequantize writes of f's tensors, and tells Progress of.

@@ -5,16 +5,11 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"io"
-	"io/fs"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 
-	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/files"
 )
@@ -70,46 +65,6 @@ type Source struct {
 	SHA256       string `json:"sha256,omitempty"` // of the whole file, with Options.HashFiles
 }
 
-// assetFiles are the files beside a checkpoint that people need to use the model
-// again: tokenizer, generation settings, preprocessors. Those that exist are stored.
-var assetFiles = []string{
-	"added_tokens.json", "chat_template.jinja", "chat_template.json", "generation_config.json", "merges.txt",
-	"preprocessor_config.json", "processor_config.json", "sentencepiece.bpe.model", "special_tokens_map.json", "spiece.model",
-	"tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json", "vocab.txt",
-}
-
-// AssetFiles lists the names of the files beside a checkpoint that are stored with it, if they are there.
-func AssetFiles() []string { return slices.Clone(assetFiles) }
-
-func (p *Plan) addAssets(b *gqf.Builder) error {
-	if p.config != nil {
-		b.AddAsset(gqf.AssetSpec{Kind: gqf.AssetConfig, Name: "config.json", Data: p.config})
-	}
-	for _, name := range assetFiles {
-		data, err := readAsset(filepath.Join(p.ck.Dir(), name))
-		if err != nil {
-			return err
-		}
-		if data != nil {
-			b.AddAsset(gqf.AssetSpec{Kind: gqf.AssetFile, Name: name, Data: data})
-		}
-	}
-	if o := p.opts.Origin; o != nil {
-		b.AddAsset(gqf.AssetSpec{Kind: gqf.AssetFold, Name: gqf.FoldName, Data: o.Record})
-	}
-	recipe, err := p.opts.Recipe.JSON(p.opts.Rules)
-	if err != nil {
-		return err
-	}
-	b.AddAsset(gqf.AssetSpec{Kind: gqf.AssetRecipe, Name: gqf.RecipeName, Data: recipe})
-	js, err := p.provenanceJSON(nil)
-	if err != nil {
-		return err
-	}
-	p.provenance = b.AddAsset(gqf.AssetSpec{Kind: gqf.AssetProvenance, Name: gqf.ProvenanceName, Data: js})
-	return nil
-}
-
 // provenanceJSON has zeros in the place of hashes that are not known yet, so that its length is.
 func (p *Plan) provenanceJSON(hashes []string) ([]byte, error) {
 	prov := Provenance{Sources: []Source{}, Calibration: p.calibration}
@@ -127,18 +82,6 @@ func (p *Plan) provenanceJSON(hashes []string) ([]byte, error) {
 		prov.Sources = append(prov.Sources, s)
 	}
 	return json.MarshalIndent(prov, "", "  ")
-}
-
-// readAsset reads a small file, nil if there is none.
-func readAsset(path string) ([]byte, error) {
-	b, err := files.Read(path, files.MaxModelFile)
-	if e, ok := errors.AsType[*files.NotRegularError](err); ok && e.Mode.IsDir() || errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if _, ok := errors.AsType[*files.SizeError](err); ok {
-		return nil, fmt.Errorf("%w: move it out of the checkpoint's directory", err)
-	}
-	return b, err
 }
 
 // recordHashes puts the SHA-256 of every source file into the image's provenance.

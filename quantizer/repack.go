@@ -200,32 +200,3 @@ func (p *Plan) addFileNames(b *gqf.Builder) {
 		}
 	}
 }
-
-// copyAssets takes over all assets of the file; the recipe's layout is what the new file has.
-func (p *Plan) copyAssets(b *gqf.Builder) error {
-	for _, a := range p.file.Assets() {
-		if !a.Kind.Known() {
-			p.Warnings = append(p.Warnings, fmt.Sprintf("asset %q is of a kind that this version does not know, and is left out: use a newer gq", a.Name))
-			continue
-		}
-		data, err := p.file.Asset(a.Name)
-		if err != nil {
-			return err
-		}
-		if a.Kind == gqf.AssetRecipe {
-			r, err := ParseRecipe(a.Name, data)
-			if err != nil {
-				return err
-			}
-			if r.Algorithm == gqf.AlgorithmNone { // of a file made before there were others
-				r.Algorithm = gqf.AlgorithmRTN
-			}
-			r.Formats, r.Targets, r.Tile = p.opts.Recipe.Formats, p.opts.Recipe.Targets, p.opts.Recipe.Tile
-			if data, err = r.JSON(nil); err != nil {
-				return err
-			}
-		}
-		b.AddAsset(gqf.AssetSpec{Kind: a.Kind, Name: a.Name, Data: data})
-	}
-	return nil
-}

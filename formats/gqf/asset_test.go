@@ -279,6 +279,31 @@ func TestCopyAssetErrors(t *testing.T) {
 	}
 }
 
+// pieces remembers how long the longest piece was that was written to it.
+type pieces struct{ longest int }
+
+func (p *pieces) Write(b []byte) (int, error) {
+	p.longest = max(p.longest, len(b))
+	return len(b), nil
+}
+
+// TestCopyAssetPieces copies assets that are much larger than what CopyAsset holds.
+func TestCopyAssetPieces(t *testing.T) {
+	b := NewBuilder()
+	b.AddAsset(AssetSpec{Kind: AssetFile, Name: "compressed", Data: contents(20 << 20)[0]})
+	b.AddAsset(AssetSpec{Kind: AssetFile, Name: "stored", Data: contents(20 << 20)[2]})
+	f := open(t, build(t, b))
+	for i, a := range f.Assets() {
+		if want := []Codec{CodecZstd, CodecStored}[i]; a.Codec != want {
+			t.Fatalf("%+v", a)
+		}
+		var p pieces
+		if n, err := f.CopyAsset(&p, a.Name); err != nil || n != 20<<20 || p.longest > 1<<20 {
+			t.Errorf("%s: %d bytes in pieces of up to %d, %v", a.Name, n, p.longest, err)
+		}
+	}
+}
+
 func TestAssetNames(t *testing.T) {
 	tests := []struct {
 		name string

@@ -29,6 +29,9 @@ type WriteOptions struct {
 	// Metadata is stored in each file as __metadata__. The default, also for a map
 	// without that key, is format = "pt", without which Transformers refuses the file.
 	Metadata map[string]string
+	// Beside is how many bytes of other files the caller is going to write into the same
+	// directory: there has to be space for them too. The default is 0.
+	Beside int64
 }
 
 // A Writer writes a checkpoint: model.safetensors, or model-00001-of-0000N.safetensors
@@ -36,6 +39,7 @@ type WriteOptions struct {
 // Commit, and the index comes last.
 type Writer struct {
 	dir     string
+	beside  int64 // see WriteOptions
 	shards  []*shard
 	tensors []target // in the order of Create's specs
 }
@@ -66,7 +70,7 @@ type target struct {
 // model.safetensors when several files are to be written. A single model.safetensors
 // is replaced by a new one.
 func Create(dir string, tensors []TensorSpec, opts WriteOptions) (*Writer, error) {
-	w := &Writer{dir: dir, tensors: make([]target, len(tensors))}
+	w := &Writer{dir: dir, beside: opts.Beside, tensors: make([]target, len(tensors))}
 	if err := w.plan(tensors, opts.MaxShardBytes); err != nil {
 		return nil, err
 	}
@@ -159,7 +163,7 @@ func (w *Writer) checkDir() error {
 			return &fs.PathError{Op: "create", Path: path, Err: errors.New("another checkpoint is in the way; remove it or choose another directory")}
 		}
 	}
-	total := int64(0)
+	total := w.beside
 	for _, s := range w.shards {
 		total += int64(len(s.header)) + s.bytes
 	}

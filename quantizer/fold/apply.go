@@ -14,7 +14,6 @@ import (
 
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/atomicfile"
-	"github.com/lowbit-go/gq/internal/files"
 	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
@@ -127,6 +126,9 @@ func (w *rewriter) run(dst string) (err error) {
 		return err
 	}
 	defer w.out.Abort()
+	if err := w.copyFiles(dst, config); err != nil {
+		return err
+	}
 	for i, name := range w.names {
 		if err := w.ctx.Err(); err != nil {
 			return err
@@ -136,9 +138,6 @@ func (w *rewriter) run(dst string) (err error) {
 		}
 	}
 	if err := w.ck.Unchanged(); err != nil {
-		return err
-	}
-	if err := w.copyFiles(dst, config); err != nil {
 		return err
 	}
 	return w.out.Commit()
@@ -172,11 +171,8 @@ func (w *rewriter) copyFiles(dst string, config []byte) error {
 		}
 	}
 	for _, name := range quantizer.AssetFiles() {
-		data, err := files.Read(filepath.Join(w.ck.Dir(), name), files.MaxModelFile)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err == nil {
+		data, err := quantizer.ReadAsset(w.ck.Dir(), name)
+		if err == nil && data != nil {
 			err = atomicfile.WriteFile(filepath.Join(dst, name), data)
 		}
 		if err != nil {

@@ -1,0 +1,225 @@
+package quantizer
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/lowbit-go/gq/internal/files"
+	"github.com/lowbit-go/gq/model/arch"
+)
+
+// checkAsset checks that a file is what its name says, by docs/FORMAT.md, chapter 6.
+func checkAsset(name string, data []byte) error {
+	what, err := "", error(nil)
+	switch {
+	case name == "merges.txt":
+		what, err = "a list of merges", checkMerges(data)
+	case name == "vocab.txt":
+		what, err = "a vocabulary", checkVocabulary(data)
+	case filepath.Ext(name) == ".json":
+		what, err = "a JSON object", checkObject(data, name == "tokenizer.json")
+	case filepath.Ext(name) == ".model":
+		what, err = "a SentencePiece model, nor a list of tokens in base64", checkTokenizerModel(data)
+	case filepath.Ext(name) == ".jinja":
+		what, err = "a Jinja template", checkTemplate(data)
+	}
+	if err == nil {
+		return nil
+	}
+	if kind := files.Recognize(data); kind != files.Unknown && kind != files.Safetensors {
+		return fmt.Errorf("is not %s (it is %s)", what, kind)
+	}
+	return fmt.Errorf("is not %s (%w)", what, err)
+}
+
+// checkObject wants one JSON object; of a tokenizer, with its model.
+func checkObject(data []byte, tokenizer bool) error {
+	if !utf8.Valid(data) {
+		return errors.New("not UTF-8")
+	}
+	var object *struct {
+		Model *struct{} `json:"model"`
+	}
+	err := json.Unmarshal(data, &object)
+	if _, ok := errors.AsType[*json.SyntaxError](err); ok {
+		err = json.Unmarshal(arch.FiniteJSON(data), &object)
+	}
+	if e, ok := errors.AsType[*json.SyntaxError](err); ok {
+		return fmt.Errorf("byte %d: %w", e.Offset, e)
+	}
+	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && (e.Field == "" || tokenizer) {
+		return fmt.Errorf("byte %d: %s", e.Offset, e.Value)
+	}
+	switch {
+	case object == nil:
+		return errors.New("null")
+	case tokenizer && object.Model == nil:
+		return errors.New("a tokenizer has a member model")
+	}
+	return nil
+}
+
+// checkTokenizerModel wants a SentencePiece model, or a list of tokens with their ranks, as tiktoken's.
+func checkTokenizerModel(data []byte) error {
+	err := checkSentencePiece(data)
+	if err == nil || checkRanks(data) == nil {
+		return nil
+	}
+	return err
+}
+
+// checkSentencePiece wants the protocol buffer ModelProto: field 1 is a piece, whose field 1 is its text.
+func checkSentencePiece(data []byte) error {
+	pieces := 0
+	err := protoFields(data, func(field, wire int, value []byte) error {
+		if field < 1 || field > 3 { // pieces, trainer, normalizer
+			return nil
+		}
+		if wire != 2 {
+			return fmt.Errorf("field %d is not a message", field)
+		}
+		if field != 1 {
+			return protoFields(value, func(int, int, []byte) error { return nil })
+		}
+		pieces++
+		text := false
+		err := protoFields(value, func(field, wire int, value []byte) error {
+			text = text || field == 1 && wire == 2 && utf8.Valid(value)
+			return nil
+		})
+		if err == nil && !text {
+			err = errors.New("has no text")
+		}
+		if err != nil {
+			return fmt.Errorf("piece %d: %w", pieces-1, err)
+		}
+		return nil
+	})
+	if err == nil && pieces == 0 {
+		err = errors.New("no pieces")
+	}
+	return err
+}
+
+// protoFields calls fn with every field of a protocol buffer's message: its number, its wire type, and the value where it
+// has a length.
+func protoFields(b []byte, fn func(field, wire int, value []byte) error) error {
+	for at := 0; at < len(b); {
+		bad := func(what string) error { return fmt.Errorf("byte %d: %s", at, what) }
+		key, n := binary.Uvarint(b[at:])
+		if n <= 0 || key>>3 == 0 || key>>3 > 1<<29-1 {
+			return bad("no field of a protocol buffer")
+		}
+		at += n
+		var value []byte
+		size, wire := uint64(0), int(key&7)
+		switch wire {
+		case 0:
+			if _, n = binary.Uvarint(b[at:]); n <= 0 {
+				return bad("the number does not end")
+			}
+			at += n
+		case 1:
+			size = 8
+		case 5:
+			size = 4
+		case 2:
+			if size, n = binary.Uvarint(b[at:]); n <= 0 {
+				return bad("the length does not end")
+			}
+			at += n
+		default:
+			return bad("no field of a protocol buffer")
+		}
+		if size > uint64(len(b)-at) {
+			return bad("the field ends behind the message")
+		}
+		value = b[at : at+int(size)]
+		at += int(size)
+		if err := fn(int(key>>3), wire, value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkRanks wants lines of base64, a space and a number.
+func checkRanks(data []byte) error {
+	n := 0
+	for line := range bytes.Lines(data) {
+		if line = bytes.TrimRight(line, "\r\n"); len(line) == 0 {
+			continue
+		}
+		n++
+		token, rank, _ := strings.Cut(string(line), " ")
+		if _, err := base64.StdEncoding.DecodeString(token); err != nil {
+			return err
+		}
+		if _, err := strconv.ParseUint(rank, 10, 31); err != nil {
+			return err
+		}
+	}
+	if n == 0 {
+		return errors.New("no lines")
+	}
+	return nil
+}
+
+// checkMerges wants lines of two parts with a space between them.
+func checkMerges(data []byte) error {
+	return eachLine(data, func(line string) error {
+		if strings.HasPrefix(line, "#version") {
+			return nil
+		}
+		if left, right, ok := strings.Cut(line, " "); !ok || left == "" || right == "" || strings.Contains(right, " ") {
+			return errors.New("want two parts with a space between them")
+		}
+		return nil
+	})
+}
+
+// minVocabulary is the number of tokens that a vocabulary has at least: less is a text.
+const minVocabulary = 32
+
+// checkVocabulary wants a token on each line, perhaps with its count.
+func checkVocabulary(data []byte) error {
+	lines := 0
+	err := eachLine(data, func(line string) error {
+		lines++
+		if n := len(strings.Fields(line)); n > 2 {
+			return fmt.Errorf("%d parts, want a token, or a token and its count", n)
+		}
+		return nil
+	})
+	if err == nil && lines < minVocabulary {
+		err = fmt.Errorf("%d lines, want %d or more", lines, minVocabulary)
+	}
+	return err
+}
+
+// eachLine calls fn with every line of a UTF-8 text that is not empty, without its end.
+func eachLine(data []byte, fn func(line string) error) error {
+	n := 0
+	for line := range bytes.Lines(data) {
+		n++
+		line = bytes.TrimRight(line, "\r\n")
+		if !utf8.Valid(line) || bytes.IndexByte(line, 0) >= 0 {
+			return fmt.Errorf("line %d is not UTF-8 text", n)
+		}
+		if len(line) == 0 {
+			continue
+		}
+		if err := fn(string(line)); err != nil {
+			return fmt.Errorf("line %d: %w", n, err)
+		}
+	}
+	return nil
+}

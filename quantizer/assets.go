@@ -1,0 +1,111 @@
+package quantizer
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/files"
+)
+
+// assetFiles are the files beside a checkpoint that people need to use the model
+// again: tokenizer, generation settings, preprocessors. Those that exist are stored.
+var assetFiles = []string{
+	"added_tokens.json", "chat_template.jinja", "chat_template.json", "generation_config.json", "merges.txt",
+	"preprocessor_config.json", "processor_config.json", "sentencepiece.bpe.model", "special_tokens_map.json", "spiece.model",
+	"tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json", "vocab.txt",
+}
+
+// AssetFiles lists the names of the files beside a checkpoint that are stored with it, if they are there.
+func AssetFiles() []string { return slices.Clone(assetFiles) }
+
+// ReadAsset reads a file of AssetFiles in the directory of a checkpoint, nil if it is not there. It fails if the file is
+// not what its name says: the name may be a link to something that is not to be published with the model.
+func ReadAsset(dir, name string) ([]byte, error) {
+	path := filepath.Join(dir, name)
+	b, err := files.Read(path, files.MaxModelFile)
+	if e, ok := errors.AsType[*files.NotRegularError](err); ok && e.Mode.IsDir() || errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if _, ok := errors.AsType[*files.SizeError](err); ok {
+		return nil, fmt.Errorf("%w: move it out of the checkpoint's directory", err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := checkAsset(name, b); err != nil {
+		return nil, fmt.Errorf("%s would be stored with the model, but %w: repair it or move it out of the checkpoint's directory", path, err)
+	}
+	return b, nil
+}
+
+func (p *Plan) addAssets(b *gqf.Builder) error {
+	if p.config != nil {
+		b.AddAsset(gqf.AssetSpec{Kind: gqf.AssetConfig, Name: "config.json", Data: p.config})
+	}
+	total := len(p.config)
+	for _, name := range assetFiles {
+		data, err := ReadAsset(p.ck.Dir(), name)
+		if err != nil {
+			return err
+		}
+		if data == nil {
+			continue
+		}
+		if total += len(data); total > gqf.MaxAssetBytes {
+			return fmt.Errorf("%s: with it, the files that are stored with the model have more than %d bytes: move it out of the checkpoint's directory",
+				filepath.Join(p.ck.Dir(), name), gqf.MaxAssetBytes)
+		}
+		b.AddAsset(gqf.AssetSpec{Kind: gqf.AssetFile, Name: name, Data: data})
+	}
+	if o := p.opts.Origin; o != nil {
+		b.AddAsset(gqf.AssetSpec{Kind: gqf.AssetFold, Name: gqf.FoldName, Data: o.Record})
+	}
+	recipe, err := p.opts.Recipe.JSON(p.opts.Rules)
+	if err != nil {
+		return err
+	}
+	b.AddAsset(gqf.AssetSpec{Kind: gqf.AssetRecipe, Name: gqf.RecipeName, Data: recipe})
+	js, err := p.provenanceJSON(nil)
+	if err != nil {
+		return err
+	}
+	p.provenance = b.AddAsset(gqf.AssetSpec{Kind: gqf.AssetProvenance, Name: gqf.ProvenanceName, Data: js})
+	return nil
+}
+
+// copyAssets takes over all assets of the file that is repacked; the recipe's layout is what the new file has.
+func (p *Plan) copyAssets(b *gqf.Builder) error {
+	for _, a := range p.file.Assets() {
+		if !a.Kind.Known() {
+			p.Warnings = append(p.Warnings, fmt.Sprintf("asset %q is of a kind that this version does not know, and is left out: use a newer gq", a.Name))
+			continue
+		}
+		if a.Kind != gqf.AssetRecipe {
+			if _, err := b.CopyAsset(p.file, a.Name); err != nil {
+				return err
+			}
+			continue
+		}
+		data, err := p.file.Asset(a.Name)
+		if err != nil {
+			return err
+		}
+		r, err := ParseRecipe(a.Name, data)
+		if err != nil {
+			return err
+		}
+		if r.Algorithm == gqf.AlgorithmNone { // of a file made before there were others
+			r.Algorithm = gqf.AlgorithmRTN
+		}
+		r.Formats, r.Targets, r.Tile = p.opts.Recipe.Formats, p.opts.Recipe.Targets, p.opts.Recipe.Tile
+		if data, err = r.JSON(nil); err != nil {
+			return err
+		}
+		b.AddAsset(gqf.AssetSpec{Kind: a.Kind, Name: a.Name, Data: data})
+	}
+	return nil
+}

@@ -1,0 +1,232 @@
+package quantizer
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/testshared"
+	"github.com/lowbit-go/gq/packing"
+)
+
+// sentencePiece is a model of one piece with its trainer's settings.
+const sentencePiece = "\x0a\x0e\x0a\x05<unk>\x15\x00\x00\x00\x00\x18\x02" + "\x12\x02\x28\x07"
+
+func TestCheckAsset(t *testing.T) {
+	vocabulary := strings.Repeat("token\n", minVocabulary)
+	tests := []struct {
+		name, data string
+		want       string // in the error; empty: none
+	}{
+		{"tokenizer.json", `{"version":"1.0","model":{"type":"BPE"}}`, ""},
+		{"tokenizer.json", `{"version":"1.0"}`, "member model"},
+		{"tokenizer.json", `{"model":"BPE"}`, "is not a JSON object (byte "},
+		{"tokenizer_config.json", `{"model_max_length":1e30,"model":5}`, ""},
+		{"generation_config.json", `{"a":NaN,"b":-Infinity}`, ""},
+		{"vocab.json", "[1]", "array"},
+		{"vocab.json", "null", "null"},
+		{"vocab.json", "", "it is an empty file"},
+		{"vocab.json", `{"a":1} {"b":2}`, "byte 9"},
+		{"vocab.json", "{\"a\":\"\xff\"}", "not UTF-8"},
+		{"special_tokens_map.json", "-----BEGIN OPENSSH PRIVATE KEY-----\n", "byte 2"},
+		{"added_tokens.json", "version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "a Git LFS pointer"},
+		{"tokenizer.json", "GGUF\x03\x00\x00\x00", "a GGUF file"},
+		{"tokenizer.model", sentencePiece, ""},
+		{"spiece.model", sentencePiece[:len(sentencePiece)-1], "nor a list of tokens"},
+		{"tokenizer.model", "\x12\x02\x28\x07", "no pieces"},
+		{"tokenizer.model", "\x0a\x05\x15\x00\x00\x00\x00", "piece 0: has no text"},
+		{"tokenizer.model", "\x08\x01", "field 1 is not a message"},
+		{"tokenizer.model", "IQ== 0\nIg== 1\n\nIw== 2", ""},
+		{"tokenizer.model", "IQ== 0\nIg==\n", "nor a list of tokens"},
+		{"tokenizer.model", "root:x:0:0:root:/root:/bin/bash\n", "nor a list of tokens"},
+		{"tokenizer.model", "", "it is an empty file"},
+		{"merges.txt", "#version: 0.2\n\u0120 t\r\n\u0120 a\nh e\n", ""},
+		{"merges.txt", "#version: 0.2\nh e l\n", "line 2: want two parts"},
+		{"merges.txt", "secret\n", "line 1: want two parts"},
+		{"merges.txt", "a \xff\n", "line 1 is not UTF-8"},
+		{"vocab.txt", vocabulary + "a 5\n\u3000\n", ""},
+		{"vocab.txt", vocabulary + "a b c\n", "3 parts"},
+		{"vocab.txt", "token\n", "1 lines, want 32"},
+		{"vocab.txt", vocabulary + "\x00\n", "is not UTF-8 text"},
+	}
+	for _, test := range tests {
+		err := checkAsset(test.name, []byte(test.data))
+		if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
+			t.Errorf("%s %.40q: error %v, want %q", test.name, test.data, err, test.want)
+		}
+	}
+}
+
+func TestCheckTemplate(t *testing.T) {
+	tests := []struct {
+		text string
+		ok   bool
+	}{
+		{"{% for m in messages %}{{ m.content }}{% endfor %}", true},
+		{"{{- bos_token -}}", true},
+		{"text {{ {'a': {'b': 1}}['a'] }} { } {", true},
+		{`{{ "}}" + '\'}}' }}`, true},
+		{"{# {{ #}{{ x }}", true},
+		{"{% raw %}{{ {% {# {% endraw %}", true},
+		{"{%- raw -%} {{ {%- endraw -%}{{ x }}", true},
+		{"{{ x[1:] }}\n\t", true},
+		{"", false}, {"text", false}, {"{# only a comment #}", false}, {"{{ x", false}, {"{% if x }}", false}, {"{{ x %}", false},
+		{"{# {{ x }}", false}, {"{{ 'x }}", false}, {"{{ (x }}", false}, {"{{ x) }}", false}, {"{% raw %}{{ x }}", false},
+		{"{{ x }}\x00", false}, {"{{ x }}\x7f", false}, {"{{ x }}\xff", false}, {"machine api.example.com password {x}", false},
+	}
+	for _, test := range tests {
+		if err := checkTemplate([]byte(test.text)); (err == nil) != test.ok {
+			t.Errorf("%q: %v", test.text, err)
+		}
+	}
+}
+
+// TestPublishedAssets checks tokenizers and chat templates as they are published.
+func TestPublishedAssets(t *testing.T) {
+	dirs, _ := filepath.Glob(filepath.Join(testshared.Dir(t), "models", "*"))
+	if dir := os.Getenv("GQ_TOKENIZERS"); dir != "" && !testing.Short() {
+		more, _ := filepath.Glob(filepath.Join(dir, "*"))
+		dirs = append(dirs, more...)
+	}
+	found, templates := 0, 0
+	for _, dir := range dirs {
+		for _, name := range assetFiles {
+			data, err := ReadAsset(dir, name)
+			if err != nil {
+				t.Error(err)
+			}
+			if data != nil {
+				found++
+			}
+			var config struct {
+				Template json.RawMessage `json:"chat_template"`
+			}
+			if name == "tokenizer_config.json" && data != nil && json.Unmarshal(data, &config) == nil {
+				var text string
+				if json.Unmarshal(config.Template, &text) == nil {
+					templates++
+					if err := checkTemplate([]byte(text)); err != nil {
+						t.Errorf("%s: chat template: %v", dir, err)
+					}
+				}
+			}
+		}
+	}
+	t.Logf("%d files, %d templates", found, templates)
+	if found == 0 {
+		t.Error("no files")
+	}
+}
+
+// TestForeignAsset has a file of a checkpoint lead to something that is not to be published.
+func TestForeignAsset(t *testing.T) {
+	dir := writeCheckpoint(t, "", llama()...)
+	secret := filepath.Join(t.TempDir(), "credentials")
+	if err := os.WriteFile(secret, []byte("[default]\nkey = 1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(dir, "tokenizer_config.json")
+	if err := os.Symlink(secret, link); err != nil {
+		t.Skip(err)
+	}
+	_, err := newPlan(t, dir, Options{})
+	if err == nil || !strings.Contains(err.Error(), link+" would be stored with the model, but is not a JSON object") {
+		t.Error(err)
+	}
+}
+
+// TestAssetsTooLarge has files beside a checkpoint that are too large together.
+func TestAssetsTooLarge(t *testing.T) {
+	dir := writeCheckpoint(t, "", llama()...)
+	text := append(bytes.Repeat([]byte(" "), 45<<20), "{}"...)
+	for _, name := range []string{"added_tokens.json", "chat_template.json", "special_tokens_map.json"} {
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := newPlan(t, dir, Options{})
+	if err == nil || !strings.Contains(err.Error(), "special_tokens_map.json: with it, the files that are stored with the model have more than 134217728 bytes") {
+		t.Error(err)
+	}
+}
+
+// withAssets is a file of one tensor and these assets.
+func withAssets(t *testing.T, assets ...gqf.AssetSpec) *gqf.File {
+	b := gqf.NewBuilder()
+	ti := b.AddTensor(gqf.TensorSpec{Name: "w", Shape: []int64{4}, Dtype: packing.U8})
+	b.AddName(gqf.NameSpec{Name: "w", Tensor: ti, InCheckpoint: true})
+	b.AddPayload(gqf.PayloadSpec{Tensor: ti, Header: packing.PlainHeader(packing.U8, 1, 4)})
+	for _, a := range assets {
+		b.AddAsset(a)
+	}
+	im, err := b.Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := make(memory, im.Size())
+	if err := im.WritePayloadHeaders(m); err != nil {
+		t.Fatal(err)
+	}
+	im.AddData(im.PayloadOffset(0)+packing.HeaderSize, make([]byte, 4))
+	if err := im.WriteFront(m); err != nil {
+		t.Fatal(err)
+	}
+	f, err := gqf.OpenBytes(m, gqf.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// TestDequantizeAssets writes assets to directories that hold some of them, or others.
+func TestDequantizeAssets(t *testing.T) {
+	long := bytes.Repeat([]byte("merges and tokens "), 200_000) // of several pieces
+	f := withAssets(t, gqf.AssetSpec{Kind: gqf.AssetFile, Name: "empty.txt"}, gqf.AssetSpec{Kind: gqf.AssetFile, Name: "long.txt", Data: long})
+	tests := []struct {
+		name string
+		have map[string]string
+		ok   bool
+	}{
+		{"nothing", nil, true},
+		{"the same", map[string]string{"long.txt": string(long), "empty.txt": ""}, true},
+		{"another", map[string]string{"other.txt": "x"}, true},
+		{"other bytes", map[string]string{"long.txt": string(long[:len(long)-1]) + "x"}, false},
+		{"shorter", map[string]string{"long.txt": string(long[:len(long)-1])}, false},
+		{"longer", map[string]string{"long.txt": string(long) + "x"}, false},
+		{"not empty", map[string]string{"empty.txt": "x"}, false},
+	}
+	for _, test := range tests {
+		dir := t.TempDir()
+		for name, data := range test.have {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(data), 0o666); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r, err := Dequantize(context.Background(), f, dir, DequantizeOptions{})
+		if !test.ok {
+			if _, ok := errors.AsType[*RequestError](err); !ok {
+				t.Errorf("%s: error %v, want a *RequestError", test.name, err)
+			}
+			continue
+		}
+		if err != nil || r.Files != 2 {
+			t.Errorf("%s: %+v %v", test.name, r, err)
+			continue
+		}
+		if got, err := os.ReadFile(filepath.Join(dir, "long.txt")); err != nil || !bytes.Equal(got, long) {
+			t.Errorf("%s: %d bytes, %v", test.name, len(got), err)
+		}
+	}
+	for _, name := range []string{"model.safetensors", "Model.SafeTensors", "model.safetensors.index.json"} {
+		f := withAssets(t, gqf.AssetSpec{Kind: gqf.AssetFile, Name: name, Data: []byte("x")})
+		if _, err := Dequantize(context.Background(), f, t.TempDir(), DequantizeOptions{}); err == nil || !strings.Contains(err.Error(), "a name of weights") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
