@@ -6,9 +6,10 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"os"
 
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/atomicfile"
+	"github.com/lowbit-go/gq/internal/files"
 	"github.com/lowbit-go/gq/internal/memlimit"
 	"github.com/lowbit-go/gq/model"
 	"github.com/lowbit-go/gq/model/text"
@@ -120,7 +121,7 @@ func (j *quantizeJob) text(p *quantizer.Plan, tokens int) (*text.Text, error) {
 		return nil, fmt.Errorf("calibration: %w", err)
 	}
 	if name := j.o.Recipe.Calibrate; name != "" && name != quantizer.Self {
-		data, err := os.ReadFile(name)
+		data, err := files.ReadContext(j.ctx, name, files.MaxText)
 		if err != nil {
 			return nil, fmt.Errorf("calibration: %w", err)
 		}
@@ -157,7 +158,7 @@ func (k *calibration) runImatrix(p *quantizer.Plan) error {
 	info := quantizer.Calibration{Source: "imatrix"}
 	h := sha256.New()
 	for _, name := range r.Imatrix {
-		data, err := os.ReadFile(name)
+		data, err := files.ReadContext(k.ctx, name, files.MaxImatrix)
 		if err != nil {
 			return fmt.Errorf("imatrix: %w", err)
 		}
@@ -193,7 +194,7 @@ func (k *calibration) runImatrix(p *quantizer.Plan) error {
 		if err := im.Write(&b); err != nil {
 			return err
 		}
-		if err := os.WriteFile(k.o.ImatrixOut, b.Bytes(), 0o666); err != nil {
+		if err := atomicfile.WriteFile(k.o.ImatrixOut, b.Bytes()); err != nil {
 			return err
 		}
 	}

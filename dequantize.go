@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/files"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
 )
@@ -23,6 +24,12 @@ type DequantizeOptions struct {
 func Dequantize(ctx context.Context, file, dir string, o DequantizeOptions) (*quantizer.DequantizeReport, error) {
 	if o.Threads < 0 {
 		return nil, optionf("threads", "%d: at least 1", o.Threads)
+	}
+	var s files.Set
+	s.Input("the .gqf file", file)
+	s.Output("output", "the checkpoint", dir)
+	if err := collisions(&s); err != nil {
+		return nil, err
 	}
 	f, err := gqf.Open(file, gqf.Options{})
 	if err != nil {

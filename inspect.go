@@ -1,13 +1,12 @@
 package gq
 
 import (
-	"errors"
-	"io"
 	"os"
 	"strings"
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/files"
 )
 
 // Inspection is what a file or a checkpoint says of itself. Exactly one field is set.
@@ -61,20 +60,9 @@ func InspectTensor(path, name string, slice int) (*gqf.TensorInspection, error) 
 // isGQF tells the two kinds of input apart: by name, else by the first bytes, so that
 // a damaged .gqf file is called that.
 func isGQF(path string) (bool, error) {
-	f, err := os.Open(path)
-	if err != nil {
+	if st, err := os.Stat(path); err != nil || st.IsDir() {
 		return false, err
 	}
-	defer f.Close()
-	if st, err := f.Stat(); err != nil || st.IsDir() {
-		return false, err
-	}
-	if strings.HasSuffix(path, ".gqf") {
-		return true, nil
-	}
-	var first [4]byte
-	if _, err := io.ReadFull(f, first[:]); err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
-		return false, err
-	}
-	return string(first[1:]) == "GQF", nil
+	kind, err := files.KindOf(path)
+	return err == nil && (kind == files.GQF || strings.HasSuffix(path, ".gqf")), err
 }

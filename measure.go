@@ -14,6 +14,7 @@ import (
 	"github.com/lowbit-go/gq/accuracy"
 	"github.com/lowbit-go/gq/accuracy/report"
 	"github.com/lowbit-go/gq/internal/atomicfile"
+	"github.com/lowbit-go/gq/internal/files"
 	"github.com/lowbit-go/gq/internal/memlimit"
 	"github.com/lowbit-go/gq/internal/pattern"
 	"github.com/lowbit-go/gq/model"
@@ -58,7 +59,17 @@ type MeasureOptions struct {
 // Measure compares the .gqf file with the checkpoint src that it was made of, and writes o.Reports. The result of the gate
 // is in the report; Verdict makes it an error.
 func Measure(ctx context.Context, src, file string, o MeasureOptions) (*accuracy.Report, error) {
-	j, err := o.job()
+	if err := checkOrder(src, file); err != nil {
+		return nil, err
+	}
+	var s files.Set
+	s.Input("the checkpoint", checkpointFiles(src)...)
+	s.Input("the .gqf file", file)
+	o.addPaths(&s)
+	if err := collisions(&s); err != nil {
+		return nil, err
+	}
+	j, err := o.job(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +92,7 @@ func Verdict(r *accuracy.Report) error {
 }
 
 // job reads the files that the options name. What it is to measure is for the caller to set.
-func (o *MeasureOptions) job() (*accuracy.Job, error) {
+func (o *MeasureOptions) job(ctx context.Context) (*accuracy.Job, error) {
 	j := &accuracy.Job{
 		Threads: o.Threads, Version: o.Version, Activations: o.Activations,
 		NoOutputs: o.NoOutputs, RandomInputs: o.RandomInputs, Remote: o.Remote,
@@ -99,13 +110,13 @@ func (o *MeasureOptions) job() (*accuracy.Job, error) {
 	if err := o.checkReports(); err != nil {
 		return nil, err
 	}
-	if err := o.readText(j); err != nil {
+	if err := o.readText(ctx, j); err != nil {
 		return nil, err
 	}
 	return j, o.readGate(j)
 }
 
-func (o *MeasureOptions) readText(j *accuracy.Job) error {
+func (o *MeasureOptions) readText(ctx context.Context, j *accuracy.Job) error {
 	name := o.Text
 	switch {
 	case o.Text != "" && o.Tokens != "":
@@ -118,7 +129,7 @@ func (o *MeasureOptions) readText(j *accuracy.Job) error {
 	if err := o.Windows.Check(); err != nil {
 		return &OptionError{Err: err}
 	}
-	data, err := os.ReadFile(name)
+	data, err := files.ReadContext(ctx, name, files.MaxText)
 	if err != nil {
 		return err
 	}

@@ -25,6 +25,8 @@ type QuantizeOptions struct {
 	Budget *Budget
 	// HashFiles records the SHA-256 of every whole source file. Default: headers and tensors only.
 	HashFiles bool
+	// RecipeFile is the file that Recipe was read from, if it was: no output replaces it. Default: none.
+	RecipeFile string
 	// SaveRecipe names a file for the recipe, with a rule for each tensor whose bits were chosen. Default: none.
 	SaveRecipe string
 	// ImatrixOut names a file for the second moments that the algorithm imatrix used. Default: none.
@@ -145,8 +147,11 @@ func (j *quantizeJob) check(src string) (err error) {
 	if j.o.Threads < 0 {
 		return optionf("threads", "%d: at least 1", j.o.Threads)
 	}
+	if err := j.checkPaths(src); err != nil {
+		return err
+	}
 	if m := j.o.Measure; m != nil {
-		if j.measured, err = m.job(); err != nil {
+		if j.measured, err = m.job(j.ctx); err != nil {
 			return err
 		}
 		j.measured.Source, j.measured.Name, j.measured.Parity = src, j.dst, true

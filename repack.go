@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/files"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
 )
@@ -24,6 +25,12 @@ type RepackOptions struct {
 // Repack puts the weights of the .gqf file src into other layouts, in the new file dst, without changing a code. dst
 // appears when it is complete.
 func Repack(ctx context.Context, src, dst string, o RepackOptions) (*quantizer.Report, error) {
+	var s files.Set
+	s.Input("the .gqf file", src)
+	s.Output("output", "the new .gqf file", dst)
+	if err := collisions(&s); err != nil {
+		return nil, err
+	}
 	return inRepack(src, o, func(p *quantizer.Plan, progress *func(int64)) (*quantizer.Report, error) {
 		add, end := stages{to: o.Progress}.begin("repacking", "bytes", p.SourceBytes)
 		defer end()

@@ -132,13 +132,6 @@ func (p *Plan) writeTo(ctx context.Context, out *atomicfile.File) error {
 
 // checkOutput refuses, before any work, what could not end well.
 func (p *Plan) checkOutput(path string) error {
-	if fi, err := os.Stat(path); err == nil {
-		for _, name := range append(p.inputs(), p.originals()...) {
-			if in, err := os.Stat(name); err == nil && os.SameFile(fi, in) {
-				return requestf("%s is an input of this job: choose another output with -o", path)
-			}
-		}
-	}
 	dir := filepath.Dir(path)
 	if fi, err := os.Stat(dir); os.IsNotExist(err) {
 		return fmt.Errorf("%s: the directory %s does not exist: make it, or choose another place with -o", path, dir)
@@ -153,28 +146,6 @@ func (p *Plan) checkOutput(path string) error {
 		return fmt.Errorf("%s: the file needs %d bytes, %s has %d free: free some space or choose another place with -o", path, need, dir, free)
 	}
 	return nil
-}
-
-// originals are the paths of the files that the job's checkpoint was folded from.
-func (p *Plan) originals() (paths []string) {
-	if p.opts.Origin != nil {
-		for _, f := range p.opts.Origin.Checkpoint.Files() {
-			paths = append(paths, filepath.Join(p.opts.Origin.Checkpoint.Dir(), f.Name))
-		}
-	}
-	return paths
-}
-
-// inputs are the paths of the files that the job reads.
-func (p *Plan) inputs() []string {
-	if p.file != nil {
-		return []string{p.filePath}
-	}
-	var paths []string
-	for _, f := range p.ck.Files() {
-		paths = append(paths, filepath.Join(p.ck.Dir(), f.Name))
-	}
-	return paths
 }
 
 // guard runs fn, which reads views of the job's input.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/lowbit-go/gq/cmd/internal/cmdline"
 	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/files"
 	"github.com/lowbit-go/gq/quantizer"
 )
 
@@ -90,6 +91,11 @@ func run(c *cli.Context) error {
 	if dir == "" {
 		dir = ck.Dir()
 	}
+	// A directory of its own: no file of the user's is replaced or removed.
+	if dir, err = os.MkdirTemp(dir, "gq-bench-"); err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
 	res := Result{Threads: threads}
 	for i := range c.Int("rounds") {
 		t0 := time.Now()
@@ -99,11 +105,11 @@ func run(c *cli.Context) error {
 		}
 		planned := time.Since(t0)
 		res.SourceBytes, res.OutputBytes = plan.SourceBytes, plan.OutputBytes
-		copied, err := plainCopy(c.Context, ck, filepath.Join(dir, "gq-bench.copy"), plan.OutputBytes, threads)
+		copied, err := plainCopy(c.Context, ck, filepath.Join(dir, "copy"), plan.OutputBytes, threads)
 		if err != nil {
 			return err
 		}
-		out := filepath.Join(dir, "gq-bench.gqf")
+		out := filepath.Join(dir, "model.gqf")
 		report, err := plan.Write(c.Context, out)
 		if err != nil {
 			return err
@@ -151,7 +157,7 @@ func plainCopy(ctx context.Context, ck *safetensors.Checkpoint, path string, siz
 	defer out.Close()
 	var written atomic.Int64
 	for _, f := range ck.Files() {
-		in, err := os.Open(filepath.Join(ck.Dir(), f.Name))
+		in, _, err := files.Open(filepath.Join(ck.Dir(), f.Name))
 		if err != nil {
 			return 0, err
 		}

@@ -37,11 +37,9 @@ func main() {
 	// A reader of standard output that has enough (head) is no reason to be killed:
 	// cmdline drops what it does not take.
 	signal.Ignore(syscall.SIGPIPE)
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the process at once
+	ctx := cmdline.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	memlimit.Set(memoryLimit)
 	code := cmdline.Run(ctx, newApp(), os.Args)
-	stop()
 	os.Exit(code)
 }
 

@@ -68,6 +68,10 @@ func TestScript(t *testing.T) {
 			"safetensors": safetensors,
 			"midjob":      midJob,
 			"imatrixgguf": imatrixGGUF,
+			"refuses":     refuses,
+			"protects":    protects,
+			"bounded":     boundedCommand,
+			"interrupts":  interrupts,
 		},
 	})
 }
@@ -313,7 +317,7 @@ func midJob(ts *testscript.TestScript, neg bool, args []string) {
 			continue // it was done before the signal
 		}
 		if args[0] == "INT" {
-			checkStatus(ts, "1", err)
+			checkStatus(ts, "130", err)
 		}
 		ts.Check(os.WriteFile(ts.MkAbs("midjob.stderr"), stderr.Bytes(), 0o666))
 		return

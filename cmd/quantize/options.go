@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"math"
-	"os"
 	"strconv"
 	"strings"
 
@@ -14,6 +13,7 @@ import (
 	"github.com/lowbit-go/gq/cmd/internal/cmdline"
 	"github.com/lowbit-go/gq/cmd/internal/measure"
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/files"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
 )
@@ -27,7 +27,8 @@ func options(c *cli.Context) (opts gq.QuantizeOptions, err error) {
 		Threads: c.Int("threads"), Progress: cmdline.Reporter(c),
 	}
 	if path := c.String("recipe"); c.IsSet("recipe") {
-		raw, err := os.ReadFile(path)
+		opts.RecipeFile = path
+		raw, err := files.ReadContext(c.Context, path, files.MaxYAML)
 		if err != nil {
 			return opts, fmt.Errorf("recipe: %w", err)
 		}

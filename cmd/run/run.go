@@ -17,6 +17,7 @@ import (
 
 	"github.com/lowbit-go/gq"
 	"github.com/lowbit-go/gq/cmd/internal/cmdline"
+	"github.com/lowbit-go/gq/internal/files"
 	"github.com/lowbit-go/gq/model"
 	"github.com/lowbit-go/gq/model/generate"
 )
@@ -156,7 +157,7 @@ func prompt(c *cli.Context) (string, error) {
 		name = "--prompt"
 	default:
 		var err error
-		if text, err = readPrompt(c.App.Reader, name); err != nil {
+		if text, err = readPrompt(c, name); err != nil {
 			return "", err
 		}
 		if name == "-" {
@@ -169,21 +170,16 @@ func prompt(c *cli.Context) (string, error) {
 	return text, nil
 }
 
-func readPrompt(stdin io.Reader, name string) (string, error) {
-	if name != "-" {
-		f, err := os.Open(name)
-		if err != nil {
-			return "", err
-		}
-		defer f.Close()
-		stdin = f
+func readPrompt(c *cli.Context, name string) (string, error) {
+	var b []byte
+	var err error
+	if name == "-" {
+		b, err = files.ReadStream(c.Context, c.App.Reader, "standard input", maxPrompt)
+	} else {
+		b, err = files.ReadContext(c.Context, name, maxPrompt)
 	}
-	b, err := io.ReadAll(io.LimitReader(stdin, maxPrompt+1))
 	if err != nil {
 		return "", err
-	}
-	if len(b) > maxPrompt {
-		return "", fmt.Errorf("%s is longer than %s", name, cmdline.Bytes(maxPrompt))
 	}
 	return strings.TrimSuffix(strings.TrimSuffix(string(b), "\n"), "\r"), nil
 }

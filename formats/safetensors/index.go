@@ -58,6 +58,31 @@ func find(path string) (file, index string, err error) {
 	}
 }
 
+// Files returns the paths of the files that Open(path) reads: the index, if there is one, and the
+// files with weights. Their headers are not read.
+func Files(path string) ([]string, error) {
+	file, indexFile, err := find(path)
+	if err != nil {
+		return nil, err
+	}
+	if indexFile == "" {
+		return []string{file}, nil
+	}
+	raw, err := files.Read(indexFile, Options{}.withDefaults().MaxHeaderBytes)
+	if err != nil {
+		return nil, err
+	}
+	names, err := (&index{path: indexFile, b: raw}).files()
+	if err != nil {
+		return nil, err
+	}
+	paths := []string{indexFile}
+	for _, name := range names {
+		paths = append(paths, filepath.Join(filepath.Dir(indexFile), name))
+	}
+	return paths, nil
+}
+
 // instead tells what a directory without .safetensors files has: the first file by whose name and
 // first bytes weights can be told.
 func instead(dir string, names []string) string {

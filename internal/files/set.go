@@ -17,66 +17,64 @@ type Set struct {
 }
 
 type member struct {
-	role string // "-o", "the checkpoint"
-	path string
-	tree bool // a directory that belongs to the job with all that is in it
+	option string // of an output: "save-recipe"
+	noun   string // "the checkpoint"
+	path   string
+	tree   bool // a directory that belongs to the job with all that is in it
 }
 
-// Input adds files that the job reads. role is what the user calls them: a flag with its dashes, or
-// a noun. A file need not exist: then its name is protected. Empty paths are skipped.
-func (s *Set) Input(role string, paths ...string) {
+// Input adds files that the job reads. noun is what the user calls them, with an article. A file
+// need not exist: then its name is protected. Empty paths are skipped.
+func (s *Set) Input(noun string, paths ...string) {
 	for _, path := range paths {
 		if path != "" {
-			s.inputs = append(s.inputs, member{role: role, path: path})
+			s.inputs = append(s.inputs, member{noun: noun, path: path})
 		}
 	}
 }
 
-// Output adds files that the job writes, as Input does.
-func (s *Set) Output(role string, paths ...string) {
+// Output adds files that the job writes, as Input does. option is the option that names them.
+func (s *Set) Output(option, noun string, paths ...string) {
 	for _, path := range paths {
 		if path != "" {
-			s.outputs = append(s.outputs, member{role: role, path: path})
+			s.outputs = append(s.outputs, member{option: option, noun: noun, path: path})
 		}
 	}
 }
 
-// OutputTree adds a directory that the job makes, and removes with all that is in it.
-func (s *Set) OutputTree(role, path string) {
-	s.outputs = append(s.outputs, member{role: role, path: path, tree: true})
+// OutputTree adds a directory that the job makes, and removes with all that is in it. option is the
+// option that its name follows from.
+func (s *Set) OutputTree(option, noun, path string) {
+	s.outputs = append(s.outputs, member{option: option, noun: noun, path: path, tree: true})
 }
 
 // A CollisionError reports two paths of a job that lead to one file, of which one is an output.
 type CollisionError struct {
-	Role, Path           string // the output
-	OtherRole, OtherPath string
-	Input                bool // the other is an input
-	Tree                 bool // the one lies in the other, a directory
+	Option, Path     string // of the output
+	Other, OtherPath string // the other file
+	Input            bool   // the other file is an input
+	Tree             bool   // one of the two is a directory that the other lies in
 }
 
 func (e *CollisionError) Error() string {
-	out := e.Path
-	if strings.HasPrefix(e.Role, "-") {
-		out = e.Role + " " + e.Path
-	}
-	other := e.OtherRole
+	other := e.Other
 	if e.OtherPath != e.Path {
 		other += " (" + e.OtherPath + ")"
 	}
 	switch {
 	case e.Tree:
-		return fmt.Sprintf("%s lies in a directory that this job works in and removes, or holds it: %s; choose another path", out, other)
+		return fmt.Sprintf("%s: the job works in a directory that it removes, and %s lies in it: choose another path", e.Path, other)
 	case e.Input:
-		return fmt.Sprintf("%s is an input of this job: %s; choose another path", out, other)
+		return fmt.Sprintf("%s is an input of this job: %s; choose another path", e.Path, other)
 	}
-	return fmt.Sprintf("%s is another output of this job: %s; choose another path", out, other)
+	return fmt.Sprintf("%s is another output of this job: %s; choose another path", e.Path, other)
 }
 
 // A StreamError reports an output that names standard output.
-type StreamError struct{ Role string }
+type StreamError struct{ Option string }
 
 func (e *StreamError) Error() string {
-	return e.Role + " -: the file is written in no fixed order and appears only when it is complete, so it cannot go to standard output: name a file (./- for a file called -)"
+	return "-: the file is written in no fixed order and appears only when it is complete, so it cannot go to standard output: name a file (./- for a file called -)"
 }
 
 // Check returns a *CollisionError if an output is an input or another output, by whatever name, or
@@ -90,7 +88,7 @@ func (s *Set) Check() error {
 	outputs := make([]place, len(s.outputs))
 	for i, out := range s.outputs {
 		if out.path == "-" {
-			return &StreamError{out.role}
+			return &StreamError{out.option}
 		}
 		outputs[i] = locate(out.path)
 		for j, in := range s.inputs {
@@ -109,13 +107,13 @@ func (s *Set) Check() error {
 }
 
 func collide(out, other member, at, there place) *CollisionError {
-	e := &CollisionError{Role: out.role, Path: out.path, OtherRole: other.role, OtherPath: other.path}
-	if at.same(there) {
-		return e
-	}
-	e.Tree = true
-	if out.tree && there.within(at) || other.tree && at.within(there) {
-		return e
+	switch {
+	case at.same(there):
+		return &CollisionError{Option: out.option, Path: out.path, Other: other.noun, OtherPath: other.path}
+	case out.tree && there.within(at):
+		return &CollisionError{Option: out.option, Path: out.path, Other: other.noun, OtherPath: other.path, Tree: true}
+	case other.tree && at.within(there):
+		return &CollisionError{Option: out.option, Path: other.path, Other: out.noun, OtherPath: out.path, Tree: true}
 	}
 	return nil
 }

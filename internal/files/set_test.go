@@ -35,15 +35,15 @@ func TestSet(t *testing.T) {
 		{"input", "new", ""},
 		{"input", "other", ""},
 		{"input other", "new newer", ""},
-		{"input", "input", "-0 input is an input of this job: -in; choose another path"},
-		{"input", "./input", "is an input of this job: -in (input)"},
+		{"input", "input", "input is an input of this job: the input; choose another path"},
+		{"input", "./input", "is an input of this job: the input (input)"},
 		{"input", "sub/../input", "is an input"},
 		{"input", at("input"), "is an input"},
 		{"input", "hard", "is an input"},
 		{"input", "soft", "is an input"},
 		{"soft", "hard", "is an input"},
 		{"input", "sub/up/input", "is an input"},
-		{"other input", "new soft", "-1 soft is an input"},
+		{"other input", "new soft", "soft is an input"},
 		{"missing", "missing", "is an input"},
 		{"sub/missing", "away/missing", "is an input"},
 		{"missing", "MISSING", "is an input"},
@@ -51,23 +51,23 @@ func TestSet(t *testing.T) {
 		{"nowhere/missing", "nowhere/Missing", "is an input"},
 		{"nowhere/missing", "elsewhere/missing", ""},
 		{"caf\u00e9", "cafe\u0301", "is an input"},
-		{"", "new new", "-1 new is another output of this job: -0; choose another path"},
+		{"", "new new", "new is another output of this job: output 0; choose another path"},
 		{"", "new New", "is another output"},
 		{"", "sub/new away/new", "is another output"},
 		{"", "other soft hard", "is another output"},
-		{"", "new -", "-1 -: the file is written in no fixed order"},
+		{"", "new -", "-: the file is written in no fixed order"},
 		{"", "new ./-", ""},
-		{"out.gqf.work/text", "out.gqf", "works in and removes"},
-		{"", "out.gqf sub/up/out.gqf.work/new", "works in and removes"},
+		{"out.gqf.work/text", "out.gqf", "out.gqf.work: the job works in a directory that it removes, and the input (out.gqf.work/text) lies in it"},
+		{"", "out.gqf sub/up/out.gqf.work/new", "works in a directory that it removes, and output 1 (sub/up/out.gqf.work/new) lies"},
 		{"", "out.gqf out.gqf.work", "is another output"},
 		{"input", "out.gqf.workshop", ""},
 	} {
 		var s Set
-		s.Input("-in", strings.Fields(c.inputs)...)
+		s.Input("the input", strings.Fields(c.inputs)...)
 		for i, out := range strings.Fields(c.outputs) {
-			s.Output("-"+string(rune('0'+i)), out)
+			s.Output("out", "output "+string(rune('0'+i)), out)
 			if out == "out.gqf" {
-				s.OutputTree("the working directory", out+".work")
+				s.OutputTree("out", "the working directory", out+".work")
 			}
 		}
 		err := s.Check()

@@ -10,7 +10,8 @@
 //     urfave/cli sees them, which would stop reading flags at the first positional
 //     and take what follows for positionals, without a word.
 //   - The exit status is 0 if the command did its work, 1 if it failed, 2 if it was
-//     used wrongly; an error with an ExitCode method says its own.
+//     used wrongly, 128 and the number of the signal if one ended it (130 after Ctrl-C); an error
+//     with an ExitCode method says its own.
 //   - An error is one line on standard error that starts with "gq: ". Wrong usage
 //     names the help to run instead of printing it.
 //

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"strconv"
 	"strings"
+	"syscall"
 	"unicode"
 
 	"github.com/urfave/cli/v2"
@@ -29,6 +31,29 @@ func (e *UsageError) Unwrap() error { return e.Err }
 
 // ExitCode makes a UsageError a cli.ExitCoder.
 func (e *UsageError) ExitCode() int { return 2 }
+
+// A SignalError is the cause of a context that a signal has cancelled. The exit status is then that
+// of a shell's command that the signal has ended: 130 after Ctrl-C.
+type SignalError struct {
+	Signal syscall.Signal
+}
+
+func (e *SignalError) Error() string { return e.Signal.String() }
+
+// NotifyContext returns a context that the first of these signals cancels, with a *SignalError as
+// its cause. A second signal ends the process, as if NotifyContext had not been called.
+func NotifyContext(ctx context.Context, signals ...os.Signal) context.Context {
+	ctx, cancel := context.WithCancelCause(ctx)
+	received := make(chan os.Signal, 1)
+	signal.Notify(received, signals...)
+	go func() {
+		s := <-received
+		signal.Stop(received)
+		number, _ := s.(syscall.Signal)
+		cancel(&SignalError{number})
+	}()
+	return ctx
+}
 
 // Usagef returns a *UsageError with a formatted text, as fmt.Errorf does.
 func Usagef(format string, args ...any) error {
@@ -85,7 +110,11 @@ func verdict(ctx context.Context, err error) (code int, text string) {
 		if r, ok := errors.AsType[*gq.ResumeError](err); ok {
 			text = strings.Join(append([]string{text}, r.Hints...), "; ")
 		}
-		return 1, text
+		code = 128 + int(syscall.SIGINT)
+		if s, ok := errors.AsType[*SignalError](context.Cause(ctx)); ok {
+			code = 128 + int(s.Signal)
+		}
+		return code, text
 	}
 	if coder, ok := errors.AsType[cli.ExitCoder](err); ok {
 		return coder.ExitCode(), text

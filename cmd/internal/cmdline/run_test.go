@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/urfave/cli/v2"
@@ -70,6 +71,8 @@ func TestRun(t *testing.T) {
 }
 
 func TestRunErrors(t *testing.T) {
+	terminated, end := context.WithCancelCause(t.Context())
+	end(&SignalError{syscall.SIGTERM})
 	interrupted, cancel := context.WithCancel(t.Context())
 	cancel()
 	for _, c := range []struct {
@@ -82,7 +85,8 @@ func TestRunErrors(t *testing.T) {
 		{t.Context(), Usagef("%d is too many", 9), 2, "gq: 9 is too many; run gq fail --help\n"},
 		{t.Context(), fmt.Errorf("recipe: %w", Usagef("bad")), 2, "gq: recipe: bad; run gq fail --help\n"},
 		{t.Context(), cli.Exit("gate not met", 3), 3, "gq: gate not met\n"},
-		{interrupted, fmt.Errorf("write: %w", context.Canceled), 1, "gq: interrupted\n"},
+		{interrupted, fmt.Errorf("write: %w", context.Canceled), 130, "gq: interrupted\n"},
+		{terminated, fmt.Errorf("write: %w", context.Canceled), 143, "gq: interrupted\n"},
 		{interrupted, errors.New("disk full"), 1, "gq: disk full\n"},
 	} {
 		var out, errs bytes.Buffer

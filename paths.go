@@ -1,0 +1,90 @@
+package gq
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+
+	"github.com/lowbit-go/gq/accuracy"
+	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/files"
+	"github.com/lowbit-go/gq/quantizer"
+)
+
+// collisions refuses a job whose outputs would replace its inputs or one another.
+func collisions(s *files.Set) error {
+	err := s.Check()
+	if e, ok := errors.AsType[*files.CollisionError](err); ok {
+		return &OptionError{e.Option, err}
+	}
+	if e, ok := errors.AsType[*files.StreamError](err); ok {
+		return &OptionError{e.Option, err}
+	}
+	return err
+}
+
+// checkpointFiles lists the files of the checkpoint src, those that may be there too.
+func checkpointFiles(src string) []string {
+	dir, list := src, []string{src}
+	if st, err := os.Stat(src); err == nil && !st.IsDir() {
+		dir = filepath.Dir(src)
+	}
+	// Whoever opens the checkpoint says what is wrong with it.
+	if weights, err := safetensors.Files(src); err == nil {
+		list = append(list, weights...)
+	}
+	list = append(list, filepath.Join(dir, "config.json"))
+	for _, name := range quantizer.AssetFiles() {
+		list = append(list, filepath.Join(dir, name))
+	}
+	return list
+}
+
+// checkPaths holds the outputs of the job against its inputs.
+func (j *quantizeJob) checkPaths(src string) error {
+	var s files.Set
+	s.Input("the checkpoint", checkpointFiles(src)...)
+	s.Input("the recipe", j.o.RecipeFile)
+	if c := j.o.Recipe.Calibrate; c != quantizer.Self {
+		s.Input("the calibration text", c)
+	}
+	s.Input("the importance matrix", j.o.Recipe.Imatrix...)
+	s.Output("output", "the .gqf file", j.dst)
+	s.OutputTree("output", "the working directory", j.dst+".calib")
+	s.OutputTree("output", "the folded checkpoint", j.dst+".fold")
+	s.Output("save-recipe", "the saved recipe", j.o.SaveRecipe)
+	s.Output("imatrix-out", "the importance matrix", j.o.ImatrixOut)
+	if j.o.Measure != nil {
+		j.o.Measure.addPaths(&s)
+	}
+	return collisions(&s)
+}
+
+// addPaths adds the files that the options name.
+func (o *MeasureOptions) addPaths(s *files.Set) {
+	s.Input("the text", o.Text)
+	s.Input("the token ids", o.Tokens)
+	if o.Gate != accuracy.DefaultGateName {
+		s.Input("the gate", o.Gate)
+	}
+	s.Input("the earlier report", o.Against)
+	s.Input("the baseline", o.Baseline)
+	if o.Remote != nil {
+		s.Input("the other build", o.Remote.Binary)
+	}
+	s.Output("report", "a report", o.Reports...)
+}
+
+// checkOrder notices a checkpoint and a .gqf file that were given for each other.
+func checkOrder(src, file string) error {
+	if k, err := files.KindOf(src); err != nil || k != files.GQF {
+		return nil
+	}
+	if k, err := files.KindOf(file); err == nil && k == files.GQF {
+		return nil // which of them is mistaken is not known
+	}
+	if _, err := safetensors.Files(file); err != nil {
+		return nil
+	}
+	return optionf("", "%s is a .gqf file and %s a checkpoint: name the checkpoint first, then the .gqf file", src, file)
+}
