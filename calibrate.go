@@ -47,7 +47,7 @@ func (j *quantizeJob) newCalibration() (*calibration, error) {
 		return nil, optionf("imatrix", "goes with algorithm imatrix")
 	case !k.imatrix && j.o.ImatrixOut != "":
 		return nil, optionf("imatrix-out", "goes with algorithm imatrix")
-	case !k.solved && r.Refine != nil && *r.Refine:
+	case !k.solved && k.refine():
 		return nil, optionf("refine", "goes with algorithm gptq or gptq-ft")
 	case r.Calibrate == "" && len(r.Imatrix) == 0:
 		return nil, optionf("", "this algorithm needs calibration data: calibrate self, or calibrate with a file of text")
@@ -66,7 +66,7 @@ func (j *quantizeJob) uncalibrated() error {
 		set  bool
 	}{
 		{"calibrate", r.Calibrate != "" && j.o.Budget == nil},
-		{"calibrate-tokens", r.CalibrateTokens != 0},
+		{"calibrate-tokens", r.CalibrateTokens != 0 && j.o.Budget == nil},
 		{"seed", r.Seed != 0 && j.o.Budget == nil && !r.Rotate},
 		{"refine", r.Refine != nil},
 		{"imatrix", len(r.Imatrix) > 0},
@@ -96,8 +96,7 @@ func (k *calibration) run(p *quantizer.Plan) (done func(), err error) {
 		return nil, err
 	}
 	add, end := k.begin(stageCalibrate, "weights", calib.Work(p))
-	refine := k.o.Recipe.Refine
-	o := calib.Options{Refine: refine != nil && *refine, Work: k.work, Threads: k.o.Threads, Progress: add}
+	o := calib.Options{Refine: k.refine(), Work: k.work, Threads: k.o.Threads, Progress: add}
 	if !k.ran { // else the layers are of this job
 		o.Resumed = func(layers, of int) { k.resumed(k.work, fmt.Sprintf("%d of %d layers are", layers, of)) }
 	}
@@ -113,6 +112,9 @@ func (k *calibration) run(p *quantizer.Plan) (done func(), err error) {
 
 // tokens is how much text calibration takes.
 func (k *calibration) tokens() int { return cmp.Or(k.o.Recipe.CalibrateTokens, calib.DefaultTokens) }
+
+// refine tells whether codes are refined.
+func (k *calibration) refine() bool { return k.o.Recipe.Refine != nil && *k.o.Recipe.Refine }
 
 // text reads the text that the recipe names, or has the model of a plan's checkpoint write one.
 func (j *quantizeJob) text(p *quantizer.Plan, tokens int) (*text.Text, error) {

@@ -9,9 +9,9 @@ import (
 
 	"github.com/lowbit-go/gq/accuracy"
 	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/atomicfile"
 	"github.com/lowbit-go/gq/model/text"
 	"github.com/lowbit-go/gq/quantizer"
-	"github.com/lowbit-go/gq/quantizer/alloc"
 	"github.com/lowbit-go/gq/quantizer/workdir"
 )
 
@@ -23,11 +23,10 @@ type QuantizeOptions struct {
 	Rules []quantizer.Rule
 	// Budget has bits and groups chosen tensor by tensor. Default (nil): they are the recipe's.
 	Budget *Budget
-	// HashFiles records the SHA-256 of every whole source file. Default: headers and tensors only.
-	HashFiles bool
 	// RecipeFile is the file that Recipe was read from, if it was: no output replaces it. Default: none.
 	RecipeFile string
-	// SaveRecipe names a file for the recipe, with a rule for each tensor whose bits were chosen. Default: none.
+	// SaveRecipe names a file for the recipe as it was used, with a rule for each tensor whose bits were chosen: it gives
+	// the same file again. Default: none.
 	SaveRecipe string
 	// ImatrixOut names a file for the second moments that the algorithm imatrix used. Default: none.
 	ImatrixOut string
@@ -166,7 +165,7 @@ func (j *quantizeJob) open(ck *safetensors.Checkpoint) (err error) {
 		return err
 	}
 	j.opts = quantizer.Options{
-		Recipe: j.o.Recipe, Rules: j.o.Rules, Threads: j.o.Threads, HashFiles: j.o.HashFiles,
+		Recipe: j.o.Recipe, Rules: j.o.Rules, Threads: j.o.Threads,
 		Progress: func(n int64) {
 			if add := j.written.Load(); add != nil {
 				(*add)(n)
@@ -243,10 +242,36 @@ func (j *quantizeJob) prepare() error {
 		}
 		j.plan, rules = j.chosen.Plan, append(j.chosen.Rules, rules...)
 	}
+	return j.saveRecipe(rules)
+}
+
+// saveRecipe writes the recipe, if it is wanted, with all that decides the bytes of the file: rules are those before its
+// own, the chosen ones among them.
+func (j *quantizeJob) saveRecipe(rules []quantizer.Rule) error {
 	if j.o.SaveRecipe == "" {
 		return nil
 	}
-	return alloc.SaveRecipe(j.o.SaveRecipe, j.o.Budget.comment(j.chosen), j.opts.Recipe, rules)
+	r := j.opts.Recipe
+	if k := j.calibration; k == nil {
+		// A text was for the choice of bits, which is made.
+		r.Calibrate, r.CalibrateTokens, r.Refine, r.Imatrix = "", 0, nil, nil
+	} else {
+		if k.solved {
+			r.Refine = new(k.refine())
+		}
+		if r.Calibrate != "" {
+			r.CalibrateTokens = k.tokens()
+		}
+	}
+	r.Seed = 0
+	if r.Rotate || r.Calibrate == quantizer.Self {
+		r.Seed = j.seed()
+	}
+	text, err := r.YAML(j.o.Budget.comment(j.chosen), rules)
+	if err != nil {
+		return err
+	}
+	return atomicfile.WriteFile(j.o.SaveRecipe, text)
 }
 
 // quantize chooses codes and writes the file.

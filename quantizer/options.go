@@ -11,9 +11,6 @@ type Options struct {
 	Rules []Rule
 	// Threads is how many workers run. Default: GOMAXPROCS. The output does not depend on it.
 	Threads int
-	// HashFiles adds the SHA-256 of every whole source file to the provenance
-	// (one more pass over the files). Default: only headers and tensors are summed.
-	HashFiles bool
 	// Origin is set where the checkpoint was folded from another one, which is then what a file says it was made of.
 	// Default: none.
 	Origin *Origin

@@ -120,7 +120,7 @@ func (p *Plan) writeTo(ctx context.Context, out *atomicfile.File) error {
 	if err := out.Truncate(p.image.Size()); err != nil {
 		return err
 	}
-	if p.opts.HashFiles {
+	if p.opts.Recipe.HashFiles {
 		if err := p.recordHashes(ctx); err != nil {
 			return err
 		}

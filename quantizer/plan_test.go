@@ -205,7 +205,7 @@ func TestSizeIsExact(t *testing.T) {
 	dir := writeCheckpoint(t, llamaConfig, llama()...)
 	out := filepath.Join(t.TempDir(), "model.gqf")
 	for _, hash := range []bool{false, true} {
-		p, err := newPlan(t, dir, Options{HashFiles: hash})
+		p, err := newPlan(t, dir, Options{Recipe: Recipe{HashFiles: hash}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -62,7 +62,7 @@ type Source struct {
 	Name         string `json:"name"`
 	Size         int64  `json:"size"`
 	HeaderSHA256 string `json:"header_sha256"`
-	SHA256       string `json:"sha256,omitempty"` // of the whole file, with Options.HashFiles
+	SHA256       string `json:"sha256,omitempty"` // of the whole file, with Recipe.HashFiles
 }
 
 // provenanceJSON has zeros in the place of hashes that are not known yet, so that its length is.
@@ -76,7 +76,7 @@ func (p *Plan) provenanceJSON(hashes []string) ([]byte, error) {
 		switch {
 		case hashes != nil:
 			s.SHA256 = hashes[i]
-		case p.opts.HashFiles:
+		case p.opts.Recipe.HashFiles:
 			s.SHA256 = strings.Repeat("0", 2*sha256.Size)
 		}
 		prov.Sources = append(prov.Sources, s)

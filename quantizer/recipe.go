@@ -1,9 +1,7 @@
 package quantizer
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -52,7 +50,8 @@ type Recipe struct {
 	// Calibrate is what algorithms with calibration run the model on: Self, or the name of a file of text or token ids.
 	// NewPlan passes over it and over the next four fields. Default: none; these algorithms then fail.
 	Calibrate string
-	// CalibrateTokens bounds the tokens of calibration. Default (0): 8192; 32768 with QualityBest.
+	// CalibrateTokens bounds the tokens of calibration. Default (0): 8192; 32768 with QualityBest. Bits of a recipe whose
+	// algorithms need no calibration are chosen on 2560 tokens, whatever it says.
 	CalibrateTokens int
 	// Seed is that of the text that the model writes and of the rotations. Default (0): 1.
 	Seed uint64
@@ -60,6 +59,9 @@ type Recipe struct {
 	Refine *bool
 	// Imatrix names files of second moments for the algorithm imatrix, which are merged. Default: none.
 	Imatrix []string
+	// HashFiles adds the SHA-256 of every whole source file to the provenance (one more pass over the files). Default:
+	// only headers and tensors are summed.
+	HashFiles bool
 	// Rules in order of precedence. Default: none.
 	Rules []Rule
 }
@@ -174,74 +176,6 @@ func (r Recipe) withDefaults() Recipe {
 		}
 	}
 	return r
-}
-
-// recipeJSON and ruleJSON are the canonical form of a recipe. Its keys are those of a recipe file.
-type recipeJSON struct {
-	Bits           int        `json:"bits"`
-	Group          any        `json:"group"` // a number, or "channel"
-	Mapping        string     `json:"mapping"`
-	ScaleDtype     string     `json:"scale-dtype"`
-	Algorithm      string     `json:"algorithm"`
-	PositiveScales bool       `json:"positive-scales"`
-	Layout         string     `json:"layout,omitempty"`
-	Target         string     `json:"target,omitempty"`
-	EmbeddingBits  int        `json:"embedding-bits"`
-	EmbeddingGroup any        `json:"embedding-group"`
-	Rotate         bool       `json:"rotate,omitempty"`
-	Equalize       bool       `json:"equalize,omitempty"`
-	Rules          []ruleJSON `json:"rules"`
-}
-
-type ruleJSON struct {
-	Match          string `json:"match"`
-	Skip           bool   `json:"skip,omitempty"`
-	Bits           int    `json:"bits,omitempty"`
-	Group          any    `json:"group,omitempty"`
-	Mapping        string `json:"mapping,omitempty"`
-	ScaleDtype     string `json:"scale-dtype,omitempty"`
-	Algorithm      string `json:"algorithm,omitempty"`
-	PositiveScales *bool  `json:"positive-scales,omitempty"`
-	Layout         string `json:"layout,omitempty"`
-}
-
-// JSON is the canonical form of the recipe with rules that come before its own:
-// every default spelled out, nothing of where it was stated. ParseRecipe reads it,
-// as JSON is YAML.
-func (r Recipe) JSON(first []Rule) ([]byte, error) {
-	stated, mapped := r.Algorithm, r.Mapping != gqf.MappingNone
-	r = r.withDefaults()
-	j := recipeJSON{
-		Algorithm: cmp.Or(stated, defaultAlgorithm(r.Mapping)).String(),
-		Bits:      r.Bits, Group: groupJSON(r.Group), Mapping: r.Mapping.String(), ScaleDtype: r.ScaleDtype.String(), PositiveScales: r.PositiveScales,
-		Layout: formatsString(r.Formats), Target: TargetNames(r.Targets), EmbeddingBits: r.EmbeddingBits, EmbeddingGroup: groupJSON(r.EmbeddingGroup),
-		Rotate: r.Rotate, Equalize: r.Equalize, Rules: []ruleJSON{},
-	}
-	for _, rule := range slices.Concat(first, r.Rules) {
-		k := ruleJSON{Match: rule.Match, Skip: rule.Skip, Bits: rule.Bits, Group: groupJSON(rule.Group), PositiveScales: rule.PositiveScales, Layout: formatsString(rule.Formats)}
-		if !mapped {
-			rule.Mapping = cmp.Or(rule.Mapping, r.oneBit(&rule))
-		}
-		if rule.Mapping != gqf.MappingNone {
-			k.Mapping = rule.Mapping.String()
-		}
-		if rule.ScaleDtype != packing.ScaleNone {
-			k.ScaleDtype = rule.ScaleDtype.String()
-		}
-		// What the rule's mapping implies has to be said, now that the recipe says an algorithm.
-		if a := rule.Algorithm; a != gqf.AlgorithmNone {
-			k.Algorithm = a.String()
-		} else if stated == gqf.AlgorithmNone && rule.Mapping != gqf.MappingNone {
-			k.Algorithm = defaultAlgorithm(rule.Mapping).String()
-		}
-		j.Rules = append(j.Rules, k)
-	}
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	err := e.Encode(j)
-	return b.Bytes(), err
 }
 
 func groupJSON(g int) any {

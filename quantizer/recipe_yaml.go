@@ -3,6 +3,7 @@ package quantizer
 import (
 	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/goccy/go-yaml/ast"
 
@@ -43,6 +44,13 @@ func (e *RecipeError) Unwrap() error { return e.Err }
 //	embedding-group: 32       # default: group
 //	rotate: false             # fold rotations into the checkpoint first
 //	equalize: false           # balance columns of the checkpoint first
+//	hash: headers             # sha256 of whole source files too
+//	quality: good             # fast, best: a preset for what is not stated
+//	calibrate: self           # or a file of text or token ids
+//	calibrate-tokens: 8192
+//	seed: 1                   # of the text that the model writes, and of rotations
+//	refine: false             # coordinate descent and a refit of scales behind gptq and gptq-ft
+//	imatrix: [a.gguf]         # files of second moments for the algorithm imatrix
 //	rules:                    # the first that matches; exact names before re:
 //	  - match: re:.*\.down_proj
 //	    bits: 6               # also group, mapping, scale-dtype, algorithm, positive-scales, layout
@@ -92,11 +100,53 @@ func ParseRecipe(file string, raw []byte) (Recipe, error) {
 		case "rules":
 			r.Rules, err = y.rules(v)
 		default:
-			err = errUnknownKey
+			err = r.setCalibration(key, v)
 		}
 		return err
 	})
 	return r, err
+}
+
+// setCalibration sets the keys that decide codes rather than schemes.
+func (r *Recipe) setCalibration(key string, v ast.Node) (err error) {
+	switch key {
+	case "hash":
+		r.HashFiles, err = scalar(v, ParseHash)
+	case "quality":
+		r.Quality, err = scalar(v, ParseQuality)
+	case "calibrate":
+		r.Calibrate, err = name(v)
+	case "calibrate-tokens":
+		r.CalibrateTokens, err = scalar(v, parsePositive[int])
+	case "seed":
+		r.Seed, err = scalar(v, parsePositive[uint64])
+	case "refine":
+		var b bool
+		b, err = boolean(v)
+		r.Refine = &b
+	case "imatrix":
+		r.Imatrix, err = names(v)
+	default:
+		err = errUnknownKey
+	}
+	return err
+}
+
+// parsePositive reads a whole number above 0.
+func parsePositive[T int | uint64](s string) (T, error) {
+	n, err := strconv.ParseUint(s, 10, 64)
+	if err != nil || n == 0 || T(n) < 0 {
+		return 0, fmt.Errorf("%q: use a whole number above 0", s)
+	}
+	return T(n), nil
+}
+
+// ParseHash reads which hashes of source files are recorded: headers, or sha256 of the whole files too.
+func ParseHash(s string) (whole bool, err error) {
+	if s != "headers" && s != "sha256" {
+		return false, fmt.Errorf("%q: use headers or sha256", s)
+	}
+	return s == "sha256", nil
 }
 
 var errUnknownKey = errors.New("unknown key")
@@ -158,11 +208,7 @@ func (y recipeReader) rule(n ast.Node) (Rule, error) {
 	err := y.mapping(n, func(key string, v ast.Node) (err error) {
 		switch key {
 		case "match":
-			s, ok := v.(*ast.StringNode)
-			if !ok {
-				return errors.New("a name was expected; put it in quotes")
-			}
-			r.Match = s.Value
+			r.Match, err = name(v)
 		case "skip":
 			r.Skip, err = boolean(v)
 		case "bits":
@@ -190,6 +236,32 @@ func (y recipeReader) rule(n ast.Node) (Rule, error) {
 		return r, err
 	}
 	return r, r.check()
+}
+
+// name reads a name as it is written.
+func name(n ast.Node) (string, error) {
+	s, ok := n.(*ast.StringNode)
+	if !ok {
+		return "", errors.New("a name was expected; put it in quotes")
+	}
+	return s.Value, nil
+}
+
+// names reads a list of names.
+func names(n ast.Node) ([]string, error) {
+	seq, ok := n.(*ast.SequenceNode)
+	if !ok {
+		return nil, errors.New("a list of names was expected")
+	}
+	var list []string
+	for _, v := range seq.Values {
+		s, err := name(v)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, s)
+	}
+	return list, nil
 }
 
 // scalar reads a number or a word.

@@ -46,13 +46,6 @@ func options(c *cli.Context) (opts gq.QuantizeOptions, err error) {
 		}
 		opts.Rules = append(opts.Rules, rule)
 	}
-	switch s := c.String("hash"); s {
-	case "headers":
-	case "sha256":
-		opts.HashFiles = true
-	default:
-		return opts, cmdline.Usagef("--hash %s: headers or sha256", s)
-	}
 	if opts.Measure, err = measured(c); err != nil {
 		return opts, err
 	}
@@ -149,6 +142,7 @@ func override(c *cli.Context, r *quantizer.Recipe) error {
 		parse(c, "layout", quantizer.ParseFormats, &r.Formats),
 		parse(c, "tile", packing.ParseTile, &r.Tile),
 		parse(c, "target", quantizer.ParseTargets, &r.Targets),
+		parse(c, "hash", quantizer.ParseHash, &r.HashFiles),
 	)
 }
 

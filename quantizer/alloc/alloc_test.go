@@ -259,12 +259,11 @@ func TestRecipeRoundTrip(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(t.TempDir(), "recipe.yaml")
-	if err := SaveRecipe(path, "two\nlines", j.Options.Recipe, slices.Concat(a.Rules, j.Options.Rules)); err != nil {
+	text, err := j.Options.Recipe.YAML("two\nlines", slices.Concat(a.Rules, j.Options.Rules))
+	if err != nil {
 		t.Fatal(err)
 	}
-	text, _ := FormatRecipe("two\nlines", j.Options.Recipe, slices.Concat(a.Rules, j.Options.Rules))
-	recipe, err := quantizer.ParseRecipe(path, text)
+	recipe, err := quantizer.ParseRecipe("recipe.yaml", text)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,174 @@
+package quantizer
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/packing"
+)
+
+// recipeJSON and ruleJSON are the canonical form of a recipe. Its keys are those of a recipe file.
+type recipeJSON struct {
+	Bits           int    `json:"bits"`
+	Group          any    `json:"group"` // a number, or "channel"
+	Mapping        string `json:"mapping"`
+	ScaleDtype     string `json:"scale-dtype,omitempty"` // "" if targets choose it
+	Algorithm      string `json:"algorithm"`
+	PositiveScales bool   `json:"positive-scales"`
+	Layout         string `json:"layout,omitempty"`
+	Target         string `json:"target,omitempty"`
+	EmbeddingBits  int    `json:"embedding-bits"`
+	EmbeddingGroup any    `json:"embedding-group"`
+	Rotate         bool   `json:"rotate,omitempty"`
+	Equalize       bool   `json:"equalize,omitempty"`
+	// What follows decides the codes, but says nothing of a file's tensors: a file has it in its provenance, a saved recipe
+	// here.
+	Hash            string     `json:"hash,omitempty"`
+	Quality         Quality    `json:"quality,omitempty"`
+	Calibrate       string     `json:"calibrate,omitempty"`
+	CalibrateTokens int        `json:"calibrate-tokens,omitempty"`
+	Seed            uint64     `json:"seed,omitempty"`
+	Refine          *bool      `json:"refine,omitempty"`
+	Imatrix         []string   `json:"imatrix,omitempty"`
+	Rules           []ruleJSON `json:"rules"`
+}
+
+type ruleJSON struct {
+	Match          string `json:"match"`
+	Skip           bool   `json:"skip,omitempty"`
+	Bits           int    `json:"bits,omitempty"`
+	Group          any    `json:"group,omitempty"`
+	Mapping        string `json:"mapping,omitempty"`
+	ScaleDtype     string `json:"scale-dtype,omitempty"`
+	Algorithm      string `json:"algorithm,omitempty"`
+	PositiveScales *bool  `json:"positive-scales,omitempty"`
+	Layout         string `json:"layout,omitempty"`
+}
+
+// JSON is the canonical form of the recipe with rules that come before its own:
+// every default spelled out, nothing of where it was stated. ParseRecipe reads it,
+// as JSON is YAML.
+func (r Recipe) JSON(first []Rule) ([]byte, error) {
+	j := r.canonical(first)
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	err := e.Encode(j)
+	return b.Bytes(), err
+}
+
+// canonical spells out every default but the dtype of scales that targets choose.
+func (r Recipe) canonical(first []Rule) *recipeJSON {
+	stated, mapped, scales := r.Algorithm, r.Mapping != gqf.MappingNone, r.ScaleDtype != packing.ScaleNone
+	r = r.withDefaults()
+	j := &recipeJSON{
+		Algorithm: cmp.Or(stated, defaultAlgorithm(r.Mapping)).String(),
+		Bits:      r.Bits, Group: groupJSON(r.Group), Mapping: r.Mapping.String(), PositiveScales: r.PositiveScales,
+		Layout: formatsString(r.Formats), Target: TargetNames(r.Targets), EmbeddingBits: r.EmbeddingBits, EmbeddingGroup: groupJSON(r.EmbeddingGroup),
+		Rotate: r.Rotate, Equalize: r.Equalize, Rules: []ruleJSON{},
+	}
+	if scales || len(r.Targets) == 0 {
+		j.ScaleDtype = r.ScaleDtype.String()
+	}
+	for _, rule := range slices.Concat(first, r.Rules) {
+		k := ruleJSON{Match: rule.Match, Skip: rule.Skip, Bits: rule.Bits, Group: groupJSON(rule.Group), PositiveScales: rule.PositiveScales, Layout: formatsString(rule.Formats)}
+		if !mapped {
+			rule.Mapping = cmp.Or(rule.Mapping, r.oneBit(&rule))
+		}
+		if rule.Mapping != gqf.MappingNone {
+			k.Mapping = rule.Mapping.String()
+		}
+		if rule.ScaleDtype != packing.ScaleNone {
+			k.ScaleDtype = rule.ScaleDtype.String()
+		}
+		// What the rule's mapping implies has to be said, now that the recipe says an algorithm.
+		if a := rule.Algorithm; a != gqf.AlgorithmNone {
+			k.Algorithm = a.String()
+		} else if stated == gqf.AlgorithmNone && rule.Mapping != gqf.MappingNone {
+			k.Algorithm = defaultAlgorithm(rule.Mapping).String()
+		}
+		j.Rules = append(j.Rules, k)
+	}
+	return j
+}
+
+// YAML is the whole recipe, with rules that come before its own, as a file that ParseRecipe reads: every default of the
+// tensors' schemes spelled out, then what else decides a file's bytes, then one line a rule. comment comes first, as
+// comment lines. Names and values are spelled as in JSON, which is YAML.
+func (r Recipe) YAML(comment string, first []Rule) ([]byte, error) {
+	j := r.canonical(first)
+	j.Quality, j.Calibrate, j.CalibrateTokens, j.Seed, j.Refine, j.Imatrix = r.Quality, r.Calibrate, r.CalibrateTokens, r.Seed, r.Refine, r.Imatrix
+	if r.HashFiles {
+		j.Hash = "sha256"
+	}
+	var raw bytes.Buffer
+	e := json.NewEncoder(&raw)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(j); err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	for line := range strings.Lines(comment) {
+		fmt.Fprintf(&b, "# %s\n", strings.TrimRight(line, "\n"))
+	}
+	d := json.NewDecoder(&raw)
+	if _, err := d.Token(); err != nil { // {
+		return nil, err
+	}
+	for d.More() {
+		key, err := d.Token()
+		if err != nil {
+			return nil, err
+		}
+		if key != "rules" {
+			var v json.RawMessage
+			if err := d.Decode(&v); err != nil {
+				return nil, err
+			}
+			fmt.Fprintf(&b, "%s: %s\n", key, v)
+			continue
+		}
+		var rules []json.RawMessage
+		if err := d.Decode(&rules); err != nil {
+			return nil, err
+		}
+		if len(rules) > 0 {
+			b.WriteString("rules:\n")
+		}
+		for _, rule := range rules {
+			line, err := oneLine(rule)
+			if err != nil {
+				return nil, err
+			}
+			fmt.Fprintf(&b, "  - %s\n", line)
+		}
+	}
+	return b.Bytes(), nil
+}
+
+// oneLine writes a flat JSON object as {match: "a.b", bits: 4}.
+func oneLine(raw json.RawMessage) (string, error) {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	if _, err := d.Token(); err != nil { // {
+		return "", err
+	}
+	var parts []string
+	for d.More() {
+		key, err := d.Token()
+		if err != nil {
+			return "", err
+		}
+		var v json.RawMessage
+		if err := d.Decode(&v); err != nil {
+			return "", err
+		}
+		parts = append(parts, fmt.Sprintf("%s: %s", key, v))
+	}
+	return "{" + strings.Join(parts, ", ") + "}", nil
+}

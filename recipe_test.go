@@ -1,0 +1,130 @@
+package gq
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/testshared"
+	"github.com/lowbit-go/gq/packing"
+	"github.com/lowbit-go/gq/quantizer"
+)
+
+const (
+	books = "testdata/books1.3M-bf16"
+	story = "testdata/text/lighthouse.txt"
+)
+
+// rule parses a rule of the command line.
+func rule(t *testing.T, s string) quantizer.Rule {
+	t.Helper()
+	r, err := quantizer.ParseRule(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// TestSavedRecipe holds every kind of job to this: the recipe that it saves gives the same bytes, and saves itself.
+func TestSavedRecipe(t *testing.T) {
+	testshared.SlowEmulated(t, "runs natively")
+	dir := t.TempDir()
+	layers := rule(t, "re:.*layers.[1-5].*=4,64,search") // calibration and the choice of bits are for one layer
+	moments := filepath.Join(dir, "moments.dat")
+	short := func(r quantizer.Recipe) quantizer.Recipe {
+		r.CalibrateTokens = 64
+		return r
+	}
+	jobs := map[string]QuantizeOptions{
+		"defaults":          {},
+		"3 bits":            {Recipe: quantizer.Recipe{Bits: 3, Group: 64, EmbeddingBits: 6}},
+		"1 bit":             {Recipe: quantizer.Recipe{Bits: 1}, Rules: []quantizer.Rule{rule(t, "re:.*q_proj=2,half-step")}},
+		"1-bit rule":        {Rules: []quantizer.Rule{rule(t, "re:.*q_proj=1")}},
+		"rule's mapping":    {Rules: []quantizer.Rule{rule(t, "re:.*q_proj=4,symmetric")}},
+		"symmetric":         {Recipe: quantizer.Recipe{Mapping: gqf.MappingSymmetric}},
+		"asymmetric hqq":    {Recipe: quantizer.Recipe{Mapping: gqf.MappingAsymmetric, Algorithm: gqf.AlgorithmHQQ}},
+		"layouts":           {Recipe: quantizer.Recipe{Formats: []quantizer.Format{{Family: quantizer.FamilyLowbit}, {Family: quantizer.FamilyKleidiAI}}, Tile: packing.Tile{NR: 4, KR: 8, SR: 2}}},
+		"hashes":            {Recipe: quantizer.Recipe{HashFiles: true}},
+		"rotate":            {Recipe: quantizer.Recipe{Rotate: true, Seed: 7}},
+		"equalize":          {Recipe: quantizer.Recipe{Equalize: true}},
+		"imatrix":           {Recipe: short(quantizer.Recipe{Algorithm: gqf.AlgorithmImatrix, Calibrate: story}), ImatrixOut: moments},
+		"awq":               {Recipe: short(quantizer.Recipe{Algorithm: gqf.AlgorithmAWQ, Calibrate: quantizer.Self})},
+		"gptq, refined":     {Recipe: short(quantizer.Recipe{Algorithm: gqf.AlgorithmGPTQ, Calibrate: quantizer.Self, Seed: 3, Refine: new(true)})},
+		"rotated gptq":      {Recipe: short(quantizer.Recipe{Algorithm: gqf.AlgorithmGPTQ, Calibrate: story, Rotate: true})},
+		"fast":              {Recipe: quantizer.Recipe{Quality: quantizer.QualityFast}},
+		"good":              {Recipe: short(quantizer.Recipe{Quality: quantizer.QualityGood})},
+		"best":              {Recipe: short(quantizer.Recipe{Quality: quantizer.QualityBest})},
+		"best, not refined": {Recipe: short(quantizer.Recipe{Quality: quantizer.QualityBest, Refine: new(false)})},
+		"fast for bits":     {Recipe: quantizer.Recipe{Quality: quantizer.QualityFast, Calibrate: story}, Budget: &Budget{BitsPerWeight: 4.5}},
+		"good for bits":     {Recipe: short(quantizer.Recipe{Quality: quantizer.QualityGood}), Budget: &Budget{BitsPerWeight: 4.5}},
+		"best for a size":   {Recipe: short(quantizer.Recipe{Quality: quantizer.QualityBest}), Budget: &Budget{FileBytes: 850_000}},
+		"fast for a KL":     {Recipe: quantizer.Recipe{Quality: quantizer.QualityFast, Calibrate: story}, Budget: &Budget{MaxKL: .05}},
+		"good for a KL":     {Recipe: short(quantizer.Recipe{Quality: quantizer.QualityGood}), Budget: &Budget{MaxKL: .2}},
+		"rotated for bits":  {Recipe: quantizer.Recipe{Calibrate: story, Rotate: true, Seed: 2}, Budget: &Budget{BitsPerWeight: 4.5}},
+	}
+	for _, target := range quantizer.Targets {
+		jobs["for "+target.Name] = QuantizeOptions{Recipe: quantizer.Recipe{Targets: []quantizer.Target{target}}}
+		jobs["bits for "+target.Name] = QuantizeOptions{Recipe: quantizer.Recipe{Targets: []quantizer.Target{target}, Calibrate: story}, Budget: &Budget{BitsPerWeight: 5.5}}
+	}
+	for name, o := range jobs {
+		t.Run(name, func(t *testing.T) {
+			if o.Budget != nil || o.Recipe.CalibrateTokens > 0 {
+				o.Rules = append(o.Rules, layers)
+			}
+			saved := repeat(t, o)
+			again := repeat(t, QuantizeOptions{Recipe: saved})
+			if a, b := mustYAML(t, saved), mustYAML(t, again); a != b {
+				t.Errorf("the recipe of the second job is another:\n%s\n%s", a, b)
+			}
+		})
+	}
+	// Second moments that a file holds.
+	t.Run("moments of a file", func(t *testing.T) {
+		repeat(t, QuantizeOptions{Recipe: quantizer.Recipe{Algorithm: gqf.AlgorithmImatrix, Imatrix: []string{moments}}})
+	})
+}
+
+func mustYAML(t *testing.T, r quantizer.Recipe) string {
+	t.Helper()
+	text, err := r.YAML("", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// repeat does a job and the job of the recipe that it saves, and returns that recipe.
+func repeat(t *testing.T, o QuantizeOptions) quantizer.Recipe {
+	t.Helper()
+	dir := t.TempDir()
+	first, second := filepath.Join(dir, "first.gqf"), filepath.Join(dir, "second.gqf")
+	o.SaveRecipe = filepath.Join(dir, "recipe.yaml")
+	if _, err := Quantize(t.Context(), books, first, o); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(o.SaveRecipe)
+	if err != nil {
+		t.Fatal(err)
+	}
+	saved, err := quantizer.ParseRecipe("recipe.yaml", text)
+	if err != nil {
+		t.Fatalf("%v:\n%s", err, text)
+	}
+	if _, err := Quantize(t.Context(), books, second, QuantizeOptions{Recipe: saved}); err != nil {
+		t.Fatalf("%v:\n%s", err, text)
+	}
+	a, err := os.ReadFile(first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(a, b) {
+		t.Errorf("the recipe gives another file:\n%s", text)
+	}
+	return saved
+}
