@@ -1,6 +1,7 @@
 package kernels
 
 import (
+	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/kernels/internal/gemv"
 	"github.com/lowbit-go/gq/packing"
 )
@@ -31,24 +32,24 @@ type costs struct {
 var unpackNEON = [8]float64{380, 370, 390, 340, 400, 380, 390, 290}
 
 var allCosts = map[string]costs{
-	"generic": {step: 130, row: 280, row7: 280, row8: 280, unpack: [8]float64{260, 290, 300, 250, 310, 330, 400, 280}, record: 5000},
-	"avx2": {
+	cpu.Generic: {step: 130, row: 280, row7: 280, row8: 280, unpack: [8]float64{260, 290, 300, 250, 310, 330, 400, 280}, record: 5000},
+	cpu.AVX2: {
 		step: 5, row: 7.7, row7: 9.3, row8: 14, unpack: [8]float64{14, 14, 17, 13, 16, 22, 24, 17}, record: 700,
 		gemv: [8]float64{12, 12, 16, 13, 15, 22, 25, 20}, qsi4cxp: 10, qsi8cxp: 18,
 	},
-	"avx512vnni": {
+	cpu.AVX512: {
 		step: 2.4, row: 2.3, row7: 2.3, row8: 2.3, unpack: [8]float64{14, 15, 18, 12, 14, 17, 20, 14}, record: 700,
 		gemv: [8]float64{6, 7, 12, 6, 7, 10, 13, 7}, qsi4cxp: 4.6, qsi8cxp: 8.2,
 	},
-	"neon": {
+	cpu.NEON: {
 		step: 110, row: 255, row7: 255, row8: 320, unpack: unpackNEON, record: 22000,
 		gemv: [8]float64{0, 0, 0, 330, 0, 0, 0, 385}, qsi4cxp: 270, qsi8cxp: 290,
 	},
-	"dotprod": {
+	cpu.DotProd: {
 		step: 90, row: 95, row7: 95, row8: 95, unpack: unpackNEON, record: 22000,
 		gemv: [8]float64{220, 245, 263, 213, 274, 254, 270, 163}, qsi4cxp: 147, qsi8cxp: 100,
 	},
-	"i8mm": {step: 115, row: 62, row7: 62, row8: 62, unpack: unpackNEON, record: 22000},
+	cpu.I8MM: {step: 115, row: 62, row7: 62, row8: 62, unpack: unpackNEON, record: 22000},
 }
 
 // gemvCost is what a gemv kernel spends on a weight.

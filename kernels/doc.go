@@ -33,8 +33,8 @@
 //
 // # Adding a kernel
 //
-// For a new instruction set, write the functions of a tile.Set, let tile.Sets know it, and add its name to internal/cpu
-// and its costs to cost.go. For a new gemv kernel, add it to gemv.Kernels: header fields say what it reads. For a new
-// layout, write its method in form.go: where its codes, scales and sums lie, and which of the ways in fold finishes its
+// For a new instruction set, add its name and its detection to internal/cpu, write the functions of a tile.Set and register
+// it, and add its costs to cost.go. For a new gemv kernel, register it where it is written: header fields say what it
+// reads. For a new layout, write its method in form.go: where its codes, scales and sums lie, and which of the ways in fold finishes its
 // products. The tests find all of these by themselves.
 package kernels

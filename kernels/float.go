@@ -97,13 +97,9 @@ func (f *floatOperator) init(h packing.Header, o Options) error {
 	if err != nil {
 		return err
 	}
-	for _, feature := range slices.Backward(features) {
-		if set, ok := floatmm.Sets(feature); ok {
-			f.header, f.set, f.logged, f.log = h, set, make([]atomic.Bool, len(set.Tiles)), o.log()
-			return nil
-		}
-	}
-	return fmt.Errorf("kernels: no float kernel for any of %v", features) // a bug: there is a portable one
+	set := floatmm.Sets.For(features).Code
+	f.header, f.set, f.logged, f.log = h, set, make([]atomic.Bool, len(set.Tiles)), o.log()
+	return nil
 }
 
 // Rows is the number of outputs.

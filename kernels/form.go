@@ -94,8 +94,8 @@ func newForm(h packing.Header) (*form, error) {
 	if err := h.Validate(); err != nil {
 		return nil, err
 	}
-	lay := forms[h.Layout]
-	if lay == nil {
+	reads, ok := forms[h.Layout]
+	if !ok {
 		msg := "this layout is not multiplied with"
 		if h.Layout == packing.LayoutPlain {
 			msg = "quantized layouts are; NewFloat multiplies with plain F32, F16 and BF16"
@@ -117,22 +117,41 @@ func newForm(h packing.Header) (*form, error) {
 	if f.group > maxGroup {
 		return nil, &UnsupportedError{h, fmt.Sprintf("a group of %d columns, sums of products are exact up to %d", f.group, maxGroup)}
 	}
-	if err := lay(f, p); err != nil {
+	if err := reads.lay(f, p); err != nil {
 		return nil, err
 	}
 	return f, nil
 }
 
-// forms fills in what a layout alone knows; layouts without an entry have no kernels.
-var forms = map[packing.Layout]func(f *form, p packing.Packer) error{
-	packing.LayoutLowbit:          (*form).lowbit,
-	packing.LayoutTorchAOKleidiAI: (*form).torchAOKleidiAI,
-	packing.LayoutQSI4CXP:         (*form).qsi4cxp,
-	packing.LayoutQSI8CXP:         (*form).qsi8cxp,
-	packing.LayoutQSU2CXP:         (*form).qsu2cxp,
-	packing.LayoutQSI4C32PF16:     (*form).qsi4c32pF16,
-	packing.LayoutQAI4C32P:        (*form).qai4c32p,
-	packing.LayoutTorchAOLinear:   (*form).torchAOLinear,
+// layoutForm is how the tile kernels read a layout, and what its payloads may hold.
+type layoutForm struct {
+	lay    func(f *form, p packing.Packer) error // fills in what the layout alone knows
+	as     packing.Layout                        // the layout as which it is multiplied with; 0: itself
+	widths []int                                 // bits of a code
+	zeros  []packing.ZeroKind
+	scales []packing.ScaleDtype
+}
+
+var (
+	allWidths   = []int{1, 2, 3, 4, 5, 6, 7, 8}
+	noZeros     = []packing.ZeroKind{packing.ZeroNone}
+	integerZero = []packing.ZeroKind{packing.ZeroNone, packing.ZeroInt8}
+	floatZero   = []packing.ZeroKind{packing.ZeroF32}
+	allScales   = []packing.ScaleDtype{packing.ScaleBF16, packing.ScaleF16, packing.ScaleF32}
+	scalesF32   = []packing.ScaleDtype{packing.ScaleF32}
+	scalesF16   = []packing.ScaleDtype{packing.ScaleF16}
+)
+
+// forms are the layouts that the tile kernels of every instruction set multiply with; others have no kernels.
+var forms = map[packing.Layout]layoutForm{
+	packing.LayoutLowbit:          {lay: (*form).lowbit, widths: allWidths, zeros: integerZero, scales: allScales},
+	packing.LayoutTorchAOKleidiAI: {lay: (*form).torchAOKleidiAI, as: packing.LayoutLowbit},
+	packing.LayoutQSI4CXP:         {lay: (*form).qsi4cxp, widths: []int{4}, zeros: noZeros, scales: scalesF32},
+	packing.LayoutQSI8CXP:         {lay: (*form).qsi8cxp, widths: []int{8}, zeros: noZeros, scales: scalesF32},
+	packing.LayoutQSU2CXP:         {lay: (*form).qsu2cxp, widths: []int{2}, zeros: noZeros, scales: scalesF32},
+	packing.LayoutQSI4C32PF16:     {lay: (*form).qsi4c32pF16, widths: []int{4}, zeros: noZeros, scales: scalesF16},
+	packing.LayoutQAI4C32P:        {lay: (*form).qai4c32p, widths: []int{4}, zeros: floatZero, scales: scalesF32},
+	packing.LayoutTorchAOLinear:   {lay: (*form).torchAOLinear, widths: allWidths, zeros: integerZero, scales: scalesF32},
 }
 
 // halves places lanes whose two halves h are distance columns apart: lanes run over h, then pairs of rows or fours of

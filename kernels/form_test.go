@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/lowbit-go/gq/kernels/internal/cpu"
+	"github.com/lowbit-go/gq/internal/asmtest"
 	"github.com/lowbit-go/gq/kernels/internal/tile"
 	"github.com/lowbit-go/gq/packing/layouts"
 
@@ -88,11 +88,8 @@ func TestPanel(t *testing.T) {
 		if f.half {
 			bits++
 		}
-		for _, feature := range cpu.Supported() {
-			set, ok := tile.Sets(feature, bits)
-			if !ok { // package tile's tests report it
-				continue
-			}
+		for _, i := range asmtest.Implementations(tile.Sets) {
+			set, feature := i.Code.Set(bits), i.Feature
 			r := newReader(f, set)
 			var got panel
 			got.grow(&r)

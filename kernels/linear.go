@@ -46,7 +46,7 @@ func NewLinear(h packing.Header, data []byte, o Options) (*Linear, error) {
 	if err := h.Validate(); err != nil {
 		return nil, err
 	}
-	if forms[h.Layout] != nil {
+	if _, ok := forms[h.Layout]; ok {
 		// Before newForm, which takes memory for each group: a damaged header may claim any number.
 		if size, err := h.DataSize(); err != nil {
 			return nil, err
@@ -62,11 +62,7 @@ func NewLinear(h packing.Header, data []byte, o Options) (*Linear, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := newSelection(f, features)
-	if err != nil {
-		return nil, err
-	}
-	l := &Linear{form: f, selection: s, header: h, data: data, log: o.log()}
+	l := &Linear{form: f, selection: newSelection(f, features), header: h, data: data, log: o.log()}
 	l.use()
 	return l, nil
 }

@@ -6,8 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/lowbit-go/gq/kernels/internal/act"
-	"github.com/lowbit-go/gq/kernels/internal/cpu"
+	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/packing"
 )
 
@@ -45,25 +44,14 @@ func (c Choice) String() string {
 // Features lists the instruction sets that this CPU and this build have, from the least to the best.
 func Features() []string { return cpu.Supported() }
 
-func init() {
-	// The quantization of activations is chosen once for the program. Every implementation gives the same bits, so an
-	// operator's own CPU need not reach it; a name that is wrong is reported by the operators.
-	_ = act.Select(os.Getenv("GQ_CPU"))
-}
-
-// features lists what the operator may use, from the least to the best.
+// features lists what the operator may use, from the least to the best. The quantization of activations follows the
+// program's choice: every implementation gives the same bits, so an operator's own need not reach it.
 func (o Options) features() ([]string, error) {
-	name, from := o.CPU, ""
-	if name == "" {
-		name, from = os.Getenv("GQ_CPU"), "GQ_CPU: "
+	list, err := cpu.UpTo(o.CPU)
+	if err != nil {
+		return nil, fmt.Errorf("kernels: %w", err)
 	}
-	if name == "" {
-		return cpu.Supported(), nil
-	}
-	if err := cpu.Check(name); err != nil {
-		return nil, fmt.Errorf("kernels: %s%w", from, err)
-	}
-	return cpu.UpTo(name), nil
+	return list, nil
 }
 
 // log is o.Log with its default.

@@ -43,7 +43,7 @@ type reader struct {
 // newReader prepares unpacking for the kernels of set. On the half-step grid these are kernels for one bit more: they
 // multiply with 2q+1.
 func newReader(f *form, set tile.Set) reader {
-	stored, _ := tile.Sets(set.Feature, f.bits)
+	stored := tile.Sets.For([]string{set.Feature}).Code.Set(f.bits)
 	r := reader{form: f, outs: set.NR, unpack: stored.Unpack, zip: set.Zip, zero: int32(set.Offset), chunks: f.stored / 8}
 	offset := set.Offset
 	if f.half { // the codes are doubled after unpacking

@@ -1,10 +1,12 @@
 package kernels
 
 import (
+	"cmp"
 	"slices"
 
-	"github.com/lowbit-go/gq/kernels/internal/cpu"
+	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/kernels/internal/floatmm"
+	"github.com/lowbit-go/gq/kernels/internal/gemv"
 	"github.com/lowbit-go/gq/kernels/internal/tile"
 	"github.com/lowbit-go/gq/packing"
 )
@@ -30,67 +32,52 @@ type Info struct {
 	Cost float64
 }
 
-// Table lists every kernel of this build, whether or not this CPU runs it, by layout and width, gemv kernels first, and
-// from the least instruction set to the best.
+// Table lists every kernel that this build registers, whether or not this CPU runs it, by layout and width, gemv kernels
+// first, and from the least instruction set to the best.
 func Table() []Info {
-	var table []Info
-	for _, k := range gemvKernels() {
-		layouts, scales := []packing.Layout{k.Layout}, []packing.ScaleDtype{packing.ScaleF32}
-		if k.Layout == packing.LayoutLowbit {
-			layouts, scales = readAsLowbit(int(k.Bits), k.Zeros, k.Grid, k.Tile), []packing.ScaleDtype{packing.ScaleBF16}
-		}
-		table = append(table, Info{
-			Name: k.Name, Feature: k.Feature, Kind: "gemv", Layouts: layouts, Tiles: []packing.Tile{k.Tile}, Bits: int(k.Bits),
-			Zeros: []packing.ZeroKind{k.Zeros}, Grids: []packing.Grid{k.Grid}, Scales: scales, Rows: []int{1}, Cost: gemvCost(k),
-		})
-	}
-	table = append(table, floatInfos()...)
+	table := append(gemvInfos(), floatInfos()...)
 	for _, layout := range packing.Layouts {
-		if forms[layout] == nil || layout == packing.LayoutTorchAOKleidiAI {
-			continue
-		}
-		for bits := 1; bits <= 8; bits++ {
-			if !hasWidth(layout, bits) {
-				continue
-			}
-			for _, feature := range cpu.Names {
-				if info, ok := gemmInfo(layout, bits, feature); ok {
-					table = append(table, info)
-				}
-			}
+		if f, ok := forms[layout]; ok && f.as == 0 {
+			table = append(table, gemmInfos(layout, f)...)
 		}
 	}
 	for i := range table {
 		table[i].Available = cpu.Check(table[i].Feature) == nil
 	}
 	slices.SortStableFunc(table, func(a, b Info) int {
-		for _, d := range []int{
-			int(a.Layouts[0]) - int(b.Layouts[0]), a.Bits - b.Bits,
-			slices.Index(kinds, a.Kind) - slices.Index(kinds, b.Kind), slices.Index(cpu.Names, a.Feature) - slices.Index(cpu.Names, b.Feature),
-		} {
-			if d != 0 {
-				return d
-			}
-		}
-		return 0
+		return cmp.Or(
+			int(a.Layouts[0])-int(b.Layouts[0]), a.Bits-b.Bits,
+			slices.Index(kinds, a.Kind)-slices.Index(kinds, b.Kind), slices.Index(cpu.Names, a.Feature)-slices.Index(cpu.Names, b.Feature),
+		)
 	})
 	return table
 }
 
 var kinds = []string{"gemv", "gemm", "float"}
 
-// floatInfos describes the kernels of NewFloat and NewRows.
-func floatInfos() []Info {
-	var list []Info
-	for _, feature := range cpu.Names {
-		set, ok := floatmm.Sets(feature)
-		if !ok || set.Feature != feature { // another one's
-			continue
+// gemvInfos describes the kernels of package gemv.
+func gemvInfos() (list []Info) {
+	for _, k := range gemv.Kernels() {
+		layouts, scales := []packing.Layout{k.Layout}, scalesF32
+		if k.Layout == packing.LayoutLowbit {
+			layouts, scales = readAsLowbit(int(k.Bits), k.Zeros, k.Grid, k.Tile), []packing.ScaleDtype{packing.ScaleBF16}
 		}
+		list = append(list, Info{
+			Name: k.Name, Feature: k.Feature, Kind: "gemv", Layouts: layouts, Tiles: []packing.Tile{k.Tile}, Bits: int(k.Bits),
+			Zeros: []packing.ZeroKind{k.Zeros}, Grids: []packing.Grid{k.Grid}, Scales: scales, Rows: []int{1}, Cost: gemvCost(k),
+		})
+	}
+	return list
+}
+
+// floatInfos describes the kernels of NewFloat and NewRows.
+func floatInfos() (list []Info) {
+	for _, i := range floatmm.Sets.All() {
+		set := i.Code
 		for _, bits := range []int{16, 32} {
 			for _, mr := range set.Tiles {
 				list = append(list, Info{
-					Name: set.Name(bits == 16, mr), Feature: feature, Kind: "float", Layouts: []packing.Layout{packing.LayoutPlain}, Bits: bits, Rows: []int{mr},
+					Name: set.Name(bits == 16, mr), Feature: i.Feature, Kind: "float", Layouts: []packing.Layout{packing.LayoutPlain}, Bits: bits, Rows: []int{mr},
 				})
 			}
 		}
@@ -98,49 +85,29 @@ func floatInfos() []Info {
 	return list
 }
 
-// hasWidth says whether payloads of a layout may have codes of that width.
-func hasWidth(l packing.Layout, bits int) bool {
-	switch l {
-	case packing.LayoutLowbit, packing.LayoutTorchAOLinear:
-		return true
-	case packing.LayoutQSI8CXP:
-		return bits == 8
-	case packing.LayoutQSU2CXP:
-		return bits == 2
-	}
-	return bits == 4
-}
-
-// gemmInfo describes the tile kernels of an instruction set for a layout.
-func gemmInfo(layout packing.Layout, bits int, feature string) (Info, bool) {
-	set, ok := tile.Sets(feature, bits)
-	if !ok {
-		return Info{}, false
-	}
-	info := Info{
-		Name: gemmName(layout, bits, feature), Feature: feature, Kind: "gemm", Layouts: []packing.Layout{layout}, Tiles: layout.Tiles(), Bits: bits,
-		Zeros: []packing.ZeroKind{packing.ZeroNone}, Grids: []packing.Grid{packing.GridInteger}, Scales: []packing.ScaleDtype{packing.ScaleF32},
-	}
-	switch layout {
-	case packing.LayoutLowbit:
-		info.Layouts = readAsLowbit(bits, packing.ZeroNone, packing.GridInteger, packing.DefaultTile)
-		info.Zeros = append(info.Zeros, packing.ZeroInt8)
-		info.Scales = []packing.ScaleDtype{packing.ScaleBF16, packing.ScaleF16, packing.ScaleF32}
-		if bits <= 2 {
-			info.Grids = append(info.Grids, packing.GridHalfStep)
+// gemmInfos describes the tile kernels for a layout.
+func gemmInfos(layout packing.Layout, f layoutForm) (list []Info) {
+	for _, bits := range f.widths {
+		layouts, grids := []packing.Layout{layout}, []packing.Grid{packing.GridInteger}
+		if layout == packing.LayoutLowbit {
+			layouts = readAsLowbit(bits, packing.ZeroNone, packing.GridInteger, packing.DefaultTile)
+			if bits <= 2 {
+				grids = append(grids, packing.GridHalfStep)
+			}
 		}
-	case packing.LayoutTorchAOLinear:
-		info.Zeros = append(info.Zeros, packing.ZeroInt8)
-	case packing.LayoutQAI4C32P:
-		info.Zeros = []packing.ZeroKind{packing.ZeroF32}
-	case packing.LayoutQSI4C32PF16:
-		info.Scales = []packing.ScaleDtype{packing.ScaleF16}
+		for _, i := range tile.Sets.All() {
+			info := Info{
+				Name: gemmName(layout, bits, i.Feature), Feature: i.Feature, Kind: "gemm", Layouts: layouts, Tiles: layout.Tiles(), Bits: bits,
+				Zeros: f.zeros, Grids: grids, Scales: f.scales,
+			}
+			for _, s := range i.Code.Set(bits).Steps {
+				info.Rows = append(info.Rows, s.MR)
+			}
+			info.Cost = stepCost(i.Feature, bits, info.Rows[0]) / float64(info.Rows[0])
+			list = append(list, info)
+		}
 	}
-	for _, s := range set.Steps {
-		info.Rows = append(info.Rows, s.MR)
-	}
-	info.Cost = stepCost(feature, bits, info.Rows[0]) / float64(info.Rows[0])
-	return info, true
+	return list
 }
 
 // readAsLowbit lists the layouts whose panels are lowbit's: torchao-kleidiai's are, behind TorchAO's header.
@@ -163,9 +130,6 @@ func Chosen(h packing.Header, m int, o Options) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	s, err := newSelection(f, features)
-	if err != nil {
-		return "", err
-	}
+	s := newSelection(f, features)
 	return s.choose(m).name, nil
 }

@@ -2,7 +2,6 @@ package kernels
 
 import (
 	"fmt"
-	"slices"
 	"sync/atomic"
 
 	"github.com/lowbit-go/gq/kernels/internal/gemv"
@@ -12,11 +11,10 @@ import (
 
 // candidate is a kernel that can serve an operator.
 type candidate struct {
-	name    string
-	feature string
-	gemv    *gemv.Kernel // nil: the tile kernels of the operator
-	cost    float64      // gemv: of a row
-	logged  atomic.Bool
+	name   string
+	gemv   *gemv.Kernel // nil: the tile kernels of the operator
+	cost   float64      // gemv: of a row
+	logged atomic.Bool
 }
 
 // selection is the kernels that can serve a form, on a CPU.
@@ -28,32 +26,18 @@ type selection struct {
 }
 
 // newSelection resolves the kernels for f out of instruction sets, listed from the least to the best.
-func newSelection(f *form, features []string) (selection, error) {
+func newSelection(f *form, features []string) selection {
 	bits := f.bits
 	if f.half {
 		bits++
 	}
-	var s selection
-	for _, feature := range slices.Backward(features) {
-		_, ok := tile.Sets(feature, f.bits)
-		set, wide := tile.Sets(feature, bits)
-		if ok && wide {
-			s.gemm = &candidate{name: gemmName(f.header.Layout, f.bits, feature), feature: feature}
-			s.set = set
-			break
-		}
-	}
-	if s.gemm == nil {
-		return s, fmt.Errorf("kernels: no portable kernel for codes of %d bits", f.bits) // a bug: there are for all
-	}
+	sets := tile.Sets.For(features)
+	s := selection{set: sets.Code.Set(bits), gemm: &candidate{name: gemmName(f.header.Layout, f.bits, sets.Feature)}}
 	s.mix = newMix(f, s.set)
-	for _, k := range gemvKernels() {
-		at := slices.Index(features, k.Feature)
-		if at >= 0 && fits(k, f) && (s.gemv == nil || at > slices.Index(features, s.gemv.feature)) {
-			s.gemv = &candidate{name: k.Name, feature: k.Feature, gemv: k, cost: gemvCost(k)}
-		}
+	if k := gemvFor(f, features); k != nil {
+		s.gemv = &candidate{name: k.Name, gemv: k, cost: gemvCost(k)}
 	}
-	return s, nil
+	return s
 }
 
 // gemmName is the name of the tile kernels of a layout.
@@ -64,23 +48,13 @@ func gemmName(l packing.Layout, bits int, feature string) string {
 	return fmt.Sprintf("gemm_%s_%s", l, feature) // the name has the width
 }
 
-// fits says whether k reads payloads of f.
-func fits(k *gemv.Kernel, f *form) bool {
+// gemvFor is the gemv kernel that reads payloads of f; nil if there is none.
+func gemvFor(f *form, features []string) *gemv.Kernel {
 	h := f.header
-	if k.Layout != h.Layout || int(k.Bits) != f.bits || k.Tile != h.Tile || k.Zeros != h.ZeroKind || k.Grid != h.Grid {
-		return false
+	if h.Layout == packing.LayoutLowbit && (h.ScaleDtype != packing.ScaleBF16 || f.groups > 1 && f.group%32 != 0) {
+		return nil
 	}
-	return h.Layout != packing.LayoutLowbit || h.ScaleDtype == packing.ScaleBF16 && (f.groups == 1 || f.group%32 == 0)
-}
-
-// gemvKernels lists the gemv kernels of this build.
-func gemvKernels() []*gemv.Kernel {
-	all := gemv.Kernels()
-	list := make([]*gemv.Kernel, len(all))
-	for i := range all {
-		list[i] = &all[i]
-	}
-	return list
+	return gemv.For(gemv.Reads{Layout: h.Layout, Bits: h.Bits, Tile: h.Tile, Zeros: h.ZeroKind, Grid: h.Grid}, features)
 }
 
 // choose picks the kernel for m rows: the gemv kernel row by row, or the tile kernels, whichever costs less. Less than

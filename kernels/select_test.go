@@ -6,7 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lowbit-go/gq/kernels/internal/cpu"
+	"github.com/lowbit-go/gq/internal/asmtest"
+	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/kernels/internal/tile"
 	"github.com/lowbit-go/gq/packing"
 )
@@ -113,9 +114,9 @@ func TestTable(t *testing.T) {
 func TestOptions(t *testing.T) {
 	h := packing.Header{Layout: packing.LayoutQSI4CXP, Bits: 4, ScaleDtype: packing.ScaleF32, Tile: packing.DefaultTile, Rows: 8, Cols: 64}
 	for _, name := range cpu.Names {
-		t.Setenv("GQ_CPU", "")
+		asmtest.Restrict(t, "")
 		_, direct := Chosen(h, 1, Options{CPU: name})
-		t.Setenv("GQ_CPU", name)
+		asmtest.Restrict(t, name)
 		got, err := Chosen(h, 1, Options{})
 		if has := slices.Contains(Features(), name); has != (err == nil) || has != (direct == nil) {
 			t.Errorf("%s: errors %v and %v on a CPU with %v", name, direct, err, Features())
@@ -131,7 +132,7 @@ func TestOptions(t *testing.T) {
 			t.Errorf("%s, %v", got, err)
 		}
 	}
-	t.Setenv("GQ_CPU", "avx3")
+	asmtest.Restrict(t, "avx3")
 	if _, err := Chosen(h, 1, Options{}); err == nil || !strings.Contains(err.Error(), `GQ_CPU: unknown instruction set "avx3"`) {
 		t.Errorf("error %v", err)
 	}

@@ -1,9 +1,7 @@
 package model
 
 import (
-	"cmp"
 	"fmt"
-	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -11,6 +9,7 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/internal/files"
 	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/model/arch"
@@ -150,20 +149,14 @@ func (o Options) floats() floats {
 	return floats{kernels.Options{CPU: o.CPU, Log: o.Log}, o.Packed}
 }
 
-// features are the instruction sets that may be used outside of kernels.
-func (o Options) features() []string {
-	name := cmp.Or(o.CPU, os.Getenv("GQ_CPU"))
-	all := kernels.Features()
-	if i := slices.Index(all, name); i >= 0 {
-		return all[:i+1]
-	}
-	return all // no name, or one that kernels refuses
-}
-
 // newModel finds all weights. Reading them happens under the source's guard.
 func newModel(c *arch.ForwardConfig, s source, o Options) (*Model, error) {
+	features, err := cpu.UpTo(o.CPU)
+	if err != nil {
+		return nil, fmt.Errorf("model: %w", err)
+	}
 	m := &Model{config: *c, source: s, linears: map[string]*linear{}, used: map[string]bool{}}
-	m.math = rowmath.For(o.features())
+	m.math = rowmath.Sets.For(features).Code
 	if err := s.guard(m.load); err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/asmtest"
 	"github.com/lowbit-go/gq/internal/vec"
 	"github.com/lowbit-go/gq/packing"
 )
@@ -228,11 +229,6 @@ func TestRowQuantizerTorchAO(t *testing.T) {
 
 // TestRowQuantizerImplementations: assembly and portable code give the same bits.
 func TestRowQuantizerImplementations(t *testing.T) {
-	defer func() {
-		if err := vec.Select(""); err != nil {
-			t.Error(err)
-		}
-	}()
 	x := oddRow(4, 1004)
 	eachScheme(t, []int{0, 16, 32, 48}, func(t *testing.T, s Scheme) {
 		if s.ScaleDtype == packing.ScaleF16 {
@@ -240,9 +236,7 @@ func TestRowQuantizerImplementations(t *testing.T) {
 		}
 		var rows [2]*quantizedRow
 		for i, cpu := range []string{"generic", ""} {
-			if err := vec.Select(cpu); err != nil {
-				t.Fatal(err)
-			}
+			asmtest.Restrict(t, cpu)
 			rows[i] = mustQuantizeRow(t, s, x)
 		}
 		sameBits(t, "scale", rows[1].scales, rows[0].scales)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/asmtest"
 	"github.com/lowbit-go/gq/internal/vec"
 	"github.com/lowbit-go/gq/packing"
 )
@@ -263,11 +264,6 @@ func exhaustive(s Scheme, x []float32) float64 {
 // TestSearchImplementations: the assembly and the portable code of package vec give the
 // same bytes, whatever the algorithm.
 func TestSearchImplementations(t *testing.T) {
-	defer func() {
-		if err := vec.Select(""); err != nil {
-			t.Fatal(err)
-		}
-	}()
 	for _, a := range algorithms {
 		for _, m := range []gqf.Mapping{gqf.MappingFullRange, gqf.MappingSymmetric, gqf.MappingAsymmetric} {
 			for _, group := range []int{16, 32, 80, 0} {
@@ -275,9 +271,7 @@ func TestSearchImplementations(t *testing.T) {
 				x := oddRow(uint64(group), 1003)
 				var want *quantizedRow
 				for _, cpu := range []string{"generic", ""} {
-					if err := vec.Select(cpu); err != nil {
-						t.Fatal(err)
-					}
+					asmtest.Restrict(t, cpu)
 					got := mustQuantizeRow(t, s, x)
 					if want == nil {
 						want = got

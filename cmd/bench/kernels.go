@@ -129,7 +129,7 @@ func kernelOptions(c *cli.Context) (bench.Options, error) {
 		return o, err
 	}
 	for _, name := range o.CPU {
-		if err := payloads.CheckCPU(name); err != nil {
+		if _, err := payloads.CPU(name); err != nil {
 			return o, err
 		}
 	}

@@ -21,8 +21,8 @@ import (
 	"github.com/lowbit-go/gq/cmd/run"
 	"github.com/lowbit-go/gq/cmd/synth"
 	"github.com/lowbit-go/gq/cmd/verify"
+	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/internal/memlimit"
-	"github.com/lowbit-go/gq/internal/vec"
 )
 
 // version is the release; CHANGELOG.md says what is in it.
@@ -50,8 +50,8 @@ func newApp() *cli.App {
 		Version: version + " (" + runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH + ")",
 		Before: func(*cli.Context) error {
 			// GQ_CPU restricts which vector code runs; the results are the same bits.
-			if err := vec.Select(os.Getenv("GQ_CPU")); err != nil {
-				return cmdline.Usagef("GQ_CPU: %v", err)
+			if _, err := cpu.UpTo(""); err != nil {
+				return cmdline.Usagef("%v", err)
 			}
 			return nil
 		},

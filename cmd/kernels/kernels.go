@@ -4,7 +4,6 @@ package kernels
 import (
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 
@@ -76,16 +75,11 @@ func run(c *cli.Context) error {
 	if c.NArg() != 0 {
 		return cmdline.Usagef("gq kernels takes no arguments, got %q", c.Args().First())
 	}
-	if err := payloads.CheckCPU(c.String("cpu")); err != nil {
+	allowed, err := payloads.CPU(c.String("cpu"))
+	if err != nil {
 		return err
 	}
-	r := Report{Features: kernels.Features(), CPU: c.String("cpu")}
-	if r.CPU == "" {
-		r.CPU = os.Getenv("GQ_CPU")
-	}
-	if r.CPU == "" {
-		r.CPU = r.Features[len(r.Features)-1]
-	}
+	r := Report{Features: kernels.Features(), CPU: allowed[len(allowed)-1]}
 	m, err := payloads.Ints(c, "m", 1, 1<<20)
 	if err != nil {
 		return err

@@ -5,6 +5,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/lowbit-go/gq/internal/asmtest"
 )
 
 // The rows of a common layer: 2048 values in groups of 32, all in the first-level cache.
@@ -59,9 +61,9 @@ func BenchmarkVec(b *testing.B) {
 		}},
 		{"QuantizeGroupsZero", func() { QuantizeGroups(q, x, scale, inv, zero, benchGroup, -8, 7, &acc) }},
 	} {
-		for _, cpu := range supported() {
-			b.Run(f.name+"/"+cpu, func(b *testing.B) {
-				use(b, cpu)
+		for _, i := range asmtest.Implementations(accelerated) {
+			b.Run(f.name+"/"+i.Feature, func(b *testing.B) {
+				asmtest.Restrict(b, i.Feature)
 				for b.Loop() {
 					f.run()
 				}

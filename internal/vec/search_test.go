@@ -5,6 +5,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/lowbit-go/gq/internal/asmtest"
 )
 
 // weighted is a call of SearchScales and of ScaleErrors.
@@ -128,7 +130,7 @@ func (p *weighted) check(wantSearch *Search, wantFinal *Final) error {
 func sameNumber(a, b float32) bool { return same(a, b) || a != a && b != b }
 
 func TestSearch(t *testing.T) {
-	eachImplementation(t, func(t *testing.T) {
+	asmtest.Each(t, accelerated, func(t *testing.T, _ bool) {
 		rng := rand.New(rand.NewPCG(7, 8))
 		for _, k := range []int{1, 2, 3, 12, 16, 17, 32, 48, 128, 255, 256, 257, 300, 511, 512, 513, 1040} {
 			for range 12 {
@@ -147,10 +149,10 @@ func FuzzSearch(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed uint64, k uint16) {
 		p := randomWeighted(rand.New(rand.NewPCG(seed, 1)), 1+int(k%1100))
 		search, final := p.oracle()
-		for _, cpu := range supported() {
-			use(t, cpu)
+		for _, i := range asmtest.Implementations(accelerated) {
+			asmtest.Restrict(t, i.Feature)
 			if err := p.check(&search, &final); err != nil {
-				t.Errorf("%s: %v", cpu, err)
+				t.Errorf("%s: %v", i.Feature, err)
 			}
 		}
 	})
@@ -158,7 +160,7 @@ func FuzzSearch(f *testing.F) {
 
 // TestSearchScalesBest: of a group that is a grid's points, the candidate of the grid takes everything away.
 func TestSearchScalesBest(t *testing.T) {
-	eachImplementation(t, func(t *testing.T) {
+	asmtest.Each(t, accelerated, func(t *testing.T, _ bool) {
 		var s Search
 		for c := range SearchLanes {
 			s.Inv[c], s.Lo[c], s.Hi[c] = float32(c-16)/4, -8, 7
@@ -180,7 +182,7 @@ func TestSearchScalesBest(t *testing.T) {
 }
 
 func TestSumSquares(t *testing.T) {
-	eachImplementation(t, func(t *testing.T) {
+	asmtest.Each(t, accelerated, func(t *testing.T, _ bool) {
 		rng := rand.New(rand.NewPCG(9, 10))
 		for _, k := range []int{0, 1, 15, 16, 17, 255, 256, 257, 512, 700, 1040} {
 			for range 6 {
@@ -200,7 +202,7 @@ func TestSumSquares(t *testing.T) {
 }
 
 func TestImportance(t *testing.T) {
-	eachImplementation(t, func(t *testing.T) {
+	asmtest.Each(t, accelerated, func(t *testing.T, _ bool) {
 		rng := rand.New(rand.NewPCG(11, 12))
 		for _, k := range []int{0, 1, 15, 16, 17, 48, 100} {
 			x, w := make([]float32, k), make([]float32, k+1)

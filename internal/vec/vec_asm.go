@@ -6,7 +6,7 @@ package vec
 // into such pieces and the rest goes to the portable code.
 
 func widenBF16(dst []float32, src []byte) {
-	if n := len(dst) &^ (Lanes - 1); accelerated && n > 0 {
+	if n := len(dst) &^ (Lanes - 1); accelerated.Chosen() && n > 0 {
 		widenBF16Block(&dst[0], &src[0], n)
 		dst, src = dst[n:], src[2*n:]
 	}
@@ -14,7 +14,7 @@ func widenBF16(dst []float32, src []byte) {
 }
 
 func widenF16(dst []float32, src []byte) {
-	if n := len(dst) &^ (Lanes - 1); accelerated && n > 0 {
+	if n := len(dst) &^ (Lanes - 1); accelerated.Chosen() && n > 0 {
 		widenF16Block(&dst[0], &src[0], n)
 		dst, src = dst[n:], src[2*n:]
 	}
@@ -23,7 +23,7 @@ func widenF16(dst []float32, src []byte) {
 
 func groupRange(lo, hi, x []float32, group int) (finite bool) {
 	groups, last, ok := cut(len(x), group)
-	if !accelerated || !ok {
+	if !accelerated.Chosen() || !ok {
 		return groupRangeGeneric(lo, hi, x, group)
 	}
 	var top uint32
@@ -49,7 +49,7 @@ var noZero int8
 
 func quantizeGroups(q []int8, x, scale, inv []float32, zero []int8, group, qmin, qmax int, acc *ErrorSum) {
 	groups, last, ok := cut(len(x), group)
-	if !accelerated || !ok {
+	if !accelerated.Chosen() || !ok {
 		quantizeGroupsGeneric(q, x, scale, inv, zero, group, qmin, qmax, acc)
 		return
 	}
@@ -88,7 +88,7 @@ func cut(n, group int) (groups, last int, ok bool) {
 }
 
 func searchScales(s *Search, unit float32, x, w []float32) {
-	if !accelerated {
+	if !accelerated.Chosen() {
 		searchScalesGeneric(s, unit, x, w)
 		return
 	}
@@ -96,7 +96,7 @@ func searchScales(s *Search, unit float32, x, w []float32) {
 }
 
 func scaleErrors(f *Final, x, w []float32) {
-	if !accelerated {
+	if !accelerated.Chosen() {
 		scaleErrorsGeneric(f, x, w)
 		return
 	}
@@ -105,7 +105,7 @@ func scaleErrors(f *Final, x, w []float32) {
 
 func sumSquares(sum *[Lanes]float64, x []float32) {
 	// The lanes start again after each flushEvery values, so the values can be cut there, and only there.
-	if n := len(x) &^ (flushEvery - 1); accelerated && n > 0 {
+	if n := len(x) &^ (flushEvery - 1); accelerated.Chosen() && n > 0 {
 		sumSquaresBlock(&sum[0], &x[0], n)
 		x = x[n:]
 	}
@@ -113,7 +113,7 @@ func sumSquares(sum *[Lanes]float64, x []float32) {
 }
 
 func importance(w, x []float32, inverse float32) {
-	if n := len(x) &^ (Lanes - 1); accelerated && n > 0 {
+	if n := len(x) &^ (Lanes - 1); accelerated.Chosen() && n > 0 {
 		importanceBlock(&w[0], &x[0], n, inverse)
 		w, x = w[n:], x[n:]
 	}

@@ -2,11 +2,6 @@
 
 package vec
 
-// implementation is empty: there is no assembly in this build.
-const implementation = ""
-
-func supported() []string { return []string{"generic"} }
-
 func widenBF16(dst []float32, src []byte) { widenBF16Generic(dst, src) }
 
 func widenF16(dst []float32, src []byte) { widenF16Generic(dst, src) }

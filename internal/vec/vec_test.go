@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/lowbit-go/gq/internal/asmtest"
 )
 
 // allHalves is every bit pattern of two bytes, starting at an odd address if odd is 1.
@@ -19,7 +21,7 @@ func allHalves(odd int) []byte {
 }
 
 func TestWidenBF16(t *testing.T) {
-	eachImplementation(t, func(t *testing.T) {
+	asmtest.Each(t, accelerated, func(t *testing.T, _ bool) {
 		for odd := range 2 {
 			dst := make([]float32, 1<<16)
 			WidenBF16(dst, allHalves(odd))
@@ -33,7 +35,7 @@ func TestWidenBF16(t *testing.T) {
 }
 
 func TestWidenF16(t *testing.T) {
-	eachImplementation(t, func(t *testing.T) {
+	asmtest.Each(t, accelerated, func(t *testing.T, _ bool) {
 		for odd := range 2 {
 			dst := make([]float32, 1<<16)
 			WidenF16(dst, allHalves(odd))
@@ -69,7 +71,7 @@ func f16Bits(h uint32) uint32 {
 // TestWidenLengths checks that nothing outside the slices is written, for all tails.
 func TestWidenLengths(t *testing.T) {
 	src := allHalves(1)
-	eachImplementation(t, func(t *testing.T) {
+	asmtest.Each(t, accelerated, func(t *testing.T, _ bool) {
 		for _, f := range []struct {
 			name string
 			run  func([]float32, []byte)
@@ -145,7 +147,7 @@ func shapes(f func(k, group int)) {
 
 func TestGroupRange(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
-	eachImplementation(t, func(t *testing.T) {
+	asmtest.Each(t, accelerated, func(t *testing.T, _ bool) {
 		shapes(func(k, group int) {
 			x := make([]float32, k)
 			for range 6 {
@@ -180,7 +182,7 @@ func same(a, b float32) bool { return math.Float32bits(a) == math.Float32bits(b)
 
 // TestGroupRangeNotFinite puts each kind of NaN and infinity at each position of rows of several shapes.
 func TestGroupRangeNotFinite(t *testing.T) {
-	eachImplementation(t, func(t *testing.T) {
+	asmtest.Each(t, accelerated, func(t *testing.T, _ bool) {
 		for _, bits := range []uint32{0x7f800000, 0xff800000, 0x7f800001, 0xff800001, 0x7fc00000, 0xffffffff, 0x7fffffff} {
 			for _, shape := range [][2]int{{172, 32}, {172, 172}, {96, 48}, {64, 64}, {7, 32}, {24, 12}} {
 				k, group := shape[0], shape[1]
@@ -304,7 +306,7 @@ func randomProblem(rng *rand.Rand, k, group int) *problem {
 
 func TestQuantizeGroups(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
-	eachImplementation(t, func(t *testing.T) {
+	asmtest.Each(t, accelerated, func(t *testing.T, _ bool) {
 		shapes(func(k, group int) {
 			for range 8 {
 				p := randomProblem(rng, k, group)
@@ -339,7 +341,7 @@ func TestQuantizeRounding(t *testing.T) {
 		{-254.5, 1, 127, -128, 127, -127},
 		{0x1.8p-126, 0x1p-126, 0, -8, 7, 2}, {0x1p-127, 0x1p-126, 0, -8, 7, 0}, {0x1.00001p-127, 0x1p-126, 0, -8, 7, 1}, // denormals count
 	}
-	eachImplementation(t, func(t *testing.T) {
+	asmtest.Each(t, accelerated, func(t *testing.T, _ bool) {
 		for _, tt := range tests {
 			for _, k := range []int{1, 16, 33} { // portable, assembly, both
 				p := &problem{
@@ -406,7 +408,7 @@ func TestBadArguments(t *testing.T) {
 
 // TestNoAllocation keeps scratch of callers on their stacks.
 func TestNoAllocation(t *testing.T) {
-	eachImplementation(t, func(t *testing.T) {
+	asmtest.Each(t, accelerated, func(t *testing.T, _ bool) {
 		if n := testing.AllocsPerRun(10, func() {
 			var x, lo, hi [48]float32
 			var q [48]int8
@@ -432,10 +434,10 @@ func FuzzQuantizeGroups(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed uint64, k, group uint16) {
 		p := randomProblem(rand.New(rand.NewPCG(seed, 0)), int(k%2048), 1+int(group%2048))
 		want := p.oracle()
-		for _, cpu := range supported() {
-			use(t, cpu)
+		for _, i := range asmtest.Implementations(accelerated) {
+			asmtest.Restrict(t, i.Feature)
 			if got := p.run(t); !slices.Equal(got.q, want.q) || got.acc != want.acc {
-				t.Errorf("%s: k %d group %d: %s", cpu, len(p.x), p.group, fmt.Sprint(got))
+				t.Errorf("%s: k %d group %d: %s", i.Feature, len(p.x), p.group, fmt.Sprint(got))
 			}
 		}
 	})

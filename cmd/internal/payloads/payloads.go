@@ -12,6 +12,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/lowbit-go/gq/cmd/internal/cmdline"
+	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/packing"
 )
@@ -83,14 +84,13 @@ func (r *Request) AnyTile(l packing.Layout) bool {
 	return slices.Contains(r.Layouts, Layout{Layout: l})
 }
 
-// CheckCPU makes a --cpu that kernels refuse wrong usage.
-func CheckCPU(name string) error {
-	// Any operator tells.
-	_, err := kernels.NewRows(1, 1, nil, nil, kernels.Options{CPU: name})
+// CPU lists the instruction sets that --cpu allows, from the least to the best.
+func CPU(name string) ([]string, error) {
+	list, err := cpu.UpTo(name)
 	if err != nil {
-		return cmdline.Usagef("--cpu: %s", strings.TrimPrefix(err.Error(), "kernels: "))
+		return nil, cmdline.Usagef("--cpu: %v", err)
 	}
-	return nil
+	return list, nil
 }
 
 // Words reads a flag that lists words, each once; nil if it was not given.

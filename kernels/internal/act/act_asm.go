@@ -2,10 +2,6 @@
 
 package act
 
-import "github.com/lowbit-go/gq/kernels/internal/cpu"
-
-func supported() []string { return cpu.Supported() }
-
 // What the assembly wants (kernels_amd64.go, kernels_arm64.go): positive counts, blocks of a multiple of 32 columns and
 // groups of a multiple of 16. Here calls are cut into such pieces and the rest goes to the portable code.
 
@@ -39,7 +35,7 @@ func quantizeEven(q []int8, x, factors []float32, block int) {
 // the last block may be cut.
 func cut(n, block int) (blocks, part int) {
 	switch {
-	case !accelerated || n == 0:
+	case !accelerated.Chosen() || n == 0:
 		return 0, 0
 	case block%32 == 0:
 		return n / block, n % block &^ 31
@@ -50,7 +46,7 @@ func cut(n, block int) (blocks, part int) {
 }
 
 func groupSums(dst []int32, q []int8, group int) {
-	if !accelerated || group%16 != 0 && len(dst) > 1 {
+	if !accelerated.Chosen() || group%16 != 0 && len(dst) > 1 {
 		groupSumsGeneric(dst, q, group)
 		return
 	}

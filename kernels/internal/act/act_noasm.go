@@ -2,11 +2,6 @@
 
 package act
 
-// implementation is empty: there is no assembly in this build.
-const implementation = ""
-
-func supported() []string { return []string{"generic"} }
-
 func quantizeAway(q []int8, x, factors []float32, block int, zero int32) {
 	quantizeAwayGeneric(q, x, factors, block, zero)
 }

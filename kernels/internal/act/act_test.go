@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/lowbit-go/gq/internal/asmtest"
 )
 
 // edgeValues are float32 that arithmetic treats specially.
@@ -108,7 +110,7 @@ func checkCodesOf(t *testing.T, what string, x []float32, q, codes []int8) {
 }
 
 func TestAsymmetric(t *testing.T) {
-	eachImplementation(t, func(t *testing.T) {
+	asmtest.Each(t, accelerated, func(t *testing.T, _ bool) {
 		good := 0
 		eachRow(rand.New(rand.NewPCG(1, 2)), func(x []float32) {
 			k32 := (len(x) + 31) / 32 * 32
@@ -151,7 +153,7 @@ func checkRefused(t *testing.T, q []int8, rest []float32) {
 }
 
 func TestBlocks(t *testing.T) {
-	eachImplementation(t, func(t *testing.T) {
+	asmtest.Each(t, accelerated, func(t *testing.T, _ bool) {
 		good, sums := 0, 0
 		eachRow(rand.New(rand.NewPCG(3, 4)), func(x []float32) {
 			if len(x)%32 != 0 {
@@ -257,7 +259,7 @@ func TestRounding(t *testing.T) {
 		x = append(x, v, -v)
 	}
 	x = append(x, 32767, -32768)
-	eachImplementation(t, func(t *testing.T) {
+	asmtest.Each(t, accelerated, func(t *testing.T, _ bool) {
 		for cut := range 9 {
 			x := x[cut:]
 			q := make([]int8, len(x)+1)
@@ -284,7 +286,7 @@ func TestRounding(t *testing.T) {
 
 func TestGroupSums(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))
-	eachImplementation(t, func(t *testing.T) {
+	asmtest.Each(t, accelerated, func(t *testing.T, _ bool) {
 		for _, k := range append([]int{4096, 70_000}, columns...) {
 			for _, past := range []int{0, 1, 16, 31} {
 				q := make([]int8, k+past)
@@ -327,7 +329,7 @@ func TestNoAllocation(t *testing.T) {
 	x, q := make([]float32, 256), make([]int8, 256)
 	rowKinds[0](rand.New(rand.NewPCG(9, 10)), x)
 	scales, sums, groups := make([]float32, 8), make([]float32, 8), make([]int32, 8)
-	eachImplementation(t, func(t *testing.T) {
+	asmtest.Each(t, accelerated, func(t *testing.T, _ bool) {
 		if n := testing.AllocsPerRun(10, func() {
 			Asymmetric(q, x)
 			BlocksF16(q, scales, x, 32)
@@ -376,7 +378,7 @@ func BenchmarkRow(b *testing.B) {
 	x, q := make([]float32, k), make([]int8, k)
 	rowKinds[0](rand.New(rand.NewPCG(11, 12)), x)
 	scales, sums, groups := make([]float32, k/32), make([]float32, k/32), make([]int32, k/32)
-	for _, cpu := range supported() {
+	for _, i := range asmtest.Implementations(accelerated) {
 		for _, f := range []struct {
 			name string
 			run  func()
@@ -386,8 +388,8 @@ func BenchmarkRow(b *testing.B) {
 			{"BlocksF32", func() { BlocksF32(q, scales, sums, x, 32) }},
 			{"GroupSums", func() { GroupSums(groups, q, 32) }},
 		} {
-			b.Run(f.name+"/"+cpu, func(b *testing.B) {
-				use(b, cpu)
+			b.Run(f.name+"/"+i.Feature, func(b *testing.B) {
+				asmtest.Restrict(b, i.Feature)
 				for b.Loop() {
 					f.run()
 				}

@@ -5,13 +5,14 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/lowbit-go/gq/internal/asmtest"
 	"github.com/lowbit-go/gq/kernels/internal/vectors"
 )
 
 // TestKleidiAI quantizes the activations of KleidiAI's vectors: those of its packers and those of its products.
 func TestKleidiAI(t *testing.T) {
 	quantizations, products := vectors.Quantizations(t), vectors.KleidiAI(t)
-	eachImplementation(t, func(t *testing.T) {
+	asmtest.Each(t, accelerated, func(t *testing.T, _ bool) {
 		checked := map[string]int{}
 		for _, v := range quantizations {
 			if v.Kind == "qsi8d32p4x8sb_f32_neon" {

@@ -15,7 +15,7 @@
 // A Set is the kernels of one instruction set, named as in package kernels. Weights are packed for a Set, by panels of
 // Set.NR rows, and so are activations, row by row:
 //
-//	set, ok := floatmm.Sets("avx2")
+//	set := floatmm.Sets.For(features).Code
 //	w := set.New(packing.BF16, rows, cols, bias)      // allocates: w.Panels() panels
 //	w.Fill(&scratch, data, first, last)               // panels first to last-1 from row-major little-endian data
 //

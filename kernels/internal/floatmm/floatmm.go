@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"unsafe"
 
+	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/packing"
 )
 
@@ -43,15 +44,9 @@ const nanBits = 0x7fc00000
 // blockRows is the number of rows that are put into a panel at a time.
 const blockRows = 8
 
-// Sets returns the Set that a machine with the named instruction set runs, whether or not this CPU has it: generic; on
-// arm64 neon, which dotprod and i8mm run too; on amd64 avx2 and avx512vnni. ok is false if this build has none.
-func Sets(feature string) (s *Set, ok bool) {
-	if feature == generic.Feature {
-		return &generic, true
-	}
-	s = assembly(feature)
-	return s, s != nil
-}
+// Sets are the kernels of each instruction set. Integer dot products do nothing for floats, so that arm64 has those of NEON
+// alone.
+var Sets = cpu.NewFamily("floatmm", &generic)
 
 // Name names the kernel for tiles of mr rows of x, as "bf16_6x16_avx2"; that for one row is named after the panels that
 // it takes at a time.

@@ -10,21 +10,17 @@ import (
 
 	"github.com/lowbit-go/gq/internal/asmtest"
 	"github.com/lowbit-go/gq/internal/floats"
-	"github.com/lowbit-go/gq/kernels/internal/cpu"
 	"github.com/lowbit-go/gq/packing"
 )
 
-// sets are those that this CPU runs, each once.
+// sets are those that this CPU runs.
 func sets(tb testing.TB) (list []*Set) {
 	tb.Helper()
-	for _, feature := range cpu.Supported() {
-		s, ok := Sets(feature)
-		if !ok {
-			tb.Fatalf("no Set for %s", feature)
-		}
-		if !slices.Contains(list, s) {
-			list = append(list, s)
-		}
+	if t, ok := tb.(*testing.T); ok {
+		asmtest.Expect(t, Sets)
+	}
+	for _, i := range asmtest.Implementations(Sets) {
+		list = append(list, i.Code)
 	}
 	return list
 }
@@ -318,10 +314,10 @@ func TestNoAllocation(t *testing.T) {
 }
 
 func TestSets(t *testing.T) {
-	for _, feature := range cpu.Names {
-		s, ok := Sets(feature)
-		if !ok {
-			continue
+	for _, i := range Sets.All() {
+		s, feature := i.Code, i.Feature
+		if s.Feature != feature {
+			t.Errorf("%s: a Set of %s", feature, s.Feature)
 		}
 		if s.NR%blockRows != 0 || s.Group < 1 || s.Tiles[len(s.Tiles)-1] != 1 {
 			t.Errorf("%s: %+v", feature, s)
@@ -336,9 +332,6 @@ func TestSets(t *testing.T) {
 				t.Errorf("%s: tiles %d", feature, s.Tiles)
 			}
 		}
-	}
-	if _, ok := Sets("avx3"); ok {
-		t.Error("a Set of an unknown name")
 	}
 	if got, want := generic.Name(true, 1), "bf16_1x8_generic"; got != want {
 		t.Errorf("Name = %q, want %q", got, want)

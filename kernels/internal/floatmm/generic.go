@@ -4,6 +4,7 @@ import (
 	"math"
 	"unsafe"
 
+	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/internal/floats"
 )
 
@@ -12,7 +13,7 @@ import (
 const genericNR = 8
 
 var generic = Set{
-	Feature: "generic",
+	Feature: cpu.Generic,
 	NR:      genericNR,
 	Group:   1,
 	Tiles:   []int{1},

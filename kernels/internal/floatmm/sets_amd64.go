@@ -2,8 +2,16 @@
 
 package floatmm
 
+import "github.com/lowbit-go/gq/internal/cpu"
+
+// The AVX-512 kernels need its foundation (AVX512F) alone.
+func init() {
+	Sets.Register(cpu.AVX2, &avx2)
+	Sets.Register(cpu.AVX512, &avx512)
+}
+
 var avx2 = Set{
-	Feature: "avx2",
+	Feature: cpu.AVX2,
 	NR:      16,
 	Group:   4,
 	Tiles:   []int{6, 4, 2, 1},
@@ -19,7 +27,7 @@ var avx2 = Set{
 }
 
 var avx512 = Set{
-	Feature: "avx512vnni",
+	Feature: cpu.AVX512,
 	NR:      32,
 	Group:   4,
 	Tiles:   []int{12, 8, 4, 2, 1},
@@ -32,16 +40,4 @@ var avx512 = Set{
 		group: groupBF16AVX512,
 	},
 	transpose: func(dst *uint32, src *byte, stride, n int) { transposeAVX2(dst, 4*32, src, stride, n) },
-}
-
-// assembly returns the Set of an instruction set, nil if there is none here. The AVX-512 kernels need its foundation
-// (AVX512F) alone, which avx512vnni includes.
-func assembly(feature string) *Set {
-	switch feature {
-	case "avx2":
-		return &avx2
-	case "avx512vnni":
-		return &avx512
-	}
-	return nil
 }

@@ -2,8 +2,12 @@
 
 package floatmm
 
+import "github.com/lowbit-go/gq/internal/cpu"
+
+func init() { Sets.Register(cpu.NEON, &neon) }
+
 var neon = Set{
-	Feature: "neon",
+	Feature: cpu.NEON,
 	NR:      16,
 	Group:   4,
 	Tiles:   []int{6, 4, 2, 1},
@@ -16,13 +20,4 @@ var neon = Set{
 		group: groupBF16NEON,
 	},
 	transpose: func(dst *uint32, src *byte, stride, n int) { transposeNEON(dst, 4*16, src, stride, n) },
-}
-
-// assembly returns the Set of an instruction set, nil if there is none here. Integer dot products do nothing for floats.
-func assembly(feature string) *Set {
-	switch feature {
-	case "neon", "dotprod", "i8mm":
-		return &neon
-	}
-	return nil
 }

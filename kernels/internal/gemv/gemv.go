@@ -2,7 +2,12 @@
 // file: bit planes are unpacked in registers. Products that have no kernel here go through package tile.
 package gemv
 
-import "github.com/lowbit-go/gq/packing"
+import (
+	"slices"
+
+	"github.com/lowbit-go/gq/internal/cpu"
+	"github.com/lowbit-go/gq/packing"
+)
 
 // Order is how a kernel wants its row of activations.
 type Order uint8
@@ -54,5 +59,42 @@ type Kernel struct {
 	Run       func(a *Args)
 }
 
+// Reads is what payloads a Kernel reads.
+type Reads struct {
+	Layout packing.Layout
+	Bits   uint8
+	Tile   packing.Tile
+	Zeros  packing.ZeroKind
+	Grid   packing.Grid
+}
+
+// families are the kernels for each kind of payload; nil is the portable one. There is none: package tile has it.
+var families = map[Reads]*cpu.Family[*Kernel]{}
+
+// all are the kernels in the order in which they were registered.
+var all []*Kernel
+
+func register(kernels ...Kernel) {
+	for _, k := range kernels {
+		r := Reads{k.Layout, k.Bits, k.Tile, k.Zeros, k.Grid}
+		if families[r] == nil {
+			families[r] = cpu.NewFamily[*Kernel]("gemv", nil)
+		}
+		families[r].Register(k.Feature, &k)
+		all = append(all, &k)
+	}
+}
+
+// Kernels lists all kernels of this build, whether or not this CPU can run them.
+func Kernels() []*Kernel { return slices.Clone(all) }
+
+// For gives the kernel for the best of some instruction sets; nil if there is none for such payloads.
+//
 // Lowbit kernels are for BF16 scales and groups of a multiple of 32 columns (or one group a row, of any length: codes
 // past K are 0, and so are the activations there).
+func For(r Reads, features []string) *Kernel {
+	if f := families[r]; f != nil {
+		return f.For(features).Code
+	}
+	return nil
+}

@@ -5,36 +5,26 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"testing"
 
 	"github.com/lowbit-go/gq/internal/asmtest"
-	"github.com/lowbit-go/gq/kernels/internal/cpu"
+	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/packing"
 )
 
 // eachKernel runs f for every kernel that this CPU can run.
-func eachKernel(t *testing.T, f func(t *testing.T, k Kernel)) {
+func eachKernel(t *testing.T, f func(t *testing.T, k *Kernel)) {
+	// Every instruction set with kernels has this one.
+	family := families[Reads{Layout: packing.LayoutLowbit, Bits: 4, Tile: packing.DefaultTile}]
+	if family == nil {
+		family = cpu.NewFamily[*Kernel]("gemv", nil)
+	}
+	asmtest.Expect(t, family)
 	for _, k := range Kernels() {
-		if slices.Contains(cpu.Supported(), k.Feature) {
+		if cpu.Check(k.Feature) == nil {
 			t.Run(k.Name, func(t *testing.T) { f(t, k) })
 		}
-	}
-}
-
-// TestExpectedCPU fails where a builder that must test kernels would pass without them, see package cpu.
-func TestExpectedCPU(t *testing.T) {
-	want := os.Getenv("GQ_EXPECT_CPU")
-	switch want {
-	case "", cpu.Generic:
-		t.Skip("GQ_EXPECT_CPU names no instruction set that has kernels here")
-	case "i8mm": // for many rows of activations; one row takes dot products
-		want = "dotprod"
-	}
-	has := slices.ContainsFunc(Kernels(), func(k Kernel) bool { return k.Feature == want })
-	if !has || !slices.Contains(cpu.Supported(), want) {
-		t.Errorf("%s is expected: this CPU or build has %v, and kernels for it: %v", want, cpu.Supported(), has)
 	}
 }
 
@@ -85,7 +75,7 @@ var shapes = []struct{ rows, cols, group int }{
 }
 
 // eachShape runs f for the shapes that the kernel can have.
-func eachShape(t *testing.T, k Kernel, f func(rng *rand.Rand, p *product)) {
+func eachShape(t *testing.T, k *Kernel, f func(rng *rand.Rand, p *product)) {
 	for i, s := range shapes {
 		if k.Layout != packing.LayoutLowbit && s.group != 0 && s.group != 32 {
 			continue
@@ -185,7 +175,7 @@ func (p *product) check(t *testing.T, what string) {
 
 // TestUsual: codes, zero points and activations of all sizes, scales and sums as layers have them.
 func TestUsual(t *testing.T) {
-	eachKernel(t, func(t *testing.T, k Kernel) {
+	eachKernel(t, func(t *testing.T, k *Kernel) {
 		eachShape(t, k, func(rng *rand.Rand, p *product) {
 			randomBytes(rng, p.data)
 			p.setScales(func() float32 { return float32(0.01 * rng.NormFloat64()) })
@@ -208,7 +198,7 @@ func TestAnyBytes(t *testing.T) {
 	if testing.Short() {
 		rounds = 2
 	}
-	eachKernel(t, func(t *testing.T, k Kernel) {
+	eachKernel(t, func(t *testing.T, k *Kernel) {
 		eachShape(t, k, func(rng *rand.Rand, p *product) {
 			for round := range rounds {
 				randomBytes(rng, p.data)
@@ -227,7 +217,7 @@ func TestAnyBytes(t *testing.T) {
 // TestOneScale: a NaN or an infinity in one scale reaches the row that has it, and no other.
 func TestOneScale(t *testing.T) {
 	inf := float32(math.Inf(1))
-	eachKernel(t, func(t *testing.T, k Kernel) {
+	eachKernel(t, func(t *testing.T, k *Kernel) {
 		for _, odd := range []float32{float32(math.NaN()), math.Float32frombits(0xffc10000), inf, -inf, 0, math.MaxFloat32, 0x1p-133} {
 			rng := rand.New(rand.NewPCG(3, 3))
 			group := 0
@@ -252,7 +242,7 @@ func TestOneScale(t *testing.T) {
 
 // TestExtremes: all codes and activations at the ends of their ranges, in groups as long as they may be.
 func TestExtremes(t *testing.T) {
-	eachKernel(t, func(t *testing.T, k Kernel) {
+	eachKernel(t, func(t *testing.T, k *Kernel) {
 		for _, cols := range []int{32, 96, 4096, 65536} {
 			group := 0
 			if cols == 4096 && k.Layout == packing.LayoutLowbit {
@@ -281,7 +271,7 @@ func TestExtremes(t *testing.T) {
 
 // TestEveryCode: each column in turn alone has an activation, so that a code in the wrong place or with wrong bits shows.
 func TestEveryCode(t *testing.T) {
-	eachKernel(t, func(t *testing.T, k Kernel) {
+	eachKernel(t, func(t *testing.T, k *Kernel) {
 		rng := rand.New(rand.NewPCG(4, 4))
 		p := newProduct(t, k, 8, 64, 0)
 		randomBytes(rng, p.data)
@@ -298,7 +288,7 @@ func TestEveryCode(t *testing.T) {
 func BenchmarkGemv(b *testing.B) {
 	const n = 2048
 	for _, k := range Kernels() {
-		if !slices.Contains(cpu.Supported(), k.Feature) {
+		if cpu.Check(k.Feature) != nil {
 			continue
 		}
 		groups := []int{32, 64, 128, 256}

@@ -5,6 +5,7 @@ package gemv
 import (
 	"fmt"
 
+	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/packing"
 )
 
@@ -35,12 +36,12 @@ var (
 	}
 )
 
-// Kernels lists all kernels of this build, whether or not this CPU can run them.
-func Kernels() []Kernel {
-	const avx2, avx512 = "avx2", "avx512vnni"
+func init() {
+	const avx2, avx512 = cpu.AVX2, cpu.AVX512
 	tile4, tile8 := packing.Tile{NR: 4, KR: 4, SR: 1}, packing.Tile{NR: 4, KR: 8, SR: 1}
-	kernels := append(lowbit(avx2, &lowbitAVX2), lowbit(avx512, &lowbitAVX512)...)
-	return append(kernels,
+	register(lowbit(avx2, &lowbitAVX2)...)
+	register(lowbit(avx512, &lowbitAVX512)...)
+	register(
 		channel(avx2, packing.LayoutQSI4CXP, 4, packing.DefaultTile, -8, qsi4cxpAVX2),
 		channel(avx512, packing.LayoutQSI4CXP, 4, packing.DefaultTile, -8, qsi4cxpAVX512),
 		channel(avx2, packing.LayoutQSI8CXP, 8, tile4, 0, qsi8cxp4x4AVX2),
@@ -62,7 +63,7 @@ func lowbit(feature string, sets *[8]lowbitSet) (kernels []Kernel) {
 			kernels = append(kernels, k)
 		}
 		offset := int32(1) << (bits - 1)
-		if feature == "avx2" && bits == 8 {
+		if feature == cpu.AVX2 && bits == 8 {
 			offset = 0
 		}
 		add("", packing.ZeroNone, packing.GridInteger, -offset, set.none)

@@ -5,6 +5,7 @@ package gemv
 import (
 	"fmt"
 
+	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/packing"
 )
 
@@ -107,42 +108,41 @@ func qsi8cxp4x8Dotprod(a *Args)
 //go:noescape
 func qsi8cxp4x8Neon(a *Args)
 
-// Kernels lists all kernels of this build, whether or not this CPU can run them.
-func Kernels() []Kernel {
+func init() {
 	const none, zeros = packing.ZeroNone, packing.ZeroInt8
 	const integer, half = packing.GridInteger, packing.GridHalfStep
 	tile4, tile8 := packing.Tile{NR: 4, KR: 4, SR: 1}, packing.Tile{NR: 4, KR: 8, SR: 1}
-	return []Kernel{
-		lowbit("dotprod", 1, none, integer, 1, lowbit1Dotprod),
-		lowbit("dotprod", 1, zeros, integer, 1, lowbit1ZerosDotprod),
-		lowbit("dotprod", 1, none, half, -1, lowbit1HalfDotprod),
-		lowbit("dotprod", 2, none, integer, -1, lowbit2Dotprod),
-		lowbit("dotprod", 2, zeros, integer, 1, lowbit2ZerosDotprod),
-		lowbit("dotprod", 2, none, half, -3, lowbit2HalfDotprod),
-		lowbit("dotprod", 3, none, integer, -2, lowbit3Dotprod),
-		lowbit("dotprod", 3, zeros, integer, 1, lowbit3ZerosDotprod),
-		lowbit("dotprod", 4, none, integer, 0, lowbit4Dotprod),
-		lowbit("dotprod", 4, zeros, integer, -1, lowbit4ZerosDotprod),
-		lowbit("dotprod", 5, none, integer, -8, lowbit5Dotprod),
-		lowbit("dotprod", 5, zeros, integer, 1, lowbit5ZerosDotprod),
-		lowbit("dotprod", 6, none, integer, -16, lowbit6Dotprod),
-		lowbit("dotprod", 6, zeros, integer, 1, lowbit6ZerosDotprod),
-		lowbit("dotprod", 7, none, integer, -32, lowbit7Dotprod),
-		lowbit("dotprod", 7, zeros, integer, 1, lowbit7ZerosDotprod),
-		lowbit("dotprod", 8, none, integer, 0, lowbit8Dotprod),
-		lowbit("dotprod", 8, zeros, integer, 1, lowbit8ZerosDotprod),
-		lowbit("neon", 4, none, integer, 0, lowbit4Neon),
-		lowbit("neon", 4, zeros, integer, 1, lowbit4ZerosNeon),
-		lowbit("neon", 8, none, integer, 0, lowbit8Neon),
-		lowbit("neon", 8, zeros, integer, 1, lowbit8ZerosNeon),
+	register(
+		lowbit(cpu.DotProd, 1, none, integer, 1, lowbit1Dotprod),
+		lowbit(cpu.DotProd, 1, zeros, integer, 1, lowbit1ZerosDotprod),
+		lowbit(cpu.DotProd, 1, none, half, -1, lowbit1HalfDotprod),
+		lowbit(cpu.DotProd, 2, none, integer, -1, lowbit2Dotprod),
+		lowbit(cpu.DotProd, 2, zeros, integer, 1, lowbit2ZerosDotprod),
+		lowbit(cpu.DotProd, 2, none, half, -3, lowbit2HalfDotprod),
+		lowbit(cpu.DotProd, 3, none, integer, -2, lowbit3Dotprod),
+		lowbit(cpu.DotProd, 3, zeros, integer, 1, lowbit3ZerosDotprod),
+		lowbit(cpu.DotProd, 4, none, integer, 0, lowbit4Dotprod),
+		lowbit(cpu.DotProd, 4, zeros, integer, -1, lowbit4ZerosDotprod),
+		lowbit(cpu.DotProd, 5, none, integer, -8, lowbit5Dotprod),
+		lowbit(cpu.DotProd, 5, zeros, integer, 1, lowbit5ZerosDotprod),
+		lowbit(cpu.DotProd, 6, none, integer, -16, lowbit6Dotprod),
+		lowbit(cpu.DotProd, 6, zeros, integer, 1, lowbit6ZerosDotprod),
+		lowbit(cpu.DotProd, 7, none, integer, -32, lowbit7Dotprod),
+		lowbit(cpu.DotProd, 7, zeros, integer, 1, lowbit7ZerosDotprod),
+		lowbit(cpu.DotProd, 8, none, integer, 0, lowbit8Dotprod),
+		lowbit(cpu.DotProd, 8, zeros, integer, 1, lowbit8ZerosDotprod),
+		lowbit(cpu.NEON, 4, none, integer, 0, lowbit4Neon),
+		lowbit(cpu.NEON, 4, zeros, integer, 1, lowbit4ZerosNeon),
+		lowbit(cpu.NEON, 8, none, integer, 0, lowbit8Neon),
+		lowbit(cpu.NEON, 8, zeros, integer, 1, lowbit8ZerosNeon),
 
-		channel("dotprod", packing.LayoutQSI4CXP, 4, packing.DefaultTile, Twice, qsi4cxpDotprod),
-		channel("neon", packing.LayoutQSI4CXP, 4, packing.DefaultTile, Twice, qsi4cxpNeon),
-		channel("dotprod", packing.LayoutQSI8CXP, 8, tile4, Row, qsi8cxp4x4Dotprod),
-		channel("neon", packing.LayoutQSI8CXP, 8, tile4, Row, qsi8cxp4x4Neon),
-		channel("dotprod", packing.LayoutQSI8CXP, 8, tile8, Twice, qsi8cxp4x8Dotprod),
-		channel("neon", packing.LayoutQSI8CXP, 8, tile8, Twice, qsi8cxp4x8Neon),
-	}
+		channel(cpu.DotProd, packing.LayoutQSI4CXP, 4, packing.DefaultTile, Twice, qsi4cxpDotprod),
+		channel(cpu.NEON, packing.LayoutQSI4CXP, 4, packing.DefaultTile, Twice, qsi4cxpNeon),
+		channel(cpu.DotProd, packing.LayoutQSI8CXP, 8, tile4, Row, qsi8cxp4x4Dotprod),
+		channel(cpu.NEON, packing.LayoutQSI8CXP, 8, tile4, Row, qsi8cxp4x4Neon),
+		channel(cpu.DotProd, packing.LayoutQSI8CXP, 8, tile8, Twice, qsi8cxp4x8Dotprod),
+		channel(cpu.NEON, packing.LayoutQSI8CXP, 8, tile8, Twice, qsi8cxp4x8Neon),
+	)
 }
 
 func lowbit(feature string, bits uint8, zeros packing.ZeroKind, grid packing.Grid, sumFactor int32, run func(*Args)) Kernel {

@@ -12,7 +12,7 @@ import (
 
 // product is a row of activations and packed weights that it is multiplied with, any bytes.
 type product struct {
-	kernel Kernel
+	kernel *Kernel
 	packer packing.Packer
 	data   []byte
 	acts   []int8 // the columns, rounded up to 32, 0 past the last one
@@ -21,7 +21,7 @@ type product struct {
 }
 
 // newProduct makes a product of zeros for weights of the kernel's kind.
-func newProduct(tb testing.TB, k Kernel, rows, cols, group int) *product {
+func newProduct(tb testing.TB, k *Kernel, rows, cols, group int) *product {
 	tb.Helper()
 	h := packing.Header{
 		Layout: k.Layout, Bits: k.Bits, Grid: k.Grid, ZeroKind: k.Zeros, Tile: k.Tile, ScaleDtype: packing.ScaleF32,

@@ -1,9 +1,16 @@
 package gemv
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"github.com/lowbit-go/gq/internal/cpu"
+)
+
+// readers are the implementations of ReadSum.
+var readers = cpu.NewFamily("gemv: reading", readGeneric)
 
 // ReadSum reads b as fast as this machine can and returns the sum of its little-endian words of 8 bytes: the rate that
-// kernels are measured against whose packed weights come out of memory. len(b) must be a multiple of 256.
+// kernels are measured against whose packed weights come out of memory, whatever the program is restricted to. len(b) must be a multiple of 256.
 func ReadSum(b []byte) uint64 {
 	if len(b)%256 != 0 {
 		panic("gemv: ReadSum of a length that is not a multiple of 256")
@@ -11,7 +18,7 @@ func ReadSum(b []byte) uint64 {
 	if len(b) == 0 {
 		return 0
 	}
-	return readSum(b)
+	return readers.For(cpu.Supported()).Code(b)
 }
 
 func readGeneric(b []byte) uint64 {

@@ -2,14 +2,9 @@
 
 package gemv
 
-import "github.com/lowbit-go/gq/kernels/internal/cpu"
+import "github.com/lowbit-go/gq/internal/cpu"
 
-func readSum(b []byte) uint64 {
-	switch cpu.Best() {
-	case "avx512vnni":
-		return readAVX512(&b[0], len(b))
-	case "avx2":
-		return readAVX2(&b[0], len(b))
-	}
-	return readGeneric(b)
+func init() {
+	readers.Register(cpu.AVX2, func(b []byte) uint64 { return readAVX2(&b[0], len(b)) })
+	readers.Register(cpu.AVX512, func(b []byte) uint64 { return readAVX512(&b[0], len(b)) })
 }

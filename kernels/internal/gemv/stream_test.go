@@ -4,13 +4,12 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/lowbit-go/gq/internal/asmtest"
-	"github.com/lowbit-go/gq/kernels/internal/cpu"
+	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/packing"
 )
 
@@ -26,7 +25,7 @@ func BenchmarkStream(b *testing.B) {
 		binary.LittleEndian.PutUint64(memory[i:], rng.Uint64())
 	}
 	for _, k := range Kernels() {
-		if !slices.Contains(cpu.Supported(), k.Feature) {
+		if cpu.Check(k.Feature) != nil {
 			continue
 		}
 		groups := []int{32, 128}

@@ -6,20 +6,20 @@ import (
 	"testing"
 	"unsafe"
 
-	"github.com/lowbit-go/gq/kernels/internal/cpu"
+	"github.com/lowbit-go/gq/internal/asmtest"
 )
 
 // BenchmarkTile multiplies 128 rows of activations with a panel of 2048 columns: unpacking, group by group as records
 // lie between groups, and products. Instructions per MAC of a matrix are those of a panel. group=0 is a scale a row, by
 // Dots; the others are by Group, without zero points.
 func BenchmarkTile(b *testing.B) {
-	for _, feature := range cpu.Supported() {
+	for _, i := range asmtest.Implementations(Sets) {
 		for bits := 1; bits <= 8; bits++ {
 			for _, group := range []int{0, 32, 64, 128} {
 				for _, nr := range []int{8, 4} {
-					name := fmt.Sprintf("%s/bits=%d/group=%d/tile=%dx16x2", feature, bits, group, nr)
+					name := fmt.Sprintf("%s/bits=%d/group=%d/tile=%dx16x2", i.Feature, bits, group, nr)
 					b.Run(name, func(b *testing.B) {
-						p := newBenchPanel(b, feature, bits, group, nr)
+						p := newBenchPanel(i.Code.Set(bits), bits, group, nr)
 						p.run(b, func(step Step) {
 							if group == 0 {
 								step.Dots(&p.args)
@@ -36,11 +36,11 @@ func BenchmarkTile(b *testing.B) {
 
 // BenchmarkFold is BenchmarkTile for 4 bits by Dots and a fold.
 func BenchmarkFold(b *testing.B) {
-	for _, feature := range cpu.Supported() {
+	for _, i := range asmtest.Implementations(Sets) {
 		for _, group := range []int{32, 128} {
 			for _, fold := range []string{"fma", "qai4", "torchao"} {
-				b.Run(fmt.Sprintf("%s/group=%d/fold=%s", feature, group, fold), func(b *testing.B) {
-					p := newBenchPanel(b, feature, 4, group, 8)
+				b.Run(fmt.Sprintf("%s/group=%d/fold=%s", i.Feature, group, fold), func(b *testing.B) {
+					p := newBenchPanel(i.Code.Set(4), 4, group, 8)
 					out := make([]float32, p.set.NR)
 					p.run(b, func(step Step) {
 						step.Dots(&p.args)
@@ -77,11 +77,7 @@ type benchPanel struct {
 	unit          int // bytes
 }
 
-func newBenchPanel(b *testing.B, feature string, bits, group, tile int) *benchPanel {
-	s, ok := Sets(feature, bits)
-	if !ok {
-		b.Skipf("no kernels of %s for %d bits", feature, bits)
-	}
+func newBenchPanel(s Set, bits, group, tile int) *benchPanel {
 	if group == 0 {
 		group = benchColumns
 	}

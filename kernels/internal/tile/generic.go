@@ -5,6 +5,7 @@ import (
 	"math"
 	"unsafe"
 
+	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/internal/floats"
 	"github.com/lowbit-go/gq/packing"
 )
@@ -18,7 +19,7 @@ const canonicalNaN = 0x7fc00000
 // genericSet is the reference of every other Set and what CPUs without assembly run: portable Go on signed codes.
 func genericSet(bits int) Set {
 	return Set{
-		Feature: "generic",
+		Feature: cpu.Generic,
 		NR:      genericNR,
 		Unpack: func(dst, src *byte, units int, lanes *Lanes) {
 			unpackGeneric(bits, dst, src, units, lanes)

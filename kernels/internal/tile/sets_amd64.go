@@ -2,30 +2,36 @@
 
 package tile
 
-// sets is Sets for amd64. Codes are unsigned, but for 8 bits with AVX2: see the steps there.
-func sets(feature string, bits int) (Set, bool) {
-	switch feature {
-	case "avx2":
-		s := Set{
-			Feature: feature, Offset: 1 << (bits - 1), NR: 8, Unpack: unpackAVX2[bits-1], Zip: zipAVX2, Steps: narrowAVX2,
-			FoldFMA: foldFMAAVX2, FoldQAI4: foldQAI4AVX2, FoldTorchAO: foldTorchAOAVX2,
-			FoldRow: foldRowAVX2, AddSums: addSumsAVX2,
-		}
-		switch bits {
-		case 7:
-			s.Steps = singleAVX2
-		case 8:
-			s.Steps, s.Offset = wideAVX2, 0
-		}
-		return s, true
-	case "avx512vnni":
-		return Set{
-			Feature: feature, Offset: 1 << (bits - 1), NR: 16, Unpack: unpackAVX512[bits-1], Zip: zipAVX2, Steps: stepsAVX512,
-			FoldFMA: foldFMAAVX512, FoldQAI4: foldQAI4AVX512, FoldTorchAO: foldTorchAOAVX512,
-			FoldRow: foldRowAVX512, AddSums: addSumsAVX512,
-		}, true
+import "github.com/lowbit-go/gq/internal/cpu"
+
+func init() {
+	Sets.Register(cpu.AVX2, setAVX2)
+	Sets.Register(cpu.AVX512, setAVX512)
+}
+
+// setAVX2 has unsigned codes, but for 8 bits: see the steps below.
+func setAVX2(bits int) Set {
+	s := Set{
+		Feature: cpu.AVX2, Offset: 1 << (bits - 1), NR: 8, Unpack: unpackAVX2[bits-1], Zip: zipAVX2, Steps: narrowAVX2,
+		FoldFMA: foldFMAAVX2, FoldQAI4: foldQAI4AVX2, FoldTorchAO: foldTorchAOAVX2,
+		FoldRow: foldRowAVX2, AddSums: addSumsAVX2,
 	}
-	return Set{}, false
+	switch bits {
+	case 7:
+		s.Steps = singleAVX2
+	case 8:
+		s.Steps, s.Offset = wideAVX2, 0
+	}
+	return s
+}
+
+// setAVX512 has unsigned codes.
+func setAVX512(bits int) Set {
+	return Set{
+		Feature: cpu.AVX512, Offset: 1 << (bits - 1), NR: 16, Unpack: unpackAVX512[bits-1], Zip: zipAVX2, Steps: stepsAVX512,
+		FoldFMA: foldFMAAVX512, FoldQAI4: foldQAI4AVX512, FoldTorchAO: foldTorchAOAVX512,
+		FoldRow: foldRowAVX512, AddSums: addSumsAVX512,
+	}
 }
 
 // By bits-1.

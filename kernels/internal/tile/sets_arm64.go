@@ -2,33 +2,27 @@
 
 package tile
 
-// sets is Sets for arm64. All take panels of 8 rows of signed codes.
-func sets(feature string, bits int) (Set, bool) {
-	s := Set{
-		Feature:     feature,
-		NR:          8,
-		Unpack:      unpackNEON[bits-1],
-		Zip:         zipNEON,
-		FoldFMA:     foldFMANEON,
-		FoldQAI4:    foldQAI4NEON,
-		FoldTorchAO: foldTorchAONEON,
-		FoldRow:     foldRowNEON,
-		AddSums:     addSumsNEON,
-	}
-	switch feature {
-	case "i8mm":
-		s.Steps = i8mmSteps
-	case "dotprod":
-		s.Steps = dotProdSteps
-	case "neon":
-		s.Steps = narrowSteps
+import "github.com/lowbit-go/gq/internal/cpu"
+
+func init() {
+	Sets.Register(cpu.NEON, func(bits int) Set {
 		if bits == 8 {
-			s.Steps = wideSteps
+			return setNEON(cpu.NEON, bits, wideSteps)
 		}
-	default:
-		return Set{}, false
+		return setNEON(cpu.NEON, bits, narrowSteps)
+	})
+	Sets.Register(cpu.DotProd, func(bits int) Set { return setNEON(cpu.DotProd, bits, dotProdSteps) })
+	Sets.Register(cpu.I8MM, func(bits int) Set { return setNEON(cpu.I8MM, bits, i8mmSteps) })
+}
+
+// setNEON is the Set of one of arm64's instruction sets, which differ in their products: all take panels of 8 rows of
+// signed codes.
+func setNEON(feature string, bits int, steps []Step) Set {
+	return Set{
+		Feature: feature, NR: 8, Unpack: unpackNEON[bits-1], Zip: zipNEON, Steps: steps,
+		FoldFMA: foldFMANEON, FoldQAI4: foldQAI4NEON, FoldTorchAO: foldTorchAONEON,
+		FoldRow: foldRowNEON, AddSums: addSumsNEON,
 	}
-	return s, true
 }
 
 // unpackNEON is Unpack by bits-1.

@@ -14,7 +14,11 @@
 // wants int8 codes q, or unsigned q + Offset (VPDPBUSD and VPMADDUBSW multiply unsigned with signed bytes).
 package tile
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"github.com/lowbit-go/gq/internal/cpu"
+)
 
 // Lanes says where Unpack puts the lanes of a unit of 128 codes, 8 lanes of 16 codes.
 type Lanes struct {
@@ -87,23 +91,17 @@ type Set struct {
 	AddSums func(t, sums *int32, groups int, factor int32)
 }
 
-// Sets returns the kernels of an instruction set for codes of 1 to 8 bits, with every function set. It does not ask
-// whether this CPU can run them.
-func Sets(feature string, bits int) (Set, bool) {
-	if bits < 1 || bits > 8 {
-		return Set{}, false
-	}
-	s, ok := Set{}, false
-	if feature == "generic" {
-		s, ok = genericSet(bits), true
-	} else {
-		s, ok = sets(feature, bits)
-	}
-	if !ok {
-		return Set{}, false
-	}
+// Sets are the kernels of each instruction set.
+var Sets = cpu.NewFamily[Widths]("tile", genericSet)
+
+// Widths gives the Set for codes of 1 to 8 bits.
+type Widths func(bits int) Set
+
+// Set returns the Set for codes of 1 to 8 bits, with every function set.
+func (w Widths) Set(bits int) Set {
+	s := w(bits)
 	s.fill()
-	return s, true
+	return s
 }
 
 // Step is the products of MR rows at a time.

@@ -12,32 +12,26 @@ import (
 
 	"github.com/lowbit-go/gq/internal/asmtest"
 	"github.com/lowbit-go/gq/internal/floats"
-	"github.com/lowbit-go/gq/kernels/internal/cpu"
 	"github.com/lowbit-go/gq/packing"
 )
 
 // eachSet runs f for every instruction set that this CPU has and every width.
 func eachSet(t *testing.T, f func(t *testing.T, s Set, bits int)) {
-	for _, feature := range cpu.Supported() {
+	asmtest.Each(t, Sets, func(t *testing.T, w Widths) {
 		for bits := 1; bits <= 8; bits++ {
-			s, ok := Sets(feature, bits)
-			if !ok {
-				t.Errorf("no kernels of %s for %d bits", feature, bits)
-				continue
-			}
-			t.Run(fmt.Sprintf("%s/%d", feature, bits), func(t *testing.T) { f(t, s, bits) })
+			t.Run(fmt.Sprint(bits), func(t *testing.T) { f(t, w.Set(bits), bits) })
 		}
-	}
+	})
 }
 
-// TestExpectedCPU fails where a builder that must test kernels would pass without them, see package cpu.
+// TestExpectedCPU wants products for the very instruction set that a builder is to have.
 func TestExpectedCPU(t *testing.T) {
 	want := os.Getenv("GQ_EXPECT_CPU")
 	if want == "" {
 		t.Skip("GQ_EXPECT_CPU names no instruction set")
 	}
-	if s, ok := Sets(want, 4); !slices.Contains(cpu.Supported(), want) || !ok || s.Feature != want {
-		t.Errorf("GQ_EXPECT_CPU is %s: this CPU or build has %v, and kernels %v", want, cpu.Supported(), ok)
+	if got := Sets.For([]string{want}).Feature; got != want {
+		t.Errorf("GQ_EXPECT_CPU is %s, there are kernels for %s", want, got)
 	}
 }
 
@@ -55,13 +49,12 @@ func TestSets(t *testing.T) {
 			t.Error("no step for one row")
 		}
 	})
-	for _, bits := range []int{0, 9} {
-		if _, ok := Sets("generic", bits); ok {
-			t.Errorf("kernels for %d bits", bits)
+	for _, i := range Sets.All() { // those of other CPUs too
+		for bits := 1; bits <= 8; bits++ {
+			if s := i.Code.Set(bits); s.Feature != i.Feature || s.Unpack == nil || s.Zip == nil || s.FoldRow == nil {
+				t.Errorf("%s, %d bits: %+v", i.Feature, bits, s)
+			}
 		}
-	}
-	if _, ok := Sets("avx3", 4); ok {
-		t.Error("kernels of an unknown instruction set")
 	}
 }
 

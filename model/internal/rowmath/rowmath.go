@@ -2,13 +2,12 @@ package rowmath
 
 import (
 	"math"
-	"slices"
+
+	"github.com/lowbit-go/gq/internal/cpu"
 )
 
 // Set is an implementation. All give the same bits.
 type Set struct {
-	Name string // generic, avx2 or neon
-
 	// MulAdd adds to each dst[i][j] the products a[i][l] * b[l][j] for l = 0, 1, ..., k-1, in this order and each rounded
 	// to float32 before it is added: i < m, j < n. Row i of a matrix begins at i times its stride.
 	//
@@ -39,13 +38,8 @@ const (
 	GeluLinear, GeluCubic = -2 * 0.7978845608028653558798921198687637, 0.044715
 )
 
-// For returns the implementation for a CPU that has the instruction sets named.
-func For(features []string) *Set {
-	if implementation != "" && slices.Contains(features, implementation) {
-		return &Set{implementation, mulAdd, softmax, gate}
-	}
-	return &Set{"generic", mulAddGeneric, softmaxGeneric, gateGeneric}
-}
+// Sets are the implementations.
+var Sets = cpu.NewFamily("rowmath", &Set{mulAddGeneric, softmaxGeneric, gateGeneric})
 
 // least is the smallest exponent of e that is told from less: the sum is 1 at least, so that it does not count.
 const least = -693

@@ -7,21 +7,8 @@ import (
 	"slices"
 	"testing"
 
-	"golang.org/x/sys/cpu"
+	"github.com/lowbit-go/gq/internal/asmtest"
 )
-
-// fast is the implementation that this CPU runs.
-func fast(t testing.TB) *Set {
-	t.Helper()
-	if implementation == "" || implementation == "avx2" && !cpu.X86.HasAVX2 {
-		t.Skip("no assembly for this CPU in this build")
-	}
-	s := For([]string{"generic", implementation})
-	if s.Name != implementation {
-		t.Fatalf("For chose %s", s.Name)
-	}
-	return s
-}
 
 // plain is what Set.MulAdd documents.
 func plain(dst []float32, dstStride int, a []float32, aStride int, b []float32, bStride, m, k, n int) {
@@ -46,10 +33,8 @@ func random(rng *rand.Rand, n int) []float32 {
 // TestSameBits compares every implementation with the loop that the documentation shows, and what lies between rows
 // with what was there.
 func TestMulAdd(t *testing.T) {
-	sets := []*Set{For(nil)}
-	if implementation != "avx2" || cpu.X86.HasAVX2 {
-		sets = append(sets, For([]string{implementation}))
-	}
+	asmtest.Expect(t, Sets)
+	sets := asmtest.Implementations(Sets)
 	rng := rand.New(rand.NewPCG(1, 2))
 	rounds := 400
 	if testing.Short() {
@@ -63,25 +48,26 @@ func TestMulAdd(t *testing.T) {
 		plain(want, ds, a, as, b, bs, m, k, n)
 		for _, s := range sets {
 			got := append([]float32(nil), dst...)
-			s.MulAdd(got, ds, a, as, b, bs, m, k, n)
+			s.Code.MulAdd(got, ds, a, as, b, bs, m, k, n)
 			for i := range want {
 				if math.Float32bits(got[i]) != math.Float32bits(want[i]) {
-					t.Fatalf("%s: %d x %d x %d, strides %d %d %d: element %d is %v, want %v", s.Name, m, k, n, ds, as, bs, i, got[i], want[i])
+					t.Fatalf("%s: %d x %d x %d, strides %d %d %d: element %d is %v, want %v", s.Feature, m, k, n, ds, as, bs, i, got[i], want[i])
 				}
 			}
 		}
 	}
 }
 
-func TestFor(t *testing.T) {
-	if s := For([]string{"generic"}); s.Name != "generic" {
-		t.Errorf("a CPU without anything runs %s", s.Name)
-	}
-	fast(t)
+func TestShortSlicesPanic(t *testing.T) {
+	asmtest.Each(t, Sets, func(t *testing.T, set *Set) {
+		if set == Sets.For(nil).Code {
+			t.Skip("the portable code cannot leave a slice's memory")
+		}
+		shortSlicesPanic(t, set.MulAdd)
+	})
 }
 
-func TestShortSlicesPanic(t *testing.T) {
-	f := fast(t).MulAdd
+func shortSlicesPanic(t *testing.T, f func(dst []float32, dstStride int, a []float32, aStride int, b []float32, bStride, m, k, n int)) {
 	x := make([]float32, 1024)
 	for _, c := range []func(){
 		func() { f(x[:1000], 512, x, 2, x, 500, 2, 2, 500) },
@@ -104,10 +90,10 @@ func BenchmarkMulAdd(b *testing.B) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for _, s := range []struct{ m, k, n int }{{4, 256, 64}, {1, 256, 64}, {4, 64, 16}, {1, 64, 16}, {1, 256, 32}} {
 		x := random(rng, 64*1024)
-		for name, set := range map[string]*Set{"generic": For(nil), implementation: fast(b)} {
-			b.Run(fmt.Sprintf("%dx%dx%d/%s", s.m, s.k, s.n, name), func(b *testing.B) {
+		for _, i := range asmtest.Implementations(Sets) {
+			b.Run(fmt.Sprintf("%dx%dx%d/%s", s.m, s.k, s.n, i.Feature), func(b *testing.B) {
 				for b.Loop() {
-					set.MulAdd(x[:1024], s.n, x[1024:], s.k, x[4096:], s.n, s.m, s.k, s.n)
+					i.Code.MulAdd(x[:1024], s.n, x[1024:], s.k, x[4096:], s.n, s.m, s.k, s.n)
 				}
 				b.ReportMetric(float64(s.m*s.k*s.n)*float64(b.N)/b.Elapsed().Seconds()/1e9, "Gmac/s")
 			})
@@ -154,32 +140,34 @@ func same(t *testing.T, what string, got, want []float32) {
 }
 
 func TestSoftmax(t *testing.T) {
-	set := fast(t)
-	rows(rand.New(rand.NewPCG(5, 6)), func(x []float32) {
-		got, want := slices.Clone(x), slices.Clone(x)
-		set.Softmax(got)
-		softmaxGeneric(want)
-		same(t, fmt.Sprint("softmax of ", x), got, want)
+	asmtest.Each(t, Sets, func(t *testing.T, set *Set) {
+		rows(rand.New(rand.NewPCG(5, 6)), func(x []float32) {
+			got, want := slices.Clone(x), slices.Clone(x)
+			set.Softmax(got)
+			softmaxGeneric(want)
+			same(t, fmt.Sprint("softmax of ", x), got, want)
+		})
 	})
 }
 
 func TestGate(t *testing.T) {
-	set := fast(t)
-	rng := rand.New(rand.NewPCG(7, 8))
-	rows(rng, func(x []float32) {
-		up := random(rng, len(x))
-		for _, c := range [][2]float64{{SiluLinear, SiluCubic}, {GeluLinear, GeluCubic}} {
-			got, want := slices.Clone(x), slices.Clone(x)
-			set.Gate(got, up, c[0], c[1])
-			gateGeneric(want, up, c[0], c[1])
-			same(t, fmt.Sprint("gate of ", x), got, want)
-		}
+	asmtest.Each(t, Sets, func(t *testing.T, set *Set) {
+		rng := rand.New(rand.NewPCG(7, 8))
+		rows(rng, func(x []float32) {
+			up := random(rng, len(x))
+			for _, c := range [][2]float64{{SiluLinear, SiluCubic}, {GeluLinear, GeluCubic}} {
+				got, want := slices.Clone(x), slices.Clone(x)
+				set.Gate(got, up, c[0], c[1])
+				gateGeneric(want, up, c[0], c[1])
+				same(t, fmt.Sprint("gate of ", x), got, want)
+			}
+		})
 	})
 }
 
 // TestValues compares with the functions as they are written in textbooks.
 func TestValues(t *testing.T) {
-	set := For(nil)
+	set := Sets.For(nil).Code
 	x := []float32{1, 2, 3, -1000, 0}
 	set.Softmax(x)
 	sum := math.Exp(-2) + math.Exp(-1) + 1 + math.Exp(-3)
@@ -203,7 +191,8 @@ func TestValues(t *testing.T) {
 func BenchmarkRows(b *testing.B) {
 	x, up := random(rand.New(rand.NewPCG(9, 10)), 1024), make([]float32, 1024)
 	row := make([]float32, 1024)
-	for name, set := range map[string]*Set{"generic": For(nil), implementation: fast(b)} {
+	for _, i := range asmtest.Implementations(Sets) {
+		name, set := i.Feature, i.Code
 		b.Run("softmax/"+name, func(b *testing.B) {
 			for b.Loop() {
 				copy(row, x)

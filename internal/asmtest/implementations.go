@@ -1,0 +1,54 @@
+package asmtest
+
+import (
+	"os"
+	"testing"
+
+	"github.com/lowbit-go/gq/internal/cpu"
+)
+
+// Each runs a test once for each implementation of the family that this CPU has, which the program uses meanwhile. It
+// fails where the builder is to have more, see Expect.
+func Each[T any](t *testing.T, f *cpu.Family[T], run func(t *testing.T, code T)) {
+	t.Helper()
+	Expect(t, f)
+	for _, i := range Implementations(f) {
+		t.Run(i.Feature, func(t *testing.T) {
+			Restrict(t, i.Feature)
+			run(t, i.Code)
+		})
+	}
+}
+
+// Expect fails where a builder that must test assembly would pass without it: CI sets GQ_EXPECT_CPU to the best
+// instruction set that the machine is known to have.
+func Expect[T any](t *testing.T, f *cpu.Family[T]) {
+	t.Helper()
+	want := os.Getenv("GQ_EXPECT_CPU")
+	if want == "" {
+		return
+	}
+	features, err := cpu.UpTo(want)
+	if err != nil {
+		t.Errorf("GQ_EXPECT_CPU: %v", err)
+	} else if want != cpu.Generic && f.For(features).Feature == cpu.Generic {
+		t.Errorf("GQ_EXPECT_CPU is %s, and %s has portable code alone in this build", want, f.Name())
+	}
+}
+
+// Implementations lists those of the family that this CPU runs, the portable one first.
+func Implementations[T any](f *cpu.Family[T]) (list []cpu.Implementation[T]) {
+	for _, i := range f.All() {
+		if cpu.Check(i.Feature) == nil {
+			list = append(list, i)
+		}
+	}
+	return list
+}
+
+// Restrict makes the program use the code for an instruction set and those below it until the test ends, as the environment
+// variable GQ_CPU does; "" stands for all that this CPU has.
+func Restrict(tb testing.TB, name string) {
+	was := cpu.Restrict(name)
+	tb.Cleanup(func() { cpu.Restrict(was) })
+}

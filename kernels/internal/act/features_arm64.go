@@ -1,5 +1,0 @@
-//go:build !purego
-
-package act
-
-const implementation = "neon"

@@ -1,5 +1,0 @@
-//go:build !purego
-
-package rowmath
-
-const implementation = "avx2"
