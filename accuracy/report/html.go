@@ -41,10 +41,10 @@ func HTML(w io.Writer, r *accuracy.Report) error {
 		Failures []string
 		MoreBad  int
 		Blame    []string
-		Plots    []figurePlot
+		Plots    []*figurePlot
 		First    []htmlTable
 		Tables   []htmlTable
-	}{R: r, Headline: headline(r), Timing: timing(r)}
+	}{R: r, Headline: headline(r), Timing: timing(r), Plots: plots(r)}
 	if g := r.Gate; g != nil {
 		data.Met = count(len(g.Conditions), "condition") + ", " + count(g.Checked, "figure")
 	}
@@ -57,10 +57,6 @@ func HTML(w io.Writer, r *accuracy.Report) error {
 			}
 			data.Failures = append(data.Failures, f.String())
 		}
-	}
-	var err error
-	if data.Plots, err = plots(r); err != nil {
-		return err
 	}
 	for _, t := range []*table{models(r), byKind(r)} {
 		if t != nil {
