@@ -99,11 +99,32 @@ type chooser struct {
 	source        string // of the text
 }
 
+// feasible refuses a budget that no allocation of the checkpoint at hand meets, before any work for it.
+func (j *quantizeJob) feasible() error {
+	if err := j.wholeModel("to choose bits"); err != nil {
+		return err
+	}
+	m, err := model.OpenCheckpoint(j.ck.Dir(), model.Options{Threads: 1})
+	if err != nil {
+		return fmt.Errorf("choosing bits: %w", err)
+	}
+	defer m.Close()
+	job := j.allocJob()
+	job.Model = m
+	smallest, err := job.Smallest()
+	switch b := j.o.Budget; {
+	case err != nil:
+		return err
+	case b.BitsPerWeight > 0:
+		return smallest.CheckBitsPerWeight(b.BitsPerWeight)
+	case b.FileBytes > 0:
+		return smallest.CheckFileBytes(b.FileBytes)
+	}
+	return nil
+}
+
 // choose chooses bits and groups.
 func (j *quantizeJob) choose() (*Allocation, error) {
-	if err := j.wholeModel("to choose bits"); err != nil {
-		return nil, err
-	}
 	h := &chooser{quantizeJob: j}
 	defer h.close()
 	defer memlimit.Lift()()
@@ -169,23 +190,26 @@ func (h *chooser) open() (err error) {
 	return err
 }
 
-func (h *chooser) probe() (*alloc.Probed, error) {
-	b := h.o.Budget
-	job := alloc.Job{
-		Checkpoint: h.ck, Config: h.config, Options: h.opts, Model: h.probed, Reference: h.reference,
-		Groups: b.Groups, TableFixed: b.EmbeddingFixed,
-	}
-	job.Work = h.work
-	job.Resumed = func(probes, of int) { h.resumed(h.work, fmt.Sprintf("%d of %d probes are", probes, of)) }
+// allocJob is the choice of bits for the checkpoint at hand, without model and text.
+func (j *quantizeJob) allocJob() alloc.Job {
+	b := j.o.Budget
+	job := alloc.Job{Checkpoint: j.ck, Config: j.config, Options: j.opts, Groups: b.Groups, TableFixed: b.EmbeddingFixed}
 	if b.BitsPerWeight > 0 && b.BitsPerWeight < 2.5 { // the person asked for it
 		job.MinBits = 1
 	}
-	if h.o.Recipe.Quality == quantizer.QualityBest {
+	if j.o.Recipe.Quality == quantizer.QualityBest {
 		job.Widths = []int{2, 3, 4, 5}
 	}
-	if h.calibration != nil {
+	if j.calibration != nil {
 		job.Prepare = makeRoom
 	}
+	return job
+}
+
+func (h *chooser) probe() (*alloc.Probed, error) {
+	job := h.allocJob()
+	job.Model, job.Reference, job.Work = h.probed, h.reference, h.work
+	job.Resumed = func(probes, of int) { h.resumed(h.work, fmt.Sprintf("%d of %d probes are", probes, of)) }
 	add, end := func(int64) {}, func() {}
 	job.Start = func(steps int) { add, end = h.begin(stageProbe, "steps", int64(steps)) }
 	job.Progress = func(n int) { add(int64(n)) }

@@ -183,6 +183,9 @@ func (j *quantizeJob) open(ck *safetensors.Checkpoint) (err error) {
 		return err
 	}
 	j.names = j.stageNames()
+	if j.o.Budget != nil {
+		return j.feasible()
+	}
 	return nil
 }
 
@@ -232,6 +235,11 @@ func (j *quantizeJob) prepare() error {
 		}
 		if j.measured != nil {
 			j.measured.Folded = j.ck.Dir()
+		}
+		if j.o.Budget != nil { // a head that was the embedding takes more now
+			if err := j.feasible(); err != nil {
+				return err
+			}
 		}
 	}
 	rules := j.opts.Rules

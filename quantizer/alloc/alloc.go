@@ -1,6 +1,7 @@
 package alloc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -72,8 +73,8 @@ type Probed struct {
 	fixed   int64 // bytes of quantized tensors that are not decisions
 }
 
-// Probe measures what each decision's options are worth.
-func (j Job) Probe(ctx context.Context) (*Probed, error) {
+// layOut finds the decisions and what each option of theirs takes. It reads no weights.
+func (j Job) layOut() (*Probed, error) {
 	if j.MinBits == 0 {
 		j.MinBits = 2
 	}
@@ -102,16 +103,47 @@ func (j Job) Probe(ctx context.Context) (*Probed, error) {
 	if err := j.options(p.Decisions); err != nil {
 		return nil, err
 	}
-	if j.Start != nil {
-		j.Start(len(j.Reference.Sequences()) + (1+len(j.Widths))*len(p.Decisions))
-	}
-	err = j.Checkpoint.Guard(func() error { return j.measure(ctx, p) })
-	if err != nil {
-		return nil, err
-	}
 	p.job = j
 	p.count(plan)
 	return p, nil
+}
+
+// Probe measures what each decision's options are worth.
+func (j Job) Probe(ctx context.Context) (*Probed, error) {
+	p, err := j.layOut()
+	if err != nil {
+		return nil, err
+	}
+	j = p.job
+	if j.Start != nil {
+		j.Start(len(j.Reference.Sequences()) + (1+len(j.Widths))*len(p.Decisions))
+	}
+	return p, j.Checkpoint.Guard(func() error { return j.measure(ctx, p) })
+}
+
+// Smallest is the allocation of the fewest bytes. It takes no probe, and predicts no KL.
+func (j Job) Smallest() (*Allocation, error) {
+	p, err := j.layOut()
+	if err != nil {
+		return nil, err
+	}
+	return p.allocation(make([]int, len(p.Decisions))) // options are in order of bytes
+}
+
+// CheckBitsPerWeight is a *TargetError if the allocation, the smallest, has more bits per weight than bpw.
+func (a *Allocation) CheckBitsPerWeight(bpw float64) error {
+	if a.BitsPerWeight > bpw {
+		return &TargetError{fmt.Sprintf("%g bits per weight: the least that the tensors can take is %.3f", bpw, a.BitsPerWeight)}
+	}
+	return nil
+}
+
+// CheckFileBytes is a *TargetError if the file of the allocation, the smallest, has more than so many bytes.
+func (a *Allocation) CheckFileBytes(bytes int64) error {
+	if a.OutputBytes > bytes {
+		return &TargetError{fmt.Sprintf("a file of %d bytes: the smallest has %d", bytes, a.OutputBytes)}
+	}
+	return nil
 }
 
 func (j *Job) measure(ctx context.Context, p *Probed) error {
@@ -218,11 +250,15 @@ func (p *Probed) Budget(bytes int64) (*Allocation, error) {
 // BitsPerWeight chooses for so many bits of payload per quantized weight at most.
 func (p *Probed) BitsPerWeight(bpw float64) (*Allocation, error) {
 	a, err := p.Budget(int64(bpw*float64(p.weights)/8) - p.fixed)
-	if _, short := errors.AsType[*TargetError](err); short {
-		least, _ := p.Bytes()
-		return nil, &TargetError{fmt.Sprintf("%g bits per weight: the least that the tensors can take is %.3f", bpw, float64(8*(least+p.fixed))/float64(p.weights))}
+	if _, short := errors.AsType[*TargetError](err); !short {
+		return a, err
 	}
-	return a, err
+	least, _ := p.Bytes()
+	smallest, e := p.Budget(least)
+	if e != nil {
+		return nil, e
+	}
+	return nil, cmp.Or(smallest.CheckBitsPerWeight(bpw), err)
 }
 
 // FileBytes chooses for a file of so many bytes at most.
@@ -232,8 +268,8 @@ func (p *Probed) FileBytes(bytes int64) (*Allocation, error) {
 	if err != nil {
 		return nil, err
 	}
-	if smallest.OutputBytes > bytes {
-		return nil, &TargetError{fmt.Sprintf("a file of %d bytes: the smallest has %d", bytes, smallest.OutputBytes)}
+	if err := smallest.CheckFileBytes(bytes); err != nil {
+		return nil, err
 	}
 	// What is not payload depends a little on the rules, which the file records: the budget is brought to it.
 	best, budget := smallest, min(most, least+bytes-smallest.OutputBytes)
