@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/testshared"
 	"github.com/lowbit-go/gq/packing"
 )
 
@@ -34,54 +35,11 @@ const (
 
 var recordSizes = [8]int{48, 96, 32, 8, 1, 48, 1, 4}
 
-// section gives the bytes of a section, nil where the header puts it out of the
-// file.
-func section(b []byte, sec int) []byte {
-	off, size := le.Uint64(b[32+24*sec:]), le.Uint64(b[32+24*sec+8:])
-	if off > uint64(len(b)) || size > uint64(len(b))-off {
-		return nil
-	}
-	return b[off:][:size]
-}
+// section gives the bytes of a section, nil where the header puts it out of the file.
+func section(b []byte, sec int) []byte { return testshared.Section(b, sec) }
 
-// sealFront makes the checksums of sections and header right again.
-func sealFront(b []byte) {
-	if len(b) < headerSize {
-		return
-	}
-	for sec := range 8 {
-		if s := section(b, sec); s != nil {
-			le.PutUint32(b[32+24*sec+20:], crc(s))
-		}
-	}
-	le.PutUint32(b[252:], crc(b[:252]))
-}
-
-// sealAll makes all checksums right again, and the packed headers in the data
-// region equal to their copies, so that only the checks behind them can find what
-// was changed.
-func sealAll(b []byte) {
-	if len(b) < headerSize {
-		return
-	}
-	records := section(b, secPayloads)
-	for ; len(records) >= 96; records = records[96:] {
-		packed := records[32:96]
-		le.PutUint32(packed[60:], crc(packed[:60]))
-		if off := le.Uint64(records); off >= le.Uint64(b[224:]) && off < uint64(len(b)) {
-			copy(b[off:], packed)
-		}
-	}
-	if data, sums := le.Uint64(b[224:]), section(b, secChecks); data <= uint64(len(b)) {
-		block := 1 << min(b[28], 30)
-		for rest := b[data:]; len(rest) > 0 && len(sums) >= 4; sums = sums[4:] {
-			n := min(block, len(rest))
-			le.PutUint32(sums, crc(rest[:n]))
-			rest = rest[n:]
-		}
-	}
-	sealFront(b)
-}
+func sealFront(b []byte) { testshared.SealFront(b) }
+func sealAll(b []byte)   { testshared.Seal(b) }
 
 // edges are numbers at which something may break, or a number near old.
 func edges(r *rand.Rand, old uint64) uint64 {

@@ -55,6 +55,9 @@ type Options struct {
 	// Packed has float weights copied into memory in the order of their kernels, those that are dequantized for Float32
 	// among them. That is faster, most of all for few tokens at a time. Default: they are read from the map each time.
 	Packed bool
+	// ForCPU takes, of a .gqf's variants, the one that is for this CPU: see [gqf.Tensor.VariantsFor]. Logits may then
+	// differ between CPUs, as layouts may sum in different orders. Default: the first variant that there are kernels for.
+	ForCPU bool
 }
 
 // Model is a language model that computes logits. Sessions of one Model share its threads: they may be used from several
@@ -78,11 +81,12 @@ type Model struct {
 
 // linear is one matrix with its bias.
 type linear struct {
-	spec    linearSpec
-	name    string
-	op      kernels.Operator
-	bias    []float32 // nil if there is none, or op adds it
-	hasBias bool
+	spec     linearSpec
+	name     string
+	op       kernels.Operator
+	bias     []float32 // nil if there is none, or op adds it
+	hasBias  bool
+	biasName string // of the tensor with the bias, if there is one
 }
 
 // layer is a decoder layer's weights.
@@ -142,7 +146,15 @@ func OpenGQF(f *gqf.File, o Options) (*Model, error) {
 	if err != nil {
 		return nil, fmt.Errorf("config.json: %w", err)
 	}
-	return newModel(c, &gqfSource{file: f, activations: o.Activations, floats: o.floats()}, o)
+	s := &gqfSource{file: f, activations: o.Activations, floats: o.floats()}
+	if o.ForCPU {
+		features, err := cpu.UpTo(o.CPU)
+		if err != nil {
+			return nil, err
+		}
+		s.cpu = gqf.NewCPUFeatures(features)
+	}
+	return newModel(c, s, o)
 }
 
 func (o Options) floats() floats {
@@ -211,7 +223,7 @@ func (m *Model) SetLinear(name string, op kernels.Operator, withBias bool) (undo
 	if withBias {
 		bias = nil
 	} else if bias == nil && l.hasBias {
-		if bias, err = m.source.vector(biasOf(l.name), op.Rows()); err != nil {
+		if bias, err = m.source.vector(l.biasName, op.Rows()); err != nil {
 			return nil, err
 		}
 	}

@@ -1,19 +1,23 @@
 package model_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"flag"
 	"fmt"
 	"hash/crc32"
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/testshared"
+	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/model"
 	"github.com/lowbit-go/gq/model/tokenizer"
 	"github.com/lowbit-go/gq/packing"
@@ -24,6 +28,36 @@ var update = flag.Bool("update", false, "write the golden files anew")
 
 // quantized makes a .gqf of a checkpoint and opens it.
 func quantized(t testing.TB, dir string, r quantizer.Recipe) *gqf.File {
+	t.Helper()
+	f, err := gqf.Open(quantizedFile(t, dir, r), gqf.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+// edited makes a .gqf of a checkpoint, and changes it as edit does.
+func edited(t testing.TB, dir string, r quantizer.Recipe, edit func(f *gqf.File, b []byte)) *gqf.File {
+	t.Helper()
+	b, err := os.ReadFile(quantizedFile(t, dir, r))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := gqf.OpenBytes(b, gqf.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	edit(f, b)
+	testshared.Seal(b)
+	if f, err = gqf.OpenBytes(b, gqf.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// quantizedFile makes a .gqf of a checkpoint.
+func quantizedFile(t testing.TB, dir string, r quantizer.Recipe) string {
 	t.Helper()
 	ck, err := safetensors.Open(dir, safetensors.Options{})
 	if err != nil {
@@ -42,12 +76,7 @@ func quantized(t testing.TB, dir string, r quantizer.Recipe) *gqf.File {
 	if _, err := plan.Write(context.Background(), path); err != nil {
 		t.Fatal(err)
 	}
-	f, err := gqf.Open(path, gqf.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { f.Close() })
-	return f
+	return path
 }
 
 func openGQF(t testing.TB, f *gqf.File, o model.Options) *model.Model {
@@ -261,5 +290,58 @@ func BenchmarkForward(b *testing.B) {
 			}
 			b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "tokens/s")
 		})
+	}
+}
+
+// TestVariantForCPU demands the variant that names this CPU's features where Options.ForCPU says so, and the first
+// elsewhere.
+func TestVariantForCPU(t *testing.T) {
+	have := gqf.NewCPUFeatures(kernels.Features())
+	if have == 0 {
+		t.Skip("this CPU or build has none of the features that a variant may name")
+	}
+	recipe := quantizer.Recipe{Formats: formats(t, "lowbit:8x16x2,lowbit:4x8x2")}
+	f := edited(t, books(t), recipe, func(f *gqf.File, b []byte) {
+		for i := range f.NumPayloads() {
+			if p := f.Payload(i); p.Stored == 1 {
+				binary.LittleEndian.PutUint32(testshared.Record(b, testshared.SecPayloads, i)[28:], uint32(have))
+			}
+		}
+	})
+	for _, test := range []struct {
+		o    model.Options
+		tile string
+	}{
+		{model.Options{}, "8x16x2"},
+		{model.Options{ForCPU: true}, "4x8x2"},
+		{model.Options{ForCPU: true, CPU: "generic"}, "8x16x2"},
+	} {
+		var tiles []string
+		test.o.Threads = 1
+		test.o.Log = func(c kernels.Choice) { tiles = append(tiles, c.Header.Tile.String()) }
+		m := openGQF(t, f, test.o)
+		allLogits(t, m, sampleTokens(t, 3))
+		tiles = slices.DeleteFunc(tiles, func(s string) bool { return s == "" })
+		slices.Sort(tiles)
+		if tiles = slices.Compact(tiles); !slices.Equal(tiles, []string{test.tile}) && !slices.Equal(tiles, []string{test.tile, "8x16x2"}) {
+			t.Errorf("%+v: tiles %v, want %s", test.o, tiles, test.tile)
+		}
+	}
+}
+
+// TestLinkedBias demands the bias that the file links, whatever its name.
+func TestLinkedBias(t *testing.T) {
+	const dir = "testdata/torch/qwen2" // q, k and v have biases
+	recipe := quantizer.Recipe{Bits: 8, Group: 16, Formats: formats(t, "codes")}
+	want := allLogits(t, openGQF(t, quantized(t, dir, recipe), model.Options{Activations: model.Float32}), []int32{1, 2, 3})
+	f := edited(t, dir, recipe, func(_ *gqf.File, b []byte) {
+		names := testshared.Section(b, testshared.SecStrings)
+		copy(names, bytes.ReplaceAll(names, []byte("q_proj.bias"), []byte("q_proj.biat")))
+	})
+	if _, ok := f.Lookup("model.layers.0.self_attn.q_proj.biat"); !ok {
+		t.Fatal("no bias was renamed")
+	}
+	if got := allLogits(t, openGQF(t, f, model.Options{Activations: model.Float32}), []int32{1, 2, 3}); !slices.Equal(got, want) {
+		t.Error("other logits")
 	}
 }

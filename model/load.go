@@ -206,10 +206,10 @@ func (m *Model) linear(spec linearSpec) (*linear, error) {
 	}
 	l := &linear{spec: spec, name: spec.label(), op: op, hasBias: spec.bias}
 	if spec.bias {
-		bias := biasOf(spec.name)
-		m.used[bias] = true
+		l.biasName = m.source.biasOf(spec.name)
+		m.used[l.biasName] = true
 		if !withBias {
-			if l.bias, err = m.source.vector(bias, spec.rows); err != nil {
+			if l.bias, err = m.source.vector(l.biasName, spec.rows); err != nil {
 				return nil, err
 			}
 		}
@@ -218,8 +218,6 @@ func (m *Model) linear(spec linearSpec) (*linear, error) {
 	m.names = append(m.names, l.name)
 	return l, nil
 }
-
-func biasOf(weights string) string { return strings.TrimSuffix(weights, ".weight") + ".bias" }
 
 // unused fails for tensors that have no place in the model that config.json describes: with them it would be another one.
 func (m *Model) unused() error {

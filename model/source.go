@@ -3,6 +3,7 @@ package model
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/kernels"
@@ -22,10 +23,15 @@ type source interface {
 	table(name string, rows, cols int) (table, error)
 	// linear opens a matrix. withBias tells that the operator adds the layer's bias itself.
 	linear(l linearSpec) (op kernels.Operator, withBias bool, err error)
+	// biasOf names the tensor with the bias of a layer whose weights are the tensor of that name.
+	biasOf(weights string) string
 	// guard calls fn, which reads weights.
 	guard(fn func() error) error
 	close() error
 }
+
+// biasName is what the bias of weights is called in a checkpoint.
+func biasName(weights string) string { return strings.TrimSuffix(weights, ".weight") + ".bias" }
 
 // table looks rows up.
 type table interface {
@@ -92,6 +98,8 @@ type checkpointSource struct {
 	block  [2]int // rows and columns of a block of FP8 weights with one scale
 	floats floats
 }
+
+func (s *checkpointSource) biasOf(weights string) string { return biasName(weights) }
 
 func (s *checkpointSource) names() []string {
 	var names []string

@@ -2,6 +2,7 @@ package model
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 
@@ -18,6 +19,15 @@ type gqfSource struct {
 	file        *gqf.File
 	activations Activations
 	floats      floats
+	cpu         gqf.CPUFeatures // that variants are chosen for; 0: any
+}
+
+// biasOf follows the file's link, if there is one.
+func (s *gqfSource) biasOf(weights string) string {
+	if t, ok := s.file.Lookup(weights); ok && t.Bias >= 0 {
+		return s.file.Tensor(t.Bias).Name
+	}
+	return biasName(weights)
 }
 
 func (s *gqfSource) names() []string {
@@ -40,8 +50,8 @@ func (s *gqfSource) find(name string, shape ...int64) (gqf.Tensor, error) {
 	if !ok {
 		return t, missing(name)
 	}
-	if err := t.Usable(); err != nil {
-		return t, err
+	if u, ok := errors.AsType[*gqf.UnsupportedError](t.Usable()); ok {
+		return t, &arch.UnsupportedError{Msg: u.Msg}
 	}
 	return t, checkShape(name, t.Shape, shape)
 }
@@ -123,14 +133,11 @@ func (s *gqfSource) kept(t gqf.Tensor, l linearSpec, slice int) (kernels.Operato
 	return op, false, err
 }
 
-// packed finds the first variant that there are kernels for.
+// packed finds the best variant for the CPU that there are kernels for.
 func (s *gqfSource) packed(t gqf.Tensor, l linearSpec, slice int) (kernels.Operator, bool, error) {
 	var first error
-	for variant := 0; ; variant++ {
-		p, ok := t.Payload(variant, slice, gqf.KindWeights)
-		if !ok {
-			return nil, false, fmt.Errorf("tensor %q: %w (float32 activations work with any layout)", l.label(), first)
-		}
+	for _, variant := range t.VariantsFor(s.cpu) {
+		p, _ := t.Payload(variant, slice, gqf.KindWeights)
 		data, err := s.file.Data(p)
 		if err != nil {
 			return nil, false, err
@@ -143,6 +150,7 @@ func (s *gqfSource) packed(t gqf.Tensor, l linearSpec, slice int) (kernels.Opera
 			first = err
 		}
 	}
+	return nil, false, fmt.Errorf("tensor %q: %w (float32 activations work with any layout)", l.label(), first)
 }
 
 // dequantized multiplies float32 activations with the weights that the codes stand for.

@@ -76,7 +76,7 @@ type Residual struct {
 func blockOf(l *linear) Block {
 	b := Block{Tensor: l.spec.name, From: l.spec.slice * l.spec.rows, Rows: l.spec.rows, Cols: l.spec.cols, Expert: -1, Linear: l.name}
 	if l.hasBias {
-		b.Bias = biasOf(l.spec.name)
+		b.Bias = l.biasName
 	}
 	return b
 }

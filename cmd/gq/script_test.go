@@ -20,6 +20,9 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/testshared"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden outputs in testdata/script")
@@ -64,6 +67,7 @@ func TestScript(t *testing.T) {
 			"files":       files,
 			"copydir":     copyDir,
 			"flip":        flip,
+			"newer":       newer,
 			"truncate":    truncate,
 			"safetensors": safetensors,
 			"midjob":      midJob,
@@ -323,4 +327,31 @@ func midJob(ts *testscript.TestScript, neg bool, args []string) {
 		return
 	}
 	ts.Fatalf("the job was done before the signal, in all tries")
+}
+
+// newer FILE PREFIX VARIANT: the variant of each quantized tensor of the .gqf whose name has the prefix is in a layout of a newer
+// version.
+func newer(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 3 {
+		ts.Fatalf("usage: newer FILE PREFIX VARIANT")
+	}
+	path := ts.MkAbs(args[0])
+	variant, err := strconv.Atoi(args[2])
+	ts.Check(err)
+	b, err := os.ReadFile(path)
+	ts.Check(err)
+	f, err := gqf.OpenBytes(b, gqf.Options{})
+	ts.Check(err)
+	changed := 0
+	for i := range f.NumPayloads() {
+		if p := f.Payload(i); p.Stored == variant && p.Header.Bits > 0 && strings.HasPrefix(f.Tensor(p.Tensor).Name, args[1]) {
+			testshared.Record(b, testshared.SecPayloads, i)[32+6] = 99
+			changed++
+		}
+	}
+	if changed == 0 {
+		ts.Fatalf("no tensor %s... with a variant %d", args[1], variant)
+	}
+	testshared.Seal(b)
+	ts.Check(os.WriteFile(path, b, 0o666))
 }

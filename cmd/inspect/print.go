@@ -34,7 +34,7 @@ func printFile(w io.Writer, r *gqf.Inspection) error {
 	printJSON(w, "provenance", r.Provenance)
 
 	fmt.Fprintln(w)
-	cmdline.Table(w, []string{"TENSOR", "ROLE", "SHAPE", "DTYPE", "BITS>", "GROUP>", "MAPPING", "SCALES", "LAYOUT", "TILE", "FLAGS", "BYTES>", "BPW>", "SHARED WITH"}, func(line func(...any)) {
+	cmdline.Table(w, []string{"TENSOR", "ROLE", "SHAPE", "DTYPE", "BITS>", "GROUP>", "MAPPING", "SCALES", "LAYOUT", "TILE", "FLAGS", "BYTES>", "BPW>", "CPU", "SHARED WITH"}, func(line func(...any)) {
 		for i := range r.Tensors {
 			tensorLines(line, &r.Tensors[i])
 		}
@@ -62,17 +62,17 @@ func tensorLines(line func(...any), r *gqf.TensorRow) {
 	}
 	shared := strings.Join(names, ", ")
 	if !r.Quantized {
-		line(cmdline.Text(r.Name), r.Role, shape, r.Dtype, "", "", "", "", r.Layout, "", "", r.Bytes, bpw(r.BitsPerWeight), shared)
+		line(cmdline.Text(r.Name), r.Role, shape, r.Dtype, "", "", "", "", r.Layout, "", "", r.Bytes, bpw(r.BitsPerWeight), "", shared)
 		return
 	}
-	first := gqf.VariantRow{Layout: r.Layout, Tile: r.Tile, Flags: r.Flags, Bytes: r.Bytes, BitsPerWeight: r.BitsPerWeight}
+	first := gqf.VariantRow{Layout: r.Layout, Tile: r.Tile, Flags: r.Flags, Bytes: r.Bytes, BitsPerWeight: r.BitsPerWeight, CPU: r.CPU}
 	if len(r.Variants) > 0 {
 		first = r.Variants[0]
 	}
 	line(cmdline.Text(r.Name), r.Role, shape, r.Dtype, r.Bits, group(uint64(r.Group)), r.Mapping, r.ScaleDtype,
-		first.Layout, first.Tile, first.Flags, first.Bytes, bpw(first.BitsPerWeight), shared)
+		first.Layout, first.Tile, first.Flags, first.Bytes, bpw(first.BitsPerWeight), first.CPU.String(), shared)
 	for _, v := range r.Variants[min(1, len(r.Variants)):] {
-		line("", "", "", "", "", "", "", "", v.Layout, v.Tile, v.Flags, v.Bytes, bpw(v.BitsPerWeight), "")
+		line("", "", "", "", "", "", "", "", v.Layout, v.Tile, v.Flags, v.Bytes, bpw(v.BitsPerWeight), v.CPU.String(), "")
 	}
 }
 

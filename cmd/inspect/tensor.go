@@ -24,10 +24,16 @@ func printTensor(w io.Writer, r *gqf.TensorInspection) error {
 	for _, name := range t.SharedWith {
 		fmt.Fprintf(w, "also %s\n", cmdline.Text(name))
 	}
+	if t.Bias != "" {
+		fmt.Fprintf(w, "bias %s\n", cmdline.Text(t.Bias))
+	}
 
 	fmt.Fprintf(w, "\npacked header at byte %d\n", r.Offset)
 	field := func(name string, value any) { fmt.Fprintf(w, "  %-12s %v\n", name, value) }
 	field("layout", h.Layout)
+	if t.CPU != 0 {
+		field("CPU", t.CPU)
+	}
 	if t.Quantized {
 		field("tile", h.Tile)
 		field("bits", h.Bits)

@@ -2,11 +2,11 @@ package gqf
 
 import (
 	"errors"
-	"hash/crc32"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/lowbit-go/gq/internal/testshared"
 	"github.com/lowbit-go/gq/packing"
 )
 
@@ -15,32 +15,14 @@ import (
 func newer(t testing.TB, edit func(x *newerFile)) []byte {
 	t.Helper()
 	b := build(t, sample())
-	x := &newerFile{b: b, h: decodeHeader(b)}
-	edit(x)
-	for i := range int(x.h.sections[secPayloads].count) {
-		r := x.record(secPayloads, i)
-		packed := r[payloadHeader:payloadSize]
-		le.PutUint32(packed[60:], crc32.Checksum(packed[:60], crc32.MakeTable(crc32.Castagnoli)))
-		copy(b[le.Uint64(r):], packed)
-	}
-	data := b[x.h.dataOff:]
-	for i := 0; len(data) > 0; i++ {
-		n := min(len(data), 1<<x.h.blockLog2)
-		le.PutUint32(x.record(secChecksums, i), checksum(data[:n]))
-		data = data[n:]
-	}
-	reseal(b)
+	edit(&newerFile{b})
+	testshared.Seal(b)
 	return b
 }
 
-type newerFile struct {
-	b []byte
-	h header
-}
+type newerFile struct{ b []byte }
 
-func (x *newerFile) record(sec, i int) []byte {
-	return x.b[int(x.h.sections[sec].off)+i*int(recordSizes[sec]):][:recordSizes[sec]]
-}
+func (x *newerFile) record(sec, i int) []byte { return testshared.Record(x.b, sec, i) }
 
 // newerPayloads are ways in which a packed header may be newer than this version:
 // each edits bytes of one.

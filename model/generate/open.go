@@ -105,7 +105,7 @@ func (g *Generator) open(read func(name string) ([]byte, error)) error {
 		}
 		*f.data = data
 	}
-	o := model.Options{Threads: g.options.Threads, CPU: g.options.CPU, Activations: g.options.Activations, Log: g.kernels.add}
+	o := model.Options{Threads: g.options.Threads, CPU: g.options.CPU, Activations: g.options.Activations, Log: g.kernels.add, ForCPU: true}
 	var err error
 	if g.file != nil {
 		if g.model, err = model.OpenGQF(g.file, o); err != nil {

@@ -1,0 +1,79 @@
+package testshared
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+)
+
+// Sections of the directory of a .gqf, and the sizes of their records: docs/FORMAT.md, chapter 3.
+const (
+	SecTensors   = 0
+	SecPayloads  = 1
+	SecNames     = 2
+	SecDims      = 3
+	SecStrings   = 4
+	SecAssets    = 5
+	SecAssetData = 6
+	SecChecksums = 7
+)
+
+var recordSizes = [8]int{48, 96, 32, 8, 1, 48, 1, 4}
+
+// Section gives the bytes of a section of the .gqf b; nil where the header puts it out of the file.
+func Section(b []byte, sec int) []byte {
+	le := binary.LittleEndian
+	off, size := le.Uint64(b[32+24*sec:]), le.Uint64(b[32+24*sec+8:])
+	if off > uint64(len(b)) || size > uint64(len(b))-off {
+		return nil
+	}
+	return b[off:][:size]
+}
+
+// Record gives the bytes of record i of a section.
+func Record(b []byte, sec, i int) []byte {
+	return Section(b, sec)[i*recordSizes[sec]:][:recordSizes[sec]]
+}
+
+// SealFront makes the checksums of sections and header of the .gqf b right again.
+func SealFront(b []byte) {
+	if len(b) < 256 {
+		return
+	}
+	for sec := range 8 {
+		if s := Section(b, sec); s != nil {
+			binary.LittleEndian.PutUint32(b[32+24*sec+20:], CRC32C(s))
+		}
+	}
+	binary.LittleEndian.PutUint32(b[252:], CRC32C(b[:252]))
+}
+
+// Seal makes all checksums of the .gqf b right again, and the packed headers in the data region equal to their copies, so
+// that only the checks behind them can find what was changed.
+func Seal(b []byte) {
+	if len(b) < 256 {
+		return
+	}
+	le := binary.LittleEndian
+	records := Section(b, SecPayloads)
+	for ; len(records) >= 96; records = records[96:] {
+		packed := records[32:96]
+		le.PutUint32(packed[60:], CRC32C(packed[:60]))
+		if off := le.Uint64(records); off >= le.Uint64(b[224:]) && off < uint64(len(b)) {
+			copy(b[off:], packed)
+		}
+	}
+	if data, sums := le.Uint64(b[224:]), Section(b, SecChecksums); data <= uint64(len(b)) {
+		block := 1 << min(b[28], 30)
+		for rest := b[data:]; len(rest) > 0 && len(sums) >= 4; sums = sums[4:] {
+			n := min(block, len(rest))
+			le.PutUint32(sums, CRC32C(rest[:n]))
+			rest = rest[n:]
+		}
+	}
+	SealFront(b)
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// CRC32C is the checksum of .gqf files.
+func CRC32C(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
