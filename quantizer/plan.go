@@ -353,6 +353,9 @@ func (pl *planner) unusedError(unused []Rule) error {
 	var names []string
 	for _, it := range pl.Plan.items {
 		names = append(names, it.name())
+		for _, n := range it.aliases() {
+			names = append(names, n.src.Name)
+		}
 	}
 	hint := ""
 	if p, err := pattern.Parse(unused[0].Match); err == nil {

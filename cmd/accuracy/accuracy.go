@@ -26,19 +26,26 @@ func Command() *cli.Command {
 		Description: "SRC is the checkpoint that the .gqf FILE was made of. Tensors are always compared; with a text,\n" +
 			"both models are run on it and their predictions compared.\n" +
 			"Exit status: 0 measured, and the gate (if one was given) is met; 3 it is not; 1 failed; 2 used wrongly.",
-		Flags: append(measure.TextFlags(),
+		UsageText: `# tensors, layers and, on a text, the models' predictions
+gq accuracy Llama-3.2-1B model.gqf --text sample.txt --report accuracy.html
+# exit status 3 if the file lost more than the gate allows
+gq accuracy Llama-3.2-1B model.gqf --text sample.txt --gate gate.yaml
+# two quantizations on one text
+gq accuracy Llama-3.2-1B good.gqf --baseline fast.gqf --text sample.txt
+`,
+		Flags: append(measure.TextFlags("Text and gate"),
 			&cli.StringFlag{Name: "baseline", Usage: "another .gqf `FILE`, run on the same text"},
-			&cli.StringFlag{Name: "tensors", DefaultText: "all", Usage: "`PATTERN` of the tensors to compare; * is any text"},
+			&cli.StringFlag{Name: "tensors", DefaultText: "all", Usage: "`PATTERN` of the tensors to compare: a name, a module, a glob (*.q_proj) or re:REGEXP"},
 			&cli.BoolFlag{Name: "no-outputs", Usage: "leave out the layers as executed"},
-			&cli.StringFlag{Name: "calibration", DefaultText: "text, if there is one", Usage: "what layers are executed on: text or random"},
-			&cli.StringFlag{Name: "parity", Value: "native", Usage: "kernels to hold to the portable reference: native, arm64 or amd64 (another build of gq; several, separated by commas), or none"},
-			&cli.StringFlag{Name: "parity-binary", Usage: "the other build, `PATH`"},
-			&cli.StringFlag{Name: "parity-cpus", Value: "max", Usage: "models of qemu's to run the other build on, separated by commas"},
-			&cli.BoolFlag{Name: "parity-digest", Hidden: true},
-			&cli.IntFlag{Name: "threads", DefaultText: "every CPU", Usage: "workers; no figure depends on it"},
 			&cli.BoolFlag{Name: "verbose", Usage: "list all tensors and conditions"},
-			&cli.BoolFlag{Name: "json", Usage: "print the report as JSON"},
-			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "no progress"},
+			cmdline.JSON("the report"),
+			cmdline.Quiet(),
+			&cli.StringFlag{Name: "calibration", Category: cmdline.Advanced, DefaultText: "text, if there is one", Usage: "`INPUTS` that layers are executed on: text or random"},
+			&cli.StringFlag{Name: "parity", Category: cmdline.Advanced, Value: "native", Usage: "`KERNELS` to hold to the portable reference: native, arm64 or amd64 (another build of gq; several, separated by commas), or none"},
+			&cli.StringFlag{Name: "parity-binary", Category: cmdline.Advanced, Usage: "`FILE`: the other build"},
+			&cli.StringFlag{Name: "parity-cpus", Category: cmdline.Advanced, Value: "max", Usage: "`LIST` of qemu's CPU models to run the other build on"},
+			&cli.BoolFlag{Name: "parity-digest", Hidden: true},
+			cmdline.Threads(),
 		),
 		Action: run,
 	}

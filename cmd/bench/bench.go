@@ -26,18 +26,20 @@ func Command() *cli.Command {
 		Name:  "bench",
 		Usage: "measure gq on this machine",
 		Subcommands: []*cli.Command{kernelsCommand(), {
-			Name:      "quantize",
-			Usage:     "time `gq quantize --bits 4 --group 32` of a checkpoint beside a plain copy of the same sizes",
+			Name:  "quantize",
+			Usage: "time `gq quantize --bits 4 --group 32` of a checkpoint beside a plain copy of the same sizes",
+			UsageText: `gq bench quantize synthetic
+`,
 			ArgsUsage: "SRC",
 			Description: "Each round copies (reads all input, writes and syncs as many bytes as the output has), then\n" +
 				"quantizes. gq synth --preset llama-3.2-1b DIR makes a checkpoint to measure with.",
 			Flags: []cli.Flag{
-				&cli.IntFlag{Name: "rounds", Value: 5, Usage: "rounds; the first warms the page cache and is not counted"},
-				&cli.IntFlag{Name: "threads", DefaultText: "every CPU", Usage: "workers"},
-				&cli.StringFlag{Name: "layout", DefaultText: "lowbit", Usage: "as of gq quantize"},
-				&cli.StringFlag{Name: "target", Usage: "as of gq quantize"},
+				&cli.IntFlag{Name: "rounds", Value: 5, Usage: "`N`: rounds; the first warms the page cache and is not counted"},
+				cmdline.Threads(),
+				&cli.StringFlag{Name: "layout", DefaultText: "lowbit", Usage: "`LAYOUT`: as of gq quantize"},
+				&cli.StringFlag{Name: "target", Usage: "`NAME`: as of gq quantize"},
 				&cli.StringFlag{Name: "dir", Usage: "`DIR` to write to (default: SRC's)"},
-				&cli.BoolFlag{Name: "json", Usage: "print the figures as JSON"},
+				cmdline.JSON("the figures"),
 			},
 			Action: run,
 		}},

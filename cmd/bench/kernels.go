@@ -24,6 +24,9 @@ func kernelsCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "kernels",
 		Usage: "measure products of activations with packed weights, beside float32 and BF16 and the memory's own rate",
+		UsageText: `gq bench kernels --quick
+gq bench kernels --layout lowbit,qsi4cxp --cpu avx2 --json
+`,
 		Description: "Copies of the weights that together exceed 16 times the last-level cache take turns; --cache-bytes says\n" +
 			"how large that is where Linux does not. READ is the rate of reading them and nothing else, in the same\n" +
 			"rounds, and SHARE the kernel's part of it. Figures are medians, of whole calls. docs/KERNELS.md has more.",
@@ -33,11 +36,11 @@ func kernelsCommand() *cli.Command {
 			&cli.StringFlag{Name: "shape", Value: "4096x14336", Usage: "outputs and inputs, `NxK`"},
 			&cli.StringFlag{Name: "cpu", DefaultText: "GQ_CPU, or the best of this CPU", Usage: "`LIST` of instruction sets, as GQ_CPU takes them"},
 			&cli.Int64Flag{Name: "cache-bytes", DefaultText: "what Linux says, or 32 MiB", Usage: "`SIZE` of the last-level cache"},
-			&cli.IntFlag{Name: "rounds", Value: 5, Usage: "rounds that a median is taken of"},
-			&cli.Float64Flag{Name: "seconds", Value: 0.5, Usage: "time of all rounds of a figure"},
+			&cli.IntFlag{Name: "rounds", Value: 5, Usage: "`N`: rounds that a median is taken of"},
+			&cli.Float64Flag{Name: "seconds", Value: 0.5, Usage: "`S`: time of all rounds of a figure"},
 			&cli.BoolFlag{Name: "quick", Usage: "4 bits, group 32, m of 1 and 128 and half the time, where flags do not say otherwise"},
 			&cli.BoolFlag{Name: "verbose", Usage: "say on standard error which kernel runs first for which shape"},
-			&cli.BoolFlag{Name: "json", Usage: "print the figures as JSON"},
+			cmdline.JSON("the figures"),
 		),
 		Action: runKernels,
 	}

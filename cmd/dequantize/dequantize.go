@@ -15,17 +15,21 @@ import (
 // Command gives `gq dequantize`.
 func Command() *cli.Command {
 	return &cli.Command{
-		Name:      "dequantize",
-		Usage:     "write a .gqf file's weights as a safetensors checkpoint with the original names",
+		Name:  "dequantize",
+		Usage: "write a .gqf file's weights as a safetensors checkpoint with the original names",
+		UsageText: `# a safetensors checkpoint for other tools
+gq dequantize model.gqf -o restored
+gq dequantize model.gqf -o restored --dtype f32
+`,
 		ArgsUsage: "FILE -o DIR",
 		Description: "DIR gets the weights, config.json and the tokenizer's files. Tensors that were not quantized\n" +
 			"have the bytes that they had.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "`DIR` to write to; it is made if need be and must not hold a checkpoint"},
-			&cli.StringFlag{Name: "dtype", Value: "bf16", Usage: "of what was quantized: bf16, or f32, which is exact"},
-			&cli.IntFlag{Name: "threads", DefaultText: "every CPU", Usage: "workers; the output does not depend on it"},
-			&cli.BoolFlag{Name: "json", Usage: "print the summary as JSON"},
-			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "no progress"},
+			&cli.StringFlag{Name: "dtype", Value: "bf16", Usage: "`DTYPE` of what was quantized: bf16, or f32, which is exact"},
+			cmdline.Threads(),
+			cmdline.JSON("the summary"),
+			cmdline.Quiet(),
 		},
 		Action: run,
 	}

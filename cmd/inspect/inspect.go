@@ -11,15 +11,20 @@ import (
 // Command gives `gq inspect`.
 func Command() *cli.Command {
 	return &cli.Command{
-		Name:      "inspect",
-		Usage:     "show what a .gqf file or a safetensors checkpoint holds",
+		Name:  "inspect",
+		Usage: "show what a .gqf file or a safetensors checkpoint holds",
+		UsageText: `gq inspect model.gqf
+# scales, a histogram of codes and the first weights
+gq inspect model.gqf --tensor lm_head.weight
+gq inspect Llama-3.2-1B --json
+`,
 		ArgsUsage: "FILE|DIR",
 		Description: "Only directories and metadata are read, but for --tensor. Nothing is checked beyond that:\n" +
 			"gq verify does.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "tensor", Usage: "show one tensor of a .gqf file, by any of its `NAME`s: packed header, scales, codes, first weights"},
 			&cli.IntFlag{Name: "slice", Usage: "with --tensor: `NUMBER` of an expert of a fused tensor, from 0"},
-			&cli.BoolFlag{Name: "json", Usage: "print all of it as JSON"},
+			cmdline.JSON("all of it"),
 		},
 		Action: run,
 	}

@@ -20,13 +20,16 @@ func Command() *cli.Command {
 	return &cli.Command{
 		Name:  "kernels",
 		Usage: "list the kernels that multiply with packed weights, and which are chosen on this CPU",
+		UsageText: `gq kernels
+gq kernels --cpu i8mm --m 1,128
+`,
 		Description: "A kernel reads the packed bytes of a layout. gemv kernels take one row of activations at a time, gemm\n" +
 			"kernels unpack a panel once and multiply it with many rows, float kernels are for weights that are not\n" +
 			"quantized. The choice is by the number of rows, m. docs/KERNELS.md has more.",
 		Flags: append(payloads.Flags("all", "32"),
 			&cli.StringFlag{Name: "m", Value: "1,4,16,128", Usage: "`LIST` of numbers of rows of activations to choose for"},
 			&cli.StringFlag{Name: "cpu", DefaultText: "GQ_CPU, or the best of this CPU", Usage: "choose as a CPU would whose best instruction set is `NAME`: generic, neon, dotprod, i8mm, avx2, avx512vnni"},
-			&cli.BoolFlag{Name: "json", Usage: "print both tables as JSON"},
+			cmdline.JSON("both tables"),
 		),
 		Action: run,
 	}

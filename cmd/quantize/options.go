@@ -56,7 +56,7 @@ func options(c *cli.Context) (opts gq.QuantizeOptions, err error) {
 // measured reads the flags that go with --gate; nil without.
 func measured(c *cli.Context) (*gq.MeasureOptions, error) {
 	if !c.IsSet("gate") {
-		for _, f := range append(measure.TextFlags(), &cli.BoolFlag{Name: "keep"}) {
+		for _, f := range append(measure.TextFlags(""), &cli.BoolFlag{Name: "keep"}) {
 			if name := f.Names()[0]; c.IsSet(name) {
 				return nil, cmdline.Usagef("--%s goes with --gate", name)
 			}

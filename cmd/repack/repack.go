@@ -2,6 +2,8 @@
 package repack
 
 import (
+	"strings"
+
 	"github.com/urfave/cli/v2"
 
 	"github.com/lowbit-go/gq"
@@ -14,18 +16,22 @@ import (
 // Command gives `gq repack`.
 func Command() *cli.Command {
 	return &cli.Command{
-		Name:      "repack",
-		Usage:     "put the weights of a .gqf file into other layouts, without the checkpoint and without changing a code",
+		Name:  "repack",
+		Usage: "put the weights of a .gqf file into other layouts, without the checkpoint and without changing a code",
+		UsageText: `# the same codes for PyTorch on Arm
+gq repack model.gqf --target pytorch-aarch64 -o torch.gqf
+gq repack model.gqf --layout lowbit:4x8x2 -o small-tiles.gqf
+`,
 		ArgsUsage: "FILE",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "`FILE` to write; it is replaced only when the new one is complete"},
-			&cli.StringFlag{Name: "layout", Usage: "lowbit, kleidiai, torchao or codes, alone or with a tile (kleidiai:4x16x2); several, separated by commas, store each tensor in each"},
-			&cli.StringFlag{Name: "tile", DefaultText: "the layout's own", Usage: "nr x kr x sr of layouts that state none"},
-			&cli.StringFlag{Name: "target", Usage: "`NAME` of a consumer, which chooses layout and tile: " + quantizer.TargetNames(quantizer.Targets)},
-			&cli.IntFlag{Name: "threads", DefaultText: "every CPU", Usage: "workers; the output does not depend on it"},
+			&cli.StringFlag{Name: "layout", Usage: "`LAYOUT`: lowbit, kleidiai, torchao or codes, alone or with a tile (kleidiai:4x16x2); a list stores each tensor in each"},
+			&cli.StringFlag{Name: "tile", DefaultText: "the layout's own", Usage: "`TILE`: nr x kr x sr of layouts that state none"},
+			&cli.StringFlag{Name: "target", Usage: "`NAME` of a consumer, which chooses layout and tile: " + strings.ReplaceAll(quantizer.TargetNames(quantizer.Targets), ",", ", ")},
+			cmdline.Threads(),
 			&cli.BoolFlag{Name: "dry-run", Usage: "print the plan and the exact size, write nothing"},
-			&cli.BoolFlag{Name: "json", Usage: "print the plan or the summary as JSON"},
-			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "no progress"},
+			cmdline.JSON("the plan or the summary"),
+			cmdline.Quiet(),
 		},
 		Action: run,
 	}

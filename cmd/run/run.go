@@ -29,8 +29,13 @@ const maxPrompt = 64 << 20
 func Command() *cli.Command {
 	d := generate.DefaultSampling
 	return &cli.Command{
-		Name:      "run",
-		Usage:     "continue a prompt with the model in a .gqf file, and say what that took",
+		Name:  "run",
+		Usage: "continue a prompt with the model in a .gqf file, and say what that took",
+		UsageText: `gq run model.gqf --prompt 'Once upon a time'
+gq run model.gqf --prompt-file chapter.txt --temperature 0 --max-tokens 100
+# a checkpoint runs in float32
+gq run Llama-3.2-1B --prompt 'Once upon a time' --seed 7
+`,
 		ArgsUsage: "FILE|DIR",
 		Description: "The text goes to standard output as it comes, without the prompt; speed, memory and cost go to standard\n" +
 			"error. A checkpoint's directory instead of a .gqf runs in float32, for comparison.\n\n" +
@@ -55,8 +60,8 @@ func Command() *cli.Command {
 			&cli.StringSliceFlag{Name: "stop", Usage: "end before `STRING`; repeatable"},
 			&cli.BoolFlag{Name: "ignore-eos", Usage: "never choose a token that ends the text"},
 			&cli.BoolFlag{Name: "no-bos", Usage: "put no BOS token before the prompt"},
-			&cli.StringFlag{Name: "activations", Value: model.Int8.String(), DefaultText: "int8; float32 for a checkpoint", Usage: "inputs of quantized layers: int8, as on the device, or float32"},
-			&cli.IntFlag{Name: "threads", DefaultText: "every CPU", Usage: "workers; the text does not depend on it"},
+			&cli.StringFlag{Name: "activations", Value: model.Int8.String(), DefaultText: "int8; float32 for a checkpoint", Usage: "`DTYPE` of the inputs of quantized layers: int8, as on the device, or float32"},
+			cmdline.Threads(),
 			&cli.Float64Flag{Name: "price-per-hour", DefaultText: "no costs", Usage: "`PRICE` of the machine: adds the cost of this text and of a million tokens, in the same currency"},
 			&cli.BoolFlag{Name: "verify", Usage: "read the weights first and compare their checksums; a damaged file is not run"},
 			&cli.BoolFlag{Name: "tokens", Usage: "print tokens instead of text: a line with number and spelling for each one, those of the prompt too"},

@@ -44,14 +44,16 @@ func Command() *cli.Command {
 	}
 	flags = append(flags,
 		&cli.BoolFlag{Name: "tied", Usage: "the embedding table is the lm_head, too", DefaultText: "the preset's"},
-		&cli.StringFlag{Name: "dtype", Value: "bf16", Usage: "bf16, f16 or f32"},
-		&cli.Uint64Flag{Name: "seed", Usage: "another seed gives other weights"},
+		&cli.StringFlag{Name: "dtype", Value: "bf16", Usage: "`DTYPE`: bf16, f16 or f32"},
+		&cli.Uint64Flag{Name: "seed", Usage: "`N`: another seed gives other weights"},
 		&cli.Int64Flag{Name: "max-shard-bytes", Usage: "most `BYTES` of data in one file; 0 for a single file"},
-		&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "no progress"},
+		cmdline.Quiet(),
 	)
 	return &cli.Command{
-		Name:      "synth",
-		Usage:     "make a synthetic checkpoint of a Llama-like shape, for benchmarks and tests",
+		Name:  "synth",
+		Usage: "make a synthetic checkpoint of a Llama-like shape, for benchmarks and tests",
+		UsageText: `gq synth --preset smollm2-135m synthetic
+`,
 		ArgsUsage: "DIR",
 		Description: "The weights are random with heavy tails and do not know anything. The same flags give the same\n" +
 			"bytes everywhere. DIR is created; it must not hold a checkpoint.",

@@ -15,16 +15,19 @@ import (
 // Command gives `gq verify`.
 func Command() *cli.Command {
 	return &cli.Command{
-		Name:      "verify",
-		Usage:     "check the structure, every checksum and every panel of a .gqf file",
+		Name:  "verify",
+		Usage: "check the structure, every checksum and every panel of a .gqf file",
+		UsageText: `gq verify model.gqf
+gq verify model.gqf --fast --json
+`,
 		ArgsUsage: "FILE",
 		Description: "Each damaged place is a line that names the block of the file and the tensors in it.\n" +
 			"Exit status: 0 the file is as it was written, 1 it is damaged or cannot be read.",
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "fast", Usage: "checksums only: leave out that scales, sums and padding of every panel agree"},
-			&cli.IntFlag{Name: "threads", DefaultText: "every CPU", Usage: "workers"},
-			&cli.BoolFlag{Name: "json", Usage: "print the report as JSON"},
-			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "no progress"},
+			cmdline.Threads(),
+			cmdline.JSON("the report"),
+			cmdline.Quiet(),
 		},
 		Action: run,
 	}

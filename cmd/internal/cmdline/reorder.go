@@ -1,7 +1,6 @@
 package cmdline
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -12,8 +11,8 @@ import (
 // like, unless it has the form --flag=value; "--" ends the flags; "-" is a
 // positional. Flags that are not among flags count as taking no value: they are left
 // for cli to complain about.
-// It also reports whether the flag for help is among args.
-func reorder(flags []cli.Flag, args []string) (sorted []string, help bool) {
+// It also reports whether flags for help, and for all of it, are among args.
+func reorder(flags []cli.Flag, args []string) (sorted []string, help, all bool) {
 	valued := valuedNames(flags)
 	var positionals []string
 	for i := 0; i < len(args); i++ {
@@ -27,53 +26,118 @@ func reorder(flags []cli.Flag, args []string) (sorted []string, help bool) {
 			continue
 		}
 		sorted = append(sorted, arg)
-		if slices.Contains(cli.HelpFlag.Names(), flagName(arg)) {
-			help = true
-		}
+		h, a := asksForHelp(arg)
+		help, all = help || h, all || a
 		if !takesNext(valued, arg) {
 			continue
 		}
 		if i++; i == len(args) {
 			// Its value is missing. Without the positionals, so that it does not take the
 			// first of them, cli reports that.
-			return sorted, help
+			return sorted, help, all
 		}
 		sorted = append(sorted, args[i])
 	}
 	if len(positionals) == 0 {
-		return sorted, help
+		return sorted, help, all
 	}
-	return append(append(sorted, "--"), positionals...), help
+	return append(append(sorted, "--"), positionals...), help, all
 }
 
-// sortArgs reorders the arguments of the command that args ask for, and returns the
-// words that lead to it ("gq quantize"). Flags of app itself, and of a command that
-// has subcommands, stay where they are, before the subcommand's name.
-func sortArgs(app *cli.App, args []string) (sorted []string, path string) {
-	path = app.Name
-	commands, valued := app.Commands, valuedNames(app.Flags)
-	for at := 1; at < len(args) && args[at] != "--"; at++ {
-		if isFlag(args[at]) {
-			if takesNext(valued, args[at]) {
+// request is what arguments ask for.
+type request struct {
+	app     *cli.App
+	command *cli.Command // nil: the app itself
+	path    string       // the words that lead to the command: "gq quantize"
+	args    []string     // for cli: flags before positionals
+	unknown string       // a word in the place of a command that is none
+	help    bool         // help was asked for, or a command that only has subcommands was called bare
+	all     bool         // with the flags of the category Advanced
+}
+
+// parseRequest finds the command that args ask for and reorders its arguments. Flags of app itself,
+// and of a command that has subcommands, stay where they are, before the subcommand's name. "gq help
+// NAME ..." is "gq NAME ... --help".
+func parseRequest(app *cli.App, args []string) *request {
+	r := &request{app: app, path: app.Name, args: args}
+	if len(args) > 1 && args[1] == "help" {
+		r.help = true
+		args = append(args[:1:1], args[2:]...)
+	}
+	valued := valuedNames(app.Flags)
+	own := false // flags of the app or of a command with subcommands, which cli reads
+	for at := 1; at < len(args); at++ {
+		arg := args[at]
+		if arg == "--" {
+			r.unknown = strings.Join(args[at+1:min(at+2, len(args))], "")
+			return r
+		}
+		if isFlag(arg) {
+			help, all := asksForHelp(arg)
+			r.help, r.all, own = r.help || help, r.all || all, own || !help
+			if takesNext(valued, arg) {
 				at++
 			}
 			continue
 		}
-		c := find(commands, args[at])
+		c := find(r.commands(), arg)
 		if c == nil {
-			break
+			r.unknown = arg
+			r.help = false
+			return r
 		}
-		path += " " + c.Name
+		r.command, r.path = c, r.path+" "+c.Name
 		if len(c.Subcommands) == 0 {
-			rest, help := reorder(c.Flags, args[at+1:])
-			if help { // alone: beside --help, cli takes a positional for a help topic
-				rest = []string{"--help"}
-			}
-			return append(args[:at+1:at+1], rest...), path
+			rest, help, all := reorder(c.Flags, args[at+1:])
+			r.args = append(args[:at+1:at+1], rest...)
+			r.help, r.all = r.help || help, r.all || all
+			return r
 		}
-		commands, valued = c.Subcommands, valuedNames(c.Flags)
+		valued = valuedNames(c.Flags)
 	}
-	return args, path
+	r.help = r.help || !own
+	return r
+}
+
+// commands lists what may follow: the subcommands, or the app's commands.
+func (r *request) commands() []*cli.Command {
+	if r.command == nil {
+		return r.app.Commands
+	}
+	return r.command.Subcommands
+}
+
+// asksForHelp reports whether a flag is one for help, and whether for all of it.
+func asksForHelp(arg string) (help, all bool) {
+	switch flagName(arg) {
+	case "help", "h":
+		return true, false
+	case "help-all":
+		return true, true
+	}
+	return false, false
+}
+
+// names lists the names of commands.
+func names(commands []*cli.Command) []string {
+	var list []string
+	for _, c := range commands {
+		if !c.Hidden {
+			list = append(list, c.Name)
+		}
+	}
+	return list
+}
+
+// flagNames lists the names of flags with their dashes.
+func flagNames(flags []cli.Flag) []string {
+	list := []string{"--help", "--help-all"}
+	for _, f := range flags {
+		for _, name := range f.Names() {
+			list = append(list, dashed(name))
+		}
+	}
+	return list
 }
 
 func find(commands []*cli.Command, name string) *cli.Command {

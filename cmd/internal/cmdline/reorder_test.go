@@ -71,9 +71,9 @@ func TestSortArgs(t *testing.T) {
 		{"gq --log", "gq --log", "gq"},
 	} {
 		args := strings.Fields(c.args)
-		got, path := sortArgs(app, args)
-		if strings.Join(got, " ") != c.want || path != c.path {
-			t.Errorf("%q: %q, path %q, want %q, path %q", c.args, got, path, c.want, c.path)
+		r := parseRequest(app, args)
+		if got := strings.Join(r.args, " "); got != c.want || r.path != c.path {
+			t.Errorf("%q: %q, path %q, want %q, path %q", c.args, got, r.path, c.want, c.path)
 		}
 		if strings.Join(args, " ") != c.args {
 			t.Errorf("%q: the arguments themselves were changed to %q", c.args, args)

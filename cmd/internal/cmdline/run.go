@@ -16,6 +16,7 @@ import (
 
 	"github.com/lowbit-go/gq"
 	"github.com/lowbit-go/gq/accuracy"
+	"github.com/lowbit-go/gq/internal/suggest"
 	"github.com/lowbit-go/gq/quantizer"
 )
 
@@ -64,28 +65,35 @@ func Usagef(format string, args ...any) error {
 // app.ErrWriter and returns the exit status. It sets app up as the package comment
 // says, so app should be fresh.
 func Run(ctx context.Context, app *cli.App, args []string) int {
-	sorted, path := sortArgs(app, args)
+	req := parseRequest(app, args)
 	if app.Writer == nil {
 		app.Writer = os.Stdout
 	}
 	pipe := &pipeWriter{w: app.Writer}
 	out := &output{bufio.NewWriterSize(pipe, 1<<16), pipe}
 	app.Writer = out
-	unknown := ""
-	app.CommandNotFound = func(_ *cli.Context, name string) { unknown = name }
+	app.HideHelp = true // request.help is gq's own
+	if app.ErrWriter == nil {
+		app.ErrWriter = os.Stderr
+	}
 	// Exit statuses are given by the return value, not by os.Exit in the middle.
 	app.ExitErrHandler = func(*cli.Context, error) {}
 	// A comma in a value (--rule a=4,32) is part of it.
 	app.DisableSliceFlagSeparator = true
 	app.OnUsageError = func(c *cli.Context, err error, _ bool) error {
-		path = c.Command.HelpName // may be above the command that args name
-		return flagError(err.Error())
+		req.path = c.Command.HelpName // may be above the command that args name
+		return flagError(err.Error(), c.Command.Flags)
 	}
 	prepare(app.Commands, app.OnUsageError)
 
-	err := app.RunContext(ctx, sorted)
-	if err == nil && unknown != "" {
-		err = Usagef("unknown command %q", unknown)
+	var err error
+	switch {
+	case req.help:
+		err = help(app.Writer, app, req.command, req.path, req.all, helpWidth())
+	case req.unknown != "":
+		err = Usagef("unknown command %q%s", req.unknown, suggest.DidYouMean(req.unknown, names(req.commands())))
+	default:
+		err = app.RunContext(ctx, req.args)
 	}
 	// What a command has printed before it failed is a result, too.
 	if flushed := out.Flush(); err == nil {
@@ -96,7 +104,7 @@ func Run(ctx context.Context, app *cli.App, args []string) int {
 	}
 	code, text := verdict(ctx, err)
 	if code == 2 {
-		text += "; run " + path + " --help"
+		text += "; run " + req.path + " --help"
 	}
 	fmt.Fprintf(app.ErrWriter, "%s: %s\n", app.Name, printable(text))
 	return code
@@ -154,8 +162,7 @@ func printable(text string) string {
 func prepare(commands []*cli.Command, onUsageError cli.OnUsageErrorFunc) {
 	for _, c := range commands {
 		c.OnUsageError = onUsageError
-		// cli would take the positionals "help" and "h" for a subcommand.
-		c.HideHelpCommand = len(c.Subcommands) == 0
+		c.HideHelp = true
 		for _, f := range c.Flags {
 			if b, ok := f.(*cli.BoolFlag); ok {
 				b.DisableDefaultText = true // "(default: false)" goes without saying
@@ -165,10 +172,15 @@ func prepare(commands []*cli.Command, onUsageError cli.OnUsageErrorFunc) {
 	}
 }
 
-// flagError puts what packages flag and cli say about flags in gq's words.
-func flagError(text string) error {
+// flagError puts what packages flag and cli say about flags in gq's words. known are the flags that
+// there are.
+func flagError(text string, known []cli.Flag) error {
 	if name, ok := strings.CutPrefix(text, "flag provided but not defined: -"); ok {
-		return Usagef("unknown flag %s", dashed(name))
+		hint := ""
+		if len(name) > 1 {
+			hint = suggest.DidYouMean(dashed(name), flagNames(known))
+		}
+		return Usagef("unknown flag %s%s", dashed(name), hint)
 	}
 	if name, ok := strings.CutPrefix(text, "flag needs an argument: -"); ok {
 		return Usagef("flag %s needs a value", dashed(name))

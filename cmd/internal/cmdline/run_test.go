@@ -48,7 +48,9 @@ func TestRun(t *testing.T) {
 		{args: "show dir --help", out: "gq show"},
 		{args: "show dir -h --foo", out: "gq show"},
 		{args: "show -o --help", out: `output "--help"`},
-		{args: "--help", out: "COMMANDS"},
+		{args: "--help", out: "Commands:\n  show\n"},
+		{args: "", out: "Commands:\n  show\n"},
+		{args: "show --help-all", out: "gq show"},
 		{args: "help show", out: "gq show"},
 		{args: "--version", out: "gq version 1"},
 		{args: "show dir --foo", code: 2, errs: "gq: unknown flag --foo; run gq show --help\n"},
@@ -59,8 +61,8 @@ func TestRun(t *testing.T) {
 		{args: "show dir --json=perhaps", code: 2, errs: "gq: invalid boolean value \"perhaps\" for flag --json: parse error; run gq show --help\n"},
 		{args: "show --output=a -o b", code: 2, errs: "gq: -o and --output are the same flag: give one of them; run gq show --help\n"},
 		{args: "--foo show", code: 2, errs: "gq: unknown flag --foo; run gq --help\n"},
-		{args: "shwo dir --bits 8", code: 2, errs: "gq: unknown command \"shwo\"; run gq --help\n"},
-		{args: "help shwo", code: 2, errs: "gq: unknown command \"shwo\"; run gq --help\n"},
+		{args: "shwo dir --bits 8", code: 2, errs: "gq: unknown command \"shwo\"; did you mean \"show\"?; run gq --help\n"},
+		{args: "help shwo", code: 2, errs: "gq: unknown command \"shwo\"; did you mean \"show\"?; run gq --help\n"},
 	} {
 		var out, errs bytes.Buffer
 		code := Run(t.Context(), testApp(&out, &errs, nil), append([]string{"gq"}, strings.Fields(c.args)...))

@@ -13,19 +13,20 @@ import (
 	"github.com/lowbit-go/gq/model/text"
 )
 
-// TextFlags say on what text models are compared, and with what the result is.
-func TextFlags() []cli.Flag {
+// TextFlags say on what text models are compared, and with what the result is. The usual ones are of
+// the given category of help, the others of cmdline.Advanced.
+func TextFlags(category string) []cli.Flag {
 	return []cli.Flag{
-		&cli.StringFlag{Name: "text", Usage: "plain-text `FILE` to run the models on"},
-		&cli.StringFlag{Name: "tokens", Usage: "`FILE` of token ids instead: decimal numbers parted by white space or commas"},
-		&cli.IntFlag{Name: "window", DefaultText: "512, or the model's context if that is less", Usage: "tokens of a window, BOS included"},
-		&cli.IntFlag{Name: "stride", DefaultText: "no overlap", Usage: "tokens between the starts of windows; those that were scored already are context only"},
-		&cli.StringFlag{Name: "convention", DefaultText: "documents if the text holds <|endoftext|>, else windows", Usage: "windows; documents, which <|endoftext|> separates; or llama.cpp, which scores the second half of each window"},
-		&cli.IntFlag{Name: "max-tokens", DefaultText: "all", Usage: "end behind so many scored tokens"},
-		&cli.StringFlag{Name: "activations", Value: "int8", Usage: "of the quantized model: int8, as on the device, or float32, to see what the weights alone cost"},
-		&cli.StringFlag{Name: "gate", Usage: "`FILE` of conditions (YAML), or default; exit status 3 if one is not met"},
-		&cli.StringFlag{Name: "against", Usage: "earlier report (--json) that a gate's \"worse\" compares with"},
-		&cli.StringSliceFlag{Name: "report", Usage: "`FILE` for a report: .html, .md, .xml (JUnit), .json or .txt (repeatable)"},
+		&cli.StringFlag{Name: "gate", Category: category, Usage: "`FILE` of conditions (YAML), or default; exit status 3 if one is not met"},
+		&cli.StringFlag{Name: "text", Category: category, Usage: "plain-text `FILE` to run the models on"},
+		&cli.StringFlag{Name: "tokens", Category: category, Usage: "`FILE` of token ids instead: decimal numbers parted by white space or commas"},
+		&cli.StringSliceFlag{Name: "report", Category: category, Usage: "`FILE` for a report: .html, .md, .xml (JUnit), .json or .txt (repeatable)"},
+		&cli.StringFlag{Name: "against", Category: category, Usage: "`FILE`: an earlier report (.json) that a gate's \"worse\" compares with"},
+		&cli.StringFlag{Name: "convention", Category: cmdline.Advanced, DefaultText: "documents if the text holds <|endoftext|>, else windows", Usage: "`NAME`: windows; documents, which <|endoftext|> separates; or llama.cpp, which scores the second half of each window"},
+		&cli.IntFlag{Name: "window", Category: cmdline.Advanced, DefaultText: "512, or the model's context if that is less", Usage: "`N`: tokens of a window, BOS included"},
+		&cli.IntFlag{Name: "stride", Category: cmdline.Advanced, DefaultText: "no overlap", Usage: "`N`: tokens between the starts of windows; tokens that an earlier window scored are context only"},
+		&cli.IntFlag{Name: "max-tokens", Category: cmdline.Advanced, DefaultText: "all", Usage: "`N`: end after so many scored tokens"},
+		&cli.StringFlag{Name: "activations", Category: cmdline.Advanced, Value: "int8", Usage: "`DTYPE` of the quantized model's activations: int8, as on the device, or float32, to see what the weights alone cost"},
 	}
 }
 

@@ -1,0 +1,18 @@
+package cmdline
+
+import "github.com/urfave/cli/v2"
+
+// Threads is the flag --threads.
+func Threads() cli.Flag {
+	return &cli.IntFlag{Name: "threads", Category: Advanced, DefaultText: "every CPU", Usage: "`N`: workers; the result does not depend on it"}
+}
+
+// JSON is the flag --json, which prints what instead of a text for people.
+func JSON(what string) cli.Flag {
+	return &cli.BoolFlag{Name: "json", Usage: "print " + what + " as JSON"}
+}
+
+// Quiet is the flag --quiet.
+func Quiet() cli.Flag {
+	return &cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "show no progress"}
+}

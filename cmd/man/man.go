@@ -1,0 +1,24 @@
+// Package man is the command `gq man`: the manual page of this build.
+package man
+
+import (
+	"github.com/urfave/cli/v2"
+
+	"github.com/lowbit-go/gq/cmd/internal/cmdline"
+)
+
+// Command gives `gq man`.
+func Command() *cli.Command {
+	return &cli.Command{
+		Name:        "man",
+		Usage:       "print the manual page, gq(1)",
+		Description: "The page is made of the same definitions as --help and --help-all.",
+		UsageText:   "gq man | man -l -\ngq man > ~/.local/share/man/man1/gq.1\n",
+		Action: func(c *cli.Context) error {
+			if c.NArg() > 0 {
+				return cmdline.Usagef("gq man takes no arguments, got %d", c.NArg())
+			}
+			return cmdline.Man(c.App.Writer, c.App)
+		},
+	}
+}
