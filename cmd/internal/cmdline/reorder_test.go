@@ -38,12 +38,12 @@ func TestReorder(t *testing.T) {
 		{"a --bits", "--bits"},
 		{"a --json --wait 1s", "--json --wait 1s -- a"},
 	} {
-		sorted, _ := reorder(testFlags(), strings.Fields(c.args))
+		sorted, _, _ := reorder(testFlags(), strings.Fields(c.args))
 		if got := strings.Join(sorted, " "); got != c.want {
 			t.Errorf("%q: %q, want %q", c.args, got, c.want)
 		}
 	}
-	if got, _ := reorder(testFlags(), []string{"a", "--output", "", "b c"}); strings.Join(got, "|") != "--output||--|a|b c" {
+	if got, _, _ := reorder(testFlags(), []string{"a", "--output", "", "b c"}); strings.Join(got, "|") != "--output||--|a|b c" {
 		t.Errorf("empty value: %q", got)
 	}
 }
