@@ -16,9 +16,6 @@ func TestKleidiAIVectors(t *testing.T) {
 			w := NewWorkspace(nil)
 			for i := range products {
 				v := &products[i]
-				if testing.Short() && i%5 != 0 {
-					continue
-				}
 				for name, l := range variants(t, &payload{v.Header, v.Data}, feature) {
 					got := make([]float32, len(v.Want))
 					if err := l.ForwardClamped(w, got, v.X, v.M, v.Min, v.Max); err != nil {
@@ -39,9 +36,6 @@ func TestTorchAOVectors(t *testing.T) {
 			w := NewWorkspace(nil)
 			for i := range products {
 				v := &products[i]
-				if testing.Short() && i%5 != 0 {
-					continue
-				}
 				for name, l := range variants(t, &payload{v.Header, v.Data}, feature) {
 					got := make([]float32, len(v.Want))
 					w.job.limit(v.Min, v.Max)

@@ -9,12 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// guarded maps at least size bytes with a page behind them that can be neither read nor written.
-func guarded(t *testing.T, size int) []byte {
+// guarded maps at least size bytes between two pages that can be neither read nor written.
+func guarded(t testing.TB, size int) []byte {
 	t.Helper()
 	page := os.Getpagesize()
 	size = (size + page - 1) / page * page
-	mem, err := unix.Mmap(-1, 0, size+page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	mem, err := unix.Mmap(-1, 0, page+size+page, unix.PROT_NONE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -23,8 +23,9 @@ func guarded(t *testing.T, size int) []byte {
 			t.Error(err)
 		}
 	})
-	if err := unix.Mprotect(mem[size:], unix.PROT_NONE); err != nil {
+	inner := mem[page : page+size : page+size]
+	if err := unix.Mprotect(inner, unix.PROT_READ|unix.PROT_WRITE); err != nil {
 		t.Fatal(err)
 	}
-	return mem[:size]
+	return inner
 }

@@ -1,9 +1,6 @@
 package rowmath
 
 import (
-	"os"
-	"regexp"
-	"strings"
 	"testing"
 
 	"github.com/lowbit-go/gq/internal/asmtest"
@@ -34,14 +31,5 @@ func TestWords(t *testing.T) {
 
 // TestNoFusedInstructions: a fused multiply-add rounds once where the portable code rounds twice.
 func TestNoFusedInstructions(t *testing.T) {
-	fused := regexp.MustCompile(`(?mi)^\s*V?F?N?(MADD|MSUB|FMLA|FMLS|MLA|MLS|NMADD|NMSUB)[A-Z0-9_]*\b`)
-	for _, name := range []string{"kernels_arm64.s", "kernels_amd64.s", "neon_arm64.h"} {
-		b, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if m := fused.Find(b); m != nil {
-			t.Errorf("%s has %s", name, strings.TrimSpace(string(m)))
-		}
-	}
+	asmtest.NotFused(t, "kernels_arm64.s", "kernels_amd64.s", "neon_arm64.h")
 }
