@@ -74,7 +74,7 @@ func Measure(ctx context.Context, src, file string, o MeasureOptions) (*accuracy
 		return nil, err
 	}
 	j.Source, j.File, j.Baseline, j.Parity = src, file, o.Baseline, o.Parity
-	return o.run(ctx, j, stages{to: o.Progress, names: accuracyStages(j)})
+	return o.run(ctx, j, stages{to: o.Progress, plan: accuracyStages(j, 1)})
 }
 
 // Verdict is nil if there was no gate or the gate is met, else a *GateNotMetError. Kernels that give other bits than the
@@ -184,21 +184,6 @@ func (o *MeasureOptions) checkReports() error {
 		}
 	}
 	return nil
-}
-
-// accuracyStages lists the stages of a measurement, as package accuracy names them.
-func accuracyStages(j *accuracy.Job) []string {
-	names := []string{"comparing tensors"}
-	if j.Parity {
-		names = append(names, "checking kernels")
-	}
-	if j.Remote != nil {
-		names = append(names, "checking kernels of another build")
-	}
-	if j.Text != nil {
-		names = append(names, "scoring")
-	}
-	return names
 }
 
 // run makes the report and writes the files that are to hold it.

@@ -2,14 +2,13 @@ package gq
 
 import (
 	"fmt"
-	"slices"
 	"sync"
 )
 
 // Progress receives how far a job has come. A nil Progress is silent.
 type Progress interface {
 	// Stage begins a stage of the job. The job calls add, from several goroutines, with the units that are done since the
-	// last call, and end once when the stage has ended, whether it succeeded or not. Stages do not overlap.
+	// last call, and end once when the stage has ended, whether it succeeded or not.
 	Stage(s Stage) (add func(n int64), end func())
 	// Log receives a line of text about the job at hand, without a newline.
 	Log(line string)
@@ -20,14 +19,25 @@ type Stage struct {
 	Name  string // "quantizing"
 	Unit  string // what is counted: "bytes", "tokens", "weights", "steps"; "" if the stage counts nothing
 	Total int64  // units in all; 0 if the stage counts nothing
-	// Number counts the stages of the job from 1 to Count. Both are 0 if the job is a single stage.
+	// Number counts the stages of the job from 1 to Count. Both are 0 if the job is a single stage. A resumed job passes
+	// over the stages that are finished.
 	Number, Count int
+	// Cost is an estimate of the stage's work, Later of the work of all stages that follow, in the same unit: together with
+	// the time that was spent so far they tell how long the whole job takes. Both are 0 if the job is a single stage.
+	Cost, Later float64
+}
+
+// planned is a stage that a job will have.
+type planned struct {
+	name string
+	cost float64 // of one run, see costs.go
+	runs int     // how often it probably runs
 }
 
 // stages tells a Progress, which may be nil, of the stages of one job.
 type stages struct {
-	to    Progress
-	names []string // of the job's stages, in their order; nil: a single stage
+	to   Progress
+	plan []*planned // in their order; nil: a single stage
 }
 
 // begin begins a stage. A stage that runs more than once keeps its number.
@@ -36,11 +46,26 @@ func (s stages) begin(name, unit string, total int64) (add func(n int64), end fu
 		return func(int64) {}, func() {}
 	}
 	stage := Stage{Name: name, Unit: unit, Total: total}
-	if i := slices.Index(s.names, name); i >= 0 && len(s.names) > 1 {
-		stage.Number, stage.Count = i+1, len(s.names)
+	if len(s.plan) > 1 {
+		s.number(&stage)
 	}
 	add, end = s.to.Stage(stage)
 	return add, sync.OnceFunc(end)
+}
+
+// number finds a stage in the plan.
+func (s stages) number(stage *Stage) {
+	for i, p := range s.plan {
+		if p.name != stage.Name {
+			continue
+		}
+		stage.Number, stage.Count, stage.Cost = i+1, len(s.plan), p.cost
+		p.runs = max(p.runs-1, 0)
+		for _, later := range s.plan[i:] {
+			stage.Later += later.cost * float64(later.runs)
+		}
+		return
+	}
 }
 
 func (s stages) logf(format string, args ...any) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync/atomic"
 
 	"github.com/lowbit-go/gq/accuracy"
@@ -182,35 +181,11 @@ func (j *quantizeJob) open(ck *safetensors.Checkpoint) (err error) {
 	if j.folding, err = j.newFolding(); err != nil {
 		return err
 	}
-	j.names = j.stageNames()
+	j.stages.plan = j.plannedStages()
 	if j.o.Budget != nil {
 		return j.feasible()
 	}
 	return nil
-}
-
-// stageNames lists the stages that the job will have. Those that an earlier job has finished are passed over.
-func (j *quantizeJob) stageNames() (names []string) {
-	r := j.o.Recipe
-	add := func(ok bool, name string) {
-		if ok && !slices.Contains(names, name) {
-			names = append(names, name)
-		}
-	}
-	self := r.Calibrate == quantizer.Self && !(j.dry && j.o.Budget == nil)
-	add(self && j.calibration != nil || j.o.Budget != nil && (self || r.Calibrate == ""), stageText)
-	add(j.folding != nil, stageFold)
-	add(j.o.Budget != nil, stageProbe)
-	if !j.dry || j.o.Budget != nil && j.o.Budget.MaxKL > 0 {
-		add(j.calibration != nil, stageCalibrate)
-	}
-	add(!j.dry, stageQuantize)
-	if j.measured != nil {
-		for _, name := range accuracyStages(j.measured) {
-			add(true, name)
-		}
-	}
-	return names
 }
 
 // The stages of Quantize, beside those of Measure.

@@ -48,7 +48,7 @@ func (j *Job) folded(ctx context.Context, ck *safetensors.Checkpoint, f *gqf.Fil
 		for _, t := range ck.Tensors() {
 			size += t.Size
 		}
-		add, end := j.stage(r, "fold", "folding", "B", size*int64(len(record.Steps)))
+		add, end := j.stage(r, "fold", "folding", "bytes", size*int64(len(record.Steps)))
 		defer end()
 		dir = filepath.Join(s.tmp, "checkpoint")
 		if err := fold.Apply(ctx, ck.Dir(), dir, record, fold.Options{Threads: j.Threads, Progress: add}); err != nil {

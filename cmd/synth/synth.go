@@ -11,6 +11,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/lowbit-go/gq"
 	"github.com/lowbit-go/gq/cmd/internal/cmdline"
 	"github.com/lowbit-go/gq/formats/safetensors/synth"
 	"github.com/lowbit-go/gq/packing"
@@ -73,9 +74,9 @@ func run(c *cli.Context) error {
 		return err
 	}
 	dir, start := c.Args().First(), time.Now()
-	bar := cmdline.NewProgress(os.Stderr, spec.Bytes(), "making weights", c.Bool("quiet"))
-	err = synth.Write(c.Context, dir, spec, bar.Add)
-	bar.Finish()
+	add, end := cmdline.NewDisplay(os.Stderr, c.Bool("quiet")).Stage(gq.Stage{Name: "making weights", Unit: "bytes", Total: spec.Bytes()})
+	err = synth.Write(c.Context, dir, spec, add)
+	end()
 	if err != nil {
 		return err
 	}

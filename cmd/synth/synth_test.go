@@ -13,8 +13,8 @@ import (
 	"github.com/lowbit-go/gq/formats/safetensors"
 )
 
-// gq runs the command and returns what it printed and its exit status.
-func gq(args ...string) (out, errs string, code int) {
+// command runs gq synth and returns what it printed and its exit status.
+func command(args ...string) (out, errs string, code int) {
 	var o, e bytes.Buffer
 	app := &cli.App{Name: "gq", Writer: &o, ErrWriter: &e, Commands: []*cli.Command{Command()}}
 	code = cmdline.Run(context.Background(), app, append([]string{"gq", "synth"}, args...))
@@ -23,7 +23,7 @@ func gq(args ...string) (out, errs string, code int) {
 
 func TestSynth(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "m")
-	out, errs, code := gq("--preset", "tiny", dir, "--layers", "1", "--tied=false", "--dtype", "F32", "--max-shard-bytes", "200000", "-q")
+	out, errs, code := command("--preset", "tiny", dir, "--layers", "1", "--tied=false", "--dtype", "F32", "--max-shard-bytes", "200000", "-q")
 	if code != 0 || errs != "" || !strings.HasPrefix(out, dir+": 111040 parameters, 444 kB of data") {
 		t.Fatalf("exit %d\n%s%s", code, out, errs)
 	}
@@ -35,7 +35,7 @@ func TestSynth(t *testing.T) {
 	if _, ok := c.Lookup("lm_head.weight"); !ok || len(c.Tensors()) != 1+9+2 || len(c.Files()) != 3 {
 		t.Errorf("%d tensors in %d files", len(c.Tensors()), len(c.Files()))
 	}
-	if _, errs, code := gq("--preset", "tiny", dir); code != 1 || !strings.Contains(errs, "holds a checkpoint already") {
+	if _, errs, code := command("--preset", "tiny", dir); code != 1 || !strings.Contains(errs, "holds a checkpoint already") {
 		t.Errorf("exit %d: %s", code, errs)
 	}
 }
@@ -56,7 +56,7 @@ func TestUsage(t *testing.T) {
 		{[]string{"a", "--hidden", "64"}, "intermediate size 0"},
 		{[]string{"a", "--preset", "tiny", "--layers", "x"}, "--layers"},
 	} {
-		_, errs, code := gq(tt.args...)
+		_, errs, code := command(tt.args...)
 		if code != 2 || !strings.Contains(errs, tt.want) {
 			t.Errorf("%v: exit %d: %s", tt.args, code, errs)
 		}

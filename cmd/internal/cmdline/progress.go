@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/term"
+
+	"github.com/lowbit-go/gq"
 )
 
 // A Display shows how far a job has come, one stage after the other: on a terminal as a bar that
@@ -29,7 +31,8 @@ type Display struct {
 
 // stage is a running stage.
 type stage struct {
-	Stage
+	gq.Stage
+	outer   *stage // the stage that it is a part of; nil: none
 	started time.Time
 	done    atomic.Int64
 	pace    pace
@@ -58,15 +61,13 @@ func NewDisplay(f *os.File, quiet bool) *Display {
 	return &Display{w: f}
 }
 
-// Stage begins a stage. add counts units that are done: it is one atomic addition, and may be
-// called by many goroutines. end has to be called, once or more often; after it nothing more is
-// written.
-func (d *Display) Stage(s Stage) (add func(n int64), end func()) {
+// Stage implements gq.Progress. add is one atomic addition. end has to be called, once or more often;
+// after it nothing more is written.
+func (d *Display) Stage(s gq.Stage) (add func(n int64), end func()) {
 	if d == nil {
 		return func(int64) {}, func() {}
 	}
-	now := time.Now()
-	running := d.begin(s, now)
+	running := d.begin(s, time.Now())
 	stop := make(chan struct{})
 	var ticking sync.WaitGroup
 	ticking.Go(func() {
@@ -77,19 +78,19 @@ func (d *Display) Stage(s Stage) (add func(n int64), end func()) {
 			case <-stop:
 				return
 			case now := <-ticker.C:
-				d.show(now)
+				d.show(running, now)
 			}
 		}
 	})
 	once := sync.OnceFunc(func() {
 		close(stop)
 		ticking.Wait()
-		d.finish()
+		d.finish(running)
 	})
 	return func(n int64) { running.done.Add(n) }, once
 }
 
-// Log writes a line of text above the bar.
+// Log implements gq.Progress: it writes a line of text above the bar.
 func (d *Display) Log(line string) {
 	if d == nil {
 		return
@@ -97,32 +98,38 @@ func (d *Display) Log(line string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.clear()
-	fmt.Fprintln(d.w, line)
+	_, _ = fmt.Fprintln(d.w, printable(line))
 }
 
-func (d *Display) begin(s Stage, now time.Time) *stage {
+func (d *Display) begin(s gq.Stage, now time.Time) *stage {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.started.IsZero() {
 		d.started = now
 	}
-	d.stage = &stage{Stage: s, started: now}
+	d.stage = &stage{Stage: s, outer: d.stage, started: now}
 	d.lined = now
 	return d.stage
 }
 
-func (d *Display) finish() {
+func (d *Display) finish(s *stage) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.clear()
-	d.cost += d.stage.Cost
-	d.stage = nil
+	d.cost += s.Cost
+	if d.stage == s {
+		d.stage = s.outer
+	}
 }
 
-// show shows the stage as it is. A display that fails is no reason to fail the job.
-func (d *Display) show(now time.Time) {
+// show shows the stage if no other one runs within it. A display that fails is no reason to fail the
+// job.
+func (d *Display) show(st *stage, now time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.stage != st {
+		return
+	}
 	s := d.status(now)
 	if d.columns != nil {
 		text := s.bar(d.columns() - 1) // the last column makes some terminals begin a new line
@@ -143,7 +150,7 @@ func (d *Display) status(now time.Time) *status {
 	st := d.stage
 	elapsed := now.Sub(st.started)
 	s := &status{
-		number: st.Number, count: st.Count, label: st.Label, unit: st.Unit,
+		number: st.Number, count: st.Count, label: st.Name, unit: st.Unit,
 		done: min(st.done.Load(), st.Total), total: st.Total, elapsed: elapsed, left: -1, job: -1,
 	}
 	if s.total <= 0 {
@@ -167,36 +174,3 @@ func (d *Display) clear() {
 		d.drawn = 0
 	}
 }
-
-// Stage is a stage of a job.
-type Stage struct {
-	Label         string  // "calibrating"
-	Unit          string  // what is counted ("tokens"); "": bytes
-	Total         int64   // 0: nothing is counted
-	Number, Count int     // among the stages of the job; 0: it has one
-	Cost, Later   float64 // of this stage and of all later ones, in any unit; 0: unknown
-}
-
-// A Progress is the display of a job that has one stage.
-type Progress struct {
-	add func(n int64)
-	end func()
-}
-
-// NewProgress starts showing a job of total bytes on f (os.Stderr). label says what is done
-// ("quantizing"). With quiet, nothing is shown.
-func NewProgress(f *os.File, total int64, label string, quiet bool) *Progress {
-	return NewCount(f, total, label, "", quiet)
-}
-
-// NewCount is NewProgress for a job that is not counted in bytes but in unit ("tokens").
-func NewCount(f *os.File, total int64, label, unit string, quiet bool) *Progress {
-	add, end := NewDisplay(f, quiet || total <= 0).Stage(Stage{Label: label, Unit: unit, Total: total})
-	return &Progress{add, end}
-}
-
-// Add says that n more units are done.
-func (p *Progress) Add(n int64) { p.add(n) }
-
-// Finish stops the display, whether the job succeeded or not.
-func (p *Progress) Finish() { p.end() }

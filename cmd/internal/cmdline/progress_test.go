@@ -9,13 +9,15 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/lowbit-go/gq"
 )
 
 // TestBar shows one status at several widths: it fits, nothing is cut in the middle, and the bar is
 // as full as the job.
 func TestBar(t *testing.T) {
 	weights := &status{number: 2, count: 3, label: "calibrating", unit: "weights", done: 360e6, total: 1e9, rate: 1.5e6, left: 427 * time.Second, job: 20 * time.Minute}
-	size := &status{label: "quantizing", done: 1e6, total: 4e6, rate: 1e6, left: 3 * time.Second, job: -1}
+	size := &status{label: "quantizing", unit: "bytes", done: 1e6, total: 4e6, rate: 1e6, left: 3 * time.Second, job: -1}
 	for _, c := range []struct {
 		s       *status
 		columns int
@@ -55,7 +57,7 @@ func TestLine(t *testing.T) {
 		s    status
 		want string
 	}{
-		{status{label: "quantizing", done: 1e6, total: 4e6, rate: 5e5, left: 6 * time.Second, job: -1}, "quantizing: 1.00 MB of 4.00 MB (25%), 500 kB/s, 6s left"},
+		{status{label: "quantizing", unit: "bytes", done: 1e6, total: 4e6, rate: 5e5, left: 6 * time.Second, job: -1}, "quantizing: 1.00 MB of 4.00 MB (25%), 500 kB/s, 6s left"},
 		{status{number: 1, count: 2, label: "scoring", unit: "tokens", total: 400, left: -1, job: -1}, "1 of 2: scoring: 0 of 400 tokens (0%)"},
 		{status{number: 1, count: 2, label: "scoring", unit: "tokens", done: 100, total: 400, rate: 50, left: 6 * time.Second, job: time.Hour}, "1 of 2: scoring: 100 of 400 tokens (25%), 50 tokens/s, 6s left, job 1h00m"},
 		{status{label: "reading", elapsed: time.Minute}, "reading: 1m00s so far"},
@@ -127,9 +129,9 @@ func screen(text string) string {
 func TestDisplayTerminal(t *testing.T) {
 	d, b := display(60)
 	start := time.Unix(1e9, 0)
-	s := d.begin(Stage{Label: "writing text", Unit: "tokens", Total: 100, Number: 1, Count: 2, Cost: 1, Later: 3}, start)
+	s := d.begin(gq.Stage{Name: "writing text", Unit: "tokens", Total: 100, Number: 1, Count: 2, Cost: 1, Later: 3}, start)
 	s.done.Add(50)
-	d.show(start.Add(10 * time.Second))
+	d.show(s, start.Add(10*time.Second))
 	if got, want := screen(b.String()), "1 of 2: writing text   50%  [####....]  10s left  job 1m10s"; got != want {
 		t.Errorf("the screen shows %q, want %q", got, want)
 	}
@@ -138,18 +140,18 @@ func TestDisplayTerminal(t *testing.T) {
 		t.Errorf("the screen shows %q, want %q", got, want)
 	}
 	s.done.Add(1000) // more than there is
-	d.show(start.Add(20 * time.Second))
+	d.show(s, start.Add(20*time.Second))
 	if got, want := screen(b.String()), "a line\n1 of 2: writing text  100%  [#########]  0s left  job 1m00s"; got != want {
 		t.Errorf("the screen shows %q, want %q", got, want)
 	}
-	d.finish()
-	s = d.begin(Stage{Label: "quantizing", Total: 4e6, Number: 2, Count: 2, Cost: 3}, start.Add(20*time.Second))
+	d.finish(s)
+	s = d.begin(gq.Stage{Name: "quantizing", Unit: "bytes", Total: 4e6, Number: 2, Count: 2, Cost: 3}, start.Add(20*time.Second))
 	s.done.Add(1e6)
-	d.show(start.Add(30 * time.Second))
+	d.show(s, start.Add(30*time.Second))
 	if got, want := screen(b.String()), "a line\n2 of 2: quantizing   25%  [##.........]  100 kB/s  30s left"; got != want {
 		t.Errorf("the screen shows %q, want %q", got, want)
 	}
-	d.finish()
+	d.finish(s)
 	if got, want := screen(b.String()), "a line\n"; got != want {
 		t.Errorf("the end leaves %q, want %q", got, want)
 	}
@@ -159,12 +161,12 @@ func TestDisplayTerminal(t *testing.T) {
 func TestDisplayLines(t *testing.T) {
 	d, b := display(0)
 	start := time.Unix(1e9, 0)
-	s := d.begin(Stage{Label: "quantizing", Total: 10e6}, start)
+	s := d.begin(gq.Stage{Name: "quantizing", Unit: "bytes", Total: 10e6}, start)
 	lines := 0
 	for second := range 3600 {
 		now := start.Add(time.Duration(second) * time.Second)
 		s.done.Store(int64(second) * 1000)
-		d.show(now)
+		d.show(s, now)
 		switch n := strings.Count(b.String(), "\n"); {
 		case second == 9 && n != 0:
 			t.Fatalf("after %d seconds: %q", second, b)
@@ -180,7 +182,7 @@ func TestDisplayLines(t *testing.T) {
 	if lines < 60 || lines > 90 {
 		t.Errorf("%d lines in an hour", lines)
 	}
-	d.finish()
+	d.finish(s)
 	if strings.Contains(b.String(), "\r") {
 		t.Error("a carriage return in a file")
 	}
@@ -190,7 +192,7 @@ func TestDisplayLines(t *testing.T) {
 func TestDisplayStage(t *testing.T) {
 	d, b := display(80)
 	for i := range 3 {
-		add, end := d.Stage(Stage{Label: fmt.Sprint("stage ", i), Total: 1000})
+		add, end := d.Stage(gq.Stage{Name: fmt.Sprint("stage ", i), Total: 1000})
 		var wg sync.WaitGroup
 		for range 4 {
 			wg.Go(func() {
@@ -211,20 +213,38 @@ func TestDisplayStage(t *testing.T) {
 	}
 }
 
-// TestProgressToFile has no terminal and a short job: nothing is written.
-func TestProgressToFile(t *testing.T) {
+// TestDisplayNested has a stage run within another one.
+func TestDisplayNested(t *testing.T) {
+	d, b := display(40)
+	start := time.Unix(1e9, 0)
+	outer := d.begin(gq.Stage{Name: "outer", Unit: "steps", Total: 2}, start)
+	inner := d.begin(gq.Stage{Name: "inner", Unit: "steps", Total: 2}, start)
+	d.show(outer, start)
+	if b.Len() != 0 {
+		t.Errorf("the outer stage shows %q", b)
+	}
+	d.finish(inner)
+	d.show(outer, start)
+	if got := screen(b.String()); !strings.HasPrefix(got, "outer    0%") {
+		t.Errorf("the outer stage shows %q", got)
+	}
+	d.finish(outer)
+	if got := screen(b.String()); got != "" || d.stage != nil {
+		t.Errorf("the end leaves %q", got)
+	}
+}
+
+// TestDisplayToFile has no terminal and a short job: nothing is written.
+func TestDisplayToFile(t *testing.T) {
 	f, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	for _, c := range []struct {
-		total int64
-		quiet bool
-	}{{100, false}, {100, true}, {0, false}} {
-		p := NewProgress(f, c.total, "x", c.quiet)
-		p.Add(50)
-		p.Finish()
+	for _, quiet := range []bool{false, true} {
+		add, end := NewDisplay(f, quiet).Stage(gq.Stage{Name: "x", Unit: "bytes", Total: 100})
+		add(50)
+		end()
 	}
 	if st, err := f.Stat(); err != nil || st.Size() != 0 {
 		t.Errorf("%d bytes written (%v)", st.Size(), err)

@@ -35,7 +35,7 @@ func (s *status) percent() int {
 
 // amounts is how much is done of how much.
 func (s *status) amounts() string {
-	if s.unit == "" {
+	if s.unit == "bytes" {
 		return Bytes(s.done) + " of " + Bytes(s.total)
 	}
 	return count(s.done) + " of " + count(s.total) + " " + s.unit
@@ -45,7 +45,7 @@ func (s *status) speed() string {
 	switch {
 	case s.rate <= 0:
 		return ""
-	case s.unit == "":
+	case s.unit == "bytes":
 		return Bytes(int64(s.rate)) + "/s"
 	case s.rate < 10:
 		return fmt.Sprintf("%.2g %s/s", s.rate, s.unit)

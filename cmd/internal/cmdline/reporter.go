@@ -1,7 +1,6 @@
 package cmdline
 
 import (
-	"fmt"
 	"os"
 
 	"github.com/urfave/cli/v2"
@@ -11,21 +10,8 @@ import (
 
 // Reporter shows the progress and the log of a job on standard error; nil, which shows nothing, with --quiet.
 func Reporter(c *cli.Context) gq.Progress {
-	if c.Bool("quiet") {
-		return nil
+	if d := NewDisplay(os.Stderr, c.Bool("quiet")); d != nil {
+		return d
 	}
-	return reporter{c}
+	return nil
 }
-
-type reporter struct{ c *cli.Context }
-
-func (r reporter) Stage(s gq.Stage) (add func(n int64), end func()) {
-	unit := s.Unit
-	if unit == "bytes" {
-		unit = ""
-	}
-	bar := NewCount(os.Stderr, s.Total, s.Name, unit, false)
-	return bar.Add, bar.Finish
-}
-
-func (r reporter) Log(line string) { fmt.Fprintln(r.c.App.ErrWriter, line) }

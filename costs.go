@@ -1,0 +1,140 @@
+package gq
+
+import (
+	"cmp"
+
+	"github.com/lowbit-go/gq/accuracy"
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/quantizer/calib"
+)
+
+// The costs of stages are estimates in units of 1e9 multiply-adds of a forward pass with float32 weights. They only have to
+// tell which of two stages takes how much longer: the time of the stages that are over tells the rest.
+//
+// The factors were measured with a Llama of 19M weights and 6 layers on 2 busy threads of an x86 server, where a unit took .05 s;
+// single stages were off by up to a factor of 2.
+const (
+	perPass    = 1.0  // of a weight and a token: a forward pass of whole sequences
+	perWritten = 4.0  // of a weight and a token: 16 sequences, one token at a time
+	perCodes   = 500  // of a weight: to choose, pack and write its codes
+	perSolve   = 40   // of a weight and a column: gptq and gptq-ft
+	perFolded  = 1400 // of a weight and a step
+	perCompare = 500  // of a weight that is compared with its codes
+)
+
+// Parts of a forward pass that calibration takes for each stream of hidden states: to collect inputs and to move on.
+const calibrationPasses = 2
+
+// evaluations is how many files a search for a divergence measures, as a rule.
+const evaluations = 5
+
+// weights is how many weights a plan quantizes.
+func weights(p *quantizer.Plan) (n float64) {
+	for _, m := range p.Matrices() {
+		n += float64(m.Rows) * float64(m.Cols)
+	}
+	return n
+}
+
+// textCost is the cost of a text that the model writes.
+func textCost(p *quantizer.Plan, tokens int) float64 {
+	return perWritten * weights(p) * float64(tokens) / 1e9
+}
+
+func (j *quantizeJob) foldCost() float64 {
+	steps := 1.0 // the comparison of logits
+	r := j.o.Recipe
+	for _, step := range []bool{r.Rotate, r.Equalize, r.Equalize, j.folding.awq, j.folding.awq} {
+		if step {
+			steps++
+		}
+	}
+	return perFolded * weights(j.plan) * steps / 1e9
+}
+
+// probeCost is the cost of the choice of bits: for each tensor and width a pass from its layer on, and a search on rows of it.
+func (j *quantizeJob) probeCost() float64 {
+	widths := 1.0
+	if j.o.Recipe.Quality == quantizer.QualityBest {
+		widths = 4
+	}
+	probes := widths * float64(len(j.plan.Matrices()))
+	return weights(j.plan) * (perPass*probeTokens*(probes/2+2) + perCodes*widths) / 1e9
+}
+
+func (j *quantizeJob) calibrationCost() float64 {
+	tokens := float64(cmp.Or(j.o.Recipe.CalibrateTokens, calib.DefaultTokens))
+	if !j.calibration.solved {
+		if j.o.Recipe.Calibrate == "" { // the moments are in files
+			return 0
+		}
+		return perPass * weights(j.plan) * tokens / 1e9
+	}
+	cost := 0.0
+	for _, m := range j.plan.Matrices() {
+		streams := 1.0
+		if m.Scheme.Algorithm == gqf.AlgorithmGPTQFT {
+			streams = 2
+		}
+		rows, cols := float64(m.Rows), float64(m.Cols)
+		cost += rows*cols*tokens*streams*calibrationPasses*perPass + // the streams
+			cols*cols*tokens*streams/2 + // Hessians
+			rows*cols*cols*perSolve // the codes
+	}
+	return cost / 1e9
+}
+
+func (j *quantizeJob) writeCost() float64 {
+	return perCodes * weights(j.plan) / 1e9
+}
+
+// plannedStages lists the stages that the job will have. Those that an earlier job has finished are passed over.
+func (j *quantizeJob) plannedStages() (list []*planned) {
+	r := j.o.Recipe
+	self := r.Calibrate == quantizer.Self && !(j.dry && j.o.Budget == nil)
+	if self && j.calibration != nil || j.o.Budget != nil && (self || r.Calibrate == "") {
+		tokens := probeTokens
+		if j.calibration != nil {
+			tokens = j.calibration.tokens()
+		}
+		list = append(list, &planned{stageText, textCost(j.plan, tokens), 1})
+	}
+	if j.folding != nil {
+		list = append(list, &planned{stageFold, j.foldCost(), 1})
+	}
+	measured := j.o.Budget != nil && j.o.Budget.MaxKL > 0
+	if j.o.Budget != nil {
+		list = append(list, &planned{stageProbe, j.probeCost(), 1})
+	}
+	if j.calibration != nil && (!j.dry || measured) {
+		runs := 1
+		if measured {
+			runs = evaluations
+		}
+		list = append(list, &planned{stageCalibrate, j.calibrationCost(), runs})
+	}
+	if !j.dry {
+		list = append(list, &planned{stageQuantize, j.writeCost(), 1})
+	}
+	if j.measured != nil {
+		list = append(list, accuracyStages(j.measured, weights(j.plan))...)
+	}
+	return list
+}
+
+// accuracyStages lists the stages of a measurement of so many weights, as package accuracy names them.
+func accuracyStages(j *accuracy.Job, weights float64) []*planned {
+	list := []*planned{{"comparing tensors", perCompare * weights / 1e9, 1}}
+	if j.Parity {
+		list = append(list, &planned{"checking kernels", 0, 1})
+	}
+	if j.Remote != nil {
+		list = append(list, &planned{"checking kernels of another build", 0, 1})
+	}
+	if j.Text != nil {
+		// A token of English takes four bytes, and both models read it.
+		list = append(list, &planned{"scoring", 2 * perPass * weights * float64(len(j.Text.Data)) / 4 / 1e9, 1})
+	}
+	return list
+}

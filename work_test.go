@@ -1,0 +1,256 @@
+package gq_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/lowbit-go/gq"
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/quantizer/workdir"
+)
+
+const bundled = "testdata/books1.3M-bf16"
+
+// listener is a Progress that calls a function when units are done, and keeps what it is told.
+type listener struct {
+	mu     sync.Mutex
+	done   func(stage string, units int64) // in all; nil: nothing
+	stages []gq.Stage
+	lines  []string
+}
+
+func (l *listener) Stage(s gq.Stage) (add func(n int64), end func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.stages = append(l.stages, s)
+	units := int64(0)
+	return func(n int64) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if units += n; l.done != nil {
+			l.done(s.Name, units)
+		}
+	}, func() {}
+}
+
+func (l *listener) Log(line string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lines = append(l.lines, line)
+}
+
+// calibrated are the options of a short job with every kind of kept work: a text, a folded checkpoint, probes and layers.
+func calibrated() gq.QuantizeOptions {
+	return gq.QuantizeOptions{
+		Recipe: quantizer.Recipe{Algorithm: gqf.AlgorithmGPTQ, Calibrate: quantizer.Self, CalibrateTokens: 200, Rotate: true, Rules: []quantizer.Rule{{Match: "re:.*layers.[1-5].*", Bits: 4, Group: 64}}},
+		Budget: &gq.Budget{BitsPerWeight: 5, EmbeddingFixed: true},
+	}
+}
+
+// quantize runs the job until stop says that it is to be interrupted; nil: to the end.
+func quantize(t *testing.T, dst string, l *listener, stop func(stage string, units int64) bool) error {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	if stop != nil {
+		l.done = func(stage string, units int64) {
+			if stop(stage, units) {
+				cancel()
+			}
+		}
+	}
+	o := calibrated()
+	o.Progress = l
+	_, err := gq.Quantize(ctx, bundled, dst, o)
+	return err
+}
+
+func wholeJob(t *testing.T) []byte {
+	t.Helper()
+	dst := filepath.Join(t.TempDir(), "model.gqf")
+	var l listener
+	if err := quantize(t, dst, &l, nil); err != nil {
+		t.Fatal(err)
+	}
+	for i, s := range l.stages {
+		if s.Number != i+1 || s.Count != 5 || s.Cost <= 0 || (s.Later > 0) != (i < 4) {
+			t.Errorf("stage %d is %+v", i+1, s)
+		}
+	}
+	if len(l.stages) != 5 {
+		t.Errorf("%d stages", len(l.stages))
+	}
+	checkGone(t, dst)
+	return read(t, dst)
+}
+
+func read(t *testing.T, path string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// checkGone looks for working directories of a job that is over.
+func checkGone(t *testing.T, dst string) {
+	t.Helper()
+	for _, end := range []string{".calib", ".fold", ".plan.fold"} {
+		if _, err := os.Lstat(dst + end); err == nil {
+			t.Errorf("%s is still there", dst+end)
+		}
+	}
+}
+
+// TestResume interrupts a job in every stage, one after the other: each call says what it found, and the file is the same as
+// the file of a job that was not interrupted.
+func TestResume(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes its time")
+	}
+	want := wholeJob(t)
+	dst := filepath.Join(t.TempDir(), "model.gqf")
+	for _, c := range []struct {
+		stage   string
+		units   int64
+		resumed []string // beginnings of lines
+	}{
+		{"writing text", 60, nil},
+		{"writing text", 150, []string{"resumed: "}},
+		{"folding", 1, []string{"resumed: "}},
+		{"probing tensors", 12, []string{"resumed: the text"}},
+		{"calibrating", 500_000, []string{"resumed: the text", "resumed: the folded checkpoint"}},
+		{"quantizing", 1, []string{"resumed: the text", "resumed: the folded checkpoint", "resumed: "}},
+	} {
+		var l listener
+		err := quantize(t, dst, &l, func(stage string, units int64) bool { return stage == c.stage && units >= c.units })
+		resume, ok := errors.AsType[*gq.ResumeError](err)
+		if !errors.Is(err, context.Canceled) || !ok {
+			t.Fatalf("%s: %v", c.stage, err)
+		}
+		if hint := resume.Hints[0]; !strings.Contains(hint, dst+".calib") || strings.Contains(hint, dst+".fold") != (c.stage != "writing text" && c.stage != "folding") {
+			t.Errorf("%s: the hint is %q", c.stage, hint)
+		}
+		for i, begin := range c.resumed {
+			if i >= len(l.lines) || !strings.HasPrefix(l.lines[i], begin) {
+				t.Errorf("%s: %q does not say %q", c.stage, l.lines, begin)
+			}
+		}
+		if c.resumed == nil && len(l.lines) > 0 {
+			t.Errorf("%s: a new job says %q", c.stage, l.lines)
+		}
+	}
+	var l listener
+	if err := quantize(t, dst, &l, nil); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(read(t, dst), want) {
+		t.Error("the file is another one")
+	}
+	if lines := strings.Join(l.lines, "\n"); !strings.Contains(lines, " layers are") || !strings.Contains(lines, " probes are") {
+		t.Errorf("the last call says %q", l.lines)
+	}
+	if slices.ContainsFunc(l.stages, func(s gq.Stage) bool { return s.Name == "writing text" || s.Name == "folding" }) {
+		t.Errorf("finished stages were done again: %+v", l.stages)
+	}
+	checkGone(t, dst)
+}
+
+// TestDamagedJob interrupts a job at its end and damages each of the files that it keeps: the file is the same.
+func TestDamagedJob(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes its time")
+	}
+	want := wholeJob(t)
+	dir := t.TempDir()
+	dst := filepath.Join(dir, "model.gqf")
+	last := func(stage string, units int64) bool { return stage == "quantizing" }
+	r := rand.New(rand.NewPCG(1, 1))
+	for at := 0; ; at++ {
+		if err := quantize(t, dst, &listener{}, last); !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		var files []string
+		for _, pattern := range []string{".calib/*", ".fold/*", ".fold/fold.tree/*", ".fold/fold.tree/checkpoint/*"} {
+			more, err := filepath.Glob(dst + pattern)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range more {
+				if st, err := os.Stat(f); err == nil && !st.IsDir() {
+					files = append(files, f)
+				}
+			}
+		}
+		if at >= len(files) {
+			if at < 12 {
+				t.Errorf("the job keeps only %q", files)
+			}
+			break
+		}
+		b := read(t, files[at])
+		i := r.IntN(len(b))
+		b[i] ^= 1 << r.IntN(8)
+		if err := os.WriteFile(files[at], b, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if err := quantize(t, dst, &listener{}, nil); err != nil {
+			t.Errorf("byte %d of %s damaged: %v", i, files[at], err)
+		} else if !bytes.Equal(read(t, dst), want) {
+			t.Errorf("byte %d of %s damaged: the file is another one", i, files[at])
+		}
+	}
+}
+
+// TestTwoJobs begins a job for the output of another one that is running, by another name.
+func TestTwoJobs(t *testing.T) {
+	dir := t.TempDir()
+	for _, end := range []string{".calib", ".fold"} {
+		d, err := workdir.Open(filepath.Join(dir, "model.gqf"+end))
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = quantize(t, filepath.Join(dir, "..", filepath.Base(dir), "model.gqf"), &listener{}, nil)
+		if _, ok := errors.AsType[*workdir.LockedError](err); !ok || !strings.Contains(err.Error(), "model.gqf"+end) || !strings.Contains(err.Error(), fmt.Sprint("process ", os.Getpid())) {
+			t.Errorf("%s is locked: %v", end, err)
+		}
+		if _, err := d.Close(); err != nil {
+			t.Error(err)
+		}
+		checkGone(t, filepath.Join(dir, "model.gqf"))
+	}
+}
+
+// TestPlanKeeps lays out a job while there is work of an interrupted one, and leaves that alone.
+func TestPlanKeeps(t *testing.T) {
+	dst := filepath.Join(t.TempDir(), "model.gqf")
+	if err := quantize(t, dst, &listener{}, func(stage string, _ int64) bool { return stage == "probing tensors" }); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	o := calibrated()
+	o.Budget = nil
+	if _, err := gq.Plan(t.Context(), bundled, dst, o); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(dst + ".plan.fold"); err == nil {
+		t.Error("the plan leaves a folded checkpoint")
+	}
+	var l listener
+	if err := quantize(t, dst, &l, nil); err != nil {
+		t.Fatal(err)
+	}
+	if lines := strings.Join(l.lines, "\n"); !strings.Contains(lines, "the text") || !strings.Contains(lines, "the folded checkpoint") {
+		t.Errorf("the job behind the plan says %q", l.lines)
+	}
+}
