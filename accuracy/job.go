@@ -8,12 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"slices"
 	"time"
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/model"
 	"github.com/lowbit-go/gq/model/eval"
@@ -73,7 +73,7 @@ type TextSource struct {
 func (j *Job) Run(ctx context.Context) (*Report, error) {
 	r := &Report{
 		Schema: ReportSchema, File: cmp.Or(j.Name, j.File), Source: j.Source, Activations: j.Activations.String(),
-		Run: &Run{Version: j.Version, CPU: kernels.Features(), Threads: j.threads(), Seconds: map[string]float64{}},
+		Run: &Run{Version: j.Version, CPU: kernels.Features(), Threads: cpu.Threads(j.Threads), Seconds: map[string]float64{}},
 	}
 	ck, err := safetensors.Open(j.Source, safetensors.Options{})
 	if err != nil {
@@ -131,13 +131,6 @@ func (j *Job) Run(ctx context.Context) (*Report, error) {
 		}
 	}
 	return r, nil
-}
-
-func (j *Job) threads() int {
-	if j.Threads > 0 {
-		return j.Threads
-	}
-	return runtime.GOMAXPROCS(0)
 }
 
 // stage begins a part of the job; end is called with whether it went well.
@@ -229,7 +222,7 @@ func (j *Job) tensors(ctx context.Context, ck *safetensors.Checkpoint, folded *f
 		start := time.Now()
 		float := text.float
 		if folded != nil {
-			m, err := folded.model(j.threads())
+			m, err := folded.model(cpu.Threads(j.Threads))
 			if err != nil {
 				return err
 			}
@@ -318,7 +311,7 @@ func (j *Job) compare(ctx context.Context, text *scored, r *Report) error {
 	defer end()
 	start := time.Now()
 	list, err := eval.Compare(ctx, text.float, candidates, text.windows, eval.CompareOptions{
-		Worst: j.Worst, Sessions: min(j.threads(), maxSessions), Progress: func(n int) { add(int64(n)) },
+		Worst: j.Worst, Sessions: min(cpu.Threads(j.Threads), maxSessions), Progress: func(n int) { add(int64(n)) },
 	})
 	if nf, ok := errors.AsType[*eval.NonFiniteError](err); ok && nf.Model > 0 {
 		name := r.File

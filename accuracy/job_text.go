@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/model"
 	"github.com/lowbit-go/gq/model/arch"
@@ -80,7 +81,7 @@ func (j *Job) openAll(s *scored, f *gqf.File, r *Report) (err error) {
 	if _, err := os.Stat(filepath.Join(j.Source, "config.json")); errors.Is(err, fs.ErrNotExist) {
 		return &noModelError{j.Source + " has no config.json"}
 	}
-	options := model.Options{Threads: j.threads(), Activations: j.Activations}
+	options := model.Options{Threads: cpu.Threads(j.Threads), Activations: j.Activations}
 	if s.float, err = model.OpenCheckpoint(j.Source, options); err != nil {
 		return err
 	}

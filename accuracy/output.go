@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/buffer"
 	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/packing/layouts"
@@ -126,7 +127,7 @@ func (b *block) outputs(h packing.Header, data []byte, first, n int64, in *input
 		x := in.x[i*k:][:m*k]
 		var out [3][]float32
 		for j, op := range []kernels.Operator{float[0], float[1], packed} {
-			out[j] = grow(&b.out[j], m*rows)
+			out[j] = buffer.Grow(&b.out[j], m*rows)
 			if err := op.Forward(b.workspace, out[j], x, m); err != nil {
 				return nil, err
 			}
@@ -139,12 +140,4 @@ func (b *block) outputs(h packing.Header, data []byte, first, n int64, in *input
 		return nil, fmt.Errorf("the outputs of rows %d to %d are not finite", first, first+n-1)
 	}
 	return s, nil
-}
-
-// grow returns a slice of n elements in *x.
-func grow[T any](x *[]T, n int) []T {
-	if cap(*x) < n {
-		*x = make([]T, n)
-	}
-	return (*x)[:n]
 }

@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/packing/layouts"
@@ -148,13 +149,9 @@ func digests(ctx context.Context, f *gqf.File, o ParityOptions, features []strin
 	d.Payloads = make([]PayloadDigest, len(payloads))
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	threads := o.Threads
-	if threads < 1 {
-		threads = runtime.GOMAXPROCS(0)
-	}
 	var next atomic.Int64
 	var wg sync.WaitGroup
-	for range threads {
+	for range cpu.Threads(o.Threads) {
 		wg.Go(func() {
 			w := kernels.NewWorkspace(nil)
 			for ctx.Err() == nil {

@@ -3,11 +3,12 @@ package accuracy
 import (
 	"bytes"
 	"fmt"
-	"hash/crc32"
 	"math"
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/buffer"
+	"github.com/lowbit-go/gq/internal/crc32c"
 	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/packing"
 )
@@ -27,13 +28,13 @@ func (b *block) compare(e *entry, i int, o kernels.Options) (*part, error) {
 	h := e.payload.Header
 	first := int64(i) * e.step
 	n, k := min(e.step, e.stats.Rows-first), e.stats.Cols
-	x, y := grow(&b.x, int(n*k)), grow(&b.y, int(n*k))
+	x, y := buffer.Grow(&b.x, int(n*k)), buffer.Grow(&b.y, int(n*k))
 	b.x, b.y, b.rows = x, y, e.rows
 	at := int(int64(e.stats.Slice)*e.stats.Rows + first)
 	e.source.weights.Widen(x, at, int(n))
 	raw := e.source.weights.Bytes(at, int(n))
-	p := &part{rows: n, count: n * k, bytes: int64(len(raw)), crc: crc32.Checksum(raw, castagnoli), differ: -1}
-	codes := grow(&b.codes, int(k))
+	p := &part{rows: n, count: n * k, bytes: int64(len(raw)), crc: crc32c.Checksum(raw), differ: -1}
+	codes := buffer.Grow(&b.codes, int(k))
 	group := int(k)
 	if h.Group != 0 {
 		group = int(min(h.Group, h.Cols))
@@ -84,8 +85,6 @@ func notFinite(x, y []float32, first, cols int64) error {
 	return fmt.Errorf("rows %d and following are not finite", first)
 }
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
 // kept compares block i of an entry that was not quantized: bytes, and, where these differ or may do, numbers.
 func (b *block) kept(e *entry, i int) (*part, error) {
 	h, src := e.payload.Header, &e.source.src
@@ -96,7 +95,7 @@ func (b *block) kept(e *entry, i int) (*part, error) {
 	first := int64(i) * e.step
 	n := min(e.step, e.stats.Rows*e.stats.Cols-first)
 	have, want := elements(e.data, h.Dtype, first, n), elements(view, src.Dtype, first, n)
-	p := &part{count: n, bytes: int64(len(want)), crc: crc32.Checksum(want, castagnoli), differ: -1}
+	p := &part{count: n, bytes: int64(len(want)), crc: crc32c.Checksum(want), differ: -1}
 	same := h.Dtype == src.Dtype && bytes.Equal(have, want)
 	if !same {
 		p.differ = first
@@ -110,7 +109,7 @@ func (b *block) kept(e *entry, i int) (*part, error) {
 	if !h.Dtype.IsFloat() || !src.Dtype.IsFloat() {
 		return p, nil
 	}
-	b.x, b.y = grow(&b.x, int(n)), grow(&b.y, int(n))
+	b.x, b.y = buffer.Grow(&b.x, int(n)), buffer.Grow(&b.y, int(n))
 	safetensors.Widen(b.x, want, src.Dtype)
 	safetensors.Widen(b.y, have, h.Dtype)
 	for at := int64(0); at < n; {

@@ -3,12 +3,12 @@ package accuracy
 import (
 	"context"
 	"fmt"
-	"hash/crc32"
-	"runtime"
 	"sync"
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/cpu"
+	"github.com/lowbit-go/gq/internal/crc32c"
 	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/packing"
 )
@@ -168,12 +168,8 @@ func (j *tensorJob) take() (*entry, int) {
 func (j *tensorJob) run(ctx context.Context) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	threads := j.o.Threads
-	if threads < 1 {
-		threads = runtime.GOMAXPROCS(0)
-	}
 	var wg sync.WaitGroup
-	for range threads {
+	for range cpu.Threads(j.o.Threads) {
 		wg.Go(func() {
 			b := &block{workspace: kernels.NewWorkspace(nil)}
 			for ctx.Err() == nil {
@@ -237,7 +233,7 @@ func (j *tensorJob) open(e *entry) (err error) {
 		}
 		size := e.source.src.Size / int64(e.stats.Slices)
 		slice := view[int64(e.stats.Slice)*size:][:size]
-		e.total.crc, e.total.read = crc32.Checksum(slice, castagnoli), size
+		e.total.crc, e.total.read = crc32c.Checksum(slice), size
 	}
 	if e.every == 0 {
 		return nil

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"unsafe"
 
+	"github.com/lowbit-go/gq/internal/buffer"
 	"github.com/lowbit-go/gq/kernels/internal/act"
 	"github.com/lowbit-go/gq/kernels/internal/gemv"
 )
@@ -33,12 +34,14 @@ type activations struct {
 // grow makes room for rows of f, stride bytes each.
 func (a *activations) grow(f *form, rows, stride int) {
 	a.codes = aligned(a.codes, rows*stride)
-	a.sums = grow(a.sums, rows*f.groups)
-	a.negZero, a.negInt, a.rec = grow(a.negZero, rows), grow(a.negInt, rows), grow(a.rec, rows)
-	a.bad = grow(a.bad, rows)
+	buffer.Grow(&a.sums, rows*f.groups)
+	buffer.Grow(&a.negZero, rows)
+	buffer.Grow(&a.negInt, rows)
+	buffer.Grow(&a.rec, rows)
+	buffer.Grow(&a.bad, rows)
 	if f.quantize != asymmetric {
-		a.scales = grow(a.scales, rows*f.groups)
-		a.asums = grow(a.asums, rows*f.groups)
+		buffer.Grow(&a.scales, rows*f.groups)
+		buffer.Grow(&a.asums, rows*f.groups)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"github.com/lowbit-go/gq/internal/buffer"
 	"github.com/lowbit-go/gq/kernels/internal/floatmm"
 	"github.com/lowbit-go/gq/packing"
 )
@@ -156,7 +157,7 @@ func (f *floatOperator) forward(w *Workspace, dst, x []float32, m int, lo, hi fl
 func (w *Workspace) multiplyFloat(f *floatOperator, dst, x []float32, m int) {
 	j := &w.job
 	j.f, j.dst, j.x, j.m = f, dst, x, m
-	w.floats = grow(w.floats, f.set.XLen(m, f.Cols()))
+	buffer.Grow(&w.floats, f.set.XLen(m, f.Cols()))
 	// Whole tiles to a part, and more than one row if there are many columns to copy.
 	j.batch = max(1, (1<<14)/f.Cols()/f.set.Tiles[0]) * f.set.Tiles[0]
 	w.run((m+j.batch-1)/j.batch, stagePackFloat)

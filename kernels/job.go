@@ -4,6 +4,7 @@ import (
 	"math"
 	"unsafe"
 
+	"github.com/lowbit-go/gq/internal/buffer"
 	"github.com/lowbit-go/gq/kernels/internal/gemv"
 )
 
@@ -87,7 +88,8 @@ func (w *Workspace) quantize() {
 	j := &w.job
 	for i := range w.workers {
 		own := &w.workers[i]
-		own.q, own.sums = grow(own.q, j.l.stored), grow(own.sums, j.l.groups)
+		buffer.Grow(&own.q, j.l.stored)
+		buffer.Grow(&own.sums, j.l.groups)
 	}
 	if j.c.gemv == nil {
 		w.run(len(w.acts.tiles), stageTiles)
@@ -110,7 +112,7 @@ func (w *Workspace) product() {
 			j.batch = max(1, min(j.batch, packedBatch/f.panelBytes))
 		}
 		for i := range w.workers {
-			w.workers[i].out = grow(w.workers[i].out, f.nr)
+			buffer.Grow(&w.workers[i].out, f.nr)
 		}
 		w.run((f.panels+j.batch-1)/j.batch, stageGemv)
 		return

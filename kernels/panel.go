@@ -5,6 +5,7 @@ import (
 	"math"
 	"unsafe"
 
+	"github.com/lowbit-go/gq/internal/buffer"
 	"github.com/lowbit-go/gq/internal/vec"
 	"github.com/lowbit-go/gq/kernels/internal/tile"
 	"github.com/lowbit-go/gq/packing"
@@ -62,18 +63,18 @@ func (r *reader) canonical() int { return (r.rows + r.outs - 1) / r.outs }
 func (p *panel) grow(r *reader) {
 	nr, all := r.outs, r.outs*r.groups
 	p.codes = aligned(p.codes, r.chunks*8*nr)
-	p.scales = grow(p.scales, all)
-	p.zeros = grow(p.zeros, all)
-	p.bias = grow(p.bias, nr)
-	p.float = grow(p.float, nr)
+	buffer.Grow(&p.scales, all)
+	buffer.Grow(&p.zeros, all)
+	buffer.Grow(&p.bias, nr)
+	buffer.Grow(&p.float, nr)
 	if r.finish == finishQAI4 {
-		p.points = grow(p.points, all)
+		buffer.Grow(&p.points, all)
 	}
 	if r.finish == finishRow || r.finish == finishTorchAO {
-		p.sums = grow(p.sums, all)
+		buffer.Grow(&p.sums, all)
 	}
 	if r.narrowScales {
-		p.half = grow(p.half, 2*all)
+		buffer.Grow(&p.half, 2*all)
 	}
 }
 

@@ -1,10 +1,11 @@
 package kernels
 
 import (
-	"runtime"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
+
+	"github.com/lowbit-go/gq/internal/cpu"
 )
 
 // Pool runs work on a fixed number of goroutines, the caller's included. It belongs to whoever made it, may serve many
@@ -25,9 +26,7 @@ type Pool struct {
 
 // NewPool starts threads-1 goroutines; threads below 1 stands for runtime.GOMAXPROCS(0). Close ends them.
 func NewPool(threads int) *Pool {
-	if threads < 1 {
-		threads = runtime.GOMAXPROCS(0)
-	}
+	threads = cpu.Threads(threads)
 	p := &Pool{wake: make([]chan struct{}, threads-1)}
 	for i := range p.wake {
 		p.wake[i] = make(chan struct{}, 1)

@@ -3,6 +3,7 @@ package kernels
 import (
 	"unsafe"
 
+	"github.com/lowbit-go/gq/internal/buffer"
 	"github.com/lowbit-go/gq/kernels/internal/floatmm"
 	"github.com/lowbit-go/gq/kernels/internal/gemv"
 	"github.com/lowbit-go/gq/kernels/internal/tile"
@@ -67,21 +68,13 @@ func (w *worker) grow(l *Linear, batch int) {
 		w.panels[i].grow(&l.reader)
 	}
 	outs := l.set.Steps[0].MR * l.set.NR
-	w.out = grow(w.out, outs)
+	buffer.Grow(&w.out, outs)
 	if l.finish != finishGroup || l.half {
-		w.dots = grow(w.dots, outs*l.groups)
+		buffer.Grow(&w.dots, outs*l.groups)
 	}
 }
 
-// grow returns a slice of n elements, x's own if it is long enough.
-func grow[T any](x []T, n int) []T {
-	if n <= cap(x) {
-		return x[:n]
-	}
-	return make([]T, n)
-}
-
-// aligned is grow for bytes that begin at a cache line.
+// aligned returns n bytes that begin at a cache line, x itself if it is long enough.
 func aligned(x []byte, n int) []byte {
 	if n <= cap(x) {
 		return x[:n]

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"github.com/lowbit-go/gq/internal/buffer"
 	"github.com/lowbit-go/gq/model/arch"
 	"github.com/lowbit-go/gq/model/internal/rowmath"
 )
@@ -31,7 +32,7 @@ func (a *attention) init(c *arch.ForwardConfig, set *rowmath.Set, threads int) {
 func (s *Session) attend(i int, dst, x []float32, m int) error {
 	c, l := &s.m.config, &s.m.layers[i]
 	nq, nkv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
-	q, k, v := resize(&s.q, m*nq), resize(&s.k, m*nkv), resize(&s.v, m*nkv)
+	q, k, v := buffer.Grow(&s.q, m*nq), buffer.Grow(&s.k, m*nkv), buffer.Grow(&s.v, m*nkv)
 	if err := s.project(l, q, k, v, x, m); err != nil {
 		return err
 	}
@@ -46,7 +47,7 @@ func (s *Session) attend(i int, dst, x []float32, m int) error {
 			cache.store(s.n+t, k[t*nkv:][:nkv], v[t*nkv:][:nkv])
 		}
 	})
-	heads := resize(&s.heads, m*nq)
+	heads := buffer.Grow(&s.heads, m*nq)
 	blocks := (m + queryBlock - 1) / queryBlock
 	run := func(worker, part int) {
 		// The last blocks see the most tokens: first.
@@ -68,7 +69,7 @@ func (s *Session) project(l *layer, q, k, v, x []float32, m int) error {
 	if len(l.qkv) == 1 {
 		nq, nkv := len(q)/m, len(k)/m
 		n := nq + 2*nkv
-		all := resize(&s.qkv, m*n)
+		all := buffer.Grow(&s.qkv, m*n)
 		if err := s.multiply(all, x, m, l.qkv[0]); err != nil {
 			return err
 		}
@@ -120,7 +121,7 @@ func (a *attention) block(worker int, c *cache, heads, q []float32, kvHead, from
 	width := (last - first + keyBlock - 1) / keyBlock * keyBlock
 	tokens, d := to-from, c.dim
 	rows := tokens * a.group // of token t and the group's head g: t*group + g
-	queries, scores, out := resize(&w.queries, rows*d), resize(&w.scores, rows*width), resize(&w.out, rows*d)
+	queries, scores, out := buffer.Grow(&w.queries, rows*d), buffer.Grow(&w.scores, rows*width), buffer.Grow(&w.out, rows*d)
 	at := kvHead * a.group * d // of the group's first head in a token's row
 	for t := range tokens {
 		copy(queries[t*a.group*d:][:a.group*d], q[(from+t)*stride+at:])

@@ -1,6 +1,10 @@
 package model
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/lowbit-go/gq/internal/buffer"
+)
 
 // Batch continues several sequences at a time, each by one token in a step, which reads the weights once for all. The
 // logits are those that a Session of its own would give each sequence.
@@ -55,7 +59,7 @@ func (b *Batch) Step(sequences []int, tokens []int32, logits []float32) error {
 		s.batch, s.positions = append(s.batch, b.all[q]), append(s.positions, b.n[q])
 	}
 	err := s.m.source.guard(func() error {
-		x := resize(&s.x, m*c.HiddenSize)
+		x := buffer.Grow(&s.x, m*c.HiddenSize)
 		if err := s.lookup(x, tokens); err != nil {
 			return err
 		}
@@ -79,7 +83,7 @@ func (b *Batch) Step(sequences []int, tokens []int32, logits []float32) error {
 func (s *Session) attendBatch(i int, dst, q, k, v []float32, m int) error {
 	c, l := &s.m.config, &s.m.layers[i]
 	nq, nkv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
-	heads := resize(&s.heads, m*nq)
+	heads := buffer.Grow(&s.heads, m*nq)
 	run := func(worker, row int) {
 		p, own := s.positions[row], &s.batch[row][i]
 		own.reach(p, p+1)

@@ -3,6 +3,7 @@ package model
 import (
 	"slices"
 
+	"github.com/lowbit-go/gq/internal/buffer"
 	"github.com/lowbit-go/gq/model/arch"
 )
 
@@ -27,7 +28,7 @@ type choice struct {
 func (s *Session) experts(l *layer, dst, x []float32, m int) error {
 	c, e, mix := &s.m.config, s.m.config.Experts, &s.mixture
 	h := c.HiddenSize
-	logits := resize(&mix.logits, m*e.Count)
+	logits := buffer.Grow(&mix.logits, m*e.Count)
 	if err := s.multiply(logits, x, m, l.router); err != nil {
 		return err
 	}
@@ -49,7 +50,7 @@ func (s *Session) experts(l *layer, dst, x []float32, m int) error {
 		if n == 0 {
 			continue
 		}
-		rows, out := resize(&mix.rows, n*h), resize(&mix.out, n*h)
+		rows, out := buffer.Grow(&mix.rows, n*h), buffer.Grow(&mix.out, n*h)
 		for r, ch := range mix.tokens {
 			copy(rows[r*h:][:h], x[ch.token*h:])
 		}

@@ -3,6 +3,7 @@ package model
 import (
 	"fmt"
 
+	"github.com/lowbit-go/gq/internal/buffer"
 	"github.com/lowbit-go/gq/kernels"
 )
 
@@ -115,7 +116,7 @@ func (s *Session) Forward(tokens []int32, logits []float32, all bool) error {
 func (s *Session) chunk(tokens []int32, logits []float32, all bool) error {
 	c := &s.m.config
 	m, h := len(tokens), c.HiddenSize
-	x := resize(&s.x, m*h)
+	x := buffer.Grow(&s.x, m*h)
 	if err := s.lookup(x, tokens); err != nil {
 		return err
 	}
@@ -158,7 +159,7 @@ func (s *Session) lookup(x []float32, tokens []int32) error {
 // logits computes those of m rows behind the last layer.
 func (s *Session) logits(logits, x []float32, m int) error {
 	c := &s.m.config
-	normed := resize(&s.normed, m*c.HiddenSize)
+	normed := buffer.Grow(&s.normed, m*c.HiddenSize)
 	s.norm(normed, x, s.m.norm, m)
 	if err := s.multiply(logits, normed, m, s.m.head); err != nil {
 		return err
@@ -172,7 +173,7 @@ func (s *Session) logits(logits, x []float32, m int) error {
 // layer runs the m rows of x through a layer, in place.
 func (s *Session) layer(i int, x []float32, m int) error {
 	c, l := &s.m.config, &s.m.layers[i]
-	normed, back := resize(&s.normed, m*c.HiddenSize), resize(&s.back, m*c.HiddenSize)
+	normed, back := buffer.Grow(&s.normed, m*c.HiddenSize), buffer.Grow(&s.back, m*c.HiddenSize)
 	s.norm(normed, x, l.inputNorm, m)
 	if err := s.attend(i, back, normed, m); err != nil {
 		return err
@@ -238,9 +239,9 @@ func (s *Session) multiply(dst, x []float32, m int, l *linear) error {
 
 // mlp is the gated feed-forward network, of width n.
 func (s *Session) mlp(f *mlp, dst, x []float32, m, n int) error {
-	gate, up := resize(&s.gate, m*n), resize(&s.up, m*n)
+	gate, up := buffer.Grow(&s.gate, m*n), buffer.Grow(&s.up, m*n)
 	if len(f.gateUp) == 1 {
-		both := resize(&s.gateUp, 2*m*n)
+		both := buffer.Grow(&s.gateUp, 2*m*n)
 		if err := s.multiply(both, x, m, f.gateUp[0]); err != nil {
 			return err
 		}
@@ -269,12 +270,4 @@ func (s *Session) split(n, cost int, f func(worker, from, to int)) {
 		return
 	}
 	s.m.pool.Run(parts, func(worker, part int) { f(worker, part*n/parts, (part+1)*n/parts) })
-}
-
-// resize gives a buffer of n values, with anything in them.
-func resize(b *[]float32, n int) []float32 {
-	if cap(*b) < n {
-		*b = make([]float32, n)
-	}
-	return (*b)[:n]
 }

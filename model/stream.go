@@ -3,6 +3,8 @@ package model
 import (
 	"errors"
 	"fmt"
+
+	"github.com/lowbit-go/gq/internal/buffer"
 )
 
 // Part is one of the two halves of a decoder layer: each reads the hidden states and adds to them.
@@ -165,7 +167,7 @@ func (t *Stream) HeadInput(sequence int, fn func(*Input)) {
 	h := t.m.config.HiddenSize
 	x := t.Hidden(sequence)
 	m := len(x) / h
-	normed := resize(&t.s.normed, m*h)
+	normed := buffer.Grow(&t.s.normed, m*h)
 	t.m.mu.Lock()
 	t.s.norm(normed, x, t.m.norm, m)
 	t.m.mu.Unlock()
@@ -182,8 +184,8 @@ func (t *Stream) half(sequence, layer int, part Part, fn func(*Input) bool) (bac
 	s.visit = t.visitor(fn)
 	defer func() { s.visit = nil }()
 	err = t.m.source.guard(func() error {
-		normed := resize(&s.normed, m*h)
-		back = resize(&s.back, m*h)
+		normed := buffer.Grow(&s.normed, m*h)
+		back = buffer.Grow(&s.back, m*h)
 		if part == Attention {
 			defer s.caches[layer].reset()
 			s.norm(normed, x, l.inputNorm, m)

@@ -3,9 +3,10 @@ package packing
 import (
 	"encoding/binary"
 	"fmt"
-	"hash/crc32"
 	"math/bits"
 	"slices"
+
+	"github.com/lowbit-go/gq/internal/crc32c"
 )
 
 // HeaderSize is the size in bytes of the packed header before each payload.
@@ -42,8 +43,6 @@ const (
 )
 
 var headerMagic = [4]byte{'G', 'Q', 'P', 'K'}
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // Header describes the bytes of one payload completely: whoever has the header
 // and the data behind it can compute every weight.
@@ -334,7 +333,7 @@ func (h Header) Append(dst []byte) []byte {
 	le.PutUint64(b[offCols:], h.Cols)
 	le.PutUint64(b[offGroup:], h.Group)
 	le.PutUint64(b[offDataSize:], uint64(size))
-	le.PutUint32(b[offCRC:], crc32.Checksum(b[:offCRC], castagnoli))
+	le.PutUint32(b[offCRC:], crc32c.Checksum(b[:offCRC]))
 	return append(dst, b[:]...)
 }
 
@@ -349,7 +348,7 @@ func ParseHeader(b []byte) (Header, error) {
 	if [4]byte(b[offMagic:]) != headerMagic {
 		return Header{}, &HeaderError{"magic", offMagic, fmt.Sprintf("%q, want %q", b[offMagic:offMagic+4], headerMagic[:])}
 	}
-	if want, got := crc32.Checksum(b[:offCRC], castagnoli), le.Uint32(b[offCRC:]); want != got {
+	if want, got := crc32c.Checksum(b[:offCRC]), le.Uint32(b[offCRC:]); want != got {
 		return Header{}, &HeaderError{"checksum", offCRC, fmt.Sprintf("%#08x stored, %#08x computed: the header is damaged", got, want)}
 	}
 	if v := le.Uint16(b[offVersion:]); v == 0 {

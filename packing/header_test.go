@@ -3,10 +3,11 @@ package packing
 import (
 	"encoding/binary"
 	"errors"
-	"hash/crc32"
 	"math"
 	"slices"
 	"testing"
+
+	"github.com/lowbit-go/gq/internal/crc32c"
 )
 
 func TestDtype(t *testing.T) {
@@ -285,7 +286,7 @@ func TestAppendPanics(t *testing.T) {
 func withChecksum(b []byte) []byte {
 	b = slices.Clone(b)
 	if len(b) >= HeaderSize {
-		binary.LittleEndian.PutUint32(b[60:], crc32.Checksum(b[:60], crc32.MakeTable(crc32.Castagnoli)))
+		binary.LittleEndian.PutUint32(b[60:], crc32c.Checksum(b[:60]))
 	}
 	return b
 }

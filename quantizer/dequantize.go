@@ -10,6 +10,8 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/buffer"
+	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/internal/floats"
 	"github.com/lowbit-go/gq/packing"
 )
@@ -165,7 +167,7 @@ func (d *dequantizer) run(ctx context.Context) error {
 	defer stop(nil)
 	var next, written atomic.Int64
 	var wg sync.WaitGroup
-	for range (Options{Threads: d.opts.Threads}).threads() {
+	for range cpu.Threads(d.opts.Threads) {
 		wg.Go(func() {
 			var b dequantBuffers
 			for ctx.Err() == nil {
@@ -232,7 +234,7 @@ func (d *dequantizer) unit(u dequantUnit, b *dequantBuffers) (int64, error) {
 		}
 		h := b.payload.Header
 		k := int64(h.Cols)
-		x := grow(&b.x, int(u.count*k))
+		x := buffer.Grow(&b.x, int(u.count*k))
 		for i := range u.count {
 			b.rows.Dequantize(x[i*k:(i+1)*k], int(u.first+i))
 		}
@@ -281,13 +283,13 @@ func (d *dequantizer) put(b *dequantBuffers, p []byte, off int64) (int64, error)
 // encode gives x as little-endian bytes of the output's dtype.
 func (d *dequantizer) encode(b *dequantBuffers, x []float32) []byte {
 	if d.opts.Dtype == packing.F32 {
-		out := grow(&b.out, 4*len(x))
+		out := buffer.Grow(&b.out, 4*len(x))
 		for i, v := range x {
 			binary.LittleEndian.PutUint32(out[4*i:], math.Float32bits(v))
 		}
 		return out
 	}
-	out := grow(&b.out, 2*len(x))
+	out := buffer.Grow(&b.out, 2*len(x))
 	for i, v := range x {
 		binary.LittleEndian.PutUint16(out[2*i:], floats.BF16FromF32(v))
 	}

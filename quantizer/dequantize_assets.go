@@ -13,6 +13,7 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/atomicfile"
+	"github.com/lowbit-go/gq/internal/buffer"
 	"github.com/lowbit-go/gq/internal/files"
 )
 
@@ -140,7 +141,7 @@ type comparer struct {
 var errDiffers = errors.New("differs")
 
 func (c *comparer) Write(p []byte) (int, error) {
-	if _, err := io.ReadFull(c.r, grow(&c.buf, len(p))); err == io.EOF || err == io.ErrUnexpectedEOF {
+	if _, err := io.ReadFull(c.r, buffer.Grow(&c.buf, len(p))); err == io.EOF || err == io.ErrUnexpectedEOF {
 		return 0, errDiffers
 	} else if err != nil {
 		return 0, err

@@ -1,7 +1,5 @@
 package quantizer
 
-import "runtime"
-
 // Options of a job. The zero value is 4-bit, group 32, full-range, BF16 scales,
 // embeddings at 8 bits, the default tile, every CPU.
 type Options struct {
@@ -16,11 +14,4 @@ type Options struct {
 	Origin *Origin
 	// Progress is called, from any worker, with bytes of the checkpoint that were done since the last call. Default: none.
 	Progress func(n int64)
-}
-
-func (o Options) threads() int {
-	if o.Threads > 0 {
-		return o.Threads
-	}
-	return runtime.GOMAXPROCS(0)
 }

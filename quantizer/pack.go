@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/buffer"
 	"github.com/lowbit-go/gq/internal/floats"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/packing/layouts"
@@ -45,7 +46,7 @@ func newLayoutPacking(it *item, v *variant) (layoutPacking, error) {
 // begin makes room for a unit.
 func (p *layoutPacking) begin(u unit) {
 	panels := (int(u.rows()) + p.nr - 1) / p.nr
-	grow(&p.out, panels*p.pk.PanelBytes())
+	buffer.Grow(&p.out, panels*p.pk.PanelBytes())
 	for i := range p.parts {
 		p.parts[i] = p.parts[i][:0]
 	}
@@ -102,7 +103,7 @@ func (p *layoutPacking) floatZeros(w *worker, r int) []float32 {
 	if w.item.realZeros {
 		return w.reals[first : first+n]
 	}
-	floats := grow(&p.floats, n)
+	floats := buffer.Grow(&p.floats, n)
 	for i, z := range w.zeros[first : first+n] {
 		floats[i] = packing.FloatZero(z, w.scales[first+i])
 	}

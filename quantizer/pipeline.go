@@ -3,7 +3,6 @@ package quantizer
 import (
 	"context"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"os"
 	"path/filepath"
@@ -14,6 +13,8 @@ import (
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/atomicfile"
+	"github.com/lowbit-go/gq/internal/cpu"
+	"github.com/lowbit-go/gq/internal/crc32c"
 )
 
 // unitBytes is about how much of the checkpoint a worker takes at a time. Small
@@ -28,8 +29,6 @@ const blockRows = 8
 // transposedRows is how many outputs are gathered at a time from a tensor stored
 // in x out: 64 values of BF16 are 128 bytes, two cache lines of each input row.
 const transposedRows = 64
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // unit is the piece of work that one worker does at a time.
 type unit struct {
@@ -234,7 +233,7 @@ func (j *job) run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	var wg sync.WaitGroup
-	for range j.plan.opts.threads() {
+	for range cpu.Threads(j.plan.opts.Threads) {
 		wg.Go(func() {
 			w := worker{job: j}
 			for ctx.Err() == nil {
@@ -314,7 +313,7 @@ func (j *job) sumTensor(t safetensors.Tensor) (crc uint32, err error) {
 	if err != nil {
 		return 0, err
 	}
-	err = j.plan.ck.Guard(func() error { crc = crc32.Checksum(view, castagnoli); return nil })
+	err = j.plan.ck.Guard(func() error { crc = crc32c.Checksum(view); return nil })
 	return crc, err
 }
 

@@ -3,7 +3,6 @@ package quantizer
 import (
 	"bytes"
 	"context"
-	"hash/crc32"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/crc32c"
 	"github.com/lowbit-go/gq/internal/testshared"
 	"github.com/lowbit-go/gq/packing"
 )
@@ -302,7 +302,7 @@ func checkCRCs(t *testing.T, ck *safetensors.Checkpoint, f *gqf.File) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := crc32.Checksum(b, castagnoli); got != name.SourceCRC || int64(len(b)) != name.SourceBytes {
+		if got := crc32c.Checksum(b); got != name.SourceCRC || int64(len(b)) != name.SourceBytes {
 			t.Errorf("%s: source CRC %08x of %d bytes, want %08x of %d", name.Name, name.SourceCRC, name.SourceBytes, got, len(b))
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/internal/files"
 )
 
@@ -103,7 +104,7 @@ func (p *Plan) hashFiles(ctx context.Context) ([]string, error) {
 	hashes, errs := make([]string, len(files)), make([]error, len(files))
 	next := make(chan int)
 	var wg sync.WaitGroup
-	for range min(p.opts.threads(), len(files)) {
+	for range min(cpu.Threads(p.opts.Threads), len(files)) {
 		wg.Go(func() {
 			for i := range next {
 				hashes[i], errs[i] = hashFile(ctx, filepath.Join(p.original().Dir(), files[i].Name))

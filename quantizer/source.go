@@ -2,10 +2,11 @@ package quantizer
 
 import (
 	"fmt"
-	"hash/crc32"
 	"math"
 
 	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/buffer"
+	"github.com/lowbit-go/gq/internal/crc32c"
 )
 
 // weights opens the item's tensor in the checkpoint.
@@ -21,11 +22,11 @@ type rowReader func(dst []float32, n int64) []float32
 func (w *worker) rows(it *item, slice int, row0, rows int64, r *unitResult) rowReader {
 	first := int(int64(slice)*it.rows + row0)
 	if it.transposed {
-		block := grow(&w.block, int(rows*it.cols))
+		block := buffer.Grow(&w.block, int(rows*it.cols))
 		w.weights.Widen(block, first, int(rows))
 		return func(_ []float32, n int64) []float32 { return block[n*it.cols : (n+1)*it.cols] }
 	}
-	r.crc = crc32.Checksum(w.weights.Bytes(first, int(rows)), castagnoli)
+	r.crc = crc32c.Checksum(w.weights.Bytes(first, int(rows)))
 	return func(dst []float32, n int64) []float32 {
 		dst = dst[:it.cols]
 		w.weights.Widen(dst, first+int(n), 1)
@@ -43,7 +44,7 @@ func (w *worker) readBias(it *item, first, rows int64) error {
 	if err != nil {
 		return err
 	}
-	bias := grow(&w.bias, int((rows+blockRows-1)/blockRows*blockRows))
+	bias := buffer.Grow(&w.bias, int((rows+blockRows-1)/blockRows*blockRows))
 	es := it.bias.Size / it.bias.Numel()
 	safetensors.Widen(bias[:rows], view[first*es:(first+rows)*es], it.bias.Dtype)
 	for i, v := range bias[:rows] {

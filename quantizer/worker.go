@@ -2,11 +2,12 @@ package quantizer
 
 import (
 	"fmt"
-	"hash/crc32"
 	"slices"
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/buffer"
+	"github.com/lowbit-go/gq/internal/crc32c"
 	"github.com/lowbit-go/gq/internal/vec"
 	"github.com/lowbit-go/gq/packing"
 )
@@ -74,7 +75,7 @@ func (w *worker) copy(u unit, r *unitResult) error {
 		return err
 	}
 	b := view[u.first : u.first+u.count]
-	r.crc = crc32.Checksum(b, castagnoli)
+	r.crc = crc32c.Checksum(b)
 	return w.write(b, w.dataOffset(&u.item.variants[0], 0, 0)+u.first)
 }
 
@@ -93,7 +94,7 @@ func (w *worker) sum(u unit, r *unitResult) error {
 	if err != nil {
 		return err
 	}
-	r.crc = crc32.Checksum(view[u.first:u.first+u.count], castagnoli)
+	r.crc = crc32c.Checksum(view[u.first : u.first+u.count])
 	return nil
 }
 
@@ -169,7 +170,7 @@ func (w *worker) tooSmall(i int64) error {
 func (w *worker) filler(u unit, r *unitResult) (func(n, i int64) error, error) {
 	it, row0, rows := u.item, u.first*blockRows, u.rows()
 	if it.repacked {
-		grow(&w.bias, int((rows+blockRows-1)/blockRows*blockRows))
+		buffer.Grow(&w.bias, int((rows+blockRows-1)/blockRows*blockRows))
 		read, err := w.codesOf(it, u.slice, row0)
 		return func(n, i int64) error {
 			read(n, i)
@@ -267,12 +268,12 @@ func (w *worker) fit(it *item) error {
 			return err
 		}
 	}
-	grow(&w.x, int(it.cols))
+	buffer.Grow(&w.x, int(it.cols))
 	w.stride, w.groups = int((it.cols+31)/32*32), it.scheme.Groups(int(it.cols))
-	clear(grow(&w.codes, blockRows*w.stride))
-	grow(&w.scales, blockRows*w.groups)
-	clear(grow(&w.zeros, blockRows*w.groups))
-	grow(&w.reals, blockRows*w.groups)
+	clear(buffer.Grow(&w.codes, blockRows*w.stride))
+	buffer.Grow(&w.scales, blockRows*w.groups)
+	clear(buffer.Grow(&w.zeros, blockRows*w.groups))
+	buffer.Grow(&w.reals, blockRows*w.groups)
 	w.packings = w.packings[:0]
 	for i := range it.variants {
 		p, err := newLayoutPacking(it, &it.variants[i])
@@ -285,15 +286,6 @@ func (w *worker) fit(it *item) error {
 	w.rq.LimitScales(w.smallest)
 	w.item = it
 	return nil
-}
-
-// grow makes *s n long, reusing its memory where it is large enough.
-func grow[T any](s *[]T, n int) []T {
-	if cap(*s) < n {
-		*s = make([]T, n)
-	}
-	*s = (*s)[:n]
-	return *s
 }
 
 // dataOffset is where the data of a payload begin: number part of a slice's, the

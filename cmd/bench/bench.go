@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/lowbit-go/gq/cmd/internal/cmdline"
 	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/internal/files"
 	"github.com/lowbit-go/gq/quantizer"
 )
@@ -74,10 +74,7 @@ func run(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	threads := c.Int("threads")
-	if threads == 0 {
-		threads = runtime.GOMAXPROCS(0)
-	}
+	threads := cpu.Threads(c.Int("threads"))
 	opts := quantizer.Options{Threads: threads}
 	if s := c.String("layout"); s != "" {
 		if opts.Recipe.Formats, err = quantizer.ParseFormats(s); err != nil {

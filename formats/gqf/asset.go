@@ -8,6 +8,8 @@ import (
 	"sort"
 
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/lowbit-go/gq/internal/crc32c"
 )
 
 // MaxAssetBytes is the size in bytes that all assets of a file may have together,
@@ -138,7 +140,7 @@ type sumWriter struct {
 }
 
 func (s *sumWriter) Write(p []byte) (n int, err error) {
-	s.crc = updateChecksum(s.crc, p)
+	s.crc = crc32c.Update(s.crc, p)
 	n, s.err = s.w.Write(p)
 	return n, s.err
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/lowbit-go/gq/internal/crc32c"
 	"github.com/lowbit-go/gq/packing"
 )
 
@@ -364,7 +365,7 @@ func TestBuilderCopyAsset(t *testing.T) {
 	raw := contents(600)[0]
 	z := zstdHeader{window: 15 << 3, width: 4, checksum: true}.frame(len(raw), body(t, raw, true))
 	b := sample()
-	b.addAsset(packedAsset{kind: AssetFile, name: "other.json", codec: CodecZstd, stored: z, rawLen: int64(len(raw)), rawCRC: checksum(raw)})
+	b.addAsset(packedAsset{kind: AssetFile, name: "other.json", codec: CodecZstd, stored: z, rawLen: int64(len(raw)), rawCRC: crc32c.Checksum(raw)})
 	file := build(t, b)
 	f := open(t, file)
 	again := NewBuilder()

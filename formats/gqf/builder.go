@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 
+	"github.com/lowbit-go/gq/internal/crc32c"
 	"github.com/lowbit-go/gq/packing"
 )
 
@@ -98,7 +99,7 @@ func (b *Builder) AddName(n NameSpec) int {
 // AddAsset adds an asset. The order of these calls does not matter. Data that are not
 // compressed are kept until Build.
 func (b *Builder) AddAsset(a AssetSpec) int {
-	p := packedAsset{kind: a.Kind, name: a.Name, stored: a.Data, rawLen: int64(len(a.Data)), rawCRC: checksum(a.Data)}
+	p := packedAsset{kind: a.Kind, name: a.Name, stored: a.Data, rawLen: int64(len(a.Data)), rawCRC: crc32c.Checksum(a.Data)}
 	if a.Kind == AssetFile || a.Kind == AssetFold {
 		z, err := compress(a.Data)
 		if err != nil && b.assetErr == nil {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lowbit-go/gq/internal/crc32c"
 	"github.com/lowbit-go/gq/packing"
 )
 
@@ -159,7 +160,7 @@ func TestVerifyScales(t *testing.T) {
 			p := f.Payload(test.payload)
 			at := p.Offset + packing.HeaderSize + int64(4*test.scale)
 			le.PutUint32(b[at:], test.bits)
-			le.PutUint32(b[f.h.sections[secChecksums].off:], checksum(b[f.h.dataOff:]))
+			le.PutUint32(b[f.h.sections[secChecksums].off:], crc32c.Checksum(b[f.h.dataOff:]))
 			reseal(b)
 			damaged := open(t, b)
 			if r, err := damaged.Verify(t.Context(), VerifyOptions{}); err != nil || !r.OK() {

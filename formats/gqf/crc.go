@@ -3,18 +3,9 @@ package gqf
 import (
 	"hash/crc32"
 	"sync"
+
+	"github.com/lowbit-go/gq/internal/crc32c"
 )
-
-// castagnoli is the table of CRC32C, the only checksum of the format: reflected
-// polynomial 0x82F63B78, initial value and final xor 0xFFFFFFFF (RFC 3720,
-// appendix B.4). The processors have an instruction for it.
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
-// checksum is the CRC32C of p.
-func checksum(p []byte) uint32 { return crc32.Checksum(p, castagnoli) }
-
-// updateChecksum is the CRC32C of what crc is the checksum of, followed by p.
-func updateChecksum(crc uint32, p []byte) uint32 { return crc32.Update(crc, castagnoli, p) }
 
 // rawCRC is the CRC register after p when it starts at 0 and is not inverted at
 // the end. Unlike CRC32C itself it is linear: zeros in front of p do not change
@@ -22,7 +13,7 @@ func updateChecksum(crc uint32, p []byte) uint32 { return crc32.Update(crc, cast
 // the register of a block is the xor of its pieces' registers, each shifted by
 // the bytes that follow it, in whatever order the pieces arrive.
 func rawCRC(p []byte) uint32 {
-	return ^crc32.Update(0xFFFFFFFF, castagnoli, p)
+	return ^crc32c.Update(0xFFFFFFFF, p)
 }
 
 // CombineCRC32C returns the CRC32C of two pieces in a row, from the CRC32C of

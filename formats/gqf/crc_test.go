@@ -1,9 +1,10 @@
 package gqf
 
 import (
-	"hash/crc32"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/lowbit-go/gq/internal/crc32c"
 )
 
 func TestCombineCRC32C(t *testing.T) {
@@ -13,19 +14,19 @@ func TestCombineCRC32C(t *testing.T) {
 		b[i] = byte(r.Uint32())
 	}
 	for _, cut := range []int{0, 1, 2, 15, 16, 17, 255, 256, 257, 4095, 4096, 4999, 5000} {
-		if got := CombineCRC32C(checksum(b[:cut]), checksum(b[cut:]), int64(len(b)-cut)); got != checksum(b) {
-			t.Errorf("cut at %d: %08x, want %08x", cut, got, checksum(b))
+		if got := CombineCRC32C(crc32c.Checksum(b[:cut]), crc32c.Checksum(b[cut:]), int64(len(b)-cut)); got != crc32c.Checksum(b) {
+			t.Errorf("cut at %d: %08x, want %08x", cut, got, crc32c.Checksum(b))
 		}
 	}
 	// RFC 3720, B.4: 32 bytes of zeros.
-	if got := checksum(make([]byte, 32)); got != 0x8A9136AA {
+	if got := crc32c.Checksum(make([]byte, 32)); got != 0x8A9136AA {
 		t.Errorf("CRC32C of 32 zeros is %08x", got)
 	}
 }
 
 // TestShiftFarZeros compares with doubling: n zeros twice are 2n zeros.
 func TestShiftFarZeros(t *testing.T) {
-	crc := crc32.Checksum([]byte("gq"), castagnoli)
+	crc := crc32c.Checksum([]byte("gq"))
 	for n := int64(1); n < 1<<61; n = 2*n + 1 {
 		if twice := crcShift(crcShift(crc, n), n); twice != crcShift(crc, 2*n) {
 			t.Fatalf("shift by %d twice differs from shift by %d", n, 2*n)

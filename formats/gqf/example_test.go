@@ -3,7 +3,6 @@ package gqf_test
 import (
 	"bytes"
 	"fmt"
-	"hash/crc32"
 	"math"
 	"os"
 	"path/filepath"
@@ -11,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/crc32c"
 	"github.com/lowbit-go/gq/internal/testshared"
 	"github.com/lowbit-go/gq/packing"
 )
@@ -42,7 +42,7 @@ func writeTiny() ([]byte, error) {
 	off := im.PayloadOffset(pi) + packing.HeaderSize
 	copy(file[off:], data) // in a real program: WriteAt, by many goroutines
 	im.AddData(off, data)
-	im.SetSourceCRC(ni, crc32.Checksum(data, crc32.MakeTable(crc32.Castagnoli)))
+	im.SetSourceCRC(ni, crc32c.Checksum(data))
 	if err := im.WritePayloadHeaders(file); err != nil {
 		return nil, err
 	}

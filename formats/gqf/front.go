@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 
+	"github.com/lowbit-go/gq/internal/crc32c"
 	"github.com/lowbit-go/gq/internal/files"
 )
 
@@ -101,7 +102,7 @@ func (f *front) checkFrame(b []byte, opts Options) error {
 		if err := f.checkZero(b, end, s.off); err != nil {
 			return err
 		}
-		if crc := checksum(f.sec[i]); crc != s.crc {
+		if crc := crc32c.Checksum(f.sec[i]); crc != s.crc {
 			return &FormatError{f.name, sectionNames[i], int64(s.off), fmt.Sprintf("checksum is %08x, the header says %08x: the section of %d bytes is damaged", crc, s.crc, s.length), nil}
 		}
 		end = s.off + s.length
@@ -157,7 +158,7 @@ func (f *front) checkHeader(b []byte) error {
 	f.h = decodeHeader(b)
 	h := &f.h
 	// The place and extent of this checksum are the same in every version.
-	if crc := checksum(b[:headerCRCOff]); crc != le.Uint32(b[headerCRCOff:]) {
+	if crc := crc32c.Checksum(b[:headerCRCOff]); crc != le.Uint32(b[headerCRCOff:]) {
 		return f.bad(headerCRCOff, "checksum of the header is %08x, stored is %08x: the header is damaged", crc, le.Uint32(b[headerCRCOff:]))
 	}
 	if h.major == 0 {

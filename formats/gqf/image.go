@@ -5,6 +5,7 @@ import (
 	"io"
 	"sync/atomic"
 
+	"github.com/lowbit-go/gq/internal/crc32c"
 	"github.com/lowbit-go/gq/packing"
 )
 
@@ -68,7 +69,7 @@ func (im *Image) SetAsset(i int, data []byte) error {
 		return fmt.Errorf("asset %q is fixed as %d bytes, %s; cannot replace it by %d bytes", im.str(r.strOff, r.strLen), r.rawLen, Codec(r.codec), len(data))
 	}
 	copy(im.buf[r.off:], data)
-	r.rawCRC = checksum(data)
+	r.rawCRC = crc32c.Checksum(data)
 	r.encode(rec)
 	return nil
 }
@@ -128,7 +129,7 @@ func (im *Image) WriteFront(w io.WriterAt) error {
 		le.PutUint32(im.record(secChecksums, i), crc)
 	}
 	for i := range im.h.sections {
-		im.h.sections[i].crc = checksum(im.sec[i])
+		im.h.sections[i].crc = crc32c.Checksum(im.sec[i])
 	}
 	copy(im.buf, im.h.encode())
 	if _, err := w.WriteAt(im.buf, 0); err != nil {

@@ -3,6 +3,7 @@ package gqf
 import (
 	"encoding/binary"
 
+	"github.com/lowbit-go/gq/internal/crc32c"
 	"github.com/lowbit-go/gq/packing"
 )
 
@@ -109,7 +110,7 @@ func (h *header) encode() []byte {
 	}
 	le.PutUint64(b[224:], h.dataOff)
 	le.PutUint64(b[232:], h.dataLen)
-	le.PutUint32(b[headerCRCOff:], checksum(b[:headerCRCOff]))
+	le.PutUint32(b[headerCRCOff:], crc32c.Checksum(b[:headerCRCOff]))
 	return b
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/lowbit-go/gq/internal/crc32c"
 	"github.com/lowbit-go/gq/packing"
 )
 
@@ -112,10 +113,10 @@ func reseal(b []byte) {
 	h := decodeHeader(b)
 	for i, s := range h.sections {
 		if s.off <= uint64(len(b)) && s.length <= uint64(len(b))-s.off {
-			le.PutUint32(b[32+24*i+20:], checksum(b[s.off:s.off+s.length]))
+			le.PutUint32(b[32+24*i+20:], crc32c.Checksum(b[s.off:s.off+s.length]))
 		}
 	}
-	le.PutUint32(b[headerCRCOff:], checksum(b[:headerCRCOff]))
+	le.PutUint32(b[headerCRCOff:], crc32c.Checksum(b[:headerCRCOff]))
 }
 
 // TestMalformed changes one place, seals the checksums again, and demands the

@@ -3,6 +3,8 @@ package gqf
 import (
 	"fmt"
 	"sync/atomic"
+
+	"github.com/lowbit-go/gq/internal/crc32c"
 )
 
 // sumChecks remembers which blocks of the data region have been checked.
@@ -59,7 +61,7 @@ func (f *File) checkSums(r *payloadRecord) error {
 func (f *File) checkSum(c *sumChecks, i int, r *payloadRecord) error {
 	start := int64(f.h.dataOff) + int64(i)<<f.h.blockLog2
 	end := min(start+int64(1)<<f.h.blockLog2, f.Size())
-	if crc := checksum(f.b[start:end]); crc != f.blockSum(i) {
+	if crc := crc32c.Checksum(f.b[start:end]); crc != f.blockSum(i) {
 		return &FormatError{f.name, "data", start, fmt.Sprintf("checksum of the %d bytes of block %d is %08x, the directory says %08x: tensor %q, which has bytes in it, may be damaged; gq verify lists all damage",
 			end-start, i, crc, f.blockSum(i), f.tensorName(int(r.tensor))), nil}
 	}

@@ -6,13 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"runtime"
 	"slices"
 	"sort"
 	"strings"
 	"sync"
 	"sync/atomic"
 
+	"github.com/lowbit-go/gq/internal/cpu"
+	"github.com/lowbit-go/gq/internal/crc32c"
 	"github.com/lowbit-go/gq/packing"
 )
 
@@ -120,10 +121,7 @@ func (f *File) Verify(ctx context.Context, o VerifyOptions) (*VerifyReport, erro
 		File: f.name, Bytes: f.Size(), Tensors: f.Len(), Payloads: f.NumPayloads(), Assets: f.count(secAssets),
 		Blocks: f.count(secChecksums), BlockBytes: v.blockBytes, Deep: o.Deep,
 	}
-	threads := o.Threads
-	if threads <= 0 {
-		threads = runtime.GOMAXPROCS(0)
-	}
+	threads := cpu.Threads(o.Threads)
 	if err := v.assets(); err != nil {
 		return nil, err
 	}
@@ -265,7 +263,7 @@ func (v *verifier) block(i int) {
 		}
 	}
 	gap(pos, end)
-	if crc := checksum(f.b[start:end]); crc != f.blockSum(i) {
+	if crc := crc32c.Checksum(f.b[start:end]); crc != f.blockSum(i) {
 		found = append(found, place(start, end, here, "checksum is %08x, the directory says %08x", crc, f.blockSum(i)))
 	}
 	if len(found) > 0 {

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/lowbit-go/gq/internal/crc32c"
 	"github.com/lowbit-go/gq/packing"
 )
 
@@ -197,7 +198,7 @@ func TestVerifyReport(t *testing.T) {
 				h := decodeHeader(bad)
 				for i := range int(h.sections[secChecksums].count) {
 					from := int(h.dataOff) + i<<20
-					le.PutUint32(bad[int(h.sections[secChecksums].off)+4*i:], checksum(bad[from:min(from+1<<20, len(bad))]))
+					le.PutUint32(bad[int(h.sections[secChecksums].off)+4*i:], crc32c.Checksum(bad[from:min(from+1<<20, len(bad))]))
 				}
 				reseal(bad)
 			}

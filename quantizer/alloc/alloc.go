@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 
 	"github.com/lowbit-go/gq/formats/safetensors"
@@ -47,13 +46,6 @@ type Job struct {
 	Progress func(n int)
 
 	block [2]int // of FP8 scales
-}
-
-func (j *Job) threads() int {
-	if j.Options.Threads > 0 {
-		return j.Options.Threads
-	}
-	return runtime.GOMAXPROCS(0)
 }
 
 func (j *Job) progress(n int) {

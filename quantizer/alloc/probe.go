@@ -11,6 +11,7 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/quantizer"
 )
@@ -115,7 +116,7 @@ func (j *Job) replace(d *Decision, s quantizer.Scheme) (undo func(), err error) 
 		if err != nil {
 			return undo, err
 		}
-		r, err := round(w, s, j.threads())
+		r, err := round(w, s, cpu.Threads(j.Options.Threads))
 		if err != nil {
 			return undo, err
 		}
@@ -150,7 +151,7 @@ func (j *Job) errors(ctx context.Context, list []*Decision, moments map[string][
 	var next atomic.Int64
 	errs := make([]error, len(list))
 	var wg sync.WaitGroup
-	for range j.threads() {
+	for range cpu.Threads(j.Options.Threads) {
 		wg.Go(func() {
 			for ctx.Err() == nil {
 				i := int(next.Add(1) - 1)

@@ -1,8 +1,6 @@
 package calib
 
 import (
-	"runtime"
-
 	"github.com/lowbit-go/gq/kernels"
 )
 
@@ -14,9 +12,6 @@ type engine struct {
 }
 
 func newEngine(threads int) *engine {
-	if threads < 1 {
-		threads = runtime.GOMAXPROCS(0)
-	}
 	p := kernels.NewPool(threads)
 	return &engine{p, kernels.NewWorkspace(p)}
 }
@@ -66,13 +61,4 @@ func (e *engine) transpose(dst, x []float32, n, k int) {
 			}
 		}
 	})
-}
-
-// grow gives a buffer of n values, with anything in them.
-func grow[T any](b *[]T, n int) []T {
-	if cap(*b) < n {
-		*b = make([]T, n)
-	}
-	*b = (*b)[:n]
-	return *b
 }

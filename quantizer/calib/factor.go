@@ -4,6 +4,8 @@ import (
 	"errors"
 	"math"
 	"slices"
+
+	"github.com/lowbit-go/gq/internal/buffer"
 )
 
 // block is the number of columns that are eliminated, or quantized, before the rest is told.
@@ -159,7 +161,7 @@ func (f *factor) solve(b []float32, n int) {
 	for j0 := 0; j0 < k; j0 += block {
 		j1 := min(j0+block, k)
 		w := j1 - j0
-		part := grow(&part, n*w)
+		part := buffer.Grow(&part, n*w)
 		f.e.rows(n, 16, func(_, from, to int) {
 			var y [block]float64
 			for r := from; r < to; r++ {
@@ -176,7 +178,7 @@ func (f *factor) solve(b []float32, n int) {
 			}
 		})
 		rest := k - j1
-		o := grow(&out, n*rest)
+		o := buffer.Grow(&out, n*rest)
 		f.e.product(o, part, n, rest, w, func(dst []float32, row int) {
 			for p := range dst {
 				dst[p] = float32(u[(j0+p)*k+j1+row])
@@ -195,7 +197,7 @@ func (f *factor) solve(b []float32, n int) {
 	for j1 := k; j1 > 0; {
 		j0 := (j1 - 1) / block * block
 		w := j1 - j0
-		part := grow(&part, n*w)
+		part := buffer.Grow(&part, n*w)
 		f.e.rows(n, 16, func(_, from, to int) {
 			var z [block]float64
 			for r := from; r < to; r++ {
@@ -213,7 +215,7 @@ func (f *factor) solve(b []float32, n int) {
 				copy(part[r*w:], row)
 			}
 		})
-		o := grow(&out, n*j0)
+		o := buffer.Grow(&out, n*j0)
 		f.e.product(o, part, n, j0, w, func(dst []float32, row int) {
 			for p := range dst {
 				dst[p] = float32(u[row*k+j0+p])
@@ -268,7 +270,7 @@ func (f *factor) weightedErrors(d []float32, n int) []float64 {
 	var out []float32
 	for r := 0; r < n; r += chunk {
 		m := min(chunk, n-r)
-		o := grow(&out, m*k)
+		o := buffer.Grow(&out, m*k)
 		f.e.product(o, d[r*k:], m, k, k, func(dst []float32, row int) { copy(dst, f.h[row*k:][:k]) })
 		f.e.rows(m, 16, func(_, from, to int) {
 			for i := from; i < to; i++ {

@@ -1,5 +1,7 @@
 package calib
 
+import "github.com/lowbit-go/gq/internal/buffer"
+
 // gramRows is how many rows of activations are multiplied at a time: a sum of so many products is made in float32.
 const gramRows = 512
 
@@ -83,11 +85,11 @@ func (g *gram) flush() {
 	}
 	g.n += n
 	g.rows = 0
-	xt := grow(&g.xt, k*n)
+	xt := buffer.Grow(&g.xt, k*n)
 	e.transpose(xt, g.x, n, k)
 	for p := 0; p < k; p += gramPanel {
 		m, cols := min(gramPanel, k-p), k-p
-		out := grow(&g.out, m*cols)
+		out := buffer.Grow(&g.out, m*cols)
 		e.product(out, xt[p*n:], m, cols, n, func(dst []float32, row int) { copy(dst, xt[(p+row)*n:][:n]) })
 		e.rows(m, 16, func(_, from, to int) {
 			for i := from; i < to; i++ {
@@ -99,12 +101,12 @@ func (g *gram) flush() {
 		})
 	}
 	if g.cross != nil {
-		dt := grow(&g.dt, k*n)
+		dt := buffer.Grow(&g.dt, k*n)
 		e.transpose(dt, g.d, n, k)
 		g.addProduct(g.cross, xt, dt, k, k, n)
 	}
 	if g.residual != nil {
-		rt := grow(&g.rt, g.width*n)
+		rt := buffer.Grow(&g.rt, g.width*n)
 		e.transpose(rt, g.r, n, g.width)
 		g.addProduct(g.residual, rt, xt, g.width, k, n)
 	}
@@ -114,7 +116,7 @@ func (g *gram) flush() {
 func (g *gram) addProduct(dst, a, b []float32, m, k, n int) {
 	for p := 0; p < m; p += gramPanel {
 		rows := min(gramPanel, m-p)
-		out := grow(&g.out, rows*k)
+		out := buffer.Grow(&g.out, rows*k)
 		g.e.product(out, a[p*n:], rows, k, n, func(dst []float32, row int) { copy(dst, b[row*n:][:n]) })
 		g.e.rows(rows, 16, func(_, from, to int) {
 			for i := from * k; i < to*k; i++ {

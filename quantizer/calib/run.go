@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/buffer"
 	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/model"
 	"github.com/lowbit-go/gq/quantizer"
@@ -306,7 +307,7 @@ func (j *job) collect(seq, layer int, part model.Part, first map[string]*group) 
 					}
 				}
 				if row >= 0 {
-					d = grow(&diff, k)
+					d = buffer.Grow(&diff, k)
 					for i, v := range other.x[row*k:][:k] {
 						d[i] = v - x[i]
 					}

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/buffer"
 	"github.com/lowbit-go/gq/quantizer"
 )
 
@@ -181,7 +182,7 @@ func (s *solver) gptq() {
 	for j1 := k; j1 > 0; {
 		j0 := (j1 - 1) / block * block
 		w := j1 - j0
-		part := grow(&s.buf.part, n*w)
+		part := buffer.Grow(&s.buf.part, n*w)
 		s.e.rows(n, 16, func(_, from, to int) {
 			var e [block]float32
 			for r := from; r < to; r++ {
@@ -204,7 +205,7 @@ func (s *solver) gptq() {
 			}
 		})
 		if j0 > 0 {
-			out := grow(&s.buf.out, n*j0)
+			out := buffer.Grow(&s.buf.out, n*j0)
 			s.e.product(out, part, n, j0, w, func(dst []float32, row int) { copy(dst, s.v[row*k+j0:][:w]) })
 			s.e.rows(n, 16, func(_, from, to int) {
 				for r := from; r < to; r++ {
@@ -222,7 +223,7 @@ func (s *solver) gptq() {
 
 // errors gives what the target has more than the codes stand for.
 func (s *solver) errors() []float32 {
-	d := grow(&s.buf.d, s.n*s.k)
+	d := buffer.Grow(&s.buf.d, s.n*s.k)
 	s.e.rows(s.n, 16, func(_, from, to int) {
 		for r := from; r < to; r++ {
 			for a := range s.k {
@@ -255,7 +256,7 @@ func (s *solver) sweep() {
 	d := s.errors()
 	for r0 := 0; r0 < s.n; r0 += refineRows {
 		m := min(refineRows, s.n-r0)
-		grad := grow(&s.buf.out, m*k)
+		grad := buffer.Grow(&s.buf.out, m*k)
 		s.e.product(grad, d[r0*k:], m, k, k, func(dst []float32, row int) { copy(dst, h[row*k:][:k]) })
 		s.e.rows(m, 4, func(_, from, to int) {
 			for r := r0 + from; r < r0+to; r++ {
@@ -304,13 +305,13 @@ func (s *solver) refit() {
 		clear(rhs)
 		clear(gram)
 		for g, own := range members {
-			x := grow(&x, m*len(own))
+			x := buffer.Grow(&x, m*len(own))
 			for r := range m {
 				for i, a := range own {
 					x[r*len(own)+i] = steps[r*k+a]
 				}
 			}
-			o := grow(&out, m*k)
+			o := buffer.Grow(&out, m*k)
 			s.e.product(o, x, m, k, len(own), func(dst []float32, row int) {
 				for i, a := range own {
 					dst[i] = h[row*k+a]

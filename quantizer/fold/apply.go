@@ -8,12 +8,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/atomicfile"
+	"github.com/lowbit-go/gq/internal/buffer"
 	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
@@ -25,13 +25,6 @@ type Options struct {
 	Threads int
 	// Progress is called with bytes of the checkpoint that were done since the last call. Default: none.
 	Progress func(n int64)
-}
-
-func (o Options) threads() int {
-	if o.Threads > 0 {
-		return o.Threads
-	}
-	return runtime.GOMAXPROCS(0)
 }
 
 // shardBytes bounds the data of a file, as Transformers does.
@@ -90,7 +83,7 @@ func applyStep(ctx context.Context, src, dst string, s *Step, o Options) error {
 	if err != nil {
 		return err
 	}
-	w := &rewriter{ctx: ctx, Options: o, edits: e, ck: ck, pool: kernels.NewPool(o.threads())}
+	w := &rewriter{ctx: ctx, Options: o, edits: e, ck: ck, pool: kernels.NewPool(o.Threads)}
 	defer w.pool.Close()
 	return w.run(dst)
 }
@@ -277,14 +270,14 @@ func (w *rewriter) matrix(i int, t safetensors.Tensor, ed *edit) error {
 			return err
 		}
 		n, k := s.to-s.from, int(cols)
-		x := grow(&w.x, n*k)
+		x := buffer.Grow(&w.x, n*k)
 		if err := w.rows(x, weights, ed, s.from, k); err != nil {
 			return err
 		}
 		if s.out != nil {
 			w.columns(x, n, k, s.out)
 		}
-		b := grow(&w.bytes, 4*n*k)
+		b := buffer.Grow(&w.bytes, 4*n*k)
 		bad := w.narrow(b, x, k)
 		if bad >= 0 {
 			return w.notFinite(t, s.from+bad/k, bad%k)
@@ -358,12 +351,4 @@ func (w *rewriter) narrow(b []byte, x []float64, k int) (bad int) {
 		}
 	}
 	return -1
-}
-
-// grow gives a buffer of n values, with anything in them.
-func grow[T any](b *[]T, n int) []T {
-	if cap(*b) < n {
-		*b = make([]T, n)
-	}
-	return (*b)[:n]
 }

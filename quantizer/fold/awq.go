@@ -7,6 +7,7 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/buffer"
 	"github.com/lowbit-go/gq/internal/detmath"
 	"github.com/lowbit-go/gq/internal/floats"
 	"github.com/lowbit-go/gq/kernels"
@@ -74,7 +75,7 @@ type awq struct {
 }
 
 func (j *awq) open(dir string, o quantizer.Options) (err error) {
-	j.pool = kernels.NewPool(j.threads())
+	j.pool = kernels.NewPool(j.Threads)
 	j.work = kernels.NewWorkspace(j.pool)
 	defer func() {
 		if err != nil {
@@ -96,7 +97,7 @@ func (j *awq) open(dir string, o quantizer.Options) (err error) {
 			j.matrices[m.Name()] = m
 		}
 	}
-	if j.m, err = openModel(dir, j.threads()); err != nil {
+	if j.m, err = openModel(dir, j.Threads); err != nil {
 		return err
 	}
 	if j.stream, err = j.m.NewStream(j.text.Sequences); err != nil {
@@ -292,7 +293,7 @@ func (j *awq) loss(s *model.Scaling, t []float32, seen map[string]*inputs) (sum 
 
 // difference sets j.d to what quantizing the matrix with the factors t changes, [rows][cols].
 func (j *awq) difference(s *model.Scaling, m quantizer.Matrix, t []float32, in *inputs) error {
-	w, d := grow(&j.w, m.Rows*m.Cols), grow(&j.d, m.Rows*m.Cols)
+	w, d := buffer.Grow(&j.w, m.Rows*m.Cols), buffer.Grow(&j.d, m.Rows*m.Cols)
 	if err := j.plan.ReadMatrix(w, m); err != nil {
 		return err
 	}
@@ -344,7 +345,7 @@ func (j *awq) outputs(m quantizer.Matrix, in *inputs) (sum float64) {
 	rows := len(in.x) / k
 	for at := 0; at < m.Rows; at += awqPanel {
 		n := min(awqPanel, m.Rows-at)
-		out := grow(&j.out, rows*n)
+		out := buffer.Grow(&j.out, rows*n)
 		d := j.d[at*k:][:n*k]
 		op, err := kernels.NewRows(n, k, func(dst []float32, row int) { copy(dst, d[row*k:][:k]) }, nil, kernels.Options{Log: quiet})
 		if err == nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/lowbit-go/gq/internal/buffer"
 	"github.com/lowbit-go/gq/model"
 )
 
@@ -29,7 +30,7 @@ func (e *ExactnessError) Error() string {
 
 // compareLogits runs the models of two directories on the first tokens of sequences; without any, on random ones.
 func compareLogits(ctx context.Context, original, folded string, sequences [][]int32, source string, o Options) (*Check, error) {
-	options := model.Options{Threads: o.threads(), Log: quiet}
+	options := model.Options{Threads: o.Threads, Log: quiet}
 	a, err := model.OpenCheckpoint(original, options)
 	if err != nil {
 		return nil, err
@@ -110,7 +111,7 @@ func (p *pair) compare(ids []int32) (worst, largest float64, err error) {
 	p.second.Reset()
 	for len(ids) > 0 {
 		n := min(chunk, len(ids))
-		x, y := grow(&p.x, n*p.vocab), grow(&p.y, n*p.vocab)
+		x, y := buffer.Grow(&p.x, n*p.vocab), buffer.Grow(&p.y, n*p.vocab)
 		if err := p.first.Forward(ids[:n], x, true); err != nil {
 			return 0, 0, err
 		}

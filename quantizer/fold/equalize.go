@@ -35,7 +35,7 @@ func Equalize(ctx context.Context, dir string, o Options) (Step, error) {
 		return s, err
 	}
 	defer ck.Close()
-	e := &equalizer{source: ck, pool: kernels.NewPool(o.threads())}
+	e := &equalizer{source: ck, pool: kernels.NewPool(o.Threads)}
 	defer e.pool.Close()
 	for layer := range m.Config().Layers {
 		for _, place := range m.Scalings(layer) {
