@@ -50,8 +50,9 @@ func (j *quantizeJob) checkPaths(src string) error {
 	}
 	s.Input("the importance matrix", j.o.Recipe.Imatrix...)
 	s.Output("output", "the .gqf file", j.dst)
-	s.OutputTree("output", "the working directory", j.dst+".calib")
-	s.OutputTree("output", "the folded checkpoint", j.dst+".fold")
+	calibDir, foldDir := j.workPaths()
+	s.OutputTree("output", "the working directory", calibDir)
+	s.OutputTree("output", "the folded checkpoint", foldDir)
 	s.Output("save-recipe", "the saved recipe", j.o.SaveRecipe)
 	s.Output("imatrix-out", "the importance matrix", j.o.ImatrixOut)
 	if j.o.Measure != nil {

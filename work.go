@@ -15,21 +15,30 @@ import (
 // openWork opens the working directories, from which an interrupted job resumes, and locks them for the whole job. A plan
 // keeps nothing, but has to put a folded checkpoint somewhere; it leaves alone what a job of Quantize keeps.
 func (j *quantizeJob) openWork() (err error) {
-	base := j.dst
-	if j.dry {
-		base += ".plan"
-	} else if err := j.plan.CheckOutput(j.dst); err != nil {
-		return err
+	calibDir, foldDir := j.workPaths()
+	if !j.dry {
+		if err := j.plan.CheckOutput(j.dst); err != nil {
+			return err
+		}
 	}
 	if !j.dry && (j.calibration != nil || j.o.Budget != nil) {
-		if j.work, err = workdir.Open(base + ".calib"); err != nil {
+		if j.work, err = workdir.Open(calibDir); err != nil {
 			return err
 		}
 	}
 	if j.folding != nil {
-		j.folding.work, err = workdir.Open(base + ".fold")
+		j.folding.work, err = workdir.Open(foldDir)
 	}
 	return err
+}
+
+// workPaths are where the working directories are, if the job has them.
+func (j *quantizeJob) workPaths() (calib, fold string) {
+	base := j.dst
+	if j.dry {
+		base += ".plan"
+	}
+	return base + ".calib", base + ".fold"
 }
 
 // cleanUp ends the job, which ended with err. It removes the working directories if nothing is to be done any more: the

@@ -7,5 +7,6 @@ const (
 	MaxText      = 1 << 30  // texts and token ids
 	MaxImatrix   = 4 << 30  // importance matrices (1 GB with 671B parameters)
 	MaxReport    = 1 << 30  // reports of gq accuracy
+	MaxFold      = 1 << 30  // records of a folded checkpoint: 12 bytes or so a column
 	MaxYAML      = 4 << 20  // recipes and gates: 38,000 rules, which take 250 MB while they are parsed
 )

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/lowbit-go/gq/internal/files"
 	"github.com/lowbit-go/gq/quantizer/workdir"
 )
 
@@ -34,7 +35,7 @@ func Kept(ctx context.Context, work *workdir.Dir, key string, make func(dst stri
 	if err != nil {
 		return "", nil, false, err
 	}
-	raw, err := os.ReadFile(filepath.Join(tree, recordName))
+	raw, err := files.Read(filepath.Join(tree, recordName), files.MaxFold)
 	if err != nil {
 		return "", nil, false, err
 	}
