@@ -132,7 +132,7 @@ func (j *quantizeJob) text(p *quantizer.Plan, tokens int) (*text.Text, error) {
 			return nil, err
 		}
 		defer m.Close()
-		t, err := text.Read(tok, data, tokens, text.WindowOf(m.Config()))
+		t, err := text.Read(j.ctx, tok, data, tokens, text.WindowOf(m.Config()))
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}

@@ -95,7 +95,7 @@ func (j *Job) Run(ctx context.Context) (*Report, error) {
 	}
 	var text *scored
 	if j.Text != nil {
-		if text, err = j.open(f, r); err != nil {
+		if text, err = j.open(ctx, f, r); err != nil {
 			return nil, err
 		}
 		defer text.close()

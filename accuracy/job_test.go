@@ -116,7 +116,7 @@ func TestJobTokens(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cut, err := text.Cut(tok, tok.VocabSize(), text.Input{Data: source.Data}, source.Options)
+	cut, err := text.Cut(t.Context(), tok, tok.VocabSize(), text.Input{Data: source.Data}, source.Options)
 	if err != nil {
 		t.Fatal(err)
 	}

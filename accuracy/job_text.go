@@ -1,6 +1,7 @@
 package accuracy
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -45,9 +46,9 @@ func (s *scored) tokens() (n int) {
 }
 
 // open opens models and text. If the model is one that cannot be run, r.NoModel says why.
-func (j *Job) open(f *gqf.File, r *Report) (*scored, error) {
+func (j *Job) open(ctx context.Context, f *gqf.File, r *Report) (*scored, error) {
 	s := &scored{}
-	err := j.openAll(s, f, r)
+	err := j.openAll(ctx, s, f, r)
 	if err == nil {
 		return s, nil
 	}
@@ -74,7 +75,7 @@ type noModelError struct{ msg string }
 
 func (e *noModelError) Error() string { return e.msg }
 
-func (j *Job) openAll(s *scored, f *gqf.File, r *Report) (err error) {
+func (j *Job) openAll(ctx context.Context, s *scored, f *gqf.File, r *Report) (err error) {
 	if !isDir(j.Source) {
 		return &noModelError{j.Source + " is a file of weights alone: name the checkpoint's directory, with config.json and tokenizer.json, to run the model"}
 	}
@@ -105,7 +106,7 @@ func (j *Job) openAll(s *scored, f *gqf.File, r *Report) (err error) {
 		o.Window = text.WindowOf(s.float.Config())
 	}
 	o = o.WithDefaults()
-	cut, err := text.Cut(s.tokenizer, s.float.VocabSize(), text.Input{Data: j.Text.Data, IDs: j.Text.Tokens}, o)
+	cut, err := text.Cut(ctx, s.tokenizer, s.float.VocabSize(), text.Input{Data: j.Text.Data, IDs: j.Text.Tokens}, o)
 	if err != nil {
 		return fmt.Errorf("%s: %w", j.Text.Name, err)
 	}

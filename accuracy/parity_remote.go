@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/files"
 )
 
 // RemoteOptions are the options of RemoteParity.
@@ -133,16 +134,18 @@ func findBinary(path, name string, arch architecture) (string, error) {
 	if name == runtime.GOARCH && runtime.GOOS != "linux" {
 		return path, nil
 	}
-	b, err := elf.Open(path)
-	switch open := (*fs.PathError)(nil); {
-	case errors.Is(err, fs.ErrNotExist):
+	f, _, err := files.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
 		return "", &MissingError{fmt.Sprintf("parity with %s: there is no %s", name, path)}
-	case errors.As(err, &open):
+	}
+	if err != nil {
 		return "", err
-	case err != nil:
+	}
+	defer f.Close()
+	b, err := elf.NewFile(f)
+	if err != nil {
 		return "", fmt.Errorf("parity with %s: %s is no program for Linux: %w", name, path, err)
 	}
-	defer b.Close()
 	if b.Machine != arch.machine {
 		return "", fmt.Errorf("parity with %s: %s is a program for %s", name, path, strings.TrimPrefix(b.Machine.String(), "EM_"))
 	}

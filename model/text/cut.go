@@ -2,6 +2,7 @@ package text
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -35,7 +36,7 @@ func (c *Cutting) Warning() string {
 
 // Cut cuts a text into windows. t may be nil for ids, which then have neither BOS nor marker; vocab is the number of
 // ids that the model has. Models without a BOS token get windows without one; the first token of each is then context.
-func Cut(t *tokenizer.Tokenizer, vocab int, in Input, o Options) (*Cutting, error) {
+func Cut(ctx context.Context, t *tokenizer.Tokenizer, vocab int, in Input, o Options) (*Cutting, error) {
 	o = o.WithDefaults()
 	if err := o.Check(); err != nil {
 		return nil, err
@@ -57,7 +58,7 @@ func Cut(t *tokenizer.Tokenizer, vocab int, in Input, o Options) (*Cutting, erro
 			return nil, err
 		}
 	} else {
-		list = splitText(t, in.Data, c)
+		list = splitText(ctx, t, in.Data, c)
 	}
 	return c, c.cut(list, prefix, o)
 }
@@ -103,7 +104,7 @@ type documents struct {
 }
 
 // splitText resolves the convention of a text and splits it.
-func splitText(t *tokenizer.Tokenizer, data []byte, c *Cutting) documents {
+func splitText(ctx context.Context, t *tokenizer.Tokenizer, data []byte, c *Cutting) documents {
 	c.Markers = bytes.Count(data, []byte(EndMarker))
 	c.resolve()
 	var starts, ends []int // of pieces
@@ -123,7 +124,7 @@ func splitText(t *tokenizer.Tokenizer, data []byte, c *Cutting) documents {
 		if c.Convention == Documents {
 			piece = bytes.TrimSpace(piece)
 		}
-		return encodeFirst(t, piece, least)
+		return encodeFirst(ctx, t, piece, least)
 	}}
 }
 
@@ -183,7 +184,7 @@ func markerID(t *tokenizer.Tokenizer) (int32, bool) {
 const bytesPerToken = 64
 
 // encodeFirst encodes a text, or of a long one only the beginning, up to more than least tokens; 0: all of it.
-func encodeFirst(t *tokenizer.Tokenizer, text []byte, least int) ([]int32, error) {
+func encodeFirst(ctx context.Context, t *tokenizer.Tokenizer, text []byte, least int) ([]int32, error) {
 	for size := bytesPerToken * max(least, 64); ; size *= 4 {
 		piece := text
 		if least > 0 && len(text) > size {
@@ -192,7 +193,7 @@ func encodeFirst(t *tokenizer.Tokenizer, text []byte, least int) ([]int32, error
 			}
 			piece = text[:size]
 		}
-		ids, err := t.Encode(string(piece), tokenizer.Options{})
+		ids, err := t.EncodeContext(ctx, string(piece), tokenizer.Options{})
 		if err != nil || len(ids) > least || len(piece) == len(text) {
 			return ids, err
 		}
@@ -213,12 +214,12 @@ func firstInvalid(text []byte) int {
 
 // ParseIDs reads ids: decimal numbers separated by white space or commas, brackets around them allowed.
 func ParseIDs(text []byte) ([]int32, error) {
-	fields := strings.FieldsFunc(string(text), func(r rune) bool { return strings.ContainsRune(" \t\r\n,[]", r) })
-	ids := make([]int32, 0, len(fields))
-	for i, f := range fields {
-		id, err := strconv.ParseInt(f, 10, 32)
-		if err != nil || id < 0 || strconv.FormatInt(id, 10) != f {
-			return nil, fmt.Errorf("token %d is %.20q: ids are whole numbers of 0 and more", i, f)
+	var ids []int32
+	// One field at a time: prose is recognized by its first word.
+	for field := range bytes.FieldsFuncSeq(text, func(r rune) bool { return strings.ContainsRune(" \t\r\n,[]", r) }) {
+		id, err := strconv.ParseInt(string(field[:min(len(field), 32)]), 10, 32)
+		if err != nil || id < 0 || strconv.FormatInt(id, 10) != string(field) {
+			return nil, fmt.Errorf("token %d is %.20q: ids are whole numbers of 0 and more", len(ids), field)
 		}
 		ids = append(ids, int32(id))
 	}

@@ -1,6 +1,7 @@
 package text
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 
@@ -52,14 +53,14 @@ func WindowsOf(sequences [][]int32) []Window {
 
 // Read cuts the content of a file into sequences of at most window tokens, by the convention Documents, up to a number of
 // tokens in all, BOS included. A file that holds nothing but numbers is token ids.
-func Read(t *tokenizer.Tokenizer, data []byte, tokens, window int) (*Text, error) {
+func Read(ctx context.Context, t *tokenizer.Tokenizer, data []byte, tokens, window int) (*Text, error) {
 	sum := sha256.Sum256(data)
 	text := &Text{Source: "text", SHA256: hex.EncodeToString(sum[:])}
 	in := Input{Data: data, IDs: holdsIDs(data)}
 	if in.IDs {
 		text.Source = "tokens"
 	}
-	c, err := Cut(t, t.VocabSize(), in, Options{Convention: Documents, Window: window, MaxTokens: tokens})
+	c, err := Cut(ctx, t, t.VocabSize(), in, Options{Convention: Documents, Window: window, MaxTokens: tokens})
 	if err != nil {
 		return nil, err
 	}

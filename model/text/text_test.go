@@ -24,7 +24,7 @@ func TestRead(t *testing.T) {
 	bos, _ := tok.BOS()
 	read := func(data string, tokens, window int) [][]int32 {
 		t.Helper()
-		got, err := text.Read(tok, []byte(data), tokens, window)
+		got, err := text.Read(t.Context(), tok, []byte(data), tokens, window)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -40,10 +40,10 @@ func TestRead(t *testing.T) {
 	if len(got) != 2 || got[0][0] != bos || got[1][0] != bos {
 		t.Errorf("documents: %v", got)
 	}
-	if text, err := text.Read(tok, []byte(" \n"), 100, 10); err == nil {
+	if text, err := text.Read(t.Context(), tok, []byte(" \n"), 100, 10); err == nil {
 		t.Errorf("no text: %v", text)
 	}
-	if _, err := text.Read(tok, []byte("5 99999"), 100, 10); err == nil || !strings.Contains(err.Error(), "99999") {
+	if _, err := text.Read(t.Context(), tok, []byte("5 99999"), 100, 10); err == nil || !strings.Contains(err.Error(), "99999") {
 		t.Errorf("a token beyond the vocabulary: %v", err)
 	}
 }

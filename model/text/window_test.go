@@ -61,7 +61,7 @@ func TestCut(t *testing.T) {
 		{"beyond the vocabulary", tok, "1 1024", Options{}, nil, "token 1 is 1024: the vocabulary has 1024"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, err := Cut(c.tok, tok.VocabSize(), Input{Data: []byte(c.in), IDs: true}, c.o)
+			got, err := Cut(t.Context(), c.tok, tok.VocabSize(), Input{Data: []byte(c.in), IDs: true}, c.o)
 			if c.wantError != "" {
 				if err == nil || !strings.Contains(err.Error(), c.wantError) {
 					t.Fatalf("error %v, want one with %q", err, c.wantError)
@@ -92,7 +92,7 @@ func TestLlamaCpp(t *testing.T) {
 	}
 	all = append([]int32{1}, all...)
 	for _, size := range []int{4, 100, 128, 256} {
-		c, err := Cut(tok, tok.VocabSize(), Input{Data: data}, Options{Convention: LlamaCpp, Window: size})
+		c, err := Cut(t.Context(), tok, tok.VocabSize(), Input{Data: data}, Options{Convention: LlamaCpp, Window: size})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -113,7 +113,7 @@ func TestLlamaCpp(t *testing.T) {
 func TestMarker(t *testing.T) {
 	tok := testTokenizer(t)
 	const data = "It was late.\n<|endoftext|>\n<|endoftext|> The lamp was out. "
-	c, err := Cut(tok, tok.VocabSize(), Input{Data: []byte(data)}, Options{})
+	c, err := Cut(t.Context(), tok, tok.VocabSize(), Input{Data: []byte(data)}, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +125,7 @@ func TestMarker(t *testing.T) {
 		t.Errorf("%s by default, %q: %s", c.Convention, c.Warning(), d)
 	}
 	for _, convention := range []Convention{Windows, LlamaCpp} {
-		c, err := Cut(tok, tok.VocabSize(), Input{Data: []byte(data)}, Options{Convention: convention, Window: 16})
+		c, err := Cut(t.Context(), tok, tok.VocabSize(), Input{Data: []byte(data)}, Options{Convention: convention, Window: 16})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -133,11 +133,11 @@ func TestMarker(t *testing.T) {
 			t.Errorf("%s: %q, %q", convention, s, c.Warning())
 		}
 	}
-	c, err = Cut(tok, tok.VocabSize(), Input{Data: []byte("No marker. ")}, Options{})
+	c, err = Cut(t.Context(), tok, tok.VocabSize(), Input{Data: []byte("No marker. ")}, Options{})
 	if err != nil || c.Convention != Windows || c.Warning() != "" {
 		t.Errorf("no marker: %v, %+v", err, c)
 	}
-	calibration, err := Read(tok, []byte(data), 1000, 16)
+	calibration, err := Read(t.Context(), tok, []byte(data), 1000, 16)
 	if err != nil || len(calibration.Sequences) != 2 || tok.Decode(calibration.Sequences[1], true) != texts[1] {
 		t.Errorf("calibration: %v, %v", calibration, err)
 	}
@@ -151,11 +151,11 @@ func TestLongDocument(t *testing.T) {
 		t.Fatal(err)
 	}
 	data = []byte(strings.TrimSpace(string(data)))
-	whole, err := Cut(tok, tok.VocabSize(), Input{Data: data}, Options{Window: 64})
+	whole, err := Cut(t.Context(), tok, tok.VocabSize(), Input{Data: data}, Options{Window: 64})
 	if err != nil {
 		t.Fatal(err)
 	}
-	marked, err := Cut(tok, tok.VocabSize(), Input{Data: append(data, EndMarker...)}, Options{Window: 64})
+	marked, err := Cut(t.Context(), tok, tok.VocabSize(), Input{Data: append(data, EndMarker...)}, Options{Window: 64})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +163,7 @@ func TestLongDocument(t *testing.T) {
 		t.Error(d)
 	}
 	// A limit encodes only the beginning, which gives the same tokens.
-	few, err := Cut(tok, tok.VocabSize(), Input{Data: []byte(strings.Repeat(string(data), 20))}, Options{Window: 64, MaxTokens: 70})
+	few, err := Cut(t.Context(), tok, tok.VocabSize(), Input{Data: []byte(strings.Repeat(string(data), 20))}, Options{Window: 64, MaxTokens: 70})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +174,7 @@ func TestLongDocument(t *testing.T) {
 
 func TestNotUTF8(t *testing.T) {
 	tok := testTokenizer(t)
-	_, err := Cut(tok, tok.VocabSize(), Input{Data: []byte("one" + EndMarker + "two\xff")}, Options{})
+	_, err := Cut(t.Context(), tok, tok.VocabSize(), Input{Data: []byte("one" + EndMarker + "two\xff")}, Options{})
 	if err == nil || !strings.Contains(err.Error(), "byte 19 is not UTF-8") {
 		t.Error(err)
 	}
@@ -204,7 +204,7 @@ func FuzzCut(f *testing.F) {
 	f.Add([]byte(ids), true, 4, 0, 0)
 	f.Fuzz(func(t *testing.T, data []byte, in bool, window, stride, most int) {
 		for _, convention := range []Convention{"", Windows, Documents, LlamaCpp} {
-			c, err := Cut(tok, tok.VocabSize(), Input{Data: data, IDs: in}, Options{convention, window, stride, most})
+			c, err := Cut(t.Context(), tok, tok.VocabSize(), Input{Data: data, IDs: in}, Options{convention, window, stride, most})
 			if err != nil {
 				continue
 			}

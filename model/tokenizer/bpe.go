@@ -231,6 +231,11 @@ func (m *bpe) encode(dst []int32, word string, w *work) ([]int32, error) {
 	unks := false
 	var err error
 	for i, r := range word {
+		if w.steps++; w.steps%(1<<16) == 0 {
+			if err := w.ctx.Err(); err != nil {
+				return nil, err
+			}
+		}
 		id := m.character(r, i > 0)
 		if id < 0 {
 			if w.spare, unks, err = m.unknown(w.spare[:0], r, unks); err != nil {

@@ -1,6 +1,9 @@
 package tokenizer
 
-import "unicode/utf8"
+import (
+	"context"
+	"unicode/utf8"
+)
 
 // merge is what a pair of tokens becomes. Pairs of lower rank merge first.
 type merge struct {
@@ -116,10 +119,12 @@ func (m *bpe) isByte(id int32) bool {
 
 // work is what one call of Encode needs besides its result.
 type work struct {
-	matchers []matcher // one for each pre-tokenizer; the first serves normalizers too
-	ids      []int32   // of the characters that wait to be merged
-	spare    []int32   // of one unknown character
-	pairs    []merge   // by symbol: the merge with the next one
+	ctx      context.Context // ends a long call
+	steps    uint            // characters until now
+	matchers []matcher       // one for each pre-tokenizer; the first serves normalizers too
+	ids      []int32         // of the characters that wait to be merged
+	spare    []int32         // of one unknown character
+	pairs    []merge         // by symbol: the merge with the next one
 	links    []link
 	heap     []candidate
 }

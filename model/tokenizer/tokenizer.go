@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"path/filepath"
@@ -185,10 +186,16 @@ var errGrowth = errors.New(tokenizerFile + ": normalizers and pre-tokenizers mak
 // fails if a regular expression of tokenizer.json takes beyond measure long for this
 // text, or if tokenizer.json lacks the token for unknown characters that it names.
 func (t *Tokenizer) Encode(text string, o Options) ([]int32, error) {
+	return t.EncodeContext(context.Background(), text, o)
+}
+
+// EncodeContext is Encode, and returns ctx.Err() soon after ctx is done: a text of 50 MB takes seconds.
+func (t *Tokenizer) EncodeContext(ctx context.Context, text string, o Options) ([]int32, error) {
 	if !utf8.ValidString(text) {
 		text = strings.ToValidUTF8(text, "\uFFFD")
 	}
 	w := t.newWork()
+	w.ctx = ctx
 	ids := make([]int32, 0, len(text)/3+8)
 	if o.AddSpecial {
 		ids = append(ids, t.post.before...)

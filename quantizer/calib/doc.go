@@ -2,7 +2,7 @@
 // measured where they matter, in what linears give, and not in the weights.
 //
 //	plan, err := quantizer.NewPlan(ck, config, options) // with gqf.AlgorithmGPTQFT, say
-//	text, err := text.Read(tokenizer, data, calib.DefaultTokens, window) // or text.Write: the model writes it
+//	text, err := text.Read(ctx, tokenizer, data, calib.DefaultTokens, window) // or text.Write: the model writes it
 //	result, err := calib.Run(ctx, plan, text, calib.Options{})
 //	defer result.Close()
 //	err = plan.SetChosen(result.Chosen())

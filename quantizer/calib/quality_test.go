@@ -107,7 +107,7 @@ func openQuality(t testing.TB, q qualityModel, calibration, evaluated int) *open
 		at = cut(at, *fullSkip)
 	}
 	window := text.WindowOf(o.float.Config())
-	c, err := text.Cut(o.tok, o.tok.VocabSize(), text.Input{Data: data[at:]}, text.Options{Convention: q.convention, Window: window, MaxTokens: evaluated})
+	c, err := text.Cut(t.Context(), o.tok, o.tok.VocabSize(), text.Input{Data: data[at:]}, text.Options{Convention: q.convention, Window: window, MaxTokens: evaluated})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +129,7 @@ func (o *opened) text(t testing.TB, self bool, tokens int) *text.Text {
 		start, ends := text.Start(o.tok)
 		own, err = text.Write(context.Background(), o.float, text.WriteOptions{Start: start, Ends: ends, Tokens: tokens, Window: window, Seed: *fullSeed})
 	} else {
-		own, err = text.Read(o.tok, o.head, tokens, window)
+		own, err = text.Read(t.Context(), o.tok, o.head, tokens, window)
 	}
 	if err != nil {
 		t.Fatal(err)
