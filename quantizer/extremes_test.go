@@ -133,6 +133,35 @@ func TestLargeScales(t *testing.T) {
 	}
 }
 
+// TestLargeWeights: weights whose squares float32 cannot hold have a signal-to-noise ratio all the same.
+func TestLargeWeights(t *testing.T) {
+	for _, r := range []Recipe{
+		{ScaleDtype: packing.ScaleF32, Group: 32, Algorithm: gqf.AlgorithmRTN},
+		{ScaleDtype: packing.ScaleF32, Group: 32, Algorithm: gqf.AlgorithmRTN, Bits: 2, Mapping: gqf.MappingHalfStep},
+		{ScaleDtype: packing.ScaleF32, Group: 32, Algorithm: gqf.AlgorithmRTN, Mapping: gqf.MappingAsymmetric},
+		{ScaleDtype: packing.ScaleF32, Group: 32, Algorithm: gqf.AlgorithmHQQ, Mapping: gqf.MappingAsymmetric, Formats: formatsOf(t, "kleidiai")},
+	} {
+		var sqnr [2]float64
+		for i, factor := range []float32{0x1p40, 0x1p70} { // powers of two change no code
+			w := extremes(1)
+			normal := w.value
+			w.value = func(i int) float32 { return normal(i) * factor }
+			p, err := newPlan(t, writeCheckpoint(t, "", w), Options{Recipe: r})
+			if err != nil {
+				t.Fatal(err)
+			}
+			report, err := p.Write(context.Background(), filepath.Join(t.TempDir(), "model.gqf"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			sqnr[i] = report.MeanSQNR
+		}
+		if !(math.Abs(sqnr[0]-sqnr[1]) < 1e-4) {
+			t.Errorf("%+v: SQNR %v dB, of larger weights %v dB", r, sqnr[0], sqnr[1])
+		}
+	}
+}
+
 // TestRepackTooSmall: scales that another layout cannot hold are not changed by a repack.
 func TestRepackTooSmall(t *testing.T) {
 	r, err := writeExtremes(t, 1e-37, Recipe{ScaleDtype: packing.ScaleF32, Group: PerChannel, Bits: 4, EmbeddingBits: 4})

@@ -34,7 +34,8 @@ type worker struct {
 	bias        []float32
 	packings    []layoutPacking
 	acc         vec.ErrorSum
-	smallScales int64 // groups of the unit, see countSmallScales
+	smallScales int64     // groups of the unit, see countSmallScales
+	quantized   []float32 // the row that was quantized last
 }
 
 func (w *worker) do(i int) error {
@@ -127,8 +128,12 @@ func (w *worker) blocks(u unit, r *unitResult) error {
 			}
 		}
 	}
-	r.noise, r.signal = w.acc.Total()
 	r.smallScales = w.smallScales
+	if r.noise, r.signal = w.acc.Total(); !finite(float32(r.noise)) || !finite(float32(r.signal)) {
+		if r.noise, r.signal, err = w.largeErrors(fill, rows); err != nil {
+			return err
+		}
+	}
 	for i := range w.packings {
 		if err := w.packings[i].write(w, u); err != nil {
 			return err
@@ -137,11 +142,41 @@ func (w *worker) blocks(u unit, r *unitResult) error {
 	return nil
 }
 
+// largeErrors sums the squares of a unit's errors and weights where these are too large for package vec, whose squares are
+// float32: it quantizes the rows again.
+func (w *worker) largeErrors(fill func(n, i int64) error, rows int64) (noise, signal float64, err error) {
+	stands := make([]float32, w.item.cols)
+	var zeros []int8
+	if w.item.scheme.Mapping == gqf.MappingAsymmetric {
+		zeros = w.zeros[:w.groups]
+	}
+	for n := range rows {
+		if err := fill(n, 0); err != nil {
+			return 0, 0, err
+		}
+		if w.item.realZeros {
+			for k, q := range w.codes[:w.item.cols] {
+				g := k / w.rq.group
+				stands[k] = float32(float32(float32(q)*w.scales[g]) + w.reals[g])
+			}
+		} else {
+			w.item.scheme.Widen(stands, w.codes[:w.item.cols], w.scales[:w.groups], zeros)
+		}
+		for k, v := range w.quantized {
+			e := float64(v) - float64(stands[k])
+			noise += float64(e * e)
+			signal += float64(float64(v) * float64(v))
+		}
+	}
+	return noise, signal, nil
+}
+
 // countSmallScales counts the groups of the row x, quantized into row i of the block, that
 // have a subnormal scale or the smallest that the layouts hold: their weights are so small
 // that the scale is less precise than elsewhere, or greater than they need. Groups of zeros,
 // of which nothing is lost, do not count.
 func (w *worker) countSmallScales(x []float32, i int64) {
+	w.quantized = x
 	few := w.item.scheme.ScaleDtype.SmallestNormal()
 	for g, s := range w.scales[int(i)*w.groups : (int(i)+1)*w.groups] {
 		if size := abs(s); size > w.smallest && size >= few {
