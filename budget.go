@@ -209,7 +209,7 @@ func (j *quantizeJob) allocJob() alloc.Job {
 func (h *chooser) probe() (*alloc.Probed, error) {
 	job := h.allocJob()
 	job.Model, job.Reference, job.Work = h.probed, h.reference, h.work
-	job.Resumed = func(probes, of int) { h.resumed(h.work, fmt.Sprintf("%d of %d probes are", probes, of)) }
+	job.Resumed = func(probes, of int) { h.resumed(h.work, fmt.Sprintf("%d of %d probes", probes, of)) }
 	add, end := func(int64) {}, func() {}
 	job.Start = func(steps int) { add, end = h.begin(stageProbe, "steps", int64(steps)) }
 	job.Progress = func(n int) { add(int64(n)) }

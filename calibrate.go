@@ -98,7 +98,7 @@ func (k *calibration) run(p *quantizer.Plan) (done func(), err error) {
 	add, end := k.begin(stageCalibrate, "weights", calib.Work(p))
 	o := calib.Options{Refine: k.refine(), Work: k.work, Threads: k.o.Threads, Progress: add}
 	if !k.ran { // else the layers are of this job
-		o.Resumed = func(layers, of int) { k.resumed(k.work, fmt.Sprintf("%d of %d layers are", layers, of)) }
+		o.Resumed = func(layers, of int) { k.resumed(k.work, fmt.Sprintf("%d of %d layers", layers, of)) }
 	}
 	k.ran = true
 	result, err := calib.Run(k.ctx, p, t, o)

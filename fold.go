@@ -107,7 +107,7 @@ func (f *folding) run() error {
 		return err
 	}
 	if found {
-		f.resumed(f.work, "the folded checkpoint is")
+		f.resumed(f.work, "the folded checkpoint")
 	}
 	if f.ck, err = safetensors.Open(dir, safetensors.Options{}); err != nil {
 		return err

@@ -84,7 +84,7 @@ func join(err, second error) error {
 
 // resumed says that an earlier job has done a part of this one.
 func (j *quantizeJob) resumed(d *workdir.Dir, what string) {
-	j.logf("resumed: %s from %s", what, d.Path())
+	j.logf("resumed: found %s in %s", what, d.Path())
 }
 
 // selfText gives the text that the model of a plan's checkpoint writes. It is written once for a job, and kept for the next
@@ -101,7 +101,7 @@ func (j *quantizeJob) selfText(p *quantizer.Plan, tok *tokenizer.Tokenizer, toke
 	}
 	var t *text.Text
 	if j.work != nil && j.work.GetJSON(textName, key, &t) && t != nil && len(t.Sequences) > 0 {
-		j.resumed(j.work, "the text that the model wrote is")
+		j.resumed(j.work, "the text that the model wrote")
 	} else if t, err = j.writeText(p, key, text.WriteOptions{Start: start, Ends: ends, Tokens: tokens, Seed: j.seed()}); err != nil {
 		return nil, err
 	}
@@ -122,7 +122,7 @@ func (j *quantizeJob) writeText(p *quantizer.Plan, key string, o text.WriteOptio
 	o.Window = text.WindowOf(m.Config())
 	if j.work != nil {
 		if j.work.GetJSON(draftName, key, &o.Draft) && o.Draft != nil {
-			j.resumed(j.work, fmt.Sprintf("%d of %d tokens of text are", o.Draft.Size(), o.Tokens))
+			j.resumed(j.work, fmt.Sprintf("%d of %d tokens of text", o.Draft.Size(), o.Tokens))
 		}
 		o.Keep = func(d *text.Draft) error { return j.work.PutJSON(draftName, key, d) }
 	}

@@ -137,9 +137,9 @@ func TestResume(t *testing.T) {
 		{"writing text", 30, nil},
 		{"writing text", 70, []string{"resumed: "}},
 		{"folding", 1, []string{"resumed: "}},
-		{"probing tensors", 12, []string{"resumed: the text"}},
-		{"calibrating", 500_000, []string{"resumed: the text", "resumed: the folded checkpoint"}},
-		{"quantizing", 1, []string{"resumed: the text", "resumed: the folded checkpoint", "resumed: "}},
+		{"probing tensors", 12, []string{"resumed: found the text"}},
+		{"calibrating", 500_000, []string{"resumed: found the text", "resumed: found the folded checkpoint"}},
+		{"quantizing", 1, []string{"resumed: found the text", "resumed: found the folded checkpoint", "resumed: "}},
 	} {
 		var l listener
 		err := quantize(t, dst, &l, func(stage string, units int64) bool { return stage == c.stage && units >= c.units })
@@ -166,7 +166,7 @@ func TestResume(t *testing.T) {
 	if !bytes.Equal(read(t, dst), want) {
 		t.Error("the file is another one")
 	}
-	if lines := strings.Join(l.lines, "\n"); !strings.Contains(lines, " layers are") || !strings.Contains(lines, " probes are") {
+	if lines := strings.Join(l.lines, "\n"); !strings.Contains(lines, " layers in ") || !strings.Contains(lines, " probes in ") {
 		t.Errorf("the last call says %q", l.lines)
 	}
 	if slices.ContainsFunc(l.stages, func(s gq.Stage) bool { return s.Name == "writing text" || s.Name == "folding" }) {
