@@ -138,7 +138,7 @@ func (j *quantizeJob) text(p *quantizer.Plan, tokens int) (*text.Text, error) {
 		}
 		return t, nil
 	}
-	return j.selfText(p, tok, tokens)
+	return j.selfText(p, tok, j.calibrationText(tokens))
 }
 
 // moments runs the model on a text.

@@ -117,6 +117,13 @@ func (j *quantizeJob) plannedStages() (list []*planned) {
 	if !j.dry {
 		list = append(list, &planned{stageQuantize, j.writeCost(), 1})
 	}
+	if k := j.calibration; k != nil && !j.dry && r.Calibrate != "" {
+		if self {
+			list = append(list, &planned{stageHeldText, textCost(j.plan, k.heldOutTokens()), 1})
+		}
+		// Both models read it.
+		list = append(list, &planned{stageHeldOut, 2 * perPass * weights(j.plan) * float64(k.heldOutTokens()) / 1e9, 1})
+	}
 	if j.measured != nil {
 		list = append(list, accuracyStages(j.measured, weights(j.plan))...)
 	}

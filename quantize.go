@@ -1,10 +1,12 @@
 package gq
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"github.com/lowbit-go/gq/accuracy"
 	"github.com/lowbit-go/gq/formats/safetensors"
@@ -64,8 +66,14 @@ type QuantizeReport struct {
 	Written bool `json:"written"`
 	// Allocation is what a Budget chose; nil without one.
 	Allocation *Allocation `json:"allocation,omitempty"`
+	// HeldOut is the loss of a file that was calibrated with text; nil for others, whose loss is the report's SQNR.
+	HeldOut *HeldOut `json:"held_out,omitempty"`
 	// Accuracy is the measurement; nil without QuantizeOptions.Measure.
 	Accuracy *accuracy.Report `json:"accuracy,omitempty"`
+	// WriteSeconds is how long the writing of the file took, of the report's Seconds.
+	WriteSeconds float64 `json:"write_seconds"`
+	// NotRunnable says why gq cannot run the model in the file; "" if it can.
+	NotRunnable string `json:"not_runnable,omitempty"`
 }
 
 // Quantize turns the checkpoint src, a .safetensors file or a directory, into the .gqf file dst. The file appears when
@@ -90,10 +98,11 @@ func Plan(ctx context.Context, src, dst string, o QuantizeOptions) (*PlanReport,
 
 // quantizeJob is a running Quantize or Plan.
 type quantizeJob struct {
-	ctx context.Context
-	o   QuantizeOptions
-	dst string
-	dry bool // nothing is written
+	ctx   context.Context
+	o     QuantizeOptions
+	dst   string
+	dry   bool // nothing is written
+	start time.Time
 	stages
 	measured *accuracy.Job // nil: no measurement
 
@@ -108,6 +117,7 @@ type quantizeJob struct {
 	folding     *folding        // nil: the checkpoint stays as it is
 	chosen      *Allocation     // nil: no budget
 	written     atomic.Pointer[func(int64)]
+	unmet       error // the gate's, for a file that is kept all the same
 
 	work  *workdir.Dir          // what is finished of a long job; nil: nothing is kept
 	texts map[string]*text.Text // by their keys
@@ -116,7 +126,7 @@ type quantizeJob struct {
 // inJob prepares a job, calls end and cleans up.
 func inJob[T any](ctx context.Context, src, dst string, o QuantizeOptions, dry bool, end func(*quantizeJob) (T, error)) (result T, err error) {
 	o.Recipe = o.Recipe.WithQuality()
-	j := &quantizeJob{ctx: ctx, o: o, dst: dst, dry: dry, stages: stages{to: o.Progress}}
+	j := &quantizeJob{ctx: ctx, o: o, dst: dst, dry: dry, start: time.Now(), stages: stages{to: o.Progress}}
 	if err := j.check(src); err != nil {
 		return result, err
 	}
@@ -272,42 +282,50 @@ func (j *quantizeJob) quantize() (*QuantizeReport, error) {
 	add, end := j.begin(stageQuantize, "bytes", j.plan.WorkBytes())
 	j.written.Store(&add)
 	defer end()
-	if j.measured != nil {
-		return j.writeMeasured(end)
+	r := &QuantizeReport{Allocation: j.chosen, NotRunnable: j.notRunnable()}
+	final, err := j.plan.WriteChecked(j.ctx, j.dst, func(temp string, written *quantizer.Report) error {
+		end()
+		r.Report = written
+		return j.measure(temp, r)
+	})
+	if final != nil {
+		final.Warnings = r.Warnings // the plan's, and those of measuring
+		r.Report, r.Written = final, true
 	}
-	r, err := j.plan.Write(j.ctx, j.dst)
+	if r.Report != nil {
+		r.WriteSeconds, r.Seconds = r.Seconds, time.Since(j.start).Seconds()
+		r.BytesPerSecond = float64(r.SourceBytes) / r.Seconds
+	}
+	if unmet, ok := errors.AsType[*GateNotMetError](cmp.Or(err, j.unmet)); ok {
+		return r, unmet
+	}
 	if err != nil {
 		return nil, err
 	}
-	return &QuantizeReport{Report: r, Written: true, Allocation: j.chosen}, nil
+	return r, nil
 }
 
-// writeMeasured writes the file if it meets the gate, or in any case with Keep. end ends the stage of the writing.
-func (j *quantizeJob) writeMeasured(end func()) (*QuantizeReport, error) {
-	r := &QuantizeReport{Allocation: j.chosen}
-	var unmet *GateNotMetError
-	final, err := j.plan.WriteChecked(j.ctx, j.dst, func(temp string, written *quantizer.Report) (err error) {
-		end()
-		r.Report, j.measured.File = written, temp
-		if r.Accuracy, err = j.o.Measure.run(j.ctx, j.measured, j.stages); err != nil {
+// measure measures the complete file at temp before it appears. An error keeps it from appearing.
+func (j *quantizeJob) measure(temp string, r *QuantizeReport) (err error) {
+	if j.calibration != nil && j.o.Recipe.Calibrate != "" {
+		if err := j.calibration.heldOut(temp, r); err != nil {
 			return err
 		}
-		if err = Verdict(r.Accuracy); errors.As(err, &unmet) {
-			unmet.Output, unmet.Kept = j.dst, j.o.Keep
-			if j.o.Keep {
-				return nil
-			}
-		}
+	}
+	if j.measured == nil {
+		return nil
+	}
+	j.measured.File = temp
+	if r.Accuracy, err = j.o.Measure.run(j.ctx, j.measured, j.stages); err != nil {
 		return err
-	})
-	if final != nil {
-		r.Report, r.Written = final, true
 	}
-	switch {
-	case unmet != nil:
-		return r, unmet
-	case err != nil:
-		return nil, err
+	err = Verdict(r.Accuracy)
+	if unmet, ok := errors.AsType[*GateNotMetError](err); ok {
+		unmet.Output, unmet.Kept = j.dst, j.o.Keep
+		if j.o.Keep {
+			j.unmet = unmet
+			return nil
+		}
 	}
-	return r, nil
+	return err
 }

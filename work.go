@@ -87,12 +87,25 @@ func (j *quantizeJob) resumed(d *workdir.Dir, what string) {
 	j.logf("resumed: found %s in %s", what, d.Path())
 }
 
+// selfText is text for the model of a checkpoint to write.
+type selfText struct {
+	tokens      int
+	seed        uint64
+	stage       string
+	name, draft string // entries of the working directory
+}
+
+// calibrationText is the text that calibration takes, or the choice of bits.
+func (j *quantizeJob) calibrationText(tokens int) selfText {
+	return selfText{tokens: tokens, seed: j.seed(), stage: stageText, name: textName, draft: draftName}
+}
+
 // selfText gives the text that the model of a plan's checkpoint writes. It is written once for a job, and kept for the next
 // one: a model writes slowly.
-func (j *quantizeJob) selfText(p *quantizer.Plan, tok *tokenizer.Tokenizer, tokens int) (*text.Text, error) {
+func (j *quantizeJob) selfText(p *quantizer.Plan, tok *tokenizer.Tokenizer, s selfText) (*text.Text, error) {
 	start, ends := text.Start(tok)
 	// 2: the version of the way in which text is written.
-	key, err := workdir.Key("text", 2, tokens, j.seed(), start, ends, p.SourceStamps())
+	key, err := workdir.Key("text", 2, s.tokens, s.seed, start, ends, p.SourceStamps())
 	if err != nil {
 		return nil, err
 	}
@@ -100,9 +113,9 @@ func (j *quantizeJob) selfText(p *quantizer.Plan, tok *tokenizer.Tokenizer, toke
 		return t, nil
 	}
 	var t *text.Text
-	if j.work != nil && j.work.GetJSON(textName, key, &t) && t != nil && len(t.Sequences) > 0 {
+	if j.work != nil && j.work.GetJSON(s.name, key, &t) && t != nil && len(t.Sequences) > 0 {
 		j.resumed(j.work, "the text that the model wrote")
-	} else if t, err = j.writeText(p, key, text.WriteOptions{Start: start, Ends: ends, Tokens: tokens, Seed: j.seed()}); err != nil {
+	} else if t, err = j.writeText(p, key, s, text.WriteOptions{Start: start, Ends: ends, Tokens: s.tokens, Seed: s.seed}); err != nil {
 		return nil, err
 	}
 	if j.texts == nil {
@@ -113,7 +126,7 @@ func (j *quantizeJob) selfText(p *quantizer.Plan, tok *tokenizer.Tokenizer, toke
 }
 
 // writeText has the model write, or finish what an interrupted job has begun to write.
-func (j *quantizeJob) writeText(p *quantizer.Plan, key string, o text.WriteOptions) (*text.Text, error) {
+func (j *quantizeJob) writeText(p *quantizer.Plan, key string, s selfText, o text.WriteOptions) (*text.Text, error) {
 	m, err := model.OpenCheckpoint(p.SourceDir(), model.Options{Threads: j.o.Threads})
 	if err != nil {
 		return nil, err
@@ -121,22 +134,22 @@ func (j *quantizeJob) writeText(p *quantizer.Plan, key string, o text.WriteOptio
 	defer m.Close()
 	o.Window = text.WindowOf(m.Config())
 	if j.work != nil {
-		if j.work.GetJSON(draftName, key, &o.Draft) && o.Draft != nil {
+		if j.work.GetJSON(s.draft, key, &o.Draft) && o.Draft != nil {
 			j.resumed(j.work, fmt.Sprintf("%d of %d tokens of text", o.Draft.Size(), o.Tokens))
 		}
-		o.Keep = func(d *text.Draft) error { return j.work.PutJSON(draftName, key, d) }
+		o.Keep = func(d *text.Draft) error { return j.work.PutJSON(s.draft, key, d) }
 	}
-	add, end := j.begin(stageText, "tokens", int64(o.Tokens))
+	add, end := j.begin(s.stage, "tokens", int64(o.Tokens))
 	defer end()
 	o.Progress = func(n int) { add(int64(n)) }
 	t, err := text.Write(j.ctx, m, o)
 	if err != nil || j.work == nil {
 		return t, err
 	}
-	if err := j.work.PutJSON(textName, key, t); err != nil {
+	if err := j.work.PutJSON(s.name, key, t); err != nil {
 		return nil, err
 	}
-	return t, j.work.Delete(draftName)
+	return t, j.work.Delete(s.draft)
 }
 
 // The entries of a text and of a text that is not finished.

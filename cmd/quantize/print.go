@@ -87,7 +87,32 @@ func printResult(c *cli.Context, r *gq.QuantizeReport) error {
 			fmt.Fprintln(w)
 		}
 	}
-	return PrintReport(c, r.Report, r)
+	if err := printSummary(c, r); err != nil {
+		return err
+	}
+	if r.NotRunnable != "" {
+		fmt.Fprintf(c.App.ErrWriter, "gq: warning: gq cannot run this file: %s\n", cmdline.Text(r.NotRunnable))
+	}
+	return nil
+}
+
+// printSummary prints the tensors, the loss and the time of a job, or all of it as JSON with --json.
+func printSummary(c *cli.Context, r *gq.QuantizeReport) error {
+	w := c.App.Writer
+	if c.Bool("json") {
+		return cmdline.PrintJSON(w, r)
+	}
+	printTensors(c, r.Report)
+	if h := r.HeldOut; h != nil {
+		fmt.Fprintf(w, "KL       %.5f nats per token, as executed, on %d tokens held out from calibration (%s)\n", h.KL, h.Tokens, h.Source)
+	} else {
+		printSQNR(w, r.Report)
+	}
+	if r.HeldOut == nil && r.Allocation == nil && r.Fold == nil && r.Accuracy == nil {
+		return printTime(w, r.Report)
+	}
+	_, err := fmt.Fprintf(w, "time     %.2f s, %.2f s of it to write the file\n", r.Seconds, r.WriteSeconds)
+	return err
 }
 
 // printAllocation prints the table of the bits that were chosen, if they were.
@@ -110,12 +135,19 @@ func printAllocation(w io.Writer, a *gq.Allocation) error {
 	return err
 }
 
-// PrintReport prints what a job did, or all as JSON with --json.
-func PrintReport(c *cli.Context, r *quantizer.Report, all any) error {
-	w := c.App.Writer
+// PrintReport prints what a job of repacking did, or JSON with --json.
+func PrintReport(c *cli.Context, r *quantizer.Report) error {
 	if c.Bool("json") {
-		return cmdline.PrintJSON(w, all)
+		return cmdline.PrintJSON(c.App.Writer, r)
 	}
+	printTensors(c, r)
+	printSQNR(c.App.Writer, r)
+	return printTime(c.App.Writer, r)
+}
+
+// printTensors prints what became of the tensors.
+func printTensors(c *cli.Context, r *quantizer.Report) {
+	w := c.App.Writer
 	printWarnings(c.App.ErrWriter, r.Warnings)
 	quantized := fmt.Sprintf("%d quantized", r.Quantized)
 	if r.Algorithm != "" {
@@ -138,12 +170,20 @@ func PrintReport(c *cli.Context, r *quantizer.Report, all any) error {
 		fmt.Fprintf(w, "folded   %s\n", foldedText(r.Fold))
 	}
 	fmt.Fprintf(w, "size     %s -> %s, %.3f bits per quantized weight, %.3f over all\n", cmdline.Bytes(r.SourceBytes), cmdline.Bytes(r.OutputBytes), r.BitsPerWeight, r.AllBitsPerWeight)
-	if r.Worst != "" {
-		fmt.Fprintf(w, "SQNR     mean %.2f dB, worst %.2f dB (%s)\n", r.MeanSQNR, r.WorstSQNR, r.Worst)
-	}
 	if r.SmallScales > 0 {
 		fmt.Fprintf(w, "scales   %d groups have a scale below the normal range of its dtype, or the smallest there is\n", r.SmallScales)
 	}
+}
+
+// printSQNR prints the loss of the weights.
+func printSQNR(w io.Writer, r *quantizer.Report) {
+	if r.Worst != "" {
+		fmt.Fprintf(w, "SQNR     mean %.2f dB, worst %.2f dB (%s)\n", r.MeanSQNR, r.WorstSQNR, r.Worst)
+	}
+}
+
+// printTime prints the time of a job that does little but write the file.
+func printTime(w io.Writer, r *quantizer.Report) error {
 	_, err := fmt.Fprintf(w, "time     %.2f s (%.2f s of it sync), %.2f GB/s of checkpoint\n", r.Seconds, r.SyncSeconds, r.BytesPerSecond/1e9)
 	return err
 }

@@ -59,7 +59,7 @@ func run(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	return quantize.PrintReport(c, report, report)
+	return quantize.PrintReport(c, report)
 }
 
 func options(c *cli.Context) (opts gq.RepackOptions, err error) {

@@ -40,6 +40,19 @@ func (t *Text) First(n int) [][]int32 {
 	return list
 }
 
+// After makes windows of what follows the first n tokens of a text. A sequence that begins before is read from its
+// beginning, and scored from there on.
+func (t *Text) After(n int) []Window {
+	var windows []Window
+	for _, s := range t.Sequences {
+		if first := max(n, 1); first < len(s) {
+			windows = append(windows, Window{Tokens: s, First: first})
+		}
+		n = max(n-len(s), 0)
+	}
+	return windows
+}
+
 // WindowsOf makes windows of sequences: every token but a sequence's first is scored.
 func WindowsOf(sequences [][]int32) []Window {
 	windows := make([]Window, 0, len(sequences))

@@ -135,3 +135,18 @@ func TestWriteResumes(t *testing.T) {
 		t.Errorf("interrupted %d times", interrupted)
 	}
 }
+
+func TestAfter(t *testing.T) {
+	all := &text.Text{Sequences: [][]int32{{1, 2, 3}, {1, 4, 5, 6}, {1, 7}}}
+	for n, want := range [][]text.Window{
+		0: {{[]int32{1, 2, 3}, 1}, {[]int32{1, 4, 5, 6}, 1}, {[]int32{1, 7}, 1}},
+		2: {{[]int32{1, 2, 3}, 2}, {[]int32{1, 4, 5, 6}, 1}, {[]int32{1, 7}, 1}},
+		3: {{[]int32{1, 4, 5, 6}, 1}, {[]int32{1, 7}, 1}},
+		5: {{[]int32{1, 4, 5, 6}, 2}, {[]int32{1, 7}, 1}},
+		9: nil,
+	} {
+		if got := all.After(n); want != nil && !reflect.DeepEqual(got, want) || n == 9 && got != nil {
+			t.Errorf("after %d tokens: %v, want %v", n, got, want)
+		}
+	}
+}

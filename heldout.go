@@ -1,0 +1,136 @@
+package gq
+
+import (
+	"fmt"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/files"
+	"github.com/lowbit-go/gq/internal/memlimit"
+	"github.com/lowbit-go/gq/kernels"
+	"github.com/lowbit-go/gq/model"
+	"github.com/lowbit-go/gq/model/arch"
+	"github.com/lowbit-go/gq/model/eval"
+	"github.com/lowbit-go/gq/model/text"
+	"github.com/lowbit-go/gq/model/tokenizer"
+	"github.com/lowbit-go/gq/quantizer"
+)
+
+// HeldOut is how far a calibrated file is from its checkpoint on text that calibration did not see.
+type HeldOut struct {
+	// KL is the mean KL divergence from the checkpoint, in nats per token, with the file as executed on a device.
+	KL float64 `json:"kl"`
+	// Tokens counts the scored tokens.
+	Tokens int `json:"tokens"`
+	// Source is "text" or "tokens" for what follows the calibration text in its file, "self" for text that the model wrote.
+	Source string `json:"source"`
+}
+
+// The text that is held out is a part of the calibration text's length, within these bounds.
+const (
+	heldOutShare           = 8
+	heldOutLeast           = 256
+	heldOutMost            = 4096
+	stageHeldText          = "writing held-out text"
+	stageHeldOut           = "measuring"
+	heldOutText, heldDraft = "held-out-text", "held-out-draft" // entries of the working directory
+)
+
+// heldOut measures the file at path. A model that cannot be run is a warning of the report.
+func (k *calibration) heldOut(path string, r *QuantizeReport) error {
+	defer memlimit.Lift()()
+	h, err := k.measureHeldOut(path)
+	if k.ctx.Err() != nil {
+		return k.ctx.Err()
+	}
+	if err != nil {
+		r.Warnings = append(r.Warnings, fmt.Sprintf("the KL divergence on held-out text was not measured: %v", err))
+		return nil
+	}
+	r.HeldOut = h
+	return nil
+}
+
+func (k *calibration) measureHeldOut(path string) (*HeldOut, error) {
+	windows, source, err := k.heldOutWindows()
+	if err != nil {
+		return nil, err
+	}
+	_, end := k.begin(stageHeldOut, "", 0)
+	defer end()
+	o := model.Options{Threads: k.o.Threads, Log: func(kernels.Choice) {}}
+	float, err := model.OpenCheckpoint(k.original.SourceDir(), o)
+	if err != nil {
+		return nil, err
+	}
+	defer float.Close()
+	reference, err := eval.NewReference(k.ctx, float, windows)
+	if err != nil {
+		return nil, err
+	}
+	f, err := gqf.Open(path, gqf.Options{})
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	f.CheckSums()
+	m, err := model.OpenGQF(f, o)
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	kl, err := reference.KL(k.ctx, m)
+	return &HeldOut{KL: kl, Tokens: text.CountScored(windows), Source: source}, err
+}
+
+// heldOutTokens is how much text is held out.
+func (k *calibration) heldOutTokens() int {
+	return min(max(k.tokens()/heldOutShare, heldOutLeast), heldOutMost)
+}
+
+// heldOutWindows gives text that calibration does not see: what follows its text in the file, or what the model writes.
+func (k *calibration) heldOutWindows() ([]text.Window, string, error) {
+	tokens := k.tokens()
+	most := k.heldOutTokens()
+	tok, err := tokenizer.Open(k.original.SourceDir())
+	if err != nil {
+		return nil, "", err
+	}
+	if name := k.o.Recipe.Calibrate; name != quantizer.Self {
+		data, err := files.ReadContext(k.ctx, name, files.MaxText)
+		if err != nil {
+			return nil, "", err
+		}
+		c, err := arch.ParseForward(k.config)
+		if err != nil {
+			return nil, "", err
+		}
+		t, err := text.Read(k.ctx, tok, data, tokens+most, text.WindowOf(*c))
+		if err != nil {
+			return nil, "", err
+		}
+		if rest := t.After(tokens); text.CountScored(rest) >= heldOutLeast/2 {
+			return rest, t.Source, nil
+		}
+	}
+	t, err := k.selfText(k.original, tok, selfText{
+		tokens: most, seed: ^k.seed(), stage: stageHeldText, name: heldOutText, draft: heldDraft,
+	})
+	if err != nil {
+		return nil, "", err
+	}
+	return text.WindowsOf(t.Sequences), t.Source, nil
+}
+
+// notRunnable says why gq cannot run the model of the checkpoint; "" if it can.
+func (j *quantizeJob) notRunnable() string {
+	if j.config == nil {
+		return fmt.Sprintf("%s has no config.json", j.original.SourceDir())
+	}
+	if _, err := arch.ParseForward(j.config); err != nil {
+		return fmt.Sprintf("config.json: %v", err)
+	}
+	if _, err := tokenizer.Open(j.original.SourceDir()); err != nil {
+		return err.Error()
+	}
+	return ""
+}

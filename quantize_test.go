@@ -1,0 +1,105 @@
+package gq
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/quantizer"
+)
+
+// recorder is a Progress.
+type recorder struct{ stages []Stage }
+
+func (r *recorder) Stage(s Stage) (func(int64), func()) {
+	r.stages = append(r.stages, s)
+	return func(int64) {}, func() {}
+}
+
+func (r *recorder) Log(string) {}
+
+func TestHeldOut(t *testing.T) {
+	for _, test := range []struct {
+		name, calibrate, source string
+		tokens                  int
+	}{
+		{"the rest of the file", story, "text", 200},
+		{"a file that calibration reads to its end", story, "self", 8192},
+		{"text of the model", quantizer.Self, "self", 64},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			p := &recorder{}
+			r, err := Quantize(t.Context(), books, filepath.Join(t.TempDir(), "m.gqf"), QuantizeOptions{
+				Recipe:   quantizer.Recipe{Bits: 3, Algorithm: gqf.AlgorithmGPTQ, Calibrate: test.calibrate, CalibrateTokens: test.tokens},
+				Rules:    []quantizer.Rule{rule(t, "re:.*layers.[1-5].*=4,64,search")},
+				Progress: p,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			h := r.HeldOut
+			if h == nil || h.Source != test.source || h.KL <= 0 || h.KL > 1 || h.Tokens < heldOutLeast/2 {
+				t.Errorf("held out: %+v, want text of %s", h, test.source)
+			}
+			if r.Seconds <= r.WriteSeconds {
+				t.Errorf("%g s in all, %g s to write the file", r.Seconds, r.WriteSeconds)
+			}
+			// The stages that are announced are those that come.
+			if last := p.stages[len(p.stages)-1]; last.Name != stageHeldOut || last.Number != last.Count {
+				t.Errorf("the last stage is %+v", last)
+			}
+		})
+	}
+	r, err := Quantize(t.Context(), books, filepath.Join(t.TempDir(), "m.gqf"), QuantizeOptions{})
+	if err != nil || r.HeldOut != nil || r.MeanSQNR == 0 {
+		t.Errorf("without calibration: %+v, %v", r, err)
+	}
+}
+
+func TestNotRunnable(t *testing.T) {
+	for _, test := range []struct{ remove, config, want string }{
+		{want: ""},
+		{remove: "config.json", want: "has no config.json"},
+		{remove: "tokenizer.json", want: "tokenizer.json"},
+		{config: `{"model_type": "resnet"}`, want: "resnet"},
+	} {
+		dir := filepath.Join(t.TempDir(), "m")
+		if err := os.CopyFS(dir, os.DirFS(books)); err != nil {
+			t.Fatal(err)
+		}
+		if test.remove != "" {
+			if err := os.Remove(filepath.Join(dir, test.remove)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if test.config != "" {
+			if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(test.config), 0o666); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r, err := Quantize(t.Context(), dir, filepath.Join(dir, "m.gqf"), QuantizeOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := r.NotRunnable; (got == "") != (test.want == "") || !strings.Contains(got, test.want) {
+			t.Errorf("%+v: %q", test, got)
+		}
+	}
+}
+
+func TestInfeasible(t *testing.T) {
+	for _, b := range []Budget{{FileBytes: 10_000}, {BitsPerWeight: 1.1}} {
+		p := &recorder{}
+		_, err := Quantize(t.Context(), books, filepath.Join(t.TempDir(), "m.gqf"), QuantizeOptions{
+			Recipe: quantizer.Recipe{Quality: quantizer.QualityGood, Rotate: true}, Budget: &b, Progress: p,
+		})
+		if err == nil || !strings.Contains(err.Error(), "the smallest has") && !strings.Contains(err.Error(), "the least that") {
+			t.Errorf("%+v: %v", b, err)
+		}
+		if len(p.stages) > 0 {
+			t.Errorf("%+v: work was done: %v", b, p.stages)
+		}
+	}
+}
