@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/model"
 	"github.com/lowbit-go/gq/model/text"
@@ -181,14 +182,14 @@ func (im *Imatrix) Write(w io.Writer) error {
 }
 
 // ReadImatrix reads what Write wrote, or an imatrix of llama.cpp, in GGUF or in its older form (imatrix.dat), whose tensor
-// names are turned into those of p's checkpoint. A malformed GGUF file gives an *ImatrixError.
+// names are turned into those of p's checkpoint. A malformed GGUF file gives a *gguf.FormatError.
 func ReadImatrix(data []byte, p *quantizer.Plan) (*Imatrix, error) {
 	byName := map[string]quantizer.Matrix{}
 	for _, m := range p.Matrices() {
 		byName[m.Name()] = m
 	}
 	im := &Imatrix{map[string]*Moments{}}
-	if bytes.HasPrefix(data, []byte(ggufMagic)) {
+	if bytes.HasPrefix(data, []byte(gguf.Magic)) {
 		err := readGGUF(data, func(name string, counts []int64, sums []float64) error {
 			return im.add(name, counts, sums, byName)
 		})

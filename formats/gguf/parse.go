@@ -1,0 +1,264 @@
+package gguf
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+)
+
+// Parse reads all of a file but the tensors' data. The File refers to data, which must not change while it is in use.
+func Parse(data []byte) (*File, error) {
+	r := &reader{data: data}
+	f := &File{data: data}
+	if string(r.take(4, "the magic")) != Magic {
+		r.fail(0, "no GGUF file")
+	}
+	if f.Version = r.u32("the version"); r.err == nil && f.Version != 2 && f.Version != 3 {
+		r.unsupported(4, "GGUF version %d (%#x): only versions 2 and 3, little-endian, are known", f.Version, f.Version)
+	}
+	tensors := r.count("tensors", 8+4+4+8)
+	pairs := r.count("keys", 8+4+1)
+	alignment := f.readPairs(r, pairs)
+	f.readTensors(r, tensors, alignment)
+	if r.err != nil {
+		return nil, r.err
+	}
+	return f, nil
+}
+
+// reader reads a file front to back. After its first error it gives zeros.
+type reader struct {
+	data []byte
+	at   int
+	err  error
+}
+
+// fail notes an error at the byte offset at, unsupported likewise.
+func (r *reader) fail(at int, format string, args ...any) {
+	if r.err == nil {
+		r.err = &FormatError{int64(at), fmt.Sprintf(format, args...)}
+	}
+}
+
+func (r *reader) unsupported(at int, format string, args ...any) {
+	if r.err == nil {
+		r.err = &UnsupportedError{int64(at), fmt.Sprintf(format, args...)}
+	}
+}
+
+// take gives the next n bytes, nil if there are no more.
+func (r *reader) take(n uint64, what string) []byte {
+	if left := uint64(len(r.data) - r.at); r.err != nil || n > left {
+		r.fail(r.at, "%s takes %d bytes, the file has %d more", what, n, left)
+		return nil
+	}
+	b := r.data[r.at:][:n:n]
+	r.at += int(n)
+	return b
+}
+
+func (r *reader) u32(what string) uint32 {
+	if b := r.take(4, what); b != nil {
+		return binary.LittleEndian.Uint32(b)
+	}
+	return 0
+}
+
+func (r *reader) u64(what string) uint64 {
+	if b := r.take(8, what); b != nil {
+		return binary.LittleEndian.Uint64(b)
+	}
+	return 0
+}
+
+func (r *reader) text(what string) string { return string(r.take(r.u64(what), what)) }
+
+// count reads a number of things that take at least size bytes each.
+func (r *reader) count(what string, size int) int {
+	at := r.at
+	n := r.u64("the number of " + what)
+	if left := uint64((len(r.data) - r.at) / size); n > left {
+		r.fail(at, "%d %s: the rest of the file has room for %d", n, what, left)
+		return 0
+	}
+	return int(n)
+}
+
+// value reads a value of a type.
+func (r *reader) value(t ValueType, what string) any {
+	le, at := binary.LittleEndian, r.at
+	switch {
+	case t == TypeString:
+		return r.text(what)
+	case t == TypeArray:
+		return r.array(what)
+	case uint64(t) >= uint64(len(valueBytes)):
+		r.fail(at, "%s has type %d, which GGUF does not know", what, t)
+	}
+	if r.err != nil {
+		return nil
+	}
+	b := r.take(valueBytes[t], what)
+	if b == nil {
+		return nil
+	}
+	switch t {
+	case TypeUint8:
+		return b[0]
+	case TypeInt8:
+		return int8(b[0])
+	case TypeUint16:
+		return le.Uint16(b)
+	case TypeInt16:
+		return int16(le.Uint16(b))
+	case TypeUint32:
+		return le.Uint32(b)
+	case TypeInt32:
+		return int32(le.Uint32(b))
+	case TypeFloat32:
+		return math.Float32frombits(le.Uint32(b))
+	case TypeBool:
+		if b[0] > 1 {
+			r.fail(at, "%s is %d, want 0 or 1", what, b[0])
+		}
+		return b[0] == 1
+	case TypeUint64:
+		return le.Uint64(b)
+	case TypeInt64:
+		return int64(le.Uint64(b))
+	default:
+		return math.Float64frombits(le.Uint64(b))
+	}
+}
+
+// array passes over the values of an array.
+func (r *reader) array(what string) any {
+	at := r.at
+	a := Array{Type: ValueType(r.u32(what))}
+	if r.err == nil && (a.Type == TypeArray || uint64(a.Type) >= uint64(len(valueBytes))) {
+		r.fail(at, "%s is an array of type %d, which this reader does not know", what, a.Type)
+		return nil
+	}
+	size := 8 // of an empty string
+	if a.Type != TypeString && r.err == nil {
+		size = int(valueBytes[a.Type])
+	}
+	a.Len = r.count("values in "+what, size)
+	start := r.at
+	if a.Type != TypeString {
+		a.Data = r.take(uint64(a.Len)*uint64(size), what)
+		return a
+	}
+	for range a.Len {
+		if r.take(r.u64(what), what); r.err != nil {
+			return nil
+		}
+	}
+	a.Data = r.data[start:r.at:r.at]
+	return a
+}
+
+// readPairs reads the pairs of keys and values and returns the alignment of the data.
+func (f *File) readPairs(r *reader, n int) (alignment int) {
+	f.Metadata = make(map[string]any, n)
+	alignment = defaultAlignment
+	for range n {
+		at := r.at
+		key := r.text("a key")
+		t := ValueType(r.u32("the type of a value"))
+		valueAt := r.at
+		v := r.value(t, fmt.Sprintf("the value of %.64q", key))
+		if len(key) > maxKey {
+			r.fail(at, "a key has %d bytes, more than %d", len(key), maxKey)
+		}
+		if _, seen := f.Metadata[key]; seen {
+			r.fail(at, "key %q is there twice", key)
+		}
+		if r.err != nil {
+			return alignment
+		}
+		f.Metadata[key] = v
+		if key != "general.alignment" {
+			continue
+		}
+		a, ok := v.(uint32)
+		if !ok || a == 0 || a > maxAlignment || a&(a-1) != 0 {
+			r.fail(valueAt, "general.alignment %v: want a power of two up to 2^20, as uint32", v)
+		}
+		alignment = int(a)
+	}
+	return alignment
+}
+
+// readTensors reads the descriptions of n tensors and finds their data.
+func (f *File) readTensors(r *reader, n, alignment int) {
+	seen := make(map[string]bool, n)
+	next := uint64(0) // where the next one's data should be
+	for range n {
+		t := r.tensor()
+		if r.err != nil {
+			return
+		}
+		switch {
+		case seen[t.Name]:
+			r.fail(int(t.At), "tensor %q is there twice", t.Name)
+		case uint64(t.Offset) != next:
+			r.fail(int(t.At), "the data of tensor %q are at offset %d, want %d, behind those of the one before", t.Name, uint64(t.Offset), next)
+		case next+uint64(t.Size) > uint64(len(r.data)):
+			r.fail(int(t.At), "tensor %q takes %d bytes from offset %d on, the file has %d", t.Name, t.Size, t.Offset, len(r.data))
+		}
+		if r.err != nil {
+			return
+		}
+		next += (uint64(t.Size) + uint64(alignment) - 1) / uint64(alignment) * uint64(alignment)
+		seen[t.Name] = true
+		f.Tensors = append(f.Tensors, t)
+	}
+	if r.err != nil {
+		return
+	}
+	f.DataStart = int64((r.at + alignment - 1) / alignment * alignment)
+	for _, t := range f.Tensors {
+		t.Offset += f.DataStart
+		if end := t.Offset + t.Size; end > int64(len(r.data)) {
+			r.fail(int(t.At), "the data of tensor %q end at byte %d, the file at %d", t.Name, end, len(r.data))
+			return
+		}
+	}
+}
+
+// tensor reads a tensor's description. Its Offset is that in the data.
+func (r *reader) tensor() *Tensor {
+	t := &Tensor{At: int64(r.at)}
+	t.Name = r.text("a tensor's name")
+	dims := r.u32("a tensor's dimensions")
+	if dims > maxDims {
+		r.fail(int(t.At), "tensor %q has %d dimensions, more than %d", t.Name, dims, maxDims)
+	}
+	elements := uint64(1)
+	for range min(dims, maxDims) {
+		d := r.u64("a tensor's dimensions")
+		if r.err == nil && (d == 0 || d > maxElements/elements) {
+			r.fail(int(t.At), "tensor %q has a dimension of %d: want 1 or more, and at most 2^56 elements in all", t.Name, d)
+		}
+		if r.err != nil {
+			return nil
+		}
+		elements *= d
+		t.Dims = append(t.Dims, int64(d))
+	}
+	typeAt := r.at
+	t.Type = TensorType(r.u32("a tensor's type"))
+	t.Offset = int64(r.u64("a tensor's offset"))
+	known, ok := tensorTypes[t.Type]
+	switch {
+	case r.err != nil:
+	case !ok:
+		r.unsupported(typeAt, "tensor %q has type %d, which this program does not know", t.Name, uint32(t.Type))
+	case known.block > 1 && (len(t.Dims) == 0 || uint64(t.Dims[0])%known.block != 0):
+		r.fail(int(t.At), "tensor %q has rows of %v elements: %s has blocks of %d", t.Name, t.Dims[:min(1, len(t.Dims))], t.Type, known.block)
+	default:
+		t.Size = int64(elements / known.block * known.bytes)
+	}
+	return t
+}
