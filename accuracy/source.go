@@ -43,7 +43,7 @@ func newSources(ck *safetensors.Checkpoint, f *gqf.File) (*sources, error) {
 	s := &sources{ck: ck, f: f, names: map[int]gqf.Name{}, fold: map[int]string{}, table: -1}
 	for n := range f.AllNames() {
 		switch old, ok := s.names[n.Tensor]; {
-		case n.Folded:
+		case n.Absorbed:
 			s.fold[n.Tensor] = n.Name
 		case n.InCheckpoint && (!ok || old.Name != f.Tensor(n.Tensor).Name):
 			s.names[n.Tensor] = n

@@ -102,7 +102,7 @@ func asymmetric(h packing.Header) packing.Header {
 }
 
 // everything is a file with all that the format has: every layout, several variants
-// with and without companions, slices in both orders, names shared and folded, a
+// with and without companions, slices in both orders, names shared and absorbed, a
 // scalar, an empty tensor, assets of every kind, stored and compressed.
 func everything(t testing.TB) []byte {
 	x, plain := newFixture(), packing.PlainHeader
@@ -122,7 +122,7 @@ func everything(t testing.TB) []byte {
 		gqf.PayloadSpec{Variant: 1, CPU: gqf.CPUDotProd | gqf.CPUI8MM, Header: layout(packing.LayoutQSI4C32PF16, 40, 96, 32, 4)},
 		gqf.PayloadSpec{Variant: 2, Header: layout(packing.LayoutTorchAOLinear, 40, 96, 32, 4)},
 		gqf.PayloadSpec{Variant: 3, Header: layout(packing.LayoutTorchAOKleidiAI, 40, 96, 32, 4)})
-	x.name(gqf.NameSpec{Name: "q_proj.weight_scale_inv", Tensor: proj, InCheckpoint: true, Folded: true, SourceFile: 0, SourceBytes: 8})
+	x.name(gqf.NameSpec{Name: "q_proj.weight_scale_inv", Tensor: proj, InCheckpoint: true, Absorbed: true, SourceFile: 0, SourceBytes: 8})
 	x.tensor(gqf.TensorSpec{Name: "k_proj.weight", Shape: []int64{9, 64}, Dtype: packing.F16, Role: gqf.RoleProjection, Mapping: gqf.MappingSymmetric, Algorithm: gqf.AlgorithmRTN},
 		gqf.PayloadSpec{Header: layout(packing.LayoutQSI4CXP, 9, 64, 0, 4)},
 		gqf.PayloadSpec{Variant: 1, Header: layout(low, 9, 64, 0, 4)})

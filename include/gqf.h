@@ -311,7 +311,7 @@ typedef struct gqf_packed {
 typedef struct gqf_tensor {
 	uint32_t index;
 	gqf_string name;        /* the canonical one */
-	uint32_t name_count;    /* names that are not folded */
+	uint32_t name_count;    /* names that are not absorbed */
 	uint32_t dims_first;    /* see gqf_dim */
 	uint8_t dim_count;
 	uint8_t dtype;          /* GQF_DTYPE_, in the checkpoint */
@@ -345,7 +345,7 @@ typedef struct gqf_name {
 	uint32_t source_crc32c;
 	uint64_t source_size;
 	bool in_checkpoint;
-	bool folded;           /* not a name of the tensor: its values are multiplied into it */
+	bool absorbed;           /* not a name of the tensor: its values are multiplied into it */
 } gqf_name;
 
 typedef struct gqf_asset {
@@ -1142,7 +1142,7 @@ static inline gqf_error gqfi_open_payloads(const gqf_file *f, const gqfi_crc *cr
 
 /*
  * 4.1, the number of names of each tensor. The canonical names have been found to be one each; the *further* names, all
- * others that are not folded, are counted. There is no memory for a counter for each tensor, so counters stand for a
+ * others that are not absorbed, are counted. There is no memory for a counter for each tensor, so counters stand for a
  * window of tensors that starts at one that states further names, and windows repeat until all such are seen. Models
  * have few (a tied head), so one pass, or none, is the rule. The total shows that the rest of the tensors have none.
  */
@@ -1283,7 +1283,7 @@ static inline gqf_string gqfi_string(const gqf_file *f, const uint8_t *record)
 	return s;
 }
 
-/* Name i, in ascending order of the strings, folded ones included; false beyond the last. */
+/* Name i, in ascending order of the strings, absorbed ones included; false beyond the last. */
 static inline bool gqf_name_at(const gqf_file *f, uint32_t i, gqf_name *n)
 {
 	const uint8_t *p;
@@ -1297,7 +1297,7 @@ static inline bool gqf_name_at(const gqf_file *f, uint32_t i, gqf_name *n)
 	n->source_crc32c = gqfi_u32(p + 16);
 	n->source_size = gqfi_u64(p + 24);
 	n->in_checkpoint = (p[20] & 1) != 0;
-	n->folded = (p[20] & 2) != 0;
+	n->absorbed = (p[20] & 2) != 0;
 	return true;
 }
 

@@ -336,8 +336,8 @@ func dump(f *gqf.File) string {
 		if t, ok := f.Lookup(n.Name); ok {
 			found = t.Index
 		}
-		fmt.Fprintf(&b, "name tensor %d file %d crc %08x size %d in checkpoint %d folded %d found %d %s\n", n.Tensor, n.SourceFile, n.SourceCRC,
-			n.SourceBytes, flag(n.InCheckpoint), flag(n.Folded), found, n.Name)
+		fmt.Fprintf(&b, "name tensor %d file %d crc %08x size %d in checkpoint %d absorbed %d found %d %s\n", n.Tensor, n.SourceFile, n.SourceCRC,
+			n.SourceBytes, flag(n.InCheckpoint), flag(n.Absorbed), found, n.Name)
 	}
 	for _, a := range f.Assets() {
 		sum := "damaged"

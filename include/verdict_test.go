@@ -238,7 +238,7 @@ func consistent(good []byte) []func(b []byte) {
 		func(b []byte) { b[len(b)-1] = 1 }, // in the gap behind the last payload
 	}
 	for i := range last(secNames) + 1 {
-		list = append(list, func(b []byte) { // a folded name becomes one more of its tensor's
+		list = append(list, func(b []byte) { // a absorbed name becomes one more of its tensor's
 			record(b, secNames, i)[20] = 1
 		})
 	}
@@ -594,7 +594,7 @@ func TestNameCounts(t *testing.T) {
 			names := section(b, secNames)
 			a, c := names[r.IntN(len(names)/32)*32:], names[r.IntN(len(names)/32)*32:]
 			a[8], a[9], c[8], c[9] = c[8], c[9], a[8], a[9]
-		case 4: // a folded name counts for nothing
+		case 4: // a absorbed name counts for nothing
 			names := section(b, secNames)
 			names[r.IntN(len(names)/32)*32+20] = 3
 		}

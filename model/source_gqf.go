@@ -33,7 +33,7 @@ func (s *gqfSource) biasOf(weights string) string {
 func (s *gqfSource) names() []string {
 	var names []string
 	for n := range s.file.AllNames() {
-		if !n.Folded {
+		if !n.Absorbed {
 			names = append(names, n.Name)
 		}
 	}

@@ -47,7 +47,7 @@ func (row *panelRow) read(l *Lowbit, panel []byte, r int) {
 // payload, whose bytes are src: a number that cannot be a scale of its
 // dtype (or not positive despite FlagPositiveScales), a bias that is not
 // finite (or not 0 without FlagBias), codes past the last column that are not
-// 0, a sum that is not the sum of the codes, a repeated row that differs from
+// 0, a sum that is not the sum of the codes or is not finite, a repeated row that differs from
 // the one it repeats. What it accepts is what PackPanel makes of what
 // UnpackPanel reads.
 func (l *Lowbit) CheckPanel(i int, src []byte) error {
@@ -95,6 +95,9 @@ func (l *Lowbit) checkRow(i int, panel []byte, r int, row *panelRow) error {
 	stored, sum := l.tail(panel, r), l.sum(codeBytes(row.codes), row.scales, row.zeros)
 	if math.Float32bits(stored) != math.Float32bits(sum) {
 		return l.panelError(i, l.tailStart+4*r, "the sum of row %d is %v, its codes make %v", r, stored, sum)
+	}
+	if math.IsNaN(float64(stored)) || math.IsInf(float64(stored), 0) {
+		return l.panelError(i, l.tailStart+4*r, "the sum of row %d is %v, want a finite number", r, stored)
 	}
 	bias, at := l.tail(panel, l.nr+r), l.tailStart+4*(l.nr+r)
 	if math.IsNaN(float64(bias)) || math.IsInf(float64(bias), 0) {

@@ -70,3 +70,25 @@ func TestCheckPanel(t *testing.T) {
 		})
 	}
 }
+
+// TestCheckSumFinite refuses sums beyond float32, though they are what the codes make.
+func TestCheckSumFinite(t *testing.T) {
+	l, err := NewLowbit(Header{Layout: LayoutLowbit, Bits: 8, ScaleDtype: ScaleF32, Tile: DefaultTile, Rows: 8, Cols: 32})
+	if err != nil {
+		t.Fatal(err)
+	}
+	panel := l.NewPanel()
+	panel.Rows = 8
+	for i := range panel.Codes {
+		panel.Codes[i] = -128
+	}
+	for i := range panel.Scales {
+		panel.Scales[i] = 3e38
+	}
+	data := make([]byte, l.PanelBytes())
+	l.PackPanel(data, panel)
+	var got *PanelError
+	if err := l.CheckPanel(0, data); !errors.As(err, &got) || got.Msg != "the sum of row 0 is -Inf, want a finite number" {
+		t.Errorf("error %v", err)
+	}
+}

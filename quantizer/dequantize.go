@@ -44,7 +44,7 @@ const scatterRows = 512
 
 // Dequantize writes f as a safetensors checkpoint to dir: every tensor under every
 // name that the original checkpoint had for it, config.json and the tokenizer's
-// files. Where block scales were folded in, config.json loses its
+// files. Where block scales were multiplied in, config.json loses its
 // quantization_config, which would no longer be true.
 //
 // The checksums of all data that are read are checked: a damaged file ends the job with a
@@ -87,13 +87,13 @@ func Dequantize(ctx context.Context, f *gqf.File, dir string, opts DequantizeOpt
 }
 
 type dequantizer struct {
-	f       *gqf.File
-	opts    DequantizeOptions
-	w       *safetensors.Writer
-	units   []dequantUnit
-	targets [][]int32 // by tensor: the writer's indices of its names
-	folded  bool
-	report  DequantizeReport
+	f        *gqf.File
+	opts     DequantizeOptions
+	w        *safetensors.Writer
+	units    []dequantUnit
+	targets  [][]int32 // by tensor: the writer's indices of its names
+	absorbed bool
+	report   DequantizeReport
 }
 
 // dequantUnit is rows of a quantized slice, or bytes of a kept tensor, for all the
@@ -108,8 +108,8 @@ func (d *dequantizer) plan() ([]safetensors.TensorSpec, error) {
 	d.targets = make([][]int32, d.f.Len())
 	specs := make([]safetensors.TensorSpec, 0, d.f.Len())
 	for n := range d.f.AllNames() {
-		d.folded = d.folded || n.Folded
-		if !n.InCheckpoint || n.Folded {
+		d.absorbed = d.absorbed || n.Absorbed
+		if !n.InCheckpoint || n.Absorbed {
 			continue
 		}
 		t := d.f.Tensor(n.Tensor)
@@ -313,7 +313,7 @@ func DequantizedBytes(f *gqf.File, opts DequantizeOptions) int64 {
 	}
 	var total int64
 	for _, n := range f.Names() {
-		if n.InCheckpoint && !n.Folded {
+		if n.InCheckpoint && !n.Absorbed {
 			total += sizes[n.Tensor]
 		}
 	}

@@ -46,7 +46,7 @@ func (d *dequantizer) assets(dir string) (list []assetFile, total int64, err err
 			return nil, 0, fmt.Errorf("asset %q has a name of weights, which gq dequantize writes itself: this file was not made by gq", a.Name)
 		}
 		file := assetFile{f: d.f, name: a.Name, size: a.RawBytes}
-		if a.Kind == gqf.AssetConfig && d.folded {
+		if a.Kind == gqf.AssetConfig && d.absorbed {
 			if file.data, err = d.config(a); err != nil {
 				return nil, 0, err
 			}

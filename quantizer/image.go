@@ -121,7 +121,7 @@ func (p *Plan) build() error {
 			spec := gqf.NameSpec{Name: n.src.Name, Tensor: ti, SourceFile: -1}
 			if !n.absent {
 				spec = p.nameSpec(ti, n.src)
-				spec.Folded = n.folded
+				spec.Absorbed = n.absorbed
 			}
 			n.index = b.AddName(spec)
 		}
@@ -174,7 +174,7 @@ func (p *Plan) namesOf(i int) []string {
 	}
 	names := []string{it.name()}
 	for _, alias := range it.aliases() {
-		if !alias.folded {
+		if !alias.absorbed {
 			names = append(names, alias.src.Name)
 		}
 	}

@@ -293,7 +293,7 @@ func (j *job) combine() error {
 		}
 		for _, n := range it.aliases() {
 			switch {
-			case n.folded:
+			case n.absorbed:
 				crc, err := j.sumTensor(n.src)
 				if err != nil {
 					return err

@@ -519,7 +519,7 @@ func TestFP8(t *testing.T) {
 	}
 	checkRows(t, f, w.name, func(_, r int) []float32 { return reconstruct(t, Recipe{}.Scheme(gqf.RoleProjection, nil), row(r)) })
 	i := slices.IndexFunc(p.Tensors, func(l *PlanTensor) bool { return l.Name == s.name })
-	if i < 0 || p.Tensors[i].Action != ActionFold {
+	if i < 0 || p.Tensors[i].Action != ActionAbsorb {
 		t.Errorf("the plan says of the scales: %+v", p.Tensors)
 	}
 	if _, ok := f.Lookup(s.name); ok {

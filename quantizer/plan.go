@@ -23,7 +23,7 @@ const (
 	ActionQuantize Action = "quantize" // packed as low-bit codes
 	ActionKeep     Action = "keep"     // stored as it is in the checkpoint
 	ActionShare    Action = "share"    // another name of a tensor that is stored already
-	ActionFold     Action = "fold"     // block scales that are multiplied into the weight they belong to
+	ActionAbsorb   Action = "absorb"   // block scales that are multiplied into the weight they belong to
 )
 
 // PlanTensor is one line of a plan.
@@ -48,7 +48,7 @@ type PlanTensor struct {
 	BitsPerWeight float64  `json:"bits_per_weight"`
 	SharedWith    string   `json:"shared_with,omitempty"`
 	Rule          string   `json:"rule,omitempty"`   // the rule that decided, if one did
-	Reason        string   `json:"reason,omitempty"` // why it is kept, shared, folded, or not in the layout asked for
+	Reason        string   `json:"reason,omitempty"` // why it is kept, shared, absorbed, or not in the layout asked for
 }
 
 func (l *PlanTensor) clearScheme() {
@@ -174,10 +174,10 @@ func (it *item) formats() []Format {
 
 // nameRef is a further name that the file knows an item by.
 type nameRef struct {
-	index  int // in the image
-	src    safetensors.Tensor
-	absent bool // not in the checkpoint: a head tied by absence
-	folded bool // block scales that went into the item
+	index    int // in the image
+	src      safetensors.Tensor
+	absent   bool // not in the checkpoint: a head tied by absence
+	absorbed bool // block scales that went into the item
 }
 
 // NewPlan lays out the job of quantizing ck. config is the raw config.json, nil
@@ -201,7 +201,7 @@ func NewPlan(ck *safetensors.Checkpoint, config []byte, opts Options) (*Plan, er
 	if err != nil {
 		return nil, err
 	}
-	pl := &planner{Plan: p, cfg: cfg, rules: rules, folded: map[string]bool{}}
+	pl := &planner{Plan: p, cfg: cfg, rules: rules, absorbed: map[string]bool{}}
 	if err := pl.items(); err != nil {
 		return nil, err
 	}
@@ -249,12 +249,12 @@ func (pl *planner) warnOfOneBit() {
 
 type planner struct {
 	*Plan
-	cfg     *arch.Config
-	rules   *RuleSet
-	folded  map[string]bool     // names of block scales folded into their weight
-	layouts map[string][]string // see layoutNames
-	untied  *item               // a head that was the table before the checkpoint was folded
-	broken  *item               // a head that is the table by content, stored on its own as rules say so
+	cfg      *arch.Config
+	rules    *RuleSet
+	absorbed map[string]bool     // names of block scales multiplied into their weight
+	layouts  map[string][]string // see layoutNames
+	untied   *item               // a head that was the table before the checkpoint was folded
+	broken   *item               // a head that is the table by content, stored on its own as rules say so
 }
 
 // items decides for every tensor on its own. The order is by name, numbers

@@ -194,7 +194,7 @@ func (w *worker) biasRows(it *item, t gqf.Tensor, slice int) (func(row int) floa
 func (p *Plan) addFileNames(b *gqf.Builder) {
 	p.firstName = -1
 	for n := range p.file.AllNames() {
-		i := b.AddName(gqf.NameSpec{Name: n.Name, Tensor: n.Tensor, InCheckpoint: n.InCheckpoint, Folded: n.Folded, SourceFile: n.SourceFile, SourceBytes: n.SourceBytes})
+		i := b.AddName(gqf.NameSpec{Name: n.Name, Tensor: n.Tensor, InCheckpoint: n.InCheckpoint, Absorbed: n.Absorbed, SourceFile: n.SourceFile, SourceBytes: n.SourceBytes})
 		if p.firstName < 0 {
 			p.firstName = i
 		}

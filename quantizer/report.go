@@ -20,7 +20,7 @@ type Report struct {
 	RoundedHQQ int      `json:"rounded_hqq"` // of these, tensors of hqq, which rounds zero points and fits scales to them
 	Kept       int      `json:"kept"`
 	Shared     int      `json:"shared"`
-	Folded     int      `json:"folded"`
+	Absorbed   int      `json:"absorbed"`
 	Warnings   []string `json:"warnings"`
 	// Fold says how the checkpoint was folded before it was quantized, if it was.
 	Fold *Fold `json:"fold,omitempty"`
@@ -82,8 +82,8 @@ func (p *Plan) report(path string, work, total time.Duration) *Report {
 			r.Kept++
 		case ActionShare:
 			r.Shared++
-		case ActionFold:
-			r.Folded++
+		case ActionAbsorb:
+			r.Absorbed++
 		}
 	}
 	var bits, weights, allBits, allWeights, sum float64

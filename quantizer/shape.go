@@ -22,10 +22,10 @@ func (pl *planner) shape() error {
 		}
 	}
 	pl.Plan.items = slices.DeleteFunc(pl.Plan.items, func(it *item) bool {
-		if !pl.folded[it.src.Name] {
+		if !pl.absorbed[it.src.Name] {
 			return false
 		}
-		it.line.Action, it.line.Reason = ActionFold, "block scales, multiplied into the weight"
+		it.line.Action, it.line.Reason = ActionAbsorb, "block scales, multiplied into the weight"
 		pl.Tensors = append(pl.Tensors, it.line)
 		return true
 	})
@@ -250,7 +250,7 @@ func (pl *planner) findBlockScale(it *item) error {
 		return fmt.Errorf("tensor %q: FP8 block scales of a tensor stored in x out are not supported; keep it with --rule '%s=skip'", it.src.Name, it.src.Name)
 	}
 	scales, _ := pl.ck.Lookup(bs.Name)
-	pl.folded[bs.Name] = true
-	it.addName(nameRef{src: scales, folded: true})
+	pl.absorbed[bs.Name] = true
+	it.addName(nameRef{src: scales, absorbed: true})
 	return nil
 }

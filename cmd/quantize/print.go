@@ -154,8 +154,8 @@ func printTensors(c *cli.Context, r *quantizer.Report) {
 		quantized += " (" + r.Algorithm + ")"
 	}
 	parts := []string{quantized, fmt.Sprintf("%d kept", r.Kept), fmt.Sprintf("%d shared", r.Shared)}
-	if r.Folded > 0 {
-		parts = append(parts, fmt.Sprintf("%d folded", r.Folded))
+	if r.Absorbed > 0 {
+		parts = append(parts, fmt.Sprintf("%d absorbed", r.Absorbed))
 	}
 	fmt.Fprintf(w, "wrote    %s\n", r.Output)
 	fmt.Fprintf(w, "tensors  %s\n", strings.Join(parts, ", "))

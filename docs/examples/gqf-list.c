@@ -227,7 +227,7 @@ static void shared_cell(table *out, const gqf_file *f, const gqf_tensor *t)
 	}
 	for (;;) {
 		for (i = 0; gqf_name_at(f, i, &n); i++) {
-			if (n.tensor != t->index || n.folded || (n.name.ptr == t->name.ptr))
+			if (n.tensor != t->index || n.absorbed || (n.name.ptr == t->name.ptr))
 				continue;
 			if (!first && print)
 				fputs(", ", stdout);

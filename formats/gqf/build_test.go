@@ -41,7 +41,7 @@ func codes(rows, cols, group uint64, bits uint8) packing.Header {
 
 // sample describes a small model that uses all of the format: a shared table,
 // fused experts, several variants, companions, short groups, the half-step grid,
-// a scalar, an empty tensor, folded scales, and assets of all kinds.
+// a scalar, an empty tensor, absorbed scales, and assets of all kinds.
 func sample() *Builder {
 	b := NewBuilder()
 	add := func(t TensorSpec, payloads ...PayloadSpec) int {
@@ -67,7 +67,7 @@ func sample() *Builder {
 		PayloadSpec{Variant: 1, Kind: KindZeros, Header: plain(packing.I8, 40, 4)})
 	add(TensorSpec{Name: "model.layers.0.q_proj.bias", Shape: []int64{40}, Dtype: packing.BF16, Role: RoleBias},
 		PayloadSpec{Header: plain(packing.BF16, 1, 40)})
-	b.AddName(NameSpec{Name: "model.layers.0.q_proj.weight_scale_inv", Tensor: proj, InCheckpoint: true, Folded: true, SourceFile: 0, SourceBytes: 8})
+	b.AddName(NameSpec{Name: "model.layers.0.q_proj.weight_scale_inv", Tensor: proj, InCheckpoint: true, Absorbed: true, SourceFile: 0, SourceBytes: 8})
 	// Transposed: the checkpoint has 3 experts of 48 inputs x 20 outputs.
 	experts := TensorSpec{Name: "model.layers.0.experts.up", Shape: []int64{3, 48, 20}, Dtype: packing.BF16, Role: RoleExpert, Mapping: MappingSymmetric, Algorithm: AlgorithmRTN, Transposed: true, Experts: 3}
 	var parts []PayloadSpec
@@ -317,7 +317,7 @@ func TestBuildErrors(t *testing.T) {
 		{"long name", "want 1 to 65535", func(b *Builder) { b.AddName(NameSpec{Name: strings.Repeat("n", 1<<16), SourceFile: -1}) }},
 		{"zero byte", "zero byte", func(b *Builder) { b.AddName(NameSpec{Name: "a\x00b", SourceFile: -1}) }},
 		{"source of an invented name", "has a source", func(b *Builder) { b.AddName(NameSpec{Name: "v"}) }},
-		{"folded invention", "folded and not in", func(b *Builder) { b.AddName(NameSpec{Name: "v", Folded: true, SourceFile: -1}) }},
+		{"absorbed invention", "absorbed and not in", func(b *Builder) { b.AddName(NameSpec{Name: "v", Absorbed: true, SourceFile: -1}) }},
 		{"asset path", "not a plain file name", func(b *Builder) { b.AddAsset(AssetSpec{Kind: AssetFile, Name: "../x"}) }},
 		{"asset drive", "not a plain file name", func(b *Builder) { b.AddAsset(AssetSpec{Kind: AssetFile, Name: "c:x"}) }},
 		{"asset dots", "not a plain file name", func(b *Builder) { b.AddAsset(AssetSpec{Kind: AssetConfig, Name: ".."}) }},

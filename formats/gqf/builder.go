@@ -39,7 +39,7 @@ type NameSpec struct {
 	Name         string // 1 to 65,535 bytes of UTF-8 without NUL
 	Tensor       int    // as AddTensor returned it
 	InCheckpoint bool   // false for a name that the model's code makes, as a tied lm_head.weight
-	Folded       bool   // not a name of the tensor but of scales that its values include, as FP8's X.weight_scale_inv
+	Absorbed     bool   // not a name of the tensor but of scales that its values include, as FP8's X.weight_scale_inv
 	SourceFile   int    // index into the sources of the provenance; -1 for none
 	SourceBytes  int64  // size in the checkpoint
 }
@@ -264,7 +264,7 @@ func (b *Builder) checkRanges() error {
 			return fmt.Errorf("name %q: source file %d, %d bytes out of range", n.Name, n.SourceFile, n.SourceBytes)
 		}
 		stringBytes += len(n.Name)
-		canonical[n.Tensor] = canonical[n.Tensor] || !n.Folded && n.Name == b.tensors[n.Tensor].Name
+		canonical[n.Tensor] = canonical[n.Tensor] || !n.Absorbed && n.Name == b.tensors[n.Tensor].Name
 	}
 	if i := slices.Index(canonical, false); i >= 0 {
 		return fmt.Errorf("tensor %q: its canonical name was not added", b.tensors[i].Name)
@@ -331,8 +331,8 @@ func (b *Builder) encodeStrings(im *Image, assets []packedAsset, nameOrder []int
 		if n.InCheckpoint {
 			r.flags |= flagCheckpt
 		}
-		if n.Folded {
-			r.flags |= flagFolded
+		if n.Absorbed {
+			r.flags |= flagAbsorbed
 		}
 		r.encode(im.record(secNames, k))
 		im.nameAt[i] = uint32(k)
@@ -360,7 +360,7 @@ func (b *Builder) encodeTensors(im *Image, nameOrder []int) {
 	records := make([]tensorRecord, len(b.tensors))
 	for k, i := range nameOrder {
 		n := &b.names[i]
-		if n.Folded {
+		if n.Absorbed {
 			continue
 		}
 		r := &records[n.Tensor]

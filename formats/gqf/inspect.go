@@ -78,7 +78,7 @@ type VariantRow struct {
 // Totals adds up the table of tensors.
 type Totals struct {
 	Tensors         int     `json:"tensors"`
-	Names           int     `json:"names"` // without folded ones
+	Names           int     `json:"names"` // without absorbed ones
 	Payloads        int     `json:"payloads"`
 	Quantized       int     `json:"quantized"`
 	Kept            int     `json:"kept"`

@@ -114,7 +114,7 @@ const firstValues = 16
 func (f *File) tensorNames() []string {
 	var names []string
 	for n := range f.AllNames() {
-		if !n.Folded {
+		if !n.Absorbed {
 			names = append(names, n.Name)
 		}
 	}

@@ -48,7 +48,7 @@ const (
 	noSource      = 0xFFFFFFFF
 	flagTransp    = 1 // of a tensor
 	flagCheckpt   = 1 // of a name
-	flagFolded    = 2 // of a name
+	flagAbsorbed  = 2 // of a name
 	headerCRCOff  = headerSize - 4
 	maxZstdWindow = 32 << 20 // of an asset's frame
 )
@@ -132,7 +132,7 @@ func decodeHeader(b []byte) header {
 }
 
 type tensorRecord struct {
-	name, names              uint32 // index of the canonical name; how many names but folded ones
+	name, names              uint32 // index of the canonical name; how many names but absorbed ones
 	dimsFirst                uint32
 	ndim, dtype, role, flags uint8
 	payloadFirst, payloads   uint32

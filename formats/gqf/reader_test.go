@@ -72,7 +72,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 	var names []Name
 	for i, n := range b.names {
-		want := Name{Name: n.Name, Tensor: n.Tensor, Folded: n.Folded, InCheckpoint: n.InCheckpoint, SourceFile: n.SourceFile, SourceBytes: n.SourceBytes}
+		want := Name{Name: n.Name, Tensor: n.Tensor, Absorbed: n.Absorbed, InCheckpoint: n.InCheckpoint, SourceFile: n.SourceFile, SourceBytes: n.SourceBytes}
 		if n.InCheckpoint {
 			want.SourceCRC = uint32(1000 + i)
 		}

@@ -24,7 +24,7 @@ func (f *front) checkRecords() error {
 	return f.checkTensors(names)
 }
 
-// checkNames checks the names, adds up how many unfolded ones each tensor has, and
+// checkNames checks the names, adds up how many names other than absorbed ones each tensor has, and
 // returns where in the strings section the names end.
 func (f *front) checkNames(names []uint32) (uint64, error) {
 	var end uint64
@@ -44,16 +44,16 @@ func (f *front) checkNames(names []uint32) (uint64, error) {
 			return 0, f.badRecord(secNames, i, 0, "name %q after %q, want ascending order", s, prev)
 		case int64(r.tensor) >= int64(len(names)):
 			return 0, f.badRecord(secNames, i, 8, "name %q is of tensor %d, of which there are %d", s, r.tensor, len(names))
-		case r.flags&^(flagCheckpt|flagFolded) != 0 || !isZero(b[21:24]):
+		case r.flags&^(flagCheckpt|flagAbsorbed) != 0 || !isZero(b[21:24]):
 			return 0, f.badRecord(secNames, i, 20, "name %q has reserved bits set", s)
 		case r.flags&flagCheckpt == 0 && (r.sourceFile != noSource || r.sourceCRC != 0 || r.sourceBytes != 0):
 			return 0, f.badRecord(secNames, i, 12, "name %q has a source and is not in the checkpoint", s)
-		case r.flags == flagFolded:
-			return 0, f.badRecord(secNames, i, 20, "name %q is folded and not in the checkpoint", s)
+		case r.flags == flagAbsorbed:
+			return 0, f.badRecord(secNames, i, 20, "name %q is absorbed and not in the checkpoint", s)
 		case r.sourceBytes > 1<<62:
 			return 0, f.badRecord(secNames, i, 24, "name %q: %d source bytes, at most 2^62 are possible", s, r.sourceBytes)
 		}
-		if r.flags&flagFolded == 0 {
+		if r.flags&flagAbsorbed == 0 {
 			names[r.tensor]++
 		}
 		prev = s
@@ -90,7 +90,7 @@ func (f *front) checkAssets(stringsEnd uint64) error {
 	last := end + f.h.sections[secAssetData].length
 	var prev []byte
 	var once [256]bool                                // by kind
-	seen := make(map[string]bool, f.count(secAssets)) // folded names
+	seen := make(map[string]bool, f.count(secAssets)) // names in lower case
 	var raw, stored uint64
 	for i := range f.count(secAssets) {
 		r := f.asset(i)
@@ -159,7 +159,7 @@ func (f *front) checkTensors(names []uint32) error {
 		if int64(r.name) >= int64(f.count(secNames)) {
 			return f.badRecord(secTensors, i, 0, "canonical name %d, of which there are %d", r.name, f.count(secNames))
 		}
-		if n := f.nameRec(int(r.name)); n.tensor != uint32(i) || n.flags&flagFolded != 0 {
+		if n := f.nameRec(int(r.name)); n.tensor != uint32(i) || n.flags&flagAbsorbed != 0 {
 			return f.badRecord(secTensors, i, 0, "canonical name %d is not a name of this tensor", r.name)
 		}
 		name := f.nameBytes(int(r.name))

@@ -52,7 +52,7 @@ type Payload struct {
 type Name struct {
 	Name         string
 	Tensor       int    // index
-	Folded       bool   // not a name of the tensor but of scales that its values include
+	Absorbed     bool   // not a name of the tensor but of scales that its values include
 	InCheckpoint bool   // false for a name that the model's code makes
 	SourceFile   int    // index into the sources of the provenance; -1 for none
 	SourceBytes  int64  // size in the checkpoint
@@ -79,7 +79,7 @@ func (f *File) Tensor(i int) Tensor {
 }
 
 // Lookup finds a tensor by any of its names, in a time that grows with the
-// logarithm of their number. Folded names do not count.
+// logarithm of their number. Absorbed names do not count.
 func (f *File) Lookup(name string) (Tensor, bool) {
 	key := []byte(name)
 	n := f.count(secNames)
@@ -88,13 +88,13 @@ func (f *File) Lookup(name string) (Tensor, bool) {
 		return Tensor{}, false
 	}
 	r := f.nameRec(i)
-	if r.flags&flagFolded != 0 {
+	if r.flags&flagAbsorbed != 0 {
 		return Tensor{}, false
 	}
 	return f.Tensor(int(r.tensor)), true
 }
 
-// AllNames goes through all names, folded ones included, in ascending order of their bytes.
+// AllNames goes through all names, absorbed ones included, in ascending order of their bytes.
 func (f *File) AllNames() iter.Seq[Name] {
 	return func(yield func(Name) bool) {
 		for i := range f.count(secNames) {
@@ -111,7 +111,7 @@ func (f *File) Names() []Name { return slices.Collect(f.AllNames()) }
 func (f *File) nameAt(i int) Name {
 	r := f.nameRec(i)
 	n := Name{
-		Name: string(f.str(r.strOff, r.strLen)), Tensor: int(r.tensor), Folded: r.flags&flagFolded != 0,
+		Name: string(f.str(r.strOff, r.strLen)), Tensor: int(r.tensor), Absorbed: r.flags&flagAbsorbed != 0,
 		InCheckpoint: r.flags&flagCheckpt != 0, SourceFile: -1, SourceBytes: int64(r.sourceBytes), SourceCRC: r.sourceCRC,
 	}
 	if r.sourceFile != noSource {
@@ -121,7 +121,7 @@ func (f *File) nameAt(i int) Name {
 }
 
 // Names lists the names of the tensor, the canonical one first, the others in
-// ascending order, without folded ones.
+// ascending order, without absorbed ones.
 func (t Tensor) Names() []string {
 	list := []string{t.Name}
 	if t.names > 1 {
@@ -139,7 +139,7 @@ func (f *File) findAliases() {
 	f.aliases = map[int32][]int32{}
 	for i := range f.count(secNames) {
 		r := f.nameRec(i)
-		if r.flags&flagFolded == 0 && f.tensor(int(r.tensor)).name != uint32(i) {
+		if r.flags&flagAbsorbed == 0 && f.tensor(int(r.tensor)).name != uint32(i) {
 			f.aliases[int32(r.tensor)] = append(f.aliases[int32(r.tensor)], int32(i))
 		}
 	}

@@ -110,8 +110,8 @@ static void dump(buffer *b, const gqf_file *f)
 	}
 	for (i = 0; gqf_name_at(f, i, &n); i++) {
 		bool found = gqf_find(f, n.name.ptr, n.name.len, &t);
-		putf(b, "name tensor %u file %" PRId64 " crc %08x size %" PRIu64 " in checkpoint %d folded %d found %d ", n.tensor,
-		     n.source_file == GQF_NO_SOURCE ? -1 : (int64_t)n.source_file, n.source_crc32c, n.source_size, n.in_checkpoint, n.folded,
+		putf(b, "name tensor %u file %" PRId64 " crc %08x size %" PRIu64 " in checkpoint %d absorbed %d found %d ", n.tensor,
+		     n.source_file == GQF_NO_SOURCE ? -1 : (int64_t)n.source_file, n.source_crc32c, n.source_size, n.in_checkpoint, n.absorbed,
 		     found ? (int)t.index : -1);
 		put(b, n.name.ptr, n.name.len);
 		putf(b, "\n");
