@@ -23,7 +23,8 @@ func collisions(s *files.Set) error {
 	return err
 }
 
-// checkpointFiles lists the files of the checkpoint src, those that may be there too.
+// checkpointFiles lists the files that a job reads of the checkpoint src, and optional files that are
+// missing: an output of that name would change the checkpoint.
 func checkpointFiles(src string) []string {
 	dir, list := src, []string{src}
 	if st, err := os.Stat(src); err == nil && !st.IsDir() {
