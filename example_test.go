@@ -1,0 +1,296 @@
+package gq_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"os"
+	"path/filepath"
+
+	"github.com/lowbit-go/gq"
+	"github.com/lowbit-go/gq/accuracy"
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/model/generate"
+	"github.com/lowbit-go/gq/packing"
+	"github.com/lowbit-go/gq/quantizer"
+)
+
+// checkpoint is a small Llama that was trained on public-domain novels.
+const checkpoint = "testdata/books1.3M-bf16"
+
+// temporary is a directory for the files of an example.
+func temporary() (dir string, remove func()) {
+	dir, err := os.MkdirTemp("", "gq-example")
+	if err != nil {
+		log.Fatal(err)
+	}
+	return dir, func() { os.RemoveAll(dir) }
+}
+
+// quantized is a file for examples that need one.
+func quantized(dir string) string {
+	file := filepath.Join(dir, "model.gqf")
+	if _, err := gq.Quantize(context.Background(), checkpoint, file, gq.QuantizeOptions{}); err != nil {
+		log.Fatal(err)
+	}
+	return file
+}
+
+func ExampleQuantize() {
+	dir, remove := temporary()
+	defer remove()
+	r, err := gq.Quantize(context.Background(), checkpoint, filepath.Join(dir, "model.gqf"), gq.QuantizeOptions{
+		Recipe: quantizer.Recipe{Bits: 4, Group: 32},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("%d tensors quantized, %d bytes became %d\n", r.Quantized, r.SourceBytes, r.OutputBytes)
+	fmt.Printf("mean SQNR %.2f dB\n", r.MeanSQNR)
+	// Output:
+	// 43 tensors quantized, 2624768 bytes became 944896
+	// mean SQNR 22.30 dB
+}
+
+// Calibration chooses codes for what the model computes, not for the weights alone. A preset states algorithm and text;
+// what is stated beside it wins.
+func ExampleQuantize_calibrated() {
+	dir, remove := temporary()
+	defer remove()
+	r, err := gq.Quantize(context.Background(), checkpoint, filepath.Join(dir, "model.gqf"), gq.QuantizeOptions{
+		Recipe:     quantizer.Recipe{Quality: quantizer.QualityGood, Bits: 3, CalibrateTokens: 512},
+		SaveRecipe: filepath.Join(dir, "recipe.yaml"),
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("chosen by", r.Algorithm)
+	fmt.Printf("KL %.3f nats per token on text held out from calibration\n", r.HeldOut.KL)
+	// Output:
+	// chosen by search, gptq-ft
+	// KL 0.149 nats per token on text held out from calibration
+}
+
+// A gate keeps a file from appearing that is not good enough.
+func ExampleQuantize_gate() {
+	dir, remove := temporary()
+	defer remove()
+	gate := filepath.Join(dir, "gate.yaml")
+	if err := os.WriteFile(gate, []byte("version: 1\nmodel:\n  mean_kl: {max: 0.01}\n"), 0o666); err != nil {
+		log.Fatal(err)
+	}
+	r, err := gq.Quantize(context.Background(), checkpoint, filepath.Join(dir, "model.gqf"), gq.QuantizeOptions{
+		Recipe:  quantizer.Recipe{Bits: 2},
+		Measure: &gq.MeasureOptions{Gate: gate, Text: "testdata/text/lighthouse.txt"},
+	})
+	var unmet *gq.GateNotMetError
+	if errors.As(err, &unmet) {
+		fmt.Println("not met:", unmet.Failures[0].Metric)
+		fmt.Println("written:", r.Written)
+	}
+	// Output:
+	// not met: mean_kl
+	// written: false
+}
+
+// A budget has bits and groups chosen tensor by tensor, but for those that rules state.
+func ExampleQuantize_budget() {
+	dir, remove := temporary()
+	defer remove()
+	r, err := gq.Quantize(context.Background(), checkpoint, filepath.Join(dir, "model.gqf"), gq.QuantizeOptions{
+		Recipe: quantizer.Recipe{Calibrate: "testdata/text/lighthouse.txt"},
+		Rules:  []quantizer.Rule{{Match: "re:.*layers.[1-5].*", Bits: 4, Group: 64}},
+		Budget: &gq.Budget{FileBytes: 800_000},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	first := r.Allocation.Rows[0]
+	fmt.Println(r.OutputBytes <= 800_000, first.Tensor, first.Bits, "bits")
+	// Output: true model.embed_tokens.weight 3 bits
+}
+
+func ExamplePlan() {
+	p, err := gq.Plan(context.Background(), checkpoint, "model.gqf", gq.QuantizeOptions{
+		Recipe: quantizer.Recipe{Bits: 3, Group: 64, Rules: []quantizer.Rule{{Match: "re:.*down_proj", Bits: 6}}},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(p.OutputBytes, "bytes")
+	for _, t := range p.Tensors[:4] {
+		fmt.Println(t.Name, t.Action, t.Bits, t.Layouts)
+	}
+	// Output:
+	// 867072 bytes
+	// lm_head.weight share 0 []
+	// model.embed_tokens.weight quantize 8 [lowbit 8x16x2]
+	// model.layers.0.input_layernorm.weight keep 0 []
+	// model.layers.0.mlp.down_proj.weight quantize 6 [lowbit 8x16x2]
+}
+
+func ExampleMeasure() {
+	dir, remove := temporary()
+	defer remove()
+	r, err := gq.Measure(context.Background(), checkpoint, quantized(dir), gq.MeasureOptions{
+		Text: "testdata/text/lighthouse.txt",
+		Gate: accuracy.DefaultGateName,
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("perplexity %.2f became %.2f\n", r.Model.Float.Perplexity, r.Model.Quantized.Perplexity)
+	fmt.Printf("mean KL %.4f nats per token\n", r.Model.KL.Mean)
+	fmt.Println("gate:", gq.Verdict(r))
+	// Output:
+	// perplexity 21.90 became 22.15
+	// mean KL 0.0265 nats per token
+	// gate: <nil>
+}
+
+func ExampleVerify() {
+	dir, remove := temporary()
+	defer remove()
+	file := quantized(dir)
+	f, err := os.OpenFile(file, os.O_RDWR, 0)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if _, err := f.WriteAt([]byte{1}, 500_000); err != nil {
+		log.Fatal(err)
+	}
+	f.Close()
+	r, err := gq.Verify(context.Background(), file, gq.VerifyOptions{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(r.OK(), len(r.Damage) > 0)
+	// Output: false true
+}
+
+func ExampleInspect() {
+	dir, remove := temporary()
+	defer remove()
+	r, err := gq.Inspect(quantized(dir))
+	if err != nil {
+		log.Fatal(err)
+	}
+	t := r.File.Tensors[0]
+	fmt.Println(len(r.File.Tensors), "tensors:", t.Name, t.Shape, t.Bits, "bits in", t.Layout)
+	// Output: 56 tensors: model.embed_tokens.weight [1024 128] 8 bits in lowbit
+}
+
+func ExampleInspectTensor() {
+	dir, remove := temporary()
+	defer remove()
+	r, err := gq.InspectTensor(quantized(dir), "model.layers.0.mlp.up_proj.weight", 0)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(r.Values[:4])
+	// Output: [0.056884766 -0.11376953 -0 0.11376953]
+}
+
+// Other consumers read other layouts. The codes stay what they are.
+func ExampleRepack() {
+	dir, remove := temporary()
+	defer remove()
+	formats, err := quantizer.ParseFormats("kleidiai:4x16x2")
+	if err != nil {
+		log.Fatal(err)
+	}
+	r, err := gq.Repack(context.Background(), quantized(dir), filepath.Join(dir, "kleidiai.gqf"), gq.RepackOptions{Formats: formats})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(r.Quantized, "tensors,", r.OutputBytes, "bytes")
+	// Output: 43 tensors, 944896 bytes
+}
+
+func ExamplePlanRepack() {
+	dir, remove := temporary()
+	defer remove()
+	targets, err := quantizer.ParseTargets("pytorch-aarch64")
+	if err != nil {
+		log.Fatal(err)
+	}
+	p, err := gq.PlanRepack(quantized(dir), gq.RepackOptions{Targets: targets})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(p.OutputBytes, "bytes")
+	// Output: 944896 bytes
+}
+
+func ExampleDequantize() {
+	dir, remove := temporary()
+	defer remove()
+	r, err := gq.Dequantize(context.Background(), quantized(dir), filepath.Join(dir, "checkpoint"), gq.DequantizeOptions{Dtype: packing.F32})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(r.Dequantized, "tensors dequantized,", r.Kept, "as they were,", r.Bytes, "bytes")
+	// Output: 43 tensors dequantized, 13 as they were, 5246208 bytes
+}
+
+func ExampleRun() {
+	dir, remove := temporary()
+	defer remove()
+	o := gq.RunOptions{Options: generate.Options{Prompt: "It was a dark night, and the old man", MaxTokens: 24}}
+	o.Text = func(s string) error { // as it comes
+		fmt.Print(s)
+		return nil
+	}
+	r, err := gq.Run(context.Background(), quantized(dir), o)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println()
+	fmt.Println(len(r.IDs), "tokens")
+	// Output:
+	// , and the morning, and the windows of the bedroom, and the wind
+	// 24 tokens
+}
+
+// lines prints the stages of a job.
+type lines struct{}
+
+func (lines) Stage(s gq.Stage) (add func(n int64), end func()) {
+	fmt.Printf("%s: %d %s\n", s.Name, s.Total, s.Unit)
+	return func(int64) {}, func() {}
+}
+
+func (lines) Log(line string) { fmt.Println(line) }
+
+func ExampleProgress() {
+	dir, remove := temporary()
+	defer remove()
+	_, err := gq.Quantize(context.Background(), checkpoint, filepath.Join(dir, "model.gqf"), gq.QuantizeOptions{Progress: lines{}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	// Output: quantizing: 2624768 bytes
+}
+
+// Programs that use a file map it and read its packed weights in place.
+func Example_payload() {
+	dir, remove := temporary()
+	defer remove()
+	f, err := gqf.Open(quantized(dir), gqf.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer f.Close() // the payload is valid until here
+	t, ok := f.Lookup("model.layers.0.self_attn.q_proj.weight")
+	if !ok {
+		log.Fatal("no such tensor")
+	}
+	p, _ := t.Payload(0, 0, gqf.KindWeights)
+	data, err := f.Data(p)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(p.Header.Layout, p.Header.Bits, "bits,", len(data), "bytes")
+	// Output: lowbit 4 bits, 10240 bytes
+}
