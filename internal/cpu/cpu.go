@@ -67,7 +67,9 @@ func UpTo(name string) ([]string, error) {
 }
 
 // restriction is the best instruction set that the program may use; "": the best there is. Only Restrict writes it.
-var restriction = os.Getenv("GQ_CPU")
+var restriction string
+
+func init() { Restrict(os.Getenv("GQ_CPU")) }
 
 // allowed lists what the program may use: portable code alone if GQ_CPU is wrong, which is for UpTo("") to report.
 func allowed() []string {
@@ -78,8 +80,8 @@ func allowed() []string {
 	return list
 }
 
-// Restrict replaces the program's restriction, as GQ_CPU had it, and chooses in every family again. It is for tests,
-// while nothing else runs; see asmtest.Restrict.
+// Restrict replaces the program's restriction and chooses in every family again. After the program's start it is for tests
+// alone, while nothing else runs; see asmtest.Restrict.
 func Restrict(name string) (was string) {
 	was, restriction = restriction, name
 	list := allowed()
