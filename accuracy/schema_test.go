@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/lowbit-go/gq/model/eval"
 )
 
 const schemaFile = "../docs/accuracy-report.schema.json"
@@ -55,7 +57,7 @@ func schemaOf(t *testing.T) []byte {
 	s := &schemaWriter{comments: commentsOf(t), defs: map[string]*schema{}}
 	root := s.object(reflect.TypeFor[Report]())
 	root.Schema, root.Title = "https://json-schema.org/draft/2020-12/schema", "Report of gq accuracy --json"
-	root.Description += " Keys may be added: readers should pass over those that they do not know. Decibels without noise, +Inf, are null."
+	root.Description += " Keys may be added: readers should pass over those that they do not know. Decibels without noise, +Inf, are null, and so are standard errors of one window."
 	root.Properties["schema"].Const = ReportSchema
 	root.Defs = s.defs
 	var b bytes.Buffer
@@ -150,7 +152,7 @@ func (w *schemaWriter) object(t reflect.Type) *schema {
 
 func (w *schemaWriter) of(t reflect.Type) *schema {
 	switch t {
-	case reflect.TypeFor[Decibels](), reflect.TypeFor[Figure]():
+	case reflect.TypeFor[Decibels](), reflect.TypeFor[Figure](), reflect.TypeFor[eval.StdErr]():
 		return &schema{Type: []string{"number", "null"}}
 	}
 	switch t.Kind() {

@@ -300,9 +300,10 @@ func TestFigure(t *testing.T) {
 		}
 	}
 	for _, c := range []struct {
-		v, e float64
+		v    float64
+		e    eval.StdErr
 		want string
-	}{{16.2046, 0.21, "16.20 ± 0.21"}, {0.03528, 0.0004, "0.03528 ± 0.00040"}, {1, 0, "1.000"}, {1234, 56, "1234 ± 56"}, {0.5, 1e300, "0.5000"}} {
+	}{{16.2046, 0.21, "16.20 ± 0.21"}, {0.03528, 0.0004, "0.03528 ± 0.00040"}, {1, 0, "1.000"}, {1234, 56, "1234 ± 56"}, {0.5, 1e300, "0.5000"}, {0.5, eval.StdErr(math.Inf(1)), "0.5000"}} {
 		if got := plusMinus(c.v, c.e); got != c.want {
 			t.Errorf("%g ± %g is %s, want %s", c.v, c.e, got, c.want)
 		}

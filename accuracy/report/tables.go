@@ -94,12 +94,12 @@ func models(r *accuracy.Report) *table {
 		row(p.name+" KL", "", func(c *eval.Comparison) string { return figure(p.get(&c.KL)) })
 	}
 	row("change of p, mean", "", func(c *eval.Comparison) string { return plusMinus(c.DeltaP.Mean, c.DeltaP.StdErr) })
-	row("change of p, RMS", "", func(c *eval.Comparison) string { return figure(c.DeltaP.RMS) })
+	row("change of p, RMS", "", func(c *eval.Comparison) string { return plusMinus(c.DeltaP.RMS, c.DeltaP.RMSStdErr) })
 	row("change of p, 1 % / 99 %", "", func(c *eval.Comparison) string { return figure(c.DeltaP.P1) + " / " + figure(c.DeltaP.P99) })
 	row("same likeliest token", "", func(c *eval.Comparison) string {
-		return fmt.Sprintf("%.2f ± %.2f %%", 100*c.SameTop1, 100*c.SameTop1StdErr)
+		return percentError(c.SameTop1, c.SameTop1StdErr)
 	})
-	row("of the 5 likeliest in common", "", func(c *eval.Comparison) string { return percent(c.Top5Overlap) })
+	row("of the 5 likeliest in common", "", func(c *eval.Comparison) string { return percentError(c.Top5Overlap, c.Top5OverlapStdErr) })
 	return t
 }
 
@@ -330,12 +330,21 @@ func figure(v float64) string {
 }
 
 // plusMinus writes a number and its standard error, of which it shows two digits.
-func plusMinus(v, e float64) string {
+func plusMinus(v float64, stdErr eval.StdErr) string {
+	e := float64(stdErr)
 	if e <= 0 || math.Abs(v) >= 1e15 || e >= 1e15 {
 		return figure(v)
 	}
 	digits := min(max(1-int(math.Floor(math.Log10(e))), 0), 9)
 	return fmt.Sprintf("%.*f ± %.*f", digits, v, digits, e)
+}
+
+// percentError is plusMinus in percent.
+func percentError(v float64, e eval.StdErr) string {
+	if !e.Known() {
+		return percent(v)
+	}
+	return fmt.Sprintf("%.2f ± %.2f %%", 100*v, 100*float64(e))
 }
 
 // count writes "1 tensor", "2 tensors".

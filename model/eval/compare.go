@@ -17,40 +17,41 @@ import (
 type Perplexity struct {
 	// NLL is the mean negative log-likelihood of a scored token in nats, with its standard error.
 	NLL       float64 `json:"nll"`
-	NLLStdErr float64 `json:"nll_std_err"`
+	NLLStdErr StdErr  `json:"nll_std_err"`
 	// Perplexity is exp(NLL), StdErr its standard error: Perplexity * NLLStdErr.
 	Perplexity float64 `json:"perplexity"`
-	StdErr     float64 `json:"std_err"`
+	StdErr     StdErr  `json:"std_err"`
 	Tokens     int     `json:"tokens"`
 }
 
 // finiteExp is exp(x), or the largest number below infinity, which JSON does not have.
 func finiteExp(x float64) float64 { return min(detmath.Exp(x), math.MaxFloat64) }
 
-func perplexityOf(nll []float64) Perplexity {
-	mean, stdErr := meanOf(nll)
+func perplexityOf(nll []float64, windows []int) Perplexity {
+	mean, stdErr := meanOf(nll, windows)
 	ppl := finiteExp(mean)
-	return Perplexity{NLL: mean, NLLStdErr: stdErr, Perplexity: ppl, StdErr: min(float64(ppl*stdErr), math.MaxFloat64), Tokens: len(nll)}
+	return Perplexity{NLL: mean, NLLStdErr: stdErr, Perplexity: ppl, StdErr: stdErr.times(ppl), Tokens: len(nll)}
 }
 
-// Comparison says how the predictions of a quantized model differ from those of its float model on the same text. A
-// standard error treats tokens as independent, which those of one text are not quite.
+// Comparison says how the predictions of a quantized model differ from the predictions of its float model on the same
+// text. Standard errors have the windows as clusters, see StdErr.
 type Comparison struct {
 	Float     Perplexity `json:"float"`
 	Quantized Perplexity `json:"quantized"`
 	// Ratio is the quantized model's perplexity by the float model's, with the standard error of the paired differences.
 	Ratio       float64 `json:"ratio"`
-	RatioStdErr float64 `json:"ratio_std_err"`
+	RatioStdErr StdErr  `json:"ratio_std_err"`
 	// KL is the divergence KL(float || quantized) of the next token's distribution, in nats, per scored token.
 	KL          Distribution `json:"kl"`
 	KLHistogram Histogram    `json:"kl_histogram"`
 	// DeltaP is the change of the probability of the token that follows in the text, quantized less float.
 	DeltaP Distribution `json:"delta_p"`
-	// SameTop1 is the share of positions at which both models think the same token likeliest, with its standard error;
-	// Top5Overlap the mean share of the five likeliest that they have in common.
-	SameTop1       float64 `json:"same_top1"`
-	SameTop1StdErr float64 `json:"same_top1_std_err"`
-	Top5Overlap    float64 `json:"top5_overlap"`
+	// SameTop1 is the share of positions at which both models think the same token likeliest; Top5Overlap is the mean share
+	// of the five likeliest tokens that they have in common.
+	SameTop1          float64 `json:"same_top1"`
+	SameTop1StdErr    StdErr  `json:"same_top1_std_err"`
+	Top5Overlap       float64 `json:"top5_overlap"`
+	Top5OverlapStdErr StdErr  `json:"top5_overlap_std_err"`
 	// Worst are the positions of the largest divergence, largest first.
 	Worst []WorstToken `json:"worst"`
 }
@@ -140,32 +141,33 @@ func Compare(ctx context.Context, float *model.Model, candidates []*model.Model,
 }
 
 func summarize(scores [][]score, base []float64, windows []text.Window, c int, o CompareOptions) Comparison {
+	sizes := make([]int, len(scores))
+	for i, w := range scores {
+		sizes[i] = len(w)
+	}
 	nll := collect(scores, func(s *score) float64 { return s.nll[c+1] })
 	kl := collect(scores, func(s *score) float64 { return s.pairs[c].kl })
 	diff := make([]float64, len(nll))
 	for i := range nll {
 		diff[i] = nll[i] - base[i]
 	}
-	same, shared := 0, 0
-	for _, w := range scores {
-		for i := range w {
-			if w[i].pairs[c].top == w[i].floatTop {
-				same++
-			}
-			shared += w[i].pairs[c].shared
-		}
-	}
-	n := float64(len(nll))
-	mean, stdErr := meanOf(diff)
+	mean, stdErr := meanOf(diff, sizes)
 	out := Comparison{
-		Float: perplexityOf(base), Quantized: perplexityOf(nll),
-		Ratio: finiteExp(mean), KL: describe(kl), KLHistogram: histogram(kl, klEdges),
-		DeltaP:   describe(collect(scores, func(s *score) float64 { return s.pairs[c].dp })),
-		SameTop1: float64(same) / n, Top5Overlap: float64(shared) / topN / n,
-		Worst: worst(scores, windows, c, o.Worst),
+		Float: perplexityOf(base, sizes), Quantized: perplexityOf(nll, sizes),
+		Ratio: finiteExp(mean), KL: describe(kl, sizes), KLHistogram: histogram(kl, klEdges),
+		DeltaP: describe(collect(scores, func(s *score) float64 { return s.pairs[c].dp }), sizes),
+		Worst:  worst(scores, windows, c, o.Worst),
 	}
-	out.RatioStdErr = min(float64(out.Ratio*stdErr), math.MaxFloat64)
-	out.SameTop1StdErr = math.Sqrt(float64(out.SameTop1*(1-out.SameTop1)) / n)
+	out.RatioStdErr = stdErr.times(out.Ratio)
+	out.SameTop1, out.SameTop1StdErr = meanOf(collect(scores, func(s *score) float64 {
+		if s.pairs[c].top == s.floatTop {
+			return 1
+		}
+		return 0
+	}), sizes)
+	out.Top5Overlap, out.Top5OverlapStdErr = meanOf(collect(scores, func(s *score) float64 {
+		return float64(s.pairs[c].shared) / topN
+	}), sizes)
 	return out
 }
 

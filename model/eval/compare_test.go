@@ -7,7 +7,7 @@ import (
 
 // TestHugePerplexity keeps a perplexity beyond float64 finite, as JSON has no infinity.
 func TestHugePerplexity(t *testing.T) {
-	p := perplexityOf([]float64{800, 900})
+	p := perplexityOf([]float64{800, 900}, []int{1, 1})
 	if p.Perplexity != math.MaxFloat64 || p.StdErr != math.MaxFloat64 {
 		t.Errorf("a perplexity beyond float64: %+v", p)
 	}

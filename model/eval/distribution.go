@@ -8,62 +8,48 @@ import (
 // Distribution describes a set of numbers. The percentiles are by nearest rank: p is the smallest number that at least
 // p percent of them do not exceed.
 type Distribution struct {
-	Mean   float64 `json:"mean"`
-	StdErr float64 `json:"std_err"` // of the mean, as if the numbers were independent
-	RMS    float64 `json:"rms"`
-	Min    float64 `json:"min"`
-	P1     float64 `json:"p1"`
-	P5     float64 `json:"p5"`
-	P10    float64 `json:"p10"`
-	Median float64 `json:"median"`
-	P90    float64 `json:"p90"`
-	P95    float64 `json:"p95"`
-	P99    float64 `json:"p99"`
-	P999   float64 `json:"p99_9"`
-	Max    float64 `json:"max"`
+	Mean      float64 `json:"mean"`
+	StdErr    StdErr  `json:"std_err"` // of the mean
+	RMS       float64 `json:"rms"`
+	RMSStdErr StdErr  `json:"rms_std_err"`
+	Min       float64 `json:"min"`
+	P1        float64 `json:"p1"`
+	P5        float64 `json:"p5"`
+	P10       float64 `json:"p10"`
+	Median    float64 `json:"median"`
+	P90       float64 `json:"p90"`
+	P95       float64 `json:"p95"`
+	P99       float64 `json:"p99"`
+	P999      float64 `json:"p99_9"`
+	Max       float64 `json:"max"`
 }
 
-// describe sums in order of v, so that the result does not depend on how the numbers came about.
-func describe(v []float64) Distribution {
+// describe sums in order of v, so that the result does not depend on how the numbers came about. windows are the numbers
+// of values of each window.
+func describe(v []float64, windows []int) Distribution {
 	if len(v) == 0 {
 		return Distribution{}
 	}
-	mean, stdErr := meanOf(v)
-	squares := 0.0
-	for _, x := range v {
-		squares += float64(x * x)
+	mean, stdErr := meanOf(v, windows)
+	squares := make([]float64, len(v))
+	for i, x := range v {
+		squares[i] = float64(x * x)
 	}
+	square, squareErr := meanOf(squares, windows)
 	sorted := slices.Clone(v)
 	slices.Sort(sorted)
 	rank := func(permille int) float64 {
 		return sorted[(permille*len(sorted)+999)/1000-1]
 	}
-	return Distribution{
-		Mean: mean, StdErr: stdErr, RMS: math.Sqrt(squares / float64(len(v))),
+	d := Distribution{
+		Mean: mean, StdErr: stdErr, RMS: math.Sqrt(square),
 		Min: sorted[0], P1: rank(10), P5: rank(50), P10: rank(100), Median: rank(500), P90: rank(900), P95: rank(950), P99: rank(990), P999: rank(999),
 		Max: sorted[len(sorted)-1],
 	}
-}
-
-// meanOf returns the mean and its standard error.
-func meanOf(v []float64) (mean, stdErr float64) {
-	if len(v) == 0 {
-		return 0, 0
+	if d.RMS > 0 {
+		d.RMSStdErr = squareErr.times(1 / (2 * d.RMS)) // the derivative of the square root
 	}
-	n := float64(len(v))
-	for _, x := range v {
-		mean += x
-	}
-	mean /= n
-	if len(v) < 2 {
-		return mean, 0
-	}
-	squares := 0.0
-	for _, x := range v {
-		d := x - mean
-		squares += float64(d * d)
-	}
-	return mean, math.Sqrt(squares / (n - 1) / n)
+	return d
 }
 
 // klEdges are the edges of the histogram of KL divergences, in nats: the powers of ten and their halves from 1e-8 to 10.

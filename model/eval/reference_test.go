@@ -13,10 +13,22 @@ import (
 	"github.com/lowbit-go/gq/quantizer"
 )
 
-// TestReference compares a Reference, with its predictions kept and not, with Compare.
-func TestReference(t *testing.T) {
-	const dir = "../../testdata/books1.3M-bf16"
-	ck, err := safetensors.Open(dir, safetensors.Options{})
+const fixture = "../../testdata/books1.3M-bf16"
+
+func openFixture(t *testing.T) *model.Model {
+	t.Helper()
+	m, err := model.OpenCheckpoint(fixture, model.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	return m
+}
+
+// quantizedFixture is the model of a file of 3 bits.
+func quantizedFixture(t *testing.T) *model.Model {
+	t.Helper()
+	ck, err := safetensors.Open(fixture, safetensors.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,17 +49,18 @@ func TestReference(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
-	quantized, err := model.OpenGQF(f, model.Options{})
+	t.Cleanup(func() { f.Close() })
+	m, err := model.OpenGQF(f, model.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer quantized.Close()
-	float, err := model.OpenCheckpoint(dir, model.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer float.Close()
+	t.Cleanup(func() { m.Close() })
+	return m
+}
+
+// TestReference compares a Reference, with its predictions kept and not, with Compare.
+func TestReference(t *testing.T) {
+	quantized, float := quantizedFixture(t), openFixture(t)
 	windows := []text.Window{{Tokens: []int32{1, 300, 301, 17, 900, 5}, First: 1}, {Tokens: []int32{1, 44, 45, 46, 47, 48, 49}, First: 3}}
 	want, err := Compare(t.Context(), float, []*model.Model{quantized}, windows, CompareOptions{})
 	if err != nil {
@@ -76,16 +89,7 @@ func TestReference(t *testing.T) {
 // TestReferenceFrom replaces one linear after the other, in any order: what is measured from its layer on is what is
 // measured from the first.
 func TestReferenceFrom(t *testing.T) {
-	const dir = "../../testdata/books1.3M-bf16"
-	var models [2]*model.Model
-	for i := range models {
-		var err error
-		if models[i], err = model.OpenCheckpoint(dir, model.Options{}); err != nil {
-			t.Fatal(err)
-		}
-		defer models[i].Close()
-	}
-	float, changed := models[0], models[1]
+	float, changed := openFixture(t), openFixture(t)
 	windows := []text.Window{{Tokens: []int32{1, 300, 301, 17, 900, 5}, First: 1}, {Tokens: []int32{1, 44, 45, 46, 47, 48, 49}, First: 3}}
 	r, err := NewReference(t.Context(), float, windows)
 	if err != nil {

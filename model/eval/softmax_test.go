@@ -87,20 +87,24 @@ func TestDescribe(t *testing.T) {
 	for i := range v {
 		v[i] = float64((i*7919)%1000 + 1) // 1 to 1000 in some order
 	}
-	d := describe(v)
+	each := make([]int, len(v)) // windows of one value: independent ones
+	for i := range each {
+		each[i] = 1
+	}
+	d := describe(v, each)
 	for _, c := range []struct {
 		name      string
 		got, want float64
 	}{
 		{"mean", d.Mean, 500.5}, {"median", d.Median, 500}, {"p1", d.P1, 10}, {"p90", d.P90, 900}, {"p99.9", d.P999, 999},
-		{"min", d.Min, 1}, {"max", d.Max, 1000}, {"std err", d.StdErr, math.Sqrt(1000*1001/12.) / math.Sqrt(1000)},
+		{"min", d.Min, 1}, {"max", d.Max, 1000}, {"std err", float64(d.StdErr), math.Sqrt(1000*1001/12.) / math.Sqrt(1000)},
 		{"rms", d.RMS, math.Sqrt(1001 * 2001 / 6.)},
 	} {
 		if math.Abs(c.got-c.want) > 1e-9 {
 			t.Errorf("%s is %v, want %v", c.name, c.got, c.want)
 		}
 	}
-	if d := describe(nil); d != (Distribution{}) {
+	if d := describe(nil, nil); d != (Distribution{}) {
 		t.Errorf("nothing gives %+v", d)
 	}
 }
