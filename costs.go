@@ -139,6 +139,11 @@ func accuracyStages(j *accuracy.Job, weights float64) []*planned {
 	if j.Remote != nil {
 		list = append(list, &planned{"checking kernels of another build", 0, 1})
 	}
+	if j.WritesText() {
+		const tokens = accuracy.WrittenTokens
+		writing := &planned{"writing text to measure on", perWritten * weights * tokens / 1e9, 1}
+		return append([]*planned{writing}, append(list, &planned{"scoring", 2 * perPass * weights * tokens / 1e9, 1})...)
+	}
 	if j.Text != nil {
 		// A token of English takes four bytes, and both models read it.
 		list = append(list, &planned{"scoring", 2 * perPass * weights * float64(len(j.Text.Data)) / 4 / 1e9, 1})

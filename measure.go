@@ -24,8 +24,14 @@ import (
 // MeasureOptions are the options of Measure. The zero value compares tensors only.
 type MeasureOptions struct {
 	// Text is a file of plain text that the models are run on, Tokens a file of token ids instead: decimal numbers parted
-	// by white space or commas. Default (""): no model is run.
+	// by white space or commas. Default (""): no model is run, unless Gate is the default gate: it has the float model write
+	// the text.
 	Text, Tokens string
+	// TensorsOnly has the default gate checked without running the models. Default: false.
+	TensorsOnly bool
+	// MinTokens is the least number of scored tokens for a gate that limits figures of the model. Default (0): the gate's,
+	// which has accuracy.DefaultMinTokens unless it states another.
+	MinTokens int
 	// Windows says how the text is cut; see text.Options for its defaults.
 	Windows text.Options
 	// Activations are those of the quantized model. Default (model.Int8): as on the device.
@@ -95,10 +101,19 @@ func Verdict(r *accuracy.Report) error {
 func (o *MeasureOptions) job(ctx context.Context) (*accuracy.Job, error) {
 	j := &accuracy.Job{
 		Threads: o.Threads, Version: o.Version, Activations: o.Activations,
-		NoOutputs: o.NoOutputs, RandomInputs: o.RandomInputs, Remote: o.Remote,
+		NoOutputs: o.NoOutputs, RandomInputs: o.RandomInputs, Remote: o.Remote, TensorsOnly: o.TensorsOnly, MinTokens: o.MinTokens,
 	}
-	if o.Threads < 0 {
+	switch {
+	case o.Threads < 0:
 		return nil, optionf("threads", "%d: at least 1", o.Threads)
+	case o.MinTokens < 0:
+		return nil, optionf("min-tokens", "%d: at least 1", o.MinTokens)
+	case o.MinTokens > 0 && o.Gate == "":
+		return nil, optionf("min-tokens", "goes with a gate")
+	case o.TensorsOnly && (o.Text != "" || o.Tokens != ""):
+		return nil, optionf("tensors-only", "beside a text: no model would be run on it")
+	case o.TensorsOnly && o.Gate == "":
+		return nil, optionf("tensors-only", "goes with a gate")
 	}
 	if o.Tensors != "" {
 		p, err := pattern.Parse(o.Tensors)
@@ -160,6 +175,8 @@ func (o *MeasureOptions) readGate(j *accuracy.Job) (err error) {
 		switch {
 		case j.Earlier == nil && g.NeedsEarlier():
 			return optionf("", "%s compares with an earlier report: name one", g.Name)
+		case o.TensorsOnly && g.NeedsModel():
+			return optionf("tensors-only", "%s limits figures of the model", g.Name)
 		case j.Text == nil && g.NeedsModel():
 			return optionf("", "%s limits figures of the model, which takes a text: name one", g.Name)
 		case o.NoOutputs && g.NeedsOutputs():

@@ -1,6 +1,7 @@
 package accuracy
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -28,6 +29,9 @@ import (
 //
 // A limit on a figure that the report does not have is not met. A rule that matches no tensor is an error, unless it
 // asks for bits or a group: a gate may serve files of several widths.
+//
+// Two conditions need not be written: the checkpoint is the one that the file was made of, and figures of the model come
+// from MinTokens scored tokens at least.
 type Gate struct {
 	Name    string // of the file, or "default"
 	Version int
@@ -35,9 +39,18 @@ type Gate struct {
 	Tensors []TensorRule
 	Parity  bool
 	Kept    bool
+	// MinTokens is the least number of scored tokens that figures of the model are taken from, if any is limited. Default
+	// (0): DefaultMinTokens. As YAML: min_tokens.
+	MinTokens int
 }
 
-// Limit bounds a figure. At least one of the three is set.
+// DefaultMinTokens is the least number of scored tokens of a gate that states none.
+const DefaultMinTokens = 1000
+
+func (g *Gate) minTokens() int { return cmp.Or(g.MinTokens, DefaultMinTokens) }
+
+// Limit bounds a figure. At least one of the three is set: Min only where more is better, Max only where less is. A figure
+// that has a standard error has to be beyond Min, or below Max, by two of them.
 type Limit struct {
 	Min, Max *float64
 	// Worse is by how much the figure may be worse than in the earlier report, in the figure's unit, 0 or more.
@@ -84,6 +97,7 @@ func ParseGate(name string, b []byte) (*Gate, error) {
 		Tensors []map[string]any          `yaml:"tensors"`
 		Parity  bool                      `yaml:"parity"`
 		Kept    bool                      `yaml:"kept"`
+		Tokens  *int                      `yaml:"min_tokens"`
 	}
 	if err := yamldoc.Decode(b, &raw); err != nil {
 		return nil, &GateError{name, "", err.Error()}
@@ -92,11 +106,17 @@ func ParseGate(name string, b []byte) (*Gate, error) {
 	if raw.Version != 1 {
 		return nil, &GateError{name, "version", fmt.Sprintf("is %d, want 1", raw.Version)}
 	}
+	if raw.Tokens != nil {
+		if g.MinTokens = *raw.Tokens; g.MinTokens < 1 {
+			return nil, &GateError{name, "min_tokens", fmt.Sprintf("is %d, want 1 or more", g.MinTokens)}
+		}
+	}
 	for _, key := range slices.Sorted(maps.Keys(raw.Model)) {
-		if !slices.ContainsFunc(modelMetrics, func(m modelMetric) bool { return m.name == key }) {
+		m := slices.IndexFunc(modelMetrics, func(m modelMetric) bool { return m.name == key })
+		if m < 0 {
 			return nil, &GateError{name, "model." + key, "no such figure; there are " + names(modelMetrics, func(m modelMetric) string { return m.name })}
 		}
-		l, err := parseLimit(raw.Model[key])
+		l, err := parseLimit(modelMetrics[m].metric, raw.Model[key])
 		if err != nil {
 			return nil, &GateError{name, "model." + key, err.Error()}
 		}
@@ -143,14 +163,15 @@ func parseTensorRule(fields map[string]any) (TensorRule, *GateError) {
 			}
 			r.Group = int(n)
 		default:
-			if !slices.ContainsFunc(tensorMetrics, func(m tensorMetric) bool { return m.name == key }) {
+			at := slices.IndexFunc(tensorMetrics, func(m tensorMetric) bool { return m.name == key })
+			if at < 0 {
 				return r, &GateError{Key: key, Msg: "no such figure; there are " + names(tensorMetrics, func(m tensorMetric) string { return m.name })}
 			}
 			m, ok := v.(map[string]any)
 			if !ok {
 				return r, &GateError{Key: key, Msg: "is not a limit such as {min: 16}"}
 			}
-			l, err := parseLimit(m)
+			l, err := parseLimit(tensorMetrics[at].metric, m)
 			if err != nil {
 				return r, &GateError{Key: key, Msg: err.Error()}
 			}
@@ -163,7 +184,7 @@ func parseTensorRule(fields map[string]any) (TensorRule, *GateError) {
 	return r, nil
 }
 
-func parseLimit(fields map[string]any) (l Limit, err error) {
+func parseLimit(of metric, fields map[string]any) (l Limit, err error) {
 	for _, key := range slices.Sorted(maps.Keys(fields)) {
 		v := fields[key]
 		x, ok := number(v)
@@ -187,8 +208,10 @@ func parseLimit(fields map[string]any) (l Limit, err error) {
 	switch {
 	case l == (Limit{}):
 		return l, fmt.Errorf("has none of min, max and worse")
-	case l.Min != nil && l.Max != nil && *l.Min > *l.Max:
-		return l, fmt.Errorf("min %v is above max %v: nothing meets that", *l.Min, *l.Max)
+	case l.Min != nil && !of.more:
+		return l, fmt.Errorf("min is a bound in the wrong direction: less is better, use max")
+	case l.Max != nil && of.more:
+		return l, fmt.Errorf("max is a bound in the wrong direction: more is better, use min")
 	}
 	return l, nil
 }

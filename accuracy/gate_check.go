@@ -9,12 +9,15 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/pattern"
+	"github.com/lowbit-go/gq/model/eval"
 )
 
 // GateResult says whether a Report met a Gate.
 type GateResult struct {
 	Gate   string `json:"gate"`
 	Passed bool   `json:"passed"`
+	// ModelRun reports whether the models were run on a text. If not, the gate is about tensors alone.
+	ModelRun bool `json:"model_run"`
 	// Checked counts the figures that were compared with a limit, in all Conditions.
 	Checked    int         `json:"checked"`
 	Conditions []Condition `json:"conditions"`
@@ -26,7 +29,7 @@ type GateResult struct {
 
 // Condition is one limit of the gate: of a figure of the model, or of all tensors that a rule is for.
 type Condition struct {
-	// Of says what the figure is of: "model", "kernels", "kept tensors", or which tensors.
+	// Of says what the figure is of: "model", "text", "source", "kernels", "kept tensors", or which tensors.
 	Of     string `json:"of"`
 	Metric string `json:"metric"`
 	Unit   string `json:"unit,omitempty"`
@@ -37,9 +40,13 @@ type Condition struct {
 	Checked int    `json:"checked"`
 	Failed  int    `json:"failed"`
 	Missing string `json:"missing,omitempty"`
-	// Worst is the figure that is nearest to the limit, or farthest beyond it, and Tensor whose it is.
-	Worst  Figure `json:"worst"`
-	Tensor string `json:"tensor,omitempty"`
+	// Worst is the figure that is nearest to the limit, or farthest beyond it, and Tensor is the tensor that has it. StdErr
+	// is its standard error, of which two are added before Worst is compared.
+	Worst  Figure  `json:"worst"`
+	StdErr float64 `json:"std_err,omitempty"`
+	Tensor string  `json:"tensor,omitempty"`
+	// Note says how the condition was checked, where that needs saying.
+	Note string `json:"note,omitempty"`
 }
 
 // Kind says how a figure is compared with a limit.
@@ -90,8 +97,10 @@ type Failure struct {
 	Unit      string `json:"unit,omitempty"`
 	Kind      Kind   `json:"kind"`
 	Value     Figure `json:"value"`
-	Limit     Figure `json:"limit"`
-	// By is how far the value is beyond the limit.
+	// StdErr is the standard error of Value, if it has one.
+	StdErr float64 `json:"std_err,omitempty"`
+	Limit  Figure  `json:"limit"`
+	// By is how far the value is beyond the limit, two standard errors included.
 	By Figure `json:"by"`
 	// Earlier is the earlier report's figure, of kind NoWorse.
 	Earlier Figure `json:"earlier"`
@@ -105,16 +114,19 @@ func (f Failure) String() string {
 	if f.Tensor != "" {
 		name = f.Tensor + ": " + name
 	}
-	unit := spaced(f.Unit)
+	unit, with := spaced(f.Unit), ""
+	if f.StdErr > 0 {
+		with = fmt.Sprintf(" (with 2 standard errors of %.2g)", f.StdErr)
+	}
 	switch {
 	case f.Missing != "":
 		return name + ": " + f.Missing
 	case f.Kind == NoWorse:
 		return fmt.Sprintf("%s %.6g%s is %.4g worse than the %.6g of the earlier report, %.4g is allowed", name, f.Value, unit, math.Abs(float64(f.Value-f.Earlier)), f.Earlier, f.Limit)
 	case f.Kind == AtLeast:
-		return fmt.Sprintf("%s %.6g%s is %.4g below the limit %.6g", name, f.Value, unit, f.By, f.Limit)
+		return fmt.Sprintf("%s %.6g%s%s is %.4g below the limit %.6g", name, f.Value, unit, with, f.By, f.Limit)
 	}
-	return fmt.Sprintf("%s %.6g%s is %.4g above the limit %.6g", name, f.Value, unit, f.By, f.Limit)
+	return fmt.Sprintf("%s %.6g%s%s is %.4g above the limit %.6g", name, f.Value, unit, with, f.By, f.Limit)
 }
 
 // Figure is a number in a report; JSON has null for +Inf, which stands for decibels without noise.
@@ -145,7 +157,13 @@ func (g *Gate) Check(r, earlier *Report) (*GateResult, error) {
 	if earlier == nil && g.NeedsEarlier() {
 		return nil, &GateError{g.Name, "", "compares with an earlier report, and none was given"}
 	}
-	res := &GateResult{Gate: g.Name, Conditions: []Condition{}, Failures: []Failure{}}
+	res := &GateResult{Gate: g.Name, ModelRun: r.Model != nil, Conditions: []Condition{}, Failures: []Failure{}}
+	// The conditions that every gate has come first: if one of them is not met, it explains the others.
+	res.source(r)
+	if g.NeedsModel() {
+		res.tokens(r, g.minTokens())
+	}
+	given, failed := len(res.Conditions), len(res.Failures)
 	for _, m := range modelMetrics { // in this order, so that the output does not depend on the map's
 		l, ok := g.Model[m.name]
 		if !ok {
@@ -161,14 +179,20 @@ func (g *Gate) Check(r, earlier *Report) (*GateResult, error) {
 			f.missing = "was not measured"
 			if m.needsText {
 				f.missing += ": " + cmp.Or(r.NoModel, "it takes a text")
+				if g.Name == DefaultGateName {
+					f.missing += "; hold the file to its tensors alone (--tensors-only), or use a checkpoint that can be run"
+				}
 			}
+		}
+		if ok && m.stdErr != nil {
+			f.stdErr = m.stdErr(r.Model)
 		}
 		if earlier != nil {
 			f.before, f.had = m.get(earlier)
 		}
 		res.limit("model", m.metric, l, []figure{f})
 	}
-	modelFailed := len(res.Failures) > 0
+	modelFailed := len(res.Failures) > failed
 	for _, rule := range g.Tensors {
 		if err := res.rule(g, rule, r, earlier); err != nil {
 			return nil, err
@@ -180,7 +204,7 @@ func (g *Gate) Check(r, earlier *Report) (*GateResult, error) {
 	if g.Kept {
 		res.kept(r)
 	}
-	if len(res.Conditions) == 0 {
+	if len(res.Conditions) == given {
 		return nil, &GateError{g.Name, "", "no condition is for a tensor of this file"}
 	}
 	if modelFailed {
@@ -211,6 +235,7 @@ func comparable(r, earlier *Report) error {
 type figure struct {
 	tensor  string
 	value   float64
+	stdErr  eval.StdErr
 	missing string // why there is no value; "" if there is one
 	before  float64
 	had     bool // before is valid
@@ -234,8 +259,12 @@ func (res *GateResult) condition(c Condition, more bool, figures []figure) {
 	worst := math.Inf(-1)
 	for _, v := range figures {
 		f := Failure{Condition: len(res.Conditions), Tensor: v.tensor, Metric: c.Metric, Unit: c.Unit, Kind: c.Kind, Value: Figure(v.value), Limit: c.Limit, Missing: v.missing}
-		if f.Missing == "" && c.Kind == NoWorse && !v.had {
+		switch {
+		case f.Missing != "":
+		case c.Kind == NoWorse && !v.had:
 			f.Missing = "is not in the earlier report"
+		case c.Kind != NoWorse && !v.stdErr.Known():
+			f.Missing = "has no standard error: the text gives one window only, use a longer text or a smaller window"
 		}
 		if f.Missing != "" {
 			f.Value, c.Missing = 0, f.Missing
@@ -246,9 +275,11 @@ func (res *GateResult) condition(c Condition, more bool, figures []figure) {
 		by := 0.0
 		switch c.Kind {
 		case AtMost:
-			by = v.value - float64(c.Limit)
+			f.StdErr = float64(v.stdErr)
+			by = v.value + float64(2*f.StdErr) - float64(c.Limit)
 		case AtLeast:
-			by = float64(c.Limit) - v.value
+			f.StdErr = float64(v.stdErr)
+			by = float64(c.Limit) - (v.value - float64(2*f.StdErr))
 		case NoWorse:
 			by = v.value - v.before
 			if more {
@@ -262,7 +293,7 @@ func (res *GateResult) condition(c Condition, more bool, figures []figure) {
 		}
 		f.By = Figure(by)
 		if c.Checked == 1 || by > worst {
-			worst, c.Worst, c.Tensor = by, f.Value, v.tensor
+			worst, c.Worst, c.StdErr, c.Tensor = by, f.Value, f.StdErr, v.tensor
 		}
 		if by > 0 {
 			failures = append(failures, f)

@@ -79,7 +79,10 @@ func TestParseGateErrors(t *testing.T) {
 		{"version: 1\nmodel: {mean_kl: {max: -.inf}}", "model.mean_kl: max is not a number"},
 		{"version: 1\nmodel: {mean_kl: {worse: -1}}", "worse is -1: by how much the figure may be worse, 0 or more"},
 		{"version: 1\nmodel: {mean_kl: {}}", "model.mean_kl: has none of min, max and worse"},
-		{"version: 1\nmodel: {mean_kl: {min: 2, max: 1}}", "min 2 is above max 1: nothing meets that"},
+		{"version: 1\nmodel: {mean_kl: {min: 0}}", "model.mean_kl: min is a bound in the wrong direction: less is better, use max"},
+		{"version: 1\nmodel: {same_top1: {max: 0.9}}", "model.same_top1: max is a bound in the wrong direction: more is better, use min"},
+		{"version: 1\ntensors: [{sqnr_db: {max: 10}}]", "tensors[0].sqnr_db: max is a bound in the wrong direction"},
+		{"version: 1\nmin_tokens: 0\nparity: true", "min_tokens: is 0, want 1 or more"},
 		{"version: 1\nmodel: {mean_kl: 0.05}", "g.yaml: line 2: "},
 		{"version: 1\nmodels: {mean_kl: {max: 1}}", `unknown field "models"`},
 		{"version: 1\nversion: 1\nparity: true", "already defined"},
@@ -137,13 +140,16 @@ func gateReport() *Report {
 	shared.SharedWith = []string{"model.tied.weight"}
 	r := &Report{
 		Schema: ReportSchema, FileBytes: 1000, Activations: "int8",
-		Text:  &TextInfo{Name: "t", SHA256: "abc", Convention: text.Windows, Window: 512, Windows: 2, Tokens: 100},
+		Text:  &TextInfo{Name: "t", SHA256: "abc", Convention: text.Windows, Window: 512, Windows: 8, Tokens: 2000},
 		Model: &eval.Comparison{KL: eval.Distribution{Mean: 0.0612, P99: 1}, SameTop1: 0.85, Ratio: 1.05},
 		Tensors: []TensorStats{
 			table, tensor("model.layers.0.mlp.up_proj.weight", 4, 32, 20, out(17)), tensor("model.layers.0.self_attn.q_proj.weight", 4, 0, 12, out(30)), expert, shared,
 			{Name: "model.norm.weight", Role: "norm", Slices: 1, Layout: "plain", Kept: true, Equal: true, SQNR: Exact},
 		},
 		Parity: []Parity{{Tensor: "x", Kernel: "k1", Equal: true}},
+	}
+	for i := range r.Tensors {
+		r.Tensors[i].SourceRecorded = true
 	}
 	r.Totals = SumUp(r.Tensors)
 	return r
@@ -159,7 +165,24 @@ func TestGateCheck(t *testing.T) {
 		{"met", "model: {mean_kl: {max: 0.0612}, same_top1: {min: 0.85}}", nil, nil, nil},
 		{"kl", "model: {mean_kl: {max: 0.05}}", nil, nil, []string{"mean_kl 0.0612 nats is 0.0112 above the limit 0.05"}},
 		{"top1", "model: {same_top1: {min: 0.9}}", nil, nil, []string{"same_top1 0.85 is 0.05 below the limit 0.9"}},
-		{"both ends", "model: {mean_kl: {min: 0.07, max: 0.08}}", nil, nil, []string{"mean_kl 0.0612 nats is 0.0088 below the limit 0.07"}},
+		{"two standard errors", "model: {mean_kl: {max: 0.07}, same_top1: {min: 0.8}}", func(r *Report) { r.Model.KL.StdErr, r.Model.SameTop1StdErr = 0.005, 0.02 }, nil, []string{
+			"mean_kl 0.0612 nats (with 2 standard errors of 0.005) is 0.0012 above the limit 0.07",
+		}},
+		{"two standard errors below", "model: {same_top1: {min: 0.8}}", func(r *Report) { r.Model.SameTop1StdErr = 0.03 }, nil, []string{
+			"same_top1 0.85 (with 2 standard errors of 0.03) is 0.01 below the limit 0.8",
+		}},
+		{"one window", "model: {mean_kl: {max: 0.07}, p99_kl: {max: 1}}", func(r *Report) { r.Model.KL.StdErr = eval.StdErr(math.Inf(1)) }, nil, []string{
+			"mean_kl: has no standard error: the text gives one window only, use a longer text or a smaller window",
+		}},
+		{"one token", "model: {mean_kl: {max: 1}}", func(r *Report) { r.Text.Tokens = 1 }, nil, []string{"scored tokens 1 is 999 below the limit 1000"}},
+		{"a minimum of its own", "min_tokens: 2001\nmodel: {mean_kl: {max: 1}}", nil, nil, []string{"scored tokens 2000 is 1 below the limit 2001"}},
+		{"tokens do not matter", "model: {file_bytes: {max: 5000}}", func(r *Report) { r.Text.Tokens = 1 }, nil, nil},
+		{"other weights", "tensors: [{sqnr_db: {min: 1}}]", func(r *Report) { r.Tensors[1].SourceChanged = true }, nil, []string{
+			"model.layers.0.mlp.up_proj.weight: source: has other bytes in the checkpoint than those that the file was made of",
+		}},
+		{"nothing recorded, and unquantized tensors differ", "tensors: [{sqnr_db: {min: 1}}]", func(r *Report) {
+			r.Tensors[5].SourceRecorded, r.Tensors[5].Equal, r.Tensors[5].Difference = false, false, "from element 3 on"
+		}, nil, []string{"model.norm.weight: source: differs from the checkpoint: from element 3 on"}},
 		{"model's order", "model: {same_top1: {min: 0.9}, mean_kl: {max: 0.05}}", nil, nil, []string{
 			"mean_kl 0.0612 nats is 0.0112 above the limit 0.05", "same_top1 0.85 is 0.05 below the limit 0.9",
 		}},
@@ -216,7 +239,7 @@ func TestGateCheck(t *testing.T) {
 		}},
 		{"no text before", "model: {mean_kl: {worse: 0}}", nil, func(r *Report) { r.Text, r.Model = nil, nil }, []string{"mean_kl: is not in the earlier report"}},
 		{"another text before", "model: {mean_kl: {worse: 0}}", nil, func(r *Report) { r.Text.SHA256 = "def" }, []string{"error: model.mean_kl: the earlier report is of another text (t, SHA-256 def)"}},
-		{"other windows before", "model: {mean_kl: {worse: 0}}", nil, func(r *Report) { r.Text.Window = 64 }, []string{"error: model.mean_kl: the earlier report cuts the text otherwise: windows of 64 tokens; 100 tokens scored"}},
+		{"other windows before", "model: {mean_kl: {worse: 0}}", nil, func(r *Report) { r.Text.Window = 64 }, []string{"error: model.mean_kl: the earlier report cuts the text otherwise: windows of 64 tokens; 2000 tokens scored"}},
 		{"other activations before", "model: {mean_kl: {worse: 0}}", nil, func(r *Report) { r.Activations = "float32" }, []string{"error: model.mean_kl: the earlier report has activations in float32"}},
 		{"another text, and it does not matter", "model: {bits_per_weight: {worse: 0}, mean_kl: {max: 1}}", nil, func(r *Report) { r.Text.SHA256 = "def" }, nil},
 	} {
@@ -301,14 +324,39 @@ func TestConditions(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []Condition{
+		{Of: "source", Metric: "the checkpoint is the one that the file was made of", Kind: Same, Checked: 5},
 		{Of: "tensors *layers*", Metric: "sqnr_db", Unit: "dB", Kind: AtLeast, Limit: 5, Checked: 3, Worst: 12, Tensor: "model.layers.0.self_attn.q_proj.weight"},
 		{Of: "tensors *layers*", Metric: "bits_per_weight", Kind: AtMost, Limit: 5, Checked: 3, Worst: 5, Tensor: "model.layers.0.mlp.up_proj.weight"},
 	}
 	if d := cmp.Diff(want, res.Conditions); d != "" {
 		t.Error(d)
 	}
-	if s := res.Conditions[0].String(); s != "tensors *layers*: sqnr_db at least 5 dB" {
+	if s := res.Conditions[1].String(); s != "tensors *layers*: sqnr_db at least 5 dB" {
 		t.Error(s)
+	}
+}
+
+// TestUnrecorded says in the report how a source is compared that the file does not record.
+func TestUnrecorded(t *testing.T) {
+	r := gateReport()
+	if s := r.Unrecorded(); s != "" {
+		t.Error(s)
+	}
+	r.Tensors[0].SourceRecorded = false
+	if s := r.Unrecorded(); !strings.HasPrefix(s, "the file records no checksums for 1 of 5 tensors: ") {
+		t.Error(s)
+	}
+	for i := range r.Tensors {
+		r.Tensors[i].SourceRecorded = false
+	}
+	const want = "the file records no checksums of its source: compared by names, shapes and unquantized tensors"
+	g, err := ParseGate("g.yaml", []byte("version: 1\nkept: true"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := g.Check(r, nil)
+	if err != nil || !res.Passed || res.ModelRun != true || res.Conditions[0].Note != want || r.Unrecorded() != want {
+		t.Errorf("%+v, %v", res, err)
 	}
 }
 

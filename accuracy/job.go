@@ -36,8 +36,12 @@ type Job struct {
 	Match func(name string) bool
 	// NoOutputs leaves out the layers as executed.
 	NoOutputs bool
-	// Text is what the models are run on. Default: none; only tensors are compared.
+	// Text is what the models are run on. Default: none, or with DefaultGate a text that the float model writes.
 	Text *TextSource
+	// TensorsOnly has DefaultGate checked without running the models. Default: false.
+	TensorsOnly bool
+	// MinTokens replaces the gate's. Default (0): the gate's.
+	MinTokens int
 	// RandomInputs has layers executed on random activations although there is a text.
 	RandomInputs bool
 	// Activations are those of the quantized models. Default: Int8, as on the device.
@@ -94,7 +98,7 @@ func (j *Job) Run(ctx context.Context) (*Report, error) {
 		return nil, err
 	}
 	var text *scored
-	if j.Text != nil {
+	if j.NeedsText() {
 		if text, err = j.open(ctx, f, r); err != nil {
 			return nil, err
 		}
@@ -126,12 +130,20 @@ func (j *Job) Run(ctx context.Context) (*Report, error) {
 		gate = DefaultGate(r)
 	}
 	if gate != nil {
-		if _, err := gate.Check(r, j.Earlier); err != nil {
+		g := *gate
+		g.MinTokens = cmp.Or(j.MinTokens, g.MinTokens)
+		if _, err := g.Check(r, j.Earlier); err != nil {
 			return nil, err
 		}
 	}
 	return r, nil
 }
+
+// NeedsText reports whether the models are run: on Text, or for DefaultGate on a text that the float model writes.
+func (j *Job) NeedsText() bool { return j.Text != nil || j.WritesText() }
+
+// WritesText reports whether the float model writes the text.
+func (j *Job) WritesText() bool { return j.Text == nil && j.DefaultGate && !j.TensorsOnly }
 
 // stage begins a part of the job; end is called with whether it went well.
 func (j *Job) stage(r *Report, key, name, unit string, total int64) (add func(n int64), end func()) {

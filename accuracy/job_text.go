@@ -101,6 +101,14 @@ func (j *Job) openAll(ctx context.Context, s *scored, f *gqf.File, r *Report) (e
 	if s.tokenizer, err = j.openTokenizer(f); err != nil {
 		return err
 	}
+	if j.Text == nil {
+		return j.write(ctx, s, r)
+	}
+	return j.cut(ctx, s, r)
+}
+
+// cut cuts the text.
+func (j *Job) cut(ctx context.Context, s *scored, r *Report) error {
 	o := j.Text.Options
 	if o.Window == 0 {
 		o.Window = text.WindowOf(s.float.Config())
@@ -112,8 +120,11 @@ func (j *Job) openAll(ctx context.Context, s *scored, f *gqf.File, r *Report) (e
 	}
 	s.windows = cut.Windows
 	r.Text = &TextInfo{
-		Name: j.Text.Name, SHA256: hash(j.Text.Data), Convention: cut.Convention, Window: o.Window,
+		Name: j.Text.Name, Source: "text", SHA256: hash(j.Text.Data), Convention: cut.Convention, Window: o.Window,
 		Windows: len(s.windows), Tokens: text.CountScored(s.windows), Context: s.float.Config().MaxPositions, Warning: cut.Warning(),
+	}
+	if j.Text.Tokens {
+		r.Text.Source = "tokens"
 	}
 	if cut.Convention != text.LlamaCpp && o.Stride != o.Window-1 {
 		r.Text.Stride = o.Stride
@@ -121,39 +132,50 @@ func (j *Job) openAll(ctx context.Context, s *scored, f *gqf.File, r *Report) (e
 	return nil
 }
 
-// openTokenizer opens that of the checkpoint, or else that of the .gqf; ids need none.
-func (j *Job) openTokenizer(f *gqf.File) (t *tokenizer.Tokenizer, err error) {
-	if _, err := os.Stat(filepath.Join(j.Source, "tokenizer.json")); err == nil {
-		t, err := tokenizer.Open(j.Source)
-		if err != nil && j.Text.Tokens {
-			return nil, nil
-		}
-		return t, err
+const (
+	// WrittenTokens is how many tokens the float model writes for a measurement without a text.
+	WrittenTokens = 4096
+	// selfSeed differs from the seeds that people calibrate with (1 by default): a file is not measured on the text that it
+	// was calibrated on.
+	selfSeed = 0x6d656173757265 // "measure"
+)
+
+// write has the float model write the text.
+func (j *Job) write(ctx context.Context, s *scored, r *Report) error {
+	tokens := max(WrittenTokens, 2*j.MinTokens)
+	add, end := j.stage(r, "writing", "writing text to measure on", "tokens", int64(tokens))
+	defer end()
+	window := text.WindowOf(s.float.Config())
+	o := text.WriteOptions{Tokens: tokens, Window: window, Seed: selfSeed, Progress: func(n int) { add(int64(n)) }}
+	o.Start, o.Ends = text.Start(s.tokenizer)
+	own, err := text.Write(ctx, s.float, o)
+	if err != nil {
+		return err
 	}
-	var files tokenizer.Files
-	for _, a := range []struct {
-		name string
-		to   *[]byte
-	}{
-		{"tokenizer.json", &files.Tokenizer}, {"tokenizer_config.json", &files.Config},
-		{"special_tokens_map.json", &files.SpecialTokensMap}, {"generation_config.json", &files.GenerationConfig},
-	} {
-		if f.HasAsset(a.name) {
-			if *a.to, err = f.Asset(a.name); err != nil {
-				return nil, err
-			}
-		}
+	s.windows = text.WindowsOf(own.Sequences)
+	r.Text = &TextInfo{
+		Name: "text that the model wrote", Source: own.Source, Seed: own.Seed, SHA256: own.SHA256, Convention: text.Documents, Window: window,
+		Windows: len(s.windows), Tokens: text.CountScored(s.windows), Context: s.float.Config().MaxPositions,
+	}
+	return nil
+}
+
+// openTokenizer opens the checkpoint's tokenizer, or else the file's; ids need none.
+func (j *Job) openTokenizer(f *gqf.File) (*tokenizer.Tokenizer, error) {
+	ids := j.Text != nil && j.Text.Tokens
+	t, err := tokenizer.Open(j.Source)
+	if errors.Is(err, fs.ErrNotExist) {
+		t, err = tokenizer.Read(f.Asset)
 	}
 	switch {
-	case files.Tokenizer != nil:
-		t, err = tokenizer.ParseFiles(files)
-	case !j.Text.Tokens:
-		err = &noModelError{"neither " + j.Source + " nor the .gqf has a tokenizer.json: a text cannot be turned into tokens, ids can be given as they are"}
-	}
-	if err != nil && j.Text.Tokens {
+	case err == nil:
+		return t, nil
+	case ids:
 		return nil, nil
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, &noModelError{"neither " + j.Source + " nor the .gqf has a tokenizer.json: a text cannot be turned into tokens, ids can be given as they are"}
 	}
-	return t, err
+	return nil, err
 }
 
 // contextTokens is how many tokens before a worst one are shown.

@@ -17,6 +17,8 @@ type modelMetric struct {
 	metric
 	needsText bool
 	get       func(r *Report) (float64, bool)
+	// stdErr is the figure's standard error; nil for a figure that has none.
+	stdErr func(c *eval.Comparison) eval.StdErr
 }
 
 // tensorMetric is a figure of one tensor.
@@ -50,21 +52,21 @@ func ofTensor(get func(s *TensorStats) float64) func(*TensorStats) (float64, boo
 
 // modelMetrics are the names that a gate's section "model" takes.
 var modelMetrics = []modelMetric{
-	{metric{"mean_kl", "nats", false, "mean KL divergence per token"}, true, ofModel(func(c *eval.Comparison) float64 { return c.KL.Mean })},
-	{metric{"median_kl", "nats", false, "median KL divergence"}, true, ofModel(func(c *eval.Comparison) float64 { return c.KL.Median })},
-	{metric{"p90_kl", "nats", false, "90th percentile of the KL divergence"}, true, ofModel(func(c *eval.Comparison) float64 { return c.KL.P90 })},
-	{metric{"p95_kl", "nats", false, "95th percentile of the KL divergence"}, true, ofModel(func(c *eval.Comparison) float64 { return c.KL.P95 })},
-	{metric{"p99_kl", "nats", false, "99th percentile of the KL divergence"}, true, ofModel(func(c *eval.Comparison) float64 { return c.KL.P99 })},
-	{metric{"p99_9_kl", "nats", false, "99.9th percentile of the KL divergence"}, true, ofModel(func(c *eval.Comparison) float64 { return c.KL.P999 })},
-	{metric{"max_kl", "nats", false, "largest KL divergence"}, true, ofModel(func(c *eval.Comparison) float64 { return c.KL.Max })},
-	{metric{"perplexity", "", false, "perplexity of the quantized model"}, true, ofModel(func(c *eval.Comparison) float64 { return c.Quantized.Perplexity })},
-	{metric{"perplexity_ratio", "", false, "perplexity by the float model's"}, true, ofModel(func(c *eval.Comparison) float64 { return c.Ratio })},
-	{metric{"rms_delta_p", "", false, "root mean square change of the token's probability"}, true, ofModel(func(c *eval.Comparison) float64 { return c.DeltaP.RMS })},
-	{metric{"same_top1", "", true, "share of positions with the same likeliest token"}, true, ofModel(func(c *eval.Comparison) float64 { return c.SameTop1 })},
-	{metric{"top5_overlap", "", true, "share of the five likeliest tokens in common"}, true, ofModel(func(c *eval.Comparison) float64 { return c.Top5Overlap })},
-	{metric{"bits_per_weight", "", false, "of all quantized tensors"}, false, func(r *Report) (float64, bool) { return r.Totals.BPW, r.Totals.Tensors > 0 }},
-	{metric{"weights_sqnr_db", "dB", true, "of all quantized weights as one"}, false, func(r *Report) (float64, bool) { return float64(r.Totals.SQNR), r.Totals.Tensors > 0 }},
-	{metric{"file_bytes", "bytes", false, "size of the file"}, false, func(r *Report) (float64, bool) { return float64(r.FileBytes), r.FileBytes > 0 }},
+	{metric{"mean_kl", "nats", false, "mean KL divergence per token"}, true, ofModel(func(c *eval.Comparison) float64 { return c.KL.Mean }), func(c *eval.Comparison) eval.StdErr { return c.KL.StdErr }},
+	{metric{"median_kl", "nats", false, "median KL divergence"}, true, ofModel(func(c *eval.Comparison) float64 { return c.KL.Median }), nil},
+	{metric{"p90_kl", "nats", false, "90th percentile of the KL divergence"}, true, ofModel(func(c *eval.Comparison) float64 { return c.KL.P90 }), nil},
+	{metric{"p95_kl", "nats", false, "95th percentile of the KL divergence"}, true, ofModel(func(c *eval.Comparison) float64 { return c.KL.P95 }), nil},
+	{metric{"p99_kl", "nats", false, "99th percentile of the KL divergence"}, true, ofModel(func(c *eval.Comparison) float64 { return c.KL.P99 }), nil},
+	{metric{"p99_9_kl", "nats", false, "99.9th percentile of the KL divergence"}, true, ofModel(func(c *eval.Comparison) float64 { return c.KL.P999 }), nil},
+	{metric{"max_kl", "nats", false, "largest KL divergence"}, true, ofModel(func(c *eval.Comparison) float64 { return c.KL.Max }), nil},
+	{metric{"perplexity", "", false, "perplexity of the quantized model"}, true, ofModel(func(c *eval.Comparison) float64 { return c.Quantized.Perplexity }), func(c *eval.Comparison) eval.StdErr { return c.Quantized.StdErr }},
+	{metric{"perplexity_ratio", "", false, "perplexity by the float model's"}, true, ofModel(func(c *eval.Comparison) float64 { return c.Ratio }), func(c *eval.Comparison) eval.StdErr { return c.RatioStdErr }},
+	{metric{"rms_delta_p", "", false, "root mean square change of the token's probability"}, true, ofModel(func(c *eval.Comparison) float64 { return c.DeltaP.RMS }), func(c *eval.Comparison) eval.StdErr { return c.DeltaP.RMSStdErr }},
+	{metric{"same_top1", "", true, "share of positions with the same likeliest token"}, true, ofModel(func(c *eval.Comparison) float64 { return c.SameTop1 }), func(c *eval.Comparison) eval.StdErr { return c.SameTop1StdErr }},
+	{metric{"top5_overlap", "", true, "share of the five likeliest tokens in common"}, true, ofModel(func(c *eval.Comparison) float64 { return c.Top5Overlap }), func(c *eval.Comparison) eval.StdErr { return c.Top5OverlapStdErr }},
+	{metric{"bits_per_weight", "", false, "of all quantized tensors"}, false, func(r *Report) (float64, bool) { return r.Totals.BPW, r.Totals.Tensors > 0 }, nil},
+	{metric{"weights_sqnr_db", "dB", true, "of all quantized weights as one"}, false, func(r *Report) (float64, bool) { return float64(r.Totals.SQNR), r.Totals.Tensors > 0 }, nil},
+	{metric{"file_bytes", "bytes", false, "size of the file"}, false, func(r *Report) (float64, bool) { return float64(r.FileBytes), r.FileBytes > 0 }, nil},
 }
 
 // tensorMetrics are the names that an entry of a gate's section "tensors" takes.

@@ -1,19 +1,16 @@
 package accuracy
 
 import (
-	"encoding/json"
 	"fmt"
-	"strings"
 
 	"github.com/lowbit-go/gq/formats/gqf"
-	"github.com/lowbit-go/gq/internal/files"
 	"github.com/lowbit-go/gq/model/eval"
 	"github.com/lowbit-go/gq/model/text"
 )
 
 // ReportSchema names the form of a Report as JSON. It changes when a key changes its meaning or goes away, not when one
 // is added.
-const ReportSchema = "gq-accuracy-report/1"
+const ReportSchema = "gq-accuracy-report/2"
 
 // Report is all that `gq accuracy` found out. Everything but Run and Parity, whose kernels are those of a machine, is the
 // same on every machine.
@@ -42,7 +39,10 @@ type Report struct {
 
 // TextInfo says what was scored.
 type TextInfo struct {
-	Name       string          `json:"name"`
+	Name string `json:"name"`
+	// Source is "text", "tokens", or "self" for a text that the float model wrote, with Seed.
+	Source     string          `json:"source"`
+	Seed       *uint64         `json:"seed,omitempty"`
 	SHA256     string          `json:"sha256"`
 	Convention text.Convention `json:"convention"`
 	Window     int             `json:"window"`
@@ -129,20 +129,4 @@ func SumUp(tensors []TensorStats) Totals {
 		}
 	}
 	return t
-}
-
-// ReadReport reads a report that was written as JSON.
-func ReadReport(path string) (*Report, error) {
-	b, err := files.Read(path, files.MaxReport)
-	if err != nil {
-		return nil, err
-	}
-	r := &Report{}
-	if err := json.Unmarshal(b, r); err != nil {
-		return nil, fmt.Errorf("%s: not a report of gq accuracy --json: %w", path, err)
-	}
-	if r.Schema != ReportSchema {
-		return nil, fmt.Errorf("%s: schema %q, want %q: make the report anew", path, strings.TrimSpace(r.Schema), ReportSchema)
-	}
-	return r, nil
 }

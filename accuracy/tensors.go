@@ -31,6 +31,8 @@ type TensorStats struct {
 	// SourceChanged says that the checkpoint does not have the bytes that the file was made of, by their checksum: it is a
 	// changed one, or the same model in another dtype.
 	SourceChanged bool `json:"source_changed,omitempty"`
+	// SourceRecorded says that the file records a checksum of the bytes that it was made of.
+	SourceRecorded bool `json:"source_recorded,omitempty"`
 
 	// Kept says that the tensor was not quantized. It is then compared byte by byte: Equal says how that went, and
 	// Difference what is not equal. What follows is of numbers, if it holds any.

@@ -336,7 +336,7 @@ func (j *tensorJob) checkSources() {
 		}
 		changed := e.source.crc != 0 && (read != e.source.src.Size || crc != e.source.crc)
 		for ; i < n; i++ {
-			j.entries[i].stats.SourceChanged = changed
+			j.entries[i].stats.SourceChanged, j.entries[i].stats.SourceRecorded = changed, e.source.crc != 0 || e.source.src.Size == 0
 		}
 	}
 }

@@ -46,7 +46,7 @@ func HTML(w io.Writer, r *accuracy.Report) error {
 		Tables   []htmlTable
 	}{R: r, Headline: headline(r), Timing: timing(r), Plots: plots(r)}
 	if g := r.Gate; g != nil {
-		data.Met = count(len(g.Conditions), "condition") + ", " + count(g.Checked, "figure")
+		data.Met = checked(g)
 	}
 	if g := r.Gate; g != nil && !g.Passed {
 		data.Failed, data.Blame = failed(g), blame(g)

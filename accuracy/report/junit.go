@@ -60,6 +60,9 @@ func JUnit(w io.Writer, r *accuracy.Report) error {
 	for _, l := range headline(r) {
 		suite.Properties = append(suite.Properties, junitProperty{l[0], l[1]})
 	}
+	if g := r.Gate; g != nil && !g.ModelRun {
+		suite.Properties = append(suite.Properties, junitProperty{"model", "not run"})
+	}
 	if r.Gate == nil {
 		suite.Cases = []junitCase{{Class: "gq.accuracy", Name: "measured", Time: "0", Out: "no gate was given"}}
 	} else {
@@ -93,6 +96,9 @@ func junitCondition(g *accuracy.GateResult, i int) junitCase {
 		tc.Out = count(c.Checked, "figure") + " checked"
 		if c.Checked > 0 && c.Kind != accuracy.Same {
 			tc.Out += fmt.Sprintf(", nearest to the limit: %s %s", figure(float64(c.Worst)), c.Tensor)
+		}
+		if c.Note != "" {
+			tc.Out += "; " + c.Note
 		}
 		tc.Out = strings.TrimSpace(tc.Out)
 		return tc

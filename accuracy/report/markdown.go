@@ -15,7 +15,7 @@ func Markdown(w io.Writer, r *accuracy.Report) error {
 	fmt.Fprintf(&b, "## Accuracy of %s\n\n", code(r.File))
 	if g := r.Gate; g != nil {
 		if g.Passed {
-			fmt.Fprintf(&b, "**Gate %s: met.** %s, %s.\n\n", code(g.Gate), count(len(g.Conditions), "condition"), count(g.Checked, "figure"))
+			fmt.Fprintf(&b, "**Gate %s: met.** %s.\n\n", code(g.Gate), checked(g))
 		} else {
 			fmt.Fprintf(&b, "**Gate %s: NOT MET.** %s:\n\n", code(g.Gate), failed(g))
 			for i, f := range g.Failures {

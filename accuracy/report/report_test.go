@@ -45,6 +45,9 @@ func sample(n int) *accuracy.Report {
 		accuracy.TensorStats{Name: hostile, Role: "projection", Slices: 1, Layout: "lowbit", Bits: 8, Rows: 8, Cols: 8, SQNR: accuracy.Exact, Cosine: 1, NoOutput: "not asked for", Signal: 1, SourceChanged: true},
 		accuracy.TensorStats{Name: "model.norm.weight", Role: "norm", Slices: 1, Layout: "plain", Kept: true, Difference: "from element 3 on", SQNR: 50},
 	)
+	for i := range r.Tensors {
+		r.Tensors[i].SourceRecorded = true
+	}
 	r.Totals = accuracy.SumUp(r.Tensors)
 	kl := eval.Histogram{Edges: []float64{1e-3, 2e-3, 5e-3, 1e-2}, Counts: []int64{10, 500, 400, 80, 10}}
 	c := eval.Comparison{
@@ -95,8 +98,9 @@ func (w failWriter) Write([]byte) (int, error) { return 0, w.err }
 func TestText(t *testing.T) {
 	r := sample(3)
 	check(t, r, unmet)
-	want := `GATE NOT MET  ci/gate.yaml: 4 of 6 conditions are not met
-  mean_kl 0.0312 nats is 0.0012 above the limit 0.03
+	want := `GATE NOT MET  ci/gate.yaml: 5 of 8 conditions are not met
+  "a<b>\"&|*_` + "`" + `[x](y)]]>\x1b\n.up_proj.weight: source: has other bytes in the checkpoint than those that the file was made of"
+  mean_kl 0.0312 nats (with 2 standard errors of 0.0004) is 0.002 above the limit 0.03
   model.layers.0.self_attn.q_proj.weight: sqnr_db 20 dB is 1 below the limit 21
   model.layers.1.self_attn.q_proj.weight: sqnr_db 20.3333 dB is 0.6667 below the limit 21
   model.layers.2.self_attn.q_proj.weight: sqnr_db 20.6667 dB is 0.3333 below the limit 21
@@ -133,9 +137,19 @@ source    checkpoint
 		}
 	}
 	r = sample(3)
+	for i := range r.Tensors {
+		r.Tensors[i].SourceChanged = false
+	}
 	check(t, r, "model: {mean_kl: {max: 1}}")
-	if got := render(t, ".txt", r); !strings.HasPrefix(got, "GATE MET  ci/gate.yaml: 1 condition, 1 figure\n\nfile ") {
+	if got := render(t, ".txt", r); !strings.HasPrefix(got, "GATE MET  ci/gate.yaml: 3 conditions, 10 figures\n\nfile ") {
 		t.Errorf("got\n%s", got)
+	}
+	r.Model, r.Text = nil, nil
+	check(t, r, "tensors: [{sqnr_db: {min: 10}}]")
+	for extension, want := range map[string]string{".txt": "GATE MET  ci/gate.yaml: 2 conditions, 15 figures; the model was not run\n", ".md": "figures; the model was not run.", ".html": "figures; the model was not run.", ".xml": `<property name="model" value="not run">`} {
+		if got := render(t, extension, r); !strings.Contains(got, want) {
+			t.Errorf("%s does not say that the model was not run:\n%s", extension, got)
+		}
 	}
 }
 
@@ -146,7 +160,7 @@ func TestTextIsShort(t *testing.T) {
 	if err := errors.Join(Text(&short, r, false), Text(&long, r, true)); err != nil {
 		t.Fatal(err)
 	}
-	if n := strings.Count(short.String(), "\n"); n > 70 || !strings.Contains(short.String(), "\n  and 70 more\n") {
+	if n := strings.Count(short.String(), "\n"); n > 70 || !strings.Contains(short.String(), "\n  and 71 more\n") {
 		t.Errorf("%d lines:\n%s", n, short.String())
 	}
 	if n := strings.Count(long.String(), "\n"); n < 160 {
@@ -158,7 +172,7 @@ func TestMarkdown(t *testing.T) {
 	r := sample(3)
 	check(t, r, unmet)
 	got := render(t, ".md", r)
-	if !strings.HasPrefix(got, "## Accuracy of `model.gqf`\n\n**Gate `ci/gate.yaml`: NOT MET.** 4 of 6 conditions are not met:\n\n- mean\\_kl 0.0312 nats") {
+	if !strings.HasPrefix(got, "## Accuracy of `model.gqf`\n\n**Gate `ci/gate.yaml`: NOT MET.** 5 of 8 conditions are not met:\n\n- a&lt;b") {
 		t.Errorf("got\n%s", got)
 	}
 	columns := 0

@@ -48,6 +48,12 @@ func conditions(r *accuracy.Report) *table {
 		if c.Kind == accuracy.Same {
 			worst = "-"
 		}
+		if c.StdErr > 0 {
+			worst = plusMinus(float64(c.Worst), eval.StdErr(c.StdErr))
+		}
+		if c.Note != "" {
+			result += "; " + c.Note
+		}
 		t.add(text(c.Of), strings.TrimPrefix(c.String(), c.Of+": "), worst, text(c.Tensor), c.Checked, c.Failed, result)
 	}
 	return t
@@ -272,6 +278,9 @@ func headline(r *accuracy.Report) [][2]string {
 	}
 	if r.Text != nil && r.Text.Context > 0 && r.Text.Window > r.Text.Context {
 		lines = append(lines, [2]string{"warning", fmt.Sprintf("windows are longer than the %d tokens that the model is made for", r.Text.Context)})
+	}
+	if s := r.Unrecorded(); s != "" {
+		lines = append(lines, [2]string{"warning", s})
 	}
 	changed := 0
 	for i := range r.Tensors {

@@ -56,7 +56,7 @@ func gateText(b *bytes.Buffer, r *accuracy.Report, verbose bool) {
 		return
 	}
 	if g.Passed {
-		fmt.Fprintf(b, "GATE MET  %s: %s, %s\n\n", text(g.Gate), count(len(g.Conditions), "condition"), count(g.Checked, "figure"))
+		fmt.Fprintf(b, "GATE MET  %s: %s\n\n", text(g.Gate), checked(g))
 		return
 	}
 	fmt.Fprintf(b, "GATE NOT MET  %s: %s\n", text(g.Gate), failed(g))
@@ -76,6 +76,19 @@ func gateText(b *bytes.Buffer, r *accuracy.Report, verbose bool) {
 	b.WriteByte('\n')
 }
 
+// checked counts: "5 conditions, 60 figures".
+func checked(g *accuracy.GateResult) string {
+	return fmt.Sprintf("%s, %s%s", count(len(g.Conditions), "condition"), count(g.Checked, "figure"), notRun(g))
+}
+
+// notRun says that a gate is about tensors alone; "" if the model was run.
+func notRun(g *accuracy.GateResult) string {
+	if g.ModelRun {
+		return ""
+	}
+	return "; the model was not run"
+}
+
 // failed counts: "2 of 5 conditions are not met".
 func failed(g *accuracy.GateResult) string {
 	n := 0
@@ -88,7 +101,7 @@ func failed(g *accuracy.GateResult) string {
 	if n == 1 {
 		is = "is"
 	}
-	return fmt.Sprintf("%d of %s %s not met", n, count(len(g.Conditions), "condition"), is)
+	return fmt.Sprintf("%d of %s %s not met%s", n, count(len(g.Conditions), "condition"), is, notRun(g))
 }
 
 // blame is a line for each tensor that is to blame.

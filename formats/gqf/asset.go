@@ -78,7 +78,7 @@ func (f *File) HasAsset(name string) bool { return f.findAsset(name) >= 0 }
 func (f *File) Asset(name string) ([]byte, error) {
 	i := f.findAsset(name)
 	if i < 0 {
-		return nil, fmt.Errorf("%s: no asset %q in this file", f.name, name)
+		return nil, &NoAssetError{f.name, name}
 	}
 	b := bytes.NewBuffer(make([]byte, 0, f.asset(i).rawLen)) // at most MaxAssetBytes
 	if err := f.copyAsset(b, i); err != nil {
@@ -93,7 +93,7 @@ func (f *File) Asset(name string) ([]byte, error) {
 func (f *File) CopyAsset(w io.Writer, name string) (int64, error) {
 	i := f.findAsset(name)
 	if i < 0 {
-		return 0, fmt.Errorf("%s: no asset %q in this file", f.name, name)
+		return 0, &NoAssetError{f.name, name}
 	}
 	return int64(f.asset(i).rawLen), f.copyAsset(w, i)
 }

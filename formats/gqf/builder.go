@@ -117,7 +117,7 @@ func (b *Builder) AddAsset(a AssetSpec) int {
 func (b *Builder) CopyAsset(f *File, name string) (int, error) {
 	i := f.findAsset(name)
 	if i < 0 {
-		return 0, fmt.Errorf("%s: no asset %q in this file", f.name, name)
+		return 0, &NoAssetError{f.name, name}
 	}
 	if err := f.copyAsset(io.Discard, i); err != nil {
 		return 0, err

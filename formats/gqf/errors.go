@@ -2,6 +2,7 @@ package gqf
 
 import (
 	"fmt"
+	"io/fs"
 	"strings"
 )
 
@@ -70,3 +71,13 @@ func (e *UnsupportedError) Error() string {
 	}
 	return e.File + ": " + e.Msg
 }
+
+// NoAssetError reports that a file has no asset of a name; errors.Is finds fs.ErrNotExist.
+type NoAssetError struct{ File, Asset string }
+
+func (e *NoAssetError) Error() string {
+	return fmt.Sprintf("%s: no asset %q in this file", e.File, e.Asset)
+}
+
+// Unwrap gives fs.ErrNotExist.
+func (e *NoAssetError) Unwrap() error { return fs.ErrNotExist }

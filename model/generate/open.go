@@ -63,7 +63,7 @@ func Open(path string, o OpenOptions) (*Generator, error) {
 		if o.Verify {
 			g.file.CheckSums()
 		}
-		read = func(name string) ([]byte, error) { return asset(g.file, name) }
+		read = g.file.Asset
 	}
 	if err := g.open(read); err != nil {
 		g.Close()
@@ -73,40 +73,23 @@ func Open(path string, o OpenOptions) (*Generator, error) {
 	return g, nil
 }
 
-// asset reads an asset; one that is not there is fs.ErrNotExist.
-func asset(f *gqf.File, name string) ([]byte, error) {
-	if !f.HasAsset(name) {
-		return nil, fs.ErrNotExist
-	}
-	return f.Asset(name)
-}
-
 // open reads everything; read gives the content of one of the model's small files.
 func (g *Generator) open(read func(name string) ([]byte, error)) error {
-	var files tokenizer.Files
-	var config []byte
-	for _, f := range []struct {
-		name string
-		data *[]byte
-		why  string // it has to be there
-	}{
-		{"config.json", &config, "what model this is cannot be known"},
-		{"tokenizer.json", &files.Tokenizer, "a prompt cannot be turned into tokens"},
-		{"tokenizer_config.json", &files.Config, ""},
-		{"special_tokens_map.json", &files.SpecialTokensMap, ""},
-		{"generation_config.json", &files.GenerationConfig, ""},
-	} {
-		data, err := read(f.name)
-		switch {
-		case errors.Is(err, fs.ErrNotExist) && f.why != "":
-			return fmt.Errorf("%s holds no %s: %s", g.path, f.name, f.why)
-		case err != nil && !errors.Is(err, fs.ErrNotExist):
-			return err
-		}
-		*f.data = data
+	config, err := read("config.json")
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s holds no config.json: what model this is cannot be known", g.path)
+	}
+	if err != nil {
+		return err
+	}
+	g.tokenizer, err = tokenizer.Read(read)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s holds no tokenizer.json: a prompt cannot be turned into tokens", g.path)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", g.path, err)
 	}
 	o := model.Options{Threads: g.options.Threads, CPU: g.options.CPU, Activations: g.options.Activations, Log: g.kernels.add, ForCPU: true}
-	var err error
 	if g.file != nil {
 		if g.model, err = model.OpenGQF(g.file, o); err != nil {
 			err = fmt.Errorf("%s: %w", g.path, err)
@@ -116,9 +99,6 @@ func (g *Generator) open(read func(name string) ([]byte, error)) error {
 	}
 	if err != nil {
 		return err
-	}
-	if g.tokenizer, err = tokenizer.ParseFiles(files); err != nil {
-		return fmt.Errorf("%s: %w", g.path, err)
 	}
 	ids, err := configEOS(config)
 	if err != nil {

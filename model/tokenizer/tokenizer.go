@@ -57,12 +57,18 @@ const (
 
 // Open reads the files of a model's directory.
 func Open(dir string) (*Tokenizer, error) {
+	return Read(func(name string) ([]byte, error) { return files.Read(filepath.Join(dir, name), files.MaxModelFile) })
+}
+
+// Read reads a model's files by name, from wherever they are: the assets of a .gqf file, for example. read gives
+// fs.ErrNotExist for a file that is not there; without tokenizer.json that is Read's error.
+func Read(read func(name string) ([]byte, error)) (*Tokenizer, error) {
 	var f Files
 	for _, part := range []struct {
 		name string
 		data *[]byte
 	}{{tokenizerFile, &f.Tokenizer}, {configFile, &f.Config}, {specialFile, &f.SpecialTokensMap}, {generationFile, &f.GenerationConfig}} {
-		data, err := files.Read(filepath.Join(dir, part.name), files.MaxModelFile)
+		data, err := read(part.name)
 		if err != nil && (part.name == tokenizerFile || !errors.Is(err, fs.ErrNotExist)) {
 			return nil, err
 		}

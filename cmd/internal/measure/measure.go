@@ -21,10 +21,12 @@ func TextFlags(category string) []cli.Flag {
 		&cli.StringFlag{Name: "text", Category: category, Usage: "plain-text `FILE` to run the models on"},
 		&cli.StringFlag{Name: "tokens", Category: category, Usage: "`FILE` of token ids instead: decimal numbers parted by white space or commas"},
 		&cli.StringSliceFlag{Name: "report", Category: category, Usage: "`FILE` for a report: .html, .md, .xml (JUnit), .json or .txt (repeatable)"},
+		&cli.BoolFlag{Name: "tensors-only", Category: category, Usage: "hold the file to a gate without running the model; --gate default has the model write a text otherwise"},
 		&cli.StringFlag{Name: "against", Category: category, Usage: "`FILE`: an earlier report (.json) that a gate's \"worse\" compares with"},
 		&cli.StringFlag{Name: "convention", Category: cmdline.Advanced, DefaultText: "documents if the text holds <|endoftext|>, else windows", Usage: "`NAME`: windows; documents, which <|endoftext|> separates; or llama.cpp, which scores the second half of each window"},
 		&cli.IntFlag{Name: "window", Category: cmdline.Advanced, DefaultText: "512, or the model's context if that is less", Usage: "`N`: tokens of a window, BOS included"},
 		&cli.IntFlag{Name: "stride", Category: cmdline.Advanced, DefaultText: "no overlap", Usage: "`N`: tokens between the starts of windows; tokens that an earlier window scored are context only"},
+		&cli.IntFlag{Name: "min-tokens", Category: cmdline.Advanced, DefaultText: "1000, or what the gate states", Usage: "`N`: scored tokens that a gate needs at least"},
 		&cli.IntFlag{Name: "max-tokens", Category: cmdline.Advanced, DefaultText: "all", Usage: "`N`: end after so many scored tokens"},
 		&cli.StringFlag{Name: "activations", Category: cmdline.Advanced, Value: "int8", Usage: "`DTYPE` of the quantized model's activations: int8, as on the device, or float32, to see what the weights alone cost"},
 	}
@@ -34,7 +36,7 @@ func TextFlags(category string) []cli.Flag {
 func Options(c *cli.Context) (o gq.MeasureOptions, err error) {
 	o = gq.MeasureOptions{
 		Text: c.String("text"), Tokens: c.String("tokens"), Gate: c.String("gate"), Against: c.String("against"), Reports: c.StringSlice("report"),
-		Threads: c.Int("threads"), Version: c.App.Version, Progress: cmdline.Reporter(c),
+		TensorsOnly: c.Bool("tensors-only"), MinTokens: c.Int("min-tokens"), Threads: c.Int("threads"), Version: c.App.Version, Progress: cmdline.Reporter(c),
 		Windows: text.Options{
 			Convention: text.Convention(c.String("convention")), Window: c.Int("window"), Stride: c.Int("stride"), MaxTokens: c.Int("max-tokens"),
 		},
@@ -50,11 +52,17 @@ func Options(c *cli.Context) (o gq.MeasureOptions, err error) {
 		return o, cmdline.Usagef("--text and --tokens: an empty name names no file")
 	case c.IsSet("gate") && o.Gate == "":
 		return o, cmdline.Usagef("--gate: an empty name names no file")
+	case c.IsSet("min-tokens") && o.MinTokens < 1:
+		return o, cmdline.Usagef("--min-tokens %d: at least 1", o.MinTokens)
 	}
 	if o.Text == "" && o.Tokens == "" {
-		for _, f := range []string{"window", "stride", "convention", "max-tokens", "activations", "baseline"} {
+		need := []string{"window", "stride", "convention", "max-tokens", "activations", "baseline"}
+		if o.Gate == accuracy.DefaultGateName && !o.TensorsOnly {
+			need = need[:4] // the model is run, on a text of its own
+		}
+		for _, f := range need {
 			if c.IsSet(f) {
-				return o, cmdline.Usagef("--%s goes with --text or --tokens: without, no model is run", f)
+				return o, cmdline.Usagef("--%s goes with --text or --tokens", f)
 			}
 		}
 	}

@@ -1,0 +1,59 @@
+package accuracy
+
+import "fmt"
+
+// tokens adds the condition that figures of the model come from enough tokens.
+func (res *GateResult) tokens(r *Report, least int) {
+	if r.Text == nil {
+		return // the figures are missing, and say so
+	}
+	res.condition(Condition{Of: "text", Metric: "scored tokens", Kind: AtLeast, Limit: Figure(least)}, true, []figure{{value: float64(r.Text.Tokens)}})
+}
+
+// source adds the condition that the checkpoint is the one that the file was made of: its tensors have the checksums that
+// the file records. Tensors without a recorded checksum are compared by name and shape, which every report does, and byte
+// by byte if they are unquantized.
+func (res *GateResult) source(r *Report) {
+	c := Condition{Of: "source", Metric: "the checkpoint is the one that the file was made of", Kind: Same, Note: r.Unrecorded()}
+	for i := range r.Tensors {
+		s := &r.Tensors[i]
+		if s.Variant > 0 || s.Slice > 0 {
+			continue
+		}
+		f := Failure{Condition: len(res.Conditions), Tensor: s.Name, Metric: "source", Kind: Same}
+		switch {
+		case s.SourceChanged:
+			f.Missing = "has other bytes in the checkpoint than those that the file was made of"
+		case !s.SourceRecorded && s.Kept && !s.Equal:
+			f.Missing = "differs from the checkpoint: " + s.Difference
+		}
+		c.Checked++
+		if f.Missing != "" {
+			c.Failed++
+			res.Failures = append(res.Failures, f)
+		}
+	}
+	res.Checked += c.Checked
+	res.Conditions = append(res.Conditions, c)
+}
+
+// Unrecorded says how tensors whose checksums the file does not record are held to the source; "" if there are none.
+func (r *Report) Unrecorded() string {
+	all, without := 0, 0
+	for i := range r.Tensors {
+		if s := &r.Tensors[i]; s.Variant == 0 && s.Slice == 0 {
+			all++
+			if !s.SourceRecorded {
+				without++
+			}
+		}
+	}
+	const by = "compared by names, shapes and unquantized tensors"
+	switch {
+	case without == 0:
+		return ""
+	case without == all:
+		return "the file records no checksums of its source: " + by
+	}
+	return fmt.Sprintf("the file records no checksums for %d of %d tensors: those are %s", without, all, by)
+}
