@@ -23,7 +23,7 @@ func Markdown(w io.Writer, r *accuracy.Report) error {
 					fmt.Fprintf(&b, "- and %d more\n", len(g.Failures)-i)
 					break
 				}
-				fmt.Fprintf(&b, "- %s\n", escapeMarkdown(f.String()))
+				fmt.Fprintf(&b, "- %s\n", escapeMarkdown(text(f.String())))
 			}
 			b.WriteByte('\n')
 			if len(g.Blame) > 0 {

@@ -172,7 +172,7 @@ func TestMarkdown(t *testing.T) {
 	r := sample(3)
 	check(t, r, unmet)
 	got := render(t, ".md", r)
-	if !strings.HasPrefix(got, "## Accuracy of `model.gqf`\n\n**Gate `ci/gate.yaml`: NOT MET.** 5 of 8 conditions are not met:\n\n- a&lt;b") {
+	if !strings.HasPrefix(got, "## Accuracy of `model.gqf`\n\n**Gate `ci/gate.yaml`: NOT MET.** 5 of 8 conditions are not met:\n\n- \"a&lt;b") {
 		t.Errorf("got\n%s", got)
 	}
 	columns := 0
@@ -204,11 +204,11 @@ func TestJUnit(t *testing.T) {
 	if err := xml.Unmarshal([]byte(render(t, ".xml", r)), &suites); err != nil {
 		t.Fatal(err)
 	}
-	if suites.Tests != 6 || suites.Failures != 4 || len(suites.Suites) != 1 || len(suites.Suites[0].Cases) != 6 {
+	if suites.Tests != 8 || suites.Failures != 5 || len(suites.Suites) != 1 || len(suites.Suites[0].Cases) != 8 {
 		t.Fatalf("%+v", suites)
 	}
-	c := suites.Suites[0].Cases
-	if c[0].Name != "model: mean_kl at most 0.03 nats" || c[0].Failure == nil || c[0].Failure.Message != "mean_kl 0.0312 nats is 0.0012 above the limit 0.03" ||
+	c := suites.Suites[0].Cases[2:] // behind source and text
+	if c[0].Name != "model: mean_kl at most 0.03 nats" || c[0].Failure == nil || c[0].Failure.Message != "mean_kl 0.0312 nats (with 2 standard errors of 0.0004) is 0.002 above the limit 0.03" ||
 		!strings.Contains(c[0].Failure.Text, "to blame, worst first:\nmodel.layers.0.self_attn.q_proj.weight (4 bits): outputs 19.00 dB\n") {
 		t.Errorf("%+v %+v", c[0], c[0].Failure)
 	}
