@@ -88,7 +88,7 @@ func TestResampling(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cut, err := text.Cut(tok, tok.VocabSize(), text.Input{Data: data}, text.Options{Window: 128, MaxTokens: 10000})
+	cut, err := text.Cut(t.Context(), tok, tok.VocabSize(), text.Input{Data: data}, text.Options{Window: 128, MaxTokens: 10000})
 	if err != nil {
 		t.Fatal(err)
 	}
