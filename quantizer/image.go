@@ -91,6 +91,9 @@ func (p *Plan) build() error {
 		payloads += it.slices * len(it.variants)
 		names += 1 + len(it.aliases())
 	}
+	if p.file != nil {
+		names = 0 // CopyNames
+	}
 	b.Grow(len(p.items), payloads, names)
 	biases := p.biases()
 	for i, it := range p.items {
@@ -109,7 +112,7 @@ func (p *Plan) build() error {
 			it.addPayloads(b, ti, i)
 		}
 		if it.repacked {
-			continue // addFileNames
+			continue // CopyNames
 		}
 		names := p.nameSpec(ti, *it.src)
 		if name := it.name(); name != it.src.Name {
@@ -128,7 +131,7 @@ func (p *Plan) build() error {
 	}
 	addAssets := p.addAssets
 	if p.file != nil {
-		p.addFileNames(b)
+		b.CopyNames(p.file)
 		addAssets = p.copyAssets
 	}
 	if err := addAssets(b); err != nil {

@@ -268,11 +268,6 @@ func (j *job) fail(i int, err error) {
 func (j *job) combine() error {
 	p := j.plan
 	if p.file != nil {
-		i := p.firstName
-		for n := range p.file.AllNames() {
-			j.image.SetSourceCRC(i, n.SourceCRC)
-			i++
-		}
 		return nil
 	}
 	for _, it := range p.items {

@@ -67,13 +67,12 @@ type Plan struct {
 	// Fold says how the checkpoint was folded, if it was.
 	Fold *Fold `json:"fold,omitempty"`
 
-	folded    int64                   // size of the folded checkpoint's tensors
-	ck        *safetensors.Checkpoint // nil for a repack
-	config    []byte
-	file      *gqf.File // of a repack
-	firstName int       // of a repack: index of the file's first name in the image; the others follow
-	filePath  string
-	opts      Options
+	folded   int64                   // size of the folded checkpoint's tensors
+	ck       *safetensors.Checkpoint // nil for a repack
+	config   []byte
+	file     *gqf.File // of a repack
+	filePath string
+	opts     Options
 	// scaleBlock is the size of a block of FP8 weights; see safetensors.WeightsOptions.
 	scaleBlock [2]int
 	items      []*item

@@ -189,14 +189,3 @@ func (w *worker) biasRows(it *item, t gqf.Tensor, slice int) (func(row int) floa
 	safetensors.Widen(all, data[int64(slice)*n:int64(slice+1)*n], b.Dtype)
 	return func(row int) float32 { return all[row] }, nil
 }
-
-// addFileNames takes over all names of the file that is repacked, whose tensors are the items in order.
-func (p *Plan) addFileNames(b *gqf.Builder) {
-	p.firstName = -1
-	for n := range p.file.AllNames() {
-		i := b.AddName(gqf.NameSpec{Name: n.Name, Tensor: n.Tensor, InCheckpoint: n.InCheckpoint, Absorbed: n.Absorbed, SourceFile: n.SourceFile, SourceBytes: n.SourceBytes})
-		if p.firstName < 0 {
-			p.firstName = i
-		}
-	}
-}

@@ -321,7 +321,7 @@ func TestAssetNames(t *testing.T) {
 	for _, test := range tests {
 		b := NewBuilder()
 		b.AddAsset(AssetSpec{Kind: AssetFile, Name: test.name, Data: []byte("x")})
-		if _, err := b.Build(); (err == nil) != test.ok {
+		if _, err := built(b); (err == nil) != test.ok {
 			t.Errorf("%q: %v", test.name, err)
 		}
 	}
@@ -353,7 +353,7 @@ func TestAssetLimits(t *testing.T) {
 	for _, test := range tests {
 		b := NewBuilder()
 		test.add(b)
-		if _, err := b.Build(); err == nil || !strings.Contains(err.Error(), test.want) {
+		if _, err := built(b); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v, want an error with %q", test.name, err, test.want)
 		}
 	}

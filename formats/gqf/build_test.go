@@ -147,7 +147,7 @@ func random(p PayloadSpec, seed uint64) []byte {
 // build writes b's file into memory, with random data.
 func build(t testing.TB, b *Builder) []byte {
 	t.Helper()
-	im, err := b.Build()
+	im, err := built(b)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,7 +197,7 @@ func TestOrderOfPieces(t *testing.T) {
 	want := build(t, b)
 	for seed := range uint64(3) {
 		r := rand.New(rand.NewPCG(seed, 2))
-		im, err := b.Build()
+		im, err := built(b)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -233,7 +233,7 @@ func TestOrderOfPieces(t *testing.T) {
 
 func TestMissingData(t *testing.T) {
 	b := sample()
-	im, err := b.Build()
+	im, err := built(b)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -251,7 +251,7 @@ func TestMissingData(t *testing.T) {
 
 func TestSetAsset(t *testing.T) {
 	b := sample()
-	im, err := b.Build()
+	im, err := built(b)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -347,13 +347,19 @@ func TestBuildErrors(t *testing.T) {
 			b.AddTensor(TensorSpec{Name: "w", Shape: []int64{2, 3}, Dtype: packing.F32})
 			b.AddName(NameSpec{Name: "w", SourceFile: -1})
 			b.AddPayload(PayloadSpec{Header: plain})
-			if _, err := b.Build(); err != nil {
+			if _, err := built(b); err != nil {
 				t.Fatal(err)
 			}
 			test.change(b)
-			if _, err := b.Build(); err == nil || !strings.Contains(err.Error(), test.want) {
+			if _, err := built(b); err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("error %v, want one with %q", err, test.want)
 			}
 		})
 	}
+}
+
+// built builds b and leaves b as it is.
+func built(b *Builder) (*Image, error) {
+	c := *b
+	return c.Build()
 }

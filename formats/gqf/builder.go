@@ -1,6 +1,7 @@
 package gqf
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"io"
@@ -61,6 +62,7 @@ type Builder struct {
 	tensors  []TensorSpec
 	payloads []PayloadSpec
 	names    []NameSpec
+	namesOf  *File // see CopyNames
 	assets   []packedAsset
 	assetErr error // of the first AddAsset that failed
 }
@@ -129,6 +131,11 @@ func (b *Builder) CopyAsset(f *File, name string) (int, error) {
 	}), nil
 }
 
+// CopyNames takes over all names of another file, with what they say of its sources. The
+// tensors of f must be the tensors of this file, in the same order. No name may be added
+// beside them.
+func (b *Builder) CopyNames(f *File) { b.namesOf = f }
+
 func (b *Builder) addAsset(p packedAsset) int {
 	p.index = len(b.assets)
 	b.assets = append(b.assets, p)
@@ -137,7 +144,8 @@ func (b *Builder) addAsset(p packedAsset) int {
 
 // Build fixes the place of every byte. It applies to the result every check that
 // [Open] applies, so what Build accepts can be opened under default limits or
-// higher ones; errors name the tensor, name or asset.
+// higher ones; errors name the tensor, name or asset. Build releases what the Builder
+// holds as it goes: the Builder is empty afterwards.
 func (b *Builder) Build() (*Image, error) {
 	if err := b.checkRanges(); err != nil {
 		return nil, err
@@ -154,13 +162,12 @@ func (b *Builder) Build() (*Image, error) {
 	})
 
 	h, im := b.frontSize(assets), &Image{}
-	im.headers = make([]packing.Header, len(b.payloads))
 	im.payloadOff = make([]int64, len(b.payloads))
 	end := h.dataOff
 	for _, i := range payloadOrder {
 		size, _ := b.payloads[i].Header.DataSize() // checkRanges validated the header
 		off := alignUp(end, align)
-		im.headers[i], im.payloadOff[i] = b.payloads[i].Header, int64(off)
+		im.payloadOff[i] = int64(off)
 		end = off + packing.HeaderSize + uint64(size)
 		im.payloadBytes += packing.HeaderSize + size
 	}
@@ -168,16 +175,25 @@ func (b *Builder) Build() (*Image, error) {
 	h.fileSize = h.dataOff + h.dataLen
 	im.place(h)
 
-	if err := b.encodeStrings(im, assets, nameOrder); err != nil {
-		return nil, err
-	}
-	b.encodeTensors(im, nameOrder)
+	// One list after the other becomes records and is released: a large file's lists and
+	// records are not in memory together.
+	im.allocate(secPayloads)
 	for at, i := range payloadOrder {
 		p := &b.payloads[i]
 		size, _ := p.Header.DataSize()
 		r := payloadRecord{uint64(im.payloadOff[i]), packing.HeaderSize + uint64(size), uint32(p.Tensor), uint32(p.Slice), uint8(p.Kind), uint8(p.Variant), uint32(p.CPU)}
 		r.encode(im.record(secPayloads, at), p.Header)
 	}
+	b.payloads = nil
+	b.encodeNames(im, nameOrder, assets)
+	b.names = nil
+	b.encodeTensors(im)
+	b.tensors = nil
+	if err := b.encodeAssets(im, assets); err != nil {
+		return nil, err
+	}
+	im.allocate(secChecksums)
+	*b = Builder{}
 	if err := im.checkRecords(); err != nil {
 		// Offsets in a file that does not exist tell nobody anything.
 		if fe, ok := err.(*FormatError); ok {
@@ -266,7 +282,16 @@ func (b *Builder) checkRanges() error {
 		stringBytes += len(n.Name)
 		canonical[n.Tensor] = canonical[n.Tensor] || !n.Absorbed && n.Name == b.tensors[n.Tensor].Name
 	}
-	if i := slices.Index(canonical, false); i >= 0 {
+	if f := b.namesOf; f != nil {
+		if len(b.names) > 0 || len(b.tensors) != f.Len() {
+			return fmt.Errorf("%d names beside those of %s, %d tensors for its %d: the names of a file go with its tensors alone", len(b.names), f.name, len(b.tensors), f.Len())
+		}
+		for i := range b.tensors {
+			if b.tensors[i].Name != f.tensorName(i) {
+				return fmt.Errorf("tensor %q stands where %s has %q", b.tensors[i].Name, f.name, f.tensorName(i))
+			}
+		}
+	} else if i := slices.Index(canonical, false); i >= 0 {
 		return fmt.Errorf("tensor %q: its canonical name was not added", b.tensors[i].Name)
 	}
 	if stringBytes > maxCount {
@@ -286,6 +311,9 @@ func (b *Builder) frontSize(assets []packedAsset) header {
 	}
 	for i := range b.names {
 		lengths[secStrings] += uint64(len(b.names[i].Name))
+	}
+	if f := b.namesOf; f != nil {
+		counts[secNames], lengths[secStrings] = f.count(secNames), f.namesEnd()
 	}
 	for i := range assets {
 		lengths[secStrings] += uint64(len(assets[i].name))
@@ -310,21 +338,20 @@ func (b *Builder) frontSize(assets []packedAsset) header {
 	return h
 }
 
-// encodeStrings fills the sections names, strings, assets and asset data.
-func (b *Builder) encodeStrings(im *Image, assets []packedAsset, nameOrder []int) error {
-	strings := im.sec[secStrings]
-	var at uint32
-	put := func(s string) (off, length uint32) {
-		off, length = at, uint32(len(s))
-		copy(strings[at:], s)
-		at += length
-		return off, length
+// encodeNames fills the sections names and strings.
+func (b *Builder) encodeNames(im *Image, nameOrder []int, assets []packedAsset) {
+	if b.namesOf != nil {
+		b.shareNames(im, assets)
+		return
 	}
+	im.allocate(secNames)
+	im.allocate(secStrings)
+	var at uint32
 	im.nameAt = make([]uint32, len(b.names))
 	for k, i := range nameOrder {
 		n := &b.names[i]
-		r := nameRecord{tensor: uint32(n.Tensor), sourceFile: noSource, sourceBytes: uint64(n.SourceBytes)}
-		r.strOff, r.strLen = put(n.Name)
+		r := nameRecord{strOff: at, strLen: uint32(len(n.Name)), tensor: uint32(n.Tensor), sourceFile: noSource, sourceBytes: uint64(n.SourceBytes)}
+		at += uint32(copy(im.sec[secStrings][at:], n.Name))
 		if n.SourceFile >= 0 {
 			r.sourceFile = uint32(n.SourceFile)
 		}
@@ -337,9 +364,39 @@ func (b *Builder) encodeStrings(im *Image, assets []packedAsset, nameOrder []int
 		r.encode(im.record(secNames, k))
 		im.nameAt[i] = uint32(k)
 	}
+	putNames(im.sec[secStrings][at:], assets)
+}
+
+// shareNames has the image use the sections of the file whose names are copied, where
+// they are equal. Neither of the two changes them.
+func (b *Builder) shareNames(im *Image, assets []packedAsset) {
+	f := b.namesOf
+	im.sec[secNames] = f.sec[secNames]
+	end := f.namesEnd()
+	tail := make([]byte, im.h.sections[secStrings].length-end)
+	putNames(tail, assets)
+	if bytes.Equal(tail, f.sec[secStrings][end:]) {
+		im.sec[secStrings] = f.sec[secStrings]
+	} else {
+		im.sec[secStrings] = slices.Concat(f.sec[secStrings][:end], tail)
+	}
+}
+
+// putNames writes the names of assets one after the other.
+func putNames(dst []byte, assets []packedAsset) {
+	for i := range assets {
+		dst = dst[copy(dst, assets[i].name):]
+	}
+}
+
+// encodeAssets fills the sections assets and asset data.
+func (b *Builder) encodeAssets(im *Image, assets []packedAsset) error {
+	im.allocate(secAssets)
+	im.allocate(secAssetData)
 	data, from := im.sec[secAssetData], im.h.sections[secAssetData].off
 	im.assetAt = make([]int, len(assets))
 	var end uint64
+	str := uint32(im.namesEnd())
 	for k := range assets {
 		a := &assets[k]
 		im.assetAt[a.index] = k
@@ -348,29 +405,35 @@ func (b *Builder) encodeStrings(im *Image, assets []packedAsset, nameOrder []int
 			return err
 		}
 		end = off + uint64(len(a.stored))
-		r := assetRecord{off: from + off, stored: uint64(len(a.stored)), rawLen: uint64(a.rawLen), rawCRC: a.rawCRC, kind: uint8(a.kind), codec: uint8(a.codec)}
-		r.strOff, r.strLen = put(a.name)
+		r := assetRecord{
+			strOff: str, strLen: uint32(len(a.name)), off: from + off, stored: uint64(len(a.stored)),
+			rawLen: uint64(a.rawLen), rawCRC: a.rawCRC, kind: uint8(a.kind), codec: uint8(a.codec),
+		}
+		str += r.strLen
 		r.encode(im.record(secAssets, k))
 	}
 	return nil
 }
 
-// encodeTensors fills the sections tensors and dims.
-func (b *Builder) encodeTensors(im *Image, nameOrder []int) {
+// encodeTensors fills the sections tensors and dims. Names and payloads are encoded
+// already.
+func (b *Builder) encodeTensors(im *Image) {
+	im.allocate(secTensors)
+	im.allocate(secDims)
 	records := make([]tensorRecord, len(b.tensors))
-	for k, i := range nameOrder {
-		n := &b.names[i]
-		if n.Absorbed {
+	for k := range im.count(secNames) {
+		n := im.nameRec(k)
+		if n.flags&flagAbsorbed != 0 {
 			continue
 		}
-		r := &records[n.Tensor]
+		r := &records[n.tensor]
 		r.names++
-		if n.Name == b.tensors[n.Tensor].Name {
+		if string(im.nameBytes(k)) == b.tensors[n.tensor].Name {
 			r.name = uint32(k)
 		}
 	}
-	for _, p := range b.payloads {
-		records[p.Tensor].payloads++
+	for k := range im.count(secPayloads) {
+		records[im.payload(k).tensor].payloads++
 	}
 	var dims, payloads uint32
 	for i := range b.tensors {

@@ -95,7 +95,7 @@ func TestCompanionRules(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			b := companioned()
 			test.change(b)
-			_, err := b.Build()
+			_, err := built(b)
 			if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
 				t.Errorf("error %v, want %q", err, test.want)
 			}

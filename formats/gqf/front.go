@@ -3,6 +3,7 @@ package gqf
 import (
 	"bytes"
 	"fmt"
+	"unsafe"
 
 	"github.com/lowbit-go/gq/internal/crc32c"
 	"github.com/lowbit-go/gq/internal/files"
@@ -56,14 +57,31 @@ func (f *front) blockSum(i int) uint32       { return le.Uint32(f.record(secChec
 // str is a string of the strings section, in place.
 func (f *front) str(off, length uint32) []byte { return f.sec[secStrings][off:][:length] }
 
+// nameString is name i as a view of the strings section, which does not change: a copy of
+// every name would take a tenth of a job's memory.
+func (f *front) nameString(i int) string {
+	b := f.nameBytes(i)
+	return unsafe.String(unsafe.SliceData(b), len(b))
+}
+
 // nameBytes is name i, in place.
 func (f *front) nameBytes(i int) []byte {
 	r := f.nameRec(i)
 	return f.str(r.strOff, r.strLen)
 }
 
+// namesEnd is where in the strings section the names end.
+func (f *front) namesEnd() uint64 {
+	n := f.count(secNames)
+	if n == 0 {
+		return 0
+	}
+	r := f.nameRec(n - 1)
+	return uint64(r.strOff) + uint64(r.strLen)
+}
+
 // tensorName is the canonical name of tensor i.
-func (f *front) tensorName(i int) string { return string(f.nameBytes(int(f.tensor(i).name))) }
+func (f *front) tensorName(i int) string { return f.nameString(int(f.tensor(i).name)) }
 
 // bad is an error in the header.
 func (f *front) bad(off int64, format string, args ...any) *FormatError {

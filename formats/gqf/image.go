@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 
 	"github.com/lowbit-go/gq/internal/crc32c"
-	"github.com/lowbit-go/gq/packing"
 )
 
 // An Image is a file whose every offset is known and whose data are being
@@ -24,23 +23,22 @@ import (
 // MiB of data.
 type Image struct {
 	front
-	buf          []byte // the file up to the data region
-	headers      []packing.Header
 	payloadOff   []int64  // by index of AddPayload
-	nameAt       []uint32 // position in the file by index of AddName
+	nameAt       []uint32 // position in the file by index of AddName; nil after CopyNames
 	assetAt      []int    // position in the file by index of AddAsset
 	payloadBytes int64
 	added        atomic.Int64
 	blocks       []atomic.Uint32 // CRC register of each block, see rawCRC
 }
 
-// place allocates the front for h and points the sections into it.
+// place sets the header; the sections are not allocated yet.
 func (im *Image) place(h header) {
 	im.h = h
-	im.buf = make([]byte, h.dataOff)
-	im.setSections(im.buf)
 	im.blocks = make([]atomic.Uint32, h.sections[secChecksums].count)
 }
+
+// allocate makes room for a section.
+func (im *Image) allocate(sec int) { im.sec[sec] = make([]byte, im.h.sections[sec].length) }
 
 // Size is the size of the file in bytes.
 func (im *Image) Size() int64 { return int64(im.h.fileSize) }
@@ -68,7 +66,7 @@ func (im *Image) SetAsset(i int, data []byte) error {
 	if Codec(r.codec) != CodecStored || uint64(len(data)) != r.rawLen {
 		return fmt.Errorf("asset %q is fixed as %d bytes, %s; cannot replace it by %d bytes", im.str(r.strOff, r.strLen), r.rawLen, Codec(r.codec), len(data))
 	}
-	copy(im.buf[r.off:], data)
+	copy(im.sec[secAssetData][r.off-im.h.sections[secAssetData].off:], data)
 	r.rawCRC = crc32c.Checksum(data)
 	r.encode(rec)
 	return nil
@@ -104,19 +102,17 @@ func (im *Image) addRegister(block int64, r uint32) {
 // WritePayloadHeaders writes the packed header of every payload and records its
 // checksum.
 func (im *Image) WritePayloadHeaders(w io.WriterAt) error {
-	b := make([]byte, 0, packing.HeaderSize)
-	for i, h := range im.headers {
-		b = h.Append(b[:0])
-		if _, err := w.WriteAt(b, im.payloadOff[i]); err != nil {
-			return fmt.Errorf("packed header at byte %d: %w", im.payloadOff[i], err)
+	for i := range im.count(secPayloads) {
+		b, off := im.record(secPayloads, i)[payloadHeader:], int64(im.payload(i).off)
+		if _, err := w.WriteAt(b, off); err != nil {
+			return fmt.Errorf("packed header at byte %d: %w", off, err)
 		}
-		im.AddData(im.payloadOff[i], b)
+		im.AddData(off, b)
 	}
 	return nil
 }
 
-// WriteFront completes the file: it writes all before the data region, in one
-// piece. It fails if AddData has not been told of all data.
+// WriteFront completes the file: it writes the directory and then the header. It fails if AddData has not been told of all data.
 func (im *Image) WriteFront(w io.WriterAt) error {
 	if n := im.added.Load(); n != im.payloadBytes {
 		return fmt.Errorf("%d of %d bytes of payloads were added: a part was left out or added twice", n, im.payloadBytes)
@@ -131,9 +127,13 @@ func (im *Image) WriteFront(w io.WriterAt) error {
 	for i := range im.h.sections {
 		im.h.sections[i].crc = crc32c.Checksum(im.sec[i])
 	}
-	copy(im.buf, im.h.encode())
-	if _, err := w.WriteAt(im.buf, 0); err != nil {
-		return fmt.Errorf("header and directory: %w", err)
+	for i, s := range im.h.sections {
+		if _, err := w.WriteAt(im.sec[i], int64(s.off)); err != nil {
+			return fmt.Errorf("section %s: %w", sectionNames[i], err)
+		}
+	}
+	if _, err := w.WriteAt(im.h.encode(), 0); err != nil {
+		return fmt.Errorf("header: %w", err)
 	}
 	return nil
 }

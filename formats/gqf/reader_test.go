@@ -38,7 +38,7 @@ func TestRoundTrip(t *testing.T) {
 			t.Errorf("Lookup(%q) = %d, %v", want.Name, again.Index, ok)
 		}
 	}
-	im, err := b.Build()
+	im, err := built(b)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -349,7 +349,7 @@ func TestManyTensors(t *testing.T) {
 		b.AddName(NameSpec{Name: name, Tensor: ti, SourceFile: -1})
 		b.AddPayload(PayloadSpec{Tensor: ti, Header: packing.PlainHeader(packing.F32, 1, 8)})
 	}
-	im, err := b.Build()
+	im, err := built(b)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -71,7 +71,7 @@ func (f *File) Tensor(i int) Tensor {
 		shape[j] = int64(f.dim(int(r.dimsFirst) + j))
 	}
 	return Tensor{
-		Index: i, Name: string(f.nameBytes(int(r.name))), Shape: shape, Dtype: packing.Dtype(r.dtype),
+		Index: i, Name: f.nameString(int(r.name)), Shape: shape, Dtype: packing.Dtype(r.dtype),
 		Role: Role(r.role), Mapping: Mapping(r.mapping), Algorithm: Algorithm(r.algorithm),
 		Transposed: r.flags&flagTransp != 0, Experts: int(r.slices), Bias: int(r.bias) - 1,
 		f: f, payloads: int(r.payloads), first: int(r.payloadFirst), names: int(r.names),
@@ -111,7 +111,7 @@ func (f *File) Names() []Name { return slices.Collect(f.AllNames()) }
 func (f *File) nameAt(i int) Name {
 	r := f.nameRec(i)
 	n := Name{
-		Name: string(f.str(r.strOff, r.strLen)), Tensor: int(r.tensor), Absorbed: r.flags&flagAbsorbed != 0,
+		Name: f.nameString(i), Tensor: int(r.tensor), Absorbed: r.flags&flagAbsorbed != 0,
 		InCheckpoint: r.flags&flagCheckpt != 0, SourceFile: -1, SourceBytes: int64(r.sourceBytes), SourceCRC: r.sourceCRC,
 	}
 	if r.sourceFile != noSource {
@@ -127,7 +127,7 @@ func (t Tensor) Names() []string {
 	if t.names > 1 {
 		t.f.aliasOnce.Do(t.f.findAliases)
 		for _, i := range t.f.aliases[int32(t.Index)] {
-			list = append(list, string(t.f.nameBytes(int(i))))
+			list = append(list, t.f.nameString(int(i)))
 		}
 	}
 	return list
