@@ -190,7 +190,7 @@ type job struct {
 	out       io.WriterAt
 	writeback func(off, n int64) // starts to bring written bytes to the disk; nil: not needed
 	units     []unit
-	results   []unitResult
+	results   []unitResult // none of a repack
 	next      atomic.Int64
 	mu        sync.Mutex
 	failed    int // the first unit, in order, that failed
@@ -228,7 +228,9 @@ func (j *job) fill(ctx context.Context) error {
 // run starts the workers and waits. The error returned is that of the first
 // failed unit in the file's order among those that were tried.
 func (j *job) run(ctx context.Context) error {
-	j.results = make([]unitResult, len(j.units))
+	if j.plan.file == nil {
+		j.results = make([]unitResult, len(j.units))
+	}
 	j.failed = len(j.units)
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()

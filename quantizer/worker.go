@@ -39,16 +39,19 @@ type worker struct {
 }
 
 func (w *worker) do(i int) error {
-	u := w.units[i]
+	u, r := w.units[i], &unitResult{}
+	if w.results != nil {
+		r = &w.results[i]
+	}
 	var err error
 	fault := w.plan.guard(func() error {
 		switch u.kind {
 		case unitBlocks:
-			err = w.blocks(u, &w.results[i])
+			err = w.blocks(u, r)
 		case unitCopy:
-			err = w.copy(u, &w.results[i])
+			err = w.copy(u, r)
 		default:
-			err = w.sum(u, &w.results[i])
+			err = w.sum(u, r)
 		}
 		return nil
 	})
