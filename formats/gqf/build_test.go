@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -362,4 +363,40 @@ func TestBuildErrors(t *testing.T) {
 func built(b *Builder) (*Image, error) {
 	c := *b
 	return c.Build()
+}
+
+// TestCopyNames builds a file again with the names of another, instead of its own.
+func TestCopyNames(t *testing.T) {
+	file := build(t, sample())
+	f := open(t, file)
+	again := func(change func(b *Builder)) (*Builder, error) {
+		b := sample()
+		b.names = nil
+		b.CopyNames(f)
+		if change != nil {
+			change(b)
+		}
+		_, err := built(b)
+		return b, err
+	}
+	if b, err := again(nil); err != nil {
+		t.Error(err)
+	} else if g := open(t, build(t, b)); !bytes.Equal(g.sec[secStrings], f.sec[secStrings]) || !slices.Equal(g.Names(), f.Names()) {
+		t.Errorf("names %v, want %v", g.Names(), f.Names())
+	}
+	b, err := again(func(b *Builder) { b.AddAsset(AssetSpec{Kind: AssetFile, Name: "b.txt", Data: []byte("x")}) })
+	if err != nil {
+		t.Error(err)
+	} else if g := open(t, build(t, b)); !slices.Equal(g.Names(), f.Names()) || !g.HasAsset("b.txt") {
+		t.Errorf("with another asset: names %v, want %v", g.Names(), f.Names())
+	}
+	for name, change := range map[string]func(b *Builder){
+		"a name more":    func(b *Builder) { b.AddName(NameSpec{Name: "x", SourceFile: -1}) },
+		"a tensor more":  func(b *Builder) { b.AddTensor(TensorSpec{Name: "x"}) },
+		"another tensor": func(b *Builder) { b.tensors[1].Name = "x" },
+	} {
+		if _, err := again(change); err == nil {
+			t.Errorf("%s was accepted", name)
+		}
+	}
 }
