@@ -11,6 +11,7 @@ import (
 	"runtime/metrics"
 	"testing"
 
+	"github.com/lowbit-go/gq/internal/jsonscan"
 	"github.com/lowbit-go/gq/internal/testshared"
 	"github.com/lowbit-go/gq/packing"
 )
@@ -119,7 +120,7 @@ func FuzzIndex(f *testing.F) {
 	f.Add([]byte(`{"weight_map":{"a":"../1.safetensors"}}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		ix := &index{path: "fuzz", b: b}
-		err := ix.read(func(*scanner, int, []byte, []byte) error { return nil })
+		err := ix.read(func(*jsonscan.Scanner, int, []byte, []byte) error { return nil })
 		if err != nil && !typed(err) {
 			t.Fatalf("error is %T: %v", err, err)
 		}

@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
+	"fmt"
 	"math"
 	"math/bits"
 	"slices"
 	"strings"
 
 	"github.com/lowbit-go/gq/internal/files"
+	"github.com/lowbit-go/gq/internal/jsonscan"
 	"github.com/lowbit-go/gq/packing"
 )
 
@@ -80,34 +82,39 @@ func (l *loader) keepShape(dims []int64) []int64 {
 // file reads the header in b, the content of the file at path, which is number index
 // of the checkpoint, and adds its tensors.
 func (l *loader) file(b []byte, path string, index int) (SourceFile, error) {
-	s := &scanner{file: path}
+	fail := func(format string, args ...any) error {
+		return &FormatError{File: path, Msg: fmt.Sprintf(format, args...)}
+	}
 	if k := files.Recognize(b); k != files.Safetensors && k != files.Unknown && k != files.Empty {
-		return SourceFile{}, s.fail(0, "this is %v, not a safetensors file: %s", k, k.Advice())
+		return SourceFile{}, fail("this is %v, not a safetensors file: %s", k, k.Advice())
 	}
 	if len(b) < 8 {
-		return SourceFile{}, s.fail(0, "the file has %d bytes, fewer than the 8 of the header's length", len(b))
+		return SourceFile{}, fail("the file has %d bytes, fewer than the 8 of the header's length", len(b))
 	}
 	n := binary.LittleEndian.Uint64(b)
 	if n > uint64(l.opts.MaxHeaderBytes) {
-		return SourceFile{}, s.fail(0, "the header's length of %d bytes exceeds the limit of %d (Options.MaxHeaderBytes); is this a safetensors file?", n, l.opts.MaxHeaderBytes)
+		return SourceFile{}, fail("the header's length of %d bytes exceeds the limit of %d (Options.MaxHeaderBytes); is this a safetensors file?", n, l.opts.MaxHeaderBytes)
 	}
 	if n > uint64(len(b)-8) {
-		return SourceFile{}, s.fail(0, "the header's length is %d bytes, but only %d follow; is the file truncated?", n, len(b)-8)
+		return SourceFile{}, fail("the header's length is %d bytes, but only %d follow; is the file truncated?", n, len(b)-8)
 	}
 	dataStart := 8 + int64(n)
-	s.base, s.b = 8, b[8:dataStart]
-	if n == 0 || s.b[0] != '{' {
-		return SourceFile{}, s.fail(0, "the header does not begin with '{'")
+	text := b[headerStart:dataStart]
+	if n == 0 || text[0] != '{' {
+		return SourceFile{}, &FormatError{File: path, Offset: headerStart, Msg: "the header does not begin with '{'"}
 	}
-	if err := s.checkUTF8(); err != nil {
+	s := jsonscan.New(text, func(pos int, msg string) error {
+		return &FormatError{File: path, Offset: int64(headerStart + pos), Msg: msg}
+	})
+	if err := s.CheckUTF8(); err != nil {
 		return SourceFile{}, err
 	}
-	h := header{scanner: s, loader: l, file: index, dataStart: dataStart, dataEnd: int64(len(b))}
+	h := header{Scanner: s, loader: l, path: path, file: index, dataStart: dataStart, dataEnd: int64(len(b))}
 	first := l.count
-	if err := s.object("the header", h.member); err != nil {
+	if err := s.Object("the header", h.member); err != nil {
 		return SourceFile{}, err
 	}
-	if err := s.end("the header's object"); err != nil {
+	if err := s.End("the header's object"); err != nil {
 		return SourceFile{}, err
 	}
 	if err := h.covered(first); err != nil {
@@ -116,41 +123,56 @@ func (l *loader) file(b []byte, path string, index int) (SourceFile, error) {
 	return SourceFile{Size: int64(len(b)), HeaderSHA256: sha256.Sum256(b[:dataStart]), Metadata: h.metadata}, nil
 }
 
+// headerStart is where a file's header begins, behind its length.
+const headerStart = 8
+
 // A header is the state of reading one.
 type header struct {
-	*scanner
+	*jsonscan.Scanner
 	*loader
+	path               string
 	file               int
 	dataStart, dataEnd int64 // the data's place in the file
 	metadata           map[string]string
 	shape              [maxRank]int64 // of the current tensor
 }
 
+// integers reads an array of integers and calls add for each.
+func (h *header) integers(what string, add func(v int64, at int) error) error {
+	return h.Array(what, func(at int) error {
+		v, err := h.Integer(what)
+		if err != nil {
+			return err
+		}
+		return add(v, at)
+	})
+}
+
 // member reads one member of the header's object.
 func (h *header) member(key []byte, at int) error {
 	if string(key) == "__metadata__" {
 		if h.metadata != nil {
-			return h.fail(at, "__metadata__ is there twice")
+			return h.Fail(at, "__metadata__ is there twice")
 		}
 		return h.readMetadata()
 	}
 	if h.count >= h.opts.MaxTensors {
-		return h.fail(at, "the checkpoint has more than %d tensors (Options.MaxTensors)", h.opts.MaxTensors)
+		return h.Fail(at, "the checkpoint has more than %d tensors (Options.MaxTensors)", h.opts.MaxTensors)
 	}
 	return h.tensor(h.keep(key), at)
 }
 
 func (h *header) readMetadata() error {
 	h.metadata = map[string]string{}
-	return h.object("__metadata__", func(key []byte, at int) error {
+	return h.Object("__metadata__", func(key []byte, at int) error {
 		k := string(key)
 		if _, ok := h.metadata[k]; ok {
-			return h.fail(at, "the key %s of __metadata__ is there twice", quote(k))
+			return h.Fail(at, "the key %s of __metadata__ is there twice", quote(k))
 		}
 		if len(h.metadata) == maxMetadata {
-			return h.fail(at, "__metadata__ has more than %d entries", maxMetadata)
+			return h.Fail(at, "__metadata__ has more than %d entries", maxMetadata)
 		}
-		v, err := h.string("a value of __metadata__")
+		v, err := h.String("a value of __metadata__")
 		if err != nil {
 			return err
 		}
@@ -168,10 +190,10 @@ func (h *header) tensor(name string, at int) error {
 		seenOffsets
 		seenAll = seenDtype | seenShape | seenOffsets
 	)
-	t := Tensor{Name: name, File: h.file, at: h.base + int64(at)}
+	t := Tensor{Name: name, File: h.file, at: int64(headerStart + at)}
 	var seen, rank, bounds int
 	var span [2]int64
-	err := h.object("a tensor's description", func(key []byte, at int) error {
+	err := h.Object("a tensor's description", func(key []byte, at int) error {
 		var field int
 		switch string(key) {
 		case "dtype":
@@ -182,12 +204,12 @@ func (h *header) tensor(name string, at int) error {
 			field = seenOffsets
 		default:
 			return &UnsupportedError{
-				File: h.scanner.file, Offset: h.base + int64(at), Tensor: name,
+				File: h.path, Offset: int64(headerStart + at), Tensor: name,
 				Msg: "its description has the key " + quote(key) + ", which the format did not have when this program was written",
 			}
 		}
 		if seen&field != 0 {
-			return h.fail(at, "tensor %s has %s twice", quote(name), key)
+			return h.Fail(at, "tensor %s has %s twice", quote(name), key)
 		}
 		seen |= field
 		switch field {
@@ -196,7 +218,7 @@ func (h *header) tensor(name string, at int) error {
 		case seenShape:
 			return h.integers("a shape", func(v int64, at int) error {
 				if rank == maxRank {
-					return h.fail(at, "tensor %s has more than %d dimensions", quote(name), maxRank)
+					return h.Fail(at, "tensor %s has more than %d dimensions", quote(name), maxRank)
 				}
 				h.shape[rank] = v
 				rank++
@@ -205,7 +227,7 @@ func (h *header) tensor(name string, at int) error {
 		default:
 			return h.integers("data_offsets", func(v int64, at int) error {
 				if bounds == len(span) {
-					return h.fail(at, "data_offsets of tensor %s has more than 2 numbers", quote(name))
+					return h.Fail(at, "data_offsets of tensor %s has more than 2 numbers", quote(name))
 				}
 				span[bounds] = v
 				bounds++
@@ -217,7 +239,7 @@ func (h *header) tensor(name string, at int) error {
 		return err
 	}
 	if seen != seenAll || bounds != len(span) {
-		return h.fail(at, "tensor %s needs dtype, shape and two data_offsets", quote(name))
+		return h.Fail(at, "tensor %s needs dtype, shape and two data_offsets", quote(name))
 	}
 	t.Shape = h.keepShape(h.shape[:rank])
 	if err := h.place(&t, span[0], span[1], at); err != nil {
@@ -228,7 +250,7 @@ func (h *header) tensor(name string, at int) error {
 }
 
 func (h *header) readDtype(t *Tensor) error {
-	b, err := h.string("a dtype")
+	b, err := h.String("a dtype")
 	if err != nil {
 		return err
 	}
@@ -244,15 +266,15 @@ func (h *header) readDtype(t *Tensor) error {
 // fit t's shape and dtype, and stores them.
 func (h *header) place(t *Tensor, begin, end int64, at int) error {
 	if length := h.dataEnd - h.dataStart; begin > end || end > length {
-		return h.fail(at, "data_offsets [%d, %d) of tensor %s do not lie in the file's %d bytes of data", begin, end, quote(t.Name), length)
+		return h.Fail(at, "data_offsets [%d, %d) of tensor %s do not lie in the file's %d bytes of data", begin, end, quote(t.Name), length)
 	}
 	t.Offset, t.Size = h.dataStart+begin, end-begin
 	size, ok := dataSize(t.Dtype, t.Shape)
 	switch {
 	case !ok:
-		return h.fail(at, "shape %v of tensor %s is too large for any file, or does not fill whole bytes of %s", t.Shape, quote(t.Name), t.DtypeName)
+		return h.Fail(at, "shape %v of tensor %s is too large for any file, or does not fill whole bytes of %s", t.Shape, quote(t.Name), t.DtypeName)
 	case t.Dtype != packing.DtypeNone && size != t.Size:
-		return h.fail(at, "tensor %s of shape %v and dtype %s needs %d bytes, but its data_offsets span %d", quote(t.Name), t.Shape, t.DtypeName, size, t.Size)
+		return h.Fail(at, "tensor %s of shape %v and dtype %s needs %d bytes, but its data_offsets span %d", quote(t.Name), t.Shape, t.DtypeName, size, t.Size)
 	}
 	return nil
 }
@@ -306,18 +328,18 @@ func (h *header) covered(first int) error {
 	end, last := h.dataStart, ""
 	for _, k := range order {
 		t := h.at(int(k.i))
-		at := int(t.at - h.base)
+		at := int(t.at) - headerStart
 		switch {
 		case t.Offset < end:
-			return h.fail(at, "the data of tensor %s overlap those of %s", quote(t.Name), quote(last))
+			return h.Fail(at, "the data of tensor %s overlap those of %s", quote(t.Name), quote(last))
 		case t.Offset > end:
-			return h.fail(at, "%d bytes of data before those of tensor %s belong to no tensor", t.Offset-end, quote(t.Name))
+			return h.Fail(at, "%d bytes of data before those of tensor %s belong to no tensor", t.Offset-end, quote(t.Name))
 		}
 		end, last = t.Offset+t.Size, t.Name
 	}
 	if end != h.dataEnd {
 		return &FormatError{
-			File: h.scanner.file, Offset: end,
+			File: h.path, Offset: end,
 			Msg: "the file goes on after the last tensor's data, up to byte " + itoa(h.dataEnd),
 		}
 	}

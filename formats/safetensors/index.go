@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/lowbit-go/gq/internal/files"
+	"github.com/lowbit-go/gq/internal/jsonscan"
 	"github.com/lowbit-go/gq/internal/mmap"
 )
 
@@ -168,24 +169,24 @@ type index struct {
 
 // read goes through the weight_map. entry gets the scanner and the position of each
 // tensor's name, and the two strings; tensor is valid during the call, as is file.
-func (ix *index) read(entry func(s *scanner, at int, tensor, file []byte) error) error {
-	s := &scanner{file: ix.path, b: ix.b}
-	if err := s.checkUTF8(); err != nil {
+func (ix *index) read(entry func(s *jsonscan.Scanner, at int, tensor, file []byte) error) error {
+	s := jsonscan.New(ix.b, func(pos int, msg string) error { return &FormatError{File: ix.path, Offset: int64(pos), Msg: msg} })
+	if err := s.CheckUTF8(); err != nil {
 		return err
 	}
 	var tensor []byte
 	found := false
-	err := s.object("the index", func(key []byte, at int) error {
+	err := s.Object("the index", func(key []byte, at int) error {
 		if string(key) != "weight_map" {
-			return s.skip("the index", 1)
+			return s.Skip("the index")
 		}
 		if found {
-			return s.fail(at, "weight_map is there twice")
+			return s.Fail(at, "weight_map is there twice")
 		}
 		found = true
-		return s.object("weight_map", func(key []byte, at int) error {
+		return s.Object("weight_map", func(key []byte, at int) error {
 			tensor = append(tensor[:0], key...)
-			file, err := s.string("a file name in weight_map")
+			file, err := s.String("a file name in weight_map")
 			if err != nil {
 				return err
 			}
@@ -195,11 +196,11 @@ func (ix *index) read(entry func(s *scanner, at int, tensor, file []byte) error)
 	if err != nil {
 		return err
 	}
-	if err := s.end("the index's object"); err != nil {
+	if err := s.End("the index's object"); err != nil {
 		return err
 	}
 	if !found {
-		return s.fail(0, "the index has no weight_map")
+		return s.Fail(0, "the index has no weight_map")
 	}
 	return nil
 }
@@ -208,13 +209,13 @@ func (ix *index) read(entry func(s *scanner, at int, tensor, file []byte) error)
 func (ix *index) files() ([]string, error) {
 	dir := filepath.Dir(ix.path)
 	seen := map[string]bool{}
-	err := ix.read(func(s *scanner, at int, tensor, file []byte) error {
+	err := ix.read(func(s *jsonscan.Scanner, at int, tensor, file []byte) error {
 		if seen[string(file)] {
 			return nil
 		}
 		name := string(file)
 		if !plainName(name) {
-			return s.fail(at, "tensor %s is said to be in %s, which is not the name of a file beside the index", quote(tensor), quote(name))
+			return s.Fail(at, "tensor %s is said to be in %s, which is not the name of a file beside the index", quote(tensor), quote(name))
 		}
 		// At once, so that no index makes us remember more names than there are files.
 		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
@@ -259,15 +260,15 @@ func (ix *index) besides(names []string) error {
 // check compares the weight_map with the tensors that the files have.
 func (ix *index) check(c *Checkpoint) error {
 	seen := make([]bool, len(c.tensors))
-	return ix.read(func(s *scanner, at int, tensor, file []byte) error {
+	return ix.read(func(s *jsonscan.Scanner, at int, tensor, file []byte) error {
 		i, ok := c.find(string(tensor))
 		switch {
 		case !ok:
-			return s.fail(at, "the index names tensor %s, which none of its files has", quote(tensor))
+			return s.Fail(at, "the index names tensor %s, which none of its files has", quote(tensor))
 		case seen[i]:
-			return s.fail(at, "the index names tensor %s twice", quote(tensor))
+			return s.Fail(at, "the index names tensor %s twice", quote(tensor))
 		case c.files[c.tensors[i].File].Name != string(file):
-			return s.fail(at, "the index says that tensor %s is in %s, but it is in %s", quote(tensor), quote(file), c.files[c.tensors[i].File].Name)
+			return s.Fail(at, "the index says that tensor %s is in %s, but it is in %s", quote(tensor), quote(file), c.files[c.tensors[i].File].Name)
 		}
 		seen[i] = true
 		return nil

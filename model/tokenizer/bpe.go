@@ -81,10 +81,10 @@ func (m *bpe) readVocab(n node) error {
 	var ids []int32
 	top := int32(-1)
 	for k, v := range n.raw() {
-		all, _ = n.doc.appendString(all, k)
-		id, err := node{n.doc, n.path, v, n.doc.skip(v)}.integer()
+		all = n.doc.appendString(all, k)
+		id, err := node{n.doc, n.path, v, n.doc.end(v)}.integer()
 		if err != nil {
-			key, _ := n.doc.appendString(nil, k)
+			key := n.doc.appendString(nil, k)
 			return n.malformed("the id of token %.40q is not an integer from 0 to 2147483647", key)
 		}
 		ends, ids = append(ends, len(all)), append(ids, id)
@@ -191,7 +191,7 @@ const versionLine = "#version"
 func (d *document) readMerge(at int, pair [2][]byte) ([2][]byte, bool) {
 	switch d.data[at] {
 	case '"':
-		s, _ := d.appendString(pair[0][:0], at)
+		s := d.appendString(pair[0][:0], at)
 		if strings.HasPrefix(string(s), versionLine) {
 			return [2][]byte{[]byte(versionLine), nil}, true
 		}
@@ -205,11 +205,11 @@ func (d *document) readMerge(at int, pair [2][]byte) ([2][]byte, bool) {
 		pair[0] = s
 	case '[':
 		count := 0
-		for _, v := range (node{d, "", at, d.skip(at)}).raw() {
+		for _, v := range (node{d, "", at, d.end(at)}).raw() {
 			if count > 1 || d.data[v] != '"' {
 				return pair, false
 			}
-			pair[count], _ = d.appendString(pair[count][:0], v)
+			pair[count] = d.appendString(pair[count][:0], v)
 			count++
 		}
 		return pair, count == 2

@@ -4,7 +4,8 @@ import (
 	"fmt"
 	"iter"
 	"strconv"
-	"unicode/utf8"
+
+	"github.com/lowbit-go/gq/internal/jsonscan"
 )
 
 // A tokenizer.json of 33 MB holds 800,000 short strings. Package encoding/json would
@@ -26,98 +27,28 @@ type node struct {
 
 // parseDocument checks that data is one JSON value in valid UTF-8 and returns it.
 func parseDocument(file string, data []byte) (node, error) {
-	c := checker{data: data}
-	c.space()
-	start := c.pos
-	msg := c.value(0)
-	end := c.pos
-	if msg == "" {
-		if c.space(); c.pos < len(data) {
-			msg = "more text follows the JSON value"
-		}
+	s := jsonscan.New(data, func(pos int, msg string) error {
+		return &FormatError{file, "", fmt.Sprintf("%s at byte %d", msg, pos)}
+	})
+	if err := s.CheckUTF8(); err != nil {
+		return node{}, err
 	}
-	if msg != "" {
-		return node{}, &FormatError{file, "", fmt.Sprintf("%s at byte %d", msg, c.pos)}
+	start := s.Space()
+	if err := s.Skip("the document"); err != nil {
+		return node{}, err
 	}
-	return node{&document{file, data}, "", start, end}, nil
+	if err := s.End("the document"); err != nil {
+		return node{}, err
+	}
+	return node{&document{file, data}, "", start, jsonscan.End(data, start)}, nil
 }
 
-// skip returns the end of the value that starts at i, in a checked document.
-func (d *document) skip(i int) int {
-	depth := 0
-	for {
-		switch d.data[i] {
-		case '"':
-			i = d.skipString(i)
-		case '{', '[':
-			depth++
-			i++
-		case '}', ']':
-			depth--
-			i++
-		case ',', ':', ' ', '\n', '\r', '\t':
-			i++
-			continue
-		default: // a number or a word
-			for i < len(d.data) && !delimits(d.data[i]) {
-				i++
-			}
-		}
-		if depth == 0 {
-			return i
-		}
-	}
-}
+func (d *document) end(i int) int { return jsonscan.End(d.data, i) }
 
-func delimits(b byte) bool {
-	switch b {
-	case ',', ':', ']', '}', ' ', '\n', '\r', '\t':
-		return true
-	}
-	return false
-}
-
-func (d *document) skipString(i int) int {
-	for i++; d.data[i] != '"'; i++ {
-		if d.data[i] == '\\' {
-			i++
-		}
-	}
-	return i + 1
-}
-
-// appendString appends to dst what the string that starts at i stands for and
-// returns the position after it.
-func (d *document) appendString(dst []byte, i int) ([]byte, int) {
-	for i++; ; {
-		switch b := d.data[i]; {
-		case b == '"':
-			return dst, i + 1
-		case b != '\\':
-			dst = append(dst, b)
-			i++
-		case d.data[i+1] == 'u':
-			r, n := unicodeEscape(d.data[i:])
-			dst = utf8.AppendRune(dst, r)
-			i += n
-		default:
-			b = d.data[i+1]
-			switch b {
-			case 'b':
-				b = '\b'
-			case 'f':
-				b = '\f'
-			case 'n':
-				b = '\n'
-			case 'r':
-				b = '\r'
-			case 't':
-				b = '\t'
-			}
-			dst = append(dst, b)
-			i += 2
-		}
-	}
+// appendString appends to dst what the string that starts at i stands for.
+func (d *document) appendString(dst []byte, i int) []byte {
+	dst, _ = jsonscan.AppendString(dst, d.data, i)
+	return dst
 }
 
 // kind returns the first byte of the value, which tells what it is; 'n' for null
@@ -142,37 +73,18 @@ func (n node) unsupported(format string, args ...any) error {
 
 // raw yields the positions of an object's keys (-1 in an array) and of its values,
 // without allocating anything.
-func (n node) raw() iter.Seq2[int, int] {
-	return func(yield func(int, int) bool) {
-		d := n.doc
-		for i := skipSpace(d.data, n.start+1); i < n.end-1; {
-			key := -1
-			if n.kind() == '{' {
-				key = i
-				i = skipSpace(d.data, skipSpace(d.data, d.skipString(i))+1)
-			}
-			value := i
-			if !yield(key, value) {
-				return
-			}
-			i = skipSpace(d.data, d.skip(value))
-			if d.data[i] == ',' {
-				i = skipSpace(d.data, i+1)
-			}
-		}
-	}
-}
+func (n node) raw() iter.Seq2[int, int] { return jsonscan.Elements(n.doc.data, n.start, n.end) }
 
 // members yields keys and values of an object.
 func (n node) members() iter.Seq2[string, node] {
 	return func(yield func(string, node) bool) {
 		for k, v := range n.raw() {
-			key, _ := n.doc.appendString(nil, k)
+			key := n.doc.appendString(nil, k)
 			path := string(key)
 			if n.path != "" {
 				path = n.path + "." + path
 			}
-			if !yield(string(key), node{n.doc, path, v, n.doc.skip(v)}) {
+			if !yield(string(key), node{n.doc, path, v, n.doc.end(v)}) {
 				return
 			}
 		}
@@ -194,7 +106,7 @@ func (n node) elements() iter.Seq2[int, node] {
 
 // at is the node of element i, which starts at pos.
 func (n node) at(i, pos int) node {
-	return node{n.doc, fmt.Sprintf("%s[%d]", n.path, i), pos, n.doc.skip(pos)}
+	return node{n.doc, fmt.Sprintf("%s[%d]", n.path, i), pos, n.doc.end(pos)}
 }
 
 // object returns the members of an object by key; of a key that stands there twice
@@ -221,8 +133,7 @@ func (n node) str() (string, error) {
 	if n.kind() != '"' {
 		return "", n.malformed("is not a string")
 	}
-	b, _ := n.doc.appendString(nil, n.start)
-	return string(b), nil
+	return string(n.doc.appendString(nil, n.start)), nil
 }
 
 func (n node) boolean() (bool, error) {

@@ -1,0 +1,297 @@
+package jsonscan
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"unicode/utf8"
+)
+
+// MaxDepth is how deeply values that are skipped may be nested. Real files reach 8.
+const MaxDepth = 100
+
+// A Scanner reads JSON (RFC 8259) from left to right, each byte once, for a caller
+// that knows what must come next. Methods fail with what the caller's function makes
+// of a position and a message; what says in messages what is being read.
+//
+// The bytes must be valid UTF-8 as a whole (see CheckUTF8); given that, so is every
+// string that the Scanner returns.
+type Scanner struct {
+	b       []byte
+	pos     int // of the next byte to read
+	problem func(pos int, msg string) error
+	text    []byte // the last string that had escapes, decoded
+}
+
+// New returns a Scanner of b. problem makes an error of a position in b and what is wrong there.
+func New(b []byte, problem func(pos int, msg string) error) *Scanner {
+	return &Scanner{b: b, problem: problem}
+}
+
+// Fail returns an error at position pos of the input.
+func (s *Scanner) Fail(pos int, format string, args ...any) error {
+	return s.problem(pos, fmt.Sprintf(format, args...))
+}
+
+// Space skips white space and returns the position behind it.
+func (s *Scanner) Space() int {
+	s.pos = SkipSpace(s.b, s.pos)
+	return s.pos
+}
+
+// CheckUTF8 verifies the encoding of all of b.
+func (s *Scanner) CheckUTF8() error {
+	if utf8.Valid(s.b) {
+		return nil
+	}
+	for i := 0; ; {
+		r, n := utf8.DecodeRune(s.b[i:])
+		if r == utf8.RuneError && n <= 1 {
+			return s.Fail(i, "invalid UTF-8")
+		}
+		i += n
+	}
+}
+
+// peek skips white space and returns the next byte without reading it; 0 at the end.
+func (s *Scanner) peek() byte {
+	if s.Space() < len(s.b) {
+		return s.b[s.pos]
+	}
+	return 0
+}
+
+// found describes the next byte for an error message.
+func (s *Scanner) found() string {
+	if s.peek() == 0 && s.pos >= len(s.b) {
+		return "the end"
+	}
+	r, _ := utf8.DecodeRune(s.b[s.pos:])
+	return fmt.Sprintf("%q", r)
+}
+
+// expect reads the byte c, after white space. what says what begins or goes on there.
+func (s *Scanner) expect(c byte, what string) error {
+	if s.peek() != c {
+		return s.Fail(s.pos, "expected %q for %s, found %s", c, what, s.found())
+	}
+	s.pos++
+	return nil
+}
+
+// End accepts white space up to the end of the input and nothing else.
+func (s *Scanner) End(what string) error {
+	if s.peek(); s.pos < len(s.b) {
+		return s.Fail(s.pos, "%s is followed by %s", what, s.found())
+	}
+	return nil
+}
+
+// Object reads an object. For each key it calls member, which reads the value; key
+// is valid until the next string is read, and at is the key's position.
+func (s *Scanner) Object(what string, member func(key []byte, at int) error) error {
+	if err := s.expect('{', what); err != nil {
+		return err
+	}
+	if s.peek() == '}' {
+		s.pos++
+		return nil
+	}
+	for {
+		s.peek()
+		at := s.pos
+		key, err := s.String(what)
+		if err != nil {
+			return err
+		}
+		if err := s.expect(':', what); err != nil {
+			return err
+		}
+		if err := member(key, at); err != nil {
+			return err
+		}
+		switch s.peek() {
+		case ',':
+			s.pos++
+		case '}':
+			s.pos++
+			return nil
+		default:
+			return s.Fail(s.pos, "expected ',' or '}' in %s, found %s", what, s.found())
+		}
+	}
+}
+
+// Array reads an array. For each element it calls element, which reads the value; at is the element's position.
+func (s *Scanner) Array(what string, element func(at int) error) error {
+	if err := s.expect('[', what); err != nil {
+		return err
+	}
+	if s.peek() == ']' {
+		s.pos++
+		return nil
+	}
+	for {
+		if err := element(s.Space()); err != nil {
+			return err
+		}
+		switch s.peek() {
+		case ',':
+			s.pos++
+		case ']':
+			s.pos++
+			return nil
+		default:
+			return s.Fail(s.pos, "expected ',' or ']' in %s, found %s", what, s.found())
+		}
+	}
+}
+
+// Integer reads a number that must be an integer of 0 .. 2^63-1 in plain decimal
+// digits: no sign, fraction, exponent or leading zero.
+func (s *Scanner) Integer(what string) (int64, error) {
+	s.peek()
+	at := s.pos
+	var v int64
+	for ; s.pos < len(s.b) && '0' <= s.b[s.pos] && s.b[s.pos] <= '9'; s.pos++ {
+		d := int64(s.b[s.pos] - '0')
+		if v > (math.MaxInt64-d)/10 {
+			return 0, s.Fail(at, "a number in %s does not fit in 63 bits", what)
+		}
+		if v == 0 && s.pos > at {
+			return 0, s.Fail(at, "a number in %s has a leading zero", what)
+		}
+		v = v*10 + d
+	}
+	if s.pos == at {
+		return 0, s.Fail(at, "expected an integer of at least 0 in %s, found %s", what, s.found())
+	}
+	if s.pos < len(s.b) {
+		switch s.b[s.pos] {
+		case '.', 'e', 'E':
+			return 0, s.Fail(at, "a number in %s is not written as an integer", what)
+		}
+	}
+	return v, nil
+}
+
+// String reads a string and returns it decoded, valid until the next call.
+func (s *Scanner) String(what string) ([]byte, error) {
+	if err := s.expect('"', what); err != nil {
+		return nil, err
+	}
+	start := s.pos
+	for i, c := range s.b[start:] {
+		switch {
+		case c == '"':
+			s.pos = start + i + 1
+			return s.b[start : start+i], nil
+		case c == '\\':
+			s.text = append(s.text[:0], s.b[start:start+i]...)
+			s.pos = start + i
+			return s.escaped(start, what)
+		case c < ' ':
+			return nil, s.Fail(start+i, "control character 0x%02x in %s", c, what)
+		}
+	}
+	return nil, s.Fail(start-1, "%s does not end", what)
+}
+
+// escaped reads the rest of a string from its first backslash on; s.text holds what
+// came before, start is the position of the string's content.
+func (s *Scanner) escaped(start int, what string) ([]byte, error) {
+	for s.pos < len(s.b) {
+		c := s.b[s.pos]
+		switch {
+		case c == '"':
+			s.pos++
+			return s.text, nil
+		case c < ' ':
+			return nil, s.Fail(s.pos, "control character 0x%02x in %s", c, what)
+		case c != '\\':
+			s.text = append(s.text, c)
+			s.pos++
+		default:
+			if err := s.escape(what); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return nil, s.Fail(start-1, "%s does not end", what)
+}
+
+// escape reads one escape sequence and appends what it stands for to s.text.
+func (s *Scanner) escape(what string) error {
+	rest := s.b[s.pos:]
+	r, n := unescape(rest)
+	switch {
+	case n > 0:
+		s.text = utf8.AppendRune(s.text, r)
+		s.pos += n
+		return nil
+	case len(rest) < 2:
+		return s.Fail(s.pos, "%s does not end", what)
+	case rest[1] == 'u':
+		return s.Fail(s.pos, `%s has a \u escape that stands for no character`, what)
+	}
+	return s.Fail(s.pos, "%s has an unknown escape", what)
+}
+
+// Skip reads any value and forgets it. It fails where values are nested more than MaxDepth deep.
+func (s *Scanner) Skip(what string) error { return s.skip(what, MaxDepth) }
+
+func (s *Scanner) skip(what string, depth int) error {
+	switch c := s.peek(); {
+	case depth < 0:
+		return s.Fail(s.pos, "%s is nested more than %d deep", what, MaxDepth)
+	case c == '{':
+		return s.Object(what, func([]byte, int) error { return s.skip(what, depth-1) })
+	case c == '[':
+		return s.Array(what, func(int) error { return s.skip(what, depth-1) })
+	case c == '"':
+		_, err := s.String(what)
+		return err
+	case c == '-' || '0' <= c && c <= '9':
+		return s.skipNumber(what)
+	}
+	for _, word := range []string{"null", "true", "false"} {
+		if bytes.HasPrefix(s.b[s.pos:], []byte(word)) {
+			s.pos += len(word)
+			return nil
+		}
+	}
+	return s.Fail(s.pos, "expected a value in %s, found %s", what, s.found())
+}
+
+// skipNumber reads -? int frac? exp? (RFC 8259 section 6); index files have sizes
+// such as 16060522496.0.
+func (s *Scanner) skipNumber(what string) error {
+	at := s.pos
+	digits := func() bool {
+		start := s.pos
+		for s.pos < len(s.b) && '0' <= s.b[s.pos] && s.b[s.pos] <= '9' {
+			s.pos++
+		}
+		return s.pos > start
+	}
+	one := func(set string) bool {
+		if s.pos < len(s.b) && bytes.IndexByte([]byte(set), s.b[s.pos]) >= 0 {
+			s.pos++
+			return true
+		}
+		return false
+	}
+	one("-")
+	ok := one("0") || digits()
+	if ok && one(".") {
+		ok = digits()
+	}
+	if ok && one("eE") {
+		one("+-")
+		ok = digits()
+	}
+	if !ok {
+		return s.Fail(at, "malformed number in %s", what)
+	}
+	return nil
+}

@@ -1,0 +1,161 @@
+package jsonscan
+
+import (
+	"iter"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// The functions below read a text in place that a Scanner has read before: they do not check it.
+
+// SkipSpace returns the position of the first byte from i on that is no white space.
+func SkipSpace(text []byte, i int) int {
+	for i < len(text) && (text[i] == ' ' || text[i] == '\n' || text[i] == '\t' || text[i] == '\r') {
+		i++
+	}
+	return i
+}
+
+// End returns the end of the value that starts at i.
+func End(text []byte, i int) int {
+	depth := 0
+	for {
+		switch text[i] {
+		case '"':
+			i = endOfString(text, i)
+		case '{', '[':
+			depth++
+			i++
+		case '}', ']':
+			depth--
+			i++
+		case ',', ':', ' ', '\n', '\r', '\t':
+			i++
+			continue
+		default: // a number or a word
+			for i < len(text) && !delimits(text[i]) {
+				i++
+			}
+		}
+		if depth == 0 {
+			return i
+		}
+	}
+}
+
+func delimits(b byte) bool {
+	switch b {
+	case ',', ':', ']', '}', ' ', '\n', '\r', '\t':
+		return true
+	}
+	return false
+}
+
+func endOfString(text []byte, i int) int {
+	for i++; text[i] != '"'; i++ {
+		if text[i] == '\\' {
+			i++
+		}
+	}
+	return i + 1
+}
+
+// AppendString appends to dst what the string that starts at i stands for and
+// returns the position after it.
+func AppendString(dst, text []byte, i int) ([]byte, int) {
+	for i++; ; {
+		switch b := text[i]; b {
+		case '"':
+			return dst, i + 1
+		case '\\':
+			r, n := unescape(text[i:])
+			dst = utf8.AppendRune(dst, r)
+			i += n
+		default:
+			dst = append(dst, b)
+			i++
+		}
+	}
+}
+
+// Elements yields the positions of the keys (-1 in an array) and of the values of the object or array that is
+// text[start:end], without allocating anything.
+func Elements(text []byte, start, end int) iter.Seq2[int, int] {
+	return func(yield func(int, int) bool) {
+		for i := SkipSpace(text, start+1); i < end-1; {
+			key := -1
+			if text[start] == '{' {
+				key = i
+				i = SkipSpace(text, SkipSpace(text, endOfString(text, i))+1)
+			}
+			value := i
+			if !yield(key, value) {
+				return
+			}
+			i = SkipSpace(text, End(text, value))
+			if text[i] == ',' {
+				i = SkipSpace(text, i+1)
+			}
+		}
+	}
+}
+
+// unescape reads the escape sequence at the start of b and returns how long it is: 0 if it is malformed or cut off.
+func unescape(b []byte) (rune, int) {
+	if len(b) < 2 {
+		return 0, 0
+	}
+	switch b[1] {
+	case '"', '\\', '/':
+		return rune(b[1]), 2
+	case 'b':
+		return '\b', 2
+	case 'f':
+		return '\f', 2
+	case 'n':
+		return '\n', 2
+	case 'r':
+		return '\r', 2
+	case 't':
+		return '\t', 2
+	case 'u':
+		return unicodeEscape(b)
+	}
+	return 0, 0
+}
+
+// unicodeEscape reads \uXXXX, or the two of a surrogate pair, at the start of b and
+// returns how long it is: 0 if it is malformed. Half a pair is no character.
+func unicodeEscape(b []byte) (rune, int) {
+	unit := func(b []byte) rune {
+		if len(b) < 6 || b[0] != '\\' || b[1] != 'u' {
+			return -1
+		}
+		var r rune
+		for _, d := range b[2:6] {
+			switch {
+			case d >= '0' && d <= '9':
+				d -= '0'
+			case d >= 'a' && d <= 'f':
+				d -= 'a' - 10
+			case d >= 'A' && d <= 'F':
+				d -= 'A' - 10
+			default:
+				return -1
+			}
+			r = r<<4 | rune(d)
+		}
+		return r
+	}
+	r := unit(b)
+	switch {
+	case r < 0:
+		return 0, 0
+	case !utf16.IsSurrogate(r):
+		return r, 6
+	}
+	if r = utf16.DecodeRune(r, unit(b[6:])); r == utf8.RuneError {
+		return 0, 0
+	}
+	return r, 12
+}
