@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/floats"
 )
 
 // Matrix is one matrix that a plan quantizes: a tensor, or an expert's slice of one.
@@ -56,7 +57,7 @@ func (p *Plan) ReadMatrix(dst []float32, m Matrix) error {
 		return err
 	}
 	for i, v := range dst {
-		if !finite(v) {
+		if !floats.Finite(v) {
 			src := m.item.src
 			e := &TensorError{File: p.ck.Files()[src.File].Name, Tensor: src.Name, Slice: -1, Row: int64(i / m.Cols), Err: &NonFiniteError{Column: i % m.Cols, Value: v}}
 			if m.Slices > 1 {
@@ -159,7 +160,7 @@ func (w *worker) chosenRow(it *item, slice int, row0, n, i int64, src rowReader)
 		group = len(x)
 	}
 	for k, v := range x {
-		if !finite(v) {
+		if !floats.Finite(v) {
 			return w.rowError(it, slice, row0+n, &NonFiniteError{Column: k, Value: v})
 		}
 		z := float32(0)

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/lowbit-go/gq/internal/floats"
 	"github.com/lowbit-go/gq/internal/vec"
 )
 
@@ -63,10 +64,10 @@ func (r *RowQuantizer) searchHalfSteps(scales []float32, x []float32) {
 		n := min(r.group, len(x))
 		sorted := r.search.sorted[:n]
 		for i := range sorted {
-			sorted[i] = sizeWeight{abs(x[i]), weights[i]}
+			sorted[i] = sizeWeight{floats.Abs(x[i]), weights[i]}
 		}
 		x, weights = x[n:], weights[n:]
-		if m := abs(r.largest(g)); m < 0x1p-90 || m > 0x1p60 {
+		if m := floats.Abs(r.largest(g)); m < 0x1p-90 || m > 0x1p60 {
 			continue
 		}
 		if r.scheme.Bits > 1 {

@@ -1,5 +1,7 @@
 package quantizer
 
+import "github.com/lowbit-go/gq/internal/floats"
+
 const (
 	hqqTolerance = 1e-5
 	hqqEps       = 0x1p-23 // finfo(float32).eps, the least scale
@@ -51,7 +53,7 @@ func hqqScales(scales, w []float32, group, qmin, qmax int) {
 	for g := range scales {
 		var m float32
 		for _, v := range w[g*group : (g+1)*group] {
-			m = max(m, abs(v))
+			m = max(m, floats.Abs(v))
 		}
 		scales[g] = max(m/float32(-qmin), hqqEps)
 	}
@@ -68,7 +70,7 @@ func hqqScales(scales, w []float32, group, qmin, qmax int) {
 				s = torchSum(wq) / den
 			}
 			s = max(s, hqqEps)
-			moved = max(moved, abs(s-prev)/prev)
+			moved = max(moved, floats.Abs(s-prev)/prev)
 			scales[g] = s
 		}
 		if moved < hqqTolerance {

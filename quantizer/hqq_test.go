@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/floats"
+	"github.com/lowbit-go/gq/internal/testrows"
 	"github.com/lowbit-go/gq/packing"
 )
 
@@ -14,7 +16,7 @@ import (
 // symmetric-no-clip, asymmetric, HQQ).
 func TestTorchAOSQNR(t *testing.T) {
 	const rows, cols = 256, 1024
-	w := gaussian(99, rows*cols)
+	w := testrows.Gaussian(99, rows*cols)
 	tests := []struct {
 		bits, group int
 		want        [4]float64 // dB
@@ -59,7 +61,7 @@ func sqnrOf(w, d []float32) float64 {
 // TestCompat: with Compat off every code is the best one for the stored scale.
 func TestCompat(t *testing.T) {
 	const rows, cols = 16, 256
-	w := gaussian(11, rows*cols)
+	w := testrows.Gaussian(11, rows*cols)
 	for i := range w {
 		w[i] = roundTo(packing.BF16, w[i])
 	}
@@ -77,7 +79,7 @@ func TestCompat(t *testing.T) {
 	better := 0
 	for i, v := range w {
 		s := adjusted.Scales[i/32]
-		a, c := abs(v-float32(float32(adjusted.Codes[i])*s)), abs(v-float32(float32(compat.Codes[i])*s))
+		a, c := floats.Abs(v-float32(float32(adjusted.Codes[i])*s)), floats.Abs(v-float32(float32(compat.Codes[i])*s))
 		if a > c {
 			t.Errorf("weight %d: error %g, with Compat %g", i, a, c)
 		} else if a < c {

@@ -74,7 +74,7 @@ func (p *layoutPacking) pack(w *worker, first, n int) (row int, err error) {
 		panel := p.out[at : at+size]
 		p.pk.PackPanel(panel, &p.panel)
 		for i := 0; p.sum != nil && i < p.panel.Rows; i++ {
-			if sum := p.sum(panel, i); !finite(sum) {
+			if sum := p.sum(panel, i); !floats.Finite(sum) {
 				return r + i, &SumError{Sum: sum}
 			}
 		}

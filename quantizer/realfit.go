@@ -1,6 +1,10 @@
 package quantizer
 
-import "math"
+import (
+	"math"
+
+	"github.com/lowbit-go/gq/internal/floats"
+)
 
 // realRounds is how often descend fits a group's scale and zero point to its codes; most end before.
 const realRounds = 8
@@ -107,5 +111,5 @@ func (f *realFit) solve() (scale, zero float32, ok bool) {
 	}
 	scale = float32((float64(f.n*f.xq) - float64(f.x*f.q)) / d)
 	zero = float32((f.x - float64(float64(scale)*f.q)) / f.n)
-	return scale, zero, scale > 0 && finite(zero)
+	return scale, zero, scale > 0 && floats.Finite(zero)
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/floats"
 	"github.com/lowbit-go/gq/internal/vec"
 	"github.com/lowbit-go/gq/packing"
 )
@@ -42,7 +43,7 @@ func (r *RowQuantizer) QuantizeReal(codes []int8, scales, zeros, x []float32, ac
 		return errors.New("real zero points go with the asymmetric mapping, f32 scales and the algorithms hqq, search and imatrix, not " + s.String())
 	}
 	for i, v := range x {
-		if !finite(v) {
+		if !floats.Finite(v) {
 			return &NonFiniteError{Column: i, Value: v}
 		}
 	}

@@ -1,14 +1,15 @@
 package quantizer
 
 import (
-	"bytes"
 	"errors"
 	"hash/crc32"
 	"math"
-	"strings"
 	"testing"
 
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/floats"
+	"github.com/lowbit-go/gq/internal/splitmix"
+	"github.com/lowbit-go/gq/internal/testrows"
 	"github.com/lowbit-go/gq/internal/vec"
 	"github.com/lowbit-go/gq/packing"
 )
@@ -50,7 +51,7 @@ func TestRealZerosSQNR(t *testing.T) {
 		x           []float32
 		hqq, search map[int][2]float64 // dB by bits: groups of 32 and of 128
 	}{
-		{"gauss", gaussian(2026, rows*k),
+		{"gauss", testrows.Gaussian(2026, rows*k),
 			map[int][2]float64{2: {8.61, 6.28}, 3: {16.00, 13.65}, 4: {22.61, 20.26}, 8: {46.42, 44.59}},
 			map[int][2]float64{2: {10.61, 9.60}, 3: {16.82, 15.04}, 4: {23.10, 20.85}}},
 		{"t5", studentT5(2027, rows*k),
@@ -170,7 +171,7 @@ func TestQuantizeRealEdges(t *testing.T) {
 			t.Fatal(err)
 		}
 		rq.LimitScales(0x1p-122)
-		x := gaussian(3, 6*32+16)
+		x := testrows.Gaussian(3, 6*32+16)
 		for i := range x {
 			switch i / 32 {
 			case 0:
@@ -191,7 +192,7 @@ func TestQuantizeRealEdges(t *testing.T) {
 		}
 		for i, v := range x {
 			g := i / 32
-			if scales[g] < 0x1p-122 || !finite(scales[g]) || !finite(zeros[g]) {
+			if scales[g] < 0x1p-122 || !floats.Finite(scales[g]) || !floats.Finite(zeros[g]) {
 				t.Fatalf("%s: group %d has scale %v and zero point %v", a, g, scales[g], zeros[g])
 			}
 			if w := float32(float32(codes[i])*scales[g]) + zeros[g]; !(math.Abs(float64(w)-float64(v)) <= 1.5*float64(scales[g])) {
@@ -242,7 +243,7 @@ func TestRealFit(t *testing.T) {
 	}
 	ones, weights := make([]float32, k), make([]float32, k)
 	for i := range ones {
-		ones[i], weights[i] = 1, float32(math.Exp(float64(gaussian(uint64(i), 1)[0])*1.5))
+		ones[i], weights[i] = 1, float32(math.Exp(float64(testrows.Gaussian(uint64(i), 1)[0])*1.5))
 	}
 	var hqq, search, flat float64
 	for row := range 30 {
@@ -257,15 +258,35 @@ func TestRealFit(t *testing.T) {
 	t.Logf("errors of search are %.3f of those of hqq with weights, %.3f without", search/hqq, flat/30)
 }
 
+// BenchmarkQuantizeReal measures a row of 2048 weights in groups of 32.
+func BenchmarkQuantizeReal(b *testing.B) {
+	x := testrows.Gaussian(7, 2048)
+	for _, a := range []gqf.Algorithm{gqf.AlgorithmHQQ, gqf.AlgorithmSearch} {
+		b.Run(a.String(), func(b *testing.B) {
+			rq, err := NewRowQuantizer(realScheme(4, 32, a), len(x))
+			if err != nil {
+				b.Fatal(err)
+			}
+			codes, scales, zeros := make([]int8, len(x)), make([]float32, 64), make([]float32, 64)
+			for b.Loop() {
+				if err := rq.QuantizeReal(codes, scales, zeros, x, nil); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/2048, "ns/weight")
+		})
+	}
+}
+
 // TestRealZerosBits holds the results to those of another run on another CPU: they are the same everywhere.
 func TestRealZerosBits(t *testing.T) {
 	sum := crc32.NewIEEE()
 	for _, a := range []gqf.Algorithm{gqf.AlgorithmHQQ, gqf.AlgorithmSearch} {
 		for row := range 8 {
 			const k = 320
-			x, rng := make([]float32, k), splitmix(row)
+			x, rng := make([]float32, k), splitmix.Source(row)
 			for i := range x { // exact: no logarithm's last bit is in them
-				x[i] = float32(int16(rng.next()>>48)/4+int16(rng.next()>>48)/4+int16(rng.next()>>48)/4) / []float32{8192, 3000}[row%2]
+				x[i] = float32(int16(rng.Next()>>48)/4+int16(rng.Next()>>48)/4+int16(rng.Next()>>48)/4) / []float32{8192, 3000}[row%2]
 			}
 			rq, err := NewRowQuantizer(realScheme(4, []int{32, 96}[row/4], a), k)
 			if err != nil {
@@ -289,124 +310,5 @@ func TestRealZerosBits(t *testing.T) {
 	}
 	if got := sum.Sum32(); got != 0x2d200f81 {
 		t.Errorf("codes, scales and zero points have the checksum %#x", got)
-	}
-}
-
-// TestRealZerosFile: which tensors of a file have real zero points, what they dequantize to, and where they can go.
-func TestRealZerosFile(t *testing.T) {
-	w := testTensor{name: "layers.0.q_proj.weight", dtype: packing.F32, shape: []int64{37, 192}}
-	experts := testTensor{name: "model.layers.0.mlp.experts.down_proj", dtype: packing.BF16, shape: []int64{2, 41, 192}}
-	odd := testTensor{name: "layers.0.k_proj.weight", dtype: packing.F32, shape: []int64{16, 44}} // K 44: lowbit
-	dir := writeCheckpoint(t, `{"model_type": "qwen3_5_moe", "num_experts": 2}`, w, experts, odd)
-	for _, a := range []gqf.Algorithm{gqf.AlgorithmHQQ, gqf.AlgorithmSearch, gqf.AlgorithmRTN} {
-		t.Run(a.String(), func(t *testing.T) {
-			want := RealZeros
-			if a == gqf.AlgorithmRTN {
-				want = WholeZeros
-			}
-			recipe := recipeOf(realScheme(4, 64, a), packing.Tile{})
-			recipe.Formats = formatsOf(t, "kleidiai")
-			recipe.Rules = []Rule{{Match: odd.name, Formats: formatsOf(t, "lowbit")}}
-			p, direct, f := runJob(t, dir, Options{Recipe: recipe, Threads: 2})
-			if _, again, _ := runJob(t, dir, Options{Recipe: recipe, Threads: 1}); !bytes.Equal(again, direct) {
-				t.Error("the number of threads matters")
-			}
-			for name, zeros := range map[string]ZeroPoints{w.name: want, experts.name: want, odd.name: WholeZeros} {
-				if l := line(t, p, name); l.ZeroPoints != zeros {
-					t.Errorf("%s: %s zero points in the plan, want %s", name, l.ZeroPoints, zeros)
-				}
-				gt, _ := f.Lookup(name)
-				if rows, err := gt.Rows(0, 0); err != nil || rows.HasRealZeros() != (zeros == RealZeros) {
-					t.Errorf("%s: real zero points in the file: %v, %v", name, rows.HasRealZeros(), err)
-				}
-			}
-			checkRealRows(t, f, w.name, w.values(), realScheme(4, 64, a))
-
-			// To other tiles of the layout and back nothing changes; the file is what quantizing gives.
-			recipe.Formats = formatsOf(t, "kleidiai:4x8x2")
-			_, direct2, _ := runJob(t, dir, Options{Recipe: recipe})
-			rp, tiles, other := repack(t, f, RepackOptions{Formats: recipe.Formats})
-			if l := line(t, rp, w.name); l.ZeroPoints != want {
-				t.Errorf("%s zero points in the plan of a repack", l.ZeroPoints)
-			}
-			if !bytes.Equal(tiles, direct2) {
-				t.Error("repacking to another tile gives another file than quantizing into it")
-			}
-			if _, back, _ := repack(t, other, RepackOptions{Formats: formatsOf(t, "kleidiai")}); !bytes.Equal(back, direct) {
-				t.Error("repacking to another tile and back gives another file")
-			}
-
-			// Layouts with whole zero points.
-			for _, formats := range []string{"lowbit", "plain,kleidiai", "torchao", "kleidiai:8x16x2"} {
-				_, err := NewRepack(f, "in.gqf", RepackOptions{Formats: formatsOf(t, formats)})
-				var request *RequestError
-				if want == WholeZeros && err != nil {
-					t.Errorf("%s: %v", formats, err)
-				} else if want == RealZeros && (!errors.As(err, &request) || !strings.Contains(err.Error(), `in.gqf: tensor "`) || !strings.Contains(err.Error(), "has real zero points, which")) {
-					t.Errorf("%s: error %v", formats, err)
-				}
-			}
-
-			// Beside such a layout zero points are whole, and the same in both.
-			recipe.Formats = formatsOf(t, "kleidiai,plain")
-			p, _, f = runJob(t, dir, Options{Recipe: recipe})
-			if l := line(t, p, w.name); l.ZeroPoints != WholeZeros || codes(t, f, w.name, 0) != codes(t, f, w.name, 1) {
-				t.Errorf("%s zero points in two layouts, or other codes", l.ZeroPoints)
-			}
-			if _, err := NewRepack(f, "in.gqf", RepackOptions{}); err != nil {
-				t.Errorf("whole zero points: %v", err)
-			}
-		})
-	}
-}
-
-// checkRealRows holds a tensor's rows to what the row quantizer gives.
-func checkRealRows(t *testing.T, f *gqf.File, name string, x []float32, s Scheme) {
-	t.Helper()
-	if s.Algorithm == gqf.AlgorithmRTN {
-		return
-	}
-	gt, _ := f.Lookup(name)
-	rows, err := gt.Rows(0, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	k := int(rows.Header().Cols)
-	rq, err := NewRowQuantizer(s, k)
-	if err != nil {
-		t.Fatal(err)
-	}
-	q, scales, zeros, y := make([]int8, k), make([]float32, s.Groups(k)), make([]float32, s.Groups(k)), make([]float32, k)
-	for r := range int(rows.Header().Rows) {
-		if err := rq.QuantizeReal(q, scales, zeros, x[r*k:][:k], nil); err != nil {
-			t.Fatal(err)
-		}
-		rows.Dequantize(y, r)
-		for i, v := range y {
-			g := i / s.Group
-			if want := float32(float32(q[i])*scales[g]) + zeros[g]; v != want {
-				t.Fatalf("row %d column %d: %v, want %v", r, i, v, want)
-			}
-		}
-	}
-}
-
-// BenchmarkQuantizeReal measures a row of 2048 weights in groups of 32.
-func BenchmarkQuantizeReal(b *testing.B) {
-	x := gaussian(7, 2048)
-	for _, a := range []gqf.Algorithm{gqf.AlgorithmHQQ, gqf.AlgorithmSearch} {
-		b.Run(a.String(), func(b *testing.B) {
-			rq, err := NewRowQuantizer(realScheme(4, 32, a), len(x))
-			if err != nil {
-				b.Fatal(err)
-			}
-			codes, scales, zeros := make([]int8, len(x)), make([]float32, 64), make([]float32, 64)
-			for b.Loop() {
-				if err := rq.QuantizeReal(codes, scales, zeros, x, nil); err != nil {
-					b.Fatal(err)
-				}
-			}
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/2048, "ns/weight")
-		})
 	}
 }

@@ -6,59 +6,37 @@ import (
 	"testing"
 
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/floats"
+	"github.com/lowbit-go/gq/internal/splitmix"
+	"github.com/lowbit-go/gq/internal/testrows"
 	"github.com/lowbit-go/gq/internal/vec"
 	"github.com/lowbit-go/gq/packing"
 )
 
-// splitmix is the generator splitmix64, so that the tests' weights never change.
-type splitmix uint64
-
-func (r *splitmix) next() uint64 {
-	*r += 0x9e3779b97f4a7c15
-	z := uint64(*r)
-	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
-	z = (z ^ z>>27) * 0x94d049bb133111eb
-	return z ^ z>>31
-}
-
-// uniform is in 0 < u < 1.
-func (r *splitmix) uniform() float64 { return (float64(r.next()>>11) + 0.5) * 0x1p-53 }
-
-// gaussian returns n normally distributed numbers (Box and Muller).
-func gaussian(seed uint64, n int) []float32 {
-	r := splitmix(seed)
-	x := make([]float32, n+n%2)
-	for i := 0; i < len(x); i += 2 {
-		size, angle := math.Sqrt(-2*math.Log(r.uniform())), 2*math.Pi*r.uniform()
-		x[i], x[i+1] = float32(size*math.Cos(angle)), float32(size*math.Sin(angle))
-	}
-	return x[:n]
-}
-
 // oddRow returns k weights like a checkpoint's worst rows: outliers, groups of one sign,
 // of equal weights, of zeros, of exact halves, and a denormal weight here and there.
 func oddRow(seed uint64, k int) []float32 {
-	r := splitmix(seed)
-	x := gaussian(seed+1, k)
+	r := splitmix.Source(seed)
+	x := testrows.Gaussian(seed+1, k)
 	for i := range x {
 		x[i] *= 0.02
 		switch i / 16 % 9 {
 		case 1:
-			x[i] = abs(x[i])
+			x[i] = floats.Abs(x[i])
 		case 2:
-			x[i] = -abs(x[i])
+			x[i] = -floats.Abs(x[i])
 		case 3:
 			x[i] = 0.0131
 		case 4:
 			x[i] = 0
 		case 5:
-			x[i] = float32(int(r.next()%33)-16) / 32
+			x[i] = float32(int(r.Next()%33)-16) / 32
 		case 6:
 			if i%16 == 5 {
 				x[i] = 1e-41
 			}
 		}
-		if r.next()%97 == 0 {
+		if r.Next()%97 == 0 {
 			x[i] *= 40
 		}
 	}
@@ -164,7 +142,7 @@ func referenceRow(s Scheme, x []float32) *quantizedRow {
 		if r.half {
 			scale = s.ScaleDtype.Round(max(-lo, hi) / (qmax + 0.5))
 		}
-		if least := s.ScaleDtype.Smallest(); abs(scale) < least {
+		if least := s.ScaleDtype.Smallest(); floats.Abs(scale) < least {
 			scale = float32(math.Copysign(float64(least), float64(scale)))
 		}
 		if lo == 0 && hi == 0 && !r.half {

@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/floats"
 	"github.com/lowbit-go/gq/internal/vec"
 	"github.com/lowbit-go/gq/packing"
 )
@@ -173,7 +174,7 @@ func (r *RowQuantizer) storeScales(scales []float32) (bad int) {
 		} else {
 			s = dtype.Round(s)
 		}
-		if size := abs(s); !(size >= least && size <= most) {
+		if size := floats.Abs(s); !(size >= least && size <= most) {
 			switch {
 			case r.lo[g] == 0 && r.hi[g] == 0:
 				s = 1
@@ -211,7 +212,7 @@ func (r *RowQuantizer) LimitScales(smallest float32) {
 // nonFinite names the first weight of x that is not finite.
 func nonFinite(x []float32) error {
 	for i, v := range x {
-		if !finite(v) {
+		if !floats.Finite(v) {
 			return &NonFiniteError{Column: i, Value: v}
 		}
 	}
@@ -220,9 +221,5 @@ func nonFinite(x []float32) error {
 
 func roundToEven(v float32) float32 { return float32(math.RoundToEven(float64(v))) }
 
-func finite(v float32) bool { return v-v == 0 }
-
 // codeRange returns the least and the greatest code of a width.
 func codeRange(bits int) (qmin, qmax int) { return -1 << (bits - 1), 1<<(bits-1) - 1 }
-
-func abs(v float32) float32 { return float32(math.Abs(float64(v))) }

@@ -8,6 +8,8 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/asmtest"
+	"github.com/lowbit-go/gq/internal/floats"
+	"github.com/lowbit-go/gq/internal/testrows"
 	"github.com/lowbit-go/gq/internal/vec"
 	"github.com/lowbit-go/gq/packing"
 )
@@ -45,7 +47,7 @@ func TestRowQuantizerReference(t *testing.T) {
 // and no clipping of the largest weight by full-range.
 func TestRowQuantizerBounds(t *testing.T) {
 	eachScheme(t, []int{0, 16, 48}, func(t *testing.T, s Scheme) {
-		x := gaussian(5, 172)
+		x := testrows.Gaussian(5, 172)
 		r := mustQuantizeRow(t, s, x)
 		qmin, qmax := codeRange(s.Bits)
 		for i, w := range x {
@@ -70,7 +72,7 @@ func TestRowQuantizerBounds(t *testing.T) {
 			group := x[g*s.size(len(x)) : min((g+1)*s.size(len(x)), len(x))]
 			largest := 0
 			for i, w := range group {
-				if abs(w) > abs(group[largest]) {
+				if floats.Abs(w) > floats.Abs(group[largest]) {
 					largest = i
 				}
 			}
@@ -143,7 +145,7 @@ func TestRowQuantizerScaleError(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			x := gaussian(1, 80)
+			x := testrows.Gaussian(1, 80)
 			clear(x[:32])
 			x[20] = tt.weight
 			_, err := quantizeRow(Scheme{Bits: tt.bits, Group: 16, Mapping: tt.m, ScaleDtype: tt.d}, x)
@@ -170,7 +172,7 @@ func TestRowQuantizerScaleError(t *testing.T) {
 func TestRowQuantizerNonFinite(t *testing.T) {
 	for _, v := range []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1))} {
 		for _, col := range []int{0, 37, 64, 171} {
-			x := gaussian(2, 172)
+			x := testrows.Gaussian(2, 172)
 			x[col] = v
 			if col < 100 {
 				x[120] = float32(math.NaN()) // the first one is named
@@ -192,7 +194,7 @@ func TestRowQuantizerNonFinite(t *testing.T) {
 
 // TestSymmetricOneBit: the library keeps what the command refuses.
 func TestSymmetricOneBit(t *testing.T) {
-	r := mustQuantizeRow(t, Scheme{Bits: 1, Group: 32, Mapping: gqf.MappingSymmetric, ScaleDtype: packing.ScaleF32}, gaussian(3, 64))
+	r := mustQuantizeRow(t, Scheme{Bits: 1, Group: 32, Mapping: gqf.MappingSymmetric, ScaleDtype: packing.ScaleF32}, testrows.Gaussian(3, 64))
 	for i, q := range r.codes {
 		if q != 0 {
 			t.Fatalf("code %d is %d", i, q)
@@ -249,7 +251,7 @@ func TestRowQuantizerImplementations(t *testing.T) {
 }
 
 func TestRowQuantizerNoAllocation(t *testing.T) {
-	x := gaussian(6, 2048)
+	x := testrows.Gaussian(6, 2048)
 	for _, m := range allMappings {
 		s := Scheme{Bits: 4, Group: 32, Mapping: m, ScaleDtype: packing.ScaleBF16}
 		rq, err := NewRowQuantizer(s, len(x))

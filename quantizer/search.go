@@ -138,7 +138,7 @@ func (r *RowQuantizer) searchScales(scales []float32, zeros []int8, x []float32)
 		// Where the inverse of a scale, or a square, is near the ends of float32 there
 		// is nothing to gain and something to overflow.
 		m := r.largest(g)
-		if a := abs(m); !(a > 0x1p-90 && a < 0x1p60) {
+		if a := floats.Abs(m); !(a > 0x1p-90 && a < 0x1p60) {
 			continue
 		}
 		var s float32
@@ -168,7 +168,7 @@ func (r *RowQuantizer) largest(g int) float32 {
 // are each the best for the codes that one of r.search.first gives. m is the largest weight.
 func (r *RowQuantizer) searchSymmetric(m float32, x, w []float32) (scale float32, ok bool) {
 	if r.scheme.positive() {
-		m = abs(m)
+		m = floats.Abs(m)
 	}
 	sr := r.search
 	unit := 1 / m
@@ -186,7 +186,7 @@ func (r *RowQuantizer) searchSymmetric(m float32, x, w []float32) (scale float32
 		look(&sr.wide)
 	}
 	if ok && (r.importance != nil || len(x) > longGroup) {
-		half := abs(found.Inv[1] - found.Inv[0])
+		half := floats.Abs(found.Inv[1] - found.Inv[0])
 		spread(sr.second.Inv[:], found.Inv[c]-half, found.Inv[c]+half)
 		look(&sr.second)
 	}
@@ -266,5 +266,5 @@ const f16Even = (127 - 13) << 23
 
 // storable tells whether s, a number of the stored dtype, can be a scale.
 func (r *RowQuantizer) storable(s float32) bool {
-	return r.scheme.ScaleDtype.IsScale(s) && abs(s) >= r.smallest
+	return r.scheme.ScaleDtype.IsScale(s) && floats.Abs(s) >= r.smallest
 }

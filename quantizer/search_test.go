@@ -8,13 +8,16 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/asmtest"
+	"github.com/lowbit-go/gq/internal/floats"
+	"github.com/lowbit-go/gq/internal/splitmix"
+	"github.com/lowbit-go/gq/internal/testrows"
 	"github.com/lowbit-go/gq/internal/vec"
 	"github.com/lowbit-go/gq/packing"
 )
 
 // studentT5 returns n numbers of Student's distribution with 5 degrees of freedom.
 func studentT5(seed uint64, n int) []float32 {
-	x, c := gaussian(seed, n), gaussian(seed+1, 5*n)
+	x, c := testrows.Gaussian(seed, n), testrows.Gaussian(seed+1, 5*n)
 	for i := range x {
 		sum := 0.0
 		for _, v := range c[5*i : 5*i+5] {
@@ -57,7 +60,7 @@ func TestSearchSQNR(t *testing.T) {
 		x    []float32
 		want map[int][2]float64 // dB by bits: groups of 32 and of 128
 	}{
-		{"gauss", gaussian(2026, rows*k), map[int][2]float64{2: {9.52, 8.65}, 3: {15.79, 14.51}, 4: {21.86, 20.24}, 8: {45.86, 44.04}}},
+		{"gauss", testrows.Gaussian(2026, rows*k), map[int][2]float64{2: {9.52, 8.65}, 3: {15.79, 14.51}, 4: {21.86, 20.24}, 8: {45.86, 44.04}}},
 		{"t5", studentT5(2027, rows*k), map[int][2]float64{2: {8.57, 7.10}, 3: {14.00, 11.79}, 4: {19.73, 16.98}, 8: {43.70, 40.58}}},
 	} {
 		for bits, want := range d.want {
@@ -78,7 +81,7 @@ func TestSearchSQNR(t *testing.T) {
 // zero point is rounded at the end.
 func TestAlgorithmSQNR(t *testing.T) {
 	const rows, k = 64, 1024
-	x := gaussian(2028, rows*k)
+	x := testrows.Gaussian(2028, rows*k)
 	for _, tt := range []struct {
 		m    gqf.Mapping
 		a    gqf.Algorithm
@@ -206,7 +209,7 @@ func TestSearchExhaustive(t *testing.T) {
 			}
 			var found, best float64
 			for seed := range seeds {
-				x := gaussian(seed, 16)
+				x := testrows.Gaussian(seed, 16)
 				f, b := mustQuantizeRow(t, s, x).losses(s, x, gqf.AlgorithmSearch)[0], exhaustive(s, x)
 				if f < b*(1-1e-5) {
 					t.Errorf("%s: loss %g of row %d is less than the least, %g", s, f, seed, b)
@@ -231,7 +234,7 @@ func TestSearchExhaustive(t *testing.T) {
 func exhaustive(s Scheme, x []float32) float64 {
 	var m float32
 	for _, v := range x {
-		m = max(m, abs(v))
+		m = max(m, floats.Abs(v))
 	}
 	qmin, qmax := codeRange(s.Bits)
 	zeros := []int8{0}
@@ -261,10 +264,13 @@ func exhaustive(s Scheme, x []float32) float64 {
 	return least
 }
 
+// allAlgorithms are all that a scheme may name.
+var allAlgorithms = []gqf.Algorithm{gqf.AlgorithmSearch, gqf.AlgorithmRTN, gqf.AlgorithmHQQ, gqf.AlgorithmGPTQ, gqf.AlgorithmGPTQFT, gqf.AlgorithmImatrix, gqf.AlgorithmAWQ}
+
 // TestSearchImplementations: the assembly and the portable code of package vec give the
 // same bytes, whatever the algorithm.
 func TestSearchImplementations(t *testing.T) {
-	for _, a := range algorithms {
+	for _, a := range allAlgorithms {
 		for _, m := range []gqf.Mapping{gqf.MappingFullRange, gqf.MappingSymmetric, gqf.MappingAsymmetric} {
 			for _, group := range []int{16, 32, 80, 0} {
 				s := Scheme{Bits: 4, Group: group, Mapping: m, ScaleDtype: packing.ScaleBF16, Algorithm: a}
@@ -295,7 +301,7 @@ func TestWeigh(t *testing.T) {
 	s := Scheme{Bits: 3, Group: 32, Mapping: gqf.MappingFullRange, ScaleDtype: packing.ScaleF32, Algorithm: gqf.AlgorithmSearch}
 	for _, m := range []gqf.Mapping{gqf.MappingFullRange, gqf.MappingAsymmetric} {
 		s.Mapping = m
-		x := gaussian(11, k)
+		x := testrows.Gaussian(11, k)
 		x[3], x[40] = 30, -30
 		d := make([]float32, k)
 		for i := range d {
@@ -355,7 +361,7 @@ func TestSearchExtremes(t *testing.T) {
 		for _, size := range []float32{0x1p-115, 0x1p-80, 0x1p-40, 0x1p50, 0x1p70, 0x1p120} {
 			for _, group := range []int{32, 0} {
 				s := Scheme{Bits: 2, Group: group, Mapping: m, ScaleDtype: packing.ScaleF32, Algorithm: gqf.AlgorithmSearch}
-				x := gaussian(3, 300)
+				x := testrows.Gaussian(3, 300)
 				for i := range x {
 					x[i] *= size
 				}
@@ -369,17 +375,17 @@ func TestSearchExtremes(t *testing.T) {
 func TestLimitScales(t *testing.T) {
 	for _, m := range []gqf.Mapping{gqf.MappingFullRange, gqf.MappingAsymmetric, gqf.MappingHalfStep} {
 		s := Scheme{Bits: 2, Group: 32, Mapping: m, ScaleDtype: packing.ScaleF32, Algorithm: gqf.AlgorithmRTN}
-		x := gaussian(5, 32)
+		x := testrows.Gaussian(5, 32)
 		r := mustQuantizeRow(t, s, x)
 		s.Algorithm = gqf.AlgorithmSearch
-		limit := abs(mustQuantizeRow(t, s, x).scales[0]) * 1.01
+		limit := floats.Abs(mustQuantizeRow(t, s, x).scales[0]) * 1.01
 		rq, err := NewRowQuantizer(s, 32)
 		if err != nil {
 			t.Fatal(err)
 		}
 		rq.LimitScales(limit)
 		scales := make([]float32, 1)
-		if err := rq.Quantize(make([]int8, 32), scales, make([]int8, 1), x, nil); err != nil || abs(scales[0]) < limit && scales[0] != r.scales[0] {
+		if err := rq.Quantize(make([]int8, 32), scales, make([]int8, 1), x, nil); err != nil || floats.Abs(scales[0]) < limit && scales[0] != r.scales[0] {
 			t.Errorf("%s: the scale %g (%v) is below %g", s, scales[0], err, limit)
 		}
 	}
@@ -416,15 +422,15 @@ func FuzzAlgorithms(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed uint64, bits, group, kind uint8, k uint16, special []byte) {
 		s := Scheme{
 			Bits: 1 + int(bits%8), Group: 16 * int(group%12), Mapping: 1 + gqf.Mapping(kind%5), ScaleDtype: allScaleDtypes[kind/5%3],
-			PositiveScales: kind&128 != 0, Algorithm: algorithms[kind/16%4],
+			PositiveScales: kind&128 != 0, Algorithm: allAlgorithms[kind/16%4],
 		}
 		if s.ValidateCommand() != nil {
 			return
 		}
-		x := gaussian(seed, 1+int(k%700))
-		r := splitmix(seed)
+		x := testrows.Gaussian(seed, 1+int(k%700))
+		r := splitmix.Source(seed)
 		for ; len(special) >= 4; special = special[4:] {
-			x[r.next()%uint64(len(x))] = math.Float32frombits(binary.LittleEndian.Uint32(special))
+			x[r.Next()%uint64(len(x))] = math.Float32frombits(binary.LittleEndian.Uint32(special))
 		}
 		got, err := quantizeRow(s, x)
 		if err != nil {
@@ -437,7 +443,7 @@ func FuzzAlgorithms(f *testing.F) {
 // BenchmarkAlgorithms measures rows of 2048 weights.
 func BenchmarkAlgorithms(b *testing.B) {
 	const k = 2048
-	x := gaussian(7, k)
+	x := testrows.Gaussian(7, k)
 	for _, s := range []Scheme{
 		{Bits: 4, Group: 32, Mapping: gqf.MappingFullRange},
 		{Bits: 4, Group: 128, Mapping: gqf.MappingFullRange},

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/testrows"
 	"github.com/lowbit-go/gq/internal/vec"
 	"github.com/lowbit-go/gq/packing"
 )
@@ -13,7 +14,7 @@ import (
 // other random numbers: 524288 normally distributed weights, BF16 scales.
 func TestSQNR(t *testing.T) {
 	const rows, k = 512, 1024
-	x := gaussian(2026, rows*k)
+	x := testrows.Gaussian(2026, rows*k)
 	tests := []struct {
 		m    gqf.Mapping
 		bits int
@@ -61,7 +62,7 @@ func TestSQNR(t *testing.T) {
 // BenchmarkRowQuantizer measures a row of 2048 weights; ns/group is per group of 32.
 // "scales" is this package's part of it, the rest is package vec's.
 func BenchmarkRowQuantizer(b *testing.B) {
-	x := gaussian(7, 2048)
+	x := testrows.Gaussian(7, 2048)
 	for _, m := range allMappings {
 		s := Scheme{Bits: 4, Group: 32, Mapping: m, ScaleDtype: packing.ScaleBF16}
 		rq, err := NewRowQuantizer(s, len(x))

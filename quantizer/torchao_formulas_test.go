@@ -144,7 +144,7 @@ func newTorchAO(w []float32, rows, cols int, o *TorchAOOptions) (*TorchAOWeights
 		o.ScaleDtype = scaleDtypeOf(o.WeightDtype)
 	}
 	for i, v := range w {
-		if !finite(v) {
+		if !floats.Finite(v) {
 			return nil, &NonFiniteError{Column: i % cols, Value: v}
 		}
 		if roundTo(o.WeightDtype, v) != v {

@@ -8,6 +8,7 @@ import (
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/buffer"
 	"github.com/lowbit-go/gq/internal/crc32c"
+	"github.com/lowbit-go/gq/internal/floats"
 	"github.com/lowbit-go/gq/internal/vec"
 	"github.com/lowbit-go/gq/packing"
 )
@@ -182,7 +183,7 @@ func (w *worker) countSmallScales(x []float32, i int64) {
 	w.quantized = x
 	few := w.item.scheme.ScaleDtype.SmallestNormal()
 	for g, s := range w.scales[int(i)*w.groups : (int(i)+1)*w.groups] {
-		if size := abs(s); size > w.smallest && size >= few {
+		if size := floats.Abs(s); size > w.smallest && size >= few {
 			continue
 		}
 		group := w.rq.groupOf(x, g)
@@ -196,7 +197,7 @@ func (w *worker) countSmallScales(x []float32, i int64) {
 // cannot hold.
 func (w *worker) tooSmall(i int64) error {
 	for g, s := range w.scales[int(i)*w.groups : (int(i)+1)*w.groups] {
-		if abs(s) < w.smallest {
+		if floats.Abs(s) < w.smallest {
 			return &ScaleError{Group: g, Scale: s, Dtype: w.item.scheme.ScaleDtype, Smallest: w.smallest}
 		}
 	}

@@ -116,3 +116,9 @@ func tableF8E5M2() (t [256]float32) {
 	}
 	return t
 }
+
+// Finite reports whether v is neither NaN nor infinite.
+func Finite(v float32) bool { return v-v == 0 }
+
+// Abs returns the magnitude of v.
+func Abs(v float32) float32 { return math.Float32frombits(math.Float32bits(v) &^ (1 << 31)) }

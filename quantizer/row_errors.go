@@ -1,0 +1,51 @@
+package quantizer
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/lowbit-go/gq/packing"
+)
+
+// NonFiniteError says that a weight is NaN or infinite. It has no code, and a group
+// with an infinity has no scale.
+type NonFiniteError struct {
+	Column int     // index within the row
+	Value  float32 // NaN or an infinity
+}
+
+func (e *NonFiniteError) Error() string {
+	return fmt.Sprintf("the weight in column %d is %v: only finite weights can be quantized", e.Column, e.Value)
+}
+
+// skipAdvice is what always helps against a tensor that cannot be quantized.
+const skipAdvice = "leave the tensor unquantized with a rule NAME=skip"
+
+// ScaleError says that the dtype of the stored scales, or a layout, cannot hold the scale of
+// a group of weights: it is too large. Where a file is repacked it may also be too small.
+type ScaleError struct {
+	Group int                // index within the row
+	Scale float32            // before it is rounded to Dtype
+	Dtype packing.ScaleDtype // of the stored scales
+	// Smallest magnitude that the layout holds. Default (0): that of the dtype.
+	Smallest float32
+	// Advice says what to do. Default: to leave the tensor unquantized.
+	Advice string
+}
+
+func (e *ScaleError) Error() string {
+	return fmt.Sprintf("group %d needs the scale %g, outside the range of %s scales here (%g to %g): %s",
+		e.Group, e.Scale, e.Dtype, cmp.Or(e.Smallest, e.Dtype.Smallest()), e.Dtype.Max(), cmp.Or(e.Advice, skipAdvice))
+}
+
+// SumError says that the sum of a row's quantized weights, which a layout stores, is not a
+// finite number: the weights are too large.
+type SumError struct {
+	Sum float32 // NaN or an infinity
+	// Advice says what to do. Default: to leave the tensor unquantized.
+	Advice string
+}
+
+func (e *SumError) Error() string {
+	return fmt.Sprintf("the sum of the row's quantized weights is %v, and the layout stores only finite sums: %s", e.Sum, cmp.Or(e.Advice, skipAdvice))
+}
