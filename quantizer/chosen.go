@@ -6,6 +6,7 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/floats"
+	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
 // Matrix is one matrix that a plan quantizes: a tensor, or an expert's slice of one.
@@ -17,7 +18,7 @@ type Matrix struct {
 	// Shared tells that the matrix is a table of tokens and the head too.
 	Shared     bool
 	Rows, Cols int
-	Scheme     Scheme
+	Scheme     rounding.Scheme
 	// SmallestScale is the smallest magnitude of a scale that every layout of the tensor can hold.
 	SmallestScale float32
 
@@ -59,7 +60,7 @@ func (p *Plan) ReadMatrix(dst []float32, m Matrix) error {
 	for i, v := range dst {
 		if !floats.Finite(v) {
 			src := m.item.src
-			e := &TensorError{File: p.ck.Files()[src.File].Name, Tensor: src.Name, Slice: -1, Row: int64(i / m.Cols), Err: &NonFiniteError{Column: i % m.Cols, Value: v}}
+			e := &TensorError{File: p.ck.Files()[src.File].Name, Tensor: src.Name, Slice: -1, Row: int64(i / m.Cols), Err: &rounding.NonFiniteError{Column: i % m.Cols, Value: v}}
 			if m.Slices > 1 {
 				e.Slice = m.Slice
 			}
@@ -127,7 +128,7 @@ func (p *Plan) SetChosen(c *Chosen) error {
 			it.chosen.importance[m.Slice] = c.Importance(m)
 		}
 		if it.chosen.rows[m.Slice] != nil && it.realZeros { // a RowReader gives whole zero points
-			it.realZeros, it.line.ZeroPoints = false, WholeZeros
+			it.realZeros, it.line.ZeroPoints = false, rounding.WholeZeros
 		}
 		it.chosen.calibrated = it.chosen.calibrated && (it.chosen.rows[m.Slice] != nil || it.chosen.importance[m.Slice] != nil)
 	}
@@ -161,7 +162,7 @@ func (w *worker) chosenRow(it *item, slice int, row0, n, i int64, src rowReader)
 	}
 	for k, v := range x {
 		if !floats.Finite(v) {
-			return w.rowError(it, slice, row0+n, &NonFiniteError{Column: k, Value: v})
+			return w.rowError(it, slice, row0+n, &rounding.NonFiniteError{Column: k, Value: v})
 		}
 		z := float32(0)
 		if zeros != nil {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/lowbit-go/gq/packing"
+	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
 func TestTensorError(t *testing.T) {
@@ -14,11 +15,11 @@ func TestTensorError(t *testing.T) {
 		want string
 	}{
 		{
-			TensorError{"a.safetensors", "lm_head.weight", -1, 12, &NonFiniteError{Column: 7, Value: float32(math.Inf(-1))}},
+			TensorError{"a.safetensors", "lm_head.weight", -1, 12, &rounding.NonFiniteError{Column: 7, Value: float32(math.Inf(-1))}},
 			`a.safetensors: tensor "lm_head.weight", row 12: the weight in column 7 is -Inf: only finite weights can be quantized`,
 		},
 		{
-			TensorError{"a.safetensors", "experts", 3, 0, &ScaleError{Group: 1, Scale: 1e-5, Dtype: packing.ScaleF16}},
+			TensorError{"a.safetensors", "experts", 3, 0, &rounding.ScaleError{Group: 1, Scale: 1e-5, Dtype: packing.ScaleF16}},
 			`a.safetensors: tensor "experts", expert 3, row 0: group 1 needs the scale 1e-05, outside the range of f16 scales here (5.9604645e-08 to 65504): leave the tensor unquantized with a rule NAME=skip`,
 		},
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/lowbit-go/gq/internal/floats"
 	"github.com/lowbit-go/gq/internal/testrows"
 	"github.com/lowbit-go/gq/packing"
+	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
 // extremeRow is the row whose weights the tests of this file make small or large.
@@ -127,7 +128,7 @@ func TestLargeScales(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			_, err := writeExtremes(t, tc.factor, tc.recipe)
 			var te *TensorError
-			var se *ScaleError
+			var se *rounding.ScaleError
 			if !errors.As(err, &te) || !errors.As(err, &se) || te.Row != extremeRow || !strings.HasSuffix(err.Error(), tc.advice) {
 				t.Errorf("got %v, want a ScaleError of row %d that ends with %q", err, extremeRow, tc.advice)
 			}
@@ -180,7 +181,7 @@ func TestRepackTooSmall(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = p.Write(context.Background(), filepath.Join(t.TempDir(), "again.gqf"))
-	var se *ScaleError
+	var se *rounding.ScaleError
 	if !errors.As(err, &se) || !strings.HasSuffix(err.Error(), "repack to another layout, or quantize the checkpoint again") {
 		t.Errorf("got %v, want a ScaleError", err)
 	}
@@ -246,7 +247,7 @@ func TestInfiniteSums(t *testing.T) {
 					wantSumError(t, err, w.name, sign.sum, "repack to another layout")
 					return
 				}
-				wantSumError(t, err, w.name, sign.sum, skipAdvice)
+				wantSumError(t, err, w.name, sign.sum, rounding.SkipAdvice)
 			})
 		}
 	}
@@ -255,7 +256,7 @@ func TestInfiniteSums(t *testing.T) {
 func wantSumError(t *testing.T, err error, tensor, sum, advice string) {
 	t.Helper()
 	var te *TensorError
-	var se *SumError
+	var se *rounding.SumError
 	if !errors.As(err, &te) || !errors.As(err, &se) || te.Tensor != tensor || te.Row != extremeRow || !strings.Contains(err.Error(), "row 5") || !strings.Contains(err.Error(), sum) || !strings.Contains(err.Error(), advice) {
 		t.Errorf("got %v, want the sum %s of row %d of %q refused", err, sum, extremeRow, tensor)
 	}

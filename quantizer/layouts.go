@@ -8,6 +8,7 @@ import (
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/suggest"
 	"github.com/lowbit-go/gq/packing"
+	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
 // Family is whose layouts a tensor is packed in. Which of a family's layouts it
@@ -81,7 +82,7 @@ func formatsString(list []Format) string {
 // this format. table says that the matrix is an embedding table that is not
 // multiplied with. It fails, saying what would fit, where the layout cannot hold
 // the scheme or the shape.
-func (f Format) Header(s Scheme, rows, cols int64, table bool) (packing.Header, error) {
+func (f Format) Header(s rounding.Scheme, rows, cols int64, table bool) (packing.Header, error) {
 	h := s.Header(rows, cols, f.Tile)
 	h.Flags &^= packing.FlagQSI4C32P
 	if h.Group >= h.Cols {
@@ -112,7 +113,7 @@ func (f Format) Header(s Scheme, rows, cols int64, table bool) (packing.Header, 
 }
 
 // layout is the family's layout for a scheme and the tile it has by default; 0 where there is none.
-func (f Format) layout(s Scheme, perChannel, table bool) (packing.Layout, packing.Tile) {
+func (f Format) layout(s rounding.Scheme, perChannel, table bool) (packing.Layout, packing.Tile) {
 	asymmetric := s.Mapping == gqf.MappingAsymmetric
 	float32Scales := s.ScaleDtype == packing.ScaleF32
 	switch f.Family {
@@ -148,7 +149,7 @@ func (f Format) layout(s Scheme, perChannel, table bool) (packing.Layout, packin
 
 // fitsSomeShape tells whether the format can hold the scheme at all: in a matrix
 // whose K every group size in question divides.
-func (f Format) fitsSomeShape(s Scheme, table bool) error {
+func (f Format) fitsSomeShape(s rounding.Scheme, table bool) error {
 	k := int64(max(s.Group, 32)) * 32
 	_, err := f.Header(s, 32, k, table)
 	return err

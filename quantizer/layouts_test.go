@@ -9,36 +9,37 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/packing"
+	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
 // layoutCases are schemes with the layouts that hold them.
 var layoutCases = []struct {
-	scheme Scheme
+	scheme rounding.Scheme
 	format string
 	want   string // of the plan
 }{
-	{Scheme{4, 32, gqf.MappingFullRange, packing.ScaleBF16, false, gqf.AlgorithmRTN}, "kleidiai", "lowbit=qsi4c32p 8x16x2"},
-	{Scheme{4, 64, gqf.MappingSymmetric, packing.ScaleBF16, false, gqf.AlgorithmRTN}, "kleidiai:4x8x2", "lowbit=qsi4c32p 4x8x2"},
-	{Scheme{4, 0, gqf.MappingFullRange, packing.ScaleF32, false, gqf.AlgorithmRTN}, "kleidiai", "qsi4cxp 8x16x2"},
-	{Scheme{4, 0, gqf.MappingFullRange, packing.ScaleF32, true, gqf.AlgorithmRTN}, "kleidiai:4x16x2", "qsi4cxp 4x16x2"},
-	{Scheme{4, 32, gqf.MappingFullRange, packing.ScaleF16, false, gqf.AlgorithmRTN}, "kleidiai", "qsi4c32p-f16 4x16x2"},
-	{Scheme{8, 0, gqf.MappingSymmetricNoClip, packing.ScaleF32, false, gqf.AlgorithmRTN}, "kleidiai", "qsi8cxp 4x8x1"},
-	{Scheme{8, 0, gqf.MappingFullRange, packing.ScaleF32, false, gqf.AlgorithmRTN}, "kleidiai:4x4x1", "qsi8cxp 4x4x1"},
-	{Scheme{4, 32, gqf.MappingAsymmetric, packing.ScaleF32, false, gqf.AlgorithmRTN}, "kleidiai", "qai4c32p 4x16x2"},
-	{Scheme{2, 0, gqf.MappingFullRange, packing.ScaleF32, false, gqf.AlgorithmRTN}, "kleidiai", "qsu2cxp 4x4x1"},
-	{Scheme{3, 48, gqf.MappingAsymmetric, packing.ScaleF32, false, gqf.AlgorithmRTN}, "torchao", "torchao-linear 8x16x2"},
-	{Scheme{6, 16, gqf.MappingFullRange, packing.ScaleF32, false, gqf.AlgorithmRTN}, "torchao", "torchao-linear 8x16x2"},
-	{Scheme{4, 32, gqf.MappingFullRange, packing.ScaleBF16, false, gqf.AlgorithmRTN}, "torchao", "torchao-kleidiai 8x16x2"},
-	{Scheme{4, 96, gqf.MappingFullRange, packing.ScaleBF16, false, gqf.AlgorithmRTN}, "torchao:8x8x2", "torchao-kleidiai 8x8x2"},
-	{Scheme{5, 48, gqf.MappingAsymmetric, packing.ScaleF16, false, gqf.AlgorithmRTN}, "plain", "codes"},
-	{Scheme{1, 0, gqf.MappingFullRange, packing.ScaleBF16, false, gqf.AlgorithmRTN}, "plain", "codes"},
-	{Scheme{7, 16, gqf.MappingSymmetric, packing.ScaleF32, false, gqf.AlgorithmRTN}, "lowbit:4x8x2", "lowbit 4x8x2"},
-	{Scheme{4, 32, gqf.MappingFullRange, packing.ScaleBF16, false, gqf.AlgorithmSearch}, "kleidiai", "lowbit=qsi4c32p 8x16x2"},
-	{Scheme{4, 0, gqf.MappingFullRange, packing.ScaleF32, true, gqf.AlgorithmSearch}, "kleidiai", "qsi4cxp 8x16x2"},
-	{Scheme{4, 64, gqf.MappingAsymmetric, packing.ScaleF32, false, gqf.AlgorithmRTN}, "kleidiai:4x8x2", "qai4c32p 4x8x2"},
-	{Scheme{2, 0, gqf.MappingFullRange, packing.ScaleF32, false, gqf.AlgorithmRTN}, "kleidiai", "qsu2cxp 4x4x1"},
-	{Scheme{2, 32, gqf.MappingHalfStep, packing.ScaleBF16, false, gqf.AlgorithmSearch}, "lowbit:4x8x2", "lowbit 4x8x2"},
-	{Scheme{1, 0, gqf.MappingHalfStep, packing.ScaleF32, false, gqf.AlgorithmRTN}, "plain", "codes"},
+	{rounding.Scheme{Bits: 4, Group: 32, Mapping: gqf.MappingFullRange, ScaleDtype: packing.ScaleBF16, Algorithm: gqf.AlgorithmRTN}, "kleidiai", "lowbit=qsi4c32p 8x16x2"},
+	{rounding.Scheme{Bits: 4, Group: 64, Mapping: gqf.MappingSymmetric, ScaleDtype: packing.ScaleBF16, Algorithm: gqf.AlgorithmRTN}, "kleidiai:4x8x2", "lowbit=qsi4c32p 4x8x2"},
+	{rounding.Scheme{Bits: 4, Group: 0, Mapping: gqf.MappingFullRange, ScaleDtype: packing.ScaleF32, Algorithm: gqf.AlgorithmRTN}, "kleidiai", "qsi4cxp 8x16x2"},
+	{rounding.Scheme{Bits: 4, Group: 0, Mapping: gqf.MappingFullRange, ScaleDtype: packing.ScaleF32, PositiveScales: true, Algorithm: gqf.AlgorithmRTN}, "kleidiai:4x16x2", "qsi4cxp 4x16x2"},
+	{rounding.Scheme{Bits: 4, Group: 32, Mapping: gqf.MappingFullRange, ScaleDtype: packing.ScaleF16, Algorithm: gqf.AlgorithmRTN}, "kleidiai", "qsi4c32p-f16 4x16x2"},
+	{rounding.Scheme{Bits: 8, Group: 0, Mapping: gqf.MappingSymmetricNoClip, ScaleDtype: packing.ScaleF32, Algorithm: gqf.AlgorithmRTN}, "kleidiai", "qsi8cxp 4x8x1"},
+	{rounding.Scheme{Bits: 8, Group: 0, Mapping: gqf.MappingFullRange, ScaleDtype: packing.ScaleF32, Algorithm: gqf.AlgorithmRTN}, "kleidiai:4x4x1", "qsi8cxp 4x4x1"},
+	{rounding.Scheme{Bits: 4, Group: 32, Mapping: gqf.MappingAsymmetric, ScaleDtype: packing.ScaleF32, Algorithm: gqf.AlgorithmRTN}, "kleidiai", "qai4c32p 4x16x2"},
+	{rounding.Scheme{Bits: 2, Group: 0, Mapping: gqf.MappingFullRange, ScaleDtype: packing.ScaleF32, Algorithm: gqf.AlgorithmRTN}, "kleidiai", "qsu2cxp 4x4x1"},
+	{rounding.Scheme{Bits: 3, Group: 48, Mapping: gqf.MappingAsymmetric, ScaleDtype: packing.ScaleF32, Algorithm: gqf.AlgorithmRTN}, "torchao", "torchao-linear 8x16x2"},
+	{rounding.Scheme{Bits: 6, Group: 16, Mapping: gqf.MappingFullRange, ScaleDtype: packing.ScaleF32, Algorithm: gqf.AlgorithmRTN}, "torchao", "torchao-linear 8x16x2"},
+	{rounding.Scheme{Bits: 4, Group: 32, Mapping: gqf.MappingFullRange, ScaleDtype: packing.ScaleBF16, Algorithm: gqf.AlgorithmRTN}, "torchao", "torchao-kleidiai 8x16x2"},
+	{rounding.Scheme{Bits: 4, Group: 96, Mapping: gqf.MappingFullRange, ScaleDtype: packing.ScaleBF16, Algorithm: gqf.AlgorithmRTN}, "torchao:8x8x2", "torchao-kleidiai 8x8x2"},
+	{rounding.Scheme{Bits: 5, Group: 48, Mapping: gqf.MappingAsymmetric, ScaleDtype: packing.ScaleF16, Algorithm: gqf.AlgorithmRTN}, "plain", "codes"},
+	{rounding.Scheme{Bits: 1, Group: 0, Mapping: gqf.MappingFullRange, ScaleDtype: packing.ScaleBF16, Algorithm: gqf.AlgorithmRTN}, "plain", "codes"},
+	{rounding.Scheme{Bits: 7, Group: 16, Mapping: gqf.MappingSymmetric, ScaleDtype: packing.ScaleF32, Algorithm: gqf.AlgorithmRTN}, "lowbit:4x8x2", "lowbit 4x8x2"},
+	{rounding.Scheme{Bits: 4, Group: 32, Mapping: gqf.MappingFullRange, ScaleDtype: packing.ScaleBF16, Algorithm: gqf.AlgorithmSearch}, "kleidiai", "lowbit=qsi4c32p 8x16x2"},
+	{rounding.Scheme{Bits: 4, Group: 0, Mapping: gqf.MappingFullRange, ScaleDtype: packing.ScaleF32, PositiveScales: true, Algorithm: gqf.AlgorithmSearch}, "kleidiai", "qsi4cxp 8x16x2"},
+	{rounding.Scheme{Bits: 4, Group: 64, Mapping: gqf.MappingAsymmetric, ScaleDtype: packing.ScaleF32, Algorithm: gqf.AlgorithmRTN}, "kleidiai:4x8x2", "qai4c32p 4x8x2"},
+	{rounding.Scheme{Bits: 2, Group: 0, Mapping: gqf.MappingFullRange, ScaleDtype: packing.ScaleF32, Algorithm: gqf.AlgorithmRTN}, "kleidiai", "qsu2cxp 4x4x1"},
+	{rounding.Scheme{Bits: 2, Group: 32, Mapping: gqf.MappingHalfStep, ScaleDtype: packing.ScaleBF16, Algorithm: gqf.AlgorithmSearch}, "lowbit:4x8x2", "lowbit 4x8x2"},
+	{rounding.Scheme{Bits: 1, Group: 0, Mapping: gqf.MappingHalfStep, ScaleDtype: packing.ScaleF32, Algorithm: gqf.AlgorithmRTN}, "plain", "codes"},
 }
 
 func formatsOf(t *testing.T, s string) []Format {
@@ -224,7 +225,7 @@ func TestLayoutsRefused(t *testing.T) {
 		{"torchao 3 32 full-range bf16", "f32"},
 	} {
 		f := strings.Fields(tc.format)
-		var s Scheme
+		var s rounding.Scheme
 		fmt.Sscan(f[1], &s.Bits)
 		fmt.Sscan(f[2], &s.Group)
 		s.Mapping, _ = gqf.ParseMapping(f[3])

@@ -9,6 +9,7 @@ import (
 	"github.com/lowbit-go/gq/internal/floats"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/packing/layouts"
+	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
 // layoutPacking packs the blocks of a worker's units in one variant's layout.
@@ -75,7 +76,7 @@ func (p *layoutPacking) pack(w *worker, first, n int) (row int, err error) {
 		p.pk.PackPanel(panel, &p.panel)
 		for i := 0; p.sum != nil && i < p.panel.Rows; i++ {
 			if sum := p.sum(panel, i); !floats.Finite(sum) {
-				return r + i, &SumError{Sum: sum}
+				return r + i, &rounding.SumError{Sum: sum}
 			}
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/floats"
 	"github.com/lowbit-go/gq/packing"
+	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
 // testTensor is a tensor of a checkpoint that a test makes up.
@@ -166,9 +167,9 @@ func fillPlan(t testing.TB, p *Plan) (*Plan, []byte, *gqf.File) {
 }
 
 // reconstruct is what the quantizer itself says a row of weights becomes.
-func reconstruct(t testing.TB, s Scheme, x []float32) []float32 {
+func reconstruct(t testing.TB, s rounding.Scheme, x []float32) []float32 {
 	t.Helper()
-	q, err := NewRowQuantizer(s, len(x))
+	q, err := rounding.NewRowQuantizer(s, len(x))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -247,7 +248,7 @@ func TestRoundTrip(t *testing.T) {
 					if testing.Short() && (bits+mi+gi+ti)%5 != 0 {
 						continue
 					}
-					s := Scheme{Bits: bits, Group: group, Mapping: mapping, ScaleDtype: scales[(bits+gi+ti)%3], Algorithm: algorithms[(gi+ti)%4]}
+					s := rounding.Scheme{Bits: bits, Group: group, Mapping: mapping, ScaleDtype: scales[(bits+gi+ti)%3], Algorithm: algorithms[(gi+ti)%4]}
 					if s.ValidateCommand() != nil {
 						continue
 					}
@@ -364,7 +365,7 @@ func TestWriteIsAtomic(t *testing.T) {
 	}
 	_, err = p.Write(context.Background(), out)
 	var te *TensorError
-	var nf *NonFiniteError
+	var nf *rounding.NonFiniteError
 	if !errors.As(err, &te) || !errors.As(err, &nf) || te.Tensor != bad.name || te.Row != 33 || nf.Column != 7 {
 		t.Errorf("error %v, want one that names tensor, row 33, column 7", err)
 	}
@@ -536,7 +537,7 @@ func TestFP8(t *testing.T) {
 }
 
 // recipeOf makes every tensor get scheme s.
-func recipeOf(s Scheme, tile packing.Tile) Recipe {
+func recipeOf(s rounding.Scheme, tile packing.Tile) Recipe {
 	group := s.Group
 	if group == 0 {
 		group = PerChannel

@@ -14,6 +14,7 @@ import (
 	"github.com/lowbit-go/gq/internal/pattern"
 	"github.com/lowbit-go/gq/model/arch"
 	"github.com/lowbit-go/gq/packing"
+	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
 // Action is what a job does with one tensor of the checkpoint.
@@ -34,12 +35,12 @@ type PlanTensor struct {
 	Shape  []int64  `json:"shape"`
 	Dtype  string   `json:"dtype"`
 	// Scheme is set for quantized tensors only.
-	Bits       int                `json:"bits,omitempty"`
-	Group      int                `json:"group,omitempty"` // 0: per channel
-	Mapping    gqf.Mapping        `json:"mapping,omitempty"`
-	ScaleDtype packing.ScaleDtype `json:"scale_dtype,omitempty"`
-	Algorithm  gqf.Algorithm      `json:"algorithm,omitempty"`
-	ZeroPoints ZeroPoints         `json:"zero_points,omitempty"` // with the mapping asymmetric
+	Bits       int                 `json:"bits,omitempty"`
+	Group      int                 `json:"group,omitempty"` // 0: per channel
+	Mapping    gqf.Mapping         `json:"mapping,omitempty"`
+	ScaleDtype packing.ScaleDtype  `json:"scale_dtype,omitempty"`
+	Algorithm  gqf.Algorithm       `json:"algorithm,omitempty"`
+	ZeroPoints rounding.ZeroPoints `json:"zero_points,omitempty"` // with the mapping asymmetric
 	// Slices counts the experts of a fused tensor; each is a payload of its own.
 	Slices int `json:"slices,omitempty"`
 	// Layouts names the layout and tile of every variant.
@@ -87,7 +88,7 @@ type Plan struct {
 type item struct {
 	src        *safetensors.Tensor
 	line       *PlanTensor
-	scheme     Scheme
+	scheme     rounding.Scheme
 	rule       *Rule     // that decided; nil: none
 	variants   []variant // the same codes in one layout or more
 	slices     int

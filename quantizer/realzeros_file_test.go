@@ -8,6 +8,7 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/packing"
+	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
 // TestRealZerosFile: which tensors of a file have real zero points, what they dequantize to, and where they can go.
@@ -18,27 +19,27 @@ func TestRealZerosFile(t *testing.T) {
 	dir := writeCheckpoint(t, `{"model_type": "qwen3_5_moe", "num_experts": 2}`, w, experts, odd)
 	for _, a := range []gqf.Algorithm{gqf.AlgorithmHQQ, gqf.AlgorithmSearch, gqf.AlgorithmRTN} {
 		t.Run(a.String(), func(t *testing.T) {
-			want := RealZeros
+			want := rounding.RealZeros
 			if a == gqf.AlgorithmRTN {
-				want = WholeZeros
+				want = rounding.WholeZeros
 			}
-			recipe := recipeOf(Scheme{Bits: 4, Group: 64, Mapping: gqf.MappingAsymmetric, ScaleDtype: packing.ScaleF32, Algorithm: a}, packing.Tile{})
+			recipe := recipeOf(rounding.Scheme{Bits: 4, Group: 64, Mapping: gqf.MappingAsymmetric, ScaleDtype: packing.ScaleF32, Algorithm: a}, packing.Tile{})
 			recipe.Formats = formatsOf(t, "kleidiai")
 			recipe.Rules = []Rule{{Match: odd.name, Formats: formatsOf(t, "lowbit")}}
 			p, direct, f := runJob(t, dir, Options{Recipe: recipe, Threads: 2})
 			if _, again, _ := runJob(t, dir, Options{Recipe: recipe, Threads: 1}); !bytes.Equal(again, direct) {
 				t.Error("the number of threads matters")
 			}
-			for name, zeros := range map[string]ZeroPoints{w.name: want, experts.name: want, odd.name: WholeZeros} {
+			for name, zeros := range map[string]rounding.ZeroPoints{w.name: want, experts.name: want, odd.name: rounding.WholeZeros} {
 				if l := line(t, p, name); l.ZeroPoints != zeros {
 					t.Errorf("%s: %s zero points in the plan, want %s", name, l.ZeroPoints, zeros)
 				}
 				gt, _ := f.Lookup(name)
-				if rows, err := gt.Rows(0, 0); err != nil || rows.HasRealZeros() != (zeros == RealZeros) {
+				if rows, err := gt.Rows(0, 0); err != nil || rows.HasRealZeros() != (zeros == rounding.RealZeros) {
 					t.Errorf("%s: real zero points in the file: %v, %v", name, rows.HasRealZeros(), err)
 				}
 			}
-			checkRealRows(t, f, w.name, w.values(), Scheme{Bits: 4, Group: 64, Mapping: gqf.MappingAsymmetric, ScaleDtype: packing.ScaleF32, Algorithm: a})
+			checkRealRows(t, f, w.name, w.values(), rounding.Scheme{Bits: 4, Group: 64, Mapping: gqf.MappingAsymmetric, ScaleDtype: packing.ScaleF32, Algorithm: a})
 
 			// To other tiles of the layout and back nothing changes; the file is what quantizing gives.
 			recipe.Formats = formatsOf(t, "kleidiai:4x8x2")
@@ -58,9 +59,9 @@ func TestRealZerosFile(t *testing.T) {
 			for _, formats := range []string{"lowbit", "plain,kleidiai", "torchao", "kleidiai:8x16x2"} {
 				_, err := NewRepack(f, "in.gqf", RepackOptions{Formats: formatsOf(t, formats)})
 				var request *RequestError
-				if want == WholeZeros && err != nil {
+				if want == rounding.WholeZeros && err != nil {
 					t.Errorf("%s: %v", formats, err)
-				} else if want == RealZeros && (!errors.As(err, &request) || !strings.Contains(err.Error(), `in.gqf: tensor "`) || !strings.Contains(err.Error(), "has real zero points, which")) {
+				} else if want == rounding.RealZeros && (!errors.As(err, &request) || !strings.Contains(err.Error(), `in.gqf: tensor "`) || !strings.Contains(err.Error(), "has real zero points, which")) {
 					t.Errorf("%s: error %v", formats, err)
 				}
 			}
@@ -68,7 +69,7 @@ func TestRealZerosFile(t *testing.T) {
 			// Beside such a layout zero points are whole, and the same in both.
 			recipe.Formats = formatsOf(t, "kleidiai,plain")
 			p, _, f = runJob(t, dir, Options{Recipe: recipe})
-			if l := line(t, p, w.name); l.ZeroPoints != WholeZeros || codes(t, f, w.name, 0) != codes(t, f, w.name, 1) {
+			if l := line(t, p, w.name); l.ZeroPoints != rounding.WholeZeros || codes(t, f, w.name, 0) != codes(t, f, w.name, 1) {
 				t.Errorf("%s zero points in two layouts, or other codes", l.ZeroPoints)
 			}
 			if _, err := NewRepack(f, "in.gqf", RepackOptions{}); err != nil {
@@ -79,7 +80,7 @@ func TestRealZerosFile(t *testing.T) {
 }
 
 // checkRealRows holds a tensor's rows to what the row quantizer gives.
-func checkRealRows(t *testing.T, f *gqf.File, name string, x []float32, s Scheme) {
+func checkRealRows(t *testing.T, f *gqf.File, name string, x []float32, s rounding.Scheme) {
 	t.Helper()
 	if s.Algorithm == gqf.AlgorithmRTN {
 		return
@@ -90,7 +91,7 @@ func checkRealRows(t *testing.T, f *gqf.File, name string, x []float32, s Scheme
 		t.Fatal(err)
 	}
 	k := int(rows.Header().Cols)
-	rq, err := NewRowQuantizer(s, k)
+	rq, err := rounding.NewRowQuantizer(s, k)
 	if err != nil {
 		t.Fatal(err)
 	}

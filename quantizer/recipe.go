@@ -11,6 +11,7 @@ import (
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/suggest"
 	"github.com/lowbit-go/gq/packing"
+	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
 // Recipe says how the tensors of a checkpoint are quantized: defaults, and rules
@@ -72,10 +73,10 @@ func (r Recipe) scaleStated(rule *Rule) bool {
 }
 
 // Scheme is what a tensor of the given role gets by a rule; rule may be nil.
-func (r Recipe) Scheme(role gqf.Role, rule *Rule) Scheme {
+func (r Recipe) Scheme(role gqf.Role, rule *Rule) rounding.Scheme {
 	stated := r.Mapping != gqf.MappingNone
 	r = r.withDefaults()
-	s := Scheme{Bits: r.Bits, Group: r.Group, Mapping: r.Mapping, ScaleDtype: r.ScaleDtype, PositiveScales: r.PositiveScales, Algorithm: r.Algorithm}
+	s := rounding.Scheme{Bits: r.Bits, Group: r.Group, Mapping: r.Mapping, ScaleDtype: r.ScaleDtype, PositiveScales: r.PositiveScales, Algorithm: r.Algorithm}
 	if role == gqf.RoleEmbedding {
 		s.Bits, s.Group = r.EmbeddingBits, r.EmbeddingGroup
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/packing"
+	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
 // RepackOptions of a job: either Formats or Targets.
@@ -74,7 +75,7 @@ func (pl *planner) fromFile(t gqf.Tensor) (*item, error) {
 	}
 	it.quantize = true
 	it.src.Size = int64(t.Experts) * it.rows * it.cols // as the codes that are read
-	it.scheme = Scheme{
+	it.scheme = rounding.Scheme{
 		Bits: int(h.Bits), Group: int(h.Group), Mapping: t.Mapping, ScaleDtype: h.ScaleDtype,
 		PositiveScales: h.Flags&packing.FlagPositiveScales != 0,
 	}
@@ -105,7 +106,7 @@ func (pl *planner) chooseZeros(it *item, t gqf.Tensor, h packing.Header) error {
 	if h.ZeroKind == packing.ZeroNone {
 		return nil
 	}
-	it.line.ZeroPoints, it.realZeros = WholeZeros, h.ZeroKind == packing.ZeroF32 && it.floatZerosOnly()
+	it.line.ZeroPoints, it.realZeros = rounding.WholeZeros, h.ZeroKind == packing.ZeroF32 && it.floatZerosOnly()
 	if h.ZeroKind != packing.ZeroF32 {
 		return nil
 	}
@@ -121,7 +122,7 @@ func (pl *planner) chooseZeros(it *item, t gqf.Tensor, h packing.Header) error {
 		if !real {
 			continue
 		}
-		if it.line.ZeroPoints = RealZeros; it.realZeros {
+		if it.line.ZeroPoints = rounding.RealZeros; it.realZeros {
 			return nil
 		}
 		if it.line.Reason != "" {

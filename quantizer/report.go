@@ -8,6 +8,7 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/detmath"
+	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
 // Report is what a job did. Times apart, it is the same for any CPU and thread count.
@@ -70,9 +71,9 @@ func (p *Plan) report(path string, work, total time.Duration) *Report {
 		case ActionQuantize:
 			r.Quantized++
 			switch t.ZeroPoints {
-			case RealZeros:
+			case rounding.RealZeros:
 				r.RealZeros++
-			case WholeZeros:
+			case rounding.WholeZeros:
 				r.WholeZeros++
 				if t.Algorithm == gqf.AlgorithmHQQ {
 					r.RoundedHQQ++

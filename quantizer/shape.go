@@ -8,6 +8,7 @@ import (
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/packing"
+	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
 // shape fills in what follows from schemes and ties: payload shapes, layouts,
@@ -59,11 +60,11 @@ func (pl *planner) shapeItem(it *item) error {
 	}
 	l := it.line
 	l.Action = ActionQuantize
-	it.realZeros = it.scheme.gainsByRealZeros() && it.floatZerosOnly()
+	it.realZeros = it.scheme.FloatZeroPoints() && it.floatZerosOnly()
 	if it.scheme.Mapping == gqf.MappingAsymmetric {
-		l.ZeroPoints = WholeZeros
+		l.ZeroPoints = rounding.WholeZeros
 		if it.realZeros {
-			l.ZeroPoints = RealZeros
+			l.ZeroPoints = rounding.RealZeros
 		}
 	}
 	l.Bits, l.Group = it.scheme.Bits, it.scheme.Group
@@ -141,7 +142,7 @@ func (pl *planner) layoutNames(variants []variant) []string {
 // choice is a layout that an item is to have, and what its codes and scales are there.
 type choice struct {
 	format Format
-	scheme Scheme
+	scheme rounding.Scheme
 	cpu    gqf.CPUFeatures
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/suggest"
 	"github.com/lowbit-go/gq/packing"
+	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
 // Target is a consumer of packed weights on a kind of CPU: which layouts its own
@@ -69,7 +70,7 @@ func ParseTargets(s string) ([]Target, error) {
 // leaves that open: the dtype of scales (stated says that a person chose it) and
 // their sign. One group is a channel to them. Targets that need different scales
 // cannot share codes.
-func adapt(s Scheme, k int64, targets []Target, stated bool) (Scheme, error) {
+func adapt(s rounding.Scheme, k int64, targets []Target, stated bool) (rounding.Scheme, error) {
 	if len(targets) > 0 && int64(s.Group) >= k {
 		s.Group = 0
 	}
@@ -89,7 +90,7 @@ func adapt(s Scheme, k int64, targets []Target, stated bool) (Scheme, error) {
 }
 
 // scaleDtype is what the target's layout for s stores; ScaleNone where it has none.
-func (t Target) scaleDtype(s Scheme) packing.ScaleDtype {
+func (t Target) scaleDtype(s rounding.Scheme) packing.ScaleDtype {
 	switch {
 	case t.torchao:
 		return packing.ScaleF32
@@ -102,14 +103,14 @@ func (t Target) scaleDtype(s Scheme) packing.ScaleDtype {
 }
 
 // format is how the target wants a scheme packed; the error says why it cannot hold it.
-func (t Target) format(s Scheme) (Format, error) {
+func (t Target) format(s rounding.Scheme) (Format, error) {
 	cannot := func(what string) (Format, error) {
 		return Format{}, fmt.Errorf("%s has no kernel for %s", t.Name, what)
 	}
 	switch want := t.scaleDtype(s); {
 	case want != packing.ScaleNone && want != s.ScaleDtype:
 		return cannot(fmt.Sprintf("%s scales here, only %s", s.ScaleDtype, want))
-	case t.positive && !s.positive():
+	case t.positive && !s.Positive():
 		return cannot("negative scales: quantize with --positive-scales")
 	case t.torchao:
 		return Format{Family: FamilyTorchAO}, nil

@@ -11,13 +11,14 @@ import (
 	"github.com/lowbit-go/gq/internal/floats"
 	"github.com/lowbit-go/gq/internal/vec"
 	"github.com/lowbit-go/gq/packing"
+	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
 // worker holds one goroutine's buffers, all reused.
 type worker struct {
 	*job
 	item *item // that the buffers fit
-	rq   *RowQuantizer
+	rq   *rounding.RowQuantizer
 	// weights of the item's tensor; unset for a repack.
 	weights *safetensors.Weights
 	x       []float32
@@ -186,7 +187,7 @@ func (w *worker) countSmallScales(x []float32, i int64) {
 		if size := floats.Abs(s); size > w.smallest && size >= few {
 			continue
 		}
-		group := w.rq.groupOf(x, g)
+		group := w.rq.GroupOf(x, g)
 		if slices.ContainsFunc(group, func(v float32) bool { return v != 0 }) {
 			w.smallScales++
 		}
@@ -198,7 +199,7 @@ func (w *worker) countSmallScales(x []float32, i int64) {
 func (w *worker) tooSmall(i int64) error {
 	for g, s := range w.scales[int(i)*w.groups : (int(i)+1)*w.groups] {
 		if floats.Abs(s) < w.smallest {
-			return &ScaleError{Group: g, Scale: s, Dtype: w.item.scheme.ScaleDtype, Smallest: w.smallest}
+			return &rounding.ScaleError{Group: g, Scale: s, Dtype: w.item.scheme.ScaleDtype, Smallest: w.smallest}
 		}
 	}
 	return nil
@@ -257,9 +258,9 @@ func (w *worker) row(it *item, slice int, row0, n, i int64, src rowReader) error
 // rowError puts tensor and row to an error of the row quantizer, and what to do in this job.
 func (w *worker) rowError(it *item, slice int, row int64, err error) error {
 	switch err := err.(type) {
-	case *ScaleError:
+	case *rounding.ScaleError:
 		err.Advice = w.plan.scaleAdvice(it, err)
-	case *SumError:
+	case *rounding.SumError:
 		err.Advice = w.plan.scaleAdvice(it, nil)
 	}
 	file := w.plan.filePath
@@ -276,21 +277,21 @@ func (w *worker) rowError(it *item, slice int, row int64, err error) error {
 // scaleAdvice says what to do about weights too large, or a scale too small, for how the
 // item is stored. A scale that another dtype holds may be stored in it, if the person who
 // runs the job is free to choose it: targets and other families' layouts are not.
-func (p *Plan) scaleAdvice(it *item, e *ScaleError) string {
+func (p *Plan) scaleAdvice(it *item, e *rounding.ScaleError) string {
 	if it.repacked {
 		return "repack to another layout, or quantize the checkpoint again"
 	}
 	r := p.opts.Recipe
 	own := func(f Format) bool { return f.Family == FamilyLowbit || f.Family == FamilyCodes }
 	if e == nil || len(r.Targets) > 0 || slices.ContainsFunc(r.Formats, func(f Format) bool { return !own(f) }) {
-		return skipAdvice
+		return rounding.SkipAdvice
 	}
 	for _, d := range []packing.ScaleDtype{packing.ScaleBF16, packing.ScaleF32} {
 		if d.IsScale(d.Round(e.Scale)) {
-			return fmt.Sprintf("store %s scales, or %s", d, skipAdvice)
+			return fmt.Sprintf("store %s scales, or %s", d, rounding.SkipAdvice)
 		}
 	}
-	return skipAdvice
+	return rounding.SkipAdvice
 }
 
 // fit makes the buffers fit the item.
@@ -299,7 +300,7 @@ func (w *worker) fit(it *item) error {
 		return nil
 	}
 	var err error
-	if w.rq, err = NewRowQuantizer(it.scheme, int(it.cols)); err != nil {
+	if w.rq, err = rounding.NewRowQuantizer(it.scheme, int(it.cols)); err != nil {
 		return fmt.Errorf("tensor %q: %w", it.name(), err)
 	}
 	if !it.repacked {

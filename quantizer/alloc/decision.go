@@ -8,6 +8,7 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
 // Option is what a decision can be.
@@ -33,7 +34,7 @@ type Decision struct {
 	heads  []string        // other names that a table goes by
 	match  string          // of the rule for all of them; "": one each
 	rule   *quantizer.Rule // a person's rule that leaves bits open; nil: none
-	scheme quantizer.Scheme
+	scheme rounding.Scheme
 	hull   []int // indices of the options on the lower convex hull, in order of bytes
 }
 
@@ -118,7 +119,7 @@ func (j *Job) decisions(plan *quantizer.Plan) ([]*Decision, error) {
 
 // withoutData gives a scheme by which rows alone can be quantized: with the search where calibration would choose codes.
 // What the bits of tensors are worth compared with each other is about the same for both.
-func withoutData(s quantizer.Scheme) quantizer.Scheme {
+func withoutData(s rounding.Scheme) rounding.Scheme {
 	if s.Algorithm.Calibrated() {
 		s.Algorithm = gqf.AlgorithmSearch
 	}

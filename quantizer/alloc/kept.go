@@ -4,7 +4,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 
-	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/quantizer/rounding"
 	"github.com/lowbit-go/gq/quantizer/workdir"
 )
 
@@ -52,7 +52,7 @@ func (j *Job) key(list []*Decision) (string, error) {
 		Name    string
 		Tensors []string
 		Heads   []string
-		Schemes []quantizer.Scheme
+		Schemes []rounding.Scheme
 	}
 	var probes []probe
 	for _, d := range list {

@@ -13,7 +13,7 @@ import (
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/kernels"
-	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
 // probeGroup is the group of probes.
@@ -69,7 +69,7 @@ func (d *Decision) replaced(w *safetensors.Weights, tensor string) []string {
 }
 
 // probe measures the model with the decision's tensors alone at a scheme.
-func (j *Job) probe(ctx context.Context, d *Decision, s quantizer.Scheme) (float64, error) {
+func (j *Job) probe(ctx context.Context, d *Decision, s rounding.Scheme) (float64, error) {
 	undo, err := j.replace(d, s)
 	defer undo()
 	if err != nil {
@@ -104,7 +104,7 @@ func (j *Job) layer(d *Decision) int {
 }
 
 // replace puts a decision's rounded tensors into the model.
-func (j *Job) replace(d *Decision, s quantizer.Scheme) (undo func(), err error) {
+func (j *Job) replace(d *Decision, s rounding.Scheme) (undo func(), err error) {
 	var undos []func()
 	undo = func() {
 		for _, f := range undos {
@@ -174,7 +174,7 @@ func (j *Job) errors(ctx context.Context, list []*Decision, moments map[string][
 
 func (j *Job) predict(d *Decision, moments map[string][]float64) error {
 	n := len(d.Options)
-	schemes := make([]quantizer.Scheme, n, n+len(j.Widths))
+	schemes := make([]rounding.Scheme, n, n+len(j.Widths))
 	for i, o := range d.Options {
 		s := d.scheme
 		s.Bits, s.Group = o.Bits, o.Group
@@ -211,7 +211,7 @@ func (j *Job) predict(d *Decision, moments map[string][]float64) error {
 	return nil
 }
 
-func (d *Decision) probeScheme(bits int) quantizer.Scheme {
+func (d *Decision) probeScheme(bits int) rounding.Scheme {
 	s := d.scheme
 	s.Bits, s.Group = bits, probeGroup
 	if s.Mapping == gqf.MappingHalfStep { // which ends at 2 bits
@@ -221,14 +221,14 @@ func (d *Decision) probeScheme(bits int) quantizer.Scheme {
 }
 
 // weighted adds to e the weighted errors of a tensor with each scheme, on some of its rows.
-func (j *Job) weighted(e []float64, d *Decision, name string, schemes []quantizer.Scheme, moments map[string][]float64) error {
+func (j *Job) weighted(e []float64, d *Decision, name string, schemes []rounding.Scheme, moments map[string][]float64) error {
 	w, err := j.weights(name)
 	if err != nil {
 		return err
 	}
-	rounders := make([]*quantizer.Rounder, len(schemes))
+	rounders := make([]*rounding.Rounder, len(schemes))
 	for i, s := range schemes {
-		if rounders[i], err = quantizer.NewRounder(s, w.Cols); err != nil {
+		if rounders[i], err = rounding.NewRounder(s, w.Cols); err != nil {
 			return err
 		}
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
-	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
 // weights opens a matrix of the checkpoint, or the fused experts of one.
@@ -21,7 +21,7 @@ func (j *Job) weights(name string) (*safetensors.Weights, error) {
 
 // rounded holds a tensor's codes; it takes a little more than a byte a weight.
 type rounded struct {
-	scheme       quantizer.Scheme
+	scheme       rounding.Scheme
 	cols, groups int
 	codes        []int8
 	scales       []float32
@@ -29,7 +29,7 @@ type rounded struct {
 }
 
 // round quantizes all rows of a tensor.
-func round(w *safetensors.Weights, s quantizer.Scheme, threads int) (*rounded, error) {
+func round(w *safetensors.Weights, s rounding.Scheme, threads int) (*rounded, error) {
 	rows := w.Slices * w.Rows
 	groups := s.Groups(w.Cols)
 	r := &rounded{scheme: s, cols: w.Cols, groups: groups, codes: make([]int8, rows*w.Cols), scales: make([]float32, rows*groups)}
@@ -40,7 +40,7 @@ func round(w *safetensors.Weights, s quantizer.Scheme, threads int) (*rounded, e
 	var wg sync.WaitGroup
 	for t := range threads {
 		wg.Go(func() {
-			c, err := quantizer.NewRounder(s, w.Cols)
+			c, err := rounding.NewRounder(s, w.Cols)
 			x := make([]float32, w.Cols)
 			for row := t * rows / threads; row < (t+1)*rows/threads && err == nil; row++ {
 				if err = w.Read(x, row, 1); err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/lowbit-go/gq/model"
 	"github.com/lowbit-go/gq/model/text"
 	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/quantizer/rounding"
 	"github.com/lowbit-go/gq/quantizer/workdir"
 )
 
@@ -170,7 +171,7 @@ const keyVersion = 5
 func (j *job) key() (string, error) {
 	type matrix struct {
 		Name   string
-		Scheme quantizer.Scheme
+		Scheme rounding.Scheme
 	}
 	var list []matrix
 	for _, m := range j.plan.Matrices() {
@@ -194,7 +195,7 @@ func (j *job) open(follow bool) (err error) {
 	}
 	// Its hidden states begin with the rows of the quantized table.
 	if m, ok := j.table(); ok {
-		r, err := quantizer.NewRounder(m.Scheme, m.Cols)
+		r, err := rounding.NewRounder(m.Scheme, m.Cols)
 		if err != nil {
 			return err
 		}
@@ -229,7 +230,7 @@ func (j *job) table() (table quantizer.Matrix, ok bool) {
 // roundedTable gives what the codes of a table's rows stand for.
 type roundedTable struct {
 	model.Table
-	rounder *quantizer.Rounder
+	rounder *rounding.Rounder
 }
 
 func (t *roundedTable) Lookup(dst []float32, row int) error {

@@ -5,7 +5,7 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/buffer"
-	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
 // solver chooses the codes of one matrix. Weights and codes are in the factor's order of columns, scales and zero points
@@ -14,7 +14,7 @@ type solver struct {
 	e        *engine
 	f        *factor
 	v        []float32 // feedback
-	scheme   quantizer.Scheme
+	scheme   rounding.Scheme
 	n, k     int
 	group    int
 	groups   int
@@ -34,7 +34,7 @@ type solver struct {
 
 type solverBuffers struct{ d, part, out []float32 }
 
-func newSolver(e *engine, f *factor, v []float32, s quantizer.Scheme, target []float32, n int) *solver {
+func newSolver(e *engine, f *factor, v []float32, s rounding.Scheme, target []float32, n int) *solver {
 	k := f.k
 	sv := &solver{e: e, f: f, v: v, scheme: s, n: n, k: k, group: s.Group, groups: s.Groups(k), target: target, place: make([]int, k)}
 	if sv.group == 0 || sv.group > k {
@@ -108,13 +108,13 @@ func (s *solver) search(flat bool) error {
 	weights := s.f.searchWeights()
 	scheme := s.scheme
 	scheme.Algorithm = gqf.AlgorithmSearch
-	quantizers := make([]*quantizer.RowQuantizer, s.e.pool.Threads())
+	quantizers := make([]*rounding.RowQuantizer, s.e.pool.Threads())
 	errs := make([]error, n)
 	s.e.rows(n, 8, func(worker, from, to int) {
 		q := quantizers[worker]
 		if q == nil {
 			var err error
-			if q, err = quantizer.NewRowQuantizer(scheme, k); err != nil {
+			if q, err = rounding.NewRowQuantizer(scheme, k); err != nil {
 				errs[from] = err
 				return
 			}

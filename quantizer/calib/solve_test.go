@@ -8,7 +8,7 @@ import (
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/splitmix"
 	"github.com/lowbit-go/gq/packing"
-	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
 // normal makes numbers that are nearly normally distributed.
@@ -150,7 +150,7 @@ func TestSolver(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := normal(&r, n*k)
-	for _, scheme := range []quantizer.Scheme{
+	for _, scheme := range []rounding.Scheme{
 		{Bits: 3, Group: 32, Mapping: gqf.MappingFullRange, ScaleDtype: packing.ScaleBF16},
 		{Bits: 2, Group: 48, Mapping: gqf.MappingAsymmetric, ScaleDtype: packing.ScaleF32},
 		{Bits: 1, Group: 0, Mapping: gqf.MappingHalfStep, ScaleDtype: packing.ScaleF16},
@@ -289,7 +289,7 @@ func benchSolver(b *testing.B, run func(s *solver)) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	scheme := quantizer.Scheme{Bits: 4, Group: 32, Mapping: gqf.MappingFullRange, ScaleDtype: packing.ScaleBF16}
+	scheme := rounding.Scheme{Bits: 4, Group: 32, Mapping: gqf.MappingFullRange, ScaleDtype: packing.ScaleBF16}
 	s := newSolver(e, f, f.feedback(), scheme, f.permute(normal(&r, n*k), n), n)
 	if err := s.search(true); err != nil {
 		b.Fatal(err)

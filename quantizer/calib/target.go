@@ -9,6 +9,7 @@ import (
 	"github.com/lowbit-go/gq/internal/detmath"
 	"github.com/lowbit-go/gq/model"
 	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
 // solve chooses the codes of a group's matrices.
@@ -143,7 +144,7 @@ func (j *job) unreached(m quantizer.Matrix) (*codes, error) {
 	}
 	scheme := m.Scheme
 	scheme.Algorithm = gqf.AlgorithmSearch
-	q, err := quantizer.NewRounder(scheme, m.Cols)
+	q, err := rounding.NewRounder(scheme, m.Cols)
 	if err != nil {
 		return nil, err
 	}
@@ -162,7 +163,7 @@ func (j *job) unreached(m quantizer.Matrix) (*codes, error) {
 }
 
 // newCodes makes room for the codes of a matrix.
-func newCodes(rows, cols int, s quantizer.Scheme) *codes {
+func newCodes(rows, cols int, s rounding.Scheme) *codes {
 	groups := s.Groups(cols)
 	c := &codes{rows: rows, cols: cols, groups: groups, group: s.Group, q: make([]int8, rows*cols), scales: make([]float32, rows*groups)}
 	if c.group == 0 || c.group > cols {

@@ -14,6 +14,7 @@ import (
 	"github.com/lowbit-go/gq/model"
 	"github.com/lowbit-go/gq/model/text"
 	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
 const (
@@ -315,7 +316,7 @@ func (j *awq) difference(s *model.Scaling, m quantizer.Matrix, t []float32, in *
 	parts := (m.Rows + piece - 1) / piece
 	errs := make([]error, parts)
 	j.pool.Run(parts, func(_, part int) {
-		q, err := quantizer.NewRounder(m.Scheme, m.Cols)
+		q, err := rounding.NewRounder(m.Scheme, m.Cols)
 		if err != nil {
 			errs[part] = err
 			return

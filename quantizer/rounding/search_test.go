@@ -1,4 +1,4 @@
-package quantizer
+package rounding
 
 import (
 	"encoding/binary"
@@ -183,7 +183,7 @@ func checkRow(t *testing.T, s Scheme, r *quantizedRow, x []float32) {
 		if !s.ScaleDtype.IsScale(scale) || s.ScaleDtype.Round(scale) != scale {
 			t.Errorf("scale %d is %g, no scale of %s", g, scale, s.ScaleDtype)
 		}
-		if s.positive() && scale < 0 {
+		if s.Positive() && scale < 0 {
 			t.Errorf("scale %d is %g", g, scale)
 		}
 		if r.zeros != nil && (int(r.zeros[g]) < qmin || int(r.zeros[g]) > qmax) {
@@ -257,7 +257,7 @@ func exhaustive(s Scheme, x []float32) float64 {
 	}
 	for b := math.Float32bits(m/float32(int(4)<<s.Bits)) >> 16; b <= math.Float32bits(2*m)>>16; b++ {
 		scale := math.Float32frombits(b << 16)
-		if try(scale); !s.positive() {
+		if try(scale); !s.Positive() {
 			try(-scale)
 		}
 	}

@@ -1,4 +1,4 @@
-package quantizer
+package rounding
 
 import (
 	"math"
@@ -20,7 +20,7 @@ var realCuts = [...]float64{-0.2, 0.3, 0.8, 1.3}
 func (r *RowQuantizer) fitReal(scales, zeros, x []float32) {
 	weights := r.rowWeights(x)
 	for g := range scales {
-		group, w := r.groupOf(x, g), r.groupOf(weights, g)
+		group, w := r.GroupOf(x, g), r.GroupOf(weights, g)
 		scales[g], zeros[g] = r.realRange(group)
 		if s, z, ok := r.bestRange(group, w); ok {
 			r.descend(&scales[g], &zeros[g], s, z, group, w)

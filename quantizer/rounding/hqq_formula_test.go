@@ -1,4 +1,4 @@
-package quantizer
+package rounding
 
 import "github.com/lowbit-go/gq/internal/floats"
 

@@ -1,4 +1,4 @@
-package quantizer
+package rounding
 
 import (
 	"math"
@@ -77,7 +77,7 @@ func newSearcher(s Scheme, k, group int) *searcher {
 	most := float32(n * reach[len(reach)-1][s.Bits])
 	// The largest weight goes to about qmin, or to about qmax, and beyond.
 	toMin, toMax := float32(n-0.9), max(n-1.9, 0.5)
-	if s.positive() {
+	if s.Positive() {
 		spread(sr.first.Inv[:], toMax, end)
 		spread(sr.wide.Inv[:], end, most)
 	} else {
@@ -167,7 +167,7 @@ func (r *RowQuantizer) largest(g int) float32 {
 // searchSymmetric finds a group's best scale, not yet rounded, among candidates that
 // are each the best for the codes that one of r.search.first gives. m is the largest weight.
 func (r *RowQuantizer) searchSymmetric(m float32, x, w []float32) (scale float32, ok bool) {
-	if r.scheme.positive() {
+	if r.scheme.Positive() {
 		m = floats.Abs(m)
 	}
 	sr := r.search

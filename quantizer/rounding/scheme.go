@@ -1,4 +1,4 @@
-package quantizer
+package rounding
 
 import (
 	"fmt"
@@ -106,14 +106,14 @@ func (s Scheme) Header(rows, cols int64, tile packing.Tile) packing.Header {
 	case gqf.MappingHalfStep:
 		h.Grid = packing.GridHalfStep
 	}
-	if s.positive() {
+	if s.Positive() {
 		h.Flags |= packing.FlagPositiveScales
 	}
 	return h.Canonical()
 }
 
 // positive tells whether all scales are > 0 by construction.
-func (s Scheme) positive() bool { return s.PositiveScales || s.Mapping != gqf.MappingFullRange }
+func (s Scheme) Positive() bool { return s.PositiveScales || s.Mapping != gqf.MappingFullRange }
 
 // String names the scheme: "4-bit group 32 full-range bf16". Rounding to nearest goes without saying.
 func (s Scheme) String() string {

@@ -1,4 +1,4 @@
-package quantizer
+package rounding
 
 import (
 	"errors"
@@ -22,7 +22,7 @@ const (
 
 // gainsByRealZeros tells whether the scheme's algorithm chooses real zero points where they can be stored. rtn is
 // TorchAO's formula, which has whole ones; gptq chooses codes on grids with whole ones.
-func (s Scheme) gainsByRealZeros() bool {
+func (s Scheme) FloatZeroPoints() bool {
 	switch s.Algorithm {
 	case gqf.AlgorithmHQQ, gqf.AlgorithmSearch, gqf.AlgorithmImatrix:
 		return s.Mapping == gqf.MappingAsymmetric && s.ScaleDtype == packing.ScaleF32
@@ -39,7 +39,7 @@ func (s Scheme) gainsByRealZeros() bool {
 // their code 0. It fails with *NonFiniteError alone, and allocates nothing.
 func (r *RowQuantizer) QuantizeReal(codes []int8, scales, zeros, x []float32, acc *vec.ErrorSum) error {
 	s := r.scheme
-	if !s.gainsByRealZeros() {
+	if !s.FloatZeroPoints() {
 		return errors.New("real zero points go with the asymmetric mapping, f32 scales and the algorithms hqq, search and imatrix, not " + s.String())
 	}
 	for i, v := range x {
@@ -97,13 +97,13 @@ func (g *realGrid) code(v float32) float64 {
 // and more, for float16.
 func (r *RowQuantizer) halfQuadraticReal(scales, zeros, x []float32) {
 	for g := range scales {
-		scales[g], zeros[g] = r.realRange(r.groupOf(x, g))
+		scales[g], zeros[g] = r.realRange(r.GroupOf(x, g))
 	}
 	best, beta := math.Inf(1), float64(hqqBeta)
 	for range hqqIterations {
 		size := 0.0
 		for g := range scales {
-			size += r.halfQuadraticZero(&zeros[g], scales[g], r.groupOf(x, g), beta)
+			size += r.halfQuadraticZero(&zeros[g], scales[g], r.GroupOf(x, g), beta)
 		}
 		if !(size < best) {
 			break
@@ -113,7 +113,7 @@ func (r *RowQuantizer) halfQuadraticReal(scales, zeros, x []float32) {
 }
 
 // groupOf gives the weights of group g of a row.
-func (r *RowQuantizer) groupOf(x []float32, g int) []float32 {
+func (r *RowQuantizer) GroupOf(x []float32, g int) []float32 {
 	return x[g*r.group : min((g+1)*r.group, len(x))]
 }
 

@@ -1,4 +1,4 @@
-package quantizer
+package rounding
 
 import (
 	"cmp"
@@ -19,7 +19,7 @@ func (e *NonFiniteError) Error() string {
 }
 
 // skipAdvice is what always helps against a tensor that cannot be quantized.
-const skipAdvice = "leave the tensor unquantized with a rule NAME=skip"
+const SkipAdvice = "leave the tensor unquantized with a rule NAME=skip"
 
 // ScaleError says that the dtype of the stored scales, or a layout, cannot hold the scale of
 // a group of weights: it is too large. Where a file is repacked it may also be too small.
@@ -35,7 +35,7 @@ type ScaleError struct {
 
 func (e *ScaleError) Error() string {
 	return fmt.Sprintf("group %d needs the scale %g, outside the range of %s scales here (%g to %g): %s",
-		e.Group, e.Scale, e.Dtype, cmp.Or(e.Smallest, e.Dtype.Smallest()), e.Dtype.Max(), cmp.Or(e.Advice, skipAdvice))
+		e.Group, e.Scale, e.Dtype, cmp.Or(e.Smallest, e.Dtype.Smallest()), e.Dtype.Max(), cmp.Or(e.Advice, SkipAdvice))
 }
 
 // SumError says that the sum of a row's quantized weights, which a layout stores, is not a
@@ -47,5 +47,5 @@ type SumError struct {
 }
 
 func (e *SumError) Error() string {
-	return fmt.Sprintf("the sum of the row's quantized weights is %v, and the layout stores only finite sums: %s", e.Sum, cmp.Or(e.Advice, skipAdvice))
+	return fmt.Sprintf("the sum of the row's quantized weights is %v, and the layout stores only finite sums: %s", e.Sum, cmp.Or(e.Advice, SkipAdvice))
 }
