@@ -134,7 +134,7 @@ func (w *worker) blocks(u unit, r *unitResult) error {
 		}
 	}
 	r.smallScales = w.smallScales
-	if r.noise, r.signal = w.acc.Total(); !finite(float32(r.noise)) || !finite(float32(r.signal)) {
+	if r.noise, r.signal = w.acc.Total(); !floats.Finite(float32(r.noise)) || !floats.Finite(float32(r.signal)) {
 		if r.noise, r.signal, err = w.largeErrors(fill, rows); err != nil {
 			return err
 		}
@@ -161,7 +161,7 @@ func (w *worker) largeErrors(fill func(n, i int64) error, rows int64) (noise, si
 		}
 		if w.item.realZeros {
 			for k, q := range w.codes[:w.item.cols] {
-				g := k / w.rq.group
+				g := k / w.item.scheme.GroupWidth(int(w.item.cols))
 				stands[k] = float32(float32(float32(q)*w.scales[g]) + w.reals[g])
 			}
 		} else {

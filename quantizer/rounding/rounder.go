@@ -50,7 +50,7 @@ func (r *Rounder) Round(dst, x []float32) error {
 // Widen puts what a row's codes stand for into dst: (q - z) s, or (q + 1/2) s on the half-step grid. zeros is nil for
 // mappings without zero points.
 func (s Scheme) Widen(dst []float32, codes []int8, scales []float32, zeros []int8) {
-	group := s.width(len(codes))
+	group := s.GroupWidth(len(codes))
 	for g, scale := range scales {
 		z := s.half()
 		if zeros != nil {
@@ -62,8 +62,8 @@ func (s Scheme) Widen(dst []float32, codes []int8, scales []float32, zeros []int
 	}
 }
 
-// width is the number of columns of a group in rows of k.
-func (s Scheme) width(k int) int {
+// GroupWidth returns the number of columns of a group in rows of k.
+func (s Scheme) GroupWidth(k int) int {
 	if s.Group == 0 || s.Group > k {
 		return k
 	}

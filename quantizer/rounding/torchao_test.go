@@ -62,7 +62,7 @@ func (c *qparamsCase) options() TorchAOOptions {
 func readQparams(t testing.TB) []qparamsCase {
 	t.Helper()
 	var cases []qparamsCase
-	if err := json.Unmarshal(testshared.VectorsZst(t, "../testdata/vectors/torchao/weight_qparams.json.zst"), &cases); err != nil {
+	if err := json.Unmarshal(testshared.VectorsZst(t, "../../testdata/vectors/torchao/weight_qparams.json.zst"), &cases); err != nil {
 		t.Fatal(err)
 	}
 	if len(cases) != 310 {
