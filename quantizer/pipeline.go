@@ -15,6 +15,7 @@ import (
 	"github.com/lowbit-go/gq/internal/atomicfile"
 	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/internal/crc32c"
+	"github.com/lowbit-go/gq/internal/files"
 )
 
 // unitBytes is about how much of the checkpoint a worker takes at a time. Small
@@ -131,6 +132,19 @@ func (p *Plan) writeTo(ctx context.Context, out *atomicfile.File) error {
 
 // checkOutput refuses, before any work, what could not end well.
 func (p *Plan) checkOutput(path string) error {
+	var set files.Set
+	if p.file != nil {
+		set.Input("the .gqf file", p.filePath)
+	}
+	for _, ck := range p.checkpoints() {
+		for _, f := range ck.Files() {
+			set.Input("the checkpoint", filepath.Join(ck.Dir(), f.Name))
+		}
+	}
+	set.Output("output", "the .gqf file", path)
+	if err := set.Check(); err != nil {
+		return &RequestError{err}
+	}
 	dir := filepath.Dir(path)
 	if fi, err := os.Stat(dir); os.IsNotExist(err) {
 		return fmt.Errorf("%s: the directory %s does not exist: make it, or choose another place with -o", path, dir)
@@ -145,6 +159,18 @@ func (p *Plan) checkOutput(path string) error {
 		return fmt.Errorf("%s: the file needs %d bytes, %s has %d free: free some space or choose another place with -o", path, need, dir, free)
 	}
 	return nil
+}
+
+// checkpoints lists what the plan reads: the checkpoint, and the one that it was folded from.
+func (p *Plan) checkpoints() []*safetensors.Checkpoint {
+	var list []*safetensors.Checkpoint
+	if p.ck != nil {
+		list = append(list, p.ck)
+	}
+	if o := p.opts.Origin; o != nil {
+		list = append(list, o.Checkpoint)
+	}
+	return list
 }
 
 // guard runs fn, which reads views of the job's input.
