@@ -5,6 +5,7 @@
  *     driver dump FILE         prints every field of everything that gqf.h hands out
  *     driver mutants FILE      reads changes of FILE from standard input and prints a line for each: what gqf_open and
  *                              gqf_verify_checksums said, and the CRC32C of the dump
+ *     driver panels FILE       reads changes of FILE likewise and prints which tensors verify, panels included
  *     driver headers           reads packed headers of 64 bytes and prints a line for each
  *
  * A change is, in little-endian u32: the new size, the number of edits, and for each edit offset, size and bytes. Each
@@ -208,6 +209,34 @@ static void mutants(const uint8_t *base, size_t base_size)
 	free(b.ptr);
 }
 
+/* For each change of standard input a line: of each tensor whether it verifies with its panels. */
+static void panels(const uint8_t *base, size_t size)
+{
+	uint8_t *data = (uint8_t *)must(malloc(size)), word[4];
+	while (get(word, 4)) {
+		uint32_t edits = get_u32(), i;
+		gqf_file f;
+		gqf_tensor t;
+		memcpy(data, base, size);
+		for (i = 0; i < edits; i++) {
+			size_t offset = get_u32(), n = get_u32();
+			if (n > size || offset > size - n || !get(data + offset, n)) {
+				fprintf(stderr, "bad edit\n");
+				exit(3);
+			}
+		}
+		if (gqf_open(data, size, &f).code != GQF_OK)
+			printf("not open");
+		else
+			for (i = 0; gqf_tensor_at(&f, i, &t); i++) {
+				gqf_error sums = gqf_verify_tensor(&f, &t, false), e = gqf_verify_tensor(&f, &t, true);
+				printf("%c", sums.code != GQF_OK ? 's' : e.code == GQF_OK ? '.' : e.code == GQF_PANEL ? 'p' : '?');
+			}
+		printf("\n");
+	}
+	free(data);
+}
+
 static void headers(void)
 {
 	buffer b = {NULL, 0, 0};
@@ -234,7 +263,9 @@ int main(int argc, char **argv)
 	if (argc != 3)
 		return 2;
 	data = read_file(argv[2], &size);
-	if (strcmp(argv[1], "mutants") == 0) {
+	if (strcmp(argv[1], "panels") == 0) {
+		panels(data, size);
+	} else if (strcmp(argv[1], "mutants") == 0) {
 		mutants(data, size);
 	} else {
 		buffer b = {NULL, 0, 0};
