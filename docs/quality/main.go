@@ -1,29 +1,34 @@
 // Command quality measures the tables of docs/QUALITY.md with gq itself, on the models and texts of ../shared:
 //
 //	go run ./docs/quality -w                                    # all of them, into docs/QUALITY.md
-//	go run ./docs/quality -v -tables ratios -models stories260K # one, to standard output, with the commands
+//	go run ./docs/quality -v -tables ratios -models stories260K # one, to standard output, with the recipes
 //
-// Each figure is of one gq quantize and one gq accuracy. Calibration reads the beginning of a text, evaluation what
+// Each figure is of one gq.Quantize and one gq.Measure. Calibration reads the beginning of a text, evaluation what
 // follows, so neither sees what the other does; table bits, which needs no calibration, takes all of it.
 package main
 
 import (
 	"bytes"
 	"cmp"
-	"encoding/json"
+	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"io/fs"
 	"log"
 	"os"
-	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/lowbit-go/gq"
+	"github.com/lowbit-go/gq/accuracy"
+	"github.com/lowbit-go/gq/model"
+	"github.com/lowbit-go/gq/model/text"
 	"github.com/lowbit-go/gq/model/tokenizer"
+	"github.com/lowbit-go/gq/quantizer"
 )
 
 // calibration and evaluated are numbers of tokens.
@@ -36,7 +41,7 @@ var (
 	shared  = flag.String("shared", "../shared", "the `directory` of models and texts")
 	doc     = flag.String("doc", "docs/QUALITY.md", "the `file` that -w writes to")
 	write   = flag.Bool("w", false, "put the tables into the document")
-	verbose = flag.Bool("v", false, "print the commands to standard error, with the seconds that each took")
+	verbose = flag.Bool("v", false, "print the recipes to standard error, with the seconds that each took")
 	only    = flag.String("models", "stories260K,books1.3M,books3.7M", "models")
 	tables  = flag.String("tables", "bits,ratios,executed,groups,mixed,onebit", "tables")
 	widths  = flag.String("bits", "8,6,5,4,3,2,1", "bits of a code in table bits; the others take those of 4,3,2 that are in it")
@@ -60,14 +65,13 @@ func run() error {
 		return err
 	}
 	defer os.RemoveAll(tmp)
-	b := &bench{tmp: tmp, gq: filepath.Join(tmp, "gq"), base: map[string]float64{}}
-	if out, err := exec.Command("go", "build", "-o", b.gq, "./cmd/gq").CombinedOutput(); err != nil {
-		return fmt.Errorf("go build: %w\n%s", err, out)
-	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	b := &bench{ctx: ctx, tmp: tmp, base: map[string]float64{}}
 	for _, m := range []subject{
-		{name: "stories260K", dir: "stories260K-f32", file: "tinystories-val-300stories.txt", cut: []string{"--convention", "documents", "--window", "512"}, documents: true},
-		{name: "books1.3M", dir: "books1.3M-bf16", file: "books-heldout.txt", cut: []string{"--window", "256"}},
-		{name: "books3.7M", dir: "books3.7M-bf16", file: "books-heldout.txt", cut: []string{"--window", "256"}},
+		{name: "stories260K", dir: "stories260K-f32", file: "tinystories-val-300stories.txt", cut: text.Options{Convention: text.Documents, Window: 512}},
+		{name: "books1.3M", dir: "books1.3M-bf16", file: "books-heldout.txt", cut: text.Options{Window: 256}},
+		{name: "books3.7M", dir: "books3.7M-bf16", file: "books-heldout.txt", cut: text.Options{Window: 256}},
 	} {
 		if !listed(*only, m.name) {
 			continue
@@ -117,8 +121,7 @@ func replace(file, name, text string) error {
 // subject is a model and its text.
 type subject struct {
 	name, dir, file string
-	cut             []string // flags of gq accuracy
-	documents       bool
+	cut             text.Options
 	head, tail      string // files: what calibration may read, and the rest
 }
 
@@ -128,69 +131,56 @@ func (s *subject) split(tmp string) error {
 	if err != nil {
 		return err
 	}
-	text, err := os.ReadFile(s.file)
+	all, err := os.ReadFile(s.file)
 	if err != nil {
 		return err
 	}
-	ids, err := tok.Encode(string(text), tokenizer.Options{})
+	ids, err := tok.Encode(string(all), tokenizer.Options{})
 	if err != nil {
 		return err
 	}
 	// A sixteenth more, as tokens are not equally long everywhere; then to the end of the line, or of the story.
-	at := len(text) * (calibration + calibration/16) / len(ids)
+	at := len(all) * (calibration + calibration/16) / len(ids)
 	end := []byte("\n")
-	if s.documents {
+	if s.cut.Convention == text.Documents {
 		end = []byte("<|endoftext|>")
 	}
-	at += bytes.Index(text[at:], end) + len(end)
+	at += bytes.Index(all[at:], end) + len(end)
 	s.head, s.tail = filepath.Join(tmp, s.name+".head.txt"), filepath.Join(tmp, s.name+".tail.txt")
-	return errors.Join(os.WriteFile(s.head, text[:at], 0o666), os.WriteFile(s.tail, text[at:], 0o666))
-}
-
-// report is what the tables take of gq accuracy's.
-type report struct {
-	Totals struct {
-		BitsPerWeight float64 `json:"bits_per_weight"`
-	} `json:"totals"`
-	Model struct {
-		Float, Quantized struct{ Perplexity float64 }
-		KL               struct{ Mean float64 }
-		SameTop1         float64 `json:"same_top1"`
-	} `json:"model"`
+	return errors.Join(os.WriteFile(s.head, all[:at], 0o666), os.WriteFile(s.tail, all[at:], 0o666))
 }
 
 type bench struct {
-	tmp, gq string
-	models  []subject
-	base    map[string]float64 // KL of TorchAO's symmetric rounding, by model, bits and group
-}
-
-// command runs gq and decodes what it prints.
-func (b *bench) command(result any, args ...string) error {
-	cmd := exec.Command(b.gq, args...)
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	start := time.Now()
-	out, err := cmd.Output()
-	if *verbose {
-		log.Printf("gq %s: %.1f s", strings.ReplaceAll(strings.Join(args, " "), b.tmp+"/", ""), time.Since(start).Seconds())
-	}
-	if err != nil {
-		return fmt.Errorf("gq %s: %w\n%s", strings.Join(args, " "), err, &stderr)
-	}
-	return json.Unmarshal(out, result)
-}
-
-// quantize writes a file and returns its bits per quantized weight.
-func (b *bench) quantize(m subject, flags ...string) (float64, error) {
-	var written struct {
-		BitsPerWeight float64 `json:"bits_per_weight"`
-	}
-	err := b.command(&written, append([]string{"quantize", m.dir, "--json", "-q", "-o", b.file()}, flags...)...)
-	return written.BitsPerWeight, err
+	ctx    context.Context
+	tmp    string
+	models []subject
+	base   map[string]float64 // KL of TorchAO's symmetric rounding, by model, bits and group
 }
 
 func (b *bench) file() string { return filepath.Join(b.tmp, "model.gqf") }
+
+// quantize writes a file by settings of a recipe, at most of so many bits per weight if these are not 0, and returns its bits
+// per quantized weight.
+func (b *bench) quantize(m subject, bpw float64, settings ...string) (float64, error) {
+	text := "{" + strings.Join(settings, ", ") + "}"
+	recipe, err := quantizer.ParseRecipe(text, []byte(text))
+	if err != nil {
+		return 0, err
+	}
+	o := gq.QuantizeOptions{Recipe: recipe}
+	if bpw > 0 {
+		o.Budget = &gq.Budget{BitsPerWeight: bpw}
+	}
+	start := time.Now()
+	r, err := gq.Quantize(b.ctx, m.dir, b.file(), o)
+	if *verbose {
+		log.Printf("%s, %s: %.1f s", m.name, strings.ReplaceAll(text, b.tmp+"/", ""), time.Since(start).Seconds())
+	}
+	if err != nil {
+		return 0, fmt.Errorf("%s, %s: %w", m.name, text, err)
+	}
+	return r.BitsPerWeight, nil
+}
 
 // view is how a file is compared with its checkpoint.
 type view uint8
@@ -202,20 +192,23 @@ const (
 )
 
 // measure quantizes and compares.
-func (b *bench) measure(m subject, v view, flags ...string) (r report, err error) {
-	if _, err := b.quantize(m, flags...); err != nil {
-		return r, err
+func (b *bench) measure(m subject, v view, settings ...string) (*accuracy.Report, error) {
+	return b.measureAt(m, v, 0, settings...)
+}
+
+// measureAt is measure with bits chosen for at most so many of them per weight.
+func (b *bench) measureAt(m subject, v view, bpw float64, settings ...string) (*accuracy.Report, error) {
+	if _, err := b.quantize(m, bpw, settings...); err != nil {
+		return nil, err
 	}
-	args := append([]string{"accuracy", m.dir, b.file(), "--no-outputs", "--parity", "none", "--json", "-q"}, m.cut...)
-	switch v {
-	case whole:
-		args = append(args, "--text", m.file)
-	case weights:
-		args = append(args, "--text", m.tail, "--max-tokens", fmt.Sprint(evaluated), "--activations", "float32")
-	case executed:
-		args = append(args, "--text", m.tail, "--max-tokens", fmt.Sprint(evaluated))
+	o := gq.MeasureOptions{Text: m.file, Windows: m.cut, NoOutputs: true}
+	if v != whole {
+		o.Text, o.Windows.MaxTokens = m.tail, evaluated
 	}
-	return r, b.command(&r, args...)
+	if v == weights {
+		o.Activations = model.Float32
+	}
+	return gq.Measure(b.ctx, m.dir, b.file(), o)
 }
 
 // bits is the table of all widths, as executed, with no data.
@@ -232,12 +225,12 @@ func (b *bench) bits() (string, error) {
 					continue // it has no grid of more than four
 				}
 				mapping, algorithm, _ := strings.Cut(how, " ")
-				r, err := b.measure(m, whole, "--bits", bits, "--mapping", mapping, "--algorithm", algorithm)
+				r, err := b.measure(m, whole, "bits: "+bits, "mapping: "+mapping, "algorithm: "+algorithm)
 				if err != nil {
 					return "", err
 				}
 				fmt.Fprintf(&t, "| %s | %s | %s, %s | %.2f | %.4f (float %.4f) | %.6f | %.2f %% |\n", m.name, bits, mapping, algorithm,
-					r.Totals.BitsPerWeight, r.Model.Quantized.Perplexity, r.Model.Float.Perplexity, r.Model.KL.Mean, 100*r.Model.SameTop1)
+					r.Totals.BPW, r.Model.Quantized.Perplexity, r.Model.Float.Perplexity, r.Model.KL.Mean, 100*r.Model.SameTop1)
 			}
 		}
 	}
@@ -249,42 +242,42 @@ const best = "`--quality best`"
 
 // method is a row of a table of ratios.
 type method struct {
-	name  string
-	flags []string
-	bits  string // the only width; "": all
+	name     string
+	settings []string // of a recipe
+	bits     string   // the only width; "": all
 }
 
 // methods that calibrate get text from the subject, but for self.
 func methods(m subject) []method {
-	text := []string{"--calibrate", m.head}
-	real := []string{"--mapping", "asymmetric", "--scale-dtype", "f32", "--layout", "kleidiai"} // qai4c32p
+	text := fmt.Sprintf("calibrate: %q", m.head)
+	real := []string{"mapping: asymmetric", "scale-dtype: f32", "layout: kleidiai"} // qai4c32p
 	return []method{
-		{name: "full-range RTN", flags: []string{"--algorithm", "rtn"}},
-		{name: "search", flags: []string{"--algorithm", "search"}},
-		{name: "equalize, search", flags: []string{"--equalize", "--algorithm", "search"}},
-		{name: "rotate, search", flags: []string{"--rotate", "--algorithm", "search"}},
-		{name: "search, asymmetric", flags: []string{"--algorithm", "search", "--mapping", "asymmetric"}},
-		{name: "hqq, asymmetric", flags: []string{"--algorithm", "hqq", "--mapping", "asymmetric"}},
-		{name: "search, real zeros", flags: append([]string{"--algorithm", "search"}, real...), bits: "4"},
-		{name: "hqq, real zeros", flags: append([]string{"--algorithm", "hqq"}, real...), bits: "4"},
-		{name: "imatrix", flags: append([]string{"--algorithm", "imatrix"}, text...)},
-		{name: "awq", flags: append([]string{"--algorithm", "awq"}, text...)},
-		{name: "gptq", flags: append([]string{"--algorithm", "gptq"}, text...)},
-		{name: "rotate, gptq", flags: append([]string{"--rotate", "--algorithm", "gptq"}, text...)},
-		{name: "gptq + refine", flags: append([]string{"--algorithm", "gptq", "--refine"}, text...)},
-		{name: "gptq-ft", flags: append([]string{"--algorithm", "gptq-ft"}, text...)},
-		{name: "equalize, gptq-ft", flags: append([]string{"--equalize", "--algorithm", "gptq-ft"}, text...)},
-		{name: "rotate, gptq-ft", flags: append([]string{"--rotate", "--algorithm", "gptq-ft"}, text...)},
-		{name: "gptq-ft, self", flags: []string{"--algorithm", "gptq-ft", "--calibrate", "self"}},
-		{name: "gptq-ft + refine", flags: append([]string{"--algorithm", "gptq-ft", "--refine"}, text...)},
-		{name: best, flags: []string{"--quality", "best"}},
+		{name: "full-range RTN", settings: []string{"algorithm: rtn"}},
+		{name: "search", settings: []string{"algorithm: search"}},
+		{name: "equalize, search", settings: []string{"equalize: true", "algorithm: search"}},
+		{name: "rotate, search", settings: []string{"rotate: true", "algorithm: search"}},
+		{name: "search, asymmetric", settings: []string{"algorithm: search", "mapping: asymmetric"}},
+		{name: "hqq, asymmetric", settings: []string{"algorithm: hqq", "mapping: asymmetric"}},
+		{name: "search, real zeros", settings: append([]string{"algorithm: search"}, real...), bits: "4"},
+		{name: "hqq, real zeros", settings: append([]string{"algorithm: hqq"}, real...), bits: "4"},
+		{name: "imatrix", settings: []string{"algorithm: imatrix", text}},
+		{name: "awq", settings: []string{"algorithm: awq", text}},
+		{name: "gptq", settings: []string{"algorithm: gptq", text}},
+		{name: "rotate, gptq", settings: []string{"rotate: true", "algorithm: gptq", text}},
+		{name: "gptq + refine", settings: []string{"algorithm: gptq", "refine: true", text}},
+		{name: "gptq-ft", settings: []string{"algorithm: gptq-ft", text}},
+		{name: "equalize, gptq-ft", settings: []string{"equalize: true", "algorithm: gptq-ft", text}},
+		{name: "rotate, gptq-ft", settings: []string{"rotate: true", "algorithm: gptq-ft", text}},
+		{name: "gptq-ft, self", settings: []string{"algorithm: gptq-ft", "calibrate: self"}},
+		{name: "gptq-ft + refine", settings: []string{"algorithm: gptq-ft", "refine: true", text}},
+		{name: best, settings: []string{"quality: best"}},
 	}
 }
 
 func (b *bench) baseline(m subject, v view, bits string, more ...string) (float64, error) {
 	key := fmt.Sprint(m.name, v, bits, more)
 	if _, ok := b.base[key]; !ok {
-		r, err := b.measure(m, v, append([]string{"--bits", bits, "--mapping", "symmetric", "--algorithm", "rtn"}, more...)...)
+		r, err := b.measure(m, v, append([]string{"bits: " + bits, "mapping: symmetric", "algorithm: rtn"}, more...)...)
 		if err != nil {
 			return 0, err
 		}
@@ -358,8 +351,11 @@ func (b *bench) table(v view, in func(method) bool) (string, error) {
 		if err != nil {
 			return 0, err
 		}
-		r, err := b.measure(m, v, append([]string{"--bits", bits}, how.flags...)...)
-		return r.Model.KL.Mean / base, err
+		r, err := b.measure(m, v, append([]string{"bits: " + bits}, how.settings...)...)
+		if err != nil {
+			return 0, err
+		}
+		return float64(r.Model.KL.Mean) / base, nil
 	})
 }
 
@@ -385,13 +381,16 @@ func (b *bench) groups() (string, error) {
 	}
 	return b.grid(rows, func(m subject, row int, bits string) (float64, error) {
 		l := list(m)[row]
-		group := []string{"--group", l.group, "--embedding-group", "32"}
+		group := []string{"group: " + l.group, "embedding-group: 32"}
 		base, err := b.baseline(m, weights, bits, group...)
 		if err != nil {
 			return 0, err
 		}
-		r, err := b.measure(m, weights, slices.Concat([]string{"--bits", bits}, group, l.flags)...)
-		return r.Model.KL.Mean / base, err
+		r, err := b.measure(m, weights, slices.Concat([]string{"bits: " + bits}, group, l.settings)...)
+		if err != nil {
+			return 0, err
+		}
+		return float64(r.Model.KL.Mean) / base, nil
 	})
 }
 
@@ -399,20 +398,23 @@ func (b *bench) groups() (string, error) {
 // the table, which then keeps its 8 bits.
 func (b *bench) mixed() (string, error) {
 	rows := []string{"search, mixed", "gptq-ft, mixed", "gptq-ft + refine, mixed", "gptq-ft, mixed, table at 8 bits", "gptq-ft + refine, mixed, table at 8 bits"}
-	ft, refine := []string{"--algorithm", "gptq-ft"}, []string{"--algorithm", "gptq-ft", "--refine"}
-	fixed := []string{"--rule", "model.embed_tokens=8"}
-	all := [][]string{{"--algorithm", "search"}, ft, refine, slices.Concat(ft, fixed), slices.Concat(refine, fixed)}
+	ft, refine := []string{"algorithm: gptq-ft"}, []string{"algorithm: gptq-ft", "refine: true"}
+	fixed := []string{"rules: [{match: model.embed_tokens, bits: 8}]"}
+	all := [][]string{{"algorithm: search"}, ft, refine, slices.Concat(ft, fixed), slices.Concat(refine, fixed)}
 	return b.grid(rows, func(m subject, row int, bits string) (float64, error) {
 		base, err := b.baseline(m, weights, bits)
 		if err != nil {
 			return 0, err
 		}
-		bpw, err := b.quantize(m, "--bits", bits)
+		bpw, err := b.quantize(m, 0, "bits: "+bits)
 		if err != nil {
 			return 0, err
 		}
-		r, err := b.measure(m, weights, append([]string{"--target-bpw", fmt.Sprint(bpw), "--calibrate", m.head}, all[row]...)...)
-		return r.Model.KL.Mean / base, err
+		r, err := b.measureAt(m, weights, bpw, append([]string{fmt.Sprintf("calibrate: %q", m.head)}, all[row]...)...)
+		if err != nil {
+			return 0, err
+		}
+		return float64(r.Model.KL.Mean) / base, nil
 	})
 }
 
@@ -428,7 +430,7 @@ func (b *bench) oneBit() (string, error) {
 				if !slices.Contains([]string{"search", "gptq", "gptq-ft", "gptq-ft + refine"}, how.name) {
 					continue
 				}
-				r, err := b.measure(m, weights, append([]string{"--bits", "1", "--mapping", mapping}, how.flags...)...)
+				r, err := b.measure(m, weights, append([]string{"bits: 1", "mapping: " + mapping}, how.settings...)...)
 				if err != nil {
 					return "", err
 				}
