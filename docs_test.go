@@ -1,0 +1,38 @@
+package gq
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/lowbit-go/gq/internal/testshared"
+)
+
+// TestGoProgram runs the program of docs/GO.md.
+func TestGoProgram(t *testing.T) {
+	testshared.SlowEmulated(t, "it is compiled and run natively")
+	if _, err := exec.LookPath("go"); err != nil {
+		t.Skip("there is no go command to compile it with")
+	}
+	doc, err := os.ReadFile("docs/GO.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, program, ok := strings.Cut(string(doc), "```go\n")
+	program, _, closed := strings.Cut(program, "```\n")
+	if !ok || !closed {
+		t.Fatal("docs/GO.md has no program")
+	}
+	dir := t.TempDir()
+	main := filepath.Join(dir, "main.go")
+	if err := os.WriteFile(main, []byte(program), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command("go", "run", main, books, filepath.Join(dir, "model.gqf")).CombinedOutput()
+	if err != nil || !regexp.MustCompile(`^5\.3\d\d bits per weight\nKL 0\.0\d+ nats per token\n$`).Match(out) {
+		t.Errorf("%v:\n%s", err, out)
+	}
+}
