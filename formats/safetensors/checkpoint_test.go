@@ -129,7 +129,7 @@ func TestMalformedIndex(t *testing.T) {
 		{"file is a number", `{"weight_map":{"a":1}}`, name, 19, "expected '\"'"},
 		{"something after", `{"weight_map":{"a":"1.safetensors"}} x`, name, 37, "followed by 'x'"},
 		{"invalid UTF-8", "{\"weight_map\":{\"\xff\":\"1.safetensors\"}}", name, 16, "invalid UTF-8"},
-		{"deep", `{"metadata":` + deep, name, 12 + 100, "more than 100 deep"},
+		{"deep", `{"metadata":` + deep, name, 12 + 101, "more than 100 deep"},
 		{"bad word", `{"metadata":nil}`, name, 12, "expected a value"},
 		{"bad number", `{"metadata":-}`, name, 12, "malformed number"},
 		{"bad fraction", `{"metadata":1.}`, name, 12, "malformed number"},
