@@ -106,9 +106,6 @@ func (p Pattern) MatchAny(names ...string) bool {
 // Exact reports whether the pattern is a name, rather than a glob or a regular expression.
 func (p Pattern) Exact() bool { return p.re == nil }
 
-// String returns the pattern as Parse read it.
-func (p Pattern) String() string { return p.text }
-
 // NoMatch continues an error about a pattern that matches none of the names: with the most similar
 // names for a misspelt one.
 func (p Pattern) NoMatch(names []string) string {

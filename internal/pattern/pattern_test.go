@@ -43,8 +43,8 @@ func TestMatch(t *testing.T) {
 		if got := p.Match(tt.name); got != tt.want {
 			t.Errorf("%q matches %q: %v", tt.pattern, tt.name, got)
 		}
-		if p.String() != tt.pattern {
-			t.Errorf("%q is written %q", tt.pattern, p)
+		if p.text != tt.pattern {
+			t.Errorf("%q is written %q", tt.pattern, p.text)
 		}
 	}
 }
