@@ -9,6 +9,7 @@
 //   - [Repack] puts weights into the layout of another consumer without changing a code
 //   - [Dequantize] makes a safetensors checkpoint of a .gqf file
 //   - [Run] continues a prompt with the model in a .gqf file
+//   - [Synth] makes a checkpoint of random weights, to measure and test with
 //
 // # Options and reports
 //

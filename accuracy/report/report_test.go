@@ -153,11 +153,36 @@ source    checkpoint
 	}
 }
 
+// TestTextColor holds that colours are the verdict's alone.
+func TestTextColor(t *testing.T) {
+	r := sample(3)
+	for _, tt := range []struct{ gate, want string }{
+		{unmet, "\x1b[1;31mGATE NOT MET\x1b[0m  ci/gate.yaml: "},
+		{"model: {mean_kl: {max: 1}}", "\x1b[1;32mGATE MET\x1b[0m  ci/gate.yaml: "},
+	} {
+		for i := range r.Tensors {
+			r.Tensors[i].SourceChanged = tt.gate == unmet
+		}
+		check(t, r, tt.gate)
+		var plain, colored bytes.Buffer
+		if err := errors.Join(Text(&plain, r, TextOptions{}), Text(&colored, r, TextOptions{Color: true})); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasPrefix(colored.String(), tt.want) {
+			t.Errorf("got %.60q, want %q first", colored.String(), tt.want)
+		}
+		stripped := strings.NewReplacer("\x1b[1;31m", "", "\x1b[1;32m", "", "\x1b[0m", "").Replace(colored.String())
+		if stripped != plain.String() {
+			t.Errorf("without colours\n%s\nwant\n%s", stripped, plain.String())
+		}
+	}
+}
+
 func TestTextIsShort(t *testing.T) {
 	r := sample(40)
 	check(t, r, "tensors: [{sqnr_db: {min: 30}}]")
 	var short, long bytes.Buffer
-	if err := errors.Join(Text(&short, r, false), Text(&long, r, true)); err != nil {
+	if err := errors.Join(Text(&short, r, TextOptions{}), Text(&long, r, TextOptions{Verbose: true})); err != nil {
 		t.Fatal(err)
 	}
 	if n := strings.Count(short.String(), "\n"); n > 70 || !strings.Contains(short.String(), "\n  and 71 more\n") {

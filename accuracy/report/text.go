@@ -14,11 +14,19 @@ import (
 // listed is how many failures, tensors and tokens are shown where not all are asked for.
 const listed = 10
 
+// TextOptions are the options of Text.
+type TextOptions struct {
+	// Verbose lists all tensors and conditions. Default: false.
+	Verbose bool
+	// Color writes the verdict of the gate in green or red, for a terminal that understands ECMA-48. Default: false.
+	Color bool
+}
+
 // Text writes a report for a terminal. Its first lines say whether the gate is met, and if not which conditions are not,
-// by how much, and which tensors are to blame. verbose lists all tensors and conditions.
-func Text(w io.Writer, r *accuracy.Report, verbose bool) error {
+// by how much, which tensors are to blame, and what to try.
+func Text(w io.Writer, r *accuracy.Report, o TextOptions) error {
 	var b bytes.Buffer
-	gateText(&b, r, verbose)
+	gateText(&b, r, o)
 	heads := headline(r)
 	if s := timing(r); s != "" {
 		heads = append(heads, [2]string{"time", s})
@@ -27,7 +35,7 @@ func Text(w io.Writer, r *accuracy.Report, verbose bool) error {
 		fmt.Fprintf(&b, "%-8s  %s\n", l[0], l[1])
 	}
 	limit, tokens := 5, 5
-	if verbose {
+	if o.Verbose {
 		limit, tokens = 0, listed
 	}
 	list := byLoss(r)
@@ -36,7 +44,7 @@ func Text(w io.Writer, r *accuracy.Report, verbose bool) error {
 		title = "Tensors"
 	}
 	tables := []*table{models(r), byKind(r), tensors(list, title, limit), kept(r), worstTokens(r, tokens)}
-	if verbose {
+	if o.Verbose {
 		tables = append(tables, parity(r), conditions(r))
 	}
 	for _, t := range tables {
@@ -50,18 +58,18 @@ func Text(w io.Writer, r *accuracy.Report, verbose bool) error {
 }
 
 // gateText says whether the gate is met.
-func gateText(b *bytes.Buffer, r *accuracy.Report, verbose bool) {
+func gateText(b *bytes.Buffer, r *accuracy.Report, o TextOptions) {
 	g := r.Gate
 	if g == nil {
 		return
 	}
 	if g.Passed {
-		fmt.Fprintf(b, "GATE MET  %s: %s\n\n", text(g.Gate), checked(g))
+		fmt.Fprintf(b, "%s  %s: %s\n\n", o.colored(green, "GATE MET"), text(g.Gate), checked(g))
 		return
 	}
-	fmt.Fprintf(b, "GATE NOT MET  %s: %s\n", text(g.Gate), failed(g))
+	fmt.Fprintf(b, "%s  %s: %s\n", o.colored(red, "GATE NOT MET"), text(g.Gate), failed(g))
 	for i, f := range g.Failures {
-		if i == listed && !verbose {
+		if i == listed && !o.Verbose {
 			fmt.Fprintf(b, "  and %d more\n", len(g.Failures)-i)
 			break
 		}
@@ -74,6 +82,21 @@ func gateText(b *bytes.Buffer, r *accuracy.Report, verbose bool) {
 		}
 	}
 	b.WriteByte('\n')
+}
+
+// The colours of a verdict, as ECMA-48's parameters of Select Graphic Rendition: bold, and a foreground that every palette
+// has.
+const (
+	green = "1;32"
+	red   = "1;31"
+)
+
+// colored returns s in a colour, if the text has colours.
+func (o TextOptions) colored(color, s string) string {
+	if !o.Color {
+		return s
+	}
+	return "\x1b[" + color + "m" + s + "\x1b[0m"
 }
 
 // checked counts: "5 conditions, 60 figures".

@@ -23,7 +23,7 @@ func Write(w io.Writer, extension string, r *accuracy.Report) error {
 	case ".json":
 		return JSON(w, r)
 	case ".txt":
-		return Text(w, r, true)
+		return Text(w, r, TextOptions{Verbose: true})
 	}
 	return fmt.Errorf("no report is written as %q", extension)
 }

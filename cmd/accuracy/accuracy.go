@@ -70,7 +70,7 @@ func run(c *cli.Context) error {
 	if c.Bool("json") {
 		err = cmdline.PrintJSON(c.App.Writer, r)
 	} else {
-		err = report.Text(c.App.Writer, r, c.Bool("verbose"))
+		err = report.Text(c.App.Writer, r, report.TextOptions{Verbose: c.Bool("verbose"), Color: cmdline.Color(c.App.Writer)})
 	}
 	if err != nil {
 		return err

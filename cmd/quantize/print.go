@@ -81,7 +81,7 @@ func printResult(c *cli.Context, r *gq.QuantizeReport) error {
 			return err
 		}
 		if r.Accuracy != nil {
-			if err := report.Text(w, r.Accuracy, false); err != nil || !r.Written {
+			if err := report.Text(w, r.Accuracy, report.TextOptions{Color: cmdline.Color(w)}); err != nil || !r.Written {
 				return err
 			}
 			fmt.Fprintln(w)

@@ -4,10 +4,8 @@ package synth
 import (
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -48,6 +46,7 @@ func Command() *cli.Command {
 		&cli.StringFlag{Name: "dtype", Value: "bf16", Usage: "`DTYPE`: bf16, f16 or f32"},
 		&cli.Uint64Flag{Name: "seed", Usage: "`N`: another seed gives other weights"},
 		&cli.Int64Flag{Name: "max-shard-bytes", Usage: "most `BYTES` of data in one file; 0 for a single file"},
+		cmdline.JSON("the summary"),
 		cmdline.Quiet(),
 	)
 	return &cli.Command{
@@ -73,15 +72,14 @@ func run(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	dir, start := c.Args().First(), time.Now()
-	add, end := cmdline.NewDisplay(os.Stderr, c.Bool("quiet")).Stage(gq.Stage{Name: "making weights", Unit: "bytes", Total: spec.Bytes()})
-	err = synth.Write(c.Context, dir, spec, add)
-	end()
+	r, err := gq.Synth(c.Context, c.Args().First(), spec, cmdline.Reporter(c))
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(c.App.Writer, "%s: %d parameters, %s of data, made in %.1f s\n",
-		dir, spec.Parameters(), cmdline.Bytes(spec.Bytes()), time.Since(start).Seconds())
+	if c.Bool("json") {
+		return cmdline.PrintJSON(c.App.Writer, r)
+	}
+	_, err = fmt.Fprintf(c.App.Writer, "%s: %d parameters, %s of data, made in %.1f s\n", r.Output, r.Parameters, cmdline.Bytes(r.Bytes), r.Seconds)
 	return err
 }
 

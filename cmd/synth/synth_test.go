@@ -3,12 +3,14 @@ package synth
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/lowbit-go/gq"
 	"github.com/lowbit-go/gq/cmd/internal/cmdline"
 	"github.com/lowbit-go/gq/formats/safetensors"
 )
@@ -34,6 +36,11 @@ func TestSynth(t *testing.T) {
 	defer c.Close()
 	if _, ok := c.Lookup("lm_head.weight"); !ok || len(c.Tensors()) != 1+9+2 || len(c.Files()) != 3 {
 		t.Errorf("%d tensors in %d files", len(c.Tensors()), len(c.Files()))
+	}
+	out, errs, code = command("--preset", "tiny", filepath.Join(t.TempDir(), "j"), "--json", "-q")
+	var r gq.SynthReport
+	if err := json.Unmarshal([]byte(out), &r); code != 0 || errs != "" || err != nil || filepath.Base(r.Output) != "j" || r.Parameters != 123712 || r.Bytes != 2*r.Parameters {
+		t.Errorf("exit %d, %v\n%s%s", code, err, out, errs)
 	}
 	if _, errs, code := command("--preset", "tiny", dir); code != 1 || !strings.Contains(errs, "holds a checkpoint already") {
 		t.Errorf("exit %d: %s", code, errs)
