@@ -6,6 +6,7 @@ import (
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/model/eval"
 	"github.com/lowbit-go/gq/model/text"
+	"github.com/lowbit-go/gq/packing"
 )
 
 // ReportSchema names the form of a Report as JSON. It changes when a key changes its meaning or goes away, not when one
@@ -87,11 +88,12 @@ type Run struct {
 
 // Totals sum the quantized tensors up.
 type Totals struct {
-	Tensors int   `json:"tensors"` // payloads: experts count one by one
+	Tensors int   `json:"tensors"` // experts count one by one
 	Kept    int   `json:"kept"`
 	Weights int64 `json:"weights"`
-	// BPW is the mean of the tensors' bits per weight, by weight.
-	BPW float64 `json:"bits_per_weight"`
+	// Bytes are of the payloads, headers included, in every layout; BPW is Bytes as bits per quantized weight.
+	Bytes int64   `json:"bytes"`
+	BPW   float64 `json:"bits_per_weight"`
 	// SQNR is that of all weights as one.
 	SQNR Decibels `json:"sqnr_db"`
 	// Bits is the width that most weights of linear layers have, tables of tokens and heads apart; 0 if there are none.
@@ -101,7 +103,7 @@ type Totals struct {
 // SumUp makes the Totals of tensors.
 func SumUp(tensors []TensorStats) Totals {
 	t := Totals{}
-	var bits, signal, noise float64
+	var signal, noise float64
 	var widths [9]int64
 	for i := range tensors {
 		s := &tensors[i]
@@ -109,10 +111,13 @@ func SumUp(tensors []TensorStats) Totals {
 			t.Kept++
 			continue
 		}
+		t.Bytes += s.Bytes
+		if s.Variant > 0 {
+			continue // the same weights in another layout
+		}
 		n := s.Rows * s.Cols
 		t.Tensors++
 		t.Weights += n
-		bits += float64(float64(n) * s.BPW)
 		signal += s.Signal
 		noise += s.Noise
 		if s.Role != gqf.RoleEmbedding.String() && s.Role != gqf.RoleHead.String() && s.Bits < len(widths) {
@@ -120,7 +125,7 @@ func SumUp(tensors []TensorStats) Totals {
 		}
 	}
 	if t.Weights > 0 {
-		t.BPW = bits / float64(t.Weights)
+		t.BPW = packing.BitsPerWeight(t.Bytes, t.Weights)
 		t.SQNR = ratioOf(signal, noise)
 	}
 	for b, n := range widths {

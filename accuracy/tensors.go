@@ -26,8 +26,9 @@ type TensorStats struct {
 	Algorithm  string   `json:"algorithm"`
 	Rows       int64    `json:"rows"` // outputs
 	Cols       int64    `json:"cols"`
-	// BPW is the payload's bits per weight, companions included.
-	BPW float64 `json:"bits_per_weight"`
+	// Bytes are of the payload and its companions, headers included; BPW is Bytes as bits per weight.
+	Bytes int64   `json:"bytes"`
+	BPW   float64 `json:"bits_per_weight"`
 	// SourceChanged says that the checkpoint does not have the bytes that the file was made of, by their checksum: it is a
 	// changed one, or the same model in another dtype.
 	SourceChanged bool `json:"source_changed,omitempty"`

@@ -117,15 +117,13 @@ func (j *tensorJob) entry(t gqf.Tensor, p gqf.Payload, found source) *entry {
 		Mapping: t.Mapping.String(), Algorithm: t.Algorithm.String(), Rows: int64(h.Rows), Cols: int64(h.Cols),
 		Kept: h.Layout == packing.LayoutPlain,
 	}
-	bytes := p.Length - packing.HeaderSize
+	s.Bytes = p.Length
 	for _, kind := range []gqf.Kind{gqf.KindScales, gqf.KindZeros, gqf.KindTable} {
 		if c, ok := t.Payload(p.Variant, p.Slice, kind); ok {
-			bytes += c.Length - packing.HeaderSize
+			s.Bytes += c.Length
 		}
 	}
-	if n := s.Rows * s.Cols; n > 0 {
-		s.BPW = float64(8*bytes) / float64(n)
-	}
+	s.BPW = packing.BitsPerWeight(s.Bytes, s.Rows*s.Cols)
 	e := &entry{tensor: t, payload: p, source: found, pending: map[int]*part{}, total: total{differ: -1}}
 	if s.Kept {
 		s.Bits = h.Dtype.Bits()

@@ -292,14 +292,14 @@ func (h Header) tooLarge() error {
 	return &HeaderError{"rows", offRows, fmt.Sprintf("%d x %d weights need more than 2^62 bytes", h.Rows, h.Cols)}
 }
 
-// BitsPerWeight is the payload's data in bits (without the header), divided by
-// Rows*Cols; 0 for an invalid or empty payload.
-func (h Header) BitsPerWeight() float64 {
-	n, err := h.DataSize()
-	if err != nil || h.Rows == 0 || h.Cols == 0 {
+// BitsPerWeight is what weights cost: the bits of their payloads, by the number of weights; 0 if there are none. Payloads
+// count whole: codes, scales, zero points, sums, padding and the 64-byte headers, in every layout that a tensor is stored in.
+// "Bits per quantized weight" is this figure of all quantized tensors.
+func BitsPerWeight(payloadBytes, weights int64) float64 {
+	if weights == 0 {
 		return 0
 	}
-	return float64(n) / float64(h.Rows) / float64(h.Cols) * 8
+	return float64(payloadBytes) * 8 / float64(weights)
 }
 
 // LayoutOf is the layout that the packed header b, of HeaderSize bytes, states,

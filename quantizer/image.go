@@ -55,22 +55,17 @@ func (pl *planner) warnFallbacks() {
 }
 
 // measure sets the line's bytes: of all variants, companions and packed headers.
-// Bits per weight are those of the first variant.
 func (it *item) measure() error {
-	for i, v := range it.variants {
-		all := int64(0)
+	for _, v := range it.variants {
 		for _, h := range v.headers() {
 			size, err := h.DataSize()
 			if err != nil {
 				return fmt.Errorf("tensor %q: %w", it.name(), err)
 			}
 			it.line.Bytes += int64(it.slices) * (size + packing.HeaderSize)
-			all += size
-		}
-		if n := float64(it.rows) * float64(it.cols); i == 0 && n > 0 {
-			it.line.BitsPerWeight = float64(8*all) / n
 		}
 	}
+	it.line.BitsPerWeight = packing.BitsPerWeight(it.line.Bytes, it.weights())
 	return nil
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/detmath"
+	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
@@ -87,17 +88,17 @@ func (p *Plan) report(path string, work, total time.Duration) *Report {
 			r.Absorbed++
 		}
 	}
-	var bits, weights, allBits, allWeights, sum float64
+	var bytes, weights, allBytes, allWeights int64
+	var sum float64
 	n := 0
 	var used []gqf.Algorithm
 	for _, it := range p.items {
-		w := float64(it.slices) * float64(it.rows) * float64(it.cols)
-		b := float64(8 * it.line.Bytes)
-		allBits, allWeights = allBits+b, allWeights+w
+		w, b := it.weights(), it.line.Bytes
+		allBytes, allWeights = allBytes+b, allWeights+w
 		if !it.quantize {
 			continue
 		}
-		bits, weights = bits+b, weights+w
+		bytes, weights = bytes+b, weights+w
 		ts := TensorSQNR{Name: it.name(), Algorithm: it.line.Algorithm, SmallScales: it.smallScales}
 		r.SmallScales += it.smallScales
 		if !slices.Contains(used, ts.Algorithm) {
@@ -118,16 +119,12 @@ func (p *Plan) report(path string, work, total time.Duration) *Report {
 	}
 	slices.Sort(used)
 	r.Algorithm = strings.Join(namesOf(used), ", ")
-	r.BitsPerWeight, r.AllBitsPerWeight = ratio(bits, weights), ratio(allBits, allWeights)
+	r.BitsPerWeight, r.AllBitsPerWeight = packing.BitsPerWeight(bytes, weights), packing.BitsPerWeight(allBytes, allWeights)
 	return r
 }
 
-func ratio(a, b float64) float64 {
-	if b == 0 {
-		return 0
-	}
-	return a / b
-}
+// weights is how many weights the item has in all slices.
+func (it *item) weights() int64 { return int64(it.slices) * int64(it.rows) * int64(it.cols) }
 
 // SQNR gives 10 log10(signal/noise) in dB for sums of squares; +Inf without noise.
 func SQNR(signal, noise float64) float64 {

@@ -35,7 +35,7 @@ func sample(n int) *accuracy.Report {
 			sqnr := accuracy.Decibels(20 + float64(i%7)/3 + float64(j))
 			r.Tensors = append(r.Tensors, accuracy.TensorStats{
 				Name: fmt.Sprintf("model.layers.%d.%s.weight", i, kind), Role: "projection", Slices: 1, Layout: "lowbit", Tile: "8x16x2", Bits: 4, Group: 32,
-				Rows: 64, Cols: 128, BPW: 4.6, SQNR: sqnr, Cosine: 0.99, MaxError: 0.01, Saturated: 0.05, Signal: 100, Noise: 1,
+				Rows: 64, Cols: 128, Bytes: 4710, BPW: 4.6, SQNR: sqnr, Cosine: 0.99, MaxError: 0.01, Saturated: 0.05, Signal: 100, Noise: 1,
 				Errors: accuracy.ErrorHistogram{First: -10, Counts: []int64{100, 4000, 4000, 92}},
 				Output: &accuracy.OutputStats{SQNR: sqnr - 1, Cosine: 0.99, WeightSQNR: sqnr, ActivationSQNR: 40, Source: "calibration", Inputs: 64, Outputs: 64},
 			})

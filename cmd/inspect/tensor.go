@@ -56,7 +56,8 @@ func printTensor(w io.Writer, r *gqf.TensorInspection) error {
 	}
 	field("rows", h.Rows)
 	field("columns", h.Cols)
-	field("data bytes", fmt.Sprintf("%d, %s bits per weight", h.DataBytes, bpw(t.BitsPerWeight)))
+	field("data bytes", h.DataBytes)
+	field("bits/weight", bpw(t.BitsPerWeight))
 
 	if s := r.Scales; s != nil {
 		fmt.Fprintf(w, "\nscales\n")

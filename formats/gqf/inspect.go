@@ -55,7 +55,7 @@ type TensorRow struct {
 	Tile          string       `json:"tile"`
 	Flags         string       `json:"flags"`
 	Bytes         int64        `json:"bytes"`           // of all payloads with their headers
-	BitsPerWeight float64      `json:"bits_per_weight"` // data of the first variant and its companions
+	BitsPerWeight float64      `json:"bits_per_weight"` // of all payloads, see packing.BitsPerWeight
 	SourceBytes   int64        `json:"source_bytes"`    // in the checkpoint, under all names
 	SharedWith    []string     `json:"shared_with"`     // further names
 	Bias          string       `json:"bias,omitempty"`  // name of the tensor with the layer's bias
@@ -130,8 +130,8 @@ func Inspect(f *File) (*Inspection, error) {
 		r.Tensors[i] = newRow(t, source[i])
 		r.Totals.add(&r.Tensors[i], t.Elements())
 	}
-	r.Totals.BitsPerWeight = perWeight(r.Totals.PayloadBytes, r.Totals.Elements)
-	r.Totals.QuantBitsWeight = perWeight(r.Totals.QuantBytes, r.Totals.QuantElements)
+	r.Totals.BitsPerWeight = packing.BitsPerWeight(r.Totals.PayloadBytes, r.Totals.Elements)
+	r.Totals.QuantBitsWeight = packing.BitsPerWeight(r.Totals.QuantBytes, r.Totals.QuantElements)
 	return r, nil
 }
 
@@ -143,19 +143,16 @@ func newRow(t Tensor, sourceBytes int64) TensorRow {
 	if t.Bias >= 0 {
 		row.Bias = t.f.tensorName(t.Bias)
 	}
-	var data int64 // of the variant, without headers
-	shown := -1    // the variant that the row describes
 	for i := range t.payloads {
 		p := t.f.Payload(t.first + i)
 		h := &p.Header
 		if p.Stored == len(row.Variants) {
-			data = 0
 			row.Variants = append(row.Variants, VariantRow{
 				Variant: p.Stored, Layout: h.Layout.String(), Tile: h.Tile.String(), Flags: h.Flags.String(), CPU: p.CPU, Skipped: p.Variant < 0,
 			})
 		}
 		if weights := p.Slice == 0 && p.Kind == KindWeights; weights && (i == 0 || p.Variant == 0) {
-			shown, row.CPU = p.Stored, p.CPU
+			row.CPU = p.CPU
 			row.Quantized = h.Layout != packing.LayoutPlain
 			row.Bits, row.Group, row.Layout, row.Tile, row.Flags = int(h.Bits), int64(h.Group), h.Layout.String(), h.Tile.String(), h.Flags.String()
 			row.ScaleDtype, row.ZeroPoints, row.Grid = h.ScaleDtype.String(), h.ZeroKind.String(), h.Grid.String()
@@ -163,13 +160,12 @@ func newRow(t Tensor, sourceBytes int64) TensorRow {
 				row.Bits, row.Grid = h.Dtype.Bits(), "none"
 			}
 		}
-		data += p.Length - packing.HeaderSize
 		row.Bytes += p.Length
 		v := &row.Variants[p.Stored]
 		v.Bytes += p.Length
-		v.BitsPerWeight = perWeight(data, t.Elements())
+		v.BitsPerWeight = packing.BitsPerWeight(v.Bytes, t.Elements())
 	}
-	row.BitsPerWeight = row.Variants[shown].BitsPerWeight
+	row.BitsPerWeight = packing.BitsPerWeight(row.Bytes, t.Elements())
 	if len(row.Variants) == 1 {
 		row.Variants = nil
 	}
@@ -192,12 +188,4 @@ func (s *Totals) add(row *TensorRow, elements int64) {
 		s.Shared++
 		s.SharedSaved += n * row.Bytes
 	}
-}
-
-// perWeight is bytes in bits for each of n weights, 0 if there are none.
-func perWeight(bytes, n int64) float64 {
-	if n == 0 {
-		return 0
-	}
-	return float64(bytes) * 8 / float64(n)
 }

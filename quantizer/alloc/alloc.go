@@ -11,6 +11,7 @@ import (
 	"github.com/lowbit-go/gq/model"
 	"github.com/lowbit-go/gq/model/arch"
 	"github.com/lowbit-go/gq/model/eval"
+	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
 	"github.com/lowbit-go/gq/quantizer/workdir"
 )
@@ -304,7 +305,7 @@ func (p *Probed) allocation(chosen []int) (*Allocation, error) {
 		a.PredictedKL += o.KL
 	}
 	a.PayloadBytes += p.fixed
-	a.BitsPerWeight = float64(8*a.PayloadBytes) / float64(p.weights)
+	a.BitsPerWeight = packing.BitsPerWeight(a.PayloadBytes, p.weights)
 	opts := p.job.Options
 	opts.Rules = slices.Concat(a.Rules, opts.Rules)
 	var err error
