@@ -88,7 +88,7 @@ func budget(c *cli.Context) (*gq.Budget, error) {
 	if c.IsSet("target-size") {
 		set = append(set, "--target-size")
 		var err error
-		if b.FileBytes, err = parseSize(c.String("target-size")); err != nil {
+		if b.FileBytes, err = cmdline.ParseBytes(c.String("target-size")); err != nil {
 			return nil, cmdline.Usagef("--target-size: %w", err)
 		}
 	}
@@ -191,30 +191,4 @@ func parse[T any](c *cli.Context, name string, read func(string) (T, error), to 
 	}
 	*to = v
 	return nil
-}
-
-// units of sizes; longer ones before their endings.
-var units = []struct {
-	name  string
-	bytes float64
-}{
-	{"kib", 1 << 10}, {"mib", 1 << 20}, {"gib", 1 << 30}, {"tib", 1 << 40},
-	{"kb", 1e3}, {"mb", 1e6}, {"gb", 1e9}, {"tb", 1e12}, {"k", 1e3}, {"m", 1e6}, {"g", 1e9}, {"t", 1e12}, {"b", 1}, {"", 1},
-}
-
-// parseSize reads a number of bytes: "700MB", "650 MiB", "1.5GB", "123456".
-func parseSize(s string) (int64, error) {
-	word := strings.ToLower(s)
-	for _, u := range units {
-		number, ok := strings.CutSuffix(word, u.name)
-		if !ok {
-			continue
-		}
-		v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
-		if err != nil || !(v > 0) || float64(v*u.bytes) >= 1<<62 || strings.ContainsAny(number, "xp_") {
-			break
-		}
-		return int64(v * u.bytes), nil
-	}
-	return 0, fmt.Errorf("%q is no size: write bytes, or a number with kB, MB, GB, KiB, MiB or GiB", s)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/lowbit-go/gq"
 	"github.com/lowbit-go/gq/cmd/internal/cmdline"
+	"github.com/lowbit-go/gq/cmd/internal/filereport"
 	"github.com/lowbit-go/gq/formats/safetensors"
 )
 
@@ -50,7 +51,7 @@ func run(c *cli.Context) error {
 		if err != nil {
 			return err
 		}
-		return PrintPlan(c, plan)
+		return filereport.Plan(c, plan)
 	}
 	r, err := gq.Quantize(c.Context, src, c.String("output"), opts)
 	if r == nil {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/lowbit-go/gq"
 	"github.com/lowbit-go/gq/cmd/internal/cmdline"
-	"github.com/lowbit-go/gq/cmd/quantize"
+	"github.com/lowbit-go/gq/cmd/internal/filereport"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
 )
@@ -53,13 +53,13 @@ func run(c *cli.Context) error {
 		if err != nil {
 			return err
 		}
-		return quantize.PrintPlan(c, plan)
+		return filereport.Plan(c, plan)
 	}
 	report, err := gq.Repack(c.Context, c.Args().First(), c.String("output"), opts)
 	if err != nil {
 		return err
 	}
-	return quantize.PrintReport(c, report)
+	return filereport.Report(c, report)
 }
 
 func options(c *cli.Context) (opts gq.RepackOptions, err error) {

@@ -1,0 +1,156 @@
+// Package filereport prints plans and reports of the jobs that write .gqf files.
+package filereport
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/lowbit-go/gq"
+	"github.com/lowbit-go/gq/cmd/internal/cmdline"
+	"github.com/lowbit-go/gq/quantizer"
+)
+
+// Plan prints a plan as a table, or as JSON with --json.
+func Plan(c *cli.Context, p *gq.PlanReport) error {
+	w := c.App.Writer
+	if c.Bool("json") {
+		return cmdline.PrintJSON(w, p)
+	}
+	if err := Allocation(w, p.Allocation); err != nil {
+		return err
+	}
+	err := cmdline.Table(w, []string{"TENSOR", "ROLE", "SHAPE", "DTYPE", "BECOMES", "LAYOUT", "BYTES>", "BPW>", "WHY"}, func(line func(...any)) {
+		for _, t := range p.Tensors {
+			line(cmdline.Text(t.Name), t.Role, cmdline.Shape(t.Shape), t.Dtype, becomes(t), strings.Join(t.Layouts, ", "), t.Bytes, fmt.Sprintf("%.3f", t.BitsPerWeight), why(t))
+		}
+	})
+	if err != nil {
+		return err
+	}
+	warnings(c.App.ErrWriter, p.Warnings)
+	if p.Fold != nil {
+		fmt.Fprintf(w, "\nfolded: %s\n", foldedText(p.Fold))
+	}
+	_, err = fmt.Fprintf(w, "\n%d tensors, %s in, the file will have %d bytes (%s)\n", len(p.Tensors), cmdline.Bytes(p.SourceBytes), p.OutputBytes, cmdline.Bytes(p.OutputBytes))
+	return err
+}
+
+func becomes(t *quantizer.PlanTensor) string {
+	switch t.Action {
+	case quantizer.ActionQuantize:
+		group := fmt.Sprint("g", t.Group)
+		if t.Group == 0 {
+			group = "channel"
+		}
+		s := fmt.Sprintf("%d-bit %s %s %s %s", t.Bits, group, t.Mapping, t.ScaleDtype, t.Algorithm)
+		if t.ZeroPoints != "" {
+			s += fmt.Sprintf(", %s zeros", t.ZeroPoints)
+		}
+		if t.Slices > 1 {
+			s = fmt.Sprintf("%d x %s", t.Slices, s)
+		}
+		return s
+	case quantizer.ActionShare:
+		return "shared with " + cmdline.Text(t.SharedWith)
+	}
+	return string(t.Action)
+}
+
+func why(t *quantizer.PlanTensor) string {
+	switch {
+	case t.Rule != "" && t.Action == quantizer.ActionQuantize && t.Reason != "":
+		return cmdline.Text(t.Rule + "; " + t.Reason)
+	case t.Rule != "" || t.Reason != "":
+		return cmdline.Text(cmp.Or(t.Rule, t.Reason))
+	}
+	return ""
+}
+
+// Report prints what a job of repacking did, or JSON with --json.
+func Report(c *cli.Context, r *quantizer.Report) error {
+	if c.Bool("json") {
+		return cmdline.PrintJSON(c.App.Writer, r)
+	}
+	Tensors(c, r)
+	SQNR(c.App.Writer, r)
+	return Time(c.App.Writer, r)
+}
+
+// Tensors prints what became of the tensors.
+func Tensors(c *cli.Context, r *quantizer.Report) {
+	w := c.App.Writer
+	warnings(c.App.ErrWriter, r.Warnings)
+	quantized := fmt.Sprintf("%d quantized", r.Quantized)
+	if r.Algorithm != "" {
+		quantized += " (" + r.Algorithm + ")"
+	}
+	parts := []string{quantized, fmt.Sprintf("%d kept", r.Kept), fmt.Sprintf("%d shared", r.Shared)}
+	if r.Absorbed > 0 {
+		parts = append(parts, fmt.Sprintf("%d absorbed", r.Absorbed))
+	}
+	fmt.Fprintf(w, "wrote    %s\n", r.Output)
+	fmt.Fprintf(w, "tensors  %s\n", strings.Join(parts, ", "))
+	if r.RealZeros+r.WholeZeros > 0 {
+		fmt.Fprintf(w, "zeros    %d tensors real, %d whole", r.RealZeros, r.WholeZeros)
+		if r.RoundedHQQ > 0 {
+			fmt.Fprintf(w, " (%d of hqq: rounded, scales fitted to them)", r.RoundedHQQ)
+		}
+		fmt.Fprintln(w)
+	}
+	if r.Fold != nil {
+		fmt.Fprintf(w, "folded   %s\n", foldedText(r.Fold))
+	}
+	fmt.Fprintf(w, "size     %s -> %s, %.3f bits per quantized weight, %.3f over all\n", cmdline.Bytes(r.SourceBytes), cmdline.Bytes(r.OutputBytes), r.BitsPerWeight, r.AllBitsPerWeight)
+	if r.SmallScales > 0 {
+		fmt.Fprintf(w, "scales   %d groups have a scale below the normal range of its dtype, or the smallest there is\n", r.SmallScales)
+	}
+}
+
+// SQNR prints the loss of the weights.
+func SQNR(w io.Writer, r *quantizer.Report) {
+	if r.Worst != "" {
+		fmt.Fprintf(w, "SQNR     mean %.2f dB, worst %.2f dB (%s)\n", r.MeanSQNR, r.WorstSQNR, r.Worst)
+	}
+}
+
+// Time prints the time of a job that does little but write the file.
+func Time(w io.Writer, r *quantizer.Report) error {
+	_, err := fmt.Fprintf(w, "time     %.2f s (%.2f s of it sync), %.2f GB/s of checkpoint\n", r.Seconds, r.SyncSeconds, r.BytesPerSecond/1e9)
+	return err
+}
+
+// foldedText says what was done to the checkpoint, and how well that was found to keep the model.
+func foldedText(f *quantizer.Fold) string {
+	return fmt.Sprintf("%s; logits within %.1e of the largest (%d tokens, %s)", strings.Join(f.Steps, ", "), f.Difference, f.Tokens, f.Source)
+}
+
+func warnings(w io.Writer, list []string) {
+	for _, s := range list {
+		fmt.Fprintf(w, "gq: warning: %s\n", s)
+	}
+}
+
+// Allocation prints the table of the bits that were chosen, if they were.
+func Allocation(w io.Writer, a *gq.Allocation) error {
+	if a == nil {
+		return nil
+	}
+	err := cmdline.Table(w, []string{"TENSOR", "BITS>", "GROUP>", "BYTES>", "KL>"}, func(line func(...any)) {
+		for _, r := range a.Rows {
+			group := strconv.Itoa(r.Group)
+			if r.Group == 0 {
+				group = "channel"
+			}
+			line(cmdline.Text(r.Tensor), r.Bits, group, r.Bytes, fmt.Sprintf("%.6f", r.KL))
+		}
+	})
+	if err == nil {
+		_, err = fmt.Fprintf(w, "\n%s\n\n", a.Summary())
+	}
+	return err
+}
