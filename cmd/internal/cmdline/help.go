@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -150,33 +151,41 @@ func (p *page) entry(name, usage string) {
 	p.WriteString(fmt.Sprintf("%-*s", column, left) + body.String()[min(column, body.Len()):])
 }
 
-// flags writes flags by category, in the order in which the categories first appear, and returns how
-// many it left out.
+// flags writes flags by category and returns how many it left out.
 func (p *page) flags(flags []cli.Flag, all bool) (hidden int) {
-	var order []string
-	byCategory := map[string][]cli.Flag{}
-	for _, f := range flags {
-		if v, ok := f.(cli.VisibleFlag); ok && !v.IsVisible() {
-			continue
-		}
+	var group string
+	for _, f := range byCategory(flags) {
 		name := cmp.Or(category(f), "Flags")
 		if name == Advanced && !all {
 			hidden++
 			continue
 		}
-		if byCategory[name] == nil {
-			order = append(order, name)
+		if name != group {
+			p.heading(name)
+			group = name
 		}
-		byCategory[name] = append(byCategory[name], f)
-	}
-	for _, name := range order {
-		p.heading(name)
-		for _, f := range byCategory[name] {
-			names, usage := describe(f)
-			p.entry(names, usage)
-		}
+		names, usage := describe(f)
+		p.entry(names, usage)
 	}
 	return hidden
+}
+
+// byCategory returns the flags that are not hidden, by category, in the order in which the categories
+// first appear, Advanced last.
+func byCategory(flags []cli.Flag) []cli.Flag {
+	var visible []cli.Flag
+	order := map[string]int{Advanced: len(flags)}
+	for _, f := range flags {
+		if v, ok := f.(cli.VisibleFlag); ok && !v.IsVisible() {
+			continue
+		}
+		visible = append(visible, f)
+		if _, ok := order[category(f)]; !ok {
+			order[category(f)] = len(order)
+		}
+	}
+	slices.SortStableFunc(visible, func(a, b cli.Flag) int { return order[category(a)] - order[category(b)] })
+	return visible
 }
 
 func category(f cli.Flag) string {

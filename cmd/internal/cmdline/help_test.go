@@ -151,3 +151,37 @@ func TestMan(t *testing.T) {
 		}
 	}
 }
+
+func TestMarkdown(t *testing.T) {
+	var b bytes.Buffer
+	if err := Markdown(&b, helpApp()); err != nil {
+		t.Fatal(err)
+	}
+	_, got, _ := strings.Cut(b.String(), "## ")
+	want := `gq show
+
+Show a thing.
+
+` + "```\ngq show [FLAGS] FILE\n```" + `
+
+One line and the next.
+
+  as it is
+
+A second paragraph.
+
+` + "```sh\n# a comment\ngq show file\n```" + `
+
+| flag | meaning |
+|---|---|
+| **Basics** |  |
+` + "| `-o, --output FILE` | FILE to write; words that go on beyond the end of the line (default: x.gqf) |\n" +
+		"| `--bits BITS` | of a code (default: 4) |\n| **Other** |  |\n| `--json` | print JSON |\n" +
+		"| **Advanced** |  |\n| `--a-very-long-name-of-a-flag NAME` | NAME of it |\n"
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+	if got := escape(`*.q_proj, <|endoftext|>`); got != `\*.q_proj, \<\|endoftext\|>` {
+		t.Errorf("escaped: %s", got)
+	}
+}

@@ -20,47 +20,34 @@ func Man(w io.Writer, app *cli.App) error {
 	m.macro("SH", "DESCRIPTION")
 	m.text(app.Description)
 	m.macro("SH", "COMMANDS")
-	m.commands(app.Name, app.Commands)
+	eachCommand(app.Name, app.Commands, m.command)
 	_, err := io.WriteString(w, m.String())
 	return err
 }
 
 type manPage struct{ strings.Builder }
 
-// commands writes a subsection for each command that can be called by itself.
-func (m *manPage) commands(path string, list []*cli.Command) {
-	for _, c := range list {
-		if c.Hidden {
-			continue
+// command writes a subsection: what the command does, its examples and all of its flags.
+func (m *manPage) command(path string, c *cli.Command) {
+	m.macro("SS", strings.TrimSpace(path+" [FLAGS] "+c.ArgsUsage))
+	m.text(sentence(c.Usage))
+	if c.Description != "" {
+		m.macro("PP")
+		m.text(c.Description)
+	}
+	if c.UsageText != "" {
+		m.macro("PP")
+		m.macro("EX")
+		for line := range strings.Lines(c.UsageText) {
+			m.line(roff(strings.TrimSuffix(line, "\n")))
 		}
-		name := path + " " + c.Name
-		if len(c.Subcommands) > 0 {
-			m.commands(name, c.Subcommands)
-			continue
-		}
-		m.macro("SS", strings.TrimSpace(name+" [FLAGS] "+c.ArgsUsage))
-		m.text(strings.ToUpper(c.Usage[:1]) + c.Usage[1:] + ".")
-		if c.Description != "" {
-			m.macro("PP")
-			m.text(c.Description)
-		}
-		if c.UsageText != "" {
-			m.macro("PP")
-			m.macro("EX")
-			for line := range strings.Lines(c.UsageText) {
-				m.line(roff(strings.TrimSuffix(line, "\n")))
-			}
-			m.macro("EE")
-		}
-		for _, f := range c.Flags {
-			if v, ok := f.(cli.VisibleFlag); ok && !v.IsVisible() {
-				continue
-			}
-			names, usage := describe(f)
-			m.macro("TP")
-			m.line(`\fB` + roff(names) + `\fR`)
-			m.text(usage)
-		}
+		m.macro("EE")
+	}
+	for _, f := range byCategory(c.Flags) {
+		names, usage := describe(f)
+		m.macro("TP")
+		m.line(`\fB` + roff(names) + `\fR`)
+		m.text(usage)
 	}
 }
 
