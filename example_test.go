@@ -177,18 +177,21 @@ func ExampleInspect() {
 		log.Fatal(err)
 	}
 	t := r.File.Tensors[0]
+	fmt.Printf("%s, %d parameters\n", r.Summary.Architecture, r.Summary.Parameters)
 	fmt.Println(len(r.File.Tensors), "tensors:", t.Name, t.Shape, t.Bits, "bits in", t.Layout)
-	// Output: 56 tensors: model.embed_tokens.weight [1024 128] 8 bits in lowbit
+	// Output:
+	// LlamaForCausalLM, 1312384 parameters
+	// 56 tensors: model.embed_tokens.weight [1024 128] 8 bits in lowbit
 }
 
-func ExampleInspectTensor() {
+func ExampleInspectTensors() {
 	dir, remove := temporary()
 	defer remove()
-	r, err := gq.InspectTensor(quantized(dir), "model.layers.0.mlp.up_proj.weight", 0)
+	r, err := gq.InspectTensors(quantized(dir), "*.layers.0.mlp.up_proj", 0)
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(r.Values[:4])
+	fmt.Println(r.One.Values[:4])
 	// Output: [0.056884766 -0.11376953 -0 0.11376953]
 }
 

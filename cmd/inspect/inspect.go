@@ -6,6 +6,8 @@ import (
 
 	"github.com/lowbit-go/gq"
 	"github.com/lowbit-go/gq/cmd/internal/cmdline"
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/formats/safetensors"
 )
 
 // Command gives `gq inspect`.
@@ -15,20 +17,35 @@ func Command() *cli.Command {
 		Usage: "show what a .gqf file or a safetensors checkpoint holds",
 		UsageText: `gq inspect model.gqf
 # scales, a histogram of codes and the first weights
-gq inspect model.gqf --tensor lm_head.weight
+gq inspect model.gqf --tensor lm_head
+# the tensors that a pattern matches
+gq inspect model.gqf --tensor '*.layers.0.*_proj'
 gq inspect Llama-3.2-1B --json
 `,
 		ArgsUsage: "FILE|DIR",
-		Description: "Only directories and metadata are read, but for --tensor. Nothing is checked beyond that:\n" +
-			"gq verify does.",
+		Description: "A summary of the model comes first, then its tensors. Only directories and metadata are read,\n" +
+			"but for a single --tensor. Nothing is checked beyond that: gq verify does.",
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "tensor", Usage: "show one tensor of a .gqf file, by any of its `NAME`s: packed header, scales, codes, first weights"},
+			&cli.StringFlag{Name: "tensor", Usage: "`PATTERN`: a name, a module, a glob (*.q_proj) or re:REGEXP. One tensor of a .gqf file is shown in full (packed header, scales, codes, first weights), several in short"},
 			&cli.IntFlag{Name: "slice", Usage: "with --tensor: `NUMBER` of an expert of a fused tensor, from 0"},
+			&cli.BoolFlag{Name: "verbose", Usage: "show sections, checksums, assets, config, recipe and provenance, too; of a checkpoint its files and their metadata"},
 			cmdline.JSON("all of it"),
 		},
 		Action: run,
 	}
 }
+
+// fileResult and checkpointResult are what --json prints.
+type (
+	fileResult struct {
+		Summary gq.Summary `json:"summary"`
+		*gqf.Inspection
+	}
+	checkpointResult struct {
+		Summary gq.Summary `json:"summary"`
+		*safetensors.Inspection
+	}
+)
 
 func run(c *cli.Context) error {
 	if c.NArg() != 1 {
@@ -39,25 +56,37 @@ func run(c *cli.Context) error {
 	}
 	path, w := c.Args().First(), c.App.Writer
 	if c.IsSet("tensor") {
-		r, err := gq.InspectTensor(path, c.String("tensor"), c.Int("slice"))
-		if err != nil {
-			return err
-		}
-		if c.Bool("json") {
-			return cmdline.PrintJSON(w, r)
-		}
-		return printTensor(w, r)
+		return runTensors(c, path)
 	}
 	r, err := gq.Inspect(path)
 	switch {
 	case err != nil:
 		return err
 	case c.Bool("json") && r.File != nil:
-		return cmdline.PrintJSON(w, r.File)
+		return cmdline.PrintJSON(w, fileResult{r.Summary, r.File})
 	case c.Bool("json"):
-		return cmdline.PrintJSON(w, r.Checkpoint)
+		return cmdline.PrintJSON(w, checkpointResult{r.Summary, r.Checkpoint})
 	case r.File != nil:
-		return printFile(w, r.File)
+		return printFile(w, path, r, c.Bool("verbose"))
 	}
-	return printCheckpoint(w, r.Checkpoint)
+	return printCheckpoint(w, path, r, c.Bool("verbose"))
+}
+
+// runTensors shows the tensors that --tensor matches.
+func runTensors(c *cli.Context, path string) error {
+	w := c.App.Writer
+	r, err := gq.InspectTensors(path, c.String("tensor"), c.Int("slice"))
+	switch {
+	case err != nil:
+		return err
+	case c.Bool("json") && r.One != nil:
+		return cmdline.PrintJSON(w, r.One)
+	case c.Bool("json"):
+		return cmdline.PrintJSON(w, r)
+	case r.One != nil:
+		return printTensor(w, r.One)
+	case r.Tensors != nil:
+		return printTensors(w, r.Tensors)
+	}
+	return printSources(w, r.Sources, true)
 }

@@ -7,23 +7,59 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/lowbit-go/gq"
 	"github.com/lowbit-go/gq/cmd/internal/cmdline"
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
 )
 
-func printFile(w io.Writer, r *gqf.Inspection) error {
-	fmt.Fprintf(w, "%s: gqf %s, %s (%d bytes)\n", cmdline.Text(r.File), r.Version, cmdline.Bytes(r.FileBytes), r.FileBytes)
-	fmt.Fprintf(w, "data: %d bytes at %d, a checksum for every %d\n\n", r.DataBytes, r.DataOffset, r.BlockBytes)
+// field prints a line of the summary.
+func field(w io.Writer, name, format string, args ...any) {
+	fmt.Fprintf(w, "%-12s  %s\n", name, fmt.Sprintf(format, args...))
+}
 
-	cmdline.Table(w, []string{"SECTION", "OFFSET>", "BYTES>", "RECORDS>", "CRC32C"}, func(line func(...any)) {
+// printSummary prints what is known of every model. kind says what holds it.
+func printSummary(w io.Writer, path, kind string, s *gq.Summary) {
+	field(w, "file", "%s, %s", cmdline.Text(path), kind)
+	field(w, "model", "%s", cmdline.Text(s.Model))
+	architecture := "unknown: there is no config.json that names it"
+	if s.Architecture != "" {
+		architecture = cmdline.Text(s.Architecture)
+	}
+	field(w, "architecture", "%s", architecture)
+	field(w, "parameters", "%s (%d)", cmdline.Count(s.Parameters), s.Parameters)
+}
+
+func printFile(w io.Writer, path string, r *gq.Inspection, verbose bool) error {
+	f, s := r.File, &r.File.Totals
+	printSummary(w, path, "gqf "+f.Version, &r.Summary)
+	field(w, "bits", "%.3f per quantized weight, %.3f over all", s.QuantBitsWeight, s.BitsPerWeight)
+	field(w, "size", "%s (%d bytes), of %s in the checkpoint", cmdline.Bytes(f.FileBytes), f.FileBytes, cmdline.Bytes(s.SourceBytes))
+	field(w, "tensors", "%d under %d names: %d quantized, %d unquantized, %d shared", s.Tensors, s.Names, s.Quantized, s.Kept, s.Shared)
+	if s.Shared > 0 {
+		field(w, "sharing", "saves %s (%d bytes), which further names would take on their own", cmdline.Bytes(s.SharedSaved), s.SharedSaved)
+	}
+	fmt.Fprintln(w)
+	if err := printTensors(w, f.Tensors); err != nil || !verbose {
+		return err
+	}
+	return printMetadata(w, f)
+}
+
+// printMetadata prints what --verbose adds of a .gqf file.
+func printMetadata(w io.Writer, r *gqf.Inspection) error {
+	fmt.Fprintf(w, "\ndata: %d bytes at %d, a checksum for every %d\n\n", r.DataBytes, r.DataOffset, r.BlockBytes)
+	err := cmdline.Table(w, []string{"SECTION", "OFFSET>", "BYTES>", "RECORDS>", "CRC32C"}, func(line func(...any)) {
 		for _, s := range r.Sections {
 			line(s.Name, s.Offset, s.Bytes, s.Count, s.CRC32C)
 		}
 	})
+	if err != nil {
+		return err
+	}
 	if len(r.Assets) > 0 {
 		fmt.Fprintln(w)
-		cmdline.Table(w, []string{"ASSET", "KIND", "BYTES>", "STORED>", "CODEC"}, func(line func(...any)) {
+		err = cmdline.Table(w, []string{"ASSET", "KIND", "BYTES>", "STORED>", "CODEC"}, func(line func(...any)) {
 			for _, a := range r.Assets {
 				line(cmdline.Text(a.Name), a.Kind, a.RawBytes, a.StoredBytes, a.Codec)
 			}
@@ -32,22 +68,16 @@ func printFile(w io.Writer, r *gqf.Inspection) error {
 	printJSON(w, "config", r.Config)
 	printJSON(w, "recipe", r.Recipe)
 	printJSON(w, "provenance", r.Provenance)
+	return err
+}
 
-	fmt.Fprintln(w)
-	cmdline.Table(w, []string{"TENSOR", "ROLE", "SHAPE", "DTYPE", "BITS>", "GROUP>", "MAPPING", "SCALES", "LAYOUT", "TILE", "FLAGS", "BYTES>", "BPW>", "CPU", "SHARED WITH"}, func(line func(...any)) {
-		for i := range r.Tensors {
-			tensorLines(line, &r.Tensors[i])
+// printTensors prints the table of tensors of a .gqf file.
+func printTensors(w io.Writer, rows []gqf.TensorRow) error {
+	return cmdline.Table(w, []string{"TENSOR", "ROLE", "SHAPE", "DTYPE", "BITS>", "GROUP>", "MAPPING", "SCALES", "LAYOUT", "TILE", "FLAGS", "BYTES>", "BPW>", "CPU", "SHARED WITH"}, func(line func(...any)) {
+		for i := range rows {
+			tensorLines(line, &rows[i])
 		}
 	})
-
-	s := &r.Totals
-	fmt.Fprintf(w, "\n%d tensors under %d names: %d quantized, %d kept, %d shared\n", s.Tensors, s.Names, s.Quantized, s.Kept, s.Shared)
-	if s.Shared > 0 {
-		fmt.Fprintf(w, "sharing saved %s (%d bytes), which further names would take on their own\n", cmdline.Bytes(s.SharedSaved), s.SharedSaved)
-	}
-	_, err := fmt.Fprintf(w, "%d weights, %s of %s in the checkpoint; %.3f bits per quantized weight, %.3f over all\n",
-		s.Elements, cmdline.Bytes(s.PayloadBytes), cmdline.Bytes(s.SourceBytes), s.QuantBitsWeight, s.BitsPerWeight)
-	return err
 }
 
 // tensorLines gives a line for the tensor, and one for each of further variants.
@@ -85,10 +115,53 @@ func group(g uint64) string {
 	return strconv.FormatUint(g, 10)
 }
 
-func printCheckpoint(w io.Writer, r *safetensors.Inspection) error {
-	s := &r.Totals
-	fmt.Fprintf(w, "%s: safetensors, %s\n\n", cmdline.Text(r.Dir), cmdline.Bytes(s.FileBytes))
-	cmdline.Table(w, []string{"FILE", "BYTES>", "TENSORS>", "SHA-256 OF THE HEADER"}, func(line func(...any)) {
+func printCheckpoint(w io.Writer, path string, r *gq.Inspection, verbose bool) error {
+	ck, s := r.Checkpoint, &r.Checkpoint.Totals
+	files := "1 file"
+	if s.Files != 1 {
+		files = fmt.Sprintf("%d files", s.Files)
+	}
+	printSummary(w, path, "safetensors", &r.Summary)
+	field(w, "bits", "%.3f per weight", r.Summary.Bits)
+	field(w, "size", "%s (%d bytes) in %s", cmdline.Bytes(s.FileBytes), s.FileBytes, files)
+	field(w, "tensors", "%d: %s", s.Tensors, dtypes(ck))
+	fmt.Fprintln(w)
+	if err := printSources(w, ck.Tensors, s.Files > 1); err != nil || !verbose {
+		return err
+	}
+	return printFiles(w, ck)
+}
+
+// dtypes says how many tensors have which dtype.
+func dtypes(r *safetensors.Inspection) string {
+	var parts []string
+	for _, d := range r.Dtypes {
+		s := fmt.Sprintf("%d %s", d.Tensors, cmdline.Text(d.Dtype))
+		if !d.Known {
+			s += " (unknown: gq cannot read it)"
+		}
+		parts = append(parts, s)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// printSources prints the table of tensors of a checkpoint.
+func printSources(w io.Writer, rows []safetensors.TensorRow, files bool) error {
+	return cmdline.Table(w, []string{"TENSOR", "DTYPE", "SHAPE", "BYTES>", "FILE"}, func(line func(...any)) {
+		for _, t := range rows {
+			file := ""
+			if files {
+				file = cmdline.Text(t.File)
+			}
+			line(cmdline.Text(t.Name), cmdline.Text(t.Dtype), cmdline.Shape(t.Shape), t.Bytes, file)
+		}
+	})
+}
+
+// printFiles prints what --verbose adds of a checkpoint.
+func printFiles(w io.Writer, r *safetensors.Inspection) error {
+	fmt.Fprintln(w)
+	err := cmdline.Table(w, []string{"FILE", "BYTES>", "TENSORS>", "SHA-256 OF THE HEADER"}, func(line func(...any)) {
 		for _, f := range r.Files {
 			line(cmdline.Text(f.Name), f.Bytes, f.Tensors, f.HeaderSHA256)
 		}
@@ -99,27 +172,14 @@ func printCheckpoint(w io.Writer, r *safetensors.Inspection) error {
 			printStrings(w, "metadata of "+cmdline.Text(f.Name), f.Metadata)
 		}
 	}
-
+	if err != nil {
+		return err
+	}
 	fmt.Fprintln(w)
-	cmdline.Table(w, []string{"TENSOR", "DTYPE", "SHAPE", "BYTES>", "FILE"}, func(line func(...any)) {
-		for _, t := range r.Tensors {
-			file := ""
-			if len(r.Files) > 1 {
-				file = cmdline.Text(t.File)
-			}
-			line(cmdline.Text(t.Name), cmdline.Text(t.Dtype), cmdline.Shape(t.Shape), t.Bytes, file)
-		}
-	})
-
-	fmt.Fprintln(w)
-	return cmdline.Table(w, []string{"DTYPE", "TENSORS>", "ELEMENTS>", "BYTES>", "NOTE"}, func(line func(...any)) {
+	return cmdline.Table(w, []string{"DTYPE", "TENSORS>", "ELEMENTS>", "BYTES>"}, func(line func(...any)) {
 		for _, d := range r.Dtypes {
-			note := ""
-			if !d.Known {
-				note = "unknown: gq cannot read these"
-			}
-			line(cmdline.Text(d.Dtype), d.Tensors, d.Elements, d.Bytes, note)
+			line(cmdline.Text(d.Dtype), d.Tensors, d.Elements, d.Bytes)
 		}
-		line("all", s.Tensors, s.Elements, s.Bytes)
+		line("all", r.Totals.Tensors, r.Totals.Elements, r.Totals.Bytes)
 	})
 }

@@ -54,3 +54,6 @@ func ParseBytes(s string) (int64, error) {
 	}
 	return 0, fmt.Errorf("%q is no size: write bytes, or a number with kB, MB, GB, KiB, MiB or GiB", s)
 }
+
+// Count writes a number as Bytes does: "12.3 k".
+func Count(n int64) string { return strings.TrimRight(strings.TrimSuffix(Bytes(n), "B"), " ") }

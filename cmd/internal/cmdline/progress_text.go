@@ -38,7 +38,7 @@ func (s *status) amounts() string {
 	if s.unit == "bytes" {
 		return Bytes(s.done) + " of " + Bytes(s.total)
 	}
-	return count(s.done) + " of " + count(s.total) + " " + s.unit
+	return Count(s.done) + " of " + Count(s.total) + " " + s.unit
 }
 
 func (s *status) speed() string {
@@ -50,7 +50,7 @@ func (s *status) speed() string {
 	case s.rate < 10:
 		return fmt.Sprintf("%.2g %s/s", s.rate, s.unit)
 	}
-	return count(int64(s.rate)) + " " + s.unit + "/s"
+	return Count(int64(s.rate)) + " " + s.unit + "/s"
 }
 
 func (s *status) remaining() string {
@@ -113,9 +113,6 @@ func (s *status) line() string {
 
 // clip cuts an ASCII text to columns.
 func clip(s string, columns int) string { return s[:min(len(s), max(columns, 0))] }
-
-// count writes a number as Bytes does: "12.3 k".
-func count(n int64) string { return strings.TrimRight(strings.TrimSuffix(Bytes(n), "B"), " ") }
 
 // short writes a time with its two largest units: "42s", "3m05s", "2h10m", "1d3h".
 func short(d time.Duration) string {
