@@ -5,21 +5,19 @@ import (
 	"fmt"
 )
 
-// Bit planes store 8 lanes of b-bit codes in b planes of bytes: position i of
-// the planes holds the codes at position i of the lanes. The arithmetic is the
-// same at every position, so 8 positions are done at once in a uint64, one
-// byte each. docs/FORMAT.md gives the planes of a unit of 128 codes; TorchAO's
-// units of 64 and 32 differ only in which code is position i of lane j, and in
-// which byte is position i of plane p, see planeGeometry.
+// Bit planes store 8 lanes of b-bit codes in b planes of bytes: position i of the planes holds the
+// codes at position i of the lanes. The arithmetic is the same at every position, so a uint64 does
+// 8 positions at once, one byte each. docs/FORMAT.md gives the planes of a unit of 128 codes.
+// TorchAO's units of 64 and 32 codes only place lanes and planes elsewhere, see planeGeometry.
 //
-// A stored code is an unsigned number below 2^b. TorchAO stores
-// q + 2^(b-1), and at 8 bits the two's complement byte.
+// A stored code is unsigned and below 2^b. TorchAO stores q + 2^(b-1), and the two's complement
+// byte at 8 bits.
 
-// ones is a byte of 1 at each of the 8 positions.
+// ones has the value 1 in each byte.
 const ones = 0x0101010101010101
 
-// storedCodes turns 8 signed codes into TorchAO's stored codes; bits past the
-// low b of a code are dropped.
+// storedCodes turns 8 signed codes into TorchAO's stored codes. It drops the bits above the low b
+// bits of a code.
 func storedCodes(bits int, q uint64) uint64 {
 	if bits == 8 {
 		return q
@@ -33,8 +31,8 @@ func signedCodes(bits int, u uint64) uint64 {
 	if bits == 8 {
 		return u
 	}
-	// u - half in each byte; the 0x80 keeps a byte from borrowing from its
-	// neighbour and is flipped back afterwards.
+	// u - half in each byte: the 0x80 keeps a byte from borrowing from its neighbour and is flipped
+	// back afterwards.
 	half := uint64(ones) << (bits - 1)
 	return (u | 0x80*ones) - half ^ 0x80*ones
 }
@@ -80,9 +78,9 @@ func packColumn(bits int, p *[8]uint64, x *[8]uint64) {
 	}
 }
 
-// unpackPair is packColumn backwards for the lanes 2m and 2m+1 alone, and for
-// the first 8 or 4 positions. Plane p is as many bytes at src[stride*p]; only
-// planes that hold something of the two lanes are read.
+// unpackPair inverts packColumn for lanes 2m and 2m+1 only, at the first 8 or 4 positions. Plane p
+// starts at src[stride*p] and has one byte a position. unpackPair reads only the planes that hold
+// bits of the two lanes.
 func unpackPair(bits, m int, src []byte, stride, positions int) (x0, x1 uint64) {
 	plane := func(p int) uint64 {
 		if positions == 4 {
@@ -139,9 +137,9 @@ func StoredColumn(bits int, x *[8]uint64, unit []byte, half int) {
 	}
 }
 
-// planeGeometry places the lanes and planes of a unit: position i (of column
-// c, where a unit has two) of lane j is code lane[j] + laneStep*i + 8c, and of
-// plane p is byte plane[p] + planeStep*i + 8c.
+// planeGeometry places the lanes and planes of a unit. A unit of 128 codes has two columns c.
+// Position i of lane j in column c is code lane[j] + laneStep*i + 8c; position i of plane p is byte
+// plane[p] + planeStep*i + 8c.
 type planeGeometry struct {
 	columns, positions  int
 	lane, plane         [8]int

@@ -37,8 +37,8 @@ func bitpackCases(t testing.TB) map[[2]int]bitpackCase {
 	return byUnit
 }
 
-// TestPackUnitTorchAO holds the bit planes to TorchAO's bytes, and each bit of
-// each code to its place in TorchAO's bitmap.
+// TestPackUnitTorchAO compares the bit planes with TorchAO's bytes, and the place of every bit of
+// every code with TorchAO's bitmap.
 func TestPackUnitTorchAO(t *testing.T) {
 	for _, c := range bitpackCases(t) {
 		t.Run(fmt.Sprintf("%d bits unit %d", c.Bits, c.Unit), func(t *testing.T) {
@@ -60,8 +60,8 @@ func TestPackUnitTorchAO(t *testing.T) {
 	}
 }
 
-// checkBit packs codes of which only code i's stored bit j is set and wants
-// bit `at` of the packed bytes set, and no other.
+// checkBit packs codes whose only set stored bit is bit j of code i, and wants exactly bit `at` of
+// the packed bytes set.
 func checkBit(t *testing.T, bits, unit, i, j, at int) {
 	t.Helper()
 	zero := storedToCode(bits, 0)
@@ -80,7 +80,7 @@ func checkBit(t *testing.T, bits, unit, i, j, at int) {
 	}
 }
 
-// storedToCode says what code TorchAO stores as u.
+// storedToCode returns the code that TorchAO stores as u.
 func storedToCode(bits, u int) int8 {
 	if bits == 8 {
 		return int8(u)
@@ -127,8 +127,7 @@ func TestPackUnitPanics(t *testing.T) {
 	}
 }
 
-// FuzzUnit holds that any bytes are some codes' packed form: unpacking and
-// packing again gives the bytes back.
+// FuzzUnit tests that unpacking any bytes and packing them again gives the same bytes.
 func FuzzUnit(f *testing.F) {
 	for _, c := range bitpackCases(f) {
 		packed, err := hex.DecodeString(c.Packed)

@@ -5,19 +5,17 @@ import (
 	"math"
 )
 
-// Codes packs and reads one LayoutCodes payload: each code a signed byte,
-// row-major, as tools without kernels of their own read them most easily. A
-// panel is a row.
+// Codes packs and reads one LayoutCodes payload: each code is a signed byte, row-major, which tools
+// without kernels can read. A panel is a row.
 //
-// Scales (in the header's scale dtype) and, where there are any, int8 zero
-// points are not in the payload but in companions, row-major, Groups() of them
-// a row. Row and DequantizeRow need them: WithCompanions gives a Codes that has
-// them. The layout holds no bias.
+// Scales (in the header's scale dtype) and int8 zero points, if any, are in companion payloads,
+// row-major, Groups() values a row. Row and DequantizeRow need the companions; WithCompanions
+// attaches them. The layout holds no bias.
 type Codes struct {
 	h              Header
 	rows, k        int
 	group, groups  int
-	offset         float32 // zero point of all groups without stored ones: 0 or -1/2
+	offset         float32 // zero point of every group if none are stored: 0 or -1/2
 	scales, zeroes []byte  // the companions, or nil
 }
 
@@ -48,9 +46,8 @@ func NewCodes(h Header) (*Codes, error) {
 	return c, nil
 }
 
-// WithCompanions returns a Codes that reads scales and zero points too: the data
-// of the companions, zeros empty if the header has no zero points. It fails if
-// they have the wrong size.
+// WithCompanions returns a Codes that also reads scales and zero points from the given companions.
+// zeros is empty if the header has no zero points. It fails if a companion has the wrong size.
 func (c *Codes) WithCompanions(scales, zeros []byte) (*Codes, error) {
 	n := c.rows * c.groups
 	wantZeros := 0
@@ -58,7 +55,7 @@ func (c *Codes) WithCompanions(scales, zeros []byte) (*Codes, error) {
 		wantZeros = n
 	}
 	if len(scales) != n*c.h.ScaleDtype.Bytes() || len(zeros) != wantZeros {
-		return nil, fmt.Errorf("packing: %d bytes of scales and %d of zero points, want %d and %d", len(scales), len(zeros), n*c.h.ScaleDtype.Bytes(), wantZeros)
+		return nil, fmt.Errorf("packing: companions of %d bytes of scales and %d bytes of zero points, want %d and %d", len(scales), len(zeros), n*c.h.ScaleDtype.Bytes(), wantZeros)
 	}
 	with := *c
 	with.scales, with.zeroes = scales, zeros
@@ -95,7 +92,7 @@ func (c *Codes) NewPanel() *Panel {
 	return p
 }
 
-// PackPanel copies the row's codes; AppendScale encodes what goes into the companions.
+// PackPanel copies the row's codes. Scales and zero points go into the companions.
 func (c *Codes) PackPanel(dst []byte, p *Panel) { copy(dst[:c.k], codeBytes(p.Codes[:c.k])) }
 
 // UnpackPanel copies the row's codes; scales and zero points are not in the panel.
@@ -114,7 +111,8 @@ func (c *Codes) rowOf(data []byte, row int) []byte {
 	return data[:c.k]
 }
 
-// Row reads one row; scales and zeros, unless nil, out of the companions.
+// Row reads the codes, scales and zero points of a row. Any of the three may be nil; scales and
+// zero points need the companions.
 func (c *Codes) Row(codes []int8, scales []float32, zeros []int8, data []byte, row int) {
 	if codes != nil {
 		copy(codeBytes(codes[:c.k]), c.rowOf(data, row))
@@ -132,7 +130,7 @@ func (c *Codes) scale(row, g int) float32 {
 	return c.h.ScaleDtype.get(c.scales[(row*c.groups+g)*n:])
 }
 
-// DequantizeRow reads one row as weights.
+// DequantizeRow reads one row as weights. It needs the companions.
 func (c *Codes) DequantizeRow(dst []float32, data []byte, row int) {
 	codes := c.rowOf(data, row)
 	for g := range c.groups {
@@ -149,10 +147,9 @@ func (c *Codes) DequantizeRow(dst []float32, data []byte, row int) {
 // Bias is 0: the layout holds none.
 func (c *Codes) Bias([]byte, int) float32 { return 0 }
 
-// CheckCompanions reports, as *PanelError with its offset in the companion of
-// scales, the first number that cannot be a scale of its dtype, or is not
-// positive despite FlagPositiveScales. Any byte is a zero point. It panics if c
-// has no companions.
+// CheckCompanions reports the first invalid scale, as *PanelError with its offset in the companion:
+// a scale whose magnitude its dtype cannot hold, or a scale that is not positive despite
+// FlagPositiveScales. Every byte is a valid zero point. It panics if c has no companions.
 func (c *Codes) CheckCompanions() error {
 	dtype := c.h.ScaleDtype
 	for i := range c.rows * c.groups {
@@ -167,12 +164,12 @@ func (c *Codes) CheckCompanions() error {
 	return nil
 }
 
-// CheckPanel reports a code that has more bits than the header says.
+// CheckPanel reports the first code that does not fit the header's number of bits.
 func (c *Codes) CheckPanel(i int, src []byte) error {
 	lo, hi := -1<<(c.h.Bits-1), 1<<(c.h.Bits-1)-1
 	for k, b := range src[:c.k] {
 		if q := int(int8(b)); q < lo || q > hi {
-			return &PanelError{i, int64(k), fmt.Sprintf("code %d of column %d is not one of %d bits", q, k, c.h.Bits)}
+			return &PanelError{i, int64(k), fmt.Sprintf("code %d of column %d does not fit %d bits", q, k, c.h.Bits)}
 		}
 	}
 	return nil

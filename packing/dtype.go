@@ -5,13 +5,12 @@ import (
 	"slices"
 )
 
-// Dtype is the element type of a tensor, as safetensors knows them. The codes
-// are stored in files: a code never changes its meaning and is never reused.
+// Dtype is the element type of a tensor, with the names of safetensors. Files store the numbers: a
+// number never changes its meaning and is never reused.
 type Dtype uint8
 
-// The element types. DtypeNone stands for "no elements" (the header of a
-// quantized payload) or, in a checkpoint, for a type that this program does
-// not know.
+// The element types. DtypeNone marks the header of a quantized payload or, in a checkpoint, a type
+// that this program does not know.
 const (
 	DtypeNone  Dtype = 0
 	F64        Dtype = 1
@@ -39,10 +38,10 @@ const (
 	dtypeLimit Dtype = 23
 )
 
-// unknownName begins the String of codes without a meaning.
+// unknownName begins the String of a number without a meaning.
 const unknownName = "unknown"
 
-// dtypes holds safetensors' spelling and the size in bits, by code.
+// dtypes holds safetensors' spelling and the size in bits, by number.
 var dtypes = [dtypeLimit]struct {
 	name string
 	bits int
@@ -72,8 +71,8 @@ var dtypes = [dtypeLimit]struct {
 	C64:        {"C64", 64},
 }
 
-// String gives safetensors' spelling: "BF16", "F8_E4M3", "BOOL". DtypeNone is
-// "none", a code without a meaning "unknown(200)".
+// String gives safetensors' spelling: "BF16", "F8_E4M3", "BOOL". DtypeNone is "none"; a number
+// without a meaning is "unknown(200)".
 func (d Dtype) String() string {
 	if d >= dtypeLimit {
 		return fmt.Sprintf("%s(%d)", unknownName, uint8(d))
@@ -92,8 +91,7 @@ func ParseDtype(s string) (Dtype, bool) {
 	return DtypeNone, false
 }
 
-// Bits is the size of one element in bits; 0 for DtypeNone and codes without
-// a meaning.
+// Bits is the size of one element in bits; 0 for DtypeNone and for numbers without a meaning.
 func (d Dtype) Bits() int {
 	if d >= dtypeLimit {
 		return 0
@@ -101,9 +99,9 @@ func (d Dtype) Bits() int {
 	return dtypes[d].bits
 }
 
-// IsFloat says whether weights of this type can be quantized: F64, F32, F16,
-// BF16, F8_E4M3 and F8_E5M2. The remaining float types (FNUZ, E8M0, sub-byte,
-// complex) only occur as scales or inside other libraries' formats.
+// IsFloat reports whether weights of this type can be quantized: F64, F32, F16, BF16, F8_E4M3 and
+// F8_E5M2. The remaining floating-point types (FNUZ, E8M0, sub-byte, complex) only occur as scales
+// or inside other libraries' formats.
 func (d Dtype) IsFloat() bool {
 	return slices.Contains([]Dtype{F64, F32, F16, BF16, F8E4M3, F8E5M2}, d)
 }

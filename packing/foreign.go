@@ -11,7 +11,7 @@ import (
 // start of the data of its layouts.
 const torchAOHeaderSize = 64
 
-// foreign is what a layout of KleidiAI or TorchAO can hold, and its size.
+// foreign states the limits and sizes of a layout of KleidiAI or TorchAO.
 type foreign struct {
 	layout   Layout
 	name     string
@@ -19,19 +19,18 @@ type foreign struct {
 	scale    ScaleDtype
 	zeros    []ZeroKind
 	tiles    []Tile // nil: not tiled
-	flags    Flags  // that may be set
+	flags    Flags  // flags that may be set
 	perRow   bool   // one scale per row and no groups
 	group    uint64 // a group must be a multiple of this, and divide Cols
 	cols     uint64 // Cols must be a multiple of this
 	prefix   uint64 // bytes before the first panel
-	sums     bool   // the codes of each group have their sum as int32, which must fit
+	sums     bool   // stores the sum of each group's codes as int32, which must not overflow
 	rowBytes func(h Header) (constant, perGroup uint64)
 	padded   bool // columns are padded to a multiple of 32
 }
 
-// foreigns says what docs/FORMAT.md says about each layout. The sizes are of
-// one row of a panel, beside its codes: they are KleidiAI's tile stride divided
-// by nr, and TorchAO's bytes per row.
+// foreigns lists the layouts as docs/FORMAT.md specifies them. Sizes are bytes of one row of a
+// panel beside its codes: KleidiAI's tile stride divided by nr, and TorchAO's bytes per row.
 var foreigns = []foreign{
 	{
 		layout: LayoutQSI4CXP, name: "qsi4cxp", bits: 4, scale: ScaleF32, zeros: []ZeroKind{ZeroNone}, tiles: LowbitTiles,
@@ -84,7 +83,7 @@ var foreigns = []foreign{
 	},
 }
 
-// foreign returns what is known of l, nil if it is none of the foreign layouts.
+// foreign returns the limits of l, or nil if l is not a layout of KleidiAI or TorchAO.
 func (l Layout) foreign() *foreign {
 	for i := range foreigns {
 		if foreigns[i].layout == l {
@@ -94,7 +93,7 @@ func (l Layout) foreign() *foreign {
 	return nil
 }
 
-// rowSize is what a row takes of its panel, in bytes.
+// rowSize is the number of bytes of a panel that one row takes.
 func (f *foreign) rowSize(h Header) checked {
 	constant, perGroup := f.rowBytes(h)
 	codes := newChecked(h.Cols / 8).mul(uint64(h.Bits))
@@ -104,8 +103,8 @@ func (f *foreign) rowSize(h Header) checked {
 	return newChecked(h.Groups()).mul(perGroup).addChecked(codes).add(constant)
 }
 
-// validateForeign is Validate for the layouts of KleidiAI and TorchAO. Its
-// messages say what would fit.
+// validateForeign is Validate for the layouts of KleidiAI and TorchAO. Its messages state what the
+// layout accepts.
 func (h Header) validateForeign(f *foreign) error {
 	fail := func(field string, off int, format string, args ...any) error {
 		return &HeaderError{field, off, fmt.Sprintf(f.name+" holds "+format, args...)}
@@ -127,7 +126,7 @@ func (h Header) validateForeign(f *foreign) error {
 	case !slices.Contains(f.zeros, h.ZeroKind):
 		return fail("zero kind", offZeroKind, "zero points of kind %s, not %s", orList(f.zeros), h.ZeroKind)
 	case h.Dtype != DtypeNone:
-		return fail("dtype", offDtype, "no elements of a dtype, this has %d", uint8(h.Dtype))
+		return fail("dtype", offDtype, "no elements of a dtype, this header has %d", uint8(h.Dtype))
 	case h.Rows == 0 || h.Cols == 0:
 		return fail("rows", offRows, "at least one weight, not %d x %d", h.Rows, h.Cols)
 	case h.Cols%f.cols != 0:
@@ -156,9 +155,8 @@ func orList[T fmt.Stringer](list []T) string {
 	return names[0]
 }
 
-// SmallestScale is the smallest magnitude of a scale that the payload can hold:
-// the smallest scale of the dtype, and 16 times as much where the
-// layout stores scales divided by 16.
+// SmallestScale is the smallest magnitude of a scale that the payload can hold: the smallest scale
+// of the dtype, or 16 times as much where the layout stores scales divided by 16.
 func (h Header) SmallestScale() float32 {
 	s := h.ScaleDtype.Smallest()
 	if h.Layout == LayoutQSI4CXP || h.Layout == LayoutQAI4C32P {

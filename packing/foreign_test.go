@@ -24,8 +24,8 @@ func TestForeignSizes(t *testing.T) {
 	if len(foreignHeaders) != len(foreigns) {
 		t.Fatalf("%d headers for %d layouts", len(foreignHeaders), len(foreigns))
 	}
-	// The panel sizes are those of shared/reference/kleidiai.md section 2 and
-	// torchao.md sections 4, 6 and 7, by hand.
+	// The panel sizes are worked out by hand from shared/reference/kleidiai.md section 2 and
+	// torchao.md sections 4, 6 and 7.
 	for i, want := range []struct {
 		size   int64
 		groups uint64
@@ -88,7 +88,7 @@ func TestForeignValidate(t *testing.T) {
 		{LayoutTorchAOLinear, func(h *Header) { h.Bits = 9 }, "bits", "torchao-linear holds codes of 1 to 8 bits, not 9"},
 		{LayoutQSI4CXP, func(h *Header) { h.Group = 32 }, "group", "qsi4cxp holds one scale per row (group 0), not group 32"},
 		{LayoutQSI4CXP, func(h *Header) { h.Flags = FlagQSI4C32P }, "flags", `qsi4cxp holds no payload flagged "qsi4c32p"`},
-		{LayoutQSI4CXP, func(h *Header) { h.Dtype = F32 }, "dtype", "qsi4cxp holds no elements of a dtype, this has 2"},
+		{LayoutQSI4CXP, func(h *Header) { h.Dtype = F32 }, "dtype", "qsi4cxp holds no elements of a dtype, this header has 2"},
 		{LayoutQSI4CXP, func(h *Header) { h.Tile = Tile{} }, "tile", `qsi4cxp holds tiles of 4x8x2, 4x16x2, 8x8x2 or 8x16x2, not ""`},
 		{LayoutQSI4C32PF16, func(h *Header) { h.Flags = FlagBias }, "flags", "qsi4c32p-f16 holds no bias"},
 		{LayoutQSI4C32PF16, func(h *Header) { h.ScaleDtype = ScaleBF16 }, "scale dtype", "qsi4c32p-f16 holds f16 scales, not bf16"},
@@ -114,7 +114,7 @@ func TestForeignValidate(t *testing.T) {
 		var field, msg string
 		if got, ok := errors.AsType[*HeaderError](err); ok && c.field != "tile" {
 			field, msg = got.Field, got.Msg
-		} else if got, ok := errors.AsType[*UnsupportedError](err); ok && c.field == "tile" { // a newer version may have it
+		} else if got, ok := errors.AsType[*UnsupportedError](err); ok && c.field == "tile" { // a newer version may have this tile
 			field, msg = got.Field, got.Msg
 		}
 		if field != c.field || msg != c.msg {

@@ -23,7 +23,7 @@ func formatExample() *matrix {
 	return m
 }
 
-// TestFormatExample holds the bytes that docs/FORMAT.md prints.
+// TestFormatExample compares PackPanel with the bytes that docs/FORMAT.md prints.
 func TestFormatExample(t *testing.T) {
 	const want = `
   0  47 51 50 4b 01 00 02 01 03 00 01 01 04 08 02 00

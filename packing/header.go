@@ -12,14 +12,11 @@ import (
 // HeaderSize is the size in bytes of the packed header before each payload.
 const HeaderSize = 64
 
-// HeaderVersion is the version of the packed header that this package writes
-// and the only one that it reads.
-//
-// 1: the first one.
+// HeaderVersion is the only version of the packed header that this package reads and writes.
+// Version 1 is the first one.
 const HeaderVersion = 1
 
-// maxDataSize bounds a payload's bytes, so that offsets and sums of a few
-// sizes cannot overflow an int64.
+// maxDataSize bounds a payload's bytes: sums of a few sizes and offsets cannot overflow an int64.
 const maxDataSize = 1 << 62
 
 // Offsets of the header's fields; all integers are little-endian.
@@ -44,11 +41,11 @@ const (
 
 var headerMagic = [4]byte{'G', 'Q', 'P', 'K'}
 
-// Header describes the bytes of one payload completely: whoever has the header
-// and the data behind it can compute every weight.
+// Header describes the bytes of one payload completely: the header and the data behind it suffice
+// to compute every weight.
 //
-// LayoutPlain uses Dtype, Rows and Cols; all else is zero. The other layouts
-// use all but Dtype; what they allow in each field, Validate says.
+// LayoutPlain uses Dtype, Rows and Cols; all other fields are zero. The other layouts use all
+// fields but Dtype; Validate states the values that each layout accepts.
 type Header struct {
 	Layout     Layout
 	Flags      Flags
@@ -63,8 +60,7 @@ type Header struct {
 	Group      uint64 // weights of a row that share a scale; 0: the whole row
 }
 
-// HeaderError reports a packed header that is malformed, or fields that do not
-// go together.
+// HeaderError reports a malformed packed header, or fields that contradict each other.
 type HeaderError struct {
 	Field  string // "magic", "bits", "data size", ...
 	Offset int    // of the field in the header, in bytes
@@ -92,8 +88,7 @@ func PlainHeader(d Dtype, rows, cols uint64) Header {
 	return Header{Layout: LayoutPlain, Dtype: d, Rows: rows, Cols: cols}
 }
 
-// Canonical returns h with FlagQSI4C32P as the other fields demand it, which
-// Validate insists on.
+// Canonical returns h with FlagQSI4C32P set exactly if IsQSI4C32P is true, as Validate requires.
 func (h Header) Canonical() Header {
 	h.Flags &^= FlagQSI4C32P
 	if h.IsQSI4C32P() {
@@ -102,9 +97,8 @@ func (h Header) Canonical() Header {
 	return h
 }
 
-// IsQSI4C32P says whether the payload's bytes are KleidiAI's qsi4c32p with
-// BF16 scales: 4 bits, symmetric, K and the group multiples of 32, no short
-// group.
+// IsQSI4C32P reports whether the payload's bytes are KleidiAI's qsi4c32p with BF16 scales: 4 bits,
+// symmetric, K and the group multiples of 32, no short group.
 func (h Header) IsQSI4C32P() bool {
 	if h.Layout != LayoutLowbit || h.Bits != 4 || h.Grid != GridInteger ||
 		h.ZeroKind != ZeroNone || h.ScaleDtype != ScaleBF16 || h.Cols%32 != 0 {
@@ -113,8 +107,8 @@ func (h Header) IsQSI4C32P() bool {
 	return h.Group == 0 || h.Group%32 == 0 && h.Cols%h.Group == 0
 }
 
-// Validate reports the first field that is out of its range or contradicts
-// another, as *HeaderError or *UnsupportedError.
+// Validate reports the first field that is out of range or contradicts another, as *HeaderError or
+// *UnsupportedError.
 func (h Header) Validate() error {
 	if err := h.validateFields(); err != nil {
 		return err
@@ -142,8 +136,8 @@ func (h Header) validateFields() error {
 	return h.validateOwn()
 }
 
-// validateCodes finds fields of a quantized payload with codes that this version
-// does not know: a newer one may.
+// validateCodes finds numbers that this version does not know in the fields of a quantized payload:
+// a newer version may know them.
 func (h Header) validateCodes() error {
 	newer := func(field string, off int, code uint8) error {
 		return &UnsupportedError{field, off, fmt.Sprintf("%s %d is not known to this version", field, code)}
@@ -198,17 +192,17 @@ func (h Header) validateOwn() error {
 	case h.ZeroKind > ZeroInt8:
 		return fail("zero kind", offZeroKind, "zero kind %d, want none (0) or int8 (1)", uint8(h.ZeroKind))
 	case h.Layout == LayoutCodes && h.Flags&FlagBias != 0:
-		return fail("flags", offFlags, "codes in rows hold no bias")
+		return fail("flags", offFlags, "layout codes holds no bias")
 	case h.Dtype != DtypeNone:
-		return fail("dtype", offDtype, "codes have no element type, this has %d", uint8(h.Dtype))
+		return fail("dtype", offDtype, "a payload of codes has no element type, this header has %d", uint8(h.Dtype))
 	case h.Rows == 0 || h.Cols == 0:
 		return fail("rows", offRows, "%d x %d weights: a payload of codes cannot be empty", h.Rows, h.Cols)
 	case h.Group%16 != 0:
 		return fail("group", offGroup, "group of %d, want a multiple of 16, or 0 for one scale per row", h.Group)
 	case h.Flags&FlagQSI4C32P != 0 && !h.IsQSI4C32P():
-		return fail("flags", offFlags, "flagged as qsi4c32p, which these fields are not")
+		return fail("flags", offFlags, "flagged as qsi4c32p, but these fields are not qsi4c32p")
 	case h.Flags&FlagQSI4C32P == 0 && h.IsQSI4C32P():
-		return fail("flags", offFlags, "these fields are qsi4c32p and not flagged so")
+		return fail("flags", offFlags, "these fields are qsi4c32p, but the qsi4c32p flag is not set")
 	}
 	return nil
 }
@@ -224,11 +218,10 @@ func (h Header) Groups() uint64 {
 	return (h.Cols-1)/h.Group + 1
 }
 
-// DataSize is the number of bytes behind the header: Rows*Cols*Bits/8 for
-// LayoutPlain, TorchAO's own header and the panels for the others. The
-// companions of LayoutTorchAOEmbedding are payloads of their own and not
-// counted. It fails with *HeaderError when that is no whole number or above
-// 2^62.
+// DataSize is the number of bytes behind the header: Rows*Cols*Bits/8 for LayoutPlain, TorchAO's
+// own header and the panels for the others. The companions of LayoutTorchAOEmbedding are payloads
+// of their own and not counted. It fails with *HeaderError if the size is not a whole number of
+// bytes or exceeds 2^62.
 func (h Header) DataSize() (int64, error) {
 	if h.Layout == LayoutPlain {
 		n := newChecked(h.Rows).mul(h.Cols)
@@ -267,9 +260,8 @@ func (h Header) DataSize() (int64, error) {
 	return int64(n.v), nil
 }
 
-// lowbitRowSize is what a row of LayoutLowbit takes of its panel:
-// Bits*K32/8 + G*(scale [+ zero]) + 4 + 4 bytes, where K32 is Cols rounded up
-// to 32.
+// lowbitRowSize is the number of bytes that a row of LayoutLowbit takes in its panel: Bits*K32/8 +
+// G*(scale [+ zero]) + 4 + 4, where K32 is Cols rounded up to 32.
 func (h Header) lowbitRowSize() checked {
 	record := uint64(h.ScaleDtype.Bytes())
 	if h.ZeroKind == ZeroInt8 {
@@ -292,9 +284,10 @@ func (h Header) tooLarge() error {
 	return &HeaderError{"rows", offRows, fmt.Sprintf("%d x %d weights need more than 2^62 bytes", h.Rows, h.Cols)}
 }
 
-// BitsPerWeight is what weights cost: the bits of their payloads, by the number of weights; 0 if there are none. Payloads
-// count whole: codes, scales, zero points, sums, padding and the 64-byte headers, in every layout that a tensor is stored in.
-// "Bits per quantized weight" is this figure of all quantized tensors.
+// BitsPerWeight is the size of weights' payloads in bits divided by the number of weights, or 0 if
+// there are none. A payload counts whole: codes, scales, zero points, sums, padding and the 64-byte
+// header, in every layout that a tensor is stored in. "Bits per quantized weight" is this figure
+// over all quantized tensors.
 func BitsPerWeight(payloadBytes, weights int64) float64 {
 	if weights == 0 {
 		return 0
@@ -302,16 +295,16 @@ func BitsPerWeight(payloadBytes, weights int64) float64 {
 	return float64(payloadBytes) * 8 / float64(weights)
 }
 
-// LayoutOf is the layout that the packed header b, of HeaderSize bytes, states,
-// known or not.
+// LayoutOf is the layout that the packed header b, of HeaderSize bytes, states. This version may
+// not know the layout.
 func LayoutOf(b []byte) Layout { return Layout(b[offLayout]) }
 
-// DataSizeOf is the number of bytes behind the packed header b, of HeaderSize
-// bytes, as it states it: in headers of newer versions and layouts too.
+// DataSizeOf is the number of data bytes that the packed header b, of HeaderSize bytes, states. It
+// also reads headers of newer versions and of unknown layouts.
 func DataSizeOf(b []byte) uint64 { return binary.LittleEndian.Uint64(b[offDataSize:]) }
 
-// Append appends the HeaderSize bytes of h to dst. It panics if h is not
-// valid: that is an error of the program, not of its input.
+// Append appends the HeaderSize bytes of h to dst. It panics if h is not valid, which is an error
+// of the caller.
 func (h Header) Append(dst []byte) []byte {
 	if err := h.Validate(); err != nil {
 		panic(err)
@@ -337,9 +330,9 @@ func (h Header) Append(dst []byte) []byte {
 	return append(dst, b[:]...)
 }
 
-// ParseHeader reads the packed header at the start of b and validates it. It
-// fails with *HeaderError (malformed) or *UnsupportedError (newer). What
-// ParseHeader accepts, Append reproduces byte for byte.
+// ParseHeader reads the packed header at the start of b and validates it. It fails with
+// *HeaderError (malformed) or *UnsupportedError (newer). Append reproduces every header that
+// ParseHeader accepts, byte for byte.
 func ParseHeader(b []byte) (Header, error) {
 	if len(b) < HeaderSize {
 		return Header{}, &HeaderError{"size", len(b), fmt.Sprintf("%d bytes, want %d", len(b), HeaderSize)}

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestStoredColumn holds it to UnpackUnit.
+// TestStoredColumn compares StoredColumn with UnpackUnit.
 func TestStoredColumn(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for bits := 1; bits <= 8; bits++ {
@@ -33,7 +33,7 @@ func TestStoredColumn(t *testing.T) {
 	}
 }
 
-// TestOffsets finds a panel's blocks, records and sums where the offsets say.
+// TestOffsets compares the offsets with the positions of a panel's blocks, records and sums.
 func TestOffsets(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for _, group := range []uint64{16, 32, 48, 0} {

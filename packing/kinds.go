@@ -8,16 +8,16 @@ import (
 	"strings"
 )
 
-// Layout says how a payload's bytes are arranged. Codes are stored in files.
+// Layout is the arrangement of a payload's bytes. Files store the numbers.
 type Layout uint8
 
-// The layouts. Codes 16..31 are KleidiAI's, 32..47 TorchAO's; each of these
-// is byte for byte what the library's own packer makes. KleidiAI's qsi4c32p
-// with BF16 scales has no code: it is lowbit with FlagQSI4C32P.
+// The layouts. Numbers 16..31 are KleidiAI's, 32..47 TorchAO's; their bytes equal the output of the
+// library's own packer. KleidiAI's qsi4c32p with BF16 scales has no number: it is lowbit with
+// FlagQSI4C32P.
 const (
 	LayoutPlain  Layout = 1 // row-major elements of Dtype, as in the checkpoint
 	LayoutLowbit Layout = 2 // 1 to 8 bits in interleaved panels, see Lowbit
-	LayoutCodes  Layout = 3 // a signed byte a code, row-major; scales and zero points are companions, see Codes
+	LayoutCodes  Layout = 3 // one signed byte a code, row-major; scales and zero points are companions, see Codes
 
 	LayoutQSI4CXP     Layout = 17 // 4 bits, an F32 scale per row
 	LayoutQSI4C32PF16 Layout = 18 // 4 bits, an F16 scale per group (Q4_0)
@@ -30,15 +30,15 @@ const (
 	LayoutTorchAOKleidiAI  Layout = 35 // type 3: TorchAO's header, then qsi4c32p
 )
 
-// Layouts are the layouts that this version knows, in order of code.
+// Layouts are the layouts that this version knows, in order of number.
 var Layouts = []Layout{
 	LayoutPlain, LayoutLowbit, LayoutCodes,
 	LayoutQSI4CXP, LayoutQSI4C32PF16, LayoutQSI8CXP, LayoutQAI4C32P, LayoutQSU2CXP,
 	LayoutTorchAOLinear, LayoutTorchAOEmbedding, LayoutTorchAOKleidiAI,
 }
 
-// String gives the layout's name, "lowbit" or "qsi4cxp", and "unknown(9)" for
-// other codes.
+// String gives the layout's name, such as "lowbit" or "qsi4cxp", and "unknown(9)" for other
+// numbers.
 func (l Layout) String() string {
 	switch l {
 	case LayoutPlain:
@@ -64,15 +64,15 @@ func ParseLayout(s string) (Layout, bool) {
 	return 0, false
 }
 
-// IsKleidiAI says whether l is one of KleidiAI's layouts. Lowbit payloads with
-// FlagQSI4C32P are KleidiAI's too.
+// IsKleidiAI reports whether l is one of KleidiAI's layouts. Lowbit payloads with FlagQSI4C32P are
+// also KleidiAI's.
 func (l Layout) IsKleidiAI() bool { return l >= LayoutQSI4CXP && l <= LayoutQSU2CXP }
 
-// IsTorchAO says whether l is one of TorchAO's layouts.
+// IsTorchAO reports whether l is one of TorchAO's layouts.
 func (l Layout) IsTorchAO() bool { return l >= LayoutTorchAOLinear && l <= LayoutTorchAOKleidiAI }
 
-// Tiles are the tiles that a payload of this layout may have; nil for layouts
-// that are not tiled (their Tile is zero).
+// Tiles are the tiles that a payload of this layout may have; nil for layouts without tiles, whose
+// Tile is zero.
 func (l Layout) Tiles() []Tile {
 	if l == LayoutLowbit {
 		return LowbitTiles
@@ -83,7 +83,7 @@ func (l Layout) Tiles() []Tile {
 	return nil
 }
 
-// ZeroKind says what zero points a payload holds. Codes are stored in files.
+// ZeroKind is the type of a payload's zero points. Files store the numbers.
 type ZeroKind uint8
 
 // The kinds of zero points.
@@ -106,14 +106,14 @@ func (z ZeroKind) String() string {
 	return fmt.Sprintf("%s(%d)", unknownName, uint8(z))
 }
 
-// FloatZero is the zero point of kind ZeroF32 that stands for the whole one z:
-// what to add to q * scale to get (q - z) * scale.
+// FloatZero converts an integer zero point to a floating-point one (kind ZeroF32): q * scale +
+// FloatZero(z, scale) stands for (q - z) * scale.
 func FloatZero(z int8, scale float32) float32 { return float32(float32(-int32(z)) * scale) }
 
-// WholeZero is the inverse of FloatZero: the z from -128 to 127 that is nearest
-// to -zero/scale, 0 if that is no number or the scale is 0. exact says that zero
-// is FloatZero(z, scale), bit for bit; any other zero is a real zero point.
-func WholeZero(zero, scale float32) (z int8, exact bool) {
+// IntegerZero inverts FloatZero: z is the integer in -128..127 nearest to -zero/scale, or 0 if the
+// quotient is NaN or the scale is 0. exact reports whether zero equals FloatZero(z, scale) bit for
+// bit; otherwise no integer zero point gives the same weights.
+func IntegerZero(zero, scale float32) (z int8, exact bool) {
 	f := math.RoundToEven(float64(-zero) / float64(scale))
 	if math.IsNaN(f) || scale == 0 {
 		f = 0
@@ -122,8 +122,8 @@ func WholeZero(zero, scale float32) (z int8, exact bool) {
 	return z, math.Float32bits(FloatZero(z, scale)) == math.Float32bits(zero)
 }
 
-// Grid says what weights the codes q of a group with scale s and zero point z
-// stand for. Codes are stored in files.
+// Grid maps the codes q of a group with scale s and zero point z to weights. Files store the
+// numbers.
 type Grid uint8
 
 // The grids.
@@ -143,19 +143,17 @@ func (g Grid) String() string {
 	return fmt.Sprintf("%s(%d)", unknownName, uint8(g))
 }
 
-// Flags are facts about a payload that a reader may rely on. Bits are stored
-// in files.
+// Flags are facts about a payload that a reader may rely on. Files store the bits.
 type Flags uint8
 
 // The flags.
 const (
-	// FlagBias: the bias fields hold the layer's bias. Without it they are 0.
+	// FlagBias: the bias fields hold the layer's bias. Without this flag they are 0.
 	FlagBias Flags = 1
-	// FlagQSI4C32P: the bytes are exactly KleidiAI's qsi4c32p with BF16
-	// scales, so KleidiAI's kernels can read them. It is set exactly when
-	// Header.IsQSI4C32P is true.
+	// FlagQSI4C32P: the bytes are exactly KleidiAI's qsi4c32p with BF16 scales, so KleidiAI's
+	// kernels can read them. The flag is set exactly when Header.IsQSI4C32P is true.
 	FlagQSI4C32P Flags = 2
-	// FlagPositiveScales: every scale is > 0 by construction.
+	// FlagPositiveScales: every scale is positive.
 	FlagPositiveScales Flags = 4
 
 	flagsKnown = FlagBias | FlagQSI4C32P | FlagPositiveScales
@@ -179,14 +177,14 @@ func (f Flags) String() string {
 	return strings.Join(s, ",")
 }
 
-// Tile is the shape of a panel: NR rows are interleaved, and each row in turn
-// contributes L = KR/SR values of one half of a 32-value block.
+// Tile is the shape of a panel: NR rows are interleaved, and each row in turn contributes L = KR/SR
+// values of one half of a block of 32 values.
 type Tile struct{ NR, KR, SR uint8 }
 
-// DefaultTile serves KleidiAI's fastest kernels, dot product and i8mm alike.
+// DefaultTile suits KleidiAI's fastest kernels, both dot product and i8mm.
 var DefaultTile = Tile{8, 16, 2}
 
-// LowbitTiles are the tiles that LayoutLowbit knows.
+// LowbitTiles are the tiles of LayoutLowbit.
 var LowbitTiles = []Tile{{4, 8, 2}, {4, 16, 2}, {8, 8, 2}, {8, 16, 2}}
 
 // String gives "8x16x2"; "" for the zero Tile.

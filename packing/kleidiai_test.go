@@ -11,8 +11,8 @@ import (
 	"github.com/lowbit-go/gq/internal/testshared"
 )
 
-// qsi4c32pCase is an entry of the shared vectors' manifest, see
-// shared/vectors/kleidiai/README.md. Package kleidiai tests the others.
+// qsi4c32pCase is an entry of the shared vectors' manifest, see shared/vectors/kleidiai/README.md.
+// Package kleidiai tests the other entries.
 type qsi4c32pCase struct {
 	ID, Func   string
 	N, K, BL   uint64
@@ -32,8 +32,8 @@ func (r *blobRange) in(blob []byte) []byte {
 	return blob[r.Offset:][:r.Bytes]
 }
 
-// TestQSI4C32P holds 4-bit symmetric panels with BF16 scales to KleidiAI's
-// packer, byte for byte, for the four tiles.
+// TestQSI4C32P compares 4-bit symmetric panels with BF16 scales with KleidiAI's packer, byte for
+// byte, for the four tiles.
 func TestQSI4C32P(t *testing.T) {
 	var cases []qsi4c32pCase
 	if err := json.Unmarshal(testshared.VectorsZst(t, "../testdata/vectors/kleidiai/pack.json.zst"), &cases); err != nil {
@@ -46,7 +46,7 @@ func TestQSI4C32P(t *testing.T) {
 		tile := Tile{c.NR, c.KR, c.SR}
 		seen[tile]++
 		groups := []uint64{c.BL}
-		if c.BL == c.K { // one group: per channel is the same bytes
+		if c.BL == c.K { // one group: the per-channel payload has the same bytes
 			groups = append(groups, 0)
 		}
 		for _, group := range groups {

@@ -10,14 +10,13 @@ import (
 // maxRows is the largest NR of a tile.
 const maxRows = 8
 
-// Lowbit packs and reads the panels of one LayoutLowbit payload; the layout is
-// described in the package's documentation. A Lowbit does not change and may
-// be used by many goroutines at once.
+// Lowbit packs and reads the panels of one LayoutLowbit payload; the package's documentation
+// describes the layout. A Lowbit is immutable; many goroutines may use it at once.
 //
-// Where a method takes data, that is the whole payload behind its packed
-// header, Panels()*PanelBytes() bytes; a panel is PanelBytes() bytes of it. It
-// panics when a slice is too short or a row out of range. It never panics for
-// what the bytes hold: damaged bytes give other weights, see CheckPanel.
+// The argument data of a method is the whole payload after its packed header, Panels()*PanelBytes()
+// bytes; a panel is PanelBytes() bytes of it. Methods panic when a slice is too short or a row out
+// of range, but never because of the bytes' values: damaged bytes give wrong weights, see
+// CheckPanel.
 type Lowbit struct {
 	h       Header
 	bits    int
@@ -30,13 +29,13 @@ type Lowbit struct {
 	groups  int
 	panels  int
 	zeros   bool       // each group has a zero point
-	offset  float32    // zero point of all groups without stored ones: 0 or -1/2
+	offset  float32    // zero point of every group if none are stored: 0 or -1/2
 	scratch *sync.Pool // of *[2]*panelRow
 
-	// A byte q is stored as q&mask ^ flip: in two's complement at 4 and 8
-	// bits, else as q + 2^(bits-1).
+	// A code q is stored as q&mask ^ flip: in two's complement at 4 and 8 bits, else as q +
+	// 2^(b-1).
 	mask, flip uint64
-	values     *[256]float32 // the numbers of stored codes
+	values     *[256]float32 // the values of stored codes
 
 	blockBytes  int // codes of 32 columns of a panel
 	recordBytes int // scales and zero points of a group of a panel
@@ -44,9 +43,8 @@ type Lowbit struct {
 	panelBytes  int
 }
 
-// NewLowbit prepares packing and reading of a payload with header h. It fails
-// as h.Validate does, and with *UnsupportedError for other layouts and for a
-// payload that this machine cannot address.
+// NewLowbit prepares packing and reading of a payload with header h. It fails like h.Validate, and
+// with *UnsupportedError for another layout and for a payload that this machine cannot address.
 func NewLowbit(h Header) (*Lowbit, error) {
 	if err := h.Validate(); err != nil {
 		return nil, err
@@ -105,8 +103,7 @@ func (l *Lowbit) Panels() int { return l.panels }
 // PanelBytes is the size of a panel.
 func (l *Lowbit) PanelBytes() int { return l.panelBytes }
 
-// PanelRows is the number of rows of a panel that are rows of the matrix: nr,
-// or less in the last panel.
+// PanelRows is the number of rows of the matrix in a panel: nr, or fewer in the last panel.
 func (l *Lowbit) PanelRows(panel int) int {
 	if panel == l.panels-1 {
 		return int(l.h.Rows) - panel*l.nr
@@ -133,7 +130,7 @@ func (l *Lowbit) NewPanel() *Panel {
 	return p
 }
 
-// checkArgs panics unless the lengths are those that Panel documents.
+// checkArgs panics unless the slices have the lengths that Panel documents.
 func (l *Lowbit) checkArgs(packed []byte, p *Panel) {
 	zeros := 0
 	if l.zeros {
@@ -150,32 +147,30 @@ func (l *Lowbit) checkArgs(packed []byte, p *Panel) {
 	}
 }
 
-// groupEnd is the column behind group g.
+// groupEnd is the column after group g.
 func (l *Lowbit) groupEnd(g int) int { return min((g+1)*l.group, l.k) }
 
-// blockStart is the offset of block b's codes in a panel. Before it lie b
-// blocks, and the records of the groups that ended in them: all of them end at
-// a multiple of the group, for the last one ends in the last block.
+// blockStart is the offset of block b's codes in a panel. It follows b blocks and the records of
+// the groups that end in those blocks.
 func (l *Lowbit) blockStart(b int) int {
 	return b*l.blockBytes + 32*b/l.group*l.recordBytes
 }
 
-// recordStart is the offset of group g's scales in a panel: behind the block
-// in which g ends and the records of the groups before.
+// recordStart is the offset of group g's scales in a panel: after the block in which g ends and the
+// records of the groups before g.
 func (l *Lowbit) recordStart(g int) int {
 	return ((l.groupEnd(g)-1)/32+1)*l.blockBytes + g*l.recordBytes
 }
 
-// BlockOffset is where the codes of columns 32b to 32b+31 begin in a panel. From
-// there on the blocks of one group lie one behind the other.
+// BlockOffset is the offset in a panel of the codes of columns 32b to 32b+31. The blocks of one
+// group are contiguous.
 func (l *Lowbit) BlockOffset(b int) int { return l.blockStart(b) }
 
-// RecordOffset is where the scales of group g begin in a panel, nr of them; nr
-// int8 zero points follow if there are any.
+// RecordOffset is the offset in a panel of the nr scales of group g. If the layout has zero points,
+// nr int8 zero points follow.
 func (l *Lowbit) RecordOffset(g int) int { return l.recordStart(g) }
 
-// TailOffset is where the nr float32 sums begin in a panel; nr float32 biases
-// follow.
+// TailOffset is the offset in a panel of the nr float32 sums. The nr float32 biases follow.
 func (l *Lowbit) TailOffset() int { return l.tailStart }
 
 // codeBytes views codes as bytes, for reading and writing 8 at a time.

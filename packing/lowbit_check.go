@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// PanelError reports a panel whose bytes PackPanel could not have made.
+// PanelError reports a damaged panel.
 type PanelError struct {
 	Panel  int
 	Offset int64 // of the wrong field, or of its block, in the payload's data
@@ -17,15 +17,15 @@ func (e *PanelError) Error() string {
 	return fmt.Sprintf("panel %d (data byte %d): %s", e.Panel, e.Offset, e.Msg)
 }
 
-// panelRow is a row unpacked.
+// panelRow is an unpacked row.
 type panelRow struct {
 	codes  []int8 // K32
 	scales []float32
 	zeros  []int8 // nil if there are none
 }
 
-// newPanelRow needs at most twice the memory of the packed panel, so that
-// checking a hostile file is not dearer than the file.
+// newPanelRow allocates at most twice the memory of the packed panel, so checking a hostile file
+// needs little more memory than its size.
 func (l *Lowbit) newPanelRow() *panelRow {
 	row := &panelRow{codes: make([]int8, l.k32), scales: make([]float32, l.groups)}
 	if l.zeros {
@@ -43,13 +43,16 @@ func (row *panelRow) read(l *Lowbit, panel []byte, r int) {
 	}
 }
 
-// CheckPanel reports, as *PanelError, what is wrong with panel number i of the
-// payload, whose bytes are src: a number that cannot be a scale of its
-// dtype (or not positive despite FlagPositiveScales), a bias that is not
-// finite (or not 0 without FlagBias), codes past the last column that are not
-// 0, a sum that is not the sum of the codes or is not finite, a repeated row that differs from
-// the one it repeats. What it accepts is what PackPanel makes of what
-// UnpackPanel reads.
+// CheckPanel reports the first defect of panel i of the payload, whose bytes are src, as
+// *PanelError. Defects are:
+//   - a scale whose magnitude its dtype cannot hold, or a scale that is not positive despite
+//     FlagPositiveScales
+//   - a bias that is not finite, or a bias other than 0 without FlagBias
+//   - codes other than 0 past the last column
+//   - a stored sum that differs from the sum of the weights, or is not finite
+//   - a row past the last one that does not repeat the last one
+//
+// Unpacking and packing an accepted panel gives the same bytes.
 func (l *Lowbit) CheckPanel(i int, src []byte) error {
 	if i < 0 || i >= l.panels || len(src) != l.panelBytes {
 		panic(fmt.Sprintf("packing: panel %d of %d, %d bytes of %d", i, l.panels, len(src), l.panelBytes))
@@ -75,7 +78,7 @@ func (l *Lowbit) panelError(i, offset int, format string, args ...any) error {
 	return &PanelError{i, int64(i)*int64(l.panelBytes) + int64(offset), fmt.Sprintf(format, args...)}
 }
 
-// checkRow checks what row r of panel i, unpacked in row, holds.
+// checkRow checks row r of panel i, which is unpacked in row.
 func (l *Lowbit) checkRow(i int, panel []byte, r int, row *panelRow) error {
 	dtype := l.h.ScaleDtype
 	for g, s := range row.scales {
@@ -109,8 +112,8 @@ func (l *Lowbit) checkRow(i int, panel []byte, r int, row *panelRow) error {
 	return nil
 }
 
-// checkCopy checks that row r of panel i repeats the last row of the matrix,
-// which is unpacked in last. It uses row.
+// checkCopy checks that row r of panel i repeats the last row of the matrix, which is unpacked in
+// last. It overwrites row.
 func (l *Lowbit) checkCopy(i int, panel []byte, r int, last, row *panelRow) error {
 	fail := func(offset int, what string) error {
 		return l.panelError(i, offset, "row %d has another %s than the matrix's last row, which it repeats", r, what)

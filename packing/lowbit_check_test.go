@@ -26,7 +26,7 @@ func TestCheckPanel(t *testing.T) {
 		flags Flags
 		edit  edit
 		at    func(l *Lowbit) int // offset reported
-		msg   string              // or its beginning
+		msg   string              // the message or its beginning
 	}{
 		{"zero scale", 0, put16(scale(2, 1), 0), scale(2, 1), "the scale of row 1 group 2 is 0, want a magnitude of 1.1754944e-38 to 3.3895314e+38 (bf16)"},
 		{"subnormal scale", 0, put16(scale(0, 0), 0x007f), scale(0, 0), "the scale of row 0 group 0 is 1.1663108e-38, want a magnitude of 1.1754944e-38 to 3.3895314e+38 (bf16)"},
@@ -71,7 +71,8 @@ func TestCheckPanel(t *testing.T) {
 	}
 }
 
-// TestCheckSumFinite refuses sums beyond float32, though they are what the codes make.
+// TestCheckSumFinite tests that CheckPanel refuses a sum that is not finite, even if the codes give
+// it.
 func TestCheckSumFinite(t *testing.T) {
 	l, err := NewLowbit(Header{Layout: LayoutLowbit, Bits: 8, ScaleDtype: ScaleF32, Tile: DefaultTile, Rows: 8, Cols: 32})
 	if err != nil {

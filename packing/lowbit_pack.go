@@ -5,8 +5,8 @@ import (
 	"math"
 )
 
-// PackPanel packs p into dst, PanelBytes() long. Scales, zero points and codes
-// are not checked: what a field cannot hold is cut to its low bits.
+// PackPanel packs p into dst, which has PanelBytes() bytes. It does not check scales, zero points
+// and codes, and stores the low bits of a code that does not fit.
 func (l *Lowbit) PackPanel(dst []byte, p *Panel) {
 	l.checkArgs(dst, p)
 	codes := codeBytes(p.Codes)
@@ -14,9 +14,8 @@ func (l *Lowbit) PackPanel(dst []byte, p *Panel) {
 		l.packWhole(dst, p, codes)
 		return
 	}
-	// One pass over the codes for the sums, row by row, and one for the bit
-	// planes, block by block; a panel of a usual K stays in the first-level
-	// cache between the two.
+	// One pass over the codes computes the sums, row by row; a second one packs the bit planes,
+	// block by block. A panel of a usual K stays in the first-level cache between the two passes.
 	for r := range p.Rows {
 		var zeros []int8
 		if l.zeros {
@@ -33,7 +32,7 @@ func (l *Lowbit) PackPanel(dst []byte, p *Panel) {
 	l.packPlanes(dst, codes, p.Rows)
 }
 
-// packRow is what packWhole knows of a row of the panel.
+// packRow is the state of one row in packWhole.
 type packRow struct {
 	codes  []byte    // of all columns
 	scales []float32 // of all groups
@@ -43,10 +42,10 @@ type packRow struct {
 	sum    float32   // so far
 }
 
-// packWhole is PackPanel for 4 bits, and for 8 bits with 8 columns of a row in a
-// lane, where groups are whole blocks: the most common layouts, in one pass. At
-// group 32 it takes 0.19 and 0.22 ns per weight, the other way 0.50 and 0.56 (AMD
-// EPYC of Zen 5, one core, 8x16x2, K 2048).
+// packWhole is PackPanel for the most common layouts, in one pass: groups of whole blocks, and 4
+// bits, or 8 bits with 8 columns of a row in a lane. At group 32 it takes 0.19 (4 bits) and 0.22 (8
+// bits) ns per weight; the two passes take 0.50 and 0.56 (AMD EPYC of Zen 5, one core, 8x16x2, K
+// 2048).
 func (l *Lowbit) packWhole(panel []byte, p *Panel, codes []byte) {
 	var all [maxRows]packRow
 	rows := all[:l.nr]
@@ -94,8 +93,8 @@ func (l *Lowbit) packWhole(panel []byte, p *Panel, codes []byte) {
 	}
 }
 
-// packNibbles packs a block of 4-bit codes: byte j of row r in segment s is
-// column 8s+j of the block, and column 8s+j+16 in the high nibble.
+// packNibbles packs a block of 4-bit codes. Byte j of row r in segment s holds column 8s+j of the
+// block in its low nibble and column 8s+j+16 in its high nibble.
 func packNibbles(block []byte, rows []packRow, k int) {
 	const low = 15 * ones
 	seg0, seg1 := block[:8*len(rows)], block[8*len(rows):]
@@ -110,8 +109,8 @@ func packNibbles(block []byte, rows []packRow, k int) {
 	}
 }
 
-// packNibbles4 is packNibbles for 4 columns of a row in a lane: byte j of row r in
-// segment s is columns 4s+j and 4s+j+16 of the block.
+// packNibbles4 is packNibbles for 4 columns of a row in a lane. Byte j of row r in segment s holds
+// columns 4s+j and 4s+j+16 of the block.
 func packNibbles4(block []byte, rows []packRow, k int) {
 	const low = 15 * ones
 	stride := 4 * len(rows) // of a segment
@@ -135,7 +134,7 @@ func packNibbles4(block []byte, rows []packRow, k int) {
 	}
 }
 
-// packBytes packs a block of 8-bit codes, whose lanes are stored as they are.
+// packBytes packs a block of 8-bit codes, which are stored unchanged.
 func packBytes(block []byte, rows []packRow, k int) {
 	seg0, seg1 := block[:16*len(rows)], block[16*len(rows):]
 	for r := range rows {
@@ -185,12 +184,12 @@ func (l *Lowbit) putRecord(record []byte, p *Panel, g int) {
 	}
 }
 
-// sum is the sum of a row: in order of group, then block of 32 columns, then
-// segment of the block, sum += float32(float32(sum of q - z) * scale).
-// Segment s is columns L*s .. L*s+L-1 of both halves of the block.
+// sum is the sum of a row: in order of group, then block of 32 columns, then segment of the block,
+// sum += float32(float32(sum of q - z) * scale). Segment s holds columns L*s .. L*s+L-1 of both
+// halves of the block.
 //
-// All but the product with the scale and the addition is exact: the other
-// numbers are multiples of 1/2 below 2^13.
+// Only the product with the scale and the addition round. The other numbers are multiples of 1/2
+// below 2^13.
 func (l *Lowbit) sum(codes []byte, scales []float32, zeros []int8) float32 {
 	sum, zero := float32(0), l.offset
 	for g, scale := range scales {
@@ -206,7 +205,7 @@ func (l *Lowbit) sum(codes []byte, scales []float32, zeros []int8) float32 {
 			case 32:
 				x := codes[k:][:32]
 				x0, x1, y0, y1 = word(x, 0), word(x, 8), word(x, 16), word(x, 24)
-			case 16: // one of the halves; the other adds nothing
+			case 16: // one half of the block; the other half adds nothing
 				x := codes[k:][:16]
 				x0, x1 = word(x, 0), word(x, 8)
 			default:
@@ -234,8 +233,7 @@ func (l *Lowbit) sum(codes []byte, scales []float32, zeros []int8) float32 {
 	return sum
 }
 
-// addRagged adds to sum the segments of a block or half a block, of which the
-// matrix ends amid a half.
+// addRagged adds to sum the segments of the block, or half block, in which the matrix ends.
 func (l *Lowbit) addRagged(sum, scale, zero float32, codes []byte) float32 {
 	var part, count [4]float32
 	for i, q := range codes {
@@ -251,27 +249,27 @@ func (l *Lowbit) addRagged(sum, scale, zero float32, codes []byte) float32 {
 
 func word(b []byte, at int) uint64 { return binary.LittleEndian.Uint64(b[at:]) }
 
-// sum16 adds up the 16 signed bytes of x and y: plus 128 each, first in pairs,
-// then the pairs by a multiplication.
+// sum16 adds the 16 signed bytes of x and y: it adds 128 to each, sums pairs, then sums the pairs
+// by a multiplication.
 func sum16(x, y uint64) int32 {
 	return int32((bytePairs(x)+bytePairs(y))*0x0001000100010001>>48) - 16*128
 }
 
-// sum8x2 adds up the 4 low bytes of x and y, and the 4 high ones.
+// sum8x2 adds the 4 low bytes of x and y, and the 4 high bytes.
 func sum8x2(x, y uint64) (low, high int32) {
 	pairs := bytePairs(x) + bytePairs(y)
 	pairs += pairs >> 16
 	return int32(pairs&0xffff) - 8*128, int32(pairs>>32&0xffff) - 8*128
 }
 
-// sumNibbles adds up 16 signed nibbles: plus 8 each, in pairs.
+// sumNibbles adds 16 signed nibbles: it adds 8 to each and sums pairs.
 func sumNibbles(x uint64) int32 {
 	const low = 15 * ones
 	x ^= 0x88 * ones
 	return int32((x&low+x>>4&low)*ones>>56) - 16*8
 }
 
-// sumNibbles2 adds up the 8 low signed nibbles of x and the 8 high ones.
+// sumNibbles2 adds the 8 low signed nibbles of x, and the 8 high ones.
 func sumNibbles2(x uint64) (low, high int32) {
 	const nibble = 15 * ones
 	x ^= 0x88 * ones
@@ -279,7 +277,7 @@ func sumNibbles2(x uint64) (low, high int32) {
 	return int32(uint32(pairs)*uint32(ones&0xffffffff)>>24) - 8*8, int32(uint32(pairs>>32)*uint32(ones&0xffffffff)>>24) - 8*8
 }
 
-// bytePairs adds up pairs of signed bytes plus 128 each.
+// bytePairs adds 128 to each signed byte and sums pairs.
 func bytePairs(x uint64) uint64 {
 	const even = 0x00ff00ff00ff00ff
 	x ^= 0x80 * ones
@@ -288,9 +286,9 @@ func bytePairs(x uint64) uint64 {
 
 // packPlanes packs the codes of any panel.
 func (l *Lowbit) packPlanes(panel, codes []byte, rows int) {
-	// The codes at positions 8e.. of lane j of unit u begin at start[u][e][j]
-	// in the first block. They are 8 columns of a row, or 4 columns of a row
-	// and 4 of the next row, at next[u][e][j].
+	// The codes at positions 8e.. of lane j of unit u begin at start[u][e][j] in the first block.
+	// They are 8 columns of a row, or 4 columns of a row and, from next[u][e][j] on, 4 columns of
+	// the next row.
 	var start, next [2][2][8]int
 	for i := range 4 * l.nr {
 		lane, e := i/2, i%2

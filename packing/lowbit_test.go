@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// lowbitHeaders calls f with a header of every combination that matters.
+// lowbitHeaders calls f with headers of all relevant combinations.
 func lowbitHeaders(f func(h Header)) {
 	for bits := uint8(1); bits <= 8; bits++ {
 		for _, tile := range LowbitTiles {
@@ -22,7 +22,7 @@ func lowbitHeaders(f func(h Header)) {
 						}
 						for j, dtype := range []ScaleDtype{ScaleBF16, ScaleF16, ScaleF32} {
 							if cols == 2048 && (i+j+int(bits))%3 != 0 {
-								continue // one of the three, for the test's time
+								continue // one of three, to save time
 							}
 							f(Header{Layout: LayoutLowbit, Flags: Flags(rows) & FlagBias, Bits: bits, ScaleDtype: dtype,
 								ZeroKind: kind, Tile: tile, Rows: rows, Cols: cols, Group: group}.Canonical())
@@ -38,8 +38,8 @@ func lowbitHeaders(f func(h Header)) {
 	}
 }
 
-// TestLowbit holds PackPanel to the reference, and everything that reads to
-// the matrix, for every width, tile, grid, kind of zero point and of scale.
+// TestLowbit compares PackPanel with the reference, and everything that reads with the matrix, for
+// every width, tile, grid, zero point kind and scale dtype.
 func TestLowbit(t *testing.T) {
 	cases, n := bitpackCases(t), 0
 	lowbitHeaders(func(h Header) {
@@ -112,8 +112,8 @@ func (m *matrix) checkRead(t *testing.T, l *Lowbit, data []byte, rng *rand.Rand)
 	}
 }
 
-// TestDequantizeRoundsOnce wants f32 scales, whose product with a code is not
-// exact, rounded once.
+// TestDequantizeRoundsOnce tests that the product of a code and an F32 scale, which is not exact,
+// is rounded once.
 func TestDequantizeRoundsOnce(t *testing.T) {
 	h := Header{Layout: LayoutLowbit, Bits: 8, ScaleDtype: ScaleF32, ZeroKind: ZeroInt8, Tile: DefaultTile, Rows: 3, Cols: 341, Group: 48}
 	l, err := NewLowbit(h)
@@ -137,7 +137,7 @@ func TestNewLowbitRefuses(t *testing.T) {
 	if _, err := NewLowbit(Header{Layout: LayoutLowbit, Tile: DefaultTile}); !errors.As(err, &h) {
 		t.Errorf("empty: error %v, want a HeaderError", err)
 	}
-	// Fits the format's 2^62 bytes, not 8 times as much in an int.
+	// The payload fits the format's 2^62 bytes, but 8 times its size does not fit an int.
 	big := Header{Layout: LayoutLowbit, Bits: 8, ScaleDtype: ScaleBF16, Tile: DefaultTile, Rows: 8, Cols: 1 << 58}
 	if _, err := NewLowbit(big); !errors.As(err, &u) {
 		t.Errorf("2^61 bytes: error %v, want an UnsupportedError", err)
@@ -195,8 +195,8 @@ func TestLowbitDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// FuzzPanel holds that any bytes can be read as a panel, and that a panel that
-// CheckPanel accepts is what PackPanel makes of what UnpackPanel reads.
+// FuzzPanel tests that UnpackPanel reads any bytes as a panel, and that packing an unpacked panel
+// that CheckPanel accepts gives the same bytes.
 func FuzzPanel(f *testing.F) {
 	for i, h := range []Header{
 		{Bits: 4, Cols: 64, Group: 32, Tile: DefaultTile, Rows: 8},
@@ -233,7 +233,7 @@ func FuzzPanel(f *testing.F) {
 		if same, err := slices.Equal(panel, again), l.CheckPanel(0, panel); err == nil && !same {
 			t.Fatal("accepted a panel that PackPanel does not make")
 		}
-		// What was packed again is a fixed point, whatever it was before.
+		// Packing again is idempotent, whatever the bytes were.
 		l.UnpackPanel(p, again)
 		p.Rows = l.PanelRows(0)
 		twice := make([]byte, len(again))

@@ -23,7 +23,7 @@ func randomMatrix(rng *rand.Rand, h Header) *matrix {
 	n, k, g := int(h.Rows), int(h.Cols), int(h.Groups())
 	m := &matrix{h: h, codes: randomCodes(rng, int(h.Bits), n*k), scales: make([]float32, n*g)}
 	for i := range m.scales {
-		// Exponents spread so far that the order of the sums' additions shows.
+		// The exponents are spread so far that the order of the sums' additions matters.
 		m.scales[i] = h.ScaleDtype.Round(float32(math.Ldexp(1+rng.Float64(), rng.IntN(14)-12)))
 		if h.Flags&FlagPositiveScales == 0 && rng.IntN(2) == 0 {
 			m.scales[i] = -m.scales[i]
@@ -41,8 +41,8 @@ func randomMatrix(rng *rand.Rand, h Header) *matrix {
 	return m
 }
 
-// pack packs m with PackPanel. What the layout repeats or does not read is
-// filled with rubbish.
+// pack packs m with PackPanel. It fills the entries that the layout ignores or repeats with
+// rubbish.
 func (m *matrix) pack(t testing.TB, l *Lowbit) []byte {
 	t.Helper()
 	size, err := m.h.DataSize()
@@ -84,8 +84,8 @@ func fill[T any](s []T, v T) {
 	}
 }
 
-// reference packs m as the design's text says, lane by lane and bit by bit
-// with TorchAO's bitmap for a unit of 128. It shares nothing with PackPanel.
+// reference packs m as the design's text says, lane by lane and bit by bit with TorchAO's bitmap
+// for a unit of 128. It shares no code with PackPanel.
 func (m *matrix) reference(bitmap [][]int) []byte {
 	nr, kr, b := int(m.h.Tile.NR), int(m.h.Tile.KR), int(m.h.Bits)
 	n, k, group := int(m.h.Rows), int(m.h.Cols), int(m.h.Group)

@@ -8,8 +8,7 @@ import (
 	"github.com/lowbit-go/gq/internal/floats"
 )
 
-// ScaleDtype is the number format of the stored scales. Codes are stored in
-// files.
+// ScaleDtype is the number format of the stored scales. Files store the numbers.
 type ScaleDtype uint8
 
 // The formats of scales.
@@ -40,7 +39,7 @@ func (s ScaleDtype) String() string {
 	return scaleDtypes[s].name
 }
 
-// MarshalText gives the same for JSON.
+// MarshalText encodes s as its String.
 func (s ScaleDtype) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // ParseScaleDtype reads "bf16", "f16" or "f32".
@@ -61,11 +60,10 @@ func (s ScaleDtype) Bytes() int {
 	return scaleDtypes[s].bytes
 }
 
-// Smallest is the smallest positive scale of the format: 2^-126 for bf16 and
-// f32, 2^-24 for f16. Subnormal numbers of f16 can be scales, for they are normal
-// numbers of float32, in which kernels compute. Those of bf16 and f32 cannot: a
-// CPU that flushes subnormal numbers to zero would compute other products, and
-// XNNPACK refuses them.
+// Smallest is the smallest positive scale of the format: 2^-126 for bf16 and f32, 2^-24 for f16.
+// Subnormal f16 numbers can be scales, because they are normal numbers of float32, in which kernels
+// compute. Subnormal bf16 and f32 numbers cannot: a CPU that flushes subnormals to zero would
+// compute other products, and XNNPACK refuses them.
 func (s ScaleDtype) Smallest() float32 { return scaleDtypes[s].smallest }
 
 // SmallestNormal is the smallest positive normal number of the format: 2^-126
@@ -75,8 +73,8 @@ func (s ScaleDtype) SmallestNormal() float32 { return scaleDtypes[s].smallestNor
 // Max is the largest finite number of the format.
 func (s ScaleDtype) Max() float32 { return scaleDtypes[s].max }
 
-// Round returns the number of the format nearest to x, ties to even; beyond
-// Max that is an infinity, as IEEE 754 rounds.
+// Round returns the number of the format nearest to x, ties to even; beyond Max it returns an
+// infinity, as IEEE 754 rounds.
 func (s ScaleDtype) Round(x float32) float32 {
 	switch s {
 	case ScaleBF16:
@@ -87,8 +85,8 @@ func (s ScaleDtype) Round(x float32) float32 {
 	return x
 }
 
-// IsScale says whether x, a number of the format, can be a scale: its magnitude
-// is Smallest to Max.
+// IsScale reports whether x, a number of the format, can be a scale: its magnitude is in Smallest
+// .. Max.
 func (s ScaleDtype) IsScale(x float32) bool {
 	m := math.Float32frombits(math.Float32bits(x) &^ (1 << 31))
 	return m >= s.Smallest() && m <= s.Max()

@@ -69,7 +69,7 @@ func (z *ZeroStatistics) add(zeros, scales []float32) {
 		if z.Count == 0 {
 			z.Min, z.Max = Value(v), Value(v)
 		}
-		if _, whole := packing.WholeZero(v, scales[g]); !whole {
+		if _, whole := packing.IntegerZero(v, scales[g]); !whole {
 			z.Real++
 		}
 		z.Count++

@@ -78,7 +78,7 @@ func (r *Rows) FloatZeros(dst []float32, row int) {
 	r.Packer.(*kleidiai.Packer).FloatZeros(dst, r.data, row)
 }
 
-// HasRealZeros tells whether a zero point is stored that is not whole, see packing.WholeZero: only a layout with float32
+// HasRealZeros tells whether a zero point is stored that is not whole, see packing.IntegerZero: only a layout with float32
 // ones can hold it. It reads rows until it finds one.
 func (r *Rows) HasRealZeros() bool {
 	h := r.Header()
@@ -90,7 +90,7 @@ func (r *Rows) HasRealZeros() bool {
 		r.Codes(nil, scales, nil, row)
 		r.FloatZeros(zeros, row)
 		for g, zero := range zeros {
-			if _, whole := packing.WholeZero(zero, scales[g]); !whole {
+			if _, whole := packing.IntegerZero(zero, scales[g]); !whole {
 				return true
 			}
 		}

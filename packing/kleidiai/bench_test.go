@@ -8,8 +8,8 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// benchmark reports ns/weight of one panel of 2048 columns for every layout and
-// tile of payloads, and for lowbit, whose time is the measure.
+// benchmark reports ns/weight of one panel of 2048 columns for every layout and tile of KleidiAI,
+// and for lowbit as a comparison.
 func benchmark(b *testing.B, f func(l packing.Packer, data []byte, p *packing.Panel)) {
 	run := func(h packing.Header, tile packing.Tile, l packing.Packer) {
 		b.Run(fmt.Sprintf("%s/bits=%d/group=%d/tile=%s", h.Layout, h.Bits, h.Group, tile), func(b *testing.B) {

@@ -7,26 +7,28 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// packedRow is a row of a panel unpacked, for CheckPanel.
+// packedRow is an unpacked row of a panel, for CheckPanel.
 type packedRow struct {
 	codes  []byte // cols
 	scales []float32
 }
 
-// newRow needs at most as much memory as the packed panel, so that checking a
-// hostile file is not dearer than the file.
+// newRow allocates at most as much memory as the packed panel, so checking a hostile file needs no
+// more memory than its size.
 func (p *Packer) newRow() *packedRow {
 	return &packedRow{codes: make([]byte, p.f.cols), scales: make([]float32, p.f.groups)}
 }
 
-// CheckPanel reports, as *packing.PanelError, what is wrong with panel number i
-// of the payload, whose bytes are src: a number that cannot be a
-// scale of its dtype, as it is stored or as it is meant (or not positive despite
-// FlagPositiveScales), a zero point that is not finite, a bias that is not
-// finite (or not 0 without FlagBias), codes past the last column that are not 0,
-// a sum that is not the sum of the codes, a row past the last one that is not
-// what the layout has there. What it accepts is what PackPanel makes of what
-// UnpackPanel reads.
+// CheckPanel reports the first defect of panel i of the payload, whose bytes are src, as
+// *packing.PanelError. Defects are:
+//   - a scale whose magnitude its dtype cannot hold, stored or multiplied by the layout's factor,
+//     or a scale that is not positive despite FlagPositiveScales
+//   - a zero point or bias that is not finite, or a bias other than 0 without FlagBias
+//   - codes other than 0 past the last column
+//   - a stored sum that differs from the sum of the codes
+//   - a row past the last one that does not hold the layout's padding
+//
+// Unpacking and packing an accepted panel gives the same bytes.
 func (p *Packer) CheckPanel(i int, src []byte) error {
 	f := p.f
 	if i < 0 || i >= f.panels() || len(src) != f.panelBytes {
@@ -54,7 +56,7 @@ func (p *Packer) panelError(i, offset int, format string, args ...any) error {
 	return &packing.PanelError{Panel: i, Offset: int64(i)*int64(p.f.panelBytes) + int64(offset), Msg: fmt.Sprintf(format, args...)}
 }
 
-// checkRow checks what row r of panel i, unpacked in row, holds.
+// checkRow checks row r of panel i, which is unpacked in row.
 func (p *Packer) checkRow(i int, panel []byte, r int, row *packedRow) error {
 	f, dtype := p.f, p.f.scaleDtype
 	for g, s := range row.scales {
@@ -100,9 +102,9 @@ func (f *frame) codeAt(r, k int) int {
 	return f.data0 + k/f.group*f.dataStep + f.offset(r, o)
 }
 
-// checkPadding checks that row r of panel i, past the matrix's last row, which
-// is unpacked in last, is what the layout has there. It uses row, and changes
-// last when the layout has zeros.
+// checkPadding checks that row r of panel i, past the matrix's last row, holds the layout's
+// padding. The matrix's last row is unpacked in last. checkPadding overwrites row, and overwrites
+// last if the layout pads with zeros.
 func (p *Packer) checkPadding(i int, panel []byte, r int, last, row *packedRow) error {
 	f := p.f
 	what := "of the matrix's last row, which it repeats"

@@ -40,9 +40,9 @@ func TestCheckPanel(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		h    packing.Header
-		at   func(f *frame) int // of what is changed and reported
-		edit func(b []byte)     // of what is there
-		msg  string             // or its beginning
+		at   func(f *frame) int // offset changed and reported
+		edit func(b []byte)     // changes the bytes there
+		msg  string             // the message or its beginning
 	}{
 		{"zero scale", cx, scale(1, 0), put(0), "the scale of row 1 group 0 is 0, stored as 0: want magnitudes of 1.1754944e-38 to 3.4028235e+38 (f32)"},
 		{"scale subnormal as stored", cx, scale(1, 0), put(0x1p-127), "the scale of row 1 group 0 is 9.403955e-38, stored as 5.877472e-39: want magnitudes of 1.1754944e-38 to 3.4028235e+38 (f32)"},
@@ -73,7 +73,7 @@ func TestCheckPanel(t *testing.T) {
 			if c.edit != nil {
 				c.edit(panel[c.at(l.f):])
 			} else {
-				panel[l.f.codeAt(1, 3)] ^= 1 // seen in the sum only
+				panel[l.f.codeAt(1, 3)] ^= 1 // only the sum shows this
 			}
 			var got *packing.PanelError
 			if err := l.CheckPanel(l.Panels()-1, panel); !errors.As(err, &got) {
@@ -87,8 +87,8 @@ func TestCheckPanel(t *testing.T) {
 	}
 }
 
-// TestCheckPanelFindsEveryBit flips every bit of a panel: a single change is
-// found unless the result is a panel that PackPanel makes, too.
+// TestCheckPanelFindsEveryBit flips every bit of a panel. CheckPanel must report each flip unless
+// PackPanel can produce the result too.
 func TestCheckPanelFindsEveryBit(t *testing.T) {
 	for _, h := range layoutHeaders {
 		h.Tile, h.Rows, h.Cols = h.Layout.Tiles()[0], 3, 64

@@ -17,7 +17,7 @@ func (f *frame) codes(dst, panel []byte, i int) {
 			f.decode32((*[32]byte)(dst), data, i, k)
 			dst = dst[32:]
 		}
-		if k < f.group && len(dst) > 0 { // the matrix ends amid 32 columns
+		if k < f.group && len(dst) > 0 { // the matrix ends within a block of 32 columns
 			var last [32]byte
 			f.decode32(&last, data, i, k)
 			copy(dst, last[:])
@@ -39,7 +39,7 @@ func (f *frame) scale(panel []byte, i, g int) float32 {
 	return scale
 }
 
-// zero reads the float32 zero point of row i in group g; 0 where there is none.
+// zero reads the float32 zero point of row i in group g, or returns 0 if the layout has none.
 func (f *frame) zero(panel []byte, i, g int) float32 {
 	if f.zero0 < 0 {
 		return 0
@@ -47,7 +47,7 @@ func (f *frame) zero(panel []byte, i, g int) float32 {
 	return math.Float32frombits(get32(panel, f.zeroAt(i, g)))
 }
 
-// bias reads the bias of row i; 0 where there is none.
+// bias reads the bias of row i, or returns 0 if the layout has none.
 func (f *frame) bias(panel []byte, i int) float32 {
 	if f.bias0 < 0 {
 		return 0
@@ -55,8 +55,8 @@ func (f *frame) bias(panel []byte, i int) float32 {
 	return math.Float32frombits(get32(panel, f.bias0+4*i))
 }
 
-// decode32 reads the codes of row i of a group at columns k..k+31 (k a multiple
-// of 32) as signed bytes. data are the codes of the group.
+// decode32 reads the codes of row i at columns k..k+31 of a group (k a multiple of 32) as signed
+// bytes. data holds the codes of the group.
 func (f *frame) decode32(dst *[32]byte, data []byte, i, k int) {
 	switch f.bits {
 	case 4:
@@ -105,9 +105,8 @@ func (f *frame) gather16(data []byte, i, o int) (a, b uint64) {
 	return uint64(get32(data, 0)) | uint64(get32(data, 4*f.nr))<<32, uint64(get32(data, 8*f.nr)) | uint64(get32(data, 12*f.nr))<<32
 }
 
-// signedNibbles widens the low nibble of each byte, in two's complement, to
-// the byte: (u ^ 8) - 8, where the 0x80 keeps a byte from borrowing from its
-// neighbour and is flipped back afterwards.
+// signedNibbles sign-extends the low nibble of each byte to the byte: (u ^ 8) - 8. The 0x80 keeps a
+// byte from borrowing from its neighbour and is flipped back afterwards.
 func signedNibbles(u uint64) uint64 {
 	return (u&(15*ones) ^ 8*ones | 0x80*ones) - 8*ones ^ 0x80*ones
 }

@@ -2,7 +2,7 @@ package kleidiai
 
 import "encoding/binary"
 
-// ones is a byte of 1 at each of the 8 positions of a word.
+// ones has the value 1 in each byte of a word.
 const ones = 0x0101010101010101
 
 func get64(b []byte, at int) uint64    { return binary.LittleEndian.Uint64(b[at:]) }
@@ -10,10 +10,10 @@ func put64(b []byte, at int, w uint64) { binary.LittleEndian.PutUint64(b[at:], w
 func put32(b []byte, at int, w uint32) { binary.LittleEndian.PutUint32(b[at:], w) }
 func get32(b []byte, at int) uint32    { return binary.LittleEndian.Uint32(b[at:]) }
 
-// encodeRow stores the codes of row i of a panel, f.cols of them.
+// encodeRow stores the f.cols codes of row i of a panel.
 //
-// It goes along the row, not down the panel: a call has much to do, and a panel
-// of a usual K stays in the first-level cache while the other rows fill it.
+// It works along the row, not down the panel: a call has much to do, and a panel of a usual K stays
+// in the first-level cache while the other rows fill it.
 func (f *frame) encodeRow(panel, codes []byte, i int) {
 	dst, step := panel[f.data0+f.run*i:], f.nr*f.run
 	gap := f.dataStep - f.nr*f.stream() // behind the codes of a group
@@ -31,9 +31,8 @@ func (f *frame) encodeRow(panel, codes []byte, i int) {
 	}
 }
 
-// The functions below store the stream of a row, which goes to dst in runs that
-// are step bytes apart, and gap bytes more behind each group. Codes are a
-// multiple of 32.
+// The functions below store the stream of a row in dst, in runs that are step bytes apart, plus gap
+// bytes after each group. The number of codes is a multiple of 32.
 
 // encodeNibbles8 pairs codes that are d columns apart and stores runs of 8
 // bytes. d is 16 or half a group.
@@ -107,7 +106,7 @@ func encodeBytes4(dst, codes []byte, step int) {
 	}
 }
 
-// encodeQuarters stores 4 columns of each 16 in a pair of bits, in runs of 4.
+// encodeQuarters stores the codes of each 16 columns 4 to a byte, 2 bits each, in runs of 4 bytes.
 func encodeQuarters(dst, codes []byte, step int) {
 	for k, at := 0, 0; k < len(codes); k, at = k+32, at+2*step {
 		x := (*[32]byte)(codes[k:])
@@ -116,7 +115,7 @@ func encodeQuarters(dst, codes []byte, step int) {
 	}
 }
 
-// quarters packs 16 codes: bytes 0..3 and 4..7 of x, then those of y.
+// quarters packs 16 codes: bytes 0..3 and 4..7 of x, then bytes 0..3 and 4..7 of y.
 func quarters(x, y uint64) uint32 {
 	const low, half = 3 * ones, 2 * ones
 	x, y = x&low^half, y&low^half

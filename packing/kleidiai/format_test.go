@@ -8,7 +8,7 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// TestFormatExample holds the bytes that docs/FORMAT.md prints.
+// TestFormatExample compares PackPanel with the bytes that docs/FORMAT.md prints.
 func TestFormatExample(t *testing.T) {
 	const want = `
   0  47 51 50 4b 01 00 11 01 04 00 03 00 04 08 02 00

@@ -4,15 +4,15 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// frame describes one panel of a layout; see the package's documentation for
-// how codes become bytes. Offsets are from the panel's start.
+// frame describes one panel of a layout; the package's documentation states how codes become bytes.
+// Offsets are from the panel's start.
 type frame struct {
 	n, k           int // rows and columns of the matrix
 	cols           int // columns stored: k, rounded up to 32
 	group, groups  int // stored columns of a group; groups of a row
 	nr             int
 	bits, distance int
-	run            int // bytes of a row's stream that stay together
+	run            int // bytes of a row's stream that are adjacent
 
 	panelBytes         int
 	data0, dataStep    int // codes of group g: data0 + g*dataStep
@@ -22,16 +22,16 @@ type frame struct {
 	bias0              int // nr biases; none if < 0
 
 	scaleDtype  packing.ScaleDtype
-	scaleFactor float32 // scales are stored times this: 1 or 1/16
-	sumFactor   int32   // sums are those of the codes times this: 1 or 16
-	// zeroPadding tells that rows past the last row of the matrix have codes,
-	// sums, scales and biases of 0. Otherwise they repeat the last row.
+	scaleFactor float32 // factor of stored scales: 1 or 1/16
+	sumFactor   int32   // factor of stored sums: 1 or 16
+	// zeroPadding: rows past the last row of the matrix have codes, sums, scales and biases of 0.
+	// Otherwise they repeat the last row.
 	zeroPadding bool
 }
 
 const sixteenth = 0.0625
 
-// newFrame computes the frame of a valid header, of one of the five layouts.
+// newFrame computes the frame of a valid header with one of the five layouts.
 func newFrame(h *packing.Header) *frame {
 	f := &frame{
 		n: int(h.Rows), k: int(h.Cols), nr: int(h.Tile.NR), bits: int(h.Bits), groups: int(h.Groups()),
@@ -58,7 +58,7 @@ func newFrame(h *packing.Header) *frame {
 		f.bias0 = f.groups * f.dataStep
 		f.panelBytes = f.bias0 + 4*f.nr
 		return f
-	case packing.LayoutQSI4CXP: // its kernels see the codes times 16
+	case packing.LayoutQSI4CXP: // the layout's kernels see the codes times 16
 		f.sumFactor, f.scaleFactor = 16, sixteenth
 	case packing.LayoutQSU2CXP:
 		f.distance, f.zeroPadding = 4, true
@@ -74,31 +74,31 @@ func newFrame(h *packing.Header) *frame {
 // panels is the number of panels.
 func (f *frame) panels() int { return (f.n-1)/f.nr + 1 }
 
-// panelRows is the number of rows of a panel that are rows of the matrix.
+// panelRows is the number of rows of the matrix in a panel.
 func (f *frame) panelRows(panel int) int { return min(f.nr, f.n-panel*f.nr) }
 
 // stream is the number of bytes that a row contributes to the codes of a group.
 func (f *frame) stream() int { return f.group * f.bits / 8 }
 
-// data is the part of a panel that holds the codes of group g.
+// data returns the bytes of a panel that hold the codes of group g.
 func (f *frame) data(panel []byte, g int) []byte {
 	return panel[f.data0+g*f.dataStep:][:f.nr*f.stream()]
 }
 
-// scaleAt is where the scale of row i in group g lies in a panel, zeroAt its
-// float32 zero point.
+// scaleAt is the offset in a panel of row i's scale in group g; zeroAt is the offset of its float32
+// zero point.
 func (f *frame) scaleAt(i, g int) int { return f.scale0 + g*f.recordStep + i*f.scaleDtype.Bytes() }
 func (f *frame) zeroAt(i, g int) int  { return f.zero0 + g*f.recordStep + 4*i }
 
-// place says which byte of a group's stream holds the code of column k, and at
-// which of its 8/bits places.
+// place returns the byte o of a group's stream that holds the code of column k, and the code's
+// place t in 0 .. 8/bits-1 within the byte.
 func (f *frame) place(k int) (o, t int) {
 	d := f.distance
 	chunk, c := k/(d*8/f.bits), k%(d*8/f.bits)
 	return chunk*d + c%d, c / d
 }
 
-// offset is where byte o of row i's stream lies in the data of a group.
+// offset is the offset of byte o of row i's stream in the data of a group.
 func (f *frame) offset(i, o int) int {
 	return f.nr*f.run*(o/f.run) + f.run*i + o%f.run
 }

@@ -17,18 +17,18 @@ type Packer struct {
 
 var _ packing.Packer = (*Packer)(nil)
 
-// NewPacker prepares packing and reading of a payload with header h. It fails
-// as h.Validate does, and with *packing.UnsupportedError for layouts that are
-// not KleidiAI's and for a payload that this machine cannot address.
+// NewPacker prepares packing and reading of a payload with header h. It fails like h.Validate, and
+// with *packing.UnsupportedError for a layout that is not KleidiAI's or a payload that this machine
+// cannot address.
 func NewPacker(h packing.Header) (*Packer, error) {
 	if err := h.Validate(); err != nil {
 		return nil, err
 	}
-	const offLayout, offRows = 6, 16 // as docs/FORMAT.md has them
+	const offLayout, offRows = 6, 16 // offsets in the header, see docs/FORMAT.md
 	switch h.Layout {
 	case packing.LayoutQSI4CXP, packing.LayoutQSI4C32PF16, packing.LayoutQSI8CXP, packing.LayoutQAI4C32P, packing.LayoutQSU2CXP:
 	default:
-		return nil, &packing.UnsupportedError{Field: "layout", Offset: offLayout, Msg: fmt.Sprintf("layout %s is none of KleidiAI's", h.Layout)}
+		return nil, &packing.UnsupportedError{Field: "layout", Offset: offLayout, Msg: fmt.Sprintf("layout %s is not one of KleidiAI's", h.Layout)}
 	}
 	// A panel as int8 codes is at most 4 times as long as its packed bytes.
 	if size, err := h.DataSize(); err != nil || size > math.MaxInt/8 || h.Cols > math.MaxInt32/2 {
@@ -51,7 +51,7 @@ func (p *Packer) Panels() int { return p.f.panels() }
 // PanelBytes is the size of a panel.
 func (p *Packer) PanelBytes() int { return p.f.panelBytes }
 
-// PanelRows is the number of rows of a panel that are rows of the matrix.
+// PanelRows is the number of rows of the matrix in a panel.
 func (p *Packer) PanelRows(panel int) int { return p.f.panelRows(panel) }
 
 // PackedCols is the number of columns rounded up to 32.
@@ -60,7 +60,7 @@ func (p *Packer) PackedCols() int { return p.f.cols }
 // Groups is the number of groups in a row.
 func (p *Packer) Groups() int { return p.f.groups }
 
-// hasPoints says whether the layout has zero points.
+// hasPoints reports whether the layout has zero points.
 func (p *Packer) hasPoints() bool { return p.f.zero0 >= 0 }
 
 // NewPanel returns a panel of zeros with slices of the right lengths.
@@ -76,7 +76,7 @@ func (p *Packer) NewPanel() *packing.Panel {
 	return panel
 }
 
-// checkArgs panics unless the lengths are those that packing.Panel documents.
+// checkArgs panics unless the slices have the lengths that packing.Panel documents.
 func (p *Packer) checkArgs(packed []byte, panel *packing.Panel) {
 	f := p.f
 	zeros := 0
@@ -89,13 +89,13 @@ func (p *Packer) checkArgs(packed []byte, panel *packing.Panel) {
 	case panel.Rows < 1 || panel.Rows > f.nr:
 		panic(fmt.Sprintf("kleidiai: %d rows in a panel of %d", panel.Rows, f.nr))
 	case len(panel.Codes) != f.nr*f.cols, len(panel.Scales) != f.nr*f.groups, len(panel.Zeros) != 0, len(panel.FloatZeros) != zeros, panel.Bias != nil && len(panel.Bias) != f.nr:
-		panic(fmt.Sprintf("kleidiai: a panel of %d codes, %d scales, %d whole and %d float zero points and %d biases; want %d, %d, 0, %d and %d or none",
+		panic(fmt.Sprintf("kleidiai: a panel of %d codes, %d scales, %d integer and %d floating-point zero points and %d biases; want %d, %d, 0, %d and %d or none",
 			len(panel.Codes), len(panel.Scales), len(panel.Zeros), len(panel.FloatZeros), len(panel.Bias), f.nr*f.cols, f.nr*f.groups, zeros, f.nr))
 	}
 }
 
-// PackPanel packs p into dst. Scales, zero points and codes are not checked:
-// what a field cannot hold is cut to its low bits.
+// PackPanel packs p into dst. It does not check scales, zero points and codes, and stores the low
+// bits of a code that does not fit.
 func (p *Packer) PackPanel(dst []byte, src *packing.Panel) {
 	p.checkArgs(dst, src)
 	p.f.pack(dst, src)
@@ -132,7 +132,7 @@ func (p *Packer) zeros(zeros []float32, panel []byte, i int) {
 	}
 }
 
-// panelOf returns the panel that holds a row, and which row of it that is.
+// panelOf returns the panel that holds a row, and the row's index r in the panel.
 func (p *Packer) panelOf(data []byte, row int) (panel []byte, i int) {
 	if row < 0 || row >= p.f.n {
 		panic(fmt.Sprintf("kleidiai: row %d of %d", row, p.f.n))
@@ -144,9 +144,8 @@ func (p *Packer) panelOf(data []byte, row int) (panel []byte, i int) {
 	return data[end-p.f.panelBytes : end], row % p.f.nr
 }
 
-// Row reads one row of data without unpacking its panel: K codes, G scales and,
-// if the layout has them, the whole zero points that are nearest to its G. Any of
-// the three may be nil.
+// Row reads one row of data without unpacking its panel: K codes, G scales and, if the layout has
+// zero points, the nearest integer to each of its G zero points. Any of the three may be nil.
 func (p *Packer) Row(codes []int8, scales []float32, zeros []int8, data []byte, row int) {
 	panel, i := p.panelOf(data, row)
 	f := p.f
@@ -158,13 +157,13 @@ func (p *Packer) Row(codes []int8, scales []float32, zeros []int8, data []byte, 
 	}
 	if zeros != nil && p.hasPoints() {
 		for g := range zeros[:f.groups] {
-			zeros[g], _ = packing.WholeZero(f.zero(panel, i, g), f.scale(panel, i, g))
+			zeros[g], _ = packing.IntegerZero(f.zero(panel, i, g), f.scale(panel, i, g))
 		}
 	}
 }
 
-// FloatZeros reads the G zero points of one row of data as they are stored: a
-// weight is q * scale + zero. They are 0 where the layout has none.
+// FloatZeros reads the G stored zero points of one row of data: a weight is q * scale + zero. They
+// are 0 if the layout has none.
 func (p *Packer) FloatZeros(dst []float32, data []byte, row int) {
 	panel, i := p.panelOf(data, row)
 	p.zeros(dst[:p.f.groups], panel, i)

@@ -11,8 +11,7 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// layoutHeaders has a header of every layout of payloads, of which tests set
-// the tile, rows, columns, group and flags.
+// layoutHeaders has a header of every layout. Tests set the tile, rows, columns, group and flags.
 var layoutHeaders = []packing.Header{
 	{Layout: packing.LayoutQSI4CXP, Bits: 4, ScaleDtype: packing.ScaleF32},
 	{Layout: packing.LayoutQSI4C32PF16, Bits: 4, ScaleDtype: packing.ScaleF16, Group: 32},
@@ -45,7 +44,7 @@ func eachHeader(f func(h packing.Header)) {
 	}
 }
 
-// randomPanel fills a panel of l with what its header allows.
+// randomPanel fills a panel of l with random values that its header allows.
 func randomPanel(rng *rand.Rand, l packing.Packer) *packing.Panel {
 	h, p := l.Header(), l.NewPanel()
 	half := 1 << (h.Bits - 1)
@@ -73,8 +72,8 @@ func randomPanel(rng *rand.Rand, l packing.Packer) *packing.Panel {
 	return p
 }
 
-// packRandom packs random panels of a payload with header h; panels are what
-// went in.
+// packRandom packs random panels of a payload with header h and returns the panels and the packed
+// data.
 func packRandom(t testing.TB, rng *rand.Rand, h packing.Header) (l *Packer, data []byte, panels []*packing.Panel) {
 	t.Helper()
 	l, err := NewPacker(h)
@@ -99,7 +98,7 @@ func packRandom(t testing.TB, rng *rand.Rand, h packing.Header) (l *Packer, data
 	return l, data, panels
 }
 
-// TestPacker holds everything that reads to what was packed.
+// TestPacker compares everything that reads a payload with the packed panels.
 func TestPacker(t *testing.T) {
 	n := 0
 	eachHeader(func(h packing.Header) {
@@ -139,7 +138,7 @@ func TestPacker(t *testing.T) {
 					if p.FloatZeros != nil {
 						packed = p.FloatZeros[r*g+i]
 					}
-					if z, _ := packing.WholeZero(zero, scales[i]); math.Float32bits(zero) != math.Float32bits(packed) || whole[i] != z {
+					if z, _ := packing.IntegerZero(zero, scales[i]); math.Float32bits(zero) != math.Float32bits(packed) || whole[i] != z {
 						t.Fatalf("%+v: row %d has zero point %v (%d) in group %d, want %v (%d)", h, row, zero, whole[i], i, packed, z)
 					}
 				}
@@ -175,8 +174,8 @@ func weight(p *packing.Panel, groups, stride, k, r, c int) float32 {
 	return w
 }
 
-// TestPackerVectors holds PackPanel to KleidiAI's bytes where the layouts of
-// payloads can hold what was packed.
+// TestPackerVectors compares PackPanel with KleidiAI's bytes, for the vectors that a payload's
+// layout can hold.
 func TestPackerVectors(t *testing.T) {
 	seen := map[string]int{}
 	for _, v := range vectors(t, "rhs_pack") {
@@ -235,7 +234,7 @@ func packWeights(l *Packer, w *weights) []byte {
 	return data
 }
 
-// TestCodecs holds the codecs that work on words to one that works code by code.
+// TestCodecs compares the codecs that work on words with one that works code by code.
 func TestCodecs(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))
 	eachHeader(func(h packing.Header) {
@@ -267,9 +266,9 @@ func TestNewPackerRefuses(t *testing.T) {
 	for _, c := range []struct {
 		name        string
 		edit        func(h *packing.Header)
-		unsupported string // in the message; "" for a *packing.HeaderError
+		unsupported string // part of the message; "" for a *packing.HeaderError
 	}{
-		{"lowbit", func(h *packing.Header) { h.Layout = packing.LayoutLowbit }, "layout lowbit is none of KleidiAI's"},
+		{"lowbit", func(h *packing.Header) { h.Layout = packing.LayoutLowbit }, "layout lowbit is not one of KleidiAI's"},
 		{"bits", func(h *packing.Header) { h.Bits = 5 }, ""},
 		{"too many columns", func(h *packing.Header) { h.Cols = 1 << 31 }, "8 x 2147483648 weights are more than this machine can address"},
 		{"too large", func(h *packing.Header) { h.Rows = 1 << 56 }, "72057594037927936 x 32 weights are more than this machine can address"},
@@ -295,7 +294,7 @@ func TestPackerPanics(t *testing.T) {
 		"codes":         func(p *packing.Panel) { p.Codes = p.Codes[1:]; l.PackPanel(dst, p) },
 		"scales":        func(p *packing.Panel) { p.Scales = nil; l.PackPanel(dst, p) },
 		"zeros":         func(p *packing.Panel) { p.FloatZeros = nil; l.PackPanel(dst, p) },
-		"whole zeros":   func(p *packing.Panel) { p.Zeros = make([]int8, 4*l.Groups()); l.PackPanel(dst, p) },
+		"integer zeros": func(p *packing.Panel) { p.Zeros = make([]int8, 4*l.Groups()); l.PackPanel(dst, p) },
 		"bias":          func(p *packing.Panel) { p.Bias = make([]float32, 1); l.PackPanel(dst, p) },
 		"dst":           func(p *packing.Panel) { l.PackPanel(dst[1:], p) },
 		"row":           func(p *packing.Panel) { l.Row(nil, nil, nil, data, 5) },
@@ -334,8 +333,8 @@ func TestPackerDoesNotAllocate(t *testing.T) {
 	})
 }
 
-// FuzzPanel holds that any bytes can be read as a panel, and that a panel that
-// CheckPanel accepts is what PackPanel makes of what UnpackPanel reads.
+// FuzzPanel tests that UnpackPanel reads any bytes as a panel, and that packing an unpacked panel
+// that CheckPanel accepts gives the same bytes.
 func FuzzPanel(f *testing.F) {
 	i := 0
 	eachHeader(func(h packing.Header) {
@@ -368,7 +367,7 @@ func FuzzPanel(f *testing.F) {
 		if err := l.CheckPanel(0, panel); err == nil && !slices.Equal(panel, again) {
 			t.Fatal("accepted a panel that PackPanel does not make")
 		}
-		// What was packed again is a fixed point, whatever it was before.
+		// Packing again is idempotent, whatever the bytes were.
 		l.UnpackPanel(p, again)
 		p.Rows = l.PanelRows(0)
 		twice := make([]byte, len(again))

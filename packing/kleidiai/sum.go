@@ -1,6 +1,6 @@
 package kleidiai
 
-// sum is the sum of a row's codes as it is stored: times sumFactor.
+// sum is the sum of a row's codes as it is stored, multiplied by sumFactor.
 func (f *frame) sum(codes []byte) int32 {
 	if f.bits == 8 {
 		return sumBytes(codes) * f.sumFactor
@@ -10,9 +10,8 @@ func (f *frame) sum(codes []byte) int32 {
 
 const evenBytes = 0x00ff00ff00ff00ff
 
-// sumBytes adds up signed bytes, a multiple of 32 of them: plus 128 each, in
-// pairs, of which a word holds 4. 1024 bytes of a row make pairs that fit 16
-// bits.
+// sumBytes adds a multiple of 32 signed bytes. It adds 128 to each byte and sums pairs in 16-bit
+// lanes, four to a word; 1024 bytes fit these lanes.
 func sumBytes(codes []byte) int32 {
 	sum := int32(-128 * len(codes))
 	for len(codes) > 0 {
@@ -31,8 +30,8 @@ func sumBytes(codes []byte) int32 {
 	return sum
 }
 
-// sumShort adds up codes of 4 bits or less, a multiple of 32 of them: plus
-// 2^(bits-1) each, which makes at most 15, so that 16 fit a byte.
+// sumShort adds a multiple of 32 codes of at most 4 bits. It adds 2^(bits-1) to each code; the
+// results are at most 15, so the sum of 16 fits a byte.
 func sumShort(codes []byte, bits int) int32 {
 	mask, half := uint64(ones)<<bits-ones, uint64(ones)<<(bits-1)
 	sum := int32(-len(codes) << (bits - 1))
@@ -52,7 +51,7 @@ func sumShort(codes []byte, bits int) int32 {
 	return sum
 }
 
-// sumPairs adds up four numbers of 16 bits.
+// sumPairs adds four numbers of 16 bits.
 func sumPairs(pairs uint64) int32 {
 	pairs = pairs&0xffff0000ffff + pairs>>16&0xffff0000ffff
 	return int32(uint32(pairs) + uint32(pairs>>32))

@@ -14,9 +14,9 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// vector is a run of one of KleidiAI's packers, an entry of the shared vectors'
-// manifest (shared/vectors/kleidiai/README.md). testdata/vectors/kleidiai has
-// its kinds rhs_pack and lhs_pack.
+// vector is a run of one of KleidiAI's packers, an entry of the shared vectors' manifest
+// (shared/vectors/kleidiai/README.md). testdata/vectors/kleidiai has the kinds rhs_pack and
+// lhs_pack.
 type vector struct {
 	ID, Kind, Func    string
 	N, K, BL          int
@@ -79,7 +79,7 @@ func vectors(t testing.TB, kind string) []vector {
 	return slices.DeleteFunc(all, func(v vector) bool { return v.Kind != kind })
 }
 
-// vectorLayouts are the layouts of payloads by KleidiAI's functions that pack them.
+// vectorLayouts maps KleidiAI's packing functions to the layouts that they pack.
 var vectorLayouts = map[string]packing.Layout{
 	"kai_run_rhs_pack_nxk_qsi4cxp_qs4cxs1s0":                     packing.LayoutQSI4CXP,
 	"kai_run_rhs_pack_nxk_qsi4c32pscalef16_qsu4c32s16s0":         packing.LayoutQSI4C32PF16,
@@ -94,10 +94,10 @@ type weights struct {
 	scales, zeros, bias []float32
 }
 
-// weights reads a source: rows of codes, two or four to a byte where they are
-// short, the first in its low bits; with layout QAI4C32P in its high ones. Codes of
-// QSI4C32PF16 come in GGUF's blocks of Q4_0: an F16 scale, then bytes of a code of
-// the first half and a code of the second.
+// weights reads a source: rows of codes, two or four to a byte where they are short. The first code
+// is in a byte's low bits, or in its high bits with layout QAI4C32P. Codes of QSI4C32PF16 come in
+// GGUF's blocks of Q4_0: an F16 scale, then bytes with one code of the first half and one of the
+// second.
 func (v *vector) weights(t testing.TB, layout packing.Layout) *weights {
 	t.Helper()
 	w := &weights{codes: make([]int8, v.N*v.K), scales: v.Scale.floats32(t), zeros: v.Zero.floats32(t), bias: v.Bias.floats32(t)}

@@ -1,5 +1,5 @@
-// Package layouts makes the packer of a payload, whatever its layout: the one
-// place that knows gq's own layouts and those of packages kleidiai and torchao.
+// Package layouts makes the packer of a payload, whatever its layout. It is the only package that
+// knows the layouts of packing, packing/kleidiai and packing/torchao together.
 package layouts
 
 import (
@@ -10,12 +10,12 @@ import (
 	"github.com/lowbit-go/gq/packing/torchao"
 )
 
-// New prepares packing and reading of a payload of codes with header h. It
-// fails as h.Validate does, and with *packing.UnsupportedError for LayoutPlain,
-// which holds no codes, and for a payload that this machine cannot address.
+// New prepares packing and reading of a payload of codes with header h. It fails like h.Validate,
+// and with *packing.UnsupportedError for LayoutPlain, which holds no codes, and for a payload that
+// this machine cannot address.
 //
-// The packers of layouts that keep scales and zero points in companions
-// (LayoutTorchAOEmbedding, LayoutCodes) need these to read weights; see their own methods.
+// LayoutTorchAOEmbedding and LayoutCodes store scales and zero points in companions. Their packers
+// need the companions to read weights, see WithCompanions of torchao.Embedding and packing.Codes.
 func New(h packing.Header) (packing.Packer, error) {
 	switch {
 	case h.Layout == packing.LayoutLowbit:
@@ -33,7 +33,7 @@ func New(h packing.Header) (packing.Packer, error) {
 	return nil, &packing.UnsupportedError{Field: "layout", Offset: 6, Msg: fmt.Sprintf("a payload of layout %s holds no packed codes", h.Layout)}
 }
 
-// made keeps a nil pointer from becoming a Packer that is not nil.
+// made returns a nil Packer rather than a Packer that holds a nil pointer.
 func made[P packing.Packer](p P, err error) (packing.Packer, error) {
 	if err != nil {
 		return nil, err

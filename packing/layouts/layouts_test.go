@@ -10,8 +10,7 @@ import (
 	"github.com/lowbit-go/gq/packing/torchao"
 )
 
-// TestNew makes the packer of every layout, and holds what it says of itself to
-// the header.
+// TestNew makes the packer of every layout and compares its shape with the header.
 func TestNew(t *testing.T) {
 	seen := map[packing.Layout]bool{packing.LayoutPlain: true}
 	for _, c := range []struct {

@@ -12,7 +12,7 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// checkBase has a second panel of 4 rows and 4 of padding.
+// checkBase has a second panel of 4 rows and 4 padding rows.
 var checkBase = packing.Header{
 	Layout: packing.LayoutTorchAOLinear, Flags: packing.FlagBias, Bits: 4, ScaleDtype: packing.ScaleF32,
 	ZeroKind: packing.ZeroInt8, Tile: packing.DefaultTile, Rows: 12, Cols: 96, Group: 48,
@@ -47,11 +47,11 @@ func TestLinearCheckPanel(t *testing.T) {
 		{"padding zero point", put32(record+64+4*4, 1), "the zero point of row 4 group 1 is 1"},
 		{"bias", put32(l.panelBytes-32+4, 0xff800000), "the bias of row 1 is -Inf"},
 		{"padding bias", put32(l.panelBytes-4, 1), "the bias of padding row 7 is 1e-45, not 0"},
-		{"padding code", func(panel []byte) int { // row 4 is nibbles of plane 1
+		{"padding code", func(panel []byte) int { // row 4 is in the nibbles of plane 1
 			at := l.groupBytes + 2*64
 			panel[at+16] ^= 1
 			return at
-		}, "padding row 4 has a code that is not 0 at column 80 or behind"},
+		}, "padding row 4 has a code that is not 0 at or after column 80"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			panel := slices.Clone(data[HeaderSize+l.panelBytes:])
@@ -82,8 +82,8 @@ func checkPanelError(t *testing.T, err error, offset int64, msg string) {
 	}
 }
 
-// TestKleidiAICheckPanel flips every bit of a last panel with padding: CheckPanel
-// must accept what PackPanel makes of what UnpackPanel reads, and nothing else.
+// TestKleidiAICheckPanel flips every bit of a last panel with padding. CheckPanel must accept a
+// panel exactly if packing the unpacked panel gives the same bytes.
 func TestKleidiAICheckPanel(t *testing.T) {
 	for _, tile := range testTiles {
 		h := packing.Header{Layout: packing.LayoutTorchAOKleidiAI, Flags: packing.FlagBias, Bits: 4, ScaleDtype: packing.ScaleBF16, Tile: tile, Rows: 13, Cols: 64, Group: 32}
@@ -111,8 +111,8 @@ func TestKleidiAICheckPanel(t *testing.T) {
 			}
 			panel[bit/8] ^= 1 << (bit % 8)
 		}
-		// The biases of 5 rows are all that nothing else depends on; but not
-		// the top bit of their exponents if that makes an infinity.
+		// Only changes of the 5 rows' biases are not detectable, except for the top exponent bit if
+		// it makes an infinity.
 		if accepted < 5*31 || accepted > 5*32 {
 			t.Errorf("%d damaged panels accepted", accepted)
 		}
@@ -132,7 +132,7 @@ func TestOtherShapes(t *testing.T) {
 	if err := checkAs(checkBase); err != nil {
 		t.Fatal(err)
 	}
-	// Of other rows, columns or groups the header knows nothing.
+	// The header does not state rows, columns and groups.
 	for _, rows := range []uint64{10, 16} {
 		h := checkBase
 		h.Rows = rows

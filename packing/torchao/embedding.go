@@ -8,19 +8,17 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// Embedding packs and reads one packing.LayoutTorchAOEmbedding payload,
-// TorchAO's type 2: the codes of each row by themselves, in as many units of
-// 128 as fit, then one of 64 and one of 32 where they fit. A panel is a row.
+// Embedding packs and reads one packing.LayoutTorchAOEmbedding payload, TorchAO's type 2. Each
+// row's codes are packed on their own: as many units of 128 as fit, then one of 64 and one of 32
+// where they fit. A panel is a row.
 //
-// Scales (float32) and zero points (int8, also where all are 0) are not in the
-// payload but in two companions, row-major: ScalesBytes() and ZerosBytes()
-// bytes. Panels hold them like those of other layouts; PackPanel and
-// UnpackPanel leave them alone, PackScales and PackZeros write them. Row and
-// DequantizeRow need the companions for all but codes: WithCompanions gives an
-// Embedding that has them.
+// Scales (float32) and zero points (int8, stored even if all are 0) are in two companions,
+// row-major: ScalesBytes() and ZerosBytes() bytes. PackPanel and UnpackPanel ignore the scales and
+// zero points of a panel; PackScales and PackZeros write them. Row and DequantizeRow need the
+// companions to read anything but codes; WithCompanions attaches them.
 //
-// An Embedding does not change and may be used by many goroutines at once; it
-// implements packing.Packer, which says when methods panic.
+// An Embedding is immutable; many goroutines may use it at once. It implements packing.Packer,
+// which states when methods panic.
 type Embedding struct {
 	h        packing.Header
 	planes   *bitPlanes
@@ -35,9 +33,8 @@ type Embedding struct {
 	zeros    []byte
 }
 
-// NewEmbedding prepares packing and reading of a payload with header h. It fails
-// as h.Validate does, and with *UnsupportedError for other layouts and for a
-// payload that this machine cannot address.
+// NewEmbedding prepares packing and reading of a payload with header h. It fails like h.Validate,
+// and with *UnsupportedError for another layout and for a payload that this machine cannot address.
 func NewEmbedding(h packing.Header) (*Embedding, error) {
 	size, err := validate(h, packing.LayoutTorchAOEmbedding)
 	if err != nil {
@@ -88,16 +85,16 @@ func (e *Embedding) checkArgs(packed []byte, p *packing.Panel) {
 	}
 }
 
-// PackPanel packs the codes of a row into dst, PanelBytes() long. Codes are not
-// checked: the low bits are kept.
+// PackPanel packs the codes of a row into dst, which has PanelBytes() bytes. It does not check
+// codes and stores their low bits.
 //
-// At K 2048 it takes 0.06 (4 bits), 0.01 (8 bits) and 0.22 to 0.41 ns per weight
-// (others) on one core of an AMD EPYC of Zen 5.
+// At K 2048 it takes 0.06 (4 bits), 0.01 (8 bits) and 0.22 to 0.41 ns per weight (others) on one
+// core of an AMD EPYC of Zen 5.
 func (e *Embedding) PackPanel(dst []byte, p *packing.Panel) {
 	e.checkArgs(dst, p)
 	codes, unitBytes := codeBytes(p.Codes), 16*e.bits
 	switch e.bits {
-	case 4: // the same in units of any length: column i with column i+16
+	case 4: // the same in units of any length: columns i and i+16 share a byte
 		for ; len(codes) >= 32; codes, dst = codes[32:], dst[16:] {
 			x, out := (*[32]byte)(codes), (*[16]byte)(dst)
 			putWord(out[:], nibbles(word(x[:], 0), word(x[:], 16)))
@@ -142,8 +139,8 @@ func (e *Embedding) unpack(codes []int8, src []byte) {
 	}
 }
 
-// unpackUnit unpacks the first unit of what is left of a row to the start of
-// codes, and returns the number of codes of it.
+// unpackUnit unpacks the first unit of src, the rest of a row, to the start of codes. It returns
+// the unit's number of codes.
 func (e *Embedding) unpackUnit(codes []int8, src []byte) int {
 	if len(codes) < unitCodes {
 		unit := 32
@@ -161,7 +158,7 @@ func (e *Embedding) unpackUnit(codes []int8, src []byte) int {
 	return unitCodes
 }
 
-// CheckPanel accepts a row of any bytes: each is some codes' packed form.
+// CheckPanel accepts any bytes: every byte is a valid packed code.
 func (e *Embedding) CheckPanel(i int, src []byte) error {
 	if i < 0 || i >= e.rows || len(src) != e.rowBytes {
 		panic(fmt.Sprintf("torchao: row %d of %d, %d bytes of %d", i, e.rows, len(src), e.rowBytes))
@@ -175,8 +172,8 @@ func (e *Embedding) ScalesBytes() int64 { return 4 * e.ZerosBytes() }
 // ZerosBytes is the size of the companion of zero points: a byte a group.
 func (e *Embedding) ZerosBytes() int64 { return int64(e.rows) * int64(e.groups) }
 
-// PackScales writes the scales of the panel, one row, into dst, 4*Groups()
-// bytes: those of row r of the companion begin at 4*Groups()*r.
+// PackScales writes the scales of the panel, one row, into dst, which has 4*Groups() bytes. The
+// scales of row r begin at byte 4*Groups()*r of the companion.
 func (e *Embedding) PackScales(dst []byte, p *packing.Panel) {
 	dst = dst[:4*e.groups]
 	for g, s := range p.Scales[:e.groups] {
@@ -184,15 +181,15 @@ func (e *Embedding) PackScales(dst []byte, p *packing.Panel) {
 	}
 }
 
-// PackZeros writes the zero points of the panel, one row, into dst, Groups()
-// bytes: those of row r of the companion begin at Groups()*r.
+// PackZeros writes the zero points of the panel, one row, into dst, which has Groups() bytes. The
+// zero points of row r begin at byte Groups()*r of the companion.
 func (e *Embedding) PackZeros(dst []byte, p *packing.Panel) {
 	copy(dst[:e.groups], codeBytes(p.Zeros[:e.groups]))
 }
 
-// WithCompanions returns an Embedding like e that reads scales and zero points
-// from these companions, which must not change. It fails with *FormatError if
-// they have other sizes than e needs; CheckCompanions checks what they hold.
+// WithCompanions returns an Embedding that also reads scales and zero points from these companions,
+// which must not change. It fails with *FormatError if a companion has the wrong size;
+// CheckCompanions checks the values.
 func (e *Embedding) WithCompanions(scales, zeros []byte) (*Embedding, error) {
 	if want := e.ScalesBytes(); int64(len(scales)) != want {
 		return nil, formatError(int64(len(scales)), "%d bytes of scales, want %d for %d rows of %d groups", len(scales), want, e.rows, e.groups)
@@ -205,9 +202,9 @@ func (e *Embedding) WithCompanions(scales, zeros []byte) (*Embedding, error) {
 	return &with, nil
 }
 
-// CheckCompanions reports, as *FormatError with its offset in the companion,
-// the first scale that is not a normal number, or not positive despite
-// packing.FlagPositiveScales. Any byte is a zero point.
+// CheckCompanions reports, as *FormatError with its offset in the companion, the first scale that
+// is not a normal number, or not positive despite packing.FlagPositiveScales. Every byte is a valid
+// zero point.
 func (e *Embedding) CheckCompanions() error {
 	e.needCompanions()
 	for i := range e.rows * e.groups {
@@ -233,9 +230,8 @@ func (e *Embedding) rowOf(data []byte, row int) []byte {
 	return data[HeaderSize+row*e.rowBytes:][:e.rowBytes]
 }
 
-// Row reads one row: K codes from data, G scales and G zero points from the
-// companions. Any of the three may be nil; it panics if one of the latter two
-// is not and e has no companions.
+// Row reads one row: K codes from data, G scales and G zero points from the companions. Any of the
+// three may be nil. It panics if e has no companions and scales or zeros is not nil.
 func (e *Embedding) Row(codes []int8, scales []float32, zeros []int8, data []byte, row int) {
 	src := e.rowOf(data, row)
 	if codes != nil {

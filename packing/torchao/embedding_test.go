@@ -16,8 +16,8 @@ var embeddingBase = packing.Header{
 	Rows: 3, Cols: 96, Group: 32,
 }
 
-// TestEmbedding reads back widths and groups that the vectors do not have, and
-// compares dequantized rows with codes, scales and zero points.
+// TestEmbedding reads back widths and groups that the vectors lack, and compares dequantized rows
+// with codes, scales and zero points.
 func TestEmbedding(t *testing.T) {
 	for bits := uint8(1); bits <= 8; bits++ {
 		for _, shape := range [][2]uint64{{32, 32}, {96, 96}, {192, 64}, {224, 32}, {480, 160}, {2048, 0}} {

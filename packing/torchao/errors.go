@@ -2,8 +2,8 @@ package torchao
 
 import "fmt"
 
-// FormatError reports companions of an embedding that do not fit its shape, or
-// that hold a number that no scale can have.
+// FormatError reports companions of an embedding whose size does not fit its shape, or that hold an
+// invalid scale.
 type FormatError struct {
 	Offset int64 // of the wrong byte in the companion
 	Msg    string

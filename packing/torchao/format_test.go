@@ -30,7 +30,7 @@ func formatExamples() (linear, embedding packing.Header, m [2]*matrix) {
 	return linear, embedding, m
 }
 
-// TestFormatExamples holds the bytes that docs/FORMAT.md prints.
+// TestFormatExamples compares PackPanel with the bytes that docs/FORMAT.md prints.
 func TestFormatExamples(t *testing.T) {
 	linear, embedding, m := formatExamples()
 	for i, h := range []packing.Header{linear, embedding} {

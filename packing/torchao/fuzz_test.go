@@ -8,7 +8,7 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// fuzzHeaders are the shapes that FuzzUnpack reads bytes as.
+// fuzzHeaders are the shapes that FuzzUnpack tries.
 var fuzzHeaders = []packing.Header{
 	{Layout: packing.LayoutTorchAOLinear, Bits: 4, ScaleDtype: packing.ScaleF32, Tile: packing.DefaultTile, Rows: 8, Cols: 32, Group: 32},
 	{Layout: packing.LayoutTorchAOLinear, Flags: packing.FlagBias, Bits: 3, ScaleDtype: packing.ScaleF32, ZeroKind: packing.ZeroInt8, Tile: packing.DefaultTile, Rows: 3, Cols: 96, Group: 48},
@@ -18,8 +18,8 @@ var fuzzHeaders = []packing.Header{
 	{Layout: packing.LayoutTorchAOKleidiAI, Flags: packing.FlagBias, Bits: 4, ScaleDtype: packing.ScaleBF16, Tile: packing.Tile{NR: 8, KR: 8, SR: 2}, Rows: 10, Cols: 64},
 }
 
-// FuzzUnpack holds that any bytes can be read against a shape, that a row of
-// them can, and that what CheckPanel accepts is what PackPanel makes of it.
+// FuzzUnpack tests that panels and rows can be read from any bytes, and that packing an unpacked
+// panel that CheckPanel accepts gives the same bytes.
 func FuzzUnpack(f *testing.F) {
 	for i, h := range fuzzHeaders {
 		f.Add(uint8(i), pack(f, h, randomMatrix(rand.New(rand.NewPCG(1, uint64(i))), h)))
@@ -47,7 +47,7 @@ func FuzzUnpack(f *testing.F) {
 		p.UnpackPanel(panel, src)
 		panel.Rows = p.PanelRows(0)
 		p.PackPanel(again, panel)
-		// What was packed again is a fixed point, whatever it was before.
+		// Packing again is idempotent, whatever the bytes were.
 		p.UnpackPanel(panel, again)
 		panel.Rows = p.PanelRows(0)
 		if p.PackPanel(twice, panel); !slices.Equal(again, twice) {
@@ -56,7 +56,7 @@ func FuzzUnpack(f *testing.F) {
 	})
 }
 
-// FuzzPack holds that any matrix comes back from its packed form.
+// FuzzPack tests that unpacking a packed matrix gives the matrix back.
 func FuzzPack(f *testing.F) {
 	for i := range fuzzHeaders {
 		f.Add(uint8(i), uint64(i))

@@ -12,22 +12,22 @@ const HeaderSize = 64
 // magic is the first int32 of every header.
 const magic = 6712
 
-// TorchAO's numbers of the packed-weights types that are layouts of a .gqf.
+// TorchAO's numbers of the packed-weights types that a .gqf file can hold.
 const (
 	typeLinear    = 1 // "universal"
 	typeEmbedding = 2
 	typeKleidiAI  = 3
 )
 
-// An embedding's version of its layout and the smallest and largest unit of
-// its bit planes; TorchAO knows no others.
+// The layout version that TorchAO writes in an embedding's header, and the smallest and largest
+// unit of its bit planes; TorchAO knows no other values.
 const (
 	embeddingVersion  = 1
 	embeddingMinChunk = 32
 	embeddingMaxChunk = 128
 )
 
-// tiledHeader is the header of types 1 and 3, for h.
+// tiledHeader is the header of types 1 and 3.
 func tiledHeader(number int32, h *packing.Header) []byte {
 	zeros, bias := int32(0), int32(0)
 	if h.ZeroKind != packing.ZeroNone {
@@ -44,7 +44,7 @@ func embeddingHeader(bits uint8) []byte {
 	return header(typeEmbedding, embeddingVersion, int32(bits), embeddingMinChunk, embeddingMaxChunk)
 }
 
-// header is the header of a type with these parameters; the rest is zero.
+// header is the header of a type with these parameters, padded with zeros.
 func header(number int32, params ...int32) []byte {
 	b := make([]byte, HeaderSize)
 	for i, w := range append([]int32{magic, number}, params...) {

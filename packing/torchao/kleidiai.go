@@ -7,25 +7,23 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// KleidiAI packs and reads the panels of one packing.LayoutTorchAOKleidiAI
-// payload, TorchAO's type 3: KleidiAI's qsi4c32p with BF16 scales, that is
-// packing.Lowbit, with TorchAO's header before it and TorchAO's padding: an
-// odd number of rows is made even by a row of codes -8 and scales and bias 0.
-// Rows past that repeat the last one, padding or not, as in KleidiAI's own.
+// KleidiAI packs and reads the panels of one packing.LayoutTorchAOKleidiAI payload, TorchAO's type
+// 3: TorchAO's header, then KleidiAI's qsi4c32p with BF16 scales, which is packing.Lowbit. TorchAO
+// pads an odd number of rows with one row of codes -8 and scales and bias 0. Further rows of the
+// last panel repeat the row before them, padding or not, as in KleidiAI's own packer.
 //
-// TorchAO gets float32 scales and drops the lower half of their bits. Codes are
-// best chosen against scales that were rounded to BF16 before: dropping changes
-// nothing then. A KleidiAI does not change and may be used by many goroutines at
-// once; it implements packing.Packer, which says when methods panic.
+// TorchAO gets float32 scales and drops the lower half of their bits. Codes should be chosen
+// against scales that were rounded to BF16 before: dropping bits then changes nothing. A KleidiAI
+// is immutable; many goroutines may use it at once. It implements packing.Packer, which states when
+// methods panic.
 type KleidiAI struct {
 	*packing.Lowbit // the rows of the matrix without padding
 	h               packing.Header
 	prefix          []byte
 }
 
-// NewKleidiAI prepares packing and reading of a payload with header h. It fails
-// as h.Validate does, and with *UnsupportedError for other layouts and for a
-// payload that this machine cannot address.
+// NewKleidiAI prepares packing and reading of a payload with header h. It fails like h.Validate,
+// and with *UnsupportedError for another layout and for a payload that this machine cannot address.
 func NewKleidiAI(h packing.Header) (*KleidiAI, error) {
 	size, err := validate(h, packing.LayoutTorchAOKleidiAI)
 	if err != nil {
@@ -49,8 +47,8 @@ func (l *KleidiAI) Header() packing.Header { return l.h }
 // Prefix is TorchAO's header.
 func (l *KleidiAI) Prefix() []byte { return l.prefix }
 
-// PackPanel packs p into dst, PanelBytes() long. Scales, which must be BF16
-// numbers, and codes are not checked.
+// PackPanel packs p into dst, which has PanelBytes() bytes. It does not check codes and scales,
+// which must be BF16 numbers.
 func (l *KleidiAI) PackPanel(dst []byte, p *packing.Panel) {
 	l.Lowbit.PackPanel(dst, p)
 	if p.Rows%2 != 0 {
@@ -58,8 +56,8 @@ func (l *KleidiAI) PackPanel(dst []byte, p *packing.Panel) {
 	}
 }
 
-// pad makes the rows of a panel from row r on TorchAO's padding. Such a row's
-// nibbles are -8, and its sum is 0 like its scales.
+// pad writes TorchAO's padding to the rows of a panel from row r on: nibbles of -8, and a sum of 0
+// like the scales.
 func (l *KleidiAI) pad(panel []byte, r int) {
 	const rows = 8 // of a panel, in both tiles
 	L := int(l.h.Tile.KR) / 2
@@ -101,9 +99,9 @@ func (l *KleidiAI) Sum(data []byte, row int) float32 {
 	return l.Lowbit.Sum(data[HeaderSize:], row)
 }
 
-// CheckPanel reports, as *packing.PanelError, what is wrong with panel number i
-// of the payload, whose bytes are src: what packing.Lowbit.CheckPanel finds,
-// and padding that is not TorchAO's.
+// CheckPanel reports, as *packing.PanelError, the first defect of panel i of the payload, whose
+// bytes are src: a defect that packing.Lowbit.CheckPanel finds, or padding that differs from
+// TorchAO's.
 func (l *KleidiAI) CheckPanel(i int, src []byte) error {
 	rows := l.PanelRows(i)
 	if rows%2 == 0 {
@@ -124,13 +122,12 @@ func (l *KleidiAI) CheckPanel(i int, src []byte) error {
 		for again[at] == src[at] {
 			at++
 		}
-		return shift(&packing.PanelError{Panel: i, Offset: int64(i)*int64(len(src)) + int64(at), Msg: fmt.Sprintf("byte %d of the panel is %#02x; its codes, scales and biases make %#02x", at, src[at], again[at])})
+		return shift(&packing.PanelError{Panel: i, Offset: int64(i)*int64(len(src)) + int64(at), Msg: fmt.Sprintf("byte %d of the panel is %#02x; packing its codes, scales and biases gives %#02x", at, src[at], again[at])})
 	}
 	return nil
 }
 
-// shift counts the offset of a *packing.PanelError from the start of TorchAO's
-// header.
+// shift moves the offset of a *packing.PanelError by TorchAO's header.
 func shift(err error) error {
 	if panel, ok := err.(*packing.PanelError); ok {
 		panel.Offset += HeaderSize

@@ -11,20 +11,19 @@ import (
 // nr is the number of rows of a panel of types 1 and 3.
 const nr = 8
 
-// chunkCols is the number of columns that a unit of 128 codes holds of each of
-// the 8 rows of a panel, in two halves of 8: lane 4h+p of the unit is half h of
-// rows 2p and 2p+1.
+// chunkCols is the number of columns of each of the panel's 8 rows in a unit of 128 codes. Lane
+// 4h+p of the unit is half h, 8 columns, of rows 2p and 2p+1.
 const chunkCols = 16
 
-// Linear packs and reads the panels of one packing.LayoutTorchAOLinear payload,
-// TorchAO's type 1. With G groups of g columns, a panel is
+// Linear packs and reads the panels of one packing.LayoutTorchAOLinear payload, TorchAO's type 1.
+// With G groups of g columns, a panel is
 //
 //	G times: 8 x g codes | 8 float32 scales | 8 int32 sums of codes [| 8 int32 zero points]
 //	[8 float32 biases]
 //
-// Rows past the last have codes, scales, sums, zero points and biases of 0.
-// A Linear does not change and may be used by many goroutines at once; it
-// implements packing.Packer, which says when methods panic.
+// Rows past the last one have codes, scales, sums, zero points and biases of 0. A Linear is
+// immutable; many goroutines may use it at once. It implements packing.Packer, which states when
+// methods panic.
 type Linear struct {
 	h          packing.Header
 	planes     *bitPlanes
@@ -37,15 +36,14 @@ type Linear struct {
 	panels     int
 	zeros      bool
 	bias       bool
-	codeBytes  int // codes of a group in a panel; its record follows
-	groupBytes int // and with its record
+	codeBytes  int // codes of a group in a panel; the group's record follows
+	groupBytes int // codes and record of a group
 	panelBytes int
 	blank      func() packRow // a row past the last
 }
 
-// NewLinear prepares packing and reading of a payload with header h. It fails as
-// h.Validate does, and with *UnsupportedError for other layouts and for a payload
-// that this machine cannot address.
+// NewLinear prepares packing and reading of a payload with header h. It fails like h.Validate, and
+// with *UnsupportedError for another layout and for a payload that this machine cannot address.
 func NewLinear(h packing.Header) (*Linear, error) {
 	size, err := validate(h, packing.LayoutTorchAOLinear)
 	if err != nil {
@@ -59,7 +57,7 @@ func NewLinear(h packing.Header) (*Linear, error) {
 		return packRow{codes: make([]byte, l.k), scales: make([]float32, l.groups), zeros: make([]int8, l.groups)}
 	})
 	l.group = l.k / l.groups
-	l.codeBytes = l.group * l.bits // 8 rows, 8 codes in as many bytes as a code has bits
+	l.codeBytes = l.group * l.bits // 8 rows; 8 codes take as many bytes as a code has bits
 	l.groupBytes = l.codeBytes + 2*4*nr
 	if l.zeros {
 		l.groupBytes += 4 * nr
@@ -76,8 +74,7 @@ func NewLinear(h packing.Header) (*Linear, error) {
 	return l, nil
 }
 
-// validate is what NewLinear, NewEmbedding and NewKleidiAI check of h. It
-// returns h's data size.
+// validate checks h for NewLinear, NewEmbedding and NewKleidiAI. It returns h's data size.
 func validate(h packing.Header, layout packing.Layout) (int64, error) {
 	if err := h.Validate(); err != nil {
 		return 0, err
@@ -108,7 +105,7 @@ func (l *Linear) Panels() int { return l.panels }
 // PanelBytes is the size of a panel.
 func (l *Linear) PanelBytes() int { return l.panelBytes }
 
-// PanelRows is 8, or less in the last panel.
+// PanelRows is 8, or fewer in the last panel.
 func (l *Linear) PanelRows(panel int) int { return min(nr, l.rows-nr*panel) }
 
 // PackedCols is the number of columns.
@@ -129,7 +126,7 @@ func (l *Linear) NewPanel() *packing.Panel {
 	return p
 }
 
-// checkArgs panics unless the lengths are those of NewPanel.
+// checkArgs panics unless the slices have NewPanel's lengths.
 func (l *Linear) checkArgs(packed []byte, p *packing.Panel) {
 	zeros, bias := 0, 0
 	if l.zeros {

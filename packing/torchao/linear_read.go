@@ -36,9 +36,8 @@ func (l *Linear) UnpackPanel(p *packing.Panel, src []byte) {
 	}
 }
 
-// Row reads one row of data without unpacking its panel: K codes, G scales
-// and, if the layout has them, G zero points (else zeros is not used). Any of the
-// three may be nil.
+// Row reads one row of data without unpacking its panel: K codes, G scales and, if the layout has
+// zero points, G zero points; otherwise zeros is unused. Any of the three may be nil.
 func (l *Linear) Row(codes []int8, scales []float32, zeros []int8, data []byte, row int) {
 	panel, r := l.panelOf(data, row)
 	for g := range l.groups {
@@ -61,9 +60,8 @@ func (l *Linear) Row(codes []int8, scales []float32, zeros []int8, data []byte, 
 	}
 }
 
-// DequantizeRow reads one row of data as K weights: float32(q - z) * scale,
-// rounded once. It gives the bits of TorchAO's shared embedding, which unpacks
-// all 8 rows of the panel for it.
+// DequantizeRow reads one row of data as K weights: float32(q - z) * scale, rounded once. The bits
+// equal the result of TorchAO's shared embedding, which unpacks all 8 rows of the panel.
 func (l *Linear) DequantizeRow(dst []float32, data []byte, row int) {
 	panel, r := l.panelOf(data, row)
 	dst = dst[:l.k]
@@ -95,7 +93,7 @@ func (l *Linear) Bias(data []byte, row int) float32 {
 	return getFloat(panel[l.panelBytes-4*nr:], r)
 }
 
-// panelOf returns the panel that holds a row, and which row of it that is.
+// panelOf returns the panel that holds a row, and the row's index r in the panel.
 func (l *Linear) panelOf(data []byte, row int) (panel []byte, r int) {
 	if row < 0 || row >= l.rows {
 		panic(fmt.Sprintf("torchao: row %d of %d", row, l.rows))
@@ -103,17 +101,19 @@ func (l *Linear) panelOf(data []byte, row int) (panel []byte, r int) {
 	return data[HeaderSize+row/nr*l.panelBytes:][:l.panelBytes], row % nr
 }
 
-// chunk unpacks the two halves of row r in the unit at the start of unit.
+// chunk unpacks the two halves of row r in the first unit of unit.
 func (l *Linear) chunk(unit []byte, r int) (x0, x1 uint64) {
 	unit = unit[8*(r%2):]
 	return l.planes.lane(unit, r/2), l.planes.lane(unit, 4+r/2)
 }
 
-// CheckPanel reports, as *packing.PanelError, what is wrong with panel number i
-// of the payload, whose bytes are src: a scale that is not a normal number (or
-// not positive despite packing.FlagPositiveScales), a sum that is not the sum
-// of the codes, a zero point beyond int8, a bias that is not finite, anything
-// but zeros in a row past the last.
+// CheckPanel reports the first defect of panel i of the payload, whose bytes are src, as
+// *packing.PanelError. Defects are:
+//   - a scale that is not a normal number, or not positive despite packing.FlagPositiveScales
+//   - a stored sum that differs from the sum of the codes
+//   - a zero point beyond int8
+//   - a bias that is not finite
+//   - a number other than 0 in a row past the last one
 func (l *Linear) CheckPanel(i int, src []byte) error {
 	if i < 0 || i >= l.panels || len(src) != l.panelBytes {
 		panic(fmt.Sprintf("torchao: panel %d of %d, %d bytes of %d", i, l.panels, len(src), l.panelBytes))
@@ -142,14 +142,13 @@ func (l *Linear) panelError(i, offset int, msg string) error {
 	return &packing.PanelError{Panel: i, Offset: HeaderSize + int64(i)*int64(l.panelBytes) + int64(offset), Msg: msg}
 }
 
-// checkGroup checks group g of row r of a panel. It returns what is wrong, and
-// where in the panel.
+// checkGroup checks group g of row r of a panel. It returns the defect and its offset in the panel.
 func (l *Linear) checkGroup(panel []byte, g, r int, padding bool) (offset int, msg string) {
 	group, sum, record := panel[g*l.groupBytes:], 0, g*l.groupBytes+l.codeBytes
 	for c := 0; c < l.group; c += chunkCols {
 		x0, x1 := l.chunk(group[l.bits*c:], r)
 		if padding && x0|x1 != 0 {
-			return g*l.groupBytes + l.bits*c, fmt.Sprintf("padding row %d has a code that is not 0 at column %d or behind", r, g*l.group+c)
+			return g*l.groupBytes + l.bits*c, fmt.Sprintf("padding row %d has a code that is not 0 at or after column %d", r, g*l.group+c)
 		}
 		const half = 0x80 * ones
 		sum += sumPairs(bytePairs(x0^half)+bytePairs(x1^half)) - 128*chunkCols
@@ -170,7 +169,7 @@ func (l *Linear) checkGroup(panel []byte, g, r int, padding bool) (offset int, m
 	return 0, ""
 }
 
-// checkScale says what is wrong with the scale of a row of a panel.
+// checkScale returns the defect of the scale of a row of a panel, or "".
 func checkScale(scale float32, row, group int, padding, positive bool) string {
 	switch {
 	case padding && math.Float32bits(scale) != 0:
@@ -185,7 +184,7 @@ func checkScale(scale float32, row, group int, padding, positive bool) string {
 	return ""
 }
 
-// checkBias says what is wrong with the bias of a row of a panel.
+// checkBias returns the defect of the bias of a row of a panel, or "".
 func checkBias(bias float32, row int, padding bool) string {
 	switch {
 	case padding && math.Float32bits(bias) != 0:
@@ -201,7 +200,7 @@ func isFinite(x float32) bool { return math.Float32bits(x)&0x7f800000 != 0x7f800
 // getInt reads the i-th int32 of src.
 func getInt(src []byte, i int) int32 { return int32(binary.LittleEndian.Uint32(src[4*i:])) }
 
-// lowByte reads the i-th int32 of src where it is one of 8 bits, as zero points are.
+// lowByte reads the low byte of the i-th int32 of src; zero points fit it.
 func lowByte(src []byte, i int) int8 { return int8(src[4*i]) }
 
 // getFloat reads the i-th float32 of src.

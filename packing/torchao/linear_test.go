@@ -24,8 +24,8 @@ func linearHeaders(f func(h packing.Header)) {
 	}
 }
 
-// linearReference packs m as TorchAO's documentation says, unit by unit with
-// packing.PackUnit. It shares nothing else with PackPanel.
+// linearReference packs m as TorchAO's documentation says, unit by unit with packing.PackUnit. It
+// shares no other code with PackPanel.
 func linearReference(h packing.Header, m *matrix) []byte {
 	n, k, groups := int(h.Rows), int(h.Cols), int(h.Groups())
 	group, bits := k/groups, int(h.Bits)
@@ -83,8 +83,8 @@ func linearReference(h packing.Header, m *matrix) []byte {
 	return out
 }
 
-// TestLinear holds type 1 to the reference, and everything that reads to the
-// matrix, for shapes that the vectors do not have.
+// TestLinear compares type 1 with the reference, and everything that reads with the matrix, for
+// shapes that the vectors lack.
 func TestLinear(t *testing.T) {
 	linearHeaders(func(h packing.Header) {
 		m := randomMatrix(rand.New(rand.NewPCG(uint64(h.Bits), h.Cols)), h)
@@ -93,8 +93,8 @@ func TestLinear(t *testing.T) {
 	})
 }
 
-// TestKleidiAI reads back what vectors do not have: other shapes, both tiles,
-// every number of rows of a panel.
+// TestKleidiAI reads back shapes that the vectors lack: both tiles, and every number of rows in a
+// panel.
 func TestKleidiAI(t *testing.T) {
 	for _, tile := range testTiles {
 		for rows := uint64(1); rows <= 17; rows++ {
@@ -112,9 +112,9 @@ func TestKleidiAI(t *testing.T) {
 	}
 }
 
-// checkReads compares what single rows and panels of m packed give with m, and
-// wants the same when every byte is changed that holds nothing of the row. Rows
-// of a panel past the last hold rubbish when packed.
+// checkReads packs m, reads single rows and panels, and compares them with m. It reads each row
+// again after changing every byte that holds no part of the row. Rows of a panel past the last one
+// hold rubbish when packed.
 func checkReads(t *testing.T, h packing.Header, m *matrix) {
 	t.Helper()
 	p, err := New(h)
@@ -175,8 +175,8 @@ func spoil[T any](s []T, v T) {
 	}
 }
 
-// TestRowBytes wants a row to be read from those bytes alone that hold
-// something of it: with all others changed, it is the same.
+// TestRowBytes tests that reading a row depends only on the bytes that hold it: changing all other
+// bytes leaves the result unchanged.
 func TestRowBytes(t *testing.T) {
 	for bits := uint8(1); bits <= 8; bits++ {
 		h := packing.Header{
@@ -192,7 +192,7 @@ func TestRowBytes(t *testing.T) {
 		}
 		row, want := make([]float32, h.Cols), make([]float32, h.Cols)
 		for r := range int(h.Rows) {
-			// The bytes that change when the row does are those that hold it.
+			// The bytes that hold a row are the bytes that change with the row.
 			holds := make([]bool, len(data))
 			for range 20 {
 				other := *m
@@ -205,7 +205,7 @@ func TestRowBytes(t *testing.T) {
 					holds[i] = holds[i] || b != data[i]
 				}
 			}
-			for i := range holds { // 4-byte fields change in some of their bytes
+			for i := range holds { // only some bytes of a 4-byte field may change
 				if holds[i] && i >= HeaderSize && (i-HeaderSize)%l.panelBytes%l.groupBytes >= l.codeBytes {
 					spoil(holds[i&^3:][:4], true)
 				}

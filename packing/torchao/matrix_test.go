@@ -14,7 +14,7 @@ import (
 // matrix is a quantized matrix, row-major, of rows x K weights with G groups a row.
 type matrix struct {
 	Codes  []int8    // rows x K, each in -2^(bits-1) .. 2^(bits-1)-1
-	Scales []float32 // rows x G; nil of an embedding, whose scales and zero points are companions
+	Scales []float32 // rows x G; nil for an embedding, whose scales and zero points are companions
 	Zeros  []int8    // rows x G where the layout stores zero points, else nil
 	Bias   []float32 // rows; nil without packing.FlagBias
 }
@@ -30,7 +30,7 @@ func pack(t testing.TB, h packing.Header, m *matrix) []byte {
 	for i := range p.Panels() {
 		n := p.PanelRows(i)
 		panel.Rows = n
-		copy(panel.Codes, m.Codes[row*k:][:n*k]) // K is PackedCols in all three
+		copy(panel.Codes, m.Codes[row*k:][:n*k]) // K is PackedCols in all three layouts
 		if m.Scales != nil {
 			copy(panel.Scales, m.Scales[row*g:][:n*g])
 		}
@@ -47,7 +47,7 @@ func pack(t testing.TB, h packing.Header, m *matrix) []byte {
 	return data
 }
 
-// unpack is the inverse of pack, of data that check accepts.
+// unpack inverts pack, for data that check accepts.
 func unpack(p packing.Packer, data []byte) *matrix {
 	panel, k, g := p.NewPanel(), p.PackedCols(), p.Groups()
 	apart := p.Header().Layout == packing.LayoutTorchAOEmbedding
@@ -70,7 +70,7 @@ func unpack(p packing.Packer, data []byte) *matrix {
 	return m
 }
 
-// check reports the first thing about data that p cannot have packed.
+// check reports the first defect of data.
 func check(p packing.Packer, data []byte) error {
 	prefix, size := p.Prefix(), p.PanelBytes()
 	if !bytes.HasPrefix(data, prefix) || len(data) != len(prefix)+p.Panels()*size {

@@ -8,17 +8,16 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// unitCodes is the number of codes of a unit of bit planes: 8 lanes of 16
-// positions, stored as b planes of 16 bytes. Shorter units end the rows of an
-// embedding only, and package packing packs them.
+// unitCodes is the number of codes of a unit of bit planes: 8 lanes of 16 positions, stored as b
+// planes of 16 bytes. Package packing packs the shorter units, which only end the rows of an
+// embedding.
 const unitCodes = 128
 
-// ones is a byte of 1 at each of 8 positions.
+// ones has the value 1 in each byte.
 const ones = 0x0101010101010101
 
-// field is a run of bits that a lane's stored codes keep in a plane, for 8
-// positions at once: plane |= RotateLeft64(lane & mask, rotate). No bit leaves
-// its byte.
+// field is a run of bits of a lane's stored codes that stays together in a plane, for 8 positions
+// at once: plane |= RotateLeft64(lane & mask, rotate). No bit leaves its byte.
 type field struct {
 	lane   int
 	plane  int
@@ -26,21 +25,20 @@ type field struct {
 	rotate int
 }
 
-// bitPlanes packs and unpacks units of 128 codes with 8 positions in a uint64.
-// A byte q is stored as q&mask ^ half: q + 2^(b-1), at 8 bits q itself.
+// bitPlanes packs and unpacks units of 128 codes, 8 positions in a uint64. A code q is stored as
+// q&mask ^ half: q + 2^(b-1), or q itself at 8 bits.
 type bitPlanes struct {
 	bits    int
 	mask    uint64
 	half    uint64     // 2^(b-1) in each byte, 0 at 8 bits
 	ofPlane [8][]field // the fields of each plane
-	ofLane  [8][]field // and of each lane
+	ofLane  [8][]field // the fields of each lane
 }
 
 // planesOf returns the planes of codes of 1 to 8 bits.
 func planesOf(bits int) *bitPlanes { return &planeTables()[bits] }
 
-// planeTables finds the fields by packing single bits with packing.PackUnit,
-// which knows where each goes.
+// planeTables finds the fields by packing single bits with packing.PackUnit.
 var planeTables = sync.OnceValue(func() *[9]bitPlanes {
 	var tables [9]bitPlanes
 	for b := 1; b <= 8; b++ {
@@ -59,7 +57,7 @@ var planeTables = sync.OnceValue(func() *[9]bitPlanes {
 	return &tables
 })
 
-// placeOf says where stored bit j of the first code of a lane goes.
+// placeOf returns the place of stored bit j of the first code of a lane.
 func placeOf(b, lane, j int) (plane, bit int) {
 	var codes [unitCodes]int8
 	half := 1 << (b - 1)
@@ -80,8 +78,7 @@ func placeOf(b, lane, j int) (plane, bit int) {
 	panic("torchao: a bit of a code is not stored")
 }
 
-// add adds a field of one bit, to the lane's field before it where the two
-// move alike.
+// add adds a field of one bit. It joins it to the lane's previous field if both rotate alike.
 func (t *bitPlanes) add(f field) {
 	lane := t.ofLane[f.lane]
 	if n := len(lane) - 1; n >= 0 && lane[n].plane == f.plane && lane[n].rotate == f.rotate {
@@ -122,9 +119,8 @@ func (t *bitPlanes) pack(unit []byte, x *[8]uint64) {
 	}
 }
 
-// lane unpacks 8 positions of one lane to signed codes and reads no byte that
-// holds none of them; unit begins at the first of these positions in the first
-// plane.
+// lane unpacks 8 positions of one lane to signed codes and reads only bytes that hold its codes;
+// unit begins at the first of these positions in the first plane.
 func (t *bitPlanes) lane(unit []byte, lane int) uint64 {
 	x := uint64(0)
 	fields := t.ofLane[lane&7]

@@ -2,8 +2,8 @@ package torchao
 
 import "github.com/lowbit-go/gq/packing"
 
-// New prepares packing and reading of a payload in the layout of TorchAO that h
-// names: NewLinear, NewEmbedding or NewKleidiAI.
+// New prepares packing and reading of a payload in the TorchAO layout that h names: see NewLinear,
+// NewEmbedding and NewKleidiAI.
 func New(h packing.Header) (packing.Packer, error) {
 	var p packing.Packer
 	var err error

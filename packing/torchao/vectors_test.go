@@ -53,7 +53,7 @@ func vectorCases[T any](t testing.TB, name string, count int) []T {
 	return cases
 }
 
-// sameBits says whether two slices hold the same numbers, -0 and 0 differing.
+// sameBits reports whether two slices have the same bits; -0 and 0 differ.
 func sameBits(a, b []float32) bool {
 	return slices.EqualFunc(a, b, func(x, y float32) bool { return math.Float32bits(x) == math.Float32bits(y) })
 }
@@ -97,13 +97,13 @@ func (c *linearCase) matrix() *matrix {
 	return m
 }
 
-// TestLinearVectors holds type 1 to TorchAO's buffers, and its rows to those
-// that TorchAO's shared embedding reads from them.
+// TestLinearVectors compares type 1 with TorchAO's buffers, and its rows with the rows that
+// TorchAO's shared embedding reads from them.
 func TestLinearVectors(t *testing.T) {
 	for _, c := range vectorCases[linearCase](t, "linear_universal_type1", 107) {
 		t.Run(fmt.Sprintf("%d bits %dx%d group %d zeros %v bias %v", c.Bits, c.N, c.K, c.Group, c.HasZeros, c.HasBias), func(t *testing.T) {
 			headers := []packing.Header{c.header()}
-			if c.Group == c.K { // per channel is the same bytes
+			if c.Group == c.K { // the per-channel payload has the same bytes
 				h := c.header()
 				h.Group = 0
 				headers = append(headers, h)
@@ -116,7 +116,7 @@ func TestLinearVectors(t *testing.T) {
 	}
 }
 
-// checkMatrix packs m, wants the bytes, and wants m back from them.
+// checkMatrix packs m, compares the bytes, and unpacks m again.
 func checkMatrix(t *testing.T, h packing.Header, m *matrix, packed []byte) {
 	t.Helper()
 	if got := pack(t, h, m); !slices.Equal(got, packed) {
@@ -135,7 +135,7 @@ func checkMatrix(t *testing.T, h packing.Header, m *matrix, packed []byte) {
 	}
 }
 
-// checkRows wants every row dequantized to the same bits as in rows.
+// checkRows compares every dequantized row bit for bit with rows.
 func checkRows(t *testing.T, h packing.Header, packed []byte, rows []float32) {
 	t.Helper()
 	p, err := New(h)
@@ -186,8 +186,8 @@ func (c *embeddingCase) companions(e *Embedding) (scales, zeros []byte) {
 	return scales, zeros
 }
 
-// TestEmbeddingVectors holds type 2 to TorchAO's buffers and to the rows that
-// it reads from them.
+// TestEmbeddingVectors compares type 2 with TorchAO's buffers and with the rows that TorchAO reads
+// from them.
 func TestEmbeddingVectors(t *testing.T) {
 	for _, c := range vectorCases[embeddingCase](t, "embedding_type2", 51) {
 		t.Run(fmt.Sprintf("%d bits %d columns", c.Bits, c.Cols), func(t *testing.T) {
@@ -238,8 +238,7 @@ func (c *kleidiCase) header() packing.Header {
 	return h
 }
 
-// TestKleidiAIVectors holds type 3 to TorchAO's buffers, made from scales that
-// are not BF16.
+// TestKleidiAIVectors compares type 3 with TorchAO's buffers, made from scales that are not BF16.
 func TestKleidiAIVectors(t *testing.T) {
 	for _, c := range vectorCases[kleidiCase](t, "linear_kleidiai_type3", 16) {
 		t.Run(fmt.Sprintf("%s %dx%d group %d", c.Kernel, c.N, c.K, c.Group), func(t *testing.T) {
@@ -247,7 +246,7 @@ func TestKleidiAIVectors(t *testing.T) {
 			if c.HasBias {
 				m.Bias = c.Bias
 			}
-			for i, s := range m.Scales { // TorchAO drops the lower half of their bits
+			for i, s := range m.Scales { // TorchAO drops the lower half of the scales' bits
 				m.Scales[i] = math.Float32frombits(math.Float32bits(s) &^ 0xffff)
 			}
 			checkMatrix(t, c.header(), m, c.Packed)
