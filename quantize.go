@@ -70,7 +70,8 @@ type QuantizeReport struct {
 	HeldOut *HeldOut `json:"held_out,omitempty"`
 	// Accuracy is the measurement; nil without QuantizeOptions.Measure.
 	Accuracy *accuracy.Report `json:"accuracy,omitempty"`
-	// WriteSeconds is how long the writing of the file took, of the report's Seconds.
+	// WriteSeconds is how long the writing of the file took, of the report's Seconds, which are those of the whole job. The
+	// report's BytesPerSecond are 0 if the job did more than write: calibrate, fold, choose bits or measure.
 	WriteSeconds float64 `json:"write_seconds"`
 	// NotRunnable says why gq cannot run the model in the file; "" if it can.
 	NotRunnable string `json:"not_runnable,omitempty"`
@@ -294,7 +295,9 @@ func (j *quantizeJob) quantize() (*QuantizeReport, error) {
 	}
 	if r.Report != nil {
 		r.WriteSeconds, r.Seconds = r.Seconds, time.Since(j.start).Seconds()
-		r.BytesPerSecond = float64(r.SourceBytes) / r.Seconds
+		if r.BytesPerSecond = 0; j.onlyWrites() {
+			r.BytesPerSecond = float64(r.SourceBytes) / r.Seconds
+		}
 	}
 	if unmet, ok := errors.AsType[*GateNotMetError](cmp.Or(err, j.unmet)); ok {
 		return r, unmet
@@ -303,6 +306,11 @@ func (j *quantizeJob) quantize() (*QuantizeReport, error) {
 		return nil, err
 	}
 	return r, nil
+}
+
+// onlyWrites tells whether the job is the writing of a file, of which a rate makes sense.
+func (j *quantizeJob) onlyWrites() bool {
+	return j.calibration == nil && j.folding == nil && j.chosen == nil && j.measured == nil
 }
 
 // measure measures the complete file at temp before it appears. An error keeps it from appearing.

@@ -48,7 +48,7 @@ func printSummary(c *cli.Context, r *gq.QuantizeReport) error {
 	} else {
 		filereport.SQNR(w, r.Report)
 	}
-	if r.HeldOut == nil && r.Allocation == nil && r.Fold == nil && r.Accuracy == nil {
+	if r.BytesPerSecond > 0 {
 		return filereport.Time(w, r.Report)
 	}
 	_, err := fmt.Fprintf(w, "time     %.2f s, %.2f s of it to write the file\n", r.Seconds, r.WriteSeconds)
