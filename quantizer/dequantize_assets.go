@@ -62,7 +62,7 @@ func (d *dequantizer) assets(dir string) (list []assetFile, total int64, err err
 }
 
 func inTheWay(dir, name string) error {
-	return requestf("%s holds a checkpoint already (%s): choose an empty directory with -o", dir, name)
+	return Requestf("%s holds a checkpoint already (%s): choose an empty directory with -o", dir, name)
 }
 
 // config is the config.json of weights into which block scales were multiplied.

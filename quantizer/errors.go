@@ -34,6 +34,7 @@ func (e *RequestError) Error() string { return e.err.Error() }
 // Unwrap returns what is wrong.
 func (e *RequestError) Unwrap() error { return e.err }
 
-func requestf(format string, args ...any) error {
+// Requestf makes a *RequestError.
+func Requestf(format string, args ...any) error {
 	return &RequestError{fmt.Errorf(format, args...)}
 }

@@ -147,9 +147,9 @@ func (f Format) layout(s rounding.Scheme, perChannel, table bool) (packing.Layou
 	return packing.LayoutLowbit, packing.DefaultTile
 }
 
-// fitsSomeShape tells whether the format can hold the scheme at all: in a matrix
+// FitsSomeShape tells whether the format can hold the scheme at all: in a matrix
 // whose K every group size in question divides.
-func (f Format) fitsSomeShape(s rounding.Scheme, table bool) error {
+func (f Format) FitsSomeShape(s rounding.Scheme, table bool) error {
 	k := int64(max(s.Group, 32)) * 32
 	_, err := f.Header(s, 32, k, table)
 	return err

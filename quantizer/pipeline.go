@@ -143,7 +143,7 @@ func (p *Plan) checkOutput(path string) error {
 	}
 	set.Output("output", "the .gqf file", path)
 	if err := set.Check(); err != nil {
-		return &RequestError{err}
+		return Requestf("%w", err)
 	}
 	dir := filepath.Dir(path)
 	if fi, err := os.Stat(dir); os.IsNotExist(err) {

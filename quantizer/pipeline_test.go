@@ -241,6 +241,7 @@ func TestRoundTrip(t *testing.T) {
 	mappings := []gqf.Mapping{gqf.MappingFullRange, gqf.MappingSymmetric, gqf.MappingSymmetricNoClip, gqf.MappingAsymmetric, gqf.MappingHalfStep}
 	tiles := []string{"4x8x2", "4x16x2", "8x8x2", "8x16x2"}
 	scales := []packing.ScaleDtype{packing.ScaleBF16, packing.ScaleF16, packing.ScaleF32}
+	algorithms := []gqf.Algorithm{gqf.AlgorithmSearch, gqf.AlgorithmRTN, gqf.AlgorithmHQQ, gqf.AlgorithmGPTQ}
 	for bits := 1; bits <= 8; bits++ {
 		for mi, mapping := range mappings {
 			for gi, group := range groups {
@@ -248,7 +249,7 @@ func TestRoundTrip(t *testing.T) {
 					if testing.Short() && (bits+mi+gi+ti)%5 != 0 {
 						continue
 					}
-					s := rounding.Scheme{Bits: bits, Group: group, Mapping: mapping, ScaleDtype: scales[(bits+gi+ti)%3], Algorithm: algorithms[(gi+ti)%4]}
+					s := rounding.Scheme{Bits: bits, Group: group, Mapping: mapping, ScaleDtype: scales[(bits+gi+ti)%3], Algorithm: algorithms[(gi+ti)%len(algorithms)]}
 					if s.ValidateCommand() != nil {
 						continue
 					}

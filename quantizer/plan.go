@@ -293,7 +293,7 @@ func (pl *planner) decide(t *safetensors.Tensor) (*item, error) {
 	rule, matched := pl.rules.Match(t.Name)
 	if cannot := cannotQuantize(t, class); cannot != "" {
 		if matched && !rule.Skip && rule.Exact() {
-			return nil, requestf("%s: tensor %q cannot be quantized: %s", rule, t.Name, cannot)
+			return nil, Requestf("%s: tensor %q cannot be quantized: %s", rule, t.Name, cannot)
 		}
 		quantize = false
 		if reason == "" {
@@ -312,7 +312,7 @@ func (pl *planner) decide(t *safetensors.Tensor) (*item, error) {
 		return it, nil
 	}
 	it.quantize, it.slices, it.transposed = true, class.Slices(), class.Transposed
-	it.scheme, it.scaleStated = pl.opts.Recipe.Scheme(class.Role, rule), pl.opts.Recipe.scaleStated(rule)
+	it.scheme, it.scaleStated = pl.opts.Recipe.Scheme(class.Role, rule), pl.opts.Recipe.ScaleStated(rule)
 	it.rule = rule
 	return it, nil
 }
@@ -361,7 +361,7 @@ func (pl *planner) unusedError(unused []Rule) error {
 	if p, err := pattern.Parse(unused[0].Match); err == nil {
 		hint = p.NoMatch(names)
 	}
-	return requestf("%s matches no tensor that can be quantized%s; gq inspect SRC lists the names", strings.Join(s, ", "), hint)
+	return Requestf("%s matches no tensor that can be quantized%s; gq inspect SRC lists the names", strings.Join(s, ", "), hint)
 }
 
 // ReadConfig gives the raw config.json of a checkpoint, nil if it has none.

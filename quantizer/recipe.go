@@ -67,15 +67,15 @@ type Recipe struct {
 	Rules []Rule
 }
 
-// scaleStated tells whether the dtype of scales was chosen by a person; rule may be nil.
-func (r Recipe) scaleStated(rule *Rule) bool {
+// ScaleStated tells whether the dtype of scales was chosen by a person; rule may be nil.
+func (r Recipe) ScaleStated(rule *Rule) bool {
 	return r.ScaleDtype != packing.ScaleNone || rule != nil && rule.ScaleDtype != packing.ScaleNone
 }
 
 // Scheme is what a tensor of the given role gets by a rule; rule may be nil.
 func (r Recipe) Scheme(role gqf.Role, rule *Rule) rounding.Scheme {
 	stated := r.Mapping != gqf.MappingNone
-	r = r.withDefaults()
+	r = r.WithDefaults()
 	s := rounding.Scheme{Bits: r.Bits, Group: r.Group, Mapping: r.Mapping, ScaleDtype: r.ScaleDtype, PositiveScales: r.PositiveScales, Algorithm: r.Algorithm}
 	if role == gqf.RoleEmbedding {
 		s.Bits, s.Group = r.EmbeddingBits, r.EmbeddingGroup
@@ -135,7 +135,7 @@ func defaultAlgorithm(m gqf.Mapping) gqf.Algorithm {
 
 // Validate reports what the recipe's defaults ask for that does not work.
 func (r Recipe) Validate() error {
-	if d := r.withDefaults(); d.Mapping == gqf.MappingHalfStep && d.Bits > 2 {
+	if d := r.WithDefaults(); d.Mapping == gqf.MappingHalfStep && d.Bits > 2 {
 		return fmt.Errorf("mapping %s is for 1 and 2 bits, not %d", d.Mapping, d.Bits)
 	}
 	if err := r.Scheme(gqf.RoleProjection, nil).ValidateCommand(); err != nil {
@@ -153,7 +153,8 @@ func (r Recipe) Validate() error {
 	return nil
 }
 
-func (r Recipe) withDefaults() Recipe {
+// WithDefaults returns the recipe with every default of its fields filled in.
+func (r Recipe) WithDefaults() Recipe {
 	r.Bits = cmp.Or(r.Bits, 4)
 	r.Group = cmp.Or(r.Group, 32)
 	if r.Mapping == gqf.MappingNone && r.Bits == 1 && r.halfStep(nil, gqf.AlgorithmNone) {

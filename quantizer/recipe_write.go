@@ -66,7 +66,7 @@ func (r Recipe) JSON(first []Rule) ([]byte, error) {
 // canonical spells out every default but the dtype of scales that targets choose.
 func (r Recipe) canonical(first []Rule) *recipeJSON {
 	stated, mapped, scales := r.Algorithm, r.Mapping != gqf.MappingNone, r.ScaleDtype != packing.ScaleNone
-	r = r.withDefaults()
+	r = r.WithDefaults()
 	j := &recipeJSON{
 		Algorithm: cmp.Or(stated, defaultAlgorithm(r.Mapping)).String(),
 		Bits:      r.Bits, Group: groupJSON(r.Group), Mapping: r.Mapping.String(), PositiveScales: r.PositiveScales,

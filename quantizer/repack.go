@@ -31,7 +31,7 @@ type RepackOptions struct {
 func NewRepack(f *gqf.File, path string, opts RepackOptions) (*Plan, error) {
 	recipe := Recipe{Formats: opts.Formats, Targets: opts.Targets, Tile: opts.Tile}
 	if err := recipe.Validate(); err != nil {
-		return nil, &RequestError{err}
+		return nil, Requestf("%w", err)
 	}
 	f.CheckSums()
 	p := &Plan{file: f, filePath: path, opts: Options{Recipe: recipe, Threads: opts.Threads, Progress: opts.Progress}, Warnings: []string{}}
@@ -126,9 +126,9 @@ func (pl *planner) chooseZeros(it *item, t gqf.Tensor, h packing.Header) error {
 			return nil
 		}
 		if it.line.Reason != "" {
-			return requestf("%s: tensor %q has real zero points, which layout %s cannot hold (%s): repack to the tiles of qai4c32p with --layout kleidiai, or quantize the checkpoint again", pl.filePath, t.Name, it.line.Layouts[0], it.line.Reason)
+			return Requestf("%s: tensor %q has real zero points, which layout %s cannot hold (%s): repack to the tiles of qai4c32p with --layout kleidiai, or quantize the checkpoint again", pl.filePath, t.Name, it.line.Layouts[0], it.line.Reason)
 		}
-		return requestf("%s: tensor %q has real zero points, which no layout but qai4c32p can hold: repack with --layout kleidiai alone, or quantize the checkpoint again", pl.filePath, t.Name)
+		return Requestf("%s: tensor %q has real zero points, which no layout but qai4c32p can hold: repack with --layout kleidiai alone, or quantize the checkpoint again", pl.filePath, t.Name)
 	}
 	return nil
 }

@@ -118,7 +118,11 @@ func (p *Plan) report(path string, work, total time.Duration) *Report {
 		r.MeanSQNR = sum / float64(n)
 	}
 	slices.Sort(used)
-	r.Algorithm = strings.Join(namesOf(used), ", ")
+	names := make([]string, len(used))
+	for i, a := range used {
+		names[i] = a.String()
+	}
+	r.Algorithm = strings.Join(names, ", ")
 	r.BitsPerWeight, r.AllBitsPerWeight = packing.BitsPerWeight(bytes, weights), packing.BitsPerWeight(allBytes, allWeights)
 	return r
 }

@@ -40,7 +40,7 @@ func (pl *planner) shapeItem(it *item) error {
 		it.rows, it.cols = it.cols, it.rows
 	}
 	var err error
-	if it.scheme, err = adapt(it.scheme, it.cols, pl.opts.Recipe.Targets, it.scaleStated); err != nil {
+	if it.scheme, err = AdaptToTargets(it.scheme, it.cols, pl.opts.Recipe.Targets, it.scaleStated); err != nil {
 		return err
 	}
 	if err := it.scheme.ValidateCommand(); err != nil {
@@ -100,8 +100,8 @@ func (pl *planner) chooseLayouts(it *item) error {
 		switch {
 		case err == nil:
 			add(h, c.cpu)
-		case strict && c.format.fitsSomeShape(c.scheme, table) != nil:
-			return requestf("tensor %q, layout %s: %w", it.src.Name, c.format, err)
+		case strict && c.format.FitsSomeShape(c.scheme, table) != nil:
+			return Requestf("tensor %q, layout %s: %w", it.src.Name, c.format, err)
 		default:
 			reasons = append(reasons, fmt.Sprintf("not %s: %v", c.format, err))
 		}
@@ -149,7 +149,7 @@ type choice struct {
 // choices lists the layouts that an item is to have, why targets have none for it
 // (lowbit stands in for these), and whether one that cannot hold the scheme is an error.
 func (pl *planner) choices(it *item) (list []choice, missing []string, strict bool) {
-	r := pl.opts.Recipe.withDefaults()
+	r := pl.opts.Recipe.WithDefaults()
 	for _, t := range r.Targets {
 		if it.formats() != nil {
 			break
@@ -159,16 +159,16 @@ func (pl *planner) choices(it *item) (list []choice, missing []string, strict bo
 			if int64(s.Group) >= it.cols {
 				s.Group = 0
 			}
-			if t.scaleDtype(s) == packing.ScaleF32 {
+			if t.ScaleDtype(s) == packing.ScaleF32 {
 				s.ScaleDtype = packing.ScaleF32
 			}
 		}
-		f, err := t.format(s)
+		f, err := t.Format(s)
 		if err != nil {
 			missing = append(missing, "stays lowbit: "+err.Error())
 			continue
 		}
-		list = append(list, choice{f, s, t.cpu})
+		list = append(list, choice{f, s, t.CPU})
 	}
 	if len(r.Targets) > 0 && it.formats() == nil {
 		return list, missing, false

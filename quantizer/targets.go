@@ -25,8 +25,8 @@ type Target struct {
 	groupScale packing.ScaleDtype
 	group      int  // the only group size; 0: any multiple of 32
 	torchao    bool // TorchAO's own layouts, for every width
-	// cpu is what the name says of the CPUs, which the file records with the variant.
-	cpu gqf.CPUFeatures
+	// CPU is what the name says of the CPUs, which the file records with the variant.
+	CPU gqf.CPUFeatures
 }
 
 var (
@@ -40,10 +40,10 @@ var (
 // Targets are the consumers that gq knows.
 var Targets = []Target{
 	{Name: "pytorch-aarch64", grouped: tile8x16x2, channel4: tile8x16x2, groupScale: packing.ScaleBF16},
-	{Name: "xnnpack-i8mm", positive: true, grouped: tile4x16x2, channel4: tile8x16x2, channel8: tile4x8x1, groupScale: packing.ScaleBF16, cpu: gqf.CPUDotProd | gqf.CPUI8MM},
-	{Name: "xnnpack-dotprod", positive: true, grouped: tile4x8x2, channel4: tile4x8x2, channel8: tile4x4x1, groupScale: packing.ScaleBF16, cpu: gqf.CPUDotProd},
-	{Name: "llama.cpp-i8mm", grouped: tile4x16x2, channel8: tile4x8x1, groupScale: packing.ScaleF16, group: 32, cpu: gqf.CPUDotProd | gqf.CPUI8MM},
-	{Name: "llama.cpp-dotprod", grouped: tile4x8x2, channel8: tile4x4x1, groupScale: packing.ScaleF16, group: 32, cpu: gqf.CPUDotProd},
+	{Name: "xnnpack-i8mm", positive: true, grouped: tile4x16x2, channel4: tile8x16x2, channel8: tile4x8x1, groupScale: packing.ScaleBF16, CPU: gqf.CPUDotProd | gqf.CPUI8MM},
+	{Name: "xnnpack-dotprod", positive: true, grouped: tile4x8x2, channel4: tile4x8x2, channel8: tile4x4x1, groupScale: packing.ScaleBF16, CPU: gqf.CPUDotProd},
+	{Name: "llama.cpp-i8mm", grouped: tile4x16x2, channel8: tile4x8x1, groupScale: packing.ScaleF16, group: 32, CPU: gqf.CPUDotProd | gqf.CPUI8MM},
+	{Name: "llama.cpp-dotprod", grouped: tile4x8x2, channel8: tile4x4x1, groupScale: packing.ScaleF16, group: 32, CPU: gqf.CPUDotProd},
 	{Name: "torchao", torchao: true, groupScale: packing.ScaleF32},
 }
 
@@ -66,31 +66,31 @@ func ParseTargets(s string) ([]Target, error) {
 	return list, nil
 }
 
-// adapt makes a scheme for rows of k weights what the targets can read, where it
+// AdaptToTargets makes a scheme for rows of k weights what the targets can read, where it
 // leaves that open: the dtype of scales (stated says that a person chose it) and
 // their sign. One group is a channel to them. Targets that need different scales
 // cannot share codes.
-func adapt(s rounding.Scheme, k int64, targets []Target, stated bool) (rounding.Scheme, error) {
+func AdaptToTargets(s rounding.Scheme, k int64, targets []Target, stated bool) (rounding.Scheme, error) {
 	if len(targets) > 0 && int64(s.Group) >= k {
 		s.Group = 0
 	}
 	var by string
 	for _, t := range targets {
 		s.PositiveScales = s.PositiveScales || t.positive
-		want := t.scaleDtype(s)
+		want := t.ScaleDtype(s)
 		if want == packing.ScaleNone || stated {
 			continue
 		}
 		if by != "" && want != s.ScaleDtype {
-			return s, requestf("targets %s and %s need different scales (%s and %s) for %s: their codes cannot be shared; make two files", by, t.Name, s.ScaleDtype, want, s)
+			return s, Requestf("targets %s and %s need different scales (%s and %s) for %s: their codes cannot be shared; make two files", by, t.Name, s.ScaleDtype, want, s)
 		}
 		s.ScaleDtype, by = want, t.Name
 	}
 	return s, nil
 }
 
-// scaleDtype is what the target's layout for s stores; ScaleNone where it has none.
-func (t Target) scaleDtype(s rounding.Scheme) packing.ScaleDtype {
+// ScaleDtype is what the target's layout for s stores; ScaleNone where it has none.
+func (t Target) ScaleDtype(s rounding.Scheme) packing.ScaleDtype {
 	switch {
 	case t.torchao:
 		return packing.ScaleF32
@@ -102,12 +102,12 @@ func (t Target) scaleDtype(s rounding.Scheme) packing.ScaleDtype {
 	return packing.ScaleNone
 }
 
-// format is how the target wants a scheme packed; the error says why it cannot hold it.
-func (t Target) format(s rounding.Scheme) (Format, error) {
+// Format is how the target wants a scheme packed; the error says why it cannot hold it.
+func (t Target) Format(s rounding.Scheme) (Format, error) {
 	cannot := func(what string) (Format, error) {
 		return Format{}, fmt.Errorf("%s has no kernel for %s", t.Name, what)
 	}
-	switch want := t.scaleDtype(s); {
+	switch want := t.ScaleDtype(s); {
 	case want != packing.ScaleNone && want != s.ScaleDtype:
 		return cannot(fmt.Sprintf("%s scales here, only %s", s.ScaleDtype, want))
 	case t.positive && !s.Positive():

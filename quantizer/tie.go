@@ -80,7 +80,7 @@ func (pl *planner) tieAbsent(table *item) error {
 		if rule.Skip {
 			head.keep("a rule says skip")
 		}
-		head.scheme, head.scaleStated = pl.opts.Recipe.Scheme(gqf.RoleEmbedding, rule), pl.opts.Recipe.scaleStated(rule)
+		head.scheme, head.scaleStated = pl.opts.Recipe.Scheme(gqf.RoleEmbedding, rule), pl.opts.Recipe.ScaleStated(rule)
 	}
 	if !pl.share(table, head) {
 		i := slices.Index(pl.Plan.items, table)
