@@ -15,6 +15,7 @@ import (
 	"github.com/lowbit-go/gq/model/text"
 	"github.com/lowbit-go/gq/quantizer"
 	"github.com/lowbit-go/gq/quantizer/alloc"
+	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
 // Budget is what bits and groups are chosen for. Exactly one of the first three fields is set.
@@ -218,11 +219,11 @@ func (h *chooser) probe() (*alloc.Probed, error) {
 }
 
 // makeRoom has a plan's size include the longest account of calibration that a file may have.
-func makeRoom(p *quantizer.Plan) error {
+func makeRoom(p *conversion.Plan) error {
 	seed := uint64(math.MaxUint64)
-	return p.SetChosen(&quantizer.Chosen{
-		Rows: func(quantizer.Matrix) quantizer.RowReader { return nil },
-		Calibration: &quantizer.Calibration{
+	return p.SetChosen(&conversion.Chosen{
+		Rows: func(conversion.Matrix) conversion.RowReader { return nil },
+		Calibration: &conversion.Calibration{
 			Algorithm: "gptq-ft", Parameters: map[string]any{"room": strings.Repeat("x", 512)}, Source: "imatrix", SHA256: strings.Repeat("0", 64),
 			Tokens: math.MaxInt32, Sequences: math.MaxInt32, Seed: &seed, Fallbacks: math.MaxInt32,
 		},
@@ -233,7 +234,7 @@ func makeRoom(p *quantizer.Plan) error {
 func (h *chooser) measure(ctx context.Context, a *alloc.Allocation) (kl float64, err error) {
 	opts := h.opts
 	opts.Rules = append(slices.Clone(a.Rules), opts.Rules...)
-	plan, err := quantizer.NewPlan(h.ck, h.config, opts) // a.Plan is for the file that stays
+	plan, err := conversion.NewPlan(h.ck, h.config, opts) // a.Plan is for the file that stays
 	if err != nil {
 		return 0, err
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/lowbit-go/gq/model/tokenizer"
 	"github.com/lowbit-go/gq/quantizer"
 	"github.com/lowbit-go/gq/quantizer/calib"
+	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
 // calibration is the part of a job that chooses codes with calibration data.
@@ -83,7 +84,7 @@ func (j *quantizeJob) uncalibrated() error {
 func (j *quantizeJob) seed() uint64 { return cmp.Or(j.o.Recipe.Seed, 1) }
 
 // run chooses the codes of a plan. done is called when they are written.
-func (k *calibration) run(p *quantizer.Plan) (done func(), err error) {
+func (k *calibration) run(p *conversion.Plan) (done func(), err error) {
 	defer memlimit.Lift()()
 	if err := p.CheckOutput(k.dst); err != nil {
 		return nil, err
@@ -117,7 +118,7 @@ func (k *calibration) tokens() int { return cmp.Or(k.o.Recipe.CalibrateTokens, c
 func (k *calibration) refine() bool { return k.o.Recipe.Refine != nil && *k.o.Recipe.Refine }
 
 // text reads the text that the recipe names, or has the model of a plan's checkpoint write one.
-func (j *quantizeJob) text(p *quantizer.Plan, tokens int) (*text.Text, error) {
+func (j *quantizeJob) text(p *conversion.Plan, tokens int) (*text.Text, error) {
 	tok, err := tokenizer.Open(p.SourceDir())
 	if err != nil {
 		return nil, fmt.Errorf("calibration: %w", err)
@@ -142,7 +143,7 @@ func (j *quantizeJob) text(p *quantizer.Plan, tokens int) (*text.Text, error) {
 }
 
 // moments runs the model on a text.
-func (k *calibration) moments(p *quantizer.Plan, t *text.Text) (*calib.Imatrix, error) {
+func (k *calibration) moments(p *conversion.Plan, t *text.Text) (*calib.Imatrix, error) {
 	m, err := model.OpenCheckpoint(p.SourceDir(), model.Options{Threads: 1})
 	if err != nil {
 		return nil, err
@@ -154,10 +155,10 @@ func (k *calibration) moments(p *quantizer.Plan, t *text.Text) (*calib.Imatrix, 
 	return calib.CollectImatrix(k.ctx, p, t, calib.Options{Threads: k.o.Threads, Progress: add})
 }
 
-func (k *calibration) runImatrix(p *quantizer.Plan) error {
+func (k *calibration) runImatrix(p *conversion.Plan) error {
 	r := k.o.Recipe
 	im := &calib.Imatrix{Linears: map[string]*calib.Moments{}}
-	info := quantizer.Calibration{Source: "imatrix"}
+	info := conversion.Calibration{Source: "imatrix"}
 	h := sha256.New()
 	for _, name := range r.Imatrix {
 		data, err := files.ReadContext(k.ctx, name, files.MaxImatrix)

@@ -7,6 +7,7 @@ import (
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/quantizer"
 	"github.com/lowbit-go/gq/quantizer/calib"
+	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
 // The costs of stages are estimates in units of 1e9 multiply-adds of a forward pass with float32 weights. They only have to
@@ -30,7 +31,7 @@ const calibrationPasses = 2
 const evaluations = 5
 
 // weights is how many weights a plan quantizes.
-func weights(p *quantizer.Plan) (n float64) {
+func weights(p *conversion.Plan) (n float64) {
 	for _, m := range p.Matrices() {
 		n += float64(m.Rows) * float64(m.Cols)
 	}
@@ -38,7 +39,7 @@ func weights(p *quantizer.Plan) (n float64) {
 }
 
 // textCost is the cost of a text that the model writes.
-func textCost(p *quantizer.Plan, tokens int) float64 {
+func textCost(p *conversion.Plan, tokens int) float64 {
 	return perWritten * weights(p) * float64(tokens) / 1e9
 }
 

@@ -6,7 +6,7 @@ import (
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/files"
 	"github.com/lowbit-go/gq/packing"
-	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
 // DequantizeOptions are the options of Dequantize. The zero value is good.
@@ -21,7 +21,7 @@ type DequantizeOptions struct {
 
 // Dequantize writes the weights of a .gqf file as a safetensors checkpoint in the directory dir, with their original
 // names. The directory is made if it does not exist, and must not hold a checkpoint.
-func Dequantize(ctx context.Context, file, dir string, o DequantizeOptions) (*quantizer.DequantizeReport, error) {
+func Dequantize(ctx context.Context, file, dir string, o DequantizeOptions) (*conversion.DequantizeReport, error) {
 	if o.Threads < 0 {
 		return nil, optionf("threads", "%d: at least 1", o.Threads)
 	}
@@ -36,9 +36,9 @@ func Dequantize(ctx context.Context, file, dir string, o DequantizeOptions) (*qu
 		return nil, err
 	}
 	defer f.Close()
-	q := quantizer.DequantizeOptions{Threads: o.Threads, Dtype: o.Dtype}
-	add, end := stages{to: o.Progress}.begin("dequantizing", "bytes", quantizer.DequantizedBytes(f, q))
+	q := conversion.DequantizeOptions{Threads: o.Threads, Dtype: o.Dtype}
+	add, end := stages{to: o.Progress}.begin("dequantizing", "bytes", conversion.DequantizedBytes(f, q))
 	defer end()
 	q.Progress = add
-	return quantizer.Dequantize(ctx, f, dir, q)
+	return conversion.Dequantize(ctx, f, dir, q)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/files"
 	"github.com/lowbit-go/gq/internal/memlimit"
-	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/quantizer/conversion"
 	"github.com/lowbit-go/gq/quantizer/fold"
 	"github.com/lowbit-go/gq/quantizer/workdir"
 )
@@ -24,7 +24,7 @@ type folding struct {
 	// The folded checkpoint, and the options that quantize it.
 	ck     *safetensors.Checkpoint
 	config []byte
-	opts   quantizer.Options
+	opts   conversion.Options
 }
 
 // newFolding tells how the recipe wants the checkpoint folded; nil: not at all.
@@ -112,14 +112,14 @@ func (f *folding) run() error {
 	if f.ck, err = safetensors.Open(dir, safetensors.Options{}); err != nil {
 		return err
 	}
-	if f.config, err = quantizer.ReadConfig(f.ck); err != nil {
+	if f.config, err = conversion.ReadConfig(f.ck); err != nil {
 		return err
 	}
-	origin := &quantizer.Origin{Checkpoint: original, Fold: record.Summary()}
+	origin := &conversion.Origin{Checkpoint: original, Fold: record.Summary()}
 	if origin.Record, err = record.JSON(); err != nil {
 		return err
 	}
-	origin.Untied = record.Rotated() && slices.ContainsFunc(f.original.Tensors, func(t *quantizer.PlanTensor) bool { return t.Action == quantizer.ActionShare })
+	origin.Untied = record.Rotated() && slices.ContainsFunc(f.original.Tensors, func(t *conversion.PlanTensor) bool { return t.Action == conversion.ActionShare })
 	f.opts.Origin = origin
 	return nil
 }
@@ -141,7 +141,7 @@ func (f *folding) key(job fold.Job) (string, error) {
 		parts = append(parts, job.Text.Source, job.Text.SHA256, job.Text.Tokens())
 	}
 	// The checkpoint takes a copy of them.
-	for _, name := range quantizer.AssetFiles() {
+	for _, name := range conversion.AssetFiles() {
 		data, err := files.Read(filepath.Join(f.original.SourceDir(), name), files.MaxModelFile)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue

@@ -15,7 +15,7 @@ import (
 	"github.com/lowbit-go/gq/internal/pattern"
 	"github.com/lowbit-go/gq/model/arch"
 	"github.com/lowbit-go/gq/packing"
-	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
 // Inspection is what a file or a checkpoint says of itself. Exactly one of File and Checkpoint is set.
@@ -78,7 +78,7 @@ func Inspect(path string) (*Inspection, error) {
 	r.Checkpoint = safetensors.Inspect(ck)
 	t := &r.Checkpoint.Totals
 	r.Summary = Summary{Parameters: t.Elements, Tensors: t.Tensors, Bits: packing.BitsPerWeight(t.Bytes, t.Elements), Bytes: t.FileBytes, SourceBytes: t.Bytes}
-	config, err := quantizer.ReadConfig(ck)
+	config, err := conversion.ReadConfig(ck)
 	if err != nil {
 		config = nil // the tensors are what was asked for
 	}

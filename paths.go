@@ -9,6 +9,7 @@ import (
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/files"
 	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
 // collisions refuses a job whose outputs would replace its inputs or one another.
@@ -35,7 +36,7 @@ func checkpointFiles(src string) []string {
 		list = append(list, weights...)
 	}
 	list = append(list, filepath.Join(dir, "config.json"))
-	for _, name := range quantizer.AssetFiles() {
+	for _, name := range conversion.AssetFiles() {
 		list = append(list, filepath.Join(dir, name))
 	}
 	return list

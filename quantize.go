@@ -13,6 +13,7 @@ import (
 	"github.com/lowbit-go/gq/internal/atomicfile"
 	"github.com/lowbit-go/gq/model/text"
 	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/quantizer/conversion"
 	"github.com/lowbit-go/gq/quantizer/workdir"
 )
 
@@ -44,24 +45,24 @@ type QuantizeOptions struct {
 
 // PlanReport is a job of Quantize or Repack laid out.
 type PlanReport struct {
-	Tensors  []*quantizer.PlanTensor `json:"tensors"`
-	Warnings []string                `json:"warnings"`
+	Tensors  []*conversion.PlanTensor `json:"tensors"`
+	Warnings []string                 `json:"warnings"`
 	// OutputBytes is the exact size of the file, SourceBytes the size of the tensors of the checkpoint.
 	OutputBytes int64 `json:"output_bytes"`
 	SourceBytes int64 `json:"source_bytes"`
 	// Fold says how the checkpoint is folded first; nil if it is not.
-	Fold *quantizer.Fold `json:"fold,omitempty"`
+	Fold *conversion.Fold `json:"fold,omitempty"`
 	// Allocation is what a Budget chose; nil without one.
 	Allocation *Allocation `json:"allocation,omitempty"`
 }
 
-func newPlanReport(p *quantizer.Plan) *PlanReport {
+func newPlanReport(p *conversion.Plan) *PlanReport {
 	return &PlanReport{Tensors: p.Tensors, Warnings: p.Warnings, OutputBytes: p.OutputBytes, SourceBytes: p.SourceBytes, Fold: p.Fold}
 }
 
 // QuantizeReport is what Quantize did.
 type QuantizeReport struct {
-	*quantizer.Report
+	*conversion.Report
 	// Written tells whether the file is there: not if it does not meet its gate.
 	Written bool `json:"written"`
 	// Allocation is what a Budget chose; nil without one.
@@ -110,13 +111,13 @@ type quantizeJob struct {
 	// The checkpoint, or the folded one once there is one.
 	ck     *safetensors.Checkpoint
 	config []byte
-	opts   quantizer.Options
-	plan   *quantizer.Plan
+	opts   conversion.Options
+	plan   *conversion.Plan
 
-	original    *quantizer.Plan // of the checkpoint as it was before it was folded
-	calibration *calibration    // nil: no algorithm needs it
-	folding     *folding        // nil: the checkpoint stays as it is
-	chosen      *Allocation     // nil: no budget
+	original    *conversion.Plan // of the checkpoint as it was before it was folded
+	calibration *calibration     // nil: no algorithm needs it
+	folding     *folding         // nil: the checkpoint stays as it is
+	chosen      *Allocation      // nil: no budget
 	written     atomic.Pointer[func(int64)]
 	unmet       error // the gate's, for a file that is kept all the same
 
@@ -171,10 +172,10 @@ func (j *quantizeJob) check(src string) (err error) {
 // open makes the plan of the checkpoint as it is.
 func (j *quantizeJob) open(ck *safetensors.Checkpoint) (err error) {
 	j.ck = ck
-	if j.config, err = quantizer.ReadConfig(ck); err != nil {
+	if j.config, err = conversion.ReadConfig(ck); err != nil {
 		return err
 	}
-	j.opts = quantizer.Options{
+	j.opts = conversion.Options{
 		Recipe: j.o.Recipe, Rules: j.o.Rules, Threads: j.o.Threads,
 		Progress: func(n int64) {
 			if add := j.written.Load(); add != nil {
@@ -182,7 +183,7 @@ func (j *quantizeJob) open(ck *safetensors.Checkpoint) (err error) {
 			}
 		},
 	}
-	if j.plan, err = quantizer.NewPlan(j.ck, j.config, j.opts); err != nil {
+	if j.plan, err = conversion.NewPlan(j.ck, j.config, j.opts); err != nil {
 		return err
 	}
 	j.original = j.plan
@@ -216,7 +217,7 @@ func (j *quantizeJob) prepare() error {
 		}
 		j.ck, j.config, j.opts = j.folding.ck, j.folding.config, j.folding.opts
 		var err error
-		if j.plan, err = quantizer.NewPlan(j.ck, j.config, j.opts); err != nil {
+		if j.plan, err = conversion.NewPlan(j.ck, j.config, j.opts); err != nil {
 			return err
 		}
 		if j.measured != nil {
@@ -284,7 +285,7 @@ func (j *quantizeJob) quantize() (*QuantizeReport, error) {
 	j.written.Store(&add)
 	defer end()
 	r := &QuantizeReport{Allocation: j.chosen, NotRunnable: j.notRunnable()}
-	final, err := j.plan.WriteChecked(j.ctx, j.dst, func(temp string, written *quantizer.Report) error {
+	final, err := j.plan.WriteChecked(j.ctx, j.dst, func(temp string, written *conversion.Report) error {
 		end()
 		r.Report = written
 		return j.measure(temp, r)

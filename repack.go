@@ -7,6 +7,7 @@ import (
 	"github.com/lowbit-go/gq/internal/files"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
 // RepackOptions are the options of Repack and PlanRepack. Formats or Targets have to be set.
@@ -24,14 +25,14 @@ type RepackOptions struct {
 
 // Repack puts the weights of the .gqf file src into other layouts, in the new file dst, without changing a code. dst
 // appears when it is complete.
-func Repack(ctx context.Context, src, dst string, o RepackOptions) (*quantizer.Report, error) {
+func Repack(ctx context.Context, src, dst string, o RepackOptions) (*conversion.Report, error) {
 	var s files.Set
 	s.Input("the .gqf file", src)
 	s.Output("output", "the new .gqf file", dst)
 	if err := collisions(&s); err != nil {
 		return nil, err
 	}
-	return inRepack(src, o, func(p *quantizer.Plan, progress *func(int64)) (*quantizer.Report, error) {
+	return inRepack(src, o, func(p *conversion.Plan, progress *func(int64)) (*conversion.Report, error) {
 		add, end := stages{to: o.Progress}.begin("repacking", "bytes", p.SourceBytes)
 		defer end()
 		*progress = add
@@ -41,11 +42,11 @@ func Repack(ctx context.Context, src, dst string, o RepackOptions) (*quantizer.R
 
 // PlanRepack lays out the job that Repack does with the same arguments, and writes nothing.
 func PlanRepack(src string, o RepackOptions) (*PlanReport, error) {
-	return inRepack(src, o, func(p *quantizer.Plan, _ *func(int64)) (*PlanReport, error) { return newPlanReport(p), nil })
+	return inRepack(src, o, func(p *conversion.Plan, _ *func(int64)) (*PlanReport, error) { return newPlanReport(p), nil })
 }
 
 // inRepack calls do with the plan of a job, and with where its progress goes.
-func inRepack[T any](src string, o RepackOptions, do func(p *quantizer.Plan, progress *func(int64)) (T, error)) (result T, err error) {
+func inRepack[T any](src string, o RepackOptions, do func(p *conversion.Plan, progress *func(int64)) (T, error)) (result T, err error) {
 	switch {
 	case o.Formats == nil && o.Targets == nil:
 		return result, optionf("", "into which layout? state a layout or a target")
@@ -58,7 +59,7 @@ func inRepack[T any](src string, o RepackOptions, do func(p *quantizer.Plan, pro
 	}
 	defer f.Close()
 	var progress func(int64)
-	plan, err := quantizer.NewRepack(f, src, quantizer.RepackOptions{
+	plan, err := conversion.NewRepack(f, src, conversion.RepackOptions{
 		Formats: o.Formats, Tile: o.Tile, Targets: o.Targets, Threads: o.Threads,
 		Progress: func(n int64) { progress(n) },
 	})

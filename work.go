@@ -8,7 +8,7 @@ import (
 	"github.com/lowbit-go/gq/model"
 	"github.com/lowbit-go/gq/model/text"
 	"github.com/lowbit-go/gq/model/tokenizer"
-	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/quantizer/conversion"
 	"github.com/lowbit-go/gq/quantizer/workdir"
 )
 
@@ -102,7 +102,7 @@ func (j *quantizeJob) calibrationText(tokens int) selfText {
 
 // selfText gives the text that the model of a plan's checkpoint writes. It is written once for a job, and kept for the next
 // one: a model writes slowly.
-func (j *quantizeJob) selfText(p *quantizer.Plan, tok *tokenizer.Tokenizer, s selfText) (*text.Text, error) {
+func (j *quantizeJob) selfText(p *conversion.Plan, tok *tokenizer.Tokenizer, s selfText) (*text.Text, error) {
 	start, ends := text.Start(tok)
 	// 2: the version of the way in which text is written.
 	key, err := workdir.Key("text", 2, s.tokens, s.seed, start, ends, p.SourceStamps())
@@ -126,7 +126,7 @@ func (j *quantizeJob) selfText(p *quantizer.Plan, tok *tokenizer.Tokenizer, s se
 }
 
 // writeText has the model write, or finish what an interrupted job has begun to write.
-func (j *quantizeJob) writeText(p *quantizer.Plan, key string, s selfText, o text.WriteOptions) (*text.Text, error) {
+func (j *quantizeJob) writeText(p *conversion.Plan, key string, s selfText, o text.WriteOptions) (*text.Text, error) {
 	m, err := model.OpenCheckpoint(p.SourceDir(), model.Options{Threads: j.o.Threads})
 	if err != nil {
 		return nil, err

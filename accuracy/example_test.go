@@ -10,7 +10,7 @@ import (
 	"github.com/lowbit-go/gq/accuracy"
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
-	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
 const books = "../testdata/books1.3M-bf16"
@@ -26,11 +26,11 @@ func makeFile() (file string, remove func()) {
 		log.Fatal(err)
 	}
 	defer ck.Close()
-	config, err := quantizer.ReadConfig(ck)
+	config, err := conversion.ReadConfig(ck)
 	if err != nil {
 		log.Fatal(err)
 	}
-	plan, err := quantizer.NewPlan(ck, config, quantizer.Options{})
+	plan, err := conversion.NewPlan(ck, config, conversion.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -14,13 +14,14 @@ import (
 	"github.com/lowbit-go/gq/model"
 	"github.com/lowbit-go/gq/model/text"
 	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
 const bundled = "../testdata/books1.3M-bf16"
 
 // bundledFile is a .gqf of the bundled model.
 func bundledFile(t testing.TB, r quantizer.Recipe) string {
-	path, _ := quantize(t, bundled, quantizer.Options{Recipe: r})
+	path, _ := quantize(t, bundled, conversion.Options{Recipe: r})
 	return path
 }
 

@@ -6,7 +6,7 @@ import (
 
 	"github.com/lowbit-go/gq/internal/testshared"
 	"github.com/lowbit-go/gq/packing"
-	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
 // TestOutput compares the float parts with products in float64, and the packed part with what its own activations allow.
@@ -15,7 +15,7 @@ func TestOutput(t *testing.T) {
 	w := testTensor{name: "layers.0.up_proj.weight", dtype: packing.F32, shape: []int64{rows, cols}}
 	bias := testTensor{name: "layers.0.up_proj.bias", dtype: packing.F32, shape: []int64{rows}}
 	dir := writeCheckpoint(t, "", w, bias)
-	path, _ := quantize(t, dir, quantizer.Options{})
+	path, _ := quantize(t, dir, conversion.Options{})
 	x := RandomInputs("some", m, cols)
 	var asked []string
 	stats := tensorsOf(t, dir, path, TensorOptions{Inputs: func(name string) ([]float32, int) {
@@ -62,7 +62,7 @@ func TestTallOutput(t *testing.T) {
 	testshared.SlowEmulated(t, "TestGolden has the same code")
 	w := testTensor{name: "lm_head.weight", dtype: packing.BF16, shape: []int64{40_003, 128}}
 	dir := writeCheckpoint(t, "", w)
-	path, _ := quantize(t, dir, quantizer.Options{})
+	path, _ := quantize(t, dir, conversion.Options{})
 	s := tensorsOf(t, dir, path, TensorOptions{})[0]
 	if n := s.Output.Outputs; n < maxOutputs/2 || n > 2*maxOutputs {
 		t.Errorf("%d outputs of %d", n, s.Rows)

@@ -17,6 +17,7 @@ import (
 	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
 // TestMain makes the test's program do what gq does for RemoteParity.
@@ -52,7 +53,7 @@ func layoutFile(t *testing.T, r quantizer.Recipe) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	path, _ := quantize(t, dir, quantizer.Options{Recipe: r, Rules: []quantizer.Rule{skip}})
+	path, _ := quantize(t, dir, conversion.Options{Recipe: r, Rules: []quantizer.Rule{skip}})
 	return path
 }
 
@@ -166,7 +167,7 @@ func clone(t *testing.T, d *Digests) *Digests {
 
 // TestParityGolden holds the reference's outputs on this machine to those of the machine that wrote the file.
 func TestParityGolden(t *testing.T) {
-	path, _ := quantize(t, filepath.Join(testshared.Root(t), "testdata", "books1.3M-bf16"), quantizer.Options{})
+	path, _ := quantize(t, filepath.Join(testshared.Root(t), "testdata", "books1.3M-bf16"), conversion.Options{})
 	d, err := digests(context.Background(), openFile(t, path), ParityOptions{}, kernels.Features())
 	if err != nil {
 		t.Fatal(err)

@@ -20,6 +20,7 @@ import (
 	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -95,14 +96,14 @@ func openCheckpoint(t testing.TB, dir string) *safetensors.Checkpoint {
 }
 
 // quantize gives the path of the .gqf of a checkpoint, and the job's report.
-func quantize(t testing.TB, dir string, o quantizer.Options) (string, *quantizer.Report) {
+func quantize(t testing.TB, dir string, o conversion.Options) (string, *conversion.Report) {
 	t.Helper()
 	ck := openCheckpoint(t, dir)
-	config, err := quantizer.ReadConfig(ck)
+	config, err := conversion.ReadConfig(ck)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := quantizer.NewPlan(ck, config, o)
+	p, err := conversion.NewPlan(ck, config, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,9 +195,9 @@ func TestTensors(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := writeCheckpoint(t, tt.config, tt.tensors...)
-			path, _ := quantize(t, dir, quantizer.Options{Recipe: tt.recipe})
+			path, _ := quantize(t, dir, conversion.Options{Recipe: tt.recipe})
 			f, back := openFile(t, path), t.TempDir()
-			if _, err := quantizer.Dequantize(context.Background(), f, back, quantizer.DequantizeOptions{Dtype: packing.F32}); err != nil {
+			if _, err := conversion.Dequantize(context.Background(), f, back, conversion.DequantizeOptions{Dtype: packing.F32}); err != nil {
 				t.Fatal(err)
 			}
 			ck, stored := openCheckpoint(t, dir), openCheckpoint(t, back)
@@ -364,7 +365,7 @@ func TestOtherCheckpoint(t *testing.T) {
 	w := testTensor{name: "layers.0.up_proj.weight", dtype: packing.F32, shape: []int64{64, 96}}
 	norm := testTensor{name: "norm.weight", dtype: packing.F32, shape: []int64{300}}
 	ids := testTensor{name: "position_ids", dtype: packing.U8, shape: []int64{10}}
-	path, _ := quantize(t, writeCheckpoint(t, "", w, norm, ids), quantizer.Options{})
+	path, _ := quantize(t, writeCheckpoint(t, "", w, norm, ids), conversion.Options{})
 	changed := func(tt testTensor, set func(x []float32)) testTensor { tt.set = set; return tt }
 	as := func(tt testTensor, d packing.Dtype, shape ...int64) testTensor {
 		tt.dtype, tt.shape = d, shape
@@ -426,7 +427,7 @@ func TestHeadOfItsOwn(t *testing.T) {
 		}
 		rules = append(rules, r)
 	}
-	path, _ := quantize(t, dir, quantizer.Options{Rules: rules})
+	path, _ := quantize(t, dir, conversion.Options{Rules: rules})
 	got := map[string]*TensorStats{}
 	stats := tensorsOf(t, dir, path, TensorOptions{})
 	for i := range stats {
@@ -444,7 +445,7 @@ func TestHeadOfItsOwn(t *testing.T) {
 // TestMatch chooses tensors by any name, and reports progress to the end.
 func TestMatch(t *testing.T) {
 	dir := filepath.Join(testshared.Root(t), "testdata", "books1.3M-bf16")
-	path, _ := quantize(t, dir, quantizer.Options{})
+	path, _ := quantize(t, dir, conversion.Options{})
 	var last, total int64
 	stats := tensorsOf(t, dir, path, TensorOptions{
 		NoOutputs: true, Match: func(name string) bool { return name == "lm_head.weight" || strings.Contains(name, "norm") },
@@ -482,7 +483,7 @@ func TestGolden(t *testing.T) {
 		if testing.Short() && i > 1 {
 			break
 		}
-		path, report := quantize(t, dir, quantizer.Options{Recipe: job.recipe})
+		path, report := quantize(t, dir, conversion.Options{Recipe: job.recipe})
 		var first []byte
 		for _, o := range []TensorOptions{{}, {Threads: 1}, {Threads: 3, CPU: "generic"}} {
 			stats := tensorsOf(t, dir, path, o)
@@ -508,11 +509,11 @@ func TestGolden(t *testing.T) {
 }
 
 // compareReport compares with the quantizer's sums, which it makes in lanes of float32.
-func compareReport(t *testing.T, stats []TensorStats, report *quantizer.Report) {
+func compareReport(t *testing.T, stats []TensorStats, report *conversion.Report) {
 	t.Helper()
 	for i := range stats {
 		s := &stats[i]
-		j := slices.IndexFunc(report.Tensors, func(r quantizer.TensorSQNR) bool { return r.Name == s.Name })
+		j := slices.IndexFunc(report.Tensors, func(r conversion.TensorSQNR) bool { return r.Name == s.Name })
 		if s.Kept {
 			continue
 		}

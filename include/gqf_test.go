@@ -28,6 +28,7 @@ import (
 	"github.com/lowbit-go/gq/internal/testshared"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
 // A toolchain compiles C and runs the result.
@@ -155,11 +156,11 @@ func quantized(t testing.TB) []sample {
 		if err != nil {
 			t.Fatal(err)
 		}
-		config, err := quantizer.ReadConfig(ck)
+		config, err := conversion.ReadConfig(ck)
 		if err != nil {
 			t.Fatal(err)
 		}
-		plan, err := quantizer.NewPlan(ck, config, quantizer.Options{Recipe: job.recipe})
+		plan, err := conversion.NewPlan(ck, config, conversion.Options{Recipe: job.recipe})
 		if err != nil {
 			t.Fatalf("%s: %v", job.name, err)
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
 // TestMinimalReader compiles the reader on the first page of docs/FORMAT.md as it stands, and compares all weights that
@@ -57,7 +58,7 @@ func TestMinimalReader(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer ck.Close()
-	config, err := quantizer.ReadConfig(ck)
+	config, err := conversion.ReadConfig(ck)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +71,7 @@ func TestMinimalReader(t *testing.T) {
 				Bits: bits, Group: []int{48, 32, 16, quantizer.PerChannel}[(bits+i)%4], Mapping: mapping, Tile: packing.LowbitTiles[(bits+2*i)%4],
 				ScaleDtype: []packing.ScaleDtype{packing.ScaleBF16, packing.ScaleF16, packing.ScaleF32}[(bits+i)%3],
 			}
-			plan, err := quantizer.NewPlan(ck, config, quantizer.Options{Recipe: recipe})
+			plan, err := conversion.NewPlan(ck, config, conversion.Options{Recipe: recipe})
 			if err != nil {
 				t.Fatal(err)
 			}

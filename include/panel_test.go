@@ -14,6 +14,7 @@ import (
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
 // panelFiles are files of every layout, most with rows past the last one, columns past the last one and short groups.
@@ -46,14 +47,14 @@ func panelFiles(t testing.TB) map[string][]byte {
 		if err != nil {
 			t.Fatal(err)
 		}
-		config, err := quantizer.ReadConfig(ck)
+		config, err := conversion.ReadConfig(ck)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if recipe.recipe.Formats, err = quantizer.ParseFormats(recipe.format); err != nil {
 			t.Fatal(err)
 		}
-		plan, err := quantizer.NewPlan(ck, config, quantizer.Options{Recipe: recipe.recipe})
+		plan, err := conversion.NewPlan(ck, config, conversion.Options{Recipe: recipe.recipe})
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}

@@ -22,6 +22,7 @@ import (
 	"github.com/lowbit-go/gq/model/tokenizer"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -64,11 +65,11 @@ func quantizedFile(t testing.TB, dir string, r quantizer.Recipe) string {
 		t.Fatal(err)
 	}
 	defer ck.Close()
-	config, err := quantizer.ReadConfig(ck)
+	config, err := conversion.ReadConfig(ck)
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan, err := quantizer.NewPlan(ck, config, quantizer.Options{Recipe: r})
+	plan, err := conversion.NewPlan(ck, config, conversion.Options{Recipe: r})
 	if err != nil {
 		t.Fatal(err)
 	}

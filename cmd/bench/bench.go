@@ -18,6 +18,7 @@ import (
 	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/internal/files"
 	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
 // Command gives `gq bench`.
@@ -70,12 +71,12 @@ func run(c *cli.Context) error {
 		return err
 	}
 	defer ck.Close()
-	config, err := quantizer.ReadConfig(ck)
+	config, err := conversion.ReadConfig(ck)
 	if err != nil {
 		return err
 	}
 	threads := cpu.Threads(c.Int("threads"))
-	opts := quantizer.Options{Threads: threads}
+	opts := conversion.Options{Threads: threads}
 	if s := c.String("layout"); s != "" {
 		if opts.Recipe.Formats, err = quantizer.ParseFormats(s); err != nil {
 			return cmdline.Usagef("--layout: %w", err)
@@ -98,7 +99,7 @@ func run(c *cli.Context) error {
 	res := Result{Threads: threads}
 	for i := range c.Int("rounds") {
 		t0 := time.Now()
-		plan, err := quantizer.NewPlan(ck, config, opts)
+		plan, err := conversion.NewPlan(ck, config, opts)
 		if err != nil {
 			return err
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/lowbit-go/gq/model"
 	"github.com/lowbit-go/gq/model/text"
 	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
 const fixture = "../../testdata/books1.3M-bf16"
@@ -33,11 +34,11 @@ func quantizedFixture(t *testing.T) *model.Model {
 		t.Fatal(err)
 	}
 	defer ck.Close()
-	config, err := quantizer.ReadConfig(ck)
+	config, err := conversion.ReadConfig(ck)
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan, err := quantizer.NewPlan(ck, config, quantizer.Options{Recipe: quantizer.Recipe{Bits: 3}})
+	plan, err := conversion.NewPlan(ck, config, conversion.Options{Recipe: quantizer.Recipe{Bits: 3}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/lowbit-go/gq/model/eval"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/quantizer/conversion"
 	"github.com/lowbit-go/gq/quantizer/workdir"
 )
 
@@ -20,7 +21,7 @@ import (
 type Job struct {
 	Checkpoint *safetensors.Checkpoint
 	Config     []byte // config.json
-	Options    quantizer.Options
+	Options    conversion.Options
 	// Model is the checkpoint's; its tensors are replaced one at a time while a Job runs.
 	Model *model.Model
 	// Reference is the float model's predictions of a text. Divergences are measured against it, and moments of inputs are
@@ -34,7 +35,7 @@ type Job struct {
 	// 3 bits, and next to nothing less at 4; it takes four times as long.
 	Widths []int
 	// Prepare is called with each plan before its file's size is taken. Default: none.
-	Prepare func(*quantizer.Plan) error
+	Prepare func(*conversion.Plan) error
 	// TableFixed leaves the table of tokens as the recipe has it. Default: false.
 	TableFixed bool
 	// Work keeps what probes measured; a job with the same probes resumes from them. Default: nothing is kept.
@@ -85,7 +86,7 @@ func (j Job) layOut() (*Probed, error) {
 		return nil, err
 	}
 	j.block = facts.WeightBlockSize
-	plan, err := quantizer.NewPlan(j.Checkpoint, j.Config, j.Options)
+	plan, err := conversion.NewPlan(j.Checkpoint, j.Config, j.Options)
 	if err != nil {
 		return nil, err
 	}
@@ -169,7 +170,7 @@ func (j *Job) measure(ctx context.Context, p *Probed) error {
 }
 
 // count finds the bytes that are not to be decided.
-func (p *Probed) count(plan *quantizer.Plan) {
+func (p *Probed) count(plan *conversion.Plan) {
 	open := map[string]bool{}
 	for _, d := range p.Decisions {
 		for _, t := range d.Tensors {
@@ -177,7 +178,7 @@ func (p *Probed) count(plan *quantizer.Plan) {
 		}
 	}
 	for _, t := range plan.Tensors {
-		if t.Action != quantizer.ActionQuantize {
+		if t.Action != conversion.ActionQuantize {
 			continue
 		}
 		n := int64(1)
@@ -213,7 +214,7 @@ type Allocation struct {
 	// Rules come before those that the job had.
 	Rules []quantizer.Rule `json:"-"`
 	// Plan is the job with these rules.
-	Plan *quantizer.Plan `json:"-"`
+	Plan *conversion.Plan `json:"-"`
 }
 
 // TargetError tells that a target cannot be met.
@@ -309,7 +310,7 @@ func (p *Probed) allocation(chosen []int) (*Allocation, error) {
 	opts := p.job.Options
 	opts.Rules = slices.Concat(a.Rules, opts.Rules)
 	var err error
-	if a.Plan, err = quantizer.NewPlan(p.job.Checkpoint, p.job.Config, opts); err != nil {
+	if a.Plan, err = conversion.NewPlan(p.job.Checkpoint, p.job.Config, opts); err != nil {
 		return nil, err
 	}
 	if p.job.Prepare != nil {

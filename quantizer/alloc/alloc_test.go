@@ -19,6 +19,7 @@ import (
 	"github.com/lowbit-go/gq/model/eval"
 	"github.com/lowbit-go/gq/model/text"
 	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/quantizer/conversion"
 	"github.com/lowbit-go/gq/quantizer/workdir"
 )
 
@@ -32,7 +33,7 @@ func openJob(t testing.TB, dir string, threads int) Job {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { ck.Close() })
-	config, err := quantizer.ReadConfig(ck)
+	config, err := conversion.ReadConfig(ck)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +42,7 @@ func openJob(t testing.TB, dir string, threads int) Job {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { m.Close() })
-	j := Job{Checkpoint: ck, Config: config, Model: m, Options: quantizer.Options{Threads: threads}}
+	j := Job{Checkpoint: ck, Config: config, Model: m, Options: conversion.Options{Threads: threads}}
 	var sequences [][]int32
 	id := uint32(1)
 	for range 3 {
@@ -203,7 +204,7 @@ func TestRules(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lines := map[string]*quantizer.PlanTensor{}
+	lines := map[string]*conversion.PlanTensor{}
 	for _, l := range a.Plan.Tensors {
 		lines[l.Name] = l
 	}
@@ -267,7 +268,7 @@ func TestRecipeRoundTrip(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan, err := quantizer.NewPlan(j.Checkpoint, j.Config, quantizer.Options{Recipe: recipe})
+	plan, err := conversion.NewPlan(j.Checkpoint, j.Config, conversion.Options{Recipe: recipe})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/quantizer/conversion"
 	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
@@ -42,14 +43,14 @@ type Decision struct {
 var expert = regexp.MustCompile(`^(.*\.experts\.)\d+(\..*)$`)
 
 // decisions lists what is to be decided, and the tensors that are not.
-func (j *Job) decisions(plan *quantizer.Plan) ([]*Decision, error) {
+func (j *Job) decisions(plan *conversion.Plan) ([]*Decision, error) {
 	rules, err := quantizer.NewRuleSet(j.Options.Recipe, j.Options.Rules)
 	if err != nil {
 		return nil, err
 	}
 	heads := map[string][]string{}
 	for _, t := range plan.Tensors {
-		if t.Action == quantizer.ActionShare {
+		if t.Action == conversion.ActionShare {
 			heads[t.SharedWith] = append(heads[t.SharedWith], t.Name)
 		}
 	}
@@ -62,7 +63,7 @@ func (j *Job) decisions(plan *quantizer.Plan) ([]*Decision, error) {
 	groups := map[string]*Decision{}
 	fixed := map[string]bool{} // groups of which a member is not open
 	for _, t := range plan.Tensors {
-		if t.Action != quantizer.ActionQuantize {
+		if t.Action != conversion.ActionQuantize {
 			continue
 		}
 		table := t.Role == gqf.RoleEmbedding
@@ -161,7 +162,7 @@ func (j *Job) options(list []*Decision) error {
 					continue
 				}
 			}
-			lines := map[string]*quantizer.PlanTensor{}
+			lines := map[string]*conversion.PlanTensor{}
 			for _, l := range plan.Tensors {
 				lines[l.Name] = l
 			}
@@ -207,7 +208,7 @@ func (d *Decision) preferred(reasons []string) {
 }
 
 // uniform is the plan in which all chosen decisions have one option.
-func (j *Job) uniform(list []*Decision, bits, group int, chosen func(*Decision) bool) (*quantizer.Plan, error) {
+func (j *Job) uniform(list []*Decision, bits, group int, chosen func(*Decision) bool) (*conversion.Plan, error) {
 	opts := j.Options
 	opts.Rules = nil
 	for _, d := range list {
@@ -216,5 +217,5 @@ func (j *Job) uniform(list []*Decision, bits, group int, chosen func(*Decision) 
 		}
 	}
 	opts.Rules = append(opts.Rules, j.Options.Rules...)
-	return quantizer.NewPlan(j.Checkpoint, j.Config, opts)
+	return conversion.NewPlan(j.Checkpoint, j.Config, opts)
 }

@@ -1,7 +1,7 @@
 // Package calib chooses codes with calibration data: tokens that the model is run on, layer by layer, so that errors are
 // measured where they matter, in what linears give, and not in the weights.
 //
-//	plan, err := quantizer.NewPlan(ck, config, options) // with gqf.AlgorithmGPTQFT, say
+//	plan, err := conversion.NewPlan(ck, config, options) // with gqf.AlgorithmGPTQFT, say
 //	text, err := text.Read(ctx, tokenizer, data, calib.DefaultTokens, window) // or text.Write: the model writes it
 //	result, err := calib.Run(ctx, plan, text, calib.Options{})
 //	defer result.Close()

@@ -13,6 +13,7 @@ import (
 	"github.com/lowbit-go/gq/model/tokenizer"
 	"github.com/lowbit-go/gq/quantizer"
 	"github.com/lowbit-go/gq/quantizer/calib"
+	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
 // Calibration comes between the plan and the writing of the file: it chooses the codes of the matrices whose algorithm
@@ -25,11 +26,11 @@ func ExampleRun() {
 		log.Fatal(err)
 	}
 	defer ck.Close()
-	config, err := quantizer.ReadConfig(ck)
+	config, err := conversion.ReadConfig(ck)
 	if err != nil {
 		log.Fatal(err)
 	}
-	plan, err := quantizer.NewPlan(ck, config, quantizer.Options{
+	plan, err := conversion.NewPlan(ck, config, conversion.Options{
 		Recipe: quantizer.Recipe{Bits: 3},
 		Rules:  []quantizer.Rule{{Match: "re:.*layers.0.*", Algorithm: gqf.AlgorithmGPTQFT}},
 	})

@@ -17,7 +17,7 @@ import (
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/model"
 	"github.com/lowbit-go/gq/model/text"
-	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
 // Imatrix is the second moments of what goes into linears: by how much an error in each column counts.
@@ -34,7 +34,7 @@ type Moments struct {
 
 // CollectImatrix runs the float model of a plan's checkpoint on a text and sums the squares of what goes into the linears
 // that the plan quantizes.
-func CollectImatrix(ctx context.Context, p *quantizer.Plan, text *text.Text, o Options) (*Imatrix, error) {
+func CollectImatrix(ctx context.Context, p *conversion.Plan, text *text.Text, o Options) (*Imatrix, error) {
 	m, err := model.OpenCheckpoint(p.SourceDir(), model.Options{Threads: o.Threads, Log: quiet})
 	if err != nil {
 		return nil, err
@@ -111,7 +111,7 @@ func (im *Imatrix) Merge(o *Imatrix) error {
 
 // Chosen has the searches of a plan's matrices whose algorithm is imatrix, or awq, count errors by the moments. warnings say which
 // matrices the imatrix has nothing for; if it has nothing for any, that is an error.
-func (im *Imatrix) Chosen(p *quantizer.Plan, info quantizer.Calibration) (c *quantizer.Chosen, warnings []string, err error) {
+func (im *Imatrix) Chosen(p *conversion.Plan, info conversion.Calibration) (c *conversion.Chosen, warnings []string, err error) {
 	weights := map[string][]float32{}
 	var missed []string
 	found, algorithm := 0, gqf.AlgorithmImatrix
@@ -152,7 +152,7 @@ func (im *Imatrix) Chosen(p *quantizer.Plan, info quantizer.Calibration) (c *qua
 		warnings = append(warnings, fmt.Sprintf("%q%s: no calibration token reached it: quantized by search", missed[0], more(missed)))
 	}
 	info.Algorithm, info.Fallbacks = algorithm.String(), len(missed)
-	return &quantizer.Chosen{Calibration: &info, Importance: func(m quantizer.Matrix) []float32 { return weights[m.Name()] }}, warnings, nil
+	return &conversion.Chosen{Calibration: &info, Importance: func(m conversion.Matrix) []float32 { return weights[m.Name()] }}, warnings, nil
 }
 
 // Write writes the imatrix in the binary form of llama.cpp's tool of that name, with the checkpoint's own tensor names: the
@@ -183,8 +183,8 @@ func (im *Imatrix) Write(w io.Writer) error {
 
 // ReadImatrix reads what Write wrote, or an imatrix of llama.cpp, in GGUF or in its older form (imatrix.dat), whose tensor
 // names are turned into those of p's checkpoint. A malformed GGUF file gives a *gguf.FormatError.
-func ReadImatrix(data []byte, p *quantizer.Plan) (*Imatrix, error) {
-	byName := map[string]quantizer.Matrix{}
+func ReadImatrix(data []byte, p *conversion.Plan) (*Imatrix, error) {
+	byName := map[string]conversion.Matrix{}
 	for _, m := range p.Matrices() {
 		byName[m.Name()] = m
 	}
@@ -248,7 +248,7 @@ func ReadImatrix(data []byte, p *quantizer.Plan) (*Imatrix, error) {
 
 // add takes an entry of a file: sums of the inputs of as many experts as there are counts of tokens, or of any number of
 // experts that share one count. The matrices of a plan say what names are meant.
-func (im *Imatrix) add(name string, counts []int64, sums []float64, byName map[string]quantizer.Matrix) error {
+func (im *Imatrix) add(name string, counts []int64, sums []float64, byName map[string]conversion.Matrix) error {
 	// put takes the part of expert i of n; one that no token reached has no moments.
 	put := func(as string, i, n int) {
 		k := len(sums) / n
@@ -327,7 +327,7 @@ func llamaNames(name string) (list []string) {
 var expertPlace = regexp.MustCompile(`%d`)
 
 // expertNames lists the experts that a name with %d stands for.
-func expertNames(pattern string, byName map[string]quantizer.Matrix) (list []string) {
+func expertNames(pattern string, byName map[string]conversion.Matrix) (list []string) {
 	if !expertPlace.MatchString(pattern) {
 		return nil
 	}

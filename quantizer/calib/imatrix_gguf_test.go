@@ -15,6 +15,7 @@ import (
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/testshared"
 	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
 // ggufTestTensor is a tensor of a file that a test writes.
@@ -157,18 +158,18 @@ func TestReadGGUFErrors(t *testing.T) {
 }
 
 // planOf lays out a job whose matrices have names to find.
-func planOf(t testing.TB, dir string, r quantizer.Recipe) *quantizer.Plan {
+func planOf(t testing.TB, dir string, r quantizer.Recipe) *conversion.Plan {
 	t.Helper()
 	ck, err := safetensors.Open(dir, safetensors.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { ck.Close() })
-	config, err := quantizer.ReadConfig(ck)
+	config, err := conversion.ReadConfig(ck)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := quantizer.NewPlan(ck, config, quantizer.Options{Recipe: r})
+	p, err := conversion.NewPlan(ck, config, conversion.Options{Recipe: r})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +223,7 @@ func TestImatrixGGUF(t *testing.T) {
 				t.Errorf("%s: up of expert %d: %+v", tc.dir, i, up)
 			}
 		}
-		_, warnings, err := im.Chosen(p, quantizer.Calibration{})
+		_, warnings, err := im.Chosen(p, conversion.Calibration{})
 		if err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], "no calibration token reached it") {
 			t.Errorf("%s: warnings %q, %v", tc.dir, warnings, err)
 		}

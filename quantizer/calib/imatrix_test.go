@@ -13,6 +13,7 @@ import (
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/quantizer"
 	"github.com/lowbit-go/gq/quantizer/calib"
+	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
 // TestImatrix collects moments, writes, reads and merges them, and quantizes with them.
@@ -46,7 +47,7 @@ func TestImatrix(t *testing.T) {
 	if err := again.Merge(im); err != nil || again.Linears[name].Rows != 320 {
 		t.Errorf("merged: %v, %d rows", err, again.Linears[name].Rows)
 	}
-	chosen, warnings, err := im.Chosen(p, quantizer.Calibration{Source: "tokens"})
+	chosen, warnings, err := im.Chosen(p, conversion.Calibration{Source: "tokens"})
 	if err != nil || len(warnings) > 0 {
 		t.Fatal(err, warnings)
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/model"
 	"github.com/lowbit-go/gq/model/text"
-	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/quantizer/conversion"
 	"github.com/lowbit-go/gq/quantizer/rounding"
 	"github.com/lowbit-go/gq/quantizer/workdir"
 )
@@ -44,7 +44,7 @@ func (o Options) withDefaults() Options {
 func Calibrated(a gqf.Algorithm) bool { return a == gqf.AlgorithmGPTQ || a == gqf.AlgorithmGPTQFT }
 
 // Work is the number of weights of a plan that Run chooses codes for.
-func Work(p *quantizer.Plan) (n int64) {
+func Work(p *conversion.Plan) (n int64) {
 	for _, m := range p.Matrices() {
 		if Calibrated(m.Scheme.Algorithm) {
 			n += int64(m.Rows) * int64(m.Cols)
@@ -57,14 +57,14 @@ func Work(p *quantizer.Plan) (n int64) {
 type Result struct {
 	Warnings []string
 	store    *store
-	info     quantizer.Calibration
-	plan     *quantizer.Plan
+	info     conversion.Calibration
+	plan     *conversion.Plan
 }
 
-// Chosen is what quantizer.Plan.SetChosen takes. It is valid until Close.
-func (r *Result) Chosen() *quantizer.Chosen {
-	c := &quantizer.Chosen{Calibration: &r.info}
-	c.Rows = func(m quantizer.Matrix) quantizer.RowReader {
+// Chosen is what conversion.Plan.SetChosen takes. It is valid until Close.
+func (r *Result) Chosen() *conversion.Chosen {
+	c := &conversion.Chosen{Calibration: &r.info}
+	c.Rows = func(m conversion.Matrix) conversion.RowReader {
 		if rows := r.store.results[m.Name()]; rows != nil && Calibrated(m.Scheme.Algorithm) {
 			return rows
 		}
@@ -81,9 +81,9 @@ type job struct {
 	Options
 	ctx      context.Context
 	e        *engine
-	plan     *quantizer.Plan
+	plan     *conversion.Plan
 	text     *text.Text
-	matrices map[string]quantizer.Matrix
+	matrices map[string]conversion.Matrix
 	float    *model.Model // nil: no algorithm follows it
 	quant    *model.Model
 	floats   *model.Stream
@@ -101,9 +101,9 @@ const DefaultTokens = 8192
 
 // Run chooses the codes of all matrices of a plan whose algorithm is gptq or gptq-ft. The plan's checkpoint has to be one
 // that package model runs.
-func Run(ctx context.Context, p *quantizer.Plan, text *text.Text, o Options) (*Result, error) {
+func Run(ctx context.Context, p *conversion.Plan, text *text.Text, o Options) (*Result, error) {
 	o = o.withDefaults()
-	j := &job{Options: o, ctx: ctx, plan: p, text: text, matrices: map[string]quantizer.Matrix{}, progress: o.Progress}
+	j := &job{Options: o, ctx: ctx, plan: p, text: text, matrices: map[string]conversion.Matrix{}, progress: o.Progress}
 	if j.progress == nil {
 		j.progress = func(int64) {}
 	}
@@ -135,8 +135,8 @@ func Run(ctx context.Context, p *quantizer.Plan, text *text.Text, o Options) (*R
 }
 
 // info is what the file will say of the job.
-func (j *job) info() quantizer.Calibration {
-	c := quantizer.Calibration{Source: j.text.Source, SHA256: j.text.SHA256, Tokens: j.text.Tokens(), Sequences: len(j.text.Sequences), Seed: j.text.Seed, Parameters: map[string]any{}}
+func (j *job) info() conversion.Calibration {
+	c := conversion.Calibration{Source: j.text.Source, SHA256: j.text.SHA256, Tokens: j.text.Tokens(), Sequences: len(j.text.Sequences), Seed: j.text.Seed, Parameters: map[string]any{}}
 	follows := false
 	var names []string
 	for _, m := range j.matrices {
@@ -215,7 +215,7 @@ func (j *job) open(follow bool) (err error) {
 }
 
 // table is the table of tokens, if the plan quantizes it.
-func (j *job) table() (table quantizer.Matrix, ok bool) {
+func (j *job) table() (table conversion.Matrix, ok bool) {
 	for _, m := range j.plan.Matrices() {
 		if m.Role == gqf.RoleEmbedding && m.Cols == j.quant.Config().HiddenSize && m.Rows == j.quant.Config().VocabSize {
 			if ok { // two of them: which is the model's is not known here

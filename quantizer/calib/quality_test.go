@@ -21,6 +21,7 @@ import (
 	"github.com/lowbit-go/gq/model/tokenizer"
 	"github.com/lowbit-go/gq/quantizer"
 	"github.com/lowbit-go/gq/quantizer/calib"
+	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
 var (
@@ -86,7 +87,7 @@ func openQuality(t testing.TB, q qualityModel, calibration, evaluated int) *open
 	o.ck, err = safetensors.Open(dir, safetensors.Options{})
 	must()
 	t.Cleanup(func() { o.ck.Close() })
-	o.config, err = quantizer.ReadConfig(o.ck)
+	o.config, err = conversion.ReadConfig(o.ck)
 	must()
 	data, err := os.ReadFile(filepath.Join(shared, q.text))
 	must()
@@ -141,7 +142,7 @@ func (o *opened) text(t testing.TB, self bool, tokens int) *text.Text {
 // quantize writes a .gqf by a recipe, calibrated where its algorithm is.
 func (o *opened) quantize(t testing.TB, r quantizer.Recipe, text *text.Text, co calib.Options) string {
 	t.Helper()
-	plan, err := quantizer.NewPlan(o.ck, o.config, quantizer.Options{Recipe: r})
+	plan, err := conversion.NewPlan(o.ck, o.config, conversion.Options{Recipe: r})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/lowbit-go/gq/internal/buffer"
 	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/model"
-	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
 // run goes through the layers. The lm_head counts as one.
@@ -167,8 +167,8 @@ func (j *job) advance(layer int, part model.Part) error {
 // group is a model.Group with what is collected for it.
 type group struct {
 	model.Group
-	matrices []quantizer.Matrix // those to be quantized with calibration
-	follow   bool               // the float path
+	matrices []conversion.Matrix // those to be quantized with calibration
+	follow   bool                // the float path
 	g        *gram
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
 	"github.com/lowbit-go/gq/quantizer/calib"
+	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
 func fixture(t testing.TB) string {
@@ -42,18 +43,18 @@ func ids(vocab int, lengths ...int) *text.Text {
 	return text
 }
 
-func newPlan(t testing.TB, dir string, r quantizer.Recipe) *quantizer.Plan {
+func newPlan(t testing.TB, dir string, r quantizer.Recipe) *conversion.Plan {
 	t.Helper()
 	ck, err := safetensors.Open(dir, safetensors.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { ck.Close() })
-	config, err := quantizer.ReadConfig(ck)
+	config, err := conversion.ReadConfig(ck)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := quantizer.NewPlan(ck, config, quantizer.Options{Recipe: r})
+	p, err := conversion.NewPlan(ck, config, conversion.Options{Recipe: r})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +62,7 @@ func newPlan(t testing.TB, dir string, r quantizer.Recipe) *quantizer.Plan {
 }
 
 // file runs a job and gives the file's bytes and what the job warned of.
-func file(t testing.TB, p *quantizer.Plan, text *text.Text, o calib.Options) ([]byte, []string) {
+func file(t testing.TB, p *conversion.Plan, text *text.Text, o calib.Options) ([]byte, []string) {
 	t.Helper()
 	r, err := calib.Run(context.Background(), p, text, o)
 	if err != nil {

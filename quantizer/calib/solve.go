@@ -445,7 +445,7 @@ func (c *codes) row(dst []float32, row int) {
 	}
 }
 
-// ReadRow implements quantizer.RowReader.
+// ReadRow implements conversion.RowReader.
 func (c *codes) ReadRow(row int, q []int8, scales []float32, zeros []int8) error {
 	copy(q, c.q[row*c.cols:][:c.cols])
 	copy(scales, c.scales[row*c.groups:][:c.groups])

@@ -20,6 +20,7 @@ import (
 	"github.com/lowbit-go/gq/model/text"
 	"github.com/lowbit-go/gq/quantizer"
 	"github.com/lowbit-go/gq/quantizer/calib"
+	"github.com/lowbit-go/gq/quantizer/conversion"
 	"github.com/lowbit-go/gq/quantizer/workdir"
 )
 
@@ -52,11 +53,11 @@ func child(dir string) error {
 	if err != nil {
 		return err
 	}
-	config, err := quantizer.ReadConfig(ck)
+	config, err := conversion.ReadConfig(ck)
 	if err != nil {
 		return err
 	}
-	p, err := quantizer.NewPlan(ck, config, quantizer.Options{Recipe: jobRecipe})
+	p, err := conversion.NewPlan(ck, config, conversion.Options{Recipe: jobRecipe})
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/detmath"
 	"github.com/lowbit-go/gq/model"
-	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/quantizer/conversion"
 	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
@@ -103,7 +103,7 @@ func follow(stated float64, n, k int) float32 {
 }
 
 // target is what a matrix's codes are to stand for, columns in the factor's order.
-func (j *job) target(g *group, f *factor, m quantizer.Matrix) ([]float32, error) {
+func (j *job) target(g *group, f *factor, m conversion.Matrix) ([]float32, error) {
 	n, k := m.Rows, m.Cols
 	w := make([]float32, n*k)
 	if err := j.plan.ReadMatrix(w, m); err != nil {
@@ -136,7 +136,7 @@ func (j *job) target(g *group, f *factor, m quantizer.Matrix) ([]float32, error)
 }
 
 // unreached chooses codes for a matrix whose inputs were never seen.
-func (j *job) unreached(m quantizer.Matrix) (*codes, error) {
+func (j *job) unreached(m conversion.Matrix) (*codes, error) {
 	j.notes.Unreached = append(j.notes.Unreached, m.Name())
 	w := make([]float32, m.Rows*m.Cols)
 	if err := j.plan.ReadMatrix(w, m); err != nil {
@@ -178,7 +178,7 @@ func newCodes(rows, cols int, s rounding.Scheme) *codes {
 	return c
 }
 
-func matrixError(m quantizer.Matrix, err error) error {
+func matrixError(m conversion.Matrix, err error) error {
 	return fmt.Errorf("tensor %q: %w", m.Name(), err)
 }
 

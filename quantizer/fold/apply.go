@@ -16,7 +16,7 @@ import (
 	"github.com/lowbit-go/gq/internal/buffer"
 	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/packing"
-	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
 // Options of a job. The zero value is good.
@@ -163,8 +163,8 @@ func (w *rewriter) copyFiles(dst string, config []byte) error {
 			return err
 		}
 	}
-	for _, name := range quantizer.AssetFiles() {
-		data, err := quantizer.ReadAsset(w.ck.Dir(), name)
+	for _, name := range conversion.AssetFiles() {
+		data, err := conversion.ReadAsset(w.ck.Dir(), name)
 		if err == nil && data != nil {
 			err = atomicfile.WriteFile(filepath.Join(dst, name), data)
 		}

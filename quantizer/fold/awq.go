@@ -13,7 +13,7 @@ import (
 	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/model"
 	"github.com/lowbit-go/gq/model/text"
-	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/quantizer/conversion"
 	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
@@ -31,9 +31,9 @@ const (
 // of 0/20 .. 19/20 with which quantizing the consumers changes their outputs least, on 512 of the text's tokens. The
 // consumers are quantized as o says, by the search with the second moments of the inputs, those that o gives the algorithm
 // awq; the others count nothing. All of it is of the float model.
-func AWQ(ctx context.Context, dir string, o quantizer.Options, text *text.Text, own Options) (Step, error) {
+func AWQ(ctx context.Context, dir string, o conversion.Options, text *text.Text, own Options) (Step, error) {
 	s := Step{Kind: KindScale, By: ByAWQ, Parameters: map[string]any{"grid": awqSteps, "rows": awqRows}}
-	j := &awq{ctx: ctx, Options: own, text: text, matrices: map[string]quantizer.Matrix{}}
+	j := &awq{ctx: ctx, Options: own, text: text, matrices: map[string]conversion.Matrix{}}
 	if err := j.open(dir, o); err != nil {
 		return s, err
 	}
@@ -63,8 +63,8 @@ type awq struct {
 	ctx      context.Context
 	text     *text.Text
 	ck       *safetensors.Checkpoint
-	plan     *quantizer.Plan
-	matrices map[string]quantizer.Matrix // those of the algorithm
+	plan     *conversion.Plan
+	matrices map[string]conversion.Matrix // those of the algorithm
 	m        *model.Model
 	stream   *model.Stream
 	pool     *kernels.Pool
@@ -75,7 +75,7 @@ type awq struct {
 	out      []float32
 }
 
-func (j *awq) open(dir string, o quantizer.Options) (err error) {
+func (j *awq) open(dir string, o conversion.Options) (err error) {
 	j.pool = kernels.NewPool(j.Threads)
 	j.work = kernels.NewWorkspace(j.pool)
 	defer func() {
@@ -86,11 +86,11 @@ func (j *awq) open(dir string, o quantizer.Options) (err error) {
 	if j.ck, err = safetensors.Open(dir, safetensors.Options{}); err != nil {
 		return err
 	}
-	config, err := quantizer.ReadConfig(j.ck)
+	config, err := conversion.ReadConfig(j.ck)
 	if err != nil {
 		return err
 	}
-	if j.plan, err = quantizer.NewPlan(j.ck, config, o); err != nil {
+	if j.plan, err = conversion.NewPlan(j.ck, config, o); err != nil {
 		return err
 	}
 	for _, m := range j.plan.Matrices() {
@@ -293,7 +293,7 @@ func (j *awq) loss(s *model.Scaling, t []float32, seen map[string]*inputs) (sum 
 }
 
 // difference sets j.d to what quantizing the matrix with the factors t changes, [rows][cols].
-func (j *awq) difference(s *model.Scaling, m quantizer.Matrix, t []float32, in *inputs) error {
+func (j *awq) difference(s *model.Scaling, m conversion.Matrix, t []float32, in *inputs) error {
 	w, d := buffer.Grow(&j.w, m.Rows*m.Cols), buffer.Grow(&j.d, m.Rows*m.Cols)
 	if err := j.plan.ReadMatrix(w, m); err != nil {
 		return err
@@ -341,7 +341,7 @@ func (j *awq) difference(s *model.Scaling, m quantizer.Matrix, t []float32, in *
 }
 
 // outputs is the sum of the squares of the sampled inputs times j.d.
-func (j *awq) outputs(m quantizer.Matrix, in *inputs) (sum float64) {
+func (j *awq) outputs(m conversion.Matrix, in *inputs) (sum float64) {
 	k := m.Cols
 	rows := len(in.x) / k
 	for at := 0; at < m.Rows; at += awqPanel {

@@ -20,6 +20,7 @@ import (
 	"github.com/lowbit-go/gq/model/text"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
 // tinyModels are random models of every architecture that package model runs.
@@ -49,8 +50,8 @@ func randomText(t *testing.T, dir string) *text.Text {
 	return &text.Text{Source: "tokens", Sequences: randomTokens(m.VocabSize(), 32)}
 }
 
-func awqOptions() *quantizer.Options {
-	return &quantizer.Options{Recipe: quantizer.Recipe{Bits: 3, Algorithm: gqf.AlgorithmAWQ, Rules: []quantizer.Rule{{Match: `re:.*`, Bits: 3}}}}
+func awqOptions() *conversion.Options {
+	return &conversion.Options{Recipe: quantizer.Recipe{Bits: 3, Algorithm: gqf.AlgorithmAWQ, Rules: []quantizer.Rule{{Match: `re:.*`, Bits: 3}}}}
 }
 
 func makeFolded(t *testing.T, dir string, j Job) (string, *Record) {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/model/text"
-	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
 // Job says how a checkpoint is to be folded. Its steps are taken in this order.
@@ -19,7 +19,7 @@ type Job struct {
 	Equalize bool
 	// AWQ does by factors that follow from Text, for matrices that are to be quantized as it says with the algorithm awq.
 	// Default: none.
-	AWQ *quantizer.Options
+	AWQ *conversion.Options
 	// Text is what the result is checked on, and what AWQ needs. Default: random tokens.
 	Text *text.Text
 	Options
@@ -124,8 +124,8 @@ func Make(ctx context.Context, src, dst string, j Job) (*Record, error) {
 }
 
 // Summary is what a file's provenance says of the record.
-func (r *Record) Summary() quantizer.Fold {
-	f := quantizer.Fold{Steps: []string{}}
+func (r *Record) Summary() conversion.Fold {
+	f := conversion.Fold{Steps: []string{}}
 	for i := range r.Steps {
 		one := Record{Steps: r.Steps[i : i+1]}
 		f.Steps = append(f.Steps, one.String())

@@ -6,7 +6,7 @@ import (
 
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/model/arch"
-	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
 // source is a checkpoint whose weights are read.
@@ -23,7 +23,7 @@ func openSource(dir string) (*source, error) {
 		return nil, err
 	}
 	s := &source{Checkpoint: ck}
-	if s.config, err = quantizer.ReadConfig(ck); err == nil && s.config != nil {
+	if s.config, err = conversion.ReadConfig(ck); err == nil && s.config != nil {
 		var facts *arch.Config
 		if facts, err = arch.ParseConfig(s.config); err == nil {
 			s.block, s.tied = facts.WeightBlockSize, facts.TieWordEmbeddings

@@ -12,7 +12,7 @@ import (
 
 	"github.com/lowbit-go/gq"
 	"github.com/lowbit-go/gq/cmd/internal/cmdline"
-	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
 // Plan prints a plan as a table, or as JSON with --json.
@@ -40,9 +40,9 @@ func Plan(c *cli.Context, p *gq.PlanReport) error {
 	return err
 }
 
-func becomes(t *quantizer.PlanTensor) string {
+func becomes(t *conversion.PlanTensor) string {
 	switch t.Action {
-	case quantizer.ActionQuantize:
+	case conversion.ActionQuantize:
 		group := fmt.Sprint("g", t.Group)
 		if t.Group == 0 {
 			group = "channel"
@@ -55,15 +55,15 @@ func becomes(t *quantizer.PlanTensor) string {
 			s = fmt.Sprintf("%d x %s", t.Slices, s)
 		}
 		return s
-	case quantizer.ActionShare:
+	case conversion.ActionShare:
 		return "shared with " + cmdline.Text(t.SharedWith)
 	}
 	return string(t.Action)
 }
 
-func why(t *quantizer.PlanTensor) string {
+func why(t *conversion.PlanTensor) string {
 	switch {
-	case t.Rule != "" && t.Action == quantizer.ActionQuantize && t.Reason != "":
+	case t.Rule != "" && t.Action == conversion.ActionQuantize && t.Reason != "":
 		return cmdline.Text(t.Rule + "; " + t.Reason)
 	case t.Rule != "" || t.Reason != "":
 		return cmdline.Text(cmp.Or(t.Rule, t.Reason))
@@ -72,7 +72,7 @@ func why(t *quantizer.PlanTensor) string {
 }
 
 // Report prints what a job of repacking did, or JSON with --json.
-func Report(c *cli.Context, r *quantizer.Report) error {
+func Report(c *cli.Context, r *conversion.Report) error {
 	if c.Bool("json") {
 		return cmdline.PrintJSON(c.App.Writer, r)
 	}
@@ -82,7 +82,7 @@ func Report(c *cli.Context, r *quantizer.Report) error {
 }
 
 // Tensors prints what became of the tensors.
-func Tensors(c *cli.Context, r *quantizer.Report) {
+func Tensors(c *cli.Context, r *conversion.Report) {
 	w := c.App.Writer
 	warnings(c.App.ErrWriter, r.Warnings)
 	quantized := fmt.Sprintf("%d quantized", r.Quantized)
@@ -112,20 +112,20 @@ func Tensors(c *cli.Context, r *quantizer.Report) {
 }
 
 // SQNR prints the loss of the weights.
-func SQNR(w io.Writer, r *quantizer.Report) {
+func SQNR(w io.Writer, r *conversion.Report) {
 	if r.Worst != "" {
 		fmt.Fprintf(w, "SQNR     mean %.2f dB, worst %.2f dB (%s)\n", r.MeanSQNR, r.WorstSQNR, r.Worst)
 	}
 }
 
 // Time prints the time of a job that does little but write the file.
-func Time(w io.Writer, r *quantizer.Report) error {
+func Time(w io.Writer, r *conversion.Report) error {
 	_, err := fmt.Fprintf(w, "time     %.2f s (%.2f s of it sync), %.2f GB/s of checkpoint\n", r.Seconds, r.SyncSeconds, r.BytesPerSecond/1e9)
 	return err
 }
 
 // foldedText says what was done to the checkpoint, and how well that was found to keep the model.
-func foldedText(f *quantizer.Fold) string {
+func foldedText(f *conversion.Fold) string {
 	return fmt.Sprintf("%s; logits within %.1e of the largest (%d tokens, %s)", strings.Join(f.Steps, ", "), f.Difference, f.Tokens, f.Source)
 }
 

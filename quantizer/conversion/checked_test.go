@@ -1,4 +1,4 @@
-package quantizer
+package conversion
 
 import (
 	"bytes"
@@ -15,7 +15,7 @@ import (
 // TestWriteChecked has the check see the complete file before it is at its path, and a check that fails leave what was
 // there.
 func TestWriteChecked(t *testing.T) {
-	ck, err := safetensors.Open("../testdata/books1.3M-bf16", safetensors.Options{})
+	ck, err := safetensors.Open("../../testdata/books1.3M-bf16", safetensors.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package quantizer
+package conversion
 
 import (
 	"bytes"
@@ -14,6 +14,7 @@ import (
 	"github.com/lowbit-go/gq/internal/crc32c"
 	"github.com/lowbit-go/gq/internal/testshared"
 	"github.com/lowbit-go/gq/packing"
+	"github.com/lowbit-go/gq/quantizer"
 )
 
 // line finds a tensor in a plan.
@@ -26,11 +27,11 @@ func line(t *testing.T, p *Plan, name string) *PlanTensor {
 	return p.Tensors[i]
 }
 
-func mustRules(t *testing.T, rules ...string) []Rule {
+func mustRules(t *testing.T, rules ...string) []quantizer.Rule {
 	t.Helper()
-	var rs []Rule
+	var rs []quantizer.Rule
 	for _, s := range rules {
-		r, err := ParseRule(s)
+		r, err := quantizer.ParseRule(s)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -205,7 +206,7 @@ func TestSizeIsExact(t *testing.T) {
 	dir := writeCheckpoint(t, llamaConfig, llama()...)
 	out := filepath.Join(t.TempDir(), "model.gqf")
 	for _, hash := range []bool{false, true} {
-		p, err := newPlan(t, dir, Options{Recipe: Recipe{HashFiles: hash}})
+		p, err := newPlan(t, dir, Options{Recipe: quantizer.Recipe{HashFiles: hash}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-package quantizer
+package conversion
 
 import (
 	"cmp"
@@ -14,6 +14,7 @@ import (
 	"github.com/lowbit-go/gq/internal/pattern"
 	"github.com/lowbit-go/gq/model/arch"
 	"github.com/lowbit-go/gq/packing"
+	"github.com/lowbit-go/gq/quantizer"
 	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
@@ -89,8 +90,8 @@ type item struct {
 	src        *safetensors.Tensor
 	line       *PlanTensor
 	scheme     rounding.Scheme
-	rule       *Rule     // that decided; nil: none
-	variants   []variant // the same codes in one layout or more
+	rule       *quantizer.Rule // that decided; nil: none
+	variants   []variant       // the same codes in one layout or more
 	slices     int
 	rows, cols int64 // of one slice; rows are outputs
 	bias       *safetensors.Tensor
@@ -165,7 +166,7 @@ func (it *item) aliases() []nameRef {
 }
 
 // formats are the layouts that a rule states; nil: the recipe's are meant.
-func (it *item) formats() []Format {
+func (it *item) formats() []quantizer.Format {
 	if it.rule == nil {
 		return nil
 	}
@@ -197,7 +198,7 @@ func NewPlan(ck *safetensors.Checkpoint, config []byte, opts Options) (*Plan, er
 		}
 		p.scaleBlock = cfg.WeightBlockSize
 	}
-	rules, err := NewRuleSet(opts.Recipe, opts.Rules)
+	rules, err := quantizer.NewRuleSet(opts.Recipe, opts.Rules)
 	if err != nil {
 		return nil, err
 	}
@@ -250,7 +251,7 @@ func (pl *planner) warnOfOneBit() {
 type planner struct {
 	*Plan
 	cfg      *arch.Config
-	rules    *RuleSet
+	rules    *quantizer.RuleSet
 	absorbed map[string]bool     // names of block scales multiplied into their weight
 	layouts  map[string][]string // see layoutNames
 	untied   *item               // a head that was the table before the checkpoint was folded
@@ -293,7 +294,7 @@ func (pl *planner) decide(t *safetensors.Tensor) (*item, error) {
 	rule, matched := pl.rules.Match(t.Name)
 	if cannot := cannotQuantize(t, class); cannot != "" {
 		if matched && !rule.Skip && rule.Exact() {
-			return nil, Requestf("%s: tensor %q cannot be quantized: %s", rule, t.Name, cannot)
+			return nil, quantizer.Requestf("%s: tensor %q cannot be quantized: %s", rule, t.Name, cannot)
 		}
 		quantize = false
 		if reason == "" {
@@ -345,7 +346,7 @@ func (it *item) keep(reason string) {
 }
 
 // unusedError is the error for rules that match nothing, with the names nearest to the first.
-func (pl *planner) unusedError(unused []Rule) error {
+func (pl *planner) unusedError(unused []quantizer.Rule) error {
 	var s []string
 	for _, r := range unused {
 		s = append(s, r.String())
@@ -361,7 +362,7 @@ func (pl *planner) unusedError(unused []Rule) error {
 	if p, err := pattern.Parse(unused[0].Match); err == nil {
 		hint = p.NoMatch(names)
 	}
-	return Requestf("%s matches no tensor that can be quantized%s; gq inspect SRC lists the names", strings.Join(s, ", "), hint)
+	return quantizer.Requestf("%s matches no tensor that can be quantized%s; gq inspect SRC lists the names", strings.Join(s, ", "), hint)
 }
 
 // ReadConfig gives the raw config.json of a checkpoint, nil if it has none.

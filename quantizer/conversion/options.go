@@ -1,12 +1,14 @@
-package quantizer
+package conversion
+
+import "github.com/lowbit-go/gq/quantizer"
 
 // Options of a job. The zero value is 4-bit, group 32, full-range, BF16 scales,
 // embeddings at 8 bits, the default tile, every CPU.
 type Options struct {
 	// Recipe says what becomes of each tensor; see Recipe for its defaults.
-	Recipe Recipe
+	Recipe quantizer.Recipe
 	// Rules come before the recipe's own (the command line's --rule).
-	Rules []Rule
+	Rules []quantizer.Rule
 	// Threads is how many workers run. Default: GOMAXPROCS. The output does not depend on it.
 	Threads int
 	// Origin is set where the checkpoint was folded from another one, which is then what a file says it was made of.

@@ -1,4 +1,4 @@
-package quantizer
+package conversion
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/internal/crc32c"
 	"github.com/lowbit-go/gq/internal/files"
+	"github.com/lowbit-go/gq/quantizer"
 )
 
 // unitBytes is about how much of the checkpoint a worker takes at a time. Small
@@ -143,7 +144,7 @@ func (p *Plan) checkOutput(path string) error {
 	}
 	set.Output("output", "the .gqf file", path)
 	if err := set.Check(); err != nil {
-		return Requestf("%w", err)
+		return quantizer.Requestf("%w", err)
 	}
 	dir := filepath.Dir(path)
 	if fi, err := os.Stat(dir); os.IsNotExist(err) {

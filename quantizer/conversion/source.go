@@ -1,4 +1,4 @@
-package quantizer
+package conversion
 
 import (
 	"fmt"

@@ -1,4 +1,4 @@
-package quantizer
+package conversion
 
 import (
 	"fmt"
@@ -11,6 +11,7 @@ import (
 	"github.com/lowbit-go/gq/internal/floats"
 	"github.com/lowbit-go/gq/internal/vec"
 	"github.com/lowbit-go/gq/packing"
+	"github.com/lowbit-go/gq/quantizer"
 	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
@@ -267,7 +268,7 @@ func (w *worker) rowError(it *item, slice int, row int64, err error) error {
 	if !it.repacked {
 		file = w.plan.ck.Files()[it.src.File].Name
 	}
-	e := &TensorError{File: file, Tensor: it.src.Name, Slice: -1, Row: row, Err: err}
+	e := &quantizer.TensorError{File: file, Tensor: it.src.Name, Slice: -1, Row: row, Err: err}
 	if it.slices > 1 {
 		e.Slice = slice
 	}
@@ -282,8 +283,10 @@ func (p *Plan) scaleAdvice(it *item, e *rounding.ScaleError) string {
 		return "repack to another layout, or quantize the checkpoint again"
 	}
 	r := p.opts.Recipe
-	own := func(f Format) bool { return f.Family == FamilyLowbit || f.Family == FamilyCodes }
-	if e == nil || len(r.Targets) > 0 || slices.ContainsFunc(r.Formats, func(f Format) bool { return !own(f) }) {
+	own := func(f quantizer.Format) bool {
+		return f.Family == quantizer.FamilyLowbit || f.Family == quantizer.FamilyCodes
+	}
+	if e == nil || len(r.Targets) > 0 || slices.ContainsFunc(r.Formats, func(f quantizer.Format) bool { return !own(f) }) {
 		return rounding.SkipAdvice
 	}
 	for _, d := range []packing.ScaleDtype{packing.ScaleBF16, packing.ScaleF32} {

@@ -1,4 +1,4 @@
-package quantizer
+package conversion
 
 import (
 	"bytes"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/packing"
+	"github.com/lowbit-go/gq/quantizer"
 	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
@@ -42,9 +43,9 @@ var layoutCases = []struct {
 	{rounding.Scheme{Bits: 1, Group: 0, Mapping: gqf.MappingHalfStep, ScaleDtype: packing.ScaleF32, Algorithm: gqf.AlgorithmRTN}, "plain", "codes"},
 }
 
-func formatsOf(t *testing.T, s string) []Format {
+func formatsOf(t *testing.T, s string) []quantizer.Format {
 	t.Helper()
-	f, err := ParseFormats(s)
+	f, err := quantizer.ParseFormats(s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +133,7 @@ func TestLayouts(t *testing.T) {
 func TestVariants(t *testing.T) {
 	w := testTensor{name: "layers.0.q_proj.weight", dtype: packing.F32, shape: []int64{37, 192}}
 	dir := writeCheckpoint(t, "", w)
-	p, _, f := runJob(t, dir, Options{Recipe: Recipe{Formats: formatsOf(t, "kleidiai:8x16x2,kleidiai:4x8x2,torchao,plain")}})
+	p, _, f := runJob(t, dir, Options{Recipe: quantizer.Recipe{Formats: formatsOf(t, "kleidiai:8x16x2,kleidiai:4x8x2,torchao,plain")}})
 	want := []string{"lowbit=qsi4c32p 8x16x2", "lowbit=qsi4c32p 4x8x2", "torchao-kleidiai 8x16x2", "codes"}
 	if l := line(t, p, w.name); !slices.Equal(l.Layouts, want) {
 		t.Fatalf("layouts %v, want %v", l.Layouts, want)
@@ -169,11 +170,11 @@ func TestTargets(t *testing.T) {
 		{"torchao", "torchao-linear 8x16x2", "torchao-embedding", "torchao-linear 8x16x2", false},
 	} {
 		t.Run(tc.target, func(t *testing.T) {
-			targets, err := ParseTargets(tc.target)
+			targets, err := quantizer.ParseTargets(tc.target)
 			if err != nil {
 				t.Fatal(err)
 			}
-			p, _, f := runJob(t, tied, Options{Recipe: Recipe{Targets: targets}})
+			p, _, f := runJob(t, tied, Options{Recipe: quantizer.Recipe{Targets: targets}})
 			if l := line(t, p, tableName); !slices.Equal(l.Layouts, []string{tc.table}) {
 				t.Errorf("tied table: %v (%s), want %s", l.Layouts, l.Reason, tc.table)
 			}
@@ -194,21 +195,21 @@ func TestTargets(t *testing.T) {
 			if flag := gt.Payloads()[0].Header.Flags & packing.FlagPositiveScales; (flag != 0) != tc.positive {
 				t.Errorf("positive scales: %v, want %v", flag != 0, tc.positive)
 			}
-			p, _, _ = runJob(t, untied, Options{Recipe: Recipe{Targets: targets}})
+			p, _, _ = runJob(t, untied, Options{Recipe: quantizer.Recipe{Targets: targets}})
 			if l := line(t, p, tableName); !slices.Equal(l.Layouts, []string{tc.free}) {
 				t.Errorf("table that is no head: %v (%s), want %s", l.Layouts, l.Reason, tc.free)
 			}
 		})
 	}
 	// Per channel, PyTorch and XNNPACK read the same bytes: one variant, for the CPUs of either.
-	shared, _ := ParseTargets("xnnpack-i8mm,pytorch-aarch64,xnnpack-dotprod")
-	_, _, f := runJob(t, tied, Options{Recipe: Recipe{Targets: shared, Group: PerChannel}})
+	shared, _ := quantizer.ParseTargets("xnnpack-i8mm,pytorch-aarch64,xnnpack-dotprod")
+	_, _, f := runJob(t, tied, Options{Recipe: quantizer.Recipe{Targets: shared, Group: quantizer.PerChannel}})
 	gt, _ := f.Lookup(ts[1].name)
 	if list := gt.Payloads(); len(list) != 2 || list[0].CPU != 0 || list[1].CPU != gqf.CPUDotProd {
 		t.Errorf("shared by targets: %+v", list)
 	}
-	both, _ := ParseTargets("pytorch-aarch64,llama.cpp-i8mm")
-	if _, err := newPlan(t, tied, Options{Recipe: Recipe{Targets: both}}); err == nil || !strings.Contains(err.Error(), "need different scales") {
+	both, _ := quantizer.ParseTargets("pytorch-aarch64,llama.cpp-i8mm")
+	if _, err := newPlan(t, tied, Options{Recipe: quantizer.Recipe{Targets: both}}); err == nil || !strings.Contains(err.Error(), "need different scales") {
 		t.Errorf("targets with different scales: %v", err)
 	}
 }
@@ -242,8 +243,8 @@ func TestLayoutsRefused(t *testing.T) {
 func TestTargetsTakeWhatTheyCanRead(t *testing.T) {
 	w := testTensor{name: "layers.0.q_proj.weight", dtype: packing.F32, shape: []int64{40, 128}}
 	dir := writeCheckpoint(t, "", w)
-	target := func(name string) []Target {
-		list, err := ParseTargets(name)
+	target := func(name string) []quantizer.Target {
+		list, err := quantizer.ParseTargets(name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -257,16 +258,16 @@ func TestTargetsTakeWhatTheyCanRead(t *testing.T) {
 		}
 	}
 	for _, tc := range []struct {
-		recipe         Recipe
+		recipe         quantizer.Recipe
 		target         string
 		layout, reason string
 	}{
-		{Recipe{Group: 128}, "pytorch-aarch64", "qsi4cxp 8x16x2", ""}, // one group is a channel
-		{Recipe{Group: 64}, "pytorch-aarch64", "lowbit=qsi4c32p 8x16x2", ""},
-		{Recipe{Group: 64}, "llama.cpp-i8mm", "lowbit 8x16x2", "groups of 64, only of 32"},
-		{Recipe{ScaleDtype: packing.ScaleF16}, "xnnpack-i8mm", "lowbit 8x16x2", "f16 scales here, only bf16"},
-		{Recipe{Bits: 3}, "xnnpack-dotprod", "lowbit 8x16x2", "3-bit codes"},
-		{Recipe{Bits: 3}, "torchao", "torchao-linear 8x16x2", ""},
+		{quantizer.Recipe{Group: 128}, "pytorch-aarch64", "qsi4cxp 8x16x2", ""}, // one group is a channel
+		{quantizer.Recipe{Group: 64}, "pytorch-aarch64", "lowbit=qsi4c32p 8x16x2", ""},
+		{quantizer.Recipe{Group: 64}, "llama.cpp-i8mm", "lowbit 8x16x2", "groups of 64, only of 32"},
+		{quantizer.Recipe{ScaleDtype: packing.ScaleF16}, "xnnpack-i8mm", "lowbit 8x16x2", "f16 scales here, only bf16"},
+		{quantizer.Recipe{Bits: 3}, "xnnpack-dotprod", "lowbit 8x16x2", "3-bit codes"},
+		{quantizer.Recipe{Bits: 3}, "torchao", "torchao-linear 8x16x2", ""},
 	} {
 		t.Run(tc.target+" "+tc.layout, func(t *testing.T) {
 			tc.recipe.Targets = target(tc.target)
@@ -275,7 +276,7 @@ func TestTargetsTakeWhatTheyCanRead(t *testing.T) {
 		})
 	}
 	_, _, bf16 := runJob(t, dir, Options{})
-	_, _, positive := runJob(t, dir, Options{Recipe: Recipe{PositiveScales: true}})
+	_, _, positive := runJob(t, dir, Options{Recipe: quantizer.Recipe{PositiveScales: true}})
 	for _, tc := range []struct {
 		file           *gqf.File
 		target         string

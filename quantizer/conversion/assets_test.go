@@ -1,4 +1,4 @@
-package quantizer
+package conversion
 
 import (
 	"bytes"
@@ -13,6 +13,7 @@ import (
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/testshared"
 	"github.com/lowbit-go/gq/packing"
+	"github.com/lowbit-go/gq/quantizer"
 )
 
 // sentencePiece is a model of one piece with its trainer's settings.
@@ -210,7 +211,7 @@ func TestDequantizeAssets(t *testing.T) {
 		}
 		r, err := Dequantize(context.Background(), f, dir, DequantizeOptions{})
 		if !test.ok {
-			if _, ok := errors.AsType[*RequestError](err); !ok {
+			if _, ok := errors.AsType[*quantizer.RequestError](err); !ok {
 				t.Errorf("%s: error %v, want a *RequestError", test.name, err)
 			}
 			continue

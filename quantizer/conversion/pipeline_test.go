@@ -1,4 +1,4 @@
-package quantizer
+package conversion
 
 import (
 	"bytes"
@@ -18,6 +18,7 @@ import (
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/floats"
 	"github.com/lowbit-go/gq/packing"
+	"github.com/lowbit-go/gq/quantizer"
 	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
@@ -365,7 +366,7 @@ func TestWriteIsAtomic(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = p.Write(context.Background(), out)
-	var te *TensorError
+	var te *quantizer.TensorError
 	var nf *rounding.NonFiniteError
 	if !errors.As(err, &te) || !errors.As(err, &nf) || te.Tensor != bad.name || te.Row != 33 || nf.Column != 7 {
 		t.Errorf("error %v, want one that names tensor, row 33, column 7", err)
@@ -468,7 +469,7 @@ func TestFusedExperts(t *testing.T) {
 			if gt.Experts != e || gt.Transposed != tc.transposed || len(gt.Payloads()) != e {
 				t.Fatalf("%d experts, transposed %v, %d payloads", gt.Experts, gt.Transposed, len(gt.Payloads()))
 			}
-			s := Recipe{}.Scheme(gqf.RoleExpert, nil)
+			s := quantizer.Recipe{}.Scheme(gqf.RoleExpert, nil)
 			checkRows(t, f, name, func(slice, r int) []float32 { return reconstruct(t, s, row(slice, r)) })
 			checkDequantized(t, f, tt, func(i int) float32 {
 				per := 2 * inter * hidden
@@ -519,7 +520,9 @@ func TestFP8(t *testing.T) {
 		}
 		return x
 	}
-	checkRows(t, f, w.name, func(_, r int) []float32 { return reconstruct(t, Recipe{}.Scheme(gqf.RoleProjection, nil), row(r)) })
+	checkRows(t, f, w.name, func(_, r int) []float32 {
+		return reconstruct(t, quantizer.Recipe{}.Scheme(gqf.RoleProjection, nil), row(r))
+	})
 	i := slices.IndexFunc(p.Tensors, func(l *PlanTensor) bool { return l.Name == s.name })
 	if i < 0 || p.Tensors[i].Action != ActionAbsorb {
 		t.Errorf("the plan says of the scales: %+v", p.Tensors)
@@ -538,10 +541,10 @@ func TestFP8(t *testing.T) {
 }
 
 // recipeOf makes every tensor get scheme s.
-func recipeOf(s rounding.Scheme, tile packing.Tile) Recipe {
+func recipeOf(s rounding.Scheme, tile packing.Tile) quantizer.Recipe {
 	group := s.Group
 	if group == 0 {
-		group = PerChannel
+		group = quantizer.PerChannel
 	}
-	return Recipe{Algorithm: cmp.Or(s.Algorithm, gqf.AlgorithmRTN), Bits: s.Bits, Group: group, Mapping: s.Mapping, ScaleDtype: s.ScaleDtype, PositiveScales: s.PositiveScales, Tile: tile, EmbeddingBits: s.Bits}
+	return quantizer.Recipe{Algorithm: cmp.Or(s.Algorithm, gqf.AlgorithmRTN), Bits: s.Bits, Group: group, Mapping: s.Mapping, ScaleDtype: s.ScaleDtype, PositiveScales: s.PositiveScales, Tile: tile, EmbeddingBits: s.Bits}
 }

@@ -1,4 +1,4 @@
-package quantizer
+package conversion
 
 import (
 	"errors"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/files"
+	"github.com/lowbit-go/gq/quantizer"
 )
 
 // assetFiles are the files beside a checkpoint that people need to use the model
@@ -94,7 +95,7 @@ func (p *Plan) copyAssets(b *gqf.Builder) error {
 		if err != nil {
 			return err
 		}
-		r, err := ParseRecipe(a.Name, data)
+		r, err := quantizer.ParseRecipe(a.Name, data)
 		if err != nil {
 			return err
 		}

@@ -1,4 +1,4 @@
-package quantizer
+package conversion
 
 import (
 	"bytes"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/packing"
+	"github.com/lowbit-go/gq/quantizer"
 	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
@@ -25,7 +26,7 @@ func TestRealZerosFile(t *testing.T) {
 			}
 			recipe := recipeOf(rounding.Scheme{Bits: 4, Group: 64, Mapping: gqf.MappingAsymmetric, ScaleDtype: packing.ScaleF32, Algorithm: a}, packing.Tile{})
 			recipe.Formats = formatsOf(t, "kleidiai")
-			recipe.Rules = []Rule{{Match: odd.name, Formats: formatsOf(t, "lowbit")}}
+			recipe.Rules = []quantizer.Rule{{Match: odd.name, Formats: formatsOf(t, "lowbit")}}
 			p, direct, f := runJob(t, dir, Options{Recipe: recipe, Threads: 2})
 			if _, again, _ := runJob(t, dir, Options{Recipe: recipe, Threads: 1}); !bytes.Equal(again, direct) {
 				t.Error("the number of threads matters")
@@ -58,7 +59,7 @@ func TestRealZerosFile(t *testing.T) {
 			// Layouts with whole zero points.
 			for _, formats := range []string{"lowbit", "plain,kleidiai", "torchao", "kleidiai:8x16x2"} {
 				_, err := NewRepack(f, "in.gqf", RepackOptions{Formats: formatsOf(t, formats)})
-				var request *RequestError
+				var request *quantizer.RequestError
 				if want == rounding.WholeZeros && err != nil {
 					t.Errorf("%s: %v", formats, err)
 				} else if want == rounding.RealZeros && (!errors.As(err, &request) || !strings.Contains(err.Error(), `in.gqf: tensor "`) || !strings.Contains(err.Error(), "has real zero points, which")) {

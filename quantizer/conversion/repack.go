@@ -1,4 +1,4 @@
-package quantizer
+package conversion
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/packing"
+	"github.com/lowbit-go/gq/quantizer"
 	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
@@ -13,9 +14,9 @@ import (
 type RepackOptions struct {
 	// Formats are the layouts that quantized tensors get, each in all of them. A
 	// tensor that one cannot hold stays lowbit. Default: lowbit.
-	Formats []Format
+	Formats []quantizer.Format
 	// Targets choose layouts and tiles for consumers. Default: none.
-	Targets []Target
+	Targets []quantizer.Target
 	// Tile of formats that state none. Default (zero): each layout's own.
 	Tile packing.Tile
 	// Threads is how many workers run. Default: GOMAXPROCS.
@@ -29,9 +30,9 @@ type RepackOptions struct {
 // Scales may be stored wider (BF16 as F32, exactly), never narrower. The checksums of
 // all data that are read are checked: a damaged file ends the job with a *gqf.FormatError.
 func NewRepack(f *gqf.File, path string, opts RepackOptions) (*Plan, error) {
-	recipe := Recipe{Formats: opts.Formats, Targets: opts.Targets, Tile: opts.Tile}
+	recipe := quantizer.Recipe{Formats: opts.Formats, Targets: opts.Targets, Tile: opts.Tile}
 	if err := recipe.Validate(); err != nil {
-		return nil, Requestf("%w", err)
+		return nil, quantizer.Requestf("%w", err)
 	}
 	f.CheckSums()
 	p := &Plan{file: f, filePath: path, opts: Options{Recipe: recipe, Threads: opts.Threads, Progress: opts.Progress}, Warnings: []string{}}
@@ -126,9 +127,9 @@ func (pl *planner) chooseZeros(it *item, t gqf.Tensor, h packing.Header) error {
 			return nil
 		}
 		if it.line.Reason != "" {
-			return Requestf("%s: tensor %q has real zero points, which layout %s cannot hold (%s): repack to the tiles of qai4c32p with --layout kleidiai, or quantize the checkpoint again", pl.filePath, t.Name, it.line.Layouts[0], it.line.Reason)
+			return quantizer.Requestf("%s: tensor %q has real zero points, which layout %s cannot hold (%s): repack to the tiles of qai4c32p with --layout kleidiai, or quantize the checkpoint again", pl.filePath, t.Name, it.line.Layouts[0], it.line.Reason)
 		}
-		return Requestf("%s: tensor %q has real zero points, which no layout but qai4c32p can hold: repack with --layout kleidiai alone, or quantize the checkpoint again", pl.filePath, t.Name)
+		return quantizer.Requestf("%s: tensor %q has real zero points, which no layout but qai4c32p can hold: repack with --layout kleidiai alone, or quantize the checkpoint again", pl.filePath, t.Name)
 	}
 	return nil
 }

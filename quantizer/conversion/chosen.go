@@ -1,4 +1,4 @@
-package quantizer
+package conversion
 
 import (
 	"crypto/sha256"
@@ -6,6 +6,7 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/floats"
+	"github.com/lowbit-go/gq/quantizer"
 	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
@@ -60,7 +61,7 @@ func (p *Plan) ReadMatrix(dst []float32, m Matrix) error {
 	for i, v := range dst {
 		if !floats.Finite(v) {
 			src := m.item.src
-			e := &TensorError{File: p.ck.Files()[src.File].Name, Tensor: src.Name, Slice: -1, Row: int64(i / m.Cols), Err: &rounding.NonFiniteError{Column: i % m.Cols, Value: v}}
+			e := &quantizer.TensorError{File: p.ck.Files()[src.File].Name, Tensor: src.Name, Slice: -1, Row: int64(i / m.Cols), Err: &rounding.NonFiniteError{Column: i % m.Cols, Value: v}}
 			if m.Slices > 1 {
 				e.Slice = m.Slice
 			}

@@ -1,4 +1,4 @@
-package quantizer
+package conversion
 
 import (
 	"bytes"
@@ -15,6 +15,7 @@ import (
 	"github.com/lowbit-go/gq/internal/atomicfile"
 	"github.com/lowbit-go/gq/internal/buffer"
 	"github.com/lowbit-go/gq/internal/files"
+	"github.com/lowbit-go/gq/quantizer"
 )
 
 // assetFile is a file to write beside the weights.
@@ -62,7 +63,7 @@ func (d *dequantizer) assets(dir string) (list []assetFile, total int64, err err
 }
 
 func inTheWay(dir, name string) error {
-	return Requestf("%s holds a checkpoint already (%s): choose an empty directory with -o", dir, name)
+	return quantizer.Requestf("%s holds a checkpoint already (%s): choose an empty directory with -o", dir, name)
 }
 
 // config is the config.json of weights into which block scales were multiplied.

@@ -1,4 +1,4 @@
-package quantizer
+package conversion
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/packing"
+	"github.com/lowbit-go/gq/quantizer"
 	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
@@ -40,7 +41,7 @@ func (pl *planner) shapeItem(it *item) error {
 		it.rows, it.cols = it.cols, it.rows
 	}
 	var err error
-	if it.scheme, err = AdaptToTargets(it.scheme, it.cols, pl.opts.Recipe.Targets, it.scaleStated); err != nil {
+	if it.scheme, err = quantizer.AdaptToTargets(it.scheme, it.cols, pl.opts.Recipe.Targets, it.scaleStated); err != nil {
 		return err
 	}
 	if err := it.scheme.ValidateCommand(); err != nil {
@@ -91,7 +92,7 @@ func (pl *planner) chooseLayouts(it *item) error {
 	choices, reasons, strict := pl.choices(it)
 	for _, c := range choices {
 		h, err := c.format.Header(c.scheme, it.rows, it.cols, table)
-		if wide := c.scheme; err != nil && it.repacked && c.format.Family != FamilyLowbit {
+		if wide := c.scheme; err != nil && it.repacked && c.format.Family != quantizer.FamilyLowbit {
 			wide.ScaleDtype = packing.ScaleF32 // scales that are there may be stored wider
 			if w, e := c.format.Header(wide, it.rows, it.cols, table); e == nil {
 				h, err = w, nil
@@ -101,13 +102,13 @@ func (pl *planner) chooseLayouts(it *item) error {
 		case err == nil:
 			add(h, c.cpu)
 		case strict && c.format.FitsSomeShape(c.scheme, table) != nil:
-			return Requestf("tensor %q, layout %s: %w", it.src.Name, c.format, err)
+			return quantizer.Requestf("tensor %q, layout %s: %w", it.src.Name, c.format, err)
 		default:
 			reasons = append(reasons, fmt.Sprintf("not %s: %v", c.format, err))
 		}
 	}
 	if len(it.variants) == 0 {
-		h, err := Format{}.Header(it.scheme, it.rows, it.cols, table)
+		h, err := quantizer.Format{}.Header(it.scheme, it.rows, it.cols, table)
 		if err != nil {
 			return fmt.Errorf("tensor %q: %w", it.src.Name, err)
 		}
@@ -141,7 +142,7 @@ func (pl *planner) layoutNames(variants []variant) []string {
 
 // choice is a layout that an item is to have, and what its codes and scales are there.
 type choice struct {
-	format Format
+	format quantizer.Format
 	scheme rounding.Scheme
 	cpu    gqf.CPUFeatures
 }

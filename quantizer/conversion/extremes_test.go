@@ -1,4 +1,4 @@
-package quantizer
+package conversion
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"github.com/lowbit-go/gq/internal/floats"
 	"github.com/lowbit-go/gq/internal/testrows"
 	"github.com/lowbit-go/gq/packing"
+	"github.com/lowbit-go/gq/quantizer"
 	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
@@ -29,7 +30,7 @@ func extremes(factor float32) testTensor {
 }
 
 // writeExtremes runs a job over such a checkpoint.
-func writeExtremes(t *testing.T, factor float32, r Recipe) (*Report, error) {
+func writeExtremes(t *testing.T, factor float32, r quantizer.Recipe) (*Report, error) {
 	t.Helper()
 	p, err := newPlan(t, writeCheckpoint(t, "", extremes(factor)), Options{Recipe: r})
 	if err != nil {
@@ -41,33 +42,33 @@ func writeExtremes(t *testing.T, factor float32, r Recipe) (*Report, error) {
 // TestSmallScales: a group whose scale would be too small to be a normal number gets the best codes there are, is counted,
 // and fails no job.
 func TestSmallScales(t *testing.T) {
-	targets, err := ParseTargets("llama.cpp-i8mm")
+	targets, err := quantizer.ParseTargets("llama.cpp-i8mm")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, tc := range []struct {
 		name   string
 		factor float32
-		recipe Recipe
+		recipe quantizer.Recipe
 		groups int64
 		least  float64 // relative error of the row's weights, root of the mean square
 		most   float64
 	}{
-		{"normal f16", 1e-2, Recipe{ScaleDtype: packing.ScaleF16, Group: 32}, 0, .05, .1},
-		{"subnormal f16", 1e-4, Recipe{ScaleDtype: packing.ScaleF16, Group: 32}, 3, .05, .1},
-		{"subnormal f16, search", 1e-4, Recipe{ScaleDtype: packing.ScaleF16, Group: 32, Algorithm: gqf.AlgorithmSearch}, 3, .05, .1},
-		{"subnormal f16, asymmetric", 1e-4, Recipe{ScaleDtype: packing.ScaleF16, Group: 32, Mapping: gqf.MappingAsymmetric}, 3, .05, .1},
-		{"subnormal f16, hqq", 1e-4, Recipe{ScaleDtype: packing.ScaleF16, Group: 32, Mapping: gqf.MappingAsymmetric, Algorithm: gqf.AlgorithmHQQ}, 3, .05, .11},
-		{"subnormal f16, half steps", 3e-5, Recipe{ScaleDtype: packing.ScaleF16, Group: 32, Bits: 2, Mapping: gqf.MappingHalfStep, Algorithm: gqf.AlgorithmSearch}, 3, .2, .4},
-		{"target", 1e-4, Recipe{Targets: targets, Group: 32}, 3, .05, .1},
-		{"few steps of f16", 2e-7, Recipe{ScaleDtype: packing.ScaleF16, Group: 32}, 3, .05, .4},
-		{"below f16", 1e-9, Recipe{ScaleDtype: packing.ScaleF16, Group: 32}, 3, 1, 1},
-		{"normal bf16", 1e-36, Recipe{ScaleDtype: packing.ScaleBF16, Group: 32}, 0, .05, .1},
-		{"below bf16", 2e-38, Recipe{ScaleDtype: packing.ScaleBF16, Group: 32}, 3, .1, .5},
-		{"below f32 per channel", 2e-38, Recipe{ScaleDtype: packing.ScaleF32, Group: PerChannel, Mapping: gqf.MappingSymmetric}, 1, .1, .5},
-		{"subnormal weights", 1e-40, Recipe{ScaleDtype: packing.ScaleF32, Group: 32}, 3, 1, 1},
-		{"a sixteenth is stored", 1e-37, Recipe{ScaleDtype: packing.ScaleF32, Group: PerChannel, Formats: formatsOf(t, "kleidiai")}, 1, .1, .8},
-		{"floating-point zero points", 2e-38, Recipe{ScaleDtype: packing.ScaleF32, Group: 32, Mapping: gqf.MappingAsymmetric, Algorithm: gqf.AlgorithmHQQ, Formats: formatsOf(t, "kleidiai")}, 3, .1, 1.5},
+		{"normal f16", 1e-2, quantizer.Recipe{ScaleDtype: packing.ScaleF16, Group: 32}, 0, .05, .1},
+		{"subnormal f16", 1e-4, quantizer.Recipe{ScaleDtype: packing.ScaleF16, Group: 32}, 3, .05, .1},
+		{"subnormal f16, search", 1e-4, quantizer.Recipe{ScaleDtype: packing.ScaleF16, Group: 32, Algorithm: gqf.AlgorithmSearch}, 3, .05, .1},
+		{"subnormal f16, asymmetric", 1e-4, quantizer.Recipe{ScaleDtype: packing.ScaleF16, Group: 32, Mapping: gqf.MappingAsymmetric}, 3, .05, .1},
+		{"subnormal f16, hqq", 1e-4, quantizer.Recipe{ScaleDtype: packing.ScaleF16, Group: 32, Mapping: gqf.MappingAsymmetric, Algorithm: gqf.AlgorithmHQQ}, 3, .05, .11},
+		{"subnormal f16, half steps", 3e-5, quantizer.Recipe{ScaleDtype: packing.ScaleF16, Group: 32, Bits: 2, Mapping: gqf.MappingHalfStep, Algorithm: gqf.AlgorithmSearch}, 3, .2, .4},
+		{"target", 1e-4, quantizer.Recipe{Targets: targets, Group: 32}, 3, .05, .1},
+		{"few steps of f16", 2e-7, quantizer.Recipe{ScaleDtype: packing.ScaleF16, Group: 32}, 3, .05, .4},
+		{"below f16", 1e-9, quantizer.Recipe{ScaleDtype: packing.ScaleF16, Group: 32}, 3, 1, 1},
+		{"normal bf16", 1e-36, quantizer.Recipe{ScaleDtype: packing.ScaleBF16, Group: 32}, 0, .05, .1},
+		{"below bf16", 2e-38, quantizer.Recipe{ScaleDtype: packing.ScaleBF16, Group: 32}, 3, .1, .5},
+		{"below f32 per channel", 2e-38, quantizer.Recipe{ScaleDtype: packing.ScaleF32, Group: quantizer.PerChannel, Mapping: gqf.MappingSymmetric}, 1, .1, .5},
+		{"subnormal weights", 1e-40, quantizer.Recipe{ScaleDtype: packing.ScaleF32, Group: 32}, 3, 1, 1},
+		{"a sixteenth is stored", 1e-37, quantizer.Recipe{ScaleDtype: packing.ScaleF32, Group: quantizer.PerChannel, Formats: formatsOf(t, "kleidiai")}, 1, .1, .8},
+		{"floating-point zero points", 2e-38, quantizer.Recipe{ScaleDtype: packing.ScaleF32, Group: 32, Mapping: gqf.MappingAsymmetric, Algorithm: gqf.AlgorithmHQQ, Formats: formatsOf(t, "kleidiai")}, 3, .1, 1.5},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r, err := writeExtremes(t, tc.factor, tc.recipe)
@@ -106,7 +107,7 @@ func TestSmallScales(t *testing.T) {
 
 // TestLargeScales: weights too large for the scales' dtype are an error whose advice fits the job.
 func TestLargeScales(t *testing.T) {
-	targets, err := ParseTargets("llama.cpp-i8mm")
+	targets, err := quantizer.ParseTargets("llama.cpp-i8mm")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,17 +118,17 @@ func TestLargeScales(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		factor float32
-		recipe Recipe
+		recipe quantizer.Recipe
 		advice string
 	}{
-		{"f16", 1e6, Recipe{ScaleDtype: packing.ScaleF16, Group: 32}, "store bf16 scales, or leave the tensor unquantized with a rule NAME=skip"},
-		{"bf16", .9995 * math.MaxFloat32 / largest, Recipe{ScaleDtype: packing.ScaleBF16, Group: 32, Bits: 1, Mapping: gqf.MappingFullRange}, "store f32 scales, or leave the tensor unquantized with a rule NAME=skip"},
-		{"a target's dtype", 1e6, Recipe{Targets: targets, Group: 32}, "(5.9604645e-08 to 65504): leave the tensor unquantized with a rule NAME=skip"},
-		{"another family's layout", 1e6, Recipe{ScaleDtype: packing.ScaleF16, Group: 32, Formats: formatsOf(t, "kleidiai")}, "(5.9604645e-08 to 65504): leave the tensor unquantized with a rule NAME=skip"},
+		{"f16", 1e6, quantizer.Recipe{ScaleDtype: packing.ScaleF16, Group: 32}, "store bf16 scales, or leave the tensor unquantized with a rule NAME=skip"},
+		{"bf16", .9995 * math.MaxFloat32 / largest, quantizer.Recipe{ScaleDtype: packing.ScaleBF16, Group: 32, Bits: 1, Mapping: gqf.MappingFullRange}, "store f32 scales, or leave the tensor unquantized with a rule NAME=skip"},
+		{"a target's dtype", 1e6, quantizer.Recipe{Targets: targets, Group: 32}, "(5.9604645e-08 to 65504): leave the tensor unquantized with a rule NAME=skip"},
+		{"another family's layout", 1e6, quantizer.Recipe{ScaleDtype: packing.ScaleF16, Group: 32, Formats: formatsOf(t, "kleidiai")}, "(5.9604645e-08 to 65504): leave the tensor unquantized with a rule NAME=skip"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			_, err := writeExtremes(t, tc.factor, tc.recipe)
-			var te *TensorError
+			var te *quantizer.TensorError
 			var se *rounding.ScaleError
 			if !errors.As(err, &te) || !errors.As(err, &se) || te.Row != extremeRow || !strings.HasSuffix(err.Error(), tc.advice) {
 				t.Errorf("got %v, want a ScaleError of row %d that ends with %q", err, extremeRow, tc.advice)
@@ -138,7 +139,7 @@ func TestLargeScales(t *testing.T) {
 
 // TestLargeWeights: weights whose squares float32 cannot hold have a signal-to-noise ratio all the same.
 func TestLargeWeights(t *testing.T) {
-	for _, r := range []Recipe{
+	for _, r := range []quantizer.Recipe{
 		{ScaleDtype: packing.ScaleF32, Group: 32, Algorithm: gqf.AlgorithmRTN},
 		{ScaleDtype: packing.ScaleF32, Group: 32, Algorithm: gqf.AlgorithmRTN, Bits: 2, Mapping: gqf.MappingHalfStep},
 		{ScaleDtype: packing.ScaleF32, Group: 32, Algorithm: gqf.AlgorithmRTN, Mapping: gqf.MappingAsymmetric},
@@ -167,7 +168,7 @@ func TestLargeWeights(t *testing.T) {
 
 // TestRepackTooSmall: scales that another layout cannot hold are not changed by a repack.
 func TestRepackTooSmall(t *testing.T) {
-	r, err := writeExtremes(t, 1e-37, Recipe{ScaleDtype: packing.ScaleF32, Group: PerChannel, Bits: 4, EmbeddingBits: 4})
+	r, err := writeExtremes(t, 1e-37, quantizer.Recipe{ScaleDtype: packing.ScaleF32, Group: quantizer.PerChannel, Bits: 4, EmbeddingBits: 4})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,11 +198,11 @@ func TestInfiniteSums(t *testing.T) {
 		sums   bool
 	}{
 		{"lowbit", packing.ScaleBF16, 32, true},
-		{"lowbit", packing.ScaleF32, PerChannel, true},
+		{"lowbit", packing.ScaleF32, quantizer.PerChannel, true},
 		{"lowbit:4x8x2", packing.ScaleBF16, 48, true},
 		{"torchao", packing.ScaleBF16, 32, true},
 		{"kleidiai", packing.ScaleBF16, 32, true},
-		{"kleidiai", packing.ScaleF32, PerChannel, false},
+		{"kleidiai", packing.ScaleF32, quantizer.PerChannel, false},
 		{"torchao", packing.ScaleF32, 32, false},
 		{"plain", packing.ScaleBF16, 32, false},
 		{"plain,lowbit", packing.ScaleBF16, 32, true},
@@ -224,7 +225,7 @@ func TestInfiniteSums(t *testing.T) {
 					}
 					return normal(i)
 				}
-				recipe := Recipe{Formats: formatsOf(t, tc.format), ScaleDtype: tc.scale, Group: tc.group, Algorithm: gqf.AlgorithmRTN}
+				recipe := quantizer.Recipe{Formats: formatsOf(t, tc.format), ScaleDtype: tc.scale, Group: tc.group, Algorithm: gqf.AlgorithmRTN}
 				p, err := newPlan(t, writeCheckpoint(t, "", w), Options{Recipe: recipe})
 				if err != nil {
 					t.Fatal(err)
@@ -255,7 +256,7 @@ func TestInfiniteSums(t *testing.T) {
 
 func wantSumError(t *testing.T, err error, tensor, sum, advice string) {
 	t.Helper()
-	var te *TensorError
+	var te *quantizer.TensorError
 	var se *rounding.SumError
 	if !errors.As(err, &te) || !errors.As(err, &se) || te.Tensor != tensor || te.Row != extremeRow || !strings.Contains(err.Error(), "row 5") || !strings.Contains(err.Error(), sum) || !strings.Contains(err.Error(), advice) {
 		t.Errorf("got %v, want the sum %s of row %d of %q refused", err, sum, extremeRow, tensor)

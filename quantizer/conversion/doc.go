@@ -1,0 +1,9 @@
+// Package conversion turns a checkpoint into a .gqf file.
+//
+// A job has two steps. A [Plan] (plan.go) reads the checkpoint's headers only, decides each tensor's
+// scheme or why the tensor stays unquantized, and fixes the place of every byte in the output.
+// [Plan.Write] (pipeline.go) then runs workers that read panels of rows from the mapped checkpoint,
+// quantize them with package rounding, pack them and write them to their places. The output does not
+// depend on the number of workers. dequantize.go is the other direction, from a .gqf file to a
+// checkpoint.
+package conversion
