@@ -208,12 +208,12 @@ func (b *Builder) Build() (*Image, error) {
 }
 
 // orderBy sorts the indices 0..n-1, equal ones by index.
-func orderBy(n int, compare func(i, j int) int) []int {
-	order := make([]int, n)
+func orderBy(n int, compare func(i, j int) int) []uint32 {
+	order := make([]uint32, n)
 	for i := range order {
-		order[i] = i
+		order[i] = uint32(i)
 	}
-	slices.SortStableFunc(order, compare)
+	slices.SortStableFunc(order, func(i, j uint32) int { return compare(int(i), int(j)) })
 	return order
 }
 
@@ -339,7 +339,7 @@ func (b *Builder) frontSize(assets []packedAsset) header {
 }
 
 // encodeNames fills the sections names and strings.
-func (b *Builder) encodeNames(im *Image, nameOrder []int, assets []packedAsset) {
+func (b *Builder) encodeNames(im *Image, nameOrder []uint32, assets []packedAsset) {
 	if b.namesOf != nil {
 		b.shareNames(im, assets)
 		return
@@ -420,36 +420,35 @@ func (b *Builder) encodeAssets(im *Image, assets []packedAsset) error {
 func (b *Builder) encodeTensors(im *Image) {
 	im.allocate(secTensors)
 	im.allocate(secDims)
-	records := make([]tensorRecord, len(b.tensors))
+	canonical, names := make([]uint32, len(b.tensors)), make([]uint32, len(b.tensors)) // of each tensor
 	for k := range im.count(secNames) {
 		n := im.nameRec(k)
 		if n.flags&flagAbsorbed != 0 {
 			continue
 		}
-		r := &records[n.tensor]
-		r.names++
+		names[n.tensor]++
 		if string(im.nameBytes(k)) == b.tensors[n.tensor].Name {
-			r.name = uint32(k)
+			canonical[n.tensor] = uint32(k)
 		}
 	}
-	for k := range im.count(secPayloads) {
-		records[im.payload(k).tensor].payloads++
-	}
-	var dims, payloads uint32
+	dims, payloads := 0, 0
 	for i := range b.tensors {
-		t, r := &b.tensors[i], &records[i]
-		r.dimsFirst, r.ndim = dims, uint8(len(t.Shape))
-		r.payloadFirst = payloads
-		r.dtype, r.role, r.mapping, r.algorithm = uint8(t.Dtype), uint8(t.Role), uint8(t.Mapping), uint8(t.Algorithm)
-		r.slices, r.bias = uint32(max(t.Experts, 1)), uint32(t.Bias)
+		t := &b.tensors[i]
+		r := tensorRecord{
+			name: canonical[i], names: names[i], dimsFirst: uint32(dims), ndim: uint8(len(t.Shape)),
+			dtype: uint8(t.Dtype), role: uint8(t.Role), mapping: uint8(t.Mapping), algorithm: uint8(t.Algorithm),
+			payloadFirst: uint32(payloads), slices: uint32(max(t.Experts, 1)), bias: uint32(t.Bias),
+		}
 		if t.Transposed {
 			r.flags |= flagTransp
 		}
-		for j, d := range t.Shape {
-			le.PutUint64(im.record(secDims, int(dims)+j), uint64(d))
+		for _, d := range t.Shape {
+			le.PutUint64(im.record(secDims, dims), uint64(d))
+			dims++
 		}
-		dims += uint32(len(t.Shape))
-		payloads += r.payloads
+		for ; payloads < im.count(secPayloads) && im.payload(payloads).tensor == uint32(i); payloads++ {
+			r.payloads++
+		}
 		r.encode(im.record(secTensors, i))
 	}
 }

@@ -71,8 +71,8 @@ func (it *item) measure() error {
 
 // headers are those of one slice's payloads.
 func (v variant) headers() []packing.Header {
-	list := []packing.Header{v.header}
-	for _, c := range companions(v.header) {
+	list := []packing.Header{v.header()}
+	for _, c := range companions(v.header()) {
 		list = append(list, c.header)
 	}
 	return list
@@ -183,11 +183,11 @@ func (p *Plan) namesOf(i int) []string {
 func (it *item) addPayloads(b *gqf.Builder, tensor, i int) {
 	v := &it.variants[i]
 	for s := range it.slices {
-		pi := b.AddPayload(gqf.PayloadSpec{Tensor: tensor, Slice: s, Variant: i, CPU: v.cpu, Header: v.header})
+		pi := b.AddPayload(gqf.PayloadSpec{Tensor: tensor, Slice: s, Variant: i, CPU: v.cpu, Header: v.header()})
 		if s == 0 {
 			v.payload = pi
 		}
-		for _, c := range companions(v.header) {
+		for _, c := range companions(v.header()) {
 			b.AddPayload(gqf.PayloadSpec{Tensor: tensor, Slice: s, Variant: i, Kind: c.kind, CPU: v.cpu, Header: c.header})
 		}
 	}

@@ -28,18 +28,18 @@ type layoutPacking struct {
 }
 
 func newLayoutPacking(it *item, v *variant) (layoutPacking, error) {
-	pk, err := layouts.New(v.header)
+	pk, err := layouts.New(v.header())
 	if err != nil {
 		return layoutPacking{}, err
 	}
-	p := layoutPacking{v: v, pk: pk, nr: int(max(1, v.header.Tile.NR))}
+	p := layoutPacking{v: v, pk: pk, nr: int(max(1, v.header().Tile.NR))}
 	if s, ok := pk.(packing.FloatSums); ok {
 		p.sum = s.PanelSum
 	}
 	if stride := int((it.cols + 31) / 32 * 32); pk.PackedCols() != stride {
 		p.own = make([]int8, p.nr*pk.PackedCols())
 	}
-	p.beside = companions(v.header)
+	p.beside = companions(v.header())
 	p.parts = make([][]byte, len(p.beside))
 	return p, nil
 }
@@ -62,13 +62,13 @@ func (p *layoutPacking) pack(w *worker, first, n int) (row int, err error) {
 		p.panel.Codes = p.codes(w, r)
 		p.panel.Scales = w.scales[r*g : (r+p.nr)*g]
 		p.panel.Zeros, p.panel.FloatZeros, p.panel.Bias = nil, nil, nil
-		switch p.v.header.ZeroKind {
+		switch p.v.header().ZeroKind {
 		case packing.ZeroInt8:
 			p.panel.Zeros = w.zeros[r*g : (r+p.nr)*g]
 		case packing.ZeroF32:
 			p.panel.FloatZeros = p.floatZeros(w, r)
 		}
-		if p.v.header.Flags&packing.FlagBias != 0 {
+		if p.v.header().Flags&packing.FlagBias != 0 {
 			p.panel.Bias = w.bias[first+r : first+r+p.nr]
 		}
 		at := (first + r) / p.nr * size
@@ -81,7 +81,7 @@ func (p *layoutPacking) pack(w *worker, first, n int) (row int, err error) {
 		}
 	}
 	for i, c := range p.beside {
-		p.parts[i] = appendCompanion(p.parts[i], c.kind, p.v.header.ScaleDtype, w.scales[:n*g], w.zeros[:n*g])
+		p.parts[i] = appendCompanion(p.parts[i], c.kind, p.v.header().ScaleDtype, w.scales[:n*g], w.zeros[:n*g])
 	}
 	return 0, nil
 }

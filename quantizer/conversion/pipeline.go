@@ -184,7 +184,7 @@ func (p *Plan) guard(fn func() error) error {
 
 // units cuts the plan into pieces that depend on shapes only.
 func (p *Plan) units() []unit {
-	var us []unit
+	us := make([]unit, 0, len(p.items))
 	cut := func(it *item, kind unitKind, slice int, total, step int64) {
 		for first := int64(0); first < total; first += step {
 			us = append(us, unit{it, kind, slice, first, min(step, total-first)})

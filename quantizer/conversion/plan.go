@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"unique"
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
@@ -122,10 +123,13 @@ type itemChosen struct {
 // variant is an item in one layout. Its payloads are, for each slice, the weights
 // and then their companions.
 type variant struct {
-	header  packing.Header  // of the weights of every slice
-	cpu     gqf.CPUFeatures // of the CPUs that the targets name which want it
-	payload int             // index in the image of the first
+	head    unique.Handle[packing.Header] // of the weights of every slice: of many tensors few are different
+	cpu     gqf.CPUFeatures               // of the CPUs that the targets name which want it
+	payload int                           // index in the image of the first
 }
+
+// header is the packed header of the weights of every slice.
+func (v *variant) header() packing.Header { return v.head.Value() }
 
 // companion is a plain payload beside the weights.
 type companion struct {
@@ -342,7 +346,7 @@ func (it *item) keep(reason string) {
 	l.Action, l.Reason = ActionKeep, reason
 	l.clearScheme()
 	it.rows, it.cols = it.src.Matrix()
-	it.variants = []variant{{header: packing.PlainHeader(it.src.Dtype, uint64(it.rows), uint64(it.cols))}}
+	it.variants = []variant{{head: unique.Make(packing.PlainHeader(it.src.Dtype, uint64(it.rows), uint64(it.cols)))}}
 }
 
 // unusedError is the error for rules that match nothing, with the names nearest to the first.

@@ -2,6 +2,7 @@ package conversion
 
 import (
 	"fmt"
+	"unique"
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
@@ -37,7 +38,7 @@ func NewRepack(f *gqf.File, path string, opts RepackOptions) (*Plan, error) {
 	f.CheckSums()
 	p := &Plan{file: f, filePath: path, opts: Options{Recipe: recipe, Threads: opts.Threads, Progress: opts.Progress}, Warnings: []string{}}
 	pl := &planner{Plan: p}
-	p.items = make([]*item, 0, f.Len())
+	p.items, p.Tensors = make([]*item, 0, f.Len()), make([]*PlanTensor, 0, f.Len())
 	for i := range f.Len() {
 		it, err := pl.fromFile(f.Tensor(i))
 		if err != nil {
@@ -55,12 +56,20 @@ func (pl *planner) fromFile(t gqf.Tensor) (*item, error) {
 		return nil, t.Usable()
 	}
 	h := v.Header
-	it := &item{
-		src:  &safetensors.Tensor{Name: t.Name, Dtype: t.Dtype, DtypeName: t.Dtype.String(), Shape: t.Shape, Size: v.Length - packing.HeaderSize},
+	// In one piece, without what the allocator adds to each.
+	parts := &struct {
+		item item
+		src  safetensors.Tensor
+		line PlanTensor
+	}{}
+	it := &parts.item
+	parts.src = safetensors.Tensor{Name: t.Name, Dtype: t.Dtype, DtypeName: t.Dtype.String(), Shape: t.Shape, Size: v.Length - packing.HeaderSize}
+	parts.line = PlanTensor{Name: t.Name, Role: t.Role, Shape: t.Shape, Dtype: parts.src.DtypeName, Action: ActionKeep}
+	*it = item{
+		src: &parts.src, line: &parts.line,
 		role: t.Role, slices: t.Experts, transposed: t.Transposed, repacked: true,
 		rows: int64(h.Rows), cols: int64(h.Cols),
 	}
-	it.line = &PlanTensor{Name: t.Name, Role: t.Role, Shape: t.Shape, Dtype: it.src.DtypeName, Action: ActionKeep}
 	pl.SourceBytes += int64(t.Experts) * it.src.Size
 	names := t.Names()
 	it.shared = len(names) > 1
@@ -71,7 +80,7 @@ func (pl *planner) fromFile(t gqf.Tensor) (*item, error) {
 		if t.Experts > 1 {
 			return nil, fmt.Errorf("%s: tensor %q: plain slices cannot be repacked", pl.filePath, t.Name)
 		}
-		it.variants = []variant{{header: h}}
+		it.variants = []variant{{head: unique.Make(h)}}
 		return it, nil
 	}
 	it.quantize = true

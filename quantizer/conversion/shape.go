@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unique"
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
@@ -83,11 +84,11 @@ func (pl *planner) shapeItem(it *item) error {
 func (pl *planner) chooseLayouts(it *item) error {
 	table := it.role == gqf.RoleEmbedding && !it.shared
 	add := func(h packing.Header, cpu gqf.CPUFeatures) {
-		if i := slices.IndexFunc(it.variants, func(v variant) bool { return v.header == h }); i >= 0 {
+		if i := slices.IndexFunc(it.variants, func(v variant) bool { return v.header() == h }); i >= 0 {
 			it.variants[i].cpu &= cpu // for the CPUs of either target
 			return
 		}
-		it.variants = append(it.variants, variant{header: h, cpu: cpu})
+		it.variants = append(it.variants, variant{head: unique.Make(h), cpu: cpu})
 	}
 	choices, reasons, strict := pl.choices(it)
 	for _, c := range choices {
@@ -121,14 +122,14 @@ func (pl *planner) chooseLayouts(it *item) error {
 
 // floatZerosOnly tells whether every layout of the item holds float32 zero points.
 func (it *item) floatZerosOnly() bool {
-	return !slices.ContainsFunc(it.variants, func(v variant) bool { return v.header.ZeroKind != packing.ZeroF32 })
+	return !slices.ContainsFunc(it.variants, func(v variant) bool { return v.header().ZeroKind != packing.ZeroF32 })
 }
 
 // layoutNames lists the layouts of variants. Equal lists are one in memory.
 func (pl *planner) layoutNames(variants []variant) []string {
 	var names []string
 	for _, v := range variants {
-		names = append(names, layoutName(v.header))
+		names = append(names, layoutName(v.header()))
 	}
 	key := strings.Join(names, ",")
 	if pl.layouts[key] == nil {
@@ -207,7 +208,7 @@ func tileName(t packing.Tile) string {
 func (it *item) smallestScale() float32 {
 	smallest := it.scheme.ScaleDtype.Smallest()
 	for _, v := range it.variants {
-		smallest = max(smallest, v.header.SmallestScale())
+		smallest = max(smallest, v.header().SmallestScale())
 	}
 	return smallest
 }
@@ -215,9 +216,9 @@ func (it *item) smallestScale() float32 {
 // holdBias flags the variants whose layout has a place for the bias.
 func (it *item) holdBias() {
 	for i := range it.variants {
-		h := it.variants[i].header
+		h := it.variants[i].header()
 		if h.Flags |= packing.FlagBias; h.Validate() == nil {
-			it.variants[i].header = h
+			it.variants[i].head = unique.Make(h)
 		}
 	}
 }

@@ -334,7 +334,7 @@ func (w *worker) fit(it *item) error {
 // dataOffset is where the data of a payload begin: number part of a slice's, the
 // weights being 0 and the companions following.
 func (w *worker) dataOffset(v *variant, slice, part int) int64 {
-	parts := 1 + len(companions(v.header))
+	parts := 1 + len(companions(v.header()))
 	return w.image.PayloadOffset(v.payload+slice*parts+part) + packing.HeaderSize
 }
 
