@@ -284,7 +284,7 @@ func kernelsOf(f *gqf.File) []string {
 		if p.Variant < 0 || p.Kind != gqf.KindWeights || p.Header.Layout == packing.LayoutPlain {
 			continue
 		}
-		if name, err := kernels.Chosen(p.Header, 64, kernels.Options{}); err == nil && !slices.Contains(names, name) {
+		if name, err := kernels.KernelFor(p.Header, 64, kernels.Options{}); err == nil && !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}

@@ -69,7 +69,7 @@ func multiplied(t gqf.Tensor, h packing.Header, o kernels.Options) (bool, string
 	if (t.Role == gqf.RoleEmbedding && len(t.Names()) == 1) || t.Role == gqf.RolePosition {
 		return false, "rows are looked up, not multiplied"
 	}
-	if _, err := kernels.Chosen(h, 1, o); err != nil {
+	if _, err := kernels.KernelFor(h, 1, o); err != nil {
 		return false, err.Error()
 	}
 	return true, ""

@@ -281,7 +281,7 @@ func checkStats(t *testing.T, f *gqf.File, s *TensorStats, x, y []float32) {
 		t.Errorf("%s: the histogram has %d weights, %d of them exact; want %d, %d", s.Label(), all, s.Errors.None, n, exact)
 	}
 	looked := s.Role == "embedding" && len(s.SharedWith) == 0
-	if _, err := kernels.Chosen(rows.Header(), 1, kernels.Options{}); (s.Output == nil) != (err != nil || looked) || (s.Output == nil) == (s.NoOutput == "") {
+	if _, err := kernels.KernelFor(rows.Header(), 1, kernels.Options{}); (s.Output == nil) != (err != nil || looked) || (s.Output == nil) == (s.NoOutput == "") {
 		t.Errorf("%s: outputs %v (%s)", s.Label(), s.Output, s.NoOutput)
 	}
 }

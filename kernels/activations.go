@@ -32,7 +32,7 @@ type activations struct {
 }
 
 // grow makes room for rows of f, stride bytes each.
-func (a *activations) grow(f *form, rows, stride int) {
+func (a *activations) grow(f *panelLayout, rows, stride int) {
 	a.codes = aligned(a.codes, rows*stride)
 	buffer.Grow(&a.sums, rows*f.groups)
 	buffer.Grow(&a.negZero, rows)
@@ -46,7 +46,7 @@ func (a *activations) grow(f *form, rows, stride int) {
 }
 
 // set quantizes x as row number i. The codes go to q, f.stored long.
-func (a *activations) set(f *form, i int, q []int8, x []float32) {
+func (a *activations) set(f *panelLayout, i int, q []int8, x []float32) {
 	a.negZero[i], a.negInt[i], a.rec[i] = 0, 0, 0
 	ok, groups := false, f.groups
 	switch f.quantize {
@@ -63,7 +63,7 @@ func (a *activations) set(f *form, i int, q []int8, x []float32) {
 }
 
 // setTile quantizes the rows of a tile and interleaves them. x is the block of rows, k columns each.
-func (a *activations) setTile(f *form, w *worker, t *rowTile, mr int, x []float32) {
+func (a *activations) setTile(f *panelLayout, w *worker, t *rowTile, mr int, x []float32) {
 	k, groups := f.cols, f.groups
 	codes, sums := a.codes[t.at*f.stored:][:mr*f.stored], a.sums[t.at*groups:][:mr*groups]
 	if mr == 1 {
@@ -111,7 +111,7 @@ func interleave(dst []byte, stride int, q []int8) {
 }
 
 // setRow quantizes x as row number i for a gemv kernel.
-func (a *activations) setRow(f *form, w *worker, k *gemv.Kernel, i int, x []float32) {
+func (a *activations) setRow(f *panelLayout, w *worker, k *gemv.Kernel, i int, x []float32) {
 	groups := f.groups
 	var q []int8
 	if k.Order == gemv.Twice {

@@ -18,7 +18,7 @@ func benchPayload(b *testing.B, h packing.Header) *payload {
 	small := h
 	small.Rows = uint64(h.Tile.NR)
 	one := newPayload(b, rand.New(rand.NewPCG(1, 1)), small, ordinary)
-	f, err := newForm(h)
+	f, err := newPanelLayout(h)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -65,7 +65,7 @@ func gemvCost(k *gemv.Kernel) float64 {
 }
 
 // unpackCost is what unpacking f's panels costs for a weight.
-func unpackCost(feature string, f *form) float64 {
+func unpackCost(feature string, f *panelLayout) float64 {
 	c := allCosts[feature]
 	return c.unpack[f.bits-1] + c.record*float64(f.groups)/float64(f.nr*f.stored)
 }

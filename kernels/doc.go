@@ -28,13 +28,13 @@
 //
 // [Table] lists them all. An operator finds the kernels that read its payload once, when it is made; each Forward then
 // picks one by the number of rows and by cost hints, see cost.go. [Options] and the environment variable GQ_CPU restrict
-// the choice to an instruction set and those below it; GQ_LOG=kernels prints what was chosen, and [Chosen] tells without
+// the choice to an instruction set and those below it; GQ_LOG=kernels prints what was chosen, and [KernelFor] tells without
 // an operator.
 //
 // # Adding a kernel
 //
 // For a new instruction set, add its name and its detection to internal/cpu, write the functions of a tile.Set and register
 // it, and add its costs to cost.go. For a new gemv kernel, register it where it is written: header fields say what it
-// reads. For a new layout, write its method in form.go: where its codes, scales and sums lie, and which of the ways in fold finishes its
+// reads. For a new layout, write its method in layout.go: where its codes, scales and sums lie, and which of the ways in epilogue finishes its
 // products. The tests find all of these by themselves.
 package kernels

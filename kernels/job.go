@@ -43,11 +43,11 @@ func (w *Workspace) runPart(id, part int) {
 	switch j.stage {
 	case stageTiles:
 		t := &w.acts.tiles[part]
-		w.acts.setTile(j.l.form, own, t, j.l.set.Steps[t.step].MR, j.x)
+		w.acts.setTile(j.l.panelLayout, own, t, j.l.set.Steps[t.step].MR, j.x)
 	case stagePanels:
 		w.multiplyPanels(own, part*j.batch, min((part+1)*j.batch, j.l.reader.canonical()))
 	case stageGemv:
-		w.multiplyPacked(own, part*j.batch, min((part+1)*j.batch, j.l.form.panels))
+		w.multiplyPacked(own, part*j.batch, min((part+1)*j.batch, j.l.panelLayout.panels))
 	case stagePackFloat:
 		w.packFloat(part*j.batch, min((part+1)*j.batch, j.m))
 	case stageFloat:
@@ -67,12 +67,12 @@ func (w *Workspace) begin(l *Linear, c *candidate, dst, x []float32, m int) {
 	j, a := &w.job, &w.acts
 	j.l, j.c, j.dst, j.x, j.m = l, c, dst, x, m
 	if c.gemv != nil {
-		a.grow(l.form, m, l.stored*copies(c.gemv.Order))
+		a.grow(l.panelLayout, m, l.stored*copies(c.gemv.Order))
 		return
 	}
-	a.tiles = l.mix.tiles(a.tiles[:0], m)
+	a.tiles = l.tiling.tiles(a.tiles[:0], m)
 	last := a.tiles[len(a.tiles)-1]
-	a.grow(l.form, last.at+l.set.Steps[last.step].MR, l.stored)
+	a.grow(l.panelLayout, last.at+l.set.Steps[last.step].MR, l.stored)
 }
 
 // copies is how often a row of activations stands in order o.
@@ -96,13 +96,13 @@ func (w *Workspace) quantize() {
 		return
 	}
 	for i := range j.m {
-		w.acts.setRow(j.l.form, &w.workers[0], j.c.gemv, i, j.x[i*j.l.cols:][:j.l.cols])
+		w.acts.setRow(j.l.panelLayout, &w.workers[0], j.c.gemv, i, j.x[i*j.l.cols:][:j.l.cols])
 	}
 }
 
 // product multiplies the quantized rows.
 func (w *Workspace) product() {
-	j, f := &w.job, w.job.l.form
+	j, f := &w.job, w.job.l.panelLayout
 	threads := len(w.workers)
 	if j.c.gemv != nil {
 		// Runs as long as may be, for the memory's sake, but several for each goroutine, as some are slower; and with more
@@ -158,7 +158,7 @@ func (w *Workspace) multiplyPanels(own *worker, from, to int) {
 
 // multiplyTile multiplies a tile of rows with a panel whose first row is row number first.
 func (l *Linear) multiplyTile(own *worker, a *activations, t *rowTile, p *panel, dst []float32, first int) {
-	step, f, nr := &l.set.Steps[t.step], l.form, l.set.NR
+	step, f, nr := &l.set.Steps[t.step], l.panelLayout, l.set.NR
 	mr, groups := step.MR, f.groups
 	valid := min(nr, f.rows-first)
 	k := &own.tile
@@ -169,7 +169,7 @@ func (l *Linear) multiplyTile(own *worker, a *activations, t *rowTile, p *panel,
 	}
 	k.NoZeros = !l.zeroStep && l.reader.zero == 0
 	k.Steps, k.Groups = &l.steps[0], groups
-	if f.finish == finishGroup && p.exact {
+	if f.epilogue == epilogueGroup && p.exact {
 		k.Scales, k.RowSums, k.Bias = &p.scales[0], &p.float[0], &p.bias[0]
 		k.NegZero, k.Rec = &a.negZero[t.at], &a.rec[t.at]
 		if valid == nr && t.valid == mr {
@@ -191,7 +191,7 @@ func (l *Linear) multiplyTile(own *worker, a *activations, t *rowTile, p *panel,
 		if valid == nr {
 			out = to
 		}
-		l.fold(out, own.dots[i*groups*nr:][:groups*nr], p, a, t.at+i)
+		l.applyEpilogue(out, own.dots[i*groups*nr:][:groups*nr], p, a, t.at+i)
 		if valid < nr {
 			copy(to, out)
 		}
@@ -202,7 +202,7 @@ func (l *Linear) multiplyTile(own *worker, a *activations, t *rowTile, p *panel,
 func (w *Workspace) multiplyPacked(own *worker, from, to int) {
 	j, a := &w.job, &w.acts
 	l, k := j.l, &own.gemv
-	f, kernel := l.form, j.c.gemv
+	f, kernel := l.panelLayout, j.c.gemv
 	k.PanelBytes, k.Groups = f.panelBytes, f.groups
 	k.Blocks = (min(f.group, f.stored) + 31) / 32
 	k.LastBlocks = (f.cols - (f.groups-1)*f.group + 31) / 32

@@ -25,7 +25,7 @@ type Operator interface {
 // Linear is the Operator of quantized weights. Its kernels read the packed bytes; activations are quantized row by row,
 // as the layout asks for it.
 type Linear struct {
-	*form
+	*panelLayout
 	selection
 	reader   reader
 	steps    []int32
@@ -46,15 +46,15 @@ func NewLinear(h packing.Header, data []byte, o Options) (*Linear, error) {
 	if err := h.Validate(); err != nil {
 		return nil, err
 	}
-	if _, ok := forms[h.Layout]; ok {
-		// Before newForm, which takes memory for each group: a damaged header may claim any number.
+	if _, ok := supported[h.Layout]; ok {
+		// Before newPanelLayout, which takes memory for each group: a damaged header may claim any number.
 		if size, err := h.DataSize(); err != nil {
 			return nil, err
 		} else if int64(len(data)) != size {
 			return nil, fmt.Errorf("kernels: %d bytes of data, the packed header needs %d", len(data), size)
 		}
 	}
-	f, err := newForm(h)
+	f, err := newPanelLayout(h)
 	if err != nil {
 		return nil, err
 	}
@@ -62,16 +62,16 @@ func NewLinear(h packing.Header, data []byte, o Options) (*Linear, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Linear{form: f, selection: newSelection(f, features), header: h, data: data, log: o.log()}
+	l := &Linear{panelLayout: f, selection: newSelection(f, features), header: h, data: data, log: o.log()}
 	l.use()
 	return l, nil
 }
 
 // use prepares what follows from the selection.
 func (l *Linear) use() {
-	l.reader = newReader(l.form, l.set)
-	l.steps = l.form.steps()
-	l.zeroStep = l.form.header.ZeroKind == packing.ZeroInt8
+	l.reader = newReader(l.panelLayout, l.set)
+	l.steps = l.panelLayout.steps()
+	l.zeroStep = l.panelLayout.header.ZeroKind == packing.ZeroInt8
 	most := l.set.Steps[0].MR
 	l.maxRows = max(passBytes/l.stored/most*most, most)
 }

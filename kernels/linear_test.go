@@ -42,7 +42,7 @@ func variants(t testing.TB, p *payload, feature string) map[string]*Linear {
 		if last := gemm.set.Steps[len(gemm.set.Steps)-1]; i%2 == 1 && last.MR < step.MR {
 			l.set.Steps = append(l.set.Steps, last)
 		}
-		l.mix = newMix(l.form, l.set)
+		l.tiling = newTiling(l.panelLayout, l.set)
 		l.use()
 		all[fmt.Sprintf("%s by %d", l.gemm.name, step.MR)] = l
 	}
@@ -277,8 +277,8 @@ func TestNewLinearRefuses(t *testing.T) {
 		if !errors.As(err, &u) || err.Error() != c.want || u.Header != c.h {
 			t.Errorf("error %v\nwant  %s", err, c.want)
 		}
-		if _, err := Chosen(c.h, 1, Options{}); !errors.As(err, &u) {
-			t.Errorf("Chosen: error %v", err)
+		if _, err := KernelFor(c.h, 1, Options{}); !errors.As(err, &u) {
+			t.Errorf("KernelFor: error %v", err)
 		}
 	}
 	var invalid *packing.HeaderError

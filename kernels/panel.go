@@ -17,9 +17,9 @@ type panel struct {
 	codes  []byte    // [chunk][NR][8]
 	scales []float32 // [groups][NR]
 	zeros  []int32   // [groups][NR] with zero points, else [NR]
-	points []float32 // [groups][NR], finishQAI4
-	sums   []int32   // [groups][NR], finishRow and finishTorchAO: of the codes
-	float  []float32 // [NR], finishGroup: sums of the weights
+	points []float32 // [groups][NR], epilogueQAI4
+	sums   []int32   // [groups][NR], epilogueRow and epilogueTorchAO: of the codes
+	float  []float32 // [NR], epilogueGroup: sums of the weights
 	bias   []float32 // [NR]
 	// exact is false where a scale of the half-step grid cannot be halved; scales then are whole ones.
 	exact bool
@@ -28,7 +28,7 @@ type panel struct {
 
 // reader unpacks panels of one operator.
 type reader struct {
-	*form
+	*panelLayout
 	outs   int // NR
 	unpack func(dst, src *byte, units int, lanes *tile.Lanes)
 	zip    func(dst *byte, n int)
@@ -43,9 +43,9 @@ type reader struct {
 
 // newReader prepares unpacking for the kernels of set. On the half-step grid these are kernels for one bit more: they
 // multiply with 2q+1.
-func newReader(f *form, set tile.Set) reader {
+func newReader(f *panelLayout, set tile.Set) reader {
 	stored := tile.Sets.For([]string{set.Feature}).Code.Set(f.bits)
-	r := reader{form: f, outs: set.NR, unpack: stored.Unpack, zip: set.Zip, zero: int32(set.Offset), chunks: f.stored / 8}
+	r := reader{panelLayout: f, outs: set.NR, unpack: stored.Unpack, zip: set.Zip, zero: int32(set.Offset), chunks: f.stored / 8}
 	offset := set.Offset
 	if f.half { // the codes are doubled after unpacking
 		r.zero, offset = r.zero-1, offset/2
@@ -67,10 +67,10 @@ func (p *panel) grow(r *reader) {
 	buffer.Grow(&p.zeros, all)
 	buffer.Grow(&p.bias, nr)
 	buffer.Grow(&p.float, nr)
-	if r.finish == finishQAI4 {
+	if r.epilogue == epilogueQAI4 {
 		buffer.Grow(&p.points, all)
 	}
-	if r.finish == finishRow || r.finish == finishTorchAO {
+	if r.epilogue == epilogueRow || r.epilogue == epilogueTorchAO {
 		buffer.Grow(&p.sums, all)
 	}
 	if r.narrowScales {
@@ -132,15 +132,15 @@ func (r *reader) readRecords(p *panel, src []byte, row int) {
 	switch {
 	case r.plainScales:
 		r.gatherScales(p, src, row)
-	case r.finish == finishTorchAO:
+	case r.epilogue == epilogueTorchAO:
 		r.readTorchAO(p, src, row)
 	default:
 		r.readScales(p, src, row)
 	}
-	switch r.finish {
-	case finishGroup:
+	switch r.epilogue {
+	case epilogueGroup:
 		getFloats(p.float[row:][:nr], src[r.sumAt:])
-	case finishRow:
+	case epilogueRow:
 		getInts(p.sums[row:][:nr], src[r.sumAt:])
 	}
 	if r.biasAt >= 0 {
@@ -181,7 +181,7 @@ func (r *reader) readScales(p *panel, src []byte, row int) {
 			for i := range p.zeros[to:][:len(points)] {
 				p.zeros[to+i] = r.zero + int32(int8(points[i]))
 			}
-		case r.finish == finishQAI4:
+		case r.epilogue == epilogueQAI4:
 			getFloats(p.points[to:][:nr], src[at+r.zeroAt:])
 		}
 	}

@@ -15,7 +15,7 @@ type Reference struct{ op *reference.Operator }
 // NewReference makes the reference operator of a payload. It fails as NewLinear does, with *UnsupportedError for payloads
 // that no kernel reads.
 func NewReference(h packing.Header, data []byte) (*Reference, error) {
-	if _, err := newForm(h); err != nil {
+	if _, err := newPanelLayout(h); err != nil {
 		return nil, err
 	}
 	op, err := reference.New(h, data)

@@ -37,7 +37,7 @@ type Info struct {
 func Table() []Info {
 	table := append(gemvInfos(), floatInfos()...)
 	for _, layout := range packing.Layouts {
-		if f, ok := forms[layout]; ok && f.as == 0 {
+		if f, ok := supported[layout]; ok && f.as == 0 {
 			table = append(table, gemmInfos(layout, f)...)
 		}
 	}
@@ -86,7 +86,7 @@ func floatInfos() (list []Info) {
 }
 
 // gemmInfos describes the tile kernels for a layout.
-func gemmInfos(layout packing.Layout, f layoutForm) (list []Info) {
+func gemmInfos(layout packing.Layout, f layoutSupport) (list []Info) {
 	for _, bits := range f.widths {
 		layouts, grids := []packing.Layout{layout}, []packing.Grid{packing.GridInteger}
 		if layout == packing.LayoutLowbit {
@@ -119,10 +119,10 @@ func readAsLowbit(bits int, zeros packing.ZeroKind, grid packing.Grid, t packing
 	return list
 }
 
-// Chosen names the kernel that an operator made for payloads of h would run for m rows. It fails as NewLinear does,
+// KernelFor names the kernel that an operator made for payloads of h would run for m rows. It fails as NewLinear does,
 // and takes memory for each group of a row, so h has to be one that fits its data.
-func Chosen(h packing.Header, m int, o Options) (string, error) {
-	f, err := newForm(h)
+func KernelFor(h packing.Header, m int, o Options) (string, error) {
+	f, err := newPanelLayout(h)
 	if err != nil {
 		return "", err
 	}

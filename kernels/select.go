@@ -17,23 +17,23 @@ type candidate struct {
 	logged atomic.Bool
 }
 
-// selection is the kernels that can serve a form, on a CPU.
+// selection holds the kernels that can serve an operator on a CPU.
 type selection struct {
-	gemm *candidate
-	gemv *candidate // nil if there is none
-	set  tile.Set   // of gemm
-	mix  mix
+	gemm   *candidate
+	gemv   *candidate // nil if there is none
+	set    tile.Set   // of gemm
+	tiling tiling
 }
 
 // newSelection resolves the kernels for f out of instruction sets, listed from the least to the best.
-func newSelection(f *form, features []string) selection {
+func newSelection(f *panelLayout, features []string) selection {
 	bits := f.bits
 	if f.half {
 		bits++
 	}
 	sets := tile.Sets.For(features)
 	s := selection{set: sets.Code.Set(bits), gemm: &candidate{name: gemmName(f.header.Layout, f.bits, sets.Feature)}}
-	s.mix = newMix(f, s.set)
+	s.tiling = newTiling(f, s.set)
 	if k := gemvFor(f, features); k != nil {
 		s.gemv = &candidate{name: k.Name, gemv: k, cost: gemvCost(k)}
 	}
@@ -49,7 +49,7 @@ func gemmName(l packing.Layout, bits int, feature string) string {
 }
 
 // gemvFor is the gemv kernel that reads payloads of f; nil if there is none.
-func gemvFor(f *form, features []string) *gemv.Kernel {
+func gemvFor(f *panelLayout, features []string) *gemv.Kernel {
 	h := f.header
 	if h.Layout == packing.LayoutLowbit && (h.ScaleDtype != packing.ScaleBF16 || f.groups > 1 && f.group%32 != 0) {
 		return nil
@@ -61,14 +61,14 @@ func gemvFor(f *form, features []string) *gemv.Kernel {
 // one row is taken for one.
 func (s *selection) choose(m int) *candidate {
 	m = max(m, 1)
-	if s.gemv != nil && float64(m)*s.gemv.cost <= s.mix.cost(m) {
+	if s.gemv != nil && float64(m)*s.gemv.cost <= s.tiling.cost(m) {
 		return s.gemv
 	}
 	return s.gemm
 }
 
-// mix says how m rows are cut into the steps of a tile.Set.
-type mix struct {
+// tiling says how m rows are cut into the steps of a tile.Set.
+type tiling struct {
 	steps  []tile.Step
 	unpack float64   // cost of unpacking a weight
 	costs  []float64 // of each step, for a weight
@@ -76,8 +76,8 @@ type mix struct {
 	first  []int     // the first step of it
 }
 
-func newMix(f *form, set tile.Set) mix {
-	x := mix{steps: set.Steps, unpack: unpackCost(set.Feature, f)}
+func newTiling(f *panelLayout, set tile.Set) tiling {
+	x := tiling{steps: set.Steps, unpack: unpackCost(set.Feature, f)}
 	for _, s := range set.Steps {
 		x.costs = append(x.costs, stepCost(set.Feature, f.bits, s.MR))
 	}
@@ -85,9 +85,9 @@ func newMix(f *form, set tile.Set) mix {
 	return x
 }
 
-// solve finds the best mix for every remainder: steps that together have at least as many rows, at the least cost. Rows
+// solve finds the best tiling for every remainder: steps that together have at least as many rows, at the least cost. Rows
 // that a step has too many are padding.
-func (x *mix) solve() {
+func (x *tiling) solve() {
 	largest := x.steps[0].MR
 	x.rest, x.first = make([]float64, largest), make([]int, largest)
 	for n := 1; n < largest; n++ {
@@ -100,13 +100,13 @@ func (x *mix) solve() {
 }
 
 // cost is that of unpacking a weight and multiplying it with m rows.
-func (x *mix) cost(m int) float64 {
+func (x *tiling) cost(m int) float64 {
 	largest := x.steps[0].MR
 	return x.unpack + float64(m/largest)*x.costs[0] + x.rest[m%largest]
 }
 
 // tiles appends the tiles of m rows.
-func (x *mix) tiles(tiles []rowTile, m int) []rowTile {
+func (x *tiling) tiles(tiles []rowTile, m int) []rowTile {
 	row, at := 0, 0
 	for row < m {
 		step := 0

@@ -14,7 +14,7 @@ import (
 
 // TestMix holds that tiles cover every number of rows, and that no other choice of steps costs less.
 func TestMix(t *testing.T) {
-	x := mix{unpack: 7, costs: []float64{10, 6, 4}}
+	x := tiling{unpack: 7, costs: []float64{10, 6, 4}}
 	for _, mr := range []int{8, 4, 1} {
 		x.steps = append(x.steps, tile.Step{MR: mr})
 	}
@@ -41,7 +41,7 @@ func TestMix(t *testing.T) {
 			}
 		}
 		if cost != best {
-			t.Errorf("m %d costs %v, the best mix %v", m, cost, best)
+			t.Errorf("m %d costs %v, the best tiling %v", m, cost, best)
 		}
 	}
 }
@@ -52,7 +52,7 @@ func TestChoose(t *testing.T) {
 	h := packing.Header{Layout: packing.LayoutLowbit, Bits: 4, ScaleDtype: packing.ScaleBF16, Tile: packing.DefaultTile, Rows: 64, Cols: 256, Group: 32}.Canonical()
 	for _, feature := range Features() {
 		for _, m := range []int{-7, 0, 1, 2, 4, 16, 128} {
-			name, err := Chosen(h, m, Options{CPU: feature})
+			name, err := KernelFor(h, m, Options{CPU: feature})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -96,7 +96,7 @@ func TestTable(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	allHeaders(rng, func(_ int, h packing.Header) {
 		for _, m := range []int{1, 5} {
-			name, err := Chosen(h, m, Options{})
+			name, err := KernelFor(h, m, Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -115,9 +115,9 @@ func TestOptions(t *testing.T) {
 	h := packing.Header{Layout: packing.LayoutQSI4CXP, Bits: 4, ScaleDtype: packing.ScaleF32, Tile: packing.DefaultTile, Rows: 8, Cols: 64}
 	for _, name := range cpu.Names {
 		asmtest.Restrict(t, "")
-		_, direct := Chosen(h, 1, Options{CPU: name})
+		_, direct := KernelFor(h, 1, Options{CPU: name})
 		asmtest.Restrict(t, name)
-		got, err := Chosen(h, 1, Options{})
+		got, err := KernelFor(h, 1, Options{})
 		if has := slices.Contains(Features(), name); has != (err == nil) || has != (direct == nil) {
 			t.Errorf("%s: errors %v and %v on a CPU with %v", name, direct, err, Features())
 		}
@@ -128,12 +128,12 @@ func TestOptions(t *testing.T) {
 			t.Errorf("generic runs %s", got)
 		}
 		// The option goes before the environment.
-		if got, err := Chosen(h, 1, Options{CPU: "generic"}); err != nil || got != "gemm_qsi4cxp_generic" {
+		if got, err := KernelFor(h, 1, Options{CPU: "generic"}); err != nil || got != "gemm_qsi4cxp_generic" {
 			t.Errorf("%s, %v", got, err)
 		}
 	}
 	asmtest.Restrict(t, "avx3")
-	if _, err := Chosen(h, 1, Options{}); err == nil || !strings.Contains(err.Error(), `GQ_CPU: unknown instruction set "avx3"`) {
+	if _, err := KernelFor(h, 1, Options{}); err == nil || !strings.Contains(err.Error(), `GQ_CPU: unknown instruction set "avx3"`) {
 		t.Errorf("error %v", err)
 	}
 	if (Options{}).log() != nil {

@@ -69,7 +69,7 @@ func (w *worker) grow(l *Linear, batch int) {
 	}
 	outs := l.set.Steps[0].MR * l.set.NR
 	buffer.Grow(&w.out, outs)
-	if l.finish != finishGroup || l.half {
+	if l.epilogue != epilogueGroup || l.half {
 		buffer.Grow(&w.dots, outs*l.groups)
 	}
 }

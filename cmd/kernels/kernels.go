@@ -139,7 +139,7 @@ func choices(headers []packing.Header, r *payloads.Request, m []int, o kernels.O
 			c.Group = fmt.Sprint(h.Group)
 		}
 		for _, n := range m {
-			name, err := kernels.Chosen(h, n, o)
+			name, err := kernels.KernelFor(h, n, o)
 			if err != nil {
 				return nil, err
 			}

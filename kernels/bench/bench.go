@@ -69,7 +69,7 @@ func (o *Options) check() error {
 			return fmt.Errorf("bench: weights of %d x %d beside %d x %d", h.Rows, h.Cols, o.Headers[0].Rows, o.Headers[0].Cols)
 		}
 		for _, name := range o.CPU {
-			if _, err := kernels.Chosen(h, 1, kernels.Options{CPU: name}); err != nil {
+			if _, err := kernels.KernelFor(h, 1, kernels.Options{CPU: name}); err != nil {
 				return err
 			}
 		}

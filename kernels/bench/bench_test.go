@@ -62,7 +62,7 @@ func TestRun(t *testing.T) {
 			continue
 		}
 		h := o.Headers[i%16/4-2]
-		if want, err := kernels.Chosen(h, f.M, kernels.Options{CPU: name}); err != nil || f.Kernel != want {
+		if want, err := kernels.KernelFor(h, f.M, kernels.Options{CPU: name}); err != nil || f.Kernel != want {
 			t.Errorf("%s is measured as %s, chosen is %s, %v", name, f.Kernel, want, err)
 		}
 	}

@@ -33,22 +33,22 @@ func cacheBytes(dir string) int64 {
 	level, size := 0, int64(defaultCache)
 	indexes, _ := filepath.Glob(filepath.Join(dir, "index*"))
 	for _, index := range indexes {
-		l, err := strconv.Atoi(line(index, "level"))
-		text := line(index, "size") // "32768K"
+		l, err := strconv.Atoi(readCacheFile(index, "level"))
+		text := readCacheFile(index, "size") // "32768K"
 		n, unit := int64(0), strings.TrimLeft(text, "0123456789")
 		shift, known := map[string]int{"": 0, "K": 10, "M": 20, "G": 30}[unit]
 		if err == nil && known {
 			n, err = strconv.ParseInt(strings.TrimSuffix(text, unit), 10, 32)
 		}
-		if err == nil && known && n > 0 && l > level && line(index, "type") != "Instruction" {
+		if err == nil && known && n > 0 && l > level && readCacheFile(index, "type") != "Instruction" {
 			level, size = l, n<<shift
 		}
 	}
 	return size
 }
 
-// line reads a file of one line.
-func line(dir, name string) string {
+// readCacheFile reads a file of one line.
+func readCacheFile(dir, name string) string {
 	b, err := os.ReadFile(filepath.Join(dir, name))
 	if err != nil {
 		return ""

@@ -221,7 +221,7 @@ func (r *Request) header(l Layout, bits int, group uint64, shape func(group uint
 	for _, h.ZeroKind = range zeros {
 		for _, h.ScaleDtype = range []packing.ScaleDtype{packing.ScaleBF16, packing.ScaleF16, packing.ScaleF32} {
 			h := h.Canonical()
-			_, err := kernels.Chosen(h, 1, kernels.Options{CPU: "generic"})
+			_, err := kernels.KernelFor(h, 1, kernels.Options{CPU: "generic"})
 			if err == nil {
 				return h, nil
 			}

@@ -57,11 +57,11 @@
 
 // func lowbit4Neon(a *Args)
 TEXT ·lowbit4Neon(SB), NOSPLIT, $0-8
-	LOWBIT(NONE, START4, BLOCK4, REDUCE4, FOLD, FOLD)
+	LOWBIT(NONE, START4, BLOCK4, REDUCE4, EPILOGUE, EPILOGUE)
 
 // func lowbit4ZerosNeon(a *Args)
 TEXT ·lowbit4ZerosNeon(SB), NOSPLIT, $0-8
-	LOWBIT(NONE, START4, BLOCK4, REDUCE4, FOLD_ZEROS, FOLD1_ZEROS)
+	LOWBIT(NONE, START4, BLOCK4, REDUCE4, EPILOGUE_ZEROS, EPILOGUE1_ZEROS)
 
 // 8 bits: a product may be 2^14, and two of them no int16. So each is added to int32, of which a row has four.
 
@@ -93,11 +93,11 @@ TEXT ·lowbit4ZerosNeon(SB), NOSPLIT, $0-8
 
 // func lowbit8Neon(a *Args)
 TEXT ·lowbit8Neon(SB), NOSPLIT, $0-8
-	LOWBIT(NONE, ZERO8, BLOCK8, ROWS, FOLD, FOLD)
+	LOWBIT(NONE, ZERO8, BLOCK8, ROWS, EPILOGUE, EPILOGUE)
 
 // func lowbit8ZerosNeon(a *Args)
 TEXT ·lowbit8ZerosNeon(SB), NOSPLIT, $0-8
-	LOWBIT(NONE, ZERO8, BLOCK8, ROWS, FOLD_ZEROS, FOLD1_ZEROS)
+	LOWBIT(NONE, ZERO8, BLOCK8, ROWS, EPILOGUE_ZEROS, EPILOGUE1_ZEROS)
 
 // qsi4cxp: 4 bits as above. The stored sums of rows are times 16, and the scales are divided by 16.
 

@@ -1,63 +1,64 @@
-// What all kernels of the lowbit layout share. A kernel is LOWBIT with six macros:
+// The frame of all kernels of the lowbit layout. A kernel is LOWBIT with six macros:
 //
-//	CONSTS()  constants of the kernel, once
-//	START()   before a group: clears the accumulators, or starts them with a part of the group's sum of activations
-//	BLOCK()   adds a block of 32 columns and 8 rows to the accumulators, and moves R3 and R10 past it
-//	REDUCE()  behind a group: integers of rows 0-3 to V0, of rows 4-7 to V1
-//	FOLD()    adds float32(t) * scale to V28 (rows 0-3) and V29 (rows 4-7), and moves R3 past the group's record, R11
-//	          past its sum
-//	FOLD1()   the same behind a group of one block
+//	CONSTS()     sets the kernel's constants, once
+//	START()      before a group: clears the accumulators, or starts them with a part of the group's sum of
+//	             activations
+//	BLOCK()      adds a block of 32 columns and 8 rows to the accumulators, and moves R3 and R10 past it
+//	REDUCE()     after a group: moves the integers of rows 0-3 to V0, of rows 4-7 to V1
+//	EPILOGUE()   adds float32(t) * scale to V28 (rows 0-3) and V29 (rows 4-7), and moves R3 past the group's
+//	             record and R11 past its sum
+//	EPILOGUE1()  the same after a group of one block
 //
 // R5 is Groups, R6 Blocks, R7 LastBlocks, R11 the sums, R12 the groups left, R13 the blocks left.
 //
 // Groups of one block have a loop of their own: 3 instructions less for each 256 products.
-#define LOWBIT(CONSTS, START, BLOCK, REDUCE, FOLD, FOLD1) \
-	ENTER()                                           \
-	MOVD Args_Groups(R0), R5                          \
-	MOVD Args_Blocks(R0), R6                          \
-	MOVD Args_LastBlocks(R0), R7                      \
-	CONSTS()                                          \
-panel:                                                    \
-	MOVD R2, R3                                       \
-	MOVD Args_Acts(R0), R10                           \
-	MOVD Args_Sums(R0), R11                           \
-	MOVD R5, R12                                      \
-	VMOVI_2D(28)                                      \
-	VMOVI_2D(29)                                      \
-	CMP $1, R6                                        \
-	BNE group                                         \
-single:                                                   \
-	START()                                           \
-	BLOCK()                                           \
-	REDUCE()                                          \
-	FOLD1()                                           \
-	SUBS $1, R12                                      \
-	BNE single                                        \
-	B tail                                            \
-group:                                                    \
-	SUBS $1, R12                                      \
-	CSEL EQ, R7, R6, R13                              \
-	START()                                           \
-block:                                                    \
-	BLOCK()                                           \
-	SUBS $1, R13                                      \
-	BNE block                                         \
-	REDUCE()                                          \
-	FOLD()                                            \
-	CBNZ R12, group                                   \
-tail:                                                     \
-	VLD1 (R3), [V0.S4, V1.S4, V2.S4, V3.S4]           \
-	FMOVS Args_NegZero(R0), F4                        \
-	FMOVS Args_Rec(R0), F5                            \
-	VFMLA_4S_0(4, 0, 28)                              \
-	VFMLA_4S_0(4, 1, 29)                              \
-	VFMUL_4S_0(5, 28, 28)                             \
-	VFMUL_4S_0(5, 29, 29)                             \
-	VFADD_4S(2, 28, 28)                               \
-	VFADD_4S(3, 29, 29)                               \
-	CANONICAL(28)                                     \
-	CANONICAL(29)                                     \
-	VST1.P [V28.S4, V29.S4], 32(R1)                   \
+#define LOWBIT(CONSTS, START, BLOCK, REDUCE, EPILOGUE, EPILOGUE1) \
+	ENTER()                                                   \
+	MOVD Args_Groups(R0), R5                                  \
+	MOVD Args_Blocks(R0), R6                                  \
+	MOVD Args_LastBlocks(R0), R7                              \
+	CONSTS()                                                  \
+panel:                                                            \
+	MOVD R2, R3                                               \
+	MOVD Args_Acts(R0), R10                                   \
+	MOVD Args_Sums(R0), R11                                   \
+	MOVD R5, R12                                              \
+	VMOVI_2D(28)                                              \
+	VMOVI_2D(29)                                              \
+	CMP $1, R6                                                \
+	BNE group                                                 \
+single:                                                           \
+	START()                                                   \
+	BLOCK()                                                   \
+	REDUCE()                                                  \
+	EPILOGUE1()                                               \
+	SUBS $1, R12                                              \
+	BNE single                                                \
+	B tail                                                    \
+group:                                                            \
+	SUBS $1, R12                                              \
+	CSEL EQ, R7, R6, R13                                      \
+	START()                                                   \
+block:                                                            \
+	BLOCK()                                                   \
+	SUBS $1, R13                                              \
+	BNE block                                                 \
+	REDUCE()                                                  \
+	EPILOGUE()                                                \
+	CBNZ R12, group                                           \
+tail:                                                             \
+	VLD1 (R3), [V0.S4, V1.S4, V2.S4, V3.S4]                   \
+	FMOVS Args_NegZero(R0), F4                                \
+	FMOVS Args_Rec(R0), F5                                    \
+	VFMLA_4S_0(4, 0, 28)                                      \
+	VFMLA_4S_0(4, 1, 29)                                      \
+	VFMUL_4S_0(5, 28, 28)                                     \
+	VFMUL_4S_0(5, 29, 29)                                     \
+	VFADD_4S(2, 28, 28)                                       \
+	VFADD_4S(3, 29, 29)                                       \
+	CANONICAL(28)                                             \
+	CANONICAL(29)                                             \
+	VST1.P [V28.S4, V29.S4], 32(R1)                           \
 	NEXT()
 
 // SCALES reads the 8 BF16 scales of a group to V2 and V3.
@@ -66,7 +67,7 @@ tail:                                                     \
 	VSHLL_4S(4, 2)         \
 	VSHLL2_4S(4, 3)
 
-// ADD and SUB are the ends of the folds: t in V0 and V1, or -t, as float32.
+// ADD_SCALED and SUB_SCALED end the epilogues: V0 and V1 hold t, or -t, as float32.
 #define ADD_SCALED()       \
 	VFMLA_4S(2, 0, 28) \
 	VFMLA_4S(3, 1, 29)
@@ -79,21 +80,21 @@ tail:                                                     \
 	VSCVTF_4S(0, 0) \
 	VSCVTF_4S(1, 1)
 
-// FOLD is for integers that are t, FOLD16 for 16*t, FOLD_NEGATED for -t.
-#define FOLD()     \
+// The integers are t in EPILOGUE, 16*t in EPILOGUE16, and -t in EPILOGUE_NEGATED.
+#define EPILOGUE() \
 	SCALES()   \
 	TO_FLOAT() \
 	ADD_SCALED()
 
-#define FOLD16()             \
+#define EPILOGUE16()         \
 	SCALES()             \
 	VSCVTF_4S_F(4, 0, 0) \
 	VSCVTF_4S_F(4, 1, 1) \
 	ADD_SCALED()
 
-#define FOLD_NEGATED() \
-	SCALES()       \
-	TO_FLOAT()     \
+#define EPILOGUE_NEGATED() \
+	SCALES()           \
+	TO_FLOAT()         \
 	SUB_SCALED()
 
 // ZEROS reads the 8 zero points of a group to V7 (8H), and its sum to V6. POINTS widens them to V4 and V5.
@@ -106,9 +107,9 @@ tail:                                                     \
 	VSXTL_4S(7, 4) \
 	VSXTL2_4S(7, 5)
 
-// FOLD_ZEROS is for integers without their zero points, Sums with a factor of 1. FOLD1_ZEROS is for groups of one block,
-// of which a sum of activations has 13 bits.
-#define FOLD_ZEROS()     \
+// EPILOGUE_ZEROS subtracts the zero points; Sums have the factor 1. EPILOGUE1_ZEROS is for groups of one
+// block, whose sums of activations have 13 bits.
+#define EPILOGUE_ZEROS() \
 	SCALES()         \
 	ZEROS()          \
 	POINTS()         \
@@ -117,7 +118,7 @@ tail:                                                     \
 	TO_FLOAT()       \
 	ADD_SCALED()
 
-#define FOLD1_ZEROS()         \
+#define EPILOGUE1_ZEROS()     \
 	SCALES()              \
 	ZEROS()               \
 	VSMLSL_4S_0(6, 7, 0)  \
@@ -125,21 +126,21 @@ tail:                                                     \
 	TO_FLOAT()            \
 	ADD_SCALED()
 
-// FOLD_ZEROS16 is for 16 times the integers, Sums with a factor of -1. 16 times a zero point times the sum of a long
-// group would overflow.
-#define FOLD_ZEROS16()    \
-	SCALES()          \
-	ZEROS()           \
-	POINTS()          \
-	VMUL_4S(6, 4, 4)  \
-	VMUL_4S(6, 5, 5)  \
-	VSSRA_4S(4, 0, 4) \
-	VSSRA_4S(4, 1, 5) \
-	VSCVTF_4S(4, 0)   \
-	VSCVTF_4S(5, 1)   \
+// EPILOGUE_ZEROS16 is for 16 times the integers; Sums have the factor -1. 16 times a zero point times the
+// sum of a long group would overflow.
+#define EPILOGUE_ZEROS16() \
+	SCALES()           \
+	ZEROS()            \
+	POINTS()           \
+	VMUL_4S(6, 4, 4)   \
+	VMUL_4S(6, 5, 5)   \
+	VSSRA_4S(4, 0, 4)  \
+	VSSRA_4S(4, 1, 5)  \
+	VSCVTF_4S(4, 0)    \
+	VSCVTF_4S(5, 1)    \
 	ADD_SCALED()
 
-#define FOLD1_ZEROS16()         \
+#define EPILOGUE1_ZEROS16()     \
 	SCALES()                \
 	VLD1.P 8(R3), [V7.B8]   \
 	VLD1R.P 4(R11), [V6.S4] \
@@ -150,8 +151,9 @@ tail:                                                     \
 	VSCVTF_4S_F(4, 1, 1)    \
 	ADD_SCALED()
 
-// FOLD_ZEROS_OFFSET is for codes stored as q + offset: V31 (8H) holds the offset, by which the zero points move too.
-#define FOLD_ZEROS_OFFSET()       \
+// EPILOGUE_ZEROS_OFFSET is for codes stored as q + offset: V31 (8H) holds the offset, which it adds to the
+// zero points.
+#define EPILOGUE_ZEROS_OFFSET()   \
 	SCALES()                  \
 	ZEROS()                   \
 	VADD V31.H8, V7.H8, V7.H8 \
@@ -161,7 +163,7 @@ tail:                                                     \
 	TO_FLOAT()                \
 	ADD_SCALED()
 
-#define FOLD1_ZEROS_OFFSET()      \
+#define EPILOGUE1_ZEROS_OFFSET()  \
 	SCALES()                  \
 	ZEROS()                   \
 	VADD V31.H8, V7.H8, V7.H8 \
@@ -170,8 +172,8 @@ tail:                                                     \
 	TO_FLOAT()                \
 	ADD_SCALED()
 
-// FOLD_ZEROS_NEGATED is the same for negated integers.
-#define FOLD_ZEROS_NEGATED()      \
+// EPILOGUE_ZEROS_NEGATED is the same for negated integers.
+#define EPILOGUE_ZEROS_NEGATED()  \
 	SCALES()                  \
 	ZEROS()                   \
 	VADD V31.H8, V7.H8, V7.H8 \
@@ -181,7 +183,7 @@ tail:                                                     \
 	TO_FLOAT()                \
 	SUB_SCALED()
 
-#define FOLD1_ZEROS_NEGATED()     \
+#define EPILOGUE1_ZEROS_NEGATED() \
 	SCALES()                  \
 	ZEROS()                   \
 	VADD V31.H8, V7.H8, V7.H8 \
@@ -190,9 +192,9 @@ tail:                                                     \
 	TO_FLOAT()                \
 	SUB_SCALED()
 
-// FOLD_HALF is for the half-step grid: with stored codes u, 2*(q + 1/2) is 2*u - (2^bits - 1), and Sums have the factor
-// 1 - 2^bits. V31 (4S) is 2.
-#define FOLD_HALF()             \
+// EPILOGUE_HALF is for the half-step grid: with stored codes u, 2*(q + 1/2) is 2*u - (2^bits - 1), and Sums
+// have the factor 1 - 2^bits. V31 (4S) is 2.
+#define EPILOGUE_HALF()         \
 	SCALES()                \
 	VLD1R.P 4(R11), [V4.S4] \
 	VMOV V4.B16, V5.B16     \
@@ -202,8 +204,8 @@ tail:                                                     \
 	VSCVTF_4S_F(1, 5, 1)    \
 	ADD_SCALED()
 
-// FOLD_HALF_NEGATED is the same for negated integers.
-#define FOLD_HALF_NEGATED()     \
+// EPILOGUE_HALF_NEGATED is the same for negated integers.
+#define EPILOGUE_HALF_NEGATED() \
 	SCALES()                \
 	VLD1R.P 4(R11), [V4.S4] \
 	VMOV V4.B16, V5.B16     \

@@ -78,15 +78,15 @@
 
 // func lowbit1Dotprod(a *Args)
 TEXT ·lowbit1Dotprod(SB), NOSPLIT, $0-8
-	LOWBIT(CONSTS1, START1, BLOCK1, PAIRS, FOLD_NEGATED, FOLD_NEGATED)
+	LOWBIT(CONSTS1, START1, BLOCK1, PAIRS, EPILOGUE_NEGATED, EPILOGUE_NEGATED)
 
 // func lowbit1ZerosDotprod(a *Args)
 TEXT ·lowbit1ZerosDotprod(SB), NOSPLIT, $0-8
-	LOWBIT(CONSTS1, ZERO4, BLOCK1, PAIRS, FOLD_ZEROS_NEGATED, FOLD1_ZEROS_NEGATED)
+	LOWBIT(CONSTS1, ZERO4, BLOCK1, PAIRS, EPILOGUE_ZEROS_NEGATED, EPILOGUE1_ZEROS_NEGATED)
 
 // func lowbit1HalfDotprod(a *Args)
 TEXT ·lowbit1HalfDotprod(SB), NOSPLIT, $0-8
-	LOWBIT(CONSTS1_HALF, ZERO4, BLOCK1, PAIRS, FOLD_HALF_NEGATED, FOLD_HALF_NEGATED)
+	LOWBIT(CONSTS1_HALF, ZERO4, BLOCK1, PAIRS, EPILOGUE_HALF_NEGATED, EPILOGUE_HALF_NEGATED)
 
 // 2 bits: 4 lanes in a plane. The first two pairs of lanes are codes, and codes times 16; codes times 4, and codes.
 #define CONSTS2()            \
@@ -133,15 +133,15 @@ TEXT ·lowbit1HalfDotprod(SB), NOSPLIT, $0-8
 
 // func lowbit2Dotprod(a *Args)
 TEXT ·lowbit2Dotprod(SB), NOSPLIT, $0-8
-	LOWBIT(CONSTS2, START_SUM8, BLOCK2, REDUCE2, FOLD, FOLD)
+	LOWBIT(CONSTS2, START_SUM8, BLOCK2, REDUCE2, EPILOGUE, EPILOGUE)
 
 // func lowbit2ZerosDotprod(a *Args)
 TEXT ·lowbit2ZerosDotprod(SB), NOSPLIT, $0-8
-	LOWBIT(CONSTS2, ZERO8, BLOCK2, REDUCE2, FOLD_ZEROS_OFFSET, FOLD1_ZEROS_OFFSET)
+	LOWBIT(CONSTS2, ZERO8, BLOCK2, REDUCE2, EPILOGUE_ZEROS_OFFSET, EPILOGUE1_ZEROS_OFFSET)
 
 // func lowbit2HalfDotprod(a *Args)
 TEXT ·lowbit2HalfDotprod(SB), NOSPLIT, $0-8
-	LOWBIT(CONSTS2_HALF, ZERO8, BLOCK2, REDUCE2, FOLD_HALF, FOLD_HALF)
+	LOWBIT(CONSTS2_HALF, ZERO8, BLOCK2, REDUCE2, EPILOGUE_HALF, EPILOGUE_HALF)
 
 // 3 bits: planes p, q, r. Bits 3-5 of a plane are the first lane of a pair, bits 0-2 the second; lanes 6 and 7 have
 // their low bits on top of p and q, their high ones on top of r.
@@ -196,21 +196,21 @@ TEXT ·lowbit2HalfDotprod(SB), NOSPLIT, $0-8
 
 // func lowbit3Dotprod(a *Args)
 TEXT ·lowbit3Dotprod(SB), NOSPLIT, $0-8
-	LOWBIT(CONSTS3, START3, BLOCK3, REDUCE3, FOLD, FOLD)
+	LOWBIT(CONSTS3, START3, BLOCK3, REDUCE3, EPILOGUE, EPILOGUE)
 
 // func lowbit3ZerosDotprod(a *Args)
 TEXT ·lowbit3ZerosDotprod(SB), NOSPLIT, $0-8
-	LOWBIT(CONSTS3, START3_ZEROS, BLOCK3, REDUCE3, FOLD_ZEROS_OFFSET, FOLD1_ZEROS_OFFSET)
+	LOWBIT(CONSTS3, START3_ZEROS, BLOCK3, REDUCE3, EPILOGUE_ZEROS_OFFSET, EPILOGUE1_ZEROS_OFFSET)
 
 // 4 bits: signed nibbles, see dotprod_arm64.h.
 
 // func lowbit4Dotprod(a *Args)
 TEXT ·lowbit4Dotprod(SB), NOSPLIT, $0-8
-	LOWBIT(CONSTS4, ZERO4, BLOCK4, PAIRS, FOLD16, FOLD16)
+	LOWBIT(CONSTS4, ZERO4, BLOCK4, PAIRS, EPILOGUE16, EPILOGUE16)
 
 // func lowbit4ZerosDotprod(a *Args)
 TEXT ·lowbit4ZerosDotprod(SB), NOSPLIT, $0-8
-	LOWBIT(CONSTS4, ZERO4, BLOCK4, PAIRS, FOLD_ZEROS16, FOLD1_ZEROS16)
+	LOWBIT(CONSTS4, ZERO4, BLOCK4, PAIRS, EPILOGUE_ZEROS16, EPILOGUE1_ZEROS16)
 
 // 5 bits: a plane is the first lane of a pair and the low 3 bits of the second, whose high 2 bits are in the fifth plane.
 #define CONSTS5()            \
@@ -247,11 +247,11 @@ TEXT ·lowbit4ZerosDotprod(SB), NOSPLIT, $0-8
 
 // func lowbit5Dotprod(a *Args)
 TEXT ·lowbit5Dotprod(SB), NOSPLIT, $0-8
-	LOWBIT(CONSTS5, START_SUM, BLOCK5, PAIRS, FOLD, FOLD)
+	LOWBIT(CONSTS5, START_SUM, BLOCK5, PAIRS, EPILOGUE, EPILOGUE)
 
 // func lowbit5ZerosDotprod(a *Args)
 TEXT ·lowbit5ZerosDotprod(SB), NOSPLIT, $0-8
-	LOWBIT(CONSTS5, ZERO4, BLOCK5, PAIRS, FOLD_ZEROS_OFFSET, FOLD1_ZEROS_OFFSET)
+	LOWBIT(CONSTS5, ZERO4, BLOCK5, PAIRS, EPILOGUE_ZEROS_OFFSET, EPILOGUE1_ZEROS_OFFSET)
 
 // 6 bits: three planes are three lanes, and on top 2 bits each of the fourth, the lowest first.
 #define CONSTS6()            \
@@ -284,11 +284,11 @@ TEXT ·lowbit5ZerosDotprod(SB), NOSPLIT, $0-8
 
 // func lowbit6Dotprod(a *Args)
 TEXT ·lowbit6Dotprod(SB), NOSPLIT, $0-8
-	LOWBIT(CONSTS6, START_SUM, BLOCK6, PAIRS, FOLD, FOLD)
+	LOWBIT(CONSTS6, START_SUM, BLOCK6, PAIRS, EPILOGUE, EPILOGUE)
 
 // func lowbit6ZerosDotprod(a *Args)
 TEXT ·lowbit6ZerosDotprod(SB), NOSPLIT, $0-8
-	LOWBIT(CONSTS6, ZERO4, BLOCK6, PAIRS, FOLD_ZEROS_OFFSET, FOLD1_ZEROS_OFFSET)
+	LOWBIT(CONSTS6, ZERO4, BLOCK6, PAIRS, EPILOGUE_ZEROS_OFFSET, EPILOGUE1_ZEROS_OFFSET)
 
 // 7 bits: seven planes are seven lanes, and on top a bit each of the eighth, the lowest first. These are collected in
 // v, the seventh plane.
@@ -326,11 +326,11 @@ TEXT ·lowbit6ZerosDotprod(SB), NOSPLIT, $0-8
 
 // func lowbit7Dotprod(a *Args)
 TEXT ·lowbit7Dotprod(SB), NOSPLIT, $0-8
-	LOWBIT(CONSTS7, START_SUM, BLOCK7, PAIRS, FOLD, FOLD)
+	LOWBIT(CONSTS7, START_SUM, BLOCK7, PAIRS, EPILOGUE, EPILOGUE)
 
 // func lowbit7ZerosDotprod(a *Args)
 TEXT ·lowbit7ZerosDotprod(SB), NOSPLIT, $0-8
-	LOWBIT(CONSTS7, ZERO4, BLOCK7, PAIRS, FOLD_ZEROS_OFFSET, FOLD1_ZEROS_OFFSET)
+	LOWBIT(CONSTS7, ZERO4, BLOCK7, PAIRS, EPILOGUE_ZEROS_OFFSET, EPILOGUE1_ZEROS_OFFSET)
 
 // 8 bits: lanes as they are.
 #define BLOCK8()                                            \
@@ -346,8 +346,8 @@ TEXT ·lowbit7ZerosDotprod(SB), NOSPLIT, $0-8
 
 // func lowbit8Dotprod(a *Args)
 TEXT ·lowbit8Dotprod(SB), NOSPLIT, $0-8
-	LOWBIT(NONE, ZERO4, BLOCK8, PAIRS, FOLD, FOLD)
+	LOWBIT(NONE, ZERO4, BLOCK8, PAIRS, EPILOGUE, EPILOGUE)
 
 // func lowbit8ZerosDotprod(a *Args)
 TEXT ·lowbit8ZerosDotprod(SB), NOSPLIT, $0-8
-	LOWBIT(NONE, ZERO4, BLOCK8, PAIRS, FOLD_ZEROS, FOLD1_ZEROS)
+	LOWBIT(NONE, ZERO4, BLOCK8, PAIRS, EPILOGUE_ZEROS, EPILOGUE1_ZEROS)

@@ -124,25 +124,25 @@ func group2WideAVX2(a *Args)
 //go:noescape
 func group1WideAVX2(a *Args)
 
-// foldFMAAVX2 is foldFMA for at least one group.
+// epilogueFMAAVX2 is epilogueFMA for at least one group.
 //
 //go:noescape
-func foldFMAAVX2(out *float32, t *int32, groups int, scales, as *float32)
+func epilogueFMAAVX2(out *float32, t *int32, groups int, scales, as *float32)
 
-// foldQAI4AVX2 is foldQAI4 for at least one group.
+// epilogueQAI4AVX2 is epilogueQAI4 for at least one group.
 //
 //go:noescape
-func foldQAI4AVX2(out *float32, t *int32, groups int, scales, zeros, as, asum *float32)
+func epilogueQAI4AVX2(out *float32, t *int32, groups int, scales, zeros, as, asum *float32)
 
-// foldTorchAOAVX2 is foldTorchAO for at least one group.
+// epilogueTorchAOAVX2 is epilogueTorchAO for at least one group.
 //
 //go:noescape
-func foldTorchAOAVX2(out *float32, t *int32, groups int, scales *float32, as float32)
+func epilogueTorchAOAVX2(out *float32, t *int32, groups int, scales *float32, as float32)
 
-// foldRowAVX2 is foldRow.
+// epilogueRowAVX2 is epilogueRow.
 //
 //go:noescape
-func foldRowAVX2(out *float32, t, sums *int32, factor, negZero int32, scales, bias *float32, rec float32)
+func epilogueRowAVX2(out *float32, t, sums *int32, factor, negZero int32, scales, bias *float32, rec float32)
 
 // addSumsAVX2 is addSums for at least one group.
 //

@@ -2582,9 +2582,9 @@ step:
 	VZEROUPPER
 	RET
 
-// func foldFMAAVX2(out *float32, t *int32, groups int, scales *float32, as *float32)
+// func epilogueFMAAVX2(out *float32, t *int32, groups int, scales *float32, as *float32)
 // Requires: AVX, AVX2, FMA3
-TEXT ·foldFMAAVX2(SB), NOSPLIT, $0-40
+TEXT ·epilogueFMAAVX2(SB), NOSPLIT, $0-40
 	MOVQ  out+0(FP), AX
 	MOVQ  groups+16(FP), CX
 	MOVQ  t+8(FP), DX
@@ -2606,9 +2606,9 @@ group:
 	VZEROUPPER
 	RET
 
-// func foldQAI4AVX2(out *float32, t *int32, groups int, scales *float32, zeros *float32, as *float32, asum *float32)
+// func epilogueQAI4AVX2(out *float32, t *int32, groups int, scales *float32, zeros *float32, as *float32, asum *float32)
 // Requires: AVX, AVX2, FMA3
-TEXT ·foldQAI4AVX2(SB), NOSPLIT, $0-56
+TEXT ·epilogueQAI4AVX2(SB), NOSPLIT, $0-56
 	MOVQ  out+0(FP), AX
 	MOVQ  groups+16(FP), CX
 	MOVQ  t+8(FP), DX
@@ -2638,9 +2638,9 @@ group:
 	VZEROUPPER
 	RET
 
-// func foldTorchAOAVX2(out *float32, t *int32, groups int, scales *float32, as float32)
+// func epilogueTorchAOAVX2(out *float32, t *int32, groups int, scales *float32, as float32)
 // Requires: AVX, AVX2
-TEXT ·foldTorchAOAVX2(SB), NOSPLIT, $0-36
+TEXT ·epilogueTorchAOAVX2(SB), NOSPLIT, $0-36
 	MOVQ  out+0(FP), AX
 	MOVQ  groups+16(FP), CX
 	MOVQ  t+8(FP), DX
@@ -2661,9 +2661,9 @@ group:
 	VZEROUPPER
 	RET
 
-// func foldRowAVX2(out *float32, t *int32, sums *int32, factor int32, negZero int32, scales *float32, bias *float32, rec float32)
+// func epilogueRowAVX2(out *float32, t *int32, sums *int32, factor int32, negZero int32, scales *float32, bias *float32, rec float32)
 // Requires: AVX, AVX2
-TEXT ·foldRowAVX2(SB), NOSPLIT, $0-52
+TEXT ·epilogueRowAVX2(SB), NOSPLIT, $0-52
 	VBROADCASTSS factor+24(FP), Y0
 	MOVQ         t+8(FP), AX
 	VPMULLD      (AX), Y0, Y0

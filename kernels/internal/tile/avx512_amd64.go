@@ -84,25 +84,25 @@ func group2AVX512(a *Args)
 //go:noescape
 func group1AVX512(a *Args)
 
-// foldFMAAVX512 is foldFMA for at least one group.
+// epilogueFMAAVX512 is epilogueFMA for at least one group.
 //
 //go:noescape
-func foldFMAAVX512(out *float32, t *int32, groups int, scales, as *float32)
+func epilogueFMAAVX512(out *float32, t *int32, groups int, scales, as *float32)
 
-// foldQAI4AVX512 is foldQAI4 for at least one group.
+// epilogueQAI4AVX512 is epilogueQAI4 for at least one group.
 //
 //go:noescape
-func foldQAI4AVX512(out *float32, t *int32, groups int, scales, zeros, as, asum *float32)
+func epilogueQAI4AVX512(out *float32, t *int32, groups int, scales, zeros, as, asum *float32)
 
-// foldTorchAOAVX512 is foldTorchAO for at least one group.
+// epilogueTorchAOAVX512 is epilogueTorchAO for at least one group.
 //
 //go:noescape
-func foldTorchAOAVX512(out *float32, t *int32, groups int, scales *float32, as float32)
+func epilogueTorchAOAVX512(out *float32, t *int32, groups int, scales *float32, as float32)
 
-// foldRowAVX512 is foldRow.
+// epilogueRowAVX512 is epilogueRow.
 //
 //go:noescape
-func foldRowAVX512(out *float32, t, sums *int32, factor, negZero int32, scales, bias *float32, rec float32)
+func epilogueRowAVX512(out *float32, t, sums *int32, factor, negZero int32, scales, bias *float32, rec float32)
 
 // addSumsAVX512 is addSums for at least one group.
 //

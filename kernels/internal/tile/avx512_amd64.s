@@ -1822,9 +1822,9 @@ step:
 	VZEROUPPER
 	RET
 
-// func foldFMAAVX512(out *float32, t *int32, groups int, scales *float32, as *float32)
+// func epilogueFMAAVX512(out *float32, t *int32, groups int, scales *float32, as *float32)
 // Requires: AVX, AVX512F
-TEXT ·foldFMAAVX512(SB), NOSPLIT, $0-40
+TEXT ·epilogueFMAAVX512(SB), NOSPLIT, $0-40
 	MOVQ   out+0(FP), AX
 	MOVQ   groups+16(FP), CX
 	MOVQ   t+8(FP), DX
@@ -1846,9 +1846,9 @@ group:
 	VZEROUPPER
 	RET
 
-// func foldQAI4AVX512(out *float32, t *int32, groups int, scales *float32, zeros *float32, as *float32, asum *float32)
+// func epilogueQAI4AVX512(out *float32, t *int32, groups int, scales *float32, zeros *float32, as *float32, asum *float32)
 // Requires: AVX, AVX512F
-TEXT ·foldQAI4AVX512(SB), NOSPLIT, $0-56
+TEXT ·epilogueQAI4AVX512(SB), NOSPLIT, $0-56
 	MOVQ   out+0(FP), AX
 	MOVQ   groups+16(FP), CX
 	MOVQ   t+8(FP), DX
@@ -1877,9 +1877,9 @@ group:
 	VZEROUPPER
 	RET
 
-// func foldTorchAOAVX512(out *float32, t *int32, groups int, scales *float32, as float32)
+// func epilogueTorchAOAVX512(out *float32, t *int32, groups int, scales *float32, as float32)
 // Requires: AVX, AVX512F
-TEXT ·foldTorchAOAVX512(SB), NOSPLIT, $0-36
+TEXT ·epilogueTorchAOAVX512(SB), NOSPLIT, $0-36
 	MOVQ   out+0(FP), AX
 	MOVQ   groups+16(FP), CX
 	MOVQ   t+8(FP), DX
@@ -1900,9 +1900,9 @@ group:
 	VZEROUPPER
 	RET
 
-// func foldRowAVX512(out *float32, t *int32, sums *int32, factor int32, negZero int32, scales *float32, bias *float32, rec float32)
+// func epilogueRowAVX512(out *float32, t *int32, sums *int32, factor int32, negZero int32, scales *float32, bias *float32, rec float32)
 // Requires: AVX, AVX512F
-TEXT ·foldRowAVX512(SB), NOSPLIT, $0-52
+TEXT ·epilogueRowAVX512(SB), NOSPLIT, $0-52
 	VBROADCASTSS factor+24(FP), Z0
 	MOVQ         t+8(FP), AX
 	VPMULLD      (AX), Z0, Z0

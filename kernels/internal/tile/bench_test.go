@@ -34,25 +34,25 @@ func BenchmarkTile(b *testing.B) {
 	}
 }
 
-// BenchmarkFold is BenchmarkTile for 4 bits by Dots and a fold.
-func BenchmarkFold(b *testing.B) {
+// BenchmarkEpilogue is BenchmarkTile for 4 bits by Dots and a epilogue.
+func BenchmarkEpilogue(b *testing.B) {
 	for _, i := range asmtest.Implementations(Sets) {
 		for _, group := range []int{32, 128} {
-			for _, fold := range []string{"fma", "qai4", "torchao"} {
-				b.Run(fmt.Sprintf("%s/group=%d/fold=%s", i.Feature, group, fold), func(b *testing.B) {
+			for _, epilogue := range []string{"fma", "qai4", "torchao"} {
+				b.Run(fmt.Sprintf("%s/group=%d/epilogue=%s", i.Feature, group, epilogue), func(b *testing.B) {
 					p := newBenchPanel(i.Code.Set(4), 4, group, 8)
 					out := make([]float32, p.set.NR)
 					p.run(b, func(step Step) {
 						step.Dots(&p.args)
 						for row := range step.MR {
 							t := (*int32)(unsafe.Add(p.args.Out, row*p.args.OutStride))
-							switch fold {
+							switch epilogue {
 							case "fma":
-								p.set.FoldFMA(&out[0], t, p.args.Groups, p.args.Scales, p.args.Scales)
+								p.set.EpilogueFMA(&out[0], t, p.args.Groups, p.args.Scales, p.args.Scales)
 							case "qai4":
-								p.set.FoldQAI4(&out[0], t, p.args.Groups, p.args.Scales, p.args.Scales, p.args.Scales, p.args.Scales)
+								p.set.EpilogueQAI4(&out[0], t, p.args.Groups, p.args.Scales, p.args.Scales, p.args.Scales, p.args.Scales)
 							case "torchao":
-								p.set.FoldTorchAO(&out[0], t, p.args.Groups, p.args.Scales, 1)
+								p.set.EpilogueTorchAO(&out[0], t, p.args.Groups, p.args.Scales, 1)
 							}
 						}
 					})

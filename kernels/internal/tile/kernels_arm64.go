@@ -122,17 +122,17 @@ func unpack8(dst, src *byte, units int, lanes *Lanes)
 //go:noescape
 func zipNEON(dst *byte, n int)
 
-// foldFMANEON is foldFMA for 8 rows and a positive number of groups.
+// epilogueFMANEON is epilogueFMA for 8 rows and a positive number of groups.
 //
 //go:noescape
-func foldFMANEON(out *float32, t *int32, groups int, scales, as *float32)
+func epilogueFMANEON(out *float32, t *int32, groups int, scales, as *float32)
 
-// foldQAI4NEON is foldQAI4 for 8 rows and a positive number of groups.
+// epilogueQAI4NEON is epilogueQAI4 for 8 rows and a positive number of groups.
 //
 //go:noescape
-func foldQAI4NEON(out *float32, t *int32, groups int, scales, zeros, as, asum *float32)
+func epilogueQAI4NEON(out *float32, t *int32, groups int, scales, zeros, as, asum *float32)
 
-// foldTorchAONEON is foldTorchAO for 8 rows and a positive number of groups.
+// epilogueTorchAONEON is epilogueTorchAO for 8 rows and a positive number of groups.
 //
 //go:noescape
-func foldTorchAONEON(out *float32, t *int32, groups int, scales *float32, as float32)
+func epilogueTorchAONEON(out *float32, t *int32, groups int, scales *float32, as float32)

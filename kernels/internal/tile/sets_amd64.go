@@ -13,8 +13,8 @@ func init() {
 func setAVX2(bits int) Set {
 	s := Set{
 		Feature: cpu.AVX2, Offset: 1 << (bits - 1), NR: 8, Unpack: unpackAVX2[bits-1], Zip: zipAVX2, Steps: narrowAVX2,
-		FoldFMA: foldFMAAVX2, FoldQAI4: foldQAI4AVX2, FoldTorchAO: foldTorchAOAVX2,
-		FoldRow: foldRowAVX2, AddSums: addSumsAVX2,
+		EpilogueFMA: epilogueFMAAVX2, EpilogueQAI4: epilogueQAI4AVX2, EpilogueTorchAO: epilogueTorchAOAVX2,
+		EpilogueRow: epilogueRowAVX2, AddSums: addSumsAVX2,
 	}
 	switch bits {
 	case 7:
@@ -29,8 +29,8 @@ func setAVX2(bits int) Set {
 func setAVX512(bits int) Set {
 	return Set{
 		Feature: cpu.AVX512, Offset: 1 << (bits - 1), NR: 16, Unpack: unpackAVX512[bits-1], Zip: zipAVX2, Steps: stepsAVX512,
-		FoldFMA: foldFMAAVX512, FoldQAI4: foldQAI4AVX512, FoldTorchAO: foldTorchAOAVX512,
-		FoldRow: foldRowAVX512, AddSums: addSumsAVX512,
+		EpilogueFMA: epilogueFMAAVX512, EpilogueQAI4: epilogueQAI4AVX512, EpilogueTorchAO: epilogueTorchAOAVX512,
+		EpilogueRow: epilogueRowAVX512, AddSums: addSumsAVX512,
 	}
 }
 

@@ -20,8 +20,8 @@ func init() {
 func setNEON(feature string, bits int, steps []Step) Set {
 	return Set{
 		Feature: feature, NR: 8, Unpack: unpackNEON[bits-1], Zip: zipNEON, Steps: steps,
-		FoldFMA: foldFMANEON, FoldQAI4: foldQAI4NEON, FoldTorchAO: foldTorchAONEON,
-		FoldRow: foldRowNEON, AddSums: addSumsNEON,
+		EpilogueFMA: epilogueFMANEON, EpilogueQAI4: epilogueQAI4NEON, EpilogueTorchAO: epilogueTorchAONEON,
+		EpilogueRow: epilogueRowNEON, AddSums: addSumsNEON,
 	}
 }
 

@@ -73,21 +73,21 @@ type Set struct {
 	// Steps are the products, by number of rows MR, largest first; the last has MR 1.
 	Steps []Step
 
-	// The folds turn the t of one row of activations that Dots wrote, [groups][NR], into NR outputs. They are portable
-	// where a Set leaves them nil. But for FoldRow they may leave any NaN in out: the driver makes it 0x7fc00000.
+	// The epilogues turn the t of one row of activations that Dots wrote, [groups][NR], into NR outputs. They are portable
+	// where a Set leaves them nil. But for EpilogueRow they may leave any NaN in out: the driver makes it 0x7fc00000.
 
-	// FoldFMA: f = 0; for each group: f = fma(float32(t), float32(as[g]*scales[g][r]), f); out[r] = f.
-	FoldFMA func(out *float32, t *int32, groups int, scales, as *float32)
-	// FoldQAI4: f = 0; for each group: f = fma(zeros[g][r], asum[g], f),
+	// EpilogueFMA: f = 0; for each group: f = fma(float32(t), float32(as[g]*scales[g][r]), f); out[r] = f.
+	EpilogueFMA func(out *float32, t *int32, groups int, scales, as *float32)
+	// EpilogueQAI4: f = 0; for each group: f = fma(zeros[g][r], asum[g], f),
 	// f = fma(float32(16*t), float32(scales[g][r]*as[g]), f); out[r] = f.
-	FoldQAI4 func(out *float32, t *int32, groups int, scales, zeros, as, asum *float32)
-	// FoldTorchAO: f = 0; for each group: f = f + float32(float32(scales[g][r]*as) * float32(t)), each rounded by itself;
+	EpilogueQAI4 func(out *float32, t *int32, groups int, scales, zeros, as, asum *float32)
+	// EpilogueTorchAO: f = 0; for each group: f = f + float32(float32(scales[g][r]*as) * float32(t)), each rounded by itself;
 	// out[r] = f.
-	FoldTorchAO func(out *float32, t *int32, groups int, scales *float32, as float32)
-	// FoldRow, for one group: a = factor*t[r] + sums[r]*negZero in int32;
+	EpilogueTorchAO func(out *float32, t *int32, groups int, scales *float32, as float32)
+	// EpilogueRow, for one group: a = factor*t[r] + sums[r]*negZero in int32;
 	// out[r] = float32(float32(a) * float32(scales[r]*rec)) + bias[r], any NaN as 0x7fc00000.
-	FoldRow func(out *float32, t, sums *int32, factor, negZero int32, scales, bias *float32, rec float32)
-	// AddSums goes before FoldTorchAO: t[g][r] += factor*sums[g][r] in int32.
+	EpilogueRow func(out *float32, t, sums *int32, factor, negZero int32, scales, bias *float32, rec float32)
+	// AddSums goes before EpilogueTorchAO: t[g][r] += factor*sums[g][r] in int32.
 	AddSums func(t, sums *int32, groups int, factor int32)
 }
 

@@ -51,7 +51,7 @@ func TestSets(t *testing.T) {
 	})
 	for _, i := range Sets.All() { // those of other CPUs too
 		for bits := 1; bits <= 8; bits++ {
-			if s := i.Code.Set(bits); s.Feature != i.Feature || s.Unpack == nil || s.Zip == nil || s.FoldRow == nil {
+			if s := i.Code.Set(bits); s.Feature != i.Feature || s.Unpack == nil || s.Zip == nil || s.EpilogueRow == nil {
 				t.Errorf("%s, %d bits: %+v", i.Feature, bits, s)
 			}
 		}
@@ -366,10 +366,10 @@ func TestLongestGroup(t *testing.T) {
 	})
 }
 
-func TestFolds(t *testing.T) {
+func TestEpilogues(t *testing.T) {
 	eachSet(t, func(t *testing.T, s Set, bits int) {
 		if bits != 4 && testing.Short() {
-			t.Skip("the folds do not depend on the width")
+			t.Skip("the epilogues do not depend on the width")
 		}
 		rng := rand.New(rand.NewPCG(5, 5))
 		nr := s.NR
@@ -412,10 +412,12 @@ func TestFolds(t *testing.T) {
 				}
 			}
 			for j, run := range []func(out *float32){
-				func(out *float32) { s.FoldFMA(out, &dots[0], groups, &scales[0], &as[0]) },
-				func(out *float32) { s.FoldQAI4(out, &dots[0], groups, &scales[0], &zeros[0], &as[0], &asum[0]) },
-				func(out *float32) { s.FoldTorchAO(out, &dots[0], groups, &scales[0], as[0]) },
-				func(out *float32) { s.FoldRow(out, &dots[0], &sums[0], factor, negZero, &scales[0], &zeros[0], as[0]) },
+				func(out *float32) { s.EpilogueFMA(out, &dots[0], groups, &scales[0], &as[0]) },
+				func(out *float32) { s.EpilogueQAI4(out, &dots[0], groups, &scales[0], &zeros[0], &as[0], &asum[0]) },
+				func(out *float32) { s.EpilogueTorchAO(out, &dots[0], groups, &scales[0], as[0]) },
+				func(out *float32) {
+					s.EpilogueRow(out, &dots[0], &sums[0], factor, negZero, &scales[0], &zeros[0], as[0])
+				},
 			} {
 				b := newBuffer(rng, 4*nr)
 				before := slices.Clone(b.all)
@@ -424,7 +426,7 @@ func TestFolds(t *testing.T) {
 				got := unsafe.Slice((*float32)(b.pointer()), nr)
 				for r := range got {
 					if canonical(got[r]) != canonical(want[j][r]) || j == 3 && math.Float32bits(got[r]) != canonical(got[r]) {
-						t.Fatalf("fold %d, case %d, output %d: %v, want %v", j, i, r, got[r], want[j][r])
+						t.Fatalf("epilogue %d, case %d, output %d: %v, want %v", j, i, r, got[r], want[j][r])
 					}
 				}
 			}
@@ -453,11 +455,11 @@ func TestKernelsDoNotAllocate(t *testing.T) {
 			f := make([]float32, s.NR)
 			if n := testing.AllocsPerRun(5, func() {
 				step.Dots(&a)
-				s.FoldFMA(&f[0], &out[0], 2, &p.scales[0], &p.scales[0])
-				s.FoldQAI4(&f[0], &out[0], 2, &p.scales[0], &p.scales[0], &p.scales[0], &p.scales[0])
+				s.EpilogueFMA(&f[0], &out[0], 2, &p.scales[0], &p.scales[0])
+				s.EpilogueQAI4(&f[0], &out[0], 2, &p.scales[0], &p.scales[0], &p.scales[0], &p.scales[0])
 				s.AddSums(&out[0], &p.zeros[0], 1, 2)
-				s.FoldTorchAO(&f[0], &out[0], 2, &p.scales[0], 1)
-				s.FoldRow(&f[0], &out[0], &p.zeros[0], 16, 1, &p.scales[0], &p.bias[0], 1)
+				s.EpilogueTorchAO(&f[0], &out[0], 2, &p.scales[0], 1)
+				s.EpilogueRow(&f[0], &out[0], &p.zeros[0], 16, 1, &p.scales[0], &p.bias[0], 1)
 				step.Group(&a)
 				s.Unpack(&dst[0], &src[0], 2, &lanes)
 				s.Zip(&dst[0], 2)

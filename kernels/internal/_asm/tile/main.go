@@ -39,8 +39,8 @@ func main() {
 			product2(r, wide, mr)
 		}
 	}
-	folds(isa)
-	foldRow(isa)
+	epilogues(isa)
+	epilogueRow(isa)
 	addSums(isa)
 	if isa == emit.AVX2 {
 		zip()

@@ -3,7 +3,7 @@
 #include "textflag.h"
 #include "neon_arm64.h"
 
-// The folds, for dots R1, groups R2, scales R3, as R4, zeros R5 and asum R6. V0-V1 are the 8 outputs, V2-V5 the dots of
+// The epilogues, for dots R1, groups R2, scales R3, as R4, zeros R5 and asum R6. V0-V1 are the 8 outputs, V2-V5 the dots of
 // one or two groups, V16-V19 their scales, V20-V23 their zeros. NaNs are left as they come.
 
 // EACH_PAIR is the loop over groups, two a turn, the odd one first.
@@ -68,8 +68,8 @@ done:                     \
 	SCALE(7, 18, 19)              \
 	ADD_2
 
-// func foldFMANEON(out *float32, t *int32, groups int, scales, as *float32)
-TEXT ·foldFMANEON(SB), NOSPLIT, $0-40
+// func epilogueFMANEON(out *float32, t *int32, groups int, scales, as *float32)
+TEXT ·epilogueFMANEON(SB), NOSPLIT, $0-40
 	MOVD out+0(FP), R0
 	MOVD t+8(FP), R1
 	MOVD groups+16(FP), R2
@@ -111,8 +111,8 @@ TEXT ·foldFMANEON(SB), NOSPLIT, $0-40
 	VFMLA   V18.S4, V4.S4, V0.S4                     \
 	VFMLA   V19.S4, V5.S4, V1.S4
 
-// func foldQAI4NEON(out *float32, t *int32, groups int, scales, zeros, as, asum *float32)
-TEXT ·foldQAI4NEON(SB), NOSPLIT, $0-56
+// func epilogueQAI4NEON(out *float32, t *int32, groups int, scales, zeros, as, asum *float32)
+TEXT ·epilogueQAI4NEON(SB), NOSPLIT, $0-56
 	MOVD out+0(FP), R0
 	MOVD t+8(FP), R1
 	MOVD groups+16(FP), R2
@@ -148,8 +148,8 @@ TEXT ·foldQAI4NEON(SB), NOSPLIT, $0-56
 	SUM(16, 17)         \
 	SUM(18, 19)
 
-// func foldTorchAONEON(out *float32, t *int32, groups int, scales *float32, as float32)
-TEXT ·foldTorchAONEON(SB), NOSPLIT, $0-36
+// func epilogueTorchAONEON(out *float32, t *int32, groups int, scales *float32, as float32)
+TEXT ·epilogueTorchAONEON(SB), NOSPLIT, $0-36
 	MOVD  out+0(FP), R0
 	MOVD  t+8(FP), R1
 	MOVD  groups+16(FP), R2

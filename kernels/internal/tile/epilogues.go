@@ -14,25 +14,25 @@ func (s *Set) fill() {
 	if s.Zip == nil {
 		s.Zip = zip
 	}
-	if s.FoldFMA == nil {
-		s.FoldFMA = func(out *float32, t *int32, groups int, scales, as *float32) {
-			foldFMA(unsafe.Slice(out, nr), unsafe.Slice(t, nr*groups), unsafe.Slice(scales, nr*groups), unsafe.Slice(as, groups))
+	if s.EpilogueFMA == nil {
+		s.EpilogueFMA = func(out *float32, t *int32, groups int, scales, as *float32) {
+			epilogueFMA(unsafe.Slice(out, nr), unsafe.Slice(t, nr*groups), unsafe.Slice(scales, nr*groups), unsafe.Slice(as, groups))
 		}
 	}
-	if s.FoldQAI4 == nil {
-		s.FoldQAI4 = func(out *float32, t *int32, groups int, scales, zeros, as, asum *float32) {
-			foldQAI4(unsafe.Slice(out, nr), unsafe.Slice(t, nr*groups), unsafe.Slice(scales, nr*groups), unsafe.Slice(zeros, nr*groups),
+	if s.EpilogueQAI4 == nil {
+		s.EpilogueQAI4 = func(out *float32, t *int32, groups int, scales, zeros, as, asum *float32) {
+			epilogueQAI4(unsafe.Slice(out, nr), unsafe.Slice(t, nr*groups), unsafe.Slice(scales, nr*groups), unsafe.Slice(zeros, nr*groups),
 				unsafe.Slice(as, groups), unsafe.Slice(asum, groups))
 		}
 	}
-	if s.FoldTorchAO == nil {
-		s.FoldTorchAO = func(out *float32, t *int32, groups int, scales *float32, as float32) {
-			foldTorchAO(unsafe.Slice(out, nr), unsafe.Slice(t, nr*groups), unsafe.Slice(scales, nr*groups), as)
+	if s.EpilogueTorchAO == nil {
+		s.EpilogueTorchAO = func(out *float32, t *int32, groups int, scales *float32, as float32) {
+			epilogueTorchAO(unsafe.Slice(out, nr), unsafe.Slice(t, nr*groups), unsafe.Slice(scales, nr*groups), as)
 		}
 	}
-	if s.FoldRow == nil {
-		s.FoldRow = func(out *float32, t, sums *int32, factor, negZero int32, scales, bias *float32, rec float32) {
-			foldRow(unsafe.Slice(out, nr), unsafe.Slice(t, nr), unsafe.Slice(sums, nr), factor, negZero, unsafe.Slice(scales, nr), unsafe.Slice(bias, nr), rec)
+	if s.EpilogueRow == nil {
+		s.EpilogueRow = func(out *float32, t, sums *int32, factor, negZero int32, scales, bias *float32, rec float32) {
+			epilogueRow(unsafe.Slice(out, nr), unsafe.Slice(t, nr), unsafe.Slice(sums, nr), factor, negZero, unsafe.Slice(scales, nr), unsafe.Slice(bias, nr), rec)
 		}
 	}
 	if s.AddSums == nil {
@@ -42,8 +42,8 @@ func (s *Set) fill() {
 	}
 }
 
-// foldFMA is Set.FoldFMA for panels of len(out) rows.
-func foldFMA(out []float32, t []int32, scales, as []float32) {
+// epilogueFMA is Set.EpilogueFMA for panels of len(out) rows.
+func epilogueFMA(out []float32, t []int32, scales, as []float32) {
 	clear(out)
 	for _, a := range as {
 		for r := range out {
@@ -53,8 +53,8 @@ func foldFMA(out []float32, t []int32, scales, as []float32) {
 	}
 }
 
-// foldQAI4 is Set.FoldQAI4.
-func foldQAI4(out []float32, t []int32, scales, zeros, as, asum []float32) {
+// epilogueQAI4 is Set.EpilogueQAI4.
+func epilogueQAI4(out []float32, t []int32, scales, zeros, as, asum []float32) {
 	clear(out)
 	for g, a := range as {
 		for r := range out {
@@ -65,8 +65,8 @@ func foldQAI4(out []float32, t []int32, scales, zeros, as, asum []float32) {
 	}
 }
 
-// foldTorchAO is Set.FoldTorchAO.
-func foldTorchAO(out []float32, t []int32, scales []float32, as float32) {
+// epilogueTorchAO is Set.EpilogueTorchAO.
+func epilogueTorchAO(out []float32, t []int32, scales []float32, as float32) {
 	clear(out)
 	for len(t) > 0 {
 		for r := range out {
@@ -76,8 +76,8 @@ func foldTorchAO(out []float32, t []int32, scales []float32, as float32) {
 	}
 }
 
-// foldRow is Set.FoldRow.
-func foldRow(out []float32, t, sums []int32, factor, negZero int32, scales, bias []float32, rec float32) {
+// epilogueRow is Set.EpilogueRow.
+func epilogueRow(out []float32, t, sums []int32, factor, negZero int32, scales, bias []float32, rec float32) {
 	t, sums, scales, bias = t[:len(out)], sums[:len(out)], scales[:len(out)], bias[:len(out)]
 	for r := range out {
 		a := factor*t[r] + sums[r]*negZero

@@ -7,9 +7,9 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// fold makes one of the folds, for panels of as many rows as a vector has float32. group adds to f the group whose dot
+// epilogue makes one of the epilogues, for panels of as many rows as a vector has float32. group adds to f the group whose dot
 // products are in t, as float32, or 16 times them.
-func fold(isa emit.ISA, name, signature string, times16 bool, vectors, numbers []string, group func(f, t reg.VecVirtual, at map[string]operand.Mem)) {
+func epilogue(isa emit.ISA, name, signature string, times16 bool, vectors, numbers []string, group func(f, t reg.VecVirtual, at map[string]operand.Mem)) {
 	emit.Func(name+isa.Suffix(), signature, name+isa.Suffix()+" is "+name+" for at least one group.")
 	out := Load(Param("out"), GP64())
 	groups := Load(Param("groups"), GP64())
@@ -52,15 +52,15 @@ func fold(isa emit.ISA, name, signature string, times16 bool, vectors, numbers [
 	RET()
 }
 
-func folds(isa emit.ISA) {
-	fold(isa, "foldFMA", "func(out *float32, t *int32, groups int, scales, as *float32)", false, []string{"scales"}, []string{"as"},
+func epilogues(isa emit.ISA) {
+	epilogue(isa, "epilogueFMA", "func(out *float32, t *int32, groups int, scales, as *float32)", false, []string{"scales"}, []string{"as"},
 		func(f, t reg.VecVirtual, at map[string]operand.Mem) {
 			s := isa.Vector()
 			VBROADCASTSS(at["as"], s)
 			VMULPS(at["scales"], s, s)
 			VFMADD231PS(t, s, f)
 		})
-	fold(isa, "foldQAI4", "func(out *float32, t *int32, groups int, scales, zeros, as, asum *float32)", true,
+	epilogue(isa, "epilogueQAI4", "func(out *float32, t *int32, groups int, scales, zeros, as, asum *float32)", true,
 		[]string{"scales", "zeros"}, []string{"as", "asum"},
 		func(f, t reg.VecVirtual, at map[string]operand.Mem) {
 			s := isa.Vector()
@@ -71,7 +71,7 @@ func folds(isa emit.ISA) {
 			VMULPS(at["scales"], s, s)
 			VFMADD231PS(t, s, f)
 		})
-	fold(isa, "foldTorchAO", "func(out *float32, t *int32, groups int, scales *float32, as float32)", false, []string{"scales"}, nil,
+	epilogue(isa, "epilogueTorchAO", "func(out *float32, t *int32, groups int, scales *float32, as float32)", false, []string{"scales"}, nil,
 		func(f, t reg.VecVirtual, at map[string]operand.Mem) {
 			s := isa.Vector()
 			VBROADCASTSS(param("as"), s)
@@ -81,10 +81,10 @@ func folds(isa emit.ISA) {
 		})
 }
 
-// foldRow makes foldRow, for panels of as many rows as a vector has float32.
-func foldRow(isa emit.ISA) {
-	name := "foldRow" + isa.Suffix()
-	emit.Func(name, "func(out *float32, t, sums *int32, factor, negZero int32, scales, bias *float32, rec float32)", name+" is foldRow.")
+// epilogueRow makes epilogueRow, for panels of as many rows as a vector has float32.
+func epilogueRow(isa emit.ISA) {
+	name := "epilogueRow" + isa.Suffix()
+	emit.Func(name, "func(out *float32, t, sums *int32, factor, negZero int32, scales, bias *float32, rec float32)", name+" is epilogueRow.")
 	at := func(name string) operand.Mem { return operand.Mem{Base: Load(Param(name), GP64())} }
 	a, sums, scale := isa.Vector(), isa.Vector(), isa.Vector()
 	VBROADCASTSS(param("factor"), a) // not VPBROADCASTD, of which go vet has the size wrong

@@ -17,7 +17,7 @@ import (
 func TestUnpackings(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	allHeaders(rng, func(_ int, h packing.Header) {
-		f, err := newForm(h)
+		f, err := newPanelLayout(h)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -76,7 +76,7 @@ func TestPanel(t *testing.T) {
 			return
 		}
 		p := newPayload(t, rng, h, contents(rng.IntN(3)))
-		f, err := newForm(h)
+		f, err := newPanelLayout(h)
 		if err != nil {
 			t.Fatal(err)
 		}

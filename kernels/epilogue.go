@@ -6,23 +6,23 @@ import (
 	"github.com/lowbit-go/gq/internal/floats"
 )
 
-// fold turns the dot products of row number i of a with a panel into outputs.
-func (l *Linear) fold(out []float32, t []int32, p *panel, a *activations, i int) {
-	f, groups := l.form, l.groups
-	switch f.finish {
-	case finishRow:
-		l.set.FoldRow(&out[0], &t[0], &p.sums[0], f.codeFactor, a.negInt[i], &p.scales[0], &p.bias[0], a.rec[i])
+// applyEpilogue turns the dot products of row number i of a with a panel into outputs.
+func (l *Linear) applyEpilogue(out []float32, t []int32, p *panel, a *activations, i int) {
+	f, groups := l.panelLayout, l.groups
+	switch f.epilogue {
+	case epilogueRow:
+		l.set.EpilogueRow(&out[0], &t[0], &p.sums[0], f.codeFactor, a.negInt[i], &p.scales[0], &p.bias[0], a.rec[i])
 		return
-	case finishGroup:
-		foldHalf(out, t, p.scales, p.float, p.bias, a.negZero[i], a.rec[i])
-	case finishF16:
-		l.set.FoldFMA(&out[0], &t[0], groups, &p.scales[0], &a.scales[i*groups])
-	case finishQAI4:
-		l.set.FoldQAI4(&out[0], &t[0], groups, &p.scales[0], &p.points[0], &a.scales[i*groups], &a.asums[i*groups])
+	case epilogueGroup:
+		epilogueHalf(out, t, p.scales, p.float, p.bias, a.negZero[i], a.rec[i])
+	case epilogueF16:
+		l.set.EpilogueFMA(&out[0], &t[0], groups, &p.scales[0], &a.scales[i*groups])
+	case epilogueQAI4:
+		l.set.EpilogueQAI4(&out[0], &t[0], groups, &p.scales[0], &p.points[0], &a.scales[i*groups], &a.asums[i*groups])
 		addBias(out, p.bias)
-	case finishTorchAO:
+	case epilogueTorchAO:
 		l.set.AddSums(&t[0], &p.sums[0], groups, a.negInt[i])
-		l.set.FoldTorchAO(&out[0], &t[0], groups, &p.scales[0], a.rec[i])
+		l.set.EpilogueTorchAO(&out[0], &t[0], groups, &p.scales[0], a.rec[i])
 		if f.biasAt >= 0 {
 			addBias(out, p.bias)
 		}
@@ -37,9 +37,9 @@ func addBias(out, bias []float32) {
 	}
 }
 
-// foldHalf is tile.Step.Group's arithmetic for scales that cannot be halved: with the doubled t of the half-step grid,
+// epilogueHalf is tile.Step.Group's arithmetic for scales that cannot be halved: with the doubled t of the half-step grid,
 // the term of a group is fma(float32(t)/2, scale, f). That half is exact.
-func foldHalf(out []float32, t []int32, scales, rowSums, bias []float32, negZero, rec float32) {
+func epilogueHalf(out []float32, t []int32, scales, rowSums, bias []float32, negZero, rec float32) {
 	nr := len(out)
 	for r := range out {
 		f := float32(0)

@@ -20,20 +20,20 @@ const (
 	blocksF32                      // act.BlocksF32, likewise
 )
 
-// finish is how a layout's dot products become outputs.
-type finish uint8
+// epilogue is how a layout's dot products become outputs.
+type epilogue uint8
 
 const (
-	finishGroup   finish = iota // tile.Step.Group
-	finishRow                   // one scale a row, int32 arithmetic up to it
-	finishF16                   // tile.Set.FoldFMA
-	finishQAI4                  // tile.Set.FoldQAI4
-	finishTorchAO               // tile.Set.FoldTorchAO
+	epilogueGroup   epilogue = iota // tile.Step.Group
+	epilogueRow                     // one scale a row, int32 arithmetic up to it
+	epilogueF16                     // tile.Set.EpilogueFMA
+	epilogueQAI4                    // tile.Set.EpilogueQAI4
+	epilogueTorchAO                 // tile.Set.EpilogueTorchAO
 )
 
-// form says how the panels of a payload lie in memory, and what is to be computed with them: all that the driver of the
+// panelLayout says how the panels of a payload lie in memory, and what is to be computed with them: all that the driver of the
 // tile kernels knows of a layout.
-type form struct {
+type panelLayout struct {
 	header     packing.Header // of the panels: lowbit for torchao-kleidiai
 	bits       int
 	rows, cols int
@@ -47,7 +47,7 @@ type form struct {
 	half       bool // the half-step grid
 
 	quantize quantization
-	finish   finish
+	epilogue epilogue
 
 	// Codes: the lanes of all units of 128 codes, which lie in runs without a gap.
 	runs      []run
@@ -59,9 +59,9 @@ type form struct {
 	scaleAt    []int              // [groups] of nr scales
 	scaleDtype packing.ScaleDtype //
 	zeroAt     int                // zero points, from the scales of their group: nr int8, float32 or int32
-	sumAt      int                // nr row sums (finishGroup: float32, finishRow: int32), or from the scales nr int32 (finishTorchAO)
+	sumAt      int                // nr row sums (epilogueGroup: float32, epilogueRow: int32), or from the scales nr int32 (epilogueTorchAO)
 	biasAt     int                // nr float32; -1: none stored
-	codeFactor int32              // finishRow: the row sums and scales are for codes times this
+	codeFactor int32              // epilogueRow: the row sums and scales are for codes times this
 }
 
 // run is some blocks of codes that follow each other.
@@ -89,12 +89,12 @@ func (e *UnsupportedError) Error() string {
 	return fmt.Sprintf("no kernel reads %s, %d bits, group %d, %d x %d: %s", name, h.Bits, h.Group, h.Rows, h.Cols, e.Msg)
 }
 
-// newForm fails with *UnsupportedError for what has no kernels, and else as layouts.New does.
-func newForm(h packing.Header) (*form, error) {
+// newPanelLayout fails with *UnsupportedError for what has no kernels, and else as layouts.New does.
+func newPanelLayout(h packing.Header) (*panelLayout, error) {
 	if err := h.Validate(); err != nil {
 		return nil, err
 	}
-	reads, ok := forms[h.Layout]
+	reads, ok := supported[h.Layout]
 	if !ok {
 		msg := "this layout is not multiplied with"
 		if h.Layout == packing.LayoutPlain {
@@ -106,7 +106,7 @@ func newForm(h packing.Header) (*form, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &form{
+	f := &panelLayout{
 		header: h, bits: int(h.Bits), rows: int(h.Rows), cols: int(h.Cols), nr: int(h.Tile.NR), prefix: len(p.Prefix()),
 		panels: p.Panels(), panelBytes: p.PanelBytes(), stored: p.PackedCols(), groups: p.Groups(), group: int(h.Cols),
 		half: h.Grid == packing.GridHalfStep, scaleDtype: h.ScaleDtype, biasAt: -1, codeFactor: 1,
@@ -123,11 +123,11 @@ func newForm(h packing.Header) (*form, error) {
 	return f, nil
 }
 
-// layoutForm is how the tile kernels read a layout, and what its payloads may hold.
-type layoutForm struct {
-	lay    func(f *form, p packing.Packer) error // fills in what the layout alone knows
-	as     packing.Layout                        // the layout as which it is multiplied with; 0: itself
-	widths []int                                 // bits of a code
+// layoutSupport is how the tile kernels read a layout, and what its payloads may hold.
+type layoutSupport struct {
+	lay    func(f *panelLayout, p packing.Packer) error // fills in what the layout alone knows
+	as     packing.Layout                               // the layout as which it is multiplied with; 0: itself
+	widths []int                                        // bits of a code
 	zeros  []packing.ZeroKind
 	scales []packing.ScaleDtype
 }
@@ -142,21 +142,21 @@ var (
 	scalesF16   = []packing.ScaleDtype{packing.ScaleF16}
 )
 
-// forms are the layouts that the tile kernels of every instruction set multiply with; others have no kernels.
-var forms = map[packing.Layout]layoutForm{
-	packing.LayoutLowbit:          {lay: (*form).lowbit, widths: allWidths, zeros: integerZero, scales: allScales},
-	packing.LayoutTorchAOKleidiAI: {lay: (*form).torchAOKleidiAI, as: packing.LayoutLowbit},
-	packing.LayoutQSI4CXP:         {lay: (*form).qsi4cxp, widths: []int{4}, zeros: noZeros, scales: scalesF32},
-	packing.LayoutQSI8CXP:         {lay: (*form).qsi8cxp, widths: []int{8}, zeros: noZeros, scales: scalesF32},
-	packing.LayoutQSU2CXP:         {lay: (*form).qsu2cxp, widths: []int{2}, zeros: noZeros, scales: scalesF32},
-	packing.LayoutQSI4C32PF16:     {lay: (*form).qsi4c32pF16, widths: []int{4}, zeros: noZeros, scales: scalesF16},
-	packing.LayoutQAI4C32P:        {lay: (*form).qai4c32p, widths: []int{4}, zeros: floatZero, scales: scalesF32},
-	packing.LayoutTorchAOLinear:   {lay: (*form).torchAOLinear, widths: allWidths, zeros: integerZero, scales: scalesF32},
+// supported are the layouts that the tile kernels of every instruction set multiply with; others have no kernels.
+var supported = map[packing.Layout]layoutSupport{
+	packing.LayoutLowbit:          {lay: (*panelLayout).lowbit, widths: allWidths, zeros: integerZero, scales: allScales},
+	packing.LayoutTorchAOKleidiAI: {lay: (*panelLayout).torchAOKleidiAI, as: packing.LayoutLowbit},
+	packing.LayoutQSI4CXP:         {lay: (*panelLayout).qsi4cxp, widths: []int{4}, zeros: noZeros, scales: scalesF32},
+	packing.LayoutQSI8CXP:         {lay: (*panelLayout).qsi8cxp, widths: []int{8}, zeros: noZeros, scales: scalesF32},
+	packing.LayoutQSU2CXP:         {lay: (*panelLayout).qsu2cxp, widths: []int{2}, zeros: noZeros, scales: scalesF32},
+	packing.LayoutQSI4C32PF16:     {lay: (*panelLayout).qsi4c32pF16, widths: []int{4}, zeros: noZeros, scales: scalesF16},
+	packing.LayoutQAI4C32P:        {lay: (*panelLayout).qai4c32p, widths: []int{4}, zeros: floatZero, scales: scalesF32},
+	packing.LayoutTorchAOLinear:   {lay: (*panelLayout).torchAOLinear, widths: allWidths, zeros: integerZero, scales: scalesF32},
 }
 
 // halves places lanes whose two halves h are distance columns apart: lanes run over h, then pairs of rows or fours of
 // rows, then along the columns. lowbit and KleidiAI's 4-bit layouts have it.
-func (f *form) halves(distance int) {
+func (f *panelLayout) halves(distance int) {
 	f.width = int(f.header.Tile.KR) / 2
 	nr, width := f.nr, f.width
 	pairs := nr * width / 16
@@ -166,7 +166,7 @@ func (f *form) halves(distance int) {
 	}
 }
 
-func (f *form) lowbit(p packing.Packer) error {
+func (f *panelLayout) lowbit(p packing.Packer) error {
 	l := p.(*packing.Lowbit)
 	f.halves(16)
 	half := uint8(1) << (f.bits - 1)
@@ -196,7 +196,7 @@ func (f *form) lowbit(p packing.Packer) error {
 }
 
 // torchAOKleidiAI is TorchAO's header and qsi4c32p.
-func (f *form) torchAOKleidiAI(packing.Packer) error {
+func (f *panelLayout) torchAOKleidiAI(packing.Packer) error {
 	h := f.header
 	h.Layout = packing.LayoutLowbit
 	l, err := packing.NewLowbit(h.Canonical())
@@ -208,15 +208,15 @@ func (f *form) torchAOKleidiAI(packing.Packer) error {
 }
 
 // perRow lays out a panel of codes, nr int32 sums, nr float32 scales and nr float32 biases.
-func (f *form) perRow() {
-	f.finish = finishRow
+func (f *panelLayout) perRow() {
+	f.epilogue = epilogueRow
 	f.runs = []run{{units: f.nr * f.stored / 128}}
 	f.sumAt = f.nr * f.stored * f.bits / 8
 	f.scaleAt = []int{f.sumAt + 4*f.nr}
 	f.biasAt = f.sumAt + 8*f.nr
 }
 
-func (f *form) qsi4cxp(packing.Packer) error {
+func (f *panelLayout) qsi4cxp(packing.Packer) error {
 	f.halves(16)
 	f.flip, f.sub, f.codeFactor = 8, 8, 16
 	f.perRow()
@@ -224,7 +224,7 @@ func (f *form) qsi4cxp(packing.Packer) error {
 }
 
 // qsi8cxp has runs of kr columns of a row: a lane is 2 or 4 of them.
-func (f *form) qsi8cxp(packing.Packer) error {
+func (f *panelLayout) qsi8cxp(packing.Packer) error {
 	f.width = int(f.header.Tile.KR)
 	nr, width := f.nr, f.width
 	f.place = func(lane int) (row, col int) {
@@ -237,7 +237,7 @@ func (f *form) qsi8cxp(packing.Packer) error {
 
 // qsu2cxp has in each 16 bytes 16 columns of 4 rows, columns 4i to 4i+3 in bits 2i. TorchAO's planes of 2 bits, by which
 // it is unpacked, begin with the highest bits.
-func (f *form) qsu2cxp(packing.Packer) error {
+func (f *panelLayout) qsu2cxp(packing.Packer) error {
 	f.width, f.sub = 4, 2
 	f.place = func(lane int) (row, col int) { return 0, lane/4*16 + (3-lane%4)*4 }
 	f.perRow()
@@ -245,8 +245,8 @@ func (f *form) qsu2cxp(packing.Packer) error {
 }
 
 // qsi4c32pF16 has, for each group, nr scales and the codes, whose halves are half a group apart.
-func (f *form) qsi4c32pF16(packing.Packer) error {
-	f.quantize, f.finish = blocksF16, finishF16
+func (f *panelLayout) qsi4c32pF16(packing.Packer) error {
+	f.quantize, f.epilogue = blocksF16, epilogueF16
 	f.halves(f.group / 2)
 	f.flip, f.sub = 8, 8
 	step := f.nr * (2 + f.group/2)
@@ -258,8 +258,8 @@ func (f *form) qsi4c32pF16(packing.Packer) error {
 }
 
 // qai4c32p has, for each group, the codes, nr float32 zero points and nr scales; at the end nr biases.
-func (f *form) qai4c32p(packing.Packer) error {
-	f.quantize, f.finish = blocksF32, finishQAI4
+func (f *panelLayout) qai4c32p(packing.Packer) error {
+	f.quantize, f.epilogue = blocksF32, epilogueQAI4
 	f.halves(16)
 	f.flip, f.sub = 8, 8
 	codes := f.nr * f.group / 2
@@ -275,8 +275,8 @@ func (f *form) qai4c32p(packing.Packer) error {
 
 // torchAOLinear has, for each group, the codes in units of 16 columns of 8 rows, 8 scales, 8 int32 sums and perhaps 8
 // int32 zero points; at the end perhaps 8 biases.
-func (f *form) torchAOLinear(packing.Packer) error {
-	f.finish = finishTorchAO
+func (f *panelLayout) torchAOLinear(packing.Packer) error {
+	f.epilogue = epilogueTorchAO
 	f.width = 8
 	f.place = func(lane int) (row, col int) { return lane % 4 * 2, lane/8*16 + lane/4%2*8 }
 	if f.bits < 8 {
@@ -299,7 +299,7 @@ func (f *form) torchAOLinear(packing.Packer) error {
 }
 
 // steps is the number of steps of 16 columns in each group.
-func (f *form) steps() []int32 {
+func (f *panelLayout) steps() []int32 {
 	steps := make([]int32, f.groups)
 	for g := range steps {
 		steps[g] = int32((min((g+1)*f.group, f.cols) - g*f.group + 15) / 16)
@@ -316,7 +316,7 @@ type unpacking struct {
 }
 
 // unpackings are the calls that unpack a packed panel to one of nr rows, as codes of q + offset.
-func (f *form) unpackings(nr, offset int) []unpacking {
+func (f *panelLayout) unpackings(nr, offset int) []unpacking {
 	lanes := f.lanes(nr, offset)
 	var calls []unpacking
 	for i := 0; i < len(f.runs); {
@@ -340,7 +340,7 @@ func (f *form) unpackings(nr, offset int) []unpacking {
 }
 
 // lanes tells tile.Set.Unpack where the lanes of a run go in a panel of nr rows, for codes of q + offset.
-func (f *form) lanes(nr, offset int) tile.Lanes {
+func (f *panelLayout) lanes(nr, offset int) tile.Lanes {
 	at := func(lane int) int64 {
 		row, col := f.place(lane)
 		to := col/8*8*nr + 8*row

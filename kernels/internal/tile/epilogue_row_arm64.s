@@ -3,8 +3,8 @@
 #include "textflag.h"
 #include "neon_arm64.h"
 
-// func foldRowNEON(out *float32, t, sums *int32, factor, negZero int32, scales, bias *float32, rec float32)
-TEXT ·foldRowNEON(SB), NOSPLIT, $0-52
+// func epilogueRowNEON(out *float32, t, sums *int32, factor, negZero int32, scales, bias *float32, rec float32)
+TEXT ·epilogueRowNEON(SB), NOSPLIT, $0-52
 	MOVD  out+0(FP), R0
 	MOVD  t+8(FP), R1
 	MOVD  sums+16(FP), R2
