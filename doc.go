@@ -6,6 +6,7 @@
 //   - [Quantize] turns a safetensors checkpoint into a .gqf file, [Plan] lays the same job out without doing it
 //   - [Measure] compares a .gqf file with its checkpoint, tensor by tensor and as a model, and holds it to a gate
 //   - [Verify] finds damage in a .gqf file, [Inspect] and [InspectTensors] show what is in it
+//   - [Diff] says which tensors of two .gqf files, or of a checkpoint and its file, differ
 //   - [Repack] puts weights into the layout of another consumer without changing a code
 //   - [Dequantize] makes a safetensors checkpoint of a .gqf file
 //   - [Run] continues a prompt with the model in a .gqf file

@@ -14,6 +14,7 @@ import (
 	"github.com/lowbit-go/gq/cmd/bench"
 	"github.com/lowbit-go/gq/cmd/completion"
 	"github.com/lowbit-go/gq/cmd/dequantize"
+	"github.com/lowbit-go/gq/cmd/diff"
 	"github.com/lowbit-go/gq/cmd/inspect"
 	"github.com/lowbit-go/gq/cmd/internal/cmdline"
 	"github.com/lowbit-go/gq/cmd/kernels"
@@ -68,6 +69,7 @@ are the same bits. GQ_LOG=kernels says on standard error which kernel runs for w
 		Commands: []*cli.Command{
 			quantize.Command(),
 			inspect.Command(),
+			diff.Command(),
 			verify.Command(),
 			dequantize.Command(),
 			repack.Command(),

@@ -33,6 +33,20 @@ func (e *UsageError) Unwrap() error { return e.Err }
 // ExitCode makes a UsageError a cli.ExitCoder.
 func (e *UsageError) ExitCode() int { return 2 }
 
+// A StatusError is a failure with an exit status of its own.
+type StatusError struct {
+	Err    error
+	Status int
+}
+
+func (e *StatusError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the failure.
+func (e *StatusError) Unwrap() error { return e.Err }
+
+// ExitCode makes a StatusError a cli.ExitCoder.
+func (e *StatusError) ExitCode() int { return e.Status }
+
 // A SignalError is the cause of a context that a signal has cancelled. The exit status is then that
 // of a shell's command that the signal has ended: 130 after Ctrl-C.
 type SignalError struct {
@@ -103,7 +117,7 @@ func Run(ctx context.Context, app *cli.App, args []string) int {
 		return 0
 	}
 	code, text := verdict(ctx, err)
-	if code == 2 {
+	if _, failed := errors.AsType[*StatusError](err); code == 2 && !failed {
 		text += "; run " + req.path + " --help"
 	}
 	fmt.Fprintf(app.ErrWriter, "%s: %s\n", app.Name, printable(text))

@@ -1,0 +1,277 @@
+package accuracy
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math"
+	"sync"
+	"sync/atomic"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/buffer"
+	"github.com/lowbit-go/gq/internal/cpu"
+	"github.com/lowbit-go/gq/packing"
+)
+
+// Pair is a tensor of one .gqf file and a tensor of another one.
+type Pair struct{ A, B gqf.Tensor }
+
+// Distance says how far the tensors of a Pair are apart.
+type Distance struct {
+	// Equal reports whether all payloads have the same headers and bytes.
+	Equal bool
+	// Incomparable says why the weights have no SQNR: other shapes, or elements that are not weights. "" if they have one.
+	Incomparable string
+	// SQNR is of B's weights against A's; Exact for equal weights in unequal bytes, too.
+	SQNR Decibels
+}
+
+// BetweenOptions are the options of Between. The zero value is good.
+type BetweenOptions struct {
+	// Threads is how many goroutines work. Default (0): GOMAXPROCS. Results do not depend on it.
+	Threads int
+	// Progress is called with the number of weights of A that are done since its last call, by several goroutines. Default:
+	// none.
+	Progress func(n int64)
+}
+
+// Between compares tensors of two .gqf files, whose data it reads once if the bytes are equal, else twice. Weights are those
+// of the first variant.
+func Between(ctx context.Context, a, b *gqf.File, pairs []Pair, o BetweenOptions) ([]Distance, error) {
+	a.CheckSums()
+	b.CheckSums()
+	j := &betweenJob{a: a, b: b, pairs: pairs, progress: o.Progress, result: make([]Distance, len(pairs)), parts: make([][]signalSums, len(pairs))}
+	if j.progress == nil {
+		j.progress = func(int64) {}
+	}
+	if err := parallel(ctx, cpu.Threads(o.Threads), len(pairs), j.bytes); err != nil {
+		return nil, err
+	}
+	if err := parallel(ctx, cpu.Threads(o.Threads), len(j.units), j.weights); err != nil {
+		return nil, err
+	}
+	for i := range j.result {
+		var sums signalSums
+		for _, p := range j.parts[i] { // in order: the sum does not depend on threads
+			sums.merge(&p)
+		}
+		switch d := &j.result[i]; {
+		case d.Equal:
+			d.SQNR = Exact
+		case d.Incomparable != "":
+		case math.IsNaN(sums.noise) || math.IsInf(sums.noise, 0):
+			d.Incomparable = "holds weights that are not finite"
+		default:
+			d.SQNR = sums.ratio()
+		}
+	}
+	return j.result, nil
+}
+
+// betweenJob is a running Between.
+type betweenJob struct {
+	a, b     *gqf.File
+	pairs    []Pair
+	progress func(int64)
+	result   []Distance
+
+	mu    sync.Mutex
+	units []betweenUnit  // rows whose weights are to be compared
+	parts [][]signalSums // by pair and unit
+}
+
+// betweenUnit is a run of rows of a pair, counted over all slices.
+type betweenUnit struct {
+	pair, part  int
+	first, rows int
+}
+
+// parallel calls do with 0 to n-1 in several goroutines, until one fails.
+func parallel(ctx context.Context, threads, n int, do func(i int) error) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range min(threads, n) {
+		wg.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
+				if err := do(i); err != nil {
+					stop(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return context.Cause(ctx)
+}
+
+// bytes compares the payloads of pair i and lists its rows as units if they are not equal.
+func (j *betweenJob) bytes(i int) error {
+	p, d := &j.pairs[i], &j.result[i]
+	for _, t := range []gqf.Tensor{p.A, p.B} {
+		if err := t.Usable(); err != nil {
+			return err
+		}
+	}
+	err := j.guard(func() (err error) {
+		d.Equal, err = j.samePayloads(p)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("tensor %q: %w", p.A.Name, err)
+	}
+	x, y := p.rows()
+	switch {
+	case d.Equal:
+		j.progress(p.A.Elements())
+		return nil
+	case x.rows != y.rows || x.cols != y.cols:
+		d.Incomparable = "has another shape"
+	case !x.weights() || !y.weights():
+		d.Incomparable = "does not hold floating-point weights, or their block scales are apart"
+	}
+	if d.Incomparable != "" || x.rows == 0 || x.cols == 0 {
+		j.progress(p.A.Elements())
+		return nil
+	}
+	step := max(blockWeights/x.cols, 1)
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for first := 0; first < x.rows; first += step {
+		j.units = append(j.units, betweenUnit{i, len(j.parts[i]), first, min(step, x.rows-first)})
+		j.parts[i] = append(j.parts[i], signalSums{})
+	}
+	return nil
+}
+
+func (j *betweenJob) guard(fn func() error) error {
+	return j.a.Guard(func() error { return j.b.Guard(fn) })
+}
+
+// samePayloads compares headers and data of all payloads.
+func (j *betweenJob) samePayloads(p *Pair) (bool, error) {
+	a, b := p.A.Payloads(), p.B.Payloads()
+	if len(a) != len(b) {
+		return false, nil
+	}
+	for i := range a {
+		if a[i].Header != b[i].Header || a[i].Kind != b[i].Kind || a[i].Slice != b[i].Slice || a[i].Length != b[i].Length || a[i].CPU != b[i].CPU {
+			return false, nil
+		}
+		x, err := j.a.Data(a[i])
+		if err != nil {
+			return false, err
+		}
+		y, err := j.b.Data(b[i])
+		if err != nil {
+			return false, err
+		}
+		if !bytes.Equal(x, y) {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// weights compares the weights of unit i.
+func (j *betweenJob) weights(i int) error {
+	u := j.units[i]
+	p := &j.pairs[u.pair]
+	x, y := p.rows()
+	var va, vb []float32
+	err := j.guard(func() error {
+		for r := u.first; r < u.first+u.rows; r++ {
+			if err := x.read(buffer.Grow(&va, x.cols), j.a, r); err != nil {
+				return err
+			}
+			if err := y.read(buffer.Grow(&vb, y.cols), j.b, r); err != nil {
+				return err
+			}
+			j.parts[u.pair][u.part].add(va, vb)
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("tensor %q: %w", p.A.Name, err)
+	}
+	j.progress(int64(u.rows) * int64(x.cols))
+	return nil
+}
+
+// tensorRows reads the weights of a tensor of a .gqf file as rows of outputs, quantized or not. Rows are counted over all
+// slices.
+type tensorRows struct {
+	t                 gqf.Tensor
+	rows, cols, slice int  // rows in all, columns, rows of a slice
+	plain, transposed bool // transposed: a plain payload is inputs x outputs
+
+	open   int // the slice that is open, -1 for none
+	coded  *gqf.Rows
+	data   []byte // of a plain payload
+	single [1]float32
+}
+
+// rows gives the readers of both tensors.
+func (p *Pair) rows() (a, b *tensorRows) {
+	// A tensor that the file marks as transposed is quantized; a plain payload of it has the checkpoint's order.
+	transposed := p.A.Transposed || p.B.Transposed
+	return newTensorRows(p.A, transposed), newTensorRows(p.B, transposed)
+}
+
+func newTensorRows(t gqf.Tensor, transposed bool) *tensorRows {
+	p, _ := t.Payload(0, 0, gqf.KindWeights)
+	h := p.Header
+	r := &tensorRows{t: t, plain: h.Layout == packing.LayoutPlain, open: -1, cols: int(h.Cols), slice: int(h.Rows), rows: int(h.Rows) * t.Experts}
+	if n := len(t.Shape); r.plain && n >= 2 {
+		// A plain payload has the order of the checkpoint.
+		r.cols, r.slice = int(t.Shape[n-1]), int(t.Shape[n-2])
+		r.rows = int(t.Elements() / int64(max(r.cols, 1)))
+		if r.transposed = transposed; transposed {
+			r.rows = r.rows / max(r.slice, 1) * r.cols
+			r.cols, r.slice = r.slice, r.cols
+		}
+	}
+	return r
+}
+
+// weights reports whether read gives the weights. The block scales of FP8 weights are in another tensor.
+func (r *tensorRows) weights() bool {
+	p, _ := r.t.Payload(0, 0, gqf.KindWeights)
+	d := p.Header.Dtype
+	return !r.plain || d.IsFloat() && d != packing.F8E4M3 && d != packing.F8E5M2
+}
+
+// read reads a row. Call it inside Guard.
+func (r *tensorRows) read(dst []float32, f *gqf.File, row int) (err error) {
+	p, _ := r.t.Payload(0, 0, gqf.KindWeights)
+	if r.plain {
+		if r.open < 0 {
+			if r.data, err = f.Data(p); err != nil {
+				return err
+			}
+			r.open = 0
+		}
+		width := p.Header.Dtype.Bits() / 8
+		if !r.transposed {
+			safetensors.Widen(dst, r.data[row*r.cols*width:][:r.cols*width], p.Header.Dtype)
+			return nil
+		}
+		slice, out := row/r.slice, row%r.slice
+		for k := range dst {
+			at := ((slice*r.cols+k)*r.slice + out) * width
+			safetensors.Widen(r.single[:], r.data[at:][:width], p.Header.Dtype)
+			dst[k] = r.single[0]
+		}
+		return nil
+	}
+	if slice := row / r.slice; slice != r.open {
+		if r.coded, err = r.t.Rows(0, slice); err != nil {
+			return err
+		}
+		r.open = slice
+	}
+	r.coded.Dequantize(dst, row%r.slice)
+	return nil
+}

@@ -1,0 +1,108 @@
+// Package diff is the command `gq diff`: which tensors of two files are not the same?
+package diff
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/lowbit-go/gq"
+	"github.com/lowbit-go/gq/cmd/internal/cmdline"
+)
+
+// Command gives `gq diff`.
+func Command() *cli.Command {
+	return &cli.Command{
+		Name:  "diff",
+		Usage: "show which tensors of two .gqf files, or of a checkpoint and its file, differ",
+		UsageText: `gq diff fast.gqf good.gqf
+# what became of each tensor
+gq diff Llama-3.2-1B model.gqf
+gq diff fast.gqf good.gqf --tensors '*.down_proj' --all --json
+`,
+		ArgsUsage: "A B",
+		Description: "A is a .gqf file, or the checkpoint that the .gqf file B was made of. Tensors are compared in\n" +
+			"scheme, shape and payload bytes; the SQNR is of B's weights against A's. Metadata is not compared.\n" +
+			"Exit status, as of diff(1): 0 all tensors are equal, 1 some differ, 2 failed or used wrongly.",
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "all", Usage: "list equal tensors, too"},
+			&cli.StringFlag{Name: "tensors", DefaultText: "all", Usage: "`PATTERN` of the tensors to compare: a name, a module, a glob (*.q_proj) or re:REGEXP"},
+			cmdline.Threads(),
+			cmdline.JSON("the report"),
+			cmdline.Quiet(),
+		},
+		Action: run,
+	}
+}
+
+func run(c *cli.Context) error {
+	if c.NArg() != 2 {
+		return cmdline.Usagef("gq diff wants two files, or a checkpoint and a file, got %d arguments", c.NArg())
+	}
+	r, err := gq.Diff(c.Context, c.Args().Get(0), c.Args().Get(1), gq.DiffOptions{
+		Tensors: c.String("tensors"), All: c.Bool("all"), Threads: c.Int("threads"), Progress: cmdline.Reporter(c),
+	})
+	if _, wrong := errors.AsType[*gq.OptionError](err); err != nil && !wrong && !errors.Is(err, context.Canceled) {
+		return &cmdline.StatusError{Err: err, Status: 2} // 1 says that they differ
+	}
+	if err != nil {
+		return err
+	}
+	if c.Bool("json") {
+		err = cmdline.PrintJSON(c.App.Writer, r)
+	} else {
+		err = print(c.App.Writer, r)
+	}
+	if err != nil {
+		return &cmdline.StatusError{Err: err, Status: 2}
+	}
+	if !r.Equal {
+		return errors.New(r.String())
+	}
+	return nil
+}
+
+func print(w io.Writer, r *gq.DiffReport) error {
+	if r.Fold != "" {
+		fmt.Fprintf(w, "%s was folded as %s was: %s\n\n", cmdline.Text(r.A), cmdline.Text(r.B), r.Fold)
+	}
+	if len(r.Tensors) > 0 {
+		err := cmdline.Table(w, []string{"TENSOR", "DIFFERS IN", "SQNR>", "A", "BYTES>", "B", "BYTES>", "NOTE"}, func(line func(...any)) {
+			for i := range r.Tensors {
+				t := &r.Tensors[i]
+				differs, sqnr := strings.Join(t.Differs, ", "), ""
+				switch {
+				case t.A == nil:
+					differs = "only in B"
+				case t.B == nil:
+					differs = "only in A"
+				case t.SQNR != nil:
+					sqnr = t.SQNR.String()
+				}
+				schemeA, bytesA := side(t.A)
+				schemeB, bytesB := side(t.B)
+				line(cmdline.Text(t.Name), differs, sqnr, schemeA, bytesA, schemeB, bytesB, t.Note)
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if !r.Equal { // standard error says so
+		return nil
+	}
+	_, err := fmt.Fprintln(w, r)
+	return err
+}
+
+// side gives the cells of one side; both are empty if the tensor is not there.
+func side(s *gq.DiffSide) (scheme, bytes string) {
+	if s == nil {
+		return "", ""
+	}
+	return cmdline.Text(s.Scheme), fmt.Sprint(s.Bytes)
+}

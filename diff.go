@@ -1,0 +1,294 @@
+package gq
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/lowbit-go/gq/accuracy"
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/pattern"
+)
+
+// DiffOptions are the options of Diff. The zero value is good.
+type DiffOptions struct {
+	// Tensors is a pattern of the names of the tensors to compare: a name, a module, a glob or "re:" and a regular
+	// expression. Default (""): all.
+	Tensors string
+	// All lists equal tensors too. Default: those that differ.
+	All bool
+	// Threads is how many goroutines work. Default (0): GOMAXPROCS. No figure depends on it.
+	Threads int
+	// Progress is told how far the job has come. Default (nil): nobody.
+	Progress Progress
+}
+
+// DiffReport says how the tensors of B differ from the tensors of A.
+type DiffReport struct {
+	A string `json:"a"`
+	B string `json:"b"`
+	// Equal reports whether all tensors are equal. Metadata is not compared.
+	Equal     bool `json:"equal"`
+	Compared  int  `json:"compared"`  // tensors, those that only one side has included
+	Differing int  `json:"differing"` // of these
+	// Fold says how the checkpoint A was folded before it was compared, as B was made of the folded one; "" if not.
+	Fold    string       `json:"fold,omitempty"`
+	Tensors []DiffTensor `json:"tensors"` // in the order of A, those that only B has last
+}
+
+// DiffTensor is a tensor of A and the tensor of B that has one of its names.
+type DiffTensor struct {
+	Name string `json:"name"`
+	// Equal reports whether scheme and payloads are the same.
+	Equal bool `json:"equal"`
+	// Differs names what differs: "scheme", "shape", "bytes" or "name", which only one side has.
+	Differs []string  `json:"differs"`
+	A       *DiffSide `json:"a,omitempty"` // nil: only B has the tensor
+	B       *DiffSide `json:"b,omitempty"` // nil: only A has the tensor
+	// SQNR is of B's weights against A's: null if they are equal. Nil if they cannot be compared; Note says why.
+	SQNR *accuracy.Decibels `json:"sqnr_db,omitempty"`
+	Note string             `json:"note,omitempty"`
+}
+
+// DiffSide is a tensor as one side stores it.
+type DiffSide struct {
+	Scheme string  `json:"scheme"` // "4-bit g32 full-range bf16 search, lowbit 8x16x2", or a dtype
+	Shape  []int64 `json:"shape"`
+	Bytes  int64   `json:"bytes"`
+}
+
+// Diff compares the tensors of the .gqf file b with the tensors of a, another .gqf file or the checkpoint that b was made of.
+func Diff(ctx context.Context, a, b string, o DiffOptions) (*DiffReport, error) {
+	if o.Threads < 0 {
+		return nil, optionf("threads", "%d: at least 1", o.Threads)
+	}
+	if err := checkOrder(a, b); err != nil {
+		return nil, err
+	}
+	d := &differ{ctx: ctx, o: o, r: &DiffReport{A: a, B: b, Tensors: []DiffTensor{}}, match: func(...string) bool { return true }}
+	if o.Tensors != "" {
+		p, err := pattern.Parse(o.Tensors)
+		if err != nil {
+			return nil, optionf("tensors", "%q: %w", o.Tensors, err)
+		}
+		d.match = p.MatchAny
+	}
+	f, err := gqf.Open(b, gqf.Options{})
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	ours, err := isGQF(a)
+	switch {
+	case err != nil:
+		return nil, err
+	case ours:
+		err = d.files(f)
+	default:
+		err = d.checkpoint(f)
+	}
+	if err == nil && d.r.Compared == 0 && o.Tensors != "" {
+		err = optionf("tensors", "%q matches no tensor of %s or %s", o.Tensors, a, b)
+	}
+	if err != nil {
+		return nil, err
+	}
+	d.r.Equal = d.r.Differing == 0
+	return d.r, nil
+}
+
+// differ is a running Diff.
+type differ struct {
+	ctx   context.Context
+	o     DiffOptions
+	match func(names ...string) bool
+	r     *DiffReport
+}
+
+// add finds out what differs and adds a tensor to the report.
+func (d *differ) add(t DiffTensor, sameBytes bool) {
+	t.Differs = []string{}
+	switch a, b := t.A, t.B; {
+	case a == nil || b == nil:
+		t.Differs = append(t.Differs, "name")
+	default:
+		if a.Scheme != b.Scheme {
+			t.Differs = append(t.Differs, "scheme")
+		}
+		if !slices.Equal(a.Shape, b.Shape) {
+			t.Differs = append(t.Differs, "shape")
+		}
+		if !sameBytes {
+			t.Differs = append(t.Differs, "bytes")
+		}
+	}
+	t.Equal = len(t.Differs) == 0
+	d.r.Compared++
+	if !t.Equal {
+		d.r.Differing++
+	}
+	if d.o.All || !t.Equal {
+		d.r.Tensors = append(d.r.Tensors, t)
+	}
+}
+
+// sideOf describes a tensor of a .gqf file.
+func sideOf(row *gqf.TensorRow) *DiffSide {
+	s := row.Dtype
+	if row.Quantized {
+		group := fmt.Sprintf("g%d", row.Group)
+		if row.Group == 0 {
+			group = "channel"
+		}
+		s = fmt.Sprintf("%d-bit %s %s %s %s, %s %s", row.Bits, group, row.Mapping, row.ScaleDtype, row.Algorithm, row.Layout, row.Tile)
+		for _, v := range row.Variants[min(1, len(row.Variants)):] {
+			s += fmt.Sprintf(" and %s %s", v.Layout, v.Tile)
+		}
+	}
+	return &DiffSide{Scheme: s, Shape: row.Shape, Bytes: row.Bytes}
+}
+
+// files compares two .gqf files.
+func (d *differ) files(b *gqf.File) error {
+	a, err := gqf.Open(d.r.A, gqf.Options{})
+	if err != nil {
+		return err
+	}
+	defer a.Close()
+	rowsA, err := gqf.Inspect(a)
+	if err != nil {
+		return err
+	}
+	rowsB, err := gqf.Inspect(b)
+	if err != nil {
+		return err
+	}
+	pairs, onlyA, onlyB := d.pair(a, b)
+	list := make([]accuracy.Pair, len(pairs))
+	total := int64(0)
+	for i, p := range pairs {
+		list[i] = accuracy.Pair{A: a.Tensor(p.a), B: b.Tensor(p.b)}
+		total += list[i].A.Elements()
+	}
+	add, end := stages{to: d.o.Progress}.begin("comparing tensors", "weights", total)
+	distances, err := accuracy.Between(d.ctx, a, b, list, accuracy.BetweenOptions{Threads: d.o.Threads, Progress: add})
+	end()
+	if err != nil {
+		return err
+	}
+	for i, p := range pairs {
+		distance := &distances[i]
+		t := DiffTensor{Name: p.name, A: sideOf(&rowsA.Tensors[p.a]), B: sideOf(&rowsB.Tensors[p.b]), Note: distance.Incomparable}
+		if t.Note == "" {
+			t.SQNR = &distance.SQNR
+		}
+		d.add(t, distance.Equal)
+	}
+	for _, p := range onlyA {
+		d.add(DiffTensor{Name: p.name, A: sideOf(&rowsA.Tensors[p.a])}, false)
+	}
+	for _, p := range onlyB {
+		d.add(DiffTensor{Name: p.name, B: sideOf(&rowsB.Tensors[p.b])}, false)
+	}
+	return nil
+}
+
+// namedPair is a tensor of each side, by index, that have a name in common.
+type namedPair struct {
+	name string
+	a, b int
+}
+
+// pair finds the tensors with common names. A tensor that one side stores once under several names, and the other side
+// apart, is in several pairs.
+func (d *differ) pair(a, b *gqf.File) (both, onlyA, onlyB []namedPair) {
+	seen := map[[2]int]bool{}
+	for i := range a.Len() {
+		t := a.Tensor(i)
+		for _, name := range t.Names() {
+			other, ok := b.Lookup(name)
+			switch {
+			case !d.match(name):
+			case !ok:
+				onlyA = append(onlyA, namedPair{name, i, -1})
+			case !seen[[2]int{i, other.Index}]:
+				seen[[2]int{i, other.Index}] = true
+				both = append(both, namedPair{name, i, other.Index})
+			}
+		}
+	}
+	for i := range b.Len() {
+		t := b.Tensor(i)
+		for _, name := range t.Names() {
+			if _, ok := a.Lookup(name); !ok && d.match(name) {
+				onlyB = append(onlyB, namedPair{name, -1, i})
+			}
+		}
+	}
+	return both, onlyA, onlyB
+}
+
+// checkpoint compares a .gqf file with the checkpoint that it was made of.
+func (d *differ) checkpoint(f *gqf.File) error {
+	ck, err := safetensors.Open(d.r.A, safetensors.Options{})
+	if err != nil {
+		return err
+	}
+	defer ck.Close()
+	rows, err := gqf.Inspect(f)
+	if err != nil {
+		return err
+	}
+	job := &accuracy.Job{Source: d.r.A, File: d.r.B, NoOutputs: true, Threads: d.o.Threads, Stage: stages{to: d.o.Progress}.begin}
+	job.Match = func(name string) bool { return d.match(name) }
+	measured, err := job.Run(d.ctx)
+	if err != nil {
+		return err
+	}
+	d.r.Fold = measured.Fold
+	byName := map[string][]accuracy.TensorStats{} // the slices of the first variant
+	for _, s := range measured.Tensors {
+		if s.Variant == 0 {
+			byName[s.Name] = append(byName[s.Name], s)
+		}
+	}
+	known := map[string]bool{}
+	for n := range f.AllNames() {
+		known[n.Name] = true
+	}
+	for i := range rows.Tensors {
+		row := &rows.Tensors[i]
+		stats := byName[row.Name]
+		if stats == nil {
+			continue
+		}
+		t := DiffTensor{Name: row.Name, B: sideOf(row), A: &DiffSide{Scheme: row.Dtype, Shape: row.Shape, Bytes: row.SourceBytes}, Note: stats[0].Difference}
+		for _, name := range append([]string{row.Name}, row.SharedWith...) {
+			if src, ok := ck.Lookup(name); ok {
+				t.A = &DiffSide{Scheme: src.DtypeName, Shape: src.Shape, Bytes: src.Size}
+				break
+			}
+		}
+		sqnr := stats[0].SQNR
+		if !stats[0].Kept {
+			sqnr = accuracy.SumUp(stats).SQNR
+		}
+		t.SQNR = &sqnr
+		d.add(t, stats[0].Kept && stats[0].Equal)
+	}
+	for _, src := range ck.Tensors() {
+		if !known[src.Name] && d.match(src.Name) {
+			d.add(DiffTensor{Name: src.Name, A: &DiffSide{Scheme: src.DtypeName, Shape: src.Shape, Bytes: src.Size}}, false)
+		}
+	}
+	return nil
+}
+
+// String says in a line what was found: "a.gqf and b.gqf differ in 3 of 57 tensors".
+func (r *DiffReport) String() string {
+	if r.Equal {
+		return fmt.Sprintf("%s and %s: %d tensors, all equal", r.A, r.B, r.Compared)
+	}
+	return fmt.Sprintf("%s and %s differ in %d of %d tensors", r.A, r.B, r.Differing, r.Compared)
+}
