@@ -90,11 +90,11 @@ func wholeJob(t *testing.T) []byte {
 		t.Fatal(err)
 	}
 	for i, s := range l.stages {
-		if s.Number != i+1 || s.Count != 5 || s.Cost <= 0 || (s.Later > 0) != (i < 4) {
+		if s.Number != i+1 || s.Count != 7 || s.Cost <= 0 || (s.Later > 0) != (i < 6) {
 			t.Errorf("stage %d is %+v", i+1, s)
 		}
 	}
-	if len(l.stages) != 5 {
+	if len(l.stages) != 7 {
 		t.Errorf("%d stages", len(l.stages))
 	}
 	checkGone(t, dst)
@@ -140,6 +140,7 @@ func TestResume(t *testing.T) {
 		{"probing tensors", 12, []string{"resumed: found the text"}},
 		{"calibrating", 500_000, []string{"resumed: found the text", "resumed: found the folded checkpoint"}},
 		{"quantizing", 1, []string{"resumed: found the text", "resumed: found the folded checkpoint", "resumed: "}},
+		{"writing held-out text", 64, []string{"resumed: found the text", "resumed: found the folded checkpoint", "resumed: "}},
 	} {
 		var l listener
 		err := quantize(t, dst, &l, func(stage string, units int64) bool { return stage == c.stage && units >= c.units })
