@@ -24,11 +24,17 @@ type Cutting struct {
 	Convention Convention
 	// Markers counts the end-of-document markers of the text, or of its ids.
 	Markers int
+	// LeftOut counts the tokens of documents beyond their window.
+	LeftOut int
 }
 
-// Warning says that markers of documents were read as text; "" if they were not.
+// Warning says what a reader of the figures should know: that markers of documents were read as
+// text, or that tokens were left out; "" if neither.
 func (c *Cutting) Warning() string {
-	if c.Convention == Documents || c.Markers == 0 {
+	switch {
+	case c.LeftOut > 0:
+		return fmt.Sprintf("%d tokens lie beyond the window of their document and are left out: a longer window, or the convention windows, reads them", c.LeftOut)
+	case c.Convention == Documents || c.Markers == 0:
 		return ""
 	}
 	return fmt.Sprintf("the convention %s reads %d end-of-document markers as text: the convention documents cuts the text at them", c.Convention, c.Markers)
@@ -86,6 +92,10 @@ func (c *Cutting) cut(list documents, prefix []int32, o Options) error {
 			return err
 		}
 		windows := slide(prefix, ids, o)
+		if c.Convention == Documents && !o.Continue && len(windows) > 1 {
+			c.LeftOut += len(prefix) + len(ids) - len(windows[0].Tokens)
+			windows = windows[:1]
+		}
 		scored += CountScored(windows)
 		c.Windows = append(c.Windows, windows...)
 	}

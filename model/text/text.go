@@ -73,7 +73,7 @@ func Read(ctx context.Context, t *tokenizer.Tokenizer, data []byte, tokens, wind
 	if in.IDs {
 		text.Source = "tokens"
 	}
-	c, err := Cut(ctx, t, t.VocabSize(), in, Options{Convention: Documents, Window: window, MaxTokens: tokens})
+	c, err := Cut(ctx, t, t.VocabSize(), in, Options{Convention: Documents, Continue: true, Window: window, MaxTokens: tokens})
 	if err != nil {
 		return nil, err
 	}

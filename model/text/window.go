@@ -15,8 +15,9 @@ const (
 	// Stride, windows overlap: each begins Stride tokens after the previous one, and tokens that an earlier window scored
 	// are context only.
 	Windows Convention = "windows"
-	// Documents: the text is split at EndMarker, white space around a document is removed, and each document is cut as
-	// Windows cuts a text. A document longer than Window continues in further windows.
+	// Documents: the text is split at EndMarker, white space around a document is removed, and the
+	// beginning of each document is a window. The rest of a document longer than Window is left out,
+	// unless Continue is set.
 	Documents Convention = "documents"
 	// LlamaCpp is the convention of llama.cpp's perplexity tool: BOS and the text's tokens are cut into pieces of Window
 	// tokens, the first token of each piece is replaced by BOS, and the second half of each piece is scored. An incomplete
@@ -46,6 +47,9 @@ type Options struct {
 	Window int
 	// Stride is the number of tokens between the starts of windows, not for LlamaCpp. Default Window-1: no overlap.
 	Stride int
+	// Continue has a document longer than Window go on in further windows, for Documents. Default: its
+	// rest is left out, and Cutting counts the tokens.
+	Continue bool
 	// MaxTokens ends the text after this number of scored tokens. Default 0: all.
 	MaxTokens int
 }

@@ -45,7 +45,7 @@ func TestCut(t *testing.T) {
 		{"stride", tok, "10 11 12 13 14 15 16", Options{Window: 5, Stride: 2}, []Window{
 			{[]int32{1, 10, 11, 12, 13}, 1}, {[]int32{1, 12, 13, 14, 15}, 3}, {[]int32{1, 14, 15, 16}, 3}}, ""},
 		{"documents by default", tok, ids, Options{Window: 4}, []Window{
-			{[]int32{1, 10, 11}, 1}, {[]int32{1, 13, 14, 15}, 1}, {[]int32{1, 16}, 1}}, ""},
+			{[]int32{1, 10, 11}, 1}, {[]int32{1, 13, 14, 15}, 1}}, ""},
 		{"bos in the ids", tok, "1 10 11 2 1 13 2", Options{Window: 4}, []Window{{[]int32{1, 10, 11}, 1}, {[]int32{1, 13}, 1}}, ""},
 		{"llama.cpp", tok, ids, Options{Convention: LlamaCpp, Window: 4}, []Window{
 			{[]int32{1, 10, 11, 2}, 3}, {[]int32{1, 14, 15, 16}, 3}}, ""},
@@ -143,7 +143,8 @@ func TestMarker(t *testing.T) {
 	}
 }
 
-// TestLongDocument continues a document in further windows: none of its tokens is lost.
+// TestLongDocument leaves out what lies beyond a document's window and counts it, or continues the
+// document in further windows.
 func TestLongDocument(t *testing.T) {
 	tok := testTokenizer(t)
 	data, err := os.ReadFile("../../testdata/text/lighthouse.txt")
@@ -155,12 +156,22 @@ func TestLongDocument(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	marked, err := Cut(t.Context(), tok, tok.VocabSize(), Input{Data: append(data, EndMarker...)}, Options{Window: 64})
+	marked, err := Cut(t.Context(), tok, tok.VocabSize(), Input{Data: append(data, EndMarker...)}, Options{Window: 64, Continue: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff(whole.Windows, marked.Windows); d != "" || marked.Convention != Documents {
 		t.Error(d)
+	}
+	first, err := Cut(t.Context(), tok, tok.VocabSize(), Input{Data: append(data, EndMarker...)}, Options{Window: 64})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(whole.Windows[:1], first.Windows); d != "" {
+		t.Error(d)
+	}
+	if want := CountScored(whole.Windows[1:]); first.LeftOut != want || first.Warning() == "" {
+		t.Errorf("%d tokens left out, warning %q; want %d", first.LeftOut, first.Warning(), want)
 	}
 	// A limit encodes only the beginning, which gives the same tokens.
 	few, err := Cut(t.Context(), tok, tok.VocabSize(), Input{Data: []byte(strings.Repeat(string(data), 20))}, Options{Window: 64, MaxTokens: 70})
@@ -204,7 +215,7 @@ func FuzzCut(f *testing.F) {
 	f.Add([]byte(ids), true, 4, 0, 0)
 	f.Fuzz(func(t *testing.T, data []byte, in bool, window, stride, most int) {
 		for _, convention := range []Convention{"", Windows, Documents, LlamaCpp} {
-			c, err := Cut(t.Context(), tok, tok.VocabSize(), Input{Data: data, IDs: in}, Options{convention, window, stride, most})
+			c, err := Cut(t.Context(), tok, tok.VocabSize(), Input{Data: data, IDs: in}, Options{Convention: convention, Window: window, Stride: stride, MaxTokens: most})
 			if err != nil {
 				continue
 			}
