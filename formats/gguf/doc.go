@@ -1,4 +1,5 @@
-// Package gguf reads GGUF, the file format of llama.cpp: its metadata and where its tensors are.
+// Package gguf reads the metadata and the places of the tensors of GGUF, the file format of
+// llama.cpp.
 //
 //	f, err := gguf.Parse(data)
 //	name, _ := f.Metadata["general.architecture"].(string)
@@ -13,12 +14,13 @@
 //	tensors:  string name, u32 dimensions, i64 each, u32 type, u64 offset in the data
 //	data, at a multiple of general.alignment (32), as each tensor in it; tensors follow each other in order
 //
-// A string is a u64 length and bytes, an array a u32 type, a u64 length and values. The first dimension is the one whose
-// elements lie side by side. Versions 2 and 3 are the same but for big-endian files, which only version 3 has and which
-// are not supported.
+// A string is a u64 length and bytes, an array a u32 type, a u64 length and values. The elements of
+// the first dimension are adjacent. Versions 2 and 3 differ only in big-endian files, which only
+// version 3 has and which this package does not support.
 //
-// Parse holds a file against all of that: afterwards no tensor reaches past the end of the file. It takes memory for keys,
-// scalar values and tensors, at most some ten times the bytes that they take in the file; arrays stay where they are.
-// Malformed files give a [*FormatError], files of a kind that this package does not know an [*UnsupportedError], both with
-// the byte offset. Whoever knows the file's name puts it before.
+// Parse checks a file against all these rules: afterwards no tensor reaches past the end of the
+// file. It allocates keys, scalar values and tensors, about ten times their size in the file;
+// arrays stay in the file's memory. A malformed file gives a [*FormatError], an unknown version or
+// type an [*UnsupportedError], both with the byte offset. Callers that know the name of the file
+// add it to the error.
 package gguf

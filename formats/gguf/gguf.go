@@ -4,18 +4,18 @@ import (
 	"fmt"
 )
 
-// Magic is what a GGUF file begins with.
+// Magic starts every GGUF file.
 const Magic = "GGUF"
 
 const (
-	defaultAlignment = 32 // unless general.alignment says another
+	defaultAlignment = 32 // without general.alignment
 	maxAlignment     = 1 << 20
 	maxDims          = 4
-	maxKey           = 1<<16 - 1 // bytes of a key, by the specification
+	maxKey           = 1<<16 - 1 // bytes of a key, from the specification
 	maxElements      = 1 << 56   // of a tensor: sizes in bits stay below 2^63
 )
 
-// FormatError says where a GGUF file is malformed.
+// FormatError reports where and why a GGUF file is malformed.
 type FormatError struct {
 	Offset int64 // in the file
 	Msg    string
@@ -31,33 +31,35 @@ type UnsupportedError struct {
 
 func (e *UnsupportedError) Error() string { return fmt.Sprintf("byte %d: %s", e.Offset, e.Msg) }
 
-// File is what a GGUF file holds.
+// File is the content of a GGUF file.
 type File struct {
 	Version uint32
 	// Metadata has the values by key, see ValueType.
 	Metadata map[string]any
-	// Tensors are in the file's order.
+	// Tensors are in the order of the file.
 	Tensors []*Tensor
-	// DataStart is where the data of the tensors begin.
+	// DataStart is the offset of the tensors' data.
 	DataStart int64
 
 	data []byte
 }
 
-// Array is a value that has several. Data holds them as the file does, in the file's memory.
+// Array is a list of values. Data holds the values as encoded in the file, in the file's memory.
 type Array struct {
-	Type ValueType // not TypeArray: nothing in llama.cpp nests them
+	Type ValueType // not TypeArray: llama.cpp has no nested arrays
 	Len  int
 	Data []byte
 }
 
-// Tensor is where a tensor is, and what it is.
+// Tensor describes a tensor and its place.
 type Tensor struct {
 	Name string
-	// Dims is the number of elements of each dimension, the one whose elements lie side by side first.
+	// Dims is the number of elements of each dimension. The elements of the first dimension are
+	// adjacent.
 	Dims []int64
 	Type TensorType
-	// At is where the tensor is described, Offset where its data are, both in the file. Size is in bytes.
+	// At is the offset of the tensor's description, Offset the offset of its data, both in the
+	// file. Size is in bytes.
 	At, Offset, Size int64
 }
 
@@ -70,5 +72,5 @@ func (t *Tensor) Elements() int64 {
 	return n
 }
 
-// Data gives the data of a tensor of f, in the memory that Parse got.
+// Data returns the data of a tensor of f, in the memory that Parse got.
 func (f *File) Data(t *Tensor) []byte { return f.data[t.Offset:][:t.Size:t.Size] }

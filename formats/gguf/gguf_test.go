@@ -17,10 +17,10 @@ type testTensor struct {
 	dims   []uint64
 	kind   uint32
 	data   []byte
-	offset int64 // added to where it belongs
+	offset int64 // added to the right offset
 }
 
-// testFile is a file, written field by field as the format says.
+// testFile is a file, written field by field according to the format.
 type testFile struct {
 	magic   string // default: GGUF
 	version uint32 // default: 3
@@ -28,7 +28,7 @@ type testFile struct {
 	pairs   []byte // keys, types and values
 	count   uint64 // of pairs
 	tensors []testTensor
-	number  uint64 // of tensors; default: theirs
+	number  uint64 // of tensors; default: len(tensors)
 }
 
 func text(s string) []byte { return append(le.AppendUint64(nil, uint64(len(s))), s...) }
@@ -131,7 +131,7 @@ func TestParseErrors(t *testing.T) {
 	}
 	tensor := func(f func(t *testTensor)) testFile { return edit(func(file *testFile) { f(&file.tensors[0]) }) }
 	whole := example().bytes()
-	pairs := 24 + len(example().pairs) // where the next pair would be; then the tensors are described
+	pairs := 24 + len(example().pairs) // offset behind the pairs, where the tensors' descriptions begin
 	for _, c := range []struct {
 		name   string
 		file   testFile
@@ -145,7 +145,7 @@ func TestParseErrors(t *testing.T) {
 		{"too many keys", edit(func(f *testFile) { f.count = math.MaxUint64 }), "18446744073709551615 keys: the rest of the file", 16},
 		{"alignment", example().add("general.alignment", TypeUint32, 24, 0, 0, 0), "general.alignment 24: want a power of two", pairs + 8 + 17 + 4},
 		{"alignment's type", example().add("general.alignment", TypeUint8, 32), "general.alignment 32: want a power of two", pairs + 8 + 17 + 4},
-		{"key twice", example().add("u8", TypeUint8, 1), `key "u8" is there twice`, pairs},
+		{"key twice", example().add("u8", TypeUint8, 1), `key "u8" appears twice`, pairs},
 		{"long key", example().add(strings.Repeat("k", 1<<16), TypeUint8, 1), "a key has 65536 bytes", pairs},
 		{"boolean", example().add("x", TypeBool, 2), `the value of "x" is 2, want 0 or 1`, pairs + 13},
 		{"value type", example().add("x", 13), `the value of "x" has type 13`, pairs + 13},
@@ -161,7 +161,7 @@ func TestParseErrors(t *testing.T) {
 		{"type", tensor(func(t *testTensor) { t.kind = 4 }), `tensor "a" has type 4, which this program does not know`, pairs + 9 + 4 + 16},
 		{"block", tensor(func(t *testTensor) { t.kind = 12 }), `tensor "a" has rows of [3] elements: Q4_K has blocks of 256`, pairs},
 		{"offset", tensor(func(t *testTensor) { t.offset = 32 }), `the data of tensor "a" are at offset 32, want 0, behind`, pairs},
-		{"twice", edit(func(f *testFile) { f.tensors[1].name = "a" }), `tensor "a" is there twice`, pairs + 41},
+		{"twice", edit(func(f *testFile) { f.tensors[1].name = "a" }), `tensor "a" appears twice`, pairs + 41},
 		{"cut off", edit(func(f *testFile) { f.tensors[2].dims[1] = 2 }), `the data of tensor "q" end at byte `, pairs + 41 + 30},
 	} {
 		_, err := Parse(c.file.bytes())
@@ -178,7 +178,7 @@ func TestParseErrors(t *testing.T) {
 			t.Errorf("%s: error %v\nwant byte %d: %s", c.name, err, c.offset, c.want)
 		}
 	}
-	for n := range whole[:len(whole)-28] { // the last tensor's padding is no matter
+	for n := range whole[:len(whole)-28] { // without the last tensor's padding
 		if _, err := Parse(whole[:n]); err == nil {
 			t.Errorf("%d bytes of %d are a file", n, len(whole))
 		}

@@ -6,7 +6,8 @@ import (
 	"math"
 )
 
-// Parse reads all of a file but the tensors' data. The File refers to data, which must not change while it is in use.
+// Parse reads a file except the data of its tensors. The File refers to data, which must not change
+// while the File is in use.
 func Parse(data []byte) (*File, error) {
 	r := &reader{data: data}
 	f := &File{data: data}
@@ -26,14 +27,14 @@ func Parse(data []byte) (*File, error) {
 	return f, nil
 }
 
-// reader reads a file front to back. After its first error it gives zeros.
+// reader reads a file from front to back. After its first error it returns zeros.
 type reader struct {
 	data []byte
 	at   int
 	err  error
 }
 
-// fail notes an error at the byte offset at, unsupported likewise.
+// fail records an error at the byte offset at; unsupported does the same.
 func (r *reader) fail(at int, format string, args ...any) {
 	if r.err == nil {
 		r.err = &FormatError{int64(at), fmt.Sprintf(format, args...)}
@@ -46,7 +47,7 @@ func (r *reader) unsupported(at int, format string, args ...any) {
 	}
 }
 
-// take gives the next n bytes, nil if there are no more.
+// take returns the next n bytes, or nil if fewer remain.
 func (r *reader) take(n uint64, what string) []byte {
 	if left := uint64(len(r.data) - r.at); r.err != nil || n > left {
 		r.fail(r.at, "%s takes %d bytes, the file has %d more", what, n, left)
@@ -73,7 +74,7 @@ func (r *reader) u64(what string) uint64 {
 
 func (r *reader) text(what string) string { return string(r.take(r.u64(what), what)) }
 
-// count reads a number of things that take at least size bytes each.
+// count reads a number of items that take at least size bytes each.
 func (r *reader) count(what string, size int) int {
 	at := r.at
 	n := r.u64("the number of " + what)
@@ -84,7 +85,7 @@ func (r *reader) count(what string, size int) int {
 	return int(n)
 }
 
-// value reads a value of a type.
+// value reads a value of type t.
 func (r *reader) value(t ValueType, what string) any {
 	le, at := binary.LittleEndian, r.at
 	switch {
@@ -131,7 +132,7 @@ func (r *reader) value(t ValueType, what string) any {
 	}
 }
 
-// array passes over the values of an array.
+// array skips the values of an array.
 func (r *reader) array(what string) any {
 	at := r.at
 	a := Array{Type: ValueType(r.u32(what))}
@@ -139,7 +140,7 @@ func (r *reader) array(what string) any {
 		r.fail(at, "%s is an array of type %d, which this reader does not know", what, a.Type)
 		return nil
 	}
-	size := 8 // of an empty string
+	size := 8 // bytes of an empty string
 	if a.Type != TypeString && r.err == nil {
 		size = int(valueBytes[a.Type])
 	}
@@ -172,7 +173,7 @@ func (f *File) readPairs(r *reader, n int) (alignment int) {
 			r.fail(at, "a key has %d bytes, more than %d", len(key), maxKey)
 		}
 		if _, seen := f.Metadata[key]; seen {
-			r.fail(at, "key %q is there twice", key)
+			r.fail(at, "key %q appears twice", key)
 		}
 		if r.err != nil {
 			return alignment
@@ -193,7 +194,7 @@ func (f *File) readPairs(r *reader, n int) (alignment int) {
 // readTensors reads the descriptions of n tensors and finds their data.
 func (f *File) readTensors(r *reader, n, alignment int) {
 	seen := make(map[string]bool, n)
-	next := uint64(0) // where the next one's data should be
+	next := uint64(0) // where the next tensor's data must begin
 	for range n {
 		t := r.tensor()
 		if r.err != nil {
@@ -201,9 +202,9 @@ func (f *File) readTensors(r *reader, n, alignment int) {
 		}
 		switch {
 		case seen[t.Name]:
-			r.fail(int(t.At), "tensor %q is there twice", t.Name)
+			r.fail(int(t.At), "tensor %q appears twice", t.Name)
 		case uint64(t.Offset) != next:
-			r.fail(int(t.At), "the data of tensor %q are at offset %d, want %d, behind those of the one before", t.Name, uint64(t.Offset), next)
+			r.fail(int(t.At), "the data of tensor %q are at offset %d, want %d, behind the previous tensor's", t.Name, uint64(t.Offset), next)
 		case next+uint64(t.Size) > uint64(len(r.data)):
 			r.fail(int(t.At), "tensor %q takes %d bytes from offset %d on, the file has %d", t.Name, t.Size, t.Offset, len(r.data))
 		}
@@ -227,7 +228,7 @@ func (f *File) readTensors(r *reader, n, alignment int) {
 	}
 }
 
-// tensor reads a tensor's description. Its Offset is that in the data.
+// tensor reads a tensor's description. Its Offset is still relative to the data.
 func (r *reader) tensor() *Tensor {
 	t := &Tensor{At: int64(r.at)}
 	t.Name = r.text("a tensor's name")

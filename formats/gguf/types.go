@@ -2,11 +2,11 @@ package gguf
 
 import "fmt"
 
-// ValueType is the type of a value of the metadata. The numbers are part of the file format.
+// ValueType is the type of a metadata value. The numbers are part of the file format.
 type ValueType uint32
 
-// The types of values, which Metadata has as uint8, int8, uint16, int16, uint32, int32, float32, bool, string, [Array],
-// uint64, int64 and float64.
+// The types of values. Metadata holds them as uint8, int8, uint16, int16, uint32, int32, float32,
+// bool, string, [Array], uint64, int64 and float64.
 const (
 	TypeUint8   ValueType = 0
 	TypeInt8    ValueType = 1
@@ -23,17 +23,17 @@ const (
 	TypeFloat64 ValueType = 12
 )
 
-// valueBytes are the sizes of values by type; 0: not fixed.
+// valueBytes has the sizes of values by type; 0: variable.
 var valueBytes = [...]uint64{1, 1, 2, 2, 4, 4, 4, 1, TypeString: 0, TypeArray: 0, TypeUint64: 8, TypeInt64: 8, TypeFloat64: 8}
 
-// TensorType is how a tensor's elements are stored. The numbers are part of the file format.
+// TensorType is the encoding of a tensor's elements. The numbers are part of the file format.
 type TensorType uint32
 
-// F32 is the type of tensors of float32.
+// F32 is the type of float32 tensors.
 const F32 TensorType = 0
 
-// tensorTypes are names, and how many bytes a block of so many consecutive elements takes (ggml/src/ggml.c, type_traits).
-// The numbers that are missing were removed from llama.cpp.
+// tensorTypes has the name of each type, the elements per block, and the bytes per block
+// (ggml/src/ggml.c, type_traits). Missing numbers were removed from llama.cpp.
 var tensorTypes = map[TensorType]struct {
 	name         string
 	block, bytes uint64
@@ -46,7 +46,7 @@ var tensorTypes = map[TensorType]struct {
 	29: {"IQ1_M", 256, 56}, 30: {"BF16", 1, 2}, 34: {"TQ1_0", 256, 54}, 35: {"TQ2_0", 256, 66}, 39: {"MXFP4", 32, 17},
 }
 
-// String gives llama.cpp's name, "Q4_K".
+// String returns llama.cpp's name, such as "Q4_K".
 func (t TensorType) String() string {
 	if known, ok := tensorTypes[t]; ok {
 		return known.name

@@ -12,21 +12,21 @@ import (
 	"github.com/lowbit-go/gq/internal/crc32c"
 )
 
-// MaxAssetBytes is the size in bytes that all assets of a file may have together,
-// decompressed. The largest tokenizers seen take 40 MB.
+// MaxAssetBytes bounds the decompressed size in bytes of all assets of a file together. The largest
+// tokenizers seen take 40 MB.
 const MaxAssetBytes = maxAssetBytes
 
-// Compression pays if it saves a tenth of an asset of at least this size.
+// minCompress is the size in bytes from which an asset is compressed, if that saves a tenth of it.
 const minCompress = 512
 
-// compress returns raw as one zstd frame, or nil where that does not pay. The
-// result is a function of raw (and of the version of the compressor) only.
+// compress returns raw as one zstd frame, or nil if compression saves too little. The result
+// depends only on raw and on the version of the compressor.
 func compress(raw []byte) ([]byte, error) {
 	if len(raw) < minCompress {
 		return nil, nil
 	}
-	// One goroutine for the same bytes everywhere; no content checksum, because
-	// the record has one.
+	// One goroutine makes the bytes the same everywhere. The record has a checksum, so the frame
+	// needs none.
 	enc, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false))
 	if err != nil {
 		return nil, err
@@ -58,7 +58,7 @@ func (f *File) Assets() []AssetInfo {
 	return list
 }
 
-// findAsset gives the index of the asset of a name, or -1.
+// findAsset returns the index of the asset called name, or -1.
 func (f *File) findAsset(name string) int {
 	i, ok := sort.Find(f.count(secAssets), func(i int) int {
 		r := f.asset(i)
@@ -73,8 +73,8 @@ func (f *File) findAsset(name string) int {
 // HasAsset reports whether the file has an asset of that name.
 func (f *File) HasAsset(name string) bool { return f.findAsset(name) >= 0 }
 
-// Asset returns the content of an asset as a new slice. An unknown name is a plain
-// error, damage a [*FormatError].
+// Asset returns the content of an asset as a new slice. An unknown name is a [*NoAssetError],
+// damage a [*FormatError].
 func (f *File) Asset(name string) ([]byte, error) {
 	i := f.findAsset(name)
 	if i < 0 {
@@ -87,9 +87,9 @@ func (f *File) Asset(name string) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// CopyAsset writes the content of an asset to w, in pieces, and returns its size in
-// bytes. Errors are those of Asset and of w. The checksum can be compared only when
-// all is written: what w has is not to be used if CopyAsset fails.
+// CopyAsset writes the content of an asset to w in pieces and returns its size in bytes. It fails
+// as Asset does, or with the error of w. The checksum is known only after the last piece, so the
+// output is unusable if CopyAsset fails.
 func (f *File) CopyAsset(w io.Writer, name string) (int64, error) {
 	i := f.findAsset(name)
 	if i < 0 {
@@ -131,12 +131,12 @@ func (f *File) copyAsset(w io.Writer, i int) error {
 	})
 }
 
-// sumWriter sums what is written to w, before it is written: a fault is met here
-// and not in a system call.
+// sumWriter computes the checksum of what is written to w. It reads the bytes before w does, so
+// that a fault in the map happens here and not in a system call.
 type sumWriter struct {
 	w   io.Writer
 	crc uint32
-	err error // of w
+	err error // the first error of w
 }
 
 func (s *sumWriter) Write(p []byte) (n int, err error) {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// checkAssetName says what is wrong with the name of an asset, or nothing.
+// checkAssetName returns what is wrong with the name of an asset, or "".
 func checkAssetName(kind AssetKind, name string) string {
 	switch kind {
 	case AssetRecipe:
@@ -22,7 +22,7 @@ func checkAssetName(kind AssetKind, name string) string {
 	case 0:
 		return fmt.Sprintf("asset %q has kind 0, which does not exist", name)
 	}
-	return "" // of a newer version
+	return "" // a kind of a newer version
 }
 
 func checkFixedName(what, name, want string) string {
@@ -32,13 +32,13 @@ func checkFixedName(what, name, want string) string {
 	return ""
 }
 
-// notInNames are characters that a file's name cannot have on Windows, or that
-// separate directories somewhere.
+// notInNames are the characters that Windows does not allow in file names or that some system uses
+// to separate directories.
 const notInNames = `" * / : < > ? \ |`
 
-// isPlainFileName reports whether name can be a file's name in any directory of any
-// system. Assets that were files become files again in gq dequantize. Names are ASCII
-// because systems disagree on which others are equal.
+// isPlainFileName reports whether name is a valid file name in any directory of any system: gq
+// dequantize writes these assets as files. Names are ASCII because systems disagree on which other
+// names are equal.
 func isPlainFileName(name string) bool {
 	if name == "" || len(name) > maxAssetName {
 		return false
@@ -48,15 +48,15 @@ func isPlainFileName(name string) bool {
 			return false
 		}
 	}
-	// Windows drops dots and spaces at the end; "." and ".." are refused here too.
+	// Windows drops trailing dots and spaces. This also refuses "." and "..".
 	if last := name[len(name)-1]; last == '.' || last == ' ' {
 		return false
 	}
 	return !isReservedName(name)
 }
 
-// isReservedName reports whether name is a device to Windows, as it is with any
-// extension: NUL.json is NUL.
+// isReservedName reports whether Windows takes name for a device, with any extension: NUL.json is
+// NUL.
 func isReservedName(name string) bool {
 	stem, _, _ := strings.Cut(name, ".")
 	stem = foldName(strings.TrimRight(stem, " "))
@@ -68,8 +68,8 @@ func isReservedName(name string) bool {
 	return len(stem) == 4 && len(port) == 1 && port[0] >= '0' && port[0] <= '9'
 }
 
-// foldName gives name without the difference of case, in which names of one directory
-// must not differ alone. Names of files are ASCII; letters beyond ASCII in other names have no case here.
+// foldName returns name in lower case: two names in one directory must differ in more than case.
+// File names are ASCII; other names keep letters beyond ASCII as they are.
 func foldName(name string) string {
 	return strings.Map(func(r rune) rune {
 		if 'A' <= r && r <= 'Z' {

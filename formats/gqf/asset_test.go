@@ -17,8 +17,7 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// contents are three contents of n bytes: text that zstd shrinks, one byte repeated,
-// and noise.
+// contents returns three contents of n bytes: text that zstd shrinks, one repeated byte, and noise.
 func contents(n int) [][]byte {
 	r := rand.New(rand.NewPCG(uint64(n), 1))
 	noise := make([]byte, n)
@@ -61,16 +60,16 @@ func TestAssetSizes(t *testing.T) {
 	}
 }
 
-// A zstdHeader is a form of a frame's header (RFC 8878, 3.1.1.1).
+// A zstdHeader is a variant of the header of a zstd frame (RFC 8878, 3.1.1.1).
 type zstdHeader struct {
 	single     bool
 	window     byte // descriptor
 	dictionary int  // 0 to 3: no bytes, 1, 2 or 4 of zeros
-	width      int  // of the content's size
+	width      int  // bytes of the field with the content's size
 	checksum   bool
 }
 
-// headers are all forms that 5.7 of docs/FORMAT.md allows for a content of n bytes.
+// headers returns all headers that docs/FORMAT.md, 5.7, allows for a content of n bytes.
 func headers(n int) (list []zstdHeader) {
 	for _, width := range []int{1, 2, 4, 8} {
 		if width == 1 && n > 255 || width == 2 && (n < 256 || n > 65535+256) {
@@ -117,9 +116,9 @@ func (h zstdHeader) frame(n int, body []byte) []byte {
 	return append(b, body...)
 }
 
-// body gives the blocks that zstd makes of raw, and their checksum if asked for.
+// body returns the blocks into which zstd compresses raw, and their checksum if asked for.
 func body(t *testing.T, raw []byte, checksum bool) []byte {
-	if len(raw) == 0 && checksum { // the encoder leaves it out
+	if len(raw) == 0 && checksum { // the encoder writes no checksum then
 		return append(block(true, 0, 0, nil), 0x99, 0xe9, 0xd8, 0x51)
 	}
 	enc, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(checksum), zstd.WithZeroFrames(true))
@@ -203,7 +202,7 @@ func TestLibzstd(t *testing.T) {
 	}
 }
 
-// TestZstdRefused damages a frame, or puts something behind it.
+// TestZstdRefused damages a frame, or appends bytes to it.
 func TestZstdRefused(t *testing.T) {
 	for _, n := range []int{600, 2 << 20} { // decoded in one piece, and as a stream
 		raw := contents(n)[0]
@@ -251,7 +250,7 @@ func TestZstdRefused(t *testing.T) {
 	}
 }
 
-// TestCopyAssetErrors tells damage of the file from a failure of the writer.
+// TestCopyAssetErrors distinguishes damage of the file from a failure of the writer.
 func TestCopyAssetErrors(t *testing.T) {
 	file := build(t, sample())
 	f := open(t, file)
@@ -280,7 +279,7 @@ func TestCopyAssetErrors(t *testing.T) {
 	}
 }
 
-// pieces remembers how long the longest piece was that was written to it.
+// pieces records the length of the longest piece written to it.
 type pieces struct{ longest int }
 
 func (p *pieces) Write(b []byte) (int, error) {
@@ -288,7 +287,7 @@ func (p *pieces) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestCopyAssetPieces copies assets that are much larger than what CopyAsset holds.
+// TestCopyAssetPieces copies assets that are much larger than CopyAsset's buffer.
 func TestCopyAssetPieces(t *testing.T) {
 	b := NewBuilder()
 	b.AddAsset(AssetSpec{Kind: AssetFile, Name: "compressed", Data: contents(20 << 20)[0]})
@@ -359,8 +358,8 @@ func TestAssetLimits(t *testing.T) {
 	}
 }
 
-// TestBuilderCopyAsset takes assets over from another file, in the form in which that
-// file stores them: here a frame that the encoder would not make.
+// TestBuilderCopyAsset copies assets from another file in their stored form: here a frame that the
+// encoder would not produce.
 func TestBuilderCopyAsset(t *testing.T) {
 	raw := contents(600)[0]
 	z := zstdHeader{window: 15 << 3, width: 4, checksum: true}.frame(len(raw), body(t, raw, true))
@@ -394,7 +393,7 @@ func TestBuilderCopyAsset(t *testing.T) {
 	}
 }
 
-// TestAssetsTogether opens a small file whose assets say that they are huge.
+// TestAssetsTogether opens a small file whose assets claim to be huge.
 func TestAssetsTogether(t *testing.T) {
 	b := NewBuilder()
 	ti := b.AddTensor(TensorSpec{Name: "w", Shape: []int64{1}, Dtype: packing.U8})

@@ -8,9 +8,9 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// decompress writes the content of z to w. z must be one zstd frame and nothing
-// else, in the form that docs/FORMAT.md, 5.7, demands, with a content of rawLen
-// bytes. It takes memory for the frame's window, or for the content if that is less.
+// decompress writes the content of z to w. z must be exactly one zstd frame in the form that
+// docs/FORMAT.md, 5.7, demands, with a content of rawLen bytes. It allocates the frame's window, or
+// the content if that is smaller.
 func decompress(w io.Writer, z []byte, rawLen int64) error {
 	h, err := frameHeader(z, rawLen)
 	if err != nil {
@@ -44,14 +44,12 @@ func decompress(w io.Writer, z []byte, rawLen int64) error {
 	return err
 }
 
-// decodeWhole is up to how many bytes a content is decoded in one piece, without a
-// window beside it.
+// decodeWhole is the largest content in bytes that is decoded in one piece, which needs no window.
 const decodeWhole = 1 << 20
 
-// decodeAll returns the content of the frame z, which has passed frameHeader. The
-// decoder takes its limit of memory for one of windows too, so it is not rawLen: a
-// window is 1 KiB or more, and may be larger than the content. What bounds memory is
-// the capacity of the result.
+// decodeAll returns the content of the frame z, which has passed frameHeader. The decoder applies
+// its memory limit to windows too, and a window is at least 1 KiB even for a smaller content, so
+// the limit cannot be rawLen. The capacity of the result bounds the memory.
 func decodeAll(z []byte, rawLen int) ([]byte, error) {
 	dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(max(maxZstdWindow, uint64(rawLen))),
 		zstd.WithDecodeAllCapLimit(true), zstd.WithDecoderMaxWindow(max(maxZstdWindow, uint64(rawLen))))
@@ -82,8 +80,8 @@ func frameHeader(z []byte, rawLen int64) (h zstd.Header, err error) {
 	return h, nil
 }
 
-// frameSize is the size of the frame that z begins with, by the sizes of its blocks
-// (RFC 8878, 3.1.1.2).
+// frameSize returns the size of the frame at the start of z, from the sizes of its blocks (RFC
+// 8878, 3.1.1.2).
 func frameSize(z []byte, h zstd.Header) (int, error) {
 	at := h.HeaderSize
 	for last := false; !last; {

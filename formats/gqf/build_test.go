@@ -40,9 +40,9 @@ func codes(rows, cols, group uint64, bits uint8) packing.Header {
 	return packing.Header{Layout: packing.LayoutCodes, Bits: bits, ScaleDtype: packing.ScaleF32, ZeroKind: packing.ZeroInt8, Rows: rows, Cols: cols, Group: group}
 }
 
-// sample describes a small model that uses all of the format: a shared table,
-// fused experts, several variants, companions, short groups, the half-step grid,
-// a scalar, an empty tensor, absorbed scales, and assets of all kinds.
+// sample describes a small model that uses the whole format: a tied embedding, fused experts,
+// several variants, companions, short groups, the half-step grid, a scalar, an empty tensor,
+// absorbed scales, and assets of all kinds.
 func sample() *Builder {
 	b := NewBuilder()
 	add := func(t TensorSpec, payloads ...PayloadSpec) int {
@@ -113,7 +113,7 @@ func random(p PayloadSpec, seed uint64) []byte {
 			}
 			copy(data, pk.Prefix())
 		}
-		if p.Kind == KindScales { // from 1 on, below 2
+		if p.Kind == KindScales { // 1 <= scale < 2
 			size := h.Dtype.Bits() / 8
 			for i := size - 2; i < len(data); i += size {
 				one := map[packing.Dtype]uint16{packing.BF16: 0x3F80, packing.F32: 0x3F80, packing.F16: 0x3C00}[h.Dtype]
@@ -187,8 +187,7 @@ func open(t testing.TB, b []byte) *File {
 	return f
 }
 
-// TestOrderOfPieces demands the same bytes however the data were cut and in
-// whatever order the pieces came.
+// TestOrderOfPieces demands the same bytes for any cut of the data and any order of the pieces.
 func TestOrderOfPieces(t *testing.T) {
 	b := NewBuilder()
 	const rows, cols = 700, 4096 // 2.7 checksum blocks
@@ -278,7 +277,7 @@ func TestSetAsset(t *testing.T) {
 	}
 }
 
-// TestBuildErrors has what a Builder refuses.
+// TestBuildErrors lists specifications that a Builder refuses.
 func TestBuildErrors(t *testing.T) {
 	plain := packing.PlainHeader(packing.F32, 2, 3)
 	tests := []struct {
@@ -304,8 +303,8 @@ func TestBuildErrors(t *testing.T) {
 		{"invalid header", "tile", func(b *Builder) {
 			b.payloads[0].Header = packing.Header{Layout: packing.LayoutLowbit, Rows: 2, Cols: 3}
 		}},
-		{"other elements", "its elements are I32, those of the tensor are F32", func(b *Builder) { b.payloads[0].Header = packing.PlainHeader(packing.I32, 2, 3) }},
-		{"CPU of a companion", "differ from those of its weights", func(b *Builder) {
+		{"other elements", "its elements are I32, the tensor's are F32", func(b *Builder) { b.payloads[0].Header = packing.PlainHeader(packing.I32, 2, 3) }},
+		{"CPU of a companion", "differ from its weights'", func(b *Builder) {
 			b.tensors[0].Shape = []int64{32, 32}
 			b.payloads[0].Header = codes(32, 32, 32, 4)
 			b.AddPayload(PayloadSpec{Kind: KindScales, Header: packing.PlainHeader(packing.F32, 32, 1), CPU: CPUDotProd})
@@ -365,7 +364,7 @@ func built(b *Builder) (*Image, error) {
 	return c.Build()
 }
 
-// TestCopyNames builds a file again with the names of another, instead of its own.
+// TestCopyNames builds a file again with the names copied from another file.
 func TestCopyNames(t *testing.T) {
 	file := build(t, sample())
 	f := open(t, file)

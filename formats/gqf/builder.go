@@ -13,15 +13,15 @@ import (
 
 // TensorSpec describes a tensor to a [Builder].
 type TensorSpec struct {
-	Name       string        // canonical name; it needs an AddName as well
+	Name       string        // canonical name; AddName must be called for it too
 	Shape      []int64       // as in the checkpoint, outermost first; empty for a scalar
-	Dtype      packing.Dtype // of the checkpoint
+	Dtype      packing.Dtype // in the checkpoint
 	Role       Role
-	Mapping    Mapping   // MappingNone if kept
-	Algorithm  Algorithm // AlgorithmNone if kept
-	Bias       int       // as AddTensor returned it for the tensor with the layer's bias, plus 1; 0: none
-	Transposed bool      // the checkpoint stores the last two dimensions as inputs x outputs; quantized payloads are outputs x inputs all the same
-	Experts    int       // slices with payloads of their own, the product of all dimensions but the last two; 0 means 1
+	Mapping    Mapping   // MappingNone if unquantized
+	Algorithm  Algorithm // AlgorithmNone if unquantized
+	Bias       int       // 1 + the index that AddTensor returned for the layer's bias; 0: none
+	Transposed bool      // the checkpoint stores inputs x outputs; quantized payloads are always outputs x inputs
+	Experts    int       // number of slices: the product of all dimensions but the last two; 0 means 1
 }
 
 // PayloadSpec describes a payload to a [Builder]. Every variant of a tensor
@@ -30,8 +30,8 @@ type PayloadSpec struct {
 	Tensor  int // as AddTensor returned it
 	Slice   int // expert, from 0
 	Kind    Kind
-	Variant int         // from 0; further ones hold the same codes in another layout
-	CPU     CPUFeatures // of the CPUs that the variant is for, the same in all its payloads; 0: any
+	Variant int         // from 0; the others hold the same codes in other layouts
+	CPU     CPUFeatures // required by the variant, equal in all its payloads; 0: none
 	Header  packing.Header
 }
 
@@ -39,46 +39,45 @@ type PayloadSpec struct {
 type NameSpec struct {
 	Name         string // 1 to 65,535 bytes of UTF-8 without NUL
 	Tensor       int    // as AddTensor returned it
-	InCheckpoint bool   // false for a name that the model's code makes, as a tied lm_head.weight
-	Absorbed     bool   // not a name of the tensor but of scales that its values include, as FP8's X.weight_scale_inv
+	InCheckpoint bool   // false for a name that only the model's code knows, such as a tied lm_head.weight
+	Absorbed     bool   // the name of scales that the tensor's values include, such as FP8's X.weight_scale_inv
 	SourceFile   int    // index into the sources of the provenance; -1 for none
 	SourceBytes  int64  // size in the checkpoint
 }
 
-// AssetSpec describes a small file to a [Builder], which compresses a file or a fold
-// record (AssetFile, AssetFold) where that pays and nothing else: what people and
-// loaders read is there as it is.
+// AssetSpec describes a small file to a [Builder]. The Builder compresses the kinds AssetFile and
+// AssetFold if that saves space, and stores all other kinds as they are, readable for people and
+// loaders.
 type AssetSpec struct {
 	Kind AssetKind
 	Name string // RecipeName, ProvenanceName, or a plain file name
 	Data []byte
 }
 
-// A Builder collects what a file is to hold; Build then fixes where everything
-// goes. The Add methods return the index by which later calls refer to what was
-// added, counted from 0 for each method. The zero Builder is not ready: use
-// [NewBuilder].
+// A Builder collects the content of a file; Build then fixes every offset. Each Add method returns
+// the index by which later calls refer to the addition, counted from 0 for each method. Use
+// [NewBuilder]; the zero Builder is not ready.
 type Builder struct {
 	tensors  []TensorSpec
 	payloads []PayloadSpec
 	names    []NameSpec
 	namesOf  *File // see CopyNames
 	assets   []packedAsset
-	assetErr error // of the first AddAsset that failed
+	assetErr error // the error of the first AddAsset that failed
 }
 
 // NewBuilder returns a Builder of a file without content.
 func NewBuilder() *Builder { return &Builder{} }
 
-// Grow makes room for so many tensors, payloads and names more. Without it a large
-// file's lists are copied as they grow, and take twice the memory.
+// Grow makes room for so many more tensors, payloads and names. Without it the lists of a large
+// file are copied as they grow and take twice the memory.
 func (b *Builder) Grow(tensors, payloads, names int) {
 	b.tensors = slices.Grow(b.tensors, tensors)
 	b.payloads = slices.Grow(b.payloads, payloads)
 	b.names = slices.Grow(b.names, names)
 }
 
-// AddTensor adds a tensor. The file's tensors are in the order of these calls.
+// AddTensor adds a tensor. The file has its tensors in the order of these calls.
 func (b *Builder) AddTensor(t TensorSpec) int {
 	b.tensors = append(b.tensors, t)
 	return len(b.tensors) - 1
@@ -91,15 +90,14 @@ func (b *Builder) AddPayload(p PayloadSpec) int {
 	return len(b.payloads) - 1
 }
 
-// AddName adds a name of a tensor, be it canonical or another one. The order of
-// these calls does not matter.
+// AddName adds a name of a tensor, canonical or not. The order of these calls does not matter.
 func (b *Builder) AddName(n NameSpec) int {
 	b.names = append(b.names, n)
 	return len(b.names) - 1
 }
 
-// AddAsset adds an asset. The order of these calls does not matter. Data that are not
-// compressed are kept until Build.
+// AddAsset adds an asset. The order of these calls does not matter. The Builder holds uncompressed
+// data until Build.
 func (b *Builder) AddAsset(a AssetSpec) int {
 	p := packedAsset{kind: a.Kind, name: a.Name, stored: a.Data, rawLen: int64(len(a.Data)), rawCRC: crc32c.Checksum(a.Data)}
 	if a.Kind == AssetFile || a.Kind == AssetFold {
@@ -114,8 +112,8 @@ func (b *Builder) AddAsset(a AssetSpec) int {
 	return b.addAsset(p)
 }
 
-// CopyAsset adds an asset of another file in the form in which that file stores it.
-// It fails as File.CopyAsset does. f must be open until Build has returned.
+// CopyAsset adds an asset of another file in its stored form. It fails as File.CopyAsset does. f
+// must stay open until Build has returned.
 func (b *Builder) CopyAsset(f *File, name string) (int, error) {
 	i := f.findAsset(name)
 	if i < 0 {
@@ -131,9 +129,8 @@ func (b *Builder) CopyAsset(f *File, name string) (int, error) {
 	}), nil
 }
 
-// CopyNames takes over all names of another file, with what they say of its sources. The
-// tensors of f must be the tensors of this file, in the same order. No name may be added
-// beside them.
+// CopyNames takes over all names of another file with their sources. f must have the same tensors
+// in the same order. No other name may be added.
 func (b *Builder) CopyNames(f *File) { b.namesOf = f }
 
 func (b *Builder) addAsset(p packedAsset) int {
@@ -142,10 +139,9 @@ func (b *Builder) addAsset(p packedAsset) int {
 	return p.index
 }
 
-// Build fixes the place of every byte. It applies to the result every check that
-// [Open] applies, so what Build accepts can be opened under default limits or
-// higher ones; errors name the tensor, name or asset. Build releases what the Builder
-// holds as it goes: the Builder is empty afterwards.
+// Build fixes the offset of every byte. It applies every check of [Open] to the result, so [Open]
+// accepts the file under default limits or higher ones. Errors name the tensor, name or asset.
+// Build releases the lists as it goes: the Builder is empty afterwards.
 func (b *Builder) Build() (*Image, error) {
 	if err := b.checkRanges(); err != nil {
 		return nil, err
@@ -175,8 +171,8 @@ func (b *Builder) Build() (*Image, error) {
 	h.fileSize = h.dataOff + h.dataLen
 	im.place(h)
 
-	// One list after the other becomes records and is released: a large file's lists and
-	// records are not in memory together.
+	// Each list becomes records and is released before the next one, so that lists and records of a
+	// large file are never in memory together.
 	im.allocate(secPayloads)
 	for at, i := range payloadOrder {
 		p := &b.payloads[i]
@@ -195,7 +191,7 @@ func (b *Builder) Build() (*Image, error) {
 	im.allocate(secChecksums)
 	*b = Builder{}
 	if err := im.checkRecords(); err != nil {
-		// Offsets in a file that does not exist tell nobody anything.
+		// Offsets in a file that does not exist help nobody.
 		if fe, ok := err.(*FormatError); ok {
 			if fe.Err != nil {
 				return nil, fmt.Errorf("%s: %w", fe.Msg, fe.Err)
@@ -217,12 +213,11 @@ func orderBy(n int, compare func(i, j int) int) []uint32 {
 	return order
 }
 
-// checkRanges refuses what the records cannot express; all else is left to
-// checkRecords.
+// checkRanges refuses values that the records cannot express; checkRecords checks everything else.
 func (b *Builder) checkRanges() error {
 	const (
-		maxCount     = 1 << 31 // of anything; it keeps every index and sum in its field
-		maxDataBytes = 1 << 48 // keeps the number of checksums in its field
+		maxCount     = 1 << 31 // of records of a kind; every index and sum then fits its field
+		maxDataBytes = 1 << 48 // the number of checksums then fits its field
 	)
 	for what, n := range map[string]int{"tensors": len(b.tensors), "payloads": len(b.payloads), "names": len(b.names), "assets": len(b.assets)} {
 		if n > maxCount {
@@ -244,7 +239,7 @@ func (b *Builder) checkRanges() error {
 			return fmt.Errorf("tensor %q: %d experts, want 1 to %d", t.Name, t.Experts, maxCount)
 		}
 		if t.Bias < 0 || t.Bias > len(b.tensors) {
-			return fmt.Errorf("tensor %q: its bias is tensor %d, of which there are %d", t.Name, t.Bias-1, len(b.tensors))
+			return fmt.Errorf("tensor %q: its bias is tensor %d, but there are %d tensors", t.Name, t.Bias-1, len(b.tensors))
 		}
 	}
 	for _, a := range b.assets {
@@ -255,7 +250,7 @@ func (b *Builder) checkRanges() error {
 	var dataBytes int64
 	for _, p := range b.payloads {
 		if p.Tensor < 0 || p.Tensor >= len(b.tensors) {
-			return fmt.Errorf("payload of tensor %d, of which there are %d", p.Tensor, len(b.tensors))
+			return fmt.Errorf("payload of tensor %d, but there are %d tensors", p.Tensor, len(b.tensors))
 		}
 		name := b.tensors[p.Tensor].Name
 		if p.Slice < 0 || p.Slice > maxCount || p.Variant < 0 || p.Variant >= maxVariants {
@@ -274,7 +269,7 @@ func (b *Builder) checkRanges() error {
 	canonical := make([]bool, len(b.tensors))
 	for _, n := range b.names {
 		if n.Tensor < 0 || n.Tensor >= len(b.tensors) {
-			return fmt.Errorf("name %q is of tensor %d, of which there are %d", n.Name, n.Tensor, len(b.tensors))
+			return fmt.Errorf("name %q is of tensor %d, but there are %d tensors", n.Name, n.Tensor, len(b.tensors))
 		}
 		if n.SourceFile < -1 || n.SourceFile >= maxCount || n.SourceBytes < 0 {
 			return fmt.Errorf("name %q: source file %d, %d bytes out of range", n.Name, n.SourceFile, n.SourceBytes)
@@ -284,11 +279,11 @@ func (b *Builder) checkRanges() error {
 	}
 	if f := b.namesOf; f != nil {
 		if len(b.names) > 0 || len(b.tensors) != f.Len() {
-			return fmt.Errorf("%d names beside those of %s, %d tensors for its %d: the names of a file go with its tensors alone", len(b.names), f.name, len(b.tensors), f.Len())
+			return fmt.Errorf("CopyNames needs the %d tensors of %s and no other names, but %d tensors and %d names were added", f.Len(), f.name, len(b.tensors), len(b.names))
 		}
 		for i := range b.tensors {
 			if b.tensors[i].Name != f.tensorName(i) {
-				return fmt.Errorf("tensor %q stands where %s has %q", b.tensors[i].Name, f.name, f.tensorName(i))
+				return fmt.Errorf("CopyNames needs the tensors of %s in the same order, but tensor %d is %q, not %q", f.name, i, b.tensors[i].Name, f.tensorName(i))
 			}
 		}
 	} else if i := slices.Index(canonical, false); i >= 0 {
@@ -300,7 +295,7 @@ func (b *Builder) checkRanges() error {
 	return nil
 }
 
-// frontSize lays out the front sections; file size and data length are open yet.
+// frontSize lays out the front sections. File size and data length are still unknown.
 func (b *Builder) frontSize(assets []packedAsset) header {
 	h := header{major: VersionMajor, minor: VersionMinor, headerSize: headerSize, blockLog2: blockLog2}
 	var counts [numSections]int
@@ -367,8 +362,8 @@ func (b *Builder) encodeNames(im *Image, nameOrder []uint32, assets []packedAsse
 	putNames(im.sec[secStrings][at:], assets)
 }
 
-// shareNames has the image use the sections of the file whose names are copied, where
-// they are equal. Neither of the two changes them.
+// shareNames lets the image use the name sections of the copied file where they are equal. Neither
+// side changes them.
 func (b *Builder) shareNames(im *Image, assets []packedAsset) {
 	f := b.namesOf
 	im.sec[secNames] = f.sec[secNames]
@@ -415,8 +410,7 @@ func (b *Builder) encodeAssets(im *Image, assets []packedAsset) error {
 	return nil
 }
 
-// encodeTensors fills the sections tensors and dims. Names and payloads are encoded
-// already.
+// encodeTensors fills the sections tensors and dims, after names and payloads.
 func (b *Builder) encodeTensors(im *Image) {
 	im.allocate(secTensors)
 	im.allocate(secDims)
@@ -457,12 +451,12 @@ func (b *Builder) encodeTensors(im *Image) {
 type packedAsset struct {
 	kind   AssetKind
 	name   string
-	index  int // of AddAsset
+	index  int // as AddAsset returned it
 	codec  Codec
 	stored []byte
 	rawLen int64
 	rawCRC uint32
-	from   *File // that stored is a view of; nil: none
+	from   *File // the file that owns the bytes of stored; nil: none
 }
 
 // copy copies the stored bytes to dst.

@@ -6,23 +6,22 @@ import (
 	"strings"
 )
 
-// Role says what a tensor is for in its model. The codes are part of the file
-// format and never change their meaning. A code that this version does not know
-// stands for RoleOther, and String says so.
+// Role is a tensor's function in its model. The codes are part of the file format and never change
+// their meaning. An unknown code means RoleOther, and String says so.
 type Role uint8
 
 // The roles of version 1.
 const (
 	RoleOther      Role = 0 // none of the below
-	RoleEmbedding  Role = 1 // token table, rows looked up
-	RoleHead       Role = 2 // the matrix that gives logits, where it is not the token table
+	RoleEmbedding  Role = 1 // embedding, looked up by token
+	RoleHead       Role = 2 // lm_head, unless it is the embedding
 	RoleProjection Role = 3 // matrix of a linear layer
 	RoleExpert     Role = 4 // matrix of one expert, or of all experts fused
 	RoleRouter     Role = 5 // chooses experts
 	RoleNorm       Role = 6 // weight or bias of a normalization
 	RoleBias       Role = 7 // bias of a linear layer
 	RoleConv       Role = 8 // convolution kernel
-	RolePosition   Role = 9 // table of positions
+	RolePosition   Role = 9 // position embedding
 )
 
 var roleNames = []string{"other", "embedding", "head", "projection", "expert", "router", "norm", "bias", "conv", "position"}
@@ -30,23 +29,23 @@ var roleNames = []string{"other", "embedding", "head", "projection", "expert", "
 // String gives the role's name as reports and JSON spell it.
 func (r Role) String() string { return informativeName(roleNames, uint8(r)) }
 
-// MarshalText gives the same for JSON.
+// MarshalText returns String, for JSON.
 func (r Role) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
-// Mapping says how the range of a group of weights became scale and zero point.
-// The codes are part of the file format.
+// Mapping is the rule that derives scale and zero point from the range of a group. The codes are
+// part of the file format.
 type Mapping uint8
 
 // The mappings of version 1.
 const (
-	MappingNone            Mapping = 0 // not quantized, or not known
+	MappingNone            Mapping = 0 // unquantized, or unknown
 	MappingFullRange       Mapping = 1 // the signed absolute maximum goes to -2^(bits-1); scales may be negative
 	MappingSymmetric       Mapping = 2 // TorchAO's SYMMETRIC
 	MappingSymmetricNoClip Mapping = 3 // TorchAO's SYMMETRIC_NO_CLIPPING_ERR
 	MappingAsymmetric      Mapping = 4 // with zero points
 	MappingHalfStep        Mapping = 5 // the half-step grid; the absolute maximum goes to its last step, 2^(bits-1) - 1/2
 
-	MappingOther Mapping = 255 // none of the above, as every code that this version does not know
+	MappingOther Mapping = 255 // none of the above, also every unknown code
 )
 
 var mappingNames = []string{"none", "full-range", "symmetric", "symmetric-no-clip", "asymmetric", "half-step"}
@@ -54,7 +53,7 @@ var mappingNames = []string{"none", "full-range", "symmetric", "symmetric-no-cli
 // String gives the mapping's name as the command line spells it.
 func (m Mapping) String() string { return informativeName(mappingNames, uint8(m)) }
 
-// MarshalText gives the same for JSON.
+// MarshalText returns String, for JSON.
 func (m Mapping) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
 
 // ParseMapping is the inverse of [Mapping.String].
@@ -72,17 +71,17 @@ type Algorithm uint8
 
 // The algorithms of version 1.
 const (
-	AlgorithmNone    Algorithm = 0 // kept as it was
+	AlgorithmNone    Algorithm = 0 // unquantized
 	AlgorithmRTN     Algorithm = 1 // round to nearest
 	AlgorithmSearch  Algorithm = 2 // weighted search of the scales
 	AlgorithmHQQ     Algorithm = 3 // half-quadratic quantization
 	AlgorithmMSE     Algorithm = 4 // reserved: a grid of shrunken ranges, no longer offered
 	AlgorithmGPTQ    Algorithm = 5 // GPTQ with calibration data
-	AlgorithmGPTQFT  Algorithm = 6 // GPTQ towards the float model's outputs
-	AlgorithmImatrix Algorithm = 7 // weighted search, second moments of activations in the weights
-	AlgorithmAWQ     Algorithm = 8 // the same behind factors that AWQ chose, see AssetFold
+	AlgorithmGPTQFT  Algorithm = 6 // GPTQ towards the unquantized model's outputs
+	AlgorithmImatrix Algorithm = 7 // search of the scales, weighted by an importance matrix
+	AlgorithmAWQ     Algorithm = 8 // AlgorithmImatrix after scaling by AWQ's factors, see AssetFold
 
-	AlgorithmOther Algorithm = 255 // none of the above, as every code that this version does not know
+	AlgorithmOther Algorithm = 255 // none of the above, also every unknown code
 )
 
 var algorithmNames = []string{"none", "rtn", "search", "hqq", "mse", "gptq", "gptq-ft", "imatrix", "awq"}
@@ -93,7 +92,7 @@ func (a Algorithm) Calibrated() bool { return a >= AlgorithmGPTQ && a <= Algorit
 // String gives the algorithm's name as reports spell it.
 func (a Algorithm) String() string { return informativeName(algorithmNames, uint8(a)) }
 
-// MarshalText gives the same for JSON.
+// MarshalText returns String, for JSON.
 func (a Algorithm) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
 
 // ParseAlgorithm is the inverse of [Algorithm.String].
@@ -102,11 +101,11 @@ func ParseAlgorithm(s string) (Algorithm, bool) {
 	return Algorithm(max(i, 0)), i >= 0
 }
 
-// Kind says what a payload holds. The codes are part of the file format.
+// Kind is the content of a payload. The codes are part of the file format.
 type Kind uint8
 
-// The kinds of version 1. Companions hold what a foreign layout keeps apart from
-// its codes; they are plain payloads.
+// The kinds of version 1. Companions hold data that a foreign layout stores apart from its codes;
+// they are plain payloads.
 const (
 	KindWeights Kind = 0 // the weights themselves
 	KindScales  Kind = 1 // companion: scales
@@ -119,19 +118,19 @@ var kindNames = []string{"weights", "scales", "zeros", "table"}
 // String gives the kind's name as reports spell it.
 func (k Kind) String() string { return codeName(kindNames, uint8(k), "kind") }
 
-// MarshalText gives the same for JSON.
+// MarshalText returns String, for JSON.
 func (k Kind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
 
-// AssetKind says what an asset is. The codes are part of the file format.
+// AssetKind is the purpose of an asset. The codes are part of the file format.
 type AssetKind uint8
 
 // The kinds of asset of version 1.
 const (
 	AssetConfig     AssetKind = 1 // the model's config.json, byte for byte
-	AssetRecipe     AssetKind = 2 // JSON: what was asked of the quantizer; named RecipeName
-	AssetProvenance AssetKind = 3 // JSON: what the file was made of; named ProvenanceName
-	AssetFile       AssetKind = 4 // a file that stood beside the checkpoint, as tokenizer.json
-	AssetFold       AssetKind = 5 // JSON: how the checkpoint was folded before it was quantized; named FoldName
+	AssetRecipe     AssetKind = 2 // JSON: the recipe; named RecipeName
+	AssetProvenance AssetKind = 3 // JSON: the file's inputs; named ProvenanceName
+	AssetFile       AssetKind = 4 // a file from the checkpoint's directory, such as tokenizer.json
+	AssetFold       AssetKind = 5 // JSON: how factors were folded into the checkpoint before quantization; named FoldName
 )
 
 var assetKindNames = []string{"", "config", "recipe", "provenance", "file", "fold"}
@@ -139,22 +138,21 @@ var assetKindNames = []string{"", "config", "recipe", "provenance", "file", "fol
 // String gives the kind's name as reports spell it.
 func (k AssetKind) String() string { return codeName(assetKindNames, uint8(k), "asset kind") }
 
-// MarshalText gives the same for JSON.
+// MarshalText returns String, for JSON.
 func (k AssetKind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
 
-// Known tells whether this version knows the kind. Assets of other kinds are there
-// for newer programs: nothing but their places and checksums is known of them.
+// Known reports whether this version knows the kind. Assets of other kinds are for newer programs:
+// this version checks only their places and checksums.
 func (k AssetKind) Known() bool { return k >= AssetConfig && k <= AssetFold }
 
-// Names of the assets that are ours. The slash keeps them apart from files,
-// whose names hold none.
+// Names of assets that gq makes. The slash distinguishes them from files, whose names have none.
 const (
 	RecipeName     = "gq/recipe.json"
 	ProvenanceName = "gq/provenance.json"
 	FoldName       = "gq/fold.json"
 )
 
-// Codec says how an asset's bytes are stored. The codes are part of the file format.
+// Codec is the encoding of an asset's bytes. The codes are part of the file format.
 type Codec uint8
 
 // The codecs of version 1.
@@ -168,12 +166,11 @@ var codecNames = []string{"stored", "zstd"}
 // String gives the codec's name as reports spell it.
 func (c Codec) String() string { return codeName(codecNames, uint8(c), "codec") }
 
-// MarshalText gives the same for JSON.
+// MarshalText returns String, for JSON.
 func (c Codec) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 
-// CPUFeatures is a set of the features that a CPU needs to run the kernels that a
-// variant is for. The bits are part of the file format. An unknown bit is a feature
-// that no CPU has, as far as this version knows.
+// CPUFeatures is a set of CPU features that a variant's kernels need. The bits are part of the file
+// format. An unknown bit is a feature that no CPU has, as far as this version knows.
 type CPUFeatures uint32
 
 // The features of version 1.
@@ -198,7 +195,8 @@ var cpuFeatureNames = []struct {
 	{CPUAVX2, "avx2"}, {CPUAVXVNNI, "avxvnni"}, {CPUAVX512VNNI, "avx512vnni"}, {CPUAMXInt8, "amx-int8"},
 }
 
-// NewCPUFeatures makes a set of the names that String gives. Other names are left out.
+// NewCPUFeatures returns the set of the features with these names, as String spells them. It
+// ignores other names.
 func NewCPUFeatures(names []string) (c CPUFeatures) {
 	for _, f := range cpuFeatureNames {
 		if slices.Contains(names, f.name) {
@@ -208,8 +206,7 @@ func NewCPUFeatures(names []string) (c CPUFeatures) {
 	return c
 }
 
-// String lists the features, "dotprod,i8mm"; "" if there are none. Bits that this
-// version does not know are "other".
+// String lists the features, as in "dotprod,i8mm", or "" without any. Unknown bits are "other".
 func (c CPUFeatures) String() string {
 	var names []string
 	for _, f := range cpuFeatureNames {
@@ -224,13 +221,13 @@ func (c CPUFeatures) String() string {
 	return strings.Join(names, ",")
 }
 
-// MarshalText gives the same for JSON.
+// MarshalText returns String, for JSON.
 func (c CPUFeatures) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 
-// otherName is what an unknown code is called where it only informs.
+// otherName stands for an unknown code that is informative only.
 const otherName = "other"
 
-// informativeName is names[code], or "other" for a code that this version does not know.
+// informativeName returns names[code], or "other" for an unknown code.
 func informativeName(names []string, code uint8) string {
 	if int(code) < len(names) {
 		return names[code]
@@ -238,7 +235,7 @@ func informativeName(names []string, code uint8) string {
 	return otherName
 }
 
-// codeName is names[code], or a spelling that shows an unknown code.
+// codeName returns names[code], or a spelling that shows the unknown code.
 func codeName(names []string, code uint8, what string) string {
 	if int(code) < len(names) && names[code] != "" {
 		return names[code]

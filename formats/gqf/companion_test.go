@@ -10,8 +10,9 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// companioned describes two tensors whose weights keep scales and zero points
-// apart: experts of codes, and a table for TorchAO behind a variant that does not.
+// companioned describes two tensors whose weights have companions with scales and zero points:
+// codes of experts, and a TorchAO embedding as the second variant of a tensor whose first variant
+// has no companions.
 func companioned() *Builder {
 	b := NewBuilder()
 	plain := packing.PlainHeader
@@ -32,8 +33,8 @@ func companioned() *Builder {
 	return b
 }
 
-// TestCompanionRules has what is wrong with the companions of a layout. A Builder
-// applies the reader's checks.
+// TestCompanionRules breaks each rule about the companions of a layout. A Builder applies the
+// reader's checks.
 func TestCompanionRules(t *testing.T) {
 	plain := packing.PlainHeader
 	remove := func(b *Builder, list ...int) { // in descending order
@@ -45,7 +46,7 @@ func TestCompanionRules(t *testing.T) {
 		b.payloads[kind].Header, b.payloads[3+kind].Header = h, h
 	}
 	tests := []struct {
-		name, want string // none: it is all right
+		name, want string // empty: no error
 		change     func(b *Builder)
 	}{
 		{"as demanded", "", func(b *Builder) {}},
@@ -83,11 +84,11 @@ func TestCompanionRules(t *testing.T) {
 			b.AddPayload(PayloadSpec{Tensor: 1, Kind: KindScales, Header: plain(packing.BF16, 7, 2)})
 		}},
 		{"scales of plain", "a companion of kind scales, which weights of layout plain", func(b *Builder) { b.payloads[7].Header = plain(packing.F16, 7, 64) }},
-		{"other elements in a slice", "its elements are U16, those of the tensor are BF16", func(b *Builder) {
+		{"other elements in a slice", "its elements are U16, the tensor's are BF16", func(b *Builder) {
 			both(b, 0, plain(packing.U16, 9, 40))
 			remove(b, 5, 4, 2, 1)
 		}},
-		{"other elements in a variant", "its elements are BF16, those of the tensor are F16", func(b *Builder) {
+		{"other elements in a variant", "its elements are BF16, the tensor's are F16", func(b *Builder) {
 			b.AddPayload(PayloadSpec{Tensor: 1, Variant: 2, Header: plain(packing.BF16, 7, 64)})
 		}},
 	}
@@ -103,7 +104,7 @@ func TestCompanionRules(t *testing.T) {
 	}
 }
 
-// TestCompanionOffsets demands the places of errors in a file.
+// TestCompanionOffsets demands the offsets of errors in a file.
 func TestCompanionOffsets(t *testing.T) {
 	good := build(t, companioned())
 	record := func(b []byte, i int) []byte {
@@ -111,9 +112,9 @@ func TestCompanionOffsets(t *testing.T) {
 	}
 	for _, test := range []struct {
 		name    string
-		payload int // that is changed in all slices
+		payload int // the payload to change, in all slices
 		header  packing.Header
-		at      int // payload of the error
+		at      int // the payload that the error points to
 		field   int
 	}{
 		{"zero points where none are due", 0, packing.Header{Layout: packing.LayoutCodes, Bits: 3, ScaleDtype: packing.ScaleF32, Rows: 9, Cols: 40, Group: 16}, 2, payloadHeader},
@@ -135,7 +136,7 @@ func TestCompanionOffsets(t *testing.T) {
 	}
 }
 
-// TestVerifyScales damages scales in a way that checksums do not show.
+// TestVerifyScales damages scales in a way that checksums do not reveal.
 func TestVerifyScales(t *testing.T) {
 	good := build(t, companioned())
 	f := open(t, good)

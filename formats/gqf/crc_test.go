@@ -24,7 +24,7 @@ func TestCombineCRC32C(t *testing.T) {
 	}
 }
 
-// TestShiftFarZeros compares with doubling: n zeros twice are 2n zeros.
+// TestShiftFarZeros compares with doubling: twice n zeros are 2n zeros.
 func TestShiftFarZeros(t *testing.T) {
 	crc := crc32c.Checksum([]byte("gq"))
 	for n := int64(1); n < 1<<61; n = 2*n + 1 {

@@ -6,16 +6,16 @@ import (
 	"strings"
 )
 
-// FormatError says that a file is not a valid .gqf file, and where.
+// FormatError reports where and why a file is not a valid .gqf file.
 type FormatError struct {
 	File    string // path as given to Open; empty for OpenBytes
 	Section string // "header", the name of a front section, "front gap", "data", or empty
-	Offset  int64  // absolute byte offset of what is wrong
+	Offset  int64  // byte offset of the error in the file
 	Msg     string // what is wrong
 	Err     error  // cause, or nil
 }
 
-// Error gives file, offset, section and message in one line.
+// Error returns file, offset, section and message in one line.
 func (e *FormatError) Error() string {
 	var b strings.Builder
 	if e.File != "" {
@@ -35,17 +35,17 @@ func (e *FormatError) Error() string {
 	return b.String()
 }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *FormatError) Unwrap() error { return e.Err }
 
-// ForeignError says that a file is not a .gqf file at all, by its first bytes.
+// ForeignError reports that the first bytes of a file are not those of a .gqf file.
 type ForeignError struct {
 	File   string // path as given to Open; empty for OpenBytes
-	What   string // what it is, with an article: "a GGUF file"
-	Advice string // what to do; may be empty
+	What   string // the kind of file, with an article: "a GGUF file"
+	Advice string // how to proceed; may be empty
 }
 
-// Error says in one line what the file is and what to do.
+// Error returns the kind of file and the advice in one line.
 func (e *ForeignError) Error() string {
 	s := "this is " + e.What + ", not a .gqf file"
 	if e.Advice != "" {
@@ -57,14 +57,14 @@ func (e *ForeignError) Error() string {
 	return s
 }
 
-// UnsupportedError says that a file may well be valid, but that this reader does
-// not read it: it is of a newer version, or beyond a limit of [Options].
+// UnsupportedError reports a file that may be valid, but that this reader does not read: the file
+// has a newer version or exceeds a limit of [Options].
 type UnsupportedError struct {
 	File string // path as given to Open; empty for OpenBytes
-	Msg  string // what is not supported and what to do
+	Msg  string // the unsupported feature and how to proceed
 }
 
-// Error gives file and message in one line.
+// Error returns file and message in one line.
 func (e *UnsupportedError) Error() string {
 	if e.File == "" {
 		return e.Msg
@@ -72,12 +72,12 @@ func (e *UnsupportedError) Error() string {
 	return e.File + ": " + e.Msg
 }
 
-// NoAssetError reports that a file has no asset of a name; errors.Is finds fs.ErrNotExist.
+// NoAssetError reports that a file has no asset of this name; errors.Is finds fs.ErrNotExist.
 type NoAssetError struct{ File, Asset string }
 
 func (e *NoAssetError) Error() string {
 	return fmt.Sprintf("%s: no asset %q in this file", e.File, e.Asset)
 }
 
-// Unwrap gives fs.ErrNotExist.
+// Unwrap returns fs.ErrNotExist.
 func (e *NoAssetError) Unwrap() error { return fs.ErrNotExist }

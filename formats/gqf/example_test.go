@@ -20,8 +20,8 @@ type memory []byte
 
 func (m memory) WriteAt(p []byte, off int64) (int, error) { return copy(m[off:], p), nil }
 
-// writeTiny writes the file that docs/FORMAT.md shows byte for byte: one 2 x 2
-// tensor under two names, and a config.
+// writeTiny writes the file that docs/FORMAT.md shows byte for byte: one 2 x 2 tensor with two
+// names, and a config.
 func writeTiny() ([]byte, error) {
 	b := gqf.NewBuilder()
 	ti := b.AddTensor(gqf.TensorSpec{Name: "w", Shape: []int64{2, 2}, Dtype: packing.F32, Role: gqf.RoleEmbedding})
@@ -79,7 +79,7 @@ func dump(b []byte) string {
 	return s.String()
 }
 
-// TestFormatExample demands that the specification shows what this package writes.
+// TestFormatExample demands that the specification shows the bytes that this package writes.
 func TestFormatExample(t *testing.T) {
 	b, err := writeTiny()
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// newer makes a file that a later version wrote: edit changes the records of a
-// sample, after which all checksums and the packed headers in the data are right.
+// newer makes a file of a later version: edit changes the records of a sample; all checksums and
+// the packed headers in the data are then made right.
 func newer(t testing.TB, edit func(x *newerFile)) []byte {
 	t.Helper()
 	b := build(t, sample())
@@ -24,8 +24,8 @@ type newerFile struct{ b []byte }
 
 func (x *newerFile) record(sec, i int) []byte { return testshared.Record(x.b, sec, i) }
 
-// newerPayloads are ways in which a packed header may be newer than this version:
-// each edits bytes of one.
+// newerPayloads lists ways in which a packed header may be newer than this version. Each edits the
+// bytes of one header.
 var newerPayloads = []struct {
 	name string
 	edit func(packed []byte)
@@ -48,8 +48,7 @@ const (
 	expertPayload = 7
 )
 
-// TestSkippedVariant demands that a variant in a layout that is not known is as if
-// it were not there.
+// TestSkippedVariant demands that a variant in an unknown layout is ignored.
 func TestSkippedVariant(t *testing.T) {
 	for _, test := range newerPayloads {
 		t.Run(test.name, func(t *testing.T) {
@@ -102,8 +101,8 @@ func TestSkippedVariant(t *testing.T) {
 	}
 }
 
-// TestUnusableTensor demands that a tensor in no layout that is known is an error
-// where it is used, and there alone.
+// TestUnusableTensor demands that a tensor in unknown layouts only is an error where it is used,
+// and only there.
 func TestUnusableTensor(t *testing.T) {
 	for _, test := range newerPayloads {
 		t.Run(test.name, func(t *testing.T) {
@@ -138,8 +137,7 @@ func TestUnusableTensor(t *testing.T) {
 	}
 }
 
-// checkNewer verifies a file with variants that are skipped, and demands that
-// damage in them is found all the same.
+// checkNewer verifies a file with skipped variants, and demands that damage in them is still found.
 func checkNewer(t *testing.T, f *File, skipped int) {
 	t.Helper()
 	r, err := f.Verify(t.Context(), VerifyOptions{Deep: true})
@@ -164,7 +162,7 @@ func unsupported(err error) bool {
 	return ok
 }
 
-// TestNewerVariantRules keeps the rules that hold for any variant.
+// TestNewerVariantRules tests the rules that hold for any variant.
 func TestNewerVariantRules(t *testing.T) {
 	for _, test := range []struct {
 		name, want string
@@ -180,14 +178,14 @@ func TestNewerVariantRules(t *testing.T) {
 			r[payloadHeader+6] = 99
 			le.PutUint64(r[payloadHeader+40:], 1<<63)
 		}},
-		{"slices differ", "differs from that of slice 0", func(x *newerFile) { x.record(secPayloads, expertPayload)[payloadHeader+6] = 99 }},
+		{"slices differ", "differs from slice 0's", func(x *newerFile) { x.record(secPayloads, expertPayload)[payloadHeader+6] = 99 }},
 		{"companion alone is newer", "newer than its weights", func(x *newerFile) { x.record(secPayloads, projPayload+2)[payloadHeader+15] = 200 }},
 		{"reserved bytes", "reserved", func(x *newerFile) {
 			x.record(secPayloads, projPayload)[payloadHeader+6] = 99
 			x.record(secPayloads, projPayload)[payloadHeader+50] = 1
 		}},
-		{"CPU of slices", "CPU features differ from those of slice 0", func(x *newerFile) { x.record(secPayloads, expertPayload+1)[payloadCPU] = 1 }},
-		{"CPU of companions", "CPU features differ from those of its weights", func(x *newerFile) { x.record(secPayloads, projPayload+2)[payloadCPU] = 1 }},
+		{"CPU of slices", "CPU features differ from slice 0's", func(x *newerFile) { x.record(secPayloads, expertPayload+1)[payloadCPU] = 1 }},
+		{"CPU of companions", "CPU features differ from its weights'", func(x *newerFile) { x.record(secPayloads, projPayload+2)[payloadCPU] = 1 }},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			_, err := OpenBytes(newer(t, test.edit), Options{})
@@ -196,7 +194,7 @@ func TestNewerVariantRules(t *testing.T) {
 			}
 		})
 	}
-	// Companions of a variant that is not known may be of any kind.
+	// Companions of an unknown variant may be of any kind.
 	f := open(t, newer(t, func(x *newerFile) {
 		x.record(secPayloads, projPayload+1)[payloadHeader+6] = 99
 		x.record(secPayloads, projPayload+3)[24] = 77
@@ -208,8 +206,8 @@ func TestNewerVariantRules(t *testing.T) {
 	checkNewer(t, f, 1)
 }
 
-// TestNewerCodes demands that an unknown code that only informs is "other", and
-// that an asset of an unknown kind disturbs nobody.
+// TestNewerCodes demands that an unknown informative code is "other", and that an asset of an
+// unknown kind has no effect.
 func TestNewerCodes(t *testing.T) {
 	f := open(t, newer(t, func(x *newerFile) {
 		r := x.record(secTensors, 2)
@@ -238,7 +236,7 @@ func TestNewerCodes(t *testing.T) {
 	if _, err := Inspect(f); err != nil {
 		t.Error(err)
 	}
-	// An asset of an unknown kind may have an unknown codec, which counts when it is used.
+	// An asset of an unknown kind may have an unknown codec, which is an error only on use.
 	f = open(t, newer(t, func(x *newerFile) {
 		a := x.record(secAssets, 0)
 		a[36], a[37] = 77, 9
@@ -251,7 +249,7 @@ func TestNewerCodes(t *testing.T) {
 	}
 }
 
-// TestVariantsFor orders variants by what a CPU has.
+// TestVariantsFor orders variants by the features of a CPU.
 func TestVariantsFor(t *testing.T) {
 	b := NewBuilder()
 	ti := b.AddTensor(TensorSpec{Name: "w", Shape: []int64{32, 64}, Dtype: packing.F32})

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestForeign has files that are not damaged .gqf files but something else.
+// TestForeign opens files of other formats.
 func TestForeign(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x")
 	for _, c := range []struct{ head, want string }{

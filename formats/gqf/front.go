@@ -9,14 +9,15 @@ import (
 	"github.com/lowbit-go/gq/internal/files"
 )
 
-// front is the part of a file before its data region: the header and, once it is
-// checked, the sections. The accessors decode a record when it is asked for.
+// front is the part of a file before its data region: the header and, after checking, the sections.
+// The accessors decode records on demand.
 type front struct {
-	name string // of the file, for errors
+	name string // the file's name, for errors
 	h    header
 	sec  [numSections][]byte
 
-	// unknown has a bit for each variant that this version cannot read, by tensor; most files have none.
+	// unknown maps a tensor to a bit mask of the variants that this version cannot read; most files
+	// have none.
 	unknown map[int32]uint8
 }
 
@@ -28,9 +29,8 @@ func (f *front) setSections(b []byte) {
 	}
 }
 
-// copySections replaces the sections by copies, but for the asset data. What is
-// then checked stays so, whatever happens to the file: no accessor can fault or
-// meet an index that was not checked.
+// copySections replaces all sections but the asset data by copies. The copies cannot change after
+// they are checked, whatever happens to the file: no accessor can fault or read an unchecked index.
 func (f *front) copySections() {
 	for i := range f.sec {
 		if i != secAssetData {
@@ -41,7 +41,7 @@ func (f *front) copySections() {
 
 func (f *front) count(sec int) int { return int(f.h.sections[sec].count) }
 
-// record gives the bytes of record i of a section.
+// record returns the bytes of record i of a section.
 func (f *front) record(sec, i int) []byte {
 	size := int(recordSizes[sec])
 	return f.sec[sec][i*size : (i+1)*size : (i+1)*size]
@@ -54,23 +54,23 @@ func (f *front) asset(i int) assetRecord     { return decodeAsset(f.record(secAs
 func (f *front) dim(i int) uint64            { return le.Uint64(f.record(secDims, i)) }
 func (f *front) blockSum(i int) uint32       { return le.Uint32(f.record(secChecksums, i)) }
 
-// str is a string of the strings section, in place.
+// str returns a string of the strings section, in place.
 func (f *front) str(off, length uint32) []byte { return f.sec[secStrings][off:][:length] }
 
-// nameString is name i as a view of the strings section, which does not change: a copy of
-// every name would take a tenth of a job's memory.
+// nameString returns name i as a view of the strings section, which does not change. Copies of all
+// names would take a tenth of a job's memory.
 func (f *front) nameString(i int) string {
 	b := f.nameBytes(i)
 	return unsafe.String(unsafe.SliceData(b), len(b))
 }
 
-// nameBytes is name i, in place.
+// nameBytes returns name i, in place.
 func (f *front) nameBytes(i int) []byte {
 	r := f.nameRec(i)
 	return f.str(r.strOff, r.strLen)
 }
 
-// namesEnd is where in the strings section the names end.
+// namesEnd returns the offset in the strings section behind the last name.
 func (f *front) namesEnd() uint64 {
 	n := f.count(secNames)
 	if n == 0 {
@@ -80,23 +80,23 @@ func (f *front) namesEnd() uint64 {
 	return uint64(r.strOff) + uint64(r.strLen)
 }
 
-// tensorName is the canonical name of tensor i.
+// tensorName returns the canonical name of tensor i.
 func (f *front) tensorName(i int) string { return f.nameString(int(f.tensor(i).name)) }
 
-// bad is an error in the header.
+// bad returns an error in the header.
 func (f *front) bad(off int64, format string, args ...any) *FormatError {
 	return &FormatError{f.name, "header", off, fmt.Sprintf(format, args...), nil}
 }
 
-// badRecord is an error in byte at of record i of a section.
+// badRecord returns an error in byte at of record i of a section.
 func (f *front) badRecord(sec, i, at int, format string, args ...any) *FormatError {
 	off := int64(f.h.sections[sec].off) + int64(i)*recordSizes[sec] + int64(at)
 	return &FormatError{f.name, sectionNames[sec], off, fmt.Sprintf(format, args...), nil}
 }
 
-// checkFrame checks b, the file from its start, as far as that is possible
-// without looking into records: header, places of the sections, their checksums,
-// zeros between them. It sets f.h and f.sec.
+// checkFrame checks everything in b, the file from its start, that does not need records: the
+// header, the places and checksums of the sections, and the zeros between them. It sets f.h and
+// f.sec.
 func (f *front) checkFrame(b []byte, opts Options) error {
 	if err := f.checkHeader(b); err != nil {
 		return err
@@ -132,8 +132,8 @@ func (f *front) beyond(what string, n uint64, option string, limit int64) error 
 	return &UnsupportedError{f.name, fmt.Sprintf(what, n) + fmt.Sprintf(", beyond the limit of %d (Options.%s)", limit, option)}
 }
 
-// resembles reports whether most bytes of the magic are there: a transfer as text, or damage,
-// changes some.
+// resembles reports whether b has most bytes of the magic: damage, or a transfer in text mode,
+// changes only some.
 func resembles(b []byte) bool {
 	same := 0
 	for i := range magic {
@@ -144,7 +144,7 @@ func resembles(b []byte) bool {
 	return same >= len(magic)/2 || string(b[1:4]) == magic[1:4]
 }
 
-// foreign is the error for a file that begins as no .gqf file does.
+// foreign returns the error for a file that does not begin like a .gqf file.
 func (f *front) foreign(b []byte) error {
 	k := files.Recognize(b)
 	e := &ForeignError{File: f.name, What: k.String()}
@@ -166,7 +166,7 @@ func (f *front) checkHeader(b []byte) error {
 		}
 		return f.bad(int64(len(b)), "the file ends here, within its header of %d bytes", headerSize)
 	}
-	b = bytes.Clone(b[:headerSize]) // as copySections
+	b = bytes.Clone(b[:headerSize]) // see copySections
 	if string(b[:len(magic)]) != magic {
 		if resembles(b) {
 			return f.bad(0, "damaged magic % x: was the file transferred as text?", b[:len(magic)])
@@ -175,7 +175,7 @@ func (f *front) checkHeader(b []byte) error {
 	}
 	f.h = decodeHeader(b)
 	h := &f.h
-	// The place and extent of this checksum are the same in every version.
+	// This checksum has the same place and extent in every version.
 	if crc := crc32c.Checksum(b[:headerCRCOff]); crc != le.Uint32(b[headerCRCOff:]) {
 		return f.bad(headerCRCOff, "checksum of the header is %08x, stored is %08x: the header is damaged", crc, le.Uint32(b[headerCRCOff:]))
 	}
@@ -200,8 +200,8 @@ func (f *front) checkHeader(b []byte) error {
 	return nil
 }
 
-// checkPlaces checks where the header puts sections and data. There is one right
-// place for each section, given the lengths.
+// checkPlaces checks the places of sections and data that the header states. Each section has
+// exactly one right place, given the lengths.
 func (f *front) checkPlaces() error {
 	h := &f.h
 	end := uint64(headerSize)
@@ -247,8 +247,8 @@ var zeros [4096]byte
 // isZero reports whether b holds zeros only.
 func isZero(b []byte) bool { return firstNonZero(b) < 0 }
 
-// firstNonZero is the index of the first byte that is not zero, or -1. It compares
-// with a page of zeros: bytes.Equal runs at the speed of memory.
+// firstNonZero returns the index of the first non-zero byte, or -1. It compares with a page of
+// zeros: bytes.Equal runs at the speed of memory.
 func firstNonZero(b []byte) int {
 	for at := 0; at < len(b); at += len(zeros) {
 		page := b[at:min(at+len(zeros), len(b))]

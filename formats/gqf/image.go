@@ -8,8 +8,8 @@ import (
 	"github.com/lowbit-go/gq/internal/crc32c"
 )
 
-// An Image is a file whose every offset is known and whose data are being
-// written, by its user, in any order and by any number of goroutines:
+// An Image is a file with fixed offsets whose data the user writes, in any order and from any
+// number of goroutines:
 //
 //	for each payload:   write its data at PayloadOffset(i) + packing.HeaderSize,
 //	                    and tell AddData the same bytes
@@ -17,15 +17,14 @@ import (
 //	SetSourceCRC, SetAsset
 //	WriteFront(w)       last of all
 //
-// The file must read as zeros where nothing is written, as it does after
-// Truncate(Size()). Bytes in memory grow with the number of tensors and assets,
-// not with the data: 176 bytes a tensor with one payload and one name, 4 bytes a
-// MiB of data.
+// The file must read as zeros where nothing is written, as it does after Truncate(Size()). An Image
+// needs memory for tensors and assets, not for the data: 176 bytes per tensor with one payload and
+// one name, and 4 bytes per MiB of data.
 type Image struct {
 	front
-	payloadOff   []int64  // by index of AddPayload
-	nameAt       []uint32 // position in the file by index of AddName; nil after CopyNames
-	assetAt      []int    // position in the file by index of AddAsset
+	payloadOff   []int64  // by index from AddPayload
+	nameAt       []uint32 // position in the file by index from AddName; nil after CopyNames
+	assetAt      []int    // position in the file by index from AddAsset
 	payloadBytes int64
 	added        atomic.Int64
 	blocks       []atomic.Uint32 // CRC register of each block, see rawCRC
@@ -40,26 +39,25 @@ func (im *Image) place(h header) {
 // allocate makes room for a section.
 func (im *Image) allocate(sec int) { im.sec[sec] = make([]byte, im.h.sections[sec].length) }
 
-// Size is the size of the file in bytes.
+// Size returns the size of the file in bytes.
 func (im *Image) Size() int64 { return int64(im.h.fileSize) }
 
-// DataStart is the offset of the data region: WriteFront writes all before it.
+// DataStart returns the offset of the data region. WriteFront writes everything before it.
 func (im *Image) DataStart() int64 { return int64(im.h.dataOff) }
 
-// PayloadOffset is the offset in the file of the packed header of the payload
-// that AddPayload called i. Its data follow after packing.HeaderSize bytes.
+// PayloadOffset returns the offset in the file of the packed header of payload i, as AddPayload
+// numbered it. The payload's data follow after packing.HeaderSize bytes.
 func (im *Image) PayloadOffset(i int) int64 { return im.payloadOff[i] }
 
-// SetSourceCRC records the CRC32C of the checkpoint's bytes of the name that
-// AddName called i; 0 stands where it is not called. Concurrent calls must be for
-// different names.
+// SetSourceCRC records the CRC32C of the checkpoint's bytes for name i, as AddName numbered it. The
+// default is 0. Concurrent calls must be for different names.
 func (im *Image) SetSourceCRC(i int, crc uint32) {
 	le.PutUint32(im.record(secNames, int(im.nameAt[i]))[16:], crc)
 }
 
-// SetAsset replaces the content of the asset that AddAsset called i. The asset must
-// not be an AssetFile, and the length must stay as it was: this is for a provenance
-// with hashes that are known only when all input is read.
+// SetAsset replaces the content of asset i, as AddAsset numbered it. The asset must not be an
+// AssetFile, and its length must not change. A provenance needs this for hashes that are known only
+// when all input has been read.
 func (im *Image) SetAsset(i int, data []byte) error {
 	rec := im.record(secAssets, im.assetAt[i])
 	r := decodeAsset(rec)
@@ -72,11 +70,10 @@ func (im *Image) SetAsset(i int, data []byte) error {
 	return nil
 }
 
-// AddData records the checksum of p, which is written at the absolute offset off
-// of the file. It may be called by several goroutines, in any order, with pieces
-// of any size, but with each byte of each payload exactly once. It costs one pass
-// over p and some 100 ns for each block touched. It panics if p lies outside the
-// data region.
+// AddData records the checksum of p, which is written at the absolute offset off of the file.
+// Several goroutines may call it, in any order and with pieces of any size, but with each byte of
+// each payload exactly once. It costs one pass over p and about 100 ns for each block touched. It
+// panics if p lies outside the data region.
 func (im *Image) AddData(off int64, p []byte) {
 	pos := off - int64(im.h.dataOff)
 	if pos < 0 || pos > int64(im.h.dataLen)-int64(len(p)) {
@@ -85,14 +82,14 @@ func (im *Image) AddData(off int64, p []byte) {
 	im.added.Add(int64(len(p)))
 	for len(p) > 0 {
 		block := pos >> blockLog2
-		end := min((block+1)<<blockLog2, int64(im.h.dataLen)) // of the block
+		end := min((block+1)<<blockLog2, int64(im.h.dataLen)) // end of the block
 		n := min(end-pos, int64(len(p)))
 		im.addRegister(block, crcShift(rawCRC(p[:n]), end-pos-n))
 		p, pos = p[n:], pos+n
 	}
 }
 
-// addRegister adds (in GF(2): xors) r to the register of a block.
+// addRegister adds r to the register of a block. Addition in GF(2) is xor.
 func (im *Image) addRegister(block int64, r uint32) {
 	a := &im.blocks[block]
 	for old := a.Load(); !a.CompareAndSwap(old, old^r); old = a.Load() {
@@ -112,7 +109,8 @@ func (im *Image) WritePayloadHeaders(w io.WriterAt) error {
 	return nil
 }
 
-// WriteFront completes the file: it writes the directory and then the header. It fails if AddData has not been told of all data.
+// WriteFront completes the file: it writes the directory and then the header. It fails unless
+// AddData has seen all data.
 func (im *Image) WriteFront(w io.WriterAt) error {
 	if n := im.added.Load(); n != im.payloadBytes {
 		return fmt.Errorf("%d of %d bytes of payloads were added: a part was left out or added twice", n, im.payloadBytes)

@@ -7,8 +7,8 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// An Inspection is all that a file says of itself, for people and, as JSON, for
-// programs: keys stay as they are.
+// An Inspection is the content of a file's directory, for people and, as JSON, for programs: keys
+// never change.
 type Inspection struct {
 	File       string          `json:"file"`
 	Version    string          `json:"format_version"` // as "1.0"
@@ -18,7 +18,7 @@ type Inspection struct {
 	BlockBytes int64           `json:"checksum_block_bytes"`
 	Sections   []SectionInfo   `json:"sections"`
 	Assets     []AssetInfo     `json:"assets"`
-	Config     json.RawMessage `json:"config"`     // null if there is none; a string if it is not JSON
+	Config     json.RawMessage `json:"config"`     // null if absent; a string if not JSON
 	Recipe     json.RawMessage `json:"recipe"`     // likewise
 	Provenance json.RawMessage `json:"provenance"` // likewise
 	Tensors    []TensorRow     `json:"tensors"`    // in the file's order
@@ -34,20 +34,20 @@ type SectionInfo struct {
 	CRC32C string `json:"crc32c"`
 }
 
-// A TensorRow is a line of the table of tensors. Where a tensor has several
-// variants, the fields from Bits to Flags describe the first that is known.
+// A TensorRow is a row of the table of tensors. If a tensor has several variants, the fields from
+// Bits to Flags describe the first known variant.
 type TensorRow struct {
 	Name          string       `json:"name"`
 	Role          Role         `json:"role"`
 	Shape         []int64      `json:"shape"`
 	Dtype         string       `json:"dtype"`  // in the checkpoint
-	Slices        int          `json:"slices"` // experts with payloads of their own, else 1
+	Slices        int          `json:"slices"` // number of slices: experts, or 1
 	Transposed    bool         `json:"transposed"`
 	Quantized     bool         `json:"quantized"`
 	Mapping       Mapping      `json:"mapping"`
 	Algorithm     Algorithm    `json:"algorithm"`
-	Bits          int          `json:"bits"`  // of a code, or of an element if not quantized
-	Group         int64        `json:"group"` // 0: per channel, or not quantized
+	Bits          int          `json:"bits"`  // of a code, or of an unquantized element
+	Group         int64        `json:"group"` // 0: per channel, or unquantized
 	ScaleDtype    string       `json:"scale_dtype"`
 	ZeroPoints    string       `json:"zero_points"`
 	Grid          string       `json:"grid"`
@@ -57,9 +57,9 @@ type TensorRow struct {
 	Bytes         int64        `json:"bytes"`           // of all payloads with their headers
 	BitsPerWeight float64      `json:"bits_per_weight"` // of all payloads, see packing.BitsPerWeight
 	SourceBytes   int64        `json:"source_bytes"`    // in the checkpoint, under all names
-	SharedWith    []string     `json:"shared_with"`     // further names
-	Bias          string       `json:"bias,omitempty"`  // name of the tensor with the layer's bias
-	CPU           CPUFeatures  `json:"cpu,omitempty"`   // of the CPUs that the first variant is for
+	SharedWith    []string     `json:"shared_with"`     // other names
+	Bias          string       `json:"bias,omitempty"`  // name of the layer's bias tensor
+	CPU           CPUFeatures  `json:"cpu,omitempty"`   // required by the first variant
 	Variants      []VariantRow `json:"variants,omitempty"`
 }
 
@@ -71,8 +71,8 @@ type VariantRow struct {
 	Flags         string      `json:"flags"`
 	Bytes         int64       `json:"bytes"`
 	BitsPerWeight float64     `json:"bits_per_weight"`
-	CPU           CPUFeatures `json:"cpu,omitempty"`     // of the CPUs that the variant is for
-	Skipped       bool        `json:"skipped,omitempty"` // this version does not know its layout
+	CPU           CPUFeatures `json:"cpu,omitempty"`     // required by the variant
+	Skipped       bool        `json:"skipped,omitempty"` // the layout is unknown to this version
 }
 
 // Totals adds up the table of tensors.
@@ -83,7 +83,7 @@ type Totals struct {
 	Quantized       int     `json:"quantized"`
 	Kept            int     `json:"kept"`
 	Shared          int     `json:"shared"`        // tensors with several names
-	SharedSaved     int64   `json:"shared_saved"`  // bytes that storing each name on its own would add
+	SharedSaved     int64   `json:"shared_saved"`  // bytes that one copy per name would add
 	Elements        int64   `json:"elements"`      // of all tensors
 	PayloadBytes    int64   `json:"payload_bytes"` // with headers
 	SourceBytes     int64   `json:"source_bytes"`  // in the checkpoint
@@ -93,8 +93,8 @@ type Totals struct {
 	QuantBitsWeight float64 `json:"quantized_bits_per_weight"`
 }
 
-// Inspect collects what the file says of itself. It reads the directory and the
-// three assets of metadata, and none of the weights.
+// Inspect returns the content of the directory and of the config, the recipe and the provenance. It
+// reads no weights.
 func Inspect(f *File) (*Inspection, error) {
 	r := &Inspection{
 		File: f.name, Version: fmt.Sprintf("%d.%d", f.h.major, f.h.minor),
@@ -114,7 +114,7 @@ func Inspect(f *File) (*Inspection, error) {
 			return nil, err
 		}
 		if !json.Valid(raw) {
-			raw, _ = json.Marshal(string(raw)) // strings always can be
+			raw, _ = json.Marshal(string(raw)) // cannot fail for a string
 		}
 		*into = raw
 	}

@@ -11,21 +11,22 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// A TensorInspection is what one payload holds, for people and, as JSON, for
-// programs: keys stay as they are.
+// A TensorInspection is the content of one payload, for people and, as JSON, for programs: keys
+// never change.
 type TensorInspection struct {
 	Tensor TensorRow    `json:"tensor"`
 	Slice  int          `json:"slice"`
 	Offset int64        `json:"offset"` // in the file, of the packed header
 	Bytes  int64        `json:"bytes"`  // of packed header and data
 	Header PackedHeader `json:"packed_header"`
-	// The next three are null for a plain payload.
+	// Scales, Codes and ZeroPoints are null for a plain payload.
 	Scales     *ScaleStatistics `json:"scales"`
 	Codes      []CodeCount      `json:"codes"`       // every code of the width, ascending
-	ZeroPoints []CodeCount      `json:"zero_points"` // those that occur, ascending; null without zero points, and if some are real
-	// RealZeroPoints sums up float32 zero points; null unless some of them are real numbers, not whole ones times the scale.
+	ZeroPoints []CodeCount      `json:"zero_points"` // integer zero points, ascending; null if there are none or some are floating-point
+	// RealZeroPoints describes floating-point zero points; null unless some are not an integer
+	// times the scale.
 	RealZeroPoints *ZeroStatistics `json:"real_zero_points"`
-	Values         []Value         `json:"values"` // the first 16 weights of row 0; null for an element type without one number each
+	Values         []Value         `json:"values"` // the first 16 weights of row 0; null unless an element is one number of whole bytes
 }
 
 // PackedHeader shows the fields of a packed header.
@@ -45,7 +46,7 @@ type PackedHeader struct {
 	DataBytes  int64  `json:"data_bytes"`
 }
 
-// ScaleStatistics sums up all scales of a payload.
+// ScaleStatistics summarizes all scales of a payload.
 type ScaleStatistics struct {
 	Count    int64 `json:"count"`
 	Min      Value `json:"min"`
@@ -54,16 +55,16 @@ type ScaleStatistics struct {
 	Negative int64 `json:"negative"`
 }
 
-// ZeroStatistics sums up all zero points of a payload, as what is added to q * scale.
+// ZeroStatistics summarizes all zero points of a payload, as the addends of q * scale.
 type ZeroStatistics struct {
 	Count int64 `json:"count"`
-	Real  int64 `json:"real"` // that are not a whole number of -128 to 127 times the scale
+	Real  int64 `json:"real"` // zero points other than -128 to 127 times the scale
 	Min   Value `json:"min"`
 	Max   Value `json:"max"`
 	Mean  Value `json:"mean"`
 }
 
-// add takes a row's zero points, whose groups have these scales.
+// add adds the zero points of a row whose groups have these scales.
 func (z *ZeroStatistics) add(zeros, scales []float32) {
 	for g, v := range zeros {
 		if z.Count == 0 {
@@ -78,18 +79,18 @@ func (z *ZeroStatistics) add(zeros, scales []float32) {
 	}
 }
 
-// CodeCount says how often a code or zero point occurs.
+// CodeCount counts the occurrences of a code or integer zero point.
 type CodeCount struct {
 	Code  int   `json:"code"`
 	Count int64 `json:"count"`
 }
 
-// A Value is a number that JSON shows in as many digits as a float32 or float64
-// needs, and as the strings "NaN", "+Inf" and "-Inf" where it is none.
+// A Value is a number that JSON shows with as many digits as a float32 or float64 needs, and as the
+// strings "NaN", "+Inf" and "-Inf".
 type Value float64
 
-// String gives the shortest text that reads back as the same float32, if v is one,
-// or float64.
+// String returns the shortest text that reads back as the same float32, if v is a float32, or
+// float64.
 func (v Value) String() string {
 	size := 64
 	if x := float64(v); float64(float32(x)) == x || math.IsNaN(x) {
@@ -98,7 +99,7 @@ func (v Value) String() string {
 	return strconv.FormatFloat(float64(v), 'g', -1, size)
 }
 
-// MarshalJSON gives String, quoted where JSON has no such number.
+// MarshalJSON returns String, quoted if it is not a JSON number.
 func (v Value) MarshalJSON() ([]byte, error) {
 	s := v.String()
 	if x := float64(v); math.IsNaN(x) || math.IsInf(x, 0) {
@@ -107,10 +108,10 @@ func (v Value) MarshalJSON() ([]byte, error) {
 	return []byte(s), nil
 }
 
-// firstValues is how many weights InspectTensor shows.
+// firstValues is the number of weights that InspectTensor shows.
 const firstValues = 16
 
-// tensorNames lists every name that a tensor can be looked up by.
+// tensorNames lists every name that Lookup finds.
 func (f *File) tensorNames() []string {
 	var names []string
 	for n := range f.AllNames() {
@@ -121,9 +122,9 @@ func (f *File) tensorNames() []string {
 	return names
 }
 
-// InspectTensor reads all of one slice of a tensor, given by any of its names, in
-// the first of its variants. It fails with a [*FormatError] where the bytes that it
-// reads are damaged: see [File.CheckSums].
+// InspectTensor reads one slice of a tensor, given by any of its names, in the first of its
+// variants. It fails with a [*FormatError] if the bytes that it reads are damaged: see
+// [File.CheckSums].
 func InspectTensor(f *File, name string, slice int) (*TensorInspection, error) {
 	f.CheckSums()
 	t, ok := f.Lookup(name)
@@ -173,7 +174,7 @@ func InspectTensor(f *File, name string, slice int) (*TensorInspection, error) {
 	return r, nil
 }
 
-// quantized fills in what a payload of codes holds.
+// quantized describes a payload of codes.
 func (r *TensorInspection) quantized(h *packing.Header, rows *Rows) {
 	var codes, zeros [256]int64 // by code + 128
 	stats := &ScaleStatistics{Min: Value(math.Inf(1)), Max: Value(math.Inf(-1))}
@@ -232,8 +233,8 @@ func count(histogram *[256]int64, q []int8) {
 	}
 }
 
-// plainValues reads the first elements of row 0; nil where the element type is not
-// one number of whole bytes.
+// plainValues reads the first elements of row 0. It returns nil for an element type that is not one
+// number of whole bytes.
 func plainValues(h *packing.Header, data []byte) []Value {
 	n := int(min(h.Cols, firstValues))
 	if h.Rows == 0 {

@@ -55,8 +55,8 @@ func golden(t *testing.T, name string, got []byte) {
 	}
 }
 
-// TestGoldenFile demands the same bytes on every platform, and that files of
-// version 1.0 stay readable.
+// TestGoldenFile demands the same bytes on every platform, and that files of version 1.0 stay
+// readable.
 func TestGoldenFile(t *testing.T) {
 	golden(t, "v1.0.gqf.zst", build(t, sample()))
 	f := open(t, testshared.VectorsZst(t, "testdata/v1.0.gqf.zst"))
@@ -113,7 +113,7 @@ func TestInspect(t *testing.T) {
 	}
 }
 
-// TestInspectNotJSON demands that metadata which is no JSON does not spoil the rest.
+// TestInspectNotJSON demands that invalid JSON in metadata does not affect the rest.
 func TestInspectNotJSON(t *testing.T) {
 	b := NewBuilder()
 	b.AddAsset(AssetSpec{Kind: AssetConfig, Name: "config.json", Data: []byte("{nan}")})

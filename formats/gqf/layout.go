@@ -7,12 +7,11 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// The version of the format that this package writes, and the newest it reads.
-// A writer stamps the lowest version that can express the file; a reader refuses
-// anything newer. So adding to the format never breaks files that do not use the
-// addition. docs/FORMAT.md has the policy.
+// The version of the format that this package writes, and the newest that it reads. A writer stamps
+// the lowest version that can express the file, and a reader refuses newer versions. Additions to
+// the format therefore never break files that do not use them. docs/FORMAT.md has the policy.
 //
-// Major 1: the first one.
+// Major 1: the first.
 //
 //	Minor 0: tensors with payloads of the layouts plain, lowbit, codes, KleidiAI's
 //	(17 to 21) and TorchAO's (33 to 35), companions of codes and torchao-embedding,
@@ -23,9 +22,8 @@ const (
 	VersionMinor = 0
 )
 
-// Sizes and alignments of version 1, in bytes. docs/FORMAT.md is the
-// specification; the offsets of fields are in the encode and decode functions
-// below and nowhere else.
+// Sizes and alignments of version 1, in bytes. docs/FORMAT.md is the specification. Only the encode
+// and decode functions below know the offsets of fields.
 const (
 	headerSize    = 256
 	tensorSize    = 48
@@ -35,8 +33,8 @@ const (
 	assetSize     = 48
 	sumSize       = 4
 	align         = 64      // of sections, assets and payloads
-	dataAlign     = 1 << 16 // of the data region: the largest page size in use on Arm
-	blockLog2     = 20      // of the checksum blocks that we write
+	dataAlign     = 1 << 16 // of the data region: the largest page size on Arm
+	blockLog2     = 20      // of the checksum blocks that this package writes
 	minBlockLog2  = 12
 	maxBlockLog2  = 30
 	maxNameBytes  = 1<<16 - 1
@@ -53,8 +51,8 @@ const (
 	maxZstdWindow = 32 << 20 // of an asset's frame
 )
 
-// magic starts every file. As in PNG, the first byte is not ASCII and the line
-// ends reveal transfers that convert text.
+// magic starts every file. As in PNG, the first byte is not ASCII, and the line ends reveal
+// transfers in text mode.
 const magic = "\x89GQF\r\n\x1a\n"
 
 // The front sections, in their order in the header and in the file.
@@ -72,13 +70,13 @@ const (
 
 var sectionNames = [numSections]string{"tensors", "payloads", "names", "dims", "strings", "assets", "asset data", "checksums"}
 
-// recordSizes gives the bytes of one record of a section; 0: no records, the
-// section is bytes and its count is 0.
+// recordSizes has the size of one record of each section, or 0 for a section of bytes, whose count
+// is 0.
 var recordSizes = [numSections]int64{tensorSize, payloadSize, nameSize, dimSize, 0, assetSize, 0, sumSize}
 
 var le = binary.LittleEndian
 
-// section is an entry of the header.
+// section is a section's entry in the header.
 type section struct {
 	off, length uint64
 	count, crc  uint32
@@ -132,13 +130,13 @@ func decodeHeader(b []byte) header {
 }
 
 type tensorRecord struct {
-	name, names              uint32 // index of the canonical name; how many names but absorbed ones
+	name, names              uint32 // index of the canonical name; number of names that are not absorbed
 	dimsFirst                uint32
 	ndim, dtype, role, flags uint8
 	payloadFirst, payloads   uint32
 	slices                   uint32
 	mapping, algorithm       uint8
-	bias                     uint32 // 1 + the index of the tensor with the biases; 0: none
+	bias                     uint32 // 1 + the index of the bias tensor; 0: none
 }
 
 func (r *tensorRecord) encode(b []byte) {
@@ -166,7 +164,7 @@ func decodeTensor(b []byte) tensorRecord {
 	}
 }
 
-// Where a tensor record has its reserved bytes, two runs, and the bias between them.
+// Offsets in a tensor record of its two runs of reserved bytes and of the bias between them.
 const (
 	tensorReserved  = 30
 	tensorBias      = 32
@@ -196,7 +194,7 @@ func decodePayload(b []byte) payloadRecord {
 	return payloadRecord{le.Uint64(b), le.Uint64(b[8:]), le.Uint32(b[16:]), le.Uint32(b[20:]), b[24], b[25], le.Uint32(b[payloadCPU:])}
 }
 
-// Where a payload record has its reserved bytes, its CPU features and its packed header.
+// Offsets in a payload record of its reserved bytes, its CPU features and its packed header.
 const (
 	payloadReserved = 26
 	payloadCPU      = 28
@@ -249,7 +247,7 @@ func decodeAsset(b []byte) assetRecord {
 	return assetRecord{le.Uint32(b), le.Uint32(b[4:]), le.Uint64(b[8:]), le.Uint64(b[16:]), le.Uint64(b[24:]), le.Uint32(b[32:]), b[36], b[37]}
 }
 
-// assetReserved is where an asset record's reserved bytes begin.
+// assetReserved is the offset in an asset record of its reserved bytes.
 const assetReserved = 38
 
 // alignUp rounds n up to a multiple of a, a power of two.

@@ -12,18 +12,18 @@ import (
 // payloadCheck goes through the payloads in order.
 type payloadCheck struct {
 	*front
-	next int    // payload
-	end  uint64 // of the payload before, in the file
+	next int    // index of the next payload
+	end  uint64 // offset in the file behind the previous payload
 
-	// The last packed header that was parsed: most are repeated many times.
+	// The last parsed packed header: most headers are repeated many times.
 	raw     []byte
 	header  packing.Header
 	size    uint64 // of header and data
-	unknown error  // why this version cannot read the payload; nil if it can
+	unknown error  // the reason why this version cannot read the payload, or nil
 }
 
-// tensor checks the payloads of tensor i, whose dimensions start at dims, variant
-// by variant. It notes the variants that this version does not know.
+// tensor checks the payloads of tensor i, variant by variant, given the index dims of its first
+// dimension. It records the variants that this version does not know.
 func (c *payloadCheck) tensor(i int, r *tensorRecord, dims int) error {
 	shape := make([]uint64, 0, maxDims)
 	for j := range int(r.ndim) {
@@ -35,7 +35,7 @@ func (c *payloadCheck) tensor(i int, r *tensorRecord, dims int) error {
 	v := variantCheck{payloadCheck: c, tensor: i, record: r, shape: shape, limit: c.next + int(r.payloads)}
 	for c.next < v.limit {
 		if v.number == maxVariants {
-			return v.bad(25, "a variant beyond the %d that a tensor may have", maxVariants)
+			return v.bad(25, "a tensor has more than %d variants", maxVariants)
 		}
 		if err := v.check(); err != nil {
 			return err
@@ -51,20 +51,20 @@ func (c *payloadCheck) tensor(i int, r *tensorRecord, dims int) error {
 	return nil
 }
 
-// variantCheck checks one variant of a tensor: slice 0 with the weights and just
-// the companions that they demand, then the other slices with equal headers.
+// variantCheck checks one variant of a tensor: slice 0 with its weights and exactly the companions
+// that the weights demand, then the other slices, which must have equal headers.
 type variantCheck struct {
 	*payloadCheck
 	tensor  int
 	record  *tensorRecord
 	shape   []uint64
-	limit   int // the payload behind the tensor's last
+	limit   int // index behind the tensor's last payload
 	number  int // of the variant
 	weights packing.Header
 	unknown bool // this version does not know the layout of its weights
 }
 
-// bad is an error in byte at of the record of the payload that is next.
+// bad returns an error in byte at of the record of the next payload.
 func (v *variantCheck) bad(at int, format string, args ...any) *FormatError {
 	k := v.next - int(v.record.payloadFirst)
 	return v.badRecord(secPayloads, v.next, at, "payload %d of tensor %q: %s", k, v.tensorName(v.tensor), fmt.Sprintf(format, args...))
@@ -112,10 +112,10 @@ func (v *variantCheck) check() error {
 				return err
 			}
 			if p.cpu != model.cpu {
-				return v.bad(payloadCPU, "its CPU features differ from those of slice 0")
+				return v.bad(payloadCPU, "its CPU features differ from slice 0's")
 			}
 			if !bytes.Equal(v.record0(first+k), v.record0(v.next)) {
-				return v.bad(payloadHeader, "its packed header differs from that of slice 0")
+				return v.bad(payloadHeader, "its packed header differs from slice 0's")
 			}
 			v.advance(&p)
 		}
@@ -123,10 +123,10 @@ func (v *variantCheck) check() error {
 	return nil
 }
 
-// record0 gives the copy of the packed header of payload k.
+// record0 returns the copy of the packed header of payload k.
 func (v *variantCheck) record0(k int) []byte { return v.front.record(secPayloads, k)[payloadHeader:] }
 
-// one checks what a payload record must be by itself, and its place in the order.
+// one checks the next payload record by itself, and its place in the order.
 func (v *variantCheck) one(p *payloadRecord, slice uint32, inOrder bool) error {
 	rec := v.front.record(secPayloads, v.next)
 	switch {
@@ -135,16 +135,16 @@ func (v *variantCheck) one(p *payloadRecord, slice uint32, inOrder bool) error {
 	case p.slice >= v.record.slices:
 		return v.bad(20, "slice %d of %d", p.slice, v.record.slices)
 	case int(p.variant) != v.number || p.slice != slice || !inOrder:
-		return v.bad(20, "variant %d, slice %d, kind %d is out of order or repeated, or one before it is missing", p.variant, p.slice, p.kind)
+		return v.bad(20, "variant %d, slice %d, kind %d is out of order or repeated, or an earlier one is missing", p.variant, p.slice, p.kind)
 	case !isZero(rec[payloadReserved:payloadCPU]):
 		return v.bad(payloadReserved, "reserved bytes are not zero")
 	case p.kind != 0 && p.cpu != v.payload(v.next-1).cpu:
-		return v.bad(payloadCPU, "its CPU features differ from those of its weights")
+		return v.bad(payloadCPU, "its CPU features differ from its weights'")
 	}
 	return v.place(p, rec[payloadHeader:])
 }
 
-// place checks where a payload lies, and parses its packed header.
+// place checks the payload's place and parses its packed header.
 func (v *variantCheck) place(p *payloadRecord, raw []byte) error {
 	c := v.payloadCheck
 	if !bytes.Equal(raw, c.raw) {
@@ -152,7 +152,8 @@ func (v *variantCheck) place(p *payloadRecord, raw []byte) error {
 		if e, ok := errors.AsType[*packing.HeaderError](err); ok {
 			return v.bad(payloadHeader+e.Offset, "%s", e)
 		}
-		// A packed header of a newer kind still says the size of its data, which may be wrong only there.
+		// Even a packed header of a newer kind states the size of its data. Only such a size can
+		// be out of range.
 		size := packing.DataSizeOf(raw)
 		if size > 1<<62 {
 			return v.bad(payloadHeader, "%d bytes of data, at most 2^62 are possible", size)
@@ -163,7 +164,7 @@ func (v *variantCheck) place(p *payloadRecord, raw []byte) error {
 	case p.off%align != 0:
 		return v.bad(0, "at byte %d, want a multiple of %d", p.off, align)
 	case p.off < c.end:
-		return v.bad(0, "at byte %d, want %d or more, where the one before ends", p.off, c.end)
+		return v.bad(0, "at byte %d, want %d or more, where the previous one ends", p.off, c.end)
 	case p.length != c.size:
 		return v.bad(8, "%d bytes, its packed header says %d", p.length, c.size)
 	case p.off > c.h.fileSize || p.length > c.h.fileSize-p.off:
@@ -172,30 +173,30 @@ func (v *variantCheck) place(p *payloadRecord, raw []byte) error {
 	return nil
 }
 
-// advance goes on behind payload p.
+// advance moves on to the payload behind p.
 func (v *variantCheck) advance(p *payloadRecord) {
 	v.end = p.off + p.length
 	v.next++
 }
 
-// fits says what is wrong with the payload that is next, of slice 0, for its tensor
-// and its weights; or nothing, as with all of a variant that this version does not know.
+// fits returns why the next payload, of slice 0, does not fit its tensor and weights, or "". A
+// payload of a variant that this version does not know always fits.
 func (v *variantCheck) fits(kind Kind) string {
 	switch {
 	case v.unknown:
 		return ""
-	case v.payloadCheck.unknown != nil: // of a companion
+	case v.payloadCheck.unknown != nil: // a companion
 		return fmt.Sprintf("a companion of kind %s that is newer than its weights: %v", kind, v.payloadCheck.unknown)
 	}
 	return checkPayload(v.shape, v.record, kind, &v.weights, &v.header)
 }
 
-// checkPayload says what is wrong with the packed header h of a payload for its
-// tensor and, in a companion, for the weights that it goes with; or nothing.
+// checkPayload returns why the packed header h of a payload does not fit its tensor or, for a
+// companion, the header of its weights; or "".
 func checkPayload(shape []uint64, r *tensorRecord, kind Kind, weights, h *packing.Header) string {
 	if kind == KindWeights {
 		if h.Layout == packing.LayoutPlain && h.Dtype != packing.Dtype(r.dtype) {
-			return fmt.Sprintf("its elements are %s, those of the tensor are %s", h.Dtype, packing.Dtype(r.dtype))
+			return fmt.Sprintf("its elements are %s, the tensor's are %s", h.Dtype, packing.Dtype(r.dtype))
 		}
 		return checkMatrix(shape, r, h)
 	}
@@ -211,8 +212,8 @@ func checkPayload(shape []uint64, r *tensorRecord, kind Kind, weights, h *packin
 	return ""
 }
 
-// CompanionOf gives the packed header of the companion of a kind that weights
-// with header h must have; ok is false where they must not have one.
+// CompanionOf returns the packed header of the companion of a kind that weights with header h must
+// have; ok is false if they must not have this companion.
 func CompanionOf(h *packing.Header, kind Kind) (want packing.Header, ok bool) {
 	if h.Layout != packing.LayoutCodes && h.Layout != packing.LayoutTorchAOEmbedding {
 		return want, false
@@ -227,8 +228,7 @@ func CompanionOf(h *packing.Header, kind Kind) (want packing.Header, ok bool) {
 	return want, false
 }
 
-// checkMatrix says what is wrong with the shape of a payload of weights, or
-// nothing.
+// checkMatrix returns what is wrong with the shape of a payload of weights, or "".
 func checkMatrix(shape []uint64, r *tensorRecord, h *packing.Header) string {
 	plain := h.Layout == packing.LayoutPlain
 	n := len(shape)
@@ -256,9 +256,8 @@ func checkMatrix(shape []uint64, r *tensorRecord, h *packing.Header) string {
 	return ""
 }
 
-// product multiplies dimensions; ok is false where those that are not zero have a
-// product beyond 2^62, so it is true of every part of shape where it is true of
-// the whole.
+// product multiplies dimensions. ok is false if the non-zero dimensions have a product beyond 2^62;
+// if ok is true, the product of any part of shape is in range too.
 func product(shape []uint64) (n uint64, ok bool) {
 	n = 1
 	zero := false

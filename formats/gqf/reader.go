@@ -13,7 +13,7 @@ import (
 type Options struct {
 	MaxTensors        int   // default 1,048,576
 	MaxPayloads       int   // default 1,048,576
-	MaxDirectoryBytes int64 // all before the data but assets; it is copied into memory; default 256 MiB
+	MaxDirectoryBytes int64 // everything before the data except assets, which is copied into memory; default 256 MiB
 }
 
 func (o Options) withDefaults() Options {
@@ -29,9 +29,9 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// A File is an open .gqf file. Its methods may be used by several goroutines at
-// once, except that Close must come after all other use of Data, Asset, Guard and
-// Verify. The other methods answer from memory and work after Close as well.
+// A File is an open .gqf file. Several goroutines may use it at once, except that Close must come
+// after all other use of Data, Asset, Guard and Verify. The other methods need only memory and work
+// after Close too.
 type File struct {
 	front
 	b    []byte     // the whole file
@@ -44,10 +44,9 @@ type File struct {
 	aliases   map[int32][]int32 // see Tensor.Names
 }
 
-// Open maps the file at path and checks all of it but the data region: a File
-// that is returned can be relied upon to be consistent. The data region is not
-// touched, so time and memory depend on the number of tensors and not on their
-// size. Errors are [*FormatError], [*UnsupportedError], or the operating system's.
+// Open maps the file at path and checks everything but the data region: the returned File is
+// consistent. It does not touch the data region, so time and memory depend on the number of tensors
+// and not on their size. Errors are [*FormatError], [*UnsupportedError], or the operating system's.
 func Open(path string, opts Options) (*File, error) {
 	m, err := mmap.Open(path)
 	if err != nil {
@@ -61,8 +60,7 @@ func Open(path string, opts Options) (*File, error) {
 	return f, nil
 }
 
-// OpenBytes opens a file that is in memory already. b must not change while the
-// File is in use.
+// OpenBytes opens a file in memory. b must not change while the File is in use.
 func OpenBytes(b []byte, opts Options) (*File, error) {
 	f := &File{b: b[:len(b):len(b)], opts: opts.withDefaults()}
 	if err := f.check(); err != nil {
@@ -78,7 +76,7 @@ func (f *File) check() error {
 	return f.checkRecords()
 }
 
-// Close removes the map. Nothing that Data returned may be read afterwards.
+// Close unmaps the file. Slices that Data returned must not be read afterwards.
 func (f *File) Close() error {
 	if f.m == nil {
 		return nil
@@ -86,11 +84,10 @@ func (f *File) Close() error {
 	return f.m.Close()
 }
 
-// Guard calls fn and returns its error. If fn, in this goroutine, reads bytes of
-// the file that are no longer there, because somebody made the file shorter after
-// Open or its disk fails, Guard returns a [*FormatError] with their offset;
-// without Guard the program would crash. Guards may be nested. It costs some 100
-// ns.
+// Guard calls fn and returns its error. If fn, in this goroutine, reads bytes that the file has
+// lost since Open, because it was shortened or its disk failed, Guard returns a [*FormatError] with
+// their offset; without Guard the program would crash. Guards may be nested. A Guard costs about
+// 100 ns.
 func (f *File) Guard(fn func() error) error {
 	err := mmap.Guard(fn)
 	if fault, ok := errors.AsType[*mmap.FaultError](err); ok && f.m != nil && fault.Name == f.m.Name() {
@@ -99,8 +96,8 @@ func (f *File) Guard(fn func() error) error {
 	return err
 }
 
-// Size is the size of the file in bytes.
+// Size returns the size of the file in bytes.
 func (f *File) Size() int64 { return int64(f.h.fileSize) }
 
-// Version is the format version that the file carries.
+// Version returns the format version of the file.
 func (f *File) Version() (major, minor int) { return int(f.h.major), int(f.h.minor) }

@@ -104,8 +104,7 @@ func TestEmptyFile(t *testing.T) {
 	}
 }
 
-// reseal makes the checksums of the front right again, as far as sections lie in
-// the file.
+// reseal makes the checksums of the front right, as far as sections lie in the file.
 func reseal(b []byte) {
 	if len(b) < headerSize {
 		return
@@ -119,8 +118,7 @@ func reseal(b []byte) {
 	le.PutUint32(b[headerCRCOff:], crc32c.Checksum(b[:headerCRCOff]))
 }
 
-// TestMalformed changes one place, seals the checksums again, and demands the
-// error that the place calls for.
+// TestMalformed changes one place, makes the checksums right again, and demands the matching error.
 func TestMalformed(t *testing.T) {
 	good := build(t, sample())
 	h := decodeHeader(good)
@@ -131,7 +129,7 @@ func TestMalformed(t *testing.T) {
 		name  string
 		at    int
 		value []byte
-		off   int // of the error; -1: as at
+		off   int // offset of the error; -1: at
 		want  string
 	}{
 		{"magic", 0, []byte{0x09}, -1, "transferred as text"},
@@ -166,7 +164,7 @@ func TestMalformed(t *testing.T) {
 		{"bias of a bias", at(secTensors, 0, tensorBias), []byte{3}, -1, "tensor 2, which has a bias itself"},
 		{"payload order", at(secPayloads, 1, 16), []byte{0}, -1, "is of tensor 0"},
 		{"payload place", at(secPayloads, 1, 0), []byte{32}, -1, "multiple of 64"},
-		{"payload overlap", at(secPayloads, 1, 0), le.AppendUint64(nil, h.dataOff), -1, "where the one before ends"},
+		{"payload overlap", at(secPayloads, 1, 0), le.AppendUint64(nil, h.dataOff), -1, "where the previous one ends"},
 		{"payload end", at(secPayloads, len(sample().payloads)-1, 0), le.AppendUint64(nil, uint64(len(good))), -1, "the file has"},
 		{"payload length", at(secPayloads, 1, 8), []byte{1}, -1, "its packed header says"},
 		{"payload kind", at(secPayloads, 1, 24), []byte{9}, at(secPayloads, 1, 20), "kind 9 is out of order"},
@@ -321,7 +319,7 @@ func TestManyPayloads(t *testing.T) {
 	}
 }
 
-// openBounded opens a file, which may allocate that many bytes.
+// openBounded opens a file and fails if that allocates more than most bytes.
 func openBounded(t *testing.T, path string, most uint64) *File {
 	t.Helper()
 	var before, after runtime.MemStats

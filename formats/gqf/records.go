@@ -8,12 +8,11 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// checkRecords checks every record of the directory, given that checkFrame has
-// accepted the rest (or that a Builder made it). After it, the accessors can
-// index the sections by what records say without further checks. It allocates 4
-// bytes for each tensor.
+// checkRecords checks every record of the directory after checkFrame has accepted the rest (or a
+// Builder has made it). Afterwards the accessors can use the records' indices without further
+// checks. It allocates 4 bytes per tensor.
 func (f *front) checkRecords() error {
-	names := make([]uint32, f.count(secTensors)) // names seen of each tensor
+	names := make([]uint32, f.count(secTensors)) // number of names by tensor
 	end, err := f.checkNames(names)
 	if err != nil {
 		return err
@@ -24,8 +23,8 @@ func (f *front) checkRecords() error {
 	return f.checkTensors(names)
 }
 
-// checkNames checks the names, adds up how many names other than absorbed ones each tensor has, and
-// returns where in the strings section the names end.
+// checkNames checks the names, counts the names of each tensor that are not absorbed, and returns
+// the offset in the strings section behind the last name.
 func (f *front) checkNames(names []uint32) (uint64, error) {
 	var end uint64
 	var prev []byte
@@ -43,7 +42,7 @@ func (f *front) checkNames(names []uint32) (uint64, error) {
 		case i > 0 && bytes.Compare(prev, s) > 0:
 			return 0, f.badRecord(secNames, i, 0, "name %q after %q, want ascending order", s, prev)
 		case int64(r.tensor) >= int64(len(names)):
-			return 0, f.badRecord(secNames, i, 8, "name %q is of tensor %d, of which there are %d", s, r.tensor, len(names))
+			return 0, f.badRecord(secNames, i, 8, "name %q is of tensor %d, but there are %d tensors", s, r.tensor, len(names))
 		case r.flags&^(flagCheckpt|flagAbsorbed) != 0 || !isZero(b[21:24]):
 			return 0, f.badRecord(secNames, i, 20, "name %q has reserved bits set", s)
 		case r.flags&flagCheckpt == 0 && (r.sourceFile != noSource || r.sourceCRC != 0 || r.sourceBytes != 0):
@@ -61,12 +60,12 @@ func (f *front) checkNames(names []uint32) (uint64, error) {
 	return end, nil
 }
 
-// checkString checks that record i of a section has its string where the one
-// before ended, at *end, and advances *end.
+// checkString checks that the string of record i of a section starts at *end, behind the previous
+// string, and advances *end.
 func (f *front) checkString(sec, i int, off, length uint32, limit int, end *uint64) ([]byte, error) {
 	switch {
 	case uint64(off) != *end:
-		return nil, f.badRecord(sec, i, 0, "string at %d, want %d, where the one before ends", off, *end)
+		return nil, f.badRecord(sec, i, 0, "string at %d, want %d, where the previous one ends", off, *end)
 	case length == 0 || int64(length) > int64(limit):
 		return nil, f.badRecord(sec, i, 4, "string of %d bytes, want 1 to %d", length, limit)
 	case *end+uint64(length) > uint64(len(f.sec[secStrings])):
@@ -80,8 +79,8 @@ func (f *front) checkString(sec, i int, off, length uint32, limit int, end *uint
 	return s, nil
 }
 
-// checkAssets checks the assets, whose names follow in the strings section at
-// stringsEnd and end it.
+// checkAssets checks the assets. Their names follow in the strings section at stringsEnd and must
+// end it.
 func (f *front) checkAssets(stringsEnd uint64) error {
 	if n := f.count(secAssets); n > maxAssets {
 		return f.bad(32+24*secAssets+16, "%d assets, at most %d fit into a file", n, maxAssets)
@@ -148,8 +147,7 @@ func (f *front) checkAssets(stringsEnd uint64) error {
 	return nil
 }
 
-// checkTensors checks tensors, dims and payloads; names[i] is the number of names
-// of tensor i.
+// checkTensors checks tensors, dims and payloads; names[i] is the number of names of tensor i.
 func (f *front) checkTensors(names []uint32) error {
 	c := payloadCheck{front: f, end: f.h.dataOff}
 	dims := 0
@@ -157,7 +155,7 @@ func (f *front) checkTensors(names []uint32) error {
 		r := f.tensor(i)
 		b := f.record(secTensors, i)
 		if int64(r.name) >= int64(f.count(secNames)) {
-			return f.badRecord(secTensors, i, 0, "canonical name %d, of which there are %d", r.name, f.count(secNames))
+			return f.badRecord(secTensors, i, 0, "canonical name %d, but there are %d names", r.name, f.count(secNames))
 		}
 		if n := f.nameRec(int(r.name)); n.tensor != uint32(i) || n.flags&flagAbsorbed != 0 {
 			return f.badRecord(secTensors, i, 0, "canonical name %d is not a name of this tensor", r.name)
@@ -167,7 +165,7 @@ func (f *front) checkTensors(names []uint32) error {
 		case r.names != names[i]:
 			return f.badRecord(secTensors, i, 4, "tensor %q: %d names, the index has %d", name, r.names, names[i])
 		case int64(r.dimsFirst) != int64(dims):
-			return f.badRecord(secTensors, i, 8, "tensor %q: dimensions at %d, want %d, where those before end", name, r.dimsFirst, dims)
+			return f.badRecord(secTensors, i, 8, "tensor %q: dimensions at %d, want %d, where the previous ones end", name, r.dimsFirst, dims)
 		case r.ndim > maxDims:
 			return f.badRecord(secTensors, i, 12, "tensor %q: %d dimensions, want %d or fewer", name, r.ndim, maxDims)
 		case int(r.ndim) > f.count(secDims)-dims:
@@ -179,7 +177,7 @@ func (f *front) checkTensors(names []uint32) error {
 		case r.flags&flagTransp != 0 && r.ndim < 2:
 			return f.badRecord(secTensors, i, 15, "tensor %q has %d dimensions and cannot be transposed", name, r.ndim)
 		case int64(r.payloadFirst) != int64(c.next):
-			return f.badRecord(secTensors, i, 16, "tensor %q: payloads at %d, want %d, where those before end", name, r.payloadFirst, c.next)
+			return f.badRecord(secTensors, i, 16, "tensor %q: payloads at %d, want %d, where the previous ones end", name, r.payloadFirst, c.next)
 		case r.payloads == 0 || int64(r.payloads) > int64(f.count(secPayloads)-c.next):
 			return f.badRecord(secTensors, i, 20, "tensor %q: %d payloads, want 1 to %d", name, r.payloads, f.count(secPayloads)-c.next)
 		case r.slices == 0 || r.slices > r.payloads:
@@ -187,7 +185,7 @@ func (f *front) checkTensors(names []uint32) error {
 		case !isZero(b[tensorReserved:tensorBias]) || !isZero(b[tensorReserved2:]):
 			return f.badRecord(secTensors, i, tensorReserved, "tensor %q: reserved bytes are not zero", name)
 		case int64(r.bias) > int64(f.count(secTensors)):
-			return f.badRecord(secTensors, i, tensorBias, "tensor %q: its bias is tensor %d, of which there are %d", name, r.bias-1, f.count(secTensors))
+			return f.badRecord(secTensors, i, tensorBias, "tensor %q: its bias is tensor %d, but there are %d tensors", name, r.bias-1, f.count(secTensors))
 		case r.bias != 0 && (int(r.bias-1) == i || f.tensor(int(r.bias-1)).bias != 0):
 			return f.badRecord(secTensors, i, tensorBias, "tensor %q: its bias is tensor %d, which has a bias itself", name, r.bias-1)
 		}
@@ -197,10 +195,10 @@ func (f *front) checkTensors(names []uint32) error {
 		dims += int(r.ndim)
 	}
 	if dims != f.count(secDims) {
-		return f.badRecord(secDims, dims, 0, "%d dimensions behind those of the last tensor", f.count(secDims)-dims)
+		return f.badRecord(secDims, dims, 0, "%d dimensions behind the last tensor's", f.count(secDims)-dims)
 	}
 	if c.next != f.count(secPayloads) {
-		return f.badRecord(secPayloads, c.next, 0, "%d payloads behind those of the last tensor", f.count(secPayloads)-c.next)
+		return f.badRecord(secPayloads, c.next, 0, "%d payloads behind the last tensor's", f.count(secPayloads)-c.next)
 	}
 	return nil
 }

@@ -9,16 +9,16 @@ import (
 	"github.com/lowbit-go/gq/packing/torchao"
 )
 
-// Rows reads the rows of one slice of a quantized tensor, whatever its layout. It
-// is valid as long as the file's views are, reads them (so call its methods inside
-// [File.Guard]) and may be used by many goroutines at once.
+// Rows reads the rows of one slice of a quantized tensor in any layout. It reads views of the file,
+// so call its methods inside [File.Guard], and is valid as long as they are. Many goroutines may
+// use it at once.
 type Rows struct {
-	packing.Packer        // with the companions, where the layout has any
-	data           []byte // of the payload
+	packing.Packer        // includes the companions, if the layout has any
+	data           []byte // data of the payload
 }
 
-// Rows gives the rows of a variant's slice. It fails with a [*FormatError] where
-// the file is damaged, and for a tensor that is kept as it was (layout plain).
+// Rows returns the rows of a slice of a variant. It fails with a [*FormatError] if the file is
+// damaged, and for an unquantized tensor (layout plain).
 func (t Tensor) Rows(variant, slice int) (*Rows, error) {
 	p, ok := t.Payload(variant, slice, KindWeights)
 	if !ok {
@@ -47,7 +47,7 @@ func (t Tensor) Rows(variant, slice int) (*Rows, error) {
 	return &Rows{pk, data}, nil
 }
 
-// withCompanions gives a packer the data of its companions; one that is not there is empty.
+// withCompanions returns a packer with the data of its companions, which are empty if absent.
 func withCompanions[P packing.Packer](t Tensor, variant, slice int, with func(scales, zeros []byte) (P, error)) (packing.Packer, error) {
 	var parts [2][]byte
 	for i, kind := range []Kind{KindScales, KindZeros} {
@@ -67,13 +67,13 @@ func withCompanions[P packing.Packer](t Tensor, variant, slice int, with func(sc
 	return pk, nil
 }
 
-// Codes reads a row's codes, scales and zero points, as packing.Packer.Row does.
+// Codes reads the codes, scales and integer zero points of a row, see packing.Packer.Row.
 func (r *Rows) Codes(codes []int8, scales []float32, zeros []int8, row int) {
 	r.Row(codes, scales, zeros, r.data, row)
 }
 
-// FloatZeros reads a row's zero points as they are stored in a layout with float32 ones (packing.ZeroF32). It panics for
-// another layout.
+// FloatZeros reads the stored zero points of a row in a layout with floating-point zero points
+// (packing.ZeroF32). It panics for any other layout.
 func (r *Rows) FloatZeros(dst []float32, row int) {
 	r.Packer.(*kleidiai.Packer).FloatZeros(dst, r.data, row)
 }
@@ -98,8 +98,8 @@ func (r *Rows) HasRealZeros() bool {
 	return false
 }
 
-// Dequantize reads a row as weights.
+// Dequantize reads the weights of a row.
 func (r *Rows) Dequantize(dst []float32, row int) { r.DequantizeRow(dst, r.data, row) }
 
-// RowBias reads a row's bias.
+// RowBias reads the bias of a row.
 func (r *Rows) RowBias(row int) float32 { return r.Bias(r.data, row) }

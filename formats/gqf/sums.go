@@ -9,29 +9,29 @@ import (
 
 // sumChecks remembers which blocks of the data region have been checked.
 type sumChecks struct {
-	state []atomic.Uint32 // of each block
+	state []atomic.Uint32 // by block
 }
 
-// The states of a block. A block that a goroutine has claimed is being summed.
+// The states of a block. A goroutine that claims a block computes its checksum.
 const (
 	sumUnknown = iota
 	sumClaimed
 	sumRight
 )
 
-// CheckSums makes Data check the bytes that it returns: from now on it compares the
-// checksum of every block of the data region in which the payload lies, of each block
-// once, and fails with a [*FormatError] where a checksum is wrong. Whatever makes a
-// file, a report or a verdict out of payloads calls CheckSums first, so that it cannot
-// hand on damage. CheckSums itself reads nothing, and a second call does nothing.
+// CheckSums makes Data check the bytes that it returns. From now on Data compares the checksum of
+// every block in which the payload lies, once per block, and fails with a [*FormatError] if a
+// checksum is wrong. Every program that makes a file, a report or a verdict from payloads calls
+// CheckSums first, so that it cannot pass on damage. CheckSums itself reads nothing; a second call
+// does nothing.
 //
-// Data then reads all of a payload, which takes as long as the disk needs.
+// Data then reads the whole payload, at the speed of the disk.
 func (f *File) CheckSums() {
 	f.sums.CompareAndSwap(nil, &sumChecks{make([]atomic.Uint32, f.count(secChecksums))})
 }
 
-// checkSums checks the blocks in which payload r lies, if CheckSums was called; under
-// Guard. Several goroutines that ask for one payload share its blocks.
+// checkSums checks the blocks in which payload r lies, if CheckSums was called. It runs under
+// Guard. Goroutines that ask for the same payload share its blocks.
 func (f *File) checkSums(r *payloadRecord) error {
 	c := f.sums.Load()
 	if c == nil {
@@ -46,7 +46,7 @@ func (f *File) checkSums(r *payloadRecord) error {
 			}
 		}
 	}
-	// What others have claimed may not be summed yet, or be damaged.
+	// Blocks that other goroutines have claimed may be unfinished or damaged.
 	for i := first; i <= last; i++ {
 		if c.state[i].Load() != sumRight {
 			if err := f.checkSum(c, i, r); err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// blocksFile has a payload in the first block, one in all three, and one in the last.
+// blocksFile has a payload in the first block, one in all three blocks, and one in the last.
 func blocksFile(t *testing.T) []byte {
 	b := NewBuilder()
 	for i, rows := range []int64{1000, 2_500_000, 333} {
@@ -22,8 +22,8 @@ func blocksFile(t *testing.T) []byte {
 	return build(t, b)
 }
 
-// TestCheckSums flips a bit in each block: Data fails for the payloads that have bytes
-// there, and for no others.
+// TestCheckSums flips a bit in each block: Data fails for exactly the payloads that have bytes
+// there.
 func TestCheckSums(t *testing.T) {
 	good := blocksFile(t)
 	f := open(t, good)
@@ -40,7 +40,7 @@ func TestCheckSums(t *testing.T) {
 		trusting, checking := open(t, file), open(t, file)
 		checking.CheckSums()
 		checking.CheckSums()
-		for range 2 { // an error stays
+		for range 2 { // the error is the same the second time
 			for i := range f.NumPayloads() {
 				p := f.Payload(i)
 				name := f.tensorName(p.Tensor)
@@ -64,7 +64,7 @@ func TestCheckSums(t *testing.T) {
 	}
 }
 
-// TestCheckSumsOnce changes a block that has been checked: it is not read again.
+// TestCheckSumsOnce changes a block after its check: it is not read again.
 func TestCheckSumsOnce(t *testing.T) {
 	file := blocksFile(t)
 	f := open(t, file)
@@ -80,7 +80,7 @@ func TestCheckSumsOnce(t *testing.T) {
 	}
 }
 
-// TestCheckSumsTogether asks for one payload in many goroutines.
+// TestCheckSumsTogether asks for one payload from many goroutines.
 func TestCheckSumsTogether(t *testing.T) {
 	for _, damaged := range []bool{false, true} {
 		file := blocksFile(t)

@@ -15,55 +15,54 @@ import (
 type Tensor struct {
 	Index      int           // in the file
 	Name       string        // canonical
-	Shape      []int64       // as in the checkpoint, outermost first; empty for a scalar
-	Dtype      packing.Dtype // of the checkpoint
+	Shape      []int64       // in the checkpoint, outermost first; empty for a scalar
+	Dtype      packing.Dtype // in the checkpoint
 	Role       Role
 	Mapping    Mapping
 	Algorithm  Algorithm
-	Transposed bool // the checkpoint has the last two dimensions as inputs x outputs
-	Experts    int  // slices, each a payload of its own; 1 for most
-	Bias       int  // index of the tensor with the layer's bias; -1 if the file links none
+	Transposed bool // the checkpoint stores the last two dimensions as inputs x outputs
+	Experts    int  // number of slices, each with its own payload; 1 for most tensors
+	Bias       int  // index of the layer's bias tensor; -1 if the file links none
 
 	f        *File
 	payloads int
-	first    int // payload
+	first    int // index of the first payload
 	names    int
 }
 
 // A Payload describes a payload of a File. It is a copy, valid after Close.
 //
-// A file may hold variants of a tensor in layouts that this version does not know.
-// They are skipped: the variants that it knows count from 0, whatever is before or
-// between them in the file. A tensor may be left without any, see [Tensor.Usable].
+// A file may hold variants of a tensor in layouts that this version does not know. These variants
+// are skipped: known variants count from 0, wherever they are in the file. A tensor may have no
+// known variant, see [Tensor.Usable].
 type Payload struct {
 	Index   int // in the file
 	Tensor  int // index
 	Slice   int // expert
 	Kind    Kind
-	Variant int            // 0 first; others hold the same codes in another layout; -1 in a variant that is skipped
-	Stored  int            // the variant's number in the file, skipped ones counted
-	CPU     CPUFeatures    // of the CPUs that the variant is for; 0: of any
-	Header  packing.Header // as the directory has it; in a variant that is skipped just the layout's code
-	Offset  int64          // in the file, of the packed header; a multiple of 64
+	Variant int            // from 0; the others hold the same codes in other layouts; -1 in a skipped variant
+	Stored  int            // the variant's number in the file, which counts skipped variants too
+	CPU     CPUFeatures    // required by the variant; 0: none
+	Header  packing.Header // from the directory; in a skipped variant only the layout's code
+	Offset  int64          // of the packed header in the file; a multiple of 64
 	Length  int64          // bytes of packed header and data
 }
 
-// A Name is one of the names of a tensor, and says where the checkpoint had it.
+// A Name is a name of a tensor and its origin in the checkpoint.
 type Name struct {
 	Name         string
 	Tensor       int    // index
-	Absorbed     bool   // not a name of the tensor but of scales that its values include
-	InCheckpoint bool   // false for a name that the model's code makes
+	Absorbed     bool   // the name of scales that the tensor's values include
+	InCheckpoint bool   // false for a name that only the model's code knows
 	SourceFile   int    // index into the sources of the provenance; -1 for none
 	SourceBytes  int64  // size in the checkpoint
 	SourceCRC    uint32 // CRC32C of the bytes in the checkpoint
 }
 
-// Len is the number of tensors.
+// Len returns the number of tensors.
 func (f *File) Len() int { return f.count(secTensors) }
 
-// Tensor returns tensor i, 0 <= i < Len, in the file's order. It allocates name
-// and shape.
+// Tensor returns tensor i, 0 <= i < Len, in the order of the file. It allocates name and shape.
 func (f *File) Tensor(i int) Tensor {
 	r := f.tensor(i)
 	shape := make([]int64, r.ndim)
@@ -78,8 +77,7 @@ func (f *File) Tensor(i int) Tensor {
 	}
 }
 
-// Lookup finds a tensor by any of its names, in a time that grows with the
-// logarithm of their number. Absorbed names do not count.
+// Lookup finds a tensor by any of its names but absorbed ones, in time logarithmic in their number.
 func (f *File) Lookup(name string) (Tensor, bool) {
 	key := []byte(name)
 	n := f.count(secNames)
@@ -94,7 +92,7 @@ func (f *File) Lookup(name string) (Tensor, bool) {
 	return f.Tensor(int(r.tensor)), true
 }
 
-// AllNames goes through all names, absorbed ones included, in ascending order of their bytes.
+// AllNames iterates over all names, including absorbed ones, in ascending order of their bytes.
 func (f *File) AllNames() iter.Seq[Name] {
 	return func(yield func(Name) bool) {
 		for i := range f.count(secNames) {
@@ -105,7 +103,7 @@ func (f *File) AllNames() iter.Seq[Name] {
 	}
 }
 
-// Names lists what AllNames goes through.
+// Names returns all names that AllNames yields.
 func (f *File) Names() []Name { return slices.Collect(f.AllNames()) }
 
 func (f *File) nameAt(i int) Name {
@@ -120,8 +118,8 @@ func (f *File) nameAt(i int) Name {
 	return n
 }
 
-// Names lists the names of the tensor, the canonical one first, the others in
-// ascending order, without absorbed ones.
+// Names returns the names of the tensor that are not absorbed: the canonical name first, the others
+// in ascending order.
 func (t Tensor) Names() []string {
 	list := []string{t.Name}
 	if t.names > 1 {
@@ -133,8 +131,8 @@ func (t Tensor) Names() []string {
 	return list
 }
 
-// findAliases collects the names that are not canonical: few in real files, which
-// is why no tensor has a list of its own in the file.
+// findAliases collects the names that are not canonical. Real files have few, so the file stores no
+// list of names per tensor.
 func (f *File) findAliases() {
 	f.aliases = map[int32][]int32{}
 	for i := range f.count(secNames) {
@@ -145,17 +143,16 @@ func (f *File) findAliases() {
 	}
 }
 
-// Elements is the number of elements of the shape.
+// Elements returns the number of elements of the shape.
 func (t Tensor) Elements() int64 {
 	n := int64(1)
 	for _, d := range t.Shape {
-		n *= d // the reader has checked that this does not overflow
+		n *= d // cannot overflow: checkTensors bounds the product
 	}
 	return n
 }
 
-// Payloads lists the payloads of the tensor by variant, slice and kind, without
-// those of variants that are skipped.
+// Payloads returns the payloads of the tensor's known variants, ordered by variant, slice and kind.
 func (t Tensor) Payloads() []Payload {
 	list := make([]Payload, 0, t.payloads)
 	for i := range t.payloads {
@@ -166,8 +163,8 @@ func (t Tensor) Payloads() []Payload {
 	return list
 }
 
-// Payload finds one payload of the tensor. Variant 0 with KindWeights exists for
-// every slice, unless Usable has an error.
+// Payload finds a payload of the tensor. Variant 0 with KindWeights exists for every slice unless
+// Usable returns an error.
 func (t Tensor) Payload(variant, slice int, kind Kind) (Payload, bool) {
 	stored := t.f.storedVariant(t.Index, variant)
 	i := sort.Search(t.payloads, func(i int) bool {
@@ -187,19 +184,18 @@ func (t Tensor) Payload(variant, slice int, kind Kind) (Payload, bool) {
 	return p, p.Variant == variant && p.Slice == slice && p.Kind == kind
 }
 
-// Usable reports, as [*UnsupportedError], that this version knows none of the
-// layouts in which the file holds the tensor.
+// Usable returns an [*UnsupportedError] if this version knows none of the tensor's layouts.
 func (t Tensor) Usable() error {
 	if _, ok := t.Payload(0, 0, KindWeights); ok {
 		return nil
 	}
 	_, err := packing.ParseHeader(t.f.record(secPayloads, t.first)[payloadHeader:])
-	return &UnsupportedError{t.f.name, fmt.Sprintf("tensor %q is only there in layouts that this version does not know (%v): use a newer gq", t.Name, err)}
+	return &UnsupportedError{t.f.name, fmt.Sprintf("tensor %q exists only in layouts that this version does not know (%v): use a newer gq", t.Name, err)}
 }
 
-// VariantsFor lists the numbers of the tensor's variants, the best one for a CPU
-// with these features first: the variants that name no other features, by how many
-// they name, then the rest; equals in the file's order.
+// VariantsFor returns the numbers of the tensor's variants, best first for a CPU with these
+// features. Variants that the CPU can run come first, most features first, then the others. Equal
+// variants keep the order of the file.
 func (t Tensor) VariantsFor(have CPUFeatures) []int {
 	type variant struct{ number, features int }
 	var list []variant
@@ -222,8 +218,8 @@ func (t Tensor) VariantsFor(have CPUFeatures) []int {
 	return numbers
 }
 
-// storedVariant is the number in the file of a variant that is counted among the
-// known ones; -1 if there are fewer.
+// storedVariant returns the number in the file of the variant with this number among the known
+// ones, or -1.
 func (f *front) storedVariant(tensor, known int) int {
 	unknown := f.unknown[int32(tensor)]
 	for stored := range maxVariants {
@@ -238,7 +234,7 @@ func (f *front) storedVariant(tensor, known int) int {
 	return -1
 }
 
-// knownVariant is the inverse; -1 for a variant that is skipped.
+// knownVariant is the inverse of storedVariant; -1 for a skipped variant.
 func (f *front) knownVariant(tensor, stored int) int {
 	unknown := f.unknown[int32(tensor)]
 	if unknown>>stored&1 != 0 {
@@ -247,10 +243,10 @@ func (f *front) knownVariant(tensor, stored int) int {
 	return stored - bits.OnesCount8(unknown&(1<<stored-1))
 }
 
-// NumPayloads is the number of payloads of all tensors.
+// NumPayloads returns the number of payloads of all tensors.
 func (f *File) NumPayloads() int { return f.count(secPayloads) }
 
-// Payload returns payload i, 0 <= i < NumPayloads, in the order of their offsets.
+// Payload returns payload i, 0 <= i < NumPayloads, in order of offset.
 func (f *File) Payload(i int) Payload {
 	r := f.payload(i)
 	p := Payload{
@@ -269,11 +265,10 @@ func (f *File) Payload(i int) Payload {
 	return p
 }
 
-// Data returns the data of a payload, without the packed header, in place: see
-// the package comment for how long the slice is valid. It fails with a
-// [*FormatError] if the packed header before the data is not the one that the
-// directory has, and with a [*UnsupportedError] in a variant that is skipped. The
-// data themselves are checked only if [File.CheckSums] was called before.
+// Data returns the data of a payload in place, without the packed header. The package comment says
+// how long the slice is valid. It fails with a [*FormatError] if the packed header before the data
+// differs from its copy in the directory, and with an [*UnsupportedError] for a skipped variant. It
+// checks the data only after [File.CheckSums].
 func (f *File) Data(p Payload) ([]byte, error) {
 	if p.Variant < 0 {
 		return nil, &UnsupportedError{f.name, fmt.Sprintf("tensor %q, variant %d: layout %s is not known to this version: use a newer gq", f.tensorName(p.Tensor), p.Stored, p.Header.Layout)}
@@ -294,8 +289,7 @@ func (f *File) Data(p Payload) ([]byte, error) {
 	return data, err
 }
 
-// checkPacked compares the packed header of payload i with its copy in the
-// directory.
+// checkPacked compares the packed header of payload i with its copy in the directory.
 func (f *File) checkPacked(i int, r *payloadRecord) error {
 	if !bytes.Equal(f.b[r.off:][:packing.HeaderSize], f.record(secPayloads, i)[payloadHeader:]) {
 		t := f.tensorName(int(r.tensor))

@@ -20,11 +20,11 @@ import (
 // VerifyOptions are the options of [File.Verify]. The zero value means the defaults.
 type VerifyOptions struct {
 	Threads  int           // default GOMAXPROCS
-	Deep     bool          // also check every panel against its layout's rules (packing.Packer.CheckPanel), and companions; default false
-	Progress func(n int64) // told of n more bytes done of File.VerifyBytes, one call at a time; default none
+	Deep     bool          // also check panels and companions by the rules of their layout; default false
+	Progress func(n int64) // called with more bytes done, one call at a time; their sum is File.VerifyBytes; default none
 }
 
-// A VerifyReport is what [File.Verify] found.
+// A VerifyReport is the result of [File.Verify].
 type VerifyReport struct {
 	File       string   `json:"file"`
 	Bytes      int64    `json:"bytes"`       // of the file
@@ -32,12 +32,12 @@ type VerifyReport struct {
 	Payloads   int      `json:"payloads"`    // in the directory
 	Assets     int      `json:"assets"`      // in the directory
 	Blocks     int      `json:"blocks"`      // of the data region
-	BlockBytes int64    `json:"block_bytes"` // of all blocks but the last
+	BlockBytes int64    `json:"block_bytes"` // of each block but the last
 	Deep       bool     `json:"deep"`
-	Damage     []Damage `json:"damage"`      // in order of offset; empty if all is well
-	MoreDamage int      `json:"more_damage"` // places beyond the first 1,000
-	// Skipped counts the variants of tensors whose layouts this version does not know: a deep verification checks their
-	// checksums alone.
+	Damage     []Damage `json:"damage"`      // in order of offset; empty without damage
+	MoreDamage int      `json:"more_damage"` // number of places beyond the first 1,000
+	// Skipped counts variants in layouts that this version does not know. A deep verification
+	// checks only their checksums.
 	Skipped int `json:"skipped,omitempty"`
 }
 
@@ -48,14 +48,14 @@ func (r *VerifyReport) OK() bool { return len(r.Damage) == 0 }
 type Damage struct {
 	Section      string         `json:"section"` // "header", a front section, "front gap", or "data"
 	Block        int            `json:"block"`   // of the data region, from 0; -1 in other sections
-	Offset       int64          `json:"offset"`  // in the file, of the first byte in doubt
-	End          int64          `json:"end"`     // in the file, behind the last byte in doubt
+	Offset       int64          `json:"offset"`  // in the file, of the first byte that may be damaged
+	End          int64          `json:"end"`     // in the file, behind the last byte that may be damaged
 	Payloads     []DamagedShare `json:"payloads"`
-	MorePayloads int            `json:"more_payloads"` // beyond the first 8
+	MorePayloads int            `json:"more_payloads"` // number of payloads beyond the first 8
 	Message      string         `json:"message"`
 }
 
-// DamagedShare names a payload that has bytes in a damaged place.
+// DamagedShare names a payload with bytes in a damaged place.
 type DamagedShare struct {
 	Tensor  string `json:"tensor"`
 	Slice   int    `json:"slice"`
@@ -63,7 +63,7 @@ type DamagedShare struct {
 	Variant int    `json:"variant"`
 }
 
-// String gives the place, the message and the tensors in one line.
+// String returns place, message and tensors in one line.
 func (d Damage) String() string {
 	var b strings.Builder
 	b.WriteString(d.Section)
@@ -89,8 +89,8 @@ const (
 	maxShares = 8    // payloads listed for a place
 )
 
-// Report gives the error in the form of a [VerifyReport], for a program that
-// verifies a file which cannot even be opened.
+// Report returns the error as a [VerifyReport], for a program that verifies a file that Open
+// refuses.
 func (e *FormatError) Report() *VerifyReport {
 	section := cmp.Or(e.Section, "data")
 	msg := e.Msg
@@ -100,7 +100,7 @@ func (e *FormatError) Report() *VerifyReport {
 	return &VerifyReport{File: e.File, Damage: []Damage{{Section: section, Block: -1, Offset: e.Offset, End: e.Offset + 1, Payloads: []DamagedShare{}, Message: msg}}}
 }
 
-// VerifyBytes is how many bytes Verify goes through, counted as it tells Progress.
+// VerifyBytes returns the number of bytes that Verify reads, as Progress counts them.
 func (f *File) VerifyBytes(o VerifyOptions) int64 {
 	n := int64(f.h.dataLen)
 	if o.Deep {
@@ -109,12 +109,11 @@ func (f *File) VerifyBytes(o VerifyOptions) int64 {
 	return n
 }
 
-// Verify checks what Open did not: the checksum of each block of the data region,
-// that its gaps are zero, that each packed header is the one in the directory, and
-// that each asset decompresses to what its checksum says. Any single changed bit of
-// the data region is found. Damage is in the report; an error means that
-// verification could not be completed: ctx ended, the file was truncated
-// meanwhile ([*FormatError]).
+// Verify checks what Open does not: the checksum of each block of the data region, zeros in the
+// gaps, the packed headers against the directory, and the checksum of each decompressed asset. It
+// finds any single changed bit of the data region. The report lists damage; an error means that the
+// verification could not be completed, because ctx is done or the file was truncated meanwhile
+// ([*FormatError]).
 func (f *File) Verify(ctx context.Context, o VerifyOptions) (*VerifyReport, error) {
 	v := &verifier{f: f, progress: o.Progress, blockBytes: int64(1) << f.h.blockLog2, damage: []Damage{}}
 	r := &VerifyReport{
@@ -141,8 +140,8 @@ func (f *File) Verify(ctx context.Context, o VerifyOptions) (*VerifyReport, erro
 	return r, nil
 }
 
-// parallel calls do(0), ..., do(n-1) in the given number of goroutines, each under
-// Guard. It returns the first error: of a Guard, or of ctx.
+// parallel calls do(0), ..., do(n-1) from the given number of goroutines, each under Guard. It
+// returns the first error of a Guard or of ctx.
 func (f *File) parallel(ctx context.Context, threads, n int, do func(int)) error {
 	var next, failed atomic.Int64
 	var wg sync.WaitGroup
@@ -171,7 +170,7 @@ func (f *File) parallel(ctx context.Context, threads, n int, do func(int)) error
 	return cmp.Or(errs...)
 }
 
-// verifier is the state of one Verify. Its methods but assets may run concurrently.
+// verifier is the state of one Verify. Several goroutines may call its methods, except assets.
 type verifier struct {
 	f          *File
 	blockBytes int64
@@ -179,8 +178,8 @@ type verifier struct {
 	mu       sync.Mutex
 	progress func(int64)
 	damage   []Damage
-	more     int // places dropped from damage
-	skipped  int // variants
+	more     int // number of places dropped from damage
+	skipped  int // number of skipped variants
 }
 
 func (v *verifier) report(d ...Damage) {
@@ -214,7 +213,7 @@ func (v *verifier) assets() error {
 	return v.f.Guard(func() error {
 		for i := range v.f.count(secAssets) {
 			if !AssetKind(v.f.asset(i).kind).Known() {
-				continue // the section's checksum covers what is stored; no more is known of it
+				continue // only the section's checksum covers an unknown kind
 			}
 			err := v.f.copyAsset(io.Discard, i)
 			if fe, ok := errors.AsType[*FormatError](err); ok {
@@ -229,8 +228,8 @@ func (v *verifier) assets() error {
 	})
 }
 
-// block checks block i of the data region: its checksum, its share of the gaps,
-// and the packed headers that lie in it.
+// block checks block i of the data region: its checksum, the gaps in it, and the packed headers in
+// it.
 func (v *verifier) block(i int) {
 	f := v.f
 	start := int64(f.h.dataOff) + int64(i)*v.blockBytes
@@ -239,7 +238,7 @@ func (v *verifier) block(i int) {
 		return Damage{"data", i, from, to, v.shares(shares), max(0, len(shares)-maxShares), fmt.Sprintf(format, args...)}
 	}
 	var found []Damage
-	var here []int // payloads with bytes in the block
+	var here []int // indices of payloads with bytes in the block
 	gap := func(from, to int64) {
 		if from < to {
 			if k := firstNonZero(f.b[from:to]); k >= 0 {
@@ -257,7 +256,7 @@ func (v *verifier) block(i int) {
 		here = append(here, k)
 		gap(pos, off)
 		pos = off + int64(r.length)
-		// Blocks start at multiples of the payloads' alignment: a header is whole.
+		// Blocks start at multiples of the payloads' alignment, so no header crosses a border.
 		if off >= start && f.checkPacked(k, &r) != nil {
 			found = append(found, place(off, off+packing.HeaderSize, []int{k}, "packed header differs from its copy in the directory"))
 		}
@@ -272,7 +271,7 @@ func (v *verifier) block(i int) {
 	v.done(end - start)
 }
 
-// payloadAfter is the first payload that ends behind off; NumPayloads if none does.
+// payloadAfter returns the first payload that ends behind off, or NumPayloads.
 func (f *File) payloadAfter(off int64) int {
 	return sort.Search(f.NumPayloads(), func(k int) bool {
 		r := f.payload(k)
@@ -280,7 +279,7 @@ func (f *File) payloadAfter(off int64) int {
 	})
 }
 
-// shares names the first payloads of a list.
+// shares describes the first payloads of a list.
 func (v *verifier) shares(list []int) []DamagedShare {
 	shares := make([]DamagedShare, min(len(list), maxShares))
 	for i := range shares {

@@ -11,8 +11,8 @@ import (
 	"github.com/lowbit-go/gq/packing/torchao"
 )
 
-// deepBytes is how many bytes deep goes through: the payloads of codes and the
-// companions of scales.
+// deepBytes returns the number of bytes that deep reads: payloads of codes and companions with
+// scales.
 func (f *File) deepBytes() (n int64) {
 	for i := range f.NumPayloads() {
 		if p := f.Payload(i); p.Variant >= 0 && (p.Header.Layout != packing.LayoutPlain || p.Kind == KindScales) {
@@ -22,7 +22,7 @@ func (f *File) deepBytes() (n int64) {
 	return n
 }
 
-// deep checks what VerifyOptions.Deep adds.
+// deep does the additional checks of VerifyOptions.Deep.
 func (v *verifier) deep(ctx context.Context, threads int) error {
 	var units []panelRun
 	err := v.f.Guard(func() (err error) { units, err = v.panelRuns(); return err })
@@ -39,14 +39,14 @@ func (v *verifier) deep(ctx context.Context, threads int) error {
 type panelRun struct {
 	pk       packing.Packer
 	payload  int
-	data     int64 // offset in the file of the first panel
+	data     int64 // offset of the first panel in the file
 	from, to int   // panels
 }
 
-// panelRuns cuts the payloads of codes into units of about a MiB.
+// panelRuns divides the payloads of codes into units of about a MiB.
 func (v *verifier) panelRuns() ([]panelRun, error) {
 	var runs []panelRun
-	var pk packing.Packer // shared by payloads in a row with equal headers
+	var pk packing.Packer // shared by consecutive payloads with equal headers
 	for k := range v.f.NumPayloads() {
 		p := v.f.Payload(k)
 		if p.Variant < 0 {
@@ -79,7 +79,7 @@ func (v *verifier) panelRuns() ([]panelRun, error) {
 	return runs, nil
 }
 
-// panels checks the panels of one unit.
+// panels checks the panels of a unit.
 func (v *verifier) panels(u *panelRun) {
 	size := int64(u.pk.PanelBytes())
 	for i := u.from; i < u.to; i++ {
@@ -96,13 +96,13 @@ func (v *verifier) panels(u *panelRun) {
 	v.done(int64(u.to-u.from) * size)
 }
 
-// companion checks payload k if it is a companion that can be wrong: scales.
-// Every byte is a zero point.
+// companion checks payload k if it holds scales. Companions with zero points cannot be wrong: every
+// byte is valid.
 func (v *verifier) companion(k int) {
 	if p := v.f.Payload(k); p.Variant < 0 || p.Kind != KindScales {
 		return
 	}
-	// By the order of payloads, the weights are before it and zero points behind.
+	// Payloads are sorted by kind: weights come before scales, zero points behind.
 	h, scales, zeros := v.f.Payload(k-1).Header, v.payloadData(k), []byte(nil)
 	if h.ZeroKind == packing.ZeroInt8 {
 		zeros = v.payloadData(k + 1)
@@ -116,14 +116,14 @@ func (v *verifier) companion(k int) {
 	v.done(int64(len(scales)))
 }
 
-// payloadData gives the data of a payload, in place.
+// payloadData returns the data of a payload, in place.
 func (v *verifier) payloadData(k int) []byte {
 	r := v.f.payload(k)
 	return v.f.b[r.off+packing.HeaderSize : r.off+r.length]
 }
 
-// checkScales says what the packer of weights with header h finds wrong with their
-// companions, and at which byte of the scales; or nothing.
+// checkScales returns what the packer of weights with header h finds wrong with their companions,
+// and the offset in the scales; or "".
 func checkScales(h packing.Header, scales, zeros []byte) (at int64, msg string) {
 	pk, err := layouts.New(h)
 	switch c := pk.(type) {

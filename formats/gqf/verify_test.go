@@ -14,8 +14,8 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// TestEveryBit flips every single bit of a file: each must be found, either by
-// OpenBytes or by Verify. With -short, as under emulation, it is one bit in 97.
+// TestEveryBit flips every single bit of a file: OpenBytes or Verify must find it. With -short, as
+// under emulation, it flips one bit in 97.
 func TestEveryBit(t *testing.T) {
 	good := build(t, sample())
 	workers, step := runtime.GOMAXPROCS(0), 1
@@ -45,7 +45,7 @@ func TestEveryBit(t *testing.T) {
 	t.Logf("%d bits", 8*len(good)/step)
 }
 
-// exercise calls everything there is. Nothing may panic; all is well with damage.
+// exercise calls every method. Nothing may panic; errors are fine.
 func exercise(t *testing.T, f *File) {
 	for i := range f.Len() {
 		tensor := f.Tensor(i)
@@ -71,8 +71,8 @@ func exercise(t *testing.T, f *File) {
 	}
 }
 
-// TestMutations opens 10,000 damaged files, a third of them with checksums that
-// are right again, so that the checks behind them are reached.
+// TestMutations opens 10,000 damaged files. A third of them have valid checksums, so that later
+// checks are reached.
 func TestMutations(t *testing.T) {
 	good := build(t, sample())
 	front := int(decodeHeader(good).sections[secChecksums].off) + 64
@@ -90,14 +90,14 @@ func TestMutations(t *testing.T) {
 			}
 			at := r.IntN(len(b))
 			if r.IntN(4) > 0 {
-				at = r.IntN(min(front, len(b))) // where the structure is
+				at = r.IntN(min(front, len(b))) // in the header and the directory
 			}
 			switch r.IntN(4) {
 			case 0:
 				b[at] ^= 1 << r.IntN(8)
 			case 1:
 				b[at] = byte(r.Uint32())
-			case 2: // a number that is close, huge or nothing
+			case 2: // a number that is close, huge or 0
 				v := []uint32{0, 1, 0xFFFFFFFF, 1 << 31, uint32(len(b)), le.Uint32(append(bytes.Clone(b[at:]), 0, 0, 0, 0)) + uint32(r.IntN(5)) - 2}[r.IntN(6)]
 				copy(b[at:], le.AppendUint32(nil, v))
 			case 3: // move a run of bytes

@@ -17,11 +17,11 @@ import (
 
 // Options are the limits of Open against hostile files.
 type Options struct {
-	// MaxHeaderBytes bounds the header of each file, and the index. The default, for
-	// 0, is 100,000,000, as in the reference implementation.
+	// MaxHeaderBytes bounds the header of each file, and the index. Default (0): 100,000,000, as in
+	// the reference implementation.
 	MaxHeaderBytes int64
-	// MaxTensors bounds the tensors of the whole checkpoint. The default, for 0, is
-	// 500,000: about 160 MB while opening, half of it afterwards, and the names.
+	// MaxTensors bounds the tensors of the whole checkpoint. Default (0): 500,000, which take about
+	// 160 MB while opening and half of that afterwards, plus names.
 	MaxTensors int
 }
 
@@ -38,14 +38,14 @@ func (o Options) withDefaults() Options {
 // A Tensor describes one tensor of a checkpoint.
 type Tensor struct {
 	Name      string
-	Dtype     packing.Dtype // packing.DtypeNone if DtypeName is not known
+	Dtype     packing.Dtype // packing.DtypeNone if DtypeName is unknown
 	DtypeName string        // as the file spells it
 	Shape     []int64       // row-major, empty for a scalar; not to be changed
 	File      int           // index into Checkpoint.Files
-	Offset    int64         // of its first byte in that file, from the file's start
+	Offset    int64         // of its first byte in the file
 	Size      int64         // in bytes
 
-	at int64 // byte offset of its name in its file's header
+	at int64 // byte offset of its name in the header
 }
 
 // Numel returns the number of elements; 1 for a scalar.
@@ -57,8 +57,8 @@ func (t Tensor) Numel() int64 {
 	return n
 }
 
-// Matrix returns the shape of t seen as a matrix: the last dimension is the columns,
-// all others together are the rows. A scalar is 1 x 1.
+// Matrix returns the shape of t as a matrix: columns are the last dimension, rows all other
+// dimensions together. A scalar is 1 x 1.
 func (t Tensor) Matrix() (rows, cols int64) {
 	rows, cols = 1, 1
 	for i, d := range t.Shape {
@@ -75,17 +75,17 @@ func (t Tensor) Matrix() (rows, cols int64) {
 type SourceFile struct {
 	Name         string            // without directory
 	Size         int64             // in bytes
-	HeaderSHA256 [32]byte          // of the length and the header: the bytes before the data
-	Metadata     map[string]string // __metadata__; nil if there is none
+	HeaderSHA256 [32]byte          // of the bytes before the data: the length and the header
+	Metadata     map[string]string // __metadata__; nil if absent
 }
 
-// A Checkpoint is an open checkpoint. Its methods may be used by several goroutines
-// at once, except that Close must come after all other use.
+// A Checkpoint is an open checkpoint. Several goroutines may use it at once, except that Close must
+// come after all other use.
 type Checkpoint struct {
 	dir     string
 	files   []SourceFile
 	maps    []*mmap.File
-	stats   []fs.FileInfo // of the files when they were opened
+	stats   []fs.FileInfo // of the files at opening
 	tensors []Tensor      // sorted by name
 }
 
@@ -151,10 +151,9 @@ func (c *Checkpoint) load(l *loader, i int) error {
 	return nil
 }
 
-// sortTensors takes the tensors that l collected, in order of name, and checks that
-// no name is there twice.
+// sortTensors takes over the tensors of l in order of name and refuses duplicate names.
 func (c *Checkpoint) sortTensors(l *loader) error {
-	type key struct { // see covered
+	type key struct { // faster than indices, see covered
 		name string
 		i    int32
 	}
@@ -172,7 +171,7 @@ func (c *Checkpoint) sortTensors(l *loader) error {
 			continue
 		}
 		s, t := c.tensors[i-1], c.tensors[i]
-		msg := fmt.Sprintf("tensor %s is there twice", quote(t.Name))
+		msg := fmt.Sprintf("tensor %s appears twice", quote(t.Name))
 		if s.File != t.File {
 			msg = fmt.Sprintf("tensor %s is in %s as well", quote(t.Name), c.files[s.File].Name)
 		}
@@ -181,8 +180,7 @@ func (c *Checkpoint) sortTensors(l *loader) error {
 	return nil
 }
 
-// Close removes the maps. Views from Bytes must not be read afterwards. Closing
-// twice is fine.
+// Close removes the maps. Views from Bytes must not be read afterwards. A second call does nothing.
 func (c *Checkpoint) Close() error {
 	var errs []error
 	for _, m := range c.maps {
@@ -195,10 +193,11 @@ func (c *Checkpoint) Close() error {
 // Dir returns the directory of the checkpoint's files.
 func (c *Checkpoint) Dir() string { return c.dir }
 
-// Files returns the files, in order of name; not to be changed.
+// Files returns the files in order of name. The caller must not change the list.
 func (c *Checkpoint) Files() []SourceFile { return c.files }
 
-// Tensors returns all tensors in order of name (compared as bytes); not to be changed.
+// Tensors returns all tensors in order of name, compared as bytes. The caller must not change the
+// list.
 func (c *Checkpoint) Tensors() []Tensor { return c.tensors }
 
 // Lookup returns the tensor called name.
@@ -217,12 +216,12 @@ func (c *Checkpoint) find(name string) (int, bool) {
 	})
 }
 
-// Bytes returns the data of t, little-endian and row-major, as a view of the mapped
-// file: at any alignment, with no capacity beyond its length, valid until Close, not
-// to be written to. Read it inside Guard.
+// Bytes returns the data of t, little-endian and row-major, as a view of the mapped file. The view
+// has any alignment and no spare capacity, is valid until Close, and must not be written to. Read
+// it inside Guard.
 //
-// It fails for a tensor of a dtype that this package does not know
-// (*UnsupportedError), and for one that is not of this checkpoint.
+// Bytes fails for a tensor of an unknown dtype (*UnsupportedError) and for a tensor of another
+// checkpoint.
 func (c *Checkpoint) Bytes(t Tensor) ([]byte, error) {
 	if t.File < 0 || t.File >= len(c.maps) {
 		return nil, fmt.Errorf("safetensors: tensor %s is of file %d of a checkpoint that has %d open files", quote(t.Name), t.File, len(c.maps))
@@ -242,13 +241,12 @@ func (c *Checkpoint) unsupported(t Tensor, msg string) error {
 	return &UnsupportedError{File: c.maps[t.File].Name(), Offset: t.at, Tensor: t.Name, Msg: msg}
 }
 
-// Guard calls fn, which may read views of this checkpoint, and returns its error. If
-// fn faults because a file became shorter than it was, the error is a *FormatError
-// with that file and the offset of the byte that is gone. A goroutine that fn starts
-// needs a Guard of its own.
+// Guard calls fn, which may read views of this checkpoint, and returns its error. If fn faults
+// because a file became shorter, the error is a *FormatError with the file and the offset of the
+// missing byte. A goroutine that fn starts needs its own Guard.
 func (c *Checkpoint) Guard(fn func() error) error { return guard(fn, c.maps) }
 
-// guard is Guard for reading the files in maps.
+// guard is Guard for the files in maps.
 func guard(fn func() error, maps []*mmap.File) error {
 	err := mmap.Guard(fn)
 	var fault *mmap.FaultError
@@ -262,11 +260,9 @@ func guard(fn func() error, maps []*mmap.File) error {
 	return &FormatError{File: fault.Name, Offset: fault.Offset, Msg: "the file was truncated while it was read", Err: err}
 }
 
-// Unchanged reports files whose size or modification time is not what it was when
-// they were opened: what was read of them may be of no single state. It is to be
-// called after the last read and before results are published. A file that was
-// replaced by another (renamed over, or removed) is not a change: the map shows the
-// old one.
+// Unchanged reports files whose size or modification time has changed since they were opened: their
+// data may mix two states. Call it after the last read and before publishing results. A file that
+// was replaced (renamed over, or removed) is not a change: the map still shows the old file.
 func (c *Checkpoint) Unchanged() error {
 	for i, m := range c.maps {
 		was := c.stats[i]

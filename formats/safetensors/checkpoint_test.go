@@ -22,7 +22,7 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// dirWith makes a directory with the given files.
+// dirWith makes a directory with these files.
 func dirWith(t testing.TB, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -34,7 +34,7 @@ func dirWith(t testing.TB, files map[string]string) string {
 	return dir
 }
 
-// tiny is a file with a tensor of one byte for each name.
+// tiny returns a file with a tensor of one byte for each name.
 func tiny(names ...string) string {
 	var h []string
 	for i, n := range names {
@@ -124,7 +124,7 @@ func TestMalformedIndex(t *testing.T) {
 		{"byte order mark", "\ufeff{}", name, 0, "expected '{'"},
 		{"no map", `{"metadata":{}}`, name, 0, "no weight_map"},
 		{"empty map", `{"weight_map":{}}`, name, 0, "weight_map is empty"},
-		{"map twice", `{"weight_map":{"a":"1.safetensors"},"weight_map":{}}`, name, 36, "weight_map is there twice"},
+		{"map twice", `{"weight_map":{"a":"1.safetensors"},"weight_map":{}}`, name, 36, "weight_map appears twice"},
 		{"map is an array", `{"weight_map":[]}`, name, 14, "expected '{'"},
 		{"file is a number", `{"weight_map":{"a":1}}`, name, 19, "expected '\"'"},
 		{"something after", `{"weight_map":{"a":"1.safetensors"}} x`, name, 37, "followed by 'x'"},
@@ -200,7 +200,7 @@ func TestBytes(t *testing.T) {
 	}
 }
 
-// The real models: what is known of them, and that every value can be read and is finite.
+// TestRealModels checks known facts about real models, and that every value is readable and finite.
 func TestRealModels(t *testing.T) {
 	shared := filepath.Join(testshared.Dir(t), "models")
 	for _, tt := range []struct {
@@ -275,7 +275,7 @@ func TestFixtureModel(t *testing.T) {
 	}
 }
 
-// shrink truncates a file that is open, where the system lets one.
+// shrink truncates an open file, if the system allows it.
 func shrink(t *testing.T, path string, size int64) {
 	t.Helper()
 	if runtime.GOOS == "windows" {
@@ -323,7 +323,7 @@ func TestTruncatedWhileRead(t *testing.T) {
 	}
 }
 
-// Within its last page a shortened file reads as zeros, without a fault.
+// TestUnchanged: within its last page a shortened file reads as zeros, without a fault.
 func TestUnchanged(t *testing.T) {
 	path := writeFile(t, "x.safetensors", image(one(`{"dtype":"U8","shape":[1000],"data_offsets":[0,1000]}`), 1000))
 	c, err := Open(path, Options{})

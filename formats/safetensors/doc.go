@@ -11,36 +11,34 @@
 //			if err := c.ReadRows(row, t, r, 1); err != nil { ... }
 //		}
 //	}
-//	err = c.Unchanged() // before anything that was made of the data is published
+//	err = c.Unchanged() // before publishing any result
 //
 // # The file
 //
-// 8 bytes give the length N of the header as a little-endian integer. N bytes of
-// JSON follow: an object that maps each tensor's name to its dtype, shape (row-major)
-// and data_offsets, the bytes [begin, end) it occupies, counted from the end of the
-// header; the key __metadata__, if there, maps strings to strings. The rest of the
-// file is data. The tensors cover it without overlaps and holes.
+// The first 8 bytes are the length N of the header as a little-endian integer. N bytes of JSON
+// follow: an object that maps each tensor's name to its dtype, shape (row-major) and data_offsets,
+// the bytes [begin, end) that the tensor occupies, counted from the end of the header. The optional
+// key __metadata__ maps strings to strings. The rest of the file is data. The tensors cover the
+// data without overlaps and gaps.
 //
-// The reader takes nothing else. A file from a stranger gives a [FormatError] with
-// file name and byte offset, never a panic, and no allocation beyond a small multiple
-// of its header, which [Options] limits. What is well formed but beyond this package
-// is an [UnsupportedError]; a tensor of a dtype that nobody here knows is listed and
-// fails only when its data are asked for.
+// The reader accepts nothing else. A malformed file gives a [FormatError] with file name and byte
+// offset, never a panic, and no allocation beyond a small multiple of its header, which [Options]
+// limits. A well-formed file that this package cannot read gives an [UnsupportedError]. A tensor of
+// an unknown dtype is listed and fails only when its data are read.
 //
 // # Lifetime
 //
-// The files are mapped, and only their headers are read by [Open]. [Checkpoint.Bytes]
-// returns views of the map: valid until [Checkpoint.Close], never to be written to.
-// Tensors, names and metadata are copies and stay valid.
+// [Open] maps the files and reads only their headers. [Checkpoint.Bytes] returns views of the map,
+// which are read-only and valid until [Checkpoint.Close]. Tensors, names and metadata are copies
+// and stay valid.
 //
-// If a file gets shorter while it is mapped, reading a view is a memory fault, which
-// kills the program unless it happens inside [Checkpoint.Guard]; [Checkpoint.ReadRows]
-// guards itself. Up to the end of its last page a shortened file reads as zeros
-// instead; [Checkpoint.Unchanged] notices that.
+// If a file becomes shorter while it is mapped, reading a view is a memory fault. The fault kills
+// the program unless it happens inside [Checkpoint.Guard]; [Checkpoint.ReadRows] guards itself. Up
+// to the end of its last page a shortened file reads as zeros instead, which [Checkpoint.Unchanged]
+// detects.
 //
 // # Where to start reading
 //
-// checkpoint.go opens and holds a checkpoint, header.go checks one file's header with
-// the JSON scanner of scan.go, index.go does shards, rows.go and fp8.go turn stored
-// values into float32, writer.go writes.
+// checkpoint.go opens a checkpoint, header.go checks the header of a file, index.go reads shards,
+// rows.go, weights.go and fp8.go convert stored values to float32, writer.go writes.
 package safetensors

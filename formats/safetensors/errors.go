@@ -2,12 +2,12 @@ package safetensors
 
 import "fmt"
 
-// A FormatError says that a file breaks the rules of the format, or contradicts
-// itself or another file of its checkpoint.
+// A FormatError reports a file that breaks the rules of the format, or contradicts itself or
+// another file of its checkpoint.
 type FormatError struct {
 	File   string // path of the file
-	Offset int64  // where in the file, in bytes from its start
-	Msg    string // what is wrong there
+	Offset int64  // of the error in the file
+	Msg    string // the error
 	Err    error  // the cause, or nil
 }
 
@@ -22,21 +22,20 @@ func (e *FormatError) Error() string {
 // Unwrap returns the cause.
 func (e *FormatError) Unwrap() error { return e.Err }
 
-// An UnsupportedError says that a file is well formed as far as one can tell, but
-// that this package does not know what it means.
+// An UnsupportedError reports a file that seems well formed but that this package cannot interpret.
 type UnsupportedError struct {
 	File   string // path of the file
-	Offset int64  // where in the file, in bytes from its start
-	Tensor string // name of the tensor concerned
-	Msg    string // what is not supported
+	Offset int64  // of the feature in the file
+	Tensor string // name of the tensor
+	Msg    string // the unsupported feature
 }
 
 func (e *UnsupportedError) Error() string {
 	return fmt.Sprintf("%s: byte %d: tensor %s: %s", e.File, e.Offset, quote(e.Tensor), e.Msg)
 }
 
-// quote makes a string from a file fit for an error message: escaped, and cut when
-// it is absurdly long (a header may hold a name of 100 MB).
+// quote makes a string from a file fit for an error message: escaped, and shortened if it is very
+// long (a header may hold a name of 100 MB).
 func quote[S string | []byte](s S) string {
 	const longest = 200
 	if len(s) > longest {

@@ -54,7 +54,7 @@ func ExampleCreate() {
 	if err := w.WriteAt(0, data, 0); err != nil {
 		log.Fatal(err)
 	}
-	if err := w.Commit(); err != nil { // nothing is seen before
+	if err := w.Commit(); err != nil { // the file appears here
 		log.Fatal(err)
 	}
 	c, err := safetensors.Open(dir, safetensors.Options{})

@@ -8,32 +8,31 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// scaleSuffix is what the name of a tensor of block scales has after the name of the
-// weights: X.weight and X.weight_scale_inv. Despite the name the scale is a factor.
-// (DeepSeek-V3's format; config.json has quantization_config.weight_block_size.)
+// scaleSuffix is appended to the name of weights for the name of their block scales: X.weight and
+// X.weight_scale_inv. Despite the name a scale is a factor. (This is DeepSeek-V3's format;
+// config.json has quantization_config.weight_block_size.)
 const scaleSuffix = "_scale_inv"
 
-// A BlockScale holds the scales of an FP8 tensor: each matrix [rows, cols] of it (the
-// last two dimensions) is cut into blocks, those at the edges possibly smaller, and
-// each block has one factor.
+// A BlockScale holds the scales of an FP8 tensor. Each matrix [rows, cols] of the tensor (its last
+// two dimensions) is divided into blocks, which may be smaller at the edges. Each block has one
+// factor.
 type BlockScale struct {
-	Name         string // of the tensor of scales
+	Name         string // name of the tensor of scales
 	rows         int    // of one matrix
 	block        [2]int // rows, columns
 	down, across int    // blocks of one matrix: ceil(rows/block[0]), ceil(cols/block[1])
 	scales       []float32
 }
 
-// BlockScales finds the scales that belong to the tensor called name, in the tensor
-// of that name with "_scale_inv" behind it. block is the size of a block in rows and
-// columns; 0 stands for 128. The scales are F32, BF16 or F16, of the weights' shape
-// with the last two dimensions divided by the block, rounded up; one of shape [] or
-// [1] serves the whole tensor.
+// BlockScales finds the scales of the tensor called name, in the tensor with "_scale_inv" appended
+// to that name. block is the number of rows and columns of a block; 0 means 128. The scales are
+// F32, BF16 or F16. Their shape is the shape of the weights with the last two dimensions divided by
+// the block and rounded up; a shape of [] or [1] means one scale for the whole tensor.
 //
-// It returns nil without an error if the checkpoint has no scales for that tensor: its
-// values stand for themselves then. Scales of another FP8 format (X.weight_scale,
-// X.scale, X.qscale_weight) are an *UnsupportedError, since without them the values
-// would be wrong; ones that do not fit the weights are a *FormatError.
+// BlockScales returns nil without an error if the checkpoint has no scales for the tensor. Scales
+// of another FP8 format (X.weight_scale, X.scale, X.qscale_weight) are an *UnsupportedError,
+// because the values would be wrong without them. Scales that do not fit the weights are a
+// *FormatError.
 func (c *Checkpoint) BlockScales(name string, block [2]int) (*BlockScale, error) {
 	w, ok := c.Lookup(name)
 	if !ok {
@@ -68,8 +67,8 @@ func (c *Checkpoint) BlockScales(name string, block [2]int) (*BlockScale, error)
 	return b, c.ReadRows(b.scales, s, 0, int(rows))
 }
 
-// noForeignScale fails if w is FP8 and has scales of a format that is not read: those
-// of compressed-tensors, of DeepSeek's own inference code, of Mistral.
+// noForeignScale fails if w is FP8 and has scales of a format that this package does not read:
+// compressed-tensors, DeepSeek's own inference code, or Mistral.
 func (c *Checkpoint) noForeignScale(w Tensor) error {
 	if !isFP8(w.Dtype) {
 		return nil
@@ -90,7 +89,7 @@ func (c *Checkpoint) fit(b *BlockScale, w, s Tensor) error {
 	if n >= 2 {
 		rows = w.Shape[n-2]
 	}
-	if len(s.Shape) == 0 || slices.Equal(s.Shape, []int64{1}) { // one block, as large as everything
+	if len(s.Shape) == 0 || slices.Equal(s.Shape, []int64{1}) { // one block for the whole tensor
 		all, _ := w.Matrix()
 		b.rows, b.block = int(all), [2]int{int(max(all, 1)), int(max(cols, 1))}
 		b.down, b.across = 1, 1
@@ -108,7 +107,7 @@ func (c *Checkpoint) fit(b *BlockScale, w, s Tensor) error {
 
 func ceil(n int64, block int) int64 { return n/int64(block) + min(n%int64(block), 1) }
 
-// apply multiplies row number r of all the tensor's rows by its blocks' scales.
+// apply multiplies row r, counted over all matrices, by the scales of its blocks.
 func (b *BlockScale) apply(row []float32, r int) {
 	first := (r/b.rows*b.down + r%b.rows/b.block[0]) * b.across
 	for _, scale := range b.scales[first:][:b.across] {

@@ -16,8 +16,7 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// use does with an open checkpoint what callers do: it looks at every tensor and
-// reads every value.
+// use looks at every tensor and reads every value, as callers do.
 func use(t testing.TB, c *Checkpoint) {
 	previous := ""
 	covered := int64(0)
@@ -61,15 +60,14 @@ func use(t testing.TB, c *Checkpoint) {
 	}
 }
 
-// typed says whether err is one of the package's types.
+// typed reports whether err has one of the package's types.
 func typed(err error) bool {
 	var fe *FormatError
 	var ue *UnsupportedError
 	return errors.As(err, &fe) || errors.As(err, &ue)
 }
 
-// parse opens b without a file: FuzzHeader would otherwise spend its time in the file
-// system.
+// parse opens b without a file, so that FuzzHeader does not spend its time in the file system.
 func parse(b []byte) (*Checkpoint, error) {
 	c := &Checkpoint{}
 	l := &loader{opts: Options{}.withDefaults()}
@@ -103,8 +101,8 @@ func FuzzHeader(f *testing.F) {
 		if src.Size != int64(len(b)) {
 			t.Fatalf("size %d of %d", src.Size, len(b))
 		}
-		// Whatever is accepted covers the data: a writer's promise that is checked here
-		// by adding up, not by the parser's own method.
+		// An accepted file's tensors cover the data. Adding sizes checks this without the parser's
+		// own method.
 		sum := int64(0)
 		for i := range l.count {
 			sum += l.at(i).Size
@@ -127,7 +125,7 @@ func FuzzIndex(f *testing.F) {
 	})
 }
 
-// mutate changes b at random: bits, bytes, runs, numbers, its length.
+// mutate changes b at random: bits, bytes, runs, numbers, length.
 func mutate(r *rand.Rand, b []byte) []byte {
 	b = bytes.Clone(b)
 	header := int(min(binary.LittleEndian.Uint64(b), uint64(len(b)-8)))
@@ -169,15 +167,15 @@ func mutate(r *rand.Rand, b []byte) []byte {
 	return b
 }
 
-// allocated returns the bytes that the program has allocated so far. It does not stop
-// the world as runtime.ReadMemStats does, but counts small objects late, by the span.
+// allocated returns the number of bytes that the program has allocated so far. Unlike
+// runtime.ReadMemStats it does not stop the world, but it counts small objects late, by the span.
 func allocated() uint64 {
 	s := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
 	metrics.Read(s)
 	return s[0].Value.Uint64()
 }
 
-// exactly returns the bytes that opening and using path allocates.
+// exactly returns the number of bytes that opening and using path allocates.
 func exactly(t *testing.T, path string) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -189,9 +187,8 @@ func exactly(t *testing.T, path string) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// hammer opens path, of which part (one of its files) is replaced by each of n
-// mutations of seed. It is opened and used, or refused with a typed error, and memory
-// stays in proportion to the file.
+// hammer replaces part, one of path's files, with each of n mutations of seed. The checkpoint must
+// open and be usable, or fail with a typed error, and memory must stay in proportion to the file.
 func hammer(t *testing.T, path, part string, seed []byte, n int) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(1, 2))
@@ -223,8 +220,7 @@ func hammer(t *testing.T, path, part string, seed []byte, n int) {
 	}
 }
 
-// The header is that of a real model; the data are shorter, since data are never
-// malformed.
+// The header is from a real model. The data are shortened, because data are never malformed.
 func TestMutations(t *testing.T) {
 	raw, err := os.ReadFile(filepath.Join(testshared.Root(t), "testdata", "books1.3M-bf16", "model.safetensors"))
 	if err != nil {

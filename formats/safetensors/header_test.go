@@ -43,14 +43,13 @@ func openImage(t testing.TB, b []byte, opts Options) (*Checkpoint, error) {
 	return c, err
 }
 
-// one is the header of a file with a single tensor of 4 bytes whose description is
-// given.
+// one returns the header of a file with a single tensor of 4 bytes with this description.
 func one(description string) string { return `{"a":` + description + `}` }
 
 const good = `{"dtype":"F32","shape":[1],"data_offsets":[0,4]}`
 
-// malformed lists files that must be refused: with what message, and at which byte,
-// counted from the header's start.
+// malformed lists files that Open must refuse, with the message and its byte, counted from the
+// start of the header.
 var malformed = []struct {
 	name, header string
 	data, at     int
@@ -112,11 +111,11 @@ var malformed = []struct {
 	{"data without tensors", "{}", 1, 2, "goes on after"},
 	{"hole before", one(`{"dtype":"F32","shape":[1],"data_offsets":[1,5]}`), 5, 1, "1 bytes of data before"},
 	{"hole between", `{"a":` + good + `,"b":{"dtype":"U8","shape":[1],"data_offsets":[5,6]}}`, 6, 54, "1 bytes of data before"},
-	{"overlap", `{"a":` + good + `,"b":{"dtype":"U8","shape":[2],"data_offsets":[3,5]}}`, 5, 54, `"b" overlap those of "a"`},
+	{"overlap", `{"a":` + good + `,"b":{"dtype":"U8","shape":[2],"data_offsets":[3,5]}}`, 5, 54, `"b" overlap the data of "a"`},
 	{"same place", `{"a":` + good + `,"b":` + good + `}`, 4, 54, "overlap"},
 	{"empty tensor inside another", `{"a":` + good + `,"b":{"dtype":"U8","shape":[0],"data_offsets":[2,2]}}`, 4, 54, "overlap"},
-	{"name twice", `{"a":` + good + `,"a":{"dtype":"U8","shape":[1],"data_offsets":[4,5]}}`, 5, 54, `tensor "a" is there twice`},
-	{"name twice, escaped", `{"a":` + good + `,"\u0061":{"dtype":"U8","shape":[1],"data_offsets":[4,5]}}`, 5, 54, `tensor "a" is there twice`},
+	{"name twice", `{"a":` + good + `,"a":{"dtype":"U8","shape":[1],"data_offsets":[4,5]}}`, 5, 54, `tensor "a" appears twice`},
+	{"name twice, escaped", `{"a":` + good + `,"\u0061":{"dtype":"U8","shape":[1],"data_offsets":[4,5]}}`, 5, 54, `tensor "a" appears twice`},
 	{"control character", "{\"a\n\":" + good + "}", 4, 3, "control character 0x0a"},
 	{"control character after an escape", "{\"\\t\t\":" + good + "}", 4, 4, "control character 0x09"},
 	{"unknown escape", `{"\x":` + good + `}`, 4, 2, "unknown escape"},
@@ -136,8 +135,8 @@ var malformed = []struct {
 	{"metadata null", `{"__metadata__":null}`, 0, 16, "expected '{'"},
 	{"metadata of numbers", `{"__metadata__":{"a":1}}`, 0, 21, "expected '\"'"},
 	{"metadata of objects", `{"__metadata__":{"a":{}}}`, 0, 21, "expected '\"'"},
-	{"metadata twice", `{"__metadata__":{},"__metadata__":{}}`, 0, 19, "__metadata__ is there twice"},
-	{"metadata key twice", `{"__metadata__":{"a":"","a":""}}`, 0, 24, `key "a" of __metadata__ is there twice`},
+	{"metadata twice", `{"__metadata__":{},"__metadata__":{}}`, 0, 19, "__metadata__ appears twice"},
+	{"metadata key twice", `{"__metadata__":{"a":"","a":""}}`, 0, 24, `key "a" of __metadata__ appears twice`},
 }
 
 func TestMalformedHeaders(t *testing.T) {
@@ -279,7 +278,7 @@ func TestMetadata(t *testing.T) {
 	}
 }
 
-// A key that the format does not have may change what the data mean.
+// TestUnknownField: a key that the format does not have may change the meaning of the data.
 func TestUnknownField(t *testing.T) {
 	_, err := openImage(t, image(one(`{"dtype":"F32","shape":[1],"strides":[1],"data_offsets":[0,4]}`), 4), Options{})
 	var ue *UnsupportedError
@@ -288,7 +287,7 @@ func TestUnknownField(t *testing.T) {
 	}
 }
 
-// Long names come whole out of the reader, and cut into messages.
+// TestLongNames: the reader returns long names whole, and error messages shorten them.
 func TestLongNames(t *testing.T) {
 	long := strings.Repeat("x", nameChunk)
 	names := []string{long + "1", strings.Repeat("y", nameChunk/4), strings.Repeat("z", nameChunk/4-1), "a", long + "2"}

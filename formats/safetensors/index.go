@@ -24,7 +24,7 @@ const (
 
 func itoa(n int64) string { return strconv.FormatInt(n, 10) }
 
-// find decides what Open's path means: a single file or an index.
+// find resolves Open's path to a single file or an index.
 func find(path string) (file, index string, err error) {
 	st, err := os.Stat(path)
 	if err != nil {
@@ -40,7 +40,7 @@ func find(path string) (file, index string, err error) {
 	if err != nil {
 		return "", "", err
 	}
-	// With both, openShards decides: the index may be about the single file.
+	// If both exist, openShards decides: the index may list the single file.
 	if slices.Contains(names, indexName) {
 		return "", filepath.Join(path, indexName), nil
 	}
@@ -59,8 +59,8 @@ func find(path string) (file, index string, err error) {
 	}
 }
 
-// Files returns the paths of the files that Open(path) reads: the index, if there is one, and the
-// files with weights. Their headers are not read.
+// Files returns the paths of the files that Open(path) reads: the index, if any, and the files with
+// weights. It does not read their headers.
 func Files(path string) ([]string, error) {
 	file, indexFile, err := find(path)
 	if err != nil {
@@ -84,8 +84,8 @@ func Files(path string) ([]string, error) {
 	return paths, nil
 }
 
-// instead tells what a directory without .safetensors files has: the first file by whose name and
-// first bytes weights can be told.
+// instead describes what a directory without .safetensors files has: the first file whose name and
+// first bytes show that it has weights.
 func instead(dir string, names []string) string {
 	for _, name := range names {
 		if !slices.Contains([]string{".bin", ".pt", ".pth", ".ckpt", ".gguf", ".gqf"}, filepath.Ext(name)) {
@@ -98,14 +98,13 @@ func instead(dir string, names []string) string {
 	return ""
 }
 
-// IsCheckpoint says whether Open would find a checkpoint at path. The files are not
-// looked into.
+// IsCheckpoint reports whether Open would find a checkpoint at path. It does not read the files.
 func IsCheckpoint(path string) bool {
 	_, _, err := find(path)
 	return err == nil
 }
 
-// fileNames lists a directory, directories in it left out.
+// fileNames lists a directory without its subdirectories.
 func fileNames(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -122,10 +121,10 @@ func fileNames(dir string) ([]string, error) {
 
 // openShards opens the checkpoint that the index at path describes.
 //
-// The index is JSON: {"metadata": {...}, "weight_map": {tensor name: file name}}. It
-// is read twice: first for the files, whose headers are then read, and then to check
-// that each tensor is where it says; so its names need no memory. What the index
-// leaves out counts as well: a tensor that is in one of the files is in the checkpoint.
+// The index is JSON: {"metadata": {...}, "weight_map": {tensor name: file name}}. openShards reads
+// it twice: first to find the files, then, after reading their headers, to check that each tensor
+// is in its file. So the names in the index need no memory. A tensor that the index omits, but that
+// is in one of the files, belongs to the checkpoint too.
 func (c *Checkpoint) openShards(path string, l *loader) error {
 	m, err := mmap.Open(path)
 	if err != nil {
@@ -161,14 +160,14 @@ func (c *Checkpoint) openShards(path string, l *loader) error {
 	return guard(func() error { return ix.check(c) }, []*mmap.File{m})
 }
 
-// An index is the file that says which tensor is in which shard.
+// An index is the file that maps each tensor to its shard.
 type index struct {
 	path string
 	b    []byte
 }
 
-// read goes through the weight_map. entry gets the scanner and the position of each
-// tensor's name, and the two strings; tensor is valid during the call, as is file.
+// read iterates over the weight_map. entry gets the scanner, the position of the tensor's name, and
+// the two strings, which are valid during the call.
 func (ix *index) read(entry func(s *jsonscan.Scanner, at int, tensor, file []byte) error) error {
 	s := jsonscan.New(ix.b, func(pos int, msg string) error { return &FormatError{File: ix.path, Offset: int64(pos), Msg: msg} })
 	if err := s.CheckUTF8(); err != nil {
@@ -181,7 +180,7 @@ func (ix *index) read(entry func(s *jsonscan.Scanner, at int, tensor, file []byt
 			return s.Skip("the index")
 		}
 		if found {
-			return s.Fail(at, "weight_map is there twice")
+			return s.Fail(at, "weight_map appears twice")
 		}
 		found = true
 		return s.Object("weight_map", func(key []byte, at int) error {
@@ -205,7 +204,7 @@ func (ix *index) read(entry func(s *jsonscan.Scanner, at int, tensor, file []byt
 	return nil
 }
 
-// files returns the names of the shards, sorted. Each exists.
+// files returns the sorted names of the shards. Each shard exists.
 func (ix *index) files() ([]string, error) {
 	dir := filepath.Dir(ix.path)
 	seen := map[string]bool{}
@@ -215,11 +214,12 @@ func (ix *index) files() ([]string, error) {
 		}
 		name := string(file)
 		if !plainName(name) {
-			return s.Fail(at, "tensor %s is said to be in %s, which is not the name of a file beside the index", quote(tensor), quote(name))
+			return s.Fail(at, "tensor %s is listed in %s, which is not the name of a file beside the index", quote(tensor), quote(name))
 		}
-		// At once, so that no index makes us remember more names than there are files.
+		// Checked at once, so that an index cannot make this list longer than the list of existing
+		// files.
 		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
-			return &FormatError{File: ix.path, Offset: int64(at), Msg: fmt.Sprintf("tensor %s is said to be in %s, which cannot be found", quote(tensor), quote(name)), Err: err}
+			return &FormatError{File: ix.path, Offset: int64(at), Msg: fmt.Sprintf("tensor %s is listed in %s, which cannot be found", quote(tensor), quote(name)), Err: err}
 		}
 		seen[name] = true
 		return nil
@@ -238,13 +238,13 @@ func (ix *index) files() ([]string, error) {
 	return names, nil
 }
 
-// plainName says whether name is that of a file in the index's own directory, on
-// every system: an index from a stranger must not make us read elsewhere.
+// plainName reports whether name is, on every system, a file in the directory of the index: an
+// index from a stranger must not make the program read elsewhere.
 func plainName(name string) bool {
 	return name != "" && name != "." && name != ".." && !strings.ContainsAny(name, "/\\:\x00")
 }
 
-// besides refuses a directory where two checkpoints compete for the name "model".
+// besides refuses a directory in which two checkpoints compete for the name "model".
 func (ix *index) besides(names []string) error {
 	if filepath.Base(ix.path) != indexName || slices.Contains(names, singleName) {
 		return nil
@@ -257,7 +257,7 @@ func (ix *index) besides(names []string) error {
 		"the directory also has %s, which the index does not name; name that file to read it, or remove one of the two", singleName)}
 }
 
-// check compares the weight_map with the tensors that the files have.
+// check compares the weight_map with the tensors in the files.
 func (ix *index) check(c *Checkpoint) error {
 	seen := make([]bool, len(c.tensors))
 	return ix.read(func(s *jsonscan.Scanner, at int, tensor, file []byte) error {

@@ -8,8 +8,8 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// An Inspection is what the headers of a checkpoint say, for people and, as JSON,
-// for programs: keys stay as they are.
+// An Inspection is the content of a checkpoint's headers, for people and, as JSON, for programs:
+// keys never change.
 type Inspection struct {
 	Dir     string       `json:"dir"`
 	Files   []FileRow    `json:"files"`
@@ -24,10 +24,10 @@ type FileRow struct {
 	Bytes        int64             `json:"bytes"`
 	Tensors      int               `json:"tensors"`
 	HeaderSHA256 string            `json:"header_sha256"` // hex, of the bytes before the data
-	Metadata     map[string]string `json:"metadata"`      // __metadata__; null if there is none
+	Metadata     map[string]string `json:"metadata"`      // __metadata__; null if absent
 }
 
-// A DtypeTotal adds up the tensors of one dtype.
+// A DtypeTotal sums up the tensors of one dtype.
 type DtypeTotal struct {
 	Dtype    string `json:"dtype"` // as the file spells it
 	Known    bool   `json:"known"` // whether this program can read the data
@@ -36,7 +36,7 @@ type DtypeTotal struct {
 	Bytes    int64  `json:"bytes"`
 }
 
-// A TensorRow is a line of the table of tensors.
+// A TensorRow is a row of the table of tensors.
 type TensorRow struct {
 	Name   string  `json:"name"`
 	Dtype  string  `json:"dtype"` // as the file spells it
@@ -46,7 +46,7 @@ type TensorRow struct {
 	Offset int64   `json:"offset"` // of the first byte in that file
 }
 
-// Totals adds up the checkpoint.
+// Totals sums up the checkpoint.
 type Totals struct {
 	Files     int   `json:"files"`
 	Tensors   int   `json:"tensors"`
@@ -55,7 +55,7 @@ type Totals struct {
 	FileBytes int64 `json:"file_bytes"` // of the files, headers included
 }
 
-// Inspect collects what the headers of c say. It reads no data.
+// Inspect returns the content of the headers of c. It reads no data.
 func Inspect(c *Checkpoint) *Inspection {
 	r := &Inspection{Dir: c.dir, Files: make([]FileRow, len(c.files)), Dtypes: []DtypeTotal{}, Tensors: make([]TensorRow, len(c.tensors))}
 	for i, f := range c.files {
@@ -63,7 +63,7 @@ func Inspect(c *Checkpoint) *Inspection {
 		r.Totals.FileBytes += f.Size
 	}
 	r.Totals.Files, r.Totals.Tensors = len(c.files), len(c.tensors)
-	index := map[string]int{} // in r.Dtypes
+	index := map[string]int{} // indices in r.Dtypes
 	for i, t := range c.tensors {
 		r.Tensors[i] = TensorRow{Name: t.Name, Dtype: t.DtypeName, Shape: t.Shape, Bytes: t.Size, File: c.files[t.File].Name, Offset: t.Offset}
 		n := t.Numel()

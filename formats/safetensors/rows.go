@@ -10,13 +10,12 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// ReadRows converts rows row0 .. row0+rows-1 of t, seen as a matrix (Tensor.Matrix),
-// to float32. len(dst) is rows times the columns. The dtype must be a float type that
-// can be quantized (packing.Dtype.IsFloat): F64 is rounded to nearest, ties to even,
-// and overflows to infinity; the others are exact. FP8 values are taken as they are:
-// Weights applies block scales.
+// ReadRows converts rows row0 .. row0+rows-1 of t, seen as a matrix (Tensor.Matrix), to float32.
+// len(dst) is rows times columns. The dtype must be a float type that can be quantized
+// (packing.Dtype.IsFloat). F64 is rounded to nearest, ties to even, and overflows to infinity; the
+// other dtypes are exact. FP8 values are read without block scales, which Weights applies.
 //
-// It guards itself: a file that was truncated is a *FormatError.
+// ReadRows needs no Guard: a truncated file is a *FormatError.
 func (c *Checkpoint) ReadRows(dst []float32, t Tensor, row0, rows int) error {
 	src, err := c.rows(dst, t, row0, rows)
 	if err != nil {
@@ -28,7 +27,7 @@ func (c *Checkpoint) ReadRows(dst []float32, t Tensor, row0, rows int) error {
 	})
 }
 
-// rows checks the arguments of ReadRows and returns the rows' bytes.
+// rows checks the arguments of ReadRows and returns the bytes of the rows.
 func (c *Checkpoint) rows(dst []float32, t Tensor, row0, rows int) ([]byte, error) {
 	b, err := c.Bytes(t)
 	if err != nil {
@@ -48,8 +47,8 @@ func (c *Checkpoint) rows(dst []float32, t Tensor, row0, rows int) ([]byte, erro
 	return b[int64(row0)*width:][:int64(rows)*width], nil
 }
 
-// Widen converts the values in src, of a dtype with Dtype.IsFloat, to float32: len(dst)
-// of them, little-endian. Call it inside Guard if src is a view of a checkpoint.
+// Widen converts len(dst) little-endian values in src, of a dtype with Dtype.IsFloat, to float32.
+// Call it inside Guard if src is a view of a checkpoint.
 func Widen(dst []float32, src []byte, d packing.Dtype) {
 	switch d {
 	case packing.F64:
@@ -63,20 +62,20 @@ func Widen(dst []float32, src []byte, d packing.Dtype) {
 	case packing.BF16:
 		vec.WidenBF16(dst, src)
 	case packing.F8E4M3:
-		dst = dst[:len(src)] // no bounds checks below
+		dst = dst[:len(src)] // avoids bounds checks below
 		for i, b := range src {
 			dst[i] = floats.F8E4M3ToF32(b)
 		}
 	case packing.F8E5M2:
-		dst = dst[:len(src)] // no bounds checks below
+		dst = dst[:len(src)] // avoids bounds checks below
 		for i, b := range src {
 			dst[i] = floats.F8E5M2ToF32(b)
 		}
 	}
 }
 
-// widenF32 copies; in pieces of constant length, which the compiler does without bounds
-// checks: 23 GB/s instead of 3, in the cache of an AMD EPYC.
+// widenF32 copies in pieces of constant length, which the compiler does without bounds checks: 23
+// GB/s instead of 3, in the cache of an AMD EPYC.
 func widenF32(dst []float32, src []byte) {
 	for len(dst) >= 8 && len(src) >= 32 {
 		d, s := dst[:8], src[:32]

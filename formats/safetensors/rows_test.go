@@ -14,7 +14,7 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// A stored tensor: its description and its bytes.
+// A stored tensor has a description and its bytes.
 type stored struct {
 	TensorSpec
 	data []byte
@@ -41,7 +41,7 @@ func writeCheckpoint(t testing.TB, dir string, opts WriteOptions, tensors ...sto
 	}
 }
 
-// fileOf returns what a Writer would write for tensors, without its waits for the disk.
+// fileOf returns the file that a Writer would write for tensors, without waiting for the disk.
 func fileOf(t testing.TB, tensors ...stored) []byte {
 	t.Helper()
 	specs := make([]TensorSpec, len(tensors))
@@ -70,7 +70,7 @@ func openTensors(t testing.TB, tensors ...stored) *Checkpoint {
 	return c
 }
 
-// encode stores values as d; those of FP8 are the codes.
+// encode stores values as d; FP8 values are given as codes.
 func encode(d packing.Dtype, values ...float64) []byte {
 	var b []byte
 	for _, v := range values {
@@ -151,8 +151,8 @@ func TestMatrix(t *testing.T) {
 	}
 }
 
-// fp8 makes weights of the given shape with codes 0, 1, 2, ... (no NaN) and scales
-// 1, 2, 3, ... as dtype d and shape scaleShape.
+// fp8 makes weights of this shape with codes 0, 1, 2, ... (no NaN), and scales 1, 2, 3, ... of
+// dtype d and shape scaleShape.
 func fp8(name string, w packing.Dtype, shape []int64, d packing.Dtype, scaleShape []int64) (weights, scales stored) {
 	weights = stored{TensorSpec: TensorSpec{name, w, shape}}
 	for i := range (Tensor{Shape: shape}).Numel() {

@@ -6,9 +6,10 @@ import (
 	"hash"
 )
 
-// Stamps tells the checkpoint apart from others without reading all of it. There is one stamp a file: its name, size and time
-// of change as they were when it was opened, the hash of its header, and the hash of samples of its data. The samples tell
-// fine-tuned models from their base models when an archive gave the files the same times.
+// Stamps identifies the checkpoint without reading all of it. Each file has one stamp: its name,
+// its size and modification time at opening, the hash of its header, and the hash of samples of its
+// data. The samples distinguish a fine-tuned model from its base model if an archive gave their
+// files the same times.
 func (c *Checkpoint) Stamps() []string {
 	var list []string
 	for i, f := range c.files {
@@ -22,11 +23,11 @@ const (
 	sampleBytes = 1 << 12
 )
 
-// sample hashes blocks spread evenly over a file.
+// sample hashes blocks that are spread evenly over a file.
 func (c *Checkpoint) sample(file int) string {
 	data := c.maps[file].Bytes()
 	h := sha256.New()
-	// Unchanged reports files that are shorter now.
+	// Unchanged reports a file that has become shorter.
 	if err := c.Guard(func() error { return writeSamples(h, data) }); err != nil {
 		return "truncated"
 	}

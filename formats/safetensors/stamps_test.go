@@ -10,7 +10,7 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// TestStamps changes a file and sets its time back: the stamps differ all the same.
+// TestStamps changes a file and restores its time: the stamps still differ.
 func TestStamps(t *testing.T) {
 	for _, size := range []int64{64, 1 << 22} {
 		dir := t.TempDir()

@@ -6,11 +6,11 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// Weights reads a tensor as float32: a stack of Slices matrices of Rows outputs x Cols inputs,
-// whatever the tensor's dtype, its FP8 block scales and the order in which the checkpoint stores the
-// matrices. Rows are counted over all slices: row r of slice s is row s*Rows + r.
+// Weights reads a tensor of any dtype as float32: Slices matrices of Rows outputs x Cols inputs. It
+// applies FP8 block scales and transposes matrices that the checkpoint stores as inputs x outputs.
+// Rows are numbered over all slices: row r of slice s is row s*Rows + r.
 //
-// Methods may be called from several goroutines. They are valid until the checkpoint is closed.
+// Several goroutines may call methods at once. Weights is valid until the checkpoint is closed.
 type Weights struct {
 	Tensor Tensor
 	// Slices is the product of all dimensions but the last two: the experts of a fused tensor.
@@ -22,22 +22,22 @@ type Weights struct {
 
 	ck         *Checkpoint
 	view       []byte
-	size       int // bytes of an element
+	size       int // bytes per element
 	transposed bool
 }
 
-// WeightsOptions says what a tensor's header does not.
+// WeightsOptions holds facts about a tensor that its header does not state.
 type WeightsOptions struct {
 	// Block is the size of a block of FP8 weights in rows and columns, as config.json states it in
 	// quantization_config.weight_block_size. Default (0): 128.
 	Block [2]int
-	// Transposed tells that the checkpoint stores each slice as Cols x Rows. Default: Rows x Cols.
+	// Transposed: the checkpoint stores each slice as Cols x Rows. Default: Rows x Cols.
 	Transposed bool
 }
 
 // Weights prepares the reading of t. It fails with an *UnsupportedError for a dtype that does not
-// hold weights, for block scales of an unknown format, and for block scales of a transposed tensor;
-// with a *FormatError for block scales that do not fit the tensor.
+// hold weights, for block scales of an unknown format, and for block scales of a transposed tensor.
+// It fails with a *FormatError for block scales that do not fit the tensor.
 func (c *Checkpoint) Weights(t Tensor, o WeightsOptions) (*Weights, error) {
 	if !t.Dtype.IsFloat() {
 		return nil, c.unsupported(t, "dtype "+t.DtypeName+" does not hold floating-point weights")
@@ -66,11 +66,11 @@ func (c *Checkpoint) Weights(t Tensor, o WeightsOptions) (*Weights, error) {
 	return w, nil
 }
 
-// isFP8 tells the dtypes that may have block scales.
+// isFP8 reports whether tensors of dtype d may have block scales.
 func isFP8(d packing.Dtype) bool { return d == packing.F8E4M3 || d == packing.F8E5M2 }
 
-// Bytes returns the checkpoint's bytes of n rows from first on, without their block scales; nil if
-// the checkpoint stores the tensor transposed, since a row is not contiguous then.
+// Bytes returns the checkpoint's bytes of n rows from first on, without block scales. It returns
+// nil if the checkpoint stores the tensor transposed, because a row is not contiguous then.
 func (w *Weights) Bytes(first, n int) []byte {
 	if w.transposed {
 		return nil
@@ -79,11 +79,11 @@ func (w *Weights) Bytes(first, n int) []byte {
 	return w.view[first*width:][:n*width]
 }
 
-// Read converts n rows from first on to float32; len(dst) is n * Cols. See ReadRows for how each
-// dtype is converted; an FP8 value with a block scale is float32(value * scale). Rows of a transposed
-// tensor must lie in one slice.
+// Read converts n rows from first on to float32; len(dst) is n * Cols. ReadRows documents the
+// conversion of each dtype; an FP8 value with a block scale is float32(value * scale). Rows of a
+// transposed tensor must lie in one slice.
 //
-// It guards itself: a file that was truncated is a *FormatError.
+// Read needs no Guard: a truncated file is a *FormatError.
 func (w *Weights) Read(dst []float32, first, n int) error {
 	if first < 0 || n < 0 || n > w.Slices*w.Rows-first {
 		return fmt.Errorf("safetensors: tensor %s has %d rows, not rows %d to %d", quote(w.Tensor.Name), w.Slices*w.Rows, first, first+n)
@@ -97,7 +97,7 @@ func (w *Weights) Read(dst []float32, first, n int) error {
 	})
 }
 
-// Widen is Read without checks, to be called inside of Checkpoint.Guard.
+// Widen is Read without checks. Call it inside Checkpoint.Guard.
 func (w *Weights) Widen(dst []float32, first, n int) {
 	if w.transposed {
 		w.gather(dst, first, n)
@@ -112,8 +112,8 @@ func (w *Weights) Widen(dst []float32, first, n int) {
 	}
 }
 
-// gather reads n outputs, from number first on, of slices that are stored as Cols x Rows: each
-// stored row gives one value to every output, so that memory is read in order.
+// gather reads n outputs, from number first on, of slices that are stored as Cols x Rows. Each
+// stored row has one value for every output, so memory is read in order.
 func (w *Weights) gather(dst []float32, first, n int) {
 	slice, row := first/w.Rows, first%w.Rows
 	line := make([]float32, n)

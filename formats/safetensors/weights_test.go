@@ -11,8 +11,8 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// TestWeights reads tensors of every number of dimensions in pieces of every size, in both orders,
-// and compares with the definition: row r of slice s is row s*Rows + r.
+// TestWeights reads tensors of every rank in pieces of every size, in both orders, and compares
+// with the definition: row r of slice s is row s*Rows + r.
 func TestWeights(t *testing.T) {
 	for _, tt := range []struct {
 		shape              []int64

@@ -9,9 +9,9 @@ import (
 	"unicode/utf8"
 )
 
-// makeHeader returns the header of a file with these tensors in this order, its
-// length in front and padded with spaces to a multiple of 8 bytes, and sets their
-// offsets, counted from the header's end.
+// makeHeader returns the header of a file with these tensors in this order: its length, and the
+// JSON padded with spaces to a multiple of 8 bytes. It sets the tensors' offsets relative to the
+// end of the header.
 func makeHeader(tensors []*target, metadata map[string]string) ([]byte, error) {
 	b := make([]byte, 8)
 	b = append(b, `{"__metadata__":{`...)
@@ -51,14 +51,14 @@ func makeHeader(tensors []*target, metadata map[string]string) ([]byte, error) {
 		b = append(b, ' ')
 	}
 	if limit := (Options{}).withDefaults().MaxHeaderBytes; int64(len(b)) > limit {
-		return nil, fmt.Errorf("safetensors: a header of %d bytes exceeds the %d that readers accept; use more shards", len(b), limit)
+		return nil, fmt.Errorf("safetensors: a header of %d bytes exceeds the limit of readers, %d; use more shards", len(b), limit)
 	}
 	binary.LittleEndian.PutUint64(b, uint64(len(b)-8))
 	return b, nil
 }
 
-// index returns the index of a checkpoint of several files, in the form that
-// Transformers writes: indented, names sorted.
+// index returns the index of a checkpoint of several files in the form of Transformers: indented,
+// with sorted names.
 func (w *Writer) index() []byte {
 	total := int64(0)
 	for _, s := range w.shards {
@@ -74,7 +74,7 @@ func (w *Writer) index() []byte {
 			b = append(b, ',')
 		}
 		b = append(b, "\n    "...)
-		b, _ = appendString(b, name) // makeHeader had it, so it is valid
+		b, _ = appendString(b, name) // valid: makeHeader accepted it
 		b = fmt.Appendf(b, ": %q", byName[name].name)
 	}
 	return append(b, "\n  }\n}\n"...)

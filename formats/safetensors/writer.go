@@ -21,34 +21,33 @@ type TensorSpec struct {
 	Shape []int64       // row-major; empty for a scalar
 }
 
-// WriteOptions are the choices of Create.
+// WriteOptions are the options of Create.
 type WriteOptions struct {
-	// MaxShardBytes bounds the data in one file; a tensor that is larger gets a file of
-	// its own. The default, for 0, is a single file of any size.
+	// MaxShardBytes bounds the data in one file; a larger tensor gets its own file. Default (0): a
+	// single file of any size.
 	MaxShardBytes int64
-	// Metadata is stored in each file as __metadata__. The default, also for a map
-	// without that key, is format = "pt", without which Transformers refuses the file.
+	// Metadata is stored in each file as __metadata__. Default, also for a map without this key:
+	// format = "pt", without which Transformers refuses the file.
 	Metadata map[string]string
-	// Beside is how many bytes of other files the caller is going to write into the same
-	// directory: there has to be space for them too. The default is 0.
+	// Beside is the number of bytes of other files that the caller will write into the directory:
+	// the free space must be enough for them too. Default: 0.
 	Beside int64
 }
 
-// A Writer writes a checkpoint: model.safetensors, or model-00001-of-0000N.safetensors
-// and so on with model.safetensors.index.json. Nothing is seen at these names before
-// Commit, and the index comes last.
+// A Writer writes a checkpoint: model.safetensors, or model-00001-of-0000N.safetensors and so on
+// with model.safetensors.index.json. The final names appear only in Commit, the index last.
 type Writer struct {
 	dir     string
 	beside  int64 // see WriteOptions
 	shards  []*shard
-	tensors []target // in the order of Create's specs
+	tensors []target // in the order of the specs
 }
 
 // A shard is one file to be written.
 type shard struct {
 	name   string
 	file   *atomicfile.File
-	header []byte // with its length in front
+	header []byte // preceded by its length
 	bytes  int64  // of data
 }
 
@@ -56,19 +55,17 @@ type shard struct {
 type target struct {
 	TensorSpec
 	shard   *shard
-	offset  int64 // in the file
+	offset  int64 // in its file
 	size    int64
 	written atomic.Int64 // bytes so far
 }
 
-// Create begins a checkpoint in dir, which it makes if need be, and writes the
-// headers. Tensors go into files in the order given; within a file those with wider
-// elements come first, so that all are aligned, and the order given is kept otherwise.
-// The bytes written are the same for the same arguments and data.
+// Create begins a checkpoint in dir, which it creates if necessary, and writes the headers. Tensors
+// go into files in the order given. Within a file tensors with wider elements come first, so that
+// all are aligned; otherwise the order stays. The same arguments and data give the same bytes.
 //
-// It fails if dir has a checkpoint that would contradict the new one: an index, or
-// model.safetensors when several files are to be written. A single model.safetensors
-// is replaced by a new one.
+// Create fails if dir has a checkpoint that would contradict the new one: an index, or
+// model.safetensors if there will be several files. It replaces a single model.safetensors.
 func Create(dir string, tensors []TensorSpec, opts WriteOptions) (*Writer, error) {
 	w := &Writer{dir: dir, beside: opts.Beside, tensors: make([]target, len(tensors))}
 	if err := w.plan(tensors, opts.MaxShardBytes); err != nil {
@@ -94,7 +91,7 @@ func Create(dir string, tensors []TensorSpec, opts WriteOptions) (*Writer, error
 	return w, nil
 }
 
-// plan checks the specs and deals them out to shards.
+// plan checks the specs and distributes them over shards.
 func (w *Writer) plan(tensors []TensorSpec, maxShardBytes int64) error {
 	if maxShardBytes < 0 {
 		return fmt.Errorf("safetensors: shards of at most %d bytes", maxShardBytes)
@@ -108,7 +105,7 @@ func (w *Writer) plan(tensors []TensorSpec, maxShardBytes int64) error {
 			return fmt.Errorf("safetensors: tensor %s cannot be of dtype %s and shape %v", quote(spec.Name), spec.Dtype, spec.Shape)
 		}
 		if spec.Name == "" || spec.Name == "__metadata__" || seen[spec.Name] {
-			return fmt.Errorf("safetensors: tensor name %s is empty, reserved or there twice", quote(spec.Name))
+			return fmt.Errorf("safetensors: tensor name %s is empty, reserved or repeated", quote(spec.Name))
 		}
 		seen[spec.Name] = true
 		if maxShardBytes > 0 && last.bytes > 0 && size > maxShardBytes-last.bytes {
@@ -177,7 +174,7 @@ func (w *Writer) checkDir() error {
 	return nil
 }
 
-// open makes the files and writes the headers.
+// open creates the files and writes the headers.
 func (w *Writer) open() error {
 	for _, s := range w.shards {
 		var err error
@@ -194,13 +191,12 @@ func (w *Writer) open() error {
 	return nil
 }
 
-// writebackFrom is the size of a piece from which on the system is asked to write it
-// out at once, so that the sync of Commit finds less to do.
+// writebackFrom is the size of a piece from which the system is asked to write it out at once, so
+// that the sync of Commit finds less to do.
 const writebackFrom = 1 << 20
 
-// WriteAt writes p, bytes off to off+len(p) of the data of the tensor that was number
-// i of Create's specs. Each byte is to be written exactly once, in any order, by any
-// number of goroutines.
+// WriteAt writes p to the bytes off to off+len(p) of the data of tensor i, as Create's specs number
+// it. Each byte must be written exactly once, in any order and by any number of goroutines.
 func (w *Writer) WriteAt(i int, p []byte, off int64) error {
 	t := &w.tensors[i]
 	if off < 0 || int64(len(p)) > t.size-off {
@@ -216,8 +212,8 @@ func (w *Writer) WriteAt(i int, p []byte, off int64) error {
 	return nil
 }
 
-// Commit syncs the files and gives them their names. If it fails, files that have no
-// name yet are removed. It fails if a tensor was not written in full.
+// Commit syncs the files and renames them to their final names. It fails if a tensor is incomplete.
+// After a failure it removes files without a final name.
 func (w *Writer) Commit() error {
 	defer w.Abort()
 	for i := range w.tensors {
@@ -245,7 +241,7 @@ func (w *Writer) Commit() error {
 	return f.Commit()
 }
 
-// Abort removes what was written; it does nothing after Commit or Abort.
+// Abort removes the written files. It does nothing after Commit or Abort.
 func (w *Writer) Abort() {
 	for _, s := range w.shards {
 		if s.file != nil {

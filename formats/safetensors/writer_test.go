@@ -88,7 +88,7 @@ func TestWriter(t *testing.T) {
 	}
 }
 
-// The exact bytes, so that no change of the writer goes unnoticed.
+// TestWriterGolden pins the exact bytes, so that no change of the writer goes unnoticed.
 func TestWriterGolden(t *testing.T) {
 	dir := t.TempDir()
 	writeCheckpoint(t, dir, WriteOptions{MaxShardBytes: 2},
@@ -117,7 +117,8 @@ func TestWriterGolden(t *testing.T) {
 	}
 }
 
-// A real model that is read and written has the same tensors and metadata again.
+// TestWriterReproduces: a real model that is read and written again has the same tensors and
+// metadata.
 func TestWriterReproduces(t *testing.T) {
 	path := filepath.Join(testshared.Root(t), "testdata", "books1.3M-bf16", "model.safetensors")
 	c, err := Open(path, Options{})
@@ -163,7 +164,7 @@ func TestCreateRefuses(t *testing.T) {
 		opts  WriteOptions
 		want  string
 	}{
-		{"name twice", nil, []TensorSpec{u8("a", 1), u8("a", 1)}, WriteOptions{}, "there twice"},
+		{"name twice", nil, []TensorSpec{u8("a", 1), u8("a", 1)}, WriteOptions{}, "or repeated"},
 		{"empty name", nil, []TensorSpec{u8("", 1)}, WriteOptions{}, "empty"},
 		{"reserved name", nil, []TensorSpec{u8("__metadata__", 1)}, WriteOptions{}, "reserved"},
 		{"invalid UTF-8", nil, []TensorSpec{u8("\xff", 1)}, WriteOptions{}, "not valid UTF-8"},
@@ -194,7 +195,7 @@ func TestCreateRefuses(t *testing.T) {
 	}
 }
 
-// Until Commit, and after a failure, there is what was there before.
+// TestWriterAtomic: until Commit, and after a failure, the old file remains.
 func TestWriterAtomic(t *testing.T) {
 	dir := dirWith(t, map[string]string{singleName: "old"})
 	check := func(want string) {

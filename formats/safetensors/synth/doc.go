@@ -1,22 +1,21 @@
-// Package synth makes synthetic checkpoints of any Llama-like shape: for benchmarks
-// and tests that need the size and the statistics of a real model, not its knowledge.
+// Package synth makes synthetic checkpoints of any Llama-like shape, for benchmarks and tests that
+// need the size and the statistics of a real model but not its knowledge.
 //
 //	spec := synth.Presets["llama-3.2-1b"]
 //	err := synth.Write(ctx, dir, spec, nil)
 //
-// The result is a directory as Transformers writes it: config.json and
-// model.safetensors, or shards with an index. Without a tokenizer it cannot run.
+// The result is a directory like those of Transformers: config.json and model.safetensors, or
+// shards with an index. It has no tokenizer, so it cannot continue a text.
 //
 // # The weights
 //
-// A weight is a sum of four uniform variables (nearly normal) times a factor with a
-// Pareto tail of index 4, times the gain of its row and the scale of its tensor. That
-// gives a kurtosis near 5.5 and extremes near 12 standard deviations in a large tensor,
-// in the range of trained projections, where a plain normal has 3 and 6. Standard
-// deviations go with 1/sqrt(K), so that a forward pass keeps its scale. Norms are
-// positive vectors.
+// A weight is a sum of four uniform variables (nearly normal) times a factor with a Pareto tail of
+// index 4, times the gain of its row and the scale of its tensor. A large tensor has a kurtosis
+// near 5.5 and extremes near 12 standard deviations, like trained projections; a normal
+// distribution has 3 and 6. Standard deviations are proportional to 1/sqrt(K), so that a forward
+// pass keeps its scale. Norms are positive vectors.
 //
-// Every value is a function of the seed, the tensor's name and the position, computed
-// with integers and with float32 products that round one by one: the same Spec gives
-// the same bytes on every platform and with any number of threads.
+// Every value is a function of the seed, the tensor's name and the position, computed with integers
+// and with float32 products that round one by one. The same Spec gives the same bytes on every
+// platform and with any number of threads.
 package synth

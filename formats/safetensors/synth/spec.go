@@ -9,27 +9,26 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// A Spec is the shape of a model of the Llama family, or with Experts of the Mixtral
-// family.
+// A Spec is the shape of a model of the Llama family or, with Experts, of the Mixtral family.
 type Spec struct {
 	Hidden       int           // width of the residual stream
 	Intermediate int           // width inside the MLP, or inside an expert
 	Layers       int           //
-	Heads        int           // of the queries
-	KVHeads      int           // of keys and values; default, for 0: Heads
-	HeadDim      int           // default, for 0: Hidden / Heads
-	Vocab        int           // rows of the embedding table
-	Experts      int           // in each layer; default, 0: a dense MLP
-	Tied         bool          // no lm_head: it is the embedding table. Default false
-	Dtype        packing.Dtype // F32, F16 or BF16; default, for DtypeNone: BF16
+	Heads        int           // number of query heads
+	KVHeads      int           // number of key-value heads; default (0): Heads
+	HeadDim      int           // default (0): Hidden / Heads
+	Vocab        int           // rows of the embedding
+	Experts      int           // number in each layer; default (0): a dense MLP
+	Tied         bool          // no lm_head: the embedding serves. Default false
+	Dtype        packing.Dtype // F32, F16 or BF16; default (DtypeNone): BF16
 	Seed         uint64        // default 0
 
-	// MaxShardBytes bounds the data in one file; default, for 0: a single file.
+	// MaxShardBytes bounds the data in one file; default (0): a single file.
 	MaxShardBytes int64
 }
 
-// Presets are the shapes of well-known models, and of two that are good for tests:
-// their rows of 172 values need short groups.
+// Presets are the shapes of well-known models, and of two models for tests: their rows of 172
+// values need short groups.
 var Presets = map[string]Spec{
 	"tiny":         {Hidden: 64, Intermediate: 172, Layers: 2, Heads: 8, KVHeads: 4, Vocab: 512, Tied: true},
 	"tiny-moe":     {Hidden: 64, Intermediate: 172, Layers: 2, Heads: 8, KVHeads: 4, Vocab: 512, Experts: 4},
@@ -52,7 +51,7 @@ func (s Spec) withDefaults() Spec {
 	return s
 }
 
-// Validate says what is wrong with s.
+// Validate returns the first error in s.
 func (s Spec) Validate() error {
 	s = s.withDefaults()
 	for _, f := range []struct {
@@ -86,20 +85,20 @@ func (s Spec) Parameters() int64 {
 	return n
 }
 
-// Bytes returns the size of the data: what Write's progress adds up to.
+// Bytes returns the size of the data: the sum of Write's progress.
 func (s Spec) Bytes() int64 {
 	return s.Parameters() * int64(s.withDefaults().Dtype.Bits()/8)
 }
 
-// A tensor is one tensor of the model and the statistics of its values.
+// A tensor is a tensor of the model and the statistics of its values.
 type tensor struct {
 	name       string
 	rows, cols int64
-	vector     bool    // of rank 1: rows is 1
-	mean, std  float64 // of the values, before the gain of rows
+	vector     bool    // rank 1, rows is 1
+	mean, std  float64 // of the values before the gain of rows
 }
 
-// spec is the tensor as a file describes it.
+// spec describes the tensor for a file.
 func (t tensor) spec(d packing.Dtype) safetensors.TensorSpec {
 	shape := []int64{t.rows, t.cols}
 	if t.vector {
@@ -108,8 +107,8 @@ func (t tensor) spec(d packing.Dtype) safetensors.TensorSpec {
 	return safetensors.TensorSpec{Name: t.name, Dtype: d, Shape: shape}
 }
 
-// tensors lists the model's tensors in the order of the forward pass. The standard
-// deviations are typical of trained models, no more.
+// tensors lists the model's tensors in the order of the forward pass. The standard deviations are
+// typical of trained models.
 func (s Spec) tensors() []tensor {
 	var all []tensor
 	matrix := func(name string, rows, cols int, gain float64) {

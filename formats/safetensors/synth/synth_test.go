@@ -32,8 +32,7 @@ func write(t testing.TB, s Spec) *safetensors.Checkpoint {
 	return c
 }
 
-// The bytes are the same everywhere: on other platforms this test runs with the same
-// hashes (.ci runs it on arm64).
+// TestGolden demands the same bytes on all platforms (.ci runs it on arm64).
 func TestGolden(t *testing.T) {
 	for _, tt := range []struct {
 		preset string
@@ -58,7 +57,8 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// Millions of parameters, from shared/reference/quantization.md section 6b; Llama-3.1-8B's too.
+// TestPresets compares the numbers of parameters, in millions, with
+// shared/reference/quantization.md, section 6b, and with Llama-3.1-8B's.
 func TestPresets(t *testing.T) {
 	want := map[string]float64{"smollm2-135m": 134.5, "llama-3.2-1b": 1235.8, "llama-3.2-3b": 3212.7, "llama-3.1-8b": 8030.3}
 	for name, s := range Presets {
@@ -127,8 +127,8 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// A value does not depend on how the work was cut: one file or shards, and the same
-// tensor in models of other depth.
+// TestValuesByPosition: a value does not depend on how the work was divided, on shards, or on the
+// depth of the model.
 func TestValuesByPosition(t *testing.T) {
 	a := write(t, Spec{Hidden: 64, Intermediate: 96, Layers: 1, Heads: 4, Vocab: 40000})
 	b := write(t, Spec{Hidden: 64, Intermediate: 96, Layers: 2, Heads: 4, Vocab: 40000, Tied: true, MaxShardBytes: 1 << 20})
@@ -150,7 +150,7 @@ func TestValuesByPosition(t *testing.T) {
 	}
 }
 
-// The moments that the package comment promises.
+// TestStatistics checks the moments that the package comment promises.
 func TestStatistics(t *testing.T) {
 	c := write(t, Spec{Hidden: 1024, Intermediate: 2048, Layers: 1, Heads: 8, Vocab: 32, Dtype: packing.F32})
 	for _, tt := range []struct {

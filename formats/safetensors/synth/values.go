@@ -8,9 +8,9 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// gamma and mix are SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom
-// Number Generators, OOPSLA 2014): number i of a sequence with the start key is
-// mix(key + (i+1)*gamma), so any piece of it can be had at once.
+// gamma and mix are SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators,
+// OOPSLA 2014). Number i of the sequence that starts at key is mix(key + (i+1)*gamma), so any part
+// of the sequence is directly available.
 const gamma = 0x9e3779b97f4a7c15
 
 func mix(z uint64) uint64 {
@@ -29,25 +29,25 @@ func tensorKey(seed uint64, name string) uint64 {
 }
 
 const (
-	// Each of the four uniform variables has 14 bits, the factor's index has 8.
+	// Each of the four uniform variables has 14 bits, the index of the factor has 8.
 	uniformBits = 14
 	uniformMask = 1<<uniformBits - 1
 	tailLen     = 256
 )
 
-// tail holds the heavy-tailed factors, divided by the standard deviation of the sum of
-// the four uniform variables: the product has mean 0 and variance 1.
+// tail holds the heavy-tailed factors, divided by the standard deviation of the sum of the four
+// uniform variables, so that the product has mean 0 and variance 1.
 var tail = makeTail()
 
 func makeTail() (factors [tailLen]float32) {
-	// (1-u)^(-1/4) for u in the middle of each of 256 intervals is Pareto with index 4.
+	// (1-u)^(-1/4), for u in the middle of each of 256 intervals, is Pareto with index 4.
 	var f [tailLen]float64
 	square := 0.0
 	for i := range f {
 		f[i] = 1 / math.Sqrt(math.Sqrt((float64(tailLen-i)-0.5)/tailLen))
 		square += float64(f[i] * f[i])
 	}
-	// The variance of 0 .. n-1, each as likely, is (n^2-1)/12.
+	// The variance of the uniform distribution on 0 .. n-1 is (n^2-1)/12.
 	const n = 1 << uniformBits
 	scale := math.Sqrt(square/tailLen) * math.Sqrt(4*float64(n*n-1)/12)
 	for i := range f {
@@ -56,13 +56,13 @@ func makeTail() (factors [tailLen]float32) {
 	return factors
 }
 
-// gain returns the factor of a row: near a triangle over 0.7 .. 1.3.
+// gain returns the factor of a row, nearly triangular over 0.7 .. 1.3.
 func gain(key, row uint64) float64 {
 	x := mix(^key + (row+1)*gamma)
 	return 0.7 + float64(float64(x>>32+x&math.MaxUint32)*(0.3/(1<<32)))
 }
 
-// fill writes values first, first+1, ... of row number row of t to dst, as dtype d.
+// fill writes the values first, first+1, ... of row row of t to dst, as dtype d.
 func (t *tensor) fill(dst []byte, d packing.Dtype, key uint64, row, first int64) {
 	std := float32(t.std)
 	if !t.vector {

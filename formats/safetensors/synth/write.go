@@ -15,14 +15,14 @@ import (
 	"github.com/lowbit-go/gq/internal/atomicfile"
 )
 
-// unitBytes is about how much a worker makes and writes at once.
+// unitBytes is the approximate size of the pieces that a worker generates and writes.
 const unitBytes = 4 << 20
 
-// Write makes the checkpoint that spec describes in dir, which it creates if need be
-// and which must not hold a checkpoint yet. It uses all CPUs. progress, unless nil, is
-// called with the bytes of each piece that is written, by one goroutine at a time.
+// Write makes the checkpoint that spec describes in dir, which it creates if necessary and which
+// must not hold a checkpoint yet. It uses all CPUs. progress, unless nil, is called with the size
+// of each written piece, by one goroutine at a time.
 //
-// Nothing is seen at the final names until all is written; config.json comes last.
+// The final names appear only after everything is written, config.json last.
 func Write(ctx context.Context, dir string, spec Spec, progress func(n int64)) error {
 	if err := spec.Validate(); err != nil {
 		return err
@@ -55,8 +55,7 @@ func Write(ctx context.Context, dir string, spec Spec, progress func(n int64)) e
 	return writeFile(filepath.Join(dir, "config.json"), config)
 }
 
-// checkEmpty refuses a directory with a checkpoint: made-up weights must not replace
-// real ones.
+// checkEmpty refuses a directory with a checkpoint: synthetic weights must not replace real ones.
 func checkEmpty(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -82,7 +81,7 @@ func writeFile(path string, b []byte) error {
 	return f.Commit()
 }
 
-// A unit is some bytes of one tensor, which begin and end at values.
+// A unit is a range of bytes of one tensor that begins and ends at values.
 type unit struct {
 	tensor     int
 	begin, end int64
@@ -93,7 +92,7 @@ type generator struct {
 	spec     Spec
 	tensors  []tensor
 	w        *safetensors.Writer
-	mu       sync.Mutex // for progress
+	mu       sync.Mutex // guards progress
 	progress func(n int64)
 }
 
@@ -118,7 +117,7 @@ func (g *generator) run(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// deal sends all units, in order of the data, until ctx is done.
+// deal sends all units, in the order of the data, until ctx is done.
 func (g *generator) deal(ctx context.Context, units chan<- unit) {
 	defer close(units)
 	width := int64(g.spec.Dtype.Bits() / 8)
@@ -134,7 +133,7 @@ func (g *generator) deal(ctx context.Context, units chan<- unit) {
 	}
 }
 
-// unit makes and writes one unit in buf, which has its size.
+// unit generates and writes one unit in buf, which has its size.
 func (g *generator) unit(u unit, buf []byte) error {
 	t := &g.tensors[u.tensor]
 	key := tensorKey(g.spec.Seed, t.name)
