@@ -7,16 +7,16 @@ import (
 	"strings"
 )
 
-// ForwardConfig is all that a forward pass has to know, read from config.json with [ParseForward].
+// ForwardConfig has everything that a forward pass needs from config.json. [ParseForward] reads it.
 type ForwardConfig struct {
 	Architecture string // the language model's model_type: "llama"
 	VocabSize    int
 	HiddenSize   int
-	Intermediate int // width of the feed-forward network; of Mixtral's experts too
+	Intermediate int // width of the feed-forward network, also of Mixtral's experts
 	Heads        int
-	KVHeads      int // Heads is a multiple of it
+	KVHeads      int // divides Heads
 	HeadDim      int
-	MaxPositions int // max_position_embeddings: the context the model is meant for; nothing stops at it
+	MaxPositions int // max_position_embeddings: the intended context, which is not a limit
 	Layers       []LayerConfig
 	Ropes        []RopeConfig
 
@@ -24,24 +24,24 @@ type ForwardConfig struct {
 	NormEps     float64 // added to the mean square in each RMSNorm
 	NormPlusOne bool    // norms multiply by 1 + weight (Gemma)
 	QKNorm      bool    // queries and keys are normalized, head by head
-	PostNorms   bool    // what attention and feed-forward network give is normalized before it is added (Gemma 2 and 3)
+	PostNorms   bool    // outputs of attention and feed-forward network are normalized before they are added (Gemma 2 and 3)
 
 	QKVBias, OutBias, MLPBias bool
 	FusedQKV, FusedGateUp     bool // one matrix for q, k and v, one for gate and up (Phi-3)
 
-	EmbeddingScale   float64 // what the table's rows are multiplied with; 1 if nothing is
-	AttentionScale   float64 // what products of queries and keys are multiplied with
+	EmbeddingScale   float64 // factor of the embedding's rows; 1 for none
+	AttentionScale   float64 // factor of products of queries and keys
 	AttentionSoftcap float64 // s becomes c tanh(s/c); 0 for none
 	LogitSoftcap     float64
-	Tied             bool // the head is the table
+	Tied             bool // the lm_head is the embedding
 
 	Experts *ExpertConfig // nil for a dense model
 }
 
-// LayerConfig is what sets layers apart.
+// LayerConfig has the differences between layers.
 type LayerConfig struct {
-	Window  int  // attends to so many tokens, its own included; 0: to all before
-	Rope    int  // index in Ropes; -1: positions do not turn
+	Window  int  // number of tokens attended to, including the current one; 0: all
+	Rope    int  // index in Ropes; -1: no rope
 	Experts bool // the feed-forward network is a mixture
 }
 
@@ -50,24 +50,26 @@ type ExpertConfig struct {
 	Count        int
 	PerToken     int
 	Intermediate int
-	Normalize    bool // the chosen experts' weights are divided by their sum
-	// Module is where the mixture is in a layer, Gate, Up and Down what an expert's matrices are called there.
+	Normalize    bool // divide the weights of the chosen experts by their sum
+	// Module is the name of the mixture in a layer; Gate, Up and Down are the names of an expert's
+	// matrices.
 	Module, Gate, Up, Down string
 }
 
-// UnsupportedError says that a model is beyond this forward pass.
+// UnsupportedError reports a model that this forward pass cannot run.
 type UnsupportedError struct{ Msg string }
 
 func (e *UnsupportedError) Error() string { return e.Msg }
 
-// An architecture reads what its model_type has in config.json. Its defaults are those of the configuration class in
-// transformers, which published files rely on.
+// An architecture reads the keys of its model_type in config.json. Its defaults are the defaults of
+// the configuration class in transformers, which published files rely on.
 type architecture struct {
-	class string // of the model with a head
+	class string // class of the model with an lm_head
 	read  func(k *keys, c *ForwardConfig)
 }
 
-// architectures are those that are held to vectors: the logits of an implementation written apart from this one.
+// architectures are the tested architectures: vectors hold the logits of an independent
+// implementation.
 var architectures = map[string]architecture{
 	"llama":       {class: "LlamaForCausalLM", read: readLlama},
 	"mistral":     {class: "MistralForCausalLM", read: readMistral},
@@ -81,8 +83,8 @@ var architectures = map[string]architecture{
 	"smollm3":     {class: "SmolLM3ForCausalLM", read: readSmolLM3},
 }
 
-// multimodal are models whose language model is one of architectures, in a nested config; their other keys describe
-// what turns images into embeddings.
+// multimodal are models whose language model is one of architectures, in a nested config. Their
+// other keys describe how images become embeddings.
 var multimodal = map[string]struct {
 	class, text string
 	irrelevant  []string
@@ -91,7 +93,7 @@ var multimodal = map[string]struct {
 		"eoi_token_index", "image_token_index", "mm_tokens_per_image"}},
 }
 
-// Architectures lists the model types that [ParseForward] knows, sorted.
+// Architectures returns the sorted model types that [ParseForward] knows.
 func Architectures() []string {
 	var names []string
 	for name := range architectures {
@@ -104,9 +106,9 @@ func Architectures() []string {
 	return names
 }
 
-// ParseForward reads a config.json for a forward pass. Unlike [ParseConfig] it wants to understand all of it: a key
-// that it does not know, or a value that it cannot honour, is an error that names the key (*ConfigError). A model
-// type that it does not know is an *UnsupportedError.
+// ParseForward reads a config.json for a forward pass. Unlike [ParseConfig] it must understand
+// everything: an unknown key, or a value that it cannot honour, is a *ConfigError that names the
+// key. An unknown model type is an *UnsupportedError.
 func ParseForward(raw []byte) (*ForwardConfig, error) {
 	facts, err := ParseConfig(raw)
 	if err != nil {
@@ -139,7 +141,7 @@ func ParseForward(raw []byte) (*ForwardConfig, error) {
 	return c, nil
 }
 
-// vocab is the class's default where published files rely on it; 0 where they state it.
+// vocab returns the default of the class if published files rely on it; 0 if they state the size.
 func (a architecture) vocab() int {
 	if a.class == "Gemma3ForCausalLM" {
 		return 262208
@@ -147,7 +149,8 @@ func (a architecture) vocab() int {
 	return 0
 }
 
-// chooseArchitecture finds the architecture of a config and the object that describes the language model.
+// chooseArchitecture finds the architecture of a config and the object that describes the language
+// model.
 func chooseArchitecture(facts *Config, outer object) (*keys, architecture, error) {
 	if facts.ModelType == "" {
 		return nil, architecture{}, &UnsupportedError{"config.json names no model_type"}
@@ -186,7 +189,8 @@ func chooseArchitecture(facts *Config, outer object) (*keys, architecture, error
 	return k, arch, nil
 }
 
-// readMethod refuses checkpoints that another quantizer has made, but for FP8 with scales, which are exact to widen.
+// readMethod refuses checkpoints of other quantizers, except FP8 with scales, which can be widened
+// exactly.
 func (k *keys) readMethod() {
 	if q := k.within("quantization_config"); q != nil && k.err == nil {
 		if method := q.string("quant_method", ""); method != "fp8" {
@@ -195,7 +199,7 @@ func (k *keys) readMethod() {
 	}
 }
 
-// validate checks what no single key can be blamed for.
+// validate checks the relations between keys.
 func (c *ForwardConfig) validate() error {
 	switch {
 	case c.Heads%c.KVHeads != 0:

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// edited is the config.json of a torch case with keys changed; a nil value removes a key.
+// edited returns the config.json of a torch case with changed keys; a nil value removes a key.
 func edited(t testing.TB, name string, changes map[string]any) []byte {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join("..", "testdata", "torch", name, "config.json"))
@@ -91,7 +91,7 @@ func TestParseForwardErrors(t *testing.T) {
 	}
 }
 
-// TestParseForwardDefaults: what published files leave out, and other ways to say the same.
+// TestParseForwardDefaults omits keys as published files do, and says the same in other ways.
 func TestParseForwardDefaults(t *testing.T) {
 	parse := func(model string, c changes) *ForwardConfig {
 		t.Helper()
@@ -140,7 +140,7 @@ func TestArchitecturesAreSorted(t *testing.T) {
 }
 
 func TestRopeFrequencies(t *testing.T) {
-	// Llama 3.1's own values: the first waves are left alone, the last are 8 times as long.
+	// Llama 3.1's values: the shortest waves stay as they are, the longest become 8 times as long.
 	r := RopeConfig{Type: "llama3", Theta: 500000, Dims: 128, Factor: 8, LowFactor: 1, HighFactor: 4, OriginalPositions: 8192, AttentionFactor: 1}
 	f := r.Frequencies(1)
 	for i, c := range []struct {

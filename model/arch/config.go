@@ -7,34 +7,33 @@ import (
 	"slices"
 )
 
-// Config is what config.json says of a model, as far as gq needs it. Where the
-// language model is nested (text_config and its like), its values come before
-// those of the outer object.
+// Config has the facts of config.json that gq needs. Values of a nested language model (text_config
+// and similar) take precedence over values of the outer object.
 type Config struct {
-	// ModelType is the outermost model_type ("llama", "qwen3_5_moe"); "" if it is not said.
+	// ModelType is the outermost model_type ("llama", "qwen3_5_moe"); "" if absent.
 	ModelType string
-	// TextType is the language model's own model_type: that of text_config where
-	// there is one ("qwen3_5_moe_text"), else ModelType.
+	// TextType is the language model's own model_type: text_config's if it exists
+	// ("qwen3_5_moe_text"), else ModelType.
 	TextType string
 	// Architectures names the classes that load the checkpoint ("LlamaForCausalLM").
 	Architectures []string
-	// TieWordEmbeddings: the head is the embedding table. Where config.json does not
-	// say so itself (TieStated is false) it is the default of the model type's class,
-	// and false for model types that gq has no default for.
+	// TieWordEmbeddings: the lm_head is the embedding. If config.json does not say so itself
+	// (TieStated is false), the value is the default of the model type's class, or false for model
+	// types without a known default.
 	TieWordEmbeddings bool
-	// TieStated: config.json says whether the head is tied. Two statements that
-	// contradict each other (in text_config and outside it) count as none.
+	// TieStated: config.json says whether the lm_head is tied. Two contradicting statements (in
+	// text_config and outside it) count as none.
 	TieStated bool
-	// VocabSize, HiddenSize and NumExperts are 0 where they are not said.
+	// VocabSize, HiddenSize and NumExperts are 0 if absent.
 	VocabSize, HiddenSize, NumExperts int64
-	// WeightBlockSize is the rows and columns that share one scale in an FP8
-	// checkpoint (quantization_config.weight_block_size); zero if it is not said.
+	// WeightBlockSize is the number of rows and columns that share one scale in an FP8 checkpoint
+	// (quantization_config.weight_block_size); zero if absent.
 	WeightBlockSize [2]int
 }
 
-// ConfigError is a config.json that is not what it should be.
+// ConfigError reports an error in config.json.
 type ConfigError struct {
-	Key string // the key that is wrong, with its parents: "text_config.model_type"; "" for the file as a whole
+	Key string // the key with its parents: "text_config.model_type"; "" for the whole file
 	Msg string
 }
 
@@ -45,24 +44,23 @@ func (e *ConfigError) Error() string {
 	return e.Key + " " + e.Msg
 }
 
-// nests are the keys under which multimodal configs hold that of their language model.
+// nests are the keys of nested language models in multimodal configs.
 var nests = []string{"text_config", "llm_config", "language_config", "thinker_config"}
 
-// maxNesting is how deep they are followed: Qwen's omni models have thinker_config.text_config.
+// maxNesting bounds the depth of nested configs: Qwen's omni models have
+// thinker_config.text_config.
 const maxNesting = 3
 
-// tiedByDefault holds the model types whose configuration class ties the head to
-// the table when config.json says nothing (transformers' configuration_*.py).
-// Types that are not here default to untied, or are not known.
+// tiedByDefault has the model types whose configuration class ties lm_head and embedding by default
+// (transformers' configuration_*.py). Other types default to untied, or are unknown.
 var tiedByDefault = set(
 	"bloom", "cohere", "cohere2", "ernie4_5", "falcon", "falcon_mamba", "gemma", "gemma2", "gemma3", "gemma3_text",
 	"gemma3n", "gemma3n_text", "gemma4", "gemma4_text", "gpt2", "gpt_bigcode", "gpt_neo", "jetmoe", "lfm2", "lfm2_moe",
 	"mamba", "mpt", "openai-gpt", "opt", "recurrent_gemma", "smollm3", "starcoder2", "t5",
 )
 
-// ParseConfig reads a config.json. Keys that gq does not use are not looked at.
-// Python's NaN and Infinity, which are no JSON but stand in real files, are let
-// pass. Errors are of type *ConfigError.
+// ParseConfig reads a config.json and ignores keys that gq does not use. It accepts Python's NaN
+// and Infinity, which are not JSON but occur in real files. Errors are of type *ConfigError.
 func ParseConfig(raw []byte) (*Config, error) {
 	outer, err := parseObject(FiniteJSON(raw))
 	if err != nil {
@@ -107,8 +105,8 @@ func ParseConfig(raw []byte) (*Config, error) {
 	return c, nil
 }
 
-// readTie finds out what the levels say about tying. "tie_embedding" is how
-// LFM2's first configs spell it.
+// readTie reads the statements about tying on all levels. "tie_embedding" is the spelling of LFM2's
+// first configs.
 func (c *Config) readTie(levels []object) error {
 	contradicted := false
 	for _, o := range levels {
@@ -155,7 +153,7 @@ func (c *Config) readBlockSize(levels []object) error {
 	return nil
 }
 
-// object is a JSON object and where it stands ("text_config." or "").
+// object is a JSON object and its path ("text_config." or "").
 type object struct {
 	path string
 	keys map[string]json.RawMessage
@@ -176,8 +174,8 @@ func parseObject(raw []byte) (object, error) {
 	return o, nil
 }
 
-// decode stores the value of key in dst, and leaves dst alone if the key is
-// absent or null. wrong says what a value of another type is.
+// decode stores the value of key in dst, and leaves dst unchanged if the key is absent or null.
+// wrong describes a value of another type.
 func (o object) decode(key string, dst any, wrong string) error {
 	raw, ok := o.keys[key]
 	if !ok {
@@ -195,14 +193,14 @@ func (o object) text(key string) (string, error) {
 	return s, err
 }
 
-// child is the object under key; its keys are nil if there is none.
+// child returns the object under key; its keys are nil if absent.
 func (o object) child(key string) (object, error) {
 	c := object{path: o.path + key + "."}
 	err := o.decode(key, &c.keys, "is not an object")
 	return c, err
 }
 
-// nested is the config of the language model inside this one; its keys are nil if there is none.
+// nested returns the config of the language model inside this object; its keys are nil if absent.
 func (o object) nested() (object, error) {
 	for _, key := range nests {
 		if c, err := o.child(key); err != nil || c.keys != nil {
@@ -212,9 +210,8 @@ func (o object) nested() (object, error) {
 	return object{}, nil
 }
 
-// count is the first positive integer that one of the keys has, innermost level
-// first; 0 if none has. Other values (lists per layer, say) are no error: the
-// counts only serve to check tensors against.
+// count returns the first positive integer of one of the keys, innermost level first; 0 if there is
+// none. It ignores other values (such as lists per layer): the counts only serve to check tensors.
 func count(levels []object, keys ...string) int64 {
 	for _, o := range levels {
 		for _, key := range keys {
@@ -227,9 +224,8 @@ func count(levels []object, keys ...string) int64 {
 	return 0
 }
 
-// FiniteJSON makes JSON of what Python writes: it replaces NaN, Infinity and
-// -Infinity outside of strings by 0 and spaces, so that offsets in errors stay
-// right. raw is not changed.
+// FiniteJSON makes JSON from Python's output: it replaces NaN, Infinity and -Infinity outside of
+// strings by 0 and spaces, so that offsets in errors stay right. It does not change raw.
 func FiniteJSON(raw []byte) []byte {
 	out := slices.Clone(raw)
 	inString := false

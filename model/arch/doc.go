@@ -1,13 +1,13 @@
-// Package arch knows the architectures of language models: what config.json says, and what each
-// tensor of a checkpoint is for. Package model runs them; the quantizer needs only this package.
+// Package arch knows the architectures of language models: the meaning of config.json, and the role
+// of each tensor of a checkpoint. Package model runs the models; the quantizer needs only this
+// package.
 //
 // # Roles
 //
 // [ParseConfig] reads the few facts of a Hugging Face config.json that the quantizer needs.
 // [Classify] takes a tensor's name and shape and returns its role, whether it is quantized by
-// default and why not otherwise, and whether the checkpoint stores it as inputs x outputs. Without
-// a config it decides by names alone and leaves a tensor unquantized, with the reason, where names
-// do not suffice:
+// default, the reason if not, and whether the checkpoint stores it as inputs x outputs. Without a
+// config it decides by names alone, and leaves a tensor unquantized if names do not suffice:
 //
 //	cfg, err := arch.ParseConfig(raw)
 //	c := arch.Classify(cfg, "model.layers.0.mlp.experts.gate_up_proj", []int64{128, 2048, 1536})
@@ -17,23 +17,23 @@
 //		// c.Reason
 //	}
 //
-// A 2-D tensor of at least [MinRows] outputs is a projection unless its name says otherwise. A wrong
-// guess about the order in which a matrix is stored would make a model useless without any error.
-// The order is therefore never read off a shape: it comes from tables of architectures (orders.go),
-// and a shape that contradicts the table leaves the tensor unquantized.
+// A 2-D tensor of at least [MinRows] outputs is a projection unless its name says otherwise. A
+// wrong guess about the order of a matrix would make a model useless without any error. The order
+// is therefore never guessed from a shape: tables of architectures (orders.go) state it, and a
+// shape that contradicts the table leaves the tensor unquantized.
 //
-// [HeadName] returns the name of the lm_head that a tied checkpoint leaves out, [ScaleOf] the weight
-// that a tensor of FP8 scales belongs to.
+// [HeadName] returns the name of the lm_head that a tied checkpoint omits, [ScaleOf] the weight to
+// which a tensor of FP8 scales belongs.
 //
 // # Forward passes
 //
-// [ParseForward] reads the same config.json as ParseConfig and demands to understand every key: an
-// unknown key is an error. [Architectures] lists the model types that it knows; others are refused
-// by name. architecture.go and families.go hold what each model type means.
+// [ParseForward] reads the same config.json as ParseConfig but must understand every key: an
+// unknown key is an error. [Architectures] lists the known model types; it refuses others by name.
+// architecture.go and families.go define the model types.
 //
 // # Sources
 //
-// Names and orders are facts of the published checkpoints and of the code that loads them: Hugging
+// Names and orders come from the published checkpoints and from the code that loads them: Hugging
 // Face transformers (modeling and configuration files of each architecture, conversion_mapping.py),
 // mlx-lm (the sanitize method of each model) and llama.cpp's list of tensors that it never
 // quantizes.

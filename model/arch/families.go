@@ -5,8 +5,9 @@ import (
 	"slices"
 )
 
-// readCommon reads what all architectures have. heads, kvHeads and headDim are the class's defaults: 0 for heads is
-// none, for kvHeads the number of heads, for headDim hidden_size / heads.
+// readCommon reads the keys of all architectures. heads, kvHeads and headDim are the defaults of
+// the class; 0 means no default for heads, the number of heads for kvHeads, and hidden_size / heads
+// for headDim.
 func (k *keys) readCommon(c *ForwardConfig, heads, kvHeads, headDim int, eps float64) {
 	c.HiddenSize = k.size("hidden_size", 0)
 	c.Intermediate = k.size("intermediate_size", 0)
@@ -29,7 +30,7 @@ func (k *keys) readCommon(c *ForwardConfig, heads, kvHeads, headDim int, eps flo
 	}
 }
 
-// layers reads the number of layers; a model of more than a thousand is taken for damage.
+// layers reads the number of layers. It takes more than a thousand for damage.
 func (k *keys) layers() int {
 	n := k.size("num_hidden_layers", 0)
 	if n > 1000 {
@@ -47,7 +48,8 @@ func (k *keys) positions(c *ForwardConfig, maxPositions int, theta float64) {
 	c.Ropes = []RopeConfig{k.readRope(ropeDefaults{theta: theta, thetaKey: "rope_theta", dims: c.HeadDim, maxPositions: c.MaxPositions})}
 }
 
-// slidingLayers reads layer_types; where it is not there, sliding says which layers have a window.
+// slidingLayers reads layer_types. If the key is absent, sliding decides which layers have a
+// window.
 func (k *keys) slidingLayers(c *ForwardConfig, window int, sliding func(i int) bool) {
 	types := read(k, "layer_types", []string(nil), "is not a list of strings")
 	if types != nil && len(types) != len(c.Layers) {
@@ -95,7 +97,7 @@ func readMistral(k *keys, c *ForwardConfig) {
 	}
 }
 
-// window reads sliding_window, where null means none and absence the class's default.
+// window reads sliding_window. null means no window; absent is the default of the class.
 func (k *keys) window(absent int) int {
 	if !k.has("sliding_window") {
 		if k.isNull("sliding_window") {
@@ -122,7 +124,8 @@ func readMixtral(k *keys, c *ForwardConfig) {
 	}
 }
 
-// qwenWindows reads the sliding window of Qwen2 and Qwen3: layers from max_window_layers on have it.
+// qwenWindows reads the sliding window of Qwen2 and Qwen3, which layers from max_window_layers on
+// have.
 func (k *keys) qwenWindows(c *ForwardConfig) {
 	window := k.window(4096)
 	if !k.boolean("use_sliding_window", false) {
@@ -159,7 +162,7 @@ func readQwen3Moe(k *keys, c *ForwardConfig) {
 	k.never("mlp_bias")
 	bias := k.boolean("attention_bias", false)
 	c.QKVBias, c.OutBias, c.QKNorm = bias, bias, true
-	k.never("use_sliding_window") // implementations differ on which layers it would mean
+	k.never("use_sliding_window") // implementations disagree on the layers
 	k.irrelevant("sliding_window", "max_window_layers", "output_router_logits", "router_aux_loss_coef")
 	k.slidingLayers(c, 0, func(int) bool { return false })
 	c.Experts = &ExpertConfig{
@@ -173,13 +176,13 @@ func readQwen3Moe(k *keys, c *ForwardConfig) {
 	}
 }
 
-// readGemma reads what Gemma 2 and 3 share.
+// readGemma reads the keys that Gemma 2 and 3 share.
 func (k *keys) readGemma(c *ForwardConfig, maxPositions int) {
 	k.readCommon(c, 8, 4, 256, 1e-6)
 	c.MaxPositions = k.size("max_position_embeddings", maxPositions)
 	c.Activation = "gelu_pytorch_tanh"
 	only(k, "hidden_activation", c.Activation, "is not a string")
-	only(k, "hidden_act", c.Activation, "is not a string") // older files say both
+	only(k, "hidden_act", c.Activation, "is not a string") // older files have both keys
 	k.never("attention_bias", "use_bidirectional_attention")
 	c.NormPlusOne, c.PostNorms = true, true
 	c.EmbeddingScale = math.Sqrt(float64(c.HiddenSize))
@@ -194,7 +197,7 @@ func readGemma2(k *keys, c *ForwardConfig) {
 	k.slidingLayers(c, k.window(4096), func(i int) bool { return i%2 == 0 })
 }
 
-// softcap reads a cap on logits, where null means none and absence the class's default.
+// softcap reads a cap on logits. null means no cap; absent is the default of the class.
 func (k *keys) softcap(key string, absent float64) float64 {
 	if !k.has(key) && (absent == 0 || k.isNull(key)) {
 		return 0
@@ -219,7 +222,7 @@ func readGemma3(k *keys, c *ForwardConfig) {
 	}
 }
 
-// gemma3Ropes reads the rope of layers that see everything, and that of local layers, which is never scaled.
+// gemma3Ropes reads the ropes of global layers and of local layers. The local rope is never scaled.
 func (k *keys) gemma3Ropes(c *ForwardConfig) []RopeConfig {
 	global := ropeDefaults{theta: 1e6, thetaKey: "rope_theta", dims: c.HeadDim, maxPositions: c.MaxPositions}
 	local := ropeDefaults{theta: 10000, thetaKey: "rope_local_base_freq", dims: c.HeadDim, maxPositions: c.MaxPositions}
@@ -235,7 +238,7 @@ func (k *keys) gemma3Ropes(c *ForwardConfig) []RopeConfig {
 	}
 }
 
-// innerRope reads one of several ropes of transformers 5.
+// innerRope reads one of several ropes in the form of transformers 5.
 func (k *keys) innerRope(key string, d ropeDefaults) RopeConfig {
 	in := k.within(key)
 	if in == nil {
@@ -256,7 +259,7 @@ func readPhi3(k *keys, c *ForwardConfig) {
 	c.FusedQKV, c.FusedGateUp = true, true
 	c.MaxPositions = k.size("max_position_embeddings", 4096)
 	part := k.positive("partial_rotary_factor", 1)
-	if in := k.within("rope_parameters"); in != nil { // transformers 5 has moved it there
+	if in := k.within("rope_parameters"); in != nil { // transformers 5 has it there
 		part = in.positive("partial_rotary_factor", part)
 	}
 	d := ropeDefaults{theta: 10000, thetaKey: "rope_theta", dims: int(float64(c.HeadDim) * part), maxPositions: c.MaxPositions, partial: true}
@@ -278,7 +281,7 @@ func readSmolLM3(k *keys, c *ForwardConfig) {
 	bias := k.boolean("attention_bias", false)
 	c.QKVBias, c.OutBias = bias, bias
 	c.MLPBias = k.boolean("mlp_bias", false)
-	// An entry of no_rope_layers is 1 where the layer has a rope.
+	// An entry of no_rope_layers is 1 if the layer has a rope.
 	interval := k.size("no_rope_layer_interval", 4)
 	turns := read(k, "no_rope_layers", []int(nil), "is not a list of integers")
 	if turns != nil && len(turns) != len(c.Layers) {

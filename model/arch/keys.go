@@ -8,9 +8,8 @@ import (
 	"strings"
 )
 
-// keys reads a JSON object of which every key has to be understood: it notes the
-// keys that were asked for, and rest reports one that was not. The first error
-// stays, and the values returned after it mean nothing.
+// keys reads a JSON object in which every key must be understood: it records the keys that were
+// read, and rest reports an unread key. The first error stays; later values are meaningless.
 type keys struct {
 	object
 	used map[string]bool
@@ -19,21 +18,21 @@ type keys struct {
 
 func newKeys(o object) *keys { return &keys{object: o, used: map[string]bool{}} }
 
-// fail keeps the first error.
+// fail records the first error.
 func (k *keys) fail(key, format string, args ...any) {
 	if k.err == nil {
 		k.err = &ConfigError{k.path + key, fmt.Sprintf(format, args...)}
 	}
 }
 
-// has tells whether the key is there and not null, and marks it as understood.
+// has reports whether the key exists and is not null, and marks it as understood.
 func (k *keys) has(key string) bool {
 	k.used[key] = true
 	raw, ok := k.keys[key]
 	return ok && string(raw) != "null"
 }
 
-// isNull tells a key that says null, for those whose absence means something else.
+// isNull reports whether the key is null, for keys that differ in meaning if absent.
 func (k *keys) isNull(key string) bool { return string(k.keys[key]) == "null" }
 
 func read[T any](k *keys, key string, absent T, wrong string) T {
@@ -46,8 +45,8 @@ func read[T any](k *keys, key string, absent T, wrong string) T {
 	return v
 }
 
-// size is a positive integer below 2^31; absent stands for a key that is not
-// there, unless it is 0: then the key has to be.
+// size reads a positive integer below 2^31. absent is the default; without a default (0) the key is
+// required.
 func (k *keys) size(key string, absent int) int {
 	v := k.count(key, absent)
 	switch {
@@ -59,10 +58,10 @@ func (k *keys) size(key string, absent int) int {
 	return v
 }
 
-// count is an integer from 0 to 2^31-1.
+// count reads an integer from 0 to 2^31-1.
 func (k *keys) count(key string, absent int) int {
 	v := read(k, key, json.Number(fmt.Sprint(absent)), "is not a number")
-	if strings.HasPrefix(string(k.keys[key]), `"`) { // which json.Number takes as well
+	if strings.HasPrefix(string(k.keys[key]), `"`) { // json.Number accepts strings too
 		k.fail(key, "is not a number")
 	}
 	n, err := v.Int64()
@@ -76,7 +75,7 @@ func (k *keys) count(key string, absent int) int {
 	return int(n)
 }
 
-// positive is a finite number above 0.
+// positive reads a finite number above 0.
 func (k *keys) positive(key string, absent float64) float64 {
 	v := read(k, key, absent, "is not a number")
 	if !(v > 0) || math.IsInf(v, 0) {
@@ -88,7 +87,7 @@ func (k *keys) positive(key string, absent float64) float64 {
 	return v
 }
 
-// optional is a positive number, or 0 if the key is not there or null.
+// optional reads a positive number, or returns 0 if the key is absent or null.
 func (k *keys) optional(key string) float64 {
 	if !k.has(key) {
 		return 0
@@ -104,7 +103,7 @@ func (k *keys) string(key, absent string) string {
 	return read(k, key, absent, "is not a string")
 }
 
-// only marks a key that gq honours by refusing every value but one.
+// only marks a key as understood and refuses every value but one.
 func only[T comparable](k *keys, key string, value T, wrong string) {
 	if v := read(k, key, value, wrong); v != value {
 		k.fail(key, "is %v: this forward pass knows only %v", v, value)
@@ -118,15 +117,14 @@ func (k *keys) never(names ...string) {
 	}
 }
 
-// irrelevant marks keys that do not change what a forward pass computes.
+// irrelevant marks keys that do not affect a forward pass.
 func (k *keys) irrelevant(names ...string) {
 	for _, key := range names {
 		k.used[key] = true
 	}
 }
 
-// within reads the object under a key; nil if there is none. The caller has to call
-// join with it.
+// within reads the object under a key; nil if absent. The caller must call join with the result.
 func (k *keys) within(key string) *keys {
 	if !k.has(key) {
 		return nil
@@ -138,7 +136,7 @@ func (k *keys) within(key string) *keys {
 	return newKeys(o)
 }
 
-// join takes over what reading an inner object found.
+// join takes over the errors of an inner object.
 func (k *keys) join(inner *keys) {
 	if inner == nil {
 		return
@@ -149,7 +147,7 @@ func (k *keys) join(inner *keys) {
 	}
 }
 
-// rest fails for keys that nothing has asked for.
+// rest fails for keys that nothing has read.
 func (k *keys) rest() {
 	var unknown []string
 	for key := range k.keys {
@@ -167,9 +165,8 @@ func (k *keys) rest() {
 	}
 }
 
-// bookkeeping are keys of any config.json that say nothing about how logits are
-// computed: who wrote it, how training initialized and dropped out, how to
-// generate, what else to return.
+// bookkeeping are keys of any config.json that do not affect logits: who wrote the file,
+// initialization and dropout in training, generation, additional results.
 var bookkeeping = []string{
 	"_name_or_path", "architectures", "model_type", "transformers_version", "auto_map", "torch_dtype", "dtype", "use_bfloat16",
 	"tokenizer_class", "task_specific_params", "finetuning_task", "problem_type", "id2label", "label2id", "transformers.js_config",
@@ -187,5 +184,5 @@ var bookkeeping = []string{
 	"begin_suppress_tokens", "decoder_start_token_id",
 }
 
-// otherwise are keys of any config.json that would make the model another one if true.
+// otherwise are keys of any config.json that must not be true: they would change the model.
 var otherwise = []string{"is_encoder_decoder", "is_decoder", "add_cross_attention", "tie_encoder_decoder", "rope_interleaved"}

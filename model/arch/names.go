@@ -2,20 +2,20 @@ package arch
 
 import "strings"
 
-// tensorName is a tensor's name taken apart at its dots: path to a module, the
-// module, and the leaf, which says what of the module it is.
+// tensorName is a tensor's name split at its dots: the path to a module, the module, and the leaf,
+// which names the parameter of the module.
 type tensorName struct {
 	full   string
 	segs   []string
-	module int    // index in segs of the module's own name
-	leaf   string // "weight", "bias", ...; "" where the module is the parameter itself
+	module int    // index in segs of the module's name
+	leaf   string // "weight", "bias", ...; "" if the module is the parameter itself
 }
 
-// leaves are last segments that say which parameter of a module a tensor is.
-// w_0, b_0, ... are PaddlePaddle's, kernel and scale Flax's, w and b templateGPT's.
+// leaves are last segments that name a parameter of a module. w_0, b_0, ... are PaddlePaddle's,
+// kernel and scale Flax's, w and b templateGPT's.
 var leaves = set("weight", "bias", "w", "b", "w_0", "w_1", "w_2", "b_0", "kernel", "scale", "gamma", "beta")
 
-// biasLeaves are those that hold what is added.
+// biasLeaves are the leaves of additive parameters.
 var biasLeaves = set("bias", "b", "b_0", "beta")
 
 func parseName(full string) tensorName {
@@ -28,10 +28,10 @@ func parseName(full string) tensorName {
 	return n
 }
 
-// name is the module's own name: "q_proj" of "model.layers.0.self_attn.q_proj.weight".
+// name returns the module's name: "q_proj" of "model.layers.0.self_attn.q_proj.weight".
 func (n tensorName) name() string { return n.segs[n.module] }
 
-// parent is the segment before the module's, "" if there is none.
+// parent returns the segment before the module, or "".
 func (n tensorName) parent() string {
 	if n.module == 0 {
 		return ""
@@ -39,7 +39,7 @@ func (n tensorName) parent() string {
 	return n.segs[n.module-1]
 }
 
-// any tells whether a segment of the whole name passes ok.
+// any reports whether ok is true for a segment of the whole name.
 func (n tensorName) any(ok func(seg string) bool) bool {
 	for _, s := range n.segs {
 		if ok(s) {
@@ -49,7 +49,8 @@ func (n tensorName) any(ok func(seg string) bool) bool {
 	return false
 }
 
-// inLayer tells whether a number stands before the module: it is one of a list of layers or experts.
+// inLayer reports whether a number precedes the module, which then belongs to a list of layers or
+// experts.
 func (n tensorName) inLayer() bool {
 	for _, s := range n.segs[:n.module] {
 		if isNumber(s) {
@@ -59,8 +60,8 @@ func (n tensorName) inLayer() bool {
 	return false
 }
 
-// expert says whether the tensor lies under "experts", and if so whether it
-// belongs to one of them: experts.7.w1, experts.expert_7.fc1.
+// expert reports whether the tensor lies under "experts", and if so whether it belongs to one of
+// them: experts.7.w1, experts.expert_7.fc1.
 func (n tensorName) expert() (under, numbered bool) {
 	for _, s := range n.segs {
 		switch {
@@ -77,12 +78,12 @@ func isNumber(s string) bool {
 	return s != "" && strings.Trim(s, "0123456789") == ""
 }
 
-// InTower reports whether a tensor belongs to a part of a multimodal model that is not its language
-// model, such as a tower for images.
+// InTower reports whether a tensor belongs to a part of a multimodal model other than the language
+// model, such as an image tower.
 func InTower(name string) bool { return parseName(name).any(isTower) }
 
-// isTower tells segments of what is not the language model: towers for images,
-// video and sound, and what projects their output.
+// isTower reports whether a segment names a part other than the language model: towers for images,
+// video and sound, and their projectors.
 func isTower(seg string) bool {
 	if towers[seg] {
 		return true
@@ -104,7 +105,7 @@ var towers = set(
 	"perceiver", "perceiver_resampler", "qformer", "Qformer", "query_tokens", "abstractor",
 )
 
-// isPosition tells segments of tables and buffers of positions.
+// isPosition reports whether a segment names a position embedding or a buffer of positions.
 func isPosition(seg string) bool {
 	return positions[seg] || strings.Contains(seg, "position") || strings.Contains(seg, "rotary") ||
 		strings.HasPrefix(seg, "pos_emb") || strings.HasPrefix(seg, "rel_pos")
@@ -112,26 +113,26 @@ func isPosition(seg string) bool {
 
 var positions = set("wpe", "inv_freq", "rope", "freqs", "freqs_cis", "cos_cached", "sin_cached", "alibi", "relative_attention_bias")
 
-// isNorm tells names of normalizations.
+// isNorm reports whether a module is a normalization.
 func isNorm(module string) bool {
 	m := strings.ToLower(module)
 	return strings.Contains(m, "norm") || m == "ln" || strings.HasPrefix(m, "ln_") || strings.HasSuffix(m, "_ln") ||
 		len(m) == 3 && strings.HasPrefix(m, "ln") && isNumber(m[2:])
 }
 
-// isRouter tells what chooses experts, and what gates a shared expert.
+// isRouter reports whether the module chooses experts or gates a shared expert.
 func (n tensorName) isRouter() bool {
 	if n.any(func(s string) bool { return routers[s] || strings.Contains(s, "router") }) {
 		return true
 	}
-	// mlp.gate, block_sparse_moe.gate, gate.wg (Hunyuan), but not the gate of an attention.
+	// mlp.gate, block_sparse_moe.gate, gate.wg (Hunyuan), but not the gate of an attention
 	return (n.name() == "gate" && !strings.Contains(n.parent(), "att")) || (n.name() == "wg" && n.parent() == "gate")
 }
 
 var routers = set("gate_inp", "shared_expert_gate", "e_score_correction_bias", "moe_statics", "expert_bias")
 
-// kept are modules and parameters whose matrices stay as they are, and why.
-// The state-space parameters and Gemma 3n's small matrices follow llama.cpp's list.
+// kept returns the reason why the matrix of a module stays unquantized, or "". The state-space
+// parameters and Gemma 3n's small matrices follow llama.cpp's list.
 func (n tensorName) kept() string {
 	switch name := n.name(); {
 	case n.any(func(s string) bool { return strings.HasPrefix(s, "lora_") || strings.HasPrefix(s, "dora_") }):
@@ -150,22 +151,21 @@ func (n tensorName) kept() string {
 	return ""
 }
 
-// quantizedParts are last segments of what other quantizers write beside, or
-// instead of, a weight. The floats among them are scales, not weights.
+// quantizedParts are last segments that other quantizers write beside, or instead of, a weight.
+// Floating-point tensors among them are scales, not weights.
 var quantizedParts = set(
 	"qweight", "qzeros", "g_idx", "scales", "zeros", "biases", "absmax", "quant_map", "nested_absmax", "nested_quant_map", "SCB",
 	"weight_packed", "weight_shape", "weight_g_idx", "weight_zero_point", "weight_scale", "weight_scale_inv", "weight_scale_2",
 	"weight_global_scale", "qscale_weight", "weight_format",
 )
 
-// activationScales are last segments of scales for activations.
+// activationScales are last segments of activation scales.
 var activationScales = set("activation_scale", "input_scale", "output_scale", "input_global_scale", "qscale_act", "k_scale", "v_scale", "kv_scale", "q_scale")
 
-// ScaleOf tells whether a tensor holds the scales of an FP8 weight, and names that
+// ScaleOf reports whether a tensor holds the scales of an FP8 weight, and returns the name of the
 // weight: "X.weight" for "X.weight_scale_inv" (DeepSeek, Qwen), "X.weight_scale"
-// (compressed-tensors) and "X.qscale_weight" (Mistral); "X" for "X_scale_inv",
-// where X is a parameter without a module, as fused experts are. Whether the
-// weight is in the checkpoint, and is FP8, is for the caller to see.
+// (compressed-tensors) and "X.qscale_weight" (Mistral); "X" for "X_scale_inv" if X is a parameter
+// without a module, such as fused experts. The caller must check that the weight exists and is FP8.
 func ScaleOf(name string) (weight string, ok bool) {
 	if w, ok := strings.CutSuffix(name, "_scale_inv"); ok {
 		return w, true
@@ -179,7 +179,7 @@ func ScaleOf(name string) (weight string, ok bool) {
 	return "", false
 }
 
-// foreignPart says what a tensor is to another quantizer; "" if it is nothing to one.
+// foreignPart describes a tensor that another quantizer wrote; "" for all other tensors.
 func (n tensorName) foreignPart() string {
 	last := n.segs[len(n.segs)-1]
 	if _, ok := ScaleOf(n.full); ok {

@@ -2,23 +2,22 @@ package arch
 
 import "fmt"
 
-// order is how a matrix lies in a checkpoint.
+// order is the order in which a checkpoint stores a matrix.
 type order uint8
 
 const (
 	orderUnknown order = iota
-	outIn              // rows are outputs, as torch.nn.Linear has it: y = W x
+	outIn              // rows are outputs, as in torch.nn.Linear: y = W x
 	inOut              // rows are inputs: y = x W
 )
 
-// expertOrders is how each architecture stores the experts that are fused into
-// one 3-D tensor [experts, ., .], by model_type.
+// expertOrders is the order of fused experts in a 3-D tensor [experts, ., .], by model_type.
 var expertOrders = map[string]order{
 	// y = x @ W[e]
-	"gpt_oss":           inOut, // as BF16; the MXFP4 blocks of the published files are out x in
+	"gpt_oss":           inOut, // in BF16; the MXFP4 blocks of the published files are out x in
 	"llama4":            inOut,
 	"llama4_text":       inOut,
-	"qwen3_vl_moe":      inOut, // as published; what transformers 5 saves anew is out x in, and is found out by its shape
+	"qwen3_vl_moe":      inOut, // as published; transformers 5 saves out x in, which the shape reveals
 	"qwen3_vl_moe_text": inOut,
 	"aria":              inOut,
 	"aria_text":         inOut,
@@ -31,8 +30,8 @@ var expertOrders = map[string]order{
 	"granitemoehybrid":  outIn,
 	"jetmoe":            outIn,
 	"step3p5":           outIn,
-	// Published with one tensor an expert. Fused only where transformers 5 saved
-	// them in its own form, which stacks those tensors and so keeps their order.
+	// Published with one tensor per expert. These are fused only by transformers 5, which stacks
+	// the tensors and so keeps their order.
 	"deepseek_v2":    outIn,
 	"deepseek_v3":    outIn,
 	"dots1":          outIn,
@@ -53,8 +52,8 @@ var expertOrders = map[string]order{
 	"qwen3_next":     outIn,
 }
 
-// gptOrders is how the architectures that name matrices as GPT-2 does (gptNames)
-// store them: GPT-2's Conv1D is in x out, others took its names for Linear layers.
+// gptOrders is the order of matrices in architectures with GPT-2's names (gptNames). GPT-2's Conv1D
+// is in x out; others use its names for Linear layers.
 var gptOrders = map[string]order{
 	"decision_transformer": inOut,
 	"gpt2":                 inOut,
@@ -69,15 +68,15 @@ var gptOrders = map[string]order{
 	"starcoder2":           outIn,
 }
 
-// side says which side of a matrix is the model's hidden size.
+// side is the side of a matrix that has the model's hidden size.
 type side uint8
 
 const (
-	sideIn  side = iota // it reads the hidden state
-	sideOut             // it writes to the hidden state
+	sideIn  side = iota // reads the hidden state
+	sideOut             // writes to the hidden state
 )
 
-// expertNames are the modules that hold fused experts in 3-D.
+// expertNames are the modules with fused experts in 3-D.
 var expertNames = map[string]side{
 	"gate_up_proj": sideIn, "gate_proj": sideIn, "up_proj": sideIn, "down_proj": sideOut,
 	"w1": sideIn, "w3": sideIn, "w2": sideOut,
@@ -85,12 +84,12 @@ var expertNames = map[string]side{
 	"input_linear": sideIn, "output_linear": sideOut, // granitemoe, jetmoe
 }
 
-// gptNames are the modules that hold a Conv1D in GPT-2.
+// gptNames are the modules that are a Conv1D in GPT-2.
 var gptNames = map[string]side{
 	"c_attn": sideIn, "q_attn": sideIn, "kv_attn": sideIn, "c_fc": sideIn, "c_fc2": sideIn, "c_proj": sideOut,
 }
 
-// lookUp finds a config's order in a table. The language model's own type comes first.
+// lookUp finds the order for a config in a table, first by the language model's own type.
 func lookUp(table map[string]order, cfg *Config) order {
 	if cfg == nil {
 		return orderUnknown
@@ -101,7 +100,7 @@ func lookUp(table map[string]order, cfg *Config) order {
 	return table[cfg.ModelType]
 }
 
-// unknownOrder is the reason why a matrix of unknown order is kept.
+// unknownOrder returns the reason why a matrix of unknown order stays unquantized.
 func unknownOrder(cfg *Config) string {
 	const what = "stored out x in or in x out, depending on the architecture: "
 	switch {
@@ -113,8 +112,8 @@ func unknownOrder(cfg *Config) string {
 	return fmt.Sprintf("%sgq does not know how model_type %q does it", what, cfg.TextType)
 }
 
-// contradiction checks a matrix against the hidden size of the config, which has
-// to be on the right side if the order is right; "" if nothing speaks against it.
+// contradiction checks a matrix against the hidden size of the config, which must be on the right
+// side if the order is right. It returns "" without a contradiction.
 func contradiction(cfg *Config, o order, s side, rows, cols int64) string {
 	out, in := rows, cols
 	if o == inOut {

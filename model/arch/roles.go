@@ -7,29 +7,28 @@ import (
 	"github.com/lowbit-go/gq/formats/gqf"
 )
 
-// MinRows is how many outputs a matrix has to have to be quantized by default.
+// MinRows is the number of outputs that a matrix must have to be quantized by default.
 const MinRows = 32
 
-// Class is what gq makes of a tensor by default.
+// Class is gq's default treatment of a tensor.
 type Class struct {
 	Role gqf.Role
-	// Quantize: it is quantized unless a rule says otherwise.
+	// Quantize: the tensor is quantized unless a rule says otherwise.
 	Quantize bool
-	// Reason says why it is not, "" if it is.
+	// Reason is why the tensor stays unquantized; "" if Quantize.
 	Reason string
-	// Transposed: its last two dimensions are inputs x outputs.
+	// Transposed: the last two dimensions are inputs x outputs.
 	Transposed bool
-	// Experts is the first dimension of a 3-D tensor of fused experts, each a matrix
-	// of its own; 0 for every other tensor. It is set for kept ones too if their order is known.
+	// Experts is the first dimension of a 3-D tensor of fused experts, each a matrix; 0 for every
+	// other tensor. It is set for unquantized tensors too if their order is known.
 	Experts int
 }
 
-// Slices is how many matrices the tensor holds: Experts, or 1.
+// Slices returns the number of matrices in the tensor: Experts, or 1.
 func (c Class) Slices() int { return max(1, c.Experts) }
 
-// Classify says what a tensor is, by its name, its shape and the model's config,
-// which may be nil. It does not know the dtype: integers can't be quantized
-// whatever Classify says of their name.
+// Classify classifies a tensor by its name, its shape and the model's config, which may be nil. It
+// does not know the dtype: integers cannot be quantized, whatever Classify says.
 func Classify(cfg *Config, name string, shape []int64) Class {
 	n := parseName(name)
 	if c, ok := n.byName(len(shape)); ok {
@@ -48,9 +47,9 @@ func Classify(cfg *Config, name string, shape []int64) Class {
 
 func keep(role gqf.Role, reason string) Class { return Class{Role: role, Reason: reason} }
 
-// byName finds the tensors that are kept for what their names say, of whatever shape.
-// The order matters: a router's bias is part of the router, a norm's weight in a
-// vision tower is part of the tower.
+// byName finds the tensors of any shape that stay unquantized because of their names. The order
+// matters: a router's bias is part of the router, and a norm in a vision tower is part of the
+// tower.
 func (n tensorName) byName(ndim int) (Class, bool) {
 	if r := n.foreignPart(); r != "" {
 		role := gqf.RoleOther
@@ -83,7 +82,7 @@ func (n tensorName) byName(ndim int) (Class, bool) {
 	return Class{}, false
 }
 
-// matrix classifies what is 2-D and not kept for its name.
+// matrix classifies a 2-D tensor that byName did not find.
 func (n tensorName) matrix(cfg *Config, shape []int64) Class {
 	c := Class{Role: n.matrixRole(), Quantize: true}
 	o := outIn
@@ -108,7 +107,7 @@ func (n tensorName) matrix(cfg *Config, shape []int64) Class {
 	return c.unlessSmall(shape)
 }
 
-// stack classifies what is 3-D and not kept for its name: fused experts, or nothing that gq knows.
+// stack classifies a 3-D tensor that byName did not find: fused experts, or unknown.
 func (n tensorName) stack(cfg *Config, shape []int64) Class {
 	s, ok := expertNames[n.name()]
 	if !ok {
@@ -128,7 +127,7 @@ func (n tensorName) stack(cfg *Config, shape []int64) Class {
 	return c.unlessSmall(shape[1:])
 }
 
-// unlessSmall keeps matrices of too few outputs.
+// unlessSmall leaves matrices with too few outputs unquantized.
 func (c Class) unlessSmall(matrix []int64) Class {
 	rows := matrix[0]
 	if c.Transposed {
@@ -153,15 +152,15 @@ func (n tensorName) matrixRole() gqf.Role {
 	return gqf.RoleProjection
 }
 
-// isStacked tells a matrix that holds all experts, one below or beside the other.
+// isStacked reports whether a matrix holds all experts, below or beside each other.
 func (n tensorName) isStacked() bool {
 	under, numbered := n.expert()
 	return under && !numbered
 }
 
-// stackedInTwo says why a matrix of several experts is kept. DBRX lays its experts
-// below each other. w1 and v1 are out x in, so that each row is one output of one
-// expert, as in any other matrix. w2 is in x out within each expert.
+// stackedInTwo returns why a matrix of several experts stays unquantized. DBRX stores its experts
+// below each other. w1 and v1 are out x in: each row is one output of one expert, as in any other
+// matrix. w2 is in x out within each expert.
 func (n tensorName) stackedInTwo(cfg *Config) string {
 	const why = "several experts in one 2-D tensor"
 	switch {

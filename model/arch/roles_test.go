@@ -6,9 +6,8 @@ import (
 	"testing"
 )
 
-// Each line of a case is a tensor of the published checkpoint: name, shape, role,
-// then what is done: "q" (quantized), "keep"; "T" for in x out, "e128" for 128
-// fused experts.
+// Each line of a case is a tensor of the published checkpoint: name, shape, role, and the expected
+// treatment: "q" (quantized) or "keep"; "T" for in x out; "e128" for 128 fused experts.
 var classifyTests = []struct {
 	arch, config, tensors string
 }{
@@ -415,7 +414,7 @@ func describe(c Class) string {
 	return s
 }
 
-// TestReasons holds that a reason says what a user needs to know, where that is more than the name.
+// TestReasons demands that a reason tells the user more than the name.
 func TestReasons(t *testing.T) {
 	qwen := &Config{ModelType: "qwen3_vl_moe", TextType: "qwen3_vl_moe_text", HiddenSize: 2048}
 	for _, test := range []struct {

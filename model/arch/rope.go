@@ -7,41 +7,42 @@ import (
 	"github.com/lowbit-go/gq/internal/detmath"
 )
 
-// RopeConfig says how positions turn queries and keys: the pair of dimensions i and
-// i + Dims/2 is turned by position times a frequency.
+// RopeConfig says how positions rotate queries and keys: the dimensions i and i + Dims/2 are
+// rotated by the position times a frequency.
 type RopeConfig struct {
-	// Type is how frequencies are scaled: default, linear, llama3, yarn or longrope.
+	// Type is the scaling of frequencies: default, linear, llama3, yarn or longrope.
 	Type  string
 	Theta float64 // the base of the frequencies: theta^(-2i/Dims)
-	Dims  int     // how many of a head's dimensions turn, from the first
-	// Factor is by how much the context was extended; 0 for default.
+	Dims  int     // number of rotated dimensions of a head, from the first
+	// Factor is the extension of the context; 0 for default.
 	Factor float64
-	// OriginalPositions is the context before it was extended; 0 for default and linear.
+	// OriginalPositions is the context before the extension; 0 for default and linear.
 	OriginalPositions int
 	// AttentionFactor multiplies sines and cosines (yarn, longrope); 1 for the others.
 	AttentionFactor float64
 	// LowFactor and HighFactor are llama3's low_freq_factor and high_freq_factor.
 	LowFactor, HighFactor float64
-	// FastRotations and SlowRotations are yarn's beta_fast and beta_slow; Truncate rounds the dimensions found with
-	// them outwards.
+	// FastRotations and SlowRotations are yarn's beta_fast and beta_slow. Truncate rounds the
+	// resulting dimensions outwards.
 	FastRotations, SlowRotations float64
 	Truncate                     bool
-	// Short and Long divide the frequencies one by one (longrope): Short in sessions of at most OriginalPositions
-	// tokens, Long in larger ones.
+	// Short and Long divide the individual frequencies (longrope): Short in sessions of at most
+	// OriginalPositions tokens, Long in larger ones.
 	Short, Long []float64
 }
 
-// ropeDefaults are what an architecture's configuration class takes where config.json says nothing.
+// ropeDefaults are the defaults of an architecture's configuration class.
 type ropeDefaults struct {
 	theta    float64
-	thetaKey string // rope_theta; Gemma 3 has another one for its local layers
+	thetaKey string // rope_theta; Gemma 3 has another key for its local layers
 	dims     int
-	// maxPositions is max_position_embeddings, originalPositions a key beside rope_scaling (Phi-3); 0 if not said.
+	// maxPositions is max_position_embeddings, originalPositions a key beside rope_scaling (Phi-3);
+	// 0 if absent.
 	maxPositions, originalPositions int
-	partial                         bool // there is a partial_rotary_factor, read before
+	partial                         bool // there is a partial_rotary_factor, already read
 }
 
-// readRope reads rope_theta and rope_scaling, or the rope_parameters that transformers 5 writes in their place.
+// readRope reads rope_theta and rope_scaling, or the rope_parameters of transformers 5.
 func (k *keys) readRope(d ropeDefaults) RopeConfig {
 	if k.has("rope_parameters") {
 		if k.has("rope_scaling") {
@@ -91,7 +92,7 @@ func (k *keys) readScaling(d ropeDefaults) RopeConfig {
 		}
 	case "yarn":
 		k.readYarn(&r, d)
-	case "longrope", "su": // su is what Phi-3's first configs call it
+	case "longrope", "su": // su is the name in Phi-3's first configs
 		r.Type = "longrope"
 		k.readLongRope(&r, d)
 	default:
@@ -137,7 +138,7 @@ func (k *keys) readLongRope(r *RopeConfig, d ropeDefaults) {
 			}
 		}
 	}
-	// Phi-3 has the original context beside rope_scaling, and the factor is the ratio of the two.
+	// Phi-3 has the original context beside rope_scaling; the factor is the ratio of the contexts.
 	r.Factor = k.optional("factor")
 	r.OriginalPositions = k.count("original_max_position_embeddings", 0)
 	switch {
@@ -162,8 +163,9 @@ func (k *keys) readLongRope(r *RopeConfig, d ropeDefaults) {
 	}
 }
 
-// Frequencies gives the angle in radians by which each pair of dimensions turns from one position to the next, in a
-// session of at most maxTokens tokens. They are rounded to float32, as the models were trained with.
+// Frequencies returns the angle in radians by which each pair of dimensions rotates from one
+// position to the next, in a session of at most maxTokens tokens. The angles are rounded to
+// float32, as in training.
 func (r *RopeConfig) Frequencies(maxTokens int) []float32 {
 	freqs := make([]float32, r.Dims/2)
 	for i := range freqs {
@@ -187,10 +189,10 @@ func (r *RopeConfig) Frequencies(maxTokens int) []float32 {
 	return freqs
 }
 
-// llama3 slows long waves down by Factor, leaves short ones alone and goes from one to the other in between
-// (Llama 3.1's own code, apply_scaling).
+// llama3 divides the frequencies of long waves by Factor, keeps short waves, and interpolates in
+// between (Llama 3.1's own code, apply_scaling).
 func (r *RopeConfig) llama3(f float64) float64 {
-	waves := float64(float64(r.OriginalPositions)*f) / (2 * math.Pi) // in the original context
+	waves := float64(float64(r.OriginalPositions)*f) / (2 * math.Pi) // number of waves in the original context
 	switch {
 	case waves < r.LowFactor:
 		return f / r.Factor
@@ -201,9 +203,10 @@ func (r *RopeConfig) llama3(f float64) float64 {
 	return float64((1-smooth)*f)/r.Factor + float64(smooth*f)
 }
 
-// yarn does the same by a ramp over the dimensions (arXiv:2309.00071, section 3.2, and its authors' code).
+// yarn interpolates by a ramp over the dimensions instead (arXiv:2309.00071, section 3.2, and its
+// authors' code).
 func (r *RopeConfig) yarn(f float64, i int) float64 {
-	// The dimension whose wave turns n times in the original context.
+	// The dimension whose wave rotates n times in the original context.
 	dimension := func(n float64) float64 {
 		return float64(r.Dims) * detmath.Log(float64(r.OriginalPositions)/(n*2*math.Pi)) / (2 * detmath.Log(r.Theta))
 	}

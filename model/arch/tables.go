@@ -5,27 +5,26 @@ import (
 	"strings"
 )
 
-// heads are modules that give logits, wherever they stand.
+// heads are modules that compute logits, anywhere in a name.
 var heads = set("lm_head", "embed_out", "unembedding", "unembed")
 
-// outerHeads give logits where they stand outside of any layer; in a layer the
-// same names are projections (BERT's output, OLMo's ff_out).
+// outerHeads compute logits outside of any layer. In a layer these names are projections (BERT's
+// output, OLMo's ff_out).
 var outerHeads = set("output", "output_layer", "head", "ff_out")
 
-// isHead tells the matrix that gives logits.
+// isHead reports whether the tensor is an lm_head.
 func (n tensorName) isHead() bool {
 	return n.any(func(s string) bool { return heads[s] }) ||
 		outerHeads[n.name()] && !n.inLayer() ||
 		n.name() == "head" && n.parent() == "shared_head" // DeepSeek's multi-token prediction
 }
 
-// tableHeads are the modules that hold the table of tokens, and the head that
-// goes with each: its name where the table is tied and the checkpoint leaves the
-// head out.
+// tableHeads maps the modules that hold an embedding to the lm_head of the same model: its name if
+// the two are tied and the checkpoint omits the lm_head.
 var tableHeads = map[string]string{
 	"embed_tokens":    "lm_head",
 	"wte":             "lm_head",
-	"word_embeddings": "lm_head", // BLOOM, Falcon; BERT and ChatGLM are apart, below
+	"word_embeddings": "lm_head", // BLOOM, Falcon; HeadName treats BERT and ChatGLM apart
 	"embeddings":      "lm_head", // Mamba, RWKV
 	"embedding":       "lm_head", // Mamba's own checkpoints
 	"tokens_embed":    "lm_head", // GPT
@@ -36,8 +35,8 @@ var tableHeads = map[string]string{
 	"emb":             "head",   // RWKV's own checkpoints
 }
 
-// isTable tells tables that are looked up by token: the main one and others
-// beside it (Gemma 3n's embed_tokens_per_layer).
+// isTable reports whether the tensor is an embedding: the main one or another one beside it (Gemma
+// 3n's embed_tokens_per_layer).
 func (n tensorName) isTable() bool {
 	name := n.name()
 	return tableHeads[name] != "" || strings.HasPrefix(name, "embed_tokens") ||
@@ -45,28 +44,26 @@ func (n tensorName) isTable() bool {
 		name == "token_embd" || name == "tok_emb" || name == "token_emb"
 }
 
-// bodies are the modules that a model with a head wraps around everything but the
-// head, longest first.
+// bodies are the modules that contain everything but the lm_head, longest first.
 var bodies = [][]string{
 	{"model", "language_model"}, {"model", "text_model"}, {"model", "decoder"}, {"model", "transformer"},
 	{"model"}, {"transformer"}, {"backbone"}, {"gpt_neox"}, {"rwkv"}, {"decoder"},
 }
 
-// headless are endings of class names that have no head over the vocabulary; but
-// GPT2LMHeadModel has one, and InternVLChatModel.
+// headless are endings of class names without an lm_head, except GPT2LMHeadModel and
+// InternVLChatModel, which have one.
 var headless = []string{"Model", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering", "ForMultipleChoice"}
 
-// HeadName is the name that the head would have that is tied to the table of
-// tokens and left out of the checkpoint: "lm_head.weight" for
-// "model.embed_tokens.weight", "output.weight" for "tok_embeddings.weight". It is
-// "" if table is not the table of tokens, or the config names an architecture that
-// has no such head. cfg may be nil.
+// HeadName returns the name of the lm_head that is tied to an embedding and omitted from the
+// checkpoint: "lm_head.weight" for "model.embed_tokens.weight", "output.weight" for
+// "tok_embeddings.weight". It returns "" if table is not the token embedding, or if the config
+// names an architecture without an lm_head. cfg may be nil.
 func HeadName(cfg *Config, table string) string {
 	n := parseName(table)
 	head := tableHeads[n.name()]
 	path := n.segs[:n.module]
 	if head == "" || n.leaf != "weight" || n.inLayer() || cfg != nil && cfg.headless() ||
-		n.parent() == "embeddings" || slices.Contains(path, "encoder") { // BERT and its like
+		n.parent() == "embeddings" || slices.Contains(path, "encoder") { // BERT and similar
 		return ""
 	}
 	if n.name() == "word_embeddings" && n.parent() == "embedding" { // ChatGLM
@@ -74,7 +71,7 @@ func HeadName(cfg *Config, table string) string {
 	}
 	for _, b := range bodies {
 		if len(path) >= len(b) && slices.Equal(path[len(path)-len(b):], b) {
-			if len(b) == 2 && b[1] == "transformer" { // OLMo's own checkpoints have the head inside
+			if len(b) == 2 && b[1] == "transformer" { // OLMo's own checkpoints have the lm_head inside
 				return strings.Join(append(slices.Clone(path), "ff_out", "weight"), ".")
 			}
 			path = path[:len(path)-len(b)]
@@ -84,7 +81,7 @@ func HeadName(cfg *Config, table string) string {
 	return strings.Join(append(slices.Clone(path), head, "weight"), ".")
 }
 
-// headless tells whether none of the architectures named has a head.
+// headless reports whether none of the config's architectures has an lm_head.
 func (c *Config) headless() bool {
 	for _, arch := range c.Architectures {
 		ends := func(ending string) bool { return strings.HasSuffix(arch, ending) }

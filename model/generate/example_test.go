@@ -8,7 +8,8 @@ import (
 	"github.com/lowbit-go/gq/model/generate"
 )
 
-// A generator opens a .gqf file or a checkpoint's directory once, and continues any number of prompts.
+// A Generator opens a .gqf file or a checkpoint's directory once, and continues any number of
+// prompts.
 func Example() {
 	g, err := generate.Open("../../testdata/books1.3M-bf16", generate.OpenOptions{})
 	if err != nil {

@@ -13,26 +13,27 @@ import (
 // Options are the options of Run.
 type Options struct {
 	Prompt    string
-	NoBOS     bool // default: the tokenizer's BOS comes first, if its files ask for one and the prompt does not begin with it
+	NoBOS     bool // default: the BOS comes first if the tokenizer's files ask for it and the prompt does not begin with it
 	MaxTokens int  // most tokens to generate; default DefaultMaxTokens
-	// Context is how many tokens there is room for, the prompt's included. Default: what the prompt and MaxTokens take,
-	// at most max_position_embeddings of config.json.
+	// Context is the maximum number of tokens, including the prompt. Default: the prompt's tokens
+	// plus MaxTokens, at most max_position_embeddings of config.json.
 	Context  int
 	Sampling Sampling
-	Stop     []string // generation ends before the first of these strings, none of which may be empty
-	// IgnoreEOS never chooses a token that ends the text. Default: it ends it.
+	Stop     []string // the text ends before the first of these strings; an empty string is an error
+	// IgnoreEOS bans the end tokens. Default: an end token ends the text.
 	IgnoreEOS    bool
-	PricePerHour float64 // of the machine, in any currency; 0: costs are not computed
-	// Text is called with text as it comes, of whole characters. Token is called with each token of the prompt, then with
-	// each one chosen. An error of theirs ends Run, which returns it. Default: nothing is called.
+	PricePerHour float64 // price of the machine, in any currency; 0: costs are not computed
+	// Text is called with each new piece of text, in whole characters. Token is called with each
+	// token of the prompt and each chosen token. An error of a callback ends Run, which returns the
+	// error. Default: none.
 	Text  func(text string) error
 	Token func(id int32, token string, prompt bool) error
 }
 
-// DefaultMaxTokens is the default of Options.MaxTokens.
+// DefaultMaxTokens is the default for Options.MaxTokens.
 const DefaultMaxTokens = 256
 
-// prefillStep is how many tokens of a prompt are computed before a look at the context.Context.
+// prefillStep is the number of tokens of a prompt between two checks of the context.Context.
 const prefillStep = 256
 
 // run is the state of a Run.
@@ -47,8 +48,8 @@ type run struct {
 	logits  []float32
 }
 
-// Run continues the prompt. If ctx is cancelled or a callback fails it returns that error
-// and the Result so far, with other errors no Result.
+// Run continues the prompt. If ctx is cancelled or a callback fails, Run returns the error and the
+// Result so far; with other errors it returns no Result.
 func (g *Generator) Run(ctx context.Context, o Options) (*Result, error) {
 	start := time.Now()
 	if o.MaxTokens == 0 {
@@ -92,7 +93,7 @@ func (g *Generator) Run(ctx context.Context, o Options) (*Result, error) {
 	return x.r, err
 }
 
-// encode gives the prompt's tokens.
+// encode returns the tokens of the prompt.
 func (g *Generator) encode(o Options) ([]int32, error) {
 	ids, err := g.tokenizer.Encode(o.Prompt, tokenizer.Options{})
 	if err != nil {
@@ -116,8 +117,8 @@ func (g *Generator) encode(o Options) ([]int32, error) {
 	return ids, nil
 }
 
-// bos is the token that the tokenizer's files put before a text. A BOS that they only name
-// is not put there: for SmolLM2-Instruct, say, it is <|im_start|>, which begins turns.
+// bos returns the token that the tokenizer's files put before a text. Some files only name a BOS:
+// in SmolLM2-Instruct it is <|im_start|>, which begins turns and must not be added.
 func (g *Generator) bos() (id int32, ok bool, err error) {
 	id, ok = g.tokenizer.BOS()
 	if !ok || g.tokenizer.AddsBOS() {
@@ -127,7 +128,7 @@ func (g *Generator) bos() (id int32, ok bool, err error) {
 	return id, slices.Contains(around, id), err
 }
 
-// context gives the size of the session.
+// context returns the size of the session.
 func (g *Generator) context(o Options, prompt int) (int, error) {
 	size, why := o.Context, ""
 	if size == 0 {
@@ -142,10 +143,10 @@ func (g *Generator) context(o Options, prompt int) (int, error) {
 	return size, nil
 }
 
-// generate fills the cache with the prompt and generates until something says stop.
+// generate fills the cache with the prompt and generates until a stop condition holds.
 func (x *run) generate(ctx context.Context, start time.Time, ids []int32) error {
 	for _, id := range ids {
-		x.stream.Next(id) // what follows is no beginning of a text: it may begin with a space
+		x.stream.Next(id) // so that the text may begin with a space
 		if err := x.token(id, true); err != nil {
 			return err
 		}
@@ -204,7 +205,7 @@ func (x *run) prefill(ctx context.Context, ids []int32) error {
 	return nil
 }
 
-// take gives a chosen token out and says whether it is the last.
+// take outputs a chosen token and reports whether it is the last.
 func (x *run) take(id int32) (done bool, err error) {
 	if err := x.token(id, false); err != nil {
 		return false, err
@@ -234,7 +235,7 @@ func (x *run) token(id int32, prompt bool) error {
 	return err
 }
 
-// text gives text out up to a stop string. At the end nothing is held back any more.
+// text outputs text up to a stop string. At the end it holds nothing back.
 func (x *run) text(piece string, end bool) error {
 	if x.r.Stopped == StopString {
 		return nil

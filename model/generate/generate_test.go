@@ -33,13 +33,13 @@ func mustRun(t *testing.T, g *Generator, o Options) *Result {
 	return r
 }
 
-// TestRun: what is streamed is the text, the same for any number of threads, and the
-// tokens are those that make it.
+// TestRun: the streamed text is the result's text, the same for any number of threads, and the
+// tokens decode to it.
 func TestRun(t *testing.T) {
 	var first *Result
 	for _, threads := range []int{1, 2, 5} {
 		g := open(t, books, threads)
-		for range 2 { // a Generator has no memory
+		for range 2 { // a Generator keeps no state between runs
 			streamed := ""
 			var ids []int32
 			r := mustRun(t, g, Options{
@@ -74,7 +74,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestStop: a stop string ends the text before it, however tokens cut it.
+// TestStop: the text ends before a stop string, however tokens divide it.
 func TestStop(t *testing.T) {
 	g := open(t, books, 1)
 	whole := mustRun(t, g, Options{Prompt: "The old man said", MaxTokens: 40}).Text
@@ -87,7 +87,7 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// TestEndOfText makes a token that comes in the text one that ends it.
+// TestEndOfText declares a token of the text to be an end token.
 func TestEndOfText(t *testing.T) {
 	g := open(t, books, 1)
 	o := Options{Prompt: "The old man said", MaxTokens: 20}
@@ -148,7 +148,7 @@ func TestBOS(t *testing.T) {
 	if _, err := g.Run(t.Context(), Options{NoBOS: true}); err == nil {
 		t.Errorf("a text was made of nothing")
 	}
-	// A BOS that is named, but that nothing puts before a text.
+	// A BOS that the files name, but that nothing puts before a text.
 	tok, err := tokenizer.ParseFiles(tokenizer.Files{Tokenizer: []byte(`{"version":"1.0","added_tokens":[{"id":2,"content":"<b>","special":true,"single_word":false,"lstrip":false,"rstrip":false,"normalized":false}],
 		"model":{"type":"BPE","vocab":{"a":0,"b":1},"merges":[]}}`), Config: []byte(`{"bos_token":"<b>"}`)})
 	if err != nil {
@@ -159,7 +159,7 @@ func TestBOS(t *testing.T) {
 	}
 }
 
-// TestInterrupted: a cancelled run returns what there is, and so does one whose output fails.
+// TestInterrupted: a cancelled run returns the text so far, and so does a run whose output fails.
 func TestInterrupted(t *testing.T) {
 	g := open(t, books, 1)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -182,7 +182,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestOpenErrors leaves files of the model out, or writes them anew.
+// TestOpenErrors removes files of the model, or replaces them.
 func TestOpenErrors(t *testing.T) {
 	for _, c := range []struct{ file, content, want string }{
 		{"tokenizer.json", "", "holds no tokenizer.json: a prompt cannot be turned into tokens"},

@@ -9,12 +9,13 @@ import (
 	"strings"
 )
 
-// Memory is the memory of the process when the text was finished.
+// Memory is the memory of the process at the end of the text.
 type Memory struct {
-	// Source is what was asked: "linux" is /proc/self/status, "go" the Go runtime, which knows of no maps.
+	// Source is the origin of the numbers: "linux" is /proc/self/status, "go" the Go runtime, which
+	// does not count maps.
 	Source  string `json:"source"`
-	Private int64  `json:"private_bytes"` // RssAnon: what the process made itself, the keys and values among it
-	File    int64  `json:"file_bytes"`    // RssFile: pages of mapped files in memory, the program's own among them
+	Private int64  `json:"private_bytes"` // RssAnon: memory of the process itself, including keys and values
+	File    int64  `json:"file_bytes"`    // RssFile: pages of mapped files in memory, including the program's
 }
 
 func readMemory() Memory {
@@ -28,7 +29,7 @@ func readMemory() Memory {
 	return Memory{Source: "go", Private: int64(s[0].Value.Uint64() - s[1].Value.Uint64())}
 }
 
-// parseStatus reads proc(5)'s status.
+// parseStatus parses /proc/self/status, see proc(5).
 func parseStatus(status []byte) (m Memory, ok bool) {
 	m.Source = "linux"
 	found := 0

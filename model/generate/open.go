@@ -24,8 +24,8 @@ import (
 type OpenOptions struct {
 	Threads     int               // default runtime.NumCPU
 	CPU         string            // as kernels.Options.CPU
-	Activations model.Activations // of the quantized linears of a .gqf; default model.Int8
-	Verify      bool              // check the checksums of all weights of a .gqf that the model uses, before it runs; default false
+	Activations model.Activations // inputs of the quantized linear layers of a .gqf; default model.Int8
+	Verify      bool              // check the checksums of a .gqf's weights before the run; default false
 }
 
 // Generator is a model with its tokenizer. It is not for concurrent use.
@@ -41,8 +41,8 @@ type Generator struct {
 	opening   time.Duration
 }
 
-// Open opens a .gqf file, or the checkpoint in a directory, which computes in float32.
-// Either has to have a tokenizer.json.
+// Open opens a .gqf file, or a checkpoint's directory, which computes in float32. Either must have
+// a tokenizer.json.
 func Open(path string, o OpenOptions) (*Generator, error) {
 	start := time.Now()
 	if o.Threads < 1 {
@@ -73,7 +73,7 @@ func Open(path string, o OpenOptions) (*Generator, error) {
 	return g, nil
 }
 
-// open reads everything; read gives the content of one of the model's small files.
+// open reads everything. read returns the content of one of the model's small files.
 func (g *Generator) open(read func(name string) ([]byte, error)) error {
 	config, err := read("config.json")
 	if errors.Is(err, fs.ErrNotExist) {
@@ -110,8 +110,8 @@ func (g *Generator) open(read func(name string) ([]byte, error)) error {
 	return nil
 }
 
-// configEOS reads eos_token_id, a number or a list of numbers, of config.json or of the
-// language model's part of it.
+// configEOS reads eos_token_id, a number or a list of numbers, from config.json or from its part
+// for the language model.
 func configEOS(raw []byte) ([]int32, error) {
 	type level struct {
 		EOS json.RawMessage `json:"eos_token_id"`
@@ -140,7 +140,7 @@ func configEOS(raw []byte) ([]int32, error) {
 	return ids, nil
 }
 
-// Close ends the model's goroutines and the maps.
+// Close ends the model's goroutines and closes its files.
 func (g *Generator) Close() error {
 	var err error
 	if g.model != nil {
@@ -152,15 +152,15 @@ func (g *Generator) Close() error {
 	return err
 }
 
-// A kernelLog counts the linears that run each kernel.
+// A kernelLog counts the linear layers that run each kernel.
 type kernelLog struct {
 	uses []KernelUse
 }
 
-// add is called by the goroutine that computes, once for each kernel of a linear.
+// add is called by the computing goroutine, once for each kernel of a linear layer.
 func (k *kernelLog) add(c kernels.Choice) {
 	if slices.Contains(strings.Split(os.Getenv("GQ_LOG"), ","), "kernels") {
-		fmt.Fprintln(os.Stderr, "kernels:", c) // what kernels does by itself where nobody listens
+		fmt.Fprintln(os.Stderr, "kernels:", c) // the default of kernels.Options.Log
 	}
 	u := KernelUse{Kernel: c.Kernel, Weights: describe(c.Header), Rows: c.M, Linears: 1}
 	for i := range k.uses {

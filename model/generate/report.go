@@ -8,41 +8,41 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// Reason says why a text ended.
+// Reason is why a text ended.
 type Reason string
 
 // The reasons.
 const (
-	EndOfText    Reason = "end-of-text" // the model chose a token that ends it
-	StopString   Reason = "stop"        // of Options.Stop
+	EndOfText    Reason = "end-of-text" // the model chose an end token
+	StopString   Reason = "stop"        // a string of Options.Stop
 	MaxTokens    Reason = "max-tokens"
 	ContextFull  Reason = "context"
 	Interrupted  Reason = "interrupted" // by the context.Context
 	OutputFailed Reason = "output"      // a callback returned an error
 )
 
-// Result is a text and what it took. Fields that were not measured are 0.
+// Result is a text with its time and memory. Fields that were not measured are 0.
 type Result struct {
 	File         string   `json:"file"`
 	Architecture string   `json:"architecture"`
-	Activations  string   `json:"activations"` // inputs of linears: int8 or float32
+	Activations  string   `json:"activations"` // inputs of linear layers: int8 or float32
 	Threads      int      `json:"threads"`
 	Sampling     Sampling `json:"sampling"`
-	Context      int      `json:"context"` // tokens that there was room for
+	Context      int      `json:"context"` // size in tokens
 
 	Text       string  `json:"text"` // without the prompt
 	Stopped    Reason  `json:"stopped"`
 	StopString string  `json:"stop_string,omitempty"`
 	PromptIDs  []int32 `json:"prompt_ids"`
-	IDs        []int32 `json:"ids"` // all that were chosen: the one that ended the text is among them
+	IDs        []int32 `json:"ids"` // all chosen tokens, including the one that ended the text
 
-	OpenSeconds       float64 `json:"open_seconds"`        // of Open
+	OpenSeconds       float64 `json:"open_seconds"`        // Open
 	FirstTokenSeconds float64 `json:"first_token_seconds"` // from the call of Run to the first token: encoding, prefill, choice
 	PrefillSeconds    float64 `json:"prefill_seconds"`     // computing the prompt
 	DecodeSeconds     float64 `json:"decode_seconds"`      // computing and choosing the tokens after the first
-	TotalSeconds      float64 `json:"total_seconds"`       // of Open and Run, output included
-	// PrefillTokensPerSecond counts the prompt's tokens, DecodeTokensPerSecond the chosen ones but the first, which comes
-	// out of the prefill.
+	TotalSeconds      float64 `json:"total_seconds"`       // Open and Run, including output
+	// PrefillTokensPerSecond counts the prompt's tokens. DecodeTokensPerSecond counts the chosen
+	// tokens but the first, which the prefill yields.
 	PrefillTokensPerSecond float64 `json:"prefill_tokens_per_second"`
 	DecodeTokensPerSecond  float64 `json:"decode_tokens_per_second"`
 
@@ -51,20 +51,20 @@ type Result struct {
 	Cost    *Cost       `json:"cost,omitempty"`
 }
 
-// KernelUse is a kernel that ran.
+// KernelUse is the use of a kernel.
 type KernelUse struct {
 	Kernel  string `json:"kernel"`
 	Weights string `json:"weights"`
-	Rows    int    `json:"rows"` // of activations: the fewest of the first time that each linear ran it
+	Rows    int    `json:"rows"` // rows of activations: the fewest over linear layers, of the first use in each
 	Linears int    `json:"linears"`
 }
 
-// Cost is what the time costs at Options.PricePerHour, in the same currency.
+// Cost is the price of the time at Options.PricePerHour, in the same currency.
 type Cost struct {
 	PricePerHour float64 `json:"price_per_hour"`
-	Prompt       float64 `json:"prompt"` // its prefill
+	Prompt       float64 `json:"prompt"` // the prefill
 	Output       float64 `json:"output"` // decoding the tokens after the first
-	// A million tokens at the speed of prefill, and at that of decoding.
+	// The price of a million tokens at the speed of prefill, and at the speed of decoding.
 	MillionInput  float64 `json:"million_input_tokens"`
 	MillionOutput float64 `json:"million_output_tokens"`
 }
@@ -80,7 +80,7 @@ func (g *Generator) newResult(o Options, ids []int32) *Result {
 	}
 }
 
-// measure fills in what is known at the end.
+// measure fills in the figures that are known at the end.
 func (g *Generator) measure(r *Result, took time.Duration, perHour float64) {
 	r.TotalSeconds = (g.opening + took).Seconds()
 	if r.PrefillSeconds > 0 {
@@ -96,7 +96,7 @@ func (g *Generator) measure(r *Result, took time.Duration, perHour float64) {
 	}
 }
 
-// cost computes what r took.
+// cost returns the cost of r.
 func cost(r *Result, perHour float64) *Cost {
 	second := perHour / 3600
 	c := &Cost{PricePerHour: perHour, Prompt: second * r.PrefillSeconds, Output: second * r.DecodeSeconds}
@@ -109,7 +109,7 @@ func cost(r *Result, perHour float64) *Cost {
 	return c
 }
 
-// describe says in a few words what weights a packed header describes.
+// describe describes the weights of a packed header in a few words.
 func describe(h packing.Header) string {
 	if h.Layout == packing.LayoutPlain {
 		return "float32"

@@ -9,32 +9,33 @@ import (
 	"github.com/lowbit-go/gq/internal/splitmix"
 )
 
-// Sampling says how tokens are chosen. Each step leaves fewer of them: the penalty first,
-// then TopK, TopP and MinP, all three on probabilities at temperature 1, and of what is
-// left one token is drawn with probabilities at the temperature. That is llama.cpp's order.
+// Sampling is the rule for choosing tokens. Each step leaves fewer of them, in llama.cpp's order:
+// the penalty first, then TopK, TopP and MinP, all three with probabilities at temperature 1. Then
+// one token is drawn with probabilities at Temperature.
 //
-// The zero value takes the most likely token, always.
+// The zero value always takes the most likely token.
 type Sampling struct {
-	// Temperature divides logits: below 1 likely tokens become likelier. 0 takes the most likely token, of several the
-	// one with the lowest id, whatever the other fields but RepeatPenalty say.
+	// Temperature divides logits: below 1 likely tokens become likelier. 0 takes the most likely
+	// token (the lowest id on ties), whatever the other fields but RepeatPenalty are.
 	Temperature float64 `json:"temperature"`
-	TopK        int     `json:"top_k"` // keeps so many of the likeliest tokens; 0: all
-	// TopP keeps the likeliest tokens, as few as have this probability together, at least one. 0 or 1: all.
+	TopK        int     `json:"top_k"` // keeps this many of the likeliest tokens; 0: all
+	// TopP keeps the fewest likeliest tokens, at least one, that have this probability together. 0
+	// or 1: all.
 	TopP float64 `json:"top_p"`
 	MinP float64 `json:"min_p"` // keeps tokens at least MinP times as likely as the likeliest; 0: all
-	// RepeatPenalty divides positive logits of the tokens among the last 64, the prompt's included, and multiplies
-	// negative ones. 0 or 1: nothing happens.
+	// RepeatPenalty divides positive logits of the last 64 tokens, including the prompt's, and
+	// multiplies negative ones. 0 or 1: none.
 	RepeatPenalty float64 `json:"repeat_penalty"`
 	Seed          uint64  `json:"seed"`
 }
 
-// DefaultSampling is that of llama.cpp, with a seed that is always the same.
+// DefaultSampling has llama.cpp's defaults, and a fixed seed.
 var DefaultSampling = Sampling{Temperature: 0.8, TopK: 40, TopP: 0.95, MinP: 0.05, RepeatPenalty: 1}
 
-// repeatLast is how many tokens RepeatPenalty looks back, as in llama.cpp.
+// repeatLast is the number of tokens that RepeatPenalty applies to, as in llama.cpp.
 const repeatLast = 64
 
-// Check says which field is out of its range.
+// Check returns an error for a field that is out of range.
 func (s Sampling) Check() error {
 	share := func(v float64) bool { return v >= 0 && v <= 1 }
 	switch {
@@ -52,15 +53,15 @@ func (s Sampling) Check() error {
 	return nil
 }
 
-// Beyond these a penalty can take finite logits to infinity.
+// A penalty out of this range can make finite logits infinite.
 const minPenalty, maxPenalty = 1e-3, 1e3
 
-// Sampler chooses tokens, one after the other.
+// Sampler chooses a sequence of tokens.
 type Sampler struct {
 	o      Sampling
 	rng    splitmix.Source
 	banned []int32 // never chosen
-	last   []int32 // at most repeatLast
+	last   []int32 // the last tokens, at most repeatLast
 	list   []candidate
 }
 
@@ -68,10 +69,10 @@ type Sampler struct {
 type candidate struct {
 	id     int32
 	logit  float32
-	weight float64 // probability, up to a factor that all share
+	weight float64 // probability, up to a common factor
 }
 
-// before is the order from likely to unlikely; ids decide among equals.
+// before orders candidates from likely to unlikely, ties by id.
 func before(a, b candidate) int {
 	switch {
 	case a.logit > b.logit:
@@ -82,8 +83,7 @@ func before(a, b candidate) int {
 	return int(a.id) - int(b.id)
 }
 
-// NewSampler makes a Sampler at the start of a sequence. Tokens that are banned are
-// never chosen.
+// NewSampler makes a Sampler at the start of a sequence. It never chooses banned tokens.
 func NewSampler(o Sampling, banned []int32) (*Sampler, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
@@ -91,7 +91,7 @@ func NewSampler(o Sampling, banned []int32) (*Sampler, error) {
 	return &Sampler{o: o, rng: splitmix.Source(o.Seed), banned: banned}, nil
 }
 
-// Accept tells of tokens of the sequence: those of the prompt, and each one chosen.
+// Accept adds tokens to the sequence: the prompt's, and each chosen token.
 func (s *Sampler) Accept(ids ...int32) {
 	s.last = append(s.last, ids...)
 	if n := len(s.last) - repeatLast; n > 0 {
@@ -99,8 +99,8 @@ func (s *Sampler) Accept(ids ...int32) {
 	}
 }
 
-// Choose chooses the next token, and changes logits. Tokens with a logit of -Inf are
-// never chosen; NaN and +Inf are errors.
+// Choose chooses the next token, and changes logits. It never chooses a token with a logit of -Inf;
+// NaN and +Inf are errors.
 func (s *Sampler) Choose(logits []float32) (int32, error) {
 	s.change(logits)
 	best, err := likeliest(logits)
@@ -112,7 +112,7 @@ func (s *Sampler) Choose(logits []float32) (int32, error) {
 	return s.draw(logits[best]), nil
 }
 
-// change bans and penalizes.
+// change applies bans and penalties.
 func (s *Sampler) change(logits []float32) {
 	for _, id := range s.banned {
 		if int(id) < len(logits) {
@@ -135,7 +135,7 @@ func (s *Sampler) change(logits []float32) {
 	}
 }
 
-// likeliest is the token of the largest logit.
+// likeliest returns the token with the largest logit.
 func likeliest(logits []float32) (int32, error) {
 	best := -1
 	for id, l := range logits {
@@ -152,7 +152,7 @@ func likeliest(logits []float32) (int32, error) {
 	return int32(best), nil
 }
 
-// candidates fills s.list: with TopK tokens in order, or with all, by id.
+// candidates fills s.list with TopK tokens in order, or with all tokens by id.
 func (s *Sampler) candidates(logits []float32) {
 	s.list = s.list[:0]
 	if s.o.TopK == 0 {
@@ -163,7 +163,8 @@ func (s *Sampler) candidates(logits []float32) {
 		}
 		return
 	}
-	// Tokens that come up to the TopK-th of those seen are collected, and sorted when there are twice as many as needed.
+	// Tokens at least as likely as the TopK-th so far are collected, and sorted when there are
+	// twice as many as needed.
 	floor := float32(-math.MaxFloat32)
 	for id, l := range logits {
 		if l < floor {
@@ -180,7 +181,7 @@ func (s *Sampler) candidates(logits []float32) {
 	s.list = s.list[:min(len(s.list), s.o.TopK)]
 }
 
-// restrict keeps what TopP and MinP allow.
+// restrict applies TopP and MinP.
 func (s *Sampler) restrict(largest float32) {
 	topP := s.o.TopP != 0 && s.o.TopP < 1
 	if !topP && s.o.MinP == 0 {
@@ -192,9 +193,10 @@ func (s *Sampler) restrict(largest float32) {
 		c.weight = detmath.ExpNarrow(float64(c.logit) - float64(largest))
 		sum += c.weight
 	}
-	floor := s.o.MinP // the likeliest has the weight 1
+	floor := s.o.MinP // the likeliest token has weight 1
 	if topP {
-		// All below this together have less than half of what TopP may leave out: no need to sort those.
+		// The tokens below this weight have less than half of the probability that TopP may leave
+		// out, so they need no sorting.
 		floor = max(floor, float64(1-s.o.TopP)*sum/float64(2*len(s.list)))
 	}
 	s.list = slices.DeleteFunc(s.list, func(c candidate) bool { return c.weight < floor })
@@ -211,7 +213,7 @@ func (s *Sampler) restrict(largest float32) {
 	}
 }
 
-// draw takes one of s.list.
+// draw draws a token from s.list.
 func (s *Sampler) draw(largest float32) int32 {
 	var sum float64
 	for i := range s.list {
@@ -226,11 +228,11 @@ func (s *Sampler) draw(largest float32) int32 {
 		}
 		at -= c.weight
 	}
-	// Rounding: the last one that can be drawn at all.
+	// Because of rounding: the last token with a positive weight.
 	for _, c := range slices.Backward(s.list) {
 		if c.weight > 0 {
 			return c.id
 		}
 	}
-	return s.list[0].id // not reached: the likeliest has the weight 1
+	return s.list[0].id // not reached: the likeliest token has weight 1
 }

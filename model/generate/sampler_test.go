@@ -16,7 +16,7 @@ func newTestSampler(t testing.TB, o Sampling, banned ...int32) *Sampler {
 	return s
 }
 
-// logitsOf gives logits of tokens with these probabilities.
+// logitsOf returns the logits of tokens with these probabilities.
 func logitsOf(p ...float64) []float32 {
 	l := make([]float32, len(p))
 	for i := range p {
@@ -25,7 +25,7 @@ func logitsOf(p ...float64) []float32 {
 	return l
 }
 
-// TestDistribution draws often and counts.
+// TestDistribution draws many tokens and counts them.
 func TestDistribution(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -68,7 +68,7 @@ func TestDistribution(t *testing.T) {
 	}
 }
 
-// TestRestrictAgainstDefinition compares with all probabilities written out and sorted.
+// TestRestrictAgainstDefinition compares with all probabilities computed and sorted.
 func TestRestrictAgainstDefinition(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for i := range 400 {
@@ -158,7 +158,7 @@ func TestRepeatPenalty(t *testing.T) {
 	choose(0, 3, 5, 2)
 }
 
-// TestBadLogits: what is no number is an error, whatever the options.
+// TestBadLogits: a NaN or +Inf is an error with any options.
 func TestBadLogits(t *testing.T) {
 	nan, inf := float32(math.NaN()), float32(math.Inf(1))
 	for _, o := range []Sampling{{}, DefaultSampling, {Temperature: 1}, {Temperature: 1, TopP: 0.5}} {
@@ -182,7 +182,7 @@ func TestBanned(t *testing.T) {
 	}
 }
 
-// TestSeed holds draws to what they were: a change would change every text.
+// TestSeed pins the draws: a change would change every text.
 func TestSeed(t *testing.T) {
 	logits := make([]float32, 1000)
 	for i := range logits {
@@ -230,7 +230,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// BenchmarkChoose is for a vocabulary like Llama 3's.
+// BenchmarkChoose has the size of Llama 3's vocabulary.
 func BenchmarkChoose(b *testing.B) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	logits := make([]float32, 128256)

@@ -2,14 +2,14 @@ package generate
 
 import "strings"
 
-// stopper looks for stop strings in a text that comes in pieces.
+// stopper finds stop strings in a text that arrives in pieces.
 type stopper struct {
 	stops []string
-	held  string // end of the text that a stop string may begin with
+	held  string // end of the text that may begin a stop string
 }
 
-// add takes a piece and returns the text that is certain to come before any stop string,
-// and the stop string that was found, if one was.
+// add takes a piece. It returns the text that certainly precedes any stop string, and the stop
+// string if it found one.
 func (s *stopper) add(piece string) (text, stop string) {
 	all := s.held + piece
 	at := -1
@@ -34,7 +34,7 @@ func (s *stopper) add(piece string) (text, stop string) {
 	return all[:len(all)-keep], ""
 }
 
-// rest is what is held at the end of the text.
+// rest returns the held text at the end.
 func (s *stopper) rest() string {
 	text := s.held
 	s.held = ""

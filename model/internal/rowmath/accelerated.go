@@ -4,12 +4,13 @@ package rowmath
 
 import "math"
 
-// mulAdd cuts a product into the tiles that the assembly has; the columns left over go to the portable code.
+// mulAdd divides a product into the tiles of the assembly; the portable code computes the remaining
+// columns.
 func mulAdd(dst []float32, dstStride int, a []float32, aStride int, b []float32, bStride, m, k, n int) {
 	if m == 0 || k == 0 || n == 0 {
 		return
 	}
-	// Everything below lies within these elements.
+	// All accesses below stay within these elements.
 	_, _, _ = dst[(m-1)*dstStride+n-1], a[(m-1)*aStride+k-1], b[(k-1)*bStride+n-1]
 	if m > 1 && (dstStride < 0 || aStride < 0) || k > 1 && bStride < 0 {
 		panic("rowmath: a negative stride")
@@ -41,7 +42,7 @@ func mulAdd(dst []float32, dstStride int, a []float32, aStride int, b []float32,
 	}
 }
 
-// The assembly below takes values by the 8; the rest goes to the portable code.
+// The assembly takes multiples of 8 values; the portable code takes the rest.
 
 func softmax(x []float32) {
 	var lanes [8]float64

@@ -55,7 +55,8 @@ func highestGeneric(x []float32, highest float32) float32 {
 	return highest
 }
 
-// expSumGeneric is the part of Softmax that makes e^(x-highest) of x and adds it to lanes, x[0] to the first.
+// expSumGeneric is the part of Softmax that replaces x by e^(x-highest) and adds it to lanes, x[0]
+// to the first lane.
 func expSumGeneric(x []float32, highest float32, lanes *[8]float64) {
 	for i, v := range x {
 		e := detmath.ExpNarrow(max(least, float64(v-highest)))

@@ -8,7 +8,7 @@ import (
 	"github.com/lowbit-go/gq/internal/asmtest"
 )
 
-// TestGuardPages: nothing touches memory beside the operands, whatever their lengths.
+// TestGuardPages: no function touches memory beside its operands, whatever their lengths.
 func TestGuardPages(t *testing.T) {
 	rng := rand.New(rand.NewPCG(11, 12))
 	asmtest.Each(t, Sets, func(t *testing.T, set *Set) {

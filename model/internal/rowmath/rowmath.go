@@ -6,33 +6,36 @@ import (
 	"github.com/lowbit-go/gq/internal/cpu"
 )
 
-// Set is an implementation. All give the same bits.
+// Set is an implementation. All implementations give the same bits.
 type Set struct {
-	// MulAdd adds to each dst[i][j] the products a[i][l] * b[l][j] for l = 0, 1, ..., k-1, in this order and each rounded
-	// to float32 before it is added: i < m, j < n. Row i of a matrix begins at i times its stride.
+	// MulAdd adds to each dst[i][j], i < m, j < n, the products a[i][l] * b[l][j] for l = 0, 1,
+	// ..., k-1, in this order, each rounded to float32 before it is added. Row i of a matrix begins
+	// at i times its stride.
 	//
 	//	for l := range k {
 	//		dst[i*dstStride+j] += float32(a[i*aStride+l] * b[l*bStride+j])
 	//	}
 	MulAdd func(dst []float32, dstStride int, a []float32, aStride int, b []float32, bStride, m, k, n int)
 
-	// Softmax makes each x[i] e^(x[i]-max) / sum:
+	// Softmax sets each x[i] to e^(x[i]-max) / sum:
 	//
 	//	e := detmath.ExpNarrow(max(-693, float64(x[i]-highest)))   of a float32 difference
 	//	x[i] = float32(float32(e) * float32(1/sum))
 	//
-	// The sum is kept in 8 lanes of float64, e of x[i] in lane i % 8, which are added as a tree.
+	// The sum has 8 lanes of float64. Lane i % 8 adds the exponential of x[i]; the lanes are added
+	// as a tree.
 	Softmax func(x []float32)
 
-	// Gate makes each gate[i] x / (1 + e^u) * up[i], for x = gate[i] and u = linear * (x + cubic*x^3) in float64:
+	// Gate sets each gate[i] to x / (1 + e^u) * up[i], for x = gate[i] and u = linear * (x +
+	// cubic*x^3) in float64:
 	//
 	//	u := linear * (x + cubic*(x*(x*x)))
 	//	gate[i] = float32(float32(x/(1+detmath.ExpNarrow(max(-693, min(693, u))))) * up[i])
 	Gate func(gate, up []float32, linear, cubic float64)
 }
 
-// Coefficients of Gate. The identity x/2 (1 + tanh v) = x / (1 + e^-2v) makes GELU with tanh one of its forms, where
-// v = sqrt(2/pi) (x + 0.044715 x^3).
+// Coefficients of Gate. By the identity x/2 (1 + tanh v) = x / (1 + e^-2v), GELU with tanh has this
+// form, with v = sqrt(2/pi) (x + 0.044715 x^3).
 const (
 	SiluLinear, SiluCubic = -1, 0
 	GeluLinear, GeluCubic = -2 * 0.7978845608028653558798921198687637, 0.044715
@@ -41,16 +44,17 @@ const (
 // Sets are the implementations.
 var Sets = cpu.NewFamily("rowmath", &Set{mulAddGeneric, softmaxGeneric, gateGeneric})
 
-// least is the smallest exponent of e that is told from less: the sum is 1 at least, so that it does not count.
+// least is the smallest exponent with an effect: the sum is at least 1, so smaller terms do not
+// count.
 const least = -693
 
-// sum8 adds lanes as a tree.
+// sum8 adds the lanes as a tree.
 func sum8(l *[8]float64) float64 {
 	return ((l[0] + l[4]) + (l[2] + l[6])) + ((l[1] + l[5]) + (l[3] + l[7]))
 }
 
-// constants are what the assembly computes exponentials with: detmath.ExpNarrow's. The last two are the range of its
-// arguments.
+// constants are the constants of detmath.ExpNarrow for the assembly. The last two are the range of
+// the arguments.
 var constants = [...]float64{
 	math.Log2E, 0x1.8p52, ln2Hi, ln2Lo,
 	1, 1.0 / 2, 1.0 / 6, 1.0 / 24, 1.0 / 120, 1.0 / 720, 1.0 / 5040, 1.0 / 40320,

@@ -10,7 +10,7 @@ import (
 	"github.com/lowbit-go/gq/internal/asmtest"
 )
 
-// plain is what Set.MulAdd documents.
+// plain is Set.MulAdd as documented.
 func plain(dst []float32, dstStride int, a []float32, aStride int, b []float32, bStride, m, k, n int) {
 	for i := range m {
 		for j := range n {
@@ -21,7 +21,7 @@ func plain(dst []float32, dstStride int, a []float32, aStride int, b []float32, 
 	}
 }
 
-// random gives n numbers of all magnitudes.
+// random returns n numbers of all magnitudes.
 func random(rng *rand.Rand, n int) []float32 {
 	x := make([]float32, n)
 	for i := range x {
@@ -30,8 +30,8 @@ func random(rng *rand.Rand, n int) []float32 {
 	return x
 }
 
-// TestSameBits compares every implementation with the loop that the documentation shows, and what lies between rows
-// with what was there.
+// TestMulAdd compares every implementation with the documented loop, and demands that the gaps
+// between rows stay unchanged.
 func TestMulAdd(t *testing.T) {
 	asmtest.Expect(t, Sets)
 	sets := asmtest.Implementations(Sets)
@@ -101,13 +101,13 @@ func BenchmarkMulAdd(b *testing.B) {
 	}
 }
 
-// nasty are floats that a softmax or an activation function may meet, and should not.
+// nasty are unusual values of a softmax or an activation function.
 var nasty = []float32{
 	0, float32(math.Copysign(0, -1)), 1, -1, 1e-30, -1e-30, 88, -88, 104, -104, 693, -693, 694, -694, 1e5, -1e5, 3e38, -3e38, 1e-45,
 	float32(math.Inf(1)), float32(math.Inf(-1)), float32(math.NaN()),
 }
 
-// rows calls f with rows of all lengths to 40 and some more.
+// rows calls f with rows of all lengths to 40 and some longer ones.
 func rows(rng *rand.Rand, f func(x []float32)) {
 	for n := range 60 {
 		x := make([]float32, n)
@@ -129,7 +129,7 @@ func rows(rng *rand.Rand, f func(x []float32)) {
 	}
 }
 
-// same compares bits; any NaN is one.
+// same compares bits; all NaNs are equal.
 func same(t *testing.T, what string, got, want []float32) {
 	t.Helper()
 	for i := range want {
@@ -165,7 +165,7 @@ func TestGate(t *testing.T) {
 	})
 }
 
-// TestValues compares with the functions as they are written in textbooks.
+// TestValues compares with the functions as textbooks define them.
 func TestValues(t *testing.T) {
 	set := Sets.For(nil).Code
 	x := []float32{1, 2, 3, -1000, 0}

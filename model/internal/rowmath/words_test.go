@@ -6,7 +6,7 @@ import (
 	"github.com/lowbit-go/gq/internal/asmtest"
 )
 
-// TestWords decodes each instruction that kernels_arm64.s has as a number.
+// TestWords decodes each instruction that kernels_arm64.s writes as a number.
 func TestWords(t *testing.T) {
 	asmtest.Words(t, map[string]string{
 		"VFADD_4S":   "fadd v%[3]s.4s, v%[2]s.4s, v%[1]s.4s",
@@ -29,7 +29,7 @@ func TestWords(t *testing.T) {
 	})
 }
 
-// TestNoFusedInstructions: a fused multiply-add rounds once where the portable code rounds twice.
+// TestNoFusedInstructions: a fused multiply-add rounds once, the portable code twice.
 func TestNoFusedInstructions(t *testing.T) {
 	asmtest.NotFused(t, "kernels_arm64.s", "kernels_amd64.s", "neon_arm64.h")
 }
