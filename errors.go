@@ -34,6 +34,8 @@ func optionf(option, format string, args ...any) error {
 type GateNotMetError struct {
 	Gate     string
 	Failures []accuracy.Failure
+	// Try is what may make a file that meets the gate; the best first.
+	Try []accuracy.Try
 	// Output is the file that was to be written, "" if there was none; Kept tells that it was written all the same.
 	Output string
 	Kept   bool
@@ -50,6 +52,9 @@ func (e *GateNotMetError) Error() string {
 		fmt.Fprintf(&b, "; %s was written all the same", e.Output)
 	case e.Output != "":
 		fmt.Fprintf(&b, "; %s was not written", e.Output)
+	}
+	if len(e.Try) > 0 {
+		fmt.Fprintf(&b, "; try to quantize with %s", e.Try[0].Flags)
 	}
 	return b.String()
 }

@@ -87,7 +87,7 @@ func Measure(ctx context.Context, src, file string, o MeasureOptions) (*accuracy
 // portable reference are an error too.
 func Verdict(r *accuracy.Report) error {
 	if r.Gate != nil && !r.Gate.Passed {
-		return &GateNotMetError{Gate: r.Gate.Gate, Failures: r.Gate.Failures}
+		return &GateNotMetError{Gate: r.Gate.Gate, Failures: r.Gate.Failures, Try: r.Gate.Try}
 	}
 	for _, p := range r.Parity {
 		if !p.Equal {

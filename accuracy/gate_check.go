@@ -25,6 +25,8 @@ type GateResult struct {
 	Failures []Failure `json:"failures"`
 	// Blame are the tensors that lost most, if a figure of the whole model does not meet its condition.
 	Blame []Blame `json:"blame,omitempty"`
+	// Try is what may make a file that meets the gate, if figures of accuracy do not meet it; the best first.
+	Try []Try `json:"try,omitempty"`
 }
 
 // Condition is one limit of the gate: of a figure of the model, or of all tensors that a rule is for.
@@ -211,6 +213,7 @@ func (g *Gate) Check(r, earlier *Report) (*GateResult, error) {
 		res.Blame = blame(r.Tensors)
 	}
 	res.Passed = len(res.Failures) == 0
+	res.Try = res.tries(r)
 	r.Gate = res
 	return res, nil
 }

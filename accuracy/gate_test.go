@@ -125,7 +125,7 @@ func TestReadGate(t *testing.T) {
 func gateReport() *Report {
 	tensor := func(name string, bits, group int, sqnr Decibels, output *OutputStats) TensorStats {
 		return TensorStats{
-			Name: name, Role: "projection", Slices: 1, Layout: "lowbit", Bits: bits, Group: group, Rows: 64, Cols: 128, BPW: 5, SQNR: sqnr, Cosine: 0.99,
+			Name: name, Role: "projection", Slices: 1, Layout: "lowbit", Bits: bits, Group: group, Rows: 64, Cols: 128, Bytes: 5120, BPW: 5, SQNR: sqnr, Cosine: 0.99,
 			Signal: 100, Noise: 1, Output: output, NoOutput: map[bool]string{true: "no kernel"}[output == nil],
 		}
 	}

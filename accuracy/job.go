@@ -90,7 +90,7 @@ func (j *Job) Run(ctx context.Context) (*Report, error) {
 	}
 	defer f.Close()
 	f.CheckSums() // before the model is opened: what it multiplies with is checked then
-	r.FileBytes = f.Size()
+	r.FileBytes, r.refined = f.Size(), refined(f)
 	if !j.matchesAny(f) {
 		return nil, &NoTensorError{r.File}
 	}

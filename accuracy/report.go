@@ -36,6 +36,8 @@ type Report struct {
 	Parity  []Parity      `json:"parity,omitempty"`
 	Gate    *GateResult   `json:"gate,omitempty"`
 	Run     *Run          `json:"run,omitempty"`
+
+	refined bool // the codes of the file: see Try
 }
 
 // TextInfo says what was scored.

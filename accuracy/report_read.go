@@ -63,6 +63,9 @@ func missingField(v any, t reflect.Type) string {
 	fields, _ := v.(map[string]any)
 	for i := range t.NumField() {
 		f := t.Field(i)
+		if !f.IsExported() {
+			continue
+		}
 		if f.Anonymous {
 			if key := missingField(v, f.Type); key != "" {
 				return key

@@ -41,6 +41,7 @@ func HTML(w io.Writer, r *accuracy.Report) error {
 		Failures []string
 		MoreBad  int
 		Blame    []string
+		Try      []string
 		Plots    []*figurePlot
 		First    []htmlTable
 		Tables   []htmlTable
@@ -49,7 +50,7 @@ func HTML(w io.Writer, r *accuracy.Report) error {
 		data.Met = checked(g)
 	}
 	if g := r.Gate; g != nil && !g.Passed {
-		data.Failed, data.Blame = failed(g), blame(g)
+		data.Failed, data.Blame, data.Try = failed(g), blame(g), tries(g)
 		for i, f := range g.Failures {
 			if i == 2*listed {
 				data.MoreBad = len(g.Failures) - i

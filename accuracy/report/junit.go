@@ -118,6 +118,9 @@ func junitCondition(g *accuracy.GateResult, i int) junitCase {
 			lines = append(append(lines, "to blame, worst first:"), b...)
 		}
 	}
+	if t := tries(g); t != nil && (c.Of == "model" || strings.HasPrefix(c.Of, "tensors")) {
+		lines = append(append(lines, "to try with gq quantize:"), t...)
+	}
 	tc.Failure = &junitFailure{Message: message, Type: string(c.Kind), Text: "\n" + strings.Join(lines, "\n") + "\n"}
 	return tc
 }

@@ -33,6 +33,13 @@ func Markdown(w io.Writer, r *accuracy.Report) error {
 				}
 				b.WriteByte('\n')
 			}
+			if len(g.Try) > 0 {
+				b.WriteString("To try with `gq quantize`:\n\n")
+				for _, t := range g.Try {
+					fmt.Fprintf(&b, "- %s: %s\n", code(t.Flags), escapeMarkdown(t.Why))
+				}
+				b.WriteByte('\n')
+			}
 		}
 	}
 	for _, l := range headline(r) {

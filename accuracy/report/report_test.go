@@ -140,6 +140,16 @@ source    checkpoint
 	for i := range r.Tensors {
 		r.Tensors[i].SourceChanged = false
 	}
+	check(t, r, "model: {mean_kl: {max: 0.01}}")
+	for extension, want := range map[string]string{
+		".txt": "\n  to try with gq quantize:\n    --quality good (codes calibrated on text that the model writes)\n    --rule model.layers.0.self_attn.q_proj=5 --rule",
+		".md":  "\nTo try with `gq quantize`:\n\n- `--quality good`: codes calibrated on text that the model writes\n- `--rule model.layers.0.self_attn.q_proj=5",
+		".xml": "\nto try with gq quantize:\n--quality good (", ".html": "To try with <code>gq quantize</code>:</p><ul><li>--quality good (",
+	} {
+		if got := render(t, extension, r); !strings.Contains(got, want) {
+			t.Errorf("%s does not say what to try: no %q in\n%s", extension, want, got)
+		}
+	}
 	check(t, r, "model: {mean_kl: {max: 1}}")
 	if got := render(t, ".txt", r); !strings.HasPrefix(got, "GATE MET  ci/gate.yaml: 3 conditions, 10 figures\n\nfile ") {
 		t.Errorf("got\n%s", got)

@@ -81,6 +81,12 @@ func gateText(b *bytes.Buffer, r *accuracy.Report, o TextOptions) {
 			fmt.Fprintf(b, "    %s\n", l)
 		}
 	}
+	if len(g.Try) > 0 {
+		fmt.Fprintf(b, "  to try with gq quantize:\n")
+		for _, l := range tries(g) {
+			fmt.Fprintf(b, "    %s\n", l)
+		}
+	}
 	b.WriteByte('\n')
 }
 
@@ -131,6 +137,14 @@ func failed(g *accuracy.GateResult) string {
 func blame(g *accuracy.GateResult) (lines []string) {
 	for _, t := range g.Blame {
 		lines = append(lines, fmt.Sprintf("%s (%d bits): %s %v", text(t.Tensor), t.Bits, t.Of, t.SQNR))
+	}
+	return lines
+}
+
+// tries is a line for each thing to try.
+func tries(g *accuracy.GateResult) (lines []string) {
+	for _, t := range g.Try {
+		lines = append(lines, fmt.Sprintf("%s (%s)", text(t.Flags), t.Why))
 	}
 	return lines
 }
