@@ -202,7 +202,7 @@ func (j *quantizeJob) allocJob() alloc.Job {
 		job.Widths = []int{2, 3, 4, 5}
 	}
 	if j.calibration != nil {
-		job.Prepare = makeRoom
+		job.Calibration = longestAccount()
 	}
 	return job
 }
@@ -218,16 +218,13 @@ func (h *chooser) probe() (*alloc.Probed, error) {
 	return job.Probe(h.ctx)
 }
 
-// makeRoom has a plan's size include the longest account of calibration that a file may have.
-func makeRoom(p *conversion.Plan) error {
+// longestAccount is the longest account of calibration that a file may have.
+func longestAccount() *conversion.Calibration {
 	seed := uint64(math.MaxUint64)
-	return p.SetChosen(&conversion.Chosen{
-		Rows: func(conversion.Matrix) conversion.RowReader { return nil },
-		Calibration: &conversion.Calibration{
-			Algorithm: "gptq-ft", Parameters: map[string]any{"room": strings.Repeat("x", 512)}, Source: "imatrix", SHA256: strings.Repeat("0", 64),
-			Tokens: math.MaxInt32, Sequences: math.MaxInt32, Seed: &seed, Fallbacks: math.MaxInt32,
-		},
-	})
+	return &conversion.Calibration{
+		Algorithm: "gptq-ft", Parameters: map[string]any{"room": strings.Repeat("x", 512)}, Source: "imatrix", SHA256: strings.Repeat("0", 64),
+		Tokens: math.MaxInt32, Sequences: math.MaxInt32, Seed: &seed, Fallbacks: math.MaxInt32,
+	}
 }
 
 // measure writes the file of an allocation beside the output, runs it as a device would and removes it.
@@ -238,14 +235,15 @@ func (h *chooser) measure(ctx context.Context, a *alloc.Allocation) (kl float64,
 	if err != nil {
 		return 0, err
 	}
+	var codes *conversion.CalibratedCodes
 	if h.calibration != nil {
-		done, err := h.calibration.run(plan)
-		if err != nil {
+		var done func()
+		if codes, done, err = h.calibration.run(plan); err != nil {
 			return 0, err
 		}
 		defer done() // its layers stay: if nothing better is found, the file is made of them
 	}
-	err = plan.WriteTemporary(ctx, h.dst, func(temp string) error {
+	err = plan.WriteTemporary(ctx, h.dst, codes, func(temp string) error {
 		f, err := gqf.Open(temp, gqf.Options{})
 		if err != nil {
 			return err

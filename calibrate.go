@@ -84,17 +84,18 @@ func (j *quantizeJob) uncalibrated() error {
 func (j *quantizeJob) seed() uint64 { return cmp.Or(j.o.Recipe.Seed, 1) }
 
 // run chooses the codes of a plan. done is called when they are written.
-func (k *calibration) run(p *conversion.Plan) (done func(), err error) {
+func (k *calibration) run(p *conversion.Plan) (codes *conversion.CalibratedCodes, done func(), err error) {
 	defer memlimit.Lift()()
 	if err := p.CheckOutput(k.dst); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if !k.solved {
-		return func() {}, k.runImatrix(p)
+		codes, err = k.runImatrix(p)
+		return codes, func() {}, err
 	}
 	t, err := k.text(k.original, k.tokens())
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	add, end := k.begin(stageCalibrate, "weights", calib.Work(p))
 	o := calib.Options{Refine: k.refine(), Work: k.work, Threads: k.o.Threads, Progress: add}
@@ -105,10 +106,9 @@ func (k *calibration) run(p *conversion.Plan) (done func(), err error) {
 	result, err := calib.Run(k.ctx, p, t, o)
 	end()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	p.Warnings = append(p.Warnings, result.Warnings...)
-	return result.Close, p.SetChosen(result.Chosen())
+	return result.Codes(), result.Close, nil
 }
 
 // tokens is how much text calibration takes.
@@ -155,7 +155,7 @@ func (k *calibration) moments(p *conversion.Plan, t *text.Text) (*calib.Imatrix,
 	return calib.CollectImatrix(k.ctx, p, t, calib.Options{Threads: k.o.Threads, Progress: add})
 }
 
-func (k *calibration) runImatrix(p *conversion.Plan) error {
+func (k *calibration) runImatrix(p *conversion.Plan) (*conversion.CalibratedCodes, error) {
 	r := k.o.Recipe
 	im := &calib.Imatrix{Linears: map[string]*calib.Moments{}}
 	info := conversion.Calibration{Source: "imatrix"}
@@ -163,7 +163,7 @@ func (k *calibration) runImatrix(p *conversion.Plan) error {
 	for _, name := range r.Imatrix {
 		data, err := files.ReadContext(k.ctx, name, files.MaxImatrix)
 		if err != nil {
-			return fmt.Errorf("imatrix: %w", err)
+			return nil, fmt.Errorf("imatrix: %w", err)
 		}
 		h.Write(data)
 		one, err := calib.ReadImatrix(data, p)
@@ -171,14 +171,14 @@ func (k *calibration) runImatrix(p *conversion.Plan) error {
 			err = im.Merge(one)
 		}
 		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
+			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 	}
 	info.SHA256 = hex.EncodeToString(h.Sum(nil))
 	if r.Calibrate != "" {
 		t, err := k.text(k.original, k.tokens())
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if len(r.Imatrix) > 0 {
 			info.Parameters = map[string]any{"imatrix-sha256": info.SHA256}
@@ -189,22 +189,17 @@ func (k *calibration) runImatrix(p *conversion.Plan) error {
 			err = im.Merge(one)
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if k.o.ImatrixOut != "" {
 		var b bytes.Buffer
 		if err := im.Write(&b); err != nil {
-			return err
+			return nil, err
 		}
 		if err := atomicfile.WriteFile(k.o.ImatrixOut, b.Bytes()); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	chosen, warnings, err := im.Chosen(p, info)
-	if err != nil {
-		return err
-	}
-	p.Warnings = append(p.Warnings, warnings...)
-	return p.SetChosen(chosen)
+	return im.Codes(p, info)
 }

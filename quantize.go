@@ -93,7 +93,9 @@ func Plan(ctx context.Context, src, dst string, o QuantizeOptions) (*PlanReport,
 	}
 	return inJob(ctx, src, dst, o, true, func(j *quantizeJob) (*PlanReport, error) {
 		r := newPlanReport(j.plan)
-		r.Allocation = j.chosen
+		if r.Allocation = j.chosen; j.chosen != nil {
+			r.OutputBytes = j.chosen.OutputBytes // with room for an account of calibration
+		}
 		return r, nil
 	})
 }
@@ -271,25 +273,32 @@ func (j *quantizeJob) saveRecipe(rules []quantizer.Rule) error {
 
 // quantize chooses codes and writes the file.
 func (j *quantizeJob) quantize() (*QuantizeReport, error) {
+	var write conversion.WriteOptions
 	if j.calibration != nil {
-		done, err := j.calibration.run(j.plan)
+		codes, done, err := j.calibration.run(j.plan)
 		if err != nil {
 			return nil, err
 		}
 		defer done()
-		if b := j.o.Budget; b != nil && b.FileBytes > 0 && j.plan.OutputBytes > b.FileBytes {
-			return nil, fmt.Errorf("the file would have %d bytes with what it says of calibration, more than the %d of its target", j.plan.OutputBytes, b.FileBytes)
+		size, err := j.plan.SizeWith(codes.Calibration)
+		if err != nil {
+			return nil, err
 		}
+		if b := j.o.Budget; b != nil && b.FileBytes > 0 && size > b.FileBytes {
+			return nil, fmt.Errorf("the file would have %d bytes with what it says of calibration, more than the %d of its target", size, b.FileBytes)
+		}
+		write.Codes = codes
 	}
 	add, end := j.begin(stageQuantize, "bytes", j.plan.WorkBytes())
 	j.written.Store(&add)
 	defer end()
 	r := &QuantizeReport{Allocation: j.chosen, NotRunnable: j.notRunnable()}
-	final, err := j.plan.WriteChecked(j.ctx, j.dst, func(temp string, written *conversion.Report) error {
+	write.Check = func(temp string, written *conversion.Report) error {
 		end()
 		r.Report = written
 		return j.measure(temp, r)
-	})
+	}
+	final, err := j.plan.WriteWith(j.ctx, j.dst, write)
 	if final != nil {
 		final.Warnings = r.Warnings // the plan's, and those of measuring
 		r.Report, r.Written = final, true

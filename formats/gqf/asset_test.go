@@ -358,20 +358,22 @@ func TestAssetLimits(t *testing.T) {
 	}
 }
 
-// TestBuilderCopyAsset copies assets from another file in their stored form: here a frame that the
+// TestPackedAsset copies assets from another file in their stored form: here a frame that the
 // encoder would not produce.
-func TestBuilderCopyAsset(t *testing.T) {
+func TestPackedAsset(t *testing.T) {
 	raw := contents(600)[0]
 	z := zstdHeader{window: 15 << 3, width: 4, checksum: true}.frame(len(raw), body(t, raw, true))
 	b := sample()
-	b.addAsset(packedAsset{kind: AssetFile, name: "other.json", codec: CodecZstd, stored: z, rawLen: int64(len(raw)), rawCRC: crc32c.Checksum(raw)})
+	b.AddPacked(PackedAsset{kind: AssetFile, name: "other.json", codec: CodecZstd, stored: z, rawLen: int64(len(raw)), rawCRC: crc32c.Checksum(raw)})
 	file := build(t, b)
 	f := open(t, file)
 	again := NewBuilder()
 	for _, a := range f.Assets() {
-		if _, err := again.CopyAsset(f, a.Name); err != nil {
+		packed, err := f.PackedAsset(a.Name)
+		if err != nil {
 			t.Fatal(err)
 		}
+		again.AddPacked(packed)
 	}
 	g := open(t, build(t, again))
 	for i, a := range f.Assets() {
@@ -384,11 +386,11 @@ func TestBuilderCopyAsset(t *testing.T) {
 			t.Errorf("asset %q: %d bytes, %v", a.Name, len(got), err)
 		}
 	}
-	if _, err := again.CopyAsset(f, "b"); err == nil {
+	if _, err := f.PackedAsset("b"); err == nil {
 		t.Error("copied an asset that is not there")
 	}
 	file[bytes.Index(file, z)+len(z)-1] ^= 1
-	if _, err := again.CopyAsset(f, "other.json"); err == nil {
+	if _, err := f.PackedAsset("other.json"); err == nil {
 		t.Error("copied a damaged asset")
 	}
 }

@@ -249,34 +249,6 @@ func TestMissingData(t *testing.T) {
 	im.AddData(im.DataStart()-1, []byte{1})
 }
 
-func TestSetAsset(t *testing.T) {
-	b := sample()
-	im, err := built(b)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := im.SetAsset(4, []byte(`{"sources":[1]}`)); err == nil {
-		t.Error("another length was accepted")
-	}
-	if err := im.SetAsset(1, make([]byte, b.assets[1].rawLen)); err == nil {
-		t.Error("a compressed asset was accepted")
-	}
-	if err := im.SetAsset(4, []byte(`{"sources":{}}`)); err != nil {
-		t.Error(err)
-	}
-	file := make(memory, im.Size())
-	for i, p := range b.payloads {
-		data := random(p, uint64(i))
-		im.AddData(im.PayloadOffset(i)+packing.HeaderSize, data)
-		copy(file[im.PayloadOffset(i)+packing.HeaderSize:], data)
-	}
-	finish(t, b, im, file)
-	got, err := open(t, file).Asset(ProvenanceName)
-	if err != nil || string(got) != `{"sources":{}}` {
-		t.Errorf("%q, %v", got, err)
-	}
-}
-
 // TestBuildErrors lists specifications that a Builder refuses.
 func TestBuildErrors(t *testing.T) {
 	plain := packing.PlainHeader(packing.F32, 2, 3)

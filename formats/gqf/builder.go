@@ -62,7 +62,7 @@ type Builder struct {
 	payloads []PayloadSpec
 	names    []NameSpec
 	namesOf  *File // see CopyNames
-	assets   []packedAsset
+	assets   []PackedAsset
 	assetErr error // the error of the first AddAsset that failed
 }
 
@@ -98,46 +98,53 @@ func (b *Builder) AddName(n NameSpec) int {
 
 // AddAsset adds an asset. The order of these calls does not matter. The Builder holds uncompressed
 // data until Build.
-func (b *Builder) AddAsset(a AssetSpec) int {
-	p := packedAsset{kind: a.Kind, name: a.Name, stored: a.Data, rawLen: int64(len(a.Data)), rawCRC: crc32c.Checksum(a.Data)}
+func (b *Builder) AddAsset(a AssetSpec) {
+	p, err := PackAsset(a)
+	if err != nil && b.assetErr == nil {
+		b.assetErr = err
+	}
+	b.AddPacked(p)
+}
+
+// AddPacked adds an asset in its stored form.
+func (b *Builder) AddPacked(a PackedAsset) { b.assets = append(b.assets, a) }
+
+// PackAsset brings an asset into its stored form, which several Builders may share. The result
+// holds uncompressed data.
+func PackAsset(a AssetSpec) (PackedAsset, error) {
+	p := PackedAsset{kind: a.Kind, name: a.Name, stored: a.Data, rawLen: int64(len(a.Data)), rawCRC: crc32c.Checksum(a.Data)}
 	if a.Kind == AssetFile || a.Kind == AssetFold {
 		z, err := compress(a.Data)
-		if err != nil && b.assetErr == nil {
-			b.assetErr = fmt.Errorf("asset %q: %w", a.Name, err)
+		if err != nil {
+			return p, fmt.Errorf("asset %q: %w", a.Name, err)
 		}
 		if z != nil {
 			p.codec, p.stored = CodecZstd, z
 		}
 	}
-	return b.addAsset(p)
+	return p, nil
 }
 
-// CopyAsset adds an asset of another file in its stored form. It fails as File.CopyAsset does. f
-// must stay open until Build has returned.
-func (b *Builder) CopyAsset(f *File, name string) (int, error) {
+// PackedAsset returns an asset of the file in its stored form. It fails as CopyAsset does. f must
+// stay open as long as the result is used.
+func (f *File) PackedAsset(name string) (PackedAsset, error) {
 	i := f.findAsset(name)
 	if i < 0 {
-		return 0, &NoAssetError{f.name, name}
+		return PackedAsset{}, &NoAssetError{f.name, name}
 	}
 	if err := f.copyAsset(io.Discard, i); err != nil {
-		return 0, err
+		return PackedAsset{}, err
 	}
 	r := f.asset(i)
-	return b.addAsset(packedAsset{
+	return PackedAsset{
 		kind: AssetKind(r.kind), name: name, codec: Codec(r.codec), stored: f.b[r.off : r.off+r.stored],
 		rawLen: int64(r.rawLen), rawCRC: r.rawCRC, from: f,
-	}), nil
+	}, nil
 }
 
 // CopyNames takes over all names of another file with their sources. f must have the same tensors
 // in the same order. No other name may be added.
 func (b *Builder) CopyNames(f *File) { b.namesOf = f }
-
-func (b *Builder) addAsset(p packedAsset) int {
-	p.index = len(b.assets)
-	b.assets = append(b.assets, p)
-	return p.index
-}
 
 // Build fixes the offset of every byte. It applies every check of [Open] to the result, so [Open]
 // accepts the file under default limits or higher ones. Errors name the tensor, name or asset.
@@ -149,7 +156,7 @@ func (b *Builder) Build() (*Image, error) {
 	if b.assetErr != nil {
 		return nil, b.assetErr
 	}
-	assets := slices.SortedStableFunc(slices.Values(b.assets), func(a, b packedAsset) int { return cmp.Compare(a.name, b.name) })
+	assets := slices.SortedStableFunc(slices.Values(b.assets), func(a, b PackedAsset) int { return cmp.Compare(a.name, b.name) })
 	nameOrder := orderBy(len(b.names), func(i, j int) int { return cmp.Compare(b.names[i].Name, b.names[j].Name) })
 	payloadOrder := orderBy(len(b.payloads), func(i, j int) int {
 		p, q := &b.payloads[i], &b.payloads[j]
@@ -296,7 +303,7 @@ func (b *Builder) checkRanges() error {
 }
 
 // frontSize lays out the front sections. File size and data length are still unknown.
-func (b *Builder) frontSize(assets []packedAsset) header {
+func (b *Builder) frontSize(assets []PackedAsset) header {
 	h := header{major: VersionMajor, minor: VersionMinor, headerSize: headerSize, blockLog2: blockLog2}
 	var counts [numSections]int
 	var lengths [numSections]uint64
@@ -334,7 +341,7 @@ func (b *Builder) frontSize(assets []packedAsset) header {
 }
 
 // encodeNames fills the sections names and strings.
-func (b *Builder) encodeNames(im *Image, nameOrder []uint32, assets []packedAsset) {
+func (b *Builder) encodeNames(im *Image, nameOrder []uint32, assets []PackedAsset) {
 	if b.namesOf != nil {
 		b.shareNames(im, assets)
 		return
@@ -364,7 +371,7 @@ func (b *Builder) encodeNames(im *Image, nameOrder []uint32, assets []packedAsse
 
 // shareNames lets the image use the name sections of the copied file where they are equal. Neither
 // side changes them.
-func (b *Builder) shareNames(im *Image, assets []packedAsset) {
+func (b *Builder) shareNames(im *Image, assets []PackedAsset) {
 	f := b.namesOf
 	im.sec[secNames] = f.sec[secNames]
 	end := f.namesEnd()
@@ -378,23 +385,21 @@ func (b *Builder) shareNames(im *Image, assets []packedAsset) {
 }
 
 // putNames writes the names of assets one after the other.
-func putNames(dst []byte, assets []packedAsset) {
+func putNames(dst []byte, assets []PackedAsset) {
 	for i := range assets {
 		dst = dst[copy(dst, assets[i].name):]
 	}
 }
 
 // encodeAssets fills the sections assets and asset data.
-func (b *Builder) encodeAssets(im *Image, assets []packedAsset) error {
+func (b *Builder) encodeAssets(im *Image, assets []PackedAsset) error {
 	im.allocate(secAssets)
 	im.allocate(secAssetData)
 	data, from := im.sec[secAssetData], im.h.sections[secAssetData].off
-	im.assetAt = make([]int, len(assets))
 	var end uint64
 	str := uint32(im.namesEnd())
 	for k := range assets {
 		a := &assets[k]
-		im.assetAt[a.index] = k
 		off := alignUp(end, align)
 		if err := a.copy(data[off:]); err != nil {
 			return err
@@ -447,11 +452,10 @@ func (b *Builder) encodeTensors(im *Image) {
 	}
 }
 
-// packedAsset is an asset as it is stored.
-type packedAsset struct {
+// PackedAsset is an asset as it is stored.
+type PackedAsset struct {
 	kind   AssetKind
 	name   string
-	index  int // as AddAsset returned it
 	codec  Codec
 	stored []byte
 	rawLen int64
@@ -460,7 +464,7 @@ type packedAsset struct {
 }
 
 // copy copies the stored bytes to dst.
-func (a *packedAsset) copy(dst []byte) error {
+func (a *PackedAsset) copy(dst []byte) error {
 	if a.from == nil {
 		copy(dst, a.stored)
 		return nil

@@ -14,7 +14,7 @@ import (
 //	for each payload:   write its data at PayloadOffset(i) + packing.HeaderSize,
 //	                    and tell AddData the same bytes
 //	WritePayloadHeaders(w)
-//	SetSourceCRC, SetAsset
+//	SetSourceCRC
 //	WriteFront(w)       last of all
 //
 // The file must read as zeros where nothing is written, as it does after Truncate(Size()). An Image
@@ -24,7 +24,6 @@ type Image struct {
 	front
 	payloadOff   []int64  // by index from AddPayload
 	nameAt       []uint32 // position in the file by index from AddName; nil after CopyNames
-	assetAt      []int    // position in the file by index from AddAsset
 	payloadBytes int64
 	added        atomic.Int64
 	blocks       []atomic.Uint32 // CRC register of each block, see rawCRC
@@ -53,21 +52,6 @@ func (im *Image) PayloadOffset(i int) int64 { return im.payloadOff[i] }
 // default is 0. Concurrent calls must be for different names.
 func (im *Image) SetSourceCRC(i int, crc uint32) {
 	le.PutUint32(im.record(secNames, int(im.nameAt[i]))[16:], crc)
-}
-
-// SetAsset replaces the content of asset i, as AddAsset numbered it. The asset must not be an
-// AssetFile, and its length must not change. A provenance needs this for hashes that are known only
-// when all input has been read.
-func (im *Image) SetAsset(i int, data []byte) error {
-	rec := im.record(secAssets, im.assetAt[i])
-	r := decodeAsset(rec)
-	if Codec(r.codec) != CodecStored || uint64(len(data)) != r.rawLen {
-		return fmt.Errorf("asset %q is fixed as %d bytes, %s; cannot replace it by %d bytes", im.str(r.strOff, r.strLen), r.rawLen, Codec(r.codec), len(data))
-	}
-	copy(im.sec[secAssetData][r.off-im.h.sections[secAssetData].off:], data)
-	r.rawCRC = crc32c.Checksum(data)
-	r.encode(rec)
-	return nil
 }
 
 // AddData records the checksum of p, which is written at the absolute offset off of the file.

@@ -34,8 +34,8 @@ type Job struct {
 	// Widths are the bits of probes, ascending. Default: 3. With 2, 3, 4 and 5 the choice loses up to a tenth less at 2 and
 	// 3 bits, and next to nothing less at 4; it takes four times as long.
 	Widths []int
-	// Prepare is called with each plan before its file's size is taken. Default: none.
-	Prepare func(*conversion.Plan) error
+	// Calibration is an account of calibration that the sizes of files have room for. Default: none.
+	Calibration *conversion.Calibration
 	// TableFixed leaves the table of tokens as the recipe has it. Default: false.
 	TableFixed bool
 	// Work keeps what probes measured; a job with the same probes resumes from them. Default: nothing is kept.
@@ -313,11 +313,8 @@ func (p *Probed) allocation(chosen []int) (*Allocation, error) {
 	if a.Plan, err = conversion.NewPlan(p.job.Checkpoint, p.job.Config, opts); err != nil {
 		return nil, err
 	}
-	if p.job.Prepare != nil {
-		if err := p.job.Prepare(a.Plan); err != nil {
-			return nil, err
-		}
+	if a.OutputBytes, err = a.Plan.SizeWith(p.job.Calibration); err != nil {
+		return nil, err
 	}
-	a.OutputBytes = a.Plan.OutputBytes
 	return a, nil
 }

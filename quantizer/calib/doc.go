@@ -5,8 +5,7 @@
 //	text, err := text.Read(ctx, tokenizer, data, calib.DefaultTokens, window) // or text.Write: the model writes it
 //	result, err := calib.Run(ctx, plan, text, calib.Options{})
 //	defer result.Close()
-//	err = plan.SetChosen(result.Chosen())
-//	report, err := plan.Write(ctx, "model.gqf")
+//	report, err := plan.WriteWith(ctx, "model.gqf", conversion.WriteOptions{Codes: result.Codes()})
 //
 // # Algorithms
 //

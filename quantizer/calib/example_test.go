@@ -54,15 +54,12 @@ func ExampleRun() {
 		log.Fatal(err)
 	}
 	defer result.Close()
-	if err := plan.SetChosen(result.Chosen()); err != nil {
-		log.Fatal(err)
-	}
 	out, err := os.MkdirTemp("", "gq-example")
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer os.RemoveAll(out)
-	report, err := plan.Write(ctx, filepath.Join(out, "model.gqf"))
+	report, err := plan.WriteWith(ctx, filepath.Join(out, "model.gqf"), conversion.WriteOptions{Codes: result.Codes()})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -109,9 +109,9 @@ func (im *Imatrix) Merge(o *Imatrix) error {
 	return nil
 }
 
-// Chosen has the searches of a plan's matrices whose algorithm is imatrix, or awq, count errors by the moments. warnings say which
-// matrices the imatrix has nothing for; if it has nothing for any, that is an error.
-func (im *Imatrix) Chosen(p *conversion.Plan, info conversion.Calibration) (c *conversion.Chosen, warnings []string, err error) {
+// Codes has the searches of a plan's matrices whose algorithm is imatrix, or awq, count errors by the moments. Its warnings
+// say which matrices the imatrix has nothing for; if it has nothing for any, that is an error.
+func (im *Imatrix) Codes(p *conversion.Plan, info conversion.Calibration) (*conversion.CalibratedCodes, error) {
 	weights := map[string][]float32{}
 	var missed []string
 	found, algorithm := 0, gqf.AlgorithmImatrix
@@ -127,7 +127,7 @@ func (im *Imatrix) Chosen(p *conversion.Plan, info conversion.Calibration) (c *c
 		sum := 0.0
 		if own != nil {
 			if len(own.Sum) != m.Cols {
-				return nil, nil, fmt.Errorf("imatrix: %q has %d columns there and %d in the checkpoint", name, len(own.Sum), m.Cols)
+				return nil, fmt.Errorf("imatrix: %q has %d columns there and %d in the checkpoint", name, len(own.Sum), m.Cols)
 			}
 			for _, v := range own.Sum {
 				sum += v
@@ -146,13 +146,14 @@ func (im *Imatrix) Chosen(p *conversion.Plan, info conversion.Calibration) (c *c
 		}
 	}
 	if len(weights) > 0 && found == 0 {
-		return nil, nil, errors.New("the imatrix has nothing for any of the checkpoint's tensors")
+		return nil, errors.New("the imatrix has nothing for any of the checkpoint's tensors")
 	}
+	c := &conversion.CalibratedCodes{Calibration: &info, Importance: func(m conversion.Matrix) []float32 { return weights[m.Name()] }}
 	if len(missed) > 0 {
-		warnings = append(warnings, fmt.Sprintf("%q%s: no calibration token reached it: quantized by search", missed[0], more(missed)))
+		c.Warnings = append(c.Warnings, fmt.Sprintf("%q%s: no calibration token reached it: quantized by search", missed[0], more(missed)))
 	}
 	info.Algorithm, info.Fallbacks = algorithm.String(), len(missed)
-	return &conversion.Chosen{Calibration: &info, Importance: func(m conversion.Matrix) []float32 { return weights[m.Name()] }}, warnings, nil
+	return c, nil
 }
 
 // Write writes the imatrix in the binary form of llama.cpp's tool of that name, with the checkpoint's own tensor names: the

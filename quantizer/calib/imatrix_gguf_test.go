@@ -223,9 +223,9 @@ func TestImatrixGGUF(t *testing.T) {
 				t.Errorf("%s: up of expert %d: %+v", tc.dir, i, up)
 			}
 		}
-		_, warnings, err := im.Chosen(p, conversion.Calibration{})
-		if err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], "no calibration token reached it") {
-			t.Errorf("%s: warnings %q, %v", tc.dir, warnings, err)
+		codes, err := im.Codes(p, conversion.Calibration{})
+		if err != nil || len(codes.Warnings) != 1 || !strings.Contains(codes.Warnings[0], "no calibration token reached it") {
+			t.Errorf("%s: %+v, %v", tc.dir, codes, err)
 		}
 		for _, bad := range [][]ggufTestTensor{
 			fused("blk.0.ffn_up_exps.weight", ramp(1, experts+1), ramp(0, (experts+1)*k)),

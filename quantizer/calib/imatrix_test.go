@@ -47,15 +47,12 @@ func TestImatrix(t *testing.T) {
 	if err := again.Merge(im); err != nil || again.Linears[name].Rows != 320 {
 		t.Errorf("merged: %v, %d rows", err, again.Linears[name].Rows)
 	}
-	chosen, warnings, err := im.Chosen(p, conversion.Calibration{Source: "tokens"})
-	if err != nil || len(warnings) > 0 {
-		t.Fatal(err, warnings)
-	}
-	if err := p.SetChosen(chosen); err != nil {
-		t.Fatal(err)
+	codes, err := im.Codes(p, conversion.Calibration{Source: "tokens"})
+	if err != nil || len(codes.Warnings) > 0 {
+		t.Fatal(err, codes)
 	}
 	path := filepath.Join(t.TempDir(), "model.gqf")
-	if _, err := p.Write(context.Background(), path); err != nil {
+	if _, err := p.WriteWith(context.Background(), path, conversion.WriteOptions{Codes: codes}); err != nil {
 		t.Fatal(err)
 	}
 	f, err := gqf.Open(path, gqf.Options{})

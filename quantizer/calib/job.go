@@ -61,9 +61,9 @@ type Result struct {
 	plan     *conversion.Plan
 }
 
-// Chosen is what conversion.Plan.SetChosen takes. It is valid until Close.
-func (r *Result) Chosen() *conversion.Chosen {
-	c := &conversion.Chosen{Calibration: &r.info}
+// Codes is what the writing of the plan takes. It is valid until Close.
+func (r *Result) Codes() *conversion.CalibratedCodes {
+	c := &conversion.CalibratedCodes{Calibration: &r.info, Warnings: r.Warnings}
 	c.Rows = func(m conversion.Matrix) conversion.RowReader {
 		if rows := r.store.results[m.Name()]; rows != nil && Calibrated(m.Scheme.Algorithm) {
 			return rows

@@ -146,6 +146,7 @@ func (o *opened) quantize(t testing.TB, r quantizer.Recipe, text *text.Text, co 
 	if err != nil {
 		t.Fatal(err)
 	}
+	var write conversion.WriteOptions
 	if r.Algorithm.Calibrated() {
 		result, err := calib.Run(context.Background(), plan, text, co)
 		if err != nil {
@@ -155,12 +156,10 @@ func (o *opened) quantize(t testing.TB, r quantizer.Recipe, text *text.Text, co 
 		for _, w := range result.Warnings {
 			t.Log(w)
 		}
-		if err := plan.SetChosen(result.Chosen()); err != nil {
-			t.Fatal(err)
-		}
+		write.Codes = result.Codes()
 	}
 	path := filepath.Join(t.TempDir(), "model.gqf")
-	if _, err := plan.Write(context.Background(), path); err != nil {
+	if _, err := plan.WriteWith(context.Background(), path, write); err != nil {
 		t.Fatal(err)
 	}
 	return path

@@ -69,11 +69,8 @@ func file(t testing.TB, p *conversion.Plan, text *text.Text, o calib.Options) ([
 		t.Fatal(err)
 	}
 	defer r.Close()
-	if err := p.SetChosen(r.Chosen()); err != nil {
-		t.Fatal(err)
-	}
 	path := filepath.Join(t.TempDir(), "model.gqf")
-	if _, err := p.Write(context.Background(), path); err != nil {
+	if _, err := p.WriteWith(context.Background(), path, conversion.WriteOptions{Codes: r.Codes()}); err != nil {
 		t.Fatal(err)
 	}
 	b, err := os.ReadFile(path)
@@ -211,7 +208,7 @@ func TestSameBits(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	rows := r.Chosen().Rows
+	rows := r.Codes().Rows
 	h := sha256.New()
 	for _, m := range p.Matrices() {
 		reader := rows(m)

@@ -43,70 +43,89 @@ func ReadAsset(dir, name string) ([]byte, error) {
 	return b, nil
 }
 
-func (p *Plan) addAssets(b *gqf.Builder) error {
+// packAssets gives all assets of the file but the provenance of a checkpoint.
+func (pl *planner) packAssets() ([]gqf.PackedAsset, error) {
+	if pl.file != nil {
+		return pl.assetsOfFile()
+	}
+	specs, err := pl.assetsOfCheckpoint()
+	if err != nil {
+		return nil, err
+	}
+	list := make([]gqf.PackedAsset, len(specs))
+	for i, a := range specs {
+		if list[i], err = gqf.PackAsset(a); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+func (p *Plan) assetsOfCheckpoint() (list []gqf.AssetSpec, err error) {
 	if p.config != nil {
-		b.AddAsset(gqf.AssetSpec{Kind: gqf.AssetConfig, Name: "config.json", Data: p.config})
+		list = append(list, gqf.AssetSpec{Kind: gqf.AssetConfig, Name: "config.json", Data: p.config})
 	}
 	total := len(p.config)
 	for _, name := range assetFiles {
 		data, err := ReadAsset(p.ck.Dir(), name)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if data == nil {
 			continue
 		}
 		if total += len(data); total > gqf.MaxAssetBytes {
-			return fmt.Errorf("%s: with it, the files that are stored with the model have more than %d bytes: move it out of the checkpoint's directory",
+			return nil, fmt.Errorf("%s: with it, the files that are stored with the model have more than %d bytes: move it out of the checkpoint's directory",
 				filepath.Join(p.ck.Dir(), name), gqf.MaxAssetBytes)
 		}
-		b.AddAsset(gqf.AssetSpec{Kind: gqf.AssetFile, Name: name, Data: data})
+		list = append(list, gqf.AssetSpec{Kind: gqf.AssetFile, Name: name, Data: data})
 	}
 	if o := p.opts.Origin; o != nil {
-		b.AddAsset(gqf.AssetSpec{Kind: gqf.AssetFold, Name: gqf.FoldName, Data: o.Record})
+		list = append(list, gqf.AssetSpec{Kind: gqf.AssetFold, Name: gqf.FoldName, Data: o.Record})
 	}
 	recipe, err := p.opts.Recipe.JSON(p.opts.Rules)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	b.AddAsset(gqf.AssetSpec{Kind: gqf.AssetRecipe, Name: gqf.RecipeName, Data: recipe})
-	js, err := p.provenanceJSON(nil)
-	if err != nil {
-		return err
-	}
-	p.provenance = b.AddAsset(gqf.AssetSpec{Kind: gqf.AssetProvenance, Name: gqf.ProvenanceName, Data: js})
-	return nil
+	return append(list, gqf.AssetSpec{Kind: gqf.AssetRecipe, Name: gqf.RecipeName, Data: recipe}), nil
 }
 
-// copyAssets takes over all assets of the file that is repacked; the recipe's layout is what the new file has.
-func (p *Plan) copyAssets(b *gqf.Builder) error {
-	for _, a := range p.file.Assets() {
+// assetsOfFile takes over all assets of the file that is repacked; the recipe's layout is what the new file has.
+func (pl *planner) assetsOfFile() (list []gqf.PackedAsset, err error) {
+	for _, a := range pl.file.Assets() {
 		if !a.Kind.Known() {
-			p.Warnings = append(p.Warnings, fmt.Sprintf("asset %q is of a kind that this version does not know, and is left out: use a newer gq", a.Name))
+			pl.warn("asset %q is of a kind that this version does not know, and is left out: use a newer gq", a.Name)
 			continue
 		}
-		if a.Kind != gqf.AssetRecipe {
-			if _, err := b.CopyAsset(p.file, a.Name); err != nil {
-				return err
-			}
-			continue
+		get := pl.file.PackedAsset
+		if a.Kind == gqf.AssetRecipe {
+			get = pl.repackedRecipe
 		}
-		data, err := p.file.Asset(a.Name)
+		packed, err := get(a.Name)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		r, err := quantizer.ParseRecipe(a.Name, data)
-		if err != nil {
-			return err
-		}
-		if r.Algorithm == gqf.AlgorithmNone { // of a file made before there were others
-			r.Algorithm = gqf.AlgorithmRTN
-		}
-		r.Formats, r.Targets, r.Tile = p.opts.Recipe.Formats, p.opts.Recipe.Targets, p.opts.Recipe.Tile
-		if data, err = r.JSON(nil); err != nil {
-			return err
-		}
-		b.AddAsset(gqf.AssetSpec{Kind: a.Kind, Name: a.Name, Data: data})
+		list = append(list, packed)
 	}
-	return nil
+	return list, nil
+}
+
+// repackedRecipe is the recipe of the file with the layouts that the plan has.
+func (p *Plan) repackedRecipe(name string) (gqf.PackedAsset, error) {
+	data, err := p.file.Asset(name)
+	if err != nil {
+		return gqf.PackedAsset{}, err
+	}
+	r, err := quantizer.ParseRecipe(name, data)
+	if err != nil {
+		return gqf.PackedAsset{}, err
+	}
+	if r.Algorithm == gqf.AlgorithmNone { // of a file made before there were others
+		r.Algorithm = gqf.AlgorithmRTN
+	}
+	r.Formats, r.Targets, r.Tile = p.opts.Recipe.Formats, p.opts.Recipe.Targets, p.opts.Recipe.Tile
+	if data, err = r.JSON(nil); err != nil {
+		return gqf.PackedAsset{}, err
+	}
+	return gqf.PackAsset(gqf.AssetSpec{Kind: gqf.AssetRecipe, Name: name, Data: data})
 }

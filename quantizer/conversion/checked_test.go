@@ -12,9 +12,9 @@ import (
 	"github.com/lowbit-go/gq/formats/safetensors"
 )
 
-// TestWriteChecked has the check see the complete file before it is at its path, and a check that fails leave what was
+// TestCheck has WriteOptions.Check see the complete file before it is at its path, and a check that fails leave what was
 // there.
-func TestWriteChecked(t *testing.T) {
+func TestCheck(t *testing.T) {
 	ck, err := safetensors.Open("../../testdata/books1.3M-bf16", safetensors.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -57,14 +57,14 @@ func TestWriteChecked(t *testing.T) {
 		}
 	}
 	no := errors.New("no")
-	if r, err := plan.WriteChecked(context.Background(), path, check(no)); err != no || r != nil {
+	if r, err := plan.WriteWith(context.Background(), path, WriteOptions{Check: check(no)}); err != no || r != nil {
 		t.Errorf("refused: %v, %v", r, err)
 	}
 	entries, err := os.ReadDir(dir)
 	if now, _ := os.ReadFile(path); err != nil || string(now) != "old" || len(entries) != 1 {
 		t.Errorf("refused: %d files, %.10q, %v", len(entries), now, err)
 	}
-	if _, err := plan.WriteChecked(context.Background(), path, check(nil)); err != nil {
+	if _, err := plan.WriteWith(context.Background(), path, WriteOptions{Check: check(nil)}); err != nil {
 		t.Fatal(err)
 	}
 	if now, err := os.ReadFile(path); err != nil || !bytes.Equal(now, seen) {

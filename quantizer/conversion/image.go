@@ -25,11 +25,36 @@ func (pl *planner) layOut() error {
 	}
 	pl.warnFallbacks()
 	slices.SortStableFunc(pl.Tensors, func(a, b *PlanTensor) int { return compareNatural(a.Name, b.Name) })
-	if err := pl.build(); err != nil {
+	pl.number()
+	var err error
+	if pl.assets, err = pl.packAssets(); err != nil {
 		return err
 	}
-	pl.OutputBytes = pl.image.Size()
-	return nil
+	pl.OutputBytes, err = pl.SizeWith(nil)
+	return err
+}
+
+// number gives items, names and payloads the indices that newImage adds them by.
+func (pl *planner) number() {
+	names, payloads := 0, 0
+	for i, it := range pl.Plan.items {
+		it.index, it.nameIndex = i, names
+		names += 1 + len(it.aliases())
+		for j := range it.variants {
+			v := &it.variants[j]
+			v.payload = payloads
+			payloads += it.slices * len(v.headers())
+		}
+	}
+}
+
+// SizeWith is the exact size of the file with an account of calibration; nil: none.
+func (p *Plan) SizeWith(c *Calibration) (int64, error) {
+	im, err := p.newImage(&CalibratedCodes{Calibration: c}, nil)
+	if err != nil {
+		return 0, err
+	}
+	return im.Size(), nil
 }
 
 // warnFallbacks says which tensors are not in the layout asked for, a line for each reason.
@@ -78,8 +103,9 @@ func (v variant) headers() []packing.Header {
 	return list
 }
 
-// build makes the image: the directory of the file with everything's offset.
-func (p *Plan) build() error {
+// newImage makes the directory of the file with everything's offset. hashes are the SHA-256 of the source files, if they
+// are wanted and known.
+func (p *Plan) newImage(c *CalibratedCodes, hashes []string) (*gqf.Image, error) {
 	b := gqf.NewBuilder()
 	payloads, names := 0, 0
 	for _, it := range p.items {
@@ -96,7 +122,7 @@ func (p *Plan) build() error {
 		if it.quantize {
 			spec.Mapping, spec.Algorithm = it.scheme.Mapping, it.scheme.Algorithm
 		}
-		if spec.Algorithm.Calibrated() && (it.chosen == nil || !it.chosen.calibrated) {
+		if spec.Algorithm.Calibrated() && !c.complete(it) {
 			spec.Algorithm = gqf.AlgorithmSearch
 		}
 		if it.repacked {
@@ -113,28 +139,29 @@ func (p *Plan) build() error {
 		if name := it.name(); name != it.src.Name {
 			names = gqf.NameSpec{Name: name, Tensor: ti, SourceFile: -1}
 		}
-		it.nameIndex = b.AddName(names)
-		for i := range it.aliases() {
-			n := &it.names.aliases[i]
+		b.AddName(names)
+		for _, n := range it.aliases() {
 			spec := gqf.NameSpec{Name: n.src.Name, Tensor: ti, SourceFile: -1}
 			if !n.absent {
 				spec = p.nameSpec(ti, n.src)
 				spec.Absorbed = n.absorbed
 			}
-			n.index = b.AddName(spec)
+			b.AddName(spec)
 		}
 	}
-	addAssets := p.addAssets
+	for _, a := range p.assets {
+		b.AddPacked(a)
+	}
 	if p.file != nil {
 		b.CopyNames(p.file)
-		addAssets = p.copyAssets
+		return b.Build()
 	}
-	if err := addAssets(b); err != nil {
-		return err
+	js, err := p.provenanceJSON(c.Calibration, hashes)
+	if err != nil {
+		return nil, err
 	}
-	var err error
-	p.image, err = b.Build()
-	return err
+	b.AddAsset(gqf.AssetSpec{Kind: gqf.AssetProvenance, Name: gqf.ProvenanceName, Data: js})
+	return b.Build()
 }
 
 // biases gives, for each item, 1 + the index of the item with the layer's bias; 0
@@ -183,10 +210,7 @@ func (p *Plan) namesOf(i int) []string {
 func (it *item) addPayloads(b *gqf.Builder, tensor, i int) {
 	v := &it.variants[i]
 	for s := range it.slices {
-		pi := b.AddPayload(gqf.PayloadSpec{Tensor: tensor, Slice: s, Variant: i, CPU: v.cpu, Header: v.header()})
-		if s == 0 {
-			v.payload = pi
-		}
+		b.AddPayload(gqf.PayloadSpec{Tensor: tensor, Slice: s, Variant: i, CPU: v.cpu, Header: v.header()})
 		for _, c := range companions(v.header()) {
 			b.AddPayload(gqf.PayloadSpec{Tensor: tensor, Slice: s, Variant: i, Kind: c.kind, CPU: v.cpu, Header: c.header})
 		}

@@ -52,41 +52,53 @@ const (
 // unitResult is what a unit found out; results are combined in the units' order,
 // so that no figure depends on which worker was faster.
 type unitResult struct {
-	crc           uint32
-	noise, signal float64
-	smallScales   int64
+	crc           uint32  // CRC32C of the source
+	noise, signal float64 // of the quantized weights
+	smallScales   int64   // groups, see worker.countSmallScales
 }
+
+// itemResult is what the units of an item found out together.
+type itemResult = unitResult
 
 // Write runs the plan and puts the file at path: a temporary file beside it is
 // written, synced and renamed, so that path holds either what it held before or
 // the complete new file. A cancelled context ends the job with ctx.Err().
 func (p *Plan) Write(ctx context.Context, path string) (*Report, error) {
-	return p.WriteChecked(ctx, path, nil)
+	return p.WriteWith(ctx, path, WriteOptions{})
 }
 
-// WriteChecked is Write, but before the file appears at path, check is called with the path of the complete temporary and
-// with the report: if it fails, the file is removed and path holds what it held before.
-func (p *Plan) WriteChecked(ctx context.Context, path string, check func(temp string, r *Report) error) (*Report, error) {
-	out, work, err := p.writeTemp(ctx, path)
+// WriteOptions are the options of a job beside its plan.
+type WriteOptions struct {
+	// Codes were chosen elsewhere. Default: none; all are chosen while the file is written.
+	Codes *CalibratedCodes
+	// Check is called, before the file appears at its path, with the path of the complete temporary and with the report: if
+	// it fails, the file is removed and its path holds what it held before. Default: none.
+	Check func(temp string, r *Report) error
+}
+
+// WriteWith is Write with options.
+func (p *Plan) WriteWith(ctx context.Context, path string, o WriteOptions) (*Report, error) {
+	out, j, err := p.writeTemp(ctx, path, o.Codes)
 	if err != nil {
 		return nil, err
 	}
 	defer out.Abort()
-	if check != nil {
-		if err := check(out.Temp(), p.report(path, work, work)); err != nil {
+	if o.Check != nil {
+		if err := o.Check(out.Temp(), j.report(path, j.seconds)); err != nil {
 			return nil, err
 		}
 	}
-	start := time.Now().Add(-work)
+	start := time.Now().Add(-j.seconds)
 	if err := out.Commit(); err != nil {
 		return nil, err
 	}
-	return p.report(path, work, time.Since(start)), nil
+	return j.report(path, time.Since(start)), nil
 }
 
-// WriteTemporary writes the file beside path, calls use with the name of the complete file, and removes it.
-func (p *Plan) WriteTemporary(ctx context.Context, path string, use func(temp string) error) error {
-	out, _, err := p.writeTemp(ctx, path)
+// WriteTemporary writes the file beside path, calls use with the name of the complete file, and removes it. c is as
+// WriteOptions.Codes.
+func (p *Plan) WriteTemporary(ctx context.Context, path string, c *CalibratedCodes, use func(temp string) error) error {
+	out, _, err := p.writeTemp(ctx, path, c)
 	if err != nil {
 		return err
 	}
@@ -94,45 +106,53 @@ func (p *Plan) WriteTemporary(ctx context.Context, path string, use func(temp st
 	return use(out.Temp())
 }
 
-// writeTemp writes the complete file to a temporary file beside path, and tells how long that took. The caller commits or
-// aborts it.
-func (p *Plan) writeTemp(ctx context.Context, path string) (*atomicfile.File, time.Duration, error) {
+// writeTemp writes the complete file to a temporary file beside path. The caller commits or aborts it.
+func (p *Plan) writeTemp(ctx context.Context, path string, c *CalibratedCodes) (*atomicfile.File, *job, error) {
 	start := time.Now()
-	if p.image == nil { // a job before this one has used it
-		if err := p.build(); err != nil {
-			return nil, 0, err
-		}
+	if err := p.CheckOutput(path); err != nil {
+		return nil, nil, err
 	}
-	if err := p.checkOutput(path); err != nil {
-		return nil, 0, err
+	j, err := p.newJob(ctx, c)
+	if err != nil {
+		return nil, nil, err
 	}
 	out, err := atomicfile.Create(path)
 	if err != nil {
-		return nil, 0, err
+		return nil, nil, err
 	}
-	if err := p.writeTo(ctx, out); err != nil {
+	j.out, j.writeback = out, out.StartWriteback
+	if err = out.Truncate(j.image.Size()); err == nil {
+		err = j.fill(ctx)
+	}
+	if err != nil {
 		out.Abort()
-		return nil, 0, err
+		return nil, nil, err
 	}
-	return out, time.Since(start), nil
+	j.seconds = time.Since(start)
+	return out, j, nil
 }
 
-func (p *Plan) writeTo(ctx context.Context, out *atomicfile.File) error {
-	if err := out.Truncate(p.image.Size()); err != nil {
-		return err
+// newJob prepares the writing of the file.
+func (p *Plan) newJob(ctx context.Context, c *CalibratedCodes) (j *job, err error) {
+	if c == nil {
+		c = &CalibratedCodes{}
 	}
+	if err := c.check(p); err != nil {
+		return nil, err
+	}
+	var hashes []string
 	if p.opts.Recipe.HashFiles {
-		if err := p.recordHashes(ctx); err != nil {
-			return err
+		if hashes, err = p.hashFiles(ctx); err != nil {
+			return nil, err
 		}
 	}
-	j := &job{plan: p, image: p.image, out: out, writeback: out.StartWriteback, units: p.units()}
-	p.image = nil
-	return j.fill(ctx)
+	j = &job{plan: p, calibrated: c, units: p.units()}
+	j.image, err = p.newImage(c, hashes)
+	return j, err
 }
 
-// checkOutput refuses, before any work, what could not end well.
-func (p *Plan) checkOutput(path string) error {
+// CheckOutput refuses, before any work, a path that Write could not put the file at.
+func (p *Plan) CheckOutput(path string) error {
 	var set files.Set
 	if p.file != nil {
 		set.Input("the .gqf file", p.filePath)
@@ -156,7 +176,7 @@ func (p *Plan) checkOutput(path string) error {
 	if err != nil {
 		return err
 	}
-	if need := p.image.Size(); free < need {
+	if need := p.OutputBytes; free < need {
 		return fmt.Errorf("%s: the file needs %d bytes, %s has %d free: free some space or choose another place with -o", path, need, dir, free)
 	}
 	return nil
@@ -212,16 +232,19 @@ func (p *Plan) units() []unit {
 
 // job is one writing of the file.
 type job struct {
-	plan      *Plan
-	image     *gqf.Image
-	out       io.WriterAt
-	writeback func(off, n int64) // starts to bring written bytes to the disk; nil: not needed
-	units     []unit
-	results   []unitResult // none of a repack
-	next      atomic.Int64
-	mu        sync.Mutex
-	failed    int // the first unit, in order, that failed
-	err       error
+	plan       *Plan
+	calibrated *CalibratedCodes
+	image      *gqf.Image
+	seconds    time.Duration // of wall time
+	found      []itemResult  // by the items' index; none of a repack
+	out        io.WriterAt
+	writeback  func(off, n int64) // starts to bring written bytes to the disk; nil: not needed
+	units      []unit
+	results    []unitResult // none of a repack
+	next       atomic.Int64
+	mu         sync.Mutex
+	failed     int // the first unit, in order, that failed
+	err        error
 }
 
 // fill writes the whole file to j.out: the payloads, then what describes them.
@@ -299,32 +322,32 @@ func (j *job) combine() error {
 	if p.file != nil {
 		return nil
 	}
-	for _, it := range p.items {
-		it.crc, it.noise, it.signal, it.smallScales = 0, 0, 0, 0
-	}
+	j.found = make([]itemResult, len(p.items))
 	for i, u := range j.units {
-		r := j.results[i]
+		r, sum := j.results[i], &j.found[u.item.index]
 		if n := u.sourceBytes(); n > 0 {
-			u.item.crc = gqf.CombineCRC32C(u.item.crc, r.crc, n)
+			sum.crc = gqf.CombineCRC32C(sum.crc, r.crc, n)
 		}
-		u.item.noise += r.noise
-		u.item.signal += r.signal
-		u.item.smallScales += r.smallScales
+		sum.noise += r.noise
+		sum.signal += r.signal
+		sum.smallScales += r.smallScales
 	}
 	for _, it := range p.items {
+		sum := j.found[it.index].crc
 		if it.name() == it.src.Name {
-			j.image.SetSourceCRC(it.nameIndex, it.crc)
+			j.image.SetSourceCRC(it.nameIndex, sum)
 		}
-		for _, n := range it.aliases() {
+		for i, n := range it.aliases() {
+			at := it.nameIndex + 1 + i
 			switch {
 			case n.absorbed:
 				crc, err := j.sumTensor(n.src)
 				if err != nil {
 					return err
 				}
-				j.image.SetSourceCRC(n.index, crc)
+				j.image.SetSourceCRC(at, crc)
 			case !n.absent: // a second name is there only with the same content, so with the same sum
-				j.image.SetSourceCRC(n.index, it.crc)
+				j.image.SetSourceCRC(at, sum)
 			}
 		}
 	}

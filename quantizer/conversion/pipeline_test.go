@@ -151,7 +151,11 @@ func runJob(t testing.TB, path string, opts Options) (*Plan, []byte, *gqf.File) 
 func fillPlan(t testing.TB, p *Plan) (*Plan, []byte, *gqf.File) {
 	t.Helper()
 	m := make(memory, p.OutputBytes)
-	j := &job{plan: p, image: p.image, out: m, units: p.units()}
+	j, err := p.newJob(context.Background(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j.out = m
 	if err := j.fill(context.Background()); err != nil {
 		t.Fatal(err)
 	}

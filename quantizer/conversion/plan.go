@@ -60,10 +60,11 @@ func (l *PlanTensor) clearScheme() {
 
 // Plan is a job laid out: every tensor's treatment and every byte's place in
 // the output, before any weight is read (but for a head compared with its table).
+// It does not change, and may be written several times.
 type Plan struct {
 	Tensors  []*PlanTensor `json:"tensors"`
 	Warnings []string      `json:"warnings"`
-	// OutputBytes is the exact size of the file.
+	// OutputBytes is the exact size of the file without an account of calibration; see SizeWith.
 	OutputBytes int64 `json:"output_bytes"`
 	// SourceBytes is the size of the checkpoint's tensors.
 	SourceBytes int64 `json:"source_bytes"`
@@ -79,11 +80,8 @@ type Plan struct {
 	// scaleBlock is the size of a block of FP8 weights; see safetensors.WeightsOptions.
 	scaleBlock [2]int
 	items      []*item
-	image      *gqf.Image
-	// calibration is what SetChosen was told.
-	calibration *Calibration
-	// provenance is the index of that asset, which gets the files' hashes when they are known.
-	provenance int
+	// assets are all but the provenance of a checkpoint, which says what is known only when the file is written.
+	assets []gqf.PackedAsset
 }
 
 // item is a tensor of the output: one or more payloads, one or more names.
@@ -96,13 +94,9 @@ type item struct {
 	slices     int
 	rows, cols int64 // of one slice; rows are outputs
 	bias       *safetensors.Tensor
-	chosen     *itemChosen // nil: nothing was chosen elsewhere
-	nameIndex  int         // of its canonical name in the image
-	names      *itemNames  // nil: only the source's
-
-	noise, signal float64 // of the quantized weights, once they are
-	smallScales   int64   // groups, see worker.countSmallScales
-	crc           uint32  // CRC32C of the source, once it is read
+	names      *itemNames // nil: only the source's
+	index      int        // in the plan's items
+	nameIndex  int        // of its canonical name in the image; its aliases follow
 
 	role        gqf.Role
 	quantize    bool
@@ -111,13 +105,6 @@ type item struct {
 	transposed  bool // the checkpoint stores a slice as cols x rows
 	repacked    bool // it comes from a file, where it is the tensor of the same index
 	shared      bool // a table that is the head too
-}
-
-// itemChosen is what SetChosen was told of an item.
-type itemChosen struct {
-	rows       []RowReader // of each slice: its codes; nil: Write chooses them
-	importance [][]float32 // of each slice: see RowQuantizer.Weigh
-	calibrated bool        // the scheme's algorithm has the data that it needs
 }
 
 // variant is an item in one layout. Its payloads are, for each slice, the weights
@@ -179,7 +166,6 @@ func (it *item) formats() []quantizer.Format {
 
 // nameRef is a further name that the file knows an item by.
 type nameRef struct {
-	index    int // in the image
 	src      safetensors.Tensor
 	absent   bool // not in the checkpoint: a head tied by absence
 	absorbed bool // block scales that went into the item

@@ -67,8 +67,8 @@ type Source struct {
 }
 
 // provenanceJSON has zeros in the place of hashes that are not known yet, so that its length is.
-func (p *Plan) provenanceJSON(hashes []string) ([]byte, error) {
-	prov := Provenance{Sources: []Source{}, Calibration: p.calibration}
+func (p *Plan) provenanceJSON(c *Calibration, hashes []string) ([]byte, error) {
+	prov := Provenance{Sources: []Source{}, Calibration: c}
 	if o := p.opts.Origin; o != nil {
 		prov.Fold = &o.Fold
 	}
@@ -83,19 +83,6 @@ func (p *Plan) provenanceJSON(hashes []string) ([]byte, error) {
 		prov.Sources = append(prov.Sources, s)
 	}
 	return json.MarshalIndent(prov, "", "  ")
-}
-
-// recordHashes puts the SHA-256 of every source file into the image's provenance.
-func (p *Plan) recordHashes(ctx context.Context) error {
-	hashes, err := p.hashFiles(ctx)
-	if err != nil {
-		return err
-	}
-	js, err := p.provenanceJSON(hashes)
-	if err != nil {
-		return err
-	}
-	return p.image.SetAsset(p.provenance, js)
 }
 
 // hashFiles gives the SHA-256 of every source file, as hex, files in parallel.

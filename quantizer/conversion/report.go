@@ -58,10 +58,12 @@ type TensorSQNR struct {
 	SmallScales int64         `json:"small_scales,omitempty"` // see Report
 }
 
-func (p *Plan) report(path string, work, total time.Duration) *Report {
+// report is the report of a job that took so long; the time after j.seconds was spent on sync and rename.
+func (j *job) report(path string, total time.Duration) *Report {
+	p := j.plan
 	r := &Report{
-		Output: path, Warnings: p.Warnings, Fold: p.Fold, SourceBytes: p.SourceBytes, OutputBytes: p.OutputBytes, Tensors: []TensorSQNR{},
-		Seconds: total.Seconds(), SyncSeconds: (total - work).Seconds(), BytesPerSecond: float64(p.SourceBytes) / total.Seconds(),
+		Output: path, Warnings: append(slices.Clone(p.Warnings), j.calibrated.Warnings...), Fold: p.Fold, SourceBytes: p.SourceBytes, OutputBytes: j.image.Size(), Tensors: []TensorSQNR{},
+		Seconds: total.Seconds(), SyncSeconds: (total - j.seconds).Seconds(), BytesPerSecond: float64(p.SourceBytes) / total.Seconds(),
 	}
 	if p.file != nil {
 		r.SourceBytes = p.file.Size()
@@ -99,13 +101,17 @@ func (p *Plan) report(path string, work, total time.Duration) *Report {
 			continue
 		}
 		bytes, weights = bytes+b, weights+w
-		ts := TensorSQNR{Name: it.name(), Algorithm: it.line.Algorithm, SmallScales: it.smallScales}
-		r.SmallScales += it.smallScales
+		var found itemResult
+		if j.found != nil {
+			found = j.found[it.index]
+		}
+		ts := TensorSQNR{Name: it.name(), Algorithm: it.line.Algorithm, SmallScales: found.smallScales}
+		r.SmallScales += found.smallScales
 		if !slices.Contains(used, ts.Algorithm) {
 			used = append(used, ts.Algorithm)
 		}
-		if it.noise > 0 && it.signal > 0 {
-			db := SQNR(it.signal, it.noise)
+		if found.noise > 0 && found.signal > 0 {
+			db := SQNR(found.signal, found.noise)
 			ts.SQNR = &db
 			sum, n = sum+db, n+1
 			if n == 1 || db < r.WorstSQNR {

@@ -225,11 +225,12 @@ func (w *worker) filler(u unit, r *unitResult) (func(n, i int64) error, error) {
 	if err := w.readBias(it, int64(u.slice)*it.rows+row0, rows); err != nil {
 		return nil, err
 	}
-	if it.chosen != nil && it.chosen.rows[u.slice] != nil {
-		return func(n, i int64) error { return w.chosenRow(it, u.slice, row0, n, i, src) }, nil
+	m := it.matrix(u.slice)
+	if chosen := w.calibrated.rows(m); chosen != nil {
+		return func(n, i int64) error { return w.chosenRow(it, chosen, u.slice, row0, n, i, src) }, nil
 	}
-	if it.chosen != nil {
-		w.rq.Weigh(it.chosen.importance[u.slice], false)
+	if w.calibrated.Importance != nil {
+		w.rq.Weigh(w.calibrated.Importance(m), false)
 	}
 	return func(n, i int64) error { return w.row(it, u.slice, row0, n, i, src) }, nil
 }

@@ -42,10 +42,15 @@ func (p *Plan) Matrices() []Matrix {
 			continue
 		}
 		for s := range it.slices {
-			list = append(list, Matrix{it.src.Name, s, it.slices, it.role, it.shared, int(it.rows), int(it.cols), it.scheme, it.smallestScale(), it})
+			list = append(list, it.matrix(s))
 		}
 	}
 	return list
+}
+
+// matrix is a slice of the item.
+func (it *item) matrix(slice int) Matrix {
+	return Matrix{it.src.Name, slice, it.slices, it.role, it.shared, int(it.rows), int(it.cols), it.scheme, it.smallestScale(), it}
 }
 
 // ReadMatrix reads the weights of a matrix of the plan, [Rows][Cols]. It fails with *TensorError if one is not finite.
@@ -79,24 +84,60 @@ func (p *Plan) SourceStamps() []string {
 	return append(p.ck.Stamps(), fmt.Sprintf("config.json %x", sha256.Sum256(p.config)))
 }
 
-// CheckOutput refuses, before any work, a path that Write could not put the file at.
-func (p *Plan) CheckOutput(path string) error { return p.checkOutput(path) }
-
 // RowReader gives rows of codes that were chosen before the file is written. It is called from several goroutines.
 type RowReader interface {
 	// ReadRow reads a row's codes, its groups' scales, and their zero points, whole ones, unless zeros is nil.
 	ReadRow(row int, codes []int8, scales []float32, zeros []int8) error
 }
 
-// Chosen are codes for a plan that were chosen elsewhere, with calibration data.
-type Chosen struct {
-	// Rows gives the rows of a matrix; nil: Write chooses its codes. It may be nil itself.
+// CalibratedCodes are what calibration gives to the writing of a plan.
+type CalibratedCodes struct {
+	// Rows gives the codes of a matrix; nil: they are chosen while the file is written. It may be nil itself. It is called
+	// from several goroutines.
 	Rows func(m Matrix) RowReader
-	// Importance gives what errors count by column, for matrices that Write searches scales of; nil: all the same. It may
-	// be nil itself. See RowQuantizer.Weigh.
+	// Importance gives what errors count by column, for matrices whose scales are searched while the file is written; nil:
+	// all the same. It may be nil itself. It is called from several goroutines. See RowQuantizer.Weigh.
 	Importance func(m Matrix) []float32
 	// Calibration goes into the file's provenance.
 	Calibration *Calibration
+	// Warnings go into the report, after the plan's.
+	Warnings []string
+}
+
+// rows is Rows, which may be nil.
+func (c *CalibratedCodes) rows(m Matrix) RowReader {
+	if c.Rows == nil {
+		return nil
+	}
+	return c.Rows(m)
+}
+
+// importance is Importance, which may be nil.
+func (c *CalibratedCodes) importance(m Matrix) []float32 {
+	if c.Importance == nil {
+		return nil
+	}
+	return c.Importance(m)
+}
+
+// complete tells whether there is something for every slice of an item.
+func (c *CalibratedCodes) complete(it *item) bool {
+	for s := range it.slices {
+		if m := it.matrix(s); c.rows(m) == nil && c.importance(m) == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// check refuses codes for a matrix whose zero points are stored as floats: a RowReader gives integers.
+func (c *CalibratedCodes) check(p *Plan) error {
+	for _, m := range p.Matrices() {
+		if m.item.realZeros && c.rows(m) != nil {
+			return fmt.Errorf("%q: its scheme (%s) has floating-point zero points, the codes that were chosen have integer ones: plan it with another algorithm", m.Name(), m.Scheme)
+		}
+	}
+	return nil
 }
 
 // Calibration says what codes were chosen by and with what data.
@@ -115,34 +156,8 @@ type Calibration struct {
 	Fallbacks int `json:"fallbacks,omitempty"`
 }
 
-// SetChosen has Write take codes that were chosen elsewhere. It must not run while Write does.
-func (p *Plan) SetChosen(c *Chosen) error {
-	for _, m := range p.Matrices() {
-		it := m.item
-		if m.Slice == 0 {
-			it.chosen = &itemChosen{make([]RowReader, m.Slices), make([][]float32, m.Slices), true}
-		}
-		if c.Rows != nil {
-			it.chosen.rows[m.Slice] = c.Rows(m)
-		}
-		if c.Importance != nil {
-			it.chosen.importance[m.Slice] = c.Importance(m)
-		}
-		if it.chosen.rows[m.Slice] != nil && it.realZeros { // a RowReader gives whole zero points
-			it.realZeros, it.line.ZeroPoints = false, rounding.WholeZeros
-		}
-		it.chosen.calibrated = it.chosen.calibrated && (it.chosen.rows[m.Slice] != nil || it.chosen.importance[m.Slice] != nil)
-	}
-	p.calibration = c.Calibration
-	if err := p.build(); err != nil {
-		return err
-	}
-	p.OutputBytes = p.image.Size()
-	return nil
-}
-
-// chosenRow puts row n of the unit into row i of the block.
-func (w *worker) chosenRow(it *item, slice int, row0, n, i int64, src rowReader) error {
+// chosenRow puts row n of the unit, as chosen has it, into row i of the block.
+func (w *worker) chosenRow(it *item, chosen RowReader, slice int, row0, n, i int64, src rowReader) error {
 	x := src(w.x, n)
 	at, g := int(i)*w.stride, int(i)*w.groups
 	codes, scales := w.codes[at:at+int(it.cols)], w.scales[g:g+w.groups]
@@ -150,7 +165,7 @@ func (w *worker) chosenRow(it *item, slice int, row0, n, i int64, src rowReader)
 	if it.scheme.Mapping == gqf.MappingAsymmetric {
 		zeros = w.zeros[g : g+w.groups]
 	}
-	if err := it.chosen.rows[slice].ReadRow(int(row0+n), codes, scales, zeros); err != nil {
+	if err := chosen.ReadRow(int(row0+n), codes, scales, zeros); err != nil {
 		return w.rowError(it, slice, row0+n, err)
 	}
 	half := float32(0)
