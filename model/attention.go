@@ -6,21 +6,21 @@ import (
 	"github.com/lowbit-go/gq/model/internal/rowmath"
 )
 
-// queryBlock is how many tokens' queries meet the keys at a time.
+// queryBlock is the number of tokens whose queries meet the keys at a time.
 const queryBlock = 4
 
-// attention is what the threads work with.
+// attention is the state that the threads share.
 type attention struct {
-	group   int // query heads of a key-value head
+	group   int // query heads per key-value head
 	softcap float32
 	math    *rowmath.Set
 	workers []attentionWorker // one for each thread
 }
 
-// attentionWorker is the memory of a thread: queryBlock * group rows of each.
+// attentionWorker is the memory of a thread: queryBlock * group rows of each slice.
 type attentionWorker struct {
 	queries, out []float32 // [row][dim]
-	scores       []float32 // [row][tokens], of all tokens that it sees
+	scores       []float32 // [row][tokens], for all tokens that the row sees
 	_            [64]byte  // keeps threads out of each other's cache lines
 }
 
@@ -28,7 +28,7 @@ func (a *attention) init(c *arch.ForwardConfig, set *rowmath.Set, threads int) {
 	*a = attention{group: c.Heads / c.KVHeads, softcap: float32(c.AttentionSoftcap), math: set, workers: make([]attentionWorker, threads)}
 }
 
-// attend computes the attention of m tokens, x, into dst, and keeps their keys and values.
+// attend computes the attention of m tokens, x, into dst, and stores their keys and values.
 func (s *Session) attend(i int, dst, x []float32, m int) error {
 	c, l := &s.m.config, &s.m.layers[i]
 	nq, nkv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
@@ -50,7 +50,7 @@ func (s *Session) attend(i int, dst, x []float32, m int) error {
 	heads := buffer.Grow(&s.heads, m*nq)
 	blocks := (m + queryBlock - 1) / queryBlock
 	run := func(worker, part int) {
-		// The last blocks see the most tokens: first.
+		// The last blocks come first: they see the most tokens.
 		block := blocks - 1 - part/c.KVHeads
 		s.attention.block(worker, cache, heads, q, part%c.KVHeads, block*queryBlock, min(m, (block+1)*queryBlock), s.n, nq)
 	}
@@ -89,7 +89,7 @@ func (s *Session) project(l *layer, q, k, v, x []float32, m int) error {
 	return nil
 }
 
-// prepare normalizes and turns a token's queries and keys, and scales the queries.
+// prepare normalizes and rotates a token's queries and keys, and scales the queries.
 func (s *Session) prepare(l *layer, q, k []float32, position int) {
 	c := &s.m.config
 	for _, part := range []struct{ x, norm []float32 }{{q, l.qNorm}, {k, l.kNorm}} {
@@ -108,11 +108,11 @@ func (s *Session) prepare(l *layer, q, k []float32, position int) {
 	}
 }
 
-// block computes the heads of one key-value head for the tokens from..to-1 of a chunk that begins at position start. q and
-// heads are [token][stride].
+// block computes the query heads of one key-value head for the tokens from..to-1 of a chunk that
+// begins at position start. q and heads are [token][stride].
 //
-// Each score is a sum over dimensions, each output one over tokens, in order and with every product rounded: however
-// tokens are cut into chunks and blocks, the bits are the same.
+// Each score is a sum over dimensions, and each output a sum over tokens, in order and with every
+// product rounded. So the bits do not depend on the division of tokens into chunks and blocks.
 func (a *attention) block(worker int, c *cache, heads, q []float32, kvHead, from, to, start, stride int) {
 	w := &a.workers[worker]
 	first, _ := c.seen(start + from)
@@ -120,9 +120,9 @@ func (a *attention) block(worker int, c *cache, heads, q []float32, kvHead, from
 	last := start + to
 	width := (last - first + keyBlock - 1) / keyBlock * keyBlock
 	tokens, d := to-from, c.dim
-	rows := tokens * a.group // of token t and the group's head g: t*group + g
+	rows := tokens * a.group // row t*group + g is token t and the group's head g
 	queries, scores, out := buffer.Grow(&w.queries, rows*d), buffer.Grow(&w.scores, rows*width), buffer.Grow(&w.out, rows*d)
-	at := kvHead * a.group * d // of the group's first head in a token's row
+	at := kvHead * a.group * d // offset of the group's first head in a token's row
 	for t := range tokens {
 		copy(queries[t*a.group*d:][:a.group*d], q[(from+t)*stride+at:])
 	}
@@ -142,7 +142,8 @@ func (a *attention) block(worker int, c *cache, heads, q []float32, kvHead, from
 	}
 
 	clear(out)
-	// Positions that only some of the tokens see come before and after those that all see.
+	// Positions that only some of the tokens see come before and after the positions that all
+	// tokens see.
 	_, common := c.seen(start + from)
 	begin, _ := c.seen(last - 1)
 	begin = min(begin, common)
@@ -160,8 +161,8 @@ func (a *attention) block(worker int, c *cache, heads, q []float32, kvHead, from
 	}
 }
 
-// values adds to rows r0..r1-1 of out the values of positions from..to-1 times their scores, whose first column is that of
-// position first.
+// values adds to rows r0..r1-1 of out the values of positions from..to-1 times their scores, whose
+// first column belongs to position first.
 func (a *attention) values(out, scores []float32, c *cache, kvHead, r0, r1, from, to, first, width int) {
 	for p := from; p < to; {
 		end := min(to, (p/pageTokens+1)*pageTokens)

@@ -6,18 +6,19 @@ import (
 	"github.com/lowbit-go/gq/internal/buffer"
 )
 
-// Batch continues several sequences at a time, each by one token in a step, which reads the weights once for all. The
-// logits are those that a Session of its own would give each sequence.
+// Batch continues several sequences by one token each in a step, which reads the weights once for
+// all sequences. Each sequence gets the same logits as in a Session of its own.
 //
 // A Batch is not for concurrent use.
 type Batch struct {
 	s   *Session
 	max int
-	all [][]cache // of each sequence, of each layer
-	n   []int     // tokens of each
+	all [][]cache // [sequence][layer]
+	n   []int     // tokens of each sequence
 }
 
-// NewBatch makes room for so many sequences of at most maxTokens tokens, all empty. Each has keys and values like a Session.
+// NewBatch makes this many empty sequences of at most maxTokens tokens. Each has keys and values
+// like a Session.
 func (m *Model) NewBatch(sequences, maxTokens int) *Batch {
 	b := &Batch{s: m.NewSession(maxTokens), max: maxTokens, n: make([]int, sequences)}
 	for range sequences {
@@ -37,8 +38,8 @@ func (b *Batch) Reset(sequence int) {
 	}
 }
 
-// Step appends tokens[i] to sequences[i], which are distinct, and writes the logits of what follows to logits,
-// [len(sequences)][VocabSize].
+// Step appends tokens[i] to sequences[i], which are distinct, and writes the logits of the next
+// tokens to logits, [len(sequences)][VocabSize].
 func (b *Batch) Step(sequences []int, tokens []int32, logits []float32) error {
 	s := b.s
 	c := &s.m.config
@@ -79,7 +80,7 @@ func (b *Batch) Step(sequences []int, tokens []int32, logits []float32) error {
 	return nil
 }
 
-// attendBatch is the attention of rows that belong to different sequences.
+// attendBatch computes the attention of rows of different sequences.
 func (s *Session) attendBatch(i int, dst, q, k, v []float32, m int) error {
 	c, l := &s.m.config, &s.m.layers[i]
 	nq, nkv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim

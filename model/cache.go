@@ -1,14 +1,14 @@
 package model
 
-// pageTokens is how many tokens' keys and values are allocated at a time.
+// pageTokens is the number of tokens whose keys and values are allocated at a time.
 const pageTokens = 256
 
-// keyBlock is how many tokens' keys lie interleaved: one dimension of all, then the next, so that products with a query
-// run over tokens.
+// keyBlock is the number of tokens whose keys are interleaved by dimension, so that products with a
+// query run over tokens.
 const keyBlock = 16
 
-// cache holds the keys and values of one layer. Where the layer has a window, pages that no token sees any more are
-// used again.
+// cache holds the keys and values of one layer. In a layer with a window, pages that no token sees
+// any more are reused.
 type cache struct {
 	heads, dim int
 	window     int
@@ -29,7 +29,7 @@ func (c *cache) reset() {
 	c.pages = c.pages[:0]
 }
 
-// seen gives the positions that the token at a position attends to: from lo to hi-1.
+// seen returns the positions lo to hi-1 to which the token at position attends.
 func (c *cache) seen(position int) (lo, hi int) {
 	if c.window > 0 {
 		lo = max(0, position+1-c.window)
@@ -43,7 +43,8 @@ func (c *cache) release(p *page) {
 	}
 }
 
-// reach makes room for tokens up to position n-1, and gives up what the token at from and those behind it don't see.
+// reach makes room for tokens up to position n-1. It releases tokens that no token from position
+// from on sees.
 func (c *cache) reach(from, n int) {
 	if c.window > 0 {
 		for i := 0; i < (from-c.window+1)/pageTokens; i++ {
@@ -63,7 +64,7 @@ func (c *cache) reach(from, n int) {
 	}
 }
 
-// store keeps the keys and values, [head][dim], of a token.
+// store stores the keys and values, [head][dim], of a token.
 func (c *cache) store(position int, k, v []float32) {
 	p, at := c.pages[position/pageTokens], position%pageTokens
 	for h := range c.heads {
@@ -75,13 +76,13 @@ func (c *cache) store(position int, k, v []float32) {
 	}
 }
 
-// keyBlock is the keys of a head and keyBlock tokens, [dim][keyBlock].
+// keyBlock returns the keys of a head for keyBlock tokens, [dim][keyBlock].
 func (p *page) keyBlock(c *cache, head, block int) []float32 {
 	size := c.dim * keyBlock
 	return p.keys[(head*(pageTokens/keyBlock)+block)*size:][:size]
 }
 
-// headValues is the values of a head from a token of the page on, [token][dim].
+// headValues returns the values of a head from a token of the page on, [token][dim].
 func (p *page) headValues(c *cache, head, token int) []float32 {
 	return p.values[(head*pageTokens+token)*c.dim : (head+1)*pageTokens*c.dim]
 }

@@ -7,7 +7,8 @@ import (
 	"github.com/lowbit-go/gq/model/internal/rowmath"
 )
 
-// rmsNorm writes x / sqrt(mean(x^2) + eps) * weights. Squares are exact in float64, and summed in 8 lanes.
+// rmsNorm writes x / sqrt(mean(x^2) + eps) * weights. Squares are exact in float64 and summed in 8
+// lanes.
 func rmsNorm(dst, x, weights []float32, eps float64) {
 	var lanes [8]float64
 	n := len(x) &^ 7
@@ -31,7 +32,8 @@ func sum8(l *[8]float64) float64 {
 	return ((l[0] + l[4]) + (l[2] + l[6])) + ((l[1] + l[5]) + (l[3] + l[7]))
 }
 
-// activate makes gate f(gate) * up, f being the activation function of feed-forward networks.
+// activate replaces gate by f(gate) * up with the activation function f of the feed-forward
+// network.
 func (m *Model) activate(gate, up []float32) {
 	switch m.config.Activation {
 	case "silu":
@@ -41,7 +43,7 @@ func (m *Model) activate(gate, up []float32) {
 	}
 }
 
-// softcap makes each x c tanh(x/c).
+// softcap replaces each x by c tanh(x/c).
 func softcap(x []float32, c float32) {
 	for i, v := range x {
 		x[i] = float32(c * detmath.Tanh32(v/c))

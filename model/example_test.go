@@ -8,7 +8,7 @@ import (
 	"github.com/lowbit-go/gq/model/tokenizer"
 )
 
-// A session gives the logits of what follows a text.
+// A session gives the logits of the token after a text.
 func Example() {
 	const dir = "../testdata/books1.3M-bf16"
 	m, err := model.OpenCheckpoint(dir, model.Options{})

@@ -16,18 +16,19 @@ import (
 	"github.com/lowbit-go/gq/model/internal/rowmath"
 )
 
-// Activations says what the inputs of quantized linears are.
+// Activations is the type of the inputs of quantized linear layers.
 type Activations uint8
 
 const (
-	// Int8 is what runs on the device: each row of activations is quantized as the weights' layout demands.
+	// Int8 is the device's arithmetic: each row of activations is quantized as the weights' layout
+	// demands.
 	Int8 Activations = iota
-	// Float32 multiplies the weights that the codes stand for with activations as they are: what is lost then, the
-	// weights have lost.
+	// Float32 multiplies dequantized weights with float32 activations. This isolates the error of
+	// the weights.
 	Float32
 )
 
-// ParseActivations reads "int8" or "float32".
+// ParseActivations parses "int8" or "float32".
 func ParseActivations(s string) (Activations, bool) {
 	switch s {
 	case "int8":
@@ -45,57 +46,60 @@ func (a Activations) String() string {
 	return "int8"
 }
 
-// Options are the options of a Model. None of them changes a bit of what it computes but Activations.
+// Options are the options of a Model. Only Activations and ForCPU can change results.
 type Options struct {
 	Threads     int         // default runtime.NumCPU
-	CPU         string      // as kernels.Options.CPU
-	Activations Activations // of quantized linears; default Int8
-	// Log is called as kernels.Options.Log. Default: its default.
+	CPU         string      // see kernels.Options.CPU
+	Activations Activations // inputs of quantized linear layers; default Int8
+	// Log is kernels.Options.Log, with the same default.
 	Log func(kernels.Choice)
-	// Packed has float weights copied into memory in the order of their kernels, those that are dequantized for Float32
-	// among them. That is faster, most of all for few tokens at a time. Default: they are read from the map each time.
+	// Packed copies float weights into memory in the order of their kernels, including weights that
+	// are dequantized for Float32. This is faster, especially for few tokens at a time. Default:
+	// weights are read from the map each time.
 	Packed bool
-	// ForCPU takes, of a .gqf's variants, the one that is for this CPU: see [gqf.Tensor.VariantsFor]. Logits may then
-	// differ between CPUs, as layouts may sum in different orders. Default: the first variant that there are kernels for.
+	// ForCPU chooses the best variant of a .gqf for this CPU: see [gqf.Tensor.VariantsFor]. Logits
+	// may then differ between CPUs, because layouts may sum in different orders. Default: the first
+	// variant that has kernels.
 	ForCPU bool
 }
 
-// Model is a language model that computes logits. Sessions of one Model share its threads: they may be used from several
-// goroutines, but compute one at a time.
+// Model is a language model that computes logits. Sessions of one Model share its threads: several
+// goroutines may use them, but they compute one at a time.
 type Model struct {
 	config  arch.ForwardConfig
 	source  source
 	pool    *kernels.Pool
-	mu      sync.Mutex // held by the Session that computes
-	embed   table
+	mu      sync.Mutex // held by the computing Session
+	embed   Embedding
 	head    *linear
-	norm    []float32 // before the head
+	norm    []float32 // before the lm_head
 	layers  []layer
 	linears map[string]*linear
-	names   []string // of linears, in the order they were made
+	names   []string // of linear layers, in order of creation
 	used    map[string]bool
-	// body is what the names of the language model's tensors begin with, headName what its head's is or would be.
+	// body is the prefix of the language model's tensors; headName is the name of the lm_head,
+	// whether it exists or not.
 	body, headName string
 	math           *rowmath.Set
 }
 
-// linear is one matrix with its bias.
+// linear is a linear layer: a matrix with its bias.
 type linear struct {
 	spec     linearSpec
 	name     string
 	op       kernels.Operator
-	bias     []float32 // nil if there is none, or op adds it
+	bias     []float32 // nil without a bias, or if op adds it
 	hasBias  bool
-	biasName string // of the tensor with the bias, if there is one
+	biasName string // of the bias tensor, if there is one
 }
 
-// layer is a decoder layer's weights.
+// layer is the weights of a decoder layer.
 type layer struct {
 	arch.LayerConfig
 	inputNorm, attentionNorm []float32 // before attention and before the feed-forward network
 	postAttention, postMLP   []float32 // after them, if PostNorms
 	qNorm, kNorm             []float32
-	qkv                      []*linear // q, k, v; or all in one
+	qkv                      []*linear // q, k, v; or one fused
 	out                      *linear
 	mlp                      mlp // of a dense layer
 	router                   *linear
@@ -104,12 +108,12 @@ type layer struct {
 
 // mlp is a gated feed-forward network.
 type mlp struct {
-	gateUp []*linear // gate, up; or both in one
+	gateUp []*linear // gate, up; or one fused
 	down   *linear
 }
 
-// OpenCheckpoint opens the checkpoint in a directory, with its config.json. It computes in float32, and reads weights
-// from the map (see Options.Packed): Close ends that.
+// OpenCheckpoint opens the checkpoint in a directory, with its config.json. The model computes in
+// float32 and reads weights from the map until Close (see Options.Packed).
 func OpenCheckpoint(dir string, o Options) (*Model, error) {
 	raw, err := files.Read(filepath.Join(dir, "config.json"), files.MaxModelFile)
 	if err != nil {
@@ -135,8 +139,9 @@ func OpenCheckpoint(dir string, o Options) (*Model, error) {
 	return m, nil
 }
 
-// OpenGQF opens a model in a .gqf, which has to hold its config.json. Quantized linears run on the packed bytes in place;
-// a table that is also the head is there once. f must stay open as long as the Model is used.
+// OpenGQF opens a model in a .gqf, which must hold its config.json. Quantized linear layers run on
+// the packed bytes in place. A tied embedding is stored once. f must stay open as long as the Model
+// is used.
 func OpenGQF(f *gqf.File, o Options) (*Model, error) {
 	raw, err := f.Asset("config.json")
 	if err != nil {
@@ -161,7 +166,7 @@ func (o Options) floats() floats {
 	return floats{kernels.Options{CPU: o.CPU, Log: o.Log}, o.Packed}
 }
 
-// newModel finds all weights. Reading them happens under the source's guard.
+// newModel opens all weights, under the source's guard.
 func newModel(c *arch.ForwardConfig, s source, o Options) (*Model, error) {
 	features, err := cpu.UpTo(o.CPU)
 	if err != nil {
@@ -183,24 +188,26 @@ func newModel(c *arch.ForwardConfig, s source, o Options) (*Model, error) {
 	return m, nil
 }
 
-// Config describes the model.
+// Config returns the model's configuration.
 func (m *Model) Config() arch.ForwardConfig { return m.config }
 
-// VocabSize is the number of logits of a token.
+// VocabSize returns the number of logits per token.
 func (m *Model) VocabSize() int { return m.config.VocabSize }
 
-// Close ends the Model's goroutines, and the map of a checkpoint. Its sessions must not be used any more.
+// Close ends the Model's goroutines, and unmaps a checkpoint. Its sessions must not be used
+// afterwards.
 func (m *Model) Close() error {
 	m.pool.Close()
 	return m.source.close()
 }
 
-// Linears lists the names by which [Model.SetLinear] and the hook of [Session.OnInput] know linears: their tensors'
-// names, with the number of the expert in brackets for a slice of a fused tensor.
+// Linears returns the names of the linear layers for [Model.SetLinear] and the hook of
+// [Session.OnInput]: the tensors' names, with the number of the expert in brackets for a slice of a
+// fused tensor.
 func (m *Model) Linears() []string { return slices.Clone(m.names) }
 
-// Linear returns the operator of a linear; nil if there is none of that name. A bias is not always the operator's: where
-// the weights' payload does not hold it, the Model adds it.
+// Linear returns the operator of a linear layer, or nil for an unknown name. If the weights'
+// payload does not hold the layer's bias, the Model adds the bias, not the operator.
 func (m *Model) Linear(name string) kernels.Operator {
 	if l := m.linears[name]; l != nil {
 		return l.op
@@ -208,8 +215,9 @@ func (m *Model) Linear(name string) kernels.Operator {
 	return nil
 }
 
-// SetLinear puts an operator in the place of that of a linear, and tells how to undo it. Like the operator that was
-// there, it adds the layer's bias only if withBias says so; else the Model does. It must not run while a Session computes.
+// SetLinear replaces the operator of a linear layer and returns a function that undoes it. withBias
+// states that op adds the layer's bias; otherwise the Model adds it. It must not run while a
+// Session computes.
 func (m *Model) SetLinear(name string, op kernels.Operator, withBias bool) (undo func(), err error) {
 	l := m.linears[name]
 	if l == nil {

@@ -27,7 +27,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// quantized makes a .gqf of a checkpoint and opens it.
+// quantized makes a .gqf from a checkpoint and opens it.
 func quantized(t testing.TB, dir string, r quantizer.Recipe) *gqf.File {
 	t.Helper()
 	f, err := gqf.Open(quantizedFile(t, dir, r), gqf.Options{})
@@ -38,7 +38,7 @@ func quantized(t testing.TB, dir string, r quantizer.Recipe) *gqf.File {
 	return f
 }
 
-// edited makes a .gqf of a checkpoint, and changes it as edit does.
+// edited makes a .gqf from a checkpoint and applies edit.
 func edited(t testing.TB, dir string, r quantizer.Recipe, edit func(f *gqf.File, b []byte)) *gqf.File {
 	t.Helper()
 	b, err := os.ReadFile(quantizedFile(t, dir, r))
@@ -57,7 +57,7 @@ func edited(t testing.TB, dir string, r quantizer.Recipe, edit func(f *gqf.File,
 	return f
 }
 
-// quantizedFile makes a .gqf of a checkpoint.
+// quantizedFile makes a .gqf from a checkpoint.
 func quantizedFile(t testing.TB, dir string, r quantizer.Recipe) string {
 	t.Helper()
 	ck, err := safetensors.Open(dir, safetensors.Options{})
@@ -94,7 +94,7 @@ func books(t testing.TB) string {
 	return filepath.Join(testshared.Root(t), "testdata", "books1.3M-bf16")
 }
 
-// sampleTokens are the tokens of a sentence, repeated up to n.
+// sampleTokens returns the tokens of a sentence, repeated up to n.
 func sampleTokens(t testing.TB, n int) []int32 {
 	t.Helper()
 	tok, err := tokenizer.Open(books(t))
@@ -128,7 +128,7 @@ func checksum(x []float32) string {
 	return fmt.Sprintf("%08x", h.Sum32())
 }
 
-// TestGoldenLogits pins the bits of logits: on another machine, or with other kernels, they have to be the same.
+// TestGoldenLogits pins the bits of logits: other machines and kernels must give the same.
 func TestGoldenLogits(t *testing.T) {
 	tokens := sampleTokens(t, 40)
 	var got strings.Builder
@@ -184,7 +184,8 @@ func formats(t testing.TB, s string) []quantizer.Format {
 	return f
 }
 
-// TestQuantizationCosts compares a .gqf with its checkpoint: fewer bits cost more, and float32 activations less.
+// TestQuantizationCosts compares a .gqf with its checkpoint: fewer bits cost more, and float32
+// activations cost less.
 func TestQuantizationCosts(t *testing.T) {
 	testshared.SlowEmulated(t, "TestGoldenLogits has the bits")
 	tokens := sampleTokens(t, 64)
@@ -216,8 +217,9 @@ func distance(x, y []float32) float64 {
 	return math.Sqrt(sum / float64(len(x)))
 }
 
-// TestArchitecturesFromGQF runs every kind of model from a .gqf with 8-bit weights: fused and separate matrices, biases,
-// experts and tied tables find their places, so logits stay near the checkpoint's.
+// TestArchitecturesFromGQF runs every architecture from a .gqf with 8-bit weights: fused and
+// separate matrices, biases, experts and tied embeddings find their places, so logits stay near the
+// checkpoint's.
 func TestArchitecturesFromGQF(t *testing.T) {
 	dirs, _ := filepath.Glob("testdata/torch/*/config.json")
 	for _, config := range dirs {
@@ -240,7 +242,7 @@ func TestArchitecturesFromGQF(t *testing.T) {
 				off, size := distance(got, want), distance(want, make([]float32, len(want)))
 				t.Logf("%v: off by %.4f of %.3f", a, off, size)
 				limit := 0.08
-				if m.Config().Experts != nil { // a token near the border between two experts may change over
+				if m.Config().Experts != nil { // a token near the border between two experts may change its expert
 					limit = 0.3
 				}
 				if !(off < limit*size) {
@@ -294,8 +296,8 @@ func BenchmarkForward(b *testing.B) {
 	}
 }
 
-// TestVariantForCPU demands the variant that names this CPU's features where Options.ForCPU says so, and the first
-// elsewhere.
+// TestVariantForCPU demands the variant for this CPU's features if Options.ForCPU is set, otherwise
+// the first variant.
 func TestVariantForCPU(t *testing.T) {
 	have := gqf.NewCPUFeatures(kernels.Features())
 	if have == 0 {

@@ -8,14 +8,15 @@ import (
 	"github.com/lowbit-go/gq/model/arch"
 )
 
-// prefixes are where checkpoints keep the language model, and what the head is called then.
+// prefixes are the names' prefixes of the language model in checkpoints, with the name of the
+// lm_head.
 var prefixes = []struct{ body, head string }{
 	{"model.", "lm_head.weight"},
 	{"language_model.model.", "language_model.lm_head.weight"}, // multimodal, as published
-	{"model.language_model.", "lm_head.weight"},                // and as transformers saves it since
+	{"model.language_model.", "lm_head.weight"},                // multimodal, as newer transformers save it
 }
 
-// load finds all weights.
+// load opens all weights.
 func (m *Model) load() error {
 	body, head, err := m.prefix()
 	if err != nil {
@@ -23,9 +24,9 @@ func (m *Model) load() error {
 	}
 	m.body, m.headName = body, head
 	c := &m.config
-	tableName := body + "embed_tokens.weight"
-	m.used[tableName] = true
-	if m.embed, err = m.source.table(tableName, c.VocabSize, c.HiddenSize); err != nil {
+	embedding := body + "embed_tokens.weight"
+	m.used[embedding] = true
+	if m.embed, err = m.source.embedding(embedding, c.VocabSize, c.HiddenSize); err != nil {
 		return err
 	}
 	if m.norm, err = m.normWeights(body+"norm.weight", c.HiddenSize); err != nil {
@@ -38,12 +39,13 @@ func (m *Model) load() error {
 		}
 		m.layers = append(m.layers, loaded)
 	}
-	// A head of its own counts even where config.json says that it is the table: the quantizer decides so too, by content.
+	// A separate lm_head counts even if config.json says that it is tied. The quantizer decides the
+	// same way, by content.
 	if _, ok := m.source.shape(head); !ok {
 		if !c.Tied {
 			return missing(head)
 		}
-		head = tableName
+		head = embedding
 	}
 	m.head, err = m.linear(linearSpec{name: head, rows: c.VocabSize, cols: c.HiddenSize})
 	return err
@@ -62,10 +64,10 @@ func (m *Model) prefix() (body, head string, err error) {
 	case 1:
 		return body, head, nil
 	}
-	return "", "", fmt.Errorf("several tensors are called embed_tokens.weight: which is the table of tokens is not known")
+	return "", "", fmt.Errorf("several tensors are named embed_tokens.weight: one was expected")
 }
 
-// normWeights reads what a norm multiplies with.
+// normWeights reads the weights of a norm.
 func (m *Model) normWeights(name string, n int) ([]float32, error) {
 	m.used[name] = true
 	w, err := m.source.vector(name, n)
@@ -164,8 +166,8 @@ func (m *Model) gated(gateUp []linearSpec, down linearSpec) (f mlp, err error) {
 	return f, err
 }
 
-// loadExperts finds a mixture's router and experts: each in tensors of its own, as published, or fused as transformers 5
-// saves them, under mlp then.
+// loadExperts opens a mixture's router and experts: one tensor per expert, as published, or fused
+// tensors under mlp, as transformers 5 saves them.
 func (m *Model) loadExperts(l *layer, at string) error {
 	c, e := &m.config, m.config.Experts
 	module := at + e.Module + "."
@@ -219,7 +221,8 @@ func (m *Model) linear(spec linearSpec) (*linear, error) {
 	return l, nil
 }
 
-// unused fails for tensors that have no place in the model that config.json describes: with them it would be another one.
+// unused fails for tensors that the model of config.json does not use: the checkpoint must be for
+// another model.
 func (m *Model) unused() error {
 	var names []string
 	for _, name := range m.source.names() {
@@ -238,7 +241,8 @@ func (m *Model) unused() error {
 	return fmt.Errorf("tensor %q%s has no place in the model that config.json describes (model_type %s)", names[0], more, m.config.Architecture)
 }
 
-// ignorable tells tensors that change no logits: buffers that old checkpoints saved, and towers for images.
+// ignorable reports whether a tensor does not affect logits: buffers in old checkpoints, and image
+// towers.
 func ignorable(name string) bool {
 	if strings.HasSuffix(name, ".rotary_emb.inv_freq") || strings.HasSuffix(name, ".masked_bias") {
 		return true

@@ -10,11 +10,11 @@ import (
 // mixture is the memory of a mixture of experts.
 type mixture struct {
 	logits []float32 // [token][expert]
-	chosen []choice  // [token][PerToken], by expert
-	rows   []float32 // inputs of one expert's tokens
-	out    []float32 // its outputs
-	tokens []choice  // of one expert
-	// running tells that an expert is: the rows of its linears are those of tokens.
+	chosen []choice  // [token][PerToken], in order of expert
+	rows   []float32 // inputs of an expert's tokens
+	out    []float32 // outputs of the expert
+	tokens []choice  // the tokens of the expert
+	// running: an expert is running; the rows of its linear layers belong to tokens.
 	running bool
 }
 
@@ -24,7 +24,7 @@ type choice struct {
 	weight        float32
 }
 
-// experts computes the mixture of m rows: each token's outputs are added in order of expert.
+// experts computes the mixture for m rows. It adds each token's outputs in order of expert.
 func (s *Session) experts(l *layer, dst, x []float32, m int) error {
 	c, e, mix := &s.m.config, s.m.config.Experts, &s.mixture
 	h := c.HiddenSize
@@ -70,7 +70,8 @@ func (s *Session) experts(l *layer, dst, x []float32, m int) error {
 	return nil
 }
 
-// choose appends the experts of a token, given what its router makes of each. Of equal ones the first are chosen.
+// choose appends the experts of a token, given the router's probabilities. On ties the first
+// experts are chosen.
 func choose(e *arch.ExpertConfig, dst []choice, probabilities []float32, token int) []choice {
 	from := len(dst)
 	for range e.PerToken {

@@ -15,9 +15,9 @@ import (
 
 var full = flag.Bool("full", false, "score the whole texts")
 
-// TestPerplexity holds the forward pass to figures of another one, shared/README.md, on models with real weights.
-// Without -full only the first sequences are scored, and compared with what this forward pass gave when all of them
-// agreed with those figures.
+// TestPerplexity compares perplexities with another implementation's, from shared/README.md, on
+// models with real weights. Without -full it scores only the first sequences, and compares with
+// figures that this forward pass gave when its full figures agreed.
 func TestPerplexity(t *testing.T) {
 	dir := testshared.Dir(t)
 	sequences := 6
@@ -61,7 +61,8 @@ func TestPerplexity(t *testing.T) {
 	}
 }
 
-// sequencesOf cuts a text into what is scored apart: stories, each cut to 512 tokens, or windows of 256; a BOS first.
+// sequencesOf divides a text into sequences: stories of at most 512 tokens each, or windows of 256;
+// each begins with a BOS.
 func sequencesOf(t testing.TB, model, text string, stories bool) [][]int32 {
 	t.Helper()
 	tok, err := tokenizer.Open(model)
@@ -99,7 +100,7 @@ func sequencesOf(t testing.TB, model, text string, stories bool) [][]int32 {
 	return seqs
 }
 
-// perplexity scores every token of the sequences but the first of each.
+// perplexity scores every token of each sequence but the first.
 func perplexity(t testing.TB, m *Model, seqs [][]int32) (value float64, tokens int) {
 	t.Helper()
 	s := m.NewSession(512)

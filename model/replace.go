@@ -1,16 +1,17 @@
 package model
 
-// Table looks up rows of the table of tokens; an embedding.Table is one.
-type Table interface {
+// Embedding looks up rows of the token embedding; an embedding.Table is one.
+type Embedding interface {
 	Lookup(dst []float32, row int) error
 }
 
-// Table is the model's table of tokens.
-func (m *Model) Table() Table { return m.embed }
+// Embedding returns the model's token embedding.
+func (m *Model) Embedding() Embedding { return m.embed }
 
-// SetTable puts another table in the place of the model's table of tokens, and tells how to undo it. Where the table is
-// the head too, [Model.SetLinear] replaces that. It must not run while a Session computes.
-func (m *Model) SetTable(t Table) (undo func()) {
+// SetEmbedding replaces the model's token embedding and returns a function that undoes it. It does
+// not replace the lm_head of a tied model: [Model.SetLinear] does. It must not run while a Session
+// computes.
+func (m *Model) SetEmbedding(t Embedding) (undo func()) {
 	before := m.embed
 	m.embed = t
 	return func() { m.embed = before }

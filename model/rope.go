@@ -16,7 +16,7 @@ func newRotation(r *arch.RopeConfig, maxTokens int) *rotation {
 	return &rotation{freqs: r.Frequencies(maxTokens), factor: r.AttentionFactor}
 }
 
-// reach makes sure that positions below n are there.
+// reach extends the tables to all positions below n.
 func (r *rotation) reach(n int) {
 	for p := len(r.cos) / len(r.freqs); p < n; p++ {
 		for _, f := range r.freqs {
@@ -27,7 +27,7 @@ func (r *rotation) reach(n int) {
 	}
 }
 
-// turn turns one head's vector, the first 2*len(freqs) values of x, to position p.
+// turn rotates the first 2*len(freqs) values of one head's vector x to position p.
 func (r *rotation) turn(x []float32, p int) {
 	n := len(r.freqs)
 	cos, sin := r.cos[p*n:][:n], r.sin[p*n:][:n]

@@ -7,12 +7,13 @@ import (
 	"github.com/lowbit-go/gq/kernels"
 )
 
-// prefillChunk is how many tokens go through the layers at a time: the larger, the fewer times weights are read, and the
-// more memory activations take (a token of a 1B model: 150 KB).
+// prefillChunk is the number of tokens that go through the layers at a time. A larger chunk reads
+// the weights fewer times, but its activations need more memory (150 KB per token of a 1B model).
 const prefillChunk = 256
 
-// Session is a sequence of tokens in a Model, with the keys and values of all its tokens so far. Memory for them grows
-// with the sequence: 2 * layers * key-value heads * head dimensions float32 a token.
+// Session is a sequence of tokens in a Model, with the keys and values of all tokens so far. They
+// take memory in proportion to the sequence: 2 * layers * key-value heads * head dimensions float32
+// per token.
 //
 // A Session is not for concurrent use.
 type Session struct {
@@ -21,11 +22,11 @@ type Session struct {
 	n         int
 	workspace *kernels.Workspace
 	rotations []*rotation
-	caches    []cache // of each layer
+	caches    []cache // by layer
 	hook      func(name string, x []float32, m, k int)
-	visit     func(name string, x []float32, m, k int) bool // of a Stream; false ends the half layer
-	batch     [][]cache                                     // of a Batch: a row's caches, of each layer
-	positions []int                                         // of a Batch's rows
+	visit     func(name string, x []float32, m, k int) bool // set by a Stream; false ends the half layer
+	batch     [][]cache                                     // set by a Batch: [row][layer]
+	positions []int                                         // set by a Batch: the rows' positions
 
 	// Activations of a chunk, [tokens][...].
 	x, normed, q, k, v, heads, back []float32
@@ -34,9 +35,9 @@ type Session struct {
 	mixture                         mixture
 }
 
-// NewSession makes an empty session for at most maxTokens tokens. Models with longrope have other frequencies in sessions
-// for more tokens than their original context: as in llama.cpp, it is the size of the session that decides, so that
-// tokens mean the same however many at a time they come.
+// NewSession makes an empty session for at most maxTokens tokens. In models with longrope, sessions
+// for more tokens than the original context have other frequencies. As in llama.cpp, the size of
+// the session decides, so that results do not depend on the number of tokens per call.
 func (m *Model) NewSession(maxTokens int) *Session {
 	c := &m.config
 	s := &Session{m: m, max: max(0, maxTokens), workspace: kernels.NewWorkspace(m.pool), caches: make([]cache, len(m.layers))}
@@ -50,7 +51,7 @@ func (m *Model) NewSession(maxTokens int) *Session {
 	return s
 }
 
-// Reset forgets all tokens and keeps the memory.
+// Reset removes all tokens and keeps the memory.
 func (s *Session) Reset() {
 	s.n = 0
 	for i := range s.caches {
@@ -58,20 +59,23 @@ func (s *Session) Reset() {
 	}
 }
 
-// Len is the number of tokens so far.
+// Len returns the number of tokens so far.
 func (s *Session) Len() int { return s.n }
 
-// Cap is the number of tokens that the session was made for.
+// Cap returns the maximum number of tokens.
 func (s *Session) Cap() int { return s.max }
 
-// OnInput has fn called with what goes into each linear, before it is multiplied (and quantized, if it is): m rows of k
-// values, valid during the call. Linears that share their input follow each other. nil ends that.
+// OnInput registers fn, which is called with the input of each linear layer before it is quantized
+// and multiplied: m rows of k values, valid during the call. Linear layers that share their input
+// follow each other. nil unregisters.
 func (s *Session) OnInput(fn func(name string, x []float32, m, k int)) { s.hook = fn }
 
-// Forward appends tokens to the sequence. It writes the logits of what follows each of them to logits, [len(tokens)]
-// [VocabSize], if all is set; else those of what follows the last, [VocabSize], unless logits is nil.
+// Forward appends tokens to the sequence. If all is set, it writes the logits that follow each
+// token to logits, [len(tokens)][VocabSize]. Otherwise it writes the logits that follow the last
+// token, [VocabSize], unless logits is nil.
 //
-// The bits are the same whether tokens come one by one or all at once. After an error the session has to be Reset.
+// The bits are the same whether tokens come one by one or all at once. After an error the session
+// must be Reset.
 func (s *Session) Forward(tokens []int32, logits []float32, all bool) error {
 	c := &s.m.config
 	want := c.VocabSize
@@ -138,7 +142,7 @@ func (s *Session) chunk(tokens []int32, logits []float32, all bool) error {
 	return s.logits(logits, x, m)
 }
 
-// lookup writes the tokens' hidden states before the first layer to x.
+// lookup writes the tokens' rows of the embedding to x, scaled.
 func (s *Session) lookup(x []float32, tokens []int32) error {
 	c := &s.m.config
 	h := c.HiddenSize
@@ -156,7 +160,7 @@ func (s *Session) lookup(x []float32, tokens []int32) error {
 	return nil
 }
 
-// logits computes those of m rows behind the last layer.
+// logits computes the logits of m rows of hidden states behind the last layer.
 func (s *Session) logits(logits, x []float32, m int) error {
 	c := &s.m.config
 	normed := buffer.Grow(&s.normed, m*c.HiddenSize)
@@ -193,7 +197,7 @@ func (s *Session) layer(i int, x []float32, m int) error {
 	return nil
 }
 
-// add adds y, normalized first if weights are given, to x.
+// add adds y to x. If weights are given, y is normalized first.
 func (s *Session) add(x, y, weights []float32, m int) {
 	if weights != nil {
 		s.norm(y, y, weights, m)
@@ -213,7 +217,7 @@ func (s *Session) norm(dst, x, weights []float32, m int) {
 	})
 }
 
-// multiply computes the linear of m rows.
+// multiply computes a linear layer for m rows.
 func (s *Session) multiply(dst, x []float32, m int, l *linear) error {
 	k, n := l.op.Cols(), l.op.Rows()
 	x, dst = x[:m*k], dst[:m*n]
@@ -237,7 +241,7 @@ func (s *Session) multiply(dst, x []float32, m int, l *linear) error {
 	return nil
 }
 
-// mlp is the gated feed-forward network, of width n.
+// mlp computes the gated feed-forward network, of width n.
 func (s *Session) mlp(f *mlp, dst, x []float32, m, n int) error {
 	gate, up := buffer.Grow(&s.gate, m*n), buffer.Grow(&s.up, m*n)
 	if len(f.gateUp) == 1 {
@@ -261,9 +265,10 @@ func (s *Session) mlp(f *mlp, dst, x []float32, m, n int) error {
 	return s.multiply(dst, gate, m, f.down)
 }
 
-// split cuts n pieces of work, each of about cost operations on a float, over the threads where that pays.
+// split divides n items of work, each of about cost float operations, among the threads if that
+// pays.
 func (s *Session) split(n, cost int, f func(worker, from, to int)) {
-	const least = 1 << 14 // operations that take longer than waking a thread
+	const least = 1 << 14 // number of operations that take longer than waking a thread
 	parts := min(s.m.pool.Threads()*2, n, n*cost/least)
 	if parts <= 1 {
 		f(0, 0, n)

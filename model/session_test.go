@@ -18,7 +18,8 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// rewritten is a checkpoint like that in dir but for its config and tensors. edit is given the tensors as F32.
+// rewritten copies the checkpoint in dir with another config and other tensors. edit gets the
+// tensors as F32.
 func rewritten(t testing.TB, dir string, config func(string) string, edit func(map[string]tensorData)) string {
 	t.Helper()
 	ck, err := safetensors.Open(dir, safetensors.Options{})
@@ -89,7 +90,7 @@ func someTokens(n, vocab int) []int32 {
 	return ids
 }
 
-// TestFusedExperts stacks the experts of a checkpoint as transformers 5 saves them.
+// TestFusedExperts stacks the experts of a checkpoint as transformers 5 does.
 func TestFusedExperts(t *testing.T) {
 	for _, c := range []struct{ dir, module, gate, up, down string }{
 		{"testdata/torch/mixtral", "block_sparse_moe", "w1", "w3", "w2"},
@@ -128,7 +129,7 @@ func TestFusedExperts(t *testing.T) {
 	}
 }
 
-// TestNestedGemma3 wraps a language model as the multimodal checkpoints have it.
+// TestNestedGemma3 wraps a language model as multimodal checkpoints do.
 func TestNestedGemma3(t *testing.T) {
 	const plain = "testdata/torch/gemma3"
 	for _, prefix := range []string{"language_model.model.", "model.language_model."} {
@@ -148,7 +149,7 @@ func TestNestedGemma3(t *testing.T) {
 	}
 }
 
-// TestLongSequence fills several pages, of which a window gives some up again.
+// TestLongSequence fills several pages, some of which a window releases again.
 func TestLongSequence(t *testing.T) {
 	n, names := 3*pageTokens+77, []string{"gemma3", "llama3", "mistral"}
 	if testing.Short() {
@@ -225,7 +226,7 @@ func TestForwardErrors(t *testing.T) {
 	}
 }
 
-// TestHookAndReplacement notes the inputs of all linears, and puts others in their places.
+// TestHookAndReplacement records the inputs of all linear layers, and replaces the layers.
 func TestHookAndReplacement(t *testing.T) {
 	m := openCase(t, "testdata/torch/qwen2", Options{}) // q, k and v have biases
 	tokens := someTokens(10, m.VocabSize())
@@ -287,7 +288,7 @@ func must[T any](v T, ok bool) T {
 	return v
 }
 
-// TestTruncatedWhileOpen cuts a checkpoint's file short under a model that reads it.
+// TestTruncatedWhileOpen truncates a checkpoint's file while a model reads it.
 func TestTruncatedWhileOpen(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("a mapped file cannot be made shorter")
@@ -304,7 +305,7 @@ func TestTruncatedWhileOpen(t *testing.T) {
 		if !errors.As(err, &gone) {
 			t.Errorf("error %v, want that of a truncated file", err)
 		}
-		m.Close() // qemu does not say which file a fault was in: let there be one
+		m.Close() // one open file only: qemu does not say which file a fault was in
 	}
 }
 
@@ -323,7 +324,7 @@ func TestTensorsThatDoNotFit(t *testing.T) {
 		{`tensor "model.norm.weight": shape [2], but config.json makes it`, func(m map[string]tensorData) {
 			m["model.norm.weight"] = tensorData{[]int64{2}, []float32{1, 2}}
 		}},
-		{`several tensors are called embed_tokens.weight`, func(m map[string]tensorData) {
+		{`several tensors are named embed_tokens.weight`, func(m map[string]tensorData) {
 			m["model.language_model.embed_tokens.weight"] = m["model.embed_tokens.weight"]
 		}},
 	} {

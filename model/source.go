@@ -11,44 +11,39 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// source is where a model's weights are: a checkpoint or a .gqf.
+// source provides a model's weights, from a checkpoint or a .gqf.
 type source interface {
-	// names lists the tensors, without those whose values others include (scales).
+	// names lists the tensors, except scales that are part of other tensors' values.
 	names() []string
-	// shape is that of a tensor in the checkpoint.
+	// shape returns the shape of a tensor in the checkpoint.
 	shape(name string) ([]int64, bool)
 	// vector reads a tensor of n values.
 	vector(name string, n int) ([]float32, error)
-	// table opens the table of tokens.
-	table(name string, rows, cols int) (table, error)
-	// linear opens a matrix. withBias tells that the operator adds the layer's bias itself.
+	// embedding opens the token embedding.
+	embedding(name string, rows, cols int) (Embedding, error)
+	// linear opens a matrix. withBias reports that the operator adds the layer's bias itself.
 	linear(l linearSpec) (op kernels.Operator, withBias bool, err error)
-	// biasOf names the tensor with the bias of a layer whose weights are the tensor of that name.
+	// biasOf returns the name of the bias tensor that belongs to these weights.
 	biasOf(weights string) string
 	// guard calls fn, which reads weights.
 	guard(fn func() error) error
 	close() error
 }
 
-// biasName is what the bias of weights is called in a checkpoint.
+// biasName returns the name of the bias that belongs to weights in a checkpoint.
 func biasName(weights string) string { return strings.TrimSuffix(weights, ".weight") + ".bias" }
-
-// table looks rows up.
-type table interface {
-	Lookup(dst []float32, row int) error
-}
 
 // linearSpec names a matrix of rows outputs x cols inputs.
 type linearSpec struct {
 	name   string
 	slice  int // expert
-	slices int // of a tensor of fused experts; 0 for a tensor that is one matrix
+	slices int // slices of a tensor of fused experts; 0 for a tensor that is one matrix
 	rows   int
 	cols   int
-	bias   bool // the layer has one
+	bias   bool // the layer has a bias
 }
 
-// wantShape is how the checkpoint has the matrix.
+// wantShape returns the shape of the matrix's tensor in the checkpoint.
 func (l linearSpec) wantShape() []int64 {
 	if l.slices > 0 {
 		return []int64{int64(l.slices), int64(l.rows), int64(l.cols)}
@@ -56,7 +51,7 @@ func (l linearSpec) wantShape() []int64 {
 	return []int64{int64(l.rows), int64(l.cols)}
 }
 
-// label names the linear: the tensor's name, and which slice of it.
+// label returns the tensor's name, with the slice if there are several.
 func (l linearSpec) label() string {
 	if l.slices > 0 {
 		return fmt.Sprintf("%s[%d]", l.name, l.slice)
@@ -64,7 +59,7 @@ func (l linearSpec) label() string {
 	return l.name
 }
 
-// missing is the error for a tensor that config.json demands.
+// missing returns the error for a tensor that config.json requires.
 func missing(name string) error {
 	return fmt.Errorf("tensor %q is missing: the model that config.json describes has one", name)
 }
@@ -76,13 +71,13 @@ func checkShape(name string, got, want []int64) error {
 	return nil
 }
 
-// floats is how linears of float weights are made.
+// floats makes linear layers of float weights.
 type floats struct {
 	options kernels.Options
 	packed  bool
 }
 
-// linear makes an operator on a plain matrix.
+// linear makes an operator on an unquantized matrix.
 func (f floats) linear(data []byte, d packing.Dtype, rows, cols int) (kernels.Operator, error) {
 	if f.packed && (d == packing.F32 || d == packing.F16 || d == packing.BF16) {
 		return kernels.NewFloat(packing.PlainHeader(d, uint64(rows), uint64(cols)), data, f.options)
@@ -92,10 +87,10 @@ func (f floats) linear(data []byte, d packing.Dtype, rows, cols int) (kernels.Op
 	return kernels.NewRows(rows, cols, read, nil, f.options)
 }
 
-// checkpointSource reads a checkpoint's tensors out of its map.
+// checkpointSource reads the tensors of a mapped checkpoint.
 type checkpointSource struct {
 	ck     *safetensors.Checkpoint
-	block  [2]int // rows and columns of a block of FP8 weights with one scale
+	block  [2]int // rows and columns of a block of FP8 weights
 	floats floats
 }
 
@@ -119,7 +114,7 @@ func (s *checkpointSource) shape(name string) ([]int64, bool) {
 	return t.Shape, ok
 }
 
-// find looks up a float tensor of a shape.
+// find looks up a float tensor with this shape.
 func (s *checkpointSource) find(name string, shape ...int64) (*safetensors.Weights, error) {
 	t, ok := s.ck.Lookup(name)
 	if !ok {
@@ -129,7 +124,7 @@ func (s *checkpointSource) find(name string, shape ...int64) (*safetensors.Weigh
 		return nil, err
 	}
 	if !t.Dtype.IsFloat() {
-		return nil, &arch.UnsupportedError{Msg: fmt.Sprintf("tensor %q: %s is no dtype of weights", name, t.DtypeName)}
+		return nil, &arch.UnsupportedError{Msg: fmt.Sprintf("tensor %q: %s is not a dtype of weights", name, t.DtypeName)}
 	}
 	w, err := s.ck.Weights(t, safetensors.WeightsOptions{Block: s.block})
 	if err != nil {
@@ -150,18 +145,18 @@ func (s *checkpointSource) vector(name string, n int) ([]float32, error) {
 	return v, w.Read(v, 0, 1)
 }
 
-func (s *checkpointSource) table(name string, rows, cols int) (table, error) {
+func (s *checkpointSource) embedding(name string, rows, cols int) (Embedding, error) {
 	w, err := s.find(name, int64(rows), int64(cols))
 	if err != nil {
 		return nil, err
 	}
-	return checkpointTable{w}, nil
+	return checkpointEmbedding{w}, nil
 }
 
-// checkpointTable looks up rows of a tensor of the checkpoint.
-type checkpointTable struct{ *safetensors.Weights }
+// checkpointEmbedding looks up rows of a tensor of the checkpoint.
+type checkpointEmbedding struct{ *safetensors.Weights }
 
-func (t checkpointTable) Lookup(dst []float32, row int) error { return t.Read(dst, row, 1) }
+func (t checkpointEmbedding) Lookup(dst []float32, row int) error { return t.Read(dst, row, 1) }
 
 func (s *checkpointSource) linear(l linearSpec) (kernels.Operator, bool, error) {
 	w, err := s.find(l.name, l.wantShape()...)

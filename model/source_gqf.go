@@ -19,10 +19,10 @@ type gqfSource struct {
 	file        *gqf.File
 	activations Activations
 	floats      floats
-	cpu         gqf.CPUFeatures // that variants are chosen for; 0: any
+	cpu         gqf.CPUFeatures // the CPU for which variants are chosen; 0: any
 }
 
-// biasOf follows the file's link, if there is one.
+// biasOf follows the file's link to the bias, if there is one.
 func (s *gqfSource) biasOf(weights string) string {
 	if t, ok := s.file.Lookup(weights); ok && t.Bias >= 0 {
 		return s.file.Tensor(t.Bias).Name
@@ -72,24 +72,24 @@ func (s *gqfSource) vector(name string, n int) ([]float32, error) {
 	})
 }
 
-// plain is the data of a slice that was kept as it was.
+// plain returns the data of a slice of an unquantized tensor.
 func (s *gqfSource) plain(t gqf.Tensor, slice int) ([]byte, packing.Header, error) {
 	p, ok := t.Payload(0, slice, gqf.KindWeights)
 	switch {
 	case !ok:
 		return nil, p.Header, fmt.Errorf("tensor %q has no slice %d", t.Name, slice)
 	case p.Header.Layout != packing.LayoutPlain:
-		return nil, p.Header, &arch.UnsupportedError{Msg: fmt.Sprintf("tensor %q is quantized: this forward pass wants it as it was in the checkpoint", t.Name)}
+		return nil, p.Header, &arch.UnsupportedError{Msg: fmt.Sprintf("tensor %q is quantized, but this forward pass needs it unquantized", t.Name)}
 	case !p.Header.Dtype.IsFloat():
-		return nil, p.Header, &arch.UnsupportedError{Msg: fmt.Sprintf("tensor %q: %s is no dtype of weights", t.Name, p.Header.Dtype)}
+		return nil, p.Header, &arch.UnsupportedError{Msg: fmt.Sprintf("tensor %q: %s is not a dtype of weights", t.Name, p.Header.Dtype)}
 	case p.Header.Dtype == packing.F8E4M3 || p.Header.Dtype == packing.F8E5M2:
-		return nil, p.Header, &arch.UnsupportedError{Msg: fmt.Sprintf("tensor %q was kept as %s, whose scales this forward pass does not look for in a .gqf", t.Name, p.Header.Dtype)}
+		return nil, p.Header, &arch.UnsupportedError{Msg: fmt.Sprintf("tensor %q is unquantized %s, but this forward pass does not read its scales from a .gqf", t.Name, p.Header.Dtype)}
 	}
 	data, err := s.file.Data(p)
 	return data, p.Header, err
 }
 
-func (s *gqfSource) table(name string, rows, cols int) (table, error) {
+func (s *gqfSource) embedding(name string, rows, cols int) (Embedding, error) {
 	if _, err := s.find(name, int64(rows), int64(cols)); err != nil {
 		return nil, err
 	}
@@ -102,7 +102,7 @@ func (s *gqfSource) linear(l linearSpec) (kernels.Operator, bool, error) {
 		return nil, false, err
 	}
 	slice := l.slice
-	if t.Experts == 1 && l.slices > 0 { // kept in one piece
+	if t.Experts == 1 && l.slices > 0 { // unquantized, in one payload
 		slice = 0
 	}
 	p, ok := t.Payload(0, slice, gqf.KindWeights)
@@ -110,17 +110,17 @@ func (s *gqfSource) linear(l linearSpec) (kernels.Operator, bool, error) {
 	case !ok:
 		return nil, false, fmt.Errorf("tensor %q has no slice %d", l.name, slice)
 	case p.Header.Layout == packing.LayoutPlain:
-		return s.kept(t, l, slice)
+		return s.unquantized(t, l, slice)
 	case t.Transposed:
-		return nil, false, &arch.UnsupportedError{Msg: fmt.Sprintf("tensor %q is stored inputs x outputs, which no architecture here does", l.name)}
+		return nil, false, &arch.UnsupportedError{Msg: fmt.Sprintf("tensor %q is stored inputs x outputs, but every architecture here needs outputs x inputs", l.name)}
 	case s.activations == Float32:
 		return s.dequantized(t, l, slice)
 	}
 	return s.packed(t, l, slice)
 }
 
-// kept is a matrix that was not quantized.
-func (s *gqfSource) kept(t gqf.Tensor, l linearSpec, slice int) (kernels.Operator, bool, error) {
+// unquantized opens an unquantized matrix.
+func (s *gqfSource) unquantized(t gqf.Tensor, l linearSpec, slice int) (kernels.Operator, bool, error) {
 	data, h, err := s.plain(t, slice)
 	if err != nil {
 		return nil, false, err
@@ -133,7 +133,7 @@ func (s *gqfSource) kept(t gqf.Tensor, l linearSpec, slice int) (kernels.Operato
 	return op, false, err
 }
 
-// packed finds the best variant for the CPU that there are kernels for.
+// packed opens the best variant for the CPU that has kernels.
 func (s *gqfSource) packed(t gqf.Tensor, l linearSpec, slice int) (kernels.Operator, bool, error) {
 	var first error
 	for _, variant := range t.VariantsFor(s.cpu) {
@@ -153,7 +153,7 @@ func (s *gqfSource) packed(t gqf.Tensor, l linearSpec, slice int) (kernels.Opera
 	return nil, false, fmt.Errorf("tensor %q: %w (float32 activations work with any layout)", l.label(), first)
 }
 
-// dequantized multiplies float32 activations with the weights that the codes stand for.
+// dequantized opens an operator that multiplies float32 activations with the dequantized weights.
 func (s *gqfSource) dequantized(t gqf.Tensor, l linearSpec, slice int) (kernels.Operator, bool, error) {
 	rows, err := t.Rows(0, slice)
 	if err != nil {
@@ -166,7 +166,7 @@ func (s *gqfSource) dequantized(t gqf.Tensor, l linearSpec, slice int) (kernels.
 	return op, false, err
 }
 
-// unpacked keeps those weights in memory, as float32.
+// unpacked copies the dequantized weights into memory as float32.
 func (s *gqfSource) unpacked(l linearSpec, rows *gqf.Rows) (kernels.Operator, bool, error) {
 	row := make([]float32, l.cols)
 	data := make([]byte, 0, 4*l.rows*l.cols)
@@ -183,10 +183,10 @@ func (s *gqfSource) unpacked(l linearSpec, rows *gqf.Rows) (kernels.Operator, bo
 // checkBias refuses panels with a bias that the architecture does not have.
 func checkBias(l linearSpec, h packing.Header) error {
 	if h.Flags&packing.FlagBias != 0 && !l.bias {
-		return fmt.Errorf("tensor %q has a bias, but the model that config.json describes has none there", l.label())
+		return fmt.Errorf("tensor %q has a bias, but config.json describes a model without one there", l.label())
 	}
 	return nil
 }
 
 func (s *gqfSource) guard(fn func() error) error { return s.file.Guard(fn) }
-func (s *gqfSource) close() error                { return nil } // the file is its opener's
+func (s *gqfSource) close() error                { return nil } // the opener closes the file

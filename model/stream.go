@@ -7,7 +7,8 @@ import (
 	"github.com/lowbit-go/gq/internal/buffer"
 )
 
-// Part is one of the two halves of a decoder layer: each reads the hidden states and adds to them.
+// Part is one of the two halves of a decoder layer. Each half reads the hidden states and adds to
+// them.
 type Part uint8
 
 const (
@@ -15,19 +16,19 @@ const (
 	FeedForward
 )
 
-// Group is linears that share their input.
+// Group is a set of linear layers that share their input.
 type Group struct {
 	Part    Part
 	Linears []string
-	// Residual tells that what the linears give is added to the hidden states as it is: the last linear of a half, unless
-	// a norm follows it or it belongs to one expert of several.
+	// Residual: the outputs are added to the hidden states unchanged. This is the last linear layer
+	// of a half, unless a norm follows it or it belongs to one expert of several.
 	Residual bool
-	// Expert is the number of the expert; -1 for linears that see every token.
+	// Expert is the number of the expert; -1 for linear layers that see every token.
 	Expert int
 }
 
-// Stages lists the linears of a layer in the order in which they run: the groups of a stage don't depend on each other,
-// but on all stages before. A router is not among them.
+// Stages lists the linear layers of a decoder layer in order of execution, without the router. The
+// groups of a stage depend only on earlier stages.
 func (m *Model) Stages(layer int) [][]Group {
 	l := &m.layers[layer]
 	names := func(list ...*linear) (s []string) {
@@ -53,33 +54,37 @@ func (m *Model) Stages(layer int) [][]Group {
 	return append(stages, in, out)
 }
 
-// Head is the name of the linear that makes the logits: that of the table if the two are one.
+// Head returns the name of the lm_head's linear layer, which is the embedding's tensor in a tied
+// model.
 func (m *Model) Head() string { return m.head.name }
 
-// Input is what goes into a linear for one sequence.
+// Input is the input of a linear layer for one sequence.
 type Input struct {
 	Name    string
 	X       []float32 // [Rows][K], valid during the call
 	Rows, K int
-	// Tokens are the rows' positions in the sequence, for linears of an expert; nil: all, in order.
+	// Tokens are the positions of the rows in the sequence, for linear layers of an expert; nil:
+	// all positions in order.
 	Tokens []int
 }
 
-// Stream runs many sequences through a Model layer by layer: only their hidden states are kept, not what attention
-// remembers. So the linears of a layer can be studied, and replaced, before what follows them is run. The bits are those
-// of Session.Forward.
+// Stream runs many sequences through a Model layer by layer. It keeps only their hidden states, no
+// keys and values. So the linear layers of a decoder layer can be studied, and replaced, before the
+// following ones run. The bits are the same as in Session.Forward.
 //
-// A Stream is not for concurrent use. Nothing in it is tied to a layer: whoever uses it keeps to the order of layers.
+// A Stream is not for concurrent use. It does not record the current layer: the caller keeps to the
+// order of layers.
 type Stream struct {
 	m      *Model
 	s      *Session
-	starts []int     // of the sequences in x; one more at the end
+	starts []int     // offsets of the sequences in x, and the end
 	x      []float32 // [tokens][HiddenSize]
 	input  Input
 	tokens []int
 }
 
-// NewStream looks up the sequences' tokens. It takes 4 * HiddenSize bytes for each.
+// NewStream looks up the embeddings of the sequences' tokens. It takes 4 * HiddenSize bytes per
+// token.
 func (m *Model) NewStream(sequences [][]int32) (*Stream, error) {
 	c := &m.config
 	longest, n := 0, 0
@@ -114,27 +119,27 @@ func (m *Model) NewStream(sequences [][]int32) (*Stream, error) {
 	})
 }
 
-// Len is the number of sequences, Tokens that of the tokens of all.
+// Len is the number of sequences, Tokens the number of tokens in all of them.
 func (t *Stream) Len() int    { return len(t.starts) - 1 }
 func (t *Stream) Tokens() int { return t.starts[t.Len()] }
 
-// Hidden gives the hidden states of a sequence, [tokens][HiddenSize]: those before the half layer that is run next.
+// Hidden returns the hidden states of a sequence, [tokens][HiddenSize], before the next half layer.
 func (t *Stream) Hidden(sequence int) []float32 {
 	h := t.m.config.HiddenSize
 	return t.x[t.starts[sequence]*h : t.starts[sequence+1]*h]
 }
 
-// errStop ends a half layer that nobody needs the rest of.
+// errStop ends a half layer early.
 var errStop = errors.New("model: stopped")
 
-// Visit runs a sequence through half a layer and leaves its hidden states as they were. It calls fn with what goes into
-// each linear, before it is multiplied, until fn returns false.
+// Visit runs a sequence through half a layer without changing its hidden states. It calls fn with
+// the input of each linear layer, before the product, until fn returns false.
 func (t *Stream) Visit(sequence, layer int, part Part, fn func(*Input) bool) error {
 	_, err := t.half(sequence, layer, part, fn)
 	return err
 }
 
-// Advance adds to the hidden states of a sequence what half a layer makes of them.
+// Advance adds the output of half a layer to the hidden states of a sequence.
 func (t *Stream) Advance(sequence, layer int, part Part) error {
 	back, err := t.half(sequence, layer, part, nil)
 	if err != nil {
@@ -150,10 +155,12 @@ func (t *Stream) Advance(sequence, layer int, part Part) error {
 	return nil
 }
 
-// Take takes over the hidden states of a Stream of the same sequences, of a model of the same architecture.
+// Take copies the hidden states of a Stream of the same sequences in a model of the same
+// architecture.
 func (t *Stream) Take(o *Stream) { copy(t.x, o.x) }
 
-// Logits computes those of n tokens of a sequence, [n][VocabSize], from its hidden states behind the last layer.
+// Logits computes the logits of n tokens of a sequence, [n][VocabSize], from its hidden states
+// behind the last layer.
 func (t *Stream) Logits(sequence, from, n int, logits []float32) error {
 	h := t.m.config.HiddenSize
 	x := t.Hidden(sequence)[from*h:][:n*h]
@@ -162,7 +169,7 @@ func (t *Stream) Logits(sequence, from, n int, logits []float32) error {
 	return t.m.source.guard(func() error { return t.s.logits(logits[:n*t.m.config.VocabSize], x, n) })
 }
 
-// HeadInput calls fn with what goes into the head for a sequence.
+// HeadInput calls fn with the input of the lm_head for a sequence.
 func (t *Stream) HeadInput(sequence int, fn func(*Input)) {
 	h := t.m.config.HiddenSize
 	x := t.Hidden(sequence)
@@ -197,7 +204,7 @@ func (t *Stream) half(sequence, layer int, part Part, fn func(*Input) bool) (bac
 		}
 		return s.mlp(&l.mlp, back, normed, m, t.m.config.Intermediate)
 	})
-	// The pages of one layer serve the next.
+	// The pages of a layer are reused for the next layer.
 	if next := layer + 1; part == Attention && next < len(s.caches) && len(s.caches[next].free) == 0 {
 		s.caches[next].free, s.caches[layer].free = s.caches[layer].free, nil
 	}
@@ -207,7 +214,7 @@ func (t *Stream) half(sequence, layer int, part Part, fn func(*Input) bool) (bac
 	return back, err
 }
 
-// visitor makes fn what a Session calls.
+// visitor adapts fn to the hook of a Session.
 func (t *Stream) visitor(fn func(*Input) bool) func(name string, x []float32, m, k int) bool {
 	if fn == nil {
 		return nil

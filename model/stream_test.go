@@ -8,8 +8,8 @@ import (
 	"github.com/lowbit-go/gq/internal/testshared"
 )
 
-// TestStream runs sequences layer by layer and compares hidden states, through the head, with the logits of sessions; and
-// a Batch with the same.
+// TestStream runs sequences layer by layer, and compares their logits and the logits of a Batch
+// with the logits of sessions.
 func TestStream(t *testing.T) {
 	for _, name := range []string{"llama3", "gemma2", "gemma3", "phi3", "mixtral", "qwen3-moe", "qwen2-window", "smollm3"} {
 		t.Run(name, func(t *testing.T) {

@@ -6,45 +6,49 @@ import (
 	"github.com/lowbit-go/gq/model/arch"
 )
 
-// Block is rows of a tensor, which is taken for the matrix of its last dimension: the slices of fused experts lie below
-// each other.
+// Block is a range of rows of a tensor, seen as a matrix of its last dimension: the slices of fused
+// experts lie below each other.
 type Block struct {
 	Tensor     string
 	From, Rows int
 	Cols       int
-	// Bias is the tensor of the rows' biases, which has as many elements as the tensor has rows; "" if there is none.
+	// Bias is the tensor of the rows' biases, with as many elements as the tensor has rows; ""
+	// without a bias.
 	Bias string
-	// Expert that the rows belong to; -1: none.
+	// Expert is the expert of the rows; -1: none.
 	Expert int
-	// Linear is what the Model calls the linear that the rows are of, or a part of: a key of SetLinear.
+	// Linear is the name of the linear layer that contains the rows, as SetLinear takes it.
 	Linear string
 }
 
 // Norm is the weights of an RMSNorm.
 type Norm struct {
 	Tensor string
-	// PlusOne tells that the norm multiplies by 1 + weight.
+	// PlusOne: the norm multiplies by 1 + weight.
 	PlusOne bool
 	Width   int
 }
 
-// Scaling is a place where factors can be moved through a model without changing what it computes: what the producer
-// gives is divided by them, column by column, and the columns of the consumers are multiplied.
+// Scaling is a place where factors can be moved through a model without changing its function: the
+// producer's outputs are divided by the factors, and the columns of the consumers multiplied by
+// them.
 type Scaling struct {
 	Layer int
-	// Norm is the producer, or Rows are: those of a linear whose outputs go into the consumers one by one.
+	// Exactly one of Norm and Rows is set: the norm, or the rows of the linear layer, that feeds
+	// the consumers.
 	Norm *Norm
 	Rows *Block
-	// Consumers are all that reads the producer.
+	// Consumers are all readers of the producer's output.
 	Consumers []Block
 	// Width is the number of factors: the norm's width, or the number of Rows.
 	Width int
-	// HeadDim and Repeat tell that the consumers have more columns than there are factors, as each head of values serves
-	// Repeat heads of queries: column c has factor c / (HeadDim Repeat) HeadDim + c % HeadDim. 0: column c has factor c.
+	// HeadDim and Repeat are set if the consumers have more columns than there are factors, because
+	// each head of values serves Repeat heads of queries: column c has factor c / (HeadDim Repeat)
+	// HeadDim + c % HeadDim. If HeadDim is 0, column c has factor c.
 	HeadDim, Repeat int
 }
 
-// Factor is the number of the factor of a consumer's column.
+// Factor returns the index of the factor for a consumer's column.
 func (s *Scaling) Factor(column int) int {
 	if s.Repeat < 2 {
 		return column
@@ -58,21 +62,24 @@ type Read struct {
 	Block
 }
 
-// Residual says where a model reads its hidden states and adds to them: what turning them has to turn.
+// Residual lists where a model reads its hidden states and adds to them. A rotation of the hidden
+// states must rotate all these places.
 type Residual struct {
 	Width, HeadDim int
-	// Table is looked up; Head makes the logits. Tied tells that the checkpoint has no tensor of that name: the table serves.
-	Table, Head string
-	Tied        bool
-	Vocab       int
-	Final       Norm // before the head
-	Reads       []Read
-	Writes      []Block
-	// Values are the blocks of rows that make the values, heads of HeadDim rows, Outputs what reads them, by layer.
+	// Embedding is looked up, Head computes the logits. Tied: the checkpoint has no tensor for
+	// Head, and the embedding serves.
+	Embedding, Head string
+	Tied            bool
+	Vocab           int
+	Final           Norm // before the lm_head
+	Reads           []Read
+	Writes          []Block
+	// By layer: Values are the blocks of rows that compute the values, in heads of HeadDim rows;
+	// Outputs read the values.
 	Values, Outputs []Block
 }
 
-// blockOf is all of a linear.
+// blockOf returns all rows of a linear layer.
 func blockOf(l *linear) Block {
 	b := Block{Tensor: l.spec.name, From: l.spec.slice * l.spec.rows, Rows: l.spec.rows, Cols: l.spec.cols, Expert: -1, Linear: l.name}
 	if l.hasBias {
@@ -81,7 +88,7 @@ func blockOf(l *linear) Block {
 	return b
 }
 
-// part is rows of a block, counted from its first.
+// part returns a range of the block's rows, counted from its first row.
 func (b Block) part(from, rows int) Block {
 	b.From, b.Rows = b.From+from, rows
 	return b
@@ -94,14 +101,14 @@ func blocksOf(list ...*linear) (blocks []Block) {
 	return blocks
 }
 
-// values is the block of a layer's linears that makes the values.
+// values returns the block that computes the values of a layer.
 func (m *Model) values(l *layer) Block {
 	rows := m.config.KVHeads * m.config.HeadDim
 	last := blockOf(l.qkv[len(l.qkv)-1])
 	return last.part(last.Rows-rows, rows)
 }
 
-// up is the block of a gated network's linears whose outputs go into down as they are.
+// up returns the block of a gated network whose outputs feed down without a nonlinear function.
 func (f *mlp) up() Block {
 	last := blockOf(f.gateUp[len(f.gateUp)-1])
 	if len(f.gateUp) == 1 {
@@ -110,12 +117,12 @@ func (f *mlp) up() Block {
 	return last
 }
 
-// layerNorm names a norm of a layer.
+// layerNorm describes a norm of a layer.
 func (m *Model) layerNorm(layer int, name string) Norm {
 	return Norm{fmt.Sprintf("%slayers.%d.%s.weight", m.body, layer, name), m.config.NormPlusOne, m.config.HiddenSize}
 }
 
-// inputNorms are those before attention and before the feed-forward network.
+// inputNorms describes the norms before attention and before the feed-forward network.
 func (m *Model) inputNorms(layer int) (attention, feedForward Norm) {
 	before := "post_attention_layernorm"
 	if m.config.PostNorms {
@@ -124,7 +131,7 @@ func (m *Model) inputNorms(layer int) (attention, feedForward Norm) {
 	return m.layerNorm(layer, "input_layernorm"), m.layerNorm(layer, before)
 }
 
-// Scalings lists a layer's places for factors in the order of computation.
+// Scalings lists a layer's places for factors in order of computation.
 func (m *Model) Scalings(layer int) []Scaling {
 	c, l := &m.config, &m.layers[layer]
 	attention, feedForward := m.inputNorms(layer)
@@ -155,8 +162,8 @@ func (m *Model) Scalings(layer int) []Scaling {
 	return append(append(list, norm), inner...)
 }
 
-// Residual describes what turning the hidden states of the model has to turn. An architecture in which they cannot be
-// turned is an *UnsupportedError that says why.
+// Residual describes everything that a rotation of the hidden states must rotate. It returns an
+// *UnsupportedError with the reason for an architecture whose hidden states cannot be rotated.
 func (m *Model) Residual() (*Residual, error) {
 	c := &m.config
 	if c.PostNorms {
@@ -164,9 +171,9 @@ func (m *Model) Residual() (*Residual, error) {
 	}
 	r := &Residual{
 		Width: c.HiddenSize, HeadDim: c.HeadDim, Vocab: c.VocabSize,
-		Table: m.body + "embed_tokens.weight", Head: m.head.spec.name, Final: Norm{m.body + "norm.weight", c.NormPlusOne, c.HiddenSize},
+		Embedding: m.body + "embed_tokens.weight", Head: m.head.spec.name, Final: Norm{m.body + "norm.weight", c.NormPlusOne, c.HiddenSize},
 	}
-	if r.Head == r.Table {
+	if r.Head == r.Embedding {
 		r.Head, r.Tied = m.headName, true
 	}
 	for i := range m.layers {

@@ -5,8 +5,9 @@ import (
 	"testing"
 )
 
-// TestTopology holds the blocks of Scalings and Residual to the tensors: each linear between table and head reads through
-// one place, and adds to the hidden states or feeds the next.
+// TestTopology compares the blocks of Scalings and Residual with the tensors: each linear layer
+// between embedding and lm_head reads through one place, and either adds to the hidden states or
+// feeds the next layer.
 func TestTopology(t *testing.T) {
 	for _, c := range torchCases(t) {
 		t.Run(filepath.Base(c.dir), func(t *testing.T) {
@@ -72,7 +73,7 @@ func TestTopology(t *testing.T) {
 }
 
 func TestFactor(t *testing.T) {
-	s := Scaling{HeadDim: 2, Repeat: 3} // two heads of values for six of queries
+	s := Scaling{HeadDim: 2, Repeat: 3} // two heads of values for six heads of queries
 	for column, want := range []int{0, 1, 0, 1, 0, 1, 2, 3, 2, 3, 2, 3} {
 		if got := s.Factor(column); got != want {
 			t.Errorf("column %d has factor %d, want %d", column, got, want)

@@ -11,7 +11,7 @@ import (
 	"github.com/lowbit-go/gq/model/arch"
 )
 
-// torchCase is what an implementation written apart from this one, in PyTorch, makes of a tiny random model.
+// torchCase is the output of an independent PyTorch implementation for a tiny random model.
 type torchCase struct {
 	dir    string
 	tokens [][]int32
@@ -62,7 +62,8 @@ func openCase(t testing.TB, dir string, o Options) *Model {
 	return m
 }
 
-// logitsOf gives the logits of a sequence, whose tokens come in pieces of the sizes given; the last one repeats.
+// logitsOf returns the logits of a sequence that arrives in pieces of these sizes; the last size
+// repeats.
 func logitsOf(t testing.TB, m *Model, tokens []int32, pieces ...int) []float32 {
 	t.Helper()
 	s := m.NewSession(len(tokens))
@@ -90,7 +91,7 @@ func sameBits(t *testing.T, what string, got, want []float32) {
 	}
 }
 
-// TestTorch holds every architecture to its vectors.
+// TestTorch compares every architecture with its vectors.
 func TestTorch(t *testing.T) {
 	seen := map[string]bool{}
 	for _, c := range torchCases(t) {

@@ -12,7 +12,7 @@
 //	"GGUF", u32 version, i64 tensors, i64 pairs
 //	pairs:    string key, u32 type, value
 //	tensors:  string name, u32 dimensions, i64 each, u32 type, u64 offset in the data
-//	data, at a multiple of general.alignment (32), as each tensor in it; tensors follow each other in order
+//	data, contiguous in order; it and each tensor start at a multiple of general.alignment (32)
 //
 // A string is a u64 length and bytes, an array a u32 type, a u64 length and values. The elements of
 // the first dimension are adjacent. Versions 2 and 3 differ only in big-endian files, which only

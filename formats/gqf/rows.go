@@ -78,9 +78,10 @@ func (r *Rows) FloatZeros(dst []float32, row int) {
 	r.Packer.(*kleidiai.Packer).FloatZeros(dst, r.data, row)
 }
 
-// HasRealZeros tells whether a zero point is stored that is not whole, see packing.IntegerZero: only a layout with float32
-// ones can hold it. It reads rows until it finds one.
-func (r *Rows) HasRealZeros() bool {
+// HasNonIntegerZeros reports whether some zero point is not an integer times the scale, see
+// packing.IntegerZero. This is possible only in a layout with floating-point zero points. It reads
+// rows until it finds one.
+func (r *Rows) HasNonIntegerZeros() bool {
 	h := r.Header()
 	if h.ZeroKind != packing.ZeroF32 {
 		return false

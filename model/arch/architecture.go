@@ -129,7 +129,7 @@ func ParseForward(raw []byte) (*ForwardConfig, error) {
 	c.VocabSize = k.size("vocab_size", arch.vocab())
 	c.Tied = facts.TieWordEmbeddings
 	if _, said := outer.keys["tie_word_embeddings"]; said && !facts.TieStated {
-		k.fail("tie_word_embeddings", "is said twice, and differently")
+		k.fail("tie_word_embeddings", "has two different values")
 	}
 	arch.read(k, c)
 	if k.rest(); k.err != nil {

@@ -44,8 +44,8 @@ func TestParseForwardErrors(t *testing.T) {
 		changes changes
 		want    string
 	}{
-		{"llama3", changes{"mystery": 1}, "mystery is not a key that this forward pass understands"},
-		{"llama3", changes{"qk_layernorm": true, "zeta": 1}, "qk_layernorm is not a key that this forward pass understands (and zeta)"},
+		{"llama3", changes{"mystery": 1}, "mystery is a key that this forward pass does not know"},
+		{"llama3", changes{"qk_layernorm": true, "zeta": 1}, "qk_layernorm is a key that this forward pass does not know (and zeta)"},
 		{"llama3", changes{"model_type": "bloom"}, `model_type "bloom" has no forward pass here`},
 		{"llama3", changes{"model_type": nil}, "names no model_type"},
 		{"llama3", changes{"architectures": []string{"LlamaForSequenceClassification"}}, "LlamaForCausalLM only"},
@@ -66,7 +66,7 @@ func TestParseForwardErrors(t *testing.T) {
 		{"llama3", changes{"rope_scaling": changes{"rope_type": "linear", "type": "yarn", "factor": 2}}, "rope_scaling.type is"},
 		{"llama3", changes{"rope_scaling": changes{"rope_type": "linear"}}, "rope_scaling.factor is missing"},
 		{"llama3", changes{"rope_scaling": changes{"rope_type": "linear", "factor": 2, "beta_fast": 32}}, "rope_scaling.beta_fast is not a key"},
-		{"llama3", changes{"rope_parameters": changes{"rope_type": "default"}}, "rope_scaling stands beside rope_parameters"},
+		{"llama3", changes{"rope_parameters": changes{"rope_type": "default"}}, "rope_scaling exists beside rope_parameters"},
 		{"llama3", changes{"quantization_config": changes{"quant_method": "gptq", "bits": 4}}, `quant_method is "gptq"`},
 		{"qwen2", changes{"use_mrope": true}, "use_mrope is true"},
 		{"qwen2", changes{"layer_types": []string{"full_attention"}}, "layer_types has 1 entries"},

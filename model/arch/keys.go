@@ -161,7 +161,7 @@ func (k *keys) rest() {
 		if len(unknown) > 1 {
 			also = " (and " + strings.Join(unknown[1:], ", ") + ")"
 		}
-		k.fail(unknown[0], "is not a key that this forward pass understands%s: what it means for the model is not known", also)
+		k.fail(unknown[0], "is a key that this forward pass does not know%s: it may change the model", also)
 	}
 }
 

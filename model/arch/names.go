@@ -131,9 +131,9 @@ func (n tensorName) isRouter() bool {
 
 var routers = set("gate_inp", "shared_expert_gate", "e_score_correction_bias", "moe_statics", "expert_bias")
 
-// kept returns the reason why the matrix of a module stays unquantized, or "". The state-space
-// parameters and Gemma 3n's small matrices follow llama.cpp's list.
-func (n tensorName) kept() string {
+// unquantized returns the reason why the matrix of a module stays unquantized, or "". The
+// state-space parameters and Gemma 3n's small matrices follow llama.cpp's list.
+func (n tensorName) unquantized() string {
 	switch name := n.name(); {
 	case n.any(func(s string) bool { return strings.HasPrefix(s, "lora_") || strings.HasPrefix(s, "dora_") }):
 		return "a low-rank adapter"

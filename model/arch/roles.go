@@ -70,7 +70,7 @@ func (n tensorName) byName(ndim int) (Class, bool) {
 	case n.name() == "masked_bias" || n.leaf == "bias" && ndim == 4:
 		return keep(gqf.RoleOther, "a buffer of an attention mask"), true
 	}
-	if r := n.kept(); r != "" {
+	if r := n.unquantized(); r != "" {
 		return keep(gqf.RoleOther, r), true
 	}
 	switch {
@@ -144,7 +144,7 @@ func (n tensorName) matrixRole() gqf.Role {
 	switch {
 	case n.isHead():
 		return gqf.RoleHead
-	case n.isTable():
+	case n.isEmbedding():
 		return gqf.RoleEmbedding
 	case under && (numbered || n.isStacked()):
 		return gqf.RoleExpert

@@ -456,8 +456,8 @@ func TestScaleOf(t *testing.T) {
 func TestHeadName(t *testing.T) {
 	causal := &Config{Architectures: []string{"LlamaForCausalLM"}}
 	for _, test := range []struct {
-		cfg         *Config
-		table, want string
+		cfg             *Config
+		embedding, want string
 	}{
 		{nil, "model.embed_tokens.weight", "lm_head.weight"},
 		{causal, "model.embed_tokens.weight", "lm_head.weight"},
@@ -487,8 +487,8 @@ func TestHeadName(t *testing.T) {
 		{nil, "model.layers.0.mlp.up_proj.weight", ""},
 		{nil, "lm_head.weight", ""},
 	} {
-		if got := HeadName(test.cfg, test.table); got != test.want {
-			t.Errorf("HeadName(%+v, %q) = %q, want %q", test.cfg, test.table, got, test.want)
+		if got := HeadName(test.cfg, test.embedding); got != test.want {
+			t.Errorf("HeadName(%+v, %q) = %q, want %q", test.cfg, test.embedding, got, test.want)
 		}
 	}
 }

@@ -46,7 +46,7 @@ type ropeDefaults struct {
 func (k *keys) readRope(d ropeDefaults) RopeConfig {
 	if k.has("rope_parameters") {
 		if k.has("rope_scaling") {
-			k.fail("rope_scaling", "stands beside rope_parameters: which of the two counts is not known")
+			k.fail("rope_scaling", "exists beside rope_parameters: only one of the two was expected")
 		}
 		in := k.within("rope_parameters")
 		r := in.readScaling(d)
@@ -224,7 +224,7 @@ func (r *RopeConfig) yarn(f float64, i int) float64 {
 
 func (r *RopeConfig) validate() error {
 	if r.Dims <= 0 || r.Dims%2 != 0 {
-		return &ConfigError{"", fmt.Sprintf("%d dimensions of a head would turn with the position: an even number was expected", r.Dims)}
+		return &ConfigError{"", fmt.Sprintf("%d dimensions of a head would rotate with the position: an even number was expected", r.Dims)}
 	}
 	return nil
 }

@@ -19,9 +19,9 @@ func (n tensorName) isHead() bool {
 		n.name() == "head" && n.parent() == "shared_head" // DeepSeek's multi-token prediction
 }
 
-// tableHeads maps the modules that hold an embedding to the lm_head of the same model: its name if
+// tiedHeads maps the modules that hold an embedding to the lm_head of the same model: its name if
 // the two are tied and the checkpoint omits the lm_head.
-var tableHeads = map[string]string{
+var tiedHeads = map[string]string{
 	"embed_tokens":    "lm_head",
 	"wte":             "lm_head",
 	"word_embeddings": "lm_head", // BLOOM, Falcon; HeadName treats BERT and ChatGLM apart
@@ -35,11 +35,11 @@ var tableHeads = map[string]string{
 	"emb":             "head",   // RWKV's own checkpoints
 }
 
-// isTable reports whether the tensor is an embedding: the main one or another one beside it (Gemma
+// isEmbedding reports whether the tensor is an embedding: the token embedding or another one (Gemma
 // 3n's embed_tokens_per_layer).
-func (n tensorName) isTable() bool {
+func (n tensorName) isEmbedding() bool {
 	name := n.name()
-	return tableHeads[name] != "" || strings.HasPrefix(name, "embed_tokens") ||
+	return tiedHeads[name] != "" || strings.HasPrefix(name, "embed_tokens") ||
 		strings.HasSuffix(name, "_embedding") || strings.HasSuffix(name, "_embeddings") ||
 		name == "token_embd" || name == "tok_emb" || name == "token_emb"
 }
@@ -56,11 +56,11 @@ var headless = []string{"Model", "ForSequenceClassification", "ForTokenClassific
 
 // HeadName returns the name of the lm_head that is tied to an embedding and omitted from the
 // checkpoint: "lm_head.weight" for "model.embed_tokens.weight", "output.weight" for
-// "tok_embeddings.weight". It returns "" if table is not the token embedding, or if the config
+// "tok_embeddings.weight". It returns "" if embedding is not the token embedding, or if the config
 // names an architecture without an lm_head. cfg may be nil.
-func HeadName(cfg *Config, table string) string {
-	n := parseName(table)
-	head := tableHeads[n.name()]
+func HeadName(cfg *Config, embedding string) string {
+	n := parseName(embedding)
+	head := tiedHeads[n.name()]
 	path := n.segs[:n.module]
 	if head == "" || n.leaf != "weight" || n.inLayer() || cfg != nil && cfg.headless() ||
 		n.parent() == "embeddings" || slices.Contains(path, "encoder") { // BERT and similar

@@ -111,7 +111,7 @@ func (g *Generator) encode(o Options) ([]int32, error) {
 	}
 	for _, id := range ids {
 		if int(id) >= g.model.VocabSize() {
-			return nil, fmt.Errorf("token %d of the prompt, %q, is not one of the model's, which are %d", id, g.tokenizer.Token(id), g.model.VocabSize())
+			return nil, fmt.Errorf("token %d of the prompt, %q, is not in the model's vocabulary of %d", id, g.tokenizer.Token(id), g.model.VocabSize())
 		}
 	}
 	return ids, nil

@@ -186,7 +186,7 @@ func TestInterrupted(t *testing.T) {
 func TestOpenErrors(t *testing.T) {
 	for _, c := range []struct{ file, content, want string }{
 		{"tokenizer.json", "", "holds no tokenizer.json: a prompt cannot be turned into tokens"},
-		{"config.json", "", "holds no config.json: what model this is cannot be known"},
+		{"config.json", "", "holds no config.json: the model's architecture is unknown"},
 		{"config.json", `{"model_type":"mamba"}`, "mamba"},
 		{"tokenizer.json", `{"version":"1.0","model":{"type":"Unigram"}}`, "Unigram"},
 		{"generation_config.json", `{`, "generation_config.json"},

@@ -77,7 +77,7 @@ func Open(path string, o OpenOptions) (*Generator, error) {
 func (g *Generator) open(read func(name string) ([]byte, error)) error {
 	config, err := read("config.json")
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%s holds no config.json: what model this is cannot be known", g.path)
+		return fmt.Errorf("%s holds no config.json: the model's architecture is unknown", g.path)
 	}
 	if err != nil {
 		return err

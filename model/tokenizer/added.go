@@ -6,24 +6,24 @@ import (
 	"unicode/utf8"
 )
 
-// addedToken is an entry of added_tokens: text that is one token wherever it stands.
+// addedToken is an entry of added_tokens: text that is one token wherever it occurs.
 type addedToken struct {
 	id         int32
 	content    string
-	form       string // the content as the normalizers leave it, if normalized
-	singleWord bool   // only between characters that are not of a word
-	lstrip     bool   // takes the white space before it with it
-	rstrip     bool   // and behind it
-	normalized bool   // is looked for in the normalized text
-	special    bool   // is left out when decoding, if asked
+	form       string // the normalized content, if normalized
+	singleWord bool   // not next to characters of words
+	lstrip     bool   // includes the white space before it
+	rstrip     bool   // includes the white space behind it
+	normalized bool   // is found in the normalized text
+	special    bool   // decoding can omit it
 }
 
-// maxAdded bounds the length of an added token: with the length of the text it
-// bounds the time to look for them all. The longest known has 93 bytes.
+// maxAdded bounds the length of an added token. With the length of the text it bounds the time to
+// find all added tokens. The longest known token has 93 bytes.
 const maxAdded = 1024
 
-// maxAddedBytes bounds all added tokens together: a trie takes 50 bytes for each of
-// theirs. Gemma 3 has 85,000 bytes.
+// maxAddedBytes bounds the length of all added tokens together: a trie takes 50 bytes per byte.
+// Gemma 3 has 85,000 bytes.
 const maxAddedBytes = 1 << 22
 
 func readAdded(n node) ([]addedToken, error) {
@@ -50,7 +50,7 @@ func readAdded(n node) ([]addedToken, error) {
 			return nil, e.unsupported("an added token of %d bytes, more than %d", len(t.content), maxAdded)
 		case total+len(t.content) > maxAddedBytes:
 			return nil, n.unsupported("added tokens of more than %d bytes", maxAddedBytes)
-		case t.content == "": // matches nothing; the library drops it too
+		case t.content == "": // matches nothing; the library ignores it too
 			continue
 		}
 		total += len(t.content)
@@ -59,11 +59,11 @@ func readAdded(n node) ([]addedToken, error) {
 	return list, nil
 }
 
-// trie finds the added tokens of one kind. Nodes are numbers, the root is 0.
+// trie finds the added tokens of one kind. Nodes are numbers; the root is 0.
 type trie struct {
 	root  [256]int32 // the root's children, 0 for none
 	next  map[trieKey]int32
-	token []int32 // by node: an index into added tokens, -1 for none
+	token []int32 // by node: index of the added token, or -1
 }
 
 type trieKey struct {
@@ -99,7 +99,7 @@ func (t *trie) child(node int32, b byte) int32 {
 	return t.next[trieKey{node, b}]
 }
 
-// longest returns the longest token that s begins with, -1 for none, and its length.
+// longest returns the longest token at the start of s, or -1, and its length.
 func (t *trie) longest(s string) (token int32, n int) {
 	token = -1
 	at := int32(0)
@@ -114,11 +114,10 @@ func (t *trie) longest(s string) (token int32, n int) {
 	return token, n
 }
 
-// cut calls out for the added tokens in text, by their index, and for what lies
-// between them, where token is -1 and the part begins at start. plain treats special
-// tokens as text.
+// cut calls out for each added token in text, by its index, and for each part between added tokens,
+// with token -1 and the offset start. plain treats special tokens as text.
 func (t *Tokenizer) cut(tr *trie, text string, plain bool, out func(part string, token int32, start int) error) error {
-	done := 0 // what comes before is given out
+	done := 0 // end of the output so far
 	for i := 0; tr.token != nil && i < len(text); {
 		if tr.root[text[i]] == 0 {
 			i++
@@ -153,8 +152,9 @@ func (t *Tokenizer) cut(tr *trie, text string, plain bool, out func(part string,
 				return err
 			}
 		}
-		// The search goes on where the token itself ends. So the library finds tokens in the
-		// white space that rstrip took, unless they strip too, and gives out the rest of it.
+		// The search continues at the end of the token itself. As in the library, tokens in the
+		// white space that rstrip took are found, unless they strip too; the rest of the white
+		// space is output.
 		done = end
 	}
 	if done < len(text) {
@@ -163,14 +163,14 @@ func (t *Tokenizer) cut(tr *trie, text string, plain bool, out func(part string,
 	return nil
 }
 
-// alone reports whether text[start:end] has no character of a word before or behind it.
+// alone reports whether text[start:end] has no word character before or behind it.
 func alone(text string, start, end int) bool {
 	before, _ := utf8.DecodeLastRuneInString(text[:start])
 	after, _ := utf8.DecodeRuneInString(text[end:])
 	return !isWord(before) && !isWord(after)
 }
 
-// isWord is \w as Rust has it, which is false of the RuneError at the ends of a text.
+// isWord is Rust's \w. It is false for the RuneError at the ends of a text.
 func isWord(r rune) bool {
 	return wordInClass().has(r) || r == 0x200C || r == 0x200D
 }

@@ -7,27 +7,27 @@ import (
 	"unicode/utf8"
 )
 
-// bpe is the model: a vocabulary, and the pairs of tokens that merge into one, the
-// best first. It does not change once it is read.
+// bpe is the model: a vocabulary, and the pairs of tokens that merge, best first. It does not
+// change after reading.
 type bpe struct {
 	vocab  map[string]int32
-	tokens []string // by id, "" for ids that no token has
+	tokens []string // by id, "" for unused ids
 	merges pairTable
 	joints joints
 
-	runeID       [0x250]int32   // the tokens of single characters; -1 for none
-	otherID      map[rune]int32 // of characters from 0x250
+	runeID       [0x250]int32   // tokens of single characters, or -1
+	otherID      map[rune]int32 // tokens of characters from 0x250
 	prefix       string         // continuing_subword_prefix
-	byteID       [256]int32     // the tokens <0x00> to <0xFF>; -1 for none
+	byteID       [256]int32     // tokens <0x00> to <0xFF>, or -1
 	byteFallback bool
-	unk          int32 // -1 without one
+	unk          int32 // -1 if absent
 	unkName      string
 	fuseUnk      bool
 	ignoreMerges bool
 }
 
-// maxTokenID bounds ids by the number of tokens, so that a single absurd id does not
-// ask for gigabytes. Published vocabularies have gaps of some thousands at most.
+// maxTokenID bounds ids by the number of tokens, so that a single absurd id does not allocate
+// gigabytes. Published vocabularies have gaps of at most some thousands.
 func maxTokenID(tokens int) int { return 4*tokens + 1<<16 }
 
 func readModel(n node) (*bpe, error) {
@@ -35,7 +35,7 @@ func readModel(n node) (*bpe, error) {
 		return nil, &FormatError{tokenizerFile, "model", "is missing"}
 	}
 	f := n.fields()
-	// Files of 2020 have no type; what has merges is BPE there.
+	// Files of 2020 have no type. A model with merges is BPE there.
 	if _, ok := f.m["merges"]; f.err == nil && (f.m["type"].doc != nil || !ok) {
 		if t := f.typ(); f.err == nil && t != "BPE" {
 			return nil, n.unsupported("model %q is not supported", t)
@@ -74,8 +74,8 @@ func (m *bpe) readVocab(n node) error {
 	if n.kind() != '{' {
 		return n.malformed("is not an object")
 	}
-	// All tokens share one string, so that the garbage collector has one object to
-	// look at instead of 260,000.
+	// All tokens share one string, so that the garbage collector has one object to visit instead of
+	// 260,000.
 	var all []byte
 	var ends []int
 	var ids []int32
@@ -114,7 +114,7 @@ func (m *bpe) readVocab(n node) error {
 	return nil
 }
 
-// indexCharacters notes the tokens that words begin as.
+// indexCharacters indexes the tokens of single characters, from which words are merged.
 func (m *bpe) indexCharacters() {
 	for r := range m.runeID {
 		m.runeID[r] = -1
@@ -141,8 +141,7 @@ func (m *bpe) indexCharacters() {
 	}
 }
 
-// readMerges reads ["a b", ...] or [["a", "b"], ...]. Where a pair stands twice, the
-// last one counts.
+// readMerges reads ["a b", ...] or [["a", "b"], ...]. If a pair occurs twice, the last one counts.
 func (m *bpe) readMerges(n node) error {
 	if err := n.array(); err != nil {
 		return err
@@ -184,7 +183,7 @@ func (m *bpe) readMerges(n node) error {
 	return nil
 }
 
-// versionLine stands for the first line of a merges.txt, which some files still have.
+// versionLine is the first line of a merges.txt, which some files still contain.
 const versionLine = "#version"
 
 // readMerge reads one merge into pair.
@@ -224,8 +223,8 @@ func (m *bpe) encode(dst []int32, word string, w *work) ([]int32, error) {
 			return append(dst, id), nil
 		}
 	}
-	// Characters collect in w.ids until one comes that no merge joins to the one
-	// before it: what lies on either side of such a place never meets.
+	// Characters collect in w.ids until no merge joins the next one to the previous one: symbols on
+	// the two sides of such a place never merge.
 	w.ids = w.ids[:0]
 	last := noJoint
 	unks := false
@@ -242,7 +241,7 @@ func (m *bpe) encode(dst []int32, word string, w *work) ([]int32, error) {
 				return nil, err
 			}
 			if len(w.spare) == 0 {
-				continue // its neighbours become neighbours, as in the library
+				continue // its neighbours become adjacent, as in the library
 			}
 		}
 		if !m.joints.all && (id < 0 || last == noJoint || !m.joints.has(last, r)) {
@@ -277,9 +276,9 @@ func (m *bpe) character(r rune, inside bool) int32 {
 	return -1
 }
 
-// unknown appends what stands for a character that the vocabulary lacks: its bytes if
-// all of them have tokens, else unk, else nothing. fused says that the tokens end with
-// an unk that this one may be part of.
+// unknown appends the tokens for a character that the vocabulary lacks: its bytes if all of them
+// have tokens, else unk, else nothing. fused reports that the tokens end with an unk that may
+// include this character.
 func (m *bpe) unknown(dst []int32, r rune, fused bool) ([]int32, bool, error) {
 	if m.byteFallback {
 		n := len(dst)

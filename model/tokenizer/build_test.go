@@ -12,8 +12,8 @@ import (
 // obj is a JSON object.
 type obj = map[string]any
 
-// build returns a tokenizer.json: the given members over those of a small model with
-// all bytes, a to z and "▁" as characters, and a few merges.
+// build returns a tokenizer.json: these members, over the members of a small model with all bytes,
+// a to z and "▁" as characters, and a few merges.
 func build(tb testing.TB, members obj) []byte {
 	tb.Helper()
 	all := obj{
@@ -75,7 +75,7 @@ func byteLevelJSON(tb testing.TB) []byte {
 	})
 }
 
-// spaceDecoder is that of Llama 2.
+// spaceDecoder is Llama 2's decoder.
 var spaceDecoder = obj{"type": "Sequence", "decoders": []obj{
 	{"type": "Replace", "pattern": obj{"String": "▁"}, "content": " "}, {"type": "ByteFallback"}, {"type": "Fuse"},
 	{"type": "Strip", "content": " ", "start": 1, "stop": 0},
@@ -104,7 +104,7 @@ func encode(tb testing.TB, tok *Tokenizer, text string, o Options) []string {
 	return tokens
 }
 
-// books is the directory of the checkpoint that lies in the repository.
+// books returns the directory of the checkpoint in the repository.
 func books(tb testing.TB) string {
 	return filepath.Join(testshared.Root(tb), "testdata", "books1.3M-bf16")
 }

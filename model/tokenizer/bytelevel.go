@@ -5,9 +5,9 @@ import (
 	"unicode/utf8"
 )
 
-// Byte-level tokenizers write each byte of a text as one printable character: bytes
-// that are printable Latin-1 as themselves, the others as U+0100 and up in their
-// order (bytes_to_unicode in https://github.com/openai/gpt-2, src/encoder.py).
+// Byte-level tokenizers write each byte of a text as one printable character: printable Latin-1
+// bytes as themselves, the others in order as U+0100 and up (bytes_to_unicode in
+// https://github.com/openai/gpt-2, src/encoder.py).
 
 var byteRunes = func() (runes [256]rune) {
 	n := rune(256)
@@ -23,7 +23,7 @@ var byteRunes = func() (runes [256]rune) {
 	return runes
 }()
 
-// runeBytes is the inverse of byteRunes; -1 for characters that stand for no byte.
+// runeBytes is the inverse of byteRunes; -1 for characters that do not stand for a byte.
 var runeBytes = func() (bytes [0x144]int16) {
 	for r := range bytes {
 		bytes[r] = -1
@@ -42,8 +42,8 @@ func appendByteLevel(dst []byte, s string) []byte {
 	return dst
 }
 
-// byteLevelBytes appends the bytes that the characters of a token stand for; of a
-// token with any other character, the token itself.
+// byteLevelBytes appends the bytes for which the characters of a token stand, or the token itself
+// if it has any other character.
 func byteLevelBytes(dst []byte, token string) []byte {
 	n := len(dst)
 	for _, r := range token {
@@ -55,10 +55,10 @@ func byteLevelBytes(dst []byte, token string) []byte {
 	return dst
 }
 
-// gpt2Pattern is how the pre-tokenizer ByteLevel divides a text if use_regex is set.
+// gpt2Pattern divides a text in the pre-tokenizer ByteLevel if use_regex is set.
 const gpt2Pattern = `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
 
-// byteLevel is the pre-tokenizer.
+// byteLevel is the pre-tokenizer ByteLevel.
 type byteLevel struct {
 	prefix bool      // add_prefix_space
 	words  *splitter // nil without use_regex

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestEncodeContext: a text that takes long ends with its context.
+// TestEncodeContext: encoding a long text ends with its context.
 func TestEncodeContext(t *testing.T) {
 	tok, err := Open("../../testdata/books1.3M-bf16")
 	if err != nil {

@@ -5,31 +5,30 @@ import (
 	"unicode/utf8"
 )
 
-// decoder turns tokens into text. tokenizer.json may chain any decoders; real ones
-// have one of a few orders, and only for those can text be given out token by token.
-// These are: changes to each token, then what makes bytes of tokens, then Fuse, then
-// Strip at the start of the whole.
+// decoder turns tokens into text. tokenizer.json may chain any decoders, but real files use few
+// orders, and only these allow output token by token: changes to each token, then conversion of
+// tokens to bytes, then Fuse, then Strip at the start of the text.
 type decoder struct {
 	tokens []func(token string, first bool) string // Replace, Metaspace, Strip before Fuse
 	bytes  byteMode
-	fused  bool   // tokens are one text by now
+	fused  bool   // after Fuse
 	strip  string // after Fuse: this character,
-	count  int    // at most so many times, is taken off the start
-	growth int    // by which tokens makes a token longer at most
+	count  int    // at most this many times, is removed from the start
+	growth int    // the largest factor by which tokens lengthens a token
 }
 
-// byteMode says which tokens stand for bytes.
+// byteMode is the rule for tokens that stand for bytes.
 type byteMode uint8
 
 const (
 	noBytes       byteMode = iota
-	byteFallback           // those called <0x00> to <0xFF>
-	byteLevelMode          // all but added tokens that are not normalized: bytelevel.go
+	byteFallback           // tokens named <0x00> to <0xFF>
+	byteLevelMode          // all except added tokens that are not normalized: bytelevel.go
 )
 
 func readDecoder(n node) (decoder, error) {
 	d := decoder{}
-	if n.null() { // the library then puts spaces between tokens
+	if n.null() { // the library joins tokens by spaces then
 		d.tokens = append(d.tokens, func(token string, first bool) string {
 			if first {
 				return token
@@ -42,7 +41,7 @@ func readDecoder(n node) (decoder, error) {
 	return d, err
 }
 
-// read adds one decoder, or those of a Sequence, to d.
+// read adds a decoder, or the decoders of a Sequence, to d.
 func (d *decoder) read(n node, depth int) error {
 	f := n.fields()
 	t := f.typ()
@@ -91,7 +90,7 @@ func (d *decoder) readReplace(f *fields) error {
 	if f.err != nil {
 		return f.err
 	}
-	// A chain of these could make a token of a hostile file any length.
+	// A chain of such decoders could lengthen a token without bound.
 	if d.growth = max(1, d.growth) * max(1, (len(content)+len(s)-1)/len(s)); d.growth > 16 {
 		return f.unsupported("decoders that make a token more than 16 times as long are not supported")
 	}
@@ -126,10 +125,9 @@ func (d *decoder) readStrip(f *fields) error {
 	return nil
 }
 
-// Decode returns the text of tokens. Ids that no token has are passed over, with
-// skipSpecial those of special tokens too. Bytes that are not UTF-8 become U+FFFD.
-// clean_up_tokenization_spaces of tokenizer_config.json, which takes spaces out of
-// the text, is not applied.
+// Decode returns the text of tokens. It skips unused ids and, with skipSpecial, special tokens.
+// Bytes that are not UTF-8 become U+FFFD. It does not apply clean_up_tokenization_spaces of
+// tokenizer_config.json, which removes spaces.
 func (t *Tokenizer) Decode(ids []int32, skipSpecial bool) string {
 	s := t.NewStream(skipSpecial)
 	s.whole = true

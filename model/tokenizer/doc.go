@@ -5,9 +5,9 @@
 //	ids, err := tok.Encode("Hello world", tokenizer.Options{AddSpecial: true})
 //	text := tok.Decode(ids, true)
 //
-// The model has to be BPE: byte-level (GPT-2, Llama 3, Qwen, gpt-oss, DeepSeek) or
-// with spaces as U+2581 and byte fallback (Llama 2, Gemma, Mistral). A text goes
-// through the stages that tokenizer.json names:
+// The model must be BPE: byte-level (GPT-2, Llama 3, Qwen, gpt-oss, DeepSeek) or with spaces as
+// U+2581 and byte fallback (Llama 2, Gemma, Mistral). A text goes through the stages that
+// tokenizer.json names:
 //
 //   - added tokens are cut out of it (added.go), so that <|im_end|> is one token;
 //   - what lies between them is normalized (normalize.go);
@@ -16,14 +16,14 @@
 //   - the model merges each word's characters into tokens (bpe.go, merge.go);
 //   - the post-processor puts tokens such as a BOS around them (postprocess.go).
 //
-// A component that this package does not know is an [UnsupportedError] that names
-// it when the file is read; none is ever passed over. Truncation and padding, which
-// a tokenizer.json may ask for too, are left to the caller.
+// A component that this package does not know is an [UnsupportedError] that names the component
+// when the file is read; no component is ignored. Truncation and padding, which a tokenizer.json
+// may request too, are left to the caller.
 //
-// Encoding takes time proportional to the text, times a logarithm within a single
-// long word. Regular expressions run with a budget of steps per byte, so one from a
-// hostile file ends in an error.
+// The time for encoding is proportional to the text, times a logarithm within a single long word.
+// Regular expressions run with a budget of steps per byte, so an expression from a hostile file
+// ends in an error.
 //
-// Classes of characters are those of Go's package unicode. Where two versions of
-// Unicode disagree about a character, so may the tokens.
+// Classes of characters come from Go's package unicode. If two versions of Unicode disagree about a
+// character, tokens may differ.
 package tokenizer

@@ -2,20 +2,20 @@ package tokenizer
 
 import "fmt"
 
-// FormatError is a file that is malformed or contradicts itself.
+// FormatError reports a file that is malformed or contradicts itself.
 type FormatError struct {
 	File string // "tokenizer.json"
-	Path string // the component: "model.merges[17]"; "" for the file as a whole
+	Path string // the component: "model.merges[17]"; "" for the whole file
 	Msg  string
 }
 
 func (e *FormatError) Error() string { return place(e.File, e.Path) + e.Msg }
 
-// UnsupportedError is a component that this package does not implement.
+// UnsupportedError reports a component that this package does not implement.
 type UnsupportedError struct {
 	File string // "tokenizer.json"
 	Path string // the component: "pre_tokenizer.pretokenizers[1]"
-	Msg  string // what it is: "type \"UnicodeScripts\" is not supported"
+	Msg  string // "type \"UnicodeScripts\" is not supported"
 }
 
 func (e *UnsupportedError) Error() string { return place(e.File, e.Path) + e.Msg }

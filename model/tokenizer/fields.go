@@ -1,7 +1,7 @@
 package tokenizer
 
-// fields reads the members of an object. It keeps the first error, so that a
-// component can read all that it needs and look at err once.
+// fields reads the members of an object and keeps the first error, so that a component can read all
+// its members and check err once.
 type fields struct {
 	node
 	m   map[string]node
@@ -19,7 +19,7 @@ func (f *fields) fail(err error) {
 	}
 }
 
-// child returns the member key; if it is missing, f fails.
+// child returns the member key. A missing member is an error.
 func (f *fields) child(key string) node {
 	n, ok := f.m[key]
 	if !ok && f.err == nil {
@@ -28,7 +28,7 @@ func (f *fields) child(key string) node {
 	return n
 }
 
-// optional returns the member key; without it, or where it is null, a null node.
+// optional returns the member key, or a null node if it is missing or null.
 func (f *fields) optional(key string) node {
 	if n := f.m[key]; !n.null() {
 		return n
@@ -36,7 +36,7 @@ func (f *fields) optional(key string) node {
 	return node{}
 }
 
-// typ returns the component's type.
+// typ returns the type of the component.
 func (f *fields) typ() string { return f.str("type") }
 
 func (f *fields) str(key string) string {
@@ -78,7 +78,7 @@ func (f *fields) integer(key string) int32 {
 	return v
 }
 
-// components reads the array key of a Sequence, each element by read.
+// components reads the array key of a Sequence, each element with read.
 func components[T any](f *fields, key string, depth int, read func(n node, depth int) ([]T, error)) ([]T, error) {
 	list := f.child(key)
 	if f.err == nil && depth >= maxSequences {
@@ -103,8 +103,8 @@ func components[T any](f *fields, key string, depth int, read func(n node, depth
 	return all, nil
 }
 
-// Real files have sequences one deep, of at most ten components. The bounds keep a
-// hostile file from making every word pass through millions.
+// Real files have Sequences one deep, with at most ten components. The bounds keep a hostile file
+// from making every word pass through millions.
 const (
 	maxSequences  = 8
 	maxComponents = 64

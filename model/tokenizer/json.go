@@ -8,24 +8,24 @@ import (
 	"github.com/lowbit-go/gq/internal/jsonscan"
 )
 
-// A tokenizer.json of 33 MB holds 800,000 short strings. Package encoding/json would
-// go over them once for every level at which a raw value is kept, and allocate each;
-// here a document is checked once and then read in place.
+// A tokenizer.json of 33 MB holds 800,000 short strings. Package encoding/json would scan them once
+// per level of raw values and allocate each. Here a document is checked once and then read in
+// place.
 
 // document is a JSON text that parseDocument has checked.
 type document struct {
-	file string // its name, for errors
+	file string // file name, for errors
 	data []byte
 }
 
-// node is one value of a document: data[start:end] without white space around it.
+// node is a value of a document: data[start:end] without white space around it.
 type node struct {
 	doc        *document
 	path       string // "model.vocab"
 	start, end int
 }
 
-// parseDocument checks that data is one JSON value in valid UTF-8 and returns it.
+// parseDocument checks that data is one JSON value in valid UTF-8.
 func parseDocument(file string, data []byte) (node, error) {
 	s := jsonscan.New(data, func(pos int, msg string) error {
 		return &FormatError{file, "", fmt.Sprintf("%s at byte %d", msg, pos)}
@@ -45,14 +45,14 @@ func parseDocument(file string, data []byte) (node, error) {
 
 func (d *document) end(i int) int { return jsonscan.End(d.data, i) }
 
-// appendString appends to dst what the string that starts at i stands for.
+// appendString appends the decoded string that starts at i to dst.
 func (d *document) appendString(dst []byte, i int) []byte {
 	dst, _ = jsonscan.AppendString(dst, d.data, i)
 	return dst
 }
 
-// kind returns the first byte of the value, which tells what it is; 'n' for null
-// and for the node that get returns where there is none.
+// kind returns the first byte of the value, which identifies its type; 'n' for null and for the
+// node that get returns for a missing member.
 func (n node) kind() byte {
 	if n.doc == nil {
 		return 'n'
@@ -62,7 +62,7 @@ func (n node) kind() byte {
 
 func (n node) null() bool { return n.kind() == 'n' }
 
-// malformed returns an error about this value.
+// malformed returns a FormatError for this value.
 func (n node) malformed(format string, args ...any) error {
 	return &FormatError{n.doc.file, n.path, fmt.Sprintf(format, args...)}
 }
@@ -71,11 +71,10 @@ func (n node) unsupported(format string, args ...any) error {
 	return &UnsupportedError{n.doc.file, n.path, fmt.Sprintf(format, args...)}
 }
 
-// raw yields the positions of an object's keys (-1 in an array) and of its values,
-// without allocating anything.
+// raw yields the positions of an object's keys (-1 in an array) and values, without allocating.
 func (n node) raw() iter.Seq2[int, int] { return jsonscan.Elements(n.doc.data, n.start, n.end) }
 
-// members yields keys and values of an object.
+// members yields the keys and values of an object.
 func (n node) members() iter.Seq2[string, node] {
 	return func(yield func(string, node) bool) {
 		for k, v := range n.raw() {
@@ -104,13 +103,12 @@ func (n node) elements() iter.Seq2[int, node] {
 	}
 }
 
-// at is the node of element i, which starts at pos.
+// at returns the node of element i, which starts at pos.
 func (n node) at(i, pos int) node {
 	return node{n.doc, fmt.Sprintf("%s[%d]", n.path, i), pos, n.doc.end(pos)}
 }
 
-// object returns the members of an object by key; of a key that stands there twice
-// the last.
+// object returns the members of an object by key. If a key occurs twice, the last one counts.
 func (n node) object() (map[string]node, error) {
 	if n.kind() != '{' {
 		return nil, n.malformed("is not an object")

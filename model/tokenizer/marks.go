@@ -7,8 +7,8 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// normalizeMarks is form.String for runs of combining characters of any length, by
-// the algorithm of chapter 3.11 of the Unicode standard. It is slower by far.
+// normalizeMarks is form.String for runs of combining characters of any length, by the algorithm of
+// chapter 3.11 of the Unicode standard. It is much slower.
 func normalizeMarks(form norm.Form, s string) string {
 	decomposition := norm.NFD
 	if form == norm.NFKC || form == norm.NFKD {
@@ -21,7 +21,7 @@ func normalizeMarks(form norm.Form, s string) string {
 			runes = append(runes, r)
 		}
 	}
-	// Canonical ordering: stable by combining class, between characters of class 0.
+	// Canonical ordering: a stable sort by combining class between characters of class 0.
 	for i := 0; i < len(runes); {
 		end := i + 1
 		if combining(runes[i]) != 0 {
@@ -45,8 +45,8 @@ func combining(r rune) uint8 {
 	return norm.NFD.PropertiesString(string(r)).CCC()
 }
 
-// compose is canonical composition, in place: a character joins the last one of
-// class 0 unless one of a class as high stands between.
+// compose is canonical composition, in place: a character joins the last character of class 0
+// unless a character of the same or a higher class is in between.
 func compose(runes []rune) []rune {
 	out := runes[:0]
 	starter := -1

@@ -6,9 +6,9 @@ import (
 	"unicode/utf8"
 )
 
-// stepsPerByte bounds the work of a search by the length of the text. The patterns
-// of published models take up to 5 steps a byte; an expression that backtracks without
-// end, as a hostile file may hold, is stopped.
+// stepsPerByte bounds the work of a search by the length of the text. The patterns of published
+// models take up to 5 steps per byte. An expression that backtracks without end, as in a hostile
+// file, is stopped.
 const stepsPerByte = 1000
 
 // matcher searches one text.
@@ -16,26 +16,26 @@ type matcher struct {
 	p     *pattern
 	text  string
 	stack []frame
-	steps int // that are left
-	next  int // where the next search begins
-	last  int // the end of the last match, -1 before there was one
+	steps int // remaining
+	next  int // start of the next search
+	last  int // end of the last match, or -1
 }
 
-// frame is a choice that can be taken back.
+// frame is a choice to which the machine can backtrack.
 type frame struct {
 	pc, pos int
-	min     int // of an iRun that may give characters back: its shortest end; else -1
+	min     int // shortest end of an iRun that may give back characters, or -1
 }
 
-// reset sets the matcher to the start of text.
+// reset moves the matcher to the start of text.
 func (m *matcher) reset(p *pattern, text string) {
 	m.p, m.text, m.stack = p, text, m.stack[:0]
 	m.steps = stepsPerByte * (len(text) + 100)
 	m.next, m.last = 0, -1
 }
 
-// find returns the next match; start is -1 if there is none. As in Oniguruma's
-// iterator, an empty match right after the last one does not count.
+// find returns the next match; start is -1 if there is none. As in Oniguruma's iterator, an empty
+// match right after the last match does not count.
 func (m *matcher) find() (start, end int, err error) {
 	for start = m.next; start <= len(m.text); start += m.width(start) {
 		end = m.matchAt(start)
@@ -52,7 +52,7 @@ func (m *matcher) find() (start, end int, err error) {
 	return -1, -1, nil
 }
 
-// width returns the length of the character at pos, 1 at the end.
+// width returns the length of the character at pos; 1 at the end.
 func (m *matcher) width(pos int) int {
 	if pos >= len(m.text) || m.text[pos] < utf8.RuneSelf {
 		return 1
@@ -79,8 +79,8 @@ func (m *matcher) matchAt(pos int) int {
 	return -1
 }
 
-// run executes the program from pc at pos to its iMatch and returns where that is
-// reached, or -1. It leaves the stack as it was.
+// run executes the program from pc at pos to its iMatch and returns the position there, or -1. It
+// leaves the stack unchanged.
 func (m *matcher) run(pc, pos int) int {
 	base := len(m.stack)
 	for {
@@ -140,7 +140,7 @@ func (m *matcher) run(pc, pos int) int {
 	}
 }
 
-// back takes back the last choice and returns where to go on.
+// back undoes the last choice and returns where to continue.
 func (m *matcher) back() (pc, pos int) {
 	top := &m.stack[len(m.stack)-1]
 	if top.min < 0 {
@@ -169,8 +169,8 @@ func (m *matcher) one(c *class, pos int) (int, bool) {
 	return n, c.eval(r)
 }
 
-// extent returns the ends of the shortest and of the longest run of in at pos; least
-// is -1 if there is none.
+// extent returns the ends of the shortest and of the longest run of in at pos; least is -1 without
+// a run.
 func (m *matcher) extent(in *inst, pos int) (least, most int) {
 	least, most = -1, pos
 	count := 0
@@ -199,8 +199,8 @@ func (m *matcher) before(c *class, pos int) bool {
 	return c.has(r)
 }
 
-// holds reports whether an assertion is true at pos. In Ruby's syntax ^ and $ are
-// those of lines.
+// holds reports whether an assertion is true at pos. In Ruby's syntax ^ and $ match at the ends of
+// lines.
 func (m *matcher) holds(assert byte, pos int) bool {
 	rest := m.text[pos:]
 	switch assert {

@@ -5,22 +5,21 @@ import (
 	"unicode/utf8"
 )
 
-// merge is what a pair of tokens becomes. Pairs of lower rank merge first.
+// merge is the result of merging a pair of tokens. Pairs of lower rank merge first.
 type merge struct {
 	rank uint32
 	id   int32
 }
 
-// pairTable maps pairs of tokens to merges: a hash table with open addressing. With
-// 500,000 merges it takes 10 ms to fill and 28 ns to ask, a Go map 28 ms and 58 ns
-// (EPYC).
+// pairTable maps pairs of tokens to merges: a hash table with open addressing. With 500,000 merges
+// filling takes 10 ms and a look-up 28 ns, compared with 28 ms and 58 ns for a Go map (EPYC).
 type pairTable struct {
 	slots []pairSlot
 	shift uint8
 }
 
 type pairSlot struct {
-	key uint64 // plus 1; 0 is an empty slot
+	key uint64 // pairKey plus 1; 0 is an empty slot
 	merge
 }
 
@@ -68,11 +67,11 @@ func (t *pairTable) rank(a, b int32) merge {
 	return merge{noRank, -1}
 }
 
-// joints are the pairs of characters that meet where some merge joins its two tokens.
-// It is a set without names: a bit per hash, so it may have more than was put in.
+// joints are the pairs of characters that meet where some merge joins its two tokens. The set has a
+// bit per hash, so it may contain pairs that were not added.
 type joints struct {
 	bits []uint64
-	all  bool // every pair of characters, because tokens do not tell
+	all  bool // contains every pair, because tokens do not show their characters
 }
 
 const (
@@ -89,11 +88,11 @@ func (j *joints) has(a, b rune) bool {
 	return j.bits != nil && j.bits[i>>6]>>(i&63)&1 != 0
 }
 
-// noteJoint notes the merge of tokens a and b.
+// noteJoint adds the joint of the merge of tokens a and b.
 func (m *bpe) noteJoint(a, b int32) {
 	left, n := utf8.DecodeLastRuneInString(m.tokens[a])
 	right, k := utf8.DecodeRuneInString(m.tokens[b])
-	// Where a token can stand for other text than its own, its characters say nothing.
+	// If a token can stand for other text than its own, its characters say nothing.
 	if m.prefix != "" || n == 0 || k == 0 || a == m.unk || b == m.unk || m.isByte(a) || m.isByte(b) {
 		m.joints.all = true
 		return
@@ -117,24 +116,24 @@ func (m *bpe) isByte(id int32) bool {
 	return false
 }
 
-// work is what one call of Encode needs besides its result.
+// work is the memory of one call of Encode.
 type work struct {
 	ctx      context.Context // ends a long call
-	steps    uint            // characters until now
-	matchers []matcher       // one for each pre-tokenizer; the first serves normalizers too
-	ids      []int32         // of the characters that wait to be merged
-	spare    []int32         // of one unknown character
-	pairs    []merge         // by symbol: the merge with the next one
+	steps    uint            // characters so far
+	matchers []matcher       // one per pre-tokenizer; normalizers use the first too
+	ids      []int32         // tokens of the characters to be merged
+	spare    []int32         // tokens of one unknown character
+	pairs    []merge         // by symbol: the merge with the next symbol
 	links    []link
 	heap     []candidate
 }
 
-// scanLimit is the number of symbols up to which looking through all pairs for the
-// best one beats a heap.
+// scanLimit is the number of symbols up to which scanning all pairs for the best one is faster than
+// a heap.
 const scanLimit = 24
 
-// merge appends the tokens that w.ids merge into and empties w.ids. In every step
-// the pair of the lowest rank merges, of equal ones the leftmost.
+// merge appends the tokens into which w.ids merge, and empties w.ids. Each step merges the pair of
+// the lowest rank, the leftmost on ties.
 func (m *bpe) merge(dst []int32, w *work) []int32 {
 	ids := w.ids
 	w.ids = ids[:0]
@@ -176,13 +175,13 @@ func (m *bpe) mergeScan(ids []int32, w *work) []int32 {
 	}
 }
 
-// link is a symbol of a long word: its token and its neighbours, -1 for none.
+// link is a symbol of a long word: its token and its neighbours, or -1.
 type link struct {
-	id         int32 // -1 once it is part of the symbol before it
+	id         int32 // -1 after merging into the previous symbol
 	prev, next int32
 }
 
-// candidate is a pair that may merge: the symbol at pos with the next one.
+// candidate is a pair that may merge: the symbol at pos with the next symbol.
 type candidate struct {
 	rank uint32
 	pos  int32
@@ -214,7 +213,7 @@ func (m *bpe) mergeHeap(dst, ids []int32, w *work) []int32 {
 		h[0] = h[len(h)-1]
 		h = h[:len(h)-1]
 		siftDown(h, 0)
-		// Symbols may have changed since the pair was put in.
+		// Symbols may have changed since the candidate was added.
 		left := &links[top.pos]
 		if left.id < 0 || left.next < 0 {
 			continue

@@ -40,7 +40,8 @@ func randomBPE(r *rand.Rand, merges int) *bpe {
 	return m
 }
 
-// naiveMerge is the definition: the best pair, the leftmost first, until none is left.
+// naiveMerge follows the definition: it merges the best pair, the leftmost on ties, until none is
+// left.
 func naiveMerge(m *bpe, ids []int32) []int32 {
 	ids = slices.Clone(ids)
 	for {
@@ -76,7 +77,7 @@ func TestMergeIsTheDefinition(t *testing.T) {
 		if got := m.mergeHeap(nil, slices.Clone(ids), w); !slices.Equal(got, want) {
 			t.Fatalf("%s: heap gives %d, want %d", word, got, want)
 		}
-		// encode cuts the word where no merge joins its characters.
+		// encode divides the word where no merge joins its characters.
 		if got, err := m.encode(nil, string(word), w); err != nil || !slices.Equal(got, want) {
 			t.Fatalf("%s: encode gives %d, %v, want %d", word, got, err, want)
 		}

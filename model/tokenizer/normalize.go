@@ -7,10 +7,10 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// normalizer changes a text before it is cut into words.
+// normalizer changes a text before it is divided into words.
 type normalizer func(text string, m *matcher) (string, error)
 
-// readNormalizers reads normalizer as the list of what Sequences hold.
+// readNormalizers reads normalizer as a list, with Sequences flattened.
 func readNormalizers(n node, depth int) ([]normalizer, error) {
 	if n.null() {
 		return nil, nil
@@ -53,7 +53,7 @@ func readNormalizers(n node, depth int) ([]normalizer, error) {
 	return []normalizer{fn}, nil
 }
 
-// always makes a normalizer of a function that cannot fail.
+// always makes a normalizer from a function that cannot fail.
 func always(fn func(string) string) normalizer {
 	return func(s string, _ *matcher) (string, error) { return fn(s), nil }
 }
@@ -79,8 +79,7 @@ func strip(left, right bool) normalizer {
 	})
 }
 
-// readReplace reads the normalizer Replace. Its content stands for itself: $1 is
-// no reference.
+// readReplace reads the normalizer Replace. Its content is literal: $1 is not a reference.
 func readReplace(f *fields) normalizer {
 	s, p := readPattern(f, "pattern")
 	content := readContent(f, "content")
@@ -95,7 +94,7 @@ func readReplace(f *fields) normalizer {
 	return func(text string, m *matcher) (string, error) { return p.replace(text, content, m) }
 }
 
-// readContent reads what a normalizer or decoder puts into a text.
+// readContent reads the text that a normalizer or decoder inserts.
 func readContent(f *fields, key string) string {
 	s := f.str(key)
 	if len(s) > maxContent {
@@ -104,10 +103,10 @@ func readContent(f *fields, key string) string {
 	return s
 }
 
-// maxContent bounds readContent. Real files have one character there.
+// maxContent bounds readContent. Real files have one character.
 const maxContent = 256
 
-// replace puts content in the place of every match.
+// replace replaces every match by content.
 func (p *pattern) replace(text, content string, m *matcher) (string, error) {
 	var out []byte
 	err := matches(p)(text, m, func(sp span) error {
@@ -124,8 +123,7 @@ func (p *pattern) replace(text, content string, m *matcher) (string, error) {
 	return string(out), err
 }
 
-// lowercase maps each character by itself. U+0130 is the only one that becomes two
-// (SpecialCasing.txt).
+// lowercase maps each character by itself. Only U+0130 becomes two characters (SpecialCasing.txt).
 func lowercase(s string) string {
 	return strings.ReplaceAll(strings.Map(func(r rune) rune {
 		if r == 0x130 {
@@ -144,9 +142,8 @@ func stripAccents(s string) string {
 	}, s)
 }
 
-// maxMarks is how many combining characters in a row package norm leaves alone: in
-// a longer run it puts U+034F, for Unicode's stream-safe format, which no tokenizer
-// does.
+// maxMarks is the number of consecutive combining characters that package norm leaves alone. In a
+// longer run it inserts U+034F, for Unicode's stream-safe format, which no tokenizer does.
 const maxMarks = 30
 
 func unicodeForm(form norm.Form) normalizer {
@@ -161,8 +158,8 @@ func unicodeForm(form norm.Form) normalizer {
 	})
 }
 
-// manyMarks reports whether a run of combining characters in s may be longer than
-// package norm wants it. A character's decomposition has four characters at most.
+// manyMarks reports whether a run of combining characters in s may be too long for package norm. A
+// character's decomposition has at most four characters.
 func manyMarks(s string) bool {
 	run := 0
 	for i, r := range s {

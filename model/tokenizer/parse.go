@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// reParser reads an expression.
+// reParser parses an expression.
 type reParser struct {
 	src   string
 	pos   int
@@ -24,7 +24,7 @@ const maxRepeat = 100000
 
 func parsePattern(src string) (root *reNode, err error) {
 	p := &reParser{src: src}
-	// Errors inside a deep recursion are thrown as *patternError.
+	// Errors in a deep recursion are thrown as *patternError.
 	defer func() {
 		switch e := recover().(type) {
 		case nil:
@@ -67,7 +67,7 @@ func (p *reParser) take() rune {
 	return r
 }
 
-// accept takes s if it stands here.
+// accept consumes s if it is next.
 func (p *reParser) accept(s string) bool {
 	if !strings.HasPrefix(p.src[p.pos:], s) {
 		return false
@@ -82,8 +82,7 @@ func (p *reParser) enter() {
 	}
 }
 
-// alternatives reads up to the end of the group. (?i) in the middle of it holds up
-// to there.
+// alternatives reads up to the end of the group. A (?i) in the middle holds up to the same place.
 func (p *reParser) alternatives() *reNode {
 	p.enter()
 	fold := p.fold
@@ -115,7 +114,7 @@ func (p *reParser) sequence() *reNode {
 	}
 }
 
-// quantified reads the quantifiers behind an atom.
+// quantified reads the quantifiers after an atom.
 func (p *reParser) quantified(n *reNode) *reNode {
 	for {
 		start := p.pos
@@ -206,14 +205,14 @@ func (p *reParser) literal(r rune) *reNode {
 	return &reNode{op: reClass, cls: (&class{ranges: []rune{r, r}, fold: p.fold}).finish()}
 }
 
-// group reads what follows an opening parenthesis.
+// group reads the rest of a group after the opening parenthesis.
 func (p *reParser) group() *reNode {
 	fold := p.fold
 	n := &reNode{}
 	var closed bool
 	switch {
 	case !p.accept("?"):
-		n = p.alternatives() // it captures, but nobody asks for what
+		n = p.alternatives() // captures, which nothing uses
 	case p.accept(":"):
 		n = p.alternatives()
 	case p.accept("i:"):
@@ -222,9 +221,9 @@ func (p *reParser) group() *reNode {
 	case p.accept("-i:"):
 		p.fold = false
 		n = p.alternatives()
-	case p.accept("i)"): // up to the end of the group around it
+	case p.accept("i)"): // up to the end of the enclosing group
 		p.fold = true
-		// alternatives and all: in Oniguruma a(?i)b|c is a(?i:b|c).
+		// It includes alternatives: in Oniguruma a(?i)b|c is a(?i:b|c).
 		return &reNode{op: reCat, subs: []*reNode{p.alternatives()}}
 	case p.accept("="):
 		n = &reNode{op: reLook, subs: []*reNode{p.alternatives()}}
@@ -255,7 +254,7 @@ func (p *reParser) group() *reNode {
 	return n
 }
 
-// behind reads a look-behind, of one character.
+// behind reads a look-behind of one character.
 func (p *reParser) behind(neg bool) *reNode {
 	n := p.alternatives()
 	for (n.op == reCat || n.op == reAlt) && len(n.subs) == 1 {
@@ -280,7 +279,7 @@ func (p *reParser) behind(neg bool) *reNode {
 	return &reNode{op: reBehind, neg: neg, cls: n.cls}
 }
 
-// escapeAtom reads what follows a backslash outside of a class.
+// escapeAtom reads the character or set after a backslash outside of a class.
 func (p *reParser) escapeAtom() *reNode {
 	switch r := p.peek(); r {
 	case 'A', 'z', 'Z', 'b', 'B':
@@ -300,8 +299,7 @@ func (p *reParser) escapeAtom() *reNode {
 	return &reNode{op: reClass, cls: c.finish()}
 }
 
-// escape reads what follows a backslash: either one character, or a set, which it
-// adds to c.
+// escape reads what a backslash escapes: one character, or a set, which it adds to c.
 func (p *reParser) escape(c *class) (r rune, ok bool) {
 	switch r = p.take(); r {
 	case 's', 'S':
@@ -337,7 +335,7 @@ func (p *reParser) escape(c *class) (r rune, ok bool) {
 		}
 		r := p.hex(2, "")
 		if r >= utf8.RuneSelf {
-			p.unsupported("a byte that is no character")
+			p.unsupported("a byte that is not a character")
 		}
 		return r, true
 	case 'u':
@@ -358,7 +356,7 @@ func flip(cats uint32, neg bool) uint32 {
 	return cats
 }
 
-// hex reads a number of n digits and what closes it.
+// hex reads a number of n digits and its closing character.
 func (p *reParser) hex(n int, closing string) rune {
 	if n < 1 || n > 8 || n > len(p.src)-p.pos {
 		p.fail("malformed hexadecimal number")

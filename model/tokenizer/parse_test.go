@@ -217,14 +217,14 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// FuzzJSON compares what the checker accepts with encoding/json.
+// FuzzJSON compares the checker with encoding/json.
 func FuzzJSON(f *testing.F) {
 	for _, s := range []string{`{"a":[1,-2.5e+3,true,false,null,"\u00e9\ud83d\ude00\n"]}`, ` [ ] `, `{"a":{"b":{}}}`, `"`, `[0.1,]`, `-`, `1e`} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		n, err := parseDocument("f", data)
-		// encoding/json lets invalid UTF-8 and lone surrogates pass.
+		// encoding/json accepts invalid UTF-8 and lone surrogates.
 		if valid := json.Valid(data); err == nil && !valid || err != nil && valid && utf8.Valid(data) && !strings.Contains(err.Error(), "escape") && !strings.Contains(err.Error(), "deeper") {
 			t.Fatalf("%q: valid %v, error %v", data, valid, err)
 		}
@@ -235,7 +235,7 @@ func FuzzJSON(f *testing.F) {
 	})
 }
 
-// compareJSON compares the members of a value with what encoding/json reads.
+// compareJSON compares the members of a value with encoding/json's.
 func compareJSON(t *testing.T, n node, data []byte) {
 	switch n.kind() {
 	case '{':
@@ -277,7 +277,7 @@ func compareJSON(t *testing.T, n node, data []byte) {
 	}
 }
 
-// FuzzParse checks that no file makes reading it or using it panic.
+// FuzzParse checks that no file causes a panic when it is read or used.
 func FuzzParse(f *testing.F) {
 	f.Add(byteLevelJSON(f), "the <|end|>  thé 12")
 	f.Add(build(f, obj{"decoder": spaceDecoder, "normalizer": obj{"type": "Prepend", "prepend": "▁"}}), "the an")

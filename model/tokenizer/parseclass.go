@@ -2,7 +2,8 @@ package tokenizer
 
 import "strings"
 
-// class reads what follows an opening bracket. && binds weaker than union, ^ weakest.
+// class reads the rest of a class after the opening bracket. && binds weaker than union, and ^
+// weakest.
 func (p *reParser) class() *class {
 	p.enter()
 	c := &class{neg: p.accept("^"), fold: p.fold}
@@ -17,7 +18,7 @@ func (p *reParser) class() *class {
 				p.depth--
 				operands = append(operands, operand)
 				c.subs, c.and = operands[:1], operands[1:]
-				if len(operands) == 1 { // the usual case, without a level between
+				if len(operands) == 1 { // the usual case, without another level
 					c.subs, c.and = operand.subs, nil
 					c.cats, c.ranges, c.tables = operand.cats, operand.ranges, operand.tables
 				}
@@ -41,7 +42,7 @@ func (p *reParser) class() *class {
 	}
 }
 
-// classRange reads a character, a set or a range of characters.
+// classRange reads a character, a set, or a range of characters.
 func (p *reParser) classRange(c *class) {
 	low, ok := p.classChar(c)
 	if !ok {
@@ -66,7 +67,7 @@ func (p *reParser) classRange(c *class) {
 	c.ranges = append(c.ranges, low, high)
 }
 
-// classChar reads one character, or a set, which it adds to c.
+// classChar reads one character, or adds a set to c.
 func (p *reParser) classChar(c *class) (r rune, ok bool) {
 	if p.accept(`\`) {
 		if p.accept("b") {

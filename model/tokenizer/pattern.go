@@ -5,15 +5,14 @@ import (
 	"unicode/utf8"
 )
 
-// The regular expressions of tokenizer.json are written for Oniguruma in its Ruby
-// syntax. Package regexp has no look-ahead, and the pattern of every byte-level model
-// needs \s+(?!\S); package regexp2 has it, but takes 7 to 17 times as long (6 to 10
-// MB/s for the patterns of GPT-2, Llama 3, gpt-oss and DeepSeek-V3, against 41 to 126
-// here; EPYC, one core), has no bound, and speaks another dialect. So here is a parser
-// for what tokenizers use (this file, with parse.go) and a backtracking machine that
-// counts its steps (match.go); tests compare it with regexp2. Constructs beyond that
-// are refused by name: back references, captures by name, look-behind of more than one
-// character, conditions, recursion.
+// The regular expressions of tokenizer.json have Oniguruma's Ruby syntax. Package regexp has no
+// look-ahead, but the pattern of every byte-level model needs \s+(?!\S). Package regexp2 has
+// look-ahead, but is 7 to 17 times as slow (6 to 10 MB/s for the patterns of GPT-2, Llama 3,
+// gpt-oss and DeepSeek-V3, against 41 to 126 here; EPYC, one core), has no bound, and implements
+// another dialect. This package therefore has a parser for the constructs that tokenizers use (this
+// file and parse.go) and a backtracking machine that counts its steps (match.go). Tests compare it
+// with regexp2. Other constructs are refused by name: back references, named captures, look-behind
+// of more than one character, conditions, recursion.
 
 // reOp is a kind of reNode.
 type reOp uint8
@@ -21,16 +20,16 @@ type reOp uint8
 const (
 	reEmpty  reOp = iota
 	reClass       // one character of cls
-	reCat         // subs, one after the other
+	reCat         // subs in sequence
 	reAlt         // the first of subs that leads to a match
 	reRepeat      // subs[0], min to max times (max -1: any number)
-	reLook        // subs[0] matches here (neg: does not), of no width
-	reBehind      // a character of cls stands before here (neg: does not)
-	reAtomic      // subs[0], without trying other ways through it later
+	reLook        // subs[0] matches here (neg: does not), without width
+	reBehind      // the character before is of cls (neg: is not)
+	reAtomic      // subs[0], without backtracking into it
 	reAssert      // a position: one of the assertions below
 )
 
-// greed is the order in which a repeat tries its counts.
+// greed is the order in which a repeat tries counts.
 type greed uint8
 
 const (
@@ -77,8 +76,8 @@ func (n *reNode) nullable() bool {
 	return true
 }
 
-// starts reports whether a match of the node may begin with the ASCII character b,
-// and whether it may be empty, so that what follows the node counts as well.
+// starts reports whether a match of the node may begin with the ASCII character b, and whether a
+// match may be empty, so that the next node counts as well.
 func (n *reNode) starts(b byte) (can, empty bool) {
 	switch n.op {
 	case reClass:
@@ -114,10 +113,10 @@ const (
 	iRun                  // min to max characters of cls, by greed (never lazy)
 	iSplit                // go to x; if that fails, to y
 	iJump                 // go to x
-	iLook                 // what follows matches (neg: does not) up to its iMatch; go to x
-	iAtomic               // match what follows up to its iMatch; go to x
-	iBehind               // a character of cls stands before (neg: does not)
-	iAssert               // the position
+	iLook                 // the following code matches (neg: does not) up to its iMatch; go to x
+	iAtomic               // match the following code up to its iMatch; go to x
+	iBehind               // the character before is of cls (neg: is not)
+	iAssert               // an assertion about the position
 	iMatch                // the end
 )
 
@@ -131,22 +130,22 @@ type inst struct {
 	x, y     int
 }
 
-// pattern is a compiled expression. It may be used by several goroutines at once.
+// pattern is a compiled expression. Several goroutines may use it at once.
 type pattern struct {
 	prog []inst
-	alts []int // where the alternatives of the whole begin in prog
-	// first has for each ASCII character the alternatives (1 << index) that a match
-	// beginning with it can be of. This saves most of the attempts in English text.
+	alts []int // starts of the top-level alternatives in prog
+	// first has, for each ASCII character, the alternatives (1 << index) that can match text
+	// beginning with it. This saves most of the attempts in English text.
 	first [utf8.RuneSelf]uint64
 }
 
-// maxProgram bounds a program; the longest known pattern, o200k's, takes 84 instructions.
+// maxProgram bounds a program. The longest known pattern, o200k's, takes 84 instructions.
 const maxProgram = 20000
 
-// patternError says why an expression cannot be compiled.
+// patternError reports why an expression cannot be compiled.
 type patternError struct {
 	msg         string
-	unsupported bool // rather than malformed
+	unsupported bool // unsupported, not malformed
 }
 
 func (e *patternError) Error() string { return e.msg }
@@ -212,7 +211,7 @@ func (p *pattern) emit(n *reNode) error {
 	return nil
 }
 
-// emitSub compiles n as a program of its own inside of p.
+// emitSub compiles n as a separate program inside p.
 func (p *pattern) emitSub(in inst, n *reNode) error {
 	at := p.add(in)
 	if err := p.emit(n); err != nil {
@@ -286,7 +285,7 @@ func (p *pattern) emitRepeat(n *reNode) error {
 	return nil
 }
 
-// addSplit adds the choice between what follows and what comes after endSplit.
+// addSplit adds the choice between the next instruction and the code after endSplit.
 func (p *pattern) addSplit(g greed) int {
 	return p.add(inst{op: iSplit, greed: g})
 }

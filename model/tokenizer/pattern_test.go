@@ -11,9 +11,8 @@ import (
 	"github.com/dlclark/regexp2"
 )
 
-// tokenizerPatterns are the expressions of published tokenizers, and others that
-// reach the rest of the machine. \w is not among them, which .NET and so regexp2
-// define otherwise.
+// tokenizerPatterns are the expressions of published tokenizers, and others that reach the rest of
+// the machine. They omit \w, which .NET and therefore regexp2 define differently.
 var tokenizerPatterns = map[string]string{
 	"gpt2":      gpt2Pattern,
 	"llama3":    `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`,
@@ -37,14 +36,14 @@ var tokenizerPatterns = map[string]string{
 	"ends":      `\Aa|b\z`,
 }
 
-// oracleSpans are the matches of expr in text according to package regexp2, in bytes,
-// by the rules of Oniguruma's iterator for empty matches.
+// oracleSpans returns the matches of expr in text by package regexp2, in bytes, with Oniguruma's
+// rules for empty matches.
 func oracleSpans(t testing.TB, expr, text string) [][2]int {
 	re, err := regexp2.Compile(expr, regexp2.None)
 	if err != nil {
 		t.Fatal(err)
 	}
-	offsets := []int{} // of the runes
+	offsets := []int{} // byte offsets of the runes
 	for i := range text {
 		offsets = append(offsets, i)
 	}
@@ -95,8 +94,8 @@ func compileOrFail(t testing.TB, expr string) *pattern {
 	return p
 }
 
-// snippets are what random texts are made of. The long s is not among them: where
-// case does not count, Oniguruma takes it for an s, and regexp2 does not.
+// snippets are the parts of random texts. They omit the long s: ignoring case, Oniguruma treats it
+// as an s, and regexp2 does not.
 var snippets = strings.Split("'s|'S|'LL|'ve|n't|'|a|aa|b|ab|bc|c|x1|z|A|AB|Ab|The|THE|the|hello|É|é|e\u0301|ñ|ß|ǅ|ʰ|ª|日|本語|カ|한|字|1|12|345|6789|½|٣|Ⅷ| |  |   |\n|\r\n|\n\n|\t|\u00a0|\u3000|\u0085|\u2028|\u200b|.|,|!?|/|//|-|_|$|+|=|“|”|—|😀|👍🏽|\x00|\x7f|\ufeff|\u0302|\U000e0100|\ue000|\u0378", "|")
 
 func randomText(r *rand.Rand, n int) string {
@@ -150,7 +149,7 @@ func FuzzPatterns(f *testing.F) {
 	})
 }
 
-// FuzzCompile checks that no expression makes the parser or the machine panic.
+// FuzzCompile checks that no expression causes a panic of the parser or the machine.
 func FuzzCompile(f *testing.F) {
 	for _, expr := range tokenizerPatterns {
 		f.Add(expr, "a b'S 12")
@@ -179,8 +178,8 @@ func FuzzCompile(f *testing.F) {
 	})
 }
 
-// TestOniguruma has what differs from regexp2's dialect. The spans were compared with
-// those of the tokenizers library 0.23.2.
+// TestOniguruma tests differences from regexp2's dialect. The spans agree with the tokenizers
+// library 0.23.2.
 func TestOniguruma(t *testing.T) {
 	for _, c := range []struct{ expr, text, want string }{
 		{`(?i:'s)`, "it'ſ'S", "['ſ 'S]"},
@@ -233,7 +232,7 @@ func TestPatternErrors(t *testing.T) {
 		{`(a*)*`, "a repeated group that may match nothing", true},
 		{`((((a{100}){100}){100}){100})`, "the expression expands to more than", true},
 		{`a{2}?`, "? after a quantifier in braces", true},
-		{`\xff`, "a byte that is no character", true},
+		{`\xff`, "a byte that is not a character", true},
 	} {
 		_, err := compilePattern(c.expr)
 		var e *patternError

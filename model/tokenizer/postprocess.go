@@ -2,13 +2,13 @@ package tokenizer
 
 import "slices"
 
-// postProcessor is what goes around the tokens of a text.
+// postProcessor adds tokens around the tokens of a text.
 type postProcessor struct {
 	before, after []int32
 }
 
-// readPostProcessor reads post_processor. ByteLevel changes offsets only, which this
-// package does not have.
+// readPostProcessor reads post_processor. ByteLevel affects only offsets, which this package does
+// not have.
 func readPostProcessor(n node) (postProcessor, error) {
 	if n.null() {
 		return postProcessor{}, nil
@@ -39,8 +39,7 @@ func readPostProcessors(n node, depth int) ([]postProcessor, error) {
 	}
 }
 
-// readTemplate reads the template for a single text. The one for pairs of texts is
-// not looked at.
+// readTemplate reads the template for a single text and ignores the template for pairs of texts.
 func readTemplate(f *fields) (p postProcessor, err error) {
 	single := f.child("single")
 	tokens := map[string]node{}
@@ -89,7 +88,7 @@ func readTemplate(f *fields) (p postProcessor, err error) {
 	return p, nil
 }
 
-// readSpecial reads {"SpecialToken": {"id": name}} and looks the name up.
+// readSpecial reads {"SpecialToken": {"id": name}} and looks up the name.
 func readSpecial(piece *fields, tokens map[string]node) ([]int32, error) {
 	ref := piece.child("SpecialToken")
 	if piece.err != nil {

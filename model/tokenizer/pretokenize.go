@@ -6,12 +6,12 @@ import (
 	"unicode/utf8"
 )
 
-// preTokenizer cuts pieces of text into smaller ones and may change them.
+// preTokenizer divides pieces of text into smaller ones and may change them.
 type preTokenizer interface {
 	split(piece string, first bool, m *matcher, out emit) error
 }
 
-// readPreTokenizers reads pre_tokenizer as the list of what Sequences hold.
+// readPreTokenizers reads pre_tokenizer as a list, with Sequences flattened.
 func readPreTokenizers(n node, depth int) ([]preTokenizer, error) {
 	if n.null() {
 		return nil, nil
@@ -54,11 +54,11 @@ func readPreTokenizers(n node, depth int) ([]preTokenizer, error) {
 	return []preTokenizer{p}, nil
 }
 
-// known finds an expression of this package.
+// known returns a finder for an expression of this package.
 func known(src string) finder {
 	p, err := compilePattern(src)
 	if err != nil {
-		panic(err) // a mistake in this package, found by any test
+		panic(err) // an error in this package, which any test finds
 	}
 	return matches(p)
 }
@@ -75,7 +75,7 @@ func readFinder(f *fields, key string) finder {
 	return literals(s)
 }
 
-// readPattern reads a pattern: a string, or an expression, which is then not nil.
+// readPattern reads a pattern: a string, or an expression, which is not nil then.
 func readPattern(f *fields, key string) (string, *pattern) {
 	n := f.child(key)
 	if f.err != nil {
@@ -120,16 +120,16 @@ func readBehavior(f *fields) behavior {
 	return b
 }
 
-// isPunctuation is true of ASCII punctuation, symbols included, and of category P.
+// isPunctuation reports whether r is ASCII punctuation, including symbols, or of category P.
 func isPunctuation(r rune) bool {
 	return unicode.IsPunct(r) || r < utf8.RuneSelf && unicode.IsSymbol(r)
 }
 
-// metaspace writes spaces as another character, as sentencepiece does.
+// metaspace replaces spaces by another character, as sentencepiece does.
 type metaspace struct {
-	space  string // what stands for a space
-	always bool   // every piece gets one in front
-	start  bool   // the one at the start of the text does
+	space  string // the replacement
+	always bool   // prepend it to every piece
+	start  bool   // prepend it to the first piece of the text
 	words  *splitter
 }
 
@@ -142,7 +142,7 @@ func readMetaspace(f *fields) *metaspace {
 	return m
 }
 
-// metaspaceScheme reads what the pre-tokenizer and the decoder have in common.
+// metaspaceScheme reads the common settings of pre-tokenizer and decoder.
 func metaspaceScheme(f *fields) (space, scheme string) {
 	space, scheme = f.str("replacement"), f.optionalStr("prepend_scheme")
 	if f.err == nil && utf8.RuneCountInString(space) != 1 {

@@ -4,27 +4,25 @@ import "slices"
 
 // roles are the tokens that begin and end a text.
 type roles struct {
-	bos, eos int32 // -1 without one
+	bos, eos int32 // -1 if absent
 	eosAll   []int32
 	addBOS   bool
 }
 
-// BOS returns the token that begins a text: bos_token of tokenizer_config.json, else
-// of special_tokens_map.json, else bos_token_id of generation_config.json.
+// BOS returns the token that begins a text: bos_token of tokenizer_config.json, else of
+// special_tokens_map.json, else bos_token_id of generation_config.json.
 func (t *Tokenizer) BOS() (id int32, ok bool) { return t.roles.bos, t.roles.bos >= 0 }
 
-// EOS returns the token that ends a text, from the same places as BOS.
+// EOS returns the token that ends a text, from the same files as BOS.
 func (t *Tokenizer) EOS() (id int32, ok bool) { return t.roles.eos, t.roles.eos >= 0 }
 
-// EOSIDs returns all tokens at which generation stops: EOS and those of
-// generation_config.json, which has a list for models that end turns and texts with
-// different tokens. In ascending order.
+// EOSIDs returns all tokens at which generation stops, in ascending order: EOS and the list in
+// generation_config.json, in which models have different tokens for ends of turns and of texts.
 func (t *Tokenizer) EOSIDs() []int32 { return slices.Clone(t.roles.eosAll) }
 
-// AddsBOS reports whether tokenizer_config.json asks for a BOS before every text
-// (add_bos_token) that the post-processor of tokenizer.json does not put there. So
-// it is with DeepSeek-V3: the tokenizers library encodes without, but transformers'
-// class of tokenizers puts the BOS there.
+// AddsBOS reports whether tokenizer_config.json asks for a BOS before every text (add_bos_token)
+// that the post-processor of tokenizer.json does not add. DeepSeek-V3 is an example: the tokenizers
+// library encodes without BOS, but transformers' tokenizer class adds it.
 func (t *Tokenizer) AddsBOS() bool { return t.roles.addBOS }
 
 func (t *Tokenizer) readRoles(files Files) (roles, error) {
@@ -65,7 +63,7 @@ func (t *Tokenizer) readRoles(files Files) (roles, error) {
 	return r, config.err
 }
 
-// readSettings reads an object of settings; a missing file is an empty one.
+// readSettings reads an object of settings; a missing file is an empty object.
 func readSettings(file string, data []byte) (*fields, error) {
 	if data == nil {
 		return &fields{}, nil
@@ -78,9 +76,8 @@ func readSettings(file string, data []byte) (*fields, error) {
 	return f, f.err
 }
 
-// role returns the id of the token that the first of the settings names, which have
-// a string or an object with its content; else the first of ids; else -1. A setting
-// that is null says that there is none.
+// role returns the id of the token that the first of the settings names (as a string or an object
+// with its content), else the first of ids, else -1. A null setting means no token.
 func (t *Tokenizer) role(name string, ids []int32, settings ...*fields) (int32, error) {
 	for _, s := range settings {
 		n, ok := s.m[name]
@@ -104,7 +101,7 @@ func (t *Tokenizer) role(name string, ids []int32, settings ...*fields) (int32, 
 		if id, ok := t.ID(content); ok {
 			return id, nil
 		}
-		return -1, nil // transformers would add it to the vocabulary; no model knows it
+		return -1, nil // transformers would add it to the vocabulary, but no model knows it
 	}
 	if len(ids) > 0 {
 		return ids[0], nil

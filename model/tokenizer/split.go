@@ -2,28 +2,27 @@ package tokenizer
 
 import "strings"
 
-// emit receives the pieces of a text in order. first says that the piece begins
-// where the whole text does.
+// emit receives the pieces of a text in order. first reports that the piece starts the whole text.
 type emit func(piece string, first bool) error
 
-// span is a part of a piece: a match of a pattern, or what lies between two.
+// span is a part of a piece: a match of a pattern, or a gap between matches.
 type span struct {
 	start, end int
 	match      bool
 }
 
-// finder yields the spans that matches and gaps divide a piece into.
+// finder yields the matches of a piece and the gaps between them.
 type finder func(piece string, m *matcher, yield func(span) error) error
 
-// behavior says what becomes of matches.
+// behavior is the treatment of matches.
 type behavior uint8
 
 const (
-	isolated           behavior = iota // a piece each
-	removed                            // left out
-	contiguous                         // neighbouring ones are one piece
-	mergedWithPrevious                 // the end of the gap before them
-	mergedWithNext                     // the start of the gap behind them
+	isolated           behavior = iota // each match is a piece
+	removed                            // matches are dropped
+	contiguous                         // adjacent matches are one piece
+	mergedWithPrevious                 // a match ends the gap before it
+	mergedWithNext                     // a match starts the gap behind it
 )
 
 var behaviors = map[string]behavior{
@@ -31,11 +30,11 @@ var behaviors = map[string]behavior{
 	"MergedWithPrevious": mergedWithPrevious, "MergedWithNext": mergedWithNext,
 }
 
-// splitter is a pre-tokenizer that cuts pieces at the matches of a pattern.
+// splitter is a pre-tokenizer that divides pieces at the matches of a pattern.
 type splitter struct {
 	find     finder
 	behavior behavior
-	invert   bool // what lies between the matches counts as the match
+	invert   bool // exchange matches and gaps
 }
 
 func (s *splitter) split(piece string, first bool, m *matcher, out emit) error {
@@ -45,7 +44,7 @@ func (s *splitter) split(piece string, first bool, m *matcher, out emit) error {
 		}
 		return out(piece[a:b], first && a == 0)
 	}
-	// held is what may still grow: [start, end) with held.match as of its last span.
+	// held is a piece that may still grow: [start, end), with match from its last span.
 	held := span{0, 0, false}
 	any := false
 	err := s.find(piece, m, func(sp span) error {
@@ -136,7 +135,7 @@ func literals(s string) finder {
 	}
 }
 
-// characters finds the characters for which is says true, each a match of its own.
+// characters finds the characters for which is returns true, each a separate match.
 func characters(is func(r rune) bool) finder {
 	return func(piece string, _ *matcher, yield func(span) error) error {
 		gap := 0

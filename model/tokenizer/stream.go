@@ -8,32 +8,31 @@ import (
 // Stream decodes tokens one by one.
 type Stream struct {
 	t       *Tokenizer
-	skip    bool   // leave out special tokens
-	whole   bool   // no hurry: see byteToken
-	begun   bool   // a token has come
+	skip    bool   // skip special tokens
+	whole   bool   // decode whole groups of byte tokens, see byteToken
+	begun   bool   // there was a token
 	held    []byte // bytes that may become a character
 	group   []byte // with whole: bytes of byte-fallback tokens in a row
-	strips  int    // how many more characters decoder.strip may take off
+	strips  int    // number of characters that decoder.strip may still remove
 	scratch []byte
 }
 
-// NewStream returns a stream at the start of a text.
+// NewStream returns a Stream at the start of a text.
 func (t *Tokenizer) NewStream(skipSpecial bool) *Stream {
 	return &Stream{t: t, skip: skipSpecial, strips: t.decoder.count}
 }
 
-// Next takes the next token and returns the text that is certain by now: characters
-// whose bytes are spread over several tokens come out when they are complete. All
-// that Next and Flush return is what Decode returns, save that Decode, as the
-// tokenizers library, makes U+FFFD of every one of several byte-fallback tokens in a
-// row if they are not UTF-8 together.
+// Next takes the next token and returns the text that is certain: a character whose bytes are
+// spread over several tokens is returned when it is complete. Next and Flush together return the
+// same text as Decode, except for consecutive byte-fallback tokens that are not UTF-8 together:
+// there Decode, like the tokenizers library, returns one U+FFFD per token.
 func (s *Stream) Next(id int32) string {
 	d := &s.t.decoder
 	token := s.t.Token(id)
 	if token == "" {
 		return ""
 	}
-	verbatim := false // and not made of characters that stand for bytes
+	verbatim := false // the token is text, not characters that stand for bytes
 	if i, ok := s.t.byID[id]; ok {
 		a := &s.t.added[i]
 		if s.skip && a.special {
@@ -62,7 +61,7 @@ func (s *Stream) Next(id int32) string {
 	return s.bytesBefore() + s.text(token)
 }
 
-// Flush ends the text and returns what is left of it.
+// Flush ends the text and returns the rest.
 func (s *Stream) Flush() string { return s.bytesBefore() }
 
 // byteToken takes the byte of a byte-fallback token.
@@ -75,7 +74,7 @@ func (s *Stream) byteToken(b byte) string {
 	return s.take(false)
 }
 
-// bytesBefore gives out the bytes that no more will follow.
+// bytesBefore returns the text of the held bytes, to which no byte can be added any more.
 func (s *Stream) bytesBefore() string {
 	if len(s.group) == 0 {
 		return s.take(true)
@@ -88,7 +87,7 @@ func (s *Stream) bytesBefore() string {
 	return s.text(text)
 }
 
-// take gives out what is certain of held; at the end, everything.
+// take returns the certain text of held, or everything at the end.
 func (s *Stream) take(end bool) string {
 	if len(s.held) == 0 {
 		return ""
@@ -99,7 +98,7 @@ func (s *Stream) take(end bool) string {
 	return s.text(string(s.scratch))
 }
 
-// text takes off what decoder.strip has to.
+// text removes the characters that decoder.strip removes.
 func (s *Stream) text(text string) string {
 	for s.strips > 0 && text != "" {
 		rest, ok := strings.CutPrefix(text, s.t.decoder.strip)
@@ -113,7 +112,7 @@ func (s *Stream) text(text string) string {
 	return text
 }
 
-// fallbackByte reads a token <0xNN>.
+// fallbackByte parses a token <0xNN>.
 func fallbackByte(token string) (byte, bool) {
 	if len(token) != 6 || token[:3] != "<0x" || token[5] != '>' {
 		return 0, false
@@ -135,10 +134,10 @@ func fallbackByte(token string) (byte, bool) {
 	return b, true
 }
 
-// appendText appends the characters of b and returns how many bytes it used: unless
-// end, not those at the end that could be the start of a character. A longest
-// sequence of bytes that begins no character is one U+FFFD (Unicode 15, chapter 3.9,
-// "substitution of maximal subparts", as Rust's from_utf8_lossy has it).
+// appendText appends the characters of b and returns the number of bytes used. Unless end is set,
+// it leaves bytes at the end that may start a character. A longest sequence of bytes that starts no
+// character becomes one U+FFFD (Unicode 15, chapter 3.9, "substitution of maximal subparts", as in
+// Rust's from_utf8_lossy).
 func appendText(dst, b []byte, end bool) ([]byte, int) {
 	used := 0
 	for used < len(b) {
@@ -156,8 +155,8 @@ func appendText(dst, b []byte, end bool) ([]byte, int) {
 	return dst, used
 }
 
-// subpart returns the length of the longest prefix of b, which begins no character,
-// that some character begins with; at least 1.
+// subpart returns the length of the longest prefix of b, which starts no character, that is a
+// prefix of some character; at least 1.
 func subpart(b []byte) int {
 	n := 1
 	for n < len(b) && n < utf8.UTFMax && !utf8.FullRune(b[:n]) {

@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// stream returns what Next gives for each id, and Flush at the end.
+// stream returns the result of Next for each id, and of Flush.
 func stream(tok *Tokenizer, skip bool, ids ...int32) []string {
 	s := tok.NewStream(skip)
 	var parts []string
@@ -64,8 +64,8 @@ func TestStreamSpaces(t *testing.T) {
 	for _, c := range []struct {
 		tokens []string
 		skip   bool
-		want   string // of Next and Flush, quoted
-		whole  string // of Decode
+		want   string // results of Next and Flush, quoted
+		whole  string // result of Decode
 	}{
 		{[]string{"▁the", "▁the"}, false, `["the" " the" ""]`, "the the"},
 		{[]string{"▁", "the"}, false, `["" "the" ""]`, "the"},
@@ -113,8 +113,7 @@ func TestDecoders(t *testing.T) {
 	}
 }
 
-// FuzzStream decodes any tokens: what comes out is UTF-8, and whole but for what
-// Flush gives.
+// FuzzStream decodes any tokens: the output is UTF-8, and complete except for Flush.
 func FuzzStream(f *testing.F) {
 	f.Add([]byte{0xE6, 0x97, 0xA5, 1, 2})
 	f.Add([]byte{0xF0, 0x9F, 0x98, 0x80, 0xFF})
@@ -122,7 +121,7 @@ func FuzzStream(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var ids []int32
 		for _, b := range data {
-			ids = append(ids, int32(b)+int32(len(data)%8)) // the merged and the added tokens too
+			ids = append(ids, int32(b)+int32(len(data)%8)) // includes merged and added tokens
 		}
 		var joined string
 		for _, s := range stream(tok, false, ids...) {

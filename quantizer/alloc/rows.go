@@ -72,7 +72,7 @@ func (r *rounded) read(dst []float32, row int) {
 	r.scheme.Widen(dst, codes, scales, zeros)
 }
 
-// Lookup makes it a model.Table.
+// Lookup makes it a model.Embedding.
 func (r *rounded) Lookup(dst []float32, row int) error {
 	r.read(dst, row)
 	return nil

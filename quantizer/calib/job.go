@@ -199,7 +199,7 @@ func (j *job) open(follow bool) (err error) {
 		if err != nil {
 			return err
 		}
-		j.quant.SetTable(&roundedTable{j.quant.Table(), r})
+		j.quant.SetEmbedding(&roundedTable{j.quant.Embedding(), r})
 	}
 	if j.quants, err = j.quant.NewStream(j.text.Sequences); err != nil {
 		return err
@@ -229,12 +229,12 @@ func (j *job) table() (table conversion.Matrix, ok bool) {
 
 // roundedTable gives what the codes of a table's rows stand for.
 type roundedTable struct {
-	model.Table
+	model.Embedding
 	rounder *rounding.Rounder
 }
 
 func (t *roundedTable) Lookup(dst []float32, row int) error {
-	if err := t.Table.Lookup(dst, row); err != nil {
+	if err := t.Embedding.Lookup(dst, row); err != nil {
 		return err
 	}
 	return t.rounder.Round(dst, dst)

@@ -36,8 +36,8 @@ func TestRealZerosFile(t *testing.T) {
 					t.Errorf("%s: %s zero points in the plan, want %s", name, l.ZeroPoints, zeros)
 				}
 				gt, _ := f.Lookup(name)
-				if rows, err := gt.Rows(0, 0); err != nil || rows.HasRealZeros() != (zeros == rounding.RealZeros) {
-					t.Errorf("%s: real zero points in the file: %v, %v", name, rows.HasRealZeros(), err)
+				if rows, err := gt.Rows(0, 0); err != nil || rows.HasNonIntegerZeros() != (zeros == rounding.RealZeros) {
+					t.Errorf("%s: real zero points in the file: %v, %v", name, rows.HasNonIntegerZeros(), err)
 				}
 			}
 			checkRealRows(t, f, w.name, w.values(), rounding.Scheme{Bits: 4, Group: 64, Mapping: gqf.MappingAsymmetric, ScaleDtype: packing.ScaleF32, Algorithm: a})

@@ -126,7 +126,7 @@ func (pl *planner) chooseZeros(it *item, t gqf.Tensor, h packing.Header) error {
 			return err
 		}
 		real := false
-		if err := pl.file.Guard(func() error { real = rows.HasRealZeros(); return nil }); err != nil {
+		if err := pl.file.Guard(func() error { real = rows.HasNonIntegerZeros(); return nil }); err != nil {
 			return err
 		}
 		if !real {

@@ -71,7 +71,7 @@ func rotateEdits(ck *source, seed uint64) (*edits, error) {
 // rotateEnds turns the table and the head. They stay one if the norm before the head multiplies all by the same; else that
 // goes into the head.
 func (e *edits) rotateEnds(ck *source, res *model.Residual, r1 *rotation) error {
-	e.matrix(res.Table).in = r1
+	e.matrix(res.Embedding).in = r1
 	g, err := readGain(ck, res.Final)
 	if err != nil {
 		return err
@@ -92,7 +92,7 @@ func (e *edits) rotateEnds(ck *source, res *model.Residual, r1 *rotation) error 
 	e.vector(res.Final.Tensor, res.Width, one(res.Final.PlusOne))
 	e.untied = true
 	if res.Tied {
-		e.added[res.Head] = res.Table
+		e.added[res.Head] = res.Embedding
 	}
 	return nil
 }

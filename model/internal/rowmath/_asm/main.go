@@ -29,8 +29,8 @@ func main() {
 	Generate()
 }
 
-// tile keeps the sums of rows x 8*vectors outputs in registers. Products and sums are separate instructions: a fused one
-// would round differently from the portable code.
+// tile keeps the sums of rows x 8*vectors outputs in registers. Products and sums are separate
+// instructions: a fused one would round differently from the portable code.
 func tile(rows, vectors int) {
 	name := fmt.Sprintf("tile%dx%d", rows, 8*vectors)
 	TEXT(name, NOSPLIT, "func(dst *float32, dstStride int, a *float32, aStride int, b *float32, bStride, k int)")
@@ -175,8 +175,8 @@ const (
 	most
 )
 
-// exp makes d, two vectors of 4 float64 in the range of least to most, e^d: detmath.ExpNarrow, step by step. The
-// constants that it needs most are in registers.
+// exp replaces d, two vectors of 4 float64 between least and most, by e^d, with the steps of
+// detmath.ExpNarrow. The most frequent constants are in registers.
 type exp struct {
 	table              reg.Register
 	log2e, rounder, hi reg.VecVirtual
@@ -237,7 +237,8 @@ func (e exp) of(d reg.VecVirtual) {
 	VPADDQ(t, d, d)
 }
 
-// VMAXPD and VMINPD give their first operand here, the second in Intel's order, where one is NaN: d stays NaN.
+// VMAXPD and VMINPD return their first operand here, the second in Intel's order, if an operand is
+// NaN: d stays NaN.
 func (e exp) atLeast(d reg.VecVirtual) { VMAXPD(d, e.load(least), d) }
 func (e exp) atMost(d reg.VecVirtual)  { VMINPD(d, e.load(most), d) }
 
