@@ -15,30 +15,33 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// Pair is a tensor of one .gqf file and a tensor of another one.
+// Pair is a tensor of one .gqf file and the tensor of another file to compare it with.
 type Pair struct{ A, B gqf.Tensor }
 
-// Distance says how far the tensors of a Pair are apart.
+// Distance says how far apart the two tensors of a Pair are.
 type Distance struct {
 	// Equal reports whether all payloads have the same headers and bytes.
 	Equal bool
-	// Incomparable says why the weights have no SQNR: other shapes, or elements that are not weights. "" if they have one.
+	// Incomparable says why there is no SQNR: the shapes differ, or the elements are not weights.
+	// "" if there is one.
 	Incomparable string
-	// SQNR is of B's weights against A's; Exact for equal weights in unequal bytes, too.
+	// SQNR compares B's weights with A's. It is Exact if the weights are equal, even if their bytes
+	// are not.
 	SQNR Decibels
 }
 
-// BetweenOptions are the options of Between. The zero value is good.
+// BetweenOptions are the options of Between. The zero value is ready to use.
 type BetweenOptions struct {
-	// Threads is how many goroutines work. Default (0): GOMAXPROCS. Results do not depend on it.
+	// Threads is the number of goroutines. Default (0): GOMAXPROCS. The results do not depend on
+	// it.
 	Threads int
-	// Progress is called with the number of weights of A that are done since its last call, by several goroutines. Default:
-	// none.
+	// Progress is called by several goroutines with the number of A's weights done since the last
+	// call. Default: none.
 	Progress func(n int64)
 }
 
-// Between compares tensors of two .gqf files, whose data it reads once if the bytes are equal, else twice. Weights are those
-// of the first variant.
+// Between compares tensors of two .gqf files. It reads their data once if the bytes are equal, else
+// twice. It compares the weights of the first variant only.
 func Between(ctx context.Context, a, b *gqf.File, pairs []Pair, o BetweenOptions) ([]Distance, error) {
 	a.CheckSums()
 	b.CheckSums()
@@ -88,7 +91,7 @@ type betweenUnit struct {
 	first, rows int
 }
 
-// parallel calls do with 0 to n-1 in several goroutines, until one fails.
+// parallel calls do with 0 to n-1 in several goroutines and stops at the first error.
 func parallel(ctx context.Context, threads, n int, do func(i int) error) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -150,7 +153,6 @@ func (j *betweenJob) guard(fn func() error) error {
 	return j.a.Guard(func() error { return j.b.Guard(fn) })
 }
 
-// samePayloads compares headers and data of all payloads.
 func (j *betweenJob) samePayloads(p *Pair) (bool, error) {
 	a, b := p.A.Payloads(), p.B.Payloads()
 	if len(a) != len(b) {
@@ -200,8 +202,8 @@ func (j *betweenJob) weights(i int) error {
 	return nil
 }
 
-// tensorRows reads the weights of a tensor of a .gqf file as rows of outputs, quantized or not. Rows are counted over all
-// slices.
+// tensorRows reads the weights of a tensor, quantized or not, as one row per output. Rows are
+// counted over all slices.
 type tensorRows struct {
 	t                 gqf.Tensor
 	rows, cols, slice int  // rows in all, columns, rows of a slice
@@ -215,7 +217,8 @@ type tensorRows struct {
 
 // rows gives the readers of both tensors.
 func (p *Pair) rows() (a, b *tensorRows) {
-	// A tensor that the file marks as transposed is quantized; a plain payload of it has the checkpoint's order.
+	// Only quantized tensors are stored transposed. A plain payload of such a tensor is in the
+	// checkpoint's order.
 	transposed := p.A.Transposed || p.B.Transposed
 	return newTensorRows(p.A, transposed), newTensorRows(p.B, transposed)
 }
@@ -225,7 +228,6 @@ func newTensorRows(t gqf.Tensor, transposed bool) *tensorRows {
 	h := p.Header
 	r := &tensorRows{t: t, plain: h.Layout == packing.LayoutPlain, open: -1, cols: int(h.Cols), slice: int(h.Rows), rows: int(h.Rows) * t.Experts}
 	if n := len(t.Shape); r.plain && n >= 2 {
-		// A plain payload has the order of the checkpoint.
 		r.cols, r.slice = int(t.Shape[n-1]), int(t.Shape[n-2])
 		r.rows = int(t.Elements() / int64(max(r.cols, 1)))
 		if r.transposed = transposed; transposed {
@@ -236,7 +238,8 @@ func newTensorRows(t gqf.Tensor, transposed bool) *tensorRows {
 	return r
 }
 
-// weights reports whether read gives the weights. The block scales of FP8 weights are in another tensor.
+// weights reports whether read returns the weights. It does not for FP8, whose block scales are in
+// another tensor.
 func (r *tensorRows) weights() bool {
 	p, _ := r.t.Payload(0, 0, gqf.KindWeights)
 	d := p.Header.Dtype

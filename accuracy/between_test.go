@@ -11,8 +11,9 @@ import (
 	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
-// TestBetween holds that a file with unquantized weights is as far from a quantized file as the checkpoint is, which Tensors
-// compares in its own way: for fused experts and for weights stored as inputs x outputs, too.
+// TestBetween checks that a file with unquantized weights is as far from a quantized file as
+// Tensors finds the checkpoint to be, for fused experts and for weights stored as inputs x outputs
+// too.
 func TestBetween(t *testing.T) {
 	const experts = `{"model_type": %q, "num_experts": 3}`
 	for _, tt := range []struct {
@@ -71,7 +72,8 @@ func TestBetween(t *testing.T) {
 	}
 }
 
-// TestBetweenThreads holds that threads change no bit, and that tensors of other shapes have no SQNR.
+// TestBetweenThreads checks that threads change no bit, and that tensors of different shapes have
+// no SQNR.
 func TestBetweenThreads(t *testing.T) {
 	a := openFile(t, bundledFile(t, quantizer.Recipe{}))
 	b := openFile(t, bundledFile(t, quantizer.Recipe{Bits: 3}))

@@ -10,24 +10,25 @@ import (
 )
 
 const (
-	// calibrationRows is how many rows of real activations a layer is executed on, and calibrationBytes what those of all
-	// layers may take: a model of 1B parameters stays below it, of a larger one fewer rows are kept.
+	// A layer is executed on up to calibrationRows rows of real activations. Above about 1B
+	// parameters calibrationBytes, the limit for all layers together, allows fewer rows.
 	calibrationRows  = 64
 	calibrationBytes = 64 << 20
-	// calibrationChunk is how many tokens go through the model at a time: all their logits are computed, as only then the
-	// head is executed on all.
+	// calibrationChunk is how many tokens go through the model at a time. The hook needs the logits
+	// of all of them: lm_head is only executed where logits are computed.
 	calibrationChunk = 16
 )
 
-// sample is rows of activations of one layer, or of several that share their input.
+// sample holds activations of one layer, or of several layers that share their input.
 type sample struct {
 	x []float32
 	m int
 }
 
-// calibrate runs the model on the first windows and keeps what goes into its linears: rows of every second position, but
-// never of a window's first, whose activations in large models are of another size than all others. An expert gets the
-// rows that are routed to it. The result is what TensorOptions.Inputs asks for.
+// calibrate runs the model on the first windows and samples the inputs of its linear layers. It
+// takes every second position but skips the first of a window, whose activations are far larger
+// than the rest in large models. An expert gets the rows routed to it. The result serves as
+// TensorOptions.Inputs.
 func calibrate(ctx context.Context, m *model.Model, windows []text.Window) (func(name string) ([]float32, int), error) {
 	width := 0
 	for _, name := range m.Linears() {
@@ -69,15 +70,15 @@ func calibrate(ctx context.Context, m *model.Model, windows []text.Window) (func
 	}, nil
 }
 
-// calibration is what the hook of the session fills.
+// calibration is filled by the session's hook.
 type calibration struct {
 	session *model.Session
 	samples map[string]*sample
 	rows    int
-	chunk   int    // tokens in work
+	chunk   int    // tokens per step
 	bad     string // the first linear whose input is not finite
 
-	// What was taken last: linears with the same input follow each other.
+	// The input sampled last: linear layers that share an input follow each other.
 	input *float32
 	from  *sample
 }
@@ -98,7 +99,7 @@ func (c *calibration) take(name string, x []float32, m, k int) {
 	}
 	c.input, c.from = &x[0], s
 	for r := range m {
-		// Of an expert's rows it is not known whose they are.
+		// The positions of an expert's rows are not known, so all of them are taken.
 		if m == c.chunk && (c.session.Len()+r)%2 == 0 {
 			continue
 		}
@@ -110,7 +111,6 @@ func (c *calibration) take(name string, x []float32, m, k int) {
 	}
 }
 
-// finite tells that x holds neither NaN nor an infinity.
 func finite(x []float32) bool {
 	for _, v := range x {
 		if math.Float32bits(v)&0x7f800000 == 0x7f800000 {

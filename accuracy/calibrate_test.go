@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestNonFiniteCalibration: what is blamed is the first layer that gets such numbers, not the last.
+// TestNonFiniteCalibration checks that the error names the first layer whose input is not finite.
 func TestNonFiniteCalibration(t *testing.T) {
 	c := &calibration{samples: map[string]*sample{}, rows: 4}
 	for _, in := range []struct {

@@ -8,11 +8,11 @@ import (
 	"github.com/lowbit-go/gq/internal/detmath"
 )
 
-// Decibels is a ratio of signal to noise: 10 log10 of the quotient of their sums of squares. It is +Inf where there is
-// no noise, which JSON has as null, and -300 at least: that stands for noise without a signal.
+// Decibels is a signal-to-noise ratio: 10 log10 of the quotient of two sums of squares. Without
+// noise it is +Inf, which JSON spells null. Noise without a signal is -300, the minimum.
 type Decibels float64
 
-// Exact stands for no noise at all.
+// Exact is the ratio without noise.
 var Exact = Decibels(math.Inf(1))
 
 const leastDecibels = -300
@@ -27,7 +27,7 @@ func ratioOf(signal, noise float64) Decibels {
 	return Decibels(max(float64(10*detmath.Log10(signal/noise)), leastDecibels))
 }
 
-// String gives "21.35 dB", or "exact".
+// String formats d as "21.35 dB", or "exact".
 func (d Decibels) String() string {
 	if math.IsInf(float64(d), 1) {
 		return "exact"
@@ -35,19 +35,19 @@ func (d Decibels) String() string {
 	return fmt.Sprintf("%.2f dB", float64(d))
 }
 
-// MarshalJSON gives a number, or null for Exact.
+// MarshalJSON writes a number, or null for Exact.
 func (d Decibels) MarshalJSON() ([]byte, error) {
 	v := float64(d)
 	switch {
 	case math.IsInf(v, 1):
 		return []byte("null"), nil
 	case math.IsNaN(v) || math.IsInf(v, -1):
-		return nil, fmt.Errorf("%v are no decibels", v)
+		return nil, fmt.Errorf("%v is not a ratio in decibels", v)
 	}
 	return strconv.AppendFloat(nil, v, 'g', -1, 64), nil
 }
 
-// UnmarshalJSON reads what MarshalJSON gives.
+// UnmarshalJSON reads the output of MarshalJSON.
 func (d *Decibels) UnmarshalJSON(b []byte) error {
 	if string(b) == "null" {
 		*d = Exact
@@ -58,8 +58,8 @@ func (d *Decibels) UnmarshalJSON(b []byte) error {
 	return err
 }
 
-// cosineOf is the cosine of the angle between two vectors, given their product and squares: 1 for two of zeros, 0 for
-// one.
+// cosineOf is the cosine of the angle between two vectors, from their dot product and sums of
+// squares. It is 1 if both vectors are zero, and 0 if one is.
 func cosineOf(dot, a, b float64) float64 {
 	switch {
 	case a == 0 && b == 0:
@@ -67,6 +67,6 @@ func cosineOf(dot, a, b float64) float64 {
 	case a == 0 || b == 0:
 		return 0
 	}
-	// Of equal vectors the quotient may be a little above 1.
+	// Rounding may take the quotient of equal vectors slightly above 1.
 	return max(-1, min(dot/float64(math.Sqrt(a)*math.Sqrt(b)), 1))
 }

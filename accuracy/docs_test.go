@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestDocs holds the documentation to the code: gates in it can be read, all figures are listed, and the table of limits
-// is that of the default gate.
+// TestDocs checks the documentation against the code: its gates can be read, it lists all figures,
+// and its table of limits is the default gate's.
 func TestDocs(t *testing.T) {
 	for _, name := range []string{"../docs/ACCURACY.md", "../docs/CI.md"} {
 		b, err := os.ReadFile(name)

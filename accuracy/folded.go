@@ -12,14 +12,15 @@ import (
 	"github.com/lowbit-go/gq/quantizer/fold"
 )
 
-// foldedSource is the checkpoint that a file's tensors are compared with, where that is not the one that a person names:
-// the weights of a file that was folded are those of the folded checkpoint.
+// foldedSource is the folded checkpoint that a file was quantized from. The file's tensors are
+// compared with it instead of with the checkpoint that the user names.
 type foldedSource struct {
 	ck  *safetensors.Checkpoint
 	tmp string // to be removed
 }
 
-// folded opens the folded checkpoint of a file, which it makes if need be; nil if the file is of the source as it is.
+// folded opens the folded checkpoint of a file, and makes it if need be. It returns nil if the
+// file's source was not folded.
 func (j *Job) folded(ctx context.Context, ck *safetensors.Checkpoint, f *gqf.File, r *Report) (_ *foldedSource, err error) {
 	if !f.HasAsset(gqf.FoldName) {
 		return nil, nil
@@ -61,7 +62,7 @@ func (j *Job) folded(ctx context.Context, ck *safetensors.Checkpoint, f *gqf.Fil
 	return s, nil
 }
 
-// model opens the folded checkpoint's, whose activations are those that the file's weights are multiplied with.
+// model opens the folded model. The file's weights are multiplied with its activations.
 func (s *foldedSource) model(threads int) (*model.Model, error) {
 	return model.OpenCheckpoint(s.ck.Dir(), model.Options{Threads: threads})
 }

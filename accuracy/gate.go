@@ -13,11 +13,11 @@ import (
 	"github.com/lowbit-go/gq/internal/yamldoc"
 )
 
-// Gate is a set of conditions that a Report has to meet. As YAML:
+// Gate is a set of conditions that a Report must meet. As YAML:
 //
 //	version: 1
 //	model:
-//	  mean_kl: {max: 0.05, worse: 0.002}     # worse: than in the earlier report, at most by so much
+//	  mean_kl: {max: 0.05, worse: 0.002}     # worse: increase allowed over the earlier report
 //	  same_top1: {min: 0.9}
 //	tensors:
 //	  - match: "*.mlp.*"                     # a name, a module, a glob or re:... Default: all
@@ -25,13 +25,13 @@ import (
 //	    group: 32                            # only tensors of this group size, or channel. Default: any
 //	    sqnr_db: {min: 16}
 //	parity: true                             # every kernel gives the bits of the reference
-//	kept: true                               # tensors that were not quantized are those of the checkpoint
+//	kept: true                               # unquantized tensors equal the checkpoint's
 //
-// A limit on a figure that the report does not have is not met. A rule that matches no tensor is an error, unless it
-// asks for bits or a group: a gate may serve files of several widths.
+// A limit on a figure that the report lacks is not met. A rule that matches no tensor is an error,
+// unless it asks for bits or a group: one gate may serve files of several widths.
 //
-// Two conditions need not be written: the checkpoint is the one that the file was made of, and figures of the model come
-// from MinTokens scored tokens at least.
+// Two conditions always apply: the checkpoint must be the one that the file was made from, and the
+// model's figures must come from at least MinTokens scored tokens.
 type Gate struct {
 	Name    string // of the file, or "default"
 	Version int
@@ -39,25 +39,25 @@ type Gate struct {
 	Tensors []TensorRule
 	Parity  bool
 	Kept    bool
-	// MinTokens is the least number of scored tokens that figures of the model are taken from, if any is limited. Default
-	// (0): DefaultMinTokens. As YAML: min_tokens.
+	// MinTokens is the least number of scored tokens, if any figure of the model is limited.
+	// Default (0): DefaultMinTokens. As YAML: min_tokens.
 	MinTokens int
 }
 
-// DefaultMinTokens is the least number of scored tokens of a gate that states none.
+// DefaultMinTokens is MinTokens of a gate that states none.
 const DefaultMinTokens = 1000
 
 func (g *Gate) minTokens() int { return cmp.Or(g.MinTokens, DefaultMinTokens) }
 
-// Limit bounds a figure. At least one of the three is set: Min only where more is better, Max only where less is. A figure
-// that has a standard error has to be beyond Min, or below Max, by two of them.
+// Limit bounds a figure. At least one field is set: Min only where more is better, Max only where
+// less is better. A figure with a standard error must be above Min, or below Max, by two standard
+// errors.
 type Limit struct {
 	Min, Max *float64
-	// Worse is by how much the figure may be worse than in the earlier report, in the figure's unit, 0 or more.
+	// Worse is how much worse than in the earlier report the figure may be, in its unit, 0 or more.
 	Worse *float64
 }
 
-// TensorRule limits figures of tensors.
 type TensorRule struct {
 	Match  string // name, glob or re: and a regular expression, as in quantizer.Rule; "" is all
 	Bits   int    // 0 is any
@@ -68,7 +68,7 @@ type TensorRule struct {
 // PerChannel is the Group of a TensorRule for tensors with one scale a row, spelled "channel".
 const PerChannel = -1
 
-// GateError reports a gate file that is not right.
+// GateError reports a mistake in a gate file.
 type GateError struct {
 	File, Key, Msg string
 }
@@ -89,7 +89,7 @@ func ReadGate(file string) (*Gate, error) {
 	return ParseGate(file, b)
 }
 
-// ParseGate reads YAML; name stands for the file in errors, which are of type *GateError.
+// ParseGate parses YAML. name stands for the file in errors, which are of type *GateError.
 func ParseGate(name string, b []byte) (*Gate, error) {
 	var raw struct {
 		Version int                       `yaml:"version"`
@@ -198,20 +198,20 @@ func parseLimit(of metric, fields map[string]any) (l Limit, err error) {
 			l.Max = &x
 		case "worse":
 			if x < 0 {
-				return l, fmt.Errorf("worse is %v: by how much the figure may be worse, 0 or more", x)
+				return l, fmt.Errorf("worse is %v, want 0 or more: how much worse than in the earlier report the figure may be", x)
 			}
 			l.Worse = &x
 		default:
-			return l, fmt.Errorf("%s is none of min, max and worse", key)
+			return l, fmt.Errorf("unknown key %q: use min, max or worse", key)
 		}
 	}
 	switch {
 	case l == (Limit{}):
-		return l, fmt.Errorf("has none of min, max and worse")
+		return l, fmt.Errorf("has no limit: set min, max or worse")
 	case l.Min != nil && !of.more:
-		return l, fmt.Errorf("min is a bound in the wrong direction: less is better, use max")
+		return l, fmt.Errorf("min does not limit this figure, less is better: use max")
 	case l.Max != nil && of.more:
-		return l, fmt.Errorf("max is a bound in the wrong direction: more is better, use min")
+		return l, fmt.Errorf("max does not limit this figure, more is better: use min")
 	}
 	return l, nil
 }
@@ -238,7 +238,7 @@ func names[T any](list []T, name func(T) string) string {
 	return strings.Join(s, ", ")
 }
 
-// NeedsModel says whether the models have to be run on a text.
+// NeedsModel reports whether the gate needs the models to be run on a text.
 func (g *Gate) NeedsModel() bool {
 	return slices.ContainsFunc(modelMetrics, func(m modelMetric) bool {
 		_, ok := g.Model[m.name]
@@ -246,7 +246,7 @@ func (g *Gate) NeedsModel() bool {
 	})
 }
 
-// NeedsOutputs says whether layers as executed are limited.
+// NeedsOutputs reports whether the gate limits the outputs of layers.
 func (g *Gate) NeedsOutputs() bool {
 	return slices.ContainsFunc(g.Tensors, func(r TensorRule) bool {
 		return slices.ContainsFunc(tensorMetrics, func(m tensorMetric) bool {
@@ -256,7 +256,7 @@ func (g *Gate) NeedsOutputs() bool {
 	})
 }
 
-// NeedsEarlier says whether an earlier report is compared with.
+// NeedsEarlier reports whether the gate compares with an earlier report.
 func (g *Gate) NeedsEarlier() bool {
 	return worse(g.Model) || slices.ContainsFunc(g.Tensors, func(r TensorRule) bool { return worse(r.Limits) })
 }

@@ -12,62 +12,65 @@ import (
 	"github.com/lowbit-go/gq/model/eval"
 )
 
-// GateResult says whether a Report met a Gate.
+// GateResult says whether a Report meets a Gate.
 type GateResult struct {
 	Gate   string `json:"gate"`
 	Passed bool   `json:"passed"`
-	// ModelRun reports whether the models were run on a text. If not, the gate is about tensors alone.
+	// ModelRun reports whether the models were run on a text. If not, only tensors were checked.
 	ModelRun bool `json:"model_run"`
-	// Checked counts the figures that were compared with a limit, in all Conditions.
+	// Checked counts the figures that were compared with a limit, over all Conditions.
 	Checked    int         `json:"checked"`
 	Conditions []Condition `json:"conditions"`
-	// Failures are the figures that do not meet theirs, in order of the Conditions, and within one the worst first.
+	// Failures are the figures that miss their limit, in the order of Conditions, the worst first.
 	Failures []Failure `json:"failures"`
-	// Blame are the tensors that lost most, if a figure of the whole model does not meet its condition.
+	// Blame lists the tensors with the largest errors, if a figure of the whole model misses its
+	// limit.
 	Blame []Blame `json:"blame,omitempty"`
 	// Try is what may make a file that meets the gate, if figures of accuracy do not meet it; the best first.
 	Try []Try `json:"try,omitempty"`
 }
 
-// Condition is one limit of the gate: of a figure of the model, or of all tensors that a rule is for.
+// Condition is one limit of the gate, on a figure of the model or on all tensors that a rule
+// matches.
 type Condition struct {
-	// Of says what the figure is of: "model", "text", "source", "kernels", "kept tensors", or which tensors.
+	// Of says whose figure it is: "model", "text", "source", "kernels", "kept tensors", or which
+	// tensors.
 	Of     string `json:"of"`
 	Metric string `json:"metric"`
 	Unit   string `json:"unit,omitempty"`
 	Kind   Kind   `json:"kind"`
 	Limit  Figure `json:"limit"`
-	// Checked is the number of figures, Failed of those that do not meet the limit. A condition that no figure was found
-	// for has failed if Missing says what is.
+	// Checked is the number of figures; Failed counts those that miss the limit. Missing says why
+	// there is no figure, which fails the condition too.
 	Checked int    `json:"checked"`
 	Failed  int    `json:"failed"`
 	Missing string `json:"missing,omitempty"`
-	// Worst is the figure that is nearest to the limit, or farthest beyond it, and Tensor is the tensor that has it. StdErr
-	// is its standard error, of which two are added before Worst is compared.
+	// Worst is the figure nearest to the limit, or farthest beyond it, and Tensor the tensor that
+	// has it. StdErr is its standard error. Two standard errors are added before the comparison.
 	Worst  Figure  `json:"worst"`
 	StdErr float64 `json:"std_err,omitempty"`
 	Tensor string  `json:"tensor,omitempty"`
-	// Note says how the condition was checked, where that needs saying.
+	// Note says how the condition was checked, if that needs saying.
 	Note string `json:"note,omitempty"`
 }
 
-// Kind says how a figure is compared with a limit.
+// Kind says how a condition compares a figure with its limit.
 type Kind string
 
 // The kinds of conditions.
 const (
 	AtLeast Kind = "min"
 	AtMost  Kind = "max"
-	// NoWorse compares with an earlier report: not worse by more than the limit.
+	// NoWorse compares with the earlier report: not worse by more than the limit.
 	NoWorse Kind = "worse"
-	// Same is that of bits and bytes, which are equal or not.
+	// Same requires exact equality.
 	Same Kind = "same"
 )
 
-// Passed says whether the condition is met.
+// Passed reports whether the condition is met.
 func (c *Condition) Passed() bool { return c.Failed == 0 && c.Missing == "" }
 
-// String says it in a line: "model: mean_kl at most 0.05 nats".
+// String describes the condition in a line: "model: mean_kl at most 0.05 nats".
 func (c *Condition) String() string { return c.Of + ": " + c.demand() }
 
 func (c *Condition) demand() string {
@@ -90,7 +93,7 @@ func spaced(unit string) string {
 	return " " + unit
 }
 
-// Failure is a figure that does not meet a condition.
+// Failure is a figure that misses its limit.
 type Failure struct {
 	// Condition is an index into GateResult.Conditions.
 	Condition int    `json:"condition"`
@@ -104,13 +107,13 @@ type Failure struct {
 	Limit  Figure  `json:"limit"`
 	// By is how far the value is beyond the limit, two standard errors included.
 	By Figure `json:"by"`
-	// Earlier is the earlier report's figure, of kind NoWorse.
+	// Earlier is the figure of the earlier report, for NoWorse.
 	Earlier Figure `json:"earlier"`
 	// Missing says why there is no value.
 	Missing string `json:"missing,omitempty"`
 }
 
-// String says it in a line: "mean_kl 0.0612 nats is 0.0112 above the limit 0.05".
+// String describes the failure in a line: "mean_kl 0.0612 nats is 0.0112 above the limit 0.05".
 func (f Failure) String() string {
 	name := f.Metric
 	if f.Tensor != "" {
@@ -131,36 +134,38 @@ func (f Failure) String() string {
 	return fmt.Sprintf("%s %.6g%s%s is %.4g above the limit %.6g", name, f.Value, unit, with, f.By, f.Limit)
 }
 
-// Figure is a number in a report; JSON has null for +Inf, which stands for decibels without noise.
+// Figure is a number of a report. It may be +Inf, for decibels without noise, which JSON spells
+// null.
 type Figure float64
 
-// MarshalJSON gives a number, or null for +Inf.
+// MarshalJSON writes a number, or null for +Inf.
 func (f Figure) MarshalJSON() ([]byte, error) { return Decibels(f).MarshalJSON() }
 
-// UnmarshalJSON reads what MarshalJSON gives.
+// UnmarshalJSON reads the output of MarshalJSON.
 func (f *Figure) UnmarshalJSON(b []byte) error { return (*Decibels)(f).UnmarshalJSON(b) }
 
-// Blame is a tensor's part in what was lost.
+// Blame names a tensor with a large error.
 type Blame struct {
 	Tensor string `json:"tensor"`
 	Bits   int    `json:"bits"`
-	// SQNR is that of its outputs if they were measured (Of is "outputs"), else of its weights ("weights").
+	// SQNR is the tensor's, of its outputs if they were measured (Of is "outputs"), else of its
+	// weights ("weights").
 	SQNR Decibels `json:"sqnr_db"`
 	Of   string   `json:"of"`
 }
 
-// blamed is how many tensors are named.
+// blamed is how many tensors Blame names.
 const blamed = 5
 
-// Check compares a report with the gate. earlier is the report that "worse" refers to; nil is an error if the gate
-// needs one, and so is one of another text if it is needed for a figure of the model. The result is also put into
-// r.Gate.
+// Check compares a report with the gate and stores the result in r.Gate. earlier is the report that
+// "worse" refers to. It is an error if the gate needs an earlier report and there is none, or if it
+// needs the model's figures and the texts differ.
 func (g *Gate) Check(r, earlier *Report) (*GateResult, error) {
 	if earlier == nil && g.NeedsEarlier() {
 		return nil, &GateError{g.Name, "", "compares with an earlier report, and none was given"}
 	}
 	res := &GateResult{Gate: g.Name, ModelRun: r.Model != nil, Conditions: []Condition{}, Failures: []Failure{}}
-	// The conditions that every gate has come first: if one of them is not met, it explains the others.
+	// Every gate's own conditions come first: if one of them fails, it explains the others.
 	res.source(r)
 	if g.NeedsModel() {
 		res.tokens(r, g.minTokens())
@@ -218,23 +223,23 @@ func (g *Gate) Check(r, earlier *Report) (*GateResult, error) {
 	return res, nil
 }
 
-// comparable fails if figures of the model cannot be compared because the texts are not the same.
+// comparable fails if the two reports did not score the same text in the same way.
 func comparable(r, earlier *Report) error {
 	a, b := r.Text, earlier.Text
 	switch {
-	case a == nil || b == nil: // what is missing is reported as that
+	case a == nil || b == nil: // the missing figures are reported
 		return nil
 	case a.SHA256 != b.SHA256:
-		return fmt.Errorf("the earlier report is of another text (%s, SHA-256 %.12s)", b.Name, b.SHA256)
+		return fmt.Errorf("the earlier report scored another text (%s, SHA-256 %.12s): score the same text", b.Name, b.SHA256)
 	case a.Convention != b.Convention || a.Window != b.Window || a.Stride != b.Stride || a.Tokens != b.Tokens:
 		return fmt.Errorf("the earlier report cuts the text otherwise: %s", b.Cut())
 	case r.Activations != earlier.Activations:
-		return fmt.Errorf("the earlier report has activations in %s", earlier.Activations)
+		return fmt.Errorf("the earlier report has %s activations: use the same", earlier.Activations)
 	}
 	return nil
 }
 
-// figure is what a condition is about.
+// figure is a value that a condition checks.
 type figure struct {
 	tensor  string
 	value   float64
@@ -256,7 +261,7 @@ func (res *GateResult) limit(of string, m metric, l Limit, figures []figure) {
 	}
 }
 
-// condition adds a condition and what does not meet it.
+// condition adds a condition and the figures that fail it.
 func (res *GateResult) condition(c Condition, more bool, figures []figure) {
 	var failures []Failure
 	worst := math.Inf(-1)
@@ -288,7 +293,7 @@ func (res *GateResult) condition(c Condition, more bool, figures []figure) {
 			if more {
 				by = -by
 			}
-			if v.value == v.before { // of two exact tensors it is NaN
+			if v.value == v.before { // of two exact tensors the difference is NaN
 				by = 0
 			}
 			f.Earlier = Figure(v.before)
@@ -356,12 +361,13 @@ func (res *GateResult) rule(g *Gate, rule TensorRule, r, earlier *Report) error 
 	return nil
 }
 
-// lookedUp says that a tensor has no outputs because nothing is multiplied with it.
+// lookedUp reports whether the tensor has no outputs because its rows are looked up, not
+// multiplied.
 func (s *TensorStats) lookedUp() bool {
 	return s.Role == gqf.RolePosition.String() || s.Role == gqf.RoleEmbedding.String() && len(s.SharedWith) == 0
 }
 
-// key tells payloads of a report apart.
+// key identifies a payload within a report.
 func key(s *TensorStats) string { return fmt.Sprintf("%s/%d/%d", s.Name, s.Slice, s.Variant) }
 
 // String says which tensors a rule is for: "tensors *.mlp.* of 4 bits, group 32".
@@ -386,7 +392,7 @@ func (r TensorRule) String() string {
 	return s
 }
 
-// matches reports whether the rule is for a tensor: one of its names matches.
+// matches reports whether the rule is for a tensor: whether one of its names matches.
 func (r TensorRule) matches(s *TensorStats) bool {
 	if r.Bits != 0 && r.Bits != s.Bits || r.Group > 0 && r.Group != s.Group || r.Group == PerChannel && s.Group != 0 {
 		return false
@@ -396,7 +402,7 @@ func (r TensorRule) matches(s *TensorStats) bool {
 
 func (s *TensorStats) names() []string { return append([]string{s.Name}, s.SharedWith...) }
 
-// nearest continues an error about a pattern that matches none of the quantized tensors.
+// nearest ends an error about a pattern that matches no quantized tensor.
 func (r *Report) nearest(match string) string {
 	p, err := pattern.Parse(match)
 	if err != nil {
@@ -411,8 +417,8 @@ func (r *Report) nearest(match string) string {
 	return p.NoMatch(names)
 }
 
-// MatchName reports whether a pattern, as package pattern reads it, matches one of a tensor's names.
-// A pattern that cannot be read matches nothing.
+// MatchName reports whether a pattern of package pattern matches one of a tensor's names. An
+// invalid pattern matches nothing.
 func MatchName(match string, names ...string) bool {
 	p, err := pattern.Parse(match)
 	return err == nil && p.MatchAny(names...)
@@ -420,7 +426,7 @@ func MatchName(match string, names ...string) bool {
 
 // parity adds the condition that kernels give the bits of the portable reference.
 func (res *GateResult) parity(r *Report) {
-	// It counts once, however many kernels a machine has: so the result is the same on every machine.
+	// It counts once for any number of kernels, so the result is the same on every machine.
 	c := Condition{Of: "kernels", Metric: "parity", Kind: Same, Checked: 1}
 	if r.Parity == nil {
 		c.Missing, c.Checked, c.Failed = "was not checked", 0, 1
@@ -439,7 +445,7 @@ func (res *GateResult) parity(r *Report) {
 	res.Conditions = append(res.Conditions, c)
 }
 
-// kept adds the condition that tensors that were not quantized are those of the checkpoint.
+// kept adds the condition that unquantized tensors equal the checkpoint's.
 func (res *GateResult) kept(r *Report) {
 	c := Condition{Of: "kept tensors", Metric: "equal", Kind: Same}
 	for i := range r.Tensors {
@@ -459,7 +465,8 @@ func (res *GateResult) kept(r *Report) {
 	res.Conditions = append(res.Conditions, c)
 }
 
-// blame lists the tensors whose outputs, or weights where outputs were not measured, lost most.
+// blame lists the tensors with the largest errors in their outputs, or in their weights if outputs
+// were not measured.
 func blame(tensors []TensorStats) []Blame {
 	var all []Blame
 	for i := range tensors {

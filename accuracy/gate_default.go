@@ -6,19 +6,21 @@ import (
 	"slices"
 )
 
-// DefaultGateName is what --gate takes for DefaultGate.
+// DefaultGateName is the value of --gate that selects DefaultGate.
 const DefaultGateName = "default"
 
-// defaultKL are the limits of the mean KL divergence in nats, by the width of most weights. Round-to-nearest at group 32
-// with an 8-bit table stays below them even in the smallest model at hand (260K parameters: 0.0010, 0.0055, 0.021, 0.094
-// and 0.64 at 8, 6, 5, 4 and 3 bits), and far below in larger ones. Beyond 0.7 a model is another one: it is the limit of
-// 2 bits and 1 as well, which not many models meet without calibration.
+// defaultKL limits the mean KL divergence in nats, by the width of most weights. Round-to-nearest
+// at group 32 with an 8-bit embedding stays below these limits even in the smallest model measured
+// (260K parameters: 0.0010, 0.0055, 0.021, 0.094 and 0.64 at 8, 6, 5, 4 and 3 bits), and far below
+// in larger models. Above 0.7 the predictions have little in common, so 0.7 is the limit of 2 bits
+// and 1 bit as well, which few models meet without calibration.
 var defaultKL = map[int]float64{8: 0.005, 7: 0.01, 6: 0.02, 5: 0.05, 4: 0.15, 3: 0.7, 2: 0.7, 1: 0.7}
 
-// keptSQNR is the signal-to-noise ratio in dB that round-to-nearest keeps of heavy-tailed weights (Student's t with 5
-// degrees of freedom, 524,288 of them, BF16 scales): the least of the mappings symmetric and symmetric-no-clip, by bits
-// and by size of group, which is the row's where there is one scale a row. full-range and asymmetric keep more.
-var keptSQNR = map[int][]float64{
+// roundingSQNR is the signal-to-noise ratio in dB of round-to-nearest on heavy-tailed weights
+// (Student's t with 5 degrees of freedom, 524,288 weights, BF16 scales), by bits and group size;
+// the group of a channel is its row. It is the lower of symmetric and symmetric-no-clip; full-range
+// and asymmetric have higher ratios.
+var roundingSQNR = map[int][]float64{
 	//  16     32     64    128    256    512   1024   2048   4096   8192  16384
 	2: {5.86, 4.46, 3.37, 2.53, 1.88, 1.37, 1.01, 0.72, 0.50, 0.33, 0.23},
 	3: {13.21, 11.92, 10.47, 9.11, 7.88, 6.71, 5.68, 4.73, 3.82, 3.01, 2.37},
@@ -29,14 +31,14 @@ var keptSQNR = map[int][]float64{
 	8: {44.45, 43.06, 41.69, 40.32, 38.97, 37.77, 36.52, 35.25, 33.90, 32.64, 31.47},
 }
 
-// defaultRoom is how many dB a tensor may be below that: one column in 128 that is four times as large as the others
-// takes 0.6 dB at group 32 and 2.5 dB of rows of 4,096.
-const defaultRoom = 3
+// roundingMargin is how many dB a tensor may be below roundingSQNR. If one column in 128 is four times as
+// large as the others, it costs 0.6 dB at group 32 and 2.5 dB in rows of 4,096.
+const roundingMargin = 3
 
-// defaultSQNR is the least signal-to-noise ratio of a tensor's weights in dB. It is never below 0: with less, zeros would
-// be the better weights.
+// defaultSQNR is the least signal-to-noise ratio of a tensor's weights in dB. It is at least 0:
+// below 0, zeros would be better weights.
 func defaultSQNR(bits int, group int64) float64 {
-	kept := keptSQNR[bits]
+	kept := roundingSQNR[bits]
 	if kept == nil {
 		return 0
 	}
@@ -44,19 +46,19 @@ func defaultSQNR(bits int, group int64) float64 {
 	for i < len(kept)-1 && group > 16<<i {
 		i++
 	}
-	return max(0, math.Round(100*(kept[i]-defaultRoom))/100)
+	return max(0, math.Round(100*(kept[i]-roundingMargin))/100)
 }
 
-// DefaultGate is the gate for a file like that of r: it limits the mean KL divergence by the width that most weights have,
-// if there was a text, and the signal-to-noise ratio of each tensor's weights by its width and group. If kernels were
-// compared, all have to be equal.
+// DefaultGate is the gate for r's file. It limits the mean KL divergence by the width of most
+// weights, if there was a text, and the signal-to-noise ratio of each tensor's weights by width and
+// group. If kernels were compared, all must agree.
 func DefaultGate(r *Report) *Gate {
 	g := &Gate{Name: DefaultGateName, Version: 1, Model: map[string]Limit{}, Parity: r.Parity != nil}
 	if limit, ok := defaultKL[r.Totals.Bits]; ok && (r.Text != nil || r.NoModel != "") {
 		g.Model["mean_kl"] = Limit{Max: &limit}
 	}
 	type scheme struct{ bits, group int }
-	longest := map[scheme]int64{} // row of a group
+	longest := map[scheme]int64{} // length of the longest group, which is a row for PerChannel
 	for i := range r.Tensors {
 		s := &r.Tensors[i]
 		if s.Kept {

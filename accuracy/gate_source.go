@@ -2,7 +2,7 @@ package accuracy
 
 import "fmt"
 
-// tokens adds the condition that figures of the model come from enough tokens.
+// tokens adds the condition that the model's figures come from enough tokens.
 func (res *GateResult) tokens(r *Report, least int) {
 	if r.Text == nil {
 		return // the figures are missing, and say so
@@ -10,9 +10,9 @@ func (res *GateResult) tokens(r *Report, least int) {
 	res.condition(Condition{Of: "text", Metric: "scored tokens", Kind: AtLeast, Limit: Figure(least)}, true, []figure{{value: float64(r.Text.Tokens)}})
 }
 
-// source adds the condition that the checkpoint is the one that the file was made of: its tensors have the checksums that
-// the file records. Tensors without a recorded checksum are compared by name and shape, which every report does, and byte
-// by byte if they are unquantized.
+// source adds the condition that the checkpoint is the one that the file was made from: its tensors
+// have the checksums that the file records. Tensors without a recorded checksum are compared by
+// name and shape, and byte by byte if they are unquantized.
 func (res *GateResult) source(r *Report) {
 	c := Condition{Of: "source", Metric: "the checkpoint is the one that the file was made of", Kind: Same, Note: r.Unrecorded()}
 	for i := range r.Tensors {
@@ -37,7 +37,8 @@ func (res *GateResult) source(r *Report) {
 	res.Conditions = append(res.Conditions, c)
 }
 
-// Unrecorded says how tensors whose checksums the file does not record are held to the source; "" if there are none.
+// Unrecorded says how tensors without a recorded checksum are compared with the source; "" if there
+// are none.
 func (r *Report) Unrecorded() string {
 	all, without := 0, 0
 	for i := range r.Tensors {

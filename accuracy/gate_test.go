@@ -18,7 +18,7 @@ import (
 
 func ptr(v float64) *float64 { return &v }
 
-// fullGate uses everything that a gate can have.
+// fullGate uses every feature of a gate.
 const fullGate = `# of a fleet
 version: 1
 model:
@@ -73,15 +73,15 @@ func TestParseGateErrors(t *testing.T) {
 		{"version: 1", "has no condition: a gate that is always open"},
 		{"version: 1\nmodel: {}\ntensors: []\nparity: false", "has no condition"},
 		{"version: 1\nmodel: {mean_lk: {max: 1}}", "model.mean_lk: no such figure; there are mean_kl, median_kl, "},
-		{"version: 1\nmodel: {mean_kl: {maximum: 1}}", "model.mean_kl: maximum is none of min, max and worse"},
+		{"version: 1\nmodel: {mean_kl: {maximum: 1}}", "model.mean_kl: unknown key \"maximum\": use min, max or worse"},
 		{"version: 1\nmodel: {mean_kl: {max: soon}}", "model.mean_kl: max is not a number"},
 		{"version: 1\nmodel: {mean_kl: {max: .nan}}", "model.mean_kl: max is not a number"},
 		{"version: 1\nmodel: {mean_kl: {max: -.inf}}", "model.mean_kl: max is not a number"},
-		{"version: 1\nmodel: {mean_kl: {worse: -1}}", "worse is -1: by how much the figure may be worse, 0 or more"},
-		{"version: 1\nmodel: {mean_kl: {}}", "model.mean_kl: has none of min, max and worse"},
-		{"version: 1\nmodel: {mean_kl: {min: 0}}", "model.mean_kl: min is a bound in the wrong direction: less is better, use max"},
-		{"version: 1\nmodel: {same_top1: {max: 0.9}}", "model.same_top1: max is a bound in the wrong direction: more is better, use min"},
-		{"version: 1\ntensors: [{sqnr_db: {max: 10}}]", "tensors[0].sqnr_db: max is a bound in the wrong direction"},
+		{"version: 1\nmodel: {mean_kl: {worse: -1}}", "worse is -1, want 0 or more"},
+		{"version: 1\nmodel: {mean_kl: {}}", "model.mean_kl: has no limit: set min, max or worse"},
+		{"version: 1\nmodel: {mean_kl: {min: 0}}", "model.mean_kl: min does not limit this figure, less is better: use max"},
+		{"version: 1\nmodel: {same_top1: {max: 0.9}}", "model.same_top1: max does not limit this figure, more is better: use min"},
+		{"version: 1\ntensors: [{sqnr_db: {max: 10}}]", "tensors[0].sqnr_db: max does not limit this figure"},
 		{"version: 1\nmin_tokens: 0\nparity: true", "min_tokens: is 0, want 1 or more"},
 		{"version: 1\nmodel: {mean_kl: 0.05}", "g.yaml: line 2: "},
 		{"version: 1\nmodels: {mean_kl: {max: 1}}", `unknown field "models"`},
@@ -121,7 +121,7 @@ func TestReadGate(t *testing.T) {
 	}
 }
 
-// gateReport is a report with all that a gate can ask for.
+// gateReport is a report with all figures that a gate can limit.
 func gateReport() *Report {
 	tensor := func(name string, bits, group int, sqnr Decibels, output *OutputStats) TensorStats {
 		return TensorStats{
@@ -238,9 +238,9 @@ func TestGateCheck(t *testing.T) {
 			"model.layers.0.mlp.up_proj.weight: sqnr_db: is not in the earlier report",
 		}},
 		{"no text before", "model: {mean_kl: {worse: 0}}", nil, func(r *Report) { r.Text, r.Model = nil, nil }, []string{"mean_kl: is not in the earlier report"}},
-		{"another text before", "model: {mean_kl: {worse: 0}}", nil, func(r *Report) { r.Text.SHA256 = "def" }, []string{"error: model.mean_kl: the earlier report is of another text (t, SHA-256 def)"}},
+		{"another text before", "model: {mean_kl: {worse: 0}}", nil, func(r *Report) { r.Text.SHA256 = "def" }, []string{"error: model.mean_kl: the earlier report scored another text (t, SHA-256 def): score the same text"}},
 		{"other windows before", "model: {mean_kl: {worse: 0}}", nil, func(r *Report) { r.Text.Window = 64 }, []string{"error: model.mean_kl: the earlier report cuts the text otherwise: windows of 64 tokens; 2000 tokens scored"}},
-		{"other activations before", "model: {mean_kl: {worse: 0}}", nil, func(r *Report) { r.Activations = "float32" }, []string{"error: model.mean_kl: the earlier report has activations in float32"}},
+		{"other activations before", "model: {mean_kl: {worse: 0}}", nil, func(r *Report) { r.Activations = "float32" }, []string{"error: model.mean_kl: the earlier report has float32 activations: use the same"}},
 		{"another text, and it does not matter", "model: {bits_per_weight: {worse: 0}, mean_kl: {max: 1}}", nil, func(r *Report) { r.Text.SHA256 = "def" }, nil},
 	} {
 		g, err := ParseGate("g.yaml", []byte("version: 1\n"+c.gate))
@@ -288,7 +288,8 @@ func TestGateCheck(t *testing.T) {
 	}
 }
 
-// TestGateBlame names the tensors that lost most when a figure of the model is beyond its limit, and only then.
+// TestGateBlame checks that the tensors with the largest errors are named when a figure of the
+// model misses its limit, and only then.
 func TestGateBlame(t *testing.T) {
 	g, err := ParseGate("g.yaml", []byte("{version: 1, model: {mean_kl: {max: 0.01}}}"))
 	if err != nil {
@@ -313,7 +314,7 @@ func TestGateBlame(t *testing.T) {
 	}
 }
 
-// TestConditions has the figure that is nearest to the limit.
+// TestConditions checks that a condition names the figure nearest to its limit.
 func TestConditions(t *testing.T) {
 	g, err := ParseGate("g.yaml", []byte("{version: 1, tensors: [{match: '*layers*', sqnr_db: {min: 5}, bits_per_weight: {max: 5}}]}"))
 	if err != nil {
@@ -336,7 +337,7 @@ func TestConditions(t *testing.T) {
 	}
 }
 
-// TestUnrecorded says in the report how a source is compared that the file does not record.
+// TestUnrecorded checks that the report says how a source without recorded checksums is compared.
 func TestUnrecorded(t *testing.T) {
 	r := gateReport()
 	if s := r.Unrecorded(); s != "" {
@@ -398,7 +399,7 @@ func TestDefaultGate(t *testing.T) {
 	}
 }
 
-// TestFigureJSON is here for the numbers that JSON does not have.
+// TestFigureJSON checks the numbers that JSON cannot represent.
 func TestFigureJSON(t *testing.T) {
 	for _, v := range []float64{0, -3.5, 1e300, math.Inf(1)} {
 		b, err := Figure(v).MarshalJSON()

@@ -21,47 +21,51 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// Job is all that a Report takes: what `gq accuracy` does. Source and File have to be set.
+// Job describes a run of `gq accuracy`, which makes a Report. Source and File must be set.
 type Job struct {
 	// Source is the checkpoint: a directory, or a .safetensors file, which has no model to run.
 	Source string
-	// Folded is the directory of the checkpoint that Source was folded into before File was made of it. Default: it is made
-	// again, as File says, in a temporary directory, if File says so.
+	// Folded is the directory of the folded checkpoint that File was quantized from. Default: if
+	// File was folded, Source is folded again in a temporary directory.
 	Folded string
-	// File is the .gqf, Name what the report calls it. Default: File.
+	// File is the .gqf. Name is its name in the report. Default: File.
 	File, Name string
-	// Baseline is another .gqf, to be run on the same text. Default: none.
+	// Baseline is another .gqf to run on the same text. Default: none.
 	Baseline string
-	// Match chooses the tensors that are compared, by any of their names. Default: all.
+	// Match selects the tensors to compare, by any of their names. Default: all.
 	Match func(name string) bool
-	// NoOutputs leaves out the layers as executed.
+	// NoOutputs skips the outputs of layers.
 	NoOutputs bool
-	// Text is what the models are run on. Default: none, or with DefaultGate a text that the float model writes.
+	// Text is the text to run the models on. Default: none, or with DefaultGate a text that the
+	// float model writes.
 	Text *TextSource
-	// TensorsOnly has DefaultGate checked without running the models. Default: false.
+	// TensorsOnly checks DefaultGate without running the models. Default: false.
 	TensorsOnly bool
-	// MinTokens replaces the gate's. Default (0): the gate's.
+	// MinTokens replaces the gate's MinTokens. Default (0): the gate's.
 	MinTokens int
-	// RandomInputs has layers executed on random activations although there is a text.
+	// RandomInputs executes layers on random activations even if there is a text.
 	RandomInputs bool
-	// Activations are those of the quantized models. Default: Int8, as on the device.
+	// Activations is the type of the quantized models' activations. Default: Int8, as on the
+	// device.
 	Activations model.Activations
-	// Parity has the kernels of this machine compared with the portable reference, Remote those of another build of gq.
+	// Parity compares this machine's kernels with the portable reference. Remote compares another
+	// build's.
 	Parity bool
 	Remote *RemoteOptions
-	// Gate is checked at the end; DefaultGate stands for the one of that name. Default: none.
+	// Gate is checked at the end; DefaultGate checks the default gate instead. Default: none.
 	Gate        *Gate
 	DefaultGate bool
-	// Earlier is what a gate may compare with.
+	// Earlier is the earlier report that a gate may compare with.
 	Earlier *Report
 	// Worst is the number of worst tokens in the report. Default: 10; -1 for none.
 	Worst int
-	// Threads is how many goroutines work. Default: GOMAXPROCS. Nothing but the time depends on it.
+	// Threads is the number of goroutines. Default: GOMAXPROCS. Only the time depends on it.
 	Threads int
-	// Version is that of the program, for the report.
+	// Version is the program's version, for the report.
 	Version string
-	// Stage is called when a part begins that takes a while; it gives what is called with the progress, from several
-	// goroutines, and at the end. Default: none.
+	// Stage is called when a longer part of the work begins. It returns add, which several
+	// goroutines call with the progress, and end, which is called at the end of the part. Default:
+	// none.
 	Stage func(name, unit string, total int64) (add func(n int64), end func())
 }
 
@@ -69,11 +73,12 @@ type Job struct {
 type TextSource struct {
 	Name    string
 	Data    []byte
-	Tokens  bool // Data are ids, see ParseTokens
+	Tokens  bool // Data holds ids, see ParseTokens
 	Options text.Options
 }
 
-// Run makes the report. The gate's result is in it; a gate that is wrong for this file is a *GateError.
+// Run makes the report, the gate's result included. If the gate does not suit the file, the error
+// is a *GateError.
 func (j *Job) Run(ctx context.Context) (*Report, error) {
 	r := &Report{
 		Schema: ReportSchema, File: cmp.Or(j.Name, j.File), Source: j.Source, Activations: j.Activations.String(),
@@ -89,7 +94,7 @@ func (j *Job) Run(ctx context.Context) (*Report, error) {
 		return nil, err
 	}
 	defer f.Close()
-	f.CheckSums() // before the model is opened: what it multiplies with is checked then
+	f.CheckSums() // before the model is opened, so that it runs on checked data
 	r.FileBytes, r.refined = f.Size(), refined(f)
 	if !j.matchesAny(f) {
 		return nil, &NoTensorError{r.File}
@@ -145,7 +150,7 @@ func (j *Job) NeedsText() bool { return j.Text != nil || j.WritesText() }
 // WritesText reports whether the float model writes the text.
 func (j *Job) WritesText() bool { return j.Text == nil && j.DefaultGate && !j.TensorsOnly }
 
-// stage begins a part of the job; end is called with whether it went well.
+// stage begins a part of the job.
 func (j *Job) stage(r *Report, key, name, unit string, total int64) (add func(n int64), end func()) {
 	start := time.Now()
 	done := func() {}
@@ -159,7 +164,7 @@ func (j *Job) stage(r *Report, key, name, unit string, total int64) (add func(n 
 	}
 }
 
-// NoTensorError says that Job.Match chooses no tensor of the file.
+// NoTensorError says that Job.Match matches no tensor of the file.
 type NoTensorError struct{ File string }
 
 func (e *NoTensorError) Error() string { return e.File + ": no tensor has a name that was asked for" }
@@ -173,7 +178,7 @@ func (j *Job) matchesAny(f *gqf.File) bool {
 	return f.Len() == 0
 }
 
-// preflight finds what is wrong with the gate before any work.
+// preflight finds mistakes in the gate before any work.
 func (j *Job) preflight(f *gqf.File) error {
 	g := j.Gate
 	if g == nil {
@@ -212,7 +217,7 @@ func (r TensorRule) mayMatch(t gqf.Tensor, chosen func(string) bool) bool {
 	return false
 }
 
-// comparable finds before any work that the earlier report is of another text.
+// comparable finds out before any work whether the earlier report scored another text.
 func (j *Job) comparable(r *Report) error {
 	if j.Gate == nil || j.Earlier == nil {
 		return nil
@@ -227,7 +232,7 @@ func (j *Job) comparable(r *Report) error {
 	return nil
 }
 
-// tensors compares those of the file with the checkpoint's, or with the folded one's if there is one.
+// tensors compares the file's tensors with the checkpoint, or with the folded one if there is one.
 func (j *Job) tensors(ctx context.Context, ck *safetensors.Checkpoint, folded *foldedSource, f *gqf.File, text *scored, r *Report) error {
 	o := TensorOptions{Threads: j.Threads, Match: j.Match, NoOutputs: j.NoOutputs}
 	if text != nil && text.float != nil && !j.NoOutputs && !j.RandomInputs {
@@ -276,7 +281,7 @@ func (j *Job) tensors(ctx context.Context, ck *safetensors.Checkpoint, folded *f
 	return nil
 }
 
-// kernelsOf lists the kernels that this machine runs for many tokens at a time.
+// kernelsOf lists the kernels that this machine uses for many rows of activations.
 func kernelsOf(f *gqf.File) []string {
 	var names []string
 	for i := range f.NumPayloads() {
@@ -345,16 +350,15 @@ func (j *Job) compare(ctx context.Context, text *scored, r *Report) error {
 	return nil
 }
 
-// maxSessions bounds the windows in work at a time: each has keys, values and logits of all models.
+// maxSessions bounds the windows processed at a time: each needs keys, values and logits of all
+// models.
 const maxSessions = 4
 
-// hash is the SHA-256 of a text.
 func hash(b []byte) string {
 	h := sha256.Sum256(b)
 	return hex.EncodeToString(h[:])
 }
 
-// isDir says whether path is a directory.
 func isDir(path string) bool {
 	fi, err := os.Stat(path)
 	return err == nil && fi.IsDir()

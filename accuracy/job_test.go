@@ -19,7 +19,7 @@ import (
 
 const bundled = "../testdata/books1.3M-bf16"
 
-// bundledFile is a .gqf of the bundled model.
+// bundledFile makes a .gqf of the bundled model.
 func bundledFile(t testing.TB, r quantizer.Recipe) string {
 	path, _ := quantize(t, bundled, conversion.Options{Recipe: r})
 	return path
@@ -34,7 +34,7 @@ func prose(t testing.TB) []byte {
 	return b
 }
 
-// withoutRun is a report without what differs from machine to machine, as JSON.
+// withoutRun returns a report as JSON, without the parts that differ between machines.
 func withoutRun(t testing.TB, r *Report) string {
 	c := *r
 	c.Run, c.Parity = nil, nil
@@ -99,7 +99,7 @@ func TestJob(t *testing.T) {
 	}
 }
 
-// TestJobTokens gives the ids of a text instead of the text: figures are the same.
+// TestJobTokens checks that a text and its token ids give the same figures.
 func TestJobTokens(t *testing.T) {
 	testshared.SlowEmulated(t, "CI compares the reports of gq accuracy on arm64 with those on amd64")
 	file := bundledFile(t, quantizer.Recipe{Bits: 3})
@@ -138,8 +138,8 @@ func TestJobTokens(t *testing.T) {
 	}
 }
 
-// TestJobWithoutModel has a checkpoint whose model cannot be run: tensors are compared, and a gate that limits the
-// model is not met.
+// TestJobWithoutModel uses a checkpoint whose model cannot be run: tensors are compared, and a gate
+// that limits the model is not met.
 func TestJobWithoutModel(t *testing.T) {
 	file := bundledFile(t, quantizer.Recipe{})
 	for _, source := range []string{filepath.Join(bundled, "model.safetensors"), refusedModel(t)} {
@@ -157,7 +157,7 @@ func TestJobWithoutModel(t *testing.T) {
 	}
 }
 
-// refusedModel is the bundled model with an architecture that nobody knows.
+// refusedModel makes a copy of the bundled model with an unknown architecture.
 func refusedModel(t *testing.T) string {
 	dir := t.TempDir()
 	if err := os.CopyFS(dir, os.DirFS(bundled)); err != nil {
@@ -194,7 +194,7 @@ func TestJobPreflight(t *testing.T) {
 	}
 }
 
-// TestCalibrationShares checks that linears with the same input hold it once.
+// TestCalibrationShares checks that linear layers with the same input share its sample.
 func TestCalibrationShares(t *testing.T) {
 	m, err := model.OpenCheckpoint(bundled, model.Options{Threads: 1})
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/lowbit-go/gq/model/tokenizer"
 )
 
-// scored is a text cut into windows and the models that are run on it. Models and tokenizer are nil where there are none.
+// scored is a text cut into windows, and the models to run on it. Models and tokenizer may be nil.
 type scored struct {
 	windows                    []text.Window
 	float, quantized, baseline *model.Model
@@ -37,7 +37,7 @@ func (s *scored) close() {
 	}
 }
 
-// tokens is the number of tokens that models read, context included.
+// tokens is the number of tokens that the models read, context included.
 func (s *scored) tokens() (n int) {
 	for _, w := range s.windows {
 		n += len(w.Tokens)
@@ -45,7 +45,7 @@ func (s *scored) tokens() (n int) {
 	return n
 }
 
-// open opens models and text. If the model is one that cannot be run, r.NoModel says why.
+// open opens the models and the text. If the model cannot be run, it sets r.NoModel to the reason.
 func (j *Job) open(ctx context.Context, f *gqf.File, r *Report) (*scored, error) {
 	s := &scored{}
 	err := j.openAll(ctx, s, f, r)
@@ -60,7 +60,7 @@ func (j *Job) open(ctx context.Context, f *gqf.File, r *Report) (*scored, error)
 	return &scored{}, nil
 }
 
-// refused tells models that cannot be run from those that are damaged.
+// refused tells a model that cannot be run from a damaged one.
 func refused(err error) bool {
 	var noModel *noModelError
 	var unsupported *arch.UnsupportedError
@@ -70,7 +70,6 @@ func refused(err error) bool {
 	return errors.As(err, &noModel) || errors.As(err, &unsupported) || errors.As(err, &config) || errors.As(err, &tokens) || errors.As(err, &kernel)
 }
 
-// noModelError says that there is no model to run.
 type noModelError struct{ msg string }
 
 func (e *noModelError) Error() string { return e.msg }
@@ -107,7 +106,6 @@ func (j *Job) openAll(ctx context.Context, s *scored, f *gqf.File, r *Report) (e
 	return j.cut(ctx, s, r)
 }
 
-// cut cuts the text.
 func (j *Job) cut(ctx context.Context, s *scored, r *Report) error {
 	o := j.Text.Options
 	if o.Window == 0 {
@@ -135,12 +133,12 @@ func (j *Job) cut(ctx context.Context, s *scored, r *Report) error {
 const (
 	// WrittenTokens is how many tokens the float model writes for a measurement without a text.
 	WrittenTokens = 4096
-	// selfSeed differs from the seeds that people calibrate with (1 by default): a file is not measured on the text that it
-	// was calibrated on.
+	// selfSeed differs from the seeds that people calibrate with (1 by default), so that a file is
+	// not measured on the text that it was calibrated on.
 	selfSeed = 0x6d656173757265 // "measure"
 )
 
-// write has the float model write the text.
+// write lets the float model write the text.
 func (j *Job) write(ctx context.Context, s *scored, r *Report) error {
 	tokens := max(WrittenTokens, 2*j.MinTokens)
 	add, end := j.stage(r, "writing", "writing text to measure on", "tokens", int64(tokens))
@@ -160,7 +158,7 @@ func (j *Job) write(ctx context.Context, s *scored, r *Report) error {
 	return nil
 }
 
-// openTokenizer opens the checkpoint's tokenizer, or else the file's; ids need none.
+// openTokenizer opens the tokenizer of the checkpoint, or else of the file. Token ids need none.
 func (j *Job) openTokenizer(f *gqf.File) (*tokenizer.Tokenizer, error) {
 	ids := j.Text != nil && j.Text.Tokens
 	t, err := tokenizer.Open(j.Source)
@@ -178,7 +176,7 @@ func (j *Job) openTokenizer(f *gqf.File) (*tokenizer.Tokenizer, error) {
 	return nil, err
 }
 
-// contextTokens is how many tokens before a worst one are shown.
+// contextTokens is how many tokens are shown before each worst token.
 const contextTokens = 24
 
 // spell fills in the texts of tokens.

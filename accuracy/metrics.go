@@ -6,18 +6,18 @@ import "github.com/lowbit-go/gq/model/eval"
 type metric struct {
 	name string
 	unit string
-	// more says that more is better.
+	// more reports whether more is better.
 	more bool
-	// about is one line for people.
+	// about describes the metric in a line.
 	about string
 }
 
-// modelMetric is a figure of the whole model; get returns false where the report has none.
+// modelMetric is a figure of the whole model. get returns false if the report does not have it.
 type modelMetric struct {
 	metric
 	needsText bool
 	get       func(r *Report) (float64, bool)
-	// stdErr is the figure's standard error; nil for a figure that has none.
+	// stdErr returns the figure's standard error. It is nil for figures without one.
 	stdErr func(c *eval.Comparison) eval.StdErr
 }
 
@@ -50,7 +50,7 @@ func ofTensor(get func(s *TensorStats) float64) func(*TensorStats) (float64, boo
 	return func(s *TensorStats) (float64, bool) { return get(s), true }
 }
 
-// modelMetrics are the names that a gate's section "model" takes.
+// modelMetrics are the metrics of a gate's section "model".
 var modelMetrics = []modelMetric{
 	{metric{"mean_kl", "nats", false, "mean KL divergence per token"}, true, ofModel(func(c *eval.Comparison) float64 { return c.KL.Mean }), func(c *eval.Comparison) eval.StdErr { return c.KL.StdErr }},
 	{metric{"median_kl", "nats", false, "median KL divergence"}, true, ofModel(func(c *eval.Comparison) float64 { return c.KL.Median }), nil},
@@ -69,7 +69,7 @@ var modelMetrics = []modelMetric{
 	{metric{"file_bytes", "bytes", false, "size of the file"}, false, func(r *Report) (float64, bool) { return float64(r.FileBytes), r.FileBytes > 0 }, nil},
 }
 
-// tensorMetrics are the names that an entry of a gate's section "tensors" takes.
+// tensorMetrics are the metrics of a gate's section "tensors".
 var tensorMetrics = []tensorMetric{
 	{metric{"sqnr_db", "dB", true, "signal to quantization noise of the weights"}, false, ofTensor(func(s *TensorStats) float64 { return float64(s.SQNR) })},
 	{metric{"mse", "", false, "mean squared error of the weights"}, false, ofTensor(func(s *TensorStats) float64 { return s.MSE })},

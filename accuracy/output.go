@@ -11,21 +11,22 @@ import (
 	"github.com/lowbit-go/gq/packing/layouts"
 )
 
-// OutputStats says what quantization cost in the outputs of a layer, biases included.
+// OutputStats compares the outputs of a layer, biases included.
 type OutputStats struct {
-	// SQNR and Cosine compare the packed kernel, which quantizes activations to int8, with float32 activations times the
-	// checkpoint's weights.
+	// SQNR and Cosine compare the packed kernel, which quantizes activations to int8, with float32
+	// activations times the checkpoint's weights.
 	SQNR   Decibels `json:"sqnr_db"`
 	Cosine float64  `json:"cosine"`
-	// WeightSQNR is what the weights cost: float32 activations times dequantized weights, against the checkpoint's.
+	// WeightSQNR isolates the error of the weights: float32 activations times dequantized weights,
+	// compared with the checkpoint's weights.
 	WeightSQNR Decibels `json:"weight_sqnr_db"`
-	// ActivationSQNR is what the int8 activations cost: the packed kernel against float32 activations times dequantized
-	// weights.
+	// ActivationSQNR isolates the error of int8 activations: the packed kernel, compared with
+	// float32 activations times dequantized weights.
 	ActivationSQNR Decibels `json:"activation_sqnr_db"`
-	// Source is where activations came from: "calibration", or "random" for those of RandomInputs.
+	// Source of the activations: "calibration", or "random" for RandomInputs.
 	Source string `json:"source"`
-	// Inputs is the number of rows of activations, Outputs the number of rows of weights that they were multiplied with:
-	// all, or blocks spread evenly over a matrix that is very tall.
+	// Inputs is the number of rows of activations. Outputs is the number of rows of weights
+	// multiplied with them: all rows, or in very tall matrices evenly spread blocks.
 	Inputs  int   `json:"inputs"`
 	Outputs int64 `json:"outputs"`
 }
@@ -33,13 +34,13 @@ type OutputStats struct {
 const (
 	// randomRows is the number of rows of random activations.
 	randomRows = 16
-	// maxOutputs is the number of rows of weights from which on outputs are sampled.
+	// maxOutputs is the number of rows of weights above which outputs are sampled.
 	maxOutputs = 8192
 	// inputRows is how many rows of activations are multiplied at a time.
 	inputRows = 256
 )
 
-// outputSums are the sums of the outputs of a block of rows.
+// outputSums holds the sums over a block's outputs.
 type outputSums struct{ all, weights, activations signalSums }
 
 func (s *outputSums) merge(o *outputSums) {
@@ -56,15 +57,14 @@ func (s *outputSums) stats(in *inputs, outputs int64) *OutputStats {
 	}
 }
 
-// inputs are the activations of a layer.
 type inputs struct {
 	x      []float32
 	m      int
 	source string
 }
 
-// multiplied says whether a tensor's payloads are multiplied with, and if not why: a table of tokens that is not the
-// head too has rows looked up only, and some layouts have no kernels.
+// multiplied reports whether a payload is multiplied with activations, and if not, why: rows of an
+// embedding that does not serve as lm_head too are only looked up, and some layouts have no kernel.
 func multiplied(t gqf.Tensor, h packing.Header, o kernels.Options) (bool, string) {
 	if (t.Role == gqf.RoleEmbedding && len(t.Names()) == 1) || t.Role == gqf.RolePosition {
 		return false, "rows are looked up, not multiplied"
@@ -75,8 +75,8 @@ func multiplied(t gqf.Tensor, h packing.Header, o kernels.Options) (bool, string
 	return true, ""
 }
 
-// someRows is a payload of rows first .. first+n of one, which begin at a panel. It is a part of data where the layout
-// has nothing before the panels.
+// someRows returns rows first to first+n of a payload as a payload. first is the beginning of a
+// panel. The result shares data if the layout has nothing before the panels.
 func someRows(h packing.Header, data []byte, first, n int64) (packing.Header, []byte, error) {
 	whole, err := layouts.New(h)
 	if err != nil {
@@ -96,7 +96,8 @@ func someRows(h packing.Header, data []byte, first, n int64) (packing.Header, []
 	return h, part, nil
 }
 
-// outputs multiplies a block of n rows from first, whose weights are in b.x and stored as b.y, with in.
+// outputs multiplies a block of n rows, the checkpoint's weights b.x and the stored weights b.y,
+// with in.
 func (b *block) outputs(h packing.Header, data []byte, first, n int64, in *inputs, o kernels.Options) (*outputSums, error) {
 	h, data, err := someRows(h, data, first, n)
 	if err != nil {

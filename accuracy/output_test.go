@@ -9,9 +9,10 @@ import (
 	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
-// TestOutput compares the float parts with products in float64, and the packed part with what its own activations allow.
+// TestOutput compares the float outputs with products in float64, and the packed kernel's error
+// with a bound from its activations.
 func TestOutput(t *testing.T) {
-	const rows, cols, m = 300, 96, 300 // more rows of activations than go at a time
+	const rows, cols, m = 300, 96, 300 // more rows of activations than are multiplied at a time
 	w := testTensor{name: "layers.0.up_proj.weight", dtype: packing.F32, shape: []int64{rows, cols}}
 	bias := testTensor{name: "layers.0.up_proj.bias", dtype: packing.F32, shape: []int64{rows}}
 	dir := writeCheckpoint(t, "", w, bias)
@@ -50,14 +51,14 @@ func TestOutput(t *testing.T) {
 	if want := 10 * math.Log10(signal/noise); math.Abs(float64(out.WeightSQNR)-want) > 1e-4 {
 		t.Errorf("the weights cost %v, want %v", out.WeightSQNR, want)
 	}
-	// Noise of the weights and of the activations is independent: the sum of both, within a few percent.
+	// The noise of weights and of activations is independent, so it adds up, within a few percent.
 	sum := -10 * math.Log10(math.Pow(10, -float64(out.WeightSQNR)/10)+math.Pow(10, -float64(out.ActivationSQNR)/10))
 	if math.Abs(float64(out.SQNR)-sum) > 0.2 || out.ActivationSQNR < 30 || out.ActivationSQNR > 50 {
 		t.Errorf("in all %v, of the activations %v, of both %.2f dB", out.SQNR, out.ActivationSQNR, sum)
 	}
 }
 
-// TestTallOutput samples blocks.
+// TestTallOutput checks a matrix whose blocks are sampled.
 func TestTallOutput(t *testing.T) {
 	testshared.SlowEmulated(t, "TestGolden has the same code")
 	w := testTensor{name: "lm_head.weight", dtype: packing.BF16, shape: []int64{40_003, 128}}

@@ -31,19 +31,20 @@ type Parity struct {
 	Group   int    `json:"group"`
 	Rows    int64  `json:"rows"`
 	Cols    int64  `json:"cols"`
-	// Panels are those that were multiplied, of so many that the payload has. A panel of a plain payload is 8 rows.
+	// Panels are the panels that were multiplied, out of PanelsOf. A panel of a plain payload is 8
+	// rows.
 	Panels   []int `json:"panels"`
 	PanelsOf int   `json:"panels_of"`
-	// Machine is empty for this one.
+	// Machine names the other machine; "" is this one.
 	Machine string `json:"machine,omitempty"`
 	Kernel  string `json:"kernel"`
 	CPU     string `json:"cpu"` // the instruction set that kernels were limited to
-	// M are the numbers of rows of activations that the kernel was given.
+	// M lists the numbers of rows of activations that the kernel was run on.
 	M     []int `json:"m"`
 	Equal bool  `json:"equal"`
 	// FirstDifference says where outputs differ.
 	FirstDifference string `json:"first_difference,omitempty"`
-	// NoKernel says why there is nothing to compare; Equal is true then.
+	// NoKernel says why there is nothing to compare. Equal is then true.
 	NoKernel string `json:"no_kernel,omitempty"`
 }
 
@@ -53,8 +54,8 @@ type ParityOptions struct {
 	Threads int
 	// Match chooses tensors by any of their names. Default: all.
 	Match func(name string) bool
-	// All takes every payload. Default: payloads that differ in nothing but their rows and bytes are read by the same
-	// kernels in the same way, and four of them are taken, the first, the last and two between.
+	// All checks every payload. Default: among payloads that differ only in rows and bytes, which the same
+	// kernels read in the same way, the first, the last and two between are checked.
 	All bool
 }
 
@@ -64,13 +65,14 @@ const (
 	parityRows     = 24
 )
 
-// parityM are the numbers of rows of activations at a time: one, as in decoding, and several that fill kernels' steps or
-// do not. The last is all of them.
+// parityM are the numbers of rows of activations per run: one, as in decoding, and several that
+// fill the steps of kernels or do not. The last is all rows.
 var parityM = []int{1, 4, 7, parityRows}
 
-// Digests are what kernels of one machine make of a file, for another machine to compare.
+// Digests are the outputs of one machine's kernels for a file, hashed, for another machine to
+// compare.
 type Digests struct {
-	Version  int             `json:"version"` // of this form, and of the activations
+	Version  int             `json:"version"` // of this format, and of the activations
 	OS       string          `json:"os"`
 	Arch     string          `json:"arch"`
 	CPU      []string        `json:"cpu"` // instruction sets, as kernels.Features lists them
@@ -78,32 +80,33 @@ type Digests struct {
 	Payloads []PayloadDigest `json:"payloads"`
 }
 
-// digestsVersion is that of Digests. 1: the first one.
+// digestsVersion is the version of Digests. 1: the first one.
 const digestsVersion = 1
 
-// PayloadDigest is what kernels make of a payload.
+// PayloadDigest holds the hashes of the kernels' outputs for a payload.
 type PayloadDigest struct {
-	// Payload has what a Parity says of a payload, and nothing of kernels.
+	// Payload is the Parity without the fields about kernels.
 	Payload Parity `json:"payload"`
 	// Reference is the SHA-256 of the outputs of the portable reference.
 	Reference string         `json:"reference_sha256,omitempty"`
 	Kernels   []KernelDigest `json:"kernels,omitempty"`
 }
 
-// KernelDigest is what a kernel makes of a payload.
+// KernelDigest is the hash of a kernel's outputs for a payload.
 type KernelDigest struct {
 	Kernel string `json:"kernel"`
 	CPU    string `json:"cpu"`
 	M      []int  `json:"m"`
-	// SHA256 is that of the outputs; of the first ones that differ from the reference if any do.
+	// SHA256 hashes the outputs. If any differ from the reference, it hashes the first ones that
+	// do.
 	SHA256          string `json:"sha256"`
 	FirstDifference string `json:"first_difference,omitempty"`
 }
 
-// CheckParity holds every kernel that this machine has for a payload to the portable reference, bit for bit: for each
-// instruction set the kernels that it would choose for 1, 4, 7 and 24 rows of activations. These have what is hard for
-// kernels: zeros, subnormal and huge numbers, NaN, infinities, signs that are all the same. Payloads and panels are
-// sampled: see ParityOptions and Parity.Panels.
+// CheckParity compares every kernel that this machine has for a payload with the portable
+// reference, bit for bit: for each instruction set, the kernels selected for 1, 4, 7 and 24 rows of
+// activations. The activations include zeros, subnormal and huge numbers, NaN, infinities, and rows
+// of equal signs. Payloads and panels are sampled: see ParityOptions and Parity.Panels.
 //
 // Plain F32, F16 and BF16 payloads that are multiplied are compared with the portable kernel.
 func CheckParity(ctx context.Context, f *gqf.File, o ParityOptions) ([]Parity, error) {
@@ -114,7 +117,7 @@ func CheckParity(ctx context.Context, f *gqf.File, o ParityOptions) ([]Parity, e
 	return d.compare(d, ""), nil
 }
 
-// compare holds the kernels of d to the references of want, which is of the same file.
+// compare compares the kernels of d with the references of want, which is of the same file.
 func (d *Digests) compare(want *Digests, machine string) []Parity {
 	var list []Parity
 	for i, p := range d.Payloads {
@@ -137,7 +140,7 @@ func (d *Digests) compare(want *Digests, machine string) []Parity {
 	return list
 }
 
-// ParityDigest computes the outputs that CheckParity compares, as digests.
+// ParityDigest hashes the outputs that CheckParity compares.
 func ParityDigest(ctx context.Context, f *gqf.File, o ParityOptions) (*Digests, error) {
 	return digests(ctx, f, o, kernels.Features())
 }
@@ -188,7 +191,7 @@ func parityPayloadsOf(f *gqf.File, o ParityOptions) []gqf.Payload {
 			continue
 		}
 		for _, p := range t.Payloads() {
-			if p.Kind != gqf.KindWeights || p.Header.Layout == packing.LayoutPlain && !keptMatrix(t, p.Header) {
+			if p.Kind != gqf.KindWeights || p.Header.Layout == packing.LayoutPlain && !plainMatrix(t, p.Header) {
 				continue
 			}
 			if o.All {
@@ -209,8 +212,8 @@ func parityPayloadsOf(f *gqf.File, o ParityOptions) []gqf.Payload {
 	return chosen
 }
 
-// keptMatrix says whether a plain payload is the matrix of a linear layer.
-func keptMatrix(t gqf.Tensor, h packing.Header) bool {
+// plainMatrix reports whether a plain payload is the matrix of a linear layer.
+func plainMatrix(t gqf.Tensor, h packing.Header) bool {
 	switch t.Role {
 	case gqf.RoleProjection, gqf.RoleHead, gqf.RoleRouter:
 	case gqf.RoleEmbedding:
@@ -223,7 +226,7 @@ func keptMatrix(t gqf.Tensor, h packing.Header) bool {
 	return len(t.Shape) == 2 && h.Rows > 0 && h.Cols > 0 && slices.Contains([]packing.Dtype{packing.F32, packing.F16, packing.BF16}, h.Dtype)
 }
 
-// spread chooses at most n of the numbers below all: the first, the last, and others evenly between.
+// spread chooses at most n numbers below all: the first, the last, and others evenly between.
 func spread(all, n int) []int {
 	var list []int
 	for i := range min(all, n) {
@@ -236,7 +239,7 @@ func spread(all, n int) []int {
 	return list
 }
 
-// somePanels makes a payload of some panels of one, in a copy.
+// somePanels copies some panels of a payload into a payload of their own.
 func somePanels(h packing.Header, data []byte, panels []int) (packing.Header, []byte, error) {
 	if h.Layout == packing.LayoutPlain {
 		size := int(h.Cols) * h.Dtype.Bits() / 8
@@ -294,7 +297,7 @@ func operators(h packing.Header, data []byte, features []string) (ref kernels.Op
 	return ref, ops, nil
 }
 
-// digest computes what kernels make of a payload.
+// digest hashes the kernels' outputs for a payload.
 func digest(w *kernels.Workspace, t gqf.Tensor, p gqf.Payload, data []byte, features []string) (PayloadDigest, error) {
 	h := p.Header
 	nr := panelRows
@@ -337,7 +340,7 @@ func digest(w *kernels.Workspace, t gqf.Tensor, p gqf.Payload, data []byte, feat
 	return d, nil
 }
 
-// run runs what op chooses, and adds the kernels that have not been run for as many rows.
+// run runs the kernel that op selects, and adds it unless it has run on as many rows before.
 func (d *PayloadDigest) run(w *kernels.Workspace, op kernels.Operator, feature string, x, want, got []float32) error {
 	for _, m := range parityM {
 		name := op.Kernel(m)
@@ -365,7 +368,7 @@ func (d *PayloadDigest) run(w *kernels.Workspace, op kernels.Operator, feature s
 	return nil
 }
 
-// difference describes the first output that is another.
+// difference describes the first output that differs.
 func (d *PayloadDigest) difference(want, got []float32, rows, m int) string {
 	for i := range want {
 		if a, b := math.Float32bits(want[i]), math.Float32bits(got[i]); a != b {

@@ -2,7 +2,8 @@ package accuracy
 
 import "math"
 
-// parityInputs are the rows of activations, the same on any machine: a dozen that are hard, and random ones of all sizes.
+// parityInputs returns the rows of activations, the same on any machine: a dozen difficult ones,
+// then random ones of all magnitudes.
 func parityInputs(k int) []float32 {
 	x := RandomInputs("parity", parityRows, k)
 	n := newNormals("parity rows")

@@ -22,19 +22,21 @@ import (
 type RemoteOptions struct {
 	// Arch is the architecture of the other build: arm64 or amd64. Default: arm64.
 	Arch string
-	// Binary is that build of gq, for Linux if it is not this machine's architecture. Default: this program itself where it
-	// is of that architecture, else gq-linux-ARCH or one of a few like names in the directory of this program.
+	// Binary is the other build of gq, for Linux if it is for another architecture. Default: this
+	// program itself if it has the architecture, else gq-linux-ARCH or a similar name in the
+	// directory of this program.
 	Binary string
-	// CPUs are qemu's models to run it on: with max, kernels for every instruction set that qemu knows are compared; others,
-	// such as neoverse-n1 and cortex-a53, show that gq finds out what a CPU lacks. Default: max. Without qemu, not used.
+	// CPUs are the qemu CPU models to run the build on. max compares the kernels of every
+	// instruction set that qemu knows; others, such as neoverse-n1 and cortex-a53, show that gq
+	// detects what a CPU lacks. Default: max. Not used without qemu.
 	CPUs []string
-	// Match chooses tensors by any of their names. Default: all.
+	// Match selects tensors by any of their names. Default: all.
 	Match func(name string) bool
-	// Threads is how many goroutines work here. Default: GOMAXPROCS.
+	// Threads is the number of goroutines here. Default: GOMAXPROCS.
 	Threads int
 }
 
-// architecture is what running a build takes.
+// architecture says how to run builds of an architecture.
 type architecture struct {
 	machine elf.Machine
 	qemu    string
@@ -46,17 +48,17 @@ var architectures = map[string]architecture{
 	"amd64": {elf.EM_X86_64, "qemu-x86_64", "qemu-user"},
 }
 
-// MissingError says what running the other build lacks, and how to get it.
+// MissingError says what is missing to run the other build, and how to get it.
 type MissingError struct{ Msg string }
 
 func (e *MissingError) Error() string { return e.Msg }
 
-// parityArgs are the arguments that make gq print the ParityDigest of a file.
+// parityArgs are the arguments with which gq prints the ParityDigest of a file.
 func parityArgs(path string) []string { return []string{"accuracy", "--parity-digest", path} }
 
-// RemoteParity holds the kernels of another build of gq to the portable reference as it runs here: f is the file at path,
-// which the other build opens itself. It runs directly on a machine of its architecture and else under qemu's user mode.
-// If the build or qemu is missing, the error is a *MissingError.
+// RemoteParity compares the kernels of another build of gq with this build's portable reference.
+// The other build opens path, the file f, itself. It runs directly on a machine of its architecture
+// and else under qemu's user mode. If the build or qemu is missing, the error is a *MissingError.
 func RemoteParity(ctx context.Context, f *gqf.File, path string, o RemoteOptions) ([]Parity, error) {
 	if o.Arch == "" {
 		o.Arch = "arm64"
@@ -108,7 +110,7 @@ func RemoteParity(ctx context.Context, f *gqf.File, path string, o RemoteOptions
 	return list, nil
 }
 
-// findBinary finds the other build and checks what it is for.
+// findBinary finds the other build and checks its architecture.
 func findBinary(path, name string, arch architecture) (string, error) {
 	own, err := os.Executable()
 	if err != nil {
@@ -144,7 +146,7 @@ func findBinary(path, name string, arch architecture) (string, error) {
 	defer f.Close()
 	b, err := elf.NewFile(f)
 	if err != nil {
-		return "", fmt.Errorf("parity with %s: %s is no program for Linux: %w", name, path, err)
+		return "", fmt.Errorf("parity with %s: %s is not a Linux program: %w", name, path, err)
 	}
 	if b.Machine != arch.machine {
 		return "", fmt.Errorf("parity with %s: %s is a program for %s", name, path, strings.TrimPrefix(b.Machine.String(), "EM_"))
@@ -165,7 +167,7 @@ func findQemu(arch architecture) (string, error) {
 	return "", &MissingError{msg}
 }
 
-// runDigest has the other build compute its digests.
+// runDigest runs the other build to compute its digests.
 func runDigest(ctx context.Context, command []string, path string) (*Digests, error) {
 	args := append(command[1:len(command):len(command)], parityArgs(path)...)
 	cmd := exec.CommandContext(ctx, command[0], args...)
@@ -189,7 +191,6 @@ func runDigest(ctx context.Context, command []string, path string) (*Digests, er
 	return d, nil
 }
 
-// lastLine gives the last line of text behind a colon.
 func lastLine(text []byte) string {
 	text = bytes.TrimSpace(text)
 	if len(text) == 0 {
@@ -198,11 +199,11 @@ func lastLine(text []byte) string {
 	return ": " + string(text[bytes.LastIndexByte(text, '\n')+1:])
 }
 
-// sameDigests fails if digests cannot be compared.
+// sameDigests fails if the digests cannot be compared.
 func sameDigests(got, want *Digests, arch string) error {
 	switch {
 	case got.Version != want.Version:
-		return fmt.Errorf("it prints digests of version %d, this gq compares version %d: use builds of one version", got.Version, want.Version)
+		return fmt.Errorf("it prints digests of version %d, this gq compares version %d: use builds of the same version", got.Version, want.Version)
 	case got.Arch != arch:
 		return fmt.Errorf("it is a build for %s, not %s", got.Arch, arch)
 	case got.Size != want.Size || len(got.Payloads) != len(want.Payloads):
@@ -211,7 +212,7 @@ func sameDigests(got, want *Digests, arch string) error {
 	for i := range got.Payloads {
 		g, w := &got.Payloads[i].Payload, &want.Payloads[i].Payload
 		if g.Tensor != w.Tensor || g.Slice != w.Slice || g.Variant != w.Variant {
-			return fmt.Errorf("it compares tensor %q, variant %d, where this gq compares %q, variant %d: use builds of one version", g.Tensor, g.Variant, w.Tensor, w.Variant)
+			return fmt.Errorf("it compares tensor %q, variant %d, where this gq compares %q, variant %d: use builds of the same version", g.Tensor, g.Variant, w.Tensor, w.Variant)
 		}
 	}
 	return nil

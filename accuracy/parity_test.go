@@ -20,7 +20,7 @@ import (
 	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
-// TestMain makes the test's program do what gq does for RemoteParity.
+// TestMain lets the test binary stand for gq in TestRemoteParity.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 4 && os.Args[1] == parityArgs("")[0] && os.Args[2] == parityArgs("")[1] {
 		f, err := gqf.Open(os.Args[3], gqf.Options{})
@@ -107,7 +107,8 @@ func TestCheckParity(t *testing.T) {
 	}
 }
 
-// TestEveryKernel holds a file in every kernel's layout and shows that none of this machine was left out.
+// TestEveryKernel checks a file in the layout of every kernel, and that no kernel of this machine
+// is missed.
 func TestEveryKernel(t *testing.T) {
 	f := openFile(t, layoutFile(t, quantizer.Recipe{}))
 	list, err := CheckParity(context.Background(), f, ParityOptions{All: true})
@@ -125,7 +126,7 @@ func TestEveryKernel(t *testing.T) {
 	}
 }
 
-// TestDifference: bits that are not the same are found and described.
+// TestDifference checks that differing bits are found and described.
 func TestDifference(t *testing.T) {
 	f := openFile(t, layoutFile(t, quantizer.Recipe{}))
 	here, err := ParityDigest(context.Background(), f, ParityOptions{Threads: 1})
@@ -165,7 +166,8 @@ func clone(t *testing.T, d *Digests) *Digests {
 	return c
 }
 
-// TestParityGolden holds the reference's outputs on this machine to those of the machine that wrote the file.
+// TestParityGolden compares the reference's outputs on this machine with a file from another
+// machine.
 func TestParityGolden(t *testing.T) {
 	path, _ := quantize(t, filepath.Join(testshared.Root(t), "testdata", "books1.3M-bf16"), conversion.Options{})
 	d, err := digests(context.Background(), openFile(t, path), ParityOptions{}, kernels.Features())
@@ -184,11 +186,11 @@ func TestParityGolden(t *testing.T) {
 	compareGolden(t, filepath.Join("testdata", "parity.txt"), []byte(strings.Join(lines, "\n")+"\n"))
 }
 
-// TestRemoteParity runs this test's program as the other build.
+// TestRemoteParity runs the test binary as the other build.
 func TestRemoteParity(t *testing.T) {
 	path := layoutFile(t, quantizer.Recipe{})
 	f := openFile(t, path)
-	t.Setenv("GQ_CPU", "") // what it says is not for the other build
+	t.Setenv("GQ_CPU", "") // it would limit the other build as well
 	list, err := RemoteParity(context.Background(), f, path, RemoteOptions{Arch: runtime.GOARCH, Match: func(name string) bool { return !strings.Contains(name, "head") }})
 	if err != nil {
 		if strings.Contains(err.Error(), "exec format error") {
@@ -232,7 +234,7 @@ func TestRemoteParityMissing(t *testing.T) {
 		{RemoteOptions{Arch: "riscv64"}, "use arm64 or amd64", false},
 		{RemoteOptions{Arch: other}, "GOARCH=" + other + " go build", true},
 		{RemoteOptions{Arch: other, Binary: text + ".gone"}, "there is no " + text + ".gone", true},
-		{RemoteOptions{Arch: other, Binary: text}, "is no program for Linux", false},
+		{RemoteOptions{Arch: other, Binary: text}, "is not a Linux program", false},
 		{RemoteOptions{Arch: other, Binary: own}, "is a program for ", false},
 	}
 	for _, tt := range tests {

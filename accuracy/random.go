@@ -12,10 +12,11 @@ import (
 // inputSpread is the standard deviation of the logarithm of a channel's gain.
 const inputSpread = 0.5
 
-// RandomInputs makes m rows of k activations for a layer that there are no real ones for: normally distributed with
-// deviation 1, times a gain that belongs to the column and whose natural logarithm is normally distributed with deviation
-// 0.5. So columns differ in size by a factor of 30 from end to end among 2,048, and a few stand out, as the inputs of
-// linear layers do. The numbers depend on the name alone.
+// RandomInputs makes m rows of k activations for a layer without real ones. They are normally
+// distributed with deviation 1, times a gain per column whose natural logarithm is normally
+// distributed with deviation 0.5. So the columns of a layer with 2,048 inputs differ by a factor of
+// up to 30, and a few stand out, as in the inputs of real linear layers. The numbers depend on the
+// name alone.
 func RandomInputs(name string, m, k int) []float32 {
 	n := newNormals(name)
 	gain := make([]float64, k)
@@ -29,8 +30,8 @@ func RandomInputs(name string, m, k int) []float32 {
 	return x
 }
 
-// normals are random numbers, the same ones on any machine: math/rand's normal ones take logarithms and exponentials
-// from package math.
+// normals generates random numbers that are the same on any machine. math/rand's normal numbers
+// depend on logarithms and exponentials of package math.
 type normals struct {
 	splitmix.Source
 	spare float64
@@ -43,18 +44,18 @@ func newNormals(seed string) *normals {
 	return &normals{Source: splitmix.Source(h.Sum64())}
 }
 
-// uniform is a number above -1 and below 1.
+// uniform returns a number above -1 and below 1.
 func (n *normals) uniform() float64 {
 	return float64(int64(n.Next()>>11|1)-1<<52) / (1 << 52)
 }
 
-// below is a whole number below k.
+// below returns an integer in [0, k).
 func (n *normals) below(k int) int {
 	hi, _ := bits.Mul64(n.Next(), uint64(k))
 	return int(hi)
 }
 
-// normal is a normally distributed number, by Marsaglia's polar method.
+// normal returns a normally distributed number, by Marsaglia's polar method.
 func (n *normals) normal() float64 {
 	if n.has {
 		n.has = false

@@ -9,22 +9,22 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// ReportSchema names the form of a Report as JSON. It changes when a key changes its meaning or goes away, not when one
-// is added.
+// ReportSchema names the JSON format of a Report. It changes when a key changes its meaning or is
+// removed, not when a key is added.
 const ReportSchema = "gq-accuracy-report/2"
 
-// Report is all that `gq accuracy` found out. Everything but Run and Parity, whose kernels are those of a machine, is the
-// same on every machine.
+// Report is the result of `gq accuracy`. Everything but Run and Parity is the same on every
+// machine.
 type Report struct {
 	Schema    string `json:"schema"`
 	File      string `json:"file"`
 	Source    string `json:"source"` // the checkpoint
 	FileBytes int64  `json:"file_bytes"`
-	// Fold says how the source was folded before the file was made of it, if it was: tensors are compared with the folded
-	// weights, predictions with those of the source as it is.
+	// Fold says how the source was folded before it was quantized, if it was. Tensors are then
+	// compared with the folded weights, and predictions with the source's.
 	Fold        string `json:"fold,omitempty"`
 	Activations string `json:"activations"` // int8 or float32, of the quantized model
-	// Totals are of all quantized tensors.
+	// Totals are sums over all quantized tensors.
 	Totals Totals `json:"totals"`
 	// Text, Model and Baseline are nil without a text. Baseline is another .gqf on the same text.
 	Text     *TextInfo        `json:"text,omitempty"`
@@ -40,7 +40,7 @@ type Report struct {
 	refined bool // the codes of the file: see Try
 }
 
-// TextInfo says what was scored.
+// TextInfo describes the text that was scored.
 type TextInfo struct {
 	Name string `json:"name"`
 	// Source is "text", "tokens", or "self" for a text that the float model wrote, with Seed.
@@ -52,13 +52,14 @@ type TextInfo struct {
 	Stride     int             `json:"stride,omitempty"`
 	Windows    int             `json:"windows"`
 	Tokens     int             `json:"tokens"` // scored
-	// Context is how many tokens the model is made for (max_position_embeddings); 0 if config.json does not say.
+	// Context is the number of tokens that the model is made for (max_position_embeddings); 0 if
+	// config.json does not say.
 	Context int `json:"context,omitempty"`
-	// Warning says that end-of-document markers were read as text, if they were.
+	// Warning says that end-of-document markers were read as text.
 	Warning string `json:"warning,omitempty"`
 }
 
-// Cut says in a few words how the text was cut: "windows of 512 tokens, 4,095 tokens scored".
+// Cut says how the text was cut: "windows of 512 tokens, 4,095 tokens scored".
 func (t *TextInfo) Cut() string {
 	s := fmt.Sprintf("%s of %d tokens", t.Convention, t.Window)
 	if t.Convention == text.LlamaCpp {
@@ -70,39 +71,41 @@ func (t *TextInfo) Cut() string {
 	return s + fmt.Sprintf("; %d tokens scored", t.Tokens)
 }
 
-// Baseline is another file's comparison.
+// Baseline compares another file with the float model.
 type Baseline struct {
 	File      string `json:"file"`
 	FileBytes int64  `json:"file_bytes"`
 	eval.Comparison
 }
 
-// Run is what differs from run to run and from machine to machine.
+// Run holds what differs between runs and between machines.
 type Run struct {
 	Version string             `json:"version"`
 	CPU     []string           `json:"cpu"`
 	Threads int                `json:"threads"`
 	Seconds map[string]float64 `json:"seconds"` // of each part
-	// Speed is in tokens a second, of both models together.
+	// TokensPerSecond is the speed of both models together.
 	TokensPerSecond float64  `json:"tokens_per_second,omitempty"`
 	Kernels         []string `json:"kernels,omitempty"`
 }
 
-// Totals sum the quantized tensors up.
+// Totals are sums over the quantized tensors.
 type Totals struct {
 	Tensors int   `json:"tensors"` // experts count one by one
 	Kept    int   `json:"kept"`
 	Weights int64 `json:"weights"`
-	// Bytes are of the payloads, headers included, in every layout; BPW is Bytes as bits per quantized weight.
+	// Bytes counts the payloads of all layouts, headers included. BPW is Bytes as bits per
+	// quantized weight.
 	Bytes int64   `json:"bytes"`
 	BPW   float64 `json:"bits_per_weight"`
-	// SQNR is that of all weights as one.
+	// SQNR is the signal-to-noise ratio of all weights as one vector.
 	SQNR Decibels `json:"sqnr_db"`
-	// Bits is the width that most weights of linear layers have, tables of tokens and heads apart; 0 if there are none.
+	// Bits is the width of most weights of linear layers, embedding and lm_head apart; 0 if there
+	// are none.
 	Bits int `json:"bits"`
 }
 
-// SumUp makes the Totals of tensors.
+// SumUp adds up the Totals of tensors.
 func SumUp(tensors []TensorStats) Totals {
 	t := Totals{}
 	var signal, noise float64

@@ -11,8 +11,8 @@ import (
 	"github.com/lowbit-go/gq/model/eval"
 )
 
-// ReadReport reads a report that was written as JSON. A report from which a figure is missing is refused: encoding/json
-// would read it as 0.
+// ReadReport reads a report that was written as JSON. It refuses a report with a missing figure,
+// which encoding/json would read as 0.
 func ReadReport(path string) (*Report, error) {
 	b, err := files.Read(path, files.MaxReport)
 	if err != nil {
@@ -37,8 +37,8 @@ func ReadReport(path string) (*Report, error) {
 	return r, nil
 }
 
-// missingKey is the path of the first key that a value of type t always has in JSON and that v does not have, or has as
-// null; "" if there is none.
+// missingKey is the path of the first key that a value of type t must have in JSON and that v
+// lacks, or has as null; "" if there is none.
 func missingKey(v any, t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.Pointer:
@@ -87,7 +87,7 @@ func missingField(v any, t reflect.Type) string {
 	return ""
 }
 
-// nullable tells types that have null in JSON: for +Inf, or for nothing.
+// nullable reports whether values of the type may be null in JSON: +Inf, or no value.
 func nullable(t reflect.Type) bool {
 	switch t {
 	case reflect.TypeFor[Decibels](), reflect.TypeFor[Figure](), reflect.TypeFor[eval.StdErr]():

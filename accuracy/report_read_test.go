@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestReadReport refuses reports from which a figure is missing, which would be read as 0.
+// TestReadReport checks that reports with a missing figure, which would be read as 0, are refused.
 func TestReadReport(t *testing.T) {
 	r := gateReport()
 	r.Activations = "int8"

@@ -20,8 +20,8 @@ import (
 
 const schemaFile = "../docs/accuracy-report.schema.json"
 
-// TestSchema holds docs/accuracy-report.schema.json to the Go types: `go test ./accuracy -run TestSchema -update` writes it
-// anew.
+// TestSchema compares docs/accuracy-report.schema.json with the Go types. `go test ./accuracy -run
+// TestSchema -update` writes the schema.
 func TestSchema(t *testing.T) {
 	want := schemaOf(t)
 	if *update {
@@ -178,7 +178,7 @@ func (w *schemaWriter) of(t reflect.Type) *schema {
 	return &schema{Type: "integer"}
 }
 
-// validate holds a JSON value to a schema; keys that it does not know are errors here.
+// validate checks a JSON value against a schema. Unknown keys are errors here.
 func validate(root, s *schema, v any, path string) error {
 	if name, ok := strings.CutPrefix(s.Ref, "#/$defs/"); ok {
 		s = root.Defs[name]
@@ -229,7 +229,7 @@ func validate(root, s *schema, v any, path string) error {
 	return nil
 }
 
-// checkSchema holds a report to the schema.
+// checkSchema checks a report against the schema.
 func checkSchema(t *testing.T, r *Report) {
 	t.Helper()
 	b, err := os.ReadFile(schemaFile)

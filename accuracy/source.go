@@ -10,7 +10,7 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// MismatchError says that a checkpoint is not what a .gqf was made of.
+// MismatchError says that a .gqf was not made from this checkpoint.
 type MismatchError struct {
 	Checkpoint string // its directory, or one of its files
 	Tensor     string
@@ -21,26 +21,26 @@ func (e *MismatchError) Error() string {
 	return fmt.Sprintf("%s does not belong to this .gqf: tensor %q %s", e.Checkpoint, e.Tensor, e.Msg)
 }
 
-// source is where the checkpoint has the weights of a tensor of the file.
+// source is the checkpoint's tensor for a tensor of the file.
 type source struct {
 	ck      *safetensors.Checkpoint
 	src     safetensors.Tensor
 	weights *safetensors.Weights // nil for a tensor that is unquantized in the file
-	crc     uint32               // what the file says of the bytes; 0 if nothing
+	crc     uint32               // checksum of the bytes according to the file; 0 if it has none
 }
 
-// sources finds the checkpoint's tensors by the names that the file has for them.
+// sources finds the checkpoint's tensors by the names in the file.
 type sources struct {
-	ck    *safetensors.Checkpoint
-	f     *gqf.File
-	names map[int]gqf.Name // by tensor: the first name that the checkpoint has, or should have
-	fold  map[int]string   // by tensor: its scales
-	block [2]int           // of FP8 scales
-	table int              // the file's table of tokens; -1: none
+	ck        *safetensors.Checkpoint
+	f         *gqf.File
+	names     map[int]gqf.Name // by tensor: the first name that the checkpoint has, or should have
+	fold      map[int]string   // by tensor: the name of its scales
+	block     [2]int           // of FP8 scales
+	embedding int              // index of the embedding in the file; -1: none
 }
 
 func newSources(ck *safetensors.Checkpoint, f *gqf.File) (*sources, error) {
-	s := &sources{ck: ck, f: f, names: map[int]gqf.Name{}, fold: map[int]string{}, table: -1}
+	s := &sources{ck: ck, f: f, names: map[int]gqf.Name{}, fold: map[int]string{}, embedding: -1}
 	for n := range f.AllNames() {
 		switch old, ok := s.names[n.Tensor]; {
 		case n.Absorbed:
@@ -51,7 +51,7 @@ func newSources(ck *safetensors.Checkpoint, f *gqf.File) (*sources, error) {
 	}
 	for i := range f.Len() {
 		if t := f.Tensor(i); t.Role == gqf.RoleEmbedding {
-			s.table = i
+			s.embedding = i
 			break
 		}
 	}
@@ -75,15 +75,16 @@ func newSources(ck *safetensors.Checkpoint, f *gqf.File) (*sources, error) {
 	return s, nil
 }
 
-// find finds the weights of a tensor, whose shape has to be that of the file.
+// find finds the weights of a tensor and checks their shape.
 func (s *sources) find(t gqf.Tensor) (source, error) {
 	if err := t.Usable(); err != nil {
 		return source{}, err
 	}
 	name, ok := s.names[t.Index]
-	if !ok && t.Role == gqf.RoleHead && s.table >= 0 {
-		// A head that the checkpoint leaves out, stored on its own as a rule wanted it other than the table.
-		name, ok = s.names[s.table]
+	if !ok && t.Role == gqf.RoleHead && s.embedding >= 0 {
+		// The checkpoint has no lm_head: it is tied to the embedding. The file has one because a
+		// rule quantizes it differently.
+		name, ok = s.names[s.embedding]
 	}
 	if !ok {
 		return source{}, &MismatchError{s.ck.Dir(), t.Name, "is under no name of a checkpoint's tensor"}

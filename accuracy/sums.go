@@ -6,23 +6,23 @@ import (
 	"unsafe"
 )
 
-// errorSums are what the rows of a matrix lost. Rows are added in order, and blocks of rows put together in order, so
-// that the sums depend on the matrix alone.
+// errorSums adds up the errors of a matrix. Rows are added in order, and blocks of rows are merged
+// in order, so that the sums depend on the matrix alone.
 type errorSums struct {
 	signal, noise float64 // sums of squares of the weights and of their errors
-	dot, stored   float64 // sum of products of weights and stored weights, and of squares of the latter
-	largest       float64 // error
+	dot, stored   float64 // sums of weight times stored weight, and of stored weights squared
+	largest       float64 // the largest error
 	at            [2]int64
 	saturated     int64 // codes at an end of the range
-	zeros, lost   int64 // groups that are stored as zeros, and those of them that were none
+	zeros, lost   int64 // groups stored as zeros, and those whose weights are not all zero
 	magnitudes    [256]int64
 }
 
-// octaves counts errors by the exponent of their float32: in four tables, as the same one would have to wait for the
-// last increment.
+// octaves counts errors by the exponent of their float32. There are four tables because an
+// increment of one table would have to wait for the previous one.
 type octaves [4][256]uint32
 
-// row adds row number r from column c on: weights x, stored as y. Errors are counted in counts until flush.
+// row adds row r from column c on: weights x, stored as y. It counts errors in counts until flush.
 func (s *errorSums) row(counts *octaves, r, c int64, x, y []float32) {
 	y = y[:len(x)]
 	var signal, noise, dot, stored [4]float64
@@ -55,16 +55,16 @@ func (s *errorSums) row(counts *octaves, r, c int64, x, y []float32) {
 		}
 		counts[i][uint8(math.Float32bits(float32(d))>>23)]++
 	}
-	s.signal += fold4(signal)
-	s.noise += fold4(noise)
-	s.dot += fold4(dot)
-	s.stored += fold4(stored)
+	s.signal += sumLanes(signal)
+	s.noise += sumLanes(noise)
+	s.dot += sumLanes(dot)
+	s.stored += sumLanes(stored)
 	if at >= 0 {
 		s.largest, s.at = largest, [2]int64{r, c + int64(at)}
 	}
 }
 
-// flush takes over what row counted.
+// flush adds the counts of row.
 func (s *errorSums) flush(counts *octaves) {
 	for e := range s.magnitudes {
 		s.magnitudes[e] += int64(counts[0][e]) + int64(counts[1][e]) + int64(counts[2][e]) + int64(counts[3][e])
@@ -72,10 +72,10 @@ func (s *errorSums) flush(counts *octaves) {
 	*counts = octaves{}
 }
 
-// fold4 adds four lanes in a fixed tree.
-func fold4(v [4]float64) float64 { return (v[0] + v[2]) + (v[1] + v[3]) }
+// sumLanes adds four lanes in a fixed tree.
+func sumLanes(v [4]float64) float64 { return (v[0] + v[2]) + (v[1] + v[3]) }
 
-// codes counts the codes of a row at the ends of their range.
+// codes counts codes at the ends of their range.
 func (s *errorSums) codes(q []int8, width int) {
 	b := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(q))), len(q))
 	lowest := int8(-1 << (width - 1))
@@ -84,7 +84,7 @@ func (s *errorSums) codes(q []int8, width int) {
 	}
 }
 
-// groups looks for groups that are stored as zeros.
+// groups counts the groups that are stored as zeros.
 func (s *errorSums) groups(x, y []float32, group int) {
 	for len(y) > 0 {
 		n := min(group, len(y))
@@ -126,9 +126,10 @@ func (s *errorSums) add(o *errorSums) {
 
 // ErrorHistogram counts weights by the magnitude of their error, in octaves.
 type ErrorHistogram struct {
-	// None is the number of weights without an error (or with one below 2^-126).
+	// None is the number of weights without an error, or with an error below 2^-126.
 	None int64 `json:"none"`
-	// Counts[i] is the number of errors from 2^(First+i) up to 2^(First+i+1). It begins and ends with a number above 0.
+	// Counts[i] is the number of errors in [2^(First+i), 2^(First+i+1)). Its first and last counts
+	// are not 0.
 	First  int     `json:"first_exponent"`
 	Counts []int64 `json:"counts,omitempty"`
 }
@@ -151,10 +152,9 @@ func (s *errorSums) histogram() ErrorHistogram {
 	return h
 }
 
-// signalSums are sums of squares of a signal and of what differs from it.
+// signalSums are sums of squares of a signal and of the deviations from it.
 type signalSums struct{ signal, noise, dot, other float64 }
 
-// add adds two vectors in order.
 func (s *signalSums) add(signal, other []float32) {
 	for i, v := range signal {
 		a, b := float64(v), float64(other[i])

@@ -9,8 +9,8 @@ import (
 	"github.com/lowbit-go/gq/kernels"
 )
 
-// TensorStats compares the weights of a .gqf with those of the checkpoint: one slice of a tensor (all of most) in one of
-// its layouts.
+// TensorStats compares weights of a .gqf with the checkpoint: one slice of a tensor (most tensors
+// have one) in one of its layouts.
 type TensorStats struct {
 	Name       string   `json:"name"` // the canonical one
 	SharedWith []string `json:"shared_with,omitempty"`
@@ -26,17 +26,19 @@ type TensorStats struct {
 	Algorithm  string   `json:"algorithm"`
 	Rows       int64    `json:"rows"` // outputs
 	Cols       int64    `json:"cols"`
-	// Bytes are of the payload and its companions, headers included; BPW is Bytes as bits per weight.
+	// Bytes is the size of the payload and its companions, headers included. BPW is Bytes as bits
+	// per weight.
 	Bytes int64   `json:"bytes"`
 	BPW   float64 `json:"bits_per_weight"`
-	// SourceChanged says that the checkpoint does not have the bytes that the file was made of, by their checksum: it is a
-	// changed one, or the same model in another dtype.
+	// SourceChanged says that the checkpoint's bytes differ from the ones that the file was made
+	// from, by their checksum: the checkpoint was changed, or has another dtype.
 	SourceChanged bool `json:"source_changed,omitempty"`
-	// SourceRecorded says that the file records a checksum of the bytes that it was made of.
+	// SourceRecorded says that the file records a checksum of the bytes that it was made from.
 	SourceRecorded bool `json:"source_recorded,omitempty"`
 
-	// Kept says that the tensor was not quantized. It is then compared byte by byte: Equal says how that went, and
-	// Difference what is not equal. What follows is of numbers, if it holds any.
+	// Kept says that the tensor is unquantized. It is then compared byte by byte: Equal reports
+	// whether the bytes match; Difference describes the first mismatch. The figures that follow
+	// compare its numbers, if it holds any.
 	Kept       bool   `json:"kept"`
 	Equal      bool   `json:"equal,omitempty"`
 	Difference string `json:"difference,omitempty"`
@@ -46,25 +48,27 @@ type TensorStats struct {
 	MaxError   float64  `json:"max_error"`
 	MaxErrorAt [2]int64 `json:"max_error_at"` // row and column of the first
 	Cosine     float64  `json:"cosine"`
-	// Saturated is the share of codes at an end of their range. A quantizer puts the largest weight of a group there, so
-	// it is 1 code of a group at least, and all codes of 1 bit.
+	// Saturated is the share of codes at an end of their range. A quantizer puts the largest weight
+	// of a group there, so at least 1 code of a group is saturated, and all codes of 1 bit are.
 	Saturated float64 `json:"saturated"`
-	// ZeroGroups counts groups whose stored weights are all 0, and LostGroups those of them that have others in the
-	// checkpoint; Groups are all.
+	// ZeroGroups counts groups whose stored weights are all 0. LostGroups counts the groups among
+	// them whose weights are not all 0. Groups counts all groups.
 	ZeroGroups int64 `json:"zero_groups"`
 	LostGroups int64 `json:"lost_groups"`
 	Groups     int64 `json:"groups"`
-	// Signal and Noise are the sums of squares of the weights and of their errors, to add up tensors.
+	// Signal and Noise are the sums of squares of the weights and of their errors, for totals over
+	// tensors.
 	Signal float64        `json:"signal"`
 	Noise  float64        `json:"noise"`
 	Errors ErrorHistogram `json:"errors"`
 
-	// Output is the layer as executed; nil with NoOutput saying why.
+	// Output compares the outputs of the layer. If it is nil, NoOutput says why.
 	Output   *OutputStats `json:"output,omitempty"`
 	NoOutput string       `json:"no_output,omitempty"`
 }
 
-// Label is the tensor's name, with the expert's number where it has several: "model.layers.0.mlp.experts.down_proj[3]".
+// Label is the tensor's name, with the index of the expert in a fused tensor:
+// "model.layers.0.mlp.experts.down_proj[3]".
 func (s *TensorStats) Label() string { return label(s.Name, s.Slice, s.Slices) }
 
 func label(name string, slice, slices int) string {
@@ -74,28 +78,31 @@ func label(name string, slice, slices int) string {
 	return name
 }
 
-// TensorOptions are the options of Tensors. The zero value is good.
+// TensorOptions are the options of Tensors. The zero value is ready to use.
 type TensorOptions struct {
-	// Threads is how many goroutines work. Default: GOMAXPROCS. Results do not depend on it.
+	// Threads is the number of goroutines. Default: GOMAXPROCS. The results do not depend on it.
 	Threads int
-	// CPU limits kernels, as kernels.Options.CPU does. Results do not depend on it.
+	// CPU limits kernels as kernels.Options.CPU does. The results do not depend on it.
 	CPU string
-	// Match chooses tensors by any of their names. Default: all.
+	// Match selects tensors by any of their names. Default: all.
 	Match func(name string) bool
-	// Inputs gives m rows of real activations that go into a layer, and m = 0 where it has none; it is asked for each of a
-	// tensor's names until one has some, by several goroutines. An expert of a fused tensor is called X[i], as in
-	// model.Session.OnInput. Default: none; what has no real ones gets RandomInputs.
+	// Inputs returns m rows of real activations of a layer, or m = 0. Several goroutines call it,
+	// with each of a tensor's names until one has activations. An expert of a fused tensor is
+	// called X[i], as in model.Session.OnInput. Layers without real activations get RandomInputs.
+	// Default: none.
 	Inputs func(name string) (x []float32, m int)
-	// NoOutputs leaves out the layers as executed, which takes half of the time.
+	// NoOutputs skips the outputs of layers, which take half of the time.
 	NoOutputs bool
-	// Progress is called with the number of weights done and to be done in all, one call at a time.
+	// Progress is called with the number of weights done and the total, one call at a time.
 	Progress func(done, total int64)
 }
 
-// Tensors compares every tensor of f with the checkpoint src, in the file's order, each variant and slice by itself. The
-// checkpoint has to have every tensor, in the file's shape: else the error is a *MismatchError.
+// Tensors compares every tensor of f with the checkpoint src, in the file's order, one result for
+// each variant and slice. If the checkpoint lacks a tensor, or a shape differs, the error is a
+// *MismatchError.
 //
-// It goes through the weights once. Private memory is a few MiB for each thread, and what Inputs holds.
+// Tensors reads the weights once. Private memory is a few MiB for each thread, and the activations
+// of Inputs.
 func Tensors(ctx context.Context, src *safetensors.Checkpoint, f *gqf.File, o TensorOptions) ([]TensorStats, error) {
 	f.CheckSums()
 	j := &tensorJob{f: f, o: o, kernels: kernels.Options{CPU: o.CPU}}

@@ -13,9 +13,9 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// block is what a goroutine works in.
+// block holds a goroutine's buffers.
 type block struct {
-	x, y      []float32 // weights, and as stored
+	x, y      []float32 // the checkpoint's weights, and the stored ones
 	codes     []int8
 	counts    octaves
 	rows      *gqf.Rows
@@ -60,17 +60,18 @@ func (b *block) compare(e *entry, i int, o kernels.Options) (*part, error) {
 	return p, nil
 }
 
-// sampled says whether outputs are computed of block i: of all, or of one in e.every.
+// sampled reports whether outputs of block i are computed: of all blocks, or of one in e.every.
 func (e *entry) sampled(i int) bool {
 	if e.every <= 1 {
 		return e.every == 1
 	}
-	// Sample number s is block s*every, rounded down; rounding the quotients is the same on any machine.
+	// Sample s is block s*every, rounded down. Rounding the quotients gives the same blocks on any
+	// machine.
 	s := math.Ceil(float64(i) / e.every)
 	return int(float64(s*e.every)) == i
 }
 
-// notFinite names a weight that is no number.
+// notFinite names a weight that is NaN or infinite.
 func notFinite(x, y []float32, first, cols int64) error {
 	for i := range x {
 		for _, v := range []struct {
@@ -85,7 +86,8 @@ func notFinite(x, y []float32, first, cols int64) error {
 	return fmt.Errorf("rows %d and following are not finite", first)
 }
 
-// kept compares block i of an entry that was not quantized: bytes, and, where these differ or may do, numbers.
+// kept compares block i of an unquantized entry: its bytes, and its numbers where the bytes differ
+// or may differ.
 func (b *block) kept(e *entry, i int) (*part, error) {
 	h, src := e.payload.Header, &e.source.src
 	view, err := e.source.ck.Bytes(*src)
@@ -119,13 +121,14 @@ func (b *block) kept(e *entry, i int) (*part, error) {
 		at = end
 	}
 	p.sums.flush(&b.counts)
-	if same && p.sums.noise != 0 { // NaN or infinities, which the checkpoint has too
+	if same && p.sums.noise != 0 { // NaN or infinities that are equal in the checkpoint
 		p.sums = errorSums{}
 	}
 	return p, nil
 }
 
-// elements are the bytes of n elements from first. first and n, but at the end, are multiples of 8.
+// elements returns the bytes of n elements from first on. first is a multiple of 8, and so is n
+// except at the end.
 func elements(data []byte, d packing.Dtype, first, n int64) []byte {
 	bits := int64(d.Bits())
 	return data[first*bits/8:][:(n*bits+7)/8]

@@ -13,7 +13,7 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// entry is a payload to be compared.
+// entry is a payload to compare.
 type entry struct {
 	stats   TensorStats
 	tensor  gqf.Tensor
@@ -21,21 +21,21 @@ type entry struct {
 	source  source
 	step    int64 // rows of a block
 	blocks  int
-	every   float64 // outputs are computed of one block in so many; 0: of none
+	every   float64 // outputs are computed for one block in every; 0: for none
 
-	once   sync.Once // prepares what follows
+	once   sync.Once // prepares the fields that follow
 	err    error
-	rows   *gqf.Rows // nil if kept
+	rows   *gqf.Rows // nil if unquantized
 	data   []byte
 	inputs inputs
 
 	mu      sync.Mutex
-	pending map[int]*part // by block, those that came before their turn
-	merged  int           // blocks that are in total
+	pending map[int]*part // by block: results that came before their turn
+	merged  int           // blocks merged into total
 	total   total
 }
 
-// total is what all blocks up to one gave, put together in their order.
+// total is the sum of the merged blocks.
 type total struct {
 	sums          errorSums
 	out           outputSums
@@ -44,7 +44,7 @@ type total struct {
 	differ        int64
 }
 
-// part is what a block gave.
+// part is the result of a block.
 type part struct {
 	sums   errorSums
 	out    *outputSums
@@ -52,7 +52,7 @@ type part struct {
 	count  int64 // of weights
 	crc    uint32
 	bytes  int64
-	differ int64 // kept: the first byte that differs; -1: none
+	differ int64 // unquantized: the first byte that differs; -1: none
 }
 
 type tensorJob struct {
@@ -62,18 +62,19 @@ type tensorJob struct {
 	entries []*entry
 
 	mu          sync.Mutex
-	next, block int // the block to be done next
+	next, block int // the next block
 	done, total int64
 }
 
 const (
-	// blockWeights is how many weights are compared at a time: they and their copies stay in the second-level cache.
+	// blockWeights is how many weights are compared at a time: they and their copies fit the
+	// second-level cache.
 	blockWeights = 1 << 17
-	// panelRows is what the height of a block is a multiple of: that of all panels.
+	// Block heights are multiples of panelRows, as panels are.
 	panelRows = 8
 )
 
-// plan lists what is to be compared.
+// plan lists the entries.
 func (j *tensorJob) plan(ck *safetensors.Checkpoint) error {
 	sources, err := newSources(ck, j.f)
 	if err != nil {
@@ -149,7 +150,7 @@ func (j *tensorJob) entry(t gqf.Tensor, p gqf.Payload, found source) *entry {
 	return e
 }
 
-// take gives the next block; nil after the last.
+// take returns the next block; nil after the last.
 func (j *tensorJob) take() (*entry, int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -186,7 +187,7 @@ func (j *tensorJob) run(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// do compares a block and puts its result with those of the others.
+// do compares a block and merges its result.
 func (j *tensorJob) do(b *block, e *entry, i int) error {
 	var p *part
 	err := j.f.Guard(func() error {
@@ -216,7 +217,7 @@ func (j *tensorJob) do(b *block, e *entry, i int) error {
 	return nil
 }
 
-// open prepares reading an entry.
+// open prepares an entry for reading.
 func (j *tensorJob) open(e *entry) (err error) {
 	if e.data, err = j.f.Data(e.payload); err != nil || e.stats.Kept {
 		return err
@@ -224,7 +225,7 @@ func (j *tensorJob) open(e *entry) (err error) {
 	if e.rows, err = e.tensor.Rows(e.payload.Variant, e.payload.Slice); err != nil {
 		return err
 	}
-	if e.tensor.Transposed { // whose blocks do not lie in one piece
+	if e.tensor.Transposed { // whose blocks are not contiguous
 		view, err := e.source.ck.Bytes(e.source.src)
 		if err != nil {
 			return err
@@ -260,7 +261,7 @@ func (j *tensorJob) inputs(e *entry) error {
 	return nil
 }
 
-// merge puts block i behind those before it, as soon as they are there.
+// merge merges the result of block i as soon as all blocks before it are merged.
 func (e *entry) merge(i int, p *part) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -288,7 +289,7 @@ func (t *total) add(p *part) {
 	}
 }
 
-// finish turns sums into figures.
+// finish computes figures from the sums.
 func (e *entry) finish() {
 	s, t := &e.stats, &e.total
 	e.rows, e.inputs.x = nil, nil
@@ -321,8 +322,8 @@ func (e *entry) finish() {
 	}
 }
 
-// checkSources compares the checkpoint's bytes with the checksums that the file has of them. The slices of a tensor follow
-// each other.
+// checkSources compares checksums of the checkpoint's bytes with the file's. The slices of a tensor
+// follow each other.
 func (j *tensorJob) checkSources() {
 	for i := 0; i < len(j.entries); {
 		e, crc, read, n := j.entries[i], uint32(0), int64(0), i

@@ -25,7 +25,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// testTensor is a tensor of a checkpoint that a test makes up.
+// testTensor is a tensor of a synthetic checkpoint.
 type testTensor struct {
 	name  string
 	dtype packing.Dtype
@@ -95,7 +95,7 @@ func openCheckpoint(t testing.TB, dir string) *safetensors.Checkpoint {
 	return ck
 }
 
-// quantize gives the path of the .gqf of a checkpoint, and the job's report.
+// quantize quantizes a checkpoint and returns the path of the .gqf and the job's report.
 func quantize(t testing.TB, dir string, o conversion.Options) (string, *conversion.Report) {
 	t.Helper()
 	ck := openCheckpoint(t, dir)
@@ -143,7 +143,7 @@ func formats(t testing.TB, s string) []quantizer.Format {
 	return f
 }
 
-// readAll reads a tensor of a checkpoint as it is, with the block scales that belong to it.
+// readAll reads a tensor of a checkpoint, FP8 block scales applied.
 func readAll(t testing.TB, ck *safetensors.Checkpoint, name string) []float32 {
 	t.Helper()
 	src, ok := ck.Lookup(name)
@@ -161,7 +161,8 @@ func readAll(t testing.TB, ck *safetensors.Checkpoint, name string) []float32 {
 	return x
 }
 
-// TestTensors compares with sums of what Dequantize writes, in every layout and for tensors of every sort.
+// TestTensors compares with sums over the output of Dequantize, for every layout and kind of
+// tensor.
 func TestTensors(t *testing.T) {
 	const e, inter, hidden = 3, 40, 64
 	fused := `{"model_type": %q, "num_experts": 3}`
@@ -212,7 +213,8 @@ func TestTensors(t *testing.T) {
 	}
 }
 
-// checkStats computes s anew from all of a tensor's weights x and stored ones y, in the checkpoint's order.
+// checkStats computes s again from all of a tensor's weights x and stored weights y, in the
+// checkpoint's order.
 func checkStats(t *testing.T, f *gqf.File, s *TensorStats, x, y []float32) {
 	t.Helper()
 	if s.SourceChanged {
@@ -286,7 +288,7 @@ func checkStats(t *testing.T, f *gqf.File, s *TensorStats, x, y []float32) {
 	}
 }
 
-// TestSums has errors that are known.
+// TestSums checks errors of known size.
 func TestSums(t *testing.T) {
 	inf := float32(math.Inf(1))
 	tests := []struct {
@@ -360,7 +362,8 @@ func TestDecibels(t *testing.T) {
 	}
 }
 
-// TestOtherCheckpoint: what does not belong to the file is refused, and what is changed is told.
+// TestOtherCheckpoint checks that a checkpoint of another model is refused and a changed checkpoint
+// is reported.
 func TestOtherCheckpoint(t *testing.T) {
 	w := testTensor{name: "layers.0.up_proj.weight", dtype: packing.F32, shape: []int64{64, 96}}
 	norm := testTensor{name: "norm.weight", dtype: packing.F32, shape: []int64{300}}
@@ -374,7 +377,7 @@ func TestOtherCheckpoint(t *testing.T) {
 	tests := []struct {
 		name    string
 		tensors []testTensor
-		want    string // part of the error, or of what is told
+		want    string // part of the error, or of the report
 	}{
 		{"a tensor less", []testTensor{norm, ids}, `"layers.0.up_proj.weight" is not in it`},
 		{"another shape", []testTensor{as(w, packing.F32, 96, 64), norm, ids}, `model.safetensors does not belong to this .gqf: tensor "layers.0.up_proj.weight" has shape [96 64] there and [64 96] in the .gqf`},
@@ -414,7 +417,8 @@ func TestOtherCheckpoint(t *testing.T) {
 	}
 }
 
-// TestHeadOfItsOwn: a head that the checkpoint leaves out, and a rule wants other than the table.
+// TestHeadOfItsOwn has no lm_head in the checkpoint, and a rule that quantizes it differently from
+// the embedding.
 func TestHeadOfItsOwn(t *testing.T) {
 	table := testTensor{name: "model.embed_tokens.weight", dtype: packing.BF16, shape: []int64{96, 64}}
 	up := testTensor{name: "model.layers.0.mlp.up_proj.weight", dtype: packing.BF16, shape: []int64{64, 64}}
@@ -442,7 +446,7 @@ func TestHeadOfItsOwn(t *testing.T) {
 	}
 }
 
-// TestMatch chooses tensors by any name, and reports progress to the end.
+// TestMatch selects tensors by any name, and checks that progress is reported to the end.
 func TestMatch(t *testing.T) {
 	dir := filepath.Join(testshared.Root(t), "testdata", "books1.3M-bf16")
 	path, _ := quantize(t, dir, conversion.Options{})
@@ -464,7 +468,7 @@ func TestMatch(t *testing.T) {
 	}
 }
 
-// goldenJobs are quantizations of the bundled model whose figures are in testdata.
+// goldenJobs are quantizations of the bundled model. testdata has their figures.
 var goldenJobs = []struct {
 	name   string
 	recipe quantizer.Recipe
@@ -475,8 +479,8 @@ var goldenJobs = []struct {
 	{"8-bit-channel", quantizer.Recipe{Bits: 8, Group: quantizer.PerChannel}},
 }
 
-// TestGolden holds figures of a real model to the bit, on any machine, for any number of threads, and to the quantizer's
-// own.
+// TestGolden checks that the figures of a real model have the recorded bits, on any machine and for
+// any number of threads, and agree with the quantizer's report.
 func TestGolden(t *testing.T) {
 	dir := filepath.Join(testshared.Root(t), "testdata", "books1.3M-bf16")
 	for i, job := range goldenJobs {
@@ -508,7 +512,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// compareReport compares with the quantizer's sums, which it makes in lanes of float32.
+// compareReport compares with the quantizer's sums, which are float32 sums in lanes.
 func compareReport(t *testing.T, stats []TensorStats, report *conversion.Report) {
 	t.Helper()
 	for i := range stats {
