@@ -18,8 +18,8 @@ import (
 	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
-// TestMinimalReader compiles the reader on the first page of docs/FORMAT.md as it stands, and compares all weights that
-// it reads out of files of gq.
+// TestMinimalReader compiles the reader on the first page of docs/FORMAT.md as it stands, and
+// compares all weights that it reads out of files of gq.
 func TestMinimalReader(t *testing.T) {
 	if _, err := exec.LookPath("gcc"); err != nil {
 		if os.Getenv("CI") != "" {

@@ -17,7 +17,8 @@ import (
 	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
-// panelFiles are files of every layout, most with rows past the last one, columns past the last one and short groups.
+// panelFiles are files of every layout, most with rows past the last one, columns past the last one
+// and short groups.
 func panelFiles(t testing.TB) map[string][]byte {
 	t.Helper()
 	files := map[string][]byte{}
@@ -70,8 +71,8 @@ func panelFiles(t testing.TB) map[string][]byte {
 	return files
 }
 
-// TestPanels compares the verdicts of gqf_verify_tensor and of gqf.File.Verify on thousands of payloads with a byte changed
-// behind right checksums.
+// TestPanels compares the verdicts of gqf_verify_tensor and of gqf.File.Verify on thousands of
+// payloads with a byte changed behind right checksums.
 func TestPanels(t *testing.T) {
 	for _, test := range []struct {
 		toolchain

@@ -500,7 +500,8 @@ func differ(t *testing.T, tc toolchain, good []byte, several bool, n int, file f
 				verified++
 			}
 		}
-		// A damaged asset may be the only damage, and is one that gqf.h cannot find if it is compressed.
+		// A damaged asset may be the only damage, and is one that gqf.h cannot find if it is
+		// compressed.
 		if w.zstd {
 			got.verify, got.dump = w.verify, w.dump
 		}

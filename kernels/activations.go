@@ -9,22 +9,22 @@ import (
 	"github.com/lowbit-go/gq/kernels/internal/gemv"
 )
 
-// rowTile is rows of activations that a tile.Step takes together.
+// rowTile is a tile of rows of activations that one tile.Step takes together.
 type rowTile struct {
-	row   int // the first, of the block of rows that is at work
-	at    int // the same, with the padding of the tiles before
-	step  int // number in tile.Set.Steps
-	valid int // rows; the step's others are padding, all 0
+	row   int // first row, within the block of rows at work
+	at    int // first row, counting the padding of the tiles before
+	step  int // index in tile.Set.Steps
+	valid int // number of rows; the step's other rows are padding, all 0
 }
 
-// activations are quantized rows as the kernels want them. Slices have an element for each row, padding included, where
-// nothing else is said.
+// activations are quantized rows in the kernels' order. A slice has one element per row, including
+// padding, unless its comment says otherwise.
 type activations struct {
 	tiles   []rowTile
 	codes   []byte    // tile kernels: [tile][chunk][MR][8]; gemv: [row] in the kernel's Order
 	sums    []int32   // tile kernels: [tile][groups][MR]; gemv: [row][groups]
 	negZero []float32 // minus the zero point
-	negInt  []int32   // the same
+	negInt  []int32   // minus the zero point, as an integer
 	rec     []float32 // the scale
 	scales  []float32 // [row][groups], blocksF16 and blocksF32
 	asums   []float32 // [row][groups], blocksF32
@@ -45,7 +45,7 @@ func (a *activations) grow(f *panelLayout, rows, stride int) {
 	}
 }
 
-// set quantizes x as row number i. The codes go to q, f.stored long.
+// set quantizes x as row i. It writes the codes to q, which has f.stored elements.
 func (a *activations) set(f *panelLayout, i int, q []int8, x []float32) {
 	a.negZero[i], a.negInt[i], a.rec[i] = 0, 0, 0
 	ok, groups := false, f.groups
@@ -62,7 +62,7 @@ func (a *activations) set(f *panelLayout, i int, q []int8, x []float32) {
 	a.bad[i] = !ok
 }
 
-// setTile quantizes the rows of a tile and interleaves them. x is the block of rows, k columns each.
+// setTile quantizes and interleaves the rows of a tile. x is the block of rows, k columns each.
 func (a *activations) setTile(f *panelLayout, w *worker, t *rowTile, mr int, x []float32) {
 	k, groups := f.cols, f.groups
 	codes, sums := a.codes[t.at*f.stored:][:mr*f.stored], a.sums[t.at*groups:][:mr*groups]
@@ -90,7 +90,7 @@ func (a *activations) setTile(f *panelLayout, w *worker, t *rowTile, mr int, x [
 	}
 }
 
-// clearRow is set for a row of padding.
+// clearRow sets row i to padding.
 func (a *activations) clearRow(i, groups int) {
 	a.negZero[i], a.negInt[i], a.rec[i], a.bad[i] = 0, 0, 0, false
 	if len(a.scales) >= (i+1)*groups {
@@ -101,7 +101,7 @@ func (a *activations) clearRow(i, groups int) {
 	}
 }
 
-// interleave writes the 8 columns of each chunk of q to dst, a stride apart.
+// interleave writes each chunk of 8 columns of q to dst, stride bytes apart.
 func interleave(dst []byte, stride int, q []int8) {
 	src := bytesOf(q)
 	for at := 0; len(src) >= 8; at += stride {
@@ -110,7 +110,7 @@ func interleave(dst []byte, stride int, q []int8) {
 	}
 }
 
-// setRow quantizes x as row number i for a gemv kernel.
+// setRow quantizes x as row i for a gemv kernel.
 func (a *activations) setRow(f *panelLayout, w *worker, k *gemv.Kernel, i int, x []float32) {
 	groups := f.groups
 	var q []int8

@@ -8,7 +8,8 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// benchRows and benchCols are the shape of the weights: 8 MB at 4 bits, beyond a second-level cache.
+// benchRows and benchCols are the shape of the weights: 8 MB at 4 bits, beyond a second-level
+// cache.
 const benchRows, benchCols = 4096, 4096
 
 // benchPayload has one random panel, again and again.
@@ -29,7 +30,8 @@ func benchPayload(b *testing.B, h packing.Header) *payload {
 	return p
 }
 
-// benchOperator reports multiply-accumulates and packed bytes a second. Use -cpu to set the number of goroutines.
+// benchOperator reports multiply-accumulates and packed bytes a second. Use -cpu to set the number
+// of goroutines.
 func benchOperator(b *testing.B, op Operator, m, size int) {
 	pool := NewPool(0)
 	defer pool.Close()
@@ -110,8 +112,8 @@ func BenchmarkPool(b *testing.B) {
 	}
 }
 
-// BenchmarkCosts measures what cost.go holds: picoseconds a weight, with everything in the first-level caches. It is
-// BenchmarkCosts/CPU/layout/bits/ and gemv, unpack or the rows of a step.
+// BenchmarkCosts measures what cost.go holds: picoseconds a weight, with everything in the
+// first-level caches. It is BenchmarkCosts/CPU/layout/bits/ and gemv, unpack or the rows of a step.
 func BenchmarkCosts(b *testing.B) {
 	list := []packing.Header{
 		{Layout: packing.LayoutQSI4CXP, Bits: 4, ScaleDtype: packing.ScaleF32, Tile: packing.DefaultTile},

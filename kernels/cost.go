@@ -6,29 +6,30 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// The costs that kernels are chosen by. An operator compares kernels of one machine only, so each architecture has a
-// unit of its own:
+// The costs by which kernels are chosen. An operator compares kernels of one machine only, so each
+// architecture has its own unit:
+//   - amd64 and generic: picoseconds per weight on one core of an EPYC (Zen 5), with everything in
+//     the first-level cache: the least of 12 runs of BenchmarkCosts
+//   - arm64: executed instructions per thousand weights in the same benchmark, counted under qemu
 //
-//   - amd64 and generic: picoseconds for a weight, everything in the first-level caches, on one core of an EPYC (Zen 5):
-//     the least of 12 runs of BenchmarkCosts
-//   - arm64: executed instructions for a thousand weights in the same benchmark, counted under qemu
-//
-// They need not be right on another machine for a good choice: a gemv kernel costs two to five times less than unpacking
-// and multiplying one row, and loses as slowly with every further row.
+// The choice is good even where these costs are not exact: a gemv kernel costs two to five times
+// less than unpacking and multiplying one row, and loses as slowly with every further row.
 
-// costs are those of an instruction set.
+// costs are the costs of an instruction set.
 type costs struct {
-	// A step of m rows of activations costs step + m*row for a weight; row7 and row8 are for 7 and 8 bits.
+	// A step of m rows of activations costs step + m*row per weight; row7 and row8 are for 7 and 8
+	// bits.
 	step, row, row7, row8 float64
-	// Unpacking costs unpack for a weight, by bits-1, and record for the record of a group of a packed panel.
+	// Unpacking costs unpack per weight, by bits-1, and record per group of a packed panel.
 	unpack [8]float64
 	record float64
-	// gemv are the costs of the gemv kernels of lowbit, by bits-1, and those of qsi4cxp and qsi8cxp.
+	// gemv are the costs of lowbit's gemv kernels, by bits-1; the others are the costs of the gemv
+	// kernels of qsi4cxp and qsi8cxp.
 	gemv             [8]float64
 	qsi4cxp, qsi8cxp float64
 }
 
-// unpackNEON serves all instruction sets of arm64.
+// unpackNEON is shared by all instruction sets of arm64.
 var unpackNEON = [8]float64{380, 370, 390, 340, 400, 380, 390, 290}
 
 var allCosts = map[string]costs{
@@ -52,7 +53,7 @@ var allCosts = map[string]costs{
 	cpu.I8MM: {step: 115, row: 62, row7: 62, row8: 62, unpack: unpackNEON, record: 22000},
 }
 
-// gemvCost is what a gemv kernel spends on a weight.
+// gemvCost is the cost of a gemv kernel per weight.
 func gemvCost(k *gemv.Kernel) float64 {
 	c := allCosts[k.Feature]
 	switch k.Layout {
@@ -64,13 +65,13 @@ func gemvCost(k *gemv.Kernel) float64 {
 	return c.gemv[k.Bits-1]
 }
 
-// unpackCost is what unpacking f's panels costs for a weight.
+// unpackCost is the cost of unpacking f's panels, per weight.
 func unpackCost(feature string, f *panelLayout) float64 {
 	c := allCosts[feature]
 	return c.unpack[f.bits-1] + c.record*float64(f.groups)/float64(f.nr*f.stored)
 }
 
-// stepCost is what a step of mr rows spends on a weight, codes having that many bits.
+// stepCost is the cost of a step of mr rows per weight, for codes of the given bits.
 func stepCost(feature string, bits, mr int) float64 {
 	c := allCosts[feature]
 	row := c.row

@@ -6,7 +6,7 @@ import (
 	"github.com/lowbit-go/gq/internal/floats"
 )
 
-// applyEpilogue turns the dot products of row number i of a with a panel into outputs.
+// applyEpilogue turns the dot products of row i of a with a panel into outputs.
 func (l *Linear) applyEpilogue(out []float32, t []int32, p *panel, a *activations, i int) {
 	f, groups := l.panelLayout, l.groups
 	switch f.epilogue {
@@ -37,8 +37,8 @@ func addBias(out, bias []float32) {
 	}
 }
 
-// epilogueHalf is tile.Step.Group's arithmetic for scales that cannot be halved: with the doubled t of the half-step grid,
-// the term of a group is fma(float32(t)/2, scale, f). That half is exact.
+// epilogueHalf is the arithmetic of tile.Step.Group for scales that cannot be halved: t is doubled
+// on the half-step grid, so the term of a group is fma(float32(t)/2, scale, f). The half is exact.
 func epilogueHalf(out []float32, t []int32, scales, rowSums, bias []float32, negZero, rec float32) {
 	nr := len(out)
 	for r := range out {
@@ -51,8 +51,8 @@ func epilogueHalf(out []float32, t []int32, scales, rowSums, bias []float32, neg
 	}
 }
 
-// finishRows clamps columns [from, to) of the outputs of rows [row, row+n) and gives the rows that have no codes their
-// NaN; at is the number of the first row in w.acts.
+// finishRows clamps columns [from, to) of the outputs of rows [row, row+n), and writes NaN to the
+// outputs of rows without codes. at is the index of the first row in w.acts.
 func (w *Workspace) finishRows(row, at, n, from, to int) {
 	j := &w.job
 	for i := range n {
@@ -67,11 +67,11 @@ func (w *Workspace) finishRows(row, at, n, from, to int) {
 	}
 }
 
-// nan is what every output that is not a number is.
+// nan is the only NaN in outputs.
 var nan = math.Float32frombits(0x7fc00000)
 
-// clamp is KleidiAI's: maximum with lo, then minimum with hi, where -0 is below +0 and NaN stays. Go's max and min are
-// so; they may change which NaN it is.
+// clamp clamps as KleidiAI does: the maximum with lo, then the minimum with hi, where -0 is below
+// +0 and NaN stays. Go's max and min do the same, but may change the bits of a NaN.
 func clamp(out []float32, lo, hi float32) {
 	for i, x := range out {
 		if x == x {
@@ -80,7 +80,7 @@ func clamp(out []float32, lo, hi float32) {
 	}
 }
 
-// canonical makes every NaN the same.
+// canonical replaces every NaN by nan.
 func canonical(out []float32) {
 	for i, x := range out {
 		if x != x {

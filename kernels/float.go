@@ -11,21 +11,23 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// Float is the Operator of float32, F16 or BF16 weights, packed into memory of its own: the baseline that quantized
-// operators are compared with. Sums are one chain of fused multiply-adds in order of column, see package floatmm.
+// Float is the Operator of F32, F16 or BF16 weights, packed into its own memory: the baseline for
+// quantized operators. A sum is one chain of fused multiply-adds in order of column, see package
+// floatmm.
 type Float struct {
 	floatOperator
 	weights *floatmm.Weights
 }
 
-// Rows is the Operator of weights that are produced row by row whenever they are needed: those of a mapped checkpoint, or
-// dequantized ones. It holds a panel of rows for each goroutine, and gives the bits that Float gives for the same weights.
+// Rows is the Operator of weights that are read row by row in every Forward, such as rows of a
+// mapped checkpoint or dequantized rows. It holds a panel of rows for each goroutine, and gives the
+// same bits as Float for the same weights.
 type Rows struct {
 	floatOperator
 	source floatmm.Source
 }
 
-// floatOperator is what Float and Rows share.
+// floatOperator is the common part of Float and Rows.
 type floatOperator struct {
 	header packing.Header
 	set    *floatmm.Set
@@ -36,14 +38,15 @@ type floatOperator struct {
 	mul    func(s *floatmm.Scratch, dst, x []float32, m, first, last int)
 }
 
-// NewFloat makes the operator of a LayoutPlain payload of F32, F16 or BF16, without bias. It copies the weights: F16 as
-// float32, BF16 as BF16. Data may be a map of a file, see NewLinear. It fails with *UnsupportedError for other payloads.
+// NewFloat makes the operator of a LayoutPlain payload of F32, F16 or BF16, without bias. It copies
+// the weights: F16 as float32, BF16 as BF16. data may be mapped, see NewLinear. It fails with
+// *UnsupportedError for other payloads.
 func NewFloat(h packing.Header, data []byte, o Options) (*Float, error) {
 	if err := h.Validate(); err != nil {
 		return nil, err
 	}
 	if h.Layout != packing.LayoutPlain || !slices.Contains([]packing.Dtype{packing.F32, packing.F16, packing.BF16}, h.Dtype) {
-		return nil, &UnsupportedError{h, "float operators are for plain F32, F16 and BF16"}
+		return nil, &UnsupportedError{h, "floating-point operators are for plain F32, F16 and BF16"}
 	}
 	size, err := h.DataSize()
 	if err != nil {
@@ -71,9 +74,9 @@ func NewFloat(h packing.Header, data []byte, o Options) (*Float, error) {
 	return f, nil
 }
 
-// NewRows makes the operator of rows x cols weights. read fills dst with the weights of a row; the operator calls it from
-// several goroutines, once for each row in every Forward of up to some thousand rows of activations. bias has rows
-// elements or is nil.
+// NewRows makes the operator of rows x cols weights. read fills dst with the weights of a row. The
+// operator calls read from several goroutines, once for each row in every pass; a Forward of up to
+// some thousand rows of activations is one pass. bias has rows elements or is nil.
 func NewRows(rows, cols int, read func(dst []float32, row int), bias []float32, o Options) (*Rows, error) {
 	switch {
 	case rows < 1 || cols < 1 || rows > math.MaxInt32 || cols > math.MaxInt32:
@@ -109,10 +112,10 @@ func (f *floatOperator) Rows() int { return int(f.header.Rows) }
 // Cols is the number of inputs.
 func (f *floatOperator) Cols() int { return int(f.header.Cols) }
 
-// Header describes the payload; that of NewRows is plain F32.
+// Header describes the payload; the header of NewRows is plain F32.
 func (f *floatOperator) Header() packing.Header { return f.header }
 
-// tile is the number of the largest tile that m rows fill.
+// tile is the index of the largest tile that m rows fill.
 func (f *floatOperator) tile(m int) int {
 	return max(0, slices.IndexFunc(f.set.Tiles, func(mr int) bool { return mr <= m }))
 }
@@ -158,7 +161,7 @@ func (w *Workspace) multiplyFloat(f *floatOperator, dst, x []float32, m int) {
 	j := &w.job
 	j.f, j.dst, j.x, j.m = f, dst, x, m
 	buffer.Grow(&w.floats, f.set.XLen(m, f.Cols()))
-	// Whole tiles to a part, and more than one row if there are many columns to copy.
+	// A part has whole tiles, and more than one row if there are many columns to copy.
 	j.batch = max(1, (1<<14)/f.Cols()/f.set.Tiles[0]) * f.set.Tiles[0]
 	w.run((m+j.batch-1)/j.batch, stagePackFloat)
 	j.batch = max(1, f.panels/(len(w.workers)*gemvParts)/f.set.Group) * f.set.Group

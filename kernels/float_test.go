@@ -160,12 +160,12 @@ func TestFloatRefuses(t *testing.T) {
 		size int
 		want string
 	}{
-		{packing.PlainHeader(packing.F64, 2, 3), 48, "no kernel reads plain F64, 2 x 3: float operators are for plain F32, F16 and BF16"},
+		{packing.PlainHeader(packing.F64, 2, 3), 48, "no kernel reads plain F64, 2 x 3: floating-point operators are for plain F32, F16 and BF16"},
 		{packing.PlainHeader(packing.F32, 2, 3), 20, "kernels: 20 bytes of data, the packed header needs 24"},
 		{packing.PlainHeader(packing.F32, 0, 3), 0, "no kernel reads plain F32, 0 x 3: no product has this shape"},
 		{
 			packing.Header{Layout: packing.LayoutQSI4CXP, Bits: 4, ScaleDtype: packing.ScaleF32, Tile: packing.DefaultTile, Rows: 8, Cols: 32}, 0,
-			"no kernel reads qsi4cxp 8x16x2, 4 bits, group 0, 8 x 32: float operators are for plain F32, F16 and BF16",
+			"no kernel reads qsi4cxp 8x16x2, 4 bits, group 0, 8 x 32: floating-point operators are for plain F32, F16 and BF16",
 		},
 	} {
 		if _, err := NewFloat(c.h, make([]byte, c.size), Options{}); err == nil || err.Error() != c.want {

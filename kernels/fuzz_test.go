@@ -8,8 +8,9 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// FuzzLinear compares all kernels of this machine with the reference: header bytes of any kind, weights and activations
-// out of a seed and, where the layout lets them, out of the bytes themselves.
+// FuzzLinear compares all kernels of this machine with the reference: header bytes of any kind,
+// weights and activations out of a seed and, where the layout lets them, out of the bytes
+// themselves.
 func FuzzLinear(f *testing.F) {
 	for i, h := range someHeaders() {
 		f.Add(uint8(h.Layout), h.Bits, uint8(h.ScaleDtype), uint8(h.ZeroKind), uint8(h.Grid), uint8(i), uint16(h.Group), uint16(h.Rows), uint16(h.Cols), uint8(1+i), uint64(i), []byte{})

@@ -8,7 +8,7 @@ import (
 	"github.com/lowbit-go/gq/kernels/internal/gemv"
 )
 
-// stage says what the parts of a job are.
+// stage is the work of a part of a job.
 type stage uint8
 
 const (
@@ -19,7 +19,7 @@ const (
 	stageFloat                  // float operators: multiply all rows with some panels
 )
 
-// job is one block of rows of one Forward.
+// job is the work on one block of rows of one Forward.
 type job struct {
 	stage    stage
 	l        *Linear
@@ -37,7 +37,7 @@ func (j *job) limit(lo, hi float32) {
 	j.min, j.max, j.clamped = lo, hi, !math.IsInf(float64(lo), -1) || !math.IsInf(float64(hi), 1)
 }
 
-// runPart is a part of the job.
+// runPart runs one part of the job.
 func (w *Workspace) runPart(id, part int) {
 	j, own := &w.job, &w.workers[id]
 	switch j.stage {
@@ -62,7 +62,7 @@ func (w *Workspace) multiply(l *Linear, c *candidate, dst, x []float32, m int) {
 	w.product()
 }
 
-// begin sets the job up and makes room for its activations.
+// begin sets up the job and makes room for its activations.
 func (w *Workspace) begin(l *Linear, c *candidate, dst, x []float32, m int) {
 	j, a := &w.job, &w.acts
 	j.l, j.c, j.dst, j.x, j.m = l, c, dst, x, m
@@ -75,7 +75,7 @@ func (w *Workspace) begin(l *Linear, c *candidate, dst, x []float32, m int) {
 	a.grow(l.panelLayout, last.at+l.set.Steps[last.step].MR, l.stored)
 }
 
-// copies is how often a row of activations stands in order o.
+// copies is the number of copies of a row of activations in order o.
 func copies(o gemv.Order) int {
 	if o == gemv.Twice {
 		return 2
@@ -83,7 +83,8 @@ func copies(o gemv.Order) int {
 	return 1
 }
 
-// quantize quantizes the rows. The few rows that gemv kernels multiply are not worth waking other goroutines.
+// quantize quantizes the rows. gemv kernels multiply only few rows: they are not worth waking other
+// goroutines.
 func (w *Workspace) quantize() {
 	j := &w.job
 	for i := range w.workers {
@@ -105,8 +106,8 @@ func (w *Workspace) product() {
 	j, f := &w.job, w.job.l.panelLayout
 	threads := len(w.workers)
 	if j.c.gemv != nil {
-		// Runs as long as may be, for the memory's sake, but several for each goroutine, as some are slower; and with more
-		// than one row, no longer than what stays in the cache until the last row.
+		// Long runs suit the memory, but each goroutine gets several, because some goroutines are
+		// slower. With more than one row, a run stays in the cache until the last row.
 		j.batch = max(1, f.panels/(threads*gemvParts))
 		if j.m > 1 {
 			j.batch = max(1, min(j.batch, packedBatch/f.panelBytes))
@@ -117,8 +118,8 @@ func (w *Workspace) product() {
 		w.run((f.panels+j.batch-1)/j.batch, stageGemv)
 		return
 	}
-	// A batch of panels stays in the second-level cache while all tiles of rows pass by: a tile then comes from the third
-	// level or from memory once for the batch.
+	// A batch of panels stays in the second-level cache while all tiles of rows use it. A tile is
+	// then loaded from the third level or from memory once per batch.
 	panels := j.l.reader.canonical()
 	j.batch = max(1, min(unpackedBatch/(j.l.set.NR*f.stored), panels/(threads*gemmParts)))
 	if len(w.acts.tiles) == 1 {
@@ -156,7 +157,7 @@ func (w *Workspace) multiplyPanels(own *worker, from, to int) {
 	}
 }
 
-// multiplyTile multiplies a tile of rows with a panel whose first row is row number first.
+// multiplyTile multiplies a tile of rows with a panel whose first row is row first of the matrix.
 func (l *Linear) multiplyTile(own *worker, a *activations, t *rowTile, p *panel, dst []float32, first int) {
 	step, f, nr := &l.set.Steps[t.step], l.panelLayout, l.set.NR
 	mr, groups := step.MR, f.groups
@@ -217,7 +218,7 @@ func (w *Workspace) multiplyPacked(own *worker, from, to int) {
 			k.Dst, k.Data, k.Panels = &out[from*f.nr], &l.data[f.prefix+from*f.panelBytes], whole-from
 			kernel.Run(k)
 		}
-		if whole < to { // the last panel has rows that are no rows of the matrix
+		if whole < to { // the last panel has padding rows
 			k.Dst, k.Data, k.Panels = &own.out[0], &l.data[f.prefix+whole*f.panelBytes], 1
 			kernel.Run(k)
 			copy(out[whole*f.nr:], own.out[:f.nr])

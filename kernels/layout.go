@@ -8,33 +8,33 @@ import (
 	"github.com/lowbit-go/gq/packing/layouts"
 )
 
-// maxGroup is the longest group, in columns: sums of products of two int8 over one are below 2^31.
+// maxGroup is the longest group, in columns: the sum over it of products of two int8 is below 2^31.
 const maxGroup = 1 << 16
 
-// quantization is how a layout's rows of activations become int8.
+// quantization is how a layout quantizes rows of activations to int8.
 type quantization uint8
 
 const (
 	asymmetric quantization = iota // act.Asymmetric
 	blocksF16                      // act.BlocksF16, blocks as long as groups
-	blocksF32                      // act.BlocksF32, likewise
+	blocksF32                      // act.BlocksF32, blocks as long as groups
 )
 
-// epilogue is how a layout's dot products become outputs.
+// epilogue is how a layout turns dot products into outputs.
 type epilogue uint8
 
 const (
 	epilogueGroup   epilogue = iota // tile.Step.Group
-	epilogueRow                     // one scale a row, int32 arithmetic up to it
+	epilogueRow                     // int32 arithmetic, then one scale a row
 	epilogueF16                     // tile.Set.EpilogueFMA
 	epilogueQAI4                    // tile.Set.EpilogueQAI4
 	epilogueTorchAO                 // tile.Set.EpilogueTorchAO
 )
 
-// panelLayout says how the panels of a payload lie in memory, and what is to be computed with them: all that the driver of the
-// tile kernels knows of a layout.
+// panelLayout describes how the panels of a payload lie in memory and how products with them are
+// computed: all that the driver of the tile kernels depends on.
 type panelLayout struct {
-	header     packing.Header // of the panels: lowbit for torchao-kleidiai
+	header     packing.Header // header of the panels: lowbit for torchao-kleidiai
 	bits       int
 	rows, cols int
 	nr         int // rows of a packed panel
@@ -49,29 +49,29 @@ type panelLayout struct {
 	quantize quantization
 	epilogue epilogue
 
-	// Codes: the lanes of all units of 128 codes, which lie in runs without a gap.
+	// Codes: the lanes of all units of 128 codes, in contiguous runs.
 	runs      []run
-	place     func(lane int) (row, col int) // of a lane's first code, from the run's first column
-	width     int                           // columns of a row in a lane: 8, or 4 of 4 rows
+	place     func(lane int) (row, col int) // place of a lane's first code, relative to the run's first column
+	width     int                           // columns of a row in a lane: 8, or 4 of each of 4 rows
 	flip, sub uint8                         // a stored field u is the code int8((u ^ flip) - sub)
 
 	// Offsets in a panel.
 	scaleAt    []int              // [groups] of nr scales
 	scaleDtype packing.ScaleDtype //
-	zeroAt     int                // zero points, from the scales of their group: nr int8, float32 or int32
-	sumAt      int                // nr row sums (epilogueGroup: float32, epilogueRow: int32), or from the scales nr int32 (epilogueTorchAO)
-	biasAt     int                // nr float32; -1: none stored
-	codeFactor int32              // epilogueRow: the row sums and scales are for codes times this
+	zeroAt     int                // zero points, relative to the scales of their group: nr int8, float32 or int32
+	sumAt      int                // nr row sums (epilogueGroup: float32, epilogueRow: int32), or nr int32 relative to the scales (epilogueTorchAO)
+	biasAt     int                // nr float32; -1 if not stored
+	codeFactor int32              // epilogueRow: factor of the codes in row sums and scales
 }
 
-// run is some blocks of codes that follow each other.
+// run is a sequence of contiguous blocks of codes.
 type run struct {
 	at    int // offset in the panel
-	units int // of 128 codes
-	col   int // the first column
+	units int // units of 128 codes
+	col   int // first column
 }
 
-// UnsupportedError says that no kernel reads a payload.
+// UnsupportedError reports a payload that no kernel reads.
 type UnsupportedError struct {
 	Header packing.Header
 	Msg    string
@@ -89,16 +89,17 @@ func (e *UnsupportedError) Error() string {
 	return fmt.Sprintf("no kernel reads %s, %d bits, group %d, %d x %d: %s", name, h.Bits, h.Group, h.Rows, h.Cols, e.Msg)
 }
 
-// newPanelLayout fails with *UnsupportedError for what has no kernels, and else as layouts.New does.
+// newPanelLayout fails with *UnsupportedError for a payload without kernels, and otherwise as
+// layouts.New does.
 func newPanelLayout(h packing.Header) (*panelLayout, error) {
 	if err := h.Validate(); err != nil {
 		return nil, err
 	}
 	reads, ok := supported[h.Layout]
 	if !ok {
-		msg := "this layout is not multiplied with"
+		msg := "this layout has no matrix product"
 		if h.Layout == packing.LayoutPlain {
-			msg = "quantized layouts are; NewFloat multiplies with plain F32, F16 and BF16"
+			msg = "want a quantized layout; NewFloat multiplies with plain F32, F16 and BF16"
 		}
 		return nil, &UnsupportedError{h, msg}
 	}
@@ -115,7 +116,7 @@ func newPanelLayout(h packing.Header) (*panelLayout, error) {
 		f.group = int(h.Group)
 	}
 	if f.group > maxGroup {
-		return nil, &UnsupportedError{h, fmt.Sprintf("a group of %d columns, sums of products are exact up to %d", f.group, maxGroup)}
+		return nil, &UnsupportedError{h, fmt.Sprintf("a group of %d columns, want at most %d, so that sums of products are exact", f.group, maxGroup)}
 	}
 	if err := reads.lay(f, p); err != nil {
 		return nil, err
@@ -123,10 +124,11 @@ func newPanelLayout(h packing.Header) (*panelLayout, error) {
 	return f, nil
 }
 
-// layoutSupport is how the tile kernels read a layout, and what its payloads may hold.
+// layoutSupport is how the tile kernels read a layout, and the payloads of the layout that they
+// read.
 type layoutSupport struct {
-	lay    func(f *panelLayout, p packing.Packer) error // fills in what the layout alone knows
-	as     packing.Layout                               // the layout as which it is multiplied with; 0: itself
+	lay    func(f *panelLayout, p packing.Packer) error // sets the fields that depend on the layout
+	as     packing.Layout                               // the layout whose kernels multiply it; 0: its own
 	widths []int                                        // bits of a code
 	zeros  []packing.ZeroKind
 	scales []packing.ScaleDtype
@@ -142,7 +144,8 @@ var (
 	scalesF16   = []packing.ScaleDtype{packing.ScaleF16}
 )
 
-// supported are the layouts that the tile kernels of every instruction set multiply with; others have no kernels.
+// supported lists the layouts that the tile kernels of every instruction set multiply with. Other
+// layouts have no kernels.
 var supported = map[packing.Layout]layoutSupport{
 	packing.LayoutLowbit:          {lay: (*panelLayout).lowbit, widths: allWidths, zeros: integerZero, scales: allScales},
 	packing.LayoutTorchAOKleidiAI: {lay: (*panelLayout).torchAOKleidiAI, as: packing.LayoutLowbit},
@@ -154,8 +157,8 @@ var supported = map[packing.Layout]layoutSupport{
 	packing.LayoutTorchAOLinear:   {lay: (*panelLayout).torchAOLinear, widths: allWidths, zeros: integerZero, scales: scalesF32},
 }
 
-// halves places lanes whose two halves h are distance columns apart: lanes run over h, then pairs of rows or fours of
-// rows, then along the columns. lowbit and KleidiAI's 4-bit layouts have it.
+// halves places lanes whose two halves h are distance columns apart: lanes run over h, then pairs
+// or fours of rows, then along the columns. lowbit and KleidiAI's 4-bit layouts are arranged so.
 func (f *panelLayout) halves(distance int) {
 	f.width = int(f.header.Tile.KR) / 2
 	nr, width := f.nr, f.width
@@ -171,7 +174,7 @@ func (f *panelLayout) lowbit(p packing.Packer) error {
 	f.halves(16)
 	half := uint8(1) << (f.bits - 1)
 	switch f.bits {
-	case 8: // stored as they are
+	case 8: // stored unchanged
 	case 4: // in two's complement
 		f.flip, f.sub = half, half
 	default:
@@ -179,7 +182,7 @@ func (f *panelLayout) lowbit(p packing.Packer) error {
 	}
 	for g := range f.groups {
 		f.scaleAt = append(f.scaleAt, l.RecordOffset(g))
-		// The blocks up to the one in which g ends follow each other without a record in between.
+		// The blocks up to the one in which g ends are contiguous, without a record in between.
 		from, to := 0, (min((g+1)*f.group, f.cols)+31)/32
 		if n := len(f.runs); n > 0 {
 			last := f.runs[n-1]
@@ -195,7 +198,7 @@ func (f *panelLayout) lowbit(p packing.Packer) error {
 	return nil
 }
 
-// torchAOKleidiAI is TorchAO's header and qsi4c32p.
+// torchAOKleidiAI is TorchAO's header followed by qsi4c32p.
 func (f *panelLayout) torchAOKleidiAI(packing.Packer) error {
 	h := f.header
 	h.Layout = packing.LayoutLowbit
@@ -223,20 +226,20 @@ func (f *panelLayout) qsi4cxp(packing.Packer) error {
 	return nil
 }
 
-// qsi8cxp has runs of kr columns of a row: a lane is 2 or 4 of them.
+// qsi8cxp has runs of kr columns of a row: a lane is 2 or 4 runs.
 func (f *panelLayout) qsi8cxp(packing.Packer) error {
 	f.width = int(f.header.Tile.KR)
 	nr, width := f.nr, f.width
 	f.place = func(lane int) (row, col int) {
-		lanes := nr * width / 16 // of as many columns of all rows
+		lanes := nr * width / 16 // lanes of width columns of all rows
 		return lane % lanes * (16 / width), lane / lanes * width
 	}
 	f.perRow()
 	return nil
 }
 
-// qsu2cxp has in each 16 bytes 16 columns of 4 rows, columns 4i to 4i+3 in bits 2i. TorchAO's planes of 2 bits, by which
-// it is unpacked, begin with the highest bits.
+// qsu2cxp holds 16 columns of 4 rows in each 16 bytes, columns 4i to 4i+3 in bits 2i. It is
+// unpacked by TorchAO's planes of 2 bits, which begin with the highest bits.
 func (f *panelLayout) qsu2cxp(packing.Packer) error {
 	f.width, f.sub = 4, 2
 	f.place = func(lane int) (row, col int) { return 0, lane/4*16 + (3-lane%4)*4 }
@@ -244,7 +247,8 @@ func (f *panelLayout) qsu2cxp(packing.Packer) error {
 	return nil
 }
 
-// qsi4c32pF16 has, for each group, nr scales and the codes, whose halves are half a group apart.
+// qsi4c32pF16 has nr scales and the codes for each group. The halves of the codes are half a group
+// apart.
 func (f *panelLayout) qsi4c32pF16(packing.Packer) error {
 	f.quantize, f.epilogue = blocksF16, epilogueF16
 	f.halves(f.group / 2)
@@ -257,7 +261,8 @@ func (f *panelLayout) qsi4c32pF16(packing.Packer) error {
 	return nil
 }
 
-// qai4c32p has, for each group, the codes, nr float32 zero points and nr scales; at the end nr biases.
+// qai4c32p has the codes, nr float32 zero points and nr scales for each group; nr biases follow the
+// last group.
 func (f *panelLayout) qai4c32p(packing.Packer) error {
 	f.quantize, f.epilogue = blocksF32, epilogueQAI4
 	f.halves(16)
@@ -273,8 +278,8 @@ func (f *panelLayout) qai4c32p(packing.Packer) error {
 	return nil
 }
 
-// torchAOLinear has, for each group, the codes in units of 16 columns of 8 rows, 8 scales, 8 int32 sums and perhaps 8
-// int32 zero points; at the end perhaps 8 biases.
+// torchAOLinear has the codes in units of 16 columns of 8 rows, 8 scales, 8 int32 sums and, if
+// asymmetric, 8 int32 zero points for each group; 8 biases, if any, follow the last group.
 func (f *panelLayout) torchAOLinear(packing.Packer) error {
 	f.epilogue = epilogueTorchAO
 	f.width = 8
@@ -307,22 +312,23 @@ func (f *panelLayout) steps() []int32 {
 	return steps
 }
 
-// unpacking is a call of tile.Set.Unpack: runs that lie evenly in the packed panel and behind each other in the unpacked
-// one go together.
+// unpacking is a call of tile.Set.Unpack. It joins runs that are equally spaced in the packed panel
+// and contiguous in the unpacked one.
 type unpacking struct {
-	at, to int // offsets in the packed panel and in the codes of the unpacked one
+	at, to int // offsets in the packed panel and in the codes of the unpacked panel
 	units  int
 	lanes  tile.Lanes
 }
 
-// unpackings are the calls that unpack a packed panel to one of nr rows, as codes of q + offset.
+// unpackings are the calls that unpack a packed panel into a panel of nr rows, as codes q + offset.
 func (f *panelLayout) unpackings(nr, offset int) []unpacking {
 	lanes := f.lanes(nr, offset)
 	var calls []unpacking
 	for i := 0; i < len(f.runs); {
 		first := f.runs[i]
 		c := unpacking{at: first.at, to: first.col * nr, units: first.units, lanes: lanes}
-		// Where the units of a run move dst to, and whether the next unit is an even one.
+		// moved is how far the units of a run move dst; a further run may only be joined if the
+		// next unit is an even one.
 		moved := int(lanes.Step[0]+lanes.Step[1])*(first.units/2) + int(lanes.Step[0])*(first.units%2)
 		even := first.units%2 == 0 || lanes.Step[0] == lanes.Step[1]
 		size := first.units * 16 * f.bits
@@ -339,7 +345,8 @@ func (f *panelLayout) unpackings(nr, offset int) []unpacking {
 	return calls
 }
 
-// lanes tells tile.Set.Unpack where the lanes of a run go in a panel of nr rows, for codes of q + offset.
+// lanes states where tile.Set.Unpack puts the lanes of a run in a panel of nr rows, for codes q +
+// offset.
 func (f *panelLayout) lanes(nr, offset int) tile.Lanes {
 	at := func(lane int) int64 {
 		row, col := f.place(lane)

@@ -12,8 +12,8 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// TestUnpackings holds that the calls of Unpack find every unit of every run, and that the table of lanes, which repeats
-// after two units, places its lanes where the layout has them.
+// TestUnpackings holds that the calls of Unpack find every unit of every run, and that the table of
+// lanes, which repeats after two units, places its lanes where the layout has them.
 func TestUnpackings(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	allHeaders(rng, func(_ int, h packing.Header) {
@@ -68,7 +68,8 @@ func TestUnpackings(t *testing.T) {
 	})
 }
 
-// TestPanel holds every Set's unpacked panels to the layout's packer: codes, scales, zero points and biases.
+// TestPanel holds every Set's unpacked panels to the layout's packer: codes, scales, zero points
+// and biases.
 func TestPanel(t *testing.T) {
 	rng := rand.New(rand.NewPCG(2, 2))
 	allHeaders(rng, func(n int, h packing.Header) {

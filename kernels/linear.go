@@ -9,45 +9,48 @@ import (
 
 // Operator is y = x W^T + b, with the weights W and the bias b of one payload.
 type Operator interface {
-	// Rows is the number of outputs, Cols of inputs.
+	// Rows is the number of outputs, Cols the number of inputs.
 	Rows() int
 	Cols() int
-	// Forward computes m rows: dst is [m][Rows()], x is [m][Cols()], both row-major. It fails only if these are not the
-	// lengths of dst and x. It may be called from many goroutines at once, with a Workspace for each.
+	// Forward computes m rows: dst is [m][Rows()], x is [m][Cols()], both row-major. It fails only
+	// if dst or x has another length. Many goroutines may call it at once, each with its own
+	// Workspace.
 	Forward(w *Workspace, dst, x []float32, m int) error
-	// ForwardClamped is Forward with every output limited to lo .. hi; NaN stays. As KleidiAI's kernels do, it takes the
-	// maximum with lo, then the minimum with hi, and -0 is below +0. It fails if lo or hi is NaN.
+	// ForwardClamped is Forward with every output limited to lo .. hi; NaN stays. Like KleidiAI's
+	// kernels, it takes the maximum with lo, then the minimum with hi, and -0 is below +0. It fails
+	// if lo or hi is NaN.
 	ForwardClamped(w *Workspace, dst, x []float32, m int, lo, hi float32) error
-	// Kernel names the kernel that Forward runs for m rows, as Table does.
+	// Kernel is the name, as in Table, of the kernel that Forward runs for m rows.
 	Kernel(m int) string
 }
 
-// Linear is the Operator of quantized weights. Its kernels read the packed bytes; activations are quantized row by row,
-// as the layout asks for it.
+// Linear is the Operator of quantized weights. Its kernels read the packed bytes and quantize
+// activations row by row, as the layout defines.
 type Linear struct {
 	*panelLayout
 	selection
 	reader   reader
 	steps    []int32
-	zeroStep bool // zero points differ from group to group
-	maxRows  int  // of one pass
+	zeroStep bool // each group has its own zero points
+	maxRows  int  // rows of one pass
 	header   packing.Header
 	data     []byte
 	log      func(Choice)
 }
 
-// NewLinear makes the operator of a payload: data is what follows its packed header, best straight from the map, and
-// must not change while the operator is used. The operator reads it in Forward alone; if it may be a map of a file that
-// becomes shorter, Forward belongs into mmap.Guard or gqf.File.Guard.
+// NewLinear makes the operator of a payload. data follows the packed header; it may be mapped, and
+// must not change while the operator is used. Only Forward reads it: if data is a mapped file that
+// may become shorter, call Forward within mmap.Guard or gqf.File.Guard.
 //
-// It fails with *UnsupportedError for payloads that no kernel reads: LayoutPlain, which NewFloat takes, tables that are
-// no weights of a linear operator, and groups of more than 65,536 columns.
+// It fails with *UnsupportedError for payloads that no kernel reads: LayoutPlain (see NewFloat),
+// embeddings, which are no linear layers, and groups of more than 65,536 columns.
 func NewLinear(h packing.Header, data []byte, o Options) (*Linear, error) {
 	if err := h.Validate(); err != nil {
 		return nil, err
 	}
 	if _, ok := supported[h.Layout]; ok {
-		// Before newPanelLayout, which takes memory for each group: a damaged header may claim any number.
+		// Checked before newPanelLayout, which allocates for each group: a damaged header may claim
+		// any number.
 		if size, err := h.DataSize(); err != nil {
 			return nil, err
 		} else if int64(len(data)) != size {
@@ -67,7 +70,7 @@ func NewLinear(h packing.Header, data []byte, o Options) (*Linear, error) {
 	return l, nil
 }
 
-// use prepares what follows from the selection.
+// use sets the fields that follow from the selection.
 func (l *Linear) use() {
 	l.reader = newReader(l.panelLayout, l.set)
 	l.steps = l.panelLayout.steps()
@@ -76,7 +79,8 @@ func (l *Linear) use() {
 	l.maxRows = max(passBytes/l.stored/most*most, most)
 }
 
-// passBytes bounds the quantized activations that a Workspace holds. More rows take several passes over the weights.
+// passBytes bounds the quantized activations that a Workspace holds. More rows take several passes
+// over the weights.
 const passBytes = 8 << 20
 
 // Rows is the number of outputs.
@@ -88,7 +92,7 @@ func (l *Linear) Cols() int { return l.cols }
 // Header describes the payload.
 func (l *Linear) Header() packing.Header { return l.header }
 
-// Kernel names the kernel that Forward runs for m rows, as Table does.
+// Kernel is the name, as in Table, of the kernel that Forward runs for m rows.
 func (l *Linear) Kernel(m int) string { return l.choose(m).name }
 
 // Forward implements Operator.
@@ -123,9 +127,9 @@ func (l *Linear) forward(w *Workspace, dst, x []float32, m int, lo, hi float32) 
 func checkForward(rows, cols int, dst, x []float32, m int, lo, hi float32) error {
 	switch {
 	case m < 0 || m > math.MaxInt/max(rows, cols) || len(dst) != m*rows || len(x) != m*cols:
-		return fmt.Errorf("kernels: %d outputs and %d inputs for %d rows of %d and %d", len(dst), len(x), m, rows, cols)
+		return fmt.Errorf("kernels: %d outputs and %d inputs, want %d rows of %d and %d", len(dst), len(x), m, rows, cols)
 	case lo != lo || hi != hi:
-		return fmt.Errorf("kernels: clamping to %v .. %v", lo, hi)
+		return fmt.Errorf("kernels: clamping to %v .. %v, want two numbers", lo, hi)
 	}
 	return nil
 }

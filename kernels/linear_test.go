@@ -16,8 +16,8 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// variants are the ways in which an operator can compute a product: by the gemv kernel, by the tile kernels mixed as they
-// are, and by each of their steps alone.
+// variants are the ways in which an operator can compute a product: by the gemv kernel, by the tile
+// kernels mixed as they are, and by each of their steps alone.
 func variants(t testing.TB, p *payload, feature string) map[string]*Linear {
 	t.Helper()
 	make1 := func() *Linear {
@@ -80,8 +80,8 @@ func forward(t testing.TB, what string, w *Workspace, l *Linear, x []float32, m 
 	return dst
 }
 
-// TestLinear holds every kernel of this machine to the reference, bit for bit, for every layout, width, tile, grid, kind
-// of zero points and scales, group, ragged shape and sort of activations.
+// TestLinear holds every kernel of this machine to the reference, bit for bit, for every layout,
+// width, tile, grid, kind of zero points and scales, group, ragged shape and sort of activations.
 func TestLinear(t *testing.T) {
 	pool := NewPool(3)
 	defer pool.Close()
@@ -124,7 +124,8 @@ func TestLinear(t *testing.T) {
 	}
 }
 
-// TestExpectedCPU fails where a builder that must test kernels would pass without them, see package cpu.
+// TestExpectedCPU fails where a builder that must test kernels would pass without them, see package
+// cpu.
 func TestExpectedCPU(t *testing.T) {
 	want := os.Getenv("GQ_EXPECT_CPU")
 	if want == "" {
@@ -257,16 +258,16 @@ func TestNewLinearRefuses(t *testing.T) {
 		h    packing.Header
 		want string
 	}{
-		{packing.PlainHeader(packing.BF16, 4, 8), "no kernel reads plain BF16, 4 x 8: quantized layouts are; NewFloat multiplies with plain F32, F16 and BF16"},
+		{packing.PlainHeader(packing.BF16, 4, 8), "no kernel reads plain BF16, 4 x 8: want a quantized layout; NewFloat multiplies with plain F32, F16 and BF16"},
 		{
 			packing.Header{Layout: packing.LayoutCodes, Bits: 3, ScaleDtype: packing.ScaleF32, Rows: 2, Cols: 48, Group: 16},
-			"no kernel reads codes, 3 bits, group 16, 2 x 48: this layout is not multiplied with",
+			"no kernel reads codes, 3 bits, group 16, 2 x 48: this layout has no matrix product",
 		},
 		{
 			packing.Header{Layout: packing.LayoutTorchAOEmbedding, Bits: 4, ScaleDtype: packing.ScaleF32, ZeroKind: packing.ZeroInt8, Rows: 2, Cols: 32},
-			"no kernel reads torchao-embedding, 4 bits, group 0, 2 x 32: this layout is not multiplied with",
+			"no kernel reads torchao-embedding, 4 bits, group 0, 2 x 32: this layout has no matrix product",
 		},
-		{long, "no kernel reads lowbit 8x16x2, 1 bits, group 0, 1 x 65537: a group of 65537 columns, sums of products are exact up to 65536"},
+		{long, "no kernel reads lowbit 8x16x2, 1 bits, group 0, 1 x 65537: a group of 65537 columns, want at most 65536, so that sums of products are exact"},
 	} {
 		size, err := c.h.DataSize()
 		if err != nil {

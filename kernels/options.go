@@ -12,23 +12,24 @@ import (
 
 // Options are the options of an operator.
 type Options struct {
-	// CPU is the best instruction set that the operator may use: generic, neon, dotprod, i8mm, avx2, avx512vnni. Naming one
-	// that this CPU lacks is an error. Default: what the environment variable GQ_CPU names; without it, the best that
-	// this CPU has.
+	// CPU is the best instruction set that the operator may use: generic, neon, dotprod, i8mm,
+	// avx2, avx512vnni. It fails if this CPU lacks the instruction set. Default: the environment
+	// variable GQ_CPU, or else the best instruction set of this CPU.
 	CPU string
-	// Log is called when the operator runs a kernel for the first time, from the goroutine that called Forward. Default: a
-	// line to standard error if the environment variable GQ_LOG lists "kernels", else nothing.
+	// Log is called when the operator runs a kernel for the first time, from the goroutine that
+	// called Forward. Default: a line to standard error if the environment variable GQ_LOG lists
+	// "kernels", else nothing.
 	Log func(Choice)
 }
 
-// Choice says which kernel an operator runs.
+// Choice is the kernel that an operator runs for a number of rows.
 type Choice struct {
 	Kernel string         // its name, as in Table
 	Header packing.Header // of the weights
 	M      int            // rows of activations
 }
 
-// String gives the line that GQ_LOG=kernels prints.
+// String is the line that GQ_LOG=kernels prints.
 func (c Choice) String() string {
 	h := c.Header
 	if h.Layout == packing.LayoutPlain {
@@ -41,11 +42,13 @@ func (c Choice) String() string {
 	return fmt.Sprintf("%s: %s %s, %d bits, group %s, %d x %d, m %d", c.Kernel, h.Layout, h.Tile, h.Bits, group, h.Rows, h.Cols, c.M)
 }
 
-// Features lists the instruction sets that this CPU and this build have, from the least to the best.
+// Features lists the instruction sets that this CPU and this build have, from the least to the
+// best.
 func Features() []string { return cpu.Supported() }
 
-// features lists what the operator may use, from the least to the best. The quantization of activations follows the
-// program's choice: every implementation gives the same bits, so an operator's own need not reach it.
+// features lists the instruction sets that the operator may use, from the least to the best. The
+// quantization of activations follows the program's choice instead: every implementation gives the
+// same bits.
 func (o Options) features() ([]string, error) {
 	list, err := cpu.UpTo(o.CPU)
 	if err != nil {

@@ -11,19 +11,21 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// panel is a panel as package tile reads it, NR rows: one, two or four packed panels side by side. Rows that the payload
-// has no packed panel for hold anything; their outputs are dropped.
+// panel is an unpacked panel of NR rows, as package tile reads it: one, two or four packed panels
+// side by side. Rows beyond the payload's packed panels have undefined values; their outputs are
+// dropped.
 type panel struct {
 	codes  []byte    // [chunk][NR][8]
 	scales []float32 // [groups][NR]
 	zeros  []int32   // [groups][NR] with zero points, else [NR]
 	points []float32 // [groups][NR], epilogueQAI4
-	sums   []int32   // [groups][NR], epilogueRow and epilogueTorchAO: of the codes
+	sums   []int32   // [groups][NR], epilogueRow and epilogueTorchAO: sums of the codes
 	float  []float32 // [NR], epilogueGroup: sums of the weights
 	bias   []float32 // [NR]
-	// exact is false where a scale of the half-step grid cannot be halved; scales then are whole ones.
+	// exact is false if a scale of the half-step grid cannot be halved; the scales are then not
+	// halved.
 	exact bool
-	half  []byte // 2-byte scales, gathered
+	half  []byte // gathered 2-byte scales
 }
 
 // reader unpacks panels of one operator.
@@ -32,17 +34,17 @@ type reader struct {
 	outs   int // NR
 	unpack func(dst, src *byte, units int, lanes *tile.Lanes)
 	zip    func(dst *byte, n int)
-	zero   int32 // how much larger than it counts a code is, without zero points
+	zero   int32 // excess of a stored code over its value, without zero points
 	calls  []unpacking
 	chunks int
-	// narrowScales says that scales have 2 bytes.
+	// narrowScales: scales have 2 bytes.
 	narrowScales bool
-	// plainScales says that records are 4 or 8 scales of 2 bytes and nothing else, as most are.
+	// plainScales: records consist of 4 or 8 scales of 2 bytes, as in most payloads.
 	plainScales bool
 }
 
-// newReader prepares unpacking for the kernels of set. On the half-step grid these are kernels for one bit more: they
-// multiply with 2q+1.
+// newReader prepares unpacking for the kernels of set. On the half-step grid, set is for codes of
+// one bit more: they multiply with 2q+1.
 func newReader(f *panelLayout, set tile.Set) reader {
 	stored := tile.Sets.For([]string{set.Feature}).Code.Set(f.bits)
 	r := reader{panelLayout: f, outs: set.NR, unpack: stored.Unpack, zip: set.Zip, zero: int32(set.Offset), chunks: f.stored / 8}
@@ -78,7 +80,7 @@ func (p *panel) grow(r *reader) {
 	}
 }
 
-// read unpacks panel number i out of a payload's data.
+// read unpacks panel i of a payload's data.
 func (r *reader) read(p *panel, data []byte, i int) {
 	perPanel := r.outs / r.nr
 	first := i * perPanel
@@ -108,7 +110,7 @@ func (r *reader) read(p *panel, data []byte, i int) {
 	}
 }
 
-// readCodes unpacks the codes of a packed panel to the rows from row on.
+// readCodes unpacks the codes of a packed panel into the rows from row on.
 func (r *reader) readCodes(p *panel, src []byte, row int) {
 	dst := p.codes[8*row:]
 	for i := range r.calls {
@@ -117,7 +119,7 @@ func (r *reader) readCodes(p *panel, src []byte, row int) {
 	}
 }
 
-// double doubles bytes.
+// double doubles every byte.
 func double(codes []byte) {
 	const low = 0x0101010101010101
 	for ; len(codes) >= 8; codes = codes[8:] {
@@ -126,7 +128,7 @@ func double(codes []byte) {
 	}
 }
 
-// readRecords reads what a packed panel says beside its codes. Scales of 2 bytes are gathered only.
+// readRecords reads everything but the codes of a packed panel. It only gathers scales of 2 bytes.
 func (r *reader) readRecords(p *panel, src []byte, row int) {
 	nr := r.nr
 	switch {
@@ -150,7 +152,8 @@ func (r *reader) readRecords(p *panel, src []byte, row int) {
 	}
 }
 
-// gatherScales copies the scales of records that are nothing else; like readCodes, without checks.
+// gatherScales copies the scales of records that contain nothing else. Like readCodes, it does not
+// check bounds.
 func (r *reader) gatherScales(p *panel, src []byte, row int) {
 	_, _ = p.half[2*r.groups*r.outs-1], src[r.panelBytes-1]
 	to, from, step := unsafe.Pointer(&p.half[2*row]), unsafe.Pointer(&src[0]), 2*r.outs
@@ -187,7 +190,7 @@ func (r *reader) readScales(p *panel, src []byte, row int) {
 	}
 }
 
-// readTorchAO reads scales, sums of codes and zero points. They are of 8 rows.
+// readTorchAO reads the scales, sums of codes and zero points of 8 rows.
 func (r *reader) readTorchAO(p *panel, src []byte, row int) {
 	le := binary.LittleEndian
 	for g, at := range r.scaleAt {
@@ -200,9 +203,9 @@ func (r *reader) readTorchAO(p *panel, src []byte, row int) {
 		}
 		zeros, stored := (*[8]int32)(p.zeros[to:]), (*[32]byte)(src[at+r.zeroAt:])
 		for i := range zeros {
-			z := int32(int8(le.Uint32(stored[4*i:]))) // an int32 of 8 bits
+			z := int32(int8(le.Uint32(stored[4*i:]))) // an int32 that fits 8 bits
 			zeros[i] = r.zero + z
-			sums[i] -= int32(r.group) * z // of q - z: its part is the zero point of the activations
+			sums[i] -= int32(r.group) * z // the sum of q - z, which is multiplied by the activations' zero point
 		}
 	}
 }
@@ -217,7 +220,7 @@ func (r *reader) widenScales(p *panel) {
 	}
 }
 
-// halveScales halves the scales for the doubled codes, unless one of them loses a bit.
+// halveScales halves the scales to compensate the doubled codes, unless a scale loses a bit.
 func (r *reader) halveScales(p *panel) {
 	scales := p.scales[:r.groups*r.outs]
 	for _, s := range scales {

@@ -8,23 +8,25 @@ import (
 	"github.com/lowbit-go/gq/internal/cpu"
 )
 
-// Pool runs work on a fixed number of goroutines, the caller's included. It belongs to whoever made it, may serve many
-// Workspaces, and takes one piece of work at a time: calls of Run from several goroutines wait for each other.
+// Pool runs work on a fixed number of goroutines, including the caller's. Its maker closes it. It
+// may serve many Workspaces and runs one piece of work at a time: concurrent calls of Run wait for
+// each other.
 type Pool struct {
 	mu      sync.Mutex
-	wake    []chan struct{} // one for each goroutine but the caller's
+	wake    []chan struct{} // one for each goroutine except the caller's
 	waiting sync.WaitGroup
 
-	// The work at hand.
+	// The current work.
 	f     func(worker, part int)
 	parts int64
 	next  atomic.Int64
 
 	failed atomic.Bool
-	cause  any // the first panic's value, if failed
+	cause  any // value of the first panic, if failed
 }
 
-// NewPool starts threads-1 goroutines; threads below 1 stands for runtime.GOMAXPROCS(0). Close ends them.
+// NewPool starts threads-1 goroutines; threads below 1 means runtime.GOMAXPROCS(0). Close ends
+// them.
 func NewPool(threads int) *Pool {
 	threads = cpu.Threads(threads)
 	p := &Pool{wake: make([]chan struct{}, threads-1)}
@@ -35,10 +37,10 @@ func NewPool(threads int) *Pool {
 	return p
 }
 
-// Threads is the number of goroutines that work in Run, the caller's included.
+// Threads is the number of goroutines that work in Run, including the caller's.
 func (p *Pool) Threads() int { return len(p.wake) + 1 }
 
-// Close ends the goroutines. The Pool then still runs work, in the caller's goroutine alone.
+// Close ends the goroutines. The Pool can still run work, in the caller's goroutine only.
 func (p *Pool) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -48,13 +50,13 @@ func (p *Pool) Close() {
 	p.wake = nil
 }
 
-// Run calls f(worker, part) once for each part from 0 to parts-1 and returns when all have returned. The goroutines take
-// the parts in order, each the next one as it becomes free; worker, below Threads(), tells them apart. f must not call
-// Run of the same Pool.
+// Run calls f(worker, part) once for each part in 0 .. parts-1 and returns when all calls have
+// returned. Goroutines take parts in order, each taking the next one when it becomes free; worker,
+// below Threads(), identifies the goroutine. f must not call Run of the same Pool.
 //
-// If a call panics, the parts that were not begun are left out and Run panics with the same value. Reading memory that
-// cannot be read (a map of a file that became shorter) is such a panic too, whichever goroutine it meets, as
-// debug.SetPanicOnFault describes.
+// If a call panics, Run skips the parts that have not begun and panics with the same value. This
+// includes faults in memory that cannot be read, such as a map of a file that became shorter, in
+// any goroutine; see debug.SetPanicOnFault.
 func (p *Pool) Run(parts int, f func(worker, part int)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -78,7 +80,7 @@ func (p *Pool) Run(parts int, f func(worker, part int)) {
 	}
 }
 
-// loop is the life of a goroutine.
+// loop runs in each goroutine of the Pool.
 func (p *Pool) loop(worker int, wake chan struct{}) {
 	debug.SetPanicOnFault(true)
 	for range wake {
@@ -87,11 +89,11 @@ func (p *Pool) loop(worker int, wake chan struct{}) {
 	}
 }
 
-// work does parts until none is left.
+// work runs parts until none are left.
 func (p *Pool) work(worker int) {
 	defer func() {
 		if r := recover(); r != nil {
-			p.next.Store(p.parts) // whoever is at work stops after its part
+			p.next.Store(p.parts) // the other goroutines stop after their current part
 			if p.failed.CompareAndSwap(false, true) {
 				p.cause = r
 			}

@@ -54,7 +54,8 @@ func TestPoolWorksTogether(t *testing.T) {
 	})
 }
 
-// TestPoolPanic wants the value of a panic in any goroutine back in the caller, and the Pool to work on.
+// TestPoolPanic wants the value of a panic in any goroutine back in the caller, and the Pool to
+// work on.
 func TestPoolPanic(t *testing.T) {
 	p := NewPool(3)
 	defer p.Close()

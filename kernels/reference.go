@@ -8,12 +8,13 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// Reference is the Operator that defines the bits of every kernel, in the plainest Go: slow, single-threaded, and with
-// nothing in common with the kernels but the layout's packer and the quantization of activations.
+// Reference is the Operator that defines the bits of every kernel, in plain Go: slow and
+// single-threaded. It shares only the layout's packer and the quantization of activations with the
+// kernels.
 type Reference struct{ op *reference.Operator }
 
-// NewReference makes the reference operator of a payload. It fails as NewLinear does, with *UnsupportedError for payloads
-// that no kernel reads.
+// NewReference makes the reference operator of a payload. It fails as NewLinear does, with
+// *UnsupportedError for payloads that no kernel reads.
 func NewReference(h packing.Header, data []byte) (*Reference, error) {
 	if _, err := newPanelLayout(h); err != nil {
 		return nil, err
@@ -31,7 +32,7 @@ func (r *Reference) Rows() int { return r.op.Rows() }
 // Cols is the number of inputs.
 func (r *Reference) Cols() int { return r.op.Cols() }
 
-// Kernel gives "reference".
+// Kernel is "reference".
 func (r *Reference) Kernel(int) string { return "reference" }
 
 // Forward implements Operator; it allocates, and does not use the Workspace.

@@ -11,29 +11,32 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// Info describes a kernel: what it reads and needs.
+// Info describes a kernel: the payloads that it reads and the CPU that it needs.
 type Info struct {
 	Name      string
 	Feature   string // the instruction set, as Options.CPU names it
 	Available bool   // whether this CPU and this build have the instruction set
-	// Kind is gemv for kernels that read the packed bytes for each row of activations, gemm for those that unpack panels
-	// and multiply them with many rows, float for those of NewFloat and NewRows.
+	// Kind is gemv for kernels that read the packed bytes for each row of activations, gemm for
+	// kernels that unpack panels and multiply them with many rows, float for the kernels of
+	// NewFloat and NewRows.
 	Kind string
-	// Layouts, Tiles and Zeros list what the kernel reads. A payload needs one of each.
+	// Layouts, Tiles and Zeros list the payloads that the kernel reads. A payload needs one of
+	// each.
 	Layouts []packing.Layout
 	Tiles   []packing.Tile
-	Bits    int // of a weight
+	Bits    int // bits of a weight
 	Zeros   []packing.ZeroKind
 	Grids   []packing.Grid
 	Scales  []packing.ScaleDtype
-	Rows    []int // of activations that it takes in a step, largest first
-	// Cost is what kernels of one payload are compared by: that of a row and a weight in the largest step, unpacking apart,
-	// in units that each architecture has for itself, see cost.go; 0 for floats, among which there is no choice.
+	Rows    []int // rows of activations in a step, largest first
+	// Cost is the cost of a row and a weight in the largest step, without unpacking, by which
+	// kernels for one payload are compared. Each architecture has its own unit, see cost.go. It is
+	// 0 for floating-point kernels, among which there is no choice.
 	Cost float64
 }
 
-// Table lists every kernel that this build registers, whether or not this CPU runs it, by layout and width, gemv kernels
-// first, and from the least instruction set to the best.
+// Table lists every kernel that this build registers, whether or not this CPU runs it: by layout
+// and width, gemv kernels first, and from the least instruction set to the best.
 func Table() []Info {
 	table := append(gemvInfos(), floatInfos()...)
 	for _, layout := range packing.Layouts {
@@ -110,7 +113,8 @@ func gemmInfos(layout packing.Layout, f layoutSupport) (list []Info) {
 	return list
 }
 
-// readAsLowbit lists the layouts whose panels are lowbit's: torchao-kleidiai's are, behind TorchAO's header.
+// readAsLowbit lists the layouts whose panels are lowbit panels: lowbit, and torchao-kleidiai after
+// TorchAO's header.
 func readAsLowbit(bits int, zeros packing.ZeroKind, grid packing.Grid, t packing.Tile) []packing.Layout {
 	list := []packing.Layout{packing.LayoutLowbit}
 	if bits == 4 && zeros == packing.ZeroNone && grid == packing.GridInteger && slices.Contains(packing.LayoutTorchAOKleidiAI.Tiles(), t) {
@@ -119,8 +123,8 @@ func readAsLowbit(bits int, zeros packing.ZeroKind, grid packing.Grid, t packing
 	return list
 }
 
-// KernelFor names the kernel that an operator made for payloads of h would run for m rows. It fails as NewLinear does,
-// and takes memory for each group of a row, so h has to be one that fits its data.
+// KernelFor is the name of the kernel that an operator for payloads of h would run for m rows. It
+// fails as NewLinear does. It allocates for each group of a row, so h must fit its data.
 func KernelFor(h packing.Header, m int, o Options) (string, error) {
 	f, err := newPanelLayout(h)
 	if err != nil {

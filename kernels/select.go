@@ -12,8 +12,8 @@ import (
 // candidate is a kernel that can serve an operator.
 type candidate struct {
 	name   string
-	gemv   *gemv.Kernel // nil: the tile kernels of the operator
-	cost   float64      // gemv: of a row
+	gemv   *gemv.Kernel // nil: the operator's tile kernels
+	cost   float64      // gemv: cost of a row
 	logged atomic.Bool
 }
 
@@ -21,11 +21,12 @@ type candidate struct {
 type selection struct {
 	gemm   *candidate
 	gemv   *candidate // nil if there is none
-	set    tile.Set   // of gemm
+	set    tile.Set   // tile set of gemm
 	tiling tiling
 }
 
-// newSelection resolves the kernels for f out of instruction sets, listed from the least to the best.
+// newSelection selects the kernels for f from instruction sets, which are listed from the least to
+// the best.
 func newSelection(f *panelLayout, features []string) selection {
 	bits := f.bits
 	if f.half {
@@ -45,10 +46,10 @@ func gemmName(l packing.Layout, bits int, feature string) string {
 	if l == packing.LayoutLowbit || l == packing.LayoutTorchAOLinear {
 		return fmt.Sprintf("gemm_%s%d_%s", l, bits, feature)
 	}
-	return fmt.Sprintf("gemm_%s_%s", l, feature) // the name has the width
+	return fmt.Sprintf("gemm_%s_%s", l, feature) // the layout's name implies the width
 }
 
-// gemvFor is the gemv kernel that reads payloads of f; nil if there is none.
+// gemvFor is the gemv kernel that reads payloads of f, or nil if there is none.
 func gemvFor(f *panelLayout, features []string) *gemv.Kernel {
 	h := f.header
 	if h.Layout == packing.LayoutLowbit && (h.ScaleDtype != packing.ScaleBF16 || f.groups > 1 && f.group%32 != 0) {
@@ -57,8 +58,8 @@ func gemvFor(f *panelLayout, features []string) *gemv.Kernel {
 	return gemv.For(gemv.Reads{Layout: h.Layout, Bits: h.Bits, Tile: h.Tile, Zeros: h.ZeroKind, Grid: h.Grid}, features)
 }
 
-// choose picks the kernel for m rows: the gemv kernel row by row, or the tile kernels, whichever costs less. Less than
-// one row is taken for one.
+// choose picks the cheaper kernel for m rows: the gemv kernel row by row, or the tile kernels. m
+// below 1 counts as 1.
 func (s *selection) choose(m int) *candidate {
 	m = max(m, 1)
 	if s.gemv != nil && float64(m)*s.gemv.cost <= s.tiling.cost(m) {
@@ -67,13 +68,13 @@ func (s *selection) choose(m int) *candidate {
 	return s.gemm
 }
 
-// tiling says how m rows are cut into the steps of a tile.Set.
+// tiling cuts m rows into the steps of a tile.Set at the least cost.
 type tiling struct {
 	steps  []tile.Step
-	unpack float64   // cost of unpacking a weight
-	costs  []float64 // of each step, for a weight
+	unpack float64   // cost of unpacking, per weight
+	costs  []float64 // cost of each step, per weight
 	rest   []float64 // cost of the best cover of n rows, n below the largest step
-	first  []int     // the first step of it
+	first  []int     // first step of the best cover of n rows
 }
 
 func newTiling(f *panelLayout, set tile.Set) tiling {
@@ -85,8 +86,8 @@ func newTiling(f *panelLayout, set tile.Set) tiling {
 	return x
 }
 
-// solve finds the best tiling for every remainder: steps that together have at least as many rows, at the least cost. Rows
-// that a step has too many are padding.
+// solve finds the best cover for every remainder: steps with at least as many rows, at the least
+// total cost. Surplus rows of a step are padding.
 func (x *tiling) solve() {
 	largest := x.steps[0].MR
 	x.rest, x.first = make([]float64, largest), make([]int, largest)
@@ -99,7 +100,7 @@ func (x *tiling) solve() {
 	}
 }
 
-// cost is that of unpacking a weight and multiplying it with m rows.
+// cost is the cost of unpacking a weight and multiplying it with m rows.
 func (x *tiling) cost(m int) float64 {
 	largest := x.steps[0].MR
 	return x.unpack + float64(m/largest)*x.costs[0] + x.rest[m%largest]

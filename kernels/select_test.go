@@ -12,7 +12,8 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// TestMix holds that tiles cover every number of rows, and that no other choice of steps costs less.
+// TestMix holds that tiles cover every number of rows, and that no other choice of steps costs
+// less.
 func TestMix(t *testing.T) {
 	x := tiling{unpack: 7, costs: []float64{10, 6, 4}}
 	for _, mr := range []int{8, 4, 1} {
@@ -46,7 +47,8 @@ func TestMix(t *testing.T) {
 	}
 }
 
-// TestChoose wants gemv kernels for the few rows that they are faster for, and all kernels of the CPU that is named.
+// TestChoose wants gemv kernels for the few rows that they are faster for, and all kernels of the
+// CPU that is named.
 func TestChoose(t *testing.T) {
 	table := Table()
 	h := packing.Header{Layout: packing.LayoutLowbit, Bits: 4, ScaleDtype: packing.ScaleBF16, Tile: packing.DefaultTile, Rows: 64, Cols: 256, Group: 32}.Canonical()

@@ -36,8 +36,8 @@ func someHeaders() []packing.Header {
 	return list
 }
 
-// TestConcurrent runs one operator from several goroutines, with Workspaces that share a Pool and with their own. The
-// race detector watches it in CI.
+// TestConcurrent runs one operator from several goroutines, with Workspaces that share a Pool and
+// with their own. The race detector watches it in CI.
 func TestConcurrent(t *testing.T) {
 	pool := NewPool(2)
 	defer pool.Close()
@@ -119,8 +119,8 @@ func TestNoAllocation(t *testing.T) {
 	}
 }
 
-// TestTruncatedFile shortens a file under its map: whichever goroutine reads the lost part, in Go or in assembly,
-// mmap.Guard around Forward says so, and the Pool works on.
+// TestTruncatedFile shortens a file under its map: whichever goroutine reads the lost part, in Go
+// or in assembly, mmap.Guard around Forward says so, and the Pool works on.
 func TestTruncatedFile(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("Windows refuses to shorten a mapped file")
@@ -179,8 +179,9 @@ func TestTruncatedFile(t *testing.T) {
 	}
 }
 
-// TestEmbeddingAgrees looks up the rows of an embedding in the bytes that a linear operator multiplies with. With a row
-// of activations that is 127 in one column and 0 elsewhere, of which all codes are exact, an output is 127 times a weight.
+// TestEmbeddingAgrees looks up the rows of an embedding in the bytes that a linear operator
+// multiplies with. With a row of activations that is 127 in one column and 0 elsewhere, of which
+// all codes are exact, an output is 127 times a weight.
 func TestEmbeddingAgrees(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))
 	for _, h := range someHeaders() {
@@ -205,7 +206,8 @@ func TestEmbeddingAgrees(t *testing.T) {
 				if err := table.Lookup(row, r); err != nil {
 					t.Fatal(err)
 				}
-				// The zero point of the activations is -128; the row's sum makes good for it, rounded.
+				// The zero point of the activations is -128; the row's sum makes good for it,
+				// rounded.
 				if got, want := float64(dst[r]/127), float64(row[k]); got < want-1e-3 || got > want+1e-3 {
 					t.Fatalf("%v: weight of row %d, column %d is %v by the operator, %v by the table", p, r, k, got, want)
 				}

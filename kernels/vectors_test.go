@@ -8,7 +8,8 @@ import (
 	"github.com/lowbit-go/gq/kernels/internal/vectors"
 )
 
-// TestKleidiAIVectors holds every kernel to all runs of KleidiAI's kernels, to the bit: from float32 activations.
+// TestKleidiAIVectors holds every kernel to all runs of KleidiAI's kernels, to the bit: from
+// float32 activations.
 func TestKleidiAIVectors(t *testing.T) {
 	products := vectors.KleidiAI(t)
 	for _, feature := range Features() {
@@ -28,7 +29,8 @@ func TestKleidiAIVectors(t *testing.T) {
 	}
 }
 
-// TestTorchAOVectors does the same with the runs of TorchAO's kernels, from the activations that TorchAO quantized.
+// TestTorchAOVectors does the same with the runs of TorchAO's kernels, from the activations that
+// TorchAO quantized.
 func TestTorchAOVectors(t *testing.T) {
 	products := vectors.TorchAO(t)
 	for _, feature := range Features() {
@@ -50,7 +52,8 @@ func TestTorchAOVectors(t *testing.T) {
 	}
 }
 
-// replace puts quantized rows in the place of those that the job has. They have a scale and a zero point a row.
+// replace puts quantized rows in the place of those that the job has. They have a scale and a zero
+// point a row.
 func (w *Workspace) replace(l *Linear, from *vectors.Activations, m int) {
 	a, c := &w.acts, w.job.c
 	at := make([]int, m) // of each row in a

@@ -9,8 +9,9 @@ import (
 	"github.com/lowbit-go/gq/kernels/internal/tile"
 )
 
-// Workspace is the memory that operators work in: quantized activations and unpacked panels. It grows with the largest
-// operator that it has served, and then no call allocates. It serves one Forward at a time, of any operator.
+// Workspace is the memory in which operators work: quantized activations and unpacked panels. It
+// grows to the needs of the largest operator that it has served; after that, calls do not allocate.
+// It serves one Forward at a time, of any operator.
 type Workspace struct {
 	pool    *Pool
 	workers []worker
@@ -20,8 +21,8 @@ type Workspace struct {
 	floats  []float32 // packed activations of float operators
 }
 
-// NewWorkspace makes a Workspace whose operators work on p; nil stands for the goroutine of the caller alone. Several
-// Workspaces may share a Pool.
+// NewWorkspace makes a Workspace whose operators run on p; nil means the caller's goroutine only.
+// Several Workspaces may share a Pool.
 func NewWorkspace(p *Pool) *Workspace {
 	w := &Workspace{pool: p, workers: make([]worker, 1)}
 	if p != nil {
@@ -31,7 +32,7 @@ func NewWorkspace(p *Pool) *Workspace {
 	return w
 }
 
-// Pool returns what NewWorkspace got.
+// Pool returns the argument of NewWorkspace.
 func (w *Workspace) Pool() *Pool { return w.pool }
 
 // run runs the job's parts.
@@ -48,18 +49,18 @@ func (w *Workspace) run(parts int, stage stage) {
 
 // worker is the memory of one goroutine.
 type worker struct {
-	tile   tile.Args // here, not on a stack: kernels are called through pointers, which makes arguments escape
+	tile   tile.Args // not on a stack: kernels are called through pointers, which makes arguments escape
 	gemv   gemv.Args
 	panels []panel
 	dots   []int32   // [rows of activations][groups][NR]
 	out    []float32 // [rows of activations][NR]
 	q      []int8    // a row of activations
-	sums   []int32   // of its groups
+	sums   []int32   // sums of its groups
 	float  floatmm.Scratch
 	_      [64]byte // keeps goroutines out of each other's cache lines
 }
 
-// grow makes room for a batch of panels of l, and what tiles of rows make of them.
+// grow makes room for a batch of panels of l, and for the products of tiles of rows with them.
 func (w *worker) grow(l *Linear, batch int) {
 	for len(w.panels) < batch {
 		w.panels = append(w.panels, panel{})

@@ -47,7 +47,8 @@ func Command() *cli.Command {
 	}
 }
 
-// Result holds the figures of `gq bench quantize`, in seconds of wall time including sync and rename.
+// Result holds the figures of `gq bench quantize`, in seconds of wall time including sync and
+// rename.
 type Result struct {
 	SourceBytes int64     `json:"source_bytes"`
 	OutputBytes int64     `json:"output_bytes"`
@@ -173,7 +174,8 @@ func plainCopy(ctx context.Context, ck *safetensors.Checkpoint, path string, siz
 	return time.Since(start), nil
 }
 
-// copyFile reads in whole and writes the first bytes of each chunk until size bytes are written in all.
+// copyFile reads in whole and writes the first bytes of each chunk until size bytes are written in
+// all.
 func copyFile(ctx context.Context, in *os.File, n int64, out *os.File, written *atomic.Int64, size int64, threads int) error {
 	const chunk = 1 << 20
 	var next atomic.Int64

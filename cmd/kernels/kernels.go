@@ -124,7 +124,8 @@ func wanted(k kernels.Info, headers []packing.Header, r *payloads.Request) bool 
 		return r.Floats()
 	}
 	return slices.ContainsFunc(headers, func(h packing.Header) bool {
-		// Of lowbit's kernels those for the half-step grid and for other dtypes of scales are shown as well.
+		// Of lowbit's kernels those for the half-step grid and for other dtypes of scales are shown
+		// as well.
 		return int(h.Bits) == k.Bits && slices.Contains(k.Layouts, h.Layout) && (r.AnyTile(h.Layout) || slices.Contains(k.Tiles, h.Tile)) &&
 			(!r.Zeros || slices.Contains(k.Zeros, h.ZeroKind))
 	})

@@ -8,8 +8,9 @@ import (
 	"unsafe"
 )
 
-// An End is a place for an operand of assembly in memory whose next pages, on both sides, may not be touched: an access
-// beside the operand faults. A test needs both ends, for accesses behind the operand and before it.
+// An End is a place for an operand of assembly in memory whose next pages, on both sides, may not
+// be touched: an access beside the operand faults. A test needs both ends, for accesses behind the
+// operand and before it.
 type End uint8
 
 const (
@@ -22,7 +23,8 @@ var Ends = []End{PageEnd, PageStart}
 
 func (e End) String() string { return [...]string{"page end", "page start"}[e] }
 
-// Place copies x to such memory. T holds no pointers. It is plain memory on systems other than unix.
+// Place copies x to such memory. T holds no pointers. It is plain memory on systems other than
+// unix.
 func Place[T any](t testing.TB, e End, x []T) []T {
 	t.Helper()
 	if len(x) == 0 {
@@ -44,7 +46,8 @@ func AtPageEnd[T any](t testing.TB, x []T) []T {
 	return Place(t, PageEnd, x)
 }
 
-// NoFault calls f, whose operands Place placed, and fails the test if f touches memory that it may not touch.
+// NoFault calls f, whose operands Place placed, and fails the test if f touches memory that it may
+// not touch.
 func NoFault(t testing.TB, what string, f func()) {
 	t.Helper()
 	if err := fault(f); err != nil {
@@ -62,7 +65,8 @@ func fault(f func()) (err error) {
 		case interface{ Addr() uintptr }:
 			err = fmt.Errorf("at address %#x", r.Addr())
 		case runtime.Error:
-			// qemu-user gives some faults without an address, which the runtime takes for a nil pointer.
+			// qemu-user gives some faults without an address, which the runtime takes for a nil
+			// pointer.
 			err = r
 		default:
 			panic(r)

@@ -7,8 +7,8 @@ import (
 	"github.com/lowbit-go/gq/internal/cpu"
 )
 
-// Each runs a test once for each implementation of the family that this CPU has, which the program uses meanwhile. It
-// fails where the builder is to have more, see Expect.
+// Each runs a test once for each implementation of the family that this CPU has, which the program
+// uses meanwhile. It fails where the builder is to have more, see Expect.
 func Each[T any](t *testing.T, f *cpu.Family[T], run func(t *testing.T, code T)) {
 	t.Helper()
 	Expect(t, f)
@@ -20,8 +20,8 @@ func Each[T any](t *testing.T, f *cpu.Family[T], run func(t *testing.T, code T))
 	}
 }
 
-// Expect fails where a builder that must test assembly would pass without it: CI sets GQ_EXPECT_CPU to the best
-// instruction set that the machine is known to have.
+// Expect fails where a builder that must test assembly would pass without it: CI sets GQ_EXPECT_CPU
+// to the best instruction set that the machine is known to have.
 func Expect[T any](t *testing.T, f *cpu.Family[T]) {
 	t.Helper()
 	want := os.Getenv("GQ_EXPECT_CPU")
@@ -46,8 +46,8 @@ func Implementations[T any](f *cpu.Family[T]) (list []cpu.Implementation[T]) {
 	return list
 }
 
-// Restrict makes the program use the code for an instruction set and those below it until the test ends, as the environment
-// variable GQ_CPU does; "" stands for all that this CPU has.
+// Restrict makes the program use the code for an instruction set and those below it until the test
+// ends, as the environment variable GQ_CPU does; "" stands for all that this CPU has.
 func Restrict(tb testing.TB, name string) {
 	was := cpu.Restrict(name)
 	tb.Cleanup(func() { cpu.Restrict(was) })

@@ -16,10 +16,11 @@ import (
 
 const objdump = "aarch64-linux-gnu-objdump"
 
-// Words decodes each instruction that the arm64 assembly sources of the package, *_arm64.s, have as a number and compares
-// it with the name and the arguments of the macro that it comes from. mnemonics says for each such macro what a
-// disassembler shows of it, %[1]s and so on being its arguments. A macro that no source uses is an error. Without a
-// disassembler the test is skipped, or fails if CI is set.
+// Words decodes each instruction that the arm64 assembly sources of the package, *_arm64.s, have as
+// a number and compares it with the name and the arguments of the macro that it comes from.
+// mnemonics says for each such macro what a disassembler shows of it, %[1]s and so on being its
+// arguments. A macro that no source uses is an error. Without a disassembler the test is skipped,
+// or fails if CI is set.
 func Words(t *testing.T, mnemonics map[string]string) {
 	t.Helper()
 	if _, err := exec.LookPath(objdump); err != nil {
@@ -109,8 +110,8 @@ type word struct {
 	bits   uint32
 }
 
-// expandWords returns the numeric instructions of the source in order, with macros of macros expanded, and marks the
-// macros that it meets as used.
+// expandWords returns the numeric instructions of the source in order, with macros of macros
+// expanded, and marks the macros that it meets as used.
 func expandWords(t *testing.T, macros map[string]macro, file, source string, used map[string]bool) (words []word) {
 	t.Helper()
 	var expand func(line, name string, args []string)

@@ -11,7 +11,8 @@ type Implementation[T any] struct {
 	Code    T
 }
 
-// A Family holds the implementations of one thing. Init functions register them; after that it changes in tests only.
+// A Family holds the implementations of one thing. Init functions register them; after that it
+// changes in tests only.
 type Family[T any] struct {
 	name   string
 	list   []Implementation[T] // the portable one, then in the order of Names
@@ -29,8 +30,8 @@ func NewFamily[T any](name string, portable T) *Family[T] {
 	return f
 }
 
-// Register adds the code for an instruction set, whether or not this CPU has it. A set that has none of its own runs the
-// code of the best set below it.
+// Register adds the code for an instruction set, whether or not this CPU has it. A set that has
+// none of its own runs the code of the best set below it.
 func (f *Family[T]) Register(feature string, code T) {
 	at := slices.Index(Names, feature)
 	if at < 0 || slices.ContainsFunc(f.list, func(i Implementation[T]) bool { return i.Feature == feature }) {
@@ -60,7 +61,8 @@ func (f *Family[T]) For(features []string) Implementation[T] {
 	return best
 }
 
-// All lists what is registered, whether or not this CPU has the instruction set: the portable code first.
+// All lists what is registered, whether or not this CPU has the instruction set: the portable code
+// first.
 func (f *Family[T]) All() []Implementation[T] { return slices.Clone(f.list) }
 
 func (f *Family[T]) choose(features []string) { f.chosen = f.For(features) }

@@ -29,8 +29,8 @@ func Exp(x float64) float64 {
 	return float64(y * math.Float64frombits(uint64(1023+k)<<52))
 }
 
-// expReduce returns k and r+c = x - k log 2 with |r| <= log(2)/2 or little more; c is below a unit in the last
-// place of r.
+// expReduce returns k and r+c = x - k log 2 with |r| <= log(2)/2 or little more; c is below a unit
+// in the last place of r.
 func expReduce(x float64) (k int, r, c float64) {
 	n := float64(float64(x*math.Log2E)+rounder) - rounder
 	hi := x - float64(n*ln2Hi) // exact
@@ -48,8 +48,9 @@ func expTail(r float64) float64 {
 	return float64(float64(r*r) * series)
 }
 
-// ExpNarrow returns e^x with an error below 2^-32 of the result: enough where what is computed with it is rounded to
-// float32. Results below 2^-1000 may be 0, those above 2^1000 +Inf. It takes a third of the time of Exp.
+// ExpNarrow returns e^x with an error below 2^-32 of the result: enough where what is computed with
+// it is rounded to float32. Results below 2^-1000 may be 0, those above 2^1000 +Inf. It takes a
+// third of the time of Exp.
 func ExpNarrow(x float64) float64 {
 	switch {
 	case x != x:
@@ -61,8 +62,8 @@ func ExpNarrow(x float64) float64 {
 	}
 	n := float64(float64(x*math.Log2E)+rounder) - rounder
 	r := x - float64(n*ln2Hi) - float64(n*ln2Lo)
-	// Taylor's series up to r^8/8!; the first term left out is below 2^-32. Pairs of terms, so that few steps wait
-	// for each other.
+	// Taylor's series up to r^8/8!; the first term left out is below 2^-32. Pairs of terms, so that
+	// few steps wait for each other.
 	r2 := float64(r * r)
 	r4 := float64(r2 * r2)
 	p01 := 1 + r
@@ -74,7 +75,8 @@ func ExpNarrow(x float64) float64 {
 	return float64(y * math.Float64frombits(uint64(1023+int64(n))<<52))
 }
 
-// Tanh32 returns the hyperbolic tangent of a float32, rounded from a result whose error is below 2^-28 of it.
+// Tanh32 returns the hyperbolic tangent of a float32, rounded from a result whose error is below
+// 2^-28 of it.
 func Tanh32(x float32) float32 {
 	a := float64(x)
 	if math.Abs(a) < 1.0/16 { // x - x^3/3 + 2x^5/15 - 17x^7/315
@@ -87,8 +89,9 @@ func Tanh32(x float32) float32 {
 	return float32((e - 1) / (e + 1))
 }
 
-// Pow returns x^y for x > 0 with an error below 1 + |y log x| / 32 units in the last place where the result is a normal
-// number. A negative x gives NaN whatever y is, otherwise special cases are those of math.Pow.
+// Pow returns x^y for x > 0 with an error below 1 + |y log x| / 32 units in the last place where
+// the result is a normal number. A negative x gives NaN whatever y is, otherwise special cases are
+// those of math.Pow.
 func Pow(x, y float64) float64 {
 	switch {
 	case y == 0 || x == 1:

@@ -106,7 +106,8 @@ func TestTanh32(t *testing.T) {
 	}
 }
 
-// checkFloat32 compares fn with ref for arguments of all magnitudes up to that of the bits given, of both signs.
+// checkFloat32 compares fn with ref for arguments of all magnitudes up to that of the bits given,
+// of both signs.
 func checkFloat32(t *testing.T, fn func(float32) float32, ref func(float64) float64, last uint32) {
 	step := uint32(997)
 	if testing.Short() {
@@ -158,7 +159,8 @@ func TestElementarySpecialCases(t *testing.T) {
 	}
 }
 
-// TestElementarySameBits pins the results of many arguments: a platform whose checksum differs computes something else.
+// TestElementarySameBits pins the results of many arguments: a platform whose checksum differs
+// computes something else.
 func TestElementarySameBits(t *testing.T) {
 	const want = 0x41af41bd
 	rng := rand.New(rand.NewPCG(9, 10))

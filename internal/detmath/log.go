@@ -13,8 +13,8 @@ const (
 	log10eLo = math.Log10E - log10eHi
 )
 
-// Log returns the natural logarithm of x with an error below 0.55 units in the last
-// place (measured: 0.528). Special cases are those of math.Log: -Inf for ±0, NaN for x < 0, +Inf for
+// Log returns the natural logarithm of x with an error below 0.55 units in the last place
+// (measured: 0.528). Special cases are those of math.Log: -Inf for ±0, NaN for x < 0, +Inf for
 // +Inf.
 func Log(x float64) float64 {
 	if y, ok := logSpecial(x); ok {

@@ -10,7 +10,8 @@ const (
 	trigMax = 1 << 30
 )
 
-// Sin returns the sine of x radians, |x| <= 2^30, with an error below 1 unit in the last place; NaN for other x.
+// Sin returns the sine of x radians, |x| <= 2^30, with an error below 1 unit in the last place; NaN
+// for other x.
 func Sin(x float64) float64 {
 	if !(math.Abs(x) <= trigMax) {
 		return math.NaN()
@@ -22,7 +23,8 @@ func Sin(x float64) float64 {
 	return trig(q, r, c)
 }
 
-// Cos returns the cosine of x radians, |x| <= 2^30, with an error below 1 unit in the last place; NaN for other x.
+// Cos returns the cosine of x radians, |x| <= 2^30, with an error below 1 unit in the last place;
+// NaN for other x.
 func Cos(x float64) float64 {
 	if !(math.Abs(x) <= trigMax) {
 		return math.NaN()
@@ -31,9 +33,10 @@ func Cos(x float64) float64 {
 	return trig(q+1, r, c)
 }
 
-// trigReduce returns q and r+c = x - q pi/2, |r| <= pi/4 or little more, c below a unit in the last place of r.
-// The products with the parts of pi/2 are rounded only after the difference, so nothing is lost as x comes near a
-// multiple of pi/2; what lies beyond the two parts is below 2^-108 times x.
+// trigReduce returns q and r+c = x - q pi/2, |r| <= pi/4 or little more, c below a unit in the last
+// place of r. The products with the parts of pi/2 are rounded only after the difference, so nothing
+// is lost as x comes near a multiple of pi/2; what lies beyond the two parts is below 2^-108 times
+// x.
 func trigReduce(x float64) (q int64, r, c float64) {
 	n := float64(float64(x*(2/math.Pi))+rounder) - rounder
 	// x - n halfPiHi = a + b exactly: the product is p + pe.

@@ -78,7 +78,8 @@ func TestFMA32Random(t *testing.T) {
 		x, y := random(), random()
 		f.check(t, x, y, random())
 
-		// z of about the size of the product, so that bits cancel, or lie just out of reach of each other.
+		// z of about the size of the product, so that bits cancel, or lie just out of reach of each
+		// other.
 		p := float64(x) * float64(y)
 		if exp := math.Ilogb(p); p != 0 && exp > -180 && exp < 160 {
 			z := float32(math.Ldexp(rng.Float64()-0.5, exp+rng.IntN(60)-30))
@@ -86,12 +87,14 @@ func TestFMA32Random(t *testing.T) {
 			f.check(t, x, y, -float32(p))
 		}
 
-		// Ties: numbers of few bits, whose sums end amid a float32's last place, and then a little more or less.
+		// Ties: numbers of few bits, whose sums end amid a float32's last place, and then a little
+		// more or less.
 		f.check(t, few(-8, 8), few(-8, 8), few(8, 40))
 		f.check(t, few(-80, -60), few(-80, -60), few(-140, -100))
 		f.check(t, few(60, 64), few(55, 60), few(90, 127))
 
-		// A tie of the float32's last place, from which the product is too far for float64 to see it.
+		// A tie of the float32's last place, from which the product is too far for float64 to see
+		// it.
 		one := math.Float32frombits(0x3f800000 | rng.Uint32()&0x7fffff)
 		half := float32(0x1p-24) * float32(1+2*rng.IntN(2))
 		tiny := math.Float32frombits(rng.Uint32()&0x1fffffff | 0x10000000)
@@ -99,8 +102,8 @@ func TestFMA32Random(t *testing.T) {
 		f.check(t, one, half, one)
 		f.check(t, half, -(1 - 0x1p-24), one)
 
-		// 2^-150 - k*k * 2^-196, just below half of the smallest subnormal: a tie with any z of subnormal size, or
-		// one or more places of float64 from it.
+		// 2^-150 - k*k * 2^-196, just below half of the smallest subnormal: a tie with any z of
+		// subnormal size, or one or more places of float64 from it.
 		k := float32(rng.IntN(400)) * 0x1p-23
 		z := math.Float32frombits(rng.Uint32() & 0x807fffff)
 		f.check(t, (1+k)*0x1p-75, (1-k)*0x1p-75, z)
@@ -109,8 +112,8 @@ func TestFMA32Random(t *testing.T) {
 	}
 }
 
-// TestFMA32Ties meets every case of the sum's rounding on purpose: a tie of float32 in float64, and an error of
-// either sign or none.
+// TestFMA32Ties meets every case of the sum's rounding on purpose: a tie of float32 in float64, and
+// an error of either sign or none.
 func TestFMA32Ties(t *testing.T) {
 	var f exactFMA
 	// x*y is a tie of float32 exactly; z a number far below float64's last place.
@@ -124,8 +127,8 @@ func TestFMA32Ties(t *testing.T) {
 			}
 		}
 	}
-	// The product is 2^-24 - 2^-70: the sum lies just below the tie between 1 + 2^-23 and 1 + 2^-22, which float64 takes
-	// it for, and ties go to the even 1 + 2^-22.
+	// The product is 2^-24 - 2^-70: the sum lies just below the tie between 1 + 2^-23 and 1 +
+	// 2^-22, which float64 takes it for, and ties go to the even 1 + 2^-22.
 	if got := FMA32(0x1.000002p-12, 0x1.fffffcp-13, 0x1.000002p0); got != 0x1.000002p0 {
 		t.Errorf("rounded twice: %x", got)
 	}

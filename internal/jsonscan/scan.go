@@ -122,7 +122,8 @@ func (s *Scanner) Object(what string, member func(key []byte, at int) error) err
 	}
 }
 
-// Array reads an array. For each element it calls element, which reads the value; at is the element's position.
+// Array reads an array. For each element it calls element, which reads the value; at is the
+// element's position.
 func (s *Scanner) Array(what string, element func(at int) error) error {
 	if err := s.expect('[', what); err != nil {
 		return err

@@ -78,8 +78,8 @@ func AppendString(dst, text []byte, i int) ([]byte, int) {
 	}
 }
 
-// Elements yields the positions of the keys (-1 in an array) and of the values of the object or array that is
-// text[start:end], without allocating anything.
+// Elements yields the positions of the keys (-1 in an array) and of the values of the object or
+// array that is text[start:end], without allocating anything.
 func Elements(text []byte, start, end int) iter.Seq2[int, int] {
 	return func(yield func(int, int) bool) {
 		for i := SkipSpace(text, start+1); i < end-1; {
@@ -100,7 +100,8 @@ func Elements(text []byte, start, end int) iter.Seq2[int, int] {
 	}
 }
 
-// unescape reads the escape sequence at the start of b and returns how long it is: 0 if it is malformed or cut off.
+// unescape reads the escape sequence at the start of b and returns how long it is: 0 if it is
+// malformed or cut off.
 func unescape(b []byte) (rune, int) {
 	if len(b) < 2 {
 		return 0, 0

@@ -21,7 +21,8 @@ const regexpMark = "re:"
 //     ("*.q_proj"),
 //   - "re:" and a regular expression in Go's RE2 syntax ("re:.*\.(v|down)_proj").
 //
-// A glob and a regular expression match if they match the whole name of the tensor or of its module.
+// A glob and a regular expression match if they match the whole name of the tensor or of its
+// module.
 type Pattern struct {
 	text string
 	re   *regexp.Regexp // nil: exact
@@ -36,7 +37,8 @@ func Parse(s string) (Pattern, error) {
 	expr, isRegexp := strings.CutPrefix(s, regexpMark)
 	switch {
 	case isRegexp:
-		// The expression alone first: its parentheses must close before the anchors are put around it.
+		// The expression alone first: its parentheses must close before the anchors are put around
+		// it.
 		if _, err := regexp.Compile(expr); err != nil {
 			return Pattern{}, fmt.Errorf("not a regular expression: %w", err)
 		}

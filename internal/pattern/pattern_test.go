@@ -74,8 +74,8 @@ func TestNoMatch(t *testing.T) {
 	}
 }
 
-// FuzzParse holds that every pattern that Parse takes matches itself as a name, and that Match never
-// panics.
+// FuzzParse holds that every pattern that Parse takes matches itself as a name, and that Match
+// never panics.
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{"lm_head", "*.q_proj", "re:.*", "[a-c]?", "a[", "\xff*"} {
 		f.Add(s, "model.layers.0.q_proj.weight")

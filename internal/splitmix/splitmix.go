@@ -1,5 +1,5 @@
-// Package splitmix is SplitMix64 (G. Steele, D. Lea, C. Flood: Fast Splittable Pseudorandom Number Generators, 2014): the
-// same numbers in every version of Go, unlike math/rand's.
+// Package splitmix is SplitMix64 (G. Steele, D. Lea, C. Flood: Fast Splittable Pseudorandom Number
+// Generators, 2014): the same numbers in every version of Go, unlike math/rand's.
 package splitmix
 
 // Source gives random numbers; its value is the seed.

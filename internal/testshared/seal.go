@@ -47,8 +47,8 @@ func SealFront(b []byte) {
 	binary.LittleEndian.PutUint32(b[252:], CRC32C(b[:252]))
 }
 
-// Seal makes all checksums of the .gqf b right again, and the packed headers in the data region equal to their copies, so
-// that only the checks behind them can find what was changed.
+// Seal makes all checksums of the .gqf b right again, and the packed headers in the data region
+// equal to their copies, so that only the checks behind them can find what was changed.
 func Seal(b []byte) {
 	if len(b) < 256 {
 		return

@@ -1,8 +1,9 @@
 package vec
 
-// ErrorSum collects what QuantizeGroups lost: per lane the sum of squared errors and of squared values. The zero
-// value is an empty sum. The result depends on the order in which rows are added, so a sum that several goroutines
-// work on is kept per row or per fixed block of rows, and those are put together with Add in a fixed order.
+// ErrorSum collects what QuantizeGroups lost: per lane the sum of squared errors and of squared
+// values. The zero value is an empty sum. The result depends on the order in which rows are added,
+// so a sum that several goroutines work on is kept per row or per fixed block of rows, and those
+// are put together with Add in a fixed order.
 type ErrorSum struct {
 	Noise, Signal [Lanes]float64
 }
@@ -15,7 +16,8 @@ func (s *ErrorSum) Add(o *ErrorSum) {
 	}
 }
 
-// Total returns the sums over all lanes, added in a fixed tree: lane i and i+8, then i and i+4, i+2, i+1.
+// Total returns the sums over all lanes, added in a fixed tree: lane i and i+8, then i and i+4,
+// i+2, i+1.
 func (s *ErrorSum) Total() (noise, signal float64) {
 	return tree(s.Noise), tree(s.Signal)
 }

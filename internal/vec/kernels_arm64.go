@@ -12,14 +12,16 @@ func widenBF16Block(dst *float32, src *byte, n int)
 //go:noescape
 func widenF16Block(dst *float32, src *byte, n int)
 
-// groupRangeBlock is groupRangeGeneric with NEON for whole groups, group a multiple of 16, both counts positive.
-// It returns the largest of all magnitudes' bits: at or above expMask if a value is not finite.
+// groupRangeBlock is groupRangeGeneric with NEON for whole groups, group a multiple of 16, both
+// counts positive. It returns the largest of all magnitudes' bits: at or above expMask if a value
+// is not finite.
 //
 //go:noescape
 func groupRangeBlock(lo, hi, x *float32, groups, group int) (top uint32)
 
-// quantizeGroupsBlock is quantizeGroupsGeneric with NEON for whole groups, group a multiple of 16, both counts positive.
-// With zeroStep 1 each group has its zero point, with 0 all share the one at zero. acc is an ErrorSum's 32 sums.
+// quantizeGroupsBlock is quantizeGroupsGeneric with NEON for whole groups, group a multiple of 16,
+// both counts positive. With zeroStep 1 each group has its zero point, with 0 all share the one at
+// zero. acc is an ErrorSum's 32 sums.
 //
 //go:noescape
 func quantizeGroupsBlock(q *int8, x, scale, inv *float32, zero *int8, zeroStep, groups, group, qmin, qmax int, acc *float64)

@@ -10,16 +10,17 @@ const SearchLanes = 32
 
 // Search holds the scales that SearchScales tries and what it finds of them.
 type Search struct {
-	// Of candidate c: the inverse of its scale in units of the call's unit, and the least and greatest steps, qmin-z
-	// and qmax-z, which are within -256 .. 255.
+	// Of candidate c: the inverse of its scale in units of the call's unit, and the least and
+	// greatest steps, qmin-z and qmax-z, which are within -256 .. 255.
 	Inv, Lo, Hi [SearchLanes]float32
 	// Product is the sum of w*x*q, Score that sum's square over the sum of w*q*q.
 	Product, Score [SearchLanes]float32
 }
 
-// SearchScales finds for each candidate of s the steps q nearest to the values of a group x and, with weights w, how
-// much of the group's weighted square these steps take away if their scale is the best for them, Product/sum(w*q*q),
-// which is Score/Product. In float32, each step rounded, for candidate c and the values in order:
+// SearchScales finds for each candidate of s the steps q nearest to the values of a group x and,
+// with weights w, how much of the group's weighted square these steps take away if their scale is
+// the best for them, Product/sum(w*q*q), which is Score/Product. In float32, each step rounded, for
+// candidate c and the values in order:
 //
 //	t = min(max(x*(Inv[c]*unit), Lo[c]), Hi[c])
 //	q = t rounded to the nearest integer, ties to even
@@ -27,11 +28,11 @@ type Search struct {
 //	a += v*x
 //	b += v*q
 //
-// a and b start at zero and are added to their totals A and B after each 256 values and at the end. Then Product[c] =
-// A and Score[c] = A*A/B, or 0 where that is NaN.
+// a and b start at zero and are added to their totals A and B after each 256 values and at the end.
+// Then Product[c] = A and Score[c] = A*A/B, or 0 where that is NaN.
 //
-// The lengths of x and w are the same, at least 1. All arguments and each product Inv[c]*unit must be finite, weights
-// not negative; otherwise the results are any.
+// The lengths of x and w are the same, at least 1. All arguments and each product Inv[c]*unit must
+// be finite, weights not negative; otherwise the results are any.
 func SearchScales(s *Search, unit float32, x, w []float32) {
 	checkWeights(x, w)
 	searchScales(s, unit, x, w)
@@ -42,21 +43,23 @@ const FinalLanes = 8
 
 // Final holds the scales that ScaleErrors measures and what it finds of them.
 type Final struct {
-	// Of candidate c: the scale, not zero and with a finite inverse, and the least and greatest steps as in a Search.
+	// Of candidate c: the scale, not zero and with a finite inverse, and the least and greatest
+	// steps as in a Search.
 	Scale, Lo, Hi [FinalLanes]float32
 	// Error is the weighted squared error.
 	Error [FinalLanes]float32
 }
 
-// ScaleErrors sums for each candidate of f the weighted squared errors that a group x has with its scale. In float32,
-// each step rounded, for candidate c and value i:
+// ScaleErrors sums for each candidate of f the weighted squared errors that a group x has with its
+// scale. In float32, each step rounded, for candidate c and value i:
 //
 //	t = min(max(x*(1/Scale[c]), Lo[c]), Hi[c])
 //	q = t rounded to the nearest integer, ties to even
 //	e = x - q*Scale[c]
 //	sum[i%2] += (w*e)*e
 //
-// sum[0] and sum[1] start at zero; their sum is added to Error[c] after each 256 values and at the end.
+// sum[0] and sum[1] start at zero; their sum is added to Error[c] after each 256 values and at the
+// end.
 //
 // The conditions of SearchScales hold.
 func ScaleErrors(f *Final, x, w []float32) {
@@ -70,15 +73,16 @@ func checkWeights(x, w []float32) {
 	}
 }
 
-// SumSquares returns the sum of the squares of x, added as QuantizeGroups adds the signal of one group.
+// SumSquares returns the sum of the squares of x, added as QuantizeGroups adds the signal of one
+// group.
 func SumSquares(x []float32) float64 {
 	var sum [Lanes]float64
 	sumSquares(&sum, x)
 	return tree(sum)
 }
 
-// Importance sets w to the weights that errors of x have: w[i] = sqrt(1 + (x[i]*x[i])*inverse), each step rounded to
-// float32. len(w) is len(x).
+// Importance sets w to the weights that errors of x have: w[i] = sqrt(1 + (x[i]*x[i])*inverse),
+// each step rounded to float32. len(w) is len(x).
 func Importance(w, x []float32, inverse float32) {
 	if len(w) != len(x) {
 		panic(fmt.Sprintf("vec: %d weights of %d values", len(w), len(x)))

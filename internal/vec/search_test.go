@@ -62,7 +62,8 @@ func randomWeighted(rng *rand.Rand, k int) *weighted {
 	return p
 }
 
-// exact arithmetic on float32 by way of float64, whose second rounding is harmless (53 >= 2*24+2 bits)
+// exact arithmetic on float32 by way of float64, whose second rounding is harmless (53 >= 2*24+2
+// bits)
 func mul(a, b float32) float32 { return float32(float64(a) * float64(b)) }
 func add(a, b float32) float32 { return float32(float64(a) + float64(b)) }
 func div(a, b float32) float32 { return float32(float64(a) / float64(b)) }
@@ -158,7 +159,8 @@ func FuzzSearch(f *testing.F) {
 	})
 }
 
-// TestSearchScalesBest: of a group that is a grid's points, the candidate of the grid takes everything away.
+// TestSearchScalesBest: of a group that is a grid's points, the candidate of the grid takes
+// everything away.
 func TestSearchScalesBest(t *testing.T) {
 	asmtest.Each(t, accelerated, func(t *testing.T, _ bool) {
 		var s Search

@@ -2,31 +2,34 @@ package vec
 
 import "fmt"
 
-// Lanes is the number of partial sums that error sums are kept in: value i of a group belongs to lane i % Lanes.
+// Lanes is the number of partial sums that error sums are kept in: value i of a group belongs to
+// lane i % Lanes.
 const Lanes = 16
 
-// flushEvery is the number of values of one group after which float32 lanes are added to the float64 ones. It bounds
-// the rounding error of a lane: 16 additions in float32, whatever the group's size.
+// flushEvery is the number of values of one group after which float32 lanes are added to the
+// float64 ones. It bounds the rounding error of a lane: 16 additions in float32, whatever the
+// group's size.
 const flushEvery = 256
 
-// WidenBF16 converts the little-endian BF16 values of src to float32, exactly and for any bits (NaN payloads stay).
-// len(src) is 2*len(dst); src needs no alignment.
+// WidenBF16 converts the little-endian BF16 values of src to float32, exactly and for any bits (NaN
+// payloads stay). len(src) is 2*len(dst); src needs no alignment.
 func WidenBF16(dst []float32, src []byte) {
 	checkWiden(len(dst), len(src))
 	widenBF16(dst, src)
 }
 
-// WidenF16 converts the little-endian IEEE binary16 values of src to float32: exact for all numbers including
-// subnormals and infinities. A NaN keeps its sign and payload and becomes quiet (bit 22 set), as hardware does.
-// len(src) is 2*len(dst); src needs no alignment.
+// WidenF16 converts the little-endian IEEE binary16 values of src to float32: exact for all numbers
+// including subnormals and infinities. A NaN keeps its sign and payload and becomes quiet (bit 22
+// set), as hardware does. len(src) is 2*len(dst); src needs no alignment.
 func WidenF16(dst []float32, src []byte) {
 	checkWiden(len(dst), len(src))
 	widenF16(dst, src)
 }
 
-// GroupRange stores the range of each run of group values of x, zero included: lo[g] = min(0, ...) and
-// hi[g] = max(0, ...), where zeros are +0 whatever the signs of zeros in x. The last run may be short; len(lo) and
-// len(hi) are Groups(len(x), group). finite is false if x holds a NaN or an infinity; lo and hi then hold anything.
+// GroupRange stores the range of each run of group values of x, zero included: lo[g] = min(0, ...)
+// and hi[g] = max(0, ...), where zeros are +0 whatever the signs of zeros in x. The last run may be
+// short; len(lo) and len(hi) are Groups(len(x), group). finite is false if x holds a NaN or an
+// infinity; lo and hi then hold anything.
 func GroupRange(lo, hi, x []float32, group int) (finite bool) {
 	n := Groups(len(x), group)
 	if len(lo) != n || len(hi) != n {
@@ -35,8 +38,9 @@ func GroupRange(lo, hi, x []float32, group int) (finite bool) {
 	return groupRange(lo, hi, x, group)
 }
 
-// QuantizeGroups chooses the code of each value of x, which is cut into runs of group values (the last may be short),
-// and adds the squared errors and squared values to acc. For value i of group g, in float32, each step rounded:
+// QuantizeGroups chooses the code of each value of x, which is cut into runs of group values (the
+// last may be short), and adds the squared errors and squared values to acc. For value i of group
+// g, in float32, each step rounded:
 //
 //	t = min(max(x*inv[g], qmin-z), qmax-z)   z = zero[g], or 0 if zero is nil
 //	r = t rounded to the nearest integer, ties to even
@@ -44,12 +48,13 @@ func GroupRange(lo, hi, x []float32, group int) (finite bool) {
 //	e = x - r*scale[g]
 //	noise[i%Lanes] += e*e, signal[i%Lanes] += x*x
 //
-// At a group's end, and after each 256 values of a longer one, the float32 sums are added to acc's lanes as float64
-// and start again from zero. An x*x beyond float32 makes acc infinite, one below its smallest denormal adds nothing.
+// At a group's end, and after each 256 values of a longer one, the float32 sums are added to acc's
+// lanes as float64 and start again from zero. An x*x beyond float32 makes acc infinite, one below
+// its smallest denormal adds nothing.
 //
-// len(q) is len(x); scale, inv and (unless nil) zero have Groups(len(x), group) elements; -128 <= qmin <= qmax <= 127.
-// x must be finite (GroupRange tells), scale and inv too: otherwise codes and acc hold anything. Nothing is kept of
-// the arguments.
+// len(q) is len(x); scale, inv and (unless nil) zero have Groups(len(x), group) elements; -128 <=
+// qmin <= qmax <= 127. x must be finite (GroupRange tells), scale and inv too: otherwise codes and
+// acc hold anything. Nothing is kept of the arguments.
 func QuantizeGroups(q []int8, x, scale, inv []float32, zero []int8, group, qmin, qmax int, acc *ErrorSum) {
 	n := Groups(len(x), group)
 	if len(q) != len(x) || len(scale) != n || len(inv) != n || zero != nil && len(zero) != n {
@@ -62,7 +67,8 @@ func QuantizeGroups(q []int8, x, scale, inv []float32, zero []int8, group, qmin,
 	quantizeGroups(q, x, scale, inv, zero, group, qmin, qmax, acc)
 }
 
-// Groups returns the number of groups that n values make: n/group rounded up. It panics unless group is positive.
+// Groups returns the number of groups that n values make: n/group rounded up. It panics unless
+// group is positive.
 func Groups(n, group int) int {
 	if group <= 0 {
 		panic(fmt.Sprintf("vec: group size %d", group))

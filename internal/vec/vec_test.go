@@ -105,7 +105,8 @@ var edgeValues = []float32{
 	math.MaxFloat32, -math.MaxFloat32, 0x1p100, -0x1p100, 0x1p-70, -0x1p-70,
 }
 
-// fill writes one of several kinds of rows: ordinary weights, ties of a grid, edge values, one sign, all bits.
+// fill writes one of several kinds of rows: ordinary weights, ties of a grid, edge values, one
+// sign, all bits.
 func fill(rng *rand.Rand, x []float32) {
 	kind := rng.IntN(6)
 	for i := range x {
@@ -180,7 +181,8 @@ func TestGroupRange(t *testing.T) {
 
 func same(a, b float32) bool { return math.Float32bits(a) == math.Float32bits(b) }
 
-// TestGroupRangeNotFinite puts each kind of NaN and infinity at each position of rows of several shapes.
+// TestGroupRangeNotFinite puts each kind of NaN and infinity at each position of rows of several
+// shapes.
 func TestGroupRangeNotFinite(t *testing.T) {
 	asmtest.Each(t, accelerated, func(t *testing.T, _ bool) {
 		for _, bits := range []uint32{0x7f800000, 0xff800000, 0x7f800001, 0xff800001, 0x7fc00000, 0xffffffff, 0x7fffffff} {
@@ -236,8 +238,8 @@ func (p *problem) run(t *testing.T) quantized {
 	return r
 }
 
-// oracle computes the same from the definition in another way: float64 holds products of float32 exactly, and rounding
-// sums of two float32 by way of float64 is harmless (53 >= 2*24+2 bits).
+// oracle computes the same from the definition in another way: float64 holds products of float32
+// exactly, and rounding sums of two float32 by way of float64 is harmless (53 >= 2*24+2 bits).
 func (p *problem) oracle() quantized {
 	r := quantized{make([]int8, len(p.x)), p.acc}
 	for g := range p.scale {
@@ -323,7 +325,8 @@ func TestQuantizeGroups(t *testing.T) {
 	})
 }
 
-// TestQuantizeRounding states codes of single values: ties to even, clamping, the zero point added after rounding.
+// TestQuantizeRounding states codes of single values: ties to even, clamping, the zero point added
+// after rounding.
 func TestQuantizeRounding(t *testing.T) {
 	tests := []struct {
 		x, scale   float32

@@ -12,27 +12,28 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// Options say what is measured.
+// Options state the measurements of a run.
 type Options struct {
-	// Headers are the packed weights, all of one shape. At least one.
+	// Headers are the packed weights, at least one, all of one shape.
 	Headers []packing.Header
-	// CPU lists instruction sets as kernels.Options.CPU names them; each is measured. Default: one, the best that may be used.
+	// CPU lists instruction sets as kernels.Options.CPU names them; each is measured. Default: one,
+	// the best that may be used.
 	CPU []string
 	// M lists numbers of rows of activations. Default: 1, 4, 16, 128.
 	M []int
 	// Threads lists numbers of goroutines. Default: 1 and runtime.GOMAXPROCS(0).
 	Threads []int
-	// CacheBytes is the size of the last-level cache. Default: what CacheBytes() says.
+	// CacheBytes is the size of the last-level cache. Default: CacheBytes().
 	CacheBytes int64
-	// Rounds is over how many rounds the medians are taken. Default: 5.
+	// Rounds is the number of rounds of which a figure is the median. Default: 5.
 	Rounds int
-	// Time is how long all rounds of a figure take together. A round has at least one call, and a figure one round.
-	// Default: half a second.
+	// Time is the duration of all rounds of a figure together. A figure has at least one round and
+	// a round at least one call. Default: half a second.
 	Time time.Duration
-	// Log is called when an operator runs a kernel for the first time, once for all copies. Default: that of
-	// kernels.Options.
+	// Log is called when an operator runs a kernel for the first time, once for all copies.
+	// Default: as kernels.Options.Log.
 	Log func(kernels.Choice)
-	// Each is called with every figure as it is known. Default: nothing.
+	// Each is called with every figure as soon as it is known. Default: nothing.
 	Each func(*Figure)
 }
 
@@ -59,14 +60,14 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// check refuses what cannot be measured.
+// check refuses options that cannot be measured.
 func (o *Options) check() error {
 	if len(o.Headers) == 0 {
-		return fmt.Errorf("bench: no weights to measure with")
+		return fmt.Errorf("bench: no weights to measure")
 	}
 	for _, h := range o.Headers {
 		if h.Rows != o.Headers[0].Rows || h.Cols != o.Headers[0].Cols {
-			return fmt.Errorf("bench: weights of %d x %d beside %d x %d", h.Rows, h.Cols, o.Headers[0].Rows, o.Headers[0].Cols)
+			return fmt.Errorf("bench: weights of %d x %d and of %d x %d in one run, want one shape", h.Rows, h.Cols, o.Headers[0].Rows, o.Headers[0].Cols)
 		}
 		for _, name := range o.CPU {
 			if _, err := kernels.KernelFor(h, 1, kernels.Options{CPU: name}); err != nil {
@@ -89,14 +90,14 @@ type Report struct {
 	Rows       uint64   `json:"rows"`
 	Cols       uint64   `json:"cols"`
 	CacheBytes int64    `json:"cache_bytes"`  // of the last level
-	Memory     int64    `json:"memory_bytes"` // that the run takes
+	Memory     int64    `json:"memory_bytes"` // bytes that the run takes
 	Figures    []Figure `json:"figures"`
 }
 
-// Figure is what one operator did with m rows.
+// Figure is the measurement of one operator with m rows.
 type Figure struct {
 	Kernel  string `json:"kernel"`
-	Layout  string `json:"layout"` // plain: a float operator
+	Layout  string `json:"layout"` // plain: a floating-point operator
 	Tile    string `json:"tile,omitempty"`
 	Bits    int    `json:"bits"`
 	Group   uint64 `json:"group"` // 0: the whole row
@@ -105,24 +106,26 @@ type Figure struct {
 	Threads int    `json:"threads"`
 
 	Bytes   int64   `json:"bytes"`   // of the packed weights
-	Copies  int     `json:"copies"`  // of them, in turn
-	Rounds  int     `json:"rounds"`  // that the medians are of
+	Copies  int     `json:"copies"`  // copies of the weights, used in turn
+	Rounds  int     `json:"rounds"`  // rounds of which the figures are medians
 	Seconds float64 `json:"seconds"` // of a call
 
 	GBps     float64 `json:"gb_per_second"` // 1e9 bytes of packed weights
 	GMACps   float64 `json:"gmac_per_second"`
-	ReadGBps float64 `json:"read_gb_per_second"` // reading and nothing else, in the same rounds
+	ReadGBps float64 `json:"read_gb_per_second"` // rate of only reading, in the same rounds
 	Share    float64 `json:"share_of_read_rate"`
 
-	// Speed-ups: the time of the float operator for the same m, threads and instruction sets, over this one's.
+	// OverFloat32 and OverBF16 are speed-ups: the time of the floating-point operator for the
+	// same m, threads and instruction set, divided by this operator's time.
 	OverFloat32 float64 `json:"over_float32,omitempty"`
 	OverBF16    float64 `json:"over_bf16,omitempty"`
-	// OverOneRow is the rate of multiply-accumulates over that with m = 1, if this is measured too.
+	// OverOneRow is the rate of multiply-accumulates divided by the rate at m = 1, if m = 1 is
+	// measured too.
 	OverOneRow float64 `json:"over_one_row,omitempty"`
 }
 
-// Run measures the float operators and then every header, for each instruction set. Cancelling ctx ends it between two
-// calls.
+// Run measures the floating-point operators and then every header, for each instruction set.
+// Cancelling ctx ends it between two calls.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	o = o.withDefaults()
 	if err := o.check(); err != nil {
@@ -160,26 +163,26 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	return r.report, nil
 }
 
-// run is a Run.
+// run is the state of Run.
 type run struct {
 	Options
 	ctx    context.Context
 	report *Report
-	pools  []*kernels.Pool // by Options.Threads
-	x, dst []float32       // for the most rows
-	memory []byte          // that copies of packed weights lie in
-	first  int             // of the figures of the instruction set that is at work
+	pools  []*kernels.Pool // one for each of Options.Threads
+	x, dst []float32       // for the largest m
+	memory []byte          // holds the copies of packed weights
+	first  int             // index of the first figure of the current instruction set
 }
 
-// float measures the float operator of a dtype.
+// float measures the floating-point operator of a dtype.
 func (r *run) float(name string, d packing.Dtype) error {
 	h := packing.PlainHeader(d, r.report.Rows, r.report.Cols)
 	s, err := newSpace(h, r.CacheBytes)
 	if err != nil {
 		return err
 	}
-	// The operators hold the copies. They are packed out of the last one, which they do not need after that, but which is
-	// there to be read.
+	// The operators hold their own copies. The last operator is packed from r.memory, which is then
+	// only read.
 	r.grow(s.bytes())
 	fillFloats(r.memory[:s.bytes()], d)
 	ops := make([]kernels.Operator, s.copies)
@@ -214,7 +217,7 @@ func (r *run) linear(name string, h packing.Header) error {
 	return r.figures(f, s, ops)
 }
 
-// options are those of copy number i, of which the first one speaks for all.
+// options are the options of copy i. Only copy 0 logs.
 func (r *run) options(name string, i int) kernels.Options {
 	o := kernels.Options{CPU: name, Log: r.Log}
 	if i > 0 {
@@ -223,7 +226,7 @@ func (r *run) options(name string, i int) kernels.Options {
 	return o
 }
 
-// grow makes r.memory n bytes long at the least.
+// grow makes r.memory at least n bytes long.
 func (r *run) grow(n int64) {
 	if int64(len(r.memory)) < n {
 		r.memory = nil
@@ -232,7 +235,7 @@ func (r *run) grow(n int64) {
 	}
 }
 
-// figures measures ops, copies of each other, with all numbers of goroutines and rows.
+// figures measures ops, which are copies of each other, with all numbers of goroutines and rows.
 func (r *run) figures(f Figure, s space, ops []kernels.Operator) error {
 	f.Bytes, f.Copies = s.size, s.copies
 	for i, threads := range r.Threads {
@@ -250,7 +253,7 @@ func (r *run) figures(f Figure, s space, ops []kernels.Operator) error {
 	return nil
 }
 
-// add makes the figure of some rounds and compares it with those before.
+// add makes the figure of some rounds and compares it with the figures before it.
 func (r *run) add(f Figure, rounds []round) {
 	f.Rounds = len(rounds)
 	f.Seconds = median(rounds, func(x round) float64 { return x.product })

@@ -9,7 +9,7 @@ import (
 	"github.com/lowbit-go/gq/kernels/internal/gemv"
 )
 
-// products are calls of operators that are copies of each other, in turn.
+// products calls operators that are copies of each other, in turn.
 type products struct {
 	ctx    context.Context
 	pool   *kernels.Pool
@@ -19,15 +19,15 @@ type products struct {
 	memory []byte
 	x, dst []float32
 	m      int
-	next   int // the copy whose turn it is
+	next   int // index of the next copy
 }
 
-// round is the mean time of a call and of a reading in one round, in seconds.
+// round holds the mean times of a call and of a reading in one round, in seconds.
 type round struct{ product, read float64 }
 
-// measure takes rounds of as many calls as fill the time.
+// measure runs rounds; each round has as many calls as fill its time.
 func (p *products) measure(rounds int, total time.Duration) ([]round, error) {
-	// The first call grows the workspace, and takes pages and clock rates up.
+	// The first call grows the workspace, faults in pages and raises the clock.
 	if _, err := p.call(); err != nil {
 		return nil, err
 	}
@@ -53,7 +53,7 @@ func (p *products) measure(rounds int, total time.Duration) ([]round, error) {
 	return list, nil
 }
 
-// call takes the time of one product.
+// call measures one product.
 func (p *products) call() (time.Duration, error) {
 	if err := p.ctx.Err(); err != nil {
 		return 0, err
@@ -65,7 +65,7 @@ func (p *products) call() (time.Duration, error) {
 	return time.Since(start), err
 }
 
-// read takes the time of reading b, in as many parts as a product of one row has.
+// read measures reading b, in as many parts as a product of one row has.
 func (p *products) read(b []byte) time.Duration {
 	parts := 8 * p.pool.Threads()
 	part := max(len(b)/parts/readUnit*readUnit, readUnit)
@@ -81,10 +81,10 @@ func (p *products) read(b []byte) time.Duration {
 	return time.Since(start)
 }
 
-// readUnit is what gemv.ReadSum reads a multiple of.
+// readUnit divides the lengths that gemv.ReadSum reads.
 const readUnit = 256
 
-// median is that of a figure over rounds.
+// median is the median over rounds of a figure of a round.
 func median(rounds []round, of func(round) float64) float64 {
 	list := make([]float64, len(rounds))
 	for i, r := range rounds {

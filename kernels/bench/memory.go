@@ -16,17 +16,19 @@ import (
 )
 
 const (
-	// cacheTimes is how many times the last-level cache the copies of a matrix exceed.
+	// cacheTimes is the size of all copies of a matrix relative to the last-level cache.
 	cacheTimes = 16
-	// maxCopies bounds their memory, where that cache is very large. There are always two.
+	// maxCopies bounds the memory of the copies if that cache is very large. There are always two
+	// copies.
 	maxCopies = 4 << 30
-	// defaultCache is assumed where the system does not tell.
+	// defaultCache is the size of the cache if the system does not tell it.
 	defaultCache = 32 << 20
-	// pageBytes is what copies begin at a multiple of.
+	// pageBytes is the alignment of copies.
 	pageBytes = 4096
 )
 
-// CacheBytes is the size of the last-level cache of the first CPU, as Linux tells it, else 32 MiB.
+// CacheBytes is the size of the last-level cache of the first CPU according to Linux; 32 MiB if
+// unknown.
 func CacheBytes() int64 { return cacheBytes("/sys/devices/system/cpu/cpu0/cache") }
 
 func cacheBytes(dir string) int64 {
@@ -56,7 +58,7 @@ func readCacheFile(dir, name string) string {
 	return strings.TrimSpace(string(b))
 }
 
-// space says how copies of a payload lie in memory.
+// space describes how copies of a payload lie in memory.
 type space struct {
 	size   int64 // of the payload
 	stride int64
@@ -69,7 +71,7 @@ func newSpace(h packing.Header, cache int64) (space, error) {
 		return space{}, err
 	}
 	if size > maxCopies {
-		return space{}, fmt.Errorf("bench: %d x %d weights take %d bytes, measured are matrices of up to %d", h.Rows, h.Cols, size, int64(maxCopies))
+		return space{}, fmt.Errorf("bench: %d x %d weights take %d bytes, want at most %d", h.Rows, h.Cols, size, int64(maxCopies))
 	}
 	s := space{size: size, stride: (size + pageBytes - 1) / pageBytes * pageBytes}
 	want := min(cacheTimes*min(cache, maxCopies)+1, maxCopies)
@@ -79,11 +81,12 @@ func newSpace(h packing.Header, cache int64) (space, error) {
 
 func (s space) bytes() int64 { return int64(s.copies) * s.stride }
 
-// copy is copy number i.
+// copy is copy i.
 func (s space) copy(memory []byte, i int) []byte { return memory[int64(i)*s.stride:][:s.size] }
 
-// Memory is how many bytes Run takes at most: the copies of the largest payload, once more for float operators, which
-// have the weights in memory of their own, and activations with their outputs.
+// Memory is the largest number of bytes that Run takes: the copies of the largest payload, the same
+// again for floating-point operators, which pack weights into their own memory, and the activations
+// and outputs.
 func (o Options) Memory() (int64, error) {
 	o = o.withDefaults()
 	if err := o.check(); err != nil {
@@ -105,7 +108,7 @@ func (o Options) Memory() (int64, error) {
 	return memory + float.bytes() + int64(slices.Max(o.M))*int64(4*(rows+2*cols)), nil
 }
 
-// fill packs one random panel and repeats it: what the codes are makes no difference to the time.
+// fill packs one random panel and repeats it: the codes do not affect the time.
 func (s space) fill(memory []byte, h packing.Header) error {
 	packer, err := layouts.New(h)
 	if err != nil {
@@ -140,12 +143,12 @@ func (s space) fill(memory []byte, h packing.Header) error {
 	return nil
 }
 
-// fillFloats fills b with weights of a float dtype.
+// fillFloats fills b with weights of a floating-point dtype.
 func fillFloats(b []byte, d packing.Dtype) {
 	rng := rand.New(rand.NewPCG(2, 2))
 	for i := 0; i+4 <= min(len(b), 1<<16); i += 4 {
 		u := math.Float32bits(rng.Float32() - 0.5)
-		if d == packing.BF16 { // two of them; the low half is one as well
+		if d == packing.BF16 { // two weights; the low half is a BF16 number as well
 			u = u&0xffff0000 | u>>16
 		}
 		binary.LittleEndian.PutUint32(b[i:], u)

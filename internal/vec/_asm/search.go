@@ -32,8 +32,8 @@ func ones() reg.VecVirtual {
 	return one
 }
 
-// searchScales keeps the candidates in lanes, four vectors of them, and goes through the values one by one: no sum
-// crosses lanes, so any group size is as good as another.
+// searchScales keeps the candidates in lanes, four vectors of them, and goes through the values one
+// by one: no sum crosses lanes, so any group size is as good as another.
 func searchScales() {
 	TEXT("searchScalesBlock", NOSPLIT, "func(s *float32, unit float32, x, w *float32, n int)")
 	Doc("searchScalesBlock is searchScalesGeneric with AVX2 for n values, n positive.")
@@ -107,8 +107,8 @@ func searchScales() {
 	RET()
 }
 
-// scaleErrors has one vector of candidates and two sums, for values at even and at odd places, so that additions wait
-// for each other half as long.
+// scaleErrors has one vector of candidates and two sums, for values at even and at odd places, so
+// that additions wait for each other half as long.
 func scaleErrors() {
 	TEXT("scaleErrorsBlock", NOSPLIT, "func(f *float32, x, w *float32, n int)")
 	Doc("scaleErrorsBlock is scaleErrorsGeneric with AVX2 for n values, n positive.")

@@ -8,8 +8,8 @@ import (
 	"github.com/lowbit-go/gq/internal/vec"
 )
 
-// Asymmetric quantizes a row x to codes of the value (q - zero) * rec. In float32, each step rounded, with lo the
-// smallest and hi the largest of x and 0:
+// Asymmetric quantizes a row x to codes q with values (q - zero) * rec. In float32, with every step
+// rounded, and lo the smallest and hi the largest of x and 0:
 //
 //	factor = 255 / (hi - lo), or 1 if lo = hi
 //	rec    = 1 / factor
@@ -17,8 +17,8 @@ import (
 //	         cut to -128 .. 127, then rounded to an integer, ties to even
 //	q      = x*factor rounded to an integer, ties away from zero; plus zero, cut to -128 .. 127
 //
-// So 0 is in the range and its code is exact. q has at least len(x) codes; those past len(x) are set to 0. If x has a
-// value that is not finite, or factor or rec is not, ok is false and everything else 0.
+// Hence 0 is in the range and its code is exact. q has at least len(x) codes; codes past len(x) are
+// set to 0. If a value of x, factor or rec is not finite, ok is false and all other results are 0.
 func Asymmetric(q []int8, x []float32) (zero int32, rec float32, ok bool) {
 	checkCodes(len(q), len(x))
 	lo, hi, finite := span(x)
@@ -32,7 +32,7 @@ func Asymmetric(q []int8, x []float32) (zero int32, rec float32, ok bool) {
 	return zero, rec, true
 }
 
-// asymmetricScale is the part of Asymmetric that is done once a row.
+// asymmetricScale computes the scale and zero point of a row.
 func asymmetricScale(lo, hi float32) (factor float32, zero int32, rec float32) {
 	factor = 1
 	if lo != hi {
@@ -50,16 +50,18 @@ func asymmetricScale(lo, hi float32) (factor float32, zero int32, rec float32) {
 	return factor, zero, rec
 }
 
-// BlocksF16 quantizes a row x in blocks of block columns, the last one perhaps short, to codes of the value
-// q * scales[g] for block g. In float32, each step rounded, with top the largest magnitude in the block:
+// BlocksF16 quantizes a row x in blocks of block columns, the last of which may be short, to codes
+// q with values q * scales[g] in block g. In float32, with every step rounded, and top the largest
+// magnitude in the block:
 //
 //	scale     = top / 127
 //	q         = x * (1/scale) rounded to an integer, ties away from zero; 0 if scale is 0
 //	scales[g] = scale rounded to F16, ties to even
 //
-// The codes are chosen with the scale before it is rounded to F16, as KleidiAI does. scales has an element for each
-// block; q has at least len(x) codes, those past len(x) are set to 0. If x has a value that is not finite, or the
-// inverse of a scale is not, or a scale is beyond F16, ok is false and everything else 0.
+// The codes are chosen with the scale before it is rounded to F16, as KleidiAI does. scales has an
+// element for each block; q has at least len(x) codes, and codes past len(x) are set to 0. If a
+// value of x or the inverse of a scale is not finite, or a scale is beyond F16, ok is false and all
+// other results are 0.
 func BlocksF16(q []int8, scales []float32, x []float32, block int) (ok bool) {
 	checkCodes(len(q), len(x))
 	checkBlocks("scales", len(scales), len(x), block)
@@ -87,19 +89,21 @@ func BlocksF16(q []int8, scales []float32, x []float32, block int) (ok bool) {
 	return true
 }
 
-// run is the number of blocks that are worked on at a time.
+// run is the number of blocks processed at a time.
 const run = 32
 
-// BlocksF32 quantizes a row x in blocks of block columns, the last one perhaps short, to codes of the value
-// q * scales[g] for block g. In float32, each step rounded, with top the largest magnitude in the block:
+// BlocksF32 quantizes a row x in blocks of block columns, the last of which may be short, to codes
+// q with values q * scales[g] in block g. In float32, with every step rounded, and top the largest
+// magnitude in the block:
 //
 //	factor    = 127 / top, or 0 if top is 0
 //	q         = x*factor rounded to an integer, ties to even
 //	scales[g] = 1 / factor, or 0 if top is 0
 //	sums[g]   = float32(the sum of q) * scales[g]
 //
-// scales and sums have an element for each block; q has at least len(x) codes, those past len(x) are set to 0. If x has
-// a value that is not finite, or a factor or scale is not, ok is false and everything else 0.
+// scales and sums have an element for each block; q has at least len(x) codes, and codes past
+// len(x) are set to 0. If a value of x, a factor or a scale is not finite, ok is false and all
+// other results are 0.
 func BlocksF32(q []int8, scales, sums []float32, x []float32, block int) (ok bool) {
 	checkCodes(len(q), len(x))
 	checkBlocks("scales", len(scales), len(x), block)
@@ -135,9 +139,9 @@ func BlocksF32(q []int8, scales, sums []float32, x []float32, block int) (ok boo
 	return true
 }
 
-// GroupSums adds up the codes of each group of group columns: dst[g] is the sum of q[g*group : (g+1)*group], and the
-// last element that of all codes from there on. Codes past the last column are 0, so it does not matter how many of them
-// q has. Sums are exact modulo 2^32.
+// GroupSums adds the codes of each group of group columns: dst[g] is the sum of q[g*group :
+// (g+1)*group], and the last element is the sum of all codes from its group on. Codes past the last
+// column are 0, so q may have any number of them. Sums are exact modulo 2^32.
 func GroupSums(dst []int32, q []int8, group int) {
 	if group <= 0 || len(dst) > 0 && len(q)/group < len(dst)-1 {
 		panic(fmt.Sprintf("act: %d sums of groups of %d out of %d codes", len(dst), group, len(q)))
@@ -147,7 +151,7 @@ func GroupSums(dst []int32, q []int8, group int) {
 	}
 }
 
-// span is the range of x and 0. Without finite, lo and hi are anything.
+// span is the range of x and 0. If finite is false, lo and hi are undefined.
 func span(x []float32) (lo, hi float32, finite bool) {
 	if len(x) == 0 {
 		return 0, 0, true

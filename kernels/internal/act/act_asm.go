@@ -2,8 +2,9 @@
 
 package act
 
-// What the assembly wants (kernels_amd64.go, kernels_arm64.go): positive counts, blocks of a multiple of 32 columns and
-// groups of a multiple of 16. Here calls are cut into such pieces and the rest goes to the portable code.
+// The assembly (kernels_amd64.go, kernels_arm64.go) needs positive counts, blocks of a multiple of
+// 32 columns and groups of a multiple of 16. The functions here cut calls into such pieces; the
+// portable code does the rest.
 
 func quantizeAway(q []int8, x, factors []float32, block int, zero int32) {
 	blocks, part := cut(len(x), block)
@@ -31,8 +32,8 @@ func quantizeEven(q []int8, x, factors []float32, block int) {
 	quantizeEvenGeneric(q, x, factors, block)
 }
 
-// cut returns how many whole blocks of n columns the assembly takes, and how many columns of the block after them. Only
-// the last block may be cut.
+// cut returns the number of whole blocks of n columns for the assembly, and the number of columns
+// of the block after them. Only the last block may be cut.
 func cut(n, block int) (blocks, part int) {
 	switch {
 	case !accelerated.Chosen() || n == 0:
@@ -50,7 +51,7 @@ func groupSums(dst []int32, q []int8, group int) {
 		groupSumsGeneric(dst, q, group)
 		return
 	}
-	last := len(dst) - 1 // the last group has what is left
+	last := len(dst) - 1 // the last group takes all remaining columns
 	if last > 0 {
 		groupSumsBlocks(&dst[0], &q[0], last, group)
 		dst, q = dst[last:], q[last*group:]

@@ -1,12 +1,13 @@
 package act
 
-// The portable implementation of the loops over columns. It defines the results; the assembly is tested against it.
+// Portable loops over columns. They define the results; tests compare the assembly with them.
 
-// quantizeAwayGeneric sets q[i] to x[i]*factor rounded to an integer, ties away from zero, plus zero, cut to int8. Each
-// block of columns has its factor. The products are below 2^22 in size.
+// quantizeAwayGeneric sets q[i] to x[i]*factor rounded to an integer, ties away from zero, plus
+// zero, cut to int8. Each block of columns has its own factor. The products are below 2^22 in
+// magnitude.
 //
-// Adding 1/2 before cutting the fraction off would be wrong for 0.49999997, the largest float32 below 1/2: the sum is
-// rounded to 1.
+// Adding 1/2 and truncating would be wrong for 0.49999997, the largest float32 below 1/2: the sum
+// rounds to 1.
 func quantizeAwayGeneric(q []int8, x, factors []float32, block int, zero int32) {
 	for g, factor := range factors {
 		from, to := g*block, min((g+1)*block, len(x))
@@ -25,12 +26,13 @@ func quantizeAwayGeneric(q []int8, x, factors []float32, block int, zero int32) 
 	}
 }
 
-// roundMagic is 1.5 * 2^23: adding it to a float32 below 2^22 in size leaves no bits for a fraction, so the addition
-// itself rounds to the nearest integer, ties to even, and subtracting it again is exact.
+// roundMagic is 1.5 * 2^23. Adding it to a float32 below 2^22 in magnitude leaves no bits for a
+// fraction: the addition rounds to the nearest integer, ties to even, and subtracting it again is
+// exact.
 const roundMagic float32 = 0x1.8p23
 
-// quantizeEvenGeneric sets q[i] to x[i]*factor rounded to an integer, ties to even, cut to int8. Each block of columns
-// has its factor. The products are below 2^22 in size.
+// quantizeEvenGeneric sets q[i] to x[i]*factor rounded to an integer, ties to even, cut to int8.
+// Each block of columns has its own factor. The products are below 2^22 in magnitude.
 func quantizeEvenGeneric(q []int8, x, factors []float32, block int) {
 	for g, factor := range factors {
 		from, to := g*block, min((g+1)*block, len(x))

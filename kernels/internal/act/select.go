@@ -2,6 +2,6 @@ package act
 
 import "github.com/lowbit-go/gq/internal/cpu"
 
-// accelerated is whether the assembly of quantizeAway, quantizeEven and groupSums runs, see act_asm.go. The range of a row
-// is package vec's work.
+// accelerated selects the assembly of quantizeAway, quantizeEven and groupSums, see act_asm.go.
+// Package vec computes the range of a row.
 var accelerated = cpu.NewFamily("act", false)

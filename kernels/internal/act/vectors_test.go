@@ -9,7 +9,8 @@ import (
 	"github.com/lowbit-go/gq/kernels/internal/vectors"
 )
 
-// TestKleidiAI quantizes the activations of KleidiAI's vectors: those of its packers and those of its products.
+// TestKleidiAI quantizes the activations of KleidiAI's vectors: those of its packers and those of
+// its products.
 func TestKleidiAI(t *testing.T) {
 	quantizations, products := vectors.Quantizations(t), vectors.KleidiAI(t)
 	asmtest.Each(t, accelerated, func(t *testing.T, _ bool) {

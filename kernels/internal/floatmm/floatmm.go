@@ -8,7 +8,7 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// Set is the kernels of one instruction set. Sets do not change and may be shared.
+// Set holds the kernels of one instruction set. Sets are immutable and may be shared.
 type Set struct {
 	Feature string // generic, neon, avx2, avx512vnni
 	NR      int    // rows of a panel
@@ -17,39 +17,40 @@ type Set struct {
 
 	f32, bf16 kernels
 
-	// transpose copies 8 rows of n words, rows stride bytes apart and n a positive multiple of 8, to 8 columns of words:
-	// word j of row i to dst[j*NR + i]. It is nil in the portable Set.
+	// transpose copies 8 rows of n words, which are stride bytes apart, to 8 columns: word j of row
+	// i to dst[j*NR + i]. n is a positive multiple of 8. transpose is nil in the portable Set.
 	transpose func(dst *uint32, src *byte, stride, n int)
 }
 
-// kernels are the products with weights of one type. They do not keep their arguments.
+// kernels are the products with weights of one type. They do not retain their arguments.
 type kernels struct {
 	tiles []tileKernel // by Set.Tiles
 	group groupKernel  // nil in the portable Set, whose Group is 1
 }
 
-// tileKernel continues mr x NR sums by k columns, k a positive multiple of 4. The sums begin at 0, or with resume not 0
-// at what out holds. If bias is nil they are written as they are; else bias, NR of them, is added and any NaN is
-// written as 0x7fc00000. Row m of out is m*stride bytes from out. With each 4 columns as many bytes as half of these
-// take are prefetched from ahead, which then moves by step bytes.
+// tileKernel adds k columns to mr x NR sums, k a positive multiple of 4. The sums start at 0, or at
+// the values in out if resume is not 0. If bias is nil, the sums are written unchanged; else the NR
+// biases are added and any NaN is written as 0x7fc00000. Row m of out is m*stride bytes from out.
+// For every 4 columns, the kernel prefetches half as many bytes as the columns take from ahead,
+// which then moves by step bytes.
 type tileKernel func(out *float32, stride int, w *uint32, x *float32, k int, bias *float32, resume int, ahead *uint32, step int)
 
-// groupKernel computes the Group * NR outputs of one row of x and of Group panels, which are panel bytes each and lie
-// one behind the other, as a tileKernel with bias does.
+// groupKernel computes the Group * NR outputs of one row of x and of Group panels, like a
+// tileKernel with a bias. The panels are contiguous, panel bytes each.
 type groupKernel func(out *float32, w *uint32, panel int, x *float32, k int, bias *float32)
 
-// nanBits is what every NaN is written as.
+// nanBits are the bits of every NaN in outputs.
 const nanBits = 0x7fc00000
 
-// blockRows is the number of rows that are put into a panel at a time.
+// blockRows is the number of rows written to a panel at a time.
 const blockRows = 8
 
-// Sets are the kernels of each instruction set. Integer dot products do nothing for floats, so that arm64 has those of NEON
-// alone.
+// Sets are the kernels of each instruction set. Integer dot products are of no use here, so arm64
+// has NEON kernels only.
 var Sets = cpu.NewFamily("floatmm", &generic)
 
-// Name names the kernel for tiles of mr rows of x, as "bf16_6x16_avx2"; that for one row is named after the panels that
-// it takes at a time.
+// Name is the name of the kernel for tiles of mr rows of x, such as "bf16_6x16_avx2"; the name of
+// the kernel for one row counts the panels that it takes at a time.
 func (s *Set) Name(bf16 bool, mr int) string {
 	kind, width := "f32", s.NR
 	if bf16 {
@@ -61,12 +62,12 @@ func (s *Set) Name(bf16 bool, mr int) string {
 	return fmt.Sprintf("%s_%dx%d_%s", kind, mr, width, s.Feature)
 }
 
-// Scratch is the memory that a goroutine needs for Fill, Mul and MulRows. The zero value is ready; it grows on first
-// use and is not for concurrent use.
+// Scratch is the memory that a goroutine needs for Fill, Mul and MulRows. The zero value is ready.
+// It grows on first use and is not safe for concurrent use.
 type Scratch struct {
 	rows  []float32 // [blockRows][cols]
 	panel []uint32
-	tile  []float32 // [largest tile][NR], for panels with rows past the last
+	tile  []float32 // [largest tile][NR], for panels with padding rows
 	bias  []float32 // [NR]
 }
 
@@ -80,8 +81,9 @@ type Weights struct {
 	bias  []float32 // [Panels*NR]
 }
 
-// New makes room for rows x cols weights of dtype F32, BF16 or F16, both counts positive. F16 weights take the room of
-// F32. bias has rows elements or is nil; it is copied. Fill makes the weights.
+// New makes room for rows x cols weights of dtype F32, BF16 or F16, both counts positive. F16
+// weights take the room of F32. bias has rows elements or is nil; it is copied. Fill writes the
+// weights.
 func (s *Set) New(dtype packing.Dtype, rows, cols int, bias []float32) *Weights {
 	switch {
 	case rows <= 0 || cols <= 0:
@@ -104,7 +106,7 @@ func (w *Weights) Set() *Set { return w.set }
 // Panels is the number of panels.
 func (w *Weights) Panels() int { return panels(w.rows, w.set.NR) }
 
-// BF16 says whether the packed weights are BF16, not float32.
+// BF16 reports whether the packed weights are BF16, not float32.
 func (w *Weights) BF16() bool { return w.dtype == packing.BF16 }
 
 // Bytes is the size of the packed weights.
@@ -124,24 +126,25 @@ func (w *Weights) kernels() *kernels {
 	return &w.set.f32
 }
 
-// Source are weights that are made when they are needed.
+// Source is a matrix of weights that are read when they are needed.
 type Source struct {
 	Rows, Cols int
-	// Read fills dst, of Cols elements, with a row. It is called once a row and product, from the goroutines that call
-	// MulRows, and does not keep dst.
+	// Read fills dst, of Cols elements, with a row. The goroutines that call MulRows call it once
+	// per row and product. It does not retain dst.
 	Read func(dst []float32, row int)
 	Bias []float32 // Rows elements, or nil
 }
 
-// Panels is the number of panels that the weights make for s.
+// Panels is the number of panels of the weights for s.
 func (src *Source) Panels(s *Set) int { return panels(src.Rows, s.NR) }
 
 func panels(rows, nr int) int { return (rows + nr - 1) / nr }
 
-// filled is cols rounded up to what kernels take.
+// filled is cols rounded up to the kernels' multiple.
 func filled(cols int) int { return (cols + 3) &^ 3 }
 
-// aligned returns n zero words at a multiple of 64 bytes, so that no vector lies across two cache lines.
+// aligned returns n zero words at a multiple of 64 bytes, so that no vector straddles two cache
+// lines.
 func aligned(n int) []uint32 {
 	const line = 64 / 4
 	s := make([]uint32, n+line)
@@ -149,7 +152,7 @@ func aligned(n int) []uint32 {
 	return s[skip : skip+n : skip+n]
 }
 
-// grown returns s with a length of n, in new memory if it has not the room.
+// grown returns s with length n, in new memory if its capacity is too small.
 func grown(s []float32, n int) []float32 {
 	if cap(s) < n {
 		return make([]float32, n)

@@ -145,8 +145,8 @@ func common(rng *rand.Rand) func() float32 {
 	return func() float32 { return float32(rng.NormFloat64()) }
 }
 
-// hostile draws any bits, many of them from the ends of the range: signed zeros, denormals, products that become
-// denormal, values that overflow, infinities and NaNs in some rows.
+// hostile draws any bits, many of them from the ends of the range: signed zeros, denormals,
+// products that become denormal, values that overflow, infinities and NaNs in some rows.
 func hostile(rng *rand.Rand) func() uint32 {
 	edges := []uint32{0, 1, 2, 0x007fffff, 0x00800000, 0x00800001, 0x3f800000, 0x3f7fffff, 0x3f800001, 0x7f7fffff,
 		0x7f7f0000, 0x20000000, 0x1fffffff, 0x1f800000, 0x00010000, 0x5f000000}
@@ -174,8 +174,8 @@ func asBits(values func() float32) func() uint32 {
 	return func() uint32 { return math.Float32bits(values()) }
 }
 
-// TestShapes covers all remainders: of rows in panels and groups of panels, of columns in steps and in blocks of the
-// transposition, of activations in tiles.
+// TestShapes covers all remainders: of rows in panels and groups of panels, of columns in steps and
+// in blocks of the transposition, of activations in tiles.
 func TestShapes(t *testing.T) {
 	var shapes [][3]int
 	for _, m := range []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 14, 16, 25} {
@@ -237,7 +237,8 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// TestOrder: with terms of such sizes each other order of the sum, and each rounding of a product, gives other bits.
+// TestOrder: with terms of such sizes each other order of the sum, and each rounding of a product,
+// gives other bits.
 func TestOrder(t *testing.T) {
 	for _, s := range sets(t) {
 		rng := rand.New(rand.NewPCG(7, 8))
@@ -248,8 +249,8 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestNegativeZero: a sum that underflows from below is -0, and stays so with a bias of -0 alone, wherever it stands in
-// the row; what fills up rows and columns does not change it.
+// TestNegativeZero: a sum that underflows from below is -0, and stays so with a bias of -0 alone,
+// wherever it stands in the row; what fills up rows and columns does not change it.
 func TestNegativeZero(t *testing.T) {
 	for _, s := range sets(t) {
 		for cols := 1; cols <= 9; cols++ {
@@ -338,7 +339,8 @@ func TestSets(t *testing.T) {
 	}
 }
 
-// TestMisuse: arguments that do not fit are a bug of the caller, and nothing is written past a slice.
+// TestMisuse: arguments that do not fit are a bug of the caller, and nothing is written past a
+// slice.
 func TestMisuse(t *testing.T) {
 	s, sc := sets(t)[0], new(Scratch)
 	w := s.New(packing.F32, 20, 8, nil)

@@ -8,7 +8,7 @@ import (
 	"github.com/lowbit-go/gq/internal/floats"
 )
 
-// The portable Set. It defines the results; the assembly is tested against it.
+// The portable Set. It defines the results; tests compare the assembly with it.
 
 const genericNR = 8
 

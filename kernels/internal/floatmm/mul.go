@@ -2,14 +2,14 @@ package floatmm
 
 import "fmt"
 
-// blockCols is the number of columns of a panel that all rows of x are multiplied with before the next ones are: a
-// multiple of 4, such that they stay in the first-level cache. The next ones are prefetched meanwhile, or a product of 8
-// to 16 rows would wait for memory at each block's begin and for arithmetic then: 145 GFLOP/s in place of 243 (16 rows,
-// AVX-512 on an EPYC, Zen 5).
+// blockCols is the number of columns of a panel that are multiplied with all rows of x before the
+// next columns: a multiple of 4, so few that the columns stay in the first-level cache. The next
+// columns are prefetched meanwhile. Otherwise a product of 8 to 16 rows would alternately wait for
+// memory and for arithmetic: 145 GFLOP/s instead of 243 (16 rows, AVX-512 on an EPYC, Zen 5).
 const blockCols = 256
 
-// Mul computes the columns of dst, [m][rows] row-major, that belong to panels first to last-1, from m rows of x as PackX
-// makes them. All else in dst stays as it is.
+// Mul computes the columns of dst, [m][rows] row-major, for panels first to last-1, from m rows of
+// x packed by PackX. The rest of dst is unchanged.
 func (w *Weights) Mul(sc *Scratch, dst, x []float32, m, first, last int) {
 	checkMul(dst, x, m, w.rows, w.cols, first, last, w.Panels())
 	if m == 0 {
@@ -63,14 +63,14 @@ func (s *Set) MulRows(sc *Scratch, dst, x []float32, m int, src *Source, first, 
 	}
 }
 
-// panel multiplies m rows of x with a panel of n rows; row i of out begins stride values after row i-1. What is
-// multiplied next lies behind the panel in after, if that is known.
+// panel multiplies m rows of x with a panel of n rows; row i of out begins stride values after row
+// i-1. after holds the data that will be multiplied next, if known.
 func (s *Set) panel(sc *Scratch, kernels *kernels, out []float32, stride, n int, panel, after []uint32, x []float32, m, k int, bias []float32) {
 	if n < s.NR {
 		s.lastPanel(sc, kernels, out, stride, n, panel, x, m, k, bias)
 		return
 	}
-	words := len(panel) / k // of each column
+	words := len(panel) / k // words of a column
 	for from := 0; from < k; from += blockCols {
 		cols, b := min(blockCols, k-from), &bias[0]
 		block, next := panel[from*words:(from+cols)*words], after
@@ -81,7 +81,7 @@ func (s *Set) panel(sc *Scratch, kernels *kernels, out []float32, stride, n int,
 			i := s.nextTile(m - at)
 			ahead, step := &block[0], 0
 			if len(next) > 0 {
-				ahead, step = &next[0], 8*words // half of what a step reads
+				ahead, step = &next[0], 8*words // half of the bytes that a step reads
 			}
 			kernels.tiles[i](&out[at*stride], 4*stride, &block[0], &x[at*k+from*s.Tiles[i]], cols, b, from, ahead, step)
 			// The first tile prefetches half of the next block, the second the other half.
@@ -95,7 +95,7 @@ func (s *Set) panel(sc *Scratch, kernels *kernels, out []float32, stride, n int,
 	}
 }
 
-// lastPanel is panel where n < NR: kernels write whole panels, so they write to scratch.
+// lastPanel is panel for n < NR: kernels write whole panels, so they write to scratch.
 func (s *Set) lastPanel(sc *Scratch, kernels *kernels, out []float32, stride, n int, panel []uint32, x []float32, m, k int, bias []float32) {
 	sc.tile = grown(sc.tile, s.Tiles[0]*s.NR)
 	for at := 0; at < m; {

@@ -10,14 +10,14 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// Words of weights that change no sum: -0, and two BF16 of it.
+// Padding words, which change no sum: -0 as float32, and a pair of BF16 -0.
 const (
 	noWeight   = 0x80000000
 	noPair     = 0x80008000
 	noHighHalf = 0x80000000
 )
 
-// Fill makes panels first to last-1 from data, the row-major little-endian elements of all rows.
+// Fill packs panels first to last-1 from data, the row-major little-endian elements of all rows.
 func (w *Weights) Fill(sc *Scratch, data []byte, first, last int) {
 	rowBytes := w.cols * 4
 	if w.dtype != packing.F32 {
@@ -48,8 +48,8 @@ func (w *Weights) Fill(sc *Scratch, data []byte, first, last int) {
 	}
 }
 
-// fillBytes puts n rows, at most blockRows, of little-endian values of which per make a word into columns at and on of
-// a panel, and fills the panel up to blockRows columns and to whole steps of k.
+// fillBytes writes n rows of little-endian values into a panel from column at on, per values to a
+// word. n is at most blockRows. It pads the panel to blockRows columns and to whole steps of k.
 func (s *Set) fillBytes(panel []uint32, at int, rows []byte, n, cols, per int) {
 	words, stride := cols/per, cols/per*4+cols%per*2
 	done := 0
@@ -88,7 +88,7 @@ func (s *Set) fillFloats(panel []uint32, at int, rows []float32, n, cols int) {
 	s.fillUp(panel, at, n, cols, noWeight)
 }
 
-// fillUp writes what lies past n rows and past the given number of words.
+// fillUp pads a panel past n rows and past the given number of words.
 func (s *Set) fillUp(panel []uint32, at, n, words int, none uint32) {
 	for k := range len(panel) / s.NR {
 		from := 0

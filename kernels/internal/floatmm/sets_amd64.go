@@ -4,7 +4,7 @@ package floatmm
 
 import "github.com/lowbit-go/gq/internal/cpu"
 
-// The AVX-512 kernels need its foundation (AVX512F) alone.
+// The AVX-512 kernels only need AVX512F.
 func init() {
 	Sets.Register(cpu.AVX2, &avx2)
 	Sets.Register(cpu.AVX512, &avx512)

@@ -2,9 +2,9 @@ package floatmm
 
 import "fmt"
 
-// nextTile is the index in s.Tiles of the next tile of m rows that are left. That is the largest one, unless a better
-// mix is near: two tiles of the second size rather than the largest and a small one, whose few chains of sums wait for
-// each other.
+// nextTile is the index in s.Tiles of the next tile if m rows are left. It is the largest tile that
+// fits, unless two tiles of the second size are better than the largest one and a small one: the
+// few chains of sums of a small tile wait for each other.
 func (s *Set) nextTile(m int) int {
 	i := 0
 	for s.Tiles[i] > m {
@@ -21,7 +21,8 @@ func (s *Set) nextTile(m int) int {
 // XLen is the number of float32 that m packed rows of cols columns take.
 func (s *Set) XLen(m, cols int) int { return m * filled(cols) }
 
-// PackX packs rows from to to-1 of the m rows of x, which is row-major, into dst, of XLen(m, cols) elements.
+// PackX packs rows from to to-1 of the m rows of x, which is row-major, into dst, of XLen(m, cols)
+// elements.
 func (s *Set) PackX(dst, x []float32, m, cols, from, to int) {
 	if len(x) != m*cols || len(dst) != s.XLen(m, cols) || from < 0 || to > m || cols <= 0 {
 		panic(fmt.Sprintf("floatmm: rows %d to %d of %d x %d activations from %d values to %d", from, to, m, cols, len(x), len(dst)))
@@ -36,7 +37,7 @@ func (s *Set) PackX(dst, x []float32, m, cols, from, to int) {
 	}
 }
 
-// packRow puts row i of a tile of mr rows in its place.
+// packRow writes row i of a tile of mr rows.
 func packRow(tile, row []float32, mr, i int) {
 	if mr == 1 {
 		clear(tile[copy(tile, row):])

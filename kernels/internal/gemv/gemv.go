@@ -1,5 +1,6 @@
-// Package gemv multiplies one row of int8 activations with packed weights, reading the packed bytes as they lie in the
-// file: bit planes are unpacked in registers. Products that have no kernel here go through package tile.
+// Package gemv multiplies one row of int8 activations with packed weights, reading the packed bytes
+// as they lie in the file: it unpacks bit planes in registers. Package tile computes products that
+// have no kernel here.
 package gemv
 
 import (
@@ -9,14 +10,14 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// Order is how a kernel wants its row of activations.
+// Order is the order in which a kernel reads its row of activations.
 type Order uint8
 
 const (
 	// Row is row-major: K rounded up to 32 bytes, 0 past K.
 	Row Order = iota
-	// Twice has each 8 activations twice, one copy behind the other: 2 * K rounded up to 32 bytes. Two rows of a tile
-	// with 8 columns each then meet a vector of activations without a shuffle.
+	// Twice has each 8 activations twice in succession: 2 * K rounded up to 32 bytes. Two rows of a
+	// tile with 8 columns each then match a vector of activations without a shuffle.
 	Twice
 )
 
@@ -29,19 +30,21 @@ type Args struct {
 	Acts       *int8 // in the kernel's Order
 	Sums       *int32
 	Groups     int // groups in a row
-	Blocks     int // blocks of 32 columns in a group
+	Blocks     int // blocks of 32 columns in a group but the last
 	LastBlocks int // blocks in the last group
 	NegZero    float32
 	NegZeroInt int32
 	Rec        float32
 }
 
-// Kernel is one product. What it computes is what the portable reference of its layout computes, bit for bit:
+// Kernel is one product. It computes the same bits as the portable reference of its layout:
 //
-// lowbit, per row of a panel: for each group, t = dot(a, q) - z*sum(a) exactly (z = -1/2 on the half-step grid),
-// f = fma(float32(t), scale, f); then f = fma(row sum, NegZero, f); out = float32(f * Rec) + bias.
+// lowbit, per row of a panel: for each group, t = dot(a, q) - z*sum(a) exactly (z = -1/2 on the
+// half-step grid), f = fma(float32(t), scale, f); then f = fma(row sum, NegZero, f); out =
+// float32(f * Rec) + bias.
 //
-// qsi4cxp, qsi8cxp: A = dot + row sum * NegZeroInt in int32; out = float32(float32(A) * float32(row scale * Rec)) + bias.
+// qsi4cxp, qsi8cxp: A = dot + row sum * NegZeroInt in int32; out = float32(float32(A) * float32(row
+// scale * Rec)) + bias.
 //
 // Any NaN is written as 0x7fc00000.
 type Kernel struct {
@@ -50,16 +53,17 @@ type Kernel struct {
 	Layout  packing.Layout
 	Bits    uint8
 	Tile    packing.Tile
-	Zeros   packing.ZeroKind // ZeroNone, or ZeroInt8 for the variant that reads zero points
+	Zeros   packing.ZeroKind // ZeroNone, or ZeroInt8 if the kernel reads zero points
 	Grid    packing.Grid
 	Order   Order
-	// SumFactor is what the driver multiplies the sums of activations with before it passes them as Sums[group]; 0: the
-	// kernel does not read Sums. (A kernel on unsigned codes q + 8 without zero points wants -8.)
+	// SumFactor is the factor by which the driver multiplies the sums of activations before passing
+	// them as Sums; 0 if the kernel does not read Sums. For example, a kernel on unsigned codes q +
+	// 8 without zero points needs -8.
 	SumFactor int32
 	Run       func(a *Args)
 }
 
-// Reads is what payloads a Kernel reads.
+// Reads describes the payloads that a Kernel reads.
 type Reads struct {
 	Layout packing.Layout
 	Bits   uint8
@@ -68,10 +72,11 @@ type Reads struct {
 	Grid   packing.Grid
 }
 
-// families are the kernels for each kind of payload; nil is the portable one. There is none: package tile has it.
+// families are the kernels for each kind of payload. The portable kernel is nil: package tile has
+// it.
 var families = map[Reads]*cpu.Family[*Kernel]{}
 
-// all are the kernels in the order in which they were registered.
+// all holds the kernels in order of registration.
 var all []*Kernel
 
 func register(kernels ...Kernel) {
@@ -88,10 +93,10 @@ func register(kernels ...Kernel) {
 // Kernels lists all kernels of this build, whether or not this CPU can run them.
 func Kernels() []*Kernel { return slices.Clone(all) }
 
-// For gives the kernel for the best of some instruction sets; nil if there is none for such payloads.
+// For returns the kernel of the best of some instruction sets, or nil if none reads such payloads.
 //
-// Lowbit kernels are for BF16 scales and groups of a multiple of 32 columns (or one group a row, of any length: codes
-// past K are 0, and so are the activations there).
+// Lowbit kernels are for BF16 scales and groups of a multiple of 32 columns, or one group a row of
+// any length: codes and activations past K are 0.
 func For(r Reads, features []string) *Kernel {
 	if f := families[r]; f != nil {
 		return f.For(features).Code

@@ -67,8 +67,8 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// shapes are matrices: one panel and more, rows and columns that end amid a panel and a block, groups of one block and
-// more, a last group that is shorter.
+// shapes are matrices: one panel and more, rows and columns that end amid a panel and a block,
+// groups of one block and more, a last group that is shorter.
 var shapes = []struct{ rows, cols, group int }{
 	{8, 32, 32}, {1, 1, 0}, {9, 31, 0}, {16, 33, 32}, {17, 64, 32}, {8, 64, 64}, {3, 96, 0}, {24, 96, 64}, {12, 160, 32},
 	{11, 200, 96}, {8, 224, 96}, {20, 512, 128}, {8, 700, 256}, {5, 1500, 0}, {40, 544, 32}, {8, 288, 544},
@@ -143,8 +143,8 @@ func (p *product) randomActs(rng *rand.Rand) {
 	p.rec = float32(math.Exp(4 * rng.NormFloat64()))
 }
 
-// check runs the kernel with all it reads just before a page that cannot be read, and with memory around what it writes
-// that must stay.
+// check runs the kernel with all it reads just before a page that cannot be read, and with memory
+// around what it writes that must stay.
 func (p *product) check(t *testing.T, what string) {
 	t.Helper()
 	const margin = 32 // floats
@@ -191,8 +191,8 @@ func TestUsual(t *testing.T) {
 	})
 }
 
-// TestAnyBytes: scales, sums and biases of any bits, so of all magnitudes, infinite and NaN; and in every other round
-// small ones, whose products are subnormal.
+// TestAnyBytes: scales, sums and biases of any bits, so of all magnitudes, infinite and NaN; and in
+// every other round small ones, whose products are subnormal.
 func TestAnyBytes(t *testing.T) {
 	rounds := 8
 	if testing.Short() {
@@ -240,7 +240,8 @@ func TestOneScale(t *testing.T) {
 	})
 }
 
-// TestExtremes: all codes and activations at the ends of their ranges, in groups as long as they may be.
+// TestExtremes: all codes and activations at the ends of their ranges, in groups as long as they
+// may be.
 func TestExtremes(t *testing.T) {
 	eachKernel(t, func(t *testing.T, k *Kernel) {
 		for _, cols := range []int{32, 96, 4096, 65536} {
@@ -269,7 +270,8 @@ func TestExtremes(t *testing.T) {
 	})
 }
 
-// TestEveryCode: each column in turn alone has an activation, so that a code in the wrong place or with wrong bits shows.
+// TestEveryCode: each column in turn alone has an activation, so that a code in the wrong place or
+// with wrong bits shows.
 func TestEveryCode(t *testing.T) {
 	eachKernel(t, func(t *testing.T, k *Kernel) {
 		rng := rand.New(rand.NewPCG(4, 4))

@@ -9,7 +9,8 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// lowbitSet is the kernels of one width: symmetric, with zero points, and on the half-step grid (1 and 2 bits).
+// lowbitSet holds the kernels of one width: symmetric, with zero points, and on the half-step grid
+// (1 and 2 bits).
 type lowbitSet struct{ none, zeros, half func(*Args) }
 
 // By bits-1.
@@ -51,8 +52,9 @@ func init() {
 	)
 }
 
-// lowbit describes the lowbit kernels of an instruction set. They multiply unsigned codes q + 2^(bits-1), but for 8 bits
-// without VNNI, and correct the dot products by the sums of activations.
+// lowbit describes the lowbit kernels of an instruction set. They multiply unsigned codes q +
+// 2^(bits-1), except for 8 bits without VNNI, and correct the dot products by the sums of
+// activations.
 func lowbit(feature string, sets *[8]lowbitSet) (kernels []Kernel) {
 	for i, set := range sets {
 		bits := uint8(i + 1)
@@ -75,7 +77,7 @@ func lowbit(feature string, sets *[8]lowbitSet) (kernels []Kernel) {
 	return kernels
 }
 
-// channel describes a kernel of a layout with a scale a row.
+// channel describes a kernel of a layout with one scale a row.
 func channel(feature string, layout packing.Layout, bits uint8, tile packing.Tile, sumFactor int32, run func(*Args)) Kernel {
 	return Kernel{
 		Name:    fmt.Sprintf("gemv_%s_%s_%s", layout, tile, feature),

@@ -9,8 +9,8 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// The kernels of lowbit compute what package reference does for packing.LayoutLowbit, bit for bit; those with Zeros in
-// their names read zero points, those with Half are for the half-step grid.
+// The lowbit kernels give the same bits as package reference for packing.LayoutLowbit. Kernels with
+// Zeros in their names read zero points; kernels with Half are for the half-step grid.
 
 //go:noescape
 func lowbit1Dotprod(a *Args)
@@ -78,32 +78,34 @@ func lowbit8Neon(a *Args)
 //go:noescape
 func lowbit8ZerosNeon(a *Args)
 
-// qsi4cxpDotprod computes what package reference does for packing.LayoutQSI4CXP.
+// qsi4cxpDotprod gives the same bits as package reference for packing.LayoutQSI4CXP.
 //
 //go:noescape
 func qsi4cxpDotprod(a *Args)
 
-// qsi4cxpNeon computes the same.
+// qsi4cxpNeon gives the same bits as qsi4cxpDotprod.
 //
 //go:noescape
 func qsi4cxpNeon(a *Args)
 
-// qsi8cxp4x4Dotprod computes what package reference does for packing.LayoutQSI8CXP of tile 4x4x1.
+// qsi8cxp4x4Dotprod gives the same bits as package reference for packing.LayoutQSI8CXP of tile
+// 4x4x1.
 //
 //go:noescape
 func qsi8cxp4x4Dotprod(a *Args)
 
-// qsi8cxp4x4Neon computes the same.
+// qsi8cxp4x4Neon gives the same bits as qsi8cxp4x4Dotprod.
 //
 //go:noescape
 func qsi8cxp4x4Neon(a *Args)
 
-// qsi8cxp4x8Dotprod computes what package reference does for packing.LayoutQSI8CXP of tile 4x8x1.
+// qsi8cxp4x8Dotprod gives the same bits as package reference for packing.LayoutQSI8CXP of tile
+// 4x8x1.
 //
 //go:noescape
 func qsi8cxp4x8Dotprod(a *Args)
 
-// qsi8cxp4x8Neon computes the same.
+// qsi8cxp4x8Neon gives the same bits as qsi8cxp4x8Dotprod.
 //
 //go:noescape
 func qsi8cxp4x8Neon(a *Args)
@@ -160,7 +162,7 @@ func lowbit(feature string, bits uint8, zeros packing.ZeroKind, grid packing.Gri
 	}
 }
 
-// channel describes a kernel of a layout with a scale a row.
+// channel describes a kernel of a layout with one scale a row.
 func channel(feature string, layout packing.Layout, bits uint8, tile packing.Tile, order Order, run func(*Args)) Kernel {
 	return Kernel{
 		Name:    fmt.Sprintf("gemv_%s_%s_%s", layout, tile, feature),

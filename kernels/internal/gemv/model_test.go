@@ -77,7 +77,8 @@ func (p *product) sums() []int32 {
 	return sums
 }
 
-// args are the arguments for the kernel, but for Dst; the slices are data, ordered() and sums(), perhaps elsewhere.
+// args are the arguments for the kernel, but for Dst; the slices are data, ordered() and sums(),
+// perhaps elsewhere.
 func (p *product) args(data []byte, acts []int8, sums []int32) Args {
 	groups, blocks := p.packer.Groups(), len(p.acts)/32
 	a := Args{
@@ -140,7 +141,8 @@ func (p *product) lowbitRow(panel *packing.Panel, bytes []byte, r int) float32 {
 	return float32(f*p.rec) + bias
 }
 
-// channelRow is KleidiAI's arithmetic; of qsi4cxp it is 16 times the products, and the stored scale is divided by 16.
+// channelRow is KleidiAI's arithmetic; of qsi4cxp it is 16 times the products, and the stored scale
+// is divided by 16.
 func (p *product) channelRow(panel *packing.Panel, bytes []byte, r int) float32 {
 	acc := p.dot(panel, r, 0)
 	if p.kernel.Layout == packing.LayoutQSI4CXP {

@@ -9,11 +9,12 @@ import (
 // readers are the implementations of ReadSum.
 var readers = cpu.NewFamily("gemv: reading", readGeneric)
 
-// ReadSum reads b as fast as this machine can and returns the sum of its little-endian words of 8 bytes: the rate that
-// kernels are measured against whose packed weights come out of memory, whatever the program is restricted to. len(b) must be a multiple of 256.
+// ReadSum reads b as fast as this machine can, whatever the program is restricted to, and returns
+// the sum of its little-endian words of 8 bytes. It is the rate with which kernels are compared
+// whose packed weights come out of memory. len(b) must be a multiple of 256.
 func ReadSum(b []byte) uint64 {
 	if len(b)%256 != 0 {
-		panic("gemv: ReadSum of a length that is not a multiple of 256")
+		panic("gemv: ReadSum needs a length that is a multiple of 256")
 	}
 	if len(b) == 0 {
 		return 0

@@ -7,21 +7,23 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// Activations are m quantized rows of K columns; K32 is K rounded up to 32. Which fields beside Q are used, the layout
-// of the weights says; the others may be nil.
+// Activations are m quantized rows of K columns; K32 is K rounded up to 32. The layout of the
+// weights decides which fields besides Q are used; the others may be nil.
 type Activations struct {
 	Q []int8 // [m][K32], 0 past the last column
-	// Zero is the zero point and Rec the scale of each row: for all layouts but the two with blocks.
+	// Zero and Rec are the zero point and the scale of each row, for all layouts but qsi4c32p-f16
+	// and qai4c32p.
 	Zero []int32
 	Rec  []float32
-	// BlockScale is the scale of each block of columns, which are the weights' groups, [m][blocks]: qsi4c32p-f16 and
-	// qai4c32p. BlockSum is the sum of its codes times the scale: qai4c32p.
+	// BlockScale is the scale of each block of columns, [m][blocks], for qsi4c32p-f16 and qai4c32p.
+	// Blocks are the groups of the weights. BlockSum is the sum of a block's codes times its scale,
+	// for qai4c32p.
 	BlockScale, BlockSum []float32
-	// Bad says of each row whether its outputs are NaN; nil if none are.
+	// Bad[i] reports whether the outputs of row i are NaN; nil if there are none.
 	Bad []bool
 }
 
-// Quantize quantizes m rows of activations as the layout wants them.
+// Quantize quantizes m rows of activations as the layout defines.
 func (o *Operator) Quantize(x []float32, m int) *Activations {
 	if len(x) != m*o.cols {
 		panic(fmt.Sprintf("reference: %d activations for %d x %d", len(x), m, o.cols))
@@ -50,7 +52,7 @@ func (o *Operator) Quantize(x []float32, m int) *Activations {
 	return a
 }
 
-// check panics unless a has what m rows need.
+// check panics unless the fields have the lengths for m rows.
 func (a *Activations) check(o *Operator, m int) {
 	zeros, scales, sums := m, 0, 0
 	switch o.h.Layout {

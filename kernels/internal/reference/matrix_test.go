@@ -106,8 +106,8 @@ func (m *matrix) operator(t *testing.T) *Operator {
 	return o
 }
 
-// exact computes one output in float64 from dequantized weights and dequantized activations, and a bound of what
-// rounding to float32 may change.
+// exact computes one output in float64 from dequantized weights and dequantized activations, and a
+// bound of what rounding to float32 may change.
 func (m *matrix) exact(a *Activations, i, row int) (out, bound float64) {
 	stride := (m.cols + 31) / 32 * 32
 	size := 0.0
@@ -125,8 +125,8 @@ func (m *matrix) exact(a *Activations, i, row int) (out, bound float64) {
 		size += math.Abs(s*scale) * (math.Abs(code) + math.Abs(z)) * (math.Abs(q) + math.Abs(zero))
 	}
 	bias := float64(m.bias[row])
-	// An operation errs by 2^-24 of its result at most. There are a few for each group, and one addition for each 8 or
-	// 16 columns in the stored sums.
+	// An operation errs by 2^-24 of its result at most. There are a few for each group, and one
+	// addition for each 8 or 16 columns in the stored sums.
 	return out + bias, 0x1p-24 * (size + math.Abs(bias)) * float64(4*m.groups+m.cols/8+8)
 }
 

@@ -8,7 +8,8 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// single is arithmetic in float32 (but for its range) by numbers of any length: each result is rounded once, to 24 bits.
+// single is arithmetic in float32 (but for its range) by numbers of any length: each result is
+// rounded once, to 24 bits.
 type single struct{}
 
 func num(v float64) *big.Float { return new(big.Float).SetPrec(1000).SetFloat64(v) }
@@ -62,8 +63,8 @@ func (m *matrix) ordered(a *Activations, i, row int, sum float32) float32 {
 	return out
 }
 
-// TestOrder holds every sort of payload to its order of operations, to the bit: numbers are such that none leaves the
-// normal range of float32.
+// TestOrder holds every sort of payload to its order of operations, to the bit: numbers are such
+// that none leaves the normal range of float32.
 func TestOrder(t *testing.T) {
 	rng := rand.New(rand.NewPCG(13, 14))
 	list := headers(rng)

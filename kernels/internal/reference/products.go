@@ -44,8 +44,9 @@ func sumOf(q []int8) (sum int32) {
 	return sum
 }
 
-// lowbit is gq's own layout, and KleidiAI's qai8dxp x qsi4c32p where the two are one: f takes in the groups with the
-// zero point of the activations left out, then that with the sum of the row's weights.
+// lowbit is the product of gq's own layout, and of KleidiAI's qai8dxp x qsi4c32p, where the two are
+// the same: f accumulates the groups without the activations' zero point, then adds the zero point
+// times the sum of the row's weights.
 func lowbit(o *Operator, w *weights, a *Activations, i int) float32 {
 	f := float32(0)
 	o.eachGroup(w, a, i, func(g int, q, codes []int8) {
@@ -63,11 +64,12 @@ func lowbit(o *Operator, w *weights, a *Activations, i int) float32 {
 	return float32(f*a.Rec[i]) + w.bias
 }
 
-// perRow is KleidiAI's qai8dxp x qsi4cxp, qsi8cxp and qsu2cxp: one sum in int32, and one scale, the product of both
-// sides'. Of qsi4cxp the codes are seen times 16, as its kernels hold them; its scales are stored divided by 16.
+// perRow is KleidiAI's qai8dxp x qsi4cxp, qsi8cxp and qsu2cxp: one sum in int32, and one scale, the
+// product of the weights' and the activations' scales. For qsi4cxp, codes count times 16, as its
+// kernels hold them; its scales are stored divided by 16.
 //
-// KleidiAI's qsu2cxp kernel for many rows multiplies by one scale after the other, which gives other bits than its
-// kernel for one row; here it is that one's order for all.
+// KleidiAI's qsu2cxp kernel for many rows multiplies by one scale after the other, which gives
+// other bits than its kernel for one row. This function uses the order of the kernel for one row.
 func perRow(o *Operator, w *weights, a *Activations, i int) float32 {
 	times := int32(1)
 	if o.h.Layout == packing.LayoutQSI4CXP {
@@ -77,7 +79,7 @@ func perRow(o *Operator, w *weights, a *Activations, i int) float32 {
 	return float32(float32(t)*float32(w.scales[0]*a.Rec[i])) + w.bias
 }
 
-// blocksF16 is KleidiAI's qsi8d32p x qsi4c32p, whose weights have no bias.
+// blocksF16 is KleidiAI's qsi8d32p x qsi4c32p. Its weights have no bias.
 func blocksF16(o *Operator, w *weights, a *Activations, i int) float32 {
 	f := float32(0)
 	o.eachGroup(w, a, i, func(g int, q, codes []int8) {
@@ -86,8 +88,9 @@ func blocksF16(o *Operator, w *weights, a *Activations, i int) float32 {
 	return f
 }
 
-// blocksF32 is KleidiAI's qsi8d32p x qai4c32p. A weight is q*scale + zero term, so each block adds the zero term times
-// the sum of the block's activations. Codes are seen times 16, as scales are stored divided by 16.
+// blocksF32 is KleidiAI's qsi8d32p x qai4c32p. A weight is q*scale + zero term, so each block adds
+// the zero term times the sum of the block's activations. Codes count times 16, because scales are
+// stored divided by 16.
 func blocksF32(o *Operator, w *weights, a *Activations, i int) float32 {
 	f := float32(0)
 	o.eachGroup(w, a, i, func(g int, q, codes []int8) {
@@ -98,8 +101,8 @@ func blocksF32(o *Operator, w *weights, a *Activations, i int) float32 {
 	return f + w.bias
 }
 
-// torchAO is TorchAO's own kernel: the differences of codes and zero points of both sides, summed over a group, times
-// the product of their scales; this product is rounded, then added.
+// torchAO is TorchAO's own kernel: the sum over a group of (activation code - zero point) * (weight
+// code - zero point), times the product of the two scales. This product is rounded, then added.
 func torchAO(o *Operator, w *weights, a *Activations, i int) float32 {
 	f := float32(0)
 	o.eachGroup(w, a, i, func(g int, q, codes []int8) {

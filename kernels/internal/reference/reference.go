@@ -9,12 +9,13 @@ import (
 	"github.com/lowbit-go/gq/packing/layouts"
 )
 
-// MaxGroup is the largest number of columns of a group: of a byte times the difference of two, an int32 holds the sum
-// of so many, 128 * 255 * 65536 < 2^31. (With zero points of its own, TorchAO's layout multiplies two differences. There
-// sums beyond int32 are possible above 33,000 columns, if hardly likely; they wrap, here as in all kernels.)
+// MaxGroup is the largest number of columns of a group: the sum over a group of a byte times the
+// difference of two bytes fits an int32, 128 * 255 * 65536 < 2^31. TorchAO's layout with zero
+// points multiplies two differences; above 33,000 columns its sums may exceed int32, which is
+// unlikely. They wrap, here and in all kernels.
 const MaxGroup = 1 << 16
 
-// Operator is a matrix of packed weights. It does not change and may be used by many goroutines at once.
+// Operator is a matrix of packed weights. It is immutable; many goroutines may use it at once.
 type Operator struct {
 	h       packing.Header
 	packer  packing.Packer
@@ -22,13 +23,14 @@ type Operator struct {
 	product product
 
 	rows, cols int
-	stride     int // codes of a row of quantized activations: cols rounded up to 32
-	group      int // columns of a group; the last may be short
+	stride     int // codes of a quantized row of activations: cols rounded up to 32
+	group      int // columns of a group; the last group may be short
 	groups     int
 }
 
-// New prepares products with a payload: its packed header and the data behind it, which the Operator keeps. It fails as
-// layouts.New does, for a layout that has no product, for groups above MaxGroup and for data of the wrong size.
+// New prepares products with a payload: its packed header and the data after it, which the Operator
+// retains. It fails as layouts.New does, for a layout without a product, for groups above MaxGroup
+// and for data of the wrong size.
 func New(h packing.Header, data []byte) (*Operator, error) {
 	packer, err := layouts.New(h)
 	if err != nil {
@@ -46,7 +48,7 @@ func New(h packing.Header, data []byte) (*Operator, error) {
 	case o.product == nil:
 		return nil, fmt.Errorf("layout %s has no product", h.Layout)
 	case o.group > MaxGroup:
-		return nil, fmt.Errorf("groups of %d columns: products have sums of at most %d", o.group, MaxGroup)
+		return nil, fmt.Errorf("groups of %d columns, want at most %d", o.group, MaxGroup)
 	case len(data) != size:
 		return nil, fmt.Errorf("%d bytes of data, the header needs %d", len(data), size)
 	case !bytes.HasPrefix(data, prefix):
@@ -55,10 +57,10 @@ func New(h packing.Header, data []byte) (*Operator, error) {
 	return o, nil
 }
 
-// Rows is the number of outputs, Cols of inputs.
+// Rows is the number of outputs.
 func (o *Operator) Rows() int { return o.rows }
 
-// Cols is the number of inputs, Rows of outputs.
+// Cols is the number of inputs.
 func (o *Operator) Cols() int { return o.cols }
 
 // Multiply computes m rows of outputs, dst [m][Rows()], from m rows of activations, x [m][Cols()].
@@ -66,7 +68,7 @@ func (o *Operator) Multiply(dst, x []float32, m int) {
 	o.MultiplyQuantized(dst, o.Quantize(x, m), m)
 }
 
-// MultiplyQuantized is Multiply for rows that are quantized already.
+// MultiplyQuantized is Multiply for quantized rows.
 func (o *Operator) MultiplyQuantized(dst []float32, a *Activations, m int) {
 	if len(dst) != m*o.rows {
 		panic(fmt.Sprintf("reference: %d outputs for %d x %d", len(dst), m, o.rows))
@@ -94,11 +96,11 @@ func (o *Operator) MultiplyQuantized(dst []float32, a *Activations, m int) {
 	}
 }
 
-// nan is the NaN of all outputs.
+// nan is the only NaN in outputs.
 var nan = math.Float32frombits(0x7fc00000)
 
-// Clamp limits outputs to low..high, which are no NaN: first to low or more, then to high or less, where -0 is below +0.
-// NaN stays as it is.
+// Clamp limits outputs to low .. high, which are not NaN: the maximum with low, then the minimum
+// with high, where -0 is below +0. NaN stays.
 func Clamp(dst []float32, low, high float32) {
 	for i, v := range dst {
 		if v == v {

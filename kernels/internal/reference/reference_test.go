@@ -27,8 +27,9 @@ func normal(rng *rand.Rand, n int, mean float64) []float32 {
 	return x
 }
 
-// TestFloat64 compares the products of every sort of payload with those of dequantized weights and activations in
-// float64. The bound is that of rounding: a scale, zero point or code that is not where it belongs is far beyond it.
+// TestFloat64 compares the products of every sort of payload with those of dequantized weights and
+// activations in float64. The bound is that of rounding: a scale, zero point or code that is not
+// where it belongs is far beyond it.
 func TestFloat64(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	rounds := 3
@@ -145,8 +146,8 @@ func TestZeroRow(t *testing.T) {
 	}
 }
 
-// TestHuge: scales near the ends of their formats overflow to infinities, whose differences are NaN; every NaN has the
-// same bits.
+// TestHuge: scales near the ends of their formats overflow to infinities, whose differences are
+// NaN; every NaN has the same bits.
 func TestHuge(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))
 	count := map[string]int{}

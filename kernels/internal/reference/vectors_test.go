@@ -7,9 +7,10 @@ import (
 	"github.com/lowbit-go/gq/kernels/internal/vectors"
 )
 
-// TestKleidiAI holds the products to all runs of KleidiAI's kernels, to the bit: from float32 activations and from those
-// that KleidiAI quantized. Of qsu2cxp's kernel for many rows, vectors.OtherOrder, 20 of 89 outputs differ, because it
-// rounds in another order than the kernel for one row; there it is held to that one's.
+// TestKleidiAI holds the products to all runs of KleidiAI's kernels, to the bit: from float32
+// activations and from those that KleidiAI quantized. Of qsu2cxp's kernel for many rows,
+// vectors.OtherOrder, 20 of 89 outputs differ, because it rounds in another order than the kernel
+// for one row; there it is held to that one's.
 func TestKleidiAI(t *testing.T) {
 	products := vectors.KleidiAI(t)
 	for i := range products {
@@ -29,7 +30,8 @@ func TestKleidiAI(t *testing.T) {
 	}
 }
 
-// TestTorchAO holds the products to all runs of TorchAO's kernels, from the activations that TorchAO quantized.
+// TestTorchAO holds the products to all runs of TorchAO's kernels, from the activations that
+// TorchAO quantized.
 func TestTorchAO(t *testing.T) {
 	products := vectors.TorchAO(t)
 	for i := range products {

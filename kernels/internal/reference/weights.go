@@ -7,19 +7,19 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// weights is one row of weights: codes, and the numbers that are stored with them, as they are stored. What a layout
-// does not have is nil or 0.
+// weights is one row of weights: its codes and the numbers stored with them. A field that the
+// layout lacks is nil or 0.
 type weights struct {
 	codes     []int8    // of all columns
-	scales    []float32 // a group; qsi4cxp and qai4c32p store 1/16 of the scale
-	zeros     []int8    // a group: integer zero points
-	zeroTerms []float32 // a group: qai4c32p's zero points
+	scales    []float32 // one per group; qsi4cxp and qai4c32p store 1/16 of the scale
+	zeros     []int8    // integer zero points, one per group
+	zeroTerms []float32 // qai4c32p's zero points, one per group
 	sum       float32   // of the row's weights: lowbit
-	sumCodes  int32     // of the row's codes; 16 times that in qsi4cxp
+	sumCodes  int32     // sum of the row's codes, times 16 in qsi4cxp
 	bias      float32
 }
 
-// read sets w to row r of a panel, which is row number row of the matrix. The panel's bytes are src.
+// read sets w to row r of a panel, which is row row of the matrix. src holds the panel's bytes.
 func (o *Operator) read(w *weights, panel *packing.Panel, src []byte, row, r int) {
 	codes, nr := o.packer.PackedCols(), int(o.h.Tile.NR)
 	*w = weights{codes: panel.Codes[r*codes:][:o.cols], scales: panel.Scales[r*o.groups:][:o.groups], zeroTerms: w.zeroTerms[:0]}

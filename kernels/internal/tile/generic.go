@@ -13,10 +13,11 @@ import (
 // genericNR is the number of rows of the portable kernels' panels.
 const genericNR = 8
 
-// canonicalNaN is what every NaN of an output is written as: x86 and Arm make different ones.
+// canonicalNaN is the only NaN in outputs: x86 and Arm make different NaNs.
 const canonicalNaN = 0x7fc00000
 
-// genericSet is the reference of every other Set and what CPUs without assembly run: portable Go on signed codes.
+// genericSet is portable Go on signed codes: the reference of every other Set, and the Set of CPUs
+// without assembly.
 func genericSet(bits int) Set {
 	return Set{
 		Feature: cpu.Generic,
@@ -40,7 +41,7 @@ func unpackGeneric(bits int, dst, src *byte, units int, lanes *Lanes) {
 	}
 	packed := unsafe.Slice(src, units*unit+(units/run-1)*int(lanes.Gap))
 	flip, sub := uint64(lanes.Flip)*ones, uint64(lanes.Sub)*ones
-	at := 0 // an offset, not a pointer: behind the last unit it may be outside of dst
+	at := 0 // an offset, not a pointer: after the last unit it may be outside dst
 	for u := range units {
 		if u > 0 && u%run == 0 {
 			packed = packed[lanes.Gap:]
@@ -59,14 +60,15 @@ func unpackGeneric(bits int, dst, src *byte, units int, lanes *Lanes) {
 	}
 }
 
-// subBytes subtracts the bytes of y from those of x, each modulo 256: the high bits are kept from borrowing, and their
-// differences, x ^ y ^ borrow, added afterwards.
+// subBytes subtracts the bytes of y from the bytes of x, each modulo 256. The high bits are set so
+// that no byte borrows; their differences, x ^ y ^ borrow, are added afterwards.
 func subBytes(x, y uint64) uint64 {
 	const high = 0x8080808080808080
 	return (x | high - y&^high) ^ (x^^y)&high
 }
 
-// sums1 adds the products of some chunks of a row of activations and of codes to t, [row of the panel].
+// sums1 adds the products of some chunks of a row of activations and of codes to t, [row of the
+// panel].
 func sums1(t *[4 * genericNR]int32, acts, codes []byte) {
 	for len(codes) >= 8*genericNR && len(acts) >= 8 {
 		a := (*[8]byte)(acts)
@@ -82,8 +84,9 @@ func sums1(t *[4 * genericNR]int32, acts, codes []byte) {
 	}
 }
 
-// sums4 sets t to the sums of 4 rows of activations, [row of activations][row of the panel]. Two rows are multiplied at once,
-// a + b<<32 times a code: the sums of both stay apart, as that of a is below 2^31 in groups of up to 65,536 columns.
+// sums4 sets t to the sums of 4 rows of activations, [row of activations][row of the panel]. It
+// multiplies two rows at once, as a + b<<32 times a code: the two sums do not overlap, because the
+// sum of a is below 2^31 in groups of up to 65,536 columns.
 func sums4(t *[4 * genericNR]int32, acts, codes []byte) {
 	for pair := range 2 {
 		var sums [genericNR]int64
@@ -111,15 +114,15 @@ func sums4(t *[4 * genericNR]int32, acts, codes []byte) {
 	}
 }
 
-// both is two activations in one word.
+// both combines two activations in one word.
 func both(a, b byte) int64 { return int64(int8(a)) + int64(int8(b))<<32 }
 
-// groups computes t of one group after the other.
+// groups computes t for one group after another.
 type groups struct {
 	a     *Args
 	mr    int
-	g     int // of the next group
-	chunk int // likewise
+	g     int // index of the next group
+	chunk int // first chunk of the next group
 	t     [4 * genericNR]int32
 }
 

@@ -2,15 +2,16 @@
 
 package tile
 
-// The stubs of the assembly. A product, dots or group, is what dotsGeneric or groupGeneric is for the number of rows of
-// activations in its name, panels of 8 rows and signed codes; all counts in Args are positive.
+// Stubs of the assembly. Each product, dots or group, gives the bits of dotsGeneric or groupGeneric
+// for the number of rows of activations in its name, panels of 8 rows and signed codes. All counts
+// in Args are positive.
 
-// shortGroup is the number of steps up to which the groupShort kernels are right: 16 steps of 16 products of at most
-// 2^14 each are at most 2^22.
+// shortGroup is the largest number of steps for which the groupShort kernels are right: 16 steps of
+// 16 products of at most 2^14 each are at most 2^22.
 const shortGroup = 16
 
-// short says whether the groupShort kernels can take a product: they leave out zero points, too. No group is longer than
-// the first.
+// short reports whether the groupShort kernels can compute a product. They also omit zero points.
+// No group is longer than the first.
 func short(a *Args) bool { return a.NoZeros && *a.Steps <= shortGroup }
 
 // dotsGeneric and groupGeneric by SMMLA, for CPUs with I8MM.
@@ -65,7 +66,8 @@ func groupShort4DotProd(a *Args)
 //go:noescape
 func group1DotProd(a *Args)
 
-// dotsGeneric and groupGeneric by SMULL, for any CPU: Narrow for codes of up to 7 bits, -64 to 63, Wide for all of int8.
+// dotsGeneric and groupGeneric by SMULL, for any CPU: Narrow for codes of up to 7 bits, -64 to 63,
+// Wide for all of int8.
 
 //go:noescape
 func dots2NarrowNEON(a *Args)
@@ -91,7 +93,7 @@ func group1NarrowNEON(a *Args)
 //go:noescape
 func group1WideNEON(a *Args)
 
-// unpack1 to unpack8 are unpackGeneric for codes of as many bits, units positive.
+// unpack1 to unpack8 are unpackGeneric for codes of 1 to 8 bits; units is positive.
 
 //go:noescape
 func unpack1(dst, src *byte, units int, lanes *Lanes)

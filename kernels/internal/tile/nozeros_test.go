@@ -6,9 +6,10 @@ import (
 	"testing"
 )
 
-// TestNoZeros has symmetric codes, which kernels may multiply in other ways than codes with zero points, and groups on
-// both sides of the 16 steps up to which arm64 makes float32 of sums by a subtraction (shortGroup): 16 of the products
-// of the smallest int8 are at the very end of what that can do.
+// TestNoZeros has symmetric codes, which kernels may multiply in other ways than codes with zero
+// points, and groups on both sides of the 16 steps up to which arm64 makes float32 of sums by a
+// subtraction (shortGroup): 16 of the products of the smallest int8 are at the very end of what
+// that can do.
 func TestNoZeros(t *testing.T) {
 	fills := []fill{
 		{steps: []int32{1}},

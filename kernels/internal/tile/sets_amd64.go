@@ -9,7 +9,7 @@ func init() {
 	Sets.Register(cpu.AVX512, setAVX512)
 }
 
-// setAVX2 has unsigned codes, but for 8 bits: see the steps below.
+// setAVX2 has unsigned codes, except for 8 bits: see the steps below.
 func setAVX2(bits int) Set {
 	s := Set{
 		Feature: cpu.AVX2, Offset: 1 << (bits - 1), NR: 8, Unpack: unpackAVX2[bits-1], Zip: zipAVX2, Steps: narrowAVX2,
@@ -45,8 +45,8 @@ var (
 )
 
 var (
-	// VPMADDUBSW adds up two products in 16 bits: with codes of up to 6 bits there is room for four of them, with 7 bits
-	// for two, and with 8 for one. Those take signed words instead.
+	// VPMADDUBSW adds two products in 16 bits. With codes of up to 6 bits, 16 bits hold four
+	// products; with 7 bits, two; with 8 bits, one. Steps for 8 bits multiply signed words instead.
 	narrowAVX2 = []Step{
 		{MR: 4, Dots: dots4NarrowAVX2, Group: group4NarrowAVX2},
 		{MR: 2, Dots: dots2NarrowAVX2, Group: group2NarrowAVX2},

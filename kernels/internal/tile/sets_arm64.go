@@ -15,8 +15,8 @@ func init() {
 	Sets.Register(cpu.I8MM, func(bits int) Set { return setNEON(cpu.I8MM, bits, i8mmSteps) })
 }
 
-// setNEON is the Set of one of arm64's instruction sets, which differ in their products: all take panels of 8 rows of
-// signed codes.
+// setNEON is the Set of one of arm64's instruction sets. All have panels of 8 rows of signed codes;
+// only their products differ.
 func setNEON(feature string, bits int, steps []Step) Set {
 	return Set{
 		Feature: feature, NR: 8, Unpack: unpackNEON[bits-1], Zip: zipNEON, Steps: steps,
@@ -31,7 +31,7 @@ var unpackNEON = [8]func(dst, src *byte, units int, lanes *Lanes){
 }
 
 var (
-	// SDOT does one row alone as fast as SMMLA, which would multiply it with another's zeros.
+	// SDOT computes a single row as fast as SMMLA, which would pad it with a row of zeros.
 	i8mmSteps = []Step{
 		{MR: 8, Dots: dots8I8MM, Group: group8I8MMAny},
 		{MR: 4, Dots: dots4I8MM, Group: group4I8MMAny},

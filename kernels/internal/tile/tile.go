@@ -1,17 +1,18 @@
-// Package tile multiplies int8 activations with panels of weights that were unpacked to a byte a code, in one order for
-// all layouts, widths and tiles. It is the second of the two ways to a product: package gemv reads packed bytes directly,
-// this one unpacks a panel once and uses it for all rows of activations.
+// Package tile multiplies int8 activations with panels of weights that were unpacked to one byte a
+// code, in one order for all layouts, widths and tiles. Package gemv reads packed bytes directly;
+// this package unpacks a panel once and uses it for all rows of activations.
 //
 // A panel of NR rows (a multiple of 8) is cut into chunks of 8 columns:
 //
 //	codes [chunk][row 0..NR-1][8 columns] bytes
 //	acts  [chunk][row 0..MR-1][8 columns] int8, 0 past the last column
 //
-// Columns are counted in steps of 16 (two chunks): a group is a whole number of steps, but for the last one, whose
-// columns past K are filled up with activations of 0 (the codes there may be anything).
+// Columns are counted in steps of 16 (two chunks). A group is a whole number of steps; the
+// activations of the last group are padded with 0 past K (the codes there may have any value).
 //
-// A code's byte is (field ^ Flip) - Sub, where field is the unsigned number in the packed bytes: each Set says whether it
-// wants int8 codes q, or unsigned q + Offset (VPDPBUSD and VPMADDUBSW multiply unsigned with signed bytes).
+// A code's byte is (field ^ Flip) - Sub, where field is the unsigned number in the packed bytes. A
+// Set needs either int8 codes q, or unsigned codes q + Offset (VPDPBUSD and VPMADDUBSW multiply
+// unsigned with signed bytes).
 package tile
 
 import (
@@ -20,34 +21,34 @@ import (
 	"github.com/lowbit-go/gq/internal/cpu"
 )
 
-// Lanes says where Unpack puts the lanes of a unit of 128 codes, 8 lanes of 16 codes.
+// Lanes states where Unpack puts the 8 lanes of 16 codes of a unit of 128 codes.
 type Lanes struct {
 	// Lane[j] is the offset from dst of lane j of a unit.
 	Lane [8]int64
 	// Step[u%2] is how far dst moves after unit u.
 	Step [2]int64
-	// After each Run units src moves on by Gap bytes: what records there lie between the codes of groups. The number of
-	// units is a multiple of Run; 0 stands for all of them.
+	// After each Run units, src skips Gap bytes: the records between the codes of groups. The
+	// number of units is a multiple of Run; 0 means all units.
 	Run, Gap int64
 	// A code's byte is (field ^ Flip) - Sub, modulo 256.
 	Flip, Sub uint8
 }
 
-// Args are the arguments of a product of MR rows of activations with the NR rows of a panel. All results are exact
-// int32 arithmetic (modulo 2^32) and single float32 operations in the order given at Set.Group and Set.Dots, so every
-// Set gives the same bits. Kernels read only what the arguments describe and write MR x NR values.
+// Args are the arguments of a product of MR rows of activations with the NR rows of a panel.
+// Results are exact int32 arithmetic (modulo 2^32) and single float32 operations in the order of
+// Step.Group and Step.Dots, so every Set gives the same bits. Kernels read only the memory that the
+// arguments describe and write MR x NR values.
 type Args struct {
 	Out       unsafe.Pointer // row m at Out + m*OutStride
 	OutStride int            // bytes
 	Codes     *byte          // the panel
 	Acts      *int8
 	Sums      *int32 // [Groups][MR]: the sum of the activations of a group
-	Zeros     *int32 // [NR] at Zeros + g*ZeroStep bytes: the number of which each code is too large: zero point + Offset
+	Zeros     *int32 // [NR] at Zeros + g*ZeroStep bytes: zero point + Offset, the excess of each code
 	ZeroStep  int    // bytes: 0 or 4*NR
-	Steps     *int32 // [Groups]: steps of 16 columns in each group, at least 1, in none more than in the first
+	Steps     *int32 // [Groups]: steps of 16 columns in each group, at least 1 and at most as many as in the first
 	Groups    int
-	// NoZeros says that all Zeros are 0, which lets kernels leave out the work on them. Zeros and Sums are valid all the
-	// same: whether a kernel looks at NoZeros, and then reads them or not, is its own affair.
+	// NoZeros: all Zeros are 0, so kernels may skip them. Zeros and Sums are valid even so.
 	NoZeros bool
 
 	// For Group alone:
@@ -58,43 +59,47 @@ type Args struct {
 	Rec     *float32 // [MR]: the scale of the row of activations
 }
 
-// Set is the kernels of one instruction set for codes of one width.
+// Set holds the kernels of one instruction set for codes of one width.
 type Set struct {
 	Feature string // generic, neon, dotprod, i8mm, avx2, avx512vnni
 	Offset  int    // codes are q + Offset: 0, or 2^(bits-1)
 	NR      int    // rows of a panel
 
-	// Unpack unpacks units of 128 codes of TorchAO's bit planes (packing.PackUnit; 16*bits bytes each) to dst: lane j,
-	// 16 bytes, of unit u goes to dst + Lane[j] + the Steps of the units before.
+	// Unpack unpacks units of 128 codes of TorchAO's bit planes (packing.PackUnit; 16*bits bytes
+	// each) to dst. Lane j of unit u, 16 bytes, goes to dst + Lane[j] + the sum of Step over the
+	// units before.
 	Unpack func(dst, src *byte, units int, lanes *Lanes)
-	// Zip puts together what tiles with 4 columns to a lane unpack to: each 32 bytes at dst, 8 runs of 4 bytes
-	// A0 A1 A2 A3 B0 B1 B2 B3, become A0 B0 A1 B1 A2 B2 A3 B3, n times. Portable where the Set leaves it nil.
+	// Zip interleaves the result of unpacking tiles with 4 columns to a lane: n times 32 bytes at
+	// dst, 8 runs of 4 bytes A0 A1 A2 A3 B0 B1 B2 B3, become A0 B0 A1 B1 A2 B2 A3 B3. nil means the
+	// portable function.
 	Zip func(dst *byte, n int)
 	// Steps are the products, by number of rows MR, largest first; the last has MR 1.
 	Steps []Step
 
-	// The epilogues turn the t of one row of activations that Dots wrote, [groups][NR], into NR outputs. They are portable
-	// where a Set leaves them nil. But for EpilogueRow they may leave any NaN in out: the driver makes it 0x7fc00000.
+	// Each epilogue turns the t of one row of activations that Dots wrote, [groups][NR], into NR
+	// outputs. nil means the portable function. All but EpilogueRow may leave any NaN in out: the
+	// driver replaces it by 0x7fc00000.
 
-	// EpilogueFMA: f = 0; for each group: f = fma(float32(t), float32(as[g]*scales[g][r]), f); out[r] = f.
+	// EpilogueFMA: f = 0; for each group: f = fma(float32(t), float32(as[g]*scales[g][r]), f);
+	// out[r] = f.
 	EpilogueFMA func(out *float32, t *int32, groups int, scales, as *float32)
 	// EpilogueQAI4: f = 0; for each group: f = fma(zeros[g][r], asum[g], f),
 	// f = fma(float32(16*t), float32(scales[g][r]*as[g]), f); out[r] = f.
 	EpilogueQAI4 func(out *float32, t *int32, groups int, scales, zeros, as, asum *float32)
-	// EpilogueTorchAO: f = 0; for each group: f = f + float32(float32(scales[g][r]*as) * float32(t)), each rounded by itself;
-	// out[r] = f.
+	// EpilogueTorchAO: f = 0; for each group: f = f + float32(float32(scales[g][r]*as) *
+	// float32(t)), every operation rounded; out[r] = f.
 	EpilogueTorchAO func(out *float32, t *int32, groups int, scales *float32, as float32)
 	// EpilogueRow, for one group: a = factor*t[r] + sums[r]*negZero in int32;
 	// out[r] = float32(float32(a) * float32(scales[r]*rec)) + bias[r], any NaN as 0x7fc00000.
 	EpilogueRow func(out *float32, t, sums *int32, factor, negZero int32, scales, bias *float32, rec float32)
-	// AddSums goes before EpilogueTorchAO: t[g][r] += factor*sums[g][r] in int32.
+	// AddSums precedes EpilogueTorchAO: t[g][r] += factor*sums[g][r] in int32.
 	AddSums func(t, sums *int32, groups int, factor int32)
 }
 
 // Sets are the kernels of each instruction set.
 var Sets = cpu.NewFamily[Widths]("tile", genericSet)
 
-// Widths gives the Set for codes of 1 to 8 bits.
+// Widths returns the Set for codes of 1 to 8 bits.
 type Widths func(bits int) Set
 
 // Set returns the Set for codes of 1 to 8 bits, with every function set.
@@ -104,7 +109,7 @@ func (w Widths) Set(bits int) Set {
 	return s
 }
 
-// Step is the products of MR rows at a time.
+// Step holds the products for MR rows of activations.
 type Step struct {
 	MR int
 	// Dots computes, for each row m of activations, group g and row r of the panel,
@@ -119,6 +124,7 @@ type Step struct {
 	//	f = fma(RowSums[r], NegZero[m], f)
 	//	out = float32(f * Rec[m]) + Bias[r]
 	//
-	// fma rounding once, and writes out as float32 to Out + m*OutStride + 4*r; any NaN as 0x7fc00000.
+	// fma rounding once, and writes out as float32 to Out + m*OutStride + 4*r; any NaN as
+	// 0x7fc00000.
 	Group func(a *Args)
 }

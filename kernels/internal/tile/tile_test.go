@@ -58,7 +58,8 @@ func TestSets(t *testing.T) {
 	}
 }
 
-// someLanes are the ways in which panels of nr rows place lanes: the rows of 8x16x2 together, and lanes far apart.
+// someLanes are the ways in which panels of nr rows place lanes: the rows of 8x16x2 together, and
+// lanes far apart.
 func someLanes(nr int) []Lanes {
 	chunk := int64(8 * nr)
 	rows := Lanes{Step: [2]int64{chunk, 3 * chunk}}

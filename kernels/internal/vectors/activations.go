@@ -9,15 +9,16 @@ import (
 	"github.com/lowbit-go/gq/internal/floats"
 )
 
-// Activations are quantized rows; which fields beside Q there are, their kind says. Each row has Stride codes: its
-// columns rounded up to 32, of which those past the last are 0.
+// Activations are quantized rows. The kind of quantization decides which fields besides Q are set.
+// Each row has Stride codes: its columns rounded up to 32, with 0 past the last column.
 type Activations struct {
 	Stride int
 	Q      []int8 // [m][Stride]
-	// A row's zero point and scale.
+	// Zero and Rec are the zero point and the scale of each row.
 	Zero []int32
 	Rec  []float32
-	// Blocks is the number of blocks in a row; each has a scale and perhaps a sum: of its codes, times the scale.
+	// Blocks is the number of blocks in a row. Each block has a scale and, for some kinds, the sum
+	// of its codes times the scale.
 	Blocks     int
 	BlockScale []float32 // [m][Blocks]
 	BlockSum   []float32 // [m][Blocks]
@@ -29,8 +30,8 @@ func (a *Activations) Row(i int) []int8 { return a.Q[i*a.Stride:][:a.Stride] }
 // Quantization is one run of one of KleidiAI's packers of activations.
 type Quantization struct {
 	Name string
-	// Kind is the packer: qai8dxp_f32, qsi8d32p_f32, qsi8d32p_f32_neon (the same numbers in another place),
-	// qsi8d32p4x8sb_f32_neon (ties to even), qsi8d32pscalef32_f32_neon.
+	// Kind is the packer: qai8dxp_f32, qsi8d32p_f32, qsi8d32p_f32_neon (the same numbers in other
+	// places), qsi8d32p4x8sb_f32_neon (ties to even), qsi8d32pscalef32_f32_neon.
 	Kind    string
 	M, K    int
 	Block   int // columns of a block; K for qai8dxp_f32
@@ -60,9 +61,9 @@ func Quantizations(t testing.TB) []Quantization {
 
 func lhsKind(function string) string { return strings.TrimPrefix(function, "kai_run_lhs_quant_pack_") }
 
-// activations reads what a packer of activations made.
+// activations reads the output of a packer of activations.
 func (m *manifest) activations(e *entry, function string, packed []byte) Activations {
-	run := e.KR / e.SR // bytes of a row that stay together
+	run := e.KR / e.SR // adjacent bytes of a row
 	switch kind := lhsKind(function); kind {
 	case "qai8dxp_f32":
 		return asymmetric(packed, e.M, e.K, e.MR, run)
@@ -87,14 +88,14 @@ func asymmetric(packed []byte, m, k, mr, run int) Activations {
 		panel := packed[i/mr*(codes+8*mr):]
 		a.Zero[i] = -int32(binary.LittleEndian.Uint32(panel[codes+4*(i%mr):]))
 		a.Rec[i] = math.Float32frombits(binary.LittleEndian.Uint32(panel[codes+4*mr+4*(i%mr):]))
-		for c := range k { // KleidiAI repeats the last one behind them
+		for c := range k { // KleidiAI repeats the last code after them
 			a.Q[i*a.Stride+c] = int8(panel[mr*run*(c/run)+run*(i%mr)+c%run])
 		}
 	}
 	return a
 }
 
-// blocks reads the kinds with a scale a block: panels of mr rows, in each for each block
+// blocks reads the kinds with a scale per block. A panel of mr rows holds for each block:
 //
 //	qsi8d32p          mr F16 scales, codes (with _neon all codes, then all scales)
 //	qsi8d32pscalef32  codes, mr sums, mr scales

@@ -1,6 +1,6 @@
-// Package vectors gives tests the recorded runs of KleidiAI's and TorchAO's own kernels, out of testdata/vectors: the
-// packed weights, the activations as float32 and as those libraries quantized them, and the products. All kernels of gq
-// have to give the same bits.
+// Package vectors provides tests with recorded runs of KleidiAI's and TorchAO's own kernels from
+// testdata/vectors: the packed weights, the activations as float32 and as quantized by the library,
+// and the products. All kernels of gq must give the same bits.
 //
-// Where they come from, shared/vectors/kleidiai/README.md and shared/vectors/torchao/README.md say.
+// shared/vectors/kleidiai/README.md and shared/vectors/torchao/README.md describe their origin.
 package vectors

@@ -17,7 +17,7 @@ import (
 	"github.com/lowbit-go/gq/packing/layouts"
 )
 
-// entry is an entry of KleidiAI's manifest of kind matmul or lhs_pack.
+// entry is a manifest entry of kind matmul or lhs_pack.
 type entry struct {
 	ID, Kind, Func string
 	RHSPackFunc    string `json:"rhs_pack_func"`
@@ -33,7 +33,7 @@ type entry struct {
 	Dst                    *array
 }
 
-// array is a part of a blob.
+// array is a range of a blob.
 type array struct {
 	Blob          string
 	Offset, Bytes int
@@ -57,7 +57,7 @@ func openManifest(t testing.TB, name string) *manifest {
 	return m
 }
 
-// bytes returns an array's bytes; nil for an absent one.
+// bytes returns an array's bytes, or nil for an absent array.
 func (m *manifest) bytes(a *array) []byte {
 	m.t.Helper()
 	if a == nil {
@@ -75,7 +75,7 @@ func (m *manifest) bytes(a *array) []byte {
 
 func (m *manifest) floats(a *array) []float32 { return float32s(m.bytes(a)) }
 
-// float32s reads little-endian float32; nil from nil.
+// float32s reads little-endian float32; nil gives nil.
 func float32s(b []byte) []float32 {
 	if b == nil {
 		return nil
@@ -103,23 +103,23 @@ type Product struct {
 	Data   []byte // the packed weights
 
 	M int
-	// X is M rows of activations, Activations the same rows as the library quantized them.
+	// X holds M rows of activations; Activations holds the same rows as the library quantized them.
 	X           []float32
 	Activations Activations
 
-	// Min and Max is the range that outputs are clamped to.
+	// Outputs are clamped to Min .. Max.
 	Min, Max float32
-	// Dst is what the library's kernel gave, M rows. Want is what gq's kernels have to give, bit for bit: Dst, but for
-	// the kernels that OtherOrder names.
+	// Dst is the output of the library's kernel, M rows. Want is the output that gq's kernels must
+	// give, bit for bit. It equals Dst except for the kernel OtherOrder.
 	Dst, Want []float32
 }
 
-// OtherOrder is KleidiAI's one kernel of float32 outputs that rounds in another order than the other kernel of the same
-// weights: it has (A*scale)*rec + bias, where its brother for one row, and gq for any number of rows, has
-// A*(scale*rec) + bias.
+// OtherOrder is the only kernel of KleidiAI with float32 outputs that rounds in another order than
+// the other kernel of its weights: it computes (A*scale)*rec + bias, where the kernel for one row,
+// and gq for any number of rows, computes A*(scale*rec) + bias.
 const OtherOrder = "kai_run_matmul_clamp_f32_qai8dxp4x4_qsu2cxp4x4bf32sf32_8x4_neon_dotprod"
 
-// rhsHeaders are packed headers by KleidiAI's packing function, without its prefix.
+// rhsHeaders maps KleidiAI's packing functions, without their prefix, to packed headers.
 var rhsHeaders = map[string]packing.Header{
 	"nxk_qsi4c32p_qsu4c32s1s0":          {Layout: packing.LayoutLowbit, Bits: 4, ScaleDtype: packing.ScaleBF16, Flags: packing.FlagBias},
 	"nxk_qsi4c32pscalef16_qsu4c32s16s0": {Layout: packing.LayoutQSI4C32PF16, Bits: 4, ScaleDtype: packing.ScaleF16},
@@ -131,8 +131,8 @@ var rhsHeaders = map[string]packing.Header{
 	"nxk_qsu2cxp4x4bf32sf32_qsu2cx_neon": {Layout: packing.LayoutQSU2CXP, Bits: 2, ScaleDtype: packing.ScaleF32, Flags: packing.FlagBias},
 }
 
-// KleidiAI returns the runs of all of KleidiAI's kernels for dot product and i8mm that read a layout of gq. Data is
-// what gq packs, and was found equal to what KleidiAI packs.
+// KleidiAI returns the runs of all of KleidiAI's kernels for dot product and i8mm that read a
+// layout of gq. Data is packed by gq; the function checks that KleidiAI packs the same bytes.
 func KleidiAI(t testing.TB) []Product {
 	t.Helper()
 	m := openManifest(t, "matmul")
@@ -177,9 +177,10 @@ type weights struct {
 	scales, zeros, bias []float32
 }
 
-// weights reads the source of a matrix: rows of codes, several to a byte where they are short, the first in its low bits;
-// with QAI4C32P in its high ones. Those of QSI4C32PF16 are in blocks: an F16 scale, then bytes of a code of the block's
-// first half and a code of its second.
+// weights reads the source of a matrix: rows of codes, several to a byte where they are short. The
+// first code is in a byte's low bits, or in its high bits with QAI4C32P. Codes of QSI4C32PF16 are
+// in blocks: an F16 scale, then bytes with one code of the block's first half and one of the
+// second.
 func (m *manifest) weights(e *entry, layout packing.Layout) *weights {
 	w := &weights{codes: make([]int8, e.N*e.K), scales: m.floats(e.Scale), zeros: m.floats(e.Zero), bias: m.floats(e.Bias)}
 	if layout == packing.LayoutLowbit {
@@ -240,8 +241,8 @@ func (w *weights) pack(t testing.TB, h packing.Header) []byte {
 	return data
 }
 
-// perRow is the product with one scale per row of weights, in the order that all of KleidiAI's kernels but OtherOrder
-// have.
+// perRow is the product with one scale per row of weights, in the order of all of KleidiAI's
+// kernels but OtherOrder.
 func (p *Product) perRow(w *weights) []float32 {
 	n, k := int(p.Header.Rows), int(p.Header.Cols)
 	dst := make([]float32, p.M*n)

@@ -26,7 +26,7 @@ func (b *hexBytes) UnmarshalJSON(text []byte) error {
 	return err
 }
 
-// torchAOCase is a case of types 1 and 3; MR and the like are of type 3 alone.
+// torchAOCase is a case of types 1 and 3; MR and the fields like it are of type 3 only.
 type torchAOCase struct {
 	Kernel            string
 	Bits              uint8 `json:"nbit"`
@@ -41,8 +41,8 @@ type torchAOCase struct {
 	Output            hexBytes `json:"output_f32le_hex"`
 }
 
-// TorchAO returns the runs of TorchAO's kernels of types 1 (its own) and 3 (KleidiAI's). Activations quantized by gq
-// differ from TorchAO's: those of type 1 in all but luck, those of type 3 where a tie is rounded.
+// TorchAO returns the runs of TorchAO's kernels of types 1 (its own) and 3 (KleidiAI's). gq
+// quantizes activations differently from TorchAO: almost always for type 1, and at ties for type 3.
 func TorchAO(t testing.TB) []Product {
 	t.Helper()
 	var products []Product
@@ -95,8 +95,8 @@ func (c *torchAOCase) product(h packing.Header, kernel string, a Activations) Pr
 	}
 }
 
-// universalActivations reads rows of a scale, a zero point, and the codes; behind each group, if the weights have zero
-// points, its sum as int32.
+// universalActivations reads rows of a scale, a zero point, and the codes. If the weights have zero
+// points, each group's codes are followed by their sum as int32.
 func (c *torchAOCase) universalActivations() Activations {
 	a := newActivations(c.M, c.K)
 	src := c.PackedActivations

@@ -28,13 +28,14 @@ type Planes struct {
 	place     operand.Op // see Place
 	vecs      [][]int    // the lanes of each vector
 	steps     [][]step
-	// Lane 7 of 7-bit codes has a bit of each plane: one step for each vector, whose lanes are then put together.
+	// Lane 7 of 7-bit codes has a bit of each plane: one step for each vector, whose lanes are then
+	// put together.
 	gather []step
 }
 
-// NewPlanes prepares unpacking, with the code for it at this point. The bytes of planes are xored with flip (for widths
-// of which each plane holds whole codes: 4 and 8 bits). With inPlace codes of 1 or 2 bits are not shifted to the low end
-// of their bytes.
+// NewPlanes prepares unpacking, with the code for it at this point. The bytes of planes are xored
+// with flip (for widths of which each plane holds whole codes: 4 and 8 bits). With inPlace codes of
+// 1 or 2 bits are not shifted to the low end of their bytes.
 func NewPlanes(isa ISA, bits int, flip uint8, inPlace bool) *Planes {
 	p := &Planes{isa: isa, bits: bits, flip: flip, consts: map[operand.Mem]operand.Op{}, registers: 32}
 	if isa == AVX2 {
@@ -88,8 +89,8 @@ func NewPlanes(isa ISA, bits int, flip uint8, inPlace bool) *Planes {
 // Lanes are the lanes of each vector that Unpack returns: the even lanes first.
 func (p *Planes) Lanes() [][]int { return p.vecs }
 
-// Place is how far to the left the codes of the even lanes are, in all dwords of their lanes; nil if they are not. The
-// odd ones are lower by the width of a code.
+// Place is how far to the left the codes of the even lanes are, in all dwords of their lanes; nil
+// if they are not. The odd ones are lower by the width of a code.
 func (p *Planes) Place() operand.Op { return p.place }
 
 // plan lists the steps that a vector of these lanes takes.
@@ -200,7 +201,8 @@ func shiftRange(s step) (lo, hi int) {
 	return lo, hi
 }
 
-// shift shifts bytes; what comes over from other bytes is masked afterwards. The result may be x itself.
+// shift shifts bytes; what comes over from other bytes is masked afterwards. The result may be x
+// itself.
 func (p *Planes) shift(x reg.VecVirtual, s step) reg.VecVirtual {
 	lo, hi := shiftRange(s)
 	if lo == 0 && hi == 0 {

@@ -16,8 +16,8 @@ import (
 // Struct is a structure that kernels read: where the compiler has its fields.
 type Struct map[string]int64
 
-// ParseStruct takes a structure from a Go file, so that there is no second list of its fields to keep in step. The
-// fields' types must be built-in, or unsafe.Pointer.
+// ParseStruct takes a structure from a Go file, so that there is no second list of its fields to
+// keep in step. The fields' types must be built-in, or unsafe.Pointer.
 func ParseStruct(file, name string) Struct {
 	fset := token.NewFileSet()
 	f, err := parser.ParseFile(fset, file, nil, parser.SkipObjectResolution)

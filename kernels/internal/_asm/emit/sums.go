@@ -6,8 +6,8 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// PairSums adds up the pairs of neighbouring dwords of two vectors, into a new register: in each lane the 2 sums of x,
-// then the 2 sums of y. x and y may be the same.
+// PairSums adds up the pairs of neighbouring dwords of two vectors, into a new register: in each
+// lane the 2 sums of x, then the 2 sums of y. x and y may be the same.
 func (isa ISA) PairSums(x, y reg.VecVirtual) reg.VecVirtual {
 	odd, sums := isa.Vector(), isa.Vector()
 	VSHUFPS(operand.U8(0b11_01_11_01), y, x, odd)
@@ -16,10 +16,12 @@ func (isa ISA) PairSums(x, y reg.VecVirtual) reg.VecVirtual {
 	return sums
 }
 
-// PairAt is where PairSums leaves a row of 8 whose pairs of dwords follow each other in x (first 0) or y (first 8).
+// PairAt is where PairSums leaves a row of 8 whose pairs of dwords follow each other in x (first 0)
+// or y (first 8).
 func PairAt(first, row int) int { return row/2*4 + first/4 + row%2 }
 
-// Pairs are the rows of 16 in the order that PairSums of AVX-512 leaves; Natural is where each of them is.
+// Pairs are the rows of 16 in the order that PairSums of AVX-512 leaves; Natural is where each of
+// them is.
 func Pairs() operand.Mem {
 	rows := make([]uint32, 16)
 	for i := range rows {

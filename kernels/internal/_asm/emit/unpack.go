@@ -21,8 +21,8 @@ type rawVector struct {
 	reg    reg.VecVirtual
 }
 
-// Unpack unpacks the unit at a place, vector by vector: use gets the number of each in Lanes and its register. No byte
-// outside of the unit is read.
+// Unpack unpacks the unit at a place, vector by vector: use gets the number of each in Lanes and
+// its register. No byte outside of the unit is read.
 func (p *Planes) Unpack(at operand.Mem, use func(v int, codes reg.VecVirtual)) {
 	u := &unit{Planes: p, at: at}
 	for v, steps := range p.steps {
@@ -119,8 +119,8 @@ func (u *unit) planes2(p []int) reg.VecVirtual {
 	return u.keep(y, p...)
 }
 
-// planes4 reads four planes, or puts them together from the first and the last four planes of the unit: two lanes of
-// these, and two lanes of those.
+// planes4 reads four planes, or puts them together from the first and the last four planes of the
+// unit: two lanes of these, and two lanes of those.
 func (u *unit) planes4(p []int) reg.VecVirtual {
 	if p[0] == p[1] && p[0] == p[2] && p[0] == p[3] {
 		z := ZMM()
@@ -152,7 +152,8 @@ func (u *unit) planes4(p []int) reg.VecVirtual {
 	return u.keep(z, p...)
 }
 
-// four reads the four planes from the given one on; where a unit has fewer it says which ones it has read instead.
+// four reads the four planes from the given one on; where a unit has fewer it says which ones it
+// has read instead.
 func (u *unit) four(start int) (reg.VecVirtual, []int) {
 	planes := []int{start, start + 1, start + 2, start + 3}
 	switch u.bits {

@@ -68,8 +68,8 @@ func (k *kernel) eachPanel(body func()) {
 	RET()
 }
 
-// eachPair goes through the panels two by two. What is left of an odd number goes beside itself: both results are the
-// same and go to the same place.
+// eachPair goes through the panels two by two. What is left of an odd number goes beside itself:
+// both results are the same and go to the same place.
 func (k *kernel) eachPair(body func()) {
 	k.stride, k.nextDst, k.end = GP64(), GP64(), GP64()
 	zero := GP64()
@@ -123,12 +123,14 @@ func (k *kernel) eachBlock(bytes int, body func()) {
 	JNE(operand.LabelRef("block"))
 }
 
-// ahead is how many bytes before their use weights are asked for. A page is best on a Zen 5 (EPYC, one thread, weights in
-// DRAM, 4 bits in groups of 32): 0.90 of the rate of plain reading; 0.82 with 2048 bytes, 0.85 with 8192 and 0.70 without.
+// ahead is how many bytes before their use weights are asked for. A page is best on a Zen 5 (EPYC,
+// one thread, weights in DRAM, 4 bits in groups of 32): 0.90 of the rate of plain reading; 0.82
+// with 2048 bytes, 0.85 with 8192 and 0.70 without.
 const ahead = 4096
 
-// prefetch asks for so many bytes of each panel, from a distance ahead of the current place on. What lies behind the end
-// of a panel is what comes next: the next panel, or, of two beside each other, the panel behind the other one.
+// prefetch asks for so many bytes of each panel, from a distance ahead of the current place on.
+// What lies behind the end of a panel is what comes next: the next panel, or, of two beside each
+// other, the panel behind the other one.
 func (k *kernel) prefetch(bytes int) {
 	at := k.at(ahead)
 	if k.stride != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// lowbit512 multiplies two panels at a time: they share the activations, and their 16 rows fill a vector at the end of
-// a group.
+// lowbit512 multiplies two panels at a time: they share the activations, and their 16 rows fill a
+// vector at the end of a group.
 func lowbit512(bits int, v variant) {
 	l := newLowbit(emit.AVX512, bits, v)
 	l.planes = emit.NewPlanes(emit.AVX512, bits, l.flip(), bits <= 2)
@@ -27,11 +27,13 @@ func lowbit512(bits int, v variant) {
 	})
 }
 
-// dots512 is the dot products of a group of both panels, in the order that PairSums leaves. A vector of codes is 8
-// columns of the 8 rows of a panel, so VPDPBUSD makes two dwords for a row, of 4 columns each.
+// dots512 is the dot products of a group of both panels, in the order that PairSums leaves. A
+// vector of codes is 8 columns of the 8 rows of a panel, so VPDPBUSD makes two dwords for a row, of
+// 4 columns each.
 //
-// Codes of 1 and 2 bits stay where they are in their bytes, which makes products too large by a power of 2 that depends
-// on the lane; they are shifted when they are added up. The sum of a row of 65,536 columns still is below 2^31 then.
+// Codes of 1 and 2 bits stay where they are in their bytes, which makes products too large by a
+// power of 2 that depends on the lane; they are shifted when they are added up. The sum of a row of
+// 65,536 columns still is below 2^31 then.
 func (l *lowbit) dots512() reg.VecVirtual {
 	var sums [2][2]reg.VecVirtual // of the even and the odd lanes of each panel
 	for panel := range sums {
@@ -94,7 +96,8 @@ func (l *lowbit) constants512() *constants512 {
 	return c
 }
 
-// scales512 widens the BF16 scales at the end of a group of both panels to float32, in the order of PairSums.
+// scales512 widens the BF16 scales at the end of a group of both panels to float32, in the order of
+// PairSums.
 func (l *lowbit) scales512(c *constants512) reg.VecVirtual {
 	s := ZMM()
 	VBROADCASTI32X4(l.at(0), s)
@@ -114,7 +117,8 @@ func (l *lowbit) zeros512(c *constants512) reg.VecVirtual {
 	return z
 }
 
-// finish512 adds what the zero point of the activations takes away, and the biases, and writes the outputs.
+// finish512 adds what the zero point of the activations takes away, and the biases, and writes the
+// outputs.
 func (l *lowbit) finish512(c *constants512, f reg.VecVirtual) {
 	out := ZMM()
 	VPERMPS(f, c.natural, out)

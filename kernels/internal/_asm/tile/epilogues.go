@@ -7,8 +7,8 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// epilogue makes one of the epilogues, for panels of as many rows as a vector has float32. group adds to f the group whose dot
-// products are in t, as float32, or 16 times them.
+// epilogue makes one of the epilogues, for panels of as many rows as a vector has float32. group
+// adds to f the group whose dot products are in t, as float32, or 16 times them.
 func epilogue(isa emit.ISA, name, signature string, times16 bool, vectors, numbers []string, group func(f, t reg.VecVirtual, at map[string]operand.Mem)) {
 	emit.Func(name+isa.Suffix(), signature, name+isa.Suffix()+" is "+name+" for at least one group.")
 	out := Load(Param("out"), GP64())

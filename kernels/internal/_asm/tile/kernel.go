@@ -68,13 +68,15 @@ func begin(isa emit.ISA, r result, kind string, mr, nr int) *kernel {
 
 func (k *kernel) arg(name string) operand.Mem { return args.Field(k.args, name) }
 
-// code is a byte of the current step's codes; act the 8 activations of row m in chunk 0 or 1 of the step.
+// code is a byte of the current step's codes; act the 8 activations of row m in chunk 0 or 1 of the
+// step.
 func (k *kernel) code(offset int) operand.Mem { return operand.Mem{Base: k.codes, Disp: offset} }
 func (k *kernel) act(chunk, m int) operand.Mem {
 	return operand.Mem{Base: k.acts, Disp: 8 * (k.mr*chunk + m)}
 }
 
-// eachGroup goes through the groups: step is the code for 16 columns, flush what follows the last step of a group.
+// eachGroup goes through the groups: step is the code for 16 columns, flush what follows the last
+// step of a group.
 func (k *kernel) eachGroup(start, step, flush func()) {
 	Label("group")
 	MOVLQSX(operand.Mem{Base: k.steps}, k.left)
@@ -110,7 +112,8 @@ func (k *kernel) eachRow(out operand.Op, f func(m int, to operand.Mem)) {
 	}
 }
 
-// sum is the sum of the group's activations of row m, by which it is -Zeros that a dot product is off.
+// sum is the sum of the group's activations of row m, by which it is -Zeros that a dot product is
+// off.
 func (k *kernel) sum(m int) operand.Mem { return operand.Mem{Base: k.sums, Disp: 4 * m} }
 
 // perRow is a float32 of the arguments for row m.

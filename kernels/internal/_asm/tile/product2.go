@@ -11,8 +11,8 @@ import (
 type kind int
 
 const (
-	// narrow: VPMADDUBSW multiplies unsigned codes of up to 6 bits; four of the products with activations add up to 16
-	// bits, two columns of each of a step's chunks.
+	// narrow: VPMADDUBSW multiplies unsigned codes of up to 6 bits; four of the products with
+	// activations add up to 16 bits, two columns of each of a step's chunks.
 	narrow kind = iota
 	// single: the same for 7 bits, of which but two products do.
 	single
@@ -85,8 +85,8 @@ func product2(r result, kind kind, mr int) {
 	RET()
 }
 
-// narrowStep adds 16 columns to sums of rows 0..3 and 4..7 of the panel, two dwords a row. The activations are loaded for
-// both, as registers are short.
+// narrowStep adds 16 columns to sums of rows 0..3 and 4..7 of the panel, two dwords a row. The
+// activations are loaded for both, as registers are short.
 func (k *kernel) narrowStep(kind kind, sums [][]reg.VecVirtual) {
 	for half := range 2 {
 		codes := []reg.VecVirtual{emit.AVX2.Load(k.code(32 * half)), emit.AVX2.Load(k.code(64 + 32*half))}

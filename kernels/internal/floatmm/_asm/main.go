@@ -27,8 +27,8 @@ type arch struct {
 var avx2 = arch{"AVX2", 32, []int{6, 4, 2, 1}, YMM, func(r reg.VecVirtual) { VXORPS(r, r, r) }}
 var avx512 = arch{"AVX512", 64, []int{12, 8, 4, 2, 1}, ZMM, func(r reg.VecVirtual) { VPXORD(r, r, r) }}
 
-// groupPanels is the number of panels that a product of one row takes at a time: 8 chains of sums, as many as there
-// are multiply-adds in flight (a latency of 4 cycles, two a cycle).
+// groupPanels is the number of panels that a product of one row takes at a time: 8 chains of sums,
+// as many as there are multiply-adds in flight (a latency of 4 cycles, two a cycle).
 const groupPanels = 4
 
 // steps is the number of columns that the loops are unrolled by: x is packed by 4.
@@ -120,8 +120,8 @@ func (a arch) finish() func(bias operand.Mem, sum reg.VecVirtual) {
 	}
 }
 
-// tile is a tileKernel for mr rows of x. Each column is two loads of weights, and for each row of x a broadcast and two
-// multiply-adds.
+// tile is a tileKernel for mr rows of x. Each column is two loads of weights, and for each row of x
+// a broadcast and two multiply-adds.
 func tile(a arch, mr int, bf16 bool) {
 	name := fmt.Sprintf("tile%d%s", mr, suffix(a, bf16))
 	TEXT(name, NOSPLIT, "func(out *float32, stride int, w *uint32, x *float32, k int, bias *float32, resume int, ahead *uint32, step int)")
