@@ -101,7 +101,7 @@ func BenchmarkFloat(b *testing.B) {
 	}
 }
 
-// BenchmarkPool is what a Run costs beside its work.
+// BenchmarkPool measures the overhead of Run.
 func BenchmarkPool(b *testing.B) {
 	p := NewPool(0)
 	defer p.Close()
@@ -112,8 +112,9 @@ func BenchmarkPool(b *testing.B) {
 	}
 }
 
-// BenchmarkCosts measures what cost.go holds: picoseconds a weight, with everything in the
-// first-level caches. It is BenchmarkCosts/CPU/layout/bits/ and gemv, unpack or the rows of a step.
+// BenchmarkCosts measures the costs of cost.go: picoseconds a weight, with everything in the
+// first-level caches. Its names are BenchmarkCosts/CPU/layout/bits/ and gemv, unpack or the rows of
+// a step.
 func BenchmarkCosts(b *testing.B) {
 	list := []packing.Header{
 		{Layout: packing.LayoutQSI4CXP, Bits: 4, ScaleDtype: packing.ScaleF32, Tile: packing.DefaultTile},

@@ -39,7 +39,7 @@ func plainPayload(rng *rand.Rand, d packing.Dtype, rows, cols int, sharp bool) (
 	return packing.PlainHeader(d, uint64(rows), uint64(cols)), data, weights
 }
 
-// chain is what package floatmm promises: one chain of fused multiply-adds for each output.
+// chain computes the outputs that package floatmm promises: one chain of fused multiply-adds each.
 func chain(weights, bias, x []float32, m, rows, cols int) []float32 {
 	dst := make([]float32, m*rows)
 	for i := range dst {

@@ -60,7 +60,7 @@ func check(t testing.TB, what string, got, want []float32, rows int) {
 	}
 }
 
-// forward runs l into memory that has something else on both sides.
+// forward runs l with guard values on both sides of its output.
 func forward(t testing.TB, what string, w *Workspace, l *Linear, x []float32, m int) []float32 {
 	t.Helper()
 	const margin, guard = 64, 12345
@@ -286,7 +286,7 @@ func TestNewLinearRefuses(t *testing.T) {
 	if _, err := NewLinear(packing.Header{}, nil, Options{}); !errors.As(err, &invalid) {
 		t.Errorf("error %v for an empty header", err)
 	}
-	// 2^38 groups: a header like that is refused before memory is taken for them.
+	// 2^38 groups: such a header is refused before memory is allocated for the groups.
 	if strconv.IntSize == 64 {
 		huge := packing.Header{Layout: packing.LayoutLowbit, Bits: 4, ScaleDtype: packing.ScaleBF16, Tile: packing.DefaultTile, Group: 16, Rows: 1, Cols: 1 << 42}
 		if _, err := NewLinear(huge, make([]byte, 10), Options{}); err == nil || !strings.Contains(err.Error(), "10 bytes of data") {

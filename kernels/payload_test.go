@@ -23,7 +23,7 @@ func (p *payload) String() string {
 		h.Layout, h.Tile, h.Bits, h.ScaleDtype, h.ZeroKind, h.Grid, h.Group, h.Flags, h.Rows, h.Cols)
 }
 
-// contents says what a random payload has.
+// contents is the choice of random numbers in a payload.
 type contents uint8
 
 const (
@@ -42,7 +42,7 @@ func newPayload(t testing.TB, rng *rand.Rand, h packing.Header, c contents) *pay
 	p := &payload{h, append([]byte(nil), packer.Prefix()...)}
 	prefix, size := len(p.data), packer.PanelBytes()
 	p.data = append(p.data, make([]byte, packer.Panels()*size)...)
-	if c == noise && h.Layout != packing.LayoutTorchAOLinear { // whose sums have to be those of the codes
+	if c == noise && h.Layout != packing.LayoutTorchAOLinear { // whose sums must be the sums of the codes
 		for i := range p.data[prefix:] {
 			p.data[prefix+i] = byte(rng.Uint32())
 		}
@@ -155,7 +155,7 @@ func someRows(rng *rand.Rand, m, k int) []float32 {
 	return x
 }
 
-// expected is what the reference makes of x.
+// expected is the reference's product with x.
 func expected(t testing.TB, p *payload, x []float32, m int) []float32 {
 	t.Helper()
 	o, err := reference.New(p.h, p.data)

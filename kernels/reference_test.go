@@ -9,7 +9,8 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// TestReference: the exported reference refuses what NewLinear refuses, and clamps as it does.
+// TestReference: the exported reference refuses the payloads that NewLinear refuses, and clamps in
+// the same way.
 func TestReference(t *testing.T) {
 	rng := rand.New(rand.NewPCG(31, 32))
 	h := packing.Header{Layout: packing.LayoutLowbit, Bits: 3, ScaleDtype: packing.ScaleBF16, Tile: packing.DefaultTile, Rows: 13, Cols: 70, Group: 16}

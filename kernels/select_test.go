@@ -47,8 +47,8 @@ func TestMix(t *testing.T) {
 	}
 }
 
-// TestChoose wants gemv kernels for the few rows that they are faster for, and all kernels of the
-// CPU that is named.
+// TestChoose wants gemv kernels for the few rows for which they are faster, and all kernels of the
+// named CPU.
 func TestChoose(t *testing.T) {
 	table := Table()
 	h := packing.Header{Layout: packing.LayoutLowbit, Bits: 4, ScaleDtype: packing.ScaleBF16, Tile: packing.DefaultTile, Rows: 64, Cols: 256, Group: 32}.Canonical()

@@ -180,8 +180,8 @@ func TestTruncatedFile(t *testing.T) {
 }
 
 // TestEmbeddingAgrees looks up the rows of an embedding in the bytes that a linear operator
-// multiplies with. With a row of activations that is 127 in one column and 0 elsewhere, of which
-// all codes are exact, an output is 127 times a weight.
+// multiplies with. If a row of activations is 127 in one column and 0 elsewhere, its codes are
+// exact, and an output is 127 times a weight.
 func TestEmbeddingAgrees(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))
 	for _, h := range someHeaders() {

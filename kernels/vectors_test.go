@@ -52,8 +52,8 @@ func TestTorchAOVectors(t *testing.T) {
 	}
 }
 
-// replace puts quantized rows in the place of those that the job has. They have a scale and a zero
-// point a row.
+// replace puts quantized rows in the place of the job's rows. They have a scale and a zero point a
+// row.
 func (w *Workspace) replace(l *Linear, from *vectors.Activations, m int) {
 	a, c := &w.acts, w.job.c
 	at := make([]int, m) // of each row in a

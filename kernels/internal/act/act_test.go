@@ -137,7 +137,7 @@ func TestAsymmetric(t *testing.T) {
 	})
 }
 
-// checkRefused wants zeros for a row that is refused.
+// checkRefused wants zeros for a refused row.
 func checkRefused(t *testing.T, q []int8, rest []float32) {
 	t.Helper()
 	for _, v := range q {
@@ -199,7 +199,7 @@ func checkBlocksF16(t *testing.T, x []float32, block int) (ok bool) {
 	return true
 }
 
-// half encodes a number of F16 that is not negative, by its definition.
+// half encodes a non-negative F16 number by its definition.
 func half(x float32) float64 {
 	if x < 0x1p-14 {
 		return float64(x) * 0x1p24
@@ -230,7 +230,8 @@ func checkBlocksF32(t *testing.T, x []float32, block int) (ok bool) {
 	return true
 }
 
-// TestShortBlock wants of a row with a short last block what its blocks give as rows of their own.
+// TestShortBlock compares a row with a short last block with its blocks quantized as rows of their
+// own.
 func TestShortBlock(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	x := make([]float32, 100)

@@ -6,8 +6,8 @@ import (
 	"github.com/lowbit-go/gq/internal/floats"
 )
 
-// The formulas of KleidiAI's packers of activations, one value at a time. They give
-// the oracle of random rows; TestKleidiAI holds the package to what the packers gave.
+// The formulas of KleidiAI's packers of activations, one value at a time: the oracle for random
+// rows. TestKleidiAI compares the package with the packers' recorded output.
 
 // absMax is the largest magnitude in x, NaN or an infinity if x has one.
 func absMax(x []float32) float32 {

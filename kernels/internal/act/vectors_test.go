@@ -9,8 +9,7 @@ import (
 	"github.com/lowbit-go/gq/kernels/internal/vectors"
 )
 
-// TestKleidiAI quantizes the activations of KleidiAI's vectors: those of its packers and those of
-// its products.
+// TestKleidiAI quantizes the activations of KleidiAI's vectors, of both packers and products.
 func TestKleidiAI(t *testing.T) {
 	quantizations, products := vectors.Quantizations(t), vectors.KleidiAI(t)
 	asmtest.Each(t, accelerated, func(t *testing.T, _ bool) {

@@ -72,9 +72,9 @@ func BenchmarkGEMV(b *testing.B) {
 }
 
 // BenchmarkGEMVMemory multiplies one row with 235 MB (float32) of weights that come from memory,
-// and in turn reads as much memory with the assembly of package bytes, which looks for a byte that
-// is not there. The share is the rate of the one in that of the other. It may exceed 1: four panels
-// are four streams for the prefetcher.
+// and in turn searches as much memory for an absent byte with the assembly of package bytes. The
+// share is the ratio of the two rates. It may exceed 1: four panels are four streams for the
+// prefetcher.
 func BenchmarkGEMVMemory(b *testing.B) {
 	const rows, cols = 4096, 14336
 	data := make([]byte, 4*rows*cols)

@@ -13,7 +13,7 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// sets are those that this CPU runs.
+// sets are the Sets that this CPU runs.
 func sets(tb testing.TB) (list []*Set) {
 	tb.Helper()
 	if t, ok := tb.(*testing.T); ok {
@@ -249,8 +249,8 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestNegativeZero: a sum that underflows from below is -0, and stays so with a bias of -0 alone,
-// wherever it stands in the row; what fills up rows and columns does not change it.
+// TestNegativeZero: a sum that underflows from below is -0, and stays -0 only with a bias of -0, at
+// any place in the row; padding of rows and columns does not change it.
 func TestNegativeZero(t *testing.T) {
 	for _, s := range sets(t) {
 		for cols := 1; cols <= 9; cols++ {
@@ -273,7 +273,7 @@ func TestNegativeZero(t *testing.T) {
 	}
 }
 
-// TestTiles: tiles cover each number of rows, and the mix is what the comment of nextTile says.
+// TestTiles: tiles cover each number of rows, and their sizes follow the comment of nextTile.
 func TestTiles(t *testing.T) {
 	s := &Set{Tiles: []int{6, 4, 2, 1}}
 	for m, want := range map[int][]int{

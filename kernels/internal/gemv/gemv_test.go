@@ -143,8 +143,8 @@ func (p *product) randomActs(rng *rand.Rand) {
 	p.rec = float32(math.Exp(4 * rng.NormFloat64()))
 }
 
-// check runs the kernel with all it reads just before a page that cannot be read, and with memory
-// around what it writes that must stay.
+// check runs the kernel with all of its inputs just before a page that cannot be read, and with
+// guard bytes around its outputs.
 func (p *product) check(t *testing.T, what string) {
 	t.Helper()
 	const margin = 32 // floats

@@ -14,9 +14,9 @@ import (
 )
 
 // BenchmarkStream reads packed weights out of DRAM: copies of a matrix of 4096 x 14336 in turn, of
-// more than 1 GiB together. In turn with the products other copies are but read, by as many
-// threads: any byte comes again after half of the memory, 16 times a last-level cache of 32 MiB.
-// Rates are those of the fastest copy; share is the kernel's in parts of the reader's.
+// more than 1 GiB together. Between products as many threads only read other copies; any byte comes
+// again after half of the memory, 16 times a last-level cache of 32 MiB. Rates belong to the
+// fastest copy; share is the kernel's rate divided by the reader's.
 func BenchmarkStream(b *testing.B) {
 	const rows, cols, total = 4096, 14336, 1088 << 20
 	memory := make([]byte, total)

@@ -106,8 +106,8 @@ func (m *matrix) operator(t *testing.T) *Operator {
 	return o
 }
 
-// exact computes one output in float64 from dequantized weights and dequantized activations, and a
-// bound of what rounding to float32 may change.
+// exact computes one output in float64 from dequantized weights and dequantized activations, and
+// bounds the error of rounding to float32.
 func (m *matrix) exact(a *Activations, i, row int) (out, bound float64) {
 	stride := (m.cols + 31) / 32 * 32
 	size := 0.0

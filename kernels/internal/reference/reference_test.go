@@ -27,9 +27,9 @@ func normal(rng *rand.Rand, n int, mean float64) []float32 {
 	return x
 }
 
-// TestFloat64 compares the products of every sort of payload with those of dequantized weights and
-// activations in float64. The bound is that of rounding: a scale, zero point or code that is not
-// where it belongs is far beyond it.
+// TestFloat64 compares the products of every sort of payload with products of dequantized weights
+// and activations in float64. The bound is the rounding error: a misplaced scale, zero point or
+// code is far beyond it.
 func TestFloat64(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	rounds := 3
@@ -213,7 +213,7 @@ func TestNewRefuses(t *testing.T) {
 	grouped.Cols, grouped.Group = 3*MaxGroup, MaxGroup+16
 	for _, c := range []struct {
 		h    packing.Header
-		size int // -1: what the header says
+		size int // -1: the size in the header
 		want string
 	}{
 		{packing.Header{}, 0, "layout 0 does not exist"},
@@ -223,8 +223,8 @@ func TestNewRefuses(t *testing.T) {
 			packing.Header{Layout: packing.LayoutTorchAOEmbedding, Bits: 4, ScaleDtype: packing.ScaleF32, ZeroKind: packing.ZeroInt8, Rows: 2, Cols: 32}, -1,
 			"layout torchao-embedding has no product",
 		},
-		{lowbit, -1, "groups of 65568 columns: products have sums of at most 65536"},
-		{grouped, -1, "groups of 65552 columns: products have sums of at most 65536"},
+		{lowbit, -1, "groups of 65568 columns, want at most 65536"},
+		{grouped, -1, "groups of 65552 columns, want at most 65536"},
 		{torchao, 100, "100 bytes of data, the header needs 256"},
 		{torchao, -1, "data of layout torchao-linear does not begin with the header of these weights"},
 	} {

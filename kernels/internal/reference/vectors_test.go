@@ -7,10 +7,10 @@ import (
 	"github.com/lowbit-go/gq/kernels/internal/vectors"
 )
 
-// TestKleidiAI holds the products to all runs of KleidiAI's kernels, to the bit: from float32
-// activations and from those that KleidiAI quantized. Of qsu2cxp's kernel for many rows,
+// TestKleidiAI compares the products bit for bit with all runs of KleidiAI's kernels, from float32
+// activations and from activations that KleidiAI quantized. In qsu2cxp's kernel for many rows,
 // vectors.OtherOrder, 20 of 89 outputs differ, because it rounds in another order than the kernel
-// for one row; there it is held to that one's.
+// for one row; the test expects the results of the kernel for one row.
 func TestKleidiAI(t *testing.T) {
 	products := vectors.KleidiAI(t)
 	for i := range products {

@@ -10,8 +10,9 @@ import (
 )
 
 // BenchmarkTile multiplies 128 rows of activations with a panel of 2048 columns: unpacking, group
-// by group as records lie between groups, and products. Instructions per MAC of a matrix are those
-// of a panel. group=0 is a scale a row, by Dots; the others are by Group, without zero points.
+// by group as records lie between groups, and products. Instructions per MAC of a matrix equal the
+// instructions per MAC of a panel. group=0 is one scale a row, by Dots; other groups are by Group,
+// without zero points.
 func BenchmarkTile(b *testing.B) {
 	for _, i := range asmtest.Implementations(Sets) {
 		for bits := 1; bits <= 8; bits++ {

@@ -26,7 +26,7 @@ func newBuffer(rng *rand.Rand, size int) *buffer {
 func (b *buffer) bytes() []byte           { return b.all[b.start:][:b.size] }
 func (b *buffer) pointer() unsafe.Pointer { return unsafe.Pointer(&b.all[b.start]) }
 
-// checkMargins compares the bytes around with those before the kernel ran.
+// checkMargins compares the bytes around the operand with the bytes before the kernel ran.
 func (b *buffer) checkMargins(t *testing.T, before []byte) {
 	t.Helper()
 	for i, c := range b.all {

@@ -7,9 +7,9 @@ import (
 )
 
 // TestNoZeros has symmetric codes, which kernels may multiply in other ways than codes with zero
-// points, and groups on both sides of the 16 steps up to which arm64 makes float32 of sums by a
-// subtraction (shortGroup): 16 of the products of the smallest int8 are at the very end of what
-// that can do.
+// points. Its groups are shorter and longer than the 16 steps up to which arm64 converts sums to
+// float32 by a subtraction (shortGroup); 16 steps of products of the smallest int8 are the limit of
+// this conversion.
 func TestNoZeros(t *testing.T) {
 	fills := []fill{
 		{steps: []int32{1}},

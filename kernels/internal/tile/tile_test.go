@@ -49,7 +49,7 @@ func TestSets(t *testing.T) {
 			t.Error("no step for one row")
 		}
 	})
-	for _, i := range Sets.All() { // those of other CPUs too
+	for _, i := range Sets.All() { // sets of other CPUs too
 		for bits := 1; bits <= 8; bits++ {
 			if s := i.Code.Set(bits); s.Feature != i.Feature || s.Unpack == nil || s.Zip == nil || s.EpilogueRow == nil {
 				t.Errorf("%s, %d bits: %+v", i.Feature, bits, s)
@@ -105,7 +105,7 @@ func TestUnpack(t *testing.T) {
 	})
 }
 
-// modelUnpack is what Set.Unpack says, by packing.UnpackUnit.
+// modelUnpack is Set.Unpack by packing.UnpackUnit.
 func modelUnpack(dst, src []byte, bits, units int, lanes *Lanes) {
 	var codes [128]int8
 	at := 0
@@ -146,7 +146,7 @@ func TestZip(t *testing.T) {
 	})
 }
 
-// product is random arguments of a Step, and what they lead to.
+// product holds random arguments of a Step and the expected results.
 type product struct {
 	args               Args
 	mr, nr, groups     int
@@ -158,7 +158,7 @@ type product struct {
 	negZero, rec       []float32
 }
 
-// fill says what numbers a product has.
+// fill is the choice of numbers in a product.
 type fill struct {
 	steps   []int32
 	extreme bool // codes and activations at their limits, so that sums of products saturate where they can
@@ -237,7 +237,7 @@ func nasty(rng *rand.Rand) float32 {
 	return math.Float32frombits(u)
 }
 
-// dots is what Step.Dots says: t of [mr][groups][nr].
+// dots computes Step.Dots: t of [mr][groups][nr].
 func (p *product) dots(s Set) []int32 {
 	t := make([]int32, p.mr*p.groups*p.nr)
 	chunk := 0
@@ -266,7 +266,7 @@ func (p *product) dots(s Set) []int32 {
 	return t
 }
 
-// group is what Step.Group says, as bits: [mr][nr].
+// group computes Step.Group, as bits: [mr][nr].
 func (p *product) group(t []int32) []uint32 {
 	out := make([]uint32, p.mr*p.nr)
 	for m := range p.mr {

@@ -10,10 +10,10 @@ import (
 	"github.com/mmcloughlin/avo/operand"
 )
 
-// consts are the constants of the file so far, by name: what they hold.
+// consts maps the names of the file's constants to their places; a name states the values.
 var consts = map[string]operand.Mem{}
 
-// Const is read-only memory that holds the values: 4 bytes, or a multiple of 8.
+// Const is read-only memory with the values: 4 bytes, or a multiple of 8.
 func Const[T uint8 | uint16 | uint32](values ...T) operand.Mem {
 	var name strings.Builder
 	size := binary.Size(values[0])

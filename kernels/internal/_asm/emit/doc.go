@@ -1,4 +1,4 @@
-// Package emit is what the generators of packages gemv and tile share: instruction sets, constants,
+// Package emit is shared by the generators of packages gemv and tile: instruction sets, constants,
 // the fields of argument structures, bit planes and the shuffles between sums and rows.
 //
 // A vector is cut into lanes of 128 bits: 2 in the YMM registers of AVX2, 4 in the ZMM registers of

@@ -1,13 +1,12 @@
 package emit
 
-// field is some bits of a code: those of the byte of a plane, shifted right (left if negative),
-// under mask.
+// field is some bits of a code: the byte of a plane, shifted right (left if negative), under mask.
 type field struct {
 	plane, shift int
 	mask         uint8
 }
 
-// fields are what the codes of a lane of a unit of 128 codes are made of: unpackPair of package
+// fields are the parts of the codes in a lane of a unit of 128 codes: unpackPair of package
 // packing, lane by lane.
 func fields(bits, lane int) []field {
 	m, odd := lane/2, lane%2

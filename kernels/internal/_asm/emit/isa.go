@@ -6,7 +6,7 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// ISA is an instruction set that kernels are written for.
+// ISA is an instruction set of the generated kernels.
 type ISA int
 
 const (

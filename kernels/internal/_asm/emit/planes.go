@@ -8,10 +8,10 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// free is the plane, or the shift, of a lane for which any does.
+// free is the plane, or the shift, of a lane that does not care.
 const free = -100
 
-// step is a field of all lanes of a vector. A lane without the field has mask 0.
+// step extracts a field of all lanes of a vector. A lane without the field has mask 0.
 type step struct {
 	planes, shifts []int
 	masks          []uint8
@@ -22,26 +22,26 @@ type Planes struct {
 	isa  ISA
 	bits int
 	flip uint8
-	// consts are the masks and shifts: in registers, as many as there may be.
+	// consts are the masks and shifts, in registers as far as there are enough.
 	consts    map[operand.Mem]operand.Op
 	registers int
 	place     operand.Op // see Place
 	vecs      [][]int    // the lanes of each vector
 	steps     [][]step
 	// Lane 7 of 7-bit codes has a bit of each plane: one step for each vector, whose lanes are then
-	// put together.
+	// combined.
 	gather []step
 }
 
-// NewPlanes prepares unpacking, with the code for it at this point. The bytes of planes are xored
-// with flip (for widths of which each plane holds whole codes: 4 and 8 bits). With inPlace codes of
-// 1 or 2 bits are not shifted to the low end of their bytes.
+// NewPlanes prepares unpacking and emits its setup code here. flip is xored to the bytes of planes
+// that hold whole codes: 4 and 8 bits. With inPlace, codes of 1 or 2 bits are not shifted to the
+// low end of their bytes.
 func NewPlanes(isa ISA, bits int, flip uint8, inPlace bool) *Planes {
 	p := &Planes{isa: isa, bits: bits, flip: flip, consts: map[operand.Mem]operand.Op{}, registers: 32}
 	if isa == AVX2 {
 		p.registers = 5
 		if bits == 7 {
-			p.registers = 1 // the others are for the planes that lane 7 comes from
+			p.registers = 1 // the other registers hold the planes for lane 7
 		}
 	}
 	n := isa.Lanes()
@@ -89,11 +89,11 @@ func NewPlanes(isa ISA, bits int, flip uint8, inPlace bool) *Planes {
 // Lanes are the lanes of each vector that Unpack returns: the even lanes first.
 func (p *Planes) Lanes() [][]int { return p.vecs }
 
-// Place is how far to the left the codes of the even lanes are, in all dwords of their lanes; nil
-// if they are not. The odd ones are lower by the width of a code.
+// Place is the left shift of the codes of the even lanes, in all dwords of their lanes, or nil if
+// there is none. The codes of the odd lanes are lower by the width of a code.
 func (p *Planes) Place() operand.Op { return p.place }
 
-// plan lists the steps that a vector of these lanes takes.
+// plan lists the steps for a vector of these lanes.
 func (p *Planes) plan(lanes []int) []step {
 	var steps []step
 	for i, lane := range lanes {
@@ -115,7 +115,7 @@ func (p *Planes) plan(lanes []int) []step {
 	return steps
 }
 
-// gatherStep takes the bits of lane 7 of 7-bit codes from the planes of vector v.
+// gatherStep extracts the bits of lane 7 of 7-bit codes from the planes of vector v.
 func (p *Planes) gatherStep(v int) step {
 	s := p.steps[v][0]
 	g := step{planes: s.planes}
@@ -129,7 +129,7 @@ func (p *Planes) gatherStep(v int) step {
 	return g
 }
 
-// last masks the last lane alone.
+// last masks the last lane only.
 func (p *Planes) last(mask uint8) step {
 	s := step{}
 	for range p.isa.Lanes() {
@@ -160,7 +160,7 @@ func (p *Planes) constant(m operand.Mem) {
 	}
 }
 
-// maskOf is the constant to mask with; there is none if all bits stay.
+// maskOf is the constant for the mask, if not all bits stay.
 func (p *Planes) maskOf(s step) (operand.Mem, bool) {
 	if !slices.ContainsFunc(s.masks, func(m uint8) bool { return m != 0xff }) {
 		return operand.Mem{}, false
@@ -172,7 +172,7 @@ func (p *Planes) maskOf(s step) (operand.Mem, bool) {
 	return lanes32(v...), true
 }
 
-// shiftOf is the constant to shift by, if the lanes are not all shifted alike.
+// shiftOf is the constant for the shifts, if the lanes have different shifts.
 func (p *Planes) shiftOf(s step) (operand.Mem, bool) {
 	lo, hi := shiftRange(s)
 	if lo == hi {
@@ -186,7 +186,7 @@ func (p *Planes) shiftOf(s step) (operand.Mem, bool) {
 		case hi <= 0: // to the left
 			n = -n
 		}
-		v = append(v, uint32(n)&31) // where both occur lanes are rotated
+		v = append(v, uint32(n)&31) // lanes are rotated if both directions occur
 	}
 	return lanes32(v...), true
 }
@@ -201,8 +201,7 @@ func shiftRange(s step) (lo, hi int) {
 	return lo, hi
 }
 
-// shift shifts bytes; what comes over from other bytes is masked afterwards. The result may be x
-// itself.
+// shift shifts bytes; a mask later removes bits from other bytes. The result may be x itself.
 func (p *Planes) shift(x reg.VecVirtual, s step) reg.VecVirtual {
 	lo, hi := shiftRange(s)
 	if lo == 0 && hi == 0 {

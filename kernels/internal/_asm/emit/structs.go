@@ -13,11 +13,11 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// Struct is a structure that kernels read: where the compiler has its fields.
+// Struct holds the offsets of the fields of a structure that kernels read.
 type Struct map[string]int64
 
-// ParseStruct takes a structure from a Go file, so that there is no second list of its fields to
-// keep in step. The fields' types must be built-in, or unsafe.Pointer.
+// ParseStruct reads a structure from a Go file, so that its fields are not listed twice. The
+// fields' types must be built-in, or unsafe.Pointer.
 func ParseStruct(file, name string) Struct {
 	fset := token.NewFileSet()
 	f, err := parser.ParseFile(fset, file, nil, parser.SkipObjectResolution)

@@ -15,8 +15,8 @@ import (
 // stubs are the declarations of the functions so far.
 var stubs bytes.Buffer
 
-// Func starts a function. Its signature may name types of the package that it is for, which avo's
-// own declarations cannot: that is why they are written here.
+// Func starts a function. Its signature may name types of the kernels' package, which avo's own
+// declarations cannot; hence the declarations are written here.
 func Func(name, signature string, doc ...string) {
 	build.TEXT(name, attr.NOSPLIT, regexp.MustCompile(`\*[A-Z]\w*`).ReplaceAllString(signature, "*byte"))
 	for _, line := range doc {

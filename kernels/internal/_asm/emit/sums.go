@@ -6,8 +6,8 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// PairSums adds up the pairs of neighbouring dwords of two vectors, into a new register: in each
-// lane the 2 sums of x, then the 2 sums of y. x and y may be the same.
+// PairSums adds the pairs of neighbouring dwords of two vectors, into a new register: in each lane
+// the 2 sums of x, then the 2 sums of y. x and y may be the same.
 func (isa ISA) PairSums(x, y reg.VecVirtual) reg.VecVirtual {
 	odd, sums := isa.Vector(), isa.Vector()
 	VSHUFPS(operand.U8(0b11_01_11_01), y, x, odd)
@@ -16,12 +16,12 @@ func (isa ISA) PairSums(x, y reg.VecVirtual) reg.VecVirtual {
 	return sums
 }
 
-// PairAt is where PairSums leaves a row of 8 whose pairs of dwords follow each other in x (first 0)
-// or y (first 8).
+// PairAt is the place in the result of PairSums of a row of 8 whose pairs of dwords are adjacent in
+// x (first 0) or y (first 8).
 func PairAt(first, row int) int { return row/2*4 + first/4 + row%2 }
 
-// Pairs are the rows of 16 in the order that PairSums of AVX-512 leaves; Natural is where each of
-// them is.
+// Pairs are the rows of 16 in the order of the result of PairSums with AVX-512; Natural is the
+// inverse.
 func Pairs() operand.Mem {
 	rows := make([]uint32, 16)
 	for i := range rows {
@@ -38,10 +38,10 @@ func Natural() operand.Mem {
 	return Const(at...)
 }
 
-// Ones is words of 1: VPMADDWD with it adds up pairs of words.
+// Ones holds words of 1: VPMADDWD with it adds pairs of words.
 func Ones() operand.Mem { return AVX2.All32(0x00010001) }
 
-// canonicalNaN is the constant that every NaN of an output is written as.
+// canonicalNaN is the constant that replaces every NaN of an output.
 func canonicalNaN() operand.Mem { return Const(uint32(0x7fc00000)) }
 
 // Canonical replaces the NaNs of v.

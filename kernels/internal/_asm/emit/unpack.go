@@ -9,7 +9,7 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// unit is a unit being unpacked: where it is, and the vectors of planes that were read.
+// unit is a unit that is being unpacked: its place, and the vectors of planes read so far.
 type unit struct {
 	*Planes
 	at  operand.Mem
@@ -21,8 +21,8 @@ type rawVector struct {
 	reg    reg.VecVirtual
 }
 
-// Unpack unpacks the unit at a place, vector by vector: use gets the number of each in Lanes and
-// its register. No byte outside of the unit is read.
+// Unpack unpacks the unit at a place, vector by vector: use gets the number of each vector in Lanes
+// and its register. It reads no byte outside the unit.
 func (p *Planes) Unpack(at operand.Mem, use func(v int, codes reg.VecVirtual)) {
 	u := &unit{Planes: p, at: at}
 	for v, steps := range p.steps {
@@ -58,14 +58,14 @@ func (u *unit) seventh() reg.VecVirtual {
 	return sum
 }
 
-// planes is a register with the planes in its lanes; it must not be written to.
+// planes returns a register with the planes in its lanes. The caller must not write to it.
 func (u *unit) planes(want []int) reg.VecVirtual {
 	for _, r := range u.raw {
 		if fits(r.planes, want) {
 			return r.reg
 		}
 	}
-	// Where any plane does, the neighbour's is as near as can be.
+	// If any plane will do, take the plane nearest to the neighbour's.
 	have := slices.Clone(want)
 	for i := range have {
 		if have[i] == free {
@@ -119,8 +119,8 @@ func (u *unit) planes2(p []int) reg.VecVirtual {
 	return u.keep(y, p...)
 }
 
-// planes4 reads four planes, or puts them together from the first and the last four planes of the
-// unit: two lanes of these, and two lanes of those.
+// planes4 reads four planes, or combines two lanes of the unit's first four planes with two lanes
+// of its last four.
 func (u *unit) planes4(p []int) reg.VecVirtual {
 	if p[0] == p[1] && p[0] == p[2] && p[0] == p[3] {
 		z := ZMM()
@@ -152,8 +152,8 @@ func (u *unit) planes4(p []int) reg.VecVirtual {
 	return u.keep(z, p...)
 }
 
-// four reads the four planes from the given one on; where a unit has fewer it says which ones it
-// has read instead.
+// four reads the four planes from the given one on. If a unit has fewer, it returns the planes that
+// it read instead.
 func (u *unit) four(start int) (reg.VecVirtual, []int) {
 	planes := []int{start, start + 1, start + 2, start + 3}
 	switch u.bits {

@@ -9,7 +9,7 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// rows8 is the rows of a panel of qsi8cxp, of which each in turn has 4 or 8 columns.
+// rows8 is the number of rows of a panel of qsi8cxp. The rows have 4 or 8 columns each in turn.
 const rows8 = 4
 
 func qsi8cxp(isa emit.ISA, columns int) *kernel {
@@ -17,8 +17,8 @@ func qsi8cxp(isa emit.ISA, columns int) *kernel {
 	return begin(name, fmt.Sprintf("%s is the product of qsi8cxp panels 4x%dx1.", name, columns), rows8)
 }
 
-// qsi8cxp512 multiplies two panels at a time. A vector is 8 columns of both, 32 bytes of the first
-// one and 32 of the second.
+// qsi8cxp512 multiplies two panels at a time. A vector is 8 columns of both: 32 bytes of the first
+// panel and 32 of the second.
 func qsi8cxp512(columns int) {
 	k := qsi8cxp(emit.AVX512, columns)
 	flip := emit.AVX512.Load(emit.AVX512.All(0x80))
@@ -80,8 +80,8 @@ func qsi8cxp512(columns int) {
 	})
 }
 
-// qsi8cxp2 widens codes and activations to words: 16 codes at a time, which are 8 columns of two
-// rows or 4 columns of four.
+// qsi8cxp2 widens codes and activations to words, 16 codes at a time: 8 columns of two rows, or 4
+// columns of four rows.
 func qsi8cxp2(columns int) {
 	k := qsi8cxp(emit.AVX2, columns)
 	k.eachPanel(func() {

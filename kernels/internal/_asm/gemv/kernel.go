@@ -10,20 +10,20 @@ import (
 // args is gemv.Args.
 var args = emit.ParseStruct("../../gemv/gemv.go", "Args")
 
-// kernel is what the code of all kernels goes by.
+// kernel holds the registers that all kernels use.
 type kernel struct {
 	args     reg.GPVirtual
 	dst      reg.GPVirtual // outputs of the current panel
 	data     reg.GPVirtual // the current panel
-	panels   reg.GPVirtual // left, the current one included
+	panels   reg.GPVirtual // panels left, including the current one
 	codes    reg.GPVirtual // the current place in the panel
 	acts     reg.GPVirtual // the activations for it
 	sums     reg.GPVirtual // the sum of the current group
-	groups   reg.GPVirtual // left, the current one included
-	blocks   reg.GPVirtual // left in the group
-	stride   reg.GPVirtual // from a panel to the one beside it; nil if there is but one at a time
-	end      reg.GPVirtual // the end of the panel, if there is one beside it
-	nextDst  reg.GPVirtual // outputs of the panel beside
+	groups   reg.GPVirtual // groups left, including the current one
+	blocks   reg.GPVirtual // blocks left in the group
+	stride   reg.GPVirtual // distance of the panels of a pair; nil if there is one panel at a time
+	end      reg.GPVirtual // end of the panel, if panels come in pairs
+	nextDst  reg.GPVirtual // outputs of the second panel of a pair
 	perPanel int           // rows of a panel
 }
 
@@ -43,7 +43,7 @@ func begin(name, doc string, rows int) *kernel {
 
 func (k *kernel) arg(name string) operand.Mem { return args.Field(k.args, name) }
 
-// at is the current place in the panel, plus offset; next is the same in the panel beside it.
+// at is the current place in the panel, plus offset; next is the same place in the second panel.
 func (k *kernel) at(offset int) operand.Mem { return operand.Mem{Base: k.codes, Disp: offset} }
 
 func (k *kernel) next(offset int) operand.Mem {
@@ -68,7 +68,7 @@ func (k *kernel) eachPanel(body func()) {
 	RET()
 }
 
-// eachPair goes through the panels two by two. What is left of an odd number goes beside itself:
+// eachPair goes through the panels two by two. The last of an odd number is paired with itself:
 // both results are the same and go to the same place.
 func (k *kernel) eachPair(body func()) {
 	k.stride, k.nextDst, k.end = GP64(), GP64(), GP64()
@@ -93,7 +93,7 @@ func (k *kernel) eachPair(body func()) {
 	RET()
 }
 
-// eachGroup goes through the groups of a panel; body is to go through eachBlock.
+// eachGroup goes through the groups of a panel; body must go through eachBlock.
 func (k *kernel) eachGroup(body func()) {
 	MOVQ(k.arg("Groups"), k.groups)
 	Label("group")
@@ -112,7 +112,7 @@ func (k *kernel) oneGroup(body func()) {
 	body()
 }
 
-// eachBlock goes through blocks of 32 columns, of so many bytes.
+// eachBlock goes through blocks of 32 columns, of the given number of bytes.
 func (k *kernel) eachBlock(bytes int, body func()) {
 	Label("block")
 	k.prefetch(bytes)
@@ -123,14 +123,13 @@ func (k *kernel) eachBlock(bytes int, body func()) {
 	JNE(operand.LabelRef("block"))
 }
 
-// ahead is how many bytes before their use weights are asked for. A page is best on a Zen 5 (EPYC,
-// one thread, weights in DRAM, 4 bits in groups of 32): 0.90 of the rate of plain reading; 0.82
-// with 2048 bytes, 0.85 with 8192 and 0.70 without.
+// ahead is the distance of prefetches in bytes. A page is best on a Zen 5 (EPYC, one thread,
+// weights in DRAM, 4 bits in groups of 32): 0.90 of the rate of plain reading, against 0.82 with
+// 2048 bytes, 0.85 with 8192 and 0.70 without.
 const ahead = 4096
 
-// prefetch asks for so many bytes of each panel, from a distance ahead of the current place on.
-// What lies behind the end of a panel is what comes next: the next panel, or, of two beside each
-// other, the panel behind the other one.
+// prefetch prefetches that many bytes of each panel, ahead bytes after the current place. The next
+// panel follows a panel; in a pair, the panel after the second one does.
 func (k *kernel) prefetch(bytes int) {
 	at := k.at(ahead)
 	if k.stride != nil {

@@ -9,12 +9,12 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// variant is what a group's sum needs beside the dot product.
+// variant is the correction of a group's dot product.
 type variant int
 
 const (
 	symmetric variant = iota
-	zeros             // an int8 zero point a row behind the scales
+	zeros             // an int8 zero point per row after the scales
 	halfStep          // a zero point of -1/2
 )
 
@@ -37,8 +37,8 @@ func newLowbit(isa emit.ISA, bits int, v variant) *lowbit {
 	return &lowbit{kernel: begin(name, doc, rows), isa: isa, bits: bits, variant: v}
 }
 
-// blockBytes is the size of a block of 32 columns; unitBytes that of one of its two units, which
-// hold columns 0..7 and 16..23 in the even and odd lanes, and 8..15 and 24..31.
+// blockBytes is the size of a block of 32 columns. unitBytes is the size of one of its two units,
+// which hold columns 0..7 and 16..23, and 8..15 and 24..31, in the even and odd lanes.
 func (l *lowbit) blockBytes() int { return 2 * l.unitBytes() }
 func (l *lowbit) unitBytes() int  { return 16 * l.bits }
 
@@ -50,8 +50,8 @@ func (l *lowbit) recordBytes() int {
 	return 2 * rows
 }
 
-// flip is what to xor the bytes of planes with so that codes become unsigned numbers q +
-// 2^(bits-1): 4 and 8 bits are stored in two's complement.
+// flip is xored to the bytes of planes to make codes unsigned numbers q + 2^(bits-1): 4 and 8 bits
+// are stored in two's complement.
 func (l *lowbit) flip() uint8 {
 	switch l.bits {
 	case 4:
@@ -62,7 +62,7 @@ func (l *lowbit) flip() uint8 {
 	return 0
 }
 
-// offset is how much larger than q the numbers are that are multiplied.
+// offset is the excess over q of the numbers that are multiplied.
 func (l *lowbit) offset() int {
 	if l.isa == emit.AVX2 && l.bits == 8 {
 		return 0 // see wide2
@@ -70,10 +70,10 @@ func (l *lowbit) offset() int {
 	return 1 << (l.bits - 1)
 }
 
-// convert turns the dot products in sums into t as float32, with the group's zero points where
-// there are any. Sums holds the sum of the group's activations times the kernel's SumFactor: minus
-// the offset; -1 with zero points; and 1 - 2^bits on the half-step grid, where twice the dot
-// product is added to it.
+// convert turns the dot products in sums into t as float32, with the group's zero points, if any.
+// Sums holds the sum of the group's activations times the kernel's SumFactor: minus the offset; -1
+// with zero points; and 1 - 2^bits on the half-step grid, where twice the dot product is added to
+// it.
 func (l *lowbit) convert(sums reg.VecVirtual, loadZeros func() reg.VecVirtual) {
 	sum := operand.Mem{Base: l.sums}
 	switch l.variant {

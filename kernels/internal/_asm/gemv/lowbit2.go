@@ -32,9 +32,8 @@ func lowbit2(bits int, v variant) {
 	})
 }
 
-// narrow2 makes the code for the dot products of a group: VPMADDUBSW multiplies unsigned codes of
-// up to 7 bits, whose products add up to 16 bits in pairs, and, if they are smaller, pairs of these
-// too.
+// narrow2 emits the dot products of a group: VPMADDUBSW multiplies unsigned codes of up to 7 bits.
+// Pairs of products fit 16 bits, and for small codes pairs of pairs too.
 func (l *lowbit) narrow2() func() reg.VecVirtual {
 	together := 1
 	for together < 4 && 2*together*2*(1<<l.bits-1)*128 < 1<<15 {
@@ -75,8 +74,8 @@ func (l *lowbit) narrow2() func() reg.VecVirtual {
 	}
 }
 
-// wide2 does the same for 8-bit codes, whose products with activations do not add up to 16 bits:
-// both are widened first. A vector of codes is then a lane: 8 columns of two rows.
+// wide2 does the same for 8-bit codes, whose products with activations do not fit 16 bits in pairs:
+// it widens both. A vector of codes is a lane: 8 columns of two rows.
 func (l *lowbit) wide2() func() reg.VecVirtual {
 	order := YMM()
 	VMOVDQU(emit.Const[uint32](0, 4, 1, 5, 2, 6, 3, 7), order)
@@ -107,7 +106,7 @@ func (l *lowbit) wide2() func() reg.VecVirtual {
 	}
 }
 
-// zeros2 is the zero points behind the scales, plus the offset.
+// zeros2 loads the zero points after the scales and adds the offset.
 func (l *lowbit) zeros2() reg.VecVirtual {
 	z := YMM()
 	VPMOVSXBD(l.at(2*rows), z)
@@ -117,8 +116,7 @@ func (l *lowbit) zeros2() reg.VecVirtual {
 	return z
 }
 
-// finish2 adds what the zero point of the activations takes away, and the biases, and writes the
-// outputs.
+// finish2 adds the term of the activations' zero point and the biases, and writes the outputs.
 func (l *lowbit) finish2(f reg.VecVirtual) {
 	negZero, rec := YMM(), YMM()
 	VBROADCASTSS(l.arg("NegZero"), negZero)

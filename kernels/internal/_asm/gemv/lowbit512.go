@@ -27,15 +27,15 @@ func lowbit512(bits int, v variant) {
 	})
 }
 
-// dots512 is the dot products of a group of both panels, in the order that PairSums leaves. A
+// dots512 emits the dot products of a group of both panels, in the order of PairSums' result. A
 // vector of codes is 8 columns of the 8 rows of a panel, so VPDPBUSD makes two dwords for a row, of
 // 4 columns each.
 //
-// Codes of 1 and 2 bits stay where they are in their bytes, which makes products too large by a
-// power of 2 that depends on the lane; they are shifted when they are added up. The sum of a row of
-// 65,536 columns still is below 2^31 then.
+// Codes of 1 and 2 bits stay at their place in the byte. Their products are too large by a power of
+// 2 that depends on the lane, and are shifted when they are added. The sum of a row of 65,536
+// columns is still below 2^31.
 func (l *lowbit) dots512() reg.VecVirtual {
-	var sums [2][2]reg.VecVirtual // of the even and the odd lanes of each panel
+	var sums [2][2]reg.VecVirtual // sums of the even and the odd lanes of each panel
 	for panel := range sums {
 		sums[panel] = [2]reg.VecVirtual{ZMM(), ZMM()}
 		VPXORD(sums[panel][0], sums[panel][0], sums[panel][0])
@@ -56,7 +56,7 @@ func (l *lowbit) dots512() reg.VecVirtual {
 	place := l.planes.Place()
 	for _, s := range sums {
 		if place != nil {
-			VPSLLD(operand.U8(l.bits), s[1], s[1]) // odd lanes are so much lower in a byte
+			VPSLLD(operand.U8(l.bits), s[1], s[1]) // the codes of odd lanes are lower in a byte
 		}
 		VPADDD(s[1], s[0], s[0])
 	}
@@ -67,13 +67,13 @@ func (l *lowbit) dots512() reg.VecVirtual {
 	return t
 }
 
-// constants512 are registers that hold the same in the whole function.
+// constants512 are registers that hold constants in the whole function.
 type constants512 struct {
-	scaleWords reg.VecVirtual // which word of two panels' scales goes to each word
+	scaleWords reg.VecVirtual // source word of each word of two panels' scales
 	highWords  reg.OpmaskVirtual
-	zeroBytes  reg.VecVirtual // which byte of two panels' zero points goes to each byte
+	zeroBytes  reg.VecVirtual // source byte of each byte of two panels' zero points
 	offset     reg.VecVirtual
-	natural    reg.VecVirtual // where the rows of both panels are, in order
+	natural    reg.VecVirtual // places of the rows of both panels, in order
 }
 
 func (l *lowbit) constants512() *constants512 {
@@ -106,7 +106,7 @@ func (l *lowbit) scales512(c *constants512) reg.VecVirtual {
 	return s
 }
 
-// zeros512 is the zero points behind the scales, plus the offset.
+// zeros512 loads the zero points after the scales and adds the offset.
 func (l *lowbit) zeros512(c *constants512) reg.VecVirtual {
 	z := ZMM()
 	VMOVQ(l.at(2*rows), z.AsX())
@@ -117,8 +117,7 @@ func (l *lowbit) zeros512(c *constants512) reg.VecVirtual {
 	return z
 }
 
-// finish512 adds what the zero point of the activations takes away, and the biases, and writes the
-// outputs.
+// finish512 adds the term of the activations' zero point and the biases, and writes the outputs.
 func (l *lowbit) finish512(c *constants512, f reg.VecVirtual) {
 	out := ZMM()
 	VPERMPS(f, c.natural, out)

@@ -10,8 +10,8 @@ import (
 // Panels of KleidiAI's layouts with one scale a row end with an int32 sum, a float32 scale and a
 // float32 bias for each row.
 
-// finishPerChannel turns the dot products a, in order of row, into outputs; tail is what lies at an
-// offset in the tails of the panels that the rows are of.
+// finishPerChannel turns the dot products a, in order of row, into outputs. tail is the memory at
+// an offset in the tails of the rows' panels.
 func (k *kernel) finishPerChannel(isa emit.ISA, a reg.VecVirtual, tail func(offset int) operand.Op) {
 	sums, scales, t := emit.Like(a), emit.Like(a), emit.Like(a)
 	VPBROADCASTD(k.arg("NegZeroInt"), t)
@@ -59,8 +59,8 @@ func qsi4cxp2() {
 	})
 }
 
-// times16 makes 16-fold dot products of codes of those of unsigned codes, as the sums and scales in
-// the file want them.
+// times16 turns dot products of unsigned codes into 16 times the dot products of codes, for which
+// the sums and scales in the file are stored.
 func (l *lowbit) times16(t reg.VecVirtual) {
 	l.addBroadcast(operand.Mem{Base: l.sums}, t)
 	VPSLLD(operand.Imm(4), t, t)

@@ -6,7 +6,7 @@ import (
 	"github.com/mmcloughlin/avo/operand"
 )
 
-// read does nothing but reading, 4 vectors at a time.
+// read only reads, 4 vectors at a time.
 func read(isa emit.ISA) {
 	name := "read" + isa.Suffix()
 	step := 4 * isa.Bytes()

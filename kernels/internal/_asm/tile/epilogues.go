@@ -7,8 +7,8 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// epilogue makes one of the epilogues, for panels of as many rows as a vector has float32. group
-// adds to f the group whose dot products are in t, as float32, or 16 times them.
+// epilogue emits an epilogue for panels of as many rows as a vector has float32. group adds a group
+// to f; t holds the group's dot products as float32, or 16 times them.
 func epilogue(isa emit.ISA, name, signature string, times16 bool, vectors, numbers []string, group func(f, t reg.VecVirtual, at map[string]operand.Mem)) {
 	emit.Func(name+isa.Suffix(), signature, name+isa.Suffix()+" is "+name+" for at least one group.")
 	out := Load(Param("out"), GP64())
@@ -81,13 +81,13 @@ func epilogues(isa emit.ISA) {
 		})
 }
 
-// epilogueRow makes epilogueRow, for panels of as many rows as a vector has float32.
+// epilogueRow emits epilogueRow, for panels of as many rows as a vector has float32.
 func epilogueRow(isa emit.ISA) {
 	name := "epilogueRow" + isa.Suffix()
 	emit.Func(name, "func(out *float32, t, sums *int32, factor, negZero int32, scales, bias *float32, rec float32)", name+" is epilogueRow.")
 	at := func(name string) operand.Mem { return operand.Mem{Base: Load(Param(name), GP64())} }
 	a, sums, scale := isa.Vector(), isa.Vector(), isa.Vector()
-	VBROADCASTSS(param("factor"), a) // not VPBROADCASTD, of which go vet has the size wrong
+	VBROADCASTSS(param("factor"), a) // not VPBROADCASTD, whose size go vet gets wrong
 	VPMULLD(at("t"), a, a)
 	VBROADCASTSS(param("negZero"), sums)
 	VPMULLD(at("sums"), sums, sums)
@@ -103,7 +103,7 @@ func epilogueRow(isa emit.ISA) {
 	RET()
 }
 
-// addSums makes addSums, for panels of as many rows as a vector has int32.
+// addSums emits addSums, for panels of as many rows as a vector has int32.
 func addSums(isa emit.ISA) {
 	name := "addSums" + isa.Suffix()
 	emit.Func(name, "func(t, sums *int32, groups int, factor int32)", name+" is addSums for at least one group.")

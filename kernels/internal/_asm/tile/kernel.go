@@ -15,7 +15,7 @@ var (
 	lanes = emit.ParseStruct("../../tile/tile.go", "Lanes")
 )
 
-// result is what a product ends in.
+// result is the kind of output of a product.
 type result int
 
 const (
@@ -23,7 +23,7 @@ const (
 	group               // Step.Group
 )
 
-// kernel is what the code of all products goes by.
+// kernel holds the registers that all products use.
 type kernel struct {
 	isa    emit.ISA
 	result result
@@ -36,11 +36,11 @@ type kernel struct {
 	zeros  reg.GPVirtual // of the current group
 	scales reg.GPVirtual // group: of the current group
 	steps  reg.GPVirtual // of the current group
-	groups reg.GPVirtual // left, the current one included
+	groups reg.GPVirtual // groups left, including the current one
 	left   reg.GPVirtual // steps left in the group
 }
 
-// begin starts a function. kind tells apart the products of one instruction set.
+// begin starts a function. kind distinguishes the products of one instruction set.
 func begin(isa emit.ISA, r result, kind string, mr, nr int) *kernel {
 	name := fmt.Sprintf("%s%d%s%s", [...]string{"dots", "group"}[r], mr, kind, isa.Suffix())
 	emit.Func(name, "func(a *Args)", fmt.Sprintf("%s is Step.%s for %d rows of activations and panels of %d rows.",
@@ -68,15 +68,14 @@ func begin(isa emit.ISA, r result, kind string, mr, nr int) *kernel {
 
 func (k *kernel) arg(name string) operand.Mem { return args.Field(k.args, name) }
 
-// code is a byte of the current step's codes; act the 8 activations of row m in chunk 0 or 1 of the
-// step.
+// code is a byte of the current step's codes; act is the 8 activations of row m in chunk 0 or 1 of
+// the step.
 func (k *kernel) code(offset int) operand.Mem { return operand.Mem{Base: k.codes, Disp: offset} }
 func (k *kernel) act(chunk, m int) operand.Mem {
 	return operand.Mem{Base: k.acts, Disp: 8 * (k.mr*chunk + m)}
 }
 
-// eachGroup goes through the groups: step is the code for 16 columns, flush what follows the last
-// step of a group.
+// eachGroup goes through the groups: step emits 16 columns, flush the end of a group.
 func (k *kernel) eachGroup(start, step, flush func()) {
 	Label("group")
 	MOVLQSX(operand.Mem{Base: k.steps}, k.left)
@@ -100,7 +99,7 @@ func (k *kernel) eachGroup(start, step, flush func()) {
 	JNE(operand.LabelRef("group"))
 }
 
-// eachRow calls f with where the outputs of each row of activations go that the kernel is at.
+// eachRow calls f with the place of the outputs of each current row of activations.
 func (k *kernel) eachRow(out operand.Op, f func(m int, to operand.Mem)) {
 	to := GP64()
 	MOVQ(out, to)
@@ -112,8 +111,8 @@ func (k *kernel) eachRow(out operand.Op, f func(m int, to operand.Mem)) {
 	}
 }
 
-// sum is the sum of the group's activations of row m, by which it is -Zeros that a dot product is
-// off.
+// sum is the sum of the group's activations of row m. The dot product needs a correction of -Zeros
+// times this sum.
 func (k *kernel) sum(m int) operand.Mem { return operand.Mem{Base: k.sums, Disp: 4 * m} }
 
 // perRow is a float32 of the arguments for row m.

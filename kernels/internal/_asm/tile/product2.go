@@ -7,14 +7,14 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// kind is how AVX2 multiplies bytes: there is no instruction that takes any.
+// kind is a way in which AVX2 multiplies bytes: no instruction multiplies any two.
 type kind int
 
 const (
-	// narrow: VPMADDUBSW multiplies unsigned codes of up to 6 bits; four of the products with
-	// activations add up to 16 bits, two columns of each of a step's chunks.
+	// narrow: VPMADDUBSW multiplies unsigned codes of up to 6 bits. Four of the products with
+	// activations fit 16 bits: two columns of each of a step's chunks.
 	narrow kind = iota
-	// single: the same for 7 bits, of which but two products do.
+	// single: the same for 7 bits; only two products fit 16 bits.
 	single
 	// wide: signed codes and activations are widened to 16 bits.
 	wide
@@ -85,8 +85,8 @@ func product2(r result, kind kind, mr int) {
 	RET()
 }
 
-// narrowStep adds 16 columns to sums of rows 0..3 and 4..7 of the panel, two dwords a row. The
-// activations are loaded for both, as registers are short.
+// narrowStep adds 16 columns to sums of rows 0..3 and 4..7 of the panel, two dwords a row. It loads
+// the activations twice, because registers are scarce.
 func (k *kernel) narrowStep(kind kind, sums [][]reg.VecVirtual) {
 	for half := range 2 {
 		codes := []reg.VecVirtual{emit.AVX2.Load(k.code(32 * half)), emit.AVX2.Load(k.code(64 + 32*half))}
@@ -128,7 +128,7 @@ func (k *kernel) wideStep(sums [][]reg.VecVirtual) {
 	}
 }
 
-// inOrder adds up the dwords of each row.
+// inOrder adds the dwords of each row.
 func (k *kernel) inOrder(s []reg.VecVirtual) reg.VecVirtual {
 	if len(s) == 2 {
 		t := emit.AVX2.PairSums(s[0], s[1])

@@ -8,12 +8,12 @@ import (
 )
 
 // product512 multiplies with panels of 16 rows. A chunk of codes is two vectors of 8 rows each,
-// which VPDPBUSD turns into two dwords a row, of 4 columns each; pairs of them are added up at the
-// end of a group, which brings all 16 rows into one vector, in the order of emit.Pairs.
+// which VPDPBUSD turns into two dwords a row, of 4 columns each. At the end of a group, adding
+// pairs of them brings all 16 rows into one vector, in the order of emit.Pairs.
 func product512(r result, mr int) {
 	k := begin(emit.AVX512, r, "", mr, 16)
 	order, natural := emit.AVX512.Load(emit.Pairs()), emit.AVX512.Load(emit.Natural())
-	// With few rows each chunk of a step has its sums, so that additions do not wait for each
+	// With few rows each chunk of a step has its own sums, so that additions do not wait for each
 	// other.
 	chunks := 2
 	if mr == 8 {

@@ -15,8 +15,8 @@ func unpack(isa emit.ISA, bits int) {
 	emit.Func(name, "func(dst, src *byte, units int, lanes *Lanes)", fmt.Sprintf("%s is unpackGeneric for %d bits.", name, bits))
 	dst, src := Load(Param("dst"), GP64()), Load(Param("src"), GP64())
 	l := Load(Param("lanes"), GP64())
-	// left counts the units of this run. Those behind it are counted on the stack, in the
-	// parameter's place: there are not enough registers.
+	// left counts the units of this run. The units after it are counted on the stack, in the
+	// parameter's place, because registers are scarce.
 	units, left := param("units"), GP64()
 	MOVQ(lanes.Field(l, "Run"), left)
 	TESTQ(left, left)
@@ -73,7 +73,7 @@ func unpack(isa emit.ISA, bits int) {
 	RET()
 }
 
-// param is where a parameter is.
+// param is the place of a parameter.
 func param(name string) operand.Mem {
 	p, err := Param(name).Resolve()
 	if err != nil {

@@ -21,10 +21,9 @@ func main() {
 	Generate()
 }
 
-// quantizeAway adds the largest float32 below 1/2, with the value's sign, and cuts the fraction
-// off. Where the fraction is 1/2 the sum lies halfway or nearer to the next integer and is rounded
-// to it; where it is less, by as little as it may be, the sum stays below. 1/2 itself would take
-// 0.49999997 to 1.
+// quantizeAway adds the largest float32 below 1/2, with the value's sign, and truncates. If the
+// fraction is 1/2 or more, the sum rounds to the next integer or lies above it; if the fraction is
+// less, the sum stays below. Adding 1/2 itself would turn 0.49999997 into 1.
 func quantizeAway() {
 	TEXT("quantizeAwayBlocks", NOSPLIT, "func(q *int8, x, factors *float32, blocks, block int, zero int32)")
 	Doc("quantizeAwayBlocks is quantizeAwayGeneric with AVX2 for whole blocks, block a multiple of 32, both counts positive.")
@@ -55,8 +54,8 @@ func quantizeEven() {
 	quantize(func(v reg.VecVirtual) { VCVTPS2DQ(v, v) }, nil)
 }
 
-// quantize loops over blocks and 32 values, of which round makes integers in place; zero is added
-// to each word of those.
+// quantize loops over blocks and over 32 values at a time. round turns them into integers in place,
+// and zero is added to each word of the result.
 func quantize(round func(v reg.VecVirtual), zero reg.VecVirtual) {
 	q := Load(Param("q"), GP64())
 	x := Load(Param("x"), GP64())
@@ -64,8 +63,8 @@ func quantize(round func(v reg.VecVirtual), zero reg.VecVirtual) {
 	blocks := Load(Param("blocks"), GP64())
 	block := Load(Param("block"), GP64())
 	n, factor := GP64(), YMM()
-	// Packing works in halves: of 8 pieces of 4 codes, a piece of each of 4 vectors goes to the
-	// lower half, then a piece of each to the upper one.
+	// Packing works in halves: one piece (4 codes) of each of 4 vectors goes to the lower half,
+	// then one piece of each to the upper half.
 	order := YMM()
 	VPMOVZXBD(pieces(), order)
 
@@ -112,7 +111,7 @@ func pieces() operand.Mem {
 	return order
 }
 
-// groupSums adds codes + 128, which VPSADBW can, and takes 128 each off in the end.
+// groupSums adds codes + 128, which VPSADBW can, and subtracts 128 each at the end.
 func groupSums() {
 	TEXT("groupSumsBlocks", NOSPLIT, "func(dst *int32, q *int8, groups, group int)")
 	Doc("groupSumsBlocks is groupSumsGeneric with AVX2 for whole groups, group a multiple of 16, both counts positive.")

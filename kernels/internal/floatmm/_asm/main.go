@@ -15,7 +15,8 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// An arch is what the kernels of an instruction set differ in. A panel has two vectors of rows.
+// An arch holds the differences between the kernels of instruction sets. A panel has two vectors of
+// rows.
 type arch struct {
 	name   string
 	vector int // bytes
@@ -28,10 +29,10 @@ var avx2 = arch{"AVX2", 32, []int{6, 4, 2, 1}, YMM, func(r reg.VecVirtual) { VXO
 var avx512 = arch{"AVX512", 64, []int{12, 8, 4, 2, 1}, ZMM, func(r reg.VecVirtual) { VPXORD(r, r, r) }}
 
 // groupPanels is the number of panels that a product of one row takes at a time: 8 chains of sums,
-// as many as there are multiply-adds in flight (a latency of 4 cycles, two a cycle).
+// because 8 multiply-adds are in flight (a latency of 4 cycles, two a cycle).
 const groupPanels = 4
 
-// steps is the number of columns that the loops are unrolled by: x is packed by 4.
+// steps is the number of columns by which loops are unrolled: x is packed by 4.
 const steps = 4
 
 func main() {
@@ -75,7 +76,7 @@ func (a arch) weights(w reg.Register, k, v int, bf16 bool, odd, dst reg.VecVirtu
 	}
 }
 
-// stepBytes is what a step takes of a panel.
+// stepBytes is the number of bytes of a panel in a step.
 func (a arch) stepBytes(bf16 bool) int {
 	if bf16 {
 		return steps * a.vector
@@ -83,7 +84,7 @@ func (a arch) stepBytes(bf16 bool) int {
 	return steps * 2 * a.vector
 }
 
-// oddMask returns a register that keeps the upper halves of words, if they are needed.
+// oddMask returns a register that masks the upper halves of words, if needed.
 func (a arch) oddMask(bf16 bool) reg.VecVirtual {
 	if !bf16 {
 		return nil
@@ -98,7 +99,7 @@ func (a arch) oddMask(bf16 bool) reg.VecVirtual {
 	return odd
 }
 
-// finish returns a function that adds a bias and makes NaNs the one that is written.
+// finish returns a function that adds a bias and replaces NaNs.
 func (a arch) finish() func(bias operand.Mem, sum reg.VecVirtual) {
 	nan, word := a.reg(), GP32()
 	MOVL(operand.U32(0x7fc00000), word)
@@ -120,8 +121,8 @@ func (a arch) finish() func(bias operand.Mem, sum reg.VecVirtual) {
 	}
 }
 
-// tile is a tileKernel for mr rows of x. Each column is two loads of weights, and for each row of x
-// a broadcast and two multiply-adds.
+// tile emits a tileKernel for mr rows of x. Each column is two loads of weights and, for each row
+// of x, a broadcast and two multiply-adds.
 func tile(a arch, mr int, bf16 bool) {
 	name := fmt.Sprintf("tile%d%s", mr, suffix(a, bf16))
 	TEXT(name, NOSPLIT, "func(out *float32, stride int, w *uint32, x *float32, k int, bias *float32, resume int, ahead *uint32, step int)")
@@ -206,7 +207,7 @@ func tile(a arch, mr int, bf16 bool) {
 	RET()
 }
 
-// group is a groupKernel.
+// group emits a groupKernel.
 func group(a arch, bf16 bool) {
 	name := "group" + suffix(a, bf16)
 	TEXT(name, NOSPLIT, "func(out *float32, w *uint32, panel int, x *float32, k int, bias *float32)")
@@ -272,7 +273,7 @@ func group(a arch, bf16 bool) {
 	RET()
 }
 
-// transpose is Set.transpose, by 8 x 8 words. Columns of panels are panelBytes apart.
+// transpose emits Set.transpose, by 8 x 8 words. Columns of panels are panelBytes apart.
 func transpose() {
 	TEXT("transposeAVX2", NOSPLIT, "func(dst *uint32, column int, src *byte, stride int, n int)")
 	Doc("transposeAVX2 is Set.transpose with columns that are column bytes apart.")
