@@ -154,8 +154,8 @@ func TestNewErrors(t *testing.T) {
 		{"invalid header", bad, lowbit.parts, false, "9 bits a code"},
 		{"short data", lowbit.h, Parts{Data: lowbit.parts.Data[1:]}, false, "the fields need"},
 		{"long data", lowbit.h, Parts{Data: append(lowbit.parts.Data, 0)}, false, "the fields need"},
-		{"no scales", codes.h, Parts{Data: codes.parts.Data}, false, "0 bytes of scales and 0 of zero points"},
-		{"no zero points", codes.h, Parts{Data: codes.parts.Data, Scales: codes.parts.Scales}, false, "and 0 of zero points"},
+		{"no scales", codes.h, Parts{Data: codes.parts.Data}, false, "0 bytes of scales and 0 bytes of zero points"},
+		{"no zero points", codes.h, Parts{Data: codes.parts.Data, Scales: codes.parts.Scales}, false, "and 0 bytes of zero points"},
 		{"dtype", packing.PlainHeader(packing.I8, 1, 2), Parts{Data: []byte{1, 2}}, true, "kept as I8"},
 	} {
 		table, err := New(c.h, c.parts)

@@ -189,15 +189,13 @@ static void shape_cell(table *out, const gqf_file *f, const gqf_tensor *t)
 /* The columns from LAYOUT to BPW, for the payloads of a variant. */
 static void variant_cells(table *out, const gqf_file *f, const gqf_tensor *t, uint32_t variant)
 {
-	uint64_t bytes = 0, data = 0;
+	uint64_t bytes = 0;
 	gqf_payload p, first;
 	uint32_t i;
 	memset(&first, 0, sizeof first);
 	gqf_payload_find(f, t, variant, 0, GQF_KIND_WEIGHTS, &first); /* every variant has it */
-	for (i = first.index; i < t->payload_first + t->payload_count && gqf_payload_at(f, i, &p) && p.variant == variant; i++) {
+	for (i = first.index; i < t->payload_first + t->payload_count && gqf_payload_at(f, i, &p) && p.variant == variant; i++)
 		bytes += p.size;
-		data += p.header.data_size;
-	}
 	cell(out, "%s", gqf_layout_name(first.header.layout));
 	if (first.header.nr != 0)
 		cell(out, "%ux%ux%u", first.header.nr, first.header.kr, first.header.sr);
@@ -211,7 +209,7 @@ static void variant_cells(table *out, const gqf_file *f, const gqf_tensor *t, ui
 		     flags & GQF_PACKED_POSITIVE_SCALES ? "positive-scales" : "");
 	}
 	cell(out, "%llu", (ull)bytes);
-	cell(out, "%.3f", bits_per_weight(data, elements(f, t)));
+	cell(out, "%.3f", bits_per_weight(bytes, elements(f, t)));
 }
 
 /* The names of a tensor but its canonical one: a name record says of which tensor it is, not the other way round. */
