@@ -13,15 +13,20 @@ import (
 // The costs of stages are estimates in units of 1e9 multiply-adds of a forward pass with float32 weights. They only have to
 // tell which of two stages takes how much longer: the time of the stages that are over tells the rest.
 //
-// The factors were measured with a Llama of 19M weights and 6 layers on 2 busy threads of an x86 server, where a unit took .05 s;
-// single stages were off by up to a factor of 2.
+// A unit takes .026 s of CPU time on an AMD EPYC with AVX-512 (unitSeconds): 13 s of imatrix for a layer of Llama-3.2-1B and
+// 8192 tokens. perSolve follows from the 77 s of gptq and 108 s of gptq-ft there, which docs/QUALITY.md states; the costs of
+// codes were measured on a layer of these shapes; perWritten, perFolded and perCompare with a Llama of 19M weights, and are off
+// by up to a factor of 2.
 const (
-	perPass    = 1.0  // of a weight and a token: a forward pass of whole sequences
-	perWritten = 4.0  // of a weight and a token: 16 sequences, one token at a time
-	perCodes   = 500  // of a weight: to choose, pack and write its codes
-	perSolve   = 40   // of a weight and a column: gptq and gptq-ft
-	perFolded  = 1400 // of a weight and a step
-	perCompare = 500  // of a weight that is compared with its codes
+	perPass       = 1.0  // of a weight and a token: a forward pass of whole sequences
+	perWritten    = 4.0  // of a weight and a token: 16 sequences, one token at a time
+	perPacked     = 75   // of a weight: to round it, or to read its codes, to pack and to write them (1.8 ns)
+	perSearch     = 385  // of a weight: to search a scale first (10 ns)
+	perZeroSearch = 890  // of a weight: to search a scale and a zero point first (23 ns)
+	perHQQ        = 1470 // of a weight: hqq (38 ns)
+	perSolve      = 7    // of a weight and a column: gptq and gptq-ft
+	perFolded     = 1400 // of a weight and a step
+	perCompare    = 500  // of a weight that is compared with its codes
 )
 
 // Parts of a forward pass that calibration takes for each stream of hidden states: to collect inputs and to move on.
@@ -61,7 +66,7 @@ func (j *quantizeJob) probeCost() float64 {
 		widths = 4
 	}
 	probes := widths * float64(len(j.plan.Matrices()))
-	return weights(j.plan) * (perPass*probeTokens*(probes/2+2) + perCodes*widths) / 1e9
+	return weights(j.plan) * (perPass*probeTokens*(probes/2+2) + perSearch*widths) / 1e9
 }
 
 func (j *quantizeJob) calibrationCost() float64 {
@@ -79,21 +84,23 @@ func (j *quantizeJob) calibrationCost() float64 {
 			streams = 2
 		}
 		rows, cols := float64(m.Rows), float64(m.Cols)
-		cost += rows*cols*tokens*streams*calibrationPasses*perPass + // the streams
-			cols*cols*tokens*streams/2 + // Hessians
-			rows*cols*cols*perSolve // the codes
+		cost += solveCost(rows, cols, tokens, streams)
 	}
-	return cost / 1e9
+	return cost
 }
 
-func (j *quantizeJob) writeCost() float64 {
-	return perCodes * weights(j.plan) / 1e9
+// solveCost is the cost of a matrix whose codes gptq chooses, or gptq-ft with two streams of hidden states.
+func solveCost(rows, cols, tokens, streams float64) float64 {
+	passes := rows * cols * tokens * streams * calibrationPasses * perPass
+	hessians := cols * cols * tokens * streams / 2
+	return (passes + hessians + rows*cols*cols*perSolve) / 1e9
 }
 
-// plannedStages lists the stages that the job will have. Those that an earlier job has finished are passed over.
-func (j *quantizeJob) plannedStages() (list []*planned) {
+// plannedStages lists the stages that the job will have; dry leaves out what a plan does not do. Those that an earlier job has
+// finished are passed over.
+func (j *quantizeJob) plannedStages(dry bool) (list []*planned) {
 	r := j.o.Recipe
-	self := r.Calibrate == quantizer.Self && !(j.dry && j.o.Budget == nil)
+	self := r.Calibrate == quantizer.Self && !(dry && j.o.Budget == nil)
 	if self && j.calibration != nil || j.o.Budget != nil && (self || r.Calibrate == "") {
 		tokens := probeTokens
 		if j.calibration != nil {
@@ -108,17 +115,17 @@ func (j *quantizeJob) plannedStages() (list []*planned) {
 	if j.o.Budget != nil {
 		list = append(list, &planned{stageProbe, j.probeCost(), 1})
 	}
-	if j.calibration != nil && (!j.dry || measured) {
+	if j.calibration != nil && (!dry || measured) {
 		runs := 1
 		if measured {
 			runs = evaluations
 		}
 		list = append(list, &planned{stageCalibrate, j.calibrationCost(), runs})
 	}
-	if !j.dry {
-		list = append(list, &planned{stageQuantize, j.writeCost(), 1})
+	if !dry {
+		list = append(list, &planned{stageQuantize, j.codesCost(), 1})
 	}
-	if k := j.calibration; k != nil && !j.dry && r.Calibrate != "" {
+	if k := j.calibration; k != nil && !dry && r.Calibrate != "" {
 		if self {
 			list = append(list, &planned{stageHeldText, textCost(j.plan, k.heldOutTokens()), 1})
 		}

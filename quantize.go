@@ -50,6 +50,8 @@ type PlanReport struct {
 	// OutputBytes is the exact size of the file, SourceBytes the size of the tensors of the checkpoint.
 	OutputBytes int64 `json:"output_bytes"`
 	SourceBytes int64 `json:"source_bytes"`
+	// Estimate is what the job will probably take; nil for Repack.
+	Estimate *Estimate `json:"estimate,omitempty"`
 	// Fold says how the checkpoint is folded first; nil if it is not.
 	Fold *conversion.Fold `json:"fold,omitempty"`
 	// Allocation is what a Budget chose; nil without one.
@@ -96,6 +98,7 @@ func Plan(ctx context.Context, src, dst string, o QuantizeOptions) (*PlanReport,
 		if r.Allocation = j.chosen; j.chosen != nil {
 			r.OutputBytes = j.chosen.OutputBytes // with room for an account of calibration
 		}
+		r.Estimate = j.estimate()
 		return r, nil
 	})
 }
@@ -195,7 +198,7 @@ func (j *quantizeJob) open(ck *safetensors.Checkpoint) (err error) {
 	if j.folding, err = j.newFolding(); err != nil {
 		return err
 	}
-	j.stages.plan = j.plannedStages()
+	j.stages.plan = j.plannedStages(j.dry)
 	if j.o.Budget != nil {
 		return j.feasible()
 	}

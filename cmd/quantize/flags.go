@@ -30,7 +30,7 @@ func flags() []cli.Flag {
 		&cli.StringSliceFlag{Name: "rule", Category: basics, Usage: "`RULE`: NAME=bits[,group][,mapping]... or NAME=skip; NAME is a tensor, a module, a glob (*.q_proj) or re:REGEXP (repeatable)"},
 		&cli.StringFlag{Name: "recipe", Category: basics, Usage: "YAML `FILE` with settings and rules; flags given beside it win"},
 		&cli.StringFlag{Name: "save-recipe", Category: basics, Usage: "`FILE` to write the whole recipe to; --recipe reads it"},
-		&cli.BoolFlag{Name: "dry-run", Category: basics, Usage: "print the plan and the exact size, write nothing"},
+		&cli.BoolFlag{Name: "dry-run", Category: basics, Usage: "print the plan, the exact size, and an estimate of time and memory; write nothing"},
 		inCategory(cmdline.JSON("the plan or the summary"), basics),
 		inCategory(cmdline.Quiet(), basics),
 

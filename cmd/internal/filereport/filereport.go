@@ -37,6 +37,9 @@ func Plan(c *cli.Context, p *gq.PlanReport) error {
 		fmt.Fprintf(w, "\nfolded: %s\n", foldedText(p.Fold))
 	}
 	_, err = fmt.Fprintf(w, "\n%d tensors, %s in, the file will have %d bytes (%s)\n", len(p.Tensors), cmdline.Bytes(p.SourceBytes), p.OutputBytes, cmdline.Bytes(p.OutputBytes))
+	if e := p.Estimate; err == nil && e != nil {
+		_, err = fmt.Fprintf(w, "estimate: %s\n  (%s)\n", e, e.How)
+	}
 	return err
 }
 

@@ -1,0 +1,155 @@
+package gq
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/cpu"
+	"github.com/lowbit-go/gq/quantizer/calib"
+)
+
+// Estimate is what a job will probably take.
+type Estimate struct {
+	// MemoryBytes is the private memory, Seconds the wall time on Threads threads.
+	MemoryBytes int64   `json:"memory_bytes"`
+	Seconds     float64 `json:"seconds"`
+	Threads     int     `json:"threads"`
+	// How says what the estimate is made of.
+	How string `json:"how"`
+}
+
+// unitSeconds is the CPU time of a unit of cost, see costs.go.
+const unitSeconds = .026
+
+// estimate looks ahead to the job that a plan is of: the sum of the costs of its stages, and the memory of its largest layer.
+func (j *quantizeJob) estimate() *Estimate {
+	cost := 0.0
+	for _, s := range j.plannedStages(false) {
+		cost += s.cost * float64(s.runs)
+	}
+	e := &Estimate{Threads: cpu.Threads(j.o.Threads)}
+	e.Seconds = cost * unitSeconds / float64(e.Threads)
+	e.MemoryBytes = j.memory(e.Threads)
+	e.How = "time: CPU time per weight and token, measured with Llama-3.2-1B on an AMD EPYC with AVX-512, by the threads (small models take longer by weight); memory: buffers of the threads"
+	if j.calibration != nil {
+		e.How += ", and matrices and hidden states of the largest layer"
+	}
+	return e
+}
+
+// Memory of every job, measured as RssAnon: 5 MB with one thread, 7 MB with two, and a directory of 200,000 tensors takes 200
+// MB while it is made.
+const (
+	baseBytes   = 4 << 20
+	threadBytes = 3 << 20
+	tensorBytes = 1100
+)
+
+// memory is the private memory that the job needs at its peak. The formulas of calibration count float32 weights of a layer,
+// hidden states, and second moments with the factors that are made of them. docs/QUALITY.md
+// has what was measured for Llama-3.2-1B; the formulas are within a quarter of it for gptq and gptq-ft.
+func (j *quantizeJob) memory(threads int) int64 {
+	n := baseBytes + int64(threads)*threadBytes + int64(len(j.plan.Tensors))*tensorBytes
+	if j.calibration == nil && j.folding == nil && j.o.Budget == nil {
+		return n
+	}
+	tokens := int64(calib.DefaultTokens)
+	if j.calibration != nil {
+		tokens = int64(j.calibration.tokens())
+	}
+	var wide, hidden, largest, streams int64
+	layers := map[int]int64{}
+	streams = 1
+	for _, m := range j.plan.Matrices() {
+		layer := layerOf(m.Tensor)
+		if layer < 0 {
+			continue
+		}
+		size := int64(m.Rows) * int64(m.Cols)
+		layers[layer] += size
+		largest = max(largest, size)
+		wide = max(wide, int64(m.Cols))
+		if hidden == 0 || int64(m.Cols) < hidden {
+			hidden = int64(m.Cols)
+		}
+		if m.Scheme.Algorithm == gqf.AlgorithmGPTQFT {
+			streams = 2
+		}
+	}
+	layer := int64(0)
+	for _, size := range layers {
+		layer = max(layer, size)
+	}
+	n += 4*layer + 4*tokens*hidden*streams // the float model's layer and the hidden states between two layers
+	switch {
+	case j.calibration != nil && j.calibration.solved:
+		n += solvedBytes(layer, tokens, wide, streams)
+	case j.folding != nil:
+		n += 12*largest + 4*tokens*wide
+	}
+	if j.o.Budget != nil { // two models, whose weights are packed if they are small, and predictions
+		n += 2*min(j.plan.SourceBytes, packedBytes) + referenceBytes
+	}
+	return n
+}
+
+// solvedBytes is what gptq, or gptq-ft with its two streams, takes for the codes of a layer: its weights, inputs and outputs of
+// its widest matrix, that matrix's Hessian with two factors, and for gptq-ft what its inputs differ by.
+func solvedBytes(layer, tokens, wide, streams int64) int64 {
+	return 4*layer + 8*tokens*wide + 3*8*wide*wide + (streams-1)*4*wide*wide
+}
+
+// referenceBytes is what a probe keeps of the float model's predictions at most, see eval.Reference.
+const referenceBytes = 384 << 20
+
+// layerOf returns the number of the layer in a tensor's name; -1 if it has none.
+func layerOf(name string) int {
+	for part := range strings.SplitSeq(name, ".") {
+		if n, err := strconv.Atoi(part); err == nil {
+			return n
+		}
+	}
+	return -1
+}
+
+// String says the estimate in a line.
+func (e *Estimate) String() string {
+	threads := "1 thread"
+	if e.Threads != 1 {
+		threads = fmt.Sprintf("%d threads", e.Threads)
+	}
+	return fmt.Sprintf("about %s on %s, %d MB of private memory", roughly(e.Seconds), threads, max(1, (e.MemoryBytes+500_000)/1_000_000))
+}
+
+// roughly writes a time with as many digits as an estimate has.
+func roughly(seconds float64) string {
+	switch {
+	case seconds < 1.5:
+		return "a second"
+	case seconds < 90:
+		return fmt.Sprintf("%.0f s", seconds)
+	case seconds < 90*60:
+		return fmt.Sprintf("%.0f min", seconds/60)
+	}
+	return fmt.Sprintf("%.1f h", seconds/3600)
+}
+
+// codesCost is the cost of a plan's codes as they are chosen, packed and written, without calibration: CPU time of single
+// threads on 61M weights at 4 bits. Searches for a zero point beside the scale take twice as long as for a scale alone.
+func (j *quantizeJob) codesCost() (cost float64) {
+	for _, m := range j.plan.Matrices() {
+		per := float64(perSearch)
+		switch a := m.Scheme.Algorithm; {
+		case a == gqf.AlgorithmRTN, calib.Calibrated(a): // whose codes are chosen before
+			per = perPacked
+		case a == gqf.AlgorithmHQQ:
+			per = perHQQ
+		case m.Scheme.Mapping == gqf.MappingAsymmetric:
+			per = perZeroSearch
+		}
+		cost += per * float64(m.Rows) * float64(m.Cols)
+	}
+	return cost / 1e9
+}
