@@ -121,16 +121,16 @@ func (j *Job) replace(d *Decision, s rounding.Scheme) (undo func(), err error) {
 			return undo, err
 		}
 		if d.Table {
-			undos = append(undos, j.Model.SetEmbedding(r))
+			undos = append(undos, j.Model.SetEmbedding(roundedEmbedding{r}))
 		}
 		for i, linear := range d.replaced(w, name) {
 			old := j.Model.Linear(linear)
 			if old == nil { // a table that is not the head, or a head under another name
 				continue
 			}
-			read := r.read
+			read := r.DequantizeRow
 			if i, sliced := i*w.Rows, w.Slices > 1; sliced {
-				read = func(dst []float32, row int) { r.read(dst, i+row) }
+				read = func(dst []float32, row int) { r.DequantizeRow(dst, i+row) }
 			}
 			op, err := kernels.NewRows(w.Rows, w.Cols, read, nil, kernels.Options{Log: func(kernels.Choice) {}})
 			if err != nil {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/quantizer/rounding"
 )
@@ -19,23 +18,10 @@ func (j *Job) weights(name string) (*safetensors.Weights, error) {
 	return j.Checkpoint.Weights(t, safetensors.WeightsOptions{Block: j.block})
 }
 
-// rounded holds a tensor's codes; it takes a little more than a byte a weight.
-type rounded struct {
-	scheme       rounding.Scheme
-	cols, groups int
-	codes        []int8
-	scales       []float32
-	zeros        []int8
-}
-
 // round quantizes all rows of a tensor.
-func round(w *safetensors.Weights, s rounding.Scheme, threads int) (*rounded, error) {
+func round(w *safetensors.Weights, s rounding.Scheme, threads int) (*rounding.Codes, error) {
 	rows := w.Slices * w.Rows
-	groups := s.Groups(w.Cols)
-	r := &rounded{scheme: s, cols: w.Cols, groups: groups, codes: make([]int8, rows*w.Cols), scales: make([]float32, rows*groups)}
-	if s.Mapping == gqf.MappingAsymmetric {
-		r.zeros = make([]int8, rows*groups)
-	}
+	codes := rounding.NewCodes(s.Shape(rows, w.Cols))
 	errs := make([]error, threads)
 	var wg sync.WaitGroup
 	for t := range threads {
@@ -46,8 +32,7 @@ func round(w *safetensors.Weights, s rounding.Scheme, threads int) (*rounded, er
 				if err = w.Read(x, row, 1); err != nil {
 					break
 				}
-				c.Codes, c.Scales, c.Zeros = r.row(row)
-				if err = c.Quantize(x); err != nil {
+				if err = c.Quantize(codes.Row(row), x); err != nil {
 					err = fmt.Errorf("tensor %q, row %d: %w", w.Tensor.Name, row, err)
 				}
 			}
@@ -55,25 +40,13 @@ func round(w *safetensors.Weights, s rounding.Scheme, threads int) (*rounded, er
 		})
 	}
 	wg.Wait()
-	return r, cmp.Or(errs...)
+	return codes, cmp.Or(errs...)
 }
 
-// row is where the codes of a row lie.
-func (r *rounded) row(row int) (codes []int8, scales []float32, zeros []int8) {
-	if r.zeros != nil {
-		zeros = r.zeros[row*r.groups:][:r.groups]
-	}
-	return r.codes[row*r.cols:][:r.cols], r.scales[row*r.groups:][:r.groups], zeros
-}
+// roundedEmbedding makes codes a model.Embedding.
+type roundedEmbedding struct{ *rounding.Codes }
 
-// read is what the codes of a row stand for.
-func (r *rounded) read(dst []float32, row int) {
-	codes, scales, zeros := r.row(row)
-	r.scheme.Widen(dst, codes, scales, zeros)
-}
-
-// Lookup makes it a model.Embedding.
-func (r *rounded) Lookup(dst []float32, row int) error {
-	r.read(dst, row)
+func (t roundedEmbedding) Lookup(dst []float32, row int) error {
+	t.DequantizeRow(dst, row)
 	return nil
 }

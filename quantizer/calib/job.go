@@ -93,7 +93,7 @@ type job struct {
 
 	notes layerNotes // of the layer at hand
 	names []string
-	done  []*codes
+	done  []*rounding.Codes
 }
 
 // DefaultTokens is the default number of calibration tokens: with more, results hardly improve.
@@ -165,7 +165,7 @@ func (j *job) info() conversion.Calibration {
 }
 
 // keyVersion changes with whatever changes results.
-const keyVersion = 5
+const keyVersion = 6
 
 // key is the key of all that the codes depend on.
 func (j *job) key() (string, error) {

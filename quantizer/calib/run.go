@@ -8,6 +8,7 @@ import (
 	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/model"
 	"github.com/lowbit-go/gq/quantizer/conversion"
+	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
 // run goes through the layers. The lm_head counts as one.
@@ -110,7 +111,7 @@ func (j *job) resume(layer int, l *layerFile) error {
 	var undo []func()
 	for i := range l.index.Matrices {
 		m := &l.index.Matrices[i]
-		c, err := (&storedMatrix{l, m}).load()
+		c, err := l.codes(m).Load()
 		if err != nil {
 			return err
 		}
@@ -139,8 +140,8 @@ func (j *job) count(l *layerFile) {
 }
 
 // replace puts codes in the place of a linear's weights.
-func (j *job) replace(name string, c *codes) (undo func(), err error) {
-	op, err := kernels.NewRows(c.rows, c.cols, c.row, nil, kernels.Options{Log: quiet})
+func (j *job) replace(name string, c *rounding.Codes) (undo func(), err error) {
+	op, err := kernels.NewRows(c.Rows, c.Cols, c.DequantizeRow, nil, kernels.Options{Log: quiet})
 	if err != nil {
 		return nil, err
 	}

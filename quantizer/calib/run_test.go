@@ -22,6 +22,7 @@ import (
 	"github.com/lowbit-go/gq/quantizer"
 	"github.com/lowbit-go/gq/quantizer/calib"
 	"github.com/lowbit-go/gq/quantizer/conversion"
+	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
 func fixture(t testing.TB) string {
@@ -217,7 +218,7 @@ func TestSameBits(t *testing.T) {
 		}
 		codes, scales := make([]int8, m.Cols), make([]float32, m.Scheme.Groups(m.Cols))
 		for i := range m.Rows {
-			if err := reader.ReadRow(i, codes, scales, nil); err != nil {
+			if err := reader.ReadRow(i, rounding.Row{Codes: codes, Scales: scales}); err != nil {
 				t.Fatal(err)
 			}
 			binary.Write(h, binary.LittleEndian, codes)

@@ -410,47 +410,14 @@ func solveSymmetric(a, b []float64, n int) bool {
 }
 
 // result gives the codes in the natural order of columns.
-func (s *solver) result() *codes {
-	c := &codes{rows: s.n, cols: s.k, groups: s.groups, group: s.group, half: s.half, q: make([]int8, len(s.codes)), scales: s.scales, zeros: s.zeros}
+func (s *solver) result() *rounding.Codes {
+	c := &rounding.Codes{Shape: s.scheme.Shape(s.n, s.k), Values: make([]int8, len(s.codes)), Scales: s.scales, Zeros: s.zeros}
 	s.e.rows(s.n, 16, func(_, from, to int) {
 		for r := from; r < to; r++ {
 			for a, j := range s.f.order {
-				c.q[r*s.k+j] = s.codes[r*s.k+a]
+				c.Values[r*s.k+j] = s.codes[r*s.k+a]
 			}
 		}
 	})
 	return c
-}
-
-// codes are the result for one matrix.
-type codes struct {
-	rows, cols, groups, group int
-	half                      float32
-	q                         []int8
-	scales                    []float32
-	zeros                     []int8 // nil unless asymmetric
-}
-
-// row gives the weights that a row's codes stand for.
-func (c *codes) row(dst []float32, row int) {
-	q := c.q[row*c.cols:][:c.cols]
-	for g := range c.groups {
-		s, z := c.scales[row*c.groups+g], float32(0)
-		if c.zeros != nil {
-			z = float32(c.zeros[row*c.groups+g])
-		}
-		for j := g * c.group; j < min((g+1)*c.group, c.cols); j++ {
-			dst[j] = float32((float32(q[j]) - z + c.half) * s)
-		}
-	}
-}
-
-// ReadRow implements conversion.RowReader.
-func (c *codes) ReadRow(row int, q []int8, scales []float32, zeros []int8) error {
-	copy(q, c.q[row*c.cols:][:c.cols])
-	copy(scales, c.scales[row*c.groups:][:c.groups])
-	if zeros != nil {
-		copy(zeros, c.zeros[row*c.groups:][:c.groups])
-	}
-	return nil
 }

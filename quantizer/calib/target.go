@@ -13,8 +13,8 @@ import (
 )
 
 // solve chooses the codes of a group's matrices.
-func (j *job) solve(g *group) ([]*codes, error) {
-	var list []*codes
+func (j *job) solve(g *group) ([]*rounding.Codes, error) {
+	var list []*rounding.Codes
 	if g.g.n == 0 || g.g.zero() {
 		for _, m := range g.matrices {
 			c, err := j.unreached(m)
@@ -136,7 +136,7 @@ func (j *job) target(g *group, f *factor, m conversion.Matrix) ([]float32, error
 }
 
 // unreached chooses codes for a matrix whose inputs were never seen.
-func (j *job) unreached(m conversion.Matrix) (*codes, error) {
+func (j *job) unreached(m conversion.Matrix) (*rounding.Codes, error) {
 	j.notes.Unreached = append(j.notes.Unreached, m.Name())
 	w := make([]float32, m.Rows*m.Cols)
 	if err := j.plan.ReadMatrix(w, m); err != nil {
@@ -149,33 +149,13 @@ func (j *job) unreached(m conversion.Matrix) (*codes, error) {
 		return nil, err
 	}
 	q.LimitScales(m.SmallestScale)
-	c := newCodes(m.Rows, m.Cols, scheme)
+	c := rounding.NewCodes(scheme.Shape(m.Rows, m.Cols))
 	for r := range m.Rows {
-		q.Codes, q.Scales = c.q[r*m.Cols:][:m.Cols], c.scales[r*c.groups:][:c.groups]
-		if c.zeros != nil {
-			q.Zeros = c.zeros[r*c.groups:][:c.groups]
-		}
-		if err := q.Quantize(w[r*m.Cols:][:m.Cols]); err != nil {
+		if err := q.Quantize(c.Row(r), w[r*m.Cols:][:m.Cols]); err != nil {
 			return nil, matrixError(m, &rowError{r, err})
 		}
 	}
 	return c, nil
-}
-
-// newCodes makes room for the codes of a matrix.
-func newCodes(rows, cols int, s rounding.Scheme) *codes {
-	groups := s.Groups(cols)
-	c := &codes{rows: rows, cols: cols, groups: groups, group: s.Group, q: make([]int8, rows*cols), scales: make([]float32, rows*groups)}
-	if c.group == 0 || c.group > cols {
-		c.group = cols
-	}
-	if s.Mapping == gqf.MappingHalfStep {
-		c.half = 0.5
-	}
-	if s.Mapping == gqf.MappingAsymmetric {
-		c.zeros = make([]int8, rows*groups)
-	}
-	return c
 }
 
 func matrixError(m conversion.Matrix, err error) error {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/buffer"
 	"github.com/lowbit-go/gq/internal/floats"
 	"github.com/lowbit-go/gq/quantizer"
 	"github.com/lowbit-go/gq/quantizer/rounding"
@@ -86,8 +87,8 @@ func (p *Plan) SourceStamps() []string {
 
 // RowReader gives rows of codes that were chosen before the file is written. It is called from several goroutines.
 type RowReader interface {
-	// ReadRow reads a row's codes, its groups' scales, and their zero points, whole ones, unless zeros is nil.
-	ReadRow(row int, codes []int8, scales []float32, zeros []int8) error
+	// ReadRow copies a row to dst.
+	ReadRow(row int, dst rounding.Row) error
 }
 
 // CalibratedCodes are what calibration gives to the writing of a plan.
@@ -159,32 +160,17 @@ type Calibration struct {
 // chosenRow puts row n of the unit, as chosen has it, into row i of the block.
 func (w *worker) chosenRow(it *item, chosen RowReader, slice int, row0, n, i int64, src rowReader) error {
 	x := src(w.x, n)
-	at, g := int(i)*w.stride, int(i)*w.groups
-	codes, scales := w.codes[at:at+int(it.cols)], w.scales[g:g+w.groups]
-	var zeros []int8
-	if it.scheme.Mapping == gqf.MappingAsymmetric {
-		zeros = w.zeros[g : g+w.groups]
-	}
-	if err := chosen.ReadRow(int(row0+n), codes, scales, zeros); err != nil {
+	dst := w.rowCodes(i)
+	if err := chosen.ReadRow(int(row0+n), dst); err != nil {
 		return w.rowError(it, slice, row0+n, err)
 	}
-	half := float32(0)
-	if it.scheme.Mapping == gqf.MappingHalfStep {
-		half = 0.5
-	}
-	group := it.scheme.Group
-	if group == 0 || group > len(x) {
-		group = len(x)
-	}
+	dequantized := buffer.Grow(&w.dequantized, len(x))
+	it.scheme.Shape(1, len(x)).Dequantize(dequantized, dst)
 	for k, v := range x {
 		if !floats.Finite(v) {
 			return w.rowError(it, slice, row0+n, &rounding.NonFiniteError{Column: k, Value: v})
 		}
-		z := float32(0)
-		if zeros != nil {
-			z = float32(zeros[k/group])
-		}
-		e := v - float32((float32(codes[k])-z+half)*scales[k/group])
+		e := v - dequantized[k]
 		lane := k % len(w.acc.Noise)
 		w.acc.Noise[lane] += float64(float32(e * e))
 		w.acc.Signal[lane] += float64(float32(v * v))

@@ -12,17 +12,18 @@ import (
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
 // zeroRows are codes and scales of rows, all the same.
 type zeroRows struct{}
 
-func (zeroRows) ReadRow(_ int, codes []int8, scales []float32, zeros []int8) error {
-	clear(codes)
-	for i := range scales {
-		scales[i] = 1
+func (zeroRows) ReadRow(_ int, dst rounding.Row) error {
+	clear(dst.Codes)
+	for i := range dst.Scales {
+		dst.Scales[i] = 1
 	}
-	clear(zeros)
+	clear(dst.Zeros)
 	return nil
 }
 

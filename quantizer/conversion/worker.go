@@ -39,6 +39,7 @@ type worker struct {
 	acc         vec.ErrorSum
 	smallScales int64     // groups of the unit, see countSmallScales
 	quantized   []float32 // the row that was quantized last
+	dequantized []float32 // the weights of a row of calibrated codes
 }
 
 func (w *worker) do(i int) error {
@@ -152,21 +153,18 @@ func (w *worker) blocks(u unit, r *unitResult) error {
 // float32: it quantizes the rows again.
 func (w *worker) largeErrors(fill func(n, i int64) error, rows int64) (noise, signal float64, err error) {
 	stands := make([]float32, w.item.cols)
-	var zeros []int8
-	if w.item.scheme.Mapping == gqf.MappingAsymmetric {
-		zeros = w.zeros[:w.groups]
-	}
+	shape := w.item.scheme.Shape(1, int(w.item.cols))
 	for n := range rows {
 		if err := fill(n, 0); err != nil {
 			return 0, 0, err
 		}
 		if w.item.realZeros {
 			for k, q := range w.codes[:w.item.cols] {
-				g := k / w.item.scheme.GroupWidth(int(w.item.cols))
+				g := k / shape.Group
 				stands[k] = float32(float32(float32(q)*w.scales[g]) + w.reals[g])
 			}
 		} else {
-			w.item.scheme.Widen(stands, w.codes[:w.item.cols], w.scales[:w.groups], zeros)
+			shape.Dequantize(stands, w.rowCodes(0))
 		}
 		for k, v := range w.quantized {
 			e := float64(v) - float64(stands[k])
@@ -235,20 +233,25 @@ func (w *worker) filler(u unit, r *unitResult) (func(n, i int64) error, error) {
 	return func(n, i int64) error { return w.row(it, u.slice, row0, n, i, src) }, nil
 }
 
+// rowCodes is row i of the block.
+func (w *worker) rowCodes(i int64) rounding.Row {
+	at, g := int(i)*w.stride, int(i)*w.groups
+	r := rounding.Row{Codes: w.codes[at:][:w.item.cols], Scales: w.scales[g:][:w.groups]}
+	if w.item.scheme.Mapping == gqf.MappingAsymmetric {
+		r.Zeros = w.zeros[g:][:w.groups]
+	}
+	return r
+}
+
 // row quantizes row n of the unit into row i of the block.
 func (w *worker) row(it *item, slice int, row0, n, i int64, src rowReader) error {
 	x := src(w.x, n)
-	at, g := int(i)*w.stride, int(i)*w.groups
-	var zeros []int8
-	if it.scheme.Mapping == gqf.MappingAsymmetric {
-		zeros = w.zeros[g : g+w.groups]
-	}
-	codes, scales := w.codes[at:at+int(it.cols)], w.scales[g:g+w.groups]
+	dst := w.rowCodes(i)
 	var err error
 	if it.realZeros {
-		err = w.rq.QuantizeReal(codes, scales, w.reals[g:g+w.groups], x, &w.acc)
+		err = w.rq.QuantizeReal(dst.Codes, dst.Scales, w.reals[int(i)*w.groups:][:w.groups], x, &w.acc)
 	} else {
-		err = w.rq.Quantize(codes, scales, zeros, x, &w.acc)
+		err = w.rq.Quantize(dst.Codes, dst.Scales, dst.Zeros, x, &w.acc)
 	}
 	if err != nil {
 		return w.rowError(it, slice, row0+n, err)

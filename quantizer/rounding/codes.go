@@ -1,0 +1,170 @@
+package rounding
+
+import (
+	"bufio"
+	"encoding/binary"
+	"io"
+	"math"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+)
+
+// Shape says how the codes of a matrix lie, and which weights they stand for.
+type Shape struct {
+	Rows int `json:"rows"`
+	Cols int `json:"cols"`
+	// Group is the number of consecutive columns that share a scale, 1 to Cols. The last group may be short.
+	Group int `json:"group"`
+	// HalfStep adds 1/2 to each code.
+	HalfStep bool `json:"half_step,omitempty"`
+	// ZeroPoints tells that each group has a zero point.
+	ZeroPoints bool `json:"zero_points,omitempty"`
+}
+
+// Shape is the shape of a matrix of rows x cols weights.
+func (s Scheme) Shape(rows, cols int) Shape {
+	return Shape{
+		Rows: rows, Cols: cols, Group: s.GroupWidth(cols),
+		HalfStep: s.Mapping == gqf.MappingHalfStep, ZeroPoints: s.Mapping == gqf.MappingAsymmetric,
+	}
+}
+
+// Groups is the number of groups of a row.
+func (s Shape) Groups() int { return (s.Cols + s.Group - 1) / s.Group }
+
+// Bytes is the size of what Codes.Write writes.
+func (s Shape) Bytes() int64 {
+	n := int64(s.Cols) + 4*int64(s.Groups())
+	if s.ZeroPoints {
+		n += int64(s.Groups())
+	}
+	return int64(s.Rows) * n
+}
+
+// Row is a row's codes [Cols], and the scales and zero points of its groups. Zeros is nil where the shape has none.
+type Row struct {
+	Codes  []int8
+	Scales []float32
+	Zeros  []int8
+}
+
+// Dequantize puts the weights that a row's codes stand for into dst: (q - z) s, or (q + 1/2) s on the half-step grid.
+func (s Shape) Dequantize(dst []float32, r Row) {
+	half := float32(0)
+	if s.HalfStep {
+		half = 0.5
+	}
+	for g, scale := range r.Scales {
+		z := half
+		if r.Zeros != nil {
+			z = -float32(r.Zeros[g])
+		}
+		for k := g * s.Group; k < min((g+1)*s.Group, len(r.Codes)); k++ {
+			dst[k] = float32((float32(r.Codes[k]) + z) * scale)
+		}
+	}
+}
+
+// Codes are the codes, scales and zero points of a matrix: a little more than a byte a weight.
+type Codes struct {
+	Shape
+	Values []int8    // [Rows][Cols]
+	Scales []float32 // [Rows][Groups]
+	Zeros  []int8    // [Rows][Groups]; nil without zero points
+}
+
+// NewCodes makes room for the codes of a matrix.
+func NewCodes(s Shape) *Codes {
+	n := s.Rows * s.Groups()
+	c := &Codes{Shape: s, Values: make([]int8, s.Rows*s.Cols), Scales: make([]float32, n)}
+	if s.ZeroPoints {
+		c.Zeros = make([]int8, n)
+	}
+	return c
+}
+
+// Row is a view of row i.
+func (c *Codes) Row(i int) Row {
+	n := c.Groups()
+	r := Row{Codes: c.Values[i*c.Cols:][:c.Cols:c.Cols], Scales: c.Scales[i*n:][:n:n]}
+	if c.Zeros != nil {
+		r.Zeros = c.Zeros[i*n:][:n:n]
+	}
+	return r
+}
+
+// ReadRow copies row i to dst. It does not fail.
+func (c *Codes) ReadRow(i int, dst Row) error {
+	r := c.Row(i)
+	copy(dst.Codes, r.Codes)
+	copy(dst.Scales, r.Scales)
+	copy(dst.Zeros, r.Zeros)
+	return nil
+}
+
+// DequantizeRow puts the weights of row i into dst.
+func (c *Codes) DequantizeRow(dst []float32, i int) { c.Dequantize(dst, c.Row(i)) }
+
+// Write writes all codes, then all scales, then all zero points; b keeps the first error.
+func (c *Codes) Write(b *bufio.Writer) {
+	for _, q := range c.Values {
+		_ = b.WriteByte(byte(q))
+	}
+	for _, v := range c.Scales {
+		_, _ = b.Write(binary.LittleEndian.AppendUint32(b.AvailableBuffer(), math.Float32bits(v)))
+	}
+	for _, z := range c.Zeros {
+		_ = b.WriteByte(byte(z))
+	}
+}
+
+// StoredCodes are what Codes.Write wrote at offset At of a file.
+type StoredCodes struct {
+	Shape
+	At   int64
+	File io.ReaderAt
+}
+
+// ReadRow reads row i. It may be called from several goroutines.
+func (s *StoredCodes) ReadRow(i int, dst Row) error {
+	row, rows, groups := int64(i), int64(s.Rows), int64(s.Groups())
+	b := make([]byte, max(s.Cols, 4*s.Groups()))
+	read := func(n, at int64) error {
+		_, err := s.File.ReadAt(b[:n], s.At+at)
+		return err
+	}
+	if err := read(int64(s.Cols), row*int64(s.Cols)); err != nil {
+		return err
+	}
+	for k := range dst.Codes {
+		dst.Codes[k] = int8(b[k])
+	}
+	scales := rows * int64(s.Cols)
+	if err := read(4*groups, scales+row*4*groups); err != nil {
+		return err
+	}
+	for g := range dst.Scales {
+		dst.Scales[g] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*g:]))
+	}
+	if dst.Zeros == nil {
+		return nil
+	}
+	if err := read(groups, scales+rows*4*groups+row*groups); err != nil {
+		return err
+	}
+	for g := range dst.Zeros {
+		dst.Zeros[g] = int8(b[g])
+	}
+	return nil
+}
+
+// Load reads the whole matrix.
+func (s *StoredCodes) Load() (*Codes, error) {
+	c := NewCodes(s.Shape)
+	for i := range s.Rows {
+		if err := s.ReadRow(i, c.Row(i)); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
