@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/lowbit-go/gq/internal/testshared"
+	"github.com/lowbit-go/gq/quantizer"
 )
 
 // TestGoProgram runs the program of docs/GO.md.
@@ -34,5 +35,25 @@ func TestGoProgram(t *testing.T) {
 	out, err := exec.Command("go", "run", main, books, filepath.Join(dir, "model.gqf")).CombinedOutput()
 	if err != nil || !regexp.MustCompile(`^5\.3\d\d bits per weight\nKL 0\.0\d+ nats per token\n$`).Match(out) {
 		t.Errorf("%v:\n%s", err, out)
+	}
+}
+
+// TestRecipeDocument quantizes by the recipe of docs/RECIPES.md.
+func TestRecipeDocument(t *testing.T) {
+	doc, err := os.ReadFile("docs/RECIPES.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, ok := strings.Cut(string(doc), "```yaml\n")
+	text, _, closed := strings.Cut(text, "```\n")
+	if !ok || !closed {
+		t.Fatal("docs/RECIPES.md has no recipe")
+	}
+	recipe, err := quantizer.ParseRecipe("docs/RECIPES.md", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Quantize(t.Context(), books, filepath.Join(t.TempDir(), "model.gqf"), QuantizeOptions{Recipe: recipe}); err != nil {
+		t.Error(err)
 	}
 }

@@ -258,8 +258,8 @@ func methods(m subject) []method {
 		{name: "rotate, search", settings: []string{"rotate: true", "algorithm: search"}},
 		{name: "search, asymmetric", settings: []string{"algorithm: search", "mapping: asymmetric"}},
 		{name: "hqq, asymmetric", settings: []string{"algorithm: hqq", "mapping: asymmetric"}},
-		{name: "search, real zeros", settings: append([]string{"algorithm: search"}, real...), bits: "4"},
-		{name: "hqq, real zeros", settings: append([]string{"algorithm: hqq"}, real...), bits: "4"},
+		{name: "search, floating-point zero points", settings: append([]string{"algorithm: search"}, real...), bits: "4"},
+		{name: "hqq, floating-point zero points", settings: append([]string{"algorithm: hqq"}, real...), bits: "4"},
 		{name: "imatrix", settings: []string{"algorithm: imatrix", text}},
 		{name: "awq", settings: []string{"algorithm: awq", text}},
 		{name: "gptq", settings: []string{"algorithm: gptq", text}},
@@ -397,7 +397,7 @@ func (b *bench) groups() (string, error) {
 // mixed has bits and groups chosen for the bytes of the same bits everywhere in groups of 32: of all tensors, or of all but
 // the table, which then keeps its 8 bits.
 func (b *bench) mixed() (string, error) {
-	rows := []string{"search, mixed", "gptq-ft, mixed", "gptq-ft + refine, mixed", "gptq-ft, mixed, table at 8 bits", "gptq-ft + refine, mixed, table at 8 bits"}
+	rows := []string{"search, mixed", "gptq-ft, mixed", "gptq-ft + refine, mixed", "gptq-ft, mixed, embedding at 8 bits", "gptq-ft + refine, mixed, embedding at 8 bits"}
 	ft, refine := []string{"algorithm: gptq-ft"}, []string{"algorithm: gptq-ft", "refine: true"}
 	fixed := []string{"rules: [{match: model.embed_tokens, bits: 8}]"}
 	all := [][]string{{"algorithm: search"}, ft, refine, slices.Concat(ft, fixed), slices.Concat(refine, fixed)}
