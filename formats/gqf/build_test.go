@@ -154,7 +154,7 @@ func build(t testing.TB, b *Builder) []byte {
 	}
 	file := make(memory, im.Size())
 	for i, p := range b.payloads {
-		data := random(p, uint64(i))
+		data := random(p.spec(), uint64(i))
 		off := im.PayloadOffset(i) + packing.HeaderSize
 		copy(file[off:], data)
 		im.AddData(off, data)
@@ -202,7 +202,7 @@ func TestOrderOfPieces(t *testing.T) {
 			t.Fatal(err)
 		}
 		file := make(memory, im.Size())
-		data := random(b.payloads[0], 0)
+		data := random(b.payloads[0].spec(), 0)
 		base := im.PayloadOffset(0) + packing.HeaderSize
 		copy(file[base:], data)
 		var cuts [][2]int
@@ -269,19 +269,23 @@ func TestBuildErrors(t *testing.T) {
 		{"name of no tensor", "is of tensor 7", func(b *Builder) { b.AddName(NameSpec{Name: "v", Tensor: 7, SourceFile: -1}) }},
 		{"payload twice", "out of order or repeated", func(b *Builder) { b.AddPayload(PayloadSpec{Header: plain}) }},
 		{"variant left out", "out of order", func(b *Builder) { b.AddPayload(PayloadSpec{Variant: 2, Header: plain}) }},
-		{"shape differs", "shape [2 3] needs 2 x 3", func(b *Builder) { b.payloads[0].Header = packing.PlainHeader(packing.F32, 3, 2) }},
-		{"slice of none", "slice 1 of 1", func(b *Builder) { b.payloads[0].Slice = 1 }},
+		{"shape differs", "shape [2 3] needs 2 x 3", func(b *Builder) {
+			b.change(0, func(p *PayloadSpec) { p.Header = packing.PlainHeader(packing.F32, 3, 2) })
+		}},
+		{"slice of none", "slice 1 of 1", func(b *Builder) { b.change(0, func(p *PayloadSpec) { p.Slice = 1 }) }},
 		{"slice missing", "2 slices in 1 payloads", func(b *Builder) { b.tensors[0].Experts = 2 }},
 		{"invalid header", "tile", func(b *Builder) {
-			b.payloads[0].Header = packing.Header{Layout: packing.LayoutLowbit, Rows: 2, Cols: 3}
+			b.change(0, func(p *PayloadSpec) { p.Header = packing.Header{Layout: packing.LayoutLowbit, Rows: 2, Cols: 3} })
 		}},
-		{"other elements", "its elements are I32, the tensor's are F32", func(b *Builder) { b.payloads[0].Header = packing.PlainHeader(packing.I32, 2, 3) }},
+		{"other elements", "its elements are I32, the tensor's are F32", func(b *Builder) {
+			b.change(0, func(p *PayloadSpec) { p.Header = packing.PlainHeader(packing.I32, 2, 3) })
+		}},
 		{"CPU of a companion", "differ from its weights'", func(b *Builder) {
 			b.tensors[0].Shape = []int64{32, 32}
-			b.payloads[0].Header = codes(32, 32, 32, 4)
+			b.change(0, func(p *PayloadSpec) { p.Header = codes(32, 32, 32, 4) })
 			b.AddPayload(PayloadSpec{Kind: KindScales, Header: packing.PlainHeader(packing.F32, 32, 1), CPU: CPUDotProd})
 		}},
-		{"companion alone", "kind 1 is out of order", func(b *Builder) { b.payloads[0].Kind = KindScales }},
+		{"companion alone", "kind 1 is out of order", func(b *Builder) { b.change(0, func(p *PayloadSpec) { p.Kind = KindScales }) }},
 		{"dtype", "dtype 0", func(b *Builder) { b.tensors[0].Dtype = packing.DtypeNone }},
 		{"negative dimension", "more than 2^62", func(b *Builder) { b.tensors[0].Shape = []int64{-2, 3} }},
 		{"not UTF-8", "not valid UTF-8", func(b *Builder) { b.AddName(NameSpec{Name: "\xff", SourceFile: -1}) }},
@@ -370,4 +374,11 @@ func TestCopyNames(t *testing.T) {
 			t.Errorf("%s was accepted", name)
 		}
 	}
+}
+
+// change changes payload i.
+func (b *Builder) change(i int, fn func(p *PayloadSpec)) {
+	p := b.payloads[i].spec()
+	fn(&p)
+	b.payloads[i] = makePayloadSpec(p)
 }

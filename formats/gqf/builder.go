@@ -5,7 +5,9 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"math"
 	"slices"
+	"unique"
 
 	"github.com/lowbit-go/gq/internal/crc32c"
 	"github.com/lowbit-go/gq/packing"
@@ -35,6 +37,30 @@ type PayloadSpec struct {
 	Header  packing.Header
 }
 
+// payloadSpec is a PayloadSpec in a third of its memory. Numbers that no file can hold
+// become others that no file can hold.
+type payloadSpec struct {
+	head          unique.Handle[packing.Header] // of many payloads few are different
+	tensor, slice int32
+	cpu           CPUFeatures
+	variant       int16
+	kind          Kind
+}
+
+func makePayloadSpec(p PayloadSpec) payloadSpec {
+	clamp := func(n, most int) int { return max(-1, min(n, most)) }
+	return payloadSpec{
+		head: unique.Make(p.Header), tensor: int32(clamp(p.Tensor, math.MaxInt32)), slice: int32(clamp(p.Slice, math.MaxInt32)),
+		cpu: p.CPU, variant: int16(clamp(p.Variant, math.MaxUint8+1)), kind: p.Kind,
+	}
+}
+
+func (p *payloadSpec) spec() PayloadSpec {
+	return PayloadSpec{Tensor: int(p.tensor), Slice: int(p.slice), Kind: p.kind, Variant: int(p.variant), CPU: p.cpu, Header: p.header()}
+}
+
+func (p *payloadSpec) header() packing.Header { return p.head.Value() }
+
 // NameSpec describes a name of a tensor to a [Builder].
 type NameSpec struct {
 	Name         string // 1 to 65,535 bytes of UTF-8 without NUL
@@ -59,7 +85,7 @@ type AssetSpec struct {
 // [NewBuilder]; the zero Builder is not ready.
 type Builder struct {
 	tensors  []TensorSpec
-	payloads []PayloadSpec
+	payloads []payloadSpec
 	names    []NameSpec
 	namesOf  *File // see CopyNames
 	assets   []PackedAsset
@@ -86,7 +112,7 @@ func (b *Builder) AddTensor(t TensorSpec) int {
 // AddPayload adds a payload. The order of these calls does not matter: payloads
 // are stored by tensor, variant, slice and kind.
 func (b *Builder) AddPayload(p PayloadSpec) int {
-	b.payloads = append(b.payloads, p)
+	b.payloads = append(b.payloads, makePayloadSpec(p))
 	return len(b.payloads) - 1
 }
 
@@ -160,15 +186,15 @@ func (b *Builder) Build() (*Image, error) {
 	nameOrder := orderBy(len(b.names), func(i, j int) int { return cmp.Compare(b.names[i].Name, b.names[j].Name) })
 	payloadOrder := orderBy(len(b.payloads), func(i, j int) int {
 		p, q := &b.payloads[i], &b.payloads[j]
-		return cmp.Or(cmp.Compare(p.Tensor, q.Tensor), cmp.Compare(p.Variant, q.Variant),
-			cmp.Compare(p.Slice, q.Slice), cmp.Compare(p.Kind, q.Kind))
+		return cmp.Or(cmp.Compare(p.tensor, q.tensor), cmp.Compare(p.variant, q.variant),
+			cmp.Compare(p.slice, q.slice), cmp.Compare(p.kind, q.kind))
 	})
 
 	h, im := b.frontSize(assets), &Image{}
 	im.payloadOff = make([]int64, len(b.payloads))
 	end := h.dataOff
 	for _, i := range payloadOrder {
-		size, _ := b.payloads[i].Header.DataSize() // checkRanges validated the header
+		size, _ := b.payloads[i].header().DataSize() // checkRanges validated the header
 		off := alignUp(end, align)
 		im.payloadOff[i] = int64(off)
 		end = off + packing.HeaderSize + uint64(size)
@@ -182,7 +208,7 @@ func (b *Builder) Build() (*Image, error) {
 	// large file are never in memory together.
 	im.allocate(secPayloads)
 	for at, i := range payloadOrder {
-		p := &b.payloads[i]
+		p := b.payloads[i].spec()
 		size, _ := p.Header.DataSize()
 		r := payloadRecord{uint64(im.payloadOff[i]), packing.HeaderSize + uint64(size), uint32(p.Tensor), uint32(p.Slice), uint8(p.Kind), uint8(p.Variant), uint32(p.CPU)}
 		r.encode(im.record(secPayloads, at), p.Header)
@@ -255,7 +281,8 @@ func (b *Builder) checkRanges() error {
 		}
 	}
 	var dataBytes int64
-	for _, p := range b.payloads {
+	for i := range b.payloads {
+		p := b.payloads[i].spec()
 		if p.Tensor < 0 || p.Tensor >= len(b.tensors) {
 			return fmt.Errorf("payload of tensor %d, but there are %d tensors", p.Tensor, len(b.tensors))
 		}
@@ -323,7 +350,7 @@ func (b *Builder) frontSize(assets []PackedAsset) header {
 	}
 	var dataBytes uint64
 	for i := range b.payloads {
-		size, _ := b.payloads[i].Header.DataSize()
+		size, _ := b.payloads[i].header().DataSize()
 		dataBytes = alignUp(dataBytes+packing.HeaderSize+uint64(size), align)
 	}
 	counts[secChecksums] = int(alignUp(dataBytes, 1<<blockLog2) >> blockLog2)

@@ -43,7 +43,8 @@ func TestCompanionRules(t *testing.T) {
 		}
 	}
 	both := func(b *Builder, kind Kind, h packing.Header) { // in both slices
-		b.payloads[kind].Header, b.payloads[3+kind].Header = h, h
+		b.change(int(kind), func(p *PayloadSpec) { p.Header = h })
+		b.change(int(3+kind), func(p *PayloadSpec) { p.Header = h })
 	}
 	tests := []struct {
 		name, want string // empty: no error
@@ -51,7 +52,7 @@ func TestCompanionRules(t *testing.T) {
 	}{
 		{"as demanded", "", func(b *Builder) {}},
 		{"without zero points", "", func(b *Builder) {
-			h := b.payloads[0].Header
+			h := b.payloads[0].header()
 			h.ZeroKind = packing.ZeroNone
 			both(b, 0, h)
 			remove(b, 5, 2)
@@ -66,7 +67,7 @@ func TestCompanionRules(t *testing.T) {
 			b.AddPayload(PayloadSpec{Tensor: 1, Variant: 2, Header: lowbit(7, 64, 64, 5)})
 		}},
 		{"zero points of none", "a companion of kind zeros, which weights of layout codes and zero points of kind none do not have", func(b *Builder) {
-			h := b.payloads[0].Header
+			h := b.payloads[0].header()
 			h.ZeroKind = packing.ZeroNone
 			both(b, 0, h)
 		}},
@@ -83,7 +84,7 @@ func TestCompanionRules(t *testing.T) {
 		{"scales of lowbit", "a companion of kind scales, which weights of layout lowbit", func(b *Builder) {
 			b.AddPayload(PayloadSpec{Tensor: 1, Kind: KindScales, Header: plain(packing.BF16, 7, 2)})
 		}},
-		{"scales of plain", "a companion of kind scales, which weights of layout plain", func(b *Builder) { b.payloads[7].Header = plain(packing.F16, 7, 64) }},
+		{"scales of plain", "a companion of kind scales, which weights of layout plain", func(b *Builder) { b.change(7, func(p *PayloadSpec) { p.Header = plain(packing.F16, 7, 64) }) }},
 		{"other elements in a slice", "its elements are U16, the tensor's are BF16", func(b *Builder) {
 			both(b, 0, plain(packing.U16, 9, 40))
 			remove(b, 5, 4, 2, 1)

@@ -42,7 +42,8 @@ func TestRoundTrip(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, want := range b.payloads {
+	for i := range b.payloads {
+		want := b.payloads[i].spec()
 		p, ok := f.Tensor(want.Tensor).Payload(want.Variant, want.Slice, want.Kind)
 		if !ok || p.Header != want.Header || p.CPU != want.CPU || p.Offset != im.PayloadOffset(i) || p.Offset%64 != 0 || f.Payload(p.Index) != p {
 			t.Errorf("payload %+v: got %+v, %v", want, p, ok)
