@@ -5,8 +5,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/lowbit-go/gq/internal/testshared"
 	"github.com/lowbit-go/gq/quantizer"
@@ -56,4 +58,52 @@ func TestRecipeDocument(t *testing.T) {
 	if _, err := Quantize(t.Context(), books, filepath.Join(t.TempDir(), "model.gqf"), QuantizeOptions{Recipe: recipe}); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestLinks follows the links between documents, to files and to headings.
+func TestLinks(t *testing.T) {
+	documents, err := filepath.Glob("docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	for _, document := range append(documents, "README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md") {
+		text, err := os.ReadFile(document)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range link.FindAllStringSubmatch(string(text), -1) {
+			if strings.Contains(m[1], "://") {
+				continue
+			}
+			path, anchor, _ := strings.Cut(m[1], "#")
+			target := filepath.Join(filepath.Dir(document), path)
+			if path == "" {
+				target = document
+			}
+			body, err := os.ReadFile(target)
+			if err != nil {
+				t.Errorf("%s: %v", document, err)
+			} else if anchor != "" && !slices.Contains(anchors(string(body)), anchor) {
+				t.Errorf("%s: %s has no heading #%s", document, target, anchor)
+			}
+		}
+	}
+}
+
+// anchors lists the names that GitHub gives to the headings of a document.
+func anchors(document string) []string {
+	var list []string
+	for line := range strings.Lines(document) {
+		if title, ok := strings.CutPrefix(strings.TrimLeft(line, "#"), " "); ok && strings.HasPrefix(line, "#") {
+			kept := strings.Map(func(r rune) rune {
+				if unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune(" -_", r) {
+					return unicode.ToLower(r)
+				}
+				return -1
+			}, strings.TrimSpace(title))
+			list = append(list, strings.ReplaceAll(kept, " ", "-"))
+		}
+	}
+	return list
 }

@@ -55,7 +55,7 @@ gq accuracy Llama-3.2-1B model.gqf --text sample.txt --gate default
 `,
 		Description: `gq reads a safetensors checkpoint and writes one memory-mappable file of low-bit weights, which CPU
 kernels multiply with as they stand. Exit status: 0 done, 1 failed, 2 used wrongly, 3 an accuracy
-gate was not met.
+gate was not met, 130 ended by Ctrl-C.
 
 GQ_CPU=generic (or neon, dotprod, i8mm, avx2, avx512vnni) restricts which vector code runs; results
 are the same bits. GQ_LOG=kernels says on standard error which kernel runs for which shape.`,
