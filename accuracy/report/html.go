@@ -41,7 +41,7 @@ func HTML(w io.Writer, r *accuracy.Report) error {
 		Failures []string
 		MoreBad  int
 		Blame    []string
-		Try      []string
+		Try      []htmlTry
 		Plots    []*figurePlot
 		First    []htmlTable
 		Tables   []htmlTable
@@ -50,7 +50,7 @@ func HTML(w io.Writer, r *accuracy.Report) error {
 		data.Met = checked(g)
 	}
 	if g := r.Gate; g != nil && !g.Passed {
-		data.Failed, data.Blame, data.Try = failed(g), blame(g), tries(g)
+		data.Failed, data.Blame, data.Try = failed(g), blame(g), htmlTries(g)
 		for i, f := range g.Failures {
 			if i == 2*listed {
 				data.MoreBad = len(g.Failures) - i
@@ -91,4 +91,26 @@ func (t *table) html() htmlTable {
 		h.Rows = append(h.Rows, cells)
 	}
 	return h
+}
+
+// htmlTry is a thing to try. Its flags are words, as a flag is not to be broken behind its hyphens.
+type htmlTry struct {
+	Words []htmlWord
+	Why   string
+}
+
+type htmlWord struct {
+	Text string
+	Flag bool
+}
+
+func htmlTries(g *accuracy.GateResult) (list []htmlTry) {
+	for _, t := range g.Try {
+		h := htmlTry{Why: t.Why}
+		for word := range strings.FieldsSeq(t.Flags) {
+			h.Words = append(h.Words, htmlWord{word, strings.HasPrefix(word, "--")})
+		}
+		list = append(list, h)
+	}
+	return list
 }

@@ -144,7 +144,7 @@ source    checkpoint
 	for extension, want := range map[string]string{
 		".txt": "\n  to try with gq quantize:\n    --quality good (codes calibrated on text that the model writes)\n    --rule model.layers.0.self_attn.q_proj=5 --rule",
 		".md":  "\nTo try with `gq quantize`:\n\n- `--quality good`: codes calibrated on text that the model writes\n- `--rule model.layers.0.self_attn.q_proj=5",
-		".xml": "\nto try with gq quantize:\n--quality good (", ".html": "To try with <code>gq quantize</code>:</p><ul><li>--quality good (",
+		".xml": "\nto try with gq quantize:\n--quality good (", ".html": "To try with <code>gq quantize</code>:</p><ul><li><code class=\"flag\">--quality</code> <code>good</code> (codes calibrated",
 	} {
 		if got := render(t, extension, r); !strings.Contains(got, want) {
 			t.Errorf("%s does not say what to try: no %q in\n%s", extension, want, got)
