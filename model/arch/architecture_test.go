@@ -65,7 +65,7 @@ func TestParseForwardErrors(t *testing.T) {
 		{"llama3", changes{"rope_scaling": changes{"factor": 2}}, "rope_scaling.rope_type is missing"},
 		{"llama3", changes{"rope_scaling": changes{"rope_type": "linear", "type": "yarn", "factor": 2}}, "rope_scaling.type is"},
 		{"llama3", changes{"rope_scaling": changes{"rope_type": "linear"}}, "rope_scaling.factor is missing"},
-		{"llama3", changes{"rope_scaling": changes{"rope_type": "linear", "factor": 2, "beta_fast": 32}}, "rope_scaling.beta_fast is not a key"},
+		{"llama3", changes{"rope_scaling": changes{"rope_type": "linear", "factor": 2, "beta_fast": 32}}, "rope_scaling.beta_fast is a key that this forward pass does not know"},
 		{"llama3", changes{"rope_parameters": changes{"rope_type": "default"}}, "rope_scaling exists beside rope_parameters"},
 		{"llama3", changes{"quantization_config": changes{"quant_method": "gptq", "bits": 4}}, `quant_method is "gptq"`},
 		{"qwen2", changes{"use_mrope": true}, "use_mrope is true"},

@@ -13,18 +13,18 @@ import (
 	"github.com/lowbit-go/gq/model/text"
 )
 
-// Perplexity is how well a model predicts a text.
+// Perplexity measures a model's predictions of a text.
 type Perplexity struct {
-	// NLL is the mean negative log-likelihood of a scored token in nats, with its standard error.
+	// NLL is the mean negative log-likelihood of scored tokens in nats, with its standard error.
 	NLL       float64 `json:"nll"`
 	NLLStdErr StdErr  `json:"nll_std_err"`
-	// Perplexity is exp(NLL), StdErr its standard error: Perplexity * NLLStdErr.
+	// Perplexity is exp(NLL). StdErr is its standard error: Perplexity * NLLStdErr.
 	Perplexity float64 `json:"perplexity"`
 	StdErr     StdErr  `json:"std_err"`
 	Tokens     int     `json:"tokens"`
 }
 
-// finiteExp is exp(x), or the largest number below infinity, which JSON does not have.
+// finiteExp returns exp(x), at most the largest finite number, because JSON has no infinity.
 func finiteExp(x float64) float64 { return min(detmath.Exp(x), math.MaxFloat64) }
 
 func perplexityOf(nll []float64, windows []int) Perplexity {
@@ -33,33 +33,35 @@ func perplexityOf(nll []float64, windows []int) Perplexity {
 	return Perplexity{NLL: mean, NLLStdErr: stdErr, Perplexity: ppl, StdErr: stdErr.times(ppl), Tokens: len(nll)}
 }
 
-// Comparison says how the predictions of a quantized model differ from the predictions of its float model on the same
-// text. Standard errors have the windows as clusters, see StdErr.
+// Comparison compares the predictions of a quantized model with its float model's on the same text.
+// Standard errors use windows as clusters, see StdErr.
 type Comparison struct {
 	Float     Perplexity `json:"float"`
 	Quantized Perplexity `json:"quantized"`
-	// Ratio is the quantized model's perplexity by the float model's, with the standard error of the paired differences.
+	// Ratio is the quantized model's perplexity divided by the float model's, with the standard
+	// error of the paired differences.
 	Ratio       float64 `json:"ratio"`
 	RatioStdErr StdErr  `json:"ratio_std_err"`
-	// KL is the divergence KL(float || quantized) of the next token's distribution, in nats, per scored token.
+	// KL is the divergence KL(float || quantized) of the next token's distribution, in nats per
+	// scored token.
 	KL          Distribution `json:"kl"`
 	KLHistogram Histogram    `json:"kl_histogram"`
-	// DeltaP is the change of the probability of the token that follows in the text, quantized less float.
+	// DeltaP is the change of the probability of the text's next token, quantized minus float.
 	DeltaP Distribution `json:"delta_p"`
-	// SameTop1 is the share of positions at which both models think the same token likeliest; Top5Overlap is the mean share
-	// of the five likeliest tokens that they have in common.
+	// SameTop1 is the share of positions at which both models have the same most likely token.
+	// Top5Overlap is the mean overlap of their five most likely tokens.
 	SameTop1          float64 `json:"same_top1"`
 	SameTop1StdErr    StdErr  `json:"same_top1_std_err"`
 	Top5Overlap       float64 `json:"top5_overlap"`
 	Top5OverlapStdErr StdErr  `json:"top5_overlap_std_err"`
-	// Worst are the positions of the largest divergence, largest first.
+	// Worst lists the positions of the largest divergence, in descending order.
 	Worst []WorstToken `json:"worst"`
 }
 
-// WorstToken is a position at which the quantized model went astray.
+// WorstToken is a position with a large divergence.
 type WorstToken struct {
 	Window   int     `json:"window"`
-	Position int     `json:"position"` // of the token in its window, BOS being 0
+	Position int     `json:"position"` // of the token in its window; BOS is 0
 	Token    int32   `json:"token"`
 	KL       float64 `json:"kl"`
 	// FloatP and QuantizedP are the token's probabilities.
@@ -68,27 +70,28 @@ type WorstToken struct {
 	// FloatTop and QuantizedTop are the likeliest tokens.
 	FloatTop     int32 `json:"float_top"`
 	QuantizedTop int32 `json:"quantized_top"`
-	// Context is the text before the token and Text the token, where a tokenizer was there to tell.
+	// Context is the text before the token and Text is the token, if there was a tokenizer.
 	Context          string `json:"context,omitempty"`
 	Text             string `json:"text,omitempty"`
 	FloatTopText     string `json:"float_top_text,omitempty"`
 	QuantizedTopText string `json:"quantized_top_text,omitempty"`
 }
 
-// CompareOptions: the zero value is good.
+// CompareOptions are the options of Compare. The zero value has the defaults.
 type CompareOptions struct {
-	// Worst is the number of worst tokens kept. Default 10; -1 for none.
+	// Worst is the number of worst tokens to list. Default 10; -1 for none.
 	Worst int
-	// Sessions is the number of windows that are scored at a time, each by a goroutine. Default 1. It does not change a
-	// bit of the result.
+	// Sessions is the number of windows that are scored concurrently. Default 1. It does not affect
+	// the result.
 	Sessions int
-	// Progress is called, from several goroutines, with the number of tokens scored since the last call.
+	// Progress is called, from several goroutines, with the number of tokens scored since the last
+	// call.
 	Progress func(tokens int)
 }
 
-// NonFiniteError reports logits that are no numbers.
+// NonFiniteError reports logits that are NaN or infinite.
 type NonFiniteError struct {
-	Model            int // 0: the float model, else the number of the quantized model
+	Model            int // 0: the float model; from 1: the quantized models
 	Window, Position int
 }
 
@@ -103,25 +106,26 @@ func (e *NonFiniteError) Error() string {
 	return fmt.Sprintf("the %s gives a logit that is NaN or infinite at position %d of window %d", name, e.Position, e.Window)
 }
 
-// score is what is kept of a position; nothing is rounded to less than float64.
+// score is the result of a position, in float64.
 type score struct {
-	nll      []float64 // of each model, the float model first
-	pairs    []pair    // each quantized model against the float model
+	nll      []float64 // by model, the float model first
+	pairs    []pair    // by quantized model, against the float model
 	floatTop int32
 }
 
 type pair struct {
 	kl, dp float64
-	top    int32 // the likeliest token
-	shared int   // of the topN likeliest
+	top    int32 // the most likely token
+	shared int   // number of common tokens among the topN likeliest
 }
 
-// logitsBytes bounds the buffer of logits of one model in one session. A float model's weights are widened and packed for
-// each buffer anew, so it must not be small: with 128,256 tokens it holds 130 positions.
+// logitsBytes bounds the buffer of logits of one model in one session. The weights of a float model
+// are widened and packed again for each buffer, so the buffer must not be small: with 128,256
+// tokens it holds 130 positions.
 const logitsBytes = 64 << 20
 
-// Compare scores the windows with the float model and with quantized candidates in one pass; nothing but a few numbers
-// per position is kept, and nothing is written. The result has one Comparison per candidate.
+// Compare scores the windows with the float model and the quantized candidates in one pass. It
+// keeps a few numbers per position and writes nothing. It returns one Comparison per candidate.
 func Compare(ctx context.Context, float *model.Model, candidates []*model.Model, windows []text.Window, o CompareOptions) ([]Comparison, error) {
 	for i, c := range candidates {
 		if c.VocabSize() != float.VocabSize() {
@@ -171,7 +175,7 @@ func summarize(scores [][]score, base []float64, windows []text.Window, c int, o
 	return out
 }
 
-// worst lists the n positions of the largest divergence, 10 by default.
+// worst returns the n positions of the largest divergence; 0 means 10.
 func worst(scores [][]score, windows []text.Window, c, n int) []WorstToken {
 	if n == 0 {
 		n = 10
@@ -198,8 +202,8 @@ func worst(scores [][]score, windows []text.Window, c, n int) []WorstToken {
 	return slices.Clone(all[:min(max(n, 0), len(all))])
 }
 
-// run scores all windows with all models. Each window is one goroutine's work from its first token to its last, so the
-// scores do not depend on how many there are.
+// run scores all windows with all models. One goroutine scores a whole window, so the scores do not
+// depend on the number of goroutines.
 func run(ctx context.Context, models []*model.Model, windows []text.Window, o CompareOptions) ([][]score, error) {
 	scores := make([][]score, len(windows))
 	longest := 0

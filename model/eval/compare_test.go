@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestHugePerplexity keeps a perplexity beyond float64 finite, as JSON has no infinity.
+// TestHugePerplexity: a perplexity beyond float64 stays finite, because JSON has no infinity.
 func TestHugePerplexity(t *testing.T) {
 	p := perplexityOf([]float64{800, 900}, []int{1, 1})
 	if p.Perplexity != math.MaxFloat64 || p.StdErr != math.MaxFloat64 {

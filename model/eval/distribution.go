@@ -5,11 +5,11 @@ import (
 	"slices"
 )
 
-// Distribution describes a set of numbers. The percentiles are by nearest rank: p is the smallest number that at least
-// p percent of them do not exceed.
+// Distribution describes a set of numbers. Percentiles are by nearest rank: p is the smallest
+// number that is not less than p percent of the numbers.
 type Distribution struct {
 	Mean      float64 `json:"mean"`
-	StdErr    StdErr  `json:"std_err"` // of the mean
+	StdErr    StdErr  `json:"std_err"` // standard error of the mean
 	RMS       float64 `json:"rms"`
 	RMSStdErr StdErr  `json:"rms_std_err"`
 	Min       float64 `json:"min"`
@@ -24,8 +24,8 @@ type Distribution struct {
 	Max       float64 `json:"max"`
 }
 
-// describe sums in order of v, so that the result does not depend on how the numbers came about. windows are the numbers
-// of values of each window.
+// describe describes v. It sums in order of v, so that the result does not depend on the threads.
+// windows are the numbers of values per window.
 func describe(v []float64, windows []int) Distribution {
 	if len(v) == 0 {
 		return Distribution{}
@@ -47,12 +47,13 @@ func describe(v []float64, windows []int) Distribution {
 		Max: sorted[len(sorted)-1],
 	}
 	if d.RMS > 0 {
-		d.RMSStdErr = squareErr.times(1 / (2 * d.RMS)) // the derivative of the square root
+		d.RMSStdErr = squareErr.times(1 / (2 * d.RMS)) // by the derivative of the square root
 	}
 	return d
 }
 
-// klEdges are the edges of the histogram of KL divergences, in nats: the powers of ten and their halves from 1e-8 to 10.
+// klEdges are the edges of the histogram of KL divergences in nats: powers of ten and their halves
+// from 1e-8 to 10.
 var klEdges = func() (edges []float64) {
 	for _, decade := range []float64{1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1} {
 		edges = append(edges, decade, 2*decade, 5*decade)
@@ -60,8 +61,8 @@ var klEdges = func() (edges []float64) {
 	return append(edges, 10)
 }()
 
-// Histogram counts numbers between edges: Counts[i] are those of Edges[i-1] up to Edges[i], Counts[0] those below the
-// first edge and the last count those from the last edge on.
+// Histogram counts numbers between edges. Counts[i] counts numbers from Edges[i-1] up to Edges[i].
+// Counts[0] counts numbers below the first edge, the last count numbers from the last edge on.
 type Histogram struct {
 	Edges  []float64 `json:"edges"`
 	Counts []int64   `json:"counts"`

@@ -10,29 +10,29 @@ import (
 	"github.com/lowbit-go/gq/model/text"
 )
 
-// Reference is a text as a float model predicts it: what several quantized versions of the model are measured against, one
-// after the other. It keeps the float model's hidden states, so that only what lies behind a change is computed anew. It
-// is not for concurrent use.
+// Reference is a float model's prediction of a text, against which several quantized versions of
+// the model are measured in turn. It keeps the float model's hidden states, so that only layers
+// behind a change are computed again. It is not for concurrent use.
 type Reference struct {
 	float     *model.Model
 	windows   []text.Window
-	sequences [][]int32 // of the windows
+	sequences [][]int32 // tokens of the windows
 	end       *model.Stream
-	// before are the hidden states before layer number layer.
+	// before has the hidden states before layer number layer.
 	before *model.Stream
 	layer  int
-	kept   []prediction // of the float model at all scored positions; nil: they are too many, and computed each time
+	kept   []prediction // the float model's, at all scored positions; nil: too many to keep, computed each time
 
-	predictions [][2]prediction // of each thread: the float model's and the other's
+	predictions [][2]prediction // by thread: the float model's and the other model's
 	logits      [2][]float32
 }
 
-// referenceBytes bounds what a Reference keeps of predictions: a logit and its exponential for each token of the vocabulary
-// and position.
+// referenceBytes bounds the predictions that a Reference keeps. Each position has a logit and its
+// exponential per token of the vocabulary.
 const referenceBytes = 384 << 20
 
-// NewReference runs the float model on the windows. The model must stay open, and as it is, as long as the Reference is
-// used.
+// NewReference runs the float model on the windows. The model must stay open and unchanged as long
+// as the Reference is used.
 func NewReference(ctx context.Context, float *model.Model, windows []text.Window) (*Reference, error) {
 	r := &Reference{float: float, windows: windows}
 	for _, w := range windows {
@@ -48,10 +48,10 @@ func NewReference(ctx context.Context, float *model.Model, windows []text.Window
 	return r, r.keep(ctx, referenceBytes)
 }
 
-// Sequences are the tokens of the windows.
+// Sequences returns the tokens of the windows.
 func (r *Reference) Sequences() [][]int32 { return r.sequences }
 
-// stream runs a model up to its head.
+// stream runs a model up to its lm_head.
 func (r *Reference) stream(ctx context.Context, m *model.Model) (*model.Stream, error) {
 	s, err := m.NewStream(r.sequences)
 	if err != nil {
@@ -60,7 +60,7 @@ func (r *Reference) stream(ctx context.Context, m *model.Model) (*model.Stream, 
 	return s, advance(ctx, s, 0, len(m.Config().Layers))
 }
 
-// advance runs layers from up to before to.
+// advance runs the layers from .. to-1.
 func advance(ctx context.Context, s *model.Stream, from, to int) error {
 	for layer := from; layer < to; layer++ {
 		for _, part := range []model.Part{model.Attention, model.FeedForward} {
@@ -77,7 +77,7 @@ func advance(ctx context.Context, s *model.Stream, from, to int) error {
 	return nil
 }
 
-// keep keeps the float model's predictions if they take no more than so many bytes.
+// keep keeps the float model's predictions if they take at most this many bytes.
 func (r *Reference) keep(ctx context.Context, bytes int) error {
 	if r.kept = nil; text.CountScored(r.windows) > bytes/12/r.float.VocabSize() {
 		return nil
@@ -95,7 +95,8 @@ func (r *Reference) keep(ctx context.Context, bytes int) error {
 	return err
 }
 
-// KL is the mean over all scored tokens of the divergence KL(float || m), in nats, of a quantized model m.
+// KL returns the mean divergence KL(float || m) over all scored tokens, in nats, of a quantized
+// model m.
 func (r *Reference) KL(ctx context.Context, m *model.Model) (float64, error) {
 	s, err := r.stream(ctx, m)
 	if err != nil {
@@ -104,8 +105,9 @@ func (r *Reference) KL(ctx context.Context, m *model.Model) (float64, error) {
 	return r.score(ctx, s, divergence, runtime.GOMAXPROCS(0))
 }
 
-// KLFrom is KL of a second model of the float model's checkpoint, of which only weights of a layer and those behind it
-// were replaced, that of the head being the number of layers. It is fastest if layers do not fall from call to call.
+// KLFrom is KL for a model that differs from the float model only in weights of this layer and
+// later ones. The lm_head is the layer after the last. KLFrom is fastest if layer does not decrease
+// from call to call.
 func (r *Reference) KLFrom(ctx context.Context, m *model.Model, layer int) (float64, error) {
 	if layer < r.layer {
 		var err error
@@ -129,8 +131,8 @@ func (r *Reference) KLFrom(ctx context.Context, m *model.Model, layer int) (floa
 	return r.score(ctx, s, divergence, runtime.GOMAXPROCS(0))
 }
 
-// score is the mean of fn over all scored positions, by a number of threads. The other model's prediction is that of the
-// stream.
+// score returns the mean of fn over all scored positions, with this many threads. The other model's
+// predictions come from the stream.
 func (r *Reference) score(ctx context.Context, s *model.Stream, fn func(float, other *prediction) float64, threads int) (float64, error) {
 	vocab := r.float.VocabSize()
 	chunk := min(max(logitsBytes/4/vocab, 1), longest(r.windows))
@@ -169,8 +171,8 @@ func (r *Reference) score(ctx context.Context, s *model.Stream, fn func(float, o
 	return sum / float64(n), nil
 }
 
-// each computes fn of the rows in the buffers, the first of which is position number n. bad says whose logits of a row
-// are no numbers; -1: nobody's.
+// each computes fn for the rows in the buffers, from position number n on. bad[i] is the index of
+// the model whose logits in row i contain NaN, or -1.
 func (r *Reference) each(values []float64, n, threads int, fn func(float, other *prediction) float64) (bad []int) {
 	bad = make([]int, len(values))
 	vocab := r.float.VocabSize()

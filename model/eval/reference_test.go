@@ -26,7 +26,7 @@ func openFixture(t *testing.T) *model.Model {
 	return m
 }
 
-// quantizedFixture is the model of a file of 3 bits.
+// quantizedFixture returns the model of a file with 3 bits.
 func quantizedFixture(t *testing.T) *model.Model {
 	t.Helper()
 	ck, err := safetensors.Open(fixture, safetensors.Options{})
@@ -59,7 +59,7 @@ func quantizedFixture(t *testing.T) *model.Model {
 	return m
 }
 
-// TestReference compares a Reference, with its predictions kept and not, with Compare.
+// TestReference compares a Reference, with and without kept predictions, with Compare.
 func TestReference(t *testing.T) {
 	quantized, float := quantizedFixture(t), openFixture(t)
 	windows := []text.Window{{Tokens: []int32{1, 300, 301, 17, 900, 5}, First: 1}, {Tokens: []int32{1, 44, 45, 46, 47, 48, 49}, First: 3}}
@@ -87,8 +87,7 @@ func TestReference(t *testing.T) {
 	}
 }
 
-// TestReferenceFrom replaces one linear after the other, in any order: what is measured from its layer on is what is
-// measured from the first.
+// TestReferenceFrom replaces linear layers one by one in any order: KLFrom and KL agree.
 func TestReferenceFrom(t *testing.T) {
 	float, changed := openFixture(t), openFixture(t)
 	windows := []text.Window{{Tokens: []int32{1, 300, 301, 17, 900, 5}, First: 1}, {Tokens: []int32{1, 44, 45, 46, 47, 48, 49}, First: 3}}

@@ -8,13 +8,13 @@ import (
 	"github.com/lowbit-go/gq/model/text"
 )
 
-// scorer is one goroutine's sessions and buffers: one of each per model.
+// scorer is the sessions and buffers of one goroutine, one of each per model.
 type scorer struct {
 	models      []*model.Model
 	sessions    []*model.Session
 	logits      [][]float32
 	predictions []prediction
-	chunk       int // positions whose logits fit into a buffer
+	chunk       int // number of positions whose logits fit into a buffer
 }
 
 func newScorer(models []*model.Model, longest int) *scorer {
@@ -28,13 +28,13 @@ func newScorer(models []*model.Model, longest int) *scorer {
 	return s
 }
 
-// window scores window number i.
+// window scores window i.
 func (s *scorer) window(i int, w text.Window) ([]score, error) {
 	scores := make([]score, 0, w.Scored())
 	for _, session := range s.sessions {
 		session.Reset()
 	}
-	// Token First is predicted by the logits at First-1; what comes before is context.
+	// The logits at First-1 predict token First; earlier tokens are context.
 	if context := w.Tokens[:w.First-1]; len(context) > 0 {
 		for _, session := range s.sessions {
 			if err := session.Forward(context, nil, false); err != nil {
@@ -61,7 +61,7 @@ func (s *scorer) window(i int, w text.Window) ([]score, error) {
 	return scores, nil
 }
 
-// score compares the models' predictions, number row in the buffers, of a token at a position.
+// score compares the models' predictions of a token, in row row of the buffers.
 func (s *scorer) score(window, position, row int, token int32) (score, error) {
 	for k := range s.models {
 		vocab := s.models[k].VocabSize()
@@ -90,7 +90,7 @@ func (s *scorer) score(window, position, row int, token int32) (score, error) {
 	return sc, nil
 }
 
-// collect lists one number of each position in order of window and position.
+// collect lists one number per position, in order of window and position.
 func collect(scores [][]score, get func(*score) float64) []float64 {
 	n := 0
 	for _, w := range scores {

@@ -6,22 +6,22 @@ import (
 	"github.com/lowbit-go/gq/internal/detmath"
 )
 
-// topN is how many of the likeliest tokens are compared.
+// topN is the number of most likely tokens that are compared.
 const topN = 5
 
-// prediction is what a model says of the next token.
+// prediction is a model's distribution of the next token.
 type prediction struct {
 	logits []float32
 	exp    []float64 // exp(logit - max)
 	max    float64
-	sum    float64 // of exp, in order of token
+	sum    float64 // sum of exp, in order of token
 	logSum float64 // log(sum)
 	top    [topN]int32
 	finite bool
 }
 
-// set takes over the logits of one position, which it keeps until the next call. finite is false if one is NaN or an
-// infinity; nothing else is then valid.
+// set reads the logits of one position, which must not change until the next call. finite is false
+// if a logit is NaN or infinite; the prediction is invalid then.
 func (p *prediction) set(logits []float32) {
 	p.logits = logits
 	if cap(p.exp) < len(logits) {
@@ -46,7 +46,7 @@ func (p *prediction) set(logits []float32) {
 		best[j], p.top[j] = v, int32(i)
 		n = min(n+1, topN)
 	}
-	for ; n < topN; n++ { // a vocabulary of fewer tokens
+	for ; n < topN; n++ { // a small vocabulary
 		p.top[n] = -1
 	}
 	p.max = float64(best[0])
@@ -59,13 +59,13 @@ func (p *prediction) set(logits []float32) {
 	p.logSum = detmath.Log(p.sum)
 }
 
-// logProb is the natural logarithm of a token's probability.
+// logProb returns the natural logarithm of a token's probability.
 func (p *prediction) logProb(token int32) float64 {
 	return float64(p.logits[token]) - p.max - p.logSum
 }
 
-// divergence is KL(p || q) = sum of p_i (log p_i - log q_i), in nats; rounding may make what is 0 a little less, which is
-// put right.
+// divergence returns KL(p || q) = sum of p_i (log p_i - log q_i), in nats. Rounding can make a zero
+// slightly negative, which is corrected.
 func divergence(p, q *prediction) float64 {
 	// log p_i - log q_i = (x_i - y_i) + shift
 	shift := (q.max - p.max) + (q.logSum - p.logSum)
@@ -77,7 +77,7 @@ func divergence(p, q *prediction) float64 {
 	return max(kl/p.sum, 0)
 }
 
-// overlap is the number of tokens that are among the likeliest of both.
+// overlap returns the number of tokens among the likeliest of both.
 func overlap(p, q *prediction) (n int) {
 	for _, a := range p.top {
 		for _, b := range q.top {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestPrediction compares with the textbook's formulas in float64.
+// TestPrediction compares with the textbook formulas in float64.
 func TestPrediction(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, vocab := range []int{1, 3, 5, 6, 500} {
@@ -85,9 +85,9 @@ func TestPredictionNonFinite(t *testing.T) {
 func TestDescribe(t *testing.T) {
 	v := make([]float64, 1000)
 	for i := range v {
-		v[i] = float64((i*7919)%1000 + 1) // 1 to 1000 in some order
+		v[i] = float64((i*7919)%1000 + 1) // 1 to 1000, shuffled
 	}
-	each := make([]int, len(v)) // windows of one value: independent ones
+	each := make([]int, len(v)) // windows of one value: independent values
 	for i := range each {
 		each[i] = 1
 	}

@@ -6,15 +6,15 @@ import (
 	"strconv"
 )
 
-// StdErr is a standard error. Tokens of one window depend on each other (they share a context, a subject, names), so the
-// windows of a text are the clusters of its estimate, not the tokens. One window gives none: the standard error is +Inf,
-// which JSON has as null.
+// StdErr is a standard error. Tokens of one window depend on each other (they share a context, a
+// subject, names), so the estimate uses windows as clusters, not tokens. With one window the
+// standard error is unknown: +Inf, or null in JSON.
 type StdErr float64
 
-// Known reports whether there were two windows at least.
+// Known reports whether there were at least two windows.
 func (e StdErr) Known() bool { return !math.IsInf(float64(e), 1) }
 
-// times scales a standard error. It stays finite, as JSON has no infinity.
+// times scales a standard error. It stays finite, because JSON has no infinity.
 func (e StdErr) times(x float64) StdErr {
 	if !e.Known() {
 		return e
@@ -22,7 +22,7 @@ func (e StdErr) times(x float64) StdErr {
 	return StdErr(min(float64(float64(e)*x), math.MaxFloat64))
 }
 
-// MarshalJSON gives a number, or null if it is not known.
+// MarshalJSON returns a number, or null if the standard error is unknown.
 func (e StdErr) MarshalJSON() ([]byte, error) {
 	switch v := float64(e); {
 	case !e.Known():
@@ -34,7 +34,7 @@ func (e StdErr) MarshalJSON() ([]byte, error) {
 	}
 }
 
-// UnmarshalJSON reads what MarshalJSON gives.
+// UnmarshalJSON parses the output of MarshalJSON.
 func (e *StdErr) UnmarshalJSON(b []byte) error {
 	if string(b) == "null" {
 		*e = StdErr(math.Inf(1))
@@ -52,9 +52,10 @@ func (e *StdErr) UnmarshalJSON(b []byte) error {
 //
 //	sqrt(G/(G-1) sum over windows of (sum over its tokens of (v - mean))^2) / n
 //
-// for G windows and n tokens. windows are the numbers of values of each, in order. Resampling whole windows gives the same
-// (TestResampling); so does the formula of Cameron and Miller, "A Practitioner's Guide to Cluster-Robust Inference", 2015,
-// section II.B, for a regression on a constant.
+// for G windows and n tokens. windows are the numbers of values per window, in order. Resampling
+// whole windows gives the same result (TestResampling), and so does the formula of Cameron and
+// Miller, "A Practitioner's Guide to Cluster-Robust Inference", 2015, section II.B, for a
+// regression on a constant.
 func meanOf(v []float64, windows []int) (mean float64, stdErr StdErr) {
 	if len(v) == 0 {
 		return 0, 0

@@ -14,7 +14,8 @@ import (
 	"github.com/lowbit-go/gq/model/tokenizer"
 )
 
-// resampled is the standard deviation of the mean when whole windows are drawn with replacement.
+// resampled returns the standard deviation of the mean when whole windows are drawn with
+// replacement.
 func resampled(v []float64, windows []int, seed uint64) float64 {
 	random := splitmix.Source(seed)
 	sums := make([]float64, len(windows))
@@ -41,7 +42,7 @@ func resampled(v []float64, windows []int, seed uint64) float64 {
 	return math.Sqrt(squares / (draws - 1))
 }
 
-// independent is the standard error of the mean as if values were independent.
+// independent returns the standard error of the mean for independent values.
 func independent(v []float64) float64 {
 	each := make([]int, len(v))
 	for i := range each {
@@ -51,8 +52,9 @@ func independent(v []float64) float64 {
 	return float64(e)
 }
 
-// TestResampling holds the standard error with windows as clusters to the resampling of whole windows: on numbers that are
-// alike within a window, and on the losses and divergences of a model.
+// TestResampling compares the standard error, with windows as clusters, with resampling of whole
+// windows: on numbers that are similar within a window, and on the losses and divergences of a
+// model.
 func TestResampling(t *testing.T) {
 	random := splitmix.Source(7)
 	var v []float64

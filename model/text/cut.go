@@ -17,19 +17,19 @@ type Input struct {
 	IDs  bool // Data holds ids, see ParseIDs
 }
 
-// Cutting is a text cut into windows.
+// Cutting is a text divided into windows.
 type Cutting struct {
 	Windows []Window
 	// Convention is Options.Convention, or its default for this text.
 	Convention Convention
-	// Markers counts the end-of-document markers of the text, or of its ids.
+	// Markers counts the end-of-document markers in the text or its ids.
 	Markers int
 	// LeftOut counts the tokens of documents beyond their window.
 	LeftOut int
 }
 
-// Warning says what a reader of the figures should know: that markers of documents were read as
-// text, or that tokens were left out; "" if neither.
+// Warning returns a warning for readers of the figures: markers were read as text, or tokens were
+// left out. It returns "" otherwise.
 func (c *Cutting) Warning() string {
 	switch {
 	case c.LeftOut > 0:
@@ -40,8 +40,9 @@ func (c *Cutting) Warning() string {
 	return fmt.Sprintf("the convention %s reads %d end-of-document markers as text: the convention documents cuts the text at them", c.Convention, c.Markers)
 }
 
-// Cut cuts a text into windows. t may be nil for ids, which then have neither BOS nor marker; vocab is the number of
-// ids that the model has. Models without a BOS token get windows without one; the first token of each is then context.
+// Cut divides a text into windows. vocab is the number of the model's ids. t may be nil for ids,
+// which then have neither BOS nor markers. For a model without BOS, windows have none, and the
+// first token of each window is only context.
 func Cut(ctx context.Context, t *tokenizer.Tokenizer, vocab int, in Input, o Options) (*Cutting, error) {
 	o = o.WithDefaults()
 	if err := o.Check(); err != nil {
@@ -69,7 +70,7 @@ func Cut(ctx context.Context, t *tokenizer.Tokenizer, vocab int, in Input, o Opt
 	return c, c.cut(list, prefix, o)
 }
 
-// cut fills in the windows of documents until there are enough.
+// cut divides documents into windows until there are enough.
 func (c *Cutting) cut(list documents, prefix []int32, o Options) error {
 	if c.Convention == LlamaCpp {
 		ids, err := list.encode(0, 0)
@@ -106,18 +107,18 @@ func (c *Cutting) cut(list documents, prefix []int32, o Options) error {
 	return nil
 }
 
-// documents are the pieces of a text between markers: one piece if it is not split.
+// documents are the pieces of a text between markers, or the whole text.
 type documents struct {
 	n int
-	// encode gives the ids of a piece, at least least of them where it has so many; 0: all.
+	// encode returns the ids of a piece, or at least least of them if least is not 0.
 	encode func(i, least int) ([]int32, error)
 }
 
-// splitText resolves the convention of a text and splits it.
+// splitText chooses the convention for a text and splits the text.
 func splitText(ctx context.Context, t *tokenizer.Tokenizer, data []byte, c *Cutting) documents {
 	c.Markers = bytes.Count(data, []byte(EndMarker))
 	c.resolve()
-	var starts, ends []int // of pieces
+	var starts, ends []int // offsets of pieces
 	for at := 0; at >= 0; {
 		end, next := len(data), -1
 		if i := bytes.Index(data[at:], []byte(EndMarker)); i >= 0 && c.Convention == Documents {
@@ -138,7 +139,8 @@ func splitText(ctx context.Context, t *tokenizer.Tokenizer, data []byte, c *Cutt
 	}}
 }
 
-// splitIDs does so for ids. BOS at a piece's start is left out: windows begin with one anyway.
+// splitIDs is splitText for ids. It drops a BOS at the start of a piece, because windows begin with
+// BOS anyway.
 func splitIDs(t *tokenizer.Tokenizer, vocab int, ids, prefix []int32, c *Cutting) (documents, error) {
 	for i, id := range ids {
 		if int(id) >= vocab {
@@ -179,7 +181,7 @@ func (c *Cutting) resolve() {
 	}
 }
 
-// markerID is the id that ends a document in ids: the marker's, or else EOS.
+// markerID returns the id that ends a document in ids: the marker, or else EOS.
 func markerID(t *tokenizer.Tokenizer) (int32, bool) {
 	if t == nil {
 		return 0, false
@@ -190,10 +192,11 @@ func markerID(t *tokenizer.Tokenizer) (int32, bool) {
 	return t.EOS()
 }
 
-// bytesPerToken bounds how much of a text is encoded at first for one token.
+// bytesPerToken is the number of bytes that are encoded at first for each required token.
 const bytesPerToken = 64
 
-// encodeFirst encodes a text, or of a long one only the beginning, up to more than least tokens; 0: all of it.
+// encodeFirst encodes a text. If least is not 0, it encodes only the beginning of a long text, to
+// more than least tokens.
 func encodeFirst(ctx context.Context, t *tokenizer.Tokenizer, text []byte, least int) ([]int32, error) {
 	for size := bytesPerToken * max(least, 64); ; size *= 4 {
 		piece := text
@@ -210,7 +213,7 @@ func encodeFirst(ctx context.Context, t *tokenizer.Tokenizer, text []byte, least
 	}
 }
 
-// firstInvalid is the offset of the first byte that is not UTF-8, or -1.
+// firstInvalid returns the offset of the first byte that is not UTF-8, or -1.
 func firstInvalid(text []byte) int {
 	for at := 0; at < len(text); {
 		r, size := utf8.DecodeRune(text[at:])
@@ -222,10 +225,10 @@ func firstInvalid(text []byte) int {
 	return -1
 }
 
-// ParseIDs reads ids: decimal numbers separated by white space or commas, brackets around them allowed.
+// ParseIDs parses ids: decimal numbers separated by white space or commas, optionally in brackets.
 func ParseIDs(text []byte) ([]int32, error) {
 	var ids []int32
-	// One field at a time: prose is recognized by its first word.
+	// One field at a time, so that prose is recognized by its first word.
 	for field := range bytes.FieldsFuncSeq(text, func(r rune) bool { return strings.ContainsRune(" \t\r\n,[]", r) }) {
 		id, err := strconv.ParseInt(string(field[:min(len(field), 32)]), 10, 32)
 		if err != nil || id < 0 || strconv.FormatInt(id, 10) != string(field) {
@@ -236,7 +239,7 @@ func ParseIDs(text []byte) ([]int32, error) {
 	return ids, nil
 }
 
-// holdsIDs tells that data is nothing but ids, two or more.
+// holdsIDs reports whether data consists of two or more ids.
 func holdsIDs(data []byte) bool {
 	ids, err := ParseIDs(data)
 	return err == nil && len(ids) > 1

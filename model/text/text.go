@@ -8,18 +8,18 @@ import (
 	"github.com/lowbit-go/gq/model/tokenizer"
 )
 
-// Text is token sequences and their origin: what a model is calibrated on.
+// Text is calibration text: token sequences and their origin.
 type Text struct {
 	Sequences [][]int32
 	// Source is "text", "tokens" or "self".
 	Source string
-	// SHA256 is the file's checksum; of a text that the model wrote, the checksum of the ids as little-endian int32 in
-	// their order.
+	// SHA256 is the checksum of the file or, for "self", of the ids as little-endian int32 in
+	// order.
 	SHA256 string
-	Seed   *uint64 // of "self"
+	Seed   *uint64 // for "self"
 }
 
-// Tokens counts the tokens of all sequences.
+// Tokens returns the number of tokens in all sequences.
 func (t *Text) Tokens() (n int) {
 	for _, s := range t.Sequences {
 		n += len(s)
@@ -27,7 +27,7 @@ func (t *Text) Tokens() (n int) {
 	return n
 }
 
-// First gives the first n tokens of a text.
+// First returns the first n tokens of a text.
 func (t *Text) First(n int) [][]int32 {
 	var list [][]int32
 	for _, s := range t.Sequences {
@@ -40,8 +40,8 @@ func (t *Text) First(n int) [][]int32 {
 	return list
 }
 
-// After makes windows of what follows the first n tokens of a text. A sequence that begins before is read from its
-// beginning, and scored from there on.
+// After makes windows from the text after its first n tokens. A sequence that begins earlier is
+// read from its beginning and scored after token n.
 func (t *Text) After(n int) []Window {
 	var windows []Window
 	for _, s := range t.Sequences {
@@ -53,7 +53,7 @@ func (t *Text) After(n int) []Window {
 	return windows
 }
 
-// WindowsOf makes windows of sequences: every token but a sequence's first is scored.
+// WindowsOf makes windows of sequences. Every token of a sequence but the first is scored.
 func WindowsOf(sequences [][]int32) []Window {
 	windows := make([]Window, 0, len(sequences))
 	for _, s := range sequences {
@@ -64,8 +64,8 @@ func WindowsOf(sequences [][]int32) []Window {
 	return windows
 }
 
-// Read cuts the content of a file into sequences of at most window tokens, by the convention Documents, up to a number of
-// tokens in all, BOS included. A file that holds nothing but numbers is token ids.
+// Read divides the content of a file into sequences of at most window tokens, by the convention
+// Documents, up to this many tokens including BOS. A file of numbers only holds token ids.
 func Read(ctx context.Context, t *tokenizer.Tokenizer, data []byte, tokens, window int) (*Text, error) {
 	sum := sha256.Sum256(data)
 	text := &Text{Source: "text", SHA256: hex.EncodeToString(sum[:])}
@@ -80,7 +80,7 @@ func Read(ctx context.Context, t *tokenizer.Tokenizer, data []byte, tokens, wind
 	for _, w := range c.Windows {
 		n := min(len(w.Tokens), tokens-text.Tokens())
 		if n <= w.First {
-			break // BOS alone, or nothing
+			break // only BOS, or nothing
 		}
 		text.Sequences = append(text.Sequences, w.Tokens[:n])
 	}

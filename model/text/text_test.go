@@ -48,7 +48,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestWrite holds the text to be the same for any number of threads, and another one for another seed.
+// TestWrite: the text is the same for any number of threads, and differs for another seed.
 func TestWrite(t *testing.T) {
 	write := func(threads int, seed uint64) *text.Text {
 		m, err := model.OpenCheckpoint(fixture, model.Options{Threads: threads})
@@ -79,14 +79,14 @@ func TestWrite(t *testing.T) {
 	t.Logf("%q", tok.Decode(a.Sequences[0], true))
 }
 
-// TestWriteResumes interrupts the writing at random places, again and again: the text is the same.
+// TestWriteResumes interrupts the writing at random places: the text is the same.
 func TestWriteResumes(t *testing.T) {
 	m, err := model.OpenCheckpoint(fixture, model.Options{Threads: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	// Ends that are frequent, so that sequences of all lengths are open at once.
+	// Frequent end tokens, so that sequences of all lengths are open at once.
 	o := text.WriteOptions{Start: 1, Ends: []int32{2, 403, 261}, Tokens: 1100, Window: 64, Seed: 3}
 	want, err := text.Write(t.Context(), m, o)
 	if err != nil {
@@ -124,7 +124,7 @@ func TestWriteResumes(t *testing.T) {
 			t.Fatal(err)
 		}
 		if interrupted++; kept == nil {
-			continue // while it resumed
+			continue // interrupted while resuming
 		}
 		o.Draft = nil
 		if err := json.Unmarshal(kept, &o.Draft); err != nil {

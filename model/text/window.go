@@ -7,31 +7,32 @@ import (
 	"github.com/lowbit-go/gq/model/arch"
 )
 
-// Convention is a way to cut a text into windows. Perplexities of different conventions cannot be compared.
+// Convention is a rule for dividing a text into windows. Perplexities of different conventions are
+// not comparable.
 type Convention string
 
 const (
-	// Windows: the text's tokens in pieces of Window-1, each after a BOS token; every token of a piece is scored. With a
-	// Stride, windows overlap: each begins Stride tokens after the previous one, and tokens that an earlier window scored
-	// are context only.
+	// Windows: the tokens of the text are divided into pieces of Window-1 tokens, each after a BOS.
+	// Every token of a piece is scored. With a Stride, windows overlap: each begins Stride tokens
+	// after the previous one, and tokens that an earlier window scored are only context.
 	Windows Convention = "windows"
-	// Documents: the text is split at EndMarker, white space around a document is removed, and the
-	// beginning of each document is a window. The rest of a document longer than Window is left out,
-	// unless Continue is set.
+	// Documents: the text is split at EndMarker, and white space around documents is removed. Each
+	// document is a window. The rest of a document longer than Window is left out, unless Continue
+	// is set.
 	Documents Convention = "documents"
-	// LlamaCpp is the convention of llama.cpp's perplexity tool: BOS and the text's tokens are cut into pieces of Window
-	// tokens, the first token of each piece is replaced by BOS, and the second half of each piece is scored. An incomplete
-	// last piece is left out.
+	// LlamaCpp is the convention of llama.cpp's perplexity tool. BOS and the tokens of the text are
+	// divided into pieces of Window tokens, BOS replaces the first token of each piece, and the
+	// second half of each piece is scored. An incomplete last piece is left out.
 	LlamaCpp Convention = "llama.cpp"
 )
 
-// EndMarker ends a document in the texts of TinyStories and its like.
+// EndMarker ends a document in TinyStories and similar texts.
 const EndMarker = "<|endoftext|>"
 
 // DefaultWindow is the default length of a window in tokens.
 const DefaultWindow = 512
 
-// WindowOf is the default length of a window for a model: its context, at most DefaultWindow.
+// WindowOf returns the default length of a window for a model: its context, at most DefaultWindow.
 func WindowOf(c arch.ForwardConfig) int {
 	if c.MaxPositions > 0 {
 		return min(c.MaxPositions, DefaultWindow)
@@ -39,22 +40,23 @@ func WindowOf(c arch.ForwardConfig) int {
 	return DefaultWindow
 }
 
-// Options says how a text becomes windows.
+// Options are the options for dividing a text into windows.
 type Options struct {
-	// Convention: default Documents if the text holds EndMarker, else Windows.
+	// Convention is Documents by default if the text has an EndMarker, else Windows.
 	Convention Convention
-	// Window is the number of tokens of a window, BOS included. Default DefaultWindow.
+	// Window is the number of tokens of a window, including BOS. Default DefaultWindow.
 	Window int
-	// Stride is the number of tokens between the starts of windows, not for LlamaCpp. Default Window-1: no overlap.
+	// Stride is the number of tokens between the starts of windows; not for LlamaCpp. Default
+	// Window-1: no overlap.
 	Stride int
-	// Continue has a document longer than Window go on in further windows, for Documents. Default: its
-	// rest is left out, and Cutting counts the tokens.
+	// Continue: with Documents, the rest of a document longer than Window goes into further
+	// windows. Default: the rest is left out, and Cutting counts its tokens.
 	Continue bool
-	// MaxTokens ends the text after this number of scored tokens. Default 0: all.
+	// MaxTokens ends the text after this many scored tokens. Default 0: no limit.
 	MaxTokens int
 }
 
-// WithDefaults fills in Window and Stride.
+// WithDefaults sets the defaults of Window and Stride.
 func (o Options) WithDefaults() Options {
 	if o.Window == 0 {
 		o.Window = DefaultWindow
@@ -65,7 +67,7 @@ func (o Options) WithDefaults() Options {
 	return o
 }
 
-// Check finds options that contradict each other.
+// Check returns an error for invalid or contradictory options.
 func (o Options) Check() error {
 	o = o.WithDefaults()
 	switch {
@@ -85,16 +87,17 @@ func (o Options) Check() error {
 
 // Window is a sequence of tokens that a model reads from an empty context.
 type Window struct {
-	// Tokens begins with BOS where the model has one.
+	// Tokens begins with BOS if the model has one.
 	Tokens []int32
-	// First is the index of the first scored token, at least 1: each is predicted from all tokens before it.
+	// First is the index of the first scored token, at least 1. Each token is predicted from all
+	// tokens before it.
 	First int
 }
 
-// Scored is the number of scored tokens.
+// Scored returns the number of scored tokens.
 func (w Window) Scored() int { return len(w.Tokens) - w.First }
 
-// CountScored is the number of scored tokens of all windows.
+// CountScored returns the number of scored tokens in all windows.
 func CountScored(windows []Window) (n int) {
 	for _, w := range windows {
 		n += w.Scored()
@@ -104,14 +107,14 @@ func CountScored(windows []Window) (n int) {
 
 var errNoText = errors.New("the text has no tokens")
 
-// slide cuts one run of ids into windows that begin with prefix, Stride tokens apart.
+// slide divides ids into windows that begin with prefix, Stride tokens apart.
 func slide(prefix, ids []int32, o Options) (windows []Window) {
 	room := o.Window - len(prefix)
 	step := o.Stride
 	if step == o.Window-1 {
 		step = room
 	}
-	scored := 0 // ids before this are scored
+	scored := 0 // number of ids scored so far
 	for start := 0; scored < len(ids); start += step {
 		end := min(start+room, len(ids))
 		tokens := append(append([]int32{}, prefix...), ids[start:end]...)
@@ -124,7 +127,7 @@ func slide(prefix, ids []int32, o Options) (windows []Window) {
 	return windows
 }
 
-// chunk cuts ids as llama.cpp does; prefix is empty for a model without BOS.
+// chunk divides ids as llama.cpp does; prefix is empty for a model without BOS.
 func chunk(prefix, ids []int32, o Options) (windows []Window, err error) {
 	ids = append(append([]int32{}, prefix...), ids...)
 	if len(ids) < o.Window {
@@ -138,7 +141,7 @@ func chunk(prefix, ids []int32, o Options) (windows []Window, err error) {
 	return windows, nil
 }
 
-// limit ends windows after n scored tokens; 0 is no limit.
+// limit drops scored tokens beyond the first n; 0 is no limit.
 func limit(windows []Window, n int) []Window {
 	if n == 0 {
 		return windows

@@ -12,7 +12,7 @@ import (
 	"github.com/lowbit-go/gq/model/tokenizer"
 )
 
-// ids is the text of TestCut; BOS is 1 and EOS, which ends a document, 2.
+// ids is the text of TestCut. BOS is 1; EOS, which ends a document, is 2.
 const ids = "10 11 2 13 14 15 16"
 
 func testTokenizer(t *testing.T) *tokenizer.Tokenizer {
@@ -78,8 +78,8 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// TestLlamaCpp holds the ids of each window to what llama.cpp's perplexity tool does: the text is tokenized with BOS, the
-// tokens are cut, and the first token of each chunk is overwritten with BOS.
+// TestLlamaCpp compares the windows with llama.cpp's perplexity tool: it tokenizes the text with
+// BOS, divides the tokens, and overwrites the first token of each chunk with BOS.
 func TestLlamaCpp(t *testing.T) {
 	tok := testTokenizer(t)
 	data, err := os.ReadFile("../../testdata/text/lighthouse.txt")
@@ -109,7 +109,7 @@ func TestLlamaCpp(t *testing.T) {
 	}
 }
 
-// TestMarker cuts a text at its markers by default, and warns if it does not.
+// TestMarker splits a text at its markers by default, and warns otherwise.
 func TestMarker(t *testing.T) {
 	tok := testTokenizer(t)
 	const data = "It was late.\n<|endoftext|>\n<|endoftext|> The lamp was out. "
@@ -143,8 +143,8 @@ func TestMarker(t *testing.T) {
 	}
 }
 
-// TestLongDocument leaves out what lies beyond a document's window and counts it, or continues the
-// document in further windows.
+// TestLongDocument leaves out and counts the rest of a long document, or continues it in further
+// windows.
 func TestLongDocument(t *testing.T) {
 	tok := testTokenizer(t)
 	data, err := os.ReadFile("../../testdata/text/lighthouse.txt")

@@ -14,43 +14,45 @@ import (
 	"github.com/lowbit-go/gq/model/tokenizer"
 )
 
-// writers is how many sequences a model writes at a time.
+// writers is the number of sequences that a model writes at a time.
 const writers = 16
 
-// WriteOptions say what a model writes: sequences that begin with Start, each token drawn with the probability that the model
-// gives it, until the model ends its document or the sequence has Window tokens.
+// WriteOptions are the options of Write. A sequence begins with Start. Each token is drawn with the
+// model's probability, until the model ends the document or the sequence has Window tokens.
 type WriteOptions struct {
 	Start  int32   // BOS, or its substitute; see Start
 	Ends   []int32 // tokens that end a document
-	Tokens int     // of the whole text
+	Tokens int     // tokens of the whole text
 	Window int
 	Seed   uint64
 	// Progress is called with the number of tokens since the last call. Default: none.
 	Progress func(n int)
-	// Draft is what Keep was given by an interrupted call with the same model and options; Write goes on with it. Default: none.
+	// Draft is the last argument of Keep in an interrupted call with the same model and options.
+	// Write resumes from it. Default: none.
 	Draft *Draft
-	// Keep is called with the text so far, which is valid until it returns: every ten seconds, and when ctx is done. Default: none.
+	// Keep is called every ten seconds, and when ctx is done, with the text so far, which is valid
+	// until Keep returns. Default: none.
 	Keep func(*Draft) error
 }
 
-// keepInterval is how much time a killed job loses at most.
+// keepInterval bounds the time that a killed job loses.
 const keepInterval = 10 * time.Second
 
-// Draft is a text that is not finished.
+// Draft is an unfinished text.
 type Draft struct {
-	Finished [][]int32  `json:"finished"` // sequences
-	Total    int        `json:"total"`    // tokens of Finished, and one for each empty sequence
-	Begun    uint64     `json:"begun"`    // sequences
+	Finished [][]int32  `json:"finished"` // finished sequences
+	Total    int        `json:"total"`    // tokens of Finished, plus one per empty sequence
+	Begun    uint64     `json:"begun"`    // number of sequences begun
 	Open     []Sequence `json:"open"`
 }
 
-// Sequence is a sequence that is not finished.
+// Sequence is an unfinished sequence.
 type Sequence struct {
 	Tokens []int32         `json:"tokens"`
-	Random splitmix.Source `json:"random"` // for the tokens that follow
+	Random splitmix.Source `json:"random"` // for the next tokens
 }
 
-// Size is how many tokens the draft has.
+// Size returns the number of tokens of the draft.
 func (d *Draft) Size() int {
 	n := d.Total
 	for i := range d.Open {
@@ -59,9 +61,10 @@ func (d *Draft) Size() int {
 	return n
 }
 
-// Write has a model write a text.
+// Write lets a model write a text.
 //
-// A seed gives the same text on any machine: each sequence has its own random numbers, and logits are the same everywhere.
+// A seed gives the same text on any machine: each sequence has its own random numbers, and logits
+// are the same everywhere.
 func Write(ctx context.Context, m *model.Model, o WriteOptions) (*Text, error) {
 	w := newWriter(m, o)
 	if err := w.resume(ctx); err != nil {
@@ -84,14 +87,14 @@ func Write(ctx context.Context, m *model.Model, o WriteOptions) (*Text, error) {
 	}
 }
 
-// writer is a running Write.
+// writer is the state of a Write.
 type writer struct {
 	WriteOptions
 	Draft
 	batch   *model.Batch
 	ends    map[int32]bool
 	vocab   int
-	rows    []int // the numbers of all sequences
+	rows    []int // the indices of all sequences
 	ids     []int32
 	logits  []float32
 	weights []float64
@@ -119,14 +122,15 @@ func newWriter(m *model.Model, o WriteOptions) *writer {
 	return w
 }
 
-// begin begins a new sequence.
+// begin starts a new sequence.
 func (w *writer) begin(slot int) {
 	w.batch.Reset(slot)
 	w.Open[slot] = Sequence{[]int32{w.Start}, newRandom(w.Seed, w.Begun)}
 	w.Begun++
 }
 
-// resume gives the model the tokens of the open sequences but the last of each, which step gives it.
+// resume feeds the model the tokens of the open sequences, except the last token of each, which
+// step feeds.
 func (w *writer) resume(ctx context.Context) error {
 	if n := w.Size() - len(w.Open); n > 0 && w.Progress != nil {
 		w.Progress(n)
@@ -151,7 +155,7 @@ func (w *writer) resume(ctx context.Context) error {
 	}
 }
 
-// keep hands the draft over. It fails if ctx is done.
+// keep passes the draft to Keep. It fails if ctx is done.
 func (w *writer) keep(ctx context.Context) error {
 	if w.Keep != nil {
 		if err := w.Keep(&w.Draft); err != nil {
@@ -190,14 +194,14 @@ func (w *writer) step() error {
 			w.Finished = append(w.Finished, s.Tokens)
 			w.Total += len(s.Tokens)
 		} else {
-			w.Total++ // a model that writes nothing comes to an end too
+			w.Total++ // so that a model that writes nothing ends too
 		}
 		w.begin(slot)
 	}
 	return nil
 }
 
-// text is what was written, with the sequences that are not finished.
+// text returns the written text, including unfinished sequences.
 func (w *writer) text() (*Text, error) {
 	t := &Text{Source: "self", Seed: &w.Seed, Sequences: w.Finished}
 	for _, s := range w.Open {
@@ -212,7 +216,7 @@ func (w *writer) text() (*Text, error) {
 	return t, nil
 }
 
-// HashIDs is the SHA-256 of the ids as little-endian int32 in their order.
+// HashIDs returns the SHA-256 of the ids as little-endian int32 in order.
 func HashIDs(sequences [][]int32) string {
 	h := sha256.New()
 	for _, s := range sequences {
@@ -221,7 +225,7 @@ func HashIDs(sequences [][]int32) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// draw takes a token with the probability that its logit gives it.
+// draw draws a token with the probabilities of the logits.
 func draw(r *splitmix.Source, logits []float32, weights []float64) (int32, error) {
 	top := logits[0]
 	for _, v := range logits {
@@ -244,7 +248,7 @@ func draw(r *splitmix.Source, logits []float32, weights []float64) (int32, error
 	return int32(len(logits) - 1), nil
 }
 
-// newRandom starts the n-th sequence of a seed.
+// newRandom returns the random numbers of sequence n.
 func newRandom(seed, n uint64) splitmix.Source {
 	r := splitmix.Source(seed)
 	first := r.Next()
@@ -253,7 +257,7 @@ func newRandom(seed, n uint64) splitmix.Source {
 	return r
 }
 
-// Start is the token that the model begins to write from; ends are the tokens that end its text.
+// Start returns the token from which the model begins to write, and the tokens that end its text.
 func Start(t *tokenizer.Tokenizer) (start int32, ends []int32) {
 	ends = t.EOSIDs()
 	if bos, ok := t.BOS(); ok {
