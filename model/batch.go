@@ -55,7 +55,7 @@ func (b *Batch) Step(sequences []int, tokens []int32, logits []float32) error {
 		case b.n[q] >= b.max:
 			return fmt.Errorf("model: sequence %d has all its %d tokens", q, b.max)
 		case tokens[i] < 0 || int(tokens[i]) >= c.VocabSize:
-			return fmt.Errorf("model: token %d: the vocabulary has %d", tokens[i], c.VocabSize)
+			return fmt.Errorf("model: token %d: the vocabulary has %d tokens", tokens[i], c.VocabSize)
 		}
 		s.batch, s.positions = append(s.batch, b.all[q]), append(s.positions, b.n[q])
 	}

@@ -6,7 +6,7 @@
 //	m, err := model.OpenGQF(f, model.Options{}) // or OpenCheckpoint(dir, ...)
 //	s := m.NewSession(2048)
 //	logits := make([]float32, m.VocabSize())
-//	err = s.Forward(ids, logits, false) // logits after the last id; more ids continue the sequence
+//	err = s.Forward(ids, logits, false) // logits after the last id; more calls continue
 //
 // [arch.Architectures] lists the supported model types. Their logits are tested against an
 // independent implementation in PyTorch (testdata/torch). Other model types are refused by name,

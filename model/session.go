@@ -92,7 +92,7 @@ func (s *Session) Forward(tokens []int32, logits []float32, all bool) error {
 	}
 	for i, id := range tokens {
 		if id < 0 || int(id) >= c.VocabSize {
-			return fmt.Errorf("model: token %d at position %d: the vocabulary has %d", id, s.n+i, c.VocabSize)
+			return fmt.Errorf("model: token %d at position %d: the vocabulary has %d tokens", id, s.n+i, c.VocabSize)
 		}
 	}
 	s.m.mu.Lock()

@@ -95,7 +95,7 @@ func (m *Model) NewStream(sequences [][]int32) (*Stream, error) {
 		longest, n = max(longest, len(ids)), n+len(ids)
 		for p, id := range ids {
 			if id < 0 || int(id) >= c.VocabSize {
-				return nil, fmt.Errorf("model: token %d at position %d of sequence %d: the vocabulary has %d", id, p, i, c.VocabSize)
+				return nil, fmt.Errorf("model: token %d at position %d of sequence %d: the vocabulary has %d tokens", id, p, i, c.VocabSize)
 			}
 		}
 	}

@@ -108,7 +108,8 @@ func (m *Model) values(l *layer) Block {
 	return last.part(last.Rows-rows, rows)
 }
 
-// up returns the block of a gated network whose outputs feed down without a nonlinear function.
+// up returns the block of a gated network that feeds the down projection without a nonlinear
+// function.
 func (f *mlp) up() Block {
 	last := blockOf(f.gateUp[len(f.gateUp)-1])
 	if len(f.gateUp) == 1 {

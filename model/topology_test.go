@@ -52,7 +52,7 @@ func TestTopology(t *testing.T) {
 			r, err := m.Residual()
 			if m.Config().PostNorms {
 				if err == nil {
-					t.Error("hidden states with norms behind the linears can be turned")
+					t.Error("hidden states with norms behind the linear layers can be rotated")
 				}
 				return
 			}
@@ -66,7 +66,7 @@ func TestTopology(t *testing.T) {
 				fits(b)
 			}
 			if n := len(r.Reads) + len(r.Writes); n != len(m.Linears())-1 {
-				t.Errorf("%d linears read hidden states or add to them, of %d", n, len(m.Linears())-1)
+				t.Errorf("%d of %d linear layers read hidden states or add to them", n, len(m.Linears())-1)
 			}
 		})
 	}

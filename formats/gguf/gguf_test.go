@@ -138,7 +138,7 @@ func TestParseErrors(t *testing.T) {
 		want   string
 		offset int
 	}{
-		{"magic", testFile{magic: "GGML"}, "no GGUF file", 0},
+		{"magic", testFile{magic: "GGML"}, "not a GGUF file", 0},
 		{"version", testFile{version: 4}, "GGUF version 4 (0x4): only versions 2 and 3", 4},
 		{"big-endian", testFile{version: 3 << 24}, "GGUF version 50331648 (0x3000000)", 4},
 		{"too many tensors", edit(func(f *testFile) { f.number = 1 << 60 }), "1152921504606846976 tensors: the rest of the file has room for ", 8},

@@ -12,7 +12,7 @@ func Parse(data []byte) (*File, error) {
 	r := &reader{data: data}
 	f := &File{data: data}
 	if string(r.take(4, "the magic")) != Magic {
-		r.fail(0, "no GGUF file")
+		r.fail(0, "not a GGUF file")
 	}
 	if f.Version = r.u32("the version"); r.err == nil && f.Version != 2 && f.Version != 3 {
 		r.unsupported(4, "GGUF version %d (%#x): only versions 2 and 3, little-endian, are known", f.Version, f.Version)

@@ -95,7 +95,7 @@ type Builder struct {
 // NewBuilder returns a Builder of a file without content.
 func NewBuilder() *Builder { return &Builder{} }
 
-// Grow makes room for so many more tensors, payloads and names. Without it the lists of a large
+// Grow makes room for this many more tensors, payloads and names. Without it the lists of a large
 // file are copied as they grow and take twice the memory.
 func (b *Builder) Grow(tensors, payloads, names int) {
 	b.tensors = slices.Grow(b.tensors, tensors)

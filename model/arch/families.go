@@ -18,7 +18,7 @@ func (k *keys) readCommon(c *ForwardConfig, heads, kvHeads, headDim int, eps flo
 	c.KVHeads = k.size("num_key_value_heads", kvHeads)
 	if headDim == 0 && c.Heads != 0 {
 		if headDim = c.HiddenSize / c.Heads; headDim*c.Heads != c.HiddenSize && !k.has("head_dim") {
-			k.fail("hidden_size", "is %d, which %d heads do not divide, and there is no head_dim", c.HiddenSize, c.Heads)
+			k.fail("hidden_size", "is %d, not a multiple of the %d heads, and head_dim is missing", c.HiddenSize, c.Heads)
 			return
 		}
 	}

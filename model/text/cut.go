@@ -144,7 +144,7 @@ func splitText(ctx context.Context, t *tokenizer.Tokenizer, data []byte, c *Cutt
 func splitIDs(t *tokenizer.Tokenizer, vocab int, ids, prefix []int32, c *Cutting) (documents, error) {
 	for i, id := range ids {
 		if int(id) >= vocab {
-			return documents{}, fmt.Errorf("token %d is %d: the vocabulary has %d", i, id, vocab)
+			return documents{}, fmt.Errorf("token %d is %d: the vocabulary has %d tokens", i, id, vocab)
 		}
 	}
 	separator, ok := markerID(t)
@@ -232,7 +232,7 @@ func ParseIDs(text []byte) ([]int32, error) {
 	for field := range bytes.FieldsFuncSeq(text, func(r rune) bool { return strings.ContainsRune(" \t\r\n,[]", r) }) {
 		id, err := strconv.ParseInt(string(field[:min(len(field), 32)]), 10, 32)
 		if err != nil || id < 0 || strconv.FormatInt(id, 10) != string(field) {
-			return nil, fmt.Errorf("token %d is %.20q: ids are whole numbers of 0 and more", len(ids), field)
+			return nil, fmt.Errorf("token %d is %.20q: token ids are integers of 0 or more", len(ids), field)
 		}
 		ids = append(ids, int32(id))
 	}

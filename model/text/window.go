@@ -80,7 +80,7 @@ func (o Options) Check() error {
 	case o.Stride != o.Window-1 && o.Convention == LlamaCpp:
 		return fmt.Errorf("a stride is for the conventions windows and documents, not %s", o.Convention)
 	case o.MaxTokens < 0:
-		return fmt.Errorf("%d tokens at most: use 0 for all of the text", o.MaxTokens)
+		return fmt.Errorf("a limit of %d tokens: use a positive number, or 0 for the whole text", o.MaxTokens)
 	}
 	return nil
 }

@@ -230,7 +230,7 @@ func draw(r *splitmix.Source, logits []float32, weights []float64) (int32, error
 	top := logits[0]
 	for _, v := range logits {
 		if v != v {
-			return 0, errors.New("the model gives a logit that is NaN")
+			return 0, errors.New("the model computed a NaN logit")
 		}
 		top = max(top, v)
 	}

@@ -29,7 +29,7 @@ func tile1x16(dst *float32, dstStride int, a *float32, aStride int, b *float32, 
 //go:noescape
 func tile1x8(dst *float32, dstStride int, a *float32, aStride int, b *float32, bStride int, k int)
 
-// highestBlock is the largest of n values, n a positive multiple of 8; NaN does not count, or is the result.
+// highestBlock returns the largest of n values, n a positive multiple of 8; it ignores or returns a NaN.
 //
 //go:noescape
 func highestBlock(x *float32, n int) float32

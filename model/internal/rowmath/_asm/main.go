@@ -113,7 +113,7 @@ func next(p, stride reg.Register) reg.Register {
 
 func highest() {
 	TEXT("highestBlock", NOSPLIT, "func(x *float32, n int) float32")
-	Doc("highestBlock is the largest of n values, n a positive multiple of 8; NaN does not count, or is the result.")
+	Doc("highestBlock returns the largest of n values, n a positive multiple of 8; it ignores or returns a NaN.")
 	Pragma("noescape")
 	x := Load(Param("x"), GP64())
 	n := Load(Param("n"), GP64())
