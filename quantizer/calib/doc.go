@@ -1,5 +1,5 @@
-// Package calib chooses codes with calibration data: tokens that the model is run on, layer by layer, so that errors are
-// measured where they matter, in what linears give, and not in the weights.
+// Package calib chooses codes with calibration data. It runs the model on tokens, layer by layer,
+// and minimizes the errors of the layers' outputs instead of the errors of the weights.
 //
 //	plan, err := conversion.NewPlan(ck, config, options) // with gqf.AlgorithmGPTQFT, say
 //	text, err := text.Read(ctx, tokenizer, data, calib.DefaultTokens, window) // or text.Write: the model writes it
@@ -9,28 +9,38 @@
 //
 // # Algorithms
 //
-// gptq. For linears that share their inputs X, those of the model whose linears before are quantized already, H = X^T X +
-// lambda I, lambda = max(.01, .2 K/n) of the mean of the diagonal, n rows. Scales come from the weighted search with the
-// diagonal as weights. Codes are chosen column by column in the order of falling diagonal, each for a target that makes up
-// for the errors before it. Groups are those of the natural order, so nothing at run time knows of the order.
+// gptq (arXiv 2210.17323). X are the inputs, n rows of K, of linear layers that share them, in the
+// model whose earlier layers are already quantized. The Hessian is H = X^T X + lambda I, where
+// lambda is max(.01, .2 K/n) times the mean of the diagonal. Scales come from the weighted search,
+// with the diagonal as weights. Columns are quantized in activation order (falling diagonal). The
+// target of each column compensates the errors of the columns quantized before it. Groups keep the
+// natural order, so nothing at run time depends on the activation order.
 //
-// gptq-ft. The same for another target: not what the weights make of X, but what those of the float model make of its
-// own inputs. With D = what these have more than X, P = D^T X (H + lambda I)^-1, the target is W + a W P; where outputs are
-// added to the hidden states, what the float model's states have more, R, is made up for too: + r R^T X (H + lambda I)^-1. a and r are 1/2 for few
-// tokens and 1 for many, see follow in target.go.
+// gptq-ft. The same with another target: the float model's output on its own inputs, W X_float.
+// This correction is known as QEP (quantization error propagation, arXiv 2504.09629); GPTAQ (arXiv
+// 2504.02692) and Qronos (arXiv 2505.11695) are kin. With D = X_float - X and P = D^T X (H + lambda
+// I)^-1, the target is W + a W P. gq adds:
 //
-// refine. After either: two sweeps of coordinate descent over the codes, least-squares scales, another sweep.
+//   - The residual. If a layer's outputs are added to the hidden states, the target also corrects
+//     R, the float model's hidden states minus the quantized model's: + r R^T X (H + lambda
+//     I)^-1.
+//   - The factors. a and r are 1/2 for few tokens and 1 for many, see follow in target.go.
+//   - Two sets of scales. GPTQ runs from each, and each row keeps the better result, see choose
+//     in target.go.
 //
-// imatrix. The weighted search, an error of column j counting E[x_j^2].
+// refine. After either: two sweeps of coordinate descent over the codes, least-squares scales,
+// another sweep.
 //
-// A matrix keeps the search's result where that has the smaller error, and if its inputs were never seen: an expert that
-// no token was routed to.
+// imatrix. The weighted search, in which an error of column j is weighted with E[x_j^2].
+//
+// A matrix keeps the result of the search if its error is smaller, or if no calibration token
+// reached the matrix: an expert that no token was routed to.
 //
 // # Where to start reading
 //
-// job.go has the job, run.go goes through the layers, target.go says what codes are to stand for. gram.go collects H,
-// factor.go factorizes it, solve.go chooses codes. store.go has the directory from which an
-// interrupted job resumes.
+// job.go has the job, run.go goes through the layers, target.go computes the targets. hessian.go
+// collects H, factor.go factorizes it, solve.go chooses codes. store.go has the directory from
+// which an interrupted job resumes.
 //
 // Results have the same bits on every CPU and for any number of threads.
 package calib

@@ -4,8 +4,8 @@ import (
 	"github.com/lowbit-go/gq/kernels"
 )
 
-// engine is what linear algebra runs on: the products of package kernels, whose bits depend neither on the CPU nor on how
-// many threads there are, and loops over rows that are divided among threads.
+// engine does the linear algebra: products by package kernels, whose bits depend neither on the CPU
+// nor on the number of threads, and loops over rows that are divided among threads.
 type engine struct {
 	pool *kernels.Pool
 	work *kernels.Workspace
@@ -20,8 +20,8 @@ func (e *engine) close() { e.pool.Close() }
 
 func quiet(kernels.Choice) {}
 
-// product computes dst = x B^T for m rows of x, [m][cols], and the rows x cols matrix B that read gives a row at a time:
-// dst is [m][rows]. Each sum is one chain of fused multiply-adds in float32, in order of column.
+// product computes dst = x B^T. x is [m][cols], B is [rows][cols] and read row by row, dst is
+// [m][rows]. Each sum is one chain of fused multiply-adds in float32, in order of columns.
 func (e *engine) product(dst, x []float32, m, rows, cols int, read func(dst []float32, row int)) {
 	if m == 0 || rows == 0 {
 		return
@@ -35,7 +35,7 @@ func (e *engine) product(dst, x []float32, m, rows, cols int, read func(dst []fl
 	}
 }
 
-// rows calls f for pieces of 0 .. n-1, from several goroutines. worker tells these apart.
+// rows calls f for pieces of [0, n), in several goroutines. worker is the number of the goroutine.
 func (e *engine) rows(n, piece int, f func(worker, from, to int)) {
 	parts := (n + piece - 1) / piece
 	if parts <= 1 || e.pool.Threads() == 1 {
@@ -45,7 +45,7 @@ func (e *engine) rows(n, piece int, f func(worker, from, to int)) {
 	e.pool.Run(parts, func(worker, part int) { f(worker, part*piece, min(n, (part+1)*piece)) })
 }
 
-// transpose gives x, [n][k], as [k][n].
+// transpose sets dst, [k][n], to the transpose of x, [n][k].
 func (e *engine) transpose(dst, x []float32, n, k int) {
 	const tile = 32
 	e.rows(k, 4*tile, func(_, from, to int) {

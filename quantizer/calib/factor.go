@@ -8,11 +8,12 @@ import (
 	"github.com/lowbit-go/gq/internal/buffer"
 )
 
-// block is the number of columns that are eliminated, or quantized, before the rest is told.
+// block is the number of columns that are eliminated, or quantized, before the others are updated.
 const block = 128
 
-// factor is the Cholesky factor of a damped Hessian, columns in the order of their moments: the one that matters most comes
-// last, as columns are quantized from the last to the first.
+// factor is the Cholesky factor of a damped Hessian, with the columns in ascending activation
+// order: columns are quantized from the last to the first, so the column with the largest diagonal
+// comes last.
 type factor struct {
 	e      *engine
 	k      int
@@ -21,14 +22,15 @@ type factor struct {
 	dead   int   // columns that were always zero
 	lambda float64
 	u      []float64 // U^T U = H + lambda, upper, [k][k] in the order's places
-	h      []float32 // H + lambda, all of it, in the order's places
+	h      []float32 // H + lambda, in the order's places
 	diag   []float64 // of H, by column
 }
 
-var errNotPositive = errors.New("calib: the Hessian is not positive definite, however damped")
+var errNotPositive = errors.New("calib: the Hessian is not positive definite, even with strong damping: are the activations finite?")
 
-// factorize damps the moments' H = X^T X by lambda = max(.01, damping * k/n) of its mean diagonal.
-func factorize(e *engine, g *gram) (*factor, error) {
+// factorize damps the Hessian with lambda = max(.01, damping * k/n) times its mean diagonal and
+// factorizes it.
+func factorize(e *engine, g *hessian) (*factor, error) {
 	k := g.k
 	f := &factor{e: e, k: k, n: g.n, order: make([]int, k), diag: make([]float64, k), u: make([]float64, k*k), h: make([]float32, k*k)}
 	mean := 0.0
@@ -61,8 +63,8 @@ func factorize(e *engine, g *gram) (*factor, error) {
 	return nil, errNotPositive
 }
 
-// fill sets u and h to the damped moments.
-func (f *factor) fill(g *gram) {
+// fill sets u and h to the damped Hessian.
+func (f *factor) fill(g *hessian) {
 	k := f.k
 	f.e.rows(k, 16, func(_, from, to int) {
 		for a := from; a < to; a++ {
@@ -81,7 +83,8 @@ func (f *factor) fill(g *gram) {
 	})
 }
 
-// cholesky factorizes u in place. Every element is made by the same operations in the same order for any number of threads.
+// cholesky factorizes u in place. Each element is computed by the same operations in the same order
+// for any number of threads.
 func (f *factor) cholesky() bool {
 	const nb = 64
 	k, u := f.k, f.u
@@ -104,7 +107,7 @@ func (f *factor) cholesky() bool {
 				}
 			}
 		}
-		// The block's rows right of it, by columns.
+		// The rest of the block's rows, by columns.
 		f.e.rows(k-k1, 64, func(_, from, to int) {
 			for i := k0; i < k1; i++ {
 				row := u[i*k+k1+from : i*k+k1+to]
@@ -117,7 +120,7 @@ func (f *factor) cholesky() bool {
 				}
 			}
 		})
-		// What is below them.
+		// The rows below the block.
 		f.e.rows(k-k1, 8, func(_, from, to int) {
 			for i := k1 + from; i < k1+to; i++ {
 				row := u[i*k+i : (i+1)*k]
@@ -134,14 +137,14 @@ func (f *factor) cholesky() bool {
 	return true
 }
 
-// subtract takes c*b from a.
+// subtract computes a -= c*b.
 func subtract(a, b []float64, c float64) {
 	for j, v := range b {
 		a[j] -= float64(c * v)
 	}
 }
 
-// subtract4 takes from a four rows, each times its first element.
+// subtract4 subtracts four rows from a, each times its first element.
 func subtract4(a, r0, r1, r2, r3 []float64) {
 	if len(a) == 0 {
 		return
@@ -153,7 +156,7 @@ func subtract4(a, r0, r1, r2, r3 []float64) {
 	}
 }
 
-// solve replaces the n rows of b, [n][k] in the order's places, by those of B (H + lambda)^-1.
+// solve replaces the n rows of b, [n][k] in the order's places, by the rows of B (H + lambda)^-1.
 func (f *factor) solve(b []float32, n int) {
 	k, u := f.k, f.u
 	var part, out []float32
@@ -233,8 +236,8 @@ func (f *factor) solve(b []float32, n int) {
 	}
 }
 
-// feedback divides each row of u by its diagonal, into float32: what a quantized column's error adds to the target of the
-// columns before it.
+// feedback returns each row of u divided by its diagonal, in float32: the share of a column's error
+// that the targets of the columns before it compensate.
 func (f *factor) feedback() []float32 {
 	k := f.k
 	v := make([]float32, k*k)
@@ -249,7 +252,7 @@ func (f *factor) feedback() []float32 {
 	return v
 }
 
-// permute gives the n rows of w with their columns in the order's places.
+// permute returns the n rows of w with their columns in the order's places.
 func (f *factor) permute(w []float32, n int) []float32 {
 	out := make([]float32, len(w))
 	f.e.rows(n, 16, func(_, from, to int) {
@@ -262,7 +265,7 @@ func (f *factor) permute(w []float32, n int) []float32 {
 	return out
 }
 
-// weightedErrors gives d H d^T for each of n rows, H damped.
+// weightedErrors returns d H d^T for each of n rows, with the damped H.
 func (f *factor) weightedErrors(d []float32, n int) []float64 {
 	const chunk = 256
 	k := f.k

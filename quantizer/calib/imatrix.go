@@ -20,20 +20,21 @@ import (
 	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
-// Imatrix is the second moments of what goes into linears: by how much an error in each column counts.
+// Imatrix is an importance matrix: the second moments of the inputs of linear layers, which weight
+// the errors of columns.
 type Imatrix struct {
-	// Linears by the name that package model has for them; experts of one tensor are entries of their own.
+	// Linears has the names of package model as keys. Each expert of a fused tensor has an entry.
 	Linears map[string]*Moments
 }
 
-// Moments are those of one linear's inputs.
+// Moments are the second moments of one linear layer's inputs.
 type Moments struct {
 	Rows int64     // tokens
-	Sum  []float64 // of the squares, by column
+	Sum  []float64 // sums of squares, by column
 }
 
-// CollectImatrix runs the float model of a plan's checkpoint on a text and sums the squares of what goes into the linears
-// that the plan quantizes.
+// CollectImatrix runs the float model of a plan's checkpoint on a text and sums the squares of the
+// inputs of the linear layers that the plan quantizes.
 func CollectImatrix(ctx context.Context, p *conversion.Plan, text *text.Text, o Options) (*Imatrix, error) {
 	m, err := model.OpenCheckpoint(p.SourceDir(), model.Options{Threads: o.Threads, Log: quiet})
 	if err != nil {
@@ -90,7 +91,7 @@ func CollectImatrix(ctx context.Context, p *conversion.Plan, text *text.Text, o 
 	return im, nil
 }
 
-// Merge adds another imatrix.
+// Merge adds another importance matrix.
 func (im *Imatrix) Merge(o *Imatrix) error {
 	for name, m := range o.Linears {
 		own := im.Linears[name]
@@ -109,8 +110,9 @@ func (im *Imatrix) Merge(o *Imatrix) error {
 	return nil
 }
 
-// Codes has the searches of a plan's matrices whose algorithm is imatrix, or awq, count errors by the moments. Its warnings
-// say which matrices the imatrix has nothing for; if it has nothing for any, that is an error.
+// Codes weights the searches of the plan's matrices whose algorithm is imatrix or awq with the
+// second moments. Its warnings name the matrices without an entry. If no matrix has an entry, Codes
+// returns an error.
 func (im *Imatrix) Codes(p *conversion.Plan, info conversion.Calibration) (*conversion.CalibratedCodes, error) {
 	weights := map[string][]float32{}
 	var missed []string
@@ -146,7 +148,7 @@ func (im *Imatrix) Codes(p *conversion.Plan, info conversion.Calibration) (*conv
 		}
 	}
 	if len(weights) > 0 && found == 0 {
-		return nil, errors.New("the imatrix has nothing for any of the checkpoint's tensors")
+		return nil, errors.New("the imatrix has no entry for any of the checkpoint's tensors: was it made of another model?")
 	}
 	c := &conversion.CalibratedCodes{Calibration: &info, Importance: func(m conversion.Matrix) []float32 { return weights[m.Name()] }}
 	if len(missed) > 0 {
@@ -156,11 +158,12 @@ func (im *Imatrix) Codes(p *conversion.Plan, info conversion.Calibration) (*conv
 	return c, nil
 }
 
-// Write writes the imatrix in the binary form of llama.cpp's tool of that name, with the checkpoint's own tensor names: the
-// number of entries, and for each its name, rows n, columns and the n-fold mean squares.
+// Write writes the imatrix in llama.cpp's older format (imatrix.dat), with the checkpoint's tensor
+// names: the number of entries, and for each its name, rows n, columns and the mean squares times
+// n.
 func (im *Imatrix) Write(w io.Writer) error {
 	b := bufio.NewWriter(w)
-	put := func(v any) { _ = binary.Write(b, binary.LittleEndian, v) } // Flush has the error
+	put := func(v any) { _ = binary.Write(b, binary.LittleEndian, v) } // Flush returns the error
 	names := make([]string, 0, len(im.Linears))
 	for name := range im.Linears {
 		names = append(names, name)
@@ -182,8 +185,9 @@ func (im *Imatrix) Write(w io.Writer) error {
 	return b.Flush()
 }
 
-// ReadImatrix reads what Write wrote, or an imatrix of llama.cpp, in GGUF or in its older form (imatrix.dat), whose tensor
-// names are turned into those of p's checkpoint. A malformed GGUF file gives a *gguf.FormatError.
+// ReadImatrix reads the output of Write, or an imatrix of llama.cpp, in GGUF or in its older format
+// (imatrix.dat), and maps its tensor names to the names in p's checkpoint. A malformed GGUF file
+// gives a *gguf.FormatError.
 func ReadImatrix(data []byte, p *conversion.Plan) (*Imatrix, error) {
 	byName := map[string]conversion.Matrix{}
 	for _, m := range p.Matrices() {
@@ -247,10 +251,10 @@ func ReadImatrix(data []byte, p *conversion.Plan) (*Imatrix, error) {
 	return im, nil
 }
 
-// add takes an entry of a file: sums of the inputs of as many experts as there are counts of tokens, or of any number of
-// experts that share one count. The matrices of a plan say what names are meant.
+// add adds an entry of a file: the sums of as many experts as there are counts of tokens, or of any
+// number of experts that share one count. The matrices of a plan determine which names are meant.
 func (im *Imatrix) add(name string, counts []int64, sums []float64, byName map[string]conversion.Matrix) error {
-	// put takes the part of expert i of n; one that no token reached has no moments.
+	// put stores expert i of n. An expert that no token reached has no moments.
 	put := func(as string, i, n int) {
 		k := len(sums) / n
 		if rows := counts[i%len(counts)]; rows > 0 {
@@ -292,7 +296,8 @@ func (im *Imatrix) add(name string, counts []int64, sums []float64, byName map[s
 
 var llamaBlock = regexp.MustCompile(`^blk\.(\d+)\.(.+)\.weight$`)
 
-// llamaTensors are what llama.cpp's tensors of a block are called in checkpoints; %d stands for an expert.
+// llamaTensors maps llama.cpp's names of a block's tensors to names in checkpoints; %d stands for
+// an expert.
 var llamaTensors = map[string][]string{
 	"attn_q":      {"self_attn.q_proj.weight"},
 	"attn_k":      {"self_attn.k_proj.weight"},
@@ -308,7 +313,7 @@ var llamaTensors = map[string][]string{
 	"ffn_down_exps": {"mlp.experts.%d.down_proj.weight", "block_sparse_moe.experts.%d.w2.weight", "mlp.experts.down_proj[%d]"},
 }
 
-// llamaNames are the names that a tensor of llama.cpp may have in a checkpoint.
+// llamaNames lists the names that a tensor of llama.cpp may have in a checkpoint.
 func llamaNames(name string) (list []string) {
 	if name == "output.weight" {
 		return []string{"lm_head.weight", "language_model.lm_head.weight"}
@@ -327,7 +332,7 @@ func llamaNames(name string) (list []string) {
 
 var expertPlace = regexp.MustCompile(`%d`)
 
-// expertNames lists the experts that a name with %d stands for.
+// expertNames lists the experts that match a name with %d.
 func expertNames(pattern string, byName map[string]conversion.Matrix) (list []string) {
 	if !expertPlace.MatchString(pattern) {
 		return nil

@@ -9,14 +9,14 @@ import (
 	"github.com/lowbit-go/gq/formats/gguf"
 )
 
-// llama-imatrix of llama.cpp (tools/imatrix/imatrix.cpp) writes GGUF whose general.type is "imatrix". For each matrix NAME
-// there are two tensors of F32: NAME.in_sum2, the sums of squares of what goes in, of n_mat rows of columns, and
-// NAME.counts, n_mat numbers of tokens. n_mat is the number of experts where they are fused, else 1. Newer files have
-// NAME.in_sum too, plain sums.
+// llama-imatrix of llama.cpp (tools/imatrix/imatrix.cpp) writes GGUF whose general.type is
+// "imatrix". Each matrix NAME has two F32 tensors: NAME.in_sum2, [n_mat][columns], the sums of
+// squares of its inputs, and NAME.counts, [n_mat], numbers of tokens. n_mat is the number of fused
+// experts, else 1. Newer files also have NAME.in_sum, plain sums.
 
-// readGGUF calls entry for every matrix of an imatrix in GGUF, in the file's order: with the tokens that reached each of
-// its experts (one if it is a single matrix) and the sums of squares of their inputs, one after the other. It fails as
-// gguf.Parse does, with *gguf.FormatError, or as entry does.
+// readGGUF calls entry for every matrix of an imatrix in GGUF, in the file's order. counts are the
+// tokens of each expert, or of the single matrix, and sums the concatenated sums of squares. Errors
+// are *gguf.FormatError, or come from entry.
 func readGGUF(data []byte, entry func(name string, counts []int64, sums []float64) error) error {
 	f, err := gguf.Parse(data)
 	if err != nil {
@@ -59,7 +59,7 @@ func malformed(at int64, format string, args ...any) error {
 	return fmt.Errorf("imatrix: %w", &gguf.FormatError{Offset: at, Msg: fmt.Sprintf(format, args...)})
 }
 
-// readMatrix reads counts and sums of a matrix.
+// readMatrix reads the counts and sums of a matrix.
 func readMatrix(f *gguf.File, name string, s, c *gguf.Tensor) (counts []int64, sums []float64, err error) {
 	switch {
 	case c == nil:
@@ -83,7 +83,7 @@ func readMatrix(f *gguf.File, name string, s, c *gguf.Tensor) (counts []int64, s
 	return counts, sums, nil
 }
 
-// numbers reads the data of a tensor of F32, which are not negative.
+// numbers reads an F32 tensor and checks that no number is negative.
 func numbers(f *gguf.File, t *gguf.Tensor) ([]float64, error) {
 	b := f.Data(t)
 	list := make([]float64, len(b)/4)

@@ -26,7 +26,7 @@ type ggufTestTensor struct {
 	kind   uint32 // 0: F32
 }
 
-// ggufTestFile is a file as llama-imatrix writes it, or with another general.type.
+// ggufTestFile makes a file as llama-imatrix does, or with another general.type.
 type ggufTestFile struct {
 	general string
 	tensors []ggufTestTensor
@@ -62,7 +62,7 @@ func (f ggufTestFile) bytes() []byte {
 	return append(pad(b), data...)
 }
 
-// ramp is n numbers from first on.
+// ramp returns n numbers from first on.
 func ramp(first float32, n int) []float32 {
 	list := make([]float32, n)
 	for i := range list {
@@ -71,7 +71,7 @@ func ramp(first float32, n int) []float32 {
 	return list
 }
 
-// dense is a matrix of one count, whose tensors have no dimension for it.
+// dense is a matrix with one count, whose tensors have no dimension for experts.
 func dense(name string, count float32, sums []float32) []ggufTestTensor {
 	return []ggufTestTensor{
 		{name: name + ".in_sum2", dims: []uint64{uint64(len(sums))}, values: sums},
@@ -79,7 +79,7 @@ func dense(name string, count float32, sums []float32) []ggufTestTensor {
 	}
 }
 
-// fused is experts in one entry, with the plain sums that newer files have.
+// fused has all experts in one entry, with the plain sums of newer files.
 func fused(name string, counts, sums []float32) []ggufTestTensor {
 	n := uint64(len(counts))
 	dims := []uint64{uint64(len(sums)) / n, n}
@@ -150,14 +150,14 @@ func TestReadGGUFErrors(t *testing.T) {
 			t.Errorf("%s: at byte %d, want %d", c.name, bad.Offset, c.offset)
 		}
 	}
-	for n := range whole[:len(whole)-28] { // the last tensor's padding is no matter
+	for n := range whole[:len(whole)-28] { // the last tensor's padding may be missing
 		if _, err := ggufEntries(whole[:n]); err == nil {
 			t.Errorf("%d bytes of %d are an imatrix", n, len(whole))
 		}
 	}
 }
 
-// planOf lays out a job whose matrices have names to find.
+// planOf makes a plan whose matrices have the names to find.
 func planOf(t testing.TB, dir string, r quantizer.Recipe) *conversion.Plan {
 	t.Helper()
 	ck, err := safetensors.Open(dir, safetensors.Options{})
@@ -176,7 +176,7 @@ func planOf(t testing.TB, dir string, r quantizer.Recipe) *conversion.Plan {
 	return p
 }
 
-// TestImatrixGGUF reads names of llama.cpp, dense ones and experts, of which no token reached one.
+// TestImatrixGGUF reads names of llama.cpp, dense and fused experts; no token reached expert 0.
 func TestImatrixGGUF(t *testing.T) {
 	root := filepath.Join(testshared.Root(t), "model", "testdata", "torch")
 	r := quantizer.Recipe{Bits: 4, Group: 16, Algorithm: gqf.AlgorithmImatrix, Rules: []quantizer.Rule{{Match: `re:.*(_proj|w[123])(\.weight)?`, Bits: 4}}}
@@ -238,7 +238,8 @@ func TestImatrixGGUF(t *testing.T) {
 	}
 }
 
-// FuzzReadGGUF: any bytes are an error or matrices whose numbers go together, and a file of these reads the same.
+// FuzzReadGGUF reads any bytes: an error, or matrices with consistent numbers that read the same
+// when written again.
 func FuzzReadGGUF(f *testing.F) {
 	f.Add(ggufTestFile{tensors: dense("blk.0.attn_q.weight", 3, ramp(1, 8))}.bytes())
 	f.Add(ggufTestFile{tensors: fused("blk.0.ffn_up_exps.weight", []float32{3, 0}, ramp(1, 8))}.bytes())

@@ -16,7 +16,7 @@ import (
 	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
-// TestImatrix collects moments, writes, reads and merges them, and quantizes with them.
+// TestImatrix collects an importance matrix, writes, reads and merges it, and quantizes with it.
 func TestImatrix(t *testing.T) {
 	p := newPlan(t, fixture(t), quantizer.Recipe{Bits: 3, Algorithm: gqf.AlgorithmImatrix})
 	text := ids(1024, 100, 60)

@@ -13,23 +13,25 @@ import (
 	"github.com/lowbit-go/gq/quantizer/workdir"
 )
 
-// Options of a job. The zero value is good.
+// Options of a job. The zero value is ready to use.
 type Options struct {
 	// Refine adds coordinate descent and a refit of scales.
 	Refine bool
-	// FollowInputs and FollowResidual say how far gptq-ft follows the float path: a and r of the package's text. Default
-	// (0): see follow; negative for 0.
+	// FollowInputs and FollowResidual are the factors a and r of gptq-ft, see the package's
+	// documentation. Default (0): see follow; a negative value stands for 0.
 	FollowInputs, FollowResidual float64
-	// Work keeps the codes of finished layers; a job for the same result resumes from them. It must stay open until the
-	// Result is closed. Default: memory.
+	// Work stores the codes of finished layers, from which a job for the same result resumes. It
+	// must stay open until the Result is closed. Default: memory.
 	Work *workdir.Dir
-	// Resumed is called with the number of layers that Work holds and the number of all, if it holds any. Default: none.
+	// Resumed is called with the number of finished layers in Work, if there are any, and the
+	// number of all. Default: none.
 	Resumed func(layers, of int)
-	// Threads. Default: GOMAXPROCS.
+	// Threads is the number of goroutines. Default: GOMAXPROCS.
 	Threads int
-	// Progress is called with weights that are done since the last call, of Work(plan). Default: none.
+	// Progress is called with the number of weights done since the last call, out of Work(plan).
+	// Default: none.
 	Progress func(n int64)
-	// BatchBytes bounds what the second moments of experts take at a time. Default: 2 GiB.
+	// BatchBytes bounds the memory for Hessians of experts. Default: 2 GiB.
 	BatchBytes int64
 }
 
@@ -40,10 +42,10 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Calibrated tells whether an algorithm chooses codes with calibration data.
+// Calibrated reports whether an algorithm chooses codes with calibration data.
 func Calibrated(a gqf.Algorithm) bool { return a == gqf.AlgorithmGPTQ || a == gqf.AlgorithmGPTQFT }
 
-// Work is the number of weights of a plan that Run chooses codes for.
+// Work is the number of a plan's weights that Run chooses codes for.
 func Work(p *conversion.Plan) (n int64) {
 	for _, m := range p.Matrices() {
 		if Calibrated(m.Scheme.Algorithm) {
@@ -61,7 +63,7 @@ type Result struct {
 	plan     *conversion.Plan
 }
 
-// Codes is what the writing of the plan takes. It is valid until Close.
+// Codes is the input for conversion.Plan.WriteWith. It is valid until Close.
 func (r *Result) Codes() *conversion.CalibratedCodes {
 	c := &conversion.CalibratedCodes{Calibration: &r.info, Warnings: r.Warnings}
 	c.Rows = func(m conversion.Matrix) conversion.RowReader {
@@ -73,7 +75,7 @@ func (r *Result) Codes() *conversion.CalibratedCodes {
 	return c
 }
 
-// Close ends the reading of the working directory.
+// Close closes the files of the working directory.
 func (r *Result) Close() { r.store.close() }
 
 // job is a running job.
@@ -84,23 +86,23 @@ type job struct {
 	plan     *conversion.Plan
 	text     *text.Text
 	matrices map[string]conversion.Matrix
-	float    *model.Model // nil: no algorithm follows it
+	float    *model.Model // nil if no algorithm needs it
 	quant    *model.Model
 	floats   *model.Stream
 	quants   *model.Stream
 	store    *store
 	progress func(n int64)
 
-	notes layerNotes // of the layer at hand
+	notes layerNotes // of the current layer
 	names []string
 	done  []*rounding.Codes
 }
 
-// DefaultTokens is the default number of calibration tokens: with more, results hardly improve.
+// DefaultTokens is the default number of calibration tokens: more tokens hardly improve the result.
 const DefaultTokens = 8192
 
-// Run chooses the codes of all matrices of a plan whose algorithm is gptq or gptq-ft. The plan's checkpoint has to be one
-// that package model runs.
+// Run chooses the codes of all matrices of a plan whose algorithm is gptq or gptq-ft. Package model
+// must be able to run the plan's checkpoint.
 func Run(ctx context.Context, p *conversion.Plan, text *text.Text, o Options) (*Result, error) {
 	o = o.withDefaults()
 	j := &job{Options: o, ctx: ctx, plan: p, text: text, matrices: map[string]conversion.Matrix{}, progress: o.Progress}
@@ -134,7 +136,7 @@ func Run(ctx context.Context, p *conversion.Plan, text *text.Text, o Options) (*
 	return r, nil
 }
 
-// info is what the file will say of the job.
+// info is the description of the job that the file records.
 func (j *job) info() conversion.Calibration {
 	c := conversion.Calibration{Source: j.text.Source, SHA256: j.text.SHA256, Tokens: j.text.Tokens(), Sequences: len(j.text.Sequences), Seed: j.text.Seed, Parameters: map[string]any{}}
 	follows := false
@@ -164,10 +166,10 @@ func (j *job) info() conversion.Calibration {
 	return c
 }
 
-// keyVersion changes with whatever changes results.
+// keyVersion changes whenever the results change.
 const keyVersion = 6
 
-// key is the key of all that the codes depend on.
+// key hashes everything that the codes depend on.
 func (j *job) key() (string, error) {
 	type matrix struct {
 		Name   string
@@ -193,7 +195,7 @@ func (j *job) open(follow bool) (err error) {
 	if j.quant, err = model.OpenCheckpoint(dir, o); err != nil {
 		return err
 	}
-	// Its hidden states begin with the rows of the quantized table.
+	// The hidden states of the quantized model begin with rows of the quantized embedding.
 	if m, ok := j.table(); ok {
 		r, err := rounding.NewRounder(m.Scheme, m.Cols)
 		if err != nil {
@@ -214,11 +216,11 @@ func (j *job) open(follow bool) (err error) {
 	return err
 }
 
-// table is the table of tokens, if the plan quantizes it.
+// table finds the embedding, if the plan quantizes it.
 func (j *job) table() (table conversion.Matrix, ok bool) {
 	for _, m := range j.plan.Matrices() {
 		if m.Role == gqf.RoleEmbedding && m.Cols == j.quant.Config().HiddenSize && m.Rows == j.quant.Config().VocabSize {
-			if ok { // two of them: which is the model's is not known here
+			if ok { // two candidates: which one the model uses is not known here
 				return table, false
 			}
 			table, ok = m, true
@@ -227,7 +229,7 @@ func (j *job) table() (table conversion.Matrix, ok bool) {
 	return table, ok
 }
 
-// roundedTable gives what the codes of a table's rows stand for.
+// roundedTable looks up rows of a quantized embedding.
 type roundedTable struct {
 	model.Embedding
 	rounder *rounding.Rounder

@@ -39,7 +39,7 @@ var (
 	fullSeed   = flag.Uint64("seed", 1, "with -full: the seed of text of the model's own")
 )
 
-// qualityModel is a model with its text: calibration takes the beginning, evaluation the rest.
+// qualityModel is a model and its text: calibration takes the beginning, evaluation the rest.
 type qualityModel struct {
 	name, dir, text string
 	convention      text.Convention
@@ -54,7 +54,7 @@ var qualityModels = []qualityModel{
 // evaluated is how many tokens are scored.
 const evaluated = 16000
 
-// opened is a model made ready for measurements.
+// opened is a model that is ready to be measured.
 type opened struct {
 	qualityModel
 	tok      *tokenizer.Tokenizer
@@ -62,7 +62,7 @@ type opened struct {
 	ck       *safetensors.Checkpoint
 	config   []byte
 	windows  []text.Window
-	head     []byte // what calibration may read
+	head     []byte // the part that calibration may read
 	texts    map[string]*text.Text
 	baseline map[int]float64 // KL of TorchAO's symmetric RTN
 }
@@ -93,7 +93,8 @@ func openQuality(t testing.TB, q qualityModel, calibration, evaluated int) *open
 	must()
 	ids, err := o.tok.Encode(string(data), tokenizer.Options{})
 	must()
-	// The text is cut behind the tokens that calibration takes, at the end of a line or document: evaluation never sees them.
+	// The text is cut after the calibration tokens, at the end of a line or document: evaluation
+	// never sees them.
 	cut := func(from, tokens int) int {
 		at := from + len(data)*tokens/len(ids)
 		at += strings.IndexByte(string(data[at:]), '\n') + 1
@@ -116,7 +117,7 @@ func openQuality(t testing.TB, q qualityModel, calibration, evaluated int) *open
 	return o
 }
 
-// text gives calibration tokens: real text, or the model's own.
+// text returns calibration tokens, of real text or written by the model.
 func (o *opened) text(t testing.TB, self bool, tokens int) *text.Text {
 	t.Helper()
 	key := fmt.Sprint(self, tokens)
@@ -139,7 +140,7 @@ func (o *opened) text(t testing.TB, self bool, tokens int) *text.Text {
 	return own
 }
 
-// quantize writes a .gqf by a recipe, calibrated where its algorithm is.
+// quantize writes a .gqf by a recipe, with calibration if its algorithm needs it.
 func (o *opened) quantize(t testing.TB, r quantizer.Recipe, text *text.Text, co calib.Options) string {
 	t.Helper()
 	plan, err := conversion.NewPlan(o.ck, o.config, conversion.Options{Recipe: r})

@@ -11,7 +11,7 @@ import (
 	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
-// run goes through the layers. The lm_head counts as one.
+// run goes through the layers. lm_head counts as one.
 func (j *job) run(r *Result) error {
 	layers := len(j.quant.Config().Layers)
 	if err := j.resumed(layers + 1); err != nil {
@@ -56,7 +56,7 @@ func (j *job) run(r *Result) error {
 	return nil
 }
 
-// resumed opens the layers that are there and tells of them.
+// resumed opens the finished layers and reports them.
 func (j *job) resumed(layers int) error {
 	found := 0
 	for layer := range layers {
@@ -78,7 +78,7 @@ func (j *job) keep(layer int) error {
 	return j.store.put(layer, j.names, j.done, j.notes)
 }
 
-// layer chooses the codes of a layer and moves the streams behind it.
+// layer chooses the codes of a layer and moves the streams past it.
 func (j *job) layer(layer int) error {
 	j.notes, j.names, j.done = layerNotes{}, nil, nil
 	stages := j.quant.Stages(layer)
@@ -105,7 +105,7 @@ func (j *job) layer(layer int) error {
 	return nil
 }
 
-// resume moves the streams behind a layer that is done.
+// resume moves the streams past a finished layer.
 func (j *job) resume(layer int, l *layerFile) error {
 	j.notes = l.index.Notes
 	var undo []func()
@@ -139,7 +139,7 @@ func (j *job) count(l *layerFile) {
 	}
 }
 
-// replace puts codes in the place of a linear's weights.
+// replace replaces the weights of a linear layer by codes.
 func (j *job) replace(name string, c *rounding.Codes) (undo func(), err error) {
 	op, err := kernels.NewRows(c.Rows, c.Cols, c.DequantizeRow, nil, kernels.Options{Log: quiet})
 	if err != nil {
@@ -165,12 +165,12 @@ func (j *job) advance(layer int, part model.Part) error {
 	return nil
 }
 
-// group is a model.Group with what is collected for it.
+// group is a model.Group and its Hessian.
 type group struct {
 	model.Group
-	matrices []conversion.Matrix // those to be quantized with calibration
-	follow   bool                // the float path
-	g        *gram
+	matrices []conversion.Matrix // those quantized with calibration
+	follow   bool                // collect the differences from the float model
+	hessian  *hessian
 }
 
 // prepare finds a group's matrices.
@@ -194,12 +194,12 @@ func (j *job) width(g *group) int {
 
 func (g *group) cols() int { return g.matrices[0].Cols }
 
-// batch takes from a stage as many groups as may be collected at a time, at least one.
+// batch takes groups from a stage, at least one, within BatchBytes.
 func (j *job) batch(stage []model.Group) []model.Group {
 	bytes := int64(0)
 	for i, g := range stage {
 		if own := j.prepare(g); len(own.matrices) > 0 {
-			bytes += gramBytes(own.cols(), own.follow && j.FollowInputs >= 0, j.width(own))
+			bytes += hessianBytes(own.cols(), own.follow && j.FollowInputs >= 0, j.width(own))
 		}
 		if i > 0 && bytes > j.BatchBytes {
 			return stage[:i]
@@ -208,16 +208,17 @@ func (j *job) batch(stage []model.Group) []model.Group {
 	return stage
 }
 
-// stage chooses the codes of groups that do not depend on each other and has the quantized stream use them.
+// stage chooses the codes of groups that do not depend on each other and puts them into the
+// quantized model.
 func (j *job) stage(layer int, stage []model.Group) (undo []func(), err error) {
 	var groups []*group
-	first := map[string]*group{} // by the name of the first linear
+	first := map[string]*group{} // by the name of the first linear layer
 	for _, g := range stage {
 		own := j.prepare(g)
 		if len(own.matrices) == 0 {
 			continue
 		}
-		own.g = newGram(j.e, own.cols(), own.follow && j.FollowInputs >= 0, j.width(own))
+		own.hessian = newHessian(j.e, own.cols(), own.follow && j.FollowInputs >= 0, j.width(own))
 		groups = append(groups, own)
 		first[g.Linears[0]] = own
 	}
@@ -236,12 +237,12 @@ func (j *job) stage(layer int, stage []model.Group) (undo []func(), err error) {
 		if err := j.ctx.Err(); err != nil {
 			return undo, err
 		}
-		g.g.done()
+		g.hessian.done()
 		list, err := j.solve(g)
 		if err != nil {
 			return undo, err
 		}
-		g.g = nil
+		g.hessian = nil
 		for i, m := range g.matrices {
 			j.names, j.done = append(j.names, m.Name()), append(j.done, list[i])
 			u, err := j.replace(m.Name(), list[i])
@@ -254,7 +255,7 @@ func (j *job) stage(layer int, stage []model.Group) (undo []func(), err error) {
 	return undo, nil
 }
 
-// collect adds what a sequence gives the groups.
+// collect adds a sequence's activations to the groups.
 func (j *job) collect(seq, layer int, part model.Part, first map[string]*group) error {
 	type seen struct {
 		x      []float32
@@ -288,7 +289,7 @@ func (j *job) collect(seq, layer int, part model.Part, first map[string]*group) 
 		h := j.quant.Config().HiddenSize
 		residual := make([]float32, h)
 		k := in.K
-		at := 0 // in the other's tokens
+		at := 0 // in the float model's tokens
 		for r := range in.Rows {
 			x := in.X[r*k:][:k]
 			token := r
@@ -296,7 +297,7 @@ func (j *job) collect(seq, layer int, part model.Part, first map[string]*group) 
 				token = in.Tokens[r]
 			}
 			var d, res []float32
-			if other.x != nil && g.g.cross != nil {
+			if other.x != nil && g.hessian.cross != nil {
 				row := r
 				if in.Tokens != nil { // both lists ascend
 					for at < len(other.tokens) && other.tokens[at] < token {
@@ -314,13 +315,13 @@ func (j *job) collect(seq, layer int, part model.Part, first map[string]*group) 
 					}
 				}
 			}
-			if g.g.residual != nil {
+			if g.hessian.residual != nil {
 				res = residual
 				for i, v := range j.floats.Hidden(seq)[token*h:][:h] {
 					res[i] = v - hidden[token*h+i]
 				}
 			}
-			g.g.add(x, d, res)
+			g.hessian.add(x, d, res)
 		}
 	})
 }

@@ -29,7 +29,7 @@ func fixture(t testing.TB) string {
 	return filepath.Join(testshared.Root(t), "testdata", "books1.3M-bf16")
 }
 
-// ids makes sequences of any tokens, the same ones each time.
+// ids makes sequences of arbitrary tokens, the same in each call.
 func ids(vocab int, lengths ...int) *text.Text {
 	text := &text.Text{Source: "tokens", SHA256: strings.Repeat("0", 64)}
 	x := uint32(1)
@@ -62,7 +62,7 @@ func newPlan(t testing.TB, dir string, r quantizer.Recipe) *conversion.Plan {
 	return p
 }
 
-// file runs a job and gives the file's bytes and what the job warned of.
+// file runs a job and returns the file's bytes and the job's warnings.
 func file(t testing.TB, p *conversion.Plan, text *text.Text, o calib.Options) ([]byte, []string) {
 	t.Helper()
 	r, err := calib.Run(context.Background(), p, text, o)
@@ -83,7 +83,8 @@ func file(t testing.TB, p *conversion.Plan, text *text.Text, o calib.Options) ([
 
 var jobRecipe = quantizer.Recipe{Bits: 3, Algorithm: gqf.AlgorithmGPTQFT}
 
-// TestSchemes runs every kind of scheme and compares the error of what linears give with that of the search.
+// TestSchemes runs every kind of scheme and compares the errors of the outputs with those after a
+// search.
 func TestSchemes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes its time")
@@ -156,7 +157,7 @@ func logits(t testing.TB, text *text.Text, open func(model.Options) (*model.Mode
 	return all
 }
 
-// TestArchitectures runs fused projections, post norms, and experts in tensors of their own and fused.
+// TestArchitectures runs fused projections, post norms, and experts in single and fused tensors.
 func TestArchitectures(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes its time")
@@ -185,7 +186,7 @@ func TestArchitectures(t *testing.T) {
 	}
 }
 
-// TestUnreached has calibration of one token: most experts never see any.
+// TestUnreached calibrates with one token, which reaches few experts.
 func TestUnreached(t *testing.T) {
 	for _, name := range []string{"mixtral", "qwen3-moe"} {
 		dir := filepath.Join(testshared.Root(t), "model", "testdata", "torch", name)
@@ -197,12 +198,12 @@ func TestUnreached(t *testing.T) {
 	}
 }
 
-// TestSameBits compares what a job chooses with what it chose on another machine: amd64 and arm64, with vector code and
-// without, have to agree.
+// TestSameBits compares the codes with the recorded ones: amd64 and arm64 must agree, with vector
+// code and without.
 func TestSameBits(t *testing.T) {
 	const want = "ede1cb2dbf7d7f69"
 	recipe := jobRecipe
-	recipe.Rules = []quantizer.Rule{{Match: `re:model\.layers\.[2-5]\..*`, Skip: true}} // in an emulator this takes its time
+	recipe.Rules = []quantizer.Rule{{Match: `re:model\.layers\.[2-5]\..*`, Skip: true}} // takes long in an emulator
 	p := newPlan(t, fixture(t), recipe)
 	r, err := calib.Run(context.Background(), p, ids(1024, 20, 41), calib.Options{Refine: true})
 	if err != nil {
@@ -230,8 +231,8 @@ func TestSameBits(t *testing.T) {
 	}
 }
 
-// TestHead has a rule calibrate a head that is not the table: what the head's codes make of the inputs that the layers
-// before give it is nearer to what its weights do than with the search's codes.
+// TestHead has a rule that calibrates an untied lm_head. With gptq its outputs must be nearer to
+// the float weights' outputs on the same inputs than with the search.
 func TestHead(t *testing.T) {
 	dir := filepath.Join(testshared.Root(t), "model", "testdata", "torch", "llama3")
 	text := ids(67, 200, 200, 200)

@@ -8,8 +8,8 @@ import (
 	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
-// solver chooses the codes of one matrix. Weights and codes are in the factor's order of columns, scales and zero points
-// by group of the natural order.
+// solver chooses the codes of one matrix. Weights and codes are in the factor's order of columns,
+// scales and zero points by group of the natural order.
 type solver struct {
 	e        *engine
 	f        *factor
@@ -20,9 +20,9 @@ type solver struct {
 	groups   int
 	qmin     float32
 	qmax     float32
-	smallest float32 // magnitude of a scale that the layouts hold
-	half     float32 // what is added to a code: 1/2 on the half-step grid
-	place    []int   // group of each place
+	smallest float32 // of a scale that the layouts can store
+	half     float32 // added to codes: 1/2 on the half-step grid
+	place    []int   // group of the column at each place
 	target   []float32
 	scales   []float32 // [n][groups]
 	zeros    []int8    // nil unless asymmetric
@@ -61,7 +61,8 @@ func (s *solver) clone() *solver {
 	return &c
 }
 
-// takeBetter takes from another result for the same matrix the rows whose error is smaller, and counts them.
+// takeBetter replaces the rows whose error is smaller in o, another result for the same matrix, and
+// counts them.
 func (s *solver) takeBetter(o *solver) (taken int) {
 	for r, e := range o.errs {
 		if !(e < s.errs[r]) {
@@ -78,10 +79,11 @@ func (s *solver) takeBetter(o *solver) (taken int) {
 	return taken
 }
 
-// roundMagic is 1.5 * 2^23: adding it to a float32 below 2^22 in size rounds to the nearest integer, ties to even.
+// roundMagic is 1.5 * 2^23: adding it to a float32 of magnitude below 2^22 rounds to the nearest
+// integer, ties to even.
 const roundMagic = 3 << 22
 
-// code is the code for a weight w, whose group has zero point z and a scale of inverse inv.
+// code is the code of weight w in a group with zero point z and inverse scale inv.
 func (s *solver) code(w, inv, z float32) float32 {
 	t := float32(w*inv) - s.half
 	t = min(max(t, s.qmin-z), s.qmax-z)
@@ -96,8 +98,9 @@ func (s *solver) zero(i int) float32 {
 	return float32(s.zeros[i])
 }
 
-// search chooses scales and zero points by the weighted search, each column's errors counting its moment, and if not flat
-// more in larger weights (see quantizer.RowQuantizer.Weigh), and rounds to the nearest codes.
+// search chooses scales and zero points by the weighted search and rounds to the nearest codes. An
+// error is weighted with the diagonal of H and, unless flat, more in larger weights (see
+// quantizer.RowQuantizer.Weigh).
 func (s *solver) search(flat bool) error {
 	n, k := s.n, s.k
 	s.scales = make([]float32, n*s.groups)
@@ -148,7 +151,7 @@ func (s *solver) search(flat bool) error {
 	return nil
 }
 
-// rowError says which row an error belongs to.
+// rowError is an error and the row that it belongs to.
 type rowError struct {
 	row int
 	err error
@@ -157,7 +160,7 @@ type rowError struct {
 func (e *rowError) Error() string { return e.err.Error() }
 func (e *rowError) Unwrap() error { return e.err }
 
-// searchWeights are the moments, their mean being 1, none quite zero.
+// searchWeights is the diagonal of H with mean 1 and without zeros.
 func (f *factor) searchWeights() []float32 {
 	mean := 0.0
 	for _, d := range f.diag {
@@ -174,11 +177,12 @@ func (f *factor) searchWeights() []float32 {
 	return w
 }
 
-// gptq chooses codes for the scales that are there: columns from the last to the first, each meeting a target that makes
-// up for the errors of those before it (E. Frantar et al., GPTQ, 2023; in this form the nearest-plane algorithm).
+// gptq chooses codes for the present scales. It goes from the last column to the first; the target
+// of each column compensates the errors of the columns done (E. Frantar et al., GPTQ, 2023; in this
+// form the nearest-plane algorithm).
 func (s *solver) gptq() {
 	n, k := s.n, s.k
-	shift := make([]float32, n*k) // what columns' targets have moved by
+	shift := make([]float32, n*k) // changes of the columns' targets
 	for j1 := k; j1 > 0; {
 		j0 := (j1 - 1) / block * block
 		w := j1 - j0
@@ -221,7 +225,7 @@ func (s *solver) gptq() {
 	s.errs = s.measure()
 }
 
-// errors gives what the target has more than the codes stand for.
+// errors returns target minus dequantized weights.
 func (s *solver) errors() []float32 {
 	d := buffer.Grow(&s.buf.d, s.n*s.k)
 	s.e.rows(s.n, 16, func(_, from, to int) {
@@ -241,7 +245,7 @@ func (s *solver) measure() []float64 { return s.f.weightedErrors(s.errors(), s.n
 // refineRows is how many rows are refined at a time.
 const refineRows = 256
 
-// refine sweeps over the codes, moving each to where the error is least while the others stay, and fits the scales again.
+// refine sweeps over the codes and refits the scales.
 func (s *solver) refine() {
 	s.sweep()
 	s.sweep()
@@ -250,7 +254,8 @@ func (s *solver) refine() {
 	s.errs = s.measure()
 }
 
-// sweep moves each code, from the column that matters most, to where the error is least.
+// sweep moves each code to the minimum of the error while the others stay, starting with the column
+// of the largest diagonal.
 func (s *solver) sweep() {
 	k, h := s.k, s.f.h
 	d := s.errors()
@@ -271,7 +276,7 @@ func (s *solver) sweep() {
 					}
 					s.codes[r*k+a] = int8(now)
 					step := float32((now - was) * sc)
-					for b, v := range h[a*k:][:a] { // those behind a have had their turn
+					for b, v := range h[a*k:][:a] { // the columns behind a are done
 						gr[b] -= float32(step * v)
 					}
 				}
@@ -280,14 +285,14 @@ func (s *solver) sweep() {
 	}
 }
 
-// refit sets each row's scales to those of the least error for its codes.
+// refit sets each row's scales to the least-squares solution for its codes.
 func (s *solver) refit() {
 	k, n := s.k, s.groups
 	rows := max(1, min(refineRows, (16<<20)/(n*n)))
 	th := make([]float32, rows*k) // targets times H
-	gram := make([]float32, rows*n*n)
+	normal := make([]float32, rows*n*n)
 	rhs := make([]float32, rows*n)
-	steps := make([]float32, rows*k) // what codes stand for, in scales
+	steps := make([]float32, rows*k) // codes minus zero points: weights in units of scales
 	members := make([][]int, n)      // places of each group
 	for a, g := range s.place {
 		members[g] = append(members[g], a)
@@ -303,7 +308,7 @@ func (s *solver) refit() {
 			}
 		}
 		clear(rhs)
-		clear(gram)
+		clear(normal)
 		for g, own := range members {
 			x := buffer.Grow(&x, m*len(own))
 			for r := range m {
@@ -325,7 +330,7 @@ func (s *solver) refit() {
 						sums[s.place[a]] += float64(v * steps[r*k+a])
 					}
 					for b, v := range sums {
-						gram[(r*n+g)*n+b] = float32(v)
+						normal[(r*n+g)*n+b] = float32(v)
 					}
 					b := 0.0
 					for _, a := range own {
@@ -337,29 +342,30 @@ func (s *solver) refit() {
 		}
 		s.e.rows(m, 1, func(_, from, to int) {
 			for r := from; r < to; r++ {
-				s.refitRow(s.scales[(r0+r)*n:][:n], gram[r*n*n:][:n*n], rhs[r*n:][:n])
+				s.refitRow(s.scales[(r0+r)*n:][:n], normal[r*n*n:][:n*n], rhs[r*n:][:n])
 			}
 		})
 	}
 }
 
-// refitRow solves A s = b for a row's scales. Those that cannot be stored, or that would change their sign, stay.
-func (s *solver) refitRow(scales, gram, rhs []float32) {
+// refitRow solves A s = b for a row's scales. A scale that cannot be stored, or that would change
+// its sign, stays.
+func (s *solver) refitRow(scales, normal, rhs []float32) {
 	n := len(scales)
 	a, b := make([]float64, n*n), make([]float64, n)
 	trace := 0.0
 	for i := range n {
-		trace += float64(gram[i*n+i])
+		trace += float64(normal[i*n+i])
 	}
 	if !(trace > 0) {
 		return
 	}
 	ridge := 1e-7 * trace / float64(n)
-	// The unknowns are changes of scales, so that the ridge holds them where they are.
+	// The unknowns are changes of scales, so that the ridge favours the present scales.
 	for i := range n {
 		b[i] = float64(rhs[i])
 		for j := range n {
-			v := (float64(gram[i*n+j]) + float64(gram[j*n+i])) / 2
+			v := (float64(normal[i*n+j]) + float64(normal[j*n+i])) / 2
 			a[i*n+j] = v
 			b[i] -= float64(v * float64(scales[j]))
 		}
@@ -376,7 +382,7 @@ func (s *solver) refitRow(scales, gram, rhs []float32) {
 	}
 }
 
-// solveSymmetric replaces b by a^-1 b; a is positive definite, and its lower triangle is overwritten.
+// solveSymmetric replaces b by a^-1 b. a is positive definite; its lower triangle is overwritten.
 func solveSymmetric(a, b []float64, n int) bool {
 	for i := range n {
 		for j := 0; j <= i; j++ {
@@ -409,7 +415,7 @@ func solveSymmetric(a, b []float64, n int) bool {
 	return true
 }
 
-// result gives the codes in the natural order of columns.
+// result returns the codes in the natural order of columns.
 func (s *solver) result() *rounding.Codes {
 	c := &rounding.Codes{Shape: s.scheme.Shape(s.n, s.k), Values: make([]int8, len(s.codes)), Scales: s.scales, Zeros: s.zeros}
 	s.e.rows(s.n, 16, func(_, from, to int) {

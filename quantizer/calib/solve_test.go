@@ -11,7 +11,7 @@ import (
 	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
-// normal makes numbers that are nearly normally distributed.
+// normal makes approximately normal numbers.
 func normal(r *splitmix.Source, n int) []float32 {
 	x := make([]float32, n)
 	for i := range x {
@@ -23,7 +23,7 @@ func normal(r *splitmix.Source, n int) []float32 {
 	return x
 }
 
-// inputs makes rows of activations whose columns go together, column 3 being always zero.
+// inputs makes rows of activations with correlated columns; column 3 is always zero.
 func inputs(r *splitmix.Source, rows, k int) []float32 {
 	x := normal(r, rows*k)
 	for i := range rows {
@@ -36,8 +36,8 @@ func inputs(r *splitmix.Source, rows, k int) []float32 {
 	return x
 }
 
-func testGram(e *engine, x, d, res []float32, k, width int) *gram {
-	g := newGram(e, k, d != nil, width)
+func testHessian(e *engine, x, d, res []float32, k, width int) *hessian {
+	g := newHessian(e, k, d != nil, width)
 	for i := range len(x) / k {
 		var dr, rr []float32
 		if d != nil {
@@ -54,14 +54,14 @@ func testGram(e *engine, x, d, res []float32, k, width int) *gram {
 
 func near(a, b, scale float64) bool { return math.Abs(a-b) <= 1e-4*scale }
 
-// TestGram compares with sums in float64.
-func TestGram(t *testing.T) {
+// TestHessian compares with sums in float64.
+func TestHessian(t *testing.T) {
 	const rows, k, width = 700, 37, 11
 	e := newEngine(2)
 	defer e.close()
 	r := splitmix.Source(1)
 	x, d, res := inputs(&r, rows, k), normal(&r, rows*k), normal(&r, rows*width)
-	g := testGram(e, x, d, res, k, width)
+	g := testHessian(e, x, d, res, k, width)
 	sum := func(a []float32, ka, i int, b []float32, kb, j int) (s float64) {
 		for n := range rows {
 			s += float64(a[n*ka+i]) * float64(b[n*kb+j])
@@ -87,13 +87,13 @@ func TestGram(t *testing.T) {
 	}
 }
 
-// TestFactor multiplies the factor out again, and what solve gives with what it was solved for.
+// TestFactor multiplies the factor and the solutions out again.
 func TestFactor(t *testing.T) {
 	const rows, k, n = 600, 200, 19
 	e := newEngine(2)
 	defer e.close()
 	r := splitmix.Source(2)
-	g := testGram(e, inputs(&r, rows, k), nil, nil, k, 0)
+	g := testHessian(e, inputs(&r, rows, k), nil, nil, k, 0)
 	f, err := factorize(e, g)
 	if err != nil {
 		t.Fatal(err)
@@ -138,13 +138,14 @@ func TestFactor(t *testing.T) {
 	}
 }
 
-// TestSolver checks GPTQ against the textbook's form, which inverts H, and that each step has a smaller error.
+// TestSolver checks GPTQ against the textbook's form, which inverts H, and that each step reduces
+// the error.
 func TestSolver(t *testing.T) {
 	const rows, k, n = 900, 160, 24
 	e := newEngine(2)
 	defer e.close()
 	r := splitmix.Source(3)
-	g := testGram(e, inputs(&r, rows, k), nil, nil, k, 0)
+	g := testHessian(e, inputs(&r, rows, k), nil, nil, k, 0)
 	f, err := factorize(e, g)
 	if err != nil {
 		t.Fatal(err)
@@ -174,7 +175,7 @@ func TestSolver(t *testing.T) {
 				wrong++
 			}
 		}
-		if wrong > len(want)/200 { // float64 there: a rare target is rounded the other way, and what follows it then differs
+		if wrong > len(want)/200 { // float64 there: a few targets are rounded the other way, and the columns after them differ
 			t.Errorf("%v: %d of %d codes are not the textbook's", scheme, wrong, len(want))
 		}
 		solved := total()
@@ -196,11 +197,11 @@ func TestSolver(t *testing.T) {
 	}
 }
 
-// textbook is GPTQ as published, in float64, for the scales that are there: the inverse of H, its Cholesky factor, and
-// updates of all columns that follow.
+// textbook is GPTQ as published, in float64, for the present scales: the inverse of H, its Cholesky
+// factor, and updates of all columns that follow.
 func textbook(s *solver, f *factor) []int8 {
 	k, n := s.k, s.n
-	// Columns from the last to the first are columns 0, 1, ... there.
+	// The textbook goes from column 0 up, so columns are reversed.
 	a := make([]float64, k*k)
 	inv := make([]float64, k*k)
 	for i := range k {
@@ -251,16 +252,16 @@ func textbook(s *solver, f *factor) []int8 {
 	return codes
 }
 
-// The shapes of a model of 1B parameters: rows of activations 512, columns 2048.
-func BenchmarkGram(b *testing.B) {
+// Shapes of a model of 1B parameters: 512 rows of activations, 2048 columns.
+func BenchmarkHessian(b *testing.B) {
 	const k = 2048
 	e := newEngine(0)
 	defer e.close()
 	r := splitmix.Source(1)
-	x := normal(&r, gramRows*k)
-	g := newGram(e, k, true, 0)
+	x := normal(&r, hessianRows*k)
+	g := newHessian(e, k, true, 0)
 	for b.Loop() {
-		for i := range gramRows {
+		for i := range hessianRows {
 			g.add(x[i*k:][:k], x[i*k:][:k], nil)
 		}
 	}
@@ -271,7 +272,7 @@ func BenchmarkCholesky(b *testing.B) {
 	e := newEngine(0)
 	defer e.close()
 	r := splitmix.Source(1)
-	g := testGram(e, normal(&r, 2*k*k), nil, nil, k, 0)
+	g := testHessian(e, normal(&r, 2*k*k), nil, nil, k, 0)
 	for b.Loop() {
 		if _, err := factorize(e, g); err != nil {
 			b.Fatal(err)
@@ -284,7 +285,7 @@ func benchSolver(b *testing.B, run func(s *solver)) {
 	e := newEngine(0)
 	defer e.close()
 	r := splitmix.Source(1)
-	g := testGram(e, inputs(&r, 2*k, k), nil, nil, k, 0)
+	g := testHessian(e, inputs(&r, 2*k, k), nil, nil, k, 0)
 	f, err := factorize(e, g)
 	if err != nil {
 		b.Fatal(err)

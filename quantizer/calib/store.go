@@ -12,7 +12,8 @@ import (
 	"github.com/lowbit-go/gq/quantizer/workdir"
 )
 
-// store keeps the codes of finished layers: in a working directory, from which an interrupted job resumes, or in memory.
+// store holds the codes of finished layers: in a working directory, from which an interrupted job
+// resumes, or in memory.
 type store struct {
 	work    *workdir.Dir // nil: in memory
 	key     string
@@ -20,12 +21,13 @@ type store struct {
 	results map[string]conversion.RowReader
 }
 
-// layerPrefix begins the names of the entries of layers.
+// layerPrefix is the prefix of the entries of layers.
 const layerPrefix = "layer-"
 
 func layerName(layer int) string { return fmt.Sprint(layerPrefix, layer) }
 
-// openStore opens the store of the job with a key. The layers of other jobs are removed from the directory.
+// openStore opens the store for the job with a key. It removes the layers of other jobs from the
+// directory.
 func openStore(work *workdir.Dir, key string) (*store, error) {
 	s := &store{work: work, key: key, layers: map[int]*layerFile{}, results: map[string]conversion.RowReader{}}
 	if work == nil {
@@ -34,7 +36,7 @@ func openStore(work *workdir.Dir, key string) (*store, error) {
 	return s, work.Prune(layerPrefix, key)
 }
 
-// close ends the reading.
+// close closes the open entries.
 func (s *store) close() {
 	for _, l := range s.layers {
 		l.entry.Close()
@@ -54,7 +56,7 @@ type layerIndex struct {
 	Notes    layerNotes    `json:"notes"`
 }
 
-// layerNotes is what a job says of a layer.
+// layerNotes are a job's remarks on a layer.
 type layerNotes struct {
 	Unreached []string `json:"unreached,omitempty"` // matrices that no calibration token reached
 	Kept      []string `json:"kept,omitempty"`      // matrices for which the search was no worse
@@ -73,7 +75,7 @@ func (l *layerFile) codes(m *matrixIndex) *rounding.StoredCodes {
 	return &rounding.StoredCodes{Shape: m.Shape, At: l.base + m.Offset, File: l.entry}
 }
 
-// put keeps a finished layer.
+// put stores a finished layer.
 func (s *store) put(layer int, names []string, list []*rounding.Codes, notes layerNotes) error {
 	if s.work == nil {
 		for i, c := range list {
@@ -110,7 +112,7 @@ func (s *store) put(layer int, names []string, list []*rounding.Codes, notes lay
 	return err
 }
 
-// get opens a finished layer; nil if there is none that is whole.
+// get opens a finished layer. It returns nil if there is none, or a damaged one.
 func (s *store) get(layer int) (*layerFile, error) {
 	if s.work == nil || s.layers[layer] != nil {
 		return s.layers[layer], nil
@@ -120,7 +122,7 @@ func (s *store) get(layer int) (*layerFile, error) {
 		return nil, nil
 	}
 	l := &layerFile{entry: e}
-	if err := l.read(); err != nil { // it is of this job and whole
+	if err := l.read(); err != nil { // although the entry is of this job and whole
 		e.Close()
 		return nil, fmt.Errorf("%s: %s: %w", s.work.Path(), layerName(layer), err)
 	}

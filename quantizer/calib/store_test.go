@@ -27,7 +27,7 @@ import (
 // tiny is a model whose job takes a moment.
 const tiny = "../../model/testdata/torch/llama3"
 
-// childEnv makes the test binary a job in the directory that it names.
+// childEnv makes the test binary run a job in the directory that it names.
 const childEnv = "GQ_CALIB_TEST_DIR"
 
 func TestMain(m *testing.M) {
@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 
 func tinyText() *text.Text { return ids(64, 32, 32) }
 
-// child runs the job and says each time that weights are done.
+// child runs the job and prints a line each time that weights are done.
 func child(dir string) error {
 	work, err := workdir.Open(dir)
 	if err != nil {
@@ -63,7 +63,7 @@ func child(dir string) error {
 	}
 	_, err = calib.Run(context.Background(), p, tinyText(), calib.Options{Work: work, Threads: 1, Progress: func(int64) {
 		fmt.Println("progress")
-		time.Sleep(time.Millisecond) // so that it can be killed between two of them
+		time.Sleep(time.Millisecond) // so that it can be killed between two layers
 	}})
 	return err
 }
@@ -78,7 +78,8 @@ func openWork(t testing.TB, path string) *workdir.Dir {
 	return work
 }
 
-// tinyFile runs the job in a directory, gives the file's bytes and how many layers it found there.
+// tinyFile runs the job in a directory and returns the file's bytes and the number of layers it
+// resumed from.
 func tinyFile(t testing.TB, work *workdir.Dir) (b []byte, found int) {
 	t.Helper()
 	o := calib.Options{Work: work, Threads: 1, Resumed: func(layers, of int) { found = layers }}
@@ -86,8 +87,8 @@ func tinyFile(t testing.TB, work *workdir.Dir) (b []byte, found int) {
 	return b, found
 }
 
-// TestKilled kills a job at random moments and has the next one resume, until one ends: the file is the same as the file of a
-// job that was not killed.
+// TestKilled kills a job at random moments and resumes it until it ends: the file must equal the
+// file of an uninterrupted job.
 func TestKilled(t *testing.T) {
 	want, _ := tinyFile(t, nil)
 	exe, err := os.Executable()
@@ -116,7 +117,7 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// kill starts a job in a directory and kills it when it has said so many times that weights are done.
+// kill starts a job in a directory and kills it when it has reported progress so many times.
 func kill(t *testing.T, exe, dir string, times int) {
 	t.Helper()
 	cmd := exec.Command(exe)
@@ -140,8 +141,8 @@ func kill(t *testing.T, exe, dir string, times int) {
 	_ = cmd.Wait()
 }
 
-// TestDamagedWork damages what a job left, in every kind of place: what is damaged or another's is made again, and the file is
-// the same.
+// TestDamagedWork damages every kind of place in a job's directory: damaged layers and other jobs'
+// layers must be made again, and the file must be the same.
 func TestDamagedWork(t *testing.T) {
 	work := openWork(t, filepath.Join(t.TempDir(), "work"))
 	want, found := tinyFile(t, work)
@@ -181,7 +182,7 @@ func TestDamagedWork(t *testing.T) {
 		r := rand.New(rand.NewPCG(uint64(seed), 3))
 		name := files[seed%len(files)]
 		b := bytes.Clone(whole[name])
-		// Most places are codes; every second one is in the header or the index.
+		// Most places are codes. Every second damage is to the header or the index.
 		i := r.IntN(len(b) / (1 + seed%2*8))
 		if seed%5 == 0 {
 			check(fmt.Sprint("truncated to ", i), name, b[:i])
@@ -192,7 +193,7 @@ func TestDamagedWork(t *testing.T) {
 	}
 	check("another layer's file as", files[0], whole[files[1]])
 
-	// Another job's layers have other keys.
+	// Layers of another job have other keys.
 	other := openWork(t, filepath.Join(t.TempDir(), "other"))
 	file(t, newPlan(t, tiny, quantizer.Recipe{Bits: 4, Algorithm: gqf.AlgorithmGPTQ}), tinyText(), calib.Options{Work: other, Threads: 1})
 	b, err := os.ReadFile(filepath.Join(other.Path(), filepath.Base(files[0])))
@@ -217,7 +218,7 @@ func TestWorkLocked(t *testing.T) {
 	}
 }
 
-// TestInterrupted cancels a job: what is finished stays, and is what the next job resumes from.
+// TestInterrupted cancels a job: the next job resumes from the finished layers.
 func TestInterrupted(t *testing.T) {
 	work := openWork(t, filepath.Join(t.TempDir(), "work"))
 	ctx, cancel := context.WithCancel(t.Context())

@@ -15,7 +15,7 @@ import (
 // solve chooses the codes of a group's matrices.
 func (j *job) solve(g *group) ([]*rounding.Codes, error) {
 	var list []*rounding.Codes
-	if g.g.n == 0 || g.g.zero() {
+	if g.hessian.n == 0 || g.hessian.zero() {
 		for _, m := range g.matrices {
 			c, err := j.unreached(m)
 			if err != nil {
@@ -26,13 +26,13 @@ func (j *job) solve(g *group) ([]*rounding.Codes, error) {
 		}
 		return list, nil
 	}
-	f, err := factorize(j.e, g.g)
+	f, err := factorize(j.e, g.hessian)
 	if err != nil {
 		return nil, fmt.Errorf("tensor %q: %w", g.matrices[0].Name(), err)
 	}
 	j.notes.Dead += f.dead
-	g.g.h = nil
-	// The targets of all need the factor, which then makes room for the feedback.
+	g.hessian.h = nil
+	// All targets need the factor, whose memory the feedback then takes.
 	var targets [][]float32
 	for _, m := range g.matrices {
 		t, err := j.target(g, f, m)
@@ -41,7 +41,7 @@ func (j *job) solve(g *group) ([]*rounding.Codes, error) {
 		}
 		targets = append(targets, t)
 	}
-	g.g.cross, g.g.residual = nil, nil
+	g.hessian.cross, g.hessian.residual = nil, nil
 	v := f.feedback()
 	f.u = nil
 	for i, m := range g.matrices {
@@ -64,9 +64,10 @@ func (j *job) solve(g *group) ([]*rounding.Codes, error) {
 	return list, nil
 }
 
-// choose finds a matrix's codes. GPTQ starts from two sets of scales: of the search in which an error counts its column's
-// moment, and of that in which it counts more in a large weight, so that less is cut off; targets grow as they make up for
-// errors. Each row gets what has the least error, and no row more than the search gives it.
+// choose finds a matrix's codes. GPTQ starts from two sets of scales: from the search with the
+// diagonal of H as weights, and from a search that also weights errors of large weights more and so
+// clips less, because compensation makes targets larger. Each row keeps the result with the least
+// error, the search's included.
 func (j *job) choose(s *solver) (improved bool, err error) {
 	if err := s.search(true); err != nil {
 		return false, err
@@ -87,10 +88,10 @@ func (j *job) choose(s *solver) (improved bool, err error) {
 	return taken > 0, nil
 }
 
-// follow is how far n rows of k inputs let a target follow the float path, if that was not stated: half as far as they say
-// up to 8192 rows, as what they say has the more noise the fewer they are and the more inputs there are; all the way from
-// 32768 rows on, if there are 48 of them an input. (All the way is 1-8 % worse than half with 8192 self-written tokens on
-// the models of docs/QUALITY.md, and 0-16 % better with 32768.)
+// follow is the factor a or r for n rows of k inputs, if it was not stated. It is 1/2 up to 8192
+// rows, because measured differences are noisier the fewer the rows and the more the inputs, and 1
+// from 32768 rows on if there are 48 rows per input. (With 8192 self-written tokens, 1 is 1-8 %
+// worse than 1/2 on the models of docs/QUALITY.md; with 32768 it is 0-16 % better.)
 func follow(stated float64, n, k int) float32 {
 	if stated != 0 {
 		return float32(max(stated, 0))
@@ -102,27 +103,27 @@ func follow(stated float64, n, k int) float32 {
 	return float32(min(0.5+float64(detmath.Log(ratio)/(4*math.Ln2)), 1))
 }
 
-// target is what a matrix's codes are to stand for, columns in the factor's order.
+// target returns a matrix's target weights, columns in the factor's order.
 func (j *job) target(g *group, f *factor, m conversion.Matrix) ([]float32, error) {
 	n, k := m.Rows, m.Cols
 	w := make([]float32, n*k)
 	if err := j.plan.ReadMatrix(w, m); err != nil {
 		return nil, err
 	}
-	if m.Scheme.Algorithm != gqf.AlgorithmGPTQFT || g.g.cross == nil && g.g.residual == nil {
+	if m.Scheme.Algorithm != gqf.AlgorithmGPTQFT || g.hessian.cross == nil && g.hessian.residual == nil {
 		return f.permute(w, n), nil
 	}
 	shift := make([]float32, n*k)
-	if g.g.cross != nil {
-		j.e.product(shift, w, n, k, k, func(dst []float32, row int) { copy(dst, g.g.cross[row*k:][:k]) })
-		a := follow(j.FollowInputs, g.g.n, k)
+	if g.hessian.cross != nil {
+		j.e.product(shift, w, n, k, k, func(dst []float32, row int) { copy(dst, g.hessian.cross[row*k:][:k]) })
+		a := follow(j.FollowInputs, g.hessian.n, k)
 		for i, v := range shift {
 			shift[i] = float32(a * v)
 		}
 	}
-	if g.g.residual != nil {
-		r := follow(j.FollowResidual, g.g.n, k)
-		for i, v := range g.g.residual {
+	if g.hessian.residual != nil {
+		r := follow(j.FollowResidual, g.hessian.n, k)
+		for i, v := range g.hessian.residual {
 			shift[i] += float32(r * v)
 		}
 	}
@@ -135,7 +136,7 @@ func (j *job) target(g *group, f *factor, m conversion.Matrix) ([]float32, error
 	return t, nil
 }
 
-// unreached chooses codes for a matrix whose inputs were never seen.
+// unreached chooses codes for a matrix that no calibration token reached.
 func (j *job) unreached(m conversion.Matrix) (*rounding.Codes, error) {
 	j.notes.Unreached = append(j.notes.Unreached, m.Name())
 	w := make([]float32, m.Rows*m.Cols)
@@ -162,21 +163,21 @@ func matrixError(m conversion.Matrix, err error) error {
 	return fmt.Errorf("tensor %q: %w", m.Name(), err)
 }
 
-// head chooses the codes of an output head that is not the table, if it is to be calibrated.
+// head chooses the codes of an untied lm_head, if it is to be calibrated.
 func (j *job) head() error {
 	j.notes, j.names, j.done = layerNotes{}, nil, nil
 	g := j.prepare(model.Group{Linears: []string{j.quant.Head()}, Expert: -1})
 	if len(g.matrices) == 0 {
 		return nil
 	}
-	g.g = newGram(j.e, g.cols(), g.follow && j.FollowInputs >= 0, 0)
+	g.hessian = newHessian(j.e, g.cols(), g.follow && j.FollowInputs >= 0, 0)
 	diff := make([]float32, g.cols())
 	for seq := range j.quants.Len() {
 		if err := j.ctx.Err(); err != nil {
 			return err
 		}
 		var floats []float32
-		if g.g.cross != nil {
+		if g.hessian.cross != nil {
 			j.floats.HeadInput(seq, func(in *model.Input) { floats = slices.Clone(in.X) })
 		}
 		j.quants.HeadInput(seq, func(in *model.Input) {
@@ -189,11 +190,11 @@ func (j *job) head() error {
 						d[i] = v - x[i]
 					}
 				}
-				g.g.add(x, d, nil)
+				g.hessian.add(x, d, nil)
 			}
 		})
 	}
-	g.g.done()
+	g.hessian.done()
 	list, err := j.solve(g)
 	if err != nil {
 		return err

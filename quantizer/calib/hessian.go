@@ -2,22 +2,25 @@ package calib
 
 import "github.com/lowbit-go/gq/internal/buffer"
 
-// gramRows is how many rows of activations are multiplied at a time: a sum of so many products is made in float32.
-const gramRows = 512
+// hessianRows is how many rows of activations are multiplied at a time. Sums over that many rows are
+// float32.
+const hessianRows = 512
 
-// gramPanel is how many columns' products are made at a time.
-const gramPanel = 256
+// hessianPanel is the number of columns of a product.
+const hessianPanel = 256
 
-// gram collects the second moments of the inputs of linears that share them: H = X^T X, and for the float-path target how
-// they go together with what the float model has in their place.
-type gram struct {
+// hessian collects the Hessian H = X^T X of linear layers that share their inputs X. For the target of
+// gptq-ft it also collects products of X with the differences between the float model and the
+// quantized model.
+type hessian struct {
 	e *engine
 	k int
 	n int // rows
 
 	h     []float64 // upper triangle of X^T X, [k][k]
-	cross []float32 // X^T D, D what the float model's inputs have more, [k][k]; nil: not wanted
-	// residual is R^T X, R what the float model's hidden states have more, [width][k]; nil: not wanted
+	cross []float32 // X^T D with D = X_float - X, [k][k]; nil if not wanted
+	// residual is R^T X, where R are the float model's hidden states minus the quantized model's,
+	// [width][k]; nil if not wanted.
 	residual []float32
 	width    int
 
@@ -27,8 +30,8 @@ type gram struct {
 	out        []float32
 }
 
-func newGram(e *engine, k int, cross bool, width int) *gram {
-	g := &gram{e: e, k: k, h: make([]float64, k*k), width: width}
+func newHessian(e *engine, k int, cross bool, width int) *hessian {
+	g := &hessian{e: e, k: k, h: make([]float64, k*k), width: width}
 	if cross {
 		g.cross = make([]float32, k*k)
 	}
@@ -38,8 +41,8 @@ func newGram(e *engine, k int, cross bool, width int) *gram {
 	return g
 }
 
-// gramBytes is what a gram takes.
-func gramBytes(k int, cross bool, width int) int64 {
+// hessianBytes is the size of a hessian.
+func hessianBytes(k int, cross bool, width int) int64 {
 	n := int64(k) * int64(k) * 8
 	if cross {
 		n += int64(k) * int64(k) * 4
@@ -47,16 +50,16 @@ func gramBytes(k int, cross bool, width int) int64 {
 	return n + int64(width)*int64(k)*4
 }
 
-// add takes a row: the input x, what the float model's has more, and what its hidden state has more. The latter two may
-// be nil for zeros.
-func (g *gram) add(x, d, r []float32) {
+// add adds a row: x is the input, d is the float model's input minus x, and r is the float model's
+// hidden state minus the quantized model's. Nil stands for zeros in d and r.
+func (g *hessian) add(x, d, r []float32) {
 	if g.x == nil {
-		g.x = make([]float32, gramRows*g.k)
+		g.x = make([]float32, hessianRows*g.k)
 		if g.cross != nil {
-			g.d = make([]float32, gramRows*g.k)
+			g.d = make([]float32, hessianRows*g.k)
 		}
 		if g.residual != nil {
-			g.r = make([]float32, gramRows*g.width)
+			g.r = make([]float32, hessianRows*g.width)
 		}
 	}
 	put := func(buffer, row []float32, k int) {
@@ -72,13 +75,13 @@ func (g *gram) add(x, d, r []float32) {
 	put(g.x, x, g.k)
 	put(g.d, d, g.k)
 	put(g.r, r, g.width)
-	if g.rows++; g.rows == gramRows {
+	if g.rows++; g.rows == hessianRows {
 		g.flush()
 	}
 }
 
-// flush adds what is buffered.
-func (g *gram) flush() {
+// flush adds the buffered rows.
+func (g *hessian) flush() {
 	n, k, e := g.rows, g.k, g.e
 	if n == 0 {
 		return
@@ -87,8 +90,8 @@ func (g *gram) flush() {
 	g.rows = 0
 	xt := buffer.Grow(&g.xt, k*n)
 	e.transpose(xt, g.x, n, k)
-	for p := 0; p < k; p += gramPanel {
-		m, cols := min(gramPanel, k-p), k-p
+	for p := 0; p < k; p += hessianPanel {
+		m, cols := min(hessianPanel, k-p), k-p
 		out := buffer.Grow(&g.out, m*cols)
 		e.product(out, xt[p*n:], m, cols, n, func(dst []float32, row int) { copy(dst, xt[(p+row)*n:][:n]) })
 		e.rows(m, 16, func(_, from, to int) {
@@ -112,10 +115,10 @@ func (g *gram) flush() {
 	}
 }
 
-// addProduct adds a b^T to dst; a is [m][n], b [k][n].
-func (g *gram) addProduct(dst, a, b []float32, m, k, n int) {
-	for p := 0; p < m; p += gramPanel {
-		rows := min(gramPanel, m-p)
+// addProduct computes dst += a b^T. a is [m][n], b is [k][n].
+func (g *hessian) addProduct(dst, a, b []float32, m, k, n int) {
+	for p := 0; p < m; p += hessianPanel {
+		rows := min(hessianPanel, m-p)
 		out := buffer.Grow(&g.out, rows*k)
 		g.e.product(out, a[p*n:], rows, k, n, func(dst []float32, row int) { copy(dst, b[row*n:][:n]) })
 		g.e.rows(rows, 16, func(_, from, to int) {
@@ -126,14 +129,14 @@ func (g *gram) addProduct(dst, a, b []float32, m, k, n int) {
 	}
 }
 
-// done ends the collecting and gives the buffers up.
-func (g *gram) done() {
+// done ends the collection and frees the buffers.
+func (g *hessian) done() {
 	g.flush()
 	g.x, g.d, g.r, g.xt, g.dt, g.rt, g.out = nil, nil, nil, nil, nil, nil, nil
 }
 
-// zero tells that all rows were zeros.
-func (g *gram) zero() bool {
+// zero reports whether all rows were zeros.
+func (g *hessian) zero() bool {
 	for j := range g.k {
 		if g.h[j*g.k+j] != 0 {
 			return false
@@ -143,7 +146,7 @@ func (g *gram) zero() bool {
 }
 
 // moment is the sum of x_i x_j.
-func (g *gram) moment(i, j int) float64 {
+func (g *hessian) moment(i, j int) float64 {
 	if i > j {
 		i, j = j, i
 	}
