@@ -207,7 +207,7 @@ func (j *quantizeJob) allocJob() alloc.Job {
 	return job
 }
 
-func (h *chooser) probe() (*alloc.Probed, error) {
+func (h *chooser) probe() (*alloc.Sensitivities, error) {
 	job := h.allocJob()
 	job.Model, job.Reference, job.Work = h.probed, h.reference, h.work
 	job.Resumed = func(probes, of int) { h.resumed(h.work, fmt.Sprintf("%d of %d probes", probes, of)) }

@@ -17,33 +17,38 @@ import (
 	"github.com/lowbit-go/gq/quantizer/workdir"
 )
 
-// Job is a checkpoint whose tensors are to get bits. The first five fields have to be set.
+// Job is a checkpoint whose tensors get bits. The first five fields must be set.
 type Job struct {
 	Checkpoint *safetensors.Checkpoint
 	Config     []byte // config.json
 	Options    conversion.Options
-	// Model is the checkpoint's; its tensors are replaced one at a time while a Job runs.
+	// Model is the checkpoint's model. While a Job runs, it replaces the model's tensors one at a
+	// time.
 	Model *model.Model
-	// Reference is the float model's predictions of a text. Divergences are measured against it, and moments of inputs are
-	// collected on its sequences.
+	// Reference has the float model's predictions of a text, against which divergences are
+	// measured. The second moments of inputs are collected on the same sequences.
 	Reference *eval.Reference
-	// MinBits and MaxBits bound the bits. Default: 2 and 8; without data, 1 bit destroys a model.
+	// MinBits and MaxBits bound the bits. Default: 2 and 8; without calibration, 1 bit destroys a
+	// model.
 	MinBits, MaxBits int
-	// Groups are those to choose from. Default: 32, 64, 128.
+	// Groups are the group sizes to choose from. Default: 32, 64, 128.
 	Groups []int
-	// Widths are the bits of probes, ascending. Default: 3. With 2, 3, 4 and 5 the choice loses up to a tenth less at 2 and
-	// 3 bits, and next to nothing less at 4; it takes four times as long.
+	// Widths are the bits of probes, ascending. Default: 3. With 2, 3, 4 and 5 the allocation has
+	// up to a tenth less divergence at 2 and 3 bits and about the same at 4, and takes four times
+	// as long.
 	Widths []int
 	// Calibration is an account of calibration that the sizes of files have room for. Default: none.
 	Calibration *conversion.Calibration
-	// TableFixed leaves the table of tokens as the recipe has it. Default: false.
+	// TableFixed leaves the embedding as the recipe has it. Default: false.
 	TableFixed bool
-	// Work keeps what probes measured; a job with the same probes resumes from them. Default: nothing is kept.
+	// Work stores the results of probes, from which a job with the same probes resumes. Default:
+	// nothing is stored.
 	Work *workdir.Dir
-	// Resumed is called with the number of probes that Work holds and the number of all, if it holds any. Default: none.
+	// Resumed is called with the number of probes in Work, if there are any, and the number of all
+	// probes. Default: none.
 	Resumed func(probes, of int)
-	// Progress is called, from several goroutines, with the number of steps done since the last call; Start with how many
-	// there will be.
+	// Start is called with the number of steps; Progress, by several goroutines, with the number of
+	// steps done since the last call.
 	Start    func(steps int)
 	Progress func(n int)
 
@@ -56,19 +61,19 @@ func (j *Job) progress(n int) {
 	}
 }
 
-// Probed is a checkpoint of which it is known what each tensor's bits cost and are worth.
-type Probed struct {
+// Sensitivities is a checkpoint with the bytes and the predicted KL of each tensor's options.
+type Sensitivities struct {
 	Decisions []*Decision
-	// Measured counts the probes that were measured; the others were in WorkFile.
+	// Measured counts the probes that were measured, not resumed.
 	Measured int
 
 	job     Job
-	weights int64 // quantized, those of fixed tensors too
+	weights int64 // quantized weights, fixed tensors included
 	fixed   int64 // bytes of quantized tensors that are not decisions
 }
 
-// layOut finds the decisions and what each option of theirs takes. It reads no weights.
-func (j Job) layOut() (*Probed, error) {
+// layOut finds the decisions and the bytes of their options. It reads no weights.
+func (j Job) layOut() (*Sensitivities, error) {
 	if j.MinBits == 0 {
 		j.MinBits = 2
 	}
@@ -90,7 +95,7 @@ func (j Job) layOut() (*Probed, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Probed{}
+	p := &Sensitivities{}
 	if p.Decisions, err = j.decisions(plan); err != nil {
 		return nil, err
 	}
@@ -102,8 +107,8 @@ func (j Job) layOut() (*Probed, error) {
 	return p, nil
 }
 
-// Probe measures what each decision's options are worth.
-func (j Job) Probe(ctx context.Context) (*Probed, error) {
+// Probe predicts the KL of each decision's options.
+func (j Job) Probe(ctx context.Context) (*Sensitivities, error) {
 	p, err := j.layOut()
 	if err != nil {
 		return nil, err
@@ -115,7 +120,7 @@ func (j Job) Probe(ctx context.Context) (*Probed, error) {
 	return p, j.Checkpoint.Guard(func() error { return j.measure(ctx, p) })
 }
 
-// Smallest is the allocation of the fewest bytes. It takes no probe, and predicts no KL.
+// Smallest is the allocation of the fewest bytes. It needs no probe and predicts no KL.
 func (j Job) Smallest() (*Allocation, error) {
 	p, err := j.layOut()
 	if err != nil {
@@ -124,7 +129,8 @@ func (j Job) Smallest() (*Allocation, error) {
 	return p.allocation(make([]int, len(p.Decisions))) // options are in order of bytes
 }
 
-// CheckBitsPerWeight is a *TargetError if the allocation, the smallest, has more bits per weight than bpw.
+// CheckBitsPerWeight returns a *TargetError if a, the smallest allocation, exceeds bpw bits per
+// weight.
 func (a *Allocation) CheckBitsPerWeight(bpw float64) error {
 	if a.BitsPerWeight > bpw {
 		return &TargetError{fmt.Sprintf("%g bits per weight: the least that the tensors can take is %.3f", bpw, a.BitsPerWeight)}
@@ -132,7 +138,8 @@ func (a *Allocation) CheckBitsPerWeight(bpw float64) error {
 	return nil
 }
 
-// CheckFileBytes is a *TargetError if the file of the allocation, the smallest, has more than so many bytes.
+// CheckFileBytes returns a *TargetError if the file of a, the smallest allocation, exceeds so many
+// bytes.
 func (a *Allocation) CheckFileBytes(bytes int64) error {
 	if a.OutputBytes > bytes {
 		return &TargetError{fmt.Sprintf("a file of %d bytes: the smallest has %d", bytes, a.OutputBytes)}
@@ -140,7 +147,7 @@ func (a *Allocation) CheckFileBytes(bytes int64) error {
 	return nil
 }
 
-func (j *Job) measure(ctx context.Context, p *Probed) error {
+func (j *Job) measure(ctx context.Context, p *Sensitivities) error {
 	list := p.Decisions
 	moments, err := j.moments(ctx)
 	if err != nil {
@@ -169,8 +176,8 @@ func (j *Job) measure(ctx context.Context, p *Probed) error {
 	return j.errors(ctx, list, moments)
 }
 
-// count finds the bytes that are not to be decided.
-func (p *Probed) count(plan *conversion.Plan) {
+// count adds up the bytes that are not decisions.
+func (p *Sensitivities) count(plan *conversion.Plan) {
 	open := map[string]bool{}
 	for _, d := range p.Decisions {
 		for _, t := range d.Tensors {
@@ -192,38 +199,39 @@ func (p *Probed) count(plan *conversion.Plan) {
 	}
 }
 
-// Row is a line of an allocation's table.
+// Row is a row of an allocation's table.
 type Row struct {
 	Tensor string `json:"tensor"` // with * for the experts of a layer
 	Bits   int    `json:"bits"`
 	Group  int    `json:"group"` // 0: per channel
 	Bytes  int64  `json:"bytes"`
-	// KL is what the tensor adds to the divergence, as predicted.
+	// KL is the tensor's predicted share of the divergence.
 	KL float64 `json:"predicted_kl"`
 }
 
-// Allocation is bits and group of every decision.
+// Allocation holds the bits and group of every decision.
 type Allocation struct {
 	Rows []Row `json:"tensors"`
-	// PayloadBytes and BitsPerWeight are of all quantized tensors, OutputBytes is the size of the file.
+	// PayloadBytes and BitsPerWeight cover all quantized tensors. OutputBytes is the size of the
+	// file.
 	PayloadBytes  int64   `json:"payload_bytes"`
 	BitsPerWeight float64 `json:"bits_per_weight"`
 	OutputBytes   int64   `json:"output_bytes"`
 	// PredictedKL is the sum over the table.
 	PredictedKL float64 `json:"predicted_kl"`
-	// Rules come before those that the job had.
+	// Rules precede the job's own rules.
 	Rules []quantizer.Rule `json:"-"`
-	// Plan is the job with these rules.
+	// Plan is the job's plan with these rules.
 	Plan *conversion.Plan `json:"-"`
 }
 
-// TargetError tells that a target cannot be met.
+// TargetError says that a target cannot be met.
 type TargetError struct{ msg string }
 
 func (e *TargetError) Error() string { return e.msg }
 
-// Bytes gives the least and the greatest number of bytes that the decisions can take.
-func (p *Probed) Bytes() (least, most int64) {
+// Bytes returns the least and the greatest number of bytes of the decisions.
+func (p *Sensitivities) Bytes() (least, most int64) {
 	for _, d := range p.Decisions {
 		least += d.Options[d.hull[0]].Bytes
 		most += d.Options[d.hull[len(d.hull)-1]].Bytes
@@ -231,8 +239,8 @@ func (p *Probed) Bytes() (least, most int64) {
 	return least, most
 }
 
-// Budget chooses for so many bytes of the decisions' payloads at most.
-func (p *Probed) Budget(bytes int64) (*Allocation, error) {
+// Budget chooses options whose payloads have at most so many bytes.
+func (p *Sensitivities) Budget(bytes int64) (*Allocation, error) {
 	chosen, ok := choose(p.Decisions, bytes)
 	if !ok {
 		least, _ := p.Bytes()
@@ -241,8 +249,8 @@ func (p *Probed) Budget(bytes int64) (*Allocation, error) {
 	return p.allocation(chosen)
 }
 
-// BitsPerWeight chooses for so many bits of payload per quantized weight at most.
-func (p *Probed) BitsPerWeight(bpw float64) (*Allocation, error) {
+// BitsPerWeight chooses options with at most bpw bits of payload per quantized weight.
+func (p *Sensitivities) BitsPerWeight(bpw float64) (*Allocation, error) {
 	a, err := p.Budget(int64(bpw*float64(p.weights)/8) - p.fixed)
 	if _, short := errors.AsType[*TargetError](err); !short {
 		return a, err
@@ -255,8 +263,8 @@ func (p *Probed) BitsPerWeight(bpw float64) (*Allocation, error) {
 	return nil, cmp.Or(smallest.CheckBitsPerWeight(bpw), err)
 }
 
-// FileBytes chooses for a file of so many bytes at most.
-func (p *Probed) FileBytes(bytes int64) (*Allocation, error) {
+// FileBytes chooses options for a file of at most so many bytes.
+func (p *Sensitivities) FileBytes(bytes int64) (*Allocation, error) {
 	least, most := p.Bytes()
 	smallest, err := p.Budget(least)
 	if err != nil {
@@ -265,7 +273,8 @@ func (p *Probed) FileBytes(bytes int64) (*Allocation, error) {
 	if err := smallest.CheckFileBytes(bytes); err != nil {
 		return nil, err
 	}
-	// What is not payload depends a little on the rules, which the file records: the budget is brought to it.
+	// The bytes outside the payload depend a little on the rules, which the file records. So the
+	// budget is adjusted until the file fits.
 	best, budget := smallest, min(most, least+bytes-smallest.OutputBytes)
 	for range 16 {
 		a, err := p.Budget(max(budget, least))
@@ -289,10 +298,10 @@ func (p *Probed) FileBytes(bytes int64) (*Allocation, error) {
 	return best, nil
 }
 
-// fileSlack is what a file may be smaller than its target before another allocation is tried.
+// fileSlack is how many bytes a file may stay below its target before another allocation is tried.
 const fileSlack = 64
 
-func (p *Probed) allocation(chosen []int) (*Allocation, error) {
+func (p *Sensitivities) allocation(chosen []int) (*Allocation, error) {
 	a := &Allocation{}
 	for i, d := range p.Decisions {
 		o := d.Options[chosen[i]]

@@ -25,7 +25,7 @@ import (
 
 const bundled = "../../testdata/books1.3M-bf16"
 
-// openJob opens a checkpoint and tokens that mean nothing.
+// openJob opens a checkpoint with arbitrary tokens.
 func openJob(t testing.TB, dir string, threads int) Job {
 	t.Helper()
 	ck, err := safetensors.Open(dir, safetensors.Options{})
@@ -57,7 +57,7 @@ func openJob(t testing.TB, dir string, threads int) Job {
 	return j
 }
 
-// reference is the float model's predictions of sequences.
+// reference computes the float model's predictions of sequences.
 func reference(t testing.TB, dir string, sequences [][]int32) *eval.Reference {
 	t.Helper()
 	m, err := model.OpenCheckpoint(dir, model.Options{Log: func(kernels.Choice) {}, Packed: true})
@@ -72,7 +72,7 @@ func reference(t testing.TB, dir string, sequences [][]int32) *eval.Reference {
 	return r
 }
 
-func probe(t testing.TB, j Job) *Probed {
+func probe(t testing.TB, j Job) *Sensitivities {
 	t.Helper()
 	p, err := j.Probe(t.Context())
 	if err != nil {
@@ -81,8 +81,8 @@ func probe(t testing.TB, j Job) *Probed {
 	return p
 }
 
-// half is the allocation for half of the bytes that matter.
-func half(t testing.TB, p *Probed) *Allocation {
+// half is the allocation halfway between the least and the most bytes.
+func half(t testing.TB, p *Sensitivities) *Allocation {
 	t.Helper()
 	least, most := p.Bytes()
 	a, err := p.Budget((least + most) / 2)
@@ -92,8 +92,8 @@ func half(t testing.TB, p *Probed) *Allocation {
 	return a
 }
 
-// long skips a test that quantizes whole models where that is emulated: TestSameChoiceEverywhere says that results are the
-// same.
+// long skips a test that quantizes whole models in an emulator. TestSameChoiceEverywhere covers it:
+// results are the same everywhere.
 func long(t *testing.T) {
 	if testing.Short() {
 		t.Skip("minutes under emulation")
@@ -155,14 +155,14 @@ func TestTargetsAreMet(t *testing.T) {
 func TestMaxKL(t *testing.T) {
 	long(t)
 	p := probe(t, openJob(t, bundled, 2))
-	// What is measured is a stranger to what is predicted.
+	// The measured divergence differs from the predicted one by this factor.
 	for _, off := range []float64{.3, 1, 1.3, 4} {
 		for _, target := range []float64{.5, .05, .01} {
 			measure := func(_ context.Context, a *Allocation) (float64, error) { return off*a.PredictedKL + 1e-3, nil }
 			a, list, err := p.MaxKL(t.Context(), target, measure)
 			if err != nil {
 				var e *TargetError
-				if off == 4 && target == .01 && errors.As(err, &e) { // more than 8 bits can do
+				if off == 4 && target == .01 && errors.As(err, &e) { // out of reach with 8 bits
 					continue
 				}
 				t.Fatalf("%gx, target %g: %v %+v", off, target, err, list)
@@ -241,7 +241,7 @@ func TestExpertsAreOneDecision(t *testing.T) {
 		if bytes != row.Bytes {
 			t.Errorf("%s: %d bytes, the table says %d", want, bytes, row.Bytes)
 		}
-		// A rule for one expert leaves the others together.
+		// A rule for one expert leaves the other experts in one decision.
 		j.Options.Rules = []quantizer.Rule{{Match: strings.TrimSuffix(strings.Replace(want, "*", "0", 1), ".weight"), Bits: 7}}
 		p = probe(t, j)
 		for _, l := range half(t, p).Plan.Tensors {
@@ -286,7 +286,7 @@ func TestRecipeRoundTrip(t *testing.T) {
 	}
 }
 
-// chosenHash is that of the test below's table: the same on any CPU and for any number of threads.
+// chosenHash is the hash of the table in the test below, on any CPU and for any number of threads.
 const chosenHash = "8ccaf8287be6639e"
 
 func TestSameChoiceEverywhere(t *testing.T) {
@@ -302,7 +302,8 @@ func TestSameChoiceEverywhere(t *testing.T) {
 	}
 }
 
-// TestGoesOn ends a job in the middle: the next one measures only what is missing, and chooses the same.
+// TestGoesOn ends a job in the middle: the next one measures only what is missing and chooses the
+// same options.
 func TestGoesOn(t *testing.T) {
 	const dir = "../../model/testdata/torch/llama3"
 	want := half(t, probe(t, openJob(t, dir, 2))).Rows

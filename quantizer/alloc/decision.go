@@ -12,37 +12,38 @@ import (
 	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
-// Option is what a decision can be.
+// Option is a pair of bits and group that a decision can take.
 type Option struct {
 	Bits  int
 	Group int
-	// Bytes of payload, KL as predicted.
+	// Bytes is the size of the payload, KL the predicted divergence.
 	Bytes int64
 	KL    float64
 }
 
 // Decision is one or more tensors that get the same bits and group.
 type Decision struct {
-	// Name is the tensor's, with * in the place of experts' numbers.
+	// Name is the tensor's name, with * for the numbers of experts.
 	Name    string
 	Tensors []string
-	Table   bool // looked up by token
+	Table   bool // the embedding
 	Weights int64
-	// ProbeKL is what was measured with these tensors alone at each of Job.Widths, group 64.
+	// ProbeKL is the divergence measured with only these tensors rounded, at each of Job.Widths,
+	// group 64.
 	ProbeKL []float64
 	Options []Option // in order of bytes
 
-	heads  []string        // other names that a table goes by
-	match  string          // of the rule for all of them; "": one each
-	rule   *quantizer.Rule // a person's rule that leaves bits open; nil: none
+	heads  []string        // other names of an embedding
+	match  string          // pattern of one rule for all tensors; "": one rule each
+	rule   *quantizer.Rule // the user's rule that leaves bits open; nil: none
 	scheme rounding.Scheme
 	hull   []int // indices of the options on the lower convex hull, in order of bytes
 }
 
-// expert finds the number of an expert in a name.
+// expert matches the number of an expert in a name.
 var expert = regexp.MustCompile(`^(.*\.experts\.)\d+(\..*)$`)
 
-// decisions lists what is to be decided, and the tensors that are not.
+// decisions lists the decisions, and the tensors that are fixed.
 func (j *Job) decisions(plan *conversion.Plan) ([]*Decision, error) {
 	rules, err := quantizer.NewRuleSet(j.Options.Recipe, j.Options.Rules)
 	if err != nil {
@@ -61,7 +62,7 @@ func (j *Job) decisions(plan *conversion.Plan) ([]*Decision, error) {
 	}
 	var list []*Decision
 	groups := map[string]*Decision{}
-	fixed := map[string]bool{} // groups of which a member is not open
+	fixed := map[string]bool{} // groups with a fixed member
 	for _, t := range plan.Tensors {
 		if t.Action != conversion.ActionQuantize {
 			continue
@@ -104,10 +105,10 @@ func (j *Job) decisions(plan *conversion.Plan) ([]*Decision, error) {
 	}
 	for key, d := range groups {
 		if name, _, ruled := strings.Cut(key, "\x00"); fixed[name] || ruled {
-			d.match = "" // a pattern would take in others
+			d.match = "" // a pattern would match other tensors too
 		}
 	}
-	for _, d := range list { // a rule for part of a group's experts parts it from the others
+	for _, d := range list { // a rule for some experts of a layer separates them from the others
 		if d.match != "" && slices.ContainsFunc(list, func(o *Decision) bool { return o != d && o.Name == d.Name }) {
 			d.match = ""
 		}
@@ -118,8 +119,8 @@ func (j *Job) decisions(plan *conversion.Plan) ([]*Decision, error) {
 	return list, nil
 }
 
-// withoutData gives a scheme by which rows alone can be quantized: with the search where calibration would choose codes.
-// What the bits of tensors are worth compared with each other is about the same for both.
+// withoutData returns a scheme that quantizes rows without calibration, by search. The
+// sensitivities of tensors relative to each other are about the same as with calibration.
 func withoutData(s rounding.Scheme) rounding.Scheme {
 	if s.Algorithm.Calibrated() {
 		s.Algorithm = gqf.AlgorithmSearch
@@ -127,7 +128,7 @@ func withoutData(s rounding.Scheme) rounding.Scheme {
 	return s
 }
 
-// rules are those that give the decision an option.
+// rules are the rules that give the decision an option.
 func (d *Decision) rules(bits, group int) []quantizer.Rule {
 	r := quantizer.Rule{}
 	if d.rule != nil {
@@ -149,14 +150,15 @@ func (d *Decision) rules(bits, group int) []quantizer.Rule {
 	return list
 }
 
-// options finds out what each decision can be and takes, by plans with the same option everywhere.
+// options finds each decision's options and their bytes, from plans that have the same option
+// everywhere.
 func (j *Job) options(list []*Decision) error {
 	reasons := map[*Decision][]string{}
 	var first error
 	for bits := j.MinBits; bits <= j.MaxBits; bits++ {
 		for _, group := range j.Groups {
 			plan, err := j.uniform(list, bits, group, func(d *Decision) bool { return true })
-			if err != nil { // layouts have other schemes for tables
+			if err != nil { // layouts have other schemes for embeddings
 				first = err
 				if plan, err = j.uniform(list, bits, group, func(d *Decision) bool { return d.Table }); err != nil {
 					continue
@@ -193,7 +195,7 @@ func (j *Job) options(list []*Decision) error {
 	return nil
 }
 
-// preferred drops options for which the layout asked for does not exist, if there are others.
+// preferred drops the options that the requested layout cannot store, if other options remain.
 func (d *Decision) preferred(reasons []string) {
 	if !slices.Contains(reasons, "") {
 		return
@@ -207,7 +209,7 @@ func (d *Decision) preferred(reasons []string) {
 	d.Options = kept
 }
 
-// uniform is the plan in which all chosen decisions have one option.
+// uniform is the plan in which all chosen decisions have the same option.
 func (j *Job) uniform(list []*Decision, bits, group int, chosen func(*Decision) bool) (*conversion.Plan, error) {
 	opts := j.Options
 	opts.Rules = nil

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// lowerHull gives the indices of the options on the lower convex hull of KL over bytes, from the cheapest to the one of
-// least KL. Options have to be in order of bytes.
+// lowerHull returns the indices of the options on the lower convex hull of KL over bytes, from the
+// fewest bytes to the least KL. Options must be in order of bytes.
 func lowerHull(options []Option) []int {
 	var hull []int
 	for i, o := range options {
@@ -19,7 +19,8 @@ func lowerHull(options []Option) []int {
 				hull = hull[:n-1]
 			}
 		}
-		// An option is above the line from the one before it to the new one if it saves less per byte.
+		// An option is above the hull if the step to it saves no more KL per byte than the next
+		// step.
 		for n := len(hull); n > 1 && slope(options[hull[n-2]], options[hull[n-1]]) <= slope(options[hull[n-1]], o); n-- {
 			hull = hull[:n-1]
 		}
@@ -31,7 +32,8 @@ func lowerHull(options []Option) []int {
 // slope is the KL saved per byte between options.
 func slope(from, to Option) float64 { return (from.KL - to.KL) / float64(to.Bytes-from.Bytes) }
 
-// choose gives the index of each decision's option for at most so many bytes; ok is false if the cheapest take more.
+// choose returns the index of each decision's option for at most so many bytes. ok is false if the
+// cheapest options need more.
 func choose(list []*Decision, bytes int64) (chosen []int, ok bool) {
 	chosen = make([]int, len(list))
 	for i, d := range list {
@@ -41,9 +43,10 @@ func choose(list []*Decision, bytes int64) (chosen []int, ok bool) {
 	if bytes < 0 {
 		return chosen, false
 	}
-	// A hull's slopes fall, so all steps sorted by slope are the order in which a heap of next steps would give them.
+	// The slopes of a hull decrease, so all steps can be sorted by slope at once; no heap is
+	// needed.
 	type step struct {
-		decision, to int // number on the hull
+		decision, to int // index into the hull
 		slope        float64
 	}
 	var steps []step
@@ -67,7 +70,7 @@ func choose(list []*Decision, bytes int64) (chosen []int, ok bool) {
 	return chosen, true
 }
 
-// fill spends what is left, each time on the change, to any option, that saves most.
+// fill spends the remaining bytes: each time it takes the change, to any option, that saves most.
 func fill(list []*Decision, chosen []int, bytes int64) {
 	for {
 		best, to, gain := -1, 0, 0.0

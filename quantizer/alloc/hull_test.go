@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// fakes are decisions with random options.
+// fakes makes decisions with random options.
 func fakes(r *rand.Rand, n, options int) []*Decision {
 	list := make([]*Decision, n)
 	for i := range list {
@@ -16,7 +16,7 @@ func fakes(r *rand.Rand, n, options int) []*Decision {
 			d.Options = append(d.Options, Option{Bytes: 64 * int64(1+r.IntN(40))})
 		}
 		slices.SortFunc(d.Options, func(a, b Option) int { return int(a.Bytes - b.Bytes) })
-		for k := range d.Options { // about as bits do: a quarter for each step, with some disorder
+		for k := range d.Options { // KL falls to about a quarter for each bit, with some disorder
 			d.Options[k].KL = math.Exp2(-float64(d.Options[k].Bytes)/200) * (.5 + r.Float64())
 		}
 		d.hull = lowerHull(d.Options)
@@ -60,7 +60,7 @@ func TestLowerHull(t *testing.T) {
 	}
 }
 
-// best tries everything.
+// best tries all combinations.
 func best(list []*Decision, bytes int64) (kl float64) {
 	if len(list) == 0 {
 		return 0
@@ -100,7 +100,7 @@ func TestChooseAgainstBruteForce(t *testing.T) {
 		if used > bytes || kl < want*(1-1e-12) {
 			t.Fatalf("%d of %d bytes, KL %g, the best is %g", used, bytes, kl, want)
 		}
-		// What is left over takes no further step.
+		// No further step fits the remaining bytes.
 		for i, d := range list {
 			for _, o := range d.Options {
 				if now := d.Options[chosen[i]]; o.KL < now.KL && o.Bytes-now.Bytes <= bytes-used {
@@ -113,14 +113,14 @@ func TestChooseAgainstBruteForce(t *testing.T) {
 			exact++
 		}
 	}
-	// Few decisions are the worst case: what one step wastes is a large share.
+	// Few decisions are the worst case: one step that does not fit wastes a large share.
 	if t.Logf("%d of %d optimal, %.3f of the optimum's KL", exact, n, sum/optimum); sum > 1.05*optimum || exact < n/2 {
 		t.Error("further from the optimum than it was")
 	}
 }
 
 func TestChooseAtHullBudgets(t *testing.T) {
-	// With the bytes of a greedy prefix, greedy is optimal.
+	// With exactly the bytes of some greedy steps, greedy is optimal.
 	r := rand.New(rand.NewPCG(5, 6))
 	for range 100 {
 		list := fakes(r, 4, 4)

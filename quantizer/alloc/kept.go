@@ -8,20 +8,20 @@ import (
 	"github.com/lowbit-go/gq/quantizer/workdir"
 )
 
-// kept are the results of probes that a working directory keeps.
+// kept holds the results of probes, which a working directory stores.
 type kept struct {
-	work *workdir.Dir // nil: nothing is kept
+	work *workdir.Dir // nil: nothing is stored
 	key  string
 	kl   map[string]float64 // by probeName
 }
 
-// keptName is the entry of the results.
+// keptName is the name of the entry.
 const keptName = "probes"
 
 // probeName names a probe within a job.
 func probeName(d *Decision, bits int) string { return fmt.Sprintf("%s %d", d.Name, bits) }
 
-// openKept reads the results that an earlier job with the same probes left.
+// openKept reads the results of an earlier job with the same probes.
 func (j *Job) openKept(list []*Decision) (*kept, error) {
 	k := &kept{work: j.Work}
 	var err error
@@ -37,7 +37,7 @@ func (j *Job) openKept(list []*Decision) (*kept, error) {
 	return k, nil
 }
 
-// put keeps a result.
+// put stores a result.
 func (k *kept) put(name string, kl float64) error {
 	if k.work == nil {
 		return nil
@@ -46,7 +46,7 @@ func (k *kept) put(name string, kl float64) error {
 	return k.work.PutJSON(keptName, k.key, k.kl)
 }
 
-// key is the key of all that probes depend on.
+// key hashes everything that probes depend on.
 func (j *Job) key(list []*Decision) (string, error) {
 	type probe struct {
 		Name    string

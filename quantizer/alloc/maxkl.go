@@ -8,25 +8,26 @@ import (
 	"github.com/lowbit-go/gq/internal/detmath"
 )
 
-// Evaluation is an allocation that was measured.
+// Evaluation is a measured allocation.
 type Evaluation struct {
 	BitsPerWeight float64 `json:"bits_per_weight"`
 	PredictedKL   float64 `json:"predicted_kl"`
 	KL            float64 `json:"kl"`
 
-	bytes int64 // of decisions
+	bytes int64 // of the decisions
 }
 
-// evaluations is how many whole models MaxKL measures, and closeEnough which share of the target ends the search earlier.
+// MaxKL measures at most so many models (evaluations), and stops when a model reaches closeEnough
+// of the target.
 const (
 	evaluations = 6
 	closeEnough = .95
 )
 
-// MaxKL looks for the smallest allocation whose measured divergence is at most the target. measure quantizes the model
-// with an allocation and measures it; the one that is returned was measured, and is the last of the evaluations whose KL
-// meets the target.
-func (p *Probed) MaxKL(ctx context.Context, target float64, measure func(ctx context.Context, a *Allocation) (float64, error)) (*Allocation, []Evaluation, error) {
+// MaxKL searches for the smallest allocation whose measured divergence is at most the target.
+// measure quantizes the model with an allocation and measures it. The returned allocation was
+// measured: it is the last evaluation that meets the target.
+func (p *Sensitivities) MaxKL(ctx context.Context, target float64, measure func(ctx context.Context, a *Allocation) (float64, error)) (*Allocation, []Evaluation, error) {
 	least, most := p.Bytes()
 	s := search{p: p, target: target, low: least - 1, high: most + 1, ratio: 1.1}
 	var best *Allocation
@@ -52,20 +53,20 @@ func (p *Probed) MaxKL(ctx context.Context, target float64, measure func(ctx con
 		s.learn(e, bytes, met)
 		switch {
 		case !met && e.bytes >= s.largest():
-			return nil, list, &TargetError{fmt.Sprintf("a KL divergence of %g: %d bits everywhere have %.3g", target, p.job.MaxBits, e.KL)}
+			return nil, list, &TargetError{fmt.Sprintf("a KL divergence of %g: with %d bits everywhere it is %.3g", target, p.job.MaxBits, e.KL)}
 		case best != nil && (met && e.KL >= closeEnough*target || s.high-s.low <= 1 || i >= evaluations-1 || e.bytes <= least):
 			return best, list, nil
 		}
 	}
 }
 
-// search narrows a range of bytes: low is too few, high enough.
+// search narrows a range of bytes: low is too few, high is enough.
 type search struct {
-	p             *Probed
+	p             *Sensitivities
 	target        float64
 	low, high     int64
 	lowKL, highKL float64 // measured; 0: not yet
-	ratio         float64 // of measured to predicted KL, as far as is known
+	ratio         float64 // measured over predicted KL, as far as it is known
 }
 
 func (s *search) largest() int64 {
@@ -73,15 +74,15 @@ func (s *search) largest() int64 {
 	return most
 }
 
-// next gives the bytes to try.
+// next returns the number of bytes to try.
 func (s *search) next() int64 {
 	if s.lowKL > 0 && s.highKL > 0 {
-		// The logarithm of the divergence falls about linearly with bytes.
+		// The logarithm of the divergence falls about linearly with the bytes.
 		share := (detmath.Log(s.lowKL) - detmath.Log(s.target*.98)) / (detmath.Log(s.lowKL) - detmath.Log(s.highKL))
 		share = min(max(share, .05), .95)
 		return min(max(s.low+int64(share*float64(s.high-s.low)), s.low+1), s.high-1)
 	}
-	n := int(s.high - s.low - 1) // the fewest bytes between whose prediction is good enough
+	n := int(s.high - s.low - 1) // the fewest bytes whose predicted KL is small enough
 	i := sort.Search(n, func(i int) bool {
 		chosen, ok := choose(s.p.Decisions, s.low+1+int64(i))
 		return ok && float64(s.p.predicted(chosen)*s.ratio) <= s.target*.98
@@ -89,7 +90,7 @@ func (s *search) next() int64 {
 	return s.low + 1 + int64(min(i, n-1))
 }
 
-func (p *Probed) predicted(chosen []int) (kl float64) {
+func (p *Sensitivities) predicted(chosen []int) (kl float64) {
 	for i, d := range p.Decisions {
 		kl += d.Options[chosen[i]].KL
 	}

@@ -16,13 +16,14 @@ import (
 	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
-// probeGroup is the group of probes.
+// probeGroup is the group size of probes.
 const probeGroup = 64
 
-// sampledRows is how many rows of a matrix stand for all in its weighted error.
+// sampledRows is the number of rows of a matrix that its weighted error is computed on.
 const sampledRows = 128
 
-// moments runs the model once and gives the sum of squares of each column of each linear's input.
+// moments runs the model once and returns the second moments of each linear layer's input, by
+// column.
 func (j *Job) moments(ctx context.Context) (map[string][]float64, error) {
 	sums := map[string][]float64{}
 	longest := 0
@@ -47,7 +48,7 @@ func (j *Job) moments(ctx context.Context) (map[string][]float64, error) {
 			return nil, err
 		}
 		s.Reset()
-		// All logits or those of the last token: the head's input is only complete with all.
+		// All logits, not only the last token's: lm_head's input is only complete with all.
 		if err := s.Forward(w, make([]float32, len(w)*j.Model.VocabSize()), true); err != nil {
 			return nil, err
 		}
@@ -56,7 +57,8 @@ func (j *Job) moments(ctx context.Context) (map[string][]float64, error) {
 	return sums, nil
 }
 
-// replaced lists the names of the model's linears that a tensor of the checkpoint holds, in order of slice.
+// replaced lists the linear layers of the model that a tensor of the checkpoint holds, in order of
+// slices.
 func (d *Decision) replaced(w *safetensors.Weights, tensor string) []string {
 	if w.Slices == 1 {
 		return append([]string{tensor}, d.heads...)
@@ -68,7 +70,7 @@ func (d *Decision) replaced(w *safetensors.Weights, tensor string) []string {
 	return list
 }
 
-// probe measures the model with the decision's tensors alone at a scheme.
+// probe measures the model with only the decision's tensors rounded.
 func (j *Job) probe(ctx context.Context, d *Decision, s rounding.Scheme) (float64, error) {
 	undo, err := j.replace(d, s)
 	defer undo()
@@ -82,7 +84,8 @@ func (j *Job) probe(ctx context.Context, d *Decision, s rounding.Scheme) (float6
 	return j.Reference.KLFrom(ctx, j.Model, layer)
 }
 
-// layer is the first layer with linear layers of the decision, the number of layers for the lm_head, -1 for the embedding.
+// layer is the first layer that the decision affects: the number of layers for lm_head, -1 for the
+// embedding.
 func (j *Job) layer(d *Decision) int {
 	if d.Table {
 		return -1
@@ -125,7 +128,7 @@ func (j *Job) replace(d *Decision, s rounding.Scheme) (undo func(), err error) {
 		}
 		for i, linear := range d.replaced(w, name) {
 			old := j.Model.Linear(linear)
-			if old == nil { // a table that is not the head, or a head under another name
+			if old == nil { // an untied embedding, or lm_head under another name
 				continue
 			}
 			read := r.DequantizeRow
@@ -146,7 +149,7 @@ func (j *Job) replace(d *Decision, s rounding.Scheme) (undo func(), err error) {
 	return undo, nil
 }
 
-// errors predicts each option's KL from the one probe.
+// errors predicts each option's KL from the probes.
 func (j *Job) errors(ctx context.Context, list []*Decision, moments map[string][]float64) error {
 	var next atomic.Int64
 	errs := make([]error, len(list))
@@ -191,7 +194,7 @@ func (j *Job) predict(d *Decision, moments map[string][]float64) error {
 	}
 	for i := range d.Options {
 		o := &d.Options[i]
-		from := func(width int) float64 { // by the probe of that number
+		from := func(width int) float64 { // index of the nearest probe
 			if e[n+width] == 0 {
 				return d.ProbeKL[width]
 			}
@@ -214,13 +217,13 @@ func (j *Job) predict(d *Decision, moments map[string][]float64) error {
 func (d *Decision) probeScheme(bits int) rounding.Scheme {
 	s := d.scheme
 	s.Bits, s.Group = bits, probeGroup
-	if s.Mapping == gqf.MappingHalfStep { // which ends at 2 bits
+	if s.Mapping == gqf.MappingHalfStep { // half-step ends at 2 bits
 		s.Mapping = gqf.MappingFullRange
 	}
 	return s
 }
 
-// weighted adds to e the weighted errors of a tensor with each scheme, on some of its rows.
+// weighted adds a tensor's weighted errors with each scheme to e, from a sample of its rows.
 func (j *Job) weighted(e []float64, d *Decision, name string, schemes []rounding.Scheme, moments map[string][]float64) error {
 	w, err := j.weights(name)
 	if err != nil {

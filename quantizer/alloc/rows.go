@@ -9,7 +9,7 @@ import (
 	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
-// weights opens a matrix of the checkpoint, or the fused experts of one.
+// weights opens a matrix, or fused experts, of the checkpoint.
 func (j *Job) weights(name string) (*safetensors.Weights, error) {
 	t, ok := j.Checkpoint.Lookup(name)
 	if !ok || len(t.Shape) < 2 {

@@ -19,22 +19,23 @@ import (
 	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
-// Options of a job. The zero value is good.
+// Options of a job. The zero value is ready to use.
 type Options struct {
-	// Threads. Default: GOMAXPROCS. Nothing but the time depends on it.
+	// Threads is the number of goroutines. Default: GOMAXPROCS. Only the time depends on it.
 	Threads int
-	// Progress is called with bytes of the checkpoint that were done since the last call. Default: none.
+	// Progress is called with the bytes of the checkpoint done since the last call. Default: none.
 	Progress func(n int64)
 }
 
-// shardBytes bounds the data of a file, as Transformers does.
+// shardBytes bounds the data of a file, as in Transformers.
 const shardBytes = 5_000_000_000
 
-// Apply makes the folded checkpoint of a record at dst, which must not exist, out of the one at src, a directory: tensors
-// that change become F32, all others keep their bytes. dst appears when it is complete.
+// Apply folds the checkpoint in the directory src by a record and writes the result to dst, which
+// must not exist. Tensors that change become F32; all others keep their bytes. dst appears when it
+// is complete.
 //
-// It fails with a *MismatchError if src is not the checkpoint that the record was made for, and with a
-// *arch.UnsupportedError if rotations are asked of an architecture that does not allow them.
+// Apply fails with a *MismatchError if the record was not made for src, and with a
+// *arch.UnsupportedError if the architecture does not allow the record's rotations.
 func Apply(ctx context.Context, src, dst string, r *Record, o Options) error {
 	if _, err := os.Lstat(dst); err == nil {
 		return &fs.PathError{Op: "create", Path: dst, Err: fs.ErrExist}
@@ -67,7 +68,7 @@ func Apply(ctx context.Context, src, dst string, r *Record, o Options) error {
 	return os.Rename(from, dst)
 }
 
-// applyStep makes dst out of src by one step.
+// applyStep makes dst from src by one step.
 func applyStep(ctx context.Context, src, dst string, s *Step, o Options) error {
 	ck, err := openSource(src)
 	if err != nil {
@@ -88,7 +89,7 @@ func applyStep(ctx context.Context, src, dst string, s *Step, o Options) error {
 	return w.run(dst)
 }
 
-// rewriter writes one checkpoint as another.
+// rewriter writes a changed copy of a checkpoint.
 type rewriter struct {
 	Options
 	*edits
@@ -99,7 +100,7 @@ type rewriter struct {
 	names []string // of the output, in the writer's order
 	x     []float64
 	bytes []byte
-	// widened tells that FP8 weights became F32.
+	// widened reports whether FP8 weights became F32.
 	widened bool
 }
 
@@ -136,7 +137,7 @@ func (w *rewriter) run(dst string) (err error) {
 	return w.out.Commit()
 }
 
-// config is config.json without what is not true any more.
+// config is config.json without the statements that no longer hold.
 func (w *rewriter) config(specs []safetensors.TensorSpec) ([]byte, error) {
 	untied := w.untied && w.ck.tied
 	widened := w.widened && !slices.ContainsFunc(specs, func(s safetensors.TensorSpec) bool { return s.Dtype.IsFloat() && s.Dtype.Bits() == 8 })
@@ -151,12 +152,12 @@ func (w *rewriter) config(specs []safetensors.TensorSpec) ([]byte, error) {
 		m["tie_word_embeddings"] = json.RawMessage("false")
 	}
 	if widened {
-		delete(m, "quantization_config") // of FP8, of which nothing is left
+		delete(m, "quantization_config") // it describes FP8, and no FP8 weights are left
 	}
 	return json.MarshalIndent(m, "", "  ")
 }
 
-// copyFiles writes config.json and the files that go with a model, as its tokenizer's.
+// copyFiles writes config.json and copies the model's other files, such as the tokenizer.
 func (w *rewriter) copyFiles(dst string, config []byte) error {
 	if config != nil {
 		if err := atomicfile.WriteFile(filepath.Join(dst, "config.json"), config); err != nil {
@@ -211,7 +212,7 @@ func (w *rewriter) plan() (specs []safetensors.TensorSpec, err error) {
 	return specs, nil
 }
 
-// tensor writes tensor number i of the output.
+// tensor writes tensor i of the output.
 func (w *rewriter) tensor(i int, name string) error {
 	from := name
 	if src := w.added[name]; src != "" {
@@ -289,7 +290,7 @@ func (w *rewriter) matrix(i int, t safetensors.Tensor, ed *edit) error {
 	return nil
 }
 
-// rows reads rows from a number on, as many as go into x, and does to them what is done to rows.
+// rows reads as many rows as fit x, from row from on, and applies the edits of rows.
 func (w *rewriter) rows(x []float64, weights *safetensors.Weights, ed *edit, from, k int) error {
 	const piece = 16 // rows
 	n := len(x) / k
@@ -311,7 +312,7 @@ func (w *rewriter) rows(x []float64, weights *safetensors.Weights, ed *edit, fro
 	return errors.Join(errs...)
 }
 
-// columns turns the columns of n x k numbers.
+// columns rotates the columns of an n x k matrix.
 func (w *rewriter) columns(x []float64, n, k int, r *rotation) {
 	const panel = 16 // columns: two cache lines of a row
 	w.pool.Run((k+panel-1)/panel, func(_, part int) {
@@ -334,7 +335,7 @@ func (w *rewriter) columns(x []float64, n, k int, r *rotation) {
 	})
 }
 
-// narrow writes x as float32; bad is the first number that is not finite, or -1.
+// narrow writes x as float32. bad is the index of the first number that is not finite, or -1.
 func (w *rewriter) narrow(b []byte, x []float64, k int) (bad int) {
 	const piece = 1 << 16
 	parts := (len(x) + piece - 1) / piece

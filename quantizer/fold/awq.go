@@ -18,19 +18,20 @@ import (
 )
 
 const (
-	// awqSteps is how many powers of the mean activations are tried: 0/20 to 19/20.
+	// awqSteps is the number of exponents that are tried: 0/20 to 19/20.
 	awqSteps = 20
-	// awqRows is how many tokens outputs are computed for.
+	// awqRows is the number of tokens that outputs are computed for.
 	awqRows = 512
-	// awqPanel is how many outputs are computed at a time.
+	// awqPanel is the number of outputs that are computed at a time.
 	awqPanel = 1024
 )
 
-// AWQ chooses factors for the checkpoint in a directory as AWQ does (J. Lin et al., "AWQ", 2023; llm-awq, auto_scale.py):
-// for each place t = m^a, m the mean size of the consumers' inputs over a text, divided by sqrt(max t min t), a being that
-// of 0/20 .. 19/20 with which quantizing the consumers changes their outputs least, on 512 of the text's tokens. The
-// consumers are quantized as o says, by the search with the second moments of the inputs, those that o gives the algorithm
-// awq; the others count nothing. All of it is of the float model.
+// AWQ chooses factors for the checkpoint in a directory as AWQ does (J. Lin et al., "AWQ", 2023;
+// llm-awq, auto_scale.py). For each place, t = m^a / sqrt(max m^a min m^a), where m is the mean
+// magnitude of the consumers' inputs over a text, and a the exponent in {0, 1/20, ..., 19/20} that
+// minimizes the consumers' output error on 512 of the text's tokens. Only consumers to which o
+// gives the algorithm awq count; they are quantized as o says, by the search with the second
+// moments of the inputs. All activations come from the float model.
 func AWQ(ctx context.Context, dir string, o conversion.Options, text *text.Text, own Options) (Step, error) {
 	s := Step{Kind: KindScale, By: ByAWQ, Parameters: map[string]any{"grid": awqSteps, "rows": awqRows}}
 	j := &awq{ctx: ctx, Options: own, text: text, matrices: map[string]conversion.Matrix{}}
@@ -41,7 +42,7 @@ func AWQ(ctx context.Context, dir string, o conversion.Options, text *text.Text,
 	for layer := range j.m.Config().Layers {
 		places := j.m.Scalings(layer)
 		for _, part := range []model.Part{model.Attention, model.FeedForward} {
-			// The first two are those of attention.
+			// The first two places are attention's.
 			own := places[:2]
 			if part == model.FeedForward {
 				own = places[2:]
@@ -64,13 +65,13 @@ type awq struct {
 	text     *text.Text
 	ck       *safetensors.Checkpoint
 	plan     *conversion.Plan
-	matrices map[string]conversion.Matrix // those of the algorithm
+	matrices map[string]conversion.Matrix // whose algorithm is awq
 	m        *model.Model
 	stream   *model.Stream
 	pool     *kernels.Pool
 	work     *kernels.Workspace
 	starts   []int // of the sequences, in tokens
-	stride   int   // of the tokens that are sampled
+	stride   int   // between sampled tokens
 	w, d     []float32
 	out      []float32
 }
@@ -123,7 +124,7 @@ func (j *awq) close() {
 	j.pool.Close()
 }
 
-// inputs are what is kept of what goes into a linear.
+// inputs are statistics and samples of a linear layer's inputs.
 type inputs struct {
 	k, n    int
 	size    []float64 // sums of |x|
@@ -131,7 +132,7 @@ type inputs struct {
 	x       []float32 // sampled rows
 }
 
-// half chooses the factors of half a layer and moves the stream behind it.
+// half chooses the factors of half a layer and moves the stream past it.
 func (j *awq) half(layer int, part model.Part, places []model.Scaling) (list []Factors, err error) {
 	seen := map[string]*inputs{}
 	for i := range places {
@@ -177,7 +178,7 @@ func (j *awq) half(layer int, part model.Part, places []model.Scaling) (list []F
 	return list, nil
 }
 
-// quantized are the consumers that the algorithm is for.
+// quantized lists the consumers whose algorithm is awq.
 func (j *awq) quantized(s *model.Scaling) (list []model.Block) {
 	for _, b := range s.Consumers {
 		if _, ok := j.matrices[b.Linear]; ok {
@@ -187,8 +188,8 @@ func (j *awq) quantized(s *model.Scaling) (list []model.Block) {
 	return list
 }
 
-// watched are the linears whose inputs are kept: the first consumer and the first of each expert, as the others have the
-// same.
+// watched lists the linear layers whose inputs are collected: the first consumer, and the first of
+// each expert. The others share their inputs.
 func watched(s *model.Scaling) (names []string) {
 	last := -2
 	for _, b := range s.Consumers {
@@ -221,7 +222,7 @@ func (j *awq) collect(s *inputs, in *model.Input, seq int) {
 	}
 }
 
-// choose finds the factors of a place; nil: none are better than ones.
+// choose finds the factors of a place. It returns nil if none are better than ones.
 func (j *awq) choose(s *model.Scaling, seen map[string]*inputs) (best []float32, err error) {
 	mean := make([]float64, s.Width)
 	first := seen[s.Consumers[0].Linear]
@@ -251,7 +252,8 @@ func (j *awq) choose(s *model.Scaling, seen map[string]*inputs) (best []float32,
 	return best, nil
 }
 
-// power is AWQ's factors for a power: rounded to the 8 bits of a BF16 number, so that a record is short.
+// power returns AWQ's factors for an exponent, rounded to the 8 significant bits of BF16, so that a
+// record is short.
 func power(mean []float64, a float64) []float32 {
 	t := make([]float64, len(mean))
 	low, high := 0.0, 0.0
@@ -292,7 +294,7 @@ func (j *awq) loss(s *model.Scaling, t []float32, seen map[string]*inputs) (sum 
 	return sum, nil
 }
 
-// difference sets j.d to what quantizing the matrix with the factors t changes, [rows][cols].
+// difference sets j.d to the error of quantizing the matrix with the factors t, [rows][cols].
 func (j *awq) difference(s *model.Scaling, m conversion.Matrix, t []float32, in *inputs) error {
 	w, d := buffer.Grow(&j.w, m.Rows*m.Cols), buffer.Grow(&j.d, m.Rows*m.Cols)
 	if err := j.plan.ReadMatrix(w, m); err != nil {
@@ -340,7 +342,7 @@ func (j *awq) difference(s *model.Scaling, m conversion.Matrix, t []float32, in 
 	return errors.Join(errs...)
 }
 
-// outputs is the sum of the squares of the sampled inputs times j.d.
+// outputs returns the sum of squares of the sampled inputs times j.d.
 func (j *awq) outputs(m conversion.Matrix, in *inputs) (sum float64) {
 	k := m.Cols
 	rows := len(in.x) / k

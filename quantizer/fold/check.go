@@ -10,25 +10,27 @@ import (
 )
 
 const (
-	// checkTokens is how many tokens a folded model is checked on, in sequences of at most checkWindow. For a mixture of experts
-	// these are of mixtureWindow: where two experts are as good as equal, rounding may choose the other, and all that follows
-	// in the sequence differs.
+	// A folded model is checked on checkTokens tokens, in sequences of at most checkWindow, or of
+	// mixtureWindow for a mixture of experts: if two experts have nearly the same score, rounding
+	// may select the other one, which changes the rest of the sequence.
 	checkTokens   = 256
 	checkWindow   = 128
 	mixtureWindow = 8
 )
 
-// tolerance is the largest difference of logits that is let pass, as a part of the largest logit: what is left of float32.
+// tolerance is the largest allowed difference of logits, relative to the largest logit: the error
+// of float32.
 const tolerance = 1e-4
 
-// ExactnessError says that a folded model does not compute what the original does.
+// ExactnessError says that a folded model does not compute the same logits as the original.
 type ExactnessError struct{ Check }
 
 func (e *ExactnessError) Error() string {
 	return fmt.Sprintf("the folded model's logits differ from the checkpoint's by %.3g of the largest on %d tokens (%s), more than %g: it is not the same model, so nothing was written; quantize without folding, and report this", e.Difference, e.Tokens, e.Source, tolerance)
 }
 
-// compareLogits runs the models of two directories on the first tokens of sequences; without any, on random ones.
+// compareLogits runs the models of two directories on the first tokens of sequences, or on random
+// tokens if there are none.
 func compareLogits(ctx context.Context, original, folded string, sequences [][]int32, source string, o Options) (*Check, error) {
 	options := model.Options{Threads: o.Threads, Log: quiet}
 	a, err := model.OpenCheckpoint(original, options)
@@ -71,7 +73,7 @@ func compareLogits(ctx context.Context, original, folded string, sequences [][]i
 		if largest > 0 {
 			d /= largest
 		}
-		// No more than a quarter: of a wrong model all differ.
+		// At most a quarter may be rerouted: in a wrong model all sequences differ.
 		if config.Experts != nil && d > tolerance && c.Rerouted < len(differences)/4 {
 			c.Rerouted++
 			continue
@@ -84,7 +86,7 @@ func compareLogits(ctx context.Context, original, folded string, sequences [][]i
 	return c, nil
 }
 
-// pieces cuts the first checkTokens of the sequences.
+// pieces cuts the first checkTokens of the sequences into windows.
 func pieces(sequences [][]int32, window int) (list [][]int32) {
 	left := checkTokens
 	for _, ids := range sequences {
@@ -97,14 +99,14 @@ func pieces(sequences [][]int32, window int) (list [][]int32) {
 	return list
 }
 
-// pair is sessions of the two models.
+// pair holds sessions of the two models.
 type pair struct {
 	first, second *model.Session
 	vocab         int
 	x, y          []float32
 }
 
-// compare gives the largest difference of the logits of a sequence, and the largest logit.
+// compare returns the largest difference between the logits of a sequence, and the largest logit.
 func (p *pair) compare(ids []int32) (worst, largest float64, err error) {
 	const chunk = 16 // tokens
 	p.first.Reset()
@@ -127,7 +129,7 @@ func (p *pair) compare(ids []int32) (worst, largest float64, err error) {
 	return worst, largest, nil
 }
 
-// randomTokens are the same for the same vocabulary.
+// randomTokens depends on the vocabulary and the window alone.
 func randomTokens(vocab, window int) (list [][]int32) {
 	random := newRandom(1, 0)
 	for range (checkTokens + window - 1) / window {

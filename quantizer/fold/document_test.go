@@ -12,7 +12,8 @@ import (
 	"github.com/lowbit-go/gq/internal/testshared"
 )
 
-// documented is R of docs/FOLDS.md, written from the document alone, for sizes with a Hadamard matrix.
+// documented computes R of docs/FOLDS.md, from the document alone, for sizes with a Hadamard
+// matrix.
 func documented(n int, seed, stream uint64) [][]float64 {
 	mix := func(s *uint64) uint64 {
 		*s += 0x9e3779b97f4a7c15
@@ -89,7 +90,7 @@ func documented(n int, seed, stream uint64) [][]float64 {
 	return r
 }
 
-// TestDocument holds the rotations to docs/FOLDS.md, which prints one of them.
+// TestDocument compares the rotations with docs/FOLDS.md, which prints one of them.
 func TestDocument(t *testing.T) {
 	for _, n := range []int{1, 2, 4, 8, 12, 20, 24, 28, 36, 56, 64, 96, 112, 180} {
 		for stream := range uint64(2) {

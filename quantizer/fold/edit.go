@@ -7,25 +7,25 @@ import (
 	"github.com/lowbit-go/gq/formats/safetensors"
 )
 
-// edits are what a step does to a checkpoint.
+// edits are the changes of a step to a checkpoint.
 type edits struct {
-	matrices map[string]*edit        // by name, those that become other ones
-	vectors  map[string][]vectorEdit // 1-D tensors, changed by each in turn
-	added    map[string]string       // new tensors, and what each is made of; they have an entry in matrices
-	untied   bool                    // config.json is to say that the head is not the table
+	matrices map[string]*edit        // by name: the matrices that change
+	vectors  map[string][]vectorEdit // 1-D tensors and their changes, in order
+	added    map[string]string       // new tensors and their sources; they have an entry in matrices
+	untied   bool                    // config.json must say that lm_head is not tied to the embedding
 }
 
 func newEdits() *edits {
 	return &edits{matrices: map[string]*edit{}, vectors: map[string][]vectorEdit{}, added: map[string]string{}}
 }
 
-// edit is what becomes of a tensor, taken for the matrix of its last dimension. In this order: columns are multiplied, rows
-// are multiplied, rows are turned, columns are turned.
+// edit is the change of a tensor, seen as a matrix by its last dimension. In this order: columns
+// are multiplied, rows are multiplied, rows are rotated, columns are rotated.
 type edit struct {
 	cols []colFactors
 	rows []rowFactors
-	in   *rotation // of each run of its size of a row
-	outs []turned  // runs of rows, ascending and apart, whose columns are turned
+	in   *rotation // of each run of a row that has its size
+	outs []turned  // runs of rows, ascending and disjoint, whose columns are rotated
 }
 
 // vectorEdit changes the first size elements of a vector, or some of them.
@@ -60,7 +60,7 @@ func (e *edits) vector(name string, size int, f func(v []float64)) {
 	e.vectors[name] = append(e.vectors[name], vectorEdit{size, f})
 }
 
-// turnVector turns runs of a vector.
+// turnVector rotates runs of a vector.
 func turnVector(from, count int, r *rotation) func(v []float64) {
 	return func(v []float64) {
 		scratch := make([]float64, r.n)
@@ -70,14 +70,15 @@ func turnVector(from, count int, r *rotation) func(v []float64) {
 	}
 }
 
-// MismatchError says that a checkpoint is not the one that a record was made for.
+// MismatchError says that a record was not made for a checkpoint.
 type MismatchError struct{ Dir, Msg string }
 
 func (e *MismatchError) Error() string {
 	return fmt.Sprintf("%s is not the checkpoint that was folded: %s", e.Dir, e.Msg)
 }
 
-// check holds the edits to the checkpoint's tensors: the shapes have to fit, and only floats can be changed.
+// check checks the edits against the checkpoint's tensors: shapes must fit, and only floats can
+// change.
 func (e *edits) check(ck *safetensors.Checkpoint) error {
 	mismatch := func(name, format string, args ...any) error {
 		return &MismatchError{ck.Dir(), fmt.Sprintf("tensor %q ", name) + fmt.Sprintf(format, args...)}
@@ -130,7 +131,7 @@ func (e *edits) check(ck *safetensors.Checkpoint) error {
 	return nil
 }
 
-// row does to row number n all that is done to rows.
+// row applies the edits of rows to row n.
 func (ed *edit) row(x []float64, n int, scratch []float64) {
 	for _, c := range ed.cols {
 		if n >= c.from && n < c.to {
@@ -154,13 +155,13 @@ func (ed *edit) row(x []float64, n int, scratch []float64) {
 	}
 }
 
-// segment is rows that are made together.
+// segment is a range of rows that are computed together.
 type segment struct {
 	from, to int
 	out      *rotation // of their columns
 }
 
-// segmentWeights is about how many weights are in work at a time where columns are not turned.
+// segmentWeights is about how many weights a segment has if columns are not rotated.
 const segmentWeights = 4 << 20
 
 // segments cuts the rows of a tensor.
@@ -181,7 +182,7 @@ func (ed *edit) segments(rows, cols int) (list []segment) {
 	return list
 }
 
-// narrow rounds to float32 and finds what is not finite.
+// narrow rounds to float32 and returns the index of the first number that is not finite, or -1.
 func narrow(dst []byte, x []float64) (bad int) {
 	bad = -1
 	for i, v := range x {

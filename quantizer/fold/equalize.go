@@ -11,18 +11,20 @@ import (
 )
 
 const (
-	// sinkhornSteps is how often columns and rows are balanced, each time by a factor of at most sinkhornLeast to sinkhornMost.
+	// sinkhornSteps is how often columns and rows are balanced, each time by a factor in
+	// [sinkhornLeast, sinkhornMost].
 	sinkhornSteps = 8
 	sinkhornLeast = 0.7
 	sinkhornMost  = 2
-	// equalizePower is how much of that columns get: with all of it two of the models of docs/QUALITY.md lose 2 to 3 % at 4
-	// bits, with half of it at most 1 %.
+	// equalizePower is the exponent of the columns' factors. With 1 two of the models of
+	// docs/QUALITY.md get 2 to 3 % worse at 4 bits, with 0.5 at most 1 %.
 	equalizePower = 0.5
 )
 
-// Equalize chooses factors for the checkpoint in a directory from its weights alone: the root of those that Sinkhorn's
-// balancing finds for the columns of the consumers, which make the root mean squares of columns, and of rows, alike (as
-// SINQ has it for its scales; huawei-csl/SINQ, 2025).
+// Equalize chooses factors for the checkpoint in a directory from its weights alone: the square
+// roots of the factors that Sinkhorn's balancing gives to the columns of the consumers. Balancing
+// equalizes the root mean squares of columns, and of rows (as SINQ does for its scales;
+// huawei-csl/SINQ, 2025).
 func Equalize(ctx context.Context, dir string, o Options) (Step, error) {
 	s := Step{Kind: KindScale, By: ByEqualize, Parameters: map[string]any{"steps": sinkhornSteps, "power": equalizePower}}
 	m, err := openModel(dir, 1)
@@ -58,7 +60,7 @@ type equalizer struct {
 	pool *kernels.Pool
 }
 
-// factors are those of a place: the geometric mean is 1.
+// factors computes the factors of a place. Their geometric mean is 1.
 func (e *equalizer) factors(s *model.Scaling) ([]float32, error) {
 	col := make([]float64, s.Width)
 	for i := range col {
@@ -98,7 +100,7 @@ func (e *equalizer) factors(s *model.Scaling) ([]float32, error) {
 
 func step(f float64) float64 { return min(max(f, sinkhornLeast), sinkhornMost) }
 
-// geometricMean is that of the numbers above zero; 1 if there are none.
+// geometricMean is the geometric mean of the numbers above zero; 1 if there are none.
 func geometricMean(list []float64) float64 {
 	sum, n := 0.0, 0
 	for _, v := range list {
@@ -113,14 +115,14 @@ func geometricMean(list []float64) float64 {
 	return detmath.Exp(sum / float64(n))
 }
 
-// balanceRows adds the squares of a consumer's weights, multiplied by the factors of columns and rows, to the sums of their
-// columns, and then changes the factors of rows.
+// balanceRows adds the squares of a consumer's weights, multiplied by the factors of columns and
+// rows, to the sums of the columns, and then updates the factors of rows.
 func (e *equalizer) balanceRows(sums []float64, s *model.Scaling, b model.Block, col, row []float64) error {
 	weights, err := e.weights(b.Tensor)
 	if err != nil {
 		return err
 	}
-	// The parts depend on the shape alone, so that the order of sums does.
+	// The parts depend on the shape alone, and so does the order of sums.
 	const most = 64
 	piece := max(16, (b.Rows+most-1)/most)
 	parts := (b.Rows + piece - 1) / piece

@@ -39,7 +39,7 @@ func tinyModels(t *testing.T) []string {
 
 func tiny(name string) string { return filepath.Join("../../model/testdata/torch", name) }
 
-// randomText is tokens for a model to be calibrated on.
+// randomText makes tokens to calibrate a model on.
 func randomText(t *testing.T, dir string) *text.Text {
 	t.Helper()
 	m, err := model.OpenCheckpoint(dir, model.Options{Threads: 1})
@@ -64,7 +64,7 @@ func makeFolded(t *testing.T, dir string, j Job) (string, *Record) {
 	return dst, r
 }
 
-// TestExact holds what every step makes of every architecture to its logits, which Make compares.
+// TestExact takes every step with every architecture. Make compares the logits.
 func TestExact(t *testing.T) {
 	testshared.SlowEmulated(t, "TestSameBytes has the bytes")
 	jobs := []struct {
@@ -103,7 +103,7 @@ func TestExact(t *testing.T) {
 	}
 }
 
-// reaches tells that one of the record's consumers has one of the names.
+// reaches reports whether a consumer of the record has one of the names.
 func reaches(r *Record, names ...string) bool {
 	for _, f := range r.Steps[0].Scalings {
 		for _, c := range f.Consumers {
@@ -117,7 +117,7 @@ func reaches(r *Record, names ...string) bool {
 	return false
 }
 
-// TestCheckFindsErrors has the logits of models compared that are not quite the same.
+// TestCheckFindsErrors compares models whose logits differ slightly.
 func TestCheckFindsErrors(t *testing.T) {
 	for _, name := range []string{"llama3", "qwen3-moe"} {
 		wrong := rewrite(t, tiny(name), func(name string, x []float32) []float32 {
@@ -134,7 +134,7 @@ func TestCheckFindsErrors(t *testing.T) {
 	}
 }
 
-// hashOf is the hash of all that is in a directory.
+// hashOf hashes a directory.
 func hashOf(t *testing.T, dir string) string {
 	t.Helper()
 	h := sha256.New()
@@ -153,8 +153,8 @@ func hashOf(t *testing.T, dir string) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// TestSameBytes makes checkpoints by jobs with one thread and two and by their records, as they come out of a file; what
-// they have is the same on every CPU.
+// TestSameBytes makes checkpoints with one thread and two, and from their records after a round
+// trip through JSON. The bytes must be the recorded ones on every CPU.
 func TestSameBytes(t *testing.T) {
 	for _, c := range []struct{ model, want string }{
 		{"llama-bias-tied", "bebc0bcd29dd66ff1afd8a4c4466c305"},
@@ -219,7 +219,7 @@ func tieOf(t *testing.T, dir string) (tied bool) {
 	return c.TieWordEmbeddings
 }
 
-// TestTie rotates a model whose head is the table: it stays that only if the last norm's gains are all the same.
+// TestTie rotates a tied model: lm_head stays tied only if all gains of the last norm are equal.
 func TestTie(t *testing.T) {
 	src := tiny("llama-bias-tied")
 	dst, _ := makeFolded(t, src, Job{Rotate: true})
@@ -245,7 +245,7 @@ func TestTie(t *testing.T) {
 	}
 }
 
-// rewrite makes another F32 checkpoint of one.
+// rewrite makes an F32 copy of a checkpoint.
 func rewrite(t *testing.T, src string, change func(name string, x []float32) []float32) string {
 	t.Helper()
 	ck := openModelOf(t, src)
@@ -288,7 +288,7 @@ func rewrite(t *testing.T, src string, change func(name string, x []float32) []f
 	return dst
 }
 
-// TestUnchangedTensorsKeepTheirBytes looks at what a step has no part in.
+// TestUnchangedTensorsKeepTheirBytes checks the tensors that a step does not change.
 func TestUnchangedTensorsKeepTheirBytes(t *testing.T) {
 	src := tiny("qwen3")
 	dst, _ := makeFolded(t, src, Job{Equalize: true})

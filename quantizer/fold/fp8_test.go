@@ -67,7 +67,7 @@ func fp8Model(t *testing.T) string {
 	return dst
 }
 
-// TestFP8 folds weights with scales: these go into the weights that change.
+// TestFP8 folds weights with scales: the weights that change become F32.
 func TestFP8(t *testing.T) {
 	for _, j := range []Job{{Rotate: true}, {Equalize: true}} {
 		dst, _ := makeFolded(t, fp8Model(t), j)

@@ -10,27 +10,27 @@ import (
 	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
-// Job says how a checkpoint is to be folded. Its steps are taken in this order.
+// Job says how to fold a checkpoint. The steps are taken in this order.
 type Job struct {
-	// Rotate turns hidden states and values by matrices of Seed.
+	// Rotate rotates hidden states and values by matrices that depend on Seed.
 	Rotate bool
 	Seed   uint64
-	// Equalize divides and multiplies by factors that follow from the weights.
+	// Equalize applies factors that follow from the weights.
 	Equalize bool
-	// AWQ does by factors that follow from Text, for matrices that are to be quantized as it says with the algorithm awq.
-	// Default: none.
+	// AWQ applies factors that follow from Text, for the matrices that these options quantize with
+	// the algorithm awq. Default: none.
 	AWQ *conversion.Options
-	// Text is what the result is checked on, and what AWQ needs. Default: random tokens.
+	// Text is the text to check the result on. AWQ needs it too. Default: random tokens.
 	Text *text.Text
 	Options
 }
 
-// Work is about how many bytes Progress is told of.
+// Work is approximately the total of Progress.
 func (j *Job) Work(ck *safetensors.Checkpoint) (n int64) {
 	for _, t := range ck.Tensors() {
 		n += t.Size
 	}
-	steps := int64(0) // to choose factors is one too
+	steps := int64(0) // choosing factors is a step too
 	if j.Rotate {
 		steps++
 	}
@@ -43,7 +43,7 @@ func (j *Job) Work(ck *safetensors.Checkpoint) (n int64) {
 	return n * max(steps, 1)
 }
 
-// layerDone tells Progress of one of so many layers whose factors were chosen.
+// layerDone reports the factors of one of so many layers to Progress.
 func (o Options) layerDone(ck *safetensors.Checkpoint, layers int) {
 	if o.Progress == nil {
 		return
@@ -55,9 +55,9 @@ func (o Options) layerDone(ck *safetensors.Checkpoint, layers int) {
 	o.Progress(n / int64(layers))
 }
 
-// Make folds the checkpoint in the directory src into dst, which must not exist and appears when it is complete and has
-// been found to be the same model: logits may differ by what rounding to float32 leaves, else it is an *ExactnessError.
-// The record makes the same checkpoint again.
+// Make folds the checkpoint in the directory src into dst, which must not exist. dst appears when
+// it is complete and its logits were compared: if they differ by more than float32 rounding, the
+// error is an *ExactnessError. The record makes the same checkpoint again.
 func Make(ctx context.Context, src, dst string, j Job) (*Record, error) {
 	r := &Record{Version: recordVersion}
 	from := src
@@ -123,7 +123,7 @@ func Make(ctx context.Context, src, dst string, j Job) (*Record, error) {
 	return r, os.Rename(from, dst)
 }
 
-// Summary is what a file's provenance says of the record.
+// Summary describes the record in a file's provenance.
 func (r *Record) Summary() conversion.Fold {
 	f := conversion.Fold{Steps: []string{}}
 	for i := range r.Steps {

@@ -6,8 +6,9 @@ import (
 	"github.com/lowbit-go/gq/internal/splitmix"
 )
 
-// rotation is an orthogonal n x n matrix R: a Hadamard matrix whose rows have random signs where one of that size is known,
-// diag(signs) (P x H) / sqrt(n) with P of Paley's and H of Sylvester's construction, else any.
+// rotation is an orthogonal n x n matrix R: diag(signs) (P x H) / sqrt(n) with random signs if a
+// Hadamard matrix of that size is known, P of Paley's and H of Sylvester's construction; otherwise
+// a random orthogonal matrix.
 type rotation struct {
 	n     int
 	signs []float64
@@ -17,7 +18,7 @@ type rotation struct {
 	dense [][]float64 // rows of R, if it is not a Hadamard matrix
 }
 
-// newRotation gives number stream of the rotations of a seed.
+// newRotation returns rotation number stream of a seed.
 func newRotation(n int, seed, stream uint64) *rotation {
 	random := newRandom(seed, stream)
 	r := &rotation{n: n}
@@ -40,7 +41,7 @@ func newRotation(n int, seed, stream uint64) *rotation {
 	return r
 }
 
-// turn makes the row vector x, of n values, x R. scratch has n values too.
+// turn computes x R for the row vector x. scratch has the length of x.
 func (r *rotation) turn(x, scratch []float64) {
 	if r.dense != nil {
 		clear(scratch)
@@ -59,14 +60,14 @@ func (r *rotation) turn(x, scratch []float64) {
 		sylvester(x[at:][:r.block])
 	}
 	if r.paley != nil {
-		r.mix(x, scratch)
+		r.paleyBlocks(x, scratch)
 	}
 	for i, v := range x {
 		x[i] = float64(v * r.scale)
 	}
 }
 
-// sylvester multiplies x, of a power of two of values, by Sylvester's Hadamard matrix.
+// sylvester multiplies x, whose length is a power of two, by Sylvester's Hadamard matrix.
 func sylvester(x []float64) {
 	for h := 1; h < len(x); h *= 2 {
 		for i := 0; i < len(x); i += 2 * h {
@@ -78,8 +79,8 @@ func sylvester(x []float64) {
 	}
 }
 
-// mix multiplies the blocks of x, taken for the entries of a row vector, by Paley's matrix.
-func (r *rotation) mix(x, scratch []float64) {
+// paleyBlocks multiplies the row vector whose entries are the blocks of x by Paley's matrix.
+func (r *rotation) paleyBlocks(x, scratch []float64) {
 	clear(scratch)
 	for i, row := range r.paley {
 		from := x[i*r.block:][:r.block]
@@ -99,7 +100,8 @@ func (r *rotation) mix(x, scratch []float64) {
 	copy(x, scratch)
 }
 
-// paleyOrder is the smallest size of a Paley matrix, or 1, that with a power of two makes n; 0 if there is none.
+// paleyOrder is the smallest order, 1 or of a Paley matrix, that makes n when multiplied by a power
+// of two; 0 if there is none.
 func paleyOrder(n int) int {
 	best := 0
 	for order := n; ; order /= 2 {
@@ -122,8 +124,8 @@ func prime(n int) bool {
 	return n > 1
 }
 
-// paley is a Hadamard matrix of an order n by R. Paley's constructions ("On orthogonal matrices", 1933): the first where
-// n-1 is a prime, the second where n/2-1 is one that leaves 1 when divided by 4.
+// paley is a Hadamard matrix of order n by R. Paley ("On orthogonal matrices", 1933): his first
+// construction if n-1 is prime, his second if n/2-1 is a prime that is 1 modulo 4.
 func paley(n int) [][]int8 {
 	h := make([][]int8, n)
 	for i := range h {
@@ -164,7 +166,7 @@ func paley(n int) [][]int8 {
 	return h
 }
 
-// residues is 1 for squares modulo q, -1 for others.
+// residues[i] is 1 for squares modulo q, -1 for others.
 func residues(q int) []int8 {
 	r := make([]int8, q)
 	for i := range r {
@@ -176,8 +178,8 @@ func residues(q int) []int8 {
 	return r
 }
 
-// orthogonal makes the rows of an orthogonal matrix out of random ones, by Gram and Schmidt, twice for each row: once leaves
-// an error of the size of the matrix's condition.
+// orthogonal makes the rows of an orthogonal matrix from random ones by the Gram-Schmidt process,
+// twice for each row: once leaves an error of the size of the condition number.
 func orthogonal(n int, random *splitmix.Source) [][]float64 {
 	rows := make([][]float64, n)
 	for i := range rows {
@@ -211,7 +213,7 @@ func dot(x, y []float64) (sum float64) {
 	return sum
 }
 
-// newRandom starts a stream of a seed.
+// newRandom returns a stream of a seed.
 func newRandom(seed, stream uint64) splitmix.Source {
 	r := splitmix.Source(seed)
 	first := r.Next()

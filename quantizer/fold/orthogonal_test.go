@@ -44,7 +44,8 @@ func TestRotationsAreOrthogonal(t *testing.T) {
 	}
 }
 
-// TestHiddenSizes holds published models' sizes to Hadamard matrices: a dense one would cost as many products as it has rows.
+// TestHiddenSizes checks that the sizes of published models have Hadamard matrices: a dense one
+// costs as many products as it has rows.
 func TestHiddenSizes(t *testing.T) {
 	for _, n := range []int{576, 640, 896, 960, 1024, 1152, 1536, 2048, 2304, 2560, 2880, 3072, 3584, 4096, 5120, 8192} {
 		if o := paleyOrder(n); o == 0 || o > 180 {

@@ -12,19 +12,19 @@ import (
 	"github.com/lowbit-go/gq/model"
 )
 
-// recordVersion changes when the same record would give other bytes.
+// recordVersion changes when the same record gives other bytes.
 const recordVersion = 1
 
-// maxSteps bounds the work that a record may ask for: gq takes three steps at most.
+// maxSteps bounds the work of a record: gq takes at most three steps.
 const maxSteps = 16
 
-// Record is all that Apply needs to make the folded checkpoint out of the original one. As JSON it is the asset
+// Record is the recipe from which Apply makes the folded checkpoint again. As JSON it is the asset
 // gq/fold.json of a .gqf file (docs/FORMAT.md).
 type Record struct {
 	Version int `json:"version"`
-	// Steps were taken one after the other, each from a checkpoint to the next.
+	// Steps are taken in order, each on the result of the one before.
 	Steps []Step `json:"steps"`
-	// Check is how far the folded model's logits are from the original's; nil before that was measured.
+	// Check compares the folded model's logits with the original's; nil before that.
 	Check *Check `json:"check,omitempty"`
 }
 
@@ -34,33 +34,37 @@ const (
 	KindScale  = "scale"
 )
 
-// Step is one change of all of a checkpoint.
+// Step is one change of a checkpoint.
 type Step struct {
 	Kind string `json:"kind"`
-	// Seed of KindRotate.
+	// Seed is the seed of KindRotate.
 	Seed *uint64 `json:"seed,omitempty"`
-	// By says how the factors of KindScale were chosen, "equalize" or "awq", with what Parameters.
+	// By says how the factors of KindScale were chosen, "equalize" or "awq", and Parameters with
+	// which parameters.
 	By         string         `json:"by,omitempty"`
 	Parameters map[string]any `json:"parameters,omitempty"`
 	Scalings   []Factors      `json:"scalings,omitempty"`
 }
 
-// Factors are those of one place.
+// Factors are the factors of one place. Exactly one of Norm and Rows is set: the norm, or the rows
+// of the linear layer, that feeds the consumers.
 type Factors struct {
-	// Norm is the tensor of the producer, whose weights are divided by T; PlusOne: what it multiplies by, 1 + weight, is.
+	// Norm is the norm's tensor, whose weights are divided by T. With PlusOne the norm multiplies
+	// by 1 + weight, and this sum is divided.
 	Norm    string `json:"norm,omitempty"`
 	PlusOne bool   `json:"plus_one,omitempty"`
-	// Rows is the producer otherwise: row From + i and its bias are divided by T[i].
+	// Row From + i of Rows and its bias are divided by T[i].
 	Rows *Rows `json:"rows,omitempty"`
-	// Consumers are rows whose column c is multiplied by T[c], or by T[c / (HeadDim Repeat) HeadDim + c % HeadDim] if Repeat
-	// is more than 1.
+	// Column c of Consumers is multiplied by T[c], or by T[c / (HeadDim Repeat) HeadDim + c %
+	// HeadDim] if Repeat is more than 1.
 	Consumers []Rows `json:"consumers"`
 	HeadDim   int    `json:"head_dim,omitempty"`
 	Repeat    int    `json:"repeat,omitempty"`
 	T         Vector `json:"t"`
 }
 
-// Rows are rows of a tensor taken for the matrix of its last dimension. Bias is the tensor of their biases, "" for none.
+// Rows are rows of a tensor, seen as a matrix by its last dimension. Bias is the tensor of their
+// biases, "" for none.
 type Rows struct {
 	Tensor string `json:"tensor"`
 	From   int    `json:"from"`
@@ -68,21 +72,21 @@ type Rows struct {
 	Bias   string `json:"bias,omitempty"`
 }
 
-// Check says how well the folded model stands for the original.
+// Check compares the logits of the folded model and the original.
 type Check struct {
 	Tokens int    `json:"tokens"`
 	Source string `json:"source"` // of the tokens: "random", or as Calibration.Source
-	// Difference is the largest difference of two logits, as a part of the largest logit.
+	// Difference is the largest difference between two logits, relative to the largest logit.
 	Difference float64 `json:"difference"`
-	// Rerouted counts short sequences that are left out of Difference: of a mixture of experts, where rounding has a token go
-	// to another of two experts that are as good as equal.
+	// Rerouted counts short sequences that Difference leaves out: in a mixture of experts, rounding
+	// may send a token to another expert with nearly the same score.
 	Rerouted int `json:"rerouted,omitempty"`
 }
 
-// Vector is float32 numbers; in JSON, base64 of their little-endian bytes.
+// Vector is a list of float32 numbers; in JSON, base64 of their little-endian bytes.
 type Vector []float32
 
-// MarshalText gives the base64.
+// MarshalText writes base64.
 func (v Vector) MarshalText() ([]byte, error) {
 	raw := make([]byte, 0, 4*len(v))
 	for _, x := range v {
@@ -91,7 +95,7 @@ func (v Vector) MarshalText() ([]byte, error) {
 	return base64.StdEncoding.AppendEncode(nil, raw), nil
 }
 
-// UnmarshalText reads it.
+// UnmarshalText reads base64.
 func (v *Vector) UnmarshalText(text []byte) error {
 	raw, err := base64.StdEncoding.AppendDecode(nil, text)
 	if err != nil {
@@ -107,10 +111,10 @@ func (v *Vector) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// JSON is the form of the record in a file.
+// JSON is the record as stored in a file.
 func (r *Record) JSON() ([]byte, error) { return json.Marshal(r) }
 
-// ParseRecord reads a record and checks all that can be without the checkpoint.
+// ParseRecord parses a record and checks it as far as possible without the checkpoint.
 func ParseRecord(raw []byte) (*Record, error) {
 	var r Record
 	if err := json.Unmarshal(raw, &r); err != nil {
@@ -162,16 +166,16 @@ func (s *Step) check() error {
 	return nil
 }
 
-// columns is how many columns the consumers have.
+// columns is the number of columns of the consumers.
 func (f *Factors) columns() int { return len(f.T) * max(f.Repeat, 1) }
 
-// factor is what column c is multiplied by.
+// factor is the factor of column c.
 func (f *Factors) factor(c int) float64 {
 	s := model.Scaling{HeadDim: f.HeadDim, Repeat: f.Repeat}
 	return float64(f.T[s.Factor(c)])
 }
 
-// factors puts numbers to a place of the model.
+// factors makes the Factors of a place of the model.
 func factors(s *model.Scaling, t []float32) Factors {
 	f := Factors{T: t}
 	if s.Norm != nil {
@@ -193,7 +197,7 @@ func factors(s *model.Scaling, t []float32) Factors {
 
 func rowsOf(b model.Block) Rows { return Rows{b.Tensor, b.From, b.Rows, b.Bias} }
 
-// String says in a few words what was done: "rotated (seed 1), equalized".
+// String lists the steps: "rotated (seed 1), equalized".
 func (r *Record) String() string {
 	var parts []string
 	for _, s := range r.Steps {
@@ -209,12 +213,12 @@ func (r *Record) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// Rotated tells that the record has a rotation.
+// Rotated reports whether a step is a rotation.
 func (r *Record) Rotated() bool {
 	return slices.ContainsFunc(r.Steps, func(s Step) bool { return s.Kind == KindRotate })
 }
 
-// What Step.By says.
+// Values of Step.By.
 const (
 	ByEqualize = "equalize"
 	ByAWQ      = "awq"

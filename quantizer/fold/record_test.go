@@ -13,7 +13,7 @@ import (
 	"github.com/lowbit-go/gq/quantizer/workdir"
 )
 
-// TestParseRecordErrors reads records that are not right.
+// TestParseRecordErrors parses invalid records.
 func TestParseRecordErrors(t *testing.T) {
 	for in, want := range map[string]string{
 		`{`:                        "unexpected end",
@@ -35,7 +35,7 @@ func TestParseRecordErrors(t *testing.T) {
 	}
 }
 
-// TestKept looks at what a working directory keeps: the same record and checkpoint for the same key, while no byte of them
+// TestKept checks that the same key gives the stored record and checkpoint, unless a byte of them
 // has changed.
 func TestKept(t *testing.T) {
 	work, err := workdir.Open(filepath.Join(t.TempDir(), "out.gqf.fold"))
@@ -96,7 +96,8 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// FuzzRecord parses records, and applies those that can be read to a checkpoint: errors, but no panics.
+// FuzzRecord parses records and applies the valid ones to a checkpoint: errors are allowed, panics
+// are not.
 func FuzzRecord(f *testing.F) {
 	s := Rotate(1)
 	r := Record{Version: recordVersion, Steps: []Step{s}}

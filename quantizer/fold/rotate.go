@@ -6,16 +6,16 @@ import (
 	"github.com/lowbit-go/gq/model"
 )
 
-// Rotate is the step that turns the hidden states and the heads of values. The matrices follow from the seed and from the
-// model's shape.
+// Rotate is the step that rotates the hidden states and the heads of values. The matrices follow
+// from the seed and the model's shape.
 func Rotate(seed uint64) Step { return Step{Kind: KindRotate, Seed: &seed} }
 
-// openModel opens the model of a checkpoint for a look at what it consists of.
+// openModel opens the model of a checkpoint to look at its structure.
 func openModel(dir string, threads int) (*model.Model, error) {
 	return model.OpenCheckpoint(dir, model.Options{Threads: threads, Log: quiet})
 }
 
-// rotateEdits says what a rotation does to a checkpoint.
+// rotateEdits returns the edits of a rotation.
 func rotateEdits(ck *source, seed uint64) (*edits, error) {
 	m, err := openModel(ck.Dir(), 1)
 	if err != nil {
@@ -68,8 +68,8 @@ func rotateEdits(ck *source, seed uint64) (*edits, error) {
 	return e, e.rotateEnds(ck, res, r1)
 }
 
-// rotateEnds turns the table and the head. They stay one if the norm before the head multiplies all by the same; else that
-// goes into the head.
+// rotateEnds rotates the embedding and lm_head. Tied ones stay tied if all gains of the norm before
+// lm_head are equal; otherwise the gains go into lm_head.
 func (e *edits) rotateEnds(ck *source, res *model.Residual, r1 *rotation) error {
 	e.matrix(res.Embedding).in = r1
 	g, err := readGain(ck, res.Final)
@@ -97,7 +97,7 @@ func (e *edits) rotateEnds(ck *source, res *model.Residual, r1 *rotation) error 
 	return nil
 }
 
-// one makes the weights of a norm those that multiply by one.
+// one sets the weights of a norm so that its gains are 1.
 func one(plusOne bool) func(v []float64) {
 	return func(v []float64) {
 		for i := range v {
@@ -118,7 +118,7 @@ func ones(reads []model.Read, name string) func(v []float64) {
 	return one(false)
 }
 
-// readGain reads what a norm multiplies by.
+// readGain reads the gains of a norm.
 func readGain(ck *source, n model.Norm) ([]float64, error) {
 	t, ok := ck.Lookup(n.Tensor)
 	if !ok {

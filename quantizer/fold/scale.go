@@ -8,7 +8,7 @@ import (
 
 func quiet(kernels.Choice) {}
 
-// scaleEdits says what factors do to a checkpoint.
+// scaleEdits returns the edits of factors.
 func scaleEdits(ck *source, list []Factors) (*edits, error) {
 	e := newEdits()
 	for i := range list {
@@ -31,7 +31,7 @@ func scaleEdits(ck *source, list []Factors) (*edits, error) {
 				e.vector(f.Rows.Bias, from+len(f.T), func(v []float64) { divide(v, inverse, from, false) })
 			}
 		}
-		// Before anything is made for them: a record may be damaged.
+		// Checked before anything is allocated: a record may be damaged.
 		for _, r := range f.Consumers {
 			if t, ok := ck.Lookup(r.Tensor); !ok || len(t.Shape) == 0 || t.Shape[len(t.Shape)-1] != int64(f.columns()) || r.From < 0 || r.Rows < 0 {
 				return nil, &MismatchError{ck.Dir(), fmt.Sprintf("tensor %q is not there, or has not %d columns and rows from %d", r.Tensor, f.columns(), r.From)}
@@ -49,7 +49,7 @@ func scaleEdits(ck *source, list []Factors) (*edits, error) {
 	return e, nil
 }
 
-// divide multiplies numbers from one on by the inverse factors.
+// divide multiplies the numbers from index from on by the inverse factors.
 func divide(v, inverse []float64, from int, plusOne bool) {
 	for i, f := range inverse {
 		x := v[from+i]

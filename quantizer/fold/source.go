@@ -14,7 +14,7 @@ type source struct {
 	*safetensors.Checkpoint
 	config []byte // nil: it has none
 	block  [2]int // of FP8 weights with one scale
-	tied   bool   // config.json says that the head is the table
+	tied   bool   // config.json ties lm_head to the embedding
 }
 
 func openSource(dir string) (*source, error) {
@@ -38,7 +38,7 @@ func openSource(dir string) (*source, error) {
 	return s, nil
 }
 
-// weights opens a tensor, which must be there.
+// weights opens a tensor. A missing tensor is an error.
 func (s *source) weights(name string) (*safetensors.Weights, error) {
 	t, ok := s.Lookup(name)
 	if !ok {

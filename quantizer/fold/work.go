@@ -10,16 +10,16 @@ import (
 	"github.com/lowbit-go/gq/quantizer/workdir"
 )
 
-// What the tree of a Kept checkpoint holds.
+// Names in the tree of a Kept checkpoint.
 const (
 	treeName       = "fold"
 	checkpointName = "checkpoint"
 	recordName     = "record.json"
 )
 
-// Kept gives the folded checkpoint that a working directory holds for a key, or has make fold one into the directory that
-// it is called with, which it has to make, and keeps the checkpoint. key is a hash of all that the result depends on. found
-// reports whether the checkpoint was there.
+// Kept returns the folded checkpoint that a working directory stores for a key. If there is none,
+// make folds one into the directory dst, which it creates, and Kept stores it. key hashes
+// everything that the result depends on. found reports whether the checkpoint was stored already.
 func Kept(ctx context.Context, work *workdir.Dir, key string, make func(dst string) (*Record, error)) (checkpoint string, r *Record, found bool, err error) {
 	tree, found, err := work.Tree(ctx, treeName, key, func(dir string) error {
 		r, err := make(filepath.Join(dir, checkpointName))

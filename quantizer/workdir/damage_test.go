@@ -38,7 +38,7 @@ func get(t *testing.T, d *Dir, name, key string) (content []byte, ok bool) {
 	return content, true
 }
 
-// damaged gives what is left of a file after one of the ways in which files are damaged, and says which.
+// damaged returns a file after one kind of damage, and names the kind.
 func damaged(r *rand.Rand, file []byte) (b []byte, how string) {
 	b = bytes.Clone(file)
 	i := r.IntN(len(b))
@@ -84,7 +84,8 @@ func write(t *testing.T, path string, b []byte) {
 	}
 }
 
-// TestDamagedEntry damages entries of several sizes in hundreds of ways: none is taken.
+// TestDamagedEntry damages entries of several sizes in hundreds of ways: Get must return none of
+// them.
 func TestDamagedEntry(t *testing.T) {
 	d := mustOpen(t, filepath.Join(t.TempDir(), "work"))
 	path := d.entryPath("layer-1")

@@ -48,8 +48,8 @@ func (e *ForeignError) Error() string {
 	return fmt.Sprintf("%s: it is not a working directory of gq: %s is in it; move it away, or choose another output", e.Dir, e.Name)
 }
 
-// Open opens the working directory at path, whose parent must exist, and locks it. What a killed job
-// left unfinished is removed. Nothing is changed in a directory that is not ours.
+// Open opens the working directory at path, whose parent must exist, and locks it. It removes the
+// unfinished files of killed jobs. It changes nothing in a directory that is not gq's.
 func Open(path string) (*Dir, error) {
 	for range 100 {
 		if err := os.Mkdir(path, 0o777); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -77,7 +77,7 @@ func Open(path string) (*Dir, error) {
 	return nil, fmt.Errorf("%s: it could not be locked: other processes keep removing it", path)
 }
 
-// check looks whether all that is in a directory is ours, and lists the temporary files.
+// check checks that a directory holds only files of gq, and lists the temporary files.
 func check(path string) (temps []string, err error) {
 	entries, err := os.ReadDir(path)
 	if err != nil {
@@ -150,8 +150,9 @@ func readPID(f *os.File) int {
 // Path is the directory's path as given to Open.
 func (d *Dir) Path() string { return d.path }
 
-// Close ends the work in the directory and leaves what is in it to the next job. A directory that holds
-// nothing is removed; kept reports whether it is still there. Entries and trees must not be in use.
+// Close unlocks the directory and leaves its content to the next job. It removes an empty
+// directory; kept reports whether the directory is still there. Entries and trees must not be in
+// use.
 func (d *Dir) Close() (kept bool, err error) {
 	if d.lock == nil {
 		return false, nil
@@ -191,7 +192,7 @@ func (d *Dir) Remove() error {
 	return err
 }
 
-// Size is how many bytes the files in the directory take.
+// Size is the size of all files in the directory.
 func (d *Dir) Size() (n int64) {
 	_ = filepath.WalkDir(d.path, func(_ string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {

@@ -32,12 +32,12 @@ type Entry struct {
 	file *os.File
 }
 
-// Close ends the reading.
+// Close closes the file.
 func (e *Entry) Close() error { return e.file.Close() }
 
 func (d *Dir) entryPath(name string) string { return filepath.Join(d.path, name+entrySuffix) }
 
-// header is what an entry begins with.
+// header is the beginning of an entry.
 func header(name, key string, size int64) []byte {
 	h := sha256.New()
 	fmt.Fprintf(h, "%q %q", name, key)
@@ -59,7 +59,7 @@ func (w *writer) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Put writes an entry of size bytes in place of the one that has its name.
+// Put writes an entry of size bytes and replaces the entry of the same name.
 func (d *Dir) Put(name, key string, size int64, write func(w io.Writer) error) error {
 	f, err := atomicfile.Create(d.entryPath(name))
 	if err != nil {
@@ -84,8 +84,8 @@ func (d *Dir) Put(name, key string, size int64, write func(w io.Writer) error) e
 	return f.Commit()
 }
 
-// Get opens an entry and verifies all of it; nil if there is none, or none that is whole and has the
-// key.
+// Get opens an entry and verifies all of it. It returns nil if there is none, or if it is damaged
+// or has another key.
 func (d *Dir) Get(name, key string) *Entry {
 	f, st, err := files.Open(d.entryPath(name))
 	if err != nil {
@@ -99,7 +99,7 @@ func (d *Dir) Get(name, key string) *Entry {
 	return &Entry{io.NewSectionReader(f, int64(headerSize), size), f}
 }
 
-// verify reads a file of an entry to its end and gives the size of the content.
+// verify reads an entry's file to its end and returns the size of the content.
 func verify(f *os.File, fileSize int64, name, key string) (size int64, ok bool) {
 	size = fileSize - int64(headerSize+trailerSize)
 	head := make([]byte, headerSize)
@@ -130,7 +130,7 @@ func (d *Dir) PutJSON(name, key string, v any) error {
 	})
 }
 
-// GetJSON reads an entry of PutJSON into v; false if there is none, as Get has it.
+// GetJSON reads an entry of PutJSON into v. It returns false if Get returns nil.
 func (d *Dir) GetJSON(name, key string, v any) bool {
 	e := d.Get(name, key)
 	if e == nil {
@@ -141,7 +141,7 @@ func (d *Dir) GetJSON(name, key string, v any) bool {
 	return err == nil && json.Unmarshal(raw, v) == nil
 }
 
-// Delete removes an entry, if it is there.
+// Delete removes an entry, if it exists.
 func (d *Dir) Delete(name string) error {
 	err := os.Remove(d.entryPath(name))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -150,8 +150,7 @@ func (d *Dir) Delete(name string) error {
 	return err
 }
 
-// Prune removes the entries whose name begins with prefix and that another key made: they are of no
-// use to a job with this key.
+// Prune removes the entries whose name begins with prefix and whose key is another one.
 func (d *Dir) Prune(prefix, key string) error {
 	entries, err := os.ReadDir(d.path)
 	if err != nil {

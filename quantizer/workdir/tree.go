@@ -21,8 +21,9 @@ type sum struct {
 	SHA256 string `json:"sha256"`
 }
 
-// Tree gives the path of a tree. If there is none that is whole and has the key, make is called with
-// the path of an empty directory to make it in. found reports whether the tree was there.
+// Tree returns the path of a tree. If there is none, or a damaged one, or one with another key,
+// make is called with the path of an empty directory and fills it. found reports whether the tree
+// was there.
 func (d *Dir) Tree(ctx context.Context, name, key string, make func(dir string) error) (path string, found bool, err error) {
 	path = filepath.Join(d.path, name+treeSuffix)
 	var want []sum
