@@ -9,7 +9,6 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/files"
-	"github.com/lowbit-go/gq/quantizer"
 )
 
 // assetFiles are the files beside a checkpoint that people need to use the model
@@ -43,25 +42,8 @@ func ReadAsset(dir, name string) ([]byte, error) {
 	return b, nil
 }
 
-// packAssets gives all assets of the file but the provenance of a checkpoint.
-func (pl *planner) packAssets() ([]gqf.PackedAsset, error) {
-	if pl.file != nil {
-		return pl.assetsOfFile()
-	}
-	specs, err := pl.assetsOfCheckpoint()
-	if err != nil {
-		return nil, err
-	}
-	list := make([]gqf.PackedAsset, len(specs))
-	for i, a := range specs {
-		if list[i], err = gqf.PackAsset(a); err != nil {
-			return nil, err
-		}
-	}
-	return list, nil
-}
-
-func (p *Plan) assetsOfCheckpoint() (list []gqf.AssetSpec, err error) {
+// assetSpecs lists the assets but the provenance.
+func (p checkpointInput) assetSpecs() (list []gqf.AssetSpec, err error) {
 	if p.config != nil {
 		list = append(list, gqf.AssetSpec{Kind: gqf.AssetConfig, Name: "config.json", Data: p.config})
 	}
@@ -88,44 +70,4 @@ func (p *Plan) assetsOfCheckpoint() (list []gqf.AssetSpec, err error) {
 		return nil, err
 	}
 	return append(list, gqf.AssetSpec{Kind: gqf.AssetRecipe, Name: gqf.RecipeName, Data: recipe}), nil
-}
-
-// assetsOfFile takes over all assets of the file that is repacked; the recipe's layout is what the new file has.
-func (pl *planner) assetsOfFile() (list []gqf.PackedAsset, err error) {
-	for _, a := range pl.file.Assets() {
-		if !a.Kind.Known() {
-			pl.warn("asset %q is of a kind that this version does not know, and is left out: use a newer gq", a.Name)
-			continue
-		}
-		get := pl.file.PackedAsset
-		if a.Kind == gqf.AssetRecipe {
-			get = pl.repackedRecipe
-		}
-		packed, err := get(a.Name)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, packed)
-	}
-	return list, nil
-}
-
-// repackedRecipe is the recipe of the file with the layouts that the plan has.
-func (p *Plan) repackedRecipe(name string) (gqf.PackedAsset, error) {
-	data, err := p.file.Asset(name)
-	if err != nil {
-		return gqf.PackedAsset{}, err
-	}
-	r, err := quantizer.ParseRecipe(name, data)
-	if err != nil {
-		return gqf.PackedAsset{}, err
-	}
-	if r.Algorithm == gqf.AlgorithmNone { // of a file made before there were others
-		r.Algorithm = gqf.AlgorithmRTN
-	}
-	r.Formats, r.Targets, r.Tile = p.opts.Recipe.Formats, p.opts.Recipe.Targets, p.opts.Recipe.Tile
-	if data, err = r.JSON(nil); err != nil {
-		return gqf.PackedAsset{}, err
-	}
-	return gqf.PackAsset(gqf.AssetSpec{Kind: gqf.AssetRecipe, Name: name, Data: data})
 }

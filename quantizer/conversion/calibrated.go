@@ -35,11 +35,14 @@ func (m Matrix) Name() string {
 	return m.Tensor
 }
 
-// Matrices lists what the plan quantizes, in the file's order.
+// Matrices lists what the plan quantizes, in the file's order; a repack quantizes nothing.
 func (p *Plan) Matrices() []Matrix {
 	var list []Matrix
+	if p.ck == nil {
+		return nil
+	}
 	for _, it := range p.items {
-		if !it.quantize || it.repacked {
+		if !it.quantize {
 			continue
 		}
 		for s := range it.slices {

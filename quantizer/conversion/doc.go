@@ -4,6 +4,8 @@
 // scheme or why the tensor stays unquantized, and fixes the place of every byte in the output.
 // [Plan.Write] (pipeline.go) then runs workers that read panels of rows from the mapped checkpoint,
 // quantize them with package rounding, pack them and write them to their places. The output does not
-// depend on the number of workers. dequantize.go is the other direction, from a .gqf file to a
+// depend on the number of workers. What a plan reads is its input (input.go): a checkpoint, or, to
+// repack ([NewRepack]), a .gqf file whose codes are taken over. Codes that calibration chose are an
+// argument of the writing ([CalibratedCodes]). dequantize.go is the other direction, from a .gqf file to a
 // checkpoint.
 package conversion

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/lowbit-go/gq/formats/gqf"
-	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/packing"
 )
 
@@ -27,7 +26,7 @@ func (pl *planner) layOut() error {
 	slices.SortStableFunc(pl.Tensors, func(a, b *PlanTensor) int { return compareNatural(a.Name, b.Name) })
 	pl.number()
 	var err error
-	if pl.assets, err = pl.packAssets(); err != nil {
+	if pl.assets, err = pl.in.assets(pl); err != nil {
 		return err
 	}
 	pl.OutputBytes, err = pl.SizeWith(nil)
@@ -107,60 +106,29 @@ func (v variant) headers() []packing.Header {
 // are wanted and known.
 func (p *Plan) newImage(c *CalibratedCodes, hashes []string) (*gqf.Image, error) {
 	b := gqf.NewBuilder()
-	payloads, names := 0, 0
+	payloads := 0
 	for _, it := range p.items {
 		payloads += it.slices * len(it.variants)
-		names += 1 + len(it.aliases())
 	}
-	if p.file != nil {
-		names = 0 // CopyNames
-	}
-	b.Grow(len(p.items), payloads, names)
+	b.Grow(len(p.items), payloads, 0)
 	biases := p.biases()
 	for i, it := range p.items {
 		spec := gqf.TensorSpec{Name: it.name(), Shape: it.src.Shape, Dtype: it.src.Dtype, Role: it.role, Transposed: it.transposed, Experts: it.slices, Bias: biases[i]}
 		if it.quantize {
-			spec.Mapping, spec.Algorithm = it.scheme.Mapping, it.scheme.Algorithm
+			spec.Mapping = it.scheme.Mapping
 		}
-		if spec.Algorithm.Calibrated() && !c.complete(it) {
-			spec.Algorithm = gqf.AlgorithmSearch
-		}
-		if it.repacked {
-			spec.Algorithm = p.file.Tensor(i).Algorithm
-		}
+		spec.Algorithm = p.in.algorithm(it, c)
 		ti := b.AddTensor(spec)
 		for i := range it.variants {
 			it.addPayloads(b, ti, i)
-		}
-		if it.repacked {
-			continue // CopyNames
-		}
-		names := p.nameSpec(ti, *it.src)
-		if name := it.name(); name != it.src.Name {
-			names = gqf.NameSpec{Name: name, Tensor: ti, SourceFile: -1}
-		}
-		b.AddName(names)
-		for _, n := range it.aliases() {
-			spec := gqf.NameSpec{Name: n.src.Name, Tensor: ti, SourceFile: -1}
-			if !n.absent {
-				spec = p.nameSpec(ti, n.src)
-				spec.Absorbed = n.absorbed
-			}
-			b.AddName(spec)
 		}
 	}
 	for _, a := range p.assets {
 		b.AddPacked(a)
 	}
-	if p.file != nil {
-		b.CopyNames(p.file)
-		return b.Build()
-	}
-	js, err := p.provenanceJSON(c.Calibration, hashes)
-	if err != nil {
+	if err := p.in.addOrigin(b, c, hashes); err != nil {
 		return nil, err
 	}
-	b.AddAsset(gqf.AssetSpec{Kind: gqf.AssetProvenance, Name: gqf.ProvenanceName, Data: js})
 	return b.Build()
 }
 
@@ -173,11 +141,10 @@ func (p *Plan) biases() []int {
 	}
 	list := make([]int, len(p.items))
 	for i, it := range p.items {
-		if it.repacked && p.file.Tensor(i).Bias >= 0 {
-			list[i] = p.file.Tensor(i).Bias + 1
+		if list[i] = p.in.bias(it); list[i] != 0 {
 			continue
 		}
-		for _, name := range p.namesOf(i) {
+		for _, name := range p.in.names(it) {
 			if list[i] = byName[biasName(name)]; list[i] != 0 {
 				break
 			}
@@ -189,21 +156,6 @@ func (p *Plan) biases() []int {
 		}
 	}
 	return list
-}
-
-// namesOf lists the names of item i in the output, the canonical one first.
-func (p *Plan) namesOf(i int) []string {
-	it := p.items[i]
-	if it.repacked {
-		return p.file.Tensor(i).Names()
-	}
-	names := []string{it.name()}
-	for _, alias := range it.aliases() {
-		if !alias.absorbed {
-			names = append(names, alias.src.Name)
-		}
-	}
-	return names
 }
 
 // addPayloads adds variant i of the item: slice by slice, each with its companions.
@@ -223,16 +175,4 @@ func (it *item) name() string {
 		return it.names.as
 	}
 	return it.src.Name
-}
-
-// nameSpec is the record of a name that the checkpoint has.
-func (p *Plan) nameSpec(tensor int, src safetensors.Tensor) gqf.NameSpec {
-	file := src.File
-	if o := p.opts.Origin; o != nil {
-		file = -1
-		if t, ok := o.Checkpoint.Lookup(src.Name); ok {
-			file = t.File
-		}
-	}
-	return gqf.NameSpec{Name: src.Name, Tensor: tensor, InCheckpoint: true, SourceFile: file, SourceBytes: src.Size}
 }

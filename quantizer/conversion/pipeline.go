@@ -154,14 +154,7 @@ func (p *Plan) newJob(ctx context.Context, c *CalibratedCodes) (j *job, err erro
 // CheckOutput refuses, before any work, a path that Write could not put the file at.
 func (p *Plan) CheckOutput(path string) error {
 	var set files.Set
-	if p.file != nil {
-		set.Input("the .gqf file", p.filePath)
-	}
-	for _, ck := range p.checkpoints() {
-		for _, f := range ck.Files() {
-			set.Input("the checkpoint", filepath.Join(ck.Dir(), f.Name))
-		}
-	}
+	p.in.listFiles(&set)
 	set.Output("output", "the .gqf file", path)
 	if err := set.Check(); err != nil {
 		return quantizer.Requestf("%w", err)
@@ -182,26 +175,6 @@ func (p *Plan) CheckOutput(path string) error {
 	return nil
 }
 
-// checkpoints lists what the plan reads: the checkpoint, and the one that it was folded from.
-func (p *Plan) checkpoints() []*safetensors.Checkpoint {
-	var list []*safetensors.Checkpoint
-	if p.ck != nil {
-		list = append(list, p.ck)
-	}
-	if o := p.opts.Origin; o != nil {
-		list = append(list, o.Checkpoint)
-	}
-	return list
-}
-
-// guard runs fn, which reads views of the job's input.
-func (p *Plan) guard(fn func() error) error {
-	if p.file != nil {
-		return p.file.Guard(fn)
-	}
-	return p.ck.Guard(fn)
-}
-
 // units cuts the plan into pieces that depend on shapes only.
 func (p *Plan) units() []unit {
 	us := make([]unit, 0, len(p.items))
@@ -217,13 +190,13 @@ func (p *Plan) units() []unit {
 		}
 		blocks := (it.rows + blockRows - 1) / blockRows
 		step := max(1, unitBytes/(it.rowBytes()*blockRows))
-		if it.transposed && !it.repacked {
+		if p.in.strided(it) {
 			step = transposedRows / blockRows
 		}
 		for s := range it.slices {
 			cut(it, unitBlocks, s, blocks, step)
 		}
-		if it.transposed && !it.repacked {
+		if p.in.strided(it) {
 			cut(it, unitSum, 0, it.src.Size, unitBytes)
 		}
 	}
@@ -264,23 +237,13 @@ func (j *job) fill(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if j.plan.file != nil {
-		return nil
-	}
-	if o := j.plan.opts.Origin; o != nil {
-		if err := o.Checkpoint.Unchanged(); err != nil {
-			return err
-		}
-	}
-	return j.plan.ck.Unchanged()
+	return j.plan.in.unchanged()
 }
 
 // run starts the workers and waits. The error returned is that of the first
 // failed unit in the file's order among those that were tried.
 func (j *job) run(ctx context.Context) error {
-	if j.plan.file == nil {
-		j.results = make([]unitResult, len(j.units))
-	}
+	j.results = j.plan.in.results(len(j.units))
 	j.failed = len(j.units)
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -319,7 +282,7 @@ func (j *job) fail(i int, err error) {
 // combine joins the units' results: source checksums and error sums.
 func (j *job) combine() error {
 	p := j.plan
-	if p.file != nil {
+	if j.results == nil {
 		return nil
 	}
 	j.found = make([]itemResult, len(p.items))

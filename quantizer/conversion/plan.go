@@ -71,12 +71,11 @@ type Plan struct {
 	// Fold says how the checkpoint was folded, if it was.
 	Fold *Fold `json:"fold,omitempty"`
 
-	folded   int64                   // size of the folded checkpoint's tensors
-	ck       *safetensors.Checkpoint // nil for a repack
-	config   []byte
-	file     *gqf.File // of a repack
-	filePath string
-	opts     Options
+	folded int64                   // size of the folded checkpoint's tensors
+	ck     *safetensors.Checkpoint // nil for a repack
+	config []byte
+	in     input
+	opts   Options
 	// scaleBlock is the size of a block of FP8 weights; see safetensors.WeightsOptions.
 	scaleBlock [2]int
 	items      []*item
@@ -103,7 +102,6 @@ type item struct {
 	scaleStated bool // the scheme's dtype of scales is a person's choice
 	realZeros   bool // zero points are float32 on their way into the layouts
 	transposed  bool // the checkpoint stores a slice as cols x rows
-	repacked    bool // it comes from a file, where it is the tensor of the same index
 	shared      bool // a table that is the head too
 }
 
@@ -180,6 +178,7 @@ type nameRef struct {
 // tensor of unknown dtype.
 func NewPlan(ck *safetensors.Checkpoint, config []byte, opts Options) (*Plan, error) {
 	p := &Plan{ck: ck, config: config, opts: opts, Warnings: []string{}}
+	p.in = checkpointInput{p}
 	var cfg *arch.Config
 	if config != nil {
 		var err error

@@ -36,11 +36,12 @@ func NewRepack(f *gqf.File, path string, opts RepackOptions) (*Plan, error) {
 		return nil, quantizer.Requestf("%w", err)
 	}
 	f.CheckSums()
-	p := &Plan{file: f, filePath: path, opts: Options{Recipe: recipe, Threads: opts.Threads, Progress: opts.Progress}, Warnings: []string{}}
+	in := &fileInput{gqf: f, path: path, recipe: recipe}
+	p := &Plan{in: in, opts: Options{Recipe: recipe, Threads: opts.Threads, Progress: opts.Progress}, Warnings: []string{}}
 	pl := &planner{Plan: p}
 	p.items, p.Tensors = make([]*item, 0, f.Len()), make([]*PlanTensor, 0, f.Len())
 	for i := range f.Len() {
-		it, err := pl.fromFile(f.Tensor(i))
+		it, err := pl.fromFile(in, f.Tensor(i))
 		if err != nil {
 			return nil, err
 		}
@@ -50,7 +51,7 @@ func NewRepack(f *gqf.File, path string, opts RepackOptions) (*Plan, error) {
 }
 
 // fromFile makes the item of a tensor that is quantized, or kept, already.
-func (pl *planner) fromFile(t gqf.Tensor) (*item, error) {
+func (pl *planner) fromFile(in *fileInput, t gqf.Tensor) (*item, error) {
 	v, ok := t.Payload(0, 0, gqf.KindWeights)
 	if !ok {
 		return nil, t.Usable()
@@ -67,7 +68,7 @@ func (pl *planner) fromFile(t gqf.Tensor) (*item, error) {
 	parts.line = PlanTensor{Name: t.Name, Role: t.Role, Shape: t.Shape, Dtype: parts.src.DtypeName, Action: ActionKeep}
 	*it = item{
 		src: &parts.src, line: &parts.line,
-		role: t.Role, slices: t.Experts, transposed: t.Transposed, repacked: true,
+		role: t.Role, slices: t.Experts, transposed: t.Transposed,
 		rows: int64(h.Rows), cols: int64(h.Cols),
 	}
 	pl.SourceBytes += int64(t.Experts) * it.src.Size
@@ -78,7 +79,7 @@ func (pl *planner) fromFile(t gqf.Tensor) (*item, error) {
 	}
 	if h.Layout == packing.LayoutPlain {
 		if t.Experts > 1 {
-			return nil, fmt.Errorf("%s: tensor %q: plain slices cannot be repacked", pl.filePath, t.Name)
+			return nil, fmt.Errorf("%s: tensor %q: plain slices cannot be repacked", in.path, t.Name)
 		}
 		it.variants = []variant{{head: unique.Make(h)}}
 		return it, nil
@@ -95,16 +96,16 @@ func (pl *planner) fromFile(t gqf.Tensor) (*item, error) {
 	} else if t.Mapping == gqf.MappingHalfStep {
 		it.scheme.Mapping = gqf.MappingNone
 	}
-	if err := pl.chooseLayouts(it); err != nil {
+	if err := pl.chooseLayouts(it, true); err != nil {
 		return nil, err
 	}
 	// A layout that has no place for the bias left it to a tensor of its own.
-	if h.Flags&packing.FlagBias != 0 || biasIn(pl.file, t) != nil {
+	if h.Flags&packing.FlagBias != 0 || biasIn(in.gqf, t) != nil {
 		it.holdBias()
 	}
 	l := it.line
 	l.Action, l.Bits, l.Group, l.Mapping, l.ScaleDtype, l.Algorithm = ActionQuantize, it.scheme.Bits, it.scheme.Group, it.scheme.Mapping, it.scheme.ScaleDtype, t.Algorithm
-	if err := pl.chooseZeros(it, t, h); err != nil {
+	if err := pl.chooseZeros(in, it, t, h); err != nil {
 		return nil, err
 	}
 	return it, nil
@@ -112,7 +113,7 @@ func (pl *planner) fromFile(t gqf.Tensor) (*item, error) {
 
 // chooseZeros settles how the zero points of a tensor with packed header h go into other layouts. Real ones go only into
 // layouts with float32 zero points.
-func (pl *planner) chooseZeros(it *item, t gqf.Tensor, h packing.Header) error {
+func (pl *planner) chooseZeros(in *fileInput, it *item, t gqf.Tensor, h packing.Header) error {
 	if h.ZeroKind == packing.ZeroNone {
 		return nil
 	}
@@ -126,7 +127,7 @@ func (pl *planner) chooseZeros(it *item, t gqf.Tensor, h packing.Header) error {
 			return err
 		}
 		real := false
-		if err := pl.file.Guard(func() error { real = rows.HasNonIntegerZeros(); return nil }); err != nil {
+		if err := in.gqf.Guard(func() error { real = rows.HasNonIntegerZeros(); return nil }); err != nil {
 			return err
 		}
 		if !real {
@@ -136,67 +137,9 @@ func (pl *planner) chooseZeros(it *item, t gqf.Tensor, h packing.Header) error {
 			return nil
 		}
 		if it.line.Reason != "" {
-			return quantizer.Requestf("%s: tensor %q has real zero points, which layout %s cannot hold (%s): repack to the tiles of qai4c32p with --layout kleidiai, or quantize the checkpoint again", pl.filePath, t.Name, it.line.Layouts[0], it.line.Reason)
+			return quantizer.Requestf("%s: tensor %q has real zero points, which layout %s cannot hold (%s): repack to the tiles of qai4c32p with --layout kleidiai, or quantize the checkpoint again", in.path, t.Name, it.line.Layouts[0], it.line.Reason)
 		}
-		return quantizer.Requestf("%s: tensor %q has real zero points, which no layout but qai4c32p can hold: repack with --layout kleidiai alone, or quantize the checkpoint again", pl.filePath, t.Name)
+		return quantizer.Requestf("%s: tensor %q has real zero points, which no layout but qai4c32p can hold: repack with --layout kleidiai alone, or quantize the checkpoint again", in.path, t.Name)
 	}
 	return nil
-}
-
-// codesOf gives a reader of the codes of a slice that is quantized already.
-func (w *worker) codesOf(it *item, slice int, row0 int64) (func(n, i int64), error) {
-	t, _ := w.plan.file.Lookup(it.src.Name)
-	rows, err := t.Rows(0, slice)
-	if err != nil {
-		return nil, err
-	}
-	zeros := rows.Header().ZeroKind != packing.ZeroNone && !it.realZeros
-	bias := rows.RowBias
-	if rows.Header().Flags&packing.FlagBias == 0 {
-		if bias, err = w.biasRows(it, t, slice); err != nil {
-			return nil, err
-		}
-	}
-	return func(n, i int64) {
-		at, g := int(i)*w.stride, int(i)*w.groups
-		var z []int8
-		if zeros {
-			z = w.zeros[g : g+w.groups]
-		}
-		rows.Codes(w.codes[at:at+int(it.cols)], w.scales[g:g+w.groups], z, int(row0+n))
-		if it.realZeros {
-			rows.FloatZeros(w.reals[g:g+w.groups], int(row0+n))
-		}
-		w.bias[n] = bias(int(row0 + n))
-	}, nil
-}
-
-// biasIn finds the kept tensor with the biases of t in a file, under the names that
-// findBias knows; nil if there is none.
-func biasIn(f *gqf.File, t gqf.Tensor) *gqf.Tensor {
-	rows, _ := t.Payload(0, 0, gqf.KindWeights)
-	for _, name := range t.Names() {
-		b, ok := f.Lookup(biasName(name))
-		if ok && b.Dtype.IsFloat() && b.Elements() == int64(t.Experts)*int64(rows.Header.Rows) {
-			return &b
-		}
-	}
-	return nil
-}
-
-// biasRows gives the biases of a slice out of a tensor of their own; 0 where there is none.
-func (w *worker) biasRows(it *item, t gqf.Tensor, slice int) (func(row int) float32, error) {
-	b := biasIn(w.plan.file, t)
-	if b == nil {
-		return func(int) float32 { return 0 }, nil
-	}
-	p, _ := b.Payload(0, 0, gqf.KindWeights)
-	data, err := w.plan.file.Data(p)
-	if err != nil {
-		return nil, err
-	}
-	all := make([]float32, it.rows)
-	n := it.rows * int64(b.Dtype.Bits()/8)
-	safetensors.Widen(all, data[int64(slice)*n:int64(slice+1)*n], b.Dtype)
-	return func(row int) float32 { return all[row] }, nil
 }

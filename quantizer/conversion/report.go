@@ -62,12 +62,8 @@ type TensorSQNR struct {
 func (j *job) report(path string, total time.Duration) *Report {
 	p := j.plan
 	r := &Report{
-		Output: path, Warnings: append(slices.Clone(p.Warnings), j.calibrated.Warnings...), Fold: p.Fold, SourceBytes: p.SourceBytes, OutputBytes: j.image.Size(), Tensors: []TensorSQNR{},
-		Seconds: total.Seconds(), SyncSeconds: (total - j.seconds).Seconds(), BytesPerSecond: float64(p.SourceBytes) / total.Seconds(),
-	}
-	if p.file != nil {
-		r.SourceBytes = p.file.Size()
-		r.BytesPerSecond = float64(r.SourceBytes) / total.Seconds()
+		Output: path, Warnings: append(slices.Clone(p.Warnings), j.calibrated.Warnings...), Fold: p.Fold, SourceBytes: p.in.size(), OutputBytes: j.image.Size(), Tensors: []TensorSQNR{},
+		Seconds: total.Seconds(), SyncSeconds: (total - j.seconds).Seconds(), BytesPerSecond: float64(p.in.size()) / total.Seconds(),
 	}
 	for _, t := range p.Tensors {
 		switch t.Action {

@@ -48,7 +48,7 @@ func (pl *planner) shapeItem(it *item) error {
 	if err := it.scheme.ValidateCommand(); err != nil {
 		return fmt.Errorf("tensor %q: %w", it.src.Name, err)
 	}
-	if err := pl.chooseLayouts(it); err != nil {
+	if err := pl.chooseLayouts(it, false); err != nil {
 		return err
 	}
 	if it.bias == nil {
@@ -80,8 +80,8 @@ func (pl *planner) shapeItem(it *item) error {
 // chooseLayouts settles the layouts of a quantized item. A layout that was asked
 // for and cannot hold the scheme is an error; one that only this tensor's shape
 // does not fit, that a target has no kernel for, or that a repack meets, gives way
-// to lowbit, which the plan says.
-func (pl *planner) chooseLayouts(it *item) error {
+// to lowbit, which the plan says. given tells that the codes are there already, as in a repack.
+func (pl *planner) chooseLayouts(it *item, given bool) error {
 	table := it.role == gqf.RoleEmbedding && !it.shared
 	add := func(h packing.Header, cpu gqf.CPUFeatures) {
 		if i := slices.IndexFunc(it.variants, func(v variant) bool { return v.header() == h }); i >= 0 {
@@ -90,10 +90,10 @@ func (pl *planner) chooseLayouts(it *item) error {
 		}
 		it.variants = append(it.variants, variant{head: unique.Make(h), cpu: cpu})
 	}
-	choices, reasons, strict := pl.choices(it)
+	choices, reasons, strict := pl.choices(it, given)
 	for _, c := range choices {
 		h, err := c.format.Header(c.scheme, it.rows, it.cols, table)
-		if wide := c.scheme; err != nil && it.repacked && c.format.Family != quantizer.FamilyLowbit {
+		if wide := c.scheme; err != nil && given && c.format.Family != quantizer.FamilyLowbit {
 			wide.ScaleDtype = packing.ScaleF32 // scales that are there may be stored wider
 			if w, e := c.format.Header(wide, it.rows, it.cols, table); e == nil {
 				h, err = w, nil
@@ -150,14 +150,14 @@ type choice struct {
 
 // choices lists the layouts that an item is to have, why targets have none for it
 // (lowbit stands in for these), and whether one that cannot hold the scheme is an error.
-func (pl *planner) choices(it *item) (list []choice, missing []string, strict bool) {
+func (pl *planner) choices(it *item, given bool) (list []choice, missing []string, strict bool) {
 	r := pl.opts.Recipe.WithDefaults()
 	for _, t := range r.Targets {
 		if it.formats() != nil {
 			break
 		}
 		s := it.scheme
-		if it.repacked {
+		if given {
 			if int64(s.Group) >= it.cols {
 				s.Group = 0
 			}
@@ -184,7 +184,7 @@ func (pl *planner) choices(it *item) (list []choice, missing []string, strict bo
 	}
 	// A table has bits and a group of its own, which a layout chosen for the
 	// projections need not hold.
-	return list, nil, !it.repacked && (it.formats() != nil || it.role != gqf.RoleEmbedding)
+	return list, nil, !given && (it.formats() != nil || it.role != gqf.RoleEmbedding)
 }
 
 // layoutName is a variant's layout as a plan shows it: "qsi4cxp 8x16x2". Lowbit

@@ -22,6 +22,7 @@ type worker struct {
 	rq   *rounding.RowQuantizer
 	// weights of the item's tensor; unset for a repack.
 	weights *safetensors.Weights
+	opened  *item // that weights are of
 	x       []float32
 	block   []float32 // transposed: gathered rows
 
@@ -48,7 +49,7 @@ func (w *worker) do(i int) error {
 		r = &w.results[i]
 	}
 	var err error
-	fault := w.plan.guard(func() error {
+	fault := w.plan.in.guard(func() error {
 		switch u.kind {
 		case unitBlocks:
 			err = w.blocks(u, r)
@@ -78,23 +79,13 @@ func (w *worker) do(i int) error {
 }
 
 func (w *worker) copy(u unit, r *unitResult) error {
-	view, err := w.plan.bytes(u.item)
+	view, err := w.plan.in.bytes(u.item)
 	if err != nil {
 		return err
 	}
 	b := view[u.first : u.first+u.count]
 	r.crc = crc32c.Checksum(b)
 	return w.write(b, w.dataOffset(&u.item.variants[0], 0, 0)+u.first)
-}
-
-// bytes is the view of a kept item's bytes in the input.
-func (p *Plan) bytes(it *item) ([]byte, error) {
-	if it.repacked {
-		t, _ := p.file.Lookup(it.src.Name)
-		payload, _ := t.Payload(0, 0, gqf.KindWeights)
-		return p.file.Data(payload)
-	}
-	return p.ck.Bytes(*it.src)
 }
 
 func (w *worker) sum(u unit, r *unitResult) error {
@@ -113,7 +104,7 @@ func (w *worker) blocks(u unit, r *unitResult) error {
 	if err := w.fit(it); err != nil {
 		return err
 	}
-	fill, err := w.filler(u, r)
+	fill, err := w.plan.in.filler(w, u, r)
 	if err != nil {
 		return err
 	}
@@ -193,46 +184,6 @@ func (w *worker) countSmallScales(x []float32, i int64) {
 	}
 }
 
-// tooSmall finds a scale in row i of the block, of a file that is repacked, that a layout
-// cannot hold.
-func (w *worker) tooSmall(i int64) error {
-	for g, s := range w.scales[int(i)*w.groups : (int(i)+1)*w.groups] {
-		if floats.Abs(s) < w.smallest {
-			return &rounding.ScaleError{Group: g, Scale: s, Dtype: w.item.scheme.ScaleDtype, Smallest: w.smallest}
-		}
-	}
-	return nil
-}
-
-// filler gives the function that puts row n of the unit into row i of the block:
-// by quantizing it, or by reading codes that are there.
-func (w *worker) filler(u unit, r *unitResult) (func(n, i int64) error, error) {
-	it, row0, rows := u.item, u.first*blockRows, u.rows()
-	if it.repacked {
-		buffer.Grow(&w.bias, int((rows+blockRows-1)/blockRows*blockRows))
-		read, err := w.codesOf(it, u.slice, row0)
-		return func(n, i int64) error {
-			read(n, i)
-			if err := w.tooSmall(i); err != nil {
-				return w.rowError(it, u.slice, row0+n, err)
-			}
-			return nil
-		}, err
-	}
-	src := w.rows(it, u.slice, row0, rows, r)
-	if err := w.readBias(it, int64(u.slice)*it.rows+row0, rows); err != nil {
-		return nil, err
-	}
-	m := it.matrix(u.slice)
-	if chosen := w.calibrated.rows(m); chosen != nil {
-		return func(n, i int64) error { return w.chosenRow(it, chosen, u.slice, row0, n, i, src) }, nil
-	}
-	if w.calibrated.Importance != nil {
-		w.rq.Weigh(w.calibrated.Importance(m), false)
-	}
-	return func(n, i int64) error { return w.row(it, u.slice, row0, n, i, src) }, nil
-}
-
 // rowCodes is row i of the block.
 func (w *worker) rowCodes(i int64) rounding.Row {
 	at, g := int(i)*w.stride, int(i)*w.groups
@@ -264,41 +215,15 @@ func (w *worker) row(it *item, slice int, row0, n, i int64, src rowReader) error
 func (w *worker) rowError(it *item, slice int, row int64, err error) error {
 	switch err := err.(type) {
 	case *rounding.ScaleError:
-		err.Advice = w.plan.scaleAdvice(it, err)
+		err.Advice = w.plan.in.scaleAdvice(it, err)
 	case *rounding.SumError:
-		err.Advice = w.plan.scaleAdvice(it, nil)
+		err.Advice = w.plan.in.scaleAdvice(it, nil)
 	}
-	file := w.plan.filePath
-	if !it.repacked {
-		file = w.plan.ck.Files()[it.src.File].Name
-	}
-	e := &quantizer.TensorError{File: file, Tensor: it.src.Name, Slice: -1, Row: row, Err: err}
+	e := &quantizer.TensorError{File: w.plan.in.file(it), Tensor: it.src.Name, Slice: -1, Row: row, Err: err}
 	if it.slices > 1 {
 		e.Slice = slice
 	}
 	return e
-}
-
-// scaleAdvice says what to do about weights too large, or a scale too small, for how the
-// item is stored. A scale that another dtype holds may be stored in it, if the person who
-// runs the job is free to choose it: targets and other families' layouts are not.
-func (p *Plan) scaleAdvice(it *item, e *rounding.ScaleError) string {
-	if it.repacked {
-		return "repack to another layout, or quantize the checkpoint again"
-	}
-	r := p.opts.Recipe
-	own := func(f quantizer.Format) bool {
-		return f.Family == quantizer.FamilyLowbit || f.Family == quantizer.FamilyCodes
-	}
-	if e == nil || len(r.Targets) > 0 || slices.ContainsFunc(r.Formats, func(f quantizer.Format) bool { return !own(f) }) {
-		return rounding.SkipAdvice
-	}
-	for _, d := range []packing.ScaleDtype{packing.ScaleBF16, packing.ScaleF32} {
-		if d.IsScale(d.Round(e.Scale)) {
-			return fmt.Sprintf("store %s scales, or %s", d, rounding.SkipAdvice)
-		}
-	}
-	return rounding.SkipAdvice
 }
 
 // fit makes the buffers fit the item.
@@ -309,11 +234,6 @@ func (w *worker) fit(it *item) error {
 	var err error
 	if w.rq, err = rounding.NewRowQuantizer(it.scheme, int(it.cols)); err != nil {
 		return fmt.Errorf("tensor %q: %w", it.name(), err)
-	}
-	if !it.repacked {
-		if w.weights, err = w.plan.weights(it); err != nil {
-			return err
-		}
 	}
 	buffer.Grow(&w.x, int(it.cols))
 	w.stride, w.groups = int((it.cols+31)/32*32), it.scheme.Groups(int(it.cols))

@@ -1,0 +1,203 @@
+package conversion
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/files"
+	"github.com/lowbit-go/gq/packing"
+	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/quantizer/rounding"
+)
+
+// input is where the tensors of a plan come from: a checkpoint, whose weights become codes, or a .gqf file, whose codes are
+// taken over.
+type input interface {
+	// listFiles adds what an output must not overwrite.
+	listFiles(set *files.Set)
+	// size is the number of bytes that the report says were read.
+	size() int64
+	// guard runs fn, which reads views of the input.
+	guard(fn func() error) error
+	// unchanged fails if the input is not what it was when the plan was made.
+	unchanged() error
+
+	// assets are all assets of the output but the provenance of a checkpoint, which says what is known only when the file is
+	// written.
+	assets(pl *planner) ([]gqf.PackedAsset, error)
+	// addOrigin adds the names of all tensors and what the file says of its origin.
+	addOrigin(b *gqf.Builder, c *CalibratedCodes, hashes []string) error
+	// names lists the names of an item in the output, the canonical one first.
+	names(it *item) []string
+	// bias is 1 + the index of the item that the input links as an item's bias; 0: none.
+	bias(it *item) int
+	// algorithm is what the file says chose an item's codes.
+	algorithm(it *item, c *CalibratedCodes) gqf.Algorithm
+
+	// strided tells whether an item's rows are strided in the input: they are gathered, and its bytes are summed apart.
+	strided(it *item) bool
+	// results makes room for the results of units; nil: they are not needed.
+	results(units int) []unitResult
+	// bytes is a view of an unquantized item.
+	bytes(it *item) ([]byte, error)
+	// filler gives the function that puts row n of a unit into row i of the worker's block.
+	filler(w *worker, u unit, r *unitResult) (func(n, i int64) error, error)
+	// file is the name of the file with an item.
+	file(it *item) string
+	// scaleAdvice says what to do about a scale, or a sum (nil), that an item's layouts cannot hold.
+	scaleAdvice(it *item, e *rounding.ScaleError) string
+}
+
+// checkpointInput is the checkpoint of a plan.
+type checkpointInput struct{ *Plan }
+
+func (p checkpointInput) listFiles(set *files.Set) {
+	list := []*safetensors.Checkpoint{p.ck}
+	if o := p.opts.Origin; o != nil {
+		list = append(list, o.Checkpoint)
+	}
+	for _, ck := range list {
+		for _, f := range ck.Files() {
+			set.Input("the checkpoint", filepath.Join(ck.Dir(), f.Name))
+		}
+	}
+}
+
+func (p checkpointInput) size() int64                    { return p.SourceBytes }
+func (p checkpointInput) guard(fn func() error) error    { return p.ck.Guard(fn) }
+func (p checkpointInput) bytes(it *item) ([]byte, error) { return p.ck.Bytes(*it.src) }
+func (p checkpointInput) bias(*item) int                 { return 0 }
+func (p checkpointInput) strided(it *item) bool          { return it.transposed }
+func (p checkpointInput) results(units int) []unitResult { return make([]unitResult, units) }
+func (p checkpointInput) file(it *item) string           { return p.ck.Files()[it.src.File].Name }
+
+func (p checkpointInput) unchanged() error {
+	if o := p.opts.Origin; o != nil {
+		if err := o.Checkpoint.Unchanged(); err != nil {
+			return err
+		}
+	}
+	return p.ck.Unchanged()
+}
+
+func (p checkpointInput) assets(*planner) ([]gqf.PackedAsset, error) {
+	specs, err := p.assetSpecs()
+	if err != nil {
+		return nil, err
+	}
+	list := make([]gqf.PackedAsset, len(specs))
+	for i, a := range specs {
+		if list[i], err = gqf.PackAsset(a); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+func (p checkpointInput) names(it *item) []string {
+	names := []string{it.name()}
+	for _, alias := range it.aliases() {
+		if !alias.absorbed {
+			names = append(names, alias.src.Name)
+		}
+	}
+	return names
+}
+
+// algorithm is the scheme's, or search where calibration has nothing for it.
+func (p checkpointInput) algorithm(it *item, c *CalibratedCodes) gqf.Algorithm {
+	a := it.scheme.Algorithm
+	if !it.quantize {
+		return gqf.AlgorithmNone
+	}
+	if a.Calibrated() && !c.complete(it) {
+		return gqf.AlgorithmSearch
+	}
+	return a
+}
+
+func (p checkpointInput) addOrigin(b *gqf.Builder, c *CalibratedCodes, hashes []string) error {
+	names := 0
+	for _, it := range p.items {
+		names += 1 + len(it.aliases())
+	}
+	b.Grow(0, 0, names)
+	for _, it := range p.items {
+		names := p.nameSpec(it.index, *it.src)
+		if name := it.name(); name != it.src.Name {
+			names = gqf.NameSpec{Name: name, Tensor: it.index, SourceFile: -1}
+		}
+		b.AddName(names)
+		for _, n := range it.aliases() {
+			spec := gqf.NameSpec{Name: n.src.Name, Tensor: it.index, SourceFile: -1}
+			if !n.absent {
+				spec = p.nameSpec(it.index, n.src)
+				spec.Absorbed = n.absorbed
+			}
+			b.AddName(spec)
+		}
+	}
+	js, err := p.provenanceJSON(c.Calibration, hashes)
+	if err != nil {
+		return err
+	}
+	b.AddAsset(gqf.AssetSpec{Kind: gqf.AssetProvenance, Name: gqf.ProvenanceName, Data: js})
+	return nil
+}
+
+// nameSpec is the record of a name that the checkpoint has.
+func (p *Plan) nameSpec(tensor int, src safetensors.Tensor) gqf.NameSpec {
+	file := src.File
+	if o := p.opts.Origin; o != nil {
+		file = -1
+		if t, ok := o.Checkpoint.Lookup(src.Name); ok {
+			file = t.File
+		}
+	}
+	return gqf.NameSpec{Name: src.Name, Tensor: tensor, InCheckpoint: true, SourceFile: file, SourceBytes: src.Size}
+}
+
+// filler quantizes rows, or reads the codes that calibration chose.
+func (p checkpointInput) filler(w *worker, u unit, r *unitResult) (func(n, i int64) error, error) {
+	it, row0, rows := u.item, u.first*blockRows, u.rows()
+	if w.opened != it {
+		var err error
+		if w.weights, err = p.weights(it); err != nil {
+			return nil, err
+		}
+		w.opened = it
+	}
+	src := w.rows(it, u.slice, row0, rows, r)
+	if err := w.readBias(it, int64(u.slice)*it.rows+row0, rows); err != nil {
+		return nil, err
+	}
+	m := it.matrix(u.slice)
+	if chosen := w.calibrated.rows(m); chosen != nil {
+		return func(n, i int64) error { return w.chosenRow(it, chosen, u.slice, row0, n, i, src) }, nil
+	}
+	if w.calibrated.Importance != nil {
+		w.rq.Weigh(w.calibrated.Importance(m), false)
+	}
+	return func(n, i int64) error { return w.row(it, u.slice, row0, n, i, src) }, nil
+}
+
+// scaleAdvice: a scale that another dtype holds may be stored in it, if the person who runs the job is free to choose it:
+// targets and other families' layouts are not.
+func (p checkpointInput) scaleAdvice(_ *item, e *rounding.ScaleError) string {
+	r := p.opts.Recipe
+	own := func(f quantizer.Format) bool {
+		return f.Family == quantizer.FamilyLowbit || f.Family == quantizer.FamilyCodes
+	}
+	if e == nil || len(r.Targets) > 0 || slices.ContainsFunc(r.Formats, func(f quantizer.Format) bool { return !own(f) }) {
+		return rounding.SkipAdvice
+	}
+	for _, d := range []packing.ScaleDtype{packing.ScaleBF16, packing.ScaleF32} {
+		if d.IsScale(d.Round(e.Scale)) {
+			return fmt.Sprintf("store %s scales, or %s", d, rounding.SkipAdvice)
+		}
+	}
+	return rounding.SkipAdvice
+}

@@ -1,0 +1,170 @@
+package conversion
+
+import (
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/buffer"
+	"github.com/lowbit-go/gq/internal/files"
+	"github.com/lowbit-go/gq/internal/floats"
+	"github.com/lowbit-go/gq/packing"
+	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/quantizer/rounding"
+)
+
+// fileInput is the .gqf file that a plan repacks. Its tensors are the plan's items, in the same order.
+type fileInput struct {
+	gqf    *gqf.File
+	path   string
+	recipe quantizer.Recipe // its layouts
+}
+
+func (in *fileInput) listFiles(set *files.Set)    { set.Input("the .gqf file", in.path) }
+func (in *fileInput) size() int64                 { return in.gqf.Size() }
+func (in *fileInput) guard(fn func() error) error { return in.gqf.Guard(fn) }
+func (in *fileInput) unchanged() error            { return nil } // the checksums are checked
+func (in *fileInput) names(it *item) []string     { return in.gqf.Tensor(it.index).Names() }
+func (in *fileInput) bias(it *item) int           { return in.gqf.Tensor(it.index).Bias + 1 }
+func (in *fileInput) strided(*item) bool          { return false }
+func (in *fileInput) results(int) []unitResult    { return nil }
+func (in *fileInput) file(*item) string           { return in.path }
+
+func (in *fileInput) algorithm(it *item, _ *CalibratedCodes) gqf.Algorithm {
+	return in.gqf.Tensor(it.index).Algorithm
+}
+
+func (in *fileInput) scaleAdvice(*item, *rounding.ScaleError) string {
+	return "repack to another layout, or quantize the checkpoint again"
+}
+
+func (in *fileInput) addOrigin(b *gqf.Builder, _ *CalibratedCodes, _ []string) error {
+	b.CopyNames(in.gqf)
+	return nil
+}
+
+func (in *fileInput) bytes(it *item) ([]byte, error) {
+	payload, _ := in.gqf.Tensor(it.index).Payload(0, 0, gqf.KindWeights)
+	return in.gqf.Data(payload)
+}
+
+// assets takes over all assets; the recipe's layout is what the new file has.
+func (in *fileInput) assets(pl *planner) (list []gqf.PackedAsset, err error) {
+	for _, a := range in.gqf.Assets() {
+		if !a.Kind.Known() {
+			pl.warn("asset %q is of a kind that this version does not know, and is left out: use a newer gq", a.Name)
+			continue
+		}
+		get := in.gqf.PackedAsset
+		if a.Kind == gqf.AssetRecipe {
+			get = in.repackedRecipe
+		}
+		packed, err := get(a.Name)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, packed)
+	}
+	return list, nil
+}
+
+// repackedRecipe is the recipe of the file with the layouts that the plan has.
+func (in *fileInput) repackedRecipe(name string) (gqf.PackedAsset, error) {
+	data, err := in.gqf.Asset(name)
+	if err != nil {
+		return gqf.PackedAsset{}, err
+	}
+	r, err := quantizer.ParseRecipe(name, data)
+	if err != nil {
+		return gqf.PackedAsset{}, err
+	}
+	if r.Algorithm == gqf.AlgorithmNone { // of a file made before there were others
+		r.Algorithm = gqf.AlgorithmRTN
+	}
+	r.Formats, r.Targets, r.Tile = in.recipe.Formats, in.recipe.Targets, in.recipe.Tile
+	if data, err = r.JSON(nil); err != nil {
+		return gqf.PackedAsset{}, err
+	}
+	return gqf.PackAsset(gqf.AssetSpec{Kind: gqf.AssetRecipe, Name: name, Data: data})
+}
+
+// filler reads the codes of rows.
+func (in *fileInput) filler(w *worker, u unit, _ *unitResult) (func(n, i int64) error, error) {
+	it, row0, rows := u.item, u.first*blockRows, u.rows()
+	buffer.Grow(&w.bias, int((rows+blockRows-1)/blockRows*blockRows))
+	read, err := in.codes(w, it, u.slice, row0)
+	return func(n, i int64) error {
+		read(n, i)
+		if err := w.tooSmall(i); err != nil {
+			return w.rowError(it, u.slice, row0+n, err)
+		}
+		return nil
+	}, err
+}
+
+// tooSmall finds a scale in row i of the block, of a file that is repacked, that a layout
+// cannot hold.
+func (w *worker) tooSmall(i int64) error {
+	for g, s := range w.scales[int(i)*w.groups : (int(i)+1)*w.groups] {
+		if floats.Abs(s) < w.smallest {
+			return &rounding.ScaleError{Group: g, Scale: s, Dtype: w.item.scheme.ScaleDtype, Smallest: w.smallest}
+		}
+	}
+	return nil
+}
+
+// codes gives a reader of the codes of a slice that is quantized already.
+func (in *fileInput) codes(w *worker, it *item, slice int, row0 int64) (func(n, i int64), error) {
+	t, _ := in.gqf.Lookup(it.src.Name)
+	rows, err := t.Rows(0, slice)
+	if err != nil {
+		return nil, err
+	}
+	zeros := rows.Header().ZeroKind != packing.ZeroNone && !it.realZeros
+	bias := rows.RowBias
+	if rows.Header().Flags&packing.FlagBias == 0 {
+		if bias, err = in.biasRows(it, t, slice); err != nil {
+			return nil, err
+		}
+	}
+	return func(n, i int64) {
+		at, g := int(i)*w.stride, int(i)*w.groups
+		var z []int8
+		if zeros {
+			z = w.zeros[g : g+w.groups]
+		}
+		rows.Codes(w.codes[at:at+int(it.cols)], w.scales[g:g+w.groups], z, int(row0+n))
+		if it.realZeros {
+			rows.FloatZeros(w.reals[g:g+w.groups], int(row0+n))
+		}
+		w.bias[n] = bias(int(row0 + n))
+	}, nil
+}
+
+// biasIn finds the kept tensor with the biases of t in a file, under the names that
+// findBias knows; nil if there is none.
+func biasIn(f *gqf.File, t gqf.Tensor) *gqf.Tensor {
+	rows, _ := t.Payload(0, 0, gqf.KindWeights)
+	for _, name := range t.Names() {
+		b, ok := f.Lookup(biasName(name))
+		if ok && b.Dtype.IsFloat() && b.Elements() == int64(t.Experts)*int64(rows.Header.Rows) {
+			return &b
+		}
+	}
+	return nil
+}
+
+// biasRows gives the biases of a slice out of a tensor of their own; 0 where there is none.
+func (in *fileInput) biasRows(it *item, t gqf.Tensor, slice int) (func(row int) float32, error) {
+	b := biasIn(in.gqf, t)
+	if b == nil {
+		return func(int) float32 { return 0 }, nil
+	}
+	p, _ := b.Payload(0, 0, gqf.KindWeights)
+	data, err := in.gqf.Data(p)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]float32, it.rows)
+	n := it.rows * int64(b.Dtype.Bits()/8)
+	safetensors.Widen(all, data[int64(slice)*n:int64(slice+1)*n], b.Dtype)
+	return func(row int) float32 { return all[row] }, nil
+}
