@@ -32,5 +32,5 @@ func Example() {
 	fmt.Println(embedding.LookupBatch(table, rows, []int32{1, 0, 2}))
 	// Output:
 	// <nil> [-2 -4 -6 -4 0 3.5 -2 -4 -6]
-	// id 2 at position 2: the table has rows 0 to 1
+	// id 2 at position 2: the embedding has rows 0 to 1
 }

@@ -181,7 +181,7 @@ func TestOpenVariants(t *testing.T) {
 		t.Errorf("kept: %v", err)
 	}
 	for name, msg := range map[string]string{
-		"none": "kept as I8", "flat": "[9 8 8]", "experts": "2 slices", "transposed": "transposed true",
+		"none": "dtype I8", "flat": "[9 8 8]", "experts": "2 slices", "transposed": "transposed true",
 	} {
 		var unsupported *UnsupportedError
 		if table, err := Open(f, name); table != nil || !errors.As(err, &unsupported) || unsupported.Tensor != name || !strings.Contains(err.Error(), msg) {

@@ -11,8 +11,8 @@ import (
 	"github.com/lowbit-go/gq/packing/torchao"
 )
 
-// Table looks up rows. It does not change, holds no copy of the rows and may be
-// used by many goroutines at once.
+// Table looks up rows of an embedding. It is immutable, holds no copy of the rows, and many
+// goroutines may use it at once.
 type Table struct {
 	h          packing.Header
 	reader     rowReader
@@ -25,16 +25,16 @@ type rowReader interface {
 	DequantizeRow(dst []float32, data []byte, row int)
 }
 
-// Parts are the bytes of a table. They must not change while the Table is used.
+// Parts are the bytes of an embedding. They must not change while the Table is used.
 type Parts struct {
-	// Data is what follows the packed header. No default.
+	// Data is the data after the packed header. Required.
 	Data []byte
-	// Scales and Zeros are the data of the companions of LayoutCodes and
-	// LayoutTorchAOEmbedding. Default none, which all other layouts want.
+	// Scales and Zeros are the data of the companions of LayoutCodes and LayoutTorchAOEmbedding.
+	// All other layouts have none, which is the default.
 	Scales, Zeros []byte
 }
 
-// UnsupportedError says that something cannot serve as a table.
+// UnsupportedError reports a tensor or payload that cannot serve as an embedding.
 type UnsupportedError struct {
 	Tensor string // name; empty from New
 	Msg    string
@@ -47,32 +47,30 @@ func (e *UnsupportedError) Error() string {
 	return fmt.Sprintf("tensor %q: %s", e.Tensor, e.Msg)
 }
 
-// IDError reports an id that is no row of the table.
+// IDError reports an id that is not a row of the embedding.
 type IDError struct {
-	Position int   // in the batch; 0 for Lookup
+	Position int   // index of the id in the batch; 0 for Lookup
 	ID       int64 //
-	Rows     int   // of the table
+	Rows     int   // rows of the embedding
 }
 
 func (e *IDError) Error() string {
-	return fmt.Sprintf("id %d at position %d: the table has rows 0 to %d", e.ID, e.Position, e.Rows-1)
+	return fmt.Sprintf("id %d at position %d: the embedding has rows 0 to %d", e.ID, e.Position, e.Rows-1)
 }
 
-// Open makes a table of the tensor of that name, which may be any of its names:
-// of the first of its variants that can serve lookups. It fails with
-// [*UnsupportedError] if none can: experts and tensors that are no rows x columns,
-// and tables kept in other dtypes than F32, F16 and BF16. It fails with
-// [*gqf.FormatError] where the file is damaged.
+// Open makes a Table of the tensor with the given name, which may be any of its names. It uses the
+// first variant that can serve lookups and fails with [*UnsupportedError] if there is none: for
+// experts, for tensors other than matrices, and for unquantized embeddings of dtypes other than
+// F32, F16 and BF16. It fails with [*gqf.FormatError] if the file is damaged.
 //
-// The Table reads the file in place: use it within [gqf.File.Guard], and not
-// after Close.
+// The Table reads the file in place: use it within [gqf.File.Guard], and not after Close.
 func Open(f *gqf.File, name string) (*Table, error) {
 	t, ok := f.Lookup(name)
 	if !ok {
 		return nil, fmt.Errorf("no tensor %q in this file", name)
 	}
 	if len(t.Shape) != 2 || t.Experts != 1 || t.Transposed {
-		return nil, &UnsupportedError{name, fmt.Sprintf("shape %v, %d slices, transposed %v: want a matrix with a row for each id", t.Shape, t.Experts, t.Transposed)}
+		return nil, &UnsupportedError{name, fmt.Sprintf("shape %v, %d slices, transposed %v: want a matrix with one row per id", t.Shape, t.Experts, t.Transposed)}
 	}
 	if err := t.Usable(); err != nil {
 		return nil, err
@@ -81,7 +79,7 @@ func Open(f *gqf.File, name string) (*Table, error) {
 	for variant := 0; ; variant++ {
 		weights, ok := t.Payload(variant, 0, gqf.KindWeights)
 		if !ok {
-			return nil, first // there is a variant 0
+			return nil, first // every tensor has a variant 0
 		}
 		parts, err := partsOf(f, t, variant)
 		if err != nil {
@@ -100,7 +98,7 @@ func Open(f *gqf.File, name string) (*Table, error) {
 	}
 }
 
-// partsOf gives the data of a variant's payloads.
+// partsOf returns the data of a variant's payloads.
 func partsOf(f *gqf.File, t gqf.Tensor, variant int) (Parts, error) {
 	var parts Parts
 	for _, part := range []struct {
@@ -119,10 +117,10 @@ func partsOf(f *gqf.File, t gqf.Tensor, variant int) (Parts, error) {
 	return parts, nil
 }
 
-// New makes a table of a payload: h describes p.Data and says which companions
-// it needs. It fails as h.Validate does, with [*packing.HeaderError] if a part
-// has another size than h says, and with [*UnsupportedError] for plain payloads
-// of other dtypes than F32, F16 and BF16 and for what this machine cannot address.
+// New makes a Table of a payload: h describes p.Data and the companions that it needs. New fails as
+// h.Validate does, with [*packing.HeaderError] if the size of a part differs from h, and with
+// [*UnsupportedError] for plain payloads of dtypes other than F32, F16 and BF16 and for payloads
+// that this machine cannot address.
 func New(h packing.Header, p Parts) (*Table, error) {
 	if err := h.Validate(); err != nil {
 		return nil, err
@@ -149,7 +147,7 @@ const offDataSize = 40
 
 func newReader(h packing.Header, p Parts) (rowReader, error) {
 	if h.Layout == packing.LayoutPlain {
-		return newKept(h)
+		return newUnquantized(h)
 	}
 	pk, err := layouts.New(h)
 	var beyond *packing.UnsupportedError
@@ -186,8 +184,8 @@ func (t *Table) Rows() int { return t.rows }
 // Cols is the number of columns: the length of a row.
 func (t *Table) Cols() int { return t.cols }
 
-// Lookup writes row id to dst, Cols() long. It fails with [*IDError] if there is
-// no such row, and leaves dst alone then.
+// Lookup writes row id to dst, Cols() long. If there is no such row, it fails with [*IDError] and
+// leaves dst unchanged.
 func (t *Table) Lookup(dst []float32, id int) error {
 	if id < 0 || id >= t.rows {
 		return &IDError{0, int64(id), t.rows}
@@ -199,9 +197,8 @@ func (t *Table) Lookup(dst []float32, id int) error {
 	return nil
 }
 
-// LookupBatch writes the rows of all ids, one after the other, to dst,
-// len(ids) x Cols(). It fails with [*IDError] at the first id that is no row of
-// the table, and leaves all of dst alone then.
+// LookupBatch writes the rows of all ids, one after the other, to dst, len(ids) x Cols(). At the
+// first id that is not a row of the embedding, it fails with [*IDError] and leaves dst unchanged.
 func LookupBatch[ID ~int | ~int32 | ~int64](t *Table, dst []float32, ids []ID) error {
 	for i, id := range ids {
 		if id < 0 || uint64(id) >= uint64(t.rows) {

@@ -118,7 +118,7 @@ func TestOutOfRange(t *testing.T) {
 			t.Errorf("%s: %v, want %+v", c.name, c.err, c.want)
 		}
 	}
-	if got, want := batch(0, 1, 9, 2).Error(), "id 9 at position 2: the table has rows 0 to 8"; got != want {
+	if got, want := batch(0, 1, 9, 2).Error(), "id 9 at position 2: the embedding has rows 0 to 8"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	for _, err := range []error{table.Lookup(dst[1:], 0), batch(1, 2, 3), batch(1, 2, 3, 4, 5)} {
@@ -156,7 +156,7 @@ func TestNewErrors(t *testing.T) {
 		{"long data", lowbit.h, Parts{Data: append(lowbit.parts.Data, 0)}, false, "the fields need"},
 		{"no scales", codes.h, Parts{Data: codes.parts.Data}, false, "0 bytes of scales and 0 bytes of zero points"},
 		{"no zero points", codes.h, Parts{Data: codes.parts.Data, Scales: codes.parts.Scales}, false, "and 0 bytes of zero points"},
-		{"dtype", packing.PlainHeader(packing.I8, 1, 2), Parts{Data: []byte{1, 2}}, true, "kept as I8"},
+		{"dtype", packing.PlainHeader(packing.I8, 1, 2), Parts{Data: []byte{1, 2}}, true, "dtype I8"},
 	} {
 		table, err := New(c.h, c.parts)
 		var header *packing.HeaderError

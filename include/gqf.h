@@ -2,13 +2,11 @@
  * gqf.h: a loader for .gqf files, in one header.
  *
  * A .gqf file holds a model's low-bit weights in the form in which a runtime multiplies with them; docs/FORMAT.md
- * defines it. This header opens a file that is in memory (mapped, usually), checks it, finds tensors by name and says
- * where their bytes are and what they mean. It knows nothing of multiplying, and of zstd only the frame's header:
- * decompressing an asset is the caller's part.
+ * defines it. This header opens a file in memory (usually mapped), checks it, finds tensors by name and describes
+ * their bytes. It does not multiply, and of zstd it reads only the frame's header: the caller decompresses assets.
  *
- * C11, or C++11 and later. It needs the four standard headers below and nothing else: it allocates nothing, keeps no
- * state outside of what the caller passes, calls no I/O. All functions are static inline, so including the header is
- * all there is to do. Integers are loaded byte by byte (compilers make one load of it): any endianness, any alignment.
+ * C11, or C++11 and later. It needs only the four standard headers below: it allocates nothing, keeps no state outside
+ * the caller's structures, and does no I/O. All functions are static inline: include the header to use it. Integers are loaded byte by byte (compilers make one load of it): any endianness, any alignment.
  * The deepest call takes less than 32 kB of stack.
  *
  *     gqf_file f;
@@ -22,14 +20,15 @@
  *         gqf_payload_find(&f, &t, 0, 0, GQF_KIND_WEIGHTS, &p) && (e = gqf_payload_data(&f, &p, &data)).code == GQF_OK)
  *             use(p.header.layout, p.header.rows, p.header.cols, data, p.header.data_size);
  *
- * What gqf_open has accepted keeps every pointer that the other functions hand out inside of the file, with the sizes
- * that docs/FORMAT.md promises, as long as the bytes do not change. It reads the directory and none of the weights.
- * Damage in the weights is found by gqf_verify_checksums, or for one tensor by gqf_verify_tensor, which can hold panels to
- * the rules of their layouts too. Variants in layouts of newer versions are there, marked as not known. A layout that keeps scales and zero points apart has them in
- * companions of just the rows, columns and dtype that it demands. Pointers and strings point into the file: they are
- * valid while it is mapped. A gqf_file is never written after gqf_open, so threads may share it.
+ * After gqf_open succeeds, all pointers that the other functions return lie inside the file, with the sizes that
+ * docs/FORMAT.md promises, as long as the bytes do not change. gqf_open reads the directory and none of the weights.
+ * gqf_verify_checksums finds damage in the weights; gqf_verify_tensor does so for one tensor and can also check panels by
+ * the rules of their layouts. Variants in layouts of newer versions are listed and marked as unknown. A layout that
+ * stores scales and zero points apart has them in companions with the rows, columns and dtype that it demands. Pointers
+ * and strings point into the file: they are valid while it is mapped. Nothing writes to a gqf_file after gqf_open, so
+ * threads may share it.
  *
- * A file that another program shortens while it is mapped raises SIGBUS when it is read; that is the caller's to handle.
+ * Reading a mapped file that another program has shortened raises SIGBUS; the caller must handle it.
  */
 #ifndef GQF_H
 #define GQF_H
@@ -48,8 +47,8 @@
 #define GQF_VERSION_MINOR 0u
 
 /*
- * Limits that bound the time of gqf_open with hostile files: a file beyond one is refused as unsupported. They are those
- * of gq itself, well above what the largest models need. Define other ones before including this header.
+ * Limits that bound the time of gqf_open with hostile files: a file beyond a limit is refused as unsupported. They equal
+ * gq's own limits, well above the needs of the largest models. To change them, define them before including this header.
  */
 #ifndef GQF_MAX_TENSORS
 #define GQF_MAX_TENSORS 1048576u
@@ -64,9 +63,9 @@
 /* ---- errors ---------------------------------------------------------------------------------------------------- */
 
 /*
- * What can be wrong, one code for each rule or group of rules, with its message. Codes are not durable: compare with the
- * names. Those that start with GQF_UNSUPPORTED mean that the file may be all right but needs a newer reader; all
- * others, that it is not a .gqf file or is damaged.
+ * Errors: one code for each rule or group of rules, with its message. The numbers may change: compare with the names.
+ * Names that start with GQF_UNSUPPORTED mean that the file may be valid but needs a newer reader; all others mean that
+ * it is not a .gqf file or is damaged.
  */
 #define GQF_CODES(X)                                                                                             \
 	X(GQF_OK, "no error")                                                                                    \
@@ -129,7 +128,7 @@
 typedef enum gqf_code { GQF_CODES(GQF_X) GQF_CODE_COUNT } gqf_code;
 #undef GQF_X
 
-/* A result: GQF_OK, or what is wrong and the absolute offset of the first byte of the field or block that shows it. */
+/* A result: GQF_OK, or an error and the absolute offset of the first byte of the wrong field or block. */
 typedef struct gqf_error {
 	gqf_code code;
 	uint64_t offset;
@@ -148,7 +147,7 @@ static inline const char *gqf_strerror(gqf_code code)
 	return "not a code of gqf.h";
 }
 
-/* Whether a code says that a newer reader is needed, as opposed to damage. */
+/* Whether a code means that a newer reader is needed, not damage. */
 static inline bool gqf_is_unsupported(gqf_code code)
 {
 	return code >= GQF_UNSUPPORTED_VERSION && code <= GQF_UNSUPPORTED_DTYPE;
@@ -181,7 +180,7 @@ enum {
 	GQF_ALGORITHM_AWQ = 8, GQF_ALGORITHM_OTHER = 255
 };
 
-/* Kinds of payload: the weights, and companions, which hold what a layout keeps apart from its codes. */
+/* Kinds of payload: the weights, and companions, which hold scales and zero points that a layout stores apart. */
 enum { GQF_KIND_WEIGHTS = 0, GQF_KIND_SCALES = 1, GQF_KIND_ZEROS = 2, GQF_KIND_TABLE = 3 };
 
 enum {
@@ -190,10 +189,10 @@ enum {
 
 enum { GQF_CODEC_STORED = 0, GQF_CODEC_ZSTD = 1 };
 
-/* Source file of a name that has none. */
+/* Source file of a name without a source file. */
 #define GQF_NO_SOURCE 0xFFFFFFFFu
 
-/* Bias of a tensor that links none. */
+/* Bias of a tensor without a linked bias. */
 #define GQF_NO_BIAS 0xFFFFFFFFu
 
 /* Features of the CPUs that a variant is for (5.8). A bit that is not listed is a feature that no CPU is known to have. */
@@ -228,14 +227,14 @@ enum { GQF_GRID_INTEGER = 0, GQF_GRID_HALF_STEP = 1 };
 enum { GQF_SCALE_NONE = 0, GQF_SCALE_BF16 = 1, GQF_SCALE_F16 = 2, GQF_SCALE_F32 = 3 };
 enum { GQF_ZERO_NONE = 0, GQF_ZERO_INT8 = 1, GQF_ZERO_F32 = 2 };
 
-/* Bits of an element of a dtype, 0 for a code that is none. */
+/* Bits of an element of a dtype, 0 for an unknown dtype. */
 static inline uint32_t gqf_dtype_bits(uint32_t dtype)
 {
 	static const uint8_t bits[] = {0, 64, 32, 16, 16, 64, 32, 16, 8, 64, 32, 16, 8, 8, 8, 8, 8, 8, 8, 4, 6, 6, 64};
 	return dtype < sizeof bits ? bits[dtype] : 0;
 }
 
-/* The names that docs/FORMAT.md gives to codes; "?" for a code that is none, "other" where an unknown code only informs. */
+/* The names of codes in docs/FORMAT.md; "?" for an unknown code, or "other" if the code is only informative. */
 static inline const char *gqf_dtype_name(uint32_t dtype)
 {
 	static const char *const names[] = {"?", "F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U64", "U32", "U16",
@@ -286,7 +285,7 @@ static inline const char *gqf_scale_name(uint32_t scale)
 	return scale < sizeof names / sizeof names[0] ? names[scale] : "?";
 }
 
-/* ---- what the functions hand out -------------------------------------------------------------------------------- */
+/* ---- results of the functions ----------------------------------------------------------------------------------- */
 
 /* A string in the file: UTF-8, not terminated, without zero bytes. */
 typedef struct gqf_string {
@@ -294,7 +293,7 @@ typedef struct gqf_string {
 	size_t len;
 } gqf_string;
 
-/* The fields of a packed header: all that is to be known about the data behind it. */
+/* The fields of a packed header, which describe its data completely. */
 typedef struct gqf_packed {
 	uint8_t layout;     /* GQF_LAYOUT_ */
 	uint8_t flags;      /* GQF_PACKED_ */
@@ -395,10 +394,10 @@ static inline gqf_error gqfi_error(gqf_code code, uint64_t offset)
 }
 
 /*
- * CRC32C. Where the compiler may use the instruction (-msse4.2 or -march=native on x86-64, +crc on arm64, which Armv8.1
- * implies) it is used; elsewhere eight tables, made on the stack by whoever needs them, because a header without state
- * has no other place for them: that takes 1 us, as 2 kB of checksum do. On an AMD EPYC, the tables give 2.1 GB/s and the
- * instruction 9.8.
+ * CRC32C, by the CPU's instruction where the compiler may use it (-msse4.2 or -march=native on x86-64, +crc on arm64,
+ * which Armv8.1 implies), else by eight tables. The tables are made on the caller's stack, because a header without
+ * state has no other place for them: this takes 1 us, as long as the checksum of 2 kB. On an AMD EPYC, the tables give
+ * 2.1 GB/s and the instruction 9.8.
  */
 #if defined(__SSE4_2__) && defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
 #define GQFI_CRC_BYTE(crc, b) __builtin_ia32_crc32qi(crc, b)
@@ -504,7 +503,7 @@ static inline uint64_t gqfi_at(const gqf_file *f, int section, uint64_t index, u
 /* ---- packed headers (chapter 8) --------------------------------------------------------------------------------- */
 
 /*
- * What a layout allows in the fields of a packed header, and the bytes of its data:
+ * The fields of a packed header that a layout allows, and the bytes of its data:
  *
  *     prefix + ceil(rows / nr) * nr * (codes + row + bias if there is one + groups * (sum + scale + zero if there is one))
  *
@@ -526,12 +525,12 @@ typedef struct gqfi_layout {
 	uint8_t tiles[4][3];   /* nr, kr, sr; the rest of the list is zero, all of it where there is no tile */
 } gqfi_layout;
 
-/* What a row's codes take: a byte each; their bits; their bits, with cols rounded up to a multiple of 32. */
+/* The size of a row's codes: a byte each; their bits; their bits, with cols rounded up to a multiple of 32. */
 enum { GQFI_BYTES, GQFI_BITS, GQFI_BLOCKS };
 
 #define GQFI_BIT(code) (1u << (code))
 
-/* What is known of a layout's code; NULL for plain and for codes that are none. */
+/* The rules of a layout; NULL for plain and for unknown layouts. */
 static inline const gqfi_layout *gqfi_layout_of(uint32_t layout)
 {
 	enum {
@@ -569,7 +568,7 @@ static inline const gqfi_layout *gqfi_layout_of(uint32_t layout)
 	return NULL;
 }
 
-/* The name that docs/FORMAT.md gives to a layout, "?" for a code that is none. */
+/* The name of a layout in docs/FORMAT.md, "?" for an unknown layout. */
 static inline const char *gqf_layout_name(uint32_t layout)
 {
 	const gqfi_layout *l = gqfi_layout_of(layout);
@@ -605,7 +604,7 @@ static inline bool gqfi_is_qsi4c32p(const gqf_packed *h)
 	       h->scale == GQF_SCALE_BF16 && h->cols % 32 == 0 && (h->group == 0 || (h->group % 32 == 0 && h->cols % h->group == 0));
 }
 
-/* 8.3 and on: whether the fields are what the layout allows, and the size of its data. */
+/* 8.3 and on: whether the layout allows the fields, and the size of the data. */
 static inline gqf_code gqfi_packed_size(const gqfi_layout *l, const gqf_packed *h, uint64_t *size)
 {
 	static const uint8_t scale_bytes[] = {0, 2, 2, 4};
@@ -669,8 +668,8 @@ static inline void gqfi_packed_fields(const uint8_t *p, gqf_packed *h)
 }
 
 /*
- * Reads a packed header at p whose checksum is right, and checks version and fields; the error's offset counts from p. Of
- * one that is unsupported, h has the layout and the size of the data, which are where they are in every version.
+ * Reads a packed header at p with a correct checksum, and checks version and fields; the error's offset counts from p. If
+ * it is unsupported, h still has the layout and the size of the data, whose places are the same in every version.
  */
 static inline gqf_error gqfi_packed_known(const uint8_t *p, gqf_packed *h)
 {
@@ -714,8 +713,8 @@ static inline gqf_error gqfi_packed_check(const gqfi_crc *crc, const uint8_t *p,
 }
 
 /*
- * Reads and checks the 64 bytes of a packed header by itself, for payloads that travel without a file. What is in an
- * open file has been checked. The error's offset counts from p.
+ * Reads and checks the 64 bytes of a single packed header, for payloads without a file. gqf_open has already checked the
+ * headers of a file. The error's offset counts from p.
  */
 static inline gqf_error gqf_packed_read(const void *p, gqf_packed *h)
 {
@@ -905,7 +904,7 @@ static inline bool gqfi_same_name(const gqf_string *s, size_t n, const char *tex
 	return n == len;
 }
 
-/* Whether a name is one that a file can have in any directory of any system (5.6). */
+/* Whether a file can have this name in any directory of any system (5.6). */
 static inline bool gqfi_plain_file_name(const gqf_string *s)
 {
 	static const char *const reserved[] = {"con", "prn", "aux", "nul", "conin$", "conout$"};
@@ -933,7 +932,7 @@ static inline bool gqfi_equal(const gqf_string *s, const char *text)
 	return gqfi_compare(s->ptr, s->len, text, strlen(text)) == 0;
 }
 
-/* 4.6, 4.7, 5.6 and 5.7; *end, the end of the names' strings, becomes that of all strings. */
+/* 4.6, 4.7, 5.6 and 5.7; *end, the end of the names' strings, becomes the end of all strings. */
 static inline gqf_error gqfi_open_assets(const gqf_file *f, uint64_t *end)
 {
 	uint64_t data = f->section[GQF_SECTION_ASSET_DATA].offset, data_end = data + f->section[GQF_SECTION_ASSET_DATA].size;
@@ -1022,8 +1021,8 @@ static inline bool gqfi_fits(const uint8_t *d, uint32_t n, uint32_t slices, bool
 }
 
 /*
- * What a payload record must be by itself; *end, the end of the payload before it in the file, moves on. *newer says that
- * the packed header is unsupported, which is no error.
+ * Checks a payload record by itself; *end, the end of the preceding payload in the file, moves on. *newer says that the
+ * packed header is unsupported, which is not an error.
  */
 static inline gqf_error gqfi_open_payload(const gqf_file *f, const gqfi_crc *crc, uint64_t at, uint32_t tensor, uint64_t *end,
                                           gqf_packed *h, bool *newer)
@@ -1115,7 +1114,7 @@ static inline gqf_error gqfi_open_payloads(const gqf_file *f, const gqfi_crc *cr
 				return gqfi_error(GQF_COMPANION, at + 32);
 			}
 		}
-		/* Kinds ascend and each is one that the weights demand: as many as they demand are all. */
+		/* Kinds ascend and the weights demand each of them, so the right number of them is all of them. */
 		for (j = 1, kind = GQF_KIND_SCALES; kind <= GQF_KIND_TABLE; kind++)
 			j += gqfi_companion(&weights, kind, &dtype, &cols);
 		if (!skipped && j != kinds)
@@ -1143,10 +1142,10 @@ static inline gqf_error gqfi_open_payloads(const gqf_file *f, const gqfi_crc *cr
 #define GQFI_WINDOW 4096u
 
 /*
- * 4.1, the number of names of each tensor. The canonical names have been found to be one each; the *further* names, all
- * others that are not absorbed, are counted. There is no memory for a counter for each tensor, so counters stand for a
- * window of tensors that starts at one that states further names, and windows repeat until all such are seen. Models
- * have few (a tied head), so one pass, or none, is the rule. The total shows that the rest of the tensors have none.
+ * 4.1, the number of names of each tensor. Each tensor is known to have one canonical name. This counts the *further*
+ * names: all others that are not absorbed. There is no memory for a counter per tensor, so the counters cover a window of
+ * tensors that starts at a tensor with further names; windows repeat until all such tensors are counted. Models have few
+ * (a tied lm_head), so there is usually one pass or none. The total shows that the other tensors have no further names.
  */
 static inline gqf_error gqfi_open_name_counts(const gqf_file *f)
 {
@@ -1242,10 +1241,10 @@ static inline gqf_error gqfi_open_tensors(const gqf_file *f, const gqfi_crc *crc
 }
 
 /*
- * Opens the file whose size bytes are at data, which must stay there while f and what comes from it are used; where they
- * begin in memory does not matter (payloads are at multiples of 64 in the file). Checks all that docs/FORMAT.md, chapter
- * 9, asks for in 1 to 6: the whole directory with its checksums, nothing of the data region. Time is proportional to the
- * directory (names: see gqfi_open_name_counts). On an error f is not to be used.
+ * Opens the file of size bytes at data, which must stay there while f and pointers from it are used. data may have any
+ * alignment (payloads are at multiples of 64 in the file). Makes the checks 1 to 6 of docs/FORMAT.md, chapter 9: the
+ * whole directory with its checksums, but not the data region. Time is proportional to the directory (names: see
+ * gqfi_open_name_counts). Do not use f after an error.
  */
 static inline gqf_error gqf_open(const void *data, size_t size, gqf_file *f)
 {

@@ -1,4 +1,4 @@
-// Package bench is the command `gq bench`: how fast gq is on this machine.
+// Package bench is the command `gq bench`, which measures the speed of gq on this machine.
 package bench
 
 import (
@@ -28,7 +28,7 @@ func Command() *cli.Command {
 		Usage: "measure gq on this machine",
 		Subcommands: []*cli.Command{kernelsCommand(), {
 			Name:  "quantize",
-			Usage: "time `gq quantize --bits 4 --group 32` of a checkpoint beside a plain copy of the same sizes",
+			Usage: "time `gq quantize --bits 4 --group 32` of a checkpoint and a plain copy of the same sizes",
 			UsageText: `gq bench quantize synthetic
 `,
 			ArgsUsage: "SRC",
@@ -92,7 +92,7 @@ func run(c *cli.Context) error {
 	if dir == "" {
 		dir = ck.Dir()
 	}
-	// A directory of its own: no file of the user's is replaced or removed.
+	// Work in a new directory, so that no file of the user is replaced or removed.
 	if dir, err = os.MkdirTemp(dir, "gq-bench-"); err != nil {
 		return err
 	}
@@ -146,8 +146,8 @@ func print(w io.Writer, r *Result) error {
 	return nil
 }
 
-// plainCopy reads every byte of the checkpoint's files and writes and syncs size
-// bytes to path, with as many threads: what no quantizer can be faster than.
+// plainCopy is the lower bound of a quantizer's time: it reads every byte of the checkpoint's
+// files, and writes and syncs size bytes to path, with as many threads.
 func plainCopy(ctx context.Context, ck *safetensors.Checkpoint, path string, size int64, threads int) (time.Duration, error) {
 	start := time.Now()
 	out, err := os.Create(path)

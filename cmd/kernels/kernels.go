@@ -1,4 +1,4 @@
-// Package kernels is the command `gq kernels`: which kernels there are, and which of them run here.
+// Package kernels is the command `gq kernels`, which lists the kernels and chooses among them.
 package kernels
 
 import (
@@ -19,7 +19,7 @@ import (
 func Command() *cli.Command {
 	return &cli.Command{
 		Name:  "kernels",
-		Usage: "list the kernels that multiply with packed weights, and which are chosen on this CPU",
+		Usage: "list the kernels that multiply with packed weights, and the choice on this CPU",
 		UsageText: `gq kernels
 gq kernels --cpu i8mm --m 1,128
 `,
@@ -35,15 +35,15 @@ gq kernels --cpu i8mm --m 1,128
 	}
 }
 
-// Report is what `gq kernels --json` prints.
+// Report is the output of `gq kernels --json`.
 type Report struct {
 	Features []string `json:"features"` // instruction sets of this CPU, from the least to the best
-	CPU      string   `json:"cpu"`      // the best one that may be chosen
+	CPU      string   `json:"cpu"`      // the best instruction set that may be chosen
 	Kernels  []Kernel `json:"kernels"`
 	Choices  []Choice `json:"choices"`
 }
 
-// Kernel is a kernel and what it reads.
+// Kernel is a kernel and the payloads that it reads.
 type Kernel struct {
 	Name      string   `json:"name"`
 	CPU       string   `json:"cpu"`
@@ -58,7 +58,7 @@ type Kernel struct {
 	Rows      []int    `json:"rows"`
 }
 
-// Choice is what runs for a kind of weights, by number of rows.
+// Choice lists the kernels chosen for a kind of weights, by number of rows.
 type Choice struct {
 	Layout  string   `json:"layout"`
 	Tile    string   `json:"tile,omitempty"`
@@ -109,7 +109,7 @@ func run(c *cli.Context) error {
 	return print(c.App.Writer, &r, m)
 }
 
-// shape is one that every group goes together with. What is chosen hardly depends on it.
+// shape is a shape that every group divides. The choice hardly depends on it.
 func shape(group uint64) (rows, cols uint64) {
 	cols = 4096
 	if group != 0 {
@@ -118,20 +118,20 @@ func shape(group uint64) (rows, cols uint64) {
 	return 4096, cols
 }
 
-// wanted says whether the flags ask for k: it reads some of the headers, or floats are asked for.
+// wanted reports whether the flags select k: it reads some of the headers, or floating-point
+// kernels are selected.
 func wanted(k kernels.Info, headers []packing.Header, r *payloads.Request) bool {
 	if k.Kind == "float" {
 		return r.Floats()
 	}
 	return slices.ContainsFunc(headers, func(h packing.Header) bool {
-		// Of lowbit's kernels those for the half-step grid and for other dtypes of scales are shown
-		// as well.
+		// Kernels of lowbit are shown for the half-step grid and for all scale dtypes.
 		return int(h.Bits) == k.Bits && slices.Contains(k.Layouts, h.Layout) && (r.AnyTile(h.Layout) || slices.Contains(k.Tiles, h.Tile)) &&
 			(!r.Zeros || slices.Contains(k.Zeros, h.ZeroKind))
 	})
 }
 
-// choices asks for every header, and for float weights.
+// choices looks up the choice for every header, and for floating-point weights.
 func choices(headers []packing.Header, r *payloads.Request, m []int, o kernels.Options) ([]Choice, error) {
 	var list []Choice
 	for _, h := range headers {

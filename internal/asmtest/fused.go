@@ -8,8 +8,8 @@ import (
 
 var fused = regexp.MustCompile(`(?mi)^\s*V?F?N?(MADD|MSUB|FMLA|FMLS|MLA|MLS|NMADD|NMSUB)[A-Z0-9_]*\b`)
 
-// NotFused looks for fused multiply-adds in the package's assembly, for packages whose portable
-// code rounds twice where these round once.
+// NotFused fails if the package's assembly has fused multiply-adds. It is for packages whose
+// portable code rounds twice where a fused one rounds once.
 func NotFused(t *testing.T, files ...string) {
 	t.Helper()
 	for _, name := range files {

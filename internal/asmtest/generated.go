@@ -8,23 +8,22 @@ import (
 )
 
 // Generated runs go generate on a copy of the generator in _asm, a module of its own, and compares
-// the files that it writes with those here. Without CI set it takes the generator's modules from
-// the module cache only, and is skipped if they are not there; it is skipped with -short too.
+// the files that it writes with the files here. Unless CI is set, it takes the generator's modules
+// from the module cache only, and is skipped if they are missing. It is also skipped with -short.
 func Generated(t *testing.T, files ...string) {
 	t.Helper()
 	generated(t, "_asm", ".", nil, files)
 }
 
-// GeneratedBy is Generated for a command of the module ../_asm, which packages beside each other
-// share. The command reads the given sources of this package, in ../../<command>, and writes the
-// files there.
+// GeneratedBy is Generated for a command of the module ../_asm, which several packages share. The
+// command reads the given sources of this package, in ../../<command>, and writes the files there.
 func GeneratedBy(t *testing.T, command string, sources, files []string) {
 	t.Helper()
 	generated(t, filepath.Join("..", "_asm"), command, sources, files)
 }
 
-// generated goes by a copy of the module and, in the directory of the command's name beside it, of
-// the sources; where the command is the module itself the files are in the directory above.
+// generated runs a copy of the module beside a copy of the sources, in a directory with the
+// command's name. If the command is the module itself, the files are in the directory above.
 func generated(t *testing.T, module, command string, sources, files []string) {
 	t.Helper()
 	if testing.Short() {

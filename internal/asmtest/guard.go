@@ -8,14 +8,14 @@ import (
 	"unsafe"
 )
 
-// An End is a place for an operand of assembly in memory whose next pages, on both sides, may not
-// be touched: an access beside the operand faults. A test needs both ends, for accesses behind the
-// operand and before it.
+// An End is an end of a block of memory between pages that may not be touched. An operand of
+// assembly at this end faults on an access beyond it. A test needs both ends, for accesses after
+// the operand and before it.
 type End uint8
 
 const (
-	PageEnd   End = iota // the operand's last byte is the last one that may be touched
-	PageStart            // the operand's first byte is the first one that may be touched
+	PageEnd   End = iota // the operand's last byte is the last accessible one
+	PageStart            // the operand's first byte is the first accessible one
 )
 
 // Ends are both.
@@ -23,8 +23,8 @@ var Ends = []End{PageEnd, PageStart}
 
 func (e End) String() string { return [...]string{"page end", "page start"}[e] }
 
-// Place copies x to such memory. T holds no pointers. It is plain memory on systems other than
-// unix.
+// Place copies x to such an end. T holds no pointers. On systems other than unix it uses plain
+// memory.
 func Place[T any](t testing.TB, e End, x []T) []T {
 	t.Helper()
 	if len(x) == 0 {
@@ -46,12 +46,11 @@ func AtPageEnd[T any](t testing.TB, x []T) []T {
 	return Place(t, PageEnd, x)
 }
 
-// NoFault calls f, whose operands Place placed, and fails the test if f touches memory that it may
-// not touch.
+// NoFault calls f, whose operands Place placed, and fails the test if f faults.
 func NoFault(t testing.TB, what string, f func()) {
 	t.Helper()
 	if err := fault(f); err != nil {
-		t.Fatalf("%s: memory beside the operands was touched: %v", what, err)
+		t.Fatalf("%s: memory outside the operands was touched: %v", what, err)
 	}
 }
 
@@ -65,7 +64,7 @@ func fault(f func()) (err error) {
 		case interface{ Addr() uintptr }:
 			err = fmt.Errorf("at address %#x", r.Addr())
 		case runtime.Error:
-			// qemu-user gives some faults without an address, which the runtime takes for a nil
+			// qemu-user reports some faults without an address, which the runtime takes for a nil
 			// pointer.
 			err = r
 		default:

@@ -4,5 +4,5 @@ package asmtest
 
 import "testing"
 
-// guarded is plain memory: accesses beside it are found on other systems.
+// guarded is plain memory: other systems find accesses beyond it.
 func guarded(_ testing.TB, size int) []byte { return make([]byte, size) }

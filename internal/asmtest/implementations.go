@@ -7,8 +7,8 @@ import (
 	"github.com/lowbit-go/gq/internal/cpu"
 )
 
-// Each runs a test once for each implementation of the family that this CPU has, which the program
-// uses meanwhile. It fails where the builder is to have more, see Expect.
+// Each runs a test once for each implementation of the family that this CPU supports; the program
+// uses that implementation meanwhile. It fails if the builder should support more, see Expect.
 func Each[T any](t *testing.T, f *cpu.Family[T], run func(t *testing.T, code T)) {
 	t.Helper()
 	Expect(t, f)
@@ -20,8 +20,8 @@ func Each[T any](t *testing.T, f *cpu.Family[T], run func(t *testing.T, code T))
 	}
 }
 
-// Expect fails where a builder that must test assembly would pass without it: CI sets GQ_EXPECT_CPU
-// to the best instruction set that the machine is known to have.
+// Expect fails on a builder that must test assembly but has only portable code: CI sets
+// GQ_EXPECT_CPU to the best instruction set of the machine.
 func Expect[T any](t *testing.T, f *cpu.Family[T]) {
 	t.Helper()
 	want := os.Getenv("GQ_EXPECT_CPU")
@@ -32,11 +32,12 @@ func Expect[T any](t *testing.T, f *cpu.Family[T]) {
 	if err != nil {
 		t.Errorf("GQ_EXPECT_CPU: %v", err)
 	} else if want != cpu.Generic && f.For(features).Feature == cpu.Generic {
-		t.Errorf("GQ_EXPECT_CPU is %s, and %s has portable code alone in this build", want, f.Name())
+		t.Errorf("GQ_EXPECT_CPU is %s, but %s has only portable code in this build", want, f.Name())
 	}
 }
 
-// Implementations lists those of the family that this CPU runs, the portable one first.
+// Implementations lists the implementations of the family that this CPU supports, the portable one
+// first.
 func Implementations[T any](f *cpu.Family[T]) (list []cpu.Implementation[T]) {
 	for _, i := range f.All() {
 		if cpu.Check(i.Feature) == nil {
@@ -46,8 +47,8 @@ func Implementations[T any](f *cpu.Family[T]) (list []cpu.Implementation[T]) {
 	return list
 }
 
-// Restrict makes the program use the code for an instruction set and those below it until the test
-// ends, as the environment variable GQ_CPU does; "" stands for all that this CPU has.
+// Restrict makes the program use an instruction set and its predecessors until the test ends, like
+// the environment variable GQ_CPU; "" means all instruction sets of this CPU.
 func Restrict(tb testing.TB, name string) {
 	was := cpu.Restrict(name)
 	tb.Cleanup(func() { cpu.Restrict(was) })

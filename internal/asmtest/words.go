@@ -16,11 +16,10 @@ import (
 
 const objdump = "aarch64-linux-gnu-objdump"
 
-// Words decodes each instruction that the arm64 assembly sources of the package, *_arm64.s, have as
-// a number and compares it with the name and the arguments of the macro that it comes from.
-// mnemonics says for each such macro what a disassembler shows of it, %[1]s and so on being its
-// arguments. A macro that no source uses is an error. Without a disassembler the test is skipped,
-// or fails if CI is set.
+// Words decodes each instruction that the package's arm64 assembly sources, *_arm64.s, write as a
+// number, and compares it with the name and the arguments of its macro. mnemonics maps each such
+// macro to the disassembler's output, with %[1]s and so on for its arguments. A macro that no
+// source uses is an error. Without a disassembler the test is skipped, or fails if CI is set.
 func Words(t *testing.T, mnemonics map[string]string) {
 	t.Helper()
 	if _, err := exec.LookPath(objdump); err != nil {
@@ -86,7 +85,7 @@ var (
 	noMacros = regexp.MustCompile(`(?m)^#define (.*\\\n)*.*\n`)
 )
 
-// parseMacros reads the #defines of assembly source, those of several lines included.
+// parseMacros reads the #defines of assembly source, including those that span several lines.
 func parseMacros(source string) map[string]macro {
 	macros := map[string]macro{}
 	for _, m := range define.FindAllStringSubmatch(wrapped.ReplaceAllString(source, "\x00"), -1) {
@@ -95,7 +94,7 @@ func parseMacros(source string) map[string]macro {
 	return macros
 }
 
-// arguments splits what is between a macro's parentheses.
+// arguments splits the text between a macro's parentheses.
 func arguments(list string) []string {
 	if list == "" {
 		return nil
@@ -137,7 +136,7 @@ func expandWords(t *testing.T, macros map[string]macro, file, source string, use
 		}
 		def, ok := macros[m[1]]
 		if !ok && !strings.Contains(line, "(") {
-			return // RET and the like
+			return // such as RET
 		}
 		values := arguments(m[2])
 		if !ok || len(values) != len(def.params) {

@@ -24,9 +24,9 @@ type File struct {
 	done bool       // committed or aborted
 }
 
-// Create begins writing the file at path: it removes what killed processes left
-// behind for this path and makes a new temporary beside it. The path must not be a
-// directory or another special file. Errors are *fs.PathError with path.
+// Create begins writing the file at path: it removes temporaries that killed processes left behind
+// for this path, and makes a new one beside it. The path must not be a directory or another special
+// file. Errors are *fs.PathError with path.
 func Create(path string) (*File, error) {
 	target, mode, exists, err := resolve(path)
 	if err != nil {
@@ -72,8 +72,8 @@ func WriteFile(path string, data []byte) error {
 	return f.Commit()
 }
 
-// resolve finds what Create has to replace: the target behind symbolic links, its
-// permission bits, and whether it exists.
+// resolve finds the file that Create must replace: the target of symbolic links, its permission
+// bits, and whether it exists.
 func resolve(path string) (target string, mode fs.FileMode, exists bool, err error) {
 	if path == "" {
 		return "", 0, false, errors.New("the path is empty")
@@ -112,30 +112,28 @@ func resolve(path string) (target string, mode fs.FileMode, exists bool, err err
 // Path returns the path that Create was given.
 func (f *File) Path() string { return f.path }
 
-// Temp returns the path of the temporary, which may be read until Commit or Abort. What
-// was written so far is in it.
+// Temp returns the path of the temporary, which holds the content written so far. It may be read
+// until Commit or Abort.
 func (f *File) Temp() string { return f.temp }
 
-// WriteAt writes p at the byte offset off, as io.WriterAt says.
+// WriteAt writes p at the byte offset off, like io.WriterAt.
 func (f *File) WriteAt(p []byte, off int64) (int, error) {
 	n, err := f.file.WriteAt(p, off)
 	return n, f.explain("write", err)
 }
 
-// Truncate sets the file's size in bytes; what was never written reads as zeros.
+// Truncate sets the file's size in bytes; bytes that were never written read as zeros.
 func (f *File) Truncate(size int64) error {
 	return f.explain("resize", f.file.Truncate(size))
 }
 
-// StartWriteback asks the system to begin writing the n bytes at off to the disk,
-// without waiting, so that Commit's sync has less to do. It is a hint: Linux has
-// such a call, elsewhere nothing happens.
+// StartWriteback asks the system to begin writing the n bytes at off to the disk, without waiting,
+// so that Commit's sync has less to do. It is a hint: only Linux has such a call.
 func (f *File) StartWriteback(off, n int64) { startWriteback(f.file, off, n) }
 
-// Commit makes the file appear at its path. On return without error the content and
-// the name are on the disk. After an error from the rename or anything before it,
-// the target is as it was and the temporary is gone. The File cannot be used any
-// more in either case.
+// Commit makes the file appear at its path. If it returns no error, the content and the name are on
+// the disk. After an error from the rename or an earlier step, the target is unchanged and the
+// temporary is gone. The File cannot be used after Commit.
 func (f *File) Commit() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -154,9 +152,9 @@ func (f *File) Commit() error {
 	return f.explain("sync the directory of", syncDir(filepath.Dir(f.target)))
 }
 
-// rename moves the temporary to the target and closes it. The lock is kept through
-// the rename where open files can be renamed; where not (Windows), they cannot be
-// removed by others while open either, and the gap is a moment.
+// rename moves the temporary to the target and closes it. It holds the lock through the rename if
+// open files can be renamed. On Windows they cannot, but others cannot remove them while they are
+// open either, and the gap is a moment.
 func (f *File) rename() error {
 	if !canRenameOpen {
 		if err := f.file.Close(); err != nil {
@@ -167,7 +165,7 @@ func (f *File) rename() error {
 	if err := rename(f.temp, f.target); err != nil {
 		return err
 	}
-	// The content was synced: a failure to close can do it no harm.
+	// The content is synced: a failure to close does no harm.
 	_ = f.file.Close()
 	return nil
 }
@@ -185,13 +183,13 @@ func (f *File) discard() {
 		return
 	}
 	f.done = true
-	// Closing first: Windows does not remove open files. What cannot be removed now
-	// is removed by the next Create.
+	// Close first: Windows does not remove open files. The next Create removes a temporary that
+	// cannot be removed now.
 	_ = f.file.Close()
 	_ = os.Remove(f.temp)
 }
 
-// explain puts the target's path in place of the temporary's.
+// explain replaces the temporary's path by the target's path in an error.
 func (f *File) explain(op string, err error) error {
 	if err == nil {
 		return nil

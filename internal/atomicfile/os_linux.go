@@ -26,7 +26,7 @@ func FreeSpace(dir string) (int64, error) {
 	if err := unix.Statfs(dir, &st); err != nil {
 		return 0, &fs.PathError{Op: "statfs", Path: dir, Err: err}
 	}
-	unit := st.Frsize // what blocks are counted in; 0 on old kernels
+	unit := st.Frsize // unit of the block counts; 0 on old kernels
 	if unit == 0 {
 		unit = st.Bsize
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/lowbit-go/gq/internal/filelock"
 )
 
-// removeStale removes the temporaries of dir/base that nobody is writing. What
-// cannot be removed is left for another time: it is in nobody's way.
+// removeStale removes the temporaries of dir/base that no process is writing. A later call removes
+// a temporary that cannot be removed now.
 func removeStale(dir, base string) {
 	entries, err := os.ReadDir(orDot(dir))
 	if err != nil {
@@ -24,8 +24,8 @@ func removeStale(dir, base string) {
 	}
 }
 
-// TempOf returns the base name of the target that a temporary of that name is for; ok is false if
-// no File has a temporary of that name.
+// TempOf returns the base name of the target to which a temporary of that name belongs. ok is false
+// if name is not the name of a temporary.
 func TempOf(name string) (base string, ok bool) {
 	name, ok = strings.CutSuffix(name, tempSuffix)
 	at := strings.LastIndex(name, tempInfix)
@@ -39,8 +39,8 @@ func TempOf(name string) (base string, ok bool) {
 
 // removeIfFree removes the temporary at path if no writer has it locked.
 func removeIfFree(path string) {
-	// For writing, since locks on network file systems may ask for that; a temporary
-	// with the mode of a read-only target cannot be opened so.
+	// Open for writing, because locks on network file systems may need it. A temporary with the
+	// mode of a read-only target cannot be opened for writing.
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if errors.Is(err, fs.ErrPermission) {
 		f, err = os.Open(path)
@@ -49,8 +49,8 @@ func removeIfFree(path string) {
 		return
 	}
 	defer f.Close()
-	// If the path leads elsewhere now, the writer has just finished: the file that is
-	// locked here may be the new target.
+	// If the path leads elsewhere now, the writer has just finished: the file that is locked here
+	// may be the new target.
 	if held, err := filelock.Try(f); err != nil || !held || !filelock.LeadsTo(path, f) {
 		return
 	}

@@ -1,8 +1,8 @@
 // Package buffer reuses slices.
 package buffer
 
-// Grow makes *b n long and returns it, with anything in it. It allocates only where *b's capacity
-// is less.
+// Grow makes *b n long and returns it; its content is undefined. It allocates only if *b's capacity
+// is smaller.
 func Grow[T any](b *[]T, n int) []T {
 	if cap(*b) < n {
 		*b = make([]T, n)

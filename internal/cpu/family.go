@@ -11,15 +11,15 @@ type Implementation[T any] struct {
 	Code    T
 }
 
-// A Family holds the implementations of one thing. Init functions register them; after that it
-// changes in tests only.
+// A Family holds the implementations of one function or set of functions. Init functions register
+// them; afterwards only tests change it.
 type Family[T any] struct {
 	name   string
 	list   []Implementation[T] // the portable one, then in the order of Names
 	chosen Implementation[T]
 }
 
-// families are all there are.
+// families lists every Family.
 var families []interface{ choose(features []string) }
 
 // NewFamily makes a family of portable code.
@@ -30,8 +30,8 @@ func NewFamily[T any](name string, portable T) *Family[T] {
 	return f
 }
 
-// Register adds the code for an instruction set, whether or not this CPU has it. A set that has
-// none of its own runs the code of the best set below it.
+// Register adds the code for an instruction set, whether or not this CPU supports it. An
+// instruction set without code of its own uses the code of the best set below it.
 func (f *Family[T]) Register(feature string, code T) {
 	at := slices.Index(Names, feature)
 	if at < 0 || slices.ContainsFunc(f.list, func(i Implementation[T]) bool { return i.Feature == feature }) {
@@ -44,7 +44,7 @@ func (f *Family[T]) Register(feature string, code T) {
 	f.choose(allowed())
 }
 
-// Chosen is the code that the program uses: that for the best instruction set that it may use.
+// Chosen is the code that the program uses: the code for the best instruction set that it may use.
 func (f *Family[T]) Chosen() T { return f.chosen.Code }
 
 // Name is the name that the family was made with.
@@ -61,8 +61,8 @@ func (f *Family[T]) For(features []string) Implementation[T] {
 	return best
 }
 
-// All lists what is registered, whether or not this CPU has the instruction set: the portable code
-// first.
+// All lists the registered code, the portable code first, whether or not this CPU supports the
+// instruction set.
 func (f *Family[T]) All() []Implementation[T] { return slices.Clone(f.list) }
 
 func (f *Family[T]) choose(features []string) { f.chosen = f.For(features) }

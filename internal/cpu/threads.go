@@ -2,8 +2,8 @@ package cpu
 
 import "runtime"
 
-// Threads is what an option "threads" stands for: n, or below 1 as many as this program may run at
-// once.
+// Threads is the meaning of an option "threads": n, or as many threads as this program may run at
+// once if n is below 1.
 func Threads(n int) int {
 	if n < 1 {
 		return runtime.GOMAXPROCS(0)

@@ -6,12 +6,12 @@ const (
 	// Adding and subtracting it rounds a float64 below 2^51 to an integer, ties to even.
 	rounder = 0x1.8p52
 
-	expMax = 709.782712893384  // Exp of more is +Inf
-	expMin = -745.133219101941 // Exp of less is 0
+	expMax = 709.782712893384  // Exp of a larger number is +Inf
+	expMin = -745.133219101941 // Exp of a smaller number is 0
 )
 
-// Exp returns e^x with an error below 1 unit in the last place where the result is
-// a normal number (measured: 0.82). Special cases are those of math.Exp.
+// Exp returns e^x with an error below 1 unit in the last place if the result is a normal number
+// (measured: 0.82). Special cases are as in math.Exp.
 func Exp(x float64) float64 {
 	switch {
 	case x != x:
@@ -39,7 +39,7 @@ func expReduce(x float64) (k int, r, c float64) {
 	return int(n), r, (hi - r) - lo
 }
 
-// expTail returns e^r - 1 - r = r^2/2! + r^3/3! + ...; the first term left out is below 2^-57.
+// expTail returns e^r - 1 - r = r^2/2! + r^3/3! + ...; the first omitted term is below 2^-57.
 func expTail(r float64) float64 {
 	series := 1.0 / 6227020800
 	for _, c := range [...]float64{1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320, 1.0 / 5040, 1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6, 1.0 / 2} {
@@ -48,9 +48,9 @@ func expTail(r float64) float64 {
 	return float64(float64(r*r) * series)
 }
 
-// ExpNarrow returns e^x with an error below 2^-32 of the result: enough where what is computed with
-// it is rounded to float32. Results below 2^-1000 may be 0, those above 2^1000 +Inf. It takes a
-// third of the time of Exp.
+// ExpNarrow returns e^x with an error below 2^-32 of the result, which suffices for results that
+// are rounded to float32. Results below 2^-1000 may be 0, and results above 2^1000 may be +Inf. It
+// takes a third of the time of Exp.
 func ExpNarrow(x float64) float64 {
 	switch {
 	case x != x:
@@ -62,8 +62,8 @@ func ExpNarrow(x float64) float64 {
 	}
 	n := float64(float64(x*math.Log2E)+rounder) - rounder
 	r := x - float64(n*ln2Hi) - float64(n*ln2Lo)
-	// Taylor's series up to r^8/8!; the first term left out is below 2^-32. Pairs of terms, so that
-	// few steps wait for each other.
+	// Taylor's series up to r^8/8!; the first omitted term is below 2^-32. Terms are paired, so
+	// that few steps wait for each other.
 	r2 := float64(r * r)
 	r4 := float64(r2 * r2)
 	p01 := 1 + r
@@ -75,8 +75,8 @@ func ExpNarrow(x float64) float64 {
 	return float64(y * math.Float64frombits(uint64(1023+int64(n))<<52))
 }
 
-// Tanh32 returns the hyperbolic tangent of a float32, rounded from a result whose error is below
-// 2^-28 of it.
+// Tanh32 returns the hyperbolic tangent of a float32, rounded from a result with a relative error
+// below 2^-28.
 func Tanh32(x float32) float32 {
 	a := float64(x)
 	if math.Abs(a) < 1.0/16 { // x - x^3/3 + 2x^5/15 - 17x^7/315
@@ -89,9 +89,8 @@ func Tanh32(x float32) float32 {
 	return float32((e - 1) / (e + 1))
 }
 
-// Pow returns x^y for x > 0 with an error below 1 + |y log x| / 32 units in the last place where
-// the result is a normal number. A negative x gives NaN whatever y is, otherwise special cases are
-// those of math.Pow.
+// Pow returns x^y for x > 0 with an error below 1 + |y log x| / 32 units in the last place if the
+// result is a normal number. A negative x always gives NaN; other special cases are as in math.Pow.
 func Pow(x, y float64) float64 {
 	switch {
 	case y == 0 || x == 1:
@@ -106,7 +105,7 @@ func Pow(x, y float64) float64 {
 	}
 	hi, lo := logParts(x)
 	p := float64(hi * y)
-	if !(math.Abs(p) < 750) { // an infinite y as well
+	if !(math.Abs(p) < 750) { // also an infinite y
 		return Exp(p)
 	}
 	rest := math.FMA(hi, y, -p) + float64(lo*y)

@@ -14,8 +14,7 @@ const (
 )
 
 // Log returns the natural logarithm of x with an error below 0.55 units in the last place
-// (measured: 0.528). Special cases are those of math.Log: -Inf for ±0, NaN for x < 0, +Inf for
-// +Inf.
+// (measured: 0.528). Special cases are as in math.Log: -Inf for ±0, NaN for x < 0, +Inf for +Inf.
 func Log(x float64) float64 {
 	if y, ok := logSpecial(x); ok {
 		return y
@@ -24,9 +23,9 @@ func Log(x float64) float64 {
 	return hi + lo
 }
 
-// Log10 returns the decimal logarithm of x with an error below 0.55 units in the
-// last place (measured: 0.533). The results for the powers of ten that are float64s,
-// 10^0 to 10^22, are exact. Special cases are those of Log.
+// Log10 returns the decimal logarithm of x with an error below 0.55 units in the last place
+// (measured: 0.533). The results for 10^0 to 10^22, the powers of ten that are float64s, are exact.
+// Special cases are as in Log.
 func Log10(x float64) float64 {
 	if y, ok := logSpecial(x); ok {
 		return y
@@ -39,7 +38,7 @@ func Log10(x float64) float64 {
 	return p + rest
 }
 
-// logSpecial answers where the logarithm is not a finite number.
+// logSpecial returns the logarithm if it is not a finite number.
 func logSpecial(x float64) (y float64, ok bool) {
 	switch {
 	case x != x || x < 0:

@@ -35,8 +35,8 @@ func Cos(x float64) float64 {
 
 // trigReduce returns q and r+c = x - q pi/2, |r| <= pi/4 or little more, c below a unit in the last
 // place of r. The products with the parts of pi/2 are rounded only after the difference, so nothing
-// is lost as x comes near a multiple of pi/2; what lies beyond the two parts is below 2^-108 times
-// x.
+// is lost as x comes near a multiple of pi/2. The part of pi/2 beyond the two parts changes the
+// result by less than 2^-108 times x.
 func trigReduce(x float64) (q int64, r, c float64) {
 	n := float64(float64(x*(2/math.Pi))+rounder) - rounder
 	// x - n halfPiHi = a + b exactly: the product is p + pe.

@@ -1,8 +1,8 @@
 // Package filelock locks open files between processes: flock on Unix, LockFileEx on Windows.
 //
-// A lock belongs to the open file and ends with it, so a killed process holds none. Whoever may
-// remove a locked file has to look, once it has the lock, that the path still leads to the file:
-// another process may have removed it between the opening and the locking.
+// A lock belongs to the open file and ends with it, so a killed process holds none. If other
+// processes may remove the file, check after locking that the path still leads to it: another
+// process may have removed it between the opening and the locking.
 package filelock
 
 import "os"

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// lockOffset is where the locked byte lies. Windows' locks keep others from reading
-// and writing what they cover, so it is past any content.
+// lockOffset is the offset of the locked byte. A lock on Windows keeps others from reading and
+// writing the locked bytes, so it lies past any content.
 const lockOffset = 1 << 62
 
 func try(f *os.File) (held bool, err error) {

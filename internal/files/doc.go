@@ -7,6 +7,6 @@
 // A Set holds the paths of one job. It refuses an output that is an input, or another output, by
 // any name: through symbolic links, hard links, and names that differ by case.
 //
-// Recognize names a file by its first bytes, so that an error can say what was given instead of
-// what was expected.
+// Recognize names a file's kind by its first bytes, so that an error can state the given kind as
+// well as the expected one.
 package files

@@ -6,7 +6,7 @@ import (
 	"io"
 )
 
-// A Kind is what the first bytes of a file say that it is.
+// A Kind is a kind of file, recognized by its first bytes.
 type Kind int
 
 // The kinds that Recognize knows.
@@ -23,7 +23,7 @@ const (
 	Compressed
 )
 
-// kinds has the name of each kind with its article, and what to do for a checkpoint.
+// kinds has the name of each kind with its article, and the advice if it is given as a checkpoint.
 var kinds = [...]struct{ name, advice string }{
 	Unknown:     {"an unknown file", ""},
 	Empty:       {"an empty file", "copy or download it again"},
@@ -40,13 +40,14 @@ var kinds = [...]struct{ name, advice string }{
 // String returns the kind with its article: "a GGUF file".
 func (k Kind) String() string { return kinds[k].name }
 
-// Advice says how to get a safetensors checkpoint instead; "" if there is nothing to say.
+// Advice says how to get a safetensors checkpoint instead, or is "".
 func (k Kind) Advice() string { return kinds[k].advice }
 
-// HeadSize is how many bytes of a file Recognize looks at.
+// HeadSize is the number of bytes that Recognize needs.
 const HeadSize = 512
 
-// Recognize tells what a file is by its first HeadSize bytes, or all of it if it is shorter.
+// Recognize returns the kind of a file from its first HeadSize bytes, or from all of it if it is
+// shorter.
 func Recognize(head []byte) Kind {
 	head = head[:min(len(head), HeadSize)]
 	has := func(prefixes ...string) bool {
@@ -61,7 +62,7 @@ func Recognize(head []byte) Kind {
 	switch {
 	case len(head) == 0:
 		return Empty
-	// First: a header of 640 bytes begins as a pickle of protocol 2 does.
+	// This case must come first: a header of 640 bytes begins like a pickle of protocol 2.
 	case len(head) > 8 && head[8] == '{' && binary.LittleEndian.Uint64(head) < 1<<32:
 		return Safetensors
 	case len(head) >= 4 && string(head[1:4]) == "GQF":

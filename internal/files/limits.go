@@ -1,7 +1,7 @@
 package files
 
-// The sizes in bytes up to which files are read into memory. They keep a mistaken path from filling
-// the memory; each is several times the largest file of its kind that is known.
+// Limits in bytes of the files that are read into memory. They keep a mistaken path from filling
+// the memory. Each is several times the size of the largest known file of its kind.
 const (
 	MaxModelFile = 64 << 20 // config.json, tokenizer.json (33 MB with Gemma 3), chat templates
 	MaxText      = 1 << 30  // texts and token ids

@@ -12,7 +12,7 @@ import (
 // Open opens the regular file at path for reading; symbolic links are followed. It never waits: a
 // named pipe or a device is refused. Errors are *fs.PathError.
 func Open(path string) (*os.File, fs.FileInfo, error) {
-	// Before opening: opening some devices has effects.
+	// Check before opening: opening some devices has effects.
 	st, err := os.Stat(path)
 	if err != nil {
 		return nil, nil, err
@@ -24,7 +24,7 @@ func Open(path string) (*os.File, fs.FileInfo, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	// Once more, for what was opened: the path may lead elsewhere by now.
+	// Check again after opening: the path may lead elsewhere by now.
 	if st, err = f.Stat(); err == nil {
 		err = checkRegular(path, st)
 	}
@@ -101,8 +101,8 @@ func ReadContext(ctx context.Context, path string, limit int64) ([]byte, error) 
 	return b, nil
 }
 
-// ReadStream returns all that r gives, at most limit bytes; name stands for r in errors. It returns
-// as soon as ctx is done. A read that is still waiting then takes what comes later.
+// ReadStream reads r to its end, at most limit bytes; name names r in errors. It returns as soon as
+// ctx is done. A read that is still waiting then consumes later input.
 func ReadStream(ctx context.Context, r io.Reader, name string, limit int64) ([]byte, error) {
 	b, err := await(ctx, func() ([]byte, error) { return readAll(ctx, r, 0, limit) })
 	if err != nil {
@@ -136,7 +136,7 @@ func await(ctx context.Context, read func() ([]byte, error)) ([]byte, error) {
 	}
 }
 
-// readAll reads r to its end. size is how many bytes are expected.
+// readAll reads r to its end. size is the expected number of bytes.
 func readAll(ctx context.Context, r io.Reader, size, limit int64) ([]byte, error) {
 	b := make([]byte, 0, max(size, 511)+1) // one more: the read that finds the end wants room
 	for {

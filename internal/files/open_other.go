@@ -2,5 +2,5 @@
 
 package files
 
-// openFlags: named pipes have names of their own, which os.Stat tells from files.
+// openFlags: on these systems os.Stat distinguishes named pipes from files.
 const openFlags = 0

@@ -10,21 +10,21 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// A Set holds the files of one job: those that it reads, and those that it writes. Check, before
-// any work, keeps the job from destroying an input or one of its outputs with another.
+// A Set holds the files that one job reads and writes. Check, called before any work, keeps the job
+// from destroying an input, or one output with another.
 type Set struct {
 	inputs, outputs []member
 }
 
 type member struct {
-	option string // of an output: "save-recipe"
+	option string // the output's option: "save-recipe"
 	noun   string // "the checkpoint"
 	path   string
-	tree   bool // a directory that belongs to the job with all that is in it
+	tree   bool // the directory and its whole content belong to the job
 }
 
-// Input adds files that the job reads. noun is what the user calls them, with an article. A file
-// need not exist: then its name is protected. Empty paths are skipped.
+// Input adds files that the job reads. noun is the user's name for them, with an article. A file
+// need not exist: its name is then protected. Empty paths are skipped.
 func (s *Set) Input(noun string, paths ...string) {
 	for _, path := range paths {
 		if path != "" {
@@ -33,7 +33,7 @@ func (s *Set) Input(noun string, paths ...string) {
 	}
 }
 
-// Output adds files that the job writes, as Input does. option is the option that names them.
+// Output adds files that the job writes, like Input. option is the option that names them.
 func (s *Set) Output(option, noun string, paths ...string) {
 	for _, path := range paths {
 		if path != "" {
@@ -42,18 +42,19 @@ func (s *Set) Output(option, noun string, paths ...string) {
 	}
 }
 
-// OutputTree adds a directory that the job makes, and removes with all that is in it. option is the
-// option that its name follows from.
+// OutputTree adds a directory that the job makes, and removes with its content. option is the
+// option from which its name follows.
 func (s *Set) OutputTree(option, noun, path string) {
 	s.outputs = append(s.outputs, member{option: option, noun: noun, path: path, tree: true})
 }
 
-// A CollisionError reports two paths of a job that lead to one file, of which one is an output.
+// A CollisionError reports an output of a job that leads to the same file as another path of the
+// job.
 type CollisionError struct {
 	Option, Path     string // of the output
 	Other, OtherPath string // the other file
 	Input            bool   // the other file is an input
-	Tree             bool   // one of the two is a directory that the other lies in
+	Tree             bool   // one of the two is a directory that contains the other
 }
 
 func (e *CollisionError) Error() string {
@@ -118,11 +119,11 @@ func collide(out, other member, at, there place) *CollisionError {
 	return nil
 }
 
-// A place is where a path leads.
+// A place is the file or directory to which a path leads.
 type place struct {
-	file fs.FileInfo // nil if there is none
-	dir  fs.FileInfo // of the directory; nil if there is none
-	path string      // absolute, symbolic links resolved as far as there are files
+	file fs.FileInfo // nil if it does not exist
+	dir  fs.FileInfo // file info of the directory; nil if it does not exist
+	path string      // absolute, with symbolic links resolved as far as they exist
 }
 
 // locate follows a path.
@@ -142,7 +143,7 @@ func locate(path string) (p place) {
 	return p
 }
 
-// stat returns what is at path; nil if there is nothing, or nothing that this user may reach.
+// stat returns the file info of path, or nil if the path does not exist or cannot be reached.
 func stat(path string) fs.FileInfo {
 	st, err := os.Stat(path)
 	if err != nil {
@@ -151,8 +152,8 @@ func stat(path string) fs.FileInfo {
 	return st
 }
 
-// same reports whether two paths lead to one file, or would on a file system that takes names that
-// differ by case, or by the composition of their characters, for one.
+// same reports whether two paths lead to one file, or would on a file system that ignores
+// differences in case or in the composition of characters.
 func (p place) same(q place) bool {
 	if p.file != nil && q.file != nil {
 		return os.SameFile(p.file, q.file)

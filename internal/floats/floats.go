@@ -31,10 +31,10 @@ const (
 	f16QuietBit = 0x0200
 	f16MinNorm  = 0x0400 // 2^-14
 
-	// f16Rebias is what the exponent field of a float32 has over that of an F16 of
-	// the same value: 127 - 15, in place.
+	// f16Rebias is the difference of the exponent fields of a float32 and an F16 of the same value:
+	// 127 - 15, in place.
 	f16Rebias = (127 - 15) << 23
-	// f16MantDiff is the number of mantissa bits that a float32 has over an F16.
+	// f16MantDiff is the number of mantissa bits of a float32 less those of an F16.
 	f16MantDiff = 23 - 10
 )
 
@@ -57,8 +57,8 @@ func F16ToF32(h uint16) float32 {
 	}
 }
 
-// F16FromF32 rounds f to IEEE 754 binary16, to nearest with ties to even. From
-// 65520 (half a unit above the largest value, 65504) on it gives infinity.
+// F16FromF32 rounds f to IEEE 754 binary16, to nearest with ties to even. Values from 65520 on
+// (half a unit above the largest value, 65504) become infinity.
 func F16FromF32(f float32) uint16 {
 	u := math.Float32bits(f)
 	sign := uint16(u >> 16 & f16SignMask)

@@ -1,8 +1,8 @@
-// Package jsonscan reads JSON where encoding/json does not serve: that keeps the last of duplicate
-// keys, replaces invalid UTF-8, accepts null anywhere, and needs seconds and hundreds of megabytes
-// for the header of a large model or for a tokenizer of 800,000 strings.
+// Package jsonscan reads JSON strictly and in little memory. encoding/json keeps the last of
+// duplicate keys, replaces invalid UTF-8, accepts null anywhere, and needs seconds and hundreds of
+// megabytes for the header of a large model or for a tokenizer of 800,000 strings.
 //
-// A [Scanner] reads a text once, for a caller that knows what must come next, or only checks it
+// A [Scanner] reads a text once, as the caller's expected structure directs, or only checks it
 // ([Scanner.Skip]). [Elements], [AppendString] and [End] then read parts of a checked text in
 // place.
 package jsonscan

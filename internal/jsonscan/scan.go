@@ -7,15 +7,15 @@ import (
 	"unicode/utf8"
 )
 
-// MaxDepth is how deeply values that are skipped may be nested. Real files reach 8.
+// MaxDepth is the largest nesting depth of skipped values. Real files reach 8.
 const MaxDepth = 100
 
-// A Scanner reads JSON (RFC 8259) from left to right, each byte once, for a caller
-// that knows what must come next. Methods fail with what the caller's function makes
-// of a position and a message; what says in messages what is being read.
+// A Scanner reads JSON (RFC 8259) from left to right, each byte once; the caller's methods state
+// the expected structure. The caller's function makes errors from a position and a message. The
+// parameter what names the value being read, for messages.
 //
-// The bytes must be valid UTF-8 as a whole (see CheckUTF8); given that, so is every
-// string that the Scanner returns.
+// The bytes must be valid UTF-8 as a whole (see CheckUTF8); given that, so is every string that the
+// Scanner returns.
 type Scanner struct {
 	b       []byte
 	pos     int // of the next byte to read
@@ -23,7 +23,7 @@ type Scanner struct {
 	text    []byte // the last string that had escapes, decoded
 }
 
-// New returns a Scanner of b. problem makes an error of a position in b and what is wrong there.
+// New returns a Scanner of b. problem makes an error from a position in b and a message.
 func New(b []byte, problem func(pos int, msg string) error) *Scanner {
 	return &Scanner{b: b, problem: problem}
 }
@@ -70,7 +70,7 @@ func (s *Scanner) found() string {
 	return fmt.Sprintf("%q", r)
 }
 
-// expect reads the byte c, after white space. what says what begins or goes on there.
+// expect reads the byte c, after white space. what names the value that begins or continues there.
 func (s *Scanner) expect(c byte, what string) error {
 	if s.peek() != c {
 		return s.Fail(s.pos, "expected %q for %s, found %s", c, what, s.found())
@@ -198,8 +198,8 @@ func (s *Scanner) String(what string) ([]byte, error) {
 	return nil, s.Fail(start-1, "%s does not end", what)
 }
 
-// escaped reads the rest of a string from its first backslash on; s.text holds what
-// came before, start is the position of the string's content.
+// escaped reads the rest of a string from its first backslash on. s.text holds the characters
+// before it; start is the position of the string's content.
 func (s *Scanner) escaped(start int, what string) ([]byte, error) {
 	for s.pos < len(s.b) {
 		c := s.b[s.pos]
@@ -221,7 +221,7 @@ func (s *Scanner) escaped(start int, what string) ([]byte, error) {
 	return nil, s.Fail(start-1, "%s does not end", what)
 }
 
-// escape reads one escape sequence and appends what it stands for to s.text.
+// escape reads one escape sequence and appends the decoded character to s.text.
 func (s *Scanner) escape(what string) error {
 	rest := s.b[s.pos:]
 	r, n := unescape(rest)
@@ -238,7 +238,7 @@ func (s *Scanner) escape(what string) error {
 	return s.Fail(s.pos, "%s has an unknown escape", what)
 }
 
-// Skip reads any value and forgets it. It fails where values are nested more than MaxDepth deep.
+// Skip reads any value and discards it. It fails if values are nested more than MaxDepth deep.
 func (s *Scanner) Skip(what string) error { return s.skip(what, MaxDepth) }
 
 func (s *Scanner) skip(what string, depth int) error {

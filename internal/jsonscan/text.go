@@ -6,9 +6,9 @@ import (
 	"unicode/utf8"
 )
 
-// The functions below read a text in place that a Scanner has read before: they do not check it.
+// The functions below read parts of a text that a Scanner has checked. They do not check it again.
 
-// SkipSpace returns the position of the first byte from i on that is no white space.
+// SkipSpace returns the position of the first byte from i on that is not white space.
 func SkipSpace(text []byte, i int) int {
 	for i < len(text) && (text[i] == ' ' || text[i] == '\n' || text[i] == '\t' || text[i] == '\r') {
 		i++
@@ -60,8 +60,8 @@ func endOfString(text []byte, i int) int {
 	return i + 1
 }
 
-// AppendString appends to dst what the string that starts at i stands for and
-// returns the position after it.
+// AppendString appends the decoded string that starts at i to dst and returns the position after
+// it.
 func AppendString(dst, text []byte, i int) ([]byte, int) {
 	for i++; ; {
 		switch b := text[i]; b {
@@ -79,7 +79,7 @@ func AppendString(dst, text []byte, i int) ([]byte, int) {
 }
 
 // Elements yields the positions of the keys (-1 in an array) and of the values of the object or
-// array that is text[start:end], without allocating anything.
+// array text[start:end]. It does not allocate.
 func Elements(text []byte, start, end int) iter.Seq2[int, int] {
 	return func(yield func(int, int) bool) {
 		for i := SkipSpace(text, start+1); i < end-1; {
@@ -100,8 +100,8 @@ func Elements(text []byte, start, end int) iter.Seq2[int, int] {
 	}
 }
 
-// unescape reads the escape sequence at the start of b and returns how long it is: 0 if it is
-// malformed or cut off.
+// unescape decodes the escape sequence at the start of b and returns its length, or 0 if it is
+// malformed or truncated.
 func unescape(b []byte) (rune, int) {
 	if len(b) < 2 {
 		return 0, 0
@@ -125,8 +125,8 @@ func unescape(b []byte) (rune, int) {
 	return 0, 0
 }
 
-// unicodeEscape reads \uXXXX, or the two of a surrogate pair, at the start of b and
-// returns how long it is: 0 if it is malformed. Half a pair is no character.
+// unicodeEscape decodes \uXXXX, or a surrogate pair, at the start of b and returns its length, or 0
+// if it is malformed. Half a pair is malformed.
 func unicodeEscape(b []byte) (rune, int) {
 	unit := func(b []byte) rune {
 		if len(b) < 6 || b[0] != '\\' || b[1] != 'u' {

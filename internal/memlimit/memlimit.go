@@ -1,8 +1,8 @@
-// Package memlimit sets a soft memory limit for a program whose jobs only stream, and lifts it for
-// the jobs that hold more than they stream.
+// Package memlimit sets a soft memory limit for a program whose jobs stream their data, and lifts
+// it for jobs that hold more.
 //
-// It acts on a limit of its own only: a program that never calls Set, or an environment with
-// GOMEMLIMIT, keeps what it has.
+// It only changes a limit that it has set: a program that never calls Set, or an environment with
+// GOMEMLIMIT, keeps its own limit.
 package memlimit
 
 import (
@@ -14,11 +14,11 @@ import (
 
 var (
 	mu     sync.Mutex
-	limit  int64 // what Set was told; 0: nothing
-	lifted int   // jobs that run without the limit
+	limit  int64 // the argument of Set; 0: none
+	lifted int   // number of jobs that run without the limit
 )
 
-// Set limits the memory of the program to so many bytes, unless GOMEMLIMIT is set. The garbage
+// Set limits the program's memory to the given bytes, unless GOMEMLIMIT is set. The garbage
 // collector works harder near the limit.
 func Set(bytes int64) {
 	mu.Lock()
@@ -30,8 +30,8 @@ func Set(bytes int64) {
 	debug.SetMemoryLimit(bytes)
 }
 
-// Lift takes the limit away until restore is called: a job that needs more memory than the limit
-// would otherwise have the garbage collector run all the time.
+// Lift removes the limit until restore is called: for a job that needs more memory than the limit,
+// the garbage collector would otherwise run all the time.
 func Lift() (restore func()) {
 	mu.Lock()
 	defer mu.Unlock()

@@ -8,10 +8,10 @@ import (
 	"sync"
 )
 
-// A FaultError says that mapped bytes could not be read: the file became shorter
-// after it was mapped, or its device failed.
+// A FaultError reports mapped bytes that could not be read: the file became shorter after it was
+// mapped, or its device failed.
 type FaultError struct {
-	Addr   uintptr // the address that could not be read; 0 if the system gave none that fits
+	Addr   uintptr // the address that could not be read; 0 if the system gave none that matches
 	Name   string  // the file that is mapped there, as given to Open
 	Offset int64   // the address's byte offset in that file; without an address, the file's present size
 }
@@ -20,12 +20,12 @@ func (e *FaultError) Error() string {
 	return fmt.Sprintf("%s: byte %d cannot be read any more: the file was truncated while it was in use, or its device failed", e.Name, e.Offset)
 }
 
-// Guard calls fn and returns its error. If fn, in this goroutine, faults on a read
-// of bytes that an open File maps, Guard returns a *FaultError. Every other panic
-// passes through, faults at other addresses included: those are bugs.
+// Guard calls fn and returns its error. If fn, in this goroutine, faults on a read of bytes that an
+// open File maps, Guard returns a *FaultError. Every other panic passes through, including faults
+// at other addresses, which are bugs.
 //
-// Guards may be nested; the fault goes to the innermost. What fn held (locks,
-// counters) when it faulted is for its own defers to release.
+// Guards may be nested; the innermost one returns the error. fn must release its locks and other
+// resources in deferred functions.
 func Guard(fn func() error) (err error) {
 	before := debug.SetPanicOnFault(true)
 	defer func() {
@@ -43,7 +43,7 @@ func Guard(fn func() error) (err error) {
 	return fn()
 }
 
-// explain makes a recovered panic a FaultError; nil if it is none of an open File.
+// explain turns a recovered panic into a FaultError, or returns nil if no open File caused it.
 func explain(r any) *FaultError {
 	rerr, ok := r.(runtime.Error)
 	if !ok {

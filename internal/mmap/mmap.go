@@ -81,9 +81,9 @@ func (f *File) Contains(addr uintptr) (offset int64, ok bool) {
 	return int64(addr - base), true
 }
 
-// AdviseSequential tells the system that the n bytes at off will be read in
-// ascending order, so that it reads ahead further. It is a hint: a range outside
-// the file is cut to it, failures are ignored, and Windows has no such call.
+// AdviseSequential tells the system that the n bytes at off will be read in ascending order, so
+// that it reads further ahead. It is a hint: a range beyond the file is cut, failures are ignored,
+// and Windows has no such call.
 func (f *File) AdviseSequential(off, n int64) {
 	if b := f.pages(off, n); b != nil {
 		adviseSequential(b)
@@ -98,8 +98,8 @@ func (f *File) AdviseWillNeed(off, n int64) {
 	}
 }
 
-// pages returns the mapped bytes of off .. off+n, cut to the file and extended
-// downwards to the start of a page, as madvise wants them; nil if there are none.
+// pages returns the mapped bytes off .. off+n, cut to the file and extended downwards to the start
+// of a page, as madvise requires; nil if there are none.
 func (f *File) pages(off, n int64) []byte {
 	end := f.size
 	if off < 0 || n <= 0 || off >= end || len(f.data) == 0 {

@@ -15,8 +15,8 @@ const regexpMark = "re:"
 
 // Pattern matches names of tensors. It is one of
 //
-//   - the exact name of a tensor ("lm_head.weight"), or of the module that the tensor is the weight
-//     of ("lm_head"),
+//   - the exact name of a tensor ("lm_head.weight"), or of the module whose weight it is
+//     ("lm_head"),
 //   - a glob, in which * is any text, ? any character, [abc] one of these and \[ a bracket
 //     ("*.q_proj"),
 //   - "re:" and a regular expression in Go's RE2 syntax ("re:.*\.(v|down)_proj").
@@ -82,8 +82,8 @@ func globExpression(glob string) string {
 	return b.String()
 }
 
-// Module returns the name of the module that a tensor is the weight of: "lm_head" for
-// "lm_head.weight". Other names stand for themselves.
+// Module returns the name of the module whose weight a tensor is: "lm_head" for "lm_head.weight".
+// Other names are returned unchanged.
 func Module(tensor string) string { return strings.TrimSuffix(tensor, ".weight") }
 
 // Match reports whether the pattern matches the name of a tensor or of its module.
@@ -108,8 +108,8 @@ func (p Pattern) MatchAny(names ...string) bool {
 // Exact reports whether the pattern is a name, rather than a glob or a regular expression.
 func (p Pattern) Exact() bool { return p.re == nil }
 
-// NoMatch continues an error about a pattern that matches none of the names: with the most similar
-// names for a misspelt one.
+// NoMatch continues an error about a pattern that matches none of the names: it suggests the names
+// most similar to a misspelt one.
 func (p Pattern) NoMatch(names []string) string {
 	if !p.Exact() {
 		return ""

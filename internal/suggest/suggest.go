@@ -10,12 +10,12 @@ import (
 	"github.com/xrash/smetrics"
 )
 
-// most is how many names are suggested at a time.
+// most is the largest number of suggestions.
 const most = 3
 
 // Nearest returns at most three of the known names, the most similar first: names within an edit
-// distance of a third of the word's length (at least 2, at most 5), where case does not count, and
-// names that contain the word. Names of equal distance keep their order.
+// distance of a third of the word's length (at least 2, at most 5), ignoring case, and names that
+// contain the word. Names of equal distance keep their order.
 func Nearest(word string, known []string) []string {
 	type scored struct {
 		name     string
@@ -50,8 +50,8 @@ func Nearest(word string, known []string) []string {
 	return names
 }
 
-// DidYouMean continues an error about an unknown word: `; did you mean "search"?`, or nothing where
-// no known name is similar.
+// DidYouMean continues an error about an unknown word: `; did you mean "search"?`, or nothing if no
+// known name is similar.
 func DidYouMean(word string, known []string) string {
 	names := Nearest(word, known)
 	for i, n := range names {
@@ -67,8 +67,8 @@ func DidYouMean(word string, known []string) string {
 	}
 }
 
-// Unknown is the error for a word that is none of the known names of a kind of thing: `unknown
-// algorithm "serach": use one of rtn, search; did you mean "search"?`.
+// Unknown is the error for a word that is not one of the known names: `unknown algorithm "serach":
+// use one of rtn, search; did you mean "search"?`.
 func Unknown(kind, word string, known []string) error {
 	return fmt.Errorf("unknown %s %q: use one of %s%s", kind, word, strings.Join(known, ", "), DidYouMean(word, known))
 }

@@ -5,7 +5,8 @@ import (
 	"hash/crc32"
 )
 
-// Sections of the directory of a .gqf, and the sizes of their records: docs/FORMAT.md, chapter 3.
+// Sections of the directory of a .gqf file, and the sizes of their records, see docs/FORMAT.md,
+// chapter 3.
 const (
 	SecTensors   = 0
 	SecPayloads  = 1
@@ -19,7 +20,8 @@ const (
 
 var recordSizes = [8]int{48, 96, 32, 8, 1, 48, 1, 4}
 
-// Section gives the bytes of a section of the .gqf b; nil where the header puts it out of the file.
+// Section returns the bytes of a section of the .gqf file b, or nil if the header places it outside
+// the file.
 func Section(b []byte, sec int) []byte {
 	le := binary.LittleEndian
 	off, size := le.Uint64(b[32+24*sec:]), le.Uint64(b[32+24*sec+8:])
@@ -29,12 +31,12 @@ func Section(b []byte, sec int) []byte {
 	return b[off:][:size]
 }
 
-// Record gives the bytes of record i of a section.
+// Record returns the bytes of record i of a section.
 func Record(b []byte, sec, i int) []byte {
 	return Section(b, sec)[i*recordSizes[sec]:][:recordSizes[sec]]
 }
 
-// SealFront makes the checksums of sections and header of the .gqf b right again.
+// SealFront recomputes the checksums of the sections and the header of the .gqf file b.
 func SealFront(b []byte) {
 	if len(b) < 256 {
 		return
@@ -47,8 +49,8 @@ func SealFront(b []byte) {
 	binary.LittleEndian.PutUint32(b[252:], CRC32C(b[:252]))
 }
 
-// Seal makes all checksums of the .gqf b right again, and the packed headers in the data region
-// equal to their copies, so that only the checks behind them can find what was changed.
+// Seal recomputes all checksums of the .gqf file b, and copies the packed headers to the data
+// region, so that only the later checks can find a change.
 func Seal(b []byte) {
 	if len(b) < 256 {
 		return

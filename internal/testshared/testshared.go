@@ -27,8 +27,8 @@ func Dir(t testing.TB) string {
 	return ""
 }
 
-// SlowEmulated skips a test where CI emulates the CPU: with -short on arm64. why says what covers
-// it there.
+// SlowEmulated skips a test where CI emulates the CPU: with -short on arm64. why names the test
+// that covers it there.
 func SlowEmulated(t testing.TB, why string) {
 	t.Helper()
 	if testing.Short() && runtime.GOARCH == "arm64" {

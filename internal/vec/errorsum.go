@@ -1,9 +1,9 @@
 package vec
 
-// ErrorSum collects what QuantizeGroups lost: per lane the sum of squared errors and of squared
-// values. The zero value is an empty sum. The result depends on the order in which rows are added,
-// so a sum that several goroutines work on is kept per row or per fixed block of rows, and those
-// are put together with Add in a fixed order.
+// ErrorSum accumulates the quantization error of QuantizeGroups: per lane the sum of squared errors
+// and of squared values. The zero value is an empty sum. The result depends on the order of rows,
+// so goroutines that share the work keep one sum per row, or per fixed block of rows, and combine
+// the sums with Add in a fixed order.
 type ErrorSum struct {
 	Noise, Signal [Lanes]float64
 }

@@ -5,7 +5,7 @@ import (
 	"math"
 )
 
-// The portable implementation. It defines the results; the assembly is tested against it.
+// The portable implementation. It defines the results; tests compare the assembly with it.
 
 // expMask is the exponent field of a float32: |bits| at or above it are infinities and NaNs.
 const expMask = 0x7f800000
@@ -61,9 +61,9 @@ func groupRangeGeneric(lo, hi, x []float32, group int) (finite bool) {
 	return top < expMask
 }
 
-// roundMagic is 1.5 * 2^23: adding it to a float32 below 2^22 in size leaves no bits for a
-// fraction, so the addition itself rounds to the nearest integer, ties to even, and subtracting it
-// again is exact.
+// roundMagic is 1.5 * 2^23. Adding it to a float32 below 2^22 in magnitude leaves no bits for a
+// fraction: the addition rounds to the nearest integer, ties to even, and subtracting it again is
+// exact.
 const roundMagic float32 = 0x1.8p23
 
 func quantizeGroupsGeneric(q []int8, x, scale, inv []float32, zero []int8, group, qmin, qmax int, acc *ErrorSum) {

@@ -8,18 +8,18 @@ import (
 // SearchLanes is the number of scales that one call of SearchScales tries.
 const SearchLanes = 32
 
-// Search holds the scales that SearchScales tries and what it finds of them.
+// Search holds the scales that SearchScales tries and its results.
 type Search struct {
-	// Of candidate c: the inverse of its scale in units of the call's unit, and the least and
+	// For candidate c: the inverse of its scale in units of the call's unit, and the least and
 	// greatest steps, qmin-z and qmax-z, which are within -256 .. 255.
 	Inv, Lo, Hi [SearchLanes]float32
-	// Product is the sum of w*x*q, Score that sum's square over the sum of w*q*q.
+	// Product is the sum of w*x*q; Score is the square of Product over the sum of w*q*q.
 	Product, Score [SearchLanes]float32
 }
 
-// SearchScales finds for each candidate of s the steps q nearest to the values of a group x and,
-// with weights w, how much of the group's weighted square these steps take away if their scale is
-// the best for them, Product/sum(w*q*q), which is Score/Product. In float32, each step rounded, for
+// SearchScales finds for each candidate of s the steps q nearest to the values of a group x. Score
+// is the reduction of the group's squared error, weighted by w, if the scale is the best one for
+// these steps: Product/sum(w*q*q), which is Score/Product. In float32, with every step rounded, for
 // candidate c and the values in order:
 //
 //	t = min(max(x*(Inv[c]*unit), Lo[c]), Hi[c])
@@ -32,7 +32,7 @@ type Search struct {
 // Then Product[c] = A and Score[c] = A*A/B, or 0 where that is NaN.
 //
 // The lengths of x and w are the same, at least 1. All arguments and each product Inv[c]*unit must
-// be finite, weights not negative; otherwise the results are any.
+// be finite, and weights not negative; otherwise the results are undefined.
 func SearchScales(s *Search, unit float32, x, w []float32) {
 	checkWeights(x, w)
 	searchScales(s, unit, x, w)
@@ -41,17 +41,17 @@ func SearchScales(s *Search, unit float32, x, w []float32) {
 // FinalLanes is the number of scales that one call of ScaleErrors measures.
 const FinalLanes = 8
 
-// Final holds the scales that ScaleErrors measures and what it finds of them.
+// Final holds the scales that ScaleErrors measures and its results.
 type Final struct {
-	// Of candidate c: the scale, not zero and with a finite inverse, and the least and greatest
+	// For candidate c: the scale, not zero and with a finite inverse, and the least and greatest
 	// steps as in a Search.
 	Scale, Lo, Hi [FinalLanes]float32
 	// Error is the weighted squared error.
 	Error [FinalLanes]float32
 }
 
-// ScaleErrors sums for each candidate of f the weighted squared errors that a group x has with its
-// scale. In float32, each step rounded, for candidate c and value i:
+// ScaleErrors sums for each candidate of f the weighted squared errors of a group x with the
+// candidate's scale. In float32, with every step rounded, for candidate c and value i:
 //
 //	t = min(max(x*(1/Scale[c]), Lo[c]), Hi[c])
 //	q = t rounded to the nearest integer, ties to even
@@ -81,8 +81,8 @@ func SumSquares(x []float32) float64 {
 	return tree(sum)
 }
 
-// Importance sets w to the weights that errors of x have: w[i] = sqrt(1 + (x[i]*x[i])*inverse),
-// each step rounded to float32. len(w) is len(x).
+// Importance sets w to the weights of errors of x: w[i] = sqrt(1 + (x[i]*x[i])*inverse), with every
+// step rounded to float32. len(w) is len(x).
 func Importance(w, x []float32, inverse float32) {
 	if len(w) != len(x) {
 		panic(fmt.Sprintf("vec: %d weights of %d values", len(w), len(x)))
@@ -132,7 +132,7 @@ func scaleErrorsGeneric(f *Final, x, w []float32) {
 	}
 }
 
-// nearest is t, brought into lo .. hi and rounded.
+// nearest is t, clamped to lo .. hi and rounded.
 func nearest(t, lo, hi float32) float32 {
 	if t < lo {
 		t = lo

@@ -2,7 +2,6 @@ package vec
 
 import "github.com/lowbit-go/gq/internal/cpu"
 
-// accelerated is whether the assembly runs. Packages with functions of one set of arguments have
-// families of functions; here calls through variables would make the arguments of those below
-// escape to the heap.
+// accelerated selects the assembly. It is a flag, because calls through function variables would
+// make the arguments of these functions escape to the heap.
 var accelerated = cpu.NewFamily("vec", false)

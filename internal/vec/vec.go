@@ -2,13 +2,13 @@ package vec
 
 import "fmt"
 
-// Lanes is the number of partial sums that error sums are kept in: value i of a group belongs to
-// lane i % Lanes.
+// Lanes is the number of partial sums of an error sum: value i of a group belongs to lane i %
+// Lanes.
 const Lanes = 16
 
 // flushEvery is the number of values of one group after which float32 lanes are added to the
-// float64 ones. It bounds the rounding error of a lane: 16 additions in float32, whatever the
-// group's size.
+// float64 lanes. It bounds the rounding error of a lane: 16 additions in float32, for every group
+// size.
 const flushEvery = 256
 
 // WidenBF16 converts the little-endian BF16 values of src to float32, exactly and for any bits (NaN
@@ -29,7 +29,7 @@ func WidenF16(dst []float32, src []byte) {
 // GroupRange stores the range of each run of group values of x, zero included: lo[g] = min(0, ...)
 // and hi[g] = max(0, ...), where zeros are +0 whatever the signs of zeros in x. The last run may be
 // short; len(lo) and len(hi) are Groups(len(x), group). finite is false if x holds a NaN or an
-// infinity; lo and hi then hold anything.
+// infinity; lo and hi are then undefined.
 func GroupRange(lo, hi, x []float32, group int) (finite bool) {
 	n := Groups(len(x), group)
 	if len(lo) != n || len(hi) != n {
@@ -40,7 +40,7 @@ func GroupRange(lo, hi, x []float32, group int) (finite bool) {
 
 // QuantizeGroups chooses the code of each value of x, which is cut into runs of group values (the
 // last may be short), and adds the squared errors and squared values to acc. For value i of group
-// g, in float32, each step rounded:
+// g, in float32, with every step rounded:
 //
 //	t = min(max(x*inv[g], qmin-z), qmax-z)   z = zero[g], or 0 if zero is nil
 //	r = t rounded to the nearest integer, ties to even
@@ -48,13 +48,13 @@ func GroupRange(lo, hi, x []float32, group int) (finite bool) {
 //	e = x - r*scale[g]
 //	noise[i%Lanes] += e*e, signal[i%Lanes] += x*x
 //
-// At a group's end, and after each 256 values of a longer one, the float32 sums are added to acc's
-// lanes as float64 and start again from zero. An x*x beyond float32 makes acc infinite, one below
-// its smallest denormal adds nothing.
+// At a group's end, and after each 256 values of a longer group, the float32 sums are added to
+// acc's lanes as float64 and restart from zero. An x*x beyond float32 makes acc infinite; an x*x
+// below the smallest denormal adds nothing.
 //
 // len(q) is len(x); scale, inv and (unless nil) zero have Groups(len(x), group) elements; -128 <=
-// qmin <= qmax <= 127. x must be finite (GroupRange tells), scale and inv too: otherwise codes and
-// acc hold anything. Nothing is kept of the arguments.
+// qmin <= qmax <= 127. x (see GroupRange), scale and inv must be finite; otherwise codes and acc
+// are undefined. QuantizeGroups does not retain its arguments.
 func QuantizeGroups(q []int8, x, scale, inv []float32, zero []int8, group, qmin, qmax int, acc *ErrorSum) {
 	n := Groups(len(x), group)
 	if len(q) != len(x) || len(scale) != n || len(inv) != n || zero != nil && len(zero) != n {
@@ -67,8 +67,8 @@ func QuantizeGroups(q []int8, x, scale, inv []float32, zero []int8, group, qmin,
 	quantizeGroups(q, x, scale, inv, zero, group, qmin, qmax, acc)
 }
 
-// Groups returns the number of groups that n values make: n/group rounded up. It panics unless
-// group is positive.
+// Groups returns the number of groups of n values: n/group, rounded up. It panics unless group is
+// positive.
 func Groups(n, group int) int {
 	if group <= 0 {
 		panic(fmt.Sprintf("vec: group size %d", group))

@@ -2,8 +2,8 @@
 
 package vec
 
-// What the assembly wants (kernels_amd64.go, kernels_arm64.go): positive counts, values by the 16.
-// Here calls are cut into such pieces and the rest goes to the portable code.
+// The assembly (kernels_amd64.go, kernels_arm64.go) needs positive counts, and values in multiples
+// of 16. The functions here cut calls into such pieces; the portable code does the rest.
 
 func widenBF16(dst []float32, src []byte) {
 	if n := len(dst) &^ (Lanes - 1); accelerated.Chosen() && n > 0 {
@@ -67,8 +67,8 @@ func quantizeGroups(q []int8, x, scale, inv []float32, zero []int8, group, qmin,
 	if zero != nil {
 		z = &zero[groups]
 	}
-	// The sums of a group start again after each flushEvery values, so it can be cut there, and
-	// only there.
+	// The sums of a group restart after every flushEvery values, so the group can only be cut
+	// there.
 	whole := last
 	if last%Lanes != 0 {
 		whole = last &^ (flushEvery - 1)
@@ -79,9 +79,9 @@ func quantizeGroups(q []int8, x, scale, inv []float32, zero []int8, group, qmin,
 	quantizeRun(q[whole:], x[whole:], scale[groups], inv[groups], int(*z), qmin, qmax, acc)
 }
 
-// cut returns the number of whole groups that the assembly takes of n values, and the number of
-// values after them. ok is false if a group size that is no multiple of Lanes has more than one
-// group begin inside a row.
+// cut returns the number of whole groups of n values for the assembly, and the number of values
+// after them. ok is false if a group size that is not a multiple of Lanes has more than one group
+// begin within a row.
 func cut(n, group int) (groups, last int, ok bool) {
 	if group%Lanes != 0 {
 		return 0, n, group >= n
@@ -106,8 +106,7 @@ func scaleErrors(f *Final, x, w []float32) {
 }
 
 func sumSquares(sum *[Lanes]float64, x []float32) {
-	// The lanes start again after each flushEvery values, so the values can be cut there, and only
-	// there.
+	// The lanes restart after every flushEvery values, so the values can only be cut there.
 	if n := len(x) &^ (flushEvery - 1); accelerated.Chosen() && n > 0 {
 		sumSquaresBlock(&sum[0], &x[0], n)
 		x = x[n:]

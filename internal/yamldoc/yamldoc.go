@@ -1,7 +1,7 @@
 // Package yamldoc reads the YAML that people write: one document, of bounded size and depth.
 //
-// The parser of github.com/goccy/go-yaml takes memory that grows with the square of the depth
-// (2.4 GB for 80 kB of nested lists). Its lexer does not, so that the depth is known before.
+// The parser of github.com/goccy/go-yaml takes memory that grows with the square of the depth (2.4
+// GB for 80 kB of nested lists). Its lexer does not, so the depth is checked before parsing.
 package yamldoc
 
 import (
@@ -21,9 +21,9 @@ import (
 // maxDepth bounds how deep lists and mappings are nested. Recipes and gates need 4 levels.
 const maxDepth = 32
 
-// An Error is YAML that cannot be used.
+// An Error reports YAML that cannot be used.
 type Error struct {
-	Line int // 1 is the first; 0 if it is not known
+	Line int // 1 is the first line; 0 if unknown
 	Msg  string
 }
 
@@ -34,8 +34,8 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("line %d: %s", e.Line, e.Msg)
 }
 
-// Parse returns the one document of raw; nil if there are comments at most. Anchors and aliases are
-// refused: with them, a short text stands for a huge one. Errors are of type *Error.
+// Parse returns the one document of raw, or nil if raw holds at most comments. Anchors and aliases
+// are refused: with them, a short text can stand for a huge one. Errors are of type *Error.
 func Parse(raw []byte) (ast.Node, error) {
 	if len(raw) > files.MaxYAML {
 		return nil, &Error{0, fmt.Sprintf("%d bytes, more than the limit of %d", len(raw), files.MaxYAML)}
@@ -73,7 +73,7 @@ func Decode(raw []byte, v any) error {
 	return nil
 }
 
-// check refuses what would cost the parser too much.
+// check refuses documents that would cost the parser too much.
 func check(tokens token.Tokens) error {
 	var d depth
 	for _, t := range tokens {
@@ -88,9 +88,9 @@ func check(tokens token.Tokens) error {
 	return nil
 }
 
-// depth follows how deep the tokens of a text are nested.
+// depth tracks the nesting depth of a text's tokens.
 type depth struct {
-	flow   int   // brackets and braces that are open
+	flow   int   // open brackets and braces
 	blocks []int // the columns of the open block lists and mappings, ascending
 }
 
@@ -103,7 +103,7 @@ func (d *depth) add(t *token.Token) int {
 		d.flow = max(0, d.flow-1)
 	case token.SequenceEntryType, token.MappingKeyType:
 		d.block(t.Position.Column)
-	case token.MappingValueType: // the key before it says the column
+	case token.MappingValueType: // the key before it has the column
 		if t.Prev != nil {
 			d.block(t.Prev.Position.Column)
 		}
@@ -123,8 +123,8 @@ func (d *depth) block(column int) {
 	}
 }
 
-// syntaxError gives the line and the plain message of goccy/go-yaml's error, without the excerpt of
-// the text that it adds.
+// syntaxError returns the line and the plain message of goccy/go-yaml's error, without its excerpt
+// of the text.
 func syntaxError(err error) error {
 	var y yaml.Error
 	if !errors.As(err, &y) {
@@ -137,7 +137,7 @@ func syntaxError(err error) error {
 	return e
 }
 
-// Line returns the line of a node; 0 if it is not known.
+// Line returns the line of a node; 0 if unknown.
 func Line(n ast.Node) int {
 	if t := n.GetToken(); t != nil && t.Position != nil {
 		return t.Position.Line

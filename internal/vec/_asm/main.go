@@ -56,10 +56,10 @@ func widen(name, doc string, convert func(src operand.Mem, dst reg.VecVirtual)) 
 	RET()
 }
 
-// groupRange takes minimum and maximum on the bits: as signed integers, started at 0, the largest
-// is the largest positive float; as unsigned ones, started at the bits of -0, the largest is the
-// most negative float. That costs two instructions a vector where float minimum, maximum and a test
-// for NaN cost four, and NaNs and infinities come out on top.
+// groupRange computes minimum and maximum on the bits. As signed integers, starting at 0, the
+// largest is the largest positive float; as unsigned integers, starting at the bits of -0, the
+// largest is the most negative float. This costs two instructions a vector; float minimum, maximum
+// and a test for NaN cost four. NaNs and infinities are the largest.
 func groupRange() {
 	TEXT("groupRangeBlock", NOSPLIT, "func(lo, hi, x *float32, groups, group int) (top uint32)")
 	Doc("groupRangeBlock is groupRangeGeneric with AVX2 for whole groups, group a multiple of 16, both counts positive.",
@@ -100,8 +100,8 @@ func groupRange() {
 
 	VPMAXSD(high[1], high[0], high[0])
 	VPMAXUD(low[1], low[0], low[0])
-	// From here both are magnitudes and reduced side by side, maxima in the lower half, minima in
-	// the upper.
+	// From here on both are magnitudes, reduced together: maxima in the lower half, minima in the
+	// upper one.
 	VPXOR(sign, low[0], low[0])
 	m, t := YMM(), YMM()
 	VPERM2I128(operand.Imm(0x20), low[0], high[0], m)
@@ -114,7 +114,7 @@ func groupRange() {
 	VPMAXUD(m, top, top)
 	VMOVD(m.AsX(), operand.Mem{Base: hi})
 	VEXTRACTI128(operand.Imm(1), m, m.AsX())
-	VSUBPS(m.AsX(), zero.AsX(), m.AsX()) // 0 - magnitude: exact, and +0 where there is nothing negative
+	VSUBPS(m.AsX(), zero.AsX(), m.AsX()) // 0 - magnitude: exact, and +0 if no value is negative
 	VMOVD(m.AsX(), operand.Mem{Base: lo})
 	ADDQ(operand.Imm(4), hi)
 	ADDQ(operand.Imm(4), lo)
@@ -219,8 +219,8 @@ func quantizeGroups() {
 	SUBQ(operand.Imm(16), n)
 	JNE(operand.LabelRef("values"))
 
-	// Through memory: conversion of a loaded half needs no shuffle (0.02 ns a value in groups of 32
-	// on a Zen 5).
+	// Through memory: converting a loaded half needs no shuffle (0.02 ns a value in groups of 32 on
+	// a Zen 5).
 	for i, sum := range []reg.VecVirtual{noise[0], noise[1], signal[0], signal[1]} {
 		VMOVUPS(sum, lanes.Offset(32*i))
 	}

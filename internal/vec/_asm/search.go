@@ -15,7 +15,7 @@ func zeroed(regs ...reg.VecVirtual) {
 	}
 }
 
-// chunk sets n to the smaller of left and 256, and takes it off left.
+// chunk sets n to the smaller of left and 256, and subtracts it from left.
 func chunk(n, left reg.Register) {
 	MOVQ(operand.U32(256), n)
 	CMPQ(left, n)
@@ -23,7 +23,7 @@ func chunk(n, left reg.Register) {
 	SUBQ(n, left)
 }
 
-// ones gives a register of eight 1.0.
+// ones returns a register of eight 1.0.
 func ones() reg.VecVirtual {
 	one := YMM()
 	VPCMPEQD(one, one, one)
@@ -32,8 +32,8 @@ func ones() reg.VecVirtual {
 	return one
 }
 
-// searchScales keeps the candidates in lanes, four vectors of them, and goes through the values one
-// by one: no sum crosses lanes, so any group size is as good as another.
+// searchScales keeps the candidates in lanes, in four vectors, and goes through the values one by
+// one. No sum crosses lanes, so every group size is equally fast.
 func searchScales() {
 	TEXT("searchScalesBlock", NOSPLIT, "func(s *float32, unit float32, x, w *float32, n int)")
 	Doc("searchScalesBlock is searchScalesGeneric with AVX2 for n values, n positive.")
@@ -107,7 +107,7 @@ func searchScales() {
 	RET()
 }
 
-// scaleErrors has one vector of candidates and two sums, for values at even and at odd places, so
+// scaleErrors has one vector of candidates and two sums, for values at even and at odd indexes, so
 // that additions wait for each other half as long.
 func scaleErrors() {
 	TEXT("scaleErrorsBlock", NOSPLIT, "func(f *float32, x, w *float32, n int)")

@@ -9,25 +9,25 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// kept reads the rows of a table that was not quantized.
-type kept struct {
+// unquantized reads the rows of an unquantized embedding.
+type unquantized struct {
 	dtype packing.Dtype
 	cols  int
 }
 
-func newKept(h packing.Header) (rowReader, error) {
+func newUnquantized(h packing.Header) (rowReader, error) {
 	switch h.Dtype {
 	case packing.F32, packing.F16, packing.BF16:
-		return &kept{h.Dtype, int(h.Cols)}, nil
+		return &unquantized{h.Dtype, int(h.Cols)}, nil
 	}
-	return nil, &UnsupportedError{Msg: fmt.Sprintf("a table kept as %s cannot be looked up; F32, F16, BF16 and quantized ones can", h.Dtype)}
+	return nil, &UnsupportedError{Msg: fmt.Sprintf("an unquantized embedding of dtype %s, want F32, F16 or BF16", h.Dtype)}
 }
 
 // DequantizeRow widens one row.
-func (k *kept) DequantizeRow(dst []float32, data []byte, row int) {
-	size := k.cols * k.dtype.Bits() / 8
+func (u *unquantized) DequantizeRow(dst []float32, data []byte, row int) {
+	size := u.cols * u.dtype.Bits() / 8
 	src := data[row*size:][:size]
-	switch k.dtype {
+	switch u.dtype {
 	case packing.BF16:
 		vec.WidenBF16(dst, src)
 	case packing.F16:
