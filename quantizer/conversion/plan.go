@@ -97,12 +97,11 @@ type item struct {
 	index      int        // in the plan's items
 	nameIndex  int        // of its canonical name in the image; its aliases follow
 
-	role        gqf.Role
-	quantize    bool
-	scaleStated bool // the scheme's dtype of scales is a person's choice
-	realZeros   bool // zero points are float32 on their way into the layouts
-	transposed  bool // the checkpoint stores a slice as cols x rows
-	shared      bool // a table that is the head too
+	role       gqf.Role
+	quantize   bool
+	realZeros  bool // zero points are float32 on their way into the layouts
+	transposed bool // the checkpoint stores a slice as cols x rows
+	shared     bool // a table that is the head too
 }
 
 // variant is an item in one layout. Its payloads are, for each slice, the weights
@@ -302,7 +301,7 @@ func (pl *planner) decide(t *safetensors.Tensor) (*item, error) {
 		return it, nil
 	}
 	it.quantize, it.slices, it.transposed = true, class.Slices(), class.Transposed
-	it.scheme, it.scaleStated = pl.opts.Recipe.Scheme(class.Role, rule), pl.opts.Recipe.ScaleStated(rule)
+	it.scheme = pl.opts.Recipe.Scheme(class.Role, rule)
 	it.rule = rule
 	return it, nil
 }

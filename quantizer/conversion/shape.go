@@ -42,7 +42,7 @@ func (pl *planner) shapeItem(it *item) error {
 		it.rows, it.cols = it.cols, it.rows
 	}
 	var err error
-	if it.scheme, err = quantizer.AdaptToTargets(it.scheme, it.cols, pl.opts.Recipe.Targets, it.scaleStated); err != nil {
+	if it.scheme, err = quantizer.AdaptToTargets(it.scheme, it.cols, pl.opts.Recipe.Targets, pl.opts.Recipe.ScaleStated(it.rule)); err != nil {
 		return err
 	}
 	if err := it.scheme.ValidateCommand(); err != nil {

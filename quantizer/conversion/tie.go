@@ -80,7 +80,7 @@ func (pl *planner) tieAbsent(table *item) error {
 		if rule.Skip {
 			head.keep("a rule says skip")
 		}
-		head.scheme, head.scaleStated = pl.opts.Recipe.Scheme(gqf.RoleEmbedding, rule), pl.opts.Recipe.ScaleStated(rule)
+		head.scheme = pl.opts.Recipe.Scheme(gqf.RoleEmbedding, rule)
 	}
 	if !pl.share(table, head) {
 		i := slices.Index(pl.Plan.items, table)
@@ -108,7 +108,6 @@ func (pl *planner) share(table, head *item) bool {
 	table.shared = true
 	if head.line.Rule != "" && table.line.Rule == "" {
 		table.line.Rule, table.scheme, table.rule, table.quantize = head.line.Rule, head.scheme, head.rule, head.quantize
-		table.scaleStated = head.scaleStated
 		if !head.quantize {
 			table.keep("a rule says skip")
 		}
