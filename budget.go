@@ -18,14 +18,16 @@ import (
 	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
-// Budget is what bits and groups are chosen for. Exactly one of the first three fields is set.
+// Budget is a target that bits and groups are chosen to meet. Exactly one of the first three fields
+// is set.
 type Budget struct {
 	// BitsPerWeight is the most bits of payload per quantized weight.
 	BitsPerWeight float64
 	// FileBytes is the greatest size of the file.
 	FileBytes int64
-	// MaxKL asks for the smallest file whose KL divergence from the checkpoint is at most so many nats per token, as
-	// executed, on the calibration text.
+	// MaxKL asks for the smallest file whose mean KL divergence from the checkpoint, in nats per
+	// token, is at most MaxKL. The quantized model is executed as on a device, on the calibration
+	// text.
 	MaxKL float64
 	// Groups are the group sizes to choose from. Default: 32, 64, 128.
 	Groups []int
@@ -33,7 +35,7 @@ type Budget struct {
 	EmbeddingFixed bool
 }
 
-// check finds a budget that cannot be.
+// check finds invalid fields.
 func (b *Budget) check() error {
 	if b == nil {
 		return nil
@@ -70,17 +72,18 @@ func (b *Budget) comment(a *Allocation) string {
 	return fmt.Sprintf("gq quantize, %s\n%s", what, a.Summary())
 }
 
-// Allocation is what a Budget chose.
+// Allocation holds the bits and groups chosen for a Budget.
 type Allocation struct {
 	*alloc.Allocation
-	// Source is where the text comes from that bits were chosen with: "self", "text" or "tokens".
+	// Source is the source of the text that bits were chosen with: "self", "text" or "tokens".
 	Source string `json:"source"`
-	// KL was measured on that text, with the file as executed. Nil without Budget.MaxKL.
+	// KL was measured on this text, with the quantized model executed as on a device. Nil without
+	// Budget.MaxKL.
 	KL          *float64           `json:"kl,omitempty"`
 	Evaluations []alloc.Evaluation `json:"evaluations,omitempty"`
 }
 
-// Summary is one line of text.
+// Summary describes the allocation in a line.
 func (a *Allocation) Summary() string {
 	s := fmt.Sprintf("%.4f bits per weight, a file of %d bytes, predicted KL %.5f", a.BitsPerWeight, a.OutputBytes, a.PredictedKL)
 	if a.KL != nil {
@@ -89,7 +92,7 @@ func (a *Allocation) Summary() string {
 	return s
 }
 
-// probeTokens is how much text bits are chosen with.
+// probeTokens is the number of tokens that bits are chosen with.
 const probeTokens = 2560
 
 // chooser chooses bits for the budget of a job.
@@ -100,7 +103,7 @@ type chooser struct {
 	source        string // of the text
 }
 
-// feasible refuses a budget that no allocation of the checkpoint at hand meets, before any work for it.
+// feasible refuses, before any work, a budget that no allocation of the checkpoint meets.
 func (j *quantizeJob) feasible() error {
 	if err := j.wholeModel("to choose bits"); err != nil {
 		return err
@@ -161,10 +164,10 @@ func (h *chooser) close() {
 	}
 }
 
-// packedBytes bounds the checkpoints whose weights are copied into the order of their kernels.
-const packedBytes = 1 << 29 // there are two of them
+// Checkpoints up to packedBytes are repacked in memory, in the order of their kernels.
+const packedBytes = 1 << 29 // there are two copies
 
-// open opens model and text, and runs the float model on that.
+// open opens the model and the text and runs the float model on it.
 func (h *chooser) open() (err error) {
 	size := int64(0)
 	for _, t := range h.ck.Tensors() {
@@ -174,7 +177,8 @@ func (h *chooser) open() (err error) {
 	if h.float, err = model.OpenCheckpoint(h.ck.Dir(), options); err != nil {
 		return err
 	}
-	// A text that calibration takes anyway is that of the original checkpoint, and as long as calibration wants it.
+	// If calibration needs a text anyway, the probes use it: the model of the unfolded checkpoint
+	// writes it, as long as calibration needs it.
 	from, tokens := h.plan, probeTokens
 	if h.calibration != nil && h.o.Recipe.Calibrate != "" {
 		from, tokens = h.original, h.calibration.tokens()
@@ -191,11 +195,11 @@ func (h *chooser) open() (err error) {
 	return err
 }
 
-// allocJob is the choice of bits for the checkpoint at hand, without model and text.
+// allocJob is the allocation job for the present checkpoint, without model and text.
 func (j *quantizeJob) allocJob() alloc.Job {
 	b := j.o.Budget
 	job := alloc.Job{Checkpoint: j.ck, Config: j.config, Options: j.opts, Groups: b.Groups, TableFixed: b.EmbeddingFixed}
-	if b.BitsPerWeight > 0 && b.BitsPerWeight < 2.5 { // the person asked for it
+	if b.BitsPerWeight > 0 && b.BitsPerWeight < 2.5 { // the user asked for it
 		job.MinBits = 1
 	}
 	if j.o.Recipe.Quality == quantizer.QualityBest {
@@ -218,7 +222,7 @@ func (h *chooser) probe() (*alloc.Sensitivities, error) {
 	return job.Probe(h.ctx)
 }
 
-// longestAccount is the longest account of calibration that a file may have.
+// longestAccount is the longest description of calibration that a file may have.
 func longestAccount() *conversion.Calibration {
 	seed := uint64(math.MaxUint64)
 	return &conversion.Calibration{
@@ -227,11 +231,11 @@ func longestAccount() *conversion.Calibration {
 	}
 }
 
-// measure writes the file of an allocation beside the output, runs it as a device would and removes it.
+// measure writes an allocation's file beside the output, runs it as a device would, and removes it.
 func (h *chooser) measure(ctx context.Context, a *alloc.Allocation) (kl float64, err error) {
 	opts := h.opts
 	opts.Rules = append(slices.Clone(a.Rules), opts.Rules...)
-	plan, err := conversion.NewPlan(h.ck, h.config, opts) // a.Plan is for the file that stays
+	plan, err := conversion.NewPlan(h.ck, h.config, opts) // a.Plan is for the final file
 	if err != nil {
 		return 0, err
 	}
@@ -241,7 +245,7 @@ func (h *chooser) measure(ctx context.Context, a *alloc.Allocation) (kl float64,
 		if codes, done, err = h.calibration.run(plan); err != nil {
 			return 0, err
 		}
-		defer done() // its layers stay: if nothing better is found, the file is made of them
+		defer done() // its layers stay: if no allocation is better, the final file reuses them
 	}
 	err = plan.WriteTemporary(ctx, h.dst, codes, func(temp string) error {
 		f, err := gqf.Open(temp, gqf.Options{})

@@ -19,15 +19,15 @@ import (
 	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
-// calibration is the part of a job that chooses codes with calibration data.
+// calibration is the part of a job that chooses codes with calibration.
 type calibration struct {
 	*quantizeJob
-	imatrix, solved, awq bool // the algorithms that the plan has; awq ends as imatrix does
+	imatrix, solved, awq bool // algorithms in the plan; awq finishes as imatrix does
 	ran                  bool // calib.Run was called
 }
 
-// newCalibration looks for algorithms in the plan that need calibration, nil if it has none, and refuses options that do
-// not go with them.
+// newCalibration returns the calibration that the plan's algorithms need, or nil. It refuses
+// contradictory options.
 func (j *quantizeJob) newCalibration() (*calibration, error) {
 	k := &calibration{quantizeJob: j}
 	for _, m := range j.plan.Matrices() {
@@ -58,8 +58,8 @@ func (j *quantizeJob) newCalibration() (*calibration, error) {
 	return k, nil
 }
 
-// uncalibrated refuses options of calibration for a plan whose algorithms need none. Bits are chosen with a text too, and
-// a seed makes rotations.
+// uncalibrated refuses options of calibration for a plan whose algorithms need none. Budgets need a
+// text too, and rotations a seed.
 func (j *quantizeJob) uncalibrated() error {
 	r := j.o.Recipe
 	for _, option := range []struct {
@@ -83,7 +83,7 @@ func (j *quantizeJob) uncalibrated() error {
 // seed is the seed of texts and rotations.
 func (j *quantizeJob) seed() uint64 { return cmp.Or(j.o.Recipe.Seed, 1) }
 
-// run chooses the codes of a plan. done is called when they are written.
+// run chooses the codes of a plan. done must be called when they are written.
 func (k *calibration) run(p *conversion.Plan) (codes *conversion.CalibratedCodes, done func(), err error) {
 	defer memlimit.Lift()()
 	if err := p.CheckOutput(k.dst); err != nil {
@@ -99,7 +99,7 @@ func (k *calibration) run(p *conversion.Plan) (codes *conversion.CalibratedCodes
 	}
 	add, end := k.begin(stageCalibrate, "weights", calib.Work(p))
 	o := calib.Options{Refine: k.refine(), Work: k.work, Threads: k.o.Threads, Progress: add}
-	if !k.ran { // else the layers are of this job
+	if !k.ran { // else this job made the layers
 		o.Resumed = func(layers, of int) { k.resumed(k.work, fmt.Sprintf("%d of %d layers", layers, of)) }
 	}
 	k.ran = true
@@ -111,13 +111,12 @@ func (k *calibration) run(p *conversion.Plan) (codes *conversion.CalibratedCodes
 	return result.Codes(), result.Close, nil
 }
 
-// tokens is how much text calibration takes.
+// tokens is the number of calibration tokens.
 func (k *calibration) tokens() int { return cmp.Or(k.o.Recipe.CalibrateTokens, calib.DefaultTokens) }
 
-// refine tells whether codes are refined.
 func (k *calibration) refine() bool { return k.o.Recipe.Refine != nil && *k.o.Recipe.Refine }
 
-// text reads the text that the recipe names, or has the model of a plan's checkpoint write one.
+// text reads the recipe's text, or lets the model of a plan's checkpoint write one.
 func (j *quantizeJob) text(p *conversion.Plan, tokens int) (*text.Text, error) {
 	tok, err := tokenizer.Open(p.SourceDir())
 	if err != nil {
@@ -142,7 +141,7 @@ func (j *quantizeJob) text(p *conversion.Plan, tokens int) (*text.Text, error) {
 	return j.selfText(p, tok, j.calibrationText(tokens))
 }
 
-// moments runs the model on a text.
+// moments collects the second moments of a text.
 func (k *calibration) moments(p *conversion.Plan, t *text.Text) (*calib.Imatrix, error) {
 	m, err := model.OpenCheckpoint(p.SourceDir(), model.Options{Threads: 1})
 	if err != nil {

@@ -10,13 +10,15 @@ import (
 	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
-// The costs of stages are estimates in units of 1e9 multiply-adds of a forward pass with float32 weights. They only have to
-// tell which of two stages takes how much longer: the time of the stages that are over tells the rest.
+// Costs of stages are estimates in units of 1e9 multiply-adds of a forward pass with float32
+// weights. They only have to tell how much longer one stage takes than another: the speed is
+// measured while stages run.
 //
-// A unit takes .026 s of CPU time on an AMD EPYC with AVX-512 (unitSeconds): 13 s of imatrix for a layer of Llama-3.2-1B and
-// 8192 tokens. perSolve follows from the 77 s of gptq and 108 s of gptq-ft there, which docs/QUALITY.md states; the costs of
-// codes were measured on a layer of these shapes; perWritten, perFolded and perCompare with a Llama of 19M weights, and are off
-// by up to a factor of 2.
+// A unit takes .026 s of CPU time on an AMD EPYC with AVX-512 (unitSeconds): imatrix takes 13 s for
+// a layer of Llama-3.2-1B and 8192 tokens. perSolve follows from the 77 s of gptq and 108 s of
+// gptq-ft on that layer, see docs/QUALITY.md. The costs of codes were measured on a layer of these
+// shapes. perWritten, perFolded and perCompare were measured with a Llama of 19M weights and are
+// off by up to a factor of 2.
 const (
 	perPass       = 1.0  // of a weight and a token: a forward pass of whole sequences
 	perWritten    = 4.0  // of a weight and a token: 16 sequences, one token at a time
@@ -29,13 +31,14 @@ const (
 	perCompare    = 500  // of a weight that is compared with its codes
 )
 
-// Parts of a forward pass that calibration takes for each stream of hidden states: to collect inputs and to move on.
+// Passes that calibration runs for each stream of hidden states: one collects inputs, one moves the
+// stream on.
 const calibrationPasses = 2
 
-// evaluations is how many files a search for a divergence measures, as a rule.
+// evaluations is how many files a search for a divergence usually measures.
 const evaluations = 5
 
-// weights is how many weights a plan quantizes.
+// weights is the number of weights that a plan quantizes.
 func weights(p *conversion.Plan) (n float64) {
 	for _, m := range p.Matrices() {
 		n += float64(m.Rows) * float64(m.Cols)
@@ -59,7 +62,8 @@ func (j *quantizeJob) foldCost() float64 {
 	return perFolded * weights(j.plan) * steps / 1e9
 }
 
-// probeCost is the cost of the choice of bits: for each tensor and width a pass from its layer on, and a search on rows of it.
+// probeCost is the cost of choosing bits: for each tensor and width a pass from its layer on, and a
+// search on a sample of its rows.
 func (j *quantizeJob) probeCost() float64 {
 	widths := 1.0
 	if j.o.Recipe.Quality == quantizer.QualityBest {
@@ -72,7 +76,7 @@ func (j *quantizeJob) probeCost() float64 {
 func (j *quantizeJob) calibrationCost() float64 {
 	tokens := float64(cmp.Or(j.o.Recipe.CalibrateTokens, calib.DefaultTokens))
 	if !j.calibration.solved {
-		if j.o.Recipe.Calibrate == "" { // the moments are in files
+		if j.o.Recipe.Calibrate == "" { // the second moments are in files
 			return 0
 		}
 		return perPass * weights(j.plan) * tokens / 1e9
@@ -89,15 +93,16 @@ func (j *quantizeJob) calibrationCost() float64 {
 	return cost
 }
 
-// solveCost is the cost of a matrix whose codes gptq chooses, or gptq-ft with two streams of hidden states.
+// solveCost is the cost of choosing a matrix's codes by gptq, or by gptq-ft, which has two streams
+// of hidden states.
 func solveCost(rows, cols, tokens, streams float64) float64 {
 	passes := rows * cols * tokens * streams * calibrationPasses * perPass
 	hessians := cols * cols * tokens * streams / 2
 	return (passes + hessians + rows*cols*cols*perSolve) / 1e9
 }
 
-// plannedStages lists the stages that the job will have; dry leaves out what a plan does not do. Those that an earlier job has
-// finished are passed over.
+// plannedStages lists the stages of the job, or with dry the stages of its plan. A resumed job
+// skips finished stages.
 func (j *quantizeJob) plannedStages(dry bool) (list []*planned) {
 	r := j.o.Recipe
 	self := r.Calibrate == quantizer.Self && !(dry && j.o.Budget == nil)
@@ -129,7 +134,7 @@ func (j *quantizeJob) plannedStages(dry bool) (list []*planned) {
 		if self {
 			list = append(list, &planned{stageHeldText, textCost(j.plan, k.heldOutTokens()), 1})
 		}
-		// Both models read it.
+		// Both models read the text.
 		list = append(list, &planned{stageHeldOut, 2 * perPass * weights(j.plan) * float64(k.heldOutTokens()) / 1e9, 1})
 	}
 	if j.measured != nil {
@@ -138,7 +143,7 @@ func (j *quantizeJob) plannedStages(dry bool) (list []*planned) {
 	return list
 }
 
-// accuracyStages lists the stages of a measurement of so many weights, as package accuracy names them.
+// accuracyStages lists the stages of measuring so many weights, with the names of package accuracy.
 func accuracyStages(j *accuracy.Job, weights float64) []*planned {
 	list := []*planned{{"comparing tensors", perCompare * weights / 1e9, 1}}
 	if j.Parity {
@@ -153,7 +158,7 @@ func accuracyStages(j *accuracy.Job, weights float64) []*planned {
 		return append([]*planned{writing}, append(list, &planned{"scoring", 2 * perPass * weights * tokens / 1e9, 1})...)
 	}
 	if j.Text != nil {
-		// A token of English takes four bytes, and both models read it.
+		// A token of English has about four bytes, and both models read it.
 		list = append(list, &planned{"scoring", 2 * perPass * weights * float64(len(j.Text.Data)) / 4 / 1e9, 1})
 	}
 	return list

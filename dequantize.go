@@ -9,13 +9,13 @@ import (
 	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
-// DequantizeOptions are the options of Dequantize. The zero value is good.
+// DequantizeOptions are the options of Dequantize. The zero value is ready to use.
 type DequantizeOptions struct {
-	// Dtype is that of tensors that were quantized: BF16, or F32, which is exact. Default (zero): BF16.
+	// Dtype of the tensors that were quantized: BF16, or F32, which is exact. Default (zero): BF16.
 	Dtype packing.Dtype
 	// Threads is how many workers run. Default (0): GOMAXPROCS. The checkpoint does not depend on it.
 	Threads int
-	// Progress is told how far the job has come. Default (nil): nobody.
+	// Progress is told how far the job is. Default (nil): none.
 	Progress Progress
 }
 

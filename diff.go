@@ -11,16 +11,16 @@ import (
 	"github.com/lowbit-go/gq/internal/pattern"
 )
 
-// DiffOptions are the options of Diff. The zero value is good.
+// DiffOptions are the options of Diff. The zero value is ready to use.
 type DiffOptions struct {
-	// Tensors is a pattern of the names of the tensors to compare: a name, a module, a glob or "re:" and a regular
-	// expression. Default (""): all.
+	// Tensors is a pattern for the names of tensors to compare: a name, a module, a glob or "re:"
+	// and a regular expression. Default (""): all.
 	Tensors string
 	// All lists equal tensors too. Default: those that differ.
 	All bool
-	// Threads is how many goroutines work. Default (0): GOMAXPROCS. No figure depends on it.
+	// Threads is the number of goroutines. Default (0): GOMAXPROCS. No figure depends on it.
 	Threads int
-	// Progress is told how far the job has come. Default (nil): nobody.
+	// Progress is told how far the job is. Default (nil): none.
 	Progress Progress
 }
 
@@ -30,23 +30,26 @@ type DiffReport struct {
 	B string `json:"b"`
 	// Equal reports whether all tensors are equal. Metadata is not compared.
 	Equal     bool `json:"equal"`
-	Compared  int  `json:"compared"`  // tensors, those that only one side has included
-	Differing int  `json:"differing"` // of these
-	// Fold says how the checkpoint A was folded before it was compared, as B was made of the folded one; "" if not.
+	Compared  int  `json:"compared"`  // tensors, including those that only one side has
+	Differing int  `json:"differing"` // among these
+	// Fold says how the checkpoint A was folded before the comparison, if B was made from the
+	// folded checkpoint; else "".
 	Fold    string       `json:"fold,omitempty"`
-	Tensors []DiffTensor `json:"tensors"` // in the order of A, those that only B has last
+	Tensors []DiffTensor `json:"tensors"` // in the order of A, then those that only B has
 }
 
-// DiffTensor is a tensor of A and the tensor of B that has one of its names.
+// DiffTensor is a tensor of A and the tensor of B that shares one of its names.
 type DiffTensor struct {
 	Name string `json:"name"`
-	// Equal reports whether scheme and payloads are the same.
+	// Equal reports whether scheme and payloads are equal.
 	Equal bool `json:"equal"`
-	// Differs names what differs: "scheme", "shape", "bytes" or "name", which only one side has.
+	// Differs names the differences: "scheme", "shape", "bytes", or "name" if only one side has the
+	// tensor.
 	Differs []string  `json:"differs"`
 	A       *DiffSide `json:"a,omitempty"` // nil: only B has the tensor
 	B       *DiffSide `json:"b,omitempty"` // nil: only A has the tensor
-	// SQNR is of B's weights against A's: null if they are equal. Nil if they cannot be compared; Note says why.
+	// SQNR compares B's weights with A's: null if they are equal. Nil if they cannot be compared;
+	// Note says why.
 	SQNR *accuracy.Decibels `json:"sqnr_db,omitempty"`
 	Note string             `json:"note,omitempty"`
 }
@@ -58,7 +61,8 @@ type DiffSide struct {
 	Bytes  int64   `json:"bytes"`
 }
 
-// Diff compares the tensors of the .gqf file b with the tensors of a, another .gqf file or the checkpoint that b was made of.
+// Diff compares the tensors of the .gqf file b with the tensors of a, which is another .gqf file or
+// the checkpoint that b was made from.
 func Diff(ctx context.Context, a, b string, o DiffOptions) (*DiffReport, error) {
 	if o.Threads < 0 {
 		return nil, optionf("threads", "%d: at least 1", o.Threads)
@@ -106,7 +110,7 @@ type differ struct {
 	r     *DiffReport
 }
 
-// add finds out what differs and adds a tensor to the report.
+// add lists the differences of a tensor and adds it to the report.
 func (d *differ) add(t DiffTensor, sameBytes bool) {
 	t.Differs = []string{}
 	switch a, b := t.A, t.B; {
@@ -194,14 +198,14 @@ func (d *differ) files(b *gqf.File) error {
 	return nil
 }
 
-// namedPair is a tensor of each side, by index, that have a name in common.
+// namedPair holds the indices of two tensors, one of each side, that have a name in common.
 type namedPair struct {
 	name string
 	a, b int
 }
 
-// pair finds the tensors with common names. A tensor that one side stores once under several names, and the other side
-// apart, is in several pairs.
+// pair finds the tensors with common names. If one side stores a tensor once under several names
+// and the other side stores it several times, the tensor is in several pairs.
 func (d *differ) pair(a, b *gqf.File) (both, onlyA, onlyB []namedPair) {
 	seen := map[[2]int]bool{}
 	for i := range a.Len() {
@@ -229,7 +233,7 @@ func (d *differ) pair(a, b *gqf.File) (both, onlyA, onlyB []namedPair) {
 	return both, onlyA, onlyB
 }
 
-// checkpoint compares a .gqf file with the checkpoint that it was made of.
+// checkpoint compares a .gqf file with the checkpoint that it was made from.
 func (d *differ) checkpoint(f *gqf.File) error {
 	ck, err := safetensors.Open(d.r.A, safetensors.Options{})
 	if err != nil {
@@ -285,7 +289,7 @@ func (d *differ) checkpoint(f *gqf.File) error {
 	return nil
 }
 
-// String says in a line what was found: "a.gqf and b.gqf differ in 3 of 57 tensors".
+// String describes the result in a line: "a.gqf and b.gqf differ in 3 of 57 tensors".
 func (r *DiffReport) String() string {
 	if r.Equal {
 		return fmt.Sprintf("%s and %s: %d tensors, all equal", r.A, r.B, r.Compared)

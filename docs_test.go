@@ -40,7 +40,7 @@ func TestGoProgram(t *testing.T) {
 	}
 }
 
-// TestRecipeDocument quantizes by the recipe of docs/RECIPES.md.
+// TestRecipeDocument quantizes with the recipe of docs/RECIPES.md.
 func TestRecipeDocument(t *testing.T) {
 	doc, err := os.ReadFile("docs/RECIPES.md")
 	if err != nil {

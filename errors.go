@@ -7,7 +7,7 @@ import (
 	"github.com/lowbit-go/gq/accuracy"
 )
 
-// OptionError says that an option has a value that cannot be used, alone or beside other options.
+// OptionError says that the value of an option cannot be used, alone or with other options.
 type OptionError struct {
 	// Option is the option's name as the command line and recipes spell it: "calibrate-tokens". "" if the error is not
 	// about a single option.
@@ -25,7 +25,7 @@ func (e *OptionError) Error() string {
 // Unwrap returns e.Err.
 func (e *OptionError) Unwrap() error { return e.Err }
 
-// optionf returns an *OptionError with a formatted text, as fmt.Errorf does.
+// optionf returns an *OptionError with a formatted message.
 func optionf(option, format string, args ...any) error {
 	return &OptionError{option, fmt.Errorf(format, args...)}
 }
@@ -34,9 +34,10 @@ func optionf(option, format string, args ...any) error {
 type GateNotMetError struct {
 	Gate     string
 	Failures []accuracy.Failure
-	// Try is what may make a file that meets the gate; the best first.
+	// Try lists what may make a file that meets the gate, the best first.
 	Try []accuracy.Try
-	// Output is the file that was to be written, "" if there was none; Kept tells that it was written all the same.
+	// Output is the path of the file, "" if there is none. Kept reports whether it was written
+	// although it does not meet the gate.
 	Output string
 	Kept   bool
 }
@@ -59,11 +60,11 @@ func (e *GateNotMetError) Error() string {
 	return b.String()
 }
 
-// ResumeError says that a job ended before its file was complete and left finished work, from which the same call goes
-// on.
+// ResumeError says that a job ended before its file was complete. The same call resumes from its
+// finished work.
 type ResumeError struct {
 	Err error
-	// Hints say, one line each, where the work is and who goes on from it.
+	// Hints say where the finished work is and which calls resume from it, one line each.
 	Hints []string
 }
 

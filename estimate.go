@@ -10,20 +10,21 @@ import (
 	"github.com/lowbit-go/gq/quantizer/calib"
 )
 
-// Estimate is what a job will probably take.
+// Estimate is the expected time and memory of a job.
 type Estimate struct {
 	// MemoryBytes is the private memory, Seconds the wall time on Threads threads.
 	MemoryBytes int64   `json:"memory_bytes"`
 	Seconds     float64 `json:"seconds"`
 	Threads     int     `json:"threads"`
-	// How says what the estimate is made of.
+	// How says what the estimate is based on.
 	How string `json:"how"`
 }
 
 // unitSeconds is the CPU time of a unit of cost, see costs.go.
 const unitSeconds = .026
 
-// estimate looks ahead to the job that a plan is of: the sum of the costs of its stages, and the memory of its largest layer.
+// estimate predicts the job of a plan: the sum of the costs of its stages, and the memory of its
+// largest layer.
 func (j *quantizeJob) estimate() *Estimate {
 	cost := 0.0
 	for _, s := range j.plannedStages(false) {
@@ -39,17 +40,17 @@ func (j *quantizeJob) estimate() *Estimate {
 	return e
 }
 
-// Memory of every job, measured as RssAnon: 5 MB with one thread, 7 MB with two, and a directory of 200,000 tensors takes 200
-// MB while it is made.
+// Memory of every job, measured as RssAnon: 5 MB with one thread, 7 MB with two. The directory of
+// 200,000 tensors takes 200 MB while it is made.
 const (
 	baseBytes   = 4 << 20
 	threadBytes = 3 << 20
 	tensorBytes = 1100
 )
 
-// memory is the private memory that the job needs at its peak. The formulas of calibration count float32 weights of a layer,
-// hidden states, and second moments with the factors that are made of them. docs/QUALITY.md
-// has what was measured for Llama-3.2-1B; the formulas are within a quarter of it for gptq and gptq-ft.
+// memory is the private memory of the job at its peak. The formulas of calibration count a layer's
+// float32 weights, the hidden states, and the Hessian with its factors. They are within a quarter
+// of the memory measured for Llama-3.2-1B with gptq and gptq-ft (docs/QUALITY.md).
 func (j *quantizeJob) memory(threads int) int64 {
 	n := baseBytes + int64(threads)*threadBytes + int64(len(j.plan.Tensors))*tensorBytes
 	if j.calibration == nil && j.folding == nil && j.o.Budget == nil {
@@ -95,13 +96,14 @@ func (j *quantizeJob) memory(threads int) int64 {
 	return n
 }
 
-// solvedBytes is what gptq, or gptq-ft with its two streams, takes for the codes of a layer: its weights, inputs and outputs of
-// its widest matrix, that matrix's Hessian with two factors, and for gptq-ft what its inputs differ by.
+// solvedBytes is the memory of gptq, or of gptq-ft with its two streams, for a layer: its weights,
+// the inputs and outputs of its widest matrix, the matrix's Hessian with two factors, and for
+// gptq-ft the products with input differences.
 func solvedBytes(layer, tokens, wide, streams int64) int64 {
 	return 4*layer + 8*tokens*wide + 3*8*wide*wide + (streams-1)*4*wide*wide
 }
 
-// referenceBytes is what a probe keeps of the float model's predictions at most, see eval.Reference.
+// referenceBytes bounds the float model's predictions that a probe stores, see eval.Reference.
 const referenceBytes = 384 << 20
 
 // layerOf returns the number of the layer in a tensor's name; -1 if it has none.
@@ -114,7 +116,7 @@ func layerOf(name string) int {
 	return -1
 }
 
-// String says the estimate in a line.
+// String describes the estimate in a line.
 func (e *Estimate) String() string {
 	threads := "1 thread"
 	if e.Threads != 1 {
@@ -123,7 +125,7 @@ func (e *Estimate) String() string {
 	return fmt.Sprintf("about %s on %s, %d MB of private memory", roughly(e.Seconds), threads, max(1, (e.MemoryBytes+500_000)/1_000_000))
 }
 
-// roughly writes a time with as many digits as an estimate has.
+// roughly formats a time with as many digits as an estimate deserves.
 func roughly(seconds float64) string {
 	switch {
 	case seconds < 1.5:
@@ -136,13 +138,14 @@ func roughly(seconds float64) string {
 	return fmt.Sprintf("%.1f h", seconds/3600)
 }
 
-// codesCost is the cost of a plan's codes as they are chosen, packed and written, without calibration: CPU time of single
-// threads on 61M weights at 4 bits. Searches for a zero point beside the scale take twice as long as for a scale alone.
+// codesCost is the cost of choosing, packing and writing a plan's codes without calibration: CPU
+// time of single threads on 61M weights at 4 bits. Searching a zero point and a scale takes twice
+// as long as a scale alone.
 func (j *quantizeJob) codesCost() (cost float64) {
 	for _, m := range j.plan.Matrices() {
 		per := float64(perSearch)
 		switch a := m.Scheme.Algorithm; {
-		case a == gqf.AlgorithmRTN, calib.Calibrated(a): // whose codes are chosen before
+		case a == gqf.AlgorithmRTN, calib.Calibrated(a): // whose codes were chosen before
 			per = perPacked
 		case a == gqf.AlgorithmHQQ:
 			per = perHQQ

@@ -8,7 +8,8 @@ import (
 	"github.com/lowbit-go/gq/quantizer"
 )
 
-// TestEstimateMeasured holds the formulas of estimates to what docs/QUALITY.md measured of a layer of Llama-3.2-1B, 8192 tokens.
+// TestEstimateMeasured compares the formulas with the measurements of docs/QUALITY.md for a layer
+// of Llama-3.2-1B, 8192 tokens.
 func TestEstimateMeasured(t *testing.T) {
 	const tokens = 8192
 	shapes := [][2]float64{{2048, 2048}, {512, 2048}, {512, 2048}, {2048, 2048}, {8192, 2048}, {8192, 2048}, {2048, 8192}}
@@ -35,7 +36,7 @@ func TestEstimateMeasured(t *testing.T) {
 	}
 }
 
-// TestEstimate holds that more work is estimated to take longer, and calibration to take more memory.
+// TestEstimate checks that more work has a longer estimate, and that calibration needs more memory.
 func TestEstimate(t *testing.T) {
 	of := func(r quantizer.Recipe, threads int) *Estimate {
 		t.Helper()

@@ -16,10 +16,10 @@ import (
 	"github.com/lowbit-go/gq/quantizer"
 )
 
-// checkpoint is a small Llama that was trained on public-domain novels.
+// checkpoint is a small Llama, trained on public-domain novels.
 const checkpoint = "testdata/books1.3M-bf16"
 
-// temporary is a directory for the files of an example.
+// temporary makes a directory for the files of an example.
 func temporary() (dir string, remove func()) {
 	dir, err := os.MkdirTemp("", "gq-example")
 	if err != nil {
@@ -28,7 +28,7 @@ func temporary() (dir string, remove func()) {
 	return dir, func() { os.RemoveAll(dir) }
 }
 
-// quantized is a file for examples that need one.
+// quantized makes a file for examples that need one.
 func quantized(dir string) string {
 	file := filepath.Join(dir, "model.gqf")
 	if _, err := gq.Quantize(context.Background(), checkpoint, file, gq.QuantizeOptions{}); err != nil {
@@ -53,8 +53,8 @@ func ExampleQuantize() {
 	// mean SQNR 22.30 dB
 }
 
-// Calibration chooses codes for what the model computes, not for the weights alone. A preset states algorithm and text;
-// what is stated beside it wins.
+// Calibration chooses codes that preserve the outputs of layers, not the weights alone. A preset
+// sets algorithm and text; fields that are set override it.
 func ExampleQuantize_calibrated() {
 	dir, remove := temporary()
 	defer remove()
@@ -72,7 +72,7 @@ func ExampleQuantize_calibrated() {
 	// KL 0.149 nats per token on text held out from calibration
 }
 
-// A gate keeps a file from appearing that is not good enough.
+// With a gate, a file that is not good enough does not appear.
 func ExampleQuantize_gate() {
 	dir, remove := temporary()
 	defer remove()
@@ -94,7 +94,7 @@ func ExampleQuantize_gate() {
 	// written: false
 }
 
-// A budget has bits and groups chosen tensor by tensor, but for those that rules state.
+// With a budget, bits and groups are chosen tensor by tensor, except where rules state them.
 func ExampleQuantize_budget() {
 	dir, remove := temporary()
 	defer remove()
@@ -195,7 +195,7 @@ func ExampleInspectTensors() {
 	// Output: [0.056884766 -0.11376953 -0 0.11376953]
 }
 
-// Other consumers read other layouts. The codes stay what they are.
+// Other consumers read other layouts. The codes do not change.
 func ExampleRepack() {
 	dir, remove := temporary()
 	defer remove()
@@ -241,7 +241,7 @@ func ExampleRun() {
 	dir, remove := temporary()
 	defer remove()
 	o := gq.RunOptions{Options: generate.Options{Prompt: "It was a dark night, and the old man", MaxTokens: 24}}
-	o.Text = func(s string) error { // as it comes
+	o.Text = func(s string) error { // piece by piece
 		fmt.Print(s)
 		return nil
 	}

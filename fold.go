@@ -27,9 +27,9 @@ type folding struct {
 	opts   conversion.Options
 }
 
-// newFolding tells how the recipe wants the checkpoint folded; nil: not at all.
+// newFolding returns the folding that the recipe asks for, or nil.
 func (j *quantizeJob) newFolding() (*folding, error) {
-	// A plan has no text to choose AWQ's factors with, as it has none for other algorithms.
+	// A dry run has no text to choose AWQ's factors with, as it has none for other algorithms.
 	f := &folding{quantizeJob: j, awq: j.calibration != nil && j.calibration.awq && !j.dry}
 	r := j.o.Recipe
 	if !r.Rotate && !r.Equalize && !f.awq {
@@ -53,12 +53,12 @@ func (j *quantizeJob) newFolding() (*folding, error) {
 	return f, nil
 }
 
-// wholeModel refuses a checkpoint whose model cannot be run, or is more than what is quantized.
+// wholeModel refuses a checkpoint whose model cannot be run, or has tensors outside the checkpoint.
 func (j *quantizeJob) wholeModel(why string) error {
 	if j.config == nil {
 		return optionf("", "%s has no config.json: %s the model has to run", j.ck.Dir(), why)
 	}
-	// The model is that of the directory: a single file has to be all of it.
+	// The model is the directory's, so a single file must be all of it.
 	whole, err := safetensors.Open(j.ck.Dir(), safetensors.Options{})
 	if err != nil {
 		return err
@@ -70,7 +70,8 @@ func (j *quantizeJob) wholeModel(why string) error {
 	return nil
 }
 
-// run folds the checkpoint, or finds it folded by a job that was ended, and opens the result. close has to be called.
+// run folds the checkpoint, or finds it folded by an interrupted job, and opens the result. close
+// must be called.
 func (f *folding) run() error {
 	defer memlimit.Lift()()
 	if !f.dry {
@@ -124,9 +125,9 @@ func (f *folding) run() error {
 	return nil
 }
 
-// key is the key of all that the folded checkpoint depends on.
+// key hashes everything that the folded checkpoint depends on.
 func (f *folding) key(job fold.Job) (string, error) {
-	parts := []any{"fold", 2, job.Rotate, job.Equalize, f.original.SourceStamps()} // 2: the version of what is made
+	parts := []any{"fold", 2, job.Rotate, job.Equalize, f.original.SourceStamps()} // 2: the version of the result
 	if job.Rotate {
 		parts = append(parts, job.Seed)
 	}
@@ -140,7 +141,7 @@ func (f *folding) key(job fold.Job) (string, error) {
 	if job.Text != nil {
 		parts = append(parts, job.Text.Source, job.Text.SHA256, job.Text.Tokens())
 	}
-	// The checkpoint takes a copy of them.
+	// The folded checkpoint contains copies of them.
 	for _, name := range conversion.AssetFiles() {
 		data, err := files.Read(filepath.Join(f.original.SourceDir(), name), files.MaxModelFile)
 		if errors.Is(err, fs.ErrNotExist) {

@@ -15,17 +15,19 @@ import (
 	"github.com/lowbit-go/gq/quantizer"
 )
 
-// HeldOut is how far a calibrated file is from its checkpoint on text that calibration did not see.
+// HeldOut compares a calibrated file with its checkpoint on text that calibration did not see.
 type HeldOut struct {
-	// KL is the mean KL divergence from the checkpoint, in nats per token, with the file as executed on a device.
+	// KL is the mean KL divergence from the checkpoint, in nats per token, with the quantized model
+	// executed as on a device.
 	KL float64 `json:"kl"`
 	// Tokens counts the scored tokens.
 	Tokens int `json:"tokens"`
-	// Source is "text" or "tokens" for what follows the calibration text in its file, "self" for text that the model wrote.
+	// Source is "text" or "tokens" for the text after the calibration text in its file, "self" for
+	// text that the model wrote.
 	Source string `json:"source"`
 }
 
-// The text that is held out is a part of the calibration text's length, within these bounds.
+// The length of the held-out text is a fraction of the calibration text's, within these bounds.
 const (
 	heldOutShare           = 8
 	heldOutLeast           = 256
@@ -35,7 +37,7 @@ const (
 	heldOutText, heldDraft = "held-out-text", "held-out-draft" // entries of the working directory
 )
 
-// heldOut measures the file at path. A model that cannot be run is a warning of the report.
+// heldOut measures the file at path. If the model cannot be run, it adds a warning to the report.
 func (k *calibration) heldOut(path string, r *QuantizeReport) error {
 	defer memlimit.Lift()()
 	h, err := k.measureHeldOut(path)
@@ -82,12 +84,13 @@ func (k *calibration) measureHeldOut(path string) (*HeldOut, error) {
 	return &HeldOut{KL: kl, Tokens: text.CountScored(windows), Source: source}, err
 }
 
-// heldOutTokens is how much text is held out.
+// heldOutTokens is the length of the held-out text.
 func (k *calibration) heldOutTokens() int {
 	return min(max(k.tokens()/heldOutShare, heldOutLeast), heldOutMost)
 }
 
-// heldOutWindows gives text that calibration does not see: what follows its text in the file, or what the model writes.
+// heldOutWindows returns text that calibration does not see: what follows the calibration text in
+// its file, or what the model writes.
 func (k *calibration) heldOutWindows() ([]text.Window, string, error) {
 	tokens := k.tokens()
 	most := k.heldOutTokens()

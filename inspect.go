@@ -18,27 +18,27 @@ import (
 	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
-// Inspection is what a file or a checkpoint says of itself. Exactly one of File and Checkpoint is set.
+// Inspection describes a file or a checkpoint. Exactly one of File and Checkpoint is set.
 type Inspection struct {
 	Summary    Summary
 	File       *gqf.Inspection
 	Checkpoint *safetensors.Inspection
 }
 
-// Summary says in short what a model is.
+// Summary is a short description of a model.
 type Summary struct {
-	Model        string  `json:"model"`        // its name in config.json, else that of the file or directory
+	Model        string  `json:"model"`        // its name in config.json, else of the file or directory
 	Architecture string  `json:"architecture"` // the class that config.json names, else its model type; "" if it has neither
 	Parameters   int64   `json:"parameters"`   // a tensor that several names share counts once
 	Tensors      int     `json:"tensors"`
 	Bits         float64 `json:"bits_per_weight"` // over all tensors
-	// QuantizedBits is of the quantized tensors of a .gqf file; 0 if there are none.
+	// QuantizedBits counts only the quantized tensors of a .gqf file; 0 if there are none.
 	QuantizedBits float64 `json:"quantized_bits_per_weight"`
 	Bytes         int64   `json:"bytes"`        // of the file, or of all files of the checkpoint
 	SourceBytes   int64   `json:"source_bytes"` // of the tensors in the checkpoint
 }
 
-// describe fills in what config.json says.
+// describe fills in the fields that come from config.json.
 func (s *Summary) describe(path string, config []byte) {
 	if absolute, err := filepath.Abs(path); err == nil {
 		path = absolute
@@ -46,15 +46,15 @@ func (s *Summary) describe(path string, config []byte) {
 	var named struct {
 		Name string `json:"_name_or_path"`
 	}
-	_ = json.Unmarshal(config, &named) // a config.json that cannot be read names nothing
+	_ = json.Unmarshal(config, &named) // an invalid config.json names nothing
 	s.Model = cmp.Or(named.Name, strings.TrimSuffix(strings.TrimSuffix(filepath.Base(path), ".gqf"), ".safetensors"))
 	if c, err := arch.ParseConfig(config); err == nil {
 		s.Architecture = cmp.Or(strings.Join(c.Architectures, ", "), c.ModelType)
 	}
 }
 
-// Inspect reads the directory and the metadata of a .gqf file, or the headers of the checkpoint at path, and none of the
-// weights. It does not check them; Verify does.
+// Inspect reads the directory and the metadata of a .gqf file, or the headers of the checkpoint at
+// path. It reads no weights and checks no checksums of weights; Verify does.
 func Inspect(path string) (*Inspection, error) {
 	f, ck, err := open(path)
 	if err != nil {
@@ -80,7 +80,7 @@ func Inspect(path string) (*Inspection, error) {
 	r.Summary = Summary{Parameters: t.Elements, Tensors: t.Tensors, Bits: packing.BitsPerWeight(t.Bytes, t.Elements), Bytes: t.FileBytes, SourceBytes: t.Bytes}
 	config, err := conversion.ReadConfig(ck)
 	if err != nil {
-		config = nil // the tensors are what was asked for
+		config = nil // the user asked for tensors
 	}
 	r.Summary.describe(path, config)
 	return r, nil
@@ -100,17 +100,18 @@ func open(path string) (*gqf.File, *safetensors.Checkpoint, error) {
 	return nil, ck, err
 }
 
-// TensorInspection shows the tensors whose names match a pattern: those of a .gqf file in Tensors, those of a checkpoint in
-// Sources. If a single tensor of a .gqf file matches, One shows it in full.
+// TensorInspection describes the tensors whose names match a pattern: in Tensors for a .gqf file,
+// in Sources for a checkpoint. If a single tensor of a .gqf file matches, One describes it in full.
 type TensorInspection struct {
 	One     *gqf.TensorInspection   `json:"-"`
 	Tensors []gqf.TensorRow         `json:"tensors,omitempty"`
 	Sources []safetensors.TensorRow `json:"sources,omitempty"`
 }
 
-// InspectTensors shows the tensors of a .gqf file or a checkpoint one of whose names matches: a name, a module, a glob or
-// "re:" and a regular expression. slice is the expert to show of a single fused tensor, else 0. Data of a .gqf file is read,
-// and its checksums checked, only for a single tensor.
+// InspectTensors describes the tensors of a .gqf file or a checkpoint that have a matching name.
+// The pattern is a name, a module, a glob or "re:" and a regular expression. slice is the expert to
+// show of a single fused tensor, else 0. Data of a .gqf file is read, and its checksums checked,
+// only for a single tensor.
 func InspectTensors(path, match string, slice int) (*TensorInspection, error) {
 	p, err := pattern.Parse(match)
 	if err != nil {
@@ -153,8 +154,8 @@ func InspectTensors(path, match string, slice int) (*TensorInspection, error) {
 	return r, err
 }
 
-// isGQF tells the two kinds of input apart: by name, else by the first bytes, so that
-// a damaged .gqf file is called that.
+// isGQF distinguishes the two kinds of input by name, else by the first bytes, so that a damaged
+// .gqf file is reported as such.
 func isGQF(path string) (bool, error) {
 	if st, err := os.Stat(path); err != nil || st.IsDir() {
 		return false, err

@@ -23,30 +23,32 @@ import (
 
 // MeasureOptions are the options of Measure. The zero value compares tensors only.
 type MeasureOptions struct {
-	// Text is a file of plain text that the models are run on, Tokens a file of token ids instead: decimal numbers parted
-	// by white space or commas. Default (""): no model is run, unless Gate is the default gate: it has the float model write
-	// the text.
+	// Text is a file of plain text to run the models on. Tokens is a file of token ids instead:
+	// decimal numbers separated by white space or commas. Default (""): no model is run, unless
+	// Gate is the default gate, for which the float model writes a text.
 	Text, Tokens string
-	// TensorsOnly has the default gate checked without running the models. Default: false.
+	// TensorsOnly checks the default gate without running the models. Default: false.
 	TensorsOnly bool
-	// MinTokens is the least number of scored tokens for a gate that limits figures of the model. Default (0): the gate's,
-	// which has accuracy.DefaultMinTokens unless it states another.
+	// MinTokens is the least number of scored tokens for a gate that limits figures of the model.
+	// Default (0): the gate's own, or else accuracy.DefaultMinTokens.
 	MinTokens int
-	// Windows says how the text is cut; see text.Options for its defaults.
+	// Windows says how to cut the text; see text.Options for its defaults.
 	Windows text.Options
-	// Activations are those of the quantized model. Default (model.Int8): as on the device.
+	// Activations is the type of the quantized model's activations. Default (model.Int8): as on the
+	// device.
 	Activations model.Activations
-	// Baseline is another .gqf file, which is run on the same text. Default (""): none.
+	// Baseline is another .gqf file to run on the same text. Default (""): none.
 	Baseline string
-	// Tensors is a pattern of the names of the tensors to compare; * is any text. Default (""): all.
+	// Tensors is a pattern for the names of the tensors to compare. Default (""): all.
 	Tensors string
-	// NoOutputs leaves out the layers as executed. Default: false.
+	// NoOutputs skips the outputs of layers. Default: false.
 	NoOutputs bool
-	// RandomInputs has layers executed on random activations although there is a text. Default: false.
+	// RandomInputs executes layers on random activations even if there is a text. Default: false.
 	RandomInputs bool
-	// Parity has the kernels of this machine compared with the portable reference. Default: false; Quantize always does.
+	// Parity compares the kernels of this machine with the portable reference. Default: false;
+	// Quantize always does.
 	Parity bool
-	// Remote has the kernels of another build of gq compared. Default (nil): none.
+	// Remote compares the kernels of another build of gq. Default (nil): none.
 	Remote *accuracy.RemoteOptions
 	// Gate is a file of conditions, or accuracy.DefaultGateName. Default (""): none.
 	Gate string
@@ -54,16 +56,16 @@ type MeasureOptions struct {
 	Against string
 	// Reports are files for the report, whose names end in .html, .md, .xml (JUnit), .json or .txt. Default: none.
 	Reports []string
-	// Version is that of the program, for the report. Default (""): none.
+	// Version is the program's version, for the report. Default (""): none.
 	Version string
-	// Threads is how many goroutines work. Default (0): GOMAXPROCS. No figure depends on it.
+	// Threads is the number of goroutines. Default (0): GOMAXPROCS. No figure depends on it.
 	Threads int
-	// Progress is told how far the job has come. Default (nil): nobody. Quantize uses its own.
+	// Progress is told how far the job is. Default (nil): none. Quantize uses its own.
 	Progress Progress
 }
 
-// Measure compares the .gqf file with the checkpoint src that it was made of, and writes o.Reports. The result of the gate
-// is in the report; Verdict makes it an error.
+// Measure compares the .gqf file with the checkpoint src that it was made from, and writes
+// o.Reports. The report has the result of the gate; Verdict turns it into an error.
 func Measure(ctx context.Context, src, file string, o MeasureOptions) (*accuracy.Report, error) {
 	if err := checkOrder(src, file); err != nil {
 		return nil, err
@@ -83,8 +85,8 @@ func Measure(ctx context.Context, src, file string, o MeasureOptions) (*accuracy
 	return o.run(ctx, j, stages{to: o.Progress, plan: accuracyStages(j, 1)})
 }
 
-// Verdict is nil if there was no gate or the gate is met, else a *GateNotMetError. Kernels that give other bits than the
-// portable reference are an error too.
+// Verdict returns nil if there was no gate or the gate is met, else a *GateNotMetError. It also
+// returns an error if a kernel differs from the portable reference.
 func Verdict(r *accuracy.Report) error {
 	if r.Gate != nil && !r.Gate.Passed {
 		return &GateNotMetError{Gate: r.Gate.Gate, Failures: r.Gate.Failures, Try: r.Gate.Try}
@@ -97,7 +99,7 @@ func Verdict(r *accuracy.Report) error {
 	return nil
 }
 
-// job reads the files that the options name. What it is to measure is for the caller to set.
+// job reads the files that the options name. The caller sets what to measure.
 func (o *MeasureOptions) job(ctx context.Context) (*accuracy.Job, error) {
 	j := &accuracy.Job{
 		Threads: o.Threads, Version: o.Version, Activations: o.Activations,
@@ -186,7 +188,7 @@ func (o *MeasureOptions) readGate(j *accuracy.Job) (err error) {
 	return nil
 }
 
-// checkReports finds before any work that reports cannot be written.
+// checkReports finds out before any work whether the reports can be written.
 func (o *MeasureOptions) checkReports() error {
 	for _, name := range o.Reports {
 		if !slices.Contains(report.Extensions(), filepath.Ext(name)) {
@@ -203,7 +205,7 @@ func (o *MeasureOptions) checkReports() error {
 	return nil
 }
 
-// run makes the report and writes the files that are to hold it.
+// run makes the report and writes it to the files of o.Reports.
 func (o *MeasureOptions) run(ctx context.Context, j *accuracy.Job, s stages) (*accuracy.Report, error) {
 	defer memlimit.Lift()()
 	j.Stage = s.begin
@@ -222,7 +224,7 @@ func (o *MeasureOptions) run(ctx context.Context, j *accuracy.Job, s stages) (*a
 	return r, nil
 }
 
-// writeReport writes a report; its path holds all of it or what was there before.
+// writeReport writes a report. The file at the path is replaced when the new one is complete.
 func writeReport(ctx context.Context, name string, r *accuracy.Report) error {
 	f, err := atomicfile.Create(name)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
-// collisions refuses a job whose outputs would replace its inputs or one another.
+// collisions refuses a job whose outputs would replace its inputs or each other.
 func collisions(s *files.Set) error {
 	err := s.Check()
 	if e, ok := errors.AsType[*files.CollisionError](err); ok {
@@ -24,14 +24,14 @@ func collisions(s *files.Set) error {
 	return err
 }
 
-// checkpointFiles lists the files that a job reads of the checkpoint src, and optional files that are
-// missing: an output of that name would change the checkpoint.
+// checkpointFiles lists the files of the checkpoint src that a job reads, and optional files that
+// are missing: an output of that name would change the checkpoint.
 func checkpointFiles(src string) []string {
 	dir, list := src, []string{src}
 	if st, err := os.Stat(src); err == nil && !st.IsDir() {
 		dir = filepath.Dir(src)
 	}
-	// Whoever opens the checkpoint says what is wrong with it.
+	// Opening the checkpoint reports the error.
 	if weights, err := safetensors.Files(src); err == nil {
 		list = append(list, weights...)
 	}
@@ -42,7 +42,7 @@ func checkpointFiles(src string) []string {
 	return list
 }
 
-// checkPaths holds the outputs of the job against its inputs.
+// checkPaths checks the outputs of the job against its inputs.
 func (j *quantizeJob) checkPaths(src string) error {
 	var s files.Set
 	s.Input("the checkpoint", checkpointFiles(src)...)
@@ -78,7 +78,7 @@ func (o *MeasureOptions) addPaths(s *files.Set) {
 	s.Output("report", "a report", o.Reports...)
 }
 
-// checkOrder notices a checkpoint and a .gqf file that were given for each other.
+// checkOrder detects a checkpoint and a .gqf file in the wrong order.
 func checkOrder(src, file string) error {
 	if k, err := files.KindOf(src); err != nil || k != files.GQF {
 		return nil

@@ -5,36 +5,37 @@ import (
 	"sync"
 )
 
-// Progress receives how far a job has come. A nil Progress is silent.
+// Progress is told how far a job is. A nil Progress is silent.
 type Progress interface {
-	// Stage begins a stage of the job. The job calls add, from several goroutines, with the units that are done since the
-	// last call, and end once when the stage has ended, whether it succeeded or not.
+	// Stage begins a stage. The job calls add from several goroutines, with the units done since
+	// the last call, and end once after the stage, whether it succeeded or not.
 	Stage(s Stage) (add func(n int64), end func())
-	// Log receives a line of text about the job at hand, without a newline.
+	// Log receives a line of text about the job, without a newline.
 	Log(line string)
 }
 
-// Stage is a part of a job that takes a while.
+// Stage is a longer part of a job.
 type Stage struct {
 	Name  string // "quantizing"
-	Unit  string // what is counted: "bytes", "tokens", "weights", "steps"; "" if the stage counts nothing
-	Total int64  // units in all; 0 if the stage counts nothing
-	// Number counts the stages of the job from 1 to Count. Both are 0 if the job is a single stage. A resumed job passes
-	// over the stages that are finished.
+	Unit  string // what add counts: "bytes", "tokens", "weights", "steps"; "" if nothing
+	Total int64  // units in all; 0 if add counts nothing
+	// Number counts the stages of the job from 1 to Count. Both are 0 if the job is a single stage.
+	// A resumed job skips finished stages.
 	Number, Count int
-	// Cost is an estimate of the stage's work, Later of the work of all stages that follow, in the same unit: together with
-	// the time that was spent so far they tell how long the whole job takes. Both are 0 if the job is a single stage.
+	// Cost estimates the work of the stage, Later the work of all later stages, in the same unit.
+	// With the time spent so far they predict the time of the job. Both are 0 if the job is a
+	// single stage.
 	Cost, Later float64
 }
 
-// planned is a stage that a job will have.
+// planned is a stage that a job is expected to have.
 type planned struct {
 	name string
 	cost float64 // of one run, see costs.go
 	runs int     // how often it probably runs
 }
 
-// stages tells a Progress, which may be nil, of the stages of one job.
+// stages reports the stages of a job to a Progress, which may be nil.
 type stages struct {
 	to   Progress
 	plan []*planned // in their order; nil: a single stage

@@ -17,44 +17,45 @@ import (
 	"github.com/lowbit-go/gq/quantizer/workdir"
 )
 
-// QuantizeOptions are the options of Quantize and Plan. The zero value is good.
+// QuantizeOptions are the options of Quantize and Plan. The zero value is ready to use.
 type QuantizeOptions struct {
-	// Recipe holds what decides the bytes of the file; see quantizer.Recipe for its defaults.
+	// Recipe decides the bytes of the file; see quantizer.Recipe for its defaults.
 	Recipe quantizer.Recipe
-	// Rules come before the recipe's own. Default: none.
+	// Rules precede the recipe's own. Default: none.
 	Rules []quantizer.Rule
-	// Budget has bits and groups chosen tensor by tensor. Default (nil): they are the recipe's.
+	// Budget chooses bits and groups tensor by tensor. Default (nil): the recipe's bits and groups.
 	Budget *Budget
-	// RecipeFile is the file that Recipe was read from, if it was: no output replaces it. Default: none.
+	// RecipeFile is the file that Recipe was read from, which no output may replace. Default: none.
 	RecipeFile string
-	// SaveRecipe names a file for the recipe as it was used, with a rule for each tensor whose bits were chosen: it gives
-	// the same file again. Default: none.
+	// SaveRecipe names a file for the recipe that was used, with a rule for each tensor whose bits
+	// were chosen. The saved recipe gives the same file again. Default: none.
 	SaveRecipe string
-	// ImatrixOut names a file for the second moments that the algorithm imatrix used. Default: none.
+	// ImatrixOut names a file for the importance matrix that the algorithm imatrix used. Default:
+	// none.
 	ImatrixOut string
-	// Measure has the file measured before it appears. If Measure has a gate, the file appears only if it meets the gate.
-	// Default (nil): no measurement.
+	// Measure measures the file before it appears. If Measure has a gate, the file appears only if
+	// it meets the gate. Default (nil): no measurement.
 	Measure *MeasureOptions
-	// Keep writes the file although it does not meet the gate. Default: false.
+	// Keep writes the file even if it does not meet the gate. Default: false.
 	Keep bool
 	// Threads is how many workers run. Default (0): GOMAXPROCS. The file does not depend on it.
 	Threads int
-	// Progress is told how far the job has come. Default (nil): nobody.
+	// Progress is told how far the job is. Default (nil): none.
 	Progress Progress
 }
 
-// PlanReport is a job of Quantize or Repack laid out.
+// PlanReport describes a job of Quantize or Repack.
 type PlanReport struct {
 	Tensors  []*conversion.PlanTensor `json:"tensors"`
 	Warnings []string                 `json:"warnings"`
 	// OutputBytes is the exact size of the file, SourceBytes the size of the tensors of the checkpoint.
 	OutputBytes int64 `json:"output_bytes"`
 	SourceBytes int64 `json:"source_bytes"`
-	// Estimate is what the job will probably take; nil for Repack.
+	// Estimate is the expected time and memory; nil for Repack.
 	Estimate *Estimate `json:"estimate,omitempty"`
 	// Fold says how the checkpoint is folded first; nil if it is not.
 	Fold *conversion.Fold `json:"fold,omitempty"`
-	// Allocation is what a Budget chose; nil without one.
+	// Allocation holds the choices for a Budget; nil without one.
 	Allocation *Allocation `json:"allocation,omitempty"`
 }
 
@@ -62,33 +63,36 @@ func newPlanReport(p *conversion.Plan) *PlanReport {
 	return &PlanReport{Tensors: p.Tensors, Warnings: p.Warnings, OutputBytes: p.OutputBytes, SourceBytes: p.SourceBytes, Fold: p.Fold}
 }
 
-// QuantizeReport is what Quantize did.
+// QuantizeReport is the result of Quantize.
 type QuantizeReport struct {
 	*conversion.Report
-	// Written tells whether the file is there: not if it does not meet its gate.
+	// Written reports whether the file was written. It is not if it does not meet its gate.
 	Written bool `json:"written"`
-	// Allocation is what a Budget chose; nil without one.
+	// Allocation holds the choices for a Budget; nil without one.
 	Allocation *Allocation `json:"allocation,omitempty"`
-	// HeldOut is the loss of a file that was calibrated with text; nil for others, whose loss is the report's SQNR.
+	// HeldOut is the loss of a file that was calibrated with text. It is nil for other files, for
+	// which the report has the SQNR.
 	HeldOut *HeldOut `json:"held_out,omitempty"`
 	// Accuracy is the measurement; nil without QuantizeOptions.Measure.
 	Accuracy *accuracy.Report `json:"accuracy,omitempty"`
-	// WriteSeconds is how long the writing of the file took, of the report's Seconds, which are those of the whole job. The
-	// report's BytesPerSecond are 0 if the job did more than write: calibrate, fold, choose bits or measure.
+	// WriteSeconds is the time to write the file, a part of the report's Seconds for the whole job.
+	// The report's BytesPerSecond is 0 if the job did more than write: calibrate, fold, choose bits
+	// or measure.
 	WriteSeconds float64 `json:"write_seconds"`
 	// NotRunnable says why gq cannot run the model in the file; "" if it can.
 	NotRunnable string `json:"not_runnable,omitempty"`
 }
 
-// Quantize turns the checkpoint src, a .safetensors file or a directory, into the .gqf file dst. The file appears when
-// it is complete. If it does not meet the gate of o.Measure, the error is a *GateNotMetError beside the report. If the
-// job leaves work to go on from, the error is a *ResumeError.
+// Quantize turns the checkpoint src, a .safetensors file or a directory, into the .gqf file dst,
+// which appears when it is complete. If the file does not meet the gate of o.Measure, Quantize
+// returns the report and a *GateNotMetError. If the job leaves finished work, the error is a
+// *ResumeError.
 func Quantize(ctx context.Context, src, dst string, o QuantizeOptions) (*QuantizeReport, error) {
 	return inJob(ctx, src, dst, o, false, (*quantizeJob).quantize)
 }
 
-// Plan lays out the job that Quantize does with the same arguments, and writes nothing but a folded checkpoint, which
-// it removes again.
+// Plan describes the job of Quantize with the same arguments. It writes only a folded checkpoint,
+// which it removes again.
 func Plan(ctx context.Context, src, dst string, o QuantizeOptions) (*PlanReport, error) {
 	if o.Measure != nil {
 		return nil, optionf("", "a plan writes nothing that could be measured")
@@ -96,7 +100,7 @@ func Plan(ctx context.Context, src, dst string, o QuantizeOptions) (*PlanReport,
 	return inJob(ctx, src, dst, o, true, func(j *quantizeJob) (*PlanReport, error) {
 		r := newPlanReport(j.plan)
 		if r.Allocation = j.chosen; j.chosen != nil {
-			r.OutputBytes = j.chosen.OutputBytes // with room for an account of calibration
+			r.OutputBytes = j.chosen.OutputBytes // with room for a description of calibration
 		}
 		r.Estimate = j.estimate()
 		return r, nil
@@ -113,20 +117,20 @@ type quantizeJob struct {
 	stages
 	measured *accuracy.Job // nil: no measurement
 
-	// The checkpoint, or the folded one once there is one.
+	// The checkpoint; after folding the folded one.
 	ck     *safetensors.Checkpoint
 	config []byte
 	opts   conversion.Options
 	plan   *conversion.Plan
 
-	original    *conversion.Plan // of the checkpoint as it was before it was folded
+	original    *conversion.Plan // of the checkpoint before folding
 	calibration *calibration     // nil: no algorithm needs it
 	folding     *folding         // nil: the checkpoint stays as it is
 	chosen      *Allocation      // nil: no budget
 	written     atomic.Pointer[func(int64)]
-	unmet       error // the gate's, for a file that is kept all the same
+	unmet       error // the gate's error, for a file that is kept
 
-	work  *workdir.Dir          // what is finished of a long job; nil: nothing is kept
+	work  *workdir.Dir          // finished parts of a long job; nil: none are stored
 	texts map[string]*text.Text // by their keys
 }
 
@@ -153,9 +157,9 @@ func inJob[T any](ctx context.Context, src, dst string, o QuantizeOptions, dry b
 	return result, j.cleanUp(err)
 }
 
-// check finds options that cannot be used, before the checkpoint is read.
+// check finds invalid options before the checkpoint is read.
 func (j *quantizeJob) check(src string) (err error) {
-	// The plan makes its own set of rules; this one finds before any work what cannot go together.
+	// The plan makes its own set of rules; this one finds contradictions before any work.
 	if _, err := quantizer.NewRuleSet(j.o.Recipe, j.o.Rules); err != nil {
 		return &OptionError{Err: err}
 	}
@@ -174,7 +178,7 @@ func (j *quantizeJob) check(src string) (err error) {
 	return j.o.Budget.check()
 }
 
-// open makes the plan of the checkpoint as it is.
+// open makes the plan of the checkpoint before folding.
 func (j *quantizeJob) open(ck *safetensors.Checkpoint) (err error) {
 	j.ck = ck
 	if j.config, err = conversion.ReadConfig(ck); err != nil {
@@ -205,7 +209,7 @@ func (j *quantizeJob) open(ck *safetensors.Checkpoint) (err error) {
 	return nil
 }
 
-// The stages of Quantize, beside those of Measure.
+// The stages of Quantize, besides those of Measure.
 const (
 	stageText      = "writing text"
 	stageFold      = "folding"
@@ -214,7 +218,7 @@ const (
 	stageQuantize  = "quantizing"
 )
 
-// prepare folds the checkpoint and chooses bits, as far as that is wanted.
+// prepare folds the checkpoint and chooses bits, as the options ask.
 func (j *quantizeJob) prepare() error {
 	if j.folding != nil {
 		if err := j.folding.run(); err != nil {
@@ -228,7 +232,7 @@ func (j *quantizeJob) prepare() error {
 		if j.measured != nil {
 			j.measured.Folded = j.ck.Dir()
 		}
-		if j.o.Budget != nil { // a head that was the embedding takes more now
+		if j.o.Budget != nil { // an untied lm_head takes more now
 			if err := j.feasible(); err != nil {
 				return err
 			}
@@ -245,15 +249,15 @@ func (j *quantizeJob) prepare() error {
 	return j.saveRecipe(rules)
 }
 
-// saveRecipe writes the recipe, if it is wanted, with all that decides the bytes of the file: rules are those before its
-// own, the chosen ones among them.
+// saveRecipe writes everything that decides the bytes of the file, if o.SaveRecipe is set. rules
+// precede the recipe's own; they include the chosen ones.
 func (j *quantizeJob) saveRecipe(rules []quantizer.Rule) error {
 	if j.o.SaveRecipe == "" {
 		return nil
 	}
 	r := j.opts.Recipe
 	if k := j.calibration; k == nil {
-		// A text was for the choice of bits, which is made.
+		// Only the choice of bits needed a text, and the rules record it.
 		r.Calibrate, r.CalibrateTokens, r.Refine, r.Imatrix = "", 0, nil, nil
 	} else {
 		if k.solved {
@@ -303,7 +307,7 @@ func (j *quantizeJob) quantize() (*QuantizeReport, error) {
 	}
 	final, err := j.plan.WriteWith(j.ctx, j.dst, write)
 	if final != nil {
-		final.Warnings = r.Warnings // the plan's, and those of measuring
+		final.Warnings = r.Warnings // of the plan and of measuring
 		r.Report, r.Written = final, true
 	}
 	if r.Report != nil {
@@ -321,7 +325,7 @@ func (j *quantizeJob) quantize() (*QuantizeReport, error) {
 	return r, nil
 }
 
-// onlyWrites tells whether the job is the writing of a file, of which a rate makes sense.
+// onlyWrites reports whether the job only writes a file, so that a rate makes sense.
 func (j *quantizeJob) onlyWrites() bool {
 	return j.calibration == nil && j.folding == nil && j.chosen == nil && j.measured == nil
 }

@@ -46,7 +46,7 @@ func TestHeldOut(t *testing.T) {
 			if r.Seconds <= r.WriteSeconds {
 				t.Errorf("%g s in all, %g s to write the file", r.Seconds, r.WriteSeconds)
 			}
-			// The stages that are announced are those that come.
+			// The announced stages are the stages that come.
 			if last := p.stages[len(p.stages)-1]; last.Name != stageHeldOut || last.Number != last.Count {
 				t.Errorf("the last stage is %+v", last)
 			}

@@ -27,7 +27,8 @@ func rule(t *testing.T, s string) quantizer.Rule {
 	return r
 }
 
-// TestSavedRecipe holds every kind of job to this: the recipe that it saves gives the same bytes, and saves itself.
+// TestSavedRecipe checks for every kind of job that its saved recipe gives the same bytes, and
+// saves itself.
 func TestSavedRecipe(t *testing.T) {
 	testshared.SlowEmulated(t, "runs natively")
 	dir := t.TempDir()
@@ -95,7 +96,7 @@ func mustYAML(t *testing.T, r quantizer.Recipe) string {
 	return string(text)
 }
 
-// repeat does a job and the job of the recipe that it saves, and returns that recipe.
+// repeat runs a job and the job of its saved recipe, and returns the recipe.
 func repeat(t *testing.T, o QuantizeOptions) quantizer.Recipe {
 	t.Helper()
 	dir := t.TempDir()

@@ -10,21 +10,21 @@ import (
 	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
-// RepackOptions are the options of Repack and PlanRepack. Formats or Targets have to be set.
+// RepackOptions are the options of Repack and PlanRepack. Formats or Targets must be set.
 type RepackOptions struct {
-	// Formats are the layouts, Tile the tile of those that state none, Targets the consumers that choose them instead, as
-	// in a quantizer.Recipe. Default: none.
+	// Formats are the layouts, Tile the tile of layouts that state none. Targets are consumers,
+	// which choose the layouts instead. As in a quantizer.Recipe. Default: none.
 	Formats []quantizer.Format
 	Tile    packing.Tile
 	Targets []quantizer.Target
 	// Threads is how many workers run. Default (0): GOMAXPROCS. The file does not depend on it.
 	Threads int
-	// Progress is told how far the job has come. Default (nil): nobody.
+	// Progress is told how far the job is. Default (nil): none.
 	Progress Progress
 }
 
-// Repack puts the weights of the .gqf file src into other layouts, in the new file dst, without changing a code. dst
-// appears when it is complete.
+// Repack stores the codes of the .gqf file src in other layouts, in the new file dst. dst appears
+// when it is complete.
 func Repack(ctx context.Context, src, dst string, o RepackOptions) (*conversion.Report, error) {
 	var s files.Set
 	s.Input("the .gqf file", src)
@@ -40,12 +40,12 @@ func Repack(ctx context.Context, src, dst string, o RepackOptions) (*conversion.
 	})
 }
 
-// PlanRepack lays out the job that Repack does with the same arguments, and writes nothing.
+// PlanRepack describes the job of Repack with the same arguments and writes nothing.
 func PlanRepack(src string, o RepackOptions) (*PlanReport, error) {
 	return inRepack(src, o, func(p *conversion.Plan, _ *func(int64)) (*PlanReport, error) { return newPlanReport(p), nil })
 }
 
-// inRepack calls do with the plan of a job, and with where its progress goes.
+// inRepack calls do with the plan of a job and the place for its progress callback.
 func inRepack[T any](src string, o RepackOptions, do func(p *conversion.Plan, progress *func(int64)) (T, error)) (result T, err error) {
 	switch {
 	case o.Formats == nil && o.Targets == nil:

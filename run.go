@@ -12,17 +12,18 @@ import (
 // RunOptions are the options of Run.
 type RunOptions struct {
 	generate.Options
-	// Activations are the inputs of quantized layers. Default (model.Int8): as on the device. A checkpoint runs in float32.
+	// Activations is the type of the inputs of quantized layers. Default (model.Int8): as on the
+	// device. A checkpoint runs in float32.
 	Activations model.Activations
 	// Threads is how many workers run. Default (0): every CPU. The text does not depend on it.
 	Threads int
-	// Verify checks the checksums of all weights of a .gqf that the model uses, before it runs. Default: no weight is read
-	// before it is used.
+	// Verify checks the checksums of all weights of a .gqf that the model uses before it runs.
+	// Default: no weight is read in advance.
 	Verify bool
 }
 
-// Run continues a prompt with the model in a .gqf file, or with a checkpoint's, in the directory path. If ctx is cancelled
-// or a callback fails, the error comes with the result so far.
+// Run continues a prompt with the model of a .gqf file or a checkpoint directory at path. If ctx is
+// cancelled or a callback fails, Run returns the error and the result so far.
 func Run(ctx context.Context, path string, o RunOptions) (*generate.Result, error) {
 	defer memlimit.Lift()()
 	g, err := generate.Open(path, generate.OpenOptions{Threads: o.Threads, Activations: o.Activations, Verify: o.Verify})
@@ -30,6 +31,6 @@ func Run(ctx context.Context, path string, o RunOptions) (*generate.Result, erro
 		return nil, err
 	}
 	defer g.Close()
-	debug.FreeOSMemory() // what reading the tokenizer took
+	debug.FreeOSMemory() // memory that reading the tokenizer took
 	return g.Run(ctx, o.Options)
 }

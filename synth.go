@@ -7,7 +7,7 @@ import (
 	"github.com/lowbit-go/gq/formats/safetensors/synth"
 )
 
-// SynthReport is what Synth did.
+// SynthReport is the result of Synth.
 type SynthReport struct {
 	Output     string  `json:"output"` // the directory
 	Parameters int64   `json:"parameters"`
@@ -15,8 +15,9 @@ type SynthReport struct {
 	Seconds    float64 `json:"seconds"`
 }
 
-// Synth makes a checkpoint with random weights of the shape of spec in the directory dir, to measure and test with. It
-// creates dir; a directory that holds a checkpoint is refused. p, unless nil, is told how far the job has come.
+// Synth makes a checkpoint of random weights with the shape of spec in the directory dir, for
+// measurements and tests. It creates dir and refuses a directory that holds a checkpoint. p, unless
+// nil, is told how far the job is.
 func Synth(ctx context.Context, dir string, spec synth.Spec, p Progress) (*SynthReport, error) {
 	start := time.Now()
 	add, end := stages{to: p}.begin("making weights", "bytes", spec.Bytes())

@@ -9,16 +9,17 @@ import (
 
 // VerifyOptions are the options of Verify. The zero value checks everything.
 type VerifyOptions struct {
-	// Fast checks checksums only, and leaves out that scales, sums and padding of every panel agree. Default: false.
+	// Fast only checks checksums. It skips the check that scales, sums and padding of every panel
+	// agree. Default: false.
 	Fast bool
 	// Threads is how many workers run. Default (0): GOMAXPROCS.
 	Threads int
-	// Progress is told how far the job has come. Default (nil): nobody.
+	// Progress is told how far the job is. Default (nil): none.
 	Progress Progress
 }
 
-// Verify checks structure, checksums and panels of a .gqf file. Damage is in the report, not in the error: also damage
-// that keeps the file from being read.
+// Verify checks the structure, checksums and panels of a .gqf file. Damage is in the report, not in
+// the error, even if the file cannot be read because of it.
 func Verify(ctx context.Context, file string, o VerifyOptions) (*gqf.VerifyReport, error) {
 	if o.Threads < 0 {
 		return nil, optionf("threads", "%d: at least 1", o.Threads)

@@ -6,22 +6,22 @@ import (
 	"runtime/debug"
 )
 
-// BuildInfo says which build of gq runs. All of it comes from what the Go linker recorded.
+// BuildInfo describes the running build, as recorded by the Go linker.
 type BuildInfo struct {
 	// Version is the module's version: "v0.1.0" for a release, a pseudo-version for another commit,
-	// "devel" where the linker recorded none.
+	// "devel" if the linker recorded none.
 	Version string `json:"version"`
-	// Commit is the full hash of the git commit; "" where the build was not made in a clone.
+	// Commit is the full hash of the git commit; "" if the build was not made in a clone.
 	Commit string `json:"commit,omitempty"`
-	// Time is that of the commit, in RFC 3339.
+	// Time is the time of the commit, in RFC 3339.
 	Time string `json:"time,omitempty"`
-	// Modified tells that the work tree had changes that were not committed.
+	// Modified reports whether the work tree had uncommitted changes.
 	Modified bool   `json:"modified,omitempty"`
 	Go       string `json:"go"`
 	Platform string `json:"platform"` // "linux/arm64"
 }
 
-// Version returns the build that runs.
+// Version describes the running build.
 func Version() BuildInfo {
 	b := BuildInfo{Version: "devel", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()
@@ -44,7 +44,7 @@ func Version() BuildInfo {
 	return b
 }
 
-// String returns the build in a line: "v0.1.0 (commit 0123456789ab, go1.26 linux/arm64)".
+// String describes the build in a line: "v0.1.0 (commit 0123456789ab, go1.26 linux/arm64)".
 func (b BuildInfo) String() string {
 	commit := ""
 	if b.Commit != "" {

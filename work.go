@@ -12,8 +12,9 @@ import (
 	"github.com/lowbit-go/gq/quantizer/workdir"
 )
 
-// openWork opens the working directories, from which an interrupted job resumes, and locks them for the whole job. A plan
-// keeps nothing, but has to put a folded checkpoint somewhere; it leaves alone what a job of Quantize keeps.
+// openWork opens the working directories, from which an interrupted job resumes, and locks them for
+// the whole job. Plan only needs a place for a folded checkpoint, and leaves the directories of
+// Quantize alone.
 func (j *quantizeJob) openWork() (err error) {
 	calibDir, foldDir := j.workPaths()
 	if !j.dry {
@@ -41,8 +42,9 @@ func (j *quantizeJob) workPaths() (calib, fold string) {
 	return base + ".calib", base + ".fold"
 }
 
-// cleanUp ends the job, which ended with err. It removes the working directories if nothing is to be done any more: the
-// file is written, or does not meet its gate. Otherwise it leaves what helps the next job, and says where.
+// cleanUp ends the job, whose error is err. It removes the working directories if no work is left:
+// the file is written, or does not meet its gate. Otherwise it keeps finished work for the next
+// job, and says where.
 func (j *quantizeJob) cleanUp(err error) error {
 	dirs := []*workdir.Dir{j.work}
 	if f := j.folding; f != nil {
@@ -74,7 +76,6 @@ func (j *quantizeJob) cleanUp(err error) error {
 	return &ResumeError{err, []string{hint}}
 }
 
-// join is the first of two errors.
 func join(err, second error) error {
 	if err != nil {
 		return err
@@ -82,12 +83,12 @@ func join(err, second error) error {
 	return second
 }
 
-// resumed says that an earlier job has done a part of this one.
+// resumed logs that an earlier job did a part of this one.
 func (j *quantizeJob) resumed(d *workdir.Dir, what string) {
 	j.logf("resumed: found %s in %s", what, d.Path())
 }
 
-// selfText is text for the model of a checkpoint to write.
+// selfText describes a text that the model of a checkpoint writes.
 type selfText struct {
 	tokens      int
 	seed        uint64
@@ -95,16 +96,16 @@ type selfText struct {
 	name, draft string // entries of the working directory
 }
 
-// calibrationText is the text that calibration takes, or the choice of bits.
+// calibrationText describes the text for calibration or for the choice of bits.
 func (j *quantizeJob) calibrationText(tokens int) selfText {
 	return selfText{tokens: tokens, seed: j.seed(), stage: stageText, name: textName, draft: draftName}
 }
 
-// selfText gives the text that the model of a plan's checkpoint writes. It is written once for a job, and kept for the next
-// one: a model writes slowly.
+// selfText returns the text that the model of a plan's checkpoint writes. Writing is slow, so the
+// text is written once per job and stored for the next job.
 func (j *quantizeJob) selfText(p *conversion.Plan, tok *tokenizer.Tokenizer, s selfText) (*text.Text, error) {
 	start, ends := text.Start(tok)
-	// 2: the version of the way in which text is written.
+	// 2: the version of the algorithm that writes text.
 	key, err := workdir.Key("text", 2, s.tokens, s.seed, start, ends, p.SourceStamps())
 	if err != nil {
 		return nil, err
@@ -125,7 +126,7 @@ func (j *quantizeJob) selfText(p *conversion.Plan, tok *tokenizer.Tokenizer, s s
 	return t, nil
 }
 
-// writeText has the model write, or finish what an interrupted job has begun to write.
+// writeText lets the model write a text, or finish the text of an interrupted job.
 func (j *quantizeJob) writeText(p *conversion.Plan, key string, s selfText, o text.WriteOptions) (*text.Text, error) {
 	m, err := model.OpenCheckpoint(p.SourceDir(), model.Options{Threads: j.o.Threads})
 	if err != nil {
@@ -152,7 +153,7 @@ func (j *quantizeJob) writeText(p *conversion.Plan, key string, s selfText, o te
 	return t, j.work.Delete(s.draft)
 }
 
-// The entries of a text and of a text that is not finished.
+// Entries of a finished and of an unfinished text.
 const (
 	textName  = "text"
 	draftName = "draft"

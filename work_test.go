@@ -22,7 +22,7 @@ import (
 
 const bundled = "testdata/books1.3M-bf16"
 
-// listener is a Progress that calls a function when units are done, and keeps what it is told.
+// listener is a Progress that records what it is told, and calls a function when units are done.
 type listener struct {
 	mu     sync.Mutex
 	done   func(stage string, units int64) // in all; nil: nothing
@@ -50,7 +50,8 @@ func (l *listener) Log(line string) {
 	l.lines = append(l.lines, line)
 }
 
-// calibrated are the options of a short job with every kind of kept work: a text, a folded checkpoint, probes and layers.
+// calibrated are the options of a short job with every kind of stored work: a text, a folded
+// checkpoint, probes and layers.
 func calibrated() gq.QuantizeOptions {
 	return gq.QuantizeOptions{
 		Recipe: quantizer.Recipe{Algorithm: gqf.AlgorithmGPTQ, Calibrate: quantizer.Self, CalibrateTokens: 100, Rotate: true, Rules: []quantizer.Rule{{Match: "re:.*layers.[1-5].*", Bits: 4, Group: 64}}},
@@ -58,7 +59,7 @@ func calibrated() gq.QuantizeOptions {
 	}
 }
 
-// quantize runs the job until stop says that it is to be interrupted; nil: to the end.
+// quantize runs the job until stop returns true, or to the end if stop is nil.
 func quantize(t *testing.T, dst string, l *listener, stop func(stage string, units int64) bool) error {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -78,7 +79,7 @@ func quantize(t *testing.T, dst string, l *listener, stop func(stage string, uni
 
 var whole []byte
 
-// wholeJob gives the file of a job that was not interrupted.
+// wholeJob returns the file of an uninterrupted job.
 func wholeJob(t *testing.T) []byte {
 	t.Helper()
 	if whole != nil {
@@ -111,7 +112,7 @@ func read(t *testing.T, path string) []byte {
 	return b
 }
 
-// checkGone looks for working directories of a job that is over.
+// checkGone checks that a finished job left no working directories.
 func checkGone(t *testing.T, dst string) {
 	t.Helper()
 	for _, end := range []string{".calib", ".fold", ".plan.fold"} {
@@ -121,8 +122,8 @@ func checkGone(t *testing.T, dst string) {
 	}
 }
 
-// TestResume interrupts a job in every stage, one after the other: each call says what it found, and the file is the same as
-// the file of a job that was not interrupted.
+// TestResume interrupts a job in every stage, one after the other: each call reports the work it
+// found, and the file equals the file of an uninterrupted job.
 func TestResume(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes its time")
@@ -176,7 +177,8 @@ func TestResume(t *testing.T) {
 	checkGone(t, dst)
 }
 
-// TestDamagedJob interrupts a job at its end and damages each of the files that it keeps: the file is the same.
+// TestDamagedJob interrupts a job at its end and damages each of its stored files: the final file
+// is the same.
 func TestDamagedJob(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes its time")
@@ -239,7 +241,7 @@ func copyTree(t *testing.T, from, to string, files []string) {
 	}
 }
 
-// TestTwoJobs begins a job for the output of another one that is running, by another name.
+// TestTwoJobs starts a second job for the same output, by another name.
 func TestTwoJobs(t *testing.T) {
 	dir := t.TempDir()
 	for _, end := range []string{".calib", ".fold"} {
@@ -258,7 +260,8 @@ func TestTwoJobs(t *testing.T) {
 	}
 }
 
-// TestPlanKeeps lays out a job while there is work of an interrupted one, and leaves that alone.
+// TestPlanKeeps plans a job while there is work of an interrupted one, and checks that the work is
+// still there.
 func TestPlanKeeps(t *testing.T) {
 	dst := filepath.Join(t.TempDir(), "model.gqf")
 	if err := quantize(t, dst, &listener{}, func(stage string, _ int64) bool { return stage == "probing tensors" }); !errors.Is(err, context.Canceled) {

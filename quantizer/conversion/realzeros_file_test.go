@@ -20,9 +20,9 @@ func TestRealZerosFile(t *testing.T) {
 	dir := writeCheckpoint(t, `{"model_type": "qwen3_5_moe", "num_experts": 2}`, w, experts, odd)
 	for _, a := range []gqf.Algorithm{gqf.AlgorithmHQQ, gqf.AlgorithmSearch, gqf.AlgorithmRTN} {
 		t.Run(a.String(), func(t *testing.T) {
-			want := rounding.RealZeros
+			want := rounding.FloatZeros
 			if a == gqf.AlgorithmRTN {
-				want = rounding.WholeZeros
+				want = rounding.IntegerZeros
 			}
 			recipe := recipeOf(rounding.Scheme{Bits: 4, Group: 64, Mapping: gqf.MappingAsymmetric, ScaleDtype: packing.ScaleF32, Algorithm: a}, packing.Tile{})
 			recipe.Formats = formatsOf(t, "kleidiai")
@@ -31,12 +31,12 @@ func TestRealZerosFile(t *testing.T) {
 			if _, again, _ := runJob(t, dir, Options{Recipe: recipe, Threads: 1}); !bytes.Equal(again, direct) {
 				t.Error("the number of threads matters")
 			}
-			for name, zeros := range map[string]rounding.ZeroPoints{w.name: want, experts.name: want, odd.name: rounding.WholeZeros} {
+			for name, zeros := range map[string]rounding.ZeroPoints{w.name: want, experts.name: want, odd.name: rounding.IntegerZeros} {
 				if l := line(t, p, name); l.ZeroPoints != zeros {
 					t.Errorf("%s: %s zero points in the plan, want %s", name, l.ZeroPoints, zeros)
 				}
 				gt, _ := f.Lookup(name)
-				if rows, err := gt.Rows(0, 0); err != nil || rows.HasNonIntegerZeros() != (zeros == rounding.RealZeros) {
+				if rows, err := gt.Rows(0, 0); err != nil || rows.HasNonIntegerZeros() != (zeros == rounding.FloatZeros) {
 					t.Errorf("%s: real zero points in the file: %v, %v", name, rows.HasNonIntegerZeros(), err)
 				}
 			}
@@ -60,9 +60,9 @@ func TestRealZerosFile(t *testing.T) {
 			for _, formats := range []string{"lowbit", "plain,kleidiai", "torchao", "kleidiai:8x16x2"} {
 				_, err := NewRepack(f, "in.gqf", RepackOptions{Formats: formatsOf(t, formats)})
 				var request *quantizer.RequestError
-				if want == rounding.WholeZeros && err != nil {
+				if want == rounding.IntegerZeros && err != nil {
 					t.Errorf("%s: %v", formats, err)
-				} else if want == rounding.RealZeros && (!errors.As(err, &request) || !strings.Contains(err.Error(), `in.gqf: tensor "`) || !strings.Contains(err.Error(), "has real zero points, which")) {
+				} else if want == rounding.FloatZeros && (!errors.As(err, &request) || !strings.Contains(err.Error(), `in.gqf: tensor "`) || !strings.Contains(err.Error(), "has real zero points, which")) {
 					t.Errorf("%s: error %v", formats, err)
 				}
 			}
@@ -70,7 +70,7 @@ func TestRealZerosFile(t *testing.T) {
 			// Beside such a layout zero points are whole, and the same in both.
 			recipe.Formats = formatsOf(t, "kleidiai,plain")
 			p, _, f = runJob(t, dir, Options{Recipe: recipe})
-			if l := line(t, p, w.name); l.ZeroPoints != rounding.WholeZeros || codes(t, f, w.name, 0) != codes(t, f, w.name, 1) {
+			if l := line(t, p, w.name); l.ZeroPoints != rounding.IntegerZeros || codes(t, f, w.name, 0) != codes(t, f, w.name, 1) {
 				t.Errorf("%s zero points in two layouts, or other codes", l.ZeroPoints)
 			}
 			if _, err := NewRepack(f, "in.gqf", RepackOptions{}); err != nil {
@@ -98,7 +98,7 @@ func checkRealRows(t *testing.T, f *gqf.File, name string, x []float32, s roundi
 	}
 	q, scales, zeros, y := make([]int8, k), make([]float32, s.Groups(k)), make([]float32, s.Groups(k)), make([]float32, k)
 	for r := range int(rows.Header().Rows) {
-		if err := rq.QuantizeReal(q, scales, zeros, x[r*k:][:k], nil); err != nil {
+		if err := rq.QuantizeFloatZeros(q, scales, zeros, x[r*k:][:k], nil); err != nil {
 			t.Fatal(err)
 		}
 		rows.Dequantize(y, r)

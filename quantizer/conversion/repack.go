@@ -117,7 +117,7 @@ func (pl *planner) chooseZeros(in *fileInput, it *item, t gqf.Tensor, h packing.
 	if h.ZeroKind == packing.ZeroNone {
 		return nil
 	}
-	it.line.ZeroPoints, it.realZeros = rounding.WholeZeros, h.ZeroKind == packing.ZeroF32 && it.floatZerosOnly()
+	it.line.ZeroPoints, it.realZeros = rounding.IntegerZeros, h.ZeroKind == packing.ZeroF32 && it.floatZerosOnly()
 	if h.ZeroKind != packing.ZeroF32 {
 		return nil
 	}
@@ -133,7 +133,7 @@ func (pl *planner) chooseZeros(in *fileInput, it *item, t gqf.Tensor, h packing.
 		if !real {
 			continue
 		}
-		if it.line.ZeroPoints = rounding.RealZeros; it.realZeros {
+		if it.line.ZeroPoints = rounding.FloatZeros; it.realZeros {
 			return nil
 		}
 		if it.line.Reason != "" {

@@ -14,16 +14,16 @@ import (
 
 // Report is what a job did. Times apart, it is the same for any CPU and thread count.
 type Report struct {
-	Output     string   `json:"output"`
-	Quantized  int      `json:"quantized"`   // tensors
-	Algorithm  string   `json:"algorithm"`   // that chose their codes; several: all names, with commas
-	RealZeros  int      `json:"real_zeros"`  // tensors with real zero points
-	WholeZeros int      `json:"whole_zeros"` // tensors with whole ones
-	RoundedHQQ int      `json:"rounded_hqq"` // of these, tensors of hqq, which rounds zero points and fits scales to them
-	Kept       int      `json:"kept"`
-	Shared     int      `json:"shared"`
-	Absorbed   int      `json:"absorbed"`
-	Warnings   []string `json:"warnings"`
+	Output       string   `json:"output"`
+	Quantized    int      `json:"quantized"`   // tensors
+	Algorithm    string   `json:"algorithm"`   // that chose their codes; several: all names, with commas
+	FloatZeros   int      `json:"real_zeros"`  // tensors with real zero points
+	IntegerZeros int      `json:"whole_zeros"` // tensors with whole ones
+	RoundedHQQ   int      `json:"rounded_hqq"` // of these, tensors of hqq, which rounds zero points and fits scales to them
+	Kept         int      `json:"kept"`
+	Shared       int      `json:"shared"`
+	Absorbed     int      `json:"absorbed"`
+	Warnings     []string `json:"warnings"`
 	// Fold says how the checkpoint was folded before it was quantized, if it was.
 	Fold *Fold `json:"fold,omitempty"`
 
@@ -70,10 +70,10 @@ func (j *job) report(path string, total time.Duration) *Report {
 		case ActionQuantize:
 			r.Quantized++
 			switch t.ZeroPoints {
-			case rounding.RealZeros:
-				r.RealZeros++
-			case rounding.WholeZeros:
-				r.WholeZeros++
+			case rounding.FloatZeros:
+				r.FloatZeros++
+			case rounding.IntegerZeros:
+				r.IntegerZeros++
 				if t.Algorithm == gqf.AlgorithmHQQ {
 					r.RoundedHQQ++
 				}

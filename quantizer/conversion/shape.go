@@ -64,9 +64,9 @@ func (pl *planner) shapeItem(it *item) error {
 	l.Action = ActionQuantize
 	it.realZeros = it.scheme.FloatZeroPoints() && it.floatZerosOnly()
 	if it.scheme.Mapping == gqf.MappingAsymmetric {
-		l.ZeroPoints = rounding.WholeZeros
+		l.ZeroPoints = rounding.IntegerZeros
 		if it.realZeros {
-			l.ZeroPoints = rounding.RealZeros
+			l.ZeroPoints = rounding.FloatZeros
 		}
 	}
 	l.Bits, l.Group = it.scheme.Bits, it.scheme.Group

@@ -200,7 +200,7 @@ func (w *worker) row(it *item, slice int, row0, n, i int64, src rowReader) error
 	dst := w.rowCodes(i)
 	var err error
 	if it.realZeros {
-		err = w.rq.QuantizeReal(dst.Codes, dst.Scales, w.reals[int(i)*w.groups:][:w.groups], x, &w.acc)
+		err = w.rq.QuantizeFloatZeros(dst.Codes, dst.Scales, w.reals[int(i)*w.groups:][:w.groups], x, &w.acc)
 	} else {
 		err = w.rq.Quantize(dst.Codes, dst.Scales, dst.Zeros, x, &w.acc)
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/lowbit-go/gq/formats/gqf"
 )
 
-// Shape says how the codes of a matrix lie, and which weights they stand for.
+// Shape describes the codes of a matrix and how they are dequantized.
 type Shape struct {
 	Rows int `json:"rows"`
 	Cols int `json:"cols"`
@@ -17,11 +17,11 @@ type Shape struct {
 	Group int `json:"group"`
 	// HalfStep adds 1/2 to each code.
 	HalfStep bool `json:"half_step,omitempty"`
-	// ZeroPoints tells that each group has a zero point.
+	// ZeroPoints reports whether each group has a zero point.
 	ZeroPoints bool `json:"zero_points,omitempty"`
 }
 
-// Shape is the shape of a matrix of rows x cols weights.
+// Shape is the shape of a matrix with these rows and columns.
 func (s Scheme) Shape(rows, cols int) Shape {
 	return Shape{
 		Rows: rows, Cols: cols, Group: s.GroupWidth(cols),
@@ -32,7 +32,7 @@ func (s Scheme) Shape(rows, cols int) Shape {
 // Groups is the number of groups of a row.
 func (s Shape) Groups() int { return (s.Cols + s.Group - 1) / s.Group }
 
-// Bytes is the size of what Codes.Write writes.
+// Bytes is the size of the output of Codes.Write.
 func (s Shape) Bytes() int64 {
 	n := int64(s.Cols) + 4*int64(s.Groups())
 	if s.ZeroPoints {
@@ -41,14 +41,15 @@ func (s Shape) Bytes() int64 {
 	return int64(s.Rows) * n
 }
 
-// Row is a row's codes [Cols], and the scales and zero points of its groups. Zeros is nil where the shape has none.
+// Row holds a row's codes [Cols], and the scales and zero points of its groups. Zeros is nil if the
+// shape has none.
 type Row struct {
 	Codes  []int8
 	Scales []float32
 	Zeros  []int8
 }
 
-// Dequantize puts the weights that a row's codes stand for into dst: (q - z) s, or (q + 1/2) s on the half-step grid.
+// Dequantize sets dst to the weights of a row: (q - z) s, or (q + 1/2) s on the half-step grid.
 func (s Shape) Dequantize(dst []float32, r Row) {
 	half := float32(0)
 	if s.HalfStep {
@@ -65,7 +66,7 @@ func (s Shape) Dequantize(dst []float32, r Row) {
 	}
 }
 
-// Codes are the codes, scales and zero points of a matrix: a little more than a byte a weight.
+// Codes are the codes, scales and zero points of a matrix: a little more than a byte per weight.
 type Codes struct {
 	Shape
 	Values []int8    // [Rows][Cols]
@@ -73,7 +74,7 @@ type Codes struct {
 	Zeros  []int8    // [Rows][Groups]; nil without zero points
 }
 
-// NewCodes makes room for the codes of a matrix.
+// NewCodes allocates the codes of a matrix.
 func NewCodes(s Shape) *Codes {
 	n := s.Rows * s.Groups()
 	c := &Codes{Shape: s, Values: make([]int8, s.Rows*s.Cols), Scales: make([]float32, n)}
@@ -102,7 +103,7 @@ func (c *Codes) ReadRow(i int, dst Row) error {
 	return nil
 }
 
-// DequantizeRow puts the weights of row i into dst.
+// DequantizeRow sets dst to the weights of row i.
 func (c *Codes) DequantizeRow(dst []float32, i int) { c.Dequantize(dst, c.Row(i)) }
 
 // Write writes all codes, then all scales, then all zero points; b keeps the first error.
@@ -118,7 +119,7 @@ func (c *Codes) Write(b *bufio.Writer) {
 	}
 }
 
-// StoredCodes are what Codes.Write wrote at offset At of a file.
+// StoredCodes reads the output of Codes.Write from offset At of a file.
 type StoredCodes struct {
 	Shape
 	At   int64

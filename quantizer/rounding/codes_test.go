@@ -11,7 +11,8 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// TestCodes stores the codes of a matrix and reads them again; their rows stand for the weights that a Rounder gives.
+// TestCodes stores the codes of a matrix and reads them again. Their rows must dequantize to the
+// weights of a Rounder.
 func TestCodes(t *testing.T) {
 	const rows, cols = 5, 70
 	for _, s := range []Scheme{

@@ -43,7 +43,7 @@
 //
 // Where every layout of a tensor holds floating-point zero points (qai4c32p, with F32 scales), hqq is
 // the original, and the search fits scale and zero point by least squares
-// ([RowQuantizer.QuantizeReal], realzeros.go, realfit.go). At 4 bits:
+// ([RowQuantizer.QuantizeFloatZeros], floatzeros.go, floatfit.go). At 4 bits:
 //
 //	search, floating-point zero points  .49 / .53 / .49   123 ns
 //	hqq, floating-point zero points     .55 / .60 / .57    70 ns

@@ -6,20 +6,20 @@ import (
 	"github.com/lowbit-go/gq/internal/detmath"
 )
 
-// HQQ (mobiusml/hqq, optimize_weights_proximal_legacy) for layouts that hold whole zero
-// points, or none; halfQuadraticReal is the original. The zero point of each group is
-// moved so that the error, less its few largest parts, has the mean 0. The original's
-// zero points are real numbers and its scale stays that of the range. Here zero points
-// are whole, so the scale is fitted anew each time, by least squares; with a mapping that
-// has none, only the scale is. Rounds end with the first that does not make the mean size
-// of the error smaller, per group where the original looks at the whole tensor.
+// HQQ (mobiusml/hqq, optimize_weights_proximal_legacy) for layouts with integer zero points, or
+// none; halfQuadraticFloat is the original. The original moves the zero point of each group until
+// the error, without its few largest parts, has mean 0. Its zero points are floating-point numbers,
+// and its scale stays the range's. With integer zero points the scale is fitted again after each
+// move, by least squares; with a mapping without zero points only the scale is fitted. Iteration
+// ends when the mean absolute error of the group stops falling; the original looks at the whole
+// tensor.
 const (
 	hqqIterations = 20
 	hqqPower      = 0.7
 	hqqBeta       = 10
 	hqqKappa      = 1.01
-	// Errors up to this are shrunk to 0 by every beta from hqqBeta on: |e| < beta^(-1/(2-p))
-	// for the last, 10 * 1.01^19.
+	// Errors up to hqqLarge are shrunk to 0 by every beta from hqqBeta on: |e| < beta^(-1/(2-p))
+	// for the last beta, 10 * 1.01^19.
 	hqqLarge = 0.14
 )
 
@@ -44,7 +44,7 @@ func (r *RowQuantizer) halfQuadratic(scales []float32, zeros []int8, x []float32
 	}
 }
 
-// halfQuadraticGroup gives the best stored scale and zero point that are met on the way from s and z.
+// halfQuadraticGroup returns the best stored scale and zero point of the iteration from s and z.
 func (r *RowQuantizer) halfQuadraticGroup(x []float32, s, z float32, moves bool) (scale, zero float32) {
 	qmin, qmax := float32(r.qmin), float32(r.qmax)
 	best, beta := math.Inf(1), float64(hqqBeta)
@@ -56,7 +56,7 @@ func (r *RowQuantizer) halfQuadraticGroup(x []float32, s, z float32, moves bool)
 			q := roundSmall(min(max(float32(v*inv), lo), hi))
 			e := float64(v - float32(q*s))
 			size += math.Abs(e)
-			// q + z - (W-e)/s, the zero point that this weight wants
+			// q + z - (W-e)/s, the zero point that is best for this weight
 			offset += float64(q+z) - (float64(v)-shrunk(e, beta))/float64(s)
 		}
 		if !(size < best) {
@@ -74,8 +74,8 @@ func (r *RowQuantizer) halfQuadraticGroup(x []float32, s, z float32, moves bool)
 	return scale, zero
 }
 
-// refit is the stored scale that fits best to the codes that x has with scale s and zero
-// point z, the large errors left out.
+// refit is the stored scale that fits the codes of x with scale s and zero point z best, without
+// the large errors.
 func (r *RowQuantizer) refit(x []float32, s, z float32, beta float64) float32 {
 	inv, lo, hi := 1/s, float32(r.qmin)-z, float32(r.qmax)-z
 	var wq, qq float64
@@ -91,8 +91,8 @@ func (r *RowQuantizer) refit(x []float32, s, z float32, beta float64) float32 {
 	return r.scheme.ScaleDtype.Round(float32(wq / qq))
 }
 
-// shrunk is the part of an error that HQQ takes for an outlier's:
-// sign(e) * max(0, |e| - |e|^(p-1)/beta).
+// shrunk is the part of an error that HQQ attributes to outliers: sign(e) * max(0, |e| -
+// |e|^(p-1)/beta).
 func shrunk(e, beta float64) float64 {
 	a := math.Abs(e)
 	if a < hqqLarge {

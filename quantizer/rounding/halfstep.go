@@ -9,16 +9,16 @@ import (
 	"github.com/lowbit-go/gq/internal/vec"
 )
 
-// The half-step grid: the weight of code q is (q + 1/2) * s, so that 1 bit stands for
-// two weights of opposite sign and 2 bits for four. Zero has no code. It is for 1 and 2
-// bits, its scales are positive, and its loops are portable code: the search is exact
-// and sorts a group rather than trying scales.
+// The half-step grid: the weight of code q is (q + 1/2) * s, so 1 bit represents two weights of
+// opposite sign and 2 bits represent four. Zero has no code. The grid is for 1 and 2 bits and has
+// positive scales. Its loops are portable code: the search sorts a group and finds the optimum
+// exactly.
 
-// sizeWeight is the size of a weight and what its error counts.
+// sizeWeight is the magnitude of a weight and the weight of its error.
 type sizeWeight struct{ size, weight float32 }
 
-// idealHalfSteps sets scales to those that put the largest weight of each group at the
-// last step. A group of zeros, or nearly, gets the smallest scale: no step is nearer.
+// idealHalfSteps sets scales that put the largest weight of each group at the last step. A group of
+// zeros, or nearly, gets the smallest scale.
 func (r *RowQuantizer) idealHalfSteps(scales []float32) {
 	last := float32(r.qmax) + 0.5
 	for g := range scales {
@@ -54,10 +54,9 @@ func (r *RowQuantizer) quantizeHalfSteps(codes []int8, scales, x []float32, acc 
 	}
 }
 
-// searchHalfSteps replaces scales where others have a smaller weighted error. At 1 bit
-// the best is twice the weighted mean size. At 2 bits the larger weights of a group are
-// 3 half steps and the others 1; where the border is best shows when it is tried between
-// any two.
+// searchHalfSteps replaces scales if others have a smaller weighted error. At 1 bit the best scale
+// is twice the weighted mean magnitude. At 2 bits the larger weights of a group are 3 half steps
+// and the others 1; the search tries the border between any two weights.
 func (r *RowQuantizer) searchHalfSteps(scales []float32, x []float32) {
 	weights := r.rowWeights(x)
 	for g := range scales {
@@ -79,10 +78,10 @@ func (r *RowQuantizer) searchHalfSteps(scales []float32, x []float32) {
 	}
 }
 
-// bestHalfStep is the best scale of a group whose sizes descend, not yet rounded; 0 if the
-// weights are all 0.
+// bestHalfStep is the best scale, not yet rounded, of a group whose magnitudes descend; 0 if all
+// weights are 0.
 func bestHalfStep(sorted []sizeWeight, bits int) float32 {
-	// Sums over all weights at 1 half step, then with more and more of them at 3.
+	// Sums over all weights at 1 half step; then weights move to 3 half steps one by one.
 	var a, b float64
 	for _, v := range sorted {
 		a += float64(v.size) * float64(v.weight) / 2
@@ -121,7 +120,7 @@ func (r *RowQuantizer) settleHalfSteps(scales []float32, g int, s float32, group
 	scales[g], r.inv[g] = found, 1/found
 }
 
-// halfStepError is the weighted squared error of a group of sizes with a stored scale.
+// halfStepError is the weighted squared error of a group with a stored scale.
 func (r *RowQuantizer) halfStepError(scale float32, group []sizeWeight) float64 {
 	inv, last := 1/scale, float32(r.qmax)
 	var sum float64

@@ -87,10 +87,10 @@ const (
 )
 
 // torchSum adds x in the order of PyTorch's CPU sum over contiguous float32
-// (aten/src/ATen/native/cpu/SumKernel.cpp): 32 columns of partial sums, the vectors
-// that do not fill a row go to the first 8; columns 8 apart are added, then what
-// fills no vector, then the 8 lanes. Long columns are summed in 16s of 16s, as long
-// as x has no more than 2^25 values, from where on PyTorch takes longer steps.
+// (aten/src/ATen/native/cpu/SumKernel.cpp): 32 columns of partial sums, to whose first 8 the
+// vectors of an incomplete row are added; then columns 8 apart are added, then the values of an
+// incomplete vector, then the 8 lanes. Long columns are summed in 16s of 16s for up to 2^25 values,
+// beyond which PyTorch takes longer steps.
 func torchSum(x []float32) float32 {
 	var acc [torchLevels][torchColumns]float32
 	full := len(x) / torchColumns

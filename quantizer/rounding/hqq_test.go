@@ -47,7 +47,7 @@ func TestTorchAOSQNR(t *testing.T) {
 	}
 }
 
-// sqnrOf is the ratio of w's energy to that of w-d, in dB.
+// sqnrOf is the SQNR in dB of d, the dequantized weights of w.
 func sqnrOf(w, d []float32) float64 {
 	var signal, noise float64
 	for i := range w {
@@ -58,7 +58,7 @@ func sqnrOf(w, d []float32) float64 {
 	return 10 * math.Log10(signal/noise)
 }
 
-// TestCompat: with Compat off every code is the best one for the stored scale.
+// TestCompat checks that with Compat off every code is the best one for the stored scale.
 func TestCompat(t *testing.T) {
 	const rows, cols = 16, 256
 	w := testrows.Gaussian(11, rows*cols)
@@ -174,7 +174,7 @@ func TestTorchAOErrors(t *testing.T) {
 	}
 }
 
-// TestTorchAODegenerate: what TorchAO makes of symmetric-no-clip at 1 bit is kept.
+// TestTorchAODegenerate checks that symmetric-no-clip at 1 bit gives TorchAO's results.
 func TestTorchAODegenerate(t *testing.T) {
 	w := []float32{-1, -2, 1, 2}
 	got, err := TorchAOAffine(w, 2, 2, TorchAOOptions{Bits: 1, Mapping: gqf.MappingSymmetricNoClip})

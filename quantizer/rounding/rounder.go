@@ -1,13 +1,13 @@
 package rounding
 
-// A Rounder quantizes rows and gives the weights that their codes stand for. It is not for concurrent use.
+// A Rounder quantizes rows and dequantizes the codes. It is not for concurrent use.
 type Rounder struct {
 	q     *RowQuantizer
 	shape Shape
 	row   Row // of Round
 }
 
-// NewRounder is for rows of k columns. It fails as NewRowQuantizer does.
+// NewRounder returns a Rounder for rows of k columns. Its errors are NewRowQuantizer's.
 func NewRounder(s Scheme, k int) (*Rounder, error) {
 	q, err := NewRowQuantizer(s, k)
 	if err != nil {
@@ -17,18 +17,18 @@ func NewRounder(s Scheme, k int) (*Rounder, error) {
 	return &Rounder{q: q, shape: shape, row: NewCodes(shape).Row(0)}, nil
 }
 
-// Weigh sets what errors count, see RowQuantizer.Weigh.
+// Weigh weights errors, see RowQuantizer.Weigh.
 func (r *Rounder) Weigh(d []float32, flat bool) { r.q.Weigh(d, flat) }
 
 // LimitScales sets the smallest scale, see RowQuantizer.LimitScales.
 func (r *Rounder) LimitScales(smallest float32) { r.q.LimitScales(smallest) }
 
-// Quantize chooses a row's codes. It fails as RowQuantizer.Quantize does.
+// Quantize chooses a row's codes. Its errors are RowQuantizer.Quantize's.
 func (r *Rounder) Quantize(dst Row, x []float32) error {
 	return r.q.Quantize(dst.Codes, dst.Scales, dst.Zeros, x, nil)
 }
 
-// Round quantizes x and puts what its codes stand for into dst, which may be x.
+// Round quantizes x and puts the dequantized weights into dst, which may be x.
 func (r *Rounder) Round(dst, x []float32) error {
 	if err := r.Quantize(r.row, x); err != nil {
 		return err
@@ -37,7 +37,7 @@ func (r *Rounder) Round(dst, x []float32) error {
 	return nil
 }
 
-// GroupWidth returns the number of columns of a group in rows of k.
+// GroupWidth returns the number of columns of a group in rows of k columns.
 func (s Scheme) GroupWidth(k int) int {
 	if s.Group == 0 || s.Group > k {
 		return k

@@ -7,8 +7,7 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// NonFiniteError says that a weight is NaN or infinite. It has no code, and a group
-// with an infinity has no scale.
+// NonFiniteError says that a weight is NaN or infinite.
 type NonFiniteError struct {
 	Column int     // index within the row
 	Value  float32 // NaN or an infinity
@@ -18,18 +17,18 @@ func (e *NonFiniteError) Error() string {
 	return fmt.Sprintf("the weight in column %d is %v: only finite weights can be quantized", e.Column, e.Value)
 }
 
-// skipAdvice is what always helps against a tensor that cannot be quantized.
+// SkipAdvice always helps against a tensor that cannot be quantized.
 const SkipAdvice = "leave the tensor unquantized with a rule NAME=skip"
 
-// ScaleError says that the dtype of the stored scales, or a layout, cannot hold the scale of
-// a group of weights: it is too large. Where a file is repacked it may also be too small.
+// ScaleError says that the dtype of the stored scales, or a layout, cannot store the scale of a
+// group because it is too large. When a file is repacked, the scale may also be too small.
 type ScaleError struct {
 	Group int                // index within the row
-	Scale float32            // before it is rounded to Dtype
+	Scale float32            // before rounding to Dtype
 	Dtype packing.ScaleDtype // of the stored scales
-	// Smallest magnitude that the layout holds. Default (0): that of the dtype.
+	// Smallest magnitude that the layout stores. Default (0): the dtype's.
 	Smallest float32
-	// Advice says what to do. Default: to leave the tensor unquantized.
+	// Advice says what to do. Default: SkipAdvice.
 	Advice string
 }
 
@@ -38,11 +37,11 @@ func (e *ScaleError) Error() string {
 		e.Group, e.Scale, e.Dtype, cmp.Or(e.Smallest, e.Dtype.Smallest()), e.Dtype.Max(), cmp.Or(e.Advice, SkipAdvice))
 }
 
-// SumError says that the sum of a row's quantized weights, which a layout stores, is not a
-// finite number: the weights are too large.
+// SumError says that the sum of a row's quantized weights, which a layout stores, is not finite:
+// the weights are too large.
 type SumError struct {
 	Sum float32 // NaN or an infinity
-	// Advice says what to do. Default: to leave the tensor unquantized.
+	// Advice says what to do. Default: SkipAdvice.
 	Advice string
 }
 

@@ -13,8 +13,8 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// oddRow returns k weights like a checkpoint's worst rows: outliers, groups of one sign,
-// of equal weights, of zeros, of exact halves, and a denormal weight here and there.
+// oddRow returns k weights as in the worst rows of checkpoints: outliers, groups of one sign, of
+// equal weights, of zeros, of exact halves, and some denormal weights.
 func oddRow(seed uint64, k int) []float32 {
 	r := splitmix.Source(seed)
 	x := testrows.Gaussian(seed+1, k)
@@ -66,7 +66,7 @@ func eachScheme(t *testing.T, groups []int, f func(t *testing.T, s Scheme)) {
 	}
 }
 
-// quantizedRow is what Quantize fills.
+// quantizedRow is the result of Quantize.
 type quantizedRow struct {
 	codes  []int8
 	scales []float32
@@ -107,7 +107,7 @@ func (r *quantizedRow) zero(g int) float32 {
 	return float32(r.zeros[g])
 }
 
-// size is the number of weights in a full group of a row of k.
+// size is the number of weights of a full group in a row of k.
 func (s Scheme) size(k int) int {
 	if s.Group == 0 {
 		return k
@@ -115,7 +115,7 @@ func (s Scheme) size(k int) int {
 	return s.Group
 }
 
-// referenceRow is RowQuantizer's doc comment, one group and one step at a time.
+// referenceRow implements RowQuantizer's doc comment, one group and one step at a time.
 func referenceRow(s Scheme, x []float32) *quantizedRow {
 	r := &quantizedRow{codes: make([]int8, len(x)), half: s.Mapping == gqf.MappingHalfStep}
 	qmin, qmax := float32(-math.Exp2(float64(s.Bits-1))), float32(math.Exp2(float64(s.Bits-1))-1)

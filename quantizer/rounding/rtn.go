@@ -10,14 +10,13 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// RowQuantizer turns rows of weights into codes of a scheme. It holds scratch memory:
-// one goroutine at a time uses it. Its results depend on nothing but the row, the scheme
-// and what Weigh set. This is what it does to round to nearest (RTN); the other
-// algorithms begin with these scales and zero points, replace them by better ones of the
-// same kind, and then choose codes by the same rule.
+// RowQuantizer turns rows of weights into codes of a scheme. It holds scratch memory, so only one
+// goroutine at a time may use it. Its results depend only on the row, the scheme and the arguments
+// of Weigh. The formulas below are round-to-nearest (RTN). The other algorithms start from these
+// scales and zero points, improve them, and choose codes by the same formula.
 //
-// In float32, every step rounded, with lo = min(0, least weight) and hi = max(0,
-// greatest weight) of a group of weights, qmin = -2^(b-1), qmax = 2^(b-1)-1:
+// In float32, every step rounded, with lo = min(0, least weight) and hi = max(0, greatest weight)
+// of a group of weights, qmin = -2^(b-1), qmax = 2^(b-1)-1:
 //
 //	full-range         s = m / qmin, m = hi if hi >= -lo, else lo: the weight of largest
 //	                   size gets the code qmin; s is negative where that weight is positive
@@ -27,33 +26,33 @@ import (
 //	asymmetric         s = (hi-lo) / (qmax-qmin)
 //	half-step          s = max(-lo, hi) / (qmax+1/2)
 //
-// s is then rounded to the scale's dtype, to nearest with ties to even, and all that
-// follows uses the rounded s:
+// s is then rounded to the scale's dtype, to nearest with ties to even. The rounded s determines
+// the rest:
 //
 //	z = clamp(qmin - rne(lo/s)) if asymmetric, else 0
 //	q = clamp(rne(w * (1/s)) + z), or clamp(rne(w * (1/s) - 1/2)) if half-step
 //
-// where clamp is to qmin .. qmax and rne rounds to the nearest integer, ties to
-// even. A group of zeros has s = 1, z = 0. The weight that a code stands for is
-// (q - z) * s, or (q + 1/2) * s if half-step, which has no code for zero: there a group of
-// zeros has the smallest scale that can be stored. So has every group whose scale would be
-// smaller, see LimitScales; the sign stays. With float32 scales the mappings symmetric to asymmetric give TorchAO's codes for
-// F32 weights, except that TorchAO gives a group of zeros the scale 2^-126.
+// where clamp is to qmin .. qmax and rne rounds to the nearest integer, ties to even. A group of
+// zeros has s = 1, z = 0. A code dequantizes to (q - z) * s, or to (q + 1/2) * s if half-step.
+// Half-step has no code for zero, so a group of zeros has the smallest scale that can be stored. A
+// smaller scale is raised to the smallest one, see LimitScales; its sign stays. With float32 scales
+// the mappings symmetric to asymmetric give TorchAO's codes for F32 weights, except that TorchAO
+// gives a group of zeros the scale 2^-126.
 type RowQuantizer struct {
 	scheme     Scheme
 	group      int // <= k
 	qmin, qmax int
 
-	lo, hi, inv []float32 // one a group
+	lo, hi, inv []float32 // one per group
 	smallest    float32   // magnitude of a scale that can be stored
-	search      *searcher // nil: not of this algorithm
+	search      *searcher // nil if the algorithm needs none
 	importance  []float32 // see Weigh
 	flat        bool
 	unused      vec.ErrorSum
 }
 
-// NewRowQuantizer returns a quantizer for rows of k weights. It fails if the
-// scheme is not valid or a row has no weights.
+// NewRowQuantizer returns a quantizer for rows of k weights. It fails if the scheme is invalid or k
+// is 0.
 func NewRowQuantizer(s Scheme, k int) (*RowQuantizer, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
@@ -61,7 +60,7 @@ func NewRowQuantizer(s Scheme, k int) (*RowQuantizer, error) {
 	if k <= 0 {
 		return nil, fmt.Errorf("rows of %d weights cannot be quantized", k)
 	}
-	if s.Algorithm.Calibrated() { // of what calibration did not reach, and with its weights
+	if s.Algorithm.Calibrated() { // searches for matrices that calibration did not reach, and with its weights
 		s.Algorithm = gqf.AlgorithmSearch
 	}
 	r := &RowQuantizer{scheme: s, group: s.Group, smallest: s.ScaleDtype.Smallest()}
@@ -78,20 +77,20 @@ func NewRowQuantizer(s Scheme, k int) (*RowQuantizer, error) {
 	return r, nil
 }
 
-// Quantize chooses scales, zero points and codes of the row x of k weights. codes
-// has k elements, scales Groups(k), and so has zeros if the mapping is asymmetric
-// (otherwise nil). The squared errors and squared weights are added to acc, unless it
-// is nil. Nothing is allocated.
+// Quantize chooses scales, zero points and codes of the row x of k weights. codes has k elements
+// and scales has Groups(k). zeros has Groups(k) elements too if the mapping is asymmetric;
+// otherwise it is nil. The squared errors and squared weights are added to acc, unless it is nil.
+// Nothing is allocated.
 //
-// It fails with *NonFiniteError if x holds a NaN or an infinity, and with *ScaleError
-// if a scale is too large for its dtype; the outputs then hold anything.
+// It fails with *NonFiniteError if x holds a NaN or an infinity, and with *ScaleError if a scale is
+// too large for its dtype. The outputs are then undefined.
 func (r *RowQuantizer) Quantize(codes []int8, scales []float32, zeros []int8, x []float32, acc *vec.ErrorSum) error {
 	if !vec.GroupRange(r.lo, r.hi, x, r.group) {
 		return nonFinite(x)
 	}
 	r.idealScales(scales)
 	if g := r.storeScales(scales); g >= 0 {
-		r.idealScales(scales) // as they were
+		r.idealScales(scales) // the search changed them
 		return &ScaleError{Group: g, Scale: scales[g], Dtype: r.scheme.ScaleDtype}
 	}
 	if r.scheme.Mapping == gqf.MappingAsymmetric {
@@ -119,10 +118,9 @@ func (r *RowQuantizer) Quantize(codes []int8, scales []float32, zeros []int8, x 
 	return nil
 }
 
-// idealScales sets scales to those of the groups' ranges, not yet rounded to the
-// stored dtype. This and storeScales run once per group of every tensor; together they
-// take 2.0 ns a group of the default scheme on an AMD EPYC (amd64, one core), where
-// package vec takes 9.4 ns for the 32 weights.
+// idealScales sets scales from the groups' ranges, not yet rounded to the stored dtype. It and
+// storeScales run once per group of every tensor. Together they take 2.0 ns a group of the default
+// scheme on an AMD EPYC (amd64, one core); package vec takes 9.4 ns for the 32 weights.
 func (r *RowQuantizer) idealScales(scales []float32) {
 	lo, hi := r.lo[:len(scales)], r.hi[:len(scales)]
 	mapping := r.scheme.Mapping
@@ -134,8 +132,8 @@ func (r *RowQuantizer) idealScales(scales []float32) {
 	case gqf.MappingFullRange:
 		unit := 1 / qmin // a power of two: the product is the quotient
 		for g := range scales {
-			// hi >= -lo ? hi : lo, on the bits, which order non-negative floats as integers:
-			// which of the two it is cannot be predicted, and a branch costs 4 ns a group.
+			// hi >= -lo ? hi : lo, on the bits, which order non-negative floats as integers. A
+			// branch would be unpredictable and cost 4 ns a group.
 			h, l := math.Float32bits(hi[g]), math.Float32bits(lo[g])
 			less := uint32(int32(h-l&^(1<<31)) >> 31) // all ones if hi < -lo
 			scales[g] = float32(math.Float32frombits(h^(h^l)&less) * unit)
@@ -158,17 +156,17 @@ func (r *RowQuantizer) idealScales(scales []float32) {
 	}
 }
 
-// storeScales rounds scales to the stored dtype, raises those that are too small to be
-// stored, sets those of all-zero groups to 1 and sets r.inv to their inverses. It returns
-// the first group whose scale is too large for the dtype, or -1.
+// storeScales rounds scales to the stored dtype, raises those that are too small to be stored, sets
+// the scales of all-zero groups to 1 and r.inv to the inverses. It returns the first group whose
+// scale is too large for the dtype, or -1.
 func (r *RowQuantizer) storeScales(scales []float32) (bad int) {
 	inv := r.inv[:len(scales)]
 	dtype := r.scheme.ScaleDtype
 	least, most := r.smallest, dtype.Max()
 	for g, s := range scales {
 		if dtype == packing.ScaleBF16 {
-			// ScaleDtype.Round without its call; NaN and infinities stay what they are, or
-			// nearly, and fail the check.
+			// ScaleDtype.Round without a call. NaN and infinities stay NaN or very large, and fail
+			// the check.
 			u := math.Float32bits(s)
 			s = math.Float32frombits((u + 0x7fff + u>>16&1) &^ 0xffff)
 		} else {
@@ -202,9 +200,8 @@ func (r *RowQuantizer) zeroPoints(zeros []int8, scales []float32) {
 	}
 }
 
-// LimitScales sets the smallest magnitude of a scale that the row's layouts can hold, see
-// packing.Header.SmallestScale. Default: the smallest scale of the dtype, which is also the
-// least that smallest may be.
+// LimitScales sets the smallest magnitude of a scale that the row's layouts can store, see
+// packing.Header.SmallestScale. Default, and least allowed value: the smallest scale of the dtype.
 func (r *RowQuantizer) LimitScales(smallest float32) {
 	r.smallest = max(smallest, r.scheme.ScaleDtype.Smallest())
 }

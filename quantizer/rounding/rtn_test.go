@@ -42,9 +42,9 @@ func TestRowQuantizerReference(t *testing.T) {
 	})
 }
 
-// TestRowQuantizerBounds checks what a user may rely on: codes in range, no error
-// above half a step but for clipped weights, no negative scale where they are forbidden,
-// and no clipping of the largest weight by full-range.
+// TestRowQuantizerBounds checks what users may rely on: codes in range, no error above half a step
+// except for clipped weights, no negative scale where they are forbidden, and no clipping of the
+// largest weight by full-range.
 func TestRowQuantizerBounds(t *testing.T) {
 	eachScheme(t, []int{0, 16, 48}, func(t *testing.T, s Scheme) {
 		x := testrows.Gaussian(5, 172)
@@ -132,7 +132,7 @@ func TestRowQuantizerScaleError(t *testing.T) {
 		bits   int
 		m      gqf.Mapping
 		d      packing.ScaleDtype
-		weight float32 // one weight of group 1
+		weight float32 // a weight of group 1
 		want   float32 // the error's scale; 0: no error
 	}{
 		{"largest", 4, gqf.MappingFullRange, bf16, math.MaxFloat32, 0},
@@ -192,7 +192,7 @@ func TestRowQuantizerNonFinite(t *testing.T) {
 	}
 }
 
-// TestSymmetricOneBit: the library keeps what the command refuses.
+// TestSymmetricOneBit checks that the library supports what the command refuses.
 func TestSymmetricOneBit(t *testing.T) {
 	r := mustQuantizeRow(t, Scheme{Bits: 1, Group: 32, Mapping: gqf.MappingSymmetric, ScaleDtype: packing.ScaleF32}, testrows.Gaussian(3, 64))
 	for i, q := range r.codes {
@@ -202,7 +202,7 @@ func TestSymmetricOneBit(t *testing.T) {
 	}
 }
 
-// TestRowQuantizerTorchAO: with float32 scales gq's arithmetic is TorchAO's.
+// TestRowQuantizerTorchAO checks that with float32 scales gq's arithmetic is TorchAO's.
 func TestRowQuantizerTorchAO(t *testing.T) {
 	n := 0
 	for i, c := range readQparams(t) {
@@ -229,7 +229,7 @@ func TestRowQuantizerTorchAO(t *testing.T) {
 	}
 }
 
-// TestRowQuantizerImplementations: assembly and portable code give the same bits.
+// TestRowQuantizerImplementations checks that assembly and portable code give the same bits.
 func TestRowQuantizerImplementations(t *testing.T) {
 	x := oddRow(4, 1004)
 	eachScheme(t, []int{0, 16, 32, 48}, func(t *testing.T, s Scheme) {

@@ -8,8 +8,8 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// Scheme says how the weights of a tensor become codes. It is comparable: equal
-// schemes give equal bytes.
+// Scheme says how to quantize the weights of a tensor. It is comparable: equal schemes give equal
+// bytes.
 type Scheme struct {
 	// Bits of a code, 1 to 8. No default.
 	Bits int
@@ -21,16 +21,15 @@ type Scheme struct {
 	Mapping gqf.Mapping
 	// ScaleDtype is the format of the stored scales. No default.
 	ScaleDtype packing.ScaleDtype
-	// PositiveScales forbids the negative scales of the full-range mapping, which then
-	// rounds with the scale of symmetric-no-clip. The other mappings' scales are positive
-	// anyway. Default false.
+	// PositiveScales forbids the negative scales of the full-range mapping, which then has the
+	// scales of symmetric-no-clip. The scales of other mappings are always positive. Default:
+	// false.
 	PositiveScales bool
 	// Algorithm chooses scales, zero points and codes. Default (AlgorithmNone): rtn.
 	Algorithm gqf.Algorithm
 }
 
-// Validate reports the first field that is out of range, or fields that do not go
-// together.
+// Validate reports the first field that is out of range, or fields that contradict each other.
 func (s Scheme) Validate() error {
 	switch {
 	case s.Bits < 1 || s.Bits > 8:
@@ -65,10 +64,9 @@ func (s Scheme) Validate() error {
 	return nil
 }
 
-// ValidateCommand is Validate for what a person asks for: it also refuses schemes
-// that exist for comparing with TorchAO only. At 1 bit its symmetric mapping puts
-// every weight within half a step of the code 0, and symmetric-no-clip divides by the
-// greatest code, 0.
+// ValidateCommand is Validate for the command line. It also refuses schemes that exist only for
+// comparisons with TorchAO: at 1 bit, TorchAO's symmetric mapping puts every weight within half a
+// step of the code 0, and symmetric-no-clip divides by the greatest code, 0.
 func (s Scheme) ValidateCommand() error {
 	if err := s.Validate(); err != nil {
 		return err
@@ -87,8 +85,7 @@ func (s Scheme) Groups(k int) int {
 	return (k-1)/s.Group + 1
 }
 
-// Header is the packed header of a lowbit payload of rows x cols weights, without
-// bias.
+// Header is the header of a lowbit payload of rows x cols weights without bias.
 func (s Scheme) Header(rows, cols int64, tile packing.Tile) packing.Header {
 	h := packing.Header{
 		Layout:     packing.LayoutLowbit,
@@ -112,10 +109,10 @@ func (s Scheme) Header(rows, cols int64, tile packing.Tile) packing.Header {
 	return h.Canonical()
 }
 
-// positive tells whether all scales are > 0 by construction.
+// Positive reports whether the scheme has only positive scales.
 func (s Scheme) Positive() bool { return s.PositiveScales || s.Mapping != gqf.MappingFullRange }
 
-// String names the scheme: "4-bit group 32 full-range bf16". Rounding to nearest goes without saying.
+// String names the scheme: "4-bit group 32 full-range bf16". It omits round-to-nearest.
 func (s Scheme) String() string {
 	group := "per channel"
 	if s.Group != 0 {

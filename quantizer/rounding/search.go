@@ -12,29 +12,29 @@ import (
 // searcher is the scratch memory of scale searches.
 type searcher struct {
 	weights []float32 // of the row
-	// first has the candidates of a group whose range is symmetric, in units of the
-	// inverse of its largest weight; where both signs may be, half of them have each. wide
-	// has those that cut off more, for weights that count for little. second is for the
-	// groups that get a second look and for the other half of asymmetric candidates.
+	// first has the candidates of a group with a symmetric range, in units of the inverse of its
+	// largest weight; if both signs are allowed, each has half of the candidates. wide has
+	// candidates that clip more, for weights of small importance. second is for a second look at a
+	// group, and for the other half of asymmetric candidates.
 	first, wide, second vec.Search
 	final               vec.Final
 	sorted              []sizeWeight // of the half-step grid: a group
-	// ulp is the distance of neighbouring scales, as bits of a float32.
+	// ulp is the distance of neighbouring scales, in bits of a float32.
 	ulp uint32
 }
 
-// signed is the number of candidates for each sign where both are searched.
+// signed is the number of candidates per sign if both are searched.
 const signed = vec.SearchLanes / 2
 
-// longGroup is the largest group whose candidates lie densely enough at once; longer
-// ones get a coarse look and then a fine one around its best.
+// longGroup is the largest group whose candidates are dense enough for one pass. Longer groups get
+// a coarse pass and then a fine one around its best candidate.
 const longGroup = 128
 
-// reach says up to which multiple of 2^(b-1) steps the largest weight of a group may go
-// in a search, where 2^(b-1) is the last step: what is beyond is cut off. By size of the
-// group (up to 32, up to longGroup, longer) and bits. Chosen for the best
-// signal-to-noise ratio on normally and t-distributed (5 degrees of freedom) weights,
-// where the search then is within 0.05 dB of an exhaustive one.
+// reach is how far, in steps, the largest weight of a group may lie in a search, as a multiple of
+// 2^(b-1), the last step; weights beyond the last step are clipped. By size of the group (up to 32,
+// up to longGroup, longer) and bits. Chosen for the best signal-to-noise ratio on normally and
+// t-distributed (5 degrees of freedom) weights, where the search is within 0.05 dB of an exhaustive
+// one.
 var reach = [3][9]float32{
 	{1: 2.5, 2: 2, 3: 1.5, 4: 1 + .9/8, 5: 1 + .9/16, 6: 1 + .9/32, 7: 1 + .9/64, 8: 1 + .9/128},
 	{1: 3.5, 2: 2.3, 3: 1.7, 4: 1.25, 5: 1.11, 6: 1.05, 7: 1.025, 8: 1.012},
@@ -97,17 +97,16 @@ func spread(dst []float32, first, last float32) {
 	}
 }
 
-// Weigh sets what the errors of a row's weights count in searches that follow: the
-// square of the error of column j counts d[j] * sqrt(1 + x^2/m), where x is the weight
-// and m the mean of the row's squares; with flat it counts d[j]. d is not negative and is
-// not copied; nil stands for ones, which is the default, not flat.
+// Weigh weights the errors of later searches. The squared error of column j is multiplied by d[j] *
+// sqrt(1 + x^2/m), where x is the weight and m the mean square of the row, or with flat by d[j]. d
+// is not negative and is not copied. Default (nil): ones, not flat.
 //
-// d is E[a^2] of the activations that the column is multiplied with, the diagonal of the
-// Hessian, where that is known. The root is right for what is not known: of weights
-// alike in all else the large ones matter more, as they were trained to be large.
+// d is E[a^2] of the column's activations, the diagonal of the Hessian, if it is known. The root
+// stands for what is not known: among otherwise similar weights the larger ones matter more,
+// because training made them large.
 func (r *RowQuantizer) Weigh(d []float32, flat bool) { r.importance, r.flat = d, flat }
 
-// rowWeights gives the weights of the row x.
+// rowWeights returns the weights of the errors of row x.
 func (r *RowQuantizer) rowWeights(x []float32) []float32 {
 	w := r.search.weights
 	inverse := float32(float64(len(x)) / vec.SumSquares(x))
@@ -127,16 +126,16 @@ func (r *RowQuantizer) rowWeights(x []float32) []float32 {
 	return w
 }
 
-// searchScales replaces the scales and zero points of a row, those of the mapping's
-// range, where others have a smaller weighted error.
+// searchScales replaces the scales and zero points of a row, which come from its ranges, if others
+// have a smaller weighted error.
 func (r *RowQuantizer) searchScales(scales []float32, zeros []int8, x []float32) {
 	weights := r.rowWeights(x)
 	for g := range scales {
 		n := min(r.group, len(x))
 		group, w := x[:n], weights[:n]
 		x, weights = x[n:], weights[n:]
-		// Where the inverse of a scale, or a square, is near the ends of float32 there
-		// is nothing to gain and something to overflow.
+		// If the inverse of a scale, or a square, is near the limits of float32, a search gains
+		// nothing and may overflow.
 		m := r.largest(g)
 		if a := floats.Abs(m); !(a > 0x1p-90 && a < 0x1p60) {
 			continue
@@ -156,7 +155,7 @@ func (r *RowQuantizer) searchScales(scales []float32, zeros []int8, x []float32)
 	}
 }
 
-// largest is the weight of group g that is largest in size.
+// largest is the weight of group g with the largest magnitude.
 func (r *RowQuantizer) largest(g int) float32 {
 	if r.hi[g] >= -r.lo[g] {
 		return r.hi[g]
@@ -164,8 +163,8 @@ func (r *RowQuantizer) largest(g int) float32 {
 	return r.lo[g]
 }
 
-// searchSymmetric finds a group's best scale, not yet rounded, among candidates that
-// are each the best for the codes that one of r.search.first gives. m is the largest weight.
+// searchSymmetric finds a group's best scale, not yet rounded. Each candidate is the least-squares
+// scale for the codes of a start in r.search.first. m is the largest weight.
 func (r *RowQuantizer) searchSymmetric(m float32, x, w []float32) (scale float32, ok bool) {
 	if r.scheme.Positive() {
 		m = floats.Abs(m)
@@ -175,7 +174,7 @@ func (r *RowQuantizer) searchSymmetric(m float32, x, w []float32) (scale float32
 	vec.SearchScales(&sr.first, unit, x, w)
 	found := &sr.first
 	c, ok := bestCandidate(found)
-	// look takes the best of s, if that is better.
+	// look takes the best candidate of s if it is better.
 	look := func(s *vec.Search) {
 		vec.SearchScales(s, unit, x, w)
 		if d, better := bestCandidate(s); better && (!ok || s.Score[d] > found.Score[c]) {
@@ -196,8 +195,8 @@ func (r *RowQuantizer) searchSymmetric(m float32, x, w []float32) (scale float32
 // bestCandidate is the first candidate with the highest score. ok is false if no score is
 // above zero.
 func bestCandidate(s *vec.Search) (c int, ok bool) {
-	// Scores are not negative, so their bits are in their order. The maximum of integers
-	// needs no branches, which could not be predicted; four of them do not wait for each other.
+	// Scores are not negative, so their bits have the same order. An integer maximum has no
+	// unpredictable branches, and four of them run in parallel.
 	var a, b, e, d uint64
 	for i := 0; i < vec.SearchLanes; i += 4 {
 		r := uint64(vec.SearchLanes - 1 - i)
@@ -210,9 +209,9 @@ func bestCandidate(s *vec.Search) (c int, ok bool) {
 	return vec.SearchLanes - 1 - int(top&0xff), top >= 1<<8
 }
 
-// settle stores for group g the scale of the least weighted error: of those there, of s
-// rounded to the stored dtype and of its neighbours, the first of equal ones. It measures
-// what the codes and stored scales will give, and so is never worse than what was there.
+// settle stores the scale of group g with the least weighted error: the present one, s rounded to
+// the stored dtype, or one of its neighbours; the first if equal. It measures errors with codes and
+// stored scales, so the result is never worse than before.
 func (r *RowQuantizer) settle(scales []float32, zeros []int8, g int, s float32, z int8, x, w []float32) {
 	f := &r.search.final
 	was, dtype := scales[g], r.scheme.ScaleDtype
@@ -237,7 +236,7 @@ func (r *RowQuantizer) settle(scales []float32, zeros []int8, g int, s float32, 
 	}
 	vec.ScaleErrors(f, x, w)
 	first := uint64(math.MaxUint64)
-	for c, e := range f.Error { // without branches, as in bestCandidate; a NaN is after all numbers
+	for c, e := range f.Error { // without branches, as in bestCandidate; NaN sorts after all numbers
 		first = min(first, uint64(math.Float32bits(e))<<8|uint64(c))
 	}
 	best := first & 0xff
@@ -247,11 +246,11 @@ func (r *RowQuantizer) settle(scales []float32, zeros []int8, g int, s float32, 
 	}
 }
 
-// neighbours are distances between a scale and those tried beside it.
+// neighbours are the distances of the neighbours that settle tries.
 var neighbours = [vec.FinalLanes - 1]uint32{0, 1, ^uint32(0), 2, ^uint32(1), 3, ^uint32(2)}
 
-// neighbour gives the bits of the n-th number of the stored dtype from s on, away from
-// zero, where s are the bits of a number of it. Past zero it gives those of a NaN.
+// neighbour returns the bits of the n-th number of the stored dtype after s, away from zero, where
+// s are the bits of such a number. Past zero the result is a NaN.
 func (r *RowQuantizer) neighbour(s, n uint32) uint32 {
 	if s&^(1<<31) < f16Even && r.scheme.ScaleDtype == packing.ScaleF16 {
 		h := floats.F16FromF32(math.Float32frombits(s)) + uint16(n)
@@ -260,11 +259,11 @@ func (r *RowQuantizer) neighbour(s, n uint32) uint32 {
 	return s + n*r.search.ulp
 }
 
-// f16Even are the bits of 2^-13. From there down to 2^-14 and less, numbers of F16 are 2^-24
-// apart: those below 2^-14 are subnormal.
+// f16Even are the bits of 2^-13. Below 2^-13, numbers of F16 are 2^-24 apart, because those below
+// 2^-14 are subnormal.
 const f16Even = (127 - 13) << 23
 
-// storable tells whether s, a number of the stored dtype, can be a scale.
+// storable reports whether s, a number of the stored dtype, can be a scale.
 func (r *RowQuantizer) storable(s float32) bool {
 	return r.scheme.ScaleDtype.IsScale(s) && floats.Abs(s) >= r.smallest
 }

@@ -2,28 +2,28 @@ package rounding
 
 import "github.com/lowbit-go/gq/internal/vec"
 
-// shrink says down to which part of its range a group may be cut in a search of scale and
-// zero point, by size of the group and bits, as reach does. Each end is cut on its own.
+// shrink is the smallest fraction of its range to which a search may cut a group, by size of the
+// group and bits, as in reach. Each end is cut separately.
 var shrink = [3][9]float32{
 	{1: 0.3, 2: 0.45, 3: 0.68, 4: 0.82, 5: 0.91, 6: 0.96, 7: 0.98, 8: 0.99},
 	{1: 0.2, 2: 0.35, 3: 0.5, 4: 0.7, 5: 0.85, 6: 0.93, 7: 0.965, 8: 0.985},
 	{1: 0.1, 2: 0.15, 3: 0.25, 4: 0.35, 5: 0.5, 6: 0.7, 7: 0.8, 8: 0.9},
 }
 
-// cuts is the number of parts tried of each end of a range.
+// cuts is the number of cuts tried at each end of a range.
 const cuts = 8
 
-// cutRange is what a search of ranges found.
+// cutRange is the result of a search of ranges.
 type cutRange struct {
 	score  float32
 	scale  float32 // not yet rounded
 	zero   int8
-	lo, hi float32 // which parts of the two ends are left
+	lo, hi float32 // fractions of the two ends
 }
 
-// searchAsymmetric finds the best scale, not yet rounded, and zero point of group g among
-// ranges whose two ends are parts of the group's, or a little more, which lets small
-// groups find a grid that happens to fit.
+// searchAsymmetric finds the best scale, not yet rounded, and zero point of group g. It tries
+// ranges whose ends are fractions of the group's range, or slightly more, with which a small group
+// may fit the grid better by chance.
 func (r *RowQuantizer) searchAsymmetric(g int, x, w []float32) (scale float32, zero int8, ok bool) {
 	var best cutRange
 	try := func(class int) (step float32) {
@@ -42,8 +42,8 @@ func (r *RowQuantizer) searchAsymmetric(g int, x, w []float32) (scale float32, z
 	return best.scale, best.zero, best.score > 0
 }
 
-// searchRanges tries ranges whose ends are those of group g times lo and hi, each more or
-// less up to by.
+// searchRanges tries ranges whose ends are the ends of group g times lo and hi, each plus or minus
+// up to by.
 func (r *RowQuantizer) searchRanges(best *cutRange, g int, lo, hi, by float32, x, w []float32) {
 	var partLo, partHi [cuts]float32
 	spread(partLo[:], lo-by, lo+by)

@@ -47,8 +47,8 @@ func searchSQNR(t testing.TB, s Scheme, x []float32, k int, flat bool) float64 {
 	return 10 * math.Log10(signal/noise)
 }
 
-// TestSearchSQNR compares the search, all weights alike, with the figures of a float32
-// prototype of llama.cpp's make_qx_quants on other random numbers, which it may exceed.
+// TestSearchSQNR compares the search, without weights, with a float32 prototype of llama.cpp's
+// make_qx_quants on other random numbers. The search may exceed it.
 func TestSearchSQNR(t *testing.T) {
 	const k = 1024
 	rows := 512
@@ -76,9 +76,8 @@ func TestSearchSQNR(t *testing.T) {
 	}
 }
 
-// TestAlgorithmSQNR has figures of prototypes for the other algorithms and mappings:
-// a grid of 12 x 12 ranges with integer zero points, and HQQ whose
-// zero point is rounded at the end.
+// TestAlgorithmSQNR compares the other algorithms and mappings with prototypes: a grid of 12 x 12
+// ranges with integer zero points, and HQQ with zero points rounded at the end.
 func TestAlgorithmSQNR(t *testing.T) {
 	const rows, k = 64, 1024
 	x := testrows.Gaussian(2028, rows*k)
@@ -101,14 +100,14 @@ func TestAlgorithmSQNR(t *testing.T) {
 	}
 }
 
-// loss is what an algorithm makes small: a sum over one group's weights, their errors and
-// what those count.
+// loss is the objective of an algorithm: a sum over one group's weights, their errors and the
+// weights of the errors.
 var loss = map[gqf.Algorithm]func(x, e, w float64) float64{
 	gqf.AlgorithmSearch: func(_, e, w float64) float64 { return w * e * e },
 	gqf.AlgorithmHQQ:    func(_, e, _ float64) float64 { return math.Abs(e) },
 }
 
-// weigh gives what errors of the row count in a search without calibration.
+// weigh returns the weights of the errors of a row in a search without calibration.
 func weigh(x []float32) []float64 {
 	sum := 0.0
 	for _, v := range x {
@@ -121,7 +120,7 @@ func weigh(x []float32) []float64 {
 	return w
 }
 
-// losses are those of a row's groups.
+// losses are the losses of a row's groups.
 func (r *quantizedRow) losses(s Scheme, x []float32, a gqf.Algorithm) []float64 {
 	w, sums := weigh(x), make([]float64, len(r.scales))
 	for i, v := range x {

@@ -98,8 +98,8 @@ func Tensors(c *cli.Context, r *conversion.Report) {
 	}
 	fmt.Fprintf(w, "wrote    %s\n", r.Output)
 	fmt.Fprintf(w, "tensors  %s\n", strings.Join(parts, ", "))
-	if r.RealZeros+r.WholeZeros > 0 {
-		fmt.Fprintf(w, "zeros    %d tensors real, %d whole", r.RealZeros, r.WholeZeros)
+	if r.FloatZeros+r.IntegerZeros > 0 {
+		fmt.Fprintf(w, "zeros    %d tensors real, %d whole", r.FloatZeros, r.IntegerZeros)
 		if r.RoundedHQQ > 0 {
 			fmt.Fprintf(w, " (%d of hqq: rounded, scales fitted to them)", r.RoundedHQQ)
 		}

@@ -14,13 +14,13 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// realScheme is what qai4c32p holds.
-func realScheme(bits, group int, a gqf.Algorithm) Scheme {
+// floatScheme is a scheme that qai4c32p stores.
+func floatScheme(bits, group int, a gqf.Algorithm) Scheme {
 	return Scheme{Bits: bits, Group: group, Mapping: gqf.MappingAsymmetric, ScaleDtype: packing.ScaleF32, Algorithm: a}
 }
 
-// realSQNR is the SQNR of all rows of k weights of x with real zero points.
-func realSQNR(t testing.TB, s Scheme, x []float32, k int) float64 {
+// floatSQNR is the SQNR of all rows of k weights of x with floating-point zero points.
+func floatSQNR(t testing.TB, s Scheme, x []float32, k int) float64 {
 	t.Helper()
 	rq, err := NewRowQuantizer(s, k)
 	if err != nil {
@@ -30,7 +30,7 @@ func realSQNR(t testing.TB, s Scheme, x []float32, k int) float64 {
 	codes, scales, zeros := make([]int8, k), make([]float32, s.Groups(k)), make([]float32, s.Groups(k))
 	var acc vec.ErrorSum
 	for r := 0; r < len(x); r += k {
-		if err := rq.QuantizeReal(codes, scales, zeros, x[r:r+k], &acc); err != nil {
+		if err := rq.QuantizeFloatZeros(codes, scales, zeros, x[r:r+k], &acc); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -38,9 +38,9 @@ func realSQNR(t testing.TB, s Scheme, x []float32, k int) float64 {
 	return 10 * math.Log10(signal/noise)
 }
 
-// TestRealZerosSQNR compares with the figures of float32 prototypes on other random numbers: HQQ as published, and
-// alternating least squares from a grid of 12 x 12 ranges with real zero points.
-func TestRealZerosSQNR(t *testing.T) {
+// TestFloatZerosSQNR compares with float32 prototypes on other random numbers: HQQ as published,
+// and alternating least squares from a grid of 12 x 12 ranges.
+func TestFloatZerosSQNR(t *testing.T) {
 	const k = 1024
 	rows, near := 512, 0.1
 	if testing.Short() {
@@ -64,10 +64,11 @@ func TestRealZerosSQNR(t *testing.T) {
 		}{{gqf.AlgorithmHQQ, d.hqq}, {gqf.AlgorithmSearch, d.search}} {
 			for bits, want := range a.want {
 				for i, group := range []int{32, 128} {
-					s := realScheme(bits, group, a.algorithm)
-					got := realSQNR(t, s, d.x, k)
+					s := floatScheme(bits, group, a.algorithm)
+					got := floatSQNR(t, s, d.x, k)
 					t.Logf("%s %s: %.2f dB, the prototype %.2f", d.name, s, got, want[i])
-					// At 2 bits the shrunk errors of the original depend on how large weights are, at 8 its BF16 scales show.
+					// At 2 bits the shrunk errors of the original depend on the magnitude of
+					// weights; at 8 bits its BF16 scales matter.
 					if low, high := got < want[i]-near, got > want[i]+near; bits == 4 && (low || high) || bits == 3 && low {
 						t.Errorf("%s %s: %.2f dB, want %.2f", d.name, s, got, want[i])
 					}
@@ -77,8 +78,8 @@ func TestRealZerosSQNR(t *testing.T) {
 	}
 }
 
-// plainHQQ is optimize_weights_proximal_legacy as it stands in mobiusml/hqq, in float64, of the groups of a row: zero
-// points z and scales are those of codes from 0 to most, a weight is (q-z)*scale.
+// plainHQQ transcribes optimize_weights_proximal_legacy of mobiusml/hqq, in float64, for the groups
+// of a row. Zero points z and scales are for codes from 0 to most: a weight is (q-z)*scale.
 func plainHQQ(x []float32, group, most int) (codes, scales, zeros []float64) {
 	groups := len(x) / group
 	inverse, z := make([]float64, groups), make([]float64, groups)
@@ -121,28 +122,29 @@ func plainHQQ(x []float32, group, most int) (codes, scales, zeros []float64) {
 	return codes, scales, zeros
 }
 
-// TestRealHQQ holds hqq to a plain transcription of the original: scales and zero points but for the rounding to
-// float32, codes but for weights halfway between two, and every code is the one nearest to its weight.
-func TestRealHQQ(t *testing.T) {
+// TestFloatHQQ compares hqq with the plain transcription: equal scales and zero points up to
+// rounding to float32, equal codes except for weights halfway between two codes, and every code
+// nearest to its weight.
+func TestFloatHQQ(t *testing.T) {
 	const k, rows = 512, 40
 	other := 0
 	for row := range rows {
 		x := studentT5(uint64(100+row), k)
-		for i := range x { // of some rows the errors are large enough to be shrunk
+		for i := range x { // in some rows the errors are large enough to be shrunk
 			x[i] = float32(float64(x[i]) * []float64{0.02, 1, 8}[row%3])
 		}
 		group := []int{32, 64, 128}[row/3%3]
-		rq, err := NewRowQuantizer(realScheme(4, group, gqf.AlgorithmHQQ), k)
+		rq, err := NewRowQuantizer(floatScheme(4, group, gqf.AlgorithmHQQ), k)
 		if err != nil {
 			t.Fatal(err)
 		}
 		got, scales, zeros := make([]int8, k), make([]float32, k/group), make([]float32, k/group)
-		if err := rq.QuantizeReal(got, scales, zeros, x, nil); err != nil {
+		if err := rq.QuantizeFloatZeros(got, scales, zeros, x, nil); err != nil {
 			t.Fatal(err)
 		}
 		codes, wantScales, z := plainHQQ(x, group, 15)
 		for g, s := range scales {
-			zero := (-8 + z[g]) * -wantScales[g] // of codes from -8
+			zero := (-8 + z[g]) * -wantScales[g] // for codes from -8
 			if math.Abs(float64(s)-wantScales[g]) > 1e-7*wantScales[g] || math.Abs(float64(zeros[g])-zero) > 1e-5*wantScales[g] {
 				t.Fatalf("row %d group %d: scale %v and zero point %v, want %v and %v", row, g, s, zeros[g], wantScales[g], zero)
 			}
@@ -163,10 +165,10 @@ func TestRealHQQ(t *testing.T) {
 	}
 }
 
-// TestQuantizeRealEdges has groups that are constant, tiny, huge, far from 0, and a short one.
-func TestQuantizeRealEdges(t *testing.T) {
+// TestQuantizeFloatZerosEdges has constant, tiny, huge, and short groups, and groups far from 0.
+func TestQuantizeFloatZerosEdges(t *testing.T) {
 	for _, a := range []gqf.Algorithm{gqf.AlgorithmHQQ, gqf.AlgorithmSearch} {
-		rq, err := NewRowQuantizer(realScheme(4, 32, a), 6*32+16)
+		rq, err := NewRowQuantizer(floatScheme(4, 32, a), 6*32+16)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -187,7 +189,7 @@ func TestQuantizeRealEdges(t *testing.T) {
 			}
 		}
 		codes, scales, zeros := make([]int8, len(x)), make([]float32, 7), make([]float32, 7)
-		if err := rq.QuantizeReal(codes, scales, zeros, x, nil); err != nil {
+		if err := rq.QuantizeFloatZeros(codes, scales, zeros, x, nil); err != nil {
 			t.Fatal(err)
 		}
 		for i, v := range x {
@@ -203,12 +205,12 @@ func TestQuantizeRealEdges(t *testing.T) {
 		}
 		x[40] = float32(math.Inf(-1))
 		var bad *NonFiniteError
-		if err := rq.QuantizeReal(codes, scales, zeros, x, nil); !errors.As(err, &bad) || bad.Column != 40 {
+		if err := rq.QuantizeFloatZeros(codes, scales, zeros, x, nil); !errors.As(err, &bad) || bad.Column != 40 {
 			t.Errorf("%s: -Inf in column 40: %v", a, err)
 		}
 	}
 	for _, s := range []Scheme{
-		realScheme(4, 32, gqf.AlgorithmRTN),
+		floatScheme(4, 32, gqf.AlgorithmRTN),
 		{Bits: 4, Mapping: gqf.MappingFullRange, ScaleDtype: packing.ScaleF32, Algorithm: gqf.AlgorithmHQQ},
 		{Bits: 4, Mapping: gqf.MappingAsymmetric, ScaleDtype: packing.ScaleBF16, Algorithm: gqf.AlgorithmHQQ},
 	} {
@@ -216,23 +218,24 @@ func TestQuantizeRealEdges(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := rq.QuantizeReal(make([]int8, 32), make([]float32, 1), make([]float32, 1), make([]float32, 32), nil); err == nil {
+		if err := rq.QuantizeFloatZeros(make([]int8, 32), make([]float32, 1), make([]float32, 1), make([]float32, 32), nil); err == nil {
 			t.Errorf("%s: real zero points", s)
 		}
 	}
 }
 
-// TestRealFit: the error of a search never exceeds that of the group's range, and weights of columns matter.
-func TestRealFit(t *testing.T) {
+// TestFloatFit checks that a search's error never exceeds the error of the group's range, and that
+// the weights of columns matter.
+func TestFloatFit(t *testing.T) {
 	const k = 256
 	loss := func(a gqf.Algorithm, x, d []float32) (sum float64) {
-		rq, err := NewRowQuantizer(realScheme(4, 32, a), k)
+		rq, err := NewRowQuantizer(floatScheme(4, 32, a), k)
 		if err != nil {
 			t.Fatal(err)
 		}
 		rq.Weigh(d, true)
 		codes, scales, zeros := make([]int8, k), make([]float32, k/32), make([]float32, k/32)
-		if err := rq.QuantizeReal(codes, scales, zeros, x, nil); err != nil {
+		if err := rq.QuantizeFloatZeros(codes, scales, zeros, x, nil); err != nil {
 			t.Fatal(err)
 		}
 		for i, v := range x {
@@ -258,18 +261,18 @@ func TestRealFit(t *testing.T) {
 	t.Logf("errors of search are %.3f of those of hqq with weights, %.3f without", search/hqq, flat/30)
 }
 
-// BenchmarkQuantizeReal measures a row of 2048 weights in groups of 32.
-func BenchmarkQuantizeReal(b *testing.B) {
+// BenchmarkQuantizeFloatZeros measures a row of 2048 weights in groups of 32.
+func BenchmarkQuantizeFloatZeros(b *testing.B) {
 	x := testrows.Gaussian(7, 2048)
 	for _, a := range []gqf.Algorithm{gqf.AlgorithmHQQ, gqf.AlgorithmSearch} {
 		b.Run(a.String(), func(b *testing.B) {
-			rq, err := NewRowQuantizer(realScheme(4, 32, a), len(x))
+			rq, err := NewRowQuantizer(floatScheme(4, 32, a), len(x))
 			if err != nil {
 				b.Fatal(err)
 			}
 			codes, scales, zeros := make([]int8, len(x)), make([]float32, 64), make([]float32, 64)
 			for b.Loop() {
-				if err := rq.QuantizeReal(codes, scales, zeros, x, nil); err != nil {
+				if err := rq.QuantizeFloatZeros(codes, scales, zeros, x, nil); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -278,23 +281,23 @@ func BenchmarkQuantizeReal(b *testing.B) {
 	}
 }
 
-// TestRealZerosBits holds the results to those of another run on another CPU: they are the same everywhere.
-func TestRealZerosBits(t *testing.T) {
+// TestFloatZerosBits compares with results from another CPU: they are the same everywhere.
+func TestFloatZerosBits(t *testing.T) {
 	sum := crc32.NewIEEE()
 	for _, a := range []gqf.Algorithm{gqf.AlgorithmHQQ, gqf.AlgorithmSearch} {
 		for row := range 8 {
 			const k = 320
 			x, rng := make([]float32, k), splitmix.Source(row)
-			for i := range x { // exact: no logarithm's last bit is in them
+			for i := range x { // exact: no logarithms, whose last bit may differ
 				x[i] = float32(int16(rng.Next()>>48)/4+int16(rng.Next()>>48)/4+int16(rng.Next()>>48)/4) / []float32{8192, 3000}[row%2]
 			}
-			rq, err := NewRowQuantizer(realScheme(4, []int{32, 96}[row/4], a), k)
+			rq, err := NewRowQuantizer(floatScheme(4, []int{32, 96}[row/4], a), k)
 			if err != nil {
 				t.Fatal(err)
 			}
 			n := rq.scheme.Groups(k)
 			codes, scales, zeros := make([]int8, k), make([]float32, n), make([]float32, n)
-			if err := rq.QuantizeReal(codes, scales, zeros, x, nil); err != nil {
+			if err := rq.QuantizeFloatZeros(codes, scales, zeros, x, nil); err != nil {
 				t.Fatal(err)
 			}
 			for _, q := range codes {
