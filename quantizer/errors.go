@@ -24,14 +24,13 @@ func (e *TensorError) Error() string {
 // Unwrap returns e.Err.
 func (e *TensorError) Unwrap() error { return e.Err }
 
-// RequestError says that a job was asked for that cannot be done, whatever is
-// tried: a rule that matches nothing, an output that is an input. A command
-// line's user has used it wrongly.
+// RequestError says that a job is impossible for any weights: a rule matches nothing, or an output
+// is an input. It is a usage error of the command line.
 type RequestError struct{ err error }
 
 func (e *RequestError) Error() string { return e.err.Error() }
 
-// Unwrap returns what is wrong.
+// Unwrap returns the cause.
 func (e *RequestError) Unwrap() error { return e.err }
 
 // Requestf makes a *RequestError.

@@ -11,26 +11,26 @@ import (
 	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
-// Family is whose layouts a tensor is packed in. Which of a family's layouts it
-// gets follows from the scheme.
+// Family is the consumer whose layouts a tensor is packed in. The scheme selects one of the
+// family's layouts.
 type Family uint8
 
 const (
 	FamilyLowbit   Family = iota // gq's own layout, which holds every scheme
 	FamilyKleidiAI               // qsi4c32p, qsi4cxp, qsi8cxp, qai4c32p, qsu2cxp
 	FamilyTorchAO                // packed weights of types 1 (universal), 2 (embedding) and 3 (KleidiAI)
-	FamilyCodes                  // row-major int8 codes; scales and zero points beside them
+	FamilyCodes                  // row-major int8 codes, with separate scales and zero points
 )
 
 var familyNames = []string{"lowbit", "kleidiai", "torchao", "codes"}
 
-// String gives the name that ParseFormats reads.
+// String returns the name that ParseFormats reads.
 func (f Family) String() string { return familyNames[f] }
 
 // Format is a family and a tile: how one variant of a tensor is packed.
 type Format struct {
 	Family Family
-	// Tile. Default (zero): the one that the layout's kernels of CPUs with i8mm read.
+	// Tile. Default (zero): the tile that the layout's kernels for CPUs with i8mm read.
 	Tile packing.Tile
 }
 
@@ -42,13 +42,13 @@ func (f Format) String() string {
 	return f.Family.String() + ":" + f.Tile.String()
 }
 
-// ParseFormats reads a list of formats, "kleidiai", "kleidiai:4x16x2,lowbit": each
-// tensor is stored once in every one of them, with the same codes.
+// ParseFormats reads a list of formats, "kleidiai", "kleidiai:4x16x2,lowbit". Each tensor is stored
+// once in every format, with the same codes.
 func ParseFormats(s string) ([]Format, error) {
 	var list []Format
 	for _, word := range strings.Split(s, ",") {
 		name, tile, tiled := strings.Cut(word, ":")
-		if name == "plain" { // what it was called
+		if name == "plain" { // the former name
 			name = FamilyCodes.String()
 		}
 		i := slices.Index(familyNames, name)
@@ -78,15 +78,14 @@ func formatsString(list []Format) string {
 	return strings.Join(words, ",")
 }
 
-// Header is the packed header, without bias, of rows x cols weights of scheme s in
-// this format. table says that the matrix is an embedding table that is not
-// multiplied with. It fails, saying what would fit, where the layout cannot hold
-// the scheme or the shape.
+// Header is the packed header, without bias, of rows x cols weights of scheme s in this format.
+// table says that the matrix is an embedding that is not multiplied with. If the layout cannot
+// store the scheme or the shape, the error says what would fit.
 func (f Format) Header(s rounding.Scheme, rows, cols int64, table bool) (packing.Header, error) {
 	h := s.Header(rows, cols, f.Tile)
 	h.Flags &^= packing.FlagQSI4C32P
 	if h.Group >= h.Cols {
-		h.Group = 0 // one group, however it was called
+		h.Group = 0 // one group covers the row, whatever its stated size
 	}
 	var tile packing.Tile
 	h.Layout, tile = f.layout(s, h.Group == 0, table)
@@ -112,7 +111,7 @@ func (f Format) Header(s rounding.Scheme, rows, cols int64, table bool) (packing
 	return h, nil
 }
 
-// layout is the family's layout for a scheme and the tile it has by default; 0 where there is none.
+// layout is the family's layout for a scheme and its default tile; 0 if there is none.
 func (f Format) layout(s rounding.Scheme, perChannel, table bool) (packing.Layout, packing.Tile) {
 	asymmetric := s.Mapping == gqf.MappingAsymmetric
 	float32Scales := s.ScaleDtype == packing.ScaleF32
@@ -147,8 +146,8 @@ func (f Format) layout(s rounding.Scheme, perChannel, table bool) (packing.Layou
 	return packing.LayoutLowbit, packing.DefaultTile
 }
 
-// FitsSomeShape tells whether the format can hold the scheme at all: in a matrix
-// whose K every group size in question divides.
+// FitsSomeShape checks whether the format can store the scheme in any matrix, such as one whose K
+// is a multiple of every group size.
 func (f Format) FitsSomeShape(s rounding.Scheme, table bool) error {
 	k := int64(max(s.Group, 32)) * 32
 	_, err := f.Header(s, 32, k, table)

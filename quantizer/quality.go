@@ -7,7 +7,7 @@ import (
 	"github.com/lowbit-go/gq/internal/suggest"
 )
 
-// Self as Recipe.Calibrate has the model write the text that it is calibrated on.
+// Self is the value of Recipe.Calibrate for text that the model writes.
 const Self = "self"
 
 // Quality is a preset of a recipe.
@@ -29,7 +29,7 @@ func ParseQuality(s string) (Quality, error) {
 	return "", suggest.Unknown("preset", s, []string{string(QualityFast), string(QualityGood), string(QualityBest)})
 }
 
-// WithQuality is the recipe with the settings of its preset in the fields that are not set.
+// WithQuality returns the recipe with the settings of its preset in the fields that are not set.
 func (r Recipe) WithQuality() Recipe {
 	switch r.Quality {
 	case QualityFast:

@@ -14,65 +14,66 @@ import (
 	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
-// Recipe says how the tensors of a checkpoint are quantized: defaults, and rules
-// for those that are to differ. The zero value is a useful recipe.
+// Recipe says how to quantize the tensors of a checkpoint: defaults, and rules for tensors that
+// differ. The zero value is a useful recipe.
 type Recipe struct {
 	// Bits of a code, 1 to 8. Default (0): 4.
 	Bits int
 	// Group is a multiple of 16, or PerChannel. Default (0): 32.
 	Group int
-	// Mapping. Default (MappingNone): full-range; half-step if Bits is 1, as in rules that say 1 bit, where the layouts
-	// have its grid. Half-step is for tensors of 1 and 2 bits; those with more, as the table, get full-range.
+	// Mapping. Default (MappingNone): full-range, but half-step for 1 bit (in rules too) if the
+	// layouts have the half-step grid. Half-step is for tensors of 1 and 2 bits; tensors with more
+	// bits, such as the embedding, then get full-range.
 	Mapping gqf.Mapping
 	// ScaleDtype. Default (ScaleNone): bf16.
 	ScaleDtype packing.ScaleDtype
-	// Algorithm chooses scales, zero points and codes. Default (AlgorithmNone): search; rtn
+	// Algorithm chooses scales, zero points and codes. Default (AlgorithmNone): search, but rtn
 	// with the mappings symmetric and symmetric-no-clip, which are TorchAO's formulas.
 	Algorithm gqf.Algorithm
 	// PositiveScales forbids negative scales. Default: false.
 	PositiveScales bool
-	// Tile of layouts that state none. Default (zero): each layout's own.
+	// Tile of layouts that state none. Default (zero): the default of each layout.
 	Tile packing.Tile
-	// Formats are the layouts that tensors are packed in, each in all of them.
-	// Default: lowbit.
+	// Formats are the layouts that every tensor is packed in. Default: lowbit.
 	Formats []Format
-	// Targets choose layouts, tiles, scales and the table's scheme for consumers;
-	// Formats must be empty then. Default: none.
+	// Targets are consumers, which choose layouts, tiles, scales and the embedding's scheme.
+	// Formats must then be empty. Default: none.
 	Targets []Target
-	// EmbeddingBits is Bits for embedding tables. Default (0): 8.
+	// EmbeddingBits is Bits for embeddings. Default (0): 8.
 	EmbeddingBits int
-	// EmbeddingGroup is Group for embedding tables. Default (0): Group.
+	// EmbeddingGroup is Group for embeddings. Default (0): Group.
 	EmbeddingGroup int
-	// Rotate and Equalize fold the checkpoint before it is quantized, see package fold: NewPlan passes over them. Default:
-	// false.
+	// Rotate and Equalize fold the checkpoint before it is quantized, see package fold. NewPlan
+	// ignores them. Default: false.
 	Rotate, Equalize bool
-	// Quality is a preset for what the recipe leaves open, see WithQuality. Default (""): none.
+	// Quality is a preset for fields that are not set, see WithQuality. Default (""): none.
 	Quality Quality
-	// Calibrate is what algorithms with calibration run the model on: Self, or the name of a file of text or token ids.
-	// NewPlan passes over it and over the next four fields. Default: none; these algorithms then fail.
+	// Calibrate is the calibration text: Self, or the name of a file of text or token ids. NewPlan
+	// ignores Calibrate and the next four fields. Default: none; algorithms that need calibration
+	// then fail.
 	Calibrate string
-	// CalibrateTokens bounds the tokens of calibration. Default (0): 8192; 32768 with QualityBest. Bits of a recipe whose
-	// algorithms need no calibration are chosen on 2560 tokens, whatever it says.
+	// CalibrateTokens bounds the calibration tokens. Default (0): 8192; 32768 with QualityBest. If
+	// no algorithm of the recipe needs calibration, bits are chosen on 2560 tokens regardless.
 	CalibrateTokens int
-	// Seed is that of the text that the model writes and of the rotations. Default (0): 1.
+	// Seed is the seed of the text that the model writes and of the rotations. Default (0): 1.
 	Seed uint64
 	// Refine adds coordinate descent and a refit of scales to gptq and gptq-ft. Default (nil): false; true with QualityBest.
 	Refine *bool
-	// Imatrix names files of second moments for the algorithm imatrix, which are merged. Default: none.
+	// Imatrix names importance matrices for the algorithm imatrix, which are merged. Default: none.
 	Imatrix []string
-	// HashFiles adds the SHA-256 of every whole source file to the provenance (one more pass over the files). Default:
-	// only headers and tensors are summed.
+	// HashFiles adds the SHA-256 of every source file to the provenance, which takes one more pass
+	// over the files. Default: only headers and tensors have checksums.
 	HashFiles bool
 	// Rules in order of precedence. Default: none.
 	Rules []Rule
 }
 
-// ScaleStated tells whether the dtype of scales was chosen by a person; rule may be nil.
+// ScaleStated reports whether the user stated the dtype of scales; rule may be nil.
 func (r Recipe) ScaleStated(rule *Rule) bool {
 	return r.ScaleDtype != packing.ScaleNone || rule != nil && rule.ScaleDtype != packing.ScaleNone
 }
 
-// Scheme is what a tensor of the given role gets by a rule; rule may be nil.
+// Scheme is the scheme of a tensor with the given role and rule; rule may be nil.
 func (r Recipe) Scheme(role gqf.Role, rule *Rule) rounding.Scheme {
 	stated := r.Mapping != gqf.MappingNone
 	r = r.WithDefaults()
@@ -100,7 +101,8 @@ func (r Recipe) Scheme(role gqf.Role, rule *Rule) rounding.Scheme {
 		s.Mapping = gqf.MappingFullRange
 	}
 	s.Algorithm = cmp.Or(s.Algorithm, defaultAlgorithm(s.Mapping))
-	// Calibration is for what is between table and head; the head takes part if a rule says so.
+	// Calibration covers the layers between embedding and lm_head; lm_head is included if a rule
+	// says so.
 	asked := rule != nil && rule.Algorithm != gqf.AlgorithmNone
 	if s.Algorithm.Calibrated() && (role == gqf.RoleEmbedding || role == gqf.RoleHead && !asked) {
 		s.Algorithm = gqf.AlgorithmSearch
@@ -108,8 +110,9 @@ func (r Recipe) Scheme(role gqf.Role, rule *Rule) rounding.Scheme {
 	return s
 }
 
-// oneBit is the mapping of tensors that a rule gives 1 bit and no mapping, where the recipe states none: its two codes are
-// of equal size, not a negative one and zero. It is MappingNone for other rules.
+// oneBit is the mapping of tensors to which a rule gives 1 bit and no mapping, if the recipe states
+// none: half-step, whose two codes have equal magnitude instead of a negative value and zero. It is
+// MappingNone for other rules.
 func (r Recipe) oneBit(rule *Rule) gqf.Mapping {
 	if rule.Bits != 1 || !r.halfStep(rule.Formats, rule.Algorithm) {
 		return gqf.MappingNone
@@ -117,7 +120,8 @@ func (r Recipe) oneBit(rule *Rule) gqf.Mapping {
 	return gqf.MappingHalfStep
 }
 
-// halfStep tells whether the recipe's layouts have the half-step grid and its algorithm knows it; so must a rule's.
+// halfStep reports whether the recipe's layouts and algorithm, and the rule's, support the
+// half-step grid.
 func (r Recipe) halfStep(formats []Format, a gqf.Algorithm) bool {
 	other := func(f Format) bool { return f.Family != FamilyLowbit && f.Family != FamilyCodes }
 	a = cmp.Or(a, r.Algorithm)
@@ -125,7 +129,7 @@ func (r Recipe) halfStep(formats []Format, a gqf.Algorithm) bool {
 		a != gqf.AlgorithmHQQ
 }
 
-// defaultAlgorithm is that of tensors for which none was stated.
+// defaultAlgorithm is the algorithm of tensors for which none was stated.
 func defaultAlgorithm(m gqf.Mapping) gqf.Algorithm {
 	if m == gqf.MappingSymmetric || m == gqf.MappingSymmetricNoClip {
 		return gqf.AlgorithmRTN
@@ -133,7 +137,7 @@ func defaultAlgorithm(m gqf.Mapping) gqf.Algorithm {
 	return gqf.AlgorithmSearch
 }
 
-// Validate reports what the recipe's defaults ask for that does not work.
+// Validate reports defaults of the recipe that cannot work.
 func (r Recipe) Validate() error {
 	if d := r.WithDefaults(); d.Mapping == gqf.MappingHalfStep && d.Bits > 2 {
 		return fmt.Errorf("mapping %s is for 1 and 2 bits, not %d", d.Mapping, d.Bits)
@@ -146,7 +150,7 @@ func (r Recipe) Validate() error {
 	}
 	switch {
 	case len(r.Targets) > 0 && (len(r.Formats) > 0 || r.Tile != packing.Tile{}):
-		return errors.New("a target chooses layout and tile: state neither beside it")
+		return errors.New("a target chooses layout and tile: state either the target, or layout and tile")
 	case len(r.Formats) == 0 && r.Tile != packing.Tile{} && !slices.Contains(packing.LowbitTiles, r.Tile):
 		return fmt.Errorf("tile %s is none of the lowbit layout's: use one of %s", r.Tile, strings.Join(namesOf(packing.LowbitTiles), ", "))
 	}
@@ -218,7 +222,7 @@ func groupName(g int) string {
 	return strconv.Itoa(g)
 }
 
-// mappings, algorithms and scaleDtypes are what a person may ask for.
+// mappings, algorithms and scaleDtypes are the values that users may state.
 var (
 	mappings       = []gqf.Mapping{gqf.MappingFullRange, gqf.MappingSymmetric, gqf.MappingSymmetricNoClip, gqf.MappingAsymmetric, gqf.MappingHalfStep}
 	algorithms     = []gqf.Algorithm{gqf.AlgorithmSearch, gqf.AlgorithmRTN, gqf.AlgorithmHQQ, gqf.AlgorithmGPTQ, gqf.AlgorithmGPTQFT, gqf.AlgorithmImatrix, gqf.AlgorithmAWQ}
@@ -236,7 +240,7 @@ func namesOf[T fmt.Stringer](all []T) []string {
 	return names
 }
 
-// parseMapping knows the mappings that a person may ask for.
+// parseMapping parses the mappings that users may state.
 func parseMapping(s string) (gqf.Mapping, bool) {
 	m, ok := gqf.ParseMapping(s)
 	return m, ok && m != gqf.MappingNone
@@ -251,7 +255,7 @@ func ParseMapping(s string) (gqf.Mapping, error) {
 	return m, nil
 }
 
-// parseAlgorithm knows the algorithms that a person may ask for.
+// parseAlgorithm parses the algorithms that users may state.
 func parseAlgorithm(s string) (gqf.Algorithm, bool) {
 	a, ok := gqf.ParseAlgorithm(s)
 	return a, ok && slices.Contains(algorithms, a)

@@ -95,12 +95,12 @@ func TestParseRecipeErrors(t *testing.T) {
 		"rules:\n  - lm_head\n":                "r.yaml:2: rule 1: a mapping of keys to values was expected",
 		"rules:\n- bits: 4\n":                  "r.yaml:2: rule 1: no name to match",
 		"rules:\n- match: 7\n":                 "r.yaml:2: rule 1: match: a name was expected; put it in quotes",
-		"rules:\n- match: a\n":                 "r.yaml:2: rule 1 (a): it says nothing: give bits, group, mapping, scale-dtype, algorithm, positive-scales or layout, or skip",
+		"rules:\n- match: a\n":                 "r.yaml:2: rule 1 (a): it states nothing: give bits, group, mapping, scale-dtype, algorithm, positive-scales or layout, or skip",
 		"rules:\n- match: re:a(b\n  bits: 2\n": "r.yaml:2: rule 1 (re:a(b): not a regular expression: error parsing regexp: missing closing ): `a(b`",
 		"rules:\n- match: a\n  bits: 2\n- match: b\n  bits: 99\n": `r.yaml:5: rule 2 (b): bits: "99" bits: use 1 to 8`,
 		"rules:\n- match: a\n  bit: 2\n":                          `r.yaml:3: rule 1 (a): unknown key "bit"`,
 		"rules:\n- match: a\n  tile: 4x8x2\n":                     `r.yaml:3: rule 1 (a): unknown key "tile"`,
-		"rules:\n- match: a\n  bits: 2\n  skip: true\n":           "r.yaml:2: rule 1 (a): skip keeps the tensor as it is: nothing else goes with it",
+		"rules:\n- match: a\n  bits: 2\n  skip: true\n":           "r.yaml:2: rule 1 (a): skip leaves the tensor unquantized: state nothing else",
 		"a: &x {bits: 4}\n<<: *x\n":                               "r.yaml:1: &: anchors, aliases and merge keys are not supported: write the value out",
 		"rules: " + strings.Repeat("[", 100_000):                  "r.yaml:1: lists and mappings are nested deeper than 32 levels",
 	} {
@@ -246,7 +246,7 @@ func FuzzParseRecipe(f *testing.F) {
 	})
 }
 
-// Half steps that nobody stated have to be stated in what is read again.
+// Half-step that follows from 1 bit must be stated in the JSON form.
 func TestRecipeJSONOneBit(t *testing.T) {
 	for _, r := range []Recipe{{Bits: 1}, {Rules: rules(t, "a=1")}, {Bits: 1, Rules: rules(t, "a=2", "b=4")}, {Mapping: gqf.MappingFullRange, Rules: rules(t, "a=1")}} {
 		raw, err := r.JSON(nil)

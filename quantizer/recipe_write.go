@@ -26,8 +26,8 @@ type recipeJSON struct {
 	EmbeddingGroup any    `json:"embedding-group"`
 	Rotate         bool   `json:"rotate,omitempty"`
 	Equalize       bool   `json:"equalize,omitempty"`
-	// What follows decides the codes, but says nothing of a file's tensors: a file has it in its provenance, a saved recipe
-	// here.
+	// The fields below decide the codes but are not properties of tensors: a file has them in its
+	// provenance, a saved recipe here.
 	Hash            string     `json:"hash,omitempty"`
 	Quality         Quality    `json:"quality,omitempty"`
 	Calibrate       string     `json:"calibrate,omitempty"`
@@ -50,9 +50,8 @@ type ruleJSON struct {
 	Layout         string `json:"layout,omitempty"`
 }
 
-// JSON is the canonical form of the recipe with rules that come before its own:
-// every default spelled out, nothing of where it was stated. ParseRecipe reads it,
-// as JSON is YAML.
+// JSON is the canonical form of the recipe, with rules that precede its own: it states every
+// default, and omits where rules were stated. ParseRecipe reads it, because JSON is YAML.
 func (r Recipe) JSON(first []Rule) ([]byte, error) {
 	j := r.canonical(first)
 	var b bytes.Buffer
@@ -63,7 +62,7 @@ func (r Recipe) JSON(first []Rule) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// canonical spells out every default but the dtype of scales that targets choose.
+// canonical states every default except the dtype of scales that targets choose.
 func (r Recipe) canonical(first []Rule) *recipeJSON {
 	stated, mapped, scales := r.Algorithm, r.Mapping != gqf.MappingNone, r.ScaleDtype != packing.ScaleNone
 	r = r.WithDefaults()
@@ -87,7 +86,7 @@ func (r Recipe) canonical(first []Rule) *recipeJSON {
 		if rule.ScaleDtype != packing.ScaleNone {
 			k.ScaleDtype = rule.ScaleDtype.String()
 		}
-		// What the rule's mapping implies has to be said, now that the recipe says an algorithm.
+		// State what the rule's mapping implies, because the recipe now states an algorithm.
 		if a := rule.Algorithm; a != gqf.AlgorithmNone {
 			k.Algorithm = a.String()
 		} else if stated == gqf.AlgorithmNone && rule.Mapping != gqf.MappingNone {
@@ -98,9 +97,10 @@ func (r Recipe) canonical(first []Rule) *recipeJSON {
 	return j
 }
 
-// YAML is the whole recipe, with rules that come before its own, as a file that ParseRecipe reads: every default of the
-// tensors' schemes spelled out, then what else decides a file's bytes, then one line a rule. comment comes first, as
-// comment lines. Names and values are spelled as in JSON, which is YAML.
+// YAML is the whole recipe, with rules that precede its own, as a file that ParseRecipe reads:
+// first comment, as comment lines; then every default of the schemes; then everything else that
+// decides a file's bytes; then one line per rule. Names and values are spelled as in JSON, which is
+// YAML.
 func (r Recipe) YAML(comment string, first []Rule) ([]byte, error) {
 	j := r.canonical(first)
 	j.Quality, j.Calibrate, j.CalibrateTokens, j.Seed, j.Refine, j.Imatrix = r.Quality, r.Calibrate, r.CalibrateTokens, r.Seed, r.Refine, r.Imatrix
@@ -152,7 +152,7 @@ func (r Recipe) YAML(comment string, first []Rule) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// oneLine writes a flat JSON object as {match: "a.b", bits: 4}.
+// oneLine formats a flat JSON object as {match: "a.b", bits: 4}.
 func oneLine(raw json.RawMessage) (string, error) {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	if _, err := d.Token(); err != nil { // {

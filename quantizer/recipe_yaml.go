@@ -11,10 +11,10 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// RecipeError is a recipe file that can't be used.
+// RecipeError reports a recipe file that cannot be used.
 type RecipeError struct {
 	File string
-	Line int // 1 is the first; 0 if it is not known
+	Line int // from 1; 0 if it is not known
 	Err  error
 }
 
@@ -107,7 +107,7 @@ func ParseRecipe(file string, raw []byte) (Recipe, error) {
 	return r, err
 }
 
-// setCalibration sets the keys that decide codes rather than schemes.
+// setCalibration sets the keys that affect codes but not schemes.
 func (r *Recipe) setCalibration(key string, v ast.Node) (err error) {
 	switch key {
 	case "hash":
@@ -132,16 +132,17 @@ func (r *Recipe) setCalibration(key string, v ast.Node) (err error) {
 	return err
 }
 
-// parsePositive reads a whole number above 0.
+// parsePositive reads an integer above 0.
 func parsePositive[T int | uint64](s string) (T, error) {
 	n, err := strconv.ParseUint(s, 10, 64)
 	if err != nil || n == 0 || T(n) < 0 {
-		return 0, fmt.Errorf("%q: use a whole number above 0", s)
+		return 0, fmt.Errorf("%q: use an integer above 0", s)
 	}
 	return T(n), nil
 }
 
-// ParseHash reads which hashes of source files are recorded: headers, or sha256 of the whole files too.
+// ParseHash reads which hashes of source files are recorded: headers only, or sha256 of the whole
+// files too.
 func ParseHash(s string) (whole bool, err error) {
 	if s != "headers" && s != "sha256" {
 		return false, fmt.Errorf("%q: use headers or sha256", s)
@@ -151,10 +152,10 @@ func ParseHash(s string) (whole bool, err error) {
 
 var errUnknownKey = errors.New("unknown key")
 
-// recipeReader walks the syntax tree of a recipe file, so that each error has its line.
+// recipeReader walks the syntax tree of a recipe file, so that each error has a line.
 type recipeReader struct{ file string }
 
-// mapping calls set for each key of a mapping. What set finds wrong gets the key and its line.
+// mapping calls set for each key of a mapping. Errors of set get the key and its line.
 func (y recipeReader) mapping(n ast.Node, set func(key string, v ast.Node) error) error {
 	m, ok := n.(*ast.MappingNode)
 	if !ok {
@@ -238,7 +239,7 @@ func (y recipeReader) rule(n ast.Node) (Rule, error) {
 	return r, r.check()
 }
 
-// name reads a name as it is written.
+// name reads a name.
 func name(n ast.Node) (string, error) {
 	s, ok := n.(*ast.StringNode)
 	if !ok {

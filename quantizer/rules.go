@@ -13,17 +13,17 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// PerChannel as a group size of a Recipe or Rule is one scale a row; it is spelled "channel".
+// PerChannel is the group size of a Recipe or Rule for one scale per row, spelled "channel".
 const PerChannel = -1
 
-// Rule says what becomes of the tensors that it matches, other than the default.
-// A rule also quantizes what is kept by default, if that can be quantized at all.
+// Rule overrides the defaults for the tensors that it matches. A rule also quantizes tensors that
+// are unquantized by default, if they can be quantized.
 type Rule struct {
 	// Match is the name of a tensor ("lm_head.weight") or of the module that it is the weight of
 	// ("lm_head"), a glob ("*.q_proj"), or "re:" and a regular expression in Go's RE2 syntax that
 	// matches all of one of the two names.
 	Match string
-	// Skip keeps the tensor as it is; nothing else may be set then. Default: false.
+	// Skip leaves the tensor unquantized; nothing else may be set. Default: false.
 	Skip bool
 	// Bits of a code, 1 to 8. Default (0): the recipe's for the tensor's role.
 	Bits int
@@ -33,19 +33,20 @@ type Rule struct {
 	Mapping gqf.Mapping
 	// ScaleDtype. Default (ScaleNone): the recipe's.
 	ScaleDtype packing.ScaleDtype
-	// Algorithm. Default (AlgorithmNone): the recipe's; see there.
+	// Algorithm. Default (AlgorithmNone): the recipe's; see Recipe.Algorithm.
 	Algorithm gqf.Algorithm
 	// PositiveScales. Default (nil): the recipe's.
 	PositiveScales *bool
 	// Formats are the layouts, as in a Recipe. Default (nil): the recipe's.
 	Formats []Format
-	// Origin says where the rule was stated, for messages: "--rule", "recipe.yaml:12". Default: nowhere.
+	// Origin says where the rule was stated, for messages: "--rule", "recipe.yaml:12". Default:
+	// unknown.
 	Origin string
 }
 
-// ParseRule reads a rule as the command line has it: NAME=skip, or
-// NAME=bits[,group][,mapping][,scale dtype][,algorithm][,positive-scales][,layout[:tile]], where the order
-// after the bits is free. NAME may hold "=" itself.
+// ParseRule reads a rule of the command line: NAME=skip, or NAME=bits[,group][,mapping][,scale
+// dtype][,algorithm][,positive-scales][,layout[:tile]], where the order after the bits is free.
+// NAME may contain "=".
 func ParseRule(s string) (Rule, error) {
 	fail := func(err error) (Rule, error) { return Rule{}, fmt.Errorf("--rule %q: %w", s, err) }
 	i := strings.LastIndexByte(s, '=')
@@ -56,7 +57,7 @@ func ParseRule(s string) (Rule, error) {
 	words := strings.Split(s[i+1:], ",")
 	if words[0] == "skip" {
 		if len(words) > 1 {
-			return fail(errors.New("nothing may follow skip"))
+			return fail(errors.New("skip leaves the tensor unquantized: nothing may follow it"))
 		}
 		r.Skip = true
 	} else if err := r.setBits(words[0]); err != nil {
@@ -78,7 +79,7 @@ func (r *Rule) setBits(s string) (err error) {
 	return err
 }
 
-// setWord sets the field that a word after the bits is for.
+// setWord sets the field of a word after the bits.
 func (r *Rule) setWord(w string) error {
 	mapping, isMapping := parseMapping(w)
 	dtype, isDtype := packing.ParseScaleDtype(w)
@@ -117,12 +118,12 @@ func (r *Rule) setWord(w string) error {
 			suggest.DidYouMean(w, slices.Concat(mappingNames, dtypeNames, algorithmNames, familyNames)))
 	}
 	if twice {
-		return fmt.Errorf("%q says again what was said before it", w)
+		return fmt.Errorf("%q repeats what an earlier word states", w)
 	}
 	return nil
 }
 
-// check reports what is wrong with a rule on its own.
+// check reports a rule that is invalid on its own.
 func (r Rule) check() error {
 	if _, err := pattern.Parse(r.Match); err != nil {
 		return err
@@ -130,21 +131,21 @@ func (r Rule) check() error {
 	says := r.Bits != 0 || r.Group != 0 || r.Mapping != gqf.MappingNone || r.ScaleDtype != packing.ScaleNone || r.Algorithm != gqf.AlgorithmNone || r.PositiveScales != nil || r.Formats != nil
 	switch {
 	case r.Skip && says:
-		return errors.New("skip keeps the tensor as it is: nothing else goes with it")
+		return errors.New("skip leaves the tensor unquantized: state nothing else")
 	case !r.Skip && !says:
-		return errors.New("it says nothing: give bits, group, mapping, scale-dtype, algorithm, positive-scales or layout, or skip")
+		return errors.New("it states nothing: give bits, group, mapping, scale-dtype, algorithm, positive-scales or layout, or skip")
 	}
 	return nil
 }
 
-// Exact reports whether the rule names a tensor or a module, rather than a pattern.
+// Exact reports whether the rule names a tensor or a module instead of a pattern.
 func (r Rule) Exact() bool {
 	p, err := pattern.Parse(r.Match)
 	return err == nil && p.Exact()
 }
 
-// String spells the rule as ParseRule reads it, where it has bits, with its origin:
-// "--rule 'lm_head=6,64'", "rule 're:.*down_proj=skip' (recipe.yaml:12)".
+// String spells the rule as ParseRule reads it, if it states bits, and adds its origin: "--rule
+// 'lm_head=6,64'", "rule 're:.*down_proj=skip' (recipe.yaml:12)".
 func (r Rule) String() string {
 	var words []string
 	add := func(ok bool, w string) {
@@ -178,8 +179,7 @@ func (r Rule) String() string {
 	return fmt.Sprintf("rule %s (%s)", s, r.Origin)
 }
 
-// RuleSet finds the rule for each tensor of a checkpoint. It is not safe for
-// concurrent use.
+// RuleSet finds the rule for each tensor of a checkpoint. It is not safe for concurrent use.
 type RuleSet struct {
 	rules []*ruleUse
 	exact map[string][]int // by Match; indices ascend
@@ -189,11 +189,11 @@ type ruleUse struct {
 	rule   Rule
 	match  pattern.Pattern
 	used   bool
-	lostTo map[*ruleUse]bool // rules that came before this one where both match
+	lostTo map[*ruleUse]bool // matching rules that preceded this one
 }
 
-// NewRuleSet takes the rules of a recipe and those that come before them (the
-// command line's). It also checks the recipe and every rule.
+// NewRuleSet takes the rules of a recipe and the rules that precede them, from the command line. It
+// checks the recipe and every rule.
 func NewRuleSet(recipe Recipe, first []Rule) (*RuleSet, error) {
 	if err := recipe.Validate(); err != nil {
 		return nil, err
@@ -202,7 +202,7 @@ func NewRuleSet(recipe Recipe, first []Rule) (*RuleSet, error) {
 	for i, r := range slices.Concat(first, recipe.Rules) {
 		err := r.check()
 		if err == nil {
-			// What the rule leaves to the recipe depends on the role; the plan checks each tensor.
+			// What the rule does not state depends on the role; the plan checks each tensor.
 			if err = recipe.Scheme(gqf.RoleProjection, &r).ValidateCommand(); recipe.Scheme(gqf.RoleEmbedding, &r).ValidateCommand() == nil {
 				err = nil
 			}
@@ -219,9 +219,9 @@ func NewRuleSet(recipe Recipe, first []Rule) (*RuleSet, error) {
 	return rs, nil
 }
 
-// Match finds the rule for a tensor: the first that has its exact name or that of
-// its module, else the first whose glob or regular expression matches one of the two.
-// Without a match the rule is nil.
+// Match finds the rule for a tensor: the first with the exact name of the tensor or its module,
+// else the first whose glob or regular expression matches one of the two. The rule is nil if none
+// matches.
 func (rs *RuleSet) Match(tensor string) (*Rule, bool) {
 	found := slices.Clone(rs.exact[tensor])
 	if module := pattern.Module(tensor); module != tensor {
@@ -243,7 +243,7 @@ func (rs *RuleSet) Match(tensor string) (*Rule, bool) {
 	return &winner.rule, true
 }
 
-// Use notes that a rule that Match gave was applied.
+// Use records that a rule of Match was applied.
 func (rs *RuleSet) Use(rule *Rule) {
 	for _, u := range rs.rules {
 		if &u.rule == rule {
@@ -252,9 +252,8 @@ func (rs *RuleSet) Use(rule *Rule) {
 	}
 }
 
-// Unused lists the rules, in order, that were never applied. A rule is not among
-// them if it only ever stood back behind rules that were: it matches, and a
-// command line may override every rule of a recipe.
+// Unused lists, in order, the rules that were never applied. It omits rules that match but always
+// came after an applied rule, because a command line may override every rule of a recipe.
 func (rs *RuleSet) Unused() []Rule {
 	var unused []Rule
 	for _, u := range rs.rules {
@@ -269,7 +268,7 @@ func (rs *RuleSet) Unused() []Rule {
 	return unused
 }
 
-// isLayout tells whether a word of a rule names a layout, with a tile or without.
+// isLayout reports whether a word of a rule names a layout, with or without a tile.
 func isLayout(w string) bool {
 	name, _, _ := strings.Cut(w, ":")
 	return slices.Contains(familyNames, name)

@@ -59,12 +59,12 @@ func TestParseRuleErrors(t *testing.T) {
 		"a=4,":                                `"" is neither a group`,
 		"a=4,none":                            `"none" is neither a group`,
 		"a=4,bf32":                            `"bf32" is neither a group (a multiple of 16, or channel), nor a mapping (full-range, symmetric, symmetric-no-clip, asymmetric, half-step), nor a scale dtype (bf16, f16, f32), nor an algorithm (search, rtn, hqq`,
-		"a=4,32,64":                           `"64" says again`,
-		"a=4,f16,f16":                         `"f16" says again`,
-		"a=4,rtn,hqq":                         `"hqq" says again`,
-		"a=4,symmetric,asymmetric":            `"asymmetric" says again`,
-		"a=4,positive-scales,positive-scales": `says again`,
-		"a=skip,4":                            "nothing may follow skip",
+		"a=4,32,64":                           `"64" repeats`,
+		"a=4,f16,f16":                         `"f16" repeats`,
+		"a=4,rtn,hqq":                         `"hqq" repeats`,
+		"a=4,symmetric,asymmetric":            `"asymmetric" repeats`,
+		"a=4,positive-scales,positive-scales": `repeats`,
+		"a=skip,4":                            "nothing may follow it",
 		"a=4,skip":                            `"skip" is neither`,
 		"re:a(b=4":                            "not a regular expression: error parsing regexp: missing closing ): `a(b`",
 		"re:a)|(b=4":                          "not a regular expression",
@@ -140,13 +140,13 @@ func TestRuleSetUnused(t *testing.T) {
 		}
 	}
 	use("lm_head.weight")
-	rs.Match("model.norm.weight") // not used: it can't be quantized
+	rs.Match("model.norm.weight") // not used: it cannot be quantized
 	use("other.weight")
 	var got []string
 	for _, r := range rs.Unused() {
 		got = append(got, r.String())
 	}
-	// The recipe's lm_head matched, but stood back behind the command line's.
+	// The recipe's lm_head rule matched, but the command line's came first.
 	want := []string{"--rule 're:x.*=3'", "--rule 'nowhere=2'", "--rule 're:.*norm=4'"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
@@ -164,7 +164,7 @@ func TestNewRuleSetErrors(t *testing.T) {
 		{Recipe{Bits: 1, Mapping: gqf.MappingSymmetric}, "symmetric"},
 		{Recipe{EmbeddingBits: 9}, "embedding: 9 bits"},
 		{Recipe{Tile: packing.Tile{NR: 3, KR: 16, SR: 2}}, "tile 3x16x2 is none of the lowbit layout's"},
-		{Recipe{Rules: []Rule{{Match: "a"}}}, "rule 'a=': it says nothing"},
+		{Recipe{Rules: []Rule{{Match: "a"}}}, "rule 'a=': it states nothing"},
 		{Recipe{Rules: []Rule{{Match: "a", Bits: 1, Mapping: gqf.MappingSymmetric, Origin: "r.yaml:3"}}}, "rule 'a=1,symmetric' (r.yaml:3): mapping symmetric does not work at 1 bit"},
 		{Recipe{Rules: []Rule{{Match: "a", Group: 24}}}, "rule 'a=group 24': group 24"},
 		{Recipe{Mapping: gqf.MappingSymmetric, Rules: []Rule{{Match: "a", Bits: 1}}}, "rule 'a=1': mapping symmetric does not work at 1 bit"},

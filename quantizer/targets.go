@@ -11,21 +11,21 @@ import (
 	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
-// Target is a consumer of packed weights on a kind of CPU: which layouts its own
-// packers would make there, so that it can use a file's bytes as they stand.
-// docs/FORMAT.md says how each picks them up.
+// Target is a consumer of packed weights on a kind of CPU. Its layouts are the ones that its own
+// packers make there, so that it can use a file's bytes unchanged. docs/FORMAT.md says how each
+// consumer loads them.
 type Target struct {
 	Name string
-	// positive: it refuses scales that are not positive normal numbers.
+	// positive: the consumer refuses scales that are not positive normal numbers.
 	positive bool
-	// What 4-bit groups, 4-bit channels and 8-bit channels are packed in; a zero
-	// tile says that the consumer has no kernel for them.
+	// Tiles of 4-bit groups, 4-bit channels and 8-bit channels. A zero tile says that the consumer
+	// has no kernel for them.
 	grouped, channel4, channel8 packing.Tile
-	// groupScale is the dtype of the scales of 4-bit groups; those per channel are F32.
+	// groupScale is the dtype of the scales of 4-bit groups; scales of channels are F32.
 	groupScale packing.ScaleDtype
 	group      int  // the only group size; 0: any multiple of 32
 	torchao    bool // TorchAO's own layouts, for every width
-	// CPU is what the name says of the CPUs, which the file records with the variant.
+	// CPU is the CPU features that the name implies, which the file records with the variant.
 	CPU gqf.CPUFeatures
 }
 
@@ -47,7 +47,7 @@ var Targets = []Target{
 	{Name: "torchao", torchao: true, groupScale: packing.ScaleF32},
 }
 
-// ParseTargets reads a list of targets' names.
+// ParseTargets reads a list of target names.
 func ParseTargets(s string) ([]Target, error) {
 	var list []Target
 	for _, name := range strings.Split(s, ",") {
@@ -66,10 +66,9 @@ func ParseTargets(s string) ([]Target, error) {
 	return list, nil
 }
 
-// AdaptToTargets makes a scheme for rows of k weights what the targets can read, where it
-// leaves that open: the dtype of scales (stated says that a person chose it) and
-// their sign. One group is a channel to them. Targets that need different scales
-// cannot share codes.
+// AdaptToTargets adapts a scheme for rows of k weights to the targets, in the dtype of scales
+// (unless stated, which says that the user chose it) and their sign. To targets, one group per row
+// is a channel. Targets that need different scales cannot share codes.
 func AdaptToTargets(s rounding.Scheme, k int64, targets []Target, stated bool) (rounding.Scheme, error) {
 	if len(targets) > 0 && int64(s.Group) >= k {
 		s.Group = 0
@@ -89,7 +88,7 @@ func AdaptToTargets(s rounding.Scheme, k int64, targets []Target, stated bool) (
 	return s, nil
 }
 
-// ScaleDtype is what the target's layout for s stores; ScaleNone where it has none.
+// ScaleDtype is the dtype of scales in the target's layout for s; ScaleNone if it has no layout.
 func (t Target) ScaleDtype(s rounding.Scheme) packing.ScaleDtype {
 	switch {
 	case t.torchao:
@@ -102,7 +101,7 @@ func (t Target) ScaleDtype(s rounding.Scheme) packing.ScaleDtype {
 	return packing.ScaleNone
 }
 
-// Format is how the target wants a scheme packed; the error says why it cannot hold it.
+// Format is the target's format for a scheme. The error says why the target cannot store it.
 func (t Target) Format(s rounding.Scheme) (Format, error) {
 	cannot := func(what string) (Format, error) {
 		return Format{}, fmt.Errorf("%s has no kernel for %s", t.Name, what)
@@ -137,9 +136,8 @@ func (t Target) Format(s rounding.Scheme) (Format, error) {
 	return Format{Family: FamilyKleidiAI, Tile: tile}, nil
 }
 
-// tablePerChannel tells whether one of the targets has a kernel for a head of 8-bit
-// channels, which then is what the table becomes: the others have none for 8-bit
-// groups either.
+// tablePerChannel reports whether a target has a kernel for an lm_head of 8-bit channels. The
+// embedding then gets 8-bit channels: the other targets have no kernel for 8-bit groups either.
 func tablePerChannel(list []Target) bool {
 	return slices.ContainsFunc(list, func(t Target) bool { return t.channel8 != packing.Tile{} })
 }

@@ -1,4 +1,4 @@
-// Package accuracy is the command `gq accuracy`: what did quantization cost?
+// Package accuracy is the command `gq accuracy`: what does quantization cost?
 package accuracy
 
 import (
@@ -96,7 +96,7 @@ func options(c *cli.Context) (gq.MeasureOptions, error) {
 	return o, parity(c, &o)
 }
 
-// parity reads the flags of that name.
+// parity reads the parity flags.
 func parity(c *cli.Context, o *gq.MeasureOptions) error {
 	list := strings.Split(c.String("parity"), ",")
 	for _, s := range list {
@@ -117,7 +117,8 @@ func parity(c *cli.Context, o *gq.MeasureOptions) error {
 		}
 	}
 	if c.IsSet("parity-binary") && o.Remote == nil {
-		// The binary says what it is for; the architecture that this machine is not is the one to be expected.
+		// The binary determines the architecture; if it is not given, expect the one that this
+		// machine is not.
 		arch := "arm64"
 		if runtime.GOARCH == arch {
 			arch = "amd64"
@@ -133,7 +134,7 @@ func parity(c *cli.Context, o *gq.MeasureOptions) error {
 	return nil
 }
 
-// digest prints what the kernels of this build make of a file, for another build to compare.
+// digest prints the hashes of this build's kernel outputs for a file, for another build to compare.
 func digest(c *cli.Context) error {
 	if c.NArg() != 1 {
 		return errors.New("--parity-digest wants one .gqf file")

@@ -174,8 +174,8 @@ func plainCopy(ctx context.Context, ck *safetensors.Checkpoint, path string, siz
 	return time.Since(start), nil
 }
 
-// copyFile reads in whole and writes the first bytes of each chunk until size bytes are written in
-// all.
+// copyFile reads the whole input and writes the first bytes of each chunk until size bytes are
+// written in total.
 func copyFile(ctx context.Context, in *os.File, n int64, out *os.File, written *atomic.Int64, size int64, threads int) error {
 	const chunk = 1 << 20
 	var next atomic.Int64

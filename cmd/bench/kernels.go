@@ -149,8 +149,7 @@ func parseShape(s string) (rows, cols uint64, err error) {
 	return rows, cols, nil
 }
 
-// table is printed line by line, as figures come in, so its columns have fixed widths. It keeps the
-// first error.
+// table prints rows as they come in, so its columns have fixed widths. It keeps the first error.
 type table struct {
 	w   io.Writer
 	err error

@@ -1,4 +1,4 @@
-// Package completion is the command `gq completion`: scripts that make shells complete gq's
+// Package completion is the command `gq completion`: scripts with which shells complete gq's
 // commands, flags and files.
 package completion
 

@@ -1,5 +1,5 @@
-// Package dequantize is the command `gq dequantize`: a .gqf file becomes a
-// safetensors checkpoint again, for tools that read nothing else.
+// Package dequantize is the command `gq dequantize`: a .gqf file becomes a safetensors checkpoint
+// again, for tools that read nothing else.
 package dequantize
 
 import (

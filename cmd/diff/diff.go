@@ -1,4 +1,4 @@
-// Package diff is the command `gq diff`: which tensors of two files are not the same?
+// Package diff is the command `gq diff`: which tensors of two files differ?
 package diff
 
 import (
@@ -47,7 +47,7 @@ func run(c *cli.Context) error {
 		Tensors: c.String("tensors"), All: c.Bool("all"), Threads: c.Int("threads"), Progress: cmdline.Reporter(c),
 	})
 	if _, wrong := errors.AsType[*gq.OptionError](err); err != nil && !wrong && !errors.Is(err, context.Canceled) {
-		return &cmdline.StatusError{Err: err, Status: 2} // 1 says that they differ
+		return &cmdline.StatusError{Err: err, Status: 2} // status 1 says that they differ
 	}
 	if err != nil {
 		return err
@@ -92,14 +92,14 @@ func print(w io.Writer, r *gq.DiffReport) error {
 			return err
 		}
 	}
-	if !r.Equal { // standard error says so
+	if !r.Equal { // an error on standard error
 		return nil
 	}
 	_, err := fmt.Fprintln(w, r)
 	return err
 }
 
-// side gives the cells of one side; both are empty if the tensor is not there.
+// side returns the cells of one side; both are empty if the side lacks the tensor.
 func side(s *gq.DiffSide) (scheme, bytes string) {
 	if s == nil {
 		return "", ""

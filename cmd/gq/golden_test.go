@@ -26,20 +26,22 @@ var (
 	goldenBinary = flag.String("golden-binary", "gq", "the `command` that TestGolden runs")
 )
 
-// TestGolden runs the jobs of a golden file and compares what they make with the hashes recorded there:
+// TestGolden runs the jobs of a golden file and compares hashes of their outputs with the recorded
+// ones:
 //
 //	go test ./cmd/gq -run Golden                    # testdata/golden/small.txt
-//	go test ./cmd/gq -run Golden -update            # records it anew
+//	go test ./cmd/gq -run Golden -update            # records the hashes
 //	.ci/golden [-update] [-run 'Golden/rotate']     # testdata/golden/full.txt; jobs with "rotate"
 //
-// A line is "OUTPUT CONTENT  ARGUMENTS": the hash of what the job makes, byte for byte, the hash of what must not
-// change when a container does, and the arguments of gq, run in the module's root. A job after "|" reads the file that
-// the job before it made, which stands for its argument FILE. What is hashed depends on the command:
+// A line is "OUTPUT CONTENT  ARGUMENTS": the hash of the whole output, the hash of the content that
+// must not change when only a container changes, and the arguments of gq, run in the module's root.
+// A job after "|" reads the output of the job before it, which its argument FILE stands for. The
+// hashes depend on the command:
 //
 //	quantize, repack    the .gqf file; its tensors' names, shapes and payload data (codes, scales, zero points, sums)
 //	dequantize          the safetensors file, twice
 //	run                 the text, twice
-//	accuracy            the report without what names the run or the machine; its main figures
+//	accuracy            the report without run and machine; its main figures
 //
 // A new job is a line that has only the arguments: -update adds the hashes.
 func TestGolden(t *testing.T) {
@@ -101,7 +103,7 @@ type golden struct {
 	made          map[string]string // files by job: several jobs read one
 }
 
-// run runs a job, and those before it, and gives the hashes of what it makes.
+// run runs a job, and the jobs before it, and returns the hashes of its output.
 func (g *golden) run(job string) (output, content string, err error) {
 	file, made := "", ""
 	for stage := range strings.SplitSeq(job, " | ") {

@@ -11,7 +11,7 @@ import (
 	"github.com/lowbit-go/gq/cmd/internal/cmdline"
 )
 
-// TestHelp holds every command to the rules of help: examples, a name for every value, 80 columns.
+// TestHelp checks every command's help: examples, a name for every value, at most 80 columns.
 func TestHelp(t *testing.T) {
 	var walk func(path []string, list []*cli.Command)
 	walk = func(path []string, list []*cli.Command) {

@@ -9,7 +9,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// imatrixGGUF IN OUT: the moments that gq wrote, as llama-imatrix writes them: in GGUF, under llama.cpp's names.
+// imatrixGGUF IN OUT: converts gq's importance matrix to GGUF with llama.cpp's names, as
+// llama-imatrix writes it.
 func imatrixGGUF(ts *testscript.TestScript, _ bool, args []string) {
 	data, err := os.ReadFile(ts.MkAbs(args[0]))
 	ts.Check(err)

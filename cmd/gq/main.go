@@ -29,14 +29,14 @@ import (
 	"github.com/lowbit-go/gq/internal/memlimit"
 )
 
-// memoryLimit is where the garbage collector begins to work harder, so that private
-// memory stays under 256 MiB: the directory of a checkpoint of 200,000 tensors takes
-// 200 MB while it is made. The pipelines make next to no garbage.
+// memoryLimit makes the garbage collector work harder, so that private memory stays under 256 MiB:
+// the directory of a checkpoint of 200,000 tensors takes 200 MB while it is made. The pipelines
+// make almost no garbage.
 const memoryLimit = 220 << 20
 
 func main() {
-	// A reader of standard output that has enough (head) is no reason to be killed:
-	// cmdline drops what it does not take.
+	// If the reader of standard output closes it (head), gq must not be killed: cmdline drops the
+	// rest.
 	signal.Ignore(syscall.SIGPIPE)
 	ctx := cmdline.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	memlimit.Set(memoryLimit)

@@ -11,8 +11,9 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// refuses STATUS COMMAND...: the command, in which "@" stands for a path, fails with STATUS and an
-// error that names the path: a named pipe, devices without an end, a directory. None makes it wait.
+// refuses STATUS COMMAND...: the command, in which "@" stands for a path, must fail with STATUS and
+// an error that names the path, for a named pipe, endless devices and a directory. It must not wait
+// for any of them.
 func refuses(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 3 || !strings.Contains(strings.Join(args[1:], " "), "@") {
 		ts.Fatalf("usage: refuses STATUS command with @")
@@ -25,8 +26,8 @@ func refuses(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// protects FILE COMMAND...: the command, in which "@" stands for an output, refuses to write over
-// the input FILE: by its own path, another path, a hard link, a symbolic link.
+// protects FILE COMMAND...: the command, in which "@" stands for an output, must refuse to
+// overwrite the input FILE by its own path, another path, a hard link or a symbolic link.
 func protects(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 3 || !strings.Contains(strings.Join(args[1:], " "), "@") {
 		ts.Fatalf("usage: protects FILE command with @")
@@ -52,8 +53,8 @@ func protects(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// bounded STATUS REGEXP COMMAND...: the command fails with STATUS and one line that the expression
-// matches, and does not wait.
+// bounded STATUS REGEXP COMMAND...: the command must fail with STATUS and one line that the
+// expression matches, without waiting.
 func boundedCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 3 {
 		ts.Fatalf("usage: bounded STATUS regexp command...")
@@ -65,13 +66,13 @@ func boundedCommand(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// interrupts COMMAND...: the command, whose standard input gives nothing, ends with status 130 when
-// it is interrupted.
+// interrupts COMMAND...: the command, which waits for standard input, must exit with status 130
+// when interrupted.
 func interrupts(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) == 0 {
 		ts.Fatalf("usage: interrupts command...")
 	}
-	// The shell has a signal ignored that comes before the command listens.
+	// The shell ignores signals that come before the command listens.
 	cmd := command(ts, append([]string{"sh", "-c", `trap "" INT; exec "$@"`, "sh"}, args...))
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -107,8 +108,8 @@ func replace(args []string, path string) []string {
 	return list
 }
 
-// bounded runs a command that is expected to fail with a status and one line on standard error,
-// which it returns. A command that waits is killed.
+// bounded runs a command that must fail with a status and one line on standard error, and returns
+// the line. It kills a command that waits.
 func bounded(ts *testscript.TestScript, status string, args []string) string {
 	cmd := command(ts, args)
 	var stdout, stderr bytes.Buffer

@@ -10,7 +10,7 @@ import (
 	"github.com/lowbit-go/gq/cmd/internal/cmdline"
 )
 
-// TestReference holds docs/CLI.md to the commands and flags that it is generated from.
+// TestReference compares docs/CLI.md with the commands and flags that it is generated from.
 func TestReference(t *testing.T) {
 	const path = "../../docs/CLI.md"
 	var out bytes.Buffer

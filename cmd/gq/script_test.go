@@ -27,13 +27,13 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden outputs in testdata/script")
 
-// TestMain makes the test binary the command gq when scripts call it by that name.
+// TestMain lets the test binary run as the command gq in scripts.
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"gq": main})
 }
 
-// TestScript runs testdata/script/*.txt. The commands that they have beside
-// testscript's own are the functions below that are named after them.
+// TestScript runs testdata/script/*.txt. Beside testscript's own commands, scripts have the
+// functions below, which are named after them.
 func TestScript(t *testing.T) {
 	if path, err := exec.LookPath("gq"); err == nil {
 		if err := exec.Command(path, "--version").Run(); errors.Is(err, syscall.ENOEXEC) {
@@ -80,7 +80,7 @@ func TestScript(t *testing.T) {
 	})
 }
 
-// condition knows [tmpfs], whether this user can mount one, and [root].
+// condition implements [tmpfs], whether this user can mount one, and [root].
 func condition(cond string) (bool, error) {
 	switch cond {
 	case "tmpfs":
@@ -99,9 +99,8 @@ func condition(cond string) (bool, error) {
 	return false, fmt.Errorf("unknown condition %q", cond)
 }
 
-// status N COMMAND...: the command exits with status N. If that is not 0 it says why
-// in one line on standard error that starts with "gq: ", and if it is 2 it writes
-// nothing on standard output.
+// status N COMMAND...: the command must exit with status N. If N is not 0, it must print one line
+// on standard error that starts with "gq: "; if N is 2, nothing on standard output.
 func status(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: status N command...")
@@ -132,8 +131,8 @@ func checkStatus(ts *testscript.TestScript, want string, err error) {
 	}
 }
 
-// closedPipe N COMMAND...: with a standard output that nobody reads any more, the
-// command exits with status N and is not killed.
+// closedPipe N COMMAND...: with a closed standard output, the command must exit with status N and
+// must not be killed.
 func closedPipe(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: closedpipe N command...")
@@ -151,7 +150,7 @@ func closedPipe(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// command prepares a process for what testscript cannot do, in the script's place.
+// command prepares a process outside testscript, in the script's environment.
 func command(ts *testscript.TestScript, args []string) *exec.Cmd {
 	path, err := exec.LookPath(args[0])
 	ts.Check(err)
@@ -164,9 +163,8 @@ func command(ts *testscript.TestScript, args []string) *exec.Cmd {
 	return cmd
 }
 
-// json [KEY.KEY... [WANT]]: standard output is one JSON value. If a path of keys and
-// indices is given, there is a value, which is WANT, or goes to the environment
-// variable JSON.
+// json [KEY.KEY... [WANT]]: standard output must be one JSON value. A path of keys and indices must
+// have a value, which is WANT; without WANT it goes to the environment variable JSON.
 func jsonValue(ts *testscript.TestScript, neg bool, args []string) {
 	d := json.NewDecoder(strings.NewReader(ts.ReadFile("stdout")))
 	d.UseNumber()
@@ -208,7 +206,7 @@ func jsonValue(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv("JSON", got)
 }
 
-// size FILE N: the file has N bytes.
+// size FILE N: the file must have N bytes.
 func size(ts *testscript.TestScript, neg bool, args []string) {
 	st, err := os.Stat(ts.MkAbs(args[0]))
 	ts.Check(err)
@@ -217,8 +215,8 @@ func size(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// files DIR NAME...: the directory holds these files, hidden ones too, and no others.
-// The random part of a temporary's name is spelled "*".
+// files DIR NAME...: the directory must hold exactly these files, including hidden ones. The random
+// part of a temporary's name is spelled "*".
 func files(ts *testscript.TestScript, neg bool, args []string) {
 	entries, err := os.ReadDir(ts.MkAbs(args[0]))
 	ts.Check(err)
@@ -239,12 +237,12 @@ func files(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// copydir SRC DST: the files of a directory are copied to a new one.
+// copydir SRC DST: copies the files of a directory to a new one.
 func copyDir(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(os.CopyFS(ts.MkAbs(args[1]), os.DirFS(ts.MkAbs(args[0]))))
 }
 
-// flip FILE OFFSET[+N] BIT: one bit of the file is changed.
+// flip FILE OFFSET[+N] BIT: flips a bit of the file.
 func flip(ts *testscript.TestScript, _ bool, args []string) {
 	offset := 0
 	for term := range strings.SplitSeq(args[1], "+") {
@@ -261,15 +259,15 @@ func flip(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(os.WriteFile(path, b, 0o666))
 }
 
-// truncate FILE N: the file has N bytes after that.
+// truncate FILE N: truncates the file to N bytes.
 func truncate(ts *testscript.TestScript, _ bool, args []string) {
 	n, err := strconv.ParseInt(args[1], 10, 64)
 	ts.Check(err)
 	ts.Check(os.Truncate(ts.MkAbs(args[0]), n))
 }
 
-// safetensors FILE HEADER BYTES: a file with that JSON header and so many zero bytes
-// of data. It is sparse: making a large one takes no time and no space.
+// safetensors FILE HEADER BYTES: makes a file with a JSON header and so many zero bytes of data. It
+// is sparse, so a large one takes no time and no space.
 func safetensors(ts *testscript.TestScript, _ bool, args []string) {
 	n, err := strconv.ParseInt(args[2], 10, 64)
 	ts.Check(err)
@@ -280,12 +278,12 @@ func safetensors(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(os.Truncate(path, int64(len(b))+n))
 }
 
-// midjob KILL|INT TARGET COMMAND...: the file TARGET holds "old" when the command,
-// which replaces it, gets the signal while its temporary is there. Standard error goes
-// to the file "midjob.stderr".
+// midjob KILL|INT TARGET COMMAND...: the file TARGET must still hold "old" if the command, which
+// replaces it, gets the signal while its temporary exists. Standard error goes to the file
+// "midjob.stderr".
 //
-// A job may be done before the signal arrives; then the next try begins. A job that
-// touched TARGET before it was done would fail all tries.
+// If the job ends before the signal arrives, midjob tries again. A job that changes TARGET too
+// early fails all tries.
 func midJob(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 3 || args[0] != "KILL" && args[0] != "INT" {
 		ts.Fatalf("usage: midjob KILL|INT target command...")
@@ -318,7 +316,7 @@ func midJob(ts *testscript.TestScript, neg bool, args []string) {
 			}
 		}
 		if now, _ := os.ReadFile(target); err == nil || string(now) != "old\n" {
-			continue // it was done before the signal
+			continue // it ended before the signal
 		}
 		if args[0] == "INT" {
 			checkStatus(ts, "130", err)
@@ -329,8 +327,8 @@ func midJob(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Fatalf("the job was done before the signal, in all tries")
 }
 
-// newer FILE PREFIX VARIANT: the variant of each quantized tensor of the .gqf whose name has the prefix is in a layout of a newer
-// version.
+// newer FILE PREFIX VARIANT: gives the variant of each quantized tensor with this prefix a layout
+// of a newer version.
 func newer(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 3 {
 		ts.Fatalf("usage: newer FILE PREFIX VARIANT")

@@ -12,7 +12,7 @@ import (
 	"github.com/lowbit-go/gq/cmd/internal/cmdline"
 )
 
-// Bounds of what is printed of metadata; all of it is in --json.
+// Limits for printed metadata; --json has all of it.
 const (
 	maxValue = 100 // characters of a value
 	maxKeys  = 40  // of an object within another: id2label may have thousands
@@ -20,8 +20,8 @@ const (
 	maxDepth = 4   // of objects in objects
 )
 
-// printJSON prints a JSON document of the file in short: a line for each value, what
-// is nested below its key, long values cut.
+// printJSON prints a shortened JSON document of the file: a line for each value, nested values
+// below their key, long values cut.
 func printJSON(w io.Writer, title string, raw json.RawMessage) {
 	if len(raw) == 0 || string(raw) == "null" {
 		return
@@ -74,18 +74,18 @@ func printStrings(w io.Writer, title string, m map[string]string) {
 	}
 }
 
-// short is a JSON value in one line, without the quotes of a string.
+// short returns a JSON value in one line, without the quotes of a string.
 func short(raw json.RawMessage) string {
 	var s string
 	if bytes.HasPrefix(raw, []byte{'"'}) && json.Unmarshal(raw, &s) == nil {
 		return cut(cmdline.Text(s))
 	}
 	var b bytes.Buffer
-	_ = json.Compact(&b, raw) // raw came out of a parser
+	_ = json.Compact(&b, raw) // raw is valid JSON: a parser returned it
 	return cut(cmdline.Text(b.String()))
 }
 
-// cut shortens a line that is too long.
+// cut shortens a long line.
 func cut(s string) string {
 	if r := []rune(s); len(r) > maxValue {
 		return strings.TrimRight(string(r[:maxValue-4]), " ") + " ..."

@@ -18,7 +18,7 @@ func field(w io.Writer, name, format string, args ...any) {
 	fmt.Fprintf(w, "%-12s  %s\n", name, fmt.Sprintf(format, args...))
 }
 
-// printSummary prints what is known of every model. kind says what holds it.
+// printSummary prints what is known of every model. kind names the container.
 func printSummary(w io.Writer, path, kind string, s *gq.Summary) {
 	field(w, "file", "%s, %s", cmdline.Text(path), kind)
 	field(w, "model", "%s", cmdline.Text(s.Model))
@@ -46,7 +46,7 @@ func printFile(w io.Writer, path string, r *gq.Inspection, verbose bool) error {
 	return printMetadata(w, f)
 }
 
-// printMetadata prints what --verbose adds of a .gqf file.
+// printMetadata prints the metadata of a .gqf file for --verbose.
 func printMetadata(w io.Writer, r *gqf.Inspection) error {
 	fmt.Fprintf(w, "\ndata: %d bytes at %d, a checksum for every %d\n\n", r.DataBytes, r.DataOffset, r.BlockBytes)
 	err := cmdline.Table(w, []string{"SECTION", "OFFSET>", "BYTES>", "RECORDS>", "CRC32C"}, func(line func(...any)) {
@@ -80,7 +80,7 @@ func printTensors(w io.Writer, rows []gqf.TensorRow) error {
 	})
 }
 
-// tensorLines gives a line for the tensor, and one for each of further variants.
+// tensorLines prints a line for the tensor, and one for each further variant.
 func tensorLines(line func(...any), r *gqf.TensorRow) {
 	shape := cmdline.Shape(r.Shape)
 	if r.Transposed {
@@ -132,7 +132,7 @@ func printCheckpoint(w io.Writer, path string, r *gq.Inspection, verbose bool) e
 	return printFiles(w, ck)
 }
 
-// dtypes says how many tensors have which dtype.
+// dtypes counts the tensors of each dtype.
 func dtypes(r *safetensors.Inspection) string {
 	var parts []string
 	for _, d := range r.Dtypes {
@@ -158,7 +158,7 @@ func printSources(w io.Writer, rows []safetensors.TensorRow, files bool) error {
 	})
 }
 
-// printFiles prints what --verbose adds of a checkpoint.
+// printFiles prints the files of a checkpoint for --verbose.
 func printFiles(w io.Writer, r *safetensors.Inspection) error {
 	fmt.Fprintln(w)
 	err := cmdline.Table(w, []string{"FILE", "BYTES>", "TENSORS>", "SHA-256 OF THE HEADER"}, func(line func(...any)) {
@@ -167,7 +167,7 @@ func printFiles(w io.Writer, r *safetensors.Inspection) error {
 		}
 	})
 	for i, f := range r.Files {
-		// Shards tend to repeat what the first says.
+		// Shards often repeat the metadata of the first one.
 		if len(f.Metadata) > 0 && (i == 0 || !maps.Equal(f.Metadata, r.Files[i-1].Metadata)) {
 			printStrings(w, "metadata of "+cmdline.Text(f.Name), f.Metadata)
 		}

@@ -93,8 +93,7 @@ const (
 	barWidth = 50 // characters of the longest bar
 )
 
-// histogram draws counts as bars, ranges of codes together where there are more
-// than maxBars.
+// histogram draws counts as bars. It merges codes into ranges if there are more than maxBars.
 func histogram(w io.Writer, title string, counts []gqf.CodeCount) {
 	if len(counts) == 0 {
 		return

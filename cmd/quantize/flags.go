@@ -20,7 +20,7 @@ const (
 	gate    = "Gate"
 )
 
-// flags lists the flags of gq quantize. Flags of the category Advanced only --help-all shows.
+// flags lists the flags of gq quantize. Only --help-all shows the flags of the category Advanced.
 func flags() []cli.Flag {
 	list := []cli.Flag{
 		&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Category: basics, Value: "model.gqf", Usage: "`FILE` to write; it is replaced only when the new one is complete"},
@@ -64,7 +64,7 @@ func flags() []cli.Flag {
 	return append(list, measure.TextFlags(gate)...)
 }
 
-// inCategory puts a flag that takes no value into a category.
+// inCategory sets the category of a flag that takes no value.
 func inCategory(f cli.Flag, category string) cli.Flag {
 	f.(*cli.BoolFlag).Category = category
 	return f

@@ -18,9 +18,8 @@ import (
 	"github.com/lowbit-go/gq/quantizer"
 )
 
-// options reads the flags: the recipe's file first, then the flags that were given,
-// which win over it. What is wrong with either is wrong usage; only a recipe that
-// cannot be read is a failure.
+// options reads the recipe file, and then the flags, which override it. Errors in either are usage
+// errors; only an unreadable recipe file is a failure.
 func options(c *cli.Context) (opts gq.QuantizeOptions, err error) {
 	opts = gq.QuantizeOptions{
 		SaveRecipe: c.String("save-recipe"), ImatrixOut: c.String("imatrix-out"), Keep: c.Bool("keep"),
@@ -53,7 +52,7 @@ func options(c *cli.Context) (opts gq.QuantizeOptions, err error) {
 	return opts, err
 }
 
-// measured reads the flags that go with --gate; nil without.
+// measured reads the flags that go with --gate; nil without --gate.
 func measured(c *cli.Context) (*gq.MeasureOptions, error) {
 	if !c.IsSet("gate") {
 		for _, f := range append(measure.TextFlags(""), &cli.BoolFlag{Name: "keep"}) {
@@ -67,7 +66,7 @@ func measured(c *cli.Context) (*gq.MeasureOptions, error) {
 	return &o, err
 }
 
-// budget reads the flags that have bits chosen; nil without.
+// budget reads the flags of a budget; nil without.
 func budget(c *cli.Context) (*gq.Budget, error) {
 	var b gq.Budget
 	var set []string
@@ -101,14 +100,14 @@ func budget(c *cli.Context) (*gq.Budget, error) {
 		return nil, cmdline.Usagef("--bits beside %s, which chooses them: leave it out, or fix single tensors with --rule", set[0])
 	}
 	if c.IsSet("group") {
-		group, _ := quantizer.ParseGroup(c.String("group")) // override has read it
+		group, _ := quantizer.ParseGroup(c.String("group")) // override has checked it
 		b.Groups = []int{group}
 	}
 	b.EmbeddingFixed = c.IsSet("embedding-bits")
 	return &b, nil
 }
 
-// override puts the flags that were given in the place of what the recipe says.
+// override replaces values of the recipe by flags.
 func override(c *cli.Context, r *quantizer.Recipe) error {
 	for _, f := range []struct {
 		name string
@@ -117,7 +116,7 @@ func override(c *cli.Context, r *quantizer.Recipe) error {
 		if !c.IsSet(f.name) {
 			continue
 		}
-		// 0 would mean the default to the library.
+		// The library reads 0 as the default.
 		if *f.to = c.Int(f.name); *f.to < 1 || *f.to > 8 {
 			return cmdline.Usagef("--%s %d: use 1 to 8", f.name, *f.to)
 		}
@@ -146,13 +145,13 @@ func override(c *cli.Context, r *quantizer.Recipe) error {
 	)
 }
 
-// overrideCalibration does that for the flags of presets and calibration.
+// overrideCalibration replaces values of presets and calibration by flags.
 func overrideCalibration(c *cli.Context, r *quantizer.Recipe) error {
 	if c.IsSet("quality") {
 		if c.IsSet("algorithm") {
 			return cmdline.Usagef("--algorithm beside --quality, which chooses it: state one of them")
 		}
-		// The preset given as a flag wins over what a recipe states of its settings.
+		// A preset given as a flag overrides the recipe's values of its settings.
 		r.Algorithm, r.Calibrate, r.CalibrateTokens, r.Refine = gqf.AlgorithmNone, "", 0, nil
 		if err := parse(c, "quality", quantizer.ParseQuality, &r.Quality); err != nil {
 			return err
@@ -162,7 +161,7 @@ func overrideCalibration(c *cli.Context, r *quantizer.Recipe) error {
 		r.Calibrate = c.String("calibrate")
 	}
 	if c.IsSet("calibrate-tokens") {
-		if r.CalibrateTokens = c.Int("calibrate-tokens"); r.CalibrateTokens == 0 { // the default to the library
+		if r.CalibrateTokens = c.Int("calibrate-tokens"); r.CalibrateTokens == 0 { // the library reads 0 as the default
 			return cmdline.Usagef("--calibrate-tokens 0: at least 16")
 		}
 	}
@@ -180,7 +179,7 @@ func overrideCalibration(c *cli.Context, r *quantizer.Recipe) error {
 	return nil
 }
 
-// parse reads the flag called name, if it was given.
+// parse parses the flag called name, if it was given.
 func parse[T any](c *cli.Context, name string, read func(string) (T, error), to *T) error {
 	if !c.IsSet(name) {
 		return nil

@@ -12,7 +12,8 @@ import (
 	"github.com/lowbit-go/gq/cmd/internal/measure"
 )
 
-// printResult prints what a job did. The measurement comes first: it may be what the output is read for.
+// printResult prints the result of a job. The measurement comes first: standard output may be meant
+// for it.
 func printResult(c *cli.Context, r *gq.QuantizeReport) error {
 	measure.Warn(c, r.Accuracy)
 	w := c.App.Writer
@@ -36,7 +37,7 @@ func printResult(c *cli.Context, r *gq.QuantizeReport) error {
 	return nil
 }
 
-// printSummary prints the tensors, the loss and the time of a job, or all of it as JSON with --json.
+// printSummary prints the tensors, the loss and the time of a job, or with --json all of it.
 func printSummary(c *cli.Context, r *gq.QuantizeReport) error {
 	w := c.App.Writer
 	if c.Bool("json") {

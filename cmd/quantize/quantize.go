@@ -60,7 +60,7 @@ func run(c *cli.Context) error {
 	return errors.Join(printResult(c, r), err)
 }
 
-// source gives the checkpoint's path: the one positional, or the current directory.
+// source returns the checkpoint's path: the positional argument, or the current directory.
 func source(c *cli.Context) (string, error) {
 	switch c.NArg() {
 	case 0:

@@ -9,7 +9,7 @@ import (
 	"github.com/lowbit-go/gq/model/generate"
 )
 
-// finish prints what is left when the text is complete.
+// finish prints the rest when the text is complete.
 func (w *writer) finish(r *generate.Result) error {
 	if w.c.Bool("json") {
 		return cmdline.PrintJSON(w.w, r)
@@ -56,7 +56,7 @@ func printSummary(w io.Writer, r *generate.Result) {
 	}
 }
 
-// seconds has three digits, as times from microseconds to hours need it.
+// seconds formats a time, from microseconds to hours, with three digits.
 func seconds(s float64) string {
 	d := time.Duration(s * 1e9)
 	switch {

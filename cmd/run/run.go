@@ -129,7 +129,7 @@ func options(c *cli.Context) (o gq.RunOptions, err error) {
 	if err := o.Sampling.Check(); err != nil {
 		return o, cmdline.Usagef("--%w", err)
 	}
-	for _, name := range []string{"top-p", "repeat-penalty"} { // as fields of Sampling, 0 is no restriction
+	for _, name := range []string{"top-p", "repeat-penalty"} { // fields of Sampling read 0 as no restriction
 		if c.Float64(name) == 0 {
 			return o, cmdline.Usagef("--%s 0 is not above 0; 1 restricts nothing", name)
 		}
@@ -189,7 +189,7 @@ func readPrompt(c *cli.Context, name string) (string, error) {
 	return strings.TrimSuffix(strings.TrimSuffix(string(b), "\n"), "\r"), nil
 }
 
-// errNobody says that nobody reads standard output any more.
+// errNobody says that standard output was closed by its reader.
 var errNobody = errors.New("standard output is closed")
 
 // writer prints.
@@ -213,7 +213,7 @@ func (w *writer) text(s string) error {
 	return w.print(s)
 }
 
-// printable keeps a model from sending commands to a terminal.
+// printable keeps a model from sending control sequences to a terminal.
 func printable(r rune) rune {
 	if unicode.IsControl(r) && r != '\n' && r != '\t' {
 		return utf8.RuneError

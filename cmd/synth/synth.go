@@ -15,7 +15,7 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// dimensions are the flags that set the shape, each over what the preset says.
+// dimensions are the flags that override the preset's shape.
 var dimensions = []struct {
 	flag, usage string
 	set         func(s *synth.Spec, n int)

@@ -1,4 +1,4 @@
-// Package verify is the command `gq verify`: is a .gqf file as it was written?
+// Package verify is the command `gq verify`: is a .gqf file intact?
 package verify
 
 import (

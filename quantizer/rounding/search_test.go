@@ -131,9 +131,9 @@ func (r *quantizedRow) losses(s Scheme, x []float32, a gqf.Algorithm) []float64 
 	return sums
 }
 
-// TestAlgorithms checks what a user may rely on, for every scheme: no group is worse than
-// by rounding to nearest, in the algorithm's own measure; codes are the nearest for the stored scale and
-// zero point; scales are numbers of their dtype that the layouts can hold.
+// TestAlgorithms checks what users may rely on, for every scheme: by the algorithm's own loss, no
+// group is worse than by rounding to nearest; codes are the nearest for the stored scale and zero
+// point; scales are numbers of their dtype that the layouts can store.
 func TestAlgorithms(t *testing.T) {
 	groups, lengths := []int{0, 16, 32, 48, 128}, []int{16, 17, 172, 400}
 	if testing.Short() {
@@ -165,7 +165,7 @@ func TestAlgorithms(t *testing.T) {
 	}
 }
 
-// checkRow checks a row that any algorithm made.
+// checkRow checks the result of any algorithm for a row.
 func checkRow(t *testing.T, s Scheme, r *quantizedRow, x []float32) {
 	t.Helper()
 	qmin, qmax := codeRange(s.Bits)
@@ -194,7 +194,7 @@ func checkRow(t *testing.T, s Scheme, r *quantizedRow, x []float32) {
 	}
 }
 
-// TestSearchExhaustive compares with every scale there is, near enough to matter, of small groups.
+// TestSearchExhaustive compares with all scales near enough to matter, for small groups.
 func TestSearchExhaustive(t *testing.T) {
 	seeds, most := uint64(40), 4
 	if testing.Short() {
@@ -219,7 +219,7 @@ func TestSearchExhaustive(t *testing.T) {
 			switch m {
 			case gqf.MappingAsymmetric: // not all pairs of zero point and scale are tried
 				limit = 1.03
-			case gqf.MappingHalfStep: // exact but for the rounding of the scale
+			case gqf.MappingHalfStep: // exact except for the rounding of the scale
 				limit = 1.0001
 			}
 			if found > limit*best {
@@ -263,11 +263,10 @@ func exhaustive(s Scheme, x []float32) float64 {
 	return least
 }
 
-// allAlgorithms are all that a scheme may name.
 var allAlgorithms = []gqf.Algorithm{gqf.AlgorithmSearch, gqf.AlgorithmRTN, gqf.AlgorithmHQQ, gqf.AlgorithmGPTQ, gqf.AlgorithmGPTQFT, gqf.AlgorithmImatrix, gqf.AlgorithmAWQ}
 
-// TestSearchImplementations: the assembly and the portable code of package vec give the
-// same bytes, whatever the algorithm.
+// TestSearchImplementations checks that the assembly and the portable code of package vec give the
+// same bytes, for every algorithm.
 func TestSearchImplementations(t *testing.T) {
 	for _, a := range allAlgorithms {
 		for _, m := range []gqf.Mapping{gqf.MappingFullRange, gqf.MappingSymmetric, gqf.MappingAsymmetric} {
@@ -294,7 +293,7 @@ func TestSearchImplementations(t *testing.T) {
 	}
 }
 
-// TestWeigh: what a column counts is what its error is kept small for.
+// TestWeigh checks that a column's weight reduces the column's error.
 func TestWeigh(t *testing.T) {
 	const k = 64
 	s := Scheme{Bits: 3, Group: 32, Mapping: gqf.MappingFullRange, ScaleDtype: packing.ScaleF32, Algorithm: gqf.AlgorithmSearch}
@@ -335,7 +334,7 @@ func TestWeigh(t *testing.T) {
 		if without := noise(d, false); without > all/2 {
 			t.Errorf("%s: the others' noise is %g without the large weights, if not flat, %g with them", s, without, all)
 		}
-		// Nothing counts: the scales are the range's.
+		// All weights are zero: the scales are the range's.
 		clear(d)
 		got := noise(d, true)
 		r := s
@@ -354,7 +353,7 @@ func TestWeigh(t *testing.T) {
 	}
 }
 
-// TestSearchExtremes: weights whose squares leave float32 are rounded to nearest.
+// TestSearchExtremes checks that weights whose squares overflow float32 are rounded to nearest.
 func TestSearchExtremes(t *testing.T) {
 	for _, m := range []gqf.Mapping{gqf.MappingFullRange, gqf.MappingSymmetric, gqf.MappingAsymmetric, gqf.MappingHalfStep} {
 		for _, size := range []float32{0x1p-115, 0x1p-80, 0x1p-40, 0x1p50, 0x1p70, 0x1p120} {
@@ -370,7 +369,7 @@ func TestSearchExtremes(t *testing.T) {
 	}
 }
 
-// TestLimitScales: a search does not leave what a layout can hold.
+// TestLimitScales checks that a search stays within the scales of the layout.
 func TestLimitScales(t *testing.T) {
 	for _, m := range []gqf.Mapping{gqf.MappingFullRange, gqf.MappingAsymmetric, gqf.MappingHalfStep} {
 		s := Scheme{Bits: 2, Group: 32, Mapping: m, ScaleDtype: packing.ScaleF32, Algorithm: gqf.AlgorithmRTN}
@@ -390,7 +389,7 @@ func TestLimitScales(t *testing.T) {
 	}
 }
 
-// TestHalfStepZeros: a group of zeros, or nearly, becomes as small as can be.
+// TestHalfStepZeros checks that a group of zeros, or nearly, gets the smallest scale.
 func TestHalfStepZeros(t *testing.T) {
 	for _, a := range []gqf.Algorithm{gqf.AlgorithmRTN, gqf.AlgorithmSearch} {
 		s := Scheme{Bits: 2, Group: 16, Mapping: gqf.MappingHalfStep, ScaleDtype: packing.ScaleBF16, Algorithm: a}
@@ -403,7 +402,7 @@ func TestHalfStepZeros(t *testing.T) {
 	}
 }
 
-// TestShrunk has errors on both sides of where HQQ begins to call them outliers.
+// TestShrunk has errors on both sides of HQQ's limit for outliers.
 func TestShrunk(t *testing.T) {
 	for _, beta := range []float64{10, 10 * math.Pow(1.01, 19)} {
 		for e := -0.5; e < 0.5; e += 1.0 / 512 {

@@ -10,8 +10,8 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// TestSQNR compares with the figures of a float32 prototype in another language on
-// other random numbers: 524288 normally distributed weights, BF16 scales.
+// TestSQNR compares with a float32 prototype in another language on other random numbers: 524288
+// normally distributed weights, BF16 scales.
 func TestSQNR(t *testing.T) {
 	const rows, k = 512, 1024
 	x := testrows.Gaussian(2026, rows*k)

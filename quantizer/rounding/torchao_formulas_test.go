@@ -8,8 +8,8 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// TorchAOOptions says which of TorchAO's ways to choose codes TorchAOAffine and
-// TorchAOHQQScaleOnly follow.
+// TorchAOOptions select among TorchAO's ways to choose codes, for TorchAOAffine and
+// TorchAOHQQScaleOnly.
 type TorchAOOptions struct {
 	// Bits of a code, 1 to 8. No default.
 	Bits int
@@ -22,12 +22,12 @@ type TorchAOOptions struct {
 	// WeightDtype is the dtype of the checkpoint's weights. TorchAO computes in it:
 	// with BF16 each operation's result is rounded to BF16. F32 or BF16; default F32.
 	WeightDtype packing.Dtype
-	// ScaleDtype is what the scales are cast to after they are computed. Default:
-	// that of the weights.
+	// ScaleDtype is the dtype that scales are cast to after they are computed. Default: the
+	// weights' dtype.
 	ScaleDtype packing.ScaleDtype
-	// Compat keeps what TorchAO leaves unadjusted when a scale is cast: the zero
-	// points of an affine mapping, and the codes of HQQ. Default false: both are
-	// chosen again against the stored scale, gq's rule for every code.
+	// Compat does not adjust zero points of an affine mapping, and codes of HQQ, when a scale is
+	// cast, as TorchAO does not. Default false: both are chosen again for the stored scale, as gq
+	// does for every code.
 	Compat bool
 }
 
@@ -103,8 +103,8 @@ func TorchAOAffine(w []float32, rows, cols int, o TorchAOOptions) (*TorchAOWeigh
 	return t, nil
 }
 
-// Dequantize writes the weights that the codes stand for to dst, of Rows x Cols
-// values, as TorchAO's dequantize_affine does: (q-z)*s, rounded to the weight dtype.
+// Dequantize writes the dequantized weights, Rows x Cols, to dst as TorchAO's dequantize_affine
+// does: (q-z)*s, rounded to the weight dtype.
 func (t *TorchAOWeights) Dequantize(dst []float32) {
 	for i, q := range t.Codes {
 		g := i / t.Group
@@ -117,8 +117,7 @@ func (t *TorchAOWeights) Dequantize(dst []float32) {
 	}
 }
 
-// newTorchAO checks the arguments, puts the defaults into o and returns the result
-// to fill.
+// newTorchAO checks the arguments, sets the defaults of o and allocates the result.
 func newTorchAO(w []float32, rows, cols int, o *TorchAOOptions) (*TorchAOWeights, error) {
 	if o.Bits < 1 || o.Bits > 8 {
 		return nil, fmt.Errorf("bits %d: use 1 to 8", o.Bits)
@@ -219,8 +218,8 @@ func scaleDtypeOf(d packing.Dtype) packing.ScaleDtype {
 	return packing.ScaleF32
 }
 
-// clampCode converts v, a whole number or NaN, to a code. NaN becomes 0, the low
-// byte of what x86 and Arm convert it to.
+// clampCode converts v, an integer or NaN, to a code. NaN becomes 0, the low byte of its conversion
+// on x86 and Arm.
 func clampCode(v float32, qmin, qmax int) int8 {
 	if v != v {
 		return 0
@@ -228,8 +227,8 @@ func clampCode(v float32, qmin, qmax int) int8 {
 	return int8(min(max(v, float32(qmin)), float32(qmax)))
 }
 
-// roundTo rounds v to dtype, F32 or BF16. A float32 result that is then rounded to
-// BF16 is what PyTorch's CPU kernels give for an operation on BF16.
+// roundTo rounds v to dtype, F32 or BF16. PyTorch's CPU kernels also compute BF16 operations in
+// float32 and round the result.
 func roundTo(dtype packing.Dtype, v float32) float32 {
 	if dtype == packing.BF16 {
 		return floats.BF16ToF32(floats.BF16FromF32(v))
