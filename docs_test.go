@@ -107,3 +107,26 @@ func anchors(document string) []string {
 	}
 	return list
 }
+
+// TestArchitecture holds the walks of docs/ARCHITECTURE.md to the code: every function that they name
+// is in the file that they name.
+func TestArchitecture(t *testing.T) {
+	doc, err := os.ReadFile("docs/ARCHITECTURE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	steps := regexp.MustCompile("`(\\w+)` in ([\\w/]+\\.go)").FindAllStringSubmatch(string(doc), -1)
+	if len(steps) < 30 {
+		t.Errorf("the walks have %d steps", len(steps))
+	}
+	for _, s := range steps {
+		code, err := os.ReadFile(filepath.FromSlash(s[2]))
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if !regexp.MustCompile(`(?m)^func (\([^)]*\) )?` + s[1] + `[\[(]`).Match(code) {
+			t.Errorf("%s has no function %s", s[2], s[1])
+		}
+	}
+}
