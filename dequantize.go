@@ -13,14 +13,16 @@ import (
 type DequantizeOptions struct {
 	// Dtype of the tensors that were quantized: BF16, or F32, which is exact. Default (zero): BF16.
 	Dtype packing.Dtype
-	// Threads is how many workers run. Default (0): GOMAXPROCS. The checkpoint does not depend on it.
+	// Threads is how many workers run. Default (0): GOMAXPROCS. The checkpoint does not depend on
+	// it.
 	Threads int
 	// Progress is told how far the job is. Default (nil): none.
 	Progress Progress
 }
 
-// Dequantize writes the weights of a .gqf file as a safetensors checkpoint in the directory dir, with their original
-// names. The directory is made if it does not exist, and must not hold a checkpoint.
+// Dequantize writes the weights of a .gqf file as a safetensors checkpoint in the directory dir,
+// with their original names. The directory is made if it does not exist, and must not hold a
+// checkpoint.
 func Dequantize(ctx context.Context, file, dir string, o DequantizeOptions) (*conversion.DequantizeReport, error) {
 	if o.Threads < 0 {
 		return nil, optionf("threads", "%d: at least 1", o.Threads)

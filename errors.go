@@ -9,8 +9,8 @@ import (
 
 // OptionError says that the value of an option cannot be used, alone or with other options.
 type OptionError struct {
-	// Option is the option's name as the command line and recipes spell it: "calibrate-tokens". "" if the error is not
-	// about a single option.
+	// Option is the option's name as the command line and recipes spell it: "calibrate-tokens". ""
+	// if the error is not about a single option.
 	Option string
 	Err    error
 }

@@ -54,7 +54,8 @@ type MeasureOptions struct {
 	Gate string
 	// Against is an earlier report, as JSON, that a gate may compare with. Default (""): none.
 	Against string
-	// Reports are files for the report, whose names end in .html, .md, .xml (JUnit), .json or .txt. Default: none.
+	// Reports are files for the report, whose names end in .html, .md, .xml (JUnit), .json or .txt.
+	// Default: none.
 	Reports []string
 	// Version is the program's version, for the report. Default (""): none.
 	Version string

@@ -48,7 +48,8 @@ type QuantizeOptions struct {
 type PlanReport struct {
 	Tensors  []*conversion.PlanTensor `json:"tensors"`
 	Warnings []string                 `json:"warnings"`
-	// OutputBytes is the exact size of the file, SourceBytes the size of the tensors of the checkpoint.
+	// OutputBytes is the exact size of the file, SourceBytes the size of the tensors of the
+	// checkpoint.
 	OutputBytes int64 `json:"output_bytes"`
 	SourceBytes int64 `json:"source_bytes"`
 	// Estimate is the expected time and memory; nil for Repack.

@@ -26,7 +26,8 @@ type GateResult struct {
 	// Blame lists the tensors with the largest errors, if a figure of the whole model misses its
 	// limit.
 	Blame []Blame `json:"blame,omitempty"`
-	// Try is what may make a file that meets the gate, if figures of accuracy do not meet it; the best first.
+	// Try is what may make a file that meets the gate, if figures of accuracy do not meet it; the
+	// best first.
 	Try []Try `json:"try,omitempty"`
 }
 

@@ -31,8 +31,8 @@ var roundingSQNR = map[int][]float64{
 	8: {44.45, 43.06, 41.69, 40.32, 38.97, 37.77, 36.52, 35.25, 33.90, 32.64, 31.47},
 }
 
-// roundingMargin is how many dB a tensor may be below roundingSQNR. If one column in 128 is four times as
-// large as the others, it costs 0.6 dB at group 32 and 2.5 dB in rows of 4,096.
+// roundingMargin is how many dB a tensor may be below roundingSQNR. If one column in 128 is four
+// times as large as the others, it costs 0.6 dB at group 32 and 2.5 dB in rows of 4,096.
 const roundingMargin = 3
 
 // defaultSQNR is the least signal-to-noise ratio of a tensor's weights in dB. It is at least 0:

@@ -10,7 +10,7 @@ import (
 	"github.com/lowbit-go/gq/internal/pattern"
 )
 
-// Try is what may make a file that meets the gate.
+// Try is a change that may make a file meet the gate.
 type Try struct {
 	Flags string `json:"flags"` // of gq quantize
 	Why   string `json:"why"`
@@ -19,8 +19,8 @@ type Try struct {
 // tried is how many tensors get more bits in a Try.
 const tried = 3
 
-// tries lists what to try where figures of accuracy do not meet the gate, the best first. Nothing helps where the checkpoint
-// is another one, kernels differ, or a figure is missing.
+// tries lists changes to try if figures of accuracy do not meet the gate, the best first. Nothing
+// helps if the checkpoint is another one, kernels differ, or a figure is missing.
 func (res *GateResult) tries(r *Report) (list []Try) {
 	var failed []string // tensors
 	lost := false
@@ -55,7 +55,7 @@ func (res *GateResult) tries(r *Report) (list []Try) {
 // sizeMetrics are the figures that more bits make worse.
 var sizeMetrics = []string{"bits_per_weight", "file_bytes"}
 
-// tryAlgorithm names the preset above what the linear layers were quantized with. A preset runs the model.
+// tryAlgorithm names the preset above the one of the linear layers. Presets need to run the model.
 func tryAlgorithm(r *Report) (Try, bool) {
 	const fast, calibrated, best = 0, 1, 2
 	level, any, rtn := best, false, false
@@ -89,7 +89,7 @@ func tryAlgorithm(r *Report) (Try, bool) {
 	return Try{"--quality best", "refined codes, from four times the text"}, true
 }
 
-// moreBits gives a bit more to the first of these tensors; "" if they have no more to get.
+// moreBits gives the next width to the first of these tensors that can have it; "" if none can.
 func moreBits(r *Report, labels []string) string {
 	var rules []string
 	for _, label := range labels {
@@ -109,19 +109,20 @@ func moreBits(r *Report, labels []string) string {
 	return strings.Join(rules, " ")
 }
 
-// wider is the scheme above a tensor's, as a rule has it. Other runtimes' layouts have few widths.
+// wider is the scheme with the next width, as a rule spells it. Other runtimes' layouts have few
+// widths.
 func wider(s *TensorStats) string {
 	anyWidth := s.Layout == "lowbit" || s.Layout == "codes" || s.Layout == "torchao-linear"
 	switch {
 	case !anyWidth || s.Bits >= 8:
 		return "skip"
-	case s.Bits == 2 && s.Mapping == gqf.MappingHalfStep.String(): // which wider codes do not have
+	case s.Bits == 2 && s.Mapping == gqf.MappingHalfStep.String(): // wider codes have no half-step grid
 		return "3,full-range"
 	}
 	return fmt.Sprint(s.Bits + 1)
 }
 
-// shellQuoted quotes a word that a shell would take apart.
+// shellQuoted quotes a word that a shell would split or expand.
 func shellQuoted(s string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-/=,:+", r)

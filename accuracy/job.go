@@ -144,7 +144,8 @@ func (j *Job) Run(ctx context.Context) (*Report, error) {
 	return r, nil
 }
 
-// NeedsText reports whether the models are run: on Text, or for DefaultGate on a text that the float model writes.
+// NeedsText reports whether the models are run: on Text, or for DefaultGate on a text that the
+// float model writes.
 func (j *Job) NeedsText() bool { return j.Text != nil || j.WritesText() }
 
 // WritesText reports whether the float model writes the text.

@@ -54,8 +54,8 @@ type ParityOptions struct {
 	Threads int
 	// Match chooses tensors by any of their names. Default: all.
 	Match func(name string) bool
-	// All checks every payload. Default: among payloads that differ only in rows and bytes, which the same
-	// kernels read in the same way, the first, the last and two between are checked.
+	// All checks every payload. Default: among payloads that differ only in rows and bytes, which
+	// the same kernels read in the same way, the first, the last and two between are checked.
 	All bool
 }
 

@@ -57,7 +57,8 @@ type Recipe struct {
 	CalibrateTokens int
 	// Seed is the seed of the text that the model writes and of the rotations. Default (0): 1.
 	Seed uint64
-	// Refine adds coordinate descent and a refit of scales to gptq and gptq-ft. Default (nil): false; true with QualityBest.
+	// Refine adds coordinate descent and a refit of scales to gptq and gptq-ft. Default (nil):
+	// false; true with QualityBest.
 	Refine *bool
 	// Imatrix names importance matrices for the algorithm imatrix, which are merged. Default: none.
 	Imatrix []string
@@ -246,7 +247,8 @@ func parseMapping(s string) (gqf.Mapping, bool) {
 	return m, ok && m != gqf.MappingNone
 }
 
-// ParseMapping reads the name of a mapping: full-range, symmetric, symmetric-no-clip, asymmetric or half-step.
+// ParseMapping reads the name of a mapping: full-range, symmetric, symmetric-no-clip, asymmetric or
+// half-step.
 func ParseMapping(s string) (gqf.Mapping, error) {
 	m, ok := parseMapping(s)
 	if !ok {

@@ -12,7 +12,7 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// recipeJSON and ruleJSON are the canonical form of a recipe. Its keys are those of a recipe file.
+// recipeJSON and ruleJSON are the canonical form of a recipe. They have the keys of a recipe file.
 type recipeJSON struct {
 	Bits           int    `json:"bits"`
 	Group          any    `json:"group"` // a number, or "channel"

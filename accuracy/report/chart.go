@@ -35,7 +35,7 @@ type curve struct {
 	dashed bool
 }
 
-// The sizes of a drawing, for text of at most 14 units, which a page of 375 pixels shows.
+// Sizes of a drawing, for text of at most 14 units. A page of 375 pixels shows all of it.
 const (
 	chartWidth  = 400
 	chartHeight = 230
@@ -46,7 +46,8 @@ const (
 	rowHeight   = 24
 )
 
-// drawing is what page.html makes an SVG of. Coordinates are text: templates print large numbers with exponents.
+// drawing is the data for an SVG in page.html. Coordinates are text, because templates print large
+// numbers with exponents.
 type drawing struct {
 	Height, LabelX string
 	XLabel, YLabel string
@@ -71,8 +72,8 @@ type circle struct {
 	Series int
 }
 
-// color is the number of a series' colour in the page, from 1, and whether its lines are dashed, as all colours were used
-// before.
+// color is the number of a series' colour in the page, from 1. Lines are dashed when all colours
+// are used already.
 func color(series int) (n int, dashed bool) { return series%seriesColours + 1, series >= seriesColours }
 
 func coordinate(v float64) string { return strconv.FormatFloat(v, 'f', 1, 64) }
@@ -141,8 +142,8 @@ func (c *chart) fit() {
 	}
 }
 
-// mark gives an axis ticks at multiples of 1, 2 or 5 times a power of ten, at most n of them and whole numbers only if
-// whole is set.
+// mark gives an axis at most n ticks at multiples of 1, 2 or 5 times a power of ten; with whole
+// only at integers.
 func (a *axis) mark(n int, whole bool) {
 	if !(a.max > a.min) {
 		return
@@ -158,7 +159,7 @@ func (a *axis) mark(n int, whole bool) {
 		if e >= 0 {
 			step = float64(step * math.Pow10(e))
 		} else {
-			step /= math.Pow10(-e) // the nearest number to 0.2, as 0.1 times 2 is not
+			step /= math.Pow10(-e) // the nearest number to 0.2; 0.1 times 2 is not
 		}
 		first, last := math.Ceil(a.min/step-1e-9), math.Floor(a.max/step+1e-9)
 		if last-first >= float64(n) {

@@ -1,8 +1,10 @@
-// Package report writes an accuracy.Report for people and for other programs: [Text] for a terminal, [Markdown] for a
-// pull request, [JUnit] for a CI server, [HTML] for a browser and [JSON].
+// Package report writes an accuracy.Report for people and for other programs: [Text] for a
+// terminal, [Markdown] for a pull request, [JUnit] for a CI server, [HTML] for a browser and
+// [JSON].
 //
 //	if err := report.Write(w, "accuracy.html", r); err != nil { ... } // by the name's extension
 //
-// All but JSON are made of the same tables (tables.go). The plots of the HTML page are in plots.go and drawn by chart.go.
-// It is a package of its own so that a program that only measures does not link templates.
+// All formats but JSON share the tables of tables.go. plots.go makes the plots of the HTML page and
+// chart.go draws them. The package is separate from accuracy so that a program that only measures
+// does not link templates.
 package report

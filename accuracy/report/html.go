@@ -14,7 +14,7 @@ var pageText string
 
 var page = template.Must(template.New("page").Parse(pageText))
 
-// tensorsInPage is how many tensors the page lists: more make browsers slow.
+// tensorsInPage limits the tensors that the page lists: more make browsers slow.
 const tensorsInPage = 2000
 
 type htmlTable struct {
@@ -93,7 +93,8 @@ func (t *table) html() htmlTable {
 	return h
 }
 
-// htmlTry is a thing to try. Its flags are words, as a flag is not to be broken behind its hyphens.
+// htmlTry is a change to try. Its flags are separate words, which the page does not break at
+// hyphens.
 type htmlTry struct {
 	Words []htmlWord
 	Why   string

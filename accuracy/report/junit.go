@@ -48,7 +48,8 @@ type junitFailure struct {
 	Text    string `xml:",cdata"`
 }
 
-// JUnit writes a report as JUnit XML: each condition of the gate is a testcase. Without a gate there is one, "measured".
+// JUnit writes a report as JUnit XML, with each condition of the gate as a testcase. Without a gate
+// there is one testcase, "measured".
 func JUnit(w io.Writer, r *accuracy.Report) error {
 	seconds := 0.0
 	if r.Run != nil {

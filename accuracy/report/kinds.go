@@ -9,7 +9,8 @@ import (
 	"github.com/lowbit-go/gq/accuracy"
 )
 
-// place is where a tensor is in the model: "model.layers.3.mlp.experts.7.down_proj.weight" is down_proj in layer 3.
+// place is the position of a tensor in the model: "model.layers.3.mlp.experts.7.down_proj.weight"
+// is down_proj in layer 3.
 type place struct {
 	kind  string
 	layer int // -1: in none
@@ -42,7 +43,7 @@ type kind struct {
 	output *accuracy.TensorStats
 }
 
-// kindsOf lists kinds as a layer uses them; unusual ones follow, and those outside of layers come last.
+// kindsOf lists kinds in the order of a layer, then unusual kinds, then kinds outside of layers.
 func kindsOf(r *accuracy.Report) []*kind {
 	var kinds []*kind
 	inLayers := map[string]bool{}
@@ -87,7 +88,7 @@ func kindsOf(r *accuracy.Report) []*kind {
 	return kinds
 }
 
-// usual are kinds in the order in which a layer uses them; files have them in that of the alphabet.
+// usual are kinds in the order in which a layer uses them; files are in alphabetical order.
 var usual = []string{"q_proj", "k_proj", "v_proj", "qkv_proj", "o_proj", "gate_proj", "up_proj", "gate_up_proj", "down_proj"}
 
 // bitsOf lists the widths of a kind: "4", "4, 8".
@@ -106,8 +107,8 @@ func (k *kind) bitsOf() string {
 	return strings.Join(text, ", ")
 }
 
-// byLoss lists the quantized tensors, first variants only, those that lost most first: by their outputs if these were
-// measured of all, else by their weights.
+// byLoss lists the quantized tensors, first variants only, the largest loss first: by their outputs
+// if all were measured, else by their weights.
 func byLoss(r *accuracy.Report) []*accuracy.TensorStats {
 	var list []*accuracy.TensorStats
 	for i := range r.Tensors {

@@ -9,7 +9,8 @@ import (
 	"github.com/lowbit-go/gq/accuracy"
 )
 
-// Markdown writes a report as a comment for a pull request: the gate first, tables of tensors folded away.
+// Markdown writes a report as a comment for a pull request: the gate first, tables of tensors
+// collapsed.
 func Markdown(w io.Writer, r *accuracy.Report) error {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "## Accuracy of %s\n\n", code(r.File))
@@ -52,7 +53,7 @@ func Markdown(w io.Writer, r *accuracy.Report) error {
 			t.markdown(&b)
 		}
 	}
-	// A comment of GitHub's holds 65,536 characters.
+	// A GitHub comment holds 65,536 characters.
 	for _, t := range []*table{conditions(r), kept(r), tensors(byLoss(r), "Tensors that lost most", 2*listed), worstTokens(r, listed), parity(r)} {
 		if t == nil {
 			continue
@@ -98,7 +99,7 @@ func (t *table) markdown(b *bytes.Buffer) {
 	b.WriteByte('\n')
 }
 
-// escapeMarkdown makes a text show as it is.
+// escapeMarkdown escapes Markdown's special characters.
 func escapeMarkdown(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\r' {
@@ -111,7 +112,7 @@ func escapeMarkdown(s string) string {
 	).Replace(s)
 }
 
-// code shows a name as code.
+// code formats a name as code.
 func code(s string) string {
 	fence := "`"
 	for strings.Contains(s, fence) {

@@ -28,13 +28,13 @@ type legend struct {
 const (
 	// seriesColours is how many colours the page has for series.
 	seriesColours = 9
-	// dots is how many of a kind's tensors are drawn at most, evenly chosen by rank.
+	// dots limits the tensors drawn for a kind. They are chosen evenly by rank.
 	dots = 64
-	// ticks is how many marks an axis has at most.
+	// ticks limits the ticks of an axis.
 	ticks = 8
 )
 
-// plots draws what there is to be drawn.
+// plots makes the plots for which the report has data.
 func plots(r *accuracy.Report) (list []*figurePlot) {
 	kinds := kindsOf(r)
 	for _, p := range []*figurePlot{
@@ -63,7 +63,7 @@ func (f *figurePlot) name(series int, name string) {
 	f.Legend = append(f.Legend, legend{n, name})
 }
 
-// sorted is a function's points in ascending order.
+// sorted lists the points of a function in ascending order.
 func sorted(values map[int]float64) (points []point) {
 	for _, x := range slices.Sorted(maps.Keys(values)) {
 		points = append(points, point{float64(x), values[x]})
@@ -141,7 +141,7 @@ func strips(kinds []*kind) *figurePlot {
 	return f
 }
 
-// shortened leaves a third of a plot's width for a name at most.
+// shortened limits a name to a third of a plot's width.
 func shortened(name string) string {
 	if r := []rune(name); len(r) > 18 {
 		return string(r[:17]) + "…"
@@ -149,7 +149,8 @@ func shortened(name string) string {
 	return name
 }
 
-// ranked sorts numbers and picks at most dots of them, both ends among them; what is infinite is left out.
+// ranked sorts numbers and chooses at most dots of them, including both ends. It leaves out
+// infinite numbers.
 func ranked(v []float64) []float64 {
 	v = slices.DeleteFunc(v, func(x float64) bool { return math.IsInf(x, 0) })
 	slices.Sort(v)
@@ -163,7 +164,7 @@ func ranked(v []float64) []float64 {
 	return picked
 }
 
-// errorsPlot draws how large the errors of weights are, by kind.
+// errorsPlot draws the distribution of the weights' errors, by kind.
 func errorsPlot(kinds []*kind) *figurePlot {
 	c := &chart{x: axis{label: "error of a weight"}, y: axis{label: "% of weights"}}
 	f := &figurePlot{Title: "Errors of weights", Note: "Share of the weights of a kind whose error is from 2ⁿ up to twice that. The rest has a smaller error, or none."}
@@ -177,7 +178,7 @@ func errorsPlot(kinds []*kind) *figurePlot {
 			}
 		}
 		for e, n := range shares {
-			if shares[e] = 100 * n / float64(total); shares[e] < 0.05 { // what cannot be seen
+			if shares[e] = 100 * n / float64(total); shares[e] < 0.05 { // invisible
 				delete(shares, e)
 			}
 		}
@@ -217,7 +218,7 @@ func divergences(r *accuracy.Report) *figurePlot {
 	if r.Baseline != nil {
 		list, names = append(list, &r.Baseline.Comparison), append(names, "baseline")
 	}
-	first, last := math.MaxInt, -1 // bins with anything in them
+	first, last := math.MaxInt, -1 // the bins with counts
 	for _, m := range list {
 		for i, n := range m.KLHistogram.Counts {
 			if n > 0 {
@@ -234,7 +235,8 @@ func divergences(r *accuracy.Report) *figurePlot {
 		for _, n := range m.KLHistogram.Counts {
 			total += n
 		}
-		// Bin b is drawn from b to b+1: edges are 1, 2, 5, 10, which is nearly even on a logarithmic axis.
+		// Bin b is drawn from b to b+1: the edges 1, 2, 5, 10 are nearly even on a logarithmic
+		// axis.
 		points := []point{{float64(first), 0}}
 		for b := first; b <= last; b++ {
 			share := 100 * float64(m.KLHistogram.Counts[b]) / float64(total)
@@ -269,7 +271,7 @@ func divergences(r *accuracy.Report) *figurePlot {
 	return f
 }
 
-// position is where a number is on the axis of bins.
+// position maps a number to the axis of bins.
 func position(edges []float64, v float64) float64 {
 	i, _ := slices.BinarySearch(edges, v)
 	if i == 0 || i == len(edges) || v <= 0 {

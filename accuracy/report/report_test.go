@@ -94,7 +94,8 @@ type failWriter struct{ err error }
 
 func (w failWriter) Write([]byte) (int, error) { return 0, w.err }
 
-// TestText checks that the first lines say which conditions are not met, by how much, and who is to blame.
+// TestText checks that the first lines say which conditions are not met, by how much, and who is to
+// blame.
 func TestText(t *testing.T) {
 	r := sample(3)
 	check(t, r, unmet)

@@ -14,7 +14,7 @@ import (
 	"github.com/lowbit-go/gq/model/eval"
 )
 
-// table is what all forms of a report print. Columns whose heading ends in ">" are numbers.
+// table is a table in all formats of a report. Columns whose heading ends in ">" are numbers.
 type table struct {
 	title string
 	note  string // a sentence on how to read it
@@ -30,7 +30,7 @@ func (t *table) add(cells ...any) {
 	t.rows = append(t.rows, row)
 }
 
-// conditions is the gate.
+// conditions lists the conditions of the gate.
 func conditions(r *accuracy.Report) *table {
 	if r.Gate == nil {
 		return nil
@@ -109,7 +109,7 @@ func models(r *accuracy.Report) *table {
 	return t
 }
 
-// byKind sums tensors up.
+// byKind has totals by kind of tensor.
 func byKind(r *accuracy.Report) *table {
 	t := &table{
 		title: "Tensors by kind", heads: []string{"kind", "tensors>", "bits>", "bits/weight>", "SQNR dB>", "worst>", "outputs' worst>", "worst tensor"},
@@ -159,7 +159,7 @@ func tensors(list []*accuracy.TensorStats, title string, limit int) *table {
 	return t
 }
 
-// kept lists tensors that were not quantized and are not those of the checkpoint.
+// kept lists unquantized tensors that differ from the checkpoint.
 func kept(r *accuracy.Report) *table {
 	t := &table{title: "Kept tensors that are not those of the checkpoint", heads: []string{"tensor", "difference"}}
 	for i := range r.Tensors {
@@ -173,7 +173,7 @@ func kept(r *accuracy.Report) *table {
 	return t
 }
 
-// worstTokens shows where the predictions differ most, at most limit of them.
+// worstTokens lists the positions where the predictions differ most, at most limit of them.
 func worstTokens(r *accuracy.Report, limit int) *table {
 	if r.Model == nil || len(r.Model.Worst) == 0 {
 		return nil
@@ -191,7 +191,7 @@ func worstTokens(r *accuracy.Report, limit int) *table {
 	return t
 }
 
-// parity sums up which kernels were compared.
+// parity lists the kernels that were compared.
 func parity(r *accuracy.Report) *table {
 	if len(r.Parity) == 0 {
 		return nil
@@ -238,7 +238,7 @@ func parity(r *accuracy.Report) *table {
 	return t
 }
 
-// parityLine is that in a few words.
+// parityLine summarizes parity in a line.
 func parityLine(r *accuracy.Report) string {
 	kernels, different := map[string]bool{}, 0
 	for _, p := range r.Parity {
@@ -255,7 +255,7 @@ func parityLine(r *accuracy.Report) string {
 	return fmt.Sprintf("%d kernels equal to the portable reference, bit for bit", len(kernels))
 }
 
-// headline is the file and its source in a few lines: name and value.
+// headline describes the file and its source: names and values.
 func headline(r *accuracy.Report) [][2]string {
 	lines := [][2]string{
 		{"file", fmt.Sprintf("%s, %s bytes", text(r.File), thousands(r.FileBytes))},
@@ -323,7 +323,7 @@ func decibels(d accuracy.Decibels) string { return strings.TrimSuffix(d.String()
 
 func percent(v float64) string { return fmt.Sprintf("%.2f %%", 100*v) }
 
-// figure writes a number with four significant digits, and without an exponent where that is short.
+// figure formats a number with four significant digits, and without an exponent if that is short.
 func figure(v float64) string {
 	switch a := math.Abs(v); {
 	case math.IsInf(v, 1):
@@ -338,7 +338,7 @@ func figure(v float64) string {
 	return strconv.FormatFloat(v, 'e', 2, 64)
 }
 
-// plusMinus writes a number and its standard error, of which it shows two digits.
+// plusMinus formats a number and its standard error, with two digits of the error.
 func plusMinus(v float64, stdErr eval.StdErr) string {
 	e := float64(stdErr)
 	if e <= 0 || math.Abs(v) >= 1e15 || e >= 1e15 {
@@ -372,7 +372,7 @@ func thousands(n int64) string {
 	return s
 }
 
-// text makes a string from a file fit to be printed: quoted where it has characters that would not show.
+// text makes a string of a file printable: it quotes strings with invisible characters.
 func text(s string) string {
 	if !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return strconv.Quote(s)
@@ -388,7 +388,7 @@ func token(id int32, s string) string {
 	return strconv.Quote(s)
 }
 
-// ending gives the last n characters of a text, quoted.
+// ending returns the last n characters of a text, quoted.
 func ending(s string, n int) string {
 	r := []rune(s)
 	if len(r) > n {

@@ -11,19 +11,20 @@ import (
 	"github.com/lowbit-go/gq/accuracy"
 )
 
-// listed is how many failures, tensors and tokens are shown where not all are asked for.
+// listed is how many failures, tensors and tokens are shown unless all are wanted.
 const listed = 10
 
 // TextOptions are the options of Text.
 type TextOptions struct {
 	// Verbose lists all tensors and conditions. Default: false.
 	Verbose bool
-	// Color writes the verdict of the gate in green or red, for a terminal that understands ECMA-48. Default: false.
+	// Color colours the gate's verdict green or red, for a terminal that understands ECMA-48.
+	// Default: false.
 	Color bool
 }
 
-// Text writes a report for a terminal. Its first lines say whether the gate is met, and if not which conditions are not,
-// by how much, which tensors are to blame, and what to try.
+// Text writes a report for a terminal. Its first lines say whether the gate is met. If it is not,
+// they list the conditions that failed, by how much, the tensors to blame, and changes to try.
 func Text(w io.Writer, r *accuracy.Report, o TextOptions) error {
 	var b bytes.Buffer
 	gateText(&b, r, o)
@@ -90,8 +91,8 @@ func gateText(b *bytes.Buffer, r *accuracy.Report, o TextOptions) {
 	b.WriteByte('\n')
 }
 
-// The colours of a verdict, as ECMA-48's parameters of Select Graphic Rendition: bold, and a foreground that every palette
-// has.
+// The colours of a verdict, as parameters of ECMA-48's Select Graphic Rendition: bold, and a
+// foreground colour that every palette has.
 const (
 	green = "1;32"
 	red   = "1;31"
@@ -110,7 +111,7 @@ func checked(g *accuracy.GateResult) string {
 	return fmt.Sprintf("%s, %s%s", count(len(g.Conditions), "condition"), count(g.Checked, "figure"), notRun(g))
 }
 
-// notRun says that a gate is about tensors alone; "" if the model was run.
+// notRun says that only tensors were checked; "" if the model was run.
 func notRun(g *accuracy.GateResult) string {
 	if g.ModelRun {
 		return ""
@@ -149,7 +150,7 @@ func tries(g *accuracy.GateResult) (lines []string) {
 	return lines
 }
 
-// text writes aligned columns; numbers are aligned to the right. Columns without content are left out.
+// text writes aligned columns, numbers to the right. It leaves out empty columns.
 func (t *table) text(w io.Writer) {
 	widths, filled := make([]int, len(t.heads)), make([]bool, len(t.heads))
 	for i, h := range t.heads {

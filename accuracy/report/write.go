@@ -8,10 +8,10 @@ import (
 	"github.com/lowbit-go/gq/accuracy"
 )
 
-// Extensions lists the extensions of file names that Write knows.
+// Extensions lists the file name extensions that Write supports.
 func Extensions() []string { return []string{".html", ".md", ".xml", ".json", ".txt"} }
 
-// Write writes a report in the form that an extension stands for.
+// Write writes a report in the format of a file name extension.
 func Write(w io.Writer, extension string, r *accuracy.Report) error {
 	switch extension {
 	case ".html":
@@ -28,7 +28,8 @@ func Write(w io.Writer, extension string, r *accuracy.Report) error {
 	return fmt.Errorf("no report is written as %q", extension)
 }
 
-// JSON writes a report with the keys that docs/accuracy-report.schema.json describes; accuracy.ReadReport reads it again.
+// JSON writes a report with the keys of docs/accuracy-report.schema.json. accuracy.ReadReport reads
+// it.
 func JSON(w io.Writer, r *accuracy.Report) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)

@@ -111,7 +111,7 @@ func run(c *cli.Context) error {
 	return errors.Join(w.finish(r), err)
 }
 
-// options reads all flags but those of the prompt.
+// options reads all flags except the prompt flags.
 func options(c *cli.Context) (o gq.RunOptions, err error) {
 	o.Options = generate.Options{
 		NoBOS: c.Bool("no-bos"), IgnoreEOS: c.Bool("ignore-eos"), Stop: c.StringSlice("stop"),

@@ -1,4 +1,5 @@
-// Package synth is the command `gq synth`: a synthetic checkpoint of a model's shape, to measure and test with.
+// Package synth is the command `gq synth`: a synthetic checkpoint of a model's shape, to measure
+// and test with.
 package synth
 
 import (

@@ -37,7 +37,8 @@ type Job struct {
 	// up to a tenth less divergence at 2 and 3 bits and about the same at 4, and takes four times
 	// as long.
 	Widths []int
-	// Calibration is an account of calibration that the sizes of files have room for. Default: none.
+	// Calibration is an account of calibration that the sizes of files have room for. Default:
+	// none.
 	Calibration *conversion.Calibration
 	// TableFixed leaves the embedding as the recipe has it. Default: false.
 	TableFixed bool

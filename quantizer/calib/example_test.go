@@ -16,8 +16,8 @@ import (
 	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
-// Calibration comes between the plan and the writing of the file: it chooses the codes of the matrices whose algorithm
-// needs data.
+// Calibration comes between the plan and the writing of the file: it chooses the codes of the
+// matrices whose algorithm needs data.
 func ExampleRun() {
 	const dir = "../../testdata/books1.3M-bf16"
 	ctx := context.Background()

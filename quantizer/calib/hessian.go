@@ -2,15 +2,15 @@ package calib
 
 import "github.com/lowbit-go/gq/internal/buffer"
 
-// hessianRows is how many rows of activations are multiplied at a time. Sums over that many rows are
-// float32.
+// hessianRows is how many rows of activations are multiplied at a time. Sums over that many rows
+// are float32.
 const hessianRows = 512
 
 // hessianPanel is the number of columns of a product.
 const hessianPanel = 256
 
-// hessian collects the Hessian H = X^T X of linear layers that share their inputs X. For the target of
-// gptq-ft it also collects products of X with the differences between the float model and the
+// hessian collects the Hessian H = X^T X of linear layers that share their inputs X. For the target
+// of gptq-ft it also collects products of X with the differences between the float model and the
 // quantized model.
 type hessian struct {
 	e *engine

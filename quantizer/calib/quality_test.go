@@ -195,7 +195,7 @@ func (o *opened) base(t testing.TB, bits int) float64 {
 	return o.baseline[bits]
 }
 
-// TestQuality prints the ratios of the mean KL divergence to that of TorchAO's symmetric RTN:
+// TestQuality prints mean KL divergences relative to TorchAO's symmetric RTN:
 //
 //	go test ./quantizer/calib -run Quality -full -v
 func TestQuality(t *testing.T) {

@@ -44,7 +44,8 @@ func (s *store) close() {
 	s.layers = nil
 }
 
-// layerFile is the entry of a finished layer: the length of an index, the index as JSON, then the matrices.
+// layerFile is the entry of a finished layer: the length of an index, the index as JSON, then the
+// matrices.
 type layerFile struct {
 	entry *workdir.Entry
 	base  int64 // of the matrices

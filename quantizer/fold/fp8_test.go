@@ -11,7 +11,8 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// fp8Model makes a checkpoint whose projections are FP8 with a scale for each block of 16 x 16 weights.
+// fp8Model makes a checkpoint whose projections are FP8 with a scale for each block of 16 x 16
+// weights.
 func fp8Model(t *testing.T) string {
 	t.Helper()
 	src, dst := tiny("llama3"), t.TempDir()

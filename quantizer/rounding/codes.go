@@ -13,7 +13,8 @@ import (
 type Shape struct {
 	Rows int `json:"rows"`
 	Cols int `json:"cols"`
-	// Group is the number of consecutive columns that share a scale, 1 to Cols. The last group may be short.
+	// Group is the number of consecutive columns that share a scale, 1 to Cols. The last group may
+	// be short.
 	Group int `json:"group"`
 	// HalfStep adds 1/2 to each code.
 	HalfStep bool `json:"half_step,omitempty"`

@@ -16,8 +16,8 @@
 //
 // Codes are always chosen against the scale as it is stored, after its rounding. Scales may be
 // negative. A group of zeros has scale 1; on the half-step grid, which has no code for zero, it has
-// the smallest scale that can be stored. A scale that is too small to be stored becomes the smallest
-// one. A scale that is too large is an error. Results are the same bits on every platform.
+// the smallest scale that can be stored. A scale that is too small to be stored becomes the
+// smallest one. A scale that is too large is an error. Results are the same bits on every platform.
 //
 // # Algorithms
 //
@@ -41,8 +41,8 @@
 // with floating-point zero points. Where only integer zero points can be stored, they are rounded
 // and the scale is fitted to them (halfquadratic.go).
 //
-// Where every layout of a tensor holds floating-point zero points (qai4c32p, with F32 scales), hqq is
-// the original, and the search fits scale and zero point by least squares
+// Where every layout of a tensor holds floating-point zero points (qai4c32p, with F32 scales), hqq
+// is the original, and the search fits scale and zero point by least squares
 // ([RowQuantizer.QuantizeFloatZeros], floatzeros.go, floatfit.go). At 4 bits:
 //
 //	search, floating-point zero points  .49 / .53 / .49   123 ns

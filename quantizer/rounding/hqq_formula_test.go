@@ -20,8 +20,8 @@ const (
 // cast, and so does o.Compat. If o.ScaleDtype is not that of the weights, TorchAO
 // casts once more and then takes the affine rule's codes; so does this.
 //
-// The last bit of a scale depends on the order of the sums: it is that of PyTorch's
-// CPU kernel for vectors of 8 floats. Errors are those of TorchAOAffine.
+// The last bit of a scale depends on the order of the sums, which is the order of PyTorch's
+// CPU kernel for vectors of 8 floats. Errors are as in TorchAOAffine.
 func TorchAOHQQScaleOnly(w []float32, rows, cols int, o TorchAOOptions) (*TorchAOWeights, error) {
 	t, err := newTorchAO(w, rows, cols, &o)
 	if err != nil {

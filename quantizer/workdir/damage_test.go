@@ -132,7 +132,7 @@ func TestForeignEntry(t *testing.T) {
 	swap(d.entryPath("layer-2"), d.entryPath("layer-1"))
 	swap(other.entryPath("layer-1"), d.entryPath("layer-1"))
 
-	// Only what is of the key stays.
+	// Only entries of the key stay.
 	put(t, d, "layer-3", "older", nil)
 	put(t, d, "text", "older", nil)
 	if err := d.Prune("layer-", "key"); err != nil {

@@ -132,7 +132,7 @@ func (p *page) paragraph(indent, s string) {
 	p.WriteByte('\n')
 }
 
-// entry writes a name and, beside it, what it means.
+// entry writes a name and, beside it, its description.
 func (p *page) entry(name, usage string) {
 	left := "  " + name
 	column := min(helpColumn, p.width/2)
@@ -170,8 +170,8 @@ func (p *page) flags(flags []cli.Flag, all bool) (hidden int) {
 	return hidden
 }
 
-// byCategory returns the flags that are not hidden, by category, in the order in which the categories
-// first appear, Advanced last.
+// byCategory returns the visible flags by category. Categories are in the order of their first
+// flags, Advanced last.
 func byCategory(flags []cli.Flag) []cli.Flag {
 	var visible []cli.Flag
 	order := map[string]int{Advanced: len(flags)}
@@ -195,8 +195,8 @@ func category(f cli.Flag) string {
 	return ""
 }
 
-// describe returns the names of a flag with its value's ("-o, --output FILE") and what it means, with
-// the default.
+// describe returns the names of a flag with the name of its value ("-o, --output FILE"), and its
+// description with the default.
 func describe(f cli.Flag) (names, usage string) {
 	value, usage := valueName(f)
 	var list []string
@@ -217,8 +217,8 @@ func describe(f cli.Flag) (names, usage string) {
 	return names, usage
 }
 
-// valueName splits a flag's usage text: the name of its value, in backquotes there, and the text
-// without the quotes. "`BITS`: bits per code" is about BITS and reads "bits per code".
+// valueName splits the usage text of a flag into the name of its value, which is in backquotes, and
+// the text without quotes: "`BITS`: bits per code" has the value BITS and reads "bits per code".
 func valueName(f cli.Flag) (value, usage string) {
 	doc, ok := f.(cli.DocGenerationFlag)
 	if !ok {

@@ -27,7 +27,7 @@ func Man(w io.Writer, app *cli.App) error {
 
 type manPage struct{ strings.Builder }
 
-// command writes a subsection: what the command does, its examples and all of its flags.
+// command writes a subsection: a command's description, its examples and all of its flags.
 func (m *manPage) command(path string, c *cli.Command) {
 	m.macro("SS", strings.TrimSpace(path+" [FLAGS] "+c.ArgsUsage))
 	m.text(sentence(c.Usage))

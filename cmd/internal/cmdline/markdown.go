@@ -43,7 +43,7 @@ func eachCommand(path string, list []*cli.Command, visit func(path string, c *cl
 // markdownPage is the reference as it is written.
 type markdownPage struct{ page }
 
-// command writes a section: what the command does, how it is called, examples and flags.
+// command writes a section: a description, the usage, examples and flags.
 func (m *markdownPage) command(path string, c *cli.Command) {
 	m.WriteString("\n## " + path + "\n\n")
 	m.prose(sentence(c.Usage))

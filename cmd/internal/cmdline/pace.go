@@ -2,8 +2,8 @@ package cmdline
 
 import "time"
 
-// pace estimates how fast units are done. It forgets the first half of the time: a resumed job
-// passes over what is finished within seconds, and the beginning of a stage is not like the rest.
+// pace estimates the rate of units. It forgets the first half of the time: a resumed job skips
+// finished units within seconds, and the beginning of a stage is not typical.
 type pace struct {
 	samples []sample // in order of time; the first is 0, 0
 }
@@ -13,10 +13,10 @@ type sample struct {
 	done int64
 }
 
-// maxSamples bounds the memory; every second sample goes when there are so many.
+// maxSamples bounds the memory: at this number every second sample is dropped.
 const maxSamples = 256
 
-// add takes note that so many units were done at a time.
+// add records the number of units done at a time.
 func (p *pace) add(at time.Duration, done int64) {
 	if len(p.samples) == 0 {
 		p.samples = append(p.samples, sample{})

@@ -14,9 +14,9 @@ import (
 	"github.com/lowbit-go/gq"
 )
 
-// A Display shows how far a job has come, one stage after the other: on a terminal as a bar that
-// fits the terminal's width and that the end of the stage removes; elsewhere as a line now and then,
-// so that a short job writes nothing. A nil Display shows nothing.
+// A Display shows how far a job is, stage by stage. On a terminal it shows a bar that fits the
+// width and disappears at the end of the stage; elsewhere it writes a line from time to time, so
+// that a short job writes nothing. A nil Display shows nothing.
 type Display struct {
 	w       io.Writer
 	columns func() int // of the terminal; nil: w is none
@@ -61,8 +61,8 @@ func NewDisplay(f *os.File, quiet bool) *Display {
 	return &Display{w: f}
 }
 
-// Stage implements gq.Progress. add is one atomic addition. end has to be called, once or more often;
-// after it nothing more is written.
+// Stage implements gq.Progress. add is one atomic addition. end must be called, once or more often;
+// then nothing more is written.
 func (d *Display) Stage(s gq.Stage) (add func(n int64), end func()) {
 	if d == nil {
 		return func(int64) {}, func() {}
@@ -122,8 +122,8 @@ func (d *Display) finish(s *stage) {
 	}
 }
 
-// show shows the stage if no other one runs within it. A display that fails is no reason to fail the
-// job.
+// show shows the stage unless another stage runs within it. It ignores errors: a failing display
+// must not fail the job.
 func (d *Display) show(st *stage, now time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -145,7 +145,7 @@ func (d *Display) show(st *stage, now time.Time) {
 	_, _ = fmt.Fprintln(d.w, s.line())
 }
 
-// status looks at the stage.
+// status computes the state of the stage.
 func (d *Display) status(now time.Time) *status {
 	st := d.stage
 	elapsed := now.Sub(st.started)

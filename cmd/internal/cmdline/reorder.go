@@ -56,8 +56,8 @@ type request struct {
 }
 
 // parseRequest finds the command that args ask for and reorders its arguments. Flags of app itself,
-// and of a command that has subcommands, stay where they are, before the subcommand's name. "gq help
-// NAME ..." is "gq NAME ... --help".
+// and of a command that has subcommands, stay where they are, before the subcommand's name. "gq
+// help NAME ..." is "gq NAME ... --help".
 func parseRequest(app *cli.App, args []string) *request {
 	r := &request{app: app, path: app.Name, args: args}
 	if len(args) > 1 && args[1] == "help" {

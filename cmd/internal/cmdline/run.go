@@ -27,7 +27,7 @@ type UsageError struct {
 
 func (e *UsageError) Error() string { return e.Err.Error() }
 
-// Unwrap returns what is wrong.
+// Unwrap returns the cause.
 func (e *UsageError) Unwrap() error { return e.Err }
 
 // ExitCode makes a UsageError a cli.ExitCoder.

@@ -11,8 +11,8 @@ type output struct {
 	pipe *pipeWriter
 }
 
-// Flush has what was written to App.Writer go out now, for results that come bit by bit.
-// It reports whether somebody reads them still.
+// Flush writes buffered output of App.Writer at once, for results that come piece by piece. It
+// reports whether standard output is still read.
 func Flush(w io.Writer) (read bool, err error) {
 	o, ok := w.(*output)
 	if !ok {
@@ -22,9 +22,9 @@ func Flush(w io.Writer) (read bool, err error) {
 	return !o.pipe.closed, err
 }
 
-// A pipeWriter is standard output for a reader that may have enough before the end,
-// as head does: what it no longer takes is dropped, and that is no error. The command
-// goes on, so its exit status is what it would have been. Other errors stay errors.
+// A pipeWriter is standard output for a reader that may close it early, as head does. It then drops
+// the rest without an error, so the command goes on and its exit status does not change. Other
+// errors remain errors.
 type pipeWriter struct {
 	w      io.Writer
 	closed bool

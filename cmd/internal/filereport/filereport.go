@@ -74,7 +74,7 @@ func why(t *conversion.PlanTensor) string {
 	return ""
 }
 
-// Report prints what a job of repacking did, or JSON with --json.
+// Report prints the result of a repack job, or JSON with --json.
 func Report(c *cli.Context, r *conversion.Report) error {
 	if c.Bool("json") {
 		return cmdline.PrintJSON(c.App.Writer, r)
@@ -84,7 +84,7 @@ func Report(c *cli.Context, r *conversion.Report) error {
 	return Time(c.App.Writer, r)
 }
 
-// Tensors prints what became of the tensors.
+// Tensors prints the numbers of quantized and unquantized tensors.
 func Tensors(c *cli.Context, r *conversion.Report) {
 	w := c.App.Writer
 	warnings(c.App.ErrWriter, r.Warnings)
@@ -127,7 +127,7 @@ func Time(w io.Writer, r *conversion.Report) error {
 	return err
 }
 
-// foldedText says what was done to the checkpoint, and how well that was found to keep the model.
+// foldedText describes the folding of the checkpoint and the check of its logits.
 func foldedText(f *conversion.Fold) string {
 	return fmt.Sprintf("%s; logits within %.1e of the largest (%d tokens, %s)", strings.Join(f.Steps, ", "), f.Difference, f.Tokens, f.Source)
 }
@@ -138,7 +138,7 @@ func warnings(w io.Writer, list []string) {
 	}
 }
 
-// Allocation prints the table of the bits that were chosen, if they were.
+// Allocation prints the table of chosen bits; nothing if a is nil.
 func Allocation(w io.Writer, a *gq.Allocation) error {
 	if a == nil {
 		return nil

@@ -1,4 +1,4 @@
-// Package measure reads the flags that say what is measured, for `gq accuracy` and `gq quantize --gate`.
+// Package measure reads the flags of a measurement, for `gq accuracy` and `gq quantize --gate`.
 package measure
 
 import (
@@ -13,8 +13,8 @@ import (
 	"github.com/lowbit-go/gq/model/text"
 )
 
-// TextFlags say on what text models are compared, and with what the result is. The usual ones are of
-// the given category of help, the others of cmdline.Advanced.
+// TextFlags are the flags about the text, and about the outputs and checks of a measurement. The
+// common ones are in the given category of help, the others in cmdline.Advanced.
 func TextFlags(category string) []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "gate", Category: category, Usage: "`FILE` of conditions (YAML), or default; exit status 3 if one is not met"},
@@ -58,7 +58,7 @@ func Options(c *cli.Context) (o gq.MeasureOptions, err error) {
 	if o.Text == "" && o.Tokens == "" {
 		need := []string{"window", "stride", "convention", "max-tokens", "activations", "baseline"}
 		if o.Gate == accuracy.DefaultGateName && !o.TensorsOnly {
-			need = need[:4] // the model is run, on a text of its own
+			need = need[:4] // the model runs, on a text that it writes
 		}
 		for _, f := range need {
 			if c.IsSet(f) {
@@ -66,7 +66,7 @@ func Options(c *cli.Context) (o gq.MeasureOptions, err error) {
 			}
 		}
 	}
-	// 0 would mean the default to the library.
+	// The library reads 0 as the default.
 	for name, to := range map[string]*int{"window": &o.Windows.Window, "stride": &o.Windows.Stride} {
 		if c.IsSet(name) && *to == 0 {
 			*to = -1
@@ -75,7 +75,7 @@ func Options(c *cli.Context) (o gq.MeasureOptions, err error) {
 	return o, nil
 }
 
-// Warn says on standard error what a reader of the report should know first.
+// Warn prints warnings about the report on standard error.
 func Warn(c *cli.Context, r *accuracy.Report) {
 	if r == nil {
 		return

@@ -1,5 +1,5 @@
-// Package payloads turns the flags that name packed weights into packed headers, for commands that measure or list
-// kernels.
+// Package payloads turns the flags that name packed weights into packed headers, for commands that
+// measure or list kernels.
 package payloads
 
 import (
@@ -17,13 +17,13 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// Request is what the flags ask for.
+// Request holds the values of the flags.
 type Request struct {
 	Layouts []Layout
 	Bits    []int
 	Groups  []uint64 // 0: channel
 	Zeros   bool     // with zero points
-	// Which of them were not given and may hold more than fits.
+	// The flag was not given, so its defaults may include values that do not fit.
 	anyLayout, anyBits, anyGroup bool
 }
 
@@ -33,7 +33,7 @@ type Layout struct {
 	Tile   packing.Tile
 }
 
-// Flags are the flags that FromFlags reads. layouts and groups say what their defaults are.
+// Flags are the flags that FromFlags reads. layouts and groups describe the defaults.
 func Flags(layouts, groups string) []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "layout", DefaultText: layouts, Usage: "`LIST` of layouts of packed weights, each with a tile if need be: lowbit,qsi8cxp:4x4x1"},
@@ -43,7 +43,7 @@ func Flags(layouts, groups string) []cli.Flag {
 	}
 }
 
-// FromFlags reads the flags; layouts and groups are for those that were not given.
+// FromFlags reads the flags. layouts and groups are the defaults.
 func FromFlags(c *cli.Context, layouts []packing.Layout, groups []uint64) (*Request, error) {
 	r := &Request{Zeros: c.Bool("zeros"), Groups: groups, Bits: []int{1, 2, 3, 4, 5, 6, 7, 8}, anyLayout: !c.IsSet("layout"), anyBits: !c.IsSet("bits"), anyGroup: !c.IsSet("group")}
 	for _, l := range layouts {
@@ -73,13 +73,13 @@ func FromFlags(c *cli.Context, layouts []packing.Layout, groups []uint64) (*Requ
 	return r, nil
 }
 
-// Floats says whether float weights are asked for: LayoutPlain, and no width or group.
+// Floats reports whether float weights are requested: LayoutPlain, and no width or group.
 func (r *Request) Floats() bool {
 	plain := slices.ContainsFunc(r.Layouts, func(l Layout) bool { return l.Layout == packing.LayoutPlain })
 	return plain && r.anyBits && r.anyGroup && !r.Zeros
 }
 
-// AnyTile says whether a layout was asked for without a tile.
+// AnyTile reports whether a layout was requested without a tile.
 func (r *Request) AnyTile(l packing.Layout) bool {
 	return slices.Contains(r.Layouts, Layout{Layout: l})
 }
@@ -166,9 +166,9 @@ func parseGroup(s string) (uint64, error) {
 	return n, nil
 }
 
-// Headers gives a header for each layout, width and group that go together, of weights of the shape that shape tells for
-// a group. A layout, width or group that was asked for and goes together with nothing is wrong usage, and so is a
-// layout that no kernel reads. LayoutPlain, which has no bits and groups, is left out.
+// Headers returns a header for each compatible combination of layout, width and group, for weights
+// of shape(group). A requested layout, width or group that fits no combination is a usage error,
+// and so is a layout that no kernel reads. LayoutPlain, which has no bits and groups, is left out.
 func (r *Request) Headers(shape func(group uint64) (rows, cols uint64)) ([]packing.Header, error) {
 	var headers []packing.Header
 	var layouts uses[Layout]
@@ -181,14 +181,14 @@ func (r *Request) Headers(shape func(group uint64) (rows, cols uint64)) ([]packi
 		for _, b := range r.Bits {
 			list := r.Groups
 			if r.anyGroup && !slices.ContainsFunc(list, func(g uint64) bool { _, err := r.header(l, b, g, shape); return err == nil }) {
-				list = []uint64{0} // a layout of a scale a row
+				list = []uint64{0} // a layout with one scale per row
 			}
 			for _, g := range list {
 				h, err := r.header(l, b, g, shape)
 				if err == nil {
 					headers = append(headers, h)
 				} else if r.anyBits && field(err) == "bits" {
-					continue // nobody asked for that width
+					continue // the width was not requested
 				}
 				layouts.note(l, err)
 				bits.note(b, err)
@@ -198,7 +198,7 @@ func (r *Request) Headers(shape func(group uint64) (rows, cols uint64)) ([]packi
 	}
 	for _, err := range []error{layouts.unused(r.anyLayout), bits.unused(r.anyBits), groups.unused(r.anyGroup)} {
 		if bad, ok := errors.AsType[*packing.HeaderError](err); ok {
-			return nil, cmdline.Usagef("%s", bad.Msg) // there is no header that the rest could be about
+			return nil, cmdline.Usagef("%s", bad.Msg) // no header exists, so nothing else can be wrong
 		} else if err != nil {
 			return nil, cmdline.Usagef("%w", err)
 		}
@@ -206,7 +206,7 @@ func (r *Request) Headers(shape func(group uint64) (rows, cols uint64)) ([]packi
 	return headers, nil
 }
 
-// header is that of the first dtype of scales and kind of zero points that the layout has.
+// header is the header with the first dtype of scales and kind of zero points that the layout has.
 func (r *Request) header(l Layout, bits int, group uint64, shape func(group uint64) (rows, cols uint64)) (packing.Header, error) {
 	h := packing.Header{Layout: l.Layout, Bits: uint8(bits), Tile: l.Tile, Group: group}
 	h.Rows, h.Cols = shape(group)
@@ -233,7 +233,7 @@ func (r *Request) header(l Layout, bits int, group uint64, shape func(group uint
 	return packing.Header{}, most
 }
 
-// weight orders errors by how much they say: least about what header tries.
+// weight ranks errors by how informative they are. Errors about choices of header itself rank last.
 func weight(err error) int {
 	switch field(err) {
 	case "scale dtype":
@@ -244,7 +244,7 @@ func weight(err error) int {
 	return 2
 }
 
-// field is the one that a *packing.HeaderError is about.
+// field is the field that a *packing.HeaderError reports.
 func field(err error) string {
 	if bad, ok := errors.AsType[*packing.HeaderError](err); ok {
 		return bad.Field
@@ -252,7 +252,7 @@ func field(err error) string {
 	return ""
 }
 
-// uses says what became of the values of a flag, in order: nil once one went together with others.
+// uses records the error of each value of a flag, in order: nil once a combination with it fits.
 type uses[T comparable] struct {
 	values []T
 	errs   []error
@@ -268,7 +268,8 @@ func (u *uses[T]) note(x T, err error) {
 	}
 }
 
-// unused is why the first value that went together with nothing did not. With any, one that did is enough.
+// unused returns the error of the first value that fits no combination. With any, one fitting value
+// suffices.
 func (u *uses[T]) unused(any bool) error {
 	if any && slices.Contains(u.errs, nil) {
 		return nil
