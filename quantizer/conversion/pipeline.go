@@ -121,7 +121,7 @@ func (p *Plan) writeTemp(ctx context.Context, path string, c *CalibratedCodes) (
 		return nil, nil, err
 	}
 	j.out, j.writeback = out, out.StartWriteback
-	if err = out.Truncate(j.image.Size()); err == nil {
+	if err = out.Truncate(j.size); err == nil {
 		err = j.fill(ctx)
 	}
 	if err != nil {
@@ -129,6 +129,7 @@ func (p *Plan) writeTemp(ctx context.Context, path string, c *CalibratedCodes) (
 		return nil, nil, err
 	}
 	j.seconds = time.Since(start)
+	j.image, j.units, j.results = nil, nil, nil // the report of many tensors needs the room
 	return out, j, nil
 }
 
@@ -146,9 +147,12 @@ func (p *Plan) newJob(ctx context.Context, c *CalibratedCodes) (j *job, err erro
 			return nil, err
 		}
 	}
-	j = &job{plan: p, calibrated: c, units: p.units()}
-	j.image, err = p.newImage(c, hashes)
-	return j, err
+	j = &job{plan: p, calibrated: c}
+	if j.image, err = p.newImage(c, hashes); err != nil {
+		return nil, err
+	}
+	j.size, j.units = j.image.Size(), p.units()
+	return j, nil
 }
 
 // CheckOutput refuses, before any work, a path that Write could not put the file at.
@@ -208,6 +212,7 @@ type job struct {
 	plan       *Plan
 	calibrated *CalibratedCodes
 	image      *gqf.Image
+	size       int64         // of the file
 	seconds    time.Duration // of wall time
 	found      []itemResult  // by the items' index; none of a repack
 	out        io.WriterAt

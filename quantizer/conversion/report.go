@@ -62,7 +62,7 @@ type TensorSQNR struct {
 func (j *job) report(path string, total time.Duration) *Report {
 	p := j.plan
 	r := &Report{
-		Output: path, Warnings: append(slices.Clone(p.Warnings), j.calibrated.Warnings...), Fold: p.Fold, SourceBytes: p.in.size(), OutputBytes: j.image.Size(), Tensors: []TensorSQNR{},
+		Output: path, Warnings: append(slices.Clone(p.Warnings), j.calibrated.Warnings...), Fold: p.Fold, SourceBytes: p.in.size(), OutputBytes: j.size, Tensors: make([]TensorSQNR, 0, len(p.items)),
 		Seconds: total.Seconds(), SyncSeconds: (total - j.seconds).Seconds(), BytesPerSecond: float64(p.in.size()) / total.Seconds(),
 	}
 	for _, t := range p.Tensors {
