@@ -123,7 +123,7 @@ func TestOptions(t *testing.T) {
 		if has := slices.Contains(Features(), name); has != (err == nil) || has != (direct == nil) {
 			t.Errorf("%s: errors %v and %v on a CPU with %v", name, direct, err, Features())
 		}
-		if err != nil && !strings.HasPrefix(err.Error(), "kernels: GQ_CPU: this CPU or build has no "+name) {
+		if err != nil && !strings.HasPrefix(err.Error(), "kernels: GQ_CPU: this CPU or build lacks "+name) {
 			t.Errorf("error %v", err)
 		}
 		if name == "generic" && got != "gemm_qsi4cxp_generic" {

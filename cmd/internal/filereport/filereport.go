@@ -92,7 +92,7 @@ func Tensors(c *cli.Context, r *conversion.Report) {
 	if r.Algorithm != "" {
 		quantized += " (" + r.Algorithm + ")"
 	}
-	parts := []string{quantized, fmt.Sprintf("%d kept", r.Kept), fmt.Sprintf("%d shared", r.Shared)}
+	parts := []string{quantized, fmt.Sprintf("%d unquantized", r.Kept), fmt.Sprintf("%d shared", r.Shared)}
 	if r.Absorbed > 0 {
 		parts = append(parts, fmt.Sprintf("%d absorbed", r.Absorbed))
 	}
