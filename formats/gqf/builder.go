@@ -215,6 +215,7 @@ func (b *Builder) Build() (*Image, error) {
 	}
 	b.payloads = nil
 	b.encodeNames(im, nameOrder, assets)
+	names := b.sortedNames(nameOrder, assets)
 	b.names = nil
 	b.encodeTensors(im)
 	b.tensors = nil
@@ -233,7 +234,24 @@ func (b *Builder) Build() (*Image, error) {
 		}
 		return nil, err
 	}
+	im.dropStrings(names)
 	return im, nil
+}
+
+// sortedNames lists the strings of section strings, which belong to the caller; nil after
+// CopyNames.
+func (b *Builder) sortedNames(nameOrder []uint32, assets []PackedAsset) []string {
+	if b.namesOf != nil {
+		return nil
+	}
+	list := make([]string, 0, len(b.names)+len(assets))
+	for _, i := range nameOrder {
+		list = append(list, b.names[i].Name)
+	}
+	for i := range assets {
+		list = append(list, assets[i].name)
+	}
+	return list
 }
 
 // orderBy sorts the indices 0..n-1, equal ones by index.

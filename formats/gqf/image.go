@@ -1,6 +1,7 @@
 package gqf
 
 import (
+	"bufio"
 	"fmt"
 	"io"
 	"sync/atomic"
@@ -22,6 +23,7 @@ import (
 // one name, and 4 bytes per MiB of data.
 type Image struct {
 	front
+	strings      []string // in place of section strings; nil: the section is there
 	payloadOff   []int64  // by index from AddPayload
 	nameAt       []uint32 // position in the file by index from AddName; nil after CopyNames
 	payloadBytes int64
@@ -107,10 +109,7 @@ func (im *Image) WriteFront(w io.WriterAt) error {
 		le.PutUint32(im.record(secChecksums, i), crc)
 	}
 	for i := range im.h.sections {
-		im.h.sections[i].crc = crc32c.Checksum(im.sec[i])
-	}
-	for i, s := range im.h.sections {
-		if _, err := w.WriteAt(im.sec[i], int64(s.off)); err != nil {
+		if err := im.writeSection(w, i); err != nil {
 			return fmt.Errorf("section %s: %w", sectionNames[i], err)
 		}
 	}
@@ -118,4 +117,29 @@ func (im *Image) WriteFront(w io.WriterAt) error {
 		return fmt.Errorf("header: %w", err)
 	}
 	return nil
+}
+
+// dropStrings releases section strings, which is the concatenation of names: the names are
+// in memory already. Nothing reads the section after Build.
+func (im *Image) dropStrings(names []string) {
+	if names == nil {
+		return
+	}
+	im.h.sections[secStrings].crc = crc32c.Checksum(im.sec[secStrings])
+	im.sec[secStrings], im.strings = nil, names
+}
+
+// writeSection writes a section of the front and records its checksum.
+func (im *Image) writeSection(w io.WriterAt, i int) error {
+	s := &im.h.sections[i]
+	if i == secStrings && im.strings != nil {
+		b := bufio.NewWriterSize(io.NewOffsetWriter(w, int64(s.off)), 1<<16)
+		for _, name := range im.strings {
+			b.WriteString(name) // Flush returns the first error
+		}
+		return b.Flush()
+	}
+	s.crc = crc32c.Checksum(im.sec[i])
+	_, err := w.WriteAt(im.sec[i], int64(s.off))
+	return err
 }
