@@ -56,6 +56,7 @@ func independent(v []float64) float64 {
 // windows: on numbers that are similar within a window, and on the losses and divergences of a
 // model.
 func TestResampling(t *testing.T) {
+	testshared.SlowEmulated(t, "it tests a formula, which is the same natively")
 	random := splitmix.Source(7)
 	var v []float64
 	var windows []int
