@@ -16,7 +16,7 @@ type Estimate struct {
 	MemoryBytes int64   `json:"memory_bytes"`
 	Seconds     float64 `json:"seconds"`
 	Threads     int     `json:"threads"`
-	// How says what the estimate is based on.
+	// How explains the basis of the estimate.
 	How string `json:"how"`
 }
 

@@ -48,7 +48,7 @@ var architectures = map[string]architecture{
 	"amd64": {elf.EM_X86_64, "qemu-x86_64", "qemu-user"},
 }
 
-// MissingError says what is missing to run the other build, and how to get it.
+// MissingError reports a program or file that the other build needs to run, and how to get it.
 type MissingError struct{ Msg string }
 
 func (e *MissingError) Error() string { return e.Msg }

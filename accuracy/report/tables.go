@@ -161,7 +161,7 @@ func tensors(list []*accuracy.TensorStats, title string, limit int) *table {
 
 // kept lists unquantized tensors that differ from the checkpoint.
 func kept(r *accuracy.Report) *table {
-	t := &table{title: "Kept tensors that are not those of the checkpoint", heads: []string{"tensor", "difference"}}
+	t := &table{title: "Unquantized tensors that differ from the checkpoint", heads: []string{"tensor", "difference"}}
 	for i := range r.Tensors {
 		if s := &r.Tensors[i]; s.Kept && !s.Equal {
 			t.add(text(s.Label()), text(s.Difference))

@@ -38,7 +38,7 @@ func (e *FormatError) Error() string {
 // Unwrap returns the cause.
 func (e *FormatError) Unwrap() error { return e.Err }
 
-// ForeignError reports that the first bytes of a file are not those of a .gqf file.
+// ForeignError reports a file that does not begin like a .gqf file.
 type ForeignError struct {
 	File   string // path as given to Open; empty for OpenBytes
 	What   string // the kind of file, with an article: "a GGUF file"

@@ -34,7 +34,7 @@ const (
 	// f16Rebias is the difference of the exponent fields of a float32 and an F16 of the same value:
 	// 127 - 15, in place.
 	f16Rebias = (127 - 15) << 23
-	// f16MantDiff is the number of mantissa bits of a float32 less those of an F16.
+	// f16MantDiff is 13: a float32 has 23 bits of mantissa, an F16 has 10.
 	f16MantDiff = 23 - 10
 )
 
