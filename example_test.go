@@ -199,11 +199,11 @@ func ExampleInspectTensors() {
 func ExampleRepack() {
 	dir, remove := temporary()
 	defer remove()
-	formats, err := quantizer.ParseFormats("kleidiai:4x16x2")
+	layouts, err := quantizer.ParseLayouts("kleidiai:4x16x2")
 	if err != nil {
 		log.Fatal(err)
 	}
-	r, err := gq.Repack(context.Background(), quantized(dir), filepath.Join(dir, "kleidiai.gqf"), gq.RepackOptions{Formats: formats})
+	r, err := gq.Repack(context.Background(), quantized(dir), filepath.Join(dir, "kleidiai.gqf"), gq.RepackOptions{Layouts: layouts})
 	if err != nil {
 		log.Fatal(err)
 	}

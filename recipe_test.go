@@ -46,7 +46,7 @@ func TestSavedRecipe(t *testing.T) {
 		"rule's mapping":    {Rules: []quantizer.Rule{rule(t, "re:.*q_proj=4,symmetric")}},
 		"symmetric":         {Recipe: quantizer.Recipe{Mapping: gqf.MappingSymmetric}},
 		"asymmetric hqq":    {Recipe: quantizer.Recipe{Mapping: gqf.MappingAsymmetric, Algorithm: gqf.AlgorithmHQQ}},
-		"layouts":           {Recipe: quantizer.Recipe{Formats: []quantizer.Format{{Family: quantizer.FamilyLowbit}, {Family: quantizer.FamilyKleidiAI}}, Tile: packing.Tile{NR: 4, KR: 8, SR: 2}}},
+		"layouts":           {Recipe: quantizer.Recipe{Layouts: []quantizer.LayoutRequest{{Family: quantizer.FamilyLowbit}, {Family: quantizer.FamilyKleidiAI}}, Tile: packing.Tile{NR: 4, KR: 8, SR: 2}}},
 		"hashes":            {Recipe: quantizer.Recipe{HashFiles: true}},
 		"rotate":            {Recipe: quantizer.Recipe{Rotate: true, Seed: 7}},
 		"equalize":          {Recipe: quantizer.Recipe{Equalize: true}},

@@ -10,11 +10,11 @@ import (
 	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
-// RepackOptions are the options of Repack and PlanRepack. Formats or Targets must be set.
+// RepackOptions are the options of Repack and PlanRepack. Layouts or Targets must be set.
 type RepackOptions struct {
-	// Formats are the layouts, Tile the tile of layouts that state none. Targets are consumers,
+	// Layouts are the layouts, Tile the tile of layouts that state none. Targets are consumers,
 	// which choose the layouts instead. As in a quantizer.Recipe. Default: none.
-	Formats []quantizer.Format
+	Layouts []quantizer.LayoutRequest
 	Tile    packing.Tile
 	Targets []quantizer.Target
 	// Threads is how many workers run. Default (0): GOMAXPROCS. The file does not depend on it.
@@ -48,7 +48,7 @@ func PlanRepack(src string, o RepackOptions) (*PlanReport, error) {
 // inRepack calls do with the plan of a job and the place for its progress callback.
 func inRepack[T any](src string, o RepackOptions, do func(p *conversion.Plan, progress *func(int64)) (T, error)) (result T, err error) {
 	switch {
-	case o.Formats == nil && o.Targets == nil:
+	case o.Layouts == nil && o.Targets == nil:
 		return result, optionf("", "into which layout? state a layout or a target")
 	case o.Threads < 0:
 		return result, optionf("threads", "%d: at least 1", o.Threads)
@@ -60,7 +60,7 @@ func inRepack[T any](src string, o RepackOptions, do func(p *conversion.Plan, pr
 	defer f.Close()
 	var progress func(int64)
 	plan, err := conversion.NewRepack(f, src, conversion.RepackOptions{
-		Formats: o.Formats, Tile: o.Tile, Targets: o.Targets, Threads: o.Threads,
+		Layouts: o.Layouts, Tile: o.Tile, Targets: o.Targets, Threads: o.Threads,
 		Progress: func(n int64) { progress(n) },
 	})
 	if err != nil {

@@ -66,9 +66,9 @@ func TestCheckParity(t *testing.T) {
 		{"lowbit", quantizer.Recipe{}, ""},
 		{"1 bit", quantizer.Recipe{Bits: 1}, ""},
 		{"asymmetric", quantizer.Recipe{Bits: 5, Mapping: gqf.MappingAsymmetric}, ""},
-		{"two layouts", quantizer.Recipe{Formats: formats(t, "lowbit,kleidiai"), ScaleDtype: packing.ScaleF16}, ""},
-		{"torchao", quantizer.Recipe{Formats: formats(t, "torchao"), ScaleDtype: packing.ScaleF32}, "torchao-embedding"},
-		{"codes", quantizer.Recipe{Formats: formats(t, "plain")}, "codes"},
+		{"two layouts", quantizer.Recipe{Layouts: formats(t, "lowbit,kleidiai"), ScaleDtype: packing.ScaleF16}, ""},
+		{"torchao", quantizer.Recipe{Layouts: formats(t, "torchao"), ScaleDtype: packing.ScaleF32}, "torchao-embedding"},
+		{"codes", quantizer.Recipe{Layouts: formats(t, "plain")}, "codes"},
 	}
 	for _, tt := range recipes {
 		t.Run(tt.name, func(t *testing.T) {

@@ -134,9 +134,9 @@ func tensorsOf(t testing.TB, dir, path string, o TensorOptions) []TensorStats {
 	return stats
 }
 
-func formats(t testing.TB, s string) []quantizer.Format {
+func formats(t testing.TB, s string) []quantizer.LayoutRequest {
 	t.Helper()
-	f, err := quantizer.ParseFormats(s)
+	f, err := quantizer.ParseLayouts(s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,11 +180,11 @@ func TestTensors(t *testing.T) {
 		{name: "lowbit", tensors: []testTensor{matrix, bias, norm, tall, table}},
 		{name: "asymmetric", recipe: quantizer.Recipe{Bits: 3, Group: 48, Mapping: gqf.MappingAsymmetric}, tensors: []testTensor{matrix, tall}},
 		{name: "channel", recipe: quantizer.Recipe{Bits: 8, Group: quantizer.PerChannel}, tensors: []testTensor{matrix, bias}},
-		{name: "two layouts", recipe: quantizer.Recipe{Formats: formats(t, "lowbit,kleidiai"), ScaleDtype: packing.ScaleF16}, tensors: []testTensor{matrix, norm}},
-		{name: "qsi4cxp", recipe: quantizer.Recipe{Group: quantizer.PerChannel, Formats: formats(t, "kleidiai"), ScaleDtype: packing.ScaleF32}, tensors: []testTensor{matrix, bias}},
-		{name: "qai4c32p", recipe: quantizer.Recipe{Mapping: gqf.MappingAsymmetric, Formats: formats(t, "kleidiai"), ScaleDtype: packing.ScaleF32}, tensors: []testTensor{matrix}},
-		{name: "codes", recipe: quantizer.Recipe{Formats: formats(t, "plain")}, tensors: []testTensor{matrix}},
-		{name: "torchao", recipe: quantizer.Recipe{Formats: formats(t, "torchao"), ScaleDtype: packing.ScaleF32}, tensors: []testTensor{matrix, bias, table, head}},
+		{name: "two layouts", recipe: quantizer.Recipe{Layouts: formats(t, "lowbit,kleidiai"), ScaleDtype: packing.ScaleF16}, tensors: []testTensor{matrix, norm}},
+		{name: "qsi4cxp", recipe: quantizer.Recipe{Group: quantizer.PerChannel, Layouts: formats(t, "kleidiai"), ScaleDtype: packing.ScaleF32}, tensors: []testTensor{matrix, bias}},
+		{name: "qai4c32p", recipe: quantizer.Recipe{Mapping: gqf.MappingAsymmetric, Layouts: formats(t, "kleidiai"), ScaleDtype: packing.ScaleF32}, tensors: []testTensor{matrix}},
+		{name: "codes", recipe: quantizer.Recipe{Layouts: formats(t, "plain")}, tensors: []testTensor{matrix}},
+		{name: "torchao", recipe: quantizer.Recipe{Layouts: formats(t, "torchao"), ScaleDtype: packing.ScaleF32}, tensors: []testTensor{matrix, bias, table, head}},
 		{name: "experts", config: fmt.Sprintf(fused, "qwen3_5_moe"), tensors: []testTensor{
 			{name: "model.layers.0.mlp.experts.gate_up_proj", dtype: packing.BF16, shape: []int64{e, 2 * inter, hidden}}}},
 		{name: "transposed", config: fmt.Sprintf(fused, "llama4_text"), tensors: []testTensor{

@@ -52,7 +52,7 @@ func panelFiles(t testing.TB) map[string][]byte {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if recipe.recipe.Formats, err = quantizer.ParseFormats(recipe.format); err != nil {
+		if recipe.recipe.Layouts, err = quantizer.ParseLayouts(recipe.format); err != nil {
 			t.Fatal(err)
 		}
 		plan, err := conversion.NewPlan(ck, config, conversion.Options{Recipe: recipe.recipe})

@@ -151,8 +151,8 @@ func TestGoldenLogits(t *testing.T) {
 		{"8 bits", quantizer.Recipe{Bits: 8}},
 		{"3 bits, asymmetric, group 48", quantizer.Recipe{Bits: 3, Group: 48, Mapping: gqf.MappingAsymmetric}},
 		{"1 bit", quantizer.Recipe{Bits: 1, Mapping: gqf.MappingFullRange}},
-		{"kleidiai", quantizer.Recipe{Formats: formats(t, "kleidiai")}},
-		{"torchao", quantizer.Recipe{Formats: formats(t, "torchao"), PositiveScales: true, ScaleDtype: packing.ScaleF32, Mapping: gqf.MappingSymmetric}},
+		{"kleidiai", quantizer.Recipe{Layouts: formats(t, "kleidiai")}},
+		{"torchao", quantizer.Recipe{Layouts: formats(t, "torchao"), PositiveScales: true, ScaleDtype: packing.ScaleF32, Mapping: gqf.MappingSymmetric}},
 	} {
 		f := quantized(t, books(t), c.recipe)
 		line(c.name, openGQF(t, f, model.Options{Threads: 2}))
@@ -175,9 +175,9 @@ func TestGoldenLogits(t *testing.T) {
 	}
 }
 
-func formats(t testing.TB, s string) []quantizer.Format {
+func formats(t testing.TB, s string) []quantizer.LayoutRequest {
 	t.Helper()
-	f, err := quantizer.ParseFormats(s)
+	f, err := quantizer.ParseLayouts(s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -303,7 +303,7 @@ func TestVariantForCPU(t *testing.T) {
 	if have == 0 {
 		t.Skip("this CPU or build has none of the features that a variant may name")
 	}
-	recipe := quantizer.Recipe{Formats: formats(t, "lowbit:8x16x2,lowbit:4x8x2")}
+	recipe := quantizer.Recipe{Layouts: formats(t, "lowbit:8x16x2,lowbit:4x8x2")}
 	f := edited(t, books(t), recipe, func(f *gqf.File, b []byte) {
 		for i := range f.NumPayloads() {
 			if p := f.Payload(i); p.Stored == 1 {
@@ -335,7 +335,7 @@ func TestVariantForCPU(t *testing.T) {
 // TestLinkedBias demands the bias that the file links, whatever its name.
 func TestLinkedBias(t *testing.T) {
 	const dir = "testdata/torch/qwen2" // q, k and v have biases
-	recipe := quantizer.Recipe{Bits: 8, Group: 16, Formats: formats(t, "codes")}
+	recipe := quantizer.Recipe{Bits: 8, Group: 16, Layouts: formats(t, "codes")}
 	want := allLogits(t, openGQF(t, quantized(t, dir, recipe), model.Options{Activations: model.Float32}), []int32{1, 2, 3})
 	f := edited(t, dir, recipe, func(_ *gqf.File, b []byte) {
 		names := testshared.Section(b, testshared.SecStrings)

@@ -1,7 +1,7 @@
 // Package quantizer says how to quantize the tensors of a checkpoint.
 //
 // A [Recipe] has defaults and [Rule]s for tensors that differ. A [Target] is a consumer that
-// prescribes layouts and scales. A [Format] is a layout that tensors are packed in. Package
+// prescribes layouts and scales. A [LayoutRequest] is a layout that tensors are packed in. Package
 // conversion plans and writes a .gqf file by a recipe.
 //
 // Errors name the file, the tensor and the row ([TensorError]). A request that is impossible for

@@ -24,28 +24,29 @@ const (
 
 var familyNames = []string{"lowbit", "kleidiai", "torchao", "codes"}
 
-// String returns the name that ParseFormats reads.
+// String returns the name that ParseLayouts reads.
 func (f Family) String() string { return familyNames[f] }
 
-// Format is a family and a tile: how one variant of a tensor is packed.
-type Format struct {
+// LayoutRequest asks for a layout by its family and tile. The scheme of a tensor then selects the
+// layout (see Header).
+type LayoutRequest struct {
 	Family Family
 	// Tile. Default (zero): the tile that the layout's kernels for CPUs with i8mm read.
 	Tile packing.Tile
 }
 
-// String spells the format as ParseFormats reads it.
-func (f Format) String() string {
+// String spells the request as ParseLayouts reads it.
+func (f LayoutRequest) String() string {
 	if f.Tile == (packing.Tile{}) {
 		return f.Family.String()
 	}
 	return f.Family.String() + ":" + f.Tile.String()
 }
 
-// ParseFormats reads a list of formats, "kleidiai", "kleidiai:4x16x2,lowbit". Each tensor is stored
-// once in every format, with the same codes.
-func ParseFormats(s string) ([]Format, error) {
-	var list []Format
+// ParseLayouts reads a list of layouts, "kleidiai", "kleidiai:4x16x2,lowbit". Each tensor is stored
+// once in every layout, with the same codes.
+func ParseLayouts(s string) ([]LayoutRequest, error) {
+	var list []LayoutRequest
 	for _, word := range strings.Split(s, ",") {
 		name, tile, tiled := strings.Cut(word, ":")
 		if name == "plain" { // the former name
@@ -55,7 +56,7 @@ func ParseFormats(s string) ([]Format, error) {
 		if i < 0 {
 			return nil, suggest.Unknown("layout", name, familyNames)
 		}
-		f := Format{Family: Family(i)}
+		f := LayoutRequest{Family: Family(i)}
 		if tiled {
 			var err error
 			if f.Tile, err = packing.ParseTile(tile); err != nil {
@@ -70,7 +71,7 @@ func ParseFormats(s string) ([]Format, error) {
 	return list, nil
 }
 
-func formatsString(list []Format) string {
+func layoutsString(list []LayoutRequest) string {
 	var words []string
 	for _, f := range list {
 		words = append(words, f.String())
@@ -78,10 +79,10 @@ func formatsString(list []Format) string {
 	return strings.Join(words, ",")
 }
 
-// Header is the packed header, without bias, of rows x cols weights of scheme s in this format.
+// Header is the packed header, without bias, of rows x cols weights of scheme s in this layout.
 // table says that the matrix is an embedding that is not multiplied with. If the layout cannot
 // store the scheme or the shape, the error says what would fit.
-func (f Format) Header(s rounding.Scheme, rows, cols int64, table bool) (packing.Header, error) {
+func (f LayoutRequest) Header(s rounding.Scheme, rows, cols int64, table bool) (packing.Header, error) {
 	h := s.Header(rows, cols, f.Tile)
 	h.Flags &^= packing.FlagQSI4C32P
 	if h.Group >= h.Cols {
@@ -112,7 +113,7 @@ func (f Format) Header(s rounding.Scheme, rows, cols int64, table bool) (packing
 }
 
 // layout is the family's layout for a scheme and its default tile; 0 if there is none.
-func (f Format) layout(s rounding.Scheme, perChannel, table bool) (packing.Layout, packing.Tile) {
+func (f LayoutRequest) layout(s rounding.Scheme, perChannel, table bool) (packing.Layout, packing.Tile) {
 	asymmetric := s.Mapping == gqf.MappingAsymmetric
 	float32Scales := s.ScaleDtype == packing.ScaleF32
 	switch f.Family {
@@ -146,9 +147,9 @@ func (f Format) layout(s rounding.Scheme, perChannel, table bool) (packing.Layou
 	return packing.LayoutLowbit, packing.DefaultTile
 }
 
-// FitsSomeShape checks whether the format can store the scheme in any matrix, such as one whose K
+// FitsSomeShape checks whether the layout can store the scheme in any matrix, such as one whose K
 // is a multiple of every group size.
-func (f Format) FitsSomeShape(s rounding.Scheme, table bool) error {
+func (f LayoutRequest) FitsSomeShape(s rounding.Scheme, table bool) error {
 	k := int64(max(s.Group, 32)) * 32
 	_, err := f.Header(s, 32, k, table)
 	return err

@@ -34,10 +34,10 @@ type Recipe struct {
 	PositiveScales bool
 	// Tile of layouts that state none. Default (zero): the default of each layout.
 	Tile packing.Tile
-	// Formats are the layouts that every tensor is packed in. Default: lowbit.
-	Formats []Format
+	// Layouts are the layouts that every tensor is packed in. Default: lowbit.
+	Layouts []LayoutRequest
 	// Targets are consumers, which choose layouts, tiles, scales and the embedding's scheme.
-	// Formats must then be empty. Default: none.
+	// Layouts must then be empty. Default: none.
 	Targets []Target
 	// EmbeddingBits is Bits for embeddings. Default (0): 8.
 	EmbeddingBits int
@@ -115,7 +115,7 @@ func (r Recipe) Scheme(role gqf.Role, rule *Rule) rounding.Scheme {
 // none: half-step, whose two codes have equal magnitude instead of a negative value and zero. It is
 // MappingNone for other rules.
 func (r Recipe) oneBit(rule *Rule) gqf.Mapping {
-	if rule.Bits != 1 || !r.halfStep(rule.Formats, rule.Algorithm) {
+	if rule.Bits != 1 || !r.halfStep(rule.Layouts, rule.Algorithm) {
 		return gqf.MappingNone
 	}
 	return gqf.MappingHalfStep
@@ -123,10 +123,10 @@ func (r Recipe) oneBit(rule *Rule) gqf.Mapping {
 
 // halfStep reports whether the recipe's layouts and algorithm, and the rule's, support the
 // half-step grid.
-func (r Recipe) halfStep(formats []Format, a gqf.Algorithm) bool {
-	other := func(f Format) bool { return f.Family != FamilyLowbit && f.Family != FamilyCodes }
+func (r Recipe) halfStep(layouts []LayoutRequest, a gqf.Algorithm) bool {
+	other := func(f LayoutRequest) bool { return f.Family != FamilyLowbit && f.Family != FamilyCodes }
 	a = cmp.Or(a, r.Algorithm)
-	return len(r.Targets) == 0 && !slices.ContainsFunc(r.Formats, other) && !slices.ContainsFunc(formats, other) &&
+	return len(r.Targets) == 0 && !slices.ContainsFunc(r.Layouts, other) && !slices.ContainsFunc(layouts, other) &&
 		a != gqf.AlgorithmHQQ
 }
 
@@ -150,9 +150,9 @@ func (r Recipe) Validate() error {
 		return fmt.Errorf("embedding: %w", err)
 	}
 	switch {
-	case len(r.Targets) > 0 && (len(r.Formats) > 0 || r.Tile != packing.Tile{}):
+	case len(r.Targets) > 0 && (len(r.Layouts) > 0 || r.Tile != packing.Tile{}):
 		return errors.New("a target chooses layout and tile: state either the target, or layout and tile")
-	case len(r.Formats) == 0 && r.Tile != packing.Tile{} && !slices.Contains(packing.LowbitTiles, r.Tile):
+	case len(r.Layouts) == 0 && r.Tile != packing.Tile{} && !slices.Contains(packing.LowbitTiles, r.Tile):
 		return fmt.Errorf("tile %s is none of the lowbit layout's: use one of %s", r.Tile, strings.Join(namesOf(packing.LowbitTiles), ", "))
 	}
 	return nil
@@ -172,12 +172,12 @@ func (r Recipe) WithDefaults() Recipe {
 		r.EmbeddingGroup = PerChannel
 	}
 	r.EmbeddingGroup = cmp.Or(r.EmbeddingGroup, r.Group)
-	r.Formats = slices.Clone(r.Formats)
-	if len(r.Formats) == 0 && len(r.Targets) == 0 {
-		r.Formats = []Format{{Family: FamilyLowbit}}
+	r.Layouts = slices.Clone(r.Layouts)
+	if len(r.Layouts) == 0 && len(r.Targets) == 0 {
+		r.Layouts = []LayoutRequest{{Family: FamilyLowbit}}
 	}
-	for i := range r.Formats {
-		f := &r.Formats[i]
+	for i := range r.Layouts {
+		f := &r.Layouts[i]
 		if f.Tile = cmp.Or(f.Tile, r.Tile); f.Family == FamilyLowbit {
 			f.Tile = cmp.Or(f.Tile, packing.DefaultTile)
 		}

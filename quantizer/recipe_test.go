@@ -141,7 +141,7 @@ func TestRecipeScheme(t *testing.T) {
 		{"1 bit", Recipe{Bits: 1}, gqf.RoleProjection, nil, "1-bit group 32 half-step bf16 search"},
 		{"1 bit beside a table", Recipe{Bits: 1}, gqf.RoleEmbedding, nil, "8-bit group 32 full-range bf16 search"},
 		{"1 bit, a mapping stated", Recipe{Bits: 1, Mapping: gqf.MappingFullRange}, gqf.RoleProjection, nil, "1-bit group 32 full-range bf16 search"},
-		{"1 bit in a layout without half steps", Recipe{Bits: 1, Formats: []Format{{Family: FamilyTorchAO}}}, gqf.RoleProjection, nil, "1-bit group 32 full-range bf16 search"},
+		{"1 bit in a layout without half steps", Recipe{Bits: 1, Layouts: []LayoutRequest{{Family: FamilyTorchAO}}}, gqf.RoleProjection, nil, "1-bit group 32 full-range bf16 search"},
 		{"1 bit, an algorithm without half steps", Recipe{Bits: 1, Algorithm: gqf.AlgorithmHQQ}, gqf.RoleProjection, nil, "1-bit group 32 full-range bf16 hqq"},
 		{"a rule says 1 bit", zero, gqf.RoleProjection, &Rule{Match: "a", Bits: 1}, "1-bit group 32 half-step bf16 search"},
 		{"a rule says 1 bit, the recipe a mapping", Recipe{Mapping: gqf.MappingAsymmetric}, gqf.RoleProjection, &Rule{Match: "a", Bits: 1}, "1-bit group 32 asymmetric bf16 search"},

@@ -69,14 +69,14 @@ func (r Recipe) canonical(first []Rule) *recipeJSON {
 	j := &recipeJSON{
 		Algorithm: cmp.Or(stated, defaultAlgorithm(r.Mapping)).String(),
 		Bits:      r.Bits, Group: groupJSON(r.Group), Mapping: r.Mapping.String(), PositiveScales: r.PositiveScales,
-		Layout: formatsString(r.Formats), Target: TargetNames(r.Targets), EmbeddingBits: r.EmbeddingBits, EmbeddingGroup: groupJSON(r.EmbeddingGroup),
+		Layout: layoutsString(r.Layouts), Target: TargetNames(r.Targets), EmbeddingBits: r.EmbeddingBits, EmbeddingGroup: groupJSON(r.EmbeddingGroup),
 		Rotate: r.Rotate, Equalize: r.Equalize, Rules: []ruleJSON{},
 	}
 	if scales || len(r.Targets) == 0 {
 		j.ScaleDtype = r.ScaleDtype.String()
 	}
 	for _, rule := range slices.Concat(first, r.Rules) {
-		k := ruleJSON{Match: rule.Match, Skip: rule.Skip, Bits: rule.Bits, Group: groupJSON(rule.Group), PositiveScales: rule.PositiveScales, Layout: formatsString(rule.Formats)}
+		k := ruleJSON{Match: rule.Match, Skip: rule.Skip, Bits: rule.Bits, Group: groupJSON(rule.Group), PositiveScales: rule.PositiveScales, Layout: layoutsString(rule.Layouts)}
 		if !mapped {
 			rule.Mapping = cmp.Or(rule.Mapping, r.oneBit(&rule))
 		}

@@ -84,7 +84,7 @@ func ParseRecipe(file string, raw []byte) (Recipe, error) {
 		case "positive-scales":
 			r.PositiveScales, err = boolean(v)
 		case "layout":
-			r.Formats, err = scalar(v, ParseFormats)
+			r.Layouts, err = scalar(v, ParseLayouts)
 		case "target":
 			r.Targets, err = scalar(v, ParseTargets)
 		case "tile":
@@ -223,7 +223,7 @@ func (y recipeReader) rule(n ast.Node) (Rule, error) {
 		case "algorithm":
 			r.Algorithm, err = scalar(v, ParseAlgorithm)
 		case "layout":
-			r.Formats, err = scalar(v, ParseFormats)
+			r.Layouts, err = scalar(v, ParseLayouts)
 		case "positive-scales":
 			var b bool
 			b, err = boolean(v)

@@ -37,8 +37,8 @@ type Rule struct {
 	Algorithm gqf.Algorithm
 	// PositiveScales. Default (nil): the recipe's.
 	PositiveScales *bool
-	// Formats are the layouts, as in a Recipe. Default (nil): the recipe's.
-	Formats []Format
+	// Layouts are the layouts, as in a Recipe. Default (nil): the recipe's.
+	Layouts []LayoutRequest
 	// Origin says where the rule was stated, for messages: "--rule", "recipe.yaml:12". Default:
 	// unknown.
 	Origin string
@@ -106,12 +106,12 @@ func (r *Rule) setWord(w string) error {
 			return err
 		}
 	case isLayout(w):
-		f, err := ParseFormats(w)
+		f, err := ParseLayouts(w)
 		if err != nil {
 			return err
 		}
-		twice = slices.Contains(r.Formats, f[0])
-		r.Formats = append(r.Formats, f...) // several: the tensor is stored in each
+		twice = slices.Contains(r.Layouts, f[0])
+		r.Layouts = append(r.Layouts, f...) // several: the tensor is stored in each
 	default:
 		return fmt.Errorf("%q is neither a group (a multiple of 16, or channel), nor a mapping (%s), nor a scale dtype (%s), nor an algorithm (%s), nor positive-scales, nor a layout (%s)%s", w,
 			strings.Join(mappingNames, ", "), strings.Join(dtypeNames, ", "), strings.Join(algorithmNames, ", "), strings.Join(familyNames, ", "),
@@ -128,7 +128,7 @@ func (r Rule) check() error {
 	if _, err := pattern.Parse(r.Match); err != nil {
 		return err
 	}
-	says := r.Bits != 0 || r.Group != 0 || r.Mapping != gqf.MappingNone || r.ScaleDtype != packing.ScaleNone || r.Algorithm != gqf.AlgorithmNone || r.PositiveScales != nil || r.Formats != nil
+	says := r.Bits != 0 || r.Group != 0 || r.Mapping != gqf.MappingNone || r.ScaleDtype != packing.ScaleNone || r.Algorithm != gqf.AlgorithmNone || r.PositiveScales != nil || r.Layouts != nil
 	switch {
 	case r.Skip && says:
 		return errors.New("skip leaves the tensor unquantized: state nothing else")
@@ -163,7 +163,7 @@ func (r Rule) String() string {
 		add(*p, "positive-scales")
 		add(!*p, "no positive-scales")
 	}
-	for _, f := range r.Formats {
+	for _, f := range r.Layouts {
 		add(true, f.String())
 	}
 	if r.Bits == 0 && r.Group != 0 {

@@ -101,10 +101,10 @@ func (t Target) ScaleDtype(s rounding.Scheme) packing.ScaleDtype {
 	return packing.ScaleNone
 }
 
-// Format is the target's format for a scheme. The error says why the target cannot store it.
-func (t Target) Format(s rounding.Scheme) (Format, error) {
-	cannot := func(what string) (Format, error) {
-		return Format{}, fmt.Errorf("%s has no kernel for %s", t.Name, what)
+// Layout is the target's layout for a scheme. The error says why the target cannot store it.
+func (t Target) Layout(s rounding.Scheme) (LayoutRequest, error) {
+	cannot := func(what string) (LayoutRequest, error) {
+		return LayoutRequest{}, fmt.Errorf("%s has no kernel for %s", t.Name, what)
 	}
 	switch want := t.ScaleDtype(s); {
 	case want != packing.ScaleNone && want != s.ScaleDtype:
@@ -112,7 +112,7 @@ func (t Target) Format(s rounding.Scheme) (Format, error) {
 	case t.positive && !s.Positive():
 		return cannot("negative scales: quantize with --positive-scales")
 	case t.torchao:
-		return Format{Family: FamilyTorchAO}, nil
+		return LayoutRequest{Family: FamilyTorchAO}, nil
 	case s.Mapping == gqf.MappingAsymmetric:
 		return cannot("asymmetric codes")
 	case s.Bits != 4 && s.Bits != 8:
@@ -133,7 +133,7 @@ func (t Target) Format(s rounding.Scheme) (Format, error) {
 	if tile == (packing.Tile{}) {
 		return cannot(fmt.Sprintf("%d-bit codes per channel", s.Bits))
 	}
-	return Format{Family: FamilyKleidiAI, Tile: tile}, nil
+	return LayoutRequest{Family: FamilyKleidiAI, Tile: tile}, nil
 }
 
 // tablePerChannel reports whether a target has a kernel for an lm_head of 8-bit channels. The

@@ -79,7 +79,7 @@ func run(c *cli.Context) error {
 	threads := cpu.Threads(c.Int("threads"))
 	opts := conversion.Options{Threads: threads}
 	if s := c.String("layout"); s != "" {
-		if opts.Recipe.Formats, err = quantizer.ParseFormats(s); err != nil {
+		if opts.Recipe.Layouts, err = quantizer.ParseLayouts(s); err != nil {
 			return cmdline.Usagef("--layout: %w", err)
 		}
 	}

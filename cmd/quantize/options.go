@@ -138,7 +138,7 @@ func override(c *cli.Context, r *quantizer.Recipe) error {
 		parse(c, "mapping", quantizer.ParseMapping, &r.Mapping),
 		parse(c, "scale-dtype", quantizer.ParseScaleDtype, &r.ScaleDtype),
 		parse(c, "algorithm", quantizer.ParseAlgorithm, &r.Algorithm),
-		parse(c, "layout", quantizer.ParseFormats, &r.Formats),
+		parse(c, "layout", quantizer.ParseLayouts, &r.Layouts),
 		parse(c, "tile", packing.ParseTile, &r.Tile),
 		parse(c, "target", quantizer.ParseTargets, &r.Targets),
 		parse(c, "hash", quantizer.ParseHash, &r.HashFiles),

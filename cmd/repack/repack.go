@@ -65,7 +65,7 @@ func run(c *cli.Context) error {
 func options(c *cli.Context) (opts gq.RepackOptions, err error) {
 	usage := func(name string, err error) error { return cmdline.Usagef("--%s: %w", name, err) }
 	if s := c.String("layout"); s != "" {
-		if opts.Formats, err = quantizer.ParseFormats(s); err != nil {
+		if opts.Layouts, err = quantizer.ParseLayouts(s); err != nil {
 			return opts, usage("layout", err)
 		}
 	}

@@ -94,7 +94,7 @@ func TestSchemes(t *testing.T) {
 		{Bits: 1, Mapping: gqf.MappingFullRange}, {Bits: 1, Mapping: gqf.MappingHalfStep}, {Bits: 2, Mapping: gqf.MappingHalfStep, Group: 64}, {Bits: 1, Mapping: gqf.MappingAsymmetric},
 		{Bits: 2, Group: 16}, {Bits: 3, Mapping: gqf.MappingAsymmetric}, {Bits: 4, PositiveScales: true}, {Bits: 4, Group: quantizer.PerChannel, ScaleDtype: packing.ScaleF32},
 		{Bits: 5, Mapping: gqf.MappingSymmetric}, {Bits: 6, Group: 48}, {Bits: 7, ScaleDtype: packing.ScaleF16}, {Bits: 8, Mapping: gqf.MappingSymmetricNoClip},
-		{Bits: 4, Formats: []quantizer.Format{{Family: quantizer.FamilyKleidiAI}}},
+		{Bits: 4, Layouts: []quantizer.LayoutRequest{{Family: quantizer.FamilyKleidiAI}}},
 	} {
 		r.Algorithm = gqf.AlgorithmGPTQ
 		t.Run(fmt.Sprintf("%d-bit %v %v", r.Bits, r.Mapping, r.Group), func(t *testing.T) {

@@ -96,7 +96,7 @@ func TestCodesLeaveThePlan(t *testing.T) {
 func TestCodesOfFloatZeroPoints(t *testing.T) {
 	dir := writeCheckpoint(t, "", testTensor{name: "layers.0.q_proj.weight", dtype: packing.F32, shape: []int64{40, 64}})
 	p, err := newPlan(t, dir, Options{Recipe: quantizer.Recipe{
-		Mapping: gqf.MappingAsymmetric, ScaleDtype: packing.ScaleF32, Formats: []quantizer.Format{{Family: quantizer.FamilyKleidiAI}},
+		Mapping: gqf.MappingAsymmetric, ScaleDtype: packing.ScaleF32, Layouts: []quantizer.LayoutRequest{{Family: quantizer.FamilyKleidiAI}},
 	}})
 	if err != nil {
 		t.Fatal(err)

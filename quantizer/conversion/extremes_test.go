@@ -67,8 +67,8 @@ func TestSmallScales(t *testing.T) {
 		{"below bf16", 2e-38, quantizer.Recipe{ScaleDtype: packing.ScaleBF16, Group: 32}, 3, .1, .5},
 		{"below f32 per channel", 2e-38, quantizer.Recipe{ScaleDtype: packing.ScaleF32, Group: quantizer.PerChannel, Mapping: gqf.MappingSymmetric}, 1, .1, .5},
 		{"subnormal weights", 1e-40, quantizer.Recipe{ScaleDtype: packing.ScaleF32, Group: 32}, 3, 1, 1},
-		{"a sixteenth is stored", 1e-37, quantizer.Recipe{ScaleDtype: packing.ScaleF32, Group: quantizer.PerChannel, Formats: formatsOf(t, "kleidiai")}, 1, .1, .8},
-		{"floating-point zero points", 2e-38, quantizer.Recipe{ScaleDtype: packing.ScaleF32, Group: 32, Mapping: gqf.MappingAsymmetric, Algorithm: gqf.AlgorithmHQQ, Formats: formatsOf(t, "kleidiai")}, 3, .1, 1.5},
+		{"a sixteenth is stored", 1e-37, quantizer.Recipe{ScaleDtype: packing.ScaleF32, Group: quantizer.PerChannel, Layouts: layoutsOf(t, "kleidiai")}, 1, .1, .8},
+		{"floating-point zero points", 2e-38, quantizer.Recipe{ScaleDtype: packing.ScaleF32, Group: 32, Mapping: gqf.MappingAsymmetric, Algorithm: gqf.AlgorithmHQQ, Layouts: layoutsOf(t, "kleidiai")}, 3, .1, 1.5},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r, err := writeExtremes(t, tc.factor, tc.recipe)
@@ -124,7 +124,7 @@ func TestLargeScales(t *testing.T) {
 		{"f16", 1e6, quantizer.Recipe{ScaleDtype: packing.ScaleF16, Group: 32}, "store bf16 scales, or leave the tensor unquantized with a rule NAME=skip"},
 		{"bf16", .9995 * math.MaxFloat32 / largest, quantizer.Recipe{ScaleDtype: packing.ScaleBF16, Group: 32, Bits: 1, Mapping: gqf.MappingFullRange}, "store f32 scales, or leave the tensor unquantized with a rule NAME=skip"},
 		{"a target's dtype", 1e6, quantizer.Recipe{Targets: targets, Group: 32}, "(5.9604645e-08 to 65504): leave the tensor unquantized with a rule NAME=skip"},
-		{"another family's layout", 1e6, quantizer.Recipe{ScaleDtype: packing.ScaleF16, Group: 32, Formats: formatsOf(t, "kleidiai")}, "(5.9604645e-08 to 65504): leave the tensor unquantized with a rule NAME=skip"},
+		{"another family's layout", 1e6, quantizer.Recipe{ScaleDtype: packing.ScaleF16, Group: 32, Layouts: layoutsOf(t, "kleidiai")}, "(5.9604645e-08 to 65504): leave the tensor unquantized with a rule NAME=skip"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			_, err := writeExtremes(t, tc.factor, tc.recipe)
@@ -143,7 +143,7 @@ func TestLargeWeights(t *testing.T) {
 		{ScaleDtype: packing.ScaleF32, Group: 32, Algorithm: gqf.AlgorithmRTN},
 		{ScaleDtype: packing.ScaleF32, Group: 32, Algorithm: gqf.AlgorithmRTN, Bits: 2, Mapping: gqf.MappingHalfStep},
 		{ScaleDtype: packing.ScaleF32, Group: 32, Algorithm: gqf.AlgorithmRTN, Mapping: gqf.MappingAsymmetric},
-		{ScaleDtype: packing.ScaleF32, Group: 32, Algorithm: gqf.AlgorithmHQQ, Mapping: gqf.MappingAsymmetric, Formats: formatsOf(t, "kleidiai")},
+		{ScaleDtype: packing.ScaleF32, Group: 32, Algorithm: gqf.AlgorithmHQQ, Mapping: gqf.MappingAsymmetric, Layouts: layoutsOf(t, "kleidiai")},
 	} {
 		var sqnr [2]float64
 		for i, factor := range []float32{0x1p40, 0x1p70} { // powers of two change no code
@@ -177,7 +177,7 @@ func TestRepackTooSmall(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	p, err := NewRepack(f, r.Output, RepackOptions{Formats: formatsOf(t, "kleidiai")})
+	p, err := NewRepack(f, r.Output, RepackOptions{Layouts: layoutsOf(t, "kleidiai")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -225,7 +225,7 @@ func TestInfiniteSums(t *testing.T) {
 					}
 					return normal(i)
 				}
-				recipe := quantizer.Recipe{Formats: formatsOf(t, tc.format), ScaleDtype: tc.scale, Group: tc.group, Algorithm: gqf.AlgorithmRTN}
+				recipe := quantizer.Recipe{Layouts: layoutsOf(t, tc.format), ScaleDtype: tc.scale, Group: tc.group, Algorithm: gqf.AlgorithmRTN}
 				p, err := newPlan(t, writeCheckpoint(t, "", w), Options{Recipe: recipe})
 				if err != nil {
 					t.Fatal(err)
@@ -241,7 +241,7 @@ func TestInfiniteSums(t *testing.T) {
 						t.Fatal(err)
 					}
 					defer f.Close()
-					if p, err = NewRepack(f, path, RepackOptions{Formats: formatsOf(t, "lowbit")}); err != nil {
+					if p, err = NewRepack(f, path, RepackOptions{Layouts: layoutsOf(t, "lowbit")}); err != nil {
 						t.Fatal(err)
 					}
 					_, err = p.Write(context.Background(), filepath.Join(t.TempDir(), "again.gqf"))

@@ -188,10 +188,10 @@ func (p checkpointInput) filler(w *worker, u unit, r *unitResult) (func(n, i int
 // targets and other families' layouts are not.
 func (p checkpointInput) scaleAdvice(_ *item, e *rounding.ScaleError) string {
 	r := p.opts.Recipe
-	own := func(f quantizer.Format) bool {
+	own := func(f quantizer.LayoutRequest) bool {
 		return f.Family == quantizer.FamilyLowbit || f.Family == quantizer.FamilyCodes
 	}
-	if e == nil || len(r.Targets) > 0 || slices.ContainsFunc(r.Formats, func(f quantizer.Format) bool { return !own(f) }) {
+	if e == nil || len(r.Targets) > 0 || slices.ContainsFunc(r.Layouts, func(f quantizer.LayoutRequest) bool { return !own(f) }) {
 		return rounding.SkipAdvice
 	}
 	for _, d := range []packing.ScaleDtype{packing.ScaleBF16, packing.ScaleF32} {

@@ -43,9 +43,9 @@ var layoutCases = []struct {
 	{rounding.Scheme{Bits: 1, Group: 0, Mapping: gqf.MappingHalfStep, ScaleDtype: packing.ScaleF32, Algorithm: gqf.AlgorithmRTN}, "plain", "codes"},
 }
 
-func formatsOf(t *testing.T, s string) []quantizer.Format {
+func layoutsOf(t *testing.T, s string) []quantizer.LayoutRequest {
 	t.Helper()
-	f, err := quantizer.ParseFormats(s)
+	f, err := quantizer.ParseLayouts(s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func TestLayouts(t *testing.T) {
 		t.Run(fmt.Sprint(tc.scheme, " ", tc.format), func(t *testing.T) {
 			recipe := recipeOf(tc.scheme, packing.Tile{})
 			_, lowBytes, low := runJob(t, dir, Options{Recipe: recipe, Threads: 2})
-			recipe.Formats = formatsOf(t, tc.format)
+			recipe.Layouts = layoutsOf(t, tc.format)
 			p, direct, f := runJob(t, dir, Options{Recipe: recipe})
 			if l := line(t, p, w.name); len(l.Layouts) != 1 || l.Layouts[0] != tc.want || l.Reason != "" {
 				t.Fatalf("layouts %v (%s), want %s", l.Layouts, l.Reason, tc.want)
@@ -119,7 +119,7 @@ func TestLayouts(t *testing.T) {
 			if h := rows.Header(); h.Flags&packing.FlagBias != 0 && rows.RowBias(36) != bias.values()[36] {
 				t.Errorf("bias %v, want %v", rows.RowBias(36), bias.values()[36])
 			}
-			if _, got, _ := repack(t, low, RepackOptions{Formats: recipe.Formats}); !bytes.Equal(got, direct) {
+			if _, got, _ := repack(t, low, RepackOptions{Layouts: recipe.Layouts}); !bytes.Equal(got, direct) {
 				t.Error("repacking the lowbit file gives another file than quantizing into the layout")
 			}
 			if _, back, _ := repack(t, f, RepackOptions{}); tc.format[:3] != "low" && !bytes.Equal(back, lowBytes) {
@@ -133,7 +133,7 @@ func TestLayouts(t *testing.T) {
 func TestVariants(t *testing.T) {
 	w := testTensor{name: "layers.0.q_proj.weight", dtype: packing.F32, shape: []int64{37, 192}}
 	dir := writeCheckpoint(t, "", w)
-	p, _, f := runJob(t, dir, Options{Recipe: quantizer.Recipe{Formats: formatsOf(t, "kleidiai:8x16x2,kleidiai:4x8x2,torchao,plain")}})
+	p, _, f := runJob(t, dir, Options{Recipe: quantizer.Recipe{Layouts: layoutsOf(t, "kleidiai:8x16x2,kleidiai:4x8x2,torchao,plain")}})
 	want := []string{"lowbit=qsi4c32p 8x16x2", "lowbit=qsi4c32p 4x8x2", "torchao-kleidiai 8x16x2", "codes"}
 	if l := line(t, p, w.name); !slices.Equal(l.Layouts, want) {
 		t.Fatalf("layouts %v, want %v", l.Layouts, want)
@@ -232,7 +232,7 @@ func TestLayoutsRefused(t *testing.T) {
 		s.Mapping, _ = gqf.ParseMapping(f[3])
 		s.ScaleDtype, _ = packing.ParseScaleDtype(f[4])
 		recipe := recipeOf(s, packing.Tile{})
-		recipe.Formats = formatsOf(t, f[0])
+		recipe.Layouts = layoutsOf(t, f[0])
 		if _, err := newPlan(t, dir, Options{Recipe: recipe}); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: error %v, want one with %q", tc.format, err, tc.want)
 		}

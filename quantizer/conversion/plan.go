@@ -153,12 +153,12 @@ func (it *item) aliases() []nameRef {
 	return it.names.aliases
 }
 
-// formats are the layouts that a rule states; nil: the recipe's are meant.
-func (it *item) formats() []quantizer.Format {
+// layouts are the layouts that a rule states; nil: the recipe's are meant.
+func (it *item) layouts() []quantizer.LayoutRequest {
 	if it.rule == nil {
 		return nil
 	}
-	return it.rule.Formats
+	return it.rule.Layouts
 }
 
 // nameRef is a further name that the file knows an item by.

@@ -139,7 +139,7 @@ func TestTiedHeadBias(t *testing.T) {
 	if table.Bias < 0 || f.Tensor(table.Bias).Name != bias.name {
 		t.Errorf("the table is linked to tensor %d, want %s", table.Bias, bias.name)
 	}
-	_, _, again := repack(t, f, RepackOptions{Formats: formatsOf(t, "codes")})
+	_, _, again := repack(t, f, RepackOptions{Layouts: layoutsOf(t, "codes")})
 	if again, _ := again.Lookup(headName); again.Bias != table.Bias {
 		t.Errorf("repacked, it is linked to tensor %d, want %d", again.Bias, table.Bias)
 	}

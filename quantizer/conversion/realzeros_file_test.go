@@ -25,8 +25,8 @@ func TestRealZerosFile(t *testing.T) {
 				want = rounding.IntegerZeros
 			}
 			recipe := recipeOf(rounding.Scheme{Bits: 4, Group: 64, Mapping: gqf.MappingAsymmetric, ScaleDtype: packing.ScaleF32, Algorithm: a}, packing.Tile{})
-			recipe.Formats = formatsOf(t, "kleidiai")
-			recipe.Rules = []quantizer.Rule{{Match: odd.name, Formats: formatsOf(t, "lowbit")}}
+			recipe.Layouts = layoutsOf(t, "kleidiai")
+			recipe.Rules = []quantizer.Rule{{Match: odd.name, Layouts: layoutsOf(t, "lowbit")}}
 			p, direct, f := runJob(t, dir, Options{Recipe: recipe, Threads: 2})
 			if _, again, _ := runJob(t, dir, Options{Recipe: recipe, Threads: 1}); !bytes.Equal(again, direct) {
 				t.Error("the number of threads matters")
@@ -43,32 +43,32 @@ func TestRealZerosFile(t *testing.T) {
 			checkRealRows(t, f, w.name, w.values(), rounding.Scheme{Bits: 4, Group: 64, Mapping: gqf.MappingAsymmetric, ScaleDtype: packing.ScaleF32, Algorithm: a})
 
 			// To other tiles of the layout and back nothing changes; the file is what quantizing gives.
-			recipe.Formats = formatsOf(t, "kleidiai:4x8x2")
+			recipe.Layouts = layoutsOf(t, "kleidiai:4x8x2")
 			_, direct2, _ := runJob(t, dir, Options{Recipe: recipe})
-			rp, tiles, other := repack(t, f, RepackOptions{Formats: recipe.Formats})
+			rp, tiles, other := repack(t, f, RepackOptions{Layouts: recipe.Layouts})
 			if l := line(t, rp, w.name); l.ZeroPoints != want {
 				t.Errorf("%s zero points in the plan of a repack", l.ZeroPoints)
 			}
 			if !bytes.Equal(tiles, direct2) {
 				t.Error("repacking to another tile gives another file than quantizing into it")
 			}
-			if _, back, _ := repack(t, other, RepackOptions{Formats: formatsOf(t, "kleidiai")}); !bytes.Equal(back, direct) {
+			if _, back, _ := repack(t, other, RepackOptions{Layouts: layoutsOf(t, "kleidiai")}); !bytes.Equal(back, direct) {
 				t.Error("repacking to another tile and back gives another file")
 			}
 
 			// Layouts with whole zero points.
-			for _, formats := range []string{"lowbit", "plain,kleidiai", "torchao", "kleidiai:8x16x2"} {
-				_, err := NewRepack(f, "in.gqf", RepackOptions{Formats: formatsOf(t, formats)})
+			for _, layouts := range []string{"lowbit", "plain,kleidiai", "torchao", "kleidiai:8x16x2"} {
+				_, err := NewRepack(f, "in.gqf", RepackOptions{Layouts: layoutsOf(t, layouts)})
 				var request *quantizer.RequestError
 				if want == rounding.IntegerZeros && err != nil {
-					t.Errorf("%s: %v", formats, err)
+					t.Errorf("%s: %v", layouts, err)
 				} else if want == rounding.FloatZeros && (!errors.As(err, &request) || !strings.Contains(err.Error(), `in.gqf: tensor "`) || !strings.Contains(err.Error(), "has real zero points, which")) {
-					t.Errorf("%s: error %v", formats, err)
+					t.Errorf("%s: error %v", layouts, err)
 				}
 			}
 
 			// Beside such a layout zero points are whole, and the same in both.
-			recipe.Formats = formatsOf(t, "kleidiai,plain")
+			recipe.Layouts = layoutsOf(t, "kleidiai,plain")
 			p, _, f = runJob(t, dir, Options{Recipe: recipe})
 			if l := line(t, p, w.name); l.ZeroPoints != rounding.IntegerZeros || codes(t, f, w.name, 0) != codes(t, f, w.name, 1) {
 				t.Errorf("%s zero points in two layouts, or other codes", l.ZeroPoints)

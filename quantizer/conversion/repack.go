@@ -11,14 +11,14 @@ import (
 	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
-// RepackOptions of a job: either Formats or Targets.
+// RepackOptions of a job: either Layouts or Targets.
 type RepackOptions struct {
-	// Formats are the layouts that quantized tensors get, each in all of them. A
+	// Layouts are the layouts that quantized tensors get, each in all of them. A
 	// tensor that one cannot hold stays lowbit. Default: lowbit.
-	Formats []quantizer.Format
+	Layouts []quantizer.LayoutRequest
 	// Targets choose layouts and tiles for consumers. Default: none.
 	Targets []quantizer.Target
-	// Tile of formats that state none. Default (zero): each layout's own.
+	// Tile of layouts that state none. Default (zero): each layout's own.
 	Tile packing.Tile
 	// Threads is how many workers run. Default: GOMAXPROCS.
 	Threads int
@@ -31,7 +31,7 @@ type RepackOptions struct {
 // Scales may be stored wider (BF16 as F32, exactly), never narrower. The checksums of
 // all data that are read are checked: a damaged file ends the job with a *gqf.FormatError.
 func NewRepack(f *gqf.File, path string, opts RepackOptions) (*Plan, error) {
-	recipe := quantizer.Recipe{Formats: opts.Formats, Targets: opts.Targets, Tile: opts.Tile}
+	recipe := quantizer.Recipe{Layouts: opts.Layouts, Targets: opts.Targets, Tile: opts.Tile}
 	if err := recipe.Validate(); err != nil {
 		return nil, quantizer.Requestf("%w", err)
 	}

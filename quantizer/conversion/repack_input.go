@@ -79,7 +79,7 @@ func (in *fileInput) repackedRecipe(name string) (gqf.PackedAsset, error) {
 	if r.Algorithm == gqf.AlgorithmNone { // of a file made before there were others
 		r.Algorithm = gqf.AlgorithmRTN
 	}
-	r.Formats, r.Targets, r.Tile = in.recipe.Formats, in.recipe.Targets, in.recipe.Tile
+	r.Layouts, r.Targets, r.Tile = in.recipe.Layouts, in.recipe.Targets, in.recipe.Tile
 	if data, err = r.JSON(nil); err != nil {
 		return gqf.PackedAsset{}, err
 	}

@@ -92,24 +92,24 @@ func (pl *planner) chooseLayouts(it *item, given bool) error {
 	}
 	choices, reasons, strict := pl.choices(it, given)
 	for _, c := range choices {
-		h, err := c.format.Header(c.scheme, it.rows, it.cols, table)
-		if wide := c.scheme; err != nil && given && c.format.Family != quantizer.FamilyLowbit {
+		h, err := c.request.Header(c.scheme, it.rows, it.cols, table)
+		if wide := c.scheme; err != nil && given && c.request.Family != quantizer.FamilyLowbit {
 			wide.ScaleDtype = packing.ScaleF32 // scales that are there may be stored wider
-			if w, e := c.format.Header(wide, it.rows, it.cols, table); e == nil {
+			if w, e := c.request.Header(wide, it.rows, it.cols, table); e == nil {
 				h, err = w, nil
 			}
 		}
 		switch {
 		case err == nil:
 			add(h, c.cpu)
-		case strict && c.format.FitsSomeShape(c.scheme, table) != nil:
-			return quantizer.Requestf("tensor %q, layout %s: %w", it.src.Name, c.format, err)
+		case strict && c.request.FitsSomeShape(c.scheme, table) != nil:
+			return quantizer.Requestf("tensor %q, layout %s: %w", it.src.Name, c.request, err)
 		default:
-			reasons = append(reasons, fmt.Sprintf("not %s: %v", c.format, err))
+			reasons = append(reasons, fmt.Sprintf("not %s: %v", c.request, err))
 		}
 	}
 	if len(it.variants) == 0 {
-		h, err := quantizer.Format{}.Header(it.scheme, it.rows, it.cols, table)
+		h, err := quantizer.LayoutRequest{}.Header(it.scheme, it.rows, it.cols, table)
 		if err != nil {
 			return fmt.Errorf("tensor %q: %w", it.src.Name, err)
 		}
@@ -143,9 +143,9 @@ func (pl *planner) layoutNames(variants []variant) []string {
 
 // choice is a layout that an item is to have, and what its codes and scales are there.
 type choice struct {
-	format quantizer.Format
-	scheme rounding.Scheme
-	cpu    gqf.CPUFeatures
+	request quantizer.LayoutRequest
+	scheme  rounding.Scheme
+	cpu     gqf.CPUFeatures
 }
 
 // choices lists the layouts that an item is to have, why targets have none for it
@@ -153,7 +153,7 @@ type choice struct {
 func (pl *planner) choices(it *item, given bool) (list []choice, missing []string, strict bool) {
 	r := pl.opts.Recipe.WithDefaults()
 	for _, t := range r.Targets {
-		if it.formats() != nil {
+		if it.layouts() != nil {
 			break
 		}
 		s := it.scheme
@@ -165,26 +165,26 @@ func (pl *planner) choices(it *item, given bool) (list []choice, missing []strin
 				s.ScaleDtype = packing.ScaleF32
 			}
 		}
-		f, err := t.Format(s)
+		f, err := t.Layout(s)
 		if err != nil {
 			missing = append(missing, "stays lowbit: "+err.Error())
 			continue
 		}
 		list = append(list, choice{f, s, t.CPU})
 	}
-	if len(r.Targets) > 0 && it.formats() == nil {
+	if len(r.Targets) > 0 && it.layouts() == nil {
 		return list, missing, false
 	}
-	formats := r.Formats
-	if it.formats() != nil {
-		formats = it.formats()
+	layouts := r.Layouts
+	if it.layouts() != nil {
+		layouts = it.layouts()
 	}
-	for _, f := range formats {
+	for _, f := range layouts {
 		list = append(list, choice{f, it.scheme, 0})
 	}
 	// A table has bits and a group of its own, which a layout chosen for the
 	// projections need not hold.
-	return list, nil, !given && (it.formats() != nil || it.role != gqf.RoleEmbedding)
+	return list, nil, !given && (it.layouts() != nil || it.role != gqf.RoleEmbedding)
 }
 
 // layoutName is a variant's layout as a plan shows it: "qsi4cxp 8x16x2". Lowbit

@@ -101,7 +101,7 @@ func (pl *planner) tieAbsent(table *item) error {
 // on its own.
 func (pl *planner) share(table, head *item) bool {
 	if head.line.Rule != "" && table.line.Rule != "" &&
-		(table.quantize != head.quantize || table.quantize && (table.scheme != head.scheme || !slices.Equal(table.formats(), head.formats()))) {
+		(table.quantize != head.quantize || table.quantize && (table.scheme != head.scheme || !slices.Equal(table.layouts(), head.layouts()))) {
 		pl.broken = head
 		return false
 	}
