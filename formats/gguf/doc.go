@@ -1,11 +1,17 @@
-// Package gguf reads the metadata and the places of the tensors of GGUF, the file format of
-// llama.cpp.
+// Package gguf reads GGUF, the file format of llama.cpp: metadata, tensors, and the weights in the
+// blocks of its quantized types.
 //
-//	f, err := gguf.Parse(data)
-//	name, _ := f.Metadata["general.architecture"].(string)
-//	for _, t := range f.Tensors {
-//		b := f.Data(t)
-//	}
+//	f, err := gguf.Open("model.gguf") // or the first shard, model-00001-of-00003.gguf
+//	defer f.Close()
+//	name, _ := f.Text("general.architecture")
+//	err = f.Guard(func() error {
+//		for _, t := range f.Tensors {
+//			if t.Type.Decodable() {
+//				err := t.Type.Decode(weights[:t.Elements()], f.Data(t))
+//				...
+//
+// [Open] maps files, [Parse] takes a file in memory. [TensorType] is ggml's table of types: Decode
+// turns blocks into weights, Unpack into integer codes and scales ([Fields]), and Encode writes blocks.
 //
 // The format (ggml/src/gguf.cpp and ggml/include/gguf.h of llama.cpp), little-endian:
 //
@@ -21,6 +27,5 @@
 // Parse checks a file against all these rules: afterwards no tensor reaches past the end of the
 // file. It allocates keys, scalar values and tensors, about ten times their size in the file;
 // arrays stay in the file's memory. A malformed file gives a [*FormatError], an unknown version or
-// type an [*UnsupportedError], both with the byte offset. Callers that know the name of the file
-// add it to the error.
+// type an [*UnsupportedError], both with the byte offset, and from Open with the path.
 package gguf

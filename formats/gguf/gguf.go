@@ -2,6 +2,8 @@ package gguf
 
 import (
 	"fmt"
+
+	"github.com/lowbit-go/gq/internal/mmap"
 )
 
 // Magic starts every GGUF file.
@@ -17,31 +19,48 @@ const (
 
 // FormatError reports where and why a GGUF file is malformed.
 type FormatError struct {
-	Offset int64 // in the file
+	File   string // path of the file or shard; empty for Parse
+	Offset int64  // in the file
 	Msg    string
 }
 
-func (e *FormatError) Error() string { return fmt.Sprintf("byte %d: %s", e.Offset, e.Msg) }
+func (e *FormatError) Error() string { return position(e.File, e.Offset) + e.Msg }
 
-// UnsupportedError reports a version or a type of tensor that this package does not know.
+// UnsupportedError reports a version, a type of tensor or a size that this package does not read.
 type UnsupportedError struct {
-	Offset int64 // in the file
+	File   string // path of the file or shard; empty for Parse
+	Offset int64  // in the file
 	Msg    string
 }
 
-func (e *UnsupportedError) Error() string { return fmt.Sprintf("byte %d: %s", e.Offset, e.Msg) }
+func (e *UnsupportedError) Error() string { return position(e.File, e.Offset) + e.Msg }
 
-// File is the content of a GGUF file.
+func position(file string, offset int64) string {
+	if file == "" {
+		return fmt.Sprintf("byte %d: ", offset)
+	}
+	return fmt.Sprintf("%s: byte %d: ", file, offset)
+}
+
+// File is the content of a GGUF file, or of the shards of a model.
 type File struct {
 	Version uint32
 	// Metadata has the values by key, see ValueType.
 	Metadata map[string]any
-	// Tensors are in the order of the file.
+	// Keys are the keys of Metadata in the order of the file.
+	Keys []string
+	// Tensors are in the order of the file, of shards one after the other.
 	Tensors []*Tensor
-	// DataStart is the offset of the tensors' data.
-	DataStart int64
 
-	data []byte
+	byName map[string]*Tensor
+	shards []shard
+}
+
+// shard is one of the files of a File.
+type shard struct {
+	data  []byte
+	m     *mmap.File // nil after Parse
+	start int64      // offset of the tensors' data
 }
 
 // Array is a list of values. Data holds the values as encoded in the file, in the file's memory.
@@ -59,8 +78,9 @@ type Tensor struct {
 	Dims []int64
 	Type TensorType
 	// At is the offset of the tensor's description, Offset the offset of its data, both in the
-	// file. Size is in bytes.
+	// file, or in the shard of number Shard. Size is in bytes.
 	At, Offset, Size int64
+	Shard            int
 }
 
 // Elements is the product of the dimensions.
@@ -72,5 +92,23 @@ func (t *Tensor) Elements() int64 {
 	return n
 }
 
-// Data returns the data of a tensor of f, in the memory that Parse got.
-func (f *File) Data(t *Tensor) []byte { return f.data[t.Offset:][:t.Size:t.Size] }
+// Columns is the length of a row: the first dimension.
+func (t *Tensor) Columns() int64 {
+	if len(t.Dims) == 0 {
+		return 1
+	}
+	return t.Dims[0]
+}
+
+// Rows is the number of rows: the product of the other dimensions.
+func (t *Tensor) Rows() int64 { return t.Elements() / t.Columns() }
+
+// RowBytes is the size of a row in bytes.
+func (t *Tensor) RowBytes() int64 { return t.Type.Size(t.Columns()) }
+
+// Tensor returns the tensor of a name, or nil.
+func (f *File) Tensor(name string) *Tensor { return f.byName[name] }
+
+// Data returns the data of a tensor of f, in the file's memory: until Close, and for Parse in the
+// memory that it got. A mapped file's data are read inside Guard.
+func (f *File) Data(t *Tensor) []byte { return f.shards[t.Shard].data[t.Offset:][:t.Size:t.Size] }

@@ -1,15 +1,12 @@
 package gguf
 
 import (
-	"encoding/binary"
 	"errors"
 	"math"
 	"reflect"
 	"strings"
 	"testing"
 )
-
-var le = binary.LittleEndian
 
 // testTensor is a tensor of a file that a test writes.
 type testTensor struct {
@@ -104,8 +101,8 @@ func TestParse(t *testing.T) {
 		if !reflect.DeepEqual(f.Metadata, want) {
 			t.Errorf("%s: %v\nwant %v", name, f.Metadata, want)
 		}
-		if len(f.Tensors) != 3 || int(f.DataStart)%max(file.align, 32) != 0 || f.Version != max(file.version, 2)+uint32(map[bool]int{true: 1}[file.version == 0]) {
-			t.Fatalf("%s: %d tensors, data at %d, version %d", name, len(f.Tensors), f.DataStart, f.Version)
+		if len(f.Tensors) != 3 || int(f.shards[0].start)%max(file.align, 32) != 0 || f.Version != max(file.version, 2)+uint32(map[bool]int{true: 1}[file.version == 0]) {
+			t.Fatalf("%s: %d tensors, data at %d, version %d", name, len(f.Tensors), f.shards[0].start, f.Version)
 		}
 		for i, tensor := range f.Tensors {
 			from := file.tensors[i]
@@ -141,8 +138,10 @@ func TestParseErrors(t *testing.T) {
 		{"magic", testFile{magic: "GGML"}, "not a GGUF file", 0},
 		{"version", testFile{version: 4}, "GGUF version 4 (0x4): only versions 2 and 3", 4},
 		{"big-endian", testFile{version: 3 << 24}, "GGUF version 50331648 (0x3000000)", 4},
-		{"too many tensors", edit(func(f *testFile) { f.number = 1 << 60 }), "1152921504606846976 tensors: the rest of the file has room for ", 8},
-		{"too many keys", edit(func(f *testFile) { f.count = math.MaxUint64 }), "18446744073709551615 keys: the rest of the file", 16},
+		{"too many tensors", edit(func(f *testFile) { f.number = 1 << 60 }), "1152921504606846976 tensors: more than the limit of 1048576", 8},
+		{"more tensors than bytes", edit(func(f *testFile) { f.number = 1 << 20 }), "1048576 tensors: the rest of the file has room for ", 8},
+		{"too many keys", edit(func(f *testFile) { f.count = math.MaxUint64 }), "18446744073709551615 keys: more than the limit of 65536", 16},
+		{"more keys than bytes", edit(func(f *testFile) { f.count = 1 << 16 }), "65536 keys: the rest of the file has room for ", 16},
 		{"alignment", example().add("general.alignment", TypeUint32, 24, 0, 0, 0), "general.alignment 24: want a power of two", pairs + 8 + 17 + 4},
 		{"alignment's type", example().add("general.alignment", TypeUint8, 32), "general.alignment 32: want a power of two", pairs + 8 + 17 + 4},
 		{"key twice", example().add("u8", TypeUint8, 1), `key "u8" appears twice`, pairs},
@@ -158,7 +157,8 @@ func TestParseErrors(t *testing.T) {
 		{"dimension 0", tensor(func(t *testTensor) { t.dims = []uint64{6, 0} }), `tensor "a" has a dimension of 0: want 1 or more`, pairs},
 		{"product", tensor(func(t *testTensor) { t.dims = []uint64{1 << 32, 1 << 32} }), `tensor "a" has a dimension of 4294967296`, pairs},
 		{"size", tensor(func(t *testTensor) { t.dims = []uint64{1 << 56} }), `tensor "a" takes 288230376151711744 bytes from offset 0 on`, pairs},
-		{"type", tensor(func(t *testTensor) { t.kind = 4 }), `tensor "a" has type 4, which this program does not know`, pairs + 9 + 4 + 16},
+		{"type", tensor(func(t *testTensor) { t.kind = 4 }), `tensor "a": type 4 was Q4_2, which llama.cpp has removed`, pairs + 9 + 4 + 16},
+		{"unknown type", tensor(func(t *testTensor) { t.kind = 43 }), `tensor "a": type 43 is not a type that this program knows`, pairs + 9 + 4 + 16},
 		{"block", tensor(func(t *testTensor) { t.kind = 12 }), `tensor "a" has rows of [3] elements: Q4_K has blocks of 256`, pairs},
 		{"offset", tensor(func(t *testTensor) { t.offset = 32 }), `the data of tensor "a" are at offset 32, want 0, behind`, pairs},
 		{"twice", edit(func(f *testFile) { f.tensors[1].name = "a" }), `tensor "a" appears twice`, pairs + 41},
@@ -201,7 +201,7 @@ func FuzzParse(f *testing.F) {
 		}
 		end := int64(0)
 		for _, tensor := range file.Tensors {
-			if tensor.Offset < max(end, file.DataStart) || int64(len(file.Data(tensor))) != tensor.Size || tensor.Elements() < 1 {
+			if tensor.Offset < max(end, file.shards[0].start) || int64(len(file.Data(tensor))) != tensor.Size || tensor.Elements() < 1 {
 				t.Fatalf("%+v", tensor)
 			}
 			end = tensor.Offset + tensor.Size

@@ -1,29 +1,37 @@
 package gguf
 
 import (
-	"encoding/binary"
 	"fmt"
 	"math"
 )
 
+// Limits against hostile files. The largest models have some thousand tensors and a hundred keys;
+// llama.cpp's limit for strings is the same.
+const (
+	maxTensors = 1 << 20
+	maxPairs   = 1 << 16
+	maxString  = 1 << 30 // bytes
+)
+
 // Parse reads a file except the data of its tensors. The File refers to data, which must not change
-// while the File is in use.
+// while the File is in use. A shard gives its own tensors and keys; Open joins shards.
 func Parse(data []byte) (*File, error) {
 	r := &reader{data: data}
-	f := &File{data: data}
+	f := &File{}
 	if string(r.take(4, "the magic")) != Magic {
 		r.fail(0, "not a GGUF file")
 	}
 	if f.Version = r.u32("the version"); r.err == nil && f.Version != 2 && f.Version != 3 {
 		r.unsupported(4, "GGUF version %d (%#x): only versions 2 and 3, little-endian, are known", f.Version, f.Version)
 	}
-	tensors := r.count("tensors", 8+4+4+8)
-	pairs := r.count("keys", 8+4+1)
+	tensors := r.count("tensors", 8+4+4+8, maxTensors)
+	pairs := r.count("keys", 8+4+1, maxPairs)
 	alignment := f.readPairs(r, pairs)
-	f.readTensors(r, tensors, alignment)
+	start := f.readTensors(r, tensors, alignment)
 	if r.err != nil {
 		return nil, r.err
 	}
+	f.shards = []shard{{data: data, start: start}}
 	return f, nil
 }
 
@@ -37,13 +45,13 @@ type reader struct {
 // fail records an error at the byte offset at; unsupported does the same.
 func (r *reader) fail(at int, format string, args ...any) {
 	if r.err == nil {
-		r.err = &FormatError{int64(at), fmt.Sprintf(format, args...)}
+		r.err = &FormatError{Offset: int64(at), Msg: fmt.Sprintf(format, args...)}
 	}
 }
 
 func (r *reader) unsupported(at int, format string, args ...any) {
 	if r.err == nil {
-		r.err = &UnsupportedError{int64(at), fmt.Sprintf(format, args...)}
+		r.err = &UnsupportedError{Offset: int64(at), Msg: fmt.Sprintf(format, args...)}
 	}
 }
 
@@ -60,14 +68,14 @@ func (r *reader) take(n uint64, what string) []byte {
 
 func (r *reader) u32(what string) uint32 {
 	if b := r.take(4, what); b != nil {
-		return binary.LittleEndian.Uint32(b)
+		return le.Uint32(b)
 	}
 	return 0
 }
 
 func (r *reader) u64(what string) uint64 {
 	if b := r.take(8, what); b != nil {
-		return binary.LittleEndian.Uint64(b)
+		return le.Uint64(b)
 	}
 	return 0
 }
@@ -75,9 +83,13 @@ func (r *reader) u64(what string) uint64 {
 func (r *reader) text(what string) string { return string(r.take(r.u64(what), what)) }
 
 // count reads a number of items that take at least size bytes each.
-func (r *reader) count(what string, size int) int {
+func (r *reader) count(what string, size, limit int) int {
 	at := r.at
 	n := r.u64("the number of " + what)
+	if n > uint64(limit) {
+		r.unsupported(at, "%d %s: more than the limit of %d", n, what, limit)
+		return 0
+	}
 	if left := uint64((len(r.data) - r.at) / size); n > left {
 		r.fail(at, "%d %s: the rest of the file has room for %d", n, what, left)
 		return 0
@@ -87,7 +99,7 @@ func (r *reader) count(what string, size int) int {
 
 // value reads a value of type t.
 func (r *reader) value(t ValueType, what string) any {
-	le, at := binary.LittleEndian, r.at
+	at := r.at
 	switch {
 	case t == TypeString:
 		return r.text(what)
@@ -144,7 +156,7 @@ func (r *reader) array(what string) any {
 	if a.Type != TypeString && r.err == nil {
 		size = int(valueBytes[a.Type])
 	}
-	a.Len = r.count("values in "+what, size)
+	a.Len = r.count("values in "+what, size, math.MaxInt)
 	start := r.at
 	if a.Type != TypeString {
 		a.Data = r.take(uint64(a.Len)*uint64(size), what)
@@ -161,7 +173,7 @@ func (r *reader) array(what string) any {
 
 // readPairs reads the pairs of keys and values and returns the alignment of the data.
 func (f *File) readPairs(r *reader, n int) (alignment int) {
-	f.Metadata = make(map[string]any, n)
+	f.Metadata = make(map[string]any)
 	alignment = defaultAlignment
 	for range n {
 		at := r.at
@@ -179,6 +191,7 @@ func (f *File) readPairs(r *reader, n int) (alignment int) {
 			return alignment
 		}
 		f.Metadata[key] = v
+		f.Keys = append(f.Keys, key)
 		if key != "general.alignment" {
 			continue
 		}
@@ -191,17 +204,17 @@ func (f *File) readPairs(r *reader, n int) (alignment int) {
 	return alignment
 }
 
-// readTensors reads the descriptions of n tensors and finds their data.
-func (f *File) readTensors(r *reader, n, alignment int) {
-	seen := make(map[string]bool, n)
+// readTensors reads the descriptions of n tensors, finds their data, and returns where the data begin.
+func (f *File) readTensors(r *reader, n, alignment int) (start int64) {
+	f.byName = make(map[string]*Tensor)
 	next := uint64(0) // where the next tensor's data must begin
 	for range n {
 		t := r.tensor()
 		if r.err != nil {
-			return
+			return 0
 		}
 		switch {
-		case seen[t.Name]:
+		case f.byName[t.Name] != nil:
 			r.fail(int(t.At), "tensor %q appears twice", t.Name)
 		case uint64(t.Offset) != next:
 			r.fail(int(t.At), "the data of tensor %q are at offset %d, want %d, behind the previous tensor's", t.Name, uint64(t.Offset), next)
@@ -209,23 +222,24 @@ func (f *File) readTensors(r *reader, n, alignment int) {
 			r.fail(int(t.At), "tensor %q takes %d bytes from offset %d on, the file has %d", t.Name, t.Size, t.Offset, len(r.data))
 		}
 		if r.err != nil {
-			return
+			return 0
 		}
 		next += (uint64(t.Size) + uint64(alignment) - 1) / uint64(alignment) * uint64(alignment)
-		seen[t.Name] = true
+		f.byName[t.Name] = t
 		f.Tensors = append(f.Tensors, t)
 	}
 	if r.err != nil {
-		return
+		return 0
 	}
-	f.DataStart = int64((r.at + alignment - 1) / alignment * alignment)
+	start = int64((r.at + alignment - 1) / alignment * alignment)
 	for _, t := range f.Tensors {
-		t.Offset += f.DataStart
+		t.Offset += start
 		if end := t.Offset + t.Size; end > int64(len(r.data)) {
 			r.fail(int(t.At), "the data of tensor %q end at byte %d, the file at %d", t.Name, end, len(r.data))
-			return
+			return 0
 		}
 	}
+	return start
 }
 
 // tensor reads a tensor's description. Its Offset is still relative to the data.
@@ -251,15 +265,15 @@ func (r *reader) tensor() *Tensor {
 	typeAt := r.at
 	t.Type = TensorType(r.u32("a tensor's type"))
 	t.Offset = int64(r.u64("a tensor's offset"))
-	known, ok := tensorTypes[t.Type]
+	info, ok := t.Type.info()
 	switch {
 	case r.err != nil:
 	case !ok:
-		r.unsupported(typeAt, "tensor %q has type %d, which this program does not know", t.Name, uint32(t.Type))
-	case known.block > 1 && (len(t.Dims) == 0 || uint64(t.Dims[0])%known.block != 0):
-		r.fail(int(t.At), "tensor %q has rows of %v elements: %s has blocks of %d", t.Name, t.Dims[:min(1, len(t.Dims))], t.Type, known.block)
+		r.unsupported(typeAt, "tensor %q: %s", t.Name, t.Type.unknown())
+	case info.block > 1 && (len(t.Dims) == 0 || t.Dims[0]%int64(info.block) != 0):
+		r.fail(int(t.At), "tensor %q has rows of %v elements: %s has blocks of %d", t.Name, t.Dims[:min(1, len(t.Dims))], t.Type, info.block)
 	default:
-		t.Size = int64(elements / known.block * known.bytes)
+		t.Size = t.Type.Size(int64(elements))
 	}
 	return t
 }

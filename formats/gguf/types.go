@@ -1,6 +1,9 @@
 package gguf
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // ValueType is the type of a metadata value. The numbers are part of the file format.
 type ValueType uint32
@@ -29,27 +32,133 @@ var valueBytes = [...]uint64{1, 1, 2, 2, 4, 4, 4, 1, TypeString: 0, TypeArray: 0
 // TensorType is the encoding of a tensor's elements. The numbers are part of the file format.
 type TensorType uint32
 
-// F32 is the type of float32 tensors.
-const F32 TensorType = 0
+// The types of llama.cpp (enum ggml_type in ggml/include/ggml.h).
+const (
+	F32     TensorType = 0
+	F16     TensorType = 1
+	Q4_0    TensorType = 2
+	Q4_1    TensorType = 3
+	Q5_0    TensorType = 6
+	Q5_1    TensorType = 7
+	Q8_0    TensorType = 8
+	Q8_1    TensorType = 9
+	Q2_K    TensorType = 10
+	Q3_K    TensorType = 11
+	Q4_K    TensorType = 12
+	Q5_K    TensorType = 13
+	Q6_K    TensorType = 14
+	Q8_K    TensorType = 15
+	IQ2_XXS TensorType = 16
+	IQ2_XS  TensorType = 17
+	IQ3_XXS TensorType = 18
+	IQ1_S   TensorType = 19
+	IQ4_NL  TensorType = 20
+	IQ3_S   TensorType = 21
+	IQ2_S   TensorType = 22
+	IQ4_XS  TensorType = 23
+	I8      TensorType = 24
+	I16     TensorType = 25
+	I32     TensorType = 26
+	I64     TensorType = 27
+	F64     TensorType = 28
+	IQ1_M   TensorType = 29
+	BF16    TensorType = 30
+	TQ1_0   TensorType = 34
+	TQ2_0   TensorType = 35
+	MXFP4   TensorType = 39
+	NVFP4   TensorType = 40
+	Q1_0    TensorType = 41
+	Q2_0    TensorType = 42
+)
 
-// tensorTypes has the name of each type, the elements per block, and the bytes per block
-// (ggml/src/ggml.c, type_traits). Missing numbers were removed from llama.cpp.
-var tensorTypes = map[TensorType]struct {
+// typeInfo describes a type; the block and byte counts are ggml's type_traits (ggml/src/ggml.c).
+type typeInfo struct {
 	name         string
-	block, bytes uint64
-}{
-	0: {"F32", 1, 4}, 1: {"F16", 1, 2}, 2: {"Q4_0", 32, 18}, 3: {"Q4_1", 32, 20}, 6: {"Q5_0", 32, 22}, 7: {"Q5_1", 32, 24},
-	8: {"Q8_0", 32, 34}, 9: {"Q8_1", 32, 36}, 10: {"Q2_K", 256, 84}, 11: {"Q3_K", 256, 110}, 12: {"Q4_K", 256, 144},
-	13: {"Q5_K", 256, 176}, 14: {"Q6_K", 256, 210}, 15: {"Q8_K", 256, 292}, 16: {"IQ2_XXS", 256, 66}, 17: {"IQ2_XS", 256, 74},
-	18: {"IQ3_XXS", 256, 98}, 19: {"IQ1_S", 256, 50}, 20: {"IQ4_NL", 32, 18}, 21: {"IQ3_S", 256, 110}, 22: {"IQ2_S", 256, 82},
-	23: {"IQ4_XS", 256, 136}, 24: {"I8", 1, 1}, 25: {"I16", 1, 2}, 26: {"I32", 1, 4}, 27: {"I64", 1, 8}, 28: {"F64", 1, 8},
-	29: {"IQ1_M", 256, 56}, 30: {"BF16", 1, 2}, 34: {"TQ1_0", 256, 54}, 35: {"TQ2_0", 256, 66}, 39: {"MXFP4", 32, 17},
+	block, bytes int    // weights and bytes per block
+	removed      string // name of a type that llama.cpp has removed
+}
+
+var typeTable = [...]typeInfo{
+	F32: {"F32", 1, 4, ""}, F16: {"F16", 1, 2, ""}, BF16: {"BF16", 1, 2, ""}, F64: {"F64", 1, 8, ""},
+	I8: {"I8", 1, 1, ""}, I16: {"I16", 1, 2, ""}, I32: {"I32", 1, 4, ""}, I64: {"I64", 1, 8, ""},
+	Q1_0: {"Q1_0", 128, 18, ""}, Q2_0: {"Q2_0", 64, 18, ""}, Q4_0: {"Q4_0", 32, 18, ""}, Q4_1: {"Q4_1", 32, 20, ""},
+	Q5_0: {"Q5_0", 32, 22, ""}, Q5_1: {"Q5_1", 32, 24, ""}, Q8_0: {"Q8_0", 32, 34, ""}, Q8_1: {"Q8_1", 32, 36, ""},
+	Q2_K: {"Q2_K", 256, 84, ""}, Q3_K: {"Q3_K", 256, 110, ""}, Q4_K: {"Q4_K", 256, 144, ""}, Q5_K: {"Q5_K", 256, 176, ""},
+	Q6_K: {"Q6_K", 256, 210, ""}, Q8_K: {"Q8_K", 256, 292, ""},
+	IQ1_S: {"IQ1_S", 256, 50, ""}, IQ1_M: {"IQ1_M", 256, 56, ""}, IQ2_XXS: {"IQ2_XXS", 256, 66, ""}, IQ2_XS: {"IQ2_XS", 256, 74, ""},
+	IQ2_S: {"IQ2_S", 256, 82, ""}, IQ3_XXS: {"IQ3_XXS", 256, 98, ""}, IQ3_S: {"IQ3_S", 256, 110, ""},
+	IQ4_NL: {"IQ4_NL", 32, 18, ""}, IQ4_XS: {"IQ4_XS", 256, 136, ""},
+	TQ1_0: {"TQ1_0", 256, 54, ""}, TQ2_0: {"TQ2_0", 256, 66, ""}, MXFP4: {"MXFP4", 32, 17, ""}, NVFP4: {"NVFP4", 64, 36, ""},
+
+	4: {removed: "Q4_2"}, 5: {removed: "Q4_3"},
+	31: {removed: "Q4_0_4_4"}, 32: {removed: "Q4_0_4_8"}, 33: {removed: "Q4_0_8_8"},
+	36: {removed: "IQ4_NL_4_4"}, 37: {removed: "IQ4_NL_4_8"}, 38: {removed: "IQ4_NL_8_8"},
+}
+
+// info returns the type's description; ok is false for removed and unknown types.
+func (t TensorType) info() (info typeInfo, ok bool) {
+	if int64(t) >= int64(len(typeTable)) {
+		return typeInfo{}, false
+	}
+	return typeTable[t], typeTable[t].block > 0
+}
+
+// Known reports whether llama.cpp has the type.
+func (t TensorType) Known() bool {
+	_, ok := t.info()
+	return ok
+}
+
+// BlockWeights is the number of weights of a block: 1 for unquantized types, 0 for unknown types.
+func (t TensorType) BlockWeights() int {
+	info, _ := t.info()
+	return info.block
+}
+
+// BlockBytes is the number of bytes of a block; 0 for unknown types.
+func (t TensorType) BlockBytes() int {
+	info, _ := t.info()
+	return info.bytes
+}
+
+// Bits is the number of bits per weight, scales included.
+func (t TensorType) Bits() float64 {
+	if !t.Known() {
+		return 0
+	}
+	return float64(8*t.BlockBytes()) / float64(t.BlockWeights())
+}
+
+// Size is the number of bytes of n weights. n must be a multiple of BlockWeights.
+func (t TensorType) Size(n int64) int64 {
+	if !t.Known() || n%int64(t.BlockWeights()) != 0 {
+		panic(fmt.Sprintf("gguf: %d weights are no whole number of blocks of %s", n, t))
+	}
+	return n / int64(t.BlockWeights()) * int64(t.BlockBytes())
 }
 
 // String returns llama.cpp's name, such as "Q4_K".
 func (t TensorType) String() string {
-	if known, ok := tensorTypes[t]; ok {
-		return known.name
+	if info, ok := t.info(); ok {
+		return info.name
 	}
 	return fmt.Sprintf("type %d", uint32(t))
+}
+
+// unknown says why a type has no description.
+func (t TensorType) unknown() string {
+	if int64(t) < int64(len(typeTable)) && typeTable[t].removed != "" {
+		return fmt.Sprintf("type %d was %s, which llama.cpp has removed: make the file again with a current llama.cpp", uint32(t), typeTable[t].removed)
+	}
+	return fmt.Sprintf("type %d is not a type that this program knows", uint32(t))
+}
+
+// ParseType returns the type of a name, in upper or lower case.
+func ParseType(name string) (TensorType, error) {
+	for i, info := range typeTable {
+		if info.block > 0 && strings.EqualFold(info.name, name) {
+			return TensorType(i), nil
+		}
+	}
+	return 0, fmt.Errorf("%q is not a type of llama.cpp's tensors: use a name such as Q4_0, Q4_K or F16", name)
 }

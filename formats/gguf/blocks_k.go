@@ -1,0 +1,185 @@
+package gguf
+
+// This file has the K types: super-blocks of 256 weights with integer sub-scales (block_q2_K ... in
+// ggml/src/ggml-common.h). Each half of Q2_K, Q3_K and Q6_K interleaves its weights: those that are
+// 32 apart share bytes. Q4_K and Q5_K do the same in each quarter.
+
+// Q2_K: 16 bytes with a sub-scale and a sub-minimum, 64 bytes of codes, d, dmin.
+
+func unpackQ2_K(b *block, src []byte) {
+	for i, v := range src[:16] {
+		b.subs[i], b.subMins[i] = int8(v&15), v>>4
+	}
+	unpackTwoBits(&b.codes, src[16:80])
+	b.d, b.m = half(src[80:]), half(src[82:])
+}
+
+func packQ2_K(dst []byte, b *block) {
+	for i := range 16 {
+		dst[i] = byte(b.subs[i]) | b.subMins[i]<<4
+	}
+	packTwoBits(dst[16:80], &b.codes)
+	putHalf(dst[80:], b.d)
+	putHalf(dst[82:], b.m)
+}
+
+// unpackTwoBits spreads 64 bytes; byte l of each half has weights l, l+32, l+64 and l+96 of that half.
+func unpackTwoBits(codes *[256]int8, src []byte) {
+	for n := range 2 {
+		for l, v := range src[32*n:][:32] {
+			out := codes[128*n+l:]
+			out[0], out[32], out[64], out[96] = int8(v&3), int8(v>>2&3), int8(v>>4&3), int8(v>>6)
+		}
+	}
+}
+
+// packTwoBits collects the lowest two bits of codes.
+func packTwoBits(dst []byte, codes *[256]int8) {
+	for n := range 2 {
+		for l := range 32 {
+			q := codes[128*n+l:]
+			dst[32*n+l] = byte(q[0]&3) | byte(q[32]&3)<<2 | byte(q[64]&3)<<4 | byte(q[96]&3)<<6
+		}
+	}
+}
+
+// Q3_K: 32 bytes of high bits, 64 bytes of low bits, 12 bytes of sub-scales + 32, d. Bit i of byte l
+// of the high bits is bit 2 of code 32 i + l. Sub-scales have their low 4 bits in 8 bytes (i and i+8
+// share one), their high 2 bits in 4 (i, i+4, i+8 and i+12 share one).
+
+func unpackQ3_K(b *block, src []byte) {
+	unpackTwoBits(&b.codes, src[32:96])
+	for l, v := range src[:32] {
+		for i := range 8 {
+			b.codes[32*i+l] += int8(v>>i&1)<<2 - 4
+		}
+	}
+	low, high := src[96:104], src[104:108]
+	for i := range b.subs {
+		b.subs[i] = int8(low[i%8]>>(i/8*4)&15|high[i%4]>>(i/4*2)&3<<4) - 32
+	}
+	b.d = half(src[108:])
+}
+
+func packQ3_K(dst []byte, b *block) {
+	packTwoBits(dst[32:96], &b.codes) // -4 .. 3 and code + 4 have the same two low bits
+	clear(dst[96:108])
+	for l := range 32 {
+		var bits byte
+		for i := range 8 {
+			bits |= byte(b.codes[32*i+l]+4) >> 2 << i
+		}
+		dst[l] = bits
+	}
+	for i, s := range b.subs {
+		v := byte(s + 32)
+		dst[96+i%8] |= v & 15 << (i / 8 * 4)
+		dst[104+i%4] |= v >> 4 << (i / 4 * 2)
+	}
+	putHalf(dst[108:], b.d)
+}
+
+// sixBits reads the 8 sub-scales and 8 sub-minima of Q4_K and Q5_K: the first 4 of each are 6 bits of a
+// byte; the rest have their low 4 bits in the last 4 bytes, their high 2 in the top of the others.
+func sixBits(b *block, src []byte) {
+	for i := range 4 {
+		s, m, low := src[i], src[4+i], src[8+i]
+		b.subs[i], b.subMins[i] = int8(s&63), m&63
+		b.subs[4+i], b.subMins[4+i] = int8(low&15|s>>6<<4), low>>4|m>>6<<4
+	}
+}
+
+// putSixBits is the inverse of sixBits.
+func putSixBits(dst []byte, b *block) {
+	for i := range 4 {
+		s, m := byte(b.subs[4+i]), b.subMins[4+i]
+		dst[i], dst[4+i] = byte(b.subs[i])|s>>4<<6, b.subMins[i]|m>>4<<6
+		dst[8+i] = s&15 | m<<4
+	}
+}
+
+// Q4_K: d, dmin, 12 bytes of sub-scales and sub-minima, 128 bytes of codes.
+
+func unpackQ4_K(b *block, src []byte) {
+	b.d, b.m = half(src), half(src[2:])
+	sixBits(b, src[4:16])
+	for n := range 4 {
+		nibbles(b.codes[64*n:], src[16+32*n:][:32], 0)
+	}
+}
+
+func packQ4_K(dst []byte, b *block) {
+	putHalf(dst, b.d)
+	putHalf(dst[2:], b.m)
+	putSixBits(dst[4:16], b)
+	for n := range 4 {
+		putNibbles(dst[16+32*n:][:32], b.codes[64*n:], 0)
+	}
+}
+
+// Q5_K: d, dmin, 12 bytes of sub-scales and sub-minima, 32 bytes of high bits, 128 bytes of low bits.
+// Bit i of byte l of the high bits is bit 4 of code 32 i + l.
+
+func unpackQ5_K(b *block, src []byte) {
+	b.d, b.m = half(src), half(src[2:])
+	sixBits(b, src[4:16])
+	for n := range 4 {
+		nibbles(b.codes[64*n:], src[48+32*n:][:32], 0)
+	}
+	for l, v := range src[16:48] {
+		for i := range 8 {
+			b.codes[32*i+l] |= int8(v >> i & 1 << 4)
+		}
+	}
+}
+
+func packQ5_K(dst []byte, b *block) {
+	putHalf(dst, b.d)
+	putHalf(dst[2:], b.m)
+	putSixBits(dst[4:16], b)
+	for l := range 32 {
+		var bits byte
+		for i := range 8 {
+			bits |= byte(b.codes[32*i+l]) >> 4 << i
+		}
+		dst[16+l] = bits
+	}
+	for n := range 4 {
+		putNibbles(dst[48+32*n:][:32], b.codes[64*n:], 0)
+	}
+}
+
+// Q6_K: 128 bytes of low bits, 64 bytes of high bits, 16 sub-scales, d. Codes are stored + 32. In each
+// half, byte l of the low bits has weights l and l + 64, byte l of the high bits weights l, l + 32,
+// l + 64 and l + 96.
+
+func unpackQ6_K(b *block, src []byte) {
+	for n := range 2 {
+		low, high, codes := src[64*n:][:64], src[128+32*n:][:32], b.codes[128*n:][:128]
+		for l, h := range high {
+			codes[l] = int8(low[l]&15|h&3<<4) - 32
+			codes[l+32] = int8(low[l+32]&15|h>>2&3<<4) - 32
+			codes[l+64] = int8(low[l]>>4|h>>4&3<<4) - 32
+			codes[l+96] = int8(low[l+32]>>4|h>>6<<4) - 32
+		}
+	}
+	for i, v := range src[192:208] {
+		b.subs[i] = int8(v)
+	}
+	b.d = half(src[208:])
+}
+
+func packQ6_K(dst []byte, b *block) {
+	for n := range 2 {
+		low, high, codes := dst[64*n:][:64], dst[128+32*n:][:32], b.codes[128*n:][:128]
+		for l := range high {
+			q0, q1, q2, q3 := byte(codes[l]+32), byte(codes[l+32]+32), byte(codes[l+64]+32), byte(codes[l+96]+32)
+			low[l], low[l+32] = q0&15|q2<<4, q1&15|q3<<4
+			high[l] = q0>>4 | q1>>4<<2 | q2>>4<<4 | q3>>4<<6
+		}
+	}
+	for i, s := range b.subs {
+		dst[192+i] = byte(s)
+	}
+	putHalf(dst[208:], b.d)
+}

@@ -1,0 +1,181 @@
+package gguf
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/lowbit-go/gq/internal/mmap"
+)
+
+// The keys of shards. The first shard has the model's metadata too.
+const (
+	keySplitNo      = "split.no"            // uint16, from 0
+	keySplitCount   = "split.count"         // uint16
+	keySplitTensors = "split.tensors.count" // int32, of all shards
+)
+
+// Open maps the file at path. If it is the first shard of a model, NAME-00001-of-00003.gguf, Open maps
+// the others too; the File then has the tensors of all shards, and the first shard's metadata
+// without the keys of shards. Errors are [*FormatError], [*UnsupportedError], or the operating
+// system's, with the path.
+func Open(path string) (*File, error) {
+	f, err := openShard(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.join(path); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// openShard maps and parses one file.
+func openShard(path string) (*File, error) {
+	m, err := mmap.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	var f *File
+	err = mmap.Guard(func() (err error) {
+		f, err = Parse(m.Bytes())
+		return err
+	})
+	if err != nil {
+		m.Close()
+		return nil, inFile(path, err)
+	}
+	f.shards[0].m = m
+	return f, nil
+}
+
+// inFile adds the file to an error of Parse.
+func inFile(path string, err error) error {
+	if e, ok := errors.AsType[*FormatError](err); ok {
+		e.File = path
+	}
+	if e, ok := errors.AsType[*UnsupportedError](err); ok {
+		e.File = path
+	}
+	return err
+}
+
+// shardName matches the name of a shard.
+var shardName = regexp.MustCompile(`^(.+)-(\d{5,})-of-(\d{5,})\.gguf$`)
+
+// ShardName is llama.cpp's name of shard no, from 0, of count: PREFIX-00001-of-00003.gguf.
+func ShardName(prefix string, no, count int) string {
+	return fmt.Sprintf("%s-%05d-of-%05d.gguf", prefix, no+1, count)
+}
+
+// join adds the other shards of a model to f, its first shard. Nothing happens if the model has one file.
+func (f *File) join(path string) error {
+	no, _ := f.Int(keySplitNo)
+	count, _ := f.Int(keySplitCount)
+	if count <= 1 && no == 0 {
+		return nil
+	}
+	name := shardName.FindStringSubmatch(filepath.Base(path))
+	switch {
+	case no < 0 || count < 0 || no >= count || count > maxShards:
+		return &FormatError{File: path, Msg: fmt.Sprintf("%s %d and %s %d: want a number below the count, and at most %d shards", keySplitNo, no, keySplitCount, count, maxShards)}
+	case name == nil:
+		return fmt.Errorf("%s: it is shard %d of %d of a model: name it %s, and the others likewise", path, no+1, count, ShardName("NAME", int(no), int(count)))
+	}
+	prefix := filepath.Join(filepath.Dir(path), name[1])
+	if first := ShardName(prefix, 0, int(count)); no != 0 {
+		return fmt.Errorf("%s: it is shard %d of %d of a model: name the first shard, %s", path, no+1, count, first)
+	}
+	if n, err := strconv.Atoi(name[3]); err != nil || int64(n) != count || strings.TrimLeft(name[2], "0") != "1" {
+		return fmt.Errorf("%s: its content says shard 1 of %d: name it %s", path, count, ShardName(name[1], 0, int(count)))
+	}
+	tensors, ok := f.Int(keySplitTensors)
+	for i := 1; i < int(count); i++ {
+		if err := f.add(ShardName(prefix, i, int(count)), i, count); err != nil {
+			return err
+		}
+	}
+	if ok && tensors != int64(len(f.Tensors)) {
+		return &FormatError{File: path, Msg: fmt.Sprintf("%s says %d tensors, the %d shards have %d", keySplitTensors, tensors, count, len(f.Tensors))}
+	}
+	for _, key := range []string{keySplitNo, keySplitCount, keySplitTensors} {
+		delete(f.Metadata, key)
+	}
+	f.Keys = slices.DeleteFunc(f.Keys, func(key string) bool { _, ok := f.Metadata[key]; return !ok })
+	return nil
+}
+
+// maxShards is the largest number of shards: split.count has 16 bits.
+const maxShards = 1<<16 - 1
+
+// add adds shard i of count to f.
+func (f *File) add(path string, i int, count int64) error {
+	s, err := openShard(path)
+	if err != nil {
+		return fmt.Errorf("shard %d of %d: %w", i+1, count, err)
+	}
+	f.shards = append(f.shards, s.shards[0])
+	no, ok := s.Int(keySplitNo)
+	of, hasCount := s.Int(keySplitCount)
+	if !ok || no != int64(i) || hasCount && of != count {
+		return &FormatError{File: path, Msg: fmt.Sprintf("it says shard %d of %d, want %d of %d, as its name and the first shard say", no+1, of, i+1, count)}
+	}
+	for _, t := range s.Tensors {
+		t.Shard = i
+		if other := f.byName[t.Name]; other != nil {
+			return &FormatError{File: path, Offset: t.At, Msg: fmt.Sprintf("tensor %q is in shard %d too", t.Name, other.Shard+1)}
+		}
+		f.byName[t.Name] = t
+	}
+	if f.Tensors = append(f.Tensors, s.Tensors...); len(f.Tensors) > maxTensors {
+		return &UnsupportedError{File: path, Offset: 8, Msg: fmt.Sprintf("the shards have more than %d tensors", maxTensors)}
+	}
+	return nil
+}
+
+// Close unmaps the files. Data and arrays must not be read afterwards.
+func (f *File) Close() error {
+	var err error
+	for _, s := range f.shards {
+		if s.m != nil {
+			err = errors.Join(err, s.m.Close())
+		}
+	}
+	return err
+}
+
+// Guard calls fn and returns its error. If fn, in this goroutine, reads bytes that a file has lost
+// since Open, because it was shortened or its disk failed, Guard returns a [*FormatError] with their
+// offset; without Guard the program would crash. Guards may be nested.
+func (f *File) Guard(fn func() error) error {
+	err := mmap.Guard(fn)
+	if fault, ok := errors.AsType[*mmap.FaultError](err); ok && slices.Contains(f.Paths(), fault.Name) {
+		return &FormatError{File: fault.Name, Offset: fault.Offset, Msg: "cannot be read any more: the file was truncated while it was in use, or its disk failed"}
+	}
+	return err
+}
+
+// Paths returns the paths of the mapped files, in the order of the shards.
+func (f *File) Paths() []string {
+	var paths []string
+	for _, s := range f.shards {
+		if s.m != nil {
+			paths = append(paths, s.m.Name())
+		}
+	}
+	return paths
+}
+
+// Size is the size of all files in bytes.
+func (f *File) Size() int64 {
+	n := int64(0)
+	for _, s := range f.shards {
+		n += int64(len(s.data))
+	}
+	return n
+}
