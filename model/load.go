@@ -3,22 +3,16 @@ package model
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/lowbit-go/gq/model/arch"
 )
 
-// prefixes are the names' prefixes of the language model in checkpoints, with the name of the
-// lm_head.
-var prefixes = []struct{ body, head string }{
-	{"model.", "lm_head.weight"},
-	{"language_model.model.", "language_model.lm_head.weight"}, // multimodal, as published
-	{"model.language_model.", "lm_head.weight"},                // multimodal, as newer transformers save it
-}
-
 // load opens all weights.
 func (m *Model) load() error {
-	body, head, err := m.prefix()
+	body, head, err := arch.Prefix(func(name string) bool {
+		_, ok := m.source.shape(name)
+		return ok
+	})
 	if err != nil {
 		return err
 	}
@@ -43,28 +37,12 @@ func (m *Model) load() error {
 	// same way, by content.
 	if _, ok := m.source.shape(head); !ok {
 		if !c.Tied {
-			return missing(head)
+			return arch.Missing(head)
 		}
 		head = embedding
 	}
 	m.head, err = m.linear(linearSpec{name: head, rows: c.VocabSize, cols: c.HiddenSize})
 	return err
-}
-
-func (m *Model) prefix() (body, head string, err error) {
-	found := 0
-	for _, p := range prefixes {
-		if _, ok := m.source.shape(p.body + "embed_tokens.weight"); ok {
-			body, head, found = p.body, p.head, found+1
-		}
-	}
-	switch found {
-	case 0:
-		return "", "", missing(prefixes[0].body + "embed_tokens.weight")
-	case 1:
-		return body, head, nil
-	}
-	return "", "", fmt.Errorf("several tensors are named embed_tokens.weight: one was expected")
 }
 
 // normWeights reads the weights of a norm.
@@ -226,7 +204,7 @@ func (m *Model) linear(spec linearSpec) (*linear, error) {
 func (m *Model) unused() error {
 	var names []string
 	for _, name := range m.source.names() {
-		if !m.used[name] && !ignorable(name) {
+		if !m.used[name] && !arch.Ignorable(name) {
 			names = append(names, name)
 		}
 	}
@@ -239,13 +217,4 @@ func (m *Model) unused() error {
 		more = fmt.Sprintf(" (and %d more)", len(names)-1)
 	}
 	return fmt.Errorf("tensor %q%s has no place in the model that config.json describes (model_type %s)", names[0], more, m.config.Architecture)
-}
-
-// ignorable reports whether a tensor does not affect logits: buffers in old checkpoints, and image
-// towers.
-func ignorable(name string) bool {
-	if strings.HasSuffix(name, ".rotary_emb.inv_freq") || strings.HasSuffix(name, ".masked_bias") {
-		return true
-	}
-	return arch.InTower(name)
 }

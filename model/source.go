@@ -59,11 +59,6 @@ func (l linearSpec) label() string {
 	return l.name
 }
 
-// missing returns the error for a tensor that config.json requires.
-func missing(name string) error {
-	return fmt.Errorf("tensor %q is missing: the model that config.json describes has one", name)
-}
-
 func checkShape(name string, got, want []int64) error {
 	if !slices.Equal(got, want) {
 		return fmt.Errorf("tensor %q: shape %v, but config.json makes it %v", name, got, want)
@@ -118,7 +113,7 @@ func (s *checkpointSource) shape(name string) ([]int64, bool) {
 func (s *checkpointSource) find(name string, shape ...int64) (*safetensors.Weights, error) {
 	t, ok := s.ck.Lookup(name)
 	if !ok {
-		return nil, missing(name)
+		return nil, arch.Missing(name)
 	}
 	if err := checkShape(name, t.Shape, shape); err != nil {
 		return nil, err

@@ -48,7 +48,7 @@ func (s *gqfSource) shape(name string) ([]int64, bool) {
 func (s *gqfSource) find(name string, shape ...int64) (gqf.Tensor, error) {
 	t, ok := s.file.Lookup(name)
 	if !ok {
-		return t, missing(name)
+		return t, arch.Missing(name)
 	}
 	if u, ok := errors.AsType[*gqf.UnsupportedError](t.Usable()); ok {
 		return t, &arch.UnsupportedError{Msg: u.Msg}

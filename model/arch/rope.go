@@ -169,7 +169,7 @@ func (k *keys) readLongRope(r *RopeConfig, d ropeDefaults) {
 func (r *RopeConfig) Frequencies(maxTokens int) []float32 {
 	freqs := make([]float32, r.Dims/2)
 	for i := range freqs {
-		f := 1 / detmath.Pow(r.Theta, float64(2*i)/float64(r.Dims))
+		f := r.frequency(i)
 		switch r.Type {
 		case "linear":
 			f /= r.Factor
@@ -187,6 +187,21 @@ func (r *RopeConfig) Frequencies(maxTokens int) []float32 {
 		freqs[i] = float32(f)
 	}
 	return freqs
+}
+
+// Divisors returns the numbers by which llama3 divides the frequencies of the pairs of dimensions.
+func (r *RopeConfig) Divisors() []float64 {
+	list := make([]float64, r.Dims/2)
+	for i := range list {
+		f := r.frequency(i)
+		list[i] = f / r.llama3(f)
+	}
+	return list
+}
+
+// frequency returns the unscaled frequency of pair i.
+func (r *RopeConfig) frequency(i int) float64 {
+	return 1 / detmath.Pow(r.Theta, float64(2*i)/float64(r.Dims))
 }
 
 // llama3 divides the frequencies of long waves by Factor, keeps short waves, and interpolates in
