@@ -7,6 +7,7 @@ import (
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/buffer"
 	"github.com/lowbit-go/gq/internal/floats"
+	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
 	"github.com/lowbit-go/gq/quantizer/rounding"
 )
@@ -17,14 +18,14 @@ type Matrix struct {
 	Slice  int    // expert of a fused tensor, else 0
 	Slices int    // of the tensor; 1 if it is one matrix
 	Role   gqf.Role
-	// Shared tells that the matrix is a table of tokens and the head too.
+	// Shared reports whether the matrix is the embedding and the lm_head too.
 	Shared     bool
 	Rows, Cols int
 	Scheme     rounding.Scheme
 	// SmallestScale is the smallest magnitude of a scale that every layout of the tensor can hold.
 	SmallestScale float32
 
-	item *item
+	item *quantized
 }
 
 // Name is what package model calls the matrix: the tensor's name, with the expert in brackets for a slice.
@@ -41,10 +42,7 @@ func (p *Plan) Matrices() []Matrix {
 	if p.ck == nil {
 		return nil
 	}
-	for _, it := range p.items {
-		if !it.quantize {
-			continue
-		}
+	for it := range p.quantized() {
 		for s := range it.slices {
 			list = append(list, it.matrix(s))
 		}
@@ -53,7 +51,7 @@ func (p *Plan) Matrices() []Matrix {
 }
 
 // matrix is a slice of the item.
-func (it *item) matrix(slice int) Matrix {
+func (it *quantized) matrix(slice int) Matrix {
 	return Matrix{it.src.Name, slice, it.slices, it.role, it.shared, int(it.rows), int(it.cols), it.scheme, it.smallestScale(), it}
 }
 
@@ -125,7 +123,7 @@ func (c *CalibratedCodes) importance(m Matrix) []float32 {
 }
 
 // complete tells whether there is something for every slice of an item.
-func (c *CalibratedCodes) complete(it *item) bool {
+func (c *CalibratedCodes) complete(it *quantized) bool {
 	for s := range it.slices {
 		if m := it.matrix(s); c.rows(m) == nil && c.importance(m) == nil {
 			return false
@@ -137,7 +135,7 @@ func (c *CalibratedCodes) complete(it *item) bool {
 // check refuses codes for a matrix whose zero points are stored as floats: a RowReader gives integers.
 func (c *CalibratedCodes) check(p *Plan) error {
 	for _, m := range p.Matrices() {
-		if m.item.realZeros && c.rows(m) != nil {
+		if m.item.zeros == packing.ZeroF32 && c.rows(m) != nil {
 			return fmt.Errorf("%q: its scheme (%s) has floating-point zero points, the codes that were chosen have integer ones: plan it with another algorithm", m.Name(), m.Scheme)
 		}
 	}
@@ -161,7 +159,7 @@ type Calibration struct {
 }
 
 // chosenRow puts row n of the unit, as chosen has it, into row i of the block.
-func (w *worker) chosenRow(it *item, chosen RowReader, slice int, row0, n, i int64, src rowReader) error {
+func (w *worker) chosenRow(it *quantized, chosen RowReader, slice int, row0, n, i int64, src rowReader) error {
 	x := src(w.x, n)
 	dst := w.rowCodes(i)
 	if err := chosen.ReadRow(int(row0+n), dst); err != nil {

@@ -96,7 +96,7 @@ type dequantizer struct {
 	report   DequantizeReport
 }
 
-// dequantUnit is rows of a quantized slice, or bytes of a kept tensor, for all the
+// dequantUnit is rows of a quantized slice, or bytes of an unquantized tensor, for all the
 // tensor's names. It is small, as a large model has millions of them.
 type dequantUnit struct {
 	payload      int32
@@ -196,7 +196,7 @@ func (d *dequantizer) run(ctx context.Context) error {
 type dequantBuffers struct {
 	tensor  gqf.Tensor
 	payload gqf.Payload
-	rows    *gqf.Rows // nil: kept
+	rows    *gqf.Rows // nil: unquantized
 	x       []float32
 	out     []byte
 }

@@ -2,6 +2,7 @@ package conversion
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 
 	"github.com/lowbit-go/gq/formats/gqf"
@@ -10,16 +11,17 @@ import (
 
 // layOut fixes the place of every byte and completes the plan's lines.
 func (pl *planner) layOut() error {
-	for _, it := range pl.Plan.items {
-		if err := it.measure(); err != nil {
+	for _, it := range pl.items {
+		if err := measure(it); err != nil {
 			return err
 		}
-		pl.Tensors = append(pl.Tensors, it.line)
-		if it == pl.untied {
-			pl.warn("%q is not the embedding table any more, as rotations turned both and the last norm's gains went into the head alone: stored twice, which costs %d bytes", it.name(), it.line.Bytes)
+		line := it.common().line
+		pl.Tensors = append(pl.Tensors, line)
+		if line == pl.untied {
+			pl.warn("%q is not the embedding any more, because rotations changed both and the last norm's gains went into the lm_head alone: stored twice, which costs %d bytes", line.Name, line.Bytes)
 		}
-		if it == pl.broken {
-			pl.warn("%q is the embedding table, but rules give the two names different schemes or layouts: stored twice, which costs %d bytes", it.name(), it.line.Bytes)
+		if line == pl.broken {
+			pl.warn("%q is equal to the embedding, but rules give the two names different schemes or layouts: stored twice, which costs %d bytes", line.Name, line.Bytes)
 		}
 	}
 	pl.warnFallbacks()
@@ -36,13 +38,20 @@ func (pl *planner) layOut() error {
 // number gives items, names and payloads the indices that newImage adds them by.
 func (pl *planner) number() {
 	names, payloads := 0, 0
-	for i, it := range pl.Plan.items {
-		it.index, it.nameIndex = i, names
-		names += 1 + len(it.aliases())
-		for j := range it.variants {
-			v := &it.variants[j]
-			v.payload = payloads
-			payloads += it.slices * len(v.headers())
+	for i, it := range pl.items {
+		e := it.common()
+		e.index, e.nameIndex = i, names
+		names += 1 + len(e.aliases)
+		switch it := it.(type) {
+		case *unquantized:
+			it.payload = payloads
+			payloads++
+		case *quantized:
+			for j := range it.variants {
+				v := &it.variants[j]
+				v.payload = payloads
+				payloads += it.slices * len(v.headers())
+			}
 		}
 	}
 }
@@ -60,8 +69,8 @@ func (p *Plan) SizeWith(c *Calibration) (int64, error) {
 func (pl *planner) warnFallbacks() {
 	var reasons []string
 	names := map[string][]string{}
-	for _, it := range pl.Plan.items {
-		if r := it.line.Reason; it.quantize && r != "" {
+	for it := range pl.quantized() {
+		if r := it.line.Reason; r != "" {
 			if names[r] == nil {
 				reasons = append(reasons, r)
 			}
@@ -78,50 +87,48 @@ func (pl *planner) warnFallbacks() {
 	}
 }
 
-// measure sets the line's bytes: of all variants, companions and packed headers.
-func (it *item) measure() error {
-	for _, v := range it.variants {
-		for _, h := range v.headers() {
-			size, err := h.DataSize()
-			if err != nil {
-				return fmt.Errorf("tensor %q: %w", it.name(), err)
-			}
-			it.line.Bytes += int64(it.slices) * (size + packing.HeaderSize)
-		}
+// measure sets the bytes of an item's line: of all variants, companions and packed headers.
+func measure(it item) error {
+	slices := int64(1)
+	if q, ok := it.(*quantized); ok {
+		slices = int64(q.slices)
 	}
-	it.line.BitsPerWeight = packing.BitsPerWeight(it.line.Bytes, it.weights())
+	line := it.common().line
+	for _, h := range it.headers() {
+		size, err := h.DataSize()
+		if err != nil {
+			return fmt.Errorf("tensor %q: %w", line.Name, err)
+		}
+		line.Bytes += slices * (size + packing.HeaderSize)
+	}
+	line.BitsPerWeight = packing.BitsPerWeight(line.Bytes, it.weights())
 	return nil
 }
 
-// headers are those of one slice's payloads.
-func (v variant) headers() []packing.Header {
-	list := []packing.Header{v.header()}
-	for _, c := range companions(v.header()) {
-		list = append(list, c.header)
+// quantized are the quantized items.
+func (p *Plan) quantized() iter.Seq[*quantized] {
+	return func(yield func(*quantized) bool) {
+		for _, it := range p.items {
+			if q, ok := it.(*quantized); ok && !yield(q) {
+				return
+			}
+		}
 	}
-	return list
 }
 
 // newImage makes the directory of the file with everything's offset. hashes are the SHA-256 of the source files, if they
 // are wanted and known.
 func (p *Plan) newImage(c *CalibratedCodes, hashes []string) (*gqf.Image, error) {
 	b := gqf.NewBuilder()
-	payloads := 0
-	for _, it := range p.items {
-		payloads += it.slices * len(it.variants)
+	payloads := len(p.items)
+	for it := range p.quantized() {
+		payloads += it.slices*len(it.variants) - 1
 	}
 	b.Grow(len(p.items), payloads, 0)
 	biases := p.biases()
 	for i, it := range p.items {
-		spec := gqf.TensorSpec{Name: it.name(), Shape: it.src.Shape, Dtype: it.src.Dtype, Role: it.role, Transposed: it.transposed, Experts: it.slices, Bias: biases[i]}
-		if it.quantize {
-			spec.Mapping = it.scheme.Mapping
-		}
-		spec.Algorithm = p.in.algorithm(it, c)
-		ti := b.AddTensor(spec)
-		for i := range it.variants {
-			it.addPayloads(b, ti, i)
-		}
+		e := it.common()
+		it.addTo(b, gqf.TensorSpec{Name: e.name(), Shape: e.src.Shape, Dtype: e.src.Dtype, Role: e.role, Algorithm: p.in.algorithm(it, c), Bias: biases[i]})
 	}
 	for _, a := range p.assets {
 		b.AddPacked(a)
@@ -137,14 +144,14 @@ func (p *Plan) newImage(c *CalibratedCodes, hashes []string) (*gqf.Image, error)
 func (p *Plan) biases() []int {
 	byName := make(map[string]int, len(p.items))
 	for i, it := range p.items {
-		byName[it.name()] = i + 1
+		byName[it.common().name()] = i + 1
 	}
 	list := make([]int, len(p.items))
 	for i, it := range p.items {
-		if list[i] = p.in.bias(it); list[i] != 0 {
+		if list[i] = p.in.bias(it.common()); list[i] != 0 {
 			continue
 		}
-		for _, name := range p.in.names(it) {
+		for _, name := range p.in.names(it.common()) {
 			if list[i] = byName[biasName(name)]; list[i] != 0 {
 				break
 			}
@@ -156,23 +163,4 @@ func (p *Plan) biases() []int {
 		}
 	}
 	return list
-}
-
-// addPayloads adds variant i of the item: slice by slice, each with its companions.
-func (it *item) addPayloads(b *gqf.Builder, tensor, i int) {
-	v := &it.variants[i]
-	for s := range it.slices {
-		b.AddPayload(gqf.PayloadSpec{Tensor: tensor, Slice: s, Variant: i, CPU: v.cpu, Header: v.header()})
-		for _, c := range companions(v.header()) {
-			b.AddPayload(gqf.PayloadSpec{Tensor: tensor, Slice: s, Variant: i, Kind: c.kind, CPU: v.cpu, Header: c.header})
-		}
-	}
-}
-
-// name is the canonical name in the file.
-func (it *item) name() string {
-	if it.names != nil && it.names.as != "" {
-		return it.names.as
-	}
-	return it.src.Name
 }

@@ -31,24 +31,24 @@ type input interface {
 	// addOrigin adds the names of all tensors and what the file says of its origin.
 	addOrigin(b *gqf.Builder, c *CalibratedCodes, hashes []string) error
 	// names lists the names of an item in the output, the canonical one first.
-	names(it *item) []string
+	names(e *entry) []string
 	// bias is 1 + the index of the item that the input links as an item's bias; 0: none.
-	bias(it *item) int
+	bias(e *entry) int
 	// algorithm is what the file says chose an item's codes.
-	algorithm(it *item, c *CalibratedCodes) gqf.Algorithm
+	algorithm(it item, c *CalibratedCodes) gqf.Algorithm
 
 	// strided tells whether an item's rows are strided in the input: they are gathered, and its bytes are summed apart.
-	strided(it *item) bool
+	strided(it *quantized) bool
 	// results makes room for the results of units; nil: they are not needed.
 	results(units int) []unitResult
 	// bytes is a view of an unquantized item.
-	bytes(it *item) ([]byte, error)
+	bytes(e *entry) ([]byte, error)
 	// filler gives the function that puts row n of a unit into row i of the worker's block.
-	filler(w *worker, u unit, r *unitResult) (func(n, i int64) error, error)
+	filler(w *worker, it *quantized, u unit, r *unitResult) (func(n, i int64) error, error)
 	// file is the name of the file with an item.
-	file(it *item) string
+	file(e *entry) string
 	// scaleAdvice says what to do about a scale, or a sum (nil), that an item's layouts cannot hold.
-	scaleAdvice(it *item, e *rounding.ScaleError) string
+	scaleAdvice(it *quantized, e *rounding.ScaleError) string
 }
 
 // checkpointInput is the checkpoint of a plan.
@@ -68,11 +68,11 @@ func (p checkpointInput) listFiles(set *files.Set) {
 
 func (p checkpointInput) size() int64                    { return p.SourceBytes }
 func (p checkpointInput) guard(fn func() error) error    { return p.ck.Guard(fn) }
-func (p checkpointInput) bytes(it *item) ([]byte, error) { return p.ck.Bytes(*it.src) }
-func (p checkpointInput) bias(*item) int                 { return 0 }
-func (p checkpointInput) strided(it *item) bool          { return it.transposed }
+func (p checkpointInput) bytes(e *entry) ([]byte, error) { return p.ck.Bytes(*e.src) }
+func (p checkpointInput) bias(*entry) int                { return 0 }
+func (p checkpointInput) strided(it *quantized) bool     { return it.transposed }
 func (p checkpointInput) results(units int) []unitResult { return make([]unitResult, units) }
-func (p checkpointInput) file(it *item) string           { return p.ck.Files()[it.src.File].Name }
+func (p checkpointInput) file(e *entry) string           { return p.ck.Files()[e.src.File].Name }
 
 func (p checkpointInput) unchanged() error {
 	if o := p.opts.Origin; o != nil {
@@ -97,9 +97,9 @@ func (p checkpointInput) assets(*planner) ([]gqf.PackedAsset, error) {
 	return list, nil
 }
 
-func (p checkpointInput) names(it *item) []string {
-	names := []string{it.name()}
-	for _, alias := range it.aliases() {
+func (p checkpointInput) names(e *entry) []string {
+	names := []string{e.name()}
+	for _, alias := range e.aliases {
 		if !alias.absorbed {
 			names = append(names, alias.src.Name)
 		}
@@ -108,33 +108,34 @@ func (p checkpointInput) names(it *item) []string {
 }
 
 // algorithm is the scheme's, or search where calibration has nothing for it.
-func (p checkpointInput) algorithm(it *item, c *CalibratedCodes) gqf.Algorithm {
-	a := it.scheme.Algorithm
-	if !it.quantize {
+func (p checkpointInput) algorithm(it item, c *CalibratedCodes) gqf.Algorithm {
+	q, ok := it.(*quantized)
+	if !ok {
 		return gqf.AlgorithmNone
 	}
-	if a.Calibrated() && !c.complete(it) {
+	if q.scheme.Algorithm.Calibrated() && !c.complete(q) {
 		return gqf.AlgorithmSearch
 	}
-	return a
+	return q.scheme.Algorithm
 }
 
 func (p checkpointInput) addOrigin(b *gqf.Builder, c *CalibratedCodes, hashes []string) error {
 	names := 0
 	for _, it := range p.items {
-		names += 1 + len(it.aliases())
+		names += 1 + len(it.common().aliases)
 	}
 	b.Grow(0, 0, names)
 	for _, it := range p.items {
-		names := p.nameSpec(it.index, *it.src)
-		if name := it.name(); name != it.src.Name {
-			names = gqf.NameSpec{Name: name, Tensor: it.index, SourceFile: -1}
+		e := it.common()
+		spec := p.nameSpec(e.index, *e.src)
+		if name := e.name(); name != e.src.Name {
+			spec = gqf.NameSpec{Name: name, Tensor: e.index, SourceFile: -1}
 		}
-		b.AddName(names)
-		for _, n := range it.aliases() {
-			spec := gqf.NameSpec{Name: n.src.Name, Tensor: it.index, SourceFile: -1}
+		b.AddName(spec)
+		for _, n := range e.aliases {
+			spec := gqf.NameSpec{Name: n.src.Name, Tensor: e.index, SourceFile: -1}
 			if !n.absent {
-				spec = p.nameSpec(it.index, n.src)
+				spec = p.nameSpec(e.index, n.src)
 				spec.Absorbed = n.absorbed
 			}
 			b.AddName(spec)
@@ -161,8 +162,8 @@ func (p *Plan) nameSpec(tensor int, src safetensors.Tensor) gqf.NameSpec {
 }
 
 // filler quantizes rows, or reads the codes that calibration chose.
-func (p checkpointInput) filler(w *worker, u unit, r *unitResult) (func(n, i int64) error, error) {
-	it, row0, rows := u.item, u.first*blockRows, u.rows()
+func (p checkpointInput) filler(w *worker, it *quantized, u unit, r *unitResult) (func(n, i int64) error, error) {
+	row0, rows := u.first*blockRows, u.rows(it)
 	if w.opened != it {
 		var err error
 		if w.weights, err = p.weights(it); err != nil {
@@ -186,7 +187,7 @@ func (p checkpointInput) filler(w *worker, u unit, r *unitResult) (func(n, i int
 
 // scaleAdvice: a scale that another dtype holds may be stored in it, if the person who runs the job is free to choose it:
 // targets and other families' layouts are not.
-func (p checkpointInput) scaleAdvice(_ *item, e *rounding.ScaleError) string {
+func (p checkpointInput) scaleAdvice(_ *quantized, e *rounding.ScaleError) string {
 	r := p.opts.Recipe
 	own := func(f quantizer.LayoutRequest) bool {
 		return f.Family == quantizer.FamilyLowbit || f.Family == quantizer.FamilyCodes

@@ -19,7 +19,7 @@ type layoutPacking struct {
 	nr     int
 	panel  packing.Panel
 	own    []int8    // codes in rows of the layout's stride, where that is not the block's
-	floats []float32 // zero points as the layout holds them, where the block's are whole
+	floats []float32 // zero points as the layout holds them, where the block's are integers
 	out    []byte
 	beside []companion
 	parts  [][]byte // their rows
@@ -27,7 +27,7 @@ type layoutPacking struct {
 	sum func(panel []byte, row int) float32
 }
 
-func newLayoutPacking(it *item, v *variant) (layoutPacking, error) {
+func newLayoutPacking(it *quantized, v *variant) (layoutPacking, error) {
 	pk, err := layouts.New(v.header())
 	if err != nil {
 		return layoutPacking{}, err
@@ -45,8 +45,8 @@ func newLayoutPacking(it *item, v *variant) (layoutPacking, error) {
 }
 
 // begin makes room for a unit.
-func (p *layoutPacking) begin(u unit) {
-	panels := (int(u.rows()) + p.nr - 1) / p.nr
+func (p *layoutPacking) begin(rows int64) {
+	panels := (int(rows) + p.nr - 1) / p.nr
 	buffer.Grow(&p.out, panels*p.pk.PanelBytes())
 	for i := range p.parts {
 		p.parts[i] = p.parts[i][:0]
@@ -101,8 +101,8 @@ func (p *layoutPacking) codes(w *worker, r int) []int8 {
 // floatZeros gives the panel's float32 zero points, from row r of the block on.
 func (p *layoutPacking) floatZeros(w *worker, r int) []float32 {
 	first, n := r*w.groups, p.nr*w.groups
-	if w.item.realZeros {
-		return w.reals[first : first+n]
+	if w.item.zeros == packing.ZeroF32 {
+		return w.floatZeros[first : first+n]
 	}
 	floats := buffer.Grow(&p.floats, n)
 	for i, z := range w.zeros[first : first+n] {
@@ -146,7 +146,7 @@ func (p *layoutPacking) write(w *worker, u unit) error {
 		return err
 	}
 	for i, b := range p.parts {
-		rowBytes := int64(len(b)) / u.rows()
+		rowBytes := int64(len(b)) / u.rows(w.item)
 		if err := w.write(b, w.dataOffset(p.v, u.slice, 1+i)+u.first*blockRows*rowBytes); err != nil {
 			return err
 		}

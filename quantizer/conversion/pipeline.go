@@ -34,20 +34,12 @@ const transposedRows = 64
 
 // unit is the piece of work that one worker does at a time.
 type unit struct {
-	item  *item
-	kind  unitKind
+	item  item
+	sum   bool // only sum the bytes of a source that is stored transposed
 	slice int
-	first int64 // block of rows, or byte of the source
+	first int64 // block of rows to quantize and pack; byte to copy or to sum
 	count int64
 }
-
-type unitKind uint8
-
-const (
-	unitBlocks unitKind = iota // quantize and pack blocks of rows of a slice
-	unitCopy                   // copy bytes of a kept tensor
-	unitSum                    // only sum source bytes: a second name, or a tensor stored transposed
-)
 
 // unitResult is what a unit found out; results are combined in the units' order,
 // so that no figure depends on which worker was faster.
@@ -181,30 +173,20 @@ func (p *Plan) CheckOutput(path string) error {
 
 // units cuts the plan into pieces that depend on shapes only.
 func (p *Plan) units() []unit {
-	us := make([]unit, 0, len(p.items))
-	cut := func(it *item, kind unitKind, slice int, total, step int64) {
-		for first := int64(0); first < total; first += step {
-			us = append(us, unit{it, kind, slice, first, min(step, total-first)})
-		}
-	}
+	list := make([]unit, 0, len(p.items))
 	for _, it := range p.items {
-		if !it.quantize {
-			cut(it, unitCopy, 0, it.src.Size, unitBytes)
-			continue
-		}
-		blocks := (it.rows + blockRows - 1) / blockRows
-		step := max(1, unitBytes/(it.rowBytes()*blockRows))
-		if p.in.strided(it) {
-			step = transposedRows / blockRows
-		}
-		for s := range it.slices {
-			cut(it, unitBlocks, s, blocks, step)
-		}
-		if p.in.strided(it) {
-			cut(it, unitSum, 0, it.src.Size, unitBytes)
-		}
+		list = it.addUnits(list, p.in)
 	}
-	return us
+	return list
+}
+
+// cut appends units like u that cover total blocks or bytes in steps.
+func cut(list []unit, u unit, total, step int64) []unit {
+	for u.first = 0; u.first < total; u.first += step {
+		u.count = min(step, total-u.first)
+		list = append(list, u)
+	}
+	return list
 }
 
 // job is one writing of the file.
@@ -292,7 +274,7 @@ func (j *job) combine() error {
 	}
 	j.found = make([]itemResult, len(p.items))
 	for i, u := range j.units {
-		r, sum := j.results[i], &j.found[u.item.index]
+		r, sum := j.results[i], &j.found[u.item.common().index]
 		if n := u.sourceBytes(); n > 0 {
 			sum.crc = gqf.CombineCRC32C(sum.crc, r.crc, n)
 		}
@@ -301,12 +283,13 @@ func (j *job) combine() error {
 		sum.smallScales += r.smallScales
 	}
 	for _, it := range p.items {
-		sum := j.found[it.index].crc
-		if it.name() == it.src.Name {
-			j.image.SetSourceCRC(it.nameIndex, sum)
+		e := it.common()
+		sum := j.found[e.index].crc
+		if e.name() == e.src.Name {
+			j.image.SetSourceCRC(e.nameIndex, sum)
 		}
-		for i, n := range it.aliases() {
-			at := it.nameIndex + 1 + i
+		for i, n := range e.aliases {
+			at := e.nameIndex + 1 + i
 			switch {
 			case n.absorbed:
 				crc, err := j.sumTensor(n.src)
@@ -334,20 +317,17 @@ func (j *job) sumTensor(t safetensors.Tensor) (crc uint32, err error) {
 
 // sourceBytes is how many bytes of the source the unit's checksum covers.
 func (u unit) sourceBytes() int64 {
-	it := u.item
+	q, ok := u.item.(*quantized)
 	switch {
-	case u.kind != unitBlocks:
+	case !ok || u.sum:
 		return u.count
-	case it.transposed:
+	case q.transposed:
 		return 0
 	}
-	return u.rows() * it.rowBytes()
+	return u.rows(q) * q.rowBytes()
 }
 
-// rows is how many rows the unit's blocks have.
-func (u unit) rows() int64 {
-	return min(u.item.rows, (u.first+u.count)*blockRows) - u.first*blockRows
+// rows is how many rows the unit's blocks of q have.
+func (u unit) rows(q *quantized) int64 {
+	return min(q.rows, (u.first+u.count)*blockRows) - u.first*blockRows
 }
-
-// rowBytes is the size of one row of a slice in the checkpoint.
-func (it *item) rowBytes() int64 { return it.src.Size / (int64(it.slices) * it.rows) }

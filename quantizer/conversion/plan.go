@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"unique"
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
@@ -23,10 +22,10 @@ import (
 type Action string
 
 const (
-	ActionQuantize Action = "quantize" // packed as low-bit codes
-	ActionKeep     Action = "keep"     // stored as it is in the checkpoint
-	ActionShare    Action = "share"    // another name of a tensor that is stored already
-	ActionAbsorb   Action = "absorb"   // block scales that are multiplied into the weight they belong to
+	ActionQuantize    Action = "quantize" // packed as low-bit codes
+	ActionUnquantized Action = "keep"     // stored as it is in the checkpoint
+	ActionShare       Action = "share"    // another name of a tensor that is stored already
+	ActionAbsorb      Action = "absorb"   // block scales that are multiplied into the weight they belong to
 )
 
 // PlanTensor is one line of a plan.
@@ -51,7 +50,7 @@ type PlanTensor struct {
 	BitsPerWeight float64  `json:"bits_per_weight"`
 	SharedWith    string   `json:"shared_with,omitempty"`
 	Rule          string   `json:"rule,omitempty"`   // the rule that decided, if one did
-	Reason        string   `json:"reason,omitempty"` // why it is kept, shared, absorbed, or not in the layout asked for
+	Reason        string   `json:"reason,omitempty"` // why it is unquantized, shared, absorbed, or not in the layout asked for
 }
 
 func (l *PlanTensor) clearScheme() {
@@ -59,7 +58,7 @@ func (l *PlanTensor) clearScheme() {
 }
 
 // Plan is a job laid out: every tensor's treatment and every byte's place in
-// the output, before any weight is read (but for a head compared with its table).
+// the output, before any weight is read (except an lm_head that is compared with the embedding).
 // It does not change, and may be written several times.
 type Plan struct {
 	Tensors  []*PlanTensor `json:"tensors"`
@@ -78,99 +77,14 @@ type Plan struct {
 	opts   Options
 	// scaleBlock is the size of a block of FP8 weights; see safetensors.WeightsOptions.
 	scaleBlock [2]int
-	items      []*item
+	items      []item
 	// assets are all but the provenance of a checkpoint, which says what is known only when the file is written.
 	assets []gqf.PackedAsset
 }
 
-// item is a tensor of the output: one or more payloads, one or more names.
-type item struct {
-	src        *safetensors.Tensor
-	line       *PlanTensor
-	scheme     rounding.Scheme
-	rule       *quantizer.Rule // that decided; nil: none
-	variants   []variant       // the same codes in one layout or more
-	slices     int
-	rows, cols int64 // of one slice; rows are outputs
-	bias       *safetensors.Tensor
-	names      *itemNames // nil: only the source's
-	index      int        // in the plan's items
-	nameIndex  int        // of its canonical name in the image; its aliases follow
-
-	role       gqf.Role
-	quantize   bool
-	realZeros  bool // zero points are float32 on their way into the layouts
-	transposed bool // the checkpoint stores a slice as cols x rows
-	shared     bool // a table that is the head too
-}
-
-// variant is an item in one layout. Its payloads are, for each slice, the weights
-// and then their companions.
-type variant struct {
-	head    unique.Handle[packing.Header] // of the weights of every slice: of many tensors few are different
-	cpu     gqf.CPUFeatures               // of the CPUs that the targets name which want it
-	payload int                           // index in the image of the first
-}
-
-// header is the packed header of the weights of every slice.
-func (v *variant) header() packing.Header { return v.head.Value() }
-
-// companion is a plain payload beside the weights.
-type companion struct {
-	kind   gqf.Kind
-	header packing.Header
-}
-
-// companions are what a layout keeps apart from the codes: scales, zero points.
-func companions(h packing.Header) []companion {
-	var list []companion
-	for _, kind := range []gqf.Kind{gqf.KindScales, gqf.KindZeros} {
-		if c, ok := gqf.CompanionOf(&h, kind); ok {
-			list = append(list, companion{kind, c})
-		}
-	}
-	return list
-}
-
-// itemNames are the names of the few items that have more than their source's.
-type itemNames struct {
-	as      string // the canonical name where that is not the source's: a head of its own made from a table
-	aliases []nameRef
-}
-
-func (it *item) addName(n nameRef) {
-	if it.names == nil {
-		it.names = &itemNames{}
-	}
-	it.names.aliases = append(it.names.aliases, n)
-}
-
-// aliases are the item's other names.
-func (it *item) aliases() []nameRef {
-	if it.names == nil {
-		return nil
-	}
-	return it.names.aliases
-}
-
-// layouts are the layouts that a rule states; nil: the recipe's are meant.
-func (it *item) layouts() []quantizer.LayoutRequest {
-	if it.rule == nil {
-		return nil
-	}
-	return it.rule.Layouts
-}
-
-// nameRef is a further name that the file knows an item by.
-type nameRef struct {
-	src      safetensors.Tensor
-	absent   bool // not in the checkpoint: a head tied by absence
-	absorbed bool // block scales that went into the item
-}
-
 // NewPlan lays out the job of quantizing ck. config is the raw config.json, nil
 // where the checkpoint has none. Weights are read only to compare an lm_head
-// with the embedding table.
+// with the embedding.
 //
 // It fails with a *RequestError for a rule that matches nothing or a tensor that
 // it cannot apply to and for a layout that cannot hold the scheme; also for a
@@ -191,7 +105,7 @@ func NewPlan(ck *safetensors.Checkpoint, config []byte, opts Options) (*Plan, er
 		return nil, err
 	}
 	pl := &planner{Plan: p, cfg: cfg, rules: rules, absorbed: map[string]bool{}}
-	if err := pl.items(); err != nil {
+	if err := pl.decideAll(); err != nil {
 		return nil, err
 	}
 	if err := pl.tie(); err != nil {
@@ -203,6 +117,7 @@ func NewPlan(ck *safetensors.Checkpoint, config []byte, opts Options) (*Plan, er
 	if unused := rules.Unused(); len(unused) > 0 {
 		return nil, pl.unusedError(unused)
 	}
+	pl.settle()
 	if err := pl.layOut(); err != nil {
 		return nil, err
 	}
@@ -222,8 +137,8 @@ func (p *Plan) WorkBytes() int64 { return cmp.Or(p.folded, p.SourceBytes) }
 // warnOfOneBit says that calibration is all that makes 1 bit usable (docs/QUALITY.md).
 func (pl *planner) warnOfOneBit() {
 	var names []string
-	for _, it := range pl.Plan.items {
-		if a := it.scheme.Algorithm; it.quantize && it.scheme.Bits == 1 && a != gqf.AlgorithmGPTQ && a != gqf.AlgorithmGPTQFT {
+	for it := range pl.quantized() {
+		if a := it.scheme.Algorithm; it.scheme.Bits == 1 && a != gqf.AlgorithmGPTQ && a != gqf.AlgorithmGPTQFT {
 			names = append(names, it.src.Name)
 		}
 	}
@@ -238,45 +153,55 @@ func (pl *planner) warnOfOneBit() {
 
 type planner struct {
 	*Plan
+	drafts   []*draft // of the tensors, until settle makes them items
 	cfg      *arch.Config
 	rules    *quantizer.RuleSet
 	absorbed map[string]bool     // names of block scales multiplied into their weight
 	layouts  map[string][]string // see layoutNames
-	untied   *item               // a head that was the table before the checkpoint was folded
-	broken   *item               // a head that is the table by content, stored on its own as rules say so
+	untied   *PlanTensor         // an lm_head that was the embedding before the checkpoint was folded
+	broken   *PlanTensor         // an lm_head equal to the embedding, stored on its own because rules say so
 }
 
-// items decides for every tensor on its own. The order is by name, numbers
+// decideAll decides for every tensor on its own. The order is by name, numbers
 // compared as numbers, so that it does not depend on how the checkpoint is
 // sharded and layers lie in order.
-func (pl *planner) items() error {
+func (pl *planner) decideAll() error {
 	all := pl.ck.Tensors()
-	pl.Plan.items = make([]*item, 0, len(all))
-	pl.Tensors = make([]*PlanTensor, 0, len(all)+1) // and a head by absence
+	pl.drafts = make([]*draft, 0, len(all))
+	pl.Tensors = make([]*PlanTensor, 0, len(all)+1) // and an lm_head by absence
 	tensors := make([]*safetensors.Tensor, len(all))
 	for i := range all {
 		tensors[i] = &all[i]
 	}
 	slices.SortFunc(tensors, func(a, b *safetensors.Tensor) int { return compareNatural(a.Name, b.Name) })
 	for _, t := range tensors {
-		it, err := pl.decide(t)
+		d, err := pl.decide(t)
 		if err != nil {
 			return err
 		}
 		pl.SourceBytes += t.Size
-		pl.Plan.items = append(pl.Plan.items, it)
+		pl.drafts = append(pl.drafts, d)
 	}
 	return nil
 }
 
-func (pl *planner) decide(t *safetensors.Tensor) (*item, error) {
+// settle turns the drafts into the plan's items.
+func (pl *planner) settle() {
+	pl.items = make([]item, len(pl.drafts))
+	for i, d := range pl.drafts {
+		pl.items[i], pl.drafts[i] = d.item(), nil
+	}
+	pl.drafts = nil
+}
+
+func (pl *planner) decide(t *safetensors.Tensor) (*draft, error) {
 	if t.Dtype == packing.DtypeNone {
 		return nil, fmt.Errorf("%s: tensor %q has the unknown dtype %q: gq cannot store it; take the tensor out of the checkpoint",
 			pl.ck.Files()[t.File].Name, t.Name, t.DtypeName)
 	}
 	class := arch.Classify(pl.cfg, t.Name, t.Shape)
-	it := &item{src: t, role: class.Role, slices: 1}
-	it.line = &PlanTensor{Name: t.Name, Role: class.Role, Shape: t.Shape, Dtype: t.DtypeName}
+	line := &PlanTensor{Name: t.Name, Role: class.Role, Shape: t.Shape, Dtype: t.DtypeName}
+	d := &draft{entry: entry{src: t, role: class.Role, line: line}}
 	reason := class.Reason
 	quantize := class.Quantize
 	rule, matched := pl.rules.Match(t.Name)
@@ -293,17 +218,17 @@ func (pl *planner) decide(t *safetensors.Tensor) (*item, error) {
 		}
 	} else if matched {
 		pl.rules.Use(rule)
-		it.line.Rule = rule.String()
+		line.Rule = rule.String()
 		quantize, reason = !rule.Skip, "a rule says skip"
 	}
 	if !quantize {
-		it.keep(reason)
-		return it, nil
+		d.leave(reason)
+		return d, nil
 	}
-	it.quantize, it.slices, it.transposed = true, class.Slices(), class.Transposed
-	it.scheme = pl.opts.Recipe.Scheme(class.Role, rule)
-	it.rule = rule
-	return it, nil
+	d.quantize, d.slices, d.transposed = true, class.Slices(), class.Transposed
+	d.scheme = pl.opts.Recipe.Scheme(class.Role, rule)
+	d.rule = rule
+	return d, nil
 }
 
 // cannotQuantize says why a tensor can't be held as low-bit codes whatever the rules say; "" if it can.
@@ -323,16 +248,6 @@ func cannotQuantize(t *safetensors.Tensor, class arch.Class) string {
 	return ""
 }
 
-// keep turns the item into a plain payload: the bytes of the checkpoint.
-func (it *item) keep(reason string) {
-	it.quantize, it.transposed, it.slices, it.bias = false, false, 1, nil
-	l := it.line
-	l.Action, l.Reason = ActionKeep, reason
-	l.clearScheme()
-	it.rows, it.cols = it.src.Matrix()
-	it.variants = []variant{{head: unique.Make(packing.PlainHeader(it.src.Dtype, uint64(it.rows), uint64(it.cols)))}}
-}
-
 // unusedError is the error for rules that match nothing, with the names nearest to the first.
 func (pl *planner) unusedError(unused []quantizer.Rule) error {
 	var s []string
@@ -340,9 +255,9 @@ func (pl *planner) unusedError(unused []quantizer.Rule) error {
 		s = append(s, r.String())
 	}
 	var names []string
-	for _, it := range pl.Plan.items {
-		names = append(names, it.name())
-		for _, n := range it.aliases() {
+	for _, d := range pl.drafts {
+		names = append(names, d.name())
+		for _, n := range d.aliases {
 			names = append(names, n.src.Name)
 		}
 	}

@@ -65,7 +65,7 @@ func TestTie(t *testing.T) {
 	}{
 		{name: "absent, config says tied", config: config(yes), shared: true, bits: 8},
 		{name: "absent, config says nothing", config: config(unsaid), shared: true, bits: 8},
-		{name: "absent, config denies", config: config(no), shared: true, bits: 8, warning: "holds no head"},
+		{name: "absent, config denies", config: config(no), shared: true, bits: 8, warning: "holds no lm_head"},
 		{name: "absent, no config", shared: true, bits: 8},
 		{name: "absent, no head in this architecture", config: `{"model_type": "llama", "architectures": ["LlamaModel"]}`, bits: 8},
 		{name: "equal", config: config(yes), head: same, shared: true, bits: 8},
@@ -242,7 +242,7 @@ func TestKeepsWhatItCannotHold(t *testing.T) {
 	}
 	p, _, f := runJob(t, writeCheckpoint(t, "", kept...), Options{})
 	for _, tt := range kept {
-		if l := line(t, p, tt.name); l.Action != ActionKeep || l.Reason == "" {
+		if l := line(t, p, tt.name); l.Action != ActionUnquantized || l.Reason == "" {
 			t.Errorf("%s: %s, reason %q", tt.name, l.Action, l.Reason)
 		}
 		checkKept(t, f, tt)
@@ -265,10 +265,7 @@ func TestSharedModels(t *testing.T) {
 			ck := openCheckpoint(t, src)
 			p, _, f := runJob(t, src, Options{})
 			quantized := 0
-			for _, it := range p.items {
-				if !it.quantize {
-					continue
-				}
+			for it := range p.quantized() {
 				quantized++
 				if it.transposed { // TestFusedExperts reconstructs these
 					continue

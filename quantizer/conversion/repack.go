@@ -39,7 +39,7 @@ func NewRepack(f *gqf.File, path string, opts RepackOptions) (*Plan, error) {
 	in := &fileInput{gqf: f, path: path, recipe: recipe}
 	p := &Plan{in: in, opts: Options{Recipe: recipe, Threads: opts.Threads, Progress: opts.Progress}, Warnings: []string{}}
 	pl := &planner{Plan: p}
-	p.items, p.Tensors = make([]*item, 0, f.Len()), make([]*PlanTensor, 0, f.Len())
+	p.items, p.Tensors = make([]item, 0, f.Len()), make([]*PlanTensor, 0, f.Len())
 	for i := range f.Len() {
 		it, err := pl.fromFile(in, f.Tensor(i))
 		if err != nil {
@@ -50,8 +50,8 @@ func NewRepack(f *gqf.File, path string, opts RepackOptions) (*Plan, error) {
 	return p, pl.layOut()
 }
 
-// fromFile makes the item of a tensor that is quantized, or kept, already.
-func (pl *planner) fromFile(in *fileInput, t gqf.Tensor) (*item, error) {
+// fromFile makes the item of a file's tensor.
+func (pl *planner) fromFile(in *fileInput, t gqf.Tensor) (item, error) {
 	v, ok := t.Payload(0, 0, gqf.KindWeights)
 	if !ok {
 		return nil, t.Usable()
@@ -59,32 +59,27 @@ func (pl *planner) fromFile(in *fileInput, t gqf.Tensor) (*item, error) {
 	h := v.Header
 	// In one piece, without what the allocator adds to each.
 	parts := &struct {
-		item item
 		src  safetensors.Tensor
 		line PlanTensor
 	}{}
-	it := &parts.item
 	parts.src = safetensors.Tensor{Name: t.Name, Dtype: t.Dtype, DtypeName: t.Dtype.String(), Shape: t.Shape, Size: v.Length - packing.HeaderSize}
-	parts.line = PlanTensor{Name: t.Name, Role: t.Role, Shape: t.Shape, Dtype: parts.src.DtypeName, Action: ActionKeep}
-	*it = item{
-		src: &parts.src, line: &parts.line,
-		role: t.Role, slices: t.Experts, transposed: t.Transposed,
-		rows: int64(h.Rows), cols: int64(h.Cols),
-	}
-	pl.SourceBytes += int64(t.Experts) * it.src.Size
+	parts.line = PlanTensor{Name: t.Name, Role: t.Role, Shape: t.Shape, Dtype: parts.src.DtypeName, Action: ActionUnquantized}
+	e := entry{src: &parts.src, line: &parts.line, role: t.Role}
+	pl.SourceBytes += int64(t.Experts) * e.src.Size
 	names := t.Names()
-	it.shared = len(names) > 1
 	for _, name := range names[1:] {
-		pl.Tensors = append(pl.Tensors, &PlanTensor{Name: name, Role: gqf.RoleHead, Action: ActionShare, Shape: t.Shape, Dtype: it.src.DtypeName, SharedWith: t.Name})
+		pl.Tensors = append(pl.Tensors, &PlanTensor{Name: name, Role: gqf.RoleHead, Action: ActionShare, Shape: t.Shape, Dtype: e.src.DtypeName, SharedWith: t.Name})
 	}
 	if h.Layout == packing.LayoutPlain {
 		if t.Experts > 1 {
 			return nil, fmt.Errorf("%s: tensor %q: plain slices cannot be repacked", in.path, t.Name)
 		}
-		it.variants = []variant{{head: unique.Make(h)}}
-		return it, nil
+		return &unquantized{entry: e, head: unique.Make(h)}, nil
 	}
-	it.quantize = true
+	it := &draft{
+		entry: e, quantize: true, slices: t.Experts, transposed: t.Transposed, shared: len(names) > 1,
+		rows: int64(h.Rows), cols: int64(h.Cols),
+	}
 	it.src.Size = int64(t.Experts) * it.rows * it.cols // as the codes that are read
 	it.scheme = rounding.Scheme{
 		Bits: int(h.Bits), Group: int(h.Group), Mapping: t.Mapping, ScaleDtype: h.ScaleDtype,
@@ -108,38 +103,41 @@ func (pl *planner) fromFile(in *fileInput, t gqf.Tensor) (*item, error) {
 	if err := pl.chooseZeros(in, it, t, h); err != nil {
 		return nil, err
 	}
-	return it, nil
+	return it.item(), nil
 }
 
-// chooseZeros settles how the zero points of a tensor with packed header h go into other layouts. Real ones go only into
-// layouts with float32 zero points.
-func (pl *planner) chooseZeros(in *fileInput, it *item, t gqf.Tensor, h packing.Header) error {
+// chooseZeros settles how the zero points of a tensor with packed header h go into other layouts. Floating-point zero
+// points that are no integers go only into layouts with float32 zero points.
+func (pl *planner) chooseZeros(in *fileInput, it *draft, t gqf.Tensor, h packing.Header) error {
 	if h.ZeroKind == packing.ZeroNone {
 		return nil
 	}
-	it.line.ZeroPoints, it.realZeros = rounding.IntegerZeros, h.ZeroKind == packing.ZeroF32 && it.floatZerosOnly()
+	it.line.ZeroPoints, it.zeros = rounding.IntegerZeros, packing.ZeroInt8
 	if h.ZeroKind != packing.ZeroF32 {
 		return nil
+	}
+	if floatZerosOnly(it.variants) {
+		it.zeros = packing.ZeroF32
 	}
 	for s := range t.Experts {
 		rows, err := t.Rows(0, s)
 		if err != nil {
 			return err
 		}
-		real := false
-		if err := in.gqf.Guard(func() error { real = rows.HasNonIntegerZeros(); return nil }); err != nil {
+		nonInteger := false
+		if err := in.gqf.Guard(func() error { nonInteger = rows.HasNonIntegerZeros(); return nil }); err != nil {
 			return err
 		}
-		if !real {
+		if !nonInteger {
 			continue
 		}
-		if it.line.ZeroPoints = rounding.FloatZeros; it.realZeros {
+		if it.line.ZeroPoints = rounding.FloatZeros; it.zeros == packing.ZeroF32 {
 			return nil
 		}
 		if it.line.Reason != "" {
-			return quantizer.Requestf("%s: tensor %q has real zero points, which layout %s cannot hold (%s): repack to the tiles of qai4c32p with --layout kleidiai, or quantize the checkpoint again", in.path, t.Name, it.line.Layouts[0], it.line.Reason)
+			return quantizer.Requestf("%s: tensor %q has floating-point zero points, which layout %s cannot hold (%s): repack to the tiles of qai4c32p with --layout kleidiai, or quantize the checkpoint again", in.path, t.Name, it.line.Layouts[0], it.line.Reason)
 		}
-		return quantizer.Requestf("%s: tensor %q has real zero points, which no layout but qai4c32p can hold: repack with --layout kleidiai alone, or quantize the checkpoint again", in.path, t.Name)
+		return quantizer.Requestf("%s: tensor %q has floating-point zero points, which no layout but qai4c32p can hold: repack with --layout kleidiai alone, or quantize the checkpoint again", in.path, t.Name)
 	}
 	return nil
 }

@@ -22,17 +22,17 @@ func (in *fileInput) listFiles(set *files.Set)    { set.Input("the .gqf file", i
 func (in *fileInput) size() int64                 { return in.gqf.Size() }
 func (in *fileInput) guard(fn func() error) error { return in.gqf.Guard(fn) }
 func (in *fileInput) unchanged() error            { return nil } // the checksums are checked
-func (in *fileInput) names(it *item) []string     { return in.gqf.Tensor(it.index).Names() }
-func (in *fileInput) bias(it *item) int           { return in.gqf.Tensor(it.index).Bias + 1 }
-func (in *fileInput) strided(*item) bool          { return false }
+func (in *fileInput) names(e *entry) []string     { return in.gqf.Tensor(e.index).Names() }
+func (in *fileInput) bias(e *entry) int           { return in.gqf.Tensor(e.index).Bias + 1 }
+func (in *fileInput) strided(*quantized) bool     { return false }
 func (in *fileInput) results(int) []unitResult    { return nil }
-func (in *fileInput) file(*item) string           { return in.path }
+func (in *fileInput) file(*entry) string          { return in.path }
 
-func (in *fileInput) algorithm(it *item, _ *CalibratedCodes) gqf.Algorithm {
-	return in.gqf.Tensor(it.index).Algorithm
+func (in *fileInput) algorithm(it item, _ *CalibratedCodes) gqf.Algorithm {
+	return in.gqf.Tensor(it.common().index).Algorithm
 }
 
-func (in *fileInput) scaleAdvice(*item, *rounding.ScaleError) string {
+func (in *fileInput) scaleAdvice(*quantized, *rounding.ScaleError) string {
 	return "repack to another layout, or quantize the checkpoint again"
 }
 
@@ -41,8 +41,8 @@ func (in *fileInput) addOrigin(b *gqf.Builder, _ *CalibratedCodes, _ []string) e
 	return nil
 }
 
-func (in *fileInput) bytes(it *item) ([]byte, error) {
-	payload, _ := in.gqf.Tensor(it.index).Payload(0, 0, gqf.KindWeights)
+func (in *fileInput) bytes(e *entry) ([]byte, error) {
+	payload, _ := in.gqf.Tensor(e.index).Payload(0, 0, gqf.KindWeights)
 	return in.gqf.Data(payload)
 }
 
@@ -87,8 +87,8 @@ func (in *fileInput) repackedRecipe(name string) (gqf.PackedAsset, error) {
 }
 
 // filler reads the codes of rows.
-func (in *fileInput) filler(w *worker, u unit, _ *unitResult) (func(n, i int64) error, error) {
-	it, row0, rows := u.item, u.first*blockRows, u.rows()
+func (in *fileInput) filler(w *worker, it *quantized, u unit, _ *unitResult) (func(n, i int64) error, error) {
+	row0, rows := u.first*blockRows, u.rows(it)
 	buffer.Grow(&w.bias, int((rows+blockRows-1)/blockRows*blockRows))
 	read, err := in.codes(w, it, u.slice, row0)
 	return func(n, i int64) error {
@@ -112,13 +112,13 @@ func (w *worker) tooSmall(i int64) error {
 }
 
 // codes gives a reader of the codes of a slice that is quantized already.
-func (in *fileInput) codes(w *worker, it *item, slice int, row0 int64) (func(n, i int64), error) {
+func (in *fileInput) codes(w *worker, it *quantized, slice int, row0 int64) (func(n, i int64), error) {
 	t, _ := in.gqf.Lookup(it.src.Name)
 	rows, err := t.Rows(0, slice)
 	if err != nil {
 		return nil, err
 	}
-	zeros := rows.Header().ZeroKind != packing.ZeroNone && !it.realZeros
+	zeros := rows.Header().ZeroKind != packing.ZeroNone && it.zeros != packing.ZeroF32
 	bias := rows.RowBias
 	if rows.Header().Flags&packing.FlagBias == 0 {
 		if bias, err = in.biasRows(it, t, slice); err != nil {
@@ -132,14 +132,14 @@ func (in *fileInput) codes(w *worker, it *item, slice int, row0 int64) (func(n, 
 			z = w.zeros[g : g+w.groups]
 		}
 		rows.Codes(w.codes[at:at+int(it.cols)], w.scales[g:g+w.groups], z, int(row0+n))
-		if it.realZeros {
-			rows.FloatZeros(w.reals[g:g+w.groups], int(row0+n))
+		if it.zeros == packing.ZeroF32 {
+			rows.FloatZeros(w.floatZeros[g:g+w.groups], int(row0+n))
 		}
 		w.bias[n] = bias(int(row0 + n))
 	}, nil
 }
 
-// biasIn finds the kept tensor with the biases of t in a file, under the names that
+// biasIn finds the unquantized tensor with the biases of t in a file, under the names that
 // findBias knows; nil if there is none.
 func biasIn(f *gqf.File, t gqf.Tensor) *gqf.Tensor {
 	rows, _ := t.Payload(0, 0, gqf.KindWeights)
@@ -153,7 +153,7 @@ func biasIn(f *gqf.File, t gqf.Tensor) *gqf.Tensor {
 }
 
 // biasRows gives the biases of a slice out of a tensor of their own; 0 where there is none.
-func (in *fileInput) biasRows(it *item, t gqf.Tensor, slice int) (func(row int) float32, error) {
+func (in *fileInput) biasRows(it *quantized, t gqf.Tensor, slice int) (func(row int) float32, error) {
 	b := biasIn(in.gqf, t)
 	if b == nil {
 		return func(int) float32 { return 0 }, nil

@@ -17,10 +17,10 @@ type Report struct {
 	Output       string   `json:"output"`
 	Quantized    int      `json:"quantized"`   // tensors
 	Algorithm    string   `json:"algorithm"`   // that chose their codes; several: all names, with commas
-	FloatZeros   int      `json:"real_zeros"`  // tensors with real zero points
-	IntegerZeros int      `json:"whole_zeros"` // tensors with whole ones
+	FloatZeros   int      `json:"real_zeros"`  // tensors with floating-point zero points
+	IntegerZeros int      `json:"whole_zeros"` // tensors with integer zero points
 	RoundedHQQ   int      `json:"rounded_hqq"` // of these, tensors of hqq, which rounds zero points and fits scales to them
-	Kept         int      `json:"kept"`
+	Unquantized  int      `json:"kept"`
 	Shared       int      `json:"shared"`
 	Absorbed     int      `json:"absorbed"`
 	Warnings     []string `json:"warnings"`
@@ -78,8 +78,8 @@ func (j *job) report(path string, total time.Duration) *Report {
 					r.RoundedHQQ++
 				}
 			}
-		case ActionKeep:
-			r.Kept++
+		case ActionUnquantized:
+			r.Unquantized++
 		case ActionShare:
 			r.Shared++
 		case ActionAbsorb:
@@ -91,17 +91,17 @@ func (j *job) report(path string, total time.Duration) *Report {
 	n := 0
 	var used []gqf.Algorithm
 	for _, it := range p.items {
-		w, b := it.weights(), it.line.Bytes
-		allBytes, allWeights = allBytes+b, allWeights+w
-		if !it.quantize {
+		e, w := it.common(), it.weights()
+		allBytes, allWeights = allBytes+e.line.Bytes, allWeights+w
+		if e.line.Action != ActionQuantize {
 			continue
 		}
-		bytes, weights = bytes+b, weights+w
+		bytes, weights = bytes+e.line.Bytes, weights+w
 		var found itemResult
 		if j.found != nil {
-			found = j.found[it.index]
+			found = j.found[e.index]
 		}
-		ts := TensorSQNR{Name: it.name(), Algorithm: it.line.Algorithm, SmallScales: found.smallScales}
+		ts := TensorSQNR{Name: e.name(), Algorithm: e.line.Algorithm, SmallScales: found.smallScales}
 		r.SmallScales += found.smallScales
 		if !slices.Contains(used, ts.Algorithm) {
 			used = append(used, ts.Algorithm)
@@ -111,7 +111,7 @@ func (j *job) report(path string, total time.Duration) *Report {
 			ts.SQNR = &db
 			sum, n = sum+db, n+1
 			if n == 1 || db < r.WorstSQNR {
-				r.WorstSQNR, r.Worst = db, it.name()
+				r.WorstSQNR, r.Worst = db, e.name()
 			}
 		}
 		r.Tensors = append(r.Tensors, ts)
@@ -128,9 +128,6 @@ func (j *job) report(path string, total time.Duration) *Report {
 	r.BitsPerWeight, r.AllBitsPerWeight = packing.BitsPerWeight(bytes, weights), packing.BitsPerWeight(allBytes, allWeights)
 	return r
 }
-
-// weights is how many weights the item has in all slices.
-func (it *item) weights() int64 { return int64(it.slices) * int64(it.rows) * int64(it.cols) }
 
 // SQNR gives 10 log10(signal/noise) in dB for sums of squares; +Inf without noise.
 func SQNR(signal, noise float64) float64 {

@@ -16,15 +16,15 @@ import (
 // shape fills in what follows from schemes and ties: payload shapes, layouts,
 // biases, block scales.
 func (pl *planner) shape() error {
-	for _, it := range pl.Plan.items {
-		if !it.quantize {
+	for _, d := range pl.drafts {
+		if !d.quantize {
 			continue
 		}
-		if err := pl.shapeItem(it); err != nil {
+		if err := pl.shapeDraft(d); err != nil {
 			return err
 		}
 	}
-	pl.Plan.items = slices.DeleteFunc(pl.Plan.items, func(it *item) bool {
+	pl.drafts = slices.DeleteFunc(pl.drafts, func(it *draft) bool {
 		if !pl.absorbed[it.src.Name] {
 			return false
 		}
@@ -35,7 +35,7 @@ func (pl *planner) shape() error {
 	return nil
 }
 
-func (pl *planner) shapeItem(it *item) error {
+func (pl *planner) shapeDraft(it *draft) error {
 	n := len(it.src.Shape)
 	it.rows, it.cols = it.src.Shape[n-2], it.src.Shape[n-1]
 	if it.transposed {
@@ -62,11 +62,10 @@ func (pl *planner) shapeItem(it *item) error {
 	}
 	l := it.line
 	l.Action = ActionQuantize
-	it.realZeros = it.scheme.FloatZeroPoints() && it.floatZerosOnly()
 	if it.scheme.Mapping == gqf.MappingAsymmetric {
-		l.ZeroPoints = rounding.IntegerZeros
-		if it.realZeros {
-			l.ZeroPoints = rounding.FloatZeros
+		it.zeros, l.ZeroPoints = packing.ZeroInt8, rounding.IntegerZeros
+		if it.scheme.FloatZeroPoints() && floatZerosOnly(it.variants) {
+			it.zeros, l.ZeroPoints = packing.ZeroF32, rounding.FloatZeros
 		}
 	}
 	l.Bits, l.Group = it.scheme.Bits, it.scheme.Group
@@ -77,12 +76,12 @@ func (pl *planner) shapeItem(it *item) error {
 	return nil
 }
 
-// chooseLayouts settles the layouts of a quantized item. A layout that was asked
+// chooseLayouts settles the layouts of a quantized tensor. A layout that was asked
 // for and cannot hold the scheme is an error; one that only this tensor's shape
 // does not fit, that a target has no kernel for, or that a repack meets, gives way
 // to lowbit, which the plan says. given tells that the codes are there already, as in a repack.
-func (pl *planner) chooseLayouts(it *item, given bool) error {
-	table := it.role == gqf.RoleEmbedding && !it.shared
+func (pl *planner) chooseLayouts(it *draft, given bool) error {
+	lookedUp := it.role == gqf.RoleEmbedding && !it.shared // only: no product needs it
 	add := func(h packing.Header, cpu gqf.CPUFeatures) {
 		if i := slices.IndexFunc(it.variants, func(v variant) bool { return v.header() == h }); i >= 0 {
 			it.variants[i].cpu &= cpu // for the CPUs of either target
@@ -92,24 +91,24 @@ func (pl *planner) chooseLayouts(it *item, given bool) error {
 	}
 	choices, reasons, strict := pl.choices(it, given)
 	for _, c := range choices {
-		h, err := c.request.Header(c.scheme, it.rows, it.cols, table)
+		h, err := c.request.Header(c.scheme, it.rows, it.cols, lookedUp)
 		if wide := c.scheme; err != nil && given && c.request.Family != quantizer.FamilyLowbit {
 			wide.ScaleDtype = packing.ScaleF32 // scales that are there may be stored wider
-			if w, e := c.request.Header(wide, it.rows, it.cols, table); e == nil {
+			if w, e := c.request.Header(wide, it.rows, it.cols, lookedUp); e == nil {
 				h, err = w, nil
 			}
 		}
 		switch {
 		case err == nil:
 			add(h, c.cpu)
-		case strict && c.request.FitsSomeShape(c.scheme, table) != nil:
+		case strict && c.request.FitsSomeShape(c.scheme, lookedUp) != nil:
 			return quantizer.Requestf("tensor %q, layout %s: %w", it.src.Name, c.request, err)
 		default:
 			reasons = append(reasons, fmt.Sprintf("not %s: %v", c.request, err))
 		}
 	}
 	if len(it.variants) == 0 {
-		h, err := quantizer.LayoutRequest{}.Header(it.scheme, it.rows, it.cols, table)
+		h, err := quantizer.LayoutRequest{}.Header(it.scheme, it.rows, it.cols, lookedUp)
 		if err != nil {
 			return fmt.Errorf("tensor %q: %w", it.src.Name, err)
 		}
@@ -118,11 +117,6 @@ func (pl *planner) chooseLayouts(it *item, given bool) error {
 	it.line.Layouts = pl.layoutNames(it.variants)
 	it.line.Reason = strings.Join(reasons, "; ")
 	return nil
-}
-
-// floatZerosOnly tells whether every layout of the item holds float32 zero points.
-func (it *item) floatZerosOnly() bool {
-	return !slices.ContainsFunc(it.variants, func(v variant) bool { return v.header().ZeroKind != packing.ZeroF32 })
 }
 
 // layoutNames lists the layouts of variants. Equal lists are one in memory.
@@ -141,19 +135,19 @@ func (pl *planner) layoutNames(variants []variant) []string {
 	return pl.layouts[key]
 }
 
-// choice is a layout that an item is to have, and what its codes and scales are there.
+// choice is a layout that a tensor is to have, and what its codes and scales are there.
 type choice struct {
 	request quantizer.LayoutRequest
 	scheme  rounding.Scheme
 	cpu     gqf.CPUFeatures
 }
 
-// choices lists the layouts that an item is to have, why targets have none for it
+// choices lists the layouts that a tensor is to have, why targets have none for it
 // (lowbit stands in for these), and whether one that cannot hold the scheme is an error.
-func (pl *planner) choices(it *item, given bool) (list []choice, missing []string, strict bool) {
+func (pl *planner) choices(it *draft, given bool) (list []choice, missing []string, strict bool) {
 	r := pl.opts.Recipe.WithDefaults()
 	for _, t := range r.Targets {
-		if it.layouts() != nil {
+		if it.requests() != nil {
 			break
 		}
 		s := it.scheme
@@ -172,19 +166,19 @@ func (pl *planner) choices(it *item, given bool) (list []choice, missing []strin
 		}
 		list = append(list, choice{f, s, t.CPU})
 	}
-	if len(r.Targets) > 0 && it.layouts() == nil {
+	if len(r.Targets) > 0 && it.requests() == nil {
 		return list, missing, false
 	}
 	layouts := r.Layouts
-	if it.layouts() != nil {
-		layouts = it.layouts()
+	if it.requests() != nil {
+		layouts = it.requests()
 	}
 	for _, f := range layouts {
 		list = append(list, choice{f, it.scheme, 0})
 	}
-	// A table has bits and a group of its own, which a layout chosen for the
+	// An embedding has bits and a group of its own, which a layout chosen for the
 	// projections need not hold.
-	return list, nil, !given && (it.layouts() != nil || it.role != gqf.RoleEmbedding)
+	return list, nil, !given && (it.requests() != nil || it.role != gqf.RoleEmbedding)
 }
 
 // layoutName is a variant's layout as a plan shows it: "qsi4cxp 8x16x2". Lowbit
@@ -204,17 +198,8 @@ func tileName(t packing.Tile) string {
 	return t.String()
 }
 
-// smallestScale is the smallest magnitude of a scale that all variants can hold.
-func (it *item) smallestScale() float32 {
-	smallest := it.scheme.ScaleDtype.Smallest()
-	for _, v := range it.variants {
-		smallest = max(smallest, v.header().SmallestScale())
-	}
-	return smallest
-}
-
 // holdBias flags the variants whose layout has a place for the bias.
-func (it *item) holdBias() {
+func (it *draft) holdBias() {
 	for i := range it.variants {
 		h := it.variants[i].header()
 		if h.Flags |= packing.FlagBias; h.Validate() == nil {
@@ -233,7 +218,7 @@ func biasName(weights string) string {
 
 // findBias looks for the layer's bias, which packed panels hold too: X.bias of
 // X.weight, X_bias of a fused expert tensor X.
-func (pl *planner) findBias(it *item) *safetensors.Tensor {
+func (pl *planner) findBias(it *draft) *safetensors.Tensor {
 	b, ok := pl.ck.Lookup(biasName(it.src.Name))
 	if !ok || !b.Dtype.IsFloat() || b.Numel() != int64(it.slices)*it.rows {
 		return nil
@@ -241,7 +226,7 @@ func (pl *planner) findBias(it *item) *safetensors.Tensor {
 	return &b
 }
 
-func (pl *planner) findBlockScale(it *item) error {
+func (pl *planner) findBlockScale(it *draft) error {
 	if it.src.Dtype != packing.F8E4M3 && it.src.Dtype != packing.F8E5M2 {
 		return nil
 	}
@@ -250,10 +235,10 @@ func (pl *planner) findBlockScale(it *item) error {
 		return err
 	}
 	if it.transposed {
-		return fmt.Errorf("tensor %q: FP8 block scales of a tensor stored in x out are not supported; keep it with --rule '%s=skip'", it.src.Name, it.src.Name)
+		return fmt.Errorf("tensor %q: FP8 block scales of a tensor stored in x out are not supported; leave it unquantized with --rule '%s=skip'", it.src.Name, it.src.Name)
 	}
 	scales, _ := pl.ck.Lookup(bs.Name)
 	pl.absorbed[bs.Name] = true
-	it.addName(nameRef{src: scales, absorbed: true})
+	it.aliases = append(it.aliases, nameRef{src: scales, absorbed: true})
 	return nil
 }

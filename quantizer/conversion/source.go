@@ -10,7 +10,7 @@ import (
 )
 
 // weights opens the item's tensor in the checkpoint.
-func (p *Plan) weights(it *item) (*safetensors.Weights, error) {
+func (p *Plan) weights(it *quantized) (*safetensors.Weights, error) {
 	return p.ck.Weights(*it.src, safetensors.WeightsOptions{Block: p.scaleBlock, Transposed: it.transposed})
 }
 
@@ -19,7 +19,7 @@ type rowReader func(dst []float32, n int64) []float32
 
 // rows prepares the reading of rows row0 .. row0+rows of a slice and sums their bytes in the
 // checkpoint. Rows of a transposed slice are strided there and are all read at once.
-func (w *worker) rows(it *item, slice int, row0, rows int64, r *unitResult) rowReader {
+func (w *worker) rows(it *quantized, slice int, row0, rows int64, r *unitResult) rowReader {
 	first := int(int64(slice)*it.rows + row0)
 	if it.transposed {
 		block := buffer.Grow(&w.block, int(rows*it.cols))
@@ -36,7 +36,7 @@ func (w *worker) rows(it *item, slice int, row0, rows int64, r *unitResult) rowR
 
 // readBias reads the biases of rows first .. first+rows of the tensor, padded to
 // whole panels: rows past the end repeat the last one, as the panel's codes do.
-func (w *worker) readBias(it *item, first, rows int64) error {
+func (w *worker) readBias(it *quantized, first, rows int64) error {
 	if it.bias == nil {
 		return nil
 	}

@@ -10,112 +10,112 @@ import (
 	"github.com/lowbit-go/gq/model/arch"
 )
 
-// tie finds the lm_head that is the embedding table under another name, so that
-// the table is stored once: the checkpoint leaves the head out, or holds the
+// tie finds the lm_head that is the embedding under another name, so that
+// the embedding is stored once: the checkpoint leaves the lm_head out, or holds the
 // same bytes twice. What config.json says is checked against what is there; the
 // content wins and a contradiction is a warning.
 func (pl *planner) tie() error {
-	var table, head *item
-	for _, it := range pl.Plan.items {
+	var embedding, lmHead *draft
+	for _, it := range pl.drafts {
 		switch it.role {
 		case gqf.RoleEmbedding:
-			if table == nil {
-				table = it
+			if embedding == nil {
+				embedding = it
 			}
 		case gqf.RoleHead:
-			if head == nil {
-				head = it
+			if lmHead == nil {
+				lmHead = it
 			}
 		}
 	}
-	if table == nil {
+	if embedding == nil {
 		return nil
 	}
-	if o := pl.opts.Origin; o != nil && o.Untied && head != nil && head.quantize {
-		pl.untied = head
-		head.scheme = pl.opts.Recipe.Scheme(gqf.RoleEmbedding, head.rule)
+	if o := pl.opts.Origin; o != nil && o.Untied && lmHead != nil && lmHead.quantize {
+		pl.untied = lmHead.line
+		lmHead.scheme = pl.opts.Recipe.Scheme(gqf.RoleEmbedding, lmHead.rule)
 	}
-	if head == nil {
-		return pl.tieAbsent(table)
+	if lmHead == nil {
+		return pl.tieAbsent(embedding)
 	}
-	same, err := sameContent(pl.ck, *table.src, *head.src)
+	same, err := sameContent(pl.ck, *embedding.src, *lmHead.src)
 	if err != nil {
 		return err
 	}
 	stated, tied := pl.cfg != nil && pl.cfg.TieStated, pl.cfg != nil && pl.cfg.TieWordEmbeddings
 	switch {
 	case !same && tied:
-		pl.warn("config.json says that %q is tied to %q, but their contents differ: both are stored", head.src.Name, table.src.Name)
+		pl.warn("config.json says that %q is tied to %q, but their contents differ: both are stored", lmHead.src.Name, embedding.src.Name)
 		return nil
 	case !same:
 		return nil
-	case !pl.share(table, head):
+	case !pl.share(embedding, lmHead):
 		return nil
 	case stated && !tied:
-		pl.warn("config.json says that %q is not tied to %q, but their contents are equal: stored once", head.src.Name, table.src.Name)
+		pl.warn("config.json says that %q is not tied to %q, but their contents are equal: stored once", lmHead.src.Name, embedding.src.Name)
 	}
-	table.addName(nameRef{src: *head.src})
-	head.line.Action, head.line.SharedWith, head.line.Rule = ActionShare, table.src.Name, ""
-	head.line.Reason = "same content as " + table.src.Name
-	head.line.clearScheme()
-	pl.Tensors = append(pl.Tensors, head.line)
-	pl.Plan.items = slices.DeleteFunc(pl.Plan.items, func(it *item) bool { return it == head })
+	embedding.aliases = append(embedding.aliases, nameRef{src: *lmHead.src})
+	lmHead.line.Action, lmHead.line.SharedWith, lmHead.line.Rule = ActionShare, embedding.src.Name, ""
+	lmHead.line.Reason = "same content as " + embedding.src.Name
+	lmHead.line.clearScheme()
+	pl.Tensors = append(pl.Tensors, lmHead.line)
+	pl.drafts = slices.DeleteFunc(pl.drafts, func(it *draft) bool { return it == lmHead })
 	return nil
 }
 
-// tieAbsent gives the table the name of the head that the checkpoint leaves out.
-func (pl *planner) tieAbsent(table *item) error {
-	name := arch.HeadName(pl.cfg, table.src.Name)
-	if name == "" { // not a model with a head
+// tieAbsent gives the embedding the name of the lm_head that the checkpoint leaves out.
+func (pl *planner) tieAbsent(embedding *draft) error {
+	name := arch.HeadName(pl.cfg, embedding.src.Name)
+	if name == "" { // not a model with an lm_head
 		return nil
 	}
 	if pl.cfg != nil && pl.cfg.TieStated && !pl.cfg.TieWordEmbeddings {
-		pl.warn("config.json says that the head is not tied to %q, but the checkpoint holds no head: the table serves as %q", table.src.Name, name)
+		pl.warn("config.json says that the lm_head is not tied to %q, but the checkpoint holds no lm_head: the embedding serves as %q", embedding.src.Name, name)
 	}
-	head := &item{src: table.src, names: &itemNames{as: name}, role: gqf.RoleHead, slices: 1, quantize: true}
-	head.line = &PlanTensor{Name: name, Role: gqf.RoleHead, Shape: table.src.Shape, Dtype: table.src.DtypeName}
+	line := &PlanTensor{Name: name, Role: gqf.RoleHead, Shape: embedding.src.Shape, Dtype: embedding.src.DtypeName}
+	lmHead := &draft{entry: entry{src: embedding.src, role: gqf.RoleHead, line: line}, slices: 1, quantize: true}
 	if rule, ok := pl.rules.Match(name); ok {
 		pl.rules.Use(rule)
-		head.line.Rule, head.rule = rule.String(), rule
+		lmHead.line.Rule, lmHead.rule = rule.String(), rule
 		if rule.Skip {
-			head.keep("a rule says skip")
+			lmHead.leave("a rule says skip")
 		}
-		head.scheme = pl.opts.Recipe.Scheme(gqf.RoleEmbedding, rule)
+		lmHead.scheme = pl.opts.Recipe.Scheme(gqf.RoleEmbedding, rule)
 	}
-	if !pl.share(table, head) {
-		i := slices.Index(pl.Plan.items, table)
-		pl.Plan.items = slices.Insert(pl.Plan.items, i, head)
+	if !pl.share(embedding, lmHead) {
+		i := slices.Index(pl.drafts, embedding)
+		pl.drafts = slices.Insert(pl.drafts, i, lmHead)
 		return nil
 	}
-	table.addName(nameRef{src: safetensors.Tensor{Name: name}, absent: true})
-	head.line.Action, head.line.SharedWith, head.line.Rule = ActionShare, table.src.Name, ""
-	head.line.Reason = "not in the checkpoint: tied to the table"
-	head.line.clearScheme()
-	pl.Tensors = append(pl.Tensors, head.line)
+	embedding.aliases = append(embedding.aliases, nameRef{src: safetensors.Tensor{Name: name}, absent: true})
+	lmHead.line.Action, lmHead.line.SharedWith, lmHead.line.Rule = ActionShare, embedding.src.Name, ""
+	lmHead.line.Reason = "not in the checkpoint: tied to the embedding"
+	lmHead.line.clearScheme()
+	pl.Tensors = append(pl.Tensors, lmHead.line)
 	return nil
 }
 
-// share makes the table the head too: at --embedding-bits, unless a rule names it
+// share makes the embedding the lm_head too: at --embedding-bits, unless a rule names it
 // under either name. Where rules give the two names different schemes or layouts
-// the tie is broken, which a warning says with its cost, and the head is stored
+// the tie is broken, which a warning says with its cost, and the lm_head is stored
 // on its own.
-func (pl *planner) share(table, head *item) bool {
-	if head.line.Rule != "" && table.line.Rule != "" &&
-		(table.quantize != head.quantize || table.quantize && (table.scheme != head.scheme || !slices.Equal(table.layouts(), head.layouts()))) {
-		pl.broken = head
+func (pl *planner) share(embedding, lmHead *draft) bool {
+	if lmHead.line.Rule != "" && embedding.line.Rule != "" &&
+		(embedding.quantize != lmHead.quantize || embedding.quantize && (embedding.scheme != lmHead.scheme || !slices.Equal(embedding.requests(), lmHead.requests()))) {
+		pl.broken = lmHead.line
 		return false
 	}
-	table.shared = true
-	if head.line.Rule != "" && table.line.Rule == "" {
-		table.line.Rule, table.scheme, table.rule, table.quantize = head.line.Rule, head.scheme, head.rule, head.quantize
-		if !head.quantize {
-			table.keep("a rule says skip")
+	embedding.shared = true
+	if lmHead.line.Rule != "" && embedding.line.Rule == "" {
+		embedding.line.Rule, embedding.scheme, embedding.rule, embedding.quantize = lmHead.line.Rule, lmHead.scheme, lmHead.rule, lmHead.quantize
+		if !lmHead.quantize {
+			embedding.leave("a rule says skip")
 		}
 	}
-	if table.quantize {
-		// The bias is the head's: only the multiplication adds it, a lookup does not read it.
-		if b, ok := pl.ck.Lookup(biasName(head.name())); ok && b.Dtype.IsFloat() && b.Numel() == table.src.Shape[0] {
-			table.bias = &b
+	if embedding.quantize {
+		// The bias is the lm_head's: only the multiplication adds it, a lookup does not read it.
+		if b, ok := pl.ck.Lookup(biasName(lmHead.name())); ok && b.Dtype.IsFloat() && b.Numel() == embedding.src.Shape[0] {
+			embedding.bias = &b
 		}
 	}
 	return true

@@ -18,22 +18,22 @@ import (
 // worker holds one goroutine's buffers, all reused.
 type worker struct {
 	*job
-	item *item // that the buffers fit
+	item *quantized // that the buffers fit
 	rq   *rounding.RowQuantizer
 	// weights of the item's tensor; unset for a repack.
 	weights *safetensors.Weights
-	opened  *item // that weights are of
+	opened  *quantized // that weights are of
 	x       []float32
 	block   []float32 // transposed: gathered rows
 
 	// A block of rows, as they are quantized; codes in rows of stride, 0 past K.
-	codes    []int8
-	scales   []float32
-	zeros    []int8    // all 0 unless the mapping is asymmetric
-	reals    []float32 // zero points of items with realZeros, instead
-	stride   int
-	groups   int
-	smallest float32 // magnitude of a scale that every layout can hold
+	codes      []int8
+	scales     []float32
+	zeros      []int8    // all 0 unless the mapping is asymmetric
+	floatZeros []float32 // zero points of items with floating-point ones, instead
+	stride     int
+	groups     int
+	smallest   float32 // magnitude of a scale that every layout can hold
 
 	bias        []float32
 	packings    []layoutPacking
@@ -50,13 +50,15 @@ func (w *worker) do(i int) error {
 	}
 	var err error
 	fault := w.plan.in.guard(func() error {
-		switch u.kind {
-		case unitBlocks:
-			err = w.blocks(u, r)
-		case unitCopy:
-			err = w.copy(u, r)
-		default:
-			err = w.sum(u, r)
+		switch it := u.item.(type) {
+		case *unquantized:
+			err = w.copy(it, u, r)
+		case *quantized:
+			if u.sum {
+				err = w.sum(it, u, r)
+			} else {
+				err = w.blocks(it, u, r)
+			}
 		}
 		return nil
 	})
@@ -68,28 +70,28 @@ func (w *worker) do(i int) error {
 	}
 	if w.plan.opts.Progress != nil {
 		n := u.sourceBytes()
-		if u.kind == unitBlocks && u.item.transposed {
-			n = u.rows() * u.item.rowBytes()
-		} else if u.kind == unitSum {
+		if u.sum { // its blocks counted
 			n = 0
+		} else if q, ok := u.item.(*quantized); ok {
+			n = u.rows(q) * q.rowBytes()
 		}
 		w.plan.opts.Progress(n)
 	}
 	return nil
 }
 
-func (w *worker) copy(u unit, r *unitResult) error {
-	view, err := w.plan.in.bytes(u.item)
+func (w *worker) copy(it *unquantized, u unit, r *unitResult) error {
+	view, err := w.plan.in.bytes(&it.entry)
 	if err != nil {
 		return err
 	}
 	b := view[u.first : u.first+u.count]
 	r.crc = crc32c.Checksum(b)
-	return w.write(b, w.dataOffset(&u.item.variants[0], 0, 0)+u.first)
+	return w.write(b, w.image.PayloadOffset(it.payload)+packing.HeaderSize+u.first)
 }
 
-func (w *worker) sum(u unit, r *unitResult) error {
-	view, err := w.plan.ck.Bytes(*u.item.src)
+func (w *worker) sum(it *quantized, u unit, r *unitResult) error {
+	view, err := w.plan.ck.Bytes(*it.src)
 	if err != nil {
 		return err
 	}
@@ -99,20 +101,19 @@ func (w *worker) sum(u unit, r *unitResult) error {
 
 // blocks quantizes rows of one slice, packs them in every variant's layout and
 // writes them at their places.
-func (w *worker) blocks(u unit, r *unitResult) error {
-	it := u.item
+func (w *worker) blocks(it *quantized, u unit, r *unitResult) error {
 	if err := w.fit(it); err != nil {
 		return err
 	}
-	fill, err := w.plan.in.filler(w, u, r)
+	fill, err := w.plan.in.filler(w, it, u, r)
 	if err != nil {
 		return err
 	}
 	for i := range w.packings {
-		w.packings[i].begin(u)
+		w.packings[i].begin(u.rows(it))
 	}
 	w.acc, w.smallScales = vec.ErrorSum{}, 0
-	rows := u.rows()
+	rows := u.rows(it)
 	for first := int64(0); first < rows; first += blockRows {
 		n := min(blockRows, rows-first)
 		for i := range n {
@@ -149,10 +150,10 @@ func (w *worker) largeErrors(fill func(n, i int64) error, rows int64) (noise, si
 		if err := fill(n, 0); err != nil {
 			return 0, 0, err
 		}
-		if w.item.realZeros {
+		if w.item.zeros == packing.ZeroF32 {
 			for k, q := range w.codes[:w.item.cols] {
 				g := k / shape.Group
-				stands[k] = float32(float32(float32(q)*w.scales[g]) + w.reals[g])
+				stands[k] = float32(float32(float32(q)*w.scales[g]) + w.floatZeros[g])
 			}
 		} else {
 			shape.Dequantize(stands, w.rowCodes(0))
@@ -195,12 +196,12 @@ func (w *worker) rowCodes(i int64) rounding.Row {
 }
 
 // row quantizes row n of the unit into row i of the block.
-func (w *worker) row(it *item, slice int, row0, n, i int64, src rowReader) error {
+func (w *worker) row(it *quantized, slice int, row0, n, i int64, src rowReader) error {
 	x := src(w.x, n)
 	dst := w.rowCodes(i)
 	var err error
-	if it.realZeros {
-		err = w.rq.QuantizeFloatZeros(dst.Codes, dst.Scales, w.reals[int(i)*w.groups:][:w.groups], x, &w.acc)
+	if it.zeros == packing.ZeroF32 {
+		err = w.rq.QuantizeFloatZeros(dst.Codes, dst.Scales, w.floatZeros[int(i)*w.groups:][:w.groups], x, &w.acc)
 	} else {
 		err = w.rq.Quantize(dst.Codes, dst.Scales, dst.Zeros, x, &w.acc)
 	}
@@ -212,14 +213,14 @@ func (w *worker) row(it *item, slice int, row0, n, i int64, src rowReader) error
 }
 
 // rowError puts tensor and row to an error of the row quantizer, and what to do in this job.
-func (w *worker) rowError(it *item, slice int, row int64, err error) error {
+func (w *worker) rowError(it *quantized, slice int, row int64, err error) error {
 	switch err := err.(type) {
 	case *rounding.ScaleError:
 		err.Advice = w.plan.in.scaleAdvice(it, err)
 	case *rounding.SumError:
 		err.Advice = w.plan.in.scaleAdvice(it, nil)
 	}
-	e := &quantizer.TensorError{File: w.plan.in.file(it), Tensor: it.src.Name, Slice: -1, Row: row, Err: err}
+	e := &quantizer.TensorError{File: w.plan.in.file(&it.entry), Tensor: it.src.Name, Slice: -1, Row: row, Err: err}
 	if it.slices > 1 {
 		e.Slice = slice
 	}
@@ -227,7 +228,7 @@ func (w *worker) rowError(it *item, slice int, row int64, err error) error {
 }
 
 // fit makes the buffers fit the item.
-func (w *worker) fit(it *item) error {
+func (w *worker) fit(it *quantized) error {
 	if w.item == it {
 		return nil
 	}
@@ -240,7 +241,7 @@ func (w *worker) fit(it *item) error {
 	clear(buffer.Grow(&w.codes, blockRows*w.stride))
 	buffer.Grow(&w.scales, blockRows*w.groups)
 	clear(buffer.Grow(&w.zeros, blockRows*w.groups))
-	buffer.Grow(&w.reals, blockRows*w.groups)
+	buffer.Grow(&w.floatZeros, blockRows*w.groups)
 	w.packings = w.packings[:0]
 	for i := range it.variants {
 		p, err := newLayoutPacking(it, &it.variants[i])

@@ -13,6 +13,7 @@ import (
 	"github.com/lowbit-go/gq"
 	"github.com/lowbit-go/gq/cmd/internal/cmdline"
 	"github.com/lowbit-go/gq/quantizer/conversion"
+	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
 // Plan prints a plan as a table, or as JSON with --json.
@@ -51,8 +52,11 @@ func becomes(t *conversion.PlanTensor) string {
 			group = "channel"
 		}
 		s := fmt.Sprintf("%d-bit %s %s %s %s", t.Bits, group, t.Mapping, t.ScaleDtype, t.Algorithm)
-		if t.ZeroPoints != "" {
-			s += fmt.Sprintf(", %s zeros", t.ZeroPoints)
+		switch t.ZeroPoints {
+		case rounding.IntegerZeros:
+			s += ", integer zeros"
+		case rounding.FloatZeros:
+			s += ", floating-point zeros"
 		}
 		if t.Slices > 1 {
 			s = fmt.Sprintf("%d x %s", t.Slices, s)
@@ -92,14 +96,14 @@ func Tensors(c *cli.Context, r *conversion.Report) {
 	if r.Algorithm != "" {
 		quantized += " (" + r.Algorithm + ")"
 	}
-	parts := []string{quantized, fmt.Sprintf("%d unquantized", r.Kept), fmt.Sprintf("%d shared", r.Shared)}
+	parts := []string{quantized, fmt.Sprintf("%d unquantized", r.Unquantized), fmt.Sprintf("%d shared", r.Shared)}
 	if r.Absorbed > 0 {
 		parts = append(parts, fmt.Sprintf("%d absorbed", r.Absorbed))
 	}
 	fmt.Fprintf(w, "wrote    %s\n", r.Output)
 	fmt.Fprintf(w, "tensors  %s\n", strings.Join(parts, ", "))
 	if r.FloatZeros+r.IntegerZeros > 0 {
-		fmt.Fprintf(w, "zeros    %d tensors real, %d whole", r.FloatZeros, r.IntegerZeros)
+		fmt.Fprintf(w, "zeros    %d tensors floating-point, %d integer", r.FloatZeros, r.IntegerZeros)
 		if r.RoundedHQQ > 0 {
 			fmt.Fprintf(w, " (%d of hqq: rounded, scales fitted to them)", r.RoundedHQQ)
 		}

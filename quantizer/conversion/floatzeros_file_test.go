@@ -12,8 +12,8 @@ import (
 	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
-// TestRealZerosFile: which tensors of a file have real zero points, what they dequantize to, and where they can go.
-func TestRealZerosFile(t *testing.T) {
+// TestFloatZerosFile: which tensors of a file have floating-point zero points, what they dequantize to, and where they can go.
+func TestFloatZerosFile(t *testing.T) {
 	w := testTensor{name: "layers.0.q_proj.weight", dtype: packing.F32, shape: []int64{37, 192}}
 	experts := testTensor{name: "model.layers.0.mlp.experts.down_proj", dtype: packing.BF16, shape: []int64{2, 41, 192}}
 	odd := testTensor{name: "layers.0.k_proj.weight", dtype: packing.F32, shape: []int64{16, 44}} // K 44: lowbit
@@ -37,10 +37,10 @@ func TestRealZerosFile(t *testing.T) {
 				}
 				gt, _ := f.Lookup(name)
 				if rows, err := gt.Rows(0, 0); err != nil || rows.HasNonIntegerZeros() != (zeros == rounding.FloatZeros) {
-					t.Errorf("%s: real zero points in the file: %v, %v", name, rows.HasNonIntegerZeros(), err)
+					t.Errorf("%s: floating-point zero points in the file: %v, %v", name, rows.HasNonIntegerZeros(), err)
 				}
 			}
-			checkRealRows(t, f, w.name, w.values(), rounding.Scheme{Bits: 4, Group: 64, Mapping: gqf.MappingAsymmetric, ScaleDtype: packing.ScaleF32, Algorithm: a})
+			checkFloatZeroRows(t, f, w.name, w.values(), rounding.Scheme{Bits: 4, Group: 64, Mapping: gqf.MappingAsymmetric, ScaleDtype: packing.ScaleF32, Algorithm: a})
 
 			// To other tiles of the layout and back nothing changes; the file is what quantizing gives.
 			recipe.Layouts = layoutsOf(t, "kleidiai:4x8x2")
@@ -56,13 +56,13 @@ func TestRealZerosFile(t *testing.T) {
 				t.Error("repacking to another tile and back gives another file")
 			}
 
-			// Layouts with whole zero points.
+			// Layouts with integer zero points.
 			for _, layouts := range []string{"lowbit", "plain,kleidiai", "torchao", "kleidiai:8x16x2"} {
 				_, err := NewRepack(f, "in.gqf", RepackOptions{Layouts: layoutsOf(t, layouts)})
 				var request *quantizer.RequestError
 				if want == rounding.IntegerZeros && err != nil {
 					t.Errorf("%s: %v", layouts, err)
-				} else if want == rounding.FloatZeros && (!errors.As(err, &request) || !strings.Contains(err.Error(), `in.gqf: tensor "`) || !strings.Contains(err.Error(), "has real zero points, which")) {
+				} else if want == rounding.FloatZeros && (!errors.As(err, &request) || !strings.Contains(err.Error(), `in.gqf: tensor "`) || !strings.Contains(err.Error(), "has floating-point zero points, which")) {
 					t.Errorf("%s: error %v", layouts, err)
 				}
 			}
@@ -74,14 +74,14 @@ func TestRealZerosFile(t *testing.T) {
 				t.Errorf("%s zero points in two layouts, or other codes", l.ZeroPoints)
 			}
 			if _, err := NewRepack(f, "in.gqf", RepackOptions{}); err != nil {
-				t.Errorf("whole zero points: %v", err)
+				t.Errorf("integer zero points: %v", err)
 			}
 		})
 	}
 }
 
-// checkRealRows holds a tensor's rows to what the row quantizer gives.
-func checkRealRows(t *testing.T, f *gqf.File, name string, x []float32, s rounding.Scheme) {
+// checkFloatZeroRows holds a tensor's rows to what the row quantizer gives.
+func checkFloatZeroRows(t *testing.T, f *gqf.File, name string, x []float32, s rounding.Scheme) {
 	t.Helper()
 	if s.Algorithm == gqf.AlgorithmRTN {
 		return

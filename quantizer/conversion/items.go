@@ -1,0 +1,220 @@
+package conversion
+
+import (
+	"slices"
+	"unique"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/packing"
+	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/quantizer/rounding"
+)
+
+// item is a tensor of the output, *unquantized or *quantized. It does not change after the plan is made.
+type item interface {
+	common() *entry
+	// headers are the packed headers of one slice's payloads, of all variants.
+	headers() []packing.Header
+	// weights is the number of weights in all slices.
+	weights() int64
+	// addTo adds the tensor and its payloads to an image.
+	addTo(b *gqf.Builder, spec gqf.TensorSpec)
+	// addUnits appends the pieces of work on the item.
+	addUnits(list []unit, in input) []unit
+}
+
+// entry is what every item has.
+type entry struct {
+	src       *safetensors.Tensor
+	line      *PlanTensor // with the item's canonical name
+	role      gqf.Role
+	aliases   []nameRef
+	index     int // in the plan's items
+	nameIndex int // of its canonical name in the image; its aliases follow
+}
+
+// nameRef is another name of an item.
+type nameRef struct {
+	src      safetensors.Tensor
+	absent   bool // not in the checkpoint: a tied lm_head that the checkpoint leaves out
+	absorbed bool // block scales that are multiplied into the item
+}
+
+func (e *entry) common() *entry { return e }
+
+// name is the canonical name in the file.
+func (e *entry) name() string { return e.line.Name }
+
+// unquantized is an item with the bytes that its source has.
+type unquantized struct {
+	entry
+	head    unique.Handle[packing.Header]
+	payload int // index in the image
+}
+
+func (it *unquantized) headers() []packing.Header { return []packing.Header{it.head.Value()} }
+
+func (it *unquantized) addTo(b *gqf.Builder, spec gqf.TensorSpec) {
+	spec.Experts = 1
+	b.AddPayload(gqf.PayloadSpec{Tensor: b.AddTensor(spec), Header: it.head.Value()})
+}
+
+func (it *unquantized) addUnits(list []unit, _ input) []unit {
+	return cut(list, unit{item: it}, it.src.Size, unitBytes)
+}
+
+func (it *unquantized) weights() int64 {
+	h := it.head.Value()
+	return int64(h.Rows) * int64(h.Cols)
+}
+
+// quantized is an item of codes: a matrix, or the matrices of a fused expert tensor.
+type quantized struct {
+	entry
+	scheme     rounding.Scheme
+	variants   []variant // the same codes in one layout or more
+	slices     int
+	rows, cols int64 // of one slice; rows are outputs
+	bias       *safetensors.Tensor
+	// zeros is the kind of the zero points on their way into the layouts. ZeroF32 only if every layout holds float32.
+	zeros      packing.ZeroKind
+	transposed bool // the checkpoint stores a slice as cols x rows
+	shared     bool // an embedding that is the lm_head too
+}
+
+func (it *quantized) headers() (list []packing.Header) {
+	for _, v := range it.variants {
+		list = append(list, v.headers()...)
+	}
+	return list
+}
+
+// addTo adds the payloads of each variant slice by slice, each with its companions.
+func (it *quantized) addTo(b *gqf.Builder, spec gqf.TensorSpec) {
+	spec.Mapping, spec.Transposed, spec.Experts = it.scheme.Mapping, it.transposed, it.slices
+	tensor := b.AddTensor(spec)
+	for i, v := range it.variants {
+		for s := range it.slices {
+			b.AddPayload(gqf.PayloadSpec{Tensor: tensor, Slice: s, Variant: i, CPU: v.cpu, Header: v.header()})
+			for _, c := range companions(v.header()) {
+				b.AddPayload(gqf.PayloadSpec{Tensor: tensor, Slice: s, Variant: i, Kind: c.kind, CPU: v.cpu, Header: c.header})
+			}
+		}
+	}
+}
+
+func (it *quantized) addUnits(list []unit, in input) []unit {
+	blocks := (it.rows + blockRows - 1) / blockRows
+	step := max(1, unitBytes/(it.rowBytes()*blockRows))
+	if in.strided(it) {
+		step = transposedRows / blockRows
+	}
+	for s := range it.slices {
+		list = cut(list, unit{item: it, slice: s}, blocks, step)
+	}
+	if in.strided(it) {
+		list = cut(list, unit{item: it, sum: true}, it.src.Size, unitBytes)
+	}
+	return list
+}
+
+// rowBytes is the size of one row of a slice in the checkpoint.
+func (it *quantized) rowBytes() int64 { return it.src.Size / (int64(it.slices) * it.rows) }
+
+func (it *quantized) weights() int64 { return int64(it.slices) * it.rows * it.cols }
+
+// smallestScale is the smallest magnitude of a scale that all variants can hold.
+func (it *quantized) smallestScale() float32 { return smallestScale(it.scheme, it.variants) }
+
+// draft is a tensor while the planner decides what becomes of it.
+type draft struct {
+	entry
+	rule       *quantizer.Rule // that decided; nil: none
+	quantize   bool            // else nothing below matters
+	scheme     rounding.Scheme
+	slices     int
+	transposed bool
+	shared     bool
+	rows, cols int64
+	bias       *safetensors.Tensor
+	variants   []variant
+	zeros      packing.ZeroKind
+}
+
+// leave leaves the tensor unquantized: its payload is the bytes of the checkpoint.
+func (d *draft) leave(reason string) {
+	*d = draft{entry: d.entry, rule: d.rule, slices: 1}
+	d.line.Action, d.line.Reason = ActionUnquantized, reason
+	d.line.clearScheme()
+}
+
+// requests are the layouts that a rule states; nil: the recipe's are meant.
+func (d *draft) requests() []quantizer.LayoutRequest {
+	if d.rule == nil {
+		return nil
+	}
+	return d.rule.Layouts
+}
+
+// item is what was decided.
+func (d *draft) item() item {
+	if !d.quantize {
+		rows, cols := d.src.Matrix()
+		return &unquantized{entry: d.entry, head: unique.Make(packing.PlainHeader(d.src.Dtype, uint64(rows), uint64(cols)))}
+	}
+	return &quantized{
+		entry: d.entry, scheme: d.scheme, variants: d.variants, slices: d.slices, rows: d.rows, cols: d.cols,
+		bias: d.bias, zeros: d.zeros, transposed: d.transposed, shared: d.shared,
+	}
+}
+
+// variant is a quantized item in one layout. Its payloads are, for each slice, the weights and then their companions.
+type variant struct {
+	head    unique.Handle[packing.Header] // of the weights of every slice: of many tensors few are different
+	cpu     gqf.CPUFeatures               // of the CPUs that the targets name which want it
+	payload int                           // index in the image of the first
+}
+
+// header is the packed header of the weights of every slice.
+func (v *variant) header() packing.Header { return v.head.Value() }
+
+// headers are the packed headers of one slice's payloads.
+func (v *variant) headers() []packing.Header {
+	list := []packing.Header{v.header()}
+	for _, c := range companions(v.header()) {
+		list = append(list, c.header)
+	}
+	return list
+}
+
+// companion is a plain payload beside the weights.
+type companion struct {
+	kind   gqf.Kind
+	header packing.Header
+}
+
+// companions are what a layout stores apart from the codes: scales, zero points.
+func companions(h packing.Header) []companion {
+	var list []companion
+	for _, kind := range []gqf.Kind{gqf.KindScales, gqf.KindZeros} {
+		if c, ok := gqf.CompanionOf(&h, kind); ok {
+			list = append(list, companion{kind, c})
+		}
+	}
+	return list
+}
+
+// smallestScale is the smallest magnitude of a scale of the scheme that all variants can hold.
+func smallestScale(s rounding.Scheme, variants []variant) float32 {
+	smallest := s.ScaleDtype.Smallest()
+	for _, v := range variants {
+		smallest = max(smallest, v.header().SmallestScale())
+	}
+	return smallest
+}
+
+// floatZerosOnly reports whether every layout holds float32 zero points.
+func floatZerosOnly(variants []variant) bool {
+	return !slices.ContainsFunc(variants, func(v variant) bool { return v.header().ZeroKind != packing.ZeroF32 })
+}
