@@ -80,7 +80,17 @@ func (r *reader) u64(what string) uint64 {
 	return 0
 }
 
-func (r *reader) text(what string) string { return string(r.take(r.u64(what), what)) }
+func (r *reader) text(what string) string { return string(r.take(r.length(what), what)) }
+
+// length reads the length of a string.
+func (r *reader) length(what string) uint64 {
+	at := r.at
+	n := r.u64(what)
+	if n > maxString && r.err == nil && n <= uint64(len(r.data)-r.at) {
+		r.unsupported(at, "%s takes %d bytes: more than the limit of %d", what, n, maxString)
+	}
+	return n
+}
 
 // count reads a number of items that take at least size bytes each.
 func (r *reader) count(what string, size, limit int) int {
@@ -163,7 +173,7 @@ func (r *reader) array(what string) any {
 		return a
 	}
 	for range a.Len {
-		if r.take(r.u64(what), what); r.err != nil {
+		if r.take(r.length(what), what); r.err != nil {
 			return nil
 		}
 	}
@@ -172,7 +182,7 @@ func (r *reader) array(what string) any {
 }
 
 // readPairs reads the pairs of keys and values and returns the alignment of the data.
-func (f *File) readPairs(r *reader, n int) (alignment int) {
+func (f *File) readPairs(r *reader, n int) (alignment int64) {
 	f.Metadata = make(map[string]any)
 	alignment = defaultAlignment
 	for range n {
@@ -192,22 +202,33 @@ func (f *File) readPairs(r *reader, n int) (alignment int) {
 		}
 		f.Metadata[key] = v
 		f.Keys = append(f.Keys, key)
-		if key != "general.alignment" {
+		if key != keyAlignment {
 			continue
 		}
-		a, ok := v.(uint32)
-		if !ok || a == 0 || a > maxAlignment || a&(a-1) != 0 {
-			r.fail(valueAt, "general.alignment %v: want a power of two up to 2^20, as uint32", v)
+		a, ok := alignmentOf(v)
+		if !ok {
+			r.fail(valueAt, "%s %v: %s", key, v, wantAlignment)
 		}
-		alignment = int(a)
+		alignment = a
 	}
 	return alignment
 }
 
+// alignmentOf returns a value of keyAlignment; ok is false if it is none.
+func alignmentOf(v any) (alignment int64, ok bool) {
+	a, ok := v.(uint32)
+	return int64(a), ok && a > 0 && a <= maxAlignment && a&(a-1) == 0
+}
+
+const (
+	keyAlignment  = "general.alignment"
+	wantAlignment = "want a power of two up to 2^20, as uint32"
+)
+
 // readTensors reads the descriptions of n tensors, finds their data, and returns where the data begin.
-func (f *File) readTensors(r *reader, n, alignment int) (start int64) {
+func (f *File) readTensors(r *reader, n int, alignment int64) (start int64) {
 	f.byName = make(map[string]*Tensor)
-	next := uint64(0) // where the next tensor's data must begin
+	next := int64(0) // where the next tensor's data must begin
 	for range n {
 		t := r.tensor()
 		if r.err != nil {
@@ -216,22 +237,22 @@ func (f *File) readTensors(r *reader, n, alignment int) (start int64) {
 		switch {
 		case f.byName[t.Name] != nil:
 			r.fail(int(t.At), "tensor %q appears twice", t.Name)
-		case uint64(t.Offset) != next:
+		case t.Offset != next:
 			r.fail(int(t.At), "the data of tensor %q are at offset %d, want %d, behind the previous tensor's", t.Name, uint64(t.Offset), next)
-		case next+uint64(t.Size) > uint64(len(r.data)):
+		case next+t.Size > int64(len(r.data)):
 			r.fail(int(t.At), "tensor %q takes %d bytes from offset %d on, the file has %d", t.Name, t.Size, t.Offset, len(r.data))
 		}
 		if r.err != nil {
 			return 0
 		}
-		next += (uint64(t.Size) + uint64(alignment) - 1) / uint64(alignment) * uint64(alignment)
+		next += align(t.Size, alignment)
 		f.byName[t.Name] = t
 		f.Tensors = append(f.Tensors, t)
 	}
 	if r.err != nil {
 		return 0
 	}
-	start = int64((r.at + alignment - 1) / alignment * alignment)
+	start = align(int64(r.at), alignment)
 	for _, t := range f.Tensors {
 		t.Offset += start
 		if end := t.Offset + t.Size; end > int64(len(r.data)) {
