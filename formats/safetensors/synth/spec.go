@@ -80,7 +80,7 @@ func (s Spec) Validate() error {
 func (s Spec) Parameters() int64 {
 	n := int64(0)
 	for _, t := range s.withDefaults().tensors() {
-		n += t.rows * t.cols
+		n += t.Rows * t.Cols
 	}
 	return n
 }
@@ -90,33 +90,41 @@ func (s Spec) Bytes() int64 {
 	return s.Parameters() * int64(s.withDefaults().Dtype.Bits()/8)
 }
 
-// A tensor is a tensor of the model and the statistics of its values.
-type tensor struct {
-	name       string
-	rows, cols int64
-	vector     bool    // rank 1, rows is 1
-	mean, std  float64 // of the values before the gain of rows
+// A Tensor is a tensor of a model and the statistics of its values.
+type Tensor struct {
+	Name       string
+	Rows, Cols int64
+	Vector     bool    // rank 1; Rows is 1
+	Mean, Std  float64 // of the values, before the gain of the row
+}
+
+// Matrix returns a matrix whose values have the standard deviation gain / sqrt(cols).
+func Matrix(name string, rows, cols int, gain float64) Tensor {
+	return Tensor{Name: name, Rows: int64(rows), Cols: int64(cols), Std: gain / math.Sqrt(float64(cols))}
+}
+
+// Vector returns a tensor of rank 1.
+func Vector(name string, n int, mean, std float64) Tensor {
+	return Tensor{Name: name, Rows: 1, Cols: int64(n), Vector: true, Mean: mean, Std: std}
 }
 
 // spec describes the tensor for a file.
-func (t tensor) spec(d packing.Dtype) safetensors.TensorSpec {
-	shape := []int64{t.rows, t.cols}
-	if t.vector {
+func (t Tensor) spec(d packing.Dtype) safetensors.TensorSpec {
+	shape := []int64{t.Rows, t.Cols}
+	if t.Vector {
 		shape = shape[1:]
 	}
-	return safetensors.TensorSpec{Name: t.name, Dtype: d, Shape: shape}
+	return safetensors.TensorSpec{Name: t.Name, Dtype: d, Shape: shape}
 }
 
 // tensors lists the model's tensors in the order of the forward pass. The standard deviations are
 // typical of trained models.
-func (s Spec) tensors() []tensor {
-	var all []tensor
+func (s Spec) tensors() []Tensor {
+	var all []Tensor
 	matrix := func(name string, rows, cols int, gain float64) {
-		all = append(all, tensor{name: name, rows: int64(rows), cols: int64(cols), std: gain / math.Sqrt(float64(cols))})
+		all = append(all, Matrix(name, rows, cols, gain))
 	}
-	norm := func(name string, mean float64) {
-		all = append(all, tensor{name: name, rows: 1, cols: int64(s.Hidden), vector: true, mean: mean, std: mean / 16})
-	}
+	norm := func(name string, mean float64) { all = append(all, Vector(name, s.Hidden, mean, mean/16)) }
 	matrix("model.embed_tokens.weight", s.Vocab, s.Hidden, 1)
 	for i := range s.Layers {
 		l := fmt.Sprintf("model.layers.%d.", i)

@@ -229,7 +229,7 @@ func TestValidate(t *testing.T) {
 func BenchmarkFill(b *testing.B) {
 	for _, d := range []packing.Dtype{packing.BF16, packing.F16, packing.F32} {
 		b.Run(d.String(), func(b *testing.B) {
-			ts := tensor{rows: 1, cols: 8192, std: 0.02}
+			ts := Tensor{Rows: 1, Cols: 8192, Std: 0.02}
 			buf := make([]byte, 8192*d.Bits()/8)
 			b.SetBytes(int64(len(buf)))
 			for b.Loop() {

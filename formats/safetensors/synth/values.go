@@ -63,13 +63,13 @@ func gain(key, row uint64) float64 {
 }
 
 // fill writes the values first, first+1, ... of row row of t to dst, as dtype d.
-func (t *tensor) fill(dst []byte, d packing.Dtype, key uint64, row, first int64) {
-	std := float32(t.std)
-	if !t.vector {
-		std = float32(t.std * gain(key, uint64(row)))
+func (t *Tensor) fill(dst []byte, d packing.Dtype, key uint64, row, first int64) {
+	std := float32(t.Std)
+	if !t.Vector {
+		std = float32(t.Std * gain(key, uint64(row)))
 	}
-	mean := float32(t.mean)
-	state := key + uint64(row*t.cols+first)*gamma
+	mean := float32(t.Mean)
+	state := key + uint64(row*t.Cols+first)*gamma
 	value := func() float32 {
 		state += gamma
 		x := mix(state)

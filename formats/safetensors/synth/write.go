@@ -13,6 +13,7 @@ import (
 
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/atomicfile"
+	"github.com/lowbit-go/gq/packing"
 )
 
 // unitBytes is the approximate size of the pieces that a worker generates and writes.
@@ -28,31 +29,44 @@ func Write(ctx context.Context, dir string, spec Spec, progress func(n int64)) e
 		return err
 	}
 	spec = spec.withDefaults()
-	if err := checkEmpty(dir); err != nil {
-		return err
-	}
 	config, err := spec.config()
 	if err != nil {
 		return err
 	}
-	tensors := spec.tensors()
-	specs := make([]safetensors.TensorSpec, len(tensors))
-	for i, t := range tensors {
-		specs[i] = t.spec(spec.Dtype)
+	return WriteModel(ctx, dir, Model{Config: config, Tensors: spec.tensors(), Dtype: spec.Dtype, Seed: spec.Seed, MaxShardBytes: spec.MaxShardBytes}, progress)
+}
+
+// A Model is a model of any shape: its config.json and its tensors.
+type Model struct {
+	Config        []byte
+	Tensors       []Tensor
+	Dtype         packing.Dtype // of all tensors: F32, F16 or BF16
+	Seed          uint64
+	MaxShardBytes int64 // of the data in one file; 0: a single file
+}
+
+// WriteModel is [Write] for a model of any shape.
+func WriteModel(ctx context.Context, dir string, m Model, progress func(n int64)) error {
+	if err := checkEmpty(dir); err != nil {
+		return err
 	}
-	w, err := safetensors.Create(dir, specs, safetensors.WriteOptions{MaxShardBytes: spec.MaxShardBytes})
+	specs := make([]safetensors.TensorSpec, len(m.Tensors))
+	for i, t := range m.Tensors {
+		specs[i] = t.spec(m.Dtype)
+	}
+	w, err := safetensors.Create(dir, specs, safetensors.WriteOptions{MaxShardBytes: m.MaxShardBytes})
 	if err != nil {
 		return err
 	}
 	defer w.Abort()
-	g := &generator{spec: spec, tensors: tensors, w: w, progress: progress}
+	g := &generator{model: m, w: w, progress: progress}
 	if err := g.run(ctx); err != nil {
 		return err
 	}
 	if err := w.Commit(); err != nil {
 		return err
 	}
-	return writeFile(filepath.Join(dir, "config.json"), config)
+	return writeFile(filepath.Join(dir, "config.json"), m.Config)
 }
 
 // checkEmpty refuses a directory with a checkpoint: synthetic weights must not replace real ones.
@@ -89,8 +103,7 @@ type unit struct {
 
 // A generator fills the tensors of a checkpoint.
 type generator struct {
-	spec     Spec
-	tensors  []tensor
+	model    Model
 	w        *safetensors.Writer
 	mu       sync.Mutex // guards progress
 	progress func(n int64)
@@ -120,9 +133,9 @@ func (g *generator) run(ctx context.Context) error {
 // deal sends all units, in the order of the data, until ctx is done.
 func (g *generator) deal(ctx context.Context, units chan<- unit) {
 	defer close(units)
-	width := int64(g.spec.Dtype.Bits() / 8)
-	for i, t := range g.tensors {
-		size := t.rows * t.cols * width
+	width := int64(g.model.Dtype.Bits() / 8)
+	for i, t := range g.model.Tensors {
+		size := t.Rows * t.Cols * width
 		for begin := int64(0); begin < size; begin += unitBytes {
 			select {
 			case units <- unit{i, begin, min(size, begin+unitBytes)}:
@@ -135,13 +148,13 @@ func (g *generator) deal(ctx context.Context, units chan<- unit) {
 
 // unit generates and writes one unit in buf, which has its size.
 func (g *generator) unit(u unit, buf []byte) error {
-	t := &g.tensors[u.tensor]
-	key := tensorKey(g.spec.Seed, t.name)
-	width := int64(g.spec.Dtype.Bits() / 8)
+	t := &g.model.Tensors[u.tensor]
+	key := tensorKey(g.model.Seed, t.Name)
+	width := int64(g.model.Dtype.Bits() / 8)
 	for b, at := buf, u.begin/width; len(b) > 0; {
-		row, col := at/t.cols, at%t.cols
-		n := min(int64(len(b)), (t.cols-col)*width)
-		t.fill(b[:n], g.spec.Dtype, key, row, col)
+		row, col := at/t.Cols, at%t.Cols
+		n := min(int64(len(b)), (t.Cols-col)*width)
+		t.fill(b[:n], g.model.Dtype, key, row, col)
 		b, at = b[n:], at+n/width
 	}
 	if err := g.w.WriteAt(u.tensor, buf, u.begin); err != nil {
