@@ -151,9 +151,8 @@ func newReader(h packing.Header, p Parts) (rowReader, error) {
 	}
 	pk, err := layouts.New(h)
 	var beyond *packing.UnsupportedError
-	var beyondTorchAO *torchao.UnsupportedError
 	switch {
-	case errors.As(err, &beyond) || errors.As(err, &beyondTorchAO):
+	case errors.As(err, &beyond):
 		return nil, &UnsupportedError{Msg: err.Error()}
 	case err != nil:
 		return nil, err

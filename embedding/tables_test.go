@@ -148,13 +148,13 @@ func (e *example) pack(t testing.TB, rng *rand.Rand) {
 		pk.PackPanel(dst, p)
 		e.parts.Data = append(e.parts.Data, dst...)
 	}
-	switch c := pk.(type) {
+	switch pk.(type) {
 	case *torchao.Embedding:
-		e.parts.Scales, e.parts.Zeros = make([]byte, c.ScalesBytes()), make([]byte, c.ZerosBytes())
-		for row := range int(e.h.Rows) {
-			one := &packing.Panel{Scales: e.scales[row*groups:][:groups], Zeros: e.zeros[row*groups:][:groups]}
-			c.PackScales(e.parts.Scales[4*groups*row:], one)
-			c.PackZeros(e.parts.Zeros[groups*row:], one)
+		for _, s := range e.scales {
+			e.parts.Scales = binary.LittleEndian.AppendUint32(e.parts.Scales, math.Float32bits(s))
+		}
+		for _, z := range e.zeros {
+			e.parts.Zeros = append(e.parts.Zeros, byte(z))
 		}
 	case *packing.Codes:
 		for _, s := range e.scales {

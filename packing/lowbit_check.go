@@ -27,7 +27,7 @@ type panelRow struct {
 // newPanelRow allocates at most twice the memory of the packed panel, so checking a hostile file
 // needs little more memory than its size.
 func (l *Lowbit) newPanelRow() *panelRow {
-	row := &panelRow{codes: make([]int8, l.k32), scales: make([]float32, l.groups)}
+	row := &panelRow{codes: make([]int8, l.packedCols), scales: make([]float32, l.groups)}
 	if l.zeros {
 		row.zeros = make([]int8, l.groups)
 	}
@@ -54,9 +54,7 @@ func (row *panelRow) read(l *Lowbit, panel []byte, r int) {
 //
 // Unpacking and packing an accepted panel gives the same bytes.
 func (l *Lowbit) CheckPanel(i int, src []byte) error {
-	if i < 0 || i >= l.panels || len(src) != l.panelBytes {
-		panic(fmt.Sprintf("packing: panel %d of %d, %d bytes of %d", i, l.panels, len(src), l.panelBytes))
-	}
+	l.CheckIndex(i, src)
 	scratch := l.scratch.Get().(*[2]*panelRow)
 	defer l.scratch.Put(scratch)
 	row, rows := scratch[0], l.PanelRows(i)
@@ -74,40 +72,36 @@ func (l *Lowbit) CheckPanel(i int, src []byte) error {
 	return nil
 }
 
-func (l *Lowbit) panelError(i, offset int, format string, args ...any) error {
-	return &PanelError{i, int64(i)*int64(l.panelBytes) + int64(offset), fmt.Sprintf(format, args...)}
-}
-
 // checkRow checks row r of panel i, which is unpacked in row.
 func (l *Lowbit) checkRow(i int, panel []byte, r int, row *panelRow) error {
 	dtype := l.h.ScaleDtype
 	for g, s := range row.scales {
 		at := l.recordStart(g) + r*dtype.Bytes()
 		if !dtype.IsScale(s) {
-			return l.panelError(i, at, "the scale of row %d group %d is %v, want a magnitude of %v to %v (%s)", r, g, s, dtype.Smallest(), dtype.Max(), dtype)
+			return l.PanelErrorf(i, at, "the scale of row %d group %d is %v, want a magnitude of %v to %v (%s)", r, g, s, dtype.Smallest(), dtype.Max(), dtype)
 		}
 		if s < 0 && l.h.Flags&FlagPositiveScales != 0 {
-			return l.panelError(i, at, "the scale of row %d group %d is %v in a payload of positive scales", r, g, s)
+			return l.PanelErrorf(i, at, "the scale of row %d group %d is %v in a payload of positive scales", r, g, s)
 		}
 	}
 	for k, q := range row.codes[l.k:] {
 		if q != 0 {
-			return l.panelError(i, l.blockStart(l.k/32), "row %d has code %d past its %d columns, at column %d", r, q, l.k, l.k+k)
+			return l.PanelErrorf(i, l.blockStart(l.k/32), "row %d has code %d past its %d columns, at column %d", r, q, l.k, l.k+k)
 		}
 	}
 	stored, sum := l.tail(panel, r), l.sum(codeBytes(row.codes), row.scales, row.zeros)
 	if math.Float32bits(stored) != math.Float32bits(sum) {
-		return l.panelError(i, l.tailStart+4*r, "the sum of row %d is %v, its codes make %v", r, stored, sum)
+		return l.PanelErrorf(i, l.tailStart+4*r, "the sum of row %d is %v, its codes make %v", r, stored, sum)
 	}
 	if math.IsNaN(float64(stored)) || math.IsInf(float64(stored), 0) {
-		return l.panelError(i, l.tailStart+4*r, "the sum of row %d is %v, want a finite number", r, stored)
+		return l.PanelErrorf(i, l.tailStart+4*r, "the sum of row %d is %v, want a finite number", r, stored)
 	}
 	bias, at := l.tail(panel, l.nr+r), l.tailStart+4*(l.nr+r)
 	if math.IsNaN(float64(bias)) || math.IsInf(float64(bias), 0) {
-		return l.panelError(i, at, "the bias of row %d is %v", r, bias)
+		return l.PanelErrorf(i, at, "the bias of row %d is %v", r, bias)
 	}
 	if l.h.Flags&FlagBias == 0 && math.Float32bits(bias) != 0 {
-		return l.panelError(i, at, "the bias of row %d is %v in a payload without one", r, bias)
+		return l.PanelErrorf(i, at, "the bias of row %d is %v in a payload without one", r, bias)
 	}
 	return nil
 }
@@ -116,7 +110,7 @@ func (l *Lowbit) checkRow(i int, panel []byte, r int, row *panelRow) error {
 // last. It overwrites row.
 func (l *Lowbit) checkCopy(i int, panel []byte, r int, last, row *panelRow) error {
 	fail := func(offset int, what string) error {
-		return l.panelError(i, offset, "row %d has another %s than the matrix's last row, which it repeats", r, what)
+		return l.PanelErrorf(i, offset, "row %d has another %s than the matrix's last row, which it repeats", r, what)
 	}
 	row.read(l, panel, r)
 	for k, q := range row.codes {

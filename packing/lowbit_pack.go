@@ -8,7 +8,7 @@ import (
 // PackPanel packs p into dst, which has PanelBytes() bytes. It does not check scales, zero points
 // and codes, and stores the low bits of a code that does not fit.
 func (l *Lowbit) PackPanel(dst []byte, p *Panel) {
-	l.checkArgs(dst, p)
+	l.CheckArgs(dst, p)
 	codes := codeBytes(p.Codes)
 	if (l.bits == 4 || l.bits == 8 && l.width == 8) && l.k%32 == 0 && l.group%32 == 0 {
 		l.packWhole(dst, p, codes)
@@ -21,7 +21,7 @@ func (l *Lowbit) PackPanel(dst []byte, p *Panel) {
 		if l.zeros {
 			zeros = p.Zeros[r*l.groups:][:l.groups]
 		}
-		l.putTail(dst, p, r, l.sum(codes[r*l.k32:][:l.k32], p.Scales[r*l.groups:][:l.groups], zeros))
+		l.putTail(dst, p, r, l.sum(codes[r*l.packedCols:][:l.packedCols], p.Scales[r*l.groups:][:l.groups], zeros))
 	}
 	for r := p.Rows; r < l.nr; r++ {
 		l.putTail(dst, p, r, l.tail(dst, p.Rows-1))
@@ -51,7 +51,7 @@ func (l *Lowbit) packWhole(panel []byte, p *Panel, codes []byte) {
 	rows := all[:l.nr]
 	for r := range rows {
 		i := min(r, p.Rows-1)
-		rows[r].codes = codes[i*l.k32:][:l.k32]
+		rows[r].codes = codes[i*l.packedCols:][:l.packedCols]
 		rows[r].scales = p.Scales[i*l.groups:][:l.groups]
 		rows[r].zero16 = 16 * l.offset
 		if l.zeros {
@@ -294,11 +294,11 @@ func (l *Lowbit) packPlanes(panel, codes []byte, rows int) {
 		lane, e := i/2, i%2
 		s, p, h := lane/2/l.pairs, lane/2%l.pairs, lane%2
 		r, k := (16*p+8*e)/l.width, 16*h+l.width*s
-		start[lane/8][e][lane%8] = min(r, rows-1)*l.k32 + k
-		next[lane/8][e][lane%8] = min(r+1, rows-1)*l.k32 + k
+		start[lane/8][e][lane%8] = min(r, rows-1)*l.packedCols + k
+		next[lane/8][e][lane%8] = min(r+1, rows-1)*l.packedCols + k
 	}
 	unitBytes := 16 * l.bits
-	for b := range l.k32 / 32 {
+	for b := range l.packedCols / 32 {
 		block, codes := panel[l.blockStart(b):][:l.blockBytes], codes[32*b:]
 		for u := range l.nr / 4 {
 			for e := range 2 {

@@ -2,7 +2,6 @@ package packing
 
 import (
 	"encoding/binary"
-	"fmt"
 	"math"
 	"sync"
 )
@@ -12,10 +11,10 @@ import (
 // PanelRows computes it.
 func (l *Lowbit) UnpackPanel(p *Panel, src []byte) {
 	p.Rows = l.nr
-	l.checkArgs(src, p)
+	l.CheckArgs(src, p)
 	codes := codeBytes(p.Codes)
 	le := binary.LittleEndian
-	for b := range l.k32 / 32 {
+	for b := range l.packedCols / 32 {
 		block := src[l.blockStart(b):][:l.blockBytes]
 		for i := range 16 / l.width * l.pairs {
 			s, pair := i/l.pairs, i%l.pairs
@@ -23,13 +22,13 @@ func (l *Lowbit) UnpackPanel(p *Panel, src []byte) {
 				x0, x1 := l.pair(block, i, e)
 				x0, x1 = signedLowbit(l.bits, x0), signedLowbit(l.bits, x1)
 				if l.width == 8 {
-					row := codes[(2*pair+e)*l.k32+32*b+8*s:][:24]
+					row := codes[(2*pair+e)*l.packedCols+32*b+8*s:][:24]
 					le.PutUint64(row, x0)
 					le.PutUint64(row[16:], x1)
 					continue
 				}
-				row0 := codes[(4*pair+2*e)*l.k32+32*b+4*s:]
-				row1 := row0[l.k32:]
+				row0 := codes[(4*pair+2*e)*l.packedCols+32*b+4*s:]
+				row1 := row0[l.packedCols:]
 				le.PutUint32(row0, uint32(x0))
 				le.PutUint32(row0[16:], uint32(x1))
 				le.PutUint32(row1, uint32(x0>>32))
@@ -90,16 +89,6 @@ func (l *Lowbit) zeroPoints(dst []int8, panel []byte, r int) {
 // tail reads the i-th float32 of a panel's tail: nr sums, then nr biases.
 func (l *Lowbit) tail(panel []byte, i int) float32 {
 	return math.Float32frombits(binary.LittleEndian.Uint32(panel[l.tailStart+4*i:]))
-}
-
-// panelOf returns the panel that holds a row, and the row's index r in the panel.
-func (l *Lowbit) panelOf(data []byte, row int) (panel []byte, r int) {
-	if row < 0 || uint64(row) >= l.h.Rows {
-		panic(fmt.Sprintf("packing: row %d of %d", row, l.h.Rows))
-	}
-	data = data[row/l.nr*l.panelBytes:]
-	_ = data[l.panelBytes-1] // slicing alone would reach into spare capacity
-	return data[:l.panelBytes], row % l.nr
 }
 
 // rowWords reads the stored codes of row r in a block into the bytes of x: x[w] holds columns 8w to
@@ -165,7 +154,7 @@ func (l *Lowbit) rowCodes(dst, panel []byte, r int) {
 // Row reads one row of data without unpacking its panel: K codes, G scales and, if the layout has
 // zero points, G zero points; otherwise zeros is unused. Any of the three may be nil.
 func (l *Lowbit) Row(codes []int8, scales []float32, zeros []int8, data []byte, row int) {
-	panel, r := l.panelOf(data, row)
+	panel, r := l.PanelOf(data, row)
 	if codes != nil {
 		l.rowCodes(codeBytes(codes[:l.k]), panel, r)
 	}
@@ -181,7 +170,7 @@ func (l *Lowbit) Row(codes []int8, scales []float32, zeros []int8, data []byte, 
 // -1/2 on the half-step grid. It reads only bytes that hold codes, scales or zero points of the
 // row.
 func (l *Lowbit) DequantizeRow(dst []float32, data []byte, row int) {
-	panel, r := l.panelOf(data, row)
+	panel, r := l.PanelOf(data, row)
 	dst = dst[:l.k]
 	var x [4]uint64
 	scale, zero := float32(0), float32(0)
@@ -251,14 +240,14 @@ func (l *Lowbit) record(panel []byte, g, r int) (scale, zero float32) {
 
 // Bias reads the bias of one row: 0 without FlagBias.
 func (l *Lowbit) Bias(data []byte, row int) float32 {
-	panel, r := l.panelOf(data, row)
+	panel, r := l.PanelOf(data, row)
 	return l.tail(panel, l.nr+r)
 }
 
 // Sum reads the stored sum of one row, see "Lowbit" in the package's
 // documentation.
 func (l *Lowbit) Sum(data []byte, row int) float32 {
-	panel, r := l.panelOf(data, row)
+	panel, r := l.PanelOf(data, row)
 	return l.PanelSum(panel, r)
 }
 

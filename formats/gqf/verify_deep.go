@@ -139,9 +139,6 @@ func checkScales(h packing.Header, scales, zeros []byte) (at int64, msg string) 
 	if pe, ok := errors.AsType[*packing.PanelError](err); ok {
 		return pe.Offset, pe.Msg
 	}
-	if fe, ok := errors.AsType[*torchao.FormatError](err); ok {
-		return fe.Offset, fe.Msg
-	}
 	if err != nil {
 		return 0, err.Error()
 	}

@@ -31,12 +31,10 @@ func (p *Packer) newRow() *packedRow {
 // Unpacking and packing an accepted panel gives the same bytes.
 func (p *Packer) CheckPanel(i int, src []byte) error {
 	f := p.f
-	if i < 0 || i >= f.panels() || len(src) != f.panelBytes {
-		panic(fmt.Sprintf("kleidiai: panel %d of %d, %d bytes of %d", i, f.panels(), len(src), f.panelBytes))
-	}
+	p.CheckIndex(i, src)
 	scratch := p.scratch.Get().(*[2]*packedRow)
 	defer p.scratch.Put(scratch)
-	row, rows := scratch[0], f.panelRows(i)
+	row, rows := scratch[0], p.PanelRows(i)
 	for r := range rows {
 		f.codes(row.codes, src, r)
 		p.scales(row.scales, src, r)
@@ -52,44 +50,40 @@ func (p *Packer) CheckPanel(i int, src []byte) error {
 	return nil
 }
 
-func (p *Packer) panelError(i, offset int, format string, args ...any) error {
-	return &packing.PanelError{Panel: i, Offset: int64(i)*int64(p.f.panelBytes) + int64(offset), Msg: fmt.Sprintf(format, args...)}
-}
-
 // checkRow checks row r of panel i, which is unpacked in row.
 func (p *Packer) checkRow(i int, panel []byte, r int, row *packedRow) error {
 	f, dtype := p.f, p.f.scaleDtype
 	for g, s := range row.scales {
 		if stored := float32(s * f.scaleFactor); !dtype.IsScale(s) || !dtype.IsScale(stored) {
-			return p.panelError(i, f.scaleAt(r, g), "the scale of row %d group %d is %v, stored as %v: want magnitudes of %v to %v (%s)", r, g, s, stored, dtype.Smallest(), dtype.Max(), dtype)
+			return p.PanelErrorf(i, f.scaleAt(r, g), "the scale of row %d group %d is %v, stored as %v: want magnitudes of %v to %v (%s)", r, g, s, stored, dtype.Smallest(), dtype.Max(), dtype)
 		}
-		if s < 0 && p.h.Flags&packing.FlagPositiveScales != 0 {
-			return p.panelError(i, f.scaleAt(r, g), "the scale of row %d group %d is %v in a payload of positive scales", r, g, s)
+		if s < 0 && p.Header().Flags&packing.FlagPositiveScales != 0 {
+			return p.PanelErrorf(i, f.scaleAt(r, g), "the scale of row %d group %d is %v in a payload of positive scales", r, g, s)
 		}
-		if p.hasPoints() {
+		if f.zero0 >= 0 {
 			if zero := f.zero(panel, r, g); math.IsNaN(float64(zero)) || math.IsInf(float64(zero), 0) {
-				return p.panelError(i, f.zeroAt(r, g), "the zero point of row %d group %d is %v", r, g, zero)
+				return p.PanelErrorf(i, f.zeroAt(r, g), "the zero point of row %d group %d is %v", r, g, zero)
 			}
 		}
 	}
 	for k, q := range row.codes[f.k:] {
 		if q != 0 {
-			return p.panelError(i, f.codeAt(r, f.k+k), "row %d has code %d past its %d columns, at column %d", r, int8(q), f.k, f.k+k)
+			return p.PanelErrorf(i, f.codeAt(r, f.k+k), "row %d has code %d past its %d columns, at column %d", r, int8(q), f.k, f.k+k)
 		}
 	}
 	if f.sum0 >= 0 {
 		at := f.sum0 + 4*r
 		if stored, sum := int32(get32(panel, at)), f.sum(row.codes); stored != sum {
-			return p.panelError(i, at, "the sum of row %d is %d, its codes make %d", r, stored, sum)
+			return p.PanelErrorf(i, at, "the sum of row %d is %d, its codes make %d", r, stored, sum)
 		}
 	}
 	if f.bias0 >= 0 {
 		bias, at := f.bias(panel, r), f.bias0+4*r
 		if math.IsNaN(float64(bias)) || math.IsInf(float64(bias), 0) {
-			return p.panelError(i, at, "the bias of row %d is %v", r, bias)
+			return p.PanelErrorf(i, at, "the bias of row %d is %v", r, bias)
 		}
-		if p.h.Flags&packing.FlagBias == 0 && math.Float32bits(bias) != 0 {
-			return p.panelError(i, at, "the bias of row %d is %v in a payload without one", r, bias)
+		if p.Header().Flags&packing.FlagBias == 0 && math.Float32bits(bias) != 0 {
+			return p.PanelErrorf(i, at, "the bias of row %d is %v in a payload without one", r, bias)
 		}
 	}
 	return nil
@@ -112,9 +106,9 @@ func (p *Packer) checkPadding(i int, panel []byte, r int, last, row *packedRow) 
 		what = "0, which rows past the last one have in this layout"
 	}
 	fail := func(offset int, field string) error {
-		return p.panelError(i, offset, "row %d has another %s than that %s", r, field, what)
+		return p.PanelErrorf(i, offset, "row %d has another %s than that %s", r, field, what)
 	}
-	end := f.panelRows(i) - 1
+	end := p.PanelRows(i) - 1
 	wantSum, wantBias := uint32(0), f.bias(panel, end)
 	if f.sum0 >= 0 {
 		wantSum = get32(panel, f.sum0+4*end)

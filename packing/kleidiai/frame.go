@@ -71,12 +71,6 @@ func newFrame(h *packing.Header) *frame {
 	return f
 }
 
-// panels is the number of panels.
-func (f *frame) panels() int { return (f.n-1)/f.nr + 1 }
-
-// panelRows is the number of rows of the matrix in a panel.
-func (f *frame) panelRows(panel int) int { return min(f.nr, f.n-panel*f.nr) }
-
 // stream is the number of bytes that a row contributes to the codes of a group.
 func (f *frame) stream() int { return f.group * f.bits / 8 }
 

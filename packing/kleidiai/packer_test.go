@@ -214,7 +214,7 @@ func TestPackerVectors(t *testing.T) {
 
 // packWeights packs w panel by panel.
 func packWeights(l *Packer, w *weights) []byte {
-	k, g, nr := int(l.h.Cols), l.Groups(), int(l.h.Tile.NR)
+	k, g, nr := int(l.Header().Cols), l.Groups(), int(l.Header().Tile.NR)
 	data, p := make([]byte, l.Panels()*l.PanelBytes()), l.NewPanel()
 	for i := range l.Panels() {
 		p.Rows = l.PanelRows(i)
@@ -268,10 +268,10 @@ func TestNewPackerRefuses(t *testing.T) {
 		edit        func(h *packing.Header)
 		unsupported string // part of the message; "" for a *packing.HeaderError
 	}{
-		{"lowbit", func(h *packing.Header) { h.Layout = packing.LayoutLowbit }, "layout lowbit is not one of KleidiAI's"},
+		{"lowbit", func(h *packing.Header) { h.Layout = packing.LayoutLowbit }, "layout lowbit, want qsi4cxp, qsi4c32p-f16, qsi8cxp, qai4c32p or qsu2cxp"},
 		{"bits", func(h *packing.Header) { h.Bits = 5 }, ""},
 		{"too many columns", func(h *packing.Header) { h.Cols = 1 << 31 }, "8 x 2147483648 weights are more than this machine can address"},
-		{"too large", func(h *packing.Header) { h.Rows = 1 << 56 }, "72057594037927936 x 32 weights are more than this machine can address"},
+		{"too large", func(h *packing.Header) { h.Rows = 1 << 56 }, "2017612633061982208 bytes are more than this machine can address"},
 	} {
 		h := good
 		c.edit(&h)

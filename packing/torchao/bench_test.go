@@ -19,7 +19,7 @@ func benchmarkPacker(b *testing.B, h packing.Header, f func(p packing.Packer, da
 	data := pack(b, h, m)
 	panel := p.NewPanel()
 	if e, ok := p.(*Embedding); ok {
-		p = e.testCompanions(b, 1)
+		p, _ = e.testCompanions(b, 1)
 	} else {
 		p.UnpackPanel(panel, data[HeaderSize:])
 	}

@@ -45,8 +45,8 @@ func TestLinearCheckPanel(t *testing.T) {
 		{"padding sum", put32(record+32+4*4, 1), "the sum of row 4 group 1 is 1, its codes make 0"},
 		{"zero point", put32(record+64, 128), "the zero point of row 0 group 1 is 128"},
 		{"padding zero point", put32(record+64+4*4, 1), "the zero point of row 4 group 1 is 1"},
-		{"bias", put32(l.panelBytes-32+4, 0xff800000), "the bias of row 1 is -Inf"},
-		{"padding bias", put32(l.panelBytes-4, 1), "the bias of padding row 7 is 1e-45, not 0"},
+		{"bias", put32(l.PanelBytes()-32+4, 0xff800000), "the bias of row 1 is -Inf"},
+		{"padding bias", put32(l.PanelBytes()-4, 1), "the bias of padding row 7 is 1e-45, not 0"},
 		{"padding code", func(panel []byte) int { // row 4 is in the nibbles of plane 1
 			at := l.groupBytes + 2*64
 			panel[at+16] ^= 1
@@ -54,11 +54,11 @@ func TestLinearCheckPanel(t *testing.T) {
 		}, "padding row 4 has a code that is not 0 at or after column 80"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			panel := slices.Clone(data[HeaderSize+l.panelBytes:])
+			panel := slices.Clone(data[HeaderSize+l.PanelBytes():])
 			if err := l.CheckPanel(1, panel); err != nil {
 				t.Fatal(err)
 			}
-			want := HeaderSize + int64(l.panelBytes+c.edit(panel))
+			want := HeaderSize + int64(l.PanelBytes()+c.edit(panel))
 			checkPanelError(t, l.CheckPanel(1, panel), want, c.reject)
 		})
 	}
@@ -68,7 +68,7 @@ func TestLinearCheckPanel(t *testing.T) {
 		t.Fatal(err)
 	}
 	put32(HeaderSize+l.codeBytes, math.Float32bits(-1))(data)
-	checkPanelError(t, l.CheckPanel(0, data[HeaderSize:][:l.panelBytes]), HeaderSize+int64(l.codeBytes), "the scale of row 0 group 0 is -1 in a payload of positive scales")
+	checkPanelError(t, l.CheckPanel(0, data[HeaderSize:][:l.PanelBytes()]), HeaderSize+int64(l.codeBytes), "the scale of row 0 group 0 is -1 in a payload of positive scales")
 }
 
 func checkPanelError(t *testing.T, err error, offset int64, msg string) {
@@ -169,7 +169,7 @@ func TestNewRefuses(t *testing.T) {
 			t.Errorf("%s: %T, error %v", c.name, p, err)
 		}
 	}
-	var unsupported *UnsupportedError
+	var unsupported *packing.UnsupportedError
 	if _, err := NewEmbedding(base); !errors.As(err, &unsupported) {
 		t.Errorf("linear as embedding: error %v, want an UnsupportedError", err)
 	}
@@ -191,17 +191,21 @@ func TestPackersPanic(t *testing.T) {
 	data := make([]byte, 1<<12)
 	row := make([]float32, 96)
 	for name, f := range map[string]func(){
-		"linear codes":            func() { p := linear.NewPanel(); p.Codes = p.Codes[1:]; linear.PackPanel(data[:linear.panelBytes], p) },
-		"linear zeros":            func() { p := linear.NewPanel(); p.Zeros = nil; linear.PackPanel(data[:linear.panelBytes], p) },
-		"linear rows":             func() { p := linear.NewPanel(); p.Rows = 0; linear.PackPanel(data[:linear.panelBytes], p) },
-		"linear dst":              func() { linear.PackPanel(data, linear.NewPanel()) },
-		"linear row":              func() { linear.DequantizeRow(row, data, 12) },
-		"linear negative row":     func() { linear.Row(nil, nil, nil, data, -1) },
-		"linear panel":            func() { linear.CheckPanel(2, data[:linear.panelBytes]) },
-		"embedding codes":         func() { p := embedding.NewPanel(); p.Codes = nil; embedding.PackPanel(data[:embedding.rowBytes], p) },
+		"linear codes":        func() { p := linear.NewPanel(); p.Codes = p.Codes[1:]; linear.PackPanel(data[:linear.PanelBytes()], p) },
+		"linear zeros":        func() { p := linear.NewPanel(); p.Zeros = nil; linear.PackPanel(data[:linear.PanelBytes()], p) },
+		"linear rows":         func() { p := linear.NewPanel(); p.Rows = 0; linear.PackPanel(data[:linear.PanelBytes()], p) },
+		"linear dst":          func() { linear.PackPanel(data, linear.NewPanel()) },
+		"linear row":          func() { linear.DequantizeRow(row, data, 12) },
+		"linear negative row": func() { linear.Row(nil, nil, nil, data, -1) },
+		"linear panel":        func() { linear.CheckPanel(2, data[:linear.PanelBytes()]) },
+		"embedding codes": func() {
+			p := embedding.NewPanel()
+			p.Codes = nil
+			embedding.PackPanel(data[:embedding.PanelBytes()], p)
+		},
 		"embedding src":           func() { embedding.UnpackPanel(embedding.NewPanel(), data) },
 		"embedding row":           func() { embedding.Bias(data, 3) },
-		"embedding panel":         func() { embedding.CheckPanel(3, data[:embedding.rowBytes]) },
+		"embedding panel":         func() { embedding.CheckPanel(3, data[:embedding.PanelBytes()]) },
 		"embedding scales":        func() { embedding.Row(nil, row, nil, data, 0) },
 		"embedding no companions": func() { embedding.DequantizeRow(row, data, 0) },
 	} {

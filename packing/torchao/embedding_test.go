@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/lowbit-go/gq/packing"
@@ -30,7 +31,7 @@ func TestEmbedding(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			e = e.testCompanions(t, h.Cols)
+			e, _ = e.testCompanions(t, h.Cols)
 			if err := e.CheckCompanions(); err != nil {
 				t.Fatal(err)
 			}
@@ -59,21 +60,20 @@ func TestCompanions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if e.ScalesBytes() != 36 || e.ZerosBytes() != 9 {
-		t.Fatalf("companions of %d and %d bytes, want 36 and 9", e.ScalesBytes(), e.ZerosBytes())
+	if _, err := e.WithCompanions(make([]byte, 36), make([]byte, 9)); err != nil {
+		t.Errorf("3 rows of 3 groups: %v", err)
 	}
-	var format *FormatError
-	if _, err := e.WithCompanions(make([]byte, 35), make([]byte, 9)); !errors.As(err, &format) {
-		t.Errorf("short scales: error %v, want a FormatError", err)
+	for _, size := range [][2]int{{35, 9}, {36, 10}} {
+		if _, err := e.WithCompanions(make([]byte, size[0]), make([]byte, size[1])); err == nil || !strings.Contains(err.Error(), "want 36 and 9") {
+			t.Errorf("companions of %d bytes: error %v", size, err)
+		}
 	}
-	if _, err := e.WithCompanions(make([]byte, 36), make([]byte, 10)); !errors.As(err, &format) {
-		t.Errorf("long zero points: error %v, want a FormatError", err)
-	}
+	var damage *packing.PanelError
 	for _, bad := range []float32{0, -1, float32(math.Inf(1)), 1e-40} {
-		with := e.testCompanions(t, 1)
-		binary.LittleEndian.PutUint32(with.scales[4*7:], math.Float32bits(bad))
-		if err := with.CheckCompanions(); !errors.As(err, &format) || format.Offset != 28 {
-			t.Errorf("scale %v: error %v, want a FormatError at byte 28", bad, err)
+		with, scales := e.testCompanions(t, 1)
+		binary.LittleEndian.PutUint32(scales[4*7:], math.Float32bits(bad))
+		if err := with.CheckCompanions(); !errors.As(err, &damage) || damage.Offset != 28 {
+			t.Errorf("scale %v: error %v, want a PanelError at byte 28", bad, err)
 		}
 	}
 }

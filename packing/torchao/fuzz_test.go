@@ -37,7 +37,7 @@ func FuzzUnpack(f *testing.F) {
 			return
 		}
 		if e, ok := p.(*Embedding); ok {
-			p = e.testCompanions(t, 1)
+			p, _ = e.testCompanions(t, 1)
 		}
 		row := make([]float32, h.Cols)
 		p.DequantizeRow(row, data, int(h.Rows)-1)

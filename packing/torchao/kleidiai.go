@@ -2,7 +2,6 @@ package torchao
 
 import (
 	"bytes"
-	"fmt"
 
 	"github.com/lowbit-go/gq/packing"
 )
@@ -18,31 +17,22 @@ import (
 // methods panic.
 type KleidiAI struct {
 	*packing.Lowbit // the rows of the matrix without padding
-	h               packing.Header
 	prefix          []byte
 }
 
-// NewKleidiAI prepares packing and reading of a payload with header h. It fails like h.Validate,
-// and with *UnsupportedError for another layout and for a payload that this machine cannot address.
+// NewKleidiAI prepares packing and reading of a payload with header h. It fails like
+// packing.NewGeometry.
 func NewKleidiAI(h packing.Header) (*KleidiAI, error) {
-	size, err := validate(h, packing.LayoutTorchAOKleidiAI)
+	if h.Layout != packing.LayoutTorchAOKleidiAI {
+		_, err := packing.NewGeometry(h, packing.LayoutTorchAOKleidiAI)
+		return nil, err
+	}
+	lowbit, err := packing.NewLowbit(h)
 	if err != nil {
 		return nil, err
 	}
-	inner := h
-	inner.Layout = packing.LayoutLowbit
-	lowbit, err := packing.NewLowbit(inner.Canonical())
-	if err != nil {
-		return nil, err
-	}
-	if want := int64(HeaderSize) + int64(lowbit.Panels())*int64(lowbit.PanelBytes()); want != size {
-		panic(fmt.Sprintf("torchao: %d bytes by the packed header, %d by the layout", size, want))
-	}
-	return &KleidiAI{lowbit, h, tiledHeader(typeKleidiAI, &h)}, nil
+	return &KleidiAI{lowbit, tiledHeader(typeKleidiAI, &h)}, nil
 }
-
-// Header returns the header that NewKleidiAI got.
-func (l *KleidiAI) Header() packing.Header { return l.h }
 
 // Prefix is TorchAO's header.
 func (l *KleidiAI) Prefix() []byte { return l.prefix }
@@ -60,7 +50,7 @@ func (l *KleidiAI) PackPanel(dst []byte, p *packing.Panel) {
 // like the scales.
 func (l *KleidiAI) pad(panel []byte, r int) {
 	const rows = 8 // of a panel, in both tiles
-	L := int(l.h.Tile.KR) / 2
+	L := int(l.Header().Tile.KR) / 2
 	k, groups := l.PackedCols(), l.Groups()
 	tail := panel[len(panel)-2*4*rows:]
 	for range groups {
@@ -78,34 +68,13 @@ func (l *KleidiAI) pad(panel []byte, r int) {
 	clear(tail[4*(rows+r):])
 }
 
-// Row reads one row of data, see packing.Packer.
-func (l *KleidiAI) Row(codes []int8, scales []float32, zeros []int8, data []byte, row int) {
-	l.Lowbit.Row(codes, scales, zeros, data[HeaderSize:], row)
-}
-
-// DequantizeRow reads one row of data as K weights: float32(q) * scale, rounded
-// once.
-func (l *KleidiAI) DequantizeRow(dst []float32, data []byte, row int) {
-	l.Lowbit.DequantizeRow(dst, data[HeaderSize:], row)
-}
-
-// Bias reads the bias of one row: 0 without packing.FlagBias.
-func (l *KleidiAI) Bias(data []byte, row int) float32 {
-	return l.Lowbit.Bias(data[HeaderSize:], row)
-}
-
-// Sum reads the stored sum of one row, see packing.Lowbit.
-func (l *KleidiAI) Sum(data []byte, row int) float32 {
-	return l.Lowbit.Sum(data[HeaderSize:], row)
-}
-
 // CheckPanel reports, as *packing.PanelError, the first defect of panel i of the payload, whose
 // bytes are src: a defect that packing.Lowbit.CheckPanel finds, or padding that differs from
 // TorchAO's.
 func (l *KleidiAI) CheckPanel(i int, src []byte) error {
 	rows := l.PanelRows(i)
 	if rows%2 == 0 {
-		return shift(l.Lowbit.CheckPanel(i, src))
+		return l.Lowbit.CheckPanel(i, src)
 	}
 	// The last panel of an odd number of rows: check it as if it repeated its
 	// last row, then the padding.
@@ -114,7 +83,7 @@ func (l *KleidiAI) CheckPanel(i int, src []byte) error {
 	p.Rows = rows
 	l.Lowbit.PackPanel(again, p)
 	if err := l.Lowbit.CheckPanel(i, again); err != nil {
-		return shift(err)
+		return err
 	}
 	l.pad(again, rows)
 	if !bytes.Equal(again, src) {
@@ -122,15 +91,7 @@ func (l *KleidiAI) CheckPanel(i int, src []byte) error {
 		for again[at] == src[at] {
 			at++
 		}
-		return shift(&packing.PanelError{Panel: i, Offset: int64(i)*int64(len(src)) + int64(at), Msg: fmt.Sprintf("byte %d of the panel is %#02x; packing its codes, scales and biases gives %#02x", at, src[at], again[at])})
+		return l.PanelErrorf(i, at, "byte %d of the panel is %#02x; packing its codes, scales and biases gives %#02x", at, src[at], again[at])
 	}
 	return nil
-}
-
-// shift moves the offset of a *packing.PanelError by TorchAO's header.
-func shift(err error) error {
-	if panel, ok := err.(*packing.PanelError); ok {
-		panel.Offset += HeaderSize
-	}
-	return err
 }

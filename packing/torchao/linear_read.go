@@ -11,7 +11,7 @@ import (
 // UnpackPanel unpacks all 8 rows of a panel into p.
 func (l *Linear) UnpackPanel(p *packing.Panel, src []byte) {
 	p.Rows = nr
-	l.checkArgs(src, p)
+	l.CheckArgs(src, p)
 	codes := codeBytes(p.Codes)
 	for g := range l.groups {
 		group := src[g*l.groupBytes:][:l.groupBytes]
@@ -32,14 +32,14 @@ func (l *Linear) UnpackPanel(p *packing.Panel, src []byte) {
 		}
 	}
 	for r := range p.Bias {
-		p.Bias[r] = getFloat(src[l.panelBytes-4*nr:], r)
+		p.Bias[r] = getFloat(src[l.PanelBytes()-4*nr:], r)
 	}
 }
 
 // Row reads one row of data without unpacking its panel: K codes, G scales and, if the layout has
 // zero points, G zero points; otherwise zeros is unused. Any of the three may be nil.
 func (l *Linear) Row(codes []int8, scales []float32, zeros []int8, data []byte, row int) {
-	panel, r := l.panelOf(data, row)
+	panel, r := l.PanelOf(data, row)
 	for g := range l.groups {
 		group := panel[g*l.groupBytes:][:l.groupBytes]
 		if codes != nil {
@@ -63,7 +63,7 @@ func (l *Linear) Row(codes []int8, scales []float32, zeros []int8, data []byte, 
 // DequantizeRow reads one row of data as K weights: float32(q - z) * scale, rounded once. The bits
 // equal the result of TorchAO's shared embedding, which unpacks all 8 rows of the panel.
 func (l *Linear) DequantizeRow(dst []float32, data []byte, row int) {
-	panel, r := l.panelOf(data, row)
+	panel, r := l.PanelOf(data, row)
 	dst = dst[:l.k]
 	for g := range l.groups {
 		group := panel[g*l.groupBytes:][:l.groupBytes]
@@ -86,19 +86,11 @@ func (l *Linear) DequantizeRow(dst []float32, data []byte, row int) {
 
 // Bias reads the bias of one row: 0 without packing.FlagBias.
 func (l *Linear) Bias(data []byte, row int) float32 {
-	panel, r := l.panelOf(data, row)
+	panel, r := l.PanelOf(data, row)
 	if !l.bias {
 		return 0
 	}
-	return getFloat(panel[l.panelBytes-4*nr:], r)
-}
-
-// panelOf returns the panel that holds a row, and the row's index r in the panel.
-func (l *Linear) panelOf(data []byte, row int) (panel []byte, r int) {
-	if row < 0 || row >= l.rows {
-		panic(fmt.Sprintf("torchao: row %d of %d", row, l.rows))
-	}
-	return data[HeaderSize+row/nr*l.panelBytes:][:l.panelBytes], row % nr
+	return getFloat(panel[l.PanelBytes()-4*nr:], r)
 }
 
 // chunk unpacks the two halves of row r in the first unit of unit.
@@ -115,14 +107,12 @@ func (l *Linear) chunk(unit []byte, r int) (x0, x1 uint64) {
 //   - a bias that is not finite
 //   - a number other than 0 in a row past the last one
 func (l *Linear) CheckPanel(i int, src []byte) error {
-	if i < 0 || i >= l.panels || len(src) != l.panelBytes {
-		panic(fmt.Sprintf("torchao: panel %d of %d, %d bytes of %d", i, l.panels, len(src), l.panelBytes))
-	}
+	l.CheckIndex(i, src)
 	rows := l.PanelRows(i)
 	for g := range l.groups {
 		for r := range nr {
 			if offset, msg := l.checkGroup(src, g, r, r >= rows); msg != "" {
-				return l.panelError(i, offset, msg)
+				return l.PanelErrorf(i, offset, "%s", msg)
 			}
 		}
 	}
@@ -130,16 +120,12 @@ func (l *Linear) CheckPanel(i int, src []byte) error {
 		return nil
 	}
 	for r := range nr {
-		offset := l.panelBytes - 4*nr + 4*r
+		offset := l.PanelBytes() - 4*nr + 4*r
 		if msg := checkBias(getFloat(src[offset:], 0), r, r >= rows); msg != "" {
-			return l.panelError(i, offset, msg)
+			return l.PanelErrorf(i, offset, "%s", msg)
 		}
 	}
 	return nil
-}
-
-func (l *Linear) panelError(i, offset int, msg string) error {
-	return &packing.PanelError{Panel: i, Offset: HeaderSize + int64(i)*int64(l.panelBytes) + int64(offset), Msg: msg}
 }
 
 // checkGroup checks group g of row r of a panel. It returns the defect and its offset in the panel.
@@ -154,7 +140,7 @@ func (l *Linear) checkGroup(panel []byte, g, r int, padding bool) (offset int, m
 		sum += sumPairs(bytePairs(x0^half)+bytePairs(x1^half)) - 128*chunkCols
 	}
 	scale, stored := getFloat(panel[record:], r), getInt(panel[record:], nr+r)
-	if msg := checkScale(scale, r, g, padding, l.h.Flags&packing.FlagPositiveScales != 0); msg != "" {
+	if msg := checkScale(scale, r, g, padding, l.Header().Flags&packing.FlagPositiveScales != 0); msg != "" {
 		return record + 4*r, msg
 	}
 	if int(stored) != sum {

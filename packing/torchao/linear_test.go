@@ -206,7 +206,7 @@ func TestRowBytes(t *testing.T) {
 				}
 			}
 			for i := range holds { // only some bytes of a 4-byte field may change
-				if holds[i] && i >= HeaderSize && (i-HeaderSize)%l.panelBytes%l.groupBytes >= l.codeBytes {
+				if holds[i] && i >= HeaderSize && (i-HeaderSize)%l.PanelBytes()%l.groupBytes >= l.codeBytes {
 					spoil(holds[i&^3:][:4], true)
 				}
 			}
@@ -236,7 +236,7 @@ func TestPackersDoNotAllocate(t *testing.T) {
 			t.Fatal(err)
 		}
 		if e, ok := p.(*Embedding); ok {
-			p = e.testCompanions(t, 1)
+			p, _ = e.testCompanions(t, 1)
 		}
 		panel, row := p.NewPanel(), make([]float32, h.Cols)
 		last := data[len(data)-p.PanelBytes():]

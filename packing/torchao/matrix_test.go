@@ -124,11 +124,11 @@ func randomCodes(rng *rand.Rand, bits, n int) []int8 {
 	return q
 }
 
-// testCompanions gives e random companions.
-func (e *Embedding) testCompanions(t testing.TB, seed uint64) *Embedding {
+// testCompanions gives e random companions, and returns their scales.
+func (e *Embedding) testCompanions(t testing.TB, seed uint64) (with *Embedding, scales []byte) {
 	rng := rand.New(rand.NewPCG(seed, 9))
-	scales, zeros := make([]byte, 0, e.ScalesBytes()), make([]byte, e.ZerosBytes())
-	for _, s := range randomScales(rng, e.h, len(zeros)) {
+	zeros := make([]byte, e.Panels()*e.Groups())
+	for _, s := range randomScales(rng, e.Header(), len(zeros)) {
 		scales = binary.LittleEndian.AppendUint32(scales, math.Float32bits(s))
 	}
 	for i := range zeros {
@@ -138,7 +138,7 @@ func (e *Embedding) testCompanions(t testing.TB, seed uint64) *Embedding {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return with
+	return with, scales
 }
 
 // testTiles are the tiles of type 3.

@@ -174,14 +174,10 @@ func (c *embeddingCase) header() packing.Header {
 }
 
 // companions packs the scales and zero points as companions.
-func (c *embeddingCase) companions(e *Embedding) (scales, zeros []byte) {
-	scales, zeros = make([]byte, e.ScalesBytes()), make([]byte, e.ZerosBytes())
-	p, g := e.NewPanel(), e.Groups()
-	for r := range int(c.Rows) {
-		copy(p.Scales, c.Scales[r*g:])
-		copy(p.Zeros, c.Zeros[r*g:])
-		e.PackScales(scales[4*g*r:], p)
-		e.PackZeros(zeros[g*r:], p)
+func (c *embeddingCase) companions() (scales, zeros []byte) {
+	for i, s := range c.Scales {
+		scales = binary.LittleEndian.AppendUint32(scales, math.Float32bits(s))
+		zeros = append(zeros, byte(c.Zeros[i]))
 	}
 	return scales, zeros
 }
@@ -196,7 +192,7 @@ func TestEmbeddingVectors(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if e, err = e.WithCompanions(c.companions(e)); err != nil {
+			if e, err = e.WithCompanions(c.companions()); err != nil {
 				t.Fatal(err)
 			}
 			row, k, g := make([]float32, c.Cols), int(c.Cols), e.Groups()
