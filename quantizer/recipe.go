@@ -225,7 +225,7 @@ func groupName(g int) string {
 
 // mappings, algorithms and scaleDtypes are the values that users may state.
 var (
-	mappings       = []gqf.Mapping{gqf.MappingFullRange, gqf.MappingSymmetric, gqf.MappingSymmetricNoClip, gqf.MappingAsymmetric, gqf.MappingHalfStep}
+	mappings       = []gqf.Mapping{gqf.MappingFullRange, gqf.MappingSymmetric, gqf.MappingSymmetricNoClip, gqf.MappingAsymmetric, gqf.MappingHalfStep, gqf.MappingKQuant}
 	algorithms     = []gqf.Algorithm{gqf.AlgorithmSearch, gqf.AlgorithmRTN, gqf.AlgorithmHQQ, gqf.AlgorithmGPTQ, gqf.AlgorithmGPTQFT, gqf.AlgorithmImatrix, gqf.AlgorithmAWQ}
 	scaleDtypes    = []packing.ScaleDtype{packing.ScaleBF16, packing.ScaleF16, packing.ScaleF32}
 	mappingNames   = namesOf(mappings)
@@ -247,8 +247,8 @@ func parseMapping(s string) (gqf.Mapping, bool) {
 	return m, ok && m != gqf.MappingNone
 }
 
-// ParseMapping reads the name of a mapping: full-range, symmetric, symmetric-no-clip, asymmetric or
-// half-step.
+// ParseMapping reads the name of a mapping: full-range, symmetric, symmetric-no-clip, asymmetric,
+// half-step or k-quant.
 func ParseMapping(s string) (gqf.Mapping, error) {
 	m, ok := parseMapping(s)
 	if !ok {

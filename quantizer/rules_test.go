@@ -58,7 +58,7 @@ func TestParseRuleErrors(t *testing.T) {
 		"a=4,99999999999999999999":            `use a multiple of 16`,
 		"a=4,":                                `"" is neither a group`,
 		"a=4,none":                            `"none" is neither a group`,
-		"a=4,bf32":                            `"bf32" is neither a group (a multiple of 16, or channel), nor a mapping (full-range, symmetric, symmetric-no-clip, asymmetric, half-step), nor a scale dtype (bf16, f16, f32), nor an algorithm (search, rtn, hqq`,
+		"a=4,bf32":                            `"bf32" is neither a group (a multiple of 16, or channel), nor a mapping (full-range, symmetric, symmetric-no-clip, asymmetric, half-step, k-quant), nor a scale dtype (bf16, f16, f32), nor an algorithm (search, rtn, hqq`,
 		"a=4,32,64":                           `"64" repeats`,
 		"a=4,f16,f16":                         `"f16" repeats`,
 		"a=4,rtn,hqq":                         `"hqq" repeats`,

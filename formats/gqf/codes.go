@@ -44,11 +44,12 @@ const (
 	MappingSymmetricNoClip Mapping = 3 // TorchAO's SYMMETRIC_NO_CLIPPING_ERR
 	MappingAsymmetric      Mapping = 4 // with zero points
 	MappingHalfStep        Mapping = 5 // the half-step grid; the absolute maximum goes to its last step, 2^(bits-1) - 1/2
+	MappingKQuant          Mapping = 6 // llama.cpp's K types, which only .gguf files hold: never in a .gqf file
 
 	MappingOther Mapping = 255 // none of the above, also every unknown code
 )
 
-var mappingNames = []string{"none", "full-range", "symmetric", "symmetric-no-clip", "asymmetric", "half-step"}
+var mappingNames = []string{"none", "full-range", "symmetric", "symmetric-no-clip", "asymmetric", "half-step", "k-quant"}
 
 // String gives the mapping's name as the command line spells it.
 func (m Mapping) String() string { return informativeName(mappingNames, uint8(m)) }

@@ -3,9 +3,11 @@ package rounding
 import (
 	"bufio"
 	"encoding/binary"
+	"fmt"
 	"io"
 	"math"
 
+	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/formats/gqf"
 )
 
@@ -20,10 +22,16 @@ type Shape struct {
 	HalfStep bool `json:"half_step,omitempty"`
 	// ZeroPoints reports whether each group has a zero point.
 	ZeroPoints bool `json:"zero_points,omitempty"`
+	// Type is the ggml type of a matrix of blocks, which hold codes, scales and minima. Default
+	// (F32): no blocks.
+	Type gguf.TensorType `json:"type,omitempty"`
 }
 
 // Shape is the shape of a matrix with these rows and columns.
 func (s Scheme) Shape(rows, cols int) Shape {
+	if s.Type != 0 {
+		return Shape{Rows: rows, Cols: cols, Group: s.GroupWidth(cols), Type: s.Type}
+	}
 	return Shape{
 		Rows: rows, Cols: cols, Group: s.GroupWidth(cols),
 		HalfStep: s.Mapping == gqf.MappingHalfStep, ZeroPoints: s.Mapping == gqf.MappingAsymmetric,
@@ -33,8 +41,19 @@ func (s Scheme) Shape(rows, cols int) Shape {
 // Groups is the number of groups of a row.
 func (s Shape) Groups() int { return (s.Cols + s.Group - 1) / s.Group }
 
+// blockBytes is the size of a row's blocks; 0 without blocks.
+func (s Shape) blockBytes() int {
+	if s.Type == 0 {
+		return 0
+	}
+	return int(s.Type.Size(int64(s.Cols)))
+}
+
 // Bytes is the size of the output of Codes.Write.
 func (s Shape) Bytes() int64 {
+	if s.Type != 0 {
+		return int64(s.Rows) * int64(s.blockBytes())
+	}
 	n := int64(s.Cols) + 4*int64(s.Groups())
 	if s.ZeroPoints {
 		n += int64(s.Groups())
@@ -43,15 +62,23 @@ func (s Shape) Bytes() int64 {
 }
 
 // Row holds a row's codes [Cols], and the scales and zero points of its groups. Zeros is nil if the
-// shape has none.
+// shape has none. A row of blocks has only Blocks.
 type Row struct {
 	Codes  []int8
 	Scales []float32
 	Zeros  []int8
+	Blocks []byte // as a .gguf file stores them
 }
 
-// Dequantize sets dst to the weights of a row: (q - z) s, or (q + 1/2) s on the half-step grid.
+// Dequantize sets dst to the weights of a row: (q - z) s, or (q + 1/2) s on the half-step grid, or
+// what the blocks stand for.
 func (s Shape) Dequantize(dst []float32, r Row) {
+	if s.Type != 0 {
+		if err := s.Type.Decode(dst, r.Blocks); err != nil {
+			panic(fmt.Sprintf("rounding: a row of the wrong length: %v", err))
+		}
+		return
+	}
 	half := float32(0)
 	if s.HalfStep {
 		half = 0.5
@@ -67,16 +94,21 @@ func (s Shape) Dequantize(dst []float32, r Row) {
 	}
 }
 
-// Codes are the codes, scales and zero points of a matrix: a little more than a byte per weight.
+// Codes are the codes, scales and zero points of a matrix: a little more than a byte per weight. Or
+// they are its blocks, and the other fields are nil.
 type Codes struct {
 	Shape
 	Values []int8    // [Rows][Cols]
 	Scales []float32 // [Rows][Groups]
 	Zeros  []int8    // [Rows][Groups]; nil without zero points
+	Blocks []byte    // of all rows
 }
 
 // NewCodes allocates the codes of a matrix.
 func NewCodes(s Shape) *Codes {
+	if s.Type != 0 {
+		return &Codes{Shape: s, Blocks: make([]byte, s.Bytes())}
+	}
 	n := s.Rows * s.Groups()
 	c := &Codes{Shape: s, Values: make([]int8, s.Rows*s.Cols), Scales: make([]float32, n)}
 	if s.ZeroPoints {
@@ -87,6 +119,10 @@ func NewCodes(s Shape) *Codes {
 
 // Row is a view of row i.
 func (c *Codes) Row(i int) Row {
+	if c.Type != 0 {
+		n := c.blockBytes()
+		return Row{Blocks: c.Blocks[i*n:][:n:n]}
+	}
 	n := c.Groups()
 	r := Row{Codes: c.Values[i*c.Cols:][:c.Cols:c.Cols], Scales: c.Scales[i*n:][:n:n]}
 	if c.Zeros != nil {
@@ -101,14 +137,17 @@ func (c *Codes) ReadRow(i int, dst Row) error {
 	copy(dst.Codes, r.Codes)
 	copy(dst.Scales, r.Scales)
 	copy(dst.Zeros, r.Zeros)
+	copy(dst.Blocks, r.Blocks)
 	return nil
 }
 
 // DequantizeRow sets dst to the weights of row i.
 func (c *Codes) DequantizeRow(dst []float32, i int) { c.Dequantize(dst, c.Row(i)) }
 
-// Write writes all codes, then all scales, then all zero points; b keeps the first error.
+// Write writes all blocks, or all codes, then all scales, then all zero points; b keeps the first
+// error.
 func (c *Codes) Write(b *bufio.Writer) {
+	_, _ = b.Write(c.Blocks)
 	for _, q := range c.Values {
 		_ = b.WriteByte(byte(q))
 	}
@@ -129,6 +168,11 @@ type StoredCodes struct {
 
 // ReadRow reads row i. It may be called from several goroutines.
 func (s *StoredCodes) ReadRow(i int, dst Row) error {
+	if s.Type != 0 {
+		n := s.blockBytes()
+		_, err := s.File.ReadAt(dst.Blocks[:n], s.At+int64(i)*int64(n))
+		return err
+	}
 	row, rows, groups := int64(i), int64(s.Rows), int64(s.Groups())
 	b := make([]byte, max(s.Cols, 4*s.Groups()))
 	read := func(n, at int64) error {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/packing"
 )
@@ -14,13 +15,19 @@ import (
 // TestCodes stores the codes of a matrix and reads them again. Their rows must dequantize to the
 // weights of a Rounder.
 func TestCodes(t *testing.T) {
-	const rows, cols = 5, 70
+	const rows = 5
+	blocks, _ := BlockScheme(gguf.Q3_K, gqf.AlgorithmRTN)
 	for _, s := range []Scheme{
+		blocks,
 		{Bits: 4, Group: 32, Mapping: gqf.MappingFullRange, ScaleDtype: packing.ScaleBF16},
 		{Bits: 3, Group: 16, Mapping: gqf.MappingAsymmetric, ScaleDtype: packing.ScaleF16},
 		{Bits: 1, Group: 0, Mapping: gqf.MappingHalfStep, ScaleDtype: packing.ScaleF32},
 		{Bits: 8, Group: 128, Mapping: gqf.MappingAsymmetric, ScaleDtype: packing.ScaleF32},
 	} {
+		cols := 70
+		if s.Type != 0 {
+			cols = 512
+		}
 		q, err := NewRounder(s, cols)
 		if err != nil {
 			t.Fatal(err)

@@ -25,6 +25,9 @@ func (r *Rounder) LimitScales(smallest float32) { r.q.LimitScales(smallest) }
 
 // Quantize chooses a row's codes. Its errors are RowQuantizer.Quantize's.
 func (r *Rounder) Quantize(dst Row, x []float32) error {
+	if r.shape.Type != 0 {
+		return r.q.QuantizeBlocks(dst.Blocks, x, nil)
+	}
 	return r.q.Quantize(dst.Codes, dst.Scales, dst.Zeros, x, nil)
 }
 

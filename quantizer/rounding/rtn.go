@@ -48,6 +48,7 @@ type RowQuantizer struct {
 	search      *searcher // nil if the algorithm needs none
 	importance  []float32 // see Weigh
 	flat        bool
+	blocks      *blockRows // nil without a Type
 	unused      vec.ErrorSum
 }
 
@@ -60,6 +61,9 @@ func NewRowQuantizer(s Scheme, k int) (*RowQuantizer, error) {
 	if k <= 0 {
 		return nil, fmt.Errorf("rows of %d weights cannot be quantized", k)
 	}
+	if err := s.validateColumns(k); err != nil {
+		return nil, err
+	}
 	if s.Algorithm.Calibrated() { // searches for matrices that calibration did not reach, and with its weights
 		s.Algorithm = gqf.AlgorithmSearch
 	}
@@ -68,6 +72,9 @@ func NewRowQuantizer(s Scheme, k int) (*RowQuantizer, error) {
 		r.group = k
 	}
 	r.qmin, r.qmax = codeRange(s.Bits)
+	if s.Type != 0 {
+		r.blocks = newBlockRows(s, k)
+	}
 	n := s.Groups(k)
 	scratch := make([]float32, 3*n)
 	r.lo, r.hi, r.inv = scratch[:n:n], scratch[n:2*n:2*n], scratch[2*n:]

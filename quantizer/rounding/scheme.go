@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/packing"
 )
@@ -27,10 +28,18 @@ type Scheme struct {
 	PositiveScales bool
 	// Algorithm chooses scales, zero points and codes. Default (AlgorithmNone): rtn.
 	Algorithm gqf.Algorithm
+	// Type makes a row's result blocks of a ggml type instead of codes, scales and zero points, see
+	// BlockScheme, which sets the other fields. Default (F32): codes.
+	Type gguf.TensorType
 }
 
 // Validate reports the first field that is out of range, or fields that contradict each other.
 func (s Scheme) Validate() error {
+	if s.Type != 0 {
+		if err := s.validateBlocks(); err != nil {
+			return err
+		}
+	}
 	switch {
 	case s.Bits < 1 || s.Bits > 8:
 		return fmt.Errorf("%d bits: use 1 to 8", s.Bits)
@@ -44,6 +53,10 @@ func (s Scheme) Validate() error {
 	case gqf.MappingFullRange:
 		if s.Bits == 1 && s.PositiveScales {
 			return fmt.Errorf("1-bit full-range has the codes -1 and 0, so positive weights need a negative scale: allow negative scales, or use asymmetric")
+		}
+	case gqf.MappingKQuant:
+		if s.Type == 0 {
+			return fmt.Errorf("mapping %s is for .gguf files only: use another mapping, or write a .gguf file", s.Mapping)
 		}
 	case gqf.MappingHalfStep:
 		switch {
@@ -112,8 +125,15 @@ func (s Scheme) Header(rows, cols int64, tile packing.Tile) packing.Header {
 // Positive reports whether the scheme has only positive scales.
 func (s Scheme) Positive() bool { return s.PositiveScales || s.Mapping != gqf.MappingFullRange }
 
-// String names the scheme: "4-bit group 32 full-range bf16". It omits round-to-nearest.
+// String names the scheme: "4-bit group 32 full-range bf16", or "Q4_K search". It omits
+// round-to-nearest.
 func (s Scheme) String() string {
+	if s.Type != 0 {
+		if s.Algorithm > gqf.AlgorithmRTN {
+			return s.Type.String() + " " + s.Algorithm.String()
+		}
+		return s.Type.String()
+	}
 	group := "per channel"
 	if s.Group != 0 {
 		group = fmt.Sprintf("group %d", s.Group)

@@ -1,0 +1,220 @@
+package rounding
+
+import (
+	"github.com/lowbit-go/gq/formats/gguf"
+	"github.com/lowbit-go/gq/internal/floats"
+	"github.com/lowbit-go/gq/internal/vec"
+	"github.com/lowbit-go/gq/packing"
+)
+
+// maxGroups is the number of groups of the largest block.
+const maxGroups = 16
+
+// blockFit holds the scales and minima of a block as they are stored, and what follows from them:
+// code q of group g stands for q*scale[g] + offset[g].
+type blockFit struct {
+	d, dmin       float32 // F16 numbers
+	sub, min      [maxGroups]int32
+	scale, offset [maxGroups]float32
+}
+
+// set sets a group's integers. The products are exact: 11 bits by at most 8.
+func (f *blockFit) set(g int, sub, min int32) {
+	f.sub[g], f.min[g] = sub, min
+	f.scale[g] = float32(f.d * float32(sub))
+	f.offset[g] = 0 - float32(f.dmin*float32(min))
+}
+
+// inverse is the inverse of a group's scale; 0 for the scale 0, whose weights all have code 0.
+func (f *blockFit) inverse(g int) float32 {
+	if f.scale[g] == 0 {
+		return 0
+	}
+	return 1 / f.scale[g]
+}
+
+// blockRows is the part of a RowQuantizer for block types.
+type blockRows struct {
+	*blockGrid
+	kind   gguf.TensorType
+	groups int // of a block
+	fields gguf.Fields
+}
+
+func newBlockRows(s Scheme, k int) *blockRows {
+	g := blockGrids[s.Type]
+	weights := s.Type.BlockWeights()
+	n := k / weights
+	b := &blockRows{blockGrid: g, kind: s.Type, groups: weights / g.group}
+	b.fields = gguf.Fields{Codes: make([]int8, k), Scales: make([]float32, n)}
+	if g.minMax > 0 {
+		b.fields.Mins = make([]float32, n)
+	}
+	if g.super() {
+		b.fields.SubScales = make([]int8, n*b.groups)
+		if g.minMax > 0 {
+			b.fields.SubMins = make([]uint8, n*b.groups)
+		}
+	}
+	return b
+}
+
+// QuantizeBlocks chooses the blocks of the row x of k weights for a scheme with a Type. dst has the
+// size of k weights of the type. The squared errors and squared weights are added to acc, unless it
+// is nil. Nothing is allocated.
+//
+// rtn maps a group's range, zero included, to the codes: with minima, the least weight to code 0 and
+// the greatest to the last code; without, the weight of largest size to the code of largest size,
+// whose sign is negative. The largest scale of a super-block gets the sub-scale of largest size, the
+// largest minimum the greatest one; the others are rounded to nearest. Codes are chosen against the stored numbers. A scale too small for F16 becomes
+// the smallest F16 number.
+//
+// It fails with *NonFiniteError if x holds a NaN or an infinity, and with *ScaleError if a scale or
+// minimum is too large for F16. dst is then undefined.
+func (r *RowQuantizer) QuantizeBlocks(dst []byte, x []float32, acc *vec.ErrorSum) error {
+	if !vec.GroupRange(r.lo, r.hi, x, r.group) {
+		return nonFinite(x)
+	}
+	if acc == nil {
+		acc = &r.unused
+	}
+	b := r.blocks
+	n := b.groups * b.group
+	for i := range b.fields.Scales {
+		at := i * b.groups
+		lo, hi, block := r.lo[at:][:b.groups], r.hi[at:][:b.groups], x[i*n:][:n]
+		var f blockFit
+		if g, need := b.ideal(&f, lo, hi); g >= 0 {
+			return &ScaleError{Group: at + g, Scale: need, Dtype: packing.ScaleF16}
+		}
+		b.store(i, &f)
+		b.codes(b.fields.Codes[i*n:][:n], &f, block, acc)
+	}
+	return b.kind.Encode(dst, b.fields)
+}
+
+// ideal sets f to round-to-nearest's scales and minima for groups of these ranges. If F16 cannot
+// hold the scale or the minimum of a group, it returns the group and the number; otherwise g is -1.
+func (b *blockRows) ideal(f *blockFit, lo, hi []float32) (g int, need float32) {
+	var scales, mins [maxGroups]float32
+	for g := range lo {
+		switch {
+		case b.minMax > 0:
+			scales[g], mins[g] = (hi[g]-lo[g])/float32(b.qmax), -lo[g]
+		case hi[g] >= -lo[g]:
+			scales[g] = hi[g] / float32(b.qmin)
+		default:
+			scales[g] = lo[g] / float32(b.qmin)
+		}
+	}
+	last := b.subMax
+	if b.subMin < 0 {
+		last = b.subMin
+	}
+	top, least := largest(scales[:len(lo)]), largest(mins[:len(lo)])
+	var ok bool
+	if f.d, ok = storeF16(scales[top] / float32(last)); !ok {
+		return top, scales[top] / float32(last)
+	}
+	if b.minMax > 0 {
+		if f.dmin, ok = storeF16(mins[least] / float32(b.minMax)); !ok {
+			return least, mins[least] / float32(b.minMax)
+		}
+	}
+	for g := range lo {
+		f.set(g, b.nearestSub(scales[g], f.d), b.nearestMin(mins[g], f.dmin))
+	}
+	return -1, 0
+}
+
+// largest is the index of the number of largest size.
+func largest(v []float32) (at int) {
+	for i := range v {
+		if floats.Abs(v[i]) > floats.Abs(v[at]) {
+			at = i
+		}
+	}
+	return at
+}
+
+// smallestF16 is the smallest positive F16 number.
+const smallestF16 = 0x1p-24
+
+// storeF16 rounds a scale to F16. If it is too small, the result is the smallest number of its sign.
+func storeF16(v float32) (stored float32, ok bool) {
+	stored = floats.F16ToF32(floats.F16FromF32(v))
+	switch {
+	case stored != 0 || v == 0:
+	case v > 0:
+		stored = smallestF16
+	default:
+		stored = -smallestF16
+	}
+	return stored, floats.Finite(stored)
+}
+
+// nearestSub is the sub-scale nearest to a group's scale.
+func (b *blockGrid) nearestSub(scale, d float32) int32 {
+	if d == 0 {
+		return int32(max(b.subMin, min(0, b.subMax)))
+	}
+	return int32(min(max(roundToEven(scale/d), float32(b.subMin)), float32(b.subMax)))
+}
+
+// nearestMin is the integer minimum nearest to a group's minimum. The one minimum of a type without
+// sub-scales is stored as it is.
+func (b *blockGrid) nearestMin(m, dmin float32) int32 {
+	switch {
+	case !b.super():
+		return int32(b.minMax)
+	case dmin == 0:
+		return 0
+	}
+	return int32(min(max(roundToEven(m/dmin), 0), float32(b.minMax)))
+}
+
+// store sets the fields of block i except its codes.
+func (b *blockRows) store(i int, f *blockFit) {
+	at := i * b.groups
+	b.fields.Scales[i] = f.d
+	if b.minMax > 0 {
+		b.fields.Mins[i] = f.dmin
+	}
+	if !b.super() {
+		if b.minMax > 0 { // these types add the minimum
+			b.fields.Mins[i] = 0 - f.dmin
+		}
+		return
+	}
+	for g := range b.groups {
+		b.fields.SubScales[at+g] = int8(f.sub[g])
+		if b.minMax > 0 {
+			b.fields.SubMins[at+g] = uint8(f.min[g])
+		}
+	}
+}
+
+// codes chooses the codes of a block for its stored scales and minima, and adds squares to acc:
+//
+//	q = clamp(rne((x - offset) * (1/scale)))
+//	e = x - (q*scale + offset)
+func (b *blockRows) codes(dst []int8, f *blockFit, x []float32, acc *vec.ErrorSum) {
+	qmin, qmax := float32(b.qmin), float32(b.qmax)
+	var noise, signal [vec.Lanes]float32
+	for g := range b.groups {
+		scale, offset, inv := f.scale[g], f.offset[g], f.inverse(g)
+		at := g * b.group
+		codes := dst[at:][:b.group]
+		for i, v := range x[at:][:b.group] {
+			q := roundSmall(min(max(float32((v-offset)*inv), qmin), qmax))
+			codes[i] = int8(q)
+			e := v - (float32(q*scale) + offset)
+			noise[i%vec.Lanes] += float32(e * e)
+			signal[i%vec.Lanes] += float32(v * v)
+		}
+	}
+	for i := range vec.Lanes {
+		acc.Noise[i] += float64(noise[i])
+		acc.Signal[i] += float64(signal[i])
+	}
+}
