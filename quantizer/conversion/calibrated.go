@@ -52,7 +52,7 @@ func (p *Plan) Matrices() []Matrix {
 
 // matrix is a slice of the item.
 func (it *quantized) matrix(slice int) Matrix {
-	return Matrix{it.src.Name, slice, it.slices, it.role, it.shared, int(it.rows), int(it.cols), it.scheme, it.smallestScale(), it}
+	return Matrix{it.src.Name, slice, it.slices, it.role, it.shared, int(it.rows), int(it.cols), it.scheme, it.smallest, it}
 }
 
 // ReadMatrix reads the weights of a matrix of the plan, [Rows][Cols]. It fails with *TensorError if one is not finite.

@@ -14,14 +14,14 @@ import (
 // item is a tensor of the output, *unquantized or *quantized. It does not change after the plan is made.
 type item interface {
 	common() *entry
-	// headers are the packed headers of one slice's payloads, of all variants.
+	// headers are the packed headers of one slice's payloads in a .gqf file, of all variants.
 	headers() []packing.Header
 	// weights is the number of weights in all slices.
 	weights() int64
-	// addTo adds the tensor and its payloads to an image.
+	// addTo adds the tensor and its payloads to the image of a .gqf file.
 	addTo(b *gqf.Builder, spec gqf.TensorSpec)
 	// addUnits appends the pieces of work on the item.
-	addUnits(list []unit, in input) []unit
+	addUnits(list []unit, p *Plan) []unit
 }
 
 // entry is what every item has.
@@ -60,9 +60,7 @@ func (it *unquantized) addTo(b *gqf.Builder, spec gqf.TensorSpec) {
 	b.AddPayload(gqf.PayloadSpec{Tensor: b.AddTensor(spec), Header: it.head.Value()})
 }
 
-func (it *unquantized) addUnits(list []unit, _ input) []unit {
-	return cut(list, unit{item: it}, it.src.Size, unitBytes)
-}
+func (it *unquantized) addUnits(list []unit, p *Plan) []unit { return p.out.copyUnits(list, it) }
 
 func (it *unquantized) weights() int64 {
 	h := it.head.Value()
@@ -79,8 +77,9 @@ type quantized struct {
 	bias       *safetensors.Tensor
 	// zeros is the kind of the zero points on their way into the layouts. ZeroF32 only if every layout holds float32.
 	zeros      packing.ZeroKind
-	transposed bool // the checkpoint stores a slice as cols x rows
-	shared     bool // an embedding that is the lm_head too
+	smallest   float32 // magnitude of a scale that the output can hold
+	transposed bool    // the checkpoint stores a slice as cols x rows
+	shared     bool    // an embedding that is the lm_head too
 }
 
 func (it *quantized) headers() (list []packing.Header) {
@@ -104,16 +103,16 @@ func (it *quantized) addTo(b *gqf.Builder, spec gqf.TensorSpec) {
 	}
 }
 
-func (it *quantized) addUnits(list []unit, in input) []unit {
+func (it *quantized) addUnits(list []unit, p *Plan) []unit {
 	blocks := (it.rows + blockRows - 1) / blockRows
 	step := max(1, unitBytes/(it.rowBytes()*blockRows))
-	if in.strided(it) {
+	if p.in.strided(it) {
 		step = transposedRows / blockRows
 	}
 	for s := range it.slices {
 		list = cut(list, unit{item: it, slice: s}, blocks, step)
 	}
-	if in.strided(it) {
+	if p.in.strided(it) {
 		list = cut(list, unit{item: it, sum: true}, it.src.Size, unitBytes)
 	}
 	return list
@@ -123,9 +122,6 @@ func (it *quantized) addUnits(list []unit, in input) []unit {
 func (it *quantized) rowBytes() int64 { return it.src.Size / (int64(it.slices) * it.rows) }
 
 func (it *quantized) weights() int64 { return int64(it.slices) * it.rows * it.cols }
-
-// smallestScale is the smallest magnitude of a scale that all variants can hold.
-func (it *quantized) smallestScale() float32 { return smallestScale(it.scheme, it.variants) }
 
 // draft is a tensor while the planner decides what becomes of it.
 type draft struct {
@@ -140,6 +136,7 @@ type draft struct {
 	bias       *safetensors.Tensor
 	variants   []variant
 	zeros      packing.ZeroKind
+	smallest   float32 // magnitude of a scale that the output can hold
 }
 
 // leave leaves the tensor unquantized: its payload is the bytes of the checkpoint.
@@ -165,7 +162,7 @@ func (d *draft) item() item {
 	}
 	return &quantized{
 		entry: d.entry, scheme: d.scheme, variants: d.variants, slices: d.slices, rows: d.rows, cols: d.cols,
-		bias: d.bias, zeros: d.zeros, transposed: d.transposed, shared: d.shared,
+		bias: d.bias, zeros: d.zeros, smallest: d.smallest, transposed: d.transposed, shared: d.shared,
 	}
 }
 
@@ -203,15 +200,6 @@ func companions(h packing.Header) []companion {
 		}
 	}
 	return list
-}
-
-// smallestScale is the smallest magnitude of a scale of the scheme that all variants can hold.
-func smallestScale(s rounding.Scheme, variants []variant) float32 {
-	smallest := s.ScaleDtype.Smallest()
-	for _, v := range variants {
-		smallest = max(smallest, v.header().SmallestScale())
-	}
-	return smallest
 }
 
 // floatZerosOnly reports whether every layout holds float32 zero points.

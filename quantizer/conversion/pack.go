@@ -15,6 +15,7 @@ import (
 // layoutPacking packs the blocks of a worker's units in one variant's layout.
 type layoutPacking struct {
 	v      *variant
+	image  *gqf.Image
 	pk     packing.Packer
 	nr     int
 	panel  packing.Panel
@@ -27,12 +28,12 @@ type layoutPacking struct {
 	sum func(panel []byte, row int) float32
 }
 
-func newLayoutPacking(it *quantized, v *variant) (layoutPacking, error) {
+func newLayoutPacking(it *quantized, v *variant, image *gqf.Image) (*layoutPacking, error) {
 	pk, err := layouts.New(v.header())
 	if err != nil {
-		return layoutPacking{}, err
+		return nil, err
 	}
-	p := layoutPacking{v: v, pk: pk, nr: int(max(1, v.header().Tile.NR))}
+	p := &layoutPacking{v: v, image: image, pk: pk, nr: int(max(1, v.header().Tile.NR))}
 	if s, ok := pk.(packing.FloatSums); ok {
 		p.sum = s.PanelSum
 	}
@@ -134,22 +135,28 @@ func appendCompanion(b []byte, kind gqf.Kind, dtype packing.ScaleDtype, scales [
 
 // write puts the unit's panels and companions at their places.
 func (p *layoutPacking) write(w *worker, u unit) error {
-	off := w.dataOffset(p.v, u.slice, 0)
+	off := p.dataOffset(u.slice, 0)
 	prefix := p.pk.Prefix()
 	if u.first == 0 && len(prefix) > 0 {
-		if err := w.write(prefix, off); err != nil {
+		if err := w.write(0, prefix, off); err != nil {
 			return err
 		}
 	}
 	first := u.first * blockRows / int64(p.nr)
-	if err := w.write(p.out, off+int64(len(prefix))+first*int64(p.pk.PanelBytes())); err != nil {
+	if err := w.write(0, p.out, off+int64(len(prefix))+first*int64(p.pk.PanelBytes())); err != nil {
 		return err
 	}
 	for i, b := range p.parts {
 		rowBytes := int64(len(b)) / u.rows(w.item)
-		if err := w.write(b, w.dataOffset(p.v, u.slice, 1+i)+u.first*blockRows*rowBytes); err != nil {
+		if err := w.write(0, b, p.dataOffset(u.slice, 1+i)+u.first*blockRows*rowBytes); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// dataOffset is where the data of a payload begin: number part of a slice's, the
+// weights being 0 and the companions following.
+func (p *layoutPacking) dataOffset(slice, part int) int64 {
+	return p.image.PayloadOffset(p.v.payload+slice*(1+len(p.beside))+part) + packing.HeaderSize
 }

@@ -98,8 +98,8 @@ func (p *Plan) WriteTemporary(ctx context.Context, path string, c *CalibratedCod
 	return use(out.Temp())
 }
 
-// writeTemp writes the complete file to a temporary file beside path. The caller commits or aborts it.
-func (p *Plan) writeTemp(ctx context.Context, path string, c *CalibratedCodes) (*atomicfile.File, *job, error) {
+// writeTemp writes the complete file, or its shards, to temporaries beside path. The caller commits or aborts it.
+func (p *Plan) writeTemp(ctx context.Context, path string, c *CalibratedCodes) (temporaries, *job, error) {
 	start := time.Now()
 	if err := p.CheckOutput(path); err != nil {
 		return nil, nil, err
@@ -108,20 +108,17 @@ func (p *Plan) writeTemp(ctx context.Context, path string, c *CalibratedCodes) (
 	if err != nil {
 		return nil, nil, err
 	}
-	out, err := atomicfile.Create(path)
+	out, err := createTemporaries(j.target, path)
 	if err != nil {
 		return nil, nil, err
 	}
-	j.out, j.writeback = out, out.StartWriteback
-	if err = out.Truncate(j.size); err == nil {
-		err = j.fill(ctx)
-	}
-	if err != nil {
+	j.out, j.writeback = out.writers(), out.startWriteback
+	if err = j.fill(ctx); err != nil {
 		out.Abort()
 		return nil, nil, err
 	}
 	j.seconds = time.Since(start)
-	j.image, j.units, j.results = nil, nil, nil // the report of many tensors needs the room
+	j.target, j.units, j.results = nil, nil, nil // the report of many tensors needs the room
 	return out, j, nil
 }
 
@@ -140,10 +137,10 @@ func (p *Plan) newJob(ctx context.Context, c *CalibratedCodes) (j *job, err erro
 		}
 	}
 	j = &job{plan: p, calibrated: c}
-	if j.image, err = p.newImage(c, hashes); err != nil {
+	if j.target, err = p.out.target(c, hashes); err != nil {
 		return nil, err
 	}
-	j.size, j.units = j.image.Size(), p.units()
+	j.size, j.units = total(j.target), p.units()
 	return j, nil
 }
 
@@ -151,7 +148,7 @@ func (p *Plan) newJob(ctx context.Context, c *CalibratedCodes) (j *job, err erro
 func (p *Plan) CheckOutput(path string) error {
 	var set files.Set
 	p.in.listFiles(&set)
-	set.Output("output", "the .gqf file", path)
+	set.Output("output", p.out.noun(), path)
 	if err := set.Check(); err != nil {
 		return quantizer.Requestf("%w", err)
 	}
@@ -175,7 +172,7 @@ func (p *Plan) CheckOutput(path string) error {
 func (p *Plan) units() []unit {
 	list := make([]unit, 0, len(p.items))
 	for _, it := range p.items {
-		list = it.addUnits(list, p.in)
+		list = it.addUnits(list, p)
 	}
 	return list
 }
@@ -193,12 +190,12 @@ func cut(list []unit, u unit, total, step int64) []unit {
 type job struct {
 	plan       *Plan
 	calibrated *CalibratedCodes
-	image      *gqf.Image
-	size       int64         // of the file
-	seconds    time.Duration // of wall time
-	found      []itemResult  // by the items' index; none of a repack
-	out        io.WriterAt
-	writeback  func(off, n int64) // starts to bring written bytes to the disk; nil: not needed
+	target     target
+	size       int64                        // of all files
+	seconds    time.Duration                // of wall time
+	found      []itemResult                 // by the items' index; none of a repack
+	out        []io.WriterAt                // the target's files
+	writeback  func(file int, off, n int64) // starts to bring written bytes to the disk; nil: not needed
 	units      []unit
 	results    []unitResult // none of a repack
 	next       atomic.Int64
@@ -212,13 +209,8 @@ func (j *job) fill(ctx context.Context) error {
 	if err := j.run(ctx); err != nil {
 		return err
 	}
-	if err := j.combine(); err != nil {
-		return err
-	}
-	if err := j.image.WritePayloadHeaders(j.out); err != nil {
-		return err
-	}
-	if err := j.image.WriteFront(j.out); err != nil {
+	j.combine()
+	if err := j.target.finish(j); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {
@@ -267,12 +259,11 @@ func (j *job) fail(i int, err error) {
 }
 
 // combine joins the units' results: source checksums and error sums.
-func (j *job) combine() error {
-	p := j.plan
+func (j *job) combine() {
 	if j.results == nil {
-		return nil
+		return
 	}
-	j.found = make([]itemResult, len(p.items))
+	j.found = make([]itemResult, len(j.plan.items))
 	for i, u := range j.units {
 		r, sum := j.results[i], &j.found[u.item.common().index]
 		if n := u.sourceBytes(); n > 0 {
@@ -282,27 +273,6 @@ func (j *job) combine() error {
 		sum.signal += r.signal
 		sum.smallScales += r.smallScales
 	}
-	for _, it := range p.items {
-		e := it.common()
-		sum := j.found[e.index].crc
-		if e.name() == e.src.Name {
-			j.image.SetSourceCRC(e.nameIndex, sum)
-		}
-		for i, n := range e.aliases {
-			at := e.nameIndex + 1 + i
-			switch {
-			case n.absorbed:
-				crc, err := j.sumTensor(n.src)
-				if err != nil {
-					return err
-				}
-				j.image.SetSourceCRC(at, crc)
-			case !n.absent: // a second name is there only with the same content, so with the same sum
-				j.image.SetSourceCRC(at, sum)
-			}
-		}
-	}
-	return nil
 }
 
 // sumTensor is the CRC32C of a small tensor's bytes.

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -155,7 +156,7 @@ func fillPlan(t testing.TB, p *Plan) (*Plan, []byte, *gqf.File) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	j.out = m
+	j.out = []io.WriterAt{m}
 	if err := j.fill(context.Background()); err != nil {
 		t.Fatal(err)
 	}

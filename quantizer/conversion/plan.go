@@ -74,12 +74,11 @@ type Plan struct {
 	ck     *safetensors.Checkpoint // nil for a repack
 	config []byte
 	in     input
+	out    output
 	opts   Options
 	// scaleBlock is the size of a block of FP8 weights; see safetensors.WeightsOptions.
 	scaleBlock [2]int
 	items      []item
-	// assets are all but the provenance of a checkpoint, which says what is known only when the file is written.
-	assets []gqf.PackedAsset
 }
 
 // NewPlan lays out the job of quantizing ck. config is the raw config.json, nil
@@ -91,7 +90,7 @@ type Plan struct {
 // tensor of unknown dtype.
 func NewPlan(ck *safetensors.Checkpoint, config []byte, opts Options) (*Plan, error) {
 	p := &Plan{ck: ck, config: config, opts: opts, Warnings: []string{}}
-	p.in = checkpointInput{p}
+	p.in, p.out = checkpointInput{p}, &gqfOutput{Plan: p}
 	var cfg *arch.Config
 	if config != nil {
 		var err error

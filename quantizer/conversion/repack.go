@@ -38,6 +38,7 @@ func NewRepack(f *gqf.File, path string, opts RepackOptions) (*Plan, error) {
 	f.CheckSums()
 	in := &fileInput{gqf: f, path: path, recipe: recipe}
 	p := &Plan{in: in, opts: Options{Recipe: recipe, Threads: opts.Threads, Progress: opts.Progress}, Warnings: []string{}}
+	p.out = &gqfOutput{Plan: p}
 	pl := &planner{Plan: p}
 	p.items, p.Tensors = make([]item, 0, f.Len()), make([]*PlanTensor, 0, f.Len())
 	for i := range f.Len() {
@@ -91,19 +92,25 @@ func (pl *planner) fromFile(in *fileInput, t gqf.Tensor) (item, error) {
 	} else if t.Mapping == gqf.MappingHalfStep {
 		it.scheme.Mapping = gqf.MappingNone
 	}
-	if err := pl.chooseLayouts(it, true); err != nil {
-		return nil, err
-	}
-	// A layout that has no place for the bias left it to a tensor of its own.
-	if h.Flags&packing.FlagBias != 0 || biasIn(in.gqf, t) != nil {
-		it.holdBias()
-	}
+	it.smallest = it.scheme.ScaleDtype.Smallest()
 	l := it.line
 	l.Action, l.Bits, l.Group, l.Mapping, l.ScaleDtype, l.Algorithm = ActionQuantize, it.scheme.Bits, it.scheme.Group, it.scheme.Mapping, it.scheme.ScaleDtype, t.Algorithm
-	if err := pl.chooseZeros(in, it, t, h); err != nil {
+	if err := pl.out.take(pl, in, it, t, h); err != nil {
 		return nil, err
 	}
 	return it.item(), nil
+}
+
+// take settles the layouts, which hold the codes that the file has.
+func (o *gqfOutput) take(pl *planner, in *fileInput, d *draft, t gqf.Tensor, h packing.Header) error {
+	if err := pl.chooseLayouts(d, true); err != nil {
+		return err
+	}
+	// A layout that has no place for the bias left it to a tensor of its own.
+	if h.Flags&packing.FlagBias != 0 || biasIn(in.gqf, t) != nil {
+		d.holdBias()
+	}
+	return pl.chooseZeros(in, d, t, h)
 }
 
 // chooseZeros settles how the zero points of a tensor with packed header h go into other layouts. Floating-point zero

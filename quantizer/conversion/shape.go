@@ -13,65 +13,77 @@ import (
 	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
-// shape fills in what follows from schemes and ties: payload shapes, layouts,
-// biases, block scales.
+// shape fills in what follows from schemes and ties: payload shapes, how the output stores them,
+// block scales.
 func (pl *planner) shape() error {
 	for _, d := range pl.drafts {
-		if !d.quantize {
-			continue
-		}
 		if err := pl.shapeDraft(d); err != nil {
 			return err
 		}
 	}
-	pl.drafts = slices.DeleteFunc(pl.drafts, func(it *draft) bool {
-		if !pl.absorbed[it.src.Name] {
+	pl.drafts = slices.DeleteFunc(pl.drafts, func(d *draft) bool {
+		if !pl.absorbed[d.src.Name] {
 			return false
 		}
-		it.line.Action, it.line.Reason = ActionAbsorb, "block scales, multiplied into the weight"
-		pl.Tensors = append(pl.Tensors, it.line)
+		d.line.Action, d.line.Reason = ActionAbsorb, "block scales, multiplied into the weight"
+		pl.Tensors = append(pl.Tensors, d.line)
 		return true
 	})
 	return nil
 }
 
-func (pl *planner) shapeDraft(it *draft) error {
-	n := len(it.src.Shape)
-	it.rows, it.cols = it.src.Shape[n-2], it.src.Shape[n-1]
-	if it.transposed {
-		it.rows, it.cols = it.cols, it.rows
+func (pl *planner) shapeDraft(d *draft) error {
+	if !d.quantize {
+		return pl.out.store(pl, d)
+	}
+	n := len(d.src.Shape)
+	d.rows, d.cols = d.src.Shape[n-2], d.src.Shape[n-1]
+	if d.transposed {
+		d.rows, d.cols = d.cols, d.rows
 	}
 	var err error
-	if it.scheme, err = quantizer.AdaptToTargets(it.scheme, it.cols, pl.opts.Recipe.Targets, pl.opts.Recipe.ScaleStated(it.rule)); err != nil {
+	if d.scheme, err = quantizer.AdaptToTargets(d.scheme, d.cols, pl.opts.Recipe.Targets, pl.opts.Recipe.ScaleStated(d.rule)); err != nil {
 		return err
 	}
-	if err := it.scheme.ValidateCommand(); err != nil {
-		return fmt.Errorf("tensor %q: %w", it.src.Name, err)
+	if err := d.scheme.ValidateCommand(); err != nil {
+		return fmt.Errorf("tensor %q: %w", d.src.Name, err)
 	}
-	if err := pl.chooseLayouts(it, false); err != nil {
+	d.smallest = d.scheme.ScaleDtype.Smallest()
+	if err := pl.out.store(pl, d); err != nil || !d.quantize {
 		return err
 	}
-	if it.bias == nil {
-		it.bias = pl.findBias(it)
-	}
-	if it.bias != nil {
-		it.holdBias()
-	}
-	if err := pl.findBlockScale(it); err != nil {
+	if err := pl.findBlockScale(d); err != nil {
 		return err
 	}
-	l := it.line
+	l := d.line
 	l.Action = ActionQuantize
-	if it.scheme.Mapping == gqf.MappingAsymmetric {
-		it.zeros, l.ZeroPoints = packing.ZeroInt8, rounding.IntegerZeros
-		if it.scheme.FloatZeroPoints() && floatZerosOnly(it.variants) {
-			it.zeros, l.ZeroPoints = packing.ZeroF32, rounding.FloatZeros
-		}
+	l.Bits, l.Group = d.scheme.Bits, d.scheme.Group
+	l.Mapping, l.ScaleDtype, l.Algorithm = d.scheme.Mapping, d.scheme.ScaleDtype, d.scheme.Algorithm
+	if d.slices > 1 {
+		l.Slices = d.slices
 	}
-	l.Bits, l.Group = it.scheme.Bits, it.scheme.Group
-	l.Mapping, l.ScaleDtype, l.Algorithm = it.scheme.Mapping, it.scheme.ScaleDtype, it.scheme.Algorithm
-	if it.slices > 1 {
-		l.Slices = it.slices
+	return nil
+}
+
+// store settles the layouts of a quantized tensor, its bias and the kind of its zero points.
+func (o *gqfOutput) store(pl *planner, d *draft) error {
+	if !d.quantize {
+		return nil
+	}
+	if err := pl.chooseLayouts(d, false); err != nil {
+		return err
+	}
+	if d.bias == nil {
+		d.bias = pl.findBias(d)
+	}
+	if d.bias != nil {
+		d.holdBias()
+	}
+	if d.scheme.Mapping == gqf.MappingAsymmetric {
+		d.zeros, d.line.ZeroPoints = packing.ZeroInt8, rounding.IntegerZeros
+		if d.scheme.FloatZeroPoints() && floatZerosOnly(d.variants) {
+			d.zeros, d.line.ZeroPoints = packing.ZeroF32, rounding.FloatZeros
+		}
 	}
 	return nil
 }
@@ -113,6 +125,9 @@ func (pl *planner) chooseLayouts(it *draft, given bool) error {
 			return fmt.Errorf("tensor %q: %w", it.src.Name, err)
 		}
 		add(h, 0)
+	}
+	for _, v := range it.variants {
+		it.smallest = max(it.smallest, v.header().SmallestScale())
 	}
 	it.line.Layouts = pl.layoutNames(it.variants)
 	it.line.Reason = strings.Join(reasons, "; ")

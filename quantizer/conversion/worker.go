@@ -36,7 +36,7 @@ type worker struct {
 	smallest   float32 // magnitude of a scale that every layout can hold
 
 	bias        []float32
-	packings    []layoutPacking
+	sinks       []sink
 	acc         vec.ErrorSum
 	smallScales int64     // groups of the unit, see countSmallScales
 	quantized   []float32 // the row that was quantized last
@@ -52,7 +52,7 @@ func (w *worker) do(i int) error {
 	fault := w.plan.in.guard(func() error {
 		switch it := u.item.(type) {
 		case *unquantized:
-			err = w.copy(it, u, r)
+			err = w.target.copy(w, it, u, r)
 		case *quantized:
 			if u.sum {
 				err = w.sum(it, u, r)
@@ -80,16 +80,6 @@ func (w *worker) do(i int) error {
 	return nil
 }
 
-func (w *worker) copy(it *unquantized, u unit, r *unitResult) error {
-	view, err := w.plan.in.bytes(&it.entry)
-	if err != nil {
-		return err
-	}
-	b := view[u.first : u.first+u.count]
-	r.crc = crc32c.Checksum(b)
-	return w.write(b, w.image.PayloadOffset(it.payload)+packing.HeaderSize+u.first)
-}
-
 func (w *worker) sum(it *quantized, u unit, r *unitResult) error {
 	view, err := w.plan.ck.Bytes(*it.src)
 	if err != nil {
@@ -99,7 +89,7 @@ func (w *worker) sum(it *quantized, u unit, r *unitResult) error {
 	return nil
 }
 
-// blocks quantizes rows of one slice, packs them in every variant's layout and
+// blocks quantizes rows of one slice, packs them as the output stores them and
 // writes them at their places.
 func (w *worker) blocks(it *quantized, u unit, r *unitResult) error {
 	if err := w.fit(it); err != nil {
@@ -109,8 +99,8 @@ func (w *worker) blocks(it *quantized, u unit, r *unitResult) error {
 	if err != nil {
 		return err
 	}
-	for i := range w.packings {
-		w.packings[i].begin(u.rows(it))
+	for _, s := range w.sinks {
+		s.begin(u.rows(it))
 	}
 	w.acc, w.smallScales = vec.ErrorSum{}, 0
 	rows := u.rows(it)
@@ -121,8 +111,8 @@ func (w *worker) blocks(it *quantized, u unit, r *unitResult) error {
 				return err
 			}
 		}
-		for i := range w.packings {
-			if row, err := w.packings[i].pack(w, int(first), int(n)); err != nil {
+		for _, s := range w.sinks {
+			if row, err := s.pack(w, int(first), int(n)); err != nil {
 				return w.rowError(it, u.slice, u.first*blockRows+first+int64(row), err)
 			}
 		}
@@ -133,8 +123,8 @@ func (w *worker) blocks(it *quantized, u unit, r *unitResult) error {
 			return err
 		}
 	}
-	for i := range w.packings {
-		if err := w.packings[i].write(w, u); err != nil {
+	for _, s := range w.sinks {
+		if err := s.write(w, u); err != nil {
 			return err
 		}
 	}
@@ -242,34 +232,23 @@ func (w *worker) fit(it *quantized) error {
 	buffer.Grow(&w.scales, blockRows*w.groups)
 	clear(buffer.Grow(&w.zeros, blockRows*w.groups))
 	buffer.Grow(&w.floatZeros, blockRows*w.groups)
-	w.packings = w.packings[:0]
-	for i := range it.variants {
-		p, err := newLayoutPacking(it, &it.variants[i])
-		if err != nil {
-			return fmt.Errorf("tensor %q: %w", it.name(), err)
-		}
-		w.packings = append(w.packings, p)
+	if w.sinks, err = w.target.sinks(w.sinks[:0], it); err != nil {
+		return fmt.Errorf("tensor %q: %w", it.name(), err)
 	}
-	w.smallest = it.smallestScale()
+	w.smallest = it.smallest
 	w.rq.LimitScales(w.smallest)
 	w.item = it
 	return nil
 }
 
-// dataOffset is where the data of a payload begin: number part of a slice's, the
-// weights being 0 and the companions following.
-func (w *worker) dataOffset(v *variant, slice, part int) int64 {
-	parts := 1 + len(companions(v.header()))
-	return w.image.PayloadOffset(v.payload+slice*parts+part) + packing.HeaderSize
-}
-
-func (w *worker) write(b []byte, off int64) error {
-	w.image.AddData(off, b)
-	if _, err := w.job.out.WriteAt(b, off); err != nil {
+// write writes data to one of the job's files.
+func (w *worker) write(file int, b []byte, off int64) error {
+	w.target.written(off, b)
+	if _, err := w.job.out[file].WriteAt(b, off); err != nil {
 		return err
 	}
 	if w.writeback != nil {
-		w.writeback(off, int64(len(b)))
+		w.writeback(file, off, int64(len(b)))
 	}
 	return nil
 }
