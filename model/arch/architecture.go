@@ -106,6 +106,15 @@ func Architectures() []string {
 	return names
 }
 
+// ClassName returns the class of the model with an lm_head of a model type that [ParseForward] knows: the
+// value of "architectures" in config.json.
+func ClassName(modelType string) string {
+	if m, ok := multimodal[modelType]; ok {
+		return m.class
+	}
+	return architectures[modelType].class
+}
+
 // ParseForward reads a config.json for a forward pass. Unlike [ParseConfig] it must understand
 // everything: an unknown key, or a value that it cannot honour, is a *ConfigError that names the
 // key. An unknown model type is an *UnsupportedError.

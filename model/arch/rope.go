@@ -154,13 +154,19 @@ func (k *keys) readLongRope(r *RopeConfig, d ropeDefaults) {
 	case r.Factor == 0:
 		r.Factor = float64(d.maxPositions) / float64(r.OriginalPositions)
 	}
-	// Ding et al., LongRoPE, arXiv:2402.13753, as in Phi-3's own code.
-	if r.Factor > 1 {
-		r.AttentionFactor = math.Sqrt(1 + detmath.Log(r.Factor)/detmath.Log(float64(r.OriginalPositions)))
-	}
+	r.AttentionFactor = LongRopeAttention(r.Factor, r.OriginalPositions)
 	if f := k.optional("attention_factor"); f != 0 {
 		r.AttentionFactor = f
 	}
+}
+
+// LongRopeAttention is the default of longrope's AttentionFactor: Ding et al., LongRoPE,
+// arXiv:2402.13753, as in Phi-3's own code.
+func LongRopeAttention(factor float64, originalPositions int) float64 {
+	if factor <= 1 {
+		return 1
+	}
+	return math.Sqrt(1 + detmath.Log(factor)/detmath.Log(float64(originalPositions)))
 }
 
 // Frequencies returns the angle in radians by which each pair of dimensions rotates from one

@@ -49,6 +49,8 @@ type describer struct {
 	used    map[string]bool
 	list    []Tensor
 	err     error // the first
+	// invent: a source that is used but not there is added with the shape that the model gives it.
+	invent bool
 }
 
 func (d *describer) fail(err error) {
@@ -202,6 +204,8 @@ func (d *describer) use(name string, shape ...int) {
 	}
 	s, ok := d.sources[name]
 	switch {
+	case !ok && d.invent:
+		d.sources[name] = Source{Name: name, Shape: want}
 	case !ok:
 		d.fail(arch.Missing(name))
 	case !slices.Equal(s.Shape, want):

@@ -27,7 +27,8 @@ func (e *KeyError) Error() string {
 // keyReader reads metadata and keeps the first error; later values are meaningless.
 type keyReader struct {
 	file *gguf.File
-	arch string // replaces ARCH in keys
+	arch string          // replaces ARCH in keys
+	used map[string]bool // keys that were read, unless nil
 	err  error
 }
 
@@ -45,6 +46,9 @@ func (k *keyReader) fail(key, format string, args ...any) {
 }
 
 func (k *keyReader) has(key string) bool {
+	if k.used != nil {
+		k.used[k.name(key)] = true
+	}
 	_, ok := k.file.Metadata[k.name(key)]
 	return ok
 }
@@ -105,7 +109,7 @@ func (k *keyReader) size(key string, absent int) int {
 // each reads an integer that is the same in all n layers, as one number or as an array.
 func (k *keyReader) each(key string, absent, n int) int {
 	a, ok := k.file.Array(k.name(key))
-	if !ok {
+	if !k.has(key) || !ok {
 		return k.size(key, absent)
 	}
 	list := k.integers(key, n)
@@ -122,7 +126,7 @@ func (k *keyReader) each(key string, absent, n int) int {
 	if list[0] < 1 {
 		k.fail(key, "is %d: a positive integer was expected", list[0])
 	}
-	return int(list[0])
+	return int(min(list[0], math.MaxInt32))
 }
 
 // positive reads a finite number above 0; absent 0: the key is required.
@@ -150,9 +154,15 @@ func (k *keyReader) number(key string) float64 {
 		return 0
 	}
 	if v, ok := k.file.Metadata[k.name(key)].(float32); ok {
-		f, _ = strconv.ParseFloat(strconv.FormatFloat(float64(v), 'g', -1, 32), 64)
+		f = shortest(v)
 	}
 	return f
+}
+
+// shortest returns the number with the fewest decimal digits among those that round to f.
+func shortest(f float32) float64 {
+	v, _ := strconv.ParseFloat(strconv.FormatFloat(float64(f), 'g', -1, 32), 64)
+	return v
 }
 
 // strings reads an array of strings.
