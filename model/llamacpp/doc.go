@@ -18,6 +18,9 @@
 // cannot express is an *arch.UnsupportedError; a feature that llama.cpp ignores but that does not
 // change short texts, such as a sliding window, is a note in [Model].
 //
+// [ReadCheckpoint] is the inverse: the checkpoint of a GGUF file, with its config.json, tokenizer
+// and tensors, whose rows are rows of the file's tensors.
+//
 // # Sources
 //
 // llama.cpp at commit 3f545bec: conversion/*.py for what its own converter writes, src/models/*.cpp
