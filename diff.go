@@ -275,11 +275,11 @@ func (d *differ) checkpoint(f *gqf.File) error {
 			}
 		}
 		sqnr := stats[0].SQNR
-		if !stats[0].Kept {
+		if !stats[0].Unquantized {
 			sqnr = accuracy.SumUp(stats).SQNR
 		}
 		t.SQNR = &sqnr
-		d.add(t, stats[0].Kept && stats[0].Equal)
+		d.add(t, stats[0].Unquantized && stats[0].Equal)
 	}
 	for _, src := range ck.Tensors() {
 		if !known[src.Name] && d.match(src.Name) {

@@ -98,7 +98,7 @@ func (f *folding) run() error {
 		return err
 	}
 	original := f.quantizeJob.ck
-	dir, record, found, err := fold.Kept(f.ctx, f.work, key, func(dst string) (*fold.Record, error) {
+	dir, record, found, err := fold.Stored(f.ctx, f.work, key, func(dst string) (*fold.Record, error) {
 		add, end := f.begin(stageFold, "bytes", job.Work(original))
 		defer end()
 		job.Progress = add

@@ -25,7 +25,7 @@ import (
 //	    group: 32                            # only tensors of this group size, or channel. Default: any
 //	    sqnr_db: {min: 16}
 //	parity: true                             # every kernel gives the bits of the reference
-//	kept: true                               # unquantized tensors equal the checkpoint's
+//	unquantized: true                        # unquantized tensors equal the checkpoint's
 //
 // A limit on a figure that the report lacks is not met. A rule that matches no tensor is an error,
 // unless it asks for bits or a group: one gate may serve files of several widths.
@@ -33,12 +33,12 @@ import (
 // Two conditions always apply: the checkpoint must be the one that the file was made from, and the
 // model's figures must come from at least MinTokens scored tokens.
 type Gate struct {
-	Name    string // of the file, or "default"
-	Version int
-	Model   map[string]Limit
-	Tensors []TensorRule
-	Parity  bool
-	Kept    bool
+	Name        string // of the file, or "default"
+	Version     int
+	Model       map[string]Limit
+	Tensors     []TensorRule
+	Parity      bool
+	Unquantized bool
 	// MinTokens is the least number of scored tokens, if any figure of the model is limited.
 	// Default (0): DefaultMinTokens. As YAML: min_tokens.
 	MinTokens int
@@ -96,13 +96,14 @@ func ParseGate(name string, b []byte) (*Gate, error) {
 		Model   map[string]map[string]any `yaml:"model"`
 		Tensors []map[string]any          `yaml:"tensors"`
 		Parity  bool                      `yaml:"parity"`
-		Kept    bool                      `yaml:"kept"`
+		Equal   bool                      `yaml:"unquantized"`
+		Kept    bool                      `yaml:"kept"` // the former name of unquantized
 		Tokens  *int                      `yaml:"min_tokens"`
 	}
 	if err := yamldoc.Decode(b, &raw); err != nil {
 		return nil, &GateError{name, "", err.Error()}
 	}
-	g := &Gate{Name: name, Version: raw.Version, Parity: raw.Parity, Kept: raw.Kept, Model: map[string]Limit{}}
+	g := &Gate{Name: name, Version: raw.Version, Parity: raw.Parity, Unquantized: raw.Equal || raw.Kept, Model: map[string]Limit{}}
 	if raw.Version != 1 {
 		return nil, &GateError{name, "version", fmt.Sprintf("is %d, want 1", raw.Version)}
 	}
@@ -130,7 +131,7 @@ func ParseGate(name string, b []byte) (*Gate, error) {
 		}
 		g.Tensors = append(g.Tensors, r)
 	}
-	if len(g.Model) == 0 && len(g.Tensors) == 0 && !g.Parity && !g.Kept {
+	if len(g.Model) == 0 && len(g.Tensors) == 0 && !g.Parity && !g.Unquantized {
 		return nil, &GateError{name, "", "has no condition: a gate that is always open"}
 	}
 	return g, nil

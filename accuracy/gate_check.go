@@ -34,7 +34,7 @@ type GateResult struct {
 // Condition is one limit of the gate, on a figure of the model or on all tensors that a rule
 // matches.
 type Condition struct {
-	// Of says whose figure it is: "model", "text", "source", "kernels", "kept tensors", or which
+	// Of says whose figure it is: "model", "text", "source", "kernels", "unquantized tensors", or which
 	// tensors.
 	Of     string `json:"of"`
 	Metric string `json:"metric"`
@@ -209,8 +209,8 @@ func (g *Gate) Check(r, earlier *Report) (*GateResult, error) {
 	if g.Parity {
 		res.parity(r)
 	}
-	if g.Kept {
-		res.kept(r)
+	if g.Unquantized {
+		res.unquantized(r)
 	}
 	if len(res.Conditions) == given {
 		return nil, &GateError{g.Name, "", "no condition is for a tensor of this file"}
@@ -325,7 +325,7 @@ func (res *GateResult) rule(g *Gate, rule TensorRule, r, earlier *Report) error 
 	}
 	var matched []*TensorStats
 	for i := range r.Tensors {
-		if s := &r.Tensors[i]; !s.Kept && rule.matches(s) {
+		if s := &r.Tensors[i]; !s.Unquantized && rule.matches(s) {
 			matched = append(matched, s)
 		}
 	}
@@ -411,7 +411,7 @@ func (r *Report) nearest(match string) string {
 	}
 	var names []string
 	for i := range r.Tensors {
-		if s := &r.Tensors[i]; !s.Kept {
+		if s := &r.Tensors[i]; !s.Unquantized {
 			names = append(names, s.names()...)
 		}
 	}
@@ -446,12 +446,12 @@ func (res *GateResult) parity(r *Report) {
 	res.Conditions = append(res.Conditions, c)
 }
 
-// kept adds the condition that unquantized tensors equal the checkpoint's.
-func (res *GateResult) kept(r *Report) {
-	c := Condition{Of: "kept tensors", Metric: "equal", Kind: Same}
+// unquantized adds the condition that unquantized tensors equal the checkpoint's.
+func (res *GateResult) unquantized(r *Report) {
+	c := Condition{Of: "unquantized tensors", Metric: "equal", Kind: Same}
 	for i := range r.Tensors {
 		s := &r.Tensors[i]
-		if !s.Kept {
+		if !s.Unquantized {
 			continue
 		}
 		c.Checked++
@@ -473,7 +473,7 @@ func blame(tensors []TensorStats) []Blame {
 	for i := range tensors {
 		s := &tensors[i]
 		switch {
-		case s.Kept || s.Variant > 0:
+		case s.Unquantized || s.Variant > 0:
 		case s.Output != nil:
 			all = append(all, Blame{s.Label(), s.Bits, s.Output.SQNR, "outputs"})
 		default:

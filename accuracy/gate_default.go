@@ -38,15 +38,15 @@ const roundingMargin = 3
 // defaultSQNR is the least signal-to-noise ratio of a tensor's weights in dB. It is at least 0:
 // below 0, zeros would be better weights.
 func defaultSQNR(bits int, group int64) float64 {
-	kept := roundingSQNR[bits]
-	if kept == nil {
+	measured := roundingSQNR[bits]
+	if measured == nil {
 		return 0
 	}
 	i := 0
-	for i < len(kept)-1 && group > 16<<i {
+	for i < len(measured)-1 && group > 16<<i {
 		i++
 	}
-	return max(0, math.Round(100*(kept[i]-roundingMargin))/100)
+	return max(0, math.Round(100*(measured[i]-roundingMargin))/100)
 }
 
 // DefaultGate is the gate for r's file. It limits the mean KL divergence by the width of most
@@ -61,7 +61,7 @@ func DefaultGate(r *Report) *Gate {
 	longest := map[scheme]int64{} // length of the longest group, which is a row for PerChannel
 	for i := range r.Tensors {
 		s := &r.Tensors[i]
-		if s.Kept {
+		if s.Unquantized {
 			continue
 		}
 		of, n := scheme{s.Bits, s.Group}, int64(s.Group)

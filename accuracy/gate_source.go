@@ -24,7 +24,7 @@ func (res *GateResult) source(r *Report) {
 		switch {
 		case s.SourceChanged:
 			f.Missing = "has other bytes in the checkpoint than those that the file was made of"
-		case !s.SourceRecorded && s.Kept && !s.Equal:
+		case !s.SourceRecorded && s.Unquantized && !s.Equal:
 			f.Missing = "differs from the checkpoint: " + s.Difference
 		}
 		c.Checked++

@@ -34,7 +34,7 @@ tensors:
     output_cosine: {min: 0.99}
   - {match: '*', group: channel, saturated: {max: .5}}
 parity: true
-kept: true
+unquantized: true
 `
 
 func TestParseGate(t *testing.T) {
@@ -43,7 +43,7 @@ func TestParseGate(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &Gate{
-		Name: "g.yaml", Version: 1, Parity: true, Kept: true,
+		Name: "g.yaml", Version: 1, Parity: true, Unquantized: true,
 		Model: map[string]Limit{"mean_kl": {Max: ptr(0.05), Worse: ptr(0.002)}, "same_top1": {Min: ptr(0.9)}, "file_bytes": {Max: ptr(1e6)}},
 		Tensors: []TensorRule{
 			{Limits: map[string]Limit{"sqnr_db": {Min: ptr(10)}}},
@@ -144,7 +144,7 @@ func gateReport() *Report {
 		Model: &eval.Comparison{KL: eval.Distribution{Mean: 0.0612, P99: 1}, SameTop1: 0.85, Ratio: 1.05},
 		Tensors: []TensorStats{
 			table, tensor("model.layers.0.mlp.up_proj.weight", 4, 32, 20, out(17)), tensor("model.layers.0.self_attn.q_proj.weight", 4, 0, 12, out(30)), expert, shared,
-			{Name: "model.norm.weight", Role: "norm", Slices: 1, Layout: "plain", Kept: true, Equal: true, SQNR: Exact},
+			{Name: "model.norm.weight", Role: "norm", Slices: 1, Layout: "plain", Unquantized: true, Equal: true, SQNR: Exact},
 		},
 		Parity: []Parity{{Tensor: "x", Kernel: "k1", Equal: true}},
 	}
@@ -217,8 +217,9 @@ func TestGateCheck(t *testing.T) {
 		{"parity not checked", "parity: true", func(r *Report) { r.Parity = nil }, nil, []string{"parity: was not checked"}},
 		{"parity not given", "parity: true", func(r *Report) { r.Parity[0].Equal, r.Parity[0].FirstDifference = false, "m 1: output 5" }, nil,
 			[]string{"x: parity: kernel k1 gives other bits than the reference: m 1: output 5"}},
-		{"kept", "kept: true", nil, nil, nil},
-		{"not kept", "kept: true", func(r *Report) { r.Tensors[5].Equal, r.Tensors[5].Difference = false, "from element 3 on" }, nil,
+		{"unquantized", "unquantized: true", nil, nil, nil},
+		{"unquantized by its former name", "kept: true", nil, nil, nil},
+		{"unquantized tensor changed", "unquantized: true", func(r *Report) { r.Tensors[5].Equal, r.Tensors[5].Difference = false, "from element 3 on" }, nil,
 			[]string{"model.norm.weight: equal: is not that of the checkpoint: from element 3 on"}},
 
 		{"worse, not given", "model: {mean_kl: {worse: 0.1}}", nil, nil, []string{"error: compares with an earlier report, and none was given"}},

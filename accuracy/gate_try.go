@@ -61,7 +61,7 @@ func tryAlgorithm(r *Report) (Try, bool) {
 	level, any, rtn := best, false, false
 	for i := range r.Tensors {
 		s := &r.Tensors[i]
-		if s.Kept || s.Role == gqf.RoleEmbedding.String() || s.Role == gqf.RolePosition.String() {
+		if s.Unquantized || s.Role == gqf.RoleEmbedding.String() || s.Role == gqf.RolePosition.String() {
 			continue
 		}
 		any = true
@@ -93,7 +93,7 @@ func tryAlgorithm(r *Report) (Try, bool) {
 func moreBits(r *Report, labels []string) string {
 	var rules []string
 	for _, label := range labels {
-		i := slices.IndexFunc(r.Tensors, func(s TensorStats) bool { return !s.Kept && s.Variant == 0 && s.Label() == label })
+		i := slices.IndexFunc(r.Tensors, func(s TensorStats) bool { return !s.Unquantized && s.Variant == 0 && s.Label() == label })
 		if i < 0 {
 			continue
 		}

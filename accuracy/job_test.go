@@ -77,7 +77,7 @@ func TestJob(t *testing.T) {
 		t.Errorf("totals: %+v", r.Totals)
 	}
 	for _, s := range r.Tensors {
-		if !s.Kept && (s.Output == nil || s.Output.Source != "calibration" || s.Output.Inputs != calibrationRows) {
+		if !s.Unquantized && (s.Output == nil || s.Output.Source != "calibration" || s.Output.Inputs != calibrationRows) {
 			t.Errorf("%s: outputs %+v (%s)", s.Name, s.Output, s.NoOutput)
 		}
 	}

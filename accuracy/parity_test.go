@@ -101,7 +101,7 @@ func TestCheckParity(t *testing.T) {
 				t.Errorf("no kernel: %s", reason)
 			}
 			if len(m["lm_head.weight 0"]) == 0 {
-				t.Error("the kept head was not compared")
+				t.Error("the unquantized lm_head was not compared")
 			}
 		})
 	}

@@ -91,9 +91,9 @@ type Run struct {
 
 // Totals are sums over the quantized tensors.
 type Totals struct {
-	Tensors int   `json:"tensors"` // experts count one by one
-	Kept    int   `json:"kept"`
-	Weights int64 `json:"weights"`
+	Tensors     int   `json:"tensors"` // experts count one by one
+	Unquantized int   `json:"kept"`
+	Weights     int64 `json:"weights"`
 	// Bytes counts the payloads of all layouts, headers included. BPW is Bytes as bits per
 	// quantized weight.
 	Bytes int64   `json:"bytes"`
@@ -112,8 +112,8 @@ func SumUp(tensors []TensorStats) Totals {
 	var widths [9]int64
 	for i := range tensors {
 		s := &tensors[i]
-		if s.Kept {
-			t.Kept++
+		if s.Unquantized {
+			t.Unquantized++
 			continue
 		}
 		t.Bytes += s.Bytes

@@ -36,12 +36,12 @@ type TensorStats struct {
 	// SourceRecorded says that the file records a checksum of the bytes that it was made from.
 	SourceRecorded bool `json:"source_recorded,omitempty"`
 
-	// Kept says that the tensor is unquantized. It is then compared byte by byte: Equal reports
-	// whether the bytes match; Difference describes the first mismatch. The figures that follow
-	// compare its numbers, if it holds any.
-	Kept       bool   `json:"kept"`
-	Equal      bool   `json:"equal,omitempty"`
-	Difference string `json:"difference,omitempty"`
+	// Unquantized tensors are compared byte by byte: Equal reports whether the bytes match;
+	// Difference describes the first mismatch. The figures that follow compare the numbers, if the
+	// tensor holds any.
+	Unquantized bool   `json:"kept"`
+	Equal       bool   `json:"equal,omitempty"`
+	Difference  string `json:"difference,omitempty"`
 
 	SQNR       Decibels `json:"sqnr_db"`
 	MSE        float64  `json:"mse"`

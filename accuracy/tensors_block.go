@@ -86,9 +86,9 @@ func notFinite(x, y []float32, first, cols int64) error {
 	return fmt.Errorf("rows %d and following are not finite", first)
 }
 
-// kept compares block i of an unquantized entry: its bytes, and its numbers where the bytes differ
+// unquantized compares block i of an unquantized entry: its bytes, and its numbers where the bytes differ
 // or may differ.
-func (b *block) kept(e *entry, i int) (*part, error) {
+func (b *block) unquantized(e *entry, i int) (*part, error) {
 	h, src := e.payload.Header, &e.source.src
 	view, err := e.source.ck.Bytes(*src)
 	if err != nil {

@@ -116,7 +116,7 @@ func (j *tensorJob) entry(t gqf.Tensor, p gqf.Payload, found source) *entry {
 		Name: t.Name, SharedWith: t.Names()[1:], Role: t.Role.String(), Slice: p.Slice, Slices: t.Experts, Variant: p.Variant,
 		Layout: h.Layout.String(), Tile: h.Tile.String(), Bits: int(h.Bits), Group: int(h.Group),
 		Mapping: t.Mapping.String(), Algorithm: t.Algorithm.String(), Rows: int64(h.Rows), Cols: int64(h.Cols),
-		Kept: h.Layout == packing.LayoutPlain,
+		Unquantized: h.Layout == packing.LayoutPlain,
 	}
 	s.Bytes = p.Length
 	for _, kind := range []gqf.Kind{gqf.KindScales, gqf.KindZeros, gqf.KindTable} {
@@ -126,7 +126,7 @@ func (j *tensorJob) entry(t gqf.Tensor, p gqf.Payload, found source) *entry {
 	}
 	s.BPW = packing.BitsPerWeight(s.Bytes, s.Rows*s.Cols)
 	e := &entry{tensor: t, payload: p, source: found, pending: map[int]*part{}, total: total{differ: -1}}
-	if s.Kept {
+	if s.Unquantized {
 		s.Bits = h.Dtype.Bits()
 		e.step = blockWeights
 		e.blocks = int((s.Rows*s.Cols + e.step - 1) / e.step)
@@ -196,8 +196,8 @@ func (j *tensorJob) do(b *block, e *entry, i int) error {
 			if e.err != nil {
 				return e.err
 			}
-			if e.stats.Kept {
-				p, err = b.kept(e, i)
+			if e.stats.Unquantized {
+				p, err = b.unquantized(e, i)
 			} else {
 				p, err = b.compare(e, i, j.kernels)
 			}
@@ -219,7 +219,7 @@ func (j *tensorJob) do(b *block, e *entry, i int) error {
 
 // open prepares an entry for reading.
 func (j *tensorJob) open(e *entry) (err error) {
-	if e.data, err = j.f.Data(e.payload); err != nil || e.stats.Kept {
+	if e.data, err = j.f.Data(e.payload); err != nil || e.stats.Unquantized {
 		return err
 	}
 	if e.rows, err = e.tensor.Rows(e.payload.Variant, e.payload.Slice); err != nil {
@@ -293,7 +293,7 @@ func (t *total) add(p *part) {
 func (e *entry) finish() {
 	s, t := &e.stats, &e.total
 	e.rows, e.inputs.x = nil, nil
-	if s.Kept {
+	if s.Unquantized {
 		s.Equal = t.differ < 0
 		switch h := e.payload.Header; {
 		case s.Equal:

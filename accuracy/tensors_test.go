@@ -220,9 +220,9 @@ func checkStats(t *testing.T, f *gqf.File, s *TensorStats, x, y []float32) {
 	if s.SourceChanged {
 		t.Errorf("%s: the checkpoint is said to have changed", s.Label())
 	}
-	if s.Kept {
+	if s.Unquantized {
 		if !s.Equal || s.SQNR != Exact || s.Cosine != 1 {
-			t.Errorf("%s: kept, and %+v", s.Label(), s)
+			t.Errorf("%s: unquantized, and %+v", s.Label(), s)
 		}
 		return
 	}
@@ -401,8 +401,8 @@ func TestOtherCheckpoint(t *testing.T) {
 			}
 		}
 		for _, s := range stats {
-			if line := s.Name; s.SourceChanged || s.Kept && !s.Equal {
-				if line += ": changed"; s.Kept {
+			if line := s.Name; s.SourceChanged || s.Unquantized && !s.Equal {
+				if line += ": changed"; s.Unquantized {
 					line += ", " + s.Difference
 				}
 				told = append(told, line)
@@ -518,7 +518,7 @@ func compareReport(t *testing.T, stats []TensorStats, report *conversion.Report)
 	for i := range stats {
 		s := &stats[i]
 		j := slices.IndexFunc(report.Tensors, func(r conversion.TensorSQNR) bool { return r.Name == s.Name })
-		if s.Kept {
+		if s.Unquantized {
 			continue
 		}
 		if j < 0 || report.Tensors[j].SQNR == nil || math.Abs(*report.Tensors[j].SQNR-float64(s.SQNR)) > 1e-4 {

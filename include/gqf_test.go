@@ -444,7 +444,7 @@ func listing(t testing.TB, path string) []string {
 		}
 	}
 	s := &r.Totals
-	fmt.Fprintf(&b, "%d tensors under %d names: %d quantized, %d kept, %d shared\n", s.Tensors, s.Names, s.Quantized, s.Kept, s.Shared)
+	fmt.Fprintf(&b, "%d tensors under %d names: %d quantized, %d kept, %d shared\n", s.Tensors, s.Names, s.Quantized, s.Unquantized, s.Shared)
 	fmt.Fprintf(&b, "%d weights, %d bytes of %d in the checkpoint; %.3f bits per quantized weight, %.3f over all\n",
 		s.Elements, s.PayloadBytes, s.SourceBytes, s.QuantBitsWeight, s.BitsPerWeight)
 	fmt.Fprintln(&b, "all checksums are right")

@@ -64,7 +64,7 @@ func HTML(w io.Writer, r *accuracy.Report) error {
 			data.First = append(data.First, t.html())
 		}
 	}
-	for _, t := range []*table{conditions(r), kept(r), worstTokens(r, 1<<30), tensors(byLoss(r), "Tensors, those that lost most first", 0), parity(r)} {
+	for _, t := range []*table{conditions(r), unquantized(r), worstTokens(r, 1<<30), tensors(byLoss(r), "Tensors, those that lost most first", 0), parity(r)} {
 		if t != nil {
 			data.Tables = append(data.Tables, t.html())
 		}

@@ -49,7 +49,7 @@ func kindsOf(r *accuracy.Report) []*kind {
 	inLayers := map[string]bool{}
 	for i := range r.Tensors {
 		s := &r.Tensors[i]
-		if s.Kept || s.Variant > 0 {
+		if s.Unquantized || s.Variant > 0 {
 			continue
 		}
 		p := placeOf(s.Name)
@@ -112,7 +112,7 @@ func (k *kind) bitsOf() string {
 func byLoss(r *accuracy.Report) []*accuracy.TensorStats {
 	var list []*accuracy.TensorStats
 	for i := range r.Tensors {
-		if s := &r.Tensors[i]; !s.Kept && s.Variant == 0 {
+		if s := &r.Tensors[i]; !s.Unquantized && s.Variant == 0 {
 			list = append(list, s)
 		}
 	}

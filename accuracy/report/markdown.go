@@ -54,7 +54,7 @@ func Markdown(w io.Writer, r *accuracy.Report) error {
 		}
 	}
 	// A GitHub comment holds 65,536 characters.
-	for _, t := range []*table{conditions(r), kept(r), tensors(byLoss(r), "Tensors that lost most", 2*listed), worstTokens(r, listed), parity(r)} {
+	for _, t := range []*table{conditions(r), unquantized(r), tensors(byLoss(r), "Tensors that lost most", 2*listed), worstTokens(r, listed), parity(r)} {
 		if t == nil {
 			continue
 		}

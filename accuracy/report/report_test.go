@@ -43,7 +43,7 @@ func sample(n int) *accuracy.Report {
 	}
 	r.Tensors = append(r.Tensors,
 		accuracy.TensorStats{Name: hostile, Role: "projection", Slices: 1, Layout: "lowbit", Bits: 8, Rows: 8, Cols: 8, SQNR: accuracy.Exact, Cosine: 1, NoOutput: "not asked for", Signal: 1, SourceChanged: true},
-		accuracy.TensorStats{Name: "model.norm.weight", Role: "norm", Slices: 1, Layout: "plain", Kept: true, Difference: "from element 3 on", SQNR: 50},
+		accuracy.TensorStats{Name: "model.norm.weight", Role: "norm", Slices: 1, Layout: "plain", Unquantized: true, Difference: "from element 3 on", SQNR: 50},
 	)
 	for i := range r.Tensors {
 		r.Tensors[i].SourceRecorded = true
@@ -74,7 +74,7 @@ func check(t *testing.T, r *accuracy.Report, gate string) {
 const unmet = `model: {mean_kl: {max: 0.03}, same_top1: {min: 0.5}}
 tensors: [{sqnr_db: {min: 21}}, {match: "*down_proj*", saturated: {max: 0.5}}]
 parity: true
-kept: true
+unquantized: true
 `
 
 func render(t *testing.T, extension string, r *accuracy.Report) string {

@@ -159,11 +159,11 @@ func tensors(list []*accuracy.TensorStats, title string, limit int) *table {
 	return t
 }
 
-// kept lists unquantized tensors that differ from the checkpoint.
-func kept(r *accuracy.Report) *table {
+// unquantized lists unquantized tensors that differ from the checkpoint.
+func unquantized(r *accuracy.Report) *table {
 	t := &table{title: "Unquantized tensors that differ from the checkpoint", heads: []string{"tensor", "difference"}}
 	for i := range r.Tensors {
-		if s := &r.Tensors[i]; s.Kept && !s.Equal {
+		if s := &r.Tensors[i]; s.Unquantized && !s.Equal {
 			t.add(text(s.Label()), text(s.Difference))
 		}
 	}
@@ -265,7 +265,7 @@ func headline(r *accuracy.Report) [][2]string {
 		lines = append(lines, [2]string{"folded", text(r.Fold) + "; tensors are compared with the folded weights"})
 	}
 	if t := r.Totals; t.Tensors > 0 {
-		lines = append(lines, [2]string{"tensors", fmt.Sprintf("%d quantized, %d unquantized, %.3f bits per quantized weight, %v over all", t.Tensors, t.Kept, t.BPW, t.SQNR)})
+		lines = append(lines, [2]string{"tensors", fmt.Sprintf("%d quantized, %d unquantized, %.3f bits per quantized weight, %v over all", t.Tensors, t.Unquantized, t.BPW, t.SQNR)})
 	}
 	if r.Text != nil {
 		lines = append(lines, [2]string{"text", fmt.Sprintf("%s: %s; %s activations", text(r.Text.Name), r.Text.Cut(), r.Activations)})

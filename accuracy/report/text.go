@@ -44,7 +44,7 @@ func Text(w io.Writer, r *accuracy.Report, o TextOptions) error {
 	if limit == 0 {
 		title = "Tensors"
 	}
-	tables := []*table{models(r), byKind(r), tensors(list, title, limit), kept(r), worstTokens(r, tokens)}
+	tables := []*table{models(r), byKind(r), tensors(list, title, limit), unquantized(r), worstTokens(r, tokens)}
 	if o.Verbose {
 		tables = append(tables, parity(r), conditions(r))
 	}

@@ -35,7 +35,7 @@ func printFile(w io.Writer, path string, r *gq.Inspection, verbose bool) error {
 	printSummary(w, path, "gqf "+f.Version, &r.Summary)
 	field(w, "bits", "%.3f per quantized weight, %.3f over all", s.QuantBitsWeight, s.BitsPerWeight)
 	field(w, "size", "%s (%d bytes), of %s in the checkpoint", cmdline.Bytes(f.FileBytes), f.FileBytes, cmdline.Bytes(s.SourceBytes))
-	field(w, "tensors", "%d under %d names: %d quantized, %d unquantized, %d shared", s.Tensors, s.Names, s.Quantized, s.Kept, s.Shared)
+	field(w, "tensors", "%d under %d names: %d quantized, %d unquantized, %d shared", s.Tensors, s.Names, s.Quantized, s.Unquantized, s.Shared)
 	if s.Shared > 0 {
 		field(w, "sharing", "saves %s (%d bytes), which further names would take on their own", cmdline.Bytes(s.SharedSaved), s.SharedSaved)
 	}

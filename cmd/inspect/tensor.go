@@ -43,7 +43,7 @@ func printTensor(w io.Writer, r *gqf.TensorInspection) error {
 		field("algorithm", t.Algorithm)
 		field("scales", h.ScaleDtype)
 		switch {
-		case r.RealZeroPoints != nil:
+		case r.FloatZeroPoints != nil:
 			field("zero points", h.ZeroPoints+", real")
 		case len(r.ZeroPoints) > 0 && h.ZeroPoints == packing.ZeroF32.String():
 			field("zero points", h.ZeroPoints+", whole")
@@ -65,7 +65,7 @@ func printTensor(w io.Writer, r *gqf.TensorInspection) error {
 		field("range", fmt.Sprintf("%v to %v", s.Min, s.Max))
 		field("mean", s.Mean)
 	}
-	if z := r.RealZeroPoints; z != nil {
+	if z := r.FloatZeroPoints; z != nil {
 		fmt.Fprintf(w, "\nzero points, added to code * scale\n")
 		field("count", fmt.Sprintf("%d, %d of them real", z.Count, z.Real))
 		field("range", fmt.Sprintf("%v to %v", z.Min, z.Max))

@@ -81,7 +81,7 @@ type Totals struct {
 	Names           int     `json:"names"` // without absorbed ones
 	Payloads        int     `json:"payloads"`
 	Quantized       int     `json:"quantized"`
-	Kept            int     `json:"kept"`
+	Unquantized     int     `json:"kept"`
 	Shared          int     `json:"shared"`        // tensors with several names
 	SharedSaved     int64   `json:"shared_saved"`  // bytes that one copy per name would add
 	Elements        int64   `json:"elements"`      // of all tensors
@@ -182,7 +182,7 @@ func (s *Totals) add(row *TensorRow, elements int64) {
 		s.QuantElements += elements
 		s.QuantBytes += row.Bytes
 	} else {
-		s.Kept++
+		s.Unquantized++
 	}
 	if n := int64(len(row.SharedWith)); n > 0 {
 		s.Shared++

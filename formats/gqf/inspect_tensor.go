@@ -23,10 +23,10 @@ type TensorInspection struct {
 	Scales     *ScaleStatistics `json:"scales"`
 	Codes      []CodeCount      `json:"codes"`       // every code of the width, ascending
 	ZeroPoints []CodeCount      `json:"zero_points"` // integer zero points, ascending; null if there are none or some are floating-point
-	// RealZeroPoints describes floating-point zero points; null unless some are not an integer
-	// times the scale.
-	RealZeroPoints *ZeroStatistics `json:"real_zero_points"`
-	Values         []Value         `json:"values"` // the first 16 weights of row 0; null unless an element is one number of whole bytes
+	// FloatZeroPoints describes floating-point zero points; null unless some are not an integer
+	// times the scale. Its JSON key keeps the former name.
+	FloatZeroPoints *ZeroStatistics `json:"real_zero_points"`
+	Values          []Value         `json:"values"` // the first 16 weights of row 0; null unless an element is one number of whole bytes
 }
 
 // PackedHeader shows the fields of a packed header.
@@ -212,7 +212,7 @@ func (r *TensorInspection) quantized(h *packing.Header, rows *Rows) {
 		r.Codes = append(r.Codes, CodeCount{q, codes[q+128]})
 	}
 	if real.Real > 0 {
-		r.RealZeroPoints = real
+		r.FloatZeroPoints = real
 	}
 	for z, n := range zeros {
 		if n > 0 && real.Real == 0 {

@@ -90,7 +90,7 @@ func TestInspect(t *testing.T) {
 	}
 	golden(t, "inspect_plain.json", toJSON(plain))
 
-	if r.Totals.Quantized != 4 || r.Totals.Kept != 5 || r.Totals.Shared != 1 || r.Totals.SharedSaved != 2*r.Tensors[1].Bytes {
+	if r.Totals.Quantized != 4 || r.Totals.Unquantized != 5 || r.Totals.Shared != 1 || r.Totals.SharedSaved != 2*r.Tensors[1].Bytes {
 		t.Errorf("%+v", r.Totals)
 	}
 	var sum int64

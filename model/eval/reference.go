@@ -21,7 +21,7 @@ type Reference struct {
 	// before has the hidden states before layer number layer.
 	before *model.Stream
 	layer  int
-	kept   []prediction // the float model's, at all scored positions; nil: too many to keep, computed each time
+	stored []prediction // the float model's, at all scored positions; nil: too many to keep, computed each time
 
 	predictions [][2]prediction // by thread: the float model's and the other model's
 	logits      [2][]float32
@@ -45,7 +45,7 @@ func NewReference(ctx context.Context, float *model.Model, windows []text.Window
 	if r.before, err = float.NewStream(r.sequences); err != nil {
 		return nil, err
 	}
-	return r, r.keep(ctx, referenceBytes)
+	return r, r.store(ctx, referenceBytes)
 }
 
 // Sequences returns the tokens of the windows.
@@ -77,20 +77,20 @@ func advance(ctx context.Context, s *model.Stream, from, to int) error {
 	return nil
 }
 
-// keep keeps the float model's predictions if they take at most this many bytes.
-func (r *Reference) keep(ctx context.Context, bytes int) error {
-	if r.kept = nil; text.CountScored(r.windows) > bytes/12/r.float.VocabSize() {
+// store stores the float model's predictions if they take at most this many bytes.
+func (r *Reference) store(ctx context.Context, bytes int) error {
+	if r.stored = nil; text.CountScored(r.windows) > bytes/12/r.float.VocabSize() {
 		return nil
 	}
-	kept := make([]prediction, 0, text.CountScored(r.windows))
+	list := make([]prediction, 0, text.CountScored(r.windows))
 	_, err := r.score(ctx, r.end, func(float, _ *prediction) float64 {
 		own := *float
 		own.logits, own.exp = slices.Clone(float.logits), slices.Clone(float.exp)
-		kept = append(kept, own)
+		list = append(list, own)
 		return 0
 	}, 1)
 	if err == nil {
-		r.kept = kept
+		r.stored = list
 	}
 	return err
 }
@@ -153,7 +153,7 @@ func (r *Reference) score(ctx context.Context, s *model.Stream, fn func(float, o
 			if err := s.Logits(i, at, rows, r.logits[1]); err != nil {
 				return 0, err
 			}
-			if r.kept == nil {
+			if r.stored == nil {
 				if err := r.end.Logits(i, at, rows, r.logits[0]); err != nil {
 					return 0, err
 				}
@@ -182,8 +182,8 @@ func (r *Reference) each(values []float64, n, threads int, fn func(float, other 
 			for row := t; row < len(values); row += threads {
 				float, other := &r.predictions[t][0], &r.predictions[t][1]
 				other.set(r.logits[1][row*vocab:][:vocab])
-				if r.kept != nil {
-					float = &r.kept[n+row]
+				if r.stored != nil {
+					float = &r.stored[n+row]
 				} else {
 					float.set(r.logits[0][row*vocab:][:vocab])
 				}

@@ -59,7 +59,7 @@ func quantizedFixture(t *testing.T) *model.Model {
 	return m
 }
 
-// TestReference compares a Reference, with and without kept predictions, with Compare.
+// TestReference compares a Reference, with and without stored predictions, with Compare.
 func TestReference(t *testing.T) {
 	quantized, float := quantizedFixture(t), openFixture(t)
 	windows := []text.Window{{Tokens: []int32{1, 300, 301, 17, 900, 5}, First: 1}, {Tokens: []int32{1, 44, 45, 46, 47, 48, 49}, First: 3}}
@@ -72,8 +72,8 @@ func TestReference(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, bytes := range []int{referenceBytes, 0} {
-		if err := r.keep(t.Context(), bytes); err != nil || (r.kept != nil) != (bytes > 0) {
-			t.Fatalf("%d bytes to keep: %v, %v", bytes, r.kept != nil, err)
+		if err := r.store(t.Context(), bytes); err != nil || (r.stored != nil) != (bytes > 0) {
+			t.Fatalf("%d bytes to keep: %v, %v", bytes, r.stored != nil, err)
 		}
 		for range 2 {
 			got, err := r.KL(t.Context(), quantized)

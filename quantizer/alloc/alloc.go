@@ -154,7 +154,7 @@ func (j *Job) measure(ctx context.Context, p *Sensitivities) error {
 	if err != nil {
 		return err
 	}
-	known, err := j.openKept(list)
+	known, err := j.openStored(list)
 	if err != nil {
 		return err
 	}

@@ -350,7 +350,7 @@ func TestGoesOn(t *testing.T) {
 		}
 	}
 	probe(t, j)
-	file := filepath.Join(work.Path(), keptName+".work")
+	file := filepath.Join(work.Path(), storedName+".work")
 	raw, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)

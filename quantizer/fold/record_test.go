@@ -46,7 +46,7 @@ func TestKept(t *testing.T) {
 	made := 0
 	get := func(key string, fail error) (checkpoint string, r *Record, err error) {
 		before := made
-		checkpoint, r, found, err := Kept(t.Context(), work, key, func(dst string) (*Record, error) {
+		checkpoint, r, found, err := Stored(t.Context(), work, key, func(dst string) (*Record, error) {
 			made++
 			if fail != nil {
 				if e := os.MkdirAll(dst+".part0", 0o777); e != nil {

@@ -10,17 +10,17 @@ import (
 	"github.com/lowbit-go/gq/quantizer/workdir"
 )
 
-// Names in the tree of a Kept checkpoint.
+// Names in the tree of a stored checkpoint.
 const (
 	treeName       = "fold"
 	checkpointName = "checkpoint"
 	recordName     = "record.json"
 )
 
-// Kept returns the folded checkpoint that a working directory stores for a key. If there is none,
-// make folds one into the directory dst, which it creates, and Kept stores it. key hashes
+// Stored returns the folded checkpoint that a working directory stores for a key. If there is none,
+// make folds one into the directory dst, which it creates, and Stored stores it. key hashes
 // everything that the result depends on. found reports whether the checkpoint was stored already.
-func Kept(ctx context.Context, work *workdir.Dir, key string, make func(dst string) (*Record, error)) (checkpoint string, r *Record, found bool, err error) {
+func Stored(ctx context.Context, work *workdir.Dir, key string, make func(dst string) (*Record, error)) (checkpoint string, r *Record, found bool, err error) {
 	tree, found, err := work.Tree(ctx, treeName, key, func(dir string) error {
 		r, err := make(filepath.Join(dir, checkpointName))
 		if err != nil {

@@ -8,27 +8,27 @@ import (
 	"github.com/lowbit-go/gq/quantizer/workdir"
 )
 
-// kept holds the results of probes, which a working directory stores.
-type kept struct {
+// stored holds the results of probes, which a working directory stores.
+type stored struct {
 	work *workdir.Dir // nil: nothing is stored
 	key  string
 	kl   map[string]float64 // by probeName
 }
 
-// keptName is the name of the entry.
-const keptName = "probes"
+// storedName is the name of the entry.
+const storedName = "probes"
 
 // probeName names a probe within a job.
 func probeName(d *Decision, bits int) string { return fmt.Sprintf("%s %d", d.Name, bits) }
 
-// openKept reads the results of an earlier job with the same probes.
-func (j *Job) openKept(list []*Decision) (*kept, error) {
-	k := &kept{work: j.Work}
+// openStored reads the results of an earlier job with the same probes.
+func (j *Job) openStored(list []*Decision) (*stored, error) {
+	k := &stored{work: j.Work}
 	var err error
 	if k.key, err = j.key(list); err != nil {
 		return nil, err
 	}
-	if k.work != nil && k.work.GetJSON(keptName, k.key, &k.kl) && len(k.kl) > 0 && j.Resumed != nil {
+	if k.work != nil && k.work.GetJSON(storedName, k.key, &k.kl) && len(k.kl) > 0 && j.Resumed != nil {
 		j.Resumed(len(k.kl), len(list)*len(j.Widths))
 	}
 	if k.kl == nil {
@@ -38,12 +38,12 @@ func (j *Job) openKept(list []*Decision) (*kept, error) {
 }
 
 // put stores a result.
-func (k *kept) put(name string, kl float64) error {
+func (k *stored) put(name string, kl float64) error {
 	if k.work == nil {
 		return nil
 	}
 	k.kl[name] = kl
-	return k.work.PutJSON(keptName, k.key, k.kl)
+	return k.work.PutJSON(storedName, k.key, k.kl)
 }
 
 // key hashes everything that probes depend on.
