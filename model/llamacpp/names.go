@@ -31,6 +31,37 @@ const (
 	keyScalingAttn     = "ARCH.rope.scaling.attn_factor"
 )
 
+// Keys of the tokenizer.
+const (
+	keyTokenizerModel = "tokenizer.ggml.model"
+	keyPre            = "tokenizer.ggml.pre"
+	keyTokens         = "tokenizer.ggml.tokens"
+	keyScores         = "tokenizer.ggml.scores"
+	keyTokenTypes     = "tokenizer.ggml.token_type"
+	keyMerges         = "tokenizer.ggml.merges"
+	keyBOS            = "tokenizer.ggml.bos_token_id"
+	keyEOS            = "tokenizer.ggml.eos_token_id"
+	keyEOT            = "tokenizer.ggml.eot_token_id"
+	keyEOM            = "tokenizer.ggml.eom_token_id"
+	keyUnknown        = "tokenizer.ggml.unknown_token_id"
+	keySeparator      = "tokenizer.ggml.seperator_token_id" // so spelt
+	keyPadding        = "tokenizer.ggml.padding_token_id"
+	keyMask           = "tokenizer.ggml.mask_token_id"
+	keyAddBOS         = "tokenizer.ggml.add_bos_token"
+	keyAddEOS         = "tokenizer.ggml.add_eos_token"
+	keySpacePrefix    = "tokenizer.ggml.add_space_prefix"
+	keyExtraSpaces    = "tokenizer.ggml.remove_extra_whitespaces"
+	keyTemplate       = "tokenizer.chat_template"
+	keyTemplates      = "tokenizer.chat_templates" // names of templates, each in keyTemplate.NAME
+)
+
+// Values of keyTokenizerModel.
+const (
+	modelBPE  = "gpt2"
+	modelSPM  = "llama" // SentencePiece's BPE
+	modelNone = "none"
+)
+
 // A family is what llama.cpp's code for one of its architectures expects.
 type family struct {
 	name string // general.architecture

@@ -56,7 +56,10 @@ func (v *vocabulary) chatTemplate() any {
 
 // ends are the texts of tokens at which llama.cpp ends a generation, whatever the metadata say
 // (src/llama-vocab.cpp), as far as a model here can have them.
-var ends = []string{"<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "</s>", "<|eom_id|>", "<EOT>", "_<EOT>", "<|end_of_text|>", "<eos>", "<｜end▁of▁sentence｜>"}
+var ends = []string{
+	"<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "</s>", "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]",
+	"<|end_of_text|>", "<end_of_utterance>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>", "<eos>", "<turn|>", "<|tool_response>", "<｜end▁of▁sentence｜>", "[e~[",
+}
 
 // samplings are llama.cpp's keys for the sampling that a model's author recommends.
 var samplings = []struct {

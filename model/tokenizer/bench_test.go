@@ -89,7 +89,7 @@ func BenchmarkDecode(b *testing.B) {
 func BenchmarkOpen(b *testing.B) {
 	for _, name := range modelNames() {
 		b.Run(name, func(b *testing.B) {
-			dir := modelDir(b, name)
+			dir := testshared.Tokenizer(b, name)
 			for b.Loop() {
 				if _, err := Open(dir); err != nil {
 					b.Fatal(err)

@@ -7,7 +7,13 @@ type roles struct {
 	bos, eos int32 // -1 if absent
 	eosAll   []int32
 	addBOS   bool
+	addEOS   bool
+	named    map[string]int32 // tokens by the keys of otherRoles
 }
+
+// otherRoles are keys of tokenizer_config.json and special_tokens_map.json that name tokens, beside
+// bos_token and eos_token.
+var otherRoles = []string{"unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}
 
 // BOS returns the token that begins a text: bos_token of tokenizer_config.json, else of
 // special_tokens_map.json, else bos_token_id of generation_config.json.
@@ -24,6 +30,10 @@ func (t *Tokenizer) EOSIDs() []int32 { return slices.Clone(t.roles.eosAll) }
 // that the post-processor of tokenizer.json does not add. DeepSeek-V3 is an example: the tokenizers
 // library encodes without BOS, but transformers' tokenizer class adds it.
 func (t *Tokenizer) AddsBOS() bool { return t.roles.addBOS }
+
+// AddsEOS reports whether tokenizer_config.json asks for an EOS behind every text (add_eos_token)
+// that the post-processor of tokenizer.json does not add.
+func (t *Tokenizer) AddsEOS() bool { return t.roles.addEOS }
 
 func (t *Tokenizer) readRoles(files Files) (roles, error) {
 	r := roles{bos: -1, eos: -1}
@@ -60,6 +70,14 @@ func (t *Tokenizer) readRoles(files Files) (roles, error) {
 	slices.Sort(r.eosAll)
 	r.eosAll = slices.Compact(r.eosAll)
 	r.addBOS = config.optionalBool("add_bos_token", false) && r.bos >= 0 && !slices.Contains(t.post.before, r.bos)
+	r.addEOS = config.optionalBool("add_eos_token", false) && r.eos >= 0 && !slices.Contains(t.post.after, r.eos)
+	r.named = map[string]int32{}
+	for _, name := range otherRoles {
+		// No text depends on these roles: a malformed one is an absent one.
+		if id, err := t.role(name, nil, config, special); err == nil && id >= 0 {
+			r.named[name] = id
+		}
+	}
 	return r, config.err
 }
 

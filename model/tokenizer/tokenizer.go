@@ -207,21 +207,10 @@ func (t *Tokenizer) EncodeContext(ctx context.Context, text string, o Options) (
 	if o.AddSpecial {
 		ids = append(ids, t.post.before...)
 	}
-	emits := make([]emit, len(t.pre)+1)
-	limit := growth(growth(len(text)))
-	for stage := range emits {
-		passed := 0
-		emits[stage] = func(piece string, first bool) (err error) {
-			if passed += len(piece); passed > limit {
-				return errGrowth
-			}
-			if stage < len(t.pre) {
-				return t.pre[stage].split(piece, first, &w.matchers[stage], emits[stage+1])
-			}
-			ids, err = t.model.encode(ids, piece, w)
-			return err
-		}
-	}
+	word := t.stages(w, len(text), func(piece string, _ bool) (err error) {
+		ids, err = t.model.encode(ids, piece, w)
+		return err
+	})
 	err := t.cut(&t.plainTrie, text, o.PlainText, func(part string, token int32, start int) error {
 		if token >= 0 {
 			ids = append(ids, t.added[token].id)
@@ -236,7 +225,7 @@ func (t *Tokenizer) EncodeContext(ctx context.Context, text string, o Options) (
 				ids = append(ids, t.added[token].id)
 				return nil
 			}
-			return emits[0](part, start == 0 && at == 0)
+			return word(part, start == 0 && at == 0)
 		})
 	})
 	if err != nil {
@@ -246,6 +235,26 @@ func (t *Tokenizer) EncodeContext(ctx context.Context, text string, o Options) (
 		ids = append(ids, t.post.after...)
 	}
 	return ids, nil
+}
+
+// stages returns a function that passes a part of a text of n bytes through the pre-tokenizers. last
+// gets the words.
+func (t *Tokenizer) stages(w *work, n int, last emit) emit {
+	emits := make([]emit, len(t.pre)+1)
+	limit := growth(growth(n))
+	for stage := range emits {
+		passed := 0
+		emits[stage] = func(piece string, first bool) error {
+			if passed += len(piece); passed > limit {
+				return errGrowth
+			}
+			if stage < len(t.pre) {
+				return t.pre[stage].split(piece, first, &w.matchers[stage], emits[stage+1])
+			}
+			return last(piece, first)
+		}
+	}
+	return emits[0]
 }
 
 // VocabSize returns one more than the largest id.

