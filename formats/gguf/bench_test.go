@@ -1,0 +1,25 @@
+package gguf
+
+import (
+	"math/rand/v2"
+	"testing"
+)
+
+func BenchmarkDecode(b *testing.B) {
+	r := rand.New(rand.NewPCG(7, 8))
+	for _, kind := range allTypes(TensorType.Decodable) {
+		b.Run(kind.String(), func(b *testing.B) {
+			dst := make([]float32, 1<<16)
+			src := make([]byte, kind.Size(int64(len(dst))))
+			for i := range src {
+				src[i] = byte(r.Uint32()) & 0x3f
+			}
+			b.SetBytes(int64(4 * len(dst)))
+			for b.Loop() {
+				if err := kind.Decode(dst, src); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
