@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
+	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/files"
@@ -18,24 +18,25 @@ import (
 	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
-// Inspection describes a file or a checkpoint. Exactly one of File and Checkpoint is set.
+// Inspection describes a file or a checkpoint. Exactly one of File, GGUF and Checkpoint is set.
 type Inspection struct {
 	Summary    Summary
 	File       *gqf.Inspection
+	GGUF       *gguf.Inspection
 	Checkpoint *safetensors.Inspection
 }
 
 // Summary is a short description of a model.
 type Summary struct {
-	Model        string  `json:"model"`        // its name in config.json, else of the file or directory
-	Architecture string  `json:"architecture"` // the class that config.json names, else its model type; "" if it has neither
+	Model        string  `json:"model"`        // its name in config.json or a .gguf file, else of the file or directory
+	Architecture string  `json:"architecture"` // the class that config.json names, else its model type; llama.cpp's name in a .gguf file; "" if there is none
 	Parameters   int64   `json:"parameters"`   // a tensor that several names share counts once
 	Tensors      int     `json:"tensors"`
 	Bits         float64 `json:"bits_per_weight"` // over all tensors
-	// QuantizedBits counts only the quantized tensors of a .gqf file; 0 if there are none.
+	// QuantizedBits counts only the quantized tensors; 0 if there are none.
 	QuantizedBits float64 `json:"quantized_bits_per_weight"`
 	Bytes         int64   `json:"bytes"`        // of the file, or of all files of the checkpoint
-	SourceBytes   int64   `json:"source_bytes"` // of the tensors in the checkpoint
+	SourceBytes   int64   `json:"source_bytes"` // of the tensors in the checkpoint; 0 if it is not known
 }
 
 // describe fills in the fields that come from config.json.
@@ -47,34 +48,63 @@ func (s *Summary) describe(path string, config []byte) {
 		Name string `json:"_name_or_path"`
 	}
 	_ = json.Unmarshal(config, &named) // an invalid config.json names nothing
-	s.Model = cmp.Or(named.Name, strings.TrimSuffix(strings.TrimSuffix(filepath.Base(path), ".gqf"), ".safetensors"))
+	s.Model = cmp.Or(named.Name, strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(filepath.Base(path), ".gqf"), ".gguf"), ".safetensors"))
 	if c, err := arch.ParseConfig(config); err == nil {
 		s.Architecture = cmp.Or(strings.Join(c.Architectures, ", "), c.ModelType)
 	}
 }
 
-// Inspect reads the directory and the metadata of a .gqf file, or the headers of the checkpoint at
-// path. It reads no weights and checks no checksums of weights; Verify does.
+// Inspect reads the directory and the metadata of a .gqf file, the headers of a .gguf file and its
+// shards, or the headers of the checkpoint at path. It reads no weights and checks no checksums of
+// weights; Verify does.
 func Inspect(path string) (*Inspection, error) {
-	f, ck, err := open(path)
+	in, err := openAny(path)
 	if err != nil {
 		return nil, err
 	}
+	defer in.Close()
 	r := &Inspection{}
-	if f != nil {
-		defer f.Close()
-		if r.File, err = gqf.Inspect(f); err != nil {
-			return nil, err
-		}
-		t := &r.File.Totals
-		r.Summary = Summary{
-			Parameters: t.Elements, Tensors: t.Tensors, Bits: t.BitsPerWeight, QuantizedBits: t.QuantBitsWeight,
-			Bytes: r.File.FileBytes, SourceBytes: t.SourceBytes,
-		}
-		r.Summary.describe(path, r.File.Config)
-		return r, nil
+	switch {
+	case in.gqf != nil:
+		err = r.addFile(path, in.gqf)
+	case in.gguf != nil:
+		err = r.addGGUF(path, in.gguf)
+	default:
+		r.addCheckpoint(path, in.checkpoint)
 	}
-	defer ck.Close()
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+func (r *Inspection) addFile(path string, f *gqf.File) (err error) {
+	if r.File, err = gqf.Inspect(f); err != nil {
+		return err
+	}
+	t := &r.File.Totals
+	r.Summary = Summary{
+		Parameters: t.Elements, Tensors: t.Tensors, Bits: t.BitsPerWeight, QuantizedBits: t.QuantBitsWeight,
+		Bytes: r.File.FileBytes, SourceBytes: t.SourceBytes,
+	}
+	r.Summary.describe(path, r.File.Config)
+	return nil
+}
+
+func (r *Inspection) addGGUF(path string, f *gguf.File) (err error) {
+	if r.GGUF, err = gguf.Inspect(f); err != nil {
+		return err
+	}
+	t := &r.GGUF.Totals
+	r.Summary = Summary{Parameters: t.Elements, Tensors: t.Tensors, Bits: t.BitsPerWeight, QuantizedBits: t.QuantBitsWeight, Bytes: t.FileBytes}
+	r.Summary.describe(path, nil)
+	name, _ := f.Text("general.name")
+	r.Summary.Model = cmp.Or(name, r.Summary.Model)
+	r.Summary.Architecture, _ = f.Text("general.architecture")
+	return nil
+}
+
+func (r *Inspection) addCheckpoint(path string, ck *safetensors.Checkpoint) {
 	r.Checkpoint = safetensors.Inspect(ck)
 	t := &r.Checkpoint.Totals
 	r.Summary = Summary{Parameters: t.Elements, Tensors: t.Tensors, Bits: packing.BitsPerWeight(t.Bytes, t.Elements), Bytes: t.FileBytes, SourceBytes: t.Bytes}
@@ -83,48 +113,89 @@ func Inspect(path string) (*Inspection, error) {
 		config = nil // the user asked for tensors
 	}
 	r.Summary.describe(path, config)
-	return r, nil
 }
 
-// open opens a .gqf file or a checkpoint; the other one is nil.
-func open(path string) (*gqf.File, *safetensors.Checkpoint, error) {
-	ours, err := isGQF(path)
-	if err != nil {
-		return nil, nil, err
+// container is an open model file; one field is set.
+type container struct {
+	gqf        *gqf.File
+	gguf       *gguf.File
+	checkpoint *safetensors.Checkpoint
+}
+
+// openAny opens a .gqf file, a .gguf file or a checkpoint.
+func openAny(path string) (m container, err error) {
+	kind, err := kindOf(path)
+	switch {
+	case err != nil:
+	case kind == files.GQF:
+		m.gqf, err = gqf.Open(path, gqf.Options{})
+	case kind == files.GGUF:
+		m.gguf, err = gguf.Open(path)
+	default:
+		m.checkpoint, err = safetensors.Open(path, safetensors.Options{})
 	}
-	if ours {
-		f, err := gqf.Open(path, gqf.Options{})
-		return f, nil, err
+	return m, err
+}
+
+// Close closes the file.
+func (m container) Close() error {
+	switch {
+	case m.gqf != nil:
+		return m.gqf.Close()
+	case m.gguf != nil:
+		return m.gguf.Close()
 	}
-	ck, err := safetensors.Open(path, safetensors.Options{})
-	return nil, ck, err
+	return m.checkpoint.Close()
 }
 
 // TensorInspection describes the tensors whose names match a pattern: in Tensors for a .gqf file,
-// in Sources for a checkpoint. If a single tensor of a .gqf file matches, One describes it in full.
+// in GGUF for a .gguf file, in Sources for a checkpoint. If a single tensor of a .gqf or .gguf file
+// matches, One or OneGGUF describes it in full.
 type TensorInspection struct {
 	One     *gqf.TensorInspection   `json:"-"`
+	OneGGUF *GGUFTensor             `json:"-"`
 	Tensors []gqf.TensorRow         `json:"tensors,omitempty"`
+	GGUF    []gguf.TensorRow        `json:"gguf,omitempty"`
 	Sources []safetensors.TensorRow `json:"sources,omitempty"`
 }
 
-// InspectTensors describes the tensors of a .gqf file or a checkpoint that have a matching name.
-// The pattern is a name, a module, a glob or "re:" and a regular expression. slice is the expert to
-// show of a single fused tensor, else 0. Data of a .gqf file is read, and its checksums checked,
-// only for a single tensor.
+// InspectTensors describes the tensors of a .gqf file, a .gguf file or a checkpoint that have a
+// matching name. The pattern is a name, a module, a glob or "re:" and a regular expression. slice
+// is the expert to show of a single fused tensor of a .gqf file, else 0. Data of tensors is read,
+// and checksums of a .gqf file checked, only for a single tensor.
 func InspectTensors(path, match string, slice int) (*TensorInspection, error) {
 	p, err := pattern.Parse(match)
 	if err != nil {
 		return nil, optionf("tensor", "%q: %w", match, err)
 	}
-	f, ck, err := open(path)
+	m, err := openAny(path)
 	if err != nil {
 		return nil, err
 	}
-	r, names := &TensorInspection{}, []string{}
-	if f != nil {
-		defer f.Close()
-		all, err := gqf.Inspect(f)
+	defer m.Close()
+	r := &TensorInspection{}
+	names, err := r.match(m, p)
+	if err != nil {
+		return nil, err
+	}
+	switch n := len(r.Tensors) + len(r.GGUF) + len(r.Sources); {
+	case n == 0:
+		return nil, fmt.Errorf("%s: no tensor matches %q%s", path, match, p.NoMatch(names))
+	case slice != 0 && (n > 1 || m.gqf == nil):
+		return nil, optionf("slice", "%d: shows an expert of a single tensor of a .gqf file; %d tensors of %s match %q", slice, n, path, match)
+	case n == 1 && m.gqf != nil:
+		r.One, err = gqf.InspectTensor(m.gqf, r.Tensors[0].Name, slice)
+	case n == 1 && m.gguf != nil:
+		r.OneGGUF, err = inspectGGUF(m.gguf, r.GGUF[0])
+	}
+	return r, err
+}
+
+// match keeps the tensors that the pattern matches and returns all names.
+func (r *TensorInspection) match(m container, p pattern.Pattern) (names []string, err error) {
+	switch {
+	case m.gqf != nil:
+		all, err := gqf.Inspect(m.gqf)
 		if err != nil {
 			return nil, err
 		}
@@ -135,31 +206,51 @@ func InspectTensors(path, match string, slice int) (*TensorInspection, error) {
 				r.Tensors = append(r.Tensors, row)
 			}
 		}
-	} else {
-		defer ck.Close()
-		r.Sources = safetensors.Inspect(ck).Tensors
-		for _, row := range r.Sources {
-			names = append(names, row.Name)
+	case m.gguf != nil:
+		all, err := gguf.Inspect(m.gguf)
+		if err != nil {
+			return nil, err
 		}
-		r.Sources = slices.DeleteFunc(r.Sources, func(row safetensors.TensorRow) bool { return !p.Match(row.Name) })
+		for _, row := range all.Tensors {
+			names = append(names, row.Name)
+			if p.Match(row.Name) {
+				r.GGUF = append(r.GGUF, row)
+			}
+		}
+	default:
+		for _, row := range safetensors.Inspect(m.checkpoint).Tensors {
+			names = append(names, row.Name)
+			if p.Match(row.Name) {
+				r.Sources = append(r.Sources, row)
+			}
+		}
 	}
-	switch n := len(r.Tensors) + len(r.Sources); {
-	case n == 0:
-		return nil, fmt.Errorf("%s: no tensor matches %q%s", path, match, p.NoMatch(names))
-	case slice != 0 && (n > 1 || f == nil):
-		return nil, optionf("slice", "%d: shows an expert of a single tensor of a .gqf file; %d tensors of %s match %q", slice, n, path, match)
-	case n == 1 && f != nil:
-		r.One, err = gqf.InspectTensor(f, r.Tensors[0].Name, slice)
-	}
-	return r, err
+	return names, nil
 }
 
-// isGQF distinguishes the two kinds of input by name, else by the first bytes, so that a damaged
-// .gqf file is reported as such.
+// isGQF reports whether path leads to a .gqf file, see kindOf.
 func isGQF(path string) (bool, error) {
+	kind, err := kindOf(path)
+	return kind == files.GQF, err
+}
+
+// kindOf distinguishes the kinds of input: files.GQF, files.GGUF, or files.Safetensors for
+// everything else. The name decides first, then the first bytes, so that a damaged file is reported
+// as such.
+func kindOf(path string) (files.Kind, error) {
 	if st, err := os.Stat(path); err != nil || st.IsDir() {
-		return false, err
+		return files.Safetensors, err
 	}
 	kind, err := files.KindOf(path)
-	return err == nil && (kind == files.GQF || strings.HasSuffix(path, ".gqf")), err
+	switch {
+	case err != nil:
+		return files.Unknown, err
+	case strings.HasSuffix(path, ".gqf"):
+		return files.GQF, nil
+	case strings.HasSuffix(path, ".gguf"):
+		return files.GGUF, nil
+	case kind == files.GQF || kind == files.GGUF:
+		return kind, nil
+	}
+	return files.Safetensors, nil
 }

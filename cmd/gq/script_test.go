@@ -71,6 +71,7 @@ func TestScript(t *testing.T) {
 			"truncate":    truncate,
 			"safetensors": safetensors,
 			"midjob":      midJob,
+			"gguf":        ggufFile,
 			"imatrixgguf": imatrixGGUF,
 			"refuses":     refuses,
 			"protects":    protects,

@@ -6,6 +6,7 @@ import (
 
 	"github.com/lowbit-go/gq"
 	"github.com/lowbit-go/gq/cmd/internal/cmdline"
+	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
 )
@@ -14,32 +15,39 @@ import (
 func Command() *cli.Command {
 	return &cli.Command{
 		Name:  "inspect",
-		Usage: "show what a .gqf file or a safetensors checkpoint holds",
+		Usage: "show what a .gqf file, a .gguf file or a safetensors checkpoint holds",
 		UsageText: `gq inspect model.gqf
 # scales, a histogram of codes and the first weights
 gq inspect model.gqf --tensor lm_head
 # the tensors that a pattern matches
 gq inspect model.gqf --tensor '*.layers.0.*_proj'
 gq inspect Llama-3.2-1B --json
+# tensors and types; with --verbose keys and values too
+gq inspect model.gguf --verbose
 `,
 		ArgsUsage: "FILE|DIR",
 		Description: "A summary of the model comes first, then its tensors. Only directories and metadata are read,\n" +
-			"but for a single --tensor. Nothing is checked beyond that: gq verify does.",
+			"but for a single --tensor. Nothing is checked beyond that: gq verify does. A .gguf file in\n" +
+			"shards is named by its first one, NAME-00001-of-00003.gguf.",
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "tensor", Usage: "`PATTERN`: a name, a module, a glob (*.q_proj) or re:REGEXP. One tensor of a .gqf file is shown in full (packed header, scales, codes, first weights), several in short"},
-			&cli.IntFlag{Name: "slice", Usage: "with --tensor: `NUMBER` of an expert of a fused tensor, from 0"},
-			&cli.BoolFlag{Name: "verbose", Usage: "show sections, checksums, assets, config, recipe and provenance, too; of a checkpoint its files and their metadata"},
+			&cli.StringFlag{Name: "tensor", Usage: "`PATTERN`: a name, a module, a glob (*.q_proj) or re:REGEXP. One tensor of a .gqf or .gguf file is shown in full (scales, codes, first weights), several in short"},
+			&cli.IntFlag{Name: "slice", Usage: "with --tensor: `NUMBER` of an expert of a fused tensor of a .gqf file, from 0"},
+			&cli.BoolFlag{Name: "verbose", Usage: "show sections, checksums, assets, config, recipe and provenance, too; of a .gguf file its metadata; of a checkpoint its files and their metadata"},
 			cmdline.JSON("all of it"),
 		},
 		Action: run,
 	}
 }
 
-// fileResult and checkpointResult are what --json prints.
+// fileResult, ggufResult and checkpointResult are what --json prints.
 type (
 	fileResult struct {
 		Summary gq.Summary `json:"summary"`
 		*gqf.Inspection
+	}
+	ggufResult struct {
+		Summary gq.Summary `json:"summary"`
+		*gguf.Inspection
 	}
 	checkpointResult struct {
 		Summary gq.Summary `json:"summary"`
@@ -64,10 +72,14 @@ func run(c *cli.Context) error {
 		return err
 	case c.Bool("json") && r.File != nil:
 		return cmdline.PrintJSON(w, fileResult{r.Summary, r.File})
+	case c.Bool("json") && r.GGUF != nil:
+		return cmdline.PrintJSON(w, ggufResult{r.Summary, r.GGUF})
 	case c.Bool("json"):
 		return cmdline.PrintJSON(w, checkpointResult{r.Summary, r.Checkpoint})
 	case r.File != nil:
 		return printFile(w, path, r, c.Bool("verbose"))
+	case r.GGUF != nil:
+		return printGGUF(w, path, r, c.Bool("verbose"))
 	}
 	return printCheckpoint(w, path, r, c.Bool("verbose"))
 }
@@ -81,12 +93,18 @@ func runTensors(c *cli.Context, path string) error {
 		return err
 	case c.Bool("json") && r.One != nil:
 		return cmdline.PrintJSON(w, r.One)
+	case c.Bool("json") && r.OneGGUF != nil:
+		return cmdline.PrintJSON(w, r.OneGGUF)
 	case c.Bool("json"):
 		return cmdline.PrintJSON(w, r)
 	case r.One != nil:
 		return printTensor(w, r.One)
+	case r.OneGGUF != nil:
+		return printGGUFTensor(w, r.OneGGUF)
 	case r.Tensors != nil:
 		return printTensors(w, r.Tensors)
+	case r.GGUF != nil:
+		return printGGUFTensors(w, r.GGUF, true)
 	}
 	return printSources(w, r.Sources, true)
 }

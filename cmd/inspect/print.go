@@ -18,11 +18,12 @@ func field(w io.Writer, name, format string, args ...any) {
 	fmt.Fprintf(w, "%-12s  %s\n", name, fmt.Sprintf(format, args...))
 }
 
-// printSummary prints what is known of every model. kind names the container.
-func printSummary(w io.Writer, path, kind string, s *gq.Summary) {
+// printSummary prints what is known of every model. kind names the container, and source what names
+// the architecture in it.
+func printSummary(w io.Writer, path, kind, source string, s *gq.Summary) {
 	field(w, "file", "%s, %s", cmdline.Text(path), kind)
 	field(w, "model", "%s", cmdline.Text(s.Model))
-	architecture := "unknown: there is no config.json that names it"
+	architecture := "unknown: there is no " + source + " that names it"
 	if s.Architecture != "" {
 		architecture = cmdline.Text(s.Architecture)
 	}
@@ -32,7 +33,7 @@ func printSummary(w io.Writer, path, kind string, s *gq.Summary) {
 
 func printFile(w io.Writer, path string, r *gq.Inspection, verbose bool) error {
 	f, s := r.File, &r.File.Totals
-	printSummary(w, path, "gqf "+f.Version, &r.Summary)
+	printSummary(w, path, "gqf "+f.Version, "config.json", &r.Summary)
 	field(w, "bits", "%.3f per quantized weight, %.3f over all", s.QuantBitsWeight, s.BitsPerWeight)
 	field(w, "size", "%s (%d bytes), of %s in the checkpoint", cmdline.Bytes(f.FileBytes), f.FileBytes, cmdline.Bytes(s.SourceBytes))
 	field(w, "tensors", "%d under %d names: %d quantized, %d unquantized, %d shared", s.Tensors, s.Names, s.Quantized, s.Unquantized, s.Shared)
@@ -117,19 +118,22 @@ func group(g uint64) string {
 
 func printCheckpoint(w io.Writer, path string, r *gq.Inspection, verbose bool) error {
 	ck, s := r.Checkpoint, &r.Checkpoint.Totals
-	files := "1 file"
-	if s.Files != 1 {
-		files = fmt.Sprintf("%d files", s.Files)
-	}
-	printSummary(w, path, "safetensors", &r.Summary)
+	printSummary(w, path, "safetensors", "config.json", &r.Summary)
 	field(w, "bits", "%.3f per weight", r.Summary.Bits)
-	field(w, "size", "%s (%d bytes) in %s", cmdline.Bytes(s.FileBytes), s.FileBytes, files)
+	field(w, "size", "%s (%d bytes) in %s", cmdline.Bytes(s.FileBytes), s.FileBytes, countFiles(s.Files))
 	field(w, "tensors", "%d: %s", s.Tensors, dtypes(ck))
 	fmt.Fprintln(w)
 	if err := printSources(w, ck.Tensors, s.Files > 1); err != nil || !verbose {
 		return err
 	}
 	return printFiles(w, ck)
+}
+
+func countFiles(n int) string {
+	if n == 1 {
+		return "1 file"
+	}
+	return fmt.Sprintf("%d files", n)
 }
 
 // dtypes counts the tensors of each dtype.

@@ -29,7 +29,7 @@ func printTensor(w io.Writer, r *gqf.TensorInspection) error {
 	}
 
 	fmt.Fprintf(w, "\npacked header at byte %d\n", r.Offset)
-	field := func(name string, value any) { fmt.Fprintf(w, "  %-12s %v\n", name, value) }
+	field := func(name string, value any) { inner(w, name, value) }
 	field("layout", h.Layout)
 	if t.CPU != 0 {
 		field("CPU", t.CPU)
@@ -59,12 +59,7 @@ func printTensor(w io.Writer, r *gqf.TensorInspection) error {
 	field("data bytes", h.DataBytes)
 	field("bits/weight", bpw(t.BitsPerWeight))
 
-	if s := r.Scales; s != nil {
-		fmt.Fprintf(w, "\nscales\n")
-		field("count", fmt.Sprintf("%d, %d of them negative", s.Count, s.Negative))
-		field("range", fmt.Sprintf("%v to %v", s.Min, s.Max))
-		field("mean", s.Mean)
-	}
+	printScales(w, "scales", r.Scales)
 	if z := r.FloatZeroPoints; z != nil {
 		fmt.Fprintf(w, "\nzero points, added to code * scale\n")
 		field("count", fmt.Sprintf("%d, %d of them real", z.Count, z.Real))
@@ -73,14 +68,33 @@ func printTensor(w io.Writer, r *gqf.TensorInspection) error {
 	}
 	histogram(w, "codes", r.Codes)
 	histogram(w, "zero points", r.ZeroPoints)
-	if len(r.Values) == 0 {
+	return printValues(w, r.Values)
+}
+
+// printScales prints statistics of scales or minima, unless s is nil.
+func printScales(w io.Writer, title string, s *gqf.ScaleStatistics) {
+	if s == nil {
+		return
+	}
+	fmt.Fprintf(w, "\n%s\n", title)
+	inner(w, "count", fmt.Sprintf("%d, %d of them negative", s.Count, s.Negative))
+	inner(w, "range", fmt.Sprintf("%v to %v", s.Min, s.Max))
+	inner(w, "mean", s.Mean)
+}
+
+// inner prints a line below a title.
+func inner(w io.Writer, name string, value any) { fmt.Fprintf(w, "  %-12s %v\n", name, value) }
+
+// printValues prints the first weights, if there are any.
+func printValues(w io.Writer, values []gqf.Value) error {
+	if len(values) == 0 {
 		return nil
 	}
 	fmt.Fprintf(w, "\nfirst weights of row 0\n")
 	var err error
-	for i := 0; i < len(r.Values); i += 4 {
+	for i := 0; i < len(values); i += 4 {
 		line := ""
-		for _, v := range r.Values[i:min(i+4, len(r.Values))] {
+		for _, v := range values[i:min(i+4, len(values))] {
 			line += fmt.Sprintf("  %-16v", v)
 		}
 		_, err = fmt.Fprintln(w, strings.TrimRight(line, " "))

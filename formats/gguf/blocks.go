@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/lowbit-go/gq/internal/floats"
+	"github.com/lowbit-go/gq/internal/vec"
 )
 
 // Fields are the numbers that consecutive blocks of a quantized type hold. The weights are:
@@ -18,21 +19,22 @@ import (
 //	Q2_K Q4_K Q5_K           code (subscale scale) - submin min, codes 0 .. 2^b-1
 //
 // Codes and scales of the first two lines are those of gq's own grids. ggml stores half of Q1_0's
-// scale, and negates the codes and the scale of Q2_0, whose own codes are -1 .. 2. Negative codes
-// of a type without minima may have a negative scale.
+// scale, and negates the codes and the scale of Q2_0, whose own codes are -1 .. 2. Scales
+// may be negative.
 type Fields struct {
 	Codes  []int8    // BlockWeights per block
 	Scales []float32 // one per block; exact in F16 as stored
 	Mins   []float32 // one per block, of types with minima; exact in F16
 
-	// SubScales has a value per group of 16 (Q2_K, Q3_K, Q6_K) or 32 weights (Q4_K, Q5_K), SubMins
-	// too in types with minima. Q3_K has -32 .. 31, Q6_K -128 .. 127, Q2_K 0 .. 15, and Q4_K and
-	// Q5_K 0 .. 63.
+	// SubScales has a value per group of 16 (Q2_K, Q3_K, Q6_K) or 32 weights (Q4_K, Q5_K),
+	// SubMins too in types with minima. Q3_K has -32 .. 31, Q6_K -128 .. 127, Q2_K 0 .. 15, and
+	// Q4_K and Q5_K 0 .. 63.
 	SubScales []int8
 	SubMins   []uint8
 }
 
-// block holds one block's numbers as ggml defines them: weight = (d sub) code + m, or with -m subMin.
+// block holds one block's numbers as ggml defines them: weight = (d sub) code + m, or with -m
+// subMin.
 type block struct {
 	d, m    float32
 	codes   [256]int8
@@ -143,17 +145,11 @@ func (t TensorType) blocks(n, size int) (int, error) {
 func (t TensorType) widen(dst []float32, src []byte) {
 	switch t {
 	case F32:
-		for i := range dst {
-			dst[i] = math.Float32frombits(le.Uint32(src[4*i:]))
-		}
+		vec.WidenF32(dst, src)
 	case F16:
-		for i := range dst {
-			dst[i] = floats.F16ToF32(le.Uint16(src[2*i:]))
-		}
+		vec.WidenF16(dst, src)
 	default:
-		for i := range dst {
-			dst[i] = floats.BF16ToF32(le.Uint16(src[2*i:]))
-		}
+		vec.WidenBF16(dst, src)
 	}
 }
 
@@ -202,8 +198,9 @@ func noInfinity(v float32) float32 {
 	return math.Float32frombits(0x7fc00000)
 }
 
-// Unpack sets f to the fields of src, whole blocks of an Encodable type. It reuses the slices' memory.
-// A scale or a minimum that is infinite or NaN is an error, as llama.cpp's check of tensors has it.
+// Unpack sets f to the fields of src, whole blocks of an Encodable type. It reuses the slices'
+// memory. A scale or a minimum that is infinite or NaN is an error, as llama.cpp's check of tensors
+// has it.
 func (t TensorType) Unpack(f *Fields, src []byte) error {
 	if !t.Encodable() {
 		return fmt.Errorf("blocks of type %s cannot be taken apart", t)
@@ -264,8 +261,9 @@ func (c *codec) lengths(weights, n int) (mins, subs, subMins int) {
 	return mins, subs, subMins
 }
 
-// Encode writes the blocks of f to dst. It fails unless the type is Encodable, the lengths are right,
-// and the blocks hold every value exactly: codes in range, scales and minima that are finite F16 values.
+// Encode writes the blocks of f to dst. It fails unless the type is Encodable, the lengths are
+// right, and the blocks hold every value exactly: codes in range, scales and minima that are finite
+// F16 values.
 func (t TensorType) Encode(dst []byte, f Fields) error {
 	if !t.Encodable() {
 		return fmt.Errorf("blocks of type %s cannot be written", t)

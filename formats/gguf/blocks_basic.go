@@ -6,8 +6,8 @@ import (
 	"github.com/lowbit-go/gq/internal/floats"
 )
 
-// This file has the blocks with one scale (ggml/src/ggml-common.h, block_q1_0 ...). The scale, and in
-// Q4_1 and Q5_1 the minimum behind it, precede the codes.
+// This file has the blocks with one scale (ggml/src/ggml-common.h, block_q1_0 ...). The scale, and
+// in Q4_1 and Q5_1 the minimum behind it, precede the codes.
 
 var le = binary.LittleEndian
 
@@ -60,7 +60,8 @@ func packQ2_0(dst []byte, b *block) {
 	}
 }
 
-// nibbles splits bytes: codes[i] is the low half of src[i] plus add, codes[len(src)+i] the high half.
+// nibbles splits bytes: codes[i] is the low half of src[i] plus add, codes[len(src)+i] the high
+// half.
 func nibbles(codes []int8, src []byte, add int8) {
 	low, high := codes[:len(src)], codes[len(src):2*len(src)]
 	for i, v := range src {

@@ -23,7 +23,8 @@ func packQ2_K(dst []byte, b *block) {
 	putHalf(dst[82:], b.m)
 }
 
-// unpackTwoBits spreads 64 bytes; byte l of each half has weights l, l+32, l+64 and l+96 of that half.
+// unpackTwoBits spreads 64 bytes; byte l of each half has weights l, l+32, l+64 and l+96 of that
+// half.
 func unpackTwoBits(codes *[256]int8, src []byte) {
 	for n := range 2 {
 		for l, v := range src[32*n:][:32] {
@@ -43,9 +44,9 @@ func packTwoBits(dst []byte, codes *[256]int8) {
 	}
 }
 
-// Q3_K: 32 bytes of high bits, 64 bytes of low bits, 12 bytes of sub-scales + 32, d. Bit i of byte l
-// of the high bits is bit 2 of code 32 i + l. Sub-scales have their low 4 bits in 8 bytes (i and i+8
-// share one), their high 2 bits in 4 (i, i+4, i+8 and i+12 share one).
+// Q3_K: 32 bytes of high bits, 64 bytes of low bits, 12 bytes of sub-scales + 32, d. Bit i of byte
+// l of the high bits is bit 2 of code 32 i + l. Sub-scales have their low 4 bits in 8 bytes (i and
+// i+8 share one), their high 2 bits in 4 (i, i+4, i+8 and i+12 share one).
 
 func unpackQ3_K(b *block, src []byte) {
 	unpackTwoBits(&b.codes, src[32:96])
@@ -79,8 +80,9 @@ func packQ3_K(dst []byte, b *block) {
 	putHalf(dst[108:], b.d)
 }
 
-// sixBits reads the 8 sub-scales and 8 sub-minima of Q4_K and Q5_K: the first 4 of each are 6 bits of a
-// byte; the rest have their low 4 bits in the last 4 bytes, their high 2 in the top of the others.
+// sixBits reads the 8 sub-scales and 8 sub-minima of Q4_K and Q5_K: the first 4 of each are 6 bits
+// of a byte; the rest have their low 4 bits in the last 4 bytes, their high 2 in the top of the
+// others.
 func sixBits(b *block, src []byte) {
 	for i := range 4 {
 		s, m, low := src[i], src[4+i], src[8+i]
@@ -117,8 +119,8 @@ func packQ4_K(dst []byte, b *block) {
 	}
 }
 
-// Q5_K: d, dmin, 12 bytes of sub-scales and sub-minima, 32 bytes of high bits, 128 bytes of low bits.
-// Bit i of byte l of the high bits is bit 4 of code 32 i + l.
+// Q5_K: d, dmin, 12 bytes of sub-scales and sub-minima, 32 bytes of high bits, 128 bytes of low
+// bits. Bit i of byte l of the high bits is bit 4 of code 32 i + l.
 
 func unpackQ5_K(b *block, src []byte) {
 	b.d, b.m = half(src), half(src[2:])
@@ -149,9 +151,9 @@ func packQ5_K(dst []byte, b *block) {
 	}
 }
 
-// Q6_K: 128 bytes of low bits, 64 bytes of high bits, 16 sub-scales, d. Codes are stored + 32. In each
-// half, byte l of the low bits has weights l and l + 64, byte l of the high bits weights l, l + 32,
-// l + 64 and l + 96.
+// Q6_K: 128 bytes of low bits, 64 bytes of high bits, 16 sub-scales, d. Codes are stored + 32. In
+// each half, byte l of the low bits has weights l and l + 64, byte l of the high bits weights l, l
+// + 32, l + 64 and l + 96.
 
 func unpackQ6_K(b *block, src []byte) {
 	for n := range 2 {

@@ -22,8 +22,8 @@ func unpackQ8_K(b *block, src []byte) { // a float32 scale, codes, sums of codes
 	}
 }
 
-// nonLinear are the values of the 4-bit codes of IQ4_NL and IQ4_XS (kvalues_iq4nl of ggml), fp4 those
-// of MXFP4 and NVFP4, times 2 (E2M1 of the OCP Microscaling Formats specification).
+// nonLinear are the values of the 4-bit codes of IQ4_NL and IQ4_XS (kvalues_iq4nl of ggml), fp4
+// those of MXFP4 and NVFP4, times 2 (E2M1 of the OCP Microscaling Formats specification).
 var (
 	nonLinear = [16]int8{-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113}
 	fp4       = [16]int8{0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12}
@@ -42,7 +42,8 @@ func unpackIQ4_NL(b *block, src []byte) {
 	lookUp(b.codes[:], src[2:18], &nonLinear)
 }
 
-// IQ4_XS: d, 16 bits and 4 bytes with the high and low bits of 8 sub-scales + 32, 128 bytes of codes.
+// IQ4_XS: d, 16 bits and 4 bytes with the high and low bits of 8 sub-scales + 32, 128 bytes of
+// codes.
 func unpackIQ4_XS(b *block, src []byte) {
 	b.d = half(src)
 	high := le.Uint16(src[2:])
@@ -52,8 +53,9 @@ func unpackIQ4_XS(b *block, src []byte) {
 	}
 }
 
-// TQ1_0: bytes of 5 base-3 digits, the last 4 of them with 4 digits, then d. A byte is the digits as a
-// fraction of 3^5, times 256 and rounded up; its first digit is the integer part of 3 times it.
+// TQ1_0: bytes of 5 base-3 digits, the last 4 of them with 4 digits, then d. A byte is the digits
+// as a fraction of 3^5, times 256 and rounded up; its first digit is the integer part of 3 times
+// it.
 func unpackTQ1_0(b *block, src []byte) {
 	at := 0
 	for _, part := range []struct{ from, n, digits int }{{0, 32, 5}, {32, 16, 5}, {48, 4, 4}} {
@@ -100,8 +102,8 @@ func decodeNVFP4(dst []float32, src []byte) {
 	}
 }
 
-// nvScale gives half of an E4M3 scale, because the values in fp4 are doubled. ggml ignores the sign,
-// takes the NaN 0x7f for 0, and 0xff for the number that would follow the largest, 448.
+// nvScale gives half of an E4M3 scale, because the values in fp4 are doubled. ggml ignores the
+// sign, takes the NaN 0x7f for 0, and 0xff for the number that would follow the largest, 448.
 func nvScale(v byte) float32 {
 	switch v {
 	case 0x7f:

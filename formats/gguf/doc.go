@@ -1,5 +1,5 @@
-// Package gguf reads and writes GGUF, the file format of llama.cpp: metadata, tensors, and the weights in the
-// blocks of its quantized types.
+// Package gguf reads and writes GGUF, the file format of llama.cpp: metadata, tensors, and the
+// weights in the blocks of its quantized types.
 //
 //	f, err := gguf.Open("model.gguf") // or the first shard, model-00001-of-00003.gguf
 //	defer f.Close()
@@ -11,9 +11,9 @@
 //				...
 //
 // [Open] maps files, [Parse] takes a file in memory. [TensorType] is ggml's table of types: Decode
-// turns blocks into weights, Unpack into integer codes and scales ([Fields]), and Encode writes blocks.
-// [NewLayout] plans a file or shards to be written: the bytes before the data, and where each tensor's
-// data belong.
+// turns blocks into weights, Unpack into integer codes and scales ([Fields]), and Encode writes
+// blocks. [NewLayout] plans a file or shards to be written: the bytes before the data, and where
+// each tensor's data belong.
 //
 // The format (ggml/src/gguf.cpp and ggml/include/gguf.h of llama.cpp), little-endian:
 //

@@ -26,9 +26,9 @@ func (t TensorInfo) Size() int64 {
 	return t.Type.Size(n)
 }
 
-// Layout is a file to be written, or a set of shards: the bytes before the data, and the place of each
-// tensor's data. Data may then be written in any order; bytes between tensors and at the end of a
-// file are zero.
+// Layout is a file to be written, or a set of shards: the bytes before the data, and the place of
+// each tensor's data. Data may then be written in any order; bytes between tensors and at the end
+// of a file are zero.
 type Layout struct {
 	Shards []ShardLayout
 	// Places has the place of each tensor's data, in the order of the tensors.
@@ -47,10 +47,11 @@ type Place struct {
 	Offset int64 // in the file of that shard
 }
 
-// NewLayout lays out a file with these metadata and tensors, in their order, or several if split is not 0
-// and the file would have more than split bytes. It fails for everything that llama.cpp would not
-// load: names of 64 bytes or more, more than 4 dimensions, duplicates, rows that are no whole number
-// of blocks, values of other types than [Pair] names; and if a tensor alone is larger than split.
+// NewLayout lays out a file with these metadata and tensors, in their order, or several if split is
+// not 0 and the file would have more than split bytes. It fails for everything that llama.cpp would
+// not load: names of 64 bytes or more, more than 4 dimensions, duplicates, rows that are no whole
+// number of blocks, values of other types than [Pair] names; and if a tensor alone is larger than
+// split.
 func NewLayout(pairs []Pair, tensors []TensorInfo, split int64) (*Layout, error) {
 	p, err := encodePairs(pairs)
 	if err != nil {
@@ -80,8 +81,8 @@ func NewLayout(pairs []Pair, tensors []TensorInfo, split int64) (*Layout, error)
 	return l, nil
 }
 
-// Paths returns the paths of the layout's files: path, or llama.cpp's names of shards made of it, which
-// are path-00001-of-00003.gguf after path's ending .gguf is removed.
+// Paths returns the paths of the layout's files: path, or llama.cpp's names of shards made of it,
+// which are path-00001-of-00003.gguf after path's ending .gguf is removed.
 func (l *Layout) Paths(path string) []string {
 	if len(l.Shards) == 1 {
 		return []string{path}

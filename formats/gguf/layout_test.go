@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// writeFiles writes a layout's files to dir with data(i) as the data of tensor i, and returns their paths.
+// writeFiles writes a layout's files to dir with data(i) as the data of tensor i, and returns their
+// paths.
 func writeFiles(t *testing.T, l *Layout, dir string, tensors []TensorInfo, data func(i int) []byte) []string {
 	t.Helper()
 	files := make([][]byte, len(l.Shards))

@@ -9,8 +9,8 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// TestLowbit packs the codes and scales of Fields as a row of layout lowbit and as blocks: both must have
-// the same weights, bit by bit.
+// TestLowbit packs the codes and scales of Fields as a row of layout lowbit and as blocks: both
+// must have the same weights, bit by bit.
 func TestLowbit(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	for _, kind := range []TensorType{Q1_0, Q2_0, Q4_0, Q5_0, Q8_0} {
@@ -56,7 +56,8 @@ func TestLowbit(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, w := range want {
-			// Q2_0 stores the negated code and scale, whose product is the same but for the sign of 0.
+			// Q2_0 stores the negated code and scale, whose product is the same but for
+			// the sign of 0.
 			if kind == Q2_0 && w == 0 {
 				w = float32(math.Copysign(0, float64(got[i])))
 			}

@@ -19,8 +19,8 @@ const (
 	keySplitTensors = "split.tensors.count" // int32, of all shards
 )
 
-// Open maps the file at path. If it is the first shard of a model, NAME-00001-of-00003.gguf, Open maps
-// the others too; the File then has the tensors of all shards, and the first shard's metadata
+// Open maps the file at path. If it is the first shard of a model, NAME-00001-of-00003.gguf, Open
+// maps the others too; the File then has the tensors of all shards, and the first shard's metadata
 // without the keys of shards. Errors are [*FormatError], [*UnsupportedError], or the operating
 // system's, with the path.
 func Open(path string) (*File, error) {
@@ -73,7 +73,8 @@ func ShardName(prefix string, no, count int) string {
 	return fmt.Sprintf("%s-%05d-of-%05d.gguf", prefix, no+1, count)
 }
 
-// join adds the other shards of a model to f, its first shard. Nothing happens if the model has one file.
+// join adds the other shards of a model to f, its first shard. Nothing happens if the model has one
+// file.
 func (f *File) join(path string) error {
 	no, _ := f.Int(keySplitNo)
 	count, _ := f.Int(keySplitCount)
@@ -150,8 +151,8 @@ func (f *File) Close() error {
 }
 
 // Guard calls fn and returns its error. If fn, in this goroutine, reads bytes that a file has lost
-// since Open, because it was shortened or its disk failed, Guard returns a [*FormatError] with their
-// offset; without Guard the program would crash. Guards may be nested.
+// since Open, because it was shortened or its disk failed, Guard returns a [*FormatError] with
+// their offset; without Guard the program would crash. Guards may be nested.
 func (f *File) Guard(fn func() error) error {
 	err := mmap.Guard(fn)
 	if fault, ok := errors.AsType[*mmap.FaultError](err); ok && slices.Contains(f.Paths(), fault.Name) {

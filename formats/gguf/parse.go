@@ -3,6 +3,8 @@ package gguf
 import (
 	"fmt"
 	"math"
+
+	"github.com/lowbit-go/gq/internal/files"
 )
 
 // Limits against hostile files. The largest models have some thousand tensors and a hundred keys;
@@ -19,7 +21,7 @@ func Parse(data []byte) (*File, error) {
 	r := &reader{data: data}
 	f := &File{}
 	if string(r.take(4, "the magic")) != Magic {
-		r.fail(0, "not a GGUF file")
+		r.fail(0, "%s", foreign(data))
 	}
 	if f.Version = r.u32("the version"); r.err == nil && f.Version != 2 && f.Version != 3 {
 		r.unsupported(4, "GGUF version %d (%#x): only versions 2 and 3, little-endian, are known", f.Version, f.Version)
@@ -33,6 +35,15 @@ func Parse(data []byte) (*File, error) {
 	}
 	f.shards = []shard{{data: data, start: start}}
 	return f, nil
+}
+
+// foreign says what a file is that does not begin like a GGUF file.
+func foreign(data []byte) string {
+	kind := files.Recognize(data)
+	if kind == files.Unknown {
+		return "not a GGUF file"
+	}
+	return fmt.Sprintf("this is %s, not a GGUF file", kind)
 }
 
 // reader reads a file from front to back. After its first error it returns zeros.
@@ -225,7 +236,8 @@ const (
 	wantAlignment = "want a power of two up to 2^20, as uint32"
 )
 
-// readTensors reads the descriptions of n tensors, finds their data, and returns where the data begin.
+// readTensors reads the descriptions of n tensors, finds their data, and returns where the data
+// begin.
 func (f *File) readTensors(r *reader, n int, alignment int64) (start int64) {
 	f.byName = make(map[string]*Tensor)
 	next := int64(0) // where the next tensor's data must begin

@@ -29,6 +29,15 @@ const (
 // valueBytes has the sizes of values by type; 0: variable.
 var valueBytes = [...]uint64{1, 1, 2, 2, 4, 4, 4, 1, TypeString: 0, TypeArray: 0, TypeUint64: 8, TypeInt64: 8, TypeFloat64: 8}
 
+// String returns the Go type of a value: "uint32", "string".
+func (t ValueType) String() string {
+	names := [...]string{"uint8", "int8", "uint16", "int16", "uint32", "int32", "float32", "bool", "string", "array", "uint64", "int64", "float64"}
+	if int64(t) < int64(len(names)) {
+		return names[t]
+	}
+	return fmt.Sprintf("type %d", uint32(t))
+}
+
 // TensorType is the encoding of a tensor's elements. The numbers are part of the file format.
 type TensorType uint32
 

@@ -18,8 +18,8 @@ func (f *File) Text(key string) (s string, ok bool) {
 	return s, ok
 }
 
-// Int returns the integer of a key, whatever its type; ok is false if there is none or if it does not
-// fit int64.
+// Int returns the integer of a key, whatever its type; ok is false if there is none or if it does
+// not fit int64.
 func (f *File) Int(key string) (n int64, ok bool) { return toInt(f.Metadata[key]) }
 
 // Float returns the number of a key, whatever its type; ok is false if there is none.

@@ -75,8 +75,9 @@ func TestDecodeVectors(t *testing.T) {
 	}
 }
 
-// TestEncodeVectors takes ggml's blocks apart and puts them together again. Of blocks that ggml made of a
-// row, the weights must be near the row: fields with the same weights in another order would not be.
+// TestEncodeVectors takes ggml's blocks apart and puts them together again. Of blocks that ggml
+// made of a row, the weights must be near the row: fields with the same weights in another order
+// would not be.
 func TestEncodeVectors(t *testing.T) {
 	seen := make(map[TensorType]int)
 	for i, v := range readVectors(t) {
@@ -104,8 +105,9 @@ func TestEncodeVectors(t *testing.T) {
 				signal += float64(x) * float64(x)
 				noise += (float64(x) - float64(want[j])) * (float64(x) - float64(want[j]))
 			}
-			// Weights in another order would have twice the row's energy, a bit per weight leaves half.
-			// ggml does not quantize the rows of very small numbers well.
+			// Weights in another order would have twice the row's energy, a bit per
+			// weight leaves half. ggml does not quantize the rows of very small numbers
+			// well.
 			if signal > 1e-9 && noise > 0.7*signal {
 				t.Errorf("block %d (%s): error energy %g of %g", i, v.kind, noise, signal)
 			}
@@ -148,7 +150,8 @@ func fieldWeights(kind TensorType, f Fields) []float32 {
 	return weights
 }
 
-// TestDecodeNaN decodes scales and minima that are no finite numbers: the bits must not depend on the CPU.
+// TestDecodeNaN decodes scales and minima that are no finite numbers: the bits must not depend on
+// the CPU.
 func TestDecodeNaN(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for kind, offsets := range map[TensorType][]int{

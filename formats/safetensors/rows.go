@@ -56,7 +56,7 @@ func Widen(dst []float32, src []byte, d packing.Dtype) {
 			dst[i] = float32(math.Float64frombits(binary.LittleEndian.Uint64(src[8*i:])))
 		}
 	case packing.F32:
-		widenF32(dst, src)
+		vec.WidenF32(dst, src)
 	case packing.F16:
 		vec.WidenF16(dst, src)
 	case packing.BF16:
@@ -71,25 +71,5 @@ func Widen(dst []float32, src []byte, d packing.Dtype) {
 		for i, b := range src {
 			dst[i] = floats.F8E5M2ToF32(b)
 		}
-	}
-}
-
-// widenF32 copies in pieces of constant length, which the compiler does without bounds checks: 23
-// GB/s instead of 3, in the cache of an AMD EPYC.
-func widenF32(dst []float32, src []byte) {
-	for len(dst) >= 8 && len(src) >= 32 {
-		d, s := dst[:8], src[:32]
-		d[0] = math.Float32frombits(binary.LittleEndian.Uint32(s[0:]))
-		d[1] = math.Float32frombits(binary.LittleEndian.Uint32(s[4:]))
-		d[2] = math.Float32frombits(binary.LittleEndian.Uint32(s[8:]))
-		d[3] = math.Float32frombits(binary.LittleEndian.Uint32(s[12:]))
-		d[4] = math.Float32frombits(binary.LittleEndian.Uint32(s[16:]))
-		d[5] = math.Float32frombits(binary.LittleEndian.Uint32(s[20:]))
-		d[6] = math.Float32frombits(binary.LittleEndian.Uint32(s[24:]))
-		d[7] = math.Float32frombits(binary.LittleEndian.Uint32(s[28:]))
-		dst, src = dst[8:], src[32:]
-	}
-	for i := range dst {
-		dst[i] = math.Float32frombits(binary.LittleEndian.Uint32(src[4*i:]))
 	}
 }

@@ -1,0 +1,111 @@
+package gq
+
+import (
+	"math"
+
+	"github.com/lowbit-go/gq/formats/gguf"
+	"github.com/lowbit-go/gq/formats/gqf"
+)
+
+// GGUFTensor is the content of a tensor of a .gguf file, for people and, as JSON, for programs:
+// keys never change.
+type GGUFTensor struct {
+	Tensor       gguf.TensorRow `json:"tensor"`
+	BlockWeights int            `json:"block_weights"`
+	BlockBytes   int            `json:"block_bytes"`
+	// Scales, Mins and Codes are null for unquantized types and for types whose blocks gq only
+	// decodes. Codes are as gguf.Fields has them.
+	Scales *gqf.ScaleStatistics `json:"scales"` // one per block
+	Mins   *gqf.ScaleStatistics `json:"mins"`   // one per block; null for types without minima
+	Codes  []gqf.CodeCount      `json:"codes"`  // those that occur, ascending
+	Values []gqf.Value          `json:"values"` // the first 16 weights of row 0; null if gq does not decode the type
+}
+
+const shownWeights = 16
+
+// inspectGGUF describes the tensor of a row.
+func inspectGGUF(f *gguf.File, row gguf.TensorRow) (*GGUFTensor, error) {
+	t := f.Tensor(row.Name)
+	r := &GGUFTensor{Tensor: row, BlockWeights: t.Type.BlockWeights(), BlockBytes: t.Type.BlockBytes()}
+	err := f.Guard(func() error {
+		if t.Type.Decodable() {
+			if err := r.addValues(t, f.Data(t)); err != nil {
+				return err
+			}
+		}
+		if !t.Type.Encodable() {
+			return nil
+		}
+		return r.addFields(t, f.Data(t))
+	})
+	return r, err
+}
+
+// addValues decodes as many blocks as hold the first weights of row 0.
+func (r *GGUFTensor) addValues(t *gguf.Tensor, data []byte) error {
+	n := int(min(t.Columns(), shownWeights))
+	blocks := (n + r.BlockWeights - 1) / r.BlockWeights
+	weights := make([]float32, blocks*r.BlockWeights)
+	if err := t.Type.Decode(weights, data[:blocks*r.BlockBytes]); err != nil {
+		return err
+	}
+	r.Values = make([]gqf.Value, n)
+	for i := range r.Values {
+		r.Values[i] = gqf.Value(weights[i])
+	}
+	return nil
+}
+
+// addFields takes all blocks apart, row by row.
+func (r *GGUFTensor) addFields(t *gguf.Tensor, data []byte) error {
+	var codes [256]int64 // by code + 128
+	var scales, mins statistics
+	var f gguf.Fields
+	for ; len(data) > 0; data = data[t.RowBytes():] {
+		if err := t.Type.Unpack(&f, data[:t.RowBytes()]); err != nil {
+			return err
+		}
+		for _, q := range f.Codes {
+			codes[int(q)+128]++
+		}
+		scales.add(f.Scales)
+		mins.add(f.Mins)
+	}
+	r.Scales, r.Mins = scales.done(), mins.done()
+	for i, n := range codes {
+		if n > 0 {
+			r.Codes = append(r.Codes, gqf.CodeCount{Code: i - 128, Count: n})
+		}
+	}
+	return nil
+}
+
+// statistics sums up scales or minima.
+type statistics struct {
+	gqf.ScaleStatistics
+	sum float64
+}
+
+func (s *statistics) add(values []float32) {
+	for _, v := range values {
+		x := gqf.Value(v)
+		if s.Count == 0 {
+			s.Min, s.Max = gqf.Value(math.Inf(1)), gqf.Value(math.Inf(-1))
+		}
+		s.Count++
+		s.Min, s.Max = min(s.Min, x), max(s.Max, x)
+		s.sum += float64(v)
+		if v < 0 {
+			s.Negative++
+		}
+	}
+}
+
+// done returns nil if there were no values.
+func (s *statistics) done() *gqf.ScaleStatistics {
+	if s.Count == 0 {
+		return nil
+	}
+	s.Mean = gqf.Value(s.sum / float64(s.Count))
+	return &s.ScaleStatistics
+}
