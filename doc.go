@@ -14,6 +14,8 @@
 //   - [Dequantize] turns a .gqf file into a safetensors checkpoint
 //   - [Run] continues a prompt with the model in a .gqf file
 //   - [Synth] makes a checkpoint of random weights for measurements and tests
+//   - [Kernels] lists the kernels and chooses among them; [BenchKernels] and [BenchQuantize] measure
+//     this machine; [Version] describes the build
 //
 // # Options and reports
 //

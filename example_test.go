@@ -7,10 +7,13 @@ import (
 	"log"
 	"os"
 	"path/filepath"
+	"runtime"
 
 	"github.com/lowbit-go/gq"
 	"github.com/lowbit-go/gq/accuracy"
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/formats/safetensors/synth"
+	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/model/generate"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
@@ -296,4 +299,58 @@ func Example_payload() {
 	}
 	fmt.Println(p.Header.Layout, p.Header.Bits, "bits,", len(data), "bytes")
 	// Output: lowbit 4 bits, 10240 bytes
+}
+
+func ExampleDiff() {
+	dir, remove := temporary()
+	defer remove()
+	other := filepath.Join(dir, "other.gqf")
+	o := gq.QuantizeOptions{Rules: []quantizer.Rule{{Match: "model.layers.0.mlp.down_proj.weight", Bits: 6}}}
+	if _, err := gq.Quantize(context.Background(), checkpoint, other, o); err != nil {
+		log.Fatal(err)
+	}
+	r, err := gq.Diff(context.Background(), quantized(dir), other, gq.DiffOptions{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("%d tensors compared\n", r.Compared)
+	for _, t := range r.Tensors {
+		fmt.Printf("%s:\n%s\n%s\n", t.Name, t.A.Scheme, t.B.Scheme)
+	}
+	// Output:
+	// 56 tensors compared
+	// model.layers.0.mlp.down_proj.weight:
+	// 4-bit g32 full-range bf16 search, lowbit 8x16x2
+	// 6-bit g32 full-range bf16 search, lowbit 8x16x2
+}
+
+func ExampleSynth() {
+	dir, remove := temporary()
+	defer remove()
+	r, err := gq.Synth(context.Background(), filepath.Join(dir, "synthetic"), synth.Presets["tiny"], nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("%d parameters in %d bytes\n", r.Parameters, r.Bytes)
+	// Output: 123712 parameters in 247424 bytes
+}
+
+func ExampleVersion() {
+	v := gq.Version()
+	fmt.Println(v.Version != "", v.Go == runtime.Version(), v.Platform == runtime.GOOS+"/"+runtime.GOARCH)
+	// Output: true true true
+}
+
+// Which kernel multiplies 4-bit weights in groups of 32 with one row of activations?
+func ExampleKernels() {
+	r, err := gq.Kernels(gq.KernelsOptions{
+		Weights: kernels.Query{Layouts: []kernels.LayoutTile{{Layout: packing.LayoutLowbit}}, Bits: []int{4}},
+		M:       []int{1},
+		CPU:     "generic",
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(r.Choices[0].Kernels[0].Kernel)
+	// Output: gemm_lowbit4_generic
 }

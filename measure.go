@@ -13,6 +13,7 @@ import (
 
 	"github.com/lowbit-go/gq/accuracy"
 	"github.com/lowbit-go/gq/accuracy/report"
+	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/atomicfile"
 	"github.com/lowbit-go/gq/internal/files"
 	"github.com/lowbit-go/gq/internal/memlimit"
@@ -240,4 +241,15 @@ func writeReport(ctx context.Context, name string, r *accuracy.Report) error {
 		return err
 	}
 	return f.Commit()
+}
+
+// ParityDigest hashes the outputs of this build's kernels for a .gqf file. MeasureOptions.Remote runs
+// another build to make its digest, and compares the two.
+func ParityDigest(ctx context.Context, file string, threads int) (*accuracy.Digests, error) {
+	f, err := gqf.Open(file, gqf.Options{})
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return accuracy.ParityDigest(ctx, f, accuracy.ParityOptions{Threads: threads})
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/lowbit-go/gq/accuracy/report"
 	"github.com/lowbit-go/gq/cmd/internal/cmdline"
 	"github.com/lowbit-go/gq/cmd/internal/measure"
-	"github.com/lowbit-go/gq/formats/gqf"
 )
 
 // Command gives `gq accuracy`.
@@ -139,12 +138,7 @@ func digest(c *cli.Context) error {
 	if c.NArg() != 1 {
 		return errors.New("--parity-digest wants one .gqf file")
 	}
-	f, err := gqf.Open(c.Args().First(), gqf.Options{})
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	d, err := accuracy.ParityDigest(c.Context, f, accuracy.ParityOptions{Threads: c.Int("threads")})
+	d, err := gq.ParityDigest(c.Context, c.Args().First(), c.Int("threads"))
 	if err != nil {
 		return err
 	}

@@ -4,19 +4,17 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/lowbit-go/gq"
 	"github.com/lowbit-go/gq/cmd/internal/cmdline"
 	"github.com/lowbit-go/gq/cmd/internal/payloads"
-	"github.com/lowbit-go/gq/internal/memlimit"
 	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/kernels/bench"
-	"github.com/lowbit-go/gq/packing"
 )
 
 // kernelsCommand gives `gq bench kernels`.
@@ -51,92 +49,60 @@ func runKernels(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	memory, err := o.Memory()
-	if err != nil {
-		return cmdline.Usagef("%s", strings.TrimPrefix(err.Error(), "bench: "))
+	t := table{w: c.App.Writer}
+	o.Begin = func(cache, memory int64) {
+		fmt.Fprintf(os.Stderr, "last-level cache %s, up to %s of memory\n", cmdline.Bytes(cache), cmdline.Bytes(memory))
+		if !c.Bool("json") {
+			t.heads()
+		}
 	}
-	defer memlimit.Lift()()
-	cache := o.CacheBytes
-	if cache == 0 {
-		cache = bench.CacheBytes()
-	}
-	fmt.Fprintf(os.Stderr, "last-level cache %s, up to %s of memory\n", cmdline.Bytes(cache), cmdline.Bytes(memory))
 	if c.Bool("verbose") {
 		o.Log = func(choice kernels.Choice) { fmt.Fprintln(os.Stderr, "kernels:", choice) }
 	}
 	if c.Bool("json") {
-		r, err := bench.Run(c.Context, o)
+		r, err := gq.BenchKernels(c.Context, o)
 		if err != nil {
 			return err
 		}
 		return cmdline.PrintJSON(c.App.Writer, r)
 	}
-	t := table{w: c.App.Writer}
-	t.heads()
 	o.Each = t.figure
-	if _, err := bench.Run(c.Context, o); err != nil {
+	if _, err := gq.BenchKernels(c.Context, o); err != nil {
 		return err
 	}
 	return t.err
 }
 
 // kernelOptions reads the flags.
-func kernelOptions(c *cli.Context) (bench.Options, error) {
-	o := bench.Options{CacheBytes: c.Int64("cache-bytes"), Rounds: c.Int("rounds"), Time: time.Duration(c.Float64("seconds") * float64(time.Second))}
-	if c.NArg() != 0 {
+func kernelOptions(c *cli.Context) (o gq.BenchKernelsOptions, err error) {
+	o.CacheBytes, o.Rounds, o.Quick = c.Int64("cache-bytes"), c.Int("rounds"), c.Bool("quick")
+	seconds := c.Float64("seconds")
+	switch {
+	case c.NArg() != 0:
 		return o, cmdline.Usagef("gq bench kernels takes no arguments, got %q", c.Args().First())
-	}
-	switch seconds := c.Float64("seconds"); {
 	case c.IsSet("cache-bytes") && o.CacheBytes < 1:
 		return o, cmdline.Usagef("--cache-bytes %d: at least 1", o.CacheBytes)
 	case o.Rounds < 1:
 		return o, cmdline.Usagef("--rounds %d: at least 1", o.Rounds)
 	case !(seconds > 0 && seconds <= 3600):
 		return o, cmdline.Usagef("--seconds %v: more than 0, at most 3600", seconds)
+	case c.IsSet("seconds"):
+		o.Time = time.Duration(seconds * float64(time.Second))
 	}
-	rows, cols, err := parseShape(c.String("shape"))
-	if err != nil {
+	if o.Rows, o.Cols, err = parseShape(c.String("shape")); err != nil {
 		return o, err
 	}
-	quick, groups := c.Bool("quick"), []uint64{32, 128}
-	if quick {
-		groups, o.M = groups[:1], []int{1, 128}
-		if !c.IsSet("seconds") {
-			o.Time /= 2
-		}
-	}
-	request, err := payloads.FromFlags(c, []packing.Layout{packing.LayoutLowbit}, groups)
-	if err != nil {
+	if o.Weights, err = payloads.Query(c); err != nil {
 		return o, err
 	}
-	if quick && !c.IsSet("bits") && !c.IsSet("layout") {
-		request.Bits = []int{4}
-	}
-	if slices.ContainsFunc(request.Layouts, func(l payloads.Layout) bool { return l.Layout == packing.LayoutPlain }) {
-		return o, cmdline.Usagef("--layout plain: float32 and BF16 are always measured")
-	}
-	if o.Headers, err = request.Headers(func(uint64) (uint64, uint64) { return rows, cols }); err != nil {
+	if o.M, err = payloads.Ints(c, "m", 1, 1<<16); err != nil {
 		return o, err
 	}
-	if c.IsSet("m") {
-		if o.M, err = payloads.Ints(c, "m", 1, 1<<16); err != nil {
-			return o, err
-		}
-	}
-	if c.IsSet("threads") {
-		if o.Threads, err = payloads.Ints(c, "threads", 1, 1<<10); err != nil {
-			return o, err
-		}
-	}
-	if o.CPU, err = payloads.Words(c, "cpu"); err != nil {
+	if o.Threads, err = payloads.Ints(c, "threads", 1, 1<<10); err != nil {
 		return o, err
 	}
-	for _, name := range o.CPU {
-		if _, err := payloads.CPU(name); err != nil {
-			return o, err
-		}
-	}
-	return o, nil
+	o.CPU, err = payloads.Words(c, "cpu")
+	return o, err
 }
 
 func parseShape(s string) (rows, cols uint64, err error) {

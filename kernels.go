@@ -1,0 +1,175 @@
+package gq
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/lowbit-go/gq/internal/cpu"
+	"github.com/lowbit-go/gq/kernels"
+	"github.com/lowbit-go/gq/packing"
+)
+
+// KernelsOptions are the options of Kernels. The zero value is ready to use.
+type KernelsOptions struct {
+	// Weights selects kinds of weights. Default: every layout and width, in groups of 32 where the
+	// layout has groups.
+	Weights kernels.Query
+	// M lists numbers of rows of activations to choose for. Default (nil): 1, 4, 16, 128.
+	M []int
+	// CPU is the best instruction set to choose from, as kernels.Options.CPU. Default (""): GQ_CPU,
+	// or the best of this CPU.
+	CPU string
+}
+
+// KernelsReport is the result of Kernels.
+type KernelsReport struct {
+	Features []string       `json:"features"` // instruction sets of this CPU, from the least to the best
+	CPU      string         `json:"cpu"`      // the best instruction set that may be chosen
+	Kernels  []Kernel       `json:"kernels"`
+	Choices  []KernelChoice `json:"choices"`
+}
+
+// Kernel is a kernel and the payloads that it reads.
+type Kernel struct {
+	Name      string   `json:"name"`
+	CPU       string   `json:"cpu"`
+	Available bool     `json:"available"`
+	Kind      string   `json:"kind"`
+	Layouts   []string `json:"layouts"`
+	Tiles     []string `json:"tiles"`
+	Bits      int      `json:"bits"`
+	Grids     []string `json:"grids"`
+	Zeros     []string `json:"zeros"`
+	Scales    []string `json:"scales"`
+	Rows      []int    `json:"rows"`
+}
+
+// KernelChoice lists the kernels chosen for a kind of weights, by number of rows.
+type KernelChoice struct {
+	Layout  string      `json:"layout"`
+	Tile    string      `json:"tile,omitempty"`
+	Bits    int         `json:"bits"`
+	Group   string      `json:"group,omitempty"`
+	Zeros   string      `json:"zeros,omitempty"`
+	Kernels []KernelFor `json:"kernels"`
+}
+
+// KernelFor is the kernel for M rows.
+type KernelFor struct {
+	M      int    `json:"m"`
+	Kernel string `json:"kernel"`
+}
+
+var (
+	allWidths = []int{1, 2, 3, 4, 5, 6, 7, 8}
+	usualRows = []int{1, 4, 16, 128}
+)
+
+// Kernels lists the kernels of this build that multiply with packed weights, and the choice among
+// them on this CPU.
+func Kernels(o KernelsOptions) (*KernelsReport, error) {
+	allowed, err := allowedCPU(o.CPU)
+	if err != nil {
+		return nil, err
+	}
+	usual := kernels.Query{Bits: allWidths, Groups: []uint64{32}}
+	for _, l := range packing.Layouts {
+		usual.Layouts = append(usual.Layouts, kernels.LayoutTile{Layout: l})
+	}
+	headers, err := o.Weights.Headers(usual, largeShape)
+	if err != nil {
+		return nil, &OptionError{Err: err}
+	}
+	if o.M == nil {
+		o.M = usualRows
+	}
+	r := &KernelsReport{Features: kernels.Features(), CPU: allowed[len(allowed)-1]}
+	if r.Choices, err = kernelChoices(headers, &o, kernels.Options{CPU: r.CPU}); err != nil {
+		return nil, err
+	}
+	for _, k := range kernels.Table() {
+		if selects(&o.Weights, k, headers) {
+			r.Kernels = append(r.Kernels, Kernel{
+				Name: k.Name, CPU: k.Feature, Available: k.Available, Kind: k.Kind, Layouts: names(k.Layouts), Tiles: names(k.Tiles), Bits: k.Bits,
+				Grids: names(k.Grids), Zeros: names(k.Zeros), Scales: names(k.Scales), Rows: k.Rows,
+			})
+		}
+	}
+	return r, nil
+}
+
+// allowedCPU lists the instruction sets up to name, from the least to the best.
+func allowedCPU(name string) ([]string, error) {
+	list, err := cpu.UpTo(name)
+	switch {
+	case err == nil:
+		return list, nil
+	case name == "": // GQ_CPU is wrong
+		return nil, &OptionError{Err: err}
+	}
+	return nil, optionf("cpu", "%s: %w", name, err)
+}
+
+// largeShape is a shape that every group divides. The choice hardly depends on it.
+func largeShape(group uint64) (rows, cols uint64) {
+	cols = 4096
+	if group != 0 {
+		cols = 32 * group
+	}
+	return 4096, cols
+}
+
+// selects reports whether a query selects a kernel: the kernel reads some of the query's headers, or
+// floating-point kernels are selected.
+func selects(q *kernels.Query, k kernels.Info, headers []packing.Header) bool {
+	if k.Kind == "float" {
+		return q.Floats()
+	}
+	return slices.ContainsFunc(headers, func(h packing.Header) bool {
+		// Kernels of lowbit are shown for the half-step grid and for all scale dtypes.
+		return int(h.Bits) == k.Bits && slices.Contains(k.Layouts, h.Layout) && (q.AnyTile(h.Layout) || slices.Contains(k.Tiles, h.Tile)) &&
+			(!q.Zeros || slices.Contains(k.Zeros, h.ZeroKind))
+	})
+}
+
+// kernelChoices looks up the choice for every header, and for floating-point weights.
+func kernelChoices(headers []packing.Header, q *KernelsOptions, o kernels.Options) ([]KernelChoice, error) {
+	var list []KernelChoice
+	for _, h := range headers {
+		c := KernelChoice{Layout: h.Layout.String(), Tile: h.Tile.String(), Bits: int(h.Bits), Group: "channel", Zeros: h.ZeroKind.String()}
+		if h.Group != 0 {
+			c.Group = fmt.Sprint(h.Group)
+		}
+		for _, n := range q.M {
+			name, err := kernels.KernelFor(h, n, o)
+			if err != nil {
+				return nil, err
+			}
+			c.Kernels = append(c.Kernels, KernelFor{n, name})
+		}
+		list = append(list, c)
+	}
+	if !q.Weights.Floats() {
+		return list, nil
+	}
+	for _, d := range []packing.Dtype{packing.F32, packing.BF16} {
+		op, err := kernels.NewFloat(packing.PlainHeader(d, 1, 1), make([]byte, d.Bits()/8), o)
+		if err != nil {
+			return nil, err
+		}
+		c := KernelChoice{Layout: packing.LayoutPlain.String(), Bits: d.Bits()}
+		for _, n := range q.M {
+			c.Kernels = append(c.Kernels, KernelFor{n, op.Kernel(n)})
+		}
+		list = append(list, c)
+	}
+	return list, nil
+}
+
+func names[T fmt.Stringer](list []T) []string {
+	s := make([]string, len(list))
+	for i, x := range list {
+		s[i] = x.String()
+	}
+	return s
+}
