@@ -54,7 +54,7 @@ func TestCodesCheckCompanions(t *testing.T) {
 	}{
 		{ScaleBF16, 0, "the scale of row 2 group 1 is 0, want a magnitude of 1.1754944e-38 to 3.3895314e+38 (bf16)"},
 		{ScaleBF16, 0x7fc0, "the scale of row 2 group 1 is NaN, want a magnitude of 1.1754944e-38 to 3.3895314e+38 (bf16)"},
-		{ScaleF16, 0x8000, "the scale of row 2 group 1 is -0, want a magnitude of 5.9604645e-08 to 65504 (f16)"},
+		{ScaleF16, 0xfc00, "the scale of row 2 group 1 is -Inf, want a magnitude of 5.9604645e-08 to 65504 (f16)"},
 		{ScaleF32, 0x007fffff, "the scale of row 2 group 1 is 1.1754942e-38, want a magnitude of 1.1754944e-38 to 3.4028235e+38 (f32)"},
 		{ScaleF32, 0xff800000, "the scale of row 2 group 1 is -Inf, want a magnitude of 1.1754944e-38 to 3.4028235e+38 (f32)"},
 		{ScaleF32, math.Float32bits(-1), "the scale of row 2 group 1 is -1 in a payload of positive scales"},

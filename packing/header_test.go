@@ -56,7 +56,8 @@ func TestScaleDtype(t *testing.T) {
 		{ScaleF16, 0x1p-14, 0x1p-14, true},
 		{ScaleF16, 0x1p-15, 0x1p-15, true},
 		{ScaleF16, -0x1p-24, -0x1p-24, true},
-		{ScaleF16, 0x1p-25, 0, false},
+		{ScaleF16, 0x1p-25, 0, true},
+		{ScaleF16, float32(math.Copysign(0, -1)), float32(math.Copysign(0, -1)), true},
 		{ScaleF16, 1 + 0x1p-11, 1, true},
 		{ScaleF32, 1 + 0x1p-23, 1 + 0x1p-23, true},
 		{ScaleF32, 0x1p-127, 0x1p-127, false},
@@ -70,7 +71,7 @@ func TestScaleDtype(t *testing.T) {
 		t.Error("NaN is a scale")
 	}
 	for s := ScaleBF16; s < scaleDtypeLimit; s++ {
-		if back, ok := ParseScaleDtype(s.String()); !ok || back != s || s.Round(s.Max()) != s.Max() || s.Round(s.Smallest()) != s.Smallest() || !s.IsScale(-s.Smallest()) || s.IsScale(s.Round(s.Smallest()/2)) || s.SmallestNormal() < s.Smallest() {
+		if back, ok := ParseScaleDtype(s.String()); !ok || back != s || s.Round(s.Max()) != s.Max() || s.Round(s.Smallest()) != s.Smallest() || !s.IsScale(-s.Smallest()) || s.IsScale(s.Round(s.Smallest()/2)) != s.HoldsZero() || s.SmallestNormal() < s.Smallest() {
 			t.Errorf("%s: wrong name or limits", s)
 		}
 		var b [4]byte

@@ -86,11 +86,16 @@ func (s ScaleDtype) Round(x float32) float32 {
 }
 
 // IsScale reports whether x, a number of the format, can be a scale: its magnitude is in Smallest
-// .. Max.
+// .. Max, or it is an f16 zero, see HoldsZero.
 func (s ScaleDtype) IsScale(x float32) bool {
 	m := math.Float32frombits(math.Float32bits(x) &^ (1 << 31))
-	return m >= s.Smallest() && m <= s.Max()
+	return m >= s.Smallest() && m <= s.Max() || m == 0 && s.HoldsZero()
 }
+
+// HoldsZero reports whether a scale may be 0 or -0. gq never chooses it, but blocks of ggml, whose
+// scales are f16, have it where all weights are 0, with any codes: a file that takes such codes over
+// keeps it. Consumers of bf16 and f32 scales refuse it.
+func (s ScaleDtype) HoldsZero() bool { return s == ScaleF16 }
 
 // put stores x, a number of the format, at the start of dst.
 func (s ScaleDtype) put(dst []byte, x float32) {

@@ -48,7 +48,7 @@ func TestCheckPanel(t *testing.T) {
 		{"scale subnormal as stored", cx, scale(1, 0), put(0x1p-127), "the scale of row 1 group 0 is 9.403955e-38, stored as 5.877472e-39: want magnitudes of 1.1754944e-38 to 3.4028235e+38 (f32)"},
 		{"scale infinite as meant", cx, scale(1, 0), put(-0x1p127), "the scale of row 1 group 0 is -Inf, stored as -Inf: want magnitudes of 1.1754944e-38 to 3.4028235e+38 (f32)"},
 		{"negative scale", positive, scale(0, 0), put(-1), "the scale of row 0 group 0 is -16 in a payload of positive scales"},
-		{"zero f16 scale", f16, scale(0, 2), put16(0x8000), "the scale of row 0 group 2 is -0, stored as -0: want magnitudes of 5.9604645e-08 to 65504 (f16)"},
+		{"infinite f16 scale", f16, scale(0, 2), put16(0xfc00), "the scale of row 0 group 2 is -Inf, stored as -Inf: want magnitudes of 5.9604645e-08 to 65504 (f16)"},
 		{"zero point NaN", qai, zero(1, 2), put(float32(math.NaN())), "the zero point of row 1 group 2 is NaN"},
 		{"zero point infinite", qai, zero(0, 0), put(float32(math.Inf(-1))), "the zero point of row 0 group 0 is -Inf"},
 		{"padding column", cx, code(1, 50), flip(0x20), "row 1 has code 2 past its 45 columns, at column 50"},
