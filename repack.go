@@ -3,6 +3,7 @@ package gq
 import (
 	"context"
 
+	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/files"
 	"github.com/lowbit-go/gq/packing"
@@ -10,7 +11,8 @@ import (
 	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
-// RepackOptions are the options of Repack and PlanRepack. Layouts or Targets must be set.
+// RepackOptions are the options of Repack and PlanRepack. Layouts or Targets must be set, except for a
+// GGUF file: its layout is lowbit then.
 type RepackOptions struct {
 	// Layouts are the layouts, Tile the tile of layouts that state none. Targets are consumers,
 	// which choose the layouts instead. As in a quantizer.Recipe. Default: none.
@@ -23,11 +25,12 @@ type RepackOptions struct {
 	Progress Progress
 }
 
-// Repack stores the codes of the .gqf file src in other layouts, in the new file dst. dst appears
-// when it is complete.
+// Repack stores the codes of src in other layouts, in the new file dst. src is a .gqf file, or a GGUF
+// file whose quantized tensors have types that a .gqf file holds exactly: Q1_0, Q2_0, Q4_0, Q5_0 and
+// Q8_0. dst appears when it is complete.
 func Repack(ctx context.Context, src, dst string, o RepackOptions) (*conversion.Report, error) {
 	var s files.Set
-	s.Input("the .gqf file", src)
+	s.Input("the file", src)
 	s.Output("output", "the new .gqf file", dst)
 	if err := collisions(&s); err != nil {
 		return nil, err
@@ -48,23 +51,35 @@ func PlanRepack(src string, o RepackOptions) (*PlanReport, error) {
 // inRepack calls do with the plan of a job and the place for its progress callback.
 func inRepack[T any](src string, o RepackOptions, do func(p *conversion.Plan, progress *func(int64)) (T, error)) (result T, err error) {
 	switch {
-	case o.Layouts == nil && o.Targets == nil:
+	case o.Layouts == nil && o.Targets == nil && !isGGUF(src):
 		return result, optionf("", "into which layout? state a layout or a target")
 	case o.Threads < 0:
 		return result, optionf("threads", "%d: at least 1", o.Threads)
 	}
-	f, err := gqf.Open(src, gqf.Options{})
-	if err != nil {
-		return result, err
-	}
-	defer f.Close()
 	var progress func(int64)
-	plan, err := conversion.NewRepack(f, src, conversion.RepackOptions{
+	options := conversion.RepackOptions{
 		Layouts: o.Layouts, Tile: o.Tile, Targets: o.Targets, Threads: o.Threads,
 		Progress: func(n int64) { progress(n) },
-	})
-	if err != nil {
-		return result, err
+	}
+	var plan *conversion.Plan
+	if isGGUF(src) {
+		f, err := gguf.Open(src)
+		if err != nil {
+			return result, err
+		}
+		defer f.Close()
+		if plan, err = conversion.NewImport(f, src, conversion.ImportOptions{RepackOptions: options}); err != nil {
+			return result, err
+		}
+	} else {
+		f, err := gqf.Open(src, gqf.Options{})
+		if err != nil {
+			return result, err
+		}
+		defer f.Close()
+		if plan, err = conversion.NewRepack(f, src, options); err != nil {
+			return result, err
+		}
 	}
 	return do(plan, &progress)
 }

@@ -41,8 +41,8 @@ type input interface {
 	strided(it *quantized) bool
 	// results makes room for the results of units; nil: they are not needed.
 	results(units int) []unitResult
-	// bytes is a view of an unquantized item.
-	bytes(e *entry) ([]byte, error)
+	// piece is a range of the bytes of an unquantized item, in the input's memory or in buf, which it may replace.
+	piece(e *entry, first, count int64, buf *[]byte) ([]byte, error)
 	// filler gives the function that puts row n of a unit into row i of the worker's block.
 	filler(w *worker, it *quantized, u unit, r *unitResult) (func(n, i int64) error, error)
 	// file is the name of the file with an item.
@@ -69,6 +69,14 @@ func (p checkpointInput) listFiles(set *files.Set) {
 func (p checkpointInput) size() int64                    { return p.SourceBytes }
 func (p checkpointInput) guard(fn func() error) error    { return p.ck.Guard(fn) }
 func (p checkpointInput) bytes(e *entry) ([]byte, error) { return p.ck.Bytes(*e.src) }
+func (p checkpointInput) piece(e *entry, first, count int64, _ *[]byte) ([]byte, error) {
+	view, err := p.bytes(e)
+	if err != nil {
+		return nil, err
+	}
+	return view[first:][:count], nil
+}
+
 func (p checkpointInput) bias(*entry) int                { return 0 }
 func (p checkpointInput) strided(it *quantized) bool     { return it.transposed }
 func (p checkpointInput) results(units int) []unitResult { return make([]unitResult, units) }

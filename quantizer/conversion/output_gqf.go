@@ -133,11 +133,10 @@ func (t *gqfTarget) sinks(list []sink, it *quantized) ([]sink, error) {
 }
 
 func (t *gqfTarget) copy(w *worker, it *unquantized, u unit, r *unitResult) error {
-	view, err := w.plan.in.bytes(&it.entry)
+	b, err := w.plan.in.piece(&it.entry, u.first, u.count, &w.piece)
 	if err != nil {
 		return err
 	}
-	b := view[u.first : u.first+u.count]
 	r.crc = crc32c.Checksum(b)
 	return w.write(0, b, t.image.PayloadOffset(it.payload)+packing.HeaderSize+u.first)
 }

@@ -46,6 +46,14 @@ func (in *fileInput) bytes(e *entry) ([]byte, error) {
 	return in.gqf.Data(payload)
 }
 
+func (in *fileInput) piece(e *entry, first, count int64, _ *[]byte) ([]byte, error) {
+	view, err := in.bytes(e)
+	if err != nil {
+		return nil, err
+	}
+	return view[first:][:count], nil
+}
+
 // assets takes over all assets; the recipe's layout is what the new file has.
 func (in *fileInput) assets(pl *planner) (list []gqf.PackedAsset, err error) {
 	for _, a := range in.gqf.Assets() {
@@ -104,7 +112,7 @@ func (in *fileInput) filler(w *worker, it *quantized, u unit, _ *unitResult) (fu
 // cannot hold.
 func (w *worker) tooSmall(i int64) error {
 	for g, s := range w.scales[int(i)*w.groups : (int(i)+1)*w.groups] {
-		if floats.Abs(s) < w.smallest {
+		if floats.Abs(s) < w.smallest && !(s == 0 && w.item.holdsZeroScales()) {
 			return &rounding.ScaleError{Group: g, Scale: s, Dtype: w.item.scheme.ScaleDtype, Smallest: w.smallest}
 		}
 	}

@@ -36,6 +36,7 @@ type worker struct {
 	smallest   float32 // magnitude of a scale that every layout can hold
 
 	bias        []float32
+	piece       []byte // of an unquantized item
 	sinks       []sink
 	acc         vec.ErrorSum
 	smallScales int64     // groups of the unit, see countSmallScales

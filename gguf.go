@@ -1,0 +1,65 @@
+package gq
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+
+	"github.com/lowbit-go/gq/formats/gguf"
+	"github.com/lowbit-go/gq/internal/atomicfile"
+	"github.com/lowbit-go/gq/internal/files"
+	"github.com/lowbit-go/gq/quantizer/conversion"
+)
+
+// isGGUF reports whether path is a GGUF file. A path that cannot be read is none: its reader reports
+// the error.
+func isGGUF(path string) bool {
+	kind, err := files.KindOf(path)
+	return err == nil && kind == files.GGUF
+}
+
+// withGQF calls use with path, or, if path is a GGUF file, with a temporary .gqf file that has the
+// same model: codes that a .gqf file holds exactly, all other weights in float32. The temporary
+// file is beside path, or in the directory for temporary files if there is no room beside path.
+func withGQF(ctx context.Context, path string, threads int, s stages, use func(file string) error) error {
+	if !isGGUF(path) {
+		return use(path)
+	}
+	f, err := gguf.Open(path)
+	if err != nil {
+		return err
+	}
+	var progress func(int64)
+	plan, err := conversion.NewImport(f, path, conversion.ImportOptions{
+		RepackOptions: conversion.RepackOptions{Threads: threads, Progress: func(n int64) { progress(n) }}, Dequantize: true,
+	})
+	if err != nil {
+		f.Close()
+		return err
+	}
+	add, end := s.begin("importing", "bytes", plan.SourceBytes)
+	progress = add
+	return plan.WriteTemporary(ctx, temporaryPath(path, plan.OutputBytes), nil, func(temp string) error {
+		end()
+		if err := f.Close(); err != nil {
+			return err
+		}
+		return use(temp)
+	})
+}
+
+// temporaryPath is a name for a temporary .gqf file of size bytes: beside path, or else in the
+// directory for temporary files. If neither has room, writing it beside path gives the error.
+func temporaryPath(path string, size int64) string {
+	for _, dir := range []string{filepath.Dir(path), os.TempDir()} {
+		name := filepath.Join(dir, filepath.Base(path)+".gqf")
+		if free, err := atomicfile.FreeSpace(dir); err != nil || free < size {
+			continue
+		}
+		if f, err := atomicfile.Create(name); err == nil {
+			f.Abort()
+			return name
+		}
+	}
+	return path + ".gqf"
+}

@@ -1,0 +1,260 @@
+package conversion
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+
+	"github.com/lowbit-go/gq/formats/gguf"
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/buffer"
+	"github.com/lowbit-go/gq/internal/files"
+	"github.com/lowbit-go/gq/internal/floats"
+	"github.com/lowbit-go/gq/model/llamacpp"
+	"github.com/lowbit-go/gq/quantizer/rounding"
+)
+
+// ggufInput is the GGUF file that a plan imports. The checkpoint's tensors are the plan's items, in
+// the same order.
+type ggufInput struct {
+	plan       *Plan
+	gguf       *gguf.File
+	path       string
+	checkpoint *llamacpp.Checkpoint
+	byName     map[string]*llamacpp.CheckpointTensor
+	stats      []fs.FileInfo // of the file, or of its shards, when the plan was made
+}
+
+func (in *ggufInput) listFiles(set *files.Set)    { set.Input("the .gguf file", in.gguf.Paths()...) }
+func (in *ggufInput) size() int64                 { return in.gguf.Size() }
+func (in *ggufInput) guard(fn func() error) error { return in.gguf.Guard(fn) }
+func (in *ggufInput) bias(*entry) int             { return 0 }
+func (in *ggufInput) strided(*quantized) bool     { return false }
+func (in *ggufInput) results(int) []unitResult    { return nil }
+func (in *ggufInput) file(*entry) string          { return in.path }
+
+// unchanged compares sizes and times: a GGUF file has no checksums.
+func (in *ggufInput) unchanged() error {
+	for i, path := range in.gguf.Paths() {
+		st, err := os.Stat(path)
+		if err != nil {
+			return err
+		}
+		if was := in.stats[i]; st.Size() != was.Size() || !st.ModTime().Equal(was.ModTime()) || !os.SameFile(st, was) {
+			return fmt.Errorf("%s was changed while it was read: run the job again", path)
+		}
+	}
+	return nil
+}
+
+func (in *ggufInput) names(e *entry) []string {
+	names := []string{e.name()}
+	for _, alias := range e.aliases {
+		names = append(names, alias.src.Name)
+	}
+	return names
+}
+
+// algorithm: a GGUF file does not say how its codes were chosen.
+func (in *ggufInput) algorithm(it item, _ *CalibratedCodes) gqf.Algorithm {
+	if _, ok := it.(*quantized); ok {
+		return gqf.AlgorithmOther
+	}
+	return gqf.AlgorithmNone
+}
+
+func (in *ggufInput) scaleAdvice(it *quantized, e *rounding.ScaleError) string {
+	if e == nil || floats.Abs(e.Scale) > e.Dtype.Max() || e.Scale < 0 && it.scheme.Positive() {
+		return fmt.Sprintf("a .gqf file cannot hold such blocks of %s", in.tensor(&it.entry).Stored.Type)
+	}
+	return "repack to --layout lowbit, which holds all scales of F16 down to 0"
+}
+
+// assets are what the metadata say, as files of a checkpoint.
+func (in *ggufInput) assets(*planner) (list []gqf.PackedAsset, err error) {
+	for _, a := range in.checkpoint.Assets {
+		kind := gqf.AssetFile
+		if a.Name == "config.json" {
+			kind = gqf.AssetConfig
+		}
+		packed, err := gqf.PackAsset(gqf.AssetSpec{Kind: kind, Name: a.Name, Data: a.Data})
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, packed)
+	}
+	return list, nil
+}
+
+// addOrigin adds the names of the checkpoint, and those that only the model's code knows.
+func (in *ggufInput) addOrigin(b *gqf.Builder, _ *CalibratedCodes, _ []string) error {
+	for _, it := range in.plan.items {
+		e := it.common()
+		t := in.tensor(e)
+		b.AddName(gqf.NameSpec{Name: t.Name, Tensor: e.index, InCheckpoint: true, SourceFile: t.Stored.Shard, SourceBytes: int64(t.Rows) * t.Stored.RowBytes()})
+		for _, n := range e.aliases {
+			b.AddName(gqf.NameSpec{Name: n.src.Name, Tensor: e.index, SourceFile: -1})
+		}
+	}
+	js, err := in.provenanceJSON()
+	if err != nil {
+		return err
+	}
+	b.AddAsset(gqf.AssetSpec{Kind: gqf.AssetProvenance, Name: gqf.ProvenanceName, Data: js})
+	return nil
+}
+
+// provenanceJSON names the file, or its shards.
+func (in *ggufInput) provenanceJSON() ([]byte, error) {
+	p := Provenance{Sources: []Source{}}
+	for i, path := range in.gguf.Paths() {
+		start := in.stats[i].Size()
+		for _, t := range in.gguf.Tensors {
+			if t.Shard == i {
+				start = min(start, t.Offset)
+			}
+		}
+		sum, err := hashStart(path, start)
+		if err != nil {
+			return nil, err
+		}
+		p.Sources = append(p.Sources, Source{Name: filepath.Base(path), Size: in.stats[i].Size(), HeaderSHA256: sum})
+	}
+	return json.MarshalIndent(p, "", "  ")
+}
+
+// hashStart returns the SHA-256 of the first n bytes of a file.
+func hashStart(path string, n int64) (string, error) {
+	f, _, err := files.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.CopyN(h, f, n); err != nil {
+		return "", fmt.Errorf("%s: %w", path, err)
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+func (in *ggufInput) tensor(e *entry) *llamacpp.CheckpointTensor {
+	return &in.checkpoint.Tensors[e.index]
+}
+
+// piece gives the bytes of an unquantized item: a view if they lie in the file as they are, else
+// they are made of the rows that have them.
+func (in *ggufInput) piece(e *entry, first, count int64, buf *[]byte) ([]byte, error) {
+	t := in.tensor(e)
+	data, kind := in.gguf.Data(t.Stored), t.Stored.Type
+	cols := int64(1) // of a vector, whose rows are its elements
+	if len(t.Shape) > 1 {
+		cols = t.Shape[len(t.Shape)-1]
+	}
+	if unquantizedTypes[kind] == e.src.Dtype && !t.Permuted() && t.Add == 0 {
+		return data[int64(t.First)*kind.Size(cols)+first:][:count], nil
+	}
+	size := cols * int64(e.src.Dtype.Bits()/8)
+	from, to := first/size, (first+count-1)/size+1
+	out := buffer.Grow(buf, int((to-from)*size))
+	if len(t.Shape) == 1 && kind.BlockWeights() > 1 { // blocks hold many rows
+		return out[first-from*size:][:count], in.vector(out, t, from)
+	}
+	rowBytes := kind.Size(cols)
+	x := make([]float32, cols)
+	for i := from; i < to; i++ {
+		row := data[int64(t.Row(int(i)))*rowBytes:][:rowBytes]
+		if unquantizedTypes[kind] == e.src.Dtype && t.Add == 0 {
+			copy(out[(i-from)*size:], row)
+			continue
+		}
+		if err := kind.Decode(x, row); err != nil {
+			return nil, fmt.Errorf("%s: tensor %q: %w", in.path, t.Stored.Name, err)
+		}
+		putFloats(out[(i-from)*size:][:size], x, t.Add)
+	}
+	return out[first-from*size:][:count], nil
+}
+
+// vector dequantizes a vector from an element on.
+func (in *ggufInput) vector(out []byte, t *llamacpp.CheckpointTensor, from int64) error {
+	x := make([]float32, t.Stored.Elements())
+	if err := t.Stored.Type.Decode(x, in.gguf.Data(t.Stored)); err != nil {
+		return fmt.Errorf("%s: tensor %q: %w", in.path, t.Stored.Name, err)
+	}
+	for i := range len(out) / 4 {
+		putFloats(out[4*i:], x[t.Row(int(from)+i):][:1], t.Add)
+	}
+	return nil
+}
+
+// putFloats stores x + add as float32.
+func putFloats(out []byte, x []float32, add float32) {
+	for i, v := range x {
+		if add != 0 {
+			v += add
+		}
+		binary.LittleEndian.PutUint32(out[4*i:], math.Float32bits(v))
+	}
+}
+
+// filler takes the codes of rows apart.
+func (in *ggufInput) filler(w *worker, it *quantized, u unit, _ *unitResult) (func(n, i int64) error, error) {
+	t := in.tensor(&it.entry)
+	row0, rows := u.first*blockRows, u.rows(it)
+	if err := in.readBias(w, it, row0, rows); err != nil {
+		return nil, err
+	}
+	data, rowBytes := in.gguf.Data(t.Stored), t.Stored.RowBytes()
+	var f gguf.Fields
+	return func(n, i int64) error {
+		if err := t.Stored.Type.Unpack(&f, data[int64(t.Row(int(row0+n)))*rowBytes:][:rowBytes]); err != nil {
+			return w.rowError(it, u.slice, row0+n, err)
+		}
+		copy(w.codes[int(i)*w.stride:], f.Codes)
+		copy(w.scales[int(i)*w.groups:], f.Scales)
+		if err := w.holds(i); err != nil {
+			return w.rowError(it, u.slice, row0+n, err)
+		}
+		return nil
+	}, nil
+}
+
+// holds checks that the layouts hold the scales of row i of the block.
+func (w *worker) holds(i int64) error {
+	dtype := w.item.scheme.ScaleDtype
+	for g, s := range w.scales[int(i)*w.groups : (int(i)+1)*w.groups] {
+		if floats.Abs(s) > dtype.Max() || s < 0 && w.item.scheme.Positive() {
+			return &rounding.ScaleError{Group: g, Scale: s, Dtype: dtype, Smallest: w.smallest}
+		}
+	}
+	return w.tooSmall(i)
+}
+
+// readBias reads the biases of rows first .. first+rows, padded to whole panels as worker.readBias
+// does.
+func (in *ggufInput) readBias(w *worker, it *quantized, first, rows int64) error {
+	bias := buffer.Grow(&w.bias, int((rows+blockRows-1)/blockRows*blockRows))
+	clear(bias)
+	t := in.byName[biasName(it.name())]
+	if t == nil {
+		return nil
+	}
+	all := make([]float32, t.Stored.Elements())
+	if err := t.Stored.Type.Decode(all, in.gguf.Data(t.Stored)); err != nil {
+		return fmt.Errorf("%s: tensor %q: %w", in.path, t.Stored.Name, err)
+	}
+	for i := range bias {
+		row := int(min(first+int64(i), first+rows-1))
+		if bias[i] = all[t.Row(row)]; !floats.Finite(bias[i]) {
+			return fmt.Errorf("%s: tensor %q: element %d is %v: a bias has to be finite", in.path, t.Stored.Name, t.Row(row), bias[i])
+		}
+	}
+	return nil
+}

@@ -1,0 +1,237 @@
+package conversion
+
+import (
+	"context"
+	"encoding/binary"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/lowbit-go/gq/formats/gguf"
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/testmodels"
+	"github.com/lowbit-go/gq/model/llamacpp"
+	"github.com/lowbit-go/gq/packing"
+	"github.com/lowbit-go/gq/quantizer"
+)
+
+// halves are scales of blocks: a normal number, negative ones, subnormal ones, zeros.
+var halves = []uint16{0x2c00, 0xac01, 0x0001, 0x83ff, 0x0000, 0x8000, 0x7bff, 0x1234}
+
+// writeGGUF writes the model of a variant as a GGUF file with random data. types are given to the
+// tensors in turn, except to those that llama.cpp wants as F32.
+func writeGGUF(t *testing.T, v testmodels.Variant, types []gguf.TensorType) string {
+	t.Helper()
+	dir := t.TempDir()
+	v.Write(t, dir)
+	config, err := os.ReadFile(filepath.Join(dir, "config.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ck, err := safetensors.Open(dir, safetensors.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ck.Close()
+	var sources []llamacpp.Source
+	for _, tensor := range ck.Tensors() {
+		sources = append(sources, llamacpp.Source{Name: tensor.Name, Shape: tensor.Shape})
+	}
+	m, err := llamacpp.Describe(config, sources)
+	if err != nil {
+		t.Fatal(err)
+	}
+	infos := make([]gguf.TensorInfo, len(m.Tensors))
+	for i, s := range m.Tensors {
+		infos[i] = gguf.TensorInfo{Name: s.Name, Dims: s.Shape, Type: gguf.F32}
+		if !s.F32 {
+			infos[i].Type = types[i%len(types)]
+		}
+	}
+	pairs := append([]gguf.Pair{{Key: "general.architecture", Value: m.Architecture}}, m.Metadata...)
+	l, err := gguf.NewLayout(pairs, infos, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := append(l.Shards[0].Header, make([]byte, l.Shards[0].Size-int64(len(l.Shards[0].Header)))...)
+	r := rand.New(rand.NewPCG(1, 2))
+	for i, s := range m.Tensors {
+		fillTensor(r, data[l.Places[i].Offset:][:infos[i].Size()], infos[i].Type, s.Values)
+	}
+	path := filepath.Join(dir, "model.gguf")
+	if err := os.WriteFile(path, data, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// fillTensor makes data of a type: the given values, random numbers, or random codes with halves.
+func fillTensor(r *rand.Rand, b []byte, kind gguf.TensorType, values []float32) {
+	switch size := kind.BlockBytes(); kind {
+	case gguf.F32:
+		for i := range len(b) / 4 {
+			v := float32(r.NormFloat64())
+			if values != nil {
+				v = values[i]
+			}
+			binary.LittleEndian.PutUint32(b[4*i:], math.Float32bits(v))
+		}
+	case gguf.F16, gguf.BF16:
+		for i := range len(b) / 2 {
+			binary.LittleEndian.PutUint16(b[2*i:], uint16(0x3c00+r.IntN(64)))
+		}
+	default:
+		for i := range b {
+			b[i] = byte(r.Uint32())
+		}
+		for i := 0; i < len(b); i += size {
+			h := halves[i/size%len(halves)]
+			if kind == gguf.Q1_0 {
+				h = h &^ 0x8000 % 0x7800 // twice that is a number too
+			}
+			binary.LittleEndian.PutUint16(b[i:], h)
+			if kind == gguf.Q4_K || kind == gguf.Q4_1 {
+				binary.LittleEndian.PutUint16(b[i+2:], 0x2c00)
+			}
+		}
+	}
+}
+
+// importFile runs an import and opens its file.
+func importFile(t *testing.T, path string, opts ImportOptions) *gqf.File {
+	t.Helper()
+	f, err := gguf.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	plan, err := NewImport(f, path, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := filepath.Join(t.TempDir(), "model.gqf")
+	if _, err := plan.Write(context.Background(), out); err != nil {
+		t.Fatal(err)
+	}
+	g, err := gqf.Open(out, gqf.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { g.Close() })
+	report, err := g.Verify(context.Background(), gqf.VerifyOptions{Deep: true})
+	if err != nil || !report.OK() {
+		t.Fatalf("the imported file: %+v, %v", report, err)
+	}
+	return g
+}
+
+// TestImport: the weights of an imported file have the bits that ggml gives those of the GGUF file,
+// with scales of every kind, in rows that are permuted, and without the 1 in norms.
+func TestImport(t *testing.T) {
+	exact := []gguf.TensorType{gguf.Q1_0, gguf.Q4_0, gguf.Q2_0, gguf.Q8_0, gguf.Q5_0, gguf.BF16, gguf.F16, gguf.F32}
+	kleidiai, err := quantizer.ParseLayouts("kleidiai")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		variant string
+		types   []gguf.TensorType
+		opts    ImportOptions
+	}{
+		{"llama2-linear", exact, ImportOptions{}},
+		{"llama-bias-tied", exact, ImportOptions{}},
+		{"mixtral", exact[1:3], ImportOptions{}},
+		{"llama2-linear", []gguf.TensorType{gguf.Q4_0}, ImportOptions{RepackOptions: RepackOptions{Layouts: kleidiai}}},
+		{"gemma3", []gguf.TensorType{gguf.Q4_K, gguf.Q6_K, gguf.Q8_0, gguf.IQ4_NL, gguf.Q4_1}, ImportOptions{Dequantize: true}},
+	} {
+		v := testmodels.Find(t, c.variant)
+		if strings.HasPrefix(c.variant, "gemma") {
+			v = v.With("scale", "query_pre_attn_scalar", 64)
+		}
+		path := writeGGUF(t, v, c.types)
+		g := importFile(t, path, c.opts)
+		f, err := gguf.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ck, err := llamacpp.ReadCheckpoint(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(ck.Tensors) != g.Len() {
+			t.Errorf("%s: %d tensors, want %d", c.variant, g.Len(), len(ck.Tensors))
+		}
+		for i := range ck.Tensors {
+			checkImported(t, f, g, &ck.Tensors[i])
+		}
+		f.Close()
+	}
+}
+
+func checkImported(t *testing.T, f *gguf.File, g *gqf.File, want *llamacpp.CheckpointTensor) {
+	t.Helper()
+	tensor, ok := g.Lookup(want.Name)
+	if !ok || !slices.Equal(tensor.Shape, want.Shape) {
+		t.Errorf("tensor %q: %v, want %v", want.Name, tensor.Shape, want.Shape)
+		return
+	}
+	p, _ := tensor.Payload(0, 0, gqf.KindWeights)
+	cols := int(want.Stored.Elements()) / int(want.Stored.Rows())
+	if len(want.Shape) == 1 {
+		cols = 1
+	}
+	all := make([]float32, want.Stored.Elements())
+	if err := want.Stored.Type.Decode(all, f.Data(want.Stored)); err != nil {
+		t.Fatal(err)
+	}
+	_, quantized := grids[want.Stored.Type]
+	if quantized != (p.Header.Layout != packing.LayoutPlain) {
+		t.Errorf("tensor %q of type %s has layout %s", want.Name, want.Stored.Type, p.Header.Layout)
+		return
+	}
+	row := make([]float32, cols)
+	for i := range want.Rows {
+		if quantized {
+			rows, err := tensor.Rows(0, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			rows.Dequantize(row, i)
+		} else {
+			data, err := g.Data(p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			size := cols * int(tensor.Dtype.Bits()/8)
+			safetensors.Widen(row, data[i*size:][:size], tensor.Dtype)
+		}
+		for c, v := range all[want.Row(i)*cols:][:cols] {
+			if want.Add != 0 {
+				v += want.Add
+			}
+			if math.Float32bits(row[c]) != math.Float32bits(v) && (v != 0 || row[c] != 0) { // Q2_0's scales are negated
+				t.Errorf("tensor %q (%s), row %d, column %d: %v, want %v", want.Name, want.Stored.Type, i, c, row[c], v)
+				return
+			}
+		}
+	}
+}
+
+// TestImportErrors: codes that a .gqf file cannot hold are refused.
+func TestImportErrors(t *testing.T) {
+	path := writeGGUF(t, testmodels.Find(t, "llama2-linear"), []gguf.TensorType{gguf.Q4_K})
+	f, err := gguf.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	want := `has type Q4_K: a .gqf file has no layout for its codes, only for those of Q1_0, Q2_0, Q4_0, Q5_0 and Q8_0`
+	if _, err := NewImport(f, path, ImportOptions{}); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %s", err, want)
+	}
+}
