@@ -42,7 +42,7 @@ func layoutExample(n int) (pairs []Pair, tensors []TensorInfo, data func(i int) 
 		{"bytes", []uint8{1, 2}}, {"raw", Array{TypeString, 1, []byte("\x01\x00\x00\x00\x00\x00\x00\x00x")}},
 	}
 	for i := range n {
-		tensors = append(tensors, TensorInfo{fmt.Sprintf("blk.%d.weight", i), []int64{32, 5}, Q4_0})
+		tensors = append(tensors, TensorInfo{fmt.Sprintf("blk.%02d.weight", i), []int64{32, 5}, Q4_0})
 	}
 	return pairs, tensors, func(i int) []byte { return bytes.Repeat([]byte{byte(i + 1)}, 90) }
 }

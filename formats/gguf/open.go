@@ -6,8 +6,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/lowbit-go/gq/internal/mmap"
 )
@@ -28,7 +26,7 @@ func Open(path string) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := f.join(path); err != nil {
+	if err := f.join(path, openShard); err != nil {
 		f.Close()
 		return nil, err
 	}
@@ -73,58 +71,70 @@ func ShardName(prefix string, no, count int) string {
 	return fmt.Sprintf("%s-%05d-of-%05d.gguf", prefix, no+1, count)
 }
 
-// join adds the other shards of a model to f, its first shard. Nothing happens if the model has one
-// file.
-func (f *File) join(path string) error {
-	no, _ := f.Int(keySplitNo)
-	count, _ := f.Int(keySplitCount)
-	if count <= 1 && no == 0 {
-		return nil
-	}
-	name := shardName.FindStringSubmatch(filepath.Base(path))
-	switch {
-	case no < 0 || count < 0 || no >= count || count > maxShards:
-		return &FormatError{File: path, Msg: fmt.Sprintf("%s %d and %s %d: want a number below the count, and at most %d shards", keySplitNo, no, keySplitCount, count, maxShards)}
-	case name == nil:
-		return fmt.Errorf("%s: it is shard %d of %d of a model: name it %s, and the others likewise", path, no+1, count, ShardName("NAME", int(no), int(count)))
-	}
-	prefix := filepath.Join(filepath.Dir(path), name[1])
-	if first := ShardName(prefix, 0, int(count)); no != 0 {
-		return fmt.Errorf("%s: it is shard %d of %d of a model: name the first shard, %s", path, no+1, count, first)
-	}
-	if n, err := strconv.Atoi(name[3]); err != nil || int64(n) != count || strings.TrimLeft(name[2], "0") != "1" {
-		return fmt.Errorf("%s: its content says shard 1 of %d: name it %s", path, count, ShardName(name[1], 0, int(count)))
-	}
-	tensors, ok := f.Int(keySplitTensors)
-	for i := 1; i < int(count); i++ {
-		if err := f.add(ShardName(prefix, i, int(count)), i, count); err != nil {
-			return err
+// splitKeys are what a file says about shards.
+type splitKeys struct {
+	no, count, tensors int64 // 0, 1, and the file's tensors if the file does not say
+}
+
+// split returns the file's keys of shards and removes them from the metadata: a File is a model.
+func (f *File) split() splitKeys {
+	s := splitKeys{count: 1, tensors: int64(len(f.Tensors))}
+	for key, value := range map[string]*int64{keySplitNo: &s.no, keySplitCount: &s.count, keySplitTensors: &s.tensors} {
+		if n, ok := f.Int(key); ok {
+			*value = n
 		}
-	}
-	if ok && tensors != int64(len(f.Tensors)) {
-		return &FormatError{File: path, Msg: fmt.Sprintf("%s says %d tensors, the %d shards have %d", keySplitTensors, tensors, count, len(f.Tensors))}
-	}
-	for _, key := range []string{keySplitNo, keySplitCount, keySplitTensors} {
 		delete(f.Metadata, key)
 	}
 	f.Keys = slices.DeleteFunc(f.Keys, func(key string) bool { _, ok := f.Metadata[key]; return !ok })
+	return s
+}
+
+// join adds the other shards of a model to f, its first shard. Nothing happens if the model has one
+// file.
+func (f *File) join(path string, open func(path string) (*File, error)) error {
+	s := f.split()
+	if s.count <= 1 && s.no == 0 {
+		return nil
+	}
+	name := shardName.FindStringSubmatch(filepath.Base(path))
+	count := int(s.count)
+	switch {
+	case s.no < 0 || s.no >= s.count || s.count > maxShards:
+		return &FormatError{File: path, Msg: fmt.Sprintf("%s %d and %s %d: want a number below the count, and at most %d shards", keySplitNo, s.no, keySplitCount, s.count, maxShards)}
+	case name == nil:
+		return fmt.Errorf("%s: it is shard %d of %d of a model: name it %s, and the others likewise", path, s.no+1, count, ShardName("NAME", int(s.no), count))
+	}
+	prefix := filepath.Join(filepath.Dir(path), name[1])
+	switch first := ShardName(prefix, 0, count); {
+	case s.no != 0:
+		return fmt.Errorf("%s: it is shard %d of %d of a model: name the first shard, %s", path, s.no+1, count, first)
+	case filepath.Base(path) != filepath.Base(first):
+		return fmt.Errorf("%s: its content says shard 1 of %d: name it %s", path, count, filepath.Base(first))
+	}
+	for i := 1; i < count; i++ {
+		path := ShardName(prefix, i, count)
+		other, err := open(path)
+		if err == nil {
+			err = f.add(other, path, i, s.count)
+		}
+		if err != nil {
+			return fmt.Errorf("shard %d of %d: %w", i+1, count, err)
+		}
+	}
+	if s.tensors != int64(len(f.Tensors)) {
+		return &FormatError{File: path, Msg: fmt.Sprintf("%s says %d tensors, the %d shards have %d", keySplitTensors, s.tensors, count, len(f.Tensors))}
+	}
 	return nil
 }
 
 // maxShards is the largest number of shards: split.count has 16 bits.
 const maxShards = 1<<16 - 1
 
-// add adds shard i of count to f.
-func (f *File) add(path string, i int, count int64) error {
-	s, err := openShard(path)
-	if err != nil {
-		return fmt.Errorf("shard %d of %d: %w", i+1, count, err)
-	}
+// add adds shard i of count to f, which closes it.
+func (f *File) add(s *File, path string, i int, count int64) error {
 	f.shards = append(f.shards, s.shards[0])
-	no, ok := s.Int(keySplitNo)
-	of, hasCount := s.Int(keySplitCount)
-	if !ok || no != int64(i) || hasCount && of != count {
-		return &FormatError{File: path, Msg: fmt.Sprintf("it says shard %d of %d, want %d of %d, as its name and the first shard say", no+1, of, i+1, count)}
+	if is := s.split(); is.no != int64(i) || is.count != count {
+		return &FormatError{File: path, Msg: fmt.Sprintf("it says shard %d of %d, want %d of %d, as its name and the first shard say", is.no+1, is.count, i+1, count)}
 	}
 	for _, t := range s.Tensors {
 		t.Shard = i

@@ -3,6 +3,7 @@ package gguf
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/lowbit-go/gq/internal/files"
 )
@@ -10,7 +11,7 @@ import (
 // Limits against hostile files. The largest models have some thousand tensors and a hundred keys;
 // llama.cpp's limit for strings is the same.
 const (
-	maxTensors = 1 << 20
+	maxTensors = 1 << 17
 	maxPairs   = 1 << 16
 	maxString  = 1 << 30 // bytes
 )
@@ -181,6 +182,9 @@ func (r *reader) array(what string) any {
 	start := r.at
 	if a.Type != TypeString {
 		a.Data = r.take(uint64(a.Len)*uint64(size), what)
+		if i := slices.IndexFunc(a.Data, func(b byte) bool { return b > 1 }); a.Type == TypeBool && i >= 0 {
+			r.fail(start+i, "%s has the boolean %d, want 0 or 1", what, a.Data[i])
+		}
 		return a
 	}
 	for range a.Len {
@@ -278,7 +282,9 @@ func (f *File) readTensors(r *reader, n int, alignment int64) (start int64) {
 // tensor reads a tensor's description. Its Offset is still relative to the data.
 func (r *reader) tensor() *Tensor {
 	t := &Tensor{At: int64(r.at)}
-	t.Name = r.text("a tensor's name")
+	if t.Name = r.text("a tensor's name"); len(t.Name) > maxKey {
+		r.unsupported(int(t.At), "a tensor's name has %d bytes, more than %d", len(t.Name), maxKey)
+	}
 	dims := r.u32("a tensor's dimensions")
 	if dims > maxDims {
 		r.fail(int(t.At), "tensor %q has %d dimensions, more than %d", t.Name, dims, maxDims)
