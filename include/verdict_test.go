@@ -236,6 +236,12 @@ func consistent(good []byte) []func(b []byte) {
 			copy(record(b, secDims, last(secDims)-2), section(b, secDims)[8*(last(secDims)-1):])
 		},
 		func(b []byte) { b[len(b)-1] = 1 }, // in the gap behind the last payload
+		func(b []byte) { // a variant of a newer layout, with a companion of another one
+			record(b, secPayloads, 2)[32+6], record(b, secPayloads, 3)[32+6] = 99, 98
+		},
+		func(b []byte) { // a variant of a newer layout, with a companion whose header is damaged
+			record(b, secPayloads, 2)[32+6], record(b, secPayloads, 3)[32+7] = 99, byte(packing.FlagBias)
+		},
 	}
 	for i := range last(secNames) + 1 {
 		list = append(list, func(b []byte) { // a absorbed name becomes one more of its tensor's
@@ -462,12 +468,12 @@ func goVerdict(t testing.TB, b []byte) verdict {
 	return v
 }
 
-// differ hands files to driver.c and compares its verdicts with those of Go: file(i)
+// differ hands files to another reader and compares its verdicts with those of Go: file(i)
 // is good after one change, or after several. It returns how many were opened, and how
 // many of these verified.
-func differ(t *testing.T, tc toolchain, good []byte, several bool, n int, file func(i int) []byte) (opened, verified int) {
+func differ(t *testing.T, other reader, good []byte, several bool, n int, file func(i int) []byte) (opened, verified int) {
 	t.Helper()
-	run := tc.compile(t, driver)
+	run := other.driver(t)
 	path := filepath.Join(t.TempDir(), "good.gqf")
 	if err := os.WriteFile(path, good, 0o666); err != nil {
 		t.Fatal(err)
@@ -511,7 +517,7 @@ func differ(t *testing.T, tc toolchain, good []byte, several bool, n int, file f
 		}
 		if got.open != w.open || got.verify != w.verify || got.dump != w.dump {
 			if wrong++; wrong < 10 {
-				t.Errorf("file %d: C says %s; Go says %d %d %08x %s", i, line, w.open, w.verify, w.dump, w.message)
+				t.Errorf("file %d: the other reader says %s; Go says %d %d %08x %s", i, line, w.open, w.verify, w.dump, w.message)
 			}
 		}
 	}
