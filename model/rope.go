@@ -10,10 +10,12 @@ type rotation struct {
 	freqs    []float32
 	factor   float64
 	cos, sin []float32 // [position][len(freqs)]
+	// neighbours: the values 2i and 2i+1 are rotated, not i and i+len(freqs).
+	neighbours bool
 }
 
 func newRotation(r *arch.RopeConfig, maxTokens int) *rotation {
-	return &rotation{freqs: r.Frequencies(maxTokens), factor: r.AttentionFactor}
+	return &rotation{freqs: r.Frequencies(maxTokens), factor: r.AttentionFactor, neighbours: r.Neighbours}
 }
 
 // reach extends the tables to all positions below n.
@@ -31,6 +33,14 @@ func (r *rotation) reach(n int) {
 func (r *rotation) turn(x []float32, p int) {
 	n := len(r.freqs)
 	cos, sin := r.cos[p*n:][:n], r.sin[p*n:][:n]
+	if r.neighbours {
+		for i, c := range cos {
+			a, b, s := x[2*i], x[2*i+1], sin[i]
+			x[2*i] = float32(a*c) - float32(b*s)
+			x[2*i+1] = float32(b*c) + float32(a*s)
+		}
+		return
+	}
 	lo, hi := x[:n], x[n:][:n]
 	for i, c := range cos {
 		a, b, s := lo[i], hi[i], sin[i]

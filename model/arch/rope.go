@@ -29,6 +29,9 @@ type RopeConfig struct {
 	// Short and Long divide the individual frequencies (longrope): Short in sessions of at most
 	// OriginalPositions tokens, Long in larger ones.
 	Short, Long []float64
+	// Neighbours: the dimensions 2i and 2i + 1 are rotated instead. No config.json says so:
+	// llama.cpp stores some models like this.
+	Neighbours bool
 }
 
 // ropeDefaults are the defaults of an architecture's configuration class.
