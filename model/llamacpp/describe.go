@@ -232,7 +232,7 @@ func (d *describer) unused(sources []Source, m *Model) error {
 		}
 	}
 	if towers > 0 {
-		m.Notes = append(m.Notes, fmt.Sprintf("%d tensors for images are left out: llama.cpp keeps them in a file of their own (mmproj)", towers))
+		m.Notes = append(m.Notes, fmt.Sprintf("the tensors for images (%d) are left out: llama.cpp keeps them in a file of their own (mmproj)", towers))
 	}
 	return nil
 }
