@@ -35,8 +35,11 @@ func BenchmarkVec(b *testing.B) {
 	w := make([]float32, benchRow)
 	var search Search
 	var final Final
+	var ranges Ranges
+	var grids Grids
 	for c := range SearchLanes {
 		search.Inv[c], search.Lo[c], search.Hi[c] = float32(c+60)/10, -8, 7
+		ranges.Inv[c], grids.Scale[c%FinalLanes] = float32(c+60)/70, 0.01
 		final.Scale[c%FinalLanes], final.Lo[c%FinalLanes], final.Hi[c%FinalLanes] = 0.01, -8, 7
 	}
 	for _, f := range []struct {
@@ -57,6 +60,16 @@ func BenchmarkVec(b *testing.B) {
 		{"ScaleErrors", func() {
 			for i := 0; i < benchRow; i += benchGroup {
 				ScaleErrors(&final, x[i:i+benchGroup], w[i:i+benchGroup])
+			}
+		}},
+		{"FitRanges", func() {
+			for i := 0; i < benchRow; i += benchGroup {
+				FitRanges(&ranges, 20, 2, 0.03, 15, x[i:i+benchGroup], w[i:i+benchGroup])
+			}
+		}},
+		{"GridErrors", func() {
+			for i := 0; i < benchRow; i += benchGroup {
+				GridErrors(&grids, 0, 15, x[i:i+benchGroup], w[i:i+benchGroup])
 			}
 		}},
 		{"QuantizeGroupsZero", func() { QuantizeGroups(q, x, scale, inv, zero, benchGroup, -8, 7, &acc) }},

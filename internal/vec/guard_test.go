@@ -46,6 +46,13 @@ func guardPages(t *testing.T, end asmtest.End, n int) {
 	asmtest.NoFault(t, "SearchScales", func() { SearchScales(&search[0], 1, x, w) })
 	asmtest.NoFault(t, "ScaleErrors", func() { ScaleErrors(&final[0], x, w) })
 
+	ranges, grids := asmtest.Place(t, end, make([]Ranges, 1)), asmtest.Place(t, end, make([]Grids, 1))
+	for c := range FinalLanes {
+		grids[0].Scale[c] = float32(c+1) / 8
+	}
+	asmtest.NoFault(t, "FitRanges", func() { FitRanges(&ranges[0], 1, 1, 1, 15, x, w) })
+	asmtest.NoFault(t, "GridErrors", func() { GridErrors(&grids[0], 0, 15, x, w) })
+
 	q, acc := asmtest.Place(t, end, make([]int8, n)), asmtest.Place(t, end, make([]ErrorSum, 1))
 	for _, group := range []int{16, 32, 48, 256, n} {
 		groups := Groups(n, group)

@@ -45,3 +45,13 @@ func sumSquaresBlock(sum *float64, x *float32, n int)
 //
 //go:noescape
 func importanceBlock(w *float32, x *float32, n int, inverse float32)
+
+// fitRangesBlock is fitRangesGeneric with AVX2 for n values, n positive.
+//
+//go:noescape
+func fitRangesBlock(s *float32, unit float32, base float32, inverse float32, most float32, x *float32, w *float32, n int)
+
+// gridErrorsBlock is gridErrorsGeneric with AVX2 for n values, n positive.
+//
+//go:noescape
+func gridErrorsBlock(f *float32, least float32, most float32, x *float32, w *float32, n int)

@@ -502,3 +502,159 @@ values:
 	JNE     values
 	VZEROUPPER
 	RET
+
+// func fitRangesBlock(s *float32, unit float32, base float32, inverse float32, most float32, x *float32, w *float32, n int)
+// Requires: AVX
+TEXT ·fitRangesBlock(SB), NOSPLIT, $0-48
+	MOVQ         s+0(FP), AX
+	VBROADCASTSS most+20(FP), Y1
+	VXORPS       Y0, Y0, Y0
+	MOVQ         $0x00000002, SI
+
+pass:
+	MOVQ         x+24(FP), CX
+	MOVQ         w+32(FP), DX
+	MOVQ         n+40(FP), BX
+	VBROADCASTSS unit+8(FP), Y2
+	VBROADCASTSS base+12(FP), Y3
+	VMULPS       (AX), Y2, Y7
+	VMULPS       Y3, Y7, Y8
+	VSUBPS       128(AX), Y8, Y8
+	VXORPS       Y4, Y4, Y4
+	VXORPS       Y5, Y5, Y5
+	VXORPS       Y6, Y6, Y6
+	VMULPS       32(AX), Y2, Y2
+	VMULPS       Y3, Y2, Y11
+	VSUBPS       160(AX), Y11, Y11
+	VXORPS       Y3, Y3, Y3
+	VXORPS       Y9, Y9, Y9
+	VXORPS       Y10, Y10, Y10
+
+values:
+	VBROADCASTSS (CX), Y12
+	VBROADCASTSS (DX), Y13
+	VMULPS       Y7, Y12, Y14
+	VADDPS       Y8, Y14, Y14
+	VMAXPS       Y0, Y14, Y14
+	VMINPS       Y1, Y14, Y14
+	VROUNDPS     $0x08, Y14, Y14
+	VMULPS       Y14, Y13, Y15
+	VADDPS       Y15, Y6, Y6
+	VMULPS       Y14, Y15, Y14
+	VADDPS       Y14, Y5, Y5
+	VMULPS       Y12, Y15, Y15
+	VADDPS       Y15, Y4, Y4
+	VMULPS       Y2, Y12, Y14
+	VADDPS       Y11, Y14, Y14
+	VMAXPS       Y0, Y14, Y14
+	VMINPS       Y1, Y14, Y14
+	VROUNDPS     $0x08, Y14, Y14
+	VMULPS       Y14, Y13, Y13
+	VADDPS       Y13, Y10, Y10
+	VMULPS       Y14, Y13, Y14
+	VADDPS       Y14, Y9, Y9
+	VMULPS       Y12, Y13, Y13
+	VADDPS       Y13, Y3, Y3
+	ADDQ         $0x04, CX
+	ADDQ         $0x04, DX
+	DECQ         BX
+	JNE          values
+	VBROADCASTSS inverse+16(FP), Y2
+	VMOVUPS      Y4, 256(AX)
+	VMOVUPS      Y6, 384(AX)
+	VMULPS       Y6, Y6, Y6
+	VMULPS       Y2, Y6, Y6
+	VSUBPS       Y6, Y5, Y5
+	VMULPS       Y4, Y4, Y4
+	VDIVPS       Y5, Y4, Y4
+	VMAXPS       Y0, Y4, Y4
+	VMOVUPS      Y4, 512(AX)
+	VMOVUPS      Y3, 288(AX)
+	VMOVUPS      Y10, 416(AX)
+	VMULPS       Y10, Y10, Y10
+	VMULPS       Y2, Y10, Y10
+	VSUBPS       Y10, Y9, Y9
+	VMULPS       Y3, Y3, Y3
+	VDIVPS       Y9, Y3, Y3
+	VMAXPS       Y0, Y3, Y3
+	VMOVUPS      Y3, 544(AX)
+	ADDQ         $0x40, AX
+	DECQ         SI
+	JNE          pass
+	VZEROUPPER
+	RET
+
+// func gridErrorsBlock(f *float32, least float32, most float32, x *float32, w *float32, n int)
+// Requires: AVX, AVX2
+TEXT ·gridErrorsBlock(SB), NOSPLIT, $0-40
+	MOVQ         f+0(FP), AX
+	MOVQ         x+16(FP), CX
+	MOVQ         w+24(FP), DX
+	MOVQ         n+32(FP), BX
+	VMOVUPS      (AX), Y0
+	VMOVUPS      32(AX), Y1
+	VBROADCASTSS least+8(FP), Y2
+	VBROADCASTSS most+12(FP), Y3
+	VPCMPEQD     Y4, Y4, Y4
+	VPSRLD       $0x19, Y4, Y4
+	VPSLLD       $0x17, Y4, Y4
+	VDIVPS       Y0, Y4, Y4
+	VXORPS       Y5, Y5, Y5
+	VXORPS       Y6, Y6, Y6
+	SUBQ         $0x02, BX
+	JCS          odd
+
+values:
+	VBROADCASTSS (CX), Y7
+	VSUBPS       Y1, Y7, Y8
+	VMULPS       Y4, Y8, Y8
+	VMAXPS       Y2, Y8, Y8
+	VMINPS       Y3, Y8, Y8
+	VROUNDPS     $0x08, Y8, Y8
+	VMULPS       Y0, Y8, Y8
+	VADDPS       Y1, Y8, Y8
+	VSUBPS       Y8, Y7, Y7
+	VBROADCASTSS (DX), Y8
+	VMULPS       Y7, Y8, Y8
+	VMULPS       Y7, Y8, Y8
+	VADDPS       Y8, Y5, Y5
+	VBROADCASTSS 4(CX), Y7
+	VSUBPS       Y1, Y7, Y8
+	VMULPS       Y4, Y8, Y8
+	VMAXPS       Y2, Y8, Y8
+	VMINPS       Y3, Y8, Y8
+	VROUNDPS     $0x08, Y8, Y8
+	VMULPS       Y0, Y8, Y8
+	VADDPS       Y1, Y8, Y8
+	VSUBPS       Y8, Y7, Y7
+	VBROADCASTSS 4(DX), Y8
+	VMULPS       Y7, Y8, Y8
+	VMULPS       Y7, Y8, Y8
+	VADDPS       Y8, Y6, Y6
+	ADDQ         $0x08, CX
+	ADDQ         $0x08, DX
+	SUBQ         $0x02, BX
+	JCC          values
+
+odd:
+	ADDQ         $0x02, BX
+	JEQ          total
+	VBROADCASTSS (CX), Y7
+	VSUBPS       Y1, Y7, Y8
+	VMULPS       Y4, Y8, Y8
+	VMAXPS       Y2, Y8, Y8
+	VMINPS       Y3, Y8, Y8
+	VROUNDPS     $0x08, Y8, Y8
+	VMULPS       Y0, Y8, Y8
+	VADDPS       Y1, Y8, Y8
+	VSUBPS       Y8, Y7, Y7
+	VBROADCASTSS (DX), Y8
+	VMULPS       Y7, Y8, Y8
+	VMULPS       Y7, Y8, Y8
+	VADDPS       Y8, Y5, Y5
+
+total:
+	VADDPS  Y6, Y5, Y5
+	VMOVUPS Y5, 64(AX)
+	VZEROUPPER
+	RET

@@ -45,3 +45,13 @@ func sumSquaresBlock(sum *float64, x *float32, n int)
 //
 //go:noescape
 func importanceBlock(w, x *float32, n int, inverse float32)
+
+// fitRangesBlock is fitRangesGeneric with NEON for n values, n positive.
+//
+//go:noescape
+func fitRangesBlock(s *float32, unit, base, inverse, most float32, x, w *float32, n int)
+
+// gridErrorsBlock is gridErrorsGeneric with NEON for n values, n positive.
+//
+//go:noescape
+func gridErrorsBlock(f *float32, least, most float32, x, w *float32, n int)

@@ -486,3 +486,204 @@ values:
 	SUBS   $16, R2
 	BNE    values
 	RET
+
+// func fitRangesBlock(s *float32, unit, base, inverse, most float32, x, w *float32, n int)
+//
+// Lanes are candidates, 16 at a time as in searchScalesBlock.
+TEXT ·fitRangesBlock(SB), NOSPLIT, $0-48
+	MOVD  s+0(FP), R0
+	MOVD  $2, R3
+	MOVD  $most+20(FP), R4
+	VLD1R (R4), [V30.S4]
+	VEOR  V31.B16, V31.B16, V31.B16
+
+half:
+	MOVD  $unit+8(FP), R4
+	VLD1R (R4), [V20.S4]
+	MOVD  $base+12(FP), R4
+	VLD1R (R4), [V21.S4]
+	VLD1  (R0), [V8.S4, V9.S4, V10.S4, V11.S4]
+	ADD   $128, R0, R4
+	VLD1  (R4), [V22.S4, V23.S4, V24.S4, V25.S4] // Cut
+	VFMUL_4S(20, 8, 8)
+	VFMUL_4S(20, 9, 9)
+	VFMUL_4S(20, 10, 10)
+	VFMUL_4S(20, 11, 11)
+	VFMUL_4S(21, 8, 12)
+	VFMUL_4S(21, 9, 13)
+	VFMUL_4S(21, 10, 14)
+	VFMUL_4S(21, 11, 15)
+	VFSUB_4S(22, 12, 12)
+	VFSUB_4S(23, 13, 13)
+	VFSUB_4S(24, 14, 14)
+	VFSUB_4S(25, 15, 15)
+	VEOR  V0.B16, V0.B16, V0.B16                 // V0-V3: w*q
+	VEOR  V1.B16, V1.B16, V1.B16
+	VEOR  V2.B16, V2.B16, V2.B16
+	VEOR  V3.B16, V3.B16, V3.B16
+	VEOR  V4.B16, V4.B16, V4.B16                 // V4-V7: w*x*q
+	VEOR  V5.B16, V5.B16, V5.B16
+	VEOR  V6.B16, V6.B16, V6.B16
+	VEOR  V7.B16, V7.B16, V7.B16
+	VEOR  V16.B16, V16.B16, V16.B16              // V16-V19: w*q*q
+	VEOR  V17.B16, V17.B16, V17.B16
+	VEOR  V18.B16, V18.B16, V18.B16
+	VEOR  V19.B16, V19.B16, V19.B16
+	MOVD  x+24(FP), R1
+	MOVD  w+32(FP), R2
+	MOVD  n+40(FP), R11
+
+values:
+	VLD1R.P 4(R1), [V20.S4]
+	VLD1R.P 4(R2), [V21.S4]
+	VFMUL_4S(8, 20, 22)
+	VFMUL_4S(9, 20, 23)
+	VFMUL_4S(10, 20, 24)
+	VFMUL_4S(11, 20, 25)
+	VFADD_4S(12, 22, 22)
+	VFADD_4S(13, 23, 23)
+	VFADD_4S(14, 24, 24)
+	VFADD_4S(15, 25, 25)
+	VFMAX_4S(31, 22, 22)
+	VFMAX_4S(31, 23, 23)
+	VFMAX_4S(31, 24, 24)
+	VFMAX_4S(31, 25, 25)
+	VFMIN_4S(30, 22, 22)
+	VFMIN_4S(30, 23, 23)
+	VFMIN_4S(30, 24, 24)
+	VFMIN_4S(30, 25, 25)
+	VFRINTN_4S(22, 22)
+	VFRINTN_4S(23, 23)
+	VFRINTN_4S(24, 24)
+	VFRINTN_4S(25, 25)
+	VFMUL_4S(21, 22, 26)
+	VFMUL_4S(21, 23, 27)
+	VFMUL_4S(21, 24, 28)
+	VFMUL_4S(21, 25, 29)
+	VFADD_4S(26, 0, 0)
+	VFADD_4S(27, 1, 1)
+	VFADD_4S(28, 2, 2)
+	VFADD_4S(29, 3, 3)
+	VFMUL_4S(26, 22, 22)
+	VFMUL_4S(27, 23, 23)
+	VFMUL_4S(28, 24, 24)
+	VFMUL_4S(29, 25, 25)
+	VFADD_4S(22, 16, 16)
+	VFADD_4S(23, 17, 17)
+	VFADD_4S(24, 18, 18)
+	VFADD_4S(25, 19, 19)
+	VFMUL_4S(20, 26, 26)
+	VFMUL_4S(20, 27, 27)
+	VFMUL_4S(20, 28, 28)
+	VFMUL_4S(20, 29, 29)
+	VFADD_4S(26, 4, 4)
+	VFADD_4S(27, 5, 5)
+	VFADD_4S(28, 6, 6)
+	VFADD_4S(29, 7, 7)
+	SUBS    $1, R11
+	BNE     values
+
+	ADD   $256, R0, R4
+	VST1  [V4.S4, V5.S4, V6.S4, V7.S4], (R4) // Product
+	ADD   $384, R0, R4
+	VST1  [V0.S4, V1.S4, V2.S4, V3.S4], (R4) // Sum
+	MOVD  $inverse+16(FP), R4
+	VLD1R (R4), [V20.S4]
+	VFMUL_4S(0, 0, 0)
+	VFMUL_4S(1, 1, 1)
+	VFMUL_4S(2, 2, 2)
+	VFMUL_4S(3, 3, 3)
+	VFMUL_4S(20, 0, 0)
+	VFMUL_4S(20, 1, 1)
+	VFMUL_4S(20, 2, 2)
+	VFMUL_4S(20, 3, 3)
+	VFSUB_4S(0, 16, 16)
+	VFSUB_4S(1, 17, 17)
+	VFSUB_4S(2, 18, 18)
+	VFSUB_4S(3, 19, 19)
+	VFMUL_4S(4, 4, 4)
+	VFMUL_4S(5, 5, 5)
+	VFMUL_4S(6, 6, 6)
+	VFMUL_4S(7, 7, 7)
+	VFDIV_4S(16, 4, 4)
+	VFDIV_4S(17, 5, 5)
+	VFDIV_4S(18, 6, 6)
+	VFDIV_4S(19, 7, 7)
+	VFMAXNM_4S(31, 4, 4) // gives the zero for a NaN
+	VFMAXNM_4S(31, 5, 5)
+	VFMAXNM_4S(31, 6, 6)
+	VFMAXNM_4S(31, 7, 7)
+	ADD   $512, R0, R4
+	VST1  [V4.S4, V5.S4, V6.S4, V7.S4], (R4) // Score
+	ADD   $64, R0
+	SUBS  $1, R3
+	BNE   half
+	RET
+
+// ADDGRIDERROR adds the weighted squared errors of the next value to registers a and b.
+#define ADDGRIDERROR(a, b) \
+	VLD1R.P 4(R1), [V20.S4]  \
+	VLD1R.P 4(R2), [V21.S4]  \
+	VFSUB_4S(2, 20, 22)      \
+	VFSUB_4S(3, 20, 23)      \
+	VFMUL_4S(6, 22, 22)      \
+	VFMUL_4S(7, 23, 23)      \
+	VFMAX_4S(4, 22, 22)      \
+	VFMAX_4S(4, 23, 23)      \
+	VFMIN_4S(5, 22, 22)      \
+	VFMIN_4S(5, 23, 23)      \
+	VFRINTN_4S(22, 22)       \
+	VFRINTN_4S(23, 23)       \
+	VFMUL_4S(0, 22, 22)      \
+	VFMUL_4S(1, 23, 23)      \
+	VFADD_4S(2, 22, 22)      \
+	VFADD_4S(3, 23, 23)      \
+	VFSUB_4S(22, 20, 22)     \
+	VFSUB_4S(23, 20, 23)     \
+	VFMUL_4S(22, 21, 24)     \
+	VFMUL_4S(23, 21, 25)     \
+	VFMUL_4S(22, 24, 24)     \
+	VFMUL_4S(23, 25, 25)     \
+	VFADD_4S(24, a, a)       \
+	VFADD_4S(25, b, b)
+
+// func gridErrorsBlock(f *float32, least, most float32, x, w *float32, n int)
+//
+// The lanes of two registers are candidates, with sums as in scaleErrorsBlock.
+TEXT ·gridErrorsBlock(SB), NOSPLIT, $0-40
+	MOVD   f+0(FP), R0
+	MOVD   $least+8(FP), R4
+	VLD1R  (R4), [V4.S4]
+	MOVD   $most+12(FP), R4
+	VLD1R  (R4), [V5.S4]
+	MOVD   x+16(FP), R1
+	MOVD   w+24(FP), R2
+	MOVD   n+32(FP), R12
+	VLD1.P 64(R0), [V0.S4, V1.S4, V2.S4, V3.S4] // scale, offset
+	MOVD   $0x3f800000, R4
+	VDUP   R4, V30.S4
+	VFDIV_4S(0, 30, 6)
+	VFDIV_4S(1, 30, 7)
+	VEOR   V8.B16, V8.B16, V8.B16               // V8-V9: even places
+	VEOR   V9.B16, V9.B16, V9.B16
+	VEOR   V10.B16, V10.B16, V10.B16            // V10-V11: odd places
+	VEOR   V11.B16, V11.B16, V11.B16
+	SUBS   $2, R12
+	BLO    last
+
+values:
+	ADDGRIDERROR(8, 9)
+	ADDGRIDERROR(10, 11)
+	SUBS $2, R12
+	BHS  values
+
+last:
+	ADDS $2, R12
+	BEQ  total
+	ADDGRIDERROR(8, 9)
+
+total:
+	VFADD_4S(10, 8, 8)
+	VFADD_4S(11, 9, 9)
+	VST1 [V8.S4, V9.S4], (R0)
+	RET

@@ -105,6 +105,22 @@ func scaleErrors(f *Final, x, w []float32) {
 	scaleErrorsBlock(&f.Scale[0], &x[0], &w[0], len(x))
 }
 
+func fitRanges(s *Ranges, unit, base, inverse, most float32, x, w []float32) {
+	if !accelerated.Chosen() {
+		fitRangesGeneric(s, unit, base, inverse, most, x, w)
+		return
+	}
+	fitRangesBlock(&s.Inv[0], unit, base, inverse, most, &x[0], &w[0], len(x))
+}
+
+func gridErrors(f *Grids, least, most float32, x, w []float32) {
+	if !accelerated.Chosen() {
+		gridErrorsGeneric(f, least, most, x, w)
+		return
+	}
+	gridErrorsBlock(&f.Scale[0], least, most, &x[0], &w[0], len(x))
+}
+
 func sumSquares(sum *[Lanes]float64, x []float32) {
 	// The lanes restart after every flushEvery values, so the values can only be cut there.
 	if n := len(x) &^ (flushEvery - 1); accelerated.Chosen() && n > 0 {

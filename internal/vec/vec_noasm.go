@@ -18,6 +18,14 @@ func searchScales(s *Search, unit float32, x, w []float32) { searchScalesGeneric
 
 func scaleErrors(f *Final, x, w []float32) { scaleErrorsGeneric(f, x, w) }
 
+func fitRanges(s *Ranges, unit, base, inverse, most float32, x, w []float32) {
+	fitRangesGeneric(s, unit, base, inverse, most, x, w)
+}
+
+func gridErrors(f *Grids, least, most float32, x, w []float32) {
+	gridErrorsGeneric(f, least, most, x, w)
+}
+
 func sumSquares(sum *[Lanes]float64, x []float32) { sumSquaresGeneric(sum, x) }
 
 func importance(w, x []float32, inverse float32) { importanceGeneric(w, x, inverse) }

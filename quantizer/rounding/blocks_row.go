@@ -2,6 +2,7 @@ package rounding
 
 import (
 	"github.com/lowbit-go/gq/formats/gguf"
+	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/floats"
 	"github.com/lowbit-go/gq/internal/vec"
 	"github.com/lowbit-go/gq/packing"
@@ -39,6 +40,11 @@ type blockRows struct {
 	kind   gguf.TensorType
 	groups int // of a block
 	fields gguf.Fields
+	search *blockSearch // nil if the algorithm needs none
+
+	// Of the row's groups: what code q stands for is q*scale + offset.
+	scales, offsets, inverses []float32
+	shifted                   []float32 // the row minus offsets; nil without minima
 }
 
 func newBlockRows(s Scheme, k int) *blockRows {
@@ -46,8 +52,11 @@ func newBlockRows(s Scheme, k int) *blockRows {
 	weights := s.Type.BlockWeights()
 	n := k / weights
 	b := &blockRows{blockGrid: g, kind: s.Type, groups: weights / g.group}
+	scratch := make([]float32, 3*n*b.groups)
+	b.scales, b.offsets, b.inverses = scratch[:n*b.groups], scratch[n*b.groups:2*n*b.groups], scratch[2*n*b.groups:]
 	b.fields = gguf.Fields{Codes: make([]int8, k), Scales: make([]float32, n)}
 	if g.minMax > 0 {
+		b.shifted = make([]float32, k)
 		b.fields.Mins = make([]float32, n)
 	}
 	if g.super() {
@@ -55,6 +64,9 @@ func newBlockRows(s Scheme, k int) *blockRows {
 		if g.minMax > 0 {
 			b.fields.SubMins = make([]uint8, n*b.groups)
 		}
+	}
+	if s.Algorithm == gqf.AlgorithmSearch {
+		b.search = newBlockSearch(g)
 	}
 	return b
 }
@@ -66,7 +78,8 @@ func newBlockRows(s Scheme, k int) *blockRows {
 // rtn maps a group's range, zero included, to the codes: with minima, the least weight to code 0 and
 // the greatest to the last code; without, the weight of largest size to the code of largest size,
 // whose sign is negative. The largest scale of a super-block gets the sub-scale of largest size, the
-// largest minimum the greatest one; the others are rounded to nearest. Codes are chosen against the stored numbers. A scale too small for F16 becomes
+// largest minimum the greatest one; the others are rounded to nearest. search is described in
+// blocks_search.go. Both choose codes against the stored numbers. A scale too small for F16 becomes
 // the smallest F16 number.
 //
 // It fails with *NonFiniteError if x holds a NaN or an infinity, and with *ScaleError if a scale or
@@ -79,6 +92,10 @@ func (r *RowQuantizer) QuantizeBlocks(dst []byte, x []float32, acc *vec.ErrorSum
 		acc = &r.unused
 	}
 	b := r.blocks
+	var weights []float32
+	if b.search != nil {
+		weights = r.rowWeights(x)
+	}
 	n := b.groups * b.group
 	for i := range b.fields.Scales {
 		at := i * b.groups
@@ -87,9 +104,12 @@ func (r *RowQuantizer) QuantizeBlocks(dst []byte, x []float32, acc *vec.ErrorSum
 		if g, need := b.ideal(&f, lo, hi); g >= 0 {
 			return &ScaleError{Group: at + g, Scale: need, Dtype: packing.ScaleF16}
 		}
+		if b.search != nil {
+			b.searchBlock(&f, lo, hi, block, weights[i*n:][:n])
+		}
 		b.store(i, &f)
-		b.codes(b.fields.Codes[i*n:][:n], &f, block, acc)
 	}
+	b.codes(x, acc)
 	return b.kind.Encode(dst, b.fields)
 }
 
@@ -173,9 +193,12 @@ func (b *blockGrid) nearestMin(m, dmin float32) int32 {
 	return int32(min(max(roundToEven(m/dmin), 0), float32(b.minMax)))
 }
 
-// store sets the fields of block i except its codes.
+// store sets the fields of block i except its codes, and what follows from them.
 func (b *blockRows) store(i int, f *blockFit) {
 	at := i * b.groups
+	for g := range b.groups {
+		b.scales[at+g], b.offsets[at+g], b.inverses[at+g] = f.scale[g], f.offset[g], f.inverse(g)
+	}
 	b.fields.Scales[i] = f.d
 	if b.minMax > 0 {
 		b.fields.Mins[i] = f.dmin
@@ -194,27 +217,26 @@ func (b *blockRows) store(i int, f *blockFit) {
 	}
 }
 
-// codes chooses the codes of a block for its stored scales and minima, and adds squares to acc:
+// codes chooses the codes of a row for its stored scales and minima, and adds squares to acc:
 //
 //	q = clamp(rne((x - offset) * (1/scale)))
-//	e = x - (q*scale + offset)
-func (b *blockRows) codes(dst []int8, f *blockFit, x []float32, acc *vec.ErrorSum) {
-	qmin, qmax := float32(b.qmin), float32(b.qmax)
-	var noise, signal [vec.Lanes]float32
-	for g := range b.groups {
-		scale, offset, inv := f.scale[g], f.offset[g], f.inverse(g)
-		at := g * b.group
-		codes := dst[at:][:b.group]
-		for i, v := range x[at:][:b.group] {
-			q := roundSmall(min(max(float32((v-offset)*inv), qmin), qmax))
-			codes[i] = int8(q)
-			e := v - (float32(q*scale) + offset)
-			noise[i%vec.Lanes] += float32(e * e)
-			signal[i%vec.Lanes] += float32(v * v)
+//	e = (x - offset) - q*scale
+func (b *blockRows) codes(x []float32, acc *vec.ErrorSum) {
+	signal := vec.SumSquares(x)
+	if b.minMax > 0 {
+		for g, offset := range b.offsets {
+			at := g * b.group
+			shifted := b.shifted[at:][:b.group]
+			for i, v := range x[at:][:b.group] {
+				shifted[i] = v - offset
+			}
 		}
+		x = b.shifted
 	}
-	for i := range vec.Lanes {
-		acc.Noise[i] += float64(noise[i])
-		acc.Signal[i] += float64(signal[i])
+	var sum vec.ErrorSum
+	vec.QuantizeGroups(b.fields.Codes, x, b.scales, b.inverses, nil, b.group, b.qmin, b.qmax, &sum)
+	for i, v := range sum.Noise {
+		acc.Noise[i] += v
 	}
+	acc.Signal[0] += signal
 }

@@ -2,6 +2,7 @@ package rounding
 
 import (
 	"errors"
+	"hash/crc32"
 	"maps"
 	"math"
 	"math/rand/v2"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/splitmix"
 	"github.com/lowbit-go/gq/internal/vec"
 	"github.com/lowbit-go/gq/packing"
 )
@@ -182,5 +184,105 @@ func TestBlockSchemes(t *testing.T) {
 	own := Scheme{Bits: 4, Group: 32, Mapping: gqf.MappingKQuant, ScaleDtype: packing.ScaleF16}
 	if own.Validate() == nil {
 		t.Error("a K type without its type")
+	}
+}
+
+// weightedError is the error that a search makes small.
+func weightedError(w, x, y []float32) (sum float64) {
+	for i, v := range x {
+		e := float64(v) - float64(y[i])
+		sum += float64(w[i]) * e * e
+	}
+	return sum
+}
+
+// TestBlockSearch: the search is never worse than round-to-nearest, and much better on normally
+// distributed weights, with weights of columns and without.
+func TestBlockSearch(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 6))
+	importance := make([]float32, 512)
+	for i := range importance {
+		importance[i] = float32(math.Exp(rng.NormFloat64()))
+		if i%5 == 0 || i/32 == 3 {
+			importance[i] = 0
+		}
+	}
+	rows := blockRowsOf(rng)
+	for _, kind := range blockTypes {
+		for _, d := range [][]float32{nil, importance} {
+			for name, x := range rows {
+				rtn, _ := BlockScheme(kind, gqf.AlgorithmRTN)
+				_, simple, _ := quantizeBlocks(t, rtn, x)
+				s, _ := BlockScheme(kind, gqf.AlgorithmSearch)
+				q, err := NewRowQuantizer(s, len(x))
+				if err != nil {
+					t.Fatal(err)
+				}
+				q.Weigh(d, false)
+				c := NewCodes(s.Shape(1, len(x)))
+				if err := q.QuantizeBlocks(c.Blocks, x, nil); err != nil {
+					t.Fatal(err)
+				}
+				y := make([]float32, len(x))
+				c.DequantizeRow(y, 0)
+				w := q.rowWeights(x)
+				// The search measures in float32.
+				got, most := weightedError(w, x, y), weightedError(w, x, simple)
+				if got > most*(1+1e-5)+1e-30 {
+					t.Errorf("%s, %s, weights %t: error %g, round-to-nearest has %g", s, name, d != nil, got, most)
+				}
+				if name == "normal" && got > 0.9*most {
+					t.Errorf("%s, weights %t: error %g of normally distributed weights, round-to-nearest has %g", s, d != nil, got, most)
+				}
+			}
+		}
+	}
+}
+
+// TestBlockBits compares with results from another CPU: they are the same everywhere.
+func TestBlockBits(t *testing.T) {
+	sum := crc32.NewIEEE()
+	for _, kind := range blockTypes {
+		for _, a := range []gqf.Algorithm{gqf.AlgorithmRTN, gqf.AlgorithmSearch} {
+			s, _ := BlockScheme(kind, a)
+			for row := range 12 {
+				x, rng := make([]float32, 768), splitmix.Source(row)
+				for i := range x { // exact: no logarithms, whose last bit may differ
+					x[i] = float32(int16(rng.Next()>>48)/4+int16(rng.Next()>>48)/4) / []float32{8192, 3e6, 1e10}[(row+i/256)%3]
+				}
+				blocks, _, _ := quantizeBlocks(t, s, x)
+				sum.Write(blocks)
+			}
+		}
+	}
+	if got := sum.Sum32(); got != 0x967e86a0 {
+		t.Errorf("the blocks have the checksum %#x", got)
+	}
+}
+
+// BenchmarkBlocks measures nanoseconds a weight.
+func BenchmarkBlocks(b *testing.B) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	x := make([]float32, 4096)
+	for i := range x {
+		x[i] = float32(rng.NormFloat64() * 0.02)
+	}
+	for _, kind := range blockTypes {
+		for _, a := range []gqf.Algorithm{gqf.AlgorithmRTN, gqf.AlgorithmSearch} {
+			s, _ := BlockScheme(kind, a)
+			b.Run(kind.String()+"/"+a.String(), func(b *testing.B) {
+				q, err := NewRowQuantizer(s, len(x))
+				if err != nil {
+					b.Fatal(err)
+				}
+				dst := NewCodes(s.Shape(1, len(x))).Row(0).Blocks
+				for b.Loop() {
+					if err := q.QuantizeBlocks(dst, x, nil); err != nil {
+						b.Fatal(err)
+					}
+				}
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(len(x)), "ns/weight")
+			})
+		}
 	}
 }

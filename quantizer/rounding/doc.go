@@ -50,6 +50,12 @@
 //
 // These files have 6 bits a weight instead of the 4.75 of BF16 scales and integer zero points.
 //
+// # Blocks
+//
+// A [Scheme] with a Type has the grid of a type of .gguf files that codes, scales and zero points
+// cannot express: the K types, and those with F16 minima. [BlockScheme] returns it, and
+// [RowQuantizer.QuantizeBlocks] gives a row as such a file stores it.
+//
 // Errors name the place within the row: [NonFiniteError] the column, [ScaleError] the group,
 // [SumError] the sum.
 package rounding

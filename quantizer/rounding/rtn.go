@@ -46,6 +46,7 @@ type RowQuantizer struct {
 	lo, hi, inv []float32 // one per group
 	smallest    float32   // magnitude of a scale that can be stored
 	search      *searcher // nil if the algorithm needs none
+	weights     []float32 // scratch of rowWeights
 	importance  []float32 // see Weigh
 	flat        bool
 	blocks      *blockRows // nil without a Type
@@ -72,14 +73,19 @@ func NewRowQuantizer(s Scheme, k int) (*RowQuantizer, error) {
 		r.group = k
 	}
 	r.qmin, r.qmax = codeRange(s.Bits)
+	if s.Algorithm == gqf.AlgorithmSearch {
+		r.weights = make([]float32, k)
+	}
 	if s.Type != 0 {
 		r.blocks = newBlockRows(s, k)
 	}
 	n := s.Groups(k)
 	scratch := make([]float32, 3*n)
 	r.lo, r.hi, r.inv = scratch[:n:n], scratch[n:2*n:2*n], scratch[2*n:]
-	if s.Algorithm == gqf.AlgorithmSearch {
-		r.search = newSearcher(s, k, r.group)
+	switch {
+	case r.blocks != nil:
+	case s.Algorithm == gqf.AlgorithmSearch:
+		r.search = newSearcher(s, r.group)
 	}
 	return r, nil
 }

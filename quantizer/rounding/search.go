@@ -11,7 +11,6 @@ import (
 
 // searcher is the scratch memory of scale searches.
 type searcher struct {
-	weights []float32 // of the row
 	// first has the candidates of a group with a symmetric range, in units of the inverse of its
 	// largest weight; if both signs are allowed, each has half of the candidates. wide has
 	// candidates that clip more, for weights of small importance. second is for a second look at a
@@ -51,13 +50,10 @@ func sizeClass(group int) int {
 	return 2
 }
 
-func newSearcher(s Scheme, k, group int) *searcher {
-	sr := &searcher{weights: make([]float32, k), ulp: 1 << 13}
+func newSearcher(s Scheme, group int) *searcher {
+	sr := &searcher{ulp: 1 << 13}
 	if s.ScaleDtype == packing.ScaleBF16 {
 		sr.ulp = 1 << 16
-	}
-	for i := range sr.weights {
-		sr.weights[i] = 1
 	}
 	qmin, qmax := codeRange(s.Bits)
 	if s.Mapping == gqf.MappingHalfStep {
@@ -108,7 +104,7 @@ func (r *RowQuantizer) Weigh(d []float32, flat bool) { r.importance, r.flat = d,
 
 // rowWeights returns the weights of the errors of row x.
 func (r *RowQuantizer) rowWeights(x []float32) []float32 {
-	w := r.search.weights
+	w := r.weights
 	inverse := float32(float64(len(x)) / vec.SumSquares(x))
 	switch normal := packing.ScaleF32.IsScale(inverse); {
 	case r.flat && r.importance != nil:
@@ -173,11 +169,11 @@ func (r *RowQuantizer) searchSymmetric(m float32, x, w []float32) (scale float32
 	unit := 1 / m
 	vec.SearchScales(&sr.first, unit, x, w)
 	found := &sr.first
-	c, ok := bestCandidate(found)
+	c, ok := bestCandidate(&found.Score)
 	// look takes the best candidate of s if it is better.
 	look := func(s *vec.Search) {
 		vec.SearchScales(s, unit, x, w)
-		if d, better := bestCandidate(s); better && (!ok || s.Score[d] > found.Score[c]) {
+		if d, better := bestCandidate(&s.Score); better && (!ok || s.Score[d] > found.Score[c]) {
 			found, c, ok = s, d, true
 		}
 	}
@@ -194,16 +190,16 @@ func (r *RowQuantizer) searchSymmetric(m float32, x, w []float32) (scale float32
 
 // bestCandidate is the first candidate with the highest score. ok is false if no score is
 // above zero.
-func bestCandidate(s *vec.Search) (c int, ok bool) {
+func bestCandidate(score *[vec.SearchLanes]float32) (c int, ok bool) {
 	// Scores are not negative, so their bits have the same order. An integer maximum has no
 	// unpredictable branches, and four of them run in parallel.
 	var a, b, e, d uint64
 	for i := 0; i < vec.SearchLanes; i += 4 {
 		r := uint64(vec.SearchLanes - 1 - i)
-		a = max(a, uint64(math.Float32bits(s.Score[i]))<<8|r)
-		b = max(b, uint64(math.Float32bits(s.Score[i+1]))<<8|(r-1))
-		e = max(e, uint64(math.Float32bits(s.Score[i+2]))<<8|(r-2))
-		d = max(d, uint64(math.Float32bits(s.Score[i+3]))<<8|(r-3))
+		a = max(a, uint64(math.Float32bits(score[i]))<<8|r)
+		b = max(b, uint64(math.Float32bits(score[i+1]))<<8|(r-1))
+		e = max(e, uint64(math.Float32bits(score[i+2]))<<8|(r-2))
+		d = max(d, uint64(math.Float32bits(score[i+3]))<<8|(r-3))
 	}
 	top := max(a, b, e, d)
 	return vec.SearchLanes - 1 - int(top&0xff), top >= 1<<8

@@ -57,7 +57,7 @@ func (r *RowQuantizer) searchRanges(best *cutRange, g int, lo, hi, by float32, x
 			s.Lo[c], s.Hi[c] = qmin-z, qmax-z
 		}
 		vec.SearchScales(s, 1, x, w)
-		if c, ok := bestCandidate(s); ok && s.Score[c] > best.score {
+		if c, ok := bestCandidate(&s.Score); ok && s.Score[c] > best.score {
 			*best = cutRange{
 				score: s.Score[c], scale: s.Score[c] / s.Product[c], zero: int8(qmin - s.Lo[c]),
 				lo: partLo[c%cuts], hi: partHi[half*cuts/2+c/cuts],

@@ -28,6 +28,8 @@ func main() {
 	scaleErrors()
 	sumSquares()
 	importance()
+	fitRanges()
+	gridErrors()
 	Generate()
 }
 
