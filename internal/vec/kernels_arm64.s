@@ -44,8 +44,8 @@ loop:
 
 // func groupRangeBlock(lo, hi, x *float32, groups, group int) (top uint32)
 //
-// Minimum and maximum are taken on the bits: as signed integers, started at 0, the largest is the largest positive
-// float; as unsigned ones, started at the bits of -0, the largest is the most negative float.
+// The comparisons are of the floats' bits. As signed integers, the largest, or 0, is the largest positive float. As
+// unsigned integers, the largest, or the bits of -0, is the most negative float.
 TEXT ·groupRangeBlock(SB), NOSPLIT, $0-44
 	MOVD lo+0(FP), R0
 	MOVD hi+8(FP), R1
@@ -225,14 +225,15 @@ values:
 	BNE  group
 	RET
 
-// SUMCHUNK sets R12 to the smaller of R11 and 256, and takes it off R11.
+// SUMCHUNK sets R12 to the smaller of R11 and 256, and subtracts R12 from R11.
 #define SUMCHUNK \
 	MOVD $256, R12         \
 	CMP  R12, R11          \
 	CSEL LO, R11, R12, R12 \
 	SUB  R12, R11
 
-// STEPS4 gives in V22-V25 the steps of register x times inverses in V8-V11, within V12-V15 .. V16-V19.
+// STEPS4 multiplies register x by the inverses in V8-V11, clamps to V12-V15 .. V16-V19 and rounds. The steps are in
+// V22-V25.
 #define STEPS4(x) \
 	VFMUL_4S(8, x, 22)    \
 	VFMUL_4S(9, x, 23)    \
@@ -253,7 +254,7 @@ values:
 
 // func searchScalesBlock(s *float32, unit float32, x, w *float32, n int)
 //
-// Lanes are candidates. 16 of them, in four registers, go through all values, then the other 16.
+// A lane is a candidate. 16 candidates, in four registers, go through all values; then the other 16 do.
 TEXT ·searchScalesBlock(SB), NOSPLIT, $0-40
 	MOVD s+0(FP), R0
 	MOVD $2, R3
@@ -378,7 +379,7 @@ values:
 
 // func scaleErrorsBlock(f, x, w *float32, n int)
 //
-// The lanes of two registers are candidates. Values at even and at odd places have sums of their own.
+// The lanes of two registers are candidates. Values at even and at odd places have separate sums.
 TEXT ·scaleErrorsBlock(SB), NOSPLIT, $0-32
 	MOVD f+0(FP), R0
 	MOVD x+8(FP), R1

@@ -3,8 +3,7 @@
 #include "textflag.h"
 #include "neon_arm64.h"
 
-// Instructions of ARMv8.0 only. Ties away from zero are a rounding of their own here, FCVTAS; the other one, FCVTNS,
-// rounds them to even. Neither depends on FPCR.
+// Instructions of ARMv8.0 only. FCVTAS rounds ties away from zero, FCVTNS rounds ties to even. Neither depends on FPCR.
 
 // MULTIPLY loads 32 values into V0 to V7 and multiplies them with V20.
 #define MULTIPLY(x) \

@@ -3,7 +3,8 @@
 #include "textflag.h"
 #include "neon_arm64.h"
 
-// The products of one row of x with four panels: 16 chains of sums, four pipes with a latency of four cycles full.
+// The products of one row of x with four panels. The 16 independent sums keep four pipes with a latency of four cycles
+// busy.
 
 // ARGUMENTS: R0 out, R2 and R10 to R12 the panels, R3 x, R4 columns, R5 bias; V16 to V31 the sums, four a panel.
 #define ARGUMENTS() \

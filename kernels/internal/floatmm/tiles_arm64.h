@@ -1,4 +1,4 @@
-// What the kernels for tiles of 1, 2, 4 and 6 rows of x share. Registers:
+// Shared by the kernels for tiles of 1, 2, 4 and 6 rows of x. Registers:
 //
 //	R0 out, R1 stride, R2 weights, R3 x, R4 columns left, R5 bias, R6 resume, R7 what to prefetch, R8 its step
 //	V0 to V5 four columns of each row of x; V8 and on the sums, four vectors a row
@@ -50,7 +50,7 @@
 	VFCMEQ_4S(n+3, n+3, 5) \
 	VBIF_16B(5, 4, n+3)
 
-// BEGIN and END are a kernel but for its loop over four columns at a time, which begins at the label loop.
+// BEGIN and END are the parts of a kernel before and after its loop over four columns, which begins at the label loop.
 #define BEGIN(EACH) \
 	MOVD     out+0(FP), R0     \
 	MOVD     stride+8(FP), R1  \
@@ -100,8 +100,8 @@ write:                                        \
 	VFMLA_4S(j, 4, w, d+16) \
 	VFMLA_4S(j, 5, w, d+20)
 
-// COLUMN is a column of float32 weights, PAIR two of BF16. They have all of V0 to V7 but the rows of x, and from V24 on;
-// V31 holds the mask of upper halves.
+// COLUMN multiplies a column of float32 weights, PAIR two columns of BF16 weights. They may use those registers of V0
+// to V7 that hold no row of x, and V24 and above. V31 holds the mask of upper halves.
 #define COLUMN(FMA, j) \
 	FLDPQ.P 32(R2), (F4, F5) \
 	FLDPQ.P 32(R2), (F6, F7) \
@@ -130,7 +130,7 @@ write:                                        \
 	FMA(j+1, 6, 10)                 \
 	FMA(j+1, 7, 11)
 
-// COLUMN6 and PAIR6 have V6 and V7 alone.
+// COLUMN6 and PAIR6 may use V6 and V7 only.
 #define COLUMN6(j) \
 	FLDPQ.P 32(R2), (F6, F7) \
 	FMA6(j, 6, 8)            \

@@ -2,7 +2,7 @@
 
 #include "textflag.h"
 
-// TRANSPOSE4 makes of four rows of four words four columns, a to d.
+// TRANSPOSE4 turns four rows of four words into four columns, a to d.
 #define TRANSPOSE4(r0, r1, r2, r3, a, b, c, d) \
 	VTRN1 r1.S4, r0.S4, V16.S4 \
 	VTRN2 r1.S4, r0.S4, V17.S4 \

@@ -1,4 +1,4 @@
-// What all kernels of layouts with one group a row share: qsi4cxp and qsi8cxp. A kernel is CHANNEL with five macros:
+// Shared by the kernels of qsi4cxp and qsi8cxp, which have one group a row. A kernel is CHANNEL with five macros:
 //
 //	CONSTS()  constants of the kernel, once
 //	START()   clears the accumulators
@@ -6,7 +6,7 @@
 //	BLOCK()   adds one block
 //	FINISH()  reduces the accumulators to V0 (and V1), and writes the outputs
 //
-// R7 is LastBlocks: the only group is the last. R13 is the number of blocks left, less 2.
+// R7 is LastBlocks, because the only group is the last. R13 is the number of blocks left, less 2.
 #define CHANNEL(CONSTS, START, TWO, BLOCK, FINISH) \
 	ENTER()                                    \
 	MOVD Args_LastBlocks(R0), R7               \
@@ -28,8 +28,8 @@ finish:                                            \
 	FINISH()                                   \
 	NEXT()
 
-// SCALED makes outputs of the integers d: float32(d + s*NegZeroInt) * float32(scale*Rec) + bias, with row sums s, scales c
-// and biases b. V4 is NegZeroInt, V5 Rec.
+// SCALED turns the integers d into outputs: float32(d + s*NegZeroInt) * float32(scale*Rec) + bias, with row sums s,
+// scales c and biases b. V4 is NegZeroInt, V5 Rec.
 #define SCALED(d, s, c, b)  \
 	VMLA_4S_0(4, s, d)  \
 	VSCVTF_4S(d, d)     \

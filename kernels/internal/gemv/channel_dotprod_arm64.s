@@ -13,7 +13,7 @@
 	BLOCK4() \
 	BLOCK4()
 
-// The stored sums of rows are times 16, and the scales are divided by 16, so that codes times 16 do as they are.
+// Stored sums of rows are multiplied by 16 and stored scales divided by 16, so the kernel uses codes times 16 directly.
 #define FINISH4() \
 	PAIRS()   \
 	WRITE8()

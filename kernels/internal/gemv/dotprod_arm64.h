@@ -1,4 +1,4 @@
-// What kernels for nibbles and bytes share, see lowbit_dotprod_arm64.s.
+// Shared by the kernels for nibbles and for bytes, see lowbit_dotprod_arm64.s.
 
 // ACTIVATIONS reads the activations of a block of 32 columns, each 8 of them twice.
 #define ACTIVATIONS() \
@@ -11,7 +11,7 @@
 	VSDOT_4S(a, y, 22)  \
 	VSDOT_4S(a, z, 23)
 
-// 4 bits: a plane is two lanes of signed nibbles. Both become codes times 16.
+// 4 bits: a plane holds two lanes of signed nibbles. Both become codes times 16.
 #define CONSTS4() \
 	VMOVI $0xf0, V30.B16
 

@@ -1,5 +1,5 @@
-// What kernels have in common. All take R0 as Args and R1 as Dst; R2 is the panel, R3 its bytes still to come, R4 the
-// panels left, R10 the activations to come.
+// Shared by all kernels. R0 is Args, R1 Dst, R2 the panel, R3 the next bytes of the panel, R4 the number of panels
+// left, R10 the next activations.
 
 // ENTER begins a function.
 #define ENTER()                \
@@ -8,7 +8,7 @@
 	MOVD Args_Data(R0), R2 \
 	MOVD Args_Panels(R0), R4
 
-// NEXT goes on to the next panel, if there is one, and returns after the last.
+// NEXT moves to the next panel, or returns after the last panel.
 #define NEXT()                        \
 	MOVD Args_PanelBytes(R0), R14 \
 	ADD R14, R2                   \
@@ -19,7 +19,7 @@
 // NONE is for kernels without constants.
 #define NONE()
 
-// CANONICAL makes any NaN of register d the one that all kernels write.
+// CANONICAL replaces every NaN in register d by the canonical NaN.
 #define CANONICAL(d)          \
 	MOVW $0x7fc00000, R14 \
 	VDUP R14, V6.S4       \
@@ -40,12 +40,12 @@
 	VMOVI_2D(26) \
 	VMOVI_2D(27)
 
-// PAIRS adds up accumulators that hold two rows each, two lanes a row: rows 0-3 to V0, 4-7 to V1.
+// PAIRS adds up accumulators with two rows each, two lanes a row: rows 0-3 to V0, rows 4-7 to V1.
 #define PAIRS()             \
 	VADDP_4S(21, 20, 0) \
 	VADDP_4S(23, 22, 1)
 
-// ROWS adds up accumulators that hold a row each.
+// ROWS adds up accumulators with one row each.
 #define ROWS()               \
 	VADDP_4S(21, 20, 20) \
 	VADDP_4S(23, 22, 21) \

@@ -7,17 +7,17 @@
 #include "lowbit_arm64.h"
 #include "channel_arm64.h"
 
-// Products of one row of activations with packed weights, for CPUs without dot products (Cortex-A53 and A72). Lanes of
-// tile 8x16x2 and their activations are those of lowbit_dotprod_arm64.s.
+// Products of one row of activations with packed weights, for CPUs without dot products (Cortex-A53 and A72).
+// lowbit_dotprod_arm64.s describes the lanes of tile 8x16x2 and their activations.
 
-// 4 bits: in a block a row has 32 products of at most 2^10, of which 4 are added up in each of 8 int16, and 16 in each of
-// the 2 that are left of a row when pairs have been added twice. V30 and V31 are the int32 of rows 0-3 and 4-7.
+// 4 bits: a block has 32 products of at most 2^10 for each row. Each of 8 int16 adds up 4 products. Adding pairs twice
+// leaves 2 int16 a row, with 16 products each. V30 and V31 are the int32 of rows 0-3 and 4-7.
 
 #define START4()     \
 	VMOVI_2D(30) \
 	VMOVI_2D(31)
 
-// RUN4 multiplies planes p and q, of the two units, which hold the same two rows: their sums go to d and e.
+// RUN4 multiplies planes p and q, which hold the same two rows in the two units. The sums go to d and e.
 #define RUN4(p, q, d, e)     \
 	VSHL_16B(4, p, 8)    \
 	VSHL_16B(4, q, 9)    \
@@ -63,7 +63,7 @@ TEXT ·lowbit4Neon(SB), NOSPLIT, $0-8
 TEXT ·lowbit4ZerosNeon(SB), NOSPLIT, $0-8
 	LOWBIT(NONE, START4, BLOCK4, REDUCE4, EPILOGUE_ZEROS, EPILOGUE1_ZEROS)
 
-// 8 bits: a product may be 2^14, and two of them no int16. So each is added to int32, of which a row has four.
+// 8 bits: a product may be 2^14, and an int16 cannot hold two. So each product is added to an int32; a row has four.
 
 // RUN8 multiplies the two lanes w and x of a pair, with activations a and b, and adds to the sums d and e of its rows.
 #define RUN8(w, x, a, b, d, e) \
@@ -99,7 +99,7 @@ TEXT ·lowbit8Neon(SB), NOSPLIT, $0-8
 TEXT ·lowbit8ZerosNeon(SB), NOSPLIT, $0-8
 	LOWBIT(NONE, ZERO8, BLOCK8, ROWS, EPILOGUE_ZEROS, EPILOGUE1_ZEROS)
 
-// qsi4cxp: 4 bits as above. The stored sums of rows are times 16, and the scales are divided by 16.
+// qsi4cxp: 4 bits as above. Stored sums of rows are multiplied by 16, stored scales divided by 16.
 
 #define TWO4()   \
 	BLOCK4() \
@@ -114,8 +114,8 @@ TEXT ·lowbit8ZerosNeon(SB), NOSPLIT, $0-8
 TEXT ·qsi4cxpNeon(SB), NOSPLIT, $0-8
 	CHANNEL(NONE, START4, TWO4, BLOCK4, FINISH4)
 
-// qsi8cxp, tile 4x4x1: 16 bytes are 4 columns of 4 rows. Of each row an accumulator has two lanes: V20 and V22 of rows 0
-// and 1, V21 and V23 of rows 2 and 3.
+// qsi8cxp, tile 4x4x1: 16 bytes are 4 columns of 4 rows. An accumulator has two lanes for each of two rows: V20 and V22
+// for rows 0 and 1, V21 and V23 for rows 2 and 3.
 
 // COLUMNS8 multiplies registers w and x with activations a and b.
 #define COLUMNS8(w, x, a, b) \

@@ -14,8 +14,8 @@
 // V16 for (s, h) = (0, 0), V17 for (1, 0), V18 for (0, 1), V19 for (1, 1). Accumulator V20+p takes the lanes of rows 2p
 // and 2p+1, two int32 for each row.
 //
-// Lanes are unpacked to whatever costs the least: unsigned codes, or multiples of the codes by a power of two. Where the
-// two lanes of a pair get different multiples they have an accumulator each, V20+p and V24+p, which meet in REDUCE.
+// Lanes are unpacked to the form that costs least: unsigned codes, or codes times a power of two. If the factors of the
+// two lanes of a pair differ, each lane has its own accumulator, V20+p and V24+p, and REDUCE adds the two.
 
 // START_SUM starts both accumulators of each row with the group's entry of Sums.
 #define START_SUM()              \
@@ -88,7 +88,8 @@ TEXT ·lowbit1ZerosDotprod(SB), NOSPLIT, $0-8
 TEXT ·lowbit1HalfDotprod(SB), NOSPLIT, $0-8
 	LOWBIT(CONSTS1_HALF, ZERO4, BLOCK1, PAIRS, EPILOGUE_HALF_NEGATED, EPILOGUE_HALF_NEGATED)
 
-// 2 bits: 4 lanes in a plane. The first two pairs of lanes are codes, and codes times 16; codes times 4, and codes.
+// 2 bits: a plane holds 4 lanes. The lanes of the first pair are codes and codes times 16, the lanes of the second pair
+// codes times 4 and codes.
 #define CONSTS2()            \
 	VMOVI $0x30, V30.B16 \
 	VMOVI $0x0c, V14.B16 \
@@ -144,7 +145,7 @@ TEXT ·lowbit2HalfDotprod(SB), NOSPLIT, $0-8
 	LOWBIT(CONSTS2_HALF, ZERO8, BLOCK2, REDUCE2, EPILOGUE_HALF, EPILOGUE_HALF)
 
 // 3 bits: planes p, q, r. Bits 3-5 of a plane are the first lane of a pair, bits 0-2 the second; lanes 6 and 7 have
-// their low bits on top of p and q, their high ones on top of r.
+// their low bits at the top of p and q, their high bits at the top of r.
 #define CONSTS3()            \
 	VMOVI $0x38, V30.B16 \
 	VMOVI $0x07, V15.B16 \
@@ -212,7 +213,8 @@ TEXT ·lowbit4Dotprod(SB), NOSPLIT, $0-8
 TEXT ·lowbit4ZerosDotprod(SB), NOSPLIT, $0-8
 	LOWBIT(CONSTS4, ZERO4, BLOCK4, PAIRS, EPILOGUE_ZEROS16, EPILOGUE1_ZEROS16)
 
-// 5 bits: a plane is the first lane of a pair and the low 3 bits of the second, whose high 2 bits are in the fifth plane.
+// 5 bits: a plane holds the first lane of a pair and the low 3 bits of the second lane. The fifth plane holds the high
+// 2 bits of the second lanes.
 #define CONSTS5()            \
 	VMOVI $0x1f, V30.B16 \
 	VMOVI $16, V31.B16   \
@@ -253,7 +255,7 @@ TEXT ·lowbit5Dotprod(SB), NOSPLIT, $0-8
 TEXT ·lowbit5ZerosDotprod(SB), NOSPLIT, $0-8
 	LOWBIT(CONSTS5, ZERO4, BLOCK5, PAIRS, EPILOGUE_ZEROS_OFFSET, EPILOGUE1_ZEROS_OFFSET)
 
-// 6 bits: three planes are three lanes, and on top 2 bits each of the fourth, the lowest first.
+// 6 bits: three planes hold three lanes, and at their tops 2 bits each of a fourth lane, the lowest bits first.
 #define CONSTS6()            \
 	VMOVI $0x3f, V30.B16 \
 	VMOVI $32, V31.B16   \
@@ -290,8 +292,8 @@ TEXT ·lowbit6Dotprod(SB), NOSPLIT, $0-8
 TEXT ·lowbit6ZerosDotprod(SB), NOSPLIT, $0-8
 	LOWBIT(CONSTS6, ZERO4, BLOCK6, PAIRS, EPILOGUE_ZEROS_OFFSET, EPILOGUE1_ZEROS_OFFSET)
 
-// 7 bits: seven planes are seven lanes, and on top a bit each of the eighth, the lowest first. These are collected in
-// v, the seventh plane.
+// 7 bits: seven planes hold seven lanes, and at their tops a bit each of the eighth lane, the lowest bit first. The
+// bits are collected in v, the seventh plane.
 #define CONSTS7()            \
 	VMOVI $0x7f, V30.B16 \
 	VMOVI $64, V31.B16   \
@@ -332,7 +334,7 @@ TEXT ·lowbit7Dotprod(SB), NOSPLIT, $0-8
 TEXT ·lowbit7ZerosDotprod(SB), NOSPLIT, $0-8
 	LOWBIT(CONSTS7, ZERO4, BLOCK7, PAIRS, EPILOGUE_ZEROS_OFFSET, EPILOGUE1_ZEROS_OFFSET)
 
-// 8 bits: lanes as they are.
+// 8 bits: lanes are stored unchanged.
 #define BLOCK8()                                            \
 	VLD1.P 64(R3), [V0.B16, V1.B16, V2.B16, V3.B16]     \
 	ACTIVATIONS()                                       \

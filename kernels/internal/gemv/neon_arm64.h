@@ -1,4 +1,4 @@
-// NEON instructions that Go's assembler lacks, and those of others that macros name by register number. Operands in its
+// NEON instructions that Go's assembler lacks, or that macros need with registers given by number. Operands in Go's
 // order: sources first, m before n, then d; k is a shift or an index. The suffix is the destination's arrangement.
 // words_test.go decodes each use. VSDOT needs the dot product extension, all else is ARMv8.0.
 

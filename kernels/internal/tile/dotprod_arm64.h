@@ -1,9 +1,10 @@
-// Products by SDOT. LD2 takes 4 rows of codes apart into a register of their first 4 columns and one of the others. SDOT
-// by element multiplies such a register with 4 columns of one row of activations: an accumulator is 4 outputs of a row.
+// Products by SDOT. LD2 splits 4 rows of codes into a register with the first 4 columns and a register with the other
+// 4. SDOT by element multiplies such a register with 4 columns of one row of activations: an accumulator is 4 outputs
+// of a row.
 
-// FIRST and OTHER multiply the first and the other 4 columns of two rows of activations, in register a, with those of 4
-// rows of codes. Loads first, then all FIRST before all OTHER: that is where
-// cores that keep the order wait the least.
+// FIRST and OTHER multiply the first and the other 4 columns of two rows of activations, in register a, with the same
+// columns of 4 rows of codes. Loads come first, then all FIRST, then all OTHER: in this order in-order cores wait
+// least.
 #define FIRST(a, w, d0, d1) \
 	VSDOTLANE(0, a, w, d0) \
 	VSDOTLANE(2, a, w, d1)
@@ -12,8 +13,8 @@
 	VSDOTLANE(1, a, w, d0) \
 	VSDOTLANE(3, a, w, d1)
 
-// 4 rows of activations: the even ones of V0-V7 are sums of the first 4 rows of the panel, the odd ones of the others;
-// activations are in V16-V19.
+// 4 rows of activations: V0, V2, V4 and V6 are sums of the first 4 rows of the panel, V1, V3, V5 and V7 sums of the
+// other 4. Activations are in V16-V19.
 
 #define CHUNK_4(a0, a1, w0, x0, w1, x1) \
 	FIRST(a0, w0, 0, 2) \

@@ -6,7 +6,7 @@
 #include "product_arm64.h"
 #include "dotprod_arm64.h"
 
-// 8 rows: the even ones of V0-V15 are sums of the first 4 rows of the panel, the odd ones of the others.
+// 8 rows: of V0-V15, even registers are sums of the first 4 rows of the panel, odd registers sums of the other 4.
 
 #define CLEAR_DOTS_8 \
 	CBNZ   R12, symmetric              \

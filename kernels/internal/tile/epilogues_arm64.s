@@ -3,10 +3,10 @@
 #include "textflag.h"
 #include "neon_arm64.h"
 
-// The epilogues, for dots R1, groups R2, scales R3, as R4, zeros R5 and asum R6. V0-V1 are the 8 outputs, V2-V5 the dots of
-// one or two groups, V16-V19 their scales, V20-V23 their zeros. NaNs are left as they come.
+// The epilogues, for dots R1, groups R2, scales R3, as R4, zeros R5 and asum R6. V0-V1 are the 8 outputs, V2-V5 the
+// dots of one or two groups, V16-V19 their scales, V20-V23 their zeros. NaNs are not replaced.
 
-// EACH_PAIR is the loop over groups, two a turn, the odd one first.
+// EACH_PAIR is the loop over groups, two a turn. If their number is odd, one group comes first.
 #define EACH_PAIR(ONE, TWO) \
 	VZERO(0)          \
 	VZERO(1)          \
@@ -38,7 +38,7 @@ done:                     \
 	VSCVTF_4S(4, 4) \
 	VSCVTF_4S(5, 5)
 
-// SCALE multiplies the scales w0 and w1 of a group with those of the activations, a.
+// SCALE multiplies the scales w0 and w1 of a group with the scale a of the activations.
 #define SCALE(a, w0, w1) \
 	VFMUL_4S(a, w0, w0) \
 	VFMUL_4S(a, w1, w1)
@@ -123,7 +123,7 @@ TEXT ·epilogueQAI4NEON(SB), NOSPLIT, $0-56
 	EACH_PAIR(QAI4_1, QAI4_2)
 	RET
 
-// SUM adds products of w0 and w1, rounded by themselves.
+// SUM adds the products of w0 and w1, each rounded first.
 #define SUM(w0, w1) \
 	VFADD_4S(w0, 0, 0) \
 	VFADD_4S(w1, 1, 1)

@@ -1,9 +1,9 @@
-// What Group has in common where it takes 8 or 4 rows of activations: V0-V7 are the sums of a group, V8-V15 those of all
-// groups in float32, and V31 is MAGIC in groups that are short enough for it.
+// Shared by Group for 8 and for 4 rows of activations. V0-V7 are the sums of a group, V8-V15 the float32 sums of all
+// groups. V31 is MAGIC in groups that are short enough for it.
 
-// MAGIC is the bits of 1.5 * 2^23. A whole number n, |n| <= 2^22, added to them makes the bits of 1.5 * 2^23 + n: sums
-// that start at MAGIC become float32 by a subtraction, which is exact. SCVTF takes two of the pipes that it can go to on
-// Neoverse V and N cores, a subtraction one of any.
+// MAGIC is the bits of 1.5 * 2^23. MAGIC plus an integer n, |n| <= 2^22, is the bits of 1.5 * 2^23 + n, so a sum that
+// starts at MAGIC becomes float32 by a subtraction, which is exact. On Neoverse V and N cores SCVTF runs on two pipes
+// only, a subtraction on any.
 #define MAGIC 0x4b400000
 
 #define NAN 0x7fc00000
@@ -43,8 +43,8 @@
 	VSCVTF_4S(6, 6) \
 	VSCVTF_4S(7, 7)
 
-// FINAL makes outputs of the float32 sums f of one row of activations and 4 rows of the panel, whose row sums and biases
-// are in sums and bias. Element lane of negZero and rec is the row's NegZero and Rec, nan the NaN to write.
+// FINAL turns the float32 sums f into outputs of one row of activations and 4 rows of the panel, whose row sums and
+// biases are in sums and bias. Element lane of negZero and rec is the row's NegZero and Rec, nan the NaN to write.
 #define FINAL(f, sums, bias, negZero, rec, lane, nan, t) \
 	VFMLALANE_4S(lane, negZero, sums, f) \
 	VFMULLANE_4S(lane, rec, f, f)        \
@@ -52,8 +52,8 @@
 	VFCMEQ_4S(f, f, t)                   \
 	VBIF_16B(t, nan, f)
 
-// PANEL_NUMBERS loads what FINAL needs of the 8 rows of a panel: V20-V21 row sums, V22-V23 biases, V26 the NaN. R13 and
-// R14 point to NegZero and Rec.
+// PANEL_NUMBERS loads the inputs of FINAL for the 8 rows of a panel: V20-V21 row sums, V22-V23 biases, V26 the NaN. R13
+// and R14 point to NegZero and Rec.
 #define PANEL_NUMBERS \
 	SAME(NAN, V26)               \
 	MOVD Args_RowSums(R0), R13   \
@@ -63,9 +63,8 @@
 	MOVD Args_NegZero(R0), R13   \
 	MOVD Args_Rec(R0), R14
 
-// 8 rows of activations take the panel in two halves of 4 rows, so that all sums stay in registers. R14 is where the
-// half begins among 8 numbers of 4 bytes, R15 and R16 are the distances from one chunk and one group to the next, of
-// codes and scales.
+// 8 rows of activations take the panel in two halves of 4 rows, so that all sums stay in registers. R14 is the offset
+// of the half among 8 numbers of 4 bytes. R15 is the distance between chunks of codes, R16 between groups of scales.
 
 #define HALF_ARGS \
 	MOVD Args_Acts(R0), R1   \
@@ -81,7 +80,8 @@
 	MOVD Args_Out(R0), R10   \
 	ADD  R14, R10
 
-// HALF_NUMBERS loads what FINAL needs of a half: V20 row sums, V21 biases, V24-V25 NegZero, V26-V27 Rec, V30 the NaN.
+// HALF_NUMBERS loads the inputs of FINAL for a half: V20 row sums, V21 biases, V24-V25 NegZero, V26-V27 Rec, V30 the
+// NaN.
 #define HALF_NUMBERS \
 	SAME(NAN, V30)               \
 	MOVD Args_RowSums(R0), R13   \

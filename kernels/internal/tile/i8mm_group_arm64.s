@@ -7,10 +7,11 @@
 #include "group_arm64.h"
 #include "i8mm_arm64.h"
 
-// Groups by SMMLA, see i8mm_arm64.s. V0-V7 are the sums of a group, V8-V15 those of all groups in float32, in the same
-// squares: a scale goes with them as [s0, s1, s0, s1].
+// Groups by SMMLA, see i8mm_arm64.s. V0-V7 are the sums of a group, V8-V15 the float32 sums of all groups, in the same
+// squares. Scales multiply them as [s0, s1, s0, s1].
 
-// 8 rows in two halves, see GROUP_8: the codes of a chunk are in V20-V21 or V28-V29, activations in V16-V19 and V24-V27.
+// 8 rows in two halves, see GROUP_8: the codes of a chunk are in V20-V21 or V28-V29, activations in V16-V19 and
+// V24-V27.
 
 #define ZERO_POINTS_8 \
 	VLD1   (R7), [V21.S4]           \

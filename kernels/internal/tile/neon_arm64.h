@@ -20,16 +20,16 @@
 #define VSMLAL2_8H(m, n, d) WORD $(0x4e208000 | (m)<<16 | (n)<<5 | (d))
 #define VSADALP_4S(n, d) WORD $(0x4e606800 | (n)<<5 | (d))
 
-// ARMv8.0 too, and known to the assembler, for macros that are given numbers of registers.
+// ARMv8.0. Go's assembler has these; macros need them with registers given by number.
 #define VBIF_16B(m, n, d) WORD $(0x6ee01c00 | (m)<<16 | (n)<<5 | (d))
 #define VADDP_4S(m, n, d) WORD $(0x4ea0bc00 | (m)<<16 | (n)<<5 | (d))
 #define VFMADD_4S(m, n, d) WORD $(0x4e20cc00 | (m)<<16 | (n)<<5 | (d))
 #define VZIPLOW_2D(m, n, d) WORD $(0x4ec03800 | (m)<<16 | (n)<<5 | (d))
 #define VZIPHIGH_2D(m, n, d) WORD $(0x4ec07800 | (m)<<16 | (n)<<5 | (d))
 
-// ARMv8.2 DotProd: each 4 bytes of n times those of m, or times the 4 bytes number i of m.
+// ARMv8.2 DotProd: each 4 bytes of n times the same 4 bytes of m, or times bytes 4i to 4i+3 of m.
 #define VSDOT(m, n, d) WORD $(0x4e809400 | (m)<<16 | (n)<<5 | (d))
 #define VSDOTLANE(i, m, n, d) WORD $(0x4f80e000 | ((i)&1)<<21 | ((i)>>1)<<11 | (m)<<16 | (n)<<5 | (d))
 
-// ARMv8.6 I8MM: the 2 rows of 8 bytes of n times those of m, a 2 x 2 result.
+// ARMv8.6 I8MM: the 2 rows of 8 bytes of n times the 2 rows of m, a 2 x 2 result.
 #define VSMMLA(m, n, d) WORD $(0x4e80a400 | (m)<<16 | (n)<<5 | (d))

@@ -1,4 +1,4 @@
-// What the products of all instruction sets have in common. All keep
+// Shared by the products of all instruction sets. Registers:
 //
 //	R0 the Args                R6  steps left in the group
 //	R1 activations             R7  zero points, R9 their step
@@ -7,9 +7,9 @@
 //	R4 scales                  R12 NoZeros
 //	R5 groups left             R13-R17, R19, R20 the kernel's own
 //
-// Macros whose instructions are words are given numbers of V registers.
+// Macros whose instructions are words take V registers by number.
 
-// ARGS reads what Dots and Group have in common.
+// ARGS reads the arguments that Dots and Group share.
 #define ARGS \
 	MOVD  a+0(FP), R0             \
 	MOVD  Args_Acts(R0), R1       \
@@ -25,7 +25,7 @@
 	MOVBU Args_NoZeros(R0), R12
 
 // EACH_GROUP is the loops over groups and their steps: CLEAR before the steps of a group, STEP for 16 columns, FINISH
-// after them. Steps go in pairs, so that a group of 32 columns takes no branch but those of its end.
+// after the steps. Steps go in pairs, so that a group of 32 columns branches only at its end.
 #define EACH_GROUP(CLEAR, STEP, FINISH) \
 group:                      \
 	MOVWU.P 4(R3), R6   \

@@ -6,8 +6,8 @@
 #include "product_arm64.h"
 #include "group_arm64.h"
 
-// Products by SMULL, ARMv8.0: two rows of codes x 8 columns, a register, times the same 8 activations twice make 8
-// products of 16 bits of each row, which SADALP adds by pairs to the row's sums, 4 of 32 bits.
+// Products by SMULL, ARMv8.0. A register with two rows of 8 codes times the same 8 activations twice gives 8 products
+// of 16 bits for each row. SADALP adds pairs of products to the row's 4 sums of 32 bits.
 //
 // NARROW multiplies w0 and w1, the codes of two rows in the two chunks of a step, with the activations a0 and a1, and
 // adds to d0 and d1. Two products fit 16 bits where codes have 7 bits at most: 2 * 128 * 64 = 2^14. WIDE is for 8 bits.
@@ -58,8 +58,8 @@
 	VMLSLANE_4S(lane, 16, 20, d0) \
 	VMLSLANE_4S(lane, 16, 21, d1)
 
-// 2 rows of activations: V0-V7 are the sums of the first, V8-V15 those of the second, V16-V19 the activations of a step
-// by chunk and row. V28-V31 are the float32 sums of the groups.
+// 2 rows of activations: V0-V7 are the sums of the first row, V8-V15 the sums of the second, V16-V19 the activations of
+// a step by chunk and row. V28-V31 are the float32 sums of the groups.
 
 #define CLEAR_2 \
 	CLEAR_4(0, 1, 2, 3)   \

@@ -8,9 +8,9 @@
 // i of the planes holding the codes at position i of 8 lanes; packing/bitplane.go says which bits. A field that is
 // spread over planes is gathered at the top of a byte, by SRI, and shifted down.
 //
-// R1 is the next unit, R19 counts the units left in this run and R2 those from its first one on, R20 is Run (or all
-// units) and R21 Gap. R3 is the step behind this unit and R4 the sum of this one and the next, R8-R15 are where lanes
-// 0-7 of this unit go. V30 and V31 are Flip and Sub.
+// R1 is the next unit. R19 counts the units left in this run, R2 the units left from the run's first unit on. R20 is
+// Run (or all units), R21 Gap. R3 is the step after this unit, R4 the sum of this step and the next. R8-R15 are the
+// destinations of lanes 0-7 of this unit. V30 and V31 are Flip and Sub.
 
 #define UNPACK_ARGS \
 	MOVD dst+0(FP), R0                   \
@@ -172,7 +172,7 @@ unit:
 
 // func unpack5(dst, src *byte, units int, lanes *Lanes)
 //
-// The odd lanes have their low 3 bits at the top of planes 0 to 3, and bits 3 and 4 in plane 4, lane 1 in its low bits.
+// The odd lanes have their low 3 bits at the top of planes 0 to 3, and bits 3 and 4 in plane 4, lane 1 lowest.
 TEXT ·unpack5(SB), NOSPLIT, $0-32
 	UNPACK_ARGS
 	MASK(31)
@@ -200,7 +200,8 @@ unit:
 
 // func unpack6(dst, src *byte, units int, lanes *Lanes)
 //
-// Lane 3 is in the top 2 bits of planes 0, 1 and 2, its low bits first; lane 7 in those of planes 3, 4 and 5.
+// Lane 3 is in the top 2 bits of planes 0, 1 and 2, its low bits first. Lane 7 is in the top 2 bits of planes 3, 4 and
+// 5.
 TEXT ·unpack6(SB), NOSPLIT, $0-32
 	UNPACK_ARGS
 	MASK(63)

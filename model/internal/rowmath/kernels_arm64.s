@@ -206,8 +206,8 @@ loop:
 	BNE    loop
 	RET
 
-// CONSTANTS loads the table at R9: log2(e), rounder, log(2) in two parts, 1, the coefficients of r^2 to r^8, and the range
-// of arguments, to V18 to V31.
+// CONSTANTS loads the table at R9: log2(e), rounder, log(2) in two parts, 1, the coefficients of r^2 to r^8, and the
+// range of arguments, to V18 to V31.
 #define CONSTANTS \
 	VLD1R.P 8(R9), [V18.D2] \
 	VLD1R.P 8(R9), [V19.D2] \
@@ -224,7 +224,7 @@ loop:
 	VLD1R.P 8(R9), [V30.D2] \
 	VLD1R.P 8(R9), [V31.D2]
 
-// EXP makes d, 2 float64 in the range, e^d: detmath.ExpNarrow, step by step. It uses V8 to V15.
+// EXP replaces d, 2 float64 in the range, by e^d: detmath.ExpNarrow, step by step. It uses V8 to V15.
 #define EXP(d) \
 	VFMUL_2D(18, d, 8) \
 	VFADD_2D(19, 8, 8) \
@@ -298,7 +298,7 @@ loop:
 	VST1   [V0.D2, V1.D2, V2.D2, V3.D2], (R3)
 	RET
 
-// GATED makes x, 2 float64, x / (1 + e^u), with linear in V16 and cubic in V17. It uses V4.
+// GATED replaces x, 2 float64, by x / (1 + e^u), with linear in V16 and cubic in V17. It uses V4.
 #define GATED(x) \
 	VFMUL_2D(x, x, 4) \
 	VFMUL_2D(x, 4, 4) \

@@ -1,5 +1,5 @@
-// NEON instructions of ARMv8.0 that Go's assembler lacks, and two that it has: macros can't make names of its registers. Operands in its order: sources first, m before n, then d. The suffix is the source's
-// arrangement. words_test.go decodes each use.
+// NEON instructions that Go's assembler lacks, or that macros need with registers given by number. Operands in Go's
+// order: sources first, m before n, then d. The suffix is the source's arrangement. words_test.go decodes each use.
 
 #define VFADD_4S(m, n, d) WORD $(0x4e20d400 | (m)<<16 | (n)<<5 | (d))
 #define VFMUL_4S(m, n, d) WORD $(0x6e20dc00 | (m)<<16 | (n)<<5 | (d))
