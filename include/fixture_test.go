@@ -11,7 +11,7 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// A fixture is a Builder that knows what it was given.
+// A fixture is a Builder that records its inputs.
 type fixture struct {
 	*gqf.Builder
 	headers []packing.Header // of the payloads
@@ -44,8 +44,7 @@ type memory []byte
 
 func (m memory) WriteAt(p []byte, off int64) (int, error) { return copy(m[off:], p), nil }
 
-// build makes the file. The payloads' data are random bytes: opening and verifying
-// do not look at them.
+// build makes the file. The payloads' data are random bytes, which opening and verifying ignore.
 func (x *fixture) build(t testing.TB) []byte {
 	t.Helper()
 	im, err := x.Build()
@@ -77,7 +76,7 @@ func (x *fixture) build(t testing.TB) []byte {
 	return file
 }
 
-// layout makes a header of one of the layouts but plain.
+// layout makes a header of one of the layouts other than plain.
 func layout(l packing.Layout, rows, cols, group uint64, bits uint8) packing.Header {
 	h := packing.Header{Layout: l, Bits: bits, ScaleDtype: packing.ScaleF32, Rows: rows, Cols: cols, Group: group}
 	if tiles := l.Tiles(); len(tiles) > 0 {
@@ -101,9 +100,9 @@ func asymmetric(h packing.Header) packing.Header {
 	return h.Canonical()
 }
 
-// everything is a file with all that the format has: every layout, several variants
-// with and without companions, slices in both orders, names shared and absorbed, a
-// scalar, an empty tensor, assets of every kind, stored and compressed.
+// everything is a file that uses every feature of the format: every layout, several variants with
+// and without companions, slices in both orders, shared and absorbed names, a scalar, an empty
+// tensor, assets of every kind, stored and compressed.
 func everything(t testing.TB) []byte {
 	x, plain := newFixture(), packing.PlainHeader
 	low := packing.LayoutLowbit

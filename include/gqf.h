@@ -6,8 +6,9 @@
  * their bytes. It does not multiply, and of zstd it reads only the frame's header: the caller decompresses assets.
  *
  * C11, or C++11 and later. It needs only the four standard headers below: it allocates nothing, keeps no state outside
- * the caller's structures, and does no I/O. All functions are static inline: include the header to use it. Integers are loaded byte by byte (compilers make one load of it): any endianness, any alignment.
- * The deepest call takes less than 32 kB of stack.
+ * the caller's structures, and does no I/O. All functions are static inline: include the header to use it. Integers are
+ * loaded byte by byte, which compilers turn into one load, so any endianness and alignment will do. The deepest call
+ * takes less than 32 kB of stack.
  *
  *     gqf_file f;
  *     gqf_error e = gqf_open(mapped, size, &f);
@@ -22,8 +23,8 @@
  *
  * After gqf_open succeeds, all pointers that the other functions return lie inside the file, with the sizes that
  * docs/FORMAT.md promises, as long as the bytes do not change. gqf_open reads the directory and none of the weights.
- * gqf_verify_checksums finds damage in the weights; gqf_verify_tensor does so for one tensor and can also check panels by
- * the rules of their layouts. Variants in layouts of newer versions are listed and marked as unknown. A layout that
+ * gqf_verify_checksums finds damage in the weights; gqf_verify_tensor does so for one tensor and can also check panels
+ * by the rules of their layouts. Variants in layouts of newer versions are listed and marked as unknown. A layout that
  * stores scales and zero points apart has them in companions with the rows, columns and dtype that it demands. Pointers
  * and strings point into the file: they are valid while it is mapped. Nothing writes to a gqf_file after gqf_open, so
  * threads may share it.
@@ -47,8 +48,9 @@
 #define GQF_VERSION_MINOR 0u
 
 /*
- * Limits that bound the time of gqf_open with hostile files: a file beyond a limit is refused as unsupported. They equal
- * gq's own limits, well above the needs of the largest models. To change them, define them before including this header.
+ * Limits that bound the time of gqf_open with hostile files: a file beyond a limit is refused as unsupported. They
+ * equal gq's own limits, well above the needs of the largest models. To change them, define them before including this
+ * header.
  */
 #ifndef GQF_MAX_TENSORS
 #define GQF_MAX_TENSORS 1048576u
@@ -79,8 +81,8 @@
 	X(GQF_TOO_SHORT, "the file is shorter than its header")                                                  \
 	X(GQF_MAGIC, "not a .gqf file: the first eight bytes are not its magic")                                 \
 	X(GQF_HEADER_CHECKSUM, "the header's checksum is wrong")                                                 \
-	X(GQF_VERSION, "the version is none that ever was")                                                      \
-	X(GQF_FILE_SIZE, "the file has not the size that its header states: truncated or appended to")           \
+	X(GQF_VERSION, "no version of the format has this number")                                               \
+	X(GQF_FILE_SIZE, "the file's size is not the size in its header: truncated or extended")                 \
 	X(GQF_HEADER_SIZE, "the header size is not 256")                                                         \
 	X(GQF_BLOCK_SIZE, "the size of checksum blocks is outside of 2^12 to 2^30")                              \
 	X(GQF_RESERVED, "a reserved byte or bit is not zero")                                                    \
@@ -96,33 +98,33 @@
 	X(GQF_INDEX, "an index is beyond the end of its section")                                                \
 	X(GQF_NAME_SOURCE, "a name's source fields contradict its flags")                                        \
 	X(GQF_TENSOR_NAME, "a tensor's canonical name is not one of its names")                                  \
-	X(GQF_TENSOR_NAME_COUNT, "a tensor has not the number of names that it states")                          \
-	X(GQF_DIMS, "dimensions are not used up in order, or their product is too large")                        \
+	X(GQF_TENSOR_NAME_COUNT, "a tensor states another number of names than it has")                          \
+	X(GQF_DIMS, "dimensions do not follow each other in order, or their product is too large")               \
 	X(GQF_ENUM, "a code of the directory has a value that is not defined")                                   \
-	X(GQF_BIAS, "a tensor's link to its bias leads to itself or to a tensor with a bias")                     \
+	X(GQF_BIAS, "a tensor's link to its bias leads to itself or to a tensor with a bias")                    \
 	X(GQF_TRANSPOSED, "a tensor of fewer than two dimensions is transposed")                                 \
-	X(GQF_PAYLOAD_RANGE, "payloads are not used up by the tensors in order")                                 \
-	X(GQF_PAYLOAD_PLACE, "a payload is not behind the one before, aligned and inside of the data region")    \
-	X(GQF_PAYLOAD_SIZE, "a payload's size is not that of its packed header and data")                        \
+	X(GQF_PAYLOAD_RANGE, "the payloads of the tensors do not follow each other in order")                    \
+	X(GQF_PAYLOAD_PLACE, "a payload does not follow the one before, aligned and inside the data region")     \
+	X(GQF_PAYLOAD_SIZE, "a payload's size is not the size of its packed header and data")                    \
 	X(GQF_PAYLOAD_ORDER, "variants, slices and kinds of a tensor's payloads are not complete and in order")  \
 	X(GQF_PAYLOAD_SLICES, "slices of a tensor have different packed headers or CPU features")                \
 	X(GQF_PAYLOAD_SHAPE, "rows, columns or element type of a packed header do not fit the tensor")           \
-	X(GQF_COMPANION, "a layout's companions are not those that it demands")                                  \
+	X(GQF_COMPANION, "a tensor lacks a companion that its layout demands, or has another one")               \
 	X(GQF_PACKED_MAGIC, "a packed header's magic is wrong")                                                  \
-	X(GQF_PACKED_VERSION, "a packed header's version is none that ever was")                                 \
+	X(GQF_PACKED_VERSION, "no version of the packed header has this number")                                 \
 	X(GQF_PACKED_CHECKSUM, "a packed header's checksum is wrong")                                            \
-	X(GQF_PACKED_FIELDS, "fields of a packed header are outside of what its layout allows")                  \
+	X(GQF_PACKED_FIELDS, "a field of a packed header is outside the range that its layout allows")           \
 	X(GQF_PACKED_SIZE, "a packed header's data size does not follow from its fields")                        \
 	X(GQF_ASSET_COUNT, "there are too many assets")                                                          \
-	X(GQF_ASSET_NAME, "an asset's name is not what its kind demands, or another one's but for case")         \
+	X(GQF_ASSET_NAME, "an asset's name does not fit its kind, or differs from another only in case")         \
 	X(GQF_ASSET_PLACE, "an asset's bytes are not where they have to be")                                     \
-	X(GQF_ASSET_SIZE, "the assets are too large, or a raw size is not the stored one")                       \
+	X(GQF_ASSET_SIZE, "the assets are too large, or a raw size differs from the stored size")                \
 	X(GQF_ASSET_KIND, "an asset's kind is there twice, or does not allow its codec")                         \
 	X(GQF_ASSET_FRAME, "an asset is not a zstd frame of the form that the format demands")                   \
 	X(GQF_ASSET_CHECKSUM, "an asset's checksum is wrong")                                                    \
 	X(GQF_PACKED_COPY, "a packed header differs from its copy in the directory")                             \
 	X(GQF_BLOCK_CHECKSUM, "the checksum of a block of the data region is wrong")                             \
-	X(GQF_PANEL, "a panel or a companion holds what its layout excludes")
+	X(GQF_PANEL, "a panel or a companion holds a value that its layout excludes")
 
 #define GQF_X(name, message) name,
 typedef enum gqf_code { GQF_CODES(GQF_X) GQF_CODE_COUNT } gqf_code;
@@ -147,7 +149,7 @@ static inline const char *gqf_strerror(gqf_code code)
 	return "not a code of gqf.h";
 }
 
-/* Whether a code means that a newer reader is needed, not damage. */
+/* Reports whether a code means that the file needs a newer reader, rather than damage. */
 static inline bool gqf_is_unsupported(gqf_code code)
 {
 	return code >= GQF_UNSUPPORTED_VERSION && code <= GQF_UNSUPPORTED_DTYPE;
@@ -195,7 +197,7 @@ enum { GQF_CODEC_STORED = 0, GQF_CODEC_ZSTD = 1 };
 /* Bias of a tensor without a linked bias. */
 #define GQF_NO_BIAS 0xFFFFFFFFu
 
-/* Features of the CPUs that a variant is for (5.8). A bit that is not listed is a feature that no CPU is known to have. */
+/* Features of the CPUs that a variant is for (5.8). No CPU is known to have a feature that is not listed. */
 enum {
 	GQF_CPU_DOTPROD = 1 << 0, GQF_CPU_I8MM = 1 << 1, GQF_CPU_SVE = 1 << 2, GQF_CPU_SVE2 = 1 << 3, GQF_CPU_SME = 1 << 4,
 	GQF_CPU_SME2 = 1 << 5, GQF_CPU_AVX2 = 1 << 16, GQF_CPU_AVXVNNI = 1 << 17, GQF_CPU_AVX512VNNI = 1 << 18,
@@ -311,7 +313,7 @@ typedef struct gqf_packed {
 
 typedef struct gqf_tensor {
 	uint32_t index;
-	gqf_string name;        /* the canonical one */
+	gqf_string name;        /* the canonical name */
 	uint32_t name_count;    /* names that are not absorbed */
 	uint32_t dims_first;    /* see gqf_dim */
 	uint8_t dim_count;
@@ -322,7 +324,7 @@ typedef struct gqf_tensor {
 	bool transposed;        /* the checkpoint holds inputs x outputs */
 	uint32_t payload_first; /* see gqf_payload_at */
 	uint32_t payload_count; /* at least 1 */
-	uint32_t slices;        /* at least 1; matrices that are payloads of their own */
+	uint32_t slices;        /* at least 1; each slice is a matrix with its own payload */
 	uint32_t bias;          /* index of the tensor with the layer's bias, or GQF_NO_BIAS */
 } gqf_tensor;
 
@@ -332,11 +334,11 @@ typedef struct gqf_payload {
 	uint32_t slice;
 	uint8_t kind;      /* GQF_KIND_ */
 	uint8_t variant;   /* the same codes in another layout */
-	bool known;        /* false: of a variant whose layout this header does not know; skip it */
-	uint32_t cpu;      /* GQF_CPU_, of the CPUs that the variant is for; 0: of any */
+	bool known;        /* false: the variant has a layout that this header does not know; skip it */
+	uint32_t cpu;      /* GQF_CPU_: features that the variant needs; 0: any CPU */
 	uint64_t offset;   /* of the packed header in the file; the data are 64 bytes behind, at a multiple of 64 */
 	uint64_t size;     /* 64 + header.data_size */
-	gqf_packed header; /* from the copy in the directory; only layout and data_size if not known */
+	gqf_packed header; /* from the copy in the directory; if not known, only layout and data_size */
 } gqf_payload;
 
 typedef struct gqf_name {
@@ -353,7 +355,7 @@ typedef struct gqf_asset {
 	gqf_string name;
 	uint8_t kind;         /* GQF_ASSET_ */
 	uint8_t codec;        /* GQF_CODEC_ */
-	const void *stored;   /* the bytes in the file; under GQF_CODEC_ZSTD one frame that states its content's size */
+	const void *stored;   /* the bytes in the file; with GQF_CODEC_ZSTD one frame that states the size of its content */
 	uint64_t stored_size;
 	uint64_t raw_size;    /* after decompression: limit what you accept before you allocate it */
 	uint32_t raw_crc32c;  /* compare with gqf_crc32c of the decompressed bytes */
@@ -365,7 +367,7 @@ enum {
 	GQF_SECTION_ASSETS, GQF_SECTION_ASSET_DATA, GQF_SECTION_CHECKSUMS, GQF_SECTION_COUNT
 };
 
-/* An open file. gqf_open fills it; read what you like, change nothing. */
+/* An open file. gqf_open fills it. All fields may be read; none may be changed. */
 typedef struct gqf_file {
 	const uint8_t *data;
 	uint64_t size;
@@ -395,9 +397,9 @@ static inline gqf_error gqfi_error(gqf_code code, uint64_t offset)
 
 /*
  * CRC32C, by the CPU's instruction where the compiler may use it (-msse4.2 or -march=native on x86-64, +crc on arm64,
- * which Armv8.1 implies), else by eight tables. The tables are made on the caller's stack, because a header without
- * state has no other place for them: this takes 1 us, as long as the checksum of 2 kB. On an AMD EPYC, the tables give
- * 2.1 GB/s and the instruction 9.8.
+ * which Armv8.1 implies), else by eight tables. A header without state has no place for the tables but the caller's
+ * stack. Making them takes 1 us, as long as the checksum of 2 kB. On an AMD EPYC, the tables reach 2.1 GB/s, the
+ * instruction 9.8 GB/s.
  */
 #if defined(__SSE4_2__) && defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
 #define GQFI_CRC_BYTE(crc, b) __builtin_ia32_crc32qi(crc, b)
@@ -485,7 +487,7 @@ static inline uint64_t gqfi_nonzero(const gqf_file *f, uint64_t from, uint64_t t
 	return from;
 }
 
-/* Where a record is: its offset in the file. */
+/* The offset of a record in the file. */
 static inline uint64_t gqfi_at(const gqf_file *f, int section, uint64_t index, uint64_t record_size)
 {
 	return f->section[section].offset + index * record_size;
@@ -522,10 +524,10 @@ typedef struct gqfi_layout {
 	bool group_divides;    /* cols is a multiple of group */
 	uint8_t prefix, row, bias, sum, zero; /* bytes; sum: of the int32 sum of a group's codes */
 	bool scale;            /* each group has its scale, of the size of its dtype */
-	uint8_t tiles[4][3];   /* nr, kr, sr; the rest of the list is zero, all of it where there is no tile */
+	uint8_t tiles[4][3];   /* nr, kr, sr; the rest of the list is zero; all zero without tiles */
 } gqfi_layout;
 
-/* The size of a row's codes: a byte each; their bits; their bits, with cols rounded up to a multiple of 32. */
+/* The size of a row's codes: a byte a code; its bits; its bits, with cols rounded up to a multiple of 32. */
 enum { GQFI_BYTES, GQFI_BITS, GQFI_BLOCKS };
 
 #define GQFI_BIT(code) (1u << (code))
@@ -591,20 +593,20 @@ static inline gqf_code gqfi_plain_size(const gqf_packed *h, uint64_t *size)
 		return GQF_UNSUPPORTED_DTYPE;
 	if (!gqfi_mul(&n, h->cols))
 		return GQF_PACKED_FIELDS;
-	/* The bits of all may exceed 2^64: take 8 elements at a time. */
+	/* The bits of all elements may exceed 2^64, so count 8 elements at a time. */
 	rest = n % 8 * bits;
 	*size = n / 8;
 	return rest % 8 == 0 && gqfi_mul(size, bits) && gqfi_add(size, rest / 8) && *size <= GQFI_LIMIT ? GQF_OK : GQF_PACKED_FIELDS;
 }
 
-/* 8.3: whether the data are KleidiAI's qsi4c32p with BF16 scales. */
+/* 8.3: reports whether the data are KleidiAI's qsi4c32p with BF16 scales. */
 static inline bool gqfi_is_qsi4c32p(const gqf_packed *h)
 {
 	return h->layout == GQF_LAYOUT_LOWBIT && h->bits == 4 && h->grid == GQF_GRID_INTEGER && h->zero == GQF_ZERO_NONE &&
 	       h->scale == GQF_SCALE_BF16 && h->cols % 32 == 0 && (h->group == 0 || (h->group % 32 == 0 && h->cols % h->group == 0));
 }
 
-/* 8.3 and on: whether the layout allows the fields, and the size of the data. */
+/* 8.3 and later: reports whether the layout allows the fields, and computes the size of the data. */
 static inline gqf_code gqfi_packed_size(const gqfi_layout *l, const gqf_packed *h, uint64_t *size)
 {
 	static const uint8_t scale_bytes[] = {0, 2, 2, 4};
@@ -632,12 +634,12 @@ static inline gqf_code gqfi_packed_size(const gqfi_layout *l, const gqf_packed *
 	if (l->sum != 0 && (h->group == 0 ? h->cols : h->group) > (uint64_t)INT32_MAX >> (h->bits - 1))
 		return GQF_PACKED_FIELDS; /* the sum does not fit */
 
-	record = l->sum; /* bytes of a group beside its codes */
+	record = l->sum; /* bytes of a group without its codes */
 	record += l->scale ? scale_bytes[h->scale] : 0u;
 	record += h->zero != GQF_ZERO_NONE ? l->zero : 0u;
-	fixed = l->row; /* bytes of a row that depend on nothing */
+	fixed = l->row; /* bytes of a row that do not depend on groups */
 	fixed += (h->flags & GQF_PACKED_BIAS) != 0 ? l->bias : 0u;
-	/* Codes of a row; where their bits are counted, cols is a multiple of 16. */
+	/* Codes of a row. Layouts whose codes are counted in bits have a multiple of 16 cols. */
 	row = l->codes == GQFI_BYTES ? h->cols : l->codes == GQFI_BITS ? h->cols / 8 : 4 * gqfi_ceil_div(h->cols, 32);
 	groups = gqf_groups(h);
 	nr = h->nr == 0 ? 1 : h->nr;
@@ -648,7 +650,7 @@ static inline gqf_code gqfi_packed_size(const gqfi_layout *l, const gqf_packed *
 	return GQF_OK;
 }
 
-/* Reads the fields, without checking any. */
+/* Reads the fields and checks none. */
 static inline void gqfi_packed_fields(const uint8_t *p, gqf_packed *h)
 {
 	h->layout = p[6];
@@ -668,8 +670,8 @@ static inline void gqfi_packed_fields(const uint8_t *p, gqf_packed *h)
 }
 
 /*
- * Reads a packed header at p with a correct checksum, and checks version and fields; the error's offset counts from p. If
- * it is unsupported, h still has the layout and the size of the data, whose places are the same in every version.
+ * Reads a packed header at p with a correct checksum, and checks version and fields. The error's offset counts from p.
+ * If the header is unsupported, h still has layout and data size, whose places are the same in every version.
  */
 static inline gqf_error gqfi_packed_known(const uint8_t *p, gqf_packed *h)
 {
@@ -713,8 +715,8 @@ static inline gqf_error gqfi_packed_check(const gqfi_crc *crc, const uint8_t *p,
 }
 
 /*
- * Reads and checks the 64 bytes of a single packed header, for payloads without a file. gqf_open has already checked the
- * headers of a file. The error's offset counts from p.
+ * Reads and checks the 64 bytes of a single packed header, for payloads without a file. gqf_open has already checked
+ * the headers of a file. The error's offset counts from p.
  */
 static inline gqf_error gqf_packed_read(const void *p, gqf_packed *h)
 {
@@ -806,7 +808,7 @@ static inline gqf_error gqfi_open_section_checksums(const gqf_file *f, const gqf
 	return gqfi_error(GQF_OK, 0);
 }
 
-/* Whether n bytes are valid UTF-8: shortest form, no surrogates, up to U+10FFFF. */
+/* Reports whether n bytes are valid UTF-8: shortest form, no surrogates, up to U+10FFFF. */
 static inline bool gqfi_utf8(const uint8_t *p, size_t n)
 {
 	size_t i = 0;
@@ -843,9 +845,9 @@ static inline int gqfi_compare(const void *a, size_t an, const void *b, size_t b
 }
 
 /*
- * The string of a record, whose offset and size are the u32 at p and p + 4, by the rules common to names and assets: it
- * begins where the one before ended (*end, which moves on), has max bytes at most, is valid UTF-8 and greater than the
- * one before. at is the record's offset.
+ * Reads the string of a record, whose offset and size are the u32 at p and p + 4, by the rules of names and assets. The
+ * string begins where the previous string ended (*end, which moves on), has at most max bytes, is valid UTF-8 and
+ * greater than the previous string. at is the record's offset.
  */
 static inline gqf_error gqfi_open_string(const gqf_file *f, uint64_t at, uint64_t *end, uint32_t max, bool first, gqf_string *s)
 {
@@ -867,7 +869,7 @@ static inline gqf_error gqfi_open_string(const gqf_file *f, uint64_t at, uint64_
 	return gqfi_error(GQF_OK, 0);
 }
 
-/* 4.3; *end becomes the end of the names' strings. */
+/* Checks 4.3. *end becomes the end of the names' strings. */
 static inline gqf_error gqfi_open_names(const gqf_file *f, uint64_t *end)
 {
 	gqf_string s = {NULL, 0};
@@ -894,7 +896,7 @@ static inline gqf_error gqfi_open_names(const gqf_file *f, uint64_t *end)
 
 static inline uint8_t gqfi_lower(char c) { return (uint8_t)(c >= 'A' && c <= 'Z' ? c + ('a' - 'A') : c); }
 
-/* Whether the first n characters of s are the len characters of text, but for the case of letters. */
+/* Reports whether the first n characters of s equal the len characters of text, ignoring case. */
 static inline bool gqfi_same_name(const gqf_string *s, size_t n, const char *text, size_t len)
 {
 	size_t i;
@@ -904,7 +906,7 @@ static inline bool gqfi_same_name(const gqf_string *s, size_t n, const char *tex
 	return n == len;
 }
 
-/* Whether a file can have this name in any directory of any system (5.6). */
+/* Reports whether a file can have this name in any directory of any system (5.6). */
 static inline bool gqfi_plain_file_name(const gqf_string *s)
 {
 	static const char *const reserved[] = {"con", "prn", "aux", "nul", "conin$", "conout$"};
@@ -932,7 +934,7 @@ static inline bool gqfi_equal(const gqf_string *s, const char *text)
 	return gqfi_compare(s->ptr, s->len, text, strlen(text)) == 0;
 }
 
-/* 4.6, 4.7, 5.6 and 5.7; *end, the end of the names' strings, becomes the end of all strings. */
+/* Checks 4.6, 4.7, 5.6 and 5.7. *end, the end of the names' strings, becomes the end of all strings. */
 static inline gqf_error gqfi_open_assets(const gqf_file *f, uint64_t *end)
 {
 	uint64_t data = f->section[GQF_SECTION_ASSET_DATA].offset, data_end = data + f->section[GQF_SECTION_ASSET_DATA].size;
@@ -952,7 +954,7 @@ static inline gqf_error gqfi_open_assets(const gqf_file *f, uint64_t *end)
 		for (k = 38; k < GQFI_ASSET; k++)
 			if (p[k] != 0)
 				return gqfi_error(GQF_RESERVED, at + k);
-		known = kind <= GQF_ASSET_FOLD; /* of another kind, nothing but the place is known */
+		known = kind <= GQF_ASSET_FOLD; /* only the place of an asset of an unknown kind is known */
 		if (kind < GQF_ASSET_CONFIG)
 			return gqfi_error(GQF_ENUM, at + 36);
 		if (known && codec > GQF_CODEC_ZSTD)
@@ -1021,8 +1023,8 @@ static inline bool gqfi_fits(const uint8_t *d, uint32_t n, uint32_t slices, bool
 }
 
 /*
- * Checks a payload record by itself; *end, the end of the preceding payload in the file, moves on. *newer says that the
- * packed header is unsupported, which is not an error.
+ * Checks a payload record by itself. *end, the end of the preceding payload in the file, moves on. *newer reports that
+ * the packed header is unsupported, which is no error.
  */
 static inline gqf_error gqfi_open_payload(const gqf_file *f, const gqfi_crc *crc, uint64_t at, uint32_t tensor, uint64_t *end,
                                           gqf_packed *h, bool *newer)
@@ -1054,8 +1056,8 @@ static inline gqf_error gqfi_open_payload(const gqf_file *f, const gqfi_crc *crc
 }
 
 /*
- * 8.1: the packed header that weights with header w demand of their companion of a kind, as *dtype and *cols (layout
- * plain, rows are those of w); false where they have no such companion.
+ * 8.1: the packed header of the companion of a kind that weights with header w must have: *dtype and *cols, layout
+ * plain, and the rows of w. False if weights with header w have no such companion.
  */
 static inline bool gqfi_companion(const gqf_packed *w, uint32_t kind, uint8_t *dtype, uint64_t *cols)
 {
@@ -1069,8 +1071,8 @@ static inline bool gqfi_companion(const gqf_packed *w, uint32_t kind, uint8_t *d
 }
 
 /*
- * 4.2 for all payloads of a tensor, whose dimensions are dims. A variant's slice 0 must have the companions that its
- * weights demand; the other slices must have payloads of the same kinds with the same packed headers.
+ * Checks 4.2 for all payloads of a tensor with dimensions dims. Slice 0 of a variant must have the companions that its
+ * weights demand. The other slices must have payloads of the same kinds with the same packed headers.
  */
 static inline gqf_error gqfi_open_payloads(const gqf_file *f, const gqfi_crc *crc, uint32_t tensor, const uint8_t *dims,
                                            uint64_t *end)
@@ -1080,7 +1082,7 @@ static inline gqf_error gqfi_open_payloads(const gqf_file *f, const gqfi_crc *cr
 	uint32_t slices = gqfi_u32(t + 24), variant, slice, kind = 0;
 
 	for (variant = 0; i < limit; variant++) {
-		bool newer, skipped = false; /* the variant is in a layout that is not known */
+		bool newer, skipped = false; /* the variant has an unknown layout */
 		uint64_t model = i, kinds = 0, j, cols; /* slice 0 has payloads model..model+kinds-1 */
 		uint8_t dtype;
 		gqf_packed h, weights;
@@ -1114,7 +1116,7 @@ static inline gqf_error gqfi_open_payloads(const gqf_file *f, const gqfi_crc *cr
 				return gqfi_error(GQF_COMPANION, at + 32);
 			}
 		}
-		/* Kinds ascend and the weights demand each of them, so the right number of them is all of them. */
+		/* Kinds ascend, and the weights demand each kind, so the right number of kinds means all kinds. */
 		for (j = 1, kind = GQF_KIND_SCALES; kind <= GQF_KIND_TABLE; kind++)
 			j += gqfi_companion(&weights, kind, &dtype, &cols);
 		if (!skipped && j != kinds)
@@ -1143,9 +1145,10 @@ static inline gqf_error gqfi_open_payloads(const gqf_file *f, const gqfi_crc *cr
 
 /*
  * 4.1, the number of names of each tensor. Each tensor is known to have one canonical name. This counts the *further*
- * names: all others that are not absorbed. There is no memory for a counter per tensor, so the counters cover a window of
- * tensors that starts at a tensor with further names; windows repeat until all such tensors are counted. Models have few
- * (a tied lm_head), so there is usually one pass or none. The total shows that the other tensors have no further names.
+ * names: all others that are not absorbed. There is no memory for a counter per tensor, so the counters cover a window
+ * of tensors that starts at a tensor with further names; windows repeat until all such tensors are counted. Models have
+ * few (a tied lm_head), so there is usually one pass or none. The total shows that the other tensors have no further
+ * names.
  */
 static inline gqf_error gqfi_open_name_counts(const gqf_file *f)
 {
@@ -1176,7 +1179,7 @@ static inline gqf_error gqfi_open_name_counts(const gqf_file *f)
 			if ((n[20] & 2) == 0 && tensor >= first && tensor - first < size && gqfi_u32(tensors + (size_t)tensor * GQFI_TENSOR) != i)
 				further[tensor - first]++;
 		}
-		for (i = 0; i < size; i++) /* a tensor that states no name at all, not even its canonical one, wraps around */
+		for (i = 0; i < size; i++) /* wraps around for a tensor that states no name, not even its canonical name */
 			if (gqfi_u32(tensors + (size_t)(first + i) * GQFI_TENSOR + 4) - 1 != further[i])
 				return gqfi_error(GQF_TENSOR_NAME_COUNT, gqfi_at(f, GQF_SECTION_TENSORS, first + i, GQFI_TENSOR) + 4);
 		first += size;
@@ -1184,7 +1187,7 @@ static inline gqf_error gqfi_open_name_counts(const gqf_file *f)
 	return gqfi_error(GQF_OK, 0);
 }
 
-/* 4.1 and 4.4, and the payloads of each tensor. */
+/* Checks 4.1 and 4.4, and the payloads of each tensor. */
 static inline gqf_error gqfi_open_tensors(const gqf_file *f, const gqfi_crc *crc)
 {
 	uint64_t dims = 0, payloads = 0, end = f->data_offset;
@@ -1242,9 +1245,9 @@ static inline gqf_error gqfi_open_tensors(const gqf_file *f, const gqfi_crc *crc
 
 /*
  * Opens the file of size bytes at data, which must stay there while f and pointers from it are used. data may have any
- * alignment (payloads are at multiples of 64 in the file). Makes the checks 1 to 6 of docs/FORMAT.md, chapter 9: the
- * whole directory with its checksums, but not the data region. Time is proportional to the directory (names: see
- * gqfi_open_name_counts). Do not use f after an error.
+ * alignment (payloads are at multiples of 64 in the file). gqf_open makes checks 1 to 6 of docs/FORMAT.md, chapter 9:
+ * it reads the whole directory with its checksums, but not the data region. Time is proportional to the directory
+ * (names: see gqfi_open_name_counts). Do not use f after an error.
  */
 static inline gqf_error gqf_open(const void *data, size_t size, gqf_file *f)
 {
@@ -1284,7 +1287,7 @@ static inline gqf_string gqfi_string(const gqf_file *f, const uint8_t *record)
 	return s;
 }
 
-/* Name i, in ascending order of the strings, absorbed ones included; false beyond the last. */
+/* Name i, in ascending order of the strings, including absorbed names; false beyond the last. */
 static inline bool gqf_name_at(const gqf_file *f, uint32_t i, gqf_name *n)
 {
 	const uint8_t *p;
@@ -1333,7 +1336,7 @@ static inline uint64_t gqf_dim(const gqf_file *f, const gqf_tensor *t, uint32_t 
 	return i < t->dim_count ? gqfi_u64(f->data + gqfi_at(f, GQF_SECTION_DIMS, (uint64_t)t->dims_first + i, GQFI_DIM)) : 0;
 }
 
-/* Finds a tensor by any of its names, of len bytes, by binary search. Folded names are not found. */
+/* Finds a tensor by any of its names, of len bytes, by binary search. Absorbed names are not found. */
 static inline bool gqf_find(const gqf_file *f, const char *name, size_t len, gqf_tensor *t)
 {
 	uint32_t low = 0, high = gqf_name_count(f);
@@ -1354,8 +1357,8 @@ static inline bool gqf_find(const gqf_file *f, const char *name, size_t len, gqf
 }
 
 /*
- * Payload i of the file; a tensor's are payload_first .. payload_first + payload_count - 1. False beyond the last. A
- * payload that is not known belongs to a variant in a layout of a newer version.
+ * Payload i of the file; false beyond the last. A tensor has the payloads payload_first .. payload_first +
+ * payload_count - 1. A payload that is not known belongs to a variant in a layout of a newer version.
  */
 static inline bool gqf_payload_at(const gqf_file *f, uint32_t i, gqf_payload *p)
 {
@@ -1364,7 +1367,7 @@ static inline bool gqf_payload_at(const gqf_file *f, uint32_t i, gqf_payload *p)
 	if (i >= gqf_payload_count(f))
 		return false;
 	r = f->data + gqfi_at(f, GQF_SECTION_PAYLOADS, i, GQFI_PAYLOAD);
-	for (weights = r; weights[24] != GQF_KIND_WEIGHTS; weights -= GQFI_PAYLOAD) { /* companions are behind their weights */
+	for (weights = r; weights[24] != GQF_KIND_WEIGHTS; weights -= GQFI_PAYLOAD) { /* companions follow their weights */
 	}
 	p->index = i;
 	p->offset = gqfi_u64(r);
@@ -1407,9 +1410,10 @@ static inline bool gqf_payload_find(const gqf_file *f, const gqf_tensor *t, uint
 }
 
 /*
- * The variant of a tensor to use on a CPU with these features (GQF_CPU_): of those that name no other features the first
- * that names most; else the first. Variants in unknown layouts, and where layouts is not NULL all in layouts without
- * their bit in *layouts (1 << GQF_LAYOUT_), are left out; false if none is left.
+ * Chooses the variant of a tensor for a CPU with these features (GQF_CPU_). Among the variants that need no other
+ * feature it is the first with most features; if there is none, it is the first variant. Variants in unknown layouts
+ * are left out, and if layouts is not NULL, variants in layouts without their bit in *layouts (1 << GQF_LAYOUT_). False
+ * if no variant is left.
  */
 static inline bool gqf_choose(const gqf_file *f, const gqf_tensor *t, uint32_t cpu, const uint64_t *layouts, uint32_t *variant)
 {
@@ -1433,7 +1437,7 @@ static inline bool gqf_choose(const gqf_file *f, const gqf_tensor *t, uint32_t c
 	return best > -2;
 }
 
-/* Whether the packed header in the data region is the one in the directory. */
+/* Reports whether the packed header in the data region equals its copy in the directory. */
 static inline gqf_error gqfi_packed_copy(const gqf_file *f, const gqf_payload *p)
 {
 	const uint8_t *copy = f->data + gqfi_at(f, GQF_SECTION_PAYLOADS, p->index, GQFI_PAYLOAD) + 32;
@@ -1441,9 +1445,9 @@ static inline gqf_error gqfi_packed_copy(const gqf_file *f, const gqf_payload *p
 }
 
 /*
- * The data of a payload, p->header.data_size bytes, in *data, after a look whether the packed header before them is the
- * one in the directory (chapter 9, 7). Which address they have modulo 64 is that of the whole file: map it, or load it
- * to a multiple of 64.
+ * Sets *data to the data of a payload, p->header.data_size bytes, after checking that the packed header before the data
+ * equals its copy in the directory (chapter 9, 7). The data are aligned to 64 bytes if the file is: map the file, or
+ * load it to a multiple of 64.
  */
 static inline gqf_error gqf_payload_data(const gqf_file *f, const gqf_payload *p, const void **data)
 {
@@ -1496,7 +1500,7 @@ static inline bool gqf_asset_find(const gqf_file *f, const char *name, size_t le
 	return false;
 }
 
-/* CRC32C of size bytes, as the format has it. Use it to check an asset that has been decompressed. */
+/* CRC32C of size bytes, as the format uses it. It can check a decompressed asset. */
 static inline uint32_t gqf_crc32c(const void *data, size_t size)
 {
 	gqfi_crc crc;
@@ -1506,7 +1510,7 @@ static inline uint32_t gqf_crc32c(const void *data, size_t size)
 
 /* ---- verification ----------------------------------------------------------------------------------------------- */
 
-/* Whether size bytes are the blocks of one frame, and the frame's checksum if it has one (RFC 8878, 3.1.1.2). */
+/* Reports whether size bytes are the blocks of one frame, and its checksum if it has one (RFC 8878, 3.1.1.2). */
 static inline bool gqfi_frame_ends(const uint8_t *p, uint64_t size, bool checksum)
 {
 	uint64_t at = 0, content;
@@ -1529,9 +1533,9 @@ static inline bool gqfi_frame_ends(const uint8_t *p, uint64_t size, bool checksu
 }
 
 /*
- * Whether the stored bytes of an asset under GQF_CODEC_ZSTD are as 5.7 demands: one frame (RFC 8878, 3.1.1) and nothing
- * else, without dictionary, that states that its content has raw_size bytes, with a window of 32 MiB at most. Look before
- * decompressing.
+ * Reports whether the stored bytes of an asset with GQF_CODEC_ZSTD obey 5.7: exactly one frame (RFC 8878, 3.1.1)
+ * without dictionary, whose header states raw_size as the size of its content, and a window of at most 32 MiB. Call it
+ * before decompressing.
  */
 static inline bool gqf_asset_frame_ok(const gqf_asset *a)
 {
@@ -1567,9 +1571,10 @@ static inline bool gqf_asset_frame_ok(const gqf_asset *a)
 }
 
 /*
- * Checks what gqf_open leaves: the packed headers against their copies, each block of the data region, the zeros between
- * payloads, and the assets (of compressed ones the frame's header; their raw_crc32c is for who decompresses them). Reads
- * the whole file. Gives the first finding. gqf_payload_check looks whether codes and scales make sense.
+ * Makes the checks that gqf_open leaves out: the packed headers against their copies, each block of the data region,
+ * the zeros between payloads, and the assets. Of a compressed asset it checks the frame's header; the caller compares
+ * raw_crc32c after decompressing. It reads the whole file and returns the first finding. gqf_payload_check checks the
+ * values of codes and scales.
  */
 static inline gqf_error gqf_verify_checksums(const gqf_file *f)
 {
@@ -1601,7 +1606,7 @@ static inline gqf_error gqf_verify_checksums(const gqf_file *f)
 		gqf_asset a;
 		gqf_asset_at(f, i, &a);
 		if (a.kind > GQF_ASSET_FOLD)
-			continue; /* nothing is known of it; its section's checksum covers what is stored */
+			continue; /* an unknown codec: the section's checksum covers the stored bytes */
 		if (a.codec == GQF_CODEC_ZSTD && !gqf_asset_frame_ok(&a))
 			return gqfi_error(GQF_ASSET_FRAME, (uint64_t)((const uint8_t *)a.stored - f->data));
 		if (a.codec == GQF_CODEC_STORED && gqfi_crc_of(&crc, a.stored, (size_t)a.stored_size) != a.raw_crc32c)
@@ -1612,7 +1617,7 @@ static inline gqf_error gqf_verify_checksums(const gqf_file *f)
 
 /* ---- panels (the checks of chapter 8) ---------------------------------------------------------------------------- */
 
-/* A panel of a payload whose layout has panels, and where its numbers are. */
+/* A panel of a payload whose layout has panels, and the offsets of its numbers. */
 typedef struct gqfi_panel {
 	const gqf_packed *h;
 	const uint8_t *data;
@@ -1620,9 +1625,9 @@ typedef struct gqfi_panel {
 	uint64_t stored; /* columns that are stored */
 	uint64_t group;  /* columns of a group */
 	uint64_t groups;
-	uint64_t block, record;        /* lowbit: bytes of 32 columns and of the numbers of a group */
-	uint64_t codes, group_bytes;   /* others: bytes before a group's codes, and of all of a group */
-	uint64_t scale, zero, sum, bias; /* others: where these are, of group 0 and row 0 */
+	uint64_t block, record;        /* lowbit: bytes of the codes of 32 columns, and of the record of a group */
+	uint64_t codes, group_bytes;   /* others: bytes before the codes of a group, and of a whole group */
+	uint64_t scale, zero, sum, bias; /* others: offsets for group 0 and row 0 */
 	uint64_t interleave;
 } gqfi_panel;
 
@@ -1683,7 +1688,7 @@ static inline void gqfi_panel_init(gqfi_panel *v, const gqf_packed *h)
 	}
 }
 
-/* The stored code of lane x out of a unit's planes, the first of which has its byte of the lane's position at p (8.3). */
+/* The stored code of lane x in a unit's planes (8.3). p is the byte of the first plane for the lane's position. */
 static inline int gqfi_plane_code(const uint8_t *p, uint32_t bits, uint32_t x)
 {
 	uint32_t n, u = 0;
@@ -1718,7 +1723,7 @@ static inline int gqfi_panel_code(const gqfi_panel *v, uint64_t r, uint64_t k)
 	if (gqfi_is_lowbit(h)) {
 		uint64_t half = h->kr / 2u, lane, b = k / 32;
 		lane = (k % 16 / half * (nr * half / 16) + r / (16 / half)) * 2 + k % 32 / 16;
-		/* the records before block b are those of the groups that end before it */
+		/* the records of the groups that end before block b precede it */
 		p = v->data + b * v->block + 32 * b / v->group * v->record + lane / 8 * 16 * bits + r % (16 / half) * half + k % half;
 		u = gqfi_plane_code(p, bits, (uint32_t)(lane % 8));
 		return bits == 4 || bits == 8 ? (u >> (bits - 1) != 0 ? u - (1 << bits) : u) : u - (1 << (bits - 1));
@@ -1751,7 +1756,7 @@ static inline int gqfi_panel_code(const gqfi_panel *v, uint64_t r, uint64_t k)
 	return bits == 2 ? u - 2 : u >= 8 ? u - 16 : u;
 }
 
-/* Where in the panel the scale, or the zero point, of a row and group is. */
+/* The offset in the panel of the scale, or the zero point, of a row and group. */
 static inline uint64_t gqfi_panel_number(const gqfi_panel *v, uint64_t r, uint64_t g, bool zero)
 {
 	const gqf_packed *h = v->h;
@@ -1769,7 +1774,7 @@ static inline float gqfi_float(uint32_t bits)
 	return f;
 }
 
-/* A scale as a float32; *ok says whether it is one of its dtype: finite, and not below the smallest (8.3). */
+/* A scale as a float32. *ok reports whether it is finite and at least the smallest scale of its dtype (8.3). */
 static inline float gqfi_scale(const uint8_t *p, uint32_t dtype, bool *ok)
 {
 	uint32_t bits = dtype == GQF_SCALE_F32 ? gqfi_u32(p) : gqfi_u16(p), low, exponent, shift = 0;
@@ -1791,7 +1796,7 @@ static inline float gqfi_scale(const uint8_t *p, uint32_t dtype, bool *ok)
 	return gqfi_float(bits);
 }
 
-/* The sum of a row of a lowbit panel; every product and sum is rounded by itself. */
+/* The sum of a row of a lowbit panel. Every product and every sum is rounded. */
 static inline uint32_t gqfi_lowbit_sum(const gqfi_panel *v, uint64_t r)
 {
 	const gqf_packed *h = v->h;
@@ -1823,7 +1828,7 @@ static inline uint32_t gqfi_lowbit_sum(const gqfi_panel *v, uint64_t r)
 
 static inline bool gqfi_finite(uint32_t bits) { return (bits & 0x7F800000u) != 0x7F800000u; }
 
-/* What a row past the last must hold: what the row last holds, or, if padding is not 1, that code and all else 0. */
+/* Checks a row past the last: it must repeat row last or, if padding is not 1, hold this code and zeros. */
 static inline uint64_t gqfi_check_padding(const gqfi_panel *v, uint64_t r, uint64_t last, int padding)
 {
 	const gqf_packed *h = v->h;
@@ -1855,7 +1860,7 @@ static inline uint64_t gqfi_check_padding(const gqfi_panel *v, uint64_t r, uint6
 	return UINT64_MAX;
 }
 
-/* What is wrong with row r of the panel, as its offset in the panel; UINT64_MAX if nothing is. */
+/* The offset in the panel of the first defect of row r; UINT64_MAX if there is none. */
 static inline uint64_t gqfi_check_row(const gqfi_panel *v, uint64_t r)
 {
 	const gqf_packed *h = v->h;
@@ -1925,8 +1930,8 @@ static inline bool gqfi_torchao_header(const uint8_t *p, const gqf_packed *h)
 
 /*
  * The checks of chapter 8 for the data of a payload, weights or companion: scales, sums, biases, codes past the last
- * column, rows past the last row. It gives GQF_PANEL with the offset of what is wrong, or of its panel. Nothing is wrong
- * with plain weights, with zero points, and with what is not known. It takes some 10 ns a weight.
+ * column, rows past the last row. The error is GQF_PANEL with the offset of the defect, or of its panel. Plain weights,
+ * zero points and unknown payloads pass. It takes about 10 ns a weight.
  */
 static inline gqf_error gqf_payload_check(const gqf_file *f, const gqf_payload *p)
 {
@@ -1939,7 +1944,7 @@ static inline gqf_error gqf_payload_check(const gqf_file *f, const gqf_payload *
 	if (p->kind == GQF_KIND_SCALES) {
 		gqf_payload w;
 		uint64_t size = gqf_dtype_bits(h->dtype) / 8;
-		gqf_payload_at(f, p->index - 1, &w); /* the weights are before their scales */
+		gqf_payload_at(f, p->index - 1, &w); /* the weights precede their scales */
 		for (i = 0; i < h->data_size; i += size) {
 			bool ok;
 			float scale = gqfi_scale(data + i, w.header.scale, &ok);
@@ -1965,7 +1970,7 @@ static inline gqf_error gqf_payload_check(const gqf_file *f, const gqf_payload *
 	gqfi_panel_init(&v, h);
 	for (i = 0; i * h->nr < h->rows; i++) {
 		uint64_t left = h->rows - i * h->nr, rows = left < h->nr ? left : h->nr;
-		/* Rows past the last: 1, as the last row; another number, that code and zeros. */
+		/* Rows past the last: 1: they repeat the last row; else: they hold this code and zeros. */
 		int padding = h->layout == GQF_LAYOUT_QSU2CXP || h->layout == GQF_LAYOUT_TORCHAO_LINEAR           ? 0
 			      : h->layout == GQF_LAYOUT_TORCHAO_KLEIDIAI && (rows & 1) != 0 && rows < h->nr ? -8
 			                                                                                     : 1;
@@ -1980,9 +1985,9 @@ static inline gqf_error gqf_payload_check(const gqf_file *f, const gqf_payload *
 }
 
 /*
- * Verifies one tensor: the packed headers of all its payloads against their copies, the checksums of the blocks that they
- * lie in, whoever else does, and with panels what gqf_payload_check looks at. Variants in unknown layouts are skipped but
- * for their checksums. Gives the first finding.
+ * Verifies one tensor: the packed headers of all its payloads against their copies, the checksums of all blocks that
+ * hold a byte of the tensor and, if panels is set, the checks of gqf_payload_check. Of variants in unknown layouts it
+ * checks the checksums only. It returns the first finding.
  */
 static inline gqf_error gqf_verify_tensor(const gqf_file *f, const gqf_tensor *t, bool panels)
 {

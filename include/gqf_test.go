@@ -1,13 +1,12 @@
 //go:build unix
 
-// Package include_test holds gqf.h, the loader in C, to what package formats/gqf
-// says of the same files.
+// Package include_test compares gqf.h, the loader in C, with package formats/gqf on the same files.
 //
-// The header is compiled, warnings being errors, as C11 and as C++11, for this
-// machine with the address and undefined-behaviour sanitizers, and for arm64,
-// which runs under qemu. testdata/driver.c prints all that it hands out of a file
-// and its verdicts on damaged files; docs/examples/gqf-list.c is compared with
-// gqf.Inspect. A missing compiler skips tests, or fails them if CI is set.
+// The header is compiled as C11 and as C++11, with warnings as errors: for this machine with the
+// address and undefined-behaviour sanitizers, and for arm64, which runs under qemu.
+// testdata/driver.c prints everything that the header returns for a file, and its verdicts on
+// damaged files. The output of docs/examples/gqf-list.c is compared with gqf.Inspect. A missing
+// compiler skips tests, or fails them if CI is set.
 package include_test
 
 import (
@@ -127,15 +126,14 @@ type sample struct {
 	name, path string
 }
 
-// quantized makes files of the bundled model, and one with experts, with the
-// quantizer.
+// quantized quantizes the bundled model and a model with experts.
 func quantized(t testing.TB) []sample {
 	t.Helper()
 	dir := t.TempDir()
 	f32 := quantizer.Recipe{Bits: 2, Group: quantizer.PerChannel, ScaleDtype: packing.ScaleF32, Tile: packing.Tile{NR: 4, KR: 8, SR: 2}, EmbeddingBits: 5, EmbeddingGroup: 64}
 	asymmetric := quantizer.Recipe{Bits: 3, Group: 48, Mapping: gqf.MappingAsymmetric, ScaleDtype: packing.ScaleF16, Tile: packing.Tile{NR: 8, KR: 8, SR: 2}}
 	positive := quantizer.Recipe{Mapping: gqf.MappingSymmetric, PositiveScales: true, Rules: []quantizer.Rule{
-		{Match: "model.embed_tokens.weight", Skip: true}, // with it, lm_head is shared and kept
+		{Match: "model.embed_tokens.weight", Skip: true}, // with it, lm_head is shared and unquantized
 		{Match: "re:.*down_proj.*", Bits: 7, Group: 16},
 	}}
 	books := "../testdata/books1.3M-bf16"
@@ -203,8 +201,7 @@ func fused(t testing.TB, modelType, name string, shape ...int64) string {
 	return dir
 }
 
-// allSamples adds to the quantized files one with all that a file can hold, and one
-// that holds nothing.
+// allSamples adds to the quantized files a file with every feature of the format, and an empty file.
 func allSamples(t testing.TB) []sample {
 	t.Helper()
 	write := func(name string, b []byte) sample {
@@ -217,8 +214,8 @@ func allSamples(t testing.TB) []sample {
 	return append(quantized(t), write("everything", everything(t)), write("empty", newFixture().build(t)))
 }
 
-// TestDump compares every field of every record, and the bytes of payloads and
-// assets by their CRC32C, as each toolchain gets at them.
+// TestDump compares every field of every record, and the CRC32C of payloads and assets, for each
+// toolchain.
 func TestDump(t *testing.T) {
 	samples := allSamples(t)
 	for _, tc := range toolchains {
@@ -272,7 +269,7 @@ func TestExample(t *testing.T) {
 	}
 }
 
-// TestLimits demands the limits that a program sets before it includes the header.
+// TestLimits checks that limits apply that a program defines before it includes the header.
 func TestLimits(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "everything.gqf")
 	if err := os.WriteFile(path, everything(t), 0o666); err != nil {
@@ -287,7 +284,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// dump is what driver.c prints for the same file.
+// dump is the output that driver.c must print for the file.
 func dump(f *gqf.File) string {
 	var b strings.Builder
 	flag := func(x bool) int {
@@ -299,7 +296,7 @@ func dump(f *gqf.File) string {
 	next := 0
 	for i := range f.Len() {
 		t := f.Tensor(i)
-		var payloads []gqf.Payload // with those of variants that are skipped
+		var payloads []gqf.Payload // including the payloads of variants that are skipped
 		for ; next < f.NumPayloads() && f.Payload(next).Tensor == i; next++ {
 			payloads = append(payloads, f.Payload(next))
 		}
@@ -369,7 +366,7 @@ func dumpHeader(h packing.Header) string {
 
 func crc(b []byte) uint32 { return testshared.CRC32C(b) }
 
-// listing is what the example prints, without the columns' alignment.
+// listing is the output of the example, without the columns' alignment.
 func listing(t testing.TB, path string) []string {
 	f, err := gqf.Open(path, gqf.Options{})
 	if err != nil {
@@ -451,7 +448,7 @@ func listing(t testing.TB, path string) []string {
 	return collapse(b.String())
 }
 
-// shown is how the example prints a string of the file: safe for a terminal.
+// shown is a string of the file as the example prints it, safe for a terminal.
 func shown(s string) string {
 	var b strings.Builder
 	for _, r := range s {
@@ -464,7 +461,7 @@ func shown(s string) string {
 	return b.String()
 }
 
-// collapse cuts text into lines, drops empty ones and makes every run of blanks one.
+// collapse cuts text into lines, drops empty lines and turns every run of blanks into one blank.
 func collapse(text string) []string {
 	var lines []string
 	for line := range strings.Lines(text) {

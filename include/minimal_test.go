@@ -19,7 +19,7 @@ import (
 )
 
 // TestMinimalReader compiles the reader on the first page of docs/FORMAT.md as it stands, and
-// compares all weights that it reads out of files of gq.
+// compares all weights that it reads from files of gq.
 func TestMinimalReader(t *testing.T) {
 	if _, err := exec.LookPath("gcc"); err != nil {
 		if os.Getenv("CI") != "" {

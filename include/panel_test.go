@@ -72,7 +72,7 @@ func panelFiles(t testing.TB) map[string][]byte {
 }
 
 // TestPanels compares the verdicts of gqf_verify_tensor and of gqf.File.Verify on thousands of
-// payloads with a byte changed behind right checksums.
+// payloads with a changed byte and correct checksums.
 func TestPanels(t *testing.T) {
 	for _, test := range []struct {
 		toolchain
@@ -134,7 +134,7 @@ func TestPanels(t *testing.T) {
 	}
 }
 
-// panelVerdict is what driver.c prints of a file with one tensor.
+// panelVerdict is the output that driver.c must print for a file with one tensor.
 func panelVerdict(t testing.TB, b []byte) string {
 	t.Helper()
 	f, err := gqf.OpenBytes(b, gqf.Options{})

@@ -21,7 +21,7 @@ import (
 
 var le = binary.LittleEndian
 
-// The places of docs/FORMAT.md that mutations aim at.
+// Offsets in docs/FORMAT.md that mutations change.
 const (
 	headerSize  = 256
 	secTensors  = 0
@@ -35,13 +35,13 @@ const (
 
 var recordSizes = [8]int{48, 96, 32, 8, 1, 48, 1, 4}
 
-// section gives the bytes of a section, nil where the header puts it out of the file.
+// section returns the bytes of a section; nil if the header places it outside the file.
 func section(b []byte, sec int) []byte { return testshared.Section(b, sec) }
 
 func sealFront(b []byte) { testshared.SealFront(b) }
 func sealAll(b []byte)   { testshared.Seal(b) }
 
-// edges are numbers at which something may break, or a number near old.
+// edges returns a number at a limit, or a number near old.
 func edges(r *rand.Rand, old uint64) uint64 {
 	switch r.IntN(3) {
 	case 0:
@@ -56,7 +56,7 @@ func edges(r *rand.Rand, old uint64) uint64 {
 func mutate(good []byte, seed uint64) []byte {
 	r := rand.New(rand.NewPCG(seed, 9))
 	b := bytes.Clone(good)
-	front := int(le.Uint64(b[32+24*secChecks:])) + 64 // the end of what is not a gap before the data
+	front := int(le.Uint64(b[32+24*secChecks:])) + 64 // the end of the directory, before the gap
 	if seed%11 == 0 {                                 // truncated or extended
 		n := max(0, len(b)+[]int{-r.IntN(len(b)), -64, -1, 1, 64, r.IntN(300)}[r.IntN(6)])
 		if r.IntN(4) == 0 {
@@ -129,9 +129,8 @@ func mutate(good []byte, seed uint64) []byte {
 	return b
 }
 
-// structural are changes that keep most of the rules, so that the others are tried
-// one by one: what random ones seldom reach. Each is applied to a copy of a file and
-// sealed.
+// structural are changes that break one or few rules, which random changes seldom do. Each is
+// applied to a copy of a file, whose checksums are then corrected.
 func structural(good []byte) []func(b []byte) {
 	var list []func(b []byte)
 	add := func(change func(b []byte)) { list = append(list, change) }
@@ -148,7 +147,7 @@ func structural(good []byte) []func(b []byte) {
 				add(func(b []byte) { record(b, secPayloads, i)[32+4+field] = value })
 			}
 		}
-		// A plain payload of as many bytes in the place of any.
+		// A plain payload of the same size replaces a payload.
 		add(func(b []byte) {
 			h := record(b, secPayloads, i)[32:]
 			copy(h, packing.PlainHeader(packing.U8, 1, le.Uint64(h[40:])).Append(nil))
@@ -192,7 +191,7 @@ func structural(good []byte) []func(b []byte) {
 			}
 		}
 	}
-	// What UTF-8, names and names of files forbid, or just allow, in many places.
+	// Strings that the rules of UTF-8, names and file names forbid or just allow, in many places.
 	forbidden := []string{"\x00", "\x1f", " ", "~", "\x7f", "/", "\\", ":", "*", "?", "\"", "<", ">", "|", ".", "A.TXT", "nul.", "CoM7", "\x80", "\xc0\x80", "\xc3\xa9", "\xed\xa0\x80", "\xed\x9f\xbf",
 		"\xf4\x8f\xbf\xbf", "\xf4\x90\x80\x80", "\xe0\x9f\xbf", "\xef\xbf\xbf", "\xf0\x8f\xbf\xbf", "\xff"}
 	for i := 0; i < len(section(good, secStrings)); i += 3 {
@@ -209,12 +208,12 @@ func structural(good []byte) []func(b []byte) {
 	return list
 }
 
-// consistent are changes of several places that break one rule and keep all others.
+// consistent are changes of several fields that break one rule and keep all others.
 func consistent(good []byte) []func(b []byte) {
 	record := func(b []byte, sec, i int) []byte { return section(b, sec)[i*recordSizes[sec]:] }
 	last := func(sec int) int { return len(section(good, sec))/recordSizes[sec] - 1 }
 	list := []func(b []byte){
-		func(b []byte) { // the checksums are 64 bytes behind their place
+		func(b []byte) { // the checksums are 64 bytes after their place
 			sums := bytes.Clone(section(b, secChecks))
 			clear(section(b, secChecks))
 			le.PutUint64(b[32+24*secChecks:], le.Uint64(b[32+24*secChecks:])+64)
@@ -235,7 +234,7 @@ func consistent(good []byte) []func(b []byte) {
 			record(b, secTensors, last(secTensors))[12]--
 			copy(record(b, secDims, last(secDims)-2), section(b, secDims)[8*(last(secDims)-1):])
 		},
-		func(b []byte) { b[len(b)-1] = 1 }, // in the gap behind the last payload
+		func(b []byte) { b[len(b)-1] = 1 }, // in the gap after the last payload
 		func(b []byte) { // a variant of a newer layout, with a companion of another one
 			record(b, secPayloads, 2)[32+6], record(b, secPayloads, 3)[32+6] = 99, 98
 		},
@@ -244,7 +243,7 @@ func consistent(good []byte) []func(b []byte) {
 		},
 	}
 	for i := range last(secNames) + 1 {
-		list = append(list, func(b []byte) { // a absorbed name becomes one more of its tensor's
+		list = append(list, func(b []byte) { // an absorbed name becomes another name of its tensor
 			record(b, secNames, i)[20] = 1
 		})
 	}
@@ -257,9 +256,9 @@ func consistent(good []byte) []func(b []byte) {
 	return list
 }
 
-// otherCompanions are changes of one packed header, in all slices, after which
-// companions are not those that the weights demand, or a plain payload has other
-// elements than its tensor. All else, the sizes included, is right.
+// otherCompanions are changes of one packed header, in all slices. Afterwards companions do not fit
+// the weights, or the elements of a plain payload do not fit its tensor. Everything else, including
+// the sizes, is correct.
 func otherCompanions(t testing.TB, good []byte) []func(b []byte) {
 	var list []func(b []byte)
 	sameSize := map[packing.Dtype][]packing.Dtype{
@@ -333,7 +332,7 @@ func otherCompanions(t testing.TB, good []byte) []func(b []byte) {
 	return list
 }
 
-// TestCompanions demands that both readers refuse companions that do not fit.
+// TestCompanions checks that both readers refuse companions that do not fit.
 func TestCompanions(t *testing.T) {
 	good := everything(t)
 	list := otherCompanions(t, good)
@@ -363,8 +362,7 @@ func TestCompanions(t *testing.T) {
 	}
 }
 
-// TestStringSizes takes a byte from the string before one that is as long as it may
-// be.
+// TestStringSizes moves the start of a string of the maximum length one byte down.
 func TestStringSizes(t *testing.T) {
 	x := newFixture()
 	i := x.tensor(gqf.TensorSpec{Name: "ab", Dtype: packing.U8}, gqf.PayloadSpec{Header: packing.PlainHeader(packing.U8, 1, 1)})
@@ -389,7 +387,7 @@ func TestStringSizes(t *testing.T) {
 	}
 }
 
-// edits describes b to driver.c as changes of base.
+// edits describes b to driver.c as the changes of base.
 func edits(dst, base, b []byte) []byte {
 	type run struct{ from, to int }
 	var runs []run
@@ -422,7 +420,7 @@ func edits(dst, base, b []byte) []byte {
 	return dst
 }
 
-// class is what kind of error a Go reader's is, as driver.c counts.
+// class is the number that driver.c gives to a kind of error of the Go reader.
 func class(t testing.TB, err error) int {
 	if err == nil {
 		return 0
@@ -439,11 +437,11 @@ func class(t testing.TB, err error) int {
 	return 2
 }
 
-// A verdict is what a reader says of a file.
+// A verdict is a reader's result for a file.
 type verdict struct {
-	open, verify int    // class; verify is 0 where open is not
+	open, verify int    // classes; verify is 0 if open is not
 	dump         uint32 // CRC32C of the dump
-	zstd         bool   // a compressed asset is damaged behind its frame's header, which gqf.h cannot see
+	zstd         bool   // a compressed asset is damaged after its frame's header, which gqf.h cannot find
 	message      string
 }
 
@@ -468,9 +466,8 @@ func goVerdict(t testing.TB, b []byte) verdict {
 	return v
 }
 
-// differ hands files to another reader and compares its verdicts with those of Go: file(i)
-// is good after one change, or after several. It returns how many were opened, and how
-// many of these verified.
+// differ compares the verdicts of another reader and of Go's on files: file(i) is good after one or
+// several changes. It returns how many files were opened, and how many of them verified.
 func differ(t *testing.T, other reader, good []byte, several bool, n int, file func(i int) []byte) (opened, verified int) {
 	t.Helper()
 	run := other.driver(t)
@@ -506,12 +503,11 @@ func differ(t *testing.T, other reader, good []byte, several bool, n int, file f
 				verified++
 			}
 		}
-		// A damaged asset may be the only damage, and is one that gqf.h cannot find if it is
-		// compressed.
+		// gqf.h cannot find damage in a compressed asset.
 		if w.zstd {
 			got.verify, got.dump = w.verify, w.dump
 		}
-		// Where several rules are broken, which one a reader meets first is up to it.
+		// If several rules are broken, readers may report different ones.
 		if several && got.open > 0 && w.open > 0 {
 			got.open = w.open
 		}
@@ -527,14 +523,14 @@ func differ(t *testing.T, other reader, good []byte, several bool, n int, file f
 	return opened, verified
 }
 
-// TestMutations gives both readers thousands of damaged files.
+// TestMutations compares both readers on thousands of damaged files.
 func TestMutations(t *testing.T) {
 	good := everything(t)
 	changes := structural(good)
 	for _, test := range []struct {
 		toolchain
 		random int // changes
-		share  int // of the structural changes: one in this many
+		share  int // one in this many structural changes is tested
 	}{{sanitized, 3000, 4}, {optimized, 4000, 3}, {arm64, 500, 61}, {arm64CRC, 200, 97}} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -559,7 +555,7 @@ func TestMutations(t *testing.T) {
 	}
 }
 
-// TestQuantizedMutations does the same to real files, which are larger.
+// TestQuantizedMutations does the same with quantized models, which are larger.
 func TestQuantizedMutations(t *testing.T) {
 	for _, s := range quantized(t) {
 		good, err := os.ReadFile(s.path)
@@ -576,7 +572,7 @@ func TestNameCounts(t *testing.T) {
 	const tensors = 5000
 	x := newFixture()
 	for i := range tensors {
-		name := fmt.Sprintf("%05d", i*7919%100003) // the order of names is not that of tensors
+		name := fmt.Sprintf("%05d", i*7919%100003) // names and tensors have different orders
 		x.tensor(gqf.TensorSpec{Name: name, Shape: []int64{1}, Dtype: packing.U8}, gqf.PayloadSpec{Header: packing.PlainHeader(packing.U8, 1, 1)})
 		for k := range []int{0, 1, 0, 3}[i%4] {
 			x.name(gqf.NameSpec{Name: fmt.Sprintf("%d %05d", k, i*104729%99991), Tensor: i, SourceFile: -1})
@@ -601,7 +597,7 @@ func TestNameCounts(t *testing.T) {
 			names := section(b, secNames)
 			a, c := names[r.IntN(len(names)/32)*32:], names[r.IntN(len(names)/32)*32:]
 			a[8], a[9], c[8], c[9] = c[8], c[9], a[8], a[9]
-		case 4: // a absorbed name counts for nothing
+		case 4: // an absorbed name does not count
 			names := section(b, secNames)
 			names[r.IntN(len(names)/32)*32+20] = 3
 		}
@@ -613,13 +609,13 @@ func TestNameCounts(t *testing.T) {
 	}
 }
 
-// onlyBits is the width of the codes of layouts that have one.
+// onlyBits has the layouts with a single width of codes, and this width.
 var onlyBits = map[packing.Layout]uint8{
 	packing.LayoutQSI4CXP: 4, packing.LayoutQSI4C32PF16: 4, packing.LayoutQSI8CXP: 8,
 	packing.LayoutQAI4C32P: 4, packing.LayoutQSU2CXP: 2, packing.LayoutTorchAOKleidiAI: 4,
 }
 
-// randomHeader gives 64 bytes that are mostly those of a valid packed header.
+// randomHeader returns 64 bytes in which most fields of a packed header are valid.
 func randomHeader(r *rand.Rand) []byte {
 	pick := func(list ...uint64) uint64 { return list[r.IntN(len(list))] }
 	l := packing.Layouts[r.IntN(len(packing.Layouts))]
@@ -693,8 +689,8 @@ func rawHeader(h packing.Header, size uint64) []byte {
 	return le.AppendUint32(b, crc(b))
 }
 
-// TestPackedHeaders compares gqf_packed_read with packing.ParseHeader: what is
-// allowed in each layout, and the sizes of data.
+// TestPackedHeaders compares gqf_packed_read with packing.ParseHeader: the fields that each layout
+// allows, and the sizes of data.
 func TestPackedHeaders(t *testing.T) {
 	for _, test := range []struct {
 		toolchain
