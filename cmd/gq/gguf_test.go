@@ -21,7 +21,7 @@ func ggufFile(ts *testscript.TestScript, _ bool, args []string) {
 	}
 	tensors := []gguf.TensorInfo{
 		{Name: "token_embd.weight", Dims: []int64{256, 8}, Type: gguf.Q4_K}, {Name: "blk.0.attn_q.weight", Dims: []int64{256, 4}, Type: gguf.Q4_0},
-		{Name: "blk.0.ffn_down_exps.weight", Dims: []int64{256, 2, 3}, Type: gguf.IQ4_XS}, {Name: "blk.0.ffn_up.weight", Dims: []int64{256, 2}, Type: gguf.IQ2_S},
+		{Name: "blk.0.ffn_down_exps.weight", Dims: []int64{256, 2, 3}, Type: gguf.IQ4_XS}, {Name: "blk.0.ffn_up.weight", Dims: []int64{256, 2}, Type: gguf.I16},
 		{Name: "output_norm.weight", Dims: []int64{256}, Type: gguf.F32},
 	}
 	l, err := gguf.NewLayout([]gguf.Pair{

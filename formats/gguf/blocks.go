@@ -84,6 +84,9 @@ var codecs = [len(typeTable)]*codec{
 	Q8_1: {unpack: unpackQ8_1}, Q8_K: {unpack: unpackQ8_K}, IQ4_NL: {unpack: unpackIQ4_NL},
 	IQ4_XS: {unpack: unpackIQ4_XS, group: 32}, TQ1_0: {unpack: unpackTQ1_0}, TQ2_0: {unpack: unpackTQ2_0},
 	MXFP4: {unpack: unpackMXFP4},
+	IQ1_S: {unpack: unpackIQ1_S, group: 32}, IQ1_M: {unpack: unpackIQ1_M, group: 16}, IQ2_XXS: {unpack: unpackIQ2_XXS, group: 32},
+	IQ2_XS: {unpack: unpackIQ2_XS, group: 16}, IQ2_S: {unpack: unpackIQ2_S, group: 16},
+	IQ3_XXS: {unpack: unpackIQ3_XXS, group: 32}, IQ3_S: {unpack: unpackIQ3_S, group: 32},
 }
 
 // codec returns the codec of a type, or nil.
@@ -94,8 +97,7 @@ func (t TensorType) codec() *codec {
 	return codecs[t]
 }
 
-// Decodable reports whether Decode knows the type. It knows all but integers, F64, and the IQ1,
-// IQ2 and IQ3 types, whose codes are points of lattices.
+// Decodable reports whether Decode knows the type. It knows all but integers and F64.
 func (t TensorType) Decodable() bool {
 	return t.codec() != nil || t == F32 || t == F16 || t == BF16 || t == NVFP4
 }
