@@ -210,7 +210,7 @@ func (j *quantizeJob) open(ck *safetensors.Checkpoint) (err error) {
 	return nil
 }
 
-// The stages of Quantize, besides those of Measure.
+// The stages of Quantize. Measure has further stages.
 const (
 	stageText      = "writing text"
 	stageFold      = "folding"

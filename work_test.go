@@ -22,7 +22,7 @@ import (
 
 const bundled = "testdata/books1.3M-bf16"
 
-// listener is a Progress that records what it is told, and calls a function when units are done.
+// listener is a Progress that records all calls, and calls a function when units are done.
 type listener struct {
 	mu     sync.Mutex
 	done   func(stage string, units int64) // in all; nil: nothing

@@ -149,7 +149,7 @@ func TestNestedGemma3(t *testing.T) {
 	}
 }
 
-// TestLongSequence fills several pages, some of which a window releases again.
+// TestLongSequence fills several pages. A window releases some of them again.
 func TestLongSequence(t *testing.T) {
 	n, names := 3*pageTokens+77, []string{"gemma3", "llama3", "mistral"}
 	if testing.Short() {

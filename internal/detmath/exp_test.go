@@ -106,8 +106,8 @@ func TestTanh32(t *testing.T) {
 	}
 }
 
-// checkFloat32 compares fn with ref for arguments of all magnitudes up to that of the bits given,
-// of both signs.
+// checkFloat32 compares fn with ref for arguments of both signs and of all magnitudes up to the
+// float with the bits last.
 func checkFloat32(t *testing.T, fn func(float32) float32, ref func(float64) float64, last uint32) {
 	step := uint32(997)
 	if testing.Short() {

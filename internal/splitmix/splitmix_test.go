@@ -2,7 +2,7 @@ package splitmix
 
 import "testing"
 
-// The numbers are those of the authors' reference in C (prng.di.unimi.it/splitmix64.c) for the seed
+// The authors' reference in C (prng.di.unimi.it/splitmix64.c) gives these numbers for the seed
 // 1234567.
 func TestNext(t *testing.T) {
 	s := Source(1234567)

@@ -25,7 +25,7 @@ type Options struct {
 	Threads []int
 	// CacheBytes is the size of the last-level cache. Default: CacheBytes().
 	CacheBytes int64
-	// Rounds is the number of rounds of which a figure is the median. Default: 5.
+	// Rounds is the number of rounds; a figure is the median over rounds. Default: 5.
 	Rounds int
 	// Time is the duration of all rounds of a figure together. A figure has at least one round and
 	// a round at least one call. Default: half a second.
@@ -107,7 +107,7 @@ type Figure struct {
 
 	Bytes   int64   `json:"bytes"`   // of the packed weights
 	Copies  int     `json:"copies"`  // copies of the weights, used in turn
-	Rounds  int     `json:"rounds"`  // rounds of which the figures are medians
+	Rounds  int     `json:"rounds"`  // rounds; figures are medians over rounds
 	Seconds float64 `json:"seconds"` // of a call
 
 	GBps     float64 `json:"gb_per_second"` // 1e9 bytes of packed weights

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/term"
 )
 
-// Color reports whether output to w may be coloured: w, or the file below the App.Writer that Run
-// makes, is a terminal that understands escape sequences, and the environment does not refuse
+// Color reports whether output to w may be coloured. w, or the file below the App.Writer that Run
+// sets, must be a terminal that interprets escape sequences, and the environment must not refuse
 // colours (NO_COLOR, see no-color.org, or TERM=dumb).
 func Color(w io.Writer) bool {
 	if o, ok := w.(*output); ok {

@@ -4,6 +4,6 @@ package cmdline
 
 import "os"
 
-// enableEscapes reports that terminals interpret escape sequences, which only Windows has to be
-// asked for.
+// enableEscapes reports that terminals interpret escape sequences. Only on Windows a program has to
+// enable that.
 func enableEscapes(*os.File) bool { return true }

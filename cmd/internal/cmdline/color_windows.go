@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// enableEscapes has a console interpret escape sequences, and reports whether it does. Consoles
+// enableEscapes makes a console interpret escape sequences, and reports whether it can. Consoles
 // before Windows 10 cannot.
 func enableEscapes(f *os.File) bool {
 	console := windows.Handle(f.Fd())

@@ -10,7 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// ErrShell reports a shell that there is no completion script for.
+// ErrShell reports a shell without a completion script.
 var ErrShell = errors.New("no completion script for this shell")
 
 var completions = map[string]func(words []completionWords) string{
@@ -20,7 +20,7 @@ var completions = map[string]func(words []completionWords) string{
 // Shells lists the shells that Completion knows.
 func Shells() []string { return []string{"bash", "zsh", "fish", "powershell"} }
 
-// Completion writes a script that makes a shell complete app's commands and flags, and files. The
+// Completion writes a script with which a shell completes app's commands and flags, and files. The
 // script holds the words of this build. It fails with ErrShell for a shell that it does not know.
 func Completion(w io.Writer, app *cli.App, shell string) error {
 	script := completions[shell]
@@ -31,7 +31,7 @@ func Completion(w io.Writer, app *cli.App, shell string) error {
 	return err
 }
 
-// completionWords are what may follow a command's words.
+// completionWords are the words that may follow a command.
 type completionWords struct {
 	path     string // "gq quantize"
 	usage    string
@@ -44,7 +44,7 @@ type completionWord struct {
 	valued      bool
 }
 
-// wordsOf lists the words of a command and of all below it.
+// wordsOf lists the words of a command and of all its subcommands.
 func wordsOf(path, usage string, commands []*cli.Command, flags []cli.Flag) []completionWords {
 	w := completionWords{path: path, usage: usage}
 	var below []completionWords
@@ -80,7 +80,7 @@ func namesOf(words []completionWord) []string {
 	return list
 }
 
-// valued lists the flags that take a value, which is completed as a file.
+// valued lists the flags that take a value. Values are completed as files.
 func (w completionWords) valued() []string {
 	var list []string
 	for _, f := range w.flags {
@@ -123,7 +123,7 @@ complete -F _gq gq
 	return b.String()
 }
 
-// zshQuote quotes a description within single quotes, where _arguments gives : and [] a meaning.
+// zshQuote quotes a description within single quotes. _arguments gives : and [] a meaning.
 func zshQuote(s string) string {
 	return strings.NewReplacer("'", `'\''`, ":", `\:`, "[", `\[`, "]", `\]`).Replace(s)
 }

@@ -7,7 +7,7 @@ func Threads() cli.Flag {
 	return &cli.IntFlag{Name: "threads", Category: Advanced, DefaultText: "every CPU", Usage: "`N`: workers; the result does not depend on it"}
 }
 
-// JSON is the flag --json, which prints what instead of a text for people.
+// JSON is the flag --json. what names the thing that is printed.
 func JSON(what string) cli.Flag {
 	return &cli.BoolFlag{Name: "json", Usage: "print " + what + " as JSON"}
 }

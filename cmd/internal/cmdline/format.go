@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Bytes writes a number of bytes with three digits and a decimal unit: "999 B",
-// "1.23 kB", "45.6 MB", "2.47 GB".
+// Bytes writes a number of bytes with three digits and a decimal unit: "999 B", "1.23 kB", "45.6
+// MB".
 func Bytes(n int64) string {
 	if n < 1000 {
 		return fmt.Sprintf("%d B", n)
@@ -15,7 +15,7 @@ func Bytes(n int64) string {
 	x := float64(n)
 	const units = "kMGTPE" // an int64 is below 9.3 EB
 	unit := -1
-	for x >= 999.5 { // what would print as 1000
+	for x >= 999.5 { // would print as 1000
 		x /= 1000
 		unit++
 	}

@@ -20,8 +20,8 @@ const Advanced = "Advanced"
 // helpColumn is where the descriptions of flags and commands begin.
 const helpColumn = 28
 
-// help writes help for a command of app, or for app itself where c is nil. path is the words that
-// call it. all includes the flags of the category Advanced.
+// help writes help for a command of app, or for app itself if c is nil. path has the words that
+// call the command. all includes the flags of the category Advanced.
 func help(w io.Writer, app *cli.App, c *cli.Command, path string, all bool, width int) error {
 	if c == nil {
 		c = &cli.Command{Usage: app.Usage, UsageText: app.UsageText, Description: app.Description, Subcommands: app.Commands, Flags: app.Flags, ArgsUsage: "COMMAND"}
@@ -70,7 +70,7 @@ func help(w io.Writer, app *cli.App, c *cli.Command, path string, all bool, widt
 }
 
 // helpWidth returns the number of columns that help may use: the terminal's, between 40 and 100, or
-// 80 where standard output is no terminal.
+// 80 if standard output is no terminal.
 func helpWidth() int {
 	if width, _, err := term.GetSize(int(os.Stdout.Fd())); err == nil && width > 0 {
 		return min(max(width, 40), 100)
@@ -78,7 +78,7 @@ func helpWidth() int {
 	return 80
 }
 
-// page is help as it is written.
+// page collects the text of help.
 type page struct {
 	bytes.Buffer
 	width int
@@ -110,7 +110,7 @@ func (p *page) text(s string) {
 	flush()
 }
 
-// paragraph writes words in lines of the page's width, each behind an indentation.
+// paragraph writes words in indented lines of the page's width.
 func (p *page) paragraph(indent, s string) {
 	column := 0
 	for _, word := range strings.Fields(s) {

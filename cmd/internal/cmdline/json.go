@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// PrintJSON writes v as indented JSON with a newline at the end, without escapes for
-// HTML. The elements of lists that are fields of v, if that is a struct, are written
-// one by one: encoding/json would hold the text of 200,000 tensors twice (700 MB).
+// PrintJSON writes v as indented JSON with a newline at the end, without escapes for HTML. If v is
+// a struct, the elements of lists in its fields are written one by one: encoding/json would hold
+// the text of 200,000 tensors twice (700 MB).
 func PrintJSON(w io.Writer, v any) error {
 	p := &jsonPrinter{w: w}
 	p.encoder = json.NewEncoder(&p.text)
@@ -50,8 +50,8 @@ func (p *jsonPrinter) value(indent string, v any) {
 	}
 }
 
-// fields writes a struct that is not nested in another, by the rules of encoding/json
-// for names, omitempty and embedded structs.
+// fields writes the outermost struct by the rules of encoding/json for names, omitempty and
+// embedded structs.
 func (p *jsonPrinter) fields(s reflect.Value) {
 	before := "{\n  "
 	for _, f := range reflect.VisibleFields(s.Type()) {

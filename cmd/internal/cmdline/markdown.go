@@ -40,7 +40,7 @@ func eachCommand(path string, list []*cli.Command, visit func(path string, c *cl
 	}
 }
 
-// markdownPage is the reference as it is written.
+// markdownPage collects the text of the reference.
 type markdownPage struct{ page }
 
 // command writes a section: a description, the usage, examples and flags.
@@ -67,7 +67,7 @@ func (m *markdownPage) command(path string, c *cli.Command) {
 	}
 }
 
-// prose writes paragraphs and an empty line behind them.
+// prose writes paragraphs and an empty line after them.
 func (m *markdownPage) prose(s string) {
 	if s != "" {
 		m.text(escape(s))
@@ -79,7 +79,7 @@ func (m *markdownPage) row(cells ...string) {
 	m.WriteString("| " + strings.Join(cells, " | ") + " |\n")
 }
 
-// escape has characters stand for themselves that Markdown gives a meaning, in tables too.
+// escape escapes the characters that have a meaning in Markdown or its tables.
 func escape(s string) string {
 	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "<", `\<`, "|", `\|`).Replace(s)
 }

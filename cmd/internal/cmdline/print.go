@@ -25,8 +25,8 @@ func Shape(dims []int64) string {
 	return b.String()
 }
 
-// Text makes a string from a file fit for a terminal: as it is, or quoted where it is
-// empty, or has characters that would not show as themselves, or looks quoted.
+// Text makes a string from a file safe for a terminal. It quotes the string if it is empty, looks
+// quoted, or has characters that a terminal does not show.
 func Text(s string) string {
 	if s == "" || s[0] == '"' || !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return strconv.Quote(s)
@@ -34,12 +34,12 @@ func Text(s string) string {
 	return s
 }
 
-// Table prints lines with aligned columns below headings: columns whose heading ends
-// in ">" to the right, as numbers want it, others to the left. Cells are formatted as
-// fmt.Sprint does. Columns that are empty in every line are left out.
+// Table prints lines with aligned columns below headings. Columns whose heading ends in ">" are
+// aligned right, for numbers, other columns left. Cells are formatted by fmt.Sprint. Columns that
+// are empty in every line are left out.
 //
-// lines calls line for each. It is called twice, first to measure, so that a table of
-// 100,000 tensors is never held as a whole.
+// lines calls line for each line. It is called twice, first to measure, so a table of 100,000
+// tensors is never in memory as a whole.
 func Table(w io.Writer, heads []string, lines func(line func(cells ...any))) error {
 	widths, right := make([]int, len(heads)), make([]bool, len(heads))
 	titles := make([]any, len(heads))

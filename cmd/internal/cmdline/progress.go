@@ -19,7 +19,7 @@ import (
 // that a short job writes nothing. A nil Display shows nothing.
 type Display struct {
 	w       io.Writer
-	columns func() int // of the terminal; nil: w is none
+	columns func() int // of the terminal; nil: w is no terminal
 
 	mu      sync.Mutex
 	started time.Time // of the job
@@ -32,7 +32,7 @@ type Display struct {
 // stage is a running stage.
 type stage struct {
 	gq.Stage
-	outer   *stage // the stage that it is a part of; nil: none
+	outer   *stage // the stage around it; nil: none
 	started time.Time
 	done    atomic.Int64
 	pace    pace
@@ -61,8 +61,8 @@ func NewDisplay(f *os.File, quiet bool) *Display {
 	return &Display{w: f}
 }
 
-// Stage implements gq.Progress. add is one atomic addition. end must be called, once or more often;
-// then nothing more is written.
+// Stage implements gq.Progress. add is one atomic addition. end must be called at least once;
+// nothing is written after it.
 func (d *Display) Stage(s gq.Stage) (add func(n int64), end func()) {
 	if d == nil {
 		return func(int64) {}, func() {}

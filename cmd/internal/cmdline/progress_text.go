@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// status is what a display says of a stage at a moment.
+// status is the state of a stage that a display shows.
 type status struct {
-	number, count int // of the stages of a job; 0: it has one
+	number, count int // of the stages of a job; 0: a single stage
 	label, unit   string
 	done, total   int64         // total 0: nothing is counted
 	elapsed       time.Duration // since the stage began
 	rate          float64       // units per second; 0: unknown
 	left          time.Duration // of the stage; -1: unknown
-	job           time.Duration // left of the whole job; -1: unknown, or the stage is all
+	job           time.Duration // left of the whole job; -1: unknown, or there is no other stage
 }
 
 const (
@@ -33,7 +33,7 @@ func (s *status) percent() int {
 	return int(100 * (float64(s.done) / float64(s.total)))
 }
 
-// amounts is how much is done of how much.
+// amounts spells the number of units done, and in all.
 func (s *status) amounts() string {
 	if s.unit == "bytes" {
 		return Bytes(s.done) + " of " + Bytes(s.total)
@@ -67,7 +67,8 @@ func (s *status) whole() string {
 	return "job " + short(s.job)
 }
 
-// bar is the status as a line of at most columns columns. What matters least is left out first.
+// bar is the status as a line of at most columns columns. The least important parts are left out
+// first.
 func (s *status) bar(columns int) string {
 	head := s.head()
 	if s.total <= 0 {

@@ -6,12 +6,10 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// reorder returns args with the flags first, then "--" and the positionals, each in
-// their order. A flag that takes a value takes the next argument, whatever it looks
-// like, unless it has the form --flag=value; "--" ends the flags; "-" is a
-// positional. Flags that are not among flags count as taking no value: they are left
-// for cli to complain about.
-// It also reports whether flags for help, and for all of it, are among args.
+// reorder returns args with the flags first, then "--" and the positionals, both in their order. A
+// flag that takes a value takes the next argument, unless the flag has the form --flag=value. "--"
+// ends the flags. "-" is a positional. An unknown flag takes no value; cli reports it. reorder also
+// reports whether args have a flag for help, and a flag for all help.
 func reorder(flags []cli.Flag, args []string) (sorted []string, help, all bool) {
 	valued := valuedNames(flags)
 	var positionals []string
@@ -32,8 +30,8 @@ func reorder(flags []cli.Flag, args []string) (sorted []string, help, all bool) 
 			continue
 		}
 		if i++; i == len(args) {
-			// Its value is missing. Without the positionals, so that it does not take the
-			// first of them, cli reports that.
+			// The value is missing. Drop the positionals: cli would take the first as the value
+			// and not report the error.
 			return sorted, help, all
 		}
 		sorted = append(sorted, args[i])
@@ -44,15 +42,15 @@ func reorder(flags []cli.Flag, args []string) (sorted []string, help, all bool) 
 	return append(append(sorted, "--"), positionals...), help, all
 }
 
-// request is what arguments ask for.
+// request is the meaning of arguments.
 type request struct {
 	app     *cli.App
 	command *cli.Command // nil: the app itself
-	path    string       // the words that lead to the command: "gq quantize"
+	path    string       // the words that call the command: "gq quantize"
 	args    []string     // for cli: flags before positionals
-	unknown string       // a word in the place of a command that is none
-	help    bool         // help was asked for, or a command that only has subcommands was called bare
-	all     bool         // with the flags of the category Advanced
+	unknown string       // a word in the place of a command that names no command
+	help    bool         // help was asked for, or a command with subcommands was called without one
+	all     bool         // show the flags of the category Advanced too
 }
 
 // parseRequest finds the command that args ask for and reorders its arguments. Flags of app itself,
@@ -99,7 +97,7 @@ func parseRequest(app *cli.App, args []string) *request {
 	return r
 }
 
-// commands lists what may follow: the subcommands, or the app's commands.
+// commands lists the words that may follow: the subcommands, or the app's commands.
 func (r *request) commands() []*cli.Command {
 	if r.command == nil {
 		return r.app.Commands
@@ -107,7 +105,7 @@ func (r *request) commands() []*cli.Command {
 	return r.command.Subcommands
 }
 
-// asksForHelp reports whether a flag is one for help, and whether for all of it.
+// asksForHelp reports whether a flag asks for help, and whether for all help.
 func asksForHelp(arg string) (help, all bool) {
 	switch flagName(arg) {
 	case "help", "h":
@@ -149,7 +147,7 @@ func find(commands []*cli.Command, name string) *cli.Command {
 	return nil
 }
 
-// valuedNames returns the names and aliases of those flags that take a value.
+// valuedNames returns the names and aliases of the flags that take a value.
 func valuedNames(flags []cli.Flag) map[string]bool {
 	names := make(map[string]bool)
 	for _, f := range flags {
@@ -162,14 +160,13 @@ func valuedNames(flags []cli.Flag) map[string]bool {
 	return names
 }
 
-// isFlag tells flags from positionals as package flag does.
+// isFlag distinguishes flags from positionals as package flag does.
 func isFlag(arg string) bool { return len(arg) > 1 && arg[0] == '-' }
 
-// flagName returns the name in a flag without value: package flag accepts one dash or
-// two before every name.
+// flagName returns the name of a flag without its dashes: package flag accepts one or two.
 func flagName(arg string) string { return strings.TrimPrefix(arg[1:], "-") }
 
-// takesNext reports whether the value of the flag arg is the argument after it.
+// takesNext reports whether the flag arg takes the next argument as its value.
 func takesNext(valued map[string]bool, arg string) bool {
 	return valued[flagName(arg)] // no name holds a "="
 }

@@ -33,7 +33,7 @@ func (e *UsageError) Unwrap() error { return e.Err }
 // ExitCode makes a UsageError a cli.ExitCoder.
 func (e *UsageError) ExitCode() int { return 2 }
 
-// A StatusError is a failure with an exit status of its own.
+// A StatusError is a failure that states its exit status.
 type StatusError struct {
 	Err    error
 	Status int
@@ -47,16 +47,16 @@ func (e *StatusError) Unwrap() error { return e.Err }
 // ExitCode makes a StatusError a cli.ExitCoder.
 func (e *StatusError) ExitCode() int { return e.Status }
 
-// A SignalError is the cause of a context that a signal has cancelled. The exit status is then that
-// of a shell's command that the signal has ended: 130 after Ctrl-C.
+// A SignalError is the cause of a context that a signal has cancelled. The exit status is 128 plus
+// the number of the signal, as in a shell: 130 after Ctrl-C.
 type SignalError struct {
 	Signal syscall.Signal
 }
 
 func (e *SignalError) Error() string { return e.Signal.String() }
 
-// NotifyContext returns a context that the first of these signals cancels, with a *SignalError as
-// its cause. A second signal ends the process, as if NotifyContext had not been called.
+// NotifyContext returns a context that the first of these signals cancels; the cause is a
+// *SignalError. A second signal ends the process, as if NotifyContext had not been called.
 func NotifyContext(ctx context.Context, signals ...os.Signal) context.Context {
 	ctx, cancel := context.WithCancelCause(ctx)
 	received := make(chan os.Signal, 1)
@@ -76,8 +76,8 @@ func Usagef(format string, args ...any) error {
 }
 
 // Run runs app with args (os.Args: the program's name first), reports an error on
-// app.ErrWriter and returns the exit status. It sets app up as the package comment
-// says, so app should be fresh.
+// app.ErrWriter and returns the exit status. It changes app by the rules of the package
+// comment, so app must not be used again.
 func Run(ctx context.Context, app *cli.App, args []string) int {
 	req := parseRequest(app, args)
 	if app.Writer == nil {
@@ -86,7 +86,7 @@ func Run(ctx context.Context, app *cli.App, args []string) int {
 	pipe := &pipeWriter{w: app.Writer}
 	out := &output{bufio.NewWriterSize(pipe, 1<<16), pipe}
 	app.Writer = out
-	app.HideHelp = true // request.help is gq's own
+	app.HideHelp = true // gq writes its own help, see request.help
 	if app.ErrWriter == nil {
 		app.ErrWriter = os.Stderr
 	}
@@ -109,7 +109,7 @@ func Run(ctx context.Context, app *cli.App, args []string) int {
 	default:
 		err = app.RunContext(ctx, req.args)
 	}
-	// What a command has printed before it failed is a result, too.
+	// Output that a command printed before it failed is a result, too.
 	if flushed := out.Flush(); err == nil {
 		err = flushed
 	}
@@ -159,7 +159,7 @@ func verdict(ctx context.Context, err error) (code int, text string) {
 	return 1, text
 }
 
-// printable spells what would not show as itself on a terminal.
+// printable escapes characters that a terminal does not show.
 func printable(text string) string {
 	var b strings.Builder
 	for _, r := range text {
@@ -186,8 +186,7 @@ func prepare(commands []*cli.Command, onUsageError cli.OnUsageErrorFunc) {
 	}
 }
 
-// flagError puts what packages flag and cli say about flags in gq's words. known are the flags that
-// there are.
+// flagError rewrites an error of package flag or cli in gq's words. known are the flags that exist.
 func flagError(text string, known []cli.Flag) error {
 	if name, ok := strings.CutPrefix(text, "flag provided but not defined: -"); ok {
 		hint := ""

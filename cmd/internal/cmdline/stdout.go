@@ -5,13 +5,13 @@ import (
 	"io"
 )
 
-// output is what Run makes of App.Writer.
+// output is the App.Writer that Run sets.
 type output struct {
 	*bufio.Writer
 	pipe *pipeWriter
 }
 
-// Flush writes buffered output of App.Writer at once, for results that come piece by piece. It
+// Flush writes buffered output of App.Writer at once, for results that appear piece by piece. It
 // reports whether standard output is still read.
 func Flush(w io.Writer) (read bool, err error) {
 	o, ok := w.(*output)
@@ -22,9 +22,9 @@ func Flush(w io.Writer) (read bool, err error) {
 	return !o.pipe.closed, err
 }
 
-// A pipeWriter is standard output for a reader that may close it early, as head does. It then drops
-// the rest without an error, so the command goes on and its exit status does not change. Other
-// errors remain errors.
+// A pipeWriter is standard output whose reader may close it early, as head does. It then drops the
+// rest of the output without an error, so the exit status does not change. Other errors remain
+// errors.
 type pipeWriter struct {
 	w      io.Writer
 	closed bool

@@ -4,7 +4,7 @@
 //	spec := synth.Presets["llama-3.2-1b"]
 //	err := synth.Write(ctx, dir, spec, nil)
 //
-// The result is a directory like those of Transformers: config.json and model.safetensors, or
+// The result is a directory as Transformers writes it: config.json and model.safetensors, or
 // shards with an index. It has no tokenizer, so it cannot continue a text.
 //
 // # The weights

@@ -50,7 +50,7 @@ func asymmetricScale(lo, hi float32) (factor float32, zero int32, rec float32) {
 	return factor, zero, rec
 }
 
-// BlocksF16 quantizes a row x in blocks of block columns, the last of which may be short, to codes
+// BlocksF16 quantizes a row x in blocks of block columns (the last may be short) to codes
 // q with values q * scales[g] in block g. In float32, with every step rounded, and top the largest
 // magnitude in the block:
 //
@@ -92,7 +92,7 @@ func BlocksF16(q []int8, scales []float32, x []float32, block int) (ok bool) {
 // run is the number of blocks processed at a time.
 const run = 32
 
-// BlocksF32 quantizes a row x in blocks of block columns, the last of which may be short, to codes
+// BlocksF32 quantizes a row x in blocks of block columns (the last may be short) to codes
 // q with values q * scales[g] in block g. In float32, with every step rounded, and top the largest
 // magnitude in the block:
 //
