@@ -1,6 +1,7 @@
 package gq
 
 import (
+	"fmt"
 	"math"
 
 	"github.com/lowbit-go/gq/formats/gguf"
@@ -17,7 +18,7 @@ type GGUFTensor struct {
 	// decodes. Codes are as gguf.Fields has them.
 	Scales *gqf.ScaleStatistics `json:"scales"` // one per block
 	Mins   *gqf.ScaleStatistics `json:"mins"`   // one per block; null for types without minima
-	Codes  []gqf.CodeCount      `json:"codes"`  // those that occur, ascending
+	Codes  []gqf.CodeCount      `json:"codes"`  // ascending, without codes that do not occur
 	Values []gqf.Value          `json:"values"` // the first 16 weights of row 0; null if gq does not decode the type
 }
 
@@ -36,7 +37,7 @@ func inspectGGUF(f *gguf.File, row gguf.TensorRow) (*GGUFTensor, error) {
 		if !t.Type.Encodable() {
 			return nil
 		}
-		return r.addFields(t, f.Data(t))
+		return r.addFields(t, f.Data(t), f.Paths()[t.Shard])
 	})
 	return r, err
 }
@@ -56,14 +57,14 @@ func (r *GGUFTensor) addValues(t *gguf.Tensor, data []byte) error {
 	return nil
 }
 
-// addFields takes all blocks apart, row by row.
-func (r *GGUFTensor) addFields(t *gguf.Tensor, data []byte) error {
+// addFields takes all blocks apart, row by row; path is for errors.
+func (r *GGUFTensor) addFields(t *gguf.Tensor, data []byte, path string) error {
 	var codes [256]int64 // by code + 128
 	var scales, mins statistics
 	var f gguf.Fields
-	for ; len(data) > 0; data = data[t.RowBytes():] {
-		if err := t.Type.Unpack(&f, data[:t.RowBytes()]); err != nil {
-			return err
+	for row := range t.Rows() {
+		if err := t.Type.Unpack(&f, data[row*t.RowBytes():][:t.RowBytes()]); err != nil {
+			return fmt.Errorf("%s: tensor %q, row %d: %w", path, t.Name, row, err)
 		}
 		for _, q := range f.Codes {
 			codes[int(q)+128]++

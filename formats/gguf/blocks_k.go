@@ -1,7 +1,7 @@
 package gguf
 
 // This file has the K types: super-blocks of 256 weights with integer sub-scales (block_q2_K ... in
-// ggml/src/ggml-common.h). Each half of Q2_K, Q3_K and Q6_K interleaves its weights: those that are
+// ggml/src/ggml-common.h). Each half of Q2_K, Q3_K and Q6_K interleaves its weights: weights that are
 // 32 apart share bytes. Q4_K and Q5_K do the same in each quarter.
 
 // Q2_K: 16 bytes with a sub-scale and a sub-minimum, 64 bytes of codes, d, dmin.

@@ -22,8 +22,8 @@ func unpackQ8_K(b *block, src []byte) { // a float32 scale, codes, sums of codes
 	}
 }
 
-// nonLinear are the values of the 4-bit codes of IQ4_NL and IQ4_XS (kvalues_iq4nl of ggml), fp4
-// those of MXFP4 and NVFP4, times 2 (E2M1 of the OCP Microscaling Formats specification).
+// nonLinear has the values of the 4-bit codes of IQ4_NL and IQ4_XS (kvalues_iq4nl of ggml), fp4 has
+// twice the values of MXFP4 and NVFP4 (E2M1 of the OCP Microscaling Formats specification).
 var (
 	nonLinear = [16]int8{-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113}
 	fp4       = [16]int8{0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12}

@@ -2,7 +2,9 @@ package gguf
 
 import (
 	"bytes"
+	"math"
 	"math/rand/v2"
+	"strings"
 	"testing"
 )
 
@@ -48,6 +50,80 @@ func TestEncodeUnpack(t *testing.T) {
 		dst := make([]byte, len(src))
 		if err := kind.Encode(dst, f); err != nil || !bytes.Equal(dst, src) {
 			t.Errorf("%s: error %v; the bytes change: %v", kind, err, !bytes.Equal(dst, src))
+		}
+	}
+}
+
+// TestEncodeErrors has fields that the blocks cannot hold: nothing is cut off silently.
+func TestEncodeErrors(t *testing.T) {
+	// fields returns the edited fields of a block of zero bytes.
+	fields := func(kind TensorType, edit func(f *Fields)) Fields {
+		var f Fields
+		if err := kind.Unpack(&f, make([]byte, kind.BlockBytes())); err != nil {
+			t.Fatal(err)
+		}
+		edit(&f)
+		return f
+	}
+	for _, c := range []struct {
+		kind TensorType
+		edit func(f *Fields)
+		want string
+	}{
+		{Q1_0, func(f *Fields) { f.Codes[127] = 1 }, "block 0: it has codes -1 .. 1: the type has -1 .. 0"},
+		{Q1_0, func(f *Fields) { f.Scales[0] = 0x1p-24 }, "2.9802322e-08 is not an F16 value"},
+		{Q2_0, func(f *Fields) { f.Codes[0] = 2 }, "the type has -2 .. 1"},
+		{Q4_0, func(f *Fields) { f.Codes[31] = -9 }, "the type has -8 .. 7"},
+		{Q4_0, func(f *Fields) { f.Scales[0] = 1 + 0x1p-11 }, "1.0004883 is not an F16 value"},
+		{Q4_0, func(f *Fields) { f.Scales[0] = 65536 }, "65536 is not an F16 value"},
+		{Q4_0, func(f *Fields) { f.Scales[0] = float32(math.NaN()) }, "NaN is not an F16 value"},
+		{Q4_0, func(f *Fields) { f.Mins = []float32{1} }, "1 scales, 1 minima, 0 sub-scales and 0 sub-minima for 1 blocks of Q4_0: want 1, 0, 0 and 0"},
+		{Q4_0, func(f *Fields) { f.Codes = f.Codes[:31] }, "18 bytes for 31 weights of Q4_0: want blocks of 18 bytes for 32 weights"},
+		{Q4_1, func(f *Fields) { f.Mins[0] = 0x1p-25 }, "2.9802322e-08 is not an F16 value"},
+		{Q5_1, func(f *Fields) { f.Codes[3] = 32 }, "the type has 0 .. 31"},
+		{Q3_K, func(f *Fields) { f.SubScales[15] = 32 }, "it has sub-scales -32 .. 32: the type has -32 .. 31"},
+		{Q4_K, func(f *Fields) { f.SubScales[0] = -1 }, "it has sub-scales -1 .. 0: the type has 0 .. 63"},
+		{Q5_K, func(f *Fields) { f.SubMins[7] = 64 }, "it has the sub-minimum 64: the type has 0 .. 63"},
+		{Q2_K, func(f *Fields) { f.SubMins = nil }, "16 sub-scales and 0 sub-minima for 1 blocks of Q2_K: want 1, 1, 16 and 16"},
+	} {
+		err := c.kind.Encode(make([]byte, c.kind.BlockBytes()), fields(c.kind, c.edit))
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: error %v, want %q", c.kind, err, c.want)
+		}
+	}
+	if err := IQ4_NL.Encode(nil, Fields{}); err == nil {
+		t.Error("IQ4_NL was encoded")
+	}
+}
+
+func TestDecodeErrors(t *testing.T) {
+	for _, c := range []struct {
+		kind TensorType
+		n    int
+		size int
+		want string
+	}{
+		{Q4_0, 32, 17, "17 bytes for 32 weights of Q4_0: want blocks of 18 bytes for 32 weights"},
+		{Q4_0, 31, 18, "18 bytes for 31 weights"},
+		{Q4_0, 64, 18, "18 bytes for 64 weights"},
+		{F32, 1, 5, "5 bytes for 1 weights of F32"},
+		{I32, 1, 4, "weights of type I32 cannot be read"},
+		{5, 32, 18, "type 5 was Q4_3, which llama.cpp has removed"},
+		{99, 32, 18, "type 99 is not a type that this program knows"},
+	} {
+		if err := c.kind.Decode(make([]float32, c.n), make([]byte, c.size)); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: error %v, want %q", c.kind, err, c.want)
+		}
+	}
+}
+
+func TestParseType(t *testing.T) {
+	for kind := range TensorType(len(typeTable)) {
+		for _, name := range []string{kind.String(), strings.ToLower(kind.String())} {
+			got, err := ParseType(name)
+			if kind.Known() != (err == nil) || kind.Known() && got != kind {
+				t.Errorf("%s is type %d, error %v", name, got, err)
+			}
 		}
 	}
 }

@@ -46,7 +46,7 @@ func encodePairs(pairs []Pair) (encodedPairs, error) {
 	return p, nil
 }
 
-// shard returns the metadata of a shard: only the first one has those of the model.
+// shard returns the metadata of a shard: only the first one has the model's metadata.
 func (p encodedPairs) shard(no, count, tensors int) encodedPairs {
 	s := encodedPairs{alignment: p.alignment}
 	switch {

@@ -182,8 +182,10 @@ func (r *reader) array(what string) any {
 	start := r.at
 	if a.Type != TypeString {
 		a.Data = r.take(uint64(a.Len)*uint64(size), what)
-		if i := slices.IndexFunc(a.Data, func(b byte) bool { return b > 1 }); a.Type == TypeBool && i >= 0 {
-			r.fail(start+i, "%s has the boolean %d, want 0 or 1", what, a.Data[i])
+		if a.Type == TypeBool {
+			if i := slices.IndexFunc(a.Data, func(b byte) bool { return b > 1 }); i >= 0 {
+				r.fail(start+i, "%s has the boolean %d, want 0 or 1", what, a.Data[i])
+			}
 		}
 		return a
 	}

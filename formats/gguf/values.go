@@ -5,7 +5,7 @@ import (
 	"math"
 )
 
-// Pair is a key and its value, to be written. A value has a type of those in Metadata, or is a
+// Pair is a key and its value, to be written. A value has one of the types that File.Metadata has, or is a
 // slice of such values ([]string, []float32, []int32 ...).
 type Pair struct {
 	Key   string

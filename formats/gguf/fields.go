@@ -1,0 +1,165 @@
+package gguf
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/lowbit-go/gq/internal/floats"
+)
+
+// Fields are the numbers that consecutive blocks of a quantized type hold. The weights are:
+//
+//	Q1_0                     (code + 1/2) scale           codes -1, 0
+//	Q2_0 Q4_0 Q5_0 Q8_0      code scale                   codes -2^(b-1) .. 2^(b-1)-1
+//	Q4_1 Q5_1                code scale + min             codes 0 .. 2^b-1
+//	Q3_K Q6_K                code (subscale scale)        codes -2^(b-1) .. 2^(b-1)-1
+//	Q2_K Q4_K Q5_K           code (subscale scale) - submin min, codes 0 .. 2^b-1
+//
+// The first two lines are gq's own grids. ggml stores half of Q1_0's scale, and negates the codes and
+// the scale of Q2_0, whose codes it has as -1 .. 2. Scales may be negative.
+type Fields struct {
+	Codes  []int8    // BlockWeights per block
+	Scales []float32 // one per block; exact in F16 as stored
+	Mins   []float32 // one per block, of types with minima; exact in F16
+
+	// SubScales has a value per group of 16 (Q2_K, Q3_K, Q6_K) or 32 weights (Q4_K, Q5_K),
+	// SubMins too in types with minima. Q3_K has -32 .. 31, Q6_K -128 .. 127, Q2_K 0 .. 15, and
+	// Q4_K and Q5_K 0 .. 63.
+	SubScales []int8
+	SubMins   []uint8
+}
+
+// Encodable reports whether Encode and Unpack know the type.
+func (t TensorType) Encodable() bool {
+	c := t.codec()
+	return c != nil && c.pack != nil
+}
+
+// Unpack sets f to the fields of src, whole blocks of an Encodable type. It reuses the slices'
+// memory. A scale or a minimum that is infinite or NaN is an error, as llama.cpp's check of tensors
+// has it.
+func (t TensorType) Unpack(f *Fields, src []byte) error {
+	if !t.Encodable() {
+		return fmt.Errorf("blocks of type %s cannot be taken apart", t)
+	}
+	c, weights, size := t.codec(), t.BlockWeights(), t.BlockBytes()
+	if len(src)%size != 0 {
+		return fmt.Errorf("%d bytes of %s: want a multiple of %d", len(src), t, size)
+	}
+	f.resize(c, weights, len(src)/size)
+	var b block
+	for i := range len(src) / size {
+		c.unpack(&b, src[i*size:][:size])
+		if !floats.Finite(b.d) || !floats.Finite(b.m) {
+			return fmt.Errorf("block %d has the scale %v and the minimum %v: want finite numbers", i, b.d, b.m)
+		}
+		codes := f.Codes[i*weights:][:weights]
+		copy(codes, b.codes[:])
+		f.Scales[i] = b.d
+		if c.mul != 0 {
+			f.Scales[i] = b.d / c.factor
+			for j, q := range codes {
+				codes[j] = (q - c.add) / c.mul
+			}
+		}
+		if c.mins != noMins {
+			f.Mins[i] = b.m
+		}
+		if c.group > 0 {
+			copy(f.SubScales[i*weights/c.group:][:weights/c.group], b.subs[:])
+		}
+		if c.mins == subsMins {
+			copy(f.SubMins[i*weights/c.group:][:weights/c.group], b.subMins[:])
+		}
+	}
+	return nil
+}
+
+// resize gives the slices the lengths of n blocks.
+func (f *Fields) resize(c *codec, weights, n int) {
+	f.Codes, f.Scales = resized(f.Codes, n*weights), resized(f.Scales, n)
+	mins, subs, subMins := c.lengths(weights, n)
+	f.Mins, f.SubScales, f.SubMins = resized(f.Mins, mins), resized(f.SubScales, subs), resized(f.SubMins, subMins)
+}
+
+func resized[T any](s []T, n int) []T { return slices.Grow(s[:0], n)[:n] }
+
+// lengths returns the lengths of Fields' last three slices for n blocks.
+func (c *codec) lengths(weights, n int) (mins, subs, subMins int) {
+	if c.mins != noMins {
+		mins = n
+	}
+	if c.group > 0 {
+		subs = n * weights / c.group
+	}
+	if c.mins == subsMins {
+		subMins = subs
+	}
+	return mins, subs, subMins
+}
+
+// Encode writes the blocks of f to dst. It fails unless the type is Encodable, the lengths are
+// right, and the blocks hold every value exactly: codes in range, scales and minima that are finite
+// F16 values.
+func (t TensorType) Encode(dst []byte, f Fields) error {
+	if !t.Encodable() {
+		return fmt.Errorf("blocks of type %s cannot be written", t)
+	}
+	c, weights, size := t.codec(), t.BlockWeights(), t.BlockBytes()
+	n, err := t.blocks(len(f.Codes), len(dst))
+	if err != nil {
+		return err
+	}
+	mins, subs, subMins := c.lengths(weights, n)
+	if len(f.Scales) != n || len(f.Mins) != mins || len(f.SubScales) != subs || len(f.SubMins) != subMins {
+		return fmt.Errorf("%d scales, %d minima, %d sub-scales and %d sub-minima for %d blocks of %s: want %d, %d, %d and %d",
+			len(f.Scales), len(f.Mins), len(f.SubScales), len(f.SubMins), n, t, n, mins, subs, subMins)
+	}
+	var b block
+	for i := range n {
+		if err := c.fill(&b, f, i, weights); err != nil {
+			return fmt.Errorf("block %d: %w", i, err)
+		}
+		c.pack(dst[i*size:][:size], &b)
+	}
+	return nil
+}
+
+// fill sets b to block i of f.
+func (c *codec) fill(b *block, f Fields, i, weights int) error {
+	codes := b.codes[:weights]
+	copy(codes, f.Codes[i*weights:])
+	if lo, hi := slices.Min(codes), slices.Max(codes); int(lo) < c.lo || int(hi) > c.hi {
+		return fmt.Errorf("it has codes %d .. %d: the type has %d .. %d", lo, hi, c.lo, c.hi)
+	}
+	b.d, b.m = f.Scales[i], 0
+	if c.mul != 0 {
+		b.d *= c.factor
+		for j, q := range codes {
+			codes[j] = q*c.mul + c.add
+		}
+	}
+	if c.mins != noMins {
+		b.m = f.Mins[i]
+	}
+	for _, v := range []float32{b.d, b.m} {
+		if !floats.Finite(v) || floats.F16ToF32(floats.F16FromF32(v)) != v {
+			return fmt.Errorf("%v is not an F16 value", v)
+		}
+	}
+	if c.group == 0 {
+		return nil
+	}
+	groups := weights / c.group
+	copy(b.subs[:groups], f.SubScales[i*groups:])
+	if lo, hi := slices.Min(b.subs[:groups]), slices.Max(b.subs[:groups]); int(lo) < c.subLo || int(hi) > c.subHi {
+		return fmt.Errorf("it has sub-scales %d .. %d: the type has %d .. %d", lo, hi, c.subLo, c.subHi)
+	}
+	if c.mins == subsMins {
+		copy(b.subMins[:groups], f.SubMins[i*groups:])
+		if hi := slices.Max(b.subMins[:groups]); hi > c.subMinHi {
+			return fmt.Errorf("it has the sub-minimum %d: the type has 0 .. %d", hi, c.subMinHi)
+		}
+	}
+	return nil
+}
