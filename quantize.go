@@ -5,13 +5,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/lowbit-go/gq/accuracy"
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/atomicfile"
+	"github.com/lowbit-go/gq/internal/suggest"
 	"github.com/lowbit-go/gq/model/text"
+	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
 	"github.com/lowbit-go/gq/quantizer/conversion"
 	"github.com/lowbit-go/gq/quantizer/workdir"
@@ -25,6 +29,11 @@ type QuantizeOptions struct {
 	Rules []quantizer.Rule
 	// Budget chooses bits and groups tensor by tensor. Default (nil): the recipe's bits and groups.
 	Budget *Budget
+	// Format is the format of the file. Default (FormatByName): FormatGGUF if the file's name ends in
+	// .gguf, else FormatGQF. The recipe's target for a .gguf file is gguf, its default there.
+	Format Format
+	// GGUF are options of a .gguf file.
+	GGUF conversion.GGUFOptions
 	// RecipeFile is the file that Recipe was read from, which no output may replace. Default: none.
 	RecipeFile string
 	// SaveRecipe names a file for the recipe that was used, with a rule for each tensor whose bits
@@ -44,7 +53,26 @@ type QuantizeOptions struct {
 	Progress Progress
 }
 
-// PlanReport describes a job of Quantize or Repack.
+// Format is the format of a file to write.
+type Format string
+
+// The formats.
+const (
+	FormatByName Format = ""
+	FormatGQF    Format = "gqf"
+	FormatGGUF   Format = "gguf"
+)
+
+// ParseFormat reads the name of a format: gqf or gguf.
+func ParseFormat(s string) (Format, error) {
+	switch f := Format(s); f {
+	case FormatGQF, FormatGGUF:
+		return f, nil
+	}
+	return "", suggest.Unknown("format", s, []string{string(FormatGQF), string(FormatGGUF)})
+}
+
+// PlanReport describes a job of Quantize, Repack or Export.
 type PlanReport struct {
 	Tensors  []*conversion.PlanTensor `json:"tensors"`
 	Warnings []string                 `json:"warnings"`
@@ -84,8 +112,8 @@ type QuantizeReport struct {
 	NotRunnable string `json:"not_runnable,omitempty"`
 }
 
-// Quantize turns the checkpoint src, a .safetensors file or a directory, into the .gqf file dst,
-// which appears when it is complete. If the file does not meet the gate of o.Measure, Quantize
+// Quantize turns the checkpoint src, a .safetensors file or a directory, into the file dst,
+// .gqf or .gguf, which appears when it is complete. If the file does not meet the gate of o.Measure, Quantize
 // returns the report and a *GateNotMetError. If the job leaves finished work, the error is a
 // *ResumeError.
 func Quantize(ctx context.Context, src, dst string, o QuantizeOptions) (*QuantizeReport, error) {
@@ -138,6 +166,9 @@ type quantizeJob struct {
 // inJob prepares a job, calls end and cleans up.
 func inJob[T any](ctx context.Context, src, dst string, o QuantizeOptions, dry bool, end func(*quantizeJob) (T, error)) (result T, err error) {
 	o.Recipe = o.Recipe.WithQuality()
+	if err := o.resolveFormat(dst); err != nil {
+		return result, err
+	}
 	j := &quantizeJob{ctx: ctx, o: o, dst: dst, dry: dry, start: time.Now(), stages: stages{to: o.Progress}}
 	if err := j.check(src); err != nil {
 		return result, err
@@ -156,6 +187,41 @@ func inJob[T any](ctx context.Context, src, dst string, o QuantizeOptions, dry b
 		}
 	}
 	return result, j.cleanUp(err)
+}
+
+// resolveFormat settles the format of the file, and the target of a .gguf file.
+func (o *QuantizeOptions) resolveFormat(dst string) error {
+	if o.Format == FormatByName {
+		o.Format = FormatGQF
+		if strings.EqualFold(filepath.Ext(dst), ".gguf") {
+			o.Format = FormatGGUF
+		}
+	}
+	r := &o.Recipe
+	switch {
+	case o.Format != FormatGQF && o.Format != FormatGGUF:
+		return optionf("format", "%q: use gqf or gguf", o.Format)
+	case o.Format == FormatGQF && o.GGUF != (conversion.GGUFOptions{}):
+		return optionf("", "split and pre are for .gguf files, and %s is a .gqf file", dst)
+	case o.Format == FormatGQF:
+		return nil
+	case o.GGUF.Split < 0:
+		return optionf("split", "%d: at least 1", o.GGUF.Split)
+	case len(r.Layouts) > 0 || r.Tile != packing.Tile{}:
+		return optionf("", "a .gguf file has layouts of its own: state neither layout nor tile")
+	case len(r.Targets) > 0 && !r.ForGGUF():
+		return optionf("target", "%s has no place in a .gguf file: leave it out, or write a .gqf file", quantizer.TargetNames(r.Targets))
+	}
+	r.Targets = []quantizer.Target{quantizer.TargetGGUF}
+	return nil
+}
+
+// gguf are the options of a plan for a .gguf file; nil for a .gqf file.
+func (o *QuantizeOptions) gguf() *conversion.GGUFOptions {
+	if o.Format != FormatGGUF {
+		return nil
+	}
+	return &o.GGUF
 }
 
 // check finds invalid options before the checkpoint is read.
@@ -186,7 +252,7 @@ func (j *quantizeJob) open(ck *safetensors.Checkpoint) (err error) {
 		return err
 	}
 	j.opts = conversion.Options{
-		Recipe: j.o.Recipe, Rules: j.o.Rules, Threads: j.o.Threads,
+		Recipe: j.o.Recipe, Rules: j.o.Rules, Threads: j.o.Threads, GGUF: j.o.gguf(),
 		Progress: func(n int64) {
 			if add := j.written.Load(); add != nil {
 				(*add)(n)

@@ -76,7 +76,10 @@ func (r Recipe) ScaleStated(rule *Rule) bool {
 
 // Scheme is the scheme of a tensor with the given role and rule; rule may be nil.
 func (r Recipe) Scheme(role gqf.Role, rule *Rule) rounding.Scheme {
-	stated := r.Mapping != gqf.MappingNone
+	mapped, grouped, scaled := r.Mapping != gqf.MappingNone, r.Group != 0, r.ScaleDtype != packing.ScaleNone
+	if role == gqf.RoleEmbedding {
+		grouped = r.EmbeddingGroup != 0
+	}
 	r = r.WithDefaults()
 	s := rounding.Scheme{Bits: r.Bits, Group: r.Group, Mapping: r.Mapping, ScaleDtype: r.ScaleDtype, PositiveScales: r.PositiveScales, Algorithm: r.Algorithm}
 	if role == gqf.RoleEmbedding {
@@ -85,7 +88,7 @@ func (r Recipe) Scheme(role gqf.Role, rule *Rule) rounding.Scheme {
 	if rule != nil {
 		s.Bits = cmp.Or(rule.Bits, s.Bits)
 		s.Group = cmp.Or(rule.Group, s.Group)
-		if !stated {
+		if !mapped {
 			s.Mapping = cmp.Or(r.oneBit(rule), s.Mapping)
 		}
 		s.Mapping = cmp.Or(rule.Mapping, s.Mapping)
@@ -100,6 +103,15 @@ func (r Recipe) Scheme(role gqf.Role, rule *Rule) rounding.Scheme {
 	}
 	if s.Mapping == gqf.MappingHalfStep && s.Bits > 2 && (rule == nil || rule.Mapping == gqf.MappingNone) {
 		s.Mapping = gqf.MappingFullRange
+	}
+	if r.ForGGUF() {
+		// What the recipe states about group and mapping is meant for the recipe's bits.
+		same := s.Bits == r.Bits
+		s = ggufScheme(s, stated{
+			group:   rule != nil && rule.Group != 0 || grouped && (same || role == gqf.RoleEmbedding && (rule == nil || rule.Bits == 0)),
+			mapping: rule != nil && rule.Mapping != gqf.MappingNone || mapped && same && role != gqf.RoleEmbedding,
+			scales:  rule != nil && rule.ScaleDtype != packing.ScaleNone || scaled,
+		})
 	}
 	s.Algorithm = cmp.Or(s.Algorithm, defaultAlgorithm(s.Mapping))
 	// Calibration covers the layers between embedding and lm_head; lm_head is included if a rule
@@ -126,7 +138,7 @@ func (r Recipe) oneBit(rule *Rule) gqf.Mapping {
 func (r Recipe) halfStep(layouts []LayoutRequest, a gqf.Algorithm) bool {
 	other := func(f LayoutRequest) bool { return f.Family != FamilyLowbit && f.Family != FamilyCodes }
 	a = cmp.Or(a, r.Algorithm)
-	return len(r.Targets) == 0 && !slices.ContainsFunc(r.Layouts, other) && !slices.ContainsFunc(layouts, other) &&
+	return (len(r.Targets) == 0 || r.ForGGUF()) && !slices.ContainsFunc(r.Layouts, other) && !slices.ContainsFunc(layouts, other) &&
 		a != gqf.AlgorithmHQQ
 }
 
@@ -143,19 +155,31 @@ func (r Recipe) Validate() error {
 	if d := r.WithDefaults(); d.Mapping == gqf.MappingHalfStep && d.Bits > 2 {
 		return fmt.Errorf("mapping %s is for 1 and 2 bits, not %d", d.Mapping, d.Bits)
 	}
-	if err := r.Scheme(gqf.RoleProjection, nil).ValidateCommand(); err != nil {
+	if err := r.validScheme(gqf.RoleProjection, nil); err != nil {
 		return err
 	}
-	if err := r.Scheme(gqf.RoleEmbedding, nil).ValidateCommand(); err != nil {
+	if err := r.validScheme(gqf.RoleEmbedding, nil); err != nil {
 		return fmt.Errorf("embedding: %w", err)
 	}
 	switch {
+	case r.ForGGUF() && len(r.Targets) > 1:
+		return errors.New("target gguf chooses schemes that other targets have no kernels for: make two files")
 	case len(r.Targets) > 0 && (len(r.Layouts) > 0 || r.Tile != packing.Tile{}):
 		return errors.New("a target chooses layout and tile: state either the target, or layout and tile")
 	case len(r.Layouts) == 0 && r.Tile != packing.Tile{} && !slices.Contains(packing.LowbitTiles, r.Tile):
 		return fmt.Errorf("tile %s is none of the lowbit layout's: use one of %s", r.Tile, strings.Join(namesOf(packing.LowbitTiles), ", "))
 	}
 	return nil
+}
+
+// validScheme reports why tensors of the role cannot have the scheme of the recipe and the rule.
+func (r Recipe) validScheme(role gqf.Role, rule *Rule) error {
+	s := r.Scheme(role, rule)
+	if err := s.ValidateCommand(); err != nil || !r.ForGGUF() {
+		return err
+	}
+	_, err := GGUFType(s)
+	return err
 }
 
 // WithDefaults returns the recipe with every default of its fields filled in.

@@ -15,15 +15,15 @@ import (
 // recipeJSON and ruleJSON are the canonical form of a recipe. They have the keys of a recipe file.
 type recipeJSON struct {
 	Bits           int    `json:"bits"`
-	Group          any    `json:"group"` // a number, or "channel"
-	Mapping        string `json:"mapping"`
+	Group          any    `json:"group,omitempty"`       // a number, or "channel"; nil if target gguf chooses it
+	Mapping        string `json:"mapping,omitempty"`     // "" if target gguf chooses it
 	ScaleDtype     string `json:"scale-dtype,omitempty"` // "" if targets choose it
 	Algorithm      string `json:"algorithm"`
 	PositiveScales bool   `json:"positive-scales"`
 	Layout         string `json:"layout,omitempty"`
 	Target         string `json:"target,omitempty"`
 	EmbeddingBits  int    `json:"embedding-bits"`
-	EmbeddingGroup any    `json:"embedding-group"`
+	EmbeddingGroup any    `json:"embedding-group,omitempty"`
 	Rotate         bool   `json:"rotate,omitempty"`
 	Equalize       bool   `json:"equalize,omitempty"`
 	// The fields below decide the codes but are not properties of tensors: a file has them in its
@@ -65,6 +65,7 @@ func (r Recipe) JSON(first []Rule) ([]byte, error) {
 // canonical states every default except the dtype of scales that targets choose.
 func (r Recipe) canonical(first []Rule) *recipeJSON {
 	stated, mapped, scales := r.Algorithm, r.Mapping != gqf.MappingNone, r.ScaleDtype != packing.ScaleNone
+	group, embeddingGroup := r.Group, r.EmbeddingGroup
 	r = r.WithDefaults()
 	j := &recipeJSON{
 		Algorithm: cmp.Or(stated, defaultAlgorithm(r.Mapping)).String(),
@@ -72,12 +73,18 @@ func (r Recipe) canonical(first []Rule) *recipeJSON {
 		Layout: layoutsString(r.Layouts), Target: TargetNames(r.Targets), EmbeddingBits: r.EmbeddingBits, EmbeddingGroup: groupJSON(r.EmbeddingGroup),
 		Rotate: r.Rotate, Equalize: r.Equalize, Rules: []ruleJSON{},
 	}
+	if r.ForGGUF() { // the target chooses what is not stated, by a tensor's bits
+		j.Group, j.EmbeddingGroup = groupJSON(group), groupJSON(embeddingGroup)
+		if !mapped {
+			j.Mapping = ""
+		}
+	}
 	if scales || len(r.Targets) == 0 {
 		j.ScaleDtype = r.ScaleDtype.String()
 	}
 	for _, rule := range slices.Concat(first, r.Rules) {
 		k := ruleJSON{Match: rule.Match, Skip: rule.Skip, Bits: rule.Bits, Group: groupJSON(rule.Group), PositiveScales: rule.PositiveScales, Layout: layoutsString(rule.Layouts)}
-		if !mapped {
+		if !mapped && !r.ForGGUF() {
 			rule.Mapping = cmp.Or(rule.Mapping, r.oneBit(&rule))
 		}
 		if rule.Mapping != gqf.MappingNone {

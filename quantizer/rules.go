@@ -203,8 +203,11 @@ func NewRuleSet(recipe Recipe, first []Rule) (*RuleSet, error) {
 		err := r.check()
 		if err == nil {
 			// What the rule does not state depends on the role; the plan checks each tensor.
-			if err = recipe.Scheme(gqf.RoleProjection, &r).ValidateCommand(); recipe.Scheme(gqf.RoleEmbedding, &r).ValidateCommand() == nil {
+			if err = recipe.validScheme(gqf.RoleProjection, &r); recipe.validScheme(gqf.RoleEmbedding, &r) == nil {
 				err = nil
+			}
+			if r.Layouts != nil && recipe.ForGGUF() {
+				err = errors.New("it states a layout, but target gguf chooses it: leave the layout out")
 			}
 		}
 		if err != nil {

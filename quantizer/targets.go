@@ -45,6 +45,7 @@ var Targets = []Target{
 	{Name: "llama.cpp-i8mm", grouped: tile4x16x2, channel8: tile4x8x1, groupScale: packing.ScaleF16, group: 32, CPU: gqf.CPUDotProd | gqf.CPUI8MM},
 	{Name: "llama.cpp-dotprod", grouped: tile4x8x2, channel8: tile4x4x1, groupScale: packing.ScaleF16, group: 32, CPU: gqf.CPUDotProd},
 	{Name: "torchao", torchao: true, groupScale: packing.ScaleF32},
+	TargetGGUF,
 }
 
 // ParseTargets reads a list of target names.
@@ -70,6 +71,9 @@ func ParseTargets(s string) ([]Target, error) {
 // (unless stated, which says that the user chose it) and their sign. To targets, one group per row
 // is a channel. Targets that need different scales cannot share codes.
 func AdaptToTargets(s rounding.Scheme, k int64, targets []Target, stated bool) (rounding.Scheme, error) {
+	if (Recipe{Targets: targets}).ForGGUF() {
+		return s, nil // Recipe.Scheme chose it
+	}
 	if len(targets) > 0 && int64(s.Group) >= k {
 		s.Group = 0
 	}
@@ -107,6 +111,8 @@ func (t Target) Layout(s rounding.Scheme) (LayoutRequest, error) {
 		return LayoutRequest{}, fmt.Errorf("%s has no kernel for %s", t.Name, what)
 	}
 	switch want := t.ScaleDtype(s); {
+	case t.Name == TargetGGUF.Name:
+		return LayoutRequest{Family: FamilyLowbit}, nil
 	case want != packing.ScaleNone && want != s.ScaleDtype:
 		return cannot(fmt.Sprintf("%s scales here, only %s", s.ScaleDtype, want))
 	case t.positive && !s.Positive():

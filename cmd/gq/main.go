@@ -15,6 +15,7 @@ import (
 	"github.com/lowbit-go/gq/cmd/completion"
 	"github.com/lowbit-go/gq/cmd/dequantize"
 	"github.com/lowbit-go/gq/cmd/diff"
+	"github.com/lowbit-go/gq/cmd/export"
 	"github.com/lowbit-go/gq/cmd/inspect"
 	"github.com/lowbit-go/gq/cmd/internal/cmdline"
 	"github.com/lowbit-go/gq/cmd/kernels"
@@ -73,6 +74,7 @@ are the same bits. GQ_LOG=kernels says on standard error which kernel runs for w
 			verify.Command(),
 			dequantize.Command(),
 			repack.Command(),
+			export.Command(),
 			accuracy.Command(),
 			run.Command(),
 			kernels.Command(),

@@ -45,6 +45,7 @@ func flags() []cli.Flag {
 		&cli.StringFlag{Name: "max-kl", Category: size, Usage: "choose them for the smallest file whose KL divergence from the checkpoint is at most `NATS` per token on the calibration text, as executed"},
 
 		&cli.StringFlag{Name: "target", Category: layout, Usage: "`NAME` of a consumer, which chooses layout, tile, scales and the embedding's scheme: " + strings.ReplaceAll(quantizer.TargetNames(quantizer.Targets), ",", ", ")},
+		&cli.StringFlag{Name: "format", Category: layout, DefaultText: "gguf if the output's name ends in .gguf, else gqf", Usage: "`NAME`: gqf, or gguf for llama.cpp"},
 		&cli.StringFlag{Name: "layout", Category: layout, DefaultText: "lowbit", Usage: "`LAYOUT`: lowbit, kleidiai, torchao or codes, alone or with a tile (kleidiai:4x16x2); a list stores each tensor in each"},
 
 		&cli.StringFlag{Name: "mapping", Category: cmdline.Advanced, DefaultText: "full-range; half-step at 1 bit", Usage: "`NAME`: full-range, symmetric, symmetric-no-clip, asymmetric, or half-step at 1 and 2 bits"},
@@ -61,6 +62,7 @@ func flags() []cli.Flag {
 		&cli.BoolFlag{Name: "keep", Category: cmdline.Advanced, Usage: "leave the file although the --gate is not met"},
 		cmdline.Threads(),
 	}
+	list = append(list, cmdline.GGUFFlags(cmdline.Advanced)...)
 	return append(list, measure.TextFlags(gate)...)
 }
 

@@ -25,6 +25,12 @@ func options(c *cli.Context) (opts gq.QuantizeOptions, err error) {
 		SaveRecipe: c.String("save-recipe"), ImatrixOut: c.String("imatrix-out"), Keep: c.Bool("keep"),
 		Threads: c.Int("threads"), Progress: cmdline.Reporter(c),
 	}
+	if opts.GGUF, err = cmdline.GGUFOptions(c); err != nil {
+		return opts, err
+	}
+	if err := parse(c, "format", gq.ParseFormat, &opts.Format); err != nil {
+		return opts, err
+	}
 	if path := c.String("recipe"); c.IsSet("recipe") {
 		opts.RecipeFile = path
 		raw, err := files.ReadContext(c.Context, path, files.MaxYAML)

@@ -2,6 +2,7 @@ package conversion
 
 import (
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"slices"
 
@@ -81,6 +82,39 @@ func (p checkpointInput) bias(*entry) int                { return 0 }
 func (p checkpointInput) strided(it *quantized) bool     { return it.transposed }
 func (p checkpointInput) results(units int) []unitResult { return make([]unitResult, units) }
 func (p checkpointInput) file(e *entry) string           { return p.ck.Files()[e.src.File].Name }
+
+func (p checkpointInput) root() string { return p.ck.Dir() }
+
+func (p checkpointInput) asset(name string) ([]byte, error) {
+	if name == "config.json" && p.config != nil {
+		return p.config, nil
+	}
+	data, err := ReadAsset(p.ck.Dir(), name)
+	if err == nil && data == nil {
+		err = fs.ErrNotExist
+	}
+	return data, err
+}
+
+func (p checkpointInput) provenance(c *CalibratedCodes, hashes []string) (recipe, origin []byte, err error) {
+	if recipe, err = p.opts.Recipe.JSON(p.opts.Rules); err != nil {
+		return nil, nil, err
+	}
+	origin, err = p.provenanceJSON(c.Calibration, hashes)
+	return recipe, origin, err
+}
+
+func (p checkpointInput) reader(it *unquantized) (func(dst []float32, slice int, row, n int64), error) {
+	if len(it.src.Shape) < 2 { // a vector, whose rows are its elements
+		view, err := p.ck.Bytes(*it.src)
+		size := it.src.Size / max(it.src.Numel(), 1)
+		return func(dst []float32, _ int, row, n int64) {
+			safetensors.Widen(dst, view[row*size:(row+n)*size], it.src.Dtype)
+		}, err
+	}
+	w, err := p.ck.Weights(*it.src, safetensors.WeightsOptions{Block: p.scaleBlock, Transposed: it.transposed})
+	return func(dst []float32, slice int, row, n int64) { w.Widen(dst, slice*int(it.rows)+int(row), int(n)) }, err
+}
 
 func (p checkpointInput) unchanged() error {
 	if o := p.opts.Origin; o != nil {

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"unique"
 
+	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/packing"
@@ -49,8 +50,12 @@ func (e *entry) name() string { return e.line.Name }
 // unquantized is an item with the bytes that its source has.
 type unquantized struct {
 	entry
-	head    unique.Handle[packing.Header]
-	payload int // index in the image
+	head    unique.Handle[packing.Header] // of a .gqf file
+	payload int                           // index in the image
+	// rows x cols are the shape of each slice as the output of a .gguf file has it. The rows of a vector are its elements.
+	slices     int
+	rows, cols int64
+	transposed bool // the checkpoint stores a slice as cols x rows
 }
 
 func (it *unquantized) headers() []packing.Header { return []packing.Header{it.head.Value()} }
@@ -71,7 +76,8 @@ func (it *unquantized) weights() int64 {
 type quantized struct {
 	entry
 	scheme     rounding.Scheme
-	variants   []variant // the same codes in one layout or more
+	variants   []variant       // of a .gqf file: the same codes in one layout or more
+	kind       gguf.TensorType // of a .gguf file
 	slices     int
 	rows, cols int64 // of one slice; rows are outputs
 	bias       *safetensors.Tensor
@@ -140,13 +146,14 @@ type draft struct {
 	rows, cols int64
 	bias       *safetensors.Tensor
 	variants   []variant
+	kind       gguf.TensorType
 	zeros      packing.ZeroKind
 	smallest   float32 // magnitude of a scale that the output can hold
 }
 
 // leave leaves the tensor unquantized: its payload is the bytes of the checkpoint.
 func (d *draft) leave(reason string) {
-	*d = draft{entry: d.entry, rule: d.rule, slices: 1}
+	*d = draft{entry: d.entry, rule: d.rule, slices: d.slices, transposed: d.transposed}
 	d.line.Action, d.line.Reason = ActionUnquantized, reason
 	d.line.clearScheme()
 }
@@ -163,12 +170,35 @@ func (d *draft) requests() []quantizer.LayoutRequest {
 func (d *draft) item() item {
 	if !d.quantize {
 		rows, cols := d.src.Matrix()
-		return &unquantized{entry: d.entry, head: unique.Make(packing.PlainHeader(d.src.Dtype, uint64(rows), uint64(cols)))}
+		u := &unquantized{entry: d.entry, head: unique.Make(packing.PlainHeader(d.src.Dtype, uint64(rows), uint64(cols))), transposed: d.transposed}
+		u.slices, u.rows, u.cols = sliceShape(d.src.Shape, d.transposed)
+		return u
 	}
 	return &quantized{
 		entry: d.entry, scheme: d.scheme, variants: d.variants, slices: d.slices, rows: d.rows, cols: d.cols,
-		bias: d.bias, zeros: d.zeros, smallest: d.smallest, transposed: d.transposed, shared: d.shared,
+		kind: d.kind, bias: d.bias, zeros: d.zeros, smallest: d.smallest, transposed: d.transposed, shared: d.shared,
 	}
+}
+
+// sliceShape is how many slices a tensor has, and the outputs and inputs of each. A vector has a row
+// per element.
+func sliceShape(shape []int64, transposed bool) (slices int, rows, cols int64) {
+	n := len(shape)
+	switch n {
+	case 0:
+		return 1, 1, 1
+	case 1:
+		return 1, shape[0], 1
+	}
+	slices = 1
+	for _, d := range shape[:n-2] {
+		slices *= int(d)
+	}
+	rows, cols = shape[n-2], shape[n-1]
+	if transposed {
+		rows, cols = cols, rows
+	}
+	return slices, rows, cols
 }
 
 // variant is a quantized item in one layout. Its payloads are, for each slice, the weights and then their companions.

@@ -11,9 +11,13 @@ import (
 // layOut fixes the place of every byte and completes the plan's lines.
 func (pl *planner) layOut() error {
 	for i, it := range pl.items {
-		e := it.common()
-		e.index = i
-		line := e.line
+		it.common().index = i
+	}
+	if err := pl.out.layOut(pl); err != nil {
+		return err
+	}
+	for _, it := range pl.items {
+		line := it.common().line
 		var err error
 		if line.Bytes, err = pl.out.dataBytes(it); err != nil {
 			return fmt.Errorf("tensor %q: %w", line.Name, err)
@@ -29,9 +33,6 @@ func (pl *planner) layOut() error {
 	}
 	pl.warnFallbacks()
 	slices.SortStableFunc(pl.Tensors, func(a, b *PlanTensor) int { return compareNatural(a.Name, b.Name) })
-	if err := pl.out.layOut(pl); err != nil {
-		return err
-	}
 	var err error
 	pl.OutputBytes, err = pl.SizeWith(nil)
 	return err
@@ -50,12 +51,16 @@ func (p *Plan) SizeWith(c *Calibration) (int64, error) {
 func (pl *planner) warnFallbacks() {
 	var reasons []string
 	names := map[string][]string{}
+	lines := pl.unfit
 	for it := range pl.quantized() {
-		if r := it.line.Reason; r != "" {
+		lines = append(lines, it.line)
+	}
+	for _, l := range lines {
+		if r := l.Reason; r != "" {
 			if names[r] == nil {
 				reasons = append(reasons, r)
 			}
-			names[r] = append(names[r], it.name())
+			names[r] = append(names[r], l.Name)
 		}
 	}
 	for _, r := range reasons {

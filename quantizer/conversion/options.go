@@ -14,6 +14,8 @@ type Options struct {
 	// Origin is set where the checkpoint was folded from another one, which is then what a file says it was made of.
 	// Default: none.
 	Origin *Origin
+	// GGUF makes the output a .gguf file. The recipe's target must be gguf. Default (nil): a .gqf file.
+	GGUF *GGUFOptions
 	// Progress is called, from any worker, with bytes of the checkpoint that were done since the last call. Default: none.
 	Progress func(n int64)
 }

@@ -10,6 +10,8 @@ import (
 type output interface {
 	// noun is the file in messages: "the .gqf file".
 	noun() string
+	// paths are the paths of the files if the first is to be path.
+	paths(path string) ([]string, error)
 	// begin learns what the model is made of, before any draft is stored.
 	begin(pl *planner, sources []llamacpp.Source) error
 	// store decides how a draft of a checkpoint's tensor is stored. It may leave a tensor unquantized.

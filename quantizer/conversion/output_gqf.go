@@ -15,6 +15,7 @@ type gqfOutput struct {
 }
 
 func (o *gqfOutput) noun() string                            { return "the .gqf file" }
+func (o *gqfOutput) paths(path string) ([]string, error)     { return []string{path}, nil }
 func (o *gqfOutput) begin(*planner, []llamacpp.Source) error { return nil }
 
 // dataBytes counts all variants, companions and packed headers.

@@ -120,7 +120,12 @@ func appendCompanion(b []byte, kind gqf.Kind, dtype packing.ScaleDtype, scales [
 		}
 		return b
 	}
-	for _, s := range scales {
+	return appendFloats(b, scales, dtype)
+}
+
+// appendFloats appends values in a dtype.
+func appendFloats(b []byte, values []float32, dtype packing.ScaleDtype) []byte {
+	for _, s := range values {
 		switch dtype {
 		case packing.ScaleBF16:
 			b = binary.LittleEndian.AppendUint16(b, floats.BF16FromF32(s))

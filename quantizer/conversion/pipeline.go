@@ -148,7 +148,11 @@ func (p *Plan) newJob(ctx context.Context, c *CalibratedCodes) (j *job, err erro
 func (p *Plan) CheckOutput(path string) error {
 	var set files.Set
 	p.in.listFiles(&set)
-	set.Output("output", p.out.noun(), path)
+	paths, err := p.out.paths(path)
+	if err != nil {
+		return err
+	}
+	set.Output("output", p.out.noun(), paths...)
 	if err := set.Check(); err != nil {
 		return quantizer.Requestf("%w", err)
 	}

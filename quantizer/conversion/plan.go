@@ -25,6 +25,7 @@ const (
 	ActionQuantize    Action = "quantize" // packed as low-bit codes
 	ActionUnquantized Action = "keep"     // stored as it is in the checkpoint
 	ActionShare       Action = "share"    // another name of a tensor that is stored already
+	ActionOmit        Action = "omit"     // not in a .gguf file: llama.cpp has no place for it
 	ActionAbsorb      Action = "absorb"   // block scales that are multiplied into the weight they belong to
 )
 
@@ -85,12 +86,18 @@ type Plan struct {
 // where the checkpoint has none. Weights are read only to compare an lm_head
 // with the embedding.
 //
+// opts.GGUF makes the plan's output a .gguf file. The recipe's target must then be gguf.
+//
 // It fails with a *RequestError for a rule that matches nothing or a tensor that
 // it cannot apply to and for a layout that cannot hold the scheme; also for a
 // tensor of unknown dtype.
 func NewPlan(ck *safetensors.Checkpoint, config []byte, opts Options) (*Plan, error) {
 	p := &Plan{ck: ck, config: config, opts: opts, Warnings: []string{}}
-	p.in, p.out = checkpointInput{p}, &gqfOutput{Plan: p}
+	in := checkpointInput{p}
+	p.in, p.out = in, &gqfOutput{Plan: p}
+	if opts.GGUF != nil {
+		p.out = &ggufOutput{Plan: p, from: in, opts: *opts.GGUF, config: config}
+	}
 	var cfg *arch.Config
 	if config != nil {
 		var err error
@@ -108,6 +115,9 @@ func NewPlan(ck *safetensors.Checkpoint, config []byte, opts Options) (*Plan, er
 		return nil, err
 	}
 	if err := pl.tie(); err != nil {
+		return nil, err
+	}
+	if err := pl.out.begin(pl, sourcesOf(pl.drafts)); err != nil {
 		return nil, err
 	}
 	if err := pl.shape(); err != nil {
@@ -158,6 +168,7 @@ type planner struct {
 	absorbed map[string]bool     // names of block scales multiplied into their weight
 	layouts  map[string][]string // see layoutNames
 	untied   *PlanTensor         // an lm_head that was the embedding before the checkpoint was folded
+	unfit    []*PlanTensor       // tensors that no type of GGUF files can hold
 	broken   *PlanTensor         // an lm_head equal to the embedding, stored on its own because rules say so
 }
 
@@ -200,7 +211,7 @@ func (pl *planner) decide(t *safetensors.Tensor) (*draft, error) {
 	}
 	class := arch.Classify(pl.cfg, t.Name, t.Shape)
 	line := &PlanTensor{Name: t.Name, Role: class.Role, Shape: t.Shape, Dtype: t.DtypeName}
-	d := &draft{entry: entry{src: t, role: class.Role, line: line}}
+	d := &draft{entry: entry{src: t, role: class.Role, line: line}, slices: class.Slices(), transposed: class.Transposed}
 	reason := class.Reason
 	quantize := class.Quantize
 	rule, matched := pl.rules.Match(t.Name)
@@ -224,7 +235,7 @@ func (pl *planner) decide(t *safetensors.Tensor) (*draft, error) {
 		d.leave(reason)
 		return d, nil
 	}
-	d.quantize, d.slices, d.transposed = true, class.Slices(), class.Transposed
+	d.quantize = true
 	d.scheme = pl.opts.Recipe.Scheme(class.Role, rule)
 	d.rule = rule
 	return d, nil

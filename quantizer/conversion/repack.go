@@ -35,20 +35,32 @@ func NewRepack(f *gqf.File, path string, opts RepackOptions) (*Plan, error) {
 	if err := recipe.Validate(); err != nil {
 		return nil, quantizer.Requestf("%w", err)
 	}
+	if recipe.ForGGUF() {
+		return nil, quantizer.Requestf("target gguf chooses schemes, which a repack takes over: write a .gguf file with gq export")
+	}
 	f.CheckSums()
 	in := &fileInput{gqf: f, path: path, recipe: recipe}
 	p := &Plan{in: in, opts: Options{Recipe: recipe, Threads: opts.Threads, Progress: opts.Progress}, Warnings: []string{}}
 	p.out = &gqfOutput{Plan: p}
 	pl := &planner{Plan: p}
-	p.items, p.Tensors = make([]item, 0, f.Len()), make([]*PlanTensor, 0, f.Len())
-	for i := range f.Len() {
-		it, err := pl.fromFile(in, f.Tensor(i))
-		if err != nil {
-			return nil, err
-		}
-		p.items = append(p.items, it)
+	if err := pl.takeAll(in); err != nil {
+		return nil, err
 	}
 	return p, pl.layOut()
+}
+
+// takeAll makes the items of a file's tensors.
+func (pl *planner) takeAll(in *fileInput) error {
+	n := in.gqf.Len()
+	pl.items, pl.Tensors = make([]item, 0, n), make([]*PlanTensor, 0, n)
+	for i := range n {
+		it, err := pl.fromFile(in, in.gqf.Tensor(i))
+		if err != nil {
+			return err
+		}
+		pl.items = append(pl.items, it)
+	}
+	return nil
 }
 
 // fromFile makes the item of a file's tensor.
@@ -75,7 +87,9 @@ func (pl *planner) fromFile(in *fileInput, t gqf.Tensor) (item, error) {
 		if t.Experts > 1 {
 			return nil, fmt.Errorf("%s: tensor %q: plain slices cannot be repacked", in.path, t.Name)
 		}
-		return &unquantized{entry: e, head: unique.Make(h)}, nil
+		u := &unquantized{entry: e, head: unique.Make(h)}
+		u.slices, u.rows, u.cols = sliceShape(t.Shape, false)
+		return u, nil
 	}
 	it := &draft{
 		entry: e, quantize: true, slices: t.Experts, transposed: t.Transposed, shared: len(names) > 1,

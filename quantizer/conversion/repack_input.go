@@ -1,6 +1,9 @@
 package conversion
 
 import (
+	"errors"
+	"io/fs"
+
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/buffer"
@@ -34,6 +37,35 @@ func (in *fileInput) algorithm(it item, _ *CalibratedCodes) gqf.Algorithm {
 
 func (in *fileInput) scaleAdvice(*quantized, *rounding.ScaleError) string {
 	return "repack to another layout, or quantize the checkpoint again"
+}
+
+func (in *fileInput) root() string { return in.path }
+
+func (in *fileInput) asset(name string) ([]byte, error) {
+	data, err := in.gqf.Asset(name)
+	if _, ok := errors.AsType[*gqf.NoAssetError](err); ok {
+		return nil, fs.ErrNotExist
+	}
+	return data, err
+}
+
+// provenance is the file's own.
+func (in *fileInput) provenance(*CalibratedCodes, []string) (recipe, origin []byte, err error) {
+	for name, to := range map[string]*[]byte{gqf.RecipeName: &recipe, gqf.ProvenanceName: &origin} {
+		if *to, err = in.asset(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, nil, err
+		}
+	}
+	return recipe, origin, nil
+}
+
+func (in *fileInput) reader(it *unquantized) (func(dst []float32, slice int, row, n int64), error) {
+	view, err := in.bytes(&it.entry)
+	size := it.cols * int64(it.src.Dtype.Bits()/8)
+	return func(dst []float32, slice int, row, n int64) {
+		row += int64(slice) * it.rows
+		safetensors.Widen(dst, view[row*size:(row+n)*size], it.src.Dtype)
+	}, err
 }
 
 func (in *fileInput) addOrigin(b *gqf.Builder, _ *CalibratedCodes, _ []string) error {

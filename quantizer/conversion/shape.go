@@ -36,11 +36,7 @@ func (pl *planner) shapeDraft(d *draft) error {
 	if !d.quantize {
 		return pl.out.store(pl, d)
 	}
-	n := len(d.src.Shape)
-	d.rows, d.cols = d.src.Shape[n-2], d.src.Shape[n-1]
-	if d.transposed {
-		d.rows, d.cols = d.cols, d.rows
-	}
+	_, d.rows, d.cols = sliceShape(d.src.Shape, d.transposed)
 	var err error
 	if d.scheme, err = quantizer.AdaptToTargets(d.scheme, d.cols, pl.opts.Recipe.Targets, pl.opts.Recipe.ScaleStated(d.rule)); err != nil {
 		return err
@@ -48,7 +44,12 @@ func (pl *planner) shapeDraft(d *draft) error {
 	if err := d.scheme.ValidateCommand(); err != nil {
 		return fmt.Errorf("tensor %q: %w", d.src.Name, err)
 	}
-	d.smallest = d.scheme.ScaleDtype.Smallest()
+	if pl.opts.Recipe.ForGGUF() {
+		if err := pl.fitBlocks(d); err != nil || !d.quantize {
+			return err
+		}
+	}
+	d.smallest = max(d.smallest, d.scheme.ScaleDtype.Smallest())
 	if err := pl.out.store(pl, d); err != nil || !d.quantize {
 		return err
 	}
@@ -65,10 +66,35 @@ func (pl *planner) shapeDraft(d *draft) error {
 	return nil
 }
 
+// fitBlocks gives a tensor a type of GGUF files, of no fewer bits if its type's blocks do not divide a
+// row. If no type's do, the tensor stays unquantized.
+func (pl *planner) fitBlocks(d *draft) error {
+	kind, err := quantizer.GGUFType(d.scheme)
+	if err != nil {
+		return quantizer.Requestf("tensor %q: %w", d.src.Name, err)
+	}
+	fit, ok := quantizer.FitGGUF(d.scheme, d.cols)
+	if !ok {
+		d.leave(fmt.Sprintf("rows of %d weights are no whole number of blocks of 32, the smallest of GGUF", d.cols))
+		pl.unfit = append(pl.unfit, d.line)
+		return pl.out.store(pl, d)
+	}
+	if fit != d.scheme {
+		other, _ := quantizer.GGUFType(fit)
+		d.line.Reason = fmt.Sprintf("%s, because rows of %d weights are no whole number of %s's blocks of %d", other, d.cols, kind, kind.BlockWeights())
+		d.scheme, kind = fit, other
+	}
+	d.smallest = quantizer.SmallestGGUFScale(kind)
+	return nil
+}
+
 // store settles the layouts of a quantized tensor, its bias and the kind of its zero points.
 func (o *gqfOutput) store(pl *planner, d *draft) error {
 	if !d.quantize {
 		return nil
+	}
+	if t := d.scheme.Type; t != 0 {
+		return quantizer.Requestf("tensor %q: %s: a .gqf file holds neither minima nor sub-scales of GGUF's types: write the .gguf file (-o NAME.gguf), or use 1, 2, 4, 5 or 8 bits without a mapping", d.src.Name, t)
 	}
 	if err := pl.chooseLayouts(d, false); err != nil {
 		return err
@@ -130,7 +156,9 @@ func (pl *planner) chooseLayouts(it *draft, given bool) error {
 		it.smallest = max(it.smallest, v.header().SmallestScale())
 	}
 	it.line.Layouts = pl.layoutNames(it.variants)
-	it.line.Reason = strings.Join(reasons, "; ")
+	if len(reasons) > 0 {
+		it.line.Reason = strings.Join(reasons, "; ")
+	}
 	return nil
 }
 

@@ -31,10 +31,13 @@ type worker struct {
 	scales     []float32
 	zeros      []int8    // all 0 unless the mapping is asymmetric
 	floatZeros []float32 // zero points of items with floating-point ones, instead
+	rowBlocks  []byte    // of schemes with a type of blocks, instead of all of these
 	stride     int
 	groups     int
 	smallest   float32 // magnitude of a scale that every layout can hold
 
+	scatter     scatter
+	converted   []byte // unquantized rows of a .gguf file
 	bias        []float32
 	piece       []byte // of an unquantized item
 	sinks       []sink
@@ -164,6 +167,9 @@ func (w *worker) largeErrors(fill func(n, i int64) error, rows int64) (noise, si
 // of which nothing is lost, do not count.
 func (w *worker) countSmallScales(x []float32, i int64) {
 	w.quantized = x
+	if w.item.scheme.Type != 0 {
+		return // a block has scales of two kinds, and an error that the noise shows
+	}
 	few := w.item.scheme.ScaleDtype.SmallestNormal()
 	for g, s := range w.scales[int(i)*w.groups : (int(i)+1)*w.groups] {
 		if size := floats.Abs(s); size > w.smallest && size >= few {
@@ -178,6 +184,10 @@ func (w *worker) countSmallScales(x []float32, i int64) {
 
 // rowCodes is row i of the block.
 func (w *worker) rowCodes(i int64) rounding.Row {
+	if t := w.item.scheme.Type; t != 0 {
+		n := int(t.Size(w.item.cols))
+		return rounding.Row{Blocks: w.rowBlocks[int(i)*n:][:n]}
+	}
 	at, g := int(i)*w.stride, int(i)*w.groups
 	r := rounding.Row{Codes: w.codes[at:][:w.item.cols], Scales: w.scales[g:][:w.groups]}
 	if w.item.scheme.Mapping == gqf.MappingAsymmetric {
@@ -191,7 +201,9 @@ func (w *worker) row(it *quantized, slice int, row0, n, i int64, src rowReader) 
 	x := src(w.x, n)
 	dst := w.rowCodes(i)
 	var err error
-	if it.zeros == packing.ZeroF32 {
+	if dst.Blocks != nil {
+		err = w.rq.QuantizeBlocks(dst.Blocks, x, &w.acc)
+	} else if it.zeros == packing.ZeroF32 {
 		err = w.rq.QuantizeFloatZeros(dst.Codes, dst.Scales, w.floatZeros[int(i)*w.groups:][:w.groups], x, &w.acc)
 	} else {
 		err = w.rq.Quantize(dst.Codes, dst.Scales, dst.Zeros, x, &w.acc)
@@ -233,6 +245,9 @@ func (w *worker) fit(it *quantized) error {
 	buffer.Grow(&w.scales, blockRows*w.groups)
 	clear(buffer.Grow(&w.zeros, blockRows*w.groups))
 	buffer.Grow(&w.floatZeros, blockRows*w.groups)
+	if t := it.scheme.Type; t != 0 {
+		buffer.Grow(&w.rowBlocks, blockRows*int(t.Size(it.cols)))
+	}
 	if w.sinks, err = w.target.sinks(w.sinks[:0], it); err != nil {
 		return fmt.Errorf("tensor %q: %w", it.name(), err)
 	}
