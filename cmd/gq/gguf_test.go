@@ -11,7 +11,8 @@ import (
 	"github.com/lowbit-go/gq/formats/gguf"
 )
 
-// ggufFile OUT [SPLIT]: writes a small file in GGUF, or shards of at most SPLIT bytes.
+// ggufFile OUT [SPLIT]: writes a small file in GGUF, or shards of at most SPLIT bytes; without
+// tensors if SPLIT is 0.
 func ggufFile(ts *testscript.TestScript, _ bool, args []string) {
 	split := 0
 	if len(args) > 1 {
@@ -23,6 +24,9 @@ func ggufFile(ts *testscript.TestScript, _ bool, args []string) {
 		{Name: "token_embd.weight", Dims: []int64{256, 8}, Type: gguf.Q4_K}, {Name: "blk.0.attn_q.weight", Dims: []int64{256, 4}, Type: gguf.Q4_0},
 		{Name: "blk.0.ffn_down_exps.weight", Dims: []int64{256, 2, 3}, Type: gguf.IQ4_XS}, {Name: "blk.0.ffn_up.weight", Dims: []int64{256, 2}, Type: gguf.I16},
 		{Name: "output_norm.weight", Dims: []int64{256}, Type: gguf.F32},
+	}
+	if len(args) > 1 && split == 0 {
+		tensors = nil
 	}
 	l, err := gguf.NewLayout([]gguf.Pair{
 		{Key: "general.architecture", Value: "llama"}, {Key: "general.name", Value: "a \x1bmodel"}, {Key: "llama.block_count", Value: uint32(1)},
@@ -41,7 +45,7 @@ func ggufFile(ts *testscript.TestScript, _ bool, args []string) {
 // testWords returns n words.
 func testWords(n int) (words []string) {
 	for i := range n {
-		words = append(words, "word"+strconv.Itoa(i))
+		words = append(words, "<w"+strconv.Itoa(i)+">")
 	}
 	return words
 }

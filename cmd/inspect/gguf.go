@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -14,16 +15,24 @@ import (
 func printGGUF(w io.Writer, path string, r *gq.Inspection, verbose bool) error {
 	f, s := r.GGUF, &r.GGUF.Totals
 	printSummary(w, path, fmt.Sprintf("gguf %d", f.Version), "general.architecture", &r.Summary)
-	bits := fmt.Sprintf("%.3f per weight", s.BitsPerWeight)
-	if s.Quantized > 0 {
-		bits = fmt.Sprintf("%.3f per quantized weight, %.3f over all", s.QuantBitsWeight, s.BitsPerWeight)
+	switch {
+	case s.Quantized > 0:
+		field(w, "bits", "%.3f per quantized weight, %.3f over all", s.QuantBitsWeight, s.BitsPerWeight)
+	case s.Tensors > 0:
+		field(w, "bits", "%.3f per weight", s.BitsPerWeight)
 	}
-	field(w, "bits", "%s", bits)
 	field(w, "size", "%s (%d bytes) in %s", cmdline.Bytes(s.FileBytes), s.FileBytes, countFiles(s.Files))
-	field(w, "tensors", "%d: %s", s.Tensors, types(f))
-	fmt.Fprintln(w)
-	if err := printGGUFTensors(w, f.Tensors, s.Files > 1); err != nil || !verbose {
-		return err
+	if s.Tensors == 0 {
+		field(w, "tensors", "none: the file has metadata only")
+	} else {
+		field(w, "tensors", "%d: %s", s.Tensors, types(f))
+		fmt.Fprintln(w)
+		if err := printGGUFTensors(w, f.Tensors, s.Files > 1); err != nil {
+			return err
+		}
+	}
+	if !verbose {
+		return nil
 	}
 	return printPairs(w, f)
 }
@@ -59,17 +68,22 @@ func printPairs(w io.Writer, r *gguf.Inspection) error {
 	fmt.Fprintln(w)
 	return cmdline.Table(w, []string{"KEY", "TYPE", "VALUE"}, func(line func(...any)) {
 		for _, row := range r.Metadata {
-			raw, err := json.Marshal(row.Value)
-			if err != nil {
-				raw = fmt.Appendf(nil, "%q", err.Error())
-			}
 			kind := row.Type
 			if row.Count != nil {
 				kind = fmt.Sprintf("%d %s", *row.Count, row.Type)
 			}
-			line(cmdline.Text(row.Key), kind, short(raw))
+			line(cmdline.Text(row.Key), kind, value(row.Value))
 		}
 	})
+}
+
+// value returns a metadata value in one line.
+func value(v any) string {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false) // tokens are often <names>
+	_ = e.Encode(v)        // an Inspection has only what JSON has
+	return short(b.Bytes())
 }
 
 // printGGUFTensor prints a tensor of a .gguf file in full.
