@@ -2,31 +2,23 @@ package calib
 
 import (
 	"math"
+	"slices"
 
-	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/buffer"
 	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
 // solver chooses the codes of one matrix. Weights and codes are in the factor's order of columns,
-// scales and zero points by group of the natural order.
+// grids in the natural order.
 type solver struct {
-	e        *engine
-	f        *factor
-	v        []float32 // feedback
-	scheme   rounding.Scheme
-	n, k     int
-	group    int
-	groups   int
-	qmin     float32
-	qmax     float32
-	smallest float32 // of a scale that the layouts can store
-	half     float32 // added to codes: 1/2 on the half-step grid
-	place    []int   // group of the column at each place
-	target   []float32
-	scales   []float32 // [n][groups]
-	zeros    []int8    // nil unless asymmetric
-	codes    []int8    // [n][k]
+	*grids
+	e      *engine
+	f      *factor
+	v      []float32 // feedback
+	n, k   int
+	place  []int // group of the column at each place
+	target []float32
+	codes  []int8 // [n][k]
 	// errs are the rows' (target - weights) (H + lambda) (target - weights)^T.
 	errs []float64
 	buf  solverBuffers
@@ -36,27 +28,19 @@ type solverBuffers struct{ d, part, out []float32 }
 
 func newSolver(e *engine, f *factor, v []float32, s rounding.Scheme, target []float32, n int) *solver {
 	k := f.k
-	sv := &solver{e: e, f: f, v: v, scheme: s, n: n, k: k, group: s.Group, groups: s.Groups(k), target: target, place: make([]int, k)}
-	if sv.group == 0 || sv.group > k {
-		sv.group = k
-	}
+	sv := &solver{grids: newGrids(s, n, k), e: e, f: f, v: v, n: n, k: k, target: target, place: make([]int, k)}
 	for a, j := range f.order {
-		sv.place[a] = j / sv.group
-	}
-	sv.qmin, sv.qmax = -float32(int(1)<<(s.Bits-1)), float32(int(1)<<(s.Bits-1)-1)
-	if s.Mapping == gqf.MappingHalfStep {
-		sv.half = 0.5
+		sv.place[a] = j / s.GroupWidth(k)
 	}
 	return sv
 }
 
-// clone shares all but codes, scales and zero points.
+// clone shares all but codes and grids.
 func (s *solver) clone() *solver {
 	c := *s
-	c.scales = append([]float32(nil), s.scales...)
-	c.codes = append([]int8(nil), s.codes...)
-	c.zeros = append([]int8(nil), s.zeros...)
-	c.errs = append([]float64(nil), s.errs...)
+	c.grids = s.grids.clone()
+	c.codes = slices.Clone(s.codes)
+	c.errs = slices.Clone(s.errs)
 	c.buf = solverBuffers{}
 	return &c
 }
@@ -71,31 +55,9 @@ func (s *solver) takeBetter(o *solver) (taken int) {
 		taken++
 		s.errs[r] = e
 		copy(s.codes[r*s.k:][:s.k], o.codes[r*s.k:])
-		copy(s.scales[r*s.groups:][:s.groups], o.scales[r*s.groups:])
-		if s.zeros != nil {
-			copy(s.zeros[r*s.groups:][:s.groups], o.zeros[r*s.groups:])
-		}
+		s.copyRow(r, o.grids)
 	}
 	return taken
-}
-
-// roundMagic is 1.5 * 2^23: adding it to a float32 of magnitude below 2^22 rounds to the nearest
-// integer, ties to even.
-const roundMagic = 3 << 22
-
-// code is the code of weight w in a group with zero point z and inverse scale inv.
-func (s *solver) code(w, inv, z float32) float32 {
-	t := float32(w*inv) - s.half
-	t = min(max(t, s.qmin-z), s.qmax-z)
-	return float32(t+roundMagic) - roundMagic + z
-}
-
-// zero is a group's zero point.
-func (s *solver) zero(i int) float32 {
-	if s.zeros == nil {
-		return 0
-	}
-	return float32(s.zeros[i])
 }
 
 // search chooses scales and zero points by the weighted search and rounds to the nearest codes. An
@@ -103,38 +65,27 @@ func (s *solver) zero(i int) float32 {
 // quantizer.RowQuantizer.Weigh).
 func (s *solver) search(flat bool) error {
 	n, k := s.n, s.k
-	s.scales = make([]float32, n*s.groups)
 	s.codes = make([]int8, n*k)
-	if s.scheme.Mapping == gqf.MappingAsymmetric {
-		s.zeros = make([]int8, n*s.groups)
-	}
 	weights := s.f.searchWeights()
-	scheme := s.scheme
-	scheme.Algorithm = gqf.AlgorithmSearch
-	quantizers := make([]*rounding.RowQuantizer, s.e.pool.Threads())
+	quantizers := make([]*rowQuantizer, s.e.pool.Threads())
 	errs := make([]error, n)
 	s.e.rows(n, 8, func(worker, from, to int) {
 		q := quantizers[worker]
 		if q == nil {
 			var err error
-			if q, err = rounding.NewRowQuantizer(scheme, k); err != nil {
+			if q, err = s.rowQuantizer(weights, flat); err != nil {
 				errs[from] = err
 				return
 			}
-			q.Weigh(weights, flat)
-			q.LimitScales(s.smallest)
 			quantizers[worker] = q
 		}
-		row, codes := make([]float32, k), make([]int8, k)
+		row := make([]float32, k)
 		for r := from; r < to; r++ {
 			for a, j := range s.f.order {
 				row[j] = s.target[r*k+a]
 			}
-			var zeros []int8
-			if s.zeros != nil {
-				zeros = s.zeros[r*s.groups:][:s.groups]
-			}
-			if errs[r] = q.Quantize(codes, s.scales[r*s.groups:][:s.groups], zeros, row, nil); errs[r] != nil {
+			var codes []int8
+			if codes, errs[r] = s.grids.search(q, r, row); errs[r] != nil {
 				return
 			}
 			for a, j := range s.f.order {
@@ -191,7 +142,6 @@ func (s *solver) gptq() {
 			var e [block]float32
 			for r := from; r < to; r++ {
 				at := r * k
-				scales := s.scales[r*s.groups:][:s.groups]
 				for j := w - 1; j >= 0; j-- {
 					t := float32(0)
 					v := s.v[(j0+j)*k+j0:][:w]
@@ -199,11 +149,10 @@ func (s *solver) gptq() {
 						t += float32(e[i] * v[i])
 					}
 					x := s.target[at+j0+j]
-					g := s.place[j0+j]
-					sc, z := scales[g], s.zero(r*s.groups+g)
-					q := s.code(x+(shift[at+j0+j]+t), 1/sc, z)
+					g := s.grid(r, s.place[j0+j])
+					q := g.code(x + (shift[at+j0+j] + t))
 					s.codes[at+j0+j] = int8(q)
-					e[j] = x - float32((q-z+s.half)*sc)
+					e[j] = x - g.weight(q)
 				}
 				copy(part[r*w:], e[:w])
 			}
@@ -231,9 +180,8 @@ func (s *solver) errors() []float32 {
 	s.e.rows(s.n, 16, func(_, from, to int) {
 		for r := from; r < to; r++ {
 			for a := range s.k {
-				g := r*s.groups + s.place[a]
-				i := r*s.k + a
-				d[i] = s.target[i] - float32((float32(s.codes[i])-s.zero(g)+s.half)*s.scales[g])
+				g, i := s.grid(r, s.place[a]), r*s.k+a
+				d[i] = s.target[i] - g.weight(float32(s.codes[i]))
 			}
 		}
 	})
@@ -267,15 +215,14 @@ func (s *solver) sweep() {
 			for r := r0 + from; r < r0+to; r++ {
 				gr := grad[(r-r0)*k:][:k]
 				for a := k - 1; a >= 0; a-- {
-					g := r*s.groups + s.place[a]
-					sc, z := s.scales[g], s.zero(g)
+					g := s.grid(r, s.place[a])
 					was := float32(s.codes[r*k+a])
-					now := s.code(float32((was-z+s.half)*sc)+gr[a]/h[a*k+a], 1/sc, z)
+					now := g.code(g.weight(was) + gr[a]/h[a*k+a])
 					if now == was {
 						continue
 					}
 					s.codes[r*k+a] = int8(now)
-					step := float32((now - was) * sc)
+					step := float32((now - was) * g.scale)
 					for b, v := range h[a*k:][:a] { // the columns behind a are done
 						gr[b] -= float32(step * v)
 					}
@@ -285,35 +232,40 @@ func (s *solver) sweep() {
 	}
 }
 
-// refit sets each row's scales to the least-squares solution for its codes.
+// refit sets each row's knobs to the least-squares solution for its codes.
 func (s *solver) refit() {
-	k, n := s.k, s.groups
+	k := s.k
+	span, kinds := s.span()
+	each := (s.groups + span - 1) / span // knobs of a kind
+	n := each * kinds
 	rows := max(1, min(refineRows, (16<<20)/(n*n)))
 	th := make([]float32, rows*k) // targets times H
 	normal := make([]float32, rows*n*n)
 	rhs := make([]float32, rows*n)
-	steps := make([]float32, rows*k) // codes minus zero points: weights in units of scales
-	members := make([][]int, n)      // places of each group
+	steps := make([]float32, kinds*rows*k) // of each weight with its knobs
+	members := make([][]int, each)         // places of each knob
 	for a, g := range s.place {
-		members[g] = append(members[g], a)
+		members[g/span] = append(members[g/span], a)
 	}
 	h := s.f.h
 	var x, out []float32
 	for r0 := 0; r0 < s.n; r0 += rows {
 		m := min(rows, s.n-r0)
 		s.e.product(th, s.target[r0*k:], m, k, k, func(dst []float32, row int) { copy(dst, h[row*k:][:k]) })
-		for r := range m {
-			for a := range k {
-				steps[r*k+a] = float32(s.codes[(r0+r)*k+a]) - s.zero((r0+r)*n+s.place[a]) + s.half
+		for kind := range kinds {
+			for i := range m * k {
+				r := r0 + i/k
+				steps[kind*rows*k+i] = s.step(kind, r, s.place[i%k], float32(s.codes[r0*k+i]))
 			}
 		}
 		clear(rhs)
 		clear(normal)
-		for g, own := range members {
+		for knob := range n {
+			own, steps1 := members[knob%each], steps[knob/each*rows*k:]
 			x := buffer.Grow(&x, m*len(own))
 			for r := range m {
 				for i, a := range own {
-					x[r*len(own)+i] = steps[r*k+a]
+					x[r*len(own)+i] = steps1[r*k+a]
 				}
 			}
 			o := buffer.Grow(&out, m*k)
@@ -326,32 +278,34 @@ func (s *solver) refit() {
 				sums := make([]float64, n)
 				for r := from; r < to; r++ {
 					clear(sums)
-					for a, v := range o[r*k:][:k] {
-						sums[s.place[a]] += float64(v * steps[r*k+a])
+					for kind := range kinds {
+						steps := steps[(kind*rows+r)*k:]
+						for a, v := range o[r*k:][:k] {
+							sums[kind*each+s.place[a]/span] += float64(v * steps[a])
+						}
 					}
 					for b, v := range sums {
-						normal[(r*n+g)*n+b] = float32(v)
+						normal[(r*n+knob)*n+b] = float32(v)
 					}
 					b := 0.0
 					for _, a := range own {
-						b += float64(steps[r*k+a] * th[r*k+a])
+						b += float64(steps1[r*k+a] * th[r*k+a])
 					}
-					rhs[r*n+g] = float32(b)
+					rhs[r*n+knob] = float32(b)
 				}
 			})
 		}
 		s.e.rows(m, 1, func(_, from, to int) {
 			for r := from; r < to; r++ {
-				s.refitRow(s.scales[(r0+r)*n:][:n], normal[r*n*n:][:n*n], rhs[r*n:][:n])
+				s.refitRow(r0+r, kinds, normal[r*n*n:][:n*n], rhs[r*n:][:n])
 			}
 		})
 	}
 }
 
-// refitRow solves A s = b for a row's scales. A scale that cannot be stored, or that would change
-// its sign, stays.
-func (s *solver) refitRow(scales, normal, rhs []float32) {
-	n := len(scales)
+// refitRow solves A s = b for a row's knobs and turns them.
+func (s *solver) refitRow(r, kinds int, normal, rhs []float32) {
+	n := len(rhs)
 	a, b := make([]float64, n*n), make([]float64, n)
 	trace := 0.0
 	for i := range n {
@@ -361,24 +315,32 @@ func (s *solver) refitRow(scales, normal, rhs []float32) {
 		return
 	}
 	ridge := 1e-7 * trace / float64(n)
-	// The unknowns are changes of scales, so that the ridge favours the present scales.
+	var now []float32
+	for kind := range kinds {
+		now = append(now, s.knobs(kind, r)...)
+	}
+	// The unknowns are changes of knobs, so that the ridge favours the present ones.
 	for i := range n {
 		b[i] = float64(rhs[i])
 		for j := range n {
 			v := (float64(normal[i*n+j]) + float64(normal[j*n+i])) / 2
 			a[i*n+j] = v
-			b[i] -= float64(v * float64(scales[j]))
+			b[i] -= float64(v * float64(now[j]))
 		}
 		a[i*n+i] += ridge
 	}
 	if !solveSymmetric(a, b, n) {
 		return
 	}
-	for i, old := range scales {
-		v := s.scheme.ScaleDtype.Round(float32(float64(old) + b[i]))
-		if s.scheme.ScaleDtype.IsScale(v) && (v > 0) == (old > 0) && max(v, -v) >= s.smallest {
-			scales[i] = v
+	for kind := range kinds {
+		knobs := s.knobs(kind, r)
+		for i := range knobs {
+			at := kind*len(knobs) + i
+			s.turn(kind, &knobs[i], float64(now[at])+b[at])
 		}
+	}
+	if s.blocks != nil {
+		s.blocksChanged(r)
 	}
 }
 
@@ -416,14 +378,22 @@ func solveSymmetric(a, b []float64, n int) bool {
 }
 
 // result returns the codes in the natural order of columns.
-func (s *solver) result() *rounding.Codes {
-	c := &rounding.Codes{Shape: s.scheme.Shape(s.n, s.k), Values: make([]int8, len(s.codes)), Scales: s.scales, Zeros: s.zeros}
+func (s *solver) result() (*rounding.Codes, error) {
+	c := rounding.NewCodes(s.scheme.Shape(s.n, s.k))
+	errs := make([]error, s.n)
 	s.e.rows(s.n, 16, func(_, from, to int) {
+		codes := make([]int8, s.k)
 		for r := from; r < to; r++ {
 			for a, j := range s.f.order {
-				c.Values[r*s.k+j] = s.codes[r*s.k+a]
+				codes[j] = s.codes[r*s.k+a]
 			}
+			errs[r] = s.store(c.Row(r), r, codes)
 		}
 	})
-	return c
+	for r, err := range errs {
+		if err != nil {
+			return nil, &rowError{r, err}
+		}
+	}
+	return c, nil
 }

@@ -58,7 +58,11 @@ func (j *job) solve(g *group) ([]*rounding.Codes, error) {
 		if !improved {
 			j.notes.Kept = append(j.notes.Kept, m.Name())
 		}
-		list = append(list, s.result())
+		c, err := s.result()
+		if err != nil {
+			return nil, matrixError(m, err)
+		}
+		list = append(list, c)
 		j.progress(int64(m.Rows) * int64(m.Cols))
 	}
 	return list, nil

@@ -92,3 +92,35 @@ func (s Scheme) validateColumns(k int) error {
 	}
 	return nil
 }
+
+// CodeRange returns the least and the greatest code.
+func (s Scheme) CodeRange() (least, most int) {
+	if g := blockGrids[s.Type]; g != nil {
+		return g.qmin, g.qmax
+	}
+	return codeRange(s.Bits)
+}
+
+// GroupGrids sets the scale and the offset of each group of a row of blocks: code q stands for
+// float32(q*scale) + offset. Without minima, offsets are zero. f holds the scales and minima.
+func (s Scheme) GroupGrids(scales, offsets []float32, f *gguf.Fields) {
+	grid := blockGrids[s.Type]
+	perBlock := len(scales) / len(f.Scales)
+	for g := range scales {
+		fit := blockFit{d: f.Scales[g/perBlock]}
+		sub, least := int32(grid.subMax), int32(grid.minMax)
+		if grid.super() {
+			sub = int32(f.SubScales[g])
+		}
+		if grid.minMax > 0 {
+			fit.dmin = f.Mins[g/perBlock]
+			if grid.super() {
+				least = int32(f.SubMins[g])
+			} else { // these types add the minimum
+				fit.dmin = 0 - fit.dmin
+			}
+		}
+		fit.set(0, sub, least)
+		scales[g], offsets[g] = fit.scale[0], fit.offset[0]
+	}
+}

@@ -72,7 +72,7 @@ func NewRowQuantizer(s Scheme, k int) (*RowQuantizer, error) {
 	if s.Group == 0 || s.Group > k {
 		r.group = k
 	}
-	r.qmin, r.qmax = codeRange(s.Bits)
+	r.qmin, r.qmax = s.CodeRange()
 	if s.Algorithm == gqf.AlgorithmSearch {
 		r.weights = make([]float32, k)
 	}
