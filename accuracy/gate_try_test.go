@@ -6,7 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestGateTry names what a file that does not meet its gate may be quantized with instead.
+// TestGateTry checks the flags that are suggested for a file that does not meet its gate.
 func TestGateTry(t *testing.T) {
 	const kl, sqnr = "{version: 1, model: {mean_kl: {max: 0.01}}}", "{version: 1, tensors: [{match: '*up_proj*', sqnr_db: {min: 99}}]}"
 	good := Try{"--quality good", "codes calibrated on text that the model writes"}

@@ -60,9 +60,9 @@ func largeTable(b *testing.B, h packing.Header) (table *Table, bytes int) {
 	return table, len(parts.Data) + len(parts.Scales) + len(parts.Zeros)
 }
 
-// BenchmarkLookup looks up single rows of Llama-3.2-1B's table: cold, random ids
-// over all of it, which no cache holds; warm, the same 4 rows again and again. It
-// reports the table's size and what a lookup reads.
+// BenchmarkLookup looks up single rows of Llama-3.2-1B's embedding: cold are random ids over all
+// rows, which no cache holds; warm are the same 4 rows again and again. It reports the size of the
+// embedding and the bytes that a lookup reads.
 func BenchmarkLookup(b *testing.B) {
 	for _, h := range llamaTables {
 		b.Run(fmt.Sprintf("%s/bits=%d/tile=%s", h.Layout, h.Bits, h.Tile), func(b *testing.B) {

@@ -44,8 +44,8 @@ func TestLookup(t *testing.T) {
 	}
 }
 
-// TestLookupKept looks up what was not quantized.
-func TestLookupKept(t *testing.T) {
+// TestLookupUnquantized looks up rows of unquantized embeddings.
+func TestLookupUnquantized(t *testing.T) {
 	data := []byte{0x00, 0x3c, 0x80, 0x3f, 0x01, 0x00, 0x00, 0xc4}
 	for _, c := range []struct {
 		dtype packing.Dtype

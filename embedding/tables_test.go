@@ -13,7 +13,7 @@ import (
 	"github.com/lowbit-go/gq/packing/torchao"
 )
 
-// example is a table with what it was packed from.
+// example is a table with the codes, scales and zero points that it was packed from.
 type example struct {
 	name string
 	h    packing.Header

@@ -50,7 +50,7 @@ var (
 
 var toolchains = []toolchain{sanitized, cxx, optimized, arm64, arm64CRC}
 
-// binaries keeps what compile has made; cleared by TestMain.
+// binaries keeps the programs that compile has made. TestMain removes them.
 var (
 	binaries sync.Map // of toolchain's name and source: func() (string, error)
 	binDir   string
@@ -201,7 +201,8 @@ func fused(t testing.TB, modelType, name string, shape ...int64) string {
 	return dir
 }
 
-// allSamples adds to the quantized files a file with every feature of the format, and an empty file.
+// allSamples adds to the quantized files a file with every feature of the format, and an empty
+// file.
 func allSamples(t testing.TB) []sample {
 	t.Helper()
 	write := func(name string, b []byte) sample {

@@ -62,7 +62,7 @@ func TestLowbit(t *testing.T) {
 	t.Log(n, "headers")
 }
 
-// checkRead compares what l reads from data with m.
+// checkRead compares the rows that l reads from data with m.
 func (m *matrix) checkRead(t *testing.T, l *Lowbit, data []byte, rng *rand.Rand) {
 	t.Helper()
 	n, k, g, nr := int(m.h.Rows), int(m.h.Cols), int(m.h.Groups()), int(m.h.Tile.NR)

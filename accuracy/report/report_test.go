@@ -15,7 +15,7 @@ import (
 	"github.com/lowbit-go/gq/model/eval"
 )
 
-// hostile is a name with what each form of a report has to escape.
+// hostile is a name with every character that a form of a report has to escape.
 const hostile = "a<b>\"&|*_`[x](y)]]>\x1b\n.up_proj.weight"
 
 // sample is a report with everything in it; n is the number of layers.
@@ -256,7 +256,7 @@ func TestJUnit(t *testing.T) {
 	if err := xml.Unmarshal([]byte(render(t, ".xml", r)), &suites); err != nil || suites.Tests != 1 || suites.Failures != 0 {
 		t.Errorf("without a gate: %+v, %v", suites, err)
 	}
-	// Names with what XML does not have.
+	// Names with characters that XML does not allow.
 	check(t, r, `tensors: [{bits: 8, cosine: {min: 2}}]`)
 	if err := xml.Unmarshal([]byte(render(t, ".xml", r)), &suites); err != nil {
 		t.Error(err)

@@ -89,8 +89,8 @@ func TestInvalid(t *testing.T) {
 	}
 }
 
-// FuzzSkip holds that what the Scanner accepts is what encoding/json accepts, but for invalid
-// UTF-8, half surrogate pairs and depth, and that reading it in place gives the same values.
+// FuzzSkip compares the Scanner with encoding/json: both accept the same texts, except for invalid
+// UTF-8, half surrogate pairs and depth, and reading in place gives the same values.
 func FuzzSkip(f *testing.F) {
 	for _, text := range texts {
 		f.Add([]byte(text))

@@ -46,7 +46,7 @@ func randomGridded(rng *rand.Rand, k int) *gridded {
 	return p
 }
 
-// oracle is what the calls should give, computed from their definitions in another way.
+// oracle computes the expected results of the calls from their definitions in another way.
 func (p *gridded) oracle() (Ranges, Grids) {
 	s, f := p.ranges, p.grids
 	for c := range SearchLanes {

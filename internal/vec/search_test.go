@@ -72,7 +72,7 @@ func step(t, lo, hi float32) float32 {
 	return float32(math.RoundToEven(math.Min(math.Max(float64(t), float64(lo)), float64(hi))))
 }
 
-// oracle is what the calls should give, computed from their definitions in another way.
+// oracle computes the expected results of the calls from their definitions in another way.
 func (p *weighted) oracle() (Search, Final) {
 	s, f := p.search, p.final
 	for c := range SearchLanes {
@@ -106,7 +106,7 @@ func (p *weighted) oracle() (Search, Final) {
 	return s, f
 }
 
-// check compares what this implementation gives with what is wanted.
+// check compares the results of this implementation with the expected results.
 func (p *weighted) check(wantSearch *Search, wantFinal *Final) error {
 	s, f := p.search, p.final
 	SearchScales(&s, p.unit, p.x, p.w)

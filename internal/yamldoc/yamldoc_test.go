@@ -31,7 +31,7 @@ var deep = map[string]func(n int) string{
 	"flow in blocks": func(n int) string { return "a:\n  - b: " + strings.Repeat("[", n) },
 }
 
-// TestDepth: what is too deep is refused in memory that the text's size bounds.
+// TestDepth refuses documents that are too deep. The text's size bounds the memory.
 func TestDepth(t *testing.T) {
 	for name, text := range deep {
 		n := 20_000

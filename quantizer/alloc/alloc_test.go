@@ -302,8 +302,8 @@ func TestSameChoiceEverywhere(t *testing.T) {
 	}
 }
 
-// TestGoesOn ends a job in the middle: the next one measures only what is missing and chooses the
-// same options.
+// TestGoesOn ends a job in the middle. The next job makes only the missing measurements and chooses
+// the same options.
 func TestGoesOn(t *testing.T) {
 	const dir = "../../model/testdata/torch/llama3"
 	want := half(t, probe(t, openJob(t, dir, 2))).Rows

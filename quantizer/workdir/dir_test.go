@@ -43,8 +43,8 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// TestLocked has another process open the directory: the second is told which process that is. When
-// it is killed, the directory is free, and what the process finished is there.
+// TestLocked opens the directory in another process: the error names that process. When the process
+// is killed, the directory is free, and holds the entries that the process finished.
 func TestLocked(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out.calib")
 	exe, err := os.Executable()

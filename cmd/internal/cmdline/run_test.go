@@ -12,7 +12,7 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// testApp has a command that prints what it was given and one that fails.
+// testApp has a command that prints its arguments and a command that fails.
 func testApp(out, errs *bytes.Buffer, err error) *cli.App {
 	return &cli.App{
 		Name:      "gq",
