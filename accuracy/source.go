@@ -32,7 +32,6 @@ type source struct {
 // sources finds the checkpoint's tensors by the names in the file.
 type sources struct {
 	ck        *safetensors.Checkpoint
-	f         *gqf.File
 	names     map[int]gqf.Name // by tensor: the first name that the checkpoint has, or should have
 	fold      map[int]string   // by tensor: the name of its scales
 	block     [2]int           // of FP8 scales
@@ -40,7 +39,7 @@ type sources struct {
 }
 
 func newSources(ck *safetensors.Checkpoint, f *gqf.File) (*sources, error) {
-	s := &sources{ck: ck, f: f, names: map[int]gqf.Name{}, fold: map[int]string{}, embedding: -1}
+	s := &sources{ck: ck, names: map[int]gqf.Name{}, fold: map[int]string{}, embedding: -1}
 	for n := range f.AllNames() {
 		switch old, ok := s.names[n.Tensor]; {
 		case n.Absorbed:

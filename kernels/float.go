@@ -14,10 +14,7 @@ import (
 // Float is the Operator of F32, F16 or BF16 weights, packed into its own memory: the baseline for
 // quantized operators. A sum is one chain of fused multiply-adds in order of column, see package
 // floatmm.
-type Float struct {
-	floatOperator
-	weights *floatmm.Weights
-}
+type Float struct{ floatOperator }
 
 // Rows is the Operator of weights that are read row by row in every Forward, such as rows of a
 // mapped checkpoint or dequantized rows. It holds a panel of rows for each goroutine, and gives the
@@ -63,7 +60,7 @@ func NewFloat(h packing.Header, data []byte, o Options) (*Float, error) {
 		return nil, err
 	}
 	w := f.set.New(h.Dtype, int(h.Rows), int(h.Cols), nil)
-	f.weights, f.panels, f.bf16, f.mul = w, w.Panels(), w.BF16(), w.Mul
+	f.panels, f.bf16, f.mul = w.Panels(), w.BF16(), w.Mul
 	pool := NewPool(0)
 	defer pool.Close()
 	scratch := make([]floatmm.Scratch, pool.Threads())

@@ -126,7 +126,7 @@ func (j *awq) close() {
 
 // inputs are statistics and samples of a linear layer's inputs.
 type inputs struct {
-	k, n    int
+	n       int
 	size    []float64 // sums of |x|
 	squares []float64
 	x       []float32 // sampled rows
@@ -203,7 +203,7 @@ func watched(s *model.Scaling) (names []string) {
 // collect adds a sequence's inputs.
 func (j *awq) collect(s *inputs, in *model.Input, seq int) {
 	if s.size == nil {
-		s.k, s.size, s.squares = in.K, make([]float64, in.K), make([]float64, in.K)
+		s.size, s.squares = make([]float64, in.K), make([]float64, in.K)
 	}
 	for r := range in.Rows {
 		x := in.X[r*in.K:][:in.K]
