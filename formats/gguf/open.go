@@ -21,12 +21,17 @@ const (
 // maps the others too; the File then has the tensors of all shards, and the first shard's metadata
 // without the keys of shards. Errors are [*FormatError], [*UnsupportedError], or the operating
 // system's, with the path.
-func Open(path string) (*File, error) {
-	f, err := openShard(path)
+func Open(path string) (*File, error) { return OpenAt(path, func(path string) string { return path }) }
+
+// OpenAt is Open for files that do not have their names yet: at returns the place of the file that is
+// to be at path.
+func OpenAt(path string, at func(path string) string) (*File, error) {
+	open := func(path string) (*File, error) { return openShard(at(path)) }
+	f, err := open(path)
 	if err != nil {
 		return nil, err
 	}
-	if err := f.join(path, openShard); err != nil {
+	if err := f.join(path, open); err != nil {
 		f.Close()
 		return nil, err
 	}

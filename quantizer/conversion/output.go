@@ -26,6 +26,8 @@ type output interface {
 	copyUnits(list []unit, it *unquantized) []unit
 	// target prepares the writing of the file. hashes are the SHA-256 of the source files, if they are wanted and known.
 	target(c *CalibratedCodes, hashes []string) (target, error)
+	// check compares the complete file with the input, before it appears at path.
+	check(j *job, temps temporaries, path string) error
 }
 
 // target is a file that a job writes, or a set of shards.

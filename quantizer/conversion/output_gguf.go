@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"time"
 
 	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/formats/gqf"
@@ -298,6 +299,21 @@ func (o *ggufOutput) layOut(pl *planner) (err error) {
 	for _, note := range append(o.vocab.Notes, notes...) {
 		pl.warn("%s", note)
 	}
+	return nil
+}
+
+// check reads the file back. A model that this program cannot run is a warning.
+func (o *ggufOutput) check(j *job, temps temporaries, path string) error {
+	start := time.Now()
+	r, err := o.readBack(temps, j.target.paths(path))
+	j.seconds += time.Since(start)
+	switch reason := notRun(err); {
+	case reason != "":
+		j.notes = append(j.notes, fmt.Sprintf("the .gguf file was not compared with %s: %s", o.from.root(), reason))
+	case err != nil:
+		return fmt.Errorf("%s was not written: read back, %w", path, err)
+	}
+	j.readBack = r
 	return nil
 }
 

@@ -178,3 +178,6 @@ func (t *gqfTarget) setSourceCRCs(j *job) error {
 	}
 	return nil
 }
+
+// check does nothing: the file's own checksums were made of what was packed.
+func (o *gqfOutput) check(*job, temporaries, string) error { return nil }

@@ -75,6 +75,9 @@ func (p *Plan) WriteWith(ctx context.Context, path string, o WriteOptions) (*Rep
 		return nil, err
 	}
 	defer out.Abort()
+	if err := p.out.check(j, out, path); err != nil {
+		return nil, err
+	}
 	if o.Check != nil {
 		if err := o.Check(out.Temp(), j.report(path, j.seconds)); err != nil {
 			return nil, err
@@ -118,7 +121,7 @@ func (p *Plan) writeTemp(ctx context.Context, path string, c *CalibratedCodes) (
 		return nil, nil, err
 	}
 	j.seconds = time.Since(start)
-	j.target, j.units, j.results = nil, nil, nil // the report of many tensors needs the room
+	j.units, j.results = nil, nil // the report of many tensors needs the room
 	return out, j, nil
 }
 
@@ -198,6 +201,8 @@ type job struct {
 	size       int64                        // of all files
 	seconds    time.Duration                // of wall time
 	found      []itemResult                 // by the items' index; none of a repack
+	readBack   *ReadBack                    // of a .gguf file
+	notes      []string                     // more warnings
 	out        []io.WriterAt                // the target's files
 	writeback  func(file int, off, n int64) // starts to bring written bytes to the disk; nil: not needed
 	units      []unit

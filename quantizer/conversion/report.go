@@ -26,6 +26,8 @@ type Report struct {
 	Warnings     []string `json:"warnings"`
 	// Fold says how the checkpoint was folded before it was quantized, if it was.
 	Fold *Fold `json:"fold,omitempty"`
+	// ReadBack says how a .gguf file was compared with its source.
+	ReadBack *ReadBack `json:"read_back,omitempty"`
 
 	SourceBytes int64 `json:"source_bytes"` // of the checkpoint's tensors; of the file that is repacked
 	OutputBytes int64 `json:"output_bytes"`
@@ -62,7 +64,7 @@ type TensorSQNR struct {
 func (j *job) report(path string, total time.Duration) *Report {
 	p := j.plan
 	r := &Report{
-		Output: path, Warnings: append(slices.Clone(p.Warnings), j.calibrated.Warnings...), Fold: p.Fold, SourceBytes: p.in.size(), OutputBytes: j.size, Tensors: make([]TensorSQNR, 0, len(p.items)),
+		Output: path, Warnings: slices.Concat(p.Warnings, j.calibrated.Warnings, j.notes), Fold: p.Fold, ReadBack: j.readBack, SourceBytes: p.in.size(), OutputBytes: j.size, Tensors: make([]TensorSQNR, 0, len(p.items)),
 		Seconds: total.Seconds(), SyncSeconds: (total - j.seconds).Seconds(), BytesPerSecond: float64(p.in.size()) / total.Seconds(),
 	}
 	for _, t := range p.Tensors {

@@ -1,0 +1,272 @@
+package conversion
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/lowbit-go/gq/formats/gguf"
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/splitmix"
+	"github.com/lowbit-go/gq/kernels"
+	"github.com/lowbit-go/gq/model"
+	"github.com/lowbit-go/gq/model/arch"
+)
+
+// ReadBack says how a .gguf file was compared with its source before it appeared.
+type ReadBack struct {
+	Tokens int `json:"tokens"`
+	// Difference is the largest difference between logits of the source and of the file, as
+	// llama.cpp computes them, as a part of the position's largest logit.
+	Difference float64 `json:"logits_difference"`
+}
+
+// Tokens and limits of the comparison. The first position says little: it attends to itself alone.
+const (
+	readBackTokens = 8
+	// maxDifference is a part of the largest logit. Both models have the same weights and compute in
+	// float32; only sums of queries and keys have another order. Random models of every architecture
+	// and the trained ones differ by 2e-6 at most; with rows of q and k in the wrong order, or norms
+	// without 1, by 0.3 and more.
+	maxDifference = 1e-3
+	// minCorrelation is between a row of the checkpoint and its codes: 0.8 at 1 bit, and within 4 /
+	// sqrt(columns) of 0 for the codes of another row.
+	minCorrelation = 0.25
+	sampledRows    = 16 // of a matrix
+)
+
+// readBack opens the complete temporaries of a .gguf file, whose paths are to be paths, and compares
+// a few tokens' logits with the source's. The file computes as llama.cpp does: see
+// [model.OpenGGUF]. The source is the .gqf file, or the checkpoint with the file's codes.
+func (o *ggufOutput) readBack(temps temporaries, paths []string) (*ReadBack, error) {
+	f, err := gguf.OpenAt(paths[0], func(path string) string {
+		if i := slices.Index(paths, path); i >= 0 {
+			return temps[i].Temp()
+		}
+		return path
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	opts := model.Options{Threads: o.Plan.opts.Threads, Activations: model.Float32, Log: func(kernels.Choice) {}}
+	want, err := o.reference(f, opts)
+	if err != nil {
+		return nil, err
+	}
+	defer want.Close()
+	got, err := model.OpenGGUF(f, opts)
+	if err != nil {
+		return nil, err
+	}
+	defer got.Close()
+	return compareLogits(want, got)
+}
+
+// compareLogits runs both models on the same tokens. With experts, a router may choose between two
+// that are equal but for rounding, which changes the logits of this position and of later ones: some
+// positions may then differ.
+func compareLogits(want, got *model.Model) (*ReadBack, error) {
+	c := want.Config()
+	tokens := make([]int32, readBackTokens)
+	random := splitmix.Source(1)
+	for i := range tokens {
+		tokens[i] = int32(random.Next() % uint64(c.VocabSize))
+	}
+	var logits [2][]float32
+	for i, m := range []*model.Model{want, got} {
+		if m.VocabSize() != c.VocabSize {
+			return nil, fmt.Errorf("the model has %d logits, %d were expected", m.VocabSize(), c.VocabSize)
+		}
+		logits[i] = make([]float32, len(tokens)*c.VocabSize)
+		if err := m.NewSession(len(tokens)).Forward(tokens, logits[i], true); err != nil {
+			return nil, err
+		}
+	}
+	r := &ReadBack{Tokens: len(tokens)}
+	bad := 0
+	for t := range tokens {
+		d := difference(logits[0][t*c.VocabSize:][:c.VocabSize], logits[1][t*c.VocabSize:][:c.VocabSize])
+		if !(d <= maxDifference) {
+			bad++
+		}
+		if d > r.Difference || math.IsNaN(d) {
+			r.Difference = d
+		}
+	}
+	if bad > 0 && (c.Experts == nil || bad > len(tokens)/2) {
+		return nil, fmt.Errorf("its logits on %d tokens differ from the source's by up to %.2g of the largest, %g at most was expected: this is a defect of gq, please report it with the model's name",
+			len(tokens), r.Difference, maxDifference)
+	}
+	return r, nil
+}
+
+// difference is the largest difference between logits, as a part of the largest; NaN if only one
+// side has numbers. Models whose logits are no numbers on both sides are equal.
+func difference(want, got []float32) float64 {
+	worst, largest := 0.0, 0.0
+	for i, w := range want {
+		d := math.Abs(float64(got[i]) - float64(w))
+		if math.Float32bits(w) == math.Float32bits(got[i]) || w != w && got[i] != got[i] {
+			d = 0
+		}
+		if math.IsNaN(d) {
+			return d
+		}
+		worst, largest = max(worst, d), max(largest, math.Abs(float64(w)))
+	}
+	if largest == 0 {
+		return worst
+	}
+	return worst / largest
+}
+
+// reference opens the source, with the codes that the file holds.
+func (o *ggufOutput) reference(f *gguf.File, opts model.Options) (*model.Model, error) {
+	switch in := o.in.(type) {
+	case *fileInput:
+		return model.OpenGQF(in.gqf, opts)
+	case checkpointInput:
+		m, err := model.OpenCheckpoint(in.ck.Dir(), opts)
+		if err != nil {
+			return nil, err
+		}
+		if err := o.setCodes(m, f, in); err != nil {
+			m.Close()
+			return nil, err
+		}
+		return m, nil
+	}
+	return nil, &arch.UnsupportedError{Msg: fmt.Sprintf("%s is neither a checkpoint nor a .gqf file", o.from.root())}
+}
+
+// setCodes replaces the quantized linear layers and the quantized embedding of a checkpoint's model
+// by the file's codes.
+func (o *ggufOutput) setCodes(m *model.Model, f *gguf.File, in checkpointInput) error {
+	for _, it := range o.items {
+		q, ok := it.(*quantized)
+		if !ok {
+			continue
+		}
+		for slice, regions := range o.regions[q.index] {
+			name := q.name()
+			if q.slices > 1 {
+				name = fmt.Sprintf("%s[%d]", name, slice)
+			}
+			rows, err := o.storedRows(f, q, slice, regions, in)
+			if err != nil {
+				return err
+			}
+			if err := setRows(m, name, int(q.rows), int(q.cols), rows); err != nil {
+				return err
+			}
+			if q.role == gqf.RoleEmbedding {
+				m.SetEmbedding(embeddingRows{f, rows})
+			}
+		}
+	}
+	return nil
+}
+
+// embeddingRows is an embedding whose rows are read from the file.
+type embeddingRows struct {
+	file *gguf.File
+	read func(dst []float32, row int)
+}
+
+func (e embeddingRows) Lookup(dst []float32, row int) error {
+	return e.file.Guard(func() error { e.read(dst, row); return nil })
+}
+
+// setRows replaces a linear layer, if the tensor is one: an embedding is only if it is tied.
+func setRows(m *model.Model, name string, rows, cols int, read func(dst []float32, row int)) error {
+	if m.Linear(name) == nil {
+		return nil
+	}
+	op, err := kernels.NewRows(rows, cols, read, nil, kernels.Options{Log: func(kernels.Choice) {}})
+	if err == nil {
+		_, err = m.SetLinear(name, op, false)
+	}
+	return err
+}
+
+// storedRows returns a function that decodes row n of a slice of an item from the file. Sampled rows
+// are compared with the checkpoint's.
+func (o *ggufOutput) storedRows(f *gguf.File, q *quantized, slice int, regions []region, in checkpointInput) (func(dst []float32, row int), error) {
+	tensors := make([]*gguf.Tensor, len(regions))
+	for i, r := range regions {
+		if tensors[i] = f.Tensor(o.model.Tensors[r.tensor].Name); tensors[i] == nil {
+			return nil, fmt.Errorf("tensor %q is missing", o.model.Tensors[r.tensor].Name)
+		}
+	}
+	read := func(dst []float32, row int) {
+		for i, r := range regions {
+			if row < r.From || row >= r.From+r.Rows {
+				continue
+			}
+			size := tensors[i].RowBytes()
+			at := (r.row + int64(r.PartRow(row-r.From))) * size
+			if err := tensors[i].Type.Decode(dst, f.Data(tensors[i])[at:at+size]); err != nil {
+				panic(err) // a type that this program wrote, in whole blocks
+			}
+			return
+		}
+	}
+	return read, f.Guard(func() error { return compareRows(q, slice, in, read) })
+}
+
+// compareRows compares sampled rows of a slice with the checkpoint's: codes of other rows do not
+// correlate with them.
+func compareRows(q *quantized, slice int, in checkpointInput, read func(dst []float32, row int)) error {
+	w, err := in.ck.Weights(*q.src, safetensors.WeightsOptions{Block: in.scaleBlock, Transposed: q.transposed})
+	if err != nil {
+		return err
+	}
+	n := int(min(q.rows, sampledRows))
+	want, got := make([]float32, q.cols), make([]float32, q.cols)
+	alike, seen := 0, 0
+	for i := range n {
+		row := i * (int(q.rows) - 1) / max(1, n-1)
+		if err := w.Read(want, slice*int(q.rows)+row, 1); err != nil {
+			return err
+		}
+		read(got, row)
+		r, ok := correlation(want, got)
+		if !ok {
+			continue
+		}
+		seen++
+		if r >= minCorrelation {
+			alike++
+		}
+	}
+	if 4*alike < 3*seen {
+		return fmt.Errorf("%d of %d rows of tensor %q are not what the checkpoint has: this is a defect of gq, please report it with the model's name", seen-alike, seen, q.name())
+	}
+	return nil
+}
+
+// correlation is the cosine between two rows; ok is false if one is zero.
+func correlation(a, b []float32) (r float64, ok bool) {
+	var ab, aa, bb float64
+	for i, x := range a {
+		y := float64(b[i])
+		ab += float64(float64(x) * y)
+		aa += float64(float64(x) * float64(x))
+		bb += float64(y * y)
+	}
+	if aa == 0 || bb == 0 {
+		return 0, false
+	}
+	return ab / math.Sqrt(aa*bb), true
+}
+
+// notRun returns the reason why a file cannot be read back, or "" for a failure.
+func notRun(err error) string {
+	if u, ok := errors.AsType[*arch.UnsupportedError](err); ok {
+		return u.Msg
+	}
+	return ""
+}
