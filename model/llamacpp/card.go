@@ -51,10 +51,21 @@ func (m *Model) Card(name string, card []byte) (pairs []gguf.Pair, notes []strin
 	return c.pairs, notes
 }
 
+// IsCard reports whether a file begins with facts as a model card does.
+func IsCard(file []byte) bool {
+	_, ok := behindOpening(file)
+	return ok
+}
+
+// behindOpening returns what follows the first three hyphens of a card.
+func behindOpening(card []byte) (rest string, ok bool) {
+	text := strings.TrimPrefix(strings.ReplaceAll(string(card), "\r\n", "\n"), "\ufeff")
+	return strings.CutPrefix(text, "---\n")
+}
+
 // cardFacts returns the facts of a model card; nil if it has none.
 func cardFacts(card []byte) (facts map[string]any, err error) {
-	text := strings.ReplaceAll(string(card), "\r\n", "\n")
-	rest, ok := strings.CutPrefix(strings.TrimPrefix(text, "\ufeff"), "---\n")
+	rest, ok := behindOpening(card)
 	if !ok {
 		return nil, nil
 	}

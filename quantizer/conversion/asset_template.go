@@ -11,14 +11,10 @@ import (
 // checkTemplate wants a text whose Jinja tags are closed, with at least one that computes something. It does not parse
 // what is in the tags.
 func checkTemplate(data []byte) error {
+	if err := checkText(data); err != nil {
+		return err
+	}
 	text := string(data)
-	if !utf8.Valid(data) {
-		return errors.New("not UTF-8")
-	}
-	control := func(r rune) bool { return r < ' ' && !strings.ContainsRune("\t\n\f\r", r) || r == 0x7F }
-	if at := strings.IndexFunc(text, control); at >= 0 {
-		return fmt.Errorf("byte %d: a control character", at)
-	}
 	tags := 0
 	for at := 0; ; {
 		open := strings.IndexByte(text[at:], '{')
@@ -98,4 +94,16 @@ func closeTag(s, end string) (int, error) {
 		}
 	}
 	return 0, fmt.Errorf("the tag is not closed by %s", end)
+}
+
+// checkText wants a text for people.
+func checkText(data []byte) error {
+	if !utf8.Valid(data) {
+		return errors.New("not UTF-8")
+	}
+	control := func(r rune) bool { return r < ' ' && !strings.ContainsRune("\t\n\f\r", r) || r == 0x7F }
+	if at := strings.IndexFunc(string(data), control); at >= 0 {
+		return fmt.Errorf("byte %d: a control character", at)
+	}
+	return nil
 }

@@ -9,12 +9,13 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/files"
+	"github.com/lowbit-go/gq/model/llamacpp"
 )
 
 // assetFiles are the files beside a checkpoint that people need to use the model
-// again: tokenizer, generation settings, preprocessors. Those that exist are stored.
+// again: tokenizer, generation settings, preprocessors, and the model card with its licence. Those that exist are stored.
 var assetFiles = []string{
-	"added_tokens.json", "chat_template.jinja", "chat_template.json", "generation_config.json", "merges.txt",
+	llamacpp.CardFile, "added_tokens.json", "chat_template.jinja", "chat_template.json", "generation_config.json", "merges.txt",
 	"preprocessor_config.json", "processor_config.json", "sentencepiece.bpe.model", "special_tokens_map.json", "spiece.model",
 	"tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json", "vocab.txt",
 }
@@ -35,6 +36,9 @@ func ReadAsset(dir, name string) ([]byte, error) {
 	}
 	if err != nil {
 		return nil, err
+	}
+	if name == llamacpp.CardFile && !llamacpp.IsCard(b) {
+		return nil, nil // a text for people only
 	}
 	if err := checkAsset(name, b); err != nil {
 		return nil, fmt.Errorf("%s would be stored with the model, but %w: repair it or move it out of the checkpoint's directory", path, err)

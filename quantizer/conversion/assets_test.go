@@ -55,6 +55,8 @@ func TestCheckAsset(t *testing.T) {
 		{"vocab.txt", vocabulary + "a b c\n", "3 parts"},
 		{"vocab.txt", "token\n", "1 lines, want 32"},
 		{"vocab.txt", vocabulary + "\x00\n", "is not UTF-8 text"},
+		{"README.md", "---\nlicense: mit\n---\n# Model\n", ""},
+		{"README.md", "---\nlicense: \x00\n---\n", "is not a model card (byte 13: a control character)"},
 	}
 	for _, test := range tests {
 		err := checkAsset(test.name, []byte(test.data))
@@ -139,6 +141,19 @@ func TestForeignAsset(t *testing.T) {
 	_, err := newPlan(t, dir, Options{})
 	if err == nil || !strings.Contains(err.Error(), link+" would be stored with the model, but is not a JSON object") {
 		t.Error(err)
+	}
+}
+
+// TestModelCard stores a README.md with the facts of a model card, and no other.
+func TestModelCard(t *testing.T) {
+	dir := t.TempDir()
+	for text, want := range map[string]bool{"---\nlicense: mit\n---\n": true, "# Model\n": false, "-----BEGIN KEY-----\n": false} {
+		if err := os.WriteFile(filepath.Join(dir, "README.md"), []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if data, err := ReadAsset(dir, "README.md"); err != nil || (data != nil) != want {
+			t.Errorf("%q: stored %q, %v", text, data, err)
+		}
 	}
 }
 

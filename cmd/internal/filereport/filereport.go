@@ -113,6 +113,9 @@ func Tensors(c *cli.Context, r *conversion.Report) {
 		fmt.Fprintf(w, "folded   %s\n", foldedText(r.Fold))
 	}
 	fmt.Fprintf(w, "size     %s -> %s, %.3f bits per quantized weight, %.3f over all\n", cmdline.Bytes(r.SourceBytes), cmdline.Bytes(r.OutputBytes), r.BitsPerWeight, r.AllBitsPerWeight)
+	if b := r.ReadBack; b != nil {
+		fmt.Fprintf(w, "checked  read back, its logits are within %.1e of the largest of the source's (%d tokens)\n", b.Difference, b.Tokens)
+	}
 	if r.SmallScales > 0 {
 		fmt.Fprintf(w, "scales   %d groups have a scale below the normal range of its dtype, or the smallest there is\n", r.SmallScales)
 	}
