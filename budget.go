@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/memlimit"
 	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/model"
@@ -248,18 +247,7 @@ func (h *chooser) measure(ctx context.Context, a *alloc.Allocation) (kl float64,
 		defer done() // its layers stay: if no allocation is better, the final file reuses them
 	}
 	err = plan.WriteTemporary(ctx, h.dst, codes, func(temp string) error {
-		f, err := gqf.Open(temp, gqf.Options{})
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		f.CheckSums()
-		m, err := model.OpenGQF(f, model.Options{Threads: h.o.Threads, Log: func(kernels.Choice) {}})
-		if err != nil {
-			return err
-		}
-		defer m.Close()
-		kl, err = h.reference.KL(ctx, m)
+		kl, err = h.klOf(temp, h.reference)
 		return err
 	})
 	if err == nil {

@@ -69,19 +69,29 @@ func (k *calibration) measureHeldOut(path string) (*HeldOut, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := gqf.Open(path, gqf.Options{})
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	f.CheckSums()
-	m, err := model.OpenGQF(f, o)
-	if err != nil {
-		return nil, err
-	}
-	defer m.Close()
-	kl, err := reference.KL(k.ctx, m)
+	kl, err := k.klOf(path, reference)
 	return &HeldOut{KL: kl, Tokens: text.CountScored(windows), Source: source}, err
+}
+
+// klOf runs the model in the file at path, .gqf or .gguf, as a device executes it, and returns its
+// divergence from the reference.
+func (j *quantizeJob) klOf(path string, reference *eval.Reference) (kl float64, err error) {
+	err = withGQF(j.ctx, path, j.o.Threads, stages{}, func(path string) error {
+		f, err := gqf.Open(path, gqf.Options{})
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		f.CheckSums()
+		m, err := model.OpenGQF(f, model.Options{Threads: j.o.Threads, Log: func(kernels.Choice) {}})
+		if err != nil {
+			return err
+		}
+		defer m.Close()
+		kl, err = reference.KL(j.ctx, m)
+		return err
+	})
+	return kl, err
 }
 
 // heldOutTokens is the length of the held-out text.

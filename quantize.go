@@ -242,6 +242,9 @@ func (j *quantizeJob) check(src string) (err error) {
 		}
 		j.measured.Source, j.measured.Name, j.measured.Parity = src, j.dst, true
 	}
+	if b := j.o.Budget; b != nil && len(b.Groups) > 0 && j.o.Recipe.ForGGUF() {
+		return optionf("group", "beside a target of bytes or divergence: the types of GGUF files, which are chosen, have groups of their own")
+	}
 	return j.o.Budget.check()
 }
 
@@ -407,8 +410,12 @@ func (j *quantizeJob) measure(temp string, r *QuantizeReport) (err error) {
 	if j.measured == nil {
 		return nil
 	}
-	j.measured.File = temp
-	if r.Accuracy, err = j.o.Measure.run(j.ctx, j.measured, j.stages); err != nil {
+	err = withGQF(j.ctx, temp, j.o.Threads, stages{}, func(file string) error {
+		j.measured.File = file
+		r.Accuracy, err = j.o.Measure.run(j.ctx, j.measured, j.stages)
+		return err
+	})
+	if err != nil {
 		return err
 	}
 	err = Verdict(r.Accuracy)

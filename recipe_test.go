@@ -67,15 +67,14 @@ func TestSavedRecipe(t *testing.T) {
 	}
 	for _, target := range quantizer.Targets {
 		jobs["for "+target.Name] = QuantizeOptions{Recipe: quantizer.Recipe{Targets: []quantizer.Target{target}}}
-		if target.Name == quantizer.TargetGGUF.Name {
-			continue
-		}
 		jobs["bits for "+target.Name] = QuantizeOptions{Recipe: quantizer.Recipe{Targets: []quantizer.Target{target}, Calibrate: story}, Budget: &Budget{BitsPerWeight: 5.5}}
 	}
 	for name, o := range jobs {
 		t.Run(name, func(t *testing.T) {
 			if o.Budget != nil || o.Recipe.CalibrateTokens > 0 {
-				o.Rules = append(o.Rules, layers)
+				if o.Rules = append(o.Rules, layers); o.Recipe.ForGGUF() {
+					o.Rules[len(o.Rules)-1].Group = 0
+				}
 			}
 			saved := repeat(t, o)
 			again := repeat(t, QuantizeOptions{Recipe: saved})

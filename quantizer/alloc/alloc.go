@@ -204,7 +204,8 @@ func (p *Sensitivities) count(plan *conversion.Plan) {
 type Row struct {
 	Tensor string `json:"tensor"` // with * for the experts of a layer
 	Bits   int    `json:"bits"`
-	Group  int    `json:"group"` // 0: per channel
+	Group  int    `json:"group"`          // 0: per channel
+	Type   string `json:"type,omitempty"` // of GGUF files, for target gguf
 	Bytes  int64  `json:"bytes"`
 	// KL is the tensor's predicted share of the divergence.
 	KL float64 `json:"predicted_kl"`
@@ -306,12 +307,12 @@ func (p *Sensitivities) allocation(chosen []int) (*Allocation, error) {
 	a := &Allocation{}
 	for i, d := range p.Decisions {
 		o := d.Options[chosen[i]]
-		a.Rows = append(a.Rows, Row{Tensor: d.Name, Bits: o.Bits, Group: o.Group, Bytes: o.Bytes, KL: o.KL})
-		group := o.Group
-		if group == 0 {
-			group = quantizer.PerChannel
+		row := Row{Tensor: d.Name, Bits: o.Bits, Group: o.Group, Bytes: o.Bytes, KL: o.KL}
+		if o.Type != 0 {
+			row.Type = o.Type.String()
 		}
-		a.Rules = append(a.Rules, d.rules(o.Bits, group)...)
+		a.Rows = append(a.Rows, row)
+		a.Rules = append(a.Rules, d.rules(o)...)
 		a.PayloadBytes += o.Bytes
 		a.PredictedKL += o.KL
 	}

@@ -6,16 +6,21 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/quantizer"
 	"github.com/lowbit-go/gq/quantizer/conversion"
 	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
-// Option is a pair of bits and group that a decision can take.
+// Option is a scheme that a decision can take, as a rule states it: bits, and a group, or, for target
+// gguf, a mapping.
 type Option struct {
-	Bits  int
-	Group int
+	Bits    int
+	Group   int
+	Mapping gqf.Mapping // MappingNone: the recipe's, or the default of the bits
+	// Type is the type of GGUF files, for target gguf; else F32.
+	Type gguf.TensorType
 	// Bytes is the size of the payload, KL the predicted divergence.
 	Bytes int64
 	KL    float64
@@ -128,15 +133,21 @@ func withoutData(s rounding.Scheme) rounding.Scheme {
 	return s
 }
 
-// rules are the rules that give the decision an option.
-func (d *Decision) rules(bits, group int) []quantizer.Rule {
+// rules are the rules that give the decision an option. The group of an option for target gguf is
+// not stated: it follows.
+func (d *Decision) rules(o Option) []quantizer.Rule {
 	r := quantizer.Rule{}
 	if d.rule != nil {
 		r = *d.rule
 	}
-	r.Bits, r.Origin = bits, "bits per tensor"
-	if r.Group == 0 {
-		r.Group = group
+	r.Bits, r.Origin = o.Bits, "bits per tensor"
+	if r.Mapping == gqf.MappingNone {
+		r.Mapping = o.Mapping
+	}
+	if r.Group == 0 && o.Type == 0 {
+		if r.Group = o.Group; r.Group == 0 {
+			r.Group = quantizer.PerChannel
+		}
 	}
 	if d.match != "" {
 		r.Match = d.match
@@ -155,33 +166,31 @@ func (d *Decision) rules(bits, group int) []quantizer.Rule {
 func (j *Job) options(list []*Decision) error {
 	reasons := map[*Decision][]string{}
 	var first error
-	for bits := j.MinBits; bits <= j.MaxBits; bits++ {
-		for _, group := range j.Groups {
-			plan, err := j.uniform(list, bits, group, func(d *Decision) bool { return true })
-			if err != nil { // layouts have other schemes for embeddings
-				first = err
-				if plan, err = j.uniform(list, bits, group, func(d *Decision) bool { return d.Table }); err != nil {
-					continue
-				}
+	for _, candidate := range j.candidates() {
+		plan, err := j.uniform(list, candidate, func(d *Decision) bool { return true })
+		if err != nil { // layouts have other schemes for embeddings
+			first = err
+			if plan, err = j.uniform(list, candidate, func(d *Decision) bool { return d.Table }); err != nil {
+				continue
 			}
-			lines := map[string]*conversion.PlanTensor{}
-			for _, l := range plan.Tensors {
-				lines[l.Name] = l
+		}
+		lines := map[string]*conversion.PlanTensor{}
+		for _, l := range plan.Tensors {
+			lines[l.Name] = l
+		}
+		for _, d := range list {
+			o, why := candidate, ""
+			for _, name := range d.Tensors {
+				l := lines[name]
+				if l.Bits != o.Bits || o.Type != 0 && l.Type != o.Type.String() {
+					o.Bytes = -1
+					break
+				}
+				o.Bytes += l.Bytes
+				o.Group, why = l.Group, l.Reason
 			}
-			for _, d := range list {
-				o, why := Option{Bits: bits, Group: group}, ""
-				for _, name := range d.Tensors {
-					l := lines[name]
-					if l.Bits != bits {
-						o.Bytes = -1
-						break
-					}
-					o.Bytes += l.Bytes
-					o.Group, why = l.Group, l.Reason
-				}
-				if o.Bytes > 0 && !slices.ContainsFunc(d.Options, func(p Option) bool { return p.Bits == o.Bits && p.Group == o.Group }) {
-					d.Options, reasons[d] = append(d.Options, o), append(reasons[d], why)
-				}
+			if o.Bytes > 0 && !slices.ContainsFunc(d.Options, func(p Option) bool { return p.Bits == o.Bits && p.Group == o.Group && p.Type == o.Type }) {
+				d.Options, reasons[d] = append(d.Options, o), append(reasons[d], why)
 			}
 		}
 	}
@@ -209,13 +218,35 @@ func (d *Decision) preferred(reasons []string) {
 	d.Options = kept
 }
 
+// candidates lists the options before their bytes are known.
+func (j *Job) candidates() (list []Option) {
+	r := j.Options.Recipe
+	for bits := j.MinBits; bits <= j.MaxBits; bits++ {
+		if !r.ForGGUF() {
+			for _, group := range j.Groups {
+				list = append(list, Option{Bits: bits, Group: group})
+			}
+			continue
+		}
+		for _, m := range []gqf.Mapping{gqf.MappingNone, gqf.MappingAsymmetric, gqf.MappingKQuant} {
+			s := r.Scheme(gqf.RoleProjection, &quantizer.Rule{Bits: bits, Mapping: m})
+			t, err := quantizer.GGUFType(s)
+			if err != nil || m != gqf.MappingNone && r.Mapping != gqf.MappingNone {
+				continue // there is no such type, or the recipe states a mapping
+			}
+			list = append(list, Option{Bits: bits, Mapping: m, Type: t})
+		}
+	}
+	return list
+}
+
 // uniform is the plan in which all chosen decisions have the same option.
-func (j *Job) uniform(list []*Decision, bits, group int, chosen func(*Decision) bool) (*conversion.Plan, error) {
+func (j *Job) uniform(list []*Decision, o Option, chosen func(*Decision) bool) (*conversion.Plan, error) {
 	opts := j.Options
 	opts.Rules = nil
 	for _, d := range list {
 		if chosen(d) {
-			opts.Rules = append(opts.Rules, d.rules(bits, group)...)
+			opts.Rules = append(opts.Rules, d.rules(o)...)
 		}
 	}
 	opts.Rules = append(opts.Rules, j.Options.Rules...)

@@ -13,6 +13,7 @@ import (
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/kernels"
+	"github.com/lowbit-go/gq/quantizer"
 	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
@@ -179,9 +180,7 @@ func (j *Job) predict(d *Decision, moments map[string][]float64) error {
 	n := len(d.Options)
 	schemes := make([]rounding.Scheme, n, n+len(j.Widths))
 	for i, o := range d.Options {
-		s := d.scheme
-		s.Bits, s.Group = o.Bits, o.Group
-		schemes[i] = s
+		schemes[i] = d.optionScheme(o)
 	}
 	for _, bits := range j.Widths {
 		schemes = append(schemes, d.probeScheme(bits))
@@ -214,10 +213,22 @@ func (j *Job) predict(d *Decision, moments map[string][]float64) error {
 	return nil
 }
 
+func (d *Decision) optionScheme(o Option) rounding.Scheme {
+	s := d.scheme
+	if o.Type != 0 {
+		s, _ = quantizer.GGUFScheme(o.Type, s)
+		return s
+	}
+	s.Bits, s.Group = o.Bits, o.Group
+	return s
+}
+
 func (d *Decision) probeScheme(bits int) rounding.Scheme {
 	s := d.scheme
 	s.Bits, s.Group = bits, probeGroup
-	if s.Mapping == gqf.MappingHalfStep { // half-step ends at 2 bits
+	// Half-step ends at 2 bits, and the blocks of a type may not divide a row.
+	if s.Mapping == gqf.MappingHalfStep || s.Type != 0 {
+		s.Type = 0
 		s.Mapping = gqf.MappingFullRange
 	}
 	return s

@@ -103,7 +103,7 @@ func (o *ggufOutput) choose(d *draft) (err error) {
 	if d.kind, err = quantizer.GGUFType(d.scheme); err != nil {
 		return quantizer.Requestf("tensor %q: %w", d.src.Name, err)
 	}
-	d.line.Layouts = typeNames(d.kind)
+	d.line.Type, d.line.Layouts = d.kind.String(), typeNames(d.kind)
 	return nil
 }
 
@@ -115,7 +115,7 @@ func (o *ggufOutput) take(_ *planner, in *fileInput, d *draft, t gqf.Tensor, h p
 	if d.kind, err = exactType(h); err != nil {
 		return quantizer.Requestf("%s: tensor %q (%s): %w", in.path, t.Name, d.scheme, err)
 	}
-	d.line.Layouts = typeNames(d.kind)
+	d.line.Type, d.line.Layouts = d.kind.String(), typeNames(d.kind)
 	return nil
 }
 
@@ -271,7 +271,8 @@ func (o *ggufOutput) leaveOut(pl *planner) {
 	pl.items, o.regions = items, regions
 	for _, it := range items {
 		if u, ok := it.(*unquantized); ok {
-			u.line.Layouts = typeNames(o.typeOf(u))
+			t := o.typeOf(u)
+			u.line.Type, u.line.Layouts = t.String(), typeNames(t)
 		}
 	}
 }

@@ -63,7 +63,7 @@ func (p *Plan) Write(ctx context.Context, path string) (*Report, error) {
 type WriteOptions struct {
 	// Codes were chosen elsewhere. Default: none; all are chosen while the file is written.
 	Codes *CalibratedCodes
-	// Check is called, before the file appears at its path, with the path of the complete temporary and with the report: if
+	// Check is called, before the file appears at its path, with the path of a complete temporary file and with the report: if
 	// it fails, the file is removed and its path holds what it held before. Default: none.
 	Check func(temp string, r *Report) error
 }
@@ -79,7 +79,13 @@ func (p *Plan) WriteWith(ctx context.Context, path string, o WriteOptions) (*Rep
 		return nil, err
 	}
 	if o.Check != nil {
-		if err := o.Check(out.Temp(), j.report(path, j.seconds)); err != nil {
+		check := func(temp string) error { return o.Check(temp, j.report(path, j.seconds)) }
+		if len(out) == 1 {
+			err = check(out[0].Temp())
+		} else { // shards have their names only when they appear
+			err = p.WriteTemporary(ctx, path, o.Codes, check)
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -90,15 +96,21 @@ func (p *Plan) WriteWith(ctx context.Context, path string, o WriteOptions) (*Rep
 	return j.report(path, time.Since(start)), nil
 }
 
-// WriteTemporary writes the file beside path, calls use with the name of the complete file, and removes it. c is as
+// WriteTemporary writes the file, undivided, beside path, calls use with the name of the complete file, and removes it. c is as
 // WriteOptions.Codes.
 func (p *Plan) WriteTemporary(ctx context.Context, path string, c *CalibratedCodes, use func(temp string) error) error {
-	out, _, err := p.writeTemp(ctx, path, c)
+	whole := *p
+	if o, ok := p.out.(*ggufOutput); ok {
+		one := *o
+		one.opts.Split = 0
+		whole.out = &one
+	}
+	out, _, err := whole.writeTemp(ctx, path, c)
 	if err != nil {
 		return err
 	}
 	defer out.Abort()
-	return use(out.Temp())
+	return use(out[0].Temp())
 }
 
 // writeTemp writes the complete file, or its shards, to temporaries beside path. The caller commits or aborts it.

@@ -45,6 +45,8 @@ type PlanTensor struct {
 	ZeroPoints rounding.ZeroPoints `json:"zero_points,omitempty"` // with the mapping asymmetric
 	// Slices counts the experts of a fused tensor; each is a payload of its own.
 	Slices int `json:"slices,omitempty"`
+	// Type is the type of GGUF files that holds the tensor: of a .gguf file, or for target gguf. "" for others.
+	Type string `json:"type,omitempty"`
 	// Layouts names the layout and tile of every variant.
 	Layouts       []string `json:"layouts,omitempty"`
 	Bytes         int64    `json:"bytes"` // payloads with their packed headers
@@ -55,7 +57,7 @@ type PlanTensor struct {
 }
 
 func (l *PlanTensor) clearScheme() {
-	l.Bits, l.Group, l.Mapping, l.ScaleDtype, l.Algorithm, l.ZeroPoints, l.Slices, l.Layouts = 0, 0, gqf.MappingNone, packing.ScaleNone, gqf.AlgorithmNone, "", 0, nil
+	l.Bits, l.Group, l.Mapping, l.ScaleDtype, l.Algorithm, l.ZeroPoints, l.Slices, l.Type, l.Layouts = 0, 0, gqf.MappingNone, packing.ScaleNone, gqf.AlgorithmNone, "", 0, "", nil
 }
 
 // Plan is a job laid out: every tensor's treatment and every byte's place in

@@ -84,7 +84,7 @@ func (pl *planner) fitBlocks(d *draft) error {
 		d.line.Reason = fmt.Sprintf("%s, because rows of %d weights are no whole number of %s's blocks of %d", other, d.cols, kind, kind.BlockWeights())
 		d.scheme, kind = fit, other
 	}
-	d.smallest = quantizer.SmallestGGUFScale(kind)
+	d.smallest, d.line.Type = quantizer.SmallestGGUFScale(kind), kind.String()
 	return nil
 }
 

@@ -30,9 +30,6 @@ func createTemporaries(t target, path string) (list temporaries, err error) {
 	return list, nil
 }
 
-// Temp is the path of the first temporary.
-func (t temporaries) Temp() string { return t[0].Temp() }
-
 // Abort removes the files that have not been committed.
 func (t temporaries) Abort() {
 	for _, f := range t {

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -12,6 +13,7 @@ import (
 
 	"github.com/lowbit-go/gq"
 	"github.com/lowbit-go/gq/cmd/internal/cmdline"
+	"github.com/lowbit-go/gq/quantizer/alloc"
 	"github.com/lowbit-go/gq/quantizer/conversion"
 	"github.com/lowbit-go/gq/quantizer/rounding"
 )
@@ -150,13 +152,22 @@ func Allocation(w io.Writer, a *gq.Allocation) error {
 	if a == nil {
 		return nil
 	}
-	err := cmdline.Table(w, []string{"TENSOR", "BITS>", "GROUP>", "BYTES>", "KL>"}, func(line func(...any)) {
+	columns := []string{"TENSOR", "BITS>", "GROUP>", "BYTES>", "KL>"}
+	typed := slices.ContainsFunc(a.Rows, func(r alloc.Row) bool { return r.Type != "" })
+	if typed {
+		columns = slices.Insert(columns, 1, "TYPE")
+	}
+	err := cmdline.Table(w, columns, func(line func(...any)) {
 		for _, r := range a.Rows {
 			group := strconv.Itoa(r.Group)
 			if r.Group == 0 {
 				group = "channel"
 			}
-			line(cmdline.Text(r.Tensor), r.Bits, group, r.Bytes, fmt.Sprintf("%.6f", r.KL))
+			cells := []any{cmdline.Text(r.Tensor), r.Bits, group, r.Bytes, fmt.Sprintf("%.6f", r.KL)}
+			if typed {
+				cells = slices.Insert(cells, 1, any(r.Type))
+			}
+			line(cells...)
 		}
 	})
 	if err == nil {
