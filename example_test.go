@@ -8,12 +8,14 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"time"
 
 	"github.com/lowbit-go/gq"
 	"github.com/lowbit-go/gq/accuracy"
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors/synth"
 	"github.com/lowbit-go/gq/kernels"
+	"github.com/lowbit-go/gq/kernels/bench"
 	"github.com/lowbit-go/gq/model/generate"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
@@ -353,4 +355,33 @@ func ExampleKernels() {
 	}
 	fmt.Println(r.Choices[0].Kernels[0].Kernel)
 	// Output: gemm_lowbit4_generic
+}
+
+func ExampleBenchKernels() {
+	_, err := gq.BenchKernels(context.Background(), gq.BenchKernelsOptions{
+		Weights: kernels.Query{Bits: []int{4}, Groups: []uint64{32}},
+		Rows:    64, Cols: 256,
+		Options: bench.Options{
+			M: []int{1}, Threads: []int{1}, CPU: []string{"generic"}, CacheBytes: 10000, Rounds: 1, Time: time.Millisecond,
+			Each: func(f *bench.Figure) { fmt.Println(f.Kernel, f.GBps > 0) },
+		},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// f32_1x8_generic true
+	// bf16_1x8_generic true
+	// gemm_lowbit4_generic true
+}
+
+func ExampleBenchQuantize() {
+	dir, remove := temporary()
+	defer remove()
+	r, err := gq.BenchQuantize(context.Background(), checkpoint, gq.BenchQuantizeOptions{Dir: dir, Rounds: 3})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("%d rounds of %d bytes\n", len(r.Quantize), r.OutputBytes)
+	// Output: 2 rounds of 944896 bytes
 }
