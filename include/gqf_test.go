@@ -24,7 +24,7 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
-	"github.com/lowbit-go/gq/internal/testshared"
+	"github.com/lowbit-go/gq/internal/crc32c"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
 	"github.com/lowbit-go/gq/quantizer/conversion"
@@ -365,7 +365,7 @@ func dumpHeader(h packing.Header) string {
 		dtype, h.Rows, h.Cols, h.Group, size, h.Groups())
 }
 
-func crc(b []byte) uint32 { return testshared.CRC32C(b) }
+func crc(b []byte) uint32 { return crc32c.Checksum(b) }
 
 // listing is the output of the example, without the columns' alignment.
 func listing(t testing.TB, path string) []string {

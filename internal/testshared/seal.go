@@ -2,7 +2,8 @@ package testshared
 
 import (
 	"encoding/binary"
-	"hash/crc32"
+
+	"github.com/lowbit-go/gq/internal/crc32c"
 )
 
 // Sections of the directory of a .gqf file, and the sizes of their records, see docs/FORMAT.md,
@@ -43,10 +44,10 @@ func SealFront(b []byte) {
 	}
 	for sec := range 8 {
 		if s := Section(b, sec); s != nil {
-			binary.LittleEndian.PutUint32(b[32+24*sec+20:], CRC32C(s))
+			binary.LittleEndian.PutUint32(b[32+24*sec+20:], crc32c.Checksum(s))
 		}
 	}
-	binary.LittleEndian.PutUint32(b[252:], CRC32C(b[:252]))
+	binary.LittleEndian.PutUint32(b[252:], crc32c.Checksum(b[:252]))
 }
 
 // Seal recomputes all checksums of the .gqf file b, and copies the packed headers to the data
@@ -59,7 +60,7 @@ func Seal(b []byte) {
 	records := Section(b, SecPayloads)
 	for ; len(records) >= 96; records = records[96:] {
 		packed := records[32:96]
-		le.PutUint32(packed[60:], CRC32C(packed[:60]))
+		le.PutUint32(packed[60:], crc32c.Checksum(packed[:60]))
 		if off := le.Uint64(records); off >= le.Uint64(b[224:]) && off < uint64(len(b)) {
 			copy(b[off:], packed)
 		}
@@ -68,14 +69,9 @@ func Seal(b []byte) {
 		block := 1 << min(b[28], 30)
 		for rest := b[data:]; len(rest) > 0 && len(sums) >= 4; sums = sums[4:] {
 			n := min(block, len(rest))
-			le.PutUint32(sums, CRC32C(rest[:n]))
+			le.PutUint32(sums, crc32c.Checksum(rest[:n]))
 			rest = rest[n:]
 		}
 	}
 	SealFront(b)
 }
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
-// CRC32C is the checksum of .gqf files.
-func CRC32C(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }

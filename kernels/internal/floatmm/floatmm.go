@@ -151,11 +151,3 @@ func aligned(n int) []uint32 {
 	skip := int(-uintptr(unsafe.Pointer(&s[0])) / 4 % line)
 	return s[skip : skip+n : skip+n]
 }
-
-// grown returns s with length n, in new memory if its capacity is too small.
-func grown(s []float32, n int) []float32 {
-	if cap(s) < n {
-		return make([]float32, n)
-	}
-	return s[:n]
-}

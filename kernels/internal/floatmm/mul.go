@@ -1,6 +1,10 @@
 package floatmm
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/lowbit-go/gq/internal/buffer"
+)
 
 // blockCols is the number of columns of a panel that are multiplied with all rows of x before the
 // next columns: a multiple of 4, so few that the columns stay in the first-level cache. The next
@@ -39,8 +43,8 @@ func (s *Set) MulRows(sc *Scratch, dst, x []float32, m int, src *Source, first, 
 		return
 	}
 	cols, k := src.Cols, filled(src.Cols)
-	sc.rows = grown(sc.rows, blockRows*cols)
-	sc.bias = grown(sc.bias, s.NR)
+	buffer.Grow(&sc.rows, blockRows*cols)
+	buffer.Grow(&sc.bias, s.NR)
 	if len(sc.panel) < k*s.NR {
 		sc.panel = aligned(k * s.NR)
 	}
@@ -97,7 +101,7 @@ func (s *Set) panel(sc *Scratch, kernels *kernels, out []float32, stride, n int,
 
 // lastPanel is panel for n < NR: kernels write whole panels, so they write to scratch.
 func (s *Set) lastPanel(sc *Scratch, kernels *kernels, out []float32, stride, n int, panel []uint32, x []float32, m, k int, bias []float32) {
-	sc.tile = grown(sc.tile, s.Tiles[0]*s.NR)
+	buffer.Grow(&sc.tile, s.Tiles[0]*s.NR)
 	for at := 0; at < m; {
 		i := s.nextTile(m - at)
 		kernels.tiles[i](&sc.tile[0], 4*s.NR, &panel[0], &x[at*k], k, &bias[0], 0, &panel[0], 0)

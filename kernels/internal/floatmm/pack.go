@@ -6,6 +6,7 @@ import (
 	"math"
 	"unsafe"
 
+	"github.com/lowbit-go/gq/internal/buffer"
 	"github.com/lowbit-go/gq/internal/vec"
 	"github.com/lowbit-go/gq/packing"
 )
@@ -40,7 +41,7 @@ func (w *Weights) Fill(sc *Scratch, data []byte, first, last int) {
 			case packing.BF16:
 				w.set.fillBytes(panel, at, block, n, w.cols, 2)
 			case packing.F16:
-				sc.rows = grown(sc.rows, blockRows*w.cols)
+				buffer.Grow(&sc.rows, blockRows*w.cols)
 				vec.WidenF16(sc.rows[:n*w.cols], block)
 				w.set.fillFloats(panel, at, sc.rows, n, w.cols)
 			}
