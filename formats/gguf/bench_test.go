@@ -23,3 +23,23 @@ func BenchmarkDecode(b *testing.B) {
 		})
 	}
 }
+
+func BenchmarkEncode(b *testing.B) {
+	r := rand.New(rand.NewPCG(9, 10))
+	for _, kind := range allTypes(TensorType.Encodable) {
+		b.Run(kind.String(), func(b *testing.B) {
+			const weights = 1 << 14
+			src := randomBlocks(kind, weights/kind.BlockWeights(), r)
+			var f Fields
+			if err := kind.Unpack(&f, src); err != nil {
+				b.Fatal(err)
+			}
+			b.SetBytes(weights)
+			for b.Loop() {
+				if err := kind.Encode(src, f); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -15,8 +15,8 @@ import (
 //	Q3_K Q6_K                code (subscale scale)        codes -2^(b-1) .. 2^(b-1)-1
 //	Q2_K Q4_K Q5_K           code (subscale scale) - submin min, codes 0 .. 2^b-1
 //
-// The first two lines are gq's own grids. ggml stores half of Q1_0's scale, and negates the codes and
-// the scale of Q2_0, whose codes it has as -1 .. 2. Scales may be negative.
+// The first two lines are gq's own grids. ggml stores half of Q1_0's scale, and negates the codes
+// and the scale of Q2_0, whose codes it has as -1 .. 2. Scales may be negative.
 type Fields struct {
 	Codes  []int8    // BlockWeights per block
 	Scales []float32 // one per block; exact in F16 as stored
@@ -127,16 +127,16 @@ func (t TensorType) Encode(dst []byte, f Fields) error {
 
 // fill sets b to block i of f.
 func (c *codec) fill(b *block, f Fields, i, weights int) error {
-	codes := b.codes[:weights]
-	copy(codes, f.Codes[i*weights:])
-	if lo, hi := slices.Min(codes), slices.Max(codes); int(lo) < c.lo || int(hi) > c.hi {
-		return fmt.Errorf("it has codes %d .. %d: the type has %d .. %d", lo, hi, c.lo, c.hi)
+	codes := f.Codes[i*weights:][:weights]
+	if !within(codes, c.lo, c.hi) {
+		return fmt.Errorf("it has codes %d .. %d: the type has %d .. %d", slices.Min(codes), slices.Max(codes), c.lo, c.hi)
 	}
+	copy(b.codes[:], codes)
 	b.d, b.m = f.Scales[i], 0
 	if c.mul != 0 {
 		b.d *= c.factor
 		for j, q := range codes {
-			codes[j] = q*c.mul + c.add
+			b.codes[j] = q*c.mul + c.add
 		}
 	}
 	if c.mins != noMins {
@@ -151,10 +151,11 @@ func (c *codec) fill(b *block, f Fields, i, weights int) error {
 		return nil
 	}
 	groups := weights / c.group
-	copy(b.subs[:groups], f.SubScales[i*groups:])
-	if lo, hi := slices.Min(b.subs[:groups]), slices.Max(b.subs[:groups]); int(lo) < c.subLo || int(hi) > c.subHi {
-		return fmt.Errorf("it has sub-scales %d .. %d: the type has %d .. %d", lo, hi, c.subLo, c.subHi)
+	subs := f.SubScales[i*groups:][:groups]
+	if !within(subs, c.subLo, c.subHi) {
+		return fmt.Errorf("it has sub-scales %d .. %d: the type has %d .. %d", slices.Min(subs), slices.Max(subs), c.subLo, c.subHi)
 	}
+	copy(b.subs[:], subs)
 	if c.mins == subsMins {
 		copy(b.subMins[:groups], f.SubMins[i*groups:])
 		if hi := slices.Max(b.subMins[:groups]); hi > c.subMinHi {
@@ -162,4 +163,14 @@ func (c *codec) fill(b *block, f Fields, i, weights int) error {
 		}
 	}
 	return nil
+}
+
+// within reports whether all values are lo .. hi. There are a power of two of them, so that the
+// bits of all values tell.
+func within(values []int8, lo, hi int) bool {
+	var bits byte
+	for _, v := range values {
+		bits |= byte(v) - byte(lo)
+	}
+	return int(bits) <= hi-lo
 }
