@@ -1,6 +1,7 @@
 package testshared
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"slices"
@@ -36,4 +37,26 @@ func Tokenizer(t testing.TB, name string) string {
 	}
 	t.Skipf("needs %s/tokenizer.json in the directory GQ_TOKENIZERS (.ci/tokenizers fetches it)", name)
 	return ""
+}
+
+// A TokenVector is a text and its ids in a tokenizer, by an independent implementation.
+type TokenVector struct {
+	Tokenizer      string
+	Text           string
+	IDs            []int32
+	IDsWithSpecial []int32 `json:"ids_with_special"`
+}
+
+// TokenVectors returns the vectors of all tokenizers.
+func TokenVectors(t testing.TB) []TokenVector {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(Dir(t), "vectors", "tokenizer", "ids.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []TokenVector
+	if err := json.Unmarshal(data, &all); err != nil {
+		t.Fatal(err)
+	}
+	return all
 }

@@ -170,18 +170,7 @@ func readTokenizer(metadata map[string]any) (*tokenizer.Tokenizer, error) {
 // TestTokenizerIDs turns the metadata of nine tokenizers round: the ids of the shared texts are
 // those of an independent implementation.
 func TestTokenizerIDs(t *testing.T) {
-	data, err := os.ReadFile(filepath.Join(testshared.Dir(t), "vectors", "tokenizer", "ids.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var vectors []struct {
-		Tokenizer, Text string
-		IDs             []int32
-		Special         []int32 `json:"ids_with_special"`
-	}
-	if err := json.Unmarshal(data, &vectors); err != nil {
-		t.Fatal(err)
-	}
+	vectors := testshared.TokenVectors(t)
 	for _, c := range tokenizers {
 		t.Run(c.name, func(t *testing.T) {
 			tok, err := readTokenizer(metadataOf(t, c))
@@ -201,9 +190,9 @@ func TestTokenizerIDs(t *testing.T) {
 					}
 				}
 				got, err = tok.Encode(v.Text, tokenizer.Options{AddSpecial: true})
-				if err != nil || !slices.Equal(got, v.Special) {
+				if err != nil || !slices.Equal(got, v.IDsWithSpecial) {
 					if bad++; bad < 6 {
-						t.Errorf("%.60q with special: %v\n got %d\nwant %d", v.Text, err, got, v.Special)
+						t.Errorf("%.60q with special: %v\n got %d\nwant %d", v.Text, err, got, v.IDsWithSpecial)
 					}
 				}
 			}

