@@ -33,6 +33,9 @@ func (k Tokenizer) specials() []string {
 	}[k]
 }
 
+// Pre is llama.cpp's name for the pre-tokenizer; "" for SPM-like tokenizers.
+func (k Tokenizer) Pre() string { return []string{"", "", "llama-bpe", "qwen2"}[k] }
+
 func (k Tokenizer) spm() bool { return k <= Gemma }
 
 func (k Tokenizer) bos() int { return []int{1, 2, Vocab - 2, Vocab - 2}[k] }

@@ -1,0 +1,160 @@
+package gq_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"io"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/lowbit-go/gq/internal/splitmix"
+	"github.com/lowbit-go/gq/model"
+)
+
+// llamaCpp is llama.cpp in a node process.
+type llamaCpp struct {
+	mu  sync.Mutex
+	in  io.Writer
+	out *bufio.Reader
+}
+
+// llamaRequest and llamaAnswer are described in testdata/llamacpp.mjs.
+type llamaRequest struct {
+	Model     string    `json:"model"`
+	Texts     []string  `json:"texts,omitempty"`
+	Sequences [][]int32 `json:"sequences,omitempty"`
+	Greedy    []int32   `json:"greedy,omitempty"`
+	Count     int       `json:"count,omitempty"`
+}
+
+type llamaAnswer struct {
+	Error         string
+	Tokens        [][]int32
+	BOS           bool
+	Probabilities [][][]float64
+	Greedy        []int32
+}
+
+// startLlamaCpp starts the process. GQ_LLAMACPP is the folder in which npm has installed
+// node-llama-cpp, GQ_NODE the node program. Without GQ_LLAMACPP the test is skipped, or fails if CI
+// is set.
+func startLlamaCpp(t *testing.T) *llamaCpp {
+	t.Helper()
+	dir := os.Getenv("GQ_LLAMACPP")
+	if dir == "" {
+		if os.Getenv("CI") != "" {
+			t.Fatal("GQ_LLAMACPP is not set, and CI is set: this test must not be skipped")
+		}
+		t.Skip("needs node-llama-cpp in the directory GQ_LLAMACPP (.ci/run installs it)")
+	}
+	node := os.Getenv("GQ_NODE")
+	if node == "" {
+		node = "node"
+	}
+	cmd := exec.Command(node, filepath.Join("testdata", "llamacpp.mjs"), dir)
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		in.Close()
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("node: %v", err)
+		}
+	})
+	return &llamaCpp{in: in, out: bufio.NewReader(out)}
+}
+
+func (l *llamaCpp) ask(t *testing.T, r llamaRequest) llamaAnswer {
+	t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	line, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.in.Write(append(line, '\n')); err != nil {
+		t.Fatal(err)
+	}
+	if line, err = l.out.ReadBytes('\n'); err != nil {
+		t.Fatalf("node ended: %v", err)
+	}
+	var a llamaAnswer
+	if err := json.Unmarshal(line, &a); err != nil {
+		t.Fatalf("%v: %.200s", err, line)
+	}
+	if a.Error != "" {
+		t.Fatalf("llama.cpp: %s", a.Error)
+	}
+	return a
+}
+
+// ourProbabilities runs a model on a sequence.
+func ourProbabilities(t *testing.T, m *model.Model, ids []int32) [][]float64 {
+	t.Helper()
+	logits := make([]float32, len(ids)*m.VocabSize())
+	if err := m.NewSession(len(ids)).Forward(ids, logits, true); err != nil {
+		t.Fatal(err)
+	}
+	all := make([][]float64, len(ids))
+	for i := range all {
+		all[i] = softmax(logits[i*m.VocabSize():][:m.VocabSize()])
+	}
+	return all
+}
+
+func softmax(logits []float32) []float64 {
+	top, sum := math.Inf(-1), 0.0
+	for _, l := range logits {
+		top = max(top, float64(l))
+	}
+	p := make([]float64, len(logits))
+	for i, l := range logits {
+		p[i] = math.Exp(float64(l) - top)
+		sum += p[i]
+	}
+	for i := range p {
+		p[i] /= sum
+	}
+	return p
+}
+
+// worstProbability returns the largest difference between two lists of predictions.
+func worstProbability(t *testing.T, got, want [][]float64) (worst float64) {
+	t.Helper()
+	if len(got) != len(want) {
+		t.Fatalf("%d predictions, want %d", len(got), len(want))
+	}
+	for i := range want {
+		if len(got[i]) != len(want[i]) {
+			t.Fatalf("%d probabilities, want %d", len(got[i]), len(want[i]))
+		}
+		for j := range want[i] {
+			if d := math.Abs(got[i][j] - want[i][j]); !(d <= worst) {
+				worst = d
+			}
+		}
+	}
+	return worst
+}
+
+func randomTokens(seed uint64, n, vocab int) []int32 {
+	r := splitmix.Source(seed)
+	ids := make([]int32, n)
+	for i := range ids {
+		ids[i] = int32(r.Next() % uint64(vocab))
+	}
+	return ids
+}
