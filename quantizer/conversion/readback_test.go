@@ -1,18 +1,22 @@
 package conversion
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/testmodels"
 	"github.com/lowbit-go/gq/model/llamacpp"
+	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
 )
 
@@ -21,6 +25,12 @@ func ggufPlan(t *testing.T, v testmodels.Variant, bits int, split int64) *Plan {
 	t.Helper()
 	dir := t.TempDir()
 	v.Write(t, dir)
+	return ggufPlanOf(t, dir, bits, split)
+}
+
+// ggufPlanOf is ggufPlan of the checkpoint in a directory.
+func ggufPlanOf(t *testing.T, dir string, bits int, split int64) *Plan {
+	t.Helper()
 	ck, err := safetensors.Open(dir, safetensors.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -69,30 +79,38 @@ func TestReadBack(t *testing.T) {
 	}
 }
 
-// TestReadBackFile reads an export of a .gqf file back.
+// TestReadBackFile reads exports of .gqf files back.
 func TestReadBackFile(t *testing.T) {
-	p := ggufPlan(t, testmodels.Find(t, "mixtral"), 4, 0)
-	p.opts.GGUF, p.out = nil, &gqfOutput{Plan: p}
-	packed, err := NewPlan(p.ck, p.config, p.opts)
-	if err != nil {
-		t.Fatal(err)
+	dirs := map[string]string{}
+	for _, name := range []string{"mixtral", "gemma3", "phi4-mini", "llama-bias-tied"} {
+		dirs[name] = t.TempDir()
+		testmodels.Find(t, name).Write(t, dirs[name])
 	}
-	path := filepath.Join(t.TempDir(), "m.gqf")
-	if _, err := packed.Write(context.Background(), path); err != nil {
-		t.Fatal(err)
-	}
-	f, err := gqf.Open(path, gqf.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	export, err := NewExport(f, path, ExportOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := export.Write(context.Background(), path+".gguf")
-	if err != nil || r.ReadBack == nil || r.ReadBack.Difference > 2e-5 {
-		t.Errorf("%+v, %v", r, err)
+	dirs["fused"] = fuseExperts(t, dirs["mixtral"])
+	for name, dir := range dirs {
+		p := ggufPlanOf(t, dir, 4, 0)
+		p.opts.GGUF = nil
+		packed, err := NewPlan(p.ck, p.config, p.opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(t.TempDir(), "m.gqf")
+		if _, err := packed.Write(context.Background(), path); err != nil {
+			t.Fatal(err)
+		}
+		f, err := gqf.Open(path, gqf.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		export, err := NewExport(f, path, ExportOptions{GGUF: GGUFOptions{Pre: "llama-bpe"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := export.Write(context.Background(), path+".gguf")
+		if err != nil || r.ReadBack == nil || r.ReadBack.Difference > 2e-5 {
+			t.Errorf("%s: %+v, %v", name, r, err)
+		}
+		f.Close()
 	}
 }
 
@@ -193,4 +211,96 @@ func TestCompareRows(t *testing.T) {
 			t.Errorf("rows shifted by %d: %v, want %q", shift, err, want)
 		}
 	}
+}
+
+// TestReadBackFused exports experts that a checkpoint has fused: the same tensors as of separate ones.
+func TestReadBackFused(t *testing.T) {
+	dir := t.TempDir()
+	testmodels.Find(t, "mixtral").Write(t, dir)
+	var files [2][]byte
+	for i, dir := range []string{dir, fuseExperts(t, dir)} {
+		path := filepath.Join(t.TempDir(), "m.gguf")
+		r, err := ggufPlanOf(t, dir, 4, 0).Write(context.Background(), path)
+		if err != nil || r.ReadBack == nil || r.ReadBack.Difference > 2e-5 {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		f, err := gguf.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range f.Tensors {
+			files[i] = append(files[i], f.Data(s)...)
+		}
+		f.Close()
+	}
+	if !bytes.Equal(files[0], files[1]) {
+		t.Error("fused experts have other data than separate ones")
+	}
+}
+
+// fuseExperts writes a checkpoint with Mixtral's experts in fused tensors, as transformers 5 does.
+func fuseExperts(t *testing.T, from string) (dir string) {
+	t.Helper()
+	ck, err := safetensors.Open(from, safetensors.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ck.Close()
+	var specs []safetensors.TensorSpec
+	var data [][]byte
+	add := func(name string, shape []int64, from ...string) {
+		var all []byte
+		for _, name := range from {
+			s, ok := ck.Lookup(name)
+			if !ok {
+				t.Fatalf("no %q", name)
+			}
+			b, err := ck.Bytes(s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, b...)
+		}
+		specs, data = append(specs, safetensors.TensorSpec{Name: name, Dtype: packing.F32, Shape: shape}), append(data, all)
+	}
+	const experts = 4
+	for _, s := range ck.Tensors() {
+		at, rest, mixture := strings.Cut(s.Name, ".block_sparse_moe.")
+		switch {
+		case !mixture:
+			add(s.Name, s.Shape, s.Name)
+		case rest == "gate.weight":
+			add(at+".mlp.gate.weight", s.Shape, s.Name)
+			var gateUp, down []string
+			for i := range experts {
+				in := fmt.Sprintf("%s.block_sparse_moe.experts.%d.", at, i)
+				gateUp, down = append(gateUp, in+"w1.weight", in+"w3.weight"), append(down, in+"w2.weight")
+			}
+			add(at+".mlp.experts.gate_up_proj", []int64{experts, 2 * testmodels.Intermediate, testmodels.Hidden}, gateUp...)
+			add(at+".mlp.experts.down_proj", []int64{experts, testmodels.Hidden, testmodels.Intermediate}, down...)
+		}
+	}
+	dir = filepath.Join(t.TempDir(), "fused")
+	w, err := safetensors.Create(dir, specs, safetensors.WriteOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, b := range data {
+		if err := w.WriteAt(i, b, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"config.json", "tokenizer.json", "tokenizer_config.json"} {
+		b, err := os.ReadFile(filepath.Join(from, name))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, name), b, 0o666)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Fatal(err)
+		}
+	}
+	return dir
 }
