@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/lowbit-go/gq/internal/buffer"
 	"github.com/lowbit-go/gq/model"
 	"github.com/lowbit-go/gq/model/text"
 )
@@ -137,7 +138,7 @@ func (r *Reference) score(ctx context.Context, s *model.Stream, fn func(float, o
 	vocab := r.float.VocabSize()
 	chunk := min(max(logitsBytes/4/vocab, 1), longest(r.windows))
 	for i := range r.logits {
-		r.logits[i] = slices.Grow(r.logits[i][:0], chunk*vocab)[:chunk*vocab]
+		buffer.Grow(&r.logits[i], chunk*vocab)
 	}
 	if len(r.predictions) < threads {
 		r.predictions = make([][2]prediction, threads)

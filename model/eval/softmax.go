@@ -3,6 +3,7 @@ package eval
 import (
 	"math"
 
+	"github.com/lowbit-go/gq/internal/buffer"
 	"github.com/lowbit-go/gq/internal/detmath"
 )
 
@@ -24,10 +25,7 @@ type prediction struct {
 // if a logit is NaN or infinite; the prediction is invalid then.
 func (p *prediction) set(logits []float32) {
 	p.logits = logits
-	if cap(p.exp) < len(logits) {
-		p.exp = make([]float64, len(logits))
-	}
-	p.exp = p.exp[:len(logits)]
+	buffer.Grow(&p.exp, len(logits))
 	p.finite = true
 	best := [topN]float32{}
 	n := 0
