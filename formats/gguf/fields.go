@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/lowbit-go/gq/internal/buffer"
 	"github.com/lowbit-go/gq/internal/floats"
 )
 
@@ -77,12 +78,13 @@ func (t TensorType) Unpack(f *Fields, src []byte) error {
 
 // resize gives the slices the lengths of n blocks.
 func (f *Fields) resize(c *codec, weights, n int) {
-	f.Codes, f.Scales = resized(f.Codes, n*weights), resized(f.Scales, n)
 	mins, subs, subMins := c.lengths(weights, n)
-	f.Mins, f.SubScales, f.SubMins = resized(f.Mins, mins), resized(f.SubScales, subs), resized(f.SubMins, subMins)
+	buffer.Grow(&f.Codes, n*weights)
+	buffer.Grow(&f.Scales, n)
+	buffer.Grow(&f.Mins, mins)
+	buffer.Grow(&f.SubScales, subs)
+	buffer.Grow(&f.SubMins, subMins)
 }
-
-func resized[T any](s []T, n int) []T { return slices.Grow(s[:0], n)[:n] }
 
 // lengths returns the lengths of Fields' last three slices for n blocks.
 func (c *codec) lengths(weights, n int) (mins, subs, subMins int) {
