@@ -29,7 +29,20 @@ def _check_frame(frame: bytes, size: int) -> str:
     content = int.from_bytes(frame[at : at + field], "little") + (256 if field == 2 else 0)
     if len(frame) < at + field or content != size:
         return f"{content} bytes of content, the record says {size}"
+    if _end(frame, at + field) + (4 if descriptor & 4 else 0) != len(frame):
+        return "not exactly one complete frame"
     return ""
+
+
+def _end(frame: bytes, at: int) -> int:
+    """The end of the blocks that begin at a place, beyond the frame if they are not complete (3.1.1.2)."""
+    while at + 3 <= len(frame):
+        header = int.from_bytes(frame[at : at + 3], "little")
+        kind, size = header >> 1 & 3, header >> 3
+        at += 3 + (1 if kind == 1 else size)
+        if header & 1:
+            return at
+    return len(frame) + 1
 
 
 def decompress(path: str, name: str, offset: int, frame: bytes, size: int) -> bytes:
@@ -37,28 +50,27 @@ def decompress(path: str, name: str, offset: int, frame: bytes, size: int) -> by
     if wrong:
         raise FormatError(path, offset, f"asset {name!r}: {wrong}")
     try:
-        raw, rest = _decompress(frame, size)
+        raw = _decompress(frame, size + 1)
     except ImportError:
         raise
     except Exception as e:
         raise FormatError(path, offset, f"asset {name!r}: {e}") from e
-    if rest or len(raw) != size:
-        raise FormatError(path, offset, f"asset {name!r}: it is not exactly one complete frame of {size} bytes")
+    if len(raw) != size:
+        raise FormatError(path, offset, f"asset {name!r}: {len(raw)} bytes of content or more, want {size}")
     return raw
 
 
-def _decompress(frame: bytes, size: int) -> tuple[bytes, bool]:
-    """The content of the first frame, and whether bytes follow it or are missing."""
+def _decompress(frame: bytes, limit: int) -> bytes:
+    """The content of a frame, at most limit bytes: what a frame states may be less than what is in it."""
     try:
         from compression.zstd import ZstdDecompressor
     except ImportError:
-        try:
-            import zstandard
-        except ImportError:
-            raise ImportError("compressed assets need Python 3.14, or the package zstandard") from None
-        d = zstandard.ZstdDecompressor().decompressobj()
-        raw = d.decompress(frame)
-        return raw, not d.eof or bool(d.unused_data)
-    z = ZstdDecompressor()
-    raw = z.decompress(frame, size + 1)
-    return raw, not z.eof or bool(z.unused_data)
+        pass
+    else:
+        return bytes(ZstdDecompressor().decompress(frame, limit))
+    try:
+        import zstandard
+    except ImportError:
+        raise ImportError("compressed assets need Python 3.14, or the package zstandard") from None
+    with zstandard.ZstdDecompressor().stream_reader(frame) as reader:
+        return bytes(reader.read(limit))

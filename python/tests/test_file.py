@@ -10,6 +10,7 @@ import numpy as np
 
 import gqf
 from gqf._crc32c import crc32c
+from gqf._zstd import decompress
 
 from .program import BOOKS, ROOT, gq, scratch
 
@@ -150,6 +151,31 @@ class Mapped(unittest.TestCase):
                 self.assertEqual(f.asset(name), (BOOKS / name).read_bytes())
             with self.assertRaisesRegex(KeyError, "no asset 'x'; it has config.json"):
                 f.asset("x")
+
+    def test_frames(self):
+        """Frames of other forms than 5.7 demands."""
+        with gqf.open(self.path) as f:
+            a = next(a for a in f._front.assets if a.name == "tokenizer.json")
+            frame = f.bytes[a.offset : a.offset + a.stored].tobytes()
+        self.assertEqual(decompress("x", "a", 0, frame, a.raw), (BOOKS / "tokenizer.json").read_bytes())
+        for bad, size, message in (
+            (frame + b"\0", a.raw, "not exactly one complete frame"),
+            (frame + frame, a.raw, "not exactly one complete frame"),
+            (frame[:-1], a.raw, "not exactly one complete frame"),
+            (frame, a.raw - 1, "the record says"),
+            (b"PK" + frame, a.raw, "not a zstd frame"),
+            (frame[:4] + bytes([frame[4] | 8]) + frame[5:], a.raw, "reserved bit"),
+            (frame[:4] + bytes([frame[4] | 1]) + b"\1" + frame[5:], a.raw, "dictionary|the record says"),
+            (frame[: len(frame) // 2] + bytes(9) + frame[len(frame) // 2 + 9 :], a.raw, "asset 'a'"),
+        ):
+            with self.assertRaisesRegex(gqf.FormatError, message):
+                decompress("x", "a", 0, bad, size)
+
+    def test_empty(self):
+        path = scratch("empty.gqf")
+        path.write_bytes(b"")
+        with self.assertRaisesRegex(gqf.FormatError, "empty.gqf: byte 0: 0 bytes are no .gqf file"):
+            gqf.open(path)
 
     def test_rows(self):
         with gqf.open(self.path) as f:
