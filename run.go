@@ -22,15 +22,21 @@ type RunOptions struct {
 	Verify bool
 }
 
-// Run continues a prompt with the model of a .gqf file or a checkpoint directory at path. If ctx is
+// Run continues a prompt with the model at path: a .gqf file, a GGUF file, or a checkpoint
+// directory. Tensors of a GGUF file run through gq's kernels if a .gqf file holds their codes (Q1_0,
+// Q2_0, Q4_0, Q5_0, Q8_0), and in float32 otherwise; it takes a temporary .gqf file. If ctx is
 // cancelled or a callback fails, Run returns the error and the result so far.
-func Run(ctx context.Context, path string, o RunOptions) (*generate.Result, error) {
-	defer memlimit.Lift()()
-	g, err := generate.Open(path, generate.OpenOptions{Threads: o.Threads, Activations: o.Activations, Verify: o.Verify})
-	if err != nil {
-		return nil, err
-	}
-	defer g.Close()
-	debug.FreeOSMemory() // memory that reading the tokenizer took
-	return g.Run(ctx, o.Options)
+func Run(ctx context.Context, path string, o RunOptions) (r *generate.Result, err error) {
+	err = withGQF(ctx, path, o.Threads, stages{}, func(file string) error {
+		defer memlimit.Lift()()
+		g, err := generate.Open(file, generate.OpenOptions{Threads: o.Threads, Activations: o.Activations, Verify: o.Verify, Name: path})
+		if err != nil {
+			return err
+		}
+		defer g.Close()
+		debug.FreeOSMemory() // memory that reading the tokenizer took
+		r, err = g.Run(ctx, o.Options)
+		return err
+	})
+	return r, err
 }

@@ -1,6 +1,7 @@
 package generate
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -26,6 +27,7 @@ type OpenOptions struct {
 	CPU         string            // as kernels.Options.CPU
 	Activations model.Activations // inputs of the quantized linear layers of a .gqf; default model.Int8
 	Verify      bool              // check the checksums of a .gqf's weights before the run; default false
+	Name        string            // of the model in errors and results; default the path
 }
 
 // Generator is a model with its tokenizer. It is not for concurrent use.
@@ -52,7 +54,7 @@ func Open(path string, o OpenOptions) (*Generator, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &Generator{path: path, options: o, quantized: !st.IsDir()}
+	g := &Generator{path: cmp.Or(o.Name, path), options: o, quantized: !st.IsDir()}
 	var read func(name string) ([]byte, error)
 	if st.IsDir() {
 		read = func(name string) ([]byte, error) { return files.Read(filepath.Join(path, name), files.MaxModelFile) }
@@ -65,7 +67,7 @@ func Open(path string, o OpenOptions) (*Generator, error) {
 		}
 		read = g.file.Asset
 	}
-	if err := g.open(read); err != nil {
+	if err := g.open(path, read); err != nil {
 		g.Close()
 		return nil, err
 	}
@@ -74,7 +76,7 @@ func Open(path string, o OpenOptions) (*Generator, error) {
 }
 
 // open reads everything. read returns the content of one of the model's small files.
-func (g *Generator) open(read func(name string) ([]byte, error)) error {
+func (g *Generator) open(path string, read func(name string) ([]byte, error)) error {
 	config, err := read("config.json")
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s holds no config.json: the model's architecture is unknown", g.path)
@@ -95,7 +97,7 @@ func (g *Generator) open(read func(name string) ([]byte, error)) error {
 			err = fmt.Errorf("%s: %w", g.path, err)
 		}
 	} else {
-		g.model, err = model.OpenCheckpoint(g.path, o)
+		g.model, err = model.OpenCheckpoint(path, o)
 	}
 	if err != nil {
 		return err
