@@ -5,9 +5,11 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/lowbit-go/gq/accuracy"
 	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/internal/atomicfile"
 	"github.com/lowbit-go/gq/internal/files"
+	"github.com/lowbit-go/gq/model/llamacpp"
 	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
@@ -18,12 +20,12 @@ func isGGUF(path string) bool {
 	return err == nil && kind == files.GGUF
 }
 
-// withGQF calls use with path, or, if path is a GGUF file, with a temporary .gqf file that has the
+// withGQF calls use with path and nil, or, if path is a GGUF file, with a temporary .gqf file that has the
 // same model: codes that a .gqf file holds exactly, all other weights in float32. The temporary
 // file is beside path, or in the directory for temporary files if there is no room beside path.
-func withGQF(ctx context.Context, path string, threads int, s stages, use func(file string) error) error {
-	if !isGGUF(path) {
-		return use(path)
+func withGQF(ctx context.Context, path string, threads int, s stages, use func(file string, f *imported) error) error {
+	if path == "" || !isGGUF(path) {
+		return use(path, nil)
 	}
 	f, err := gguf.Open(path)
 	if err != nil {
@@ -37,6 +39,7 @@ func withGQF(ctx context.Context, path string, threads int, s stages, use func(f
 		f.Close()
 		return err
 	}
+	im := &imported{bytes: f.Size(), tensors: plan.Imported()}
 	add, end := s.begin("importing", "bytes", plan.SourceBytes)
 	progress = add
 	return plan.WriteTemporary(ctx, temporaryPath(path, plan.OutputBytes), nil, func(temp string) error {
@@ -44,8 +47,24 @@ func withGQF(ctx context.Context, path string, threads int, s stages, use func(f
 		if err := f.Close(); err != nil {
 			return err
 		}
-		return use(temp)
+		return use(temp, im)
 	})
+}
+
+// imported is a GGUF file of which a temporary .gqf file was made.
+type imported struct {
+	bytes   int64
+	tensors []llamacpp.CheckpointTensor
+}
+
+// described returns what a measurement says of the file.
+func (im *imported) described() *accuracy.Imported {
+	a := &accuracy.Imported{Bytes: im.bytes, Tensors: map[string]accuracy.ImportedTensor{}}
+	for i := range im.tensors {
+		t := &im.tensors[i]
+		a.Tensors[t.Name] = accuracy.ImportedTensor{Type: t.Stored.Type, Bytes: t.Bytes()}
+	}
+	return a
 }
 
 // temporaryPath is a name for a temporary .gqf file of size bytes: beside path, or else in the

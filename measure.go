@@ -38,7 +38,7 @@ type MeasureOptions struct {
 	// Activations is the type of the quantized model's activations. Default (model.Int8): as on the
 	// device.
 	Activations model.Activations
-	// Baseline is another .gqf file to run on the same text. Default (""): none.
+	// Baseline is another .gqf or GGUF file to run on the same text. Default (""): none.
 	Baseline string
 	// Tensors is a pattern for the names of the tensors to compare. Default (""): all.
 	Tensors string
@@ -66,25 +66,40 @@ type MeasureOptions struct {
 	Progress Progress
 }
 
-// Measure compares the .gqf file with the checkpoint src that it was made from, and writes
-// o.Reports. The report has the result of the gate; Verdict turns it into an error.
+// Measure compares file with the checkpoint src that it was made from, and writes o.Reports. file is a
+// .gqf file, or a GGUF file whoever made it: its tokenizer and its list of tensors are compared with
+// the checkpoint's too. The report has the result of the gate; Verdict turns it into an error.
 func Measure(ctx context.Context, src, file string, o MeasureOptions) (*accuracy.Report, error) {
 	if err := checkOrder(src, file); err != nil {
 		return nil, err
 	}
-	var s files.Set
-	s.Input("the checkpoint", checkpointFiles(src)...)
-	s.Input("the .gqf file", file)
-	o.addPaths(&s)
-	if err := collisions(&s); err != nil {
+	var set files.Set
+	set.Input("the checkpoint", checkpointFiles(src)...)
+	set.Input("the file", file)
+	o.addPaths(&set)
+	if err := collisions(&set); err != nil {
 		return nil, err
 	}
 	j, err := o.job(ctx)
 	if err != nil {
 		return nil, err
 	}
-	j.Source, j.File, j.Baseline, j.Parity = src, file, o.Baseline, o.Parity
-	return o.run(ctx, j, stages{to: o.Progress, plan: accuracyStages(j, 1)})
+	j.Source, j.Name, j.Parity = src, file, o.Parity
+	s := stages{to: o.Progress, plan: accuracyStages(j, 1)}
+	var r *accuracy.Report
+	err = withGQF(ctx, file, o.Threads, s, func(temp string, f *imported) (err error) {
+		if j.File = temp; f != nil {
+			j.Imported = f.described()
+		}
+		return withGQF(ctx, o.Baseline, o.Threads, s, func(temp string, f *imported) (err error) {
+			if j.Baseline = temp; f != nil {
+				j.BaselineName, j.BaselineBytes = o.Baseline, f.bytes
+			}
+			r, err = o.run(ctx, j, s)
+			return err
+		})
+	})
+	return r, err
 }
 
 // Verdict returns nil if there was no gate or the gate is met, else a *GateNotMetError. It also

@@ -30,8 +30,13 @@ type Job struct {
 	Folded string
 	// File is the .gqf. Name is its name in the report. Default: File.
 	File, Name string
-	// Baseline is another .gqf to run on the same text. Default: none.
-	Baseline string
+	// Imported describes the GGUF file, called Name, that File was made from to measure it. Default
+	// (nil): File is measured itself.
+	Imported *Imported
+	// Baseline is another .gqf to run on the same text. BaselineName and BaselineBytes are its name
+	// and size in the report, if it stands for a GGUF file. Default: none; Baseline, its size.
+	Baseline, BaselineName string
+	BaselineBytes          int64
 	// Match selects the tensors to compare, by any of their names. Default: all.
 	Match func(name string) bool
 	// NoOutputs skips the outputs of layers.
@@ -96,6 +101,12 @@ func (j *Job) Run(ctx context.Context) (*Report, error) {
 	defer f.Close()
 	f.CheckSums() // before the model is opened, so that it runs on checked data
 	r.FileBytes, r.refined = f.Size(), refined(f)
+	if j.Imported != nil {
+		r.FileBytes = j.Imported.Bytes
+		if r.Notes, err = j.notes(ck, f); err != nil {
+			return nil, err
+		}
+	}
 	if !j.matchesAny(f) {
 		return nil, &NoTensorError{r.File}
 	}
@@ -277,6 +288,11 @@ func (j *Job) tensors(ctx context.Context, ck *safetensors.Checkpoint, folded *f
 	if err != nil {
 		return err
 	}
+	for i := range stats {
+		if j.Imported != nil {
+			j.Imported.describe(&stats[i])
+		}
+	}
 	r.Tensors, r.Totals = stats, SumUp(stats)
 	r.Run.Kernels = kernelsOf(f)
 	return nil
@@ -334,7 +350,7 @@ func (j *Job) compare(ctx context.Context, text *scored, r *Report) error {
 	if nf, ok := errors.AsType[*eval.NonFiniteError](err); ok && nf.Model > 0 {
 		name := r.File
 		if nf.Model > 1 {
-			name = j.Baseline
+			name = cmp.Or(j.BaselineName, j.Baseline)
 		}
 		return fmt.Errorf("%s: %w", name, err)
 	}
@@ -346,7 +362,7 @@ func (j *Job) compare(ctx context.Context, text *scored, r *Report) error {
 	r.Model = &list[0]
 	if text.baseline != nil {
 		text.spell(list[1].Worst)
-		r.Baseline = &Baseline{File: j.Baseline, FileBytes: text.baselineFile.Size(), Comparison: list[1]}
+		r.Baseline = &Baseline{File: cmp.Or(j.BaselineName, j.Baseline), FileBytes: cmp.Or(j.BaselineBytes, text.baselineFile.Size()), Comparison: list[1]}
 	}
 	return nil
 }

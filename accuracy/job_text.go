@@ -1,6 +1,7 @@
 package accuracy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -94,7 +95,7 @@ func (j *Job) openAll(ctx context.Context, s *scored, f *gqf.File, r *Report) (e
 		}
 		s.baselineFile.CheckSums()
 		if s.baseline, err = model.OpenGQF(s.baselineFile, options); err != nil {
-			return fmt.Errorf("%s: %w", j.Baseline, err)
+			return fmt.Errorf("%s: %w", cmp.Or(j.BaselineName, j.Baseline), err)
 		}
 	}
 	if s.tokenizer, err = j.openTokenizer(f); err != nil {

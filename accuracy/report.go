@@ -24,6 +24,8 @@ type Report struct {
 	// compared with the folded weights, and predictions with the source's.
 	Fold        string `json:"fold,omitempty"`
 	Activations string `json:"activations"` // int8 or float32, of the quantized model
+	// Notes say how the tokenizer and the tensors of a .gguf file differ from the checkpoint's.
+	Notes []string `json:"notes,omitempty"`
 	// Totals are sums over all quantized tensors.
 	Totals Totals `json:"totals"`
 	// Text, Model and Baseline are nil without a text. Baseline is another .gqf on the same text.

@@ -36,10 +36,11 @@ type sources struct {
 	fold      map[int]string   // by tensor: the name of its scales
 	block     [2]int           // of FP8 scales
 	embedding int              // index of the embedding in the file; -1: none
+	long      func(name string) string
 }
 
 func newSources(ck *safetensors.Checkpoint, f *gqf.File) (*sources, error) {
-	s := &sources{ck: ck, names: map[int]gqf.Name{}, fold: map[int]string{}, embedding: -1}
+	s := &sources{ck: ck, names: map[int]gqf.Name{}, fold: map[int]string{}, embedding: -1, long: newPrefixes(ck).long}
 	for n := range f.AllNames() {
 		switch old, ok := s.names[n.Tensor]; {
 		case n.Absorbed:
@@ -89,6 +90,9 @@ func (s *sources) find(t gqf.Tensor) (source, error) {
 		return source{}, &MismatchError{s.ck.Dir(), t.Name, "is under no name of a checkpoint's tensor"}
 	}
 	src, ok := s.ck.Lookup(name.Name)
+	if !ok {
+		src, ok = s.ck.Lookup(s.long(name.Name))
+	}
 	if !ok {
 		return source{}, &MismatchError{s.ck.Dir(), name.Name, "is not in it"}
 	}

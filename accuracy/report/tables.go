@@ -279,6 +279,9 @@ func headline(r *accuracy.Report) [][2]string {
 	if r.Text != nil && r.Text.Context > 0 && r.Text.Window > r.Text.Context {
 		lines = append(lines, [2]string{"warning", fmt.Sprintf("windows are longer than the %d tokens that the model is made for", r.Text.Context)})
 	}
+	for _, note := range r.Notes {
+		lines = append(lines, [2]string{"warning", text(note)})
+	}
 	if s := r.Unrecorded(); s != "" {
 		lines = append(lines, [2]string{"warning", s})
 	}

@@ -47,6 +47,14 @@ func (t *CheckpointTensor) Row(i int) int {
 	return t.First + p.PartRow(i)
 }
 
+// Bytes is the size of the tensor in the file.
+func (t *CheckpointTensor) Bytes() int64 {
+	if len(t.Shape) == 1 {
+		return t.Stored.Size
+	}
+	return int64(t.Rows) * t.Stored.RowBytes()
+}
+
 // Permuted reports whether the rows are in another order in Stored.
 func (t *CheckpointTensor) Permuted() bool { return t.headDim != 0 }
 

@@ -100,7 +100,7 @@ func (pl *planner) fromGGUF(in *ggufInput, t *llamacpp.CheckpointTensor, dequant
 	}
 	src.DtypeName = src.Dtype.String()
 	src.Size = src.Numel() * int64(src.Dtype.Bits()/8)
-	pl.SourceBytes += int64(t.Rows) * t.Stored.RowBytes()
+	pl.SourceBytes += t.Bytes()
 	line := &PlanTensor{Name: t.Name, Role: class.Role, Shape: t.Shape, Dtype: src.DtypeName, Action: ActionUnquantized}
 	d := &draft{entry: entry{src: src, line: line, role: class.Role}, slices: 1}
 	if class.Role == gqf.RoleEmbedding {
@@ -138,4 +138,13 @@ func (pl *planner) tieImported(in *ggufInput, d *draft) {
 		Name: head, Role: gqf.RoleHead, Action: ActionShare, Shape: d.src.Shape, Dtype: d.src.DtypeName, SharedWith: d.src.Name,
 		Reason: "not in the file: tied to the embedding",
 	})
+}
+
+// Imported are the tensors of a plan of NewImport, with their places in the GGUF file; nil for other
+// plans.
+func (p *Plan) Imported() []llamacpp.CheckpointTensor {
+	if in, ok := p.in.(*ggufInput); ok {
+		return in.checkpoint.Tensors
+	}
+	return nil
 }

@@ -98,7 +98,7 @@ func (in *ggufInput) addOrigin(b *gqf.Builder, _ *CalibratedCodes, _ []string) e
 	for _, it := range in.plan.items {
 		e := it.common()
 		t := in.tensor(e)
-		b.AddName(gqf.NameSpec{Name: t.Name, Tensor: e.index, InCheckpoint: true, SourceFile: t.Stored.Shard, SourceBytes: int64(t.Rows) * t.Stored.RowBytes()})
+		b.AddName(gqf.NameSpec{Name: t.Name, Tensor: e.index, InCheckpoint: true, SourceFile: t.Stored.Shard, SourceBytes: t.Bytes()})
 		for _, n := range e.aliases {
 			b.AddName(gqf.NameSpec{Name: n.src.Name, Tensor: e.index, SourceFile: -1})
 		}

@@ -80,6 +80,9 @@ func Warn(c *cli.Context, r *accuracy.Report) {
 	if r == nil {
 		return
 	}
+	for _, note := range r.Notes {
+		fmt.Fprintf(c.App.ErrWriter, "gq: warning: %s: %s\n", cmdline.Text(r.File), cmdline.Text(note))
+	}
 	if r.NoModel != "" {
 		fmt.Fprintf(c.App.ErrWriter, "gq: warning: the model was not run: %s\n", r.NoModel)
 	}
