@@ -8,6 +8,7 @@ import (
 	"github.com/lowbit-go/gq/accuracy"
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/files"
 	"github.com/lowbit-go/gq/internal/pattern"
 )
 
@@ -44,7 +45,7 @@ type DiffTensor struct {
 	// Equal reports whether scheme and payloads are equal.
 	Equal bool `json:"equal"`
 	// Differs names the differences: "scheme", "shape", "bytes", or "name" if only one side has the
-	// tensor.
+	// tensor. If one side is a GGUF file and the other is not, "weights" stands for scheme and bytes.
 	Differs []string  `json:"differs"`
 	A       *DiffSide `json:"a,omitempty"` // nil: only B has the tensor
 	B       *DiffSide `json:"b,omitempty"` // nil: only A has the tensor
@@ -56,13 +57,13 @@ type DiffTensor struct {
 
 // DiffSide is a tensor as one side stores it.
 type DiffSide struct {
-	Scheme string  `json:"scheme"` // "4-bit g32 full-range bf16 search, lowbit 8x16x2", or a dtype
+	Scheme string  `json:"scheme"` // "4-bit g32 full-range bf16 search, lowbit 8x16x2", a type of ggml, or a dtype
 	Shape  []int64 `json:"shape"`
 	Bytes  int64   `json:"bytes"`
 }
 
-// Diff compares the tensors of the .gqf file b with the tensors of a, which is another .gqf file or
-// the checkpoint that b was made from.
+// Diff compares the tensors of the file b with the tensors of a, which is another file or the
+// checkpoint that b was made from. Files are .gqf or GGUF files.
 func Diff(ctx context.Context, a, b string, o DiffOptions) (*DiffReport, error) {
 	if o.Threads < 0 {
 		return nil, optionf("threads", "%d: at least 1", o.Threads)
@@ -78,20 +79,25 @@ func Diff(ctx context.Context, a, b string, o DiffOptions) (*DiffReport, error) 
 		}
 		d.match = p.MatchAny
 	}
-	f, err := gqf.Open(b, gqf.Options{})
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	ours, err := isGQF(a)
-	switch {
-	case err != nil:
-		return nil, err
-	case ours:
-		err = d.files(f)
-	default:
-		err = d.checkpoint(f)
-	}
+	s := stages{to: o.Progress}
+	err := withGQF(ctx, b, o.Threads, s, func(temp string, im *imported) error {
+		f, err := gqf.Open(temp, gqf.Options{})
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		d.fileB, d.importedB = temp, im
+		switch kind, err := kindOf(a); {
+		case err != nil:
+			return err
+		case kind != files.GQF && kind != files.GGUF:
+			return d.checkpoint(f)
+		}
+		return withGQF(ctx, a, o.Threads, s, func(temp string, im *imported) error {
+			d.importedA = im
+			return d.files(temp, f)
+		})
+	})
 	if err == nil && d.r.Compared == 0 && o.Tensors != "" {
 		err = optionf("tensors", "%q matches no tensor of %s or %s", o.Tensors, a, b)
 	}
@@ -108,6 +114,9 @@ type differ struct {
 	o     DiffOptions
 	match func(names ...string) bool
 	r     *DiffReport
+	// importedA and importedB describe the sides that are GGUF files. fileB is the .gqf file of B.
+	importedA, importedB *imported
+	fileB                string
 }
 
 // add lists the differences of a tensor and adds it to the report.
@@ -116,6 +125,12 @@ func (d *differ) add(t DiffTensor, sameBytes bool) {
 	switch a, b := t.A, t.B; {
 	case a == nil || b == nil:
 		t.Differs = append(t.Differs, "name")
+	case (d.importedA == nil) != (d.importedB == nil):
+		if !slices.Equal(a.Shape, b.Shape) {
+			t.Differs = append(t.Differs, "shape")
+		} else if t.SQNR == nil || *t.SQNR != accuracy.Exact {
+			t.Differs = append(t.Differs, "weights")
+		}
 	default:
 		if a.Scheme != b.Scheme {
 			t.Differs = append(t.Differs, "scheme")
@@ -137,8 +152,12 @@ func (d *differ) add(t DiffTensor, sameBytes bool) {
 	}
 }
 
-// sideOf describes a tensor of a .gqf file.
-func sideOf(row *gqf.TensorRow) *DiffSide {
+// sideOf describes a tensor of a .gqf file, or of the GGUF file that it was made from.
+func sideOf(row *gqf.TensorRow, im *imported) *DiffSide {
+	if im != nil {
+		t := im.tensor(row.Name)
+		return &DiffSide{Scheme: t.Stored.Type.String(), Shape: row.Shape, Bytes: t.Bytes()}
+	}
 	s := row.Dtype
 	if row.Quantized {
 		group := fmt.Sprintf("g%d", row.Group)
@@ -154,8 +173,8 @@ func sideOf(row *gqf.TensorRow) *DiffSide {
 }
 
 // files compares two .gqf files.
-func (d *differ) files(b *gqf.File) error {
-	a, err := gqf.Open(d.r.A, gqf.Options{})
+func (d *differ) files(fileA string, b *gqf.File) error {
+	a, err := gqf.Open(fileA, gqf.Options{})
 	if err != nil {
 		return err
 	}
@@ -183,17 +202,17 @@ func (d *differ) files(b *gqf.File) error {
 	}
 	for i, p := range pairs {
 		distance := &distances[i]
-		t := DiffTensor{Name: p.name, A: sideOf(&rowsA.Tensors[p.a]), B: sideOf(&rowsB.Tensors[p.b]), Note: distance.Incomparable}
+		t := DiffTensor{Name: p.name, A: sideOf(&rowsA.Tensors[p.a], d.importedA), B: sideOf(&rowsB.Tensors[p.b], d.importedB), Note: distance.Incomparable}
 		if t.Note == "" {
 			t.SQNR = &distance.SQNR
 		}
 		d.add(t, distance.Equal)
 	}
 	for _, p := range onlyA {
-		d.add(DiffTensor{Name: p.name, A: sideOf(&rowsA.Tensors[p.a])}, false)
+		d.add(DiffTensor{Name: p.name, A: sideOf(&rowsA.Tensors[p.a], d.importedA)}, false)
 	}
 	for _, p := range onlyB {
-		d.add(DiffTensor{Name: p.name, B: sideOf(&rowsB.Tensors[p.b])}, false)
+		d.add(DiffTensor{Name: p.name, B: sideOf(&rowsB.Tensors[p.b], d.importedB)}, false)
 	}
 	return nil
 }
@@ -244,7 +263,10 @@ func (d *differ) checkpoint(f *gqf.File) error {
 	if err != nil {
 		return err
 	}
-	job := &accuracy.Job{Source: d.r.A, File: d.r.B, NoOutputs: true, Threads: d.o.Threads, Stage: stages{to: d.o.Progress}.begin}
+	job := &accuracy.Job{Source: d.r.A, File: d.fileB, Name: d.r.B, NoOutputs: true, Threads: d.o.Threads, Stage: stages{to: d.o.Progress}.begin}
+	if d.importedB != nil {
+		job.Imported = d.importedB.described()
+	}
 	job.Match = func(name string) bool { return d.match(name) }
 	measured, err := job.Run(d.ctx)
 	if err != nil {
@@ -267,7 +289,7 @@ func (d *differ) checkpoint(f *gqf.File) error {
 		if stats == nil {
 			continue
 		}
-		t := DiffTensor{Name: row.Name, B: sideOf(row), A: &DiffSide{Scheme: row.Dtype, Shape: row.Shape, Bytes: row.SourceBytes}, Note: stats[0].Difference}
+		t := DiffTensor{Name: row.Name, B: sideOf(row, d.importedB), A: &DiffSide{Scheme: row.Dtype, Shape: row.Shape, Bytes: row.SourceBytes}, Note: stats[0].Difference}
 		for _, name := range append([]string{row.Name}, row.SharedWith...) {
 			if src, ok := ck.Lookup(name); ok {
 				t.A = &DiffSide{Scheme: src.DtypeName, Shape: src.Shape, Bytes: src.Size}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/lowbit-go/gq/accuracy"
 	"github.com/lowbit-go/gq/formats/gguf"
@@ -13,10 +14,10 @@ import (
 	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
-// isGGUF reports whether path is a GGUF file. A path that cannot be read is none: its reader reports
-// the error.
-func isGGUF(path string) bool {
-	kind, err := files.KindOf(path)
+// IsGGUF reports whether path is a GGUF file, by its name or else by its first bytes. A path that
+// cannot be read is none: its reader reports the error.
+func IsGGUF(path string) bool {
+	kind, err := kindOf(path)
 	return err == nil && kind == files.GGUF
 }
 
@@ -24,7 +25,7 @@ func isGGUF(path string) bool {
 // same model: codes that a .gqf file holds exactly, all other weights in float32. The temporary
 // file is beside path, or in the directory for temporary files if there is no room beside path.
 func withGQF(ctx context.Context, path string, threads int, s stages, use func(file string, f *imported) error) error {
-	if path == "" || !isGGUF(path) {
+	if path == "" || !IsGGUF(path) {
 		return use(path, nil)
 	}
 	f, err := gguf.Open(path)
@@ -55,6 +56,12 @@ func withGQF(ctx context.Context, path string, threads int, s stages, use func(f
 type imported struct {
 	bytes   int64
 	tensors []llamacpp.CheckpointTensor
+}
+
+// tensor returns the tensor of that name, which exists.
+func (im *imported) tensor(name string) *llamacpp.CheckpointTensor {
+	i := slices.IndexFunc(im.tensors, func(t llamacpp.CheckpointTensor) bool { return t.Name == name })
+	return &im.tensors[i]
 }
 
 // described returns what a measurement says of the file.

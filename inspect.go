@@ -228,12 +228,6 @@ func (r *TensorInspection) match(m container, p pattern.Pattern) (names []string
 	return names, nil
 }
 
-// isGQF reports whether path leads to a .gqf file, see kindOf.
-func isGQF(path string) (bool, error) {
-	kind, err := kindOf(path)
-	return kind == files.GQF, err
-}
-
 // kindOf distinguishes the kinds of input: files.GQF, files.GGUF, or files.Safetensors for
 // everything else. The name decides first, then the first bytes, so that a damaged file is reported
 // as such.

@@ -80,14 +80,19 @@ func (o *MeasureOptions) addPaths(s *files.Set) {
 
 // checkOrder detects a checkpoint and a .gqf file in the wrong order.
 func checkOrder(src, file string) error {
-	if k, err := files.KindOf(src); err != nil || k != files.GQF {
+	k, err := files.KindOf(src)
+	if err != nil || k != files.GQF && k != files.GGUF {
 		return nil
 	}
-	if k, err := files.KindOf(file); err == nil && k == files.GQF {
+	if other, err := files.KindOf(file); err == nil && (other == files.GQF || other == files.GGUF) {
 		return nil // which of them is mistaken is not known
 	}
 	if _, err := safetensors.Files(file); err != nil {
 		return nil
 	}
-	return optionf("", "%s is a .gqf file and %s a checkpoint: name the checkpoint first, then the .gqf file", src, file)
+	name := ".gqf"
+	if k == files.GGUF {
+		name = ".gguf"
+	}
+	return optionf("", "%s is a %s file and %s a checkpoint: name the checkpoint first, then the %s file", src, name, file, name)
 }

@@ -19,6 +19,9 @@ type RepackOptions struct {
 	Layouts []quantizer.LayoutRequest
 	Tile    packing.Tile
 	Targets []quantizer.Target
+	// Dequantize stores tensors of a GGUF file as unquantized float32 if a .gqf file cannot hold their
+	// codes. Default: such tensors are refused.
+	Dequantize bool
 	// Threads is how many workers run. Default (0): GOMAXPROCS. The file does not depend on it.
 	Threads int
 	// Progress is told how far the job is. Default (nil): none.
@@ -51,8 +54,10 @@ func PlanRepack(src string, o RepackOptions) (*PlanReport, error) {
 // inRepack calls do with the plan of a job and the place for its progress callback.
 func inRepack[T any](src string, o RepackOptions, do func(p *conversion.Plan, progress *func(int64)) (T, error)) (result T, err error) {
 	switch {
-	case o.Layouts == nil && o.Targets == nil && !isGGUF(src):
+	case o.Layouts == nil && o.Targets == nil && !IsGGUF(src):
 		return result, optionf("", "into which layout? state a layout or a target")
+	case o.Dequantize && !IsGGUF(src):
+		return result, optionf("dequantize", "goes with a .gguf file: every tensor of a .gqf file can be repacked")
 	case o.Threads < 0:
 		return result, optionf("threads", "%d: at least 1", o.Threads)
 	}
@@ -62,13 +67,13 @@ func inRepack[T any](src string, o RepackOptions, do func(p *conversion.Plan, pr
 		Progress: func(n int64) { progress(n) },
 	}
 	var plan *conversion.Plan
-	if isGGUF(src) {
+	if IsGGUF(src) {
 		f, err := gguf.Open(src)
 		if err != nil {
 			return result, err
 		}
 		defer f.Close()
-		if plan, err = conversion.NewImport(f, src, conversion.ImportOptions{RepackOptions: options}); err != nil {
+		if plan, err = conversion.NewImport(f, src, conversion.ImportOptions{RepackOptions: options, Dequantize: o.Dequantize}); err != nil {
 			return result, err
 		}
 	} else {

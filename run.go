@@ -27,6 +27,9 @@ type RunOptions struct {
 // Q2_0, Q4_0, Q5_0, Q8_0), and in float32 otherwise; it takes a temporary .gqf file. If ctx is
 // cancelled or a callback fails, Run returns the error and the result so far.
 func Run(ctx context.Context, path string, o RunOptions) (r *generate.Result, err error) {
+	if o.Verify && IsGGUF(path) {
+		return nil, optionf("verify", "a .gguf file has no checksums, a .gqf file has")
+	}
 	err = withGQF(ctx, path, o.Threads, stages{}, func(file string, _ *imported) error {
 		defer memlimit.Lift()()
 		g, err := generate.Open(file, generate.OpenOptions{Threads: o.Threads, Activations: o.Activations, Verify: o.Verify, Name: path})

@@ -22,8 +22,9 @@ func Command() *cli.Command {
 		Name:      "accuracy",
 		Usage:     "measure what quantization cost, and hold it to a gate",
 		ArgsUsage: "SRC FILE",
-		Description: "SRC is the checkpoint that the .gqf FILE was made of. Tensors are always compared; with a text,\n" +
-			"both models are run on it and their predictions compared.\n" +
+		Description: "SRC is the checkpoint that FILE, a .gqf or a .gguf, was made of. Tensors are always compared; with a\n" +
+			"text, both models are run on it and their predictions compared. Of a .gguf file, codes that a .gqf file\n" +
+			"holds (Q4_0, Q8_0 ...) run through gq's kernels, other tensors in float32.\n" +
 			"Exit status: 0 measured, and the gate (if one was given) is met; 3 it is not; 1 failed; 2 used wrongly.",
 		UsageText: `# tensors, layers and, on a text, the models' predictions
 gq accuracy Llama-3.2-1B model.gqf --text sample.txt --report accuracy.html
@@ -33,7 +34,7 @@ gq accuracy Llama-3.2-1B model.gqf --text sample.txt --gate gate.yaml
 gq accuracy Llama-3.2-1B good.gqf --baseline fast.gqf --text sample.txt
 `,
 		Flags: append(measure.TextFlags("Text and gate"),
-			&cli.StringFlag{Name: "baseline", Usage: "another .gqf `FILE`, run on the same text"},
+			&cli.StringFlag{Name: "baseline", Usage: "another .gqf or .gguf `FILE`, run on the same text"},
 			&cli.StringFlag{Name: "tensors", DefaultText: "all", Usage: "`PATTERN` of the tensors to compare: a name, a module, a glob (*.q_proj) or re:REGEXP"},
 			&cli.BoolFlag{Name: "no-outputs", Usage: "leave out the layers as executed"},
 			&cli.BoolFlag{Name: "verbose", Usage: "list all tensors and conditions"},
@@ -55,7 +56,7 @@ func run(c *cli.Context) error {
 		return digest(c)
 	}
 	if c.NArg() != 2 {
-		return cmdline.Usagef("gq accuracy wants a checkpoint and a .gqf file, got %d arguments", c.NArg())
+		return cmdline.Usagef("gq accuracy wants a checkpoint and a .gqf or .gguf file, got %d arguments", c.NArg())
 	}
 	o, err := options(c)
 	if err != nil {

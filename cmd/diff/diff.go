@@ -18,15 +18,16 @@ import (
 func Command() *cli.Command {
 	return &cli.Command{
 		Name:  "diff",
-		Usage: "show which tensors of two .gqf files, or of a checkpoint and its file, differ",
+		Usage: "show which tensors of two .gqf or .gguf files, or of a checkpoint and its file, differ",
 		UsageText: `gq diff fast.gqf good.gqf
 # what became of each tensor
 gq diff Llama-3.2-1B model.gqf
 gq diff fast.gqf good.gqf --tensors '*.down_proj' --all --json
 `,
 		ArgsUsage: "A B",
-		Description: "A is a .gqf file, or the checkpoint that the .gqf file B was made of. Tensors are compared in\n" +
-			"scheme, shape and payload bytes; the SQNR is of B's weights against A's. Metadata is not compared.\n" +
+		Description: "A is a .gqf or .gguf file, or the checkpoint that the file B was made of. Tensors are compared in\n" +
+			"scheme, shape and payload bytes, or in shape and weights if one file alone is a .gguf; the SQNR is of\n" +
+			"B's weights against A's. Metadata is not compared.\n" +
 			"Exit status, as of diff(1): 0 all tensors are equal, 1 some differ, 2 failed or used wrongly.",
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "all", Usage: "list equal tensors, too"},

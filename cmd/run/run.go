@@ -30,7 +30,7 @@ func Command() *cli.Command {
 	d := generate.DefaultSampling
 	return &cli.Command{
 		Name:  "run",
-		Usage: "continue a prompt with the model in a .gqf file, and say what that took",
+		Usage: "continue a prompt with the model in a .gqf or .gguf file, and say what that took",
 		UsageText: `gq run model.gqf --prompt 'Once upon a time'
 gq run model.gqf --prompt-file chapter.txt --temperature 0 --max-tokens 100
 # a checkpoint runs in float32
@@ -38,7 +38,9 @@ gq run Llama-3.2-1B --prompt 'Once upon a time' --seed 7
 `,
 		ArgsUsage: "FILE|DIR",
 		Description: "The text goes to standard output as it comes, without the prompt; speed, memory and cost go to standard\n" +
-			"error. A checkpoint's directory instead of a .gqf runs in float32, for comparison.\n\n" +
+			"error. A checkpoint's directory instead of a .gqf runs in float32, for comparison. Of a .gguf file, codes\n" +
+			"that a .gqf file holds (Q4_0, Q8_0 ...) run through the kernels, other tensors in float32; a temporary\n" +
+			".gqf file beside it is removed at the end.\n\n" +
 			"The same file, prompt and options give the same text on every CPU, for any number of threads; another\n" +
 			"--seed gives another one. Defaults of sampling are llama.cpp's, and so is the order: repeat penalty,\n" +
 			"top-k, top-p, min-p, temperature.\n\n" +
@@ -79,7 +81,7 @@ func run(c *cli.Context) error {
 		return err
 	}
 	if c.NArg() != 1 {
-		return cmdline.Usagef("gq run wants one .gqf file or directory, got %d", c.NArg())
+		return cmdline.Usagef("gq run wants one .gqf or .gguf file or directory, got %d", c.NArg())
 	}
 	path := c.Args().First()
 	if st, err := os.Stat(path); err == nil && st.IsDir() {

@@ -16,13 +16,15 @@ import (
 func Command() *cli.Command {
 	return &cli.Command{
 		Name:  "verify",
-		Usage: "check the structure, every checksum and every panel of a .gqf file",
+		Usage: "check the structure, every checksum and every panel of a .gqf file; of a .gguf file, what can be checked",
 		UsageText: `gq verify model.gqf
 gq verify model.gqf --fast --json
 `,
 		ArgsUsage: "FILE",
 		Description: "Each damaged place is a line that names the block of the file and the tensors in it.\n" +
-			"Exit status: 0 the file is as it was written, 1 it is damaged or cannot be read.",
+			"Exit status: 0 the file is as it was written, 1 it is damaged or cannot be read.\n\n" +
+			"A .gguf file has no checksums. Its structure and its shards are checked, and that all weights are\n" +
+			"numbers; with --fast the structure alone.",
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "fast", Usage: "checksums only: leave out that scales, sums and padding of every panel agree"},
 			cmdline.Threads(),
@@ -35,10 +37,14 @@ gq verify model.gqf --fast --json
 
 func run(c *cli.Context) error {
 	if c.NArg() != 1 {
-		return cmdline.Usagef("gq verify wants one .gqf file, got %d", c.NArg())
+		return cmdline.Usagef("gq verify wants one .gqf or .gguf file, got %d", c.NArg())
 	}
 	path := c.Args().First()
-	report, err := gq.Verify(c.Context, path, gq.VerifyOptions{Fast: c.Bool("fast"), Threads: c.Int("threads"), Progress: cmdline.Reporter(c)})
+	o := gq.VerifyOptions{Fast: c.Bool("fast"), Threads: c.Int("threads"), Progress: cmdline.Reporter(c)}
+	if gq.IsGGUF(path) {
+		return verifyGGUF(c, path, o)
+	}
+	report, err := gq.Verify(c.Context, path, o)
 	if err != nil {
 		return err
 	}

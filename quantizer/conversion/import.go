@@ -95,7 +95,7 @@ func (pl *planner) fromGGUF(in *ggufInput, t *llamacpp.CheckpointTensor, dequant
 	case !kind.Decodable():
 		return nil, fmt.Errorf("%s: tensor %q has type %s, whose weights this program cannot read", in.path, t.Stored.Name, kind)
 	case !dequantize:
-		return nil, quantizer.Requestf("%s: tensor %q has type %s: a .gqf file has no layout for its codes, only for those of Q1_0, Q2_0, Q4_0, Q5_0 and Q8_0; gq accuracy, gq run and gq diff read the file as it is, and gq quantize --requantize quantizes its weights once more",
+		return nil, quantizer.Requestf("%s: tensor %q has type %s: a .gqf file has no layout for its codes, only for those of Q1_0, Q2_0, Q4_0, Q5_0 and Q8_0; --dequantize stores such tensors in float32, gq accuracy, gq run and gq diff need no other file",
 			in.path, t.Stored.Name, kind)
 	}
 	src.DtypeName = src.Dtype.String()

@@ -1,0 +1,126 @@
+package gq
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/lowbit-go/gq/formats/gguf"
+	"github.com/lowbit-go/gq/internal/buffer"
+	"github.com/lowbit-go/gq/internal/cpu"
+	"github.com/lowbit-go/gq/internal/floats"
+	"github.com/lowbit-go/gq/model/llamacpp"
+)
+
+// GGUFReport says what VerifyGGUF found. A GGUF file has no checksums: other weights than those that
+// were written are not found as long as they are numbers.
+type GGUFReport struct {
+	File    string `json:"file"`
+	Bytes   int64  `json:"bytes"` // of all shards
+	Shards  int    `json:"shards"`
+	Keys    int    `json:"keys"`
+	Tensors int    `json:"tensors"`
+	// Weights reports whether weights were read. Unread counts tensors of types that gq cannot read.
+	Weights bool `json:"weights_checked"`
+	Unread  int  `json:"unread"`
+	// NotFinite are tensors with weights that are infinite or NaN, each with the first row.
+	NotFinite []string `json:"not_finite"`
+	// NoModel says why gq cannot run or repack the model; "" if it can.
+	NoModel string `json:"no_model,omitempty"`
+}
+
+// VerifyGGUF checks what can be checked in a GGUF file: its structure, that its shards belong
+// together, and unless o.Fast is set that all weights are numbers.
+func VerifyGGUF(ctx context.Context, file string, o VerifyOptions) (*GGUFReport, error) {
+	if o.Threads < 0 {
+		return nil, optionf("threads", "%d: at least 1", o.Threads)
+	}
+	f, err := gguf.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	r := &GGUFReport{
+		File: file, Bytes: f.Size(), Shards: len(f.Paths()), Keys: len(f.Keys), Tensors: len(f.Tensors), Weights: !o.Fast, NotFinite: []string{},
+	}
+	if _, err := llamacpp.ReadCheckpoint(f); err != nil {
+		r.NoModel = err.Error()
+	}
+	if o.Fast {
+		return r, nil
+	}
+	total := int64(0)
+	for _, t := range f.Tensors {
+		total += t.Size
+	}
+	add, end := stages{to: o.Progress}.begin("verifying", "bytes", total)
+	defer end()
+	rows, err := firstNotFinite(ctx, f, cpu.Threads(o.Threads), add)
+	if err != nil {
+		return nil, err
+	}
+	for i, row := range rows {
+		switch {
+		case row >= 0:
+			r.NotFinite = append(r.NotFinite, fmt.Sprintf("tensor %q: row %d has a weight that is infinite or not a number", f.Tensors[i].Name, row))
+		case !f.Tensors[i].Type.Decodable():
+			r.Unread++
+		}
+	}
+	return r, nil
+}
+
+// firstNotFinite returns, for each tensor, the first row with a weight that is not finite, or -1.
+func firstNotFinite(ctx context.Context, f *gguf.File, threads int, add func(int64)) ([]int64, error) {
+	rows := make([]int64, len(f.Tensors))
+	errs := make([]error, len(f.Tensors))
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range min(threads, len(f.Tensors)) {
+		wg.Go(func() {
+			var x []float32
+			for i := next.Add(1) - 1; i < int64(len(rows)) && ctx.Err() == nil; i = next.Add(1) - 1 {
+				t := f.Tensors[i]
+				errs[i] = f.Guard(func() (err error) {
+					rows[i], err = notFinite(ctx, f, t, buffer.Grow(&x, int(t.Columns())))
+					return err
+				})
+				add(t.Size)
+			}
+		})
+	}
+	wg.Wait()
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	for i, err := range errs {
+		if err != nil {
+			return nil, fmt.Errorf("tensor %q: %w", f.Tensors[i].Name, err)
+		}
+	}
+	return rows, nil
+}
+
+// notFinite returns the first row of a tensor with a weight that is not finite, or -1. x has room
+// for a row.
+func notFinite(ctx context.Context, f *gguf.File, t *gguf.Tensor, x []float32) (int64, error) {
+	if !t.Type.Decodable() {
+		return -1, nil
+	}
+	data, size := f.Data(t), t.RowBytes()
+	for row := range t.Rows() {
+		if row%1024 == 0 && ctx.Err() != nil {
+			return -1, ctx.Err()
+		}
+		if err := t.Type.Decode(x, data[row*size:][:size]); err != nil {
+			return -1, err
+		}
+		for _, v := range x {
+			if !floats.Finite(v) {
+				return row, nil
+			}
+		}
+	}
+	return -1, nil
+}
