@@ -20,8 +20,8 @@ type DequantizeOptions struct {
 	Progress Progress
 }
 
-// Dequantize writes the weights of a .gqf file as a safetensors checkpoint in the directory dir,
-// with their original names. The directory is made if it does not exist, and must not hold a
+// Dequantize writes the weights of a .gqf or a GGUF file as a safetensors checkpoint in the directory
+// dir, with their original names. The directory is made if it does not exist, and must not hold a
 // checkpoint.
 func Dequantize(ctx context.Context, file, dir string, o DequantizeOptions) (*conversion.DequantizeReport, error) {
 	if o.Threads < 0 {
@@ -33,14 +33,20 @@ func Dequantize(ctx context.Context, file, dir string, o DequantizeOptions) (*co
 	if err := collisions(&s); err != nil {
 		return nil, err
 	}
-	f, err := gqf.Open(file, gqf.Options{})
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	q := conversion.DequantizeOptions{Threads: o.Threads, Dtype: o.Dtype}
-	add, end := stages{to: o.Progress}.begin("dequantizing", "bytes", conversion.DequantizedBytes(f, q))
-	defer end()
-	q.Progress = add
-	return conversion.Dequantize(ctx, f, dir, q)
+	var r *conversion.DequantizeReport
+	stages := stages{to: o.Progress}
+	err := withGQF(ctx, file, o.Threads, stages, func(file string, _ *imported) error {
+		f, err := gqf.Open(file, gqf.Options{})
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		q := conversion.DequantizeOptions{Threads: o.Threads, Dtype: o.Dtype}
+		add, end := stages.begin("dequantizing", "bytes", conversion.DequantizedBytes(f, q))
+		defer end()
+		q.Progress = add
+		r, err = conversion.Dequantize(ctx, f, dir, q)
+		return err
+	})
+	return r, err
 }

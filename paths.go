@@ -45,7 +45,12 @@ func checkpointFiles(src string) []string {
 // checkPaths checks the outputs of the job against its inputs.
 func (j *quantizeJob) checkPaths(src string) error {
 	var s files.Set
-	s.Input("the checkpoint", checkpointFiles(src)...)
+	if IsGGUF(src) {
+		s.Input("the .gguf file", src)
+		s.OutputTree("output", "the imported checkpoint", j.importDir())
+	} else {
+		s.Input("the checkpoint", checkpointFiles(src)...)
+	}
 	s.Input("the recipe", j.o.RecipeFile)
 	if c := j.o.Recipe.Calibrate; c != quantizer.Self {
 		s.Input("the calibration text", c)

@@ -45,6 +45,9 @@ type QuantizeOptions struct {
 	// Measure measures the file before it appears. If Measure has a gate, the file appears only if
 	// it meets the gate. Default (nil): no measurement.
 	Measure *MeasureOptions
+	// Requantize accepts a GGUF file whose weights are quantized, and quantizes them once more. Default:
+	// false.
+	Requantize bool
 	// Keep writes the file even if it does not meet the gate. Default: false.
 	Keep bool
 	// Threads is how many workers run. Default (0): GOMAXPROCS. The file does not depend on it.
@@ -112,8 +115,9 @@ type QuantizeReport struct {
 	NotRunnable string `json:"not_runnable,omitempty"`
 }
 
-// Quantize turns the checkpoint src, a .safetensors file or a directory, into the file dst,
-// .gqf or .gguf, which appears when it is complete. If the file does not meet the gate of o.Measure, Quantize
+// Quantize turns the checkpoint src into the file dst, .gqf or .gguf, which appears when it is
+// complete. src is a .safetensors file, a directory, or a GGUF file with unquantized weights. If the
+// file does not meet the gate of o.Measure, Quantize
 // returns the report and a *GateNotMetError. If the job leaves finished work, the error is a
 // *ResumeError.
 func Quantize(ctx context.Context, src, dst string, o QuantizeOptions) (*QuantizeReport, error) {
@@ -159,8 +163,10 @@ type quantizeJob struct {
 	written     atomic.Pointer[func(int64)]
 	unmet       error // the gate's error, for a file that is kept
 
-	work  *workdir.Dir          // finished parts of a long job; nil: none are stored
-	texts map[string]*text.Text // by their keys
+	imported *workdir.Dir          // the checkpoint of a GGUF file; nil: the source is a checkpoint
+	source   []conversion.Source   // the GGUF file, or its shards
+	work     *workdir.Dir          // finished parts of a long job; nil: none are stored
+	texts    map[string]*text.Text // by their keys
 }
 
 // inJob prepares a job, calls end and cleans up.
@@ -173,17 +179,28 @@ func inJob[T any](ctx context.Context, src, dst string, o QuantizeOptions, dry b
 	if err := j.check(src); err != nil {
 		return result, err
 	}
+	if IsGGUF(src) {
+		dir, err := j.importGGUF(src)
+		if err != nil {
+			return result, j.cleanUp(err)
+		}
+		if j.measured != nil {
+			j.measured.Source, j.measured.SourceName = dir, src
+		}
+		src = dir
+	} else if o.Requantize {
+		return result, optionf("requantize", "goes with a .gguf file")
+	}
 	ck, err := safetensors.Open(src, safetensors.Options{})
 	if err != nil {
-		return result, err
+		return result, j.cleanUp(err)
 	}
 	defer ck.Close()
-	if err := j.open(ck); err != nil {
-		return result, err
-	}
-	if err = j.openWork(); err == nil {
-		if err = j.prepare(); err == nil {
-			result, err = end(j)
+	if err = j.open(ck); err == nil {
+		if err = j.openWork(); err == nil {
+			if err = j.prepare(); err == nil {
+				result, err = end(j)
+			}
 		}
 	}
 	return result, j.cleanUp(err)
@@ -255,7 +272,7 @@ func (j *quantizeJob) open(ck *safetensors.Checkpoint) (err error) {
 		return err
 	}
 	j.opts = conversion.Options{
-		Recipe: j.o.Recipe, Rules: j.o.Rules, Threads: j.o.Threads, GGUF: j.o.gguf(),
+		Recipe: j.o.Recipe, Rules: j.o.Rules, Threads: j.o.Threads, GGUF: j.o.gguf(), Sources: j.source,
 		Progress: func(n int64) {
 			if add := j.written.Load(); add != nil {
 				(*add)(n)

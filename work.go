@@ -8,6 +8,7 @@ import (
 	"github.com/lowbit-go/gq/model"
 	"github.com/lowbit-go/gq/model/text"
 	"github.com/lowbit-go/gq/model/tokenizer"
+	"github.com/lowbit-go/gq/quantizer"
 	"github.com/lowbit-go/gq/quantizer/conversion"
 	"github.com/lowbit-go/gq/quantizer/workdir"
 )
@@ -46,7 +47,7 @@ func (j *quantizeJob) workPaths() (calib, fold string) {
 // the file is written, or does not meet its gate. Otherwise it keeps finished work for the next
 // job, and says where.
 func (j *quantizeJob) cleanUp(err error) error {
-	dirs := []*workdir.Dir{j.work}
+	dirs := []*workdir.Dir{j.work, j.imported}
 	if f := j.folding; f != nil {
 		dirs = append(dirs, f.work)
 		if f.ck != nil {
@@ -59,7 +60,7 @@ func (j *quantizeJob) cleanUp(err error) error {
 	for _, d := range dirs {
 		switch {
 		case d == nil:
-		case done:
+		case done || d == j.imported && wrongOptions(err):
 			err = join(err, d.Remove())
 		default:
 			size := d.Size()
@@ -74,6 +75,14 @@ func (j *quantizeJob) cleanUp(err error) error {
 	}
 	hint := fmt.Sprintf("what is finished is in %s: the same command goes on from there, or one with another target", strings.Join(left, " and "))
 	return &ResumeError{err, []string{hint}}
+}
+
+// wrongOptions reports whether a job failed because of what was asked for, so that the same command
+// cannot go on.
+func wrongOptions(err error) bool {
+	_, option := errors.AsType[*OptionError](err)
+	_, request := errors.AsType[*quantizer.RequestError](err)
+	return option || request
 }
 
 func join(err, second error) error {

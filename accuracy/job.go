@@ -25,6 +25,8 @@ import (
 type Job struct {
 	// Source is the checkpoint: a directory, or a .safetensors file, which has no model to run.
 	Source string
+	// SourceName is its name in the report. Default: Source.
+	SourceName string
 	// Folded is the directory of the folded checkpoint that File was quantized from. Default: if
 	// File was folded, Source is folded again in a temporary directory.
 	Folded string
@@ -86,7 +88,7 @@ type TextSource struct {
 // is a *GateError.
 func (j *Job) Run(ctx context.Context) (*Report, error) {
 	r := &Report{
-		Schema: ReportSchema, File: cmp.Or(j.Name, j.File), Source: j.Source, Activations: j.Activations.String(),
+		Schema: ReportSchema, File: cmp.Or(j.Name, j.File), Source: cmp.Or(j.SourceName, j.Source), Activations: j.Activations.String(),
 		Run: &Run{Version: j.Version, CPU: kernels.Features(), Threads: cpu.Threads(j.Threads), Seconds: map[string]float64{}},
 	}
 	ck, err := safetensors.Open(j.Source, safetensors.Options{})

@@ -148,3 +148,11 @@ func (p *Plan) Imported() []llamacpp.CheckpointTensor {
 	}
 	return nil
 }
+
+// Sources are the GGUF file of a plan of NewImport, or its shards; nil for other plans.
+func (p *Plan) Sources() ([]Source, error) {
+	if in, ok := p.in.(*ggufInput); ok {
+		return in.sources()
+	}
+	return nil, nil
+}

@@ -103,7 +103,11 @@ func (in *ggufInput) addOrigin(b *gqf.Builder, _ *CalibratedCodes, _ []string) e
 			b.AddName(gqf.NameSpec{Name: n.src.Name, Tensor: e.index, SourceFile: -1})
 		}
 	}
-	js, err := in.provenanceJSON()
+	sources, err := in.sources()
+	if err != nil {
+		return err
+	}
+	js, err := json.MarshalIndent(Provenance{Sources: sources}, "", "  ")
 	if err != nil {
 		return err
 	}
@@ -111,9 +115,8 @@ func (in *ggufInput) addOrigin(b *gqf.Builder, _ *CalibratedCodes, _ []string) e
 	return nil
 }
 
-// provenanceJSON names the file, or its shards.
-func (in *ggufInput) provenanceJSON() ([]byte, error) {
-	p := Provenance{Sources: []Source{}}
+// sources are the file, or its shards.
+func (in *ggufInput) sources() (list []Source, err error) {
 	for i, path := range in.gguf.Paths() {
 		start := in.stats[i].Size()
 		for _, t := range in.gguf.Tensors {
@@ -125,9 +128,9 @@ func (in *ggufInput) provenanceJSON() ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		p.Sources = append(p.Sources, Source{Name: filepath.Base(path), Size: in.stats[i].Size(), HeaderSHA256: sum})
+		list = append(list, Source{Name: filepath.Base(path), Size: in.stats[i].Size(), HeaderSHA256: sum, path: path})
 	}
-	return json.MarshalIndent(p, "", "  ")
+	return list, nil
 }
 
 // hashStart returns the SHA-256 of the first n bytes of a file.

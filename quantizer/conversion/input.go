@@ -194,7 +194,9 @@ func (p checkpointInput) addOrigin(b *gqf.Builder, c *CalibratedCodes, hashes []
 // nameSpec is the record of a name that the checkpoint has.
 func (p *Plan) nameSpec(tensor int, src safetensors.Tensor) gqf.NameSpec {
 	file := src.File
-	if o := p.opts.Origin; o != nil {
+	if p.opts.Sources != nil {
+		file = -1
+	} else if o := p.opts.Origin; o != nil {
 		file = -1
 		if t, ok := o.Checkpoint.Lookup(src.Name); ok {
 			file = t.File

@@ -16,6 +16,9 @@ type Options struct {
 	Origin *Origin
 	// GGUF makes the output a .gguf file. The recipe's target must be gguf. Default (nil): a .gqf file.
 	GGUF *GGUFOptions
+	// Sources are the files that the checkpoint was made of, and that a file says it was made of, if
+	// the checkpoint is temporary. Default: the checkpoint's own files.
+	Sources []Source
 	// Progress is called, from any worker, with bytes of the checkpoint that were done since the last call. Default: none.
 	Progress func(n int64)
 }

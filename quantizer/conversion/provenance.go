@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
@@ -62,8 +63,22 @@ func (p *Plan) original() *safetensors.Checkpoint {
 type Source struct {
 	Name         string `json:"name"`
 	Size         int64  `json:"size"`
-	HeaderSHA256 string `json:"header_sha256"`
+	HeaderSHA256 string `json:"header_sha256"`    // of a .gguf file: of all bytes before the data
 	SHA256       string `json:"sha256,omitempty"` // of the whole file, with Recipe.HashFiles
+
+	path string
+}
+
+// sources are the files that a person named.
+func (p *Plan) sources() (list []Source) {
+	if p.opts.Sources != nil {
+		return slices.Clone(p.opts.Sources)
+	}
+	ck := p.original()
+	for _, f := range ck.Files() {
+		list = append(list, Source{Name: f.Name, Size: f.Size, HeaderSHA256: hex.EncodeToString(f.HeaderSHA256[:]), path: filepath.Join(ck.Dir(), f.Name)})
+	}
+	return list
 }
 
 // provenanceJSON has zeros in the place of hashes that are not known yet, so that its length is.
@@ -72,8 +87,7 @@ func (p *Plan) provenanceJSON(c *Calibration, hashes []string) ([]byte, error) {
 	if o := p.opts.Origin; o != nil {
 		prov.Fold = &o.Fold
 	}
-	for i, f := range p.original().Files() {
-		s := Source{Name: f.Name, Size: f.Size, HeaderSHA256: hex.EncodeToString(f.HeaderSHA256[:])}
+	for i, s := range p.sources() {
 		switch {
 		case hashes != nil:
 			s.SHA256 = hashes[i]
@@ -87,14 +101,14 @@ func (p *Plan) provenanceJSON(c *Calibration, hashes []string) ([]byte, error) {
 
 // hashFiles gives the SHA-256 of every source file, as hex, files in parallel.
 func (p *Plan) hashFiles(ctx context.Context) ([]string, error) {
-	files := p.original().Files()
+	files := p.sources()
 	hashes, errs := make([]string, len(files)), make([]error, len(files))
 	next := make(chan int)
 	var wg sync.WaitGroup
 	for range min(cpu.Threads(p.opts.Threads), len(files)) {
 		wg.Go(func() {
 			for i := range next {
-				hashes[i], errs[i] = hashFile(ctx, filepath.Join(p.original().Dir(), files[i].Name))
+				hashes[i], errs[i] = hashFile(ctx, files[i].path)
 			}
 		})
 	}
