@@ -197,7 +197,7 @@ func (h *chooser) open() (err error) {
 // allocJob is the allocation job for the present checkpoint, without model and text.
 func (j *quantizeJob) allocJob() alloc.Job {
 	b := j.o.Budget
-	job := alloc.Job{Checkpoint: j.ck, Config: j.config, Options: j.opts, Groups: b.Groups, TableFixed: b.EmbeddingFixed}
+	job := alloc.Job{Checkpoint: j.ck, Config: j.config, Options: j.opts, Groups: b.Groups, EmbeddingFixed: b.EmbeddingFixed}
 	if b.BitsPerWeight > 0 && b.BitsPerWeight < 2.5 { // the user asked for it
 		job.MinBits = 1
 	}

@@ -80,16 +80,16 @@ func layoutsString(list []LayoutRequest) string {
 }
 
 // Header is the packed header, without bias, of rows x cols weights of scheme s in this layout.
-// table says that the matrix is an embedding that is not multiplied with. If the layout cannot
+// embedding says that the matrix is an embedding that is not multiplied with. If the layout cannot
 // store the scheme or the shape, the error says what would fit.
-func (f LayoutRequest) Header(s rounding.Scheme, rows, cols int64, table bool) (packing.Header, error) {
+func (f LayoutRequest) Header(s rounding.Scheme, rows, cols int64, embedding bool) (packing.Header, error) {
 	h := s.Header(rows, cols, f.Tile)
 	h.Flags &^= packing.FlagQSI4C32P
 	if h.Group >= h.Cols {
 		h.Group = 0 // one group covers the row, whatever its stated size
 	}
 	var tile packing.Tile
-	h.Layout, tile = f.layout(s, h.Group == 0, table)
+	h.Layout, tile = f.layout(s, h.Group == 0, embedding)
 	if h.Layout == 0 {
 		return h, fmt.Errorf("KleidiAI has no layout for %s: it holds 4-bit codes with bf16 or f16 scales (symmetric) or f32 scales (asymmetric) in groups of 32, and 2-, 4- and 8-bit symmetric codes with an f32 scale per channel", s)
 	}
@@ -113,7 +113,7 @@ func (f LayoutRequest) Header(s rounding.Scheme, rows, cols int64, table bool) (
 }
 
 // layout is the family's layout for a scheme and its default tile; 0 if there is none.
-func (f LayoutRequest) layout(s rounding.Scheme, perChannel, table bool) (packing.Layout, packing.Tile) {
+func (f LayoutRequest) layout(s rounding.Scheme, perChannel, embedding bool) (packing.Layout, packing.Tile) {
 	asymmetric := s.Mapping == gqf.MappingAsymmetric
 	float32Scales := s.ScaleDtype == packing.ScaleF32
 	switch f.Family {
@@ -135,7 +135,7 @@ func (f LayoutRequest) layout(s rounding.Scheme, perChannel, table bool) (packin
 		return 0, packing.Tile{}
 	case FamilyTorchAO:
 		switch {
-		case table:
+		case embedding:
 			return packing.LayoutTorchAOEmbedding, packing.Tile{}
 		case s.Bits == 4 && s.ScaleDtype == packing.ScaleBF16 && !asymmetric:
 			return packing.LayoutTorchAOKleidiAI, packing.DefaultTile
@@ -149,8 +149,8 @@ func (f LayoutRequest) layout(s rounding.Scheme, perChannel, table bool) (packin
 
 // FitsSomeShape checks whether the layout can store the scheme in any matrix, such as one whose K
 // is a multiple of every group size.
-func (f LayoutRequest) FitsSomeShape(s rounding.Scheme, table bool) error {
+func (f LayoutRequest) FitsSomeShape(s rounding.Scheme, embedding bool) error {
 	k := int64(max(s.Group, 32)) * 32
-	_, err := f.Header(s, 32, k, table)
+	_, err := f.Header(s, 32, k, embedding)
 	return err
 }

@@ -192,7 +192,7 @@ func (r Recipe) WithDefaults() Recipe {
 	r.Mapping = cmp.Or(r.Mapping, gqf.MappingFullRange)
 	r.ScaleDtype = cmp.Or(r.ScaleDtype, packing.ScaleBF16)
 	r.EmbeddingBits = cmp.Or(r.EmbeddingBits, 8)
-	if r.EmbeddingGroup == 0 && tablePerChannel(r.Targets) {
+	if r.EmbeddingGroup == 0 && embeddingPerChannel(r.Targets) {
 		r.EmbeddingGroup = PerChannel
 	}
 	r.EmbeddingGroup = cmp.Or(r.EmbeddingGroup, r.Group)

@@ -142,9 +142,9 @@ func (t Target) Layout(s rounding.Scheme) (LayoutRequest, error) {
 	return LayoutRequest{Family: FamilyKleidiAI, Tile: tile}, nil
 }
 
-// tablePerChannel reports whether a target has a kernel for an lm_head of 8-bit channels. The
+// embeddingPerChannel reports whether a target has a kernel for an lm_head of 8-bit channels. The
 // embedding then gets 8-bit channels: the other targets have no kernel for 8-bit groups either.
-func tablePerChannel(list []Target) bool {
+func embeddingPerChannel(list []Target) bool {
 	return slices.ContainsFunc(list, func(t Target) bool { return t.channel8 != packing.Tile{} })
 }
 

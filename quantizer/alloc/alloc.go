@@ -40,8 +40,8 @@ type Job struct {
 	// Calibration is an account of calibration that the sizes of files have room for. Default:
 	// none.
 	Calibration *conversion.Calibration
-	// TableFixed leaves the embedding as the recipe has it. Default: false.
-	TableFixed bool
+	// EmbeddingFixed leaves the embedding as the recipe has it. Default: false.
+	EmbeddingFixed bool
 	// Work stores the results of probes, from which a job with the same probes resumes. Default:
 	// nothing is stored.
 	Work *workdir.Dir

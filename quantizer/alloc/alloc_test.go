@@ -104,7 +104,7 @@ func TestTargetsAreMet(t *testing.T) {
 	long(t)
 	j := openJob(t, bundled, 2)
 	p := probe(t, j)
-	if p.Decisions[0].Name != "model.embed_tokens.weight" || !p.Decisions[0].Table || p.Decisions[0].ProbeKL[0] <= 0 {
+	if p.Decisions[0].Name != "model.embed_tokens.weight" || !p.Decisions[0].Embedding || p.Decisions[0].ProbeKL[0] <= 0 {
 		t.Errorf("the table, which is the head too, is not the first decision: %+v", p.Decisions[0])
 	}
 	last := 0.0
@@ -193,7 +193,7 @@ func TestRules(t *testing.T) {
 	j.Options.Rules = []quantizer.Rule{rule("lm_head=8,64"), rule("re:.*layers.0.*=5,32"), rule("model.layers.1.mlp.up_proj=skip"), channel}
 	p := probe(t, j)
 	for _, d := range p.Decisions {
-		if d.Table || strings.Contains(d.Name, "layers.0.") || d.Name == "model.layers.1.mlp.up_proj.weight" {
+		if d.Embedding || strings.Contains(d.Name, "layers.0.") || d.Name == "model.layers.1.mlp.up_proj.weight" {
 			t.Errorf("%s was to be decided, though a rule does", d.Name)
 		}
 		if strings.Contains(d.Name, "down_proj") && (len(d.Options) != 7 || d.Options[0].Group != 0) {

@@ -29,10 +29,10 @@ type Option struct {
 // Decision is one or more tensors that get the same bits and group.
 type Decision struct {
 	// Name is the tensor's name, with * for the numbers of experts.
-	Name    string
-	Tensors []string
-	Table   bool // the embedding
-	Weights int64
+	Name      string
+	Tensors   []string
+	Embedding bool // the tensor is the embedding
+	Weights   int64
 	// ProbeKL is the divergence measured with only these tensors rounded, at each of Job.Widths,
 	// group 64.
 	ProbeKL []float64
@@ -72,7 +72,7 @@ func (j *Job) decisions(plan *conversion.Plan) ([]*Decision, error) {
 		if t.Action != conversion.ActionQuantize {
 			continue
 		}
-		table := t.Role == gqf.RoleEmbedding
+		embedding := t.Role == gqf.RoleEmbedding
 		rule, _ := rules.Match(t.Name)
 		for _, h := range heads[t.Name] {
 			if rule == nil {
@@ -84,7 +84,7 @@ func (j *Job) decisions(plan *conversion.Plan) ([]*Decision, error) {
 		if parts != nil {
 			key = parts[1] + "*" + parts[2]
 		}
-		if !linears[t.Name] && !table || rule != nil && rule.Bits != 0 || table && j.TableFixed {
+		if !linears[t.Name] && !embedding || rule != nil && rule.Bits != 0 || embedding && j.EmbeddingFixed {
 			fixed[key] = true
 			continue
 		}
@@ -93,7 +93,7 @@ func (j *Job) decisions(plan *conversion.Plan) ([]*Decision, error) {
 		}
 		d := groups[key]
 		if d == nil {
-			d = &Decision{Name: t.Name, Table: table, rule: rule, heads: heads[t.Name], scheme: withoutData(j.Options.Recipe.Scheme(t.Role, rule))}
+			d = &Decision{Name: t.Name, Embedding: embedding, rule: rule, heads: heads[t.Name], scheme: withoutData(j.Options.Recipe.Scheme(t.Role, rule))}
 			if parts != nil {
 				d.Name = parts[1] + "*" + parts[2]
 				d.match = "re:" + regexp.QuoteMeta(parts[1]) + `\d+` + regexp.QuoteMeta(parts[2])
@@ -170,7 +170,7 @@ func (j *Job) options(list []*Decision) error {
 		plan, err := j.uniform(list, candidate, func(d *Decision) bool { return true })
 		if err != nil { // layouts have other schemes for embeddings
 			first = err
-			if plan, err = j.uniform(list, candidate, func(d *Decision) bool { return d.Table }); err != nil {
+			if plan, err = j.uniform(list, candidate, func(d *Decision) bool { return d.Embedding }); err != nil {
 				continue
 			}
 		}

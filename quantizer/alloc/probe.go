@@ -88,7 +88,7 @@ func (j *Job) probe(ctx context.Context, d *Decision, s rounding.Scheme) (float6
 // layer is the first layer that the decision affects: the number of layers for lm_head, -1 for the
 // embedding.
 func (j *Job) layer(d *Decision) int {
-	if d.Table {
+	if d.Embedding {
 		return -1
 	}
 	n := len(j.Model.Config().Layers)
@@ -124,7 +124,7 @@ func (j *Job) replace(d *Decision, s rounding.Scheme) (undo func(), err error) {
 		if err != nil {
 			return undo, err
 		}
-		if d.Table {
+		if d.Embedding {
 			undos = append(undos, j.Model.SetEmbedding(roundedEmbedding{r}))
 		}
 		for i, linear := range d.replaced(w, name) {
