@@ -23,8 +23,11 @@
 //	Importance      2.9        0.2
 //	SearchScales    70         2.9      32 scales
 //	ScaleErrors     39         0.8      8 scales
-//	FitRanges                           32 ranges
-//	GridErrors                          8 grids
+//
+// On a busy EPYC (Zen 4), where SearchScales takes 3.4 and ScaleErrors 1.0 with AVX2:
+//
+//	FitRanges       45         4.6      32 ranges
+//	GridErrors      14         1.3      8 grids
 //
 // Every call checks its arguments: lengths that contradict each other are a bug of the caller and
 // panic.

@@ -31,6 +31,9 @@
 // refine. After either: two sweeps of coordinate descent over the codes, least-squares scales,
 // another sweep.
 //
+// Types of .gguf files with integer sub-scales and minima keep the integers of the search; the codes
+// follow as on other grids, and least squares fit d and dmin of each block instead of scales.
+//
 // imatrix. The weighted search, in which an error of column j is weighted with E[x_j^2].
 //
 // A matrix keeps the result of the search if its error is smaller, or if no calibration token
@@ -39,7 +42,7 @@
 // # Where to start reading
 //
 // job.go has the job, run.go goes through the layers, target.go computes the targets. hessian.go
-// collects H, factor.go factorizes it, solve.go chooses codes. store.go has the directory from
+// collects H, factor.go factorizes it, solve.go chooses codes on the grids of grids.go. store.go has the directory from
 // which an interrupted job resumes.
 //
 // Results have the same bits on every CPU and for any number of threads.
