@@ -116,14 +116,3 @@ func TestDecodeErrors(t *testing.T) {
 		}
 	}
 }
-
-func TestParseType(t *testing.T) {
-	for kind := range TensorType(len(typeTable)) {
-		for _, name := range []string{kind.String(), strings.ToLower(kind.String())} {
-			got, err := ParseType(name)
-			if kind.Known() != (err == nil) || kind.Known() && got != kind {
-				t.Errorf("%s is type %d, error %v", name, got, err)
-			}
-		}
-	}
-}

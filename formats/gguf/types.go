@@ -2,7 +2,6 @@ package gguf
 
 import (
 	"fmt"
-	"strings"
 )
 
 // ValueType is the type of a metadata value. The numbers are part of the file format.
@@ -160,14 +159,4 @@ func (t TensorType) unknown() string {
 		return fmt.Sprintf("type %d was %s, which llama.cpp has removed: make the file again with a current llama.cpp", uint32(t), typeTable[t].removed)
 	}
 	return fmt.Sprintf("type %d is not a type that this program knows", uint32(t))
-}
-
-// ParseType returns the type of a name, in upper or lower case.
-func ParseType(name string) (TensorType, error) {
-	for i, info := range typeTable {
-		if info.block > 0 && strings.EqualFold(info.name, name) {
-			return TensorType(i), nil
-		}
-	}
-	return 0, fmt.Errorf("%q is not a type of llama.cpp's tensors: use a name such as Q4_0, Q4_K or F16", name)
 }
