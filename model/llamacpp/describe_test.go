@@ -7,11 +7,14 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/testshared"
+	"github.com/lowbit-go/gq/model/arch"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -227,5 +230,23 @@ func TestPartRow(t *testing.T) {
 	}
 	if p = (Part{Rows: 4}); p.Row(3) != 3 || p.PartRow(2) != 2 {
 		t.Error("rows are in another order without HeadDim")
+	}
+}
+
+// TestDocumented holds the table of docs/GGUF.md to the families.
+func TestDocumented(t *testing.T) {
+	raw, err := os.ReadFile(filepath.Join(testshared.Root(t), "docs", "GGUF.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range arch.Architectures() {
+		row := regexp.MustCompile(`(?m)^\| [^|]*\b` + name + `\b[^|]*\| (\w+) \|`).FindStringSubmatch(string(raw))
+		family, ok := families[name]
+		if !ok { // a multimodal model, whose text part is another model type
+			family, ok = families[name+"_text"]
+		}
+		if !ok || row == nil || row[1] != family.name {
+			t.Errorf("model_type %s: row %q, family %q", name, row, family.name)
+		}
 	}
 }
