@@ -123,9 +123,16 @@ class _Loader:
 
     def run(self) -> Report:
         tied = self._tied()
-        for name, module in list(self.model.named_modules()):
-            if isinstance(module, nn.Linear):
-                self._linear(name, module, tied)
+        made: dict[int, PackedLinear | None] = {}
+        for name, module in list(self.model.named_modules(remove_duplicate=False)):
+            if type(module) is not nn.Linear:  # what inherits from it may use the weight in its own way
+                continue
+            if id(module) not in made:
+                made[id(module)] = self._linear(name, module, tied)
+            layer = made[id(module)]
+            if layer is not None:
+                parent, _, leaf = name.rpartition(".")
+                setattr(self.model.get_submodule(parent), leaf, layer)
         for name, module, key, value in self._parameters():
             self._assign(name, module, key, value, tied)
         self.report.unused = [t.name for t in self.file.tensors if t.index not in self.used]
@@ -152,15 +159,18 @@ class _Loader:
             raise ValueError(f"{self.file.path}: no tensor for {', '.join(lacking[:5])}{more} of the model")
         return found
 
-    def _linear(self, name: str, module: nn.Linear, tied: dict[int, str]) -> None:
+    def _linear(self, name: str, module: nn.Linear, tied: dict[int, str]) -> PackedLinear | None:
+        """The layer that replaces a Linear, or None where the operator cannot read the weights."""
         t = self.file[tied[id(module.weight)]]
         if not t.quantized:
-            return
+            return None
+        if not name:
+            raise ValueError("the model is a single Linear, which cannot be replaced: wrap it in a module")
         self._check_shape(name + ".weight", t, module.weight)
         choice = _packed_variant(t)
         if isinstance(choice, str):
             self.reasons[name + ".weight"] = choice
-            return
+            return None
         variant, block = choice
         payload = t.payload(variant)
         bias = None
@@ -175,13 +185,10 @@ class _Loader:
         out_features, in_features = module.weight.shape
         layer = PackedLinear(payload_bytes(payload), in_features, out_features, block, bias)
         layer.train(module.training)
-        parent, _, leaf = name.rpartition(".")
-        if not name:
-            raise ValueError("the model is a single Linear, which cannot be replaced: wrap it in a module")
-        setattr(self.model.get_submodule(parent), leaf, layer)
         self.used.add(t.index)
         self.report.packed.append(name)
         self.report.packed_bytes += layer.packed.numel()
+        return layer
 
     def _check_shape(self, name: str, t: Tensor, value: torch.Tensor) -> None:
         if t.shape != tuple(value.shape):

@@ -96,6 +96,20 @@ CONFIG = {
 }  # fmt: skip
 
 
+class Odd(nn.Linear):
+    pass
+
+
+class Renamed(gqf.File):
+    """A file whose tensors first.* have names of a single Linear."""
+
+    def __getitem__(self, name):
+        return super().__getitem__("first." + name)
+
+    def __contains__(self, name):
+        return "first." + name in self._index
+
+
 class Small(unittest.TestCase):
     def setUp(self):
         r = np.random.default_rng(5)
@@ -128,6 +142,20 @@ class Small(unittest.TestCase):
         self.assertEqual(y.shape, (3, 5, 40))
         self.assertTrue(torch.allclose(y, plain.first(x), atol=1e-4))
         self.assertTrue(torch.equal(plain.first.bias, torch.from_numpy(self.weights["first.bias"][1])))
+
+    def test_modules(self):
+        """A Linear under two names is replaced under both; what inherits from Linear is left alone."""
+        model = self.model()
+        model.again = model.first
+        model.odd = Odd(64, 40)
+        model.odd.weight, model.odd.bias = model.first.weight, model.first.bias
+        with with_kernels():
+            report = gqf.torch.load(model, self.path)
+        self.assertIs(model.again, model.first)
+        self.assertEqual((report.packed, list(report.dequantized)), (["first"], ["odd.weight"]))
+        self.assertIs(type(model.odd), Odd)
+        with self.assertRaisesRegex(ValueError, "wrap it in a module"):
+            gqf.torch.load(nn.Linear(64, 40), Renamed(self.path))
 
     def test_meta(self):
         model = self.model().to("meta")
