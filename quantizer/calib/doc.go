@@ -32,7 +32,8 @@
 // another sweep.
 //
 // Types of .gguf files with integer sub-scales and minima keep the integers of the search; the codes
-// follow as on other grids, and least squares fit d and dmin of each block instead of scales.
+// follow as on other grids. refine moves the integers too, and least squares fit d and dmin of each
+// block instead of scales.
 //
 // imatrix. The weighted search, in which an error of column j is weighted with E[x_j^2].
 //

@@ -167,7 +167,7 @@ func (j *job) info() conversion.Calibration {
 }
 
 // keyVersion changes whenever the results change.
-const keyVersion = 6
+const keyVersion = 7
 
 // key hashes everything that the codes depend on.
 func (j *job) key() (string, error) {

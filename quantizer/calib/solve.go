@@ -193,10 +193,11 @@ func (s *solver) measure() []float64 { return s.f.weightedErrors(s.errors(), s.n
 // refineRows is how many rows are refined at a time.
 const refineRows = 256
 
-// refine sweeps over the codes and refits the scales.
+// refine sweeps over the codes and refits the scales, of block types also the integers.
 func (s *solver) refine() {
 	s.sweep()
 	s.sweep()
+	s.adjust()
 	s.refit()
 	s.sweep()
 	s.errs = s.measure()
@@ -209,8 +210,7 @@ func (s *solver) sweep() {
 	d := s.errors()
 	for r0 := 0; r0 < s.n; r0 += refineRows {
 		m := min(refineRows, s.n-r0)
-		grad := buffer.Grow(&s.buf.out, m*k)
-		s.e.product(grad, d[r0*k:], m, k, k, func(dst []float32, row int) { copy(dst, h[row*k:][:k]) })
+		grad := s.gradients(d, r0, m)
 		s.e.rows(m, 4, func(_, from, to int) {
 			for r := r0 + from; r < r0+to; r++ {
 				gr := grad[(r-r0)*k:][:k]
@@ -230,6 +230,14 @@ func (s *solver) sweep() {
 			}
 		})
 	}
+}
+
+// gradients returns d H for m rows of errors d from row r0. The next call overwrites it.
+func (s *solver) gradients(d []float32, r0, m int) []float32 {
+	k := s.k
+	grad := buffer.Grow(&s.buf.out, m*k)
+	s.e.product(grad, d[r0*k:], m, k, k, func(dst []float32, row int) { copy(dst, s.f.h[row*k:][:k]) })
+	return grad
 }
 
 // refit sets each row's knobs to the least-squares solution for its codes.

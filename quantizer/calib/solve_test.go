@@ -193,6 +193,16 @@ func testSolver(t *testing.T, k int, schemes []rounding.Scheme) {
 			t.Errorf("%v: %d of %d codes are not the textbook's", scheme, wrong, len(want))
 		}
 		solved := total()
+		adjusted := s.clone()
+		adjusted.adjust()
+		for r, e := range adjusted.measure() { // to the accuracy of float32
+			if e > s.errs[r]*(1+1e-4) {
+				t.Errorf("%v, row %d: integers moved from error %g to %g", scheme, r, s.errs[r], e)
+			}
+		}
+		if scheme.Mapping == gqf.MappingKQuant && slices.Equal(adjusted.measure(), s.errs) {
+			t.Errorf("%v: no integer moved", scheme)
+		}
 		s.refine()
 		refined := total()
 		t.Logf("%v: error %.4g, gptq %.4g, refined %.4g; %d codes differ from the textbook's", scheme, searched, solved, refined, wrong)

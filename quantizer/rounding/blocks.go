@@ -124,3 +124,10 @@ func (s Scheme) GroupGrids(scales, offsets []float32, f *gguf.Fields) {
 		scales[g], offsets[g] = fit.scale[0], fit.offset[0]
 	}
 }
+
+// Integers returns the range of the sub-scales of a K type, and its greatest integer minimum, 0
+// without minima.
+func (s Scheme) Integers() (least, most, mostMin int) {
+	g := blockGrids[s.Type]
+	return g.subMin, g.subMax, g.minMax
+}

@@ -1,0 +1,126 @@
+package calib
+
+import "math"
+
+// adjust moves the integer sub-scales and minima of block types to the minimum of the error, group by
+// group, while codes and the other groups stay.
+func (s *solver) adjust() {
+	if s.blocks == nil || s.blocks[0].SubScales == nil {
+		return
+	}
+	members := make([][]int, s.groups) // places of each group
+	for a, g := range s.place {
+		members[g] = append(members[g], a)
+	}
+	d := s.errors()
+	for r0 := 0; r0 < s.n; r0 += refineRows {
+		m := min(refineRows, s.n-r0)
+		grad := s.gradients(d, r0, m)
+		s.e.rows(m, 4, func(_, from, to int) {
+			units := [2][]float32{make([]float32, s.k), make([]float32, s.k)}
+			for r := r0 + from; r < r0+to; r++ {
+				for g, own := range members {
+					s.adjustGroup(r, g, own, &units, grad[(r-r0)*s.k:][:s.k])
+				}
+				s.blocksChanged(r)
+			}
+		})
+	}
+}
+
+// adjustGroup moves the integers of group g of row r, whose weights are at the places own. gradient
+// is the row's error times H, which it updates. A sub-scale alone would also move the mean of the
+// weights, so that its minimum moves with it.
+func (s *solver) adjustGroup(r, g int, own []int, units *[2][]float32, gradient []float32) {
+	f := &s.blocks[r]
+	block := g / (s.groups / len(f.Scales))
+	sub, least := units[0][:len(own)], units[1][:len(own)]
+	clear(least)
+	for i, a := range own { // what the weights grow by with the sub-scale and with the minimum
+		sub[i] = float32(float32(s.codes[r*s.k+a]) * f.Scales[block])
+		if f.SubMins != nil {
+			least[i] = -f.Mins[block]
+		}
+	}
+	e := s.moveErrors(own, sub, least, gradient)
+	subLeast, subMost, minMost := s.scheme.Integers()
+	wasSub, wasMin := int(f.SubScales[g]), 0
+	if f.SubMins != nil {
+		wasMin = int(f.SubMins[g])
+	}
+	// minFor is the best minimum with a sub-scale.
+	minFor := func(sub int) int {
+		return min(max(wasMin+integer((e.gain[1]-float64(e.cost*float64(sub-wasSub)))/e.costs[1]), 0), minMost)
+	}
+	bestSub, bestMin, best := wasSub, wasMin, 0.0
+	det := float64(e.costs[0]*e.costs[1]) - float64(e.cost*e.cost)
+	move := (float64(e.gain[0]*e.costs[1]) - float64(e.gain[1]*e.cost)) / det
+	if e.costs[1] == 0 {
+		move = e.gain[0] / e.costs[0]
+	}
+	for _, to := range [...]int{wasSub, wasSub + integer(math.Floor(move)), wasSub + integer(math.Ceil(move))} {
+		to = min(max(to, subLeast), subMost)
+		m := minFor(to)
+		if change := e.change(float64(to-wasSub), float64(m-wasMin)); change < best {
+			bestSub, bestMin, best = to, m, change
+		}
+	}
+	f.SubScales[g] = int8(bestSub)
+	s.move(own, sub, float32(bestSub-wasSub), gradient)
+	if f.SubMins != nil {
+		f.SubMins[g] = uint8(bestMin)
+		s.move(own, least, float32(bestMin-wasMin), gradient)
+	}
+}
+
+// integer rounds to the nearest integer; 0 for what is no move at all.
+func integer(v float64) int {
+	if v = math.RoundToEven(v); math.Abs(v) < 256 {
+		return int(v)
+	}
+	return 0
+}
+
+// moveErrors says how the error of a row changes if its weights grow by x of one unit and y of
+// another: it falls by twice gain times (x, y), and grows by the quadratic form of the costs.
+type moveErrors struct {
+	gain, costs [2]float64
+	cost        float64 // of both
+}
+
+func (e *moveErrors) change(x, y float64) float64 {
+	linear := float64(e.gain[0]*x) + float64(e.gain[1]*y)
+	square := float64(float64(e.costs[0]*x)*x) + float64(float64(e.costs[1]*y)*y)
+	return square + 2*float64(float64(e.cost*x)*y) - 2*linear
+}
+
+func (s *solver) moveErrors(own []int, x, y, gradient []float32) (e moveErrors) {
+	for i, a := range own {
+		h := s.f.h[a*s.k:][:s.k]
+		var hx, hy float64
+		for j, b := range own {
+			hx += float64(float64(h[b]) * float64(x[j]))
+			hy += float64(float64(h[b]) * float64(y[j]))
+		}
+		xi, yi, gi := float64(x[i]), float64(y[i]), float64(gradient[a])
+		e.costs[0] += float64(hx * xi)
+		e.costs[1] += float64(hy * yi)
+		e.cost += float64(hx * yi)
+		e.gain[0] += float64(gi * xi)
+		e.gain[1] += float64(gi * yi)
+	}
+	return e
+}
+
+// move makes the gradient follow from weights that grow by units.
+func (s *solver) move(own []int, unit []float32, units float32, gradient []float32) {
+	if units == 0 {
+		return
+	}
+	for i, a := range own {
+		step := float32(units * unit[i])
+		for b, v := range s.f.h[a*s.k:][:s.k] {
+			gradient[b] -= float32(step * v)
+		}
+	}
+}
