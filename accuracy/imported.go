@@ -43,14 +43,23 @@ func (im *Imported) describe(s *TensorStats) {
 	if t.Type.BlockWeights() > 1 {
 		s.Unquantized, s.Equal, s.Difference = false, false, ""
 		s.Layout, s.Mapping, s.Algorithm = t.Type.String(), gqf.MappingOther.String(), gqf.AlgorithmOther.String()
-		s.Bits, s.Group = int(t.Type.Bits()), t.Type.BlockWeights()
-		s.NoOutput = "a .gqf file has no layout for such codes: the layer is computed in float32"
+		s.Bits, s.Group = codeBits(t.Type), t.Type.BlockWeights()
+		s.NoOutput = "computed in float32"
 		return
 	}
 	// The same numbers in another dtype. A norm that was stored as weight + 1 was rounded then.
 	if s.SQNR == Exact || s.Role == gqf.RoleNorm.String() && s.SQNR > leastDecibels && s.MaxError <= 0x1p-24 {
 		s.Equal, s.Difference = true, ""
 	}
+}
+
+// codeBits is the width of a type's codes, which is in its name: 4 for Q4_1, Q4_K and IQ4_XS.
+func codeBits(t gguf.TensorType) int {
+	name := t.String()
+	if i := strings.IndexAny(name, "12345678"); i >= 0 {
+		return int(name[i] - '0')
+	}
+	return int(t.Bits())
 }
 
 // notes say how the tokenizer and the tensors of an imported file differ from the checkpoint's.

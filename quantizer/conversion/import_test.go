@@ -1,6 +1,7 @@
 package conversion
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"math"
@@ -169,7 +170,39 @@ func TestImport(t *testing.T) {
 		for i := range ck.Tensors {
 			checkImported(t, f, g, &ck.Tensors[i])
 		}
+		if !c.opts.Dequantize {
+			checkExported(t, c.variant, f, g)
+		}
 		f.Close()
+	}
+}
+
+// checkExported exports an imported file: the tensors have the same bytes as before.
+func checkExported(t *testing.T, name string, f *gguf.File, g *gqf.File) {
+	t.Helper()
+	plan, err := NewExport(g, "model.gqf", ExportOptions{})
+	if err != nil {
+		t.Errorf("%s: %v", name, err)
+		return
+	}
+	path := filepath.Join(t.TempDir(), "back.gguf")
+	if _, err := plan.Write(context.Background(), path); err != nil {
+		t.Errorf("%s: %v", name, err)
+		return
+	}
+	back, err := gguf.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer back.Close()
+	for _, want := range f.Tensors {
+		got := back.Tensor(want.Name)
+		if got == nil || got.Type != want.Type || !bytes.Equal(back.Data(got), f.Data(want)) {
+			t.Errorf("%s: tensor %q (%s) has other bytes after import and export", name, want.Name, want.Type)
+		}
+	}
+	if len(back.Tensors) != len(f.Tensors) {
+		t.Errorf("%s: %d tensors after import and export, want %d", name, len(back.Tensors), len(f.Tensors))
 	}
 }
 
