@@ -18,7 +18,17 @@ import (
 
 // storedModel writes the model of Describe as a GGUF file of F32 with the weights that
 // value(source, element) has.
-func storedModel(t *testing.T, m *Model, more []gguf.Pair, value func(name string, i int64) float32, sources []Source) *gguf.File {
+func storedModel(t *testing.T, m *Model, value func(name string, i int64) float32, sources []Source) *gguf.File {
+	t.Helper()
+	f, err := gguf.Parse(storedBytes(t, m, nil, value, sources))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// storedBytes is the content of the file of storedModel, with more metadata.
+func storedBytes(t testing.TB, m *Model, more []gguf.Pair, value func(name string, i int64) float32, sources []Source) []byte {
 	t.Helper()
 	infos := make([]gguf.TensorInfo, len(m.Tensors))
 	for i, s := range m.Tensors {
@@ -56,11 +66,7 @@ func storedModel(t *testing.T, m *Model, more []gguf.Pair, value func(name strin
 			}
 		}
 	}
-	f, err := gguf.Parse(data)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return f
+	return data
 }
 
 // weights reads a checkpoint's tensor out of the file.
@@ -124,7 +130,7 @@ func TestReadCheckpoint(t *testing.T) {
 		value := func(name string, i int64) float32 {
 			return float32(slices.IndexFunc(sources, func(s Source) bool { return s.Name == name })) + float32(i)/4096
 		}
-		f := storedModel(t, m, nil, value, sources)
+		f := storedModel(t, m, value, sources)
 		back, err := ReadCheckpoint(f)
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
@@ -212,7 +218,7 @@ func TestReadCheckpointErrors(t *testing.T) {
 		{"rope dimensions", func(f *gguf.File) { f.Metadata["qwen3.rope.dimension_count"] = uint32(8) }, "qwen3.rope.dimension_count is 8: the 16 dimensions of a head"},
 		{"tokenizer", func(f *gguf.File) { f.Metadata["tokenizer.ggml.model"] = "bert" }, `tokenizer.ggml.model is "bert": this program turns round`},
 	} {
-		f := storedModel(t, m, nil, zero, sources)
+		f := storedModel(t, m, zero, sources)
 		c.edit(f)
 		if _, err := ReadCheckpoint(f); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v\nwant %s", c.name, err, c.want)

@@ -21,7 +21,7 @@ var update = flag.Bool("update", false, "write the golden files")
 
 // model reads a small checkpoint of package model's tests, with edited keys of its config.json and
 // edited shapes of tensors, by the end of their names.
-func model(t *testing.T, name string, keys map[string]any, shapes map[string][]int64) (config []byte, sources []Source) {
+func model(t testing.TB, name string, keys map[string]any, shapes map[string][]int64) (config []byte, sources []Source) {
 	t.Helper()
 	dir := filepath.Join("..", "testdata", "torch", name)
 	raw, err := os.ReadFile(filepath.Join(dir, "config.json"))

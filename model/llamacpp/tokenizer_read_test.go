@@ -152,7 +152,11 @@ func metadataOf(t *testing.T, c tokenizerFiles) map[string]any {
 
 // readTokenizer turns metadata round and reads the result.
 func readTokenizer(metadata map[string]any) (*tokenizer.Tokenizer, error) {
-	v := readVocabulary(&keyReader{file: &gguf.File{Metadata: metadata}})
+	k := &keyReader{file: &gguf.File{Metadata: metadata}}
+	v := readVocabulary(k)
+	if k.err != nil {
+		return nil, k.err
+	}
 	var f tokenizer.Files
 	var err error
 	if f.Tokenizer, err = v.tokenizerJSON(); err != nil {
@@ -198,5 +202,44 @@ func TestTokenizerIDs(t *testing.T) {
 			}
 			t.Logf("%d texts, %d differ", n, bad)
 		})
+	}
+}
+
+// TestTokenizerReadErrors: metadata that no tokenizer.json can express are refused by their key.
+func TestTokenizerReadErrors(t *testing.T) {
+	long := strings.Repeat("a", maxToken+1)
+	for _, c := range []struct {
+		name string
+		edit map[string]any
+		want string
+	}{
+		{"unknown model", map[string]any{"tokenizer.ggml.model": "t5"}, `tokenizer.ggml.model is "t5": this program turns round`},
+		{"no tokens", map[string]any{"tokenizer.ggml.tokens": nil}, "tokenizer.ggml.tokens is missing or empty"},
+		{"a token twice", map[string]any{"tokenizer.ggml.tokens": stringArray([]string{"<unk>", "a", "a"})}, `tokenizer.ggml.tokens has "a" twice, with ids 1 and 2`},
+		{"no UTF-8", map[string]any{"tokenizer.ggml.tokens": stringArray([]string{"<unk>", "a", "\xff"})}, `as element 2, which is not valid UTF-8`},
+		{"a long token", map[string]any{"tokenizer.ggml.tokens": stringArray([]string{"<unk>", "a", long})}, "a token of 513 bytes with id 2: at most 512"},
+		{"too few scores", map[string]any{"tokenizer.ggml.scores": floatArray([]float32{1})}, "tokenizer.ggml.scores has 1 elements for 3 tokens"},
+		{"no scores", map[string]any{"tokenizer.ggml.scores": nil}, "tokenizer.ggml.scores is missing"},
+		{"a score that is no number", map[string]any{"tokenizer.ggml.scores": floatArray([]float32{0, 0, float32(math.NaN())})}, "tokenizer.ggml.scores has NaN as element 2"},
+		{"scores of strings", map[string]any{"tokenizer.ggml.scores": stringArray([]string{"", "", ""})}, "tokenizer.ggml.scores is an array of 3 values of type 8: an array of numbers"},
+		{"too many types", map[string]any{"tokenizer.ggml.token_type": intArray([]int32{1, 1, 1, 1})}, "tokenizer.ggml.token_type has 4 elements: at most 3"},
+		{"a role", map[string]any{"tokenizer.ggml.bos_token_id": "one"}, `tokenizer.ggml.bos_token_id is "one": an integer`},
+		{"pre", map[string]any{"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "kimi-k2"}, `tokenizer.ggml.pre is "kimi-k2": this program does not know`},
+		{"no merges", map[string]any{"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "gpt-2"}, "tokenizer.ggml.merges is missing"},
+		{"a merge", map[string]any{"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "gpt-2", "tokenizer.ggml.merges": stringArray([]string{"ab"})}, `tokenizer.ggml.merges has "ab" as element 0: two tokens with a space`},
+		{"a merge of strangers", map[string]any{"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "gpt-2", "tokenizer.ggml.merges": stringArray([]string{"a c"})}, `tokenizer.ggml.merges has "a c" as element 0, but not all`},
+		{"a template", map[string]any{"tokenizer.chat_templates": stringArray([]string{"rag"})}, "tokenizer.chat_template.rag is missing: tokenizer.chat_templates names it"},
+	} {
+		metadata := map[string]any{
+			"tokenizer.ggml.model": "llama", "tokenizer.ggml.tokens": stringArray([]string{"<unk>", "a", "b"}), "tokenizer.ggml.scores": floatArray([]float32{0, -1, -2}),
+		}
+		for key, v := range c.edit {
+			if metadata[key] = v; v == nil {
+				delete(metadata, key)
+			}
+		}
+		if _, err := readTokenizer(metadata); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v\nwant %s", c.name, err, c.want)
+		}
 	}
 }
