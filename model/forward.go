@@ -57,6 +57,9 @@ type Options struct {
 	// are dequantized for Float32. This is faster, especially for few tokens at a time. Default:
 	// weights are read from the map each time.
 	Packed bool
+	// Layers, if not 0, is the number of layers to open, from the first: the lm_head reads the last of
+	// them. Default (0): all.
+	Layers int
 	// ForCPU chooses the best variant of a .gqf for this CPU: see [gqf.Tensor.VariantsFor]. Logits
 	// may then differ between CPUs, because layouts may sum in different orders. Default: the first
 	// variant that has kernels.
@@ -173,12 +176,18 @@ func newModel(c *arch.ForwardConfig, s source, o Options) (*Model, error) {
 		return nil, fmt.Errorf("model: %w", err)
 	}
 	m := &Model{config: *c, source: s, linears: map[string]*linear{}, used: map[string]bool{}}
+	some := o.Layers > 0 && o.Layers < len(c.Layers)
+	if some {
+		m.config.Layers = c.Layers[:o.Layers]
+	}
 	m.math = rowmath.Sets.For(features).Code
 	if err := s.guard(m.load); err != nil {
 		return nil, err
 	}
-	if err := m.unused(); err != nil {
-		return nil, err
+	if !some {
+		if err := m.unused(); err != nil {
+			return nil, err
+		}
 	}
 	m.used = nil
 	if o.Threads < 1 {

@@ -158,3 +158,31 @@ func TestOpenGGUF(t *testing.T) {
 		})
 	}
 }
+
+// TestLayers opens the first layer of a model: the same from a checkpoint and from a .gguf file, and
+// not the same as all layers.
+func TestLayers(t *testing.T) {
+	dir := t.TempDir()
+	testmodels.Find(t, "llama3").Write(t, dir)
+	f, err := asGGUF(t, dir, func(*llamacpp.Model) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := func(m *model.Model, err error) *model.Model {
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { m.Close() })
+		return m
+	}
+	one := open(model.OpenCheckpoint(dir, model.Options{Layers: 1}))
+	if n := len(one.Config().Layers); n != 1 {
+		t.Errorf("%d layers", n)
+	}
+	if d := difference(t, one, open(model.OpenGGUF(f, model.Options{Layers: 1}))); d > 2e-5 {
+		t.Errorf("the first layers differ by %.2g", d)
+	}
+	if d := difference(t, one, open(model.OpenCheckpoint(dir, model.Options{}))); d < 1e-2 {
+		t.Errorf("one layer and all differ by %.2g only", d)
+	}
+}

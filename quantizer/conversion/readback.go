@@ -35,6 +35,9 @@ const (
 	// sqrt(columns) of 0 for the codes of another row.
 	minCorrelation = 0.25
 	sampledRows    = 16 // of a matrix
+	// readBackLayers is the number of layers that compute: a whole period of any architecture's
+	// windows and ropes. Rows of all layers are compared.
+	readBackLayers = 6
 )
 
 // readBack opens the complete temporaries of a .gguf file, whose paths are to be paths, and compares
@@ -51,7 +54,10 @@ func (o *ggufOutput) readBack(temps temporaries, paths []string) (*ReadBack, err
 		return nil, err
 	}
 	defer f.Close()
-	opts := model.Options{Threads: o.Plan.opts.Threads, Activations: model.Float32, Log: func(kernels.Choice) {}}
+	if err := f.Guard(func() error { return o.compareAll(f) }); err != nil {
+		return nil, err
+	}
+	opts := model.Options{Threads: o.Plan.opts.Threads, Activations: model.Float32, Log: func(kernels.Choice) {}, Layers: readBackLayers}
 	want, err := o.reference(f, opts)
 	if err != nil {
 		return nil, err
@@ -133,7 +139,7 @@ func (o *ggufOutput) reference(f *gguf.File, opts model.Options) (*model.Model, 
 		if err != nil {
 			return nil, err
 		}
-		if err := o.setCodes(m, f, in); err != nil {
+		if err := o.setCodes(m, f); err != nil {
 			m.Close()
 			return nil, err
 		}
@@ -144,7 +150,7 @@ func (o *ggufOutput) reference(f *gguf.File, opts model.Options) (*model.Model, 
 
 // setCodes replaces the quantized linear layers and the quantized embedding of a checkpoint's model
 // by the file's codes.
-func (o *ggufOutput) setCodes(m *model.Model, f *gguf.File, in checkpointInput) error {
+func (o *ggufOutput) setCodes(m *model.Model, f *gguf.File) error {
 	for _, it := range o.items {
 		q, ok := it.(*quantized)
 		if !ok {
@@ -155,7 +161,7 @@ func (o *ggufOutput) setCodes(m *model.Model, f *gguf.File, in checkpointInput) 
 			if q.slices > 1 {
 				name = fmt.Sprintf("%s[%d]", name, slice)
 			}
-			rows, err := o.storedRows(f, q, slice, regions, in)
+			rows, err := o.storedRows(f, regions)
 			if err != nil {
 				return err
 			}
@@ -192,60 +198,133 @@ func setRows(m *model.Model, name string, rows, cols int, read func(dst []float3
 	return err
 }
 
-// storedRows returns a function that decodes row n of a slice of an item from the file. Sampled rows
-// are compared with the checkpoint's.
-func (o *ggufOutput) storedRows(f *gguf.File, q *quantized, slice int, regions []region, in checkpointInput) (func(dst []float32, row int), error) {
+// storedRows returns a function that decodes row n of a slice, whose places are regions, from the
+// file.
+func (o *ggufOutput) storedRows(f *gguf.File, regions []region) (func(dst []float32, row int), error) {
 	tensors := make([]*gguf.Tensor, len(regions))
 	for i, r := range regions {
 		if tensors[i] = f.Tensor(o.model.Tensors[r.tensor].Name); tensors[i] == nil {
 			return nil, fmt.Errorf("tensor %q is missing", o.model.Tensors[r.tensor].Name)
 		}
 	}
-	read := func(dst []float32, row int) {
+	return func(dst []float32, row int) {
 		for i, r := range regions {
 			if row < r.From || row >= r.From+r.Rows {
 				continue
 			}
-			size := tensors[i].RowBytes()
+			size := int64(tensors[i].Type.Size(int64(len(dst))))
 			at := (r.row + int64(r.PartRow(row-r.From))) * size
 			if err := tensors[i].Type.Decode(dst, f.Data(tensors[i])[at:at+size]); err != nil {
 				panic(err) // a type that this program wrote, in whole blocks
 			}
 			return
 		}
-	}
-	return read, f.Guard(func() error { return compareRows(q, slice, in, read) })
+	}, nil
 }
 
-// compareRows compares sampled rows of a slice with the checkpoint's: codes of other rows do not
-// correlate with them.
-func compareRows(q *quantized, slice int, in checkpointInput, read func(dst []float32, row int)) error {
-	w, err := in.ck.Weights(*q.src, safetensors.WeightsOptions{Block: in.scaleBlock, Transposed: q.transposed})
-	if err != nil {
-		return err
-	}
-	n := int(min(q.rows, sampledRows))
-	want, got := make([]float32, q.cols), make([]float32, q.cols)
-	alike, seen := 0, 0
-	for i := range n {
-		row := i * (int(q.rows) - 1) / max(1, n-1)
-		if err := w.Read(want, slice*int(q.rows)+row, 1); err != nil {
-			return err
+// compareAll compares sampled rows of all tensors with the source's.
+func (o *ggufOutput) compareAll(f *gguf.File) error {
+	for _, it := range o.items {
+		n, rows, cols := sizes(it)
+		for slice := range n {
+			regions := o.regions[it.common().index][slice]
+			stored, err := o.storedRows(f, regions)
+			if err != nil {
+				return err
+			}
+			source, exact, err := o.sourceRows(it, slice)
+			if err != nil {
+				return err
+			}
+			add := float32(0)
+			if exact { // an unquantized tensor has one region, or regions of experts, without a sum
+				add = regions[0].Add
+			}
+			if err := compareRows(it.common().name(), rows, cols, exact, add, source, stored); err != nil {
+				return err
+			}
 		}
-		read(got, row)
-		r, ok := correlation(want, got)
-		if !ok {
-			continue
-		}
-		seen++
-		if r >= minCorrelation {
-			alike++
-		}
-	}
-	if 4*alike < 3*seen {
-		return fmt.Errorf("%d of %d rows of tensor %q are not what the checkpoint has: this is a defect of gq, please report it with the model's name", seen-alike, seen, q.name())
 	}
 	return nil
+}
+
+// sizes returns the number of an item's slices, and the shape of each.
+func sizes(it item) (n, rows, cols int) {
+	switch it := it.(type) {
+	case *quantized:
+		return it.slices, int(it.rows), int(it.cols)
+	case *unquantized:
+		return it.slices, int(it.rows), int(it.cols)
+	}
+	return 0, 0, 0
+}
+
+// sourceRows returns a function that reads a row of a slice of the source. exact: the file has the
+// same weights, not codes of them.
+func (o *ggufOutput) sourceRows(it item, slice int) (read func(dst []float32, row int) error, exact bool, err error) {
+	if u, ok := it.(*unquantized); ok {
+		read, err := o.from.reader(u)
+		return func(dst []float32, row int) error {
+			return o.from.guard(func() error { read(dst, slice, int64(row), 1); return nil })
+		}, true, err
+	}
+	q := it.(*quantized)
+	switch in := o.in.(type) {
+	case *fileInput:
+		rows, err := in.gqf.Tensor(q.index).Rows(0, slice)
+		return func(dst []float32, row int) error {
+			return in.guard(func() error { rows.Dequantize(dst, row); return nil })
+		}, true, err
+	case checkpointInput:
+		w, err := in.ck.Weights(*q.src, safetensors.WeightsOptions{Block: in.scaleBlock, Transposed: q.transposed})
+		return func(dst []float32, row int) error { return w.Read(dst, slice*int(q.rows)+row, 1) }, false, err
+	}
+	return nil, false, &arch.UnsupportedError{Msg: fmt.Sprintf("%s is neither a checkpoint nor a .gqf file", o.from.root())}
+}
+
+// compareRows compares sampled rows of a matrix: codes of other rows do not correlate with the
+// source's, and unquantized rows are equal but for add.
+func compareRows(name string, rows, cols int, exact bool, add float32, source func(dst []float32, row int) error, stored func(dst []float32, row int)) error {
+	n := min(rows, sampledRows)
+	want, got := make([]float32, cols), make([]float32, cols)
+	wrong, seen := 0, 0
+	for i := range n {
+		row := i * (rows - 1) / max(1, n-1)
+		if err := source(want, row); err != nil {
+			return err
+		}
+		stored(got, row)
+		if exact {
+			for j := range want {
+				want[j] += add
+			}
+		}
+		alike, ok := similar(want, got, exact)
+		if ok {
+			seen++
+		}
+		if ok && !alike {
+			wrong++
+		}
+	}
+	if 4*wrong > seen || exact && wrong > 0 {
+		return fmt.Errorf("%d of %d rows of tensor %q are not what the source has: this is a defect of gq, please report it with the model's name", wrong, seen, name)
+	}
+	return nil
+}
+
+// similar reports whether a row is the source's; ok is false if a row of zeros has no direction.
+func similar(want, got []float32, exact bool) (alike, ok bool) {
+	if !exact {
+		r, ok := correlation(want, got)
+		return r >= minCorrelation, ok
+	}
+	for i, w := range want {
+		if w != got[i] && (w == w || got[i] == got[i]) { // NaN may have other bits
+			return false, true
+		}
+	}
+	return true, true
 }
 
 // correlation is the cosine between two rows; ok is false if one is zero.

@@ -192,23 +192,45 @@ func TestCompareRows(t *testing.T) {
 			q = it.(*quantized)
 		}
 	}
-	in := checkpointInput{p}
 	w, err := p.ck.Weights(*q.src, safetensors.WeightsOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for shift, want := range map[int]string{0: "", 1: "16 of 16 rows of tensor"} {
-		err := compareRows(q, 0, in, func(dst []float32, row int) {
-			w.Widen(dst, (row+shift)%int(q.rows), 1)
-			for i, v := range dst { // 1 bit
-				dst[i] = 1
-				if v < 0 {
-					dst[i] = -1
-				}
+	source := func(dst []float32, row int) error { return w.Read(dst, row, 1) }
+	sign := func(dst []float32) { // 1 bit
+		for i, v := range dst {
+			dst[i] = 1
+			if v < 0 {
+				dst[i] = -1
 			}
-		})
-		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
-			t.Errorf("rows shifted by %d: %v, want %q", shift, err, want)
+		}
+	}
+	for _, c := range []struct {
+		name  string
+		exact bool
+		add   float32
+		edit  func(dst []float32, row int)
+		want  string
+	}{
+		{name: "codes", edit: func(dst []float32, row int) { w.Widen(dst, row, 1); sign(dst) }},
+		{name: "codes of other rows", edit: func(dst []float32, row int) { w.Widen(dst, (row+1)%int(q.rows), 1); sign(dst) }, want: "16 of 16 rows"},
+		{name: "codes in two rows", edit: func(dst []float32, row int) { w.Widen(dst, row, 1); dst[0] += float32(row % 2) }},
+		{name: "weights", exact: true, edit: func(dst []float32, row int) { w.Widen(dst, row, 1) }},
+		{name: "weights + 1", exact: true, add: 1, edit: func(dst []float32, row int) {
+			w.Widen(dst, row, 1)
+			for i := range dst {
+				dst[i]++
+			}
+		}},
+		{name: "one weight", exact: true, edit: func(dst []float32, row int) {
+			if w.Widen(dst, row, 1); row == 0 {
+				dst[9]++
+			}
+		}, want: "1 of 16 rows"},
+	} {
+		err := compareRows("up_proj", int(q.rows), int(q.cols), c.exact, c.add, source, c.edit)
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: %v, want %q", c.name, err, c.want)
 		}
 	}
 }
