@@ -3,7 +3,7 @@
 //
 // Each function does the job of the command with its name:
 //
-//   - [Quantize] turns a safetensors checkpoint into a .gqf file; [Plan] describes the job
+//   - [Quantize] turns a safetensors checkpoint into a .gqf or .gguf file; [Plan] describes the job
 //     without doing it
 //   - [Measure] compares a .gqf file with its checkpoint, tensor by tensor and as a model, and
 //     checks a gate
@@ -11,6 +11,7 @@
 //   - [Diff] lists the tensors that differ between two .gqf files, or between a checkpoint and
 //     its file
 //   - [Repack] stores the same codes in the layout of another consumer
+//   - [Export] writes the codes of a .gqf file as a .gguf file for llama.cpp
 //   - [Dequantize] turns a .gqf file into a safetensors checkpoint
 //   - [Run] continues a prompt with the model in a .gqf file
 //   - [Synth] makes a checkpoint of random weights for measurements and tests

@@ -231,6 +231,23 @@ func ExamplePlanRepack() {
 	// Output: 944896 bytes
 }
 
+// An export of a file of target gguf has the same codes.
+func ExampleExport() {
+	dir, remove := temporary()
+	defer remove()
+	file, out := filepath.Join(dir, "model.gqf"), filepath.Join(dir, "model.gguf")
+	o := gq.QuantizeOptions{Recipe: quantizer.Recipe{Targets: []quantizer.Target{quantizer.TargetGGUF}}}
+	if _, err := gq.Quantize(context.Background(), checkpoint, file, o); err != nil {
+		log.Fatal(err)
+	}
+	r, err := gq.Export(context.Background(), file, out, gq.ExportOptions{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(r.Quantized, "tensors quantized,", r.OutputBytes, "bytes")
+	// Output: 43 tensors quantized, 835680 bytes
+}
+
 func ExampleDequantize() {
 	dir, remove := temporary()
 	defer remove()

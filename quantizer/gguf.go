@@ -47,8 +47,10 @@ func GGUFType(s rounding.Scheme) (gguf.TensorType, error) {
 		return 0, fmt.Errorf("the codes of Q1_0, the type of 1 bit, are a half-step grid, not %s: use mapping %s, or leave it out", s.Mapping, gqf.MappingHalfStep)
 	case !ok:
 		return 0, fmt.Errorf("a GGUF file has no type of %d bits with mapping %s: leave out the mapping", s.Bits, s.Mapping)
+	case s.Group == 0:
+		return 0, fmt.Errorf("%d bits are %s in a GGUF file, whose groups are %d weights, not a channel: state group %[3]d, or none", s.Bits, t, t.BlockWeights())
 	case s.Group != t.BlockWeights():
-		return 0, fmt.Errorf("%d bits are %s in a GGUF file, whose groups are %d weights, not %s: state group %[3]d, or none", s.Bits, t, t.BlockWeights(), groupName(s.Group))
+		return 0, fmt.Errorf("%d bits are %s in a GGUF file, whose groups are %d weights, not %d: state group %[3]d, or none", s.Bits, t, t.BlockWeights(), s.Group)
 	case s.ScaleDtype != packing.ScaleF16:
 		return 0, fmt.Errorf("the scales of %s, as of all types of GGUF files, are f16, not %s: state f16, or none", t, s.ScaleDtype)
 	}

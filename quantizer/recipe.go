@@ -175,11 +175,12 @@ func (r Recipe) Validate() error {
 // validScheme reports why tensors of the role cannot have the scheme of the recipe and the rule.
 func (r Recipe) validScheme(role gqf.Role, rule *Rule) error {
 	s := r.Scheme(role, rule)
-	if err := s.ValidateCommand(); err != nil || !r.ForGGUF() {
-		return err
+	if r.ForGGUF() {
+		if _, err := GGUFType(s); err != nil {
+			return err
+		}
 	}
-	_, err := GGUFType(s)
-	return err
+	return s.ValidateCommand()
 }
 
 // WithDefaults returns the recipe with every default of its fields filled in.

@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/testshared"
 )
@@ -39,6 +40,8 @@ var (
 // hashes depend on the command:
 //
 //	quantize, repack    the .gqf file; its tensors' names, shapes and payload data (codes, scales, zero points, sums)
+//	export, and quantize --format gguf
+//	                    the .gguf file; its tensors' names, shapes, types and data
 //	dequantize          the safetensors file, twice
 //	run                 the text, twice
 //	accuracy            the report without run and machine; its main figures
@@ -113,7 +116,7 @@ func (g *golden) run(job string) (output, content string, err error) {
 			args[i] = file
 		}
 		switch args[0] {
-		case "quantize", "repack", "dequantize":
+		case "quantize", "repack", "export", "dequantize":
 			if file = g.made[made]; file == "" {
 				if file, err = g.write(args); err != nil {
 					return "", "", err
@@ -184,6 +187,10 @@ func fileHashes(path string, isGQF bool) (output, content string, err error) {
 	if output = short(b); !isGQF {
 		return output, output, nil
 	}
+	if bytes.HasPrefix(b, []byte(gguf.Magic)) {
+		content, err = ggufContent(b)
+		return output, content, err
+	}
 	f, err := gqf.OpenBytes(b, gqf.Options{})
 	if err != nil {
 		return "", "", err
@@ -204,6 +211,19 @@ func fileHashes(path string, isGQF bool) (output, content string, err error) {
 		}
 	})
 	return output, content, err
+}
+
+func ggufContent(b []byte) (string, error) {
+	f, err := gguf.Parse(b)
+	if err != nil {
+		return "", err
+	}
+	return sum(func(h hash.Hash) {
+		for _, t := range f.Tensors {
+			fmt.Fprintln(h, t.Name, t.Dims, t.Type)
+			h.Write(f.Data(t))
+		}
+	}), nil
 }
 
 func reportHashes(report []byte) (output, content string, err error) {

@@ -79,7 +79,7 @@ func (p *Plan) WriteWith(ctx context.Context, path string, o WriteOptions) (*Rep
 		return nil, err
 	}
 	if o.Check != nil {
-		check := func(temp string) error { return o.Check(temp, j.report(path, j.seconds)) }
+		check := func(temp string) error { return o.Check(temp, j.report(out, j.seconds)) }
 		if len(out) == 1 {
 			err = check(out[0].Temp())
 		} else { // shards have their names only when they appear
@@ -93,7 +93,7 @@ func (p *Plan) WriteWith(ctx context.Context, path string, o WriteOptions) (*Rep
 	if err := out.Commit(); err != nil {
 		return nil, err
 	}
-	return j.report(path, time.Since(start)), nil
+	return j.report(out, time.Since(start)), nil
 }
 
 // WriteTemporary writes the file, undivided, beside path, calls use with the name of the complete file, and removes it. c is as

@@ -102,7 +102,11 @@ func Tensors(c *cli.Context, r *conversion.Report) {
 	if r.Absorbed > 0 {
 		parts = append(parts, fmt.Sprintf("%d absorbed", r.Absorbed))
 	}
-	fmt.Fprintf(w, "wrote    %s\n", r.Output)
+	more := ""
+	if r.Shards > 0 {
+		more = fmt.Sprintf(" and %d more shards", r.Shards-1)
+	}
+	fmt.Fprintf(w, "wrote    %s%s\n", r.Output, more)
 	fmt.Fprintf(w, "tensors  %s\n", strings.Join(parts, ", "))
 	if r.FloatZeros+r.IntegerZeros > 0 {
 		fmt.Fprintf(w, "zeros    %d tensors floating-point, %d integer", r.FloatZeros, r.IntegerZeros)
