@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/testshared"
@@ -140,10 +141,14 @@ func (o *opened) text(t testing.TB, self bool, tokens int) *text.Text {
 	return own
 }
 
-// quantize writes a .gqf by a recipe, with calibration if its algorithm needs it.
+// quantize writes a .gqf or .gguf file by a recipe, with calibration if its algorithm needs it.
 func (o *opened) quantize(t testing.TB, r quantizer.Recipe, text *text.Text, co calib.Options) string {
 	t.Helper()
-	plan, err := conversion.NewPlan(o.ck, o.config, conversion.Options{Recipe: r})
+	options, name := conversion.Options{Recipe: r}, "model.gqf"
+	if r.ForGGUF() {
+		options.GGUF, name = &conversion.GGUFOptions{}, "model.gguf"
+	}
+	plan, err := conversion.NewPlan(o.ck, o.config, options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,26 +164,45 @@ func (o *opened) quantize(t testing.TB, r quantizer.Recipe, text *text.Text, co 
 		}
 		write.Codes = result.Codes()
 	}
-	path := filepath.Join(t.TempDir(), "model.gqf")
+	path := filepath.Join(t.TempDir(), name)
 	if _, err := plan.WriteWith(context.Background(), path, write); err != nil {
 		t.Fatal(err)
 	}
 	return path
 }
 
-// measure compares a .gqf with the float model.
+// openResult opens a .gqf or .gguf file.
+func openResult(t testing.TB, path string) *model.Model {
+	t.Helper()
+	options := model.Options{Activations: model.Float32, Packed: true}
+	var m *model.Model
+	if filepath.Ext(path) == ".gguf" {
+		f, err := gguf.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { f.Close() })
+		if m, err = model.OpenGGUF(f, options); err != nil {
+			t.Fatal(err)
+		}
+	} else {
+		f, err := gqf.Open(path, gqf.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { f.Close() })
+		if m, err = model.OpenGQF(f, options); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() { m.Close() })
+	return m
+}
+
+// measure compares a file with the float model.
 func (o *opened) measure(t testing.TB, path string) eval.Comparison {
 	t.Helper()
-	f, err := gqf.Open(path, gqf.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	m, err := model.OpenGQF(f, model.Options{Activations: model.Float32, Packed: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer m.Close()
+	m := openResult(t, path)
 	c, err := eval.Compare(context.Background(), o.float, []*model.Model{m}, o.windows, eval.CompareOptions{Sessions: runtime.NumCPU(), Worst: -1})
 	if err != nil {
 		t.Fatal(err)
@@ -193,6 +217,24 @@ func (o *opened) base(t testing.TB, bits int) float64 {
 		o.baseline[bits] = c.KL.Mean
 	}
 	return o.baseline[bits]
+}
+
+// TestKQuants: with calibration, a K type loses much less than with the search alone, on another
+// text; and a refinement loses less still.
+func TestKQuants(t *testing.T) {
+	if testing.Short() {
+		t.Skip("calibrates a model of 3.7M parameters twice")
+	}
+	const tokens = 1024
+	o := openQuality(t, qualityModels[2], tokens, 2*tokens)
+	kl := func(a gqf.Algorithm, refine bool) float64 {
+		r := quantizer.Recipe{Bits: 2, EmbeddingBits: 6, Mapping: gqf.MappingKQuant, Targets: []quantizer.Target{quantizer.TargetGGUF}, Algorithm: a}
+		return o.measure(t, o.quantize(t, r, o.text(t, false, tokens), calib.Options{Refine: refine})).KL.Mean
+	}
+	search, solved, refined := kl(gqf.AlgorithmSearch, false), kl(gqf.AlgorithmGPTQFT, false), kl(gqf.AlgorithmGPTQFT, true)
+	if t.Logf("KL %.5f by search, %.5f by gptq-ft, %.5f refined", search, solved, refined); solved > 0.75*search || refined > solved {
+		t.Errorf("KL %.5f by search, %.5f by gptq-ft, %.5f refined", search, solved, refined)
+	}
 }
 
 // TestQuality prints mean KL divergences relative to TorchAO's symmetric RTN:
