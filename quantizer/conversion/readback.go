@@ -35,10 +35,25 @@ const (
 	// sqrt(columns) of 0 for the codes of another row.
 	minCorrelation = 0.25
 	sampledRows    = 16 // of a matrix
-	// readBackLayers is the number of layers that compute: a whole period of any architecture's
-	// windows and ropes. Rows of all layers are compared.
-	readBackLayers = 6
 )
+
+// readBackLayers is the number of layers that compute: two, or as many as have all kinds of layers
+// (windows, ropes). Rows of all layers are compared.
+func readBackLayers(config []byte) (int, error) {
+	c, err := arch.ParseForward(config)
+	if err != nil {
+		return 0, err
+	}
+	seen := map[arch.LayerConfig]bool{}
+	n := 2
+	for i, l := range c.Layers {
+		if !seen[l] {
+			seen[l] = true
+			n = max(n, i+1)
+		}
+	}
+	return n, nil
+}
 
 // readBack opens the complete temporaries of a .gguf file, whose paths are to be paths, and compares
 // a few tokens' logits with the source's. The file computes as llama.cpp does: see
@@ -57,7 +72,11 @@ func (o *ggufOutput) readBack(temps temporaries, paths []string) (*ReadBack, err
 	if err := f.Guard(func() error { return o.compareAll(f) }); err != nil {
 		return nil, err
 	}
-	opts := model.Options{Threads: o.Plan.opts.Threads, Activations: model.Float32, Log: func(kernels.Choice) {}, Layers: readBackLayers}
+	layers, err := readBackLayers(o.config)
+	if err != nil {
+		return nil, err
+	}
+	opts := model.Options{Threads: o.Plan.opts.Threads, Activations: model.Float32, Log: func(kernels.Choice) {}, Layers: layers}
 	want, err := o.reference(f, opts)
 	if err != nil {
 		return nil, err
