@@ -1,0 +1,66 @@
+package accuracy
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/lowbit-go/gq/formats/gguf"
+	"github.com/lowbit-go/gq/model/tokenizer"
+)
+
+// small is a tokenizer of a few tokens, in this order.
+func small(t *testing.T, bos string, tokens ...string) *tokenizer.Tokenizer {
+	t.Helper()
+	var vocab []string
+	for i, token := range tokens {
+		vocab = append(vocab, fmt.Sprintf("%q: %d", token, i))
+	}
+	tok, err := tokenizer.ParseFiles(tokenizer.Files{
+		Tokenizer: []byte(`{"model": {"type": "BPE", "vocab": {` + strings.Join(vocab, ", ") + `}, "merges": []}}`),
+		Config:    []byte(fmt.Sprintf(`{"bos_token": %q}`, bos)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tok
+}
+
+func TestTokenizerNotes(t *testing.T) {
+	ours := small(t, "a", "a", "b", "▁▁", "c")
+	for _, c := range []struct {
+		theirs *tokenizer.Tokenizer
+		want   string
+	}{
+		{small(t, "a", "a", "b", "  ", "c"), ""},
+		{small(t, "a", "a", "b", "▁▁", "c", "[PAD4]"), ""},
+		{small(t, "b", "a", "b", "▁▁", "c"), "the file's BOS is token 1, the checkpoint's 0"},
+		{small(t, "a", "a", "b", "▁▁", "d"), `1 tokens differ from the checkpoint's, first id 3: "d", not "c"|the file's tokenizer divides the text in another way, from token 2 on: figures use the checkpoint's`},
+	} {
+		if got := strings.Join(tokenizerNotes(ours, c.theirs, "abc"), "|"); got != c.want {
+			t.Errorf("%s\nwant %s", got, c.want)
+		}
+	}
+}
+
+// TestImportedStats: figures say how the GGUF file stores a tensor.
+func TestImportedStats(t *testing.T) {
+	im := &Imported{Tensors: map[string]ImportedTensor{
+		"k": {gguf.Q4_K, 144}, "norm": {gguf.F32, 1024}, "codes": {gguf.Q8_0, 272}, "half": {gguf.F16, 512},
+	}}
+	for _, c := range []struct{ in, want TensorStats }{
+		{TensorStats{Name: "k", Unquantized: true, Layout: "plain", Bits: 32, Difference: "x"}, TensorStats{Name: "k", Layout: "Q4_K", Bits: 4, Group: 256, Bytes: 144, BPW: 4.5}},
+		{TensorStats{Name: "norm", Unquantized: true, SQNR: Exact, Difference: "BF16 in the checkpoint, F32 in the file"}, TensorStats{Name: "norm", Unquantized: true, Equal: true, Bytes: 1024, BPW: 32}},
+		{TensorStats{Name: "codes", Bits: 8, Layout: "lowbit"}, TensorStats{Name: "codes", Bits: 8, Layout: "lowbit", Bytes: 272, BPW: 8.5}},
+		{TensorStats{Name: "half", Unquantized: true, SQNR: 90, MaxError: 1e-9, Difference: "d"}, TensorStats{Name: "half", Unquantized: true, Difference: "d", Bytes: 512, BPW: 16}},
+		{TensorStats{Name: "norm", Role: "norm", Unquantized: true, SQNR: 140, MaxError: 1e-8, Difference: "d"}, TensorStats{Name: "norm", Unquantized: true, Equal: true, Bytes: 1024, BPW: 32}},
+	} {
+		s := c.in
+		s.Rows, s.Cols = 1, 256
+		im.describe(&s)
+		w := c.want
+		if s.Unquantized != w.Unquantized || s.Equal != w.Equal || s.Layout != w.Layout || s.Difference != w.Difference || s.Bytes != w.Bytes || s.BPW != w.BPW || s.Group != w.Group || w.Bits != 0 && s.Bits != w.Bits {
+			t.Errorf("%+v\nwant %+v", s, w)
+		}
+	}
+}
