@@ -3,6 +3,10 @@
 //	go run ./docs/quality -w                                    # all of them, into docs/QUALITY.md
 //	go run ./docs/quality -v -tables ratios -models stories260K # one, to standard output, with the recipes
 //
+// Two tables compare .gguf files with llama.cpp's own and are measured with its programs, see gguf.go:
+//
+//	go run ./docs/quality -w -tables gguf,ggufspeed -llama.cpp llama.cpp/build/bin
+//
 // Each figure is of one gq.Quantize and one gq.Measure. Calibration reads the beginning of a text, evaluation what
 // follows, so neither sees what the other does; table bits, which needs no calibration, takes all of it.
 package main
@@ -43,7 +47,7 @@ var (
 	write   = flag.Bool("w", false, "put the tables into the document")
 	verbose = flag.Bool("v", false, "print the recipes to standard error, with the seconds that each took")
 	only    = flag.String("models", "stories260K,books1.3M,books3.7M", "models")
-	tables  = flag.String("tables", "bits,ratios,executed,groups,mixed,onebit", "tables")
+	tables  = flag.String("tables", "bits,ratios,executed,groups,mixed,onebit,gguf", "tables")
 	widths  = flag.String("bits", "8,6,5,4,3,2,1", "bits of a code in table bits; the others take those of 4,3,2 that are in it")
 )
 
@@ -84,7 +88,8 @@ func run() error {
 	for _, t := range []struct {
 		name string
 		make func() (string, error)
-	}{{"bits", b.bits}, {"ratios", b.ratios}, {"executed", b.executed}, {"groups", b.groups}, {"mixed", b.mixed}, {"onebit", b.oneBit}} {
+	}{{"bits", b.bits}, {"ratios", b.ratios}, {"executed", b.executed}, {"groups", b.groups}, {"mixed", b.mixed}, {"onebit", b.oneBit},
+		{"gguf", b.gguf}, {"ggufspeed", b.ggufSpeed}} {
 		if !listed(*tables, t.name) {
 			continue
 		}
@@ -155,6 +160,8 @@ type bench struct {
 	tmp    string
 	models []subject
 	base   map[string]float64 // KL of TorchAO's symmetric rounding, by model, bits and group
+
+	figures []figure // of .gguf files
 }
 
 func (b *bench) file() string { return filepath.Join(b.tmp, "model.gqf") }
