@@ -203,6 +203,12 @@ func (o *ggufOutput) setType(i int, byName map[string]item) error {
 		o.types[i] = gguf.F32
 		return nil
 	}
+	for _, p := range t.Parts {
+		e := byName[p.Source].common()
+		if !e.src.Dtype.IsFloat() {
+			return quantizer.Requestf("tensor %q has dtype %s, but llama.cpp's %q holds floating-point weights: take a checkpoint that is not quantized", e.name(), e.src.DtypeName, t.Name)
+		}
+	}
 	first := byName[t.Parts[0].Source]
 	kind := o.kindOf(first, t)
 	for _, p := range t.Parts[1:] {
