@@ -71,9 +71,13 @@ func nibbles(codes []int8, src []byte, add int8) {
 
 // putNibbles is the inverse of nibbles; it takes the lowest 4 bits of codes[i] - add.
 func putNibbles(dst []byte, codes []int8, add int8) {
-	low, high := codes[:len(dst)], codes[len(dst):2*len(dst)]
-	for i := range dst {
-		dst[i] = byte(low[i]-add)&15 | byte(high[i]-add)<<4
+	low, high := asBytes(codes[:len(dst)]), asBytes(codes[len(dst):2*len(dst)])
+	const mask = 0x0f * eachByte
+	less := uint64(-add&15) * eachByte
+	for i := 0; i < len(dst); i += 8 { // sums of two nibbles stay in their bytes
+		l := (le.Uint64(low[i:])&mask + less) & mask
+		h := (le.Uint64(high[i:])&mask + less) & mask
+		le.PutUint64(dst[i:], l|h<<4)
 	}
 }
 
@@ -149,7 +153,5 @@ func unpackQ8_0(b *block, src []byte) {
 
 func packQ8_0(dst []byte, b *block) {
 	putHalf(dst, b.d)
-	for i, q := range b.codes[:32] {
-		dst[2+i] = byte(q)
-	}
+	copy(dst[2:34], asBytes(b.codes[:32]))
 }

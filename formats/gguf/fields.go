@@ -3,6 +3,7 @@ package gguf
 import (
 	"fmt"
 	"slices"
+	"unsafe"
 
 	"github.com/lowbit-go/gq/internal/buffer"
 	"github.com/lowbit-go/gq/internal/floats"
@@ -171,8 +172,30 @@ func (c *codec) fill(b *block, f Fields, i, weights int) error {
 // bits of all values tell.
 func within(values []int8, lo, hi int) bool {
 	var bits byte
-	for _, v := range values {
-		bits |= byte(v) - byte(lo)
+	b := asBytes(values)
+	if n := len(b) &^ 7; n > 0 {
+		// Eight sums without the carry from one byte to the next.
+		const low, sign = 0x7f * eachByte, 0x80 * eachByte
+		less, all := uint64(byte(-lo))*eachByte, uint64(0)
+		for i := 0; i < n; i += 8 {
+			v := le.Uint64(b[i:])
+			all |= (v&low + less&low) ^ (v^less)&sign
+		}
+		for ; all != 0; all >>= 8 {
+			bits |= byte(all)
+		}
+		b = b[n:]
+	}
+	for _, v := range b {
+		bits |= v - byte(lo)
 	}
 	return int(bits) <= hi-lo
+}
+
+// eachByte times a byte is eight of them.
+const eachByte = 0x0101_0101_0101_0101
+
+// asBytes is a view of codes as bytes.
+func asBytes(codes []int8) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(codes))), len(codes))
 }
