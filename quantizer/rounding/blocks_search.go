@@ -33,7 +33,7 @@ type blockSearch struct {
 	curves [maxGroups]float32
 
 	// reach is how far from its start a group's sub-scale may move in step 3, and minTries how many
-	// minima are tried for each.
+	// minima are tried for each. Up to 3 bits more gain nothing.
 	reach, minTries int32
 	tried           [vec.FinalLanes]struct{ sub, min int32 }
 }
@@ -68,10 +68,16 @@ func newBlockSearch(b *blockGrid) *blockSearch {
 		own := Scheme{Bits: b.bits, Group: b.group, Mapping: gqf.MappingFullRange, ScaleDtype: packing.ScaleF16}
 		s.scales = newSearcher(own, b.group).first
 		s.reach, s.minTries = 7, 1
+		if b.bits < 4 {
+			s.reach = 3
+		}
 		return s
 	}
 	multiples(&s.mins, 0, b.minMax)
-	s.reach, s.minTries = 3, 4
+	s.reach, s.minTries = 5, 4
+	if b.bits < 4 {
+		s.reach = 1
+	}
 	steps := float32(b.qmax)
 	for c := range s.ranges.Inv {
 		low, high := lowCuts[c%len(lowCuts)], highCuts[c/len(lowCuts)]
