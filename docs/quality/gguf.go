@@ -306,7 +306,7 @@ func (b *bench) measureGGUF(s *ggufSubject, file string, f figure) error {
 	f.Bytes = st.Size()
 	var kl, top []string
 	// llama-perplexity may lose the end of what it prints.
-	for range 5 {
+	for range 20 {
 		out, err := b.perplexity(s, file, "--kl-divergence", "--kl-divergence-base", s.logits)
 		if err != nil {
 			return err

@@ -5,7 +5,8 @@
 //
 // Two tables compare .gguf files with llama.cpp's own and are measured with its programs, see gguf.go:
 //
-//	go run ./docs/quality -w -tables gguf,ggufspeed -llama.cpp llama.cpp/build/bin
+//	go run ./docs/quality -w -tables gguf -llama.cpp llama.cpp/build/bin
+//	go run ./docs/quality -tables ggufspeed -llama.cpp llama.cpp/build/bin
 //
 // Each figure is of one gq.Quantize and one gq.Measure. Calibration reads the beginning of a text, evaluation what
 // follows, so neither sees what the other does; table bits, which needs no calibration, takes all of it.
