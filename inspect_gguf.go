@@ -57,14 +57,18 @@ func (r *GGUFTensor) addValues(t *gguf.Tensor, data []byte) error {
 	return nil
 }
 
-// addFields takes all blocks apart, row by row; path is for errors.
+// addFields takes all blocks apart; path is for errors.
 func (r *GGUFTensor) addFields(t *gguf.Tensor, data []byte, path string) error {
 	var codes [256]int64 // by code + 128
 	var scales, mins statistics
 	var f gguf.Fields
-	for row := range t.Rows() {
-		if err := t.Type.Unpack(&f, data[row*t.RowBytes():][:t.RowBytes()]); err != nil {
-			return fmt.Errorf("%s: tensor %q, row %d: %w", path, t.Name, row, err)
+	for p := range pieces(t, data) {
+		if err := t.Type.Unpack(&f, p.data); err != nil {
+			at := ""
+			if p.at > 0 {
+				at = fmt.Sprintf(" from weight %d on", p.at)
+			}
+			return fmt.Errorf("%s: tensor %q, row %d%s: %w", path, t.Name, p.row, at, err)
 		}
 		for _, q := range f.Codes {
 			codes[int(q)+128]++

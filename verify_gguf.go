@@ -3,11 +3,11 @@ package gq
 import (
 	"context"
 	"fmt"
+	"iter"
 	"sync"
 	"sync/atomic"
 
 	"github.com/lowbit-go/gq/formats/gguf"
-	"github.com/lowbit-go/gq/internal/buffer"
 	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/internal/floats"
 	"github.com/lowbit-go/gq/model/llamacpp"
@@ -79,11 +79,11 @@ func firstNotFinite(ctx context.Context, f *gguf.File, threads int, add func(int
 	var wg sync.WaitGroup
 	for range min(threads, len(f.Tensors)) {
 		wg.Go(func() {
-			var x []float32
+			x := make([]float32, pieceWeights)
 			for i := next.Add(1) - 1; i < int64(len(rows)) && ctx.Err() == nil; i = next.Add(1) - 1 {
 				t := f.Tensors[i]
 				errs[i] = f.Guard(func() (err error) {
-					rows[i], err = notFinite(ctx, f, t, buffer.Grow(&x, int(t.Columns())))
+					rows[i], err = notFinite(ctx, f, t, x)
 					return err
 				})
 				add(t.Size)
@@ -103,24 +103,52 @@ func firstNotFinite(ctx context.Context, f *gguf.File, threads int, add func(int
 }
 
 // notFinite returns the first row of a tensor with a weight that is not finite, or -1. x has room
-// for a row.
+// for pieceWeights weights.
 func notFinite(ctx context.Context, f *gguf.File, t *gguf.Tensor, x []float32) (int64, error) {
 	if !t.Type.Decodable() {
 		return -1, nil
 	}
-	data, size := f.Data(t), t.RowBytes()
-	for row := range t.Rows() {
-		if row%1024 == 0 && ctx.Err() != nil {
+	n := 0
+	for p := range pieces(t, f.Data(t)) {
+		if n++; n%1024 == 0 && ctx.Err() != nil {
 			return -1, ctx.Err()
 		}
-		if err := t.Type.Decode(x, data[row*size:][:size]); err != nil {
+		x := x[:p.weights]
+		if err := t.Type.Decode(x, p.data); err != nil {
 			return -1, err
 		}
 		for _, v := range x {
 			if !floats.Finite(v) {
-				return row, nil
+				return p.row, nil
 			}
 		}
 	}
 	return -1, nil
+}
+
+// pieceWeights bounds the weights that are decoded at once: a row of a hostile file may have any
+// length. The blocks of all types divide it.
+const pieceWeights = 1 << 16
+
+// A piece is a row of a tensor, or a part of a row of more than pieceWeights weights.
+type piece struct {
+	row     int64
+	at      int64 // the first weight of the piece in the row
+	weights int
+	data    []byte
+}
+
+// pieces yields all weights of a tensor in their order.
+func pieces(t *gguf.Tensor, data []byte) iter.Seq[piece] {
+	return func(yield func(piece) bool) {
+		for row := range t.Rows() {
+			for at := int64(0); at < t.Columns(); at += pieceWeights {
+				n := min(pieceWeights, t.Columns()-at)
+				p := piece{row: row, at: at, weights: int(n), data: data[:t.Type.Size(n)]}
+				if data = data[len(p.data):]; !yield(p) {
+					return
+				}
+			}
+		}
+	}
 }

@@ -216,12 +216,25 @@ func TestReadCheckpointErrors(t *testing.T) {
 		{"epsilon", func(f *gguf.File) { f.Metadata["qwen3.attention.layer_norm_rms_epsilon"] = float32(math.NaN()) }, "qwen3.attention.layer_norm_rms_epsilon is NaN"},
 		{"rope", func(f *gguf.File) { f.Metadata["qwen3.rope.scaling.type"] = "longrope" }, `qwen3.rope.scaling.type is longrope, but tensors "rope_factors_long.weight"`},
 		{"rope dimensions", func(f *gguf.File) { f.Metadata["qwen3.rope.dimension_count"] = uint32(8) }, "qwen3.rope.dimension_count is 8: the 16 dimensions of a head"},
+		{"layers that tell Gemma 2 27B", func(f *gguf.File) { renamed(f, "gemma2"); f.Metadata["gemma2.block_count"] = uint32(46) }, "gemma2.block_count is 46: at most"},
+		{"a list by layer", func(f *gguf.File) { renamed(f, "smollm3"); f.Metadata["smollm3.block_count"] = uint32(1<<31 - 1) }, "smollm3.block_count is 2147483647: at most"},
 		{"tokenizer", func(f *gguf.File) { f.Metadata["tokenizer.ggml.model"] = "bert" }, `tokenizer.ggml.model is "bert": this program turns round`},
 	} {
 		f := storedModel(t, m, zero, sources)
 		c.edit(f)
 		if _, err := ReadCheckpoint(f); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v\nwant %s", c.name, err, c.want)
+		}
+	}
+}
+
+// renamed makes f a file of another architecture.
+func renamed(f *gguf.File, arch string) {
+	f.Metadata["general.architecture"] = arch
+	for key, v := range f.Metadata {
+		if rest, ok := strings.CutPrefix(key, "qwen3."); ok {
+			delete(f.Metadata, key)
+			f.Metadata[arch+"."+rest] = v
 		}
 	}
 }

@@ -65,6 +65,9 @@ var otherKeys = []string{
 func (r *configReader) read() (object, error) {
 	r.config = object{"model_type": r.modelType, "architectures": []string{arch.ClassName(r.modelType)}}
 	r.readSizes()
+	if r.err != nil { // what follows relies on sizes within their limits
+		return nil, r.err
+	}
 	r.readRope()
 	switch r.modelType {
 	case "llama":
