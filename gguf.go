@@ -32,12 +32,12 @@ func withGQF(ctx context.Context, path string, threads int, s stages, use func(f
 	if err != nil {
 		return err
 	}
+	defer f.Close()
 	var progress func(int64)
 	plan, err := conversion.NewImport(f, path, conversion.ImportOptions{
 		RepackOptions: conversion.RepackOptions{Threads: threads, Progress: func(n int64) { progress(n) }}, Dequantize: true,
 	})
 	if err != nil {
-		f.Close()
 		return err
 	}
 	im := &imported{bytes: f.Size(), tensors: plan.Imported()}
@@ -75,10 +75,17 @@ func (im *imported) described() *accuracy.Imported {
 }
 
 // temporaryPath is a name for a temporary .gqf file of size bytes: beside path, or else in the
-// directory for temporary files. If neither has room, writing it beside path gives the error.
+// directory for temporary files. If neither has room, writing it beside path gives the error. A path
+// that is itself a temporary gives the name of its target: the next job for the target then finds,
+// and removes, what a killed job left.
 func temporaryPath(path string, size int64) string {
+	base := filepath.Base(path)
+	if target, ok := atomicfile.TempOf(base); ok {
+		base = target
+	}
+	base += ".gqf"
 	for _, dir := range []string{filepath.Dir(path), os.TempDir()} {
-		name := filepath.Join(dir, filepath.Base(path)+".gqf")
+		name := filepath.Join(dir, base)
 		if free, err := atomicfile.FreeSpace(dir); err != nil || free < size {
 			continue
 		}
@@ -87,5 +94,5 @@ func temporaryPath(path string, size int64) string {
 			return name
 		}
 	}
-	return path + ".gqf"
+	return filepath.Join(filepath.Dir(path), base)
 }

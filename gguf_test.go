@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/atomicfile"
 	"github.com/lowbit-go/gq/internal/testmodels"
 	"github.com/lowbit-go/gq/model"
 	"github.com/lowbit-go/gq/model/arch"
@@ -93,4 +94,19 @@ func logits(t *testing.T, open func() (*model.Model, error)) []float32 {
 		t.Fatal(err)
 	}
 	return out
+}
+
+// A killed job of a temporary leaves a temporary that the next job for the same target removes.
+func TestTemporaryPathOfTemporary(t *testing.T) {
+	dir := t.TempDir()
+	f, err := atomicfile.Create(filepath.Join(dir, "model.gguf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Abort()
+	for _, path := range []string{f.Temp(), filepath.Join(dir, "model.gguf")} {
+		if got, want := temporaryPath(path, 1), filepath.Join(dir, "model.gguf.gqf"); got != want {
+			t.Errorf("%s: %s, want %s", path, got, want)
+		}
+	}
 }

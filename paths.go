@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 
 	"github.com/lowbit-go/gq/accuracy"
+	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/files"
 	"github.com/lowbit-go/gq/quantizer"
@@ -42,11 +43,21 @@ func checkpointFiles(src string) []string {
 	return list
 }
 
+// ggufFiles lists the GGUF file src, or its shards. Opening it later reports an error.
+func ggufFiles(src string) []string {
+	f, err := gguf.Open(src)
+	if err != nil {
+		return []string{src}
+	}
+	defer f.Close()
+	return f.Paths()
+}
+
 // checkPaths checks the outputs of the job against its inputs.
 func (j *quantizeJob) checkPaths(src string) error {
 	var s files.Set
 	if IsGGUF(src) {
-		s.Input("the .gguf file", src)
+		s.Input("the .gguf file", ggufFiles(src)...)
 		s.OutputTree("output", "the imported checkpoint", j.importDir())
 	} else {
 		s.Input("the checkpoint", checkpointFiles(src)...)
@@ -56,7 +67,7 @@ func (j *quantizeJob) checkPaths(src string) error {
 		s.Input("the calibration text", c)
 	}
 	s.Input("the importance matrix", j.o.Recipe.Imatrix...)
-	s.Output("output", "the .gqf file", j.dst)
+	s.Output("output", "the ."+string(j.o.Format)+" file", j.dst)
 	calibDir, foldDir := j.workPaths()
 	s.OutputTree("output", "the working directory", calibDir)
 	s.OutputTree("output", "the folded checkpoint", foldDir)

@@ -117,15 +117,14 @@ type QuantizeReport struct {
 
 // Quantize turns the checkpoint src into the file dst, .gqf or .gguf, which appears when it is
 // complete. src is a .safetensors file, a directory, or a GGUF file with unquantized weights. If the
-// file does not meet the gate of o.Measure, Quantize
-// returns the report and a *GateNotMetError. If the job leaves finished work, the error is a
-// *ResumeError.
+// file does not meet the gate of o.Measure, Quantize returns the report and a *GateNotMetError. If
+// the job leaves finished work, the error is a *ResumeError.
 func Quantize(ctx context.Context, src, dst string, o QuantizeOptions) (*QuantizeReport, error) {
 	return inJob(ctx, src, dst, o, false, (*quantizeJob).quantize)
 }
 
-// Plan describes the job of Quantize with the same arguments. It writes only a folded checkpoint,
-// which it removes again.
+// Plan describes the job of Quantize with the same arguments. It writes only the checkpoint of a
+// GGUF file and a folded checkpoint, which it removes again, and o.SaveRecipe.
 func Plan(ctx context.Context, src, dst string, o QuantizeOptions) (*PlanReport, error) {
 	if o.Measure != nil {
 		return nil, optionf("", "a plan writes nothing that could be measured")
@@ -226,10 +225,11 @@ func (o *QuantizeOptions) resolveFormat(dst string) error {
 		return optionf("split", "%d: at least 1", o.GGUF.Split)
 	case len(r.Layouts) > 0 || r.Tile != packing.Tile{}:
 		return optionf("", "a .gguf file has layouts of its own: state neither layout nor tile")
-	case len(r.Targets) > 0 && !r.ForGGUF():
+	case len(r.Targets) == 0:
+		r.Targets = []quantizer.Target{quantizer.TargetGGUF}
+	case !r.ForGGUF():
 		return optionf("target", "%s has no place in a .gguf file: leave it out, or write a .gqf file", quantizer.TargetNames(r.Targets))
 	}
-	r.Targets = []quantizer.Target{quantizer.TargetGGUF}
 	return nil
 }
 

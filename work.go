@@ -14,8 +14,8 @@ import (
 )
 
 // openWork opens the working directories, from which an interrupted job resumes, and locks them for
-// the whole job. Plan only needs a place for a folded checkpoint, and leaves the directories of
-// Quantize alone.
+// the whole job. Plan only needs places for imported and folded checkpoints, and leaves the
+// directories of Quantize alone.
 func (j *quantizeJob) openWork() (err error) {
 	calibDir, foldDir := j.workPaths()
 	if !j.dry {

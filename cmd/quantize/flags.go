@@ -23,7 +23,7 @@ const (
 // flags lists the flags of gq quantize. Only --help-all shows the flags of the category Advanced.
 func flags() []cli.Flag {
 	list := []cli.Flag{
-		&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Category: basics, Value: "model.gqf", Usage: "`FILE` to write; it is replaced only when the new one is complete"},
+		&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Category: basics, DefaultText: "model.gqf, or model.gguf with --format gguf", Usage: "`FILE` to write; it is replaced only when the new one is complete"},
 		&cli.IntFlag{Name: "bits", Category: basics, Value: 4, Usage: "`BITS`: 1-8, per code of projections, experts and an untied lm_head"},
 		&cli.StringFlag{Name: "group", Category: basics, Value: "32", Usage: "`SIZE`: weights along K that share a scale, a multiple of 16, or channel"},
 		&cli.IntFlag{Name: "embedding-bits", Category: basics, Value: 8, Usage: "`BITS`: of the embedding, and of an lm_head that is tied to it"},

@@ -2,6 +2,7 @@
 package quantize
 
 import (
+	"cmp"
 	"errors"
 	"strings"
 
@@ -48,17 +49,25 @@ func run(c *cli.Context) error {
 		if opts.Measure != nil {
 			return cmdline.Usagef("--dry-run writes nothing that a --gate could be for")
 		}
-		plan, err := gq.Plan(c.Context, src, c.String("output"), opts)
+		plan, err := gq.Plan(c.Context, src, output(c, opts.Format), opts)
 		if err != nil {
 			return err
 		}
 		return filereport.Plan(c, plan)
 	}
-	r, err := gq.Quantize(c.Context, src, c.String("output"), opts)
+	r, err := gq.Quantize(c.Context, src, output(c, opts.Format), opts)
 	if r == nil {
 		return err
 	}
 	return errors.Join(printResult(c, r), err)
+}
+
+// output returns the path of the file to write: the flag, or a name with the format's ending.
+func output(c *cli.Context, f gq.Format) string {
+	if c.IsSet("output") {
+		return c.String("output")
+	}
+	return "model." + string(cmp.Or(f, gq.FormatGQF))
 }
 
 // source returns the checkpoint's path: the positional argument, or the current directory.

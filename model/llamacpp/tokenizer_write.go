@@ -34,6 +34,7 @@ func Tokenizer(read func(name string) ([]byte, error), rows int, o TokenizerOpti
 	if errors.Is(err, fs.ErrNotExist) {
 		v.set(keyTokenizerModel, modelNone)
 		v.note("there is no tokenizer.json: llama.cpp will run token ids only")
+		v.noteUnused(o)
 		return &v.Vocabulary, nil
 	}
 	if err != nil {
@@ -47,6 +48,7 @@ func Tokenizer(read func(name string) ([]byte, error), rows int, o TokenizerOpti
 	case t.ByteLevel():
 		err = v.byteLevel(o)
 	case t.ByteFallback():
+		v.noteUnused(o)
 		err = v.sentencePiece(read)
 	default:
 		err = unsupported("tokenizer.json is neither byte-level nor of SentencePiece's kind with byte fallback: llama.cpp's name for it is not known here")
@@ -67,6 +69,13 @@ type tokenWriter struct {
 	rows   int
 	tokens []string
 	types  []int32
+}
+
+// noteUnused notes an option that only byte-level tokenizers have.
+func (v *tokenWriter) noteUnused(o TokenizerOptions) {
+	if o.Pre != "" {
+		v.note("the pre-tokenizer %q is not used: only a byte-level tokenizer has one", o.Pre)
+	}
 }
 
 func (v *tokenWriter) set(key string, value any) {

@@ -65,6 +65,9 @@ func (p checkpointInput) listFiles(set *files.Set) {
 			set.Input("the checkpoint", filepath.Join(ck.Dir(), f.Name))
 		}
 	}
+	for _, s := range p.opts.Sources {
+		set.Input("the .gguf file", s.path)
+	}
 }
 
 func (p checkpointInput) size() int64                    { return p.SourceBytes }
