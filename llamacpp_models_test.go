@@ -64,12 +64,14 @@ func TestLlamaCppModels(t *testing.T) {
 		t.Run(v.Name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), v.Name)
 			v.Write(t, dir)
-			c := llamaCase{llama: llama, dir: dir, pre: v.Tokenizer.Pre(), ids: randomTokens(1, 30, testmodels.Vocab), texts: []string{llamaText}, limit: 1e-4}
+			c := llamaCase{llama: llama, dir: dir, pre: v.Tokenizer.Pre(), ids: randomTokens(1, 30, testmodels.Vocab), texts: []string{llamaText}, limit: 1e-4, activations: denseKL}
 			switch v.Name {
 			case "mistral", "phi3", "qwen2-window":
 				c.ids = c.ids[:8]
 			case "gemma2", "gemma3":
 				c.limit = 5e-4 // ggml computes GELU by a table of half-precision numbers
+			case "mixtral", "qwen3-moe-all":
+				c.activations = expertsKL
 			}
 			checkTokens(t, dir, llamaText, c.float32(t).Tokens[0])
 			for _, q := range mixtures {
@@ -102,7 +104,7 @@ func TestLlamaCppBooks(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			c := llamaCase{llama: llama, dir: dir, ids: ids, limit: 1e-4}
+			c := llamaCase{llama: llama, dir: dir, ids: ids, limit: 1e-4, activations: denseKL}
 			c.float32(t)
 			c.quantized(t, "Q4_0", "bits: 4")
 			c.quantized(t, "Q8_0", "bits: 8")
@@ -122,6 +124,8 @@ type llamaCase struct {
 	ids   []int32
 	texts []string
 	limit float64 // of the difference of a probability
+	// activations is denseKL or expertsKL.
+	activations float64
 }
 
 func (c *llamaCase) file(t *testing.T, settings string) string {
@@ -157,14 +161,19 @@ func (c *llamaCase) quantized(t *testing.T, name, settings string) {
 	m := openGGUF(t, file)
 	kl := medianKL(ourProbabilities(t, m, c.ids), a.Probabilities[0])
 	t.Logf("%s: median KL divergence %.2g", name, kl)
-	if !(kl < activationsKL) {
-		t.Errorf("%s: llama.cpp's predictions have a median KL divergence of %g from ours for the same weights, want less than %g", name, kl, activationsKL)
+	if !(kl < c.activations) {
+		t.Errorf("%s: llama.cpp's predictions have a median KL divergence of %g from ours for the same weights, want less than %g", name, kl, c.activations)
 	}
 }
 
-// activationsKL bounds what 8-bit activations cost, in nats per token. Random models have at most
-// .005 and trained ones .0006; a wrong order of rows or a wrong type gives 0.1 and more.
-const activationsKL = 0.01
+// These bound what 8-bit activations cost, in nats per token. Dense random models have at most .005
+// and trained ones .0006. In random models with experts, nearly equal routers' logits make .013 of
+// it: another expert is chosen, or the same ones with other weights. A wrong order of rows or a wrong
+// type gives 0.1 and more.
+const (
+	denseKL   = 0.01
+	expertsKL = 0.04
+)
 
 // greedy compares the tokens that llama.cpp chooses with ours, until two of them are nearly as likely.
 func (c *llamaCase) greedy(t *testing.T, prompt []int32, n int) {
