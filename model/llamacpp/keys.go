@@ -241,7 +241,7 @@ func (k *keyReader) describe(key string) string {
 	case string:
 		return fmt.Sprintf("%.40q", v)
 	case gguf.Array:
-		return fmt.Sprintf("an array of %d values of type %d", v.Len, v.Type)
+		return fmt.Sprintf("an array of %d values of type %s", v.Len, v.Type)
 	default:
 		return fmt.Sprint(v)
 	}

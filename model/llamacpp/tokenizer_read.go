@@ -54,9 +54,12 @@ func readVocabulary(k *keyReader) *vocabulary {
 		key string
 		n   int
 	}{{"tokenizer.ggml.token_type", len(v.types)}, {"tokenizer.ggml.scores", len(v.scores)}} {
-		if list.n != 0 && list.n != len(v.tokens) {
+		if k.has(list.key) && list.n != len(v.tokens) {
 			k.fail(list.key, "has %d elements for %d tokens", list.n, len(v.tokens))
 		}
+	}
+	if k.err != nil { // what follows relies on lists of one length
+		return nil
 	}
 	v.readRoles()
 	v.checkTokens()
@@ -94,13 +97,10 @@ func (v *vocabulary) role(name string, absent int) int {
 	if absent >= len(v.tokens) {
 		absent = -1
 	}
-	if !v.has(key) {
+	if id, ok := v.file.Int(v.name(key)); !v.has(key) || ok && id >= int64(len(v.tokens)) { // 2^32-1 is none
 		return absent
 	}
-	if id := v.count(key, 0); id < len(v.tokens) {
-		return id
-	}
-	return absent
+	return v.count(key, 0)
 }
 
 func (v *vocabulary) tokenType(id int) int64 {

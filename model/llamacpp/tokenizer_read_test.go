@@ -251,6 +251,20 @@ func TestTokenizerRoundTrip(t *testing.T) {
 	}
 }
 
+// TestRoleOutside: an id that the vocabulary does not have is ignored, as llama.cpp does. Files have
+// 2^32-1 for none.
+func TestRoleOutside(t *testing.T) {
+	for _, id := range []uint32{3, math.MaxUint32} {
+		k := &keyReader{file: &gguf.File{Metadata: map[string]any{
+			"tokenizer.ggml.model": "llama", "tokenizer.ggml.tokens": stringArray([]string{"<unk>", "a", "b"}), "tokenizer.ggml.scores": floatArray([]float32{0, -1, -2}),
+			"tokenizer.ggml.padding_token_id": id, "tokenizer.ggml.bos_token_id": id,
+		}}}
+		if v := readVocabulary(k); k.err != nil || v.pad != -1 || v.bos != 1 {
+			t.Errorf("%d: %v", id, k.err)
+		}
+	}
+}
+
 // TestTokenizerReadErrors: metadata that no tokenizer.json can express are refused by their key.
 func TestTokenizerReadErrors(t *testing.T) {
 	long := strings.Repeat("a", maxToken+1)
@@ -265,9 +279,12 @@ func TestTokenizerReadErrors(t *testing.T) {
 		{"no UTF-8", map[string]any{"tokenizer.ggml.tokens": stringArray([]string{"<unk>", "a", "\xff"})}, `as element 2, which is not valid UTF-8`},
 		{"a long token", map[string]any{"tokenizer.ggml.tokens": stringArray([]string{"<unk>", "a", long})}, "a token of 513 bytes with id 2: at most 512"},
 		{"too few scores", map[string]any{"tokenizer.ggml.scores": floatArray([]float32{1})}, "tokenizer.ggml.scores has 1 elements for 3 tokens"},
+		{"empty scores", map[string]any{"tokenizer.ggml.scores": floatArray(nil)}, "tokenizer.ggml.scores has 0 elements for 3 tokens"},
+		{"too few types", map[string]any{"tokenizer.ggml.token_type": intArray([]int32{1, 1})}, "tokenizer.ggml.token_type has 2 elements for 3 tokens"},
+		{"no types", map[string]any{"tokenizer.ggml.token_type": intArray(nil)}, "tokenizer.ggml.token_type has 0 elements for 3 tokens"},
 		{"no scores", map[string]any{"tokenizer.ggml.scores": nil}, "tokenizer.ggml.scores is missing"},
 		{"a score that is no number", map[string]any{"tokenizer.ggml.scores": floatArray([]float32{0, 0, float32(math.NaN())})}, "tokenizer.ggml.scores has NaN as element 2"},
-		{"scores of strings", map[string]any{"tokenizer.ggml.scores": stringArray([]string{"", "", ""})}, "tokenizer.ggml.scores is an array of 3 values of type 8: an array of numbers"},
+		{"scores of strings", map[string]any{"tokenizer.ggml.scores": stringArray([]string{"", "", ""})}, "tokenizer.ggml.scores is an array of 3 values of type string: an array of numbers"},
 		{"too many types", map[string]any{"tokenizer.ggml.token_type": intArray([]int32{1, 1, 1, 1})}, "tokenizer.ggml.token_type has 4 elements: at most 3"},
 		{"a role", map[string]any{"tokenizer.ggml.bos_token_id": "one"}, `tokenizer.ggml.bos_token_id is "one": an integer`},
 		{"pre", map[string]any{"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "kimi-k2"}, `tokenizer.ggml.pre is "kimi-k2": this program does not know`},
