@@ -9,6 +9,7 @@ import (
 	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/floats"
 	"github.com/lowbit-go/gq/internal/splitmix"
 	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/model"
@@ -128,8 +129,8 @@ func compareLogits(want, got *model.Model) (*ReadBack, error) {
 	return r, nil
 }
 
-// difference is the largest difference between logits, as a part of the largest; NaN if only one
-// side has numbers. Models whose logits are no numbers on both sides are equal.
+// difference is the largest difference between logits, as a part of the largest finite one; NaN if
+// only one side has numbers. Models whose logits are no numbers on both sides are equal.
 func difference(want, got []float32) float64 {
 	worst, largest := 0.0, 0.0
 	for i, w := range want {
@@ -140,7 +141,10 @@ func difference(want, got []float32) float64 {
 		if math.IsNaN(d) {
 			return d
 		}
-		worst, largest = max(worst, d), max(largest, math.Abs(float64(w)))
+		worst = max(worst, d)
+		if floats.Finite(w) {
+			largest = max(largest, math.Abs(float64(w)))
+		}
 	}
 	if largest == 0 {
 		return worst

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -335,6 +336,29 @@ func TestReadBackLayers(t *testing.T) {
 		}
 		if n, err := readBackLayers(config); err != nil || n != want {
 			t.Errorf("%s: %d, %v; want %d", name, n, err, want)
+		}
+	}
+}
+
+// Logits that are no numbers on both sides are equal; on one side they are a difference.
+func TestDifference(t *testing.T) {
+	nan, inf := float32(math.NaN()), float32(math.Inf(1))
+	for _, c := range []struct {
+		want, got []float32
+		d         float64
+	}{
+		{[]float32{1, 4}, []float32{1, 4}, 0},
+		{[]float32{1, 4}, []float32{2, 4}, 0.25},
+		{[]float32{0, 0}, []float32{0, 2}, 2},
+		{[]float32{nan, nan}, []float32{nan, nan}, 0},
+		{[]float32{nan, 4, inf, 2}, []float32{nan, 4, inf, 1}, 0.25},
+		{[]float32{1, nan}, []float32{1, 4}, math.NaN()},
+		{[]float32{1, 4}, []float32{1, nan}, math.NaN()},
+		{[]float32{inf, 4}, []float32{-inf, 4}, math.Inf(1)},
+		{[]float32{1, inf}, []float32{1, 4}, math.Inf(1)},
+	} {
+		if d := difference(c.want, c.got); d != c.d && !(math.IsNaN(d) && math.IsNaN(c.d)) {
+			t.Errorf("%v, %v: %v, want %v", c.want, c.got, d, c.d)
 		}
 	}
 }
