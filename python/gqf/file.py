@@ -56,10 +56,10 @@ class Payload:
         """The mapped bytes behind the packed header, not copied, and not writable."""
         start, record = self._record.offset, self._record
         header = self.header
-        if self._file.bytes[start : start + 64].tobytes() != record.raw:
+        if self._file.data[start : start + 64].tobytes() != record.raw:
             message = f"{self._name}: the packed header differs from its copy in the directory"
             raise FormatError(self._file.path, start, message)
-        return self._file.bytes[start + 64 : start + 64 + header.data_size]
+        return self._file.data[start + 64 : start + 64 + header.data_size]
 
 
 class Tensor:
@@ -220,9 +220,10 @@ class File(Mapping[str, Tensor]):
         return self
 
     def _open(self) -> None:
-        self.bytes: U8 = np.frombuffer(self._map, np.uint8)
-        self.bytes.flags.writeable = False
-        self._front = Front(self.path, self.bytes)
+        data: U8 = np.frombuffer(self._map, np.uint8)
+        data.flags.writeable = False
+        self._bytes: U8 | None = data
+        self._front = Front(self.path, data)
         self.tensors = [Tensor(self, i) for i in range(len(self._front.tensors))]
         self._index = {n.name: n.tensor for n in self._front.names if not n.absorbed}
 
@@ -242,8 +243,16 @@ class File(Mapping[str, Tensor]):
         self.close()
 
     def close(self) -> None:
-        """Gives up the file's own reference to the map."""
-        self._map, self.bytes = b"", np.empty(0, np.uint8)
+        """Gives up the file's own references to the map."""
+        self._map, self._bytes = b"", None
+        self._front.data = np.empty(0, np.uint8)
+
+    @property
+    def data(self) -> U8:
+        """The mapped bytes of the whole file."""
+        if self._bytes is None:
+            raise ValueError(f"{self.path}: the file is closed")
+        return self._bytes
 
     @property
     def assets(self) -> list[str]:
@@ -258,7 +267,7 @@ class File(Mapping[str, Tensor]):
         raise KeyError(f"{self.path}: no asset {name!r}; it has {', '.join(self.assets) or 'none'}")
 
     def _asset(self, a: AssetRecord) -> bytes:
-        stored = self.bytes[a.offset : a.offset + a.stored].tobytes()
+        stored = self.data[a.offset : a.offset + a.stored].tobytes()
         raw = stored if a.codec == c.STORED else decompress(self.path, a.name, a.offset, stored, a.raw)
         if crc32c(raw) != a.crc:
             raise FormatError(self.path, a.offset, f"asset {a.name!r}: its checksum is wrong")
@@ -266,19 +275,19 @@ class File(Mapping[str, Tensor]):
 
     def verify(self) -> None:
         """Reads the whole file and compares every checksum; raises FormatError at the first damage."""
-        front, log2 = self._front, self._front.block_log2
+        front, log2, data = self._front, self._front.block_log2, self.data
         sums = np.frombuffer(front._bytes(CHECKSUMS), "<u4")
         for i, want in enumerate(sums):
             start = front.data_offset + (i << log2)
-            if crc32c(self.bytes[start : min(start + (1 << log2), self.bytes.size)]) != want:
+            if crc32c(data[start : min(start + (1 << log2), data.size)]) != want:
                 raise FormatError(self.path, start, f"the checksum of block {i} of the data is wrong")
         end = front.data_offset
         for p in front.payloads:
             front.zero(end, p.offset, "between payloads")
-            if self.bytes[p.offset : p.offset + 64].tobytes() != p.raw:
+            if data[p.offset : p.offset + 64].tobytes() != p.raw:
                 raise FormatError(self.path, p.offset, "a packed header differs from its copy in the directory")
             end = p.offset + p.size
-        front.zero(end, self.bytes.size, "behind the last payload")
+        front.zero(end, data.size, "behind the last payload")
         for a in front.assets:
             if a.kind in c.ASSET_KINDS:
                 self._asset(a)

@@ -5,6 +5,7 @@ import gc
 import struct
 import tracemalloc
 import unittest
+import weakref
 
 import numpy as np
 
@@ -144,6 +145,19 @@ class Mapped(unittest.TestCase):
         gc.collect()
         self.assertEqual(data.tobytes(), before)
 
+    def test_closed(self):
+        """A closed file keeps no map, and is not called damaged."""
+        f = gqf.open(self.path)
+        mapped = weakref.ref(f._map)
+        f.close()
+        gc.collect()
+        self.assertIsNone(mapped())
+        tensor = f["model.norm.weight"]
+        for use in (f.verify, tensor.dequantize, lambda: tensor.payload().data, lambda: f.asset("config.json")):
+            with self.assertRaisesRegex(ValueError, "mapped.gqf: the file is closed") as caught:
+                use()
+            self.assertNotIsInstance(caught.exception, gqf.FormatError)
+
     def test_assets(self):
         with gqf.open(self.path) as f:
             f.verify()
@@ -156,7 +170,7 @@ class Mapped(unittest.TestCase):
         """Frames of other forms than 5.7 demands."""
         with gqf.open(self.path) as f:
             a = next(a for a in f._front.assets if a.name == "tokenizer.json")
-            frame = f.bytes[a.offset : a.offset + a.stored].tobytes()
+            frame = f.data[a.offset : a.offset + a.stored].tobytes()
         self.assertEqual(decompress("x", "a", 0, frame, a.raw), (BOOKS / "tokenizer.json").read_bytes())
         for bad, size, message in (
             (frame + b"\0", a.raw, "not exactly one complete frame"),
