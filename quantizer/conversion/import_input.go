@@ -11,6 +11,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/formats/gqf"
@@ -177,8 +178,8 @@ func (in *ggufInput) piece(e *entry, first, count int64, buf *[]byte) ([]byte, e
 			copy(out[(i-from)*size:], row)
 			continue
 		}
-		if err := kind.Decode(x, row); err != nil {
-			return nil, fmt.Errorf("%s: tensor %q: %w", in.path, t.Stored.Name, err)
+		if err := in.decode(x, t.Stored, t.Row(int(i)), row); err != nil {
+			return nil, err
 		}
 		putFloats(out[(i-from)*size:][:size], x, t.Add)
 	}
@@ -188,11 +189,26 @@ func (in *ggufInput) piece(e *entry, first, count int64, buf *[]byte) ([]byte, e
 // vector dequantizes a vector from an element on.
 func (in *ggufInput) vector(out []byte, t *llamacpp.CheckpointTensor, from int64) error {
 	x := make([]float32, t.Stored.Elements())
-	if err := t.Stored.Type.Decode(x, in.gguf.Data(t.Stored)); err != nil {
-		return fmt.Errorf("%s: tensor %q: %w", in.path, t.Stored.Name, err)
+	if err := in.decode(x, t.Stored, 0, in.gguf.Data(t.Stored)); err != nil {
+		return err
 	}
 	for i := range len(out) / 4 {
 		putFloats(out[4*i:], x[t.Row(int(from)+i):][:1], t.Add)
+	}
+	return nil
+}
+
+// decode dequantizes a row. Weights of quantized types have to be finite, as filler's scales have: a
+// measurement takes an unquantized tensor with a NaN for one that differs, and has no error for it.
+func (in *ggufInput) decode(x []float32, t *gguf.Tensor, row int, data []byte) error {
+	if err := t.Type.Decode(x, data); err != nil {
+		return fmt.Errorf("%s: tensor %q: %w", in.path, t.Name, err)
+	}
+	if t.Type.BlockWeights() == 1 {
+		return nil
+	}
+	if i := slices.IndexFunc(x, func(v float32) bool { return !floats.Finite(v) }); i >= 0 {
+		return fmt.Errorf("%s: tensor %q, row %d: the %s weight in column %d is %v: want finite weights", in.path, t.Name, row, t.Type, i, x[i])
 	}
 	return nil
 }

@@ -95,7 +95,11 @@ func fillTensor(r *rand.Rand, b []byte, kind gguf.TensorType, values []float32) 
 			if kind == gguf.Q1_0 {
 				h = h &^ 0x8000 % 0x7800 // twice that is a number too
 			}
-			binary.LittleEndian.PutUint16(b[i:], h)
+			at := i
+			if kind == gguf.Q6_K {
+				at += size - 2 // its scale comes last
+			}
+			binary.LittleEndian.PutUint16(b[at:], h)
 			if kind == gguf.Q4_K || kind == gguf.Q4_1 {
 				binary.LittleEndian.PutUint16(b[i+2:], 0x2c00)
 			}
@@ -266,5 +270,43 @@ func TestImportErrors(t *testing.T) {
 	want := `has type Q4_K: a .gqf file has no layout for its codes, only for those of Q1_0, Q2_0, Q4_0, Q5_0 and Q8_0`
 	if _, err := NewImport(f, path, ImportOptions{}); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want %s", err, want)
+	}
+}
+
+// TestImportNotFinite: a scale that is no number is refused, whether the codes are kept or not.
+func TestImportNotFinite(t *testing.T) {
+	for _, c := range []struct {
+		kind gguf.TensorType
+		want string
+	}{
+		{gguf.Q8_0, `row 1: block 0 has the scale NaN`},
+		{gguf.Q4_K, `tensor "blk.1.ffn_up.weight", row 1: the Q4_K weight in column 0 is NaN: want finite weights`},
+	} {
+		path := writeGGUF(t, testmodels.Find(t, "llama2-linear"), []gguf.TensorType{c.kind})
+		f, err := gguf.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tensor := f.Tensor("blk.1.ffn_up.weight")
+		f.Close()
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		binary.LittleEndian.PutUint16(data[tensor.Offset+tensor.RowBytes():], 0x7e00)
+		if err := os.WriteFile(path, data, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if f, err = gguf.Open(path); err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		plan, err := NewImport(f, path, ImportOptions{Dequantize: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := plan.Write(context.Background(), filepath.Join(t.TempDir(), "model.gqf")); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v\nwant %s", c.kind, err, c.want)
+		}
 	}
 }
