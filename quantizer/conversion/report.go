@@ -24,7 +24,7 @@ type Report struct {
 	Unquantized  int      `json:"kept"`
 	Shared       int      `json:"shared"`
 	Absorbed     int      `json:"absorbed"`
-	Warnings     []string `json:"warnings"`
+	Warnings     []string `json:"warnings"` // JSON: [] if there are none, not null
 	// Fold says how the checkpoint was folded before it was quantized, if it was.
 	Fold *Fold `json:"fold,omitempty"`
 	// ReadBack says how a .gguf file was compared with its source.
@@ -65,7 +65,7 @@ type TensorSQNR struct {
 func (j *job) report(out temporaries, total time.Duration) *Report {
 	p := j.plan
 	r := &Report{
-		Output: out[0].Path(), Warnings: slices.Concat(p.Warnings, j.calibrated.Warnings, j.notes), Fold: p.Fold, ReadBack: j.readBack, SourceBytes: p.in.size(), OutputBytes: j.size, Tensors: make([]TensorSQNR, 0, len(p.items)),
+		Output: out[0].Path(), Warnings: append([]string{}, slices.Concat(p.Warnings, j.calibrated.Warnings, j.notes)...), Fold: p.Fold, ReadBack: j.readBack, SourceBytes: p.in.size(), OutputBytes: j.size, Tensors: make([]TensorSQNR, 0, len(p.items)),
 		Seconds: total.Seconds(), SyncSeconds: (total - j.seconds).Seconds(), BytesPerSecond: float64(p.in.size()) / total.Seconds(),
 	}
 	if len(out) > 1 {
