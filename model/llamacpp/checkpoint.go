@@ -132,6 +132,9 @@ func (c *Checkpoint) addTokenizer(r *configReader, config object) error {
 func invert(f *gguf.File, fam *family, config *arch.ForwardConfig) ([]CheckpointTensor, error) {
 	const embedding, head = "model.embed_tokens.weight", "lm_head.weight"
 	shape := []int64{int64(config.VocabSize), int64(config.HiddenSize)}
+	if err := layersThere(f, fam, config); err != nil {
+		return nil, err
+	}
 	d := &describer{family: *fam, config: config, sources: map[string]Source{}, used: map[string]bool{}, invent: true}
 	d.sources[embedding] = Source{Name: embedding, Shape: shape}
 	if !config.Tied {
@@ -146,7 +149,7 @@ func invert(f *gguf.File, fam *family, config *arch.ForwardConfig) ([]Checkpoint
 		known[t.Name] = true
 		stored := f.Tensor(t.Name)
 		if stored == nil {
-			return nil, fmt.Errorf("tensor %q is missing: the model that the metadata describe has one", t.Name)
+			return nil, missing(t.Name)
 		}
 		if !slices.Equal(trim(stored.Dims), trim(t.Shape)) {
 			return nil, fmt.Errorf("tensor %q has the dimensions %v: the metadata give it %v", t.Name, stored.Dims, t.Shape)
@@ -165,6 +168,29 @@ func invert(f *gguf.File, fam *family, config *arch.ForwardConfig) ([]Checkpoint
 		}
 	}
 	return list, nil
+}
+
+// layersThere checks that the layers have their matrices and norms, and as many experts as the
+// metadata say. A checkpoint has tensors for each expert: they are listed only for a file that is as
+// large.
+func layersThere(f *gguf.File, fam *family, config *arch.ForwardConfig) error {
+	for i := range config.Layers {
+		for _, n := range fam.layer {
+			name := fmt.Sprintf("blk.%d.%s.weight", i, n.gguf)
+			t := f.Tensor(name)
+			if t == nil {
+				return missing(name)
+			}
+			if e := config.Experts; n.class >= gateExperts && (len(t.Dims) < 3 || t.Dims[2] != int64(e.Count)) && e.Count > 1 {
+				return fmt.Errorf("tensor %q has the dimensions %v: the metadata give it %d experts", name, t.Dims, e.Count)
+			}
+		}
+	}
+	return nil
+}
+
+func missing(name string) error {
+	return fmt.Errorf("tensor %q is missing: the model that the metadata describe has one", name)
 }
 
 // trim cuts off dimensions of 1 at the end, which GGUF leaves out or not.

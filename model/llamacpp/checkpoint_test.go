@@ -6,7 +6,9 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -224,6 +226,38 @@ func TestReadCheckpointErrors(t *testing.T) {
 		c.edit(f)
 		if _, err := ReadCheckpoint(f); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v\nwant %s", c.name, err, c.want)
+		}
+	}
+}
+
+// TestManyExperts: a small file whose metadata have many experts in many layers takes little memory.
+func TestManyExperts(t *testing.T) {
+	config, sources := model(t, "mixtral", nil, nil)
+	m, err := Describe(config, sources)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := storedModel(t, m, func(string, int64) float32 { return 0 }, sources)
+	for i := range 200 { // the number of layers may not exceed the number of tensors
+		f.Tensors = append(f.Tensors, &gguf.Tensor{Name: strconv.Itoa(i), Dims: []int64{1}})
+	}
+	f.Metadata["llama.expert_count"] = uint32(maxExperts)
+	for _, c := range []struct {
+		layers uint32
+		want   string
+	}{
+		{200, `tensor "blk.0.ffn_gate_exps.weight" has the dimensions [`}, {2, "the metadata give it 1024 experts"},
+	} {
+		f.Metadata["llama.block_count"] = c.layers
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := ReadCheckpoint(f)
+		runtime.ReadMemStats(&after)
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v\nwant %s", err, c.want)
+		}
+		if n := after.TotalAlloc - before.TotalAlloc; n > 1<<20 {
+			t.Errorf("%d layers: %d bytes", c.layers, n)
 		}
 	}
 }
