@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/kernels"
@@ -176,6 +177,43 @@ func TestMaxKL(t *testing.T) {
 	var e *TargetError
 	if !errors.As(err, &e) {
 		t.Errorf("an impossible target: %v", err)
+	}
+}
+
+// TestRuledTypes: the mapping that a rule states for one tensor leaves the other tensors their types,
+// and counts instead of the recipe's.
+func TestRuledTypes(t *testing.T) {
+	const ruled = "model.layers.0.self_attn.q_proj"
+	for _, c := range []struct {
+		recipe, rule  gqf.Mapping
+		types, others []gguf.TensorType
+	}{
+		{gqf.MappingNone, gqf.MappingAsymmetric, []gguf.TensorType{gguf.Q4_1, gguf.Q5_1}, []gguf.TensorType{gguf.Q2_0, gguf.Q4_0, gguf.Q4_1, gguf.Q5_0, gguf.Q5_1, gguf.Q8_0}},
+		{gqf.MappingFullRange, gqf.MappingAsymmetric, []gguf.TensorType{gguf.Q4_1, gguf.Q5_1}, []gguf.TensorType{gguf.Q2_0, gguf.Q4_0, gguf.Q5_0, gguf.Q8_0}},
+	} {
+		j := openJob(t, bundled, 2)
+		j.Options.Recipe = quantizer.Recipe{Targets: []quantizer.Target{quantizer.TargetGGUF}, Mapping: c.recipe}
+		j.Options.GGUF = &conversion.GGUFOptions{}
+		j.Options.Rules = []quantizer.Rule{{Match: ruled, Mapping: c.rule}}
+		p, err := j.layOut()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range p.Decisions {
+			want := c.others
+			if d.Name == ruled+".weight" {
+				want = c.types
+			}
+			var types []gguf.TensorType
+			for _, o := range d.Options {
+				types = append(types, o.Type)
+			}
+			slices.Sort(types)
+			want = slices.Sorted(slices.Values(want))
+			if !d.Embedding && !slices.Equal(types, want) {
+				t.Errorf("recipe %s, rule %s, %s: types %v, want %v", c.recipe, c.rule, d.Name, types, want)
+			}
+		}
 	}
 }
 

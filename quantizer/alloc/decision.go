@@ -167,10 +167,14 @@ func (j *Job) options(list []*Decision) error {
 	reasons := map[*Decision][]string{}
 	var first error
 	for _, candidate := range j.candidates() {
-		plan, err := j.uniform(list, candidate, func(d *Decision) bool { return true })
+		takes := func(d *Decision) bool { return j.takes(d, candidate) }
+		if !slices.ContainsFunc(list, takes) {
+			continue
+		}
+		plan, err := j.uniform(list, candidate, takes)
 		if err != nil { // layouts have other schemes for embeddings
 			first = err
-			if plan, err = j.uniform(list, candidate, func(d *Decision) bool { return d.Embedding }); err != nil {
+			if plan, err = j.uniform(list, candidate, func(d *Decision) bool { return d.Embedding && takes(d) }); err != nil {
 				continue
 			}
 		}
@@ -179,6 +183,9 @@ func (j *Job) options(list []*Decision) error {
 			lines[l.Name] = l
 		}
 		for _, d := range list {
+			if !takes(d) {
+				continue
+			}
 			o, why := candidate, ""
 			for _, name := range d.Tensors {
 				l := lines[name]
@@ -231,13 +238,30 @@ func (j *Job) candidates() (list []Option) {
 		for _, m := range []gqf.Mapping{gqf.MappingNone, gqf.MappingAsymmetric, gqf.MappingKQuant} {
 			s := r.Scheme(gqf.RoleProjection, &quantizer.Rule{Bits: bits, Mapping: m})
 			t, err := quantizer.GGUFType(s)
-			if err != nil || m != gqf.MappingNone && r.Mapping != gqf.MappingNone {
-				continue // there is no such type, or the recipe states a mapping
+			if err != nil { // there is no such type
+				continue
 			}
 			list = append(list, Option{Bits: bits, Mapping: m, Type: t})
 		}
 	}
 	return list
+}
+
+// takes reports whether the mapping that a decision's rule or the recipe states, if one does, leaves
+// a candidate its type. Otherwise the candidate is not for this decision, but may be for others.
+func (j *Job) takes(d *Decision, o Option) bool {
+	if o.Type == 0 {
+		return true
+	}
+	if ruled := d.rule != nil && d.rule.Mapping != gqf.MappingNone; !ruled && o.Mapping != gqf.MappingNone && j.Options.Recipe.Mapping != gqf.MappingNone {
+		return false
+	}
+	role := gqf.RoleProjection
+	if d.Embedding {
+		role = gqf.RoleEmbedding
+	}
+	t, err := quantizer.GGUFType(j.Options.Recipe.Scheme(role, &d.rules(o)[0]))
+	return err == nil && t == o.Type
 }
 
 // uniform is the plan in which all chosen decisions have the same option.
