@@ -180,16 +180,17 @@ func (o *ggufOutput) setCodes(m *model.Model, f *gguf.File) error {
 			continue
 		}
 		for slice, regions := range o.regions[q.index] {
-			name := q.name()
-			if q.slices > 1 {
-				name = fmt.Sprintf("%s[%d]", name, slice)
-			}
 			rows, err := o.storedRows(f, regions)
 			if err != nil {
 				return err
 			}
-			if err := setRows(m, name, int(q.rows), int(q.cols), rows); err != nil {
-				return err
+			for _, name := range o.linears(m, &q.entry) {
+				if q.slices > 1 {
+					name = fmt.Sprintf("%s[%d]", name, slice)
+				}
+				if err := setRows(m, name, int(q.rows), int(q.cols), rows); err != nil {
+					return err
+				}
 			}
 			if q.role == gqf.RoleEmbedding {
 				m.SetEmbedding(embeddingRows{f, rows})
@@ -197,6 +198,31 @@ func (o *ggufOutput) setCodes(m *model.Model, f *gguf.File) error {
 		}
 	}
 	return nil
+}
+
+// linears are the names that a checkpoint's model may have for the linear layer of an item. The
+// file and the checkpoint may differ in whether the embedding is the lm_head too.
+func (o *ggufOutput) linears(m *model.Model, e *entry) []string {
+	var embedding, lmHead *entry
+	for _, it := range o.items {
+		switch e := it.common(); e.role {
+		case gqf.RoleEmbedding:
+			embedding = e
+		case gqf.RoleHead:
+			lmHead = e
+		}
+	}
+	switch {
+	case e == embedding && lmHead != nil:
+		return nil
+	case e == lmHead && embedding != nil && m.Linear(e.name()) == nil:
+		return []string{embedding.name()}
+	}
+	names := []string{e.name()}
+	for _, n := range e.aliases {
+		names = append(names, n.src.Name)
+	}
+	return names
 }
 
 // embeddingRows is an embedding whose rows are read from the file.

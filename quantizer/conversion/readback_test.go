@@ -362,3 +362,39 @@ func TestDifference(t *testing.T) {
 		}
 	}
 }
+
+// TestReadBackEqualHead quantizes a checkpoint whose lm_head is a copy of the embedding, so that the
+// file stores both once.
+func TestReadBackEqualHead(t *testing.T) {
+	dir := t.TempDir()
+	testmodels.Find(t, "mixtral").Write(t, dir)
+	ck, err := safetensors.Open(dir, safetensors.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tensors [2][]byte
+	for i, name := range []string{"model.embed_tokens.weight", "lm_head.weight"} {
+		s, ok := ck.Lookup(name)
+		if !ok {
+			t.Fatalf("no %q", name)
+		}
+		b, err := ck.Bytes(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tensors[i] = bytes.Clone(b)
+	}
+	path := filepath.Join(ck.Dir(), ck.Files()[0].Name)
+	ck.Close()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, bytes.Replace(data, tensors[1], tensors[0], 1), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	r, err := ggufPlanOf(t, dir, 4, 0).Write(context.Background(), filepath.Join(t.TempDir(), "m.gguf"))
+	if err != nil || r.Shared != 1 || r.ReadBack == nil || r.ReadBack.Difference > 2e-5 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+}
