@@ -217,6 +217,19 @@ func TestRuledTypes(t *testing.T) {
 	}
 }
 
+// TestNoType: a rule's mapping has no type of the bits that may be chosen.
+func TestNoType(t *testing.T) {
+	j := openJob(t, bundled, 2)
+	j.Options.Recipe = quantizer.Recipe{Targets: []quantizer.Target{quantizer.TargetGGUF}}
+	j.Options.GGUF = &conversion.GGUFOptions{}
+	j.Options.Rules = []quantizer.Rule{{Match: "*.q_proj", Mapping: gqf.MappingFullRange}, {Match: "*.k_proj", Mapping: gqf.MappingAsymmetric}}
+	j.MinBits = 6
+	const want = `tensor "model.layers.0.self_attn.k_proj.weight": nothing to choose from: no type of GGUF files of 6 to 8 bits has the mapping that is stated and fits the rows`
+	if _, err := j.layOut(); err == nil || err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
+	}
+}
+
 func TestRules(t *testing.T) {
 	long(t)
 	j := openJob(t, bundled, 2)

@@ -204,6 +204,9 @@ func (j *Job) options(list []*Decision) error {
 	for _, d := range list {
 		d.preferred(reasons[d])
 		if len(d.Options) == 0 {
+			if first == nil {
+				first = fmt.Errorf("no type of GGUF files of %d to %d bits has the mapping that is stated and fits the rows", j.MinBits, j.MaxBits)
+			}
 			return fmt.Errorf("tensor %q: nothing to choose from: %w", d.Name, first)
 		}
 		slices.SortStableFunc(d.Options, func(a, b Option) int { return int(min(max(a.Bytes-b.Bytes, -1), 1)) })
