@@ -223,6 +223,10 @@ func (k *keyReader) floats(key string) []float32 {
 	return list
 }
 
+// maxElements bounds arrays before they are copied: empty strings in a sparse file cost nothing.
+// Gemma 3 has 262,144 tokens and 514,906 merges.
+const maxElements = 4 << 20
+
 // array finds an optional array.
 func (k *keyReader) array(key string) (gguf.Array, bool) {
 	if !k.has(key) {
@@ -231,6 +235,9 @@ func (k *keyReader) array(key string) (gguf.Array, bool) {
 	a, ok := k.file.Array(k.name(key))
 	if !ok {
 		k.fail(key, "is %s: an array was expected", k.describe(key))
+	} else if a.Len > maxElements {
+		k.fail(key, "has %d elements: at most %d were expected", a.Len, maxElements)
+		return a, false
 	}
 	return a, ok
 }

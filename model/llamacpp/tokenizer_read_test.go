@@ -275,6 +275,8 @@ func TestTokenizerReadErrors(t *testing.T) {
 	}{
 		{"unknown model", map[string]any{"tokenizer.ggml.model": "t5"}, `tokenizer.ggml.model is "t5": this program turns round`},
 		{"no tokens", map[string]any{"tokenizer.ggml.tokens": nil}, "tokenizer.ggml.tokens is missing or empty"},
+		{"too many tokens", map[string]any{"tokenizer.ggml.tokens": gguf.Array{Type: gguf.TypeString, Len: maxElements + 1, Data: make([]byte, 8*(maxElements+1))}}, "tokenizer.ggml.tokens has 4194305 elements: at most 4194304"},
+		{"too many merges", map[string]any{"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "gpt-2", "tokenizer.ggml.merges": gguf.Array{Type: gguf.TypeString, Len: maxElements + 1, Data: make([]byte, 8*(maxElements+1))}}, "tokenizer.ggml.merges has 4194305 elements: at most 4194304"},
 		{"a token twice", map[string]any{"tokenizer.ggml.tokens": stringArray([]string{"<unk>", "a", "a"})}, `tokenizer.ggml.tokens has "a" twice, with ids 1 and 2`},
 		{"no UTF-8", map[string]any{"tokenizer.ggml.tokens": stringArray([]string{"<unk>", "a", "\xff"})}, `as element 2, which is not valid UTF-8`},
 		{"a long token", map[string]any{"tokenizer.ggml.tokens": stringArray([]string{"<unk>", "a", long})}, "a token of 513 bytes with id 2: at most 512"},
