@@ -68,6 +68,9 @@ func (j *quantizeJob) checkPaths(src string) error {
 	}
 	s.Input("the importance matrix", j.o.Recipe.Imatrix...)
 	s.Output("output", "the ."+string(j.o.Format)+" file", j.dst)
+	if j.o.GGUF.Split > 0 {
+		s.OutputShards("output", "a shard of the .gguf file", func(name string) string { return gguf.ShardLike(j.dst, name) })
+	}
 	calibDir, foldDir := j.workPaths()
 	s.OutputTree("output", "the working directory", calibDir)
 	s.OutputTree("output", "the folded checkpoint", foldDir)

@@ -87,15 +87,30 @@ func (l *Layout) Paths(path string) []string {
 	if len(l.Shards) == 1 {
 		return []string{path}
 	}
-	prefix := path
-	if strings.EqualFold(filepath.Ext(path), ".gguf") {
-		prefix = path[:len(path)-len(".gguf")]
-	}
 	paths := make([]string, len(l.Shards))
 	for i := range paths {
-		paths[i] = ShardName(prefix, i, len(paths))
+		paths[i] = ShardName(shardPrefix(path), i, len(paths))
 	}
 	return paths
+}
+
+// shardPrefix is path without the ending .gguf: names of path's shards begin with it.
+func shardPrefix(path string) string {
+	if strings.EqualFold(filepath.Ext(path), ".gguf") {
+		return path[:len(path)-len(".gguf")]
+	}
+	return path
+}
+
+// ShardLike returns the path of path's shard that has the numbers in name, the name of a file:
+// b/y-00001-of-00003.gguf for b/y.gguf and x-00001-of-00003.gguf. It returns "" if name is not like a
+// shard's name, be it in capitals.
+func ShardLike(path, name string) string {
+	parts := shardName.FindStringSubmatch(strings.ToLower(name))
+	if parts == nil {
+		return ""
+	}
+	return shardPrefix(path) + "-" + parts[2] + "-of-" + parts[3] + ".gguf"
 }
 
 // checkTensors checks names, shapes and types.

@@ -203,3 +203,24 @@ func TestLayoutErrors(t *testing.T) {
 		}
 	}
 }
+
+func TestShardLike(t *testing.T) {
+	for _, c := range []struct{ path, name, want string }{
+		{"b/y.gguf", "x-00001-of-00003.gguf", "b/y-00001-of-00003.gguf"},
+		{"b/y.GGUF", "X-00001-OF-123456.GGUF", "b/y-00001-of-123456.gguf"},
+		{"y", "y-00001-of-00003.gguf", "y-00001-of-00003.gguf"},
+		{"y.gguf", "y.gguf", ""},
+		{"y.gguf", "y-00001-of-00003.gqf", ""},
+		{"y.gguf", "y-1-of-3.gguf", ""},
+	} {
+		if got := ShardLike(c.path, c.name); got != c.want {
+			t.Errorf("%s, %s: %q, want %q", c.path, c.name, got, c.want)
+		}
+	}
+	l := Layout{Shards: make([]ShardLayout, 2)}
+	for _, path := range l.Paths("b/y.gguf") {
+		if got := ShardLike("b/y.gguf", path[2:]); got != path {
+			t.Errorf("%s: %q", path, got)
+		}
+	}
+}

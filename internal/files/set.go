@@ -21,6 +21,9 @@ type member struct {
 	noun   string // "the checkpoint"
 	path   string
 	tree   bool // the directory and its whole content belong to the job
+	// shard returns the path of the shard whose numbers name has, or "" if name is no shard's. Nil
+	// for a path that is written undivided.
+	shard func(name string) string
 }
 
 // Input adds files that the job reads. noun is the user's name for them, with an article. A file
@@ -46,6 +49,13 @@ func (s *Set) Output(option, noun string, paths ...string) {
 // option from which its name follows.
 func (s *Set) OutputTree(option, noun, path string) {
 	s.outputs = append(s.outputs, member{option: option, noun: noun, path: path, tree: true})
+}
+
+// OutputShards adds all files into which a job may divide an output: how many there will be is not
+// known yet. shard returns the path of the shard that has the numbers in name, the name of any file,
+// or "" if name is not like a shard's name.
+func (s *Set) OutputShards(option, noun string, shard func(name string) string) {
+	s.outputs = append(s.outputs, member{option: option, noun: noun, shard: shard})
 }
 
 // A CollisionError reports an output of a job that leads to the same file as another path of the
@@ -91,7 +101,9 @@ func (s *Set) Check() error {
 		if out.path == "-" {
 			return &StreamError{out.option}
 		}
-		outputs[i] = locate(out.path)
+		if out.shard == nil {
+			outputs[i] = locate(out.path)
+		}
 		for j, in := range s.inputs {
 			if e := collide(out, in, outputs[i], inputs[j]); e != nil {
 				e.Input = true
@@ -108,6 +120,8 @@ func (s *Set) Check() error {
 }
 
 func collide(out, other member, at, there place) *CollisionError {
+	out, at = out.beside(there, at)
+	other, there = other.beside(at, there)
 	switch {
 	case at.same(there):
 		return &CollisionError{Option: out.option, Path: out.path, Other: other.noun, OtherPath: other.path}
@@ -117,6 +131,18 @@ func collide(out, other member, at, there place) *CollisionError {
 		return &CollisionError{Option: out.option, Path: other.path, Other: out.noun, OtherPath: out.path, Tree: true}
 	}
 	return nil
+}
+
+// beside returns m and its place at. If m stands for shards, beside returns the only shard that the
+// file at place p can be, and its place.
+func (m member) beside(p, at place) (member, place) {
+	if m.shard == nil || p.path == "" {
+		return m, at
+	}
+	if m.path = m.shard(filepath.Base(p.path)); m.path == "" {
+		return m, place{}
+	}
+	return m, locate(m.path)
 }
 
 // A place is the file or directory to which a path leads.

@@ -82,3 +82,49 @@ func TestSet(t *testing.T) {
 		}
 	}
 }
+
+func TestSetShards(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	put(t, "out-00001", "x")
+	if err := os.Mkdir("sub", 0o777); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ input, output, want string }{
+		{"input", "report", ""},
+		{"input", "out", ""},
+		{"input", "sub/out-00002", ""},
+		{"input", "sub/x-00002", ""},
+		{"input", "out-00002", "out-00002 is another output of this job: a shard; choose another path"},
+		{"input", "sub/../out-00001", "sub/../out-00001 is another output of this job: a shard (out-00001); choose another path"},
+		{"input", "OUT-00002", "OUT-00002 is another output of this job: a shard (out-00002)"},
+		{"out-00001", "report", "out-00001 is an input of this job: the input; choose another path"},
+		{"out-00003", "report", "out-00003 is an input of this job: the input; choose another path"},
+	} {
+		for _, first := range []bool{false, true} {
+			var s Set
+			s.Input("the input", c.input)
+			if first {
+				s.Output("report", "a report", c.output)
+			}
+			s.OutputShards("out", "a shard", func(name string) string {
+				i := strings.LastIndexByte(name, '-')
+				if i < 0 {
+					return ""
+				}
+				return "out" + name[i:]
+			})
+			if !first {
+				s.Output("report", "a report", c.output)
+			}
+			want := c.want
+			if first && strings.Contains(want, "another output") {
+				want = "is another output of this job: a report" // the later output is reported
+			}
+			err := s.Check()
+			if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+				t.Errorf("%s to %s, report first: %v: %v, want %q", c.input, c.output, first, err, want)
+			}
+		}
+	}
+}
