@@ -19,17 +19,13 @@ func TestGGUFDocument(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	byName := map[string]gguf.TensorType{}
-	for kind := range gguf.TensorType(64) {
-		byName[kind.String()] = kind
-	}
 	types := 0
 	for line := range strings.Lines(string(doc)) {
 		cells := strings.Split(strings.Trim(line, "|\n"), "|")
 		for i := range cells {
 			cells[i] = strings.TrimSpace(cells[i])
 		}
-		kind, ok := byName[cells[0]]
+		kind, ok := gguf.ParseType(cells[0])
 		if !ok || len(cells) != 6 {
 			continue
 		}

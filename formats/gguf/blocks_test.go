@@ -116,3 +116,14 @@ func TestDecodeErrors(t *testing.T) {
 		}
 	}
 }
+
+func TestParseType(t *testing.T) {
+	for kind := range TensorType(len(typeTable)) {
+		if got, ok := ParseType(kind.String()); ok != kind.Known() || ok && got != kind {
+			t.Errorf("%s is type %d, %v", kind, got, ok)
+		}
+	}
+	if got, ok := ParseType(""); ok {
+		t.Errorf("no name is %s", got)
+	}
+}

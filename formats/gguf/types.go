@@ -2,6 +2,7 @@ package gguf
 
 import (
 	"fmt"
+	"slices"
 )
 
 // ValueType is the type of a metadata value. The numbers are part of the file format.
@@ -151,6 +152,12 @@ func (t TensorType) String() string {
 		return info.name
 	}
 	return fmt.Sprintf("type %d", uint32(t))
+}
+
+// ParseType reads llama.cpp's name of a type, such as "Q4_K".
+func ParseType(name string) (t TensorType, ok bool) {
+	i := slices.IndexFunc(typeTable[:], func(info typeInfo) bool { return name != "" && info.name == name })
+	return TensorType(max(i, 0)), i >= 0
 }
 
 // unknown says why a type has no description.

@@ -217,6 +217,69 @@ func TestRuledTypes(t *testing.T) {
 	}
 }
 
+// TestTypesThatFit: where rows are no whole number of K blocks, the options of the stated mapping
+// are the types that a plan has instead, once each, with the bytes and the bits of these types.
+func TestTypesThatFit(t *testing.T) {
+	types := []gguf.TensorType{gguf.Q4_0, gguf.Q4_1, gguf.Q5_1, gguf.Q8_0} // of 2 and 3, 4, 5, 6 bits
+	for _, c := range []struct {
+		name         string
+		recipe, rule gqf.Mapping
+		most         int // bits; 0: the default
+		want         []gguf.TensorType
+	}{
+		{"the recipe states k-quant", gqf.MappingKQuant, gqf.MappingNone, 0, types},
+		{"a rule states k-quant", gqf.MappingNone, gqf.MappingKQuant, 0, types},
+		{"a type with more bits than allowed", gqf.MappingKQuant, gqf.MappingNone, 6, types[:3]},
+		{"no mapping", gqf.MappingNone, gqf.MappingNone, 0, []gguf.TensorType{gguf.Q2_0, gguf.Q4_0, gguf.Q4_1, gguf.Q5_0, gguf.Q5_1, gguf.Q8_0}},
+	} {
+		j := openJob(t, bundled, 2)
+		j.Options.Recipe = quantizer.Recipe{Targets: []quantizer.Target{quantizer.TargetGGUF}, Mapping: c.recipe}
+		j.Options.GGUF = &conversion.GGUFOptions{}
+		j.MaxBits = c.most
+		if c.rule != gqf.MappingNone {
+			j.Options.Rules = []quantizer.Rule{{Match: "model.layers.*", Mapping: c.rule}}
+		}
+		p, err := j.layOut()
+		if err != nil {
+			t.Errorf("%s: %v", c.name, err)
+			continue
+		}
+		for _, d := range p.Decisions {
+			if d.Embedding { // no rule matches it
+				continue
+			}
+			var types []gguf.TensorType
+			for _, o := range d.Options { // in order of bytes, as c.want
+				types = append(types, o.Type)
+				bytes := o.Type.Size(d.Weights)
+				if s, ok := quantizer.GGUFScheme(o.Type, d.scheme); !ok || s.Bits != o.Bits || s.Group != o.Group || o.Bytes != bytes {
+					t.Errorf("%s, %s, %s: %d bits, group %d, %d bytes, want %d, %d, %d", c.name, d.Name, o.Type, o.Bits, o.Group, o.Bytes, s.Bits, s.Group, bytes)
+				}
+			}
+			if !slices.Equal(types, c.want) {
+				t.Errorf("%s, %s: types %v, want %v", c.name, d.Name, types, c.want)
+			}
+		}
+		for i := range p.Decisions[0].Options {
+			chosen := make([]int, len(p.Decisions))
+			for k, d := range p.Decisions {
+				chosen[k] = min(i, len(d.Options)-1)
+			}
+			a, err := p.allocation(chosen)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, r := range a.Rows {
+				for _, l := range a.Plan.Tensors {
+					if l.Name == r.Tensor && (l.Type != r.Type || l.Bits != r.Bits || l.Bytes != r.Bytes) {
+						t.Errorf("%s: %s has %s of %d bits, %d bytes in the plan, %s of %d, %d in the allocation", c.name, r.Tensor, l.Type, l.Bits, l.Bytes, r.Type, r.Bits, r.Bytes)
+					}
+				}
+			}
+		}
+	}
+}
+
 // TestNoType: a rule's mapping has no type of the bits that may be chosen.
 func TestNoType(t *testing.T) {
 	j := openJob(t, bundled, 2)

@@ -13,8 +13,8 @@ import (
 	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
-// Option is a scheme that a decision can take, as a rule states it: bits, and a group, or, for target
-// gguf, a mapping.
+// Option is a scheme that a decision can take: bits, and a group, or, for target gguf, a type, which a
+// rule states by bits and mapping.
 type Option struct {
 	Bits    int
 	Group   int
@@ -24,6 +24,10 @@ type Option struct {
 	// Bytes is the size of the payload, KL the predicted divergence.
 	Bytes int64
 	KL    float64
+
+	// stated is the number of bits in the rule. It may be less than Bits if Type replaces a type that
+	// does not fit the rows.
+	stated int
 }
 
 // Decision is one or more tensors that get the same bits and group.
@@ -140,7 +144,7 @@ func (d *Decision) rules(o Option) []quantizer.Rule {
 	if d.rule != nil {
 		r = *d.rule
 	}
-	r.Bits, r.Origin = o.Bits, "bits per tensor"
+	r.Bits, r.Origin = o.stated, "bits per tensor"
 	if r.Mapping == gqf.MappingNone {
 		r.Mapping = o.Mapping
 	}
@@ -186,18 +190,12 @@ func (j *Job) options(list []*Decision) error {
 			if !takes(d) {
 				continue
 			}
-			o, why := candidate, ""
-			for _, name := range d.Tensors {
-				l := lines[name]
-				if l.Bits != o.Bits || o.Type != 0 && l.Type != o.Type.String() {
-					o.Bytes = -1
-					break
+			if o, why, ok := d.planned(candidate, lines); ok && o.Bits <= j.MaxBits {
+				if i := slices.IndexFunc(d.Options, o.same); i < 0 {
+					d.Options, reasons[d] = append(d.Options, o), append(reasons[d], why)
+				} else if o.stated > d.Options[i].stated { // a rule states a type's own bits, if it can
+					d.Options[i] = o
 				}
-				o.Bytes += l.Bytes
-				o.Group, why = l.Group, l.Reason
-			}
-			if o.Bytes > 0 && !slices.ContainsFunc(d.Options, func(p Option) bool { return p.Bits == o.Bits && p.Group == o.Group && p.Type == o.Type }) {
-				d.Options, reasons[d] = append(d.Options, o), append(reasons[d], why)
 			}
 		}
 	}
@@ -212,6 +210,35 @@ func (j *Job) options(list []*Decision) error {
 		slices.SortStableFunc(d.Options, func(a, b Option) int { return int(min(max(a.Bytes-b.Bytes, -1), 1)) })
 	}
 	return nil
+}
+
+// planned is a candidate as a plan gives it to the decision's tensors: if a type of GGUF files does
+// not fit their rows, the option has the type that the plan has instead. reason says why the
+// requested layout cannot store the option. ok is false if the tensors do not all get the same.
+func (d *Decision) planned(o Option, lines map[string]*conversion.PlanTensor) (_ Option, reason string, ok bool) {
+	first := lines[d.Tensors[0]]
+	if o.Type != 0 {
+		if o.Type, ok = gguf.ParseType(first.Type); !ok {
+			return o, "", false
+		}
+		o.Bits = first.Bits
+	}
+	for _, name := range d.Tensors {
+		l := lines[name]
+		if l.Action != conversion.ActionQuantize || l.Bits != o.Bits || l.Type != first.Type {
+			return o, "", false
+		}
+		o.Bytes += l.Bytes
+		if o.Group = l.Group; o.Type == 0 {
+			reason = l.Reason
+		}
+	}
+	return o, reason, true
+}
+
+// same reports whether two options give a tensor the same scheme.
+func (o Option) same(p Option) bool {
+	return o.Bits == p.Bits && o.Group == p.Group && o.Type == p.Type
 }
 
 // preferred drops the options that the requested layout cannot store, if other options remain.
@@ -234,7 +261,7 @@ func (j *Job) candidates() (list []Option) {
 	for bits := j.MinBits; bits <= j.MaxBits; bits++ {
 		if !r.ForGGUF() {
 			for _, group := range j.Groups {
-				list = append(list, Option{Bits: bits, Group: group})
+				list = append(list, Option{Bits: bits, Group: group, stated: bits})
 			}
 			continue
 		}
@@ -244,7 +271,7 @@ func (j *Job) candidates() (list []Option) {
 			if err != nil { // there is no such type
 				continue
 			}
-			list = append(list, Option{Bits: bits, Mapping: m, Type: t})
+			list = append(list, Option{Bits: bits, Mapping: m, Type: t, stated: bits})
 		}
 	}
 	return list
