@@ -28,6 +28,9 @@ func Export(ctx context.Context, src, dst string, o ExportOptions) (*conversion.
 	if err := collisions(&s); err != nil {
 		return nil, err
 	}
+	if err := checkEnding(dst, FormatGGUF, "write a .gqf file with gq repack"); err != nil {
+		return nil, err
+	}
 	return inExport(src, o, func(p *conversion.Plan, progress *func(int64)) (*conversion.Report, error) {
 		add, end := stages{to: o.Progress}.begin("exporting", "bytes", p.SourceBytes)
 		defer end()

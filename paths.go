@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/lowbit-go/gq/accuracy"
 	"github.com/lowbit-go/gq/formats/gguf"
@@ -23,6 +24,19 @@ func collisions(s *files.Set) error {
 		return &OptionError{e.Option, err}
 	}
 	return err
+}
+
+// checkEnding refuses the name dst for a file of format f if it has the ending of the other format,
+// because commands go by the ending. instead is another way out.
+func checkEnding(dst string, f Format, instead string) error {
+	ext := filepath.Ext(dst)
+	for _, other := range []Format{FormatGQF, FormatGGUF} {
+		if other != f && strings.EqualFold(ext, "."+string(other)) {
+			return optionf("output", "%s: the job writes a .%s file, and commands take a file of this name for a .%s file: name it %s.%s, or %s",
+				dst, f, other, strings.TrimSuffix(dst, ext), f, instead)
+		}
+	}
+	return nil
 }
 
 // checkpointFiles lists the files of the checkpoint src that a job reads, and optional files that

@@ -30,7 +30,7 @@ type QuantizeOptions struct {
 	// Budget chooses bits and groups tensor by tensor. Default (nil): the recipe's bits and groups.
 	Budget *Budget
 	// Format is the format of the file. Default (FormatByName): FormatGGUF if the file's name ends in
-	// .gguf, else FormatGQF. The recipe's target for a .gguf file is gguf, its default there.
+	// .gguf, else FormatGQF. A name that ends in the other format's name is refused. The recipe's target for a .gguf file is gguf, its default there.
 	Format Format
 	// GGUF are options of a .gguf file.
 	GGUF conversion.GGUFOptions
@@ -213,10 +213,19 @@ func (o *QuantizeOptions) resolveFormat(dst string) error {
 			o.Format = FormatGGUF
 		}
 	}
+	other := FormatGGUF
+	switch o.Format {
+	case FormatGQF:
+	case FormatGGUF:
+		other = FormatGQF
+	default:
+		return optionf("format", "%q: use gqf or gguf", o.Format)
+	}
+	if err := checkEnding(dst, o.Format, "choose format "+string(other)); err != nil {
+		return err
+	}
 	r := &o.Recipe
 	switch {
-	case o.Format != FormatGQF && o.Format != FormatGGUF:
-		return optionf("format", "%q: use gqf or gguf", o.Format)
 	case o.Format == FormatGQF && o.GGUF != (conversion.GGUFOptions{}):
 		return optionf("", "split and pre are for .gguf files, and %s is a .gqf file", dst)
 	case o.Format == FormatGQF:

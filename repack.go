@@ -38,6 +38,9 @@ func Repack(ctx context.Context, src, dst string, o RepackOptions) (*conversion.
 	if err := collisions(&s); err != nil {
 		return nil, err
 	}
+	if err := checkEnding(dst, FormatGQF, "write a .gguf file with gq export"); err != nil {
+		return nil, err
+	}
 	return inRepack(src, o, func(p *conversion.Plan, progress *func(int64)) (*conversion.Report, error) {
 		add, end := stages{to: o.Progress}.begin("repacking", "bytes", p.SourceBytes)
 		defer end()

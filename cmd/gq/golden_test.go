@@ -153,7 +153,7 @@ func (g *golden) write(args []string) (string, error) {
 		_, err = g.command(append(args, "-q", "-o", filepath.Join(dir, "model"))...)
 		return filepath.Join(dir, "model", "model.safetensors"), err
 	}
-	file := filepath.Join(dir, "model.gqf")
+	file := filepath.Join(dir, "model") // no ending, which the format would have to agree with
 	_, err = g.command(append(args, "-q", "-o", file)...)
 	return file, err
 }
