@@ -30,9 +30,10 @@ type QuantizeOptions struct {
 	// Budget chooses bits and groups tensor by tensor. Default (nil): the recipe's bits and groups.
 	Budget *Budget
 	// Format is the format of the file. Default (FormatByName): FormatGGUF if the file's name ends in
-	// .gguf, else FormatGQF. A name that ends in the other format's name is refused. The recipe's target for a .gguf file is gguf, its default there.
+	// .gguf, else FormatGQF. A name that ends in the other format's name is refused. The recipe's target
+	// for a .gguf file is gguf, its default there.
 	Format Format
-	// GGUF are options of a .gguf file.
+	// GGUF are options of a .gguf file. GGUF.Pre overrides the recipe's.
 	GGUF conversion.GGUFOptions
 	// RecipeFile is the file that Recipe was read from, which no output may replace. Default: none.
 	RecipeFile string
@@ -226,7 +227,7 @@ func (o *QuantizeOptions) resolveFormat(dst string) error {
 	}
 	r := &o.Recipe
 	switch {
-	case o.Format == FormatGQF && o.GGUF != (conversion.GGUFOptions{}):
+	case o.Format == FormatGQF && (r.Pre != "" || o.GGUF != (conversion.GGUFOptions{})):
 		return optionf("", "split and pre are for .gguf files, and %s is a .gqf file", dst)
 	case o.Format == FormatGQF:
 		return nil
@@ -239,6 +240,8 @@ func (o *QuantizeOptions) resolveFormat(dst string) error {
 	case !r.ForGGUF():
 		return optionf("target", "%s has no place in a .gguf file: leave it out, or write a .gqf file", quantizer.TargetNames(r.Targets))
 	}
+	r.Pre = cmp.Or(o.GGUF.Pre, r.Pre) // for the saved recipe
+	o.GGUF.Pre = r.Pre
 	return nil
 }
 

@@ -7,9 +7,11 @@ import (
 	"testing"
 
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/testmodels"
 	"github.com/lowbit-go/gq/internal/testshared"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
 const (
@@ -87,6 +89,47 @@ func TestSavedRecipe(t *testing.T) {
 	t.Run("moments of a file", func(t *testing.T) {
 		repeat(t, QuantizeOptions{Recipe: quantizer.Recipe{Algorithm: gqf.AlgorithmImatrix, Imatrix: []string{moments}}})
 	})
+}
+
+// TestSavedPre: the saved recipe has the name of the pre-tokenizer, without which this model has no
+// .gguf file.
+func TestSavedPre(t *testing.T) {
+	v := testmodels.Find(t, "llama3")
+	dir := t.TempDir()
+	v.Write(t, dir)
+	recipe := filepath.Join(dir, "recipe.yaml")
+	first := mustQuantize(t, dir, "first.gguf", QuantizeOptions{GGUF: conversion.GGUFOptions{Pre: "llama-bpe"}, SaveRecipe: recipe})
+	text, err := os.ReadFile(recipe)
+	if err != nil {
+		t.Fatal(err)
+	}
+	saved, err := quantizer.ParseRecipe(recipe, text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(mustQuantize(t, dir, "second.gguf", QuantizeOptions{Recipe: saved}), first) {
+		t.Errorf("the recipe gives another file:\n%s", text)
+	}
+	saved.Pre = "qwen2"
+	if !bytes.Equal(mustQuantize(t, dir, "third.gguf", QuantizeOptions{Recipe: saved, GGUF: conversion.GGUFOptions{Pre: "llama-bpe"}}), first) {
+		t.Error("the option does not override the recipe")
+	}
+	if bytes.Equal(mustQuantize(t, dir, "fourth.gguf", QuantizeOptions{Recipe: saved}), first) {
+		t.Error("another name in the recipe gives the same file")
+	}
+}
+
+// mustQuantize returns the bytes of a file in the model's directory.
+func mustQuantize(t *testing.T, dir, name string, o QuantizeOptions) []byte {
+	t.Helper()
+	if _, err := Quantize(t.Context(), dir, filepath.Join(dir, name), o); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(filepath.Join(dir, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
 }
 
 func mustYAML(t *testing.T, r quantizer.Recipe) string {

@@ -62,6 +62,9 @@ type Recipe struct {
 	Refine *bool
 	// Imatrix names importance matrices for the algorithm imatrix, which are merged. Default: none.
 	Imatrix []string
+	// Pre is llama.cpp's name of the pre-tokenizer, of a .gguf file. NewPlan ignores it, and takes the
+	// name from its options. Default (""): found by the tokenizer's ids of llama.cpp's test text.
+	Pre string
 	// HashFiles adds the SHA-256 of every source file to the provenance, which takes one more pass
 	// over the files. Default: only headers and tensors have checksums.
 	HashFiles bool

@@ -42,6 +42,7 @@ func TestParseRecipe(t *testing.T) {
 		{"only comments", "# nothing\n", Recipe{}},
 		{"one key", "bits: 8", Recipe{Bits: 8}},
 		{"folds", "rotate: true\nequalize: false\nalgorithm: awq\n", Recipe{Rotate: true, Algorithm: gqf.AlgorithmAWQ}},
+		{"pre-tokenizer", "pre: llama-bpe\n", Recipe{Pre: "llama-bpe"}},
 		{"no rules", "rules: []", Recipe{Rules: []Rule{}}},
 		{"skip: false", "rules:\n- match: a\n  skip: false\n  bits: 2\n", Recipe{Rules: []Rule{{Match: "a", Bits: 2, Origin: "r.yaml:2"}}}},
 		{"algorithms", "algorithm: hqq\nrules:\n- {match: a, algorithm: rtn}\n", Recipe{
@@ -78,6 +79,7 @@ func TestParseRecipeErrors(t *testing.T) {
 		"bits: 4\n---\nbits: 5\n":              "r.yaml:3: a second document: only one is expected",
 		"bits:\n":                              "r.yaml:1: bits: it has no value",
 		"bits: 9\n":                            `r.yaml:1: bits: "9" bits: use 1 to 8`,
+		"pre: 1\n":                             "r.yaml:1: pre: a name was expected; put it in quotes",
 		"rotate: 1\n":                          "r.yaml:1: rotate: use true or false",
 		"bits: 4.5\n":                          `r.yaml:1: bits: "4.5" bits: use 1 to 8`,
 		"bits: [4]\n":                          "r.yaml:1: bits: a number or a word was expected, not a sequence",

@@ -26,8 +26,8 @@ type recipeJSON struct {
 	EmbeddingGroup any    `json:"embedding-group,omitempty"`
 	Rotate         bool   `json:"rotate,omitempty"`
 	Equalize       bool   `json:"equalize,omitempty"`
-	// The fields below decide the codes but are not properties of tensors: a file has them in its
-	// provenance, a saved recipe here.
+	// The fields below decide the bytes of a file but are not properties of tensors: a file has them
+	// in its provenance or metadata, a saved recipe here.
 	Hash            string     `json:"hash,omitempty"`
 	Quality         Quality    `json:"quality,omitempty"`
 	Calibrate       string     `json:"calibrate,omitempty"`
@@ -35,6 +35,7 @@ type recipeJSON struct {
 	Seed            uint64     `json:"seed,omitempty"`
 	Refine          *bool      `json:"refine,omitempty"`
 	Imatrix         []string   `json:"imatrix,omitempty"`
+	Pre             string     `json:"pre,omitempty"`
 	Rules           []ruleJSON `json:"rules"`
 }
 
@@ -111,6 +112,7 @@ func (r Recipe) canonical(first []Rule) *recipeJSON {
 func (r Recipe) YAML(comment string, first []Rule) ([]byte, error) {
 	j := r.canonical(first)
 	j.Quality, j.Calibrate, j.CalibrateTokens, j.Seed, j.Refine, j.Imatrix = r.Quality, r.Calibrate, r.CalibrateTokens, r.Seed, r.Refine, r.Imatrix
+	j.Pre = r.Pre
 	if r.HashFiles {
 		j.Hash = "sha256"
 	}

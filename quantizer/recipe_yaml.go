@@ -51,6 +51,7 @@ func (e *RecipeError) Unwrap() error { return e.Err }
 //	seed: 1                   # of the text that the model writes, and of rotations
 //	refine: false             # coordinate descent and a refit of scales behind gptq and gptq-ft
 //	imatrix: [a.gguf]         # files of second moments for the algorithm imatrix
+//	pre: llama-bpe            # llama.cpp's name of the pre-tokenizer, of a .gguf file
 //	rules:                    # the first that matches; exact names before re:
 //	  - match: re:.*\.down_proj
 //	    bits: 6               # also group, mapping, scale-dtype, algorithm, positive-scales, layout
@@ -100,15 +101,15 @@ func ParseRecipe(file string, raw []byte) (Recipe, error) {
 		case "rules":
 			r.Rules, err = y.rules(v)
 		default:
-			err = r.setCalibration(key, v)
+			err = r.setOther(key, v)
 		}
 		return err
 	})
 	return r, err
 }
 
-// setCalibration sets the keys that affect codes but not schemes.
-func (r *Recipe) setCalibration(key string, v ast.Node) (err error) {
+// setOther sets the keys that affect the file but not schemes.
+func (r *Recipe) setOther(key string, v ast.Node) (err error) {
 	switch key {
 	case "hash":
 		r.HashFiles, err = scalar(v, ParseHash)
@@ -126,6 +127,8 @@ func (r *Recipe) setCalibration(key string, v ast.Node) (err error) {
 		r.Refine = &b
 	case "imatrix":
 		r.Imatrix, err = names(v)
+	case "pre":
+		r.Pre, err = name(v)
 	default:
 		err = errUnknownKey
 	}
