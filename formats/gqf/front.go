@@ -152,7 +152,9 @@ func (f *front) foreign(b []byte) error {
 	case files.Unknown:
 		e.What = fmt.Sprintf("a file that begins with % x", b[:min(len(b), len(magic))])
 	case files.LFSPointer, files.HTML, files.Compressed, files.Empty:
-		e.Advice = k.Advice()
+		e.Advice = k.Advice(f.name)
+	default:
+		e.Advice = k.Rename(f.name)
 	}
 	return e
 }

@@ -86,7 +86,7 @@ func (l *loader) file(b []byte, path string, index int) (SourceFile, error) {
 		return &FormatError{File: path, Msg: fmt.Sprintf(format, args...)}
 	}
 	if k := files.Recognize(b); k != files.Safetensors && k != files.Unknown && k != files.Empty {
-		return SourceFile{}, fail("this is %v, not a safetensors file: %s", k, k.Advice())
+		return SourceFile{}, fail("this is %v, not a safetensors file: %s", k, k.Advice(path))
 	}
 	if len(b) < 8 {
 		return SourceFile{}, fail("the file has %d bytes, fewer than the 8 of the header's length", len(b))

@@ -91,9 +91,15 @@ func instead(dir string, names []string) string {
 		if !slices.Contains([]string{".bin", ".pt", ".pth", ".ckpt", ".gguf", ".gqf"}, filepath.Ext(name)) {
 			continue
 		}
-		if k, err := files.KindOf(filepath.Join(dir, name)); err == nil && k != files.Unknown {
-			return fmt.Sprintf("; %s is %v: %s", name, k, k.Advice())
+		k, err := files.KindOf(filepath.Join(dir, name))
+		if err != nil || k == files.Unknown {
+			continue
 		}
+		advice := k.Advice(name)
+		if k == files.GGUF && k.Rename(name) == "" {
+			advice = "name the file itself, or " + advice
+		}
+		return fmt.Sprintf("; %s is %v: %s", name, k, advice)
 	}
 	return ""
 }

@@ -2,8 +2,11 @@ package files
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"io"
+	"path/filepath"
+	"strings"
 )
 
 // A Kind is a kind of file, recognized by its first bytes.
@@ -40,8 +43,21 @@ var kinds = [...]struct{ name, advice string }{
 // String returns the kind with its article: "a GGUF file".
 func (k Kind) String() string { return kinds[k].name }
 
-// Advice says how to get a safetensors checkpoint instead, or is "".
-func (k Kind) Advice() string { return kinds[k].advice }
+// Advice says what to do if the file at path, of kind k, is given as a safetensors checkpoint, or is
+// "".
+func (k Kind) Advice(path string) string {
+	return cmp.Or(k.Rename(path), kinds[k].advice)
+}
+
+// Rename says how to rename the file at path, of kind k, if it is a GGUF file with the ending of
+// another format: commands would take it if its ending were .gguf. Else Rename returns "".
+func (k Kind) Rename(path string) string {
+	ext := filepath.Ext(path)
+	if k != GGUF || ext != ".gqf" && ext != ".safetensors" {
+		return ""
+	}
+	return "rename it to " + strings.TrimSuffix(filepath.Base(path), ext) + ".gguf, because commands go by the ending"
+}
 
 // HeadSize is the number of bytes that Recognize needs.
 const HeadSize = 512

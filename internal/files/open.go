@@ -93,7 +93,7 @@ func ReadContext(ctx context.Context, path string, limit int64) ([]byte, error) 
 		return readAll(ctx, f, st.Size(), limit)
 	})
 	if err == nil && Recognize(b) == LFSPointer {
-		err = errors.New("is " + LFSPointer.String() + ": " + LFSPointer.Advice())
+		err = errors.New("is " + LFSPointer.String() + ": " + LFSPointer.Advice(path))
 	}
 	if err != nil {
 		return nil, &fs.PathError{Op: "read", Path: path, Err: cause(err)}
