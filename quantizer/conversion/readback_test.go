@@ -64,7 +64,11 @@ func runnable(t *testing.T) (list []testmodels.Variant) {
 }
 
 func TestReadBack(t *testing.T) {
-	for i, v := range runnable(t) {
+	variants := runnable(t)
+	if testing.Short() {
+		variants = variants[:2] // under emulation
+	}
+	for i, v := range variants {
 		t.Run(v.Name, func(t *testing.T) {
 			p := ggufPlan(t, v, []int{1, 2, 3, 4, 6, 8}[i%6], int64(i%3)*600_000)
 			path := filepath.Join(t.TempDir(), "m.gguf")
@@ -88,6 +92,9 @@ func TestReadBackFile(t *testing.T) {
 		testmodels.Find(t, name).Write(t, dirs[name])
 	}
 	dirs["fused"] = fuseExperts(t, dirs["mixtral"])
+	if testing.Short() { // under emulation
+		dirs = map[string]string{"fused": dirs["fused"]}
+	}
 	for name, dir := range dirs {
 		p := ggufPlanOf(t, dir, 4, 0)
 		p.opts.GGUF = nil
@@ -118,6 +125,9 @@ func TestReadBackFile(t *testing.T) {
 // TestReadBackFailures spoils the description of a model before it is written: the file must not
 // appear.
 func TestReadBackFailures(t *testing.T) {
+	if testing.Short() {
+		t.Skip("too slow under emulation")
+	}
 	tensor := func(o *ggufOutput, name string) *llamacpp.Tensor {
 		for i := range o.model.Tensors {
 			if o.model.Tensors[i].Name == name {
@@ -238,6 +248,9 @@ func TestCompareRows(t *testing.T) {
 
 // TestReadBackFused exports experts that a checkpoint has fused: the same tensors as of separate ones.
 func TestReadBackFused(t *testing.T) {
+	if testing.Short() {
+		t.Skip("too slow under emulation")
+	}
 	dir := t.TempDir()
 	testmodels.Find(t, "mixtral").Write(t, dir)
 	var files [2][]byte
