@@ -107,7 +107,7 @@ func (c *Checkpoint) addTokenizer(r *configReader, config object) error {
 		return nil
 	}
 	if rows := config["vocab_size"].(int64); int64(len(v.tokens)) > rows {
-		return &KeyError{"tokenizer.ggml.tokens", fmt.Sprintf("has %d tokens, but tensor %q has %d rows", len(v.tokens), embeddingName, rows)}
+		return &KeyError{keyTokens, fmt.Sprintf("has %d tokens, but tensor %q has %d rows", len(v.tokens), embeddingName, rows)}
 	}
 	for _, part := range []struct {
 		name string

@@ -158,8 +158,7 @@ func windowPeriod(c *arch.ForwardConfig) (n int, ok bool) {
 	for n := range len(c.Layers) + 1 {
 		same := true
 		for i, l := range c.Layers {
-			slides := n == 0 || i%n < n-1
-			same = same && slides == (l.Window != 0)
+			same = same && hasWindow(i, n) == (l.Window != 0)
 		}
 		if same {
 			return n, true
@@ -167,3 +166,7 @@ func windowPeriod(c *arch.ForwardConfig) (n int, ok bool) {
 	}
 	return 0, false
 }
+
+// hasWindow reports whether layer i has a sliding window if each n-th layer has none, or if all have one
+// (n is 0).
+func hasWindow(i, n int) bool { return n == 0 || i%n < n-1 }

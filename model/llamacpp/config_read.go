@@ -1,6 +1,7 @@
 package llamacpp
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -30,10 +31,10 @@ var modelTypes = map[string]string{
 // newConfigReader finds the family of a file.
 func newConfigReader(f *gguf.File) (*configReader, error) {
 	r := &configReader{keyReader: keyReader{file: f, used: map[string]bool{}}}
-	switch t := r.text("general.type"); t {
+	switch t := r.text(keyType); t {
 	case "", "model":
 	default:
-		r.fail("general.type", "is %.40q: a model was expected", t)
+		r.fail(keyType, "is %.40q: a model was expected", t)
 	}
 	r.arch = r.text(keyArchitecture)
 	if !r.has(keyArchitecture) {
@@ -41,11 +42,7 @@ func newConfigReader(f *gguf.File) (*configReader, error) {
 	}
 	var ok bool
 	if r.modelType, ok = modelTypes[r.arch]; !ok && r.err == nil {
-		var known []string
-		for name := range modelTypes {
-			known = append(known, name)
-		}
-		slices.Sort(known)
+		known := slices.Sorted(maps.Keys(modelTypes))
 		return nil, unsupported("%s is %.40q, which this program does not know. Known are %s", keyArchitecture, r.arch, strings.Join(known, ", "))
 	}
 	if r.modelType == "llama" && r.has(keyExperts) && r.count(keyExperts, 0) > 0 {
@@ -189,7 +186,7 @@ func (r *configReader) slidingLayers() func(i int) bool {
 		return func(i int) bool { return list[i] != 0 }
 	}
 	n := r.count(keyWindowPattern, r.family.period)
-	return func(i int) bool { return n == 0 || i%n < n-1 }
+	return func(i int) bool { return hasWindow(i, n) }
 }
 
 func (r *configReader) readPhi3() {
@@ -220,7 +217,7 @@ func (r *configReader) readSmolLM3() {
 	r.set("hidden_act", "silu")
 	turns := make([]int, r.layers)
 	for i := range turns {
-		if (i+1)%noRopeStep != 0 {
+		if !skipsRope(i) {
 			turns[i] = 1
 		}
 	}

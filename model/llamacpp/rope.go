@@ -14,6 +14,9 @@ const (
 // noRopeStep: in llama.cpp's smollm3 every fourth layer has no rope.
 const noRopeStep = 4
 
+// skipsRope reports whether layer i of smollm3 has no rope.
+func skipsRope(i int) bool { return (i+1)%noRopeStep == 0 }
+
 // describeRope writes the keys of the positions.
 func (m *Model) describeRope(f *family, c *arch.ForwardConfig) error {
 	r := &c.Ropes[0]
@@ -69,7 +72,7 @@ func (f *family) checkRope(c *arch.ForwardConfig) error {
 		return unsupported("llama.cpp's %s would use yarn in layers with a sliding window too", f.name)
 	}
 	for i, l := range c.Layers {
-		without := f.noRope && (i+1)%noRopeStep == 0
+		without := f.noRope && skipsRope(i)
 		if without != (l.Rope < 0) {
 			return unsupported("llama.cpp's %s has no rope in every %dth layer, but layer %d of no_rope_layers differs", f.name, noRopeStep, i)
 		}

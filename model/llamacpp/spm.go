@@ -20,7 +20,7 @@ func (v *vocabulary) spmMerges() [][2]string {
 	ids := make(map[string]int, len(v.tokens))
 	for id, t := range v.tokens {
 		if math.IsNaN(float64(v.scores[id])) {
-			v.fail("tokenizer.ggml.scores", "has NaN as element %d", id)
+			v.fail(keyScores, "has NaN as element %d", id)
 			return nil
 		}
 		if v.merges(id) {
@@ -45,7 +45,7 @@ func (v *vocabulary) spmMerges() [][2]string {
 			}
 		}
 		if len(pairs) > maxMerges {
-			v.fail("tokenizer.ggml.tokens", "has more than %d pairs of tokens that make a token", maxMerges)
+			v.fail(keyTokens, "has more than %d pairs of tokens that make a token", maxMerges)
 			return nil
 		}
 	}

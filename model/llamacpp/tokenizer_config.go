@@ -28,9 +28,8 @@ func (v *vocabulary) tokenizerConfig() ([]byte, error) {
 
 // chatTemplate returns a template, or a list of named templates as transformers has it, or nil.
 func (v *vocabulary) chatTemplate() any {
-	const key = "tokenizer.chat_template"
-	main := v.text(key)
-	names := v.strings("tokenizer.chat_templates")
+	main := v.text(keyTemplate)
+	names := v.strings(keyTemplates)
 	if len(names) == 0 {
 		if main == "" {
 			return nil
@@ -42,9 +41,10 @@ func (v *vocabulary) chatTemplate() any {
 		list = append(list, object{"name": "default", "template": main})
 	}
 	for _, name := range names {
-		t := v.text(key + "." + name)
+		key := keyTemplate + "." + name
+		t := v.text(key)
 		if t == "" {
-			v.fail(key+"."+name, "is missing: tokenizer.chat_templates names it")
+			v.fail(key, "is missing: %s names it", keyTemplates)
 			return nil
 		}
 		if name != "default" || main == "" {
@@ -81,7 +81,7 @@ func (v *vocabulary) generationConfig() ([]byte, error) {
 	if v.eos >= 0 {
 		stops = append(stops, v.eos)
 	}
-	for _, role := range []string{"eot", "eom"} {
+	for _, role := range []string{keyEOT, keyEOM} {
 		if id := v.role(role, -1); id >= 0 {
 			stops = append(stops, id)
 		}

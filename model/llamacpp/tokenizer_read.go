@@ -34,26 +34,26 @@ type vocabulary struct {
 // readVocabulary reads the keys of a tokenizer. It returns nil without an error if the file has
 // none.
 func readVocabulary(k *keyReader) *vocabulary {
-	model := k.text("tokenizer.ggml.model")
-	v := &vocabulary{keyReader: k, spm: model == "llama"}
+	model := k.text(keyTokenizerModel)
+	v := &vocabulary{keyReader: k, spm: model == modelSPM}
 	switch model {
-	case "", "no_vocab", "none":
+	case "", "no_vocab", modelNone:
 		return nil
-	case "llama", "gpt2":
+	case modelSPM, modelBPE:
 	default:
-		k.fail("tokenizer.ggml.model", "is %.40q: this program turns round llama (sentencepiece's BPE) and gpt2 (byte-level BPE) only", model)
+		k.fail(keyTokenizerModel, "is %.40q: this program turns round llama (sentencepiece's BPE) and gpt2 (byte-level BPE) only", model)
 		return nil
 	}
-	v.tokens = k.strings("tokenizer.ggml.tokens")
+	v.tokens = k.strings(keyTokens)
 	if k.err == nil && len(v.tokens) == 0 {
-		k.fail("tokenizer.ggml.tokens", "is missing or empty")
+		k.fail(keyTokens, "is missing or empty")
 	}
-	v.types = k.integers("tokenizer.ggml.token_type", len(v.tokens))
-	v.scores = k.floats("tokenizer.ggml.scores")
+	v.types = k.integers(keyTokenTypes, len(v.tokens))
+	v.scores = k.floats(keyScores)
 	for _, list := range []struct {
 		key string
 		n   int
-	}{{"tokenizer.ggml.token_type", len(v.types)}, {"tokenizer.ggml.scores", len(v.scores)}} {
+	}{{keyTokenTypes, len(v.types)}, {keyScores, len(v.scores)}} {
 		if k.has(list.key) && list.n != len(v.tokens) {
 			k.fail(list.key, "has %d elements for %d tokens", list.n, len(v.tokens))
 		}
@@ -72,28 +72,27 @@ func (v *vocabulary) readRoles() {
 	if v.spm {
 		bos, eos, unk = 1, 2, 0
 		v.addBOS = true
-		v.prefix = v.boolean("tokenizer.ggml.add_space_prefix", true)
+		v.prefix = v.boolean(keySpacePrefix, true)
 		if v.scores == nil {
-			v.fail("tokenizer.ggml.scores", "is missing: the tokens of a sentencepiece model merge by their scores")
+			v.fail(keyScores, "is missing: the tokens of a sentencepiece model merge by their scores")
 		}
 	} else {
-		name := v.text("tokenizer.ggml.pre")
+		name := v.text(keyPre)
 		if v.pre = findPretokenizer(name); v.pre == nil {
-			v.fail("tokenizer.ggml.pre", "is %.40q: this program does not know how that pretokenizer divides a text into words", name)
+			v.fail(keyPre, "is %.40q: this program does not know how that pretokenizer divides a text into words", name)
 			return
 		}
 		v.addBOS = v.pre.bos
 	}
-	v.bos, v.eos = v.role("bos", bos), v.role("eos", eos)
-	v.unk, v.pad = v.role("unknown", unk), v.role("padding", -1)
-	v.addBOS = v.boolean("tokenizer.ggml.add_bos_token", v.addBOS) && v.bos >= 0
-	v.addEOS = v.boolean("tokenizer.ggml.add_eos_token", false) && v.eos >= 0
+	v.bos, v.eos = v.role(keyBOS, bos), v.role(keyEOS, eos)
+	v.unk, v.pad = v.role(keyUnknown, unk), v.role(keyPadding, -1)
+	v.addBOS = v.boolean(keyAddBOS, v.addBOS) && v.bos >= 0
+	v.addEOS = v.boolean(keyAddEOS, false) && v.eos >= 0
 }
 
 // role reads the id of a special token. llama.cpp keeps its default for an id outside of the
 // vocabulary, and has none if the default is outside too.
-func (v *vocabulary) role(name string, absent int) int {
-	key := "tokenizer.ggml." + name + "_token_id"
+func (v *vocabulary) role(key string, absent int) int {
 	if absent >= len(v.tokens) {
 		absent = -1
 	}
@@ -140,12 +139,12 @@ func (v *vocabulary) checkTokens() {
 			continue
 		}
 		if other, ok := ids[t]; ok {
-			v.fail("tokenizer.ggml.tokens", "has %.40q twice, with ids %d and %d", t, other, id)
+			v.fail(keyTokens, "has %.40q twice, with ids %d and %d", t, other, id)
 			return
 		}
 		ids[t] = id
 		if added, _ := v.added(id); !added && v.spm && len(t) > maxToken {
-			v.fail("tokenizer.ggml.tokens", "has a token of %d bytes with id %d: at most %d were expected", len(t), id, maxToken)
+			v.fail(keyTokens, "has a token of %d bytes with id %d: at most %d were expected", len(t), id, maxToken)
 			return
 		}
 	}
@@ -278,9 +277,9 @@ const maxMerges = maxElements
 
 // listedMerges reads the merges of a byte-level BPE: two tokens with a space between them.
 func (v *vocabulary) listedMerges() [][2]string {
-	list := v.strings("tokenizer.ggml.merges")
-	if v.err == nil && !v.has("tokenizer.ggml.merges") {
-		v.fail("tokenizer.ggml.merges", "is missing")
+	list := v.strings(keyMerges)
+	if v.err == nil && !v.has(keyMerges) {
+		v.fail(keyMerges, "is missing")
 	}
 	known := make(map[string]bool, len(v.tokens))
 	for id, t := range v.tokens {
@@ -295,12 +294,12 @@ func (v *vocabulary) listedMerges() [][2]string {
 			at = strings.IndexByte(m[1:], ' ') // a token may begin with a space
 		}
 		if at < 0 {
-			v.fail("tokenizer.ggml.merges", "has %.40q as element %d: two tokens with a space between them were expected", m, i)
+			v.fail(keyMerges, "has %.40q as element %d: two tokens with a space between them were expected", m, i)
 			return nil
 		}
 		a, b := m[:at+1], m[at+2:]
 		if !known[a] || !known[b] || !known[a+b] {
-			v.fail("tokenizer.ggml.merges", "has %.40q as element %d, but not all of its tokens and what they make are in tokenizer.ggml.tokens", m, i)
+			v.fail(keyMerges, "has %.40q as element %d, but not all of its tokens and what they make are in %s", m, i, keyTokens)
 			return nil
 		}
 		merges = append(merges, [2]string{a, b})
