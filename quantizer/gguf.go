@@ -162,9 +162,6 @@ func ggufScheme(s rounding.Scheme, given stated) rounding.Scheme {
 		s.ScaleDtype = want.ScaleDtype
 	}
 	s.Type = want.Type
-	if s.Type != 0 {
-		s.PositiveScales = false // K types and minima have signs of their own
-	}
 	return s
 }
 

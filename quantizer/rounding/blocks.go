@@ -76,6 +76,8 @@ func (s Scheme) validateBlocks() error {
 	switch want, ok := BlockScheme(s.Type, s.Algorithm); {
 	case !ok:
 		return fmt.Errorf("type %s is not a type of blocks that can be quantized to: use Q4_1, Q5_1, Q2_K, Q3_K, Q4_K, Q5_K or Q6_K", s.Type)
+	case s.PositiveScales:
+		return fmt.Errorf("positive scales are for types with neither sub-scales nor minima, not for %s: leave out positive-scales, or use 2, 4, 5 or 8 bits without a mapping", s.Type)
 	case s != want:
 		s.Type = 0
 		return fmt.Errorf("type %s has %d bits, groups of %d, mapping %s and %s scales, not %s", want.Type, want.Bits, want.Group, want.Mapping, want.ScaleDtype, s)
