@@ -177,7 +177,11 @@ func (r Recipe) Validate() error {
 
 // validScheme reports why tensors of the role cannot have the scheme of the recipe and the rule.
 func (r Recipe) validScheme(role gqf.Role, rule *Rule) error {
-	s := r.Scheme(role, rule)
+	return r.ValidateScheme(r.Scheme(role, rule))
+}
+
+// ValidateScheme reports why tensors cannot have a scheme of the recipe.
+func (r Recipe) ValidateScheme(s rounding.Scheme) error {
 	if r.ForGGUF() {
 		if _, err := GGUFType(s); err != nil {
 			return err

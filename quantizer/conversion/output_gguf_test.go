@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/lowbit-go/gq/formats/gguf"
+	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
@@ -182,8 +183,12 @@ func TestGGUFRefusals(t *testing.T) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
 	}
-	ck := openCheckpoint(t, writeCheckpoint(t, smallLlama, smallModel()...))
 	var request *quantizer.RequestError
+	kQuant := quantizer.Recipe{Rules: []quantizer.Rule{{Match: "*", Mapping: gqf.MappingKQuant}}}
+	if _, _, err := planSmall(t, smallModel(), 1, kQuant); !errors.As(err, &request) || !strings.Contains(err.Error(), "K types of 2 to 6 bits, not of 8") {
+		t.Errorf("a K type for the embedding's 8 bits: %v", err)
+	}
+	ck := openCheckpoint(t, writeCheckpoint(t, smallLlama, smallModel()...))
 	if _, err := NewPlan(ck, []byte(smallLlama), Options{GGUF: &GGUFOptions{}}); !errors.As(err, &request) {
 		t.Errorf("another target: %v", err)
 	}

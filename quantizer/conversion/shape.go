@@ -41,8 +41,8 @@ func (pl *planner) shapeDraft(d *draft) error {
 	if d.scheme, err = quantizer.AdaptToTargets(d.scheme, d.cols, pl.opts.Recipe.Targets, pl.opts.Recipe.ScaleStated(d.rule)); err != nil {
 		return err
 	}
-	if err := d.scheme.ValidateCommand(); err != nil {
-		return fmt.Errorf("tensor %q: %w", d.src.Name, err)
+	if err := pl.opts.Recipe.ValidateScheme(d.scheme); err != nil {
+		return quantizer.Requestf("tensor %q: %w", d.src.Name, err)
 	}
 	if pl.opts.Recipe.ForGGUF() {
 		if err := pl.fitBlocks(d); err != nil || !d.quantize {
@@ -69,10 +69,7 @@ func (pl *planner) shapeDraft(d *draft) error {
 // fitBlocks gives a tensor a type of GGUF files, of no fewer bits if its type's blocks do not divide a
 // row. If no type's do, the tensor stays unquantized.
 func (pl *planner) fitBlocks(d *draft) error {
-	kind, err := quantizer.GGUFType(d.scheme)
-	if err != nil {
-		return quantizer.Requestf("tensor %q: %w", d.src.Name, err)
-	}
+	kind, _ := quantizer.GGUFType(d.scheme) // which the scheme was checked for
 	fit, ok := quantizer.FitGGUF(d.scheme, d.cols)
 	if !ok {
 		d.leave(fmt.Sprintf("rows of %d weights are no whole number of blocks of 32, the smallest of GGUF", d.cols))
