@@ -52,7 +52,7 @@ func withGQF(ctx context.Context, path string, threads int, s stages, use func(f
 	})
 }
 
-// imported is a GGUF file of which a temporary .gqf file was made.
+// imported describes a GGUF file that was converted to a temporary .gqf file.
 type imported struct {
 	bytes   int64
 	tensors []llamacpp.CheckpointTensor

@@ -310,7 +310,7 @@ func checkTokens(t *testing.T, dir, text string, got []int32) {
 // takes for a control token whatever its type (qwen3).
 var llamaTokenDifferences = map[string]int{"gptoss": 1, "qwen3": 2}
 
-// TestLlamaCppTokens holds the ids of llama.cpp in exports of nine tokenizers to those of an
+// TestLlamaCppTokens compares llama.cpp's ids, in exports of nine tokenizers, with the ids of an
 // independent implementation.
 func TestLlamaCppTokens(t *testing.T) {
 	llama := startLlamaCpp(t)

@@ -18,8 +18,8 @@ func field(w io.Writer, name, format string, args ...any) {
 	fmt.Fprintf(w, "%-12s  %s\n", name, fmt.Sprintf(format, args...))
 }
 
-// printSummary prints what is known of every model. kind names the container, and source what names
-// the architecture in it.
+// printSummary prints the summary that files and checkpoints have in common. kind names the file
+// format, and source the place of the architecture's name.
 func printSummary(w io.Writer, path, kind, source string, s *gq.Summary) {
 	field(w, "file", "%s, %s", cmdline.Text(path), kind)
 	field(w, "model", "%s", cmdline.Text(s.Model))

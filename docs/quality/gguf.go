@@ -220,7 +220,7 @@ func (b *bench) perplexity(s *ggufSubject, file string, args ...string) (string,
 	return b.program("llama-perplexity", args...)
 }
 
-// program runs one of llama.cpp's programs and returns what it printed.
+// program runs one of llama.cpp's programs and returns its output.
 func (b *bench) program(name string, args ...string) (string, error) {
 	if *programs == "" {
 		return "", errors.New("-llama.cpp is missing: the directory of llama.cpp's programs")
@@ -305,7 +305,7 @@ func (b *bench) measureGGUF(s *ggufSubject, file string, f figure) error {
 	}
 	f.Bytes = st.Size()
 	var kl, top []string
-	// llama-perplexity may lose the end of what it prints.
+	// llama-perplexity may lose the end of its output.
 	for range 20 {
 		out, err := b.perplexity(s, file, "--kl-divergence", "--kl-divergence-base", s.logits)
 		if err != nil {

@@ -67,7 +67,7 @@ func sameValue(got, written any) bool {
 	return i == a.Len
 }
 
-// checkFile compares a file with what was written.
+// checkFile checks that a file holds the pairs, tensors and data that were written.
 func checkFile(t *testing.T, f *File, pairs []Pair, tensors []TensorInfo, data func(i int) []byte) {
 	t.Helper()
 	if len(f.Keys) != len(pairs) || len(f.Metadata) != len(pairs) {

@@ -18,9 +18,9 @@ import (
 // three hyphens (https://huggingface.co/docs/hub/model-cards).
 const CardFile = "README.md"
 
-// Card returns the keys that say what the model is called, how large it is, and what its model card
-// says: licence, author, base models, tags, languages. name is used if the card has none. card is
-// the content of CardFile, or nil. A card that cannot be read gives a note.
+// Card returns the keys for the model's name and size, and from its model card the licence, author,
+// base models, tags and languages. name is used if the card has no name. card is the content of
+// CardFile, or nil. A card that cannot be read gives a note.
 func (m *Model) Card(name string, card []byte) (pairs []gguf.Pair, notes []string) {
 	facts, err := cardFacts(card)
 	if err != nil {

@@ -13,8 +13,8 @@ type Checkpoint struct {
 	// Assets are config.json and, if the file has a tokenizer, tokenizer.json,
 	// tokenizer_config.json and generation_config.json.
 	Assets []Asset
-	// Tensors are in the order of the file. Their weights are those of the stored tensors, in
-	// another order of rows; norms of Gemma are less by 1.
+	// Tensors are in the order of the file. They have the weights of the stored tensors. Rows of q and
+	// k are in the checkpoint's order, and norms of Gemma are less by 1.
 	Tensors []CheckpointTensor
 }
 

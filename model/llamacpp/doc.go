@@ -23,6 +23,6 @@
 //
 // # Sources
 //
-// llama.cpp at commit 3f545bec: conversion/*.py for what its own converter writes, src/models/*.cpp
-// for what it reads.
+// llama.cpp at commit 3f545bec: conversion/*.py is its own converter, src/models/*.cpp loads and runs
+// the models.
 package llamacpp

@@ -4,7 +4,8 @@ import "slices"
 
 // A pretokenizer is how a byte-level BPE divides a text into words: the rule that llama.cpp has for
 // a value of tokenizer.ggml.pre, in the expressions of the tokenizer.json that it was made from.
-// Each expression splits what the previous one left, and what it does not match is a word too.
+// Each expression splits the words that the previous expression made. Text between two matches is a
+// word too.
 type pretokenizer struct {
 	names    []string
 	patterns []string

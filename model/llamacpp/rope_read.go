@@ -92,8 +92,8 @@ func (r *configReader) longRope(long, short []float64, context int, attention fl
 // llama31 are the settings of rope_scaling in Llama 3.1, 3.2 and 3.3, but for the factor.
 var llama31 = arch.RopeConfig{Type: "llama3", LowFactor: 1, HighFactor: 4, OriginalPositions: 8192}
 
-// divided writes the divisors of the frequencies: as rope_type llama3 if they are those of Llama's
-// settings, else as a longrope whose factors do not depend on the context.
+// divided writes the divisors of the frequencies. If Llama 3.1's settings give the same divisors,
+// rope_type is llama3. Else it is longrope, with factors that do not depend on the context.
 func (r *configReader) divided(theta float64, divisors []float64) {
 	if !r.family.llama3 {
 		r.fail("", "tensor %q: llama.cpp does not read it in a model of architecture %s", ropeFreqs, r.arch)

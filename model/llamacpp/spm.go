@@ -6,13 +6,15 @@ import (
 	"unicode/utf8"
 )
 
-// spmMerges lists merges by which a BPE divides a text as sentencepiece does. sentencepiece merges
-// the two neighbours whose concatenation is the token of the highest score, and so any two halves
-// of a token; a tokenizer.json lists pairs, best first. As in transformers' converter, pairs are in
-// descending order of the scores of what they make, then in order of the ids of the token and of
-// the two halves. Ties are the one difference: sentencepiece takes the leftmost pair of the same
-// score, a BPE the first in its list, and only then the leftmost. Scores of trained models are
-// unique, so that only two divisions of one token (such as "aaa") can tie.
+// spmMerges lists the merges with which a BPE divides a text as sentencepiece does. sentencepiece
+// merges the two neighbours whose concatenation is the token of the highest score. A tokenizer.json
+// lists pairs instead, the best first: every two halves of a token are a pair. The order is the order
+// of transformers' converter: descending scores of the merged tokens, then ascending ids of the
+// merged token, of the left half and of the right half.
+//
+// Only ties differ. Of pairs with equal scores, sentencepiece takes the leftmost one in the text, a
+// BPE the first one in its list. Scores of trained models are unique, so only two divisions of one
+// token (such as "aaa") can tie.
 func (v *vocabulary) spmMerges() [][2]string {
 	type pair struct {
 		token, left, right int

@@ -12,9 +12,10 @@ import (
 	"github.com/lowbit-go/gq/model/tokenizer"
 )
 
-// sentencePiece writes a tokenizer of SentencePiece's kind. llama.cpp merges neighbours whose joint
-// text is a token, in order of the token's score. The scores are those of tokenizer.model if the
-// checkpoint has one for the same tokens. Else they follow from the ranks of merges.
+// sentencePiece writes a tokenizer of SentencePiece's kind. llama.cpp merges two neighbours if their
+// joint text is a token, and takes the token with the highest score first. The scores come from
+// tokenizer.model if the checkpoint has that file for the same tokens, else from the ranks of the
+// merges.
 func (v *tokenWriter) sentencePiece(read func(name string) ([]byte, error)) error {
 	scores := v.mergeScores()
 	raw, err := read(sentencePieceFile)
@@ -125,7 +126,7 @@ func newSPM(tokens []string, types []int32, scores []float32, prefix bool) *spm 
 // encode returns the ids of a text.
 func (s *spm) encode(text string) []int32 { return s.divide(nil, text, s.whole) }
 
-// divide appends the ids of a text that holds none of s.whole but those of rest.
+// divide appends the ids of a text. Of the tokens s.whole, the text may hold only tokens of rest.
 func (s *spm) divide(ids []int32, text string, rest []string) []int32 {
 	for i, token := range rest {
 		if at := strings.Index(text, token); at >= 0 {

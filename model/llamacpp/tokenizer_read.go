@@ -66,7 +66,8 @@ func readVocabulary(k *keyReader) *vocabulary {
 	return v
 }
 
-// readRoles reads special tokens and what is put around a text. The defaults are llama.cpp's.
+// readRoles reads the special tokens, and which of them precede and follow a text. The defaults are
+// llama.cpp's.
 func (v *vocabulary) readRoles() {
 	bos, eos, unk := 11, 11, -1
 	if v.spm {

@@ -171,8 +171,8 @@ func readTokenizer(metadata map[string]any) (*tokenizer.Tokenizer, error) {
 	return tokenizer.ParseFiles(f)
 }
 
-// TestTokenizerIDs turns the metadata of nine tokenizers round: the ids of the shared texts are
-// those of an independent implementation.
+// TestTokenizerIDs reads nine tokenizers back from metadata. Their ids of the shared texts must equal
+// the ids of an independent implementation.
 func TestTokenizerIDs(t *testing.T) {
 	vectors := testshared.TokenVectors(t)
 	for _, c := range tokenizers {

@@ -26,8 +26,8 @@ type Vocabulary struct {
 }
 
 // Tokenizer returns the keys of a model's tokenizer. read returns one of the model's files by name,
-// or fs.ErrNotExist; rows is the number of rows of the embedding, for each of which llama.cpp
-// expects a token. Without a tokenizer.json the vocabulary is empty.
+// or fs.ErrNotExist. rows is the number of rows of the embedding; llama.cpp expects a token for each
+// row. Without a tokenizer.json the vocabulary is empty.
 func Tokenizer(read func(name string) ([]byte, error), rows int, o TokenizerOptions) (*Vocabulary, error) {
 	v := &tokenWriter{rows: rows}
 	t, err := tokenizer.Read(read)
@@ -190,7 +190,7 @@ func (v *tokenWriter) byteLevel(o TokenizerOptions) error {
 	return nil
 }
 
-// roles writes the ids of special tokens, and what is put around a text.
+// roles writes the ids of the special tokens, and which of them precede and follow a text.
 func (v *tokenWriter) roles() error {
 	id := func(key string, id int32, ok bool) {
 		if ok && int(id) < v.rows {

@@ -36,7 +36,8 @@ func (s *solver) adjustGroup(r, g int, own []int, units *[2][]float32, gradient 
 	block := g / (s.groups / len(f.Scales))
 	sub, least := units[0][:len(own)], units[1][:len(own)]
 	clear(least)
-	for i, a := range own { // what the weights grow by with the sub-scale and with the minimum
+	// A unit of the sub-scale adds sub to the weights, a unit of the sub-minimum adds least.
+	for i, a := range own {
 		sub[i] = float32(float32(s.codes[r*s.k+a]) * f.Scales[block])
 		if f.SubMins != nil {
 			least[i] = -f.Mins[block]
@@ -73,7 +74,8 @@ func (s *solver) adjustGroup(r, g int, own []int, units *[2][]float32, gradient 
 	}
 }
 
-// integer rounds to the nearest integer; 0 for what is no move at all.
+// integer rounds to the nearest integer. It returns 0 for numbers of magnitude 256 and more, and for
+// NaN.
 func integer(v float64) int {
 	if v = math.RoundToEven(v); math.Abs(v) < 256 {
 		return int(v)
