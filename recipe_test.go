@@ -78,11 +78,7 @@ func TestSavedRecipe(t *testing.T) {
 					o.Rules[len(o.Rules)-1].Group = 0
 				}
 			}
-			saved := repeat(t, o)
-			again := repeat(t, QuantizeOptions{Recipe: saved})
-			if a, b := mustYAML(t, saved), mustYAML(t, again); a != b {
-				t.Errorf("the recipe of the second job is another:\n%s\n%s", a, b)
-			}
+			repeat(t, o)
 		})
 	}
 	// Second moments that a file holds.
@@ -141,13 +137,26 @@ func mustYAML(t *testing.T, r quantizer.Recipe) string {
 	return string(text)
 }
 
-// repeat runs a job and the job of its saved recipe, and returns the recipe.
-func repeat(t *testing.T, o QuantizeOptions) quantizer.Recipe {
+// repeat runs a job and the job of its saved recipe. Files and saved recipes must be equal.
+func repeat(t *testing.T, o QuantizeOptions) {
+	t.Helper()
+	first, saved := quantizeBooks(t, o)
+	second, again := quantizeBooks(t, QuantizeOptions{Recipe: saved})
+	if a, b := mustYAML(t, saved), mustYAML(t, again); a != b {
+		t.Errorf("the recipe of the second job is another:\n%s\n%s", a, b)
+	}
+	if !bytes.Equal(first, second) {
+		t.Errorf("the recipe gives another file:\n%s", mustYAML(t, saved))
+	}
+}
+
+// quantizeBooks returns the file of a job and its saved recipe.
+func quantizeBooks(t *testing.T, o QuantizeOptions) ([]byte, quantizer.Recipe) {
 	t.Helper()
 	dir := t.TempDir()
-	first, second := filepath.Join(dir, "first.gqf"), filepath.Join(dir, "second.gqf")
+	file := filepath.Join(dir, "model.gqf")
 	o.SaveRecipe = filepath.Join(dir, "recipe.yaml")
-	if _, err := Quantize(t.Context(), books, first, o); err != nil {
+	if _, err := Quantize(t.Context(), books, file, o); err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(o.SaveRecipe)
@@ -158,19 +167,9 @@ func repeat(t *testing.T, o QuantizeOptions) quantizer.Recipe {
 	if err != nil {
 		t.Fatalf("%v:\n%s", err, text)
 	}
-	if _, err := Quantize(t.Context(), books, second, QuantizeOptions{Recipe: saved}); err != nil {
-		t.Fatalf("%v:\n%s", err, text)
-	}
-	a, err := os.ReadFile(first)
+	b, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := os.ReadFile(second)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(a, b) {
-		t.Errorf("the recipe gives another file:\n%s", text)
-	}
-	return saved
+	return b, saved
 }
