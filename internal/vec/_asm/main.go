@@ -188,10 +188,7 @@ func quantizeGroups() {
 		VXORPS(noise[i], noise[i], noise[i])
 		VXORPS(signal[i], signal[i], signal[i])
 	}
-	MOVQ(operand.U32(256), n)
-	CMPQ(left, n)
-	CMOVQCS(left, n)
-	SUBQ(n, left)
+	chunk(n, left)
 
 	Label("values")
 	codes := [2]reg.VecVirtual{YMM(), YMM()}

@@ -15,15 +15,10 @@ func fitRanges() {
 	s := Load(Param("s"), GP64())
 	x, w, n, passes := GP64(), GP64(), GP64(), GP64()
 	at := func(field, v int) operand.Mem { return operand.Mem{Base: s, Disp: 128*field + 32*v} }
-	const inverse, cut, product, sum, score = 0, 1, 2, 3, 4
+	const inverse, cut, product, sum, scores = 0, 1, 2, 3, 4
 	const vectors = 2
-	broadcast := func(name string) reg.VecVirtual {
-		r := YMM()
-		p, _ := Param(name).Resolve()
-		VBROADCASTSS(p.Addr, r)
-		return r
-	}
-	zero, most := YMM(), broadcast("most")
+	zero, most := YMM(), YMM()
+	broadcast("most", most)
 	zeroed(zero)
 	MOVQ(operand.U32(4/vectors), passes)
 
@@ -32,7 +27,9 @@ func fitRanges() {
 	Load(Param("w"), w)
 	Load(Param("n"), n)
 	var a, b, total, inv, shift [vectors]reg.VecVirtual
-	unit, base := broadcast("unit"), broadcast("base")
+	unit, base := YMM(), YMM()
+	broadcast("unit", unit)
+	broadcast("base", base)
 	for v := range vectors {
 		a[v], b[v], total[v], inv[v], shift[v] = YMM(), YMM(), YMM(), YMM(), YMM()
 		VMULPS(at(inverse, v), unit, inv[v])
@@ -49,9 +46,7 @@ func fitRanges() {
 		q, p := YMM(), YMM()
 		VMULPS(inv[v], value, q)
 		VADDPS(shift[v], q, q)
-		VMAXPS(zero, q, q)
-		VMINPS(most, q, q)
-		VROUNDPS(operand.Imm(nearestEven), q, q)
+		nearestCode(q, zero, most)
 		VMULPS(q, weight, p)
 		VADDPS(p, total[v], total[v])
 		VMULPS(q, p, q)
@@ -64,17 +59,15 @@ func fitRanges() {
 	DECQ(n)
 	JNE(operand.LabelRef("values"))
 
-	scale := broadcast("inverse")
+	scale := YMM()
+	broadcast("inverse", scale)
 	for v := range vectors {
 		VMOVUPS(a[v], at(product, v))
 		VMOVUPS(total[v], at(sum, v))
 		VMULPS(total[v], total[v], total[v])
 		VMULPS(scale, total[v], total[v])
 		VSUBPS(total[v], b[v], b[v])
-		VMULPS(a[v], a[v], a[v])
-		VDIVPS(b[v], a[v], a[v])
-		VMAXPS(zero, a[v], a[v]) // gives the zero for a NaN
-		VMOVUPS(a[v], at(score, v))
+		score(a[v], b[v], zero, at(scores, v))
 	}
 	ADDQ(operand.Imm(32*vectors), s)
 	DECQ(passes)
@@ -97,10 +90,8 @@ func gridErrors() {
 	scale, offset, lo, hi, inv := YMM(), YMM(), YMM(), YMM(), YMM()
 	VMOVUPS(at(0), scale)
 	VMOVUPS(at(1), offset)
-	least, _ := Param("least").Resolve()
-	VBROADCASTSS(least.Addr, lo)
-	most, _ := Param("most").Resolve()
-	VBROADCASTSS(most.Addr, hi)
+	broadcast("least", lo)
+	broadcast("most", hi)
 	one := ones()
 	VDIVPS(scale, one, inv)
 	sum := [2]reg.VecVirtual{YMM(), YMM()}
@@ -110,35 +101,12 @@ func gridErrors() {
 		VBROADCASTSS(operand.Mem{Base: x, Disp: 4 * i}, value)
 		VSUBPS(offset, value, q)
 		VMULPS(inv, q, q)
-		VMAXPS(lo, q, q)
-		VMINPS(hi, q, q)
-		VROUNDPS(operand.Imm(nearestEven), q, q)
+		nearestCode(q, lo, hi)
 		VMULPS(scale, q, q)
 		VADDPS(offset, q, q)
-		VSUBPS(q, value, value)
-		VBROADCASTSS(operand.Mem{Base: w, Disp: 4 * i}, q)
-		VMULPS(value, q, q)
-		VMULPS(value, q, q)
-		VADDPS(q, sum[i], sum[i])
+		addError(value, q, operand.Mem{Base: w, Disp: 4 * i}, sum[i])
 	}
-	SUBQ(operand.Imm(2), n)
-	JCS(operand.LabelRef("odd"))
-
-	Label("values")
-	add(0)
-	add(1)
-	ADDQ(operand.Imm(8), x)
-	ADDQ(operand.Imm(8), w)
-	SUBQ(operand.Imm(2), n)
-	JCC(operand.LabelRef("values"))
-
-	Label("odd")
-	ADDQ(operand.Imm(2), n)
-	JEQ(operand.LabelRef("total"))
-	add(0)
-
-	Label("total")
-	VADDPS(sum[1], sum[0], sum[0])
+	pairs(x, w, n, sum, add)
 	VMOVUPS(sum[0], at(2))
 	VZEROUPPER()
 	RET()

@@ -32,6 +32,60 @@ func ones() reg.VecVirtual {
 	return one
 }
 
+// broadcast sets all lanes of r to a float32 parameter.
+func broadcast(param string, r reg.VecVirtual) {
+	p, _ := Param(param).Resolve()
+	VBROADCASTSS(p.Addr, r)
+}
+
+// nearestCode clamps q to lo .. hi and rounds it.
+func nearestCode(q reg.VecVirtual, lo, hi operand.Op) {
+	VMAXPS(lo, q, q)
+	VMINPS(hi, q, q)
+	VROUNDPS(operand.Imm(nearestEven), q, q)
+}
+
+// addError adds the error of a value that became q, squared and with the weight at w, to sum. It
+// overwrites value and q.
+func addError(value, q reg.VecVirtual, w operand.Mem, sum reg.VecVirtual) {
+	VSUBPS(q, value, value)
+	VBROADCASTSS(w, q)
+	VMULPS(value, q, q)
+	VMULPS(value, q, q)
+	VADDPS(q, sum, sum)
+}
+
+// pairs calls add(i) for n values at x and w, i = 0 at even and 1 at odd indexes, and adds the sums
+// up. Two sums make additions wait for each other half as long.
+func pairs(x, w, n reg.Register, sum [2]reg.VecVirtual, add func(i int)) {
+	SUBQ(operand.Imm(2), n)
+	JCS(operand.LabelRef("odd"))
+
+	Label("values")
+	add(0)
+	add(1)
+	ADDQ(operand.Imm(8), x)
+	ADDQ(operand.Imm(8), w)
+	SUBQ(operand.Imm(2), n)
+	JCC(operand.LabelRef("values"))
+
+	Label("odd")
+	ADDQ(operand.Imm(2), n)
+	JEQ(operand.LabelRef("total"))
+	add(0)
+
+	Label("total")
+	VADDPS(sum[1], sum[0], sum[0])
+}
+
+// score sets a to the score a*a/b of a vector of candidates, and stores it.
+func score(a, b, zero reg.VecVirtual, to operand.Mem) {
+	VMULPS(a, a, a)
+	VDIVPS(b, a, a)
+	VMAXPS(zero, a, a) // gives the zero for a NaN
+	VMOVUPS(a, to)
+}
+
 // searchScales keeps the candidates in lanes, in four vectors, and goes through the values one by
 // one. No sum crosses lanes, so every group size is equally fast.
 func searchScales() {
@@ -44,20 +98,19 @@ func searchScales() {
 	left := Load(Param("n"), GP64())
 	n := GP64()
 	at := func(field, v int) operand.Mem { return operand.Mem{Base: s, Disp: 128*field + 32*v} }
-	const inverse, lo, hi, product, score = 0, 1, 2, 3, 4
+	const inverse, lo, hi, product, scores = 0, 1, 2, 3, 4
 
 	var a, b, inv [4]reg.VecVirtual
 	for v := range 4 {
 		a[v], b[v], inv[v] = YMM(), YMM(), YMM()
 	}
 	value, weight := YMM(), YMM()
-	unit, _ := Param("unit").Resolve()
-	VBROADCASTSS(unit.Addr, value)
+	broadcast("unit", value)
 	zeroed(weight)
 	for v := range 4 {
 		VMULPS(at(inverse, v), value, inv[v])
 		VMOVUPS(weight, at(product, v)) // the totals
-		VMOVUPS(weight, at(score, v))
+		VMOVUPS(weight, at(scores, v))
 	}
 
 	Label("sums")
@@ -72,9 +125,7 @@ func searchScales() {
 	for v := range 4 {
 		q, p := YMM(), YMM()
 		VMULPS(inv[v], value, q)
-		VMAXPS(at(lo, v), q, q)
-		VMINPS(at(hi, v), q, q)
-		VROUNDPS(operand.Imm(nearestEven), q, q)
+		nearestCode(q, at(lo, v), at(hi, v))
 		VMULPS(q, weight, p)
 		VMULPS(q, p, q)
 		VADDPS(q, b[v], b[v])
@@ -89,8 +140,8 @@ func searchScales() {
 	for v := range 4 {
 		VADDPS(at(product, v), a[v], a[v])
 		VMOVUPS(a[v], at(product, v))
-		VADDPS(at(score, v), b[v], b[v])
-		VMOVUPS(b[v], at(score, v))
+		VADDPS(at(scores, v), b[v], b[v])
+		VMOVUPS(b[v], at(scores, v))
 	}
 	TESTQ(left, left)
 	JNE(operand.LabelRef("sums"))
@@ -98,17 +149,13 @@ func searchScales() {
 	zero := value
 	zeroed(zero)
 	for v := range 4 {
-		VMULPS(a[v], a[v], a[v])
-		VDIVPS(b[v], a[v], a[v])
-		VMAXPS(zero, a[v], a[v]) // gives the zero for a NaN
-		VMOVUPS(a[v], at(score, v))
+		score(a[v], b[v], zero, at(scores, v))
 	}
 	VZEROUPPER()
 	RET()
 }
 
-// scaleErrors has one vector of candidates and two sums, for values at even and at odd indexes, so
-// that additions wait for each other half as long.
+// scaleErrors has one vector of candidates and two sums, for values at even and at odd indexes.
 func scaleErrors() {
 	TEXT("scaleErrorsBlock", NOSPLIT, "func(f *float32, x, w *float32, n int)")
 	Doc("scaleErrorsBlock is scaleErrorsGeneric with AVX2 for n values, n positive.")
@@ -132,38 +179,15 @@ func scaleErrors() {
 		value, q := YMM(), YMM()
 		VBROADCASTSS(operand.Mem{Base: x, Disp: 4 * i}, value)
 		VMULPS(inv, value, q)
-		VMAXPS(lo, q, q)
-		VMINPS(hi, q, q)
-		VROUNDPS(operand.Imm(nearestEven), q, q)
+		nearestCode(q, lo, hi)
 		VMULPS(scale, q, q)
-		VSUBPS(q, value, value)
-		VBROADCASTSS(operand.Mem{Base: w, Disp: 4 * i}, q)
-		VMULPS(value, q, q)
-		VMULPS(value, q, q)
-		VADDPS(q, sum[i], sum[i])
+		addError(value, q, operand.Mem{Base: w, Disp: 4 * i}, sum[i])
 	}
 
 	Label("sums")
 	zeroed(sum[0], sum[1])
 	chunk(n, left)
-	SUBQ(operand.Imm(2), n)
-	JCS(operand.LabelRef("odd"))
-
-	Label("values")
-	add(0)
-	add(1)
-	ADDQ(operand.Imm(8), x)
-	ADDQ(operand.Imm(8), w)
-	SUBQ(operand.Imm(2), n)
-	JCC(operand.LabelRef("values"))
-
-	Label("odd")
-	ADDQ(operand.Imm(2), n)
-	JEQ(operand.LabelRef("total"))
-	add(0)
-
-	Label("total")
-	VADDPS(sum[1], sum[0], sum[0])
+	pairs(x, w, n, sum, add)
 	VADDPS(sum[0], total, total)
 	TESTQ(left, left)
 	JNE(operand.LabelRef("sums"))
@@ -225,8 +249,7 @@ func importance() {
 	x := Load(Param("x"), GP64())
 	n := Load(Param("n"), GP64())
 	inv := YMM()
-	inverse, _ := Param("inverse").Resolve()
-	VBROADCASTSS(inverse.Addr, inv)
+	broadcast("inverse", inv)
 	one := ones()
 
 	Label("values")
