@@ -2,7 +2,6 @@ package gq
 
 import (
 	"fmt"
-	"math"
 
 	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/formats/gqf"
@@ -60,7 +59,7 @@ func (r *GGUFTensor) addValues(t *gguf.Tensor, data []byte) error {
 // addFields takes all blocks apart; path is for errors.
 func (r *GGUFTensor) addFields(t *gguf.Tensor, data []byte, path string) error {
 	var codes [256]int64 // by code + 128
-	var scales, mins statistics
+	var scales, mins gqf.ScaleStatistics
 	var f gguf.Fields
 	for p := range pieces(t, data) {
 		if err := t.Type.Unpack(&f, p.data); err != nil {
@@ -73,44 +72,17 @@ func (r *GGUFTensor) addFields(t *gguf.Tensor, data []byte, path string) error {
 		for _, q := range f.Codes {
 			codes[int(q)+128]++
 		}
-		scales.add(f.Scales)
-		mins.add(f.Mins)
+		scales.Add(f.Scales)
+		mins.Add(f.Mins)
 	}
-	r.Scales, r.Mins = scales.done(), mins.done()
+	r.Scales = &scales
+	if mins.Count > 0 {
+		r.Mins = &mins
+	}
 	for i, n := range codes {
 		if n > 0 {
 			r.Codes = append(r.Codes, gqf.CodeCount{Code: i - 128, Count: n})
 		}
 	}
 	return nil
-}
-
-// statistics sums up scales or minima.
-type statistics struct {
-	gqf.ScaleStatistics
-	sum float64
-}
-
-func (s *statistics) add(values []float32) {
-	for _, v := range values {
-		x := gqf.Value(v)
-		if s.Count == 0 {
-			s.Min, s.Max = gqf.Value(math.Inf(1)), gqf.Value(math.Inf(-1))
-		}
-		s.Count++
-		s.Min, s.Max = min(s.Min, x), max(s.Max, x)
-		s.sum += float64(v)
-		if v < 0 {
-			s.Negative++
-		}
-	}
-}
-
-// done returns nil if there were no values.
-func (s *statistics) done() *gqf.ScaleStatistics {
-	if s.Count == 0 {
-		return nil
-	}
-	s.Mean = gqf.Value(s.sum / float64(s.Count))
-	return &s.ScaleStatistics
 }

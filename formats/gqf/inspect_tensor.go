@@ -46,13 +46,34 @@ type PackedHeader struct {
 	DataBytes  int64  `json:"data_bytes"`
 }
 
-// ScaleStatistics summarizes all scales of a payload.
+// ScaleStatistics summarizes all scales of a payload, or other numbers. Add counts numbers.
 type ScaleStatistics struct {
 	Count    int64 `json:"count"`
 	Min      Value `json:"min"`
 	Max      Value `json:"max"`
 	Mean     Value `json:"mean"`
 	Negative int64 `json:"negative"`
+
+	sum float64
+}
+
+// Add counts values.
+func (s *ScaleStatistics) Add(values []float32) {
+	if len(values) == 0 {
+		return
+	}
+	if s.Count == 0 {
+		s.Min, s.Max = Value(math.Inf(1)), Value(math.Inf(-1))
+	}
+	for _, v := range values {
+		s.Min, s.Max = min(s.Min, Value(v)), max(s.Max, Value(v))
+		s.sum += float64(v)
+		if v < 0 {
+			s.Negative++
+		}
+	}
+	s.Count += int64(len(values))
+	s.Mean = Value(s.sum / float64(s.Count))
 }
 
 // ZeroStatistics summarizes all zero points of a payload, as the addends of q * scale.
@@ -177,8 +198,7 @@ func InspectTensor(f *File, name string, slice int) (*TensorInspection, error) {
 // quantized describes a payload of codes.
 func (r *TensorInspection) quantized(h *packing.Header, rows *Rows) {
 	var codes, zeros [256]int64 // by code + 128
-	stats := &ScaleStatistics{Min: Value(math.Inf(1)), Max: Value(math.Inf(-1))}
-	var sum float64
+	r.Scales = &ScaleStatistics{}
 	q, s := make([]int8, h.Cols), make([]float32, rows.Groups())
 	var z []int8
 	if h.ZeroKind != packing.ZeroNone {
@@ -197,17 +217,8 @@ func (r *TensorInspection) quantized(h *packing.Header, rows *Rows) {
 			rows.FloatZeros(floats, row)
 			real.add(floats, s)
 		}
-		for _, v := range s {
-			stats.Count++
-			stats.Min, stats.Max = min(stats.Min, Value(v)), max(stats.Max, Value(v))
-			sum += float64(v)
-			if v < 0 {
-				stats.Negative++
-			}
-		}
+		r.Scales.Add(s)
 	}
-	stats.Mean = Value(sum / float64(stats.Count))
-	r.Scales = stats
 	for q := -(1 << (h.Bits - 1)); q < 1<<(h.Bits-1); q++ {
 		r.Codes = append(r.Codes, CodeCount{q, codes[q+128]})
 	}
