@@ -3,6 +3,7 @@ package gq
 import (
 	"context"
 
+	"github.com/lowbit-go/gq/accuracy"
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/files"
 	"github.com/lowbit-go/gq/packing"
@@ -35,7 +36,7 @@ func Dequantize(ctx context.Context, file, dir string, o DequantizeOptions) (*co
 	}
 	var r *conversion.DequantizeReport
 	stages := stages{to: o.Progress}
-	err := withGQF(ctx, file, o.Threads, stages, func(file string, _ *imported) error {
+	err := withGQF(ctx, file, o.Threads, stages, func(file string, _ *accuracy.Imported) error {
 		f, err := gqf.Open(file, gqf.Options{})
 		if err != nil {
 			return err

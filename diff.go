@@ -80,7 +80,7 @@ func Diff(ctx context.Context, a, b string, o DiffOptions) (*DiffReport, error) 
 		d.match = p.MatchAny
 	}
 	s := stages{to: o.Progress}
-	err := withGQF(ctx, b, o.Threads, s, func(temp string, im *imported) error {
+	err := withGQF(ctx, b, o.Threads, s, func(temp string, im *accuracy.Imported) error {
 		f, err := gqf.Open(temp, gqf.Options{})
 		if err != nil {
 			return err
@@ -93,7 +93,7 @@ func Diff(ctx context.Context, a, b string, o DiffOptions) (*DiffReport, error) 
 		case kind != files.GQF && kind != files.GGUF:
 			return d.checkpoint(f)
 		}
-		return withGQF(ctx, a, o.Threads, s, func(temp string, im *imported) error {
+		return withGQF(ctx, a, o.Threads, s, func(temp string, im *accuracy.Imported) error {
 			d.importedA = im
 			return d.files(temp, f)
 		})
@@ -115,7 +115,7 @@ type differ struct {
 	match func(names ...string) bool
 	r     *DiffReport
 	// importedA and importedB describe the sides that are GGUF files. fileB is the .gqf file of B.
-	importedA, importedB *imported
+	importedA, importedB *accuracy.Imported
 	fileB                string
 }
 
@@ -153,10 +153,10 @@ func (d *differ) add(t DiffTensor, sameBytes bool) {
 }
 
 // sideOf describes a tensor of a .gqf file, or of the GGUF file that it was made from.
-func sideOf(row *gqf.TensorRow, im *imported) *DiffSide {
+func sideOf(row *gqf.TensorRow, im *accuracy.Imported) *DiffSide {
 	if im != nil {
-		t := im.tensor(row.Name)
-		return &DiffSide{Scheme: t.Stored.Type.String(), Shape: row.Shape, Bytes: t.Bytes()}
+		t := im.Tensors[row.Name]
+		return &DiffSide{Scheme: t.Type.String(), Shape: row.Shape, Bytes: t.Bytes}
 	}
 	s := row.Dtype
 	if row.Quantized {
@@ -263,10 +263,7 @@ func (d *differ) checkpoint(f *gqf.File) error {
 	if err != nil {
 		return err
 	}
-	job := &accuracy.Job{Source: d.r.A, File: d.fileB, Name: d.r.B, NoOutputs: true, Threads: d.o.Threads, Stage: stages{to: d.o.Progress}.begin}
-	if d.importedB != nil {
-		job.Imported = d.importedB.described()
-	}
+	job := &accuracy.Job{Source: d.r.A, File: d.fileB, Name: d.r.B, NoOutputs: true, Threads: d.o.Threads, Stage: stages{to: d.o.Progress}.begin, Imported: d.importedB}
 	job.Match = func(name string) bool { return d.match(name) }
 	measured, err := job.Run(d.ctx)
 	if err != nil {

@@ -4,13 +4,11 @@ import (
 	"context"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"github.com/lowbit-go/gq/accuracy"
 	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/internal/atomicfile"
 	"github.com/lowbit-go/gq/internal/files"
-	"github.com/lowbit-go/gq/model/llamacpp"
 	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
@@ -22,9 +20,10 @@ func IsGGUF(path string) bool {
 }
 
 // withGQF calls use with path and nil, or, if path is a GGUF file, with a temporary .gqf file that has the
-// same model: codes that a .gqf file holds exactly, all other weights in float32. The temporary
-// file is beside path, or in the directory for temporary files if there is no room beside path.
-func withGQF(ctx context.Context, path string, threads int, s stages, use func(file string, f *imported) error) error {
+// same model and with what the GGUF file holds. The .gqf file has codes that it holds exactly, and all
+// other weights in float32. It is beside path, or in the directory for temporary files if there is no room
+// beside path.
+func withGQF(ctx context.Context, path string, threads int, s stages, use func(file string, im *accuracy.Imported) error) error {
 	if path == "" || !IsGGUF(path) {
 		return use(path, nil)
 	}
@@ -40,8 +39,11 @@ func withGQF(ctx context.Context, path string, threads int, s stages, use func(f
 	if err != nil {
 		return err
 	}
-	im := &imported{bytes: f.Size(), tensors: plan.Imported()}
-	add, end := s.begin("importing", "bytes", plan.SourceBytes)
+	im := &accuracy.Imported{Bytes: f.Size(), Tensors: map[string]accuracy.ImportedTensor{}}
+	for _, t := range plan.Imported() {
+		im.Tensors[t.Name] = accuracy.ImportedTensor{Type: t.Stored.Type, Bytes: t.Bytes()}
+	}
+	add, end := s.begin(stageImport, "bytes", plan.SourceBytes)
 	progress = add
 	return plan.WriteTemporary(ctx, temporaryPath(path, plan.OutputBytes), nil, func(temp string) error {
 		end()
@@ -50,28 +52,6 @@ func withGQF(ctx context.Context, path string, threads int, s stages, use func(f
 		}
 		return use(temp, im)
 	})
-}
-
-// imported describes a GGUF file that was converted to a temporary .gqf file.
-type imported struct {
-	bytes   int64
-	tensors []llamacpp.CheckpointTensor
-}
-
-// tensor returns the tensor of that name, which exists.
-func (im *imported) tensor(name string) *llamacpp.CheckpointTensor {
-	i := slices.IndexFunc(im.tensors, func(t llamacpp.CheckpointTensor) bool { return t.Name == name })
-	return &im.tensors[i]
-}
-
-// described returns what a measurement says of the file.
-func (im *imported) described() *accuracy.Imported {
-	a := &accuracy.Imported{Bytes: im.bytes, Tensors: map[string]accuracy.ImportedTensor{}}
-	for i := range im.tensors {
-		t := &im.tensors[i]
-		a.Tensors[t.Name] = accuracy.ImportedTensor{Type: t.Stored.Type, Bytes: t.Bytes()}
-	}
-	return a
 }
 
 // temporaryPath is a name for a temporary .gqf file of size bytes: beside path, or else in the

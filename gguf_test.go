@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lowbit-go/gq/accuracy"
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/atomicfile"
 	"github.com/lowbit-go/gq/internal/testmodels"
@@ -43,7 +44,7 @@ func TestImportedLogits(t *testing.T) {
 				t.Fatal(err)
 			}
 			want := logits(t, func() (*model.Model, error) { return model.OpenCheckpoint(dir, model.Options{Threads: 1}) })
-			err = withGQF(ctx, out, 1, stages{}, func(file string, f *imported) error {
+			err = withGQF(ctx, out, 1, stages{}, func(file string, f *accuracy.Imported) error {
 				if f == nil || filepath.Dir(file) != dir {
 					t.Errorf("%s: not a temporary file beside %s", file, out)
 				}

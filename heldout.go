@@ -3,6 +3,7 @@ package gq
 import (
 	"fmt"
 
+	"github.com/lowbit-go/gq/accuracy"
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/files"
 	"github.com/lowbit-go/gq/internal/memlimit"
@@ -76,7 +77,7 @@ func (k *calibration) measureHeldOut(path string) (*HeldOut, error) {
 // klOf runs the model in the file at path, .gqf or .gguf, as a device executes it, and returns its
 // divergence from the reference.
 func (j *quantizeJob) klOf(path string, reference *eval.Reference) (kl float64, err error) {
-	err = withGQF(j.ctx, path, j.o.Threads, stages{}, func(path string, _ *imported) error {
+	err = withGQF(j.ctx, path, j.o.Threads, stages{}, func(path string, _ *accuracy.Imported) error {
 		f, err := gqf.Open(path, gqf.Options{})
 		if err != nil {
 			return err

@@ -87,13 +87,11 @@ func Measure(ctx context.Context, src, file string, o MeasureOptions) (*accuracy
 	j.Source, j.Name, j.Parity = src, file, o.Parity
 	s := stages{to: o.Progress, plan: accuracyStages(j, 1)}
 	var r *accuracy.Report
-	err = withGQF(ctx, file, o.Threads, s, func(temp string, f *imported) (err error) {
-		if j.File = temp; f != nil {
-			j.Imported = f.described()
-		}
-		return withGQF(ctx, o.Baseline, o.Threads, s, func(temp string, f *imported) (err error) {
-			if j.Baseline = temp; f != nil {
-				j.BaselineName, j.BaselineBytes = o.Baseline, f.bytes
+	err = withGQF(ctx, file, o.Threads, s, func(temp string, im *accuracy.Imported) error {
+		j.File, j.Imported = temp, im
+		return withGQF(ctx, o.Baseline, o.Threads, s, func(temp string, im *accuracy.Imported) (err error) {
+			if j.Baseline = temp; im != nil {
+				j.BaselineName, j.BaselineBytes = o.Baseline, im.Bytes
 			}
 			r, err = o.run(ctx, j, s)
 			return err

@@ -439,10 +439,8 @@ func (j *quantizeJob) measure(temp string, r *QuantizeReport) (err error) {
 	if j.measured == nil {
 		return nil
 	}
-	err = withGQF(j.ctx, temp, j.o.Threads, stages{}, func(file string, f *imported) error {
-		if j.measured.File = file; f != nil {
-			j.measured.Imported = f.described()
-		}
+	err = withGQF(j.ctx, temp, j.o.Threads, stages{}, func(file string, im *accuracy.Imported) error {
+		j.measured.File, j.measured.Imported = file, im
 		r.Accuracy, err = j.o.Measure.run(j.ctx, j.measured, j.stages)
 		return err
 	})

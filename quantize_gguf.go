@@ -1,8 +1,8 @@
 package gq
 
 import (
-	"cmp"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -98,10 +98,9 @@ func (j *quantizeJob) mayQuantize(src string, f *gguf.File) error {
 		return nil
 	}
 	var names []string
-	for name, n := range types {
-		names = append(names, fmt.Sprintf("%d of %s", n, name))
+	for _, name := range slices.Sorted(maps.Keys(types)) {
+		names = append(names, fmt.Sprintf("%d of %s", types[name], name))
 	}
-	slices.SortFunc(names, func(a, b string) int { return cmp.Compare(a[strings.Index(a, " "):], b[strings.Index(b, " "):]) })
 	if !j.o.Requantize {
 		return optionf("", "%s is quantized already (tensors: %s): gq repack takes codes of Q1_0, Q2_0, Q4_0, Q5_0 and Q8_0 over; --requantize quantizes the weights once more, which loses more than quantizing the original",
 			src, strings.Join(names, ", "))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"runtime/debug"
 
+	"github.com/lowbit-go/gq/accuracy"
 	"github.com/lowbit-go/gq/internal/memlimit"
 	"github.com/lowbit-go/gq/model"
 	"github.com/lowbit-go/gq/model/generate"
@@ -30,7 +31,7 @@ func Run(ctx context.Context, path string, o RunOptions) (r *generate.Result, er
 	if o.Verify && IsGGUF(path) {
 		return nil, optionf("verify", "a .gguf file has no checksums, a .gqf file has")
 	}
-	err = withGQF(ctx, path, o.Threads, stages{}, func(file string, _ *imported) error {
+	err = withGQF(ctx, path, o.Threads, stages{}, func(file string, _ *accuracy.Imported) error {
 		defer memlimit.Lift()()
 		g, err := generate.Open(file, generate.OpenOptions{Threads: o.Threads, Activations: o.Activations, Verify: o.Verify, Name: path})
 		if err != nil {
