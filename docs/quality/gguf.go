@@ -19,7 +19,6 @@ import (
 
 	"github.com/lowbit-go/gq"
 	"github.com/lowbit-go/gq/formats/safetensors/synth"
-	"github.com/lowbit-go/gq/quantizer"
 )
 
 var (
@@ -39,7 +38,7 @@ type figure struct {
 	Seconds  float64 `json:"seconds"` // of the quantization
 }
 
-// The two ways of llama-quantize, and gq's.
+// The ways of llama-quantize.
 const (
 	plain    = "llama-quantize"
 	weighted = "llama-quantize --imatrix"
@@ -200,7 +199,7 @@ func (b *bench) prepare(s *ggufSubject) error {
 		}
 	}
 	source, float := at("source.gguf"), at("f32.gguf")
-	if _, err := b.toGGUF(s.subject, source, 0, "rules: [{match: '*', skip: true}]"); err != nil {
+	if _, _, err := b.quantize(s.subject, source, gq.Budget{}, "rules: [{match: '*', skip: true}]"); err != nil {
 		return err
 	}
 	if _, err := b.program("llama-quantize", source, float, "F32"); err != nil {
@@ -268,28 +267,10 @@ func (b *bench) gqQuantize(s *ggufSubject, name, by string, bytes int64, setting
 	}
 	file := filepath.Join(b.tmp, "gq.gguf")
 	var err error
-	if f.Seconds, err = b.toGGUF(s.subject, file, bytes, settings...); err != nil {
+	if _, f.Seconds, err = b.quantize(s.subject, file, gq.Budget{FileBytes: bytes}, settings...); err != nil {
 		return err
 	}
 	return b.measureGGUF(s, file, f)
-}
-
-// toGGUF quantizes by settings of a recipe and returns the seconds.
-func (b *bench) toGGUF(m subject, file string, bytes int64, settings ...string) (float64, error) {
-	text := "{" + strings.Join(settings, ", ") + "}"
-	recipe, err := quantizer.ParseRecipe(text, []byte(text))
-	if err != nil {
-		return 0, err
-	}
-	o := gq.QuantizeOptions{Recipe: recipe}
-	if bytes > 0 {
-		o.Budget = &gq.Budget{FileBytes: bytes}
-	}
-	start := time.Now()
-	if _, err := gq.Quantize(b.ctx, m.dir, file, o); err != nil {
-		return 0, fmt.Errorf("%s: %w", text, err)
-	}
-	return time.Since(start).Seconds(), nil
 }
 
 var (
@@ -367,7 +348,7 @@ func (b *bench) ggufSpeed() (string, error) {
 		return "", err
 	}
 	source, out := filepath.Join(b.tmp, "source.gguf"), filepath.Join(b.tmp, "out.gguf")
-	if _, err := b.toGGUF(m, source, 0, "rules: [{match: '*', skip: true}]"); err != nil {
+	if _, _, err := b.quantize(m, source, gq.Budget{}, "rules: [{match: '*', skip: true}]"); err != nil {
 		return "", err
 	}
 	fastest := func(run func() (float64, error)) (best float64, err error) {
@@ -393,7 +374,10 @@ func (b *bench) ggufSpeed() (string, error) {
 		if err != nil {
 			return "", err
 		}
-		ours, err := fastest(func() (float64, error) { return b.toGGUF(m, out, 0, q.settings, "algorithm: search") })
+		ours, err := fastest(func() (seconds float64, err error) {
+			_, seconds, err = b.quantize(m, out, gq.Budget{}, q.settings, "algorithm: search")
+			return seconds, err
+		})
 		if err != nil {
 			return "", err
 		}

@@ -167,27 +167,27 @@ type bench struct {
 
 func (b *bench) file() string { return filepath.Join(b.tmp, "model.gqf") }
 
-// quantize writes a file by settings of a recipe, at most of so many bits per weight if these are not 0, and returns its bits
-// per quantized weight.
-func (b *bench) quantize(m subject, bpw float64, settings ...string) (float64, error) {
+// quantize writes a file by settings of a recipe, within a budget if it has one, and returns the report and the seconds.
+func (b *bench) quantize(m subject, file string, budget gq.Budget, settings ...string) (*gq.QuantizeReport, float64, error) {
 	text := "{" + strings.Join(settings, ", ") + "}"
 	recipe, err := quantizer.ParseRecipe(text, []byte(text))
 	if err != nil {
-		return 0, err
+		return nil, 0, err
 	}
 	o := gq.QuantizeOptions{Recipe: recipe}
-	if bpw > 0 {
-		o.Budget = &gq.Budget{BitsPerWeight: bpw}
+	if budget.BitsPerWeight > 0 || budget.FileBytes > 0 {
+		o.Budget = &budget
 	}
 	start := time.Now()
-	r, err := gq.Quantize(b.ctx, m.dir, b.file(), o)
+	r, err := gq.Quantize(b.ctx, m.dir, file, o)
+	seconds := time.Since(start).Seconds()
 	if *verbose {
-		log.Printf("%s, %s: %.1f s", m.name, strings.ReplaceAll(text, b.tmp+"/", ""), time.Since(start).Seconds())
+		log.Printf("%s, %s: %.1f s", m.name, strings.ReplaceAll(text, b.tmp+"/", ""), seconds)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("%s, %s: %w", m.name, text, err)
+		return nil, 0, fmt.Errorf("%s, %s: %w", m.name, text, err)
 	}
-	return r.BitsPerWeight, nil
+	return r, seconds, nil
 }
 
 // view is how a file is compared with its checkpoint.
@@ -206,7 +206,7 @@ func (b *bench) measure(m subject, v view, settings ...string) (*accuracy.Report
 
 // measureAt is measure with bits chosen for at most so many of them per weight.
 func (b *bench) measureAt(m subject, v view, bpw float64, settings ...string) (*accuracy.Report, error) {
-	if _, err := b.quantize(m, bpw, settings...); err != nil {
+	if _, _, err := b.quantize(m, b.file(), gq.Budget{BitsPerWeight: bpw}, settings...); err != nil {
 		return nil, err
 	}
 	o := gq.MeasureOptions{Text: m.file, Windows: m.cut, NoOutputs: true}
@@ -414,11 +414,11 @@ func (b *bench) mixed() (string, error) {
 		if err != nil {
 			return 0, err
 		}
-		bpw, err := b.quantize(m, 0, "bits: "+bits)
+		same, _, err := b.quantize(m, b.file(), gq.Budget{}, "bits: "+bits)
 		if err != nil {
 			return 0, err
 		}
-		r, err := b.measureAt(m, weights, bpw, append([]string{fmt.Sprintf("calibrate: %q", m.head)}, all[row]...)...)
+		r, err := b.measureAt(m, weights, same.BitsPerWeight, append([]string{fmt.Sprintf("calibrate: %q", m.head)}, all[row]...)...)
 		if err != nil {
 			return 0, err
 		}
