@@ -168,7 +168,12 @@ func (in *ggufInput) piece(e *entry, first, count int64, buf *[]byte) ([]byte, e
 	from, to := first/size, (first+count-1)/size+1
 	out := buffer.Grow(buf, int((to-from)*size))
 	if len(t.Shape) == 1 && kind.BlockWeights() > 1 { // blocks hold many rows
-		return out[first-from*size:][:count], in.vector(out, t, from)
+		x := make([]float32, to-from)
+		if err := in.elements(x, t, from); err != nil {
+			return nil, err
+		}
+		putFloats(out, x, t.Add)
+		return out[first-from*size:][:count], nil
 	}
 	rowBytes := kind.Size(cols)
 	x := make([]float32, cols)
@@ -178,7 +183,7 @@ func (in *ggufInput) piece(e *entry, first, count int64, buf *[]byte) ([]byte, e
 			copy(out[(i-from)*size:], row)
 			continue
 		}
-		if err := in.decode(x, t.Stored, t.Row(int(i)), row); err != nil {
+		if err := in.decode(x, t.Stored, t.Row(int(i)), 0, row); err != nil {
 			return nil, err
 		}
 		putFloats(out[(i-from)*size:][:size], x, t.Add)
@@ -186,21 +191,29 @@ func (in *ggufInput) piece(e *entry, first, count int64, buf *[]byte) ([]byte, e
 	return out[first-from*size:][:count], nil
 }
 
-// vector dequantizes a vector from an element on.
-func (in *ggufInput) vector(out []byte, t *llamacpp.CheckpointTensor, from int64) error {
-	x := make([]float32, t.Stored.Elements())
-	if err := in.decode(x, t.Stored, 0, in.gguf.Data(t.Stored)); err != nil {
-		return err
-	}
-	for i := range len(out) / 4 {
-		putFloats(out[4*i:], x[t.Row(int(from)+i):][:1], t.Add)
+// elements puts the elements of a vector from first on into x, in the order of the checkpoint. It
+// dequantizes only the blocks that hold them.
+func (in *ggufInput) elements(x []float32, t *llamacpp.CheckpointTensor, first int64) error {
+	data, kind := in.gguf.Data(t.Stored), t.Stored.Type
+	n := kind.BlockWeights()
+	size := int(kind.Size(int64(n)))
+	block, have := make([]float32, n), -1
+	for i := range x {
+		at := t.Row(int(first) + i)
+		if b := at / n; b != have {
+			if err := in.decode(block, t.Stored, 0, b*n, data[b*size:][:size]); err != nil {
+				return err
+			}
+			have = b
+		}
+		x[i] = block[at%n]
 	}
 	return nil
 }
 
-// decode dequantizes a row. Weights of quantized types have to be finite, as filler's scales have: a
+// decode dequantizes a row from a column on. Weights of quantized types have to be finite, as filler's scales have: a
 // measurement takes an unquantized tensor with a NaN for one that differs, and has no error for it.
-func (in *ggufInput) decode(x []float32, t *gguf.Tensor, row int, data []byte) error {
+func (in *ggufInput) decode(x []float32, t *gguf.Tensor, row, column int, data []byte) error {
 	if err := t.Type.Decode(x, data); err != nil {
 		return fmt.Errorf("%s: tensor %q: %w", in.path, t.Name, err)
 	}
@@ -208,7 +221,7 @@ func (in *ggufInput) decode(x []float32, t *gguf.Tensor, row int, data []byte) e
 		return nil
 	}
 	if i := slices.IndexFunc(x, func(v float32) bool { return !floats.Finite(v) }); i >= 0 {
-		return fmt.Errorf("%s: tensor %q, row %d: the %s weight in column %d is %v: want finite weights", in.path, t.Name, row, t.Type, i, x[i])
+		return fmt.Errorf("%s: tensor %q, row %d: the %s weight in column %d is %v: want finite weights", in.path, t.Name, row, t.Type, column+i, x[i])
 	}
 	return nil
 }
@@ -265,15 +278,14 @@ func (in *ggufInput) readBias(w *worker, it *quantized, first, rows int64) error
 	if t == nil {
 		return nil
 	}
-	all := make([]float32, t.Stored.Elements())
-	if err := t.Stored.Type.Decode(all, in.gguf.Data(t.Stored)); err != nil {
-		return fmt.Errorf("%s: tensor %q: %w", in.path, t.Stored.Name, err)
+	if err := in.elements(bias[:rows], t, first); err != nil {
+		return err
 	}
-	for i := range bias {
-		row := int(min(first+int64(i), first+rows-1))
-		if bias[i] = all[t.Row(row)]; !floats.Finite(bias[i]) {
-			return fmt.Errorf("%s: tensor %q: element %d is %v: a bias has to be finite", in.path, t.Stored.Name, t.Row(row), bias[i])
-		}
+	if i := slices.IndexFunc(bias[:rows], func(v float32) bool { return !floats.Finite(v) }); i >= 0 {
+		return fmt.Errorf("%s: tensor %q: element %d is %v: a bias has to be finite", in.path, t.Stored.Name, t.Row(int(first)+i), bias[i])
+	}
+	for i := rows; i < int64(len(bias)); i++ {
+		bias[i] = bias[rows-1]
 	}
 	return nil
 }

@@ -28,6 +28,12 @@ var halves = []uint16{0x2c00, 0xac01, 0x0001, 0x83ff, 0x0000, 0x8000, 0x7bff, 0x
 // tensors in turn, except to those that llama.cpp wants as F32.
 func writeGGUF(t *testing.T, v testmodels.Variant, types []gguf.TensorType) string {
 	t.Helper()
+	return writeGGUFWith(t, v, types, gguf.F32)
+}
+
+// writeGGUFWith gives vectors another type than F32, if they are whole blocks.
+func writeGGUFWith(t *testing.T, v testmodels.Variant, types []gguf.TensorType, vectors gguf.TensorType) string {
+	t.Helper()
 	dir := t.TempDir()
 	v.Write(t, dir)
 	config, err := os.ReadFile(filepath.Join(dir, "config.json"))
@@ -50,8 +56,11 @@ func writeGGUF(t *testing.T, v testmodels.Variant, types []gguf.TensorType) stri
 	infos := make([]gguf.TensorInfo, len(m.Tensors))
 	for i, s := range m.Tensors {
 		infos[i] = gguf.TensorInfo{Name: s.Name, Dims: s.Shape, Type: gguf.F32}
-		if !s.F32 {
+		switch {
+		case !s.F32:
 			infos[i].Type = types[i%len(types)]
+		case len(s.Shape) == 1 && s.Shape[0]%int64(vectors.BlockWeights()) == 0:
+			infos[i].Type = vectors
 		}
 	}
 	pairs := append([]gguf.Pair{{Key: "general.architecture", Value: m.Architecture}}, m.Metadata...)
@@ -178,6 +187,62 @@ func TestImport(t *testing.T) {
 			checkExported(t, c.variant, f, g)
 		}
 		f.Close()
+	}
+}
+
+// TestImportQuantizedVectors: norms and biases of quantized types are dequantized, those of q and k
+// in the checkpoint's order.
+func TestImportQuantizedVectors(t *testing.T) {
+	path := writeGGUFWith(t, testmodels.Find(t, "llama-bias-tied"), []gguf.TensorType{gguf.Q8_0}, gguf.Q4_1)
+	g := importFile(t, path, ImportOptions{Dequantize: true})
+	f, err := gguf.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	ck, err := llamacpp.ReadCheckpoint(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checked, permuted := 0, 0
+	for i := range ck.Tensors {
+		c := &ck.Tensors[i]
+		if len(c.Shape) != 1 || c.Stored.Type != gguf.Q4_1 {
+			continue
+		}
+		checked++
+		if c.Permuted() {
+			permuted++
+		}
+		checkImported(t, f, g, c)
+		checkBias(t, f, g, c)
+	}
+	if checked == permuted || permuted == 0 {
+		t.Errorf("%d vectors, %d of them permuted", checked, permuted)
+	}
+}
+
+// checkBias compares the biases beside a matrix's codes with the vector, if it is one.
+func checkBias(t *testing.T, f *gguf.File, g *gqf.File, c *llamacpp.CheckpointTensor) {
+	t.Helper()
+	module, ok := strings.CutSuffix(c.Name, ".bias")
+	if !ok {
+		return
+	}
+	tensor, _ := g.Lookup(module + ".weight")
+	rows, err := tensor.Rows(0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := make([]float32, c.Stored.Elements())
+	if err := c.Stored.Type.Decode(all, f.Data(c.Stored)); err != nil {
+		t.Fatal(err)
+	}
+	for i := range c.Rows {
+		if got, want := rows.RowBias(i), all[c.Row(i)]; got != want {
+			t.Errorf("bias %d of %s is %v, want %v", i, module, got, want)
+			return
+		}
 	}
 }
 
