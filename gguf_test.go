@@ -2,7 +2,6 @@ package gq
 
 import (
 	"context"
-	"errors"
 	"math"
 	"os"
 	"path/filepath"
@@ -14,7 +13,6 @@ import (
 	"github.com/lowbit-go/gq/internal/atomicfile"
 	"github.com/lowbit-go/gq/internal/testmodels"
 	"github.com/lowbit-go/gq/model"
-	"github.com/lowbit-go/gq/model/arch"
 	"github.com/lowbit-go/gq/quantizer"
 	"github.com/lowbit-go/gq/quantizer/conversion"
 )
@@ -23,23 +21,14 @@ import (
 // back gives the logits of the checkpoint.
 func TestImportedLogits(t *testing.T) {
 	ctx := context.Background()
-	// llama.cpp knows mixtures of Qwen3 with experts in every layer.
-	mixture := testmodels.Find(t, "qwen3-moe").With("all", "mlp_only_layers", []int{}).With("steps", "decoder_sparse_step", 1)
-	pres := map[testmodels.Tokenizer]string{testmodels.Llama3: "llama-bpe", testmodels.Qwen: "qwen2"}
-	for _, v := range append(testmodels.Variants(t), mixture) {
-		if strings.HasPrefix(v.Name, "gemma") {
-			v = v.With("scale", "query_pre_attn_scalar", 64) // the size of a head, as llama.cpp expects
-		}
+	for _, v := range testmodels.ForLlamaCpp(t) {
 		t.Run(v.Name, func(t *testing.T) {
 			dir := t.TempDir()
 			v.Write(t, dir)
 			out := filepath.Join(dir, "model.gguf")
 			_, err := Quantize(ctx, dir, out, QuantizeOptions{
-				Rules: []quantizer.Rule{{Match: "*", Skip: true}}, GGUF: conversion.GGUFOptions{Pre: pres[v.Tokenizer]},
+				Rules: []quantizer.Rule{{Match: "*", Skip: true}}, GGUF: conversion.GGUFOptions{Pre: v.Tokenizer.Pre()},
 			})
-			if _, ok := errors.AsType[*arch.UnsupportedError](err); ok {
-				t.Skip(err)
-			}
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -62,6 +62,28 @@ func Variants(t testing.TB) []Variant {
 	return all
 }
 
+// ForLlamaCpp returns the variants that llama.cpp can express: its mixtures of Qwen3 have experts in
+// every layer, and normalize their weights.
+func ForLlamaCpp(t testing.TB) (list []Variant) {
+	t.Helper()
+	for _, v := range Variants(t) {
+		switch v.Name {
+		case "qwen3-moe":
+			v = Mixture(t)
+		case "qwen3-moe-unnormalized":
+			continue
+		}
+		list = append(list, v)
+	}
+	return list
+}
+
+// Mixture returns a mixture of Qwen3 with experts in every layer.
+func Mixture(t testing.TB) Variant {
+	t.Helper()
+	return Find(t, "qwen3-moe").With("all", "mlp_only_layers", []int{})
+}
+
 // Find returns the variant of that name.
 func Find(t testing.TB, name string) Variant {
 	t.Helper()

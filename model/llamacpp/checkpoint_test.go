@@ -277,7 +277,7 @@ func renamed(f *gguf.File, arch string) {
 func mixture(t *testing.T) (config []byte, sources []Source) {
 	t.Helper()
 	dir := t.TempDir()
-	testmodels.Find(t, "qwen3-moe").With("all", "mlp_only_layers", []int{}).With("steps", "decoder_sparse_step", 1).Write(t, dir)
+	testmodels.Mixture(t).Write(t, dir)
 	config, err := os.ReadFile(filepath.Join(dir, "config.json"))
 	if err != nil {
 		t.Fatal(err)

@@ -49,22 +49,8 @@ func ggufPlanOf(t *testing.T, dir string, bits int, split int64) *Plan {
 	return p
 }
 
-// runnable are the variants that llama.cpp can express.
-func runnable(t *testing.T) (list []testmodels.Variant) {
-	for _, v := range testmodels.Variants(t) {
-		switch v.Name {
-		case "qwen3-moe":
-			v = v.With("all", "mlp_only_layers", []int{})
-		case "qwen3-moe-unnormalized":
-			continue
-		}
-		list = append(list, v)
-	}
-	return list
-}
-
 func TestReadBack(t *testing.T) {
-	variants := runnable(t)
+	variants := testmodels.ForLlamaCpp(t)
 	if testing.Short() {
 		variants = variants[:2] // under emulation
 	}
