@@ -6,6 +6,33 @@
 // Instructions of ARMv8.0 only. Multiplications and additions are separate: a fused one would round differently from
 // the portable code. Rounding to nearest even and denormals are as FPCR stands in Go: the default, nothing flushed.
 
+// EACH4 applies an instruction to four consecutive registers, from m, n and d on. WITH4 takes x for all four in place of
+// m. EACH4OF is for instructions with one source.
+#define EACH4(OP, m, n, d) \
+	OP(m, n, d)       \
+	OP(m+1, n+1, d+1) \
+	OP(m+2, n+2, d+2) \
+	OP(m+3, n+3, d+3)
+
+#define WITH4(OP, x, n, d) \
+	OP(x, n, d)     \
+	OP(x, n+1, d+1) \
+	OP(x, n+2, d+2) \
+	OP(x, n+3, d+3)
+
+#define EACH4OF(OP, n, d) \
+	OP(n, d)     \
+	OP(n+1, d+1) \
+	OP(n+2, d+2) \
+	OP(n+3, d+3)
+
+// CLEAR4 clears four registers.
+#define CLEAR4(a, b, c, d) \
+	VEOR a.B16, a.B16, a.B16 \
+	VEOR b.B16, b.B16, b.B16 \
+	VEOR c.B16, c.B16, c.B16 \
+	VEOR d.B16, d.B16, d.B16
+
 // func widenBF16Block(dst *float32, src *byte, n int)
 TEXT ·widenBF16Block(SB), NOSPLIT, $0-24
 	MOVD dst+0(FP), R0
@@ -70,10 +97,7 @@ group:
 
 values:
 	VLD1.P 64(R2), [V0.S4, V1.S4, V2.S4, V3.S4]
-	VSMAX_4S(0, 16, 16)
-	VSMAX_4S(1, 17, 17)
-	VSMAX_4S(2, 18, 18)
-	VSMAX_4S(3, 19, 19)
+	EACH4(VSMAX_4S, 0, 16, 16)
 	VUMAX  V0.S4, V20.S4, V20.S4
 	VUMAX  V1.S4, V21.S4, V21.S4
 	VUMAX  V2.S4, V22.S4, V22.S4
@@ -105,16 +129,20 @@ values:
 
 // FLUSH8 adds the float32 lanes of registers a and b to the 8 float64 at R13 and moves R13 past them.
 #define FLUSH8(a, b) \
-	VLD1   (R13), [V8.D2, V9.D2, V10.D2, V11.D2]     \
-	VFCVTL_2D(a, 12)                                 \
-	VFCVTL2_2D(a, 13)                                \
-	VFCVTL_2D(b, 14)                                 \
-	VFCVTL2_2D(b, 15)                                \
-	VFADD_2D(12, 8, 8)                               \
-	VFADD_2D(13, 9, 9)                               \
-	VFADD_2D(14, 10, 10)                             \
-	VFADD_2D(15, 11, 11)                             \
+	VLD1   (R13), [V8.D2, V9.D2, V10.D2, V11.D2] \
+	VFCVTL_2D(a, 12)                             \
+	VFCVTL2_2D(a, 13)                            \
+	VFCVTL_2D(b, 14)                             \
+	VFCVTL2_2D(b, 15)                            \
+	EACH4(VFADD_2D, 12, 8, 8)                    \
 	VST1.P [V8.D2, V9.D2, V10.D2, V11.D2], 64(R13)
+
+// SUMCHUNK sets R12 to the smaller of R11 and 256, and subtracts R12 from R11.
+#define SUMCHUNK \
+	MOVD $256, R12         \
+	CMP  R12, R11          \
+	CSEL LO, R11, R12, R12 \
+	SUB  R12, R11
 
 // func quantizeGroupsBlock(q *int8, x, scale, inv *float32, zero *int8, zeroStep, groups, group, qmin, qmax int, acc *float64)
 TEXT ·quantizeGroupsBlock(SB), NOSPLIT, $0-88
@@ -142,69 +170,27 @@ group:
 	SUB     R13, R9, R14
 	SCVTFWS R14, F24
 	VDUP    V24.S[0], V24.S4
-	MOVD    R7, R11             // values left of the group
+	MOVD    R7, R11 // values left of the group
 
 sums:
-	VEOR V0.B16, V0.B16, V0.B16 // V0-V3: noise
-	VEOR V1.B16, V1.B16, V1.B16
-	VEOR V2.B16, V2.B16, V2.B16
-	VEOR V3.B16, V3.B16, V3.B16
-	VEOR V4.B16, V4.B16, V4.B16 // V4-V7: signal
-	VEOR V5.B16, V5.B16, V5.B16
-	VEOR V6.B16, V6.B16, V6.B16
-	VEOR V7.B16, V7.B16, V7.B16
-	MOVD $256, R12
-	CMP  R12, R11
-	CSEL LO, R11, R12, R12
-	SUB  R12, R11
+	CLEAR4(V0, V1, V2, V3) // V0-V3: noise
+	CLEAR4(V4, V5, V6, V7) // V4-V7: signal
+	SUMCHUNK
 
 values:
 	VLD1.P 64(R1), [V8.S4, V9.S4, V10.S4, V11.S4]
-	VFMUL_4S(21, 8, 12)
-	VFMUL_4S(21, 9, 13)
-	VFMUL_4S(21, 10, 14)
-	VFMUL_4S(21, 11, 15)
-	VFMAX_4S(23, 12, 12)
-	VFMAX_4S(23, 13, 13)
-	VFMAX_4S(23, 14, 14)
-	VFMAX_4S(23, 15, 15)
-	VFMIN_4S(24, 12, 12)
-	VFMIN_4S(24, 13, 13)
-	VFMIN_4S(24, 14, 14)
-	VFMIN_4S(24, 15, 15)
-	VFCVTNS_4S(12, 16)
-	VFCVTNS_4S(13, 17)
-	VFCVTNS_4S(14, 18)
-	VFCVTNS_4S(15, 19)
-	VSCVTF_4S(16, 12)
-	VSCVTF_4S(17, 13)
-	VSCVTF_4S(18, 14)
-	VSCVTF_4S(19, 15)
-	VFMUL_4S(20, 12, 12)
-	VFMUL_4S(20, 13, 13)
-	VFMUL_4S(20, 14, 14)
-	VFMUL_4S(20, 15, 15)
+	WITH4(VFMUL_4S, 21, 8, 12)
+	WITH4(VFMAX_4S, 23, 12, 12)
+	WITH4(VFMIN_4S, 24, 12, 12)
+	EACH4OF(VFCVTNS_4S, 12, 16)
+	EACH4OF(VSCVTF_4S, 16, 12)
+	WITH4(VFMUL_4S, 20, 12, 12)
 	// x - r*scale
-	VFSUB_4S(12, 8, 12)
-	VFSUB_4S(13, 9, 13)
-	VFSUB_4S(14, 10, 14)
-	VFSUB_4S(15, 11, 15)
-	VFMUL_4S(12, 12, 12)
-	VFMUL_4S(13, 13, 13)
-	VFMUL_4S(14, 14, 14)
-	VFMUL_4S(15, 15, 15)
-	VFMUL_4S(8, 8, 8)
-	VFMUL_4S(9, 9, 9)
-	VFMUL_4S(10, 10, 10)
-	VFMUL_4S(11, 11, 11)
-	VFADD_4S(12, 0, 0)
-	VFADD_4S(13, 1, 1)
-	VFADD_4S(14, 2, 2)
-	VFADD_4S(15, 3, 3)
-	VFADD_4S(8, 4, 4)
-	VFADD_4S(9, 5, 5)
-	VFADD_4S(10, 6, 6)
-	VFADD_4S(11, 7, 7)
+	EACH4(VFSUB_4S, 12, 8, 12)
+	EACH4(VFMUL_4S, 12, 12, 12)
+	EACH4(VFMUL_4S, 8, 8, 8)
+	EACH4(VFADD_4S, 12, 0, 0)
+	EACH4(VFADD_4S, 8, 4, 4)
 	// the codes' low bytes, after the zero point is added in 16 bits
 	VUZP1  V17.H8, V16.H8, V16.H8
 	VUZP1  V19.H8, V18.H8, V18.H8
@@ -225,32 +211,16 @@ values:
 	BNE  group
 	RET
 
-// SUMCHUNK sets R12 to the smaller of R11 and 256, and subtracts R12 from R11.
-#define SUMCHUNK \
-	MOVD $256, R12         \
-	CMP  R12, R11          \
-	CSEL LO, R11, R12, R12 \
-	SUB  R12, R11
-
 // STEPS4 multiplies register x by the inverses in V8-V11, clamps to V12-V15 .. V16-V19 and rounds. The steps are in
 // V22-V25.
 #define STEPS4(x) \
-	VFMUL_4S(8, x, 22)    \
-	VFMUL_4S(9, x, 23)    \
-	VFMUL_4S(10, x, 24)   \
-	VFMUL_4S(11, x, 25)   \
-	VFMAX_4S(12, 22, 22)   \
-	VFMAX_4S(13, 23, 23)   \
-	VFMAX_4S(14, 24, 24)   \
-	VFMAX_4S(15, 25, 25)   \
-	VFMIN_4S(16, 22, 22)   \
-	VFMIN_4S(17, 23, 23)   \
-	VFMIN_4S(18, 24, 24)   \
-	VFMIN_4S(19, 25, 25)   \
-	VFRINTN_4S(22, 22)     \
-	VFRINTN_4S(23, 23)     \
-	VFRINTN_4S(24, 24)     \
-	VFRINTN_4S(25, 25)
+	VFMUL_4S(8, x, 22)          \
+	VFMUL_4S(9, x, 23)          \
+	VFMUL_4S(10, x, 24)         \
+	VFMUL_4S(11, x, 25)         \
+	EACH4(VFMAX_4S, 12, 22, 22) \
+	EACH4(VFMIN_4S, 16, 22, 22) \
+	EACH4OF(VFRINTN_4S, 22, 22)
 
 // func searchScalesBlock(s *float32, unit float32, x, w *float32, n int)
 //
@@ -263,20 +233,14 @@ half:
 	MOVD   $unit+8(FP), R4
 	VLD1R  (R4), [V20.S4]
 	VLD1   (R0), [V8.S4, V9.S4, V10.S4, V11.S4]
-	VFMUL_4S(20, 8, 8)
-	VFMUL_4S(20, 9, 9)
-	VFMUL_4S(20, 10, 10)
-	VFMUL_4S(20, 11, 11)
+	WITH4(VFMUL_4S, 20, 8, 8)
 	ADD    $128, R0, R4
 	VLD1   (R4), [V12.S4, V13.S4, V14.S4, V15.S4]
 	ADD    $256, R0, R4
 	VLD1   (R4), [V16.S4, V17.S4, V18.S4, V19.S4]
-	ADD    $384, R0, R4                              // Product
-	ADD    $512, R0, R5                              // Score
-	VEOR   V26.B16, V26.B16, V26.B16
-	VEOR   V27.B16, V27.B16, V27.B16
-	VEOR   V28.B16, V28.B16, V28.B16
-	VEOR   V29.B16, V29.B16, V29.B16
+	ADD    $384, R0, R4 // Product
+	ADD    $512, R0, R5 // Score
+	CLEAR4(V26, V27, V28, V29)
 	VST1   [V26.S4, V27.S4, V28.S4, V29.S4], (R4)
 	VST1   [V26.S4, V27.S4, V28.S4, V29.S4], (R5)
 	MOVD   x+16(FP), R1
@@ -284,98 +248,67 @@ half:
 	MOVD   n+32(FP), R11
 
 sums:
-	VEOR V0.B16, V0.B16, V0.B16 // V0-V3: w*x*q
-	VEOR V1.B16, V1.B16, V1.B16
-	VEOR V2.B16, V2.B16, V2.B16
-	VEOR V3.B16, V3.B16, V3.B16
-	VEOR V4.B16, V4.B16, V4.B16 // V4-V7: w*q*q
-	VEOR V5.B16, V5.B16, V5.B16
-	VEOR V6.B16, V6.B16, V6.B16
-	VEOR V7.B16, V7.B16, V7.B16
+	CLEAR4(V0, V1, V2, V3) // V0-V3: w*x*q
+	CLEAR4(V4, V5, V6, V7) // V4-V7: w*q*q
 	SUMCHUNK
 
 values:
 	VLD1R.P 4(R1), [V20.S4]
 	VLD1R.P 4(R2), [V21.S4]
 	STEPS4(20)
-	VFMUL_4S(21, 22, 26)
-	VFMUL_4S(21, 23, 27)
-	VFMUL_4S(21, 24, 28)
-	VFMUL_4S(21, 25, 29)
-	VFMUL_4S(26, 22, 22)
-	VFMUL_4S(27, 23, 23)
-	VFMUL_4S(28, 24, 24)
-	VFMUL_4S(29, 25, 25)
-	VFMUL_4S(20, 26, 26)
-	VFMUL_4S(20, 27, 27)
-	VFMUL_4S(20, 28, 28)
-	VFMUL_4S(20, 29, 29)
-	VFADD_4S(22, 4, 4)
-	VFADD_4S(23, 5, 5)
-	VFADD_4S(24, 6, 6)
-	VFADD_4S(25, 7, 7)
-	VFADD_4S(26, 0, 0)
-	VFADD_4S(27, 1, 1)
-	VFADD_4S(28, 2, 2)
-	VFADD_4S(29, 3, 3)
+	WITH4(VFMUL_4S, 21, 22, 26)
+	EACH4(VFMUL_4S, 26, 22, 22)
+	WITH4(VFMUL_4S, 20, 26, 26)
+	EACH4(VFADD_4S, 22, 4, 4)
+	EACH4(VFADD_4S, 26, 0, 0)
 	SUBS    $1, R12
 	BNE     values
 
 	VLD1 (R4), [V22.S4, V23.S4, V24.S4, V25.S4]
-	VFADD_4S(22, 0, 0)
-	VFADD_4S(23, 1, 1)
-	VFADD_4S(24, 2, 2)
-	VFADD_4S(25, 3, 3)
+	EACH4(VFADD_4S, 22, 0, 0)
 	VST1 [V0.S4, V1.S4, V2.S4, V3.S4], (R4)
 	VLD1 (R5), [V22.S4, V23.S4, V24.S4, V25.S4]
-	VFADD_4S(22, 4, 4)
-	VFADD_4S(23, 5, 5)
-	VFADD_4S(24, 6, 6)
-	VFADD_4S(25, 7, 7)
+	EACH4(VFADD_4S, 22, 4, 4)
 	VST1 [V4.S4, V5.S4, V6.S4, V7.S4], (R5)
 	CBNZ R11, sums
 
-	VFMUL_4S(0, 0, 0)
-	VFMUL_4S(1, 1, 1)
-	VFMUL_4S(2, 2, 2)
-	VFMUL_4S(3, 3, 3)
-	VFDIV_4S(4, 0, 0)
-	VFDIV_4S(5, 1, 1)
-	VFDIV_4S(6, 2, 2)
-	VFDIV_4S(7, 3, 3)
+	EACH4(VFMUL_4S, 0, 0, 0)
+	EACH4(VFDIV_4S, 4, 0, 0)
 	VEOR V20.B16, V20.B16, V20.B16
-	VFMAXNM_4S(20, 0, 0) // gives the zero for a NaN
-	VFMAXNM_4S(20, 1, 1)
-	VFMAXNM_4S(20, 2, 2)
-	VFMAXNM_4S(20, 3, 3)
+	WITH4(VFMAXNM_4S, 20, 0, 0) // gives the zero for a NaN
 	VST1 [V0.S4, V1.S4, V2.S4, V3.S4], (R5)
 	ADD  $64, R0
 	SUBS $1, R3
 	BNE  half
 	RET
 
+// ADDSQUARES adds the squared distances of V22 and V23 from the value in V20, times the weight in V21, to registers a
+// and b.
+#define ADDSQUARES(a, b) \
+	VFSUB_4S(22, 20, 22) \
+	VFSUB_4S(23, 20, 23) \
+	VFMUL_4S(22, 21, 24) \
+	VFMUL_4S(23, 21, 25) \
+	VFMUL_4S(22, 24, 24) \
+	VFMUL_4S(23, 25, 25) \
+	VFADD_4S(24, a, a)   \
+	VFADD_4S(25, b, b)
+
 // ADDERROR adds the weighted squared errors of the next value to registers a and b.
 #define ADDERROR(a, b) \
-	VLD1R.P 4(R1), [V20.S4]  \
-	VLD1R.P 4(R2), [V21.S4]  \
-	VFMUL_4S(6, 20, 22)      \
-	VFMUL_4S(7, 20, 23)      \
-	VFMAX_4S(2, 22, 22)      \
-	VFMAX_4S(3, 23, 23)      \
-	VFMIN_4S(4, 22, 22)      \
-	VFMIN_4S(5, 23, 23)      \
-	VFRINTN_4S(22, 22)       \
-	VFRINTN_4S(23, 23)       \
-	VFMUL_4S(0, 22, 22)      \
-	VFMUL_4S(1, 23, 23)      \
-	VFSUB_4S(22, 20, 22)     \
-	VFSUB_4S(23, 20, 23)     \
-	VFMUL_4S(22, 21, 24)     \
-	VFMUL_4S(23, 21, 25)     \
-	VFMUL_4S(22, 24, 24)     \
-	VFMUL_4S(23, 25, 25)     \
-	VFADD_4S(24, a, a)       \
-	VFADD_4S(25, b, b)
+	VLD1R.P 4(R1), [V20.S4] \
+	VLD1R.P 4(R2), [V21.S4] \
+	VFMUL_4S(6, 20, 22)     \
+	VFMUL_4S(7, 20, 23)     \
+	VFMAX_4S(2, 22, 22)     \
+	VFMAX_4S(3, 23, 23)     \
+	VFMIN_4S(4, 22, 22)     \
+	VFMIN_4S(5, 23, 23)     \
+	VFRINTN_4S(22, 22)      \
+	VFRINTN_4S(23, 23)      \
+	VFMUL_4S(0, 22, 22)     \
+	VFMUL_4S(1, 23, 23)     \
+	ADDSQUARES(a, b)
 
 // func scaleErrorsBlock(f, x, w *float32, n int)
 //
@@ -429,22 +362,13 @@ TEXT ·sumSquaresBlock(SB), NOSPLIT, $0-24
 	MOVD n+16(FP), R11
 
 sums:
-	VEOR V0.B16, V0.B16, V0.B16
-	VEOR V1.B16, V1.B16, V1.B16
-	VEOR V2.B16, V2.B16, V2.B16
-	VEOR V3.B16, V3.B16, V3.B16
+	CLEAR4(V0, V1, V2, V3)
 	MOVD $16, R12
 
 values:
 	VLD1.P 64(R1), [V4.S4, V5.S4, V6.S4, V7.S4]
-	VFMUL_4S(4, 4, 4)
-	VFMUL_4S(5, 5, 5)
-	VFMUL_4S(6, 6, 6)
-	VFMUL_4S(7, 7, 7)
-	VFADD_4S(4, 0, 0)
-	VFADD_4S(5, 1, 1)
-	VFADD_4S(6, 2, 2)
-	VFADD_4S(7, 3, 3)
+	EACH4(VFMUL_4S, 4, 4, 4)
+	EACH4(VFADD_4S, 4, 0, 0)
 	SUBS $1, R12
 	BNE  values
 
@@ -467,22 +391,10 @@ TEXT ·importanceBlock(SB), NOSPLIT, $0-28
 
 values:
 	VLD1.P 64(R1), [V0.S4, V1.S4, V2.S4, V3.S4]
-	VFMUL_4S(0, 0, 0)
-	VFMUL_4S(1, 1, 1)
-	VFMUL_4S(2, 2, 2)
-	VFMUL_4S(3, 3, 3)
-	VFMUL_4S(8, 0, 0)
-	VFMUL_4S(8, 1, 1)
-	VFMUL_4S(8, 2, 2)
-	VFMUL_4S(8, 3, 3)
-	VFADD_4S(9, 0, 0)
-	VFADD_4S(9, 1, 1)
-	VFADD_4S(9, 2, 2)
-	VFADD_4S(9, 3, 3)
-	VFSQRT_4S(0, 0)
-	VFSQRT_4S(1, 1)
-	VFSQRT_4S(2, 2)
-	VFSQRT_4S(3, 3)
+	EACH4(VFMUL_4S, 0, 0, 0)
+	WITH4(VFMUL_4S, 8, 0, 0)
+	WITH4(VFADD_4S, 9, 0, 0)
+	EACH4OF(VFSQRT_4S, 0, 0)
 	VST1.P [V0.S4, V1.S4, V2.S4, V3.S4], 64(R0)
 	SUBS   $16, R2
 	BNE    values
@@ -506,30 +418,12 @@ half:
 	VLD1  (R0), [V8.S4, V9.S4, V10.S4, V11.S4]
 	ADD   $128, R0, R4
 	VLD1  (R4), [V22.S4, V23.S4, V24.S4, V25.S4] // Cut
-	VFMUL_4S(20, 8, 8)
-	VFMUL_4S(20, 9, 9)
-	VFMUL_4S(20, 10, 10)
-	VFMUL_4S(20, 11, 11)
-	VFMUL_4S(21, 8, 12)
-	VFMUL_4S(21, 9, 13)
-	VFMUL_4S(21, 10, 14)
-	VFMUL_4S(21, 11, 15)
-	VFSUB_4S(22, 12, 12)
-	VFSUB_4S(23, 13, 13)
-	VFSUB_4S(24, 14, 14)
-	VFSUB_4S(25, 15, 15)
-	VEOR  V0.B16, V0.B16, V0.B16                 // V0-V3: w*q
-	VEOR  V1.B16, V1.B16, V1.B16
-	VEOR  V2.B16, V2.B16, V2.B16
-	VEOR  V3.B16, V3.B16, V3.B16
-	VEOR  V4.B16, V4.B16, V4.B16                 // V4-V7: w*x*q
-	VEOR  V5.B16, V5.B16, V5.B16
-	VEOR  V6.B16, V6.B16, V6.B16
-	VEOR  V7.B16, V7.B16, V7.B16
-	VEOR  V16.B16, V16.B16, V16.B16              // V16-V19: w*q*q
-	VEOR  V17.B16, V17.B16, V17.B16
-	VEOR  V18.B16, V18.B16, V18.B16
-	VEOR  V19.B16, V19.B16, V19.B16
+	WITH4(VFMUL_4S, 20, 8, 8)
+	WITH4(VFMUL_4S, 21, 8, 12)
+	EACH4(VFSUB_4S, 22, 12, 12)
+	CLEAR4(V0, V1, V2, V3)     // V0-V3: w*q
+	CLEAR4(V4, V5, V6, V7)     // V4-V7: w*x*q
+	CLEAR4(V16, V17, V18, V19) // V16-V19: w*q*q
 	MOVD  x+24(FP), R1
 	MOVD  w+32(FP), R2
 	MOVD  n+40(FP), R11
@@ -541,46 +435,16 @@ values:
 	VFMUL_4S(9, 20, 23)
 	VFMUL_4S(10, 20, 24)
 	VFMUL_4S(11, 20, 25)
-	VFADD_4S(12, 22, 22)
-	VFADD_4S(13, 23, 23)
-	VFADD_4S(14, 24, 24)
-	VFADD_4S(15, 25, 25)
-	VFMAX_4S(31, 22, 22)
-	VFMAX_4S(31, 23, 23)
-	VFMAX_4S(31, 24, 24)
-	VFMAX_4S(31, 25, 25)
-	VFMIN_4S(30, 22, 22)
-	VFMIN_4S(30, 23, 23)
-	VFMIN_4S(30, 24, 24)
-	VFMIN_4S(30, 25, 25)
-	VFRINTN_4S(22, 22)
-	VFRINTN_4S(23, 23)
-	VFRINTN_4S(24, 24)
-	VFRINTN_4S(25, 25)
-	VFMUL_4S(21, 22, 26)
-	VFMUL_4S(21, 23, 27)
-	VFMUL_4S(21, 24, 28)
-	VFMUL_4S(21, 25, 29)
-	VFADD_4S(26, 0, 0)
-	VFADD_4S(27, 1, 1)
-	VFADD_4S(28, 2, 2)
-	VFADD_4S(29, 3, 3)
-	VFMUL_4S(26, 22, 22)
-	VFMUL_4S(27, 23, 23)
-	VFMUL_4S(28, 24, 24)
-	VFMUL_4S(29, 25, 25)
-	VFADD_4S(22, 16, 16)
-	VFADD_4S(23, 17, 17)
-	VFADD_4S(24, 18, 18)
-	VFADD_4S(25, 19, 19)
-	VFMUL_4S(20, 26, 26)
-	VFMUL_4S(20, 27, 27)
-	VFMUL_4S(20, 28, 28)
-	VFMUL_4S(20, 29, 29)
-	VFADD_4S(26, 4, 4)
-	VFADD_4S(27, 5, 5)
-	VFADD_4S(28, 6, 6)
-	VFADD_4S(29, 7, 7)
+	EACH4(VFADD_4S, 12, 22, 22)
+	WITH4(VFMAX_4S, 31, 22, 22)
+	WITH4(VFMIN_4S, 30, 22, 22)
+	EACH4OF(VFRINTN_4S, 22, 22)
+	WITH4(VFMUL_4S, 21, 22, 26)
+	EACH4(VFADD_4S, 26, 0, 0)
+	EACH4(VFMUL_4S, 26, 22, 22)
+	EACH4(VFADD_4S, 22, 16, 16)
+	WITH4(VFMUL_4S, 20, 26, 26)
+	EACH4(VFADD_4S, 26, 4, 4)
 	SUBS    $1, R11
 	BNE     values
 
@@ -590,30 +454,12 @@ values:
 	VST1  [V0.S4, V1.S4, V2.S4, V3.S4], (R4) // Sum
 	MOVD  $inverse+16(FP), R4
 	VLD1R (R4), [V20.S4]
-	VFMUL_4S(0, 0, 0)
-	VFMUL_4S(1, 1, 1)
-	VFMUL_4S(2, 2, 2)
-	VFMUL_4S(3, 3, 3)
-	VFMUL_4S(20, 0, 0)
-	VFMUL_4S(20, 1, 1)
-	VFMUL_4S(20, 2, 2)
-	VFMUL_4S(20, 3, 3)
-	VFSUB_4S(0, 16, 16)
-	VFSUB_4S(1, 17, 17)
-	VFSUB_4S(2, 18, 18)
-	VFSUB_4S(3, 19, 19)
-	VFMUL_4S(4, 4, 4)
-	VFMUL_4S(5, 5, 5)
-	VFMUL_4S(6, 6, 6)
-	VFMUL_4S(7, 7, 7)
-	VFDIV_4S(16, 4, 4)
-	VFDIV_4S(17, 5, 5)
-	VFDIV_4S(18, 6, 6)
-	VFDIV_4S(19, 7, 7)
-	VFMAXNM_4S(31, 4, 4) // gives the zero for a NaN
-	VFMAXNM_4S(31, 5, 5)
-	VFMAXNM_4S(31, 6, 6)
-	VFMAXNM_4S(31, 7, 7)
+	EACH4(VFMUL_4S, 0, 0, 0)
+	WITH4(VFMUL_4S, 20, 0, 0)
+	EACH4(VFSUB_4S, 0, 16, 16)
+	EACH4(VFMUL_4S, 4, 4, 4)
+	EACH4(VFDIV_4S, 16, 4, 4)
+	WITH4(VFMAXNM_4S, 31, 4, 4) // gives the zero for a NaN
 	ADD   $512, R0, R4
 	VST1  [V4.S4, V5.S4, V6.S4, V7.S4], (R4) // Score
 	ADD   $64, R0
@@ -623,30 +469,23 @@ values:
 
 // ADDGRIDERROR adds the weighted squared errors of the next value to registers a and b.
 #define ADDGRIDERROR(a, b) \
-	VLD1R.P 4(R1), [V20.S4]  \
-	VLD1R.P 4(R2), [V21.S4]  \
-	VFSUB_4S(2, 20, 22)      \
-	VFSUB_4S(3, 20, 23)      \
-	VFMUL_4S(6, 22, 22)      \
-	VFMUL_4S(7, 23, 23)      \
-	VFMAX_4S(4, 22, 22)      \
-	VFMAX_4S(4, 23, 23)      \
-	VFMIN_4S(5, 22, 22)      \
-	VFMIN_4S(5, 23, 23)      \
-	VFRINTN_4S(22, 22)       \
-	VFRINTN_4S(23, 23)       \
-	VFMUL_4S(0, 22, 22)      \
-	VFMUL_4S(1, 23, 23)      \
-	VFADD_4S(2, 22, 22)      \
-	VFADD_4S(3, 23, 23)      \
-	VFSUB_4S(22, 20, 22)     \
-	VFSUB_4S(23, 20, 23)     \
-	VFMUL_4S(22, 21, 24)     \
-	VFMUL_4S(23, 21, 25)     \
-	VFMUL_4S(22, 24, 24)     \
-	VFMUL_4S(23, 25, 25)     \
-	VFADD_4S(24, a, a)       \
-	VFADD_4S(25, b, b)
+	VLD1R.P 4(R1), [V20.S4] \
+	VLD1R.P 4(R2), [V21.S4] \
+	VFSUB_4S(2, 20, 22)     \
+	VFSUB_4S(3, 20, 23)     \
+	VFMUL_4S(6, 22, 22)     \
+	VFMUL_4S(7, 23, 23)     \
+	VFMAX_4S(4, 22, 22)     \
+	VFMAX_4S(4, 23, 23)     \
+	VFMIN_4S(5, 22, 22)     \
+	VFMIN_4S(5, 23, 23)     \
+	VFRINTN_4S(22, 22)      \
+	VFRINTN_4S(23, 23)      \
+	VFMUL_4S(0, 22, 22)     \
+	VFMUL_4S(1, 23, 23)     \
+	VFADD_4S(2, 22, 22)     \
+	VFADD_4S(3, 23, 23)     \
+	ADDSQUARES(a, b)
 
 // func gridErrorsBlock(f *float32, least, most float32, x, w *float32, n int)
 //
