@@ -1,19 +1,19 @@
 // Package gq turns floating-point language-model checkpoints into low-bit weights that CPU runtimes
 // use as they are, and measures what quantization costs.
 //
-// Each function does the job of the command with its name:
+// Each function does the job of the command with its name. Files are .gqf or .gguf files:
 //
-//   - [Quantize] turns a safetensors checkpoint into a .gqf or .gguf file; [Plan] describes the job
-//     without doing it
-//   - [Measure] compares a .gqf file with its checkpoint, tensor by tensor and as a model, and
-//     checks a gate
-//   - [Verify] finds damage in a .gqf file; [Inspect] and [InspectTensors] show what is in it
-//   - [Diff] lists the tensors that differ between two .gqf files, or between a checkpoint and
-//     its file
-//   - [Repack] stores the same codes in the layout of another consumer
+//   - [Quantize] turns a safetensors checkpoint, or a .gguf file with unquantized weights, into a
+//     .gqf or .gguf file; [Plan] describes the job without doing it
+//   - [Measure] compares a file with its checkpoint, tensor by tensor and as a model, and checks a
+//     gate
+//   - [Verify] finds damage in a .gqf file, [VerifyGGUF] checks what can be checked in a .gguf file;
+//     [Inspect] and [InspectTensors] show what a file or a checkpoint holds
+//   - [Diff] lists the tensors that differ between two files, or between a checkpoint and a file
+//   - [Repack] stores the same codes in the layout of another consumer, from a .gguf file too
 //   - [Export] writes the codes of a .gqf file as a .gguf file for llama.cpp
-//   - [Dequantize] turns a .gqf file into a safetensors checkpoint
-//   - [Run] continues a prompt with the model in a .gqf file
+//   - [Dequantize] turns a file into a safetensors checkpoint
+//   - [Run] continues a prompt with the model in a file or a checkpoint
 //   - [Synth] makes a checkpoint of random weights for measurements and tests
 //   - [Kernels] lists the kernels and chooses among them; [BenchKernels] and [BenchQuantize] measure
 //     this machine; [Version] describes the build
