@@ -84,9 +84,11 @@ type Tensor struct {
 }
 
 // Elements is the product of the dimensions.
-func (t *Tensor) Elements() int64 {
+func (t *Tensor) Elements() int64 { return elements(t.Dims) }
+
+func elements(dims []int64) int64 {
 	n := int64(1)
-	for _, d := range t.Dims {
+	for _, d := range dims {
 		n *= d
 	}
 	return n

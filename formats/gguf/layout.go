@@ -18,13 +18,7 @@ type TensorInfo struct {
 }
 
 // Size is the number of bytes of the tensor's data.
-func (t TensorInfo) Size() int64 {
-	n := int64(1)
-	for _, d := range t.Dims {
-		n *= d
-	}
-	return t.Type.Size(n)
-}
+func (t TensorInfo) Size() int64 { return t.Type.Size(elements(t.Dims)) }
 
 // Layout is a file to be written, or a set of shards: the bytes before the data, and the place of
 // each tensor's data. Data may then be written in any order; bytes between tensors and at the end

@@ -224,10 +224,7 @@ func divideName(name string) (p nameParts) {
 func (m *Model) sizeLabel() string {
 	total, experts := int64(0), int64(0)
 	for _, t := range m.Tensors {
-		n := int64(1)
-		for _, d := range t.Shape {
-			n *= d
-		}
+		n := t.Elements()
 		if strings.Contains(t.Name, "_exps.") {
 			experts = t.Shape[2]
 			n /= experts

@@ -37,6 +37,15 @@ type Tensor struct {
 	F32 bool
 }
 
+// Elements is the product of the dimensions.
+func (t *Tensor) Elements() int64 {
+	n := int64(1)
+	for _, d := range t.Shape {
+		n *= d
+	}
+	return n
+}
+
 // Part is a range of rows of a source. The rows of a matrix are its outputs; the rows of a vector
 // are its elements.
 type Part struct {

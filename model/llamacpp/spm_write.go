@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"container/heap"
 	"errors"
+	"fmt"
 	"io/fs"
 	"slices"
 	"strings"
@@ -220,9 +221,7 @@ func (s *spm) append(ids []int32, symbol string) []int32 {
 		return append(ids, id)
 	}
 	for i := range len(symbol) {
-		const digits = "0123456789ABCDEF"
-		b := symbol[i]
-		if id, ok := s.ids["<0x"+string(digits[b>>4])+string(digits[b&15])+">"]; ok {
+		if id, ok := s.ids[fmt.Sprintf("<0x%02X>", symbol[i])]; ok {
 			ids = append(ids, id)
 		}
 	}

@@ -57,11 +57,7 @@ func (o *ggufOutput) mostType() (most gguf.TensorType) {
 		if len(t.Shape) < 2 {
 			continue
 		}
-		n := int64(1)
-		for _, d := range t.Shape {
-			n *= d
-		}
-		counts[o.types[i]] += n
+		counts[o.types[i]] += t.Elements()
 	}
 	first := true
 	for t, n := range counts {
