@@ -174,17 +174,27 @@ func (o *ggufOutput) reference(f *gguf.File, opts model.Options) (*model.Model, 
 // setCodes replaces the quantized linear layers and the quantized embedding of a checkpoint's model
 // by the file's codes.
 func (o *ggufOutput) setCodes(m *model.Model, f *gguf.File) error {
+	var embedding, lmHead *entry
+	for _, it := range o.items {
+		switch e := it.common(); e.role {
+		case gqf.RoleEmbedding:
+			embedding = e
+		case gqf.RoleHead:
+			lmHead = e
+		}
+	}
 	for _, it := range o.items {
 		q, ok := it.(*quantized)
 		if !ok {
 			continue
 		}
+		names := linears(m, &q.entry, embedding, lmHead)
 		for slice, regions := range o.regions[q.index] {
 			rows, err := o.storedRows(f, regions)
 			if err != nil {
 				return err
 			}
-			for _, name := range o.linears(m, &q.entry) {
+			for _, name := range names {
 				if q.slices > 1 {
 					name = fmt.Sprintf("%s[%d]", name, slice)
 				}
@@ -201,17 +211,9 @@ func (o *ggufOutput) setCodes(m *model.Model, f *gguf.File) error {
 }
 
 // linears are the names that a checkpoint's model may have for the linear layer of an item. The
-// file and the checkpoint may differ in whether the embedding is the lm_head too.
-func (o *ggufOutput) linears(m *model.Model, e *entry) []string {
-	var embedding, lmHead *entry
-	for _, it := range o.items {
-		switch e := it.common(); e.role {
-		case gqf.RoleEmbedding:
-			embedding = e
-		case gqf.RoleHead:
-			lmHead = e
-		}
-	}
+// file and the checkpoint may differ in whether the embedding is the lm_head too. embedding and
+// lmHead are nil if the file has none.
+func linears(m *model.Model, e, embedding, lmHead *entry) []string {
 	switch {
 	case e == embedding && lmHead != nil:
 		return nil
