@@ -40,9 +40,9 @@ var unquantizedTypes = map[gguf.TensorType]packing.Dtype{gguf.F32: packing.F32, 
 // have the names and the order of rows of a Hugging Face checkpoint. Codes, scales and unquantized
 // weights stay what they are; norms of Gemma lose the 1 that llama.cpp adds.
 func NewImport(f *gguf.File, path string, opts ImportOptions) (*Plan, error) {
-	recipe := quantizer.Recipe{Layouts: opts.Layouts, Targets: opts.Targets, Tile: opts.Tile}
-	if err := recipe.Validate(); err != nil {
-		return nil, quantizer.Requestf("%w", err)
+	recipe, err := opts.recipe()
+	if err != nil {
+		return nil, err
 	}
 	ck, err := llamacpp.ReadCheckpoint(f)
 	if err != nil {

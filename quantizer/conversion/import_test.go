@@ -332,6 +332,10 @@ func TestImportErrors(t *testing.T) {
 	if _, err := NewImport(f, path, ImportOptions{}); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want %s", err, want)
 	}
+	forGGUF := ImportOptions{RepackOptions: RepackOptions{Targets: []quantizer.Target{quantizer.TargetGGUF}}, Dequantize: true}
+	if _, err := NewImport(f, path, forGGUF); err == nil || !strings.Contains(err.Error(), "target gguf chooses schemes, which a repack takes over") {
+		t.Errorf("target gguf: %v", err)
+	}
 }
 
 // TestImportNotFinite: a scale that is no number is refused, whether the codes are kept or not.

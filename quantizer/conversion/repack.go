@@ -26,17 +26,26 @@ type RepackOptions struct {
 	Progress func(n int64)
 }
 
+// recipe is a recipe of layouts alone.
+func (o *RepackOptions) recipe() (quantizer.Recipe, error) {
+	r := quantizer.Recipe{Layouts: o.Layouts, Targets: o.Targets, Tile: o.Tile}
+	if err := r.Validate(); err != nil {
+		return r, quantizer.Requestf("%w", err)
+	}
+	if r.ForGGUF() {
+		return r, quantizer.Requestf("target gguf chooses schemes, which a repack takes over: write a .gguf file with gq export")
+	}
+	return r, nil
+}
+
 // NewRepack lays out the job of putting the tensors of f into other layouts,
 // without the checkpoint and without changing a code, scale, zero point or bias.
 // Scales may be stored wider (BF16 as F32, exactly), never narrower. The checksums of
 // all data that are read are checked: a damaged file ends the job with a *gqf.FormatError.
 func NewRepack(f *gqf.File, path string, opts RepackOptions) (*Plan, error) {
-	recipe := quantizer.Recipe{Layouts: opts.Layouts, Targets: opts.Targets, Tile: opts.Tile}
-	if err := recipe.Validate(); err != nil {
-		return nil, quantizer.Requestf("%w", err)
-	}
-	if recipe.ForGGUF() {
-		return nil, quantizer.Requestf("target gguf chooses schemes, which a repack takes over: write a .gguf file with gq export")
+	recipe, err := opts.recipe()
+	if err != nil {
+		return nil, err
 	}
 	f.CheckSums()
 	in := &fileInput{gqf: f, path: path, recipe: recipe}
