@@ -231,6 +231,21 @@ func ExamplePlanRepack() {
 	// Output: 944896 bytes
 }
 
+func ExampleVerifyGGUF() {
+	dir, remove := temporary()
+	defer remove()
+	file := filepath.Join(dir, "model.gguf")
+	if _, err := gq.Quantize(context.Background(), checkpoint, file, gq.QuantizeOptions{}); err != nil {
+		log.Fatal(err)
+	}
+	r, err := gq.VerifyGGUF(context.Background(), file, gq.VerifyOptions{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(r.Tensors, "tensors,", len(r.NotFinite), "not finite")
+	// Output: 56 tensors, 0 not finite
+}
+
 // An export of a file of target gguf has the same codes.
 func ExampleExport() {
 	dir, remove := temporary()

@@ -236,12 +236,13 @@ func kindOf(path string) (files.Kind, error) {
 		return files.Safetensors, err
 	}
 	kind, err := files.KindOf(path)
+	ext := filepath.Ext(path)
 	switch {
 	case err != nil:
 		return files.Unknown, err
-	case strings.HasSuffix(path, ".gqf"):
+	case strings.EqualFold(ext, ".gqf"):
 		return files.GQF, nil
-	case strings.HasSuffix(path, ".gguf"):
+	case strings.EqualFold(ext, ".gguf"):
 		return files.GGUF, nil
 	case kind == files.GQF || kind == files.GGUF:
 		return kind, nil

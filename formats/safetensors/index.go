@@ -88,7 +88,7 @@ func Files(path string) ([]string, error) {
 // first bytes show that it has weights.
 func instead(dir string, names []string) string {
 	for _, name := range names {
-		if !slices.Contains([]string{".bin", ".pt", ".pth", ".ckpt", ".gguf", ".gqf"}, filepath.Ext(name)) {
+		if !slices.Contains([]string{".bin", ".pt", ".pth", ".ckpt", ".gguf", ".gqf"}, strings.ToLower(filepath.Ext(name))) {
 			continue
 		}
 		k, err := files.KindOf(filepath.Join(dir, name))

@@ -53,7 +53,7 @@ func (k Kind) Advice(path string) string {
 // another format: commands would take it if its ending were .gguf. Else Rename returns "".
 func (k Kind) Rename(path string) string {
 	ext := filepath.Ext(path)
-	if k != GGUF || ext != ".gqf" && ext != ".safetensors" {
+	if k != GGUF || !strings.EqualFold(ext, ".gqf") && !strings.EqualFold(ext, ".safetensors") {
 		return ""
 	}
 	return "rename it to " + strings.TrimSuffix(filepath.Base(path), ext) + ".gguf, because commands go by the ending"
