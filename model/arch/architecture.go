@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sort"
 	"strings"
+
+	"github.com/lowbit-go/gq/internal/jsonscan"
 )
 
 // ForwardConfig has everything that a forward pass needs from config.json. [ParseForward] reads it.
@@ -123,7 +125,7 @@ func ParseForward(raw []byte) (*ForwardConfig, error) {
 	if err != nil {
 		return nil, err
 	}
-	outer, err := parseObject(FiniteJSON(raw))
+	outer, err := parseObject(jsonscan.Finite(raw))
 	if err != nil {
 		return nil, err
 	}

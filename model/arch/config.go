@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/lowbit-go/gq/internal/jsonscan"
 )
 
 // Config has the facts of config.json that gq needs. Values of a nested language model (text_config
@@ -62,7 +64,7 @@ var tiedByDefault = set(
 // ParseConfig reads a config.json and ignores keys that gq does not use. It accepts Python's NaN
 // and Infinity, which are not JSON but occur in real files. Errors are of type *ConfigError.
 func ParseConfig(raw []byte) (*Config, error) {
-	outer, err := parseObject(FiniteJSON(raw))
+	outer, err := parseObject(jsonscan.Finite(raw))
 	if err != nil {
 		return nil, err
 	}
@@ -222,31 +224,6 @@ func count(levels []object, keys ...string) int64 {
 		}
 	}
 	return 0
-}
-
-// FiniteJSON makes JSON from Python's output: it replaces NaN, Infinity and -Infinity outside of
-// strings by 0 and spaces, so that offsets in errors stay right. It does not change raw.
-func FiniteJSON(raw []byte) []byte {
-	out := slices.Clone(raw)
-	inString := false
-	for i := 0; i < len(out); i++ {
-		switch {
-		case inString && out[i] == '\\':
-			i++
-		case out[i] == '"':
-			inString = !inString
-		case !inString:
-			for _, word := range []string{"-Infinity", "Infinity", "NaN"} {
-				if len(out)-i >= len(word) && string(out[i:i+len(word)]) == word {
-					for j := range word {
-						out[i+j] = ' '
-					}
-					out[i] = '0'
-				}
-			}
-		}
-	}
-	return out
 }
 
 func set(names ...string) map[string]bool {

@@ -15,9 +15,9 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/files"
+	"github.com/lowbit-go/gq/internal/jsonscan"
 	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/model"
-	"github.com/lowbit-go/gq/model/arch"
 	"github.com/lowbit-go/gq/model/tokenizer"
 )
 
@@ -122,7 +122,7 @@ func configEOS(raw []byte) ([]int32, error) {
 		level
 		Text level `json:"text_config"`
 	}
-	if err := json.Unmarshal(arch.FiniteJSON(raw), &config); err != nil {
+	if err := json.Unmarshal(jsonscan.Finite(raw), &config); err != nil {
 		return nil, err
 	}
 	var ids []int32

@@ -13,7 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/lowbit-go/gq/internal/files"
-	"github.com/lowbit-go/gq/model/arch"
+	"github.com/lowbit-go/gq/internal/jsonscan"
 )
 
 // checkAsset checks that a file is what its name says, by docs/FORMAT.md, chapter 6.
@@ -52,7 +52,7 @@ func checkObject(data []byte, tokenizer bool) error {
 	}
 	err := json.Unmarshal(data, &object)
 	if _, ok := errors.AsType[*json.SyntaxError](err); ok {
-		err = json.Unmarshal(arch.FiniteJSON(data), &object)
+		err = json.Unmarshal(jsonscan.Finite(data), &object)
 	}
 	if e, ok := errors.AsType[*json.SyntaxError](err); ok {
 		return fmt.Errorf("byte %d: %w", e.Offset, e)
