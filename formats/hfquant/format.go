@@ -3,6 +3,7 @@ package hfquant
 import (
 	"fmt"
 
+	"github.com/lowbit-go/gq/internal/suggest"
 	"github.com/lowbit-go/gq/packing"
 )
 
@@ -18,6 +19,38 @@ const (
 	MLX           Format = "mlx"
 	TorchAO       Format = "torchao"
 )
+
+// ParseFormat reads the name of a format that NewLayout and Config write. An unknown name gets a
+// suggestion.
+func ParseFormat(name string) (Format, error) {
+	if name == "compressed-tensors" {
+		return "", fmt.Errorf("compressed-tensors is two formats: use %s (codes as int8, for vLLM on CPUs) or %s (packed codes, 16-bit activations)",
+			IntQuantized, PackQuantized)
+	}
+	f := Format(name)
+	if _, ok := writers[f]; ok {
+		return f, nil
+	}
+	if f == AWQ {
+		return "", fmt.Errorf("format %q is only read: use one of %s", name, list(Formats()))
+	}
+	var known []string
+	for _, f := range Formats() {
+		known = append(known, string(f))
+	}
+	return "", suggest.Unknown("format", name, known)
+}
+
+// Formats lists the formats that NewLayout and Config write.
+func Formats() []Format {
+	var all []Format
+	for _, f := range []Format{IntQuantized, PackQuantized, GPTQ, MLX, TorchAO} {
+		if _, ok := writers[f]; ok {
+			all = append(all, f)
+		}
+	}
+	return all
+}
 
 // Zeros is what a group stores beside its scale.
 type Zeros uint8
@@ -62,6 +95,9 @@ func (s Scheme) Groups(k int64) int64 {
 	return (k + s.Group - 1) / s.Group
 }
 
+// limits are the smallest and the largest code of a number of bits; zero points have the same.
+func limits(bits int) (low, high int) { return -1 << (bits - 1), 1<<(bits-1) - 1 }
+
 // Row is one row of a weight. Codes has K elements, the others one per group or none.
 type Row struct {
 	Codes   []int8    // -2^(bits-1) to 2^(bits-1) - 1
@@ -70,9 +106,39 @@ type Row struct {
 	Offsets []float32 // of Offsets
 }
 
+// resize gives the slices of row the lengths for k weights of scheme s. It keeps their memory.
+func (r *Row) resize(s Scheme, k int64) {
+	groups := int(s.Groups(k))
+	r.Codes = resize(r.Codes, int(k))
+	r.Scales = resize(r.Scales, groups)
+	r.Zeros, r.Offsets = r.Zeros[:0], r.Offsets[:0]
+	switch s.Zeros {
+	case IntZeros:
+		r.Zeros = resize(r.Zeros, groups)
+	case Offsets:
+		r.Offsets = resize(r.Offsets, groups)
+	}
+}
+
+func resize[T any](s []T, n int) []T {
+	if cap(s) < n {
+		return make([]T, n)
+	}
+	return s[:n]
+}
+
 // Part is a tensor that holds some of a weight.
 type Part struct {
 	Name  string
 	Dtype packing.Dtype
 	Shape []int64
+}
+
+// bytes is the size of the part.
+func (p Part) bytes() int64 {
+	n := int64(p.Dtype.Bits() / 8)
+	for _, d := range p.Shape {
+		n *= d
+	}
+	return n
 }

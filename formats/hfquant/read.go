@@ -1,6 +1,15 @@
 package hfquant
 
-import "github.com/lowbit-go/gq/formats/safetensors"
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/packing"
+)
 
 // Quantized describes the quantized weights of a checkpoint.
 type Quantized struct {
@@ -23,17 +32,163 @@ type Weight struct {
 
 // codec reads the rows of one weight.
 type codec interface {
-	// read sets row to row n.
+	// read sets row to row n. The slices of row have the lengths that the scheme demands.
 	read(row *Row, n int64) error
-}
-
-// Find lists the quantized weights of ck. config is its config.json, nil if there is none. Find returns
-// nil if no weight is quantized, and for FP8 weights, which [safetensors.Weights] reads. It fails
-// if a weight is quantized in a way that it cannot read.
-func Find(ck *safetensors.Checkpoint, config []byte) (*Quantized, error) {
-	return nil, nil
 }
 
 // Read sets row to row n of the weight. It grows the slices of row as needed. Several goroutines may
 // read rows at once, each into a Row of its own, inside the checkpoint's Guard.
-func (w *Weight) Read(row *Row, n int64) error { return w.codec.read(row, n) }
+func (w *Weight) Read(row *Row, n int64) error {
+	if n < 0 || n >= w.Shape[0] {
+		return fmt.Errorf("weight %s has %d rows, not row %d", quote(w.Name), w.Shape[0], n)
+	}
+	row.resize(w.Scheme, w.Shape[1])
+	return w.codec.read(row, n)
+}
+
+// finders find the weights of a checkpoint by the quant_method of its config.json.
+var finders = map[string]func(*finder) error{
+	"compressed-tensors": findCompressed,
+}
+
+// Find lists the quantized weights of ck, in order of name. config is its config.json, nil if there
+// is none. Find returns nil if no weight is quantized, and for FP8 weights, which
+// [safetensors.Weights] reads. It fails if a weight is quantized in a way that it cannot read.
+func Find(ck *safetensors.Checkpoint, config []byte) (*Quantized, error) {
+	f := &finder{ck: ck, q: &Quantized{Parts: map[string]int{}}}
+	var err error
+	if f.entry, err = findEntry(config); err != nil {
+		return nil, &FormatError{Dir: ck.Dir(), Msg: err.Error()}
+	}
+	find := f.method()
+	if find == nil {
+		return nil, f.unread()
+	}
+	if err := ck.Guard(func() error { return find(f) }); err != nil || len(f.q.Weights) == 0 {
+		return nil, err
+	}
+	f.sort()
+	if config != nil {
+		f.q.Config, err = WithoutQuantization(config)
+	}
+	return f.q, err
+}
+
+// finder collects the quantized weights of a checkpoint.
+type finder struct {
+	ck    *safetensors.Checkpoint
+	entry *entry // nil if config.json has none
+	q     *Quantized
+}
+
+// method chooses the function that finds the weights; nil if there is none.
+func (f *finder) method() func(*finder) error {
+	switch {
+	case false:
+		return nil
+	case f.entry == nil:
+		return nil
+	case f.entry.Method != "":
+		return finders[f.entry.Method]
+	}
+	var keys struct {
+		Groups    json.RawMessage `json:"config_groups"`
+		GroupSize json.RawMessage `json:"group_size"`
+	}
+	_ = json.Unmarshal(f.entry.raw, &keys) // findEntry has read it
+	switch {
+	case keys.Groups != nil:
+		return findCompressed
+	case keys.GroupSize != nil:
+		return finders[string(MLX)]
+	}
+	return nil
+}
+
+// unread returns nil if the tensors look as if no weight were quantized, or as FP8, else an error:
+// no function finds their weights.
+func (f *finder) unread() error {
+	for _, t := range f.ck.Tensors() {
+		packed := len(t.Shape) >= 2 && (t.Dtype == packing.I32 || t.Dtype == packing.I8 || t.Dtype == packing.U8 || t.Dtype == packing.U32)
+		if !packed || strings.Contains(t.Name, "embeddings.position_ids") {
+			continue
+		}
+		if f.entry == nil {
+			if name := looksLike(f.ck, t.Name); name != "" {
+				return &UnsupportedError{Dir: f.ck.Dir(), Tensor: t.Name, Msg: "it looks like a weight of " + name +
+					", but no quantization_config in config.json says how it is quantized"}
+			}
+			continue
+		}
+		method := f.entry.Method
+		if method == "" {
+			method = "(none)"
+		}
+		return &UnsupportedError{Dir: f.ck.Dir(), Tensor: t.Name, Msg: fmt.Sprintf("%s, and config.json names quant_method %s: the methods read are %s",
+			t.DtypeName, quote(method), list(slices.Sorted(maps.Keys(finders))))}
+	}
+	return nil
+}
+
+// looksLike guesses from the names of tensors which library quantized the weight in the tensor
+// called name; "" if none does.
+func looksLike(ck *safetensors.Checkpoint, name string) string {
+	module, last := splitName(name)
+	has := func(other string) bool {
+		_, ok := ck.Lookup(module + other)
+		return ok
+	}
+	switch {
+	case last == "weight_packed" && has("weight_scale"), last == "weight" && has("weight_scale"):
+		return "compressed-tensors"
+	case last == "qweight" && has("qzeros"):
+		return "GPTQ or AWQ"
+	case last == "weight" && has("scales") && has("biases"):
+		return "MLX"
+	}
+	return ""
+}
+
+// splitName splits the name of a tensor before its last component: "layers.0.mlp." and "weight".
+func splitName(name string) (module, last string) {
+	i := strings.LastIndexByte(name, '.') + 1
+	return name[:i], name[i:]
+}
+
+// add appends a weight whose parts are the tensors called names.
+func (f *finder) add(w Weight, names ...string) error {
+	for _, name := range names {
+		if i, ok := f.q.Parts[name]; ok {
+			return f.formatError(name, "it belongs to %s and to %s", quote(f.q.Weights[i].Name), quote(w.Name))
+		}
+		f.q.Parts[name] = len(f.q.Weights)
+	}
+	f.q.Weights = append(f.q.Weights, w)
+	return nil
+}
+
+// sort puts the weights in order of name.
+func (f *finder) sort() {
+	order := make([]int, len(f.q.Weights))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int { return strings.Compare(f.q.Weights[a].Name, f.q.Weights[b].Name) })
+	weights := make([]Weight, len(order))
+	moved := make([]int, len(order))
+	for to, from := range order {
+		weights[to], moved[from] = f.q.Weights[from], to
+	}
+	f.q.Weights = weights
+	for name, i := range f.q.Parts {
+		f.q.Parts[name] = moved[i]
+	}
+}
+
+func (f *finder) formatError(tensor, format string, args ...any) error {
+	return &FormatError{Dir: f.ck.Dir(), Tensor: tensor, Msg: fmt.Sprintf(format, args...)}
+}
+
+func (f *finder) unsupported(tensor, format string, args ...any) error {
+	return &UnsupportedError{Dir: f.ck.Dir(), Tensor: tensor, Msg: fmt.Sprintf(format, args...)}
+}

@@ -1,5 +1,14 @@
 package hfquant
 
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+
+	"github.com/lowbit-go/gq/internal/floats"
+	"github.com/lowbit-go/gq/packing"
+)
+
 // Layout says how a format stores one weight.
 type Layout struct {
 	Parts []Part
@@ -8,9 +17,12 @@ type Layout struct {
 	RowStep int64
 
 	encoder encoder
+	name    string
+	shape   []int64
+	scheme  Scheme
 }
 
-// encoder puts rows of one weight into the bytes of its parts.
+// encoder puts rows of one weight into the bytes of its parts. Layout has checked the rows.
 type encoder interface {
 	// put calls write for every range of bytes that rows first to first + len(rows) - 1 fill.
 	put(rows []Row, first int64, write func(part int, off int64, b []byte) error) error
@@ -18,10 +30,58 @@ type encoder interface {
 	constant(part int) []byte
 }
 
+// writer writes the weights of one format.
+type writer struct {
+	// holds fails if the format does not hold the weight name of shape [n, k] in the scheme.
+	holds func(s Scheme, n, k int64) error
+	// layout returns Parts, RowStep and encoder for what holds accepts.
+	layout func(name string, n, k int64, s Scheme) *Layout
+	// config is Format.Config.
+	config func(config []byte, weights []ModelWeight) ([]byte, map[string]string, error)
+}
+
+// writers are the formats that can be written.
+var writers = map[Format]writer{
+	IntQuantized:  {holdsIntQuantized, layoutIntQuantized, configIntQuantized},
+	PackQuantized: {holdsPackQuantized, layoutPackQuantized, configPackQuantized},
+}
+
 // NewLayout lays out the weight name of shape [N, K] in a format. It fails if the format cannot hold
 // the scheme, and says what it holds.
 func (f Format) NewLayout(name string, shape []int64, s Scheme) (*Layout, error) {
-	return nil, nil
+	w, ok := writers[f]
+	if !ok {
+		_, err := ParseFormat(string(f))
+		return nil, err
+	}
+	if err := f.holds(w, shape, s); err != nil {
+		return nil, fmt.Errorf("tensor %s: format %s does not hold %s: %w", quote(name), f, s, err)
+	}
+	l := w.layout(name, shape[0], shape[1], s)
+	l.name, l.shape, l.scheme = name, shape, s
+	return l, nil
+}
+
+// maxElements bounds the weights of a tensor so that products with sizes of elements do not
+// overflow.
+const maxElements = 1 << 56
+
+func (f Format) holds(w writer, shape []int64, s Scheme) error {
+	if len(shape) != 2 || shape[0] <= 0 || shape[1] <= 0 || shape[0] > maxElements/shape[1] {
+		return fmt.Errorf("its shape is %v, expected [rows, columns]", shape)
+	}
+	if s.Bits < 1 || s.Bits > 8 {
+		return fmt.Errorf("codes have 1 to 8 bits")
+	}
+	if s.Group < 0 {
+		return fmt.Errorf("a group has at least one column")
+	}
+	switch s.Scales {
+	case packing.BF16, packing.F16, packing.F32:
+	default:
+		return fmt.Errorf("scales are %s", list(scaleDtypes))
+	}
+	return w.holds(s, shape[0], shape[1])
 }
 
 // Put turns rows first, first + 1, ... into bytes of the parts, and calls write for each contiguous
@@ -29,7 +89,98 @@ func (f Format) NewLayout(name string, shape []int64, s Scheme) (*Layout, error)
 // call. It fails for a row that the format cannot hold exactly, such as a scale that is not in the
 // scheme's dtype. Several goroutines may call Put at once.
 func (l *Layout) Put(rows []Row, first int64, write func(part int, off int64, b []byte) error) error {
+	last := first + int64(len(rows))
+	if first < 0 || last > l.shape[0] || first%l.RowStep != 0 || last%l.RowStep != 0 && last != l.shape[0] {
+		return fmt.Errorf("tensor %s: rows %d to %d of %d do not fit steps of %d rows", quote(l.name), first, last, l.shape[0], l.RowStep)
+	}
+	for i := range rows {
+		if err := l.check(&rows[i]); err != nil {
+			return fmt.Errorf("tensor %s: row %d: %w", quote(l.name), first+int64(i), err)
+		}
+	}
 	return l.encoder.put(rows, first, write)
+}
+
+// check fails if the layout's scheme does not hold the row exactly.
+func (l *Layout) check(r *Row) error {
+	s, k := l.scheme, l.shape[1]
+	groups, zeros, offsets := int(s.Groups(k)), 0, 0
+	switch s.Zeros {
+	case IntZeros:
+		zeros = groups
+	case Offsets:
+		offsets = groups
+	}
+	if int64(len(r.Codes)) != k || len(r.Scales) != groups || len(r.Zeros) != zeros || len(r.Offsets) != offsets {
+		return fmt.Errorf("%d codes, %d scales, %d zero points and %d offsets, expected %d, %d, %d and %d",
+			len(r.Codes), len(r.Scales), len(r.Zeros), len(r.Offsets), k, groups, zeros, offsets)
+	}
+	low, high := limits(s.Bits)
+	for i, c := range r.Codes {
+		if int(c) < low || int(c) > high {
+			return fmt.Errorf("code %d of column %d is outside of %d .. %d of %d bits", c, i, low, high, s.Bits)
+		}
+	}
+	for g, z := range r.Zeros {
+		if int(z) < low || int(z) > high {
+			return fmt.Errorf("zero point %d of group %d is outside of %d .. %d of %d bits", z, g, low, high, s.Bits)
+		}
+	}
+	for g, v := range r.Scales {
+		if !isExact(s.Scales, v) {
+			return fmt.Errorf("scale %g of group %d is not a finite %s number", v, g, s.Scales)
+		}
+	}
+	for g, v := range r.Offsets {
+		if !isExact(s.Scales, v) {
+			return fmt.Errorf("offset %g of group %d is not a finite %s number", v, g, s.Scales)
+		}
+	}
+	return nil
+}
+
+// isExact reports whether v is a finite number of dtype d.
+func isExact(d packing.Dtype, v float32) bool {
+	var b [4]byte
+	putFloat(b[:], d, v)
+	back := v
+	switch d {
+	case packing.BF16:
+		back = floats.BF16ToF32(binary.LittleEndian.Uint16(b[:]))
+	case packing.F16:
+		back = floats.F16ToF32(binary.LittleEndian.Uint16(b[:]))
+	}
+	return floats.Finite(v) && math.Float32bits(back) == math.Float32bits(v)
+}
+
+// putFloat stores v, rounded to dtype d, at the start of dst.
+func putFloat(dst []byte, d packing.Dtype, v float32) {
+	switch d {
+	case packing.BF16:
+		binary.LittleEndian.PutUint16(dst, floats.BF16FromF32(v))
+	case packing.F16:
+		binary.LittleEndian.PutUint16(dst, floats.F16FromF32(v))
+	case packing.F32:
+		binary.LittleEndian.PutUint32(dst, math.Float32bits(v))
+	}
+}
+
+// putFloats stores vs, numbers of dtype d, at the start of dst.
+func putFloats(dst []byte, d packing.Dtype, vs []float32) {
+	size := d.Bits() / 8
+	for i, v := range vs {
+		putFloat(dst[i*size:], d, v)
+	}
+}
+
+// putRows writes the bytes that rows have in part number index, which has n rows of equal length.
+func putRows(p Part, n int64, rows []Row, first int64, index int, write func(part int, off int64, b []byte) error, put func(dst []byte, r *Row)) error {
+	width := p.bytes() / n
+	b := make([]byte, int64(len(rows))*width)
+	for i := range rows {
+		put(b[int64(i)*width:][:width], &rows[i])
+	}
+	return write(index, first*width, b)
 }
 
 // Constant is the content of a part that Put does not write; nil for the others.
@@ -43,7 +194,16 @@ type ModelWeight struct {
 }
 
 // Config returns config with the entry that says how the weights are quantized, and metadata for
-// every safetensors file (nil: none). It fails if the format cannot say so.
+// every safetensors file (nil: none). It fails if the format cannot say so. Everything else in
+// config stays as it is, except for entries that described quantization before.
 func (f Format) Config(config []byte, weights []ModelWeight) (out []byte, metadata map[string]string, err error) {
-	return nil, nil, nil
+	w, ok := writers[f]
+	if !ok {
+		_, err := ParseFormat(string(f))
+		return nil, nil, err
+	}
+	if out, metadata, err = w.config(config, weights); err != nil {
+		err = fmt.Errorf("config.json for format %s: %w", f, err)
+	}
+	return out, metadata, err
 }

@@ -1,0 +1,102 @@
+package hfquant
+
+import "encoding/binary"
+
+// The formats store unsigned codes of 1 to 8 bits one after the other, the least significant bit of
+// the first code in the least significant bit of the first byte. Words of 16 or 32 bits are
+// little-endian, so that codes that cross words are the same stream of bytes.
+
+// streamBytes is the length of a stream of n codes.
+func streamBytes(n int64, bits int) int64 { return (n*int64(bits) + 7) / 8 }
+
+// streamWords is the number of 32-bit words that hold a stream of n codes.
+func streamWords(n int64, bits int) int64 { return (n*int64(bits) + 31) / 32 }
+
+// packCodes stores codes plus 2^(bits-1) at the start of dst and sets the rest of dst to zero. The
+// length of dst is at least streamBytes.
+func packCodes(dst []byte, codes []int8, bits int) {
+	offset := uint64(1) << (bits - 1)
+	mask := offset<<1 - 1
+	acc, have, at := uint64(0), 0, 0
+	for _, c := range codes {
+		acc |= (uint64(int64(c)) + offset) & mask << have
+		for have += bits; have >= 8; have -= 8 {
+			dst[at] = byte(acc)
+			acc >>= 8
+			at++
+		}
+	}
+	if have > 0 {
+		dst[at] = byte(acc)
+		at++
+	}
+	clear(dst[at:])
+}
+
+// unpackCodes reads len(codes) codes, less 2^(bits-1), from the start of src, whose length is at
+// least streamBytes.
+func unpackCodes(codes []int8, src []byte, bits int) {
+	offset := uint64(1) << (bits - 1)
+	mask := offset<<1 - 1
+	acc, have, at := uint64(0), 0, 0
+	for i := range codes {
+		for have < bits {
+			acc |= uint64(src[at]) << have
+			have += 8
+			at++
+		}
+		codes[i] = int8(acc&mask - offset)
+		acc >>= bits
+		have -= bits
+	}
+}
+
+// columns is a matrix of little-endian 32-bit words that holds one stream of codes per column, from
+// the first row down.
+type columns struct {
+	view []byte
+	cols int64
+	bits int
+}
+
+func (c *columns) word(row, col int64) uint64 {
+	return uint64(binary.LittleEndian.Uint32(c.view[4*(row*c.cols+col):]))
+}
+
+// at returns code n, less 2^(bits-1), of a column.
+func (c *columns) at(n, col int64) int8 {
+	bit := n * int64(c.bits)
+	row, shift := bit/32, int(bit%32)
+	v := c.word(row, col) >> shift
+	if shift+c.bits > 32 {
+		v |= c.word(row+1, col) << (32 - shift)
+	}
+	offset := uint64(1) << (c.bits - 1)
+	return int8(v&(offset<<1-1) - offset)
+}
+
+// set stores code plus 2^(bits-1) as code n of a column whose bits are zero there.
+func (c *columns) set(n, col int64, code int8) {
+	offset := uint64(1) << (c.bits - 1)
+	bit := n * int64(c.bits)
+	row, shift := bit/32, int(bit%32)
+	v := (uint64(int64(code)) + offset) & (offset<<1 - 1) << shift
+	c.or(row, col, uint32(v))
+	if shift+c.bits > 32 {
+		c.or(row+1, col, uint32(v>>32))
+	}
+}
+
+func (c *columns) or(row, col int64, v uint32) {
+	b := c.view[4*(row*c.cols+col):]
+	binary.LittleEndian.PutUint32(b, binary.LittleEndian.Uint32(b)|v)
+}
+
+// codesOfWords is the smallest number of codes that fill whole words of 32 bits.
+func codesOfWords(bits int) int64 {
+	for n := int64(1); ; n *= 2 {
+		if n*int64(bits)%32 == 0 {
+			return n
+		}
+	}
+}

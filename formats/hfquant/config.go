@@ -1,0 +1,182 @@
+package hfquant
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/lowbit-go/gq/internal/jsonscan"
+)
+
+// entry is the part of config.json that describes quantization.
+type entry struct {
+	path []string // its keys, from the outermost
+	raw  []byte   // JSON
+	// Method is quant_method; "" for MLX, which writes none.
+	Method string `json:"quant_method"`
+}
+
+// entryPaths lists where libraries put the entry, in the order in which vLLM and mlx-lm look.
+// A model of text and images (Kimi-K2.5) has it in text_config. MLX writes the same content to
+// "quantization" and "quantization_config".
+var entryPaths = [][]string{
+	{"quantization_config"},
+	{"quantization"},
+	{"compression_config"},
+	{"text_config", "quantization_config"},
+	{"text_config", "quantization"},
+}
+
+// findEntry returns the entry of config, or nil if it has none. "quantization_config" without a
+// quant_method is only taken as a last resort: MLX writes one beside "quantization".
+func findEntry(config []byte) (*entry, error) {
+	if config == nil {
+		return nil, nil
+	}
+	text := jsonscan.Finite(config)
+	var first *entry
+	for _, path := range entryPaths {
+		raw, err := member(text, path)
+		if err != nil {
+			return nil, err
+		}
+		if raw == nil || raw[0] != '{' {
+			continue
+		}
+		e := &entry{path: path, raw: raw}
+		if err := json.Unmarshal(raw, e); err != nil {
+			return nil, fmt.Errorf("%s: %w", quote(path[len(path)-1]), err)
+		}
+		if e.Method != "" || path[len(path)-1] == "quantization" {
+			return e, nil
+		}
+		if first == nil {
+			first = e
+		}
+	}
+	return first, nil
+}
+
+// member returns the value at the path of keys in the JSON text, or nil if there is none.
+func member(text []byte, path []string) (json.RawMessage, error) {
+	for _, key := range path {
+		var m map[string]json.RawMessage
+		if err := json.Unmarshal(text, &m); err != nil {
+			return nil, err
+		}
+		if text = m[key]; text == nil {
+			return nil, nil
+		}
+		if text = bytes.TrimSpace(text); len(path) > 1 && text[0] != '{' {
+			return nil, nil
+		}
+	}
+	return text, nil
+}
+
+// WithoutQuantization returns config.json without the entries that describe quantization. The rest
+// keeps its bytes.
+func WithoutQuantization(config []byte) ([]byte, error) {
+	out := config
+	for _, path := range entryPaths {
+		var err error
+		if out, err = remove(out, path); err != nil {
+			return nil, fmt.Errorf("config.json: %w", err)
+		}
+	}
+	return out, nil
+}
+
+// remove returns config without the member at the path of keys.
+func remove(config []byte, path []string) ([]byte, error) {
+	text := jsonscan.Finite(config) // has the same offsets
+	if err := checkObject(text); err != nil {
+		return nil, err
+	}
+	start, end := jsonscan.SkipSpace(text, 0), 0
+	for i, key := range path {
+		if text[start] != '{' {
+			return config, nil
+		}
+		end = jsonscan.End(text, start)
+		if i == len(path)-1 {
+			return cut(config, text, start, end, key), nil
+		}
+		at := -1
+		for k, v := range jsonscan.Elements(text, start, end) {
+			if name, _ := jsonscan.AppendString(nil, text, k); string(name) == key {
+				at = v
+			}
+		}
+		if at < 0 {
+			return config, nil
+		}
+		start = at
+	}
+	return config, nil
+}
+
+// cut returns config without the members called key of the object text[start:end].
+func cut(config, text []byte, start, end int, key string) []byte {
+	out := bytes.Clone(config[:start+1])
+	from, comma, found := start+1, "", false
+	for k, v := range jsonscan.Elements(text, start, end) {
+		name, _ := jsonscan.AppendString(nil, text, k)
+		stop := jsonscan.End(text, v)
+		if string(name) == key {
+			found = true
+		} else {
+			out = append(append(out, comma...), config[from:stop]...)
+			comma = ","
+		}
+		from = stop
+		if next := jsonscan.SkipSpace(text, stop); text[next] == ',' {
+			from = next + 1
+		}
+	}
+	if !found {
+		return config
+	}
+	return append(out, config[from:]...)
+}
+
+// checkObject fails if text is not a JSON object.
+func checkObject(text []byte) error {
+	var m map[string]json.RawMessage
+	if err := json.Unmarshal(text, &m); err != nil {
+		return err
+	}
+	if m == nil {
+		return errors.New("it is null, expected an object")
+	}
+	return nil
+}
+
+// withEntry returns config with the value as its member called key, at its end. Entries that
+// described quantization before are gone.
+func withEntry(config []byte, key string, value any) ([]byte, error) {
+	config, err := WithoutQuantization(config)
+	if err != nil {
+		return nil, err
+	}
+	js, err := json.MarshalIndent(value, "  ", "  ")
+	if err != nil {
+		return nil, err
+	}
+	text := jsonscan.Finite(config)
+	start := jsonscan.SkipSpace(text, 0)
+	last := start + 1
+	comma := ""
+	for _, v := range jsonscan.Elements(text, start, jsonscan.End(text, start)) {
+		last, comma = jsonscan.End(text, v), ","
+	}
+	out := append([]byte(nil), config[:last]...)
+	out = append(out, comma+"\n  "...)
+	out = append(out, fmt.Sprintf("%q: ", key)...)
+	out = append(out, js...)
+	if tail := config[last:]; bytes.HasPrefix(tail, []byte("}")) {
+		out = append(out, '\n')
+	}
+	return append(out, config[last:]...), nil
+}
