@@ -3,7 +3,6 @@ package hfquant
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/packing"
@@ -194,17 +193,14 @@ func (w *compressedWeight) zero(n, g int64) int8 {
 	if w.zeroColumns != nil {
 		return w.zeroColumns.at(n, g)
 	}
-	return int8(w.zeros.row(n)[g])
+	return w.zeros.int8(n, g)
 }
 
 func (w *compressedWeight) read(row *Row, n int64) error {
 	if w.packed != nil {
 		unpackCodes(row.Codes, w.packed.row(n), w.bits)
 	} else {
-		for k, b := range w.codes.row(n) {
-			row.Codes[k] = int8(b)
-		}
-		if err := checkCodes(row.Codes, w.bits, w.codes.name, n); err != nil {
+		if err := w.codes.codes(row.Codes, w.bits, n); err != nil {
 			return err
 		}
 	}
@@ -222,10 +218,7 @@ func holdsCompressed(s Scheme, k int64) error {
 	if s.Zeros == Offsets {
 		return errors.New("zero points are integers")
 	}
-	if s.Group > 0 && k%s.Group != 0 {
-		return fmt.Errorf("groups of %d columns do not divide rows of %d", s.Group, k)
-	}
-	return nil
+	return holdsGroups(s, k)
 }
 
 // holdsIntQuantized is holdsCompressed for int-quantized, which vLLM multiplies only if the weights
@@ -306,9 +299,7 @@ func (e *compressedEncoder) putCodes(dst []byte, r *Row) {
 		packCodes(dst, r.Codes, e.scheme.Bits)
 		return
 	}
-	for i, c := range r.Codes {
-		dst[i] = byte(c)
-	}
+	putInt8s(dst, r.Codes)
 }
 
 func (e *compressedEncoder) constant(part int) []byte {

@@ -291,7 +291,7 @@ func writeCompressedConfig(config []byte, weights []ModelWeight, format Format) 
 		head = head || module == "lm_head"
 	}
 	if len(schemes) == 0 {
-		return nil, nil, errors.New("no weight is quantized")
+		return nil, nil, errNothingQuantized
 	}
 	if !head { // a tied lm_head is a linear layer without a tensor
 		e.Ignore = append(e.Ignore, "lm_head")

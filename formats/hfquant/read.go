@@ -49,6 +49,7 @@ func (w *Weight) Read(row *Row, n int64) error {
 // finders find the weights of a checkpoint by the quant_method of its config.json.
 var finders = map[string]func(*finder) error{
 	"compressed-tensors": findCompressed,
+	"torchao":            findTorchAO,
 }
 
 // Find lists the quantized weights of ck, in order of name. config is its config.json, nil if there
@@ -84,8 +85,8 @@ type finder struct {
 // method chooses the function that finds the weights; nil if there is none.
 func (f *finder) method() func(*finder) error {
 	switch {
-	case false:
-		return nil
+	case f.entry == nil && hasTorchAO(f.ck):
+		return findTorchAO
 	case f.entry == nil:
 		return nil
 	case f.entry.Method != "":

@@ -133,15 +133,34 @@ func reorder[T any](dst []T, order []int32) {
 	}
 }
 
-// checkCodes fails if a code of row n of the weight is not of the number of bits.
-func checkCodes(codes []int8, bits int, tensor string, n int64) error {
+// int8 reads one element of I8 of row n, or of one that all rows share.
+func (m *matrix) int8(n, col int64) int8 {
+	if m.width == int64(len(m.view)) {
+		n = 0
+	}
+	return int8(m.row(n)[col])
+}
+
+// int8s reads row n, or one that all rows share, of I8.
+func (m *matrix) int8s(dst []int8, n int64) {
+	if m.width == int64(len(m.view)) {
+		n = 0
+	}
+	for i, b := range m.row(n) {
+		dst[i] = int8(b)
+	}
+}
+
+// codes reads row n of I8. It fails for values that a number of bits does not hold.
+func (m *matrix) codes(dst []int8, bits int, n int64) error {
+	m.int8s(dst, n)
 	if bits == 8 {
 		return nil
 	}
 	low, high := limits(bits)
-	for k, c := range codes {
+	for k, c := range dst {
 		if int(c) < low || int(c) > high {
-			return fmt.Errorf("tensor %s: row %d has the value %d in column %d, outside of %d .. %d of %d bits", quote(tensor), n, c, k, low, high, bits)
+			return fmt.Errorf("tensor %s: row %d has the value %d in column %d, outside of %d .. %d of %d bits", quote(m.name), n, c, k, low, high, bits)
 		}
 	}
 	return nil

@@ -2,6 +2,7 @@ package hfquant
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 
@@ -43,6 +44,7 @@ type writer struct {
 // writers are the formats that can be written.
 var writers = map[Format]writer{
 	IntQuantized:  {holdsIntQuantized, layoutIntQuantized, configIntQuantized},
+	TorchAO:       {holdsTorchAO, layoutTorchAO, configTorchAO},
 	PackQuantized: {holdsPackQuantized, layoutPackQuantized, configPackQuantized},
 }
 
@@ -173,6 +175,21 @@ func putFloats(dst []byte, d packing.Dtype, vs []float32) {
 	}
 }
 
+// putInt8s stores vs at the start of dst.
+func putInt8s(dst []byte, vs []int8) {
+	for i, v := range vs {
+		dst[i] = byte(v)
+	}
+}
+
+// holdsGroups fails if groups of the scheme do not divide rows of k weights.
+func holdsGroups(s Scheme, k int64) error {
+	if s.Group > 0 && k%s.Group != 0 {
+		return fmt.Errorf("groups of %d columns do not divide rows of %d", s.Group, k)
+	}
+	return nil
+}
+
 // putRows writes the bytes that rows have in part number index, which has n rows of equal length.
 func putRows(p Part, n int64, rows []Row, first int64, index int, write func(part int, off int64, b []byte) error, put func(dst []byte, r *Row)) error {
 	width := p.bytes() / n
@@ -186,16 +203,21 @@ func putRows(p Part, n int64, rows []Row, first int64, index int, write func(par
 // Constant is the content of a part that Put does not write; nil for the others.
 func (l *Layout) Constant(part int) []byte { return l.encoder.constant(part) }
 
-// ModelWeight is a weight of a model, for Config.
+// ModelWeight is a tensor of a model, for Config.
 type ModelWeight struct {
 	Name   string
+	Shape  []int64
 	Scheme *Scheme // nil: not quantized
 	Linear bool    // the weight of a linear layer, else of an embedding or of no layer that a format knows
 }
 
+// errNothingQuantized is an error of Config.
+var errNothingQuantized = errors.New("no weight is quantized")
+
 // Config returns config with the entry that says how the weights are quantized, and metadata for
-// every safetensors file (nil: none). It fails if the format cannot say so. Everything else in
-// config stays as it is, except for entries that described quantization before.
+// every safetensors file (nil: none). weights are all tensors of the model, quantized or not, norms
+// and biases too. Config fails if the format cannot say so. Everything else in config stays as it
+// is, except for entries that described quantization before.
 func (f Format) Config(config []byte, weights []ModelWeight) (out []byte, metadata map[string]string, err error) {
 	w, ok := writers[f]
 	if !ok {
