@@ -160,6 +160,11 @@ func withEntry(config []byte, key string, value any) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	return appendMember(config, key, value)
+}
+
+// appendMember returns config with the value as its last member, called key.
+func appendMember(config []byte, key string, value any) ([]byte, error) {
 	js, err := json.MarshalIndent(value, "  ", "  ")
 	if err != nil {
 		return nil, err

@@ -67,7 +67,7 @@ type Scheme struct {
 	Bits  int   // of a code, 1 to 8
 	Group int64 // weights of a row that share a scale; 0: the row
 	Zeros Zeros
-	// Scales is the dtype of scales and offsets: BF16, F16 or F32.
+	// Scales is the dtype of scales: BF16, F16 or F32. Offsets are float32 numbers.
 	Scales packing.Dtype
 }
 
@@ -104,6 +104,8 @@ type Row struct {
 	Scales  []float32 // values of the scheme's dtype
 	Zeros   []int8    // of IntZeros, on the same scale as codes
 	Offsets []float32 // of Offsets
+
+	tile tile // what the last Read left
 }
 
 // resize gives the slices of row the lengths for k weights of scheme s. It keeps their memory.

@@ -50,6 +50,9 @@ func (w *Weight) Read(row *Row, n int64) error {
 var finders = map[string]func(*finder) error{
 	"compressed-tensors": findCompressed,
 	"torchao":            findTorchAO,
+	"gptq":               findGPTQ,
+	"awq":                findAWQ,
+	"mlx":                findMLX, // MLX writes no quant_method
 }
 
 // Find lists the quantized weights of ck, in order of name. config is its config.json, nil if there
@@ -184,6 +187,14 @@ func (f *finder) sort() {
 	for name, i := range f.q.Parts {
 		f.q.Parts[name] = moved[i]
 	}
+}
+
+// readEntry reads the entry of config.json into dst.
+func (f *finder) readEntry(dst any) error {
+	if err := json.Unmarshal(f.entry.raw, dst); err != nil {
+		return f.formatError("", "%s: %v", f.entry.path[len(f.entry.path)-1], err)
+	}
+	return nil
 }
 
 func (f *finder) formatError(tensor, format string, args ...any) error {

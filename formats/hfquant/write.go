@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 
 	"github.com/lowbit-go/gq/internal/floats"
 	"github.com/lowbit-go/gq/packing"
@@ -46,6 +47,8 @@ var writers = map[Format]writer{
 	IntQuantized:  {holdsIntQuantized, layoutIntQuantized, configIntQuantized},
 	TorchAO:       {holdsTorchAO, layoutTorchAO, configTorchAO},
 	PackQuantized: {holdsPackQuantized, layoutPackQuantized, configPackQuantized},
+	GPTQ:          {holdsGPTQ, layoutGPTQ, configGPTQ},
+	MLX:           {holdsMLX, layoutMLX, configMLX},
 }
 
 // NewLayout lays out the weight name of shape [N, K] in a format. It fails if the format cannot hold
@@ -58,6 +61,9 @@ func (f Format) NewLayout(name string, shape []int64, s Scheme) (*Layout, error)
 	}
 	if err := f.holds(w, shape, s); err != nil {
 		return nil, fmt.Errorf("tensor %s: format %s does not hold %s: %w", quote(name), f, s, err)
+	}
+	if !strings.HasSuffix(name, ".weight") {
+		return nil, fmt.Errorf("tensor %s: format %s holds weights of layers, whose names end in .weight", quote(name), f)
 	}
 	l := w.layout(name, shape[0], shape[1], s)
 	l.name, l.shape, l.scheme = name, shape, s
@@ -134,8 +140,8 @@ func (l *Layout) check(r *Row) error {
 		}
 	}
 	for g, v := range r.Offsets {
-		if !isExact(s.Scales, v) {
-			return fmt.Errorf("offset %g of group %d is not a finite %s number", v, g, s.Scales)
+		if !isExact(packing.F32, v) {
+			return fmt.Errorf("offset %g of group %d is not a finite number", v, g)
 		}
 	}
 	return nil
