@@ -22,6 +22,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/testmodels"
 	"github.com/lowbit-go/gq/internal/testshared"
 )
 
@@ -33,7 +34,8 @@ func TestMain(m *testing.M) {
 }
 
 // TestScript runs testdata/script/*.txt. Beside testscript's own commands, scripts have the
-// functions below, which are named after them.
+// functions below, which are named after them. MODEL is the bundled model; SMALL has two of its
+// layers, for jobs that run the model many times. TEXT is the bundled text.
 func TestScript(t *testing.T) {
 	if path, err := exec.LookPath("gq"); err == nil {
 		if err := exec.Command(path, "--version").Run(); errors.Is(err, syscall.ENOEXEC) {
@@ -44,6 +46,7 @@ func TestScript(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	small := testmodels.Books(t, 2)
 	text, err := filepath.Abs("../../testdata/text/lighthouse.txt")
 	if err != nil {
 		t.Fatal(err)
@@ -55,6 +58,7 @@ func TestScript(t *testing.T) {
 		RequireUniqueNames:  true,
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("MODEL", model)
+			env.Setenv("SMALL", small)
 			env.Setenv("TEXT", text)
 			return nil
 		},
@@ -158,7 +162,7 @@ func command(ts *testscript.TestScript, args []string) *exec.Cmd {
 	cmd := exec.Command(path, args[1:]...)
 	cmd.Dir = ts.MkAbs(".")
 	cmd.Env = os.Environ()
-	for _, name := range []string{"MODEL", "TEXT", "GQ_CPU", "GOMAXPROCS"} {
+	for _, name := range []string{"MODEL", "SMALL", "TEXT", "GQ_CPU", "GOMAXPROCS"} {
 		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
 	}
 	return cmd
