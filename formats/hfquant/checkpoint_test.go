@@ -181,6 +181,10 @@ type vector struct {
 	Codes       []byte // int8, rows of K
 	Zeros       []byte // int8, rows of groups
 	Dequantized string // SHA-256 of the weights as float32, see sumOf
+
+	// Of torchao only.
+	Linear   bool
+	Metadata map[string]string
 }
 
 // vectors reads the vectors of a format. Each file names the library, its commit and the functions
