@@ -13,7 +13,7 @@ import (
 //
 // Version gemm, transposed:
 //
-//	M.qweight I32 [K, N/8], nibble i of a word belongs to row awqOrder[i] of 8
+//	M.qweight I32 [K, N/8], the nibbles of a word belong to rows 0, 2, 4, 6, 1, 3, 5, 7 of 8
 //	M.qzeros  I32 [groups, N/8], the same
 //	M.scales  F16 [groups, N]
 //
@@ -27,10 +27,7 @@ import (
 //
 // Source: awq/modules/linear/gemm.py and gemv.py of AutoAWQ.
 
-// awqOrder is the row, of 8, to which each nibble belongs.
-var awqOrder = [8]int{0, 2, 4, 6, 1, 3, 5, 7}
-
-// awqNibble is the inverse of awqOrder.
+// awqNibble is the nibble of a word, from the least significant bits, that each of 8 rows has.
 var awqNibble = [8]int{0, 4, 1, 5, 2, 6, 3, 7}
 
 const awqBits = 4
@@ -120,39 +117,17 @@ func awqZeros(view []byte) Zeros {
 // awqWeight reads the rows of a weight of version gemm.
 type awqWeight struct{ transposed }
 
-// awqTile is the number of rows whose codes are unpacked at once: 4 words of each column.
-const awqTile = 32
-
 func (w *awqWeight) read(row *Row, n int64) error {
-	k := len(row.Codes)
-	first := n - n%awqTile
-	rows := int(min(awqTile, 2*w.codes.width-first))
-	tile, filled := row.tile.of(w, first, rows*k)
-	if !filled {
-		w.transpose(tile, first, rows, k)
-	}
-	for i, c := range tile[int(n-first)*k:][:k] {
-		row.Codes[i] = int8(c)
-	}
 	shift := 4 * awqNibble[n%8]
+	words := row.tile.column(w.codes, n/8)
+	for k := range row.Codes {
+		row.Codes[k] = int8(binary.LittleEndian.Uint32(words[4*k:])>>shift&15) - 8
+	}
 	for g := range row.Zeros {
 		word := binary.LittleEndian.Uint32(w.zeros.row(int64(g))[n/8*4:])
 		row.Zeros[g] = int8(word>>shift&15) - 8
 	}
 	return w.readScales(row, n)
-}
-
-// transpose sets tile to the signed codes of rows first to first + rows - 1 of k columns.
-func (w *awqWeight) transpose(tile []byte, first int64, rows, k int) {
-	for column := range k {
-		src := w.codes.row(int64(column))[first/8*4:]
-		for r := 0; r < rows; r += 8 {
-			word := binary.LittleEndian.Uint32(src[r/2:])
-			for i, to := range awqOrder {
-				tile[(r+to)*k+column] = byte(word>>(4*i)&15) - 8
-			}
-		}
-	}
 }
 
 // addAWQRows adds the weight of a module, whose codes are in t, in version gemv.

@@ -17,6 +17,14 @@ func streamWords(n int64, bits int) int64 { return (n*int64(bits) + 31) / 32 }
 func packCodes(dst []byte, codes []int8, bits int) {
 	offset := uint64(1) << (bits - 1)
 	mask := offset<<1 - 1
+	for len(codes) >= 8 && len(dst) >= 8 { // 8 codes are bits bytes
+		v := uint64(0)
+		for i := 7; i >= 0; i-- {
+			v = v<<bits | (uint64(int64(codes[i]))+offset)&mask
+		}
+		binary.LittleEndian.PutUint64(dst, v)
+		codes, dst = codes[8:], dst[bits:]
+	}
 	acc, have, at := uint64(0), 0, 0
 	for _, c := range codes {
 		acc |= (uint64(int64(c)) + offset) & mask << have
@@ -38,6 +46,14 @@ func packCodes(dst []byte, codes []int8, bits int) {
 func unpackCodes(codes []int8, src []byte, bits int) {
 	offset := uint64(1) << (bits - 1)
 	mask := offset<<1 - 1
+	for len(codes) >= 8 && len(src) >= 8 { // 8 codes are bits bytes
+		v := binary.LittleEndian.Uint64(src)
+		for i := range 8 {
+			codes[i] = int8(v&mask - offset)
+			v >>= bits
+		}
+		codes, src = codes[8:], src[bits:]
+	}
 	acc, have, at := uint64(0), 0, 0
 	for i := range codes {
 		for have < bits {

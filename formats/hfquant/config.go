@@ -2,15 +2,23 @@ package hfquant
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
 
+	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/files"
 	"github.com/lowbit-go/gq/internal/jsonscan"
 )
 
 // entry is the part of config.json that describes quantization.
 type entry struct {
+	file string   // "" for config.json
 	path []string // its keys, from the outermost
 	raw  []byte   // JSON
 	// Method is quant_method; "" for MLX, which writes none.
@@ -56,6 +64,35 @@ func findEntry(config []byte) (*entry, error) {
 		}
 	}
 	return first, nil
+}
+
+// oldFiles are where AutoGPTQ and AutoAWQ wrote the entry before config.json had it.
+var oldFiles = []struct{ file, method string }{
+	{"quantize_config.json", "gptq"},
+	{"quant_config.json", "awq"},
+}
+
+// oldEntry sets the entry if the checkpoint has tensors of GPTQ or AWQ and one of the old files.
+func (f *finder) oldEntry() error {
+	if !slices.ContainsFunc(f.ck.Tensors(), func(t safetensors.Tensor) bool { return strings.HasSuffix(t.Name, ".qweight") }) {
+		return nil
+	}
+	for _, old := range oldFiles {
+		raw, err := files.Read(filepath.Join(f.ck.Dir(), old.file), files.MaxModelFile)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		f.entry = &entry{file: old.file, raw: jsonscan.Finite(raw)}
+		if err := f.readEntry(f.entry); err != nil {
+			return err
+		}
+		f.entry.Method = cmp.Or(f.entry.Method, old.method)
+		return nil
+	}
+	return nil
 }
 
 // member returns the value at the path of keys in the JSON text, or nil if there is none.

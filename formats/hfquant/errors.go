@@ -1,6 +1,7 @@
 package hfquant
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 )
@@ -8,26 +9,28 @@ import (
 // FormatError reports a checkpoint whose quantized weights contradict themselves or its config.json.
 type FormatError struct {
 	Dir    string // of the checkpoint
-	Tensor string // "" for config.json
+	Tensor string // "" for the file
+	File   string // which says how weights are quantized; "" for config.json
 	Msg    string
 }
 
-func (e *FormatError) Error() string { return place(e.Dir, e.Tensor) + e.Msg }
+func (e *FormatError) Error() string { return place(e.Dir, e.Tensor, e.File) + e.Msg }
 
 // UnsupportedError reports quantized weights that are well formed but that this package cannot read
 // exactly.
 type UnsupportedError struct {
 	Dir    string // of the checkpoint
-	Tensor string // "" for config.json
+	Tensor string // "" for the file
+	File   string // which says how weights are quantized; "" for config.json
 	Msg    string
 }
 
-func (e *UnsupportedError) Error() string { return place(e.Dir, e.Tensor) + e.Msg }
+func (e *UnsupportedError) Error() string { return place(e.Dir, e.Tensor, e.File) + e.Msg }
 
 // place starts a message with the file or the tensor that it is about.
-func place(dir, tensor string) string {
+func place(dir, tensor, file string) string {
 	if tensor == "" {
-		return dir + ": config.json: "
+		return dir + ": " + cmp.Or(file, "config.json") + ": "
 	}
 	return fmt.Sprintf("%s: tensor %s: ", dir, quote(tensor))
 }

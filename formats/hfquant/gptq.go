@@ -2,7 +2,6 @@ package hfquant
 
 import (
 	"bytes"
-	"encoding/binary"
 	"encoding/json"
 	"slices"
 
@@ -145,19 +144,8 @@ func (w *gptqWeight) symmetric() bool {
 	return true
 }
 
-// gptqTile is the number of rows whose codes are transposed at once: the words of 16 rows fill a
-// cache line.
-const gptqTile = 16
-
 func (w *gptqWeight) read(row *Row, n int64) error {
-	words := len(w.codes.view) / int(w.codes.width)
-	first := n - n%gptqTile
-	rows := int(min(gptqTile, w.codes.width/4-first))
-	tile, filled := row.tile.of(w, first, 4*rows*words)
-	if !filled {
-		w.transpose(tile, first, rows)
-	}
-	unpackCodes(row.Codes, tile[int(n-first)*4*words:][:4*words], w.bits)
+	unpackCodes(row.Codes, row.tile.column(w.codes, n), w.bits)
 	if err := w.readScales(row, n); err != nil {
 		return err
 	}
@@ -171,15 +159,4 @@ func (w *gptqWeight) read(row *Row, n int64) error {
 	}
 	reorder(row.Zeros, w.order)
 	return nil
-}
-
-// transpose sets tile to the words of rows first to first + rows - 1.
-func (w *gptqWeight) transpose(tile []byte, first int64, rows int) {
-	words := len(w.codes.view) / int(w.codes.width)
-	for i := range words {
-		src := w.codes.row(int64(i))[4*first:][:4*rows]
-		for r := range rows {
-			binary.LittleEndian.PutUint32(tile[4*(r*words+i):], binary.LittleEndian.Uint32(src[4*r:]))
-		}
-	}
 }

@@ -64,6 +64,11 @@ func Find(ck *safetensors.Checkpoint, config []byte) (*Quantized, error) {
 	if f.entry, err = findEntry(config); err != nil {
 		return nil, &FormatError{Dir: ck.Dir(), Msg: err.Error()}
 	}
+	if f.entry == nil {
+		if err := f.oldEntry(); err != nil {
+			return nil, err
+		}
+	}
 	find := f.method()
 	if find == nil {
 		return nil, f.unread()
@@ -192,15 +197,23 @@ func (f *finder) sort() {
 // readEntry reads the entry of config.json into dst.
 func (f *finder) readEntry(dst any) error {
 	if err := json.Unmarshal(f.entry.raw, dst); err != nil {
-		return f.formatError("", "%s: %v", f.entry.path[len(f.entry.path)-1], err)
+		return f.formatError("", "%s", strings.Join(append(slices.Clone(f.entry.path), err.Error()), ": "))
 	}
 	return nil
 }
 
+// file is the file that has the entry, "" for config.json.
+func (f *finder) file() string {
+	if f.entry == nil {
+		return ""
+	}
+	return f.entry.file
+}
+
 func (f *finder) formatError(tensor, format string, args ...any) error {
-	return &FormatError{Dir: f.ck.Dir(), Tensor: tensor, Msg: fmt.Sprintf(format, args...)}
+	return &FormatError{Dir: f.ck.Dir(), Tensor: tensor, File: f.file(), Msg: fmt.Sprintf(format, args...)}
 }
 
 func (f *finder) unsupported(tensor, format string, args ...any) error {
-	return &UnsupportedError{Dir: f.ck.Dir(), Tensor: tensor, Msg: fmt.Sprintf(format, args...)}
+	return &UnsupportedError{Dir: f.ck.Dir(), Tensor: tensor, File: f.file(), Msg: fmt.Sprintf(format, args...)}
 }

@@ -1,6 +1,7 @@
 package hfquant
 
 import (
+	"encoding/binary"
 	"fmt"
 
 	"github.com/lowbit-go/gq/formats/safetensors"
@@ -91,17 +92,32 @@ func unsignedAt(stream []byte, i int64, bits int) int {
 	return v & (1<<bits - 1)
 }
 
-// tile keeps codes of a transposed weight, row after row, from one Read to the next: reading a row
-// from the file touches one cache line for each of its words.
+// tile keeps columns of a matrix of words, one after the other, from one Read to the next: reading a
+// column from the file touches one cache line for each of its words, which has the words of 15 other
+// columns too.
 type tile struct {
-	codec codec
-	first int64 // row
+	of    *matrix
+	first int64 // column
 	data  []byte
 }
 
-// of returns the memory for the tile of c that starts with row first, and whether it is filled.
-func (t *tile) of(c codec, first int64, size int) (data []byte, filled bool) {
-	filled = t.codec == c && t.first == first
-	t.codec, t.first, t.data = c, first, resize(t.data, size)
-	return t.data, filled
+// column returns the words of column i of m. It transposes as many columns at once as tileColumns.
+func (t *tile) column(m *matrix, i int64) []byte {
+	words := len(m.view) / int(m.width)
+	first := i - i%tileColumns
+	if t.of != m || t.first != first {
+		columns := int(min(tileColumns, m.width/4-first))
+		t.of, t.first, t.data = m, first, resize(t.data, 4*columns*words)
+		for w := range words {
+			src := m.row(int64(w))[4*first:][:4*columns]
+			dst := t.data[4*w:]
+			for c := range columns {
+				binary.LittleEndian.PutUint32(dst[4*words*c:], binary.LittleEndian.Uint32(src[4*c:]))
+			}
+		}
+	}
+	return t.data[4*words*int(i-first):][:4*words]
 }
+
+// tileColumns is the number of columns in a tile, 16 KB of each 1,024 words.
+const tileColumns = 16
