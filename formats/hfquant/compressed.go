@@ -204,7 +204,9 @@ func (w *compressedWeight) read(row *Row, n int64) error {
 			return err
 		}
 	}
-	w.scales.floats(row.Scales, n)
+	if err := w.scales.scales(row.Scales, n); err != nil {
+		return err
+	}
 	reorder(row.Scales, w.order)
 	for g := range row.Zeros {
 		row.Zeros[g] = w.zero(n, int64(g))

@@ -307,8 +307,8 @@ func writeCompressedConfig(config []byte, weights []ModelWeight, format Format) 
 	return out, nil, err
 }
 
-// entryGroup is the config group of a scheme. int-quantized quantizes activations as vLLM demands:
-// to int8, dynamically for each token.
+// entryGroup is the config group of a scheme. int-quantized quantizes activations to int8, dynamically
+// for each token: beside 4 bits with zero points, as KleidiAI does, which vLLM calls on Arm.
 func entryGroup(s Scheme, format Format, targets []string) compressedEntryGroup {
 	minmax := "minmax"
 	w := &compressedEntryArgs{Bits: s.Bits, Observer: &minmax, Strategy: "channel", Symmetric: s.Zeros == NoZeros, Type: "int"}
@@ -317,7 +317,7 @@ func entryGroup(s Scheme, format Format, targets []string) compressedEntryGroup 
 	}
 	g := compressedEntryGroup{Targets: targets, Weights: w}
 	if format == IntQuantized {
-		g.Input = &compressedEntryArgs{Bits: 8, Dynamic: true, Strategy: "token", Symmetric: true, Type: "int"}
+		g.Input = &compressedEntryArgs{Bits: 8, Dynamic: true, Strategy: "token", Symmetric: s.Bits != 4, Type: "int"}
 	}
 	return g
 }

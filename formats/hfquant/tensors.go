@@ -28,6 +28,12 @@ func (m *matrix) floats(dst []float32, n int64) {
 	safetensors.Widen(dst, m.row(n), m.dtype)
 }
 
+// scales is floats for numbers that must be finite.
+func (m *matrix) scales(dst []float32, n int64) error {
+	m.floats(dst, n)
+	return checkFinite(m.name, n, dst)
+}
+
 // scaleDtypes are the dtypes of scales and offsets.
 var scaleDtypes = []packing.Dtype{packing.BF16, packing.F16, packing.F32}
 
@@ -95,18 +101,19 @@ func (f *finder) groupOrder(weight, name string, k, group int64) ([]int32, error
 	order := make([]int32, groups)
 	seen := make([]bool, groups)
 	inOrder := true
-	for i := range order {
-		g := at(int64(i) * group)
-		if g < 0 || int64(g) >= groups || seen[g] {
-			return nil, f.scattered(weight, name, int64(i)*group, g)
-		}
-		order[i], seen[g] = g, true
-		inOrder = inOrder && int(g) == i
-	}
 	for i := range k {
-		if g := at(i); g != order[i/group] {
+		g, run := at(i), i/group
+		if i%group != 0 {
+			if g != order[run] {
+				return nil, f.scattered(weight, name, i, g)
+			}
+			continue
+		}
+		if g < 0 || int64(g) >= groups || seen[g] {
 			return nil, f.scattered(weight, name, i, g)
 		}
+		order[run], seen[g] = g, true
+		inOrder = inOrder && int64(g) == run
 	}
 	if last := k % group; last != 0 && int64(order[groups-1]) != groups-1 {
 		return nil, f.scattered(weight, name, k-last, order[groups-1])

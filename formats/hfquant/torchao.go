@@ -167,7 +167,9 @@ type torchAOWeight struct {
 }
 
 func (w *torchAOWeight) read(row *Row, n int64) error {
-	w.scales.floats(row.Scales, n)
+	if err := w.scales.scales(row.Scales, n); err != nil {
+		return err
+	}
 	if len(row.Zeros) > 0 {
 		w.zeros.int8s(row.Zeros, n)
 	}
