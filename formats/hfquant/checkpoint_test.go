@@ -166,6 +166,18 @@ func putAll(t testing.TB, l *Layout, rows []Row, step int64) []stored {
 	return parts
 }
 
+// ownConfig fails unless the entry that Config gives says the same of the parts of w as their own.
+func ownConfig(t testing.TB, f Format, w *Weight, parts []stored) {
+	t.Helper()
+	config, metadata, err := f.Config([]byte("{}"), []ModelWeight{{Name: w.Name, Shape: w.Shape, Scheme: &w.Scheme, Linear: f != MLX}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again := findOne(t, storeIn(t, t.TempDir(), metadata, parts...), string(config)); again.Scheme != w.Scheme {
+		t.Errorf("with the entry of Config the scheme is %v, want %v", again.Scheme, w.Scheme)
+	}
+}
+
 // vector is a weight as a library packed it.
 type vector struct {
 	Config  json.RawMessage

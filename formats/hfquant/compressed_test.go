@@ -27,14 +27,7 @@ func TestCompressedVectors(t *testing.T) {
 			for _, step := range []int64{l.RowStep, 32, 64} {
 				v.equalParts(t, putAll(t, l, rows, step))
 			}
-			// The entry that goes with the tensors says the same of them.
-			config, _, err := f.Config([]byte("{}"), []ModelWeight{{Name: w.Name, Shape: w.Shape, Scheme: &w.Scheme, Linear: true}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if again := findOne(t, ck, string(config)); again.Scheme != w.Scheme {
-				t.Errorf("with its own config the scheme is %v, want %v", again.Scheme, w.Scheme)
-			}
+			ownConfig(t, f, w, v.stored())
 		})
 	}
 }

@@ -28,6 +28,7 @@ var gptqBits = []int{2, 3, 4, 8}
 type gptqConfig struct {
 	Bits         int                        `json:"bits"`
 	GroupSize    int64                      `json:"group_size"`
+	Sym          bool                       `json:"sym"`
 	Checkpoint   string                     `json:"checkpoint_format"`
 	Format       string                     `json:"format"` // the same, of GPTQModel
 	MarlinFormat bool                       `json:"is_marlin_format"`
@@ -98,8 +99,8 @@ func (f *finder) addGPTQ(c *gptqConfig, module string, t safetensors.Tensor, sub
 		}
 		parts = append(parts, module+"g_idx")
 	}
-	if !w.symmetric() {
-		scheme.Zeros = IntZeros
+	if scheme.Zeros, err = f.gptqZeros(c, w); err != nil {
+		return err
 	}
 	f.q.Format = GPTQ
 	return f.add(Weight{Name: name, Shape: []int64{n, k}, Scheme: scheme, codec: w}, parts...)
@@ -124,6 +125,18 @@ func (f *finder) gptqBits(c *gptqConfig, weight, name string, n, groups int64) (
 	return 0, f.formatError(name, "shape [%d, %d], expected [%d, %d*bits/32] with %s bits", rows, words, groups, n, list(gptqBits))
 }
 
+// gptqZeros tells whether the weight has zero points. Some checkpoints of symmetric weights store
+// zero points as "gptq_v2" does and say "gptq"; kernels for symmetric weights do not read them.
+func (f *finder) gptqZeros(c *gptqConfig, w *gptqWeight) (Zeros, error) {
+	switch {
+	case w.storesZeros(-w.subtracted), c.Sym && (w.storesZeros(0) || w.storesZeros(-1)):
+		return NoZeros, nil
+	case c.Sym && c.Dynamic == nil:
+		return 0, f.formatError(w.zeros.name, "quantization_config says sym, but not all zero points are in the middle of the codes")
+	}
+	return IntZeros, nil
+}
+
 // gptqWeight reads the rows of a weight.
 type gptqWeight struct {
 	transposed
@@ -132,12 +145,12 @@ type gptqWeight struct {
 	order      []int32
 }
 
-// symmetric reports whether all zero points are in the middle of the codes.
-func (w *gptqWeight) symmetric() bool {
-	middle := make([]byte, w.zeros.width)
-	packCodes(middle, slices.Repeat([]int8{int8(-w.subtracted)}, int(w.zeros.width)*8/w.bits), w.bits)
+// storesZeros reports whether all stored zero points are z plus 2^(bits-1).
+func (w *gptqWeight) storesZeros(z int) bool {
+	row := make([]byte, w.zeros.width)
+	packCodes(row, slices.Repeat([]int8{int8(z)}, int(w.zeros.width)*8/w.bits), w.bits)
 	for g := range int64(len(w.zeros.view)) / w.zeros.width {
-		if !bytes.Equal(w.zeros.row(g), middle) {
+		if !bytes.Equal(w.zeros.row(g), row) {
 			return false
 		}
 	}

@@ -34,6 +34,7 @@ func TestGPTQVectors(t *testing.T) {
 			}
 			for _, step := range []int64{32, 64, v.N} {
 				parts := putAll(t, l, rows, step)
+				ownConfig(t, GPTQ, w, parts)
 				if strings.Contains(string(v.Config), "gptq_v2") { // zero points differ
 					parts[gptqZeros].data = v.stored()[gptqZeros].data
 				}
@@ -109,6 +110,7 @@ func TestGPTQErrors(t *testing.T) {
 		"short g_idx":           {change: func(all []stored) []stored { return reshape(all, 3, packing.I32, 95) }, want: []string{`"m.g_idx"`, "[95]", "[96]"}},
 		"groups":                {config: strings.Replace(gptqTestConfig, "32}", "64}", 1), want: []string{"3 groups, but group_size of quantization_config makes 2 of 96 columns"}},
 		"groups of a rule":      {config: with(`"dynamic": {"+:m": {"group_size": 32}}, "bits": 8`), allowed: true},
+		"symmetric":             {config: with(`"sym": true, "bits": 4`), want: []string{`"m.qzeros"`, "says sym, but not all zero points"}},
 		"marlin":                {config: with(`"is_marlin_format": true, "bits": 4`), want: []string{"config.json", "is_marlin_format"}},
 		"planar":                {config: with(`"checkpoint_format": "gptq_p", "bits": 4`), want: []string{`"gptq_p" is not read: only gptq and gptq_v2 are`}},
 		"format":                {config: with(`"format": "bitblas", "bits": 4`), want: []string{`"bitblas" is not read`}},
@@ -135,6 +137,21 @@ func TestGPTQErrors(t *testing.T) {
 				t.Errorf("Find gives %+v, %v", q, err)
 			}
 		})
+	}
+}
+
+// TestGPTQSymmetric reads symmetric weights whose zero points are stored in either convention,
+// whatever checkpoint_format says.
+func TestGPTQSymmetric(t *testing.T) {
+	for _, format := range []string{"gptq", "gptq_v2"} {
+		for _, stored := range []byte{0x77, 0x88} {
+			all := gptqTensors()
+			all[1].data = bytes.Repeat([]byte{stored}, len(all[1].data))
+			config := strings.Replace(gptqTestConfig, `"bits"`, `"sym": true, "checkpoint_format": "`+format+`", "bits"`, 1)
+			if w := findOne(t, store(t, all...), config); w.Scheme.Zeros != NoZeros {
+				t.Errorf("%s, zero points stored as %x: %v", format, stored, w.Scheme)
+			}
+		}
 	}
 }
 

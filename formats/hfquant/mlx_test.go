@@ -31,6 +31,7 @@ func TestMLXVectors(t *testing.T) {
 			for _, step := range []int64{1, 3, v.N} {
 				v.equalParts(t, putAll(t, l, rows, step))
 			}
+			ownConfig(t, MLX, w, v.stored())
 		})
 	}
 }

@@ -1,8 +1,11 @@
 """What the programs that make vectors share: random rows, and their form in JSON."""
 
+import ast
 import base64
 import hashlib
 import json
+import pathlib
+import re
 import sys
 
 import torch
@@ -11,6 +14,26 @@ DTYPES = {
     torch.bfloat16: "BF16", torch.float16: "F16", torch.float32: "F32",
     torch.int64: "I64", torch.int32: "I32", torch.int8: "I8",
 }
+
+
+class Package:
+    """The source of a package that is not installed."""
+
+    def __init__(self, checkout, name):
+        self.root = pathlib.Path(checkout) / name
+
+    def functions(self, path, patterns, names):
+        """Runs the definitions of a file whose names match, methods too, with and into names."""
+        matches = re.compile("|".join(patterns)).fullmatch
+        for node in ast.walk(ast.parse((self.root / path).read_text())):
+            if isinstance(node, ast.FunctionDef) and matches(node.name):
+                node.decorator_list, node.returns = [], None
+                for argument in node.args.args + node.args.kwonlyargs:
+                    argument.annotation = None
+            elif not (isinstance(node, ast.ClassDef) and matches(node.name) or
+                      isinstance(node, ast.Assign) and matches(getattr(node.targets[0], "id", ""))):
+                continue
+            exec(compile(ast.Module([node], []), path, "exec"), names)
 
 
 def text(tensor):
