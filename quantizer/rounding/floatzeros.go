@@ -58,7 +58,9 @@ func (r *RowQuantizer) QuantizeFloatZeros(codes []int8, scales, zeros, x []float
 	if acc == nil {
 		acc = &r.unused
 	}
+	r.recoverFloat(scales, zeros, x)
 	r.floatCodes(codes, scales, zeros, x, acc)
+	r.recoverCodes(codes, x, func(g int, q float32) float32 { return float32(q*scales[g]) + zeros[g] })
 	return nil
 }
 

@@ -29,7 +29,7 @@ func (r *RowQuantizer) halfQuadratic(scales []float32, zeros []int8, x []float32
 		n := min(r.group, len(x))
 		group := x[:n]
 		x = x[n:]
-		if r.lo[g] == 0 && r.hi[g] == 0 {
+		if r.lo[g] == 0 && r.hi[g] == 0 || r.Recovered(g) {
 			continue
 		}
 		var z float32

@@ -66,7 +66,7 @@ func (r *RowQuantizer) searchHalfSteps(scales []float32, x []float32) {
 			sorted[i] = sizeWeight{floats.Abs(x[i]), weights[i]}
 		}
 		x, weights = x[n:], weights[n:]
-		if m := floats.Abs(r.largest(g)); m < 0x1p-90 || m > 0x1p60 {
+		if m := floats.Abs(r.largest(g)); m < 0x1p-90 || m > 0x1p60 || r.Recovered(g) {
 			continue
 		}
 		if r.scheme.Bits > 1 {

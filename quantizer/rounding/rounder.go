@@ -1,5 +1,7 @@
 package rounding
 
+import "github.com/lowbit-go/gq/packing"
+
 // A Rounder quantizes rows and dequantizes the codes. It is not for concurrent use.
 type Rounder struct {
 	q     *RowQuantizer
@@ -22,6 +24,12 @@ func (r *Rounder) Weigh(d []float32, flat bool) { r.q.Weigh(d, flat) }
 
 // LimitScales sets the smallest scale, see RowQuantizer.LimitScales.
 func (r *Rounder) LimitScales(smallest float32) { r.q.LimitScales(smallest) }
+
+// Recover keeps groups that are on a lattice already, see RowQuantizer.Recover.
+func (r *Rounder) Recover(precision packing.ScaleDtype) { r.q.Recover(precision) }
+
+// Recovered reports whether a group was, see RowQuantizer.Recovered.
+func (r *Rounder) Recovered(g int) bool { return r.q.Recovered(g) }
 
 // Quantize chooses a row's codes. Its errors are RowQuantizer.Quantize's.
 func (r *Rounder) Quantize(dst Row, x []float32) error {

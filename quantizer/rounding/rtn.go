@@ -50,6 +50,10 @@ type RowQuantizer struct {
 	importance  []float32 // see Weigh
 	flat        bool
 	blocks      *blockRows // nil without a Type
+
+	lattice      *lattice // nil: see Recover
+	recovered    []bool   // groups of the row
+	anyRecovered bool     // otherwise recovered is not looked at
 	unused      vec.ErrorSum
 }
 
@@ -111,6 +115,7 @@ func (r *RowQuantizer) Quantize(codes []int8, scales []float32, zeros []int8, x 
 	} else {
 		zeros = nil
 	}
+	r.recover(scales, zeros, x)
 	if acc == nil {
 		acc = &r.unused
 	}
@@ -125,9 +130,16 @@ func (r *RowQuantizer) Quantize(codes []int8, scales []float32, zeros []int8, x 
 	}
 	if half {
 		r.quantizeHalfSteps(codes, scales, x, acc)
+		r.recoverCodes(codes, x, func(g int, q float32) float32 { return float32((q + 0.5) * scales[g]) })
 		return nil
 	}
 	vec.QuantizeGroups(codes, x, scales, r.inv, zeros, r.group, r.qmin, r.qmax, acc)
+	r.recoverCodes(codes, x, func(g int, q float32) float32 {
+		if zeros != nil {
+			q -= float32(zeros[g])
+		}
+		return float32(q * scales[g])
+	})
 	return nil
 }
 
@@ -217,6 +229,9 @@ func (r *RowQuantizer) zeroPoints(zeros []int8, scales []float32) {
 // packing.Header.SmallestScale. Default, and least allowed value: the smallest scale of the dtype.
 func (r *RowQuantizer) LimitScales(smallest float32) {
 	r.smallest = max(smallest, r.scheme.ScaleDtype.Smallest())
+	if r.lattice != nil {
+		r.lattice.smallest = r.smallest
+	}
 }
 
 // nonFinite names the first weight of x that is not finite.

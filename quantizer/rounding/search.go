@@ -133,7 +133,7 @@ func (r *RowQuantizer) searchScales(scales []float32, zeros []int8, x []float32)
 		// If the inverse of a scale, or a square, is near the limits of float32, a search gains
 		// nothing and may overflow.
 		m := r.largest(g)
-		if a := floats.Abs(m); !(a > 0x1p-90 && a < 0x1p60) {
+		if a := floats.Abs(m); !(a > 0x1p-90 && a < 0x1p60) || r.Recovered(g) {
 			continue
 		}
 		var s float32

@@ -1,0 +1,242 @@
+package rounding
+
+import (
+	"math"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/floats"
+	"github.com/lowbit-go/gq/packing"
+)
+
+// Lattice recovery. A checkpoint of a model that was trained with quantized weights, or that was
+// dequantized, holds
+//
+//	w = round(p s)
+//
+// where p are small integers, s is the scale of a group, and round rounds to the dtype of the
+// checkpoint. On such a lattice, codes p + z and the scale s lose nothing, and any other choice
+// does. This file finds s if there is one. It answers exactly: a group is recovered if and only if
+// every weight of it comes back bit for bit.
+//
+// With F32 scales and a narrower checkpoint there are two roundings, round(float32(p s)), as every
+// program computes it. With BF16 and F16 scales the float32 product of a code of 8 bits is exact.
+//
+// Derivation. Let u be the unit of the lattice: s, or s/2 on the half-step grid, where p is odd. Let
+// a be the least magnitude of a group that is not zero, and m the largest; span bounds |p|.
+//
+//  1. The numbers that round to w form an interval e(w) around w, whose ends lie halfway to the
+//     neighbours of w. It contains an end if the last bit of w is 0, because ties go to even; the
+//     intervals here are closed and a little wider, and the last step decides.
+//  2. a = round(c u) with c >= 1, and m = round(p u) with p <= span. So m/a is at most span, apart
+//     from roundings: a group with a smaller weight than m/span is on no lattice. This rejects
+//     nearly all groups of other checkpoints (plausible).
+//  3. For the same reason there are few values of c: 1 <= c <= span a/m. Each gives an interval of
+//     units, e(a)/c. They are tried in ascending order, so that the coarsest lattice wins: it has
+//     the least codes, and needs the fewest bits.
+//  4. Every other magnitude w confines u further, to the union of e(w)/p over all p. One p is
+//     possible, or none, as long as the interval of u is narrow against 1/p; at 7 and 8 bits,
+//     BF16 weights have up to four, and the parts of the union that do not touch are tried in turn
+//     (narrow). Where two parts touch, either code gives w, so that only gaps divide the interval.
+//  5. Any number in the interval that remains gives all weights. The scale's dtype may have none: of
+//     those that it has the nearest to the middle is verified with the roundings above (choose). If
+//     the true scale can be stored, its own c and interval contain it, so that a scale is found.
+//
+// Equal weights have equal codes, so that steps 4 and 5 visit each magnitude once. A lattice has at
+// most span of them.
+
+// lattice describes the lattices of a scheme, and holds the scratch memory of a search for one.
+type lattice struct {
+	precision packing.ScaleDtype // of the weights
+	dtype     packing.ScaleDtype // of the stored scales
+	smallest  float32            // magnitude of a scale that can be stored
+	span      int                // bounds every |p|; if ranged, the difference of any two
+	ranged    bool               // zero points move the range of p
+	negative  bool               // scales may be negative
+	odd       bool               // p is odd, and the scale is two units: the half-step grid
+	// qmin is the least code: the zero point of a lattice without negative weights.
+	qmin int
+
+	inverse  float32 // the least magnitude of a group is at least this part of its extent
+	exempt   float32 // unless the extent is at most this
+	normal   float32 // smallest normal number of the weights' dtype
+	rounding float64 // largest relative error of a rounded weight that is a normal number
+	slack    float64 // by which intervals are wider, relatively
+
+	lo, hi float32   // range of the group, zero included
+	sizes  []float32 // its magnitudes but 0, ascending, each once
+	zeros  bool      // it has zeros
+	parts  int       // that narrow may still try
+	found  Lattice   // by choose
+}
+
+// newLattice returns nil for schemes that have blocks instead of a scale per group, and for weights
+// of a dtype that is no stored scale's.
+func newLattice(s Scheme, precision packing.ScaleDtype, smallest float32) *lattice {
+	if s.Type != 0 || precision == packing.ScaleNone {
+		return nil
+	}
+	l := &lattice{
+		precision: precision, dtype: s.ScaleDtype, smallest: smallest,
+		span: 1 << (s.Bits - 1), negative: !s.Positive(), normal: precision.SmallestNormal(), slack: 0x1p-50,
+	}
+	l.qmin, _ = codeRange(s.Bits)
+	switch s.Mapping {
+	case gqf.MappingAsymmetric:
+		l.ranged, l.span = true, 1<<s.Bits-1
+	case gqf.MappingHalfStep:
+		l.odd, l.span = true, 1<<s.Bits-1
+	}
+	switch precision {
+	case packing.ScaleBF16:
+		l.rounding = 0x1p-8
+	case packing.ScaleF16:
+		l.rounding = 0x1p-11
+	default:
+		l.rounding = 0x1p-24
+	}
+	if s.ScaleDtype == packing.ScaleF32 && precision != packing.ScaleF32 {
+		l.slack = 0x1p-23 // the product is rounded to float32 before
+	}
+	// Both ends are rounded, and the products are computed in float32.
+	limit := float64(l.span) * (1 + 4*l.rounding + 0x1p-20)
+	l.inverse, l.exempt = float32(1/limit), float32(limit*float64(l.normal))
+	l.sizes = make([]float32, 0, l.span)
+	return l
+}
+
+// Lattice is a grid that holds a group of weights exactly: each of them is an integer times Unit,
+// rounded.
+type Lattice struct {
+	Unit        float32 // positive
+	Least, Most int     // integers, 0 included
+	Odd         bool    // all integers are odd: the weights are on a half-step grid
+	scale       float32 // as stored: Unit, negative if the codes need that; two units if half-step
+}
+
+// zero is the zero point of the lattice.
+func (l *lattice) zero() int { return l.qmin - l.found.Least }
+
+// find looks for a lattice of the group x, whose range is lo to hi, zero included. It sets l.found.
+func (l *lattice) find(x []float32, lo, hi float32) bool {
+	small, ok := l.plausible(x, lo, hi)
+	return ok && l.search(x, lo, hi, small)
+}
+
+// search is find for a plausible group.
+func (l *lattice) search(x []float32, lo, hi float32, small [4]float32) bool {
+	l.lo, l.hi = lo, hi
+	a := min(small[0], small[1], small[2], small[3])
+	first := l.edges(a)
+	least := l.edges(max(hi, -lo)).lo / float64(l.span) // of u
+	if l.ranged {
+		least = (l.edges(hi).lo + l.edges(-lo).lo) / float64(l.span)
+	}
+	e := l.rounding + max(first.hi/float64(a)-1, 1-first.lo/float64(a)) // see near
+	tolerance, half := float32(e/(1-e))+0x1p-20, float32(float64(l.normal)*l.rounding/(1-e)*(1+0x1p-20))
+	step := 1
+	if l.odd {
+		step = 2
+	}
+	counted := false
+	for c := 1; c <= l.span && first.hi >= float64(c)*least; c += step {
+		// Small weights have small multiples, which exclude a unit more often.
+		if inverse := float32(c) / a; !l.odd && !(near(small[:], inverse, tolerance, half) && near(x, inverse, tolerance, half)) {
+			continue
+		}
+		if !counted {
+			if counted = l.count(x); !counted {
+				return false
+			}
+		}
+		l.parts = maxParts
+		if l.narrow(interval{max(first.lo/float64(c), least), first.hi / float64(c)}, 1) {
+			return true
+		}
+	}
+	return false
+}
+
+// plausible reports whether the least magnitude of x that is not zero is large enough for a lattice.
+// Then small holds the least magnitudes of four parts of x, or infinities; one is the least of all.
+func (l *lattice) plausible(x []float32, lo, hi float32) (small [4]float32, ok bool) {
+	extent := max(hi, -lo)
+	if l.ranged {
+		extent = hi - lo
+	}
+	// Magnitudes below the normal range have other rounding errors. Their lattices have an extent of
+	// at most span normal numbers.
+	bound := uint32(0)
+	if extent > l.exempt {
+		bound = math.Float32bits(float32(extent*l.inverse)) - 1
+	}
+	const sign = 1 << 31
+	// The bits of magnitudes have the order of magnitudes. Minus 1, zeros are the largest.
+	const none = 0x7f800000 - 1
+	a, b, c, d := uint32(none), uint32(none), uint32(none), uint32(none)
+	for len(x) >= 8 {
+		v := x[:8:8]
+		a = min(a, math.Float32bits(v[0])&^sign-1, math.Float32bits(v[1])&^sign-1)
+		b = min(b, math.Float32bits(v[2])&^sign-1, math.Float32bits(v[3])&^sign-1)
+		c = min(c, math.Float32bits(v[4])&^sign-1, math.Float32bits(v[5])&^sign-1)
+		d = min(d, math.Float32bits(v[6])&^sign-1, math.Float32bits(v[7])&^sign-1)
+		if min(a, b, c, d) < bound {
+			return small, false
+		}
+		x = x[8:]
+	}
+	for _, v := range x {
+		a = min(a, math.Float32bits(v)&^sign-1)
+	}
+	small = [4]float32{math.Float32frombits(a + 1), math.Float32frombits(b + 1), math.Float32frombits(c + 1), math.Float32frombits(d + 1)}
+	return small, a >= bound && extent > 0
+}
+
+// nearCount is how many weights near looks at: more hardly reject another group.
+const nearCount = 64
+
+// near reports whether the first weights of x are integers times c/a, apart from roundings. A weight
+// w = p u + d with c u = a + e is v = p + (c d - p e)/a times a/c. With relative errors of d and e
+// that add up to t, and h the largest d of a subnormal weight times c/a, |v - p| <= h + t p, and so
+// |v - p| <= (h + t v)/(1 - t). The caller gives t/(1-t) as tolerance, and h a/c/(1-t) as half.
+func near(x []float32, inverse, tolerance, half float32) bool {
+	half = float32(half * inverse)
+	for _, v := range x[:min(len(x), nearCount)] {
+		v = float32(floats.Abs(v) * inverse) // an infinity of small becomes NaN
+		if floats.Abs(v-roundSmall(v)) > float32(v*tolerance)+half {
+			return false
+		}
+	}
+	return true
+}
+
+// count collects the magnitudes of x. It fails if there are more than a lattice has.
+func (l *lattice) count(x []float32) bool {
+	l.sizes, l.zeros = l.sizes[:0], false
+	for _, v := range x {
+		v = floats.Abs(v)
+		if v == 0 {
+			if l.zeros = true; l.odd {
+				return false
+			}
+			continue
+		}
+		from, to := 0, len(l.sizes)
+		for from < to {
+			if mid := (from + to) / 2; l.sizes[mid] < v {
+				from = mid + 1
+			} else {
+				to = mid
+			}
+		}
+		if from < len(l.sizes) && l.sizes[from] == v {
+			continue
+		}
+		if len(l.sizes) == l.span {
+			return false
+		}
+		l.sizes = append(l.sizes, 0)
+		copy(l.sizes[from+1:], l.sizes[from:])
+		l.sizes[from] = v
+	}
+	return true
+}

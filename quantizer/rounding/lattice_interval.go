@@ -1,0 +1,153 @@
+package rounding
+
+import (
+	"math"
+
+	"github.com/lowbit-go/gq/internal/floats"
+	"github.com/lowbit-go/gq/packing"
+)
+
+// maxParts bounds how many parts of an interval are tried with one code of the least magnitude. A
+// lattice has the true unit in one of them, and weights that are on none fail within a few.
+const maxParts = 256
+
+// interval is a closed interval of units, or of weights.
+type interval struct{ lo, hi float64 }
+
+func (a interval) and(b interval) interval { return interval{max(a.lo, b.lo), min(a.hi, b.hi)} }
+
+// over is the interval of units whose multiples by p are in a.
+func (a interval) over(p int) interval { return interval{a.lo / float64(p), a.hi / float64(p)} }
+
+// edges returns the interval of numbers that round to w, which is not negative.
+func (l *lattice) edges(w float32) interval {
+	if w == 0 {
+		return interval{}
+	}
+	below, v := float64(nth(l.precision, w, -1)), float64(w)
+	above := 2*v - below // of the largest number
+	if next := nth(l.precision, w, 1); floats.Finite(next) {
+		above = float64(next)
+	}
+	return interval{(below + v) / 2 * (1 - l.slack), (v + above) / 2 * (1 + l.slack)}
+}
+
+// nth returns the n-th number of a dtype after v, a positive number of it.
+func nth(d packing.ScaleDtype, v float32, n int) float32 {
+	switch d {
+	case packing.ScaleBF16:
+		return math.Float32frombits(math.Float32bits(v) + uint32(n)<<16)
+	case packing.ScaleF16:
+		return floats.F16ToF32(floats.F16FromF32(v) + uint16(n))
+	}
+	return math.Float32frombits(math.Float32bits(v) + uint32(n))
+}
+
+// narrow looks for a unit in u with which all magnitudes from number i on are multiples. It sets
+// l.found.
+func (l *lattice) narrow(u interval, i int) bool {
+	if l.parts--; l.parts < 0 {
+		return false
+	}
+	step := 1
+	if l.odd {
+		step = 2
+	}
+	for ; i < len(l.sizes); i++ {
+		e := l.edges(l.sizes[i])
+		first, last := int(math.Ceil(e.lo/u.hi)), min(int(math.Floor(e.hi/u.lo)), l.span)
+		if l.odd {
+			first |= 1
+		}
+		if first > last {
+			return false
+		}
+		part := u.and(e.over(first))
+		for p := first + step; p <= last; p += step {
+			next := u.and(e.over(p))
+			if next.hi >= part.lo { // no gap
+				part.lo = min(part.lo, next.lo)
+				continue
+			}
+			if l.narrow(part, i+1) {
+				return true
+			}
+			part = next
+		}
+		if u = part; u.lo > u.hi {
+			return false
+		}
+	}
+	return l.choose(u)
+}
+
+// choose looks for a scale that can be stored among the units u, nearest to the middle first.
+func (l *lattice) choose(u interval) bool {
+	units := float32(1)
+	if l.odd {
+		units = 2
+	}
+	middle := l.dtype.Round(float32((u.lo + u.hi) / 2 * float64(units)))
+	if !floats.Finite(middle) {
+		return false
+	}
+	middle = max(middle, l.smallest)
+	// u is at most 2^-6 of itself wide, or a few steps of the weights' subnormal numbers: F16 has 16
+	// numbers there at most. F32 has many, and all but the outermost are right.
+	const most = 16
+	for n := range most {
+		for _, n := range [...]int{n, -n} {
+			s := nth(l.dtype, middle, n)
+			if v := float64(s / units); v < u.lo*(1-l.slack) || v > u.hi*(1+l.slack) || s < l.smallest || !l.dtype.IsScale(s) {
+				continue
+			}
+			if l.verify(s / units) {
+				l.found.scale = float32(l.found.scale * units)
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// verify reports whether all magnitudes are multiples of a unit, with codes that exist. It sets
+// l.found.
+func (l *lattice) verify(unit float32) bool {
+	odd := !l.zeros
+	for _, w := range l.sizes {
+		p, ok := l.multiple(w, unit)
+		if !ok {
+			return false
+		}
+		odd = odd && p%2 == 1
+	}
+	least, _ := l.multiple(-l.lo, unit)
+	most, _ := l.multiple(l.hi, unit)
+	l.found = Lattice{Unit: unit, Least: -least, Most: most, Odd: odd, scale: unit}
+	switch {
+	case l.ranged:
+		return least+most <= l.span
+	case l.odd || most < l.span:
+		return true
+	case l.negative && least < l.span:
+		l.found.scale = -unit
+		return true
+	}
+	return false
+}
+
+// multiple returns the integer p with which p units round to w, which is not negative. Two integers
+// may do so, if they are large or w is subnormal. It returns the lesser, which the range of codes
+// excludes last.
+func (l *lattice) multiple(w, unit float32) (p int, ok bool) {
+	if w == 0 {
+		return 0, true
+	}
+	nearest := int(math.RoundToEven(float64(w) / float64(unit)))
+	for p := max(nearest-1, 1); p <= min(nearest+1, l.span); p++ {
+		if (!l.odd || p%2 == 1) && l.precision.Round(float32(float32(p)*unit)) == w {
+			return p, true
+		}
+	}
+	return 0, false
+}
