@@ -66,6 +66,20 @@ func (c *Checkpoint) Weights(t Tensor, o WeightsOptions) (*Weights, error) {
 	return w, nil
 }
 
+// Precision is the format of scales whose numbers the weights of the tensor are: BF16, F16 or F32. It
+// is ScaleNone for other dtypes. FP8 weights with block scales are products that no such format holds.
+func (t *Tensor) Precision() packing.ScaleDtype {
+	switch t.Dtype {
+	case packing.BF16:
+		return packing.ScaleBF16
+	case packing.F16:
+		return packing.ScaleF16
+	case packing.F32:
+		return packing.ScaleF32
+	}
+	return packing.ScaleNone
+}
+
 // isFP8 reports whether tensors of dtype d may have block scales.
 func isFP8(d packing.Dtype) bool { return d == packing.F8E4M3 || d == packing.F8E5M2 }
 

@@ -245,6 +245,7 @@ func (j *Job) weighted(e []float64, d *Decision, name string, schemes []rounding
 		if rounders[i], err = rounding.NewRounder(s, w.Cols); err != nil {
 			return err
 		}
+		rounders[i].Recover(w.Tensor.Precision())
 	}
 	inputs := d.replaced(w, name)
 	x, y := make([]float32, w.Cols), make([]float32, w.Cols)

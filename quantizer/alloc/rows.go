@@ -27,6 +27,9 @@ func round(w *safetensors.Weights, s rounding.Scheme, threads int) (*rounding.Co
 	for t := range threads {
 		wg.Go(func() {
 			c, err := rounding.NewRounder(s, w.Cols)
+			if err == nil {
+				c.Recover(w.Tensor.Precision())
+			}
 			x := make([]float32, w.Cols)
 			for row := t * rows / threads; row < (t+1)*rows/threads && err == nil; row++ {
 				if err = w.Read(x, row, 1); err != nil {

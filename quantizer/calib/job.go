@@ -167,7 +167,7 @@ func (j *job) info() conversion.Calibration {
 }
 
 // keyVersion changes whenever the results change.
-const keyVersion = 7
+const keyVersion = 8
 
 // key hashes everything that the codes depend on.
 func (j *job) key() (string, error) {
@@ -201,6 +201,7 @@ func (j *job) open(follow bool) (err error) {
 		if err != nil {
 			return err
 		}
+		r.Recover(m.Precision)
 		j.quant.SetEmbedding(&roundedTable{j.quant.Embedding(), r})
 	}
 	if j.quants, err = j.quant.NewStream(j.text.Sequences); err != nil {

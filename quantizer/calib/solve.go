@@ -19,6 +19,7 @@ type solver struct {
 	place  []int // group of the column at each place
 	target []float32
 	codes  []int8 // [n][k]
+	held   *held  // nil: no group is
 	// errs are the rows' (target - weights) (H + lambda) (target - weights)^T.
 	errs []float64
 	buf  solverBuffers
@@ -98,6 +99,7 @@ func (s *solver) search(flat bool) error {
 			return &rowError{r, err}
 		}
 	}
+	s.restore()
 	s.errs = s.measure()
 	return nil
 }
@@ -141,7 +143,7 @@ func (s *solver) gptq() {
 		s.e.rows(n, 16, func(_, from, to int) {
 			var e [block]float32
 			for r := from; r < to; r++ {
-				at := r * k
+				at, held := r*k, s.held.row(r)
 				for j := w - 1; j >= 0; j-- {
 					t := float32(0)
 					v := s.v[(j0+j)*k+j0:][:w]
@@ -150,8 +152,11 @@ func (s *solver) gptq() {
 					}
 					x := s.target[at+j0+j]
 					g := s.grid(r, s.place[j0+j])
-					q := g.code(x + (shift[at+j0+j] + t))
-					s.codes[at+j0+j] = int8(q)
+					q := float32(s.codes[at+j0+j])
+					if held == nil || !held[s.place[j0+j]] {
+						q = g.code(x + (shift[at+j0+j] + t))
+						s.codes[at+j0+j] = int8(q)
+					}
 					e[j] = x - g.weight(q)
 				}
 				copy(part[r*w:], e[:w])
@@ -213,8 +218,11 @@ func (s *solver) sweep() {
 		grad := s.gradients(d, r0, m)
 		s.e.rows(m, 4, func(_, from, to int) {
 			for r := r0 + from; r < r0+to; r++ {
-				gr := grad[(r-r0)*k:][:k]
+				gr, held := grad[(r-r0)*k:][:k], s.held.row(r)
 				for a := k - 1; a >= 0; a-- {
+					if held != nil && held[s.place[a]] {
+						continue
+					}
 					g := s.grid(r, s.place[a])
 					was := float32(s.codes[r*k+a])
 					now := g.code(g.weight(was) + gr[a]/h[a*k+a])
@@ -336,6 +344,11 @@ func (s *solver) refitRow(r, kinds int, normal, rhs []float32) {
 			b[i] -= float64(v * float64(now[j]))
 		}
 		a[i*n+i] += ridge
+	}
+	for g, is := range s.held.row(r) { // each has a knob of its own
+		if is {
+			pin(a, b, n, g)
+		}
 	}
 	if !solveSymmetric(a, b, n) {
 		return

@@ -34,12 +34,13 @@ func (j *job) solve(g *group) ([]*rounding.Codes, error) {
 	g.hessian.h = nil
 	// All targets need the factor, whose memory the feedback then takes.
 	var targets [][]float32
+	var lattices []*held
 	for _, m := range g.matrices {
-		t, err := j.target(g, f, m)
+		t, h, err := j.target(g, f, m)
 		if err != nil {
 			return nil, err
 		}
-		targets = append(targets, t)
+		targets, lattices = append(targets, t), append(lattices, h)
 	}
 	g.hessian.cross, g.hessian.residual = nil, nil
 	v := f.feedback()
@@ -48,8 +49,14 @@ func (j *job) solve(g *group) ([]*rounding.Codes, error) {
 		if err := j.ctx.Err(); err != nil {
 			return nil, err
 		}
+		if h := lattices[i]; h != nil && h.all {
+			targets[i] = nil
+			list = append(list, h.codes)
+			j.progress(int64(m.Rows) * int64(m.Cols))
+			continue
+		}
 		s := newSolver(j.e, f, v, m.Scheme, targets[i], m.Rows)
-		s.smallest = m.SmallestScale
+		s.smallest, s.held = m.SmallestScale, lattices[i]
 		targets[i] = nil
 		improved, err := j.choose(s)
 		if err != nil {
@@ -107,15 +114,20 @@ func follow(stated float64, n, k int) float32 {
 	return float32(min(0.5+float64(detmath.Log(ratio)/(4*math.Ln2)), 1))
 }
 
-// target returns a matrix's target weights, columns in the factor's order.
-func (j *job) target(g *group, f *factor, m conversion.Matrix) ([]float32, error) {
+// target returns a matrix's target weights, columns in the factor's order, and the groups whose codes
+// are held.
+func (j *job) target(g *group, f *factor, m conversion.Matrix) ([]float32, *held, error) {
 	n, k := m.Rows, m.Cols
 	w := make([]float32, n*k)
 	if err := j.plan.ReadMatrix(w, m); err != nil {
-		return nil, err
+		return nil, nil, err
+	}
+	h, err := j.hold(m, w)
+	if err != nil {
+		return nil, nil, err
 	}
 	if m.Scheme.Algorithm != gqf.AlgorithmGPTQFT || g.hessian.cross == nil && g.hessian.residual == nil {
-		return f.permute(w, n), nil
+		return f.permute(w, n), h, nil
 	}
 	shift := make([]float32, n*k)
 	if g.hessian.cross != nil {
@@ -137,7 +149,7 @@ func (j *job) target(g *group, f *factor, m conversion.Matrix) ([]float32, error
 	for i, v := range shift {
 		t[i] += v
 	}
-	return t, nil
+	return t, h, nil
 }
 
 // unreached chooses codes for a matrix that no calibration token reached.
@@ -154,6 +166,7 @@ func (j *job) unreached(m conversion.Matrix) (*rounding.Codes, error) {
 		return nil, err
 	}
 	q.LimitScales(m.SmallestScale)
+	q.Recover(m.Precision)
 	c := rounding.NewCodes(scheme.Shape(m.Rows, m.Cols))
 	for r := range m.Rows {
 		if err := q.Quantize(c.Row(r), w[r*m.Cols:][:m.Cols]); err != nil {

@@ -24,6 +24,8 @@ type Matrix struct {
 	Scheme     rounding.Scheme
 	// SmallestScale is the smallest magnitude of a scale that every layout of the tensor can hold.
 	SmallestScale float32
+	// Precision is the dtype of the weights, see RowQuantizer.Recover.
+	Precision packing.ScaleDtype
 
 	item *quantized
 }
@@ -52,7 +54,7 @@ func (p *Plan) Matrices() []Matrix {
 
 // matrix is a slice of the item.
 func (it *quantized) matrix(slice int) Matrix {
-	return Matrix{it.src.Name, slice, it.slices, it.role, it.shared, int(it.rows), int(it.cols), it.scheme, it.smallest, it}
+	return Matrix{it.src.Name, slice, it.slices, it.role, it.shared, int(it.rows), int(it.cols), it.scheme, it.smallest, it.src.Precision(), it}
 }
 
 // ReadMatrix reads the weights of a matrix of the plan, [Rows][Cols]. It fails with *TensorError if one is not finite.
@@ -176,6 +178,17 @@ func (w *worker) chosenRow(it *quantized, chosen RowReader, slice int, row0, n, 
 		w.acc.Noise[lane] += float64(float32(e * e))
 		w.acc.Signal[lane] += float64(float32(v * v))
 	}
-	w.countSmallScales(x, i)
+	precision := it.src.Precision()
+	w.countGroups(x, i, func(g int) bool {
+		same := precision != packing.ScaleNone && it.scheme.Type == 0
+		any := false
+		for k, v := range w.rq.GroupOf(x, g) {
+			any = any || v != 0
+			if same = same && precision.Round(w.rq.GroupOf(dequantized, g)[k]) == v; !same {
+				return false
+			}
+		}
+		return any
+	})
 	return nil
 }

@@ -46,7 +46,8 @@ type unit struct {
 type unitResult struct {
 	crc           uint32  // CRC32C of the source
 	noise, signal float64 // of the quantized weights
-	smallScales   int64   // groups, see worker.countSmallScales
+	smallScales   int64   // groups, see worker.countGroups
+	recovered     Recovered
 }
 
 // itemResult is what the units of an item found out together.
@@ -293,6 +294,7 @@ func (j *job) combine() {
 		sum.noise += r.noise
 		sum.signal += r.signal
 		sum.smallScales += r.smallScales
+		sum.recovered.add(r.recovered)
 	}
 }
 

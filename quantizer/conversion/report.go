@@ -46,10 +46,31 @@ type Report struct {
 	// and is raised to the smallest that can be stored.
 	SmallScales int64 `json:"small_scales"`
 
+	// Recovered counts the groups whose weights were codes and scales already, and came back exactly. It is nil if there are
+	// none.
+	Recovered *Recovered `json:"recovered,omitempty"`
+
 	Seconds        float64      `json:"seconds"`          // wall time of the job
 	SyncSeconds    float64      `json:"sync_seconds"`     // of it, spent on sync and rename
 	BytesPerSecond float64      `json:"bytes_per_second"` // of the checkpoint
 	Tensors        []TensorSQNR `json:"tensors"`
+}
+
+// Recovered says how many groups of a tensor, or of all quantized tensors, were on a lattice of the scheme: their weights are
+// codes times scales, rounded to the checkpoint's dtype. The codes are taken over, see rounding.RowQuantizer.Recover.
+type Recovered struct {
+	Exact  int64 `json:"groups"`
+	Groups int64 `json:"of"` // all groups that are not all zero
+}
+
+func (r *Recovered) add(o Recovered) { r.Exact, r.Groups = r.Exact+o.Exact, r.Groups+o.Groups }
+
+// some is r, or nil if no group was recovered.
+func (r Recovered) some() *Recovered {
+	if r.Exact == 0 {
+		return nil
+	}
+	return &r
 }
 
 // TensorSQNR is the loss of one quantized tensor.
@@ -59,6 +80,7 @@ type TensorSQNR struct {
 	SQNR        *float64      `json:"sqnr_db"`
 	Algorithm   gqf.Algorithm `json:"algorithm"`
 	SmallScales int64         `json:"small_scales,omitempty"` // see Report
+	Recovered   *Recovered    `json:"recovered,omitempty"`    // see Report
 }
 
 // report is the report of a job that took so long; the time after j.seconds was spent on sync and rename.
@@ -95,6 +117,7 @@ func (j *job) report(out temporaries, total time.Duration) *Report {
 	var bytes, weights, allBytes, allWeights int64
 	var sum float64
 	n := 0
+	var recovered Recovered
 	var used []gqf.Algorithm
 	for _, it := range p.items {
 		e, w := it.common(), it.weights()
@@ -107,8 +130,9 @@ func (j *job) report(out temporaries, total time.Duration) *Report {
 		if j.found != nil {
 			found = j.found[e.index]
 		}
-		ts := TensorSQNR{Name: e.name(), Algorithm: e.line.Algorithm, SmallScales: found.smallScales}
+		ts := TensorSQNR{Name: e.name(), Algorithm: e.line.Algorithm, SmallScales: found.smallScales, Recovered: found.recovered.some()}
 		r.SmallScales += found.smallScales
+		recovered.add(found.recovered)
 		if !slices.Contains(used, ts.Algorithm) {
 			used = append(used, ts.Algorithm)
 		}
@@ -125,6 +149,7 @@ func (j *job) report(out temporaries, total time.Duration) *Report {
 	if n > 0 {
 		r.MeanSQNR = sum / float64(n)
 	}
+	r.Recovered = recovered.some()
 	slices.Sort(used)
 	names := make([]string, len(used))
 	for i, a := range used {

@@ -42,7 +42,8 @@ type worker struct {
 	piece       []byte // of an unquantized item
 	sinks       []sink
 	acc         vec.ErrorSum
-	smallScales int64     // groups of the unit, see countSmallScales
+	smallScales int64     // groups of the unit, see countGroups
+	recovered   Recovered // groups of the unit
 	quantized   []float32 // the row that was quantized last
 	dequantized []float32 // the weights of a row of calibrated codes
 }
@@ -106,7 +107,7 @@ func (w *worker) blocks(it *quantized, u unit, r *unitResult) error {
 	for _, s := range w.sinks {
 		s.begin(u.rows(it))
 	}
-	w.acc, w.smallScales = vec.ErrorSum{}, 0
+	w.acc, w.smallScales, w.recovered = vec.ErrorSum{}, 0, Recovered{}
 	rows := u.rows(it)
 	for first := int64(0); first < rows; first += blockRows {
 		n := min(blockRows, rows-first)
@@ -121,7 +122,7 @@ func (w *worker) blocks(it *quantized, u unit, r *unitResult) error {
 			}
 		}
 	}
-	r.smallScales = w.smallScales
+	r.smallScales, r.recovered = w.smallScales, w.recovered
 	if r.noise, r.signal = w.acc.Total(); !floats.Finite(float32(r.noise)) || !floats.Finite(float32(r.signal)) {
 		if r.noise, r.signal, err = w.largeErrors(fill, rows); err != nil {
 			return err
@@ -161,22 +162,27 @@ func (w *worker) largeErrors(fill func(n, i int64) error, rows int64) (noise, si
 	return noise, signal, nil
 }
 
-// countSmallScales counts the groups of the row x, quantized into row i of the block, that
-// have a subnormal scale or the smallest that the layouts hold: their weights are so small
-// that the scale is less precise than elsewhere, or greater than they need. Groups of zeros,
-// of which nothing is lost, do not count.
-func (w *worker) countSmallScales(x []float32, i int64) {
+// countGroups counts the groups of the row x, quantized into row i of the block, that are not all
+// zero, and the recovered ones, as recovered reports them. Of the others it counts those that have a
+// subnormal scale or the smallest that the layouts hold: their weights are so small that the scale
+// is less precise than elsewhere, or greater than they need.
+func (w *worker) countGroups(x []float32, i int64, recovered func(g int) bool) {
 	w.quantized = x
 	if w.item.scheme.Type != 0 {
 		return // a block has scales of two kinds, and an error that the noise shows
 	}
 	few := w.item.scheme.ScaleDtype.SmallestNormal()
 	for g, s := range w.scales[int(i)*w.groups : (int(i)+1)*w.groups] {
-		if size := floats.Abs(s); size > w.smallest && size >= few {
+		if recovered(g) {
+			w.recovered.Groups++
+			w.recovered.Exact++
 			continue
 		}
-		group := w.rq.GroupOf(x, g)
-		if slices.ContainsFunc(group, func(v float32) bool { return v != 0 }) {
+		if !slices.ContainsFunc(w.rq.GroupOf(x, g), func(v float32) bool { return v != 0 }) {
+			continue
+		}
+		w.recovered.Groups++
+		if size := floats.Abs(s); size <= w.smallest || size < few {
 			w.smallScales++
 		}
 	}
@@ -211,7 +217,7 @@ func (w *worker) row(it *quantized, slice int, row0, n, i int64, src rowReader) 
 	if err != nil {
 		return w.rowError(it, slice, row0+n, err)
 	}
-	w.countSmallScales(x, i)
+	w.countGroups(x, i, w.rq.Recovered)
 	return nil
 }
 
@@ -253,6 +259,7 @@ func (w *worker) fit(it *quantized) error {
 	}
 	w.smallest = it.smallest
 	w.rq.LimitScales(w.smallest)
+	w.rq.Recover(it.src.Precision())
 	w.item = it
 	return nil
 }

@@ -54,7 +54,7 @@ type RowQuantizer struct {
 	lattice      *lattice // nil: see Recover
 	recovered    []bool   // groups of the row
 	anyRecovered bool     // otherwise recovered is not looked at
-	unused      vec.ErrorSum
+	unused       vec.ErrorSum
 }
 
 // NewRowQuantizer returns a quantizer for rows of k weights. It fails if the scheme is invalid or k

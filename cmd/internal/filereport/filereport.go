@@ -122,6 +122,9 @@ func Tensors(c *cli.Context, r *conversion.Report) {
 	if b := r.ReadBack; b != nil {
 		fmt.Fprintf(w, "checked  read back, its logits are within %.1e of the largest of the source's (%d tokens)\n", b.Difference, b.Tokens)
 	}
+	if l := r.Recovered; l != nil {
+		fmt.Fprintf(w, "lattice  %d of %d groups were codes times a scale already: kept exactly\n", l.Exact, l.Groups)
+	}
 	if r.SmallScales > 0 {
 		fmt.Fprintf(w, "scales   %d groups have a scale below the normal range of its dtype, or the smallest there is\n", r.SmallScales)
 	}
