@@ -32,9 +32,12 @@ func headers(rows uint64) []packing.Header {
 		h.Rows, h.Cols, h.Group = rows, cols, group
 		list = append(list, h)
 	}
-	zeroKinds := []packing.ZeroKind{packing.ZeroNone, packing.ZeroInt8}
+	zeroKinds := []packing.ZeroKind{packing.ZeroNone, packing.ZeroInt8, packing.ZeroFraction}
 	for bits := uint8(1); bits <= 8; bits++ {
 		for _, zeros := range zeroKinds {
+			if zeros == packing.ZeroFraction && bits == 8 {
+				continue
+			}
 			for _, tile := range packing.LowbitTiles {
 				h := packing.Header{Layout: packing.LayoutLowbit, Bits: bits, ScaleDtype: packing.ScaleBF16, ZeroKind: zeros, Tile: tile, Flags: packing.FlagBias}
 				add(h, 96, 32)
@@ -50,6 +53,9 @@ func headers(rows uint64) []packing.Header {
 			}
 			h := packing.Header{Layout: packing.LayoutCodes, Bits: bits, ScaleDtype: packing.ScaleF16, ZeroKind: zeros}
 			add(h, 90, 48)
+			if zeros == packing.ZeroFraction {
+				continue
+			}
 			h = packing.Header{Layout: packing.LayoutTorchAOLinear, Bits: bits, ScaleDtype: packing.ScaleF32, ZeroKind: zeros, Tile: packing.DefaultTile, Flags: packing.FlagBias}
 			add(h, 96, 32)
 			add(h, 80, 16)
@@ -136,7 +142,7 @@ func (e *example) pack(t testing.TB, rng *rand.Rand) {
 			switch {
 			case p.FloatZeros != nil:
 				for g, z := range e.zeros[row*groups:][:groups] {
-					p.FloatZeros[r*groups+g] = packing.FloatZero(z, e.scales[row*groups+g])
+					p.FloatZeros[r*groups+g] = packing.FloatZero(float32(z), e.scales[row*groups+g])
 				}
 			case e.zeros != nil:
 				copy(p.Zeros[r*groups:][:groups], e.zeros[row*groups:])
@@ -185,7 +191,7 @@ func (e *example) weights(id int) []float32 {
 		case e.h.ZeroKind == packing.ZeroF32:
 			row[k] = float32(float32(q)*s) + float32(float32(-z)*s)
 		default:
-			row[k] = float32(float32(q-z) * s)
+			row[k] = float32((float32(q) - float32(z)*e.h.ZeroUnit()) * s)
 		}
 	}
 	return row

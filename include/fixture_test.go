@@ -100,6 +100,11 @@ func asymmetric(h packing.Header) packing.Header {
 	return h.Canonical()
 }
 
+func fractional(h packing.Header) packing.Header {
+	h.ZeroKind = packing.ZeroFraction
+	return h.Canonical()
+}
+
 // everything is a file that uses every feature of the format: every layout, several variants with
 // and without companions, slices in both orders, shared and absorbed names, a scalar, an empty
 // tensor, assets of every kind, stored and compressed.
@@ -156,7 +161,11 @@ func everything(t testing.TB) []byte {
 		gqf.PayloadSpec{Header: layout(low, 9, 40, 32, 4)},
 		gqf.PayloadSpec{Variant: 1, Header: layout(packing.LayoutCodes, 9, 40, 32, 4)},
 		gqf.PayloadSpec{Variant: 1, Kind: gqf.KindScales, Header: plain(packing.BF16, 9, 2)},
-		gqf.PayloadSpec{Variant: 2, Header: asymmetric(layout(low, 9, 40, 32, 4))})
+		gqf.PayloadSpec{Variant: 2, Header: asymmetric(layout(low, 9, 40, 32, 4))},
+		gqf.PayloadSpec{Variant: 3, Header: fractional(layout(low, 9, 40, 32, 4))},
+		gqf.PayloadSpec{Variant: 4, Header: fractional(layout(packing.LayoutCodes, 9, 40, 32, 4))},
+		gqf.PayloadSpec{Variant: 4, Kind: gqf.KindScales, Header: plain(packing.BF16, 9, 2)},
+		gqf.PayloadSpec{Variant: 4, Kind: gqf.KindZeros, Header: plain(packing.I8, 9, 2)})
 
 	x.AddAsset(gqf.AssetSpec{Kind: gqf.AssetConfig, Name: "config.json", Data: []byte(`{"model_type":"llama"}`)})
 	x.AddAsset(gqf.AssetSpec{Kind: gqf.AssetFile, Name: "tokenizer.json", Data: []byte(strings.Repeat("merges and tokens ", 100))})

@@ -227,7 +227,7 @@ enum {
 
 enum { GQF_GRID_INTEGER = 0, GQF_GRID_HALF_STEP = 1 };
 enum { GQF_SCALE_NONE = 0, GQF_SCALE_BF16 = 1, GQF_SCALE_F16 = 2, GQF_SCALE_F32 = 3 };
-enum { GQF_ZERO_NONE = 0, GQF_ZERO_INT8 = 1, GQF_ZERO_F32 = 2 };
+enum { GQF_ZERO_NONE = 0, GQF_ZERO_INT8 = 1, GQF_ZERO_F32 = 2, GQF_ZERO_FRACTION = 3 };
 
 /* Bits of an element of a dtype, 0 for an unknown dtype. */
 static inline uint32_t gqf_dtype_bits(uint32_t dtype)
@@ -538,13 +538,14 @@ static inline const gqfi_layout *gqfi_layout_of(uint32_t layout)
 	enum {
 		BIAS = GQF_PACKED_BIAS, QSI = GQF_PACKED_QSI4C32P, POS = GQF_PACKED_POSITIVE_SCALES,
 		BF16 = GQFI_BIT(GQF_SCALE_BF16), F16 = GQFI_BIT(GQF_SCALE_F16), F32 = GQFI_BIT(GQF_SCALE_F32),
-		NONE = GQFI_BIT(GQF_ZERO_NONE), INT8 = GQFI_BIT(GQF_ZERO_INT8), ZF32 = GQFI_BIT(GQF_ZERO_F32)
+		NONE = GQFI_BIT(GQF_ZERO_NONE), INT8 = GQFI_BIT(GQF_ZERO_INT8), ZF32 = GQFI_BIT(GQF_ZERO_F32),
+		FRACTION = GQFI_BIT(GQF_ZERO_FRACTION)
 	};
 	static const gqfi_layout layouts[] = {
 		/* bits, codes, half step, scales, zeros, flags, | cols, group step, divides, | prefix, row, bias, sum, zero, scale, | tiles */
-		{GQF_LAYOUT_LOWBIT, "lowbit", 0, GQFI_BLOCKS, true, BF16 | F16 | F32, NONE | INT8, BIAS | QSI | POS,
+		{GQF_LAYOUT_LOWBIT, "lowbit", 0, GQFI_BLOCKS, true, BF16 | F16 | F32, NONE | INT8 | FRACTION, BIAS | QSI | POS,
 			1, 16, false, 0, 8, 0, 0, 1, true, {{4, 8, 2}, {4, 16, 2}, {8, 8, 2}, {8, 16, 2}}},
-		{GQF_LAYOUT_CODES, "codes", 0, GQFI_BYTES, true, BF16 | F16 | F32, NONE | INT8, POS,
+		{GQF_LAYOUT_CODES, "codes", 0, GQFI_BYTES, true, BF16 | F16 | F32, NONE | INT8 | FRACTION, POS,
 			1, 16, false, 0, 0, 0, 0, 0, false, {{0, 0, 0}, {0, 0, 0}, {0, 0, 0}, {0, 0, 0}}},
 		{GQF_LAYOUT_QSI4CXP, "qsi4cxp", 4, GQFI_BLOCKS, false, F32, NONE, BIAS | POS,
 			1, 0, false, 0, 12, 0, 0, 0, false, {{4, 8, 2}, {4, 16, 2}, {8, 8, 2}, {8, 16, 2}}},
@@ -599,6 +600,12 @@ static inline gqf_code gqfi_plain_size(const gqf_packed *h, uint64_t *size)
 	return rest % 8 == 0 && gqfi_mul(size, bits) && gqfi_add(size, rest / 8) && *size <= GQFI_LIMIT ? GQF_OK : GQF_PACKED_FIELDS;
 }
 
+/* 8.1: reports whether each group has a zero point of one byte. */
+static inline bool gqfi_int8_zeros(const gqf_packed *h)
+{
+	return h->zero == GQF_ZERO_INT8 || h->zero == GQF_ZERO_FRACTION;
+}
+
 /* 8.3: reports whether the data are KleidiAI's qsi4c32p with BF16 scales. */
 static inline bool gqfi_is_qsi4c32p(const gqf_packed *h)
 {
@@ -618,11 +625,13 @@ static inline gqf_code gqfi_packed_size(const gqfi_layout *l, const gqf_packed *
 		return GQF_UNSUPPORTED_FLAG;
 	for (i = 0; i < 4; i++)
 		tile = tile || ((i == 0 || l->tiles[i][0] != 0) && h->nr == l->tiles[i][0] && h->kr == l->tiles[i][1] && h->sr == l->tiles[i][2]);
-	if (!tile || h->grid > GQF_GRID_HALF_STEP || h->scale > GQF_SCALE_F32 || h->zero > GQF_ZERO_F32)
+	if (!tile || h->grid > GQF_GRID_HALF_STEP || h->scale > GQF_SCALE_F32 || h->zero > GQF_ZERO_FRACTION)
 		return GQF_UNSUPPORTED_FIELD;
 	if ((h->flags & ~l->flags) != 0 || ((h->flags & GQF_PACKED_QSI4C32P) != 0) != gqfi_is_qsi4c32p(h) ||
 	    h->bits < 1 || h->bits > 8 || (l->bits != 0 && h->bits != l->bits) || (l->scales & GQFI_BIT(h->scale)) == 0 ||
 	    (l->zeros & GQFI_BIT(h->zero)) == 0 || h->dtype != 0)
+		return GQF_PACKED_FIELDS;
+	if (h->zero == GQF_ZERO_FRACTION && h->bits == 8)
 		return GQF_PACKED_FIELDS;
 	if (h->grid == GQF_GRID_HALF_STEP && (!l->half_step || h->bits > 2 || h->zero != GQF_ZERO_NONE))
 		return GQF_PACKED_FIELDS;
@@ -1062,7 +1071,7 @@ static inline gqf_error gqfi_open_payload(const gqf_file *f, const gqfi_crc *crc
 static inline bool gqfi_companion(const gqf_packed *w, uint32_t kind, uint8_t *dtype, uint64_t *cols)
 {
 	static const uint8_t scale_dtype[] = {GQF_DTYPE_NONE, GQF_DTYPE_BF16, GQF_DTYPE_F16, GQF_DTYPE_F32};
-	bool scales = kind == GQF_KIND_SCALES, zeros = kind == GQF_KIND_ZEROS && w->zero == GQF_ZERO_INT8;
+	bool scales = kind == GQF_KIND_SCALES, zeros = kind == GQF_KIND_ZEROS && gqfi_int8_zeros(w);
 	if ((w->layout != GQF_LAYOUT_CODES && w->layout != GQF_LAYOUT_TORCHAO_EMBEDDING) || (!scales && !zeros))
 		return false;
 	*dtype = scales ? scale_dtype[w->scale] : (uint8_t)GQF_DTYPE_I8;
@@ -1647,7 +1656,7 @@ static inline void gqfi_panel_init(gqfi_panel *v, const gqf_packed *h)
 	v->groups = gqf_groups(h);
 	if (gqfi_is_lowbit(h)) {
 		v->block = 4u * h->bits * nr;
-		v->record = nr * (scale_bytes[h->scale] + (h->zero == GQF_ZERO_INT8 ? 1u : 0u));
+		v->record = nr * (scale_bytes[h->scale] + (gqfi_int8_zeros(h) ? 1u : 0u));
 		v->bytes = v->stored / 32 * v->block + v->groups * v->record + 8 * nr;
 		v->sum = v->bytes - 8 * nr;
 		v->bias = v->bytes - 4 * nr;
@@ -1800,6 +1809,8 @@ static inline float gqfi_scale(const uint8_t *p, uint32_t dtype, bool *ok)
 static inline uint32_t gqfi_lowbit_sum(const gqfi_panel *v, uint64_t r)
 {
 	const gqf_packed *h = v->h;
+	/* Sums of q - z are counted in this part of a step, which makes them whole numbers. */
+	int part = h->grid == GQF_GRID_HALF_STEP ? 2 : h->zero == GQF_ZERO_FRACTION ? 1 << (8 - h->bits) : 1;
 	uint64_t half = h->kr / 2u, g, b, s, k, i;
 	volatile float sum = 0, product; /* volatile: a fused multiply-add would round once */
 	uint32_t bits;
@@ -1808,16 +1819,16 @@ static inline uint32_t gqfi_lowbit_sum(const gqfi_panel *v, uint64_t r)
 	for (g = 0; g < v->groups; g++) {
 		uint64_t from = g * v->group, to = v->group > h->cols - from ? h->cols : from + v->group;
 		float scale = gqfi_scale(v->data + gqfi_panel_number(v, r, g, false), h->scale, &ok);
-		int zero = h->zero == GQF_ZERO_INT8 ? (int8_t)v->data[gqfi_panel_number(v, r, g, true)] : 0;
+		int zero = gqfi_int8_zeros(h) ? (int8_t)v->data[gqfi_panel_number(v, r, g, true)] : 0;
 		for (b = from / 32; b <= (to - 1) / 32; b++)
 			for (s = 0; s < 16 / half; s++) {
-				int twice = 0; /* twice the sum of q - z, which is exact */
+				int parts = 0;
 				for (i = 0; i < 2 * half; i++) {
 					k = 32 * b + 16 * (i / half) + half * s + i % half;
 					if (k >= from && k < to)
-						twice += 2 * (gqfi_panel_code(v, r, k) - zero) + (h->grid == GQF_GRID_HALF_STEP ? 1 : 0);
+						parts += part * gqfi_panel_code(v, r, k) - zero + (h->grid == GQF_GRID_HALF_STEP ? 1 : 0);
 				}
-				product = (float)twice / 2 * scale;
+				product = (float)parts / (float)part * scale;
 				sum = sum + product;
 			}
 	}

@@ -639,7 +639,7 @@ func randomHeader(r *rand.Rand) []byte {
 			h.ScaleDtype = packing.ScaleDtype(1 + r.IntN(3))
 		}
 		if r.IntN(4) == 0 {
-			h.ZeroKind = packing.ZeroKind(r.IntN(3))
+			h.ZeroKind = packing.ZeroKind(r.IntN(4))
 		}
 		if r.IntN(3) == 0 {
 			h.Flags = packing.Flags(r.IntN(8))

@@ -14,7 +14,7 @@ func (l *Linear) applyEpilogue(out []float32, t []int32, p *panel, a *activation
 		l.set.EpilogueRow(&out[0], &t[0], &p.sums[0], f.codeFactor, a.negInt[i], &p.scales[0], &p.bias[0], a.rec[i])
 		return
 	case epilogueGroup:
-		epilogueHalf(out, t, p.scales, p.float, p.bias, a.negZero[i], a.rec[i])
+		epilogueUnit(out, t, l.reader.unit, p.scales, p.float, p.bias, a.negZero[i], a.rec[i])
 	case epilogueF16:
 		l.set.EpilogueFMA(&out[0], &t[0], groups, &p.scales[0], &a.scales[i*groups])
 	case epilogueQAI4:
@@ -37,14 +37,26 @@ func addBias(out, bias []float32) {
 	}
 }
 
-// epilogueHalf is the arithmetic of tile.Step.Group for scales that cannot be halved: t is doubled
-// on the half-step grid, so the term of a group is fma(float32(t)/2, scale, f). The half is exact.
-func epilogueHalf(out []float32, t []int32, scales, rowSums, bias []float32, negZero, rec float32) {
+// shiftDots is tile.Step.Shifted's arithmetic of t, for dot products without zero points, [mr][groups][NR].
+func (l *Linear) shiftDots(dots, zeros, sums []int32, mr int) {
+	n := l.groups * l.set.NR
+	for i := range mr {
+		row := dots[i*n:][:n]
+		for j := range row {
+			row[j] = row[j]<<l.shift - zeros[j]*sums[j/l.set.NR*mr+i]
+		}
+	}
+}
+
+// epilogueUnit is the arithmetic of tile.Step.Group for scales that cannot be multiplied by the unit
+// of t, a power of 2: the term of a group is fma(float32(t)*unit, scale, f). The first product is
+// exact.
+func epilogueUnit(out []float32, t []int32, unit float32, scales, rowSums, bias []float32, negZero, rec float32) {
 	nr := len(out)
 	for r := range out {
 		f := float32(0)
 		for i := r; i < len(t); i += nr {
-			f = floats.FMA32(float32(float32(t[i])*0.5), scales[i], f)
+			f = floats.FMA32(float32(float32(t[i])*unit), scales[i], f)
 		}
 		f = floats.FMA32(rowSums[r], negZero, f)
 		out[r] = float32(f*rec) + bias[r]

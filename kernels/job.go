@@ -171,22 +171,32 @@ func (l *Linear) multiplyTile(own *worker, a *activations, t *rowTile, p *panel,
 	k.NoZeros = !l.zeroStep && l.reader.zero == 0
 	k.Steps, k.Groups = &l.steps[0], groups
 	if f.epilogue == epilogueGroup && p.exact {
+		product := step.Group
+		if f.shift > 0 {
+			product, k.Shift = step.Shifted, l.shift8
+		}
 		k.Scales, k.RowSums, k.Bias = &p.scales[0], &p.float[0], &p.bias[0]
 		k.NegZero, k.Rec = &a.negZero[t.at], &a.rec[t.at]
 		if valid == nr && t.valid == mr {
 			k.Out, k.OutStride = unsafe.Pointer(&dst[t.row*f.rows+first]), 4*f.rows
-			step.Group(k)
+			product(k)
 			return
 		}
 		k.Out, k.OutStride = unsafe.Pointer(&own.out[0]), 4*nr
-		step.Group(k)
+		product(k)
 		for i := range t.valid {
 			copy(dst[(t.row+i)*f.rows+first:][:valid], own.out[i*nr:])
 		}
 		return
 	}
 	k.Out, k.OutStride = unsafe.Pointer(&own.dots[0]), 4*groups*nr
+	if f.shift > 0 { // without zero points, which shiftDots subtracts
+		k.Zeros, k.ZeroStep, k.NoZeros = &l.noZeros[0], 0, true
+	}
 	step.Dots(k)
+	if f.shift > 0 {
+		l.shiftDots(own.dots, p.zeros, a.sums[t.at*groups:][:mr*groups], mr)
+	}
 	for i := range t.valid {
 		to, out := dst[(t.row+i)*f.rows+first:][:valid], own.out[:nr]
 		if valid == nr {

@@ -8,7 +8,9 @@ import (
 	"github.com/lowbit-go/gq/packing/layouts"
 )
 
-// maxGroup is the longest group, in columns: the sum over it of products of two int8 is below 2^31.
+// maxGroup is the longest group, in columns: the sum over it of products of an int8 and a difference
+// of two int8 is below 2^31. With fractional zero points such a difference is code << shift - zero
+// point, which is in the range of 8-bit codes.
 const maxGroup = 1 << 16
 
 // quantization is how a layout quantizes rows of activations to int8.
@@ -45,6 +47,7 @@ type panelLayout struct {
 	group      int // columns of a group, at most cols
 	groups     int
 	half       bool // the half-step grid
+	shift      int  // bits by which dot products are moved into the unit of fractional zero points
 
 	quantize quantization
 	epilogue epilogue
@@ -115,6 +118,9 @@ func newPanelLayout(h packing.Header) (*panelLayout, error) {
 	if f.groups > 1 {
 		f.group = int(h.Group)
 	}
+	if h.ZeroKind == packing.ZeroFraction {
+		f.shift = 8 - f.bits
+	}
 	if f.group > maxGroup {
 		return nil, &UnsupportedError{h, fmt.Sprintf("a group of %d columns, want at most %d, so that sums of products are exact", f.group, maxGroup)}
 	}
@@ -138,6 +144,7 @@ var (
 	allWidths   = []int{1, 2, 3, 4, 5, 6, 7, 8}
 	noZeros     = []packing.ZeroKind{packing.ZeroNone}
 	integerZero = []packing.ZeroKind{packing.ZeroNone, packing.ZeroInt8}
+	lowbitZero  = []packing.ZeroKind{packing.ZeroNone, packing.ZeroInt8, packing.ZeroFraction}
 	floatZero   = []packing.ZeroKind{packing.ZeroF32}
 	allScales   = []packing.ScaleDtype{packing.ScaleBF16, packing.ScaleF16, packing.ScaleF32}
 	scalesF32   = []packing.ScaleDtype{packing.ScaleF32}
@@ -147,7 +154,7 @@ var (
 // supported lists the layouts that the tile kernels of every instruction set multiply with. Other
 // layouts have no kernels.
 var supported = map[packing.Layout]layoutSupport{
-	packing.LayoutLowbit:          {lay: (*panelLayout).lowbit, widths: allWidths, zeros: integerZero, scales: allScales},
+	packing.LayoutLowbit:          {lay: (*panelLayout).lowbit, widths: allWidths, zeros: lowbitZero, scales: allScales},
 	packing.LayoutTorchAOKleidiAI: {lay: (*panelLayout).torchAOKleidiAI, as: packing.LayoutLowbit},
 	packing.LayoutQSI4CXP:         {lay: (*panelLayout).qsi4cxp, widths: []int{4}, zeros: noZeros, scales: scalesF32},
 	packing.LayoutQSI8CXP:         {lay: (*panelLayout).qsi8cxp, widths: []int{8}, zeros: noZeros, scales: scalesF32},

@@ -126,8 +126,8 @@ func checkPanel(t *testing.T, what string, r *reader, got *panel, packer packing
 		for g := range r.groups {
 			scale, zero := got.scales[g*r.outs+row], r.zero
 			switch {
-			case r.half && got.exact:
-				scale *= 2
+			case got.exact && r.unit != 1:
+				scale /= r.unit
 			case r.header.Layout == packing.LayoutQSI4CXP || r.header.Layout == packing.LayoutQAI4C32P:
 				scale *= 16
 			}
@@ -135,7 +135,7 @@ func checkPanel(t *testing.T, what string, r *reader, got *panel, packer packing
 				t.Fatalf("%s, row %d, group %d: scale %v, want %v", what, global, g, scale, scales[g])
 			}
 			at := 0
-			if r.header.ZeroKind == packing.ZeroInt8 {
+			if r.header.ZeroKind.IsInt8() {
 				at, zero = g, r.zero+int32(zeros[g])
 			}
 			if z := got.zeros[at*r.outs+row]; z != zero {

@@ -32,7 +32,9 @@ type Linear struct {
 	reader   reader
 	steps    []int32
 	zeroStep bool // each group has its own zero points
-	maxRows  int  // rows of one pass
+	shift8   [8]uint32
+	noZeros  []int32 // [NR] of 0
+	maxRows  int     // rows of one pass
 	header   packing.Header
 	data     []byte
 	log      func(Choice)
@@ -74,7 +76,11 @@ func NewLinear(h packing.Header, data []byte, o Options) (*Linear, error) {
 func (l *Linear) use() {
 	l.reader = newReader(l.panelLayout, l.set)
 	l.steps = l.panelLayout.steps()
-	l.zeroStep = l.panelLayout.header.ZeroKind == packing.ZeroInt8
+	l.zeroStep = l.panelLayout.header.ZeroKind.IsInt8()
+	for i := range l.shift8 {
+		l.shift8[i] = uint32(l.panelLayout.shift)
+	}
+	l.noZeros = make([]int32, l.set.NR)
 	most := l.set.Steps[0].MR
 	l.maxRows = max(passBytes/l.stored/most*most, most)
 }

@@ -172,6 +172,8 @@ func TestLongestGroup(t *testing.T) {
 	for _, h := range []packing.Header{
 		{Layout: packing.LayoutLowbit, Bits: 8, ScaleDtype: packing.ScaleF32, ZeroKind: packing.ZeroInt8, Tile: packing.DefaultTile},
 		{Layout: packing.LayoutLowbit, Bits: 4, ScaleDtype: packing.ScaleBF16, Tile: packing.DefaultTile},
+		{Layout: packing.LayoutLowbit, Bits: 1, ScaleDtype: packing.ScaleBF16, ZeroKind: packing.ZeroFraction, Tile: packing.DefaultTile},
+		{Layout: packing.LayoutLowbit, Bits: 4, ScaleDtype: packing.ScaleBF16, ZeroKind: packing.ZeroFraction, Tile: packing.DefaultTile},
 		{Layout: packing.LayoutQSI4CXP, Bits: 4, ScaleDtype: packing.ScaleF32, Tile: packing.DefaultTile},
 		{Layout: packing.LayoutQSI8CXP, Bits: 8, ScaleDtype: packing.ScaleF32, Tile: packing.Tile{NR: 4, KR: 8, SR: 1}},
 	} {

@@ -22,8 +22,8 @@ type panel struct {
 	sums   []int32   // [groups][NR], epilogueRow and epilogueTorchAO: sums of the codes
 	float  []float32 // [NR], epilogueGroup: sums of the weights
 	bias   []float32 // [NR]
-	// exact is false if a scale of the half-step grid cannot be halved; the scales are then not
-	// halved.
+	// exact is false if a scale times the reader's unit is rounded; the scales are then as they are
+	// stored.
 	exact bool
 	half  []byte // gathered 2-byte scales
 }
@@ -35,6 +35,9 @@ type reader struct {
 	unpack func(dst, src *byte, units int, lanes *tile.Lanes)
 	zip    func(dst *byte, n int)
 	zero   int32 // excess of a stored code over its value, without zero points
+	// unit is the unit of the integers that the kernels compute: 1/2 on the half-step grid, 2^-shift
+	// with fractional zero points, else 1. Scales are multiplied by it.
+	unit   float32
 	calls  []unpacking
 	chunks int
 	// narrowScales: scales have 2 bytes.
@@ -47,10 +50,10 @@ type reader struct {
 // one bit more: they multiply with 2q+1.
 func newReader(f *panelLayout, set tile.Set) reader {
 	stored := tile.Sets.For([]string{set.Feature}).Code.Set(f.bits)
-	r := reader{panelLayout: f, outs: set.NR, unpack: stored.Unpack, zip: set.Zip, zero: int32(set.Offset), chunks: f.stored / 8}
+	r := reader{panelLayout: f, outs: set.NR, unpack: stored.Unpack, zip: set.Zip, zero: int32(set.Offset << f.shift), unit: 1 / float32(int(1)<<f.shift), chunks: f.stored / 8}
 	offset := set.Offset
 	if f.half { // the codes are doubled after unpacking
-		r.zero, offset = r.zero-1, offset/2
+		r.zero, r.unit, offset = r.zero-1, 0.5, offset/2
 	}
 	r.calls = f.unpackings(set.NR, offset)
 	r.narrowScales = f.scaleDtype.Bytes() == 2
@@ -100,10 +103,10 @@ func (r *reader) read(p *panel, data []byte, i int) {
 	if r.narrowScales {
 		r.widenScales(p)
 	}
-	if r.half {
-		r.halveScales(p)
+	if r.unit != 1 {
+		r.scaleScales(p)
 	}
-	if r.header.ZeroKind != packing.ZeroInt8 {
+	if !r.header.ZeroKind.IsInt8() {
 		for j := range p.zeros[:r.outs] {
 			p.zeros[j] = r.zero
 		}
@@ -170,7 +173,7 @@ func (r *reader) gatherScales(p *panel, src []byte, row int) {
 
 // readScales reads the scales and zero points of all layouts but TorchAO's.
 func (r *reader) readScales(p *panel, src []byte, row int) {
-	nr, zeros := r.nr, r.header.ZeroKind == packing.ZeroInt8
+	nr, zeros := r.nr, r.header.ZeroKind.IsInt8()
 	for g, at := range r.scaleAt {
 		to := g*r.outs + row
 		if r.narrowScales {
@@ -220,17 +223,17 @@ func (r *reader) widenScales(p *panel) {
 	}
 }
 
-// halveScales halves the scales to compensate the doubled codes, unless a scale loses a bit.
-func (r *reader) halveScales(p *panel) {
-	scales := p.scales[:r.groups*r.outs]
+// scaleScales multiplies the scales by the unit of the kernels' integers, unless a scale loses a bit.
+func (r *reader) scaleScales(p *panel) {
+	scales, unit, inverse := p.scales[:r.groups*r.outs], r.unit, 1/r.unit
 	for _, s := range scales {
-		if h := float32(s * 0.5); float32(h*2) != s && s == s {
+		if u := float32(s * unit); float32(u*inverse) != s && s == s {
 			p.exact = false
 			return
 		}
 	}
 	for i := range scales {
-		scales[i] *= 0.5
+		scales[i] *= unit
 	}
 }
 

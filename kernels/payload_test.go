@@ -74,7 +74,7 @@ func newPayload(t testing.TB, rng *rand.Rand, h packing.Header, c contents) *pay
 			panel.FloatZeros[j] = float32(0.1 * rng.NormFloat64())
 			switch c {
 			case extreme:
-				panel.FloatZeros[j] = packing.FloatZero(int8(-128+255*(j%2)), panel.Scales[j])
+				panel.FloatZeros[j] = packing.FloatZero(float32(-128+255*(j%2)), panel.Scales[j])
 			case nasty:
 				panel.FloatZeros[j] = nastyFloat(rng)
 			}
@@ -93,7 +93,8 @@ func newPayload(t testing.TB, rng *rand.Rand, h packing.Header, c contents) *pay
 func randomScale(rng *rand.Rand, h packing.Header, c contents) float32 {
 	s := float32(0.001+0.02*rng.Float64()) * float32(1-2*rng.IntN(2))
 	if c == nasty {
-		// The smallest scales of the half-step grid cannot be halved without losing a bit.
+		// The smallest scales cannot be halved, or multiplied by the unit of fractional zero points,
+		// without losing a bit.
 		size := []float32{h.SmallestScale(), 1.999 * h.SmallestScale(), h.ScaleDtype.Max() / 16, 1}[rng.IntN(4)]
 		s = size * float32(1-2*rng.IntN(2))
 	}
@@ -183,6 +184,10 @@ func allHeaders(rng *rand.Rand, f func(n int, h packing.Header)) {
 					emit(h)
 					h.ZeroKind = packing.ZeroInt8
 					emit(h)
+					if bits < 8 {
+						h.ZeroKind = packing.ZeroFraction
+						emit(h)
+					}
 					if bits <= 2 {
 						h.ZeroKind, h.Grid = packing.ZeroNone, packing.GridHalfStep
 						emit(h)

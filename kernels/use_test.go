@@ -20,6 +20,7 @@ func someHeaders() []packing.Header {
 	list := []packing.Header{
 		{Layout: packing.LayoutLowbit, Bits: 4, ScaleDtype: packing.ScaleBF16, Tile: packing.DefaultTile, Group: 32},
 		{Layout: packing.LayoutLowbit, Bits: 3, ScaleDtype: packing.ScaleF16, ZeroKind: packing.ZeroInt8, Tile: packing.Tile{NR: 4, KR: 8, SR: 2}, Group: 48},
+		{Layout: packing.LayoutLowbit, Bits: 4, ScaleDtype: packing.ScaleBF16, ZeroKind: packing.ZeroFraction, Tile: packing.DefaultTile, Group: 32},
 		{Layout: packing.LayoutLowbit, Bits: 2, ScaleDtype: packing.ScaleF32, Grid: packing.GridHalfStep, Tile: packing.DefaultTile},
 		{Layout: packing.LayoutQSI4CXP, Bits: 4, ScaleDtype: packing.ScaleF32, Tile: packing.DefaultTile},
 		{Layout: packing.LayoutQSI8CXP, Bits: 8, ScaleDtype: packing.ScaleF32, Tile: packing.Tile{NR: 4, KR: 4, SR: 1}},

@@ -70,7 +70,7 @@ func (w *worker) grow(l *Linear, batch int) {
 	}
 	outs := l.set.Steps[0].MR * l.set.NR
 	buffer.Grow(&w.out, outs)
-	if l.epilogue != epilogueGroup || l.half {
+	if l.epilogue != epilogueGroup || l.reader.unit != 1 {
 		buffer.Grow(&w.dots, outs*l.groups)
 	}
 }

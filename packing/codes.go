@@ -11,6 +11,7 @@ import "fmt"
 type Codes struct {
 	Geometry
 	offset     float32 // zero point of every group if none are stored: 0 or -1/2
+	unit       float32 // of stored zero points
 	companions Companions
 }
 
@@ -20,7 +21,7 @@ func NewCodes(h Header) (*Codes, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Codes{Geometry: g}
+	c := &Codes{Geometry: g, unit: h.ZeroUnit()}
 	if h.Grid == GridHalfStep {
 		c.offset = -0.5
 	}
@@ -63,8 +64,8 @@ func (c *Codes) DequantizeRow(dst []float32, data []byte, row int) {
 	codes, _ := c.PanelOf(data, row)
 	for g := range c.groups {
 		scale, zero := c.companions.Scale(row, g), c.offset
-		if c.h.ZeroKind == ZeroInt8 {
-			zero = float32(c.companions.Zero(row, g))
+		if c.h.ZeroKind.IsInt8() {
+			zero = float32(float32(c.companions.Zero(row, g)) * c.unit)
 		}
 		for k := g * c.group; k < min((g+1)*c.group, c.k); k++ {
 			dst[k] = float32((float32(int8(codes[k])) - zero) * scale)

@@ -8,9 +8,9 @@ import (
 )
 
 // codesExample is a payload of 3 x 40 codes of 3 bits in groups of 16, and its companions.
-func codesExample(t *testing.T, scale ScaleDtype) (c *Codes, data, scales []byte) {
+func codesExample(t *testing.T, scale ScaleDtype, zeros ZeroKind) (c *Codes, data, scales []byte) {
 	t.Helper()
-	c, err := NewCodes(Header{Layout: LayoutCodes, Bits: 3, Flags: FlagPositiveScales, ScaleDtype: scale, ZeroKind: ZeroInt8, Rows: 3, Cols: 40, Group: 16})
+	c, err := NewCodes(Header{Layout: LayoutCodes, Bits: 3, Flags: FlagPositiveScales, ScaleDtype: scale, ZeroKind: zeros, Rows: 3, Cols: 40, Group: 16})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,14 +30,19 @@ func codesExample(t *testing.T, scale ScaleDtype) (c *Codes, data, scales []byte
 
 func TestCodesRows(t *testing.T) {
 	for _, dtype := range []ScaleDtype{ScaleBF16, ScaleF16, ScaleF32} {
-		c, data, _ := codesExample(t, dtype)
-		row := make([]float32, 40)
+		c, data, _ := codesExample(t, dtype, ZeroInt8)
+		fractions, _, _ := codesExample(t, dtype, ZeroFraction)
+		row, other := make([]float32, 40), make([]float32, 40)
 		c.DequantizeRow(row, data, 2)
+		fractions.DequantizeRow(other, data, 2)
 		for k, w := range row {
 			i := 2*3 + k/16
 			zero := []float32{6, -1, -128}[k/16]
 			if want := (float32((80+k)%8-4) - zero) * (float32(i+1) / 8); w != want {
 				t.Errorf("%s, column %d: %v, want %v", dtype, k, w, want)
+			}
+			if want := (float32((80+k)%8-4) - zero/32) * (float32(i+1) / 8); other[k] != want {
+				t.Errorf("%s, fractions, column %d: %v, want %v", dtype, k, other[k], want)
 			}
 		}
 		if err := c.CheckCompanions(); err != nil {
@@ -59,7 +64,7 @@ func TestCodesCheckCompanions(t *testing.T) {
 		{ScaleF32, 0xff800000, "the scale of row 2 group 1 is -Inf, want a magnitude of 1.1754944e-38 to 3.4028235e+38 (f32)"},
 		{ScaleF32, math.Float32bits(-1), "the scale of row 2 group 1 is -1 in a payload of positive scales"},
 	} {
-		c, _, scales := codesExample(t, test.dtype)
+		c, _, scales := codesExample(t, test.dtype, ZeroInt8)
 		at := 7 * test.dtype.Bytes()
 		if test.dtype == ScaleF32 {
 			binary.LittleEndian.PutUint32(scales[at:], test.bits)
@@ -74,7 +79,7 @@ func TestCodesCheckCompanions(t *testing.T) {
 }
 
 func TestCodesPanics(t *testing.T) {
-	c, data, _ := codesExample(t, ScaleF32)
+	c, data, _ := codesExample(t, ScaleF32, ZeroInt8)
 	bare, err := NewCodes(c.Header())
 	if err != nil {
 		t.Fatal(err)

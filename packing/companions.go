@@ -18,7 +18,7 @@ func NewCompanions(h Header, scales, zeros []byte) (Companions, error) {
 	c := Companions{int(h.Rows), int(h.Groups()), h.ScaleDtype, h.Flags&FlagPositiveScales != 0, scales, zeros}
 	n := c.rows * c.groups
 	wantScales, wantZeros := n*c.dtype.Bytes(), 0
-	if h.ZeroKind == ZeroInt8 {
+	if h.ZeroKind.IsInt8() {
 		wantZeros = n
 	}
 	if len(scales) != wantScales || len(zeros) != wantZeros {

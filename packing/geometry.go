@@ -85,7 +85,7 @@ func (g *Geometry) Groups() int { return g.groups }
 func (g *Geometry) NewPanel() *Panel {
 	p := &Panel{Rows: g.nr, Codes: make([]int8, g.nr*g.packedCols), Scales: make([]float32, g.nr*g.groups)}
 	switch g.h.ZeroKind {
-	case ZeroInt8:
+	case ZeroInt8, ZeroFraction:
 		p.Zeros = make([]int8, g.nr*g.groups)
 	case ZeroF32:
 		p.FloatZeros = make([]float32, g.nr*g.groups)
@@ -101,7 +101,7 @@ func (g *Geometry) NewPanel() *Panel {
 func (g *Geometry) CheckArgs(packed []byte, p *Panel) {
 	zeros, floatZeros := 0, 0
 	switch g.h.ZeroKind {
-	case ZeroInt8:
+	case ZeroInt8, ZeroFraction:
 		zeros = g.nr * g.groups
 	case ZeroF32:
 		floatZeros = g.nr * g.groups

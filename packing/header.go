@@ -149,7 +149,7 @@ func (h Header) validateCodes() error {
 		return newer("grid", offGrid, uint8(h.Grid))
 	case h.ScaleDtype >= scaleDtypeLimit:
 		return newer("scale dtype", offScaleDtype, uint8(h.ScaleDtype))
-	case h.ZeroKind > ZeroF32:
+	case h.ZeroKind > ZeroFraction:
 		return newer("zero kind", offZeroKind, uint8(h.ZeroKind))
 	}
 	tiles := h.Layout.Tiles()
@@ -189,8 +189,10 @@ func (h Header) validateOwn() error {
 		return fail("grid", offGrid, "the half-step grid has no zero points")
 	case h.ScaleDtype == ScaleNone:
 		return fail("scale dtype", offScaleDtype, "scale dtype %d, want bf16 (1), f16 (2) or f32 (3)", uint8(h.ScaleDtype))
-	case h.ZeroKind > ZeroInt8:
-		return fail("zero kind", offZeroKind, "zero kind %d, want none (0) or int8 (1)", uint8(h.ZeroKind))
+	case h.ZeroKind == ZeroF32:
+		return fail("zero kind", offZeroKind, "zero kind %d, want none (0), int8 (1) or fraction (3)", uint8(h.ZeroKind))
+	case h.ZeroKind == ZeroFraction && h.Bits == 8:
+		return fail("zero kind", offZeroKind, "fractional zero points are for 1 to 7 bits: at 8 bits they are zero kind int8 (1)")
 	case h.Layout == LayoutCodes && h.Flags&FlagBias != 0:
 		return fail("flags", offFlags, "layout codes holds no bias")
 	case h.Dtype != DtypeNone:
@@ -216,6 +218,15 @@ func (h Header) Groups() uint64 {
 		return 1
 	}
 	return (h.Cols-1)/h.Group + 1
+}
+
+// ZeroUnit is the unit of the payload's int8 zero points: 2^(Bits-8) for ZeroFraction, 1 otherwise.
+// The zero point of a group is the stored number times this unit, an exact float32.
+func (h Header) ZeroUnit() float32 {
+	if h.ZeroKind == ZeroFraction {
+		return 1 / float32(int(1)<<(8-h.Bits))
+	}
+	return 1
 }
 
 // DataSize is the number of bytes behind the header: Rows*Cols*Bits/8 for LayoutPlain, TorchAO's
@@ -264,7 +275,7 @@ func (h Header) DataSize() (int64, error) {
 // G*(scale [+ zero]) + 4 + 4, where K32 is Cols rounded up to 32.
 func (h Header) lowbitRowSize() checked {
 	record := uint64(h.ScaleDtype.Bytes())
-	if h.ZeroKind == ZeroInt8 {
+	if h.ZeroKind.IsInt8() {
 		record++
 	}
 	groups := newChecked(h.Groups()).mul(record)

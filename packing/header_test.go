@@ -88,7 +88,7 @@ func TestScaleDtype(t *testing.T) {
 func TestNames(t *testing.T) {
 	for got, want := range map[string]string{
 		LayoutLowbit.String(): "lowbit", LayoutPlain.String(): "plain", Layout(16).String(): "unknown(16)",
-		ZeroNone.String() + ZeroInt8.String() + ZeroF32.String(): "noneint8f32", ZeroKind(7).String(): "unknown(7)",
+		ZeroNone.String() + ZeroInt8.String() + ZeroF32.String() + ZeroFraction.String(): "noneint8f32fraction", ZeroKind(7).String(): "unknown(7)",
 		GridInteger.String(): "integer", GridHalfStep.String(): "half-step", Grid(5).String(): "unknown(5)",
 		Flags(0).String(): "", (FlagBias | FlagQSI4C32P | FlagPositiveScales | 0x40).String(): "bias,qsi4c32p,positive-scales,unknown(0x40)",
 		DefaultTile.String(): "8x16x2", Tile{}.String(): "",
@@ -170,7 +170,12 @@ func TestHeaderValidate(t *testing.T) {
 		{"no scales", lowbitHeader, func(h *Header) { h.ScaleDtype = ScaleNone }, "scale dtype", false},
 		{"scale dtype", lowbitHeader, func(h *Header) { h.ScaleDtype = 4 }, "scale dtype", true},
 		{"zero kind", lowbitHeader, func(h *Header) { h.ZeroKind = ZeroF32 }, "zero kind", false},
-		{"newer zero kind", lowbitHeader, func(h *Header) { h.ZeroKind = 3 }, "zero kind", true},
+		{"fractions", lowbitHeader, func(h *Header) { h.ZeroKind = ZeroFraction }, "", false},
+		{"fractions of 8 bits", lowbitHeader, func(h *Header) { h.ZeroKind, h.Bits = ZeroFraction, 8 }, "zero kind", false},
+		{"fractions of torchao", lowbitHeader, func(h *Header) {
+			*h = Header{Layout: LayoutTorchAOLinear, Bits: 3, ScaleDtype: ScaleF32, ZeroKind: ZeroFraction, Tile: DefaultTile, Rows: 9, Cols: 96, Group: 32}
+		}, "zero kind", false},
+		{"newer zero kind", lowbitHeader, func(h *Header) { h.ZeroKind = 4 }, "zero kind", true},
 		{"tile", lowbitHeader, func(h *Header) { h.Tile.SR = 1 }, "tile", true},
 		{"dtype", lowbitHeader, func(h *Header) { h.Dtype = F32 }, "dtype", false},
 		{"no rows", lowbitHeader, func(h *Header) { h.Rows = 0 }, "rows", false},

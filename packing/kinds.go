@@ -88,12 +88,16 @@ type ZeroKind uint8
 
 // The kinds of zero points.
 const (
-	ZeroNone ZeroKind = 0 // symmetric: z = 0, nothing stored
-	ZeroInt8 ZeroKind = 1 // one int8 per group
-	ZeroF32  ZeroKind = 2 // one float32 per group, added to q * scale (qai4c32p only)
+	ZeroNone     ZeroKind = 0 // symmetric: z = 0, nothing stored
+	ZeroInt8     ZeroKind = 1 // one int8 per group
+	ZeroF32      ZeroKind = 2 // one float32 per group, added to q * scale (qai4c32p only)
+	ZeroFraction ZeroKind = 3 // one int8 per group, in units of 2^(bits-8); 1 to 7 bits (lowbit and codes only)
 )
 
-// String gives "none", "int8" or "f32".
+// IsInt8 reports whether an int8 is stored for each group; Header.ZeroUnit is its unit.
+func (z ZeroKind) IsInt8() bool { return z == ZeroInt8 || z == ZeroFraction }
+
+// String gives "none", "int8", "f32" or "fraction".
 func (z ZeroKind) String() string {
 	switch z {
 	case ZeroNone:
@@ -102,13 +106,15 @@ func (z ZeroKind) String() string {
 		return "int8"
 	case ZeroF32:
 		return "f32"
+	case ZeroFraction:
+		return "fraction"
 	}
 	return fmt.Sprintf("%s(%d)", unknownName, uint8(z))
 }
 
-// FloatZero converts an integer zero point to a floating-point one (kind ZeroF32): q * scale +
-// FloatZero(z, scale) stands for (q - z) * scale.
-func FloatZero(z int8, scale float32) float32 { return float32(float32(-int32(z)) * scale) }
+// FloatZero converts a zero point, integer or fractional, to a floating-point one (kind ZeroF32): q *
+// scale + FloatZero(z, scale) stands for (q - z) * scale.
+func FloatZero(z, scale float32) float32 { return float32((0 - z) * scale) }
 
 // IntegerZero inverts FloatZero: z is the integer in -128..127 nearest to -zero/scale, or 0 if the
 // quotient is NaN or the scale is 0. exact reports whether zero equals FloatZero(z, scale) bit for
@@ -119,7 +125,7 @@ func IntegerZero(zero, scale float32) (z int8, exact bool) {
 		f = 0
 	}
 	z = int8(max(-128, min(f, 127)))
-	return z, math.Float32bits(FloatZero(z, scale)) == math.Float32bits(zero)
+	return z, math.Float32bits(FloatZero(float32(z), scale)) == math.Float32bits(zero)
 }
 
 // Grid maps the codes q of a group with scale s and zero point z to weights. Files store the

@@ -22,6 +22,7 @@ type Lowbit struct {
 	pairs   int        // pairs of lanes (h = 0, 1) of a segment s: nr*L/16
 	zeros   bool       // each group has a zero point
 	offset  float32    // zero point of every group if none are stored: 0 or -1/2
+	unit    float32    // of stored zero points
 	scratch *sync.Pool // of *[2]*panelRow
 
 	// A code q is stored as q&mask ^ flip: in two's complement at 4 and 8 bits, else as q +
@@ -41,7 +42,7 @@ func NewLowbit(h Header) (*Lowbit, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Lowbit{Geometry: g, bits: int(h.Bits), width: int(h.Tile.KR) / 2, zeros: h.ZeroKind == ZeroInt8}
+	l := &Lowbit{Geometry: g, bits: int(h.Bits), width: int(h.Tile.KR) / 2, zeros: h.ZeroKind.IsInt8(), unit: h.ZeroUnit()}
 	l.pairs = l.nr * l.width / 16
 	if h.Grid == GridHalfStep {
 		l.offset = -0.5

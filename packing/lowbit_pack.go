@@ -64,7 +64,7 @@ func (l *Lowbit) packWhole(panel []byte, p *Panel, codes []byte) {
 			row := &rows[r]
 			row.scale = row.scales[g]
 			if row.zeros != nil {
-				row.zero16 = float32(16 * int(row.zeros[g]))
+				row.zero16 = float32(float32(16*int(row.zeros[g])) * l.unit)
 			}
 		}
 		for end := l.groupEnd(g); k < end; k += 32 {
@@ -194,7 +194,7 @@ func (l *Lowbit) sum(codes []byte, scales []float32, zeros []int8) float32 {
 	sum, zero := float32(0), l.offset
 	for g, scale := range scales {
 		if zeros != nil {
-			zero = float32(zeros[g])
+			zero = float32(float32(zeros[g]) * l.unit)
 		}
 		zero4 := float32(4 * zero)
 		// A group starts at a multiple of 16; the last one may end anywhere.

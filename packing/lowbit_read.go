@@ -233,7 +233,7 @@ func (l *Lowbit) record(panel []byte, g, r int) (scale, zero float32) {
 	size := l.h.ScaleDtype.Bytes()
 	scale, zero = l.h.ScaleDtype.get(panel[at+r*size:]), l.offset
 	if l.zeros {
-		zero = float32(int8(panel[at+l.nr*size+r]))
+		zero = float32(float32(int8(panel[at+l.nr*size+r])) * l.unit)
 	}
 	return scale, zero
 }

@@ -14,7 +14,10 @@ func lowbitHeaders(f func(h Header)) {
 		for _, tile := range LowbitTiles {
 			for _, cols := range []uint64{1, 12, 31, 32, 33, 96, 172, 341, 2048} {
 				for i, group := range []uint64{16, 32, 48, 64, 128, 0} {
-					for _, kind := range []ZeroKind{ZeroNone, ZeroInt8} {
+					for _, kind := range []ZeroKind{ZeroNone, ZeroInt8, ZeroFraction} {
+						if kind == ZeroFraction && bits == 8 {
+							continue
+						}
 						// The number of rows and the flags vary along.
 						rows := uint64(tile.NR)*uint64(i%2) + uint64(i+int(bits))%uint64(tile.NR) + 1
 						if cols == 2048 {

@@ -29,7 +29,7 @@ func randomMatrix(rng *rand.Rand, h Header) *matrix {
 			m.scales[i] = -m.scales[i]
 		}
 	}
-	if h.ZeroKind == ZeroInt8 {
+	if h.ZeroKind.IsInt8() {
 		m.zeros = randomCodes(rng, 8, n*g)
 	}
 	if h.Flags&FlagBias != 0 {
@@ -188,7 +188,11 @@ func (m *matrix) zero(i int) float64 {
 	case m.h.Grid == GridHalfStep:
 		return -0.5
 	case m.zeros != nil:
-		return float64(m.zeros[i])
+		z := float64(m.zeros[i])
+		if m.h.ZeroKind == ZeroFraction {
+			z = math.Ldexp(z, int(m.h.Bits)-8)
+		}
+		return z
 	}
 	return 0
 }

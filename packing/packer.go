@@ -37,8 +37,9 @@ type Packer interface {
 	// computes it.
 	UnpackPanel(p *Panel, src []byte)
 	// Row reads one row without unpacking its panel: K codes, G scales and, if the layout has zero
-	// points, G zero points. Any of the three may be nil. Floating-point zero points (ZeroF32) are
-	// rounded to integers, see IntegerZero; FloatZeros of kleidiai.Packer reads them unrounded.
+	// points, G zero points. Any of the three may be nil. Zero points are in units of
+	// Header.ZeroUnit. Floating-point zero points (ZeroF32) are rounded to integers, see
+	// IntegerZero; FloatZeros of kleidiai.Packer reads them unrounded.
 	Row(codes []int8, scales []float32, zeros []int8, data []byte, row int)
 	// DequantizeRow reads one row as K weights: float32(float32(q-z) * scale) or, in
 	// LayoutQAI4C32P, whose zero points are floating-point, float32(float32(q*scale) + zero).
@@ -73,7 +74,8 @@ type Panel struct {
 	Codes []int8
 	// Scales is nr x G; each must be a scale of its dtype, see ScaleDtype.IsScale.
 	Scales []float32
-	// Zeros is nr x G zero points of kind ZeroInt8, nil for the other kinds.
+	// Zeros is nr x G zero points of kind ZeroInt8 or ZeroFraction, in units of Header.ZeroUnit; nil
+	// for the other kinds.
 	Zeros []int8
 	// FloatZeros is nr x G zero points of kind ZeroF32, nil for the other kinds. Each is finite.
 	FloatZeros []float32

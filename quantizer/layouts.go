@@ -96,10 +96,10 @@ func (f LayoutRequest) Header(s rounding.Scheme, rows, cols int64, embedding boo
 	if f.Tile == (packing.Tile{}) {
 		h.Tile = tile
 	}
-	switch h.Layout {
-	case packing.LayoutQAI4C32P:
+	switch {
+	case h.Layout == packing.LayoutQAI4C32P:
 		h.ZeroKind = packing.ZeroF32
-	case packing.LayoutTorchAOEmbedding:
+	case h.Layout == packing.LayoutTorchAOEmbedding || h.Layout.IsTorchAO() && s.Fractions:
 		h.ZeroKind = packing.ZeroInt8
 	}
 	h = h.Canonical()

@@ -36,7 +36,7 @@ var newerPayloads = []struct {
 	{"flag", func(p []byte) { p[7] |= 0x80 }},
 	{"grid", func(p []byte) { p[9] = 7 }},
 	{"scale dtype", func(p []byte) { p[10] = 7 }},
-	{"zero kind", func(p []byte) { p[11] = 3 }},
+	{"zero kind", func(p []byte) { p[11] = 4 }},
 	{"tile", func(p []byte) { p[12] = 16 }},
 }
 

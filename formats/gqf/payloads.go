@@ -222,7 +222,7 @@ func CompanionOf(h *packing.Header, kind Kind) (want packing.Header, ok bool) {
 	case kind == KindScales:
 		dtype := [...]packing.Dtype{packing.ScaleBF16: packing.BF16, packing.ScaleF16: packing.F16, packing.ScaleF32: packing.F32}
 		return packing.PlainHeader(dtype[h.ScaleDtype], h.Rows, h.Groups()), true
-	case kind == KindZeros && h.ZeroKind == packing.ZeroInt8:
+	case kind == KindZeros && h.ZeroKind.IsInt8():
 		return packing.PlainHeader(packing.I8, h.Rows, h.Groups()), true
 	}
 	return want, false

@@ -67,7 +67,8 @@ func withCompanions[P packing.Packer](t Tensor, variant, slice int, with func(sc
 	return pk, nil
 }
 
-// Codes reads the codes, scales and integer zero points of a row, see packing.Packer.Row.
+// Codes reads the codes, scales and zero points of a row, see packing.Packer.Row. Zero points are in
+// units of Header().ZeroUnit().
 func (r *Rows) Codes(codes []int8, scales []float32, zeros []int8, row int) {
 	r.Row(codes, scales, zeros, r.data, row)
 }

@@ -104,7 +104,7 @@ func (v *verifier) companion(k int) {
 	}
 	// Payloads are sorted by kind: weights come before scales, zero points behind.
 	h, scales, zeros := v.f.Payload(k-1).Header, v.payloadData(k), []byte(nil)
-	if h.ZeroKind == packing.ZeroInt8 {
+	if h.ZeroKind.IsInt8() {
 		zeros = v.payloadData(k + 1)
 	}
 	if at, msg := checkScales(h, scales, zeros); msg != "" {

@@ -63,7 +63,7 @@ func randomPanel(rng *rand.Rand, l packing.Packer) *packing.Panel {
 	for i := range p.FloatZeros {
 		p.FloatZeros[i] = float32(rng.NormFloat64())
 		if rng.IntN(4) == 0 {
-			p.FloatZeros[i] = packing.FloatZero(int8(rng.IntN(256)-128), p.Scales[i])
+			p.FloatZeros[i] = packing.FloatZero(float32(rng.IntN(256)-128), p.Scales[i])
 		}
 	}
 	for i := range p.Bias {

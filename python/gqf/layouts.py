@@ -19,8 +19,8 @@ I16 = npt.NDArray[np.int16]
 class Matrix:
     """Consecutive rows of a quantized matrix, as the layout stores them.
 
-    codes are n x K. scales are n x G and meant: weight = (code - zero) * scale. zeros are n x G integers, or in layout
-    qai4c32p float32 numbers that are added to code * scale, or None.
+    codes are n x K. scales are n x G and meant: weight = (code - zero) * scale. zeros are n x G numbers, or in layout
+    qai4c32p numbers that are added to code * scale, or None.
     """
 
     header: Header
@@ -38,7 +38,7 @@ class Matrix:
         q = self.codes.astype(np.float32)
         if h.grid == c.HALF_STEP:
             q += np.float32(0.5)
-        if self.zeros is not None and h.zero_kind == c.INT8_ZEROS:
+        if self.zeros is not None and h.has_int8_zeros:
             q -= spread(self.zeros)
         q *= spread(self.scales)
         if self.zeros is not None and h.zero_kind == c.F32_ZEROS:
@@ -58,6 +58,11 @@ def numbers(raw: U8, scale_dtype: int) -> F32:
     if scale_dtype == c.SCALE_F16:
         return raw.view("<f2").astype(np.float32)
     return bf16_to_f32(raw.view("<u2"))
+
+
+def int8_zeros(h: Header, raw: U8) -> F32:
+    """Zero points stored as int8: integers, or fractions in units of 2^(bits-8)."""
+    return raw.view(np.int8).astype(np.float32) * np.float32(h.zero_unit)
 
 
 def panel_rows(h: Header) -> int:
@@ -80,7 +85,7 @@ def decode(h: Header, data: U8, first: int, last: int, scales: U8 | None = None,
         assert scales is not None
         q = panels.view(np.int8).astype(np.int16) if h.layout == c.CODES else _torchao_embedding(h, panels)
         s = numbers(scales.reshape(h.rows, -1)[first:last], h.scale_dtype)
-        z = None if zeros is None else zeros.reshape(h.rows, -1)[first:last].view(np.int8).astype(np.float32)
+        z = None if zeros is None else int8_zeros(h, zeros.reshape(h.rows, -1)[first:last])
     else:
         q, s, z = _kleidiai(h, panels)
     n = last - first
@@ -140,7 +145,7 @@ def _lowbit(h: Header, panels: U8) -> tuple[I16, F32, F32 | None]:
     nr, kr, _ = h.tile
     lane_columns, k32, size, bits = kr // 2, h.padded_cols, h.group_size, h.bits
     blocks, block = k32 // 32, 4 * bits * nr
-    record = nr * (scale_bytes(h) + (h.zero_kind == c.INT8_ZEROS))
+    record = h.record_bytes
     n = len(panels)
 
     # Blocks and records take turns: groups that end in a block have their records behind it.
@@ -159,8 +164,8 @@ def _lowbit(h: Header, panels: U8) -> tuple[I16, F32, F32 | None]:
     at = nr * scale_bytes(h)
     s = numbers(records[..., :at], h.scale_dtype).transpose(0, 2, 1).reshape(n * nr, h.groups)
     z = None
-    if h.zero_kind == c.INT8_ZEROS:
-        z = records[..., at:].view(np.int8).astype(np.float32).transpose(0, 2, 1).reshape(n * nr, h.groups)
+    if h.has_int8_zeros:
+        z = int8_zeros(h, records[..., at:]).transpose(0, 2, 1).reshape(n * nr, h.groups)
     return _signed(u, bits, bits in (4, 8)), s, z
 
 

@@ -99,9 +99,19 @@ class Header:
         return self.group == 0 or self.group % 32 == 0 and self.cols % self.group == 0
 
     @property
+    def has_int8_zeros(self) -> bool:
+        """Whether an int8 is stored for each group."""
+        return self.zero_kind in (c.INT8_ZEROS, c.FRACTION_ZEROS)
+
+    @property
+    def zero_unit(self) -> float:
+        """Unit of the zero points that are stored as int8."""
+        return 2.0 ** (self.bits - 8) if self.zero_kind == c.FRACTION_ZEROS else 1.0
+
+    @property
     def record_bytes(self) -> int:
         """Layout lowbit: bytes of a group's scales and zero points in a panel."""
-        return self.tile[0] * (scale_bytes(self) + (self.zero_kind == c.INT8_ZEROS))
+        return self.tile[0] * (scale_bytes(self) + self.has_int8_zeros)
 
     @property
     def panel_bytes(self) -> int:
@@ -130,7 +140,7 @@ class Header:
             return None
         if kind == c.SCALES:
             return c.SCALE_DTYPES[self.scale_dtype], self.rows, self.groups
-        if kind == c.ZEROS and self.zero_kind == c.INT8_ZEROS:
+        if kind == c.ZEROS and self.has_int8_zeros:
             return c.I8, self.rows, self.groups
         return None
 
@@ -203,7 +213,7 @@ def _check_known(h: Header) -> None:
         ("flags", h.flags, range(8)),
         ("grid", h.grid, range(2)),
         ("scale dtype", h.scale_dtype, range(4)),
-        ("zero kind", h.zero_kind, range(3)),
+        ("zero kind", h.zero_kind, range(4)),
         ("tile", h.tile, tiles),
     ):
         if value not in known:
@@ -228,6 +238,7 @@ def _check_fields(h: Header) -> None:
     if rules is None:
         need(h.grid == c.INTEGER or h.bits <= 2 and h.zero_kind == c.NO_ZEROS, 9, "half steps at 1 and 2 bits alone")
         need(h.zero_kind != c.F32_ZEROS, 11, "no float32 zero points")
+        need(h.zero_kind != c.FRACTION_ZEROS or h.bits < 8, 11, "fractional zero points at 1 to 7 bits alone")
         need(h.group % 16 == 0, 32, "groups of a multiple of 16")
         need(h.layout == c.LOWBIT or not h.flags & c.BIAS, 7, "no bias")
         need(bool(h.flags & c.IS_QSI4C32P) == h.is_qsi4c32p, 7, "flag 2 exactly on qsi4c32p")

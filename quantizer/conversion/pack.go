@@ -64,7 +64,7 @@ func (p *layoutPacking) pack(w *worker, first, n int) (row int, err error) {
 		p.panel.Scales = w.scales[r*g : (r+p.nr)*g]
 		p.panel.Zeros, p.panel.FloatZeros, p.panel.Bias = nil, nil, nil
 		switch p.v.header().ZeroKind {
-		case packing.ZeroInt8:
+		case packing.ZeroInt8, packing.ZeroFraction:
 			p.panel.Zeros = w.zeros[r*g : (r+p.nr)*g]
 		case packing.ZeroF32:
 			p.panel.FloatZeros = p.floatZeros(w, r)
@@ -105,9 +105,9 @@ func (p *layoutPacking) floatZeros(w *worker, r int) []float32 {
 	if w.item.zeros == packing.ZeroF32 {
 		return w.floatZeros[first : first+n]
 	}
-	floats := buffer.Grow(&p.floats, n)
+	floats, unit := buffer.Grow(&p.floats, n), w.item.scheme.ZeroUnit()
 	for i, z := range w.zeros[first : first+n] {
-		floats[i] = packing.FloatZero(z, w.scales[first+i])
+		floats[i] = packing.FloatZero(float32(float32(z)*unit), w.scales[first+i])
 	}
 	return floats
 }

@@ -107,7 +107,7 @@ func (pl *planner) fromFile(in *fileInput, t gqf.Tensor) (item, error) {
 	it.src.Size = int64(t.Experts) * it.rows * it.cols // as the codes that are read
 	it.scheme = rounding.Scheme{
 		Bits: int(h.Bits), Group: int(h.Group), Mapping: t.Mapping, ScaleDtype: h.ScaleDtype,
-		PositiveScales: h.Flags&packing.FlagPositiveScales != 0,
+		PositiveScales: h.Flags&packing.FlagPositiveScales != 0, Fractions: h.ZeroKind == packing.ZeroFraction,
 	}
 	// A tensor's mapping only informs; the grid is a fact.
 	if h.Grid == packing.GridHalfStep {
@@ -136,11 +136,25 @@ func (o *gqfOutput) take(pl *planner, in *fileInput, d *draft, t gqf.Tensor, h p
 	return pl.chooseZeros(in, d, t, h)
 }
 
+// keepFractions takes fractional zero points over. Layouts with integer zero points cannot hold them.
+func (pl *planner) keepFractions(in *fileInput, it *draft, t gqf.Tensor) error {
+	for i := range it.variants {
+		if h := it.variants[i].header(); h.ZeroKind == packing.ZeroInt8 {
+			return quantizer.Requestf("%s: tensor %q has fractional zero points, which layout %s cannot hold: repack with --layout lowbit, codes or, with f32 scales, kleidiai, or quantize the checkpoint again", in.path, t.Name, layoutName(h))
+		}
+	}
+	it.line.ZeroPoints, it.zeros = rounding.FractionalZeros, packing.ZeroFraction
+	return nil
+}
+
 // chooseZeros settles how the zero points of a tensor with packed header h go into other layouts. Floating-point zero
 // points that are no integers go only into layouts with float32 zero points.
 func (pl *planner) chooseZeros(in *fileInput, it *draft, t gqf.Tensor, h packing.Header) error {
-	if h.ZeroKind == packing.ZeroNone {
+	switch h.ZeroKind {
+	case packing.ZeroNone:
 		return nil
+	case packing.ZeroFraction:
+		return pl.keepFractions(in, it, t)
 	}
 	it.line.ZeroPoints, it.zeros = rounding.IntegerZeros, packing.ZeroInt8
 	if h.ZeroKind != packing.ZeroF32 {

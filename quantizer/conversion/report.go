@@ -19,6 +19,7 @@ type Report struct {
 	Quantized    int      `json:"quantized"`        // tensors
 	Algorithm    string   `json:"algorithm"`        // that chose their codes; several: all names, with commas
 	FloatZeros   int      `json:"real_zeros"`       // tensors with floating-point zero points
+	Fractions    int      `json:"fractional_zeros"` // tensors with fractional zero points
 	IntegerZeros int      `json:"whole_zeros"`      // tensors with integer zero points
 	RoundedHQQ   int      `json:"rounded_hqq"`      // of these, tensors of hqq, which rounds zero points and fits scales to them
 	Unquantized  int      `json:"kept"`
@@ -100,6 +101,8 @@ func (j *job) report(out temporaries, total time.Duration) *Report {
 			switch t.ZeroPoints {
 			case rounding.FloatZeros:
 				r.FloatZeros++
+			case rounding.FractionalZeros:
+				r.Fractions++
 			case rounding.IntegerZeros:
 				r.IntegerZeros++
 				if t.Algorithm == gqf.AlgorithmHQQ {

@@ -22,6 +22,9 @@ type Shape struct {
 	HalfStep bool `json:"half_step,omitempty"`
 	// ZeroPoints reports whether each group has a zero point.
 	ZeroPoints bool `json:"zero_points,omitempty"`
+	// ZeroShift is the number of bits by which the unit of zero points is below the unit of codes:
+	// zero points count in 2^-ZeroShift.
+	ZeroShift int `json:"zero_shift,omitempty"`
 	// Type is the ggml type of a matrix of blocks, which hold codes, scales and minima. Default
 	// (F32): no blocks.
 	Type gguf.TensorType `json:"type,omitempty"`
@@ -34,7 +37,7 @@ func (s Scheme) Shape(rows, cols int) Shape {
 	}
 	return Shape{
 		Rows: rows, Cols: cols, Group: s.GroupWidth(cols),
-		HalfStep: s.Mapping == gqf.MappingHalfStep, ZeroPoints: s.Mapping == gqf.MappingAsymmetric,
+		HalfStep: s.Mapping == gqf.MappingHalfStep, ZeroPoints: s.Mapping == gqf.MappingAsymmetric, ZeroShift: s.ZeroShift(),
 	}
 }
 
@@ -79,14 +82,14 @@ func (s Shape) Dequantize(dst []float32, r Row) {
 		}
 		return
 	}
-	half := float32(0)
+	half, unit := float32(0), 1/float32(int(1)<<s.ZeroShift)
 	if s.HalfStep {
 		half = 0.5
 	}
 	for g, scale := range r.Scales {
 		z := half
 		if r.Zeros != nil {
-			z = -float32(r.Zeros[g])
+			z = -float32(float32(r.Zeros[g]) * unit)
 		}
 		for k := g * s.Group; k < min((g+1)*s.Group, len(r.Codes)); k++ {
 			dst[k] = float32((float32(r.Codes[k]) + z) * scale)

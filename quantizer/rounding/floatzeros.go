@@ -17,6 +17,9 @@ const (
 	// IntegerZeros are the codes of the weight 0, -128 to 127. Every layout with zero points stores
 	// them.
 	IntegerZeros ZeroPoints = "whole"
+	// FractionalZeros are multiples of 2^(bits-8), in the range of the codes. Layouts lowbit and codes
+	// store them.
+	FractionalZeros ZeroPoints = "fractional"
 	// FloatZeros are float32 numbers, added to q * scale. Layout qai4c32p stores them.
 	FloatZeros ZeroPoints = "real"
 )

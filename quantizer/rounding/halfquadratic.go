@@ -34,26 +34,26 @@ func (r *RowQuantizer) halfQuadratic(scales []float32, zeros []int8, x []float32
 		}
 		var z float32
 		if zeros != nil {
-			z = float32(zeros[g])
+			z = float32(float32(zeros[g]) * r.scheme.ZeroUnit())
 		}
 		s, z := r.halfQuadraticGroup(group, scales[g], z, zeros != nil)
 		scales[g], r.inv[g] = s, 1/s
 		if zeros != nil {
-			zeros[g] = int8(z)
+			zeros[g] = r.storeZero(float64(z))
 		}
 	}
 }
 
 // halfQuadraticGroup returns the best stored scale and zero point of the iteration from s and z.
 func (r *RowQuantizer) halfQuadraticGroup(x []float32, s, z float32, moves bool) (scale, zero float32) {
-	qmin, qmax := float32(r.qmin), float32(r.qmax)
+	unit := r.scheme.ZeroUnit()
 	best, beta := math.Inf(1), float64(hqqBeta)
 	scale, zero = s, z
 	for range hqqIterations {
-		inv, lo, hi := 1/s, qmin-z, qmax-z
+		inv, steps := 1/s, r.steps(z)
 		var size, offset float64
 		for _, v := range x {
-			q := roundSmall(min(max(float32(v*inv), lo), hi))
+			q := steps.nearest(float32(v * inv))
 			e := float64(v - float32(q*s))
 			size += math.Abs(e)
 			// q + z - (W-e)/s, the zero point that is best for this weight
@@ -64,7 +64,7 @@ func (r *RowQuantizer) halfQuadraticGroup(x []float32, s, z float32, moves bool)
 		}
 		best, scale, zero = size, s, z
 		if moves {
-			z = float32(min(max(math.RoundToEven(offset/float64(len(x))), float64(qmin)), float64(qmax)))
+			z = float32(float32(r.storeZero(offset/float64(len(x)))) * unit)
 		}
 		if s = r.refit(x, s, z, beta); !r.storable(s) {
 			break
@@ -77,10 +77,10 @@ func (r *RowQuantizer) halfQuadraticGroup(x []float32, s, z float32, moves bool)
 // refit is the stored scale that fits the codes of x with scale s and zero point z best, without
 // the large errors.
 func (r *RowQuantizer) refit(x []float32, s, z float32, beta float64) float32 {
-	inv, lo, hi := 1/s, float32(r.qmin)-z, float32(r.qmax)-z
+	inv, steps := 1/s, r.steps(z)
 	var wq, qq float64
 	for _, v := range x {
-		q := roundSmall(min(max(float32(v*inv), lo), hi))
+		q := steps.nearest(float32(v * inv))
 		e := shrunk(float64(v-float32(q*s)), beta)
 		wq += float64((float64(v) - e) * float64(q))
 		qq += float64(q * q)

@@ -32,6 +32,11 @@ import (
 //	z = clamp(qmin - rne(lo/s)) if asymmetric, else 0
 //	q = clamp(rne(w * (1/s)) + z), or clamp(rne(w * (1/s) - 1/2)) if half-step
 //
+// or, with fractional zero points (Scheme.Fractions), in units u = 2^(bits-8),
+//
+//	z = clamp(qmin - u*rne(lo/s/u)), to qmin .. qmax+1-u
+//	q = clamp(rne(w * (1/s) + z))
+//
 // where clamp is to qmin .. qmax and rne rounds to the nearest integer, ties to even. A group of
 // zeros has s = 1, z = 0. A code dequantizes to (q - z) * s, or to (q + 1/2) * s if half-step.
 // Half-step has no code for zero, so a group of zeros has the smallest scale that can be stored. A
@@ -123,6 +128,8 @@ func (r *RowQuantizer) Quantize(codes []int8, scales []float32, zeros []int8, x 
 	switch a := r.scheme.Algorithm; {
 	case a == gqf.AlgorithmSearch && half:
 		r.searchHalfSteps(scales, x)
+	case a == gqf.AlgorithmSearch && r.scheme.Fractions:
+		r.searchFractions(scales, zeros, x)
 	case a == gqf.AlgorithmSearch:
 		r.searchScales(scales, zeros, x)
 	case a == gqf.AlgorithmHQQ:
@@ -131,6 +138,10 @@ func (r *RowQuantizer) Quantize(codes []int8, scales []float32, zeros []int8, x 
 	if half {
 		r.quantizeHalfSteps(codes, scales, x, acc)
 		r.recoverCodes(codes, x, func(g int, q float32) float32 { return float32((q + 0.5) * scales[g]) })
+		return nil
+	}
+	if r.scheme.Fractions {
+		r.fractionCodes(codes, scales, zeros, x, acc)
 		return nil
 	}
 	vec.QuantizeGroups(codes, x, scales, r.inv, zeros, r.group, r.qmin, r.qmax, acc)
@@ -215,13 +226,13 @@ func (r *RowQuantizer) storeScales(scales []float32) (bad int) {
 
 // zeroPoints sets zeros to the groups' zero points for the stored scales.
 func (r *RowQuantizer) zeroPoints(zeros []int8, scales []float32) {
-	qmin, qmax := float32(r.qmin), float32(r.qmax)
+	qmin, unit := float32(r.qmin), r.scheme.ZeroUnit()
 	for g, s := range scales {
-		z := qmin - roundToEven(r.lo[g]/s)
+		z := qmin - float32(roundToEven(r.lo[g]/s/unit)*unit)
 		if r.lo[g] == 0 && r.hi[g] == 0 {
 			z = 0
 		}
-		zeros[g] = int8(min(max(z, qmin), qmax))
+		zeros[g] = r.storeZero(float64(z))
 	}
 }
 

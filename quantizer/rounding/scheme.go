@@ -31,6 +31,10 @@ type Scheme struct {
 	// Type makes a row's result blocks of a ggml type instead of codes, scales and zero points, see
 	// BlockScheme, which sets the other fields. Default (F32): codes.
 	Type gguf.TensorType
+	// Fractions makes the int8 zero points of the asymmetric mapping multiples of 2^(Bits-8) instead
+	// of integers (packing.ZeroFraction), at up to 7 bits. A plan sets it where
+	// FractionalZeroPoints is true and every layout holds them. Default: false.
+	Fractions bool
 }
 
 // Validate reports the first field that is out of range, or fields that contradict each other.
@@ -69,6 +73,8 @@ func (s Scheme) Validate() error {
 		return fmt.Errorf("mapping %s: use full-range, symmetric, symmetric-no-clip, asymmetric or half-step", s.Mapping)
 	}
 	switch {
+	case s.Fractions && (s.Mapping != gqf.MappingAsymmetric || s.Bits == 8 || s.Type != 0):
+		return fmt.Errorf("fractional zero points are for mapping %s and 1 to 7 bits", gqf.MappingAsymmetric)
 	case s.Algorithm > gqf.AlgorithmAWQ:
 		return fmt.Errorf("algorithm %d: use search, rtn or hqq, or with calibration gptq, gptq-ft, imatrix or awq", uint8(s.Algorithm))
 	case s.Algorithm == gqf.AlgorithmMSE:
@@ -113,6 +119,9 @@ func (s Scheme) Header(rows, cols int64, tile packing.Tile) packing.Header {
 	switch s.Mapping {
 	case gqf.MappingAsymmetric:
 		h.ZeroKind = packing.ZeroInt8
+		if s.Fractions {
+			h.ZeroKind = packing.ZeroFraction
+		}
 	case gqf.MappingHalfStep:
 		h.Grid = packing.GridHalfStep
 	}

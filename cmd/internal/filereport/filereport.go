@@ -57,6 +57,8 @@ func becomes(t *conversion.PlanTensor) string {
 		switch t.ZeroPoints {
 		case rounding.IntegerZeros:
 			s += ", integer zeros"
+		case rounding.FractionalZeros:
+			s += ", fractional zeros"
 		case rounding.FloatZeros:
 			s += ", floating-point zeros"
 		}
@@ -108,8 +110,12 @@ func Tensors(c *cli.Context, r *conversion.Report) {
 	}
 	fmt.Fprintf(w, "wrote    %s%s\n", r.Output, more)
 	fmt.Fprintf(w, "tensors  %s\n", strings.Join(parts, ", "))
-	if r.FloatZeros+r.IntegerZeros > 0 {
-		fmt.Fprintf(w, "zeros    %d tensors floating-point, %d integer", r.FloatZeros, r.IntegerZeros)
+	if r.FloatZeros+r.Fractions+r.IntegerZeros > 0 {
+		fmt.Fprintf(w, "zeros    %d tensors floating-point", r.FloatZeros)
+		if r.Fractions > 0 {
+			fmt.Fprintf(w, ", %d fractional", r.Fractions)
+		}
+		fmt.Fprintf(w, ", %d integer", r.IntegerZeros)
 		if r.RoundedHQQ > 0 {
 			fmt.Fprintf(w, " (%d of hqq: rounded, scales fitted to them)", r.RoundedHQQ)
 		}

@@ -14,6 +14,11 @@ func lowbit1AVX2(a *Args)
 //go:noescape
 func lowbit1ZerosAVX2(a *Args)
 
+// lowbit1FractionsAVX2 is the product of lowbit panels 8x16x2 of 1 bits with fractional zero points.
+//
+//go:noescape
+func lowbit1FractionsAVX2(a *Args)
+
 // lowbit1HalfAVX2 is the product of lowbit panels 8x16x2 of 1 bits on the half-step grid.
 //
 //go:noescape
@@ -28,6 +33,11 @@ func lowbit2AVX2(a *Args)
 //
 //go:noescape
 func lowbit2ZerosAVX2(a *Args)
+
+// lowbit2FractionsAVX2 is the product of lowbit panels 8x16x2 of 2 bits with fractional zero points.
+//
+//go:noescape
+func lowbit2FractionsAVX2(a *Args)
 
 // lowbit2HalfAVX2 is the product of lowbit panels 8x16x2 of 2 bits on the half-step grid.
 //
@@ -44,6 +54,11 @@ func lowbit3AVX2(a *Args)
 //go:noescape
 func lowbit3ZerosAVX2(a *Args)
 
+// lowbit3FractionsAVX2 is the product of lowbit panels 8x16x2 of 3 bits with fractional zero points.
+//
+//go:noescape
+func lowbit3FractionsAVX2(a *Args)
+
 // lowbit4AVX2 is the product of lowbit panels 8x16x2 of 4 bits.
 //
 //go:noescape
@@ -53,6 +68,11 @@ func lowbit4AVX2(a *Args)
 //
 //go:noescape
 func lowbit4ZerosAVX2(a *Args)
+
+// lowbit4FractionsAVX2 is the product of lowbit panels 8x16x2 of 4 bits with fractional zero points.
+//
+//go:noescape
+func lowbit4FractionsAVX2(a *Args)
 
 // lowbit5AVX2 is the product of lowbit panels 8x16x2 of 5 bits.
 //
@@ -64,6 +84,11 @@ func lowbit5AVX2(a *Args)
 //go:noescape
 func lowbit5ZerosAVX2(a *Args)
 
+// lowbit5FractionsAVX2 is the product of lowbit panels 8x16x2 of 5 bits with fractional zero points.
+//
+//go:noescape
+func lowbit5FractionsAVX2(a *Args)
+
 // lowbit6AVX2 is the product of lowbit panels 8x16x2 of 6 bits.
 //
 //go:noescape
@@ -74,6 +99,11 @@ func lowbit6AVX2(a *Args)
 //go:noescape
 func lowbit6ZerosAVX2(a *Args)
 
+// lowbit6FractionsAVX2 is the product of lowbit panels 8x16x2 of 6 bits with fractional zero points.
+//
+//go:noescape
+func lowbit6FractionsAVX2(a *Args)
+
 // lowbit7AVX2 is the product of lowbit panels 8x16x2 of 7 bits.
 //
 //go:noescape
@@ -83,6 +113,11 @@ func lowbit7AVX2(a *Args)
 //
 //go:noescape
 func lowbit7ZerosAVX2(a *Args)
+
+// lowbit7FractionsAVX2 is the product of lowbit panels 8x16x2 of 7 bits with fractional zero points.
+//
+//go:noescape
+func lowbit7FractionsAVX2(a *Args)
 
 // lowbit8AVX2 is the product of lowbit panels 8x16x2 of 8 bits.
 //

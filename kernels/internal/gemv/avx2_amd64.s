@@ -260,6 +260,127 @@ DATA u32_1x8<>+16(SB)/8, $0x0000000100000001
 DATA u32_1x8<>+24(SB)/8, $0x0000000100000001
 GLOBL u32_1x8<>(SB), RODATA|NOPTR, $32
 
+// func lowbit1FractionsAVX2(a *byte)
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
+TEXT ·lowbit1FractionsAVX2(SB), NOSPLIT, $0-8
+	MOVQ    a+0(FP), AX
+	MOVQ    (AX), CX
+	MOVQ    8(AX), DX
+	MOVQ    24(AX), BX
+	VMOVDQU u32_1010101x8<>+0(SB), Y1
+	VMOVDQU u32_7x4_5x4<>+0(SB), Y2
+	VMOVDQU u32_3x4_1x4<>+0(SB), Y3
+	VMOVDQU u32_6x4_4x4<>+0(SB), Y4
+	VMOVDQU u32_2x4_0x4<>+0(SB), Y5
+
+panel:
+	MOVQ  DX, SI
+	MOVQ  32(AX), DI
+	MOVQ  40(AX), R8
+	VPXOR Y0, Y0, Y0
+	MOVQ  48(AX), R9
+
+group:
+	MOVQ    56(AX), R10
+	CMPQ    R9, $0x01
+	CMOVQEQ 64(AX), R10
+	VPXOR   Y6, Y6, Y6
+	VPXOR   Y7, Y7, Y7
+
+block:
+	PREFETCHT0     4096(SI)
+	VBROADCASTI128 (SI), Y8
+	VPSRLVD        Y2, Y8, Y9
+	VPAND          Y1, Y9, Y9
+	VPBROADCASTQ   (DI), Y10
+	VPMADDUBSW     Y10, Y9, Y9
+	VPSRLVD        Y3, Y8, Y11
+	VPAND          Y1, Y11, Y11
+	VPMADDUBSW     Y10, Y11, Y10
+	VPSRLVD        Y4, Y8, Y11
+	VPAND          Y1, Y11, Y11
+	VPBROADCASTQ   16(DI), Y12
+	VPMADDUBSW     Y12, Y11, Y11
+	VPADDW         Y11, Y9, Y9
+	VPSRLVD        Y5, Y8, Y8
+	VPAND          Y1, Y8, Y8
+	VPMADDUBSW     Y12, Y8, Y8
+	VPADDW         Y8, Y10, Y10
+	VBROADCASTI128 16(SI), Y8
+	VPSRLVD        Y2, Y8, Y11
+	VPAND          Y1, Y11, Y11
+	VPBROADCASTQ   8(DI), Y12
+	VPMADDUBSW     Y12, Y11, Y11
+	VPADDW         Y11, Y9, Y9
+	VPSRLVD        Y3, Y8, Y11
+	VPAND          Y1, Y11, Y11
+	VPMADDUBSW     Y12, Y11, Y11
+	VPADDW         Y11, Y10, Y10
+	VPSRLVD        Y4, Y8, Y11
+	VPAND          Y1, Y11, Y11
+	VPBROADCASTQ   24(DI), Y12
+	VPMADDUBSW     Y12, Y11, Y11
+	VPADDW         Y11, Y9, Y9
+	VPMADDWD       u32_10001x8<>+0(SB), Y9, Y9
+	VPADDD         Y9, Y6, Y6
+	VPSRLVD        Y5, Y8, Y8
+	VPAND          Y1, Y8, Y8
+	VPMADDUBSW     Y12, Y8, Y8
+	VPADDW         Y8, Y10, Y10
+	VPMADDWD       u32_10001x8<>+0(SB), Y10, Y10
+	VPADDD         Y10, Y7, Y7
+	ADDQ           $0x20, DI
+	ADDQ           $0x00000020, SI
+	DECQ           R10
+	JNE            block
+	VSHUFPS        $0xdd, Y7, Y6, Y8
+	VSHUFPS        $0x88, Y7, Y6, Y6
+	VPADDD         Y8, Y6, Y6
+	VPERMQ         $0xd8, Y6, Y6
+	VPSLLD         $0x07, Y6, Y6
+	VPMOVSXBD      16(SI), Y7
+	VPADDD         u32_80x8<>+0(SB), Y7, Y7
+	VPBROADCASTD   (R8), Y8
+	VPMULLD        Y8, Y7, Y7
+	VPADDD         Y7, Y6, Y6
+	VCVTDQ2PS      Y6, Y6
+	VMULPS         u32_3c000000x8<>+0(SB), Y6, Y6
+	VPMOVZXWD      (SI), Y7
+	VPSLLD         $0x10, Y7, Y7
+	VFMADD231PS    Y6, Y7, Y0
+	PREFETCHT0     4096(SI)
+	ADDQ           $0x00000018, SI
+	ADDQ           $0x04, R8
+	DECQ           R9
+	JNE            group
+	VBROADCASTSS   72(AX), Y6
+	VBROADCASTSS   80(AX), Y7
+	VFMADD231PS    (SI), Y6, Y0
+	VMULPS         Y7, Y0, Y0
+	VADDPS         32(SI), Y0, Y0
+	VCMPPS         $0x03, Y0, Y0, Y6
+	VBROADCASTSS   u32_7fc00000<>+0(SB), Y7
+	VBLENDVPS      Y6, Y7, Y0, Y0
+	VMOVUPS        Y0, (CX)
+	ADDQ           16(AX), DX
+	ADDQ           $0x00000020, CX
+	DECQ           BX
+	JNE            panel
+	VZEROUPPER
+	RET
+
+DATA u32_80x8<>+0(SB)/8, $0x0000008000000080
+DATA u32_80x8<>+8(SB)/8, $0x0000008000000080
+DATA u32_80x8<>+16(SB)/8, $0x0000008000000080
+DATA u32_80x8<>+24(SB)/8, $0x0000008000000080
+GLOBL u32_80x8<>(SB), RODATA|NOPTR, $32
+
+DATA u32_3c000000x8<>+0(SB)/8, $0x3c0000003c000000
+DATA u32_3c000000x8<>+8(SB)/8, $0x3c0000003c000000
+DATA u32_3c000000x8<>+16(SB)/8, $0x3c0000003c000000
+DATA u32_3c000000x8<>+24(SB)/8, $0x3c0000003c000000
+GLOBL u32_3c000000x8<>(SB), RODATA|NOPTR, $32
+
 // func lowbit1HalfAVX2(a *byte)
 // Requires: AVX, AVX2, CMOV, FMA3, MMX+
 TEXT ·lowbit1HalfAVX2(SB), NOSPLIT, $0-8
@@ -606,6 +727,121 @@ DATA u32_2x8<>+8(SB)/8, $0x0000000200000002
 DATA u32_2x8<>+16(SB)/8, $0x0000000200000002
 DATA u32_2x8<>+24(SB)/8, $0x0000000200000002
 GLOBL u32_2x8<>(SB), RODATA|NOPTR, $32
+
+// func lowbit2FractionsAVX2(a *byte)
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
+TEXT ·lowbit2FractionsAVX2(SB), NOSPLIT, $0-8
+	MOVQ    a+0(FP), AX
+	MOVQ    (AX), CX
+	MOVQ    8(AX), DX
+	MOVQ    24(AX), BX
+	VMOVDQU u32_3030303x8<>+0(SB), Y1
+	VMOVDQU u32_6x4_2x4<>+0(SB), Y2
+	VMOVDQU u32_4x4_0x4<>+0(SB), Y3
+
+panel:
+	MOVQ  DX, SI
+	MOVQ  32(AX), DI
+	MOVQ  40(AX), R8
+	VPXOR Y0, Y0, Y0
+	MOVQ  48(AX), R9
+
+group:
+	MOVQ    56(AX), R10
+	CMPQ    R9, $0x01
+	CMOVQEQ 64(AX), R10
+	VPXOR   Y4, Y4, Y4
+	VPXOR   Y5, Y5, Y5
+
+block:
+	PREFETCHT0     4096(SI)
+	VBROADCASTI128 (SI), Y6
+	VPSRLVD        Y2, Y6, Y7
+	VPAND          Y1, Y7, Y7
+	VPBROADCASTQ   (DI), Y8
+	VPMADDUBSW     Y8, Y7, Y7
+	VBROADCASTI128 16(SI), Y9
+	VPSRLVD        Y2, Y9, Y10
+	VPAND          Y1, Y10, Y10
+	VPMADDUBSW     Y8, Y10, Y8
+	VPSRLVD        Y3, Y6, Y6
+	VPAND          Y1, Y6, Y6
+	VPBROADCASTQ   16(DI), Y10
+	VPMADDUBSW     Y10, Y6, Y6
+	VPADDW         Y6, Y7, Y7
+	VPSRLVD        Y3, Y9, Y6
+	VPAND          Y1, Y6, Y6
+	VPMADDUBSW     Y10, Y6, Y6
+	VPADDW         Y6, Y8, Y8
+	VBROADCASTI128 32(SI), Y6
+	VPSRLVD        Y2, Y6, Y9
+	VPAND          Y1, Y9, Y9
+	VPBROADCASTQ   8(DI), Y10
+	VPMADDUBSW     Y10, Y9, Y9
+	VPADDW         Y9, Y7, Y7
+	VBROADCASTI128 48(SI), Y9
+	VPSRLVD        Y2, Y9, Y11
+	VPAND          Y1, Y11, Y11
+	VPMADDUBSW     Y10, Y11, Y10
+	VPADDW         Y10, Y8, Y8
+	VPSRLVD        Y3, Y6, Y6
+	VPAND          Y1, Y6, Y6
+	VPBROADCASTQ   24(DI), Y10
+	VPMADDUBSW     Y10, Y6, Y6
+	VPADDW         Y6, Y7, Y7
+	VPMADDWD       u32_10001x8<>+0(SB), Y7, Y7
+	VPADDD         Y7, Y4, Y4
+	VPSRLVD        Y3, Y9, Y6
+	VPAND          Y1, Y6, Y6
+	VPMADDUBSW     Y10, Y6, Y6
+	VPADDW         Y6, Y8, Y8
+	VPMADDWD       u32_10001x8<>+0(SB), Y8, Y8
+	VPADDD         Y8, Y5, Y5
+	ADDQ           $0x20, DI
+	ADDQ           $0x00000040, SI
+	DECQ           R10
+	JNE            block
+	VSHUFPS        $0xdd, Y5, Y4, Y6
+	VSHUFPS        $0x88, Y5, Y4, Y4
+	VPADDD         Y6, Y4, Y4
+	VPERMQ         $0xd8, Y4, Y4
+	VPSLLD         $0x06, Y4, Y4
+	VPMOVSXBD      16(SI), Y5
+	VPADDD         u32_80x8<>+0(SB), Y5, Y5
+	VPBROADCASTD   (R8), Y6
+	VPMULLD        Y6, Y5, Y5
+	VPADDD         Y5, Y4, Y4
+	VCVTDQ2PS      Y4, Y4
+	VMULPS         u32_3c800000x8<>+0(SB), Y4, Y4
+	VPMOVZXWD      (SI), Y5
+	VPSLLD         $0x10, Y5, Y5
+	VFMADD231PS    Y4, Y5, Y0
+	PREFETCHT0     4096(SI)
+	ADDQ           $0x00000018, SI
+	ADDQ           $0x04, R8
+	DECQ           R9
+	JNE            group
+	VBROADCASTSS   72(AX), Y4
+	VBROADCASTSS   80(AX), Y5
+	VFMADD231PS    (SI), Y4, Y0
+	VMULPS         Y5, Y0, Y0
+	VADDPS         32(SI), Y0, Y0
+	VCMPPS         $0x03, Y0, Y0, Y4
+	VBROADCASTSS   u32_7fc00000<>+0(SB), Y5
+	VBLENDVPS      Y4, Y5, Y0, Y0
+	VMOVUPS        Y0, (CX)
+	ADDQ           16(AX), DX
+	ADDQ           $0x00000020, CX
+	DECQ           BX
+	JNE            panel
+	VZEROUPPER
+	RET
+
+DATA u32_3c800000x8<>+0(SB)/8, $0x3c8000003c800000
+DATA u32_3c800000x8<>+8(SB)/8, $0x3c8000003c800000
+DATA u32_3c800000x8<>+16(SB)/8, $0x3c8000003c800000
+DATA u32_3c800000x8<>+24(SB)/8, $0x3c8000003c800000
+GLOBL u32_3c800000x8<>(SB), RODATA|NOPTR, $32
 
 // func lowbit2HalfAVX2(a *byte)
 // Requires: AVX, AVX2, CMOV, FMA3, MMX+
@@ -1002,6 +1238,142 @@ DATA u32_4x8<>+16(SB)/8, $0x0000000400000004
 DATA u32_4x8<>+24(SB)/8, $0x0000000400000004
 GLOBL u32_4x8<>(SB), RODATA|NOPTR, $32
 
+// func lowbit3FractionsAVX2(a *byte)
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
+TEXT ·lowbit3FractionsAVX2(SB), NOSPLIT, $0-8
+	MOVQ    a+0(FP), AX
+	MOVQ    (AX), CX
+	MOVQ    8(AX), DX
+	MOVQ    24(AX), BX
+	VMOVDQU u32_7070707x8<>+0(SB), Y1
+	VMOVDQU u32_7070707x4_3030303x4<>+0(SB), Y2
+	VMOVDQU u32_3x4_6x4<>+0(SB), Y3
+	VMOVDQU u32_0x4_4040404x4<>+0(SB), Y4
+	VMOVDQU u32_0x4_6x4<>+0(SB), Y5
+
+panel:
+	MOVQ  DX, SI
+	MOVQ  32(AX), DI
+	MOVQ  40(AX), R8
+	VPXOR Y0, Y0, Y0
+	MOVQ  48(AX), R9
+
+group:
+	MOVQ    56(AX), R10
+	CMPQ    R9, $0x01
+	CMOVQEQ 64(AX), R10
+	VPXOR   Y6, Y6, Y6
+	VPXOR   Y7, Y7, Y7
+
+block:
+	PREFETCHT0     4096(SI)
+	PREFETCHT0     4160(SI)
+	VMOVDQU        (SI), Y8
+	VPSRLW         $0x03, Y8, Y9
+	VPAND          Y1, Y9, Y9
+	VPBROADCASTQ   (DI), Y10
+	VPMADDUBSW     Y10, Y9, Y9
+	VBROADCASTI128 32(SI), Y11
+	VINSERTI128    $0x01, (SI), Y11, Y11
+	VPSRLVD        Y3, Y11, Y11
+	VPAND          Y2, Y11, Y11
+	VBROADCASTI128 32(SI), Y12
+	VPSRLW         $0x05, Y12, Y13
+	VPAND          Y4, Y13, Y13
+	VPOR           Y13, Y11, Y11
+	VPMADDUBSW     Y10, Y11, Y10
+	VPAND          Y1, Y8, Y8
+	VPBROADCASTQ   16(DI), Y11
+	VPMADDUBSW     Y11, Y8, Y8
+	VPADDW         Y8, Y9, Y9
+	VBROADCASTI128 32(SI), Y8
+	VINSERTI128    $0x01, 16(SI), Y8, Y8
+	VPSRLVD        Y5, Y8, Y8
+	VPAND          Y2, Y8, Y8
+	VPSRLW         $0x04, Y12, Y12
+	VPAND          Y4, Y12, Y12
+	VPOR           Y12, Y8, Y8
+	VPMADDUBSW     Y11, Y8, Y8
+	VPADDW         Y8, Y10, Y10
+	VMOVDQU        48(SI), Y8
+	VPSRLW         $0x03, Y8, Y11
+	VPAND          Y1, Y11, Y11
+	VPBROADCASTQ   8(DI), Y12
+	VPMADDUBSW     Y12, Y11, Y11
+	VPADDW         Y11, Y9, Y9
+	VBROADCASTI128 80(SI), Y11
+	VINSERTI128    $0x01, 48(SI), Y11, Y11
+	VPSRLVD        Y3, Y11, Y11
+	VPAND          Y2, Y11, Y11
+	VBROADCASTI128 80(SI), Y13
+	VPSRLW         $0x05, Y13, Y14
+	VPAND          Y4, Y14, Y14
+	VPOR           Y14, Y11, Y11
+	VPMADDUBSW     Y12, Y11, Y11
+	VPADDW         Y11, Y10, Y10
+	VPAND          Y1, Y8, Y8
+	VPBROADCASTQ   24(DI), Y11
+	VPMADDUBSW     Y11, Y8, Y8
+	VPADDW         Y8, Y9, Y9
+	VPMADDWD       u32_10001x8<>+0(SB), Y9, Y9
+	VPADDD         Y9, Y6, Y6
+	VBROADCASTI128 80(SI), Y8
+	VINSERTI128    $0x01, 64(SI), Y8, Y8
+	VPSRLVD        Y5, Y8, Y8
+	VPAND          Y2, Y8, Y8
+	VPSRLW         $0x04, Y13, Y9
+	VPAND          Y4, Y9, Y9
+	VPOR           Y9, Y8, Y8
+	VPMADDUBSW     Y11, Y8, Y8
+	VPADDW         Y8, Y10, Y10
+	VPMADDWD       u32_10001x8<>+0(SB), Y10, Y10
+	VPADDD         Y10, Y7, Y7
+	ADDQ           $0x20, DI
+	ADDQ           $0x00000060, SI
+	DECQ           R10
+	JNE            block
+	VSHUFPS        $0xdd, Y7, Y6, Y8
+	VSHUFPS        $0x88, Y7, Y6, Y6
+	VPADDD         Y8, Y6, Y6
+	VPERMQ         $0xd8, Y6, Y6
+	VPSLLD         $0x05, Y6, Y6
+	VPMOVSXBD      16(SI), Y7
+	VPADDD         u32_80x8<>+0(SB), Y7, Y7
+	VPBROADCASTD   (R8), Y8
+	VPMULLD        Y8, Y7, Y7
+	VPADDD         Y7, Y6, Y6
+	VCVTDQ2PS      Y6, Y6
+	VMULPS         u32_3d000000x8<>+0(SB), Y6, Y6
+	VPMOVZXWD      (SI), Y7
+	VPSLLD         $0x10, Y7, Y7
+	VFMADD231PS    Y6, Y7, Y0
+	PREFETCHT0     4096(SI)
+	ADDQ           $0x00000018, SI
+	ADDQ           $0x04, R8
+	DECQ           R9
+	JNE            group
+	VBROADCASTSS   72(AX), Y6
+	VBROADCASTSS   80(AX), Y7
+	VFMADD231PS    (SI), Y6, Y0
+	VMULPS         Y7, Y0, Y0
+	VADDPS         32(SI), Y0, Y0
+	VCMPPS         $0x03, Y0, Y0, Y6
+	VBROADCASTSS   u32_7fc00000<>+0(SB), Y7
+	VBLENDVPS      Y6, Y7, Y0, Y0
+	VMOVUPS        Y0, (CX)
+	ADDQ           16(AX), DX
+	ADDQ           $0x00000020, CX
+	DECQ           BX
+	JNE            panel
+	VZEROUPPER
+	RET
+
+DATA u32_3d000000x8<>+0(SB)/8, $0x3d0000003d000000
+DATA u32_3d000000x8<>+8(SB)/8, $0x3d0000003d000000
+DATA u32_3d000000x8<>+16(SB)/8, $0x3d0000003d000000
+DATA u32_3d000000x8<>+24(SB)/8, $0x3d0000003d000000
+GLOBL u32_3d000000x8<>(SB), RODATA|NOPTR, $32
+
 // func lowbit4AVX2(a *byte)
 // Requires: AVX, AVX2, CMOV, FMA3, MMX+
 TEXT ·lowbit4AVX2(SB), NOSPLIT, $0-8
@@ -1230,6 +1602,121 @@ DATA u32_8x8<>+8(SB)/8, $0x0000000800000008
 DATA u32_8x8<>+16(SB)/8, $0x0000000800000008
 DATA u32_8x8<>+24(SB)/8, $0x0000000800000008
 GLOBL u32_8x8<>(SB), RODATA|NOPTR, $32
+
+// func lowbit4FractionsAVX2(a *byte)
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
+TEXT ·lowbit4FractionsAVX2(SB), NOSPLIT, $0-8
+	MOVQ    a+0(FP), AX
+	MOVQ    (AX), CX
+	MOVQ    8(AX), DX
+	MOVQ    24(AX), BX
+	VMOVDQU u32_f0f0f0fx8<>+0(SB), Y1
+	VMOVDQU u32_88888888x8<>+0(SB), Y2
+
+panel:
+	MOVQ  DX, SI
+	MOVQ  32(AX), DI
+	MOVQ  40(AX), R8
+	VPXOR Y0, Y0, Y0
+	MOVQ  48(AX), R9
+
+group:
+	MOVQ    56(AX), R10
+	CMPQ    R9, $0x01
+	CMOVQEQ 64(AX), R10
+	VPXOR   Y3, Y3, Y3
+	VPXOR   Y4, Y4, Y4
+
+block:
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	VMOVDQU      (SI), Y5
+	VPXOR        Y2, Y5, Y5
+	VPAND        Y1, Y5, Y6
+	VPBROADCASTQ (DI), Y7
+	VPMADDUBSW   Y7, Y6, Y6
+	VMOVDQU      32(SI), Y8
+	VPXOR        Y2, Y8, Y8
+	VPAND        Y1, Y8, Y9
+	VPMADDUBSW   Y7, Y9, Y7
+	VPSRLW       $0x04, Y5, Y5
+	VPAND        Y1, Y5, Y5
+	VPBROADCASTQ 16(DI), Y9
+	VPMADDUBSW   Y9, Y5, Y5
+	VPADDW       Y5, Y6, Y6
+	VPSRLW       $0x04, Y8, Y5
+	VPAND        Y1, Y5, Y5
+	VPMADDUBSW   Y9, Y5, Y5
+	VPADDW       Y5, Y7, Y7
+	VMOVDQU      64(SI), Y5
+	VPXOR        Y2, Y5, Y5
+	VPAND        Y1, Y5, Y8
+	VPBROADCASTQ 8(DI), Y9
+	VPMADDUBSW   Y9, Y8, Y8
+	VPADDW       Y8, Y6, Y6
+	VMOVDQU      96(SI), Y8
+	VPXOR        Y2, Y8, Y8
+	VPAND        Y1, Y8, Y10
+	VPMADDUBSW   Y9, Y10, Y9
+	VPADDW       Y9, Y7, Y7
+	VPSRLW       $0x04, Y5, Y5
+	VPAND        Y1, Y5, Y5
+	VPBROADCASTQ 24(DI), Y9
+	VPMADDUBSW   Y9, Y5, Y5
+	VPADDW       Y5, Y6, Y6
+	VPMADDWD     u32_10001x8<>+0(SB), Y6, Y6
+	VPADDD       Y6, Y3, Y3
+	VPSRLW       $0x04, Y8, Y5
+	VPAND        Y1, Y5, Y5
+	VPMADDUBSW   Y9, Y5, Y5
+	VPADDW       Y5, Y7, Y7
+	VPMADDWD     u32_10001x8<>+0(SB), Y7, Y7
+	VPADDD       Y7, Y4, Y4
+	ADDQ         $0x20, DI
+	ADDQ         $0x00000080, SI
+	DECQ         R10
+	JNE          block
+	VSHUFPS      $0xdd, Y4, Y3, Y5
+	VSHUFPS      $0x88, Y4, Y3, Y3
+	VPADDD       Y5, Y3, Y3
+	VPERMQ       $0xd8, Y3, Y3
+	VPSLLD       $0x04, Y3, Y3
+	VPMOVSXBD    16(SI), Y4
+	VPADDD       u32_80x8<>+0(SB), Y4, Y4
+	VPBROADCASTD (R8), Y5
+	VPMULLD      Y5, Y4, Y4
+	VPADDD       Y4, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       u32_3d800000x8<>+0(SB), Y3, Y3
+	VPMOVZXWD    (SI), Y4
+	VPSLLD       $0x10, Y4, Y4
+	VFMADD231PS  Y3, Y4, Y0
+	PREFETCHT0   4096(SI)
+	ADDQ         $0x00000018, SI
+	ADDQ         $0x04, R8
+	DECQ         R9
+	JNE          group
+	VBROADCASTSS 72(AX), Y3
+	VBROADCASTSS 80(AX), Y4
+	VFMADD231PS  (SI), Y3, Y0
+	VMULPS       Y4, Y0, Y0
+	VADDPS       32(SI), Y0, Y0
+	VCMPPS       $0x03, Y0, Y0, Y3
+	VBROADCASTSS u32_7fc00000<>+0(SB), Y4
+	VBLENDVPS    Y3, Y4, Y0, Y0
+	VMOVUPS      Y0, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
+	VZEROUPPER
+	RET
+
+DATA u32_3d800000x8<>+0(SB)/8, $0x3d8000003d800000
+DATA u32_3d800000x8<>+8(SB)/8, $0x3d8000003d800000
+DATA u32_3d800000x8<>+16(SB)/8, $0x3d8000003d800000
+DATA u32_3d800000x8<>+24(SB)/8, $0x3d8000003d800000
+GLOBL u32_3d800000x8<>(SB), RODATA|NOPTR, $32
 
 // func lowbit5AVX2(a *byte)
 // Requires: AVX, AVX2, CMOV, FMA3, MMX+
@@ -1493,6 +1980,135 @@ DATA u32_10x8<>+8(SB)/8, $0x0000001000000010
 DATA u32_10x8<>+16(SB)/8, $0x0000001000000010
 DATA u32_10x8<>+24(SB)/8, $0x0000001000000010
 GLOBL u32_10x8<>(SB), RODATA|NOPTR, $32
+
+// func lowbit5FractionsAVX2(a *byte)
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
+TEXT ·lowbit5FractionsAVX2(SB), NOSPLIT, $0-8
+	MOVQ    a+0(FP), AX
+	MOVQ    (AX), CX
+	MOVQ    8(AX), DX
+	MOVQ    24(AX), BX
+	VMOVDQU u32_1f1f1f1fx8<>+0(SB), Y1
+	VMOVDQU u32_7070707x8<>+0(SB), Y2
+	VMOVDQU u32_18181818x8<>+0(SB), Y3
+	VMOVDQU u32_3x4_1x4<>+0(SB), Y4
+	VMOVDQU u32_1x4_3x4<>+0(SB), Y5
+
+panel:
+	MOVQ  DX, SI
+	MOVQ  32(AX), DI
+	MOVQ  40(AX), R8
+	VPXOR Y0, Y0, Y0
+	MOVQ  48(AX), R9
+
+group:
+	MOVQ    56(AX), R10
+	CMPQ    R9, $0x01
+	CMOVQEQ 64(AX), R10
+	VPXOR   Y6, Y6, Y6
+	VPXOR   Y7, Y7, Y7
+
+block:
+	PREFETCHT0     4096(SI)
+	PREFETCHT0     4160(SI)
+	PREFETCHT0     4224(SI)
+	VMOVDQU        (SI), Y8
+	VPAND          Y1, Y8, Y9
+	VPBROADCASTQ   (DI), Y10
+	VPMADDUBSW     Y10, Y9, Y9
+	VMOVDQU        32(SI), Y11
+	VPAND          Y1, Y11, Y12
+	VPMADDUBSW     Y10, Y12, Y10
+	VPSRLW         $0x05, Y8, Y8
+	VPAND          Y2, Y8, Y8
+	VBROADCASTI128 64(SI), Y12
+	VPSLLVD        Y4, Y12, Y13
+	VPAND          Y3, Y13, Y13
+	VPOR           Y13, Y8, Y8
+	VPBROADCASTQ   16(DI), Y13
+	VPMADDUBSW     Y13, Y8, Y8
+	VPADDW         Y8, Y9, Y9
+	VPSRLW         $0x05, Y11, Y8
+	VPAND          Y2, Y8, Y8
+	VPSRLVD        Y5, Y12, Y11
+	VPAND          Y3, Y11, Y11
+	VPOR           Y11, Y8, Y8
+	VPMADDUBSW     Y13, Y8, Y8
+	VPADDW         Y8, Y10, Y10
+	VMOVDQU        80(SI), Y8
+	VPAND          Y1, Y8, Y11
+	VPBROADCASTQ   8(DI), Y12
+	VPMADDUBSW     Y12, Y11, Y11
+	VPADDW         Y11, Y9, Y9
+	VMOVDQU        112(SI), Y11
+	VPAND          Y1, Y11, Y13
+	VPMADDUBSW     Y12, Y13, Y12
+	VPADDW         Y12, Y10, Y10
+	VPSRLW         $0x05, Y8, Y8
+	VPAND          Y2, Y8, Y8
+	VBROADCASTI128 144(SI), Y12
+	VPSLLVD        Y4, Y12, Y13
+	VPAND          Y3, Y13, Y13
+	VPOR           Y13, Y8, Y8
+	VPBROADCASTQ   24(DI), Y13
+	VPMADDUBSW     Y13, Y8, Y8
+	VPADDW         Y8, Y9, Y9
+	VPMADDWD       u32_10001x8<>+0(SB), Y9, Y9
+	VPADDD         Y9, Y6, Y6
+	VPSRLW         $0x05, Y11, Y8
+	VPAND          Y2, Y8, Y8
+	VPSRLVD        Y5, Y12, Y9
+	VPAND          Y3, Y9, Y9
+	VPOR           Y9, Y8, Y8
+	VPMADDUBSW     Y13, Y8, Y8
+	VPADDW         Y8, Y10, Y10
+	VPMADDWD       u32_10001x8<>+0(SB), Y10, Y10
+	VPADDD         Y10, Y7, Y7
+	ADDQ           $0x20, DI
+	ADDQ           $0x000000a0, SI
+	DECQ           R10
+	JNE            block
+	VSHUFPS        $0xdd, Y7, Y6, Y8
+	VSHUFPS        $0x88, Y7, Y6, Y6
+	VPADDD         Y8, Y6, Y6
+	VPERMQ         $0xd8, Y6, Y6
+	VPSLLD         $0x03, Y6, Y6
+	VPMOVSXBD      16(SI), Y7
+	VPADDD         u32_80x8<>+0(SB), Y7, Y7
+	VPBROADCASTD   (R8), Y8
+	VPMULLD        Y8, Y7, Y7
+	VPADDD         Y7, Y6, Y6
+	VCVTDQ2PS      Y6, Y6
+	VMULPS         u32_3e000000x8<>+0(SB), Y6, Y6
+	VPMOVZXWD      (SI), Y7
+	VPSLLD         $0x10, Y7, Y7
+	VFMADD231PS    Y6, Y7, Y0
+	PREFETCHT0     4096(SI)
+	ADDQ           $0x00000018, SI
+	ADDQ           $0x04, R8
+	DECQ           R9
+	JNE            group
+	VBROADCASTSS   72(AX), Y6
+	VBROADCASTSS   80(AX), Y7
+	VFMADD231PS    (SI), Y6, Y0
+	VMULPS         Y7, Y0, Y0
+	VADDPS         32(SI), Y0, Y0
+	VCMPPS         $0x03, Y0, Y0, Y6
+	VBROADCASTSS   u32_7fc00000<>+0(SB), Y7
+	VBLENDVPS      Y6, Y7, Y0, Y0
+	VMOVUPS        Y0, (CX)
+	ADDQ           16(AX), DX
+	ADDQ           $0x00000020, CX
+	DECQ           BX
+	JNE            panel
+	VZEROUPPER
+	RET
+
+DATA u32_3e000000x8<>+0(SB)/8, $0x3e0000003e000000
+DATA u32_3e000000x8<>+8(SB)/8, $0x3e0000003e000000
+DATA u32_3e000000x8<>+16(SB)/8, $0x3e0000003e000000
+DATA u32_3e000000x8<>+24(SB)/8, $0x3e0000003e000000
+GLOBL u32_3e000000x8<>(SB), RODATA|NOPTR, $32
 
 // func lowbit6AVX2(a *byte)
 // Requires: AVX, AVX2, CMOV, FMA3, MMX+
@@ -1818,6 +2434,163 @@ DATA u32_20x8<>+8(SB)/8, $0x0000002000000020
 DATA u32_20x8<>+16(SB)/8, $0x0000002000000020
 DATA u32_20x8<>+24(SB)/8, $0x0000002000000020
 GLOBL u32_20x8<>(SB), RODATA|NOPTR, $32
+
+// func lowbit6FractionsAVX2(a *byte)
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
+TEXT ·lowbit6FractionsAVX2(SB), NOSPLIT, $0-8
+	MOVQ    a+0(FP), AX
+	MOVQ    (AX), CX
+	MOVQ    8(AX), DX
+	MOVQ    24(AX), BX
+	VMOVDQU u32_3f3f3f3fx8<>+0(SB), Y1
+	VMOVDQU u32_3f3f3f3fx4_3030303x4<>+0(SB), Y2
+	VMOVDQU u32_0x4_6x4<>+0(SB), Y3
+	VMOVDQU u32_0x4_c0c0c0cx4<>+0(SB), Y4
+	VMOVDQU u32_0x4_30303030x4<>+0(SB), Y5
+
+panel:
+	MOVQ  DX, SI
+	MOVQ  32(AX), DI
+	MOVQ  40(AX), R8
+	VPXOR Y0, Y0, Y0
+	MOVQ  48(AX), R9
+
+group:
+	MOVQ    56(AX), R10
+	CMPQ    R9, $0x01
+	CMOVQEQ 64(AX), R10
+	VPXOR   Y6, Y6, Y6
+	VPXOR   Y7, Y7, Y7
+
+block:
+	PREFETCHT0     4096(SI)
+	PREFETCHT0     4160(SI)
+	PREFETCHT0     4224(SI)
+	VBROADCASTI128 (SI), Y8
+	VINSERTI128    $0x01, 32(SI), Y8, Y8
+	VPAND          Y1, Y8, Y9
+	VPBROADCASTQ   (DI), Y10
+	VPMADDUBSW     Y10, Y9, Y9
+	VBROADCASTI128 48(SI), Y11
+	VINSERTI128    $0x01, 80(SI), Y11, Y11
+	VPAND          Y1, Y11, Y12
+	VPMADDUBSW     Y10, Y12, Y10
+	VBROADCASTI128 16(SI), Y12
+	VINSERTI128    $0x01, (SI), Y12, Y12
+	VPSRLVD        Y3, Y12, Y12
+	VPAND          Y2, Y12, Y12
+	VBROADCASTI128 16(SI), Y13
+	VPSRLW         $0x04, Y13, Y13
+	VPAND          Y4, Y13, Y13
+	VPOR           Y13, Y12, Y12
+	VPSRLW         $0x02, Y8, Y8
+	VPAND          Y5, Y8, Y8
+	VPOR           Y8, Y12, Y12
+	VPBROADCASTQ   16(DI), Y8
+	VPMADDUBSW     Y8, Y12, Y12
+	VPADDW         Y12, Y9, Y9
+	VPMADDWD       u32_10001x8<>+0(SB), Y9, Y9
+	VPADDD         Y9, Y6, Y6
+	VBROADCASTI128 64(SI), Y9
+	VINSERTI128    $0x01, 48(SI), Y9, Y9
+	VPSRLVD        Y3, Y9, Y9
+	VPAND          Y2, Y9, Y9
+	VBROADCASTI128 64(SI), Y12
+	VPSRLW         $0x04, Y12, Y12
+	VPAND          Y4, Y12, Y12
+	VPOR           Y12, Y9, Y9
+	VPSRLW         $0x02, Y11, Y11
+	VPAND          Y5, Y11, Y11
+	VPOR           Y11, Y9, Y9
+	VPMADDUBSW     Y8, Y9, Y8
+	VPADDW         Y8, Y10, Y10
+	VPMADDWD       u32_10001x8<>+0(SB), Y10, Y10
+	VPADDD         Y10, Y7, Y7
+	VBROADCASTI128 96(SI), Y8
+	VINSERTI128    $0x01, 128(SI), Y8, Y8
+	VPAND          Y1, Y8, Y9
+	VPBROADCASTQ   8(DI), Y10
+	VPMADDUBSW     Y10, Y9, Y9
+	VBROADCASTI128 144(SI), Y11
+	VINSERTI128    $0x01, 176(SI), Y11, Y11
+	VPAND          Y1, Y11, Y12
+	VPMADDUBSW     Y10, Y12, Y10
+	VBROADCASTI128 112(SI), Y12
+	VINSERTI128    $0x01, 96(SI), Y12, Y12
+	VPSRLVD        Y3, Y12, Y12
+	VPAND          Y2, Y12, Y12
+	VBROADCASTI128 112(SI), Y13
+	VPSRLW         $0x04, Y13, Y13
+	VPAND          Y4, Y13, Y13
+	VPOR           Y13, Y12, Y12
+	VPSRLW         $0x02, Y8, Y8
+	VPAND          Y5, Y8, Y8
+	VPOR           Y8, Y12, Y12
+	VPBROADCASTQ   24(DI), Y8
+	VPMADDUBSW     Y8, Y12, Y12
+	VPADDW         Y12, Y9, Y9
+	VPMADDWD       u32_10001x8<>+0(SB), Y9, Y9
+	VPADDD         Y9, Y6, Y6
+	VBROADCASTI128 160(SI), Y9
+	VINSERTI128    $0x01, 144(SI), Y9, Y9
+	VPSRLVD        Y3, Y9, Y9
+	VPAND          Y2, Y9, Y9
+	VBROADCASTI128 160(SI), Y12
+	VPSRLW         $0x04, Y12, Y12
+	VPAND          Y4, Y12, Y12
+	VPOR           Y12, Y9, Y9
+	VPSRLW         $0x02, Y11, Y11
+	VPAND          Y5, Y11, Y11
+	VPOR           Y11, Y9, Y9
+	VPMADDUBSW     Y8, Y9, Y8
+	VPADDW         Y8, Y10, Y10
+	VPMADDWD       u32_10001x8<>+0(SB), Y10, Y10
+	VPADDD         Y10, Y7, Y7
+	ADDQ           $0x20, DI
+	ADDQ           $0x000000c0, SI
+	DECQ           R10
+	JNE            block
+	VSHUFPS        $0xdd, Y7, Y6, Y8
+	VSHUFPS        $0x88, Y7, Y6, Y6
+	VPADDD         Y8, Y6, Y6
+	VPERMQ         $0xd8, Y6, Y6
+	VPSLLD         $0x02, Y6, Y6
+	VPMOVSXBD      16(SI), Y7
+	VPADDD         u32_80x8<>+0(SB), Y7, Y7
+	VPBROADCASTD   (R8), Y8
+	VPMULLD        Y8, Y7, Y7
+	VPADDD         Y7, Y6, Y6
+	VCVTDQ2PS      Y6, Y6
+	VMULPS         u32_3e800000x8<>+0(SB), Y6, Y6
+	VPMOVZXWD      (SI), Y7
+	VPSLLD         $0x10, Y7, Y7
+	VFMADD231PS    Y6, Y7, Y0
+	PREFETCHT0     4096(SI)
+	ADDQ           $0x00000018, SI
+	ADDQ           $0x04, R8
+	DECQ           R9
+	JNE            group
+	VBROADCASTSS   72(AX), Y6
+	VBROADCASTSS   80(AX), Y7
+	VFMADD231PS    (SI), Y6, Y0
+	VMULPS         Y7, Y0, Y0
+	VADDPS         32(SI), Y0, Y0
+	VCMPPS         $0x03, Y0, Y0, Y6
+	VBROADCASTSS   u32_7fc00000<>+0(SB), Y7
+	VBLENDVPS      Y6, Y7, Y0, Y0
+	VMOVUPS        Y0, (CX)
+	ADDQ           16(AX), DX
+	ADDQ           $0x00000020, CX
+	DECQ           BX
+	JNE            panel
+	VZEROUPPER
+	RET
+
+DATA u32_3e800000x8<>+0(SB)/8, $0x3e8000003e800000
+DATA u32_3e800000x8<>+8(SB)/8, $0x3e8000003e800000
+DATA u32_3e800000x8<>+16(SB)/8, $0x3e8000003e800000
+DATA u32_3e800000x8<>+24(SB)/8, $0x3e8000003e800000
+GLOBL u32_3e800000x8<>(SB), RODATA|NOPTR, $32
 
 // func lowbit7AVX2(a *byte)
 // Requires: AVX, AVX2, CMOV, FMA3, MMX+
@@ -2155,6 +2928,154 @@ DATA u32_40x8<>+8(SB)/8, $0x0000004000000040
 DATA u32_40x8<>+16(SB)/8, $0x0000004000000040
 DATA u32_40x8<>+24(SB)/8, $0x0000004000000040
 GLOBL u32_40x8<>(SB), RODATA|NOPTR, $32
+
+// func lowbit7FractionsAVX2(a *byte)
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
+TEXT ·lowbit7FractionsAVX2(SB), NOSPLIT, $0-8
+	MOVQ    a+0(FP), AX
+	MOVQ    (AX), CX
+	MOVQ    8(AX), DX
+	MOVQ    24(AX), BX
+	VMOVDQU u32_7f7f7f7fx8<>+0(SB), Y1
+
+panel:
+	MOVQ  DX, SI
+	MOVQ  32(AX), DI
+	MOVQ  40(AX), R8
+	VPXOR Y0, Y0, Y0
+	MOVQ  48(AX), R9
+
+group:
+	MOVQ    56(AX), R10
+	CMPQ    R9, $0x01
+	CMOVQEQ 64(AX), R10
+	VPXOR   Y2, Y2, Y2
+	VPXOR   Y3, Y3, Y3
+
+block:
+	PREFETCHT0     4096(SI)
+	PREFETCHT0     4160(SI)
+	PREFETCHT0     4224(SI)
+	PREFETCHT0     4288(SI)
+	VBROADCASTI128 (SI), Y4
+	VINSERTI128    $0x01, 32(SI), Y4, Y4
+	VPAND          Y1, Y4, Y5
+	VPBROADCASTQ   (DI), Y6
+	VPMADDUBSW     Y6, Y5, Y5
+	VPMADDWD       u32_10001x8<>+0(SB), Y5, Y5
+	VPADDD         Y5, Y2, Y2
+	VBROADCASTI128 64(SI), Y5
+	VINSERTI128    $0x01, 96(SI), Y5, Y5
+	VPAND          Y1, Y5, Y7
+	VPMADDUBSW     Y6, Y7, Y6
+	VPMADDWD       u32_10001x8<>+0(SB), Y6, Y6
+	VPADDD         Y6, Y3, Y3
+	VBROADCASTI128 16(SI), Y6
+	VINSERTI128    $0x01, 48(SI), Y6, Y6
+	VPAND          Y1, Y6, Y7
+	VPBROADCASTQ   16(DI), Y8
+	VPMADDUBSW     Y8, Y7, Y7
+	VPMADDWD       u32_10001x8<>+0(SB), Y7, Y7
+	VPADDD         Y7, Y2, Y2
+	VBROADCASTI128 80(SI), Y7
+	VPAND          u32_7f7f7f7fx4_0x4<>+0(SB), Y7, Y9
+	VPSRLVD        u32_7x4_5x4<>+0(SB), Y4, Y4
+	VPAND          u32_1010101x4_4040404x4<>+0(SB), Y4, Y4
+	VPSRLVD        u32_3x4_1x4<>+0(SB), Y5, Y5
+	VPAND          u32_10101010x4_40404040x4<>+0(SB), Y5, Y5
+	VPOR           Y5, Y4, Y4
+	VPSRLVD        u32_6x4_4x4<>+0(SB), Y6, Y5
+	VPAND          u32_2020202x4_8080808x4<>+0(SB), Y5, Y5
+	VPOR           Y5, Y4, Y4
+	VPSRLW         $0x02, Y7, Y5
+	VPAND          u32_20202020x4_0x4<>+0(SB), Y5, Y5
+	VPOR           Y5, Y4, Y4
+	VPERMQ         $0x4e, Y4, Y5
+	VPOR           Y5, Y4, Y4
+	VPAND          u32_0x4_7f7f7f7fx4<>+0(SB), Y4, Y4
+	VPOR           Y4, Y9, Y9
+	VPMADDUBSW     Y8, Y9, Y4
+	VPMADDWD       u32_10001x8<>+0(SB), Y4, Y4
+	VPADDD         Y4, Y3, Y3
+	VBROADCASTI128 112(SI), Y4
+	VINSERTI128    $0x01, 144(SI), Y4, Y4
+	VPAND          Y1, Y4, Y5
+	VPBROADCASTQ   8(DI), Y6
+	VPMADDUBSW     Y6, Y5, Y5
+	VPMADDWD       u32_10001x8<>+0(SB), Y5, Y5
+	VPADDD         Y5, Y2, Y2
+	VBROADCASTI128 176(SI), Y5
+	VINSERTI128    $0x01, 208(SI), Y5, Y5
+	VPAND          Y1, Y5, Y7
+	VPMADDUBSW     Y6, Y7, Y6
+	VPMADDWD       u32_10001x8<>+0(SB), Y6, Y6
+	VPADDD         Y6, Y3, Y3
+	VBROADCASTI128 128(SI), Y6
+	VINSERTI128    $0x01, 160(SI), Y6, Y6
+	VPAND          Y1, Y6, Y7
+	VPBROADCASTQ   24(DI), Y8
+	VPMADDUBSW     Y8, Y7, Y7
+	VPMADDWD       u32_10001x8<>+0(SB), Y7, Y7
+	VPADDD         Y7, Y2, Y2
+	VBROADCASTI128 192(SI), Y7
+	VPAND          u32_7f7f7f7fx4_0x4<>+0(SB), Y7, Y9
+	VPSRLVD        u32_7x4_5x4<>+0(SB), Y4, Y4
+	VPAND          u32_1010101x4_4040404x4<>+0(SB), Y4, Y4
+	VPSRLVD        u32_3x4_1x4<>+0(SB), Y5, Y5
+	VPAND          u32_10101010x4_40404040x4<>+0(SB), Y5, Y5
+	VPOR           Y5, Y4, Y4
+	VPSRLVD        u32_6x4_4x4<>+0(SB), Y6, Y5
+	VPAND          u32_2020202x4_8080808x4<>+0(SB), Y5, Y5
+	VPOR           Y5, Y4, Y4
+	VPSRLW         $0x02, Y7, Y5
+	VPAND          u32_20202020x4_0x4<>+0(SB), Y5, Y5
+	VPOR           Y5, Y4, Y4
+	VPERMQ         $0x4e, Y4, Y5
+	VPOR           Y5, Y4, Y4
+	VPAND          u32_0x4_7f7f7f7fx4<>+0(SB), Y4, Y4
+	VPOR           Y4, Y9, Y9
+	VPMADDUBSW     Y8, Y9, Y4
+	VPMADDWD       u32_10001x8<>+0(SB), Y4, Y4
+	VPADDD         Y4, Y3, Y3
+	ADDQ           $0x20, DI
+	ADDQ           $0x000000e0, SI
+	DECQ           R10
+	JNE            block
+	VSHUFPS        $0xdd, Y3, Y2, Y4
+	VSHUFPS        $0x88, Y3, Y2, Y2
+	VPADDD         Y4, Y2, Y2
+	VPERMQ         $0xd8, Y2, Y2
+	VPSLLD         $0x01, Y2, Y2
+	VPMOVSXBD      16(SI), Y3
+	VPADDD         u32_80x8<>+0(SB), Y3, Y3
+	VPBROADCASTD   (R8), Y4
+	VPMULLD        Y4, Y3, Y3
+	VPADDD         Y3, Y2, Y2
+	VCVTDQ2PS      Y2, Y2
+	VMULPS         u32_3f000000x8<>+0(SB), Y2, Y2
+	VPMOVZXWD      (SI), Y3
+	VPSLLD         $0x10, Y3, Y3
+	VFMADD231PS    Y2, Y3, Y0
+	PREFETCHT0     4096(SI)
+	ADDQ           $0x00000018, SI
+	ADDQ           $0x04, R8
+	DECQ           R9
+	JNE            group
+	VBROADCASTSS   72(AX), Y2
+	VBROADCASTSS   80(AX), Y3
+	VFMADD231PS    (SI), Y2, Y0
+	VMULPS         Y3, Y0, Y0
+	VADDPS         32(SI), Y0, Y0
+	VCMPPS         $0x03, Y0, Y0, Y2
+	VBROADCASTSS   u32_7fc00000<>+0(SB), Y3
+	VBLENDVPS      Y2, Y3, Y0, Y0
+	VMOVUPS        Y0, (CX)
+	ADDQ           16(AX), DX
+	ADDQ           $0x00000020, CX
+	DECQ           BX
+	JNE            panel
+	VZEROUPPER
+	RET
 
 // func lowbit8AVX2(a *byte)
 // Requires: AVX, AVX2, CMOV, FMA3, MMX+

@@ -14,6 +14,11 @@ func lowbit1AVX512(a *Args)
 //go:noescape
 func lowbit1ZerosAVX512(a *Args)
 
+// lowbit1FractionsAVX512 is the product of lowbit panels 8x16x2 of 1 bits with fractional zero points.
+//
+//go:noescape
+func lowbit1FractionsAVX512(a *Args)
+
 // lowbit1HalfAVX512 is the product of lowbit panels 8x16x2 of 1 bits on the half-step grid.
 //
 //go:noescape
@@ -28,6 +33,11 @@ func lowbit2AVX512(a *Args)
 //
 //go:noescape
 func lowbit2ZerosAVX512(a *Args)
+
+// lowbit2FractionsAVX512 is the product of lowbit panels 8x16x2 of 2 bits with fractional zero points.
+//
+//go:noescape
+func lowbit2FractionsAVX512(a *Args)
 
 // lowbit2HalfAVX512 is the product of lowbit panels 8x16x2 of 2 bits on the half-step grid.
 //
@@ -44,6 +54,11 @@ func lowbit3AVX512(a *Args)
 //go:noescape
 func lowbit3ZerosAVX512(a *Args)
 
+// lowbit3FractionsAVX512 is the product of lowbit panels 8x16x2 of 3 bits with fractional zero points.
+//
+//go:noescape
+func lowbit3FractionsAVX512(a *Args)
+
 // lowbit4AVX512 is the product of lowbit panels 8x16x2 of 4 bits.
 //
 //go:noescape
@@ -53,6 +68,11 @@ func lowbit4AVX512(a *Args)
 //
 //go:noescape
 func lowbit4ZerosAVX512(a *Args)
+
+// lowbit4FractionsAVX512 is the product of lowbit panels 8x16x2 of 4 bits with fractional zero points.
+//
+//go:noescape
+func lowbit4FractionsAVX512(a *Args)
 
 // lowbit5AVX512 is the product of lowbit panels 8x16x2 of 5 bits.
 //
@@ -64,6 +84,11 @@ func lowbit5AVX512(a *Args)
 //go:noescape
 func lowbit5ZerosAVX512(a *Args)
 
+// lowbit5FractionsAVX512 is the product of lowbit panels 8x16x2 of 5 bits with fractional zero points.
+//
+//go:noescape
+func lowbit5FractionsAVX512(a *Args)
+
 // lowbit6AVX512 is the product of lowbit panels 8x16x2 of 6 bits.
 //
 //go:noescape
@@ -74,6 +99,11 @@ func lowbit6AVX512(a *Args)
 //go:noescape
 func lowbit6ZerosAVX512(a *Args)
 
+// lowbit6FractionsAVX512 is the product of lowbit panels 8x16x2 of 6 bits with fractional zero points.
+//
+//go:noescape
+func lowbit6FractionsAVX512(a *Args)
+
 // lowbit7AVX512 is the product of lowbit panels 8x16x2 of 7 bits.
 //
 //go:noescape
@@ -83,6 +113,11 @@ func lowbit7AVX512(a *Args)
 //
 //go:noescape
 func lowbit7ZerosAVX512(a *Args)
+
+// lowbit7FractionsAVX512 is the product of lowbit panels 8x16x2 of 7 bits with fractional zero points.
+//
+//go:noescape
+func lowbit7FractionsAVX512(a *Args)
 
 // lowbit8AVX512 is the product of lowbit panels 8x16x2 of 8 bits.
 //

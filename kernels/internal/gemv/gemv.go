@@ -40,7 +40,7 @@ type Args struct {
 // Kernel is one product. It computes the same bits as the portable reference of its layout:
 //
 // lowbit, per row of a panel: for each group, t = dot(a, q) - z*sum(a) exactly (z = -1/2 on the
-// half-step grid), f = fma(float32(t), scale, f); then f = fma(row sum, NegZero, f); out =
+// half-step grid; a zero point of kind fraction is a multiple of 2^(bits-8)), f = fma(float32(t), scale, f); then f = fma(row sum, NegZero, f); out =
 // float32(f * Rec) + bias.
 //
 // qsi4cxp, qsi8cxp: A = dot + row sum * NegZeroInt in int32; out = float32(float32(A) * float32(row
@@ -53,7 +53,7 @@ type Kernel struct {
 	Layout  packing.Layout
 	Bits    uint8
 	Tile    packing.Tile
-	Zeros   packing.ZeroKind // ZeroNone, or ZeroInt8 if the kernel reads zero points
+	Zeros   packing.ZeroKind // ZeroNone, or the kind of zero points that the kernel reads
 	Grid    packing.Grid
 	Order   Order
 	// SumFactor is the factor by which the driver multiplies the sums of activations before passing

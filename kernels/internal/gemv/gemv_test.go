@@ -55,6 +55,9 @@ func TestTable(t *testing.T) {
 				continue
 			}
 			want := []key{{feature, bits, packing.ZeroNone, packing.GridInteger}, {feature, bits, packing.ZeroInt8, packing.GridInteger}}
+			if bits < 8 { // fractions of 8 bits are integers
+				want = append(want, key{feature, bits, packing.ZeroFraction, packing.GridInteger})
+			}
 			if bits <= 2 {
 				want = append(want, key{feature, bits, packing.ZeroNone, packing.GridHalfStep})
 			}

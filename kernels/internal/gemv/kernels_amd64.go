@@ -9,31 +9,31 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// lowbitSet holds the kernels of one width: symmetric, with zero points, and on the half-step grid
-// (1 and 2 bits).
-type lowbitSet struct{ none, zeros, half func(*Args) }
+// lowbitSet holds the kernels of one width: symmetric, with zero points, with fractional zero points (1 to
+// 7 bits), and on the half-step grid (1 and 2 bits).
+type lowbitSet struct{ none, zeros, fractions, half func(*Args) }
 
 // By bits-1.
 var (
 	lowbitAVX2 = [8]lowbitSet{
-		{lowbit1AVX2, lowbit1ZerosAVX2, lowbit1HalfAVX2},
-		{lowbit2AVX2, lowbit2ZerosAVX2, lowbit2HalfAVX2},
-		{lowbit3AVX2, lowbit3ZerosAVX2, nil},
-		{lowbit4AVX2, lowbit4ZerosAVX2, nil},
-		{lowbit5AVX2, lowbit5ZerosAVX2, nil},
-		{lowbit6AVX2, lowbit6ZerosAVX2, nil},
-		{lowbit7AVX2, lowbit7ZerosAVX2, nil},
-		{lowbit8AVX2, lowbit8ZerosAVX2, nil},
+		{lowbit1AVX2, lowbit1ZerosAVX2, lowbit1FractionsAVX2, lowbit1HalfAVX2},
+		{lowbit2AVX2, lowbit2ZerosAVX2, lowbit2FractionsAVX2, lowbit2HalfAVX2},
+		{lowbit3AVX2, lowbit3ZerosAVX2, lowbit3FractionsAVX2, nil},
+		{lowbit4AVX2, lowbit4ZerosAVX2, lowbit4FractionsAVX2, nil},
+		{lowbit5AVX2, lowbit5ZerosAVX2, lowbit5FractionsAVX2, nil},
+		{lowbit6AVX2, lowbit6ZerosAVX2, lowbit6FractionsAVX2, nil},
+		{lowbit7AVX2, lowbit7ZerosAVX2, lowbit7FractionsAVX2, nil},
+		{lowbit8AVX2, lowbit8ZerosAVX2, nil, nil},
 	}
 	lowbitAVX512 = [8]lowbitSet{
-		{lowbit1AVX512, lowbit1ZerosAVX512, lowbit1HalfAVX512},
-		{lowbit2AVX512, lowbit2ZerosAVX512, lowbit2HalfAVX512},
-		{lowbit3AVX512, lowbit3ZerosAVX512, nil},
-		{lowbit4AVX512, lowbit4ZerosAVX512, nil},
-		{lowbit5AVX512, lowbit5ZerosAVX512, nil},
-		{lowbit6AVX512, lowbit6ZerosAVX512, nil},
-		{lowbit7AVX512, lowbit7ZerosAVX512, nil},
-		{lowbit8AVX512, lowbit8ZerosAVX512, nil},
+		{lowbit1AVX512, lowbit1ZerosAVX512, lowbit1FractionsAVX512, lowbit1HalfAVX512},
+		{lowbit2AVX512, lowbit2ZerosAVX512, lowbit2FractionsAVX512, lowbit2HalfAVX512},
+		{lowbit3AVX512, lowbit3ZerosAVX512, lowbit3FractionsAVX512, nil},
+		{lowbit4AVX512, lowbit4ZerosAVX512, lowbit4FractionsAVX512, nil},
+		{lowbit5AVX512, lowbit5ZerosAVX512, lowbit5FractionsAVX512, nil},
+		{lowbit6AVX512, lowbit6ZerosAVX512, lowbit6FractionsAVX512, nil},
+		{lowbit7AVX512, lowbit7ZerosAVX512, lowbit7FractionsAVX512, nil},
+		{lowbit8AVX512, lowbit8ZerosAVX512, nil, nil},
 	}
 )
 
@@ -70,6 +70,9 @@ func lowbit(feature string, sets *[8]lowbitSet) (kernels []Kernel) {
 		}
 		add("", packing.ZeroNone, packing.GridInteger, -offset, set.none)
 		add("_zeros", packing.ZeroInt8, packing.GridInteger, -1, set.zeros)
+		if set.fractions != nil {
+			add("_fractions", packing.ZeroFraction, packing.GridInteger, -1, set.fractions)
+		}
 		if set.half != nil {
 			add("_half", packing.ZeroNone, packing.GridHalfStep, 1-2*offset, set.half)
 		}

@@ -10,13 +10,17 @@ import (
 )
 
 // The lowbit kernels give the same bits as package reference for packing.LayoutLowbit. Kernels with
-// Zeros in their names read zero points; kernels with Half are for the half-step grid.
+// Zeros in their names read zero points, kernels with Fractions fractional ones; kernels with Half
+// are for the half-step grid.
 
 //go:noescape
 func lowbit1Dotprod(a *Args)
 
 //go:noescape
 func lowbit1ZerosDotprod(a *Args)
+
+//go:noescape
+func lowbit1FractionsDotprod(a *Args)
 
 //go:noescape
 func lowbit1HalfDotprod(a *Args)
@@ -28,6 +32,9 @@ func lowbit2Dotprod(a *Args)
 func lowbit2ZerosDotprod(a *Args)
 
 //go:noescape
+func lowbit2FractionsDotprod(a *Args)
+
+//go:noescape
 func lowbit2HalfDotprod(a *Args)
 
 //go:noescape
@@ -37,10 +44,16 @@ func lowbit3Dotprod(a *Args)
 func lowbit3ZerosDotprod(a *Args)
 
 //go:noescape
+func lowbit3FractionsDotprod(a *Args)
+
+//go:noescape
 func lowbit4Dotprod(a *Args)
 
 //go:noescape
 func lowbit4ZerosDotprod(a *Args)
+
+//go:noescape
+func lowbit4FractionsDotprod(a *Args)
 
 //go:noescape
 func lowbit5Dotprod(a *Args)
@@ -49,16 +62,25 @@ func lowbit5Dotprod(a *Args)
 func lowbit5ZerosDotprod(a *Args)
 
 //go:noescape
+func lowbit5FractionsDotprod(a *Args)
+
+//go:noescape
 func lowbit6Dotprod(a *Args)
 
 //go:noescape
 func lowbit6ZerosDotprod(a *Args)
 
 //go:noescape
+func lowbit6FractionsDotprod(a *Args)
+
+//go:noescape
 func lowbit7Dotprod(a *Args)
 
 //go:noescape
 func lowbit7ZerosDotprod(a *Args)
+
+//go:noescape
+func lowbit7FractionsDotprod(a *Args)
 
 //go:noescape
 func lowbit8Dotprod(a *Args)
@@ -71,6 +93,9 @@ func lowbit4Neon(a *Args)
 
 //go:noescape
 func lowbit4ZerosNeon(a *Args)
+
+//go:noescape
+func lowbit4FractionsNeon(a *Args)
 
 //go:noescape
 func lowbit8Neon(a *Args)
@@ -111,30 +136,38 @@ func qsi8cxp4x8Dotprod(a *Args)
 func qsi8cxp4x8Neon(a *Args)
 
 func init() {
-	const none, zeros = packing.ZeroNone, packing.ZeroInt8
+	const none, zeros, fractions = packing.ZeroNone, packing.ZeroInt8, packing.ZeroFraction
 	const integer, half = packing.GridInteger, packing.GridHalfStep
 	tile4, tile8 := packing.Tile{NR: 4, KR: 4, SR: 1}, packing.Tile{NR: 4, KR: 8, SR: 1}
 	register(
 		lowbit(cpu.DotProd, 1, none, integer, 1, lowbit1Dotprod),
 		lowbit(cpu.DotProd, 1, zeros, integer, 1, lowbit1ZerosDotprod),
+		lowbit(cpu.DotProd, 1, fractions, integer, 1, lowbit1FractionsDotprod),
 		lowbit(cpu.DotProd, 1, none, half, -1, lowbit1HalfDotprod),
 		lowbit(cpu.DotProd, 2, none, integer, -1, lowbit2Dotprod),
 		lowbit(cpu.DotProd, 2, zeros, integer, 1, lowbit2ZerosDotprod),
+		lowbit(cpu.DotProd, 2, fractions, integer, 1, lowbit2FractionsDotprod),
 		lowbit(cpu.DotProd, 2, none, half, -3, lowbit2HalfDotprod),
 		lowbit(cpu.DotProd, 3, none, integer, -2, lowbit3Dotprod),
 		lowbit(cpu.DotProd, 3, zeros, integer, 1, lowbit3ZerosDotprod),
+		lowbit(cpu.DotProd, 3, fractions, integer, 1, lowbit3FractionsDotprod),
 		lowbit(cpu.DotProd, 4, none, integer, 0, lowbit4Dotprod),
 		lowbit(cpu.DotProd, 4, zeros, integer, -1, lowbit4ZerosDotprod),
+		lowbit(cpu.DotProd, 4, fractions, integer, 1, lowbit4FractionsDotprod),
 		lowbit(cpu.DotProd, 5, none, integer, -8, lowbit5Dotprod),
 		lowbit(cpu.DotProd, 5, zeros, integer, 1, lowbit5ZerosDotprod),
+		lowbit(cpu.DotProd, 5, fractions, integer, 1, lowbit5FractionsDotprod),
 		lowbit(cpu.DotProd, 6, none, integer, -16, lowbit6Dotprod),
 		lowbit(cpu.DotProd, 6, zeros, integer, 1, lowbit6ZerosDotprod),
+		lowbit(cpu.DotProd, 6, fractions, integer, 1, lowbit6FractionsDotprod),
 		lowbit(cpu.DotProd, 7, none, integer, -32, lowbit7Dotprod),
 		lowbit(cpu.DotProd, 7, zeros, integer, 1, lowbit7ZerosDotprod),
+		lowbit(cpu.DotProd, 7, fractions, integer, 1, lowbit7FractionsDotprod),
 		lowbit(cpu.DotProd, 8, none, integer, 0, lowbit8Dotprod),
 		lowbit(cpu.DotProd, 8, zeros, integer, 1, lowbit8ZerosDotprod),
 		lowbit(cpu.NEON, 4, none, integer, 0, lowbit4Neon),
 		lowbit(cpu.NEON, 4, zeros, integer, 1, lowbit4ZerosNeon),
+		lowbit(cpu.NEON, 4, fractions, integer, 1, lowbit4FractionsNeon),
 		lowbit(cpu.NEON, 8, none, integer, 0, lowbit8Neon),
 		lowbit(cpu.NEON, 8, zeros, integer, 1, lowbit8ZerosNeon),
 
@@ -150,8 +183,10 @@ func init() {
 func lowbit(feature string, bits uint8, zeros packing.ZeroKind, grid packing.Grid, sumFactor int32, run func(*Args)) Kernel {
 	scheme := ""
 	switch {
-	case zeros != packing.ZeroNone:
+	case zeros == packing.ZeroInt8:
 		scheme = "_zeros"
+	case zeros == packing.ZeroFraction:
+		scheme = "_fractions"
 	case grid != packing.GridInteger:
 		scheme = "_half"
 	}

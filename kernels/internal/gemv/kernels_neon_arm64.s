@@ -63,6 +63,17 @@ TEXT ·lowbit4Neon(SB), NOSPLIT, $0-8
 TEXT ·lowbit4ZerosNeon(SB), NOSPLIT, $0-8
 	LOWBIT(NONE, START4, BLOCK4, REDUCE4, EPILOGUE_ZEROS, EPILOGUE1_ZEROS)
 
+#define REDUCE4_FRACTIONS()     \
+	VSHL $4, V30.S4, V0.S4 \
+	VSHL $4, V31.S4, V1.S4
+
+#define EPILOGUE_FRACTIONS4() FRACTIONS(4, SUB_POINTS)
+#define EPILOGUE1_FRACTIONS4() FRACTIONS(4, SUB_POINTS1)
+
+// func lowbit4FractionsNeon(a *Args)
+TEXT ·lowbit4FractionsNeon(SB), NOSPLIT, $0-8
+	LOWBIT(NONE, START4, BLOCK4, REDUCE4_FRACTIONS, EPILOGUE_FRACTIONS4, EPILOGUE1_FRACTIONS4)
+
 // 8 bits: a product may be 2^14, and an int16 cannot hold two. So each product is added to an int32; a row has four.
 
 // RUN8 multiplies the two lanes w and x of a pair, with activations a and b, and adds to the sums d and e of its rows.

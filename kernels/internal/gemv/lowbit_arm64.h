@@ -192,6 +192,68 @@ tail:                                                             \
 	TO_FLOAT()                \
 	SUB_SCALED()
 
+// Zero points of kind fraction are in units of 2^-k of a step, k = 8 - bits, and so is what the integers become: they
+// are shifted to the left by k, unless they are that many times the products already. Offsets of all widths become 128
+// (V31, 8H).
+#define SHIFTED(k)             \
+	VSHL $k, V0.S4, V0.S4  \
+	VSHL $k, V1.S4, V1.S4
+
+#define TO_FLOAT_FRACTIONS(k)   \
+	VSCVTF_4S_F(k, 0, 0)    \
+	VSCVTF_4S_F(k, 1, 1)
+
+// FRACTIONS128 makes V31 the offset of fractions.
+#define FRACTIONS128()         \
+	VMOVI $128, V31.B16    \
+	VUSHR $8, V31.H8, V31.H8
+
+// SUB_POINTS and ADD_POINTS subtract and add the zero points, SUB_POINTS1 and ADD_POINTS1 for groups of one block.
+#define SUB_POINTS()             \
+	POINTS()                 \
+	VMLS_4S(6, 4, 0)         \
+	VMLS_4S(6, 5, 1)
+
+#define SUB_POINTS1()            \
+	VSMLSL_4S_0(6, 7, 0)     \
+	VSMLSL2_4S_0(6, 7, 1)
+
+#define ADD_POINTS()             \
+	POINTS()                 \
+	VMLA_4S(6, 4, 0)         \
+	VMLA_4S(6, 5, 1)
+
+#define ADD_POINTS1()            \
+	VSMLAL_4S_0(6, 7, 0)     \
+	VSMLAL2_4S_0(6, 7, 1)
+
+// FRACTIONS is the epilogue of signed codes, FRACTIONS_OFFSET of codes stored as q + offset, FRACTIONS_NEGATED of
+// negated integers of such codes. ZERO_POINTS is one of the four macros above.
+#define FRACTIONS(k, ZERO_POINTS)     \
+	SCALES()                 \
+	ZEROS()                  \
+	ZERO_POINTS()                 \
+	TO_FLOAT_FRACTIONS(k)    \
+	ADD_SCALED()
+
+#define FRACTIONS_OFFSET(k, ZERO_POINTS) \
+	SHIFTED(k)                  \
+	SCALES()                    \
+	ZEROS()                     \
+	VADD V31.H8, V7.H8, V7.H8   \
+	ZERO_POINTS()                    \
+	TO_FLOAT_FRACTIONS(k)       \
+	ADD_SCALED()
+
+#define FRACTIONS_NEGATED(k, ZERO_POINTS) \
+	SHIFTED(k)                   \
+	SCALES()                     \
+	ZEROS()                      \
+	VADD V31.H8, V7.H8, V7.H8    \
+	ZERO_POINTS()                     \
+	TO_FLOAT_FRACTIONS(k)        \
+	SUB_SCALED()
+
 // EPILOGUE_HALF is for the half-step grid: with stored codes u, 2*(q + 1/2) is 2*u - (2^bits - 1), and Sums
 // have the factor 1 - 2^bits. V31 (4S) is 2.
 #define EPILOGUE_HALF()         \

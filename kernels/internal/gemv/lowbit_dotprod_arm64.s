@@ -84,6 +84,17 @@ TEXT ·lowbit1Dotprod(SB), NOSPLIT, $0-8
 TEXT ·lowbit1ZerosDotprod(SB), NOSPLIT, $0-8
 	LOWBIT(CONSTS1, ZERO4, BLOCK1, PAIRS, EPILOGUE_ZEROS_NEGATED, EPILOGUE1_ZEROS_NEGATED)
 
+#define CONSTS1_FRACTIONS() \
+	CONSTS1() \
+	FRACTIONS128()
+
+#define EPILOGUE_FRACTIONS1() FRACTIONS_NEGATED(7, ADD_POINTS)
+#define EPILOGUE1_FRACTIONS1() FRACTIONS_NEGATED(7, ADD_POINTS1)
+
+// func lowbit1FractionsDotprod(a *Args)
+TEXT ·lowbit1FractionsDotprod(SB), NOSPLIT, $0-8
+	LOWBIT(CONSTS1_FRACTIONS, ZERO4, BLOCK1, PAIRS, EPILOGUE_FRACTIONS1, EPILOGUE1_FRACTIONS1)
+
 // func lowbit1HalfDotprod(a *Args)
 TEXT ·lowbit1HalfDotprod(SB), NOSPLIT, $0-8
 	LOWBIT(CONSTS1_HALF, ZERO4, BLOCK1, PAIRS, EPILOGUE_HALF_NEGATED, EPILOGUE_HALF_NEGATED)
@@ -139,6 +150,17 @@ TEXT ·lowbit2Dotprod(SB), NOSPLIT, $0-8
 // func lowbit2ZerosDotprod(a *Args)
 TEXT ·lowbit2ZerosDotprod(SB), NOSPLIT, $0-8
 	LOWBIT(CONSTS2, ZERO8, BLOCK2, REDUCE2, EPILOGUE_ZEROS_OFFSET, EPILOGUE1_ZEROS_OFFSET)
+
+#define CONSTS2_FRACTIONS() \
+	CONSTS2() \
+	FRACTIONS128()
+
+#define EPILOGUE_FRACTIONS2() FRACTIONS_OFFSET(6, SUB_POINTS)
+#define EPILOGUE1_FRACTIONS2() FRACTIONS_OFFSET(6, SUB_POINTS1)
+
+// func lowbit2FractionsDotprod(a *Args)
+TEXT ·lowbit2FractionsDotprod(SB), NOSPLIT, $0-8
+	LOWBIT(CONSTS2_FRACTIONS, ZERO8, BLOCK2, REDUCE2, EPILOGUE_FRACTIONS2, EPILOGUE1_FRACTIONS2)
 
 // func lowbit2HalfDotprod(a *Args)
 TEXT ·lowbit2HalfDotprod(SB), NOSPLIT, $0-8
@@ -203,6 +225,17 @@ TEXT ·lowbit3Dotprod(SB), NOSPLIT, $0-8
 TEXT ·lowbit3ZerosDotprod(SB), NOSPLIT, $0-8
 	LOWBIT(CONSTS3, START3_ZEROS, BLOCK3, REDUCE3, EPILOGUE_ZEROS_OFFSET, EPILOGUE1_ZEROS_OFFSET)
 
+#define CONSTS3_FRACTIONS() \
+	CONSTS3() \
+	FRACTIONS128()
+
+#define EPILOGUE_FRACTIONS3() FRACTIONS_OFFSET(5, SUB_POINTS)
+#define EPILOGUE1_FRACTIONS3() FRACTIONS_OFFSET(5, SUB_POINTS1)
+
+// func lowbit3FractionsDotprod(a *Args)
+TEXT ·lowbit3FractionsDotprod(SB), NOSPLIT, $0-8
+	LOWBIT(CONSTS3_FRACTIONS, START3_ZEROS, BLOCK3, REDUCE3, EPILOGUE_FRACTIONS3, EPILOGUE1_FRACTIONS3)
+
 // 4 bits: signed nibbles, see dotprod_arm64.h.
 
 // func lowbit4Dotprod(a *Args)
@@ -212,6 +245,13 @@ TEXT ·lowbit4Dotprod(SB), NOSPLIT, $0-8
 // func lowbit4ZerosDotprod(a *Args)
 TEXT ·lowbit4ZerosDotprod(SB), NOSPLIT, $0-8
 	LOWBIT(CONSTS4, ZERO4, BLOCK4, PAIRS, EPILOGUE_ZEROS16, EPILOGUE1_ZEROS16)
+
+#define EPILOGUE_FRACTIONS4() FRACTIONS(4, SUB_POINTS)
+#define EPILOGUE1_FRACTIONS4() FRACTIONS(4, SUB_POINTS1)
+
+// func lowbit4FractionsDotprod(a *Args)
+TEXT ·lowbit4FractionsDotprod(SB), NOSPLIT, $0-8
+	LOWBIT(CONSTS4, ZERO4, BLOCK4, PAIRS, EPILOGUE_FRACTIONS4, EPILOGUE1_FRACTIONS4)
 
 // 5 bits: a plane holds the first lane of a pair and the low 3 bits of the second lane. The fifth plane holds the high
 // 2 bits of the second lanes.
@@ -255,6 +295,17 @@ TEXT ·lowbit5Dotprod(SB), NOSPLIT, $0-8
 TEXT ·lowbit5ZerosDotprod(SB), NOSPLIT, $0-8
 	LOWBIT(CONSTS5, ZERO4, BLOCK5, PAIRS, EPILOGUE_ZEROS_OFFSET, EPILOGUE1_ZEROS_OFFSET)
 
+#define CONSTS5_FRACTIONS() \
+	CONSTS5() \
+	FRACTIONS128()
+
+#define EPILOGUE_FRACTIONS5() FRACTIONS_OFFSET(3, SUB_POINTS)
+#define EPILOGUE1_FRACTIONS5() FRACTIONS_OFFSET(3, SUB_POINTS1)
+
+// func lowbit5FractionsDotprod(a *Args)
+TEXT ·lowbit5FractionsDotprod(SB), NOSPLIT, $0-8
+	LOWBIT(CONSTS5_FRACTIONS, ZERO4, BLOCK5, PAIRS, EPILOGUE_FRACTIONS5, EPILOGUE1_FRACTIONS5)
+
 // 6 bits: three planes hold three lanes, and at their tops 2 bits each of a fourth lane, the lowest bits first.
 #define CONSTS6()            \
 	VMOVI $0x3f, V30.B16 \
@@ -291,6 +342,17 @@ TEXT ·lowbit6Dotprod(SB), NOSPLIT, $0-8
 // func lowbit6ZerosDotprod(a *Args)
 TEXT ·lowbit6ZerosDotprod(SB), NOSPLIT, $0-8
 	LOWBIT(CONSTS6, ZERO4, BLOCK6, PAIRS, EPILOGUE_ZEROS_OFFSET, EPILOGUE1_ZEROS_OFFSET)
+
+#define CONSTS6_FRACTIONS() \
+	CONSTS6() \
+	FRACTIONS128()
+
+#define EPILOGUE_FRACTIONS6() FRACTIONS_OFFSET(2, SUB_POINTS)
+#define EPILOGUE1_FRACTIONS6() FRACTIONS_OFFSET(2, SUB_POINTS1)
+
+// func lowbit6FractionsDotprod(a *Args)
+TEXT ·lowbit6FractionsDotprod(SB), NOSPLIT, $0-8
+	LOWBIT(CONSTS6_FRACTIONS, ZERO4, BLOCK6, PAIRS, EPILOGUE_FRACTIONS6, EPILOGUE1_FRACTIONS6)
 
 // 7 bits: seven planes hold seven lanes, and at their tops a bit each of the eighth lane, the lowest bit first. The
 // bits are collected in v, the seventh plane.
@@ -333,6 +395,17 @@ TEXT ·lowbit7Dotprod(SB), NOSPLIT, $0-8
 // func lowbit7ZerosDotprod(a *Args)
 TEXT ·lowbit7ZerosDotprod(SB), NOSPLIT, $0-8
 	LOWBIT(CONSTS7, ZERO4, BLOCK7, PAIRS, EPILOGUE_ZEROS_OFFSET, EPILOGUE1_ZEROS_OFFSET)
+
+#define CONSTS7_FRACTIONS() \
+	CONSTS7() \
+	FRACTIONS128()
+
+#define EPILOGUE_FRACTIONS7() FRACTIONS_OFFSET(1, SUB_POINTS)
+#define EPILOGUE1_FRACTIONS7() FRACTIONS_OFFSET(1, SUB_POINTS1)
+
+// func lowbit7FractionsDotprod(a *Args)
+TEXT ·lowbit7FractionsDotprod(SB), NOSPLIT, $0-8
+	LOWBIT(CONSTS7_FRACTIONS, ZERO4, BLOCK7, PAIRS, EPILOGUE_FRACTIONS7, EPILOGUE1_FRACTIONS7)
 
 // 8 bits: lanes are stored unchanged.
 #define BLOCK8()                                            \

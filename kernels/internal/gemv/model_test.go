@@ -127,6 +127,8 @@ func (p *product) lowbitRow(panel *packing.Panel, bytes []byte, r int) float32 {
 		dot := p.dot(panel, r, g)
 		var t float32
 		switch {
+		case p.kernel.Zeros == packing.ZeroFraction:
+			t = float32(float32(dot<<(8-p.kernel.Bits)-int32(panel.Zeros[r*groups+g])*p.groupSum(g)) * p.packer.Header().ZeroUnit())
 		case p.kernel.Zeros != packing.ZeroNone:
 			t = float32(dot - int32(panel.Zeros[r*groups+g])*p.groupSum(g))
 		case p.kernel.Grid == packing.GridHalfStep:

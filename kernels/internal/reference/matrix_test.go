@@ -53,7 +53,7 @@ func newMatrix(t *testing.T, rng *rand.Rand, h packing.Header, scale func() floa
 		case h.Grid == packing.GridHalfStep:
 			m.zeros[i] = -0.5
 		case h.ZeroKind != packing.ZeroNone:
-			m.zeros[i] = float32(rng.IntN(256) - 128)
+			m.zeros[i] = float32(rng.IntN(256)-128) * h.ZeroUnit()
 			if h.ZeroKind == packing.ZeroF32 {
 				m.zeros[i] += rng.Float32()
 			}
@@ -82,7 +82,7 @@ func (m *matrix) pack(p packing.Packer) {
 			for g := range m.groups {
 				at := row*m.groups + g
 				if panel.Zeros != nil {
-					panel.Zeros[r*m.groups+g] = int8(m.zeros[at])
+					panel.Zeros[r*m.groups+g] = int8(m.zeros[at] / m.h.ZeroUnit())
 				}
 				if panel.FloatZeros != nil {
 					panel.FloatZeros[r*m.groups+g] = float32(-m.zeros[at] * m.scales[at])
@@ -146,6 +146,10 @@ func headers(rng *rand.Rand) []packing.Header {
 					}
 					h.ZeroKind = packing.ZeroInt8
 					list = append(list, h)
+					if bits < 8 {
+						h.ZeroKind = packing.ZeroFraction
+						list = append(list, h)
+					}
 				}
 			}
 		}

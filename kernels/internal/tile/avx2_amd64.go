@@ -124,6 +124,36 @@ func group2WideAVX2(a *Args)
 //go:noescape
 func group1WideAVX2(a *Args)
 
+// shifted4NarrowAVX2 is Step.Shifted for 4 rows of activations and panels of 8 rows.
+//
+//go:noescape
+func shifted4NarrowAVX2(a *Args)
+
+// shifted2NarrowAVX2 is Step.Shifted for 2 rows of activations and panels of 8 rows.
+//
+//go:noescape
+func shifted2NarrowAVX2(a *Args)
+
+// shifted1NarrowAVX2 is Step.Shifted for 1 rows of activations and panels of 8 rows.
+//
+//go:noescape
+func shifted1NarrowAVX2(a *Args)
+
+// shifted4SingleAVX2 is Step.Shifted for 4 rows of activations and panels of 8 rows.
+//
+//go:noescape
+func shifted4SingleAVX2(a *Args)
+
+// shifted2SingleAVX2 is Step.Shifted for 2 rows of activations and panels of 8 rows.
+//
+//go:noescape
+func shifted2SingleAVX2(a *Args)
+
+// shifted1SingleAVX2 is Step.Shifted for 1 rows of activations and panels of 8 rows.
+//
+//go:noescape
+func shifted1SingleAVX2(a *Args)
+
 // epilogueFMAAVX2 is epilogueFMA for at least one group.
 //
 //go:noescape

@@ -84,6 +84,26 @@ func group2AVX512(a *Args)
 //go:noescape
 func group1AVX512(a *Args)
 
+// shifted8AVX512 is Step.Shifted for 8 rows of activations and panels of 16 rows.
+//
+//go:noescape
+func shifted8AVX512(a *Args)
+
+// shifted4AVX512 is Step.Shifted for 4 rows of activations and panels of 16 rows.
+//
+//go:noescape
+func shifted4AVX512(a *Args)
+
+// shifted2AVX512 is Step.Shifted for 2 rows of activations and panels of 16 rows.
+//
+//go:noescape
+func shifted2AVX512(a *Args)
+
+// shifted1AVX512 is Step.Shifted for 1 rows of activations and panels of 16 rows.
+//
+//go:noescape
+func shifted1AVX512(a *Args)
+
 // epilogueFMAAVX512 is epilogueFMA for at least one group.
 //
 //go:noescape

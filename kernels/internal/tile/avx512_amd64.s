@@ -1822,6 +1822,603 @@ step:
 	VZEROUPPER
 	RET
 
+// func shifted8AVX512(a *byte)
+// Requires: AVX, AVX512F, AVX512VNNI
+TEXT ·shifted8AVX512(SB), NOSPLIT, $0-8
+	MOVQ      a+0(FP), AX
+	MOVQ      16(AX), CX
+	MOVQ      24(AX), DX
+	MOVQ      32(AX), BX
+	MOVQ      40(AX), SI
+	MOVQ      56(AX), DI
+	MOVQ      64(AX), R8
+	MOVQ      80(AX), R10
+	VMOVDQU64 u32_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), Z0
+	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z1
+	VPXORD    Z18, Z18, Z18
+	VPXORD    Z19, Z19, Z19
+	VPXORD    Z20, Z20, Z20
+	VPXORD    Z21, Z21, Z21
+	VPXORD    Z22, Z22, Z22
+	VPXORD    Z23, Z23, Z23
+	VPXORD    Z24, Z24, Z24
+	VPXORD    Z25, Z25, Z25
+
+group:
+	MOVLQSX (DI), R9
+	VPXORD  Z2, Z2, Z2
+	VPXORD  Z3, Z3, Z3
+	VPXORD  Z4, Z4, Z4
+	VPXORD  Z5, Z5, Z5
+	VPXORD  Z6, Z6, Z6
+	VPXORD  Z7, Z7, Z7
+	VPXORD  Z8, Z8, Z8
+	VPXORD  Z9, Z9, Z9
+	VPXORD  Z10, Z10, Z10
+	VPXORD  Z11, Z11, Z11
+	VPXORD  Z12, Z12, Z12
+	VPXORD  Z13, Z13, Z13
+	VPXORD  Z14, Z14, Z14
+	VPXORD  Z15, Z15, Z15
+	VPXORD  Z16, Z16, Z16
+	VPXORD  Z17, Z17, Z17
+
+step:
+	VMOVDQU64        (CX), Z26
+	VMOVDQU64        64(CX), Z27
+	VPBROADCASTQ     (DX), Z28
+	VPDPBUSD         Z28, Z26, Z2
+	VPDPBUSD         Z28, Z27, Z3
+	VPBROADCASTQ     8(DX), Z28
+	VPDPBUSD         Z28, Z26, Z4
+	VPDPBUSD         Z28, Z27, Z5
+	VPBROADCASTQ     16(DX), Z28
+	VPDPBUSD         Z28, Z26, Z6
+	VPDPBUSD         Z28, Z27, Z7
+	VPBROADCASTQ     24(DX), Z28
+	VPDPBUSD         Z28, Z26, Z8
+	VPDPBUSD         Z28, Z27, Z9
+	VPBROADCASTQ     32(DX), Z28
+	VPDPBUSD         Z28, Z26, Z10
+	VPDPBUSD         Z28, Z27, Z11
+	VPBROADCASTQ     40(DX), Z28
+	VPDPBUSD         Z28, Z26, Z12
+	VPDPBUSD         Z28, Z27, Z13
+	VPBROADCASTQ     48(DX), Z28
+	VPDPBUSD         Z28, Z26, Z14
+	VPDPBUSD         Z28, Z27, Z15
+	VPBROADCASTQ     56(DX), Z28
+	VPDPBUSD         Z28, Z26, Z16
+	VPDPBUSD         Z28, Z27, Z17
+	VMOVDQU64        128(CX), Z26
+	VMOVDQU64        192(CX), Z27
+	VPBROADCASTQ     64(DX), Z28
+	VPDPBUSD         Z28, Z26, Z2
+	VPDPBUSD         Z28, Z27, Z3
+	VPBROADCASTQ     72(DX), Z28
+	VPDPBUSD         Z28, Z26, Z4
+	VPDPBUSD         Z28, Z27, Z5
+	VPBROADCASTQ     80(DX), Z28
+	VPDPBUSD         Z28, Z26, Z6
+	VPDPBUSD         Z28, Z27, Z7
+	VPBROADCASTQ     88(DX), Z28
+	VPDPBUSD         Z28, Z26, Z8
+	VPDPBUSD         Z28, Z27, Z9
+	VPBROADCASTQ     96(DX), Z28
+	VPDPBUSD         Z28, Z26, Z10
+	VPDPBUSD         Z28, Z27, Z11
+	VPBROADCASTQ     104(DX), Z28
+	VPDPBUSD         Z28, Z26, Z12
+	VPDPBUSD         Z28, Z27, Z13
+	VPBROADCASTQ     112(DX), Z28
+	VPDPBUSD         Z28, Z26, Z14
+	VPDPBUSD         Z28, Z27, Z15
+	VPBROADCASTQ     120(DX), Z28
+	VPDPBUSD         Z28, Z26, Z16
+	VPDPBUSD         Z28, Z27, Z17
+	ADDQ             $0x00000100, CX
+	ADDQ             $0x00000080, DX
+	DECQ             R9
+	JNE              step
+	VPERMD           (SI), Z0, Z26
+	VPERMPS          (R10), Z0, Z27
+	VSHUFPS          $0xdd, Z3, Z2, Z28
+	VSHUFPS          $0x88, Z3, Z2, Z29
+	VPADDD           Z28, Z29, Z29
+	VPSLLVD.BCST     120(AX), Z29, Z29
+	VPMULLD.BCST     (BX), Z26, Z28
+	VPSUBD           Z28, Z29, Z29
+	VCVTDQ2PS        Z29, Z29
+	VFMADD231PS      Z29, Z27, Z18
+	VSHUFPS          $0xdd, Z5, Z4, Z28
+	VSHUFPS          $0x88, Z5, Z4, Z29
+	VPADDD           Z28, Z29, Z29
+	VPSLLVD.BCST     120(AX), Z29, Z29
+	VPMULLD.BCST     4(BX), Z26, Z28
+	VPSUBD           Z28, Z29, Z29
+	VCVTDQ2PS        Z29, Z29
+	VFMADD231PS      Z29, Z27, Z19
+	VSHUFPS          $0xdd, Z7, Z6, Z28
+	VSHUFPS          $0x88, Z7, Z6, Z29
+	VPADDD           Z28, Z29, Z29
+	VPSLLVD.BCST     120(AX), Z29, Z29
+	VPMULLD.BCST     8(BX), Z26, Z28
+	VPSUBD           Z28, Z29, Z29
+	VCVTDQ2PS        Z29, Z29
+	VFMADD231PS      Z29, Z27, Z20
+	VSHUFPS          $0xdd, Z9, Z8, Z28
+	VSHUFPS          $0x88, Z9, Z8, Z29
+	VPADDD           Z28, Z29, Z29
+	VPSLLVD.BCST     120(AX), Z29, Z29
+	VPMULLD.BCST     12(BX), Z26, Z28
+	VPSUBD           Z28, Z29, Z29
+	VCVTDQ2PS        Z29, Z29
+	VFMADD231PS      Z29, Z27, Z21
+	VSHUFPS          $0xdd, Z11, Z10, Z28
+	VSHUFPS          $0x88, Z11, Z10, Z29
+	VPADDD           Z28, Z29, Z29
+	VPSLLVD.BCST     120(AX), Z29, Z29
+	VPMULLD.BCST     16(BX), Z26, Z28
+	VPSUBD           Z28, Z29, Z29
+	VCVTDQ2PS        Z29, Z29
+	VFMADD231PS      Z29, Z27, Z22
+	VSHUFPS          $0xdd, Z13, Z12, Z28
+	VSHUFPS          $0x88, Z13, Z12, Z29
+	VPADDD           Z28, Z29, Z29
+	VPSLLVD.BCST     120(AX), Z29, Z29
+	VPMULLD.BCST     20(BX), Z26, Z28
+	VPSUBD           Z28, Z29, Z29
+	VCVTDQ2PS        Z29, Z29
+	VFMADD231PS      Z29, Z27, Z23
+	VSHUFPS          $0xdd, Z15, Z14, Z28
+	VSHUFPS          $0x88, Z15, Z14, Z29
+	VPADDD           Z28, Z29, Z29
+	VPSLLVD.BCST     120(AX), Z29, Z29
+	VPMULLD.BCST     24(BX), Z26, Z28
+	VPSUBD           Z28, Z29, Z29
+	VCVTDQ2PS        Z29, Z29
+	VFMADD231PS      Z29, Z27, Z24
+	VSHUFPS          $0xdd, Z17, Z16, Z28
+	VSHUFPS          $0x88, Z17, Z16, Z29
+	VPADDD           Z28, Z29, Z29
+	VPSLLVD.BCST     120(AX), Z29, Z29
+	VPMULLD.BCST     28(BX), Z26, Z26
+	VPSUBD           Z26, Z29, Z29
+	VCVTDQ2PS        Z29, Z29
+	VFMADD231PS      Z29, Z27, Z25
+	ADDQ             $0x00000004, DI
+	ADDQ             $0x00000020, BX
+	ADDQ             48(AX), SI
+	ADDQ             $0x00000040, R10
+	DECQ             R8
+	JNE              group
+	MOVQ             88(AX), CX
+	VMOVDQU64        (CX), Z0
+	MOVQ             96(AX), CX
+	VMOVDQU64        (CX), Z2
+	MOVQ             (AX), CX
+	VPERMPS          Z18, Z1, Z18
+	MOVQ             104(AX), DX
+	VFMADD231PS.BCST (DX), Z0, Z18
+	MOVQ             112(AX), DX
+	VMULPS.BCST      (DX), Z18, Z18
+	VADDPS           Z2, Z18, Z18
+	VCMPPS           $0x03, Z18, Z18, K1
+	VBROADCASTSS     u32_7fc00000<>+0(SB), K1, Z18
+	VMOVUPS          Z18, (CX)
+	ADDQ             8(AX), CX
+	VPERMPS          Z19, Z1, Z19
+	MOVQ             104(AX), DX
+	VFMADD231PS.BCST 4(DX), Z0, Z19
+	MOVQ             112(AX), DX
+	VMULPS.BCST      4(DX), Z19, Z19
+	VADDPS           Z2, Z19, Z19
+	VCMPPS           $0x03, Z19, Z19, K1
+	VBROADCASTSS     u32_7fc00000<>+0(SB), K1, Z19
+	VMOVUPS          Z19, (CX)
+	ADDQ             8(AX), CX
+	VPERMPS          Z20, Z1, Z20
+	MOVQ             104(AX), DX
+	VFMADD231PS.BCST 8(DX), Z0, Z20
+	MOVQ             112(AX), DX
+	VMULPS.BCST      8(DX), Z20, Z20
+	VADDPS           Z2, Z20, Z20
+	VCMPPS           $0x03, Z20, Z20, K1
+	VBROADCASTSS     u32_7fc00000<>+0(SB), K1, Z20
+	VMOVUPS          Z20, (CX)
+	ADDQ             8(AX), CX
+	VPERMPS          Z21, Z1, Z21
+	MOVQ             104(AX), DX
+	VFMADD231PS.BCST 12(DX), Z0, Z21
+	MOVQ             112(AX), DX
+	VMULPS.BCST      12(DX), Z21, Z21
+	VADDPS           Z2, Z21, Z21
+	VCMPPS           $0x03, Z21, Z21, K1
+	VBROADCASTSS     u32_7fc00000<>+0(SB), K1, Z21
+	VMOVUPS          Z21, (CX)
+	ADDQ             8(AX), CX
+	VPERMPS          Z22, Z1, Z22
+	MOVQ             104(AX), DX
+	VFMADD231PS.BCST 16(DX), Z0, Z22
+	MOVQ             112(AX), DX
+	VMULPS.BCST      16(DX), Z22, Z22
+	VADDPS           Z2, Z22, Z22
+	VCMPPS           $0x03, Z22, Z22, K1
+	VBROADCASTSS     u32_7fc00000<>+0(SB), K1, Z22
+	VMOVUPS          Z22, (CX)
+	ADDQ             8(AX), CX
+	VPERMPS          Z23, Z1, Z23
+	MOVQ             104(AX), DX
+	VFMADD231PS.BCST 20(DX), Z0, Z23
+	MOVQ             112(AX), DX
+	VMULPS.BCST      20(DX), Z23, Z23
+	VADDPS           Z2, Z23, Z23
+	VCMPPS           $0x03, Z23, Z23, K1
+	VBROADCASTSS     u32_7fc00000<>+0(SB), K1, Z23
+	VMOVUPS          Z23, (CX)
+	ADDQ             8(AX), CX
+	VPERMPS          Z24, Z1, Z24
+	MOVQ             104(AX), DX
+	VFMADD231PS.BCST 24(DX), Z0, Z24
+	MOVQ             112(AX), DX
+	VMULPS.BCST      24(DX), Z24, Z24
+	VADDPS           Z2, Z24, Z24
+	VCMPPS           $0x03, Z24, Z24, K1
+	VBROADCASTSS     u32_7fc00000<>+0(SB), K1, Z24
+	VMOVUPS          Z24, (CX)
+	ADDQ             8(AX), CX
+	VPERMPS          Z25, Z1, Z25
+	MOVQ             104(AX), DX
+	VFMADD231PS.BCST 28(DX), Z0, Z25
+	MOVQ             112(AX), AX
+	VMULPS.BCST      28(AX), Z25, Z25
+	VADDPS           Z2, Z25, Z25
+	VCMPPS           $0x03, Z25, Z25, K1
+	VBROADCASTSS     u32_7fc00000<>+0(SB), K1, Z25
+	VMOVUPS          Z25, (CX)
+	VZEROUPPER
+	RET
+
+// func shifted4AVX512(a *byte)
+// Requires: AVX, AVX512F, AVX512VNNI
+TEXT ·shifted4AVX512(SB), NOSPLIT, $0-8
+	MOVQ      a+0(FP), AX
+	MOVQ      16(AX), CX
+	MOVQ      24(AX), DX
+	MOVQ      32(AX), BX
+	MOVQ      40(AX), SI
+	MOVQ      56(AX), DI
+	MOVQ      64(AX), R8
+	MOVQ      80(AX), R10
+	VMOVDQU64 u32_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), Z0
+	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z1
+	VPXORD    Z18, Z18, Z18
+	VPXORD    Z19, Z19, Z19
+	VPXORD    Z20, Z20, Z20
+	VPXORD    Z21, Z21, Z21
+
+group:
+	MOVLQSX (DI), R9
+	VPXORD  Z2, Z2, Z2
+	VPXORD  Z3, Z3, Z3
+	VPXORD  Z4, Z4, Z4
+	VPXORD  Z5, Z5, Z5
+	VPXORD  Z6, Z6, Z6
+	VPXORD  Z7, Z7, Z7
+	VPXORD  Z8, Z8, Z8
+	VPXORD  Z9, Z9, Z9
+	VPXORD  Z10, Z10, Z10
+	VPXORD  Z11, Z11, Z11
+	VPXORD  Z12, Z12, Z12
+	VPXORD  Z13, Z13, Z13
+	VPXORD  Z14, Z14, Z14
+	VPXORD  Z15, Z15, Z15
+	VPXORD  Z16, Z16, Z16
+	VPXORD  Z17, Z17, Z17
+
+step:
+	VMOVDQU64        (CX), Z22
+	VMOVDQU64        64(CX), Z23
+	VPBROADCASTQ     (DX), Z24
+	VPDPBUSD         Z24, Z22, Z2
+	VPDPBUSD         Z24, Z23, Z3
+	VPBROADCASTQ     8(DX), Z24
+	VPDPBUSD         Z24, Z22, Z6
+	VPDPBUSD         Z24, Z23, Z7
+	VPBROADCASTQ     16(DX), Z24
+	VPDPBUSD         Z24, Z22, Z10
+	VPDPBUSD         Z24, Z23, Z11
+	VPBROADCASTQ     24(DX), Z24
+	VPDPBUSD         Z24, Z22, Z14
+	VPDPBUSD         Z24, Z23, Z15
+	VMOVDQU64        128(CX), Z22
+	VMOVDQU64        192(CX), Z23
+	VPBROADCASTQ     32(DX), Z24
+	VPDPBUSD         Z24, Z22, Z4
+	VPDPBUSD         Z24, Z23, Z5
+	VPBROADCASTQ     40(DX), Z24
+	VPDPBUSD         Z24, Z22, Z8
+	VPDPBUSD         Z24, Z23, Z9
+	VPBROADCASTQ     48(DX), Z24
+	VPDPBUSD         Z24, Z22, Z12
+	VPDPBUSD         Z24, Z23, Z13
+	VPBROADCASTQ     56(DX), Z24
+	VPDPBUSD         Z24, Z22, Z16
+	VPDPBUSD         Z24, Z23, Z17
+	ADDQ             $0x00000100, CX
+	ADDQ             $0x00000040, DX
+	DECQ             R9
+	JNE              step
+	VPERMD           (SI), Z0, Z22
+	VPERMPS          (R10), Z0, Z23
+	VPADDD           Z4, Z2, Z2
+	VPADDD           Z5, Z3, Z3
+	VSHUFPS          $0xdd, Z3, Z2, Z24
+	VSHUFPS          $0x88, Z3, Z2, Z25
+	VPADDD           Z24, Z25, Z25
+	VPSLLVD.BCST     120(AX), Z25, Z25
+	VPMULLD.BCST     (BX), Z22, Z24
+	VPSUBD           Z24, Z25, Z25
+	VCVTDQ2PS        Z25, Z25
+	VFMADD231PS      Z25, Z23, Z18
+	VPADDD           Z8, Z6, Z6
+	VPADDD           Z9, Z7, Z7
+	VSHUFPS          $0xdd, Z7, Z6, Z24
+	VSHUFPS          $0x88, Z7, Z6, Z25
+	VPADDD           Z24, Z25, Z25
+	VPSLLVD.BCST     120(AX), Z25, Z25
+	VPMULLD.BCST     4(BX), Z22, Z24
+	VPSUBD           Z24, Z25, Z25
+	VCVTDQ2PS        Z25, Z25
+	VFMADD231PS      Z25, Z23, Z19
+	VPADDD           Z12, Z10, Z10
+	VPADDD           Z13, Z11, Z11
+	VSHUFPS          $0xdd, Z11, Z10, Z24
+	VSHUFPS          $0x88, Z11, Z10, Z25
+	VPADDD           Z24, Z25, Z25
+	VPSLLVD.BCST     120(AX), Z25, Z25
+	VPMULLD.BCST     8(BX), Z22, Z24
+	VPSUBD           Z24, Z25, Z25
+	VCVTDQ2PS        Z25, Z25
+	VFMADD231PS      Z25, Z23, Z20
+	VPADDD           Z16, Z14, Z14
+	VPADDD           Z17, Z15, Z15
+	VSHUFPS          $0xdd, Z15, Z14, Z24
+	VSHUFPS          $0x88, Z15, Z14, Z25
+	VPADDD           Z24, Z25, Z25
+	VPSLLVD.BCST     120(AX), Z25, Z25
+	VPMULLD.BCST     12(BX), Z22, Z22
+	VPSUBD           Z22, Z25, Z25
+	VCVTDQ2PS        Z25, Z25
+	VFMADD231PS      Z25, Z23, Z21
+	ADDQ             $0x00000004, DI
+	ADDQ             $0x00000010, BX
+	ADDQ             48(AX), SI
+	ADDQ             $0x00000040, R10
+	DECQ             R8
+	JNE              group
+	MOVQ             88(AX), CX
+	VMOVDQU64        (CX), Z0
+	MOVQ             96(AX), CX
+	VMOVDQU64        (CX), Z2
+	MOVQ             (AX), CX
+	VPERMPS          Z18, Z1, Z18
+	MOVQ             104(AX), DX
+	VFMADD231PS.BCST (DX), Z0, Z18
+	MOVQ             112(AX), DX
+	VMULPS.BCST      (DX), Z18, Z18
+	VADDPS           Z2, Z18, Z18
+	VCMPPS           $0x03, Z18, Z18, K1
+	VBROADCASTSS     u32_7fc00000<>+0(SB), K1, Z18
+	VMOVUPS          Z18, (CX)
+	ADDQ             8(AX), CX
+	VPERMPS          Z19, Z1, Z19
+	MOVQ             104(AX), DX
+	VFMADD231PS.BCST 4(DX), Z0, Z19
+	MOVQ             112(AX), DX
+	VMULPS.BCST      4(DX), Z19, Z19
+	VADDPS           Z2, Z19, Z19
+	VCMPPS           $0x03, Z19, Z19, K1
+	VBROADCASTSS     u32_7fc00000<>+0(SB), K1, Z19
+	VMOVUPS          Z19, (CX)
+	ADDQ             8(AX), CX
+	VPERMPS          Z20, Z1, Z20
+	MOVQ             104(AX), DX
+	VFMADD231PS.BCST 8(DX), Z0, Z20
+	MOVQ             112(AX), DX
+	VMULPS.BCST      8(DX), Z20, Z20
+	VADDPS           Z2, Z20, Z20
+	VCMPPS           $0x03, Z20, Z20, K1
+	VBROADCASTSS     u32_7fc00000<>+0(SB), K1, Z20
+	VMOVUPS          Z20, (CX)
+	ADDQ             8(AX), CX
+	VPERMPS          Z21, Z1, Z21
+	MOVQ             104(AX), DX
+	VFMADD231PS.BCST 12(DX), Z0, Z21
+	MOVQ             112(AX), AX
+	VMULPS.BCST      12(AX), Z21, Z21
+	VADDPS           Z2, Z21, Z21
+	VCMPPS           $0x03, Z21, Z21, K1
+	VBROADCASTSS     u32_7fc00000<>+0(SB), K1, Z21
+	VMOVUPS          Z21, (CX)
+	VZEROUPPER
+	RET
+
+// func shifted2AVX512(a *byte)
+// Requires: AVX, AVX512F, AVX512VNNI
+TEXT ·shifted2AVX512(SB), NOSPLIT, $0-8
+	MOVQ      a+0(FP), AX
+	MOVQ      16(AX), CX
+	MOVQ      24(AX), DX
+	MOVQ      32(AX), BX
+	MOVQ      40(AX), SI
+	MOVQ      56(AX), DI
+	MOVQ      64(AX), R8
+	MOVQ      80(AX), R10
+	VMOVDQU64 u32_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), Z0
+	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z1
+	VPXORD    Z10, Z10, Z10
+	VPXORD    Z11, Z11, Z11
+
+group:
+	MOVLQSX (DI), R9
+	VPXORD  Z2, Z2, Z2
+	VPXORD  Z3, Z3, Z3
+	VPXORD  Z4, Z4, Z4
+	VPXORD  Z5, Z5, Z5
+	VPXORD  Z6, Z6, Z6
+	VPXORD  Z7, Z7, Z7
+	VPXORD  Z8, Z8, Z8
+	VPXORD  Z9, Z9, Z9
+
+step:
+	VMOVDQU64        (CX), Z12
+	VMOVDQU64        64(CX), Z13
+	VPBROADCASTQ     (DX), Z14
+	VPDPBUSD         Z14, Z12, Z2
+	VPDPBUSD         Z14, Z13, Z3
+	VPBROADCASTQ     8(DX), Z14
+	VPDPBUSD         Z14, Z12, Z6
+	VPDPBUSD         Z14, Z13, Z7
+	VMOVDQU64        128(CX), Z12
+	VMOVDQU64        192(CX), Z13
+	VPBROADCASTQ     16(DX), Z14
+	VPDPBUSD         Z14, Z12, Z4
+	VPDPBUSD         Z14, Z13, Z5
+	VPBROADCASTQ     24(DX), Z14
+	VPDPBUSD         Z14, Z12, Z8
+	VPDPBUSD         Z14, Z13, Z9
+	ADDQ             $0x00000100, CX
+	ADDQ             $0x00000020, DX
+	DECQ             R9
+	JNE              step
+	VPERMD           (SI), Z0, Z12
+	VPERMPS          (R10), Z0, Z13
+	VPADDD           Z4, Z2, Z2
+	VPADDD           Z5, Z3, Z3
+	VSHUFPS          $0xdd, Z3, Z2, Z14
+	VSHUFPS          $0x88, Z3, Z2, Z15
+	VPADDD           Z14, Z15, Z15
+	VPSLLVD.BCST     120(AX), Z15, Z15
+	VPMULLD.BCST     (BX), Z12, Z14
+	VPSUBD           Z14, Z15, Z15
+	VCVTDQ2PS        Z15, Z15
+	VFMADD231PS      Z15, Z13, Z10
+	VPADDD           Z8, Z6, Z6
+	VPADDD           Z9, Z7, Z7
+	VSHUFPS          $0xdd, Z7, Z6, Z14
+	VSHUFPS          $0x88, Z7, Z6, Z15
+	VPADDD           Z14, Z15, Z15
+	VPSLLVD.BCST     120(AX), Z15, Z15
+	VPMULLD.BCST     4(BX), Z12, Z12
+	VPSUBD           Z12, Z15, Z15
+	VCVTDQ2PS        Z15, Z15
+	VFMADD231PS      Z15, Z13, Z11
+	ADDQ             $0x00000004, DI
+	ADDQ             $0x00000008, BX
+	ADDQ             48(AX), SI
+	ADDQ             $0x00000040, R10
+	DECQ             R8
+	JNE              group
+	MOVQ             88(AX), CX
+	VMOVDQU64        (CX), Z0
+	MOVQ             96(AX), CX
+	VMOVDQU64        (CX), Z2
+	MOVQ             (AX), CX
+	VPERMPS          Z10, Z1, Z10
+	MOVQ             104(AX), DX
+	VFMADD231PS.BCST (DX), Z0, Z10
+	MOVQ             112(AX), DX
+	VMULPS.BCST      (DX), Z10, Z10
+	VADDPS           Z2, Z10, Z10
+	VCMPPS           $0x03, Z10, Z10, K1
+	VBROADCASTSS     u32_7fc00000<>+0(SB), K1, Z10
+	VMOVUPS          Z10, (CX)
+	ADDQ             8(AX), CX
+	VPERMPS          Z11, Z1, Z11
+	MOVQ             104(AX), DX
+	VFMADD231PS.BCST 4(DX), Z0, Z11
+	MOVQ             112(AX), AX
+	VMULPS.BCST      4(AX), Z11, Z11
+	VADDPS           Z2, Z11, Z11
+	VCMPPS           $0x03, Z11, Z11, K1
+	VBROADCASTSS     u32_7fc00000<>+0(SB), K1, Z11
+	VMOVUPS          Z11, (CX)
+	VZEROUPPER
+	RET
+
+// func shifted1AVX512(a *byte)
+// Requires: AVX, AVX512F, AVX512VNNI
+TEXT ·shifted1AVX512(SB), NOSPLIT, $0-8
+	MOVQ      a+0(FP), AX
+	MOVQ      16(AX), CX
+	MOVQ      24(AX), DX
+	MOVQ      32(AX), BX
+	MOVQ      40(AX), SI
+	MOVQ      56(AX), DI
+	MOVQ      64(AX), R8
+	MOVQ      80(AX), R10
+	VMOVDQU64 u32_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), Z0
+	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z1
+	VPXORD    Z6, Z6, Z6
+
+group:
+	MOVLQSX (DI), R9
+	VPXORD  Z2, Z2, Z2
+	VPXORD  Z3, Z3, Z3
+	VPXORD  Z4, Z4, Z4
+	VPXORD  Z5, Z5, Z5
+
+step:
+	VMOVDQU64        (CX), Z7
+	VMOVDQU64        64(CX), Z8
+	VPBROADCASTQ     (DX), Z9
+	VPDPBUSD         Z9, Z7, Z2
+	VPDPBUSD         Z9, Z8, Z3
+	VMOVDQU64        128(CX), Z7
+	VMOVDQU64        192(CX), Z8
+	VPBROADCASTQ     8(DX), Z9
+	VPDPBUSD         Z9, Z7, Z4
+	VPDPBUSD         Z9, Z8, Z5
+	ADDQ             $0x00000100, CX
+	ADDQ             $0x00000010, DX
+	DECQ             R9
+	JNE              step
+	VPERMD           (SI), Z0, Z7
+	VPERMPS          (R10), Z0, Z8
+	VPADDD           Z4, Z2, Z2
+	VPADDD           Z5, Z3, Z3
+	VSHUFPS          $0xdd, Z3, Z2, Z9
+	VSHUFPS          $0x88, Z3, Z2, Z10
+	VPADDD           Z9, Z10, Z10
+	VPSLLVD.BCST     120(AX), Z10, Z10
+	VPMULLD.BCST     (BX), Z7, Z7
+	VPSUBD           Z7, Z10, Z10
+	VCVTDQ2PS        Z10, Z10
+	VFMADD231PS      Z10, Z8, Z6
+	ADDQ             $0x00000004, DI
+	ADDQ             $0x00000004, BX
+	ADDQ             48(AX), SI
+	ADDQ             $0x00000040, R10
+	DECQ             R8
+	JNE              group
+	MOVQ             88(AX), CX
+	VMOVDQU64        (CX), Z0
+	MOVQ             96(AX), CX
+	VMOVDQU64        (CX), Z2
+	MOVQ             (AX), CX
+	VPERMPS          Z6, Z1, Z6
+	MOVQ             104(AX), DX
+	VFMADD231PS.BCST (DX), Z0, Z6
+	MOVQ             112(AX), AX
+	VMULPS.BCST      (AX), Z6, Z6
+	VADDPS           Z2, Z6, Z6
+	VCMPPS           $0x03, Z6, Z6, K1
+	VBROADCASTSS     u32_7fc00000<>+0(SB), K1, Z6
+	VMOVUPS          Z6, (CX)
+	VZEROUPPER
+	RET
+
 // func epilogueFMAAVX512(out *float32, t *int32, groups int, scales *float32, as *float32)
 // Requires: AVX, AVX512F
 TEXT ·epilogueFMAAVX512(SB), NOSPLIT, $0-40

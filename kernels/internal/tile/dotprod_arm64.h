@@ -45,6 +45,13 @@
 	VMULLANE_4S(2, s, z, d2) \
 	VMULLANE_4S(3, s, z, d3)
 
+// ADD_ZERO_POINTS adds the same to sums.
+#define ADD_ZERO_POINTS(z, s, d0, d1, d2, d3) \
+	VMLALANE_4S(0, s, z, d0) \
+	VMLALANE_4S(1, s, z, d1) \
+	VMLALANE_4S(2, s, z, d2) \
+	VMLALANE_4S(3, s, z, d3)
+
 #define LOAD_ZEROS \
 	VLD1 (R7), [V20.S4, V21.S4] \
 	ADD  R9, R7                 \
@@ -56,6 +63,12 @@
 	VLD1.P 16(R8), [V16.S4]         \
 	ZERO_POINTS(20, 16, 0, 2, 4, 6) \
 	ZERO_POINTS(21, 16, 1, 3, 5, 7)
+
+#define ADD_ZERO_POINTS_4 \
+	LOAD_ZEROS                          \
+	VLD1.P 16(R8), [V16.S4]             \
+	ADD_ZERO_POINTS(20, 16, 0, 2, 4, 6) \
+	ADD_ZERO_POINTS(21, 16, 1, 3, 5, 7)
 
 // One row: V0-V3 are sums as SDOT leaves them, [r, r, r+1, r+1], until PAIRS_1 makes V0-V1 the sums of the 8 rows. The
 // two chunks of activations of a step are each in a register twice.

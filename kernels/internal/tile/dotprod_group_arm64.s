@@ -12,11 +12,14 @@
 // 8 rows take the panel in two halves of 4 rows, see GROUP_8: the codes of a chunk are in V20-V21 or
 // V28-V29, activations in V16-V19 and V24-V27.
 
-#define ZERO_POINTS_8 \
+#define LOAD_ZEROS_8 \
 	VLD1   (R7), [V20.S4]           \
 	ADD    R9, R7                   \
 	VNEG_4S(20, 20)                 \
-	VLD1.P 32(R8), [V16.S4, V17.S4] \
+	VLD1.P 32(R8), [V16.S4, V17.S4]
+
+#define ZERO_POINTS_8 \
+	LOAD_ZEROS_8                    \
 	ZERO_POINTS(20, 16, 0, 1, 2, 3) \
 	ZERO_POINTS(20, 17, 4, 5, 6, 7)
 
@@ -57,6 +60,13 @@
 	TO_FLOAT \
 	SCALE_8
 
+#define FINISH_SHIFTED_8 \
+	SHIFT_SUMS                          \
+	LOAD_ZEROS_8                        \
+	ADD_ZERO_POINTS(20, 16, 0, 1, 2, 3) \
+	ADD_ZERO_POINTS(20, 17, 4, 5, 6, 7) \
+	FINISH_8
+
 #define OUT_8 \
 	FINAL(8, 20, 21, 24, 26, 0, 30, 16)  \
 	VST1.P [V8.S4], (R10)(R11)           \
@@ -88,6 +98,14 @@ TEXT ·groupShort8DotProd(SB), NOSPLIT, $0-8
 	GROUP_8(START_AT_MAGIC, STEP_8, FINISH_SHORT_8, OUT_8)
 	RET
 
+// func shifted8DotProd(a *Args)
+TEXT ·shifted8DotProd(SB), NOSPLIT, $0-8
+	MOVD a+0(FP), R0
+	LOAD_SHIFT(V31)
+	MOVD $32, R16
+	GROUP_8(CLEAR_GROUP, STEP_8, FINISH_SHIFTED_8, OUT_8)
+	RET
+
 // 4 rows.
 
 #define SCALE_4 \
@@ -108,6 +126,11 @@ TEXT ·groupShort8DotProd(SB), NOSPLIT, $0-8
 #define FINISH_4 \
 	TO_FLOAT \
 	SCALE_4
+
+#define FINISH_SHIFTED_4 \
+	SHIFT_SUMS        \
+	ADD_ZERO_POINTS_4 \
+	FINISH_4
 
 // ROW makes outputs of the 8 sums f0 and f1 of a row of activations.
 #define ROW(f0, f1, lane) \
@@ -135,18 +158,42 @@ TEXT ·groupShort4DotProd(SB), NOSPLIT, $0-8
 	GROUP_4(START_AT_MAGIC, STEP_4, FINISH_SHORT_4, OUT_4)
 	RET
 
+// func shifted4DotProd(a *Args)
+TEXT ·shifted4DotProd(SB), NOSPLIT, $0-8
+	MOVD a+0(FP), R0
+	LOAD_SHIFT(V31)
+	GROUP_4(CLEAR_GROUP, STEP_4, FINISH_SHIFTED_4, OUT_4)
+	RET
+
 // One row: V8-V9 are the sums of all groups.
 
-#define FINISH_1 \
-	PAIRS_1                         \
-	CBNZ   R12, symmetric           \
-	ZERO_POINTS_1                   \
-symmetric:                              \
+#define SCALE_1 \
 	VSCVTF_4S(0, 0)                 \
 	VSCVTF_4S(1, 1)                 \
 	VLD1.P 32(R4), [V20.S4, V21.S4] \
 	VFMLA  V20.S4, V0.S4, V8.S4     \
 	VFMLA  V21.S4, V1.S4, V9.S4
+
+#define FINISH_1 \
+	PAIRS_1               \
+	CBNZ   R12, symmetric \
+	ZERO_POINTS_1         \
+symmetric:                    \
+	SCALE_1
+
+#define FINISH_SHIFTED_1 \
+	PAIRS_1            \
+	VUSHL_4S(31, 0, 0) \
+	VUSHL_4S(31, 1, 1) \
+	ZERO_POINTS_1      \
+	SCALE_1
+
+#define OUT_1 \
+	PANEL_NUMBERS    \
+	FMOVS (R13), F24 \
+	FMOVS (R14), F25 \
+	ROW(8, 9, 0)     \
+	VST1 [V8.S4, V9.S4], (R10)
 
 // func group1DotProd(a *Args)
 TEXT ·group1DotProd(SB), NOSPLIT, $0-8
@@ -154,9 +201,15 @@ TEXT ·group1DotProd(SB), NOSPLIT, $0-8
 	VZERO(8)
 	VZERO(9)
 	EACH_GROUP(CLEAR_1, STEP_1, FINISH_1)
-	PANEL_NUMBERS
-	FMOVS (R13), F24
-	FMOVS (R14), F25
-	ROW(8, 9, 0)
-	VST1 [V8.S4, V9.S4], (R10)
+	OUT_1
+	RET
+
+// func shifted1DotProd(a *Args)
+TEXT ·shifted1DotProd(SB), NOSPLIT, $0-8
+	ARGS
+	LOAD_SHIFT(V31)
+	VZERO(8)
+	VZERO(9)
+	EACH_GROUP(CLEAR_1, STEP_1, FINISH_SHIFTED_1)
+	OUT_1
 	RET

@@ -26,8 +26,20 @@ func genericSet(bits int) Set {
 			unpackGeneric(bits, dst, src, units, lanes)
 		},
 		Steps: []Step{
-			{MR: 4, Dots: func(a *Args) { dotsGeneric(a, 4) }, Group: func(a *Args) { groupGeneric(a, 4) }},
-			{MR: 1, Dots: func(a *Args) { dotsGeneric(a, 1) }, Group: func(a *Args) { groupGeneric(a, 1) }},
+			stepGeneric(4), stepGeneric(1),
+		},
+	}
+}
+
+func stepGeneric(mr int) Step {
+	return Step{
+		MR:   mr,
+		Dots: func(a *Args) { dotsGeneric(a, mr) },
+		Group: func(a *Args) {
+			groupGeneric(&groups{a: a, mr: mr})
+		},
+		Shifted: func(a *Args) {
+			groupGeneric(&groups{a: a, mr: mr, shift: a.Shift[0]})
 		},
 	}
 }
@@ -123,6 +135,7 @@ type groups struct {
 	mr    int
 	g     int // index of the next group
 	chunk int // first chunk of the next group
+	shift uint32
 	t     [4 * genericNR]int32
 }
 
@@ -141,7 +154,8 @@ func (s *groups) next() {
 	zeros := (*[genericNR]int32)(unsafe.Add(unsafe.Pointer(a.Zeros), g*a.ZeroStep))
 	for m, sum := range unsafe.Slice(a.Sums, a.Groups*mr)[g*mr:][:mr] {
 		for r, z := range zeros {
-			s.t[m*genericNR+r] -= z * sum
+			t := &s.t[m*genericNR+r]
+			*t = *t<<s.shift - z*sum
 		}
 	}
 	s.g, s.chunk = g+1, s.chunk+chunks
@@ -159,11 +173,11 @@ func dotsGeneric(a *Args, mr int) {
 	}
 }
 
-// groupGeneric is Step.Group.
-func groupGeneric(a *Args, mr int) {
+// groupGeneric is Step.Group, and Step.Shifted if s has a shift.
+func groupGeneric(s *groups) {
+	a, mr := s.a, s.mr
 	scales := unsafe.Slice(a.Scales, a.Groups*genericNR)
 	var f [4 * genericNR]float32
-	s := groups{a: a, mr: mr}
 	for g := range a.Groups {
 		s.next()
 		scale := (*[genericNR]float32)(scales[g*genericNR:])

@@ -43,6 +43,26 @@
 	VSCVTF_4S(6, 6) \
 	VSCVTF_4S(7, 7)
 
+// LOAD_SHIFT reads Shift, by which SHIFT_SUMS moves the sums of a group. Zero points follow then, as they are in the
+// smaller unit.
+#define LOAD_SHIFT(r) \
+	ADD   $Args_Shift, R0, R13 \
+	VLD1R (R13), [r.S4]
+
+#define SHIFT_SUMS \
+	VUSHL_4S(31, 0, 0) \
+	VUSHL_4S(31, 1, 1) \
+	VUSHL_4S(31, 2, 2) \
+	VUSHL_4S(31, 3, 3) \
+	VUSHL_4S(31, 4, 4) \
+	VUSHL_4S(31, 5, 5) \
+	VUSHL_4S(31, 6, 6) \
+	VUSHL_4S(31, 7, 7)
+
+#define CLEAR_GROUP \
+	CLEAR_4(0, 1, 2, 3) \
+	CLEAR_4(4, 5, 6, 7)
+
 // FINAL turns the float32 sums f into outputs of one row of activations and 4 rows of the panel, whose row sums and
 // biases are in sums and bias. Element lane of negZero and rec is the row's NegZero and Rec, nan the NaN to write.
 #define FINAL(f, sums, bias, negZero, rec, lane, nan, t) \

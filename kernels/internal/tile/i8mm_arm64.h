@@ -56,6 +56,13 @@
 	VMUL_4S(22, s, d2) \
 	VMUL_4S(23, s, d3)
 
+// ADD_ZERO_POINTS adds the same to sums.
+#define ADD_ZERO_POINTS(s, d0, d1, d2, d3) \
+	VMLA_4S(20, s, d0) \
+	VMLA_4S(21, s, d1) \
+	VMLA_4S(22, s, d2) \
+	VMLA_4S(23, s, d3)
+
 // 4 rows of activations: V0-V7 are sums, V16-V19 the activations of a step.
 
 #define ZERO_POINTS_4 \

@@ -13,25 +13,35 @@
 // 8 rows in two halves, see GROUP_8: the codes of a chunk are in V20-V21 or V28-V29, activations in V16-V19 and
 // V24-V27.
 
+#define ZERO_SQUARES_8 \
+	VLD1   (R7), [V21.S4]         \
+	ADD    R9, R7                 \
+	VNEG_4S(21, 21)               \
+	VZIP1  V21.D2, V21.D2, V20.D2 \
+	VZIP2  V21.D2, V21.D2, V21.D2 \
+	SQUARE_SUMS_8
+
 #define ZERO_POINTS_8 \
-	VLD1   (R7), [V21.S4]           \
-	ADD    R9, R7                   \
-	VNEG_4S(21, 21)                 \
-	VZIP1  V21.D2, V21.D2, V20.D2   \
-	VZIP2  V21.D2, V21.D2, V21.D2   \
-	VLD1.P 32(R8), [V18.S4, V19.S4] \
-	VZIP1  V18.S4, V18.S4, V16.S4   \
-	VZIP2  V18.S4, V18.S4, V17.S4   \
-	VZIP1  V19.S4, V19.S4, V18.S4   \
-	VZIP2  V19.S4, V19.S4, V19.S4   \
-	VMUL_4S(20, 16, 0)              \
-	VMUL_4S(21, 16, 1)              \
-	VMUL_4S(20, 17, 2)              \
-	VMUL_4S(21, 17, 3)              \
-	VMUL_4S(20, 18, 4)              \
-	VMUL_4S(21, 18, 5)              \
-	VMUL_4S(20, 19, 6)              \
+	ZERO_SQUARES_8     \
+	VMUL_4S(20, 16, 0) \
+	VMUL_4S(21, 16, 1) \
+	VMUL_4S(20, 17, 2) \
+	VMUL_4S(21, 17, 3) \
+	VMUL_4S(20, 18, 4) \
+	VMUL_4S(21, 18, 5) \
+	VMUL_4S(20, 19, 6) \
 	VMUL_4S(21, 19, 7)
+
+#define ADD_ZERO_POINTS_8 \
+	ZERO_SQUARES_8     \
+	VMLA_4S(20, 16, 0) \
+	VMLA_4S(21, 16, 1) \
+	VMLA_4S(20, 17, 2) \
+	VMLA_4S(21, 17, 3) \
+	VMLA_4S(20, 18, 4) \
+	VMLA_4S(21, 18, 5) \
+	VMLA_4S(20, 19, 6) \
+	VMLA_4S(21, 19, 7)
 
 #define STEP_8 \
 	VLD1.P 64(R1), [V16.B16, V17.B16, V18.B16, V19.B16] \
@@ -75,6 +85,11 @@
 	TO_FLOAT \
 	SCALE_8
 
+#define FINISH_SHIFTED_8 \
+	SHIFT_SUMS        \
+	ADD_ZERO_POINTS_8 \
+	FINISH_8
+
 // ROWS writes the 4 outputs of a pair of rows of activations whose squares are f0 and f1.
 #define ROWS(f0, f1, negZero, rec, lane0, lane1) \
 	VZIPLOW_2D(f1, f0, 16)                         \
@@ -101,6 +116,14 @@ TEXT ·groupShort8I8MM(SB), NOSPLIT, $0-8
 	MOVD $24, R16
 	SAME(MAGIC, V31)
 	GROUP_8(START_AT_MAGIC, STEP_8, FINISH_SHORT_8, OUT_8)
+	RET
+
+// func shifted8I8MM(a *Args)
+TEXT ·shifted8I8MM(SB), NOSPLIT, $0-8
+	MOVD a+0(FP), R0
+	LOAD_SHIFT(V31)
+	MOVD $24, R16
+	GROUP_8(CLEAR_GROUP, STEP_8, FINISH_SHIFTED_8, OUT_8)
 	RET
 
 // 4 rows.
@@ -130,6 +153,14 @@ TEXT ·groupShort8I8MM(SB), NOSPLIT, $0-8
 	TO_FLOAT \
 	SCALE_4
 
+#define FINISH_SHIFTED_4 \
+	SHIFT_SUMS                      \
+	LOAD_ZEROS                      \
+	SQUARE_SUMS_4                   \
+	ADD_ZERO_POINTS(16, 0, 1, 2, 3) \
+	ADD_ZERO_POINTS(17, 4, 5, 6, 7) \
+	FINISH_4
+
 // PANEL_ROWS writes the 8 outputs of a pair of rows of activations whose squares are f0 to f3.
 #define PANEL_ROWS(f0, f1, f2, f3, lane0, lane1) \
 	VZIPLOW_2D(f1, f0, 16)                   \
@@ -158,6 +189,13 @@ TEXT ·groupShort4I8MM(SB), NOSPLIT, $0-8
 	GROUP_4(START_AT_MAGIC, STEP_4, FINISH_SHORT_4, OUT_4)
 	RET
 
+// func shifted4I8MM(a *Args)
+TEXT ·shifted4I8MM(SB), NOSPLIT, $0-8
+	MOVD a+0(FP), R0
+	LOAD_SHIFT(V31)
+	GROUP_4(CLEAR_GROUP, STEP_4, FINISH_SHIFTED_4, OUT_4)
+	RET
+
 // 2 rows.
 
 #define FINISH_2 \
@@ -168,13 +206,36 @@ TEXT ·groupShort4I8MM(SB), NOSPLIT, $0-8
 	LOAD_SCALES     \
 	SCALE_PAIR(0, 1, 2, 3, 8, 9, 10, 11)
 
+#define CLEAR_2 \
+	CLEAR_4(0, 1, 2, 3)
+
+#define FINISH_SHIFTED_2 \
+	VUSHL_4S(31, 0, 0)              \
+	VUSHL_4S(31, 1, 1)              \
+	VUSHL_4S(31, 2, 2)              \
+	VUSHL_4S(31, 3, 3)              \
+	LOAD_ZEROS                      \
+	SQUARE_SUMS_2                   \
+	ADD_ZERO_POINTS(16, 0, 1, 2, 3) \
+	FINISH_2
+
+#define GROUP_2(CLEAR, FINISH) \
+	CLEAR_4(8, 9, 10, 11)             \
+	EACH_GROUP(CLEAR, STEP_2, FINISH) \
+	PANEL_NUMBERS                     \
+	FMOVD (R13), F24                  \
+	FMOVD (R14), F25                  \
+	PANEL_ROWS(8, 9, 10, 11, 0, 1)
+
 // func group2I8MM(a *Args)
 TEXT ·group2I8MM(SB), NOSPLIT, $0-8
 	ARGS
-	CLEAR_4(8, 9, 10, 11)
-	EACH_GROUP(ZERO_POINTS_2, STEP_2, FINISH_2)
-	PANEL_NUMBERS
-	FMOVD (R13), F24
-	FMOVD (R14), F25
-	PANEL_ROWS(8, 9, 10, 11, 0, 1)
+	GROUP_2(ZERO_POINTS_2, FINISH_2)
+	RET
+
+// func shifted2I8MM(a *Args)
+TEXT ·shifted2I8MM(SB), NOSPLIT, $0-8
+	ARGS
+	LOAD_SHIFT(V31)
+	GROUP_2(CLEAR_2, FINISH_SHIFTED_2)
 	RET

@@ -2,7 +2,7 @@
 
 package tile
 
-// Stubs of the assembly. Each product, dots or group, gives the bits of dotsGeneric or groupGeneric
+// Stubs of the assembly. Each product, dots, group or shifted, gives the bits of dotsGeneric or groupGeneric
 // for the number of rows of activations in its name, panels of 8 rows and signed codes. All counts
 // in Args are positive.
 
@@ -40,6 +40,15 @@ func groupShort4I8MM(a *Args)
 //go:noescape
 func group2I8MM(a *Args)
 
+//go:noescape
+func shifted8I8MM(a *Args)
+
+//go:noescape
+func shifted4I8MM(a *Args)
+
+//go:noescape
+func shifted2I8MM(a *Args)
+
 // dotsGeneric and groupGeneric by SDOT, for CPUs with DotProd.
 
 //go:noescape
@@ -65,6 +74,15 @@ func groupShort4DotProd(a *Args)
 
 //go:noescape
 func group1DotProd(a *Args)
+
+//go:noescape
+func shifted8DotProd(a *Args)
+
+//go:noescape
+func shifted4DotProd(a *Args)
+
+//go:noescape
+func shifted1DotProd(a *Args)
 
 // dotsGeneric and groupGeneric by SMULL, for any CPU: Narrow for codes of up to 7 bits, -64 to 63,
 // Wide for all of int8.
@@ -92,6 +110,12 @@ func group1NarrowNEON(a *Args)
 
 //go:noescape
 func group1WideNEON(a *Args)
+
+//go:noescape
+func shifted2NarrowNEON(a *Args)
+
+//go:noescape
+func shifted1NarrowNEON(a *Args)
 
 // unpack1 to unpack8 are unpackGeneric for codes of 1 to 8 bits; units is positive.
 

@@ -48,23 +48,23 @@ var (
 	// VPMADDUBSW adds two products in 16 bits. With codes of up to 6 bits, 16 bits hold four
 	// products; with 7 bits, two; with 8 bits, one. Steps for 8 bits multiply signed words instead.
 	narrowAVX2 = []Step{
-		{MR: 4, Dots: dots4NarrowAVX2, Group: group4NarrowAVX2},
-		{MR: 2, Dots: dots2NarrowAVX2, Group: group2NarrowAVX2},
-		{MR: 1, Dots: dots1NarrowAVX2, Group: group1NarrowAVX2},
+		{MR: 4, Dots: dots4NarrowAVX2, Group: group4NarrowAVX2, Shifted: shifted4NarrowAVX2},
+		{MR: 2, Dots: dots2NarrowAVX2, Group: group2NarrowAVX2, Shifted: shifted2NarrowAVX2},
+		{MR: 1, Dots: dots1NarrowAVX2, Group: group1NarrowAVX2, Shifted: shifted1NarrowAVX2},
 	}
 	singleAVX2 = []Step{
-		{MR: 4, Dots: dots4SingleAVX2, Group: group4SingleAVX2},
-		{MR: 2, Dots: dots2SingleAVX2, Group: group2SingleAVX2},
-		{MR: 1, Dots: dots1SingleAVX2, Group: group1SingleAVX2},
+		{MR: 4, Dots: dots4SingleAVX2, Group: group4SingleAVX2, Shifted: shifted4SingleAVX2},
+		{MR: 2, Dots: dots2SingleAVX2, Group: group2SingleAVX2, Shifted: shifted2SingleAVX2},
+		{MR: 1, Dots: dots1SingleAVX2, Group: group1SingleAVX2, Shifted: shifted1SingleAVX2},
 	}
 	wideAVX2 = []Step{
 		{MR: 2, Dots: dots2WideAVX2, Group: group2WideAVX2},
 		{MR: 1, Dots: dots1WideAVX2, Group: group1WideAVX2},
 	}
 	stepsAVX512 = []Step{
-		{MR: 8, Dots: dots8AVX512, Group: group8AVX512},
-		{MR: 4, Dots: dots4AVX512, Group: group4AVX512},
-		{MR: 2, Dots: dots2AVX512, Group: group2AVX512},
-		{MR: 1, Dots: dots1AVX512, Group: group1AVX512},
+		{MR: 8, Dots: dots8AVX512, Group: group8AVX512, Shifted: shifted8AVX512},
+		{MR: 4, Dots: dots4AVX512, Group: group4AVX512, Shifted: shifted4AVX512},
+		{MR: 2, Dots: dots2AVX512, Group: group2AVX512, Shifted: shifted2AVX512},
+		{MR: 1, Dots: dots1AVX512, Group: group1AVX512, Shifted: shifted1AVX512},
 	}
 )

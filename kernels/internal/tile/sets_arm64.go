@@ -33,19 +33,19 @@ var unpackNEON = [8]func(dst, src *byte, units int, lanes *Lanes){
 var (
 	// SDOT computes a single row as fast as SMMLA, which would pad it with a row of zeros.
 	i8mmSteps = []Step{
-		{MR: 8, Dots: dots8I8MM, Group: group8I8MMAny},
-		{MR: 4, Dots: dots4I8MM, Group: group4I8MMAny},
-		{MR: 2, Dots: dots2I8MM, Group: group2I8MM},
-		{MR: 1, Dots: dots1DotProd, Group: group1DotProd},
+		{MR: 8, Dots: dots8I8MM, Group: group8I8MMAny, Shifted: shifted8I8MM},
+		{MR: 4, Dots: dots4I8MM, Group: group4I8MMAny, Shifted: shifted4I8MM},
+		{MR: 2, Dots: dots2I8MM, Group: group2I8MM, Shifted: shifted2I8MM},
+		{MR: 1, Dots: dots1DotProd, Group: group1DotProd, Shifted: shifted1DotProd},
 	}
 	dotProdSteps = []Step{
-		{MR: 8, Dots: dots8DotProd, Group: group8DotProdAny},
-		{MR: 4, Dots: dots4DotProd, Group: group4DotProdAny},
-		{MR: 1, Dots: dots1DotProd, Group: group1DotProd},
+		{MR: 8, Dots: dots8DotProd, Group: group8DotProdAny, Shifted: shifted8DotProd},
+		{MR: 4, Dots: dots4DotProd, Group: group4DotProdAny, Shifted: shifted4DotProd},
+		{MR: 1, Dots: dots1DotProd, Group: group1DotProd, Shifted: shifted1DotProd},
 	}
 	narrowSteps = []Step{
-		{MR: 2, Dots: dots2NarrowNEON, Group: group2NarrowNEON},
-		{MR: 1, Dots: dots1NarrowNEON, Group: group1NarrowNEON},
+		{MR: 2, Dots: dots2NarrowNEON, Group: group2NarrowNEON, Shifted: shifted2NarrowNEON},
+		{MR: 1, Dots: dots1NarrowNEON, Group: group1NarrowNEON, Shifted: shifted1NarrowNEON},
 	}
 	wideSteps = []Step{
 		{MR: 2, Dots: dots2WideNEON, Group: group2WideNEON},

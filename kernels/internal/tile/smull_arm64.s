@@ -93,6 +93,19 @@
 	ZERO_POINTS(1, 8, 12)               \
 symmetric:
 
+#define SUMS_SHIFTED_2 \
+	SUM_8(0, 1, 2, 3, 4, 5, 6, 7)       \
+	SUM_8(8, 9, 10, 11, 12, 13, 14, 15) \
+	LOAD_SHIFT(V22)                     \
+	VUSHL_4S(22, 0, 0)                  \
+	VUSHL_4S(22, 4, 4)                  \
+	VUSHL_4S(22, 8, 8)                  \
+	VUSHL_4S(22, 12, 12)                \
+	LOAD_ZEROS                          \
+	FMOVD.P 8(R8), F16                  \
+	ZERO_POINTS(0, 0, 4)                \
+	ZERO_POINTS(1, 8, 12)
+
 #define STORE_2 \
 	SUMS_2              \
 	FMOVQ F0, (R10)     \
@@ -102,8 +115,7 @@ symmetric:
 	FMOVQ F12, 16(R13)  \
 	ADD   $32, R10
 
-#define FINISH_2 \
-	SUMS_2                          \
+#define SCALE_2 \
 	VSCVTF_4S(0, 0)                 \
 	VSCVTF_4S(4, 4)                 \
 	VSCVTF_4S(8, 8)                 \
@@ -113,6 +125,14 @@ symmetric:
 	VFMLA  V21.S4, V4.S4, V29.S4    \
 	VFMLA  V20.S4, V8.S4, V30.S4    \
 	VFMLA  V21.S4, V12.S4, V31.S4
+
+#define FINISH_2 \
+	SUMS_2 \
+	SCALE_2
+
+#define FINISH_SHIFTED_2 \
+	SUMS_SHIFTED_2 \
+	SCALE_2
 
 // func dots2NarrowNEON(a *Args)
 TEXT ·dots2NarrowNEON(SB), NOSPLIT, $0-8
@@ -126,10 +146,10 @@ TEXT ·dots2WideNEON(SB), NOSPLIT, $0-8
 	EACH_GROUP(CLEAR_2, STEP_2_WIDE, STORE_2)
 	RET
 
-#define GROUP_2(STEP) \
+#define GROUP_2(STEP, FINISH) \
 	ARGS                                 \
 	CLEAR_4(28, 29, 30, 31)              \
-	EACH_GROUP(CLEAR_2, STEP, FINISH_2)  \
+	EACH_GROUP(CLEAR_2, STEP, FINISH)    \
 	PANEL_NUMBERS                        \
 	FMOVD (R13), F24                     \
 	FMOVD (R14), F25                     \
@@ -142,12 +162,17 @@ TEXT ·dots2WideNEON(SB), NOSPLIT, $0-8
 
 // func group2NarrowNEON(a *Args)
 TEXT ·group2NarrowNEON(SB), NOSPLIT, $0-8
-	GROUP_2(STEP_2_NARROW)
+	GROUP_2(STEP_2_NARROW, FINISH_2)
+	RET
+
+// func shifted2NarrowNEON(a *Args)
+TEXT ·shifted2NarrowNEON(SB), NOSPLIT, $0-8
+	GROUP_2(STEP_2_NARROW, FINISH_SHIFTED_2)
 	RET
 
 // func group2WideNEON(a *Args)
 TEXT ·group2WideNEON(SB), NOSPLIT, $0-8
-	GROUP_2(STEP_2_WIDE)
+	GROUP_2(STEP_2_WIDE, FINISH_2)
 	RET
 
 // One row: V0-V7 are its sums, V16-V17 the activations of a step. V28-V29 are the float32 sums of the groups.
@@ -176,19 +201,35 @@ TEXT ·group2WideNEON(SB), NOSPLIT, $0-8
 	ZERO_POINTS(0, 0, 4)          \
 symmetric:
 
+#define SUMS_SHIFTED_1 \
+	SUM_8(0, 1, 2, 3, 4, 5, 6, 7) \
+	LOAD_SHIFT(V22)               \
+	VUSHL_4S(22, 0, 0)            \
+	VUSHL_4S(22, 4, 4)            \
+	LOAD_ZEROS                    \
+	FMOVS.P 4(R8), F16            \
+	ZERO_POINTS(0, 0, 4)
+
 #define STORE_1 \
 	SUMS_1            \
 	FMOVQ F0, (R10)   \
 	FMOVQ F4, 16(R10) \
 	ADD   $32, R10
 
-#define FINISH_1 \
-	SUMS_1                          \
+#define SCALE_1 \
 	VSCVTF_4S(0, 0)                 \
 	VSCVTF_4S(4, 4)                 \
 	VLD1.P 32(R4), [V20.S4, V21.S4] \
 	VFMLA  V20.S4, V0.S4, V28.S4    \
 	VFMLA  V21.S4, V4.S4, V29.S4
+
+#define FINISH_1 \
+	SUMS_1 \
+	SCALE_1
+
+#define FINISH_SHIFTED_1 \
+	SUMS_SHIFTED_1 \
+	SCALE_1
 
 // func dots1NarrowNEON(a *Args)
 TEXT ·dots1NarrowNEON(SB), NOSPLIT, $0-8
@@ -202,11 +243,11 @@ TEXT ·dots1WideNEON(SB), NOSPLIT, $0-8
 	EACH_GROUP(CLEAR_1, STEP_1_WIDE, STORE_1)
 	RET
 
-#define GROUP_1(STEP) \
+#define GROUP_1(STEP, FINISH) \
 	ARGS                                 \
 	VZERO(28)                            \
 	VZERO(29)                            \
-	EACH_GROUP(CLEAR_1, STEP, FINISH_1)  \
+	EACH_GROUP(CLEAR_1, STEP, FINISH)    \
 	PANEL_NUMBERS                        \
 	FMOVS (R13), F24                     \
 	FMOVS (R14), F25                     \
@@ -216,10 +257,15 @@ TEXT ·dots1WideNEON(SB), NOSPLIT, $0-8
 
 // func group1NarrowNEON(a *Args)
 TEXT ·group1NarrowNEON(SB), NOSPLIT, $0-8
-	GROUP_1(STEP_1_NARROW)
+	GROUP_1(STEP_1_NARROW, FINISH_1)
+	RET
+
+// func shifted1NarrowNEON(a *Args)
+TEXT ·shifted1NarrowNEON(SB), NOSPLIT, $0-8
+	GROUP_1(STEP_1_NARROW, FINISH_SHIFTED_1)
 	RET
 
 // func group1WideNEON(a *Args)
 TEXT ·group1WideNEON(SB), NOSPLIT, $0-8
-	GROUP_1(STEP_1_WIDE)
+	GROUP_1(STEP_1_WIDE, FINISH_1)
 	RET

@@ -51,12 +51,16 @@ type Args struct {
 	// NoZeros: all Zeros are 0, so kernels may skip them. Zeros and Sums are valid even so.
 	NoZeros bool
 
-	// For Group alone:
+	// For Group and Shifted alone:
 	Scales  *float32 // [Groups][NR]
 	RowSums *float32 // [NR]
 	Bias    *float32 // [NR]
 	NegZero *float32 // [MR]: minus the zero point of the row of activations
 	Rec     *float32 // [MR]: the scale of the row of activations
+
+	// Shift is the number of bits, 8 times, by which Shifted moves dot products to the left. Zeros
+	// are then zero point + Offset << Shift.
+	Shift [8]uint32
 }
 
 // Set holds the kernels of one instruction set for codes of one width.
@@ -127,4 +131,8 @@ type Step struct {
 	// fma rounding once, and writes out as float32 to Out + m*OutStride + 4*r; any NaN as
 	// 0x7fc00000.
 	Group func(a *Args)
+	// Shifted is Group with t = sum(act * code) << Shift - Zeros[g][r] * Sums[g][m], for zero points
+	// in a smaller unit than codes. nil for codes of 8 bits, which need no smaller unit. NoZeros has
+	// no meaning.
+	Shifted func(a *Args)
 }

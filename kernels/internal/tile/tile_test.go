@@ -41,6 +41,9 @@ func TestSets(t *testing.T) {
 			t.Errorf("offset %d, %d rows", s.Offset, s.NR)
 		}
 		for i, step := range s.Steps {
+			if bits < 8 && step.Shifted == nil {
+				t.Errorf("no shifted product of %d rows", step.MR)
+			}
 			if i > 0 && step.MR >= s.Steps[i-1].MR || step.MR < 1 {
 				t.Errorf("step %d has %d rows of activations", i, step.MR)
 			}
@@ -237,8 +240,8 @@ func nasty(rng *rand.Rand) float32 {
 	return math.Float32frombits(u)
 }
 
-// dots computes Step.Dots: t of [mr][groups][nr].
-func (p *product) dots(s Set) []int32 {
+// dots computes Step.Dots: t of [mr][groups][nr]; Step.Shifted's t with a shift.
+func (p *product) dots(s Set, shift int) []int32 {
 	t := make([]int32, p.mr*p.groups*p.nr)
 	chunk := 0
 	for g, n := range p.steps {
@@ -259,7 +262,8 @@ func (p *product) dots(s Set) []int32 {
 		}
 		for m := range p.mr {
 			for r := range p.nr {
-				t[(m*p.groups+g)*p.nr+r] -= p.zeros[g*p.args.ZeroStep/4+r] * p.sums[g*p.mr+m]
+				at := (m*p.groups+g)*p.nr + r
+				t[at] = t[at]<<shift - p.zeros[g*p.args.ZeroStep/4+r]*p.sums[g*p.mr+m]
 			}
 		}
 	}
@@ -325,7 +329,7 @@ func TestSteps(t *testing.T) {
 // checkStep compares Dots and Group with the model.
 func checkStep(t *testing.T, rng *rand.Rand, s Set, step Step, p *product, name string) {
 	t.Helper()
-	wantDots := p.dots(s)
+	wantDots := p.dots(s, 0)
 	width, gap := 4*p.groups*p.nr, 4*rng.IntN(20)
 	b := newBuffer(rng, (p.mr-1)*(width+gap)+width)
 	before := slices.Clone(b.all)
@@ -339,16 +343,30 @@ func checkStep(t *testing.T, rng *rand.Rand, s Set, step Step, p *product, name 
 			t.Fatalf("%s: Dots: row %d, group %d, output %d: %d, want %d", name, m, j/p.nr, j%p.nr, got, want)
 		}
 	}
-	width = 4 * p.nr
-	b = newBuffer(rng, (p.mr-1)*(width+gap)+width)
-	before = slices.Clone(b.all)
+	checkGroup(t, rng, p, wantDots, step.Group, gap, name+": Group")
+	if step.Shifted != nil && !a.NoZeros {
+		shift := 1 + rng.IntN(7)
+		for i := range p.args.Shift {
+			p.args.Shift[i] = uint32(shift)
+		}
+		checkGroup(t, rng, p, p.dots(s, shift), step.Shifted, gap, fmt.Sprintf("%s: Shifted by %d", name, shift))
+	}
+}
+
+// checkGroup compares Group or Shifted with the model.
+func checkGroup(t *testing.T, rng *rand.Rand, p *product, dots []int32, run func(*Args), gap int, name string) {
+	t.Helper()
+	width := 4 * p.nr
+	b := newBuffer(rng, (p.mr-1)*(width+gap)+width)
+	before := slices.Clone(b.all)
+	a := p.args
 	a.Out, a.OutStride = b.pointer(), width+gap
-	step.Group(&a)
+	run(&a)
 	b.checkMargins(t, before)
-	for i, want := range p.group(wantDots) {
+	for i, want := range p.group(dots) {
 		m, r := i/p.nr, i%p.nr
 		if got := binary.LittleEndian.Uint32(b.bytes()[m*(width+gap)+4*r:]); got != want {
-			t.Fatalf("%s: Group: row %d, output %d: %#08x, want %#08x", name, m, r, got, want)
+			t.Fatalf("%s: row %d, output %d: %#08x, want %#08x", name, m, r, got, want)
 		}
 	}
 }

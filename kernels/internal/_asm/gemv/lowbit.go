@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/lowbit-go/gq/kernels/internal/_asm/emit"
 	. "github.com/mmcloughlin/avo/build"
@@ -15,6 +16,7 @@ type variant int
 const (
 	symmetric variant = iota
 	zeros             // an int8 zero point per row after the scales
+	fractions         // the same in units of 2^(bits-8)
 	halfStep          // a zero point of -1/2
 )
 
@@ -31,9 +33,9 @@ type lowbit struct {
 }
 
 func newLowbit(isa emit.ISA, bits int, v variant) *lowbit {
-	name := fmt.Sprintf("lowbit%d%s%s", bits, [...]string{"", "Zeros", "Half"}[v], isa.Suffix())
+	name := fmt.Sprintf("lowbit%d%s%s", bits, [...]string{"", "Zeros", "Fractions", "Half"}[v], isa.Suffix())
 	doc := fmt.Sprintf("%s is the product of lowbit panels 8x16x2 of %d bits%s.", name, bits,
-		[...]string{"", " with zero points", " on the half-step grid"}[v])
+		[...]string{"", " with zero points", " with fractional zero points", " on the half-step grid"}[v])
 	return &lowbit{kernel: begin(name, doc, rows), isa: isa, bits: bits, variant: v}
 }
 
@@ -44,11 +46,25 @@ func (l *lowbit) unitBytes() int  { return 16 * l.bits }
 
 // recordBytes is the size of the scales and zero points of a group.
 func (l *lowbit) recordBytes() int {
-	if l.variant == zeros {
+	if l.hasZeros() {
 		return 3 * rows
 	}
 	return 2 * rows
 }
+
+// hasZeros reports whether zero points follow the scales.
+func (l *lowbit) hasZeros() bool { return l.variant == zeros || l.variant == fractions }
+
+// shift moves dot products into the unit of the zero points.
+func (l *lowbit) shift() int {
+	if l.variant == fractions {
+		return 8 - l.bits
+	}
+	return 0
+}
+
+// zeroOffset is the excess of the numbers that are multiplied, in the unit of the zero points.
+func (l *lowbit) zeroOffset() int { return l.offset() << l.shift() }
 
 // flip is xored to the bytes of planes to make codes unsigned numbers q + 2^(bits-1): 4 and 8 bits
 // are stored in two's complement.
@@ -72,7 +88,7 @@ func (l *lowbit) offset() int {
 
 // convert turns the dot products in sums into t as float32, with the group's zero points, if any.
 // Sums holds the sum of the group's activations times the kernel's SumFactor: minus the offset; -1
-// with zero points; and 1 - 2^bits on the half-step grid, where twice the dot product is added to
+// with zero points, which fractions shift the dot product to; and 1 - 2^bits on the half-step grid, where twice the dot product is added to
 // it.
 func (l *lowbit) convert(sums reg.VecVirtual, loadZeros func() reg.VecVirtual) {
 	sum := operand.Mem{Base: l.sums}
@@ -81,7 +97,10 @@ func (l *lowbit) convert(sums reg.VecVirtual, loadZeros func() reg.VecVirtual) {
 		if l.offset() != 0 {
 			l.addBroadcast(sum, sums)
 		}
-	case zeros:
+	case zeros, fractions:
+		if n := l.shift(); n > 0 {
+			VPSLLD(operand.U8(n), sums, sums)
+		}
 		c := loadZeros()
 		if l.isa == emit.AVX512 {
 			VPMULLD_BCST(sum, c, c)
@@ -96,8 +115,11 @@ func (l *lowbit) convert(sums reg.VecVirtual, loadZeros func() reg.VecVirtual) {
 		l.addBroadcast(sum, sums)
 	}
 	VCVTDQ2PS(sums, sums)
-	if l.variant == halfStep {
-		VMULPS(l.isa.All32(0x3f000000), sums, sums) // 1/2: exact
+	switch l.variant { // by a power of 2: exact
+	case fractions:
+		VMULPS(l.isa.All32(math.Float32bits(1/float32(int(1)<<l.shift()))), sums, sums)
+	case halfStep:
+		VMULPS(l.isa.All32(math.Float32bits(0.5)), sums, sums)
 	}
 }
 

@@ -110,7 +110,7 @@ func (l *lowbit) wide2() func() reg.VecVirtual {
 func (l *lowbit) zeros2() reg.VecVirtual {
 	z := YMM()
 	VPMOVSXBD(l.at(2*rows), z)
-	if offset := l.offset(); offset != 0 {
+	if offset := l.zeroOffset(); offset != 0 {
 		VPADDD(emit.AVX2.All32(uint32(offset)), z, z)
 	}
 	return z

@@ -88,10 +88,10 @@ func (l *lowbit) constants512() *constants512 {
 	mask := GP32()
 	MOVL(operand.U32(0xaaaaaaaa), mask)
 	KMOVD(mask, c.highWords)
-	if l.variant == zeros {
+	if l.hasZeros() {
 		c.zeroBytes, c.offset = XMM(), ZMM()
 		VMOVDQU(emit.Const(bytes...), c.zeroBytes)
-		VMOVDQU64(emit.AVX512.All32(uint32(l.offset())), c.offset)
+		VMOVDQU64(emit.AVX512.All32(uint32(l.zeroOffset())), c.offset)
 	}
 	return c
 }

@@ -23,6 +23,9 @@ func main() {
 	for bits := 1; bits <= 8; bits++ {
 		lowbit(bits, symmetric)
 		lowbit(bits, zeros)
+		if bits < 8 {
+			lowbit(bits, fractions)
+		}
 		if bits <= 2 {
 			lowbit(bits, halfStep)
 		}

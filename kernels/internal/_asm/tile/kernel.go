@@ -19,8 +19,14 @@ var (
 type result int
 
 const (
-	dots  result = iota // Step.Dots
-	group               // Step.Group
+	dots    result = iota // Step.Dots
+	group                 // Step.Group
+	shifted               // Step.Shifted
+)
+
+var (
+	resultNames  = [...]string{"dots", "group", "shifted"}
+	resultFields = [...]string{"Dots", "Group", "Shifted"}
 )
 
 // kernel holds the registers that all products use.
@@ -42,9 +48,9 @@ type kernel struct {
 
 // begin starts a function. kind distinguishes the products of one instruction set.
 func begin(isa emit.ISA, r result, kind string, mr, nr int) *kernel {
-	name := fmt.Sprintf("%s%d%s%s", [...]string{"dots", "group"}[r], mr, kind, isa.Suffix())
+	name := fmt.Sprintf("%s%d%s%s", resultNames[r], mr, kind, isa.Suffix())
 	emit.Func(name, "func(a *Args)", fmt.Sprintf("%s is Step.%s for %d rows of activations and panels of %d rows.",
-		name, [...]string{"Dots", "Group"}[r], mr, nr))
+		name, resultFields[r], mr, nr))
 	k := &kernel{
 		isa: isa, result: r, mr: mr, nr: nr, args: GP64(), codes: GP64(), acts: GP64(), sums: GP64(), zeros: GP64(),
 		steps: GP64(), groups: GP64(), left: GP64(),

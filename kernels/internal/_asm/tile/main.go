@@ -23,7 +23,7 @@ func main() {
 	for bits := 1; bits <= 8; bits++ {
 		unpack(isa, bits)
 	}
-	for _, r := range []result{dots, group} {
+	for _, r := range []result{dots, group, shifted} {
 		if isa == emit.AVX512 {
 			for _, mr := range []int{8, 4, 2, 1} {
 				product512(r, mr)
@@ -34,6 +34,9 @@ func main() {
 			for _, mr := range []int{4, 2, 1} {
 				product2(r, kind, mr)
 			}
+		}
+		if r == shifted { // codes of 8 bits are never shifted
+			continue
 		}
 		for _, mr := range []int{2, 1} {
 			product2(r, wide, mr)

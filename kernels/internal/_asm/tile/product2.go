@@ -32,7 +32,7 @@ func product2(r result, kind kind, mr int) {
 		sums[m] = emit.AVX2.Vectors(perRow)
 	}
 	var f []reg.VecVirtual
-	if r == group {
+	if r != dots {
 		f = emit.AVX2.Vectors(mr)
 		for _, f := range f {
 			VPXOR(f, f, f)
@@ -53,13 +53,16 @@ func product2(r result, kind kind, mr int) {
 	}, func() {
 		t := func(m int) reg.VecVirtual {
 			t := k.inOrder(sums[m])
+			if r == shifted {
+				VPSLLVD(k.arg("Shift"), t, t)
+			}
 			z := YMM()
 			VPBROADCASTD(k.sum(m), z)
 			VPMULLD(operand.Mem{Base: k.zeros}, z, z)
 			VPSUBD(z, t, t)
 			return t
 		}
-		if r == group {
+		if r != dots {
 			for m := range mr {
 				x := t(m)
 				VCVTDQ2PS(x, x)
@@ -69,7 +72,7 @@ func product2(r result, kind kind, mr int) {
 		}
 		k.eachRow(k.out, func(m int, to operand.Mem) { VMOVDQU(t(m), to) })
 	})
-	if r == group {
+	if r != dots {
 		k.eachRow(k.arg("Out"), func(m int, to operand.Mem) {
 			x := YMM()
 			VBROADCASTSS(k.perRow("NegZero", m), x)

@@ -26,7 +26,7 @@ func product512(r result, mr int) {
 		}
 	}
 	var f []reg.VecVirtual
-	if r == group {
+	if r != dots {
 		f = emit.AVX512.Vectors(mr)
 		for _, f := range f {
 			VPXORD(f, f, f)
@@ -53,7 +53,7 @@ func product512(r result, mr int) {
 	}, func() {
 		zeros, scales := ZMM(), ZMM()
 		VPERMD(operand.Mem{Base: k.zeros}, order, zeros)
-		if r == group {
+		if r != dots {
 			VPERMPS(operand.Mem{Base: k.scales}, order, scales)
 		}
 		t := func(m int) reg.VecVirtual {
@@ -63,12 +63,15 @@ func product512(r result, mr int) {
 				VPADDD(sums[m][chunk][1], s[1], s[1])
 			}
 			t := emit.AVX512.PairSums(s[0], s[1])
+			if r == shifted {
+				VPSLLVD_BCST(k.arg("Shift"), t, t)
+			}
 			z := ZMM()
 			VPMULLD_BCST(k.sum(m), zeros, z)
 			VPSUBD(z, t, t)
 			return t
 		}
-		if r == group {
+		if r != dots {
 			for m := range mr {
 				x := t(m)
 				VCVTDQ2PS(x, x)
@@ -82,7 +85,7 @@ func product512(r result, mr int) {
 			VMOVDQU32(x, to)
 		})
 	})
-	if r == group {
+	if r != dots {
 		rowSums, bias := emit.AVX512.Load(k.perOutput("RowSums")), emit.AVX512.Load(k.perOutput("Bias"))
 		k.eachRow(k.arg("Out"), func(m int, to operand.Mem) {
 			VPERMPS(f[m], natural, f[m])
