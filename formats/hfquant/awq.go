@@ -68,9 +68,14 @@ func findAWQ(f *finder) error {
 		return f.unsupported("", "AWQ version %s is not read: only gemm and gemv are", quote(c.Version))
 	}
 	for _, t := range f.ck.Tensors() {
-		if module, last := splitName(t.Name); last == "qweight" {
+		switch module, last := splitName(t.Name); last {
+		case "qweight":
 			if err := add(module, t, group); err != nil {
 				return err
+			}
+		case "scales":
+			if _, ok := f.ck.Lookup(module + "qweight"); !ok { // ScaledActivation
+				return f.unsupported(t.Name, "it scales activations, which is not read")
 			}
 		}
 	}

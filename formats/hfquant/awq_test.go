@@ -43,7 +43,10 @@ func TestAWQErrors(t *testing.T) {
 		change func(all []stored) []stored
 		want   []string
 	}{
-		"no scales":            {change: func(all []stored) []stored { return all[:2] }, want: []string{`no tensor "m.scales"`}},
+		"no scales": {change: func(all []stored) []stored { return all[:2] }, want: []string{`no tensor "m.scales"`}},
+		"scaled activations": {change: func(all []stored) []stored {
+			return append(all, stored{Part{"act.scales", packing.F16, []int64{16}}, make([]byte, 32)})
+		}, want: []string{`"act.scales"`, "scales activations"}},
 		"no zero points":       {change: func(all []stored) []stored { return []stored{all[0], all[2]} }, want: []string{`no tensor "m.qzeros"`}},
 		"codes of other rows":  {change: func(all []stored) []stored { return reshape(all, 0, packing.I32, 64, 3) }, want: []string{`"m.qweight"`, "[64 3], expected [K, 16/8]"}},
 		"no columns":           {change: func(all []stored) []stored { return reshape(all, 0, packing.I32, 0, 2) }, want: []string{`"m.qweight"`, "2 dimensions that are not 0"}},

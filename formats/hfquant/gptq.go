@@ -32,6 +32,7 @@ type gptqConfig struct {
 	Checkpoint   string                     `json:"checkpoint_format"`
 	Format       string                     `json:"format"` // the same, of GPTQModel
 	MarlinFormat bool                       `json:"is_marlin_format"`
+	Rotation     string                     `json:"rotation"`
 	Dynamic      map[string]json.RawMessage `json:"dynamic"` // rules for modules, by regular expressions
 }
 
@@ -48,6 +49,8 @@ func findGPTQ(f *finder) error {
 	switch {
 	case c.MarlinFormat:
 		return f.unsupported("", "is_marlin_format: codes are in the order of a GPU kernel; only checkpoint_format gptq and gptq_v2 are read")
+	case c.Rotation != "":
+		return f.unsupported("", "rotation %s: weights that are multiplied with rotated activations are not read", quote(c.Rotation))
 	case c.Checkpoint == "gptq_v2":
 		subtracted = 0
 	case c.Checkpoint != "" && c.Checkpoint != "gptq":
