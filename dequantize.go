@@ -43,10 +43,10 @@ func Dequantize(ctx context.Context, file, dir string, o DequantizeOptions) (*co
 		}
 		defer f.Close()
 		q := conversion.DequantizeOptions{Threads: o.Threads, Dtype: o.Dtype}
-		add, end := stages.begin("dequantizing", "bytes", conversion.DequantizedBytes(f, q))
+		add, end := stages.begin("dequantizing", "bytes", conversion.DequantizedBytes(f))
 		defer end()
 		q.Progress = add
-		r, err = conversion.Dequantize(ctx, f, dir, q)
+		r, err = conversion.Dequantize(ctx, f, file, dir, q)
 		return err
 	})
 	return r, err

@@ -14,7 +14,6 @@ import (
 	"github.com/lowbit-go/gq/internal/testmodels"
 	"github.com/lowbit-go/gq/model"
 	"github.com/lowbit-go/gq/quantizer"
-	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
 // TestImportedLogits writes every architecture as an unquantized .gguf file: the model that is read
@@ -27,7 +26,7 @@ func TestImportedLogits(t *testing.T) {
 			v.Write(t, dir)
 			out := filepath.Join(dir, "model.gguf")
 			_, err := Quantize(ctx, dir, out, QuantizeOptions{
-				Rules: []quantizer.Rule{{Match: "*", Skip: true}}, GGUF: conversion.GGUFOptions{Pre: v.Tokenizer.Pre()},
+				Rules: []quantizer.Rule{{Match: "*", Skip: true}}, Pre: v.Tokenizer.Pre(),
 			})
 			if err != nil {
 				t.Fatal(err)

@@ -21,7 +21,6 @@ import (
 	"github.com/lowbit-go/gq/model/tokenizer"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
-	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
 // llamaText has what pre-tokenizers divide in different ways.
@@ -372,7 +371,7 @@ func toGGUF(t *testing.T, dir, file, pre, settings string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := gq.QuantizeOptions{Recipe: recipe, GGUF: conversion.GGUFOptions{Pre: pre}}
+	o := gq.QuantizeOptions{Recipe: recipe, Pre: pre}
 	if _, err := gq.Quantize(context.Background(), dir, file, o); err != nil {
 		t.Fatal(err)
 	}

@@ -27,14 +27,22 @@ func collisions(s *files.Set) error {
 }
 
 // checkEnding refuses the name dst for a file of format f if it has the ending of the other format,
-// because commands go by the ending. instead is another way out.
+// because commands go by the ending. instead is another way out. Default (""): to write the other format.
 func checkEnding(dst string, f Format, instead string) error {
 	ext := filepath.Ext(dst)
 	for _, other := range []Format{FormatGQF, FormatGGUF} {
-		if other != f && strings.EqualFold(ext, "."+string(other)) {
-			return optionf("output", "%s: the job writes a .%s file, and commands take a file of this name for a .%s file: name it %s.%s, or %s",
-				dst, f, other, strings.TrimSuffix(dst, ext), f, instead)
+		if other == f || !strings.EqualFold(ext, "."+string(other)) {
+			continue
 		}
+		name := strings.TrimSuffix(dst, ext)
+		if !f.IsDirectory() {
+			name += "." + string(f)
+		}
+		if instead == "" {
+			instead = "choose format " + string(other)
+		}
+		return optionf("output", "%s: the job writes %s, and commands take a file of this name for a .%s file: name it %s, or %s",
+			dst, f.noun(), other, name, instead)
 	}
 	return nil
 }
@@ -81,8 +89,12 @@ func (j *quantizeJob) checkPaths(src string) error {
 		s.Input("the calibration text", c)
 	}
 	s.Input("the importance matrix", j.o.Recipe.Imatrix...)
-	s.Output("output", "the ."+string(j.o.Format)+" file", j.dst)
-	if j.o.GGUF.Split > 0 {
+	if j.o.Format.IsDirectory() {
+		s.OutputTree("output", "the checkpoint of format "+string(j.o.Format), j.dst)
+	} else {
+		s.Output("output", "the ."+string(j.o.Format)+" file", j.dst)
+	}
+	if j.o.Format == FormatGGUF && j.o.Split > 0 {
 		s.OutputShards("output", "a shard of the .gguf file", func(name string) string { return gguf.ShardLike(j.dst, name) })
 	}
 	calibDir, foldDir := j.workPaths()

@@ -13,7 +13,6 @@ import (
 	"github.com/lowbit-go/gq/accuracy"
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/atomicfile"
-	"github.com/lowbit-go/gq/internal/suggest"
 	"github.com/lowbit-go/gq/model/text"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
@@ -30,11 +29,17 @@ type QuantizeOptions struct {
 	// Budget chooses bits and groups tensor by tensor. Default (nil): the recipe's bits and groups.
 	Budget *Budget
 	// Format is the format of the file. Default (FormatByName): FormatGGUF if the file's name ends in
-	// .gguf, else FormatGQF. A name that ends in the other format's name is refused. The recipe's target
-	// for a .gguf file is gguf, its default there.
+	// .gguf, else FormatGQF. A name that ends in another format's name is refused. The formats of
+	// checkpoints make a directory. The recipe's target for a format other than .gqf is the format's
+	// own, its default there.
 	Format Format
-	// GGUF are options of a .gguf file. GGUF.Pre overrides the recipe's.
-	GGUF conversion.GGUFOptions
+	// Pre is llama.cpp's name of the pre-tokenizer, for a .gguf file. It overrides the recipe's.
+	// Default (""): found by the tokenizer's ids of llama.cpp's test text.
+	Pre string
+	// Split is the greatest size of a .gguf file, or of the tensors in a file of a checkpoint: a larger
+	// model is divided into shards. Default (0): one .gguf file; 5 GB for a checkpoint, as
+	// Transformers.
+	Split int64
 	// RecipeFile is the file that Recipe was read from, which no output may replace. Default: none.
 	RecipeFile string
 	// SaveRecipe names a file for the recipe that was used, with a rule for each tensor whose bits
@@ -55,25 +60,6 @@ type QuantizeOptions struct {
 	Threads int
 	// Progress is told how far the job is. Default (nil): none.
 	Progress Progress
-}
-
-// Format is the format of a file to write.
-type Format string
-
-// The formats.
-const (
-	FormatByName Format = ""
-	FormatGQF    Format = "gqf"
-	FormatGGUF   Format = "gguf"
-)
-
-// ParseFormat reads the name of a format: gqf or gguf.
-func ParseFormat(s string) (Format, error) {
-	switch f := Format(s); f {
-	case FormatGQF, FormatGGUF:
-		return f, nil
-	}
-	return "", suggest.Unknown("format", s, []string{string(FormatGQF), string(FormatGGUF)})
 }
 
 // PlanReport describes a job of Quantize, Repack or Export.
@@ -116,8 +102,8 @@ type QuantizeReport struct {
 	NotRunnable string `json:"not_runnable,omitempty"`
 }
 
-// Quantize turns the checkpoint src into the file dst, .gqf or .gguf, which appears when it is
-// complete. src is a .safetensors file, a directory, or a GGUF file with unquantized weights. If the
+// Quantize turns the checkpoint src into the file dst, .gqf or .gguf, or into the directory dst with a
+// checkpoint in a format of another library, which appears when it is complete. src is a .safetensors file, a directory, or a GGUF file with unquantized weights. If the
 // file does not meet the gate of o.Measure, Quantize returns the report and a *GateNotMetError. If
 // the job leaves finished work, the error is a *ResumeError.
 func Quantize(ctx context.Context, src, dst string, o QuantizeOptions) (*QuantizeReport, error) {
@@ -214,43 +200,56 @@ func (o *QuantizeOptions) resolveFormat(dst string) error {
 			o.Format = FormatGGUF
 		}
 	}
-	other := FormatGGUF
-	switch o.Format {
-	case FormatGQF:
-	case FormatGGUF:
-		other = FormatGQF
-	default:
-		return optionf("format", "%q: use gqf or gguf", o.Format)
+	if _, err := ParseFormat(string(o.Format)); err != nil {
+		return &OptionError{"format", err}
 	}
-	if err := checkEnding(dst, o.Format, "choose format "+string(other)); err != nil {
+	if err := checkEnding(dst, o.Format, ""); err != nil {
+		return err
+	}
+	target, err := o.formatTarget(dst)
+	if err != nil || target == nil {
 		return err
 	}
 	r := &o.Recipe
 	switch {
-	case o.Format == FormatGQF && (r.Pre != "" || o.GGUF != (conversion.GGUFOptions{})):
-		return optionf("", "split and pre are for .gguf files, and %s is a .gqf file", dst)
-	case o.Format == FormatGQF:
-		return nil
-	case o.GGUF.Split < 0:
-		return optionf("split", "%d: at least 1", o.GGUF.Split)
 	case len(r.Layouts) > 0 || r.Tile != packing.Tile{}:
-		return optionf("", "a .gguf file has layouts of its own: state neither layout nor tile")
+		return optionf("", "%s has layouts of its own: state neither layout nor tile", o.Format.noun())
 	case len(r.Targets) == 0:
-		r.Targets = []quantizer.Target{quantizer.TargetGGUF}
-	case !r.ForGGUF():
-		return optionf("target", "%s has no place in a .gguf file: leave it out, or write a .gqf file", quantizer.TargetNames(r.Targets))
+		r.Targets = []quantizer.Target{*target}
+	case r.Targets[0].Name != target.Name:
+		return optionf("target", "%s has no place in %s: leave it out, or write a .gqf file", quantizer.TargetNames(r.Targets), o.Format.noun())
 	}
-	r.Pre = cmp.Or(o.GGUF.Pre, r.Pre) // for the saved recipe
-	o.GGUF.Pre = r.Pre
+	r.Pre = cmp.Or(o.Pre, r.Pre) // for the saved recipe
 	return nil
 }
 
-// gguf are the options of a plan for a .gguf file; nil for a .gqf file.
-func (o *QuantizeOptions) gguf() *conversion.GGUFOptions {
-	if o.Format != FormatGGUF {
-		return nil
+// formatTarget is the target of the format; nil for a .gqf file. It refuses options of other formats.
+func (o *QuantizeOptions) formatTarget(dst string) (*quantizer.Target, error) {
+	format, checkpoint := o.Format.checkpoint()
+	switch pre := o.Recipe.Pre != "" || o.Pre != ""; {
+	case o.Split < 0:
+		return nil, optionf("split", "%d: at least 1", o.Split)
+	case o.Format == FormatGQF && (pre || o.Split != 0):
+		return nil, optionf("", "split and pre have no meaning for a .gqf file, and %s is one", dst)
+	case o.Format == FormatGQF:
+		return nil, nil
+	case o.Format == FormatGGUF:
+		return &quantizer.TargetGGUF, nil
+	case checkpoint && pre:
+		return nil, optionf("pre", "it is for .gguf files, and %s is %s", dst, o.Format.noun())
 	}
-	return &o.GGUF
+	target, _ := quantizer.CheckpointTarget(format)
+	return &target, nil
+}
+
+// setFormat sets the options of a plan that follow from the format.
+func (o *QuantizeOptions) setFormat(to *conversion.Options) {
+	if f, ok := o.Format.checkpoint(); ok {
+		to.Checkpoint = &conversion.CheckpointOptions{Format: f, Split: o.Split}
+	}
+	if o.Format == FormatGGUF {
+		to.GGUF = &conversion.GGUFOptions{Pre: o.Recipe.Pre, Split: o.Split}
+	}
 }
 
 // check finds invalid options before the checkpoint is read.
@@ -284,13 +283,14 @@ func (j *quantizeJob) open(ck *safetensors.Checkpoint) (err error) {
 		return err
 	}
 	j.opts = conversion.Options{
-		Recipe: j.o.Recipe, Rules: j.o.Rules, Threads: j.o.Threads, GGUF: j.o.gguf(), Sources: j.source,
+		Recipe: j.o.Recipe, Rules: j.o.Rules, Threads: j.o.Threads, Sources: j.source,
 		Progress: func(n int64) {
 			if add := j.written.Load(); add != nil {
 				(*add)(n)
 			}
 		},
 	}
+	j.o.setFormat(&j.opts)
 	if j.plan, err = conversion.NewPlan(j.ck, j.config, j.opts); err != nil {
 		return err
 	}
@@ -399,14 +399,18 @@ func (j *quantizeJob) quantize() (*QuantizeReport, error) {
 	j.written.Store(&add)
 	defer end()
 	r := &QuantizeReport{Allocation: j.chosen, NotRunnable: j.notRunnable()}
-	write.Check = func(temp string, written *conversion.Report) error {
-		end()
-		r.Report = written
-		return j.measure(temp, r)
+	if j.measured != nil || j.textCalibrated() { // a shard or a checkpoint is written a second time for it
+		write.Check = func(temp string, written *conversion.Report) error {
+			end()
+			r.Report = written
+			return j.measure(temp, r)
+		}
 	}
 	final, err := j.plan.WriteWith(j.ctx, j.dst, write)
 	if final != nil {
-		final.Warnings = r.Warnings // of the plan and of measuring
+		if r.Report != nil {
+			final.Warnings = r.Warnings // of the plan and of measuring
+		}
 		r.Report, r.Written = final, true
 	}
 	if r.Report != nil {
@@ -429,9 +433,14 @@ func (j *quantizeJob) onlyWrites() bool {
 	return j.calibration == nil && j.folding == nil && j.chosen == nil && j.measured == nil
 }
 
+// textCalibrated reports whether codes were chosen on a text: the loss is then measured on another one.
+func (j *quantizeJob) textCalibrated() bool {
+	return j.calibration != nil && j.o.Recipe.Calibrate != ""
+}
+
 // measure measures the complete file at temp before it appears. An error keeps it from appearing.
 func (j *quantizeJob) measure(temp string, r *QuantizeReport) (err error) {
-	if j.calibration != nil && j.o.Recipe.Calibrate != "" {
+	if j.textCalibrated() {
 		if err := j.calibration.heldOut(temp, r); err != nil {
 			return err
 		}

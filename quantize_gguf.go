@@ -78,7 +78,7 @@ func (j *quantizeJob) importGGUF(src string) (dir string, err error) {
 				return err
 			}
 			defer g.Close()
-			_, err = conversion.Dequantize(j.ctx, g, dir, conversion.DequantizeOptions{Dtype: packing.F32, Threads: j.o.Threads})
+			_, err = conversion.Dequantize(j.ctx, g, temp, dir, conversion.DequantizeOptions{Dtype: packing.F32, Threads: j.o.Threads})
 			return err
 		})
 	})

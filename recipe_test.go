@@ -11,7 +11,6 @@ import (
 	"github.com/lowbit-go/gq/internal/testshared"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
-	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
 const (
@@ -96,7 +95,7 @@ func TestSavedPre(t *testing.T) {
 	dir := t.TempDir()
 	v.Write(t, dir)
 	recipe := filepath.Join(dir, "recipe.yaml")
-	first := mustQuantize(t, dir, "first.gguf", QuantizeOptions{GGUF: conversion.GGUFOptions{Pre: "llama-bpe"}, SaveRecipe: recipe})
+	first := mustQuantize(t, dir, "first.gguf", QuantizeOptions{Pre: "llama-bpe", SaveRecipe: recipe})
 	text, err := os.ReadFile(recipe)
 	if err != nil {
 		t.Fatal(err)
@@ -109,7 +108,7 @@ func TestSavedPre(t *testing.T) {
 		t.Errorf("the recipe gives another file:\n%s", text)
 	}
 	saved.Pre = "qwen2"
-	if !bytes.Equal(mustQuantize(t, dir, "third.gguf", QuantizeOptions{Recipe: saved, GGUF: conversion.GGUFOptions{Pre: "llama-bpe"}}), first) {
+	if !bytes.Equal(mustQuantize(t, dir, "third.gguf", QuantizeOptions{Recipe: saved, Pre: "llama-bpe"}), first) {
 		t.Error("the option does not override the recipe")
 	}
 	if bytes.Equal(mustQuantize(t, dir, "fourth.gguf", QuantizeOptions{Recipe: saved}), first) {

@@ -198,7 +198,7 @@ func TestTensors(t *testing.T) {
 			dir := writeCheckpoint(t, tt.config, tt.tensors...)
 			path, _ := quantize(t, dir, conversion.Options{Recipe: tt.recipe})
 			f, back := openFile(t, path), t.TempDir()
-			if _, err := conversion.Dequantize(context.Background(), f, back, conversion.DequantizeOptions{Dtype: packing.F32}); err != nil {
+			if _, err := conversion.Dequantize(context.Background(), f, "", back, conversion.DequantizeOptions{Dtype: packing.F32}); err != nil {
 				t.Fatal(err)
 			}
 			ck, stored := openCheckpoint(t, dir), openCheckpoint(t, back)

@@ -116,6 +116,9 @@ func (r Recipe) Scheme(role gqf.Role, rule *Rule) rounding.Scheme {
 			scales:  rule != nil && rule.ScaleDtype != packing.ScaleNone || scaled,
 		})
 	}
+	if f := r.CheckpointFormat(); f != "" {
+		s = checkpointScheme(f, s, grouped || rule != nil && rule.Group != 0)
+	}
 	s.Algorithm = cmp.Or(s.Algorithm, defaultAlgorithm(s.Mapping))
 	// Calibration covers the layers between embedding and lm_head; lm_head is included if a rule
 	// says so.
@@ -161,8 +164,13 @@ func (r Recipe) Validate() error {
 	if err := r.validScheme(gqf.RoleProjection, nil); err != nil {
 		return err
 	}
-	if err := r.validScheme(gqf.RoleEmbedding, nil); err != nil {
-		return fmt.Errorf("embedding: %w", err)
+	if err := r.checkCheckpoint(); err != nil {
+		return err
+	}
+	if f := r.CheckpointFormat(); f == "" || QuantizesEmbedding(f) {
+		if err := r.validScheme(gqf.RoleEmbedding, nil); err != nil {
+			return fmt.Errorf("embedding: %w", err)
+		}
 	}
 	switch {
 	case r.ForGGUF() && len(r.Targets) > 1:
@@ -184,6 +192,11 @@ func (r Recipe) validScheme(role gqf.Role, rule *Rule) error {
 func (r Recipe) ValidateScheme(s rounding.Scheme) error {
 	if r.ForGGUF() {
 		if _, err := GGUFType(s); err != nil {
+			return err
+		}
+	}
+	if f := r.CheckpointFormat(); f != "" {
+		if err := checkpointHolds(f, s); err != nil {
 			return err
 		}
 	}

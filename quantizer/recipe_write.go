@@ -15,14 +15,14 @@ import (
 // recipeJSON and ruleJSON are the canonical form of a recipe. They have the keys of a recipe file.
 type recipeJSON struct {
 	Bits           int    `json:"bits"`
-	Group          any    `json:"group,omitempty"`       // a number, or "channel"; nil if target gguf chooses it
+	Group          any    `json:"group,omitempty"`       // a number, or "channel"; nil if the target chooses it
 	Mapping        string `json:"mapping,omitempty"`     // "" if target gguf chooses it
 	ScaleDtype     string `json:"scale-dtype,omitempty"` // "" if targets choose it
 	Algorithm      string `json:"algorithm"`
 	PositiveScales bool   `json:"positive-scales"`
 	Layout         string `json:"layout,omitempty"`
 	Target         string `json:"target,omitempty"`
-	EmbeddingBits  int    `json:"embedding-bits"`
+	EmbeddingBits  int    `json:"embedding-bits,omitempty"` // 0 if the target leaves the embedding unquantized
 	EmbeddingGroup any    `json:"embedding-group,omitempty"`
 	Rotate         bool   `json:"rotate,omitempty"`
 	Equalize       bool   `json:"equalize,omitempty"`
@@ -78,6 +78,12 @@ func (r Recipe) canonical(first []Rule) *recipeJSON {
 		j.Group, j.EmbeddingGroup = groupJSON(group), groupJSON(embeddingGroup)
 		if !mapped {
 			j.Mapping = ""
+		}
+	}
+	if f := r.CheckpointFormat(); f != "" { // the target chooses groups by bits
+		j.Group, j.EmbeddingGroup = groupJSON(group), groupJSON(embeddingGroup)
+		if !QuantizesEmbedding(f) {
+			j.EmbeddingBits, j.EmbeddingGroup = 0, nil
 		}
 	}
 	if scales || len(r.Targets) == 0 {

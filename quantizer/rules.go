@@ -206,8 +206,8 @@ func NewRuleSet(recipe Recipe, first []Rule) (*RuleSet, error) {
 			if err = recipe.validScheme(gqf.RoleProjection, &r); recipe.validScheme(gqf.RoleEmbedding, &r) == nil {
 				err = nil
 			}
-			if r.Layouts != nil && recipe.ForGGUF() {
-				err = errors.New("it states a layout, but target gguf chooses it: leave the layout out")
+			if r.Layouts != nil && (recipe.ForGGUF() || recipe.CheckpointFormat() != "") {
+				err = fmt.Errorf("it states a layout, but target %s chooses it: leave the layout out", TargetNames(recipe.Targets))
 			}
 		}
 		if err != nil {

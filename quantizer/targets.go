@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/formats/hfquant"
 	"github.com/lowbit-go/gq/internal/suggest"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer/rounding"
@@ -25,6 +26,9 @@ type Target struct {
 	groupScale packing.ScaleDtype
 	group      int  // the only group size; 0: any multiple of 32
 	torchao    bool // TorchAO's own layouts, for every width
+	// Format is the format of checkpoints whose schemes the target chooses, "" for other targets. The
+	// layout of a .gqf file is lowbit.
+	Format hfquant.Format
 	// CPU is the CPU features that the name implies, which the file records with the variant.
 	CPU gqf.CPUFeatures
 }
@@ -38,7 +42,7 @@ var (
 )
 
 // Targets are the consumers that gq knows.
-var Targets = []Target{
+var Targets = append([]Target{
 	{Name: "pytorch-aarch64", grouped: tile8x16x2, channel4: tile8x16x2, groupScale: packing.ScaleBF16},
 	{Name: "xnnpack-i8mm", positive: true, grouped: tile4x16x2, channel4: tile8x16x2, channel8: tile4x8x1, groupScale: packing.ScaleBF16, CPU: gqf.CPUDotProd | gqf.CPUI8MM},
 	{Name: "xnnpack-dotprod", positive: true, grouped: tile4x8x2, channel4: tile4x8x2, channel8: tile4x4x1, groupScale: packing.ScaleBF16, CPU: gqf.CPUDotProd},
@@ -46,7 +50,7 @@ var Targets = []Target{
 	{Name: "llama.cpp-dotprod", grouped: tile4x8x2, channel8: tile4x4x1, groupScale: packing.ScaleF16, group: 32, CPU: gqf.CPUDotProd},
 	{Name: "torchao", torchao: true, groupScale: packing.ScaleF32},
 	TargetGGUF,
-}
+}, checkpointTargets...)
 
 // ParseTargets reads a list of target names.
 func ParseTargets(s string) ([]Target, error) {
@@ -111,7 +115,7 @@ func (t Target) Layout(s rounding.Scheme) (LayoutRequest, error) {
 		return LayoutRequest{}, fmt.Errorf("%s has no kernel for %s", t.Name, what)
 	}
 	switch want := t.ScaleDtype(s); {
-	case t.Name == TargetGGUF.Name:
+	case t.Name == TargetGGUF.Name || t.Format != "":
 		return LayoutRequest{Family: FamilyLowbit}, nil
 	case want != packing.ScaleNone && want != s.ScaleDtype:
 		return cannot(fmt.Sprintf("%s scales here, only %s", s.ScaleDtype, want))

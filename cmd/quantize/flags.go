@@ -23,7 +23,7 @@ const (
 // flags lists the flags of gq quantize. Only --help-all shows the flags of the category Advanced.
 func flags() []cli.Flag {
 	list := []cli.Flag{
-		&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Category: basics, DefaultText: "model.gqf, or model.gguf with --format gguf", Usage: "`FILE` to write; it is replaced only when the new one is complete"},
+		&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Category: basics, DefaultText: "model.gqf; model.gguf and model-gptq with these formats", Usage: "`FILE` to write, which is replaced only when the new one is complete; or a new directory, for a checkpoint"},
 		&cli.IntFlag{Name: "bits", Category: basics, Value: 4, Usage: "`BITS`: 1-8, per code of projections, experts and an untied lm_head"},
 		&cli.StringFlag{Name: "group", Category: basics, Value: "32", Usage: "`SIZE`: weights along K that share a scale, a multiple of 16, or channel"},
 		&cli.IntFlag{Name: "embedding-bits", Category: basics, Value: 8, Usage: "`BITS`: of the embedding, and of an lm_head that is tied to it"},
@@ -45,7 +45,7 @@ func flags() []cli.Flag {
 		&cli.StringFlag{Name: "max-kl", Category: size, Usage: "choose them for the smallest file whose KL divergence from the checkpoint is at most `NATS` per token on the calibration text, as executed"},
 
 		&cli.StringFlag{Name: "target", Category: layout, Usage: "`NAME` of a consumer, which chooses layout, tile, scales and the embedding's scheme: " + strings.ReplaceAll(quantizer.TargetNames(quantizer.Targets), ",", ", ")},
-		&cli.StringFlag{Name: "format", Category: layout, DefaultText: "gguf if the output's name ends in .gguf, else gqf", Usage: "`NAME`: gqf, or gguf for llama.cpp"},
+		&cli.StringFlag{Name: "format", Category: layout, DefaultText: "gguf if the output's name ends in .gguf, else gqf", Usage: "`NAME`: gqf; gguf for llama.cpp; or a checkpoint for other libraries: int-quantized and pack-quantized (compressed-tensors), gptq, torchao, mlx"},
 		&cli.StringFlag{Name: "layout", Category: layout, DefaultText: "lowbit", Usage: "`LAYOUT`: lowbit, kleidiai, torchao or codes, alone or with a tile (kleidiai:4x16x2); a list stores each tensor in each"},
 
 		&cli.StringFlag{Name: "mapping", Category: cmdline.Advanced, DefaultText: "full-range; half-step at 1 bit", Usage: "`NAME`: full-range, symmetric, symmetric-no-clip, asymmetric, or half-step at 1 and 2 bits"},
@@ -63,7 +63,7 @@ func flags() []cli.Flag {
 		&cli.BoolFlag{Name: "keep", Category: cmdline.Advanced, Usage: "leave the file although the --gate is not met"},
 		cmdline.Threads(),
 	}
-	list = append(list, cmdline.GGUFFlags(cmdline.Advanced)...)
+	list = append(list, cmdline.FormatFlags(cmdline.Advanced)...)
 	return append(list, measure.TextFlags(gate)...)
 }
 

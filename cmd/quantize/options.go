@@ -25,7 +25,8 @@ func options(c *cli.Context) (opts gq.QuantizeOptions, err error) {
 		SaveRecipe: c.String("save-recipe"), ImatrixOut: c.String("imatrix-out"), Keep: c.Bool("keep"), Requantize: c.Bool("requantize"),
 		Threads: c.Int("threads"), Progress: cmdline.Reporter(c),
 	}
-	if opts.GGUF, err = cmdline.GGUFOptions(c); err != nil {
+	opts.Pre = c.String("pre")
+	if opts.Split, err = cmdline.Split(c); err != nil {
 		return opts, err
 	}
 	if err := parse(c, "format", gq.ParseFormat, &opts.Format); err != nil {

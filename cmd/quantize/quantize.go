@@ -62,12 +62,15 @@ func run(c *cli.Context) error {
 	return errors.Join(printResult(c, r), err)
 }
 
-// output returns the path of the file to write: the flag, or a name with the format's ending.
+// output returns the path of the file or directory to write: the flag, or a name with the format's.
 func output(c *cli.Context, f gq.Format) string {
 	if c.IsSet("output") {
 		return c.String("output")
 	}
-	return "model." + string(cmp.Or(f, gq.FormatGQF))
+	if f = cmp.Or(f, gq.FormatGQF); f.IsDirectory() {
+		return "model-" + string(f)
+	}
+	return "model." + string(f)
 }
 
 // source returns the checkpoint's path: the positional argument, or the current directory.

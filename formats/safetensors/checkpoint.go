@@ -121,6 +121,29 @@ func Open(path string, opts Options) (*Checkpoint, error) {
 	return c, nil
 }
 
+// OpenFiles opens files, whatever their names, as one checkpoint without an index. It maps the files
+// and reads their headers, not their data.
+func OpenFiles(paths []string, opts Options) (*Checkpoint, error) {
+	c := &Checkpoint{}
+	l := &loader{opts: opts.withDefaults()}
+	for i, path := range paths {
+		c.dir = filepath.Dir(path)
+		err := c.mapFile(path)
+		if err == nil {
+			err = c.Guard(func() error { return c.load(l, i) })
+		}
+		if err != nil {
+			c.Close()
+			return nil, err
+		}
+	}
+	if err := c.sortTensors(l); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
 // mapFile adds the file at path to the checkpoint.
 func (c *Checkpoint) mapFile(path string) error {
 	m, err := mmap.Open(path)

@@ -235,7 +235,7 @@ func TestIndexMutations(t *testing.T) {
 	writeCheckpoint(t, dir, WriteOptions{MaxShardBytes: 3},
 		stored{TensorSpec{"a.weight", packing.F16, []int64{1}}, make([]byte, 2)}, stored{TensorSpec{"b.weight", packing.U8, []int64{3}}, make([]byte, 3)},
 		stored{TensorSpec{"c.weight", packing.BF16, nil}, make([]byte, 2)})
-	path := filepath.Join(dir, indexName)
+	path := filepath.Join(dir, IndexName)
 	seed, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)

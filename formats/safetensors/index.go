@@ -17,10 +17,12 @@ import (
 
 const (
 	singleName  = "model.safetensors"
-	indexName   = "model.safetensors.index.json"
 	fileSuffix  = ".safetensors"
 	indexSuffix = ".safetensors.index.json"
 )
+
+// IndexName is the name of the file that says in which files the tensors of a checkpoint lie.
+const IndexName = "model.safetensors.index.json"
 
 func itoa(n int64) string { return strconv.FormatInt(n, 10) }
 
@@ -41,8 +43,8 @@ func find(path string) (file, index string, err error) {
 		return "", "", err
 	}
 	// If both exist, openShards decides: the index may list the single file.
-	if slices.Contains(names, indexName) {
-		return "", filepath.Join(path, indexName), nil
+	if slices.Contains(names, IndexName) {
+		return "", filepath.Join(path, IndexName), nil
 	}
 	others := slices.Clone(names)
 	names = slices.DeleteFunc(names, func(n string) bool { return !strings.HasSuffix(n, fileSuffix) })
@@ -55,7 +57,7 @@ func find(path string) (file, index string, err error) {
 		return "", "", &fs.PathError{Op: "open", Path: path, Err: errors.New("the directory has no .safetensors file" + instead(path, others))}
 	default:
 		return "", "", &fs.PathError{Op: "open", Path: path, Err: fmt.Errorf(
-			"the directory has %d .safetensors files (%s, %s, ...) but neither %s nor %s; name the file to read", len(names), names[0], names[1], indexName, singleName)}
+			"the directory has %d .safetensors files (%s, %s, ...) but neither %s nor %s; name the file to read", len(names), names[0], names[1], IndexName, singleName)}
 	}
 }
 
@@ -252,7 +254,7 @@ func plainName(name string) bool {
 
 // besides refuses a directory in which two checkpoints compete for the name "model".
 func (ix *index) besides(names []string) error {
-	if filepath.Base(ix.path) != indexName || slices.Contains(names, singleName) {
+	if filepath.Base(ix.path) != IndexName || slices.Contains(names, singleName) {
 		return nil
 	}
 	single := filepath.Join(filepath.Dir(ix.path), singleName)

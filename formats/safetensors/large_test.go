@@ -91,7 +91,7 @@ func BenchmarkOpenLargeSharded(b *testing.B) {
 		}
 	}
 	index[len(index)-1] = '}'
-	if err := os.WriteFile(filepath.Join(dir, indexName), append(index, '}'), 0o666); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, IndexName), append(index, '}'), 0o666); err != nil {
 		b.Fatal(err)
 	}
 	b.ReportAllocs()

@@ -48,14 +48,14 @@ func fileOf(t testing.TB, tensors ...stored) []byte {
 	for i := range tensors {
 		specs[i] = tensors[i].TensorSpec
 	}
-	w := &Writer{tensors: make([]target, len(tensors))}
-	if err := errors.Join(w.plan(specs, 0), w.place(nil)); err != nil {
+	l := &Layout{specs: specs, Places: make([]Place, len(specs))}
+	if err := errors.Join(l.distribute(0), l.place(nil)); err != nil {
 		t.Fatal(err)
 	}
-	s := w.shards[0]
-	b := append(s.header, make([]byte, s.bytes)...)
+	b := make([]byte, l.Shards[0].Size)
+	copy(b, l.Shards[0].Header)
 	for i := range tensors {
-		copy(b[w.tensors[i].offset:], tensors[i].data)
+		copy(b[l.Places[i].Offset:], tensors[i].data)
 	}
 	return b
 }

@@ -9,10 +9,10 @@ import (
 	"unicode/utf8"
 )
 
-// makeHeader returns the header of a file with these tensors in this order: its length, and the
-// JSON padded with spaces to a multiple of 8 bytes. It sets the tensors' offsets relative to the
-// end of the header.
-func makeHeader(tensors []*target, metadata map[string]string) ([]byte, error) {
+// makeHeader returns the header of a file with these tensors, by their indices, in this order: its
+// length, and the JSON padded with spaces to a multiple of 8 bytes. It sets the tensors' offsets
+// relative to the end of the header.
+func (l *Layout) makeHeader(tensors []int, metadata map[string]string) ([]byte, error) {
 	b := make([]byte, 8)
 	b = append(b, `{"__metadata__":{`...)
 	var err error
@@ -30,7 +30,8 @@ func makeHeader(tensors []*target, metadata map[string]string) ([]byte, error) {
 	}
 	b = append(b, '}')
 	offset := int64(0)
-	for _, t := range tensors {
+	for _, i := range tensors {
+		t, place := l.specs[i], &l.Places[i]
 		b = append(b, ',')
 		if b, err = appendString(b, t.Name); err != nil {
 			return nil, err
@@ -42,9 +43,9 @@ func makeHeader(tensors []*target, metadata map[string]string) ([]byte, error) {
 			}
 			b = strconv.AppendInt(b, d, 10)
 		}
-		b = fmt.Appendf(b, `],"data_offsets":[%d,%d]}`, offset, offset+t.size)
-		t.offset = offset
-		offset += t.size
+		b = fmt.Appendf(b, `],"data_offsets":[%d,%d]}`, offset, offset+place.Size)
+		place.Offset = offset
+		offset += place.Size
 	}
 	b = append(b, '}')
 	for len(b)%8 != 0 {
@@ -57,25 +58,26 @@ func makeHeader(tensors []*target, metadata map[string]string) ([]byte, error) {
 	return b, nil
 }
 
-// index returns the index of a checkpoint of several files in the form of Transformers: indented,
-// with sorted names.
-func (w *Writer) index() []byte {
+// Index returns the content of [IndexName], which a checkpoint of several files has, in the form of
+// Transformers: indented, with sorted names. It is nil for a single file.
+func (l *Layout) Index() []byte {
+	if len(l.Shards) == 1 {
+		return nil
+	}
 	total := int64(0)
-	for _, s := range w.shards {
-		total += s.bytes
+	byName := make(map[string]string, len(l.specs))
+	for i, p := range l.Places {
+		total += p.Size
+		byName[l.specs[i].Name] = l.Shards[p.Shard].Name
 	}
 	b := fmt.Appendf(nil, "{\n  \"metadata\": {\n    \"total_size\": %d\n  },\n  \"weight_map\": {", total)
-	byName := make(map[string]*shard, len(w.tensors))
-	for i := range w.tensors {
-		byName[w.tensors[i].Name] = w.tensors[i].shard
-	}
 	for i, name := range slices.Sorted(maps.Keys(byName)) {
 		if i > 0 {
 			b = append(b, ',')
 		}
 		b = append(b, "\n    "...)
 		b, _ = appendString(b, name) // valid: makeHeader accepted it
-		b = fmt.Appendf(b, ": %q", byName[name].name)
+		b = fmt.Appendf(b, ": %q", byName[name])
 	}
 	return append(b, "\n  }\n}\n"...)
 }

@@ -1,13 +1,11 @@
 package safetensors
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync/atomic"
 
 	"github.com/lowbit-go/gq/internal/atomicfile"
@@ -39,45 +37,22 @@ type WriteOptions struct {
 type Writer struct {
 	dir     string
 	beside  int64 // see WriteOptions
-	shards  []*shard
-	tensors []target // in the order of the specs
-}
-
-// A shard is one file to be written.
-type shard struct {
-	name   string
-	file   *atomicfile.File
-	header []byte // preceded by its length
-	bytes  int64  // of data
-}
-
-// A target is the place of one tensor.
-type target struct {
-	TensorSpec
-	shard   *shard
-	offset  int64 // in its file
-	size    int64
-	written atomic.Int64 // bytes so far
+	layout  *Layout
+	files   []*atomicfile.File // of the shards
+	written []atomic.Int64     // bytes of each tensor so far
 }
 
 // Create begins a checkpoint in dir, which it creates if necessary, and writes the headers. Tensors
-// go into files in the order given. Within a file tensors with wider elements come first, so that
-// all are aligned; otherwise the order stays. The same arguments and data give the same bytes.
+// lie in files as NewLayout places them. The same arguments and data give the same bytes.
 //
 // Create fails if dir has a checkpoint that would contradict the new one: an index, or
 // model.safetensors if there will be several files. It replaces a single model.safetensors.
 func Create(dir string, tensors []TensorSpec, opts WriteOptions) (*Writer, error) {
-	w := &Writer{dir: dir, beside: opts.Beside, tensors: make([]target, len(tensors))}
-	if err := w.plan(tensors, opts.MaxShardBytes); err != nil {
+	layout, err := NewLayout(tensors, opts)
+	if err != nil {
 		return nil, err
 	}
-	metadata := map[string]string{"format": "pt"}
-	for k, v := range opts.Metadata {
-		metadata[k] = v
-	}
-	if err := w.place(metadata); err != nil {
-		return nil, err
-	}
+	w := &Writer{dir: dir, beside: opts.Beside, layout: layout, written: make([]atomic.Int64, len(tensors))}
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, err
 	}
@@ -91,67 +66,10 @@ func Create(dir string, tensors []TensorSpec, opts WriteOptions) (*Writer, error
 	return w, nil
 }
 
-// plan checks the specs and distributes them over shards.
-func (w *Writer) plan(tensors []TensorSpec, maxShardBytes int64) error {
-	if maxShardBytes < 0 {
-		return fmt.Errorf("safetensors: shards of at most %d bytes", maxShardBytes)
-	}
-	seen := make(map[string]bool, len(tensors))
-	last := &shard{}
-	w.shards = []*shard{last}
-	for i, spec := range tensors {
-		size, ok := dataSize(spec.Dtype, spec.Shape)
-		if negative := slices.ContainsFunc(spec.Shape, func(d int64) bool { return d < 0 }); negative || !ok || spec.Dtype.Bits() == 0 {
-			return fmt.Errorf("safetensors: tensor %s cannot be of dtype %s and shape %v", quote(spec.Name), spec.Dtype, spec.Shape)
-		}
-		if spec.Name == "" || spec.Name == "__metadata__" || seen[spec.Name] {
-			return fmt.Errorf("safetensors: tensor name %s is empty, reserved or repeated", quote(spec.Name))
-		}
-		seen[spec.Name] = true
-		if maxShardBytes > 0 && last.bytes > 0 && size > maxShardBytes-last.bytes {
-			last = &shard{}
-			w.shards = append(w.shards, last)
-		}
-		if last.bytes+size < 0 {
-			return errors.New("safetensors: the tensors together exceed 2^63 bytes")
-		}
-		last.bytes += size
-		t := &w.tensors[i]
-		t.TensorSpec, t.shard, t.size = spec, last, size
-	}
-	for i, s := range w.shards {
-		s.name = singleName
-		if len(w.shards) > 1 {
-			s.name = fmt.Sprintf("model-%05d-of-%05d%s", i+1, len(w.shards), fileSuffix)
-		}
-	}
-	return nil
-}
-
-// place sets the offset of each tensor in its file and makes the headers.
-func (w *Writer) place(metadata map[string]string) error {
-	members := make(map[*shard][]*target, len(w.shards))
-	for i := range w.tensors {
-		t := &w.tensors[i]
-		members[t.shard] = append(members[t.shard], t)
-	}
-	for _, s := range w.shards {
-		slices.SortStableFunc(members[s], func(a, b *target) int { return cmp.Compare(b.Dtype.Bits(), a.Dtype.Bits()) })
-		var err error
-		if s.header, err = makeHeader(members[s], metadata); err != nil {
-			return err
-		}
-		for _, t := range members[s] {
-			t.offset += int64(len(s.header))
-		}
-	}
-	return nil
-}
-
 // checkDir refuses to write beside files that would make the result ambiguous.
 func (w *Writer) checkDir() error {
-	old := []string{indexName}
-	if len(w.shards) > 1 {
+	old := []string{IndexName}
+	if len(w.layout.Shards) > 1 {
 		old = append(old, singleName)
 	}
 	for _, name := range old {
@@ -161,8 +79,8 @@ func (w *Writer) checkDir() error {
 		}
 	}
 	total := w.beside
-	for _, s := range w.shards {
-		total += int64(len(s.header)) + s.bytes
+	for _, s := range w.layout.Shards {
+		total += s.Size
 	}
 	free, err := atomicfile.FreeSpace(w.dir)
 	if err != nil {
@@ -176,15 +94,16 @@ func (w *Writer) checkDir() error {
 
 // open creates the files and writes the headers.
 func (w *Writer) open() error {
-	for _, s := range w.shards {
-		var err error
-		if s.file, err = atomicfile.Create(filepath.Join(w.dir, s.name)); err != nil {
+	for _, s := range w.layout.Shards {
+		f, err := atomicfile.Create(filepath.Join(w.dir, s.Name))
+		if err != nil {
 			return err
 		}
-		if err := s.file.Truncate(int64(len(s.header)) + s.bytes); err != nil {
+		w.files = append(w.files, f)
+		if err := f.Truncate(s.Size); err != nil {
 			return err
 		}
-		if _, err := s.file.WriteAt(s.header, 0); err != nil {
+		if _, err := f.WriteAt(s.Header, 0); err != nil {
 			return err
 		}
 	}
@@ -198,17 +117,18 @@ const writebackFrom = 1 << 20
 // WriteAt writes p to the bytes off to off+len(p) of the data of tensor i, as Create's specs number
 // it. Each byte must be written exactly once, in any order and by any number of goroutines.
 func (w *Writer) WriteAt(i int, p []byte, off int64) error {
-	t := &w.tensors[i]
-	if off < 0 || int64(len(p)) > t.size-off {
-		return fmt.Errorf("safetensors: bytes %d to %d do not lie in tensor %s, which has %d", off, off+int64(len(p)), quote(t.Name), t.size)
+	t := w.layout.Places[i]
+	if off < 0 || int64(len(p)) > t.Size-off {
+		return fmt.Errorf("safetensors: bytes %d to %d do not lie in tensor %s, which has %d", off, off+int64(len(p)), quote(w.layout.name(i)), t.Size)
 	}
-	if _, err := t.shard.file.WriteAt(p, t.offset+off); err != nil {
+	f := w.files[t.Shard]
+	if _, err := f.WriteAt(p, t.Offset+off); err != nil {
 		return err
 	}
 	if len(p) >= writebackFrom {
-		t.shard.file.StartWriteback(t.offset+off, int64(len(p)))
+		f.StartWriteback(t.Offset+off, int64(len(p)))
 	}
-	t.written.Add(int64(len(p)))
+	w.written[i].Add(int64(len(p)))
 	return nil
 }
 
@@ -216,36 +136,26 @@ func (w *Writer) WriteAt(i int, p []byte, off int64) error {
 // After a failure it removes files without a final name.
 func (w *Writer) Commit() error {
 	defer w.Abort()
-	for i := range w.tensors {
-		t := &w.tensors[i]
-		if n := t.written.Load(); n != t.size {
-			return fmt.Errorf("safetensors: %d bytes of tensor %s were written, not %d", n, quote(t.Name), t.size)
+	for i, t := range w.layout.Places {
+		if n := w.written[i].Load(); n != t.Size {
+			return fmt.Errorf("safetensors: %d bytes of tensor %s were written, not %d", n, quote(w.layout.name(i)), t.Size)
 		}
 	}
-	for _, s := range w.shards {
-		if err := s.file.Commit(); err != nil {
+	for _, f := range w.files {
+		if err := f.Commit(); err != nil {
 			return err
 		}
 	}
-	if len(w.shards) == 1 {
+	index := w.layout.Index()
+	if index == nil {
 		return nil
 	}
-	f, err := atomicfile.Create(filepath.Join(w.dir, indexName))
-	if err != nil {
-		return err
-	}
-	defer f.Abort()
-	if _, err := f.WriteAt(w.index(), 0); err != nil {
-		return err
-	}
-	return f.Commit()
+	return atomicfile.WriteFile(filepath.Join(w.dir, IndexName), index)
 }
 
 // Abort removes the written files. It does nothing after Commit or Abort.
 func (w *Writer) Abort() {
-	for _, s := range w.shards {
-		if s.file != nil {
-			s.file.Abort()
-		}
+	for _, f := range w.files {
+		f.Abort()
 	}
 }

@@ -176,7 +176,7 @@ func TestCreateRefuses(t *testing.T) {
 		{"negative shards", nil, nil, WriteOptions{MaxShardBytes: -1}, "at most -1"},
 		{"no space", nil, []TensorSpec{u8("a", 1<<60)}, WriteOptions{}, "are free"},
 		{"no space for the files beside it", nil, []TensorSpec{u8("a", 1)}, WriteOptions{Beside: 1 << 60}, "are free"},
-		{"an index is there", map[string]string{indexName: "{}"}, []TensorSpec{u8("a", 1)}, WriteOptions{}, "in the way"},
+		{"an index is there", map[string]string{IndexName: "{}"}, []TensorSpec{u8("a", 1)}, WriteOptions{}, "in the way"},
 		{"a single file is there", map[string]string{singleName: ""}, []TensorSpec{u8("a", 1), u8("b", 1)}, WriteOptions{MaxShardBytes: 1}, "in the way"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -131,6 +131,9 @@ func (f *File) Truncate(size int64) error {
 // so that Commit's sync has less to do. It is a hint: only Linux has such a call.
 func (f *File) StartWriteback(off, n int64) { startWriteback(f.file, off, n) }
 
+// Sync puts the content on the disk, so that Commit has less to do that may fail.
+func (f *File) Sync() error { return f.explain("sync", f.file.Sync()) }
+
 // Commit makes the file appear at its path. If it returns no error, the content and the name are on
 // the disk. After an error from the rename or an earlier step, the target is unchanged and the
 // temporary is gone. The File cannot be used after Commit.

@@ -46,8 +46,8 @@ func ReadAsset(dir, name string) ([]byte, error) {
 	return b, nil
 }
 
-// assetSpecs lists the assets but the provenance.
-func (p checkpointInput) assetSpecs() (list []gqf.AssetSpec, err error) {
+// modelFiles lists config.json and the files of AssetFiles that the checkpoint has.
+func (p checkpointInput) modelFiles() (list []gqf.AssetSpec, err error) {
 	if p.config != nil {
 		list = append(list, gqf.AssetSpec{Kind: gqf.AssetConfig, Name: "config.json", Data: p.config})
 	}
@@ -65,6 +65,15 @@ func (p checkpointInput) assetSpecs() (list []gqf.AssetSpec, err error) {
 				filepath.Join(p.ck.Dir(), name), gqf.MaxAssetBytes)
 		}
 		list = append(list, gqf.AssetSpec{Kind: gqf.AssetFile, Name: name, Data: data})
+	}
+	return list, nil
+}
+
+// assetSpecs lists the assets but the provenance.
+func (p checkpointInput) assetSpecs() ([]gqf.AssetSpec, error) {
+	list, err := p.modelFiles()
+	if err != nil {
+		return nil, err
 	}
 	if o := p.opts.Origin; o != nil {
 		list = append(list, gqf.AssetSpec{Kind: gqf.AssetFold, Name: gqf.FoldName, Data: o.Record})

@@ -224,7 +224,7 @@ func TestDequantizeAssets(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		r, err := Dequantize(context.Background(), f, dir, DequantizeOptions{})
+		r, err := Dequantize(context.Background(), f, "", dir, DequantizeOptions{})
 		if !test.ok {
 			if _, ok := errors.AsType[*quantizer.RequestError](err); !ok {
 				t.Errorf("%s: error %v, want a *RequestError", test.name, err)
@@ -241,7 +241,7 @@ func TestDequantizeAssets(t *testing.T) {
 	}
 	for _, name := range []string{"model.safetensors", "Model.SafeTensors", "model.safetensors.index.json"} {
 		f := withAssets(t, gqf.AssetSpec{Kind: gqf.AssetFile, Name: name, Data: []byte("x")})
-		if _, err := Dequantize(context.Background(), f, t.TempDir(), DequantizeOptions{}); err == nil || !strings.Contains(err.Error(), "a name of weights") {
+		if _, err := Dequantize(context.Background(), f, "", t.TempDir(), DequantizeOptions{}); err == nil || !strings.Contains(err.Error(), "a name of weights") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

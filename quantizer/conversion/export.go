@@ -11,14 +11,17 @@ import (
 // ExportOptions are the options of NewExport.
 type ExportOptions struct {
 	GGUF GGUFOptions
+	// Checkpoint makes the output a checkpoint. Default (nil): a .gguf file.
+	Checkpoint *CheckpointOptions
 	// Threads is how many workers run. Default: GOMAXPROCS.
 	Threads int
 	// Progress is called, from any worker, with bytes that were done since the last call. Default: none.
 	Progress func(n int64)
 }
 
-// NewExport lays out the job of writing the model in f as a .gguf file with the same codes and scales.
-// It fails with a *quantizer.RequestError for a tensor that no type of GGUF files holds exactly. The
+// NewExport lays out the job of writing the model in f as a .gguf file, or as a checkpoint in a format
+// of another library, with the same codes and scales. It fails with a *quantizer.RequestError for a
+// tensor that the file or the format cannot hold exactly. The
 // checksums of all data that are read are checked: a damaged file ends the job with a
 // *gqf.FormatError.
 func NewExport(f *gqf.File, path string, opts ExportOptions) (*Plan, error) {
@@ -30,8 +33,13 @@ func NewExport(f *gqf.File, path string, opts ExportOptions) (*Plan, error) {
 	}
 	p := &Plan{in: in, config: config, opts: Options{Threads: opts.Threads, Progress: opts.Progress}, Warnings: []string{}}
 	p.out = &ggufOutput{Plan: p, from: in, opts: opts.GGUF, config: config}
+	what := "a .gguf file"
+	if c := opts.Checkpoint; c != nil {
+		p.out = newCheckpointOutput(p, in, *c)
+		what = fmt.Sprintf("a checkpoint of format %s", c.Format)
+	}
 	pl := &planner{Plan: p}
-	sources, err := in.sources()
+	sources, err := in.sources(what)
 	if err != nil {
 		return nil, err
 	}
@@ -45,12 +53,13 @@ func NewExport(f *gqf.File, path string, opts ExportOptions) (*Plan, error) {
 }
 
 // sources are the tensors of the file, for llama.cpp's description of the model.
-func (in *fileInput) sources() (list []llamacpp.Source, err error) {
+// what is the output in messages.
+func (in *fileInput) sources(what string) (list []llamacpp.Source, err error) {
 	for i := range in.gqf.Len() {
 		t := in.gqf.Tensor(i)
 		if weight, ok := arch.ScaleOf(t.Name); ok {
 			if w, ok := in.gqf.Lookup(weight); ok {
-				return nil, fmt.Errorf("%s: tensor %q is unquantized with scales of its own, which a .gguf file has no place for: quantize the checkpoint again with --target gguf, or to a .gguf file", in.path, w.Name)
+				return nil, fmt.Errorf("%s: tensor %q is unquantized with scales of its own, which %s has no place for: quantize the checkpoint to it with gq quantize --format", in.path, w.Name, what)
 			}
 		}
 		shape := logicalShape(t.Shape, t.Transposed)

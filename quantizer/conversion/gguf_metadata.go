@@ -71,11 +71,17 @@ func (o *ggufOutput) mostType() (most gguf.TensorType) {
 // nameOf is the model's name in config.json, "" if it has none. The name of the checkpoint's directory
 // is not used: a copy of the checkpoint gives the same file.
 func nameOf(config []byte) string {
+	name := pathOf(config)
+	return name[strings.LastIndexAny(name, `/\`)+1:]
+}
+
+// pathOf is the model's repository or directory in config.json, "" if it has none.
+func pathOf(config []byte) string {
 	var c struct {
 		Name string `json:"_name_or_path"`
 	}
 	if err := json.Unmarshal(config, &c); err != nil {
 		return ""
 	}
-	return c.Name[strings.LastIndexAny(c.Name, `/\`)+1:]
+	return c.Name
 }

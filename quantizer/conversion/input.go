@@ -2,6 +2,7 @@ package conversion
 
 import (
 	"fmt"
+	"io"
 	"io/fs"
 	"path/filepath"
 	"slices"
@@ -97,6 +98,45 @@ func (p checkpointInput) asset(name string) ([]byte, error) {
 		err = fs.ErrNotExist
 	}
 	return data, err
+}
+
+// files are the files that an asset of a .gqf file would hold.
+func (p checkpointInput) files() ([]sideFile, error) {
+	specs, err := p.modelFiles()
+	if err != nil {
+		return nil, err
+	}
+	var list []sideFile
+	for _, a := range specs {
+		name, size := a.Name, int64(len(a.Data))
+		list = append(list, sideFile{name: name, size: size, write: func(w io.Writer) error {
+			data, err := p.asset(name)
+			if err == nil && int64(len(data)) != size {
+				err = fmt.Errorf("%s was changed while it was read: run the job again", filepath.Join(p.ck.Dir(), name))
+			}
+			if err == nil {
+				_, err = w.Write(data)
+			}
+			return err
+		}})
+	}
+	return list, nil
+}
+
+func (p checkpointInput) storedNames(e *entry) (names []string) {
+	if e.name() == e.src.Name {
+		names = append(names, e.name())
+	}
+	for _, n := range e.aliases {
+		if !n.absent && !n.absorbed {
+			names = append(names, n.src.Name)
+		}
+	}
+	return names
+}
+
+func (p checkpointInput) absorbed() bool {
+	return slices.ContainsFunc(p.items, func(it item) bool { return it.common().absorbs() })
 }
 
 func (p checkpointInput) provenance(c *CalibratedCodes, hashes []string) (recipe, origin []byte, err error) {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/formats/hfquant"
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
@@ -56,6 +57,9 @@ type unquantized struct {
 	slices     int
 	rows, cols int64
 	transposed bool // the checkpoint stores a slice as cols x rows
+	// as is the dtype in a checkpoint that is written, if the rows are converted. DtypeNone: they have
+	// the source's bytes.
+	as packing.Dtype
 }
 
 func (it *unquantized) headers() []packing.Header { return []packing.Header{it.head.Value()} }
@@ -86,6 +90,10 @@ type quantized struct {
 	smallest   float32 // magnitude of a scale that the output can hold
 	transposed bool    // the checkpoint stores a slice as cols x rows
 	shared     bool    // an embedding that is the lm_head too
+	// layout is how a format of checkpoints stores the item, and stored with which scheme; nil for
+	// other outputs and targets.
+	layout *hfquant.Layout
+	stored hfquant.Scheme
 }
 
 func (it *quantized) headers() (list []packing.Header) {
@@ -115,6 +123,10 @@ func (it *quantized) addUnits(list []unit, p *Plan) []unit {
 	if p.in.strided(it) {
 		step = transposedRows / blockRows
 	}
+	if it.layout != nil { // which takes whole steps of rows
+		blocksPerStep := leastMultiple(it.layout.RowStep, blockRows) / blockRows
+		step = (step + blocksPerStep - 1) / blocksPerStep * blocksPerStep
+	}
 	for s := range it.slices {
 		list = cut(list, unit{item: it, slice: s}, blocks, step)
 	}
@@ -122,6 +134,15 @@ func (it *quantized) addUnits(list []unit, p *Plan) []unit {
 		list = cut(list, unit{item: it, sum: true}, it.src.Size, unitBytes)
 	}
 	return list
+}
+
+// leastMultiple is the least common multiple of two numbers above 0.
+func leastMultiple(a, b int64) int64 {
+	n := a
+	for n%b != 0 {
+		n += a
+	}
+	return n
 }
 
 // rowBytes is the size of one row of a slice in the checkpoint.
@@ -149,6 +170,9 @@ type draft struct {
 	kind       gguf.TensorType
 	zeros      packing.ZeroKind
 	smallest   float32 // magnitude of a scale that the output can hold
+	layout     *hfquant.Layout
+	stored     hfquant.Scheme
+	as         packing.Dtype // of an unquantized tensor
 }
 
 // leave leaves the tensor unquantized: its payload is the bytes of the checkpoint.
@@ -172,11 +196,13 @@ func (d *draft) item() item {
 		rows, cols := d.src.Matrix()
 		u := &unquantized{entry: d.entry, head: unique.Make(packing.PlainHeader(d.src.Dtype, uint64(rows), uint64(cols))), transposed: d.transposed}
 		u.slices, u.rows, u.cols = sliceShape(d.src.Shape, d.transposed)
+		u.as = d.as
 		return u
 	}
 	return &quantized{
 		entry: d.entry, scheme: d.scheme, variants: d.variants, slices: d.slices, rows: d.rows, cols: d.cols,
 		kind: d.kind, bias: d.bias, zeros: d.zeros, smallest: d.smallest, transposed: d.transposed, shared: d.shared,
+		layout: d.layout, stored: d.stored,
 	}
 }
 

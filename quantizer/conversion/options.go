@@ -16,6 +16,9 @@ type Options struct {
 	Origin *Origin
 	// GGUF makes the output a .gguf file. The recipe's target must be gguf. Default (nil): a .gqf file.
 	GGUF *GGUFOptions
+	// Checkpoint makes the output a directory: a checkpoint in a format of another library. The
+	// recipe's target must be the format's. Default (nil): a .gqf file.
+	Checkpoint *CheckpointOptions
 	// Sources are the files that the checkpoint was made of, and that a file says it was made of, if
 	// the checkpoint is temporary. Default: the checkpoint's own files.
 	Sources []Source

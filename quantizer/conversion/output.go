@@ -6,12 +6,15 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// output is the kind of file that a plan makes: *gqfOutput or *ggufOutput.
+// output is what a plan makes: *gqfOutput, *ggufOutput, or the directory of a *checkpointOutput.
 type output interface {
-	// noun is the file in messages: "the .gqf file".
+	// noun is the output in messages: "the .gqf file".
 	noun() string
-	// paths are the paths of the files if the first is to be path.
+	// paths are the paths of the files if the first, or the directory, is to be path. It refuses a
+	// directory in which other files are in the way.
 	paths(path string) ([]string, error)
+	// home is the directory that must exist for an output at path.
+	home(path string) string
 	// begin learns what the model is made of, before any draft is stored.
 	begin(pl *planner, sources []llamacpp.Source) error
 	// store decides how a draft of a checkpoint's tensor is stored. It may leave a tensor unquantized.
@@ -27,15 +30,37 @@ type output interface {
 	// target prepares the writing of the file. hashes are the SHA-256 of the source files, if they are wanted and known.
 	target(c *CalibratedCodes, hashes []string) (target, error)
 	// check compares the complete file with the input, before it appears at path.
-	check(j *job, temps temporaries, path string) error
+	check(j *job, temps *temporaries, path string) error
 }
 
-// target is a file that a job writes, or a set of shards.
+// modelSource is the input of a .gguf file or of a checkpoint: a checkpoint or a .gqf file.
+type modelSource interface {
+	input
+	// root is the path that messages name.
+	root() string
+	// asset is a file that belongs to the model, or fs.ErrNotExist.
+	asset(name string) ([]byte, error)
+	// files are the files that belong to the model, config.json among them.
+	files() ([]sideFile, error)
+	// storedNames lists the names under which the checkpoint has an item.
+	storedNames(e *entry) []string
+	// absorbed reports whether FP8 scales are multiplied into weights.
+	absorbed() bool
+	// provenance says what the output was made of. hashes are as for addOrigin.
+	provenance(c *CalibratedCodes, hashes []string) (recipe, origin []byte, err error)
+	// reader reads rows of a slice of an item that stays unquantized, or becomes so, as float32.
+	// Several goroutines may not share it.
+	reader(it *unquantized) (func(dst []float32, slice int, row, n int64), error)
+}
+
+// target is what a job writes: a file, shards, or the files of a directory.
 type target interface {
 	// sizes are the sizes of the files.
 	sizes() []int64
-	// paths are the paths of the files if the first is to be path.
+	// paths are the paths of the files if the first, or the directory, is to be path.
 	paths(path string) []string
+	// output is the path in reports, and the number of files with weights.
+	output(path string) (name string, shards int)
 	// written is called for all data when they are known.
 	written(off int64, b []byte)
 	// sinks appends what takes a worker's rows of an item to the output.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path/filepath"
 	"time"
 
 	"github.com/lowbit-go/gq/formats/gguf"
@@ -26,7 +27,7 @@ type GGUFOptions struct {
 // ggufOutput makes a .gguf file, or shards: the tensors of llama.cpp, whose rows come from the items.
 type ggufOutput struct {
 	*Plan
-	from   ggufSource // the plan's input
+	from   modelSource // the plan's input
 	opts   GGUFOptions
 	config []byte
 	model  *llamacpp.Model
@@ -46,19 +47,6 @@ type region struct {
 	*llamacpp.Part
 }
 
-// ggufSource is the input of a .gguf file: a checkpoint or a .gqf file.
-type ggufSource interface {
-	input
-	// root is the path that messages name.
-	root() string
-	// asset is a file that belongs to the model, or fs.ErrNotExist.
-	asset(name string) ([]byte, error)
-	// provenance says what the output was made of. hashes are as for addOrigin.
-	provenance(c *CalibratedCodes, hashes []string) (recipe, origin []byte, err error)
-	// reader reads rows of a slice of an unquantized item as float32. Several goroutines may not share it.
-	reader(it *unquantized) (func(dst []float32, slice int, row, n int64), error)
-}
-
 func (o *ggufOutput) noun() string { return "the .gguf file" }
 
 func (o *ggufOutput) paths(path string) ([]string, error) {
@@ -71,6 +59,8 @@ func (o *ggufOutput) paths(path string) ([]string, error) {
 	}
 	return t.paths(path), nil
 }
+
+func (o *ggufOutput) home(path string) string { return filepath.Dir(path) }
 
 // begin asks how llama.cpp stores the model.
 func (o *ggufOutput) begin(pl *planner, sources []llamacpp.Source) (err error) {
@@ -310,7 +300,7 @@ func (o *ggufOutput) layOut(pl *planner) (err error) {
 }
 
 // check reads the file back. A model that this program cannot run is a warning.
-func (o *ggufOutput) check(j *job, temps temporaries, path string) error {
+func (o *ggufOutput) check(j *job, temps *temporaries, path string) error {
 	start := time.Now()
 	r, err := o.readBack(temps, j.target.paths(path))
 	j.seconds += time.Since(start)

@@ -1,6 +1,8 @@
 package conversion
 
 import (
+	"path/filepath"
+
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/crc32c"
 	"github.com/lowbit-go/gq/model/llamacpp"
@@ -16,6 +18,7 @@ type gqfOutput struct {
 
 func (o *gqfOutput) noun() string                            { return "the .gqf file" }
 func (o *gqfOutput) paths(path string) ([]string, error)     { return []string{path}, nil }
+func (o *gqfOutput) home(path string) string                 { return filepath.Dir(path) }
 func (o *gqfOutput) begin(*planner, []llamacpp.Source) error { return nil }
 
 // dataBytes counts all variants, companions and packed headers.
@@ -118,9 +121,10 @@ func (p *Plan) biases() []int {
 // gqfTarget is a .gqf file that is written.
 type gqfTarget struct{ image *gqf.Image }
 
-func (t *gqfTarget) sizes() []int64              { return []int64{t.image.Size()} }
-func (t *gqfTarget) paths(path string) []string  { return []string{path} }
-func (t *gqfTarget) written(off int64, b []byte) { t.image.AddData(off, b) }
+func (t *gqfTarget) sizes() []int64                   { return []int64{t.image.Size()} }
+func (t *gqfTarget) paths(path string) []string       { return []string{path} }
+func (t *gqfTarget) output(path string) (string, int) { return path, 1 }
+func (t *gqfTarget) written(off int64, b []byte)      { t.image.AddData(off, b) }
 
 func (t *gqfTarget) sinks(list []sink, it *quantized) ([]sink, error) {
 	for i := range it.variants {
@@ -180,4 +184,4 @@ func (t *gqfTarget) setSourceCRCs(j *job) error {
 }
 
 // check does nothing: the file's own checksums were made of what was packed.
-func (o *gqfOutput) check(*job, temporaries, string) error { return nil }
+func (o *gqfOutput) check(*job, *temporaries, string) error { return nil }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -80,9 +79,9 @@ func (p *Plan) WriteWith(ctx context.Context, path string, o WriteOptions) (*Rep
 		return nil, err
 	}
 	if o.Check != nil {
-		check := func(temp string) error { return o.Check(temp, j.report(out, j.seconds)) }
-		if len(out) == 1 {
-			err = check(out[0].Temp())
+		check := func(temp string) error { return o.Check(temp, j.report(path, j.seconds)) }
+		if len(out.files) == 1 {
+			err = check(out.files[0].Temp())
 		} else { // shards have their names only when they appear
 			err = p.WriteTemporary(ctx, path, o.Codes, check)
 		}
@@ -94,28 +93,37 @@ func (p *Plan) WriteWith(ctx context.Context, path string, o WriteOptions) (*Rep
 	if err := out.Commit(); err != nil {
 		return nil, err
 	}
-	return j.report(out, time.Since(start)), nil
+	return j.report(path, time.Since(start)), nil
 }
 
-// WriteTemporary writes the file, undivided, beside path, calls use with the name of the complete file, and removes it. c is as
-// WriteOptions.Codes.
+// WriteTemporary writes the file, undivided, beside path, calls use with the name of the complete file, and removes it. For a
+// checkpoint it is a .gqf file with the same codes. c is as WriteOptions.Codes.
 func (p *Plan) WriteTemporary(ctx context.Context, path string, c *CalibratedCodes, use func(temp string) error) error {
 	whole := *p
-	if o, ok := p.out.(*ggufOutput); ok {
+	switch o := p.out.(type) {
+	case *ggufOutput:
 		one := *o
 		one.opts.Split = 0
 		whole.out = &one
+	case *checkpointOutput:
+		opts := p.opts
+		opts.Checkpoint = nil
+		one, err := NewPlan(p.ck, p.config, opts)
+		if err != nil {
+			return err
+		}
+		whole, path = *one, path+".gqf"
 	}
 	out, _, err := whole.writeTemp(ctx, path, c)
 	if err != nil {
 		return err
 	}
 	defer out.Abort()
-	return use(out[0].Temp())
+	return use(out.files[0].Temp())
 }
 
 // writeTemp writes the complete file, or its shards, to temporaries beside path. The caller commits or aborts it.
-func (p *Plan) writeTemp(ctx context.Context, path string, c *CalibratedCodes) (temporaries, *job, error) {
+func (p *Plan) writeTemp(ctx context.Context, path string, c *CalibratedCodes) (*temporaries, *job, error) {
 	start := time.Now()
 	if err := p.CheckOutput(path); err != nil {
 		return nil, nil, err
@@ -172,7 +180,7 @@ func (p *Plan) CheckOutput(path string) error {
 	if err := set.Check(); err != nil {
 		return quantizer.Requestf("%w", err)
 	}
-	dir := filepath.Dir(path)
+	dir := p.out.home(path)
 	if fi, err := os.Stat(dir); os.IsNotExist(err) {
 		return fmt.Errorf("%s: the directory %s does not exist: make it, or choose another place with -o", path, dir)
 	} else if err == nil && !fi.IsDir() {
@@ -183,7 +191,7 @@ func (p *Plan) CheckOutput(path string) error {
 		return err
 	}
 	if need := p.OutputBytes; free < need {
-		return fmt.Errorf("%s: the file needs %d bytes, %s has %d free: free some space or choose another place with -o", path, need, dir, free)
+		return fmt.Errorf("%s: %s needs %d bytes, %s has %d free: free some space or choose another place with -o", path, p.out.noun(), need, dir, free)
 	}
 	return nil
 }

@@ -492,7 +492,7 @@ func TestFusedExperts(t *testing.T) {
 func checkDequantized(t *testing.T, f *gqf.File, tt testTensor, want func(i int) float32) {
 	t.Helper()
 	dir := t.TempDir()
-	if _, err := Dequantize(context.Background(), f, dir, DequantizeOptions{Dtype: packing.F32}); err != nil {
+	if _, err := Dequantize(context.Background(), f, "", dir, DequantizeOptions{Dtype: packing.F32}); err != nil {
 		t.Fatal(err)
 	}
 	ck := openCheckpoint(t, dir)
@@ -536,7 +536,7 @@ func TestFP8(t *testing.T) {
 		t.Error("the folded scales can be looked up")
 	}
 	out := t.TempDir()
-	if _, err := Dequantize(context.Background(), f, out, DequantizeOptions{}); err != nil {
+	if _, err := Dequantize(context.Background(), f, "", out, DequantizeOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	config, err := os.ReadFile(filepath.Join(out, "config.json"))

@@ -88,7 +88,8 @@ type Plan struct {
 // where the checkpoint has none. Weights are read only to compare an lm_head
 // with the embedding.
 //
-// opts.GGUF makes the plan's output a .gguf file. The recipe's target must then be gguf.
+// opts.GGUF makes the plan's output a .gguf file, opts.Checkpoint a directory. The recipe's target must
+// then be the format's.
 //
 // It fails with a *RequestError for a rule that matches nothing or a tensor that
 // it cannot apply to and for a layout that cannot hold the scheme; also for a
@@ -99,6 +100,9 @@ func NewPlan(ck *safetensors.Checkpoint, config []byte, opts Options) (*Plan, er
 	p.in, p.out = in, &gqfOutput{Plan: p}
 	if opts.GGUF != nil {
 		p.out = &ggufOutput{Plan: p, from: in, opts: *opts.GGUF, config: config}
+	}
+	if opts.Checkpoint != nil {
+		p.out = newCheckpointOutput(p, in, *opts.Checkpoint)
 	}
 	var cfg *arch.Config
 	if config != nil {
@@ -170,7 +174,7 @@ type planner struct {
 	absorbed map[string]bool     // names of block scales multiplied into their weight
 	layouts  map[string][]string // see layoutNames
 	untied   *PlanTensor         // an lm_head that was the embedding before the checkpoint was folded
-	unfit    []*PlanTensor       // tensors that no type of GGUF files can hold
+	unfit    []*PlanTensor       // tensors that the format of the target cannot hold
 	broken   *PlanTensor         // an lm_head equal to the embedding, stored on its own because rules say so
 }
 

@@ -149,7 +149,7 @@ func TestTiedHeadBias(t *testing.T) {
 func checkNames(t *testing.T, f *gqf.File, want []testTensor) {
 	t.Helper()
 	dir := t.TempDir()
-	if _, err := Dequantize(context.Background(), f, dir, DequantizeOptions{}); err != nil {
+	if _, err := Dequantize(context.Background(), f, "", dir, DequantizeOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	ck := openCheckpoint(t, dir)

@@ -59,10 +59,10 @@ func readBackLayers(config []byte) (int, error) {
 // readBack opens the complete temporaries of a .gguf file, whose paths are to be paths, and compares
 // a few tokens' logits with the source's. The file computes as llama.cpp does: see
 // [model.OpenGGUF]. The source is the .gqf file, or the checkpoint with the file's codes.
-func (o *ggufOutput) readBack(temps temporaries, paths []string) (*ReadBack, error) {
+func (o *ggufOutput) readBack(temps *temporaries, paths []string) (*ReadBack, error) {
 	f, err := gguf.OpenAt(paths[0], func(path string) string {
 		if i := slices.Index(paths, path); i >= 0 {
-			return temps[i].Temp()
+			return temps.files[i].Temp()
 		}
 		return path
 	})

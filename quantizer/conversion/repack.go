@@ -35,6 +35,9 @@ func (o *RepackOptions) recipe() (quantizer.Recipe, error) {
 	if r.ForGGUF() {
 		return r, quantizer.Requestf("target gguf chooses schemes, which a repack takes over: write a .gguf file with gq export")
 	}
+	if f := r.CheckpointFormat(); f != "" {
+		return r, quantizer.Requestf("target %s chooses schemes, which a repack takes over: write a checkpoint with gq export --format %s", quantizer.TargetNames(r.Targets), f)
+	}
 	return r, nil
 }
 

@@ -2,7 +2,10 @@ package conversion
 
 import (
 	"errors"
+	"fmt"
+	"io"
 	"io/fs"
+	"slices"
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
@@ -19,6 +22,7 @@ type fileInput struct {
 	gqf    *gqf.File
 	path   string
 	recipe quantizer.Recipe // its layouts
+	stored [][]string       // see storedNames
 }
 
 func (in *fileInput) listFiles(set *files.Set)    { set.Input("the .gqf file", in.path) }
@@ -49,6 +53,59 @@ func (in *fileInput) asset(name string) ([]byte, error) {
 	return data, err
 }
 
+func (in *fileInput) files() (list []sideFile, err error) {
+	for _, a := range in.gqf.Assets() {
+		if a.Kind != gqf.AssetConfig && a.Kind != gqf.AssetFile {
+			continue
+		}
+		if a.Name == configName && a.RawBytes > files.MaxModelFile {
+			return nil, fmt.Errorf("%s: asset %q has %d bytes, more than the %d of a config.json", in.path, a.Name, a.RawBytes, files.MaxModelFile)
+		}
+		list = append(list, sideFile{name: a.Name, size: a.RawBytes, write: func(w io.Writer) error {
+			_, err := in.gqf.CopyAsset(w, a.Name)
+			return err
+		}})
+	}
+	return list, nil
+}
+
+// storedNames reads all names of the file at the first call.
+func (in *fileInput) storedNames(e *entry) []string {
+	if in.stored == nil {
+		in.stored = make([][]string, in.gqf.Len())
+		for n := range in.gqf.AllNames() {
+			if n.InCheckpoint && !n.Absorbed {
+				in.stored[n.Tensor] = append(in.stored[n.Tensor], n.Name)
+			}
+		}
+		for i, list := range in.stored { // the canonical name first
+			canonical := in.gqf.Tensor(i).Name
+			slices.SortStableFunc(list, func(a, b string) int { return boolOrder(a != canonical, b != canonical) })
+		}
+	}
+	return in.stored[e.index]
+}
+
+// boolOrder is less than 0 if only b is true.
+func boolOrder(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
+}
+
+func (in *fileInput) absorbed() bool {
+	for n := range in.gqf.AllNames() {
+		if n.Absorbed {
+			return true
+		}
+	}
+	return false
+}
+
 // provenance is the file's own.
 func (in *fileInput) provenance(*CalibratedCodes, []string) (recipe, origin []byte, err error) {
 	for name, to := range map[string]*[]byte{gqf.RecipeName: &recipe, gqf.ProvenanceName: &origin} {
@@ -60,12 +117,32 @@ func (in *fileInput) provenance(*CalibratedCodes, []string) (recipe, origin []by
 }
 
 func (in *fileInput) reader(it *unquantized) (func(dst []float32, slice int, row, n int64), error) {
+	if it.as != packing.DtypeNone {
+		return in.dequantized(it)
+	}
 	view, err := in.bytes(&it.entry)
 	size := it.cols * int64(it.src.Dtype.Bits()/8)
 	return func(dst []float32, slice int, row, n int64) {
 		row += int64(slice) * it.rows
 		safetensors.Widen(dst, view[row*size:(row+n)*size], it.src.Dtype)
 	}, err
+}
+
+// dequantized reads rows of codes.
+func (in *fileInput) dequantized(it *unquantized) (func(dst []float32, slice int, row, n int64), error) {
+	t := in.gqf.Tensor(it.index)
+	slices := make([]*gqf.Rows, t.Experts)
+	for s := range slices {
+		var err error
+		if slices[s], err = t.Rows(0, s); err != nil {
+			return nil, err
+		}
+	}
+	return func(dst []float32, slice int, row, n int64) {
+		for i := range n {
+			slices[slice].Dequantize(dst[i*it.cols:][:it.cols], int(row+i))
+		}
+	}, nil
 }
 
 func (in *fileInput) addOrigin(b *gqf.Builder, _ *CalibratedCodes, _ []string) error {

@@ -14,8 +14,8 @@ import (
 
 // Report is what a job did. Times apart, it is the same for any CPU and thread count.
 type Report struct {
-	Output       string   `json:"output"`           // the first of several shards
-	Shards       int      `json:"shards,omitempty"` // of a .gguf file that is divided
+	Output       string   `json:"output"`           // the file, the first of several shards, or the directory
+	Shards       int      `json:"shards,omitempty"` // of a .gguf file or a checkpoint that is divided
 	Quantized    int      `json:"quantized"`        // tensors
 	Algorithm    string   `json:"algorithm"`        // that chose their codes; several: all names, with commas
 	FloatZeros   int      `json:"real_zeros"`       // tensors with floating-point zero points
@@ -85,14 +85,14 @@ type TensorSQNR struct {
 }
 
 // report is the report of a job that took so long; the time after j.seconds was spent on sync and rename.
-func (j *job) report(out temporaries, total time.Duration) *Report {
+func (j *job) report(path string, total time.Duration) *Report {
 	p := j.plan
 	r := &Report{
-		Output: out[0].Path(), Warnings: append([]string{}, slices.Concat(p.Warnings, j.calibrated.Warnings, j.notes)...), Fold: p.Fold, ReadBack: j.readBack, SourceBytes: p.in.size(), OutputBytes: j.size, Tensors: make([]TensorSQNR, 0, len(p.items)),
+		Warnings: append([]string{}, slices.Concat(p.Warnings, j.calibrated.Warnings, j.notes)...), Fold: p.Fold, ReadBack: j.readBack, SourceBytes: p.in.size(), OutputBytes: j.size, Tensors: make([]TensorSQNR, 0, len(p.items)),
 		Seconds: total.Seconds(), SyncSeconds: (total - j.seconds).Seconds(), BytesPerSecond: float64(p.in.size()) / total.Seconds(),
 	}
-	if len(out) > 1 {
-		r.Shards = len(out)
+	if r.Output, r.Shards = j.target.output(path); r.Shards == 1 {
+		r.Shards = 0
 	}
 	for _, t := range p.Tensors {
 		switch t.Action {

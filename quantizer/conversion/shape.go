@@ -7,6 +7,7 @@ import (
 	"unique"
 
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/formats/hfquant"
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
@@ -49,6 +50,11 @@ func (pl *planner) shapeDraft(d *draft) error {
 			return err
 		}
 	}
+	if f := pl.opts.Recipe.CheckpointFormat(); f != "" {
+		if err := pl.fitCheckpoint(f, d); err != nil || !d.quantize {
+			return err
+		}
+	}
 	d.smallest = max(d.smallest, d.scheme.ScaleDtype.Smallest())
 	if err := pl.out.store(pl, d); err != nil || !d.quantize {
 		return err
@@ -83,6 +89,37 @@ func (pl *planner) fitBlocks(d *draft) error {
 	}
 	d.smallest, d.line.Type = quantizer.SmallestGGUFScale(kind), kind.String()
 	return nil
+}
+
+// fitCheckpoint lays out a tensor in a format of checkpoints. A tensor that the format cannot hold stays
+// unquantized.
+func (pl *planner) fitCheckpoint(f hfquant.Format, d *draft) (err error) {
+	reason, known := "", true
+	switch {
+	case d.role == gqf.RoleEmbedding && !quantizer.QuantizesEmbedding(f):
+		if d.rule != nil && d.rule.Exact() {
+			return quantizer.Requestf("%s: programs that load %s know no quantized embeddings, and %q is one: leave the rule out", d.rule, f, d.src.Name)
+		}
+		reason, known = fmt.Sprintf("programs that load %s know no quantized embeddings", f), false
+	case len(d.src.Shape) != 2:
+		reason = fmt.Sprintf("%s holds matrices, not fused experts", f)
+	case d.transposed:
+		reason = fmt.Sprintf("the model has it as inputs x outputs, which %s has not", f)
+	default:
+		if !pl.opts.Recipe.ScaleStated(d.rule) {
+			d.scheme.ScaleDtype = quantizer.CheckpointScales(d.src.Dtype)
+		}
+		if d.layout, d.stored, err = quantizer.CheckpointLayout(f, d.src.Name, d.src.Shape, d.scheme); err == nil {
+			d.smallest = quantizer.SmallestCheckpointScale(f, d.scheme.ScaleDtype)
+			return nil
+		}
+		reason = err.Error()
+	}
+	d.leave(reason)
+	if known {
+		pl.unfit = append(pl.unfit, d.line)
+	}
+	return pl.out.store(pl, d)
 }
 
 // store settles the layouts of a quantized tensor, its bias and the kind of its zero points.

@@ -36,8 +36,9 @@ func (t *ggufTarget) sizes() (list []int64) {
 	return list
 }
 
-func (t *ggufTarget) paths(path string) []string { return t.layout.Paths(path) }
-func (t *ggufTarget) written(int64, []byte)      {} // the format has no checksums
+func (t *ggufTarget) paths(path string) []string       { return t.layout.Paths(path) }
+func (t *ggufTarget) output(path string) (string, int) { return t.paths(path)[0], len(t.layout.Shards) }
+func (t *ggufTarget) written(int64, []byte)            {} // the format has no checksums
 
 func (t *ggufTarget) sinks(list []sink, it *quantized) ([]sink, error) {
 	return append(list, &blockSink{target: t, it: it, rowBytes: int(it.kind.Size(it.cols))}), nil

@@ -1,0 +1,103 @@
+package conversion
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/lowbit-go/gq/formats/hfquant"
+)
+
+// card is the model card of the new checkpoint: the source's, with facts about its origin and a
+// section about the quantization.
+func (o *checkpointOutput) card(source []byte) []byte {
+	facts, body := divideCard(string(source))
+	add := func(key, value string) {
+		if value != "" && !regexp.MustCompile(`(?m)^`+key+`\s*:`).MatchString(facts) {
+			facts += key + ": " + value + "\n"
+		}
+	}
+	if name := repositoryOf(o.config); name != "" {
+		add("base_model", name)
+		add("base_model_relation", "quantized")
+	}
+	add("quantized_by", "gq")
+	if body == "" {
+		body = fmt.Sprintf("\n# %s\n", orModel(nameOf(o.config)))
+	}
+	return []byte("---\n" + facts + "---\n" + strings.TrimRight(body, "\n") + "\n\n" + o.cardSection())
+}
+
+func orModel(name string) string {
+	if name == "" {
+		return "Model"
+	}
+	return name
+}
+
+// closing is the line that ends the facts of a card.
+var closing = regexp.MustCompile(`(?m)^---[ \t]*\r?$\n?`)
+
+// divideCard divides a model card into its facts, in YAML, and the text behind them. A card whose
+// facts do not end is text.
+func divideCard(card string) (facts, body string) {
+	rest := strings.TrimPrefix(card, "\ufeff")
+	lines := closing.FindAllStringIndex(rest, 2)
+	if len(lines) < 2 || lines[0][0] != 0 {
+		return "", card
+	}
+	return rest[lines[0][1]:lines[1][0]], rest[lines[1][1]:]
+}
+
+// repository is the form of a name that the Hugging Face Hub knows.
+var repository = regexp.MustCompile(`^[\w.-]+/[\w.-]+$`)
+
+// repositoryOf is the model's repository as config.json names it; "" if the name is a path or absent.
+func repositoryOf(config []byte) string {
+	if name := pathOf(config); repository.MatchString(name) {
+		return name
+	}
+	return ""
+}
+
+// cardSection describes the weights.
+func (o *checkpointOutput) cardSection() string {
+	counts := map[string]int{}
+	var schemes []string
+	unquantized := 0
+	for _, it := range o.items {
+		q, ok := it.(*quantized)
+		if !ok {
+			unquantized++
+			continue
+		}
+		s := q.stored.String()
+		if counts[s]++; counts[s] == 1 {
+			schemes = append(schemes, s)
+		}
+	}
+	slices.SortStableFunc(schemes, func(a, b string) int { return counts[b] - counts[a] })
+	var b strings.Builder
+	fmt.Fprintf(&b, "## Quantization\n\nThe weights were quantized with gq, in the format %s.\n\n", formatTitle(o.opts.Format))
+	for _, s := range schemes {
+		fmt.Fprintf(&b, "- %d tensors: %s\n", counts[s], s)
+	}
+	fmt.Fprintf(&b, "- %d tensors: unquantized\n\n`%s` has the settings, `%s` the source's files and hashes.\n", unquantized, recipeFile, provenanceFile)
+	return b.String()
+}
+
+// formatTitle is a format as its users call it.
+func formatTitle(f hfquant.Format) string {
+	switch f {
+	case hfquant.IntQuantized, hfquant.PackQuantized:
+		return "compressed-tensors (" + string(f) + ")"
+	case hfquant.GPTQ:
+		return "GPTQ"
+	case hfquant.MLX:
+		return "MLX"
+	case hfquant.TorchAO:
+		return "torchao (safetensors)"
+	}
+	return string(f)
+}

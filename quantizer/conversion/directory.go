@@ -1,0 +1,196 @@
+package conversion
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/lowbit-go/gq/formats/hfquant"
+	"github.com/lowbit-go/gq/internal/buffer"
+	"github.com/lowbit-go/gq/internal/files"
+	"github.com/lowbit-go/gq/model/llamacpp"
+	"github.com/lowbit-go/gq/quantizer"
+)
+
+const configName = "config.json"
+
+// sideFile is a file of a directory beside the weights.
+type sideFile struct {
+	name string
+	size int64
+	// write writes the content.
+	write func(w io.Writer) error
+}
+
+// fileOf is a file whose content is known.
+func fileOf(name string, data []byte) sideFile {
+	return sideFile{name: name, size: int64(len(data)), write: func(w io.Writer) error {
+		_, err := w.Write(data)
+		return err
+	}}
+}
+
+// content is what the file will hold.
+func (f *sideFile) content() ([]byte, error) {
+	var b bytes.Buffer
+	err := f.write(&b)
+	return b.Bytes(), err
+}
+
+// checkDir refuses a directory that holds weights, or one of the files with another content: what a
+// job that failed before left there is not in the way. It reads each file once, so that a damaged
+// source fails before any work.
+func (o *checkpointOutput) checkDir(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, e := range entries {
+		if name := e.Name(); strings.HasSuffix(name, ".safetensors") || strings.HasSuffix(name, ".safetensors.index.json") {
+			return inTheWay(dir, name)
+		}
+	}
+	for _, f := range o.beside {
+		if err := f.check(dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func inTheWay(dir, name string) error {
+	return quantizer.Requestf("%s holds a checkpoint already (%s): choose an empty directory with -o", dir, name)
+}
+
+// check reads the content once. It fails if the content is damaged, or if the file exists and has
+// another one.
+func (f *sideFile) check(dir string) error {
+	old, st, err := files.Open(filepath.Join(dir, f.name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return f.write(io.Discard)
+	}
+	if err != nil {
+		return inTheWay(dir, f.name)
+	}
+	defer old.Close()
+	if st.Size() != f.size {
+		return inTheWay(dir, f.name)
+	}
+	if err := f.write(&comparer{r: old}); errors.Is(err, errDiffers) {
+		return inTheWay(dir, f.name)
+	} else if err != nil {
+		return err
+	}
+	return nil
+}
+
+// comparer compares what is written to it with what r has.
+type comparer struct {
+	r   io.Reader
+	buf []byte
+}
+
+var errDiffers = errors.New("differs")
+
+func (c *comparer) Write(p []byte) (int, error) {
+	if _, err := io.ReadFull(c.r, buffer.Grow(&c.buf, len(p))); err == io.EOF || err == io.ErrUnexpectedEOF {
+		return 0, errDiffers
+	} else if err != nil {
+		return 0, err
+	}
+	if !bytes.Equal(c.buf, p) {
+		return 0, errDiffers
+	}
+	return len(p), nil
+}
+
+// existing is the directory, or the nearest one above it that exists.
+func existing(dir string) string {
+	for {
+		if _, err := os.Stat(dir); err == nil || dir == filepath.Dir(dir) {
+			return dir
+		}
+		dir = filepath.Dir(dir)
+	}
+}
+
+// makeDir makes a directory, and returns the uppermost one that was missing; "" if there was none.
+func makeDir(dir string) (made string, err error) {
+	for d := dir; ; d = filepath.Dir(d) {
+		if _, err := os.Stat(d); err == nil || d == filepath.Dir(d) {
+			break
+		}
+		made = d
+	}
+	return made, os.MkdirAll(dir, 0o777)
+}
+
+// removeMade removes the empty directories from dir up to made.
+func removeMade(dir, made string) {
+	if made == "" {
+		return
+	}
+	for d := dir; os.Remove(d) == nil && d != made; d = filepath.Dir(d) {
+	}
+}
+
+// files lists the files beside the weights, and returns metadata for the files with weights.
+func (o *checkpointOutput) files() (metadata map[string]string, err error) {
+	assets, err := o.from.files()
+	if err != nil {
+		return nil, err
+	}
+	config := o.config
+	if o.opts.Format != "" {
+		config, metadata, err = o.quantizedConfig()
+	} else if o.from.absorbed() {
+		config, err = hfquant.WithoutQuantization(config)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if config != nil {
+		o.beside = append(o.beside, fileOf(configName, config))
+	}
+	for _, a := range assets {
+		if lower := strings.ToLower(a.name); strings.HasSuffix(lower, ".safetensors") || strings.HasSuffix(lower, ".safetensors.index.json") {
+			return nil, fmt.Errorf("asset %q has a name of weights, which gq writes itself: this file was not made by gq", a.name)
+		}
+		if a.name != configName && (a.name != llamacpp.CardFile || o.opts.Format == "") {
+			o.beside = append(o.beside, a)
+		}
+	}
+	if o.opts.Format == "" {
+		return metadata, nil
+	}
+	card, err := o.from.asset(llamacpp.CardFile)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	o.beside = append(o.beside, fileOf(llamacpp.CardFile, o.card(card)))
+	return metadata, nil
+}
+
+// Names of gq's own files in a checkpoint, which have the content of a .gqf file's assets.
+const (
+	recipeFile     = "gq-recipe.json"     // --recipe reads it
+	provenanceFile = "gq-provenance.json" // sources, calibration, folding
+)
+
+// provenanceFiles say what the checkpoint was made of.
+func (o *checkpointOutput) provenanceFiles(c *CalibratedCodes, hashes []string) (list []sideFile, err error) {
+	recipe, origin, err := o.from.provenance(c, hashes)
+	for name, data := range map[string][]byte{recipeFile: recipe, provenanceFile: origin} {
+		if data != nil {
+			list = append(list, fileOf(name, data))
+		}
+	}
+	slices.SortFunc(list, func(a, b sideFile) int { return strings.Compare(a.name, b.name) })
+	return list, err
+}
