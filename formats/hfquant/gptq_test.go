@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -308,6 +310,27 @@ func TestGPTQConfig(t *testing.T) {
 		`"pack_dtype":"int32","dynamic":{"+:^model\\.layers\\.0\\.b$":{"bits":8,"group_size":-1},"-:^model\\.layers\\.0\\.c$":{}},"meta":{"quantizer":["gq"]}}}`
 	if compact.String() != want {
 		t.Errorf("config:\n%s\nwant\n%s", &compact, want)
+	}
+	merged := []ModelWeight{ // vLLM merges some layers: all of q, k and v are alike, gate and up are not
+		{Name: "a.q_proj.weight", Scheme: eight, Linear: true},
+		{Name: "a.k_proj.weight", Scheme: eight, Linear: true},
+		{Name: "a.v_proj.weight", Scheme: eight, Linear: true},
+		{Name: "a.gate_proj.weight", Linear: true},
+		{Name: "a.up_proj.weight", Scheme: eight, Linear: true},
+	}
+	for range 5 {
+		merged = append(merged, weights[1])
+	}
+	out, _, err = GPTQ.Config([]byte(`{}`), merged)
+	var config struct {
+		Entry gptqEntry `json:"quantization_config"`
+	}
+	if err := errors.Join(err, json.Unmarshal(out, &config)); err != nil {
+		t.Fatal(err)
+	}
+	want8 := gptqRule{Bits: 8, GroupSize: -1}
+	if want := map[string]gptqRule{`+:^a\.q_proj$`: want8, `+:^a\.k_proj$`: want8, `+:^a\.v_proj$`: want8, `+:^a\.qkv_proj$`: want8, `+:^a\.up_proj$`: want8, `-:^a\.gate_proj$`: {}}; !maps.Equal(config.Entry.Dynamic, want) {
+		t.Errorf("dynamic is %v, want %v", config.Entry.Dynamic, want)
 	}
 	out, _, err = GPTQ.Config([]byte(`{}`), []ModelWeight{{Name: "lm_head.weight", Scheme: four, Linear: true}})
 	if err != nil || !strings.Contains(string(out), `"lm_head": true`) || !strings.Contains(string(out), `"sym": true`) || strings.Contains(string(out), "dynamic") {

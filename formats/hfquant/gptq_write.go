@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -198,26 +199,54 @@ func configGPTQ(config []byte, weights []ModelWeight) ([]byte, map[string]string
 	}
 	e := gptqEntry{Bits: usual.Bits, GroupSize: gptqGroup(usual.Group), Sym: true, Method: "gptq", Checkpoint: "gptq", PackDtype: "int32",
 		Dynamic: map[string]gptqRule{}, Meta: gptqMeta{Quantizer: []string{"gq"}}}
+	exceptions := map[string]gptqException{}
 	for _, w := range weights {
 		module := strings.TrimSuffix(w.Name, ".weight")
 		_, last := splitName(module)
-		switch pattern := "^" + regexp.QuoteMeta(module) + "$"; {
+		switch {
 		case w.Scheme != nil && !w.Linear:
 			return nil, nil, fmt.Errorf("%s is not the weight of a linear layer, the only ones that it holds", quote(w.Name))
-		case w.Scheme == nil && last == "lm_head":
-		case w.Scheme == nil && w.Linear:
-			e.Dynamic["-:"+pattern] = gptqRule{}
+		case w.Scheme == nil && (!w.Linear || last == "lm_head"):
 		case w.Scheme == nil:
+			exceptions[module] = gptqException{sign: "-:"}
 		default:
 			e.LMHead = e.LMHead || last == "lm_head"
 			e.Sym = e.Sym && w.Scheme.Zeros == NoZeros
 			if w.Scheme.Bits != usual.Bits || w.Scheme.Group != usual.Group {
-				e.Dynamic["+:"+pattern] = gptqRule{Bits: w.Scheme.Bits, GroupSize: gptqGroup(w.Scheme.Group)}
+				exceptions[module] = gptqException{"+:", gptqRule{Bits: w.Scheme.Bits, GroupSize: gptqGroup(w.Scheme.Group)}}
 			}
 		}
 	}
+	addMerged(exceptions)
+	for module, x := range exceptions {
+		e.Dynamic[x.sign+"^"+regexp.QuoteMeta(module)+"$"] = x.gptqRule
+	}
 	out, err := withEntry(config, "quantization_config", e)
 	return out, nil, err
+}
+
+// gptqException is what dynamic says of a module: "-:" excludes it, "+:" gives it other values.
+type gptqException struct {
+	sign string
+	gptqRule
+}
+
+// gptqMerged are the layers that vLLM makes of several ones, and looks for in dynamic.
+var gptqMerged = map[string][]string{
+	"qkv_proj":     {"q_proj", "k_proj", "v_proj"},
+	"gate_up_proj": {"gate_proj", "up_proj"},
+}
+
+// addMerged adds merged layers whose modules have the same exception. vLLM cannot load others.
+func addMerged(exceptions map[string]gptqException) {
+	for merged, parts := range gptqMerged {
+		for module, x := range maps.Clone(exceptions) {
+			parent, last := splitName(module)
+			if last == parts[0] && !slices.ContainsFunc(parts, func(part string) bool { return exceptions[parent+part] != x }) {
+				exceptions[parent+merged] = x
+			}
+		}
+	}
 }
 
 // gptqGroup is group_size: -1 stands for a row.
