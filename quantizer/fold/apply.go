@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/lowbit-go/gq/formats/hfquant"
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/atomicfile"
 	"github.com/lowbit-go/gq/internal/buffer"
@@ -144,16 +145,21 @@ func (w *rewriter) config(specs []safetensors.TensorSpec) ([]byte, error) {
 	if !untied && !widened || w.ck.config == nil {
 		return w.ck.config, nil
 	}
+	config := w.ck.config
+	if widened { // the entry describes FP8, and no FP8 weights are left
+		var err error
+		if config, err = hfquant.WithoutQuantization(config); err != nil {
+			return nil, err
+		}
+	}
+	if !untied {
+		return config, nil
+	}
 	var m map[string]json.RawMessage
-	if err := json.Unmarshal(w.ck.config, &m); err != nil {
+	if err := json.Unmarshal(config, &m); err != nil {
 		return nil, err
 	}
-	if untied {
-		m["tie_word_embeddings"] = json.RawMessage("false")
-	}
-	if widened {
-		delete(m, "quantization_config") // it describes FP8, and no FP8 weights are left
-	}
+	m["tie_word_embeddings"] = json.RawMessage("false")
 	return json.MarshalIndent(m, "", "  ")
 }
 
