@@ -25,6 +25,7 @@ type Target struct {
 	// groupScale is the dtype of the scales of 4-bit groups; scales of channels are F32.
 	groupScale packing.ScaleDtype
 	group      int  // the only group size; 0: any multiple of 32
+	even       bool // channels of 4 bits have an even number of columns
 	torchao    bool // TorchAO's own layouts, for every width
 	// Format is the format of checkpoints whose schemes the target chooses, "" for other targets. The
 	// layout of a .gqf file is lowbit.
@@ -44,8 +45,8 @@ var (
 // Targets are the consumers that gq knows.
 var Targets = append([]Target{
 	{Name: "pytorch-aarch64", grouped: tile8x16x2, channel4: tile8x16x2, groupScale: packing.ScaleBF16},
-	{Name: "xnnpack-i8mm", positive: true, grouped: tile4x16x2, channel4: tile8x16x2, channel8: tile4x8x1, groupScale: packing.ScaleBF16, CPU: gqf.CPUDotProd | gqf.CPUI8MM},
-	{Name: "xnnpack-dotprod", positive: true, grouped: tile4x8x2, channel4: tile4x8x2, channel8: tile4x4x1, groupScale: packing.ScaleBF16, CPU: gqf.CPUDotProd},
+	{Name: "xnnpack-i8mm", positive: true, even: true, grouped: tile4x16x2, channel4: tile8x16x2, channel8: tile4x8x1, groupScale: packing.ScaleBF16, CPU: gqf.CPUDotProd | gqf.CPUI8MM},
+	{Name: "xnnpack-dotprod", positive: true, even: true, grouped: tile4x8x2, channel4: tile4x8x2, channel8: tile4x4x1, groupScale: packing.ScaleBF16, CPU: gqf.CPUDotProd},
 	{Name: "llama.cpp-i8mm", grouped: tile4x16x2, channel8: tile4x8x1, groupScale: packing.ScaleF16, group: 32, CPU: gqf.CPUDotProd | gqf.CPUI8MM},
 	{Name: "llama.cpp-dotprod", grouped: tile4x8x2, channel8: tile4x4x1, groupScale: packing.ScaleF16, group: 32, CPU: gqf.CPUDotProd},
 	{Name: "torchao", torchao: true, groupScale: packing.ScaleF32},
@@ -109,8 +110,9 @@ func (t Target) ScaleDtype(s rounding.Scheme) packing.ScaleDtype {
 	return packing.ScaleNone
 }
 
-// Layout is the target's layout for a scheme. The error says why the target cannot store it.
-func (t Target) Layout(s rounding.Scheme) (LayoutRequest, error) {
+// Layout is the target's layout for a scheme and rows of k weights. The error says why the target
+// cannot store it.
+func (t Target) Layout(s rounding.Scheme, k int64) (LayoutRequest, error) {
 	cannot := func(what string) (LayoutRequest, error) {
 		return LayoutRequest{}, fmt.Errorf("%s has no kernel for %s", t.Name, what)
 	}
@@ -134,6 +136,9 @@ func (t Target) Layout(s rounding.Scheme) (LayoutRequest, error) {
 		return cannot("8-bit groups")
 	case s.Bits == 4 && s.Group == 0:
 		tile = t.channel4
+		if t.even && k%2 != 0 {
+			return cannot(fmt.Sprintf("4-bit codes per channel with an odd number of columns (%d)", k))
+		}
 	case s.Bits == 4:
 		tile = t.grouped
 		if t.group != 0 && s.Group != t.group {

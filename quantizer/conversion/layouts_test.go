@@ -297,3 +297,29 @@ func TestTargetsTakeWhatTheyCanRead(t *testing.T) {
 		})
 	}
 }
+
+// TestOddColumns: XNNPACK rounds an odd K of 4-bit channels up and reads an activation past each
+// row, so these weights are not for it. PyTorch multiplies with them.
+func TestOddColumns(t *testing.T) {
+	for _, tc := range []struct {
+		bits           int
+		target         string
+		layout, reason string
+	}{
+		{4, "xnnpack-i8mm", "lowbit 8x16x2", "an odd number of columns (33)"},
+		{4, "xnnpack-dotprod", "lowbit 8x16x2", "an odd number of columns (33)"},
+		{8, "xnnpack-i8mm", "qsi8cxp 4x8x1", ""},
+		{4, "pytorch-aarch64", "qsi4cxp 8x16x2", ""},
+	} {
+		dir := writeCheckpoint(t, "", testTensor{name: "layers.0.q_proj.weight", dtype: packing.F32, shape: []int64{40, 33}})
+		targets, err := quantizer.ParseTargets(tc.target)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, _, _ := runJob(t, dir, Options{Recipe: quantizer.Recipe{Bits: tc.bits, Group: quantizer.PerChannel, Targets: targets}})
+		l := line(t, p, "layers.0.q_proj.weight")
+		if !slices.Equal(l.Layouts, []string{tc.layout}) || !strings.Contains(l.Reason, tc.reason) || (tc.reason == "") != (l.Reason == "") {
+			t.Errorf("%s, %d bits: layouts %v, reason %q; want %s, %q", tc.target, tc.bits, l.Layouts, l.Reason, tc.layout, tc.reason)
+		}
+	}
+}

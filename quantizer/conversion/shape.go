@@ -236,7 +236,7 @@ func (pl *planner) choices(it *draft, given bool) (list []choice, missing []stri
 				s.ScaleDtype = packing.ScaleF32
 			}
 		}
-		f, err := t.Layout(s)
+		f, err := t.Layout(s, it.cols)
 		if err != nil {
 			missing = append(missing, "stays lowbit: "+err.Error())
 			continue
