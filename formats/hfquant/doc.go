@@ -3,10 +3,12 @@
 //
 // In such a checkpoint several tensors hold one weight: codes, scales, zero points. config.json says
 // in "quantization_config" (MLX: "quantization") which library wrote them. [Find] reads both and
-// lists the weights; [Weight.Rows] reads codes and scales row by row. [NewLayout] says which tensors
-// hold a weight in a format, and [Layout.Put] turns rows into their bytes; [Config] gives the entry
-// of config.json.
+// lists the weights; [Weight.Read] reads codes and scales row by row. [Format.NewLayout] says which
+// tensors hold a weight in a format, and [Layout.Put] turns rows into their bytes; [Format.Config]
+// gives the entry of config.json.
 //
 // All formats share one description of a row, [Row]: signed codes, one scale per group, and zero
 // points or offsets. A weight is (code - zero) * scale, or code * scale + offset.
+//
+// docs/CHECKPOINTS.md has the tensors, dtypes and shapes of all formats, and what is refused.
 package hfquant
