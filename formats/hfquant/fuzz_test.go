@@ -1,7 +1,6 @@
 package hfquant
 
 import (
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -32,47 +31,47 @@ func spell(tensors []stored) (lines string, data []byte) {
 // for tensors that are no test of this package.
 func parse(lines, metadata string, data []byte) []byte {
 	const most = 1 << 16 // bytes
-	header := map[string]any{}
-	end := int64(0)
+	var tensors []stored
+	names := map[string]bool{}
+	all, at := int64(0), 0
 	for line := range strings.Lines(lines) {
 		fields := strings.Fields(line)
-		if len(fields) < 2 || fields[0] == "__metadata__" {
+		if len(fields) < 2 || fields[0] == "__metadata__" || names[fields[0]] || len(names) == 64 {
 			return nil
 		}
 		d, ok := packing.ParseDtype(fields[1])
 		if !ok || d.Bits()%8 != 0 {
 			return nil
 		}
-		shape, size := []int64{}, int64(d.Bits()/8)
+		p := Part{Name: fields[0], Dtype: d}
 		for _, f := range fields[2:] {
 			var n int64
 			if _, err := fmt.Sscan(f, &n); err != nil || n < 0 || n > most {
 				return nil
 			}
-			if shape, size = append(shape, n), size*n; size > most {
+			if p.Shape = append(p.Shape, n); p.bytes() > most {
 				return nil
 			}
 		}
-		if _, ok := header[fields[0]]; ok || end+size > most || len(header) == 64 {
+		size := p.bytes()
+		if all += size; all > most {
 			return nil
 		}
-		header[fields[0]] = map[string]any{"dtype": d.String(), "shape": shape, "data_offsets": []int64{end, end + size}}
-		end += size
+		s := stored{Part: p}
+		for int64(len(s.data)) < size && len(data) > 0 {
+			n := min(int(size)-len(s.data), len(data)-at)
+			s.data = append(s.data, data[at:][:n]...)
+			at = (at + n) % len(data)
+		}
+		tensors, names[p.Name] = append(tensors, s), true
 	}
 	var m map[string]string
-	if json.Unmarshal([]byte(metadata), &m) == nil && m != nil {
-		header["__metadata__"] = m
-	}
-	js, err := json.Marshal(header)
+	_ = json.Unmarshal([]byte(metadata), &m) // nil if it is none
+	file, err := fileOf(m, tensors...)
 	if err != nil {
 		return nil
 	}
-	file := append(binary.LittleEndian.AppendUint64(nil, uint64(len(js))), js...)
-	for len(data) > 0 && end > 0 {
-		n := min(end, int64(len(data)))
-		file, end = append(file, data[:n]...), end-n
-	}
-	return append(file, make([]byte, end)...)
+	return file
 }
 
 // FuzzFind reads checkpoints of any tensors beside any config.json. Whatever is found has rows of
