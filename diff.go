@@ -45,7 +45,7 @@ type DiffTensor struct {
 	// Equal reports whether scheme and payloads are equal.
 	Equal bool `json:"equal"`
 	// Differs names the differences: "scheme", "shape", "bytes", or "name" if only one side has the
-	// tensor. If one side is a GGUF file and the other is not, "weights" stands for scheme and bytes.
+	// tensor. If one side is a .gqf file and the other is not, "weights" stands for scheme and bytes.
 	Differs []string  `json:"differs"`
 	A       *DiffSide `json:"a,omitempty"` // nil: only B has the tensor
 	B       *DiffSide `json:"b,omitempty"` // nil: only A has the tensor
@@ -63,7 +63,8 @@ type DiffSide struct {
 }
 
 // Diff compares the tensors of the file b with the tensors of a, which is another file or the
-// checkpoint that b was made from. Files are .gqf or GGUF files.
+// checkpoint that b was made from. Files are .gqf or GGUF files, or checkpoints whose weights are
+// quantized.
 func Diff(ctx context.Context, a, b string, o DiffOptions) (*DiffReport, error) {
 	if o.Threads < 0 {
 		return nil, optionf("threads", "%d: at least 1", o.Threads)
@@ -87,13 +88,13 @@ func Diff(ctx context.Context, a, b string, o DiffOptions) (*DiffReport, error) 
 		}
 		defer f.Close()
 		d.fileB, d.importedB = temp, im
-		switch kind, err := kindOf(a); {
-		case err != nil:
-			return err
-		case kind != files.GQF && kind != files.GGUF:
-			return d.checkpoint(f)
-		}
 		return withGQF(ctx, a, o.Threads, s, func(temp string, im *accuracy.Imported) error {
+			switch kind, err := kindOf(temp); {
+			case err != nil:
+				return err
+			case kind != files.GQF:
+				return d.checkpoint(f)
+			}
 			d.importedA = im
 			return d.files(temp, f)
 		})
@@ -114,7 +115,7 @@ type differ struct {
 	o     DiffOptions
 	match func(names ...string) bool
 	r     *DiffReport
-	// importedA and importedB describe the sides that are GGUF files. fileB is the .gqf file of B.
+	// importedA and importedB describe the sides that are no .gqf files. fileB is the .gqf file of B.
 	importedA, importedB *accuracy.Imported
 	fileB                string
 }
@@ -152,11 +153,11 @@ func (d *differ) add(t DiffTensor, sameBytes bool) {
 	}
 }
 
-// sideOf describes a tensor of a .gqf file, or of the GGUF file that it was made from.
+// sideOf describes a tensor of a .gqf file, or of the file or checkpoint that it was made from.
 func sideOf(row *gqf.TensorRow, im *accuracy.Imported) *DiffSide {
 	if im != nil {
 		t := im.Tensors[row.Name]
-		return &DiffSide{Scheme: t.Type.String(), Shape: row.Shape, Bytes: t.Bytes}
+		return &DiffSide{Scheme: t.Type, Shape: row.Shape, Bytes: t.Bytes}
 	}
 	s := row.Dtype
 	if row.Quantized {

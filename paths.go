@@ -65,21 +65,19 @@ func checkpointFiles(src string) []string {
 	return list
 }
 
-// ggufFiles lists the GGUF file src, or its shards. Opening it later reports an error.
-func ggufFiles(src string) []string {
-	f, err := gguf.Open(src)
-	if err != nil {
-		return []string{src}
+// foreignFiles lists the files of the source src that a job reads.
+func foreignFiles(src string, f *conversion.Foreign) []string {
+	if f.IsGGUF() {
+		return f.Paths()
 	}
-	defer f.Close()
-	return f.Paths()
+	return checkpointFiles(src)
 }
 
 // checkPaths checks the outputs of the job against its inputs.
 func (j *quantizeJob) checkPaths(src string) error {
 	var s files.Set
-	if IsGGUF(src) {
-		s.Input("the .gguf file", ggufFiles(src)...)
+	if f := j.foreign; f != nil {
+		s.Input(f.Noun(), foreignFiles(src, f)...)
 		s.OutputTree("output", "the imported checkpoint", j.importDir())
 	} else {
 		s.Input("the checkpoint", checkpointFiles(src)...)

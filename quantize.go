@@ -51,8 +51,8 @@ type QuantizeOptions struct {
 	// Measure measures the file before it appears. If Measure has a gate, the file appears only if
 	// it meets the gate. Default (nil): no measurement.
 	Measure *MeasureOptions
-	// Requantize accepts a GGUF file whose weights are quantized, and quantizes them once more. Default:
-	// false.
+	// Requantize accepts a GGUF file or a checkpoint whose weights are quantized, and quantizes them once
+	// more. Default: false.
 	Requantize bool
 	// Keep writes the file even if it does not meet the gate. Default: false.
 	Keep bool
@@ -103,9 +103,10 @@ type QuantizeReport struct {
 }
 
 // Quantize turns the checkpoint src into the file dst, .gqf or .gguf, or into the directory dst with a
-// checkpoint in a format of another library, which appears when it is complete. src is a .safetensors file, a directory, or a GGUF file with unquantized weights. If the
-// file does not meet the gate of o.Measure, Quantize returns the report and a *GateNotMetError. If
-// the job leaves finished work, the error is a *ResumeError.
+// checkpoint in a format of another library, which appears when it is complete. src is a .safetensors
+// file, a directory, or a GGUF file, with unquantized weights. If the file does not meet the gate of
+// o.Measure, Quantize returns the report and a *GateNotMetError. If the job leaves finished work, the
+// error is a *ResumeError.
 func Quantize(ctx context.Context, src, dst string, o QuantizeOptions) (*QuantizeReport, error) {
 	return inJob(ctx, src, dst, o, false, (*quantizeJob).quantize)
 }
@@ -149,8 +150,9 @@ type quantizeJob struct {
 	written     atomic.Pointer[func(int64)]
 	unmet       error // the gate's error, for a file that is kept
 
-	imported *workdir.Dir          // the checkpoint of a GGUF file; nil: the source is a checkpoint
-	source   []conversion.Source   // the GGUF file, or its shards
+	foreign  *conversion.Foreign   // the source, if it is a GGUF file or quantized already; nil: a checkpoint
+	imported *workdir.Dir          // the checkpoint that is made of foreign
+	source   []conversion.Source   // the files of foreign
 	work     *workdir.Dir          // finished parts of a long job; nil: none are stored
 	texts    map[string]*text.Text // by their keys
 }
@@ -162,11 +164,17 @@ func inJob[T any](ctx context.Context, src, dst string, o QuantizeOptions, dry b
 		return result, err
 	}
 	j := &quantizeJob{ctx: ctx, o: o, dst: dst, dry: dry, start: time.Now(), stages: stages{to: o.Progress}}
+	if j.foreign, err = openForeign(src); err != nil {
+		return result, err
+	}
+	if j.foreign != nil {
+		defer j.foreign.Close()
+	}
 	if err := j.check(src); err != nil {
 		return result, err
 	}
-	if IsGGUF(src) {
-		dir, err := j.importGGUF(src)
+	if j.foreign != nil {
+		dir, err := j.importSource(src)
 		if err != nil {
 			return result, j.cleanUp(err)
 		}
@@ -175,7 +183,7 @@ func inJob[T any](ctx context.Context, src, dst string, o QuantizeOptions, dry b
 		}
 		src = dir
 	} else if o.Requantize {
-		return result, optionf("requantize", "goes with a .gguf file")
+		return result, optionf("requantize", "goes with a .gguf file, or a checkpoint whose weights are quantized; %s is not quantized", src)
 	}
 	ck, err := safetensors.Open(src, safetensors.Options{})
 	if err != nil {

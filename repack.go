@@ -2,25 +2,26 @@ package gq
 
 import (
 	"context"
+	"os"
 
-	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/files"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
 	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
-// RepackOptions are the options of Repack and PlanRepack. Layouts or Targets must be set, except for a
-// GGUF file: its layout is lowbit then.
+// RepackOptions are the options of Repack and PlanRepack. Layouts or Targets must be set if the source
+// is a .gqf file. The default for other sources is layout lowbit.
 type RepackOptions struct {
 	// Layouts are the layouts, Tile the tile of layouts that state none. Targets are consumers,
 	// which choose the layouts instead. As in a quantizer.Recipe. Default: none.
 	Layouts []quantizer.LayoutRequest
 	Tile    packing.Tile
 	Targets []quantizer.Target
-	// Dequantize stores tensors of a GGUF file as unquantized float32 if a .gqf file cannot hold their
-	// codes. Default: such tensors are refused.
+	// Dequantize stores tensors of another source than a .gqf file as unquantized float32 if a .gqf file
+	// cannot hold their codes. Default: such tensors are refused.
 	Dequantize bool
 	// Threads is how many workers run. Default (0): GOMAXPROCS. The file does not depend on it.
 	Threads int
@@ -28,66 +29,90 @@ type RepackOptions struct {
 	Progress Progress
 }
 
-// Repack stores the codes of src in other layouts, in the new file dst. src is a .gqf file, or a GGUF
-// file whose quantized tensors have types that a .gqf file holds exactly: Q1_0, Q2_0, Q4_0, Q5_0 and
-// Q8_0. dst appears when it is complete.
+// Repack stores the codes of src in other layouts, in the new file dst. src is a .gqf file, a GGUF file
+// whose quantized tensors have types that a .gqf file holds exactly (Q1_0, Q2_0, Q4_0, Q5_0 and Q8_0),
+// or a checkpoint that compressed-tensors, GPTQ, AWQ, MLX or torchao quantized. dst appears when it is
+// complete.
 func Repack(ctx context.Context, src, dst string, o RepackOptions) (*conversion.Report, error) {
-	var s files.Set
-	s.Input("the file", src)
-	s.Output("output", "the new .gqf file", dst)
-	if err := collisions(&s); err != nil {
-		return nil, err
-	}
-	if err := checkEnding(dst, FormatGQF, "write a .gguf file with gq export"); err != nil {
-		return nil, err
-	}
-	return inRepack(src, o, func(p *conversion.Plan, progress *func(int64)) (*conversion.Report, error) {
-		add, end := stages{to: o.Progress}.begin("repacking", "bytes", p.SourceBytes)
-		defer end()
-		*progress = add
+	return inRepack(src, dst, o, func(p *conversion.Plan, begin func() (end func())) (*conversion.Report, error) {
+		defer begin()()
 		return p.Write(ctx, dst)
 	})
 }
 
 // PlanRepack describes the job of Repack with the same arguments and writes nothing.
 func PlanRepack(src string, o RepackOptions) (*PlanReport, error) {
-	return inRepack(src, o, func(p *conversion.Plan, _ *func(int64)) (*PlanReport, error) { return newPlanReport(p), nil })
+	return inRepack(src, "", o, func(p *conversion.Plan, _ func() func()) (*PlanReport, error) { return newPlanReport(p), nil })
 }
 
-// inRepack calls do with the plan of a job and the place for its progress callback.
-func inRepack[T any](src string, o RepackOptions, do func(p *conversion.Plan, progress *func(int64)) (T, error)) (result T, err error) {
+// inRepack calls do with the plan of a job and the function that begins its stage. dst is "" if nothing
+// is written.
+func inRepack[T any](src, dst string, o RepackOptions, do func(p *conversion.Plan, begin func() (end func())) (T, error)) (result T, err error) {
+	foreign, err := openForeign(src)
+	if err != nil {
+		return result, err
+	}
+	if foreign != nil {
+		defer foreign.Close()
+	}
+	if err := o.check(src, dst, foreign); err != nil {
+		return result, err
+	}
+	options := conversion.RepackOptions{Layouts: o.Layouts, Tile: o.Tile, Targets: o.Targets, Threads: o.Threads}
+	s := stages{to: o.Progress}
+	if foreign != nil {
+		j, err := newImport(foreign, conversion.ImportOptions{RepackOptions: options, Dequantize: o.Dequantize})
+		if err != nil {
+			return result, err
+		}
+		return do(j.Plan, func() func() { return j.begin(s) })
+	}
+	f, err := gqf.Open(src, gqf.Options{})
+	if err != nil {
+		return result, err
+	}
+	defer f.Close()
+	var add func(n int64)
+	options.Progress = func(n int64) { add(n) }
+	plan, err := conversion.NewRepack(f, src, options)
+	if err != nil {
+		return result, err
+	}
+	return do(plan, func() (end func()) {
+		add, end = s.begin("repacking", "bytes", plan.SourceBytes)
+		return end
+	})
+}
+
+// check finds invalid options. foreign is nil if src is a .gqf file.
+func (o *RepackOptions) check(src, dst string, foreign *conversion.Foreign) error {
+	var s files.Set
+	s.Input("the file", src)
+	if foreign != nil {
+		s.Input(foreign.Noun(), foreignFiles(src, foreign)...)
+	}
+	s.Output("output", "the new .gqf file", dst)
+	if err := collisions(&s); err != nil {
+		return err
+	}
+	if err := checkEnding(dst, FormatGQF, "write a .gguf file with gq export"); err != nil {
+		return err
+	}
+	st, err := os.Stat(src)
 	switch {
-	case o.Layouts == nil && o.Targets == nil && !IsGGUF(src):
-		return result, optionf("", "into which layout? state a layout or a target")
-	case o.Dequantize && !IsGGUF(src):
-		return result, optionf("dequantize", "goes with a .gguf file: every tensor of a .gqf file can be repacked")
+	case foreign == nil && err == nil && st.IsDir():
+		ck, err := safetensors.Open(src, safetensors.Options{})
+		if err != nil {
+			return err
+		}
+		ck.Close()
+		return optionf("", "%s is a checkpoint whose weights are not quantized: quantize it with gq quantize", src)
+	case o.Layouts == nil && o.Targets == nil && foreign == nil:
+		return optionf("", "into which layout? state a layout or a target")
+	case o.Dequantize && foreign == nil:
+		return optionf("dequantize", "goes with a .gguf file or a quantized checkpoint: every tensor of a .gqf file can be repacked")
 	case o.Threads < 0:
-		return result, optionf("threads", "%d: at least 1", o.Threads)
+		return optionf("threads", "%d: at least 1", o.Threads)
 	}
-	var progress func(int64)
-	options := conversion.RepackOptions{
-		Layouts: o.Layouts, Tile: o.Tile, Targets: o.Targets, Threads: o.Threads,
-		Progress: func(n int64) { progress(n) },
-	}
-	var plan *conversion.Plan
-	if IsGGUF(src) {
-		f, err := gguf.Open(src)
-		if err != nil {
-			return result, err
-		}
-		defer f.Close()
-		if plan, err = conversion.NewImport(f, src, conversion.ImportOptions{RepackOptions: options, Dequantize: o.Dequantize}); err != nil {
-			return result, err
-		}
-	} else {
-		f, err := gqf.Open(src, gqf.Options{})
-		if err != nil {
-			return result, err
-		}
-		defer f.Close()
-		if plan, err = conversion.NewRepack(f, src, options); err != nil {
-			return result, err
-		}
-	}
-	return do(plan, &progress)
+	return nil
 }

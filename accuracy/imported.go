@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/model/arch"
@@ -16,21 +15,25 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// Imported describes a GGUF file for which Job.File, a .gqf file made from it, stands.
+// Imported describes a GGUF file or a quantized checkpoint for which Job.File, a .gqf file made from it,
+// stands.
 type Imported struct {
-	Bytes int64 // of the file, or of its shards
-	// Tensors are the types of tensors by their names in a checkpoint, and their sizes.
+	Bytes int64 // of all files
+	// Tensors are the tensors by their names in a checkpoint.
 	Tensors map[string]ImportedTensor
 }
 
-// ImportedTensor is a tensor as the GGUF file stores it.
+// ImportedTensor is a tensor as the GGUF file or the quantized checkpoint stores it.
 type ImportedTensor struct {
-	Type  gguf.TensorType
-	Bytes int64
+	Type      string // of ggml, or the scheme in a checkpoint, or a dtype
+	Quantized bool
+	Bits      int // of a code
+	Group     int // weights that share a scale; 0: the row
+	Bytes     int64
 }
 
-// describe makes the figures of a tensor say how the GGUF file stores it. The .gqf file has a
-// tensor of another quantized type in float32.
+// describe makes the figures of a tensor say how its file stores it. The .gqf file has a quantized
+// tensor whose codes it cannot hold in float32.
 func (im *Imported) describe(s *TensorStats) {
 	t, ok := im.Tensors[s.Name]
 	if !ok {
@@ -40,10 +43,10 @@ func (im *Imported) describe(s *TensorStats) {
 	if !s.Unquantized {
 		return
 	}
-	if t.Type.BlockWeights() > 1 {
+	if t.Quantized {
 		s.Unquantized, s.Equal, s.Difference = false, false, ""
-		s.Layout, s.Mapping, s.Algorithm = t.Type.String(), gqf.MappingOther.String(), gqf.AlgorithmOther.String()
-		s.Bits, s.Group = codeBits(t.Type), t.Type.BlockWeights()
+		s.Layout, s.Mapping, s.Algorithm = t.Type, gqf.MappingOther.String(), gqf.AlgorithmOther.String()
+		s.Bits, s.Group = t.Bits, t.Group
 		s.NoOutput = "computed in float32"
 		return
 	}
@@ -51,15 +54,6 @@ func (im *Imported) describe(s *TensorStats) {
 	if s.SQNR == Exact || s.Role == gqf.RoleNorm.String() && s.SQNR > leastDecibels && s.MaxError <= 0x1p-24 {
 		s.Equal, s.Difference = true, ""
 	}
-}
-
-// codeBits is the width of a type's codes, which is in its name: 4 for Q4_1, Q4_K and IQ4_XS.
-func codeBits(t gguf.TensorType) int {
-	name := t.String()
-	if i := strings.IndexAny(name, "12345678"); i >= 0 {
-		return int(name[i] - '0')
-	}
-	return int(t.Bits())
 }
 
 // notes say how the tokenizer and the tensors of an imported file differ from the checkpoint's.

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/model/tokenizer"
 )
 
@@ -46,7 +45,7 @@ func TestTokenizerNotes(t *testing.T) {
 // TestImportedStats: figures say how the GGUF file stores a tensor.
 func TestImportedStats(t *testing.T) {
 	im := &Imported{Tensors: map[string]ImportedTensor{
-		"k": {gguf.Q4_K, 144}, "norm": {gguf.F32, 1024}, "codes": {gguf.Q8_0, 272}, "half": {gguf.F16, 512},
+		"k": {"Q4_K", true, 4, 256, 144}, "norm": {"F32", false, 32, 1, 1024}, "codes": {"Q8_0", true, 8, 32, 272}, "half": {"F16", false, 16, 1, 512},
 	}}
 	for _, c := range []struct{ in, want TensorStats }{
 		{TensorStats{Name: "k", Unquantized: true, Layout: "plain", Bits: 32, Difference: "x"}, TensorStats{Name: "k", Layout: "Q4_K", Bits: 4, Group: 256, Bytes: 144, BPW: 4.5}},

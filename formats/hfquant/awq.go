@@ -122,12 +122,17 @@ func awqZeros(view []byte) Zeros {
 // awqWeight reads the rows of a weight of version gemm.
 type awqWeight struct{ transposed }
 
-func (w *awqWeight) read(row *Row, n int64) error {
+func (w *awqWeight) readCodes(row *Row, n int64) error {
 	shift := 4 * awqNibble[n%8]
 	words := row.tile.column(w.codes, n/8)
 	for k := range row.Codes {
 		row.Codes[k] = int8(binary.LittleEndian.Uint32(words[4*k:])>>shift&15) - 8
 	}
+	return nil
+}
+
+func (w *awqWeight) readGroups(row *Row, n int64) error {
+	shift := 4 * awqNibble[n%8]
 	for g := range row.Zeros {
 		word := binary.LittleEndian.Uint32(w.zeros.row(int64(g))[n/8*4:])
 		row.Zeros[g] = int8(word>>shift&15) - 8
@@ -176,8 +181,12 @@ func (f *finder) addAWQRows(module string, t safetensors.Tensor, group int64) er
 // awqRows reads the rows of a weight of version gemv.
 type awqRows struct{ codes, zeros, scales *matrix }
 
-func (w *awqRows) read(row *Row, n int64) error {
+func (w *awqRows) readCodes(row *Row, n int64) error {
 	unpackCodes(row.Codes, w.codes.row(n), awqBits)
+	return nil
+}
+
+func (w *awqRows) readGroups(row *Row, n int64) error {
 	unpackCodes(row.Zeros, w.zeros.row(n), awqBits)
 	size := w.scales.dtype.Bits() / 8
 	safetensors.Widen(row.Scales, w.scales.row(n)[:size*len(row.Scales)], w.scales.dtype)

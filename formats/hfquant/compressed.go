@@ -196,14 +196,15 @@ func (w *compressedWeight) zero(n, g int64) int8 {
 	return w.zeros.int8(n, g)
 }
 
-func (w *compressedWeight) read(row *Row, n int64) error {
+func (w *compressedWeight) readCodes(row *Row, n int64) error {
 	if w.packed != nil {
 		unpackCodes(row.Codes, w.packed.row(n), w.bits)
-	} else {
-		if err := w.codes.codes(row.Codes, w.bits, n); err != nil {
-			return err
-		}
+		return nil
 	}
+	return w.codes.codes(row.Codes, w.bits, n)
+}
+
+func (w *compressedWeight) readGroups(row *Row, n int64) error {
 	if err := w.scales.scales(row.Scales, n); err != nil {
 		return err
 	}

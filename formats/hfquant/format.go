@@ -52,6 +52,15 @@ func Formats() []Format {
 	return all
 }
 
+// Library is the name of the library that the format comes from.
+func (f Format) Library() string {
+	switch f {
+	case IntQuantized, PackQuantized:
+		return "compressed-tensors"
+	}
+	return string(f)
+}
+
 // Zeros is what a group stores beside its scale.
 type Zeros uint8
 

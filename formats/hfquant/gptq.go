@@ -160,8 +160,12 @@ func (w *gptqWeight) storesZeros(z int) bool {
 	return true
 }
 
-func (w *gptqWeight) read(row *Row, n int64) error {
+func (w *gptqWeight) readCodes(row *Row, n int64) error {
 	unpackCodes(row.Codes, row.tile.column(w.codes, n), w.bits)
+	return nil
+}
+
+func (w *gptqWeight) readGroups(row *Row, n int64) error {
 	if err := w.readScales(row, n); err != nil {
 		return err
 	}

@@ -133,8 +133,12 @@ func zeroPoint(bias, scale float32, bits int) (z int, ok bool) {
 	return int(unsigned) - 1<<(bits-1), float64(unsigned*float64(scale)) == -float64(bias)
 }
 
-func (w *mlxWeight) read(row *Row, n int64) error {
+func (w *mlxWeight) readCodes(row *Row, n int64) error {
 	unpackCodes(row.Codes, w.codes.row(n), w.bits)
+	return nil
+}
+
+func (w *mlxWeight) readGroups(row *Row, n int64) error {
 	w.scales.floats(row.Scales, n)
 	if err := checkFinite(w.scales.name, n, row.Scales); err != nil {
 		return err

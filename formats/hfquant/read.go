@@ -30,20 +30,30 @@ type Weight struct {
 	codec codec
 }
 
-// codec reads the rows of one weight.
+// codec reads the rows of one weight. The slices of row have the lengths that the scheme demands.
 type codec interface {
-	// read sets row to row n. The slices of row have the lengths that the scheme demands.
-	read(row *Row, n int64) error
+	// readCodes sets row.Codes to the codes of row n.
+	readCodes(row *Row, n int64) error
+	// readGroups sets the other slices.
+	readGroups(row *Row, n int64) error
 }
 
 // Read sets row to row n of the weight. It grows the slices of row as needed. Several goroutines may
 // read rows at once, each into a Row of its own, inside the checkpoint's Guard.
 func (w *Weight) Read(row *Row, n int64) error {
+	if err := w.ReadGroups(row, n); err != nil {
+		return err
+	}
+	return w.codec.readCodes(row, n)
+}
+
+// ReadGroups is Read without the codes: it sets scales, zero points and offsets of row.
+func (w *Weight) ReadGroups(row *Row, n int64) error {
 	if n < 0 || n >= w.Shape[0] {
 		return fmt.Errorf("weight %s has %d rows, not row %d", quote(w.Name), w.Shape[0], n)
 	}
 	row.resize(w.Scheme, w.Shape[1])
-	return w.codec.read(row, n)
+	return w.codec.readGroups(row, n)
 }
 
 // finders find the weights of a checkpoint by the quant_method of its config.json.

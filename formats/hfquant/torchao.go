@@ -166,14 +166,18 @@ type torchAOWeight struct {
 	codes, scales, zeros *matrix
 }
 
-func (w *torchAOWeight) read(row *Row, n int64) error {
+func (w *torchAOWeight) readCodes(row *Row, n int64) error {
+	return w.codes.codes(row.Codes, w.bits, n)
+}
+
+func (w *torchAOWeight) readGroups(row *Row, n int64) error {
 	if err := w.scales.scales(row.Scales, n); err != nil {
 		return err
 	}
 	if len(row.Zeros) > 0 {
 		w.zeros.int8s(row.Zeros, n)
 	}
-	return w.codes.codes(row.Codes, w.bits, n)
+	return nil
 }
 
 func holdsTorchAO(s Scheme, _, k int64) error {

@@ -84,3 +84,14 @@ func (p checkpointInput) assetSpecs() ([]gqf.AssetSpec, error) {
 	}
 	return append(list, gqf.AssetSpec{Kind: gqf.AssetRecipe, Name: gqf.RecipeName, Data: recipe}), nil
 }
+
+// packAssets compresses assets as a file stores them.
+func packAssets(specs []gqf.AssetSpec) (list []gqf.PackedAsset, err error) {
+	list = make([]gqf.PackedAsset, len(specs))
+	for i, a := range specs {
+		if list[i], err = gqf.PackAsset(a); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}

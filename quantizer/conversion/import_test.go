@@ -119,12 +119,12 @@ func fillTensor(r *rand.Rand, b []byte, kind gguf.TensorType, values []float32) 
 // importFile runs an import and opens its file.
 func importFile(t *testing.T, path string, opts ImportOptions) *gqf.File {
 	t.Helper()
-	f, err := gguf.Open(path)
+	f, err := OpenGGUF(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	plan, err := NewImport(f, path, opts)
+	plan, err := NewImport(f, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -323,17 +323,17 @@ func checkImported(t *testing.T, f *gguf.File, g *gqf.File, want *llamacpp.Check
 // TestImportErrors: codes that a .gqf file cannot hold are refused.
 func TestImportErrors(t *testing.T) {
 	path := writeGGUF(t, testmodels.Find(t, "llama2-linear"), []gguf.TensorType{gguf.Q4_K})
-	f, err := gguf.Open(path)
+	f, err := OpenGGUF(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
 	want := `has type Q4_K: a .gqf file has no layout for its codes, only for those of Q1_0, Q2_0, Q4_0, Q5_0 and Q8_0`
-	if _, err := NewImport(f, path, ImportOptions{}); err == nil || !strings.Contains(err.Error(), want) {
+	if _, err := NewImport(f, ImportOptions{}); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want %s", err, want)
 	}
 	forGGUF := ImportOptions{RepackOptions: RepackOptions{Targets: []quantizer.Target{quantizer.TargetGGUF}}, Dequantize: true}
-	if _, err := NewImport(f, path, forGGUF); err == nil || !strings.Contains(err.Error(), "target gguf chooses schemes, which a repack takes over") {
+	if _, err := NewImport(f, forGGUF); err == nil || !strings.Contains(err.Error(), "target gguf chooses schemes, which a repack takes over") {
 		t.Errorf("target gguf: %v", err)
 	}
 }
@@ -362,11 +362,12 @@ func TestImportNotFinite(t *testing.T) {
 		if err := os.WriteFile(path, data, 0o666); err != nil {
 			t.Fatal(err)
 		}
-		if f, err = gguf.Open(path); err != nil {
+		foreign, err := OpenGGUF(path)
+		if err != nil {
 			t.Fatal(err)
 		}
-		defer f.Close()
-		plan, err := NewImport(f, path, ImportOptions{Dequantize: true})
+		defer foreign.Close()
+		plan, err := NewImport(foreign, ImportOptions{Dequantize: true})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -173,13 +173,7 @@ func (p checkpointInput) assets(*planner) ([]gqf.PackedAsset, error) {
 	if err != nil {
 		return nil, err
 	}
-	list := make([]gqf.PackedAsset, len(specs))
-	for i, a := range specs {
-		if list[i], err = gqf.PackAsset(a); err != nil {
-			return nil, err
-		}
-	}
-	return list, nil
+	return packAssets(specs)
 }
 
 func (p checkpointInput) names(e *entry) []string {

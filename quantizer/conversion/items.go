@@ -150,9 +150,9 @@ func (it *quantized) rowBytes() int64 { return it.src.Size / (int64(it.slices) *
 
 func (it *quantized) weights() int64 { return int64(it.slices) * it.rows * it.cols }
 
-// holdsZeroScales reports whether the output can hold scales that are 0.
-func (it *quantized) holdsZeroScales() bool {
-	return !slices.ContainsFunc(it.variants, func(v variant) bool { return !v.header().ScaleDtype.HoldsZero() })
+// holdsZeroScales reports whether every variant can hold scales that are 0.
+func holdsZeroScales(variants []variant) bool {
+	return !slices.ContainsFunc(variants, func(v variant) bool { return !v.header().ScaleDtype.HoldsZero() })
 }
 
 // draft is a tensor while the planner decides what becomes of it.

@@ -73,6 +73,8 @@ type Plan struct {
 	// Fold says how the checkpoint was folded, if it was.
 	Fold *Fold `json:"fold,omitempty"`
 
+	imported []ImportedTensor // of NewImport, by item
+
 	folded int64                   // size of the folded checkpoint's tensors
 	ck     *safetensors.Checkpoint // nil for a repack
 	config []byte
@@ -212,8 +214,7 @@ func (pl *planner) settle() {
 
 func (pl *planner) decide(t *safetensors.Tensor) (*draft, error) {
 	if t.Dtype == packing.DtypeNone {
-		return nil, fmt.Errorf("%s: tensor %q has the unknown dtype %q: gq cannot store it; take the tensor out of the checkpoint",
-			pl.ck.Files()[t.File].Name, t.Name, t.DtypeName)
+		return nil, pl.unknownDtype(t)
 	}
 	class := arch.Classify(pl.cfg, t.Name, t.Shape)
 	line := &PlanTensor{Name: t.Name, Role: class.Role, Shape: t.Shape, Dtype: t.DtypeName}
@@ -245,6 +246,11 @@ func (pl *planner) decide(t *safetensors.Tensor) (*draft, error) {
 	d.scheme = pl.opts.Recipe.Scheme(class.Role, rule)
 	d.rule = rule
 	return d, nil
+}
+
+func (pl *planner) unknownDtype(t *safetensors.Tensor) error {
+	return fmt.Errorf("%s: tensor %q has the unknown dtype %q: gq cannot store it; take the tensor out of the checkpoint",
+		pl.ck.Files()[t.File].Name, t.Name, t.DtypeName)
 }
 
 // cannotQuantize says why a tensor can't be held as low-bit codes whatever the rules say; "" if it can.

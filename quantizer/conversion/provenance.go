@@ -24,6 +24,15 @@ type Provenance struct {
 	Calibration *Calibration `json:"calibration,omitempty"`
 	// Fold says how the checkpoint was folded before, if it was.
 	Fold *Fold `json:"fold,omitempty"`
+	// Quantized says which library quantized the checkpoint that the codes were taken from, if they
+	// were.
+	Quantized *QuantizedBy `json:"quantized,omitempty"`
+}
+
+// QuantizedBy names the library and the format of a quantized checkpoint.
+type QuantizedBy struct {
+	Library string `json:"library"` // "compressed-tensors"
+	Format  string `json:"format"`  // "pack-quantized"
 }
 
 // Fold is a summary of the asset gq/fold.json.
@@ -74,7 +83,11 @@ func (p *Plan) sources() (list []Source) {
 	if p.opts.Sources != nil {
 		return slices.Clone(p.opts.Sources)
 	}
-	ck := p.original()
+	return sourceFiles(p.original())
+}
+
+// sourceFiles are the files of a checkpoint.
+func sourceFiles(ck *safetensors.Checkpoint) (list []Source) {
 	for _, f := range ck.Files() {
 		list = append(list, Source{Name: f.Name, Size: f.Size, HeaderSHA256: hex.EncodeToString(f.HeaderSHA256[:]), path: filepath.Join(ck.Dir(), f.Name)})
 	}

@@ -118,6 +118,7 @@ func (pl *planner) fromFile(in *fileInput, t gqf.Tensor) (item, error) {
 	} else if t.Mapping == gqf.MappingHalfStep {
 		it.scheme.Mapping = gqf.MappingNone
 	}
+	it.scheme.NegativeScales = it.scheme.Mapping == gqf.MappingAsymmetric && !it.scheme.PositiveScales
 	it.smallest = it.scheme.ScaleDtype.Smallest()
 	l := it.line
 	l.Action, l.Bits, l.Group, l.Mapping, l.ScaleDtype, l.Algorithm = ActionQuantize, it.scheme.Bits, it.scheme.Group, it.scheme.Mapping, it.scheme.ScaleDtype, t.Algorithm

@@ -221,7 +221,7 @@ func (in *fileInput) filler(w *worker, it *quantized, u unit, _ *unitResult) (fu
 // cannot hold.
 func (w *worker) tooSmall(i int64) error {
 	for g, s := range w.scales[int(i)*w.groups : (int(i)+1)*w.groups] {
-		if floats.Abs(s) < w.smallest && !(s == 0 && w.item.holdsZeroScales()) {
+		if floats.Abs(s) < w.smallest && !(s == 0 && holdsZeroScales(w.item.variants)) {
 			return &rounding.ScaleError{Group: g, Scale: s, Dtype: w.item.scheme.ScaleDtype, Smallest: w.smallest}
 		}
 	}

@@ -229,12 +229,7 @@ func (pl *planner) choices(it *draft, given bool) (list []choice, missing []stri
 		}
 		s := it.scheme
 		if given {
-			if int64(s.Group) >= it.cols {
-				s.Group = 0
-			}
-			if t.ScaleDtype(s) == packing.ScaleF32 {
-				s.ScaleDtype = packing.ScaleF32
-			}
+			s = widened(s, it.cols, t)
 		}
 		f, err := t.Layout(s, it.cols)
 		if err != nil {
@@ -256,6 +251,18 @@ func (pl *planner) choices(it *draft, given bool) (list []choice, missing []stri
 	// An embedding has bits and a group of its own, which a layout chosen for the
 	// projections need not hold.
 	return list, nil, !given && (it.requests() != nil || it.role != gqf.RoleEmbedding)
+}
+
+// widened is the scheme of codes that are there, in rows of k weights, with scales as the target has
+// them: scales may be stored wider.
+func widened(s rounding.Scheme, k int64, t quantizer.Target) rounding.Scheme {
+	if int64(s.Group) >= k {
+		s.Group = 0
+	}
+	if t.ScaleDtype(s) == packing.ScaleF32 {
+		s.ScaleDtype = packing.ScaleF32
+	}
+	return s
 }
 
 // layoutName is a variant's layout as a plan shows it: "qsi4cxp 8x16x2". Lowbit

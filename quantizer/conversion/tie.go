@@ -38,7 +38,7 @@ func (pl *planner) tie() error {
 	if lmHead == nil {
 		return pl.tieAbsent(embedding)
 	}
-	same, err := sameContent(pl.ck, *embedding.src, *lmHead.src)
+	same, err := pl.same(embedding, lmHead)
 	if err != nil {
 		return err
 	}
@@ -123,6 +123,18 @@ func (pl *planner) share(embedding, lmHead *draft) bool {
 
 func (pl *planner) warn(format string, args ...any) {
 	pl.Warnings = append(pl.Warnings, fmt.Sprintf(format, args...))
+}
+
+// same compares two drafts: their bytes, or codes and scales of weights that are quantized already.
+func (pl *planner) same(a, b *draft) (bool, error) {
+	in, ok := pl.in.(*hfInput)
+	switch {
+	case !ok || !a.quantize && !b.quantize:
+		return sameContent(pl.ck, *a.src, *b.src)
+	case a.quantize && b.quantize:
+		return in.sameCodes(a.src.Name, b.src.Name)
+	}
+	return false, nil
 }
 
 // sameContent compares two tensors byte for byte; it is what a dry run reads of the weights.

@@ -23,7 +23,7 @@ type Scheme struct {
 	// ScaleDtype is the format of the stored scales. No default.
 	ScaleDtype packing.ScaleDtype
 	// PositiveScales forbids the negative scales of the full-range mapping, which then has the
-	// scales of symmetric-no-clip. The scales of other mappings are always positive. Default:
+	// scales of symmetric-no-clip. The scales of other mappings are positive. Default:
 	// false.
 	PositiveScales bool
 	// Algorithm chooses scales, zero points and codes. Default (AlgorithmNone): rtn.
@@ -35,6 +35,9 @@ type Scheme struct {
 	// of integers (packing.ZeroFraction), at up to 7 bits. A plan sets it where
 	// FractionalZeroPoints is true and every layout holds them. Default: false.
 	Fractions bool
+	// NegativeScales says that scales may be negative with another mapping than full-range. Only codes
+	// that another program chose have such scales. Default: false.
+	NegativeScales bool
 }
 
 // Validate reports the first field that is out of range, or fields that contradict each other.
@@ -132,7 +135,9 @@ func (s Scheme) Header(rows, cols int64, tile packing.Tile) packing.Header {
 }
 
 // Positive reports whether the scheme has only positive scales.
-func (s Scheme) Positive() bool { return s.PositiveScales || s.Mapping != gqf.MappingFullRange }
+func (s Scheme) Positive() bool {
+	return s.PositiveScales || s.Mapping != gqf.MappingFullRange && !s.NegativeScales
+}
 
 // String names the scheme: "4-bit group 32 full-range bf16", or "Q4_K search". It omits
 // round-to-nearest.

@@ -1,22 +1,14 @@
 package conversion
 
 import (
-	"crypto/sha256"
 	"encoding/binary"
-	"encoding/hex"
-	"encoding/json"
 	"fmt"
-	"io"
-	"io/fs"
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
 
 	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/buffer"
-	"github.com/lowbit-go/gq/internal/files"
 	"github.com/lowbit-go/gq/internal/floats"
 	"github.com/lowbit-go/gq/model/llamacpp"
 	"github.com/lowbit-go/gq/quantizer/rounding"
@@ -25,51 +17,13 @@ import (
 // ggufInput is the GGUF file that a plan imports. The checkpoint's tensors are the plan's items, in
 // the same order.
 type ggufInput struct {
-	plan       *Plan
+	imported
 	gguf       *gguf.File
-	path       string
 	checkpoint *llamacpp.Checkpoint
 	byName     map[string]*llamacpp.CheckpointTensor
-	stats      []fs.FileInfo // of the file, or of its shards, when the plan was made
 }
 
-func (in *ggufInput) listFiles(set *files.Set)    { set.Input("the .gguf file", in.gguf.Paths()...) }
-func (in *ggufInput) size() int64                 { return in.gguf.Size() }
 func (in *ggufInput) guard(fn func() error) error { return in.gguf.Guard(fn) }
-func (in *ggufInput) bias(*entry) int             { return 0 }
-func (in *ggufInput) strided(*quantized) bool     { return false }
-func (in *ggufInput) results(int) []unitResult    { return nil }
-func (in *ggufInput) file(*entry) string          { return in.path }
-
-// unchanged compares sizes and times: a GGUF file has no checksums.
-func (in *ggufInput) unchanged() error {
-	for i, path := range in.gguf.Paths() {
-		st, err := os.Stat(path)
-		if err != nil {
-			return err
-		}
-		if was := in.stats[i]; st.Size() != was.Size() || !st.ModTime().Equal(was.ModTime()) || !os.SameFile(st, was) {
-			return fmt.Errorf("%s was changed while it was read: run the job again", path)
-		}
-	}
-	return nil
-}
-
-func (in *ggufInput) names(e *entry) []string {
-	names := []string{e.name()}
-	for _, alias := range e.aliases {
-		names = append(names, alias.src.Name)
-	}
-	return names
-}
-
-// algorithm: a GGUF file does not say how its codes were chosen.
-func (in *ggufInput) algorithm(it item, _ *CalibratedCodes) gqf.Algorithm {
-	if _, ok := it.(*quantized); ok {
-		return gqf.AlgorithmOther
-	}
-	return gqf.AlgorithmNone
-}
 
 func (in *ggufInput) scaleAdvice(it *quantized, e *rounding.ScaleError) string {
 	if e == nil || floats.Abs(e.Scale) > e.Dtype.Max() || e.Scale < 0 && it.scheme.Positive() {
@@ -92,60 +46,6 @@ func (in *ggufInput) assets(*planner) (list []gqf.PackedAsset, err error) {
 		list = append(list, packed)
 	}
 	return list, nil
-}
-
-// addOrigin adds the names of the checkpoint, and those that only the model's code knows.
-func (in *ggufInput) addOrigin(b *gqf.Builder, _ *CalibratedCodes, _ []string) error {
-	for _, it := range in.plan.items {
-		e := it.common()
-		t := in.tensor(e)
-		b.AddName(gqf.NameSpec{Name: t.Name, Tensor: e.index, InCheckpoint: true, SourceFile: t.Stored.Shard, SourceBytes: t.Bytes()})
-		for _, n := range e.aliases {
-			b.AddName(gqf.NameSpec{Name: n.src.Name, Tensor: e.index, SourceFile: -1})
-		}
-	}
-	sources, err := in.sources()
-	if err != nil {
-		return err
-	}
-	js, err := json.MarshalIndent(Provenance{Sources: sources}, "", "  ")
-	if err != nil {
-		return err
-	}
-	b.AddAsset(gqf.AssetSpec{Kind: gqf.AssetProvenance, Name: gqf.ProvenanceName, Data: js})
-	return nil
-}
-
-// sources are the file, or its shards.
-func (in *ggufInput) sources() (list []Source, err error) {
-	for i, path := range in.gguf.Paths() {
-		start := in.stats[i].Size()
-		for _, t := range in.gguf.Tensors {
-			if t.Shard == i {
-				start = min(start, t.Offset)
-			}
-		}
-		sum, err := hashStart(path, start)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, Source{Name: filepath.Base(path), Size: in.stats[i].Size(), HeaderSHA256: sum, path: path})
-	}
-	return list, nil
-}
-
-// hashStart returns the SHA-256 of the first n bytes of a file.
-func hashStart(path string, n int64) (string, error) {
-	f, _, err := files.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	h := sha256.New()
-	if _, err := io.CopyN(h, f, n); err != nil {
-		return "", fmt.Errorf("%s: %w", path, err)
-	}
-	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
 func (in *ggufInput) tensor(e *entry) *llamacpp.CheckpointTensor {
@@ -215,13 +115,13 @@ func (in *ggufInput) elements(x []float32, t *llamacpp.CheckpointTensor, first i
 // measurement takes an unquantized tensor with a NaN for one that differs, and has no error for it.
 func (in *ggufInput) decode(x []float32, t *gguf.Tensor, row, column int, data []byte) error {
 	if err := t.Type.Decode(x, data); err != nil {
-		return fmt.Errorf("%s: tensor %q: %w", in.path, t.Name, err)
+		return fmt.Errorf("%s: tensor %q: %w", in.src.path, t.Name, err)
 	}
 	if t.Type.BlockWeights() == 1 {
 		return nil
 	}
 	if i := slices.IndexFunc(x, func(v float32) bool { return !floats.Finite(v) }); i >= 0 {
-		return fmt.Errorf("%s: tensor %q, row %d: the %s weight in column %d is %v: want finite weights", in.path, t.Name, row, t.Type, column+i, x[i])
+		return fmt.Errorf("%s: tensor %q, row %d: the %s weight in column %d is %v: want finite weights", in.src.path, t.Name, row, t.Type, column+i, x[i])
 	}
 	return nil
 }
@@ -282,7 +182,7 @@ func (in *ggufInput) readBias(w *worker, it *quantized, first, rows int64) error
 		return err
 	}
 	if i := slices.IndexFunc(bias[:rows], func(v float32) bool { return !floats.Finite(v) }); i >= 0 {
-		return fmt.Errorf("%s: tensor %q: element %d is %v: a bias has to be finite", in.path, t.Stored.Name, t.Row(int(first)+i), bias[i])
+		return fmt.Errorf("%s: tensor %q: element %d is %v: a bias has to be finite", in.src.path, t.Stored.Name, t.Row(int(first)+i), bias[i])
 	}
 	for i := rows; i < int64(len(bias)); i++ {
 		bias[i] = bias[rows-1]

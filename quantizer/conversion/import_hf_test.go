@@ -1,0 +1,197 @@
+package conversion
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/formats/hfquant"
+	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/testmodels"
+	"github.com/lowbit-go/gq/internal/testquant"
+	"github.com/lowbit-go/gq/packing"
+	"github.com/lowbit-go/gq/quantizer"
+)
+
+// importDir imports a quantized checkpoint and opens the file, which it verifies.
+func importDir(t *testing.T, dir string, opts ImportOptions) *gqf.File {
+	t.Helper()
+	plan := planDir(t, dir, opts)
+	out := filepath.Join(t.TempDir(), "model.gqf")
+	if _, err := plan.Write(context.Background(), out); err != nil {
+		t.Fatal(err)
+	}
+	f, err := gqf.Open(out, gqf.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	if report, err := f.Verify(context.Background(), gqf.VerifyOptions{Deep: true}); err != nil || !report.OK() {
+		t.Fatalf("the imported file: %+v, %v", report, err)
+	}
+	return f
+}
+
+func planDir(t *testing.T, dir string, opts ImportOptions) *Plan {
+	t.Helper()
+	plan, err := tryDir(t, dir, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return plan
+}
+
+func tryDir(t *testing.T, dir string, opts ImportOptions) (*Plan, error) {
+	t.Helper()
+	f, err := OpenQuantized(dir)
+	if err != nil {
+		return nil, err
+	}
+	if f == nil {
+		t.Fatalf("%s is not quantized", dir)
+	}
+	t.Cleanup(func() { f.Close() })
+	return NewImport(f, opts)
+}
+
+// checkValues compares the dequantized file with the weights that the checkpoint stands for, bit for
+// bit but for the sign of zeros, and everything else with the source checkpoint.
+func checkValues(t *testing.T, f *gqf.File, source string, weights map[string]*testquant.Weight) {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), "dequantized")
+	if _, err := Dequantize(context.Background(), f, "model.gqf", out, DequantizeOptions{Dtype: packing.F32}); err != nil {
+		t.Fatal(err)
+	}
+	open := func(dir string) *safetensors.Checkpoint {
+		ck, err := safetensors.Open(dir, safetensors.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { ck.Close() })
+		return ck
+	}
+	got, want := open(out), open(source)
+	if len(got.Tensors()) != len(want.Tensors()) {
+		t.Errorf("%d tensors, want %d", len(got.Tensors()), len(want.Tensors()))
+	}
+	for _, s := range want.Tensors() {
+		tensor, ok := got.Lookup(s.Name)
+		if !ok {
+			t.Errorf("tensor %q is missing", s.Name)
+			continue
+		}
+		w := weights[s.Name]
+		if w == nil {
+			a, _ := got.Bytes(tensor)
+			b, _ := want.Bytes(s)
+			if tensor.Dtype != s.Dtype || string(a) != string(b) {
+				t.Errorf("unquantized tensor %q has changed", s.Name)
+			}
+			continue
+		}
+		x := make([]float32, w.Shape[1])
+		for n := range int(w.Shape[0]) {
+			if err := got.ReadRows(x, tensor, n, 1); err != nil {
+				t.Fatal(err)
+			}
+			for k, v := range w.Values(n) {
+				if math.Float32bits(x[k]) != math.Float32bits(v) && (v != 0 || x[k] != 0) {
+					t.Errorf("tensor %q (%s), row %d, column %d: %v, want %v", s.Name, w.Scheme, n, k, x[k], v)
+					break
+				}
+			}
+			if t.Failed() {
+				return
+			}
+		}
+	}
+}
+
+// TestImportQuantized: the weights of an imported checkpoint are (code - zero) * scale, computed in
+// float32 from what the checkpoint stores, in every layout.
+func TestImportQuantized(t *testing.T) {
+	const bf16, f16, f32 = packing.BF16, packing.F16, packing.F32
+	const no, integer, offsets = hfquant.NoZeros, hfquant.IntZeros, hfquant.Offsets
+	lowbit, kleidiai := quantizer.LayoutRequest{}, quantizer.LayoutRequest{Family: quantizer.FamilyKleidiAI}
+	for _, c := range []struct {
+		format  hfquant.Format
+		scheme  hfquant.Scheme
+		layouts []quantizer.LayoutRequest
+		targets string
+		want    string // the layout of all weights
+	}{
+		{hfquant.IntQuantized, hfquant.Scheme{Bits: 4, Group: 32, Scales: bf16}, nil, "", "lowbit=qsi4c32p 8x16x2"},
+		{hfquant.IntQuantized, hfquant.Scheme{Bits: 4, Scales: f32}, []quantizer.LayoutRequest{kleidiai}, "", "qsi4cxp 8x16x2"},
+		{hfquant.IntQuantized, hfquant.Scheme{Bits: 8, Scales: bf16}, []quantizer.LayoutRequest{kleidiai}, "", "qsi8cxp 4x8x1"},
+		{hfquant.PackQuantized, hfquant.Scheme{Bits: 4, Group: 128, Scales: bf16}, nil, "xnnpack-i8mm", "lowbit=qsi4c32p 4x16x2"},
+		{hfquant.PackQuantized, hfquant.Scheme{Bits: 4, Group: 128, Scales: f16}, nil, "llama.cpp-i8mm", "qsi4c32p-f16 4x16x2"},
+		{hfquant.PackQuantized, hfquant.Scheme{Bits: 4, Scales: f16}, nil, "llama.cpp-i8mm", "qsi4c32p-f16 4x16x2"},
+		{hfquant.PackQuantized, hfquant.Scheme{Bits: 4, Scales: bf16}, nil, "pytorch-aarch64", "qsi4cxp 8x16x2"},
+		{hfquant.PackQuantized, hfquant.Scheme{Bits: 8, Group: 64, Scales: f16}, nil, "", "lowbit 8x16x2"},
+		{hfquant.PackQuantized, hfquant.Scheme{Bits: 4, Group: 64, Scales: bf16, Zeros: integer}, []quantizer.LayoutRequest{lowbit, kleidiai}, "", "lowbit 8x16x2,qai4c32p 4x16x2"},
+		{hfquant.TorchAO, hfquant.Scheme{Bits: 4, Group: 32, Scales: f32}, nil, "", "lowbit 8x16x2"},
+		{hfquant.TorchAO, hfquant.Scheme{Bits: 3, Group: 64, Scales: f32}, nil, "torchao", "torchao-linear 8x16x2"},
+		{hfquant.TorchAO, hfquant.Scheme{Bits: 5, Group: 64, Scales: f32, Zeros: integer}, nil, "torchao", "torchao-linear 8x16x2"},
+		{hfquant.TorchAO, hfquant.Scheme{Bits: 8, Scales: bf16, Zeros: integer}, nil, "", "lowbit 8x16x2"},
+		{hfquant.GPTQ, hfquant.Scheme{Bits: 4, Group: 128, Scales: f16}, []quantizer.LayoutRequest{lowbit, {Family: quantizer.FamilyCodes}}, "", "lowbit 8x16x2,codes"},
+		{hfquant.GPTQ, hfquant.Scheme{Bits: 4, Group: 32, Scales: f16}, []quantizer.LayoutRequest{kleidiai}, "", "qsi4c32p-f16 4x16x2"},
+		{hfquant.GPTQ, hfquant.Scheme{Bits: 4, Group: 32, Scales: f16, Zeros: integer}, []quantizer.LayoutRequest{kleidiai}, "", "qai4c32p 4x16x2"},
+		{hfquant.GPTQ, hfquant.Scheme{Bits: 3, Group: 32, Scales: f16, Zeros: integer}, nil, "", "lowbit 8x16x2"},
+		{hfquant.GPTQ, hfquant.Scheme{Bits: 2, Scales: f16}, []quantizer.LayoutRequest{kleidiai}, "", "qsu2cxp 4x4x1"},
+		{hfquant.GPTQ, hfquant.Scheme{Bits: 8, Scales: f16, Zeros: integer}, nil, "", "lowbit 8x16x2"},
+		{hfquant.MLX, hfquant.Scheme{Bits: 4, Group: 64, Scales: bf16}, nil, "", "lowbit=qsi4c32p 8x16x2"},
+		{hfquant.MLX, hfquant.Scheme{Bits: 6, Group: 64, Scales: f16, Zeros: integer}, nil, "", "lowbit 8x16x2"},
+		{hfquant.MLX, hfquant.Scheme{Bits: 4, Group: 64, Scales: bf16, Zeros: offsets}, nil, "", "qai4c32p 4x16x2"},
+		{hfquant.MLX, hfquant.Scheme{Bits: 4, Group: 32, Scales: f16, Zeros: offsets}, []quantizer.LayoutRequest{kleidiai}, "", "qai4c32p 4x16x2"},
+	} {
+		t.Run(fmt.Sprintf("%s %s", c.format, c.scheme), func(t *testing.T) {
+			source, dir := t.TempDir(), t.TempDir()
+			testmodels.Find(t, "llama-bias-tied").Write(t, source)
+			weights := testquant.Write(t, source, dir, c.format, func(name string, shape []int64) *hfquant.Scheme {
+				if strings.HasSuffix(name, "_proj.weight") {
+					return &c.scheme
+				}
+				return nil
+			})
+			opts := ImportOptions{RepackOptions: RepackOptions{Layouts: c.layouts}}
+			if c.targets != "" {
+				var err error
+				if opts.Targets, err = quantizer.ParseTargets(c.targets); err != nil {
+					t.Fatal(err)
+				}
+			}
+			plan := planDir(t, dir, opts)
+			for _, l := range plan.Tensors {
+				want := ""
+				if weights[l.Name] != nil {
+					want = c.want
+				}
+				if got := strings.Join(l.Layouts, ","); got != want {
+					t.Errorf("tensor %q has layout %q, want %q (%s)", l.Name, got, want, l.Reason)
+				}
+			}
+			f := importDir(t, dir, opts)
+			checkValues(t, f, source, weights)
+			config, err := f.Asset("config.json")
+			if err != nil || strings.Contains(string(config), "quant") {
+				t.Errorf("config.json: %s, %v", config, err)
+			}
+			tokenizer, err := os.ReadFile(filepath.Join(source, "tokenizer.json"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if asset, err := f.Asset("tokenizer.json"); err != nil || string(asset) != string(tokenizer) {
+				t.Errorf("tokenizer.json differs: %v", err)
+			}
+			origin, err := f.Asset(gqf.ProvenanceName)
+			if err != nil || !strings.Contains(string(origin), fmt.Sprintf("%q", c.format.Library())) || !strings.Contains(string(origin), `"header_sha256"`) {
+				t.Errorf("provenance: %s, %v", origin, err)
+			}
+		})
+	}
+}
