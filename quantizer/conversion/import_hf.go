@@ -248,12 +248,12 @@ func (pl *planner) narrowGroup(s rounding.Scheme, k int64) int {
 		return 0
 	}
 	for _, t := range pl.opts.Recipe.Targets {
-		if _, err := t.Layout(widened(s, k, t)); err == nil {
+		if _, err := t.Layout(widened(s, k, t), k); err == nil {
 			return 0
 		}
 		small := s
 		small.Group = narrow
-		if _, err := t.Layout(widened(small, k, t)); err != nil {
+		if _, err := t.Layout(widened(small, k, t), k); err != nil {
 			return 0
 		}
 	}
