@@ -32,6 +32,12 @@ func CheckpointTarget(f hfquant.Format) (t Target, ok bool) {
 	return checkpointTargets[i], true
 }
 
+// CheckpointTargetName is the name of the target for a format.
+func CheckpointTargetName(f hfquant.Format) string {
+	t, _ := CheckpointTarget(f)
+	return t.Name
+}
+
 // CheckpointFormat is the format of checkpoints that the recipe's target chooses schemes for, "" if
 // the target is another.
 func (r Recipe) CheckpointFormat() hfquant.Format {
@@ -46,6 +52,25 @@ func (r Recipe) CheckpointFormat() hfquant.Format {
 // QuantizesEmbedding reports whether programs that load checkpoints of a format know quantized
 // embeddings. Transformers and vLLM quantize linear layers only.
 func QuantizesEmbedding(f hfquant.Format) bool { return f == hfquant.MLX }
+
+// QuantizesHead reports whether these programs expect a quantized lm_head where nothing is stated. vLLM
+// loads compressed-tensors and GPTQ checkpoints with an unquantized one, Transformers torchao's.
+func QuantizesHead(f hfquant.Format) bool { return f == hfquant.MLX }
+
+// served are the schemes for which vLLM has kernels, by format: bits, and the groups (0: a channel).
+// Programs for other formats have kernels for all schemes that the format holds.
+var served = map[hfquant.Format]map[int][]int64{
+	hfquant.IntQuantized:  {4: {0, 32, 64, 128, 256}, 8: {0}},
+	hfquant.PackQuantized: {4: {0, 32, 64, 128}, 8: {0, 32, 64, 128}},
+	hfquant.GPTQ:          {2: {0, 32, 64, 128}, 3: {0, 32, 64, 128}, 4: {0, 32, 64, 128}, 8: {0, 32, 64, 128}},
+}
+
+// Served reports whether the programs that load checkpoints of a format have kernels for bits and a
+// group (0: a channel).
+func Served(f hfquant.Format, bits int, group int64) bool {
+	by, ok := served[f]
+	return !ok || slices.Contains(by[bits], group)
+}
 
 // channelsAt is the number of bits at which groups of a format are channels, unless a group is
 // stated: vLLM's kernels for int8 weights and activations have no smaller groups.
@@ -105,6 +130,9 @@ func CheckpointLayout(f hfquant.Format, name string, shape []int64, s rounding.S
 	case gqf.MappingHalfStep, gqf.MappingKQuant:
 		return nil, stored, fmt.Errorf("%s has no codes of mapping %s: use full-range", f, s.Mapping)
 	case gqf.MappingAsymmetric:
+		if f == hfquant.MLX {
+			return nil, stored, fmt.Errorf("mlx stores a bias in the dtype of scales, which a zero point times a scale is not: use mapping full-range")
+		}
 		stored.Zeros = hfquant.IntZeros
 	}
 	layout, err := f.NewLayout(name, shape, stored)

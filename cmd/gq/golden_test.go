@@ -19,6 +19,7 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/formats/gqf"
+	tensors "github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/testshared"
 )
 
@@ -42,6 +43,8 @@ var (
 //	quantize, repack    the .gqf file; its tensors' names, shapes and payload data (codes, scales, zero points, sums)
 //	export, and quantize --format gguf
 //	                    the .gguf file; its tensors' names, shapes, types and data
+//	export and quantize with --format of a checkpoint
+//	                    all files; the tensors' names, shapes, dtypes and data
 //	dequantize          the safetensors file, twice
 //	run                 the text, twice
 //	accuracy            the report without run and machine; its main figures
@@ -179,7 +182,47 @@ func sum(write func(hash.Hash)) string {
 	return hex.EncodeToString(h.Sum(nil)[:8])
 }
 
+// directoryHashes are the hash of the names and contents of all files, and of the checkpoint's tensors.
+func directoryHashes(dir string) (output, content string, err error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return "", "", err
+	}
+	output = sum(func(h hash.Hash) {
+		for _, e := range entries {
+			var b []byte
+			if b, err = os.ReadFile(filepath.Join(dir, e.Name())); err != nil {
+				return
+			}
+			fmt.Fprintln(h, e.Name(), len(b))
+			h.Write(b)
+		}
+	})
+	if err != nil {
+		return "", "", err
+	}
+	ck, err := tensors.Open(dir, tensors.Options{})
+	if err != nil {
+		return "", "", err
+	}
+	defer ck.Close()
+	content = sum(func(h hash.Hash) {
+		for _, t := range ck.Tensors() {
+			var data []byte
+			if data, err = ck.Bytes(t); err != nil {
+				return
+			}
+			fmt.Fprintln(h, t.Name, t.Shape, t.Dtype)
+			h.Write(data)
+		}
+	})
+	return output, content, err
+}
+
 func fileHashes(path string, isGQF bool) (output, content string, err error) {
+	if st, err := os.Stat(path); err == nil && st.IsDir() {
+		return directoryHashes(path)
+	}
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return "", "", err

@@ -70,6 +70,7 @@ func TestScript(t *testing.T) {
 			"size":        size,
 			"files":       files,
 			"copydir":     copyDir,
+			"samedir":     sameDir,
 			"flip":        flip,
 			"newer":       newer,
 			"truncate":    truncate,
@@ -245,6 +246,30 @@ func files(ts *testscript.TestScript, neg bool, args []string) {
 // copydir SRC DST: copies the files of a directory to a new one.
 func copyDir(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(os.CopyFS(ts.MkAbs(args[1]), os.DirFS(ts.MkAbs(args[0]))))
+}
+
+// samedir A B: the directories must hold files of the same names and contents.
+func sameDir(ts *testscript.TestScript, neg bool, args []string) {
+	var list [2]map[string]string
+	for i, dir := range args[:2] {
+		list[i] = map[string]string{}
+		entries, err := os.ReadDir(ts.MkAbs(dir))
+		ts.Check(err)
+		for _, e := range entries {
+			list[i][e.Name()] = ts.ReadFile(filepath.Join(ts.MkAbs(dir), e.Name()))
+		}
+	}
+	if len(list[0]) == 0 {
+		ts.Fatalf("%s is empty", args[0])
+	}
+	for name := range list[0] {
+		if _, ok := list[1][name]; !ok || list[0][name] != list[1][name] {
+			ts.Fatalf("%s differs", name)
+		}
+	}
+	if len(list[0]) != len(list[1]) {
+		ts.Fatalf("%s has %d files, %s has %d", args[0], len(list[0]), args[1], len(list[1]))
+	}
 }
 
 // flip FILE OFFSET[+N] BIT: flips a bit of the file.

@@ -260,7 +260,7 @@ func (j *Job) candidates() (list []Option) {
 	r := j.Options.Recipe
 	for bits := j.MinBits; bits <= j.MaxBits; bits++ {
 		if !r.ForGGUF() {
-			for _, group := range j.Groups {
+			for _, group := range j.groups(bits) {
 				list = append(list, Option{Bits: bits, Group: group, stated: bits})
 			}
 			continue
@@ -275,6 +275,20 @@ func (j *Job) candidates() (list []Option) {
 		}
 	}
 	return list
+}
+
+// groups are the group sizes to choose from at a width. For checkpoints they are the ones that programs
+// have kernels for: channels, if there is no other.
+func (j *Job) groups(bits int) []int {
+	f := j.Options.Recipe.CheckpointFormat()
+	if f == "" {
+		return j.Groups
+	}
+	served := slices.DeleteFunc(slices.Clone(j.Groups), func(g int) bool { return !quantizer.Served(f, bits, int64(g)) })
+	if len(served) == 0 && quantizer.Served(f, bits, 0) {
+		return []int{0}
+	}
+	return served
 }
 
 // takes reports whether the mapping that a decision's rule or the recipe states, if one does, leaves

@@ -28,6 +28,8 @@ func checkAsset(name string, data []byte) error {
 		what, err = "a JSON object", checkObject(data, name == "tokenizer.json")
 	case filepath.Ext(name) == ".model":
 		what, err = "a SentencePiece model, nor a list of tokens in base64", checkTokenizerModel(data)
+	case isTerms(name):
+		what, err = "a licence", checkText(data)
 	case filepath.Ext(name) == ".md":
 		what, err = "a model card", checkText(data)
 	case filepath.Ext(name) == ".jinja":

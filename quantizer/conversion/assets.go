@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/files"
@@ -15,7 +16,8 @@ import (
 // assetFiles are the files beside a checkpoint that people need to use the model
 // again: tokenizer, generation settings, preprocessors, and the model card with its licence. Those that exist are stored.
 var assetFiles = []string{
-	llamacpp.CardFile, "added_tokens.json", "chat_template.jinja", "chat_template.json", "generation_config.json", "merges.txt",
+	"LICENSE", "LICENSE.md", "LICENSE.txt", "NOTICE", "NOTICE.md", "NOTICE.txt", llamacpp.CardFile, "USE_POLICY.md",
+	"added_tokens.json", "chat_template.jinja", "chat_template.json", "generation_config.json", "merges.txt",
 	"preprocessor_config.json", "processor_config.json", "sentencepiece.bpe.model", "special_tokens_map.json", "spiece.model",
 	"tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json", "vocab.txt",
 }
@@ -37,13 +39,24 @@ func ReadAsset(dir, name string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if name == llamacpp.CardFile && !llamacpp.IsCard(b) {
-		return nil, nil // a text for people only
+	if name == llamacpp.CardFile && !llamacpp.IsCard(b) || isTerms(name) && !saysTerms(b) {
+		return nil, nil // a text for people only, or anything
 	}
 	if err := checkAsset(name, b); err != nil {
 		return nil, fmt.Errorf("%s would be stored with the model, but %w: repair it or move it out of the checkpoint's directory", path, err)
 	}
 	return b, nil
+}
+
+// isTerms reports whether an asset of this name says on what terms the model may be used.
+func isTerms(name string) bool {
+	return strings.HasPrefix(name, "LICENSE") || strings.HasPrefix(name, "NOTICE") || name == "USE_POLICY.md"
+}
+
+// saysTerms reports whether a file has a word that every licence has.
+func saysTerms(file []byte) bool {
+	text := strings.ToLower(string(file))
+	return slices.ContainsFunc([]string{"licen", "copyright", "policy"}, func(word string) bool { return strings.Contains(text, word) })
 }
 
 // modelFiles lists config.json and the files of AssetFiles that the checkpoint has.

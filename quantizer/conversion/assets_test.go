@@ -157,6 +157,25 @@ func TestModelCard(t *testing.T) {
 	}
 }
 
+// TestTerms stores a licence, and no other text of that name.
+func TestTerms(t *testing.T) {
+	dir := t.TempDir()
+	for text, want := range map[string]bool{"MIT License\n": true, "Copyright 2026\n": true, "[default]\nkey = 1\n": false} {
+		if err := os.WriteFile(filepath.Join(dir, "LICENSE"), []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if data, err := ReadAsset(dir, "LICENSE"); err != nil || (data != nil) != want {
+			t.Errorf("%q: stored %q, %v", text, data, err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "LICENSE"), []byte("license\x00"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadAsset(dir, "LICENSE"); err == nil || !strings.Contains(err.Error(), "is not a licence") {
+		t.Error(err)
+	}
+}
+
 // TestAssetsTooLarge has files beside a checkpoint that are too large together.
 func TestAssetsTooLarge(t *testing.T) {
 	dir := writeCheckpoint(t, "", llama()...)

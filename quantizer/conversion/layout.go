@@ -65,11 +65,7 @@ func (pl *planner) warnFallbacks() {
 	}
 	for _, r := range reasons {
 		list := names[r]
-		more := ""
-		if len(list) > 1 {
-			more = fmt.Sprintf(" and %d more tensors", len(list)-1)
-		}
-		pl.warn("%q%s: %s", list[0], more, r)
+		pl.warn("%q%s: %s", list[0], andMore(len(list)-1), r)
 	}
 }
 

@@ -117,8 +117,8 @@ func (o *checkpointOutput) take(pl *planner, in *fileInput, d *draft, t gqf.Tens
 		d.leave(fmt.Sprintf("dequantized: %v", err))
 		pl.unfit = append(pl.unfit, d.line)
 	default:
-		target, _ := quantizer.CheckpointTarget(o.opts.Format)
-		return quantizer.Requestf("%s: tensor %q (%s): %w: quantize the checkpoint again with --target %s, or write this tensor as float32 with --dequantize", in.path, t.Name, d.scheme, err, target.Name)
+		return quantizer.Requestf("%s: tensor %q (%s): %w: quantize the checkpoint again with --target %s, or write such tensors as float32 with --dequantize",
+			in.path, t.Name, d.scheme, err, quantizer.CheckpointTargetName(o.opts.Format))
 	}
 	d.as = o.dtype
 	return nil
@@ -192,12 +192,40 @@ func (o *checkpointOutput) layOut(pl *planner) error {
 			return err
 		}
 	}
+	o.warnOfUse(pl)
 	metadata, err := o.files()
 	if err != nil {
 		return err
 	}
 	o.layout, err = safetensors.NewLayout(o.specs, safetensors.WriteOptions{MaxShardBytes: o.opts.Split, Metadata: metadata})
 	return err
+}
+
+// warnOfUse names what the usual programs do not expect.
+func (o *checkpointOutput) warnOfUse(pl *planner) {
+	var first *quantized
+	n := 0
+	for it := range o.quantized() {
+		if it.role == gqf.RoleHead && !quantizer.QuantizesHead(o.opts.Format) {
+			pl.warn("%q is quantized: vLLM and Transformers expect an unquantized lm_head in %s, and may not load it", it.name(), o.opts.Format)
+		}
+		if !quantizer.Served(o.opts.Format, it.stored.Bits, it.stored.Group) {
+			if n++; first == nil {
+				first = it
+			}
+		}
+	}
+	if n > 0 {
+		pl.warn("%q%s: vLLM has no kernels for %s in %s (docs/CHECKPOINTS.md); other programs may load it", first.name(), andMore(n-1), first.stored, o.opts.Format)
+	}
+}
+
+// andMore counts further tensors in a message.
+func andMore(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" and %d more tensors", n)
 }
 
 // add adds the parts of an item under one of its names.

@@ -101,6 +101,8 @@ func (pl *planner) fitCheckpoint(f hfquant.Format, d *draft) (err error) {
 			return quantizer.Requestf("%s: programs that load %s know no quantized embeddings, and %q is one: leave the rule out", d.rule, f, d.src.Name)
 		}
 		reason, known = fmt.Sprintf("programs that load %s know no quantized embeddings", f), false
+	case d.role == gqf.RoleHead && !quantizer.QuantizesHead(f) && (d.rule == nil || !d.rule.Exact()):
+		reason, known = fmt.Sprintf("programs that load %s expect an unquantized lm_head; a rule for it alone quantizes it", f), false
 	case len(d.src.Shape) != 2:
 		reason = fmt.Sprintf("%s holds matrices, not fused experts", f)
 	case d.transposed:

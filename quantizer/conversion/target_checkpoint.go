@@ -11,6 +11,7 @@ import (
 	"github.com/lowbit-go/gq/internal/crc32c"
 	"github.com/lowbit-go/gq/internal/floats"
 	"github.com/lowbit-go/gq/packing"
+	"github.com/lowbit-go/gq/quantizer"
 )
 
 // scatterRows is how many outputs are turned at a time where the checkpoint has a matrix as in x out.
@@ -192,7 +193,7 @@ func (s *codesSink) check(scales []float32) error {
 	}
 	for g, v := range scales {
 		if floats.F16ToF32(floats.F16FromF32(v)) != v {
-			return fmt.Errorf("group %d has the scale %g, which is no F16 number, as %s needs: quantize the checkpoint again with --target %[3]s", g, v, s.target.opts.Format)
+			return fmt.Errorf("group %d has the scale %g, which is no F16 number, as %s needs: quantize the checkpoint again with --target %s", g, v, s.target.opts.Format, quantizer.CheckpointTargetName(s.target.opts.Format))
 		}
 	}
 	return nil
@@ -208,7 +209,7 @@ func (s *codesSink) write(w *worker, u unit) error {
 			return s.target.put(w, st.first+part, off, b)
 		})
 		if err != nil {
-			return fmt.Errorf("tensor %q: %w", s.it.name(), err)
+			return fmt.Errorf("%w: quantize the checkpoint again with --target %s", err, quantizer.CheckpointTargetName(s.target.opts.Format))
 		}
 	}
 	return nil
