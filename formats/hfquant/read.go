@@ -177,7 +177,7 @@ func splitName(name string) (module, last string) {
 // add appends a weight whose parts are the tensors called names.
 func (f *finder) add(w Weight, names ...string) error {
 	for _, name := range names {
-		if i, ok := f.q.Parts[name]; ok {
+		if i, ok := f.q.Parts[name]; ok && i < len(f.q.Weights) {
 			return f.formatError(name, "it belongs to %s and to %s", quote(f.q.Weights[i].Name), quote(w.Name))
 		}
 		f.q.Parts[name] = len(f.q.Weights)

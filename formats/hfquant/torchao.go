@@ -15,12 +15,16 @@ import (
 // torchao stores the weight M.W, an IntxUnpackedToInt8Tensor, in three tensors: M._W_qdata I8 [N, K],
 // one code each; M._W_scale [N, groups]; M._W_zero_point [N, groups], I8, which symmetric weights have
 // too. __metadata__ of the safetensors files describes each tensor of the model in JSON, under its
-// name.
+// name. An Int8Tensor has the same tensors, with one group per row or per tensor; it may lack the
+// zero points, and may have parts that say how activations are quantized.
 //
-// Source: prototype/safetensors and quantization/quantize_/workflows/intx of torchao.
+// Source: prototype/safetensors and quantization/quantize_/workflows of torchao.
 
-// torchAOTensor is the only class of tensors that is read and written.
-const torchAOTensor = "IntxUnpackedToInt8Tensor"
+// The classes of tensors that are read. The first is written.
+const (
+	torchAOTensor     = "IntxUnpackedToInt8Tensor"
+	torchAOInt8Tensor = "Int8Tensor"
+)
 
 // torchAONames is the key of the list of names in __metadata__.
 const torchAONames = "tensor_names"
@@ -85,9 +89,9 @@ func findTorchAO(f *finder) error {
 		switch c.Type {
 		case "Tensor":
 			continue
-		case torchAOTensor:
+		case torchAOTensor, torchAOInt8Tensor:
 		default:
-			return f.unsupported(name, "torchao's class %s is not read, only %s", quote(c.Type), torchAOTensor)
+			return f.unsupported(name, "torchao's class %s is not read, only %s and %s", quote(c.Type), torchAOTensor, torchAOInt8Tensor)
 		}
 		if err := json.Unmarshal([]byte(classes[name]), &c); err != nil {
 			return f.formatError(name, "metadata: %v", err)
@@ -109,58 +113,92 @@ func (f *finder) undescribed() error {
 	return nil
 }
 
-// addTorchAO adds the weight called name.
-func (f *finder) addTorchAO(name string, c *torchAOClass) error {
-	bits := 0
-	if c.Data != nil {
-		for b := 1; b <= 8; b++ {
-			if c.Data.Target.Data == fmt.Sprintf("int%d", b) {
-				bits = b
-			}
+// torchAOBits is the number of bits of a class's codes; 0 if it is unknown.
+func torchAOBits(c *torchAOClass) int {
+	switch {
+	case c.Data == nil:
+		return 0
+	case c.Type == torchAOInt8Tensor:
+		return 8
+	}
+	for b := 1; b <= 8; b++ {
+		if c.Data.Target.Data == fmt.Sprintf("int%d", b) {
+			return b
 		}
 	}
-	if bits == 0 {
+	return 0
+}
+
+// addTorchAO adds the weight called name.
+func (f *finder) addTorchAO(name string, c *torchAOClass) error {
+	w := &torchAOWeight{bits: torchAOBits(c)}
+	if w.bits == 0 {
 		return f.unsupported(name, "metadata: target_dtype is not one of int1 to int8")
 	}
-	w := &torchAOWeight{bits: bits}
-	names := make([]string, len(torchAOParts))
-	for i, part := range torchAOParts {
-		names[i] = torchAOName(name, part)
-	}
-	codes, ok := f.ck.Lookup(names[0])
+	codes, ok := f.ck.Lookup(torchAOName(name, torchAOParts[0]))
 	if !ok {
-		return f.formatError(name, "the checkpoint has no tensor %s", quote(names[0]))
+		return f.formatError(name, "the checkpoint has no tensor %s", quote(torchAOName(name, torchAOParts[0])))
 	}
 	block := c.Data.Block
 	if len(codes.Shape) != 2 || codes.Numel() == 0 || len(block) != 2 {
-		return f.unsupported(names[0], "shape %v in blocks of %v, expected [rows, columns]", codes.Shape, block)
+		return f.unsupported(codes.Name, "shape %v in blocks of %v, expected [rows, columns]", codes.Shape, block)
 	}
 	n, k := codes.Shape[0], codes.Shape[1]
-	if block[0] != 1 || block[1] <= 0 || k%block[1] != 0 {
-		return f.unsupported(names[0], "shape %v in blocks of %v: blocks must be [1, columns that divide a row]", codes.Shape, block)
+	if block[0] != 1 && block[0] != n || block[1] <= 0 || k%block[1] != 0 {
+		return f.unsupported(codes.Name, "shape %v in blocks of %v: blocks must be [1 or all rows, columns that divide a row]", codes.Shape, block)
 	}
-	var err error
-	if w.codes, err = f.part(name, names[0], []packing.Dtype{packing.I8}, codes.Shape); err != nil {
+	names, err := f.torchAOTensors(w, name, c, codes.Shape, []int64{n / block[0], k / block[1]})
+	if err != nil {
 		return err
 	}
-	if w.scales, err = f.part(name, names[1], scaleDtypes, []int64{n, k / block[1]}); err != nil {
-		return err
-	}
-	if w.zeros, err = f.part(name, names[2], []packing.Dtype{packing.I8}, []int64{n, k / block[1]}); err != nil {
-		return err
-	}
-	s := Scheme{Bits: bits, Group: block[1], Scales: w.scales.dtype}
+	s := Scheme{Bits: w.bits, Group: block[1], Scales: w.scales.dtype}
 	if s.Group == k {
 		s.Group = 0
 	}
-	if slices.ContainsFunc(w.zeros.view, func(z byte) bool { return z != 0 }) {
+	if w.zeros != nil {
 		s.Zeros = IntZeros
 	}
 	f.q.Format = TorchAO
 	return f.add(Weight{Name: name, Shape: codes.Shape, Scheme: s, codec: w}, names...)
 }
 
-// torchAOWeight reads the rows of a weight.
+// torchAOTensors sets the tensors of w and returns all of their names. blocks is the shape of scales
+// and zero points.
+func (f *finder) torchAOTensors(w *torchAOWeight, name string, c *torchAOClass, shape, blocks []int64) (names []string, err error) {
+	parts := torchAOParts
+	if c.Type == torchAOInt8Tensor {
+		parts = c.Parts
+		if slices.Contains(parts, "act_pre_scale") {
+			return nil, f.unsupported(name, "metadata: act_pre_scale: weights whose activations are scaled are not read")
+		}
+	}
+	for _, part := range parts {
+		full := torchAOName(name, part)
+		if _, ok := f.ck.Lookup(full); !ok {
+			return nil, f.formatError(name, "the checkpoint has no tensor %s", quote(full))
+		}
+		names = append(names, full)
+	}
+	if w.codes, err = f.part(name, torchAOName(name, torchAOParts[0]), []packing.Dtype{packing.I8}, shape); err != nil {
+		return nil, err
+	}
+	if w.scales, err = f.part(name, torchAOName(name, torchAOParts[1]), scaleDtypes, blocks); err != nil {
+		return nil, err
+	}
+	if !slices.Contains(parts, torchAOParts[2]) {
+		return names, nil
+	}
+	zeros, err := f.part(name, torchAOName(name, torchAOParts[2]), []packing.Dtype{packing.I8}, blocks)
+	if err != nil {
+		return nil, err
+	}
+	if slices.ContainsFunc(zeros.view, func(z byte) bool { return z != 0 }) {
+		w.zeros = zeros
+	}
+	return names, nil
+}
+
+// torchAOWeight reads the rows of a weight. zeros is nil if all are 0.
 type torchAOWeight struct {
 	bits                 int
 	codes, scales, zeros *matrix

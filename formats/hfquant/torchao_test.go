@@ -20,6 +20,9 @@ func TestTorchAOVectors(t *testing.T) {
 			if got := sumOf(w.Scheme, rows, false); got != v.Dequantized {
 				t.Errorf("the weights differ: SHA-256 %s, want %s", got, v.Dequantized)
 			}
+			if strings.Contains(v.Metadata["m.weight"], torchAOInt8Tensor) {
+				return // read only
+			}
 			l, err := TorchAO.NewLayout(w.Name, w.Shape, w.Scheme)
 			if err != nil {
 				t.Fatal(err)
@@ -53,12 +56,19 @@ func TestTorchAORefused(t *testing.T) {
 		want        string // "" if it is read
 	}{
 		{"good", class, nil, ""},
-		{"another class", `{"_type": "Float8Tensor", "_data": {"block_size": 3}}`, nil, `tensor "m.weight": torchao's class "Float8Tensor" is not read, only IntxUnpackedToInt8Tensor`},
+		{"another class", `{"_type": "Float8Tensor", "_data": {"block_size": 3}}`, nil, `tensor "m.weight": torchao's class "Float8Tensor" is not read, only IntxUnpackedToInt8Tensor and Int8Tensor`},
 		{"no JSON", `{"_type": `, nil, `tensor "m.weight": metadata: unexpected end of JSON input`},
 		{"no type", `{"_type": null}`, nil, `torchao's class "" is not read`},
 		{"no dtype", `{"_type": "IntxUnpackedToInt8Tensor"}`, nil, `metadata: target_dtype is not one of int1 to int8`},
 		{"unsigned", strings.Replace(class, "int4", "uint4", 1), nil, `metadata: target_dtype is not one of int1 to int8`},
-		{"blocks of rows", strings.Replace(class, "[1, 16]", "[2, 16]", 1), nil, `shape [4 64] in blocks of [2 16]: blocks must be [1, columns that divide a row]`},
+		{"blocks of rows", strings.Replace(class, "[1, 16]", "[2, 16]", 1), nil, `shape [4 64] in blocks of [2 16]: blocks must be [1 or all rows, columns that divide a row]`},
+		{"rows that share scales", strings.Replace(class, "[1, 16]", "[4, 16]", 1), func(m map[string]stored) {
+			m["_weight_scale"] = floatTensor("_weight_scale", []int64{1, 4}, 1, 2, 3, 4)
+			m["_weight_zero_point"] = int8Tensor("_weight_zero_point", []int64{1, 4}, 1, 2, 3, 4)
+		}, ""},
+		{"a part twice", `{"_type": "Int8Tensor", "_data": {"block_size": [1, 16]}, "_tensor_data_names": ["scale", "qdata", "scale"]}`, nil, ""},
+		{"a part that is not there", `{"_type": "Int8Tensor", "_data": {"block_size": [1, 16]}, "_tensor_data_names": ["qdata", "act_quant_scale"]}`, nil, `tensor "m.weight": the checkpoint has no tensor "m._weight_act_quant_scale"`},
+		{"scaled activations", `{"_type": "Int8Tensor", "_data": {"block_size": [1, 16]}, "_tensor_data_names": ["act_pre_scale", "qdata", "scale"]}`, nil, `metadata: act_pre_scale: weights whose activations are scaled are not read`},
 		{"blocks that do not divide", strings.Replace(class, "[1, 16]", "[1, 48]", 1), nil, `shape [4 64] in blocks of [1 48]`},
 		{"blocks of nothing", strings.Replace(class, "[1, 16]", "[1, 0]", 1), nil, `shape [4 64] in blocks of [1 0]`},
 		{"blocks of a convolution", strings.Replace(class, "[1, 16]", "[1, 16, 1, 1]", 1), nil, `shape [4 64] in blocks of [1 16 1 1], expected [rows, columns]`},
