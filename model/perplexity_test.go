@@ -37,6 +37,9 @@ func TestPerplexity(t *testing.T) {
 		{"books3.7M-bf16", "books-heldout.txt", 55026, 40.351, 44.276770, 36.662394},
 	} {
 		t.Run(c.model, func(t *testing.T) {
+			if c.model != "books1.3M-bf16" {
+				testshared.SlowEmulated(t, "books1.3M has the same code, TestTorch and TestGoldenLogits more of it")
+			}
 			model := filepath.Join(dir, "models", c.model)
 			m := openCase(t, model, Options{Packed: true})
 			seqs := sequencesOf(t, model, filepath.Join(dir, "text", c.text), strings.HasPrefix(c.model, "stories"))

@@ -14,6 +14,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/lowbit-go/gq/internal/crc32c"
+	"github.com/lowbit-go/gq/internal/testshared"
 	"github.com/lowbit-go/gq/packing"
 )
 
@@ -31,13 +32,18 @@ func contents(n int) [][]byte {
 	return [][]byte{text, bytes.Repeat([]byte("x"), n), noise}
 }
 
-// TestAssetSizes writes and reads assets of every size from 0 to 2048 bytes.
+// TestAssetSizes writes and reads assets of every size from 0 to 2048 bytes, with -short of every
+// seventh.
 func TestAssetSizes(t *testing.T) {
 	const last, some = 2048, 256
+	step := 1
+	if testing.Short() {
+		step = 7
+	}
 	for from := 0; from <= last; from += some {
 		b := NewBuilder()
 		want := map[string][]byte{}
-		for n := from; n < min(from+some, last+1); n++ {
+		for n := from; n < min(from+some, last+1); n += step {
 			for i, data := range contents(n) {
 				name := fmt.Sprint(n, "-", i)
 				want[name] = data
@@ -289,6 +295,7 @@ func (p *pieces) Write(b []byte) (int, error) {
 
 // TestCopyAssetPieces copies assets that are much larger than CopyAsset's buffer.
 func TestCopyAssetPieces(t *testing.T) {
+	testshared.SlowEmulated(t, "allocations and limits are the same natively")
 	b := NewBuilder()
 	b.AddAsset(AssetSpec{Kind: AssetFile, Name: "compressed", Data: contents(20 << 20)[0]})
 	b.AddAsset(AssetSpec{Kind: AssetFile, Name: "stored", Data: contents(20 << 20)[2]})

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/lowbit-go/gq/internal/crc32c"
+	"github.com/lowbit-go/gq/internal/testshared"
 	"github.com/lowbit-go/gq/packing"
 )
 
@@ -299,6 +300,7 @@ func TestTruncatedWhileMapped(t *testing.T) {
 
 // TestManyPayloads opens a file of 100,000 payloads, with little memory.
 func TestManyPayloads(t *testing.T) {
+	testshared.SlowEmulated(t, "allocations and limits are the same natively")
 	b := NewBuilder()
 	h := lowbit(8, 32, 32, 4)
 	const layers, experts = 500, 200
@@ -341,6 +343,7 @@ func openBounded(t *testing.T, path string, most uint64) *File {
 
 // TestManyTensors opens a file of 200,000 small tensors.
 func TestManyTensors(t *testing.T) {
+	testshared.SlowEmulated(t, "allocations and limits are the same natively")
 	b := NewBuilder()
 	for i := range 200_000 {
 		name := fmt.Sprintf("model.layers.%d.some.module.name.weight", i)

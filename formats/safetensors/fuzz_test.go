@@ -191,6 +191,9 @@ func exactly(t *testing.T, path string) uint64 {
 // open and be usable, or fail with a typed error, and memory must stay in proportion to the file.
 func hammer(t *testing.T, path, part string, seed []byte, n int) {
 	t.Helper()
+	if testing.Short() { // under emulation and the race detector, for code that depends on neither
+		n /= 10
+	}
 	r := rand.New(rand.NewPCG(1, 2))
 	limit := uint64(64*len(seed) + 1<<18) // 256 KiB for the loader's first chunks, and errors
 	accepted := 0

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"testing"
+
+	"github.com/lowbit-go/gq/internal/testshared"
 )
 
 const largeTensors = 200_000
@@ -34,6 +36,7 @@ func writeLarge(t testing.TB, shuffled bool) string {
 // TestLargeHeaderMemory demands at most 100 MB for 200,000 tensors. BenchmarkOpenLarge measures the
 // time: 0.12 s, shuffled 0.19 s, on an AMD EPYC.
 func TestLargeHeaderMemory(t *testing.T) {
+	testshared.SlowEmulated(t, "allocations and limits are the same natively")
 	for _, shuffled := range []bool{false, true} {
 		path := writeLarge(t, shuffled)
 		var before, after runtime.MemStats

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/lowbit-go/gq/internal/testshared"
 	"github.com/lowbit-go/gq/model"
 	"github.com/lowbit-go/gq/model/arch"
 	"github.com/lowbit-go/gq/model/tokenizer"
@@ -13,6 +14,7 @@ import (
 // TestVariants runs every variant on its own tokens. Package model refuses a checkpoint with a
 // tensor too few or too many.
 func TestVariants(t *testing.T) {
+	testshared.SlowEmulated(t, "package model runs every architecture")
 	seen := map[string]bool{}
 	for _, v := range Variants(t) {
 		t.Run(v.Name, func(t *testing.T) {

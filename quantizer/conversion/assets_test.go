@@ -178,6 +178,7 @@ func TestTerms(t *testing.T) {
 
 // TestAssetsTooLarge has files beside a checkpoint that are too large together.
 func TestAssetsTooLarge(t *testing.T) {
+	testshared.SlowEmulated(t, "limits are the same natively")
 	dir := writeCheckpoint(t, "", llama()...)
 	text := append(bytes.Repeat([]byte(" "), 45<<20), "{}"...)
 	for _, name := range []string{"added_tokens.json", "chat_template.json", "special_tokens_map.json"} {
