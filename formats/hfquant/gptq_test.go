@@ -39,8 +39,8 @@ func TestGPTQVectors(t *testing.T) {
 				if step == v.N {
 					ownConfig(t, GPTQ, w, parts)
 				}
-				if strings.Contains(string(v.Config), "gptq_v2") { // zero points differ
-					parts[gptqZeros].data = v.stored()[gptqZeros].data
+				if v2 := strings.Contains(string(v.Config), "gptq_v2"); v2 != (w.Scheme.Zeros == IntZeros) {
+					parts[gptqZeros].data = v.stored()[gptqZeros].data // stored in the other way
 				}
 				v.equalParts(t, parts)
 			}
@@ -262,10 +262,9 @@ func TestGPTQPut(t *testing.T) {
 		change func(*Row)
 		want   []string
 	}{
-		"smallest zero point": {packing.F16, func(r *Row) { r.Zeros[1] = -8 }, []string{"row 37", "zero point -8 of group 1", "must not be 0"}},
-		"large scale":         {packing.BF16, func(r *Row) { r.Scales[1] = 0x1p20 }, []string{"row 37", "group 1", "not an F16 number"}},
-		"small scale":         {packing.BF16, func(r *Row) { r.Scales[1] = 0x1.02p-24 }, []string{"row 37", "group 1", "not an F16 number"}},
-		"wrong dtype":         {packing.BF16, func(r *Row) { r.Scales[1] = 1 + 0x1p-10 }, []string{"row 37", "not a finite BF16 number"}},
+		"large scale": {packing.BF16, func(r *Row) { r.Scales[1] = 0x1p20 }, []string{"row 37", "group 1", "not an F16 number"}},
+		"small scale": {packing.BF16, func(r *Row) { r.Scales[1] = 0x1.02p-24 }, []string{"row 37", "group 1", "not an F16 number"}},
+		"wrong dtype": {packing.BF16, func(r *Row) { r.Scales[1] = 1 + 0x1p-10 }, []string{"row 37", "not a finite BF16 number"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := Scheme{Bits: 4, Group: 32, Zeros: IntZeros, Scales: c.scales}
@@ -289,7 +288,7 @@ func TestGPTQPut(t *testing.T) {
 }
 
 func TestGPTQConfig(t *testing.T) {
-	four, eight := &Scheme{Bits: 4, Group: 32, Scales: packing.BF16}, &Scheme{Bits: 8, Zeros: IntZeros, Scales: packing.F16}
+	four, eight := &Scheme{Bits: 4, Group: 32, Scales: packing.BF16}, &Scheme{Bits: 8, Scales: packing.F16}
 	weights := []ModelWeight{
 		{Name: "model.embed_tokens.weight"},
 		{Name: "model.layers.0.a.weight", Scheme: four, Linear: true},
@@ -306,7 +305,7 @@ func TestGPTQConfig(t *testing.T) {
 	if err := json.Compact(&compact, out); err != nil {
 		t.Fatal(err)
 	}
-	const want = `{"a":1,"quantization_config":{"bits":4,"group_size":32,"desc_act":false,"sym":false,"lm_head":false,"quant_method":"gptq","checkpoint_format":"gptq",` +
+	const want = `{"a":1,"quantization_config":{"bits":4,"group_size":32,"desc_act":false,"sym":true,"lm_head":false,"quant_method":"gptq","checkpoint_format":"gptq",` +
 		`"pack_dtype":"int32","dynamic":{"+:^model\\.layers\\.0\\.b$":{"bits":8,"group_size":-1},"-:^model\\.layers\\.0\\.c$":{}},"meta":{"quantizer":["gq"]}}}`
 	if compact.String() != want {
 		t.Errorf("config:\n%s\nwant\n%s", &compact, want)
@@ -338,6 +337,14 @@ func TestGPTQConfig(t *testing.T) {
 	}
 	_, _, err = GPTQ.Config([]byte(`{}`), []ModelWeight{{Name: "model.embed_tokens.weight", Scheme: four}})
 	wantError(t, err, "config.json", `"model.embed_tokens.weight" is not the weight of a linear layer`)
+	asymmetric := &Scheme{Bits: 4, Group: 32, Zeros: IntZeros, Scales: packing.BF16}
+	weights = append(weights[:1], ModelWeight{Name: "model.layers.0.a.weight", Scheme: asymmetric, Linear: true})
+	out, _, err = GPTQ.Config([]byte(`{}`), weights)
+	if err != nil || !strings.Contains(string(out), `"checkpoint_format": "gptq_v2"`) || !strings.Contains(string(out), `"sym": false`) {
+		t.Errorf("config %s, %v", out, err)
+	}
+	_, _, err = GPTQ.Config([]byte(`{}`), append(weights, ModelWeight{Name: "b.weight", Scheme: four, Linear: true}))
+	wantError(t, err, `"b.weight" is symmetric and "model.layers.0.a.weight" has zero points`, "the same mapping")
 	_, _, err = GPTQ.Config([]byte(`{}`), weights[:1])
 	wantError(t, err, "no weight is quantized")
 }

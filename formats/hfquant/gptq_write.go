@@ -13,8 +13,9 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// Weights are written in checkpoint_format "gptq", which every library reads, with scales in F16,
-// the dtype in which libraries keep them.
+// Symmetric weights are written in checkpoint_format "gptq", which every library reads. Weights with
+// zero points are written in "gptq_v2": "gptq" cannot hold the smallest zero point, and GPTQModel
+// refuses asymmetric weights in it. Scales are F16, the dtype in which libraries keep them.
 
 // gptqGroups are the group sizes that libraries read.
 var gptqGroups = []int64{16, 32, 64, 128, 256, 512, 1024}
@@ -51,6 +52,10 @@ const (
 func layoutGPTQ(name string, n, k int64, s Scheme) *Layout {
 	module := strings.TrimSuffix(name, "weight")
 	groups, bits := s.Groups(k), int64(s.Bits)
+	e := &gptqEncoder{name: name, scheme: s, n: n, k: k, groups: groups}
+	if s.Zeros == NoZeros {
+		e.subtracted = 1
+	}
 	return &Layout{
 		Parts: []Part{
 			gptqCodes:  {Name: module + "qweight", Dtype: packing.I32, Shape: []int64{k * bits / 32, n}},
@@ -59,7 +64,7 @@ func layoutGPTQ(name string, n, k int64, s Scheme) *Layout {
 			gptqIndex:  {Name: module + "g_idx", Dtype: packing.I32, Shape: []int64{k}},
 		},
 		RowStep: 32,
-		encoder: &gptqEncoder{name: name, scheme: s, n: n, k: k, groups: groups},
+		encoder: e,
 	}
 }
 
@@ -68,6 +73,7 @@ type gptqEncoder struct {
 	name         string
 	scheme       Scheme
 	n, k, groups int64
+	subtracted   int8 // from stored zero points
 }
 
 // gptqBuffers are what put needs.
@@ -120,25 +126,18 @@ func (e *gptqEncoder) putCodes(b *gptqBuffers, rows []Row, first int64, write fu
 	return nil
 }
 
-// putZeros writes the zero points of group g, less 1.
+// putZeros writes the zero points of group g.
 func (e *gptqEncoder) putZeros(b *gptqBuffers, rows []Row, first, g int64, write func(part int, off int64, b []byte) error) error {
 	b.zeros = resize(b.zeros, len(rows))
-	low, _ := limits(e.scheme.Bits)
 	for r := range rows {
-		z := int8(0)
+		b.zeros[r] = -e.subtracted
 		if e.scheme.Zeros == IntZeros {
-			z = rows[r].Zeros[g]
+			b.zeros[r] += rows[r].Zeros[g]
 		}
-		if int(z) == low {
-			return fmt.Errorf("tensor %s: row %d: zero point %d of group %d: format gptq stores zero points plus %d, which must not be 0",
-				quote(e.name), first+int64(r), z, g, -low)
-		}
-		b.zeros[r] = z - 1
 	}
-	bits := int64(e.scheme.Bits)
 	b.out = resize(b.out, len(rows)*e.scheme.Bits/8)
 	packCodes(b.out, b.zeros, e.scheme.Bits)
-	return write(gptqZeros, (g*e.n+first)*bits/8, b.out)
+	return write(gptqZeros, (g*e.n+first)*int64(e.scheme.Bits)/8, b.out)
 }
 
 // putScales writes the scales of group g.
@@ -200,6 +199,7 @@ func configGPTQ(config []byte, weights []ModelWeight) ([]byte, map[string]string
 	e := gptqEntry{Bits: usual.Bits, GroupSize: gptqGroup(usual.Group), Sym: true, Method: "gptq", Checkpoint: "gptq", PackDtype: "int32",
 		Dynamic: map[string]gptqRule{}, Meta: gptqMeta{Quantizer: []string{"gq"}}}
 	exceptions := map[string]gptqException{}
+	kind := map[Zeros]string{}
 	for _, w := range weights {
 		module := strings.TrimSuffix(w.Name, ".weight")
 		_, last := splitName(module)
@@ -211,11 +211,18 @@ func configGPTQ(config []byte, weights []ModelWeight) ([]byte, map[string]string
 			exceptions[module] = gptqException{sign: "-:"}
 		default:
 			e.LMHead = e.LMHead || last == "lm_head"
-			e.Sym = e.Sym && w.Scheme.Zeros == NoZeros
+			kind[w.Scheme.Zeros] = w.Name
 			if w.Scheme.Bits != usual.Bits || w.Scheme.Group != usual.Group {
 				exceptions[module] = gptqException{"+:", gptqRule{Bits: w.Scheme.Bits, GroupSize: gptqGroup(w.Scheme.Group)}}
 			}
 		}
+	}
+	if kind[NoZeros] != "" && kind[IntZeros] != "" {
+		return nil, nil, fmt.Errorf("%s is symmetric and %s has zero points, which have different values of checkpoint_format: quantize all weights with the same mapping",
+			quote(kind[NoZeros]), quote(kind[IntZeros]))
+	}
+	if kind[IntZeros] != "" {
+		e.Sym, e.Checkpoint = false, "gptq_v2"
 	}
 	addMerged(exceptions)
 	for module, x := range exceptions {

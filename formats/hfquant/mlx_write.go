@@ -97,7 +97,8 @@ func (e *mlxEncoder) putBiases(dst []byte, r *Row, n int64) error {
 			bias, ok = exactSum(0, -float64(float64(zero)*float64(s)))
 		}
 		if !ok || !isExact(e.scheme.Scales, bias) {
-			return fmt.Errorf("tensor %s: row %d: the bias of group %d for unsigned codes, %g, is not exact in %s, which format mlx stores", quote(e.name), n, g, bias, e.scheme.Scales)
+			return fmt.Errorf("tensor %s: row %d: the bias of group %d for unsigned codes, %g, is not exact in %s, which format mlx stores: quantize symmetrically",
+				quote(e.name), n, g, bias, e.scheme.Scales)
 		}
 		putFloat(dst[g*size:], e.scheme.Scales, bias)
 	}
