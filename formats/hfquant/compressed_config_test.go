@@ -2,6 +2,7 @@ package hfquant
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -142,5 +143,72 @@ func TestCompressedConfig(t *testing.T) {
 	}
 	if _, _, err := PackQuantized.Config([]byte("[]"), []ModelWeight{up}); err == nil {
 		t.Error("a config that is no object is taken")
+	}
+}
+
+// TestKimi finds the experts of a checkpoint like Kimi-K2-Thinking's, the only weights that are
+// quantized there.
+func TestKimi(t *testing.T) {
+	config := `{"model_type": "kimi_k2", "quantization_config": {"config_groups": {"group_0": {"input_activations": null,
+		"output_activations": null, "targets": ["Linear"], "weights": {"actorder": null, "block_structure": null, "dynamic": false,
+		"group_size": 32, "num_bits": 4, "observer": "minmax", "observer_kwargs": {}, "strategy": "group", "symmetric": true, "type": "int"}}},
+		"format": "pack-quantized", "ignore": ["lm_head", "re:.*self_attn.*", "re:.*shared_experts.*", "re:.*mlp\\.(gate|up|gate_up|down)_proj.*"],
+		"kv_cache_scheme": null, "quant_method": "compressed-tensors", "quantization_status": "compressed"}}`
+	scheme := Scheme{Bits: 4, Group: 32, Scales: packing.BF16}
+	var tensors []stored
+	var want []string
+	for _, name := range []string{"0.down_proj", "0.gate_proj", "10.down_proj"} {
+		name = "model.layers.1.mlp.experts." + name
+		parts, _ := module(t, PackQuantized, scheme, 8, 64)
+		for _, p := range tensorsOf(parts) {
+			p.Name = name + strings.TrimPrefix(p.Name, "m")
+			tensors = append(tensors, p)
+		}
+		want = append(want, name+".weight")
+	}
+	for _, name := range []string{"model.layers.0.mlp.down_proj.weight", "model.layers.1.mlp.shared_experts.up_proj.weight", "lm_head.weight"} {
+		tensors = append(tensors, stored{Part{name, packing.BF16, []int64{8, 64}}, make([]byte, 1024)})
+	}
+	q, err := Find(store(t, tensors...), []byte(config))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, w := range q.Weights {
+		names = append(names, w.Name)
+		if w.Scheme != scheme {
+			t.Errorf("%s: %v, want %v", w.Name, w.Scheme, scheme)
+		}
+	}
+	if !slices.Equal(names, want) || len(q.Parts) != 9 || q.Format != PackQuantized || string(q.Config) != `{"model_type": "kimi_k2"}` {
+		t.Errorf("found %q, %d parts, %s, %s", names, len(q.Parts), q.Format, q.Config)
+	}
+}
+
+// TestFindNothing reads checkpoints that no library quantized to integers.
+func TestFindNothing(t *testing.T) {
+	half := stored{Part{"m.weight", packing.BF16, []int64{2, 2}}, make([]byte, 8)}
+	fp8 := stored{Part{"m.weight", packing.F8E4M3, []int64{2, 2}}, make([]byte, 4)}
+	table := int32Tensor("gate.tid2eid", []int64{2, 2}, 0, 1, 2, 3)
+	for _, tt := range []struct {
+		name, config string
+		tensors      []stored
+	}{
+		{"no entry", `{}`, []stored{half}},
+		{"integers that are no weights", `{"x": Infinity}`, []stored{half, table}},
+		{"block scales", `{"quantization_config": {"quant_method": "fp8"}}`, []stored{fp8, table, floatTensor("weight_scale_inv", []int64{1, 1}, 1)}},
+		{"FP8 of compressed-tensors", weightsConfig("float-quantized", `{"type": "float"}`), []stored{fp8, floatTensor("weight_scale", []int64{1}, 1)}},
+		{"weights that compressed-tensors decompressed", weightsConfig("pack-quantized", group16), []stored{half}},
+		{"floats of another library", `{"quantization_config": {"quant_method": "bitsandbytes"}}`, []stored{half}},
+		{"an entry without a method", `{"quantization_config": {}}`, []stored{half}},
+		{"null", `{"quantization_config": null, "text_config": null}`, []stored{half, table}},
+		{"no objects", `{"quantization_config": 1, "text_config": [2]}`, []stored{half, table}},
+	} {
+		if q, err := Find(store(t, tt.tensors...), []byte(tt.config)); q != nil || err != nil {
+			t.Errorf("%s: %+v, %v", tt.name, q, err)
+		}
+	}
+	if q, err := Find(store(t, half), nil); q != nil || err != nil {
+		t.Errorf("no config: %+v, %v", q, err)
 	}
 }

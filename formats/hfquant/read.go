@@ -62,7 +62,8 @@ var finders = map[string]func(*finder) error{
 	"torchao":            findTorchAO,
 	"gptq":               findGPTQ,
 	"awq":                findAWQ,
-	"mlx":                findMLX, // MLX writes no quant_method
+	"mlx":                findMLX,                            // MLX writes no quant_method
+	"fp8":                func(*finder) error { return nil }, // see Find
 }
 
 // Find lists the quantized weights of ck, in order of name. config is its config.json, nil if there
