@@ -114,6 +114,9 @@ func BenchQuantize(ctx context.Context, src string, o BenchQuantizeOptions) (*Be
 	if o.Threads < 0 {
 		return nil, optionf("threads", "%d: at least 1", o.Threads)
 	}
+	if err := floatReference(src); err != nil {
+		return nil, err
+	}
 	ck, err := safetensors.Open(src, safetensors.Options{})
 	if err != nil {
 		return nil, err

@@ -21,9 +21,9 @@ type DequantizeOptions struct {
 	Progress Progress
 }
 
-// Dequantize writes the weights of a .gqf or a GGUF file as a safetensors checkpoint in the directory
-// dir, with their original names. The directory is made if it does not exist, and must not hold a
-// checkpoint.
+// Dequantize writes the weights of a .gqf file, a GGUF file or a quantized checkpoint as an unquantized
+// safetensors checkpoint in the directory dir, with their original names. The directory is made if it
+// does not exist, and must not hold a checkpoint.
 func Dequantize(ctx context.Context, file, dir string, o DequantizeOptions) (*conversion.DequantizeReport, error) {
 	if o.Threads < 0 {
 		return nil, optionf("threads", "%d: at least 1", o.Threads)

@@ -32,6 +32,23 @@ func openForeign(path string) (*conversion.Foreign, error) {
 	return nil, nil
 }
 
+// floatReference refuses a checkpoint whose weights are quantized, in a job that needs unquantized ones.
+func floatReference(src string) error {
+	f, err := openForeign(src)
+	if err != nil {
+		return err
+	}
+	if f == nil {
+		return nil
+	}
+	defer f.Close()
+	if f.IsGGUF() {
+		return nil // its reader says so
+	}
+	return optionf("", "%s is quantized already (%s), and this job needs unquantized weights: name the checkpoint that it was made from, or a directory that gq dequantize %s -o DIR has written",
+		src, f.Quantized(), src)
+}
+
 // importJob is a plan of conversion.NewImport.
 type importJob struct {
 	*conversion.Plan

@@ -24,6 +24,10 @@ type Inspection struct {
 	File       *gqf.Inspection
 	GGUF       *gguf.Inspection
 	Checkpoint *safetensors.Inspection
+	// Quantized describes the quantized weights of a checkpoint; nil if there are none. Unreadable says
+	// why gq cannot read quantized weights; "" if it can.
+	Quantized  *conversion.QuantizedInspection
+	Unreadable string
 }
 
 // Summary is a short description of a model.
@@ -55,7 +59,7 @@ func (s *Summary) describe(path string, config []byte) {
 }
 
 // Inspect reads the directory and the metadata of a .gqf file, the headers of a .gguf file and its
-// shards, or the headers of the checkpoint at path. It reads no weights and checks no checksums of
+// shards, or the headers of the checkpoint at path. It reads no codes and checks no checksums of
 // weights; Verify does.
 func Inspect(path string) (*Inspection, error) {
 	in, err := openAny(path)
@@ -113,6 +117,14 @@ func (r *Inspection) addCheckpoint(path string, ck *safetensors.Checkpoint) {
 		config = nil // the user asked for tensors
 	}
 	r.Summary.describe(path, config)
+	if r.Quantized, err = conversion.InspectQuantized(ck, config); err != nil {
+		r.Unreadable = err.Error()
+	}
+	if q := r.Quantized; q != nil {
+		s := &r.Summary
+		s.Parameters = q.Parameters(t.Elements)
+		s.Bits, s.QuantizedBits = packing.BitsPerWeight(t.Bytes, s.Parameters), packing.BitsPerWeight(q.Totals.Bytes, q.Totals.Weights)
+	}
 }
 
 // container is an open model file; one field is set.

@@ -73,6 +73,9 @@ func Measure(ctx context.Context, src, file string, o MeasureOptions) (*accuracy
 	if err := checkOrder(src, file); err != nil {
 		return nil, err
 	}
+	if err := floatReference(src); err != nil {
+		return nil, err
+	}
 	var set files.Set
 	set.Input("the checkpoint", checkpointFiles(src)...)
 	set.Input("the file", file)

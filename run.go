@@ -24,8 +24,8 @@ type RunOptions struct {
 }
 
 // Run continues a prompt with the model at path: a .gqf file, a GGUF file, or a checkpoint
-// directory. Tensors of a GGUF file run through gq's kernels if a .gqf file holds their codes (Q1_0,
-// Q2_0, Q4_0, Q5_0, Q8_0), and in float32 otherwise; it takes a temporary .gqf file. If ctx is
+// directory. Quantized tensors of a GGUF file or a checkpoint run through gq's kernels if a .gqf file
+// holds their codes, and in float32 otherwise; it takes a temporary .gqf file. If ctx is
 // cancelled or a callback fails, Run returns the error and the result so far.
 func Run(ctx context.Context, path string, o RunOptions) (r *generate.Result, err error) {
 	if o.Verify && IsGGUF(path) {

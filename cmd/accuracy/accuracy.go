@@ -22,9 +22,10 @@ func Command() *cli.Command {
 		Name:      "accuracy",
 		Usage:     "measure what quantization cost, and hold it to a gate",
 		ArgsUsage: "SRC FILE",
-		Description: "SRC is the checkpoint that FILE, a .gqf or a .gguf, was made of. Tensors are always compared; with a\n" +
-			"text, both models are run on it and their predictions compared. Of a .gguf file, codes that a .gqf file\n" +
-			"holds (Q4_0, Q8_0 ...) run through gq's kernels, other tensors in float32.\n" +
+		Description: "SRC is the unquantized checkpoint that FILE was made of: a .gqf or .gguf file, or a quantized checkpoint.\n" +
+			"Tensors are always compared; with a text, both models are run on it and their predictions compared. Of\n" +
+			"a .gguf file or a quantized checkpoint, codes that a .gqf file holds (Q4_0, GPTQ ...) run through gq's\n" +
+			"kernels, other tensors in float32.\n" +
 			"Exit status: 0 measured, and the gate (if one was given) is met; 3 it is not; 1 failed; 2 used wrongly.",
 		UsageText: `# tensors, layers and, on a text, the models' predictions
 gq accuracy Llama-3.2-1B model.gqf --text sample.txt --report accuracy.html

@@ -16,12 +16,12 @@ import (
 func Command() *cli.Command {
 	return &cli.Command{
 		Name:  "dequantize",
-		Usage: "write a .gqf file's weights as a safetensors checkpoint with the original names",
+		Usage: "write the weights of a .gqf or .gguf file, or of a quantized checkpoint, as an unquantized checkpoint",
 		UsageText: `# a safetensors checkpoint for other tools
 gq dequantize model.gqf -o restored
 gq dequantize model.gqf -o restored --dtype f32
 `,
-		ArgsUsage: "FILE -o DIR",
+		ArgsUsage: "FILE|DIR -o DIR",
 		Description: "DIR gets the weights, config.json and the tokenizer's files. Tensors that were not quantized\n" +
 			"have the bytes that they had.",
 		Flags: []cli.Flag{
@@ -37,7 +37,7 @@ gq dequantize model.gqf -o restored --dtype f32
 
 func run(c *cli.Context) error {
 	if c.NArg() != 1 {
-		return cmdline.Usagef("gq dequantize wants one .gqf file, got %d", c.NArg())
+		return cmdline.Usagef("gq dequantize wants one file or directory, got %d", c.NArg())
 	}
 	dir := c.String("output")
 	if dir == "" {

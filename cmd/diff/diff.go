@@ -25,9 +25,9 @@ gq diff Llama-3.2-1B model.gqf
 gq diff fast.gqf good.gqf --tensors '*.down_proj' --all --json
 `,
 		ArgsUsage: "A B",
-		Description: "A is a .gqf or .gguf file, or the checkpoint that the file B was made of. Tensors are compared in\n" +
-			"scheme, shape and payload bytes, or in shape and weights if one file alone is a .gguf; the SQNR is of\n" +
-			"B's weights against A's. Metadata is not compared.\n" +
+		Description: "A is a .gqf or .gguf file, a quantized checkpoint, or the checkpoint that the file B was made of.\n" +
+			"Tensors are compared in scheme, shape and payload bytes, or in shape and weights if one side alone is\n" +
+			"no .gqf file; the SQNR is of B's weights against A's. Metadata is not compared.\n" +
 			"Exit status, as of diff(1): 0 all tensors are equal, 1 some differ, 2 failed or used wrongly.",
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "all", Usage: "list equal tensors, too"},

@@ -9,6 +9,7 @@ import (
 	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
 // Command gives `gq inspect`.
@@ -52,6 +53,8 @@ type (
 	checkpointResult struct {
 		Summary gq.Summary `json:"summary"`
 		*safetensors.Inspection
+		Quantized  *conversion.QuantizedInspection `json:"quantized,omitempty"`
+		Unreadable string                          `json:"unreadable,omitempty"`
 	}
 )
 
@@ -75,7 +78,7 @@ func run(c *cli.Context) error {
 	case c.Bool("json") && r.GGUF != nil:
 		return cmdline.PrintJSON(w, ggufResult{r.Summary, r.GGUF})
 	case c.Bool("json"):
-		return cmdline.PrintJSON(w, checkpointResult{r.Summary, r.Checkpoint})
+		return cmdline.PrintJSON(w, checkpointResult{r.Summary, r.Checkpoint, r.Quantized, r.Unreadable})
 	case r.File != nil:
 		return printFile(w, path, r, c.Bool("verbose"))
 	case r.GGUF != nil:

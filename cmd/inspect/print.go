@@ -119,7 +119,15 @@ func group(g uint64) string {
 func printCheckpoint(w io.Writer, path string, r *gq.Inspection, verbose bool) error {
 	ck, s := r.Checkpoint, &r.Checkpoint.Totals
 	printSummary(w, path, "safetensors", "config.json", &r.Summary)
-	field(w, "bits", "%.3f per weight", r.Summary.Bits)
+	if q := r.Quantized; q != nil {
+		field(w, "quantized", "%s", q)
+		field(w, "bits", "%.3f per quantized weight, %.3f over all", r.Summary.QuantizedBits, r.Summary.Bits)
+	} else {
+		field(w, "bits", "%.3f per weight", r.Summary.Bits)
+	}
+	if r.Unreadable != "" {
+		field(w, "quantized", "gq cannot read the weights: %s", cmdline.Text(r.Unreadable))
+	}
 	field(w, "size", "%s (%d bytes) in %s", cmdline.Bytes(s.FileBytes), s.FileBytes, countFiles(s.Files))
 	field(w, "tensors", "%d: %s", s.Tensors, dtypes(ck))
 	fmt.Fprintln(w)

@@ -28,9 +28,9 @@ gq quantize Llama-3.2-1B --quality good --target-size 700MB -o model.gqf
 gq quantize Llama-3.2-1B --target pytorch-aarch64 --gate gate.yaml --text sample.txt
 `,
 		Description: "SRC is a .safetensors file or a directory that holds a checkpoint, sharded or not\n" +
-			"(default: the current directory), or a .gguf file with unquantized weights. With --gate the result\n" +
-			"is measured as gq accuracy does it, and if the gate is not met, no file is left and the exit status\n" +
-			"is 3.",
+			"(default: the current directory), or a .gguf file; its weights are unquantized, or see gq repack.\n" +
+			"With --gate the result is measured as gq accuracy does it, and if the gate is not met, no file is\n" +
+			"left and the exit status is 3.",
 		Flags:  flags(),
 		Action: run,
 	}

@@ -1,4 +1,5 @@
-// Package repack is the command `gq repack`: the tensors of a .gqf file in other layouts.
+// Package repack is the command `gq repack`: the tensors of a .gqf file in other layouts, or the codes of
+// another program's file or checkpoint.
 package repack
 
 import (
@@ -17,22 +18,27 @@ import (
 func Command() *cli.Command {
 	return &cli.Command{
 		Name:  "repack",
-		Usage: "put the weights of a .gqf or .gguf file into other layouts, without the checkpoint and without changing a code",
+		Usage: "put codes that are there into other layouts without changing one: of a .gqf or .gguf file, or of a quantized checkpoint",
 		UsageText: `# the same codes for PyTorch on Arm
 gq repack model.gqf --target pytorch-aarch64 -o torch.gqf
 gq repack model.gqf --layout lowbit:4x8x2 -o small-tiles.gqf
 # a file of llama.cpp, for gq's kernels
 gq repack model-Q4_0.gguf -o model.gqf
+# a checkpoint of GPTQ, AWQ, compressed-tensors, MLX or torchao
+gq repack Qwen3-8B-AWQ -o model.gqf
 `,
-		ArgsUsage: "FILE",
+		ArgsUsage: "FILE|DIR",
 		Description: "Codes of the types Q1_0, Q2_0, Q4_0, Q5_0 and Q8_0 of a .gguf file, and their F16 scales, are taken\n" +
-			"over as they are; tensors of other quantized types need --dequantize.",
+			"over as they are; tensors of other quantized types need --dequantize. Of a checkpoint that another\n" +
+			"library quantized, codes, scales and zero points are taken over if a layout holds them exactly: each\n" +
+			"weight stays (code - zero point) * scale to the bit. The default layout is lowbit, and kleidiai for\n" +
+			"weights with offsets that are no multiples of the scale (MLX). docs/CHECKPOINTS.md has the limits.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "`FILE` to write; it is replaced only when the new one is complete"},
 			&cli.StringFlag{Name: "layout", Usage: "`LAYOUT`: lowbit, kleidiai, torchao or codes, alone or with a tile (kleidiai:4x16x2); a list stores each tensor in each"},
 			&cli.StringFlag{Name: "tile", DefaultText: "the layout's own", Usage: "`TILE`: nr x kr x sr of layouts that state none"},
 			&cli.StringFlag{Name: "target", Usage: "`NAME` of a consumer, which chooses layout and tile: " + strings.ReplaceAll(quantizer.TargetNames(quantizer.Targets), ",", ", ")},
-			&cli.BoolFlag{Name: "dequantize", Usage: "store tensors of a .gguf file whose codes a .gqf file cannot hold (Q4_K, Q6_K ...) in float32"},
+			&cli.BoolFlag{Name: "dequantize", Usage: "store tensors whose codes or scales a .gqf file cannot hold (Q4_K, Q6_K ...) in float32"},
 			cmdline.Threads(),
 			&cli.BoolFlag{Name: "dry-run", Usage: "print the plan and the exact size, write nothing"},
 			cmdline.JSON("the plan or the summary"),
@@ -48,7 +54,7 @@ func run(c *cli.Context) error {
 		return err
 	}
 	if c.NArg() != 1 {
-		return cmdline.Usagef("gq repack wants one .gqf or .gguf file, got %d", c.NArg())
+		return cmdline.Usagef("gq repack wants one .gqf or .gguf file or directory, got %d", c.NArg())
 	}
 	if !c.Bool("dry-run") && c.String("output") == "" {
 		return cmdline.Usagef("where to? name a file with -o OUT.gqf")

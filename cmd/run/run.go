@@ -38,9 +38,9 @@ gq run Llama-3.2-1B --prompt 'Once upon a time' --seed 7
 `,
 		ArgsUsage: "FILE|DIR",
 		Description: "The text goes to standard output as it comes, without the prompt; speed, memory and cost go to standard\n" +
-			"error. A checkpoint's directory instead of a .gqf runs in float32, for comparison. Of a .gguf file, codes\n" +
-			"that a .gqf file holds (Q4_0, Q8_0 ...) run through the kernels, other tensors in float32; a temporary\n" +
-			".gqf file beside it is removed at the end.\n\n" +
+			"error. A checkpoint's directory instead of a .gqf runs in float32, for comparison. Of a .gguf file or of a\n" +
+			"quantized checkpoint, codes that a .gqf file holds (Q4_0, GPTQ ...) run through the kernels, other\n" +
+			"tensors in float32; a temporary .gqf file beside it is removed at the end.\n\n" +
 			"The same file, prompt and options give the same text on every CPU, for any number of threads; another\n" +
 			"--seed gives another one. Defaults of sampling are llama.cpp's, and so is the order: repeat penalty,\n" +
 			"top-k, top-p, min-p, temperature.\n\n" +

@@ -116,16 +116,13 @@ func (f *Foreign) Bytes() (n int64) {
 
 // Quantized describes the quantized tensors, if there are any: "tensors: 42 of Q4_0, 1 of Q8_0".
 func (f *Foreign) Quantized() string {
+	if !f.IsGGUF() {
+		return inspectQuantized(f.ck, f.quantized).String()
+	}
 	count := map[string]int{}
-	if f.IsGGUF() {
-		for _, t := range f.gguf.Tensors {
-			if t.Type.BlockWeights() > 1 {
-				count[t.Type.String()]++
-			}
-		}
-	} else {
-		for _, w := range f.quantized.Weights {
-			count[w.Scheme.String()]++
+	for _, t := range f.gguf.Tensors {
+		if t.Type.BlockWeights() > 1 {
+			count[t.Type.String()]++
 		}
 	}
 	if len(count) == 0 {
@@ -135,10 +132,7 @@ func (f *Foreign) Quantized() string {
 	for _, name := range slices.Sorted(maps.Keys(count)) {
 		parts = append(parts, fmt.Sprintf("%d of %s", count[name], name))
 	}
-	if f.IsGGUF() {
-		return "tensors: " + strings.Join(parts, ", ")
-	}
-	return fmt.Sprintf("%s; tensors: %s", f.quantized.Format.Library(), strings.Join(parts, "; "))
+	return "tensors: " + strings.Join(parts, ", ")
 }
 
 // Sources are the files, as the provenance of a .gqf file names them.
@@ -181,8 +175,7 @@ func (f *Foreign) quantizedBy() *QuantizedBy {
 	if f.IsGGUF() {
 		return nil
 	}
-	format := f.quantized.Format
-	return &QuantizedBy{Library: format.Library(), Format: string(format)}
+	return quantizedBy(f.quantized)
 }
 
 // unchanged fails if the files are not what they were when they were opened. Neither format has

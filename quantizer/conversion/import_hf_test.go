@@ -19,9 +19,12 @@ import (
 )
 
 // importDir imports a quantized checkpoint and opens the file, which it verifies.
-func importDir(t *testing.T, dir string, opts ImportOptions) *gqf.File {
+func importDir(t *testing.T, dir string, opts ImportOptions) (*gqf.File, *Plan) {
 	t.Helper()
-	plan := planDir(t, dir, opts)
+	plan, err := tryDir(t, dir, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
 	out := filepath.Join(t.TempDir(), "model.gqf")
 	if _, err := plan.Write(context.Background(), out); err != nil {
 		t.Fatal(err)
@@ -34,16 +37,7 @@ func importDir(t *testing.T, dir string, opts ImportOptions) *gqf.File {
 	if report, err := f.Verify(context.Background(), gqf.VerifyOptions{Deep: true}); err != nil || !report.OK() {
 		t.Fatalf("the imported file: %+v, %v", report, err)
 	}
-	return f
-}
-
-func planDir(t *testing.T, dir string, opts ImportOptions) *Plan {
-	t.Helper()
-	plan, err := tryDir(t, dir, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return plan
+	return f, plan
 }
 
 func tryDir(t *testing.T, dir string, opts ImportOptions) (*Plan, error) {
@@ -117,6 +111,8 @@ func checkValues(t *testing.T, f *gqf.File, source string, weights map[string]*t
 func TestImportQuantized(t *testing.T) {
 	const bf16, f16, f32 = packing.BF16, packing.F16, packing.F32
 	const no, integer, offsets = hfquant.NoZeros, hfquant.IntZeros, hfquant.Offsets
+	source := t.TempDir()
+	testmodels.Find(t, "llama-bias-tied").Write(t, source)
 	lowbit, kleidiai := quantizer.LayoutRequest{}, quantizer.LayoutRequest{Family: quantizer.FamilyKleidiAI}
 	for _, c := range []struct {
 		format  hfquant.Format
@@ -150,10 +146,9 @@ func TestImportQuantized(t *testing.T) {
 		{hfquant.MLX, hfquant.Scheme{Bits: 4, Group: 32, Scales: f16, Zeros: offsets}, []quantizer.LayoutRequest{kleidiai}, "", "qai4c32p 4x16x2"},
 	} {
 		t.Run(fmt.Sprintf("%s %s", c.format, c.scheme), func(t *testing.T) {
-			source, dir := t.TempDir(), t.TempDir()
-			testmodels.Find(t, "llama-bias-tied").Write(t, source)
+			dir := t.TempDir()
 			weights := testquant.Write(t, source, dir, c.format, func(name string, shape []int64) *hfquant.Scheme {
-				if strings.HasSuffix(name, "_proj.weight") {
+				if strings.HasSuffix(name, "0.self_attn.q_proj.weight") || strings.HasSuffix(name, "0.mlp.down_proj.weight") {
 					return &c.scheme
 				}
 				return nil
@@ -165,7 +160,7 @@ func TestImportQuantized(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			plan := planDir(t, dir, opts)
+			f, plan := importDir(t, dir, opts)
 			for _, l := range plan.Tensors {
 				want := ""
 				if weights[l.Name] != nil {
@@ -175,7 +170,6 @@ func TestImportQuantized(t *testing.T) {
 					t.Errorf("tensor %q has layout %q, want %q (%s)", l.Name, got, want, l.Reason)
 				}
 			}
-			f := importDir(t, dir, opts)
 			checkValues(t, f, source, weights)
 			config, err := f.Asset("config.json")
 			if err != nil || strings.Contains(string(config), "quant") {

@@ -67,7 +67,7 @@ func (p checkpointInput) listFiles(set *files.Set) {
 		}
 	}
 	for _, s := range p.opts.Sources {
-		set.Input("the .gguf file", s.path)
+		set.Input("the source", s.path)
 	}
 }
 
