@@ -21,7 +21,13 @@ import (
 // importDir imports a quantized checkpoint and opens the file, which it verifies.
 func importDir(t *testing.T, dir string, opts ImportOptions) (*gqf.File, *Plan) {
 	t.Helper()
-	plan, err := tryDir(t, dir, opts)
+	return writeVerified(t, func() (*Plan, error) { return tryDir(t, dir, opts) })
+}
+
+// writeVerified writes a plan and verifies the file.
+func writeVerified(t *testing.T, make func() (*Plan, error)) (*gqf.File, *Plan) {
+	t.Helper()
+	plan, err := make()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,5 +193,139 @@ func TestImportQuantized(t *testing.T) {
 				t.Errorf("provenance: %s, %v", origin, err)
 			}
 		})
+	}
+}
+
+// patch overwrites bytes of a tensor of a checkpoint that has one file.
+func patch(t *testing.T, dir, tensor string, off int64, b []byte) {
+	t.Helper()
+	ck, err := safetensors.Open(dir, safetensors.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ck.Close()
+	info, ok := ck.Lookup(tensor)
+	if !ok {
+		t.Fatalf("no tensor %q", tensor)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, ck.Files()[0].Name), os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.WriteAt(b, info.Offset+off); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestImportUnfit: what no layout holds exactly is refused with its place, and stored in float32 if the
+// job says so. What is no number is always refused.
+func TestImportUnfit(t *testing.T) {
+	const weight = "model.layers.0.self_attn.q_proj.weight"
+	source := t.TempDir()
+	testmodels.Find(t, "llama-bias-tied").Write(t, source)
+	for _, c := range []struct {
+		name    string
+		format  hfquant.Format
+		scheme  hfquant.Scheme
+		tensor  string // whose bytes at off are replaced; "": none
+		off     int64
+		bytes   []byte
+		layouts []quantizer.LayoutRequest
+		want    string
+		refused bool // with Dequantize too
+	}{
+		{"zero scale", hfquant.PackQuantized, hfquant.Scheme{Bits: 4, Group: 64, Scales: packing.BF16}, "weight_scale", 2 * (4*3 + 1), []byte{0, 0}, nil,
+			`model.safetensors: tensor "` + weight + `" (4 bits, group 64, BF16 scales): row 3, group 1 has the scale 0, outside the range of bf16 scales here (1.1754944e-38 to 3.3895314e+38); --dequantize stores`, false},
+		{"subnormal scale", hfquant.TorchAO, hfquant.Scheme{Bits: 4, Scales: packing.F32}, "_weight_scale", 4, []byte{1, 0, 0, 0}, nil,
+			`row 1, group 0 has the scale 1e-45, outside the range of f32 scales`, false},
+		{"subnormal half", hfquant.GPTQ, hfquant.Scheme{Bits: 4, Group: 32, Scales: packing.F16}, "scales", 0, []byte{1, 0}, nil, "", false},
+		{"negative half with zero points", hfquant.GPTQ, hfquant.Scheme{Bits: 4, Group: 32, Scales: packing.F16, Zeros: hfquant.IntZeros}, "scales", 0, []byte{1, 0xa4}, nil, "", false},
+		{"zero half", hfquant.GPTQ, hfquant.Scheme{Bits: 4, Group: 32, Scales: packing.F16}, "scales", 0, []byte{0, 0}, nil, "", false},
+		{"NaN", hfquant.PackQuantized, hfquant.Scheme{Bits: 4, Group: 64, Scales: packing.BF16}, "weight_scale", 0, []byte{0xc0, 0x7f}, nil, `row 0`, true},
+		{"infinite", hfquant.GPTQ, hfquant.Scheme{Bits: 4, Group: 32, Scales: packing.F16}, "scales", 0, []byte{0, 0x7c}, nil, `row 0`, true},
+		{"offsets in lowbit", hfquant.MLX, hfquant.Scheme{Bits: 4, Group: 64, Scales: packing.BF16, Zeros: hfquant.Offsets}, "", 0, nil, []quantizer.LayoutRequest{{}},
+			`its offsets are no multiples of the scales, which layout lowbit 8x16x2 cannot hold: only qai4c32p of --layout kleidiai can; --dequantize`, false},
+		{"offsets of 8 bits", hfquant.MLX, hfquant.Scheme{Bits: 8, Group: 64, Scales: packing.BF16, Zeros: hfquant.Offsets}, "", 0, nil, nil,
+			`only qai4c32p of --layout kleidiai can (`, false},
+		{"small groups", hfquant.IntQuantized, hfquant.Scheme{Bits: 4, Group: 8, Scales: packing.BF16}, "", 0, nil, nil,
+			`groups of 8 weights: a .gqf file has groups of a multiple of 16, or per channel`, false},
+		{"rounding zero points", hfquant.TorchAO, hfquant.Scheme{Bits: 4, Group: 32, Scales: packing.F32, Zeros: hfquant.IntZeros}, "", 0, nil, []quantizer.LayoutRequest{{Family: quantizer.FamilyKleidiAI}},
+			`layout qai4c32p 4x16x2 holds zero points times scales, which round for scales of more than 16 significant bits: use layout lowbit`, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			weights := testquant.Write(t, source, dir, c.format, func(name string, _ []int64) *hfquant.Scheme {
+				if name != weight {
+					return nil
+				}
+				return &c.scheme
+			})
+			if c.tensor != "" {
+				patch(t, dir, strings.TrimSuffix(weight, "weight")+c.tensor, c.off, c.bytes)
+				delete(weights, weight)
+			}
+			opts := ImportOptions{RepackOptions: RepackOptions{Layouts: c.layouts}}
+			_, err := tryDir(t, dir, opts)
+			switch {
+			case c.want == "" && err == nil:
+				f, _ := importDir(t, dir, opts)
+				writeVerified(t, func() (*Plan, error) {
+					return NewRepack(f, "model.gqf", RepackOptions{Layouts: []quantizer.LayoutRequest{{Family: quantizer.FamilyCodes}}})
+				})
+				return
+			case err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "layers.0.self_attn.q_proj"):
+				t.Fatalf("%v\nwant %s", err, c.want)
+			}
+			opts.Dequantize = true
+			if _, err := tryDir(t, dir, opts); c.refused {
+				if err == nil {
+					t.Error("imported with Dequantize")
+				}
+				return
+			}
+			f, plan := importDir(t, dir, opts)
+			if got := find(plan, weight); got.Action != ActionUnquantized || !strings.HasPrefix(got.Reason, "dequantized from "+c.scheme.String()) {
+				t.Errorf("%+v", got)
+			}
+			if c.tensor == "" {
+				checkValues(t, f, source, weights)
+			}
+		})
+	}
+}
+
+func find(p *Plan, name string) *PlanTensor {
+	for _, l := range p.Tensors {
+		if l.Name == name {
+			return l
+		}
+	}
+	return &PlanTensor{}
+}
+
+// TestImportTied: a quantized embedding is the lm_head too if the checkpoint has none, and a lm_head with
+// the same codes is stored once.
+func TestImportTied(t *testing.T) {
+	scheme := hfquant.Scheme{Bits: 4, Group: 64, Scales: packing.BF16, Zeros: hfquant.Offsets}
+	source, dir := t.TempDir(), t.TempDir()
+	testmodels.Find(t, "llama-bias-tied").Write(t, source)
+	weights := testquant.Write(t, source, dir, hfquant.MLX, func(name string, shape []int64) *hfquant.Scheme {
+		if len(shape) != 2 {
+			return nil
+		}
+		return &scheme
+	})
+	f, plan := importDir(t, dir, ImportOptions{})
+	if l := find(plan, "lm_head.weight"); l.Action != ActionShare || l.SharedWith != "model.embed_tokens.weight" {
+		t.Errorf("lm_head: %+v", l)
+	}
+	checkValues(t, f, source, weights)
+	tensor, _ := f.Lookup("lm_head.weight")
+	if tensor.Name != "model.embed_tokens.weight" {
+		t.Errorf("lm_head.weight is a name of %q", tensor.Name)
+	}
+	if p, _ := tensor.Payload(0, 0, gqf.KindWeights); p.Header.Layout != packing.LayoutQAI4C32P {
+		t.Errorf("the embedding has layout %s", p.Header.Layout)
 	}
 }
