@@ -15,6 +15,7 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/testmodels"
 	"github.com/lowbit-go/gq/internal/testshared"
 	"github.com/lowbit-go/gq/model"
 	"github.com/lowbit-go/gq/model/text"
@@ -89,7 +90,8 @@ func TestSchemes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes its time")
 	}
-	text := ids(1024, 128, 128)
+	text, dir := ids(1024, 128, 128), testmodels.Books(t, 2)
+	float := logits(t, text, func(o model.Options) (*model.Model, error) { return model.OpenCheckpoint(dir, o) })
 	for _, r := range []quantizer.Recipe{
 		{Bits: 1, Mapping: gqf.MappingFullRange}, {Bits: 1, Mapping: gqf.MappingHalfStep}, {Bits: 2, Mapping: gqf.MappingHalfStep, Group: 64}, {Bits: 1, Mapping: gqf.MappingAsymmetric},
 		{Bits: 2, Group: 16}, {Bits: 3, Mapping: gqf.MappingAsymmetric}, {Bits: 4, PositiveScales: true}, {Bits: 4, Group: quantizer.PerChannel, ScaleDtype: packing.ScaleF32},
@@ -98,10 +100,10 @@ func TestSchemes(t *testing.T) {
 	} {
 		r.Algorithm = gqf.AlgorithmGPTQ
 		t.Run(fmt.Sprintf("%d-bit %v %v", r.Bits, r.Mapping, r.Group), func(t *testing.T) {
-			b, _ := file(t, newPlan(t, fixture(t), r), text, calib.Options{Refine: true})
+			b, _ := file(t, newPlan(t, dir, r), text, calib.Options{Refine: true})
 			s := r
 			s.Algorithm = gqf.AlgorithmSearch
-			p := newPlan(t, fixture(t), s)
+			p := newPlan(t, dir, s)
 			path := filepath.Join(t.TempDir(), "search.gqf")
 			if _, err := p.Write(context.Background(), path); err != nil {
 				t.Fatal(err)
@@ -110,7 +112,6 @@ func TestSchemes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			float := logits(t, text, func(o model.Options) (*model.Model, error) { return model.OpenCheckpoint(fixture(t), o) })
 			of := func(b []byte) float64 {
 				path := filepath.Join(t.TempDir(), "x.gqf")
 				if err := os.WriteFile(path, b, 0o666); err != nil {
