@@ -6,14 +6,11 @@ import "encoding/binary"
 // the first code in the least significant bit of the first byte. Words of 16 or 32 bits are
 // little-endian, so that codes that cross words are the same stream of bytes.
 
-// streamBytes is the length of a stream of n codes.
-func streamBytes(n int64, bits int) int64 { return (n*int64(bits) + 7) / 8 }
-
 // streamWords is the number of 32-bit words that hold a stream of n codes.
 func streamWords(n int64, bits int) int64 { return (n*int64(bits) + 31) / 32 }
 
-// packCodes stores codes plus 2^(bits-1) at the start of dst and sets the rest of dst to zero. The
-// length of dst is at least streamBytes.
+// packCodes stores codes plus 2^(bits-1) at the start of dst, which is as long as the stream at least,
+// and sets the rest of dst to zero.
 func packCodes(dst []byte, codes []int8, bits int) {
 	offset := uint64(1) << (bits - 1)
 	mask := offset<<1 - 1
@@ -41,8 +38,8 @@ func packCodes(dst []byte, codes []int8, bits int) {
 	clear(dst[at:])
 }
 
-// unpackCodes reads len(codes) codes, less 2^(bits-1), from the start of src, whose length is at
-// least streamBytes.
+// unpackCodes reads len(codes) codes, less 2^(bits-1), from the start of src, which is as long as the
+// stream at least.
 func unpackCodes(codes []int8, src []byte, bits int) {
 	offset := uint64(1) << (bits - 1)
 	mask := offset<<1 - 1

@@ -146,19 +146,17 @@ func (p *compressedParts) zeros(w *compressedWeight, group *compressedGroup, sha
 	if symmetric && !ok {
 		return nil
 	}
-	dtypes := []packing.Dtype{packing.I8}
-	if w.packed != nil && group.strategy() != "tensor" {
-		if t, _ := p.ck.Lookup(name); t.Dtype == packing.I32 {
-			m, err := p.part(p.weight, name, []packing.Dtype{packing.I32}, []int64{streamWords(n, w.bits), groups})
-			if err != nil {
-				return err
-			}
-			w.zeroColumns = &columns{view: m.view, cols: groups, bits: w.bits}
+	// Older versions stored the zero points of packed weights as int8 too.
+	t, _ := p.ck.Lookup(name)
+	if w.packed != nil && t.Dtype == packing.I32 && group.strategy() != "tensor" {
+		m, err := p.part(p.weight, name, []packing.Dtype{packing.I32}, []int64{streamWords(n, w.bits), groups})
+		if err != nil {
+			return err
 		}
-	}
-	if w.zeroColumns == nil {
+		w.zeroColumns = &columns{view: m.view, cols: groups, bits: w.bits}
+	} else {
 		var err error
-		if w.zeros, err = p.part(p.weight, name, dtypes, shapes...); err != nil {
+		if w.zeros, err = p.part(p.weight, name, []packing.Dtype{packing.I8}, shapes...); err != nil {
 			return err
 		}
 	}

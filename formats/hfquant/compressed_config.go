@@ -51,8 +51,8 @@ type compressedPattern struct {
 
 // Limits of what is matched with every module's name.
 const (
-	maxPatterns     = 256
-	maxPatternBytes = 64 << 10
+	maxPatterns     = 64
+	maxPatternBytes = 16 << 10
 )
 
 // compressedConfig reads the entry of config.json.

@@ -53,7 +53,7 @@ func TestCompressedTargets(t *testing.T) {
 		{`"Linear"`, `"Conv1d"`, `no config group of quantization_config targets "`},
 		{`re:layers.1`, `re:(?=layers)`, `target "re:(?=layers)" is not read: `},
 		{`re:layers.1`, `re:` + strings.Repeat("x", maxPatternBytes), `bytes of patterns`},
-		{`"re:layers.1"`, strings.Repeat(`"re:x",`, maxPatterns) + `"re:x"`, `more than 256 patterns`},
+		{`"re:layers.1"`, strings.Repeat(`"re:x",`, maxPatterns) + `"re:x"`, `more than 64 patterns`},
 		{`"Linear"`, `"layers.1.down_proj"`, `two config groups target "layers.1.down_proj"`},
 		{`"activations": {`, `"activations": null, "x": {`, `config group "activations" is null`},
 	} {

@@ -130,7 +130,7 @@ func (f *finder) method() func(*finder) error {
 func (f *finder) unread() error {
 	for _, t := range f.ck.Tensors() {
 		packed := len(t.Shape) >= 2 && (t.Dtype == packing.I32 || t.Dtype == packing.I8 || t.Dtype == packing.U8 || t.Dtype == packing.U32)
-		if !packed || strings.Contains(t.Name, "embeddings.position_ids") {
+		if !packed {
 			continue
 		}
 		if f.entry == nil {
