@@ -149,7 +149,7 @@ func (o *checkpointOutput) files() (metadata map[string]string, err error) {
 	config := o.config
 	if o.opts.Format != "" {
 		config, metadata, err = o.quantizedConfig()
-	} else if o.from.absorbed() {
+	} else if config != nil && o.from.absorbed() {
 		config, err = hfquant.WithoutQuantization(config)
 	}
 	if err != nil {
