@@ -169,11 +169,11 @@ static bool judge(const char *file, const char *expected) {
     }
   }
   std::printf(
-      "%-16s %2d tensors, %d with the bytes of TorchAO's packer; %zu of %zu outputs differ from gq's; %zu of %zu "
-      "weights differ in "
-      "the shared embedding\n"
-      "%-16s where TorchAO quantizes activations, the median row of two signs has %.1f dB, of one sign %.1f dB\n",
-      products::base(file), tensors, packed, outputs.unequal, outputs.outputs, rows.unequal, rows.outputs, "",
+      "%-16s %2d tensors, %d with the bytes of TorchAO's packer; %zu of %zu outputs differ from gq's (%.1f dB)\n",
+      products::base(file), tensors, packed, outputs.unequal, outputs.outputs, outputs.decibels());
+  std::printf("%-16s %zu of %zu weights differ in the shared embedding\n", "", rows.unequal, rows.outputs);
+  std::printf(
+      "%-16s where TorchAO quantizes activations, the median row of two signs has %.1f dB, of one sign %.1f dB\n", "",
       median(two_signs), median(one_sign));
   return tensors > 0 && packed == tensors && outputs.unequal == 0 && rows.unequal == 0;
 }
