@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/lowbit-go/gq/packing"
 )
@@ -32,77 +31,69 @@ const (
 func layoutMLX(name string, n, k int64, s Scheme) *Layout {
 	module := strings.TrimSuffix(name, "weight")
 	groups := s.Groups(k)
-	return &Layout{
-		Parts: []Part{
-			mlxCodes:  {Name: name, Dtype: packing.U32, Shape: []int64{n, k * int64(s.Bits) / 32}},
-			mlxScales: {Name: module + "scales", Dtype: s.Scales, Shape: []int64{n, groups}},
-			mlxBiases: {Name: module + "biases", Dtype: s.Scales, Shape: []int64{n, groups}},
-		},
-		RowStep: 1,
-		encoder: &mlxEncoder{name: name, scheme: s, k: k, groups: groups},
+	parts := []Part{
+		mlxCodes:  {Name: name, Dtype: packing.U32, Shape: []int64{n, k * int64(s.Bits) / 32}},
+		mlxScales: {Name: module + "scales", Dtype: s.Scales, Shape: []int64{n, groups}},
+		mlxBiases: {Name: module + "biases", Dtype: s.Scales, Shape: []int64{n, groups}},
 	}
+	return &Layout{Parts: parts, RowStep: 1, encoder: &mlxEncoder{name: name, scheme: s, n: n, parts: parts}}
 }
 
-// mlxEncoder writes rows of k weights.
+// mlxEncoder writes rows of n x k weights.
 type mlxEncoder struct {
-	name      string
-	scheme    Scheme
-	k, groups int64
+	name   string
+	scheme Scheme
+	n      int64
+	parts  []Part
 }
-
-// bytePool has the memory of ranges that are written.
-var bytePool = sync.Pool{New: func() any { return new([]byte) }}
 
 func (e *mlxEncoder) put(rows []Row, first int64, write func(part int, off int64, b []byte) error) error {
-	b := bytePool.Get().(*[]byte)
-	defer bytePool.Put(b)
-	width := int(e.k) * e.scheme.Bits / 8
-	*b = resize(*b, len(rows)*width)
 	for i := range rows {
-		packCodes((*b)[i*width:][:width], rows[i].Codes, e.scheme.Bits)
-	}
-	if err := write(mlxCodes, first*int64(width), *b); err != nil {
-		return err
-	}
-	width = int(e.groups) * e.scheme.Scales.Bits() / 8
-	*b = resize(*b, len(rows)*width)
-	for i := range rows {
-		putFloats((*b)[i*width:], e.scheme.Scales, rows[i].Scales)
-	}
-	if err := write(mlxScales, first*int64(width), *b); err != nil {
-		return err
-	}
-	for i := range rows {
-		if err := e.putBiases((*b)[i*width:], &rows[i], first+int64(i)); err != nil {
+		if err := e.checkBiases(&rows[i], first+int64(i)); err != nil {
 			return err
 		}
 	}
-	return write(mlxBiases, first*int64(width), *b)
+	for part, put := range []func(dst []byte, r *Row){mlxCodes: e.putCodes, mlxScales: e.putScales, mlxBiases: e.putBiases} {
+		if err := putRows(e.parts[part], e.n, rows, first, part, write, put); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// putBiases stores the biases of row n at the start of dst.
-func (e *mlxEncoder) putBiases(dst []byte, r *Row, n int64) error {
+func (e *mlxEncoder) putCodes(dst []byte, r *Row) { packCodes(dst, r.Codes, e.scheme.Bits) }
+
+func (e *mlxEncoder) putScales(dst []byte, r *Row) { putFloats(dst, e.scheme.Scales, r.Scales) }
+
+func (e *mlxEncoder) putBiases(dst []byte, r *Row) {
 	size := e.scheme.Scales.Bits() / 8
-	middle := int(1) << (e.scheme.Bits - 1)
-	for g, s := range r.Scales {
-		var bias float32
-		var ok bool
-		if e.scheme.Zeros == Offsets {
-			bias, ok = exactSum(float64(r.Offsets[g]), -float64(float64(middle)*float64(s)))
-		} else {
-			zero := middle
-			if e.scheme.Zeros == IntZeros {
-				zero += int(r.Zeros[g])
-			}
-			bias, ok = exactSum(0, -float64(float64(zero)*float64(s)))
-		}
-		if !ok || !isExact(e.scheme.Scales, bias) {
+	for g := range r.Scales {
+		bias, _ := e.bias(r, g)
+		putFloat(dst[g*size:], e.scheme.Scales, bias)
+	}
+}
+
+// checkBiases fails if a bias of row n is not a number of the scales' dtype.
+func (e *mlxEncoder) checkBiases(r *Row, n int64) error {
+	for g := range r.Scales {
+		if bias, ok := e.bias(r, g); !ok || !isExact(e.scheme.Scales, bias) {
 			return fmt.Errorf("tensor %s: row %d: the bias of group %d for unsigned codes, %g, is not exact in %s, which format mlx stores: quantize symmetrically",
 				quote(e.name), n, g, bias, e.scheme.Scales)
 		}
-		putFloat(dst[g*size:], e.scheme.Scales, bias)
 	}
 	return nil
+}
+
+// bias is the weight of unsigned code 0 in group g, and whether it is a float32 number.
+func (e *mlxEncoder) bias(r *Row, g int) (bias float32, ok bool) {
+	zero, offset := 1<<(e.scheme.Bits-1), float32(0)
+	switch e.scheme.Zeros {
+	case IntZeros:
+		zero += int(r.Zeros[g])
+	case Offsets:
+		offset = r.Offsets[g]
+	}
+	return exactSum(float64(offset), -float64(float64(zero)*float64(r.Scales[g])))
 }
 
 func (e *mlxEncoder) constant(int) []byte { return nil }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"sync"
 
 	"github.com/lowbit-go/gq/internal/floats"
 	"github.com/lowbit-go/gq/packing"
@@ -196,14 +197,21 @@ func holdsGroups(s Scheme, k int64) error {
 	return nil
 }
 
+// bytePool has the memory of putRows.
+var bytePool = sync.Pool{New: func() any { return new([]byte) }}
+
 // putRows writes the bytes that rows have in part number index, which has n rows of equal length.
+// Bytes that put does not set are 0.
 func putRows(p Part, n int64, rows []Row, first int64, index int, write func(part int, off int64, b []byte) error, put func(dst []byte, r *Row)) error {
+	b := bytePool.Get().(*[]byte)
+	defer bytePool.Put(b)
 	width := p.bytes() / n
-	b := make([]byte, int64(len(rows))*width)
+	*b = resize(*b, int(int64(len(rows))*width))
+	clear(*b)
 	for i := range rows {
-		put(b[int64(i)*width:][:width], &rows[i])
+		put((*b)[int64(i)*width:][:width], &rows[i])
 	}
-	return write(index, first*width, b)
+	return write(index, first*width, *b)
 }
 
 // Constant is the content of a part that Put does not write; nil for the others.
