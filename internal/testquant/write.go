@@ -82,7 +82,12 @@ func write(src, dir string, f hfquant.Format, choose func(name string, shape []i
 	if err != nil {
 		return nil, err
 	}
-	config, metadata, err := f.Config(config, model)
+	var metadata map[string]string
+	if f == hfquant.AWQ {
+		config, err = configAWQ(config, model)
+	} else {
+		config, metadata, err = f.Config(config, model)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -139,6 +144,9 @@ func create(dir string, list []tensor, metadata map[string]string) error {
 
 // store lays a weight out in a format.
 func store(f hfquant.Format, name string, w *Weight) ([]tensor, error) {
+	if f == hfquant.AWQ {
+		return storeAWQ(name, w), nil
+	}
 	l, err := f.NewLayout(name, w.Shape, w.Scheme)
 	if err != nil {
 		return nil, err
