@@ -216,6 +216,35 @@ func ExampleRepack() {
 	// Output: 43 tensors, 944896 bytes
 }
 
+// ExampleRepack_checkpoint takes over the codes of a checkpoint that another library would quantize:
+// here gq itself writes one in GPTQ's format.
+func ExampleRepack_checkpoint() {
+	dir, remove := temporary()
+	defer remove()
+	gptq, file := filepath.Join(dir, "gptq"), filepath.Join(dir, "model.gqf")
+	ctx := context.Background()
+	if _, err := gq.Quantize(ctx, checkpoint, gptq, gq.QuantizeOptions{Format: gq.FormatGPTQ}); err != nil {
+		log.Fatal(err)
+	}
+	in, err := gq.Inspect(gptq)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(in.Quantized)
+	r, err := gq.Repack(ctx, gptq, file, gq.RepackOptions{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	d, err := gq.Diff(ctx, gptq, file, gq.DiffOptions{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(r.Quantized, "quantized tensors, equal:", d.Equal)
+	// Output:
+	// gptq; tensors: 42 of 4 bits, group 32, F16 scales
+	// 42 quantized tensors, equal: true
+}
+
 func ExamplePlanRepack() {
 	dir, remove := temporary()
 	defer remove()
