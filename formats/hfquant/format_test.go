@@ -2,6 +2,7 @@ package hfquant
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -121,5 +122,33 @@ func TestPutRefuses(t *testing.T) {
 	}
 	if err := l.Put(rows[16:], 16, func(int, int64, []byte) error { return nil }); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestUnevenLayers finds parts of layers that vLLM merges and cannot load.
+func TestUnevenLayers(t *testing.T) {
+	w4, w8 := &Scheme{Bits: 4, Group: 32, Scales: packing.BF16}, &Scheme{Bits: 8, Scales: packing.BF16}
+	f16 := &Scheme{Bits: 4, Group: 32, Scales: packing.F16}
+	weights := func(list ...ModelWeight) []ModelWeight {
+		for i := range list {
+			list[i].Name += "_proj.weight"
+			list[i].Linear = true
+		}
+		return list
+	}
+	for _, tt := range []struct {
+		name    string
+		weights []ModelWeight
+		want    []string
+	}{
+		{"same", weights(ModelWeight{Name: "0.q", Scheme: w4}, ModelWeight{Name: "0.k", Scheme: f16}, ModelWeight{Name: "0.v", Scheme: w4}, ModelWeight{Name: "0.o", Scheme: w8}), nil},
+		{"bits", weights(ModelWeight{Name: "0.q", Scheme: w4}, ModelWeight{Name: "0.k", Scheme: w4}, ModelWeight{Name: "0.v", Scheme: w8}), []string{"0.q_proj.weight"}},
+		{"unquantized", weights(ModelWeight{Name: "1.gate", Scheme: w4}, ModelWeight{Name: "1.up"}, ModelWeight{Name: "2.gate"}, ModelWeight{Name: "2.up"}), []string{"1.gate_proj.weight"}},
+		{"other layers", weights(ModelWeight{Name: "1.gate", Scheme: w4}, ModelWeight{Name: "2.up", Scheme: w8}), nil},
+		{"no merged layer", []ModelWeight{{Name: "norm.weight"}, {Name: "weight", Linear: true}, {Name: "0.q_proj.bias"}}, nil},
+	} {
+		if got := UnevenLayers(tt.weights); !slices.Equal(got, tt.want) {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
 	}
 }

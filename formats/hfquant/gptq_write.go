@@ -238,19 +238,14 @@ type gptqException struct {
 	gptqRule
 }
 
-// gptqMerged are the layers that vLLM makes of several ones, and looks for in dynamic.
-var gptqMerged = map[string][]string{
-	"qkv_proj":     {"q_proj", "k_proj", "v_proj"},
-	"gate_up_proj": {"gate_proj", "up_proj"},
-}
-
-// addMerged adds merged layers whose modules have the same exception. vLLM cannot load others.
+// addMerged adds the layers that vLLM merges, and looks for in dynamic, if their parts have the same
+// exception.
 func addMerged(exceptions map[string]gptqException) {
-	for merged, parts := range gptqMerged {
+	for _, merged := range mergedLayers {
 		for module, x := range maps.Clone(exceptions) {
 			parent, last := splitName(module)
-			if last == parts[0] && !slices.ContainsFunc(parts, func(part string) bool { return exceptions[parent+part] != x }) {
-				exceptions[parent+merged] = x
+			if last == merged.parts[0] && !slices.ContainsFunc(merged.parts, func(part string) bool { return exceptions[parent+part] != x }) {
+				exceptions[parent+merged.name] = x
 			}
 		}
 	}

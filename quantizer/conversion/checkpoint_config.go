@@ -10,11 +10,9 @@ import (
 	"github.com/lowbit-go/gq/quantizer"
 )
 
-// quantizedConfig is config.json with the entry that says how the weights are quantized, and the
-// metadata of the files with weights.
-func (o *checkpointOutput) quantizedConfig() (config []byte, metadata map[string]string, err error) {
-	var weights []hfquant.ModelWeight
-	untied := false
+// modelWeights lists the tensors of the checkpoint. untied: an lm_head that config.json ties to the
+// embedding is stored beside it.
+func (o *checkpointOutput) modelWeights() (weights []hfquant.ModelWeight, untied bool) {
 	for _, it := range o.items {
 		e := it.common()
 		untied = untied || e.role == gqf.RoleHead && o.cfg.TieWordEmbeddings
@@ -27,6 +25,13 @@ func (o *checkpointOutput) quantizedConfig() (config []byte, metadata map[string
 			weights = append(weights, w)
 		}
 	}
+	return weights, untied
+}
+
+// quantizedConfig is config.json with the entry that says how the weights are quantized, and the
+// metadata of the files with weights.
+func (o *checkpointOutput) quantizedConfig() (config []byte, metadata map[string]string, err error) {
+	weights, untied := o.modelWeights()
 	config = o.config
 	if untied {
 		if config, err = untiedConfig(config); err != nil {

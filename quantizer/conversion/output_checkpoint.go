@@ -215,6 +215,11 @@ func (o *checkpointOutput) warnOfUse(pl *planner) {
 			}
 		}
 	}
+	if weights, _ := o.modelWeights(); o.opts.Format != hfquant.MLX {
+		if uneven := hfquant.UnevenLayers(weights); len(uneven) > 0 {
+			pl.warn("%q%s: vLLM merges this weight with others, which have another scheme, and cannot load the model: give q, k and v, and gate and up, the same rules", uneven[0], andMore(len(uneven)-1))
+		}
+	}
 	if n > 0 {
 		pl.warn("%q%s: vLLM has no kernels for %s in %s (docs/CHECKPOINTS.md); other programs may load it", first.name(), andMore(n-1), first.stored, o.opts.Format)
 	}

@@ -1,0 +1,47 @@
+package hfquant
+
+import "slices"
+
+// mergedLayers are the layers that vLLM makes of several ones. It can load them only if all parts
+// have one scheme, or none is quantized.
+var mergedLayers = []struct {
+	name  string
+	parts []string
+}{
+	{"qkv_proj", []string{"q_proj", "k_proj", "v_proj"}},
+	{"gate_up_proj", []string{"gate_proj", "up_proj"}},
+}
+
+// UnevenLayers lists, in order of weights, the first parts of layers that vLLM merges with others of
+// another scheme: it cannot load the model.
+func UnevenLayers(weights []ModelWeight) []string {
+	schemes := map[string]Scheme{} // of modules; the zero value: not quantized
+	for _, w := range weights {
+		module, last := splitName(w.Name)
+		if last != "weight" || module == "" || !w.Linear {
+			continue
+		}
+		var s Scheme
+		if w.Scheme != nil {
+			s = Scheme{Bits: w.Scheme.Bits, Group: w.Scheme.Group, Zeros: w.Scheme.Zeros}
+		}
+		schemes[module[:len(module)-1]] = s
+	}
+	var uneven []string
+	for _, w := range weights {
+		module, last := splitName(w.Name)
+		if last != "weight" || module == "" {
+			continue
+		}
+		parent, part := splitName(module[:len(module)-1])
+		for _, m := range mergedLayers {
+			if part == m.parts[0] && slices.ContainsFunc(m.parts, func(other string) bool {
+				s, ok := schemes[parent+other]
+				return ok && s != schemes[parent+part]
+			}) {
+				uneven = append(uneven, w.Name)
+			}
+		}
+	}
+	return uneven
+}
