@@ -32,6 +32,7 @@ func BenchmarkVec(b *testing.B) {
 		inv[g] = 1 / scale[g]
 	}
 	var acc ErrorSum
+	least := make([]uint32, LeastLanes*n)
 	w := make([]float32, benchRow)
 	var search Search
 	var final Final
@@ -49,6 +50,7 @@ func BenchmarkVec(b *testing.B) {
 		{"WidenBF16", func() { WidenBF16(dst, src) }},
 		{"WidenF16", func() { WidenF16(dst, src) }},
 		{"GroupRange", func() { GroupRange(lo, hi, x, benchGroup) }},
+		{"LeastMagnitudes", func() { LeastMagnitudes(least, x, benchGroup) }},
 		{"QuantizeGroups", func() { QuantizeGroups(q, x, scale, inv, nil, benchGroup, -8, 7, &acc) }},
 		{"SumSquares", func() { SumSquares(x) }},
 		{"Importance", func() { Importance(w, x, 2500) }},

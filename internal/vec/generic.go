@@ -61,6 +61,18 @@ func groupRangeGeneric(lo, hi, x []float32, group int) (finite bool) {
 	return top < expMask
 }
 
+func leastMagnitudesGeneric(least []uint32, x []float32, group int) {
+	for len(least) > 0 {
+		run := x[:min(group, len(x))]
+		x = x[len(run):]
+		m := [LeastLanes]uint32{math.MaxUint32, math.MaxUint32, math.MaxUint32, math.MaxUint32}
+		for i, v := range run {
+			m[i%LeastLanes] = min(m[i%LeastLanes], math.Float32bits(v)<<1-1)
+		}
+		least = least[copy(least, m[:]):]
+	}
+}
+
 // roundMagic is 1.5 * 2^23. Adding it to a float32 below 2^22 in magnitude leaves no bits for a
 // fraction: the addition rounds to the nearest integer, ties to even, and subtracting it again is
 // exact.

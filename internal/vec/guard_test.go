@@ -64,6 +64,8 @@ func guardPages(t *testing.T, end asmtest.End, n int) {
 		}
 		what := fmt.Sprintf(" in groups of %d", group)
 		asmtest.NoFault(t, "GroupRange"+what, func() { GroupRange(lo, hi, x, group) })
+		least := asmtest.Place(t, end, make([]uint32, LeastLanes*groups))
+		asmtest.NoFault(t, "LeastMagnitudes"+what, func() { LeastMagnitudes(least, x, group) })
 		asmtest.NoFault(t, "QuantizeGroups"+what, func() { QuantizeGroups(q, x, scale, inv, nil, group, -8, 7, &acc[0]) })
 		asmtest.NoFault(t, "QuantizeGroups with zero points"+what, func() { QuantizeGroups(q, x, scale, inv, zero, group, -8, 7, &acc[0]) })
 	}

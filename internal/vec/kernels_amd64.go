@@ -20,6 +20,11 @@ func widenF16Block(dst *float32, src *byte, n int)
 //go:noescape
 func groupRangeBlock(lo *float32, hi *float32, x *float32, groups int, group int) (top uint32)
 
+// leastMagnitudesBlock is leastMagnitudesGeneric with AVX2 for whole groups, group a multiple of 16, both counts positive.
+//
+//go:noescape
+func leastMagnitudesBlock(least *uint32, x *float32, groups int, group int)
+
 // quantizeGroupsBlock is quantizeGroupsGeneric with AVX2 for whole groups, group a multiple of 16, both counts positive.
 // With zeroStep 1 each group has its zero point, with 0 all share the one at zero. acc is an ErrorSum's 32 sums.
 //

@@ -100,6 +100,42 @@ values:
 	VZEROUPPER
 	RET
 
+// func leastMagnitudesBlock(least *uint32, x *float32, groups int, group int)
+// Requires: AVX, AVX2
+TEXT ·leastMagnitudesBlock(SB), NOSPLIT, $0-32
+	MOVQ     least+0(FP), AX
+	MOVQ     x+8(FP), CX
+	MOVQ     groups+16(FP), DX
+	MOVQ     group+24(FP), BX
+	VPCMPEQD Y0, Y0, Y0
+
+group:
+	VMOVDQA Y0, Y1
+	VMOVDQA Y0, Y2
+	MOVQ    BX, SI
+
+values:
+	VMOVDQU      (CX), Y3
+	VPADDD       Y3, Y3, Y3
+	VPADDD       Y0, Y3, Y3
+	VPMINUD      Y3, Y1, Y1
+	VMOVDQU      32(CX), Y3
+	VPADDD       Y3, Y3, Y3
+	VPADDD       Y0, Y3, Y3
+	VPMINUD      Y3, Y2, Y2
+	ADDQ         $0x40, CX
+	SUBQ         $0x10, SI
+	JNE          values
+	VPMINUD      Y2, Y1, Y1
+	VEXTRACTI128 $0x01, Y1, X2
+	VPMINUD      X2, X1, X2
+	VMOVDQU      X2, (AX)
+	ADDQ         $0x10, AX
+	DECQ         DX
+	JNE          group
+	VZEROUPPER
+	RET
+
 // func quantizeGroupsBlock(q *int8, x *float32, scale *float32, inv *float32, zero *int8, zeroStep int, groups int, group int, qmin int, qmax int, acc *float64)
 // Requires: AVX, AVX2, CMOV
 TEXT ·quantizeGroupsBlock(SB), NOSPLIT, $128-88

@@ -19,6 +19,12 @@ func widenF16Block(dst *float32, src *byte, n int)
 //go:noescape
 func groupRangeBlock(lo, hi, x *float32, groups, group int) (top uint32)
 
+// leastMagnitudesBlock is leastMagnitudesGeneric with NEON for whole groups, group a multiple of 16,
+// both counts positive.
+//
+//go:noescape
+func leastMagnitudesBlock(least *uint32, x *float32, groups, group int)
+
 // quantizeGroupsBlock is quantizeGroupsGeneric with NEON for whole groups, group a multiple of 16,
 // both counts positive. With zeroStep 1 each group has its zero point, with 0 all share the one at
 // zero. acc is an ErrorSum's 32 sums.

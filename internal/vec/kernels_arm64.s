@@ -127,6 +127,48 @@ values:
 	MOVW R0, top+40(FP)
 	RET
 
+// func leastMagnitudesBlock(least *uint32, x *float32, groups, group int)
+//
+// Doubling the bits drops the sign; 1 less makes zeros the largest.
+TEXT ·leastMagnitudesBlock(SB), NOSPLIT, $0-32
+	MOVD least+0(FP), R0
+	MOVD x+8(FP), R1
+	MOVD groups+16(FP), R2
+	MOVD group+24(FP), R3
+	VMOVI $255, V30.B16 // -1
+
+leastGroup:
+	VMOV V30.B16, V16.B16
+	VMOV V30.B16, V17.B16
+	VMOV V30.B16, V18.B16
+	VMOV V30.B16, V19.B16
+	MOVD R3, R4
+
+leastValues:
+	VLD1.P 64(R1), [V0.S4, V1.S4, V2.S4, V3.S4]
+	VADD   V0.S4, V0.S4, V0.S4
+	VADD   V1.S4, V1.S4, V1.S4
+	VADD   V2.S4, V2.S4, V2.S4
+	VADD   V3.S4, V3.S4, V3.S4
+	VADD   V30.S4, V0.S4, V0.S4
+	VADD   V30.S4, V1.S4, V1.S4
+	VADD   V30.S4, V2.S4, V2.S4
+	VADD   V30.S4, V3.S4, V3.S4
+	VUMIN  V0.S4, V16.S4, V16.S4
+	VUMIN  V1.S4, V17.S4, V17.S4
+	VUMIN  V2.S4, V18.S4, V18.S4
+	VUMIN  V3.S4, V19.S4, V19.S4
+	SUBS   $16, R4
+	BNE    leastValues
+
+	VUMIN  V17.S4, V16.S4, V16.S4
+	VUMIN  V19.S4, V18.S4, V18.S4
+	VUMIN  V18.S4, V16.S4, V16.S4
+	VST1.P [V16.S4], 16(R0)
+	SUBS   $1, R2
+	BNE    leastGroup
+	RET
+
 // FLUSH8 adds the float32 lanes of registers a and b to the 8 float64 at R13 and moves R13 past them.
 #define FLUSH8(a, b) \
 	VLD1   (R13), [V8.D2, V9.D2, V10.D2, V11.D2] \

@@ -38,6 +38,20 @@ func GroupRange(lo, hi, x []float32, group int) (finite bool) {
 	return groupRange(lo, hi, x, group)
 }
 
+// LeastLanes is the number of results of LeastMagnitudes for each group.
+const LeastLanes = 4
+
+// LeastMagnitudes finds the least magnitudes but zero of each run of group values of x. The last run
+// may be short. least[LeastLanes*g + j] is the minimum over the values i of run g with i % LeastLanes =
+// j of 2 b - 1, where b are the bits of the value without its sign, and of 2^32 - 1, for which zeros
+// stand too. len(least) is LeastLanes*Groups(len(x), group).
+func LeastMagnitudes(least []uint32, x []float32, group int) {
+	if n := Groups(len(x), group); len(least) != LeastLanes*n {
+		panic(fmt.Sprintf("vec: %d values in groups of %d need %d least magnitudes, not %d", len(x), group, LeastLanes*n, len(least)))
+	}
+	leastMagnitudes(least, x, group)
+}
+
 // QuantizeGroups chooses the code of each value of x, which is cut into runs of group values (the
 // last may be short), and adds the squared errors and squared values to acc. For value i of group
 // g, in float32, with every step rounded:

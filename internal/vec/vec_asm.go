@@ -44,6 +44,30 @@ func groupRange(lo, hi, x []float32, group int) (finite bool) {
 	return finite && top < expMask
 }
 
+func leastMagnitudes(least []uint32, x []float32, group int) {
+	groups, last, ok := cut(len(x), group)
+	if !accelerated.Chosen() || !ok {
+		leastMagnitudesGeneric(least, x, group)
+		return
+	}
+	if groups > 0 {
+		leastMagnitudesBlock(&least[0], &x[0], groups, group)
+	}
+	least, x = least[LeastLanes*groups:], x[groups*group:]
+	if last == 0 {
+		return
+	}
+	whole := last &^ (Lanes - 1)
+	leastMagnitudesGeneric(least, x[whole:], last)
+	if whole > 0 {
+		var m [LeastLanes]uint32
+		leastMagnitudesBlock(&m[0], &x[0], 1, whole)
+		for i, v := range m {
+			least[i] = min(least[i], v)
+		}
+	}
+}
+
 // noZero stands in for absent zero points.
 var noZero int8
 

@@ -10,6 +10,10 @@ func groupRange(lo, hi, x []float32, group int) (finite bool) {
 	return groupRangeGeneric(lo, hi, x, group)
 }
 
+func leastMagnitudes(least []uint32, x []float32, group int) {
+	leastMagnitudesGeneric(least, x, group)
+}
+
 func quantizeGroups(q []int8, x, scale, inv []float32, zero []int8, group, qmin, qmax int, acc *ErrorSum) {
 	quantizeGroupsGeneric(q, x, scale, inv, zero, group, qmin, qmax, acc)
 }

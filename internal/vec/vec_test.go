@@ -181,6 +181,39 @@ func TestGroupRange(t *testing.T) {
 
 func same(a, b float32) bool { return math.Float32bits(a) == math.Float32bits(b) }
 
+func TestLeastMagnitudes(t *testing.T) {
+	asmtest.Each(t, accelerated, func(t *testing.T, _ bool) {
+		r := rand.New(rand.NewPCG(3, 4))
+		for _, group := range []int{16, 32, 48, 300, 7} {
+			for _, k := range []int{1, 15, 16, 31, 32, 100, 256, 299} {
+				if group%Lanes != 0 && k > group {
+					continue
+				}
+				x := make([]float32, k)
+				for i := range x {
+					if x[i] = float32(r.NormFloat64()); r.IntN(3) == 0 {
+						x[i] = float32(math.Copysign(0, float64(x[i])))
+					}
+				}
+				n := Groups(k, group)
+				least := make([]uint32, LeastLanes*n)
+				LeastMagnitudes(least, x, group)
+				for i, v := range least {
+					want := uint32(math.MaxUint32)
+					for j := i / LeastLanes * group; j < min(k, (i/LeastLanes+1)*group); j++ {
+						if size := math.Float32bits(x[j]) &^ (1 << 31); size != 0 && (j-i/LeastLanes*group)%LeastLanes == i%LeastLanes {
+							want = min(want, 2*size-1)
+						}
+					}
+					if v != want {
+						t.Fatalf("%d values in groups of %d: least magnitude %d is %08x, want %08x", k, group, i, v, want)
+					}
+				}
+			}
+		}
+	})
+}
+
 // TestGroupRangeNotFinite puts each kind of NaN and infinity at each position of rows of several
 // shapes.
 func TestGroupRangeNotFinite(t *testing.T) {
@@ -390,6 +423,7 @@ func TestBadArguments(t *testing.T) {
 		"bytes":      func() { WidenBF16(f, make([]byte, 127)) },
 		"ranges":     func() { GroupRange(f[:1], f[:2], f, 32) },
 		"group":      func() { GroupRange(f[:1], f[:1], f, 0) },
+		"magnitudes": func() { LeastMagnitudes(make([]uint32, 3), f, 64) },
 		"codes":      func() { QuantizeGroups(q[:63], f, f[:2], f[:2], nil, 32, -8, 7, new(ErrorSum)) },
 		"scales":     func() { QuantizeGroups(q, f, f[:3], f[:2], nil, 32, -8, 7, new(ErrorSum)) },
 		"zeros":      func() { QuantizeGroups(q, f, f[:2], f[:2], q[:1], 32, -8, 7, new(ErrorSum)) },

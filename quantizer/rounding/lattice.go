@@ -5,6 +5,7 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/floats"
+	"github.com/lowbit-go/gq/internal/vec"
 	"github.com/lowbit-go/gq/packing"
 )
 
@@ -29,7 +30,7 @@ import (
 //     intervals here are closed and a little wider, and the last step decides.
 //  2. a = round(c u) with c >= 1, and m = round(p u) with p <= span. So m/a is at most span, apart
 //     from roundings: a group with a smaller weight than m/span is on no lattice. This rejects
-//     nearly all groups of other checkpoints (plausible).
+//     nearly all groups of other checkpoints (next).
 //  3. For the same reason there are few values of c: 1 <= c <= span a/m. Each gives an interval of
 //     units, e(a)/c. They are tried in ascending order, so that the coarsest lattice wins: it has
 //     the least codes, and needs the fewest bits.
@@ -56,11 +57,13 @@ type lattice struct {
 	// qmin is the least code: the zero point of a lattice without negative weights.
 	qmin int
 
-	inverse  float32 // the least magnitude of a group is at least this part of its extent
-	exempt   float32 // unless the extent is at most this
-	normal   float32 // smallest normal number of the weights' dtype
-	rounding float64 // largest relative error of a rounded weight that is a normal number
-	slack    float64 // by which intervals are wider, relatively
+	inverse float32 // the least magnitude of a group is at least this part of its extent
+	exempt  float32 // unless the extent is at most this
+	// tolerance and half are arguments of near for any least magnitude that is a normal number.
+	tolerance, half float32
+	normal          float32 // smallest normal number of the weights' dtype
+	rounding        float64 // largest relative error of a rounded weight that is a normal number
+	slack           float64 // by which intervals are wider, relatively
 
 	lo, hi float32   // range of the group, zero included
 	sizes  []float32 // its magnitudes but 0, ascending, each once
@@ -100,6 +103,7 @@ func newLattice(s Scheme, precision packing.ScaleDtype, smallest float32) *latti
 	// Both ends are rounded, and the products are computed in float32.
 	limit := float64(l.span) * (1 + 4*l.rounding + 0x1p-20)
 	l.inverse, l.exempt = float32(1/limit), float32(limit*float64(l.normal))
+	l.tolerance, l.half = l.tolerances(l.rounding*(1+2*l.rounding) + l.slack)
 	l.sizes = make([]float32, 0, l.span)
 	return l
 }
@@ -116,31 +120,71 @@ type Lattice struct {
 // zero is the zero point of the lattice.
 func (l *lattice) zero() int { return l.qmin - l.found.Least }
 
-// find looks for a lattice of the group x, whose range is lo to hi, zero included. It sets l.found.
-func (l *lattice) find(x []float32, lo, hi float32) bool {
-	small, ok := l.plausible(x, lo, hi)
-	return ok && l.search(x, lo, hi, small)
+// next returns the first group from number g on that may be on a lattice, or len(lo). The groups have
+// the ranges lo to hi, zero included, and the least magnitudes of vec.LeastMagnitudes. It runs for
+// each group of every checkpoint.
+func (l *lattice) next(lo, hi []float32, least []uint32, g int) int {
+	hi, least = hi[:len(lo)], least[:vec.LeastLanes*len(lo)]
+	for ; g < len(lo); g++ {
+		// The magnitude of an end that is not negative is its bits, which have the same order.
+		extent := math.Float32frombits(max(math.Float32bits(hi[g]), math.Float32bits(lo[g])&^(1<<31)))
+		if l.ranged {
+			extent = hi[g] - lo[g]
+		}
+		m := least[vec.LeastLanes*g : vec.LeastLanes*g+vec.LeastLanes]
+		a := min(min(m[0], m[1]), min(m[2], m[3]))
+		if a >= math.Float32bits(float32(extent*l.inverse))<<1-1 || extent <= l.exempt {
+			if extent > 0 {
+				return g
+			}
+		}
+	}
+	return g
 }
 
-// search is find for a plausible group.
-func (l *lattice) search(x []float32, lo, hi float32, small [4]float32) bool {
+// find looks for a lattice of the group x. Its range is lo to hi, zero included, and least are its
+// least magnitudes, see vec.LeastMagnitudes. It sets l.found.
+func (l *lattice) find(x []float32, lo, hi float32, least []uint32) bool {
 	l.lo, l.hi = lo, hi
-	a := min(small[0], small[1], small[2], small[3])
-	first := l.edges(a)
-	least := l.edges(max(hi, -lo)).lo / float64(l.span) // of u
+	a := min(least[0], least[1], least[2], least[3])
+	bound := float32(max(hi, -lo) * l.inverse)
 	if l.ranged {
-		least = (l.edges(hi).lo + l.edges(-lo).lo) / float64(l.span)
+		bound = float32((hi - lo) * l.inverse)
 	}
-	e := l.rounding + max(first.hi/float64(a)-1, 1-first.lo/float64(a)) // see near
-	tolerance, half := float32(e/(1-e))+0x1p-20, float32(float64(l.normal)*l.rounding/(1-e)*(1+0x1p-20))
+	var small [vec.LeastLanes]float32
+	for i, v := range least[:vec.LeastLanes] {
+		small[i] = math.Float32frombits((v + 1) >> 1)
+	}
+	size := math.Float32frombits((a + 1) >> 1)
+	c := 1
+	if !l.odd && size >= l.normal { // most groups of wide codes end here
+		inverse := 1 / size
+		for !near(small[:], float32(float32(c)*inverse), l.tolerance, l.half) {
+			if c++; float32(float32(c)*bound) > size {
+				return false
+			}
+		}
+	}
+	return l.search(x, size, c, small[:])
+}
+
+// search is find for a group with the least magnitude a, which stands for c units at least. small
+// are weights.
+func (l *lattice) search(x []float32, a float32, c int, small []float32) bool {
+	first := l.edges(a)
+	least := l.edges(max(l.hi, -l.lo)).lo / float64(l.span) // of u
+	if l.ranged {
+		least = (l.edges(l.hi).lo + l.edges(-l.lo).lo) / float64(l.span)
+	}
+	tolerance, half := l.tolerances(max(first.hi/float64(a)-1, 1-first.lo/float64(a)))
 	step := 1
 	if l.odd {
 		step = 2
 	}
 	counted := false
-	for c := 1; c <= l.span && first.hi >= float64(c)*least; c += step {
+	for ; c <= l.span && first.hi >= float64(c)*least; c += step {
 		// Small weights have small multiples, which exclude a unit more often.
-		if inverse := float32(c) / a; !l.odd && !(near(small[:], inverse, tolerance, half) && near(x, inverse, tolerance, half)) {
+		if inverse := float32(c) / a; !l.odd && !(near(small, inverse, tolerance, half) && near(x, inverse, tolerance, half)) {
 			continue
 		}
 		if !counted {
@@ -156,39 +200,10 @@ func (l *lattice) search(x []float32, lo, hi float32, small [4]float32) bool {
 	return false
 }
 
-// plausible reports whether the least magnitude of x that is not zero is large enough for a lattice.
-// Then small holds the least magnitudes of four parts of x, or infinities; one is the least of all.
-func (l *lattice) plausible(x []float32, lo, hi float32) (small [4]float32, ok bool) {
-	extent := max(hi, -lo)
-	if l.ranged {
-		extent = hi - lo
-	}
-	// Magnitudes below the normal range have other rounding errors. Their lattices have an extent of
-	// at most span normal numbers.
-	bound := uint32(0)
-	if extent > l.exempt {
-		bound = math.Float32bits(float32(extent*l.inverse)) - 1
-	}
-	const sign = 1 << 31
-	// The bits of magnitudes have the order of magnitudes. Minus 1, zeros are the largest.
-	const none = 0x7f800000 - 1
-	a, b, c, d := uint32(none), uint32(none), uint32(none), uint32(none)
-	for len(x) >= 8 {
-		v := x[:8:8]
-		a = min(a, math.Float32bits(v[0])&^sign-1, math.Float32bits(v[1])&^sign-1)
-		b = min(b, math.Float32bits(v[2])&^sign-1, math.Float32bits(v[3])&^sign-1)
-		c = min(c, math.Float32bits(v[4])&^sign-1, math.Float32bits(v[5])&^sign-1)
-		d = min(d, math.Float32bits(v[6])&^sign-1, math.Float32bits(v[7])&^sign-1)
-		if min(a, b, c, d) < bound {
-			return small, false
-		}
-		x = x[8:]
-	}
-	for _, v := range x {
-		a = min(a, math.Float32bits(v)&^sign-1)
-	}
-	small = [4]float32{math.Float32frombits(a + 1), math.Float32frombits(b + 1), math.Float32frombits(c + 1), math.Float32frombits(d + 1)}
-	return small, a >= bound && extent > 0
+// tolerances are the last arguments of near for a least magnitude with a relative error of up to e.
+func (l *lattice) tolerances(e float64) (tolerance, half float32) {
+	e += l.rounding
+	return float32(e/(1-e)) + 0x1p-20, float32(float64(l.normal) * l.rounding / (1 - e) * (1 + 0x1p-20))
 }
 
 // nearCount is how many weights near looks at: more hardly reject another group.
@@ -201,7 +216,7 @@ const nearCount = 64
 func near(x []float32, inverse, tolerance, half float32) bool {
 	half = float32(half * inverse)
 	for _, v := range x[:min(len(x), nearCount)] {
-		v = float32(floats.Abs(v) * inverse) // an infinity of small becomes NaN
+		v = float32(floats.Abs(v) * inverse)
 		if floats.Abs(v-roundSmall(v)) > float32(v*tolerance)+half {
 			return false
 		}

@@ -13,9 +13,9 @@ import (
 // or F32. Default: ScaleNone, which recovers nothing. Schemes with a Type recover nothing.
 func (r *RowQuantizer) Recover(precision packing.ScaleDtype) {
 	r.lattice = newLattice(r.scheme, precision, r.smallest)
-	r.recovered = nil
+	r.recovered, r.least = nil, nil
 	if r.lattice != nil {
-		r.recovered = make([]bool, len(r.lo))
+		r.recovered, r.least = make([]bool, len(r.lo)), make([]uint32, vec.LeastLanes*len(r.lo))
 	}
 	r.anyRecovered = false
 }
@@ -35,8 +35,9 @@ func (r *RowQuantizer) recover(scales []float32, zeros []int8, x []float32) {
 		clear(r.recovered)
 		r.anyRecovered = false
 	}
-	for g := range scales {
-		if !l.find(r.GroupOf(x, g), r.lo[g], r.hi[g]) {
+	vec.LeastMagnitudes(r.least, x, r.group)
+	for g := l.next(r.lo, r.hi, r.least, 0); g < len(scales); g = l.next(r.lo, r.hi, r.least, g+1) {
+		if !l.find(r.GroupOf(x, g), r.lo[g], r.hi[g], r.least[vec.LeastLanes*g:]) {
 			continue
 		}
 		r.recovered[g], r.anyRecovered = true, true
@@ -82,11 +83,12 @@ func (r *RowQuantizer) recoverFloat(scales, zeros, x []float32) {
 		return
 	}
 	vec.GroupRange(r.lo, r.hi, x, r.group)
+	vec.LeastMagnitudes(r.least, x, r.group)
 	clear(r.recovered)
 	r.anyRecovered = false
-	for g := range scales {
+	for g := l.next(r.lo, r.hi, r.least, 0); g < len(scales); g = l.next(r.lo, r.hi, r.least, g+1) {
 		group := r.GroupOf(x, g)
-		if !l.find(group, r.lo[g], r.hi[g]) || !l.survives(group) {
+		if !l.find(group, r.lo[g], r.hi[g], r.least[vec.LeastLanes*g:]) || !l.survives(group) {
 			continue
 		}
 		r.recovered[g], r.anyRecovered = true, true
@@ -128,8 +130,10 @@ func NewLatticeFinder(precision packing.ScaleDtype) LatticeFinder {
 // weights are finite.
 func (f LatticeFinder) Find(group []float32) (l Lattice, ok bool) {
 	var lo, hi [1]float32
+	var least [vec.LeastLanes]uint32
 	vec.GroupRange(lo[:], hi[:], group, len(group))
-	ok = f.find(group, lo[0], hi[0])
+	vec.LeastMagnitudes(least[:], group, len(group))
+	ok = f.next(lo[:], hi[:], least[:], 0) == 0 && f.find(group, lo[0], hi[0], least[:])
 	return f.found, ok
 }
 

@@ -58,6 +58,7 @@ type RowQuantizer struct {
 
 	lattice      *lattice // nil: see Recover
 	recovered    []bool   // groups of the row
+	least        []uint32 // see vec.LeastMagnitudes
 	anyRecovered bool     // otherwise recovered is not looked at
 	unused       vec.ErrorSum
 }

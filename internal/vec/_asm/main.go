@@ -23,6 +23,7 @@ func main() {
 	widen("widenF16Block", "widenF16Block is widenF16Generic with F16C for n values, n a positive multiple of 16.",
 		func(src operand.Mem, dst reg.VecVirtual) { VCVTPH2PS(src, dst) })
 	groupRange()
+	leastMagnitudes()
 	quantizeGroups()
 	searchScales()
 	scaleErrors()
@@ -128,6 +129,50 @@ func groupRange() {
 	result := GP32()
 	VMOVD(top.AsX(), result)
 	Store(result, ReturnIndex(0))
+	VZEROUPPER()
+	RET()
+}
+
+// leastMagnitudes doubles the bits, which drops the sign, and takes 1 from them.
+func leastMagnitudes() {
+	TEXT("leastMagnitudesBlock", NOSPLIT, "func(least *uint32, x *float32, groups, group int)")
+	Doc("leastMagnitudesBlock is leastMagnitudesGeneric with AVX2 for whole groups, group a multiple of 16, both counts positive.")
+	Pragma("noescape")
+	least := Load(Param("least"), GP64())
+	x := Load(Param("x"), GP64())
+	groups := Load(Param("groups"), GP64())
+	group := Load(Param("group"), GP64())
+	n := GP64()
+	minus1 := YMM()
+	VPCMPEQD(minus1, minus1, minus1)
+
+	Label("group")
+	m := [2]reg.VecVirtual{YMM(), YMM()}
+	for i := range m {
+		VMOVDQA(minus1, m[i])
+	}
+	MOVQ(group, n)
+
+	Label("values")
+	for i := range m {
+		v := YMM()
+		VMOVDQU(operand.Mem{Base: x, Disp: 32 * i}, v)
+		VPADDD(v, v, v)
+		VPADDD(minus1, v, v)
+		VPMINUD(v, m[i], m[i])
+	}
+	ADDQ(operand.Imm(64), x)
+	SUBQ(operand.Imm(16), n)
+	JNE(operand.LabelRef("values"))
+
+	VPMINUD(m[1], m[0], m[0])
+	half := XMM()
+	VEXTRACTI128(operand.Imm(1), m[0], half)
+	VPMINUD(half, m[0].AsX(), half)
+	VMOVDQU(half, operand.Mem{Base: least})
+	ADDQ(operand.Imm(16), least)
+	DECQ(groups)
+	JNE(operand.LabelRef("group"))
 	VZEROUPPER()
 	RET()
 }
