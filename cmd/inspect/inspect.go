@@ -23,18 +23,23 @@ gq inspect model.gqf --tensor lm_head
 # the tensors that a pattern matches
 gq inspect model.gqf --tensor '*.layers.0.*_proj'
 gq inspect Llama-3.2-1B --json
+# which bits and group hold the weights of a model that was trained for them
+gq inspect Kimi-QAT --lattice
 # tensors and types; with --verbose keys and values too
 gq inspect model.gguf --verbose
 `,
 		ArgsUsage: "FILE|DIR",
 		Description: "A summary of the model comes first, then its tensors. Only directories and metadata are read,\n" +
-			"but for a single --tensor. Nothing is checked beyond that: gq verify does. A .gguf file in\n" +
+			"but for a single --tensor and with --lattice. Nothing is checked beyond that: gq verify does. A .gguf file in\n" +
 			"shards is named by its first one, NAME-00001-of-00003.gguf.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "tensor", Usage: "`PATTERN`: a name, a module, a glob (*.q_proj) or re:REGEXP. One tensor of a .gqf or .gguf file is shown in full (scales, codes, first weights), several in short"},
 			&cli.IntFlag{Name: "slice", Usage: "with --tensor: `NUMBER` of an expert of a fused tensor of a .gqf file, from 0"},
 			&cli.BoolFlag{Name: "verbose", Usage: "show sections, checksums, assets, config, recipe and provenance, too; of a .gguf file its metadata; of a checkpoint its files and their metadata"},
+			&cli.BoolFlag{Name: "lattice", Usage: "read all weights of a checkpoint, or of the tensors that --tensor matches, and find those that are codes times scales already: their bits, group and mapping, which gq quantize keeps exactly"},
 			cmdline.JSON("all of it"),
+			cmdline.Quiet(),
+			cmdline.Threads(),
 		},
 		Action: run,
 	}
@@ -66,6 +71,9 @@ func run(c *cli.Context) error {
 		return cmdline.Usagef("--slice belongs to --tensor")
 	}
 	path, w := c.Args().First(), c.App.Writer
+	if c.Bool("lattice") {
+		return runLattice(c, path)
+	}
 	if c.IsSet("tensor") {
 		return runTensors(c, path)
 	}

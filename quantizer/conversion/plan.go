@@ -61,7 +61,8 @@ func (l *PlanTensor) clearScheme() {
 }
 
 // Plan is a job laid out: every tensor's treatment and every byte's place in
-// the output, before any weight is read (except an lm_head that is compared with the embedding).
+// the output, before weights are read (except an lm_head that is compared with the embedding, and
+// a few rows).
 // It does not change, and may be written several times.
 type Plan struct {
 	Tensors  []*PlanTensor `json:"tensors"`
@@ -88,7 +89,7 @@ type Plan struct {
 
 // NewPlan lays out the job of quantizing ck. config is the raw config.json, nil
 // where the checkpoint has none. Weights are read only to compare an lm_head
-// with the embedding.
+// with the embedding, and a few rows to look for lattices.
 //
 // opts.GGUF makes the plan's output a .gguf file, opts.Checkpoint a directory. The recipe's target must
 // then be the format's.
@@ -139,6 +140,7 @@ func NewPlan(ck *safetensors.Checkpoint, config []byte, opts Options) (*Plan, er
 		return nil, err
 	}
 	pl.warnOfOneBit()
+	pl.warnOfLattices()
 	if o := opts.Origin; o != nil {
 		p.Fold, p.folded, p.SourceBytes = &o.Fold, p.SourceBytes, 0
 		for _, t := range o.Checkpoint.Tensors() {

@@ -163,8 +163,8 @@ func (w *worker) largeErrors(fill func(n, i int64) error, rows int64) (noise, si
 }
 
 // countGroups counts the groups of the row x, quantized into row i of the block, that are not all
-// zero, and the recovered ones, as recovered reports them. Of the others it counts those that have a
-// subnormal scale or the smallest that the layouts hold: their weights are so small that the scale
+// zero, and the recovered ones, as recovered reports them (nil: none is). Of the others it counts
+// those that have a subnormal scale or the smallest that the layouts hold: their weights are so small that the scale
 // is less precise than elsewhere, or greater than they need.
 func (w *worker) countGroups(x []float32, i int64, recovered func(g int) bool) {
 	w.quantized = x
@@ -173,16 +173,19 @@ func (w *worker) countGroups(x []float32, i int64, recovered func(g int) bool) {
 	}
 	few := w.item.scheme.ScaleDtype.SmallestNormal()
 	for g, s := range w.scales[int(i)*w.groups : (int(i)+1)*w.groups] {
-		if recovered(g) {
+		if recovered != nil && recovered(g) {
 			w.recovered.Groups++
 			w.recovered.Exact++
 			continue
 		}
-		if !slices.ContainsFunc(w.rq.GroupOf(x, g), func(v float32) bool { return v != 0 }) {
+		size := floats.Abs(s)
+		small := size <= w.smallest || size < few
+		// Groups of zeros have scale 1, or the smallest.
+		if (small || s == 1) && !slices.ContainsFunc(w.rq.GroupOf(x, g), func(v float32) bool { return v != 0 }) {
 			continue
 		}
 		w.recovered.Groups++
-		if size := floats.Abs(s); size <= w.smallest || size < few {
+		if small {
 			w.smallScales++
 		}
 	}
@@ -217,7 +220,11 @@ func (w *worker) row(it *quantized, slice int, row0, n, i int64, src rowReader) 
 	if err != nil {
 		return w.rowError(it, slice, row0+n, err)
 	}
-	w.countGroups(x, i, w.rq.Recovered)
+	recovered := w.rq.Recovered
+	if !w.rq.AnyRecovered() {
+		recovered = nil
+	}
+	w.countGroups(x, i, recovered)
 	return nil
 }
 

@@ -17,7 +17,8 @@ import (
 // where p are small integers, s is the scale of a group, and round rounds to the dtype of the
 // checkpoint. On such a lattice, codes p + z and the scale s lose nothing, and any other choice
 // does. This file finds s if there is one. It answers exactly: a group is recovered if and only if
-// every weight of it comes back bit for bit.
+// every weight of it comes back bit for bit. The signs of zeros come back too if scales may be
+// negative, because a negative scale makes zeros negative; but groups of zeros have scale 1.
 //
 // With F32 scales and a narrower checkpoint there are two roundings, round(float32(p s)), as every
 // program computes it. With BF16 and F16 scales the float32 product of a code of 8 bits is exact.
@@ -68,6 +69,7 @@ type lattice struct {
 	lo, hi float32   // range of the group, zero included
 	sizes  []float32 // its magnitudes but 0, ascending, each once
 	zeros  bool      // it has zeros
+	minus  bool      // it has negative zeros
 	parts  int       // that narrow may still try
 	found  Lattice   // by choose
 }
@@ -226,15 +228,16 @@ func near(x []float32, inverse, tolerance, half float32) bool {
 
 // count collects the magnitudes of x. It fails if there are more than a lattice has.
 func (l *lattice) count(x []float32) bool {
-	l.sizes, l.zeros = l.sizes[:0], false
+	l.sizes, l.zeros, l.minus = l.sizes[:0], false, false
 	for _, v := range x {
-		v = floats.Abs(v)
 		if v == 0 {
 			if l.zeros = true; l.odd {
 				return false
 			}
+			l.minus = l.minus || math.Signbit(float64(v))
 			continue
 		}
+		v = floats.Abs(v)
 		from, to := 0, len(l.sizes)
 		for from < to {
 			if mid := (from + to) / 2; l.sizes[mid] < v {

@@ -127,13 +127,14 @@ func (l *lattice) verify(unit float32) bool {
 	switch {
 	case l.ranged:
 		return least+most <= l.span
-	case l.odd || most < l.span:
-		return true
-	case l.negative && least < l.span:
-		l.found.scale = -unit
+	case l.odd:
 		return true
 	}
-	return false
+	positive, negative := most < l.span, l.negative && least < l.span
+	if negative && (l.minus || !positive) {
+		l.found.scale = -unit
+	}
+	return positive || negative
 }
 
 // multiple returns the integer p with which p units round to w, which is not negative. Two integers

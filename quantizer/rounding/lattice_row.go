@@ -24,6 +24,9 @@ func (r *RowQuantizer) Recover(precision packing.ScaleDtype) {
 // zeros never is.
 func (r *RowQuantizer) Recovered(g int) bool { return r.anyRecovered && r.recovered[g] }
 
+// AnyRecovered reports whether a group of the row that was quantized last was recovered.
+func (r *RowQuantizer) AnyRecovered() bool { return r.anyRecovered }
+
 // recover looks for lattices of the groups of x, whose ranges are in r.lo and r.hi, and sets their
 // scales and zero points.
 func (r *RowQuantizer) recover(scales []float32, zeros []int8, x []float32) {

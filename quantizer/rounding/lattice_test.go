@@ -2,6 +2,7 @@ package rounding
 
 import (
 	"fmt"
+	"math"
 	"testing"
 
 	"github.com/lowbit-go/gq/formats/gqf"
@@ -76,8 +77,8 @@ func latticeRow(s Scheme, precision packing.ScaleDtype, seed uint64, n int, size
 	return x
 }
 
-// recovered quantizes a row and reports of each group whether all weights come back, and whether the
-// quantizer said so.
+// recovered quantizes a row and reports of each group whether all weights come back, with the signs of
+// zeros if scales have signs, and whether the quantizer said so. Groups of zeros have scale 1.
 func recovered(t *testing.T, s Scheme, precision packing.ScaleDtype, x []float32) (exact, said []bool) {
 	t.Helper()
 	q, err := NewRounder(s, len(x))
@@ -90,9 +91,10 @@ func recovered(t *testing.T, s Scheme, precision packing.ScaleDtype, x []float32
 		t.Fatal(err)
 	}
 	for g := range s.Groups(len(x)) {
-		same := true
+		same, signs := true, !s.Positive() && !allZero(q.q.GroupOf(x, g))
 		for i, w := range q.q.GroupOf(x, g) {
-			same = same && precision.Round(q.q.GroupOf(y, g)[i]) == w
+			v := precision.Round(q.q.GroupOf(y, g)[i])
+			same = same && v == w && (w != 0 || !signs || math.Signbit(float64(v)) == math.Signbit(float64(w)))
 		}
 		exact, said = append(exact, same), append(said, q.Recovered(g))
 	}
@@ -291,6 +293,64 @@ func TestLatticeFinder(t *testing.T) {
 		if symmetric, zero, hs := l.Bits(); ok && (symmetric != c.symmetric || zero != c.zero || hs != c.hs) {
 			t.Errorf("%s: %d, %d and %d bits, want %d, %d and %d", c.name, symmetric, zero, hs, c.symmetric, c.zero, c.hs)
 		}
+	}
+}
+
+func TestLatticeSurvey(t *testing.T) {
+	for _, s := range []Scheme{
+		{Bits: 4, Group: 32, Mapping: gqf.MappingFullRange, ScaleDtype: packing.ScaleBF16},
+		{Bits: 4, Group: 32, Mapping: gqf.MappingAsymmetric, ScaleDtype: packing.ScaleF16},
+		{Bits: 4, Group: 0, Mapping: gqf.MappingFullRange, ScaleDtype: packing.ScaleF32},
+		{Bits: 2, Group: 64, Mapping: gqf.MappingFullRange, ScaleDtype: packing.ScaleBF16},
+		{Bits: 2, Group: 128, Mapping: gqf.MappingHalfStep, ScaleDtype: packing.ScaleBF16},
+		{Bits: 1, Group: 32, Mapping: gqf.MappingHalfStep, ScaleDtype: packing.ScaleBF16},
+		{Bits: 3, Group: 16, Mapping: gqf.MappingAsymmetric, ScaleDtype: packing.ScaleBF16},
+		{Bits: 8, Group: 32, Mapping: gqf.MappingFullRange, ScaleDtype: packing.ScaleBF16},
+		{Bits: 8, Group: 0, Mapping: gqf.MappingFullRange, ScaleDtype: packing.ScaleF32},
+		{Bits: 6, Group: 128, Mapping: gqf.MappingAsymmetric, ScaleDtype: packing.ScaleBF16},
+	} {
+		for _, precision := range allScaleDtypes {
+			const k = 512
+			survey := NewLatticeSurvey(precision, k)
+			r := splitmix.Source(uint64(s.Bits))
+			qmin, qmax := codeRange(s.Bits)
+			for range 20 {
+				x := make([]float32, k)
+				var scale float32
+				for i := range x {
+					if i%s.GroupWidth(k) == 0 {
+						scale = s.ScaleDtype.Round(0.01 * (1 + float32(r.Next()%1000)/1000))
+					}
+					p := float32(qmin + int(r.Next()%uint64(qmax-qmin+1)))
+					switch s.Mapping {
+					case gqf.MappingAsymmetric:
+						p -= float32(qmin)
+					case gqf.MappingHalfStep:
+						p += 0.5
+					}
+					x[i] = precision.Round(float32(p * scale))
+				}
+				survey.Add(x)
+			}
+			got, ok := survey.Result()
+			if !ok || got.Bits != s.Bits || got.Group != s.Group || got.Mapping != s.Mapping {
+				t.Errorf("%s, %s weights: found %+v, %v", s, precision, got, ok)
+			}
+			if ok && float64(got.Exact) < 0.98*float64(got.Groups) {
+				t.Errorf("%s, %s weights: %d of %d groups", s, precision, got.Exact, got.Groups)
+			}
+		}
+	}
+	none := NewLatticeSurvey(packing.ScaleBF16, 512)
+	for seed := range uint64(20) {
+		x := testrows.Gaussian(seed, 512)
+		for i := range x {
+			x[i] = packing.ScaleBF16.Round(x[i])
+		}
+		none.Add(x)
+	}
+	if got, ok := none.Result(); ok {
+		t.Errorf("weights on no lattice: %+v", got)
 	}
 }
 

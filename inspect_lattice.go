@@ -1,0 +1,136 @@
+package gq
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/cpu"
+	"github.com/lowbit-go/gq/internal/pattern"
+	"github.com/lowbit-go/gq/model/arch"
+	"github.com/lowbit-go/gq/packing"
+	"github.com/lowbit-go/gq/quantizer/conversion"
+)
+
+// LatticeOptions are the options of InspectLattices. The zero value is ready to use.
+type LatticeOptions struct {
+	// Match restricts the search to tensors with a matching name, as in InspectTensors. Default: all.
+	Match string
+	// Threads is how many tensors are read at once. Default (0): GOMAXPROCS.
+	Threads int
+	// Progress is told how many bytes were read. Default (nil): none.
+	Progress Progress
+}
+
+// LatticeReport is the result of InspectLattices.
+type LatticeReport struct {
+	// Tensors are the floating-point matrices of the checkpoint, sorted by name.
+	Tensors []TensorLattice `json:"tensors"`
+	// Lattices is how many of them are on a lattice.
+	Lattices int `json:"lattices"`
+}
+
+// TensorLattice is a matrix and the lattice that its weights are on.
+type TensorLattice struct {
+	Name  string  `json:"name"`
+	Dtype string  `json:"dtype"`
+	Shape []int64 `json:"shape"`
+	// Lattice has the fewest bits and the largest group that hold the weights exactly; nil if there is
+	// none.
+	Lattice *conversion.Lattice `json:"lattice"`
+}
+
+// InspectLattices reads all matrices of a checkpoint and finds those whose weights are codes times
+// scales already: of models that were trained with quantized weights, or dequantized. Quantize keeps
+// such codes if its scheme has these bits, this group and this mapping.
+func InspectLattices(ctx context.Context, path string, o LatticeOptions) (*LatticeReport, error) {
+	in, err := openAny(path)
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	ck := in.checkpoint
+	if ck == nil {
+		return nil, optionf("lattice", "is for safetensors checkpoints, and %s is none: it says itself how its weights are quantized", path)
+	}
+	r := &LatticeReport{Tensors: []TensorLattice{}}
+	list, err := latticeTensors(ck, path, o.Match)
+	if err != nil {
+		return nil, err
+	}
+	var bytes int64
+	for _, t := range list {
+		r.Tensors = append(r.Tensors, TensorLattice{Name: t.Name, Dtype: t.DtypeName, Shape: t.Shape})
+		bytes += t.Size
+	}
+	add, end := stages{to: o.Progress}.begin("looking for lattices", "bytes", bytes)
+	defer end()
+	errs := make([]error, len(list))
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	config := latticeConfig(ck)
+	for range cpu.Threads(o.Threads) {
+		wg.Go(func() {
+			for i := int(next.Add(1) - 1); i < len(list) && ctx.Err() == nil; i = int(next.Add(1) - 1) {
+				t := list[i]
+				transposed := arch.Classify(config, t.Name, t.Shape).Transposed
+				w, err := ck.Weights(t, safetensors.WeightsOptions{Transposed: transposed})
+				if err == nil {
+					r.Tensors[i].Lattice, err = conversion.FindLattice(w, 0)
+				}
+				errs[i] = err
+				add(t.Size)
+			}
+		})
+	}
+	wg.Wait()
+	if err := cmp.Or(ctx.Err(), errors.Join(errs...)); err != nil {
+		return nil, err
+	}
+	for _, t := range r.Tensors {
+		if t.Lattice != nil {
+			r.Lattices++
+		}
+	}
+	return r, nil
+}
+
+// latticeTensors lists the matrices of a checkpoint that may be on a lattice.
+func latticeTensors(ck *safetensors.Checkpoint, path, match string) (list []safetensors.Tensor, err error) {
+	p := pattern.Pattern{}
+	if match != "" {
+		if p, err = pattern.Parse(match); err != nil {
+			return nil, optionf("tensor", "%q: %w", match, err)
+		}
+	}
+	var names []string
+	for _, t := range ck.Tensors() {
+		names = append(names, t.Name)
+		if (match == "" || p.Match(t.Name)) && t.Precision() != packing.ScaleNone && len(t.Shape) >= 2 && !slices.Contains(t.Shape, 0) {
+			list = append(list, t)
+		}
+	}
+	if match != "" && len(list) == 0 {
+		return nil, fmt.Errorf("%s: no floating-point matrix matches %q%s", path, match, p.NoMatch(names))
+	}
+	return list, nil
+}
+
+// latticeConfig is the checkpoint's config.json, which says what its tensors are; nil without one that
+// can be read.
+func latticeConfig(ck *safetensors.Checkpoint) *arch.Config {
+	data, err := conversion.ReadConfig(ck)
+	if err != nil || data == nil {
+		return nil
+	}
+	c, err := arch.ParseConfig(data)
+	if err != nil {
+		return nil
+	}
+	return c
+}
