@@ -201,6 +201,22 @@ func ExampleInspectTensors() {
 }
 
 // Other consumers read other layouts. The codes do not change.
+func ExampleInspectLattices() {
+	dir, remove := temporary()
+	defer remove()
+	trained := filepath.Join(dir, "trained") // as a model would be that was trained with 4 bits
+	if _, err := gq.Dequantize(context.Background(), quantized(dir), trained, gq.DequantizeOptions{}); err != nil {
+		log.Fatal(err)
+	}
+	r, err := gq.InspectLattices(context.Background(), trained, gq.LatticeOptions{Match: "*.layers.0.mlp.up_proj"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	l := r.Tensors[0].Lattice
+	fmt.Printf("%s; %d of %d groups\n", l, l.Exact, l.Groups)
+	// Output: 4 bits, group 32; 1536 of 1536 groups
+}
+
 func ExampleRepack() {
 	dir, remove := temporary()
 	defer remove()

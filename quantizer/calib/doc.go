@@ -37,6 +37,9 @@
 //
 // imatrix. The weighted search, in which an error of column j is weighted with E[x_j^2].
 //
+// Groups of weights that are codes times a scale already keep both (lattice.go). Other columns
+// compensate for them.
+//
 // A matrix keeps the result of the search if its error is smaller, or if no calibration token
 // reached the matrix: an expert that no token was routed to.
 //

@@ -50,6 +50,12 @@
 //
 // These files have 6 bits a weight instead of the 4.75 of BF16 scales and integer zero points.
 //
+// # Lattices
+//
+// Weights of a model that was trained with quantized weights are codes times a scale, rounded to the
+// checkpoint's dtype. With [RowQuantizer.Recover], every algorithm keeps codes and scale of groups of
+// such weights (lattice.go). A [LatticeSurvey] finds the bits and the group of the rows of a matrix.
+//
 // # Blocks
 //
 // A [Scheme] with a Type has the grid of a type of .gguf files that codes, scales and zero points

@@ -54,7 +54,7 @@ func (r *RowQuantizer) searchFractions(scales []float32, zeros []int8, x []float
 	for g := range scales {
 		group, w := r.GroupOf(x, g), r.GroupOf(weights, g)
 		// See searchScales.
-		if a := floats.Abs(r.largest(g)); !(a > 0x1p-90 && a < 0x1p60) {
+		if a := floats.Abs(r.largest(g)); !(a > 0x1p-90 && a < 0x1p60) || r.Recovered(g) {
 			continue
 		}
 		s, offset, ok := r.bestRange(group, w)

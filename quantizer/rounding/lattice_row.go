@@ -46,7 +46,7 @@ func (r *RowQuantizer) recover(scales []float32, zeros []int8, x []float32) {
 		r.recovered[g], r.anyRecovered = true, true
 		scales[g], r.inv[g] = l.found.scale, 1/l.found.scale
 		if zeros != nil {
-			zeros[g] = int8(l.zero())
+			zeros[g] = int8(l.zero() << r.scheme.ZeroShift())
 		}
 	}
 }

@@ -117,6 +117,7 @@ func TestRecover(t *testing.T) {
 			eachScheme(t, []int{0, 32}, func(t *testing.T, s Scheme) {
 				for _, a := range []gqf.Algorithm{gqf.AlgorithmRTN, gqf.AlgorithmSearch} {
 					s.Algorithm = a
+					s.Fractions = s.FractionalZeroPoints()
 					for seed := range uint64(len(latticeCodes)) {
 						const n = 32*9 + 5
 						size := []float32{0.001, 0.0173, 0.25}[seed%3]

@@ -40,9 +40,10 @@ import (
 // where clamp is to qmin .. qmax and rne rounds to the nearest integer, ties to even. A group of
 // zeros has s = 1, z = 0. A code dequantizes to (q - z) * s, or to (q + 1/2) * s if half-step.
 // Half-step has no code for zero, so a group of zeros has the smallest scale that can be stored. A
-// smaller scale is raised to the smallest one, see LimitScales; its sign stays. With float32 scales
-// the mappings symmetric to asymmetric give TorchAO's codes for F32 weights, except that TorchAO
-// gives a group of zeros the scale 2^-126.
+// smaller scale is raised to the smallest one, see LimitScales; its sign stays. Groups on a lattice
+// have its scale and zero point instead if Recover asks for that. Without Recover, and with float32
+// scales, the mappings symmetric to asymmetric give TorchAO's codes for F32 weights, except that
+// TorchAO gives a group of zeros the scale 2^-126.
 type RowQuantizer struct {
 	scheme     Scheme
 	group      int // <= k
@@ -143,12 +144,13 @@ func (r *RowQuantizer) Quantize(codes []int8, scales []float32, zeros []int8, x 
 	}
 	if r.scheme.Fractions {
 		r.fractionCodes(codes, scales, zeros, x, acc)
-		return nil
+	} else {
+		vec.QuantizeGroups(codes, x, scales, r.inv, zeros, r.group, r.qmin, r.qmax, acc)
 	}
-	vec.QuantizeGroups(codes, x, scales, r.inv, zeros, r.group, r.qmin, r.qmax, acc)
+	unit := r.scheme.ZeroUnit()
 	r.recoverCodes(codes, x, func(g int, q float32) float32 {
 		if zeros != nil {
-			q -= float32(zeros[g])
+			q -= float32(float32(zeros[g]) * unit)
 		}
 		return float32(q * scales[g])
 	})
