@@ -81,23 +81,35 @@ type splitKeys struct {
 	no, count, tensors int64 // 0, 1, and the file's tensors if the file does not say
 }
 
-// split returns the file's keys of shards and removes them from the metadata: a File is a model.
-func (f *File) split() splitKeys {
+// split returns the keys of shards of the file at path and removes them from the metadata: a File is a
+// model.
+func (f *File) split(path string) (splitKeys, error) {
 	s := splitKeys{count: 1, tensors: int64(len(f.Tensors))}
-	for key, value := range map[string]*int64{keySplitNo: &s.no, keySplitCount: &s.count, keySplitTensors: &s.tensors} {
-		if n, ok := f.Int(key); ok {
-			*value = n
+	for _, k := range []struct {
+		key   string
+		value *int64
+	}{{keySplitNo, &s.no}, {keySplitCount, &s.count}, {keySplitTensors, &s.tensors}} {
+		if _, has := f.Metadata[k.key]; !has {
+			continue
 		}
-		delete(f.Metadata, key)
+		n, ok := f.Int(k.key)
+		if !ok {
+			return s, &FormatError{File: path, Msg: fmt.Sprintf("%s is no integer: want a number of shards or tensors", k.key)}
+		}
+		*k.value = n
+		delete(f.Metadata, k.key)
 	}
 	f.Keys = slices.DeleteFunc(f.Keys, func(key string) bool { _, ok := f.Metadata[key]; return !ok })
-	return s
+	return s, nil
 }
 
 // join adds the other shards of a model to f, its first shard. Nothing happens if the model has one
 // file.
 func (f *File) join(path string, open func(path string) (*File, error)) error {
-	s := f.split()
+	s, err := f.split(path)
+	if err != nil {
+		return err
+	}
 	if s.count <= 1 && s.no == 0 {
 		return nil
 	}
@@ -138,7 +150,11 @@ const maxShards = 1<<16 - 1
 // add adds shard i of count to f, which closes it.
 func (f *File) add(s *File, path string, i int, count int64) error {
 	f.shards = append(f.shards, s.shards[0])
-	if is := s.split(); is.no != int64(i) || is.count != count {
+	is, err := s.split(path)
+	switch {
+	case err != nil:
+		return err
+	case is.no != int64(i) || is.count != count:
 		return &FormatError{File: path, Msg: fmt.Sprintf("it says shard %d of %d, want %d of %d, as its name and the first shard say", is.no+1, is.count, i+1, count)}
 	}
 	for _, t := range s.Tensors {

@@ -84,6 +84,14 @@ func TestOpenShardErrors(t *testing.T) {
 			edit(t, paths[0], "split.tensors.count\x05\x00\x00\x00\x0c", "split.tensors.count\x05\x00\x00\x00\x0d")
 			return paths[0]
 		}, "split.tensors.count says 13 tensors, the 3 shards have 12"},
+		"no integer": {func(t *testing.T, paths []string) string {
+			edit(t, paths[0], "split.tensors.count\x05\x00\x00\x00", "split.tensors.count\x06\x00\x00\x00")
+			return paths[0]
+		}, "split.tensors.count is no integer"},
+		"no integer in a later shard": {func(t *testing.T, paths []string) string {
+			edit(t, paths[1], "split.tensors.count\x05\x00\x00\x00", "split.tensors.count\x06\x00\x00\x00")
+			return paths[0]
+		}, "-00002-of-00003.gguf: byte 0: split.tensors.count is no integer"},
 		"tensor twice": {func(t *testing.T, paths []string) string {
 			edit(t, paths[2], "blk.11.weight", "blk.00.weight")
 			return paths[0]
