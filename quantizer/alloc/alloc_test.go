@@ -190,6 +190,7 @@ func TestRuledTypes(t *testing.T) {
 	}{
 		{gqf.MappingNone, gqf.MappingAsymmetric, []gguf.TensorType{gguf.Q4_1, gguf.Q5_1}, []gguf.TensorType{gguf.Q2_0, gguf.Q4_0, gguf.Q4_1, gguf.Q5_0, gguf.Q5_1, gguf.Q8_0}},
 		{gqf.MappingFullRange, gqf.MappingAsymmetric, []gguf.TensorType{gguf.Q4_1, gguf.Q5_1}, []gguf.TensorType{gguf.Q2_0, gguf.Q4_0, gguf.Q5_0, gguf.Q8_0}},
+		{gqf.MappingAsymmetric, gqf.MappingFullRange, []gguf.TensorType{gguf.Q2_0, gguf.Q4_0, gguf.Q5_0, gguf.Q8_0}, []gguf.TensorType{gguf.Q2_0, gguf.Q4_0, gguf.Q4_1, gguf.Q5_1, gguf.Q8_0}}, // Q4_0: rows do not divide into blocks of Q3_K
 	} {
 		j := openJob(t, bundled, 2)
 		j.Options.Recipe = quantizer.Recipe{Targets: []quantizer.Target{quantizer.TargetGGUF}, Mapping: c.recipe}

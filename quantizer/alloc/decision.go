@@ -265,12 +265,14 @@ func (j *Job) candidates() (list []Option) {
 			}
 			continue
 		}
-		for _, m := range []gqf.Mapping{gqf.MappingNone, gqf.MappingAsymmetric, gqf.MappingKQuant} {
+		var types []gguf.TensorType
+		for _, m := range []gqf.Mapping{gqf.MappingNone, gqf.MappingFullRange, gqf.MappingAsymmetric, gqf.MappingKQuant} {
 			s := r.Scheme(gqf.RoleProjection, &quantizer.Rule{Bits: bits, Mapping: m})
 			t, err := quantizer.GGUFType(s)
-			if err != nil { // there is no such type
+			if err != nil || slices.Contains(types, t) { // there is no such type, or the recipe's mapping gives it
 				continue
 			}
+			types = append(types, t)
 			list = append(list, Option{Bits: bits, Mapping: m, Type: t, stated: bits})
 		}
 	}
