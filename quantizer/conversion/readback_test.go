@@ -3,6 +3,7 @@ package conversion
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -358,6 +359,33 @@ func TestDifference(t *testing.T) {
 	} {
 		if d := difference(c.want, c.got); d != c.d && !(math.IsNaN(d) && math.IsNaN(c.d)) {
 			t.Errorf("%v, %v: %v, want %v", c.want, c.got, d, c.d)
+		}
+	}
+}
+
+// TestRerouted: positions of a mixture that differ are counted, and figures of the others are numbers,
+// which JSON can hold.
+func TestRerouted(t *testing.T) {
+	nan, inf := float32(math.NaN()), float32(math.Inf(1))
+	want := []float32{1, 4, 1, 4, 1, 4, 1, 4} // four positions
+	for _, c := range []struct {
+		got      []float32
+		experts  bool
+		rerouted int // -1: an error
+	}{
+		{want, false, 0},
+		{[]float32{1, 4, 1, nan, 1, inf, 1, 4.001}, true, 2},
+		{[]float32{1, 4, 2, 4, 1, 4, 1, 4}, true, 1},
+		{[]float32{1, 4, 2, 4, 1, 4, 1, 4}, false, -1},
+		{[]float32{1, nan, 1, 4, 1, 4, 1, 4}, false, -1},
+		{[]float32{2, 4, 2, 4, inf, 4, 1, 4}, true, -1},
+	} {
+		r, err := judge(want, c.got, 2, c.experts)
+		if (err != nil) != (c.rerouted < 0) || err == nil && (r.Rerouted != c.rerouted || r.Difference > maxDifference || r.Tokens != 4) {
+			t.Errorf("%v, experts %v: %+v, %v", c.got, c.experts, r, err)
+		}
+		if _, err := json.Marshal(r); err != nil {
+			t.Error(err)
 		}
 	}
 }

@@ -126,7 +126,11 @@ func Tensors(c *cli.Context, r *conversion.Report) {
 	}
 	fmt.Fprintf(w, "size     %s -> %s, %.3f bits per quantized weight, %.3f over all\n", cmdline.Bytes(r.SourceBytes), cmdline.Bytes(r.OutputBytes), r.BitsPerWeight, r.AllBitsPerWeight)
 	if b := r.ReadBack; b != nil {
-		fmt.Fprintf(w, "checked  read back, its logits are within %.1e of the largest of the source's (%d tokens)\n", b.Difference, b.Tokens)
+		fmt.Fprintf(w, "checked  read back, its logits are within %.1e of the largest of the source's (%d tokens", b.Difference, b.Tokens-b.Rerouted)
+		if b.Rerouted > 0 {
+			fmt.Fprintf(w, "; %d more go to other experts, equal but for rounding", b.Rerouted)
+		}
+		fmt.Fprintln(w, ")")
 	}
 	if l := r.Recovered; l != nil {
 		fmt.Fprintf(w, "lattice  %d of %d groups were codes times a scale already: kept exactly\n", l.Exact, l.Groups)
