@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -34,17 +35,46 @@ func TestGPTQVectors(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, step := range []int64{32, 64, v.N} {
-				parts := putAll(t, l, rows, step)
-				if step == v.N {
-					ownConfig(t, GPTQ, w, parts)
-				}
-				if v2 := strings.Contains(string(v.Config), "gptq_v2"); v2 != (w.Scheme.Zeros == IntZeros) {
-					parts[gptqZeros].data = v.stored()[gptqZeros].data // stored in the other way
-				}
-				v.equalParts(t, parts)
+			parts := putAll(t, l, rows, l.RowStep)
+			ownConfig(t, GPTQ, w, parts)
+			if v2 := strings.Contains(string(v.Config), "gptq_v2"); v2 != (w.Scheme.Zeros == IntZeros) {
+				parts[gptqZeros].data = v.stored()[gptqZeros].data // stored in the other way
 			}
+			v.equalParts(t, parts)
 		})
+	}
+}
+
+// TestGPTQBlocks writes a weight in several blocks of rows and reads it again.
+func TestGPTQBlocks(t *testing.T) {
+	for _, bits := range gptqBits {
+		for _, k := range []int64{32, 6144} {
+			s := Scheme{Bits: bits, Zeros: IntZeros, Scales: packing.F16}
+			step := gptqStep(k)
+			l, err := GPTQ.NewLayout("m.weight", []int64{2*step + 32, k}, s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if l.RowStep != step || step%32 != 0 || step*k > 2<<20 {
+				t.Errorf("rows of %d columns are written in blocks of %d", k, l.RowStep)
+			}
+			low, high := limits(bits)
+			rows := make([]Row, 2*step+32)
+			for n := range rows {
+				rows[n].resize(s, k)
+				for i := range rows[n].Codes {
+					rows[n].Codes[i] = int8(low + (n*31+i*7+n*i)%(high-low+1))
+				}
+				rows[n].Scales[0], rows[n].Zeros[0] = float32(n+1), int8(low+n%(high-low+1))
+			}
+			parts := putAll(t, l, rows, step)
+			w := findOne(t, store(t, parts...), fmt.Sprintf(`{"quantization_config": {"quant_method": "gptq", "checkpoint_format": "gptq_v2", "bits": %d, "group_size": -1}}`, bits))
+			for n, row := range readAll(t, w) {
+				if !slices.Equal(row.Codes, rows[n].Codes) || !slices.Equal(row.Scales, rows[n].Scales) || !slices.Equal(row.Zeros, rows[n].Zeros) {
+					t.Fatalf("%d bits, %d columns: row %d differs", bits, k, n)
+				}
+			}
+		}
 	}
 }
 
@@ -262,27 +292,27 @@ func TestGPTQPut(t *testing.T) {
 		change func(*Row)
 		want   []string
 	}{
-		"large scale": {packing.BF16, func(r *Row) { r.Scales[1] = 0x1p20 }, []string{"row 37", "group 1", "not an F16 number"}},
-		"small scale": {packing.BF16, func(r *Row) { r.Scales[1] = 0x1.02p-24 }, []string{"row 37", "group 1", "not an F16 number"}},
-		"wrong dtype": {packing.BF16, func(r *Row) { r.Scales[1] = 1 + 0x1p-10 }, []string{"row 37", "not a finite BF16 number"}},
+		"large scale": {packing.BF16, func(r *Row) { r.Scales[1] = 0x1p20 }, []string{"row 517", "group 1", "not an F16 number"}},
+		"small scale": {packing.BF16, func(r *Row) { r.Scales[1] = 0x1.02p-24 }, []string{"row 517", "group 1", "not an F16 number"}},
+		"wrong dtype": {packing.BF16, func(r *Row) { r.Scales[1] = 1 + 0x1p-10 }, []string{"row 517", "not a finite BF16 number"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := Scheme{Bits: 4, Group: 32, Zeros: IntZeros, Scales: c.scales}
-			l, err := GPTQ.NewLayout("m.weight", []int64{64, 96}, s)
+			l, err := GPTQ.NewLayout("m.weight", []int64{1024, 96}, s)
 			if err != nil {
 				t.Fatal(err)
 			}
-			rows := make([]Row, 32)
+			rows := make([]Row, 512)
 			for i := range rows {
 				rows[i].resize(s, 96)
 				rows[i].Scales[0], rows[i].Scales[1], rows[i].Scales[2] = 1, 0x1p-24, -65280
 			}
 			write := func(int, int64, []byte) error { return nil }
-			if err := l.Put(rows, 32, write); err != nil {
+			if err := l.Put(rows, 512, write); err != nil {
 				t.Fatal(err)
 			}
 			c.change(&rows[5])
-			wantError(t, l.Put(rows, 32, write), append(c.want, `"m.weight"`)...)
+			wantError(t, l.Put(rows, 512, write), append(c.want, `"m.weight"`)...)
 		})
 	}
 }

@@ -63,10 +63,15 @@ func layoutGPTQ(name string, n, k int64, s Scheme) *Layout {
 			gptqScales: {Name: module + "scales", Dtype: packing.F16, Shape: []int64{groups, n}},
 			gptqIndex:  {Name: module + "g_idx", Dtype: packing.I32, Shape: []int64{k}},
 		},
-		RowStep: 32,
+		RowStep: gptqStep(k),
 		encoder: e,
 	}
 }
+
+// gptqStep is the number of rows of k weights that are written at once, a multiple of 32. Each word of
+// a row lies apart, beside the words of the other rows: the more rows, the fewer and the longer are
+// the ranges of bytes. 2 MiB of codes bound the memory.
+func gptqStep(k int64) int64 { return min(max((2<<20)/k/32, 1), 16) * 32 }
 
 // gptqEncoder writes rows of n x k weights.
 type gptqEncoder struct {

@@ -25,13 +25,13 @@ func TestPutReuses(t *testing.T) {
 			rows[i].Scales[0], rows[i].Scales[1] = 1, -3
 		}
 		first := putAll(t, l, rows, 64)
-		if err := l.Put(rows[32:], 32, func(_ int, _ int64, b []byte) error {
+		if err := l.Put(rows, 0, func(_ int, _ int64, b []byte) error {
 			copy(b, bytes.Repeat([]byte{0xff}, len(b)))
 			return nil
 		}); err != nil {
 			t.Fatal(err)
 		}
-		for i, p := range putAll(t, l, rows, 32) {
+		for i, p := range putAll(t, l, rows, 64) {
 			if !bytes.Equal(p.data, first[i].data) {
 				t.Errorf("%s: %s differs when it is written again", f, p.Name)
 			}
