@@ -294,6 +294,9 @@ func (j *Job) tensors(ctx context.Context, ck *safetensors.Checkpoint, folded *f
 		if j.Imported != nil {
 			j.Imported.describe(&stats[i])
 		}
+		if s := &stats[i]; s.NotFinite != "" {
+			r.Notes = append(r.Notes, fmt.Sprintf("unquantized tensor %q: %s", s.Label(), s.NotFinite))
+		}
 	}
 	r.Tensors, r.Totals = stats, SumUp(stats)
 	r.Run.Kernels = kernelsOf(f)

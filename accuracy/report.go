@@ -24,7 +24,8 @@ type Report struct {
 	// compared with the folded weights, and predictions with the source's.
 	Fold        string `json:"fold,omitempty"`
 	Activations string `json:"activations"` // int8 or float32, of the quantized model
-	// Notes say how the tokenizer and the tensors of a .gguf file differ from the checkpoint's.
+	// Notes say how the tokenizer and the tensors of a .gguf file or a quantized checkpoint differ from
+	// the checkpoint's, and which unquantized tensors hold NaN or infinities.
 	Notes []string `json:"notes,omitempty"`
 	// Totals are sums over all quantized tensors.
 	Totals Totals `json:"totals"`

@@ -42,6 +42,9 @@ type TensorStats struct {
 	Unquantized bool   `json:"kept"`
 	Equal       bool   `json:"equal,omitempty"`
 	Difference  string `json:"difference,omitempty"`
+	// NotFinite names the first element of an unquantized tensor that is NaN or infinite: "element 2 is
+	// NaN in the checkpoint and NaN in the file".
+	NotFinite string `json:"not_finite,omitempty"`
 
 	SQNR       Decibels `json:"sqnr_db"`
 	MSE        float64  `json:"mse"`

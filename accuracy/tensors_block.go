@@ -9,6 +9,7 @@ import (
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/buffer"
 	"github.com/lowbit-go/gq/internal/crc32c"
+	"github.com/lowbit-go/gq/internal/floats"
 	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/packing"
 )
@@ -121,10 +122,31 @@ func (b *block) unquantized(e *entry, i int) (*part, error) {
 		at = end
 	}
 	p.sums.flush(&b.counts)
+	if p.sums.noise-p.sums.noise != 0 {
+		p.notFinite = notFiniteElement(b.x, b.y, first)
+	}
 	if same && p.sums.noise != 0 { // NaN or infinities that are equal in the checkpoint
 		p.sums = errorSums{}
 	}
 	return p, nil
+}
+
+// notFiniteElement names the first element that is NaN or infinite; "" if none is. The elements x of the
+// checkpoint and y of the file start with number first.
+func notFiniteElement(x, y []float32, first int64) string {
+	for i := range x {
+		inCheckpoint, inFile := !floats.Finite(x[i]), !floats.Finite(y[i])
+		element := first + int64(i)
+		switch {
+		case inCheckpoint && inFile:
+			return fmt.Sprintf("element %d is %v in the checkpoint and %v in the file", element, x[i], y[i])
+		case inCheckpoint:
+			return fmt.Sprintf("element %d is %v in the checkpoint", element, x[i])
+		case inFile:
+			return fmt.Sprintf("element %d is %v in the file", element, y[i])
+		}
+	}
+	return ""
 }
 
 // elements returns the bytes of n elements from first on. first is a multiple of 8, and so is n

@@ -1,6 +1,7 @@
 package accuracy
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -42,6 +43,7 @@ type total struct {
 	outputs, read int64
 	crc           uint32
 	differ        int64
+	notFinite     string
 }
 
 // part is the result of a block.
@@ -53,6 +55,8 @@ type part struct {
 	crc    uint32
 	bytes  int64
 	differ int64 // unquantized: the first byte that differs; -1: none
+	// notFinite names the first element of an unquantized block that is NaN or infinite.
+	notFinite string
 }
 
 type tensorJob struct {
@@ -287,6 +291,7 @@ func (t *total) add(p *part) {
 	if t.differ < 0 {
 		t.differ = p.differ
 	}
+	t.notFinite = cmp.Or(t.notFinite, p.notFinite)
 }
 
 // finish computes figures from the sums.
@@ -294,7 +299,7 @@ func (e *entry) finish() {
 	s, t := &e.stats, &e.total
 	e.rows, e.inputs.x = nil, nil
 	if s.Unquantized {
-		s.Equal = t.differ < 0
+		s.Equal, s.NotFinite = t.differ < 0, t.notFinite
 		switch h := e.payload.Header; {
 		case s.Equal:
 			s.SQNR, s.Cosine = Exact, 1

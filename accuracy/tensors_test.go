@@ -386,7 +386,7 @@ func TestOtherCheckpoint(t *testing.T) {
 		{"other weights", []testTensor{changed(w, func(x []float32) { x[0]++ }), norm, ids}, "up_proj.weight: changed"},
 		{"another dtype", []testTensor{as(w, packing.BF16, 64, 96), norm, ids}, "up_proj.weight: changed"},
 		{"another norm", []testTensor{w, changed(norm, func(x []float32) { x[299]++ }), ids}, "norm.weight: changed, from element 299 on"},
-		{"a norm with NaN", []testTensor{w, changed(norm, func(x []float32) { x[2] = float32(math.NaN()) }), ids}, "norm.weight: changed, from element 2 on"},
+		{"a norm with NaN", []testTensor{w, changed(norm, func(x []float32) { x[2] = float32(math.NaN()) }), ids}, "norm.weight: changed, from element 2 on; element 2 is NaN in the checkpoint"},
 		{"a norm of another dtype", []testTensor{w, as(norm, packing.BF16, 300), ids}, "norm.weight: changed, BF16 in the checkpoint, F32 in the file"},
 		{"other ids", []testTensor{w, norm, changed(ids, func(x []float32) { x[3] += 0.5 })}, "position_ids: changed, from element 3 on"},
 	}
@@ -404,6 +404,9 @@ func TestOtherCheckpoint(t *testing.T) {
 			if line := s.Name; s.SourceChanged || s.Unquantized && !s.Equal {
 				if line += ": changed"; s.Unquantized {
 					line += ", " + s.Difference
+					if s.NotFinite != "" {
+						line += "; " + s.NotFinite
+					}
 				}
 				told = append(told, line)
 			}
@@ -414,6 +417,24 @@ func TestOtherCheckpoint(t *testing.T) {
 		if len(told) != 1 || !strings.Contains(told[0], tt.want) {
 			t.Errorf("%s: %q, want %q", tt.name, told, tt.want)
 		}
+	}
+}
+
+// TestNotFiniteUnquantized: an unquantized tensor with an infinity is named, even if it is equal.
+func TestNotFiniteUnquantized(t *testing.T) {
+	norm := testTensor{name: "norm.weight", dtype: packing.F32, shape: []int64{300}, set: func(x []float32) { x[7] = float32(math.Inf(-1)) }}
+	dir := writeCheckpoint(t, "", testTensor{name: "layers.0.up_proj.weight", dtype: packing.F32, shape: []int64{64, 96}}, norm)
+	path, _ := quantize(t, dir, conversion.Options{})
+	r, err := (&Job{Source: dir, File: path}).Run(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{`unquantized tensor "norm.weight": element 7 is -Inf in the checkpoint and -Inf in the file`}
+	if !slices.Equal(r.Notes, want) {
+		t.Errorf("notes %q, want %q", r.Notes, want)
+	}
+	if s := r.Tensors[1]; !s.Equal || s.Name != "norm.weight" {
+		t.Errorf("%+v", s)
 	}
 }
 
