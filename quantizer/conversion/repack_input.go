@@ -172,7 +172,7 @@ func (in *fileInput) assets(pl *planner) (list []gqf.PackedAsset, err error) {
 		}
 		get := in.gqf.PackedAsset
 		if a.Kind == gqf.AssetRecipe {
-			get = in.repackedRecipe
+			get = func(name string) (gqf.PackedAsset, error) { return in.repackedRecipe(pl, name) }
 		}
 		packed, err := get(a.Name)
 		if err != nil {
@@ -181,26 +181,6 @@ func (in *fileInput) assets(pl *planner) (list []gqf.PackedAsset, err error) {
 		list = append(list, packed)
 	}
 	return list, nil
-}
-
-// repackedRecipe is the recipe of the file with the layouts that the plan has.
-func (in *fileInput) repackedRecipe(name string) (gqf.PackedAsset, error) {
-	data, err := in.gqf.Asset(name)
-	if err != nil {
-		return gqf.PackedAsset{}, err
-	}
-	r, err := quantizer.ParseRecipe(name, data)
-	if err != nil {
-		return gqf.PackedAsset{}, err
-	}
-	if r.Algorithm == gqf.AlgorithmNone { // of a file made before there were others
-		r.Algorithm = gqf.AlgorithmRTN
-	}
-	r.Layouts, r.Targets, r.Tile = in.recipe.Layouts, in.recipe.Targets, in.recipe.Tile
-	if data, err = r.JSON(nil); err != nil {
-		return gqf.PackedAsset{}, err
-	}
-	return gqf.PackAsset(gqf.AssetSpec{Kind: gqf.AssetRecipe, Name: name, Data: data})
 }
 
 // filler reads the codes of rows.
