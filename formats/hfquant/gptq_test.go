@@ -55,7 +55,7 @@ func TestGPTQBlocks(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if l.RowStep != step || step%32 != 0 || step*k > 2<<20 {
+			if l.RowStep != step || step%32 != 0 || step*k > 1<<20 {
 				t.Errorf("rows of %d columns are written in blocks of %d", k, l.RowStep)
 			}
 			low, high := limits(bits)

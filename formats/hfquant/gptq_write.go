@@ -70,8 +70,8 @@ func layoutGPTQ(name string, n, k int64, s Scheme) *Layout {
 
 // gptqStep is the number of rows of k weights that are written at once, a multiple of 32. Each word of
 // a row lies apart, beside the words of the other rows: the more rows, the fewer and the longer are
-// the ranges of bytes. 2 MiB of codes bound the memory.
-func gptqStep(k int64) int64 { return min(max((2<<20)/k/32, 1), 16) * 32 }
+// the ranges of bytes. 1 MiB of codes bounds the memory of a thread.
+func gptqStep(k int64) int64 { return min(max((1<<20)/k/32, 1), 16) * 32 }
 
 // gptqEncoder writes rows of n x k weights.
 type gptqEncoder struct {
