@@ -104,7 +104,7 @@ func (r *Inspection) addGGUF(path string, f *gguf.File) (err error) {
 	r.Summary.describe(path, nil)
 	name, _ := f.Text("general.name")
 	r.Summary.Model = cmp.Or(name, r.Summary.Model)
-	r.Summary.Architecture, _ = f.Text("general.architecture")
+	r.Summary.Architecture, _ = f.Text(gguf.KeyArchitecture)
 	return nil
 }
 

@@ -27,7 +27,7 @@ func OpenGGUF(f *gguf.File, o Options) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	name, _ := f.Text("general.architecture")
+	name, _ := f.Text(gguf.KeyArchitecture)
 	c.NormPlusOne = false
 	for i := range c.Ropes {
 		c.Ropes[i].Neighbours = name == "llama" || name == "smollm3" // llama_model_rope_type

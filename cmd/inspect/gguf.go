@@ -14,7 +14,7 @@ import (
 
 func printGGUF(w io.Writer, path string, r *gq.Inspection, verbose bool) error {
 	f, s := r.GGUF, &r.GGUF.Totals
-	printSummary(w, path, fmt.Sprintf("gguf %d", f.Version), "general.architecture", &r.Summary)
+	printSummary(w, path, fmt.Sprintf("gguf %d", f.Version), gguf.KeyArchitecture, &r.Summary)
 	switch {
 	case s.Quantized > 0:
 		field(w, "bits", "%.3f per quantized weight, %.3f over all", s.QuantBitsWeight, s.BitsPerWeight)

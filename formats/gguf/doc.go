@@ -3,7 +3,7 @@
 //
 //	f, err := gguf.Open("model.gguf") // or the first shard, model-00001-of-00003.gguf
 //	defer f.Close()
-//	name, _ := f.Text("general.architecture")
+//	name, _ := f.Text(gguf.KeyArchitecture)
 //	err = f.Guard(func() error {
 //		for _, t := range f.Tensors {
 //			if t.Type.Decodable() {

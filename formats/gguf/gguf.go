@@ -17,6 +17,9 @@ const (
 	maxElements      = 1 << 56   // of a tensor: sizes in bits stay below 2^63
 )
 
+// KeyArchitecture is the key of the model's architecture, which all files of models have.
+const KeyArchitecture = "general.architecture"
+
 // FormatError reports where and why a GGUF file is malformed.
 type FormatError struct {
 	File   string // path of the file or shard; empty for Parse

@@ -36,7 +36,7 @@ func storedBytes(t testing.TB, m *Model, more []gguf.Pair, value func(name strin
 	for i, s := range m.Tensors {
 		infos[i] = gguf.TensorInfo{Name: s.Name, Dims: s.Shape, Type: gguf.F32}
 	}
-	pairs := slices.Concat([]gguf.Pair{{Key: keyArchitecture, Value: m.Architecture}}, m.Metadata, more)
+	pairs := slices.Concat([]gguf.Pair{{Key: gguf.KeyArchitecture, Value: m.Architecture}}, m.Metadata, more)
 	l, err := gguf.NewLayout(pairs, infos, 0)
 	if err != nil {
 		t.Fatal(err)

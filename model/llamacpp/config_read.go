@@ -36,14 +36,14 @@ func newConfigReader(f *gguf.File) (*configReader, error) {
 	default:
 		r.fail(keyType, "is %.40q: a model was expected", t)
 	}
-	r.arch = r.text(keyArchitecture)
-	if !r.has(keyArchitecture) {
-		r.fail(keyArchitecture, "is missing: the architecture of the model is unknown")
+	r.arch = r.text(gguf.KeyArchitecture)
+	if !r.has(gguf.KeyArchitecture) {
+		r.fail(gguf.KeyArchitecture, "is missing: the architecture of the model is unknown")
 	}
 	var ok bool
 	if r.modelType, ok = modelTypes[r.arch]; !ok && r.err == nil {
 		known := slices.Sorted(maps.Keys(modelTypes))
-		return nil, unsupported("%s is %.40q, which this program does not know. Known are %s", keyArchitecture, r.arch, strings.Join(known, ", "))
+		return nil, unsupported("%s is %.40q, which this program does not know. Known are %s", gguf.KeyArchitecture, r.arch, strings.Join(known, ", "))
 	}
 	if r.modelType == "llama" && r.has(keyExperts) && r.count(keyExperts, 0) > 0 {
 		r.modelType = "mixtral"

@@ -2,8 +2,7 @@ package llamacpp
 
 // Keys of the metadata. An ARCH. stands for the architecture's name.
 const (
-	keyArchitecture = "general.architecture"
-	keyType         = "general.type"
+	keyType = "general.type"
 
 	keyVocabSize       = "ARCH.vocab_size"
 	keyContextLength   = "ARCH.context_length"

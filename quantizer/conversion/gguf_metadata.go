@@ -25,7 +25,7 @@ var fileTypes = map[gguf.TensorType]uint32{
 // metadata are the key-value pairs of the file.
 func (o *ggufOutput) metadata(c *CalibratedCodes, hashes []string) ([]gguf.Pair, error) {
 	pairs := []gguf.Pair{
-		{Key: "general.architecture", Value: o.model.Architecture},
+		{Key: gguf.KeyArchitecture, Value: o.model.Architecture},
 		{Key: "general.type", Value: "model"},
 	}
 	pairs = append(pairs, o.card...)
