@@ -32,6 +32,9 @@ func ParseFormat(s string) (Format, error) {
 	if f := Format(s); slices.Contains(formats, f) {
 		return f, nil
 	}
+	if err := hfquant.NotWritten(s); err != nil {
+		return "", err
+	}
 	var names []string
 	for _, f := range formats {
 		names = append(names, string(f))

@@ -23,16 +23,12 @@ const (
 // ParseFormat reads the name of a format that NewLayout and Config write. An unknown name gets a
 // suggestion.
 func ParseFormat(name string) (Format, error) {
-	if name == "compressed-tensors" {
-		return "", fmt.Errorf("compressed-tensors is two formats: use %s (codes as int8, for vLLM on CPUs) or %s (packed codes, 16-bit activations)",
-			IntQuantized, PackQuantized)
+	if err := NotWritten(name); err != nil {
+		return "", err
 	}
 	f := Format(name)
 	if _, ok := writers[f]; ok {
 		return f, nil
-	}
-	if f == AWQ {
-		return "", fmt.Errorf("format %q is only read: use one of %s", name, list(Formats()))
 	}
 	var known []string
 	for _, f := range Formats() {
@@ -41,16 +37,21 @@ func ParseFormat(name string) (Format, error) {
 	return "", suggest.Unknown("format", name, known)
 }
 
-// Formats lists the formats that NewLayout and Config write.
-func Formats() []Format {
-	var all []Format
-	for _, f := range []Format{IntQuantized, PackQuantized, GPTQ, MLX, TorchAO} {
-		if _, ok := writers[f]; ok {
-			all = append(all, f)
-		}
+// NotWritten says what to use instead of a name that stands for more than one format, or for one
+// that is only read. It returns nil for other names.
+func NotWritten(name string) error {
+	switch name {
+	case "compressed-tensors":
+		return fmt.Errorf("compressed-tensors is two formats: use %s (codes as int8, for vLLM on CPUs) or %s (packed codes, 16-bit activations)",
+			IntQuantized, PackQuantized)
+	case string(AWQ):
+		return fmt.Errorf("format awq is only read: use one of %s", list(Formats()))
 	}
-	return all
+	return nil
 }
+
+// Formats lists the formats that NewLayout and Config write.
+func Formats() []Format { return []Format{IntQuantized, PackQuantized, GPTQ, MLX, TorchAO} }
 
 // Library is the name of the library that the format comes from.
 func (f Format) Library() string {

@@ -20,7 +20,7 @@ func TestParseFormat(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"compressed-tensors": "compressed-tensors is two formats: use int-quantized (codes as int8, for vLLM on CPUs) or pack-quantized (packed codes, 16-bit activations)",
-		"awq":                `format "awq" is only read: use one of int-quantized, pack-quantized, gptq, mlx or torchao`,
+		"awq":                `format awq is only read: use one of int-quantized, pack-quantized, gptq, mlx or torchao`,
 		"pack-quantised":     `unknown format "pack-quantised": use one of int-quantized, pack-quantized, gptq, mlx, torchao; did you mean "pack-quantized"?`,
 		"":                   `unknown format ""`,
 	} {
