@@ -308,6 +308,40 @@ func ExampleExport() {
 	// Output: 43 tensors quantized, 835680 bytes
 }
 
+// A checkpoint for other libraries, with config.json, tokenizer and model card.
+func ExampleQuantize_checkpoint() {
+	dir, remove := temporary()
+	defer remove()
+	out := filepath.Join(dir, "model-gptq")
+	r, err := gq.Quantize(context.Background(), checkpoint, out, gq.QuantizeOptions{Format: gq.FormatGPTQ})
+	if err != nil {
+		log.Fatal(err)
+	}
+	entries, err := os.ReadDir(out)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(r.Quantized, "tensors quantized,", len(entries), "files")
+	// Output: 42 tensors quantized, 9 files
+}
+
+// An embedding that MLX quantizes and vLLM does not is written as float32 for vLLM.
+func ExampleExport_checkpoint() {
+	dir, remove := temporary()
+	defer remove()
+	file := quantized(dir)
+	for _, format := range []gq.Format{gq.FormatMLX, gq.FormatIntQuantized} {
+		r, err := gq.Export(context.Background(), file, filepath.Join(dir, string(format)), gq.ExportOptions{Format: format, Dequantize: true})
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(r.Quantized, "tensors quantized,", r.Unquantized, "unquantized")
+	}
+	// Output:
+	// 43 tensors quantized, 13 unquantized
+	// 42 tensors quantized, 14 unquantized
+}
+
 func ExampleDequantize() {
 	dir, remove := temporary()
 	defer remove()

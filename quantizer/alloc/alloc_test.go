@@ -2,6 +2,7 @@ package alloc
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/formats/hfquant"
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/model"
@@ -276,6 +278,52 @@ func TestTypesThatFit(t *testing.T) {
 						t.Errorf("%s: %s has %s of %d bits, %d bytes in the plan, %s of %d, %d in the allocation", c.name, r.Tensor, l.Type, l.Bits, l.Bytes, r.Type, r.Bits, r.Bytes)
 					}
 				}
+			}
+		}
+	}
+}
+
+// TestCheckpointOptions: the options for a checkpoint are schemes that vLLM has kernels for, one choice
+// for the linear layers that it computes as one. Programs for MLX have kernels for all of MLX's.
+func TestCheckpointOptions(t *testing.T) {
+	type scheme struct{ bits, group int }
+	fused := []string{"model.layers.0.self_attn.{q,k,v}_proj.weight", "model.layers.0.mlp.{gate,up}_proj.weight"}
+	for _, c := range []struct {
+		f     hfquant.Format
+		want  []scheme
+		names []string // decisions of two or more tensors
+	}{
+		{hfquant.IntQuantized, []scheme{{4, 32}, {4, 64}, {4, 128}, {8, 0}}, fused},
+		{hfquant.PackQuantized, []scheme{{4, 32}, {4, 64}, {4, 128}, {8, 32}, {8, 64}, {8, 128}}, fused},
+		{hfquant.MLX, []scheme{{2, 32}, {2, 64}, {2, 128}, {3, 32}, {3, 64}, {3, 128}, {4, 32}, {4, 64}, {4, 128}, {5, 32}, {5, 64}, {5, 128}, {6, 32}, {6, 64}, {6, 128}, {8, 32}, {8, 64}, {8, 128}}, nil},
+	} {
+		target, _ := quantizer.CheckpointTarget(c.f)
+		j := openJob(t, bundled, 2)
+		j.Options.Recipe = quantizer.Recipe{Targets: []quantizer.Target{target}}
+		j.Options.Checkpoint = &conversion.CheckpointOptions{Format: c.f}
+		p, err := j.layOut()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range p.Decisions {
+			var got []scheme
+			for _, o := range d.Options {
+				if o.Group == 0 && o.Bits != 8 && !strings.Contains(d.Name, "down_proj") || o.Group == 0 && c.f != hfquant.IntQuantized {
+					o.Group = 128 // the whole row
+				}
+				got = append(got, scheme{o.Bits, o.Group})
+			}
+			slices.SortFunc(got, func(a, b scheme) int { return cmp.Or(cmp.Compare(a.bits, b.bits), cmp.Compare(a.group, b.group)) })
+			if !slices.Equal(got, c.want) {
+				t.Errorf("%s, %s: %v, want %v", c.f, d.Name, got, c.want)
+			}
+			if len(d.Tensors) > 1 && strings.Contains(d.Name, "layers.0.") != slices.Contains(c.names, d.Name) {
+				t.Errorf("%s: %s stands for %d tensors", c.f, d.Name, len(d.Tensors))
+			}
+		}
+		for _, name := range c.names {
+			if !slices.ContainsFunc(p.Decisions, func(d *Decision) bool { return d.Name == name && len(d.Tensors) > 1 }) {
+				t.Errorf("%s: no decision %s", c.f, name)
 			}
 		}
 	}

@@ -32,7 +32,8 @@ type Option struct {
 
 // Decision is one or more tensors that get the same bits and group.
 type Decision struct {
-	// Name is the tensor's name, with * for the numbers of experts.
+	// Name is the tensor's name, with * for the numbers of experts, or with all of the linear layers that
+	// a checkpoint's users compute as one: "model.layers.0.mlp.{gate,up}_proj.weight".
 	Name      string
 	Tensors   []string
 	Embedding bool // the tensor is the embedding
@@ -83,11 +84,12 @@ func (j *Job) decisions(plan *conversion.Plan) ([]*Decision, error) {
 				rule, _ = rules.Match(h)
 			}
 		}
-		key := t.Name
+		key := quantizer.FusedName(j.Options.Recipe.CheckpointFormat(), t.Name)
 		parts := expert.FindStringSubmatch(t.Name)
 		if parts != nil {
 			key = parts[1] + "*" + parts[2]
 		}
+		name := key
 		if !linears[t.Name] && !embedding || rule != nil && rule.Bits != 0 || embedding && j.EmbeddingFixed {
 			fixed[key] = true
 			continue
@@ -97,9 +99,8 @@ func (j *Job) decisions(plan *conversion.Plan) ([]*Decision, error) {
 		}
 		d := groups[key]
 		if d == nil {
-			d = &Decision{Name: t.Name, Embedding: embedding, rule: rule, heads: heads[t.Name], scheme: withoutData(j.Options.Recipe.Scheme(t.Role, rule))}
+			d = &Decision{Name: name, Embedding: embedding, rule: rule, heads: heads[t.Name], scheme: withoutData(j.Options.Recipe.Scheme(t.Role, rule))}
 			if parts != nil {
-				d.Name = parts[1] + "*" + parts[2]
 				d.match = "re:" + regexp.QuoteMeta(parts[1]) + `\d+` + regexp.QuoteMeta(parts[2])
 			}
 			groups[key] = d

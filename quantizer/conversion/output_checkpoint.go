@@ -175,6 +175,7 @@ func (s stored) parts() int {
 
 // layOut lists the tensors of the files, and prepares the files beside them.
 func (o *checkpointOutput) layOut(pl *planner) error {
+	o.nameGroups()
 	type place struct {
 		name string
 		it   item
@@ -193,12 +194,32 @@ func (o *checkpointOutput) layOut(pl *planner) error {
 		}
 	}
 	o.warnOfUse(pl)
+	o.warnOfFused(pl)
 	metadata, err := o.files()
 	if err != nil {
 		return err
 	}
 	o.layout, err = safetensors.NewLayout(o.specs, safetensors.WriteOptions{MaxShardBytes: o.opts.Split, Metadata: metadata})
 	return err
+}
+
+// nameGroups describes rows that are one group by the group that the other weights have, if it is as
+// long: config.json then needs no exception for them. The bytes are the same.
+func (o *checkpointOutput) nameGroups() {
+	groups := map[int64]bool{}
+	for it := range o.quantized() {
+		groups[it.stored.Group] = true
+	}
+	for it := range o.quantized() {
+		if it.stored.Group != 0 || !groups[it.cols] {
+			continue
+		}
+		s := it.stored
+		s.Group = it.cols
+		if layout, err := o.opts.Format.NewLayout(it.name(), it.src.Shape, s); err == nil {
+			it.stored, it.layout = s, layout
+		}
+	}
 }
 
 // warnOfUse names what the usual programs do not expect.
@@ -222,6 +243,32 @@ func (o *checkpointOutput) warnOfUse(pl *planner) {
 	}
 	if n > 0 {
 		pl.warn("%q%s: vLLM has no kernels for %s in %s (docs/CHECKPOINTS.md); other programs may load it", first.name(), andMore(n-1), first.stored, o.opts.Format)
+	}
+}
+
+// warnOfFused names linear layers that vLLM computes as one, but that have several schemes.
+func (o *checkpointOutput) warnOfFused(pl *planner) {
+	schemes := map[string]hfquant.Scheme{}
+	var first string
+	differ := map[string]bool{}
+	for _, it := range o.items {
+		e := it.common()
+		name := quantizer.FusedName(o.opts.Format, e.name())
+		if name == e.name() {
+			continue
+		}
+		var s hfquant.Scheme // of an unquantized one
+		if q, ok := it.(*quantized); ok {
+			s = q.stored
+		}
+		if other, ok := schemes[name]; ok && other != s && !differ[name] {
+			differ[name] = true
+			first = cmp.Or(first, name)
+		}
+		schemes[name] = s
+	}
+	if first != "" {
+		pl.warn("%q%s: vLLM computes these linear layers as one, and needs one scheme for them: give them the same bits and group with --rule", first, andMore(len(differ)-1))
 	}
 }
 

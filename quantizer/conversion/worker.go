@@ -271,13 +271,17 @@ func (w *worker) fit(it *quantized) error {
 	return nil
 }
 
+// writebackFrom is the size of a piece from which the system is asked to write it out at once. A page
+// that holds smaller pieces is written again and again.
+const writebackFrom = 1 << 14
+
 // write writes data to one of the job's files.
 func (w *worker) write(file int, b []byte, off int64) error {
 	w.target.written(off, b)
 	if _, err := w.job.out[file].WriteAt(b, off); err != nil {
 		return err
 	}
-	if w.writeback != nil {
+	if w.writeback != nil && len(b) >= writebackFrom {
 		w.writeback(file, off, int64(len(b)))
 	}
 	return nil
