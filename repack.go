@@ -100,7 +100,9 @@ func (o *RepackOptions) check(src, dst string, foreign *conversion.Foreign) erro
 	}
 	st, err := os.Stat(src)
 	switch {
-	case foreign == nil && err == nil && st.IsDir():
+	case err != nil:
+		return err
+	case foreign == nil && st.IsDir():
 		ck, err := safetensors.Open(src, safetensors.Options{})
 		if err != nil {
 			return err

@@ -16,9 +16,9 @@ import (
 // its zero points.
 type scaleFacts struct {
 	notFinite error // a scale or an offset that is no number; the rest is not known then
-	// The scales of the smallest magnitude, zeros apart, and of the largest; the first zero and the first negative scale.
-	least, most, zero, negative scalePlace
-	zeros                       zeroFacts
+	// The scale of the smallest magnitude above 0, the first that is 0, and the first negative one.
+	least, zero, negative scalePlace
+	zeros                 zeroFacts
 	// long tells that a scale has more than 16 significant bits, so that its product with a code may be rounded.
 	long bool
 }
@@ -85,7 +85,7 @@ func (in *hfInput) scanAll(pl *planner, weights map[string]*hfWeight) ([]*scaleF
 // scanScales reads the scales and zero points of a weight.
 func scanScales(w *hfquant.Weight) (*scaleFacts, error) {
 	nowhere := scalePlace{row: -1}
-	f := &scaleFacts{least: nowhere, most: nowhere, zero: nowhere, negative: nowhere}
+	f := &scaleFacts{least: nowhere, zero: nowhere, negative: nowhere}
 	var row hfquant.Row
 	for n := range w.Shape[0] {
 		if err := w.ReadGroups(&row, n); err != nil {
@@ -119,18 +119,13 @@ func (f *scaleFacts) addScale(p scalePlace) {
 	if p.scale < 0 && f.negative.row < 0 {
 		f.negative = p
 	}
-	size := floats.Abs(p.scale)
-	switch {
+	switch size := floats.Abs(p.scale); {
 	case size == 0:
 		if f.zero.row < 0 {
 			f.zero = p
 		}
-		return
 	case f.least.row < 0 || size < floats.Abs(f.least.scale):
 		f.least = p
-	}
-	if f.most.row < 0 || size > floats.Abs(f.most.scale) {
-		f.most = p
 	}
 }
 
