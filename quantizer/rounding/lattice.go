@@ -161,7 +161,7 @@ func (l *lattice) find(x []float32, lo, hi float32, least []uint32) bool {
 	c := 1
 	if !l.odd && size >= l.normal { // most groups of wide codes end here
 		inverse := 1 / size
-		for !near(small[:], float32(float32(c)*inverse), l.tolerance, l.half) {
+		for i := inverse; !l.nearPair(small[0], small[1], i) || !l.nearPair(small[2], small[3], i); i = float32(float32(c) * inverse) {
 			if c++; float32(float32(c)*bound) > size {
 				return false
 			}
@@ -224,6 +224,15 @@ func near(x []float32, inverse, tolerance, half float32) bool {
 		}
 	}
 	return true
+}
+
+// nearPair is near for two weights, with l.tolerance and l.half. It has no branches, which would be
+// unpredictable here.
+func (l *lattice) nearPair(x, y, inverse float32) bool {
+	half := float32(l.half * inverse)
+	x, y = float32(x*inverse), float32(y*inverse)
+	return (math.Float32bits(float32(x*l.tolerance)+half-floats.Abs(x-roundSmall(x)))|
+		math.Float32bits(float32(y*l.tolerance)+half-floats.Abs(y-roundSmall(y))))>>31 == 0
 }
 
 // count collects the magnitudes of x. It fails if there are more than a lattice has.
