@@ -193,8 +193,10 @@ func (o *checkpointOutput) layOut(pl *planner) error {
 			return err
 		}
 	}
-	o.warnOfUse(pl)
-	o.warnOfFused(pl)
+	if o.opts.Format != "" { // others hold unquantized weights, which all programs load
+		o.warnOfUse(pl)
+		o.warnOfFused(pl)
+	}
 	metadata, err := o.files()
 	if err != nil {
 		return err
