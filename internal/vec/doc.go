@@ -24,6 +24,8 @@
 //	SearchScales    70         2.9      32 scales
 //	ScaleErrors     39         0.8      8 scales
 //
+// LeastMagnitudes takes 32 instructions for a group of 32 with AVX2.
+//
 // On a busy EPYC (Zen 4), where SearchScales takes 3.4 and ScaleErrors 1.0 with AVX2:
 //
 //	FitRanges       45         4.6      32 ranges
