@@ -1,7 +1,8 @@
 // Package gq turns floating-point language-model checkpoints into low-bit weights that CPU runtimes
 // use as they are, and measures what quantization costs.
 //
-// Each function does the job of the command with its name. Files are .gqf or .gguf files:
+// Each function does the job of the command with its name. Files are .gqf or .gguf files; [Quantize]
+// and [Export] write checkpoints in formats of other libraries too (docs/CHECKPOINTS.md):
 //
 //   - [Quantize] turns a safetensors checkpoint, or a .gguf file with unquantized weights, into a
 //     .gqf or .gguf file; [Plan] describes the job without doing it
@@ -11,7 +12,7 @@
 //     [Inspect] and [InspectTensors] show what a file or a checkpoint holds
 //   - [Diff] lists the tensors that differ between two files, or between a checkpoint and a file
 //   - [Repack] stores the same codes in the layout of another consumer, from a .gguf file too
-//   - [Export] writes the codes of a .gqf file as a .gguf file for llama.cpp
+//   - [Export] writes the codes of a .gqf file as a .gguf file for llama.cpp, or as a checkpoint
 //   - [Dequantize] turns a file into a safetensors checkpoint
 //   - [Run] continues a prompt with the model in a file or a checkpoint
 //   - [Synth] makes a checkpoint of random weights for measurements and tests

@@ -163,6 +163,9 @@ func inJob[T any](ctx context.Context, src, dst string, o QuantizeOptions, dry b
 	if err := o.resolveFormat(dst); err != nil {
 		return result, err
 	}
+	if o.Format.IsDirectory() {
+		dst = filepath.Clean(dst) // the names of other files begin with it
+	}
 	j := &quantizeJob{ctx: ctx, o: o, dst: dst, dry: dry, start: time.Now(), stages: stages{to: o.Progress}}
 	if j.foreign, err = openForeign(src); err != nil {
 		return result, err

@@ -73,25 +73,14 @@ func Served(f hfquant.Format, bits int, group int64) bool {
 	return !ok || slices.Contains(by[bits], group)
 }
 
-// fusedModules are linear layers that vLLM computes as one, with one scheme.
-var fusedModules = [][]string{{"q_proj", "k_proj", "v_proj"}, {"gate_proj", "up_proj"}}
-
-// FusedName is the name of a weight with the linear layers that vLLM computes with it in place of its
-// own: "model.layers.0.mlp.{gate,up}_proj.weight". Other weights, and the weights of formats that other
-// programs load, have their own name.
-func FusedName(f hfquant.Format, tensor string) string {
+// MergedName is the name of a weight with the layer that programs for a format merge it into, which
+// needs one scheme; see [hfquant.MergedName]. Weights of experts and of formats that vLLM does not load
+// keep their names.
+func MergedName(f hfquant.Format, tensor string) string {
 	if served[f] == nil || strings.Contains(tensor, ".experts.") {
 		return tensor
 	}
-	module, ok := strings.CutSuffix(tensor, ".weight")
-	parent, last := module[:strings.LastIndexByte(module, '.')+1], module[strings.LastIndexByte(module, '.')+1:]
-	for _, list := range fusedModules {
-		if ok && slices.Contains(list, last) {
-			all := strings.ReplaceAll(strings.Join(list, ","), "_proj", "")
-			return parent + "{" + all + "}_proj.weight"
-		}
-	}
-	return tensor
+	return hfquant.MergedName(tensor)
 }
 
 // channelsAt is the number of bits at which groups of a format are channels, unless a group is

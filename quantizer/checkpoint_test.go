@@ -143,20 +143,20 @@ func TestGPTQScales(t *testing.T) {
 	}
 }
 
-func TestFusedName(t *testing.T) {
+func TestMergedName(t *testing.T) {
 	for _, c := range []struct {
 		f          hfquant.Format
 		name, want string
 	}{
-		{hfquant.GPTQ, "model.layers.0.self_attn.k_proj.weight", "model.layers.0.self_attn.{q,k,v}_proj.weight"},
-		{hfquant.IntQuantized, "model.layers.0.mlp.up_proj.weight", "model.layers.0.mlp.{gate,up}_proj.weight"},
+		{hfquant.GPTQ, "model.layers.0.self_attn.k_proj.weight", "model.layers.0.self_attn.qkv_proj.weight"},
+		{hfquant.IntQuantized, "model.layers.0.mlp.up_proj.weight", "model.layers.0.mlp.gate_up_proj.weight"},
 		{hfquant.IntQuantized, "model.layers.0.mlp.up_proj.bias", "model.layers.0.mlp.up_proj.bias"},
 		{hfquant.IntQuantized, "model.layers.0.mlp.experts.0.up_proj.weight", "model.layers.0.mlp.experts.0.up_proj.weight"},
 		{hfquant.MLX, "model.layers.0.mlp.up_proj.weight", "model.layers.0.mlp.up_proj.weight"},
 		{"", "q_proj.weight", "q_proj.weight"},
-		{hfquant.GPTQ, "q_proj.weight", "{q,k,v}_proj.weight"},
+		{hfquant.GPTQ, "q_proj.weight", "qkv_proj.weight"},
 	} {
-		if got := FusedName(c.f, c.name); got != c.want {
+		if got := MergedName(c.f, c.name); got != c.want {
 			t.Errorf("%s: %s is %s, want %s", c.f, c.name, got, c.want)
 		}
 	}

@@ -12,6 +12,22 @@ var mergedLayers = []struct {
 	{"gate_up_proj", []string{"gate_proj", "up_proj"}},
 }
 
+// MergedName is the name of a weight with the layer that vLLM merges it into:
+// "model.layers.0.mlp.gate_up_proj.weight" for gate and up. Other names stay as they are.
+func MergedName(tensor string) string {
+	module, last := splitName(tensor)
+	if last != "weight" || module == "" {
+		return tensor
+	}
+	parent, part := splitName(module[:len(module)-1])
+	for _, m := range mergedLayers {
+		if slices.Contains(m.parts, part) {
+			return parent + m.name + ".weight"
+		}
+	}
+	return tensor
+}
+
 // UnevenLayers lists, in order of weights, the first parts of layers that vLLM merges with others of
 // another scheme: it cannot load the model.
 func UnevenLayers(weights []ModelWeight) []string {

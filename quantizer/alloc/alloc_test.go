@@ -287,7 +287,7 @@ func TestTypesThatFit(t *testing.T) {
 // for the linear layers that it computes as one. Programs for MLX have kernels for all of MLX's.
 func TestCheckpointOptions(t *testing.T) {
 	type scheme struct{ bits, group int }
-	fused := []string{"model.layers.0.self_attn.{q,k,v}_proj.weight", "model.layers.0.mlp.{gate,up}_proj.weight"}
+	fused := []string{"model.layers.0.self_attn.qkv_proj.weight", "model.layers.0.mlp.gate_up_proj.weight"}
 	for _, c := range []struct {
 		f     hfquant.Format
 		want  []scheme

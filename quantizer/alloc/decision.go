@@ -32,8 +32,8 @@ type Option struct {
 
 // Decision is one or more tensors that get the same bits and group.
 type Decision struct {
-	// Name is the tensor's name, with * for the numbers of experts, or with all of the linear layers that
-	// a checkpoint's users compute as one: "model.layers.0.mlp.{gate,up}_proj.weight".
+	// Name is the tensor's name, with * for the numbers of experts, or the name of the layer that a
+	// checkpoint's users merge them into: "model.layers.0.mlp.gate_up_proj.weight".
 	Name      string
 	Tensors   []string
 	Embedding bool // the tensor is the embedding
@@ -84,7 +84,7 @@ func (j *Job) decisions(plan *conversion.Plan) ([]*Decision, error) {
 				rule, _ = rules.Match(h)
 			}
 		}
-		key := quantizer.FusedName(j.Options.Recipe.CheckpointFormat(), t.Name)
+		key := quantizer.MergedName(j.Options.Recipe.CheckpointFormat(), t.Name)
 		parts := expert.FindStringSubmatch(t.Name)
 		if parts != nil {
 			key = parts[1] + "*" + parts[2]

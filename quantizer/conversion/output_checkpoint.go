@@ -195,7 +195,6 @@ func (o *checkpointOutput) layOut(pl *planner) error {
 	}
 	if o.opts.Format != "" { // others hold unquantized weights, which all programs load
 		o.warnOfUse(pl)
-		o.warnOfFused(pl)
 	}
 	metadata, err := o.files()
 	if err != nil {
@@ -245,32 +244,6 @@ func (o *checkpointOutput) warnOfUse(pl *planner) {
 	}
 	if n > 0 {
 		pl.warn("%q%s: vLLM has no kernels for %s in %s (docs/CHECKPOINTS.md); other programs may load it", first.name(), andMore(n-1), first.stored, o.opts.Format)
-	}
-}
-
-// warnOfFused names linear layers that vLLM computes as one, but that have several schemes.
-func (o *checkpointOutput) warnOfFused(pl *planner) {
-	schemes := map[string]hfquant.Scheme{}
-	var first string
-	differ := map[string]bool{}
-	for _, it := range o.items {
-		e := it.common()
-		name := quantizer.FusedName(o.opts.Format, e.name())
-		if name == e.name() {
-			continue
-		}
-		var s hfquant.Scheme // of an unquantized one
-		if q, ok := it.(*quantized); ok {
-			s = q.stored
-		}
-		if other, ok := schemes[name]; ok && other != s && !differ[name] {
-			differ[name] = true
-			first = cmp.Or(first, name)
-		}
-		schemes[name] = s
-	}
-	if first != "" {
-		pl.warn("%q%s: vLLM computes these linear layers as one, and needs one scheme for them: give them the same bits and group with --rule", first, andMore(len(differ)-1))
 	}
 }
 

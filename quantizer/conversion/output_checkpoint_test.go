@@ -162,7 +162,7 @@ func TestCheckpointUnfit(t *testing.T) {
 }
 
 // TestCheckpointHead: an lm_head of its own stays unquantized in formats that vLLM loads, unless a rule
-// names it; linear layers that vLLM computes as one are named if they differ.
+// names it; linear layers that vLLM merges are named if they differ.
 func TestCheckpointHead(t *testing.T) {
 	untied := strings.Replace(smallLlama, `"tie_word_embeddings": true`, `"tie_word_embeddings": false`, 1)
 	tensors := append(unscaled(smallModel()), testTensor{name: "lm_head.weight", dtype: packing.BF16, shape: []int64{32, 64}})
@@ -177,7 +177,7 @@ func TestCheckpointHead(t *testing.T) {
 		{hfquant.GPTQ, []quantizer.Rule{{Match: "*", Bits: 8}}, ActionUnquantized, ""},
 		{hfquant.GPTQ, []quantizer.Rule{{Match: "lm_head", Bits: 8}}, ActionQuantize, "expect an unquantized lm_head"},
 		{hfquant.MLX, nil, ActionQuantize, ""},
-		{hfquant.GPTQ, []quantizer.Rule{{Match: "*.q_proj", Bits: 8}}, ActionUnquantized, "{q,k,v}_proj.weight\": vLLM computes these linear layers as one"},
+		{hfquant.GPTQ, []quantizer.Rule{{Match: "*.q_proj", Bits: 8}}, ActionUnquantized, "q_proj.weight\": vLLM merges this weight with others"},
 	} {
 		p, err := planCheckpoint(t, c.f, untied, tensors, quantizer.Recipe{Rules: c.rules})
 		if err != nil {

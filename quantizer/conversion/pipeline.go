@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -112,7 +113,7 @@ func (p *Plan) WriteTemporary(ctx context.Context, path string, c *CalibratedCod
 		if err != nil {
 			return err
 		}
-		whole, path = *one, path+".gqf"
+		whole, path = *one, filepath.Clean(path)+".gqf" // which may end in a separator
 	}
 	out, _, err := whole.writeTemp(ctx, path, c)
 	if err != nil {
