@@ -10,9 +10,14 @@ import (
 )
 
 // card is the model card of the new checkpoint: the source's, with facts about its origin and a
-// section about the quantization.
-func (o *checkpointOutput) card(source []byte) []byte {
+// section about the quantization, which replaces the section that gq wrote for the source.
+func (o *checkpointOutput) card(source []byte) ([]byte, error) {
+	recipe, origin, err := o.from.provenance(&CalibratedCodes{}, nil)
+	if err != nil {
+		return nil, err
+	}
 	facts, body := divideCard(string(source))
+	body = ownSection.ReplaceAllString(body, "")
 	add := func(key, value string) {
 		if value != "" && !regexp.MustCompile(`(?m)^`+key+`\s*:`).MatchString(facts) {
 			facts += key + ": " + value + "\n"
@@ -22,12 +27,17 @@ func (o *checkpointOutput) card(source []byte) []byte {
 		add("base_model", name)
 		add("base_model_relation", "quantized")
 	}
-	add("quantized_by", "gq")
-	if body == "" {
+	if recipe != nil { // gq chose the codes
+		add("quantized_by", "gq")
+	}
+	if strings.TrimSpace(body) == "" {
 		body = fmt.Sprintf("\n# %s\n", orModel(nameOf(o.config)))
 	}
-	return []byte("---\n" + facts + "---\n" + strings.TrimRight(body, "\n") + "\n\n" + o.cardSection())
+	return []byte("---\n" + facts + "---\n" + strings.TrimRight(body, "\n") + "\n\n" + o.cardSection(recipe != nil, origin != nil)), nil
 }
+
+// ownSection matches the sections that cardSection wrote.
+var ownSection = regexp.MustCompile(`(?m)^## Quantization\n\n(?:The weights were quantized with gq, in|gq stored the weights in) the format .*\n\n(?:- [0-9]+ tensors: .*\n)+(?:\n` + "`gq-.*` has the .*\n" + `)?`)
 
 func orModel(name string) string {
 	if name == "" {
@@ -61,8 +71,9 @@ func repositoryOf(config []byte) string {
 	return ""
 }
 
-// cardSection describes the weights.
-func (o *checkpointOutput) cardSection() string {
+// cardSection describes the weights. recipe and origin tell which files stand beside them. Without a
+// recipe, another program chose the codes.
+func (o *checkpointOutput) cardSection(recipe, origin bool) string {
 	counts := map[string]int{}
 	var schemes []string
 	unquantized := 0
@@ -79,11 +90,24 @@ func (o *checkpointOutput) cardSection() string {
 	}
 	slices.SortStableFunc(schemes, func(a, b string) int { return counts[b] - counts[a] })
 	var b strings.Builder
-	fmt.Fprintf(&b, "## Quantization\n\nThe weights were quantized with gq, in the format %s.\n\n", formatTitle(o.opts.Format))
+	b.WriteString("## Quantization\n\n")
+	if title := formatTitle(o.opts.Format); recipe {
+		fmt.Fprintf(&b, "The weights were quantized with gq, in the format %s.\n\n", title)
+	} else {
+		fmt.Fprintf(&b, "gq stored the weights in the format %s. It took their codes over from another quantized model.\n\n", title)
+	}
 	for _, s := range schemes {
 		fmt.Fprintf(&b, "- %d tensors: %s\n", counts[s], s)
 	}
-	fmt.Fprintf(&b, "- %d tensors: unquantized\n\n`%s` has the settings, `%s` the source's files and hashes.\n", unquantized, recipeFile, provenanceFile)
+	fmt.Fprintf(&b, "- %d tensors: unquantized\n", unquantized)
+	switch {
+	case recipe && origin:
+		fmt.Fprintf(&b, "\n`%s` has the settings, `%s` the source's files and hashes.\n", recipeFile, provenanceFile)
+	case recipe:
+		fmt.Fprintf(&b, "\n`%s` has the settings.\n", recipeFile)
+	case origin:
+		fmt.Fprintf(&b, "\n`%s` has the source's files and hashes.\n", provenanceFile)
+	}
 	return b.String()
 }
 

@@ -173,7 +173,10 @@ func (o *checkpointOutput) files() (metadata map[string]string, err error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	o.beside = append(o.beside, fileOf(llamacpp.CardFile, o.card(card)))
+	if card, err = o.card(card); err != nil {
+		return nil, err
+	}
+	o.beside = append(o.beside, fileOf(llamacpp.CardFile, card))
 	return metadata, nil
 }
 
