@@ -17,8 +17,9 @@ import (
 // where p are small integers, s is the scale of a group, and round rounds to the dtype of the
 // checkpoint. On such a lattice, codes p + z and the scale s lose nothing, and any other choice
 // does. This file finds s if there is one. It answers exactly: a group is recovered if and only if
-// every weight of it comes back bit for bit. The signs of zeros come back too if scales may be
-// negative, because a negative scale makes zeros negative; but groups of zeros have scale 1.
+// every weight of it comes back bit for bit, apart from the signs of zeros. All zeros of a group have
+// one sign: with negative zeros the scale is negative too, if the scheme and the codes permit it.
+// Fractional zero points are not looked for.
 //
 // With F32 scales and a narrower checkpoint there are two roundings, round(float32(p s)), as every
 // program computes it. With BF16 and F16 scales the float32 product of a code of 8 bits is exact.

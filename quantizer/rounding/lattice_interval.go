@@ -81,23 +81,29 @@ func (l *lattice) narrow(u interval, i int) bool {
 	return l.choose(u)
 }
 
-// choose looks for a scale that can be stored among the units u, nearest to the middle first.
+// choose looks for a scale that can be stored among the units u: from the middle on, and from the upper
+// end on. Larger units have smaller multiples, which may fit in the range of codes where others do not.
 func (l *lattice) choose(u interval) bool {
+	return l.chooseNear(u, (u.lo+u.hi)/2) || l.chooseNear(u, u.hi)
+}
+
+// chooseNear looks for a scale that can be stored among the units u, nearest to v first.
+func (l *lattice) chooseNear(u interval, v float64) bool {
 	units := float32(1)
 	if l.odd {
 		units = 2
 	}
-	middle := l.dtype.Round(float32((u.lo + u.hi) / 2 * float64(units)))
-	if !floats.Finite(middle) {
+	start := l.dtype.Round(float32(v * float64(units)))
+	if !floats.Finite(start) {
 		return false
 	}
-	middle = max(middle, l.smallest)
+	start = max(start, l.smallest)
 	// u is at most 2^-6 of itself wide, or a few steps of the weights' subnormal numbers: F16 has 16
 	// numbers there at most. F32 has many, and all but the outermost are right.
 	const most = 16
 	for n := range most {
 		for _, n := range [...]int{n, -n} {
-			s := nth(l.dtype, middle, n)
+			s := nth(l.dtype, start, n)
 			if v := float64(s / units); v < u.lo*(1-l.slack) || v > u.hi*(1+l.slack) || s < l.smallest || !l.dtype.IsScale(s) {
 				continue
 			}

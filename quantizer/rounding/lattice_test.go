@@ -136,6 +136,27 @@ func TestRecover(t *testing.T) {
 	}
 }
 
+// TestRecoverFewCodes quantizes small groups with few codes and any float32 scale: such weights have
+// many scales, and most of them need codes that do not exist.
+func TestRecoverFewCodes(t *testing.T) {
+	r := splitmix.Source(5)
+	s := Scheme{Bits: 8, Group: 16, Mapping: gqf.MappingAsymmetric, ScaleDtype: packing.ScaleF32}
+	qmin, qmax := codeRange(s.Bits)
+	for range 20_000 {
+		scale := math.Float32frombits(115<<23 | uint32(r.Next())&(1<<23-1))
+		zero := qmin + int(r.Next()%256)
+		pool := []int{qmin, qmax, zero + 1, zero - 2, qmin + int(r.Next()%256)}
+		x := make([]float32, 16)
+		for i := range x {
+			q := min(max(pool[r.Next()%uint64(len(pool))], qmin), qmax)
+			x[i] = packing.ScaleBF16.Round(float32(float32(q-zero) * scale))
+		}
+		if exact, said := recovered(t, s, packing.ScaleBF16, x); !allZero(x) && !(exact[0] && said[0]) {
+			t.Fatalf("scale %g, zero point %d: exact %v, recovered %v: %g", scale, zero, exact[0], said[0], x)
+		}
+	}
+}
+
 // TestRecoverSubnormal has weights of F16 so small that their neighbours are as far apart as they are
 // large.
 func TestRecoverSubnormal(t *testing.T) {
