@@ -32,6 +32,9 @@ type mlxParams struct {
 	Mode      string `json:"mode"` // "" is affine
 }
 
+// mlxDefaults are what MLX takes for values that an entry for a module leaves out.
+var mlxDefaults = mlxParams{GroupSize: 64, Bits: 4}
+
 // findMLX lists the weights that MLX quantized.
 func findMLX(f *finder) error {
 	var usual mlxParams
@@ -50,6 +53,7 @@ func findMLX(f *finder) error {
 		}
 		p := usual
 		if raw := modules[module[:max(0, len(module)-1)]]; len(raw) > 0 && raw[0] == '{' {
+			p = mlxDefaults // not the values of the other modules: so does mlx-lm
 			if err := json.Unmarshal(raw, &p); err != nil {
 				return f.formatError(codes.Name, "quantization of config.json: %v", err)
 			}

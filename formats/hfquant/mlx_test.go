@@ -114,6 +114,7 @@ func TestMLXFind(t *testing.T) {
 		want   []string
 	}{
 		"mode":             {config: `{"quantization": {"group_size": 32, "bits": 4, "mode": "mxfp4"}}`, want: []string{`"m.weight"`, `mode "mxfp4" is not read: only affine`}},
+		"module's default": {config: `{"quantization": {"group_size": 32, "bits": 4, "m": {"bits": 4}}}`, want: []string{`"m.scales"`, "[2 2]", "[2 1]"}},
 		"mode of a module": {config: `{"quantization": {"group_size": 32, "bits": 4, "m": {"group_size": 16, "bits": 4, "mode": "nvfp4"}}}`, want: []string{`mode "nvfp4"`}},
 		"bits":             {config: `{"quantization": {"group_size": 32, "bits": 7}}`, want: []string{`"m.weight"`, "7 bits, expected 2, 3, 4, 5, 6 or 8"}},
 		"group":            {config: `{"quantization": {"group_size": 16, "bits": 4}}`, want: []string{"16 columns, expected 32, 64 or 128"}},
