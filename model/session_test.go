@@ -338,6 +338,8 @@ func TestTensorsThatDoNotFit(t *testing.T) {
 	}
 	m := openCase(t, rewritten(t, dir, nil, func(m map[string]tensorData) {
 		m["model.layers.0.self_attn.rotary_emb.inv_freq"] = tensorData{[]int64{2}, []float32{1, 2}}
+		m["model.layers.0.self_attn.k_scale"] = tensorData{[]int64{1}, []float32{1}}
+		m["model.layers.0.mlp.up_proj.input_scale"] = tensorData{[]int64{1}, []float32{1}}
 	}), Options{})
 	if m.VocabSize() == 0 {
 		t.Error("no vocabulary")

@@ -16,7 +16,7 @@ import (
 //
 // Both: M.weight_scale [N, groups]. Asymmetric: M.weight_zero_point, in int-quantized I8 [N, groups],
 // in pack-quantized I32 [ceil(N*bits/32), groups], each column a stream. M.weight_g_idx I32 [K] is
-// the group of each column.
+// the group of each column. M.input_scale and the like say how activations are quantized.
 //
 // Source: compressors/pack_quantized and compressors/naive_quantized of compressed-tensors.
 
@@ -116,7 +116,8 @@ func (p *compressedParts) shape() ([]int64, error) {
 	return m.integers(), nil
 }
 
-// companions sets the scales, the zero points and the order of groups of w.
+// companions sets the scales, the zero points and the order of groups of w, and takes what belongs to
+// activations.
 func (p *compressedParts) companions(w *compressedWeight, group *compressedGroup, s Scheme, n, k int64) (err error) {
 	groups := s.Groups(k)
 	shapes := [][]int64{{n, groups}}
@@ -133,11 +134,18 @@ func (p *compressedParts) companions(w *compressedWeight, group *compressedGroup
 	if err := p.zeros(w, group, shapes, n, groups); err != nil {
 		return err
 	}
+	for _, last := range compressedActivations {
+		p.has(last)
+	}
 	if name, ok := p.has("weight_g_idx"); ok {
 		w.order, err = p.groupOrder(p.weight, name, k, s.Group)
 	}
 	return err
 }
+
+// compressedActivations are the tensors of a layer that say how its activations are quantized, if not
+// dynamically. They belong to no weight's value.
+var compressedActivations = []string{"input_scale", "input_zero_point", "input_global_scale", "output_scale", "output_zero_point"}
 
 // zeros sets the zero points of w. Symmetric weights may have some, which are all zero.
 func (p *compressedParts) zeros(w *compressedWeight, group *compressedGroup, shapes [][]int64, n, groups int64) error {

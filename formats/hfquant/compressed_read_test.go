@@ -119,6 +119,11 @@ func TestCompressedRead(t *testing.T) {
 			change: func(m map[string]stored, _ []Row) {
 				m["weight_shape"] = int32Tensor("weight_shape", []int64{2}, 4, 64)
 			}},
+		{name: "static activations", format: IntQuantized, scheme: base, config: weightsConfig("int-quantized", group16),
+			change: func(m map[string]stored, _ []Row) {
+				m["input_scale"] = floatTensor("input_scale", []int64{1}, 0.5)
+				m["input_zero_point"] = int8Tensor("input_zero_point", []int64{1}, 3)
+			}},
 		{name: "in text_config, as Kimi-K2.5 has it", format: PackQuantized, scheme: base, config: `{"text_config": {` + kimi + `}}`},
 		{name: "group without a strategy", format: PackQuantized, scheme: base,
 			config: weightsConfig("pack-quantized", `{"num_bits": 4, "group_size": 16}`)},

@@ -36,11 +36,11 @@ func Missing(name string) error {
 	return fmt.Errorf("tensor %q is missing: the model that config.json describes has one", name)
 }
 
-// Ignorable reports whether a tensor does not affect logits: buffers in old checkpoints, and image
-// towers.
+// Ignorable reports whether a tensor does not affect logits: buffers in old checkpoints, scales with
+// which other programs quantize activations and their cache, and image towers.
 func Ignorable(name string) bool {
 	if strings.HasSuffix(name, ".rotary_emb.inv_freq") || strings.HasSuffix(name, ".masked_bias") {
 		return true
 	}
-	return InTower(name)
+	return activationScales[name[strings.LastIndexByte(name, '.')+1:]] || InTower(name)
 }
