@@ -40,6 +40,26 @@ type ForwardConfig struct {
 	Experts *ExpertConfig // nil for a dense model
 }
 
+// HasBias reports whether the model has a bias beside the weight of a matrix, by the weight's name. It
+// is true for matrices that are not of attention or feed-forward networks.
+func (c *ForwardConfig) HasBias(weight string) bool {
+	segs := strings.Split(weight, ".")
+	if len(segs) < 2 {
+		return true
+	}
+	switch module := segs[len(segs)-2]; module {
+	case "q_proj", "k_proj", "v_proj", "qkv_proj":
+		return c.QKVBias
+	case "o_proj":
+		return c.OutBias
+	case "gate_proj", "up_proj", "gate_up_proj", "down_proj":
+		return c.MLPBias
+	default:
+		e := c.Experts
+		return e == nil || module != e.Gate && module != e.Up && module != e.Down
+	}
+}
+
 // LayerConfig has the differences between layers.
 type LayerConfig struct {
 	Window  int  // number of tokens attended to, including the current one; 0: all

@@ -1,6 +1,7 @@
 package conversion
 
 import (
+	"bytes"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -31,8 +32,11 @@ func (pl *planner) takeQuantized(f *Foreign, dequantize bool) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := pl.leaveOutBiases(weights); err != nil {
+		return err
+	}
 	for _, t := range f.ck.Tensors() {
-		if _, part := f.quantized.Parts[t.Name]; part {
+		if _, part := f.quantized.Parts[t.Name]; part || pl.leftOut[t.Name] {
 			continue
 		}
 		d, err := pl.draftUnquantized(t)
@@ -113,6 +117,36 @@ func (pl *planner) draftWeights(in *hfInput) (map[string]*hfWeight, error) {
 		pl.drafts = append(pl.drafts, d)
 	}
 	return weights, nil
+}
+
+// leaveOutBiases leaves out biases of zeros that the model does not have, beside quantized weights:
+// AutoGPTQ stored one for every layer for some time.
+func (pl *planner) leaveOutBiases(weights map[string]*hfWeight) error {
+	model, err := arch.ParseForward(pl.config)
+	if err != nil {
+		return nil // an unknown model may have them
+	}
+	pl.leftOut = map[string]bool{}
+	err = pl.ck.Guard(func() error {
+		for name, w := range weights {
+			b, ok := pl.ck.Lookup(biasName(name))
+			if !ok || model.HasBias(name) || b.Numel() != w.Shape[0] {
+				continue
+			}
+			view, err := pl.ck.Bytes(b)
+			if err != nil {
+				return err
+			}
+			if bytes.Count(view, []byte{0}) == len(view) {
+				pl.leftOut[b.Name] = true
+			}
+		}
+		return nil
+	})
+	if n := len(pl.leftOut); n > 0 {
+		pl.warn("biases of zeros: %d, left out: the model that config.json describes has none there", n)
+	}
+	return err
 }
 
 // draftUnquantized makes the draft of a tensor that is stored as it is.

@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -221,6 +222,18 @@ func patch(t *testing.T, dir, tensor string, off int64, b []byte) {
 	}
 }
 
+// zero sets a tensor to zeros.
+func zero(t *testing.T, dir, tensor string) {
+	t.Helper()
+	ck, err := safetensors.Open(dir, safetensors.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ck.Close()
+	info, _ := ck.Lookup(tensor)
+	patch(t, dir, tensor, 0, make([]byte, info.Size))
+}
+
 // TestImportUnfit: what no layout holds exactly is refused with its place, and stored in float32 if the
 // job says so. What is no number is always refused.
 func TestImportUnfit(t *testing.T) {
@@ -330,5 +343,47 @@ func TestImportTied(t *testing.T) {
 	}
 	if p, _ := tensor.Payload(0, 0, gqf.KindWeights); p.Header.Layout != packing.LayoutQAI4C32P {
 		t.Errorf("the embedding has layout %s", p.Header.Layout)
+	}
+}
+
+// TestImportBiasOfZeros: a bias of zeros beside a quantized weight, as AutoGPTQ stored for every layer,
+// is left out if the model has none there.
+func TestImportBiasOfZeros(t *testing.T) {
+	const q, k, o = "model.layers.0.self_attn.q_proj", "model.layers.0.self_attn.k_proj", "model.layers.0.self_attn.o_proj"
+	for _, bias := range []bool{false, true} {
+		source, dir := t.TempDir(), t.TempDir()
+		testmodels.Find(t, "llama-bias-tied").Write(t, source)
+		testquant.Write(t, source, dir, hfquant.GPTQ, func(name string, _ []int64) *hfquant.Scheme {
+			if name == q+".weight" || name == k+".weight" {
+				return &hfquant.Scheme{Bits: 4, Group: 32, Scales: packing.F16}
+			}
+			return nil
+		})
+		zero(t, dir, q+".bias")
+		zero(t, dir, o+".bias") // its weight is not quantized
+		path := filepath.Join(dir, "config.json")
+		config, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bias {
+			without := regexp.MustCompile(`"attention_bias": *true`).ReplaceAllString(string(config), `"attention_bias": false`)
+			if without == string(config) {
+				t.Fatalf("%s has no attention_bias", config)
+			}
+			config = []byte(without)
+		}
+		if err := os.WriteFile(path, config, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		f, plan := importDir(t, dir, ImportOptions{})
+		for _, name := range []string{q, k, o} {
+			if _, ok := f.Lookup(name + ".bias"); ok != (bias || name != q) {
+				t.Errorf("attention_bias %v: tensor %s.bias is there: %v", bias, name, ok)
+			}
+		}
+		if got := strings.Contains(strings.Join(plan.Warnings, "\n"), "biases of zeros: 1, left out"); got == bias {
+			t.Errorf("attention_bias %v: warnings %q", bias, plan.Warnings)
+		}
 	}
 }

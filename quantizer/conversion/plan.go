@@ -176,6 +176,7 @@ type planner struct {
 	cfg      *arch.Config
 	rules    *quantizer.RuleSet
 	absorbed map[string]bool     // names of block scales multiplied into their weight
+	leftOut  map[string]bool     // see leaveOutBiases
 	layouts  map[string][]string // see layoutNames
 	untied   *PlanTensor         // an lm_head that was the embedding before the checkpoint was folded
 	unfit    []*PlanTensor       // tensors that the format of the target cannot hold

@@ -306,7 +306,7 @@ func biasName(weights string) string {
 // X.weight, X_bias of a fused expert tensor X.
 func (pl *planner) findBias(it *draft) *safetensors.Tensor {
 	b, ok := pl.ck.Lookup(biasName(it.src.Name))
-	if !ok || !b.Dtype.IsFloat() || b.Numel() != int64(it.slices)*it.rows {
+	if !ok || pl.leftOut[b.Name] || !b.Dtype.IsFloat() || b.Numel() != int64(it.slices)*it.rows {
 		return nil
 	}
 	return &b
