@@ -20,15 +20,16 @@ import (
 // shapes. perWritten, perFolded and perCompare were measured with a Llama of 19M weights and are
 // off by up to a factor of 2.
 const (
-	perPass       = 1.0  // of a weight and a token: a forward pass of whole sequences
-	perWritten    = 4.0  // of a weight and a token: 16 sequences, one token at a time
-	perPacked     = 75   // of a weight: to round it, or to read its codes, to pack and to write them (1.8 ns)
-	perSearch     = 385  // of a weight: to search a scale first (10 ns)
-	perZeroSearch = 890  // of a weight: to search a scale and a zero point first (23 ns)
-	perHQQ        = 1470 // of a weight: hqq (38 ns)
-	perSolve      = 7    // of a weight and a column: gptq and gptq-ft
-	perFolded     = 1400 // of a weight and a step
-	perCompare    = 500  // of a weight that is compared with its codes
+	perPass       = 1.0   // of a weight and a token: a forward pass of whole sequences
+	perWritten    = 4.0   // of a weight and a token: 16 sequences, one token at a time
+	perPacked     = 75    // of a weight: to round it, or to read its codes, to pack and to write them (1.8 ns)
+	perSearch     = 385   // of a weight: to search a scale first (10 ns)
+	perZeroSearch = 890   // of a weight: to search a scale and a zero point first (23 ns)
+	perFractions  = 12200 // of a weight: to search a scale and a fractional zero point first (315 ns)
+	perHQQ        = 1470  // of a weight: hqq (38 ns)
+	perSolve      = 7     // of a weight and a column: gptq and gptq-ft
+	perFolded     = 1400  // of a weight and a step
+	perCompare    = 500   // of a weight that is compared with its codes
 )
 
 // Passes that calibration runs for each stream of hidden states: one collects inputs, one moves the

@@ -149,6 +149,8 @@ func (j *quantizeJob) codesCost() (cost float64) {
 			per = perPacked
 		case a == gqf.AlgorithmHQQ:
 			per = perHQQ
+		case m.Scheme.Fractions:
+			per = perFractions
 		case m.Scheme.Mapping == gqf.MappingAsymmetric:
 			per = perZeroSearch
 		}

@@ -67,7 +67,11 @@ func printTensor(w io.Writer, r *gqf.TensorInspection) error {
 		field("mean", z.Mean)
 	}
 	histogram(w, "codes", r.Codes)
-	histogram(w, "zero points", r.ZeroPoints)
+	name := "zero points"
+	if h.ZeroPoints == packing.ZeroFraction.String() {
+		name += fmt.Sprintf(", in units of 1/%d", 1<<(8-h.Bits))
+	}
+	histogram(w, name, r.ZeroPoints)
 	return printValues(w, r.Values)
 }
 

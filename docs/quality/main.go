@@ -278,6 +278,8 @@ func methods(m subject) []method {
 		{name: "rotate, gptq-ft", settings: []string{"rotate: true", "algorithm: gptq-ft", text}},
 		{name: "gptq-ft, self", settings: []string{"algorithm: gptq-ft", "calibrate: self"}},
 		{name: "gptq-ft + refine", settings: []string{"algorithm: gptq-ft", "refine: true", text}},
+		{name: "gptq-ft, asymmetric", settings: []string{"algorithm: gptq-ft", "mapping: asymmetric", text}},
+		{name: "gptq-ft + refine, asymmetric", settings: []string{"algorithm: gptq-ft", "refine: true", "mapping: asymmetric", text}},
 		{name: best, settings: []string{"quality: best"}},
 	}
 }

@@ -12,7 +12,8 @@ import (
 // grid is the grid of a group: code q stands for float32((q - zero + half) * scale) + offset.
 type grid struct {
 	scale, inverse float32
-	zero           float32 // integer zero point
+	zero           float32 // zero point
+	whole          float32 // its integer part; the rest is 0 unless zero points are fractions
 	half           float32 // 1/2 on the half-step grid
 	offset         float32 // of block types with minima
 	least, most    float32 // codes
@@ -24,9 +25,9 @@ const roundMagic = 3 << 22
 
 // code is the code nearest to a weight.
 func (g *grid) code(w float32) float32 {
-	t := float32((w-g.offset)*g.inverse) - g.half
-	t = min(max(t, g.least-g.zero), g.most-g.zero)
-	return float32(t+roundMagic) - roundMagic + g.zero
+	t := float32((w-g.offset)*g.inverse) - g.half + (g.zero - g.whole)
+	t = min(max(t, g.least-g.whole), g.most-g.whole)
+	return float32(t+roundMagic) - roundMagic + g.whole
 }
 
 // weight is the weight of a code.
@@ -41,6 +42,7 @@ type grids struct {
 	groups  int // of a row
 	scales  []float32
 	zeros   []int8        // nil unless gq's own grids have zero points
+	unit    float32       // of zeros
 	offsets []float32     // nil unless the scheme has a block type
 	blocks  []gguf.Fields // of rows, without codes: scales and offsets follow; nil likewise
 	common  grid          // the fields that all groups share
@@ -49,7 +51,7 @@ type grids struct {
 }
 
 func newGrids(s rounding.Scheme, rows, k int) *grids {
-	g := &grids{scheme: s, columns: k, groups: s.Groups(k), common: grid{}}
+	g := &grids{scheme: s, columns: k, groups: s.Groups(k), unit: s.ZeroUnit()}
 	least, most := s.CodeRange()
 	g.common.least, g.common.most = float32(least), float32(most)
 	if s.Mapping == gqf.MappingHalfStep {
@@ -74,7 +76,8 @@ func (g *grids) grid(r, group int) grid {
 		one.inverse = 1 / one.scale
 	}
 	if g.zeros != nil {
-		one.zero = float32(g.zeros[i])
+		one.zero = float32(float32(g.zeros[i]) * g.unit)
+		one.whole = float32(one.zero+roundMagic) - roundMagic
 	}
 	if g.offsets != nil {
 		one.offset = g.offsets[i]

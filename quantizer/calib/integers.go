@@ -2,10 +2,14 @@ package calib
 
 import "math"
 
-// adjust moves the integer sub-scales and minima of block types to the minimum of the error, group by
-// group, while codes and the other groups stay.
+// adjust moves the integer sub-scales and minima of block types, and fractional zero points, to the
+// minimum of the error, group by group, while codes and the other groups stay.
 func (s *solver) adjust() {
-	if s.blocks == nil || s.blocks[0].SubScales == nil {
+	group := (*solver).adjustGroup
+	switch {
+	case s.scheme.Fractions:
+		group = (*solver).adjustZero
+	case s.blocks == nil || s.blocks[0].SubScales == nil:
 		return
 	}
 	members := make([][]int, s.groups) // places of each group
@@ -20,9 +24,11 @@ func (s *solver) adjust() {
 			units := [2][]float32{make([]float32, s.k), make([]float32, s.k)}
 			for r := r0 + from; r < r0+to; r++ {
 				for g, own := range members {
-					s.adjustGroup(r, g, own, &units, grad[(r-r0)*s.k:][:s.k])
+					group(s, r, g, own, &units, grad[(r-r0)*s.k:][:s.k])
 				}
-				s.blocksChanged(r)
+				if s.blocks != nil {
+					s.blocksChanged(r)
+				}
 			}
 		})
 	}
@@ -72,6 +78,24 @@ func (s *solver) adjustGroup(r, g int, own []int, units *[2][]float32, gradient 
 		f.SubMins[g] = uint8(bestMin)
 		s.move(own, least, float32(bestMin-wasMin), gradient)
 	}
+}
+
+// adjustZero is adjustGroup for a fractional zero point.
+func (s *solver) adjustZero(r, g int, own []int, units *[2][]float32, gradient []float32) {
+	if held := s.held.row(r); held != nil && held[g] {
+		return
+	}
+	zero := &s.zeros[r*s.groups+g]
+	step, none := units[0][:len(own)], units[1][:len(own)]
+	clear(none)
+	for i := range step {
+		step[i] = -float32(s.scales[r*s.groups+g] * s.unit)
+	}
+	e := s.moveErrors(own, step, none, gradient)
+	was := int(*zero)
+	to := min(max(was+integer(e.gain[0]/e.costs[0]), math.MinInt8), math.MaxInt8)
+	*zero = int8(to)
+	s.move(own, step, float32(to-was), gradient)
 }
 
 // integer rounds to the nearest integer. It returns 0 for numbers of magnitude 256 and more, and for

@@ -145,6 +145,7 @@ func TestSolver(t *testing.T) {
 	testSolver(t, 160, []rounding.Scheme{
 		{Bits: 3, Group: 32, Mapping: gqf.MappingFullRange, ScaleDtype: packing.ScaleBF16},
 		{Bits: 2, Group: 48, Mapping: gqf.MappingAsymmetric, ScaleDtype: packing.ScaleF32},
+		{Bits: 3, Group: 48, Mapping: gqf.MappingAsymmetric, ScaleDtype: packing.ScaleBF16, Fractions: true},
 		{Bits: 1, Group: 0, Mapping: gqf.MappingHalfStep, ScaleDtype: packing.ScaleF16},
 	})
 	var blocks []rounding.Scheme

@@ -20,9 +20,9 @@ func TestFloatZerosFile(t *testing.T) {
 	dir := writeCheckpoint(t, `{"model_type": "qwen3_5_moe", "num_experts": 2}`, w, experts, odd)
 	for _, a := range []gqf.Algorithm{gqf.AlgorithmHQQ, gqf.AlgorithmSearch, gqf.AlgorithmRTN} {
 		t.Run(a.String(), func(t *testing.T) {
-			want := rounding.FloatZeros
+			want, inLowbit := rounding.FloatZeros, rounding.FractionalZeros
 			if a == gqf.AlgorithmRTN {
-				want = rounding.IntegerZeros
+				want, inLowbit = rounding.IntegerZeros, rounding.IntegerZeros
 			}
 			recipe := recipeOf(rounding.Scheme{Bits: 4, Group: 64, Mapping: gqf.MappingAsymmetric, ScaleDtype: packing.ScaleF32, Algorithm: a}, packing.Tile{})
 			recipe.Layouts = layoutsOf(t, "kleidiai")
@@ -31,7 +31,7 @@ func TestFloatZerosFile(t *testing.T) {
 			if _, again, _ := runJob(t, dir, Options{Recipe: recipe, Threads: 1}); !bytes.Equal(again, direct) {
 				t.Error("the number of threads matters")
 			}
-			for name, zeros := range map[string]rounding.ZeroPoints{w.name: want, experts.name: want, odd.name: rounding.IntegerZeros} {
+			for name, zeros := range map[string]rounding.ZeroPoints{w.name: want, experts.name: want, odd.name: inLowbit} {
 				if l := line(t, p, name); l.ZeroPoints != zeros {
 					t.Errorf("%s: %s zero points in the plan, want %s", name, l.ZeroPoints, zeros)
 				}

@@ -136,7 +136,11 @@ func (o *checkpointOutput) hold(in *fileInput, d *draft, t gqf.Tensor, h packing
 	case t.Transposed:
 		return fmt.Errorf("the model has this weight as inputs x outputs, which %s has not", f)
 	}
-	if h.ZeroKind != packing.ZeroNone {
+	switch h.ZeroKind {
+	case packing.ZeroNone:
+	case packing.ZeroFraction:
+		return fmt.Errorf("it has fractional zero points, %s has none", o.opts.Format)
+	default:
 		d.scheme.Mapping, d.zeros, d.line.ZeroPoints = gqf.MappingAsymmetric, packing.ZeroInt8, rounding.IntegerZeros
 		rows, err := t.Rows(0, 0)
 		if err != nil {

@@ -196,7 +196,7 @@ func reconstruct(t testing.TB, s rounding.Scheme, x []float32) []float32 {
 		z := float32(0)
 		switch {
 		case zeros != nil:
-			z = float32(zeros[k/group])
+			z = float32(zeros[k/group]) * s.ZeroUnit()
 		case s.Mapping == gqf.MappingHalfStep:
 			z = -0.5
 		}
@@ -264,6 +264,7 @@ func TestRoundTrip(t *testing.T) {
 						t.Fatal(err)
 					}
 					_, _, f := runJob(t, dir, Options{Recipe: recipeOf(s, tl), Threads: 1 + ti%2})
+					s.Fractions = mapping == gqf.MappingAsymmetric && bits < 8 && s.Algorithm != gqf.AlgorithmRTN
 					for _, tt := range tensors[:3] {
 						x := tt.values()
 						k := int(tt.shape[1])

@@ -141,13 +141,34 @@ func (o *gqfOutput) store(pl *planner, d *draft) error {
 	if d.bias != nil {
 		d.holdBias()
 	}
-	if d.scheme.Mapping == gqf.MappingAsymmetric {
+	switch {
+	case d.scheme.Mapping != gqf.MappingAsymmetric:
+	case d.scheme.FloatZeroPoints() && floatZerosOnly(d.variants):
+		d.zeros, d.line.ZeroPoints = packing.ZeroF32, rounding.FloatZeros
+	case pl.opts.Recipe.CheckpointFormat() == "" && d.scheme.FractionalZeroPoints() && d.holdFractions():
+		d.zeros, d.line.ZeroPoints = packing.ZeroFraction, rounding.FractionalZeros
+	default:
 		d.zeros, d.line.ZeroPoints = packing.ZeroInt8, rounding.IntegerZeros
-		if d.scheme.FloatZeroPoints() && floatZerosOnly(d.variants) {
-			d.zeros, d.line.ZeroPoints = packing.ZeroF32, rounding.FloatZeros
-		}
 	}
 	return nil
+}
+
+// holdFractions makes the zero points fractions if every layout holds them, and reports whether it
+// did.
+func (it *draft) holdFractions() bool {
+	heads := make([]unique.Handle[packing.Header], len(it.variants))
+	for i := range heads {
+		h := it.variants[i].header()
+		if h.ZeroKind = packing.ZeroFraction; h.Validate() != nil {
+			return false
+		}
+		heads[i] = unique.Make(h)
+	}
+	it.scheme.Fractions = true
+	for i, h := range heads {
+		it.variants[i].head = h
+	}
+	return true
 }
 
 // chooseLayouts settles the layouts of a quantized tensor. A layout that was asked

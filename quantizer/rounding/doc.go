@@ -31,15 +31,19 @@
 //	rtn                 .81 / .86 / .78   .69 / .75 / .67   .69 / .51 / .58   0.3
 //	search              .71 / .75 / .68   .52 / .65 / .60   .59 / .40 / .51   5.5
 //	search, positive    .76 / .84 / .80   .68 / .82 / .75   .77 / .58 / .71
-//	search, asymmetric  .61 / .67 / .61   .53 / .61 / .59   .59 / .40 / .51   24
-//	hqq, asymmetric     .63 / .70 / .60   .52 / .62 / .59   .56 / .41 / .55   60
+//	search, integer z   .61 / .67 / .61   .53 / .61 / .59   .59 / .40 / .51   24
+//	hqq, integer z      .63 / .70 / .60   .52 / .62 / .59   .56 / .41 / .55   60
 //	search, half-step                                       .57 / .43 / .51   50 at 2 bits
 //
 // Zero points cost a quarter of a bit a weight at groups of 32. The search (search.go) weights the
 // error of a weight x by sqrt(m + x^2), where m is the mean square of the row, and by the factor of
 // its column that [RowQuantizer.Weigh] sets. hqq is half-quadratic quantization, which is defined
-// with floating-point zero points. Where only integer zero points can be stored, they are rounded
-// and the scale is fitted to them (halfquadratic.go).
+// with floating-point zero points. Where only integer or fractional zero points can be stored, they
+// are rounded and the scale is fitted to them (halfquadratic.go).
+//
+// Layouts lowbit and codes store fractional zero points, in units of 2^(bits-8), in the bytes of
+// integer ones (Scheme.Fractions, fractions.go). The search fits scale and zero point by least
+// squares, as for floating-point zero points, and rounds both to what is stored: 315 ns a weight.
 //
 // Where every layout of a tensor holds floating-point zero points (qai4c32p, with F32 scales), hqq
 // is the original, and the search fits scale and zero point by least squares

@@ -52,17 +52,22 @@ func (s *steps) nearest(t float32) float32 {
 func (r *RowQuantizer) searchFractions(scales []float32, zeros []int8, x []float32) {
 	weights := r.rowWeights(x)
 	for g := range scales {
+		if r.Recovered(g) {
+			continue
+		}
 		group, w := r.GroupOf(x, g), r.GroupOf(weights, g)
 		// See searchScales.
 		if a := floats.Abs(r.largest(g)); !(a > 0x1p-90 && a < 0x1p60) || r.Recovered(g) {
 			continue
 		}
-		s, offset, ok := r.bestRange(group, w)
-		if !ok {
-			continue
-		}
 		scale, zero := r.floatRange(group)
-		r.descend(&scale, &zero, s, offset, group, w)
+		if s, offset, ok := r.bestRange(group, w); ok {
+			r.descend(&scale, &zero, s, offset, group, w)
+		}
+		// This search also tries ranges that clip much, for weights of little importance.
+		if s, z, ok := r.searchAsymmetric(g, group, w); ok {
+			r.descend(&scale, &zero, s, float32(float32(-int(z))*s), group, w)
+		}
 		r.settleFraction(&scales[g], &zeros[g], scale, zero, group, w)
 		r.inv[g] = 1 / scales[g]
 	}

@@ -59,6 +59,9 @@ func eachScheme(t *testing.T, groups []int, f func(t *testing.T, s Scheme)) {
 							continue
 						}
 						t.Run(s.String(), func(t *testing.T) { f(t, s) })
+						if s.Fractions = true; s.Validate() == nil {
+							t.Run(s.String()+" fractions", func(t *testing.T) { f(t, s) })
+						}
 					}
 				}
 			}
@@ -70,8 +73,9 @@ func eachScheme(t *testing.T, groups []int, f func(t *testing.T, s Scheme)) {
 type quantizedRow struct {
 	codes  []int8
 	scales []float32
-	zeros  []int8 // nil unless asymmetric
-	half   bool   // the half-step grid
+	zeros  []int8  // nil unless asymmetric
+	half   bool    // the half-step grid
+	unit   float32 // of zeros
 	sum    vec.ErrorSum
 }
 
@@ -80,7 +84,7 @@ func quantizeRow(s Scheme, x []float32) (*quantizedRow, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &quantizedRow{codes: make([]int8, len(x)), scales: make([]float32, s.Groups(len(x))), half: s.Mapping == gqf.MappingHalfStep}
+	r := &quantizedRow{codes: make([]int8, len(x)), scales: make([]float32, s.Groups(len(x))), half: s.Mapping == gqf.MappingHalfStep, unit: s.ZeroUnit()}
 	if s.Mapping == gqf.MappingAsymmetric {
 		r.zeros = make([]int8, len(r.scales))
 	}
@@ -104,7 +108,7 @@ func (r *quantizedRow) zero(g int) float32 {
 	if r.zeros == nil {
 		return 0
 	}
-	return float32(r.zeros[g])
+	return float32(r.zeros[g]) * r.unit
 }
 
 // size is the number of weights of a full group in a row of k.
@@ -117,7 +121,7 @@ func (s Scheme) size(k int) int {
 
 // referenceRow implements RowQuantizer's doc comment, one group and one step at a time.
 func referenceRow(s Scheme, x []float32) *quantizedRow {
-	r := &quantizedRow{codes: make([]int8, len(x)), half: s.Mapping == gqf.MappingHalfStep}
+	r := &quantizedRow{codes: make([]int8, len(x)), half: s.Mapping == gqf.MappingHalfStep, unit: s.ZeroUnit()}
 	qmin, qmax := float32(-math.Exp2(float64(s.Bits-1))), float32(math.Exp2(float64(s.Bits-1))-1)
 	for start := 0; start < len(x); start += s.size(len(x)) {
 		group := x[start:min(start+s.size(len(x)), len(x))]
@@ -151,9 +155,10 @@ func referenceRow(s Scheme, x []float32) *quantizedRow {
 		var zero float32
 		if s.Mapping == gqf.MappingAsymmetric {
 			if lo != 0 || hi != 0 {
-				zero = max(qmin, min(qmax, qmin-float32(math.RoundToEven(float64(lo/scale)))))
+				u := float64(r.unit)
+				zero = max(qmin, min(qmax+1-r.unit, qmin-float32(u*math.RoundToEven(float64(lo/scale)/u))))
 			}
-			r.zeros = append(r.zeros, int8(zero))
+			r.zeros = append(r.zeros, int8(zero/r.unit))
 		}
 		r.scales = append(r.scales, scale)
 		r.roundGroup(start, group, scale, zero, qmin, qmax)
@@ -169,7 +174,8 @@ func (r *quantizedRow) roundGroup(start int, group []float32, scale, zero, qmin,
 		if r.half {
 			t -= 0.5
 		}
-		t = float32(math.RoundToEven(float64(t)))
-		r.codes[start+i] = int8(max(qmin, min(qmax, t+zero)))
+		n := float32(math.RoundToEven(float64(zero)))
+		t = float32(math.RoundToEven(float64(t + (zero - n))))
+		r.codes[start+i] = int8(max(qmin, min(qmax, t+n)))
 	}
 }

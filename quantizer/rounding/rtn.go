@@ -35,7 +35,7 @@ import (
 // or, with fractional zero points (Scheme.Fractions), in units u = 2^(bits-8),
 //
 //	z = clamp(qmin - u*rne(lo/s/u)), to qmin .. qmax+1-u
-//	q = clamp(rne(w * (1/s) + z))
+//	q = clamp(rne(w * (1/s) + (z - n)) + n), n = rne(z)
 //
 // where clamp is to qmin .. qmax and rne rounds to the nearest integer, ties to even. A group of
 // zeros has s = 1, z = 0. A code dequantizes to (q - z) * s, or to (q + 1/2) * s if half-step.

@@ -172,7 +172,7 @@ func checkRow(t *testing.T, s Scheme, r *quantizedRow, x []float32) {
 	for g, scale := range r.scales {
 		first, end := g*s.size(len(x)), min((g+1)*s.size(len(x)), len(x))
 		group := x[first:end]
-		want := &quantizedRow{codes: make([]int8, len(x)), half: r.half}
+		want := &quantizedRow{codes: make([]int8, len(x)), half: r.half, unit: r.unit}
 		zero := r.zero(g)
 		if r.half {
 			zero = 0
@@ -185,7 +185,7 @@ func checkRow(t *testing.T, s Scheme, r *quantizedRow, x []float32) {
 		if s.Positive() && scale < 0 {
 			t.Errorf("scale %d is %g", g, scale)
 		}
-		if r.zeros != nil && (int(r.zeros[g]) < qmin || int(r.zeros[g]) > qmax) {
+		if r.zeros != nil && (r.zero(g) < float32(qmin) || r.zero(g) >= float32(qmax+1)) {
 			t.Errorf("zero point %d is %d", g, r.zeros[g])
 		}
 		if !r.half && !slices.ContainsFunc(group, func(v float32) bool { return v != 0 }) && (scale != 1 || r.zero(g) != 0) {
@@ -200,11 +200,18 @@ func TestSearchExhaustive(t *testing.T) {
 	if testing.Short() {
 		seeds, most = 10, 2
 	}
-	for _, m := range []gqf.Mapping{gqf.MappingFullRange, gqf.MappingSymmetric, gqf.MappingAsymmetric, gqf.MappingHalfStep} {
+	for _, kind := range []Scheme{
+		{Mapping: gqf.MappingFullRange}, {Mapping: gqf.MappingSymmetric}, {Mapping: gqf.MappingAsymmetric}, {Mapping: gqf.MappingHalfStep},
+		{Mapping: gqf.MappingAsymmetric, Fractions: true},
+	} {
 		for bits := 1; bits <= most; bits++ {
-			s := Scheme{Bits: bits, Group: 16, Mapping: m, ScaleDtype: packing.ScaleBF16, Algorithm: gqf.AlgorithmSearch}
+			m := kind.Mapping
+			s := Scheme{Bits: bits, Group: 16, Mapping: m, ScaleDtype: packing.ScaleBF16, Algorithm: gqf.AlgorithmSearch, Fractions: kind.Fractions}
 			if s.ValidateCommand() != nil {
 				continue
+			}
+			if kind.Fractions && (bits > 2 || testing.Short()) {
+				continue // 256 zero points
 			}
 			var found, best float64
 			for seed := range seeds {
@@ -221,6 +228,9 @@ func TestSearchExhaustive(t *testing.T) {
 				limit = 1.03
 			case gqf.MappingHalfStep: // exact except for the rounding of the scale
 				limit = 1.0001
+			}
+			if kind.Fractions {
+				limit = 1.05
 			}
 			if found > limit*best {
 				t.Errorf("%s: losses of %g, the least are %g", s, found, best)
@@ -239,18 +249,18 @@ func exhaustive(s Scheme, x []float32) float64 {
 	zeros := []int8{0}
 	if s.Mapping == gqf.MappingAsymmetric {
 		zeros = nil
-		for z := qmin; z <= qmax; z++ {
+		for z := qmin << s.ZeroShift(); z < (qmax+1)<<s.ZeroShift(); z++ {
 			zeros = append(zeros, int8(z))
 		}
 	}
 	least := math.Inf(1)
 	try := func(scale float32) {
 		for _, z := range zeros {
-			r := &quantizedRow{codes: make([]int8, len(x)), scales: []float32{scale}, half: s.Mapping == gqf.MappingHalfStep}
+			r := &quantizedRow{codes: make([]int8, len(x)), scales: []float32{scale}, half: s.Mapping == gqf.MappingHalfStep, unit: s.ZeroUnit()}
 			if s.Mapping == gqf.MappingAsymmetric {
 				r.zeros = []int8{z}
 			}
-			r.roundGroup(0, x, scale, float32(z), float32(qmin), float32(qmax))
+			r.roundGroup(0, x, scale, float32(z)*r.unit, float32(qmin), float32(qmax))
 			least = min(least, r.losses(s, x, gqf.AlgorithmSearch)[0])
 		}
 	}
@@ -297,8 +307,9 @@ func TestSearchImplementations(t *testing.T) {
 func TestWeigh(t *testing.T) {
 	const k = 64
 	s := Scheme{Bits: 3, Group: 32, Mapping: gqf.MappingFullRange, ScaleDtype: packing.ScaleF32, Algorithm: gqf.AlgorithmSearch}
-	for _, m := range []gqf.Mapping{gqf.MappingFullRange, gqf.MappingAsymmetric} {
-		s.Mapping = m
+	for _, kind := range []Scheme{{Mapping: gqf.MappingFullRange}, {Mapping: gqf.MappingAsymmetric}, {Mapping: gqf.MappingAsymmetric, Fractions: true}} {
+		m := kind.Mapping
+		s.Mapping, s.Fractions = m, kind.Fractions
 		x := testrows.Gaussian(11, k)
 		x[3], x[40] = 30, -30
 		d := make([]float32, k)
@@ -312,7 +323,7 @@ func TestWeigh(t *testing.T) {
 		}
 		noise := func(d []float32, flat bool) (sum float64) {
 			rq.Weigh(d, flat)
-			r := &quantizedRow{codes: make([]int8, k), scales: make([]float32, 2)}
+			r := &quantizedRow{codes: make([]int8, k), scales: make([]float32, 2), unit: s.ZeroUnit()}
 			if m == gqf.MappingAsymmetric {
 				r.zeros = make([]int8, 2)
 			}
@@ -447,6 +458,7 @@ func BenchmarkAlgorithms(b *testing.B) {
 		{Bits: 4, Group: 128, Mapping: gqf.MappingFullRange},
 		{Bits: 4, Group: 0, Mapping: gqf.MappingFullRange},
 		{Bits: 4, Group: 32, Mapping: gqf.MappingAsymmetric},
+		{Bits: 4, Group: 32, Mapping: gqf.MappingAsymmetric, Fractions: true},
 		{Bits: 2, Group: 32, Mapping: gqf.MappingHalfStep},
 	} {
 		for _, a := range []gqf.Algorithm{gqf.AlgorithmRTN, gqf.AlgorithmSearch, gqf.AlgorithmHQQ} {
@@ -454,7 +466,11 @@ func BenchmarkAlgorithms(b *testing.B) {
 			if s.Validate() != nil {
 				continue
 			}
-			b.Run(s.String(), func(b *testing.B) {
+			name := s.String()
+			if s.Fractions {
+				name += " fractions"
+			}
+			b.Run(name, func(b *testing.B) {
 				rq, err := NewRowQuantizer(s, k)
 				if err != nil {
 					b.Fatal(err)
