@@ -21,8 +21,10 @@ import (
 	"github.com/lowbit-go/gq/model"
 	"github.com/lowbit-go/gq/model/eval"
 	"github.com/lowbit-go/gq/model/text"
+	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
 	"github.com/lowbit-go/gq/quantizer/conversion"
+	"github.com/lowbit-go/gq/quantizer/rounding"
 	"github.com/lowbit-go/gq/quantizer/workdir"
 )
 
@@ -215,6 +217,72 @@ func TestRuledTypes(t *testing.T) {
 			want = slices.Sorted(slices.Values(want))
 			if !d.Embedding && !slices.Equal(types, want) {
 				t.Errorf("recipe %s, rule %s, %s: types %v, want %v", c.recipe, c.rule, d.Name, types, want)
+			}
+		}
+	}
+}
+
+// TestSchemesOfThePlan: options are measured with the schemes that the plan of a choice has, zero points
+// included, and probes with the same kind of scheme.
+func TestSchemesOfThePlan(t *testing.T) {
+	asymmetric := quantizer.Recipe{Mapping: gqf.MappingAsymmetric}
+	with := func(change func(*quantizer.Recipe)) quantizer.Recipe {
+		r := asymmetric
+		change(&r)
+		return r
+	}
+	for name, c := range map[string]struct {
+		recipe    quantizer.Recipe
+		rule      gqf.Mapping // of the linear layers
+		least     int
+		fractions bool
+	}{
+		"lowbit":     {asymmetric, gqf.MappingNone, 2, true},
+		"a rule":     {quantizer.Recipe{}, gqf.MappingAsymmetric, 2, true},
+		"calibrated": {with(func(r *quantizer.Recipe) { r.Algorithm = gqf.AlgorithmGPTQFT }), gqf.MappingNone, 2, true},
+		"rtn":        {with(func(r *quantizer.Recipe) { r.Algorithm = gqf.AlgorithmRTN }), gqf.MappingNone, 2, false},
+		"torchao": {with(func(r *quantizer.Recipe) {
+			r.Layouts, r.ScaleDtype = []quantizer.LayoutRequest{{Family: quantizer.FamilyTorchAO}}, packing.ScaleF32
+		}), gqf.MappingNone, 2, false},
+		"full-range": {quantizer.Recipe{}, gqf.MappingNone, 2, false},
+		"half-step":  {quantizer.Recipe{Bits: 2, Mapping: gqf.MappingHalfStep}, gqf.MappingNone, 1, false},
+	} {
+		j := openJob(t, bundled, 2)
+		j.Options.Recipe, j.MinBits, j.Widths = c.recipe, c.least, []int{2, 3, 8}
+		if c.rule != gqf.MappingNone {
+			j.Options.Rules = []quantizer.Rule{{Match: "model.layers.*", Mapping: c.rule}}
+		}
+		p, err := j.layOut()
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		for i := range p.Decisions[1].Options {
+			chosen, want := make([]int, len(p.Decisions)), map[string]rounding.Scheme{}
+			for k, d := range p.Decisions {
+				chosen[k] = min(i, len(d.Options)-1)
+				for _, tensor := range d.Tensors {
+					want[tensor] = d.Options[chosen[k]].scheme
+				}
+			}
+			a, err := p.allocation(chosen)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range a.Plan.Matrices() {
+				if got := withoutData(m.Scheme); got != want[m.Tensor] {
+					t.Errorf("%s: %s has scheme %+v in the plan, the option has %+v", name, m.Tensor, got, want[m.Tensor])
+				}
+			}
+		}
+		for _, d := range p.Decisions {
+			for _, bits := range p.job.Widths {
+				s := d.probeScheme(bits)
+				if err := s.Validate(); err != nil || s.Bits != bits {
+					t.Errorf("%s, %s: probe of %d bits with scheme %+v, error %v", name, d.Name, bits, s, err)
+				}
+				if want := c.fractions && bits < 8; s.Fractions != want && !d.Embedding {
+					t.Errorf("%s, %s: probe of %d bits with fractions %v, want %v", name, d.Name, bits, s.Fractions, want)
+				}
 			}
 		}
 	}

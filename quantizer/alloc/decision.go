@@ -28,6 +28,8 @@ type Option struct {
 	// stated is the number of bits in the rule. It may be less than Bits if Type replaces a type that
 	// does not fit the rows.
 	stated int
+	// scheme is the plan's scheme, but without calibration.
+	scheme rounding.Scheme
 }
 
 // Decision is one or more tensors that get the same bits and group.
@@ -187,11 +189,15 @@ func (j *Job) options(list []*Decision) error {
 		for _, l := range plan.Tensors {
 			lines[l.Name] = l
 		}
+		schemes := map[string]rounding.Scheme{}
+		for _, m := range plan.Matrices() {
+			schemes[m.Tensor] = m.Scheme
+		}
 		for _, d := range list {
 			if !takes(d) {
 				continue
 			}
-			if o, why, ok := d.planned(candidate, lines); ok && o.Bits <= j.MaxBits {
+			if o, why, ok := d.planned(candidate, lines, schemes); ok && o.Bits <= j.MaxBits {
 				if i := slices.IndexFunc(d.Options, o.same); i < 0 {
 					d.Options, reasons[d] = append(d.Options, o), append(reasons[d], why)
 				} else if o.stated > d.Options[i].stated { // a rule states a type's own bits, if it can
@@ -216,8 +222,9 @@ func (j *Job) options(list []*Decision) error {
 // planned is a candidate as a plan gives it to the decision's tensors: if a type of GGUF files does
 // not fit their rows, the option has the type that the plan has instead. reason says why the
 // requested layout cannot store the option. ok is false if the tensors do not all get the same.
-func (d *Decision) planned(o Option, lines map[string]*conversion.PlanTensor) (_ Option, reason string, ok bool) {
+func (d *Decision) planned(o Option, lines map[string]*conversion.PlanTensor, schemes map[string]rounding.Scheme) (_ Option, reason string, ok bool) {
 	first := lines[d.Tensors[0]]
+	o.scheme = withoutData(schemes[d.Tensors[0]])
 	if o.Type != 0 {
 		if o.Type, ok = gguf.ParseType(first.Type); !ok {
 			return o, "", false
@@ -239,7 +246,7 @@ func (d *Decision) planned(o Option, lines map[string]*conversion.PlanTensor) (_
 
 // same reports whether two options give a tensor the same scheme.
 func (o Option) same(p Option) bool {
-	return o.Bits == p.Bits && o.Group == p.Group && o.Type == p.Type
+	return o.scheme == p.scheme && o.Type == p.Type
 }
 
 // preferred drops the options that the requested layout cannot store, if other options remain.

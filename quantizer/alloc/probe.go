@@ -1,6 +1,7 @@
 package alloc
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -13,7 +14,6 @@ import (
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/kernels"
-	"github.com/lowbit-go/gq/quantizer"
 	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
@@ -180,7 +180,7 @@ func (j *Job) predict(d *Decision, moments map[string][]float64) error {
 	n := len(d.Options)
 	schemes := make([]rounding.Scheme, n, n+len(j.Widths))
 	for i, o := range d.Options {
-		schemes[i] = d.optionScheme(o)
+		schemes[i] = o.scheme
 	}
 	for _, bits := range j.Widths {
 		schemes = append(schemes, d.probeScheme(bits))
@@ -213,25 +213,26 @@ func (j *Job) predict(d *Decision, moments map[string][]float64) error {
 	return nil
 }
 
-func (d *Decision) optionScheme(o Option) rounding.Scheme {
-	s := d.scheme
-	if o.Type != 0 {
-		s, _ = quantizer.GGUFScheme(o.Type, s)
-		return s
-	}
-	s.Bits, s.Group = o.Bits, o.Group
-	return s
-}
-
+// probeScheme is the scheme of probes: the scheme of the options with the nearest bits and group, as
+// far as these bits allow it.
 func (d *Decision) probeScheme(bits int) rounding.Scheme {
-	s := d.scheme
+	s := d.nearest(bits, probeGroup).scheme
 	s.Bits, s.Group = bits, probeGroup
 	// Half-step ends at 2 bits, and the blocks of a type may not divide a row.
-	if s.Mapping == gqf.MappingHalfStep || s.Type != 0 {
+	if s.Mapping == gqf.MappingHalfStep && bits > 2 || s.Type != 0 {
 		s.Type = 0
 		s.Mapping = gqf.MappingFullRange
 	}
+	s.Fractions = s.Fractions && s.FractionalZeroPoints()
 	return s
+}
+
+// nearest is the option with the nearest bits, and of these the one with the nearest group.
+func (d *Decision) nearest(bits, group int) Option {
+	apart := func(a, b int) int { return max(a-b, b-a) }
+	return slices.MinFunc(d.Options, func(a, b Option) int {
+		return cmp.Or(cmp.Compare(apart(a.Bits, bits), apart(b.Bits, bits)), cmp.Compare(apart(a.Group, group), apart(b.Group, group)))
+	})
 }
 
 // weighted adds a tensor's weighted errors with each scheme to e, from a sample of its rows.
