@@ -152,3 +152,29 @@ func TestUnevenLayers(t *testing.T) {
 		}
 	}
 }
+
+// TestOddKernels finds weights of GPTQ that vLLM's kernel for the others does not take.
+func TestOddKernels(t *testing.T) {
+	four, three, eight := Scheme{Bits: 4, Group: 32}, Scheme{Bits: 3, Group: 32}, Scheme{Bits: 8}
+	narrow, zeros := Scheme{Bits: 4, Group: 16}, Scheme{Bits: 4, Group: 32, Zeros: IntZeros}
+	for _, tt := range []struct {
+		schemes []*Scheme
+		want    []string
+	}{
+		{[]*Scheme{&four, &four, &eight, nil}, nil},
+		{[]*Scheme{&four, &four, &three, nil}, []string{"c.weight"}},
+		{[]*Scheme{&narrow, &eight, &eight}, []string{"a.weight"}},
+		{[]*Scheme{&three, &three, &four}, nil}, // another kernel, for all
+		{[]*Scheme{&narrow, &narrow, &four}, nil},
+		{[]*Scheme{&zeros, &zeros, &three}, nil},
+		{[]*Scheme{nil}, nil},
+	} {
+		var weights []ModelWeight
+		for i, s := range tt.schemes {
+			weights = append(weights, ModelWeight{Name: string(rune('a'+i)) + ".weight", Shape: []int64{32, 32}, Scheme: s, Linear: true})
+		}
+		if got := OddKernels(weights); !slices.Equal(got, tt.want) {
+			t.Errorf("%v: %v, want %v", tt.schemes, got, tt.want)
+		}
+	}
+}

@@ -61,3 +61,27 @@ func UnevenLayers(weights []ModelWeight) []string {
 	}
 	return uneven
 }
+
+// OddKernels lists the weights in format GPTQ for which vLLM has no kernel beside the others: if most
+// weights are symmetric, with 4 or 8 bits in groups that its kernel Marlin takes, it multiplies all with
+// this kernel, and cannot load the model.
+func OddKernels(weights []ModelWeight) []string {
+	marlin := func(s Scheme) bool {
+		return (s.Bits == 4 || s.Bits == 8) && slices.Contains([]int64{0, 32, 64, 128}, s.Group) && s.Zeros == NoZeros
+	}
+	usual, err := usualScheme(weights)
+	if err != nil || !marlin(usual) {
+		return nil
+	}
+	var odd []string
+	for _, w := range weights {
+		switch {
+		case w.Scheme == nil:
+		case w.Scheme.Zeros != NoZeros: // then all have zero points
+			return nil
+		case !marlin(*w.Scheme):
+			odd = append(odd, w.Name)
+		}
+	}
+	return odd
+}

@@ -241,9 +241,15 @@ func (o *checkpointOutput) warnOfUse(pl *planner) {
 			}
 		}
 	}
-	if weights, _ := o.modelWeights(); o.opts.Format != hfquant.MLX {
+	weights, _ := o.modelWeights()
+	if o.opts.Format != hfquant.MLX {
 		if uneven := hfquant.UnevenLayers(weights); len(uneven) > 0 {
 			pl.warn("%q%s: vLLM merges this weight with others, which have another scheme, and cannot load the model: give q, k and v, and gate and up, the same rules", uneven[0], andMore(len(uneven)-1))
+		}
+	}
+	if o.opts.Format == hfquant.GPTQ {
+		if odd := hfquant.OddKernels(weights); len(odd) > 0 {
+			pl.warn("%q%s: vLLM multiplies all weights with one kernel, which does not take this scheme, and cannot load the model: use 4 and 8 bits, groups of 32, 64 or 128, or per channel", odd[0], andMore(len(odd)-1))
 		}
 	}
 	if n > 0 {
