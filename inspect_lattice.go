@@ -58,6 +58,13 @@ func InspectLattices(ctx context.Context, path string, o LatticeOptions) (*Latti
 	if ck == nil {
 		return nil, optionf("lattice", "is for safetensors checkpoints, and %s is none: it says itself how its weights are quantized", path)
 	}
+	data, err := conversion.ReadConfig(ck)
+	if err != nil {
+		data = nil // the weights need no config.json
+	}
+	if q, err := conversion.InspectQuantized(ck, data); err == nil && q != nil {
+		return nil, optionf("lattice", "is for unquantized weights, and %s is quantized already (%s): gq repack takes its codes over", path, q)
+	}
 	r := &LatticeReport{Tensors: []TensorLattice{}}
 	list, err := latticeTensors(ck, path, o.Match)
 	if err != nil {
@@ -73,7 +80,7 @@ func InspectLattices(ctx context.Context, path string, o LatticeOptions) (*Latti
 	errs := make([]error, len(list))
 	var next atomic.Int64
 	var wg sync.WaitGroup
-	config := latticeConfig(ck)
+	config := latticeConfig(data)
 	for range cpu.Threads(o.Threads) {
 		wg.Go(func() {
 			for i := int(next.Add(1) - 1); i < len(list) && ctx.Err() == nil; i = int(next.Add(1) - 1) {
@@ -121,15 +128,10 @@ func latticeTensors(ck *safetensors.Checkpoint, path, match string) (list []safe
 	return list, nil
 }
 
-// latticeConfig is the checkpoint's config.json, which says what its tensors are; nil without one that
-// can be read.
-func latticeConfig(ck *safetensors.Checkpoint) *arch.Config {
-	data, err := conversion.ReadConfig(ck)
-	if err != nil || data == nil {
-		return nil
-	}
+// latticeConfig is a config.json, which says what tensors are; nil without one that can be read.
+func latticeConfig(data []byte) *arch.Config {
 	c, err := arch.ParseConfig(data)
-	if err != nil {
+	if data == nil || err != nil {
 		return nil
 	}
 	return c

@@ -10,15 +10,19 @@ import (
 	"github.com/lowbit-go/gq/internal/filelock"
 )
 
-// removeStale removes the temporaries of dir/base that no process is writing. A later call removes
-// a temporary that cannot be removed now.
-func removeStale(dir, base string) {
+// RemoveStale removes all temporaries in a directory that no process is writing: the names of the
+// files of an output may depend on the job, so that Create does not find what a killed job left.
+func RemoveStale(dir string) { removeStale(dir, func(string) bool { return true }) }
+
+// removeStale removes the temporaries in dir that no process is writing and whose targets are to be
+// cleaned. A later call removes a temporary that cannot be removed now.
+func removeStale(dir string, clean func(base string) bool) {
 	entries, err := os.ReadDir(orDot(dir))
 	if err != nil {
 		return
 	}
 	for _, e := range entries {
-		if of, ok := TempOf(e.Name()); ok && of == base && e.Type().IsRegular() {
+		if of, ok := TempOf(e.Name()); ok && clean(of) && e.Type().IsRegular() {
 			removeIfFree(filepath.Join(dir, e.Name()))
 		}
 	}

@@ -259,9 +259,9 @@ func TestDequantizeAssets(t *testing.T) {
 			t.Errorf("%s: %d bytes, %v", test.name, len(got), err)
 		}
 	}
-	for _, name := range []string{"model.safetensors", "Model.SafeTensors", "model.safetensors.index.json"} {
+	for _, name := range []string{"model.safetensors", "Model.SafeTensors", "model.safetensors.index.json", "gq-recipe.json", "GQ-provenance.json"} {
 		f := withAssets(t, gqf.AssetSpec{Kind: gqf.AssetFile, Name: name, Data: []byte("x")})
-		if _, err := Dequantize(context.Background(), f, "", t.TempDir(), DequantizeOptions{}); err == nil || !strings.Contains(err.Error(), "a name of weights") {
+		if _, err := Dequantize(context.Background(), f, "", t.TempDir(), DequantizeOptions{}); err == nil || !strings.Contains(err.Error(), "that gq writes itself") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -11,11 +11,9 @@ import (
 
 // card is the model card of the new checkpoint: the source's, with facts about its origin and a
 // section about the quantization, which replaces the section that gq wrote for the source.
-func (o *checkpointOutput) card(source []byte) ([]byte, error) {
-	recipe, origin, err := o.from.provenance(&CalibratedCodes{}, nil)
-	if err != nil {
-		return nil, err
-	}
+// recipe and origin tell which of gq's files stand beside it. Without a recipe, another program chose
+// the codes.
+func (o *checkpointOutput) card(source []byte, recipe, origin bool) []byte {
 	facts, body := divideCard(string(source))
 	body = ownSection.ReplaceAllString(body, "")
 	add := func(key, value string) {
@@ -27,13 +25,13 @@ func (o *checkpointOutput) card(source []byte) ([]byte, error) {
 		add("base_model", name)
 		add("base_model_relation", "quantized")
 	}
-	if recipe != nil { // gq chose the codes
+	if recipe {
 		add("quantized_by", "gq")
 	}
 	if strings.TrimSpace(body) == "" {
 		body = fmt.Sprintf("\n# %s\n", orModel(nameOf(o.config)))
 	}
-	return []byte("---\n" + facts + "---\n" + strings.TrimRight(body, "\n") + "\n\n" + o.cardSection(recipe != nil, origin != nil)), nil
+	return []byte("---\n" + facts + "---\n" + strings.TrimRight(body, "\n") + "\n\n" + o.cardSection(recipe, origin))
 }
 
 // ownSection matches the sections that cardSection wrote.
@@ -71,8 +69,7 @@ func repositoryOf(config []byte) string {
 	return ""
 }
 
-// cardSection describes the weights. recipe and origin tell which files stand beside them. Without a
-// recipe, another program chose the codes.
+// cardSection describes the weights.
 func (o *checkpointOutput) cardSection(recipe, origin bool) string {
 	counts := map[string]int{}
 	var schemes []string

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/lowbit-go/gq/formats/hfquant"
@@ -159,8 +158,8 @@ func (o *checkpointOutput) files() (metadata map[string]string, err error) {
 		o.beside = append(o.beside, fileOf(configName, config))
 	}
 	for _, a := range assets {
-		if lower := strings.ToLower(a.name); strings.HasSuffix(lower, ".safetensors") || strings.HasSuffix(lower, ".safetensors.index.json") {
-			return nil, fmt.Errorf("asset %q has a name of weights, which gq writes itself: this file was not made by gq", a.name)
+		if ownName(a.name) {
+			return nil, fmt.Errorf("asset %q has the name of a file that gq writes itself: this file was not made by gq", a.name)
 		}
 		if a.name != configName && (a.name != llamacpp.CardFile || o.opts.Format == "") {
 			o.beside = append(o.beside, a)
@@ -173,11 +172,22 @@ func (o *checkpointOutput) files() (metadata map[string]string, err error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	if card, err = o.card(card); err != nil {
+	recipe, origin, err := o.from.provenance(&CalibratedCodes{}, nil)
+	if err != nil {
 		return nil, err
 	}
-	o.beside = append(o.beside, fileOf(llamacpp.CardFile, card))
+	if recipe != nil {
+		o.beside = append(o.beside, fileOf(recipeFile, recipe))
+	}
+	o.beside = append(o.beside, fileOf(llamacpp.CardFile, o.card(card, recipe != nil, origin != nil)))
 	return metadata, nil
+}
+
+// ownName reports whether no file of a model has this name in a checkpoint that gq writes. Some
+// systems do not tell upper from lower case.
+func ownName(name string) bool {
+	lower := strings.ToLower(name)
+	return lower == recipeFile || lower == provenanceFile || strings.HasSuffix(lower, ".safetensors") || strings.HasSuffix(lower, ".safetensors.index.json")
 }
 
 // Names of gq's own files in a checkpoint, which have the content of a .gqf file's assets.
@@ -185,15 +195,3 @@ const (
 	recipeFile     = "gq-recipe.json"     // --recipe reads it
 	provenanceFile = "gq-provenance.json" // sources, calibration, folding
 )
-
-// provenanceFiles say what the checkpoint was made of.
-func (o *checkpointOutput) provenanceFiles(c *CalibratedCodes, hashes []string) (list []sideFile, err error) {
-	recipe, origin, err := o.from.provenance(c, hashes)
-	for name, data := range map[string][]byte{recipeFile: recipe, provenanceFile: origin} {
-		if data != nil {
-			list = append(list, fileOf(name, data))
-		}
-	}
-	slices.SortFunc(list, func(a, b sideFile) int { return strings.Compare(a.name, b.name) })
-	return list, err
-}

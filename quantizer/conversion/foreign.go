@@ -63,9 +63,7 @@ func OpenQuantized(path string) (*Foreign, error) {
 		return nil, err
 	}
 	f := &Foreign{path: path, ck: ck}
-	if f.quantized, err = hfquant.Find(ck, config); err != nil {
-		err = fmt.Errorf("%s: %w", path, err)
-	}
+	f.quantized, err = hfquant.Find(ck, config)
 	if f.quantized == nil {
 		ck.Close()
 		return nil, err

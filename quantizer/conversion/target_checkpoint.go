@@ -39,11 +39,13 @@ func (o *checkpointOutput) target(c *CalibratedCodes, hashes []string) (target, 
 		t.first = append(t.first, fileOf(safetensors.IndexName, index))
 	}
 	if o.opts.Format != "" {
-		own, err := o.provenanceFiles(c, hashes)
+		_, origin, err := o.from.provenance(c, hashes)
 		if err != nil {
 			return nil, err
 		}
-		t.last = append(t.last, own...)
+		if origin != nil {
+			t.last = append(t.last, fileOf(provenanceFile, origin))
+		}
 	}
 	for it := range o.quantized() {
 		t.samples[it.index] = &rowSums{rows: it.rows}

@@ -26,6 +26,9 @@ func createTemporaries(t target, path string) (list *temporaries, err error) {
 	if list.made, err = makeDir(list.dir); err != nil {
 		return list, err
 	}
+	if list.dir == filepath.Clean(path) { // the output is a directory
+		atomicfile.RemoveStale(list.dir)
+	}
 	sizes := t.sizes()
 	for i, path := range paths {
 		f, err := atomicfile.Create(path)
