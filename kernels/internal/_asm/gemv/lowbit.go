@@ -88,8 +88,8 @@ func (l *lowbit) offset() int {
 
 // convert turns the dot products in sums into t as float32, with the group's zero points, if any.
 // Sums holds the sum of the group's activations times the kernel's SumFactor: minus the offset; -1
-// with zero points, which fractions shift the dot product to; and 1 - 2^bits on the half-step grid, where twice the dot product is added to
-// it.
+// with zero points; and 1 - 2^bits on the half-step grid, where twice the dot product is added to
+// it. With fractional zero points the dot product is shifted to their unit before.
 func (l *lowbit) convert(sums reg.VecVirtual, loadZeros func() reg.VecVirtual) {
 	sum := operand.Mem{Base: l.sums}
 	switch l.variant {
