@@ -197,6 +197,9 @@ func (o *checkpointOutput) layOut(pl *planner) error {
 			return err
 		}
 	}
+	if n := len(pl.unfit); n > 0 && o.opts.Format != "" && o.noneQuantized() {
+		return quantizer.Requestf("no weight would be quantized: %q%s: %s", pl.unfit[0].Name, andMore(n-1), pl.unfit[0].Reason)
+	}
 	if o.opts.Format != "" { // others hold unquantized weights, which all programs load
 		o.warnOfUse(pl)
 	}
@@ -225,6 +228,13 @@ func (o *checkpointOutput) nameGroups() {
 			it.stored, it.layout = s, layout
 		}
 	}
+}
+
+func (o *checkpointOutput) noneQuantized() bool {
+	for range o.quantized() {
+		return false
+	}
+	return true
 }
 
 // warnOfUse names what the usual programs do not expect.
@@ -320,8 +330,11 @@ func (o *checkpointOutput) copyUnits(list []unit, it *unquantized) []unit {
 	return list
 }
 
-// check reads the files back.
+// check reads the files back, and looks at the directory again: another job may have finished in it.
 func (o *checkpointOutput) check(j *job, temps *temporaries, path string) error {
+	if err := o.checkDir(path); err != nil {
+		return err
+	}
 	start := time.Now()
 	err := o.readBack(j.target.(*checkpointTarget), temps)
 	j.seconds += time.Since(start)

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/lowbit-go/gq/formats/gqf"
@@ -133,7 +134,7 @@ func compareScaled(t *testing.T, source, ck *safetensors.Checkpoint, s, got safe
 // TestCheckpointUnfit: fused experts, weights stored as inputs x outputs and rows that groups do not
 // divide stay unquantized, and the plan says why.
 func TestCheckpointUnfit(t *testing.T) {
-	const gpt2 = `{"model_type": "gpt2"}`
+	const gpt2 = `{"model_type": "gpt2", "n_embd": 64, "n_head": 4, "n_layer": 1, "vocab_size": 512}`
 	p, err := planCheckpoint(t, hfquant.GPTQ, gpt2, []testTensor{
 		{name: "h.0.attn.c_attn.weight", dtype: packing.F32, shape: []int64{64, 96}},
 		{name: "score.weight", dtype: packing.F32, shape: []int64{32, 64}},
@@ -224,6 +225,44 @@ func TestCheckpointReadBack(t *testing.T) {
 				t.Errorf("%s: %v", dir, err)
 			}
 		}
+	}
+}
+
+// TestCheckpointTwoJobs: weights that another job puts into the directory in the meantime stay.
+func TestCheckpointTwoJobs(t *testing.T) {
+	p, err := planCheckpoint(t, hfquant.GPTQ, smallLlama, smallModel(), quantizer.Recipe{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	path := filepath.Join(dir, "model.safetensors")
+	var once sync.Once
+	p.opts.Progress = func(int64) {
+		once.Do(func() {
+			if err := os.WriteFile(path, []byte("theirs"), 0o666); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	if _, err := p.Write(context.Background(), dir); err == nil || !strings.Contains(err.Error(), "holds a checkpoint already") {
+		t.Error(err)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 1 {
+		t.Errorf("%v, %v", entries, err)
+	}
+	if b, err := os.ReadFile(path); string(b) != "theirs" {
+		t.Errorf("%q, %v", b, err)
+	}
+}
+
+// TestCheckpointTransposed: a format that holds no weight of the model says why.
+func TestCheckpointTransposed(t *testing.T) {
+	config := `{"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "n_embd": 64, "n_head": 4, "n_layer": 1, "vocab_size": 512}`
+	tensors := []testTensor{{name: "transformer.h.0.attn.c_attn.weight", dtype: packing.BF16, shape: []int64{64, 192}}}
+	_, err := planCheckpoint(t, hfquant.GPTQ, config, tensors, quantizer.Recipe{})
+	if err == nil || !strings.Contains(err.Error(), `no weight would be quantized: "transformer.h.0.attn.c_attn.weight": the model has it as inputs x outputs`) {
+		t.Error(err)
 	}
 }
 
