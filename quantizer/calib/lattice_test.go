@@ -22,8 +22,10 @@ func TestHeld(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, mapping := range []gqf.Mapping{gqf.MappingFullRange, gqf.MappingAsymmetric} {
-		scheme := rounding.Scheme{Bits: 3, Group: 32, Mapping: mapping, ScaleDtype: packing.ScaleBF16, Algorithm: gqf.AlgorithmGPTQFT}
+	for _, scheme := range []rounding.Scheme{
+		{Mapping: gqf.MappingFullRange}, {Mapping: gqf.MappingAsymmetric}, {Mapping: gqf.MappingAsymmetric, Fractions: true},
+	} {
+		scheme.Bits, scheme.Group, scheme.ScaleDtype, scheme.Algorithm = 3, 32, packing.ScaleBF16, gqf.AlgorithmGPTQFT
 		w := normal(&r, n*k)
 		for i := range w {
 			if i/32%2 == 0 {
