@@ -15,6 +15,8 @@ type Query struct {
 	Groups  []uint64 // group sizes; 0 is one scale a row
 	// Zeros asks for weights with zero points. Default: without, where a layout has such weights.
 	Zeros bool
+	// Fractions asks for weights with fractional zero points, and only for these. Default: Zeros decides.
+	Fractions bool
 }
 
 // LayoutTile is a layout, and a tile if one is asked for. Default (zero tile): the tile for i8mm.
@@ -25,7 +27,7 @@ type LayoutTile struct {
 
 // Floats reports whether q asks for unquantized weights: LayoutPlain, and no width or group.
 func (q *Query) Floats() bool {
-	return q.AnyTile(packing.LayoutPlain) && q.Bits == nil && q.Groups == nil && !q.Zeros
+	return q.AnyTile(packing.LayoutPlain) && q.Bits == nil && q.Groups == nil && !q.Zeros && !q.Fractions
 }
 
 // AnyTile reports whether q asks for a layout without a tile.
@@ -86,9 +88,12 @@ func (q *Query) header(l LayoutTile, bits int, group uint64, shape func(group ui
 	if tiles := l.Layout.Tiles(); l.Tile == (packing.Tile{}) && len(tiles) > 0 {
 		h.Tile = tiles[len(tiles)-1] // the one for i8mm, and lowbit's default
 	}
-	zeros := []packing.ZeroKind{packing.ZeroInt8, packing.ZeroF32}
-	if !q.Zeros {
-		zeros = []packing.ZeroKind{packing.ZeroNone, packing.ZeroF32} // qai4c32p has no other
+	zeros := []packing.ZeroKind{packing.ZeroNone, packing.ZeroF32} // qai4c32p has no other
+	switch {
+	case q.Fractions:
+		zeros = []packing.ZeroKind{packing.ZeroFraction}
+	case q.Zeros:
+		zeros[0] = packing.ZeroInt8
 	}
 	var most error
 	for _, h.ZeroKind = range zeros {

@@ -22,12 +22,13 @@ func Flags(layouts, groups string) []cli.Flag {
 		&cli.StringFlag{Name: "bits", DefaultText: "all of the layout", Usage: "`LIST` of bits of a code: 1,2,4"},
 		&cli.StringFlag{Name: "group", Aliases: []string{"groups"}, DefaultText: groups, Usage: "`LIST` of groups: 32,128,channel"},
 		&cli.BoolFlag{Name: "zeros", Usage: "weights with zero points"},
+		&cli.BoolFlag{Name: "fractions", Usage: "weights with fractional zero points"},
 	}
 }
 
 // Query reads the flags.
 func Query(c *cli.Context) (q kernels.Query, err error) {
-	q.Zeros = c.Bool("zeros")
+	q.Zeros, q.Fractions = c.Bool("zeros"), c.Bool("fractions")
 	if c.IsSet("layout") {
 		if q.Layouts, err = each(c.String("layout"), parseLayout); err != nil {
 			return q, cmdline.Usagef("--layout: %w", err)
