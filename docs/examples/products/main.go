@@ -4,8 +4,8 @@
 //	products checkpoint DIR       writes a checkpoint of linear layers of many shapes
 //	products multiply FILE OUT    multiplies activations with each payload of a .gqf file
 //
-// OUT has one record for each payload that package kernels can read; products.h reads it. All is
-// little-endian and row-major:
+// OUT has one record for each payload that package kernels can read, unless its zero points are
+// fractions, which other libraries do not have; products.h reads it. All is little-endian and row-major:
 //
 //	u32 variant, slice, rows, cols, groups of a row, m, bytes of the name; the tensor's name
 //	rows*cols int8 codes, rows*groups float32 scales, rows*groups int8 zero points, rows float32 biases
@@ -114,9 +114,9 @@ func multiplyFile(path, out string) error {
 	return w.Close()
 }
 
-// writeRecord writes the record of a payload, or nothing if no kernel reads the payload.
+// writeRecord writes the record of a payload, or nothing if the payload has none.
 func writeRecord(out io.Writer, f *gqf.File, p gqf.Payload, workspace *kernels.Workspace) error {
-	if p.Kind != gqf.KindWeights || p.Variant < 0 {
+	if p.Kind != gqf.KindWeights || p.Variant < 0 || p.Header.ZeroKind == packing.ZeroFraction {
 		return nil
 	}
 	data, err := f.Data(p)

@@ -25,8 +25,9 @@ func TestProducts(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := gq.Quantize(context.Background(), checkpoint, file, gq.QuantizeOptions{Recipe: quantizer.Recipe{
-		Layouts: []quantizer.LayoutRequest{{Family: quantizer.FamilyLowbit}},
-		Rules:   []quantizer.Rule{{Match: "layers.*.proj", Bits: 5, Mapping: gqf.MappingAsymmetric}},
+		Algorithm: gqf.AlgorithmRTN, // whose zero points are integers
+		Layouts:   []quantizer.LayoutRequest{{Family: quantizer.FamilyLowbit}},
+		Rules:     []quantizer.Rule{{Match: "layers.*.proj", Bits: 5, Mapping: gqf.MappingAsymmetric}},
 	}}); err != nil {
 		t.Fatal(err)
 	}
