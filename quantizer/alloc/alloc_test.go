@@ -17,6 +17,7 @@ import (
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/hfquant"
 	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/testshared"
 	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/model"
 	"github.com/lowbit-go/gq/model/eval"
@@ -225,6 +226,7 @@ func TestRuledTypes(t *testing.T) {
 // TestSchemesOfThePlan: options are measured with the schemes that the plan of a choice has, zero points
 // included, and probes with the same kind of scheme.
 func TestSchemesOfThePlan(t *testing.T) {
+	testshared.SlowEmulated(t, "plans are the same natively")
 	asymmetric := quantizer.Recipe{Mapping: gqf.MappingAsymmetric}
 	with := func(change func(*quantizer.Recipe)) quantizer.Recipe {
 		r := asymmetric
@@ -536,6 +538,7 @@ func TestSameChoiceEverywhere(t *testing.T) {
 // TestGoesOn ends a job in the middle. The next job makes only the missing measurements and chooses
 // the same options.
 func TestGoesOn(t *testing.T) {
+	testshared.SlowEmulated(t, "resumption is the same natively")
 	const dir = "../../model/testdata/torch/llama3"
 	want := half(t, probe(t, openJob(t, dir, 2))).Rows
 	j := openJob(t, dir, 2)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/testshared"
 	"github.com/lowbit-go/gq/model/text"
 	"github.com/lowbit-go/gq/quantizer"
 	"github.com/lowbit-go/gq/quantizer/calib"
@@ -90,6 +91,7 @@ func tinyFile(t testing.TB, work *workdir.Dir) (b []byte, found int) {
 // TestKilled kills a job at random moments and resumes it until it ends: the file must equal the
 // file of an uninterrupted job.
 func TestKilled(t *testing.T) {
+	testshared.SlowEmulated(t, "resumption is the same natively")
 	want, _ := tinyFile(t, nil)
 	exe, err := os.Executable()
 	if err != nil {

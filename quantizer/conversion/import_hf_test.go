@@ -15,6 +15,7 @@ import (
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/testmodels"
 	"github.com/lowbit-go/gq/internal/testquant"
+	"github.com/lowbit-go/gq/internal/testshared"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
 )
@@ -121,7 +122,7 @@ func TestImportQuantized(t *testing.T) {
 	source := t.TempDir()
 	testmodels.Find(t, "llama-bias-tied").Write(t, source)
 	lowbit, kleidiai := quantizer.LayoutRequest{}, quantizer.LayoutRequest{Family: quantizer.FamilyKleidiAI}
-	for _, c := range []struct {
+	for i, c := range []struct {
 		format  hfquant.Format
 		scheme  hfquant.Scheme
 		layouts []quantizer.LayoutRequest
@@ -156,6 +157,9 @@ func TestImportQuantized(t *testing.T) {
 		{hfquant.MLX, hfquant.Scheme{Bits: 4, Group: 32, Scales: f16, Zeros: offsets}, []quantizer.LayoutRequest{kleidiai}, "", "qai4c32p 4x16x2"},
 	} {
 		t.Run(fmt.Sprintf("%s %s", c.format, c.scheme), func(t *testing.T) {
+			if i%3 > 0 { // a third has cases of every format
+				testshared.SlowEmulated(t, "codes are taken over by the same code natively")
+			}
 			dir := t.TempDir()
 			weights := testquant.Write(t, source, dir, c.format, func(name string, shape []int64) *hfquant.Scheme {
 				if strings.HasSuffix(name, "0.self_attn.q_proj.weight") || strings.HasSuffix(name, "0.mlp.down_proj.weight") {
@@ -237,6 +241,7 @@ func zero(t *testing.T, dir, tensor string) {
 // TestImportUnfit: what no layout holds exactly is refused with its place, and stored in float32 if the
 // job says so. What is no number is always refused.
 func TestImportUnfit(t *testing.T) {
+	testshared.SlowEmulated(t, "refusals are the same natively")
 	const weight = "model.layers.0.self_attn.q_proj.weight"
 	source := t.TempDir()
 	testmodels.Find(t, "llama-bias-tied").Write(t, source)

@@ -8,6 +8,7 @@ import (
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/testmodels"
+	"github.com/lowbit-go/gq/internal/testshared"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
 )
@@ -16,6 +17,7 @@ import (
 // chose them before. A recipe does not state the kind of zero points, which follows from the layouts:
 // lowbit gets fractional ones where the target's files have integers.
 func TestRepackedRecipe(t *testing.T) {
+	testshared.SlowEmulated(t, "recipes are the same natively")
 	dir := t.TempDir()
 	testmodels.Find(t, "llama-bias-tied").Write(t, dir)
 	ck, err := safetensors.Open(dir, safetensors.Options{})
