@@ -167,17 +167,18 @@ func (j *job) info() conversion.Calibration {
 }
 
 // keyVersion changes whenever the results change.
-const keyVersion = 8
+const keyVersion = 9
 
 // key hashes everything that the codes depend on.
 func (j *job) key() (string, error) {
 	type matrix struct {
-		Name   string
-		Scheme rounding.Scheme
+		Name          string
+		Scheme        rounding.Scheme
+		SmallestScale float32
 	}
 	var list []matrix
 	for _, m := range j.plan.Matrices() {
-		list = append(list, matrix{m.Name(), m.Scheme})
+		list = append(list, matrix{m.Name(), m.Scheme, m.SmallestScale})
 	}
 	return workdir.Key("codes", keyVersion, j.info(), text.HashIDs(j.text.Sequences), j.plan.SourceStamps(), list)
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/testshared"
 	"github.com/lowbit-go/gq/model/text"
+	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
 	"github.com/lowbit-go/gq/quantizer/calib"
 	"github.com/lowbit-go/gq/quantizer/conversion"
@@ -235,5 +236,24 @@ func TestInterrupted(t *testing.T) {
 	want, _ := tinyFile(t, nil)
 	if got, found := tinyFile(t, work); found != 1 || !bytes.Equal(got, want) {
 		t.Errorf("%d layers were found, the same file: %v", found, bytes.Equal(got, want))
+	}
+}
+
+// TestOtherLayout resumes a job for another layout: one whose least scale is larger does not take the
+// codes, which may have smaller scales.
+func TestOtherLayout(t *testing.T) {
+	work := openWork(t, filepath.Join(t.TempDir(), "work"))
+	run := func(f quantizer.Family) (found int) {
+		r := quantizer.Recipe{Group: quantizer.PerChannel, ScaleDtype: packing.ScaleF32, Algorithm: gqf.AlgorithmGPTQ, Layouts: []quantizer.LayoutRequest{{Family: f}}}
+		file(t, newPlan(t, tiny, r), tinyText(), calib.Options{Work: work, Threads: 1, Resumed: func(layers, of int) { found = layers }})
+		return found
+	}
+	for _, test := range []struct {
+		family quantizer.Family
+		want   int
+	}{{quantizer.FamilyLowbit, 0}, {quantizer.FamilyCodes, 3}, {quantizer.FamilyKleidiAI, 0}} {
+		if found := run(test.family); found != test.want {
+			t.Errorf("%v: %d layers were taken, expected %d", test.family, found, test.want)
+		}
 	}
 }
