@@ -1,7 +1,9 @@
 package gq
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 
 	"github.com/lowbit-go/gq/accuracy"
 	"github.com/lowbit-go/gq/formats/gqf"
@@ -137,13 +139,21 @@ func (k *calibration) heldOutWindows() ([]text.Window, string, error) {
 
 // notRunnable says why gq cannot run the model of the checkpoint; "" if it can.
 func (j *quantizeJob) notRunnable() string {
+	source := j.original.SourceDir()
+	if j.foreign != nil {
+		source = j.src // the directory is temporary
+	}
 	if j.config == nil {
-		return fmt.Sprintf("%s has no config.json", j.original.SourceDir())
+		return fmt.Sprintf("%s has no config.json", source)
 	}
 	if _, err := arch.ParseForward(j.config); err != nil {
 		return fmt.Sprintf("config.json: %v", err)
 	}
-	if _, err := tokenizer.Open(j.original.SourceDir()); err != nil {
+	_, err := tokenizer.Open(j.original.SourceDir())
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Sprintf("%s has no tokenizer (tokenizer.json)", source)
+	}
+	if err != nil {
 		return err.Error()
 	}
 	return ""

@@ -74,13 +74,13 @@ func foreignFiles(src string, f *conversion.Foreign) []string {
 }
 
 // checkPaths checks the outputs of the job against its inputs.
-func (j *quantizeJob) checkPaths(src string) error {
+func (j *quantizeJob) checkPaths() error {
 	var s files.Set
 	if f := j.foreign; f != nil {
-		s.Input(f.Noun(), foreignFiles(src, f)...)
+		s.Input(f.Noun(), foreignFiles(j.src, f)...)
 		s.OutputTree("output", "the imported checkpoint", j.importDir())
 	} else {
-		s.Input("the checkpoint", checkpointFiles(src)...)
+		s.Input("the checkpoint", checkpointFiles(j.src)...)
 	}
 	s.Input("the recipe", j.o.RecipeFile)
 	if c := j.o.Recipe.Calibrate; c != quantizer.Self {

@@ -131,6 +131,7 @@ func Plan(ctx context.Context, src, dst string, o QuantizeOptions) (*PlanReport,
 type quantizeJob struct {
 	ctx   context.Context
 	o     QuantizeOptions
+	src   string // as the caller names it
 	dst   string
 	dry   bool // nothing is written
 	start time.Time
@@ -169,18 +170,18 @@ func inJob[T any](ctx context.Context, src, dst string, o QuantizeOptions, dry b
 	if o.Format.IsDirectory() {
 		dst = filepath.Clean(dst) // the names of other files begin with it
 	}
-	j := &quantizeJob{ctx: ctx, o: o, dst: dst, dry: dry, start: time.Now(), stages: stages{to: o.Progress}}
+	j := &quantizeJob{ctx: ctx, o: o, src: src, dst: dst, dry: dry, start: time.Now(), stages: stages{to: o.Progress}}
 	if j.foreign, err = openForeign(src); err != nil {
 		return result, err
 	}
 	if j.foreign != nil {
 		defer j.foreign.Close()
 	}
-	if err := j.check(src); err != nil {
+	if err := j.check(); err != nil {
 		return result, err
 	}
 	if j.foreign != nil {
-		dir, err := j.importSource(src)
+		dir, err := j.importSource()
 		if err != nil {
 			return result, j.cleanUp(err)
 		}
@@ -267,7 +268,7 @@ func (o *QuantizeOptions) setFormat(to *conversion.Options) {
 }
 
 // check finds invalid options before the checkpoint is read.
-func (j *quantizeJob) check(src string) (err error) {
+func (j *quantizeJob) check() (err error) {
 	// The plan makes its own set of rules; this one finds contradictions before any work.
 	if _, err := quantizer.NewRuleSet(j.o.Recipe, j.o.Rules); err != nil {
 		return &OptionError{Err: err}
@@ -275,14 +276,14 @@ func (j *quantizeJob) check(src string) (err error) {
 	if j.o.Threads < 0 {
 		return optionf("threads", "%d: at least 1", j.o.Threads)
 	}
-	if err := j.checkPaths(src); err != nil {
+	if err := j.checkPaths(); err != nil {
 		return err
 	}
 	if m := j.o.Measure; m != nil {
 		if j.measured, err = m.job(j.ctx); err != nil {
 			return err
 		}
-		j.measured.Source, j.measured.Name, j.measured.Parity = src, j.dst, true
+		j.measured.Source, j.measured.Name, j.measured.Parity = j.src, j.dst, true
 	}
 	if b := j.o.Budget; b != nil && len(b.Groups) > 0 && j.o.Recipe.ForGGUF() {
 		return optionf("group", "beside a target of bytes or divergence: the types of GGUF files, which are chosen, have groups of their own")

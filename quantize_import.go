@@ -17,10 +17,10 @@ func (j *quantizeJob) importDir() string {
 	return strings.TrimSuffix(calib, ".calib") + ".import"
 }
 
-// importSource makes a checkpoint of unquantized weights of the source src, in a working directory that
+// importSource makes a checkpoint of unquantized weights of the source, in a working directory that
 // lasts as long as the others of the job, and returns its path.
-func (j *quantizeJob) importSource(src string) (dir string, err error) {
-	if err := j.mayQuantize(src); err != nil {
+func (j *quantizeJob) importSource() (dir string, err error) {
+	if err := j.mayQuantize(); err != nil {
 		return "", err
 	}
 	plan, err := newImport(j.foreign, conversion.ImportOptions{RepackOptions: conversion.RepackOptions{Threads: j.o.Threads}, Dequantize: true})
@@ -71,13 +71,13 @@ func (j *quantizeJob) importSource(src string) (dir string, err error) {
 
 // mayQuantize refuses a source whose weights are quantized, unless the options ask for quantizing them
 // once more.
-func (j *quantizeJob) mayQuantize(src string) error {
+func (j *quantizeJob) mayQuantize() error {
 	tensors := j.foreign.Quantized()
 	if tensors == "" {
 		return nil
 	}
 	if j.o.Requantize {
-		j.logf("%s is quantized already (%s): its weights are quantized once more, which loses more than quantizing the original", src, tensors)
+		j.logf("%s is quantized already (%s): its weights are quantized once more, which loses more than quantizing the original", j.src, tensors)
 		return nil
 	}
 	takes := "takes its codes over"
@@ -85,5 +85,5 @@ func (j *quantizeJob) mayQuantize(src string) error {
 		takes = "takes codes of Q1_0, Q2_0, Q4_0, Q5_0 and Q8_0 over"
 	}
 	return optionf("", "%s is quantized already (%s): gq repack %s -o x.gqf %s; --requantize quantizes the weights once more, which loses more than quantizing the original",
-		src, tensors, src, takes)
+		j.src, tensors, j.src, takes)
 }

@@ -64,7 +64,7 @@ func TestNotRunnable(t *testing.T) {
 	for _, test := range []struct{ remove, config, want string }{
 		{want: ""},
 		{remove: "config.json", want: "has no config.json"},
-		{remove: "tokenizer.json", want: "tokenizer.json"},
+		{remove: "tokenizer.json", want: "m has no tokenizer (tokenizer.json)"},
 		{config: `{"model_type": "resnet"}`, want: "resnet"},
 	} {
 		dir := filepath.Join(t.TempDir(), "m")
@@ -88,6 +88,28 @@ func TestNotRunnable(t *testing.T) {
 		if got := r.NotRunnable; (got == "") != (test.want == "") || !strings.Contains(got, test.want) {
 			t.Errorf("%+v: %q", test, got)
 		}
+	}
+}
+
+// TestNotRunnableImport: the reason names the source, not the temporary checkpoint that was made of it.
+func TestNotRunnableImport(t *testing.T) {
+	dir := t.TempDir()
+	model, quantized := filepath.Join(dir, "m"), filepath.Join(dir, "gptq")
+	if err := os.CopyFS(model, os.DirFS(books)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(model, "tokenizer.json")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Quantize(t.Context(), model, quantized, QuantizeOptions{Format: FormatGPTQ}); err != nil {
+		t.Fatal(err)
+	}
+	r, err := Quantize(t.Context(), quantized, filepath.Join(dir, "m.gqf"), QuantizeOptions{Requantize: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := quantized + " has no tokenizer (tokenizer.json)"; r.NotRunnable != want {
+		t.Errorf("%q, expected %q", r.NotRunnable, want)
 	}
 }
 
