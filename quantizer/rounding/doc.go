@@ -43,14 +43,14 @@
 //
 // Layouts lowbit and codes store fractional zero points, in units of 2^(bits-8), in the bytes of
 // integer ones (Scheme.Fractions, fractions.go). The search fits scale and zero point by least
-// squares, as for floating-point zero points, and rounds both to what is stored: 315 ns a weight.
+// squares, as for floating-point zero points, and rounds both to what is stored: 160 ns a weight.
 //
 // Where every layout of a tensor holds floating-point zero points (qai4c32p, with F32 scales), hqq
 // is the original, and the search fits scale and zero point by least squares
 // ([RowQuantizer.QuantizeFloatZeros], floatzeros.go, floatfit.go). At 4 bits:
 //
-//	search, floating-point zero points  .49 / .53 / .49   123 ns
-//	hqq, floating-point zero points     .55 / .60 / .57    70 ns
+//	search, floating-point zero points  .49 / .53 / .49   84 ns
+//	hqq, floating-point zero points     .55 / .60 / .57   63 ns
 //
 // These files have 6 bits a weight instead of the 4.75 of BF16 scales and integer zero points.
 //

@@ -23,29 +23,48 @@ var floatCuts = [...]float64{-0.2, 0.3, 0.8, 1.3}
 func (r *RowQuantizer) fitFloat(scales, zeros, x []float32) {
 	weights := r.rowWeights(x)
 	for g := range scales {
-		group, w := r.GroupOf(x, g), r.GroupOf(weights, g)
-		scales[g], zeros[g] = r.floatRange(group)
-		if s, z, ok := r.bestRange(group, w); ok {
-			r.descend(&scales[g], &zeros[g], s, z, group, w)
+		group := newWeighted(r.GroupOf(x, g), r.GroupOf(weights, g))
+		scales[g], zeros[g] = r.rangeGrid(group.lo, group.hi)
+		if s, z, ok := r.bestRange(&group); ok {
+			r.descend(&scales[g], &zeros[g], s, z, &group)
 		}
 	}
 }
 
+// weighted is a group of weights x whose errors have the weights w. It holds the range of x, and the
+// sums that are the same for all codes: of w, w x and w x^2.
+type weighted struct {
+	x, w           []float32
+	lo, hi         float32
+	n, sum, square float64
+}
+
+func newWeighted(x, w []float32) weighted {
+	g := weighted{x: x, w: w}
+	g.lo, g.hi = bounds(x)
+	var n, sum, square float64
+	for i, v := range x {
+		c, v := float64(w[i]), float64(v)
+		cv := float64(c * v)
+		n += c
+		sum += cv
+		square += float64(cv * v)
+	}
+	g.n, g.sum, g.square = n, sum, square
+	return g
+}
+
 // bestRange tries the ranges of floatCuts and returns the least-squares scale and zero point with
 // the least error. ok is false if every range gives all weights the same code.
-func (r *RowQuantizer) bestRange(x, w []float32) (scale, zero float32, ok bool) {
-	lo, hi := x[0], x[0]
-	for _, v := range x {
-		lo, hi = min(lo, v), max(hi, v)
-	}
+func (r *RowQuantizer) bestRange(g *weighted) (scale, zero float32, ok bool) {
 	steps := float64(r.qmax - r.qmin)
-	part := (float64(hi) - float64(lo)) / (steps + 1)
+	part := (float64(g.hi) - float64(g.lo)) / (steps + 1)
 	least := math.Inf(1)
 	for _, below := range floatCuts {
 		for _, above := range floatCuts {
-			low, high := float64(lo)+float64(below*part), float64(hi)-float64(above*part)
+			low, high := float64(g.lo)+float64(below*part), float64(g.hi)-float64(above*part)
 			s := (high - low) / steps
-			f := r.fit(float32(s), float32(low-float64(float64(r.qmin)*s)), x, w)
+			f := r.fit(float32(s), float32(low-float64(float64(r.qmin)*s)), g)
 			if e := f.residual(); e < least {
 				if s, z, fits := f.solve(); fits && r.storable(s) {
 					least, scale, zero, ok = e, s, z, true
@@ -58,11 +77,11 @@ func (r *RowQuantizer) bestRange(x, w []float32) (scale, zero float32, ok bool) 
 
 // descend continues from s and z while the error falls. It stores the best scale and zero point in
 // scale and zero, unless those are better.
-func (r *RowQuantizer) descend(scale, zero *float32, s, z float32, x, w []float32) {
-	was := r.fit(*scale, *zero, x, w)
+func (r *RowQuantizer) descend(scale, zero *float32, s, z float32, g *weighted) {
+	was := r.fit(*scale, *zero, g)
 	best, last := was.error, math.Inf(1)
 	for range floatRounds {
-		f := r.fit(s, z, x, w)
+		f := r.fit(s, z, g)
 		if !(f.error < last) {
 			return
 		}
@@ -78,42 +97,47 @@ func (r *RowQuantizer) descend(scale, zero *float32, s, z float32, x, w []float3
 
 // floatFit holds weighted sums over a group's weights x and their codes q on a grid. error is the
 // error on the grid, for dequantized weights.
-type floatFit struct{ error, n, q, qq, x, xq, xx float64 }
+type floatFit struct {
+	*weighted
+	error, q, qq, xq float64
+}
 
 // fit adds up a group on the grid of a scale and zero point.
-func (r *RowQuantizer) fit(scale, zero float32, x, w []float32) (f floatFit) {
-	grid := r.floatGrid(scale, zero)
-	for i, v := range x {
+func (r *RowQuantizer) fit(scale, zero float32, g *weighted) floatFit {
+	grid, w := r.floatGrid(scale, zero), g.w[:len(g.x)]
+	var sum, sq, sqq, sxq float64
+	for i, v := range g.x {
 		q, c, v := grid.code(v), float64(w[i]), float64(v)
 		e := v - float64(float32(float32(q)*scale)+zero)
-		cq, cv := float64(c*q), float64(c*v)
-		f.error += float64(float64(c*e) * e)
-		f.n += c
-		f.q += cq
-		f.qq += float64(cq * q)
-		f.x += cv
-		f.xq += float64(cq * v)
-		f.xx += float64(cv * v)
+		cq := float64(c * q)
+		sum += float64(float64(c*e) * e)
+		sq += cq
+		sqq += float64(cq * q)
+		sxq += float64(cq * v)
 	}
-	return f
+	return floatFit{g, sum, sq, sqq, sxq}
 }
 
 // residual is the error of the codes with the least-squares scale and zero point; NaN if all codes
 // are equal.
 func (f *floatFit) residual() float64 {
 	qq := f.qq - float64(f.q/f.n*f.q)
-	xq := f.xq - float64(f.x/f.n*f.q)
-	return f.xx - float64(f.x/f.n*f.x) - float64(xq/qq*xq)
+	xq := f.xq - float64(f.sum/f.n*f.q)
+	return f.square - float64(f.sum/f.n*f.sum) - float64(xq/qq*xq)
+}
+
+// slope is the least-squares scale of the codes with any zero point. ok is false if all codes are
+// equal.
+func (f *floatFit) slope() (scale float64, ok bool) {
+	d := float64(f.n*f.qq) - float64(f.q*f.q)
+	return (float64(f.n*f.xq) - float64(f.sum*f.q)) / d, d > 0
 }
 
 // solve returns the least-squares scale and zero point of the codes, as stored. ok is false if all
 // codes are equal or the scale is not positive.
 func (f *floatFit) solve() (scale, zero float32, ok bool) {
-	d := float64(f.n*f.qq) - float64(f.q*f.q)
-	if !(d > 0) {
-		return 0, 0, false
-	}
-	scale = float32((float64(f.n*f.xq) - float64(f.x*f.q)) / d)
-	zero = float32((f.x - float64(float64(scale)*f.q)) / f.n)
-	return scale, zero, scale > 0 && floats.Finite(zero)
+	s, ok := f.slope()
+	scale = float32(s)
+	zero = float32((f.sum - float64(float64(scale)*f.q)) / f.n)
+	return scale, zero, ok && scale > 0 && floats.Finite(zero)
 }

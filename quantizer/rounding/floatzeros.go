@@ -67,20 +67,24 @@ func (r *RowQuantizer) QuantizeFloatZeros(codes []int8, scales, zeros, x []float
 	return nil
 }
 
-// floatCodes chooses the codes for stored scales and zero points, and adds squares to acc as
-// vec.QuantizeGroups does.
+// floatCodes chooses the codes for stored scales and zero points, and adds squares to acc.
 func (r *RowQuantizer) floatCodes(codes []int8, scales, zeros, x []float32, acc *vec.ErrorSum) {
 	for g, s := range scales {
 		grid := r.floatGrid(s, zeros[g])
 		for k := g * r.group; k < min((g+1)*r.group, len(x)); k++ {
 			v, q := x[k], grid.code(x[k])
 			codes[k] = int8(q)
-			e := v - float32(float32(float32(q)*s)+zeros[g])
-			lane := k % len(acc.Noise)
-			acc.Noise[lane] += float64(float32(e * e))
-			acc.Signal[lane] += float64(float32(v * v))
+			addSquares(acc, k, v, v-float32(float32(float32(q)*s)+zeros[g]))
 		}
 	}
+}
+
+// addSquares adds the squares of the weight v in column k and of its error to acc, as
+// vec.QuantizeGroups does.
+func addSquares(acc *vec.ErrorSum, k int, v, e float32) {
+	lane := k % len(acc.Noise)
+	acc.Noise[lane] += float64(float32(e * e))
+	acc.Signal[lane] += float64(float32(v * v))
 }
 
 // floatGrid is the grid of a group with a floating-point zero point.
@@ -92,7 +96,16 @@ func (r *RowQuantizer) floatGrid(scale, zero float32) floatGrid {
 
 // code is the code nearest to a weight.
 func (g *floatGrid) code(v float32) float64 {
-	return min(max(math.RoundToEven((float64(v)-g.zero)*g.inverse), g.qmin), g.qmax)
+	t := float64((float64(v) - g.zero) * g.inverse)
+	if t < g.qmin {
+		return g.qmin
+	}
+	if t > g.qmax {
+		return g.qmax
+	}
+	// Round to even without a call, as roundSmall does.
+	const magic = 0x1.8p52
+	return float64(t+magic) - magic
 }
 
 // halfQuadraticFloat is optimize_weights_proximal_legacy of mobiusml/hqq (hqq/core/optimize.py at
@@ -107,7 +120,7 @@ func (g *floatGrid) code(v float32) float64 {
 // float32, and bounds scales to at least 5e-5, for float16.
 func (r *RowQuantizer) halfQuadraticFloat(scales, zeros, x []float32) {
 	for g := range scales {
-		scales[g], zeros[g] = r.floatRange(r.GroupOf(x, g))
+		scales[g], zeros[g] = r.rangeGrid(bounds(r.GroupOf(x, g)))
 	}
 	best, beta := math.Inf(1), float64(hqqBeta)
 	for range hqqIterations {
@@ -127,12 +140,17 @@ func (r *RowQuantizer) GroupOf(x []float32, g int) []float32 {
 	return x[g*r.group : min((g+1)*r.group, len(x))]
 }
 
-// floatRange is the scale and zero point of a group's range.
-func (r *RowQuantizer) floatRange(x []float32) (scale, zero float32) {
-	lo, hi := x[0], x[0]
+// bounds are the least and the greatest weight of a group.
+func bounds(x []float32) (lo, hi float32) {
+	lo, hi = x[0], x[0]
 	for _, v := range x {
 		lo, hi = min(lo, v), max(hi, v)
 	}
+	return lo, hi
+}
+
+// rangeGrid is the scale and zero point of a group with the range lo to hi.
+func (r *RowQuantizer) rangeGrid(lo, hi float32) (scale, zero float32) {
 	if lo == hi {
 		return 1, lo
 	}

@@ -2,6 +2,7 @@ package rounding
 
 import (
 	"math"
+	"slices"
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/floats"
@@ -52,23 +53,20 @@ func (s *steps) nearest(t float32) float32 {
 func (r *RowQuantizer) searchFractions(scales []float32, zeros []int8, x []float32) {
 	weights := r.rowWeights(x)
 	for g := range scales {
-		if r.Recovered(g) {
-			continue
-		}
-		group, w := r.GroupOf(x, g), r.GroupOf(weights, g)
 		// See searchScales.
 		if a := floats.Abs(r.largest(g)); !(a > 0x1p-90 && a < 0x1p60) || r.Recovered(g) {
 			continue
 		}
-		scale, zero := r.floatRange(group)
-		if s, offset, ok := r.bestRange(group, w); ok {
-			r.descend(&scale, &zero, s, offset, group, w)
+		group := newWeighted(r.GroupOf(x, g), r.GroupOf(weights, g))
+		scale, zero := r.rangeGrid(group.lo, group.hi)
+		if s, offset, ok := r.bestRange(&group); ok {
+			r.descend(&scale, &zero, s, offset, &group)
 		}
 		// This search also tries ranges that clip much, for weights of little importance.
-		if s, z, ok := r.searchAsymmetric(g, group, w); ok {
-			r.descend(&scale, &zero, s, float32(float32(-int(z))*s), group, w)
+		if s, z, ok := r.searchAsymmetric(g, group.x, group.w); ok {
+			r.descend(&scale, &zero, s, float32(float32(-int(z))*s), &group)
 		}
-		r.settleFraction(&scales[g], &zeros[g], scale, zero, group, w)
+		r.settleFraction(&scales[g], &zeros[g], scale, zero, &group)
 		r.inv[g] = 1 / scales[g]
 	}
 }
@@ -78,17 +76,23 @@ const fractionRounds = 3
 
 // settleFraction stores the scale and zero point with the least weighted error: the present ones, or
 // ones near s and offset, a floating-point zero point. For the stored scale and its neighbours it
-// takes the zero points around the best one, and refits the scale for the best result.
-func (r *RowQuantizer) settleFraction(scale *float32, zero *int8, s, offset float32, x, w []float32) {
+// takes the zero points around the best one, and refits the scale for the best result. Rounds often
+// come back to a pair that was tried before.
+func (r *RowQuantizer) settleFraction(scale *float32, zero *int8, s, offset float32, g *weighted) {
 	unit, shift := r.scheme.ZeroUnit(), r.scheme.ZeroShift()
-	best := r.stepErrors(*scale, float32(float32(*zero)*unit), x, w)
-	least := best.error
+	least := r.stepError(*scale, float32(float32(*zero)*unit), g)
+	type pair struct {
+		scale float32
+		zero  int8
+	}
+	tried := append(make([]pair, 0, 1+7*fractionRounds), pair{*scale, *zero})
 	try := func(v float32, z int8) {
-		if !r.storable(v) || v < 0 {
+		if !r.storable(v) || v < 0 || slices.Contains(tried, pair{v, z}) {
 			return
 		}
-		if f := r.stepErrors(v, float32(float32(z)*unit), x, w); f.error < least {
-			least, best, *scale, *zero = f.error, f, v, z
+		tried = append(tried, pair{v, z})
+		if e := r.stepError(v, float32(float32(z)*unit), g); e < least {
+			least, *scale, *zero = e, v, z
 		}
 	}
 	for range fractionRounds {
@@ -106,52 +110,52 @@ func (r *RowQuantizer) settleFraction(scale *float32, zero *int8, s, offset floa
 				try(v, near-1)
 			}
 		}
-		try(r.scheme.ScaleDtype.Round(float32(best.xp/best.pp)), *zero)
-		if least == was {
+		best := r.fitSteps(*scale, float32(float32(*zero)*unit), g)
+		if try(r.scheme.ScaleDtype.Round(float32(best.xq/best.qq)), *zero); least == was {
 			return
 		}
+		best = r.fitSteps(*scale, float32(float32(*zero)*unit), g)
 		var ok bool
-		if s, offset, ok = best.solve(float32(float32(*zero) * unit)); !ok {
+		if s, offset, ok = best.solveSteps(float32(float32(*zero) * unit)); !ok {
 			return
 		}
 	}
 }
 
-// stepSums holds weighted sums over a group's weights x, their steps p = q - z and errors.
-type stepSums struct{ error, n, p, pp, x, xp float64 }
-
-// stepErrors adds up a group with a stored scale and zero point.
-func (r *RowQuantizer) stepErrors(scale, zero float32, x, w []float32) (f stepSums) {
-	inv, steps := 1/scale, r.steps(zero)
-	for i, v := range x {
-		step, c := steps.nearest(float32(v*inv)), float64(w[i])
-		e := float64(v - float32(step*scale))
-		p, v := float64(step), float64(v)
-		cp := float64(c * p)
-		f.error += float64(float64(c*e) * e)
-		f.n += c
-		f.p += cp
-		f.pp += float64(cp * p)
-		f.x += float64(c * v)
-		f.xp += float64(cp * v)
+// stepError is the weighted error of a group with a stored scale and zero point.
+func (r *RowQuantizer) stepError(scale, zero float32, g *weighted) (sum float64) {
+	inv, steps, w := 1/scale, r.steps(zero), g.w[:len(g.x)]
+	for i, v := range g.x {
+		e := float64(v - float32(steps.nearest(float32(v*inv))*scale))
+		sum += float64(float64(float64(w[i])*e) * e)
 	}
-	return f
+	return sum
 }
 
-// solve returns the least-squares scale and floating-point zero point of the codes that gave these
-// steps with a zero point. ok is false if all codes are equal or the scale is not positive.
-func (f *stepSums) solve(zero float32) (scale, offset float32, ok bool) {
-	d := float64(f.n*f.pp) - float64(f.p*f.p)
-	if !(d > 0) {
-		return 0, 0, false
+// fitSteps adds up a group with a stored scale and zero point, with steps q - z instead of codes q,
+// and without the error.
+func (r *RowQuantizer) fitSteps(scale, zero float32, g *weighted) floatFit {
+	inv, steps, w := 1/scale, r.steps(zero), g.w[:len(g.x)]
+	var sp, spp, sxp float64
+	for i, v := range g.x {
+		p := float64(steps.nearest(float32(v * inv)))
+		cp := float64(float64(w[i]) * p)
+		sp += cp
+		spp += float64(cp * p)
+		sxp += float64(cp * float64(v))
 	}
-	s := (float64(f.n*f.xp) - float64(f.x*f.p)) / d
-	o := (f.x-float64(s*f.p))/f.n - float64(s*float64(zero))
-	return float32(s), float32(o), s > 0 && floats.Finite(float32(o))
+	return floatFit{weighted: g, q: sp, qq: spp, xq: sxp}
 }
 
-// fractionCodes chooses the nearest codes for stored scales and zero points, and adds squares to acc
-// as vec.QuantizeGroups does.
+// solveSteps is solve for the sums of fitSteps with a zero point. It takes the scale before its
+// rounding.
+func (f *floatFit) solveSteps(zero float32) (scale, offset float32, ok bool) {
+	s, ok := f.slope()
+	o := (f.sum-float64(s*f.q))/f.n - float64(s*float64(zero))
+	return float32(s), float32(o), ok && s > 0 && floats.Finite(float32(o))
+}
+
+// fractionCodes chooses the nearest codes for stored scales and zero points, and adds squares to acc.
 func (r *RowQuantizer) fractionCodes(codes []int8, scales []float32, zeros []int8, x []float32, acc *vec.ErrorSum) {
 	unit := r.scheme.ZeroUnit()
 	for g, s := range scales {
@@ -161,10 +165,7 @@ func (r *RowQuantizer) fractionCodes(codes []int8, scales []float32, zeros []int
 			v := x[k]
 			p := steps.nearest(float32(v * inv))
 			codes[k] = int8(p + zero)
-			e := v - float32(p*s)
-			lane := k % len(acc.Noise)
-			acc.Noise[lane] += float64(float32(e * e))
-			acc.Signal[lane] += float64(float32(v * v))
+			addSquares(acc, k, v, v-float32(p*s))
 		}
 	}
 }

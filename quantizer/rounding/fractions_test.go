@@ -1,9 +1,12 @@
 package rounding
 
 import (
+	"hash/crc32"
+	"math"
 	"testing"
 
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/splitmix"
 	"github.com/lowbit-go/gq/internal/testrows"
 	"github.com/lowbit-go/gq/packing"
 )
@@ -19,5 +22,33 @@ func TestFractionsSQNR(t *testing.T) {
 		if got := searchSQNR(t, s, x, k, true); got < whole+gain {
 			t.Errorf("%d bits: %.2f dB, %.2f dB with integer zero points, want %.1f more", bits, got, whole, gain)
 		}
+	}
+}
+
+// TestFractionsBits compares with results from another CPU: they are the same everywhere.
+func TestFractionsBits(t *testing.T) {
+	const k = 320
+	sum := crc32.NewIEEE()
+	for bits := 1; bits < 8; bits++ {
+		for _, a := range []gqf.Algorithm{gqf.AlgorithmHQQ, gqf.AlgorithmSearch} {
+			x, rng := make([]float32, k), splitmix.Source(bits)
+			for i := range x { // exact: no logarithms, whose last bit may differ
+				x[i] = float32(int16(rng.Next()>>48)/4+int16(rng.Next()>>48)/4+int16(rng.Next()>>48)/4) / 8192
+			}
+			r, err := quantizeRow(Scheme{Bits: bits, Group: 32, Mapping: gqf.MappingAsymmetric, ScaleDtype: packing.ScaleBF16, Algorithm: a, Fractions: true}, x)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, q := range append(r.codes, r.zeros...) {
+				sum.Write([]byte{byte(q)})
+			}
+			for _, s := range r.scales {
+				u := math.Float32bits(s)
+				sum.Write([]byte{byte(u >> 16), byte(u >> 24)}) // BF16
+			}
+		}
+	}
+	if got := sum.Sum32(); got != 0x9b4d07b {
+		t.Errorf("codes, zero points and scales have the checksum %#x", got)
 	}
 }
