@@ -66,6 +66,8 @@ func guardPages(t *testing.T, end asmtest.End, n int) {
 		asmtest.NoFault(t, "GroupRange"+what, func() { GroupRange(lo, hi, x, group) })
 		least := asmtest.Place(t, end, make([]uint32, LeastLanes*groups))
 		asmtest.NoFault(t, "LeastMagnitudes"+what, func() { LeastMagnitudes(least, x, group) })
+		mask := asmtest.Place(t, end, make([]uint8, Groups(groups, 8)))
+		asmtest.NoFault(t, "LatticeGroups"+what, func() { LatticeGroups(mask, lo, hi, least, &latticeTests[1]) })
 		asmtest.NoFault(t, "QuantizeGroups"+what, func() { QuantizeGroups(q, x, scale, inv, nil, group, -8, 7, &acc[0]) })
 		asmtest.NoFault(t, "QuantizeGroups with zero points"+what, func() { QuantizeGroups(q, x, scale, inv, zero, group, -8, 7, &acc[0]) })
 	}

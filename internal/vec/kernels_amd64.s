@@ -136,6 +136,158 @@ values:
 	VZEROUPPER
 	RET
 
+// func latticeGroupsBlock(mask *uint8, lo *float32, hi *float32, least *uint32, t *float32, blocks int)
+// Requires: AVX, AVX2
+TEXT ·latticeGroupsBlock(SB), NOSPLIT, $0-48
+	MOVQ     mask+0(FP), AX
+	MOVQ     lo+8(FP), CX
+	MOVQ     hi+16(FP), DX
+	MOVQ     least+24(FP), BX
+	MOVQ     t+32(FP), SI
+	MOVQ     blocks+40(FP), DI
+	VPCMPEQD Y0, Y0, Y0
+	VPSRLD   $0x19, Y0, Y0
+	VPSLLD   $0x17, Y0, Y0
+	VPCMPEQD Y1, Y1, Y1
+	VPSRLD   $0x01, Y1, Y1
+
+block:
+	VXORPS         Y2, Y2, Y2
+	VSUBPS         (CX), Y2, Y3
+	VMAXPS         (DX), Y3, Y2
+	VMINPS         (DX), Y3, Y3
+	VBROADCASTSS   8(SI), Y4
+	VMULPS         Y4, Y3, Y3
+	VADDPS         Y3, Y2, Y2
+	VBROADCASTSS   (SI), Y3
+	VMULPS         Y3, Y2, Y3
+	VBROADCASTI128 (BX), Y4
+	VINSERTI128    $0x01, 64(BX), Y4, Y4
+	VBROADCASTI128 16(BX), Y6
+	VINSERTI128    $0x01, 80(BX), Y6, Y6
+	VBROADCASTI128 32(BX), Y7
+	VINSERTI128    $0x01, 96(BX), Y7, Y7
+	VBROADCASTI128 48(BX), Y8
+	VINSERTI128    $0x01, 112(BX), Y8, Y8
+	VPUNPCKLDQ     Y6, Y4, Y5
+	VPUNPCKHDQ     Y6, Y4, Y4
+	VPUNPCKLDQ     Y8, Y7, Y6
+	VPUNPCKHDQ     Y8, Y7, Y8
+	VPUNPCKLQDQ    Y6, Y5, Y7
+	VPUNPCKHQDQ    Y6, Y5, Y5
+	VPUNPCKLQDQ    Y8, Y4, Y6
+	VPUNPCKHQDQ    Y8, Y4, Y4
+	VPMINUD        Y5, Y7, Y8
+	VPMAXUD        Y5, Y7, Y5
+	VPMINUD        Y4, Y6, Y7
+	VPMAXUD        Y4, Y6, Y4
+	VPMINUD        Y7, Y8, Y6
+	VPMAXUD        Y7, Y8, Y7
+	VPCMPEQD       Y8, Y8, Y8
+	VPSUBD         Y8, Y6, Y6
+	VPSRLD         $0x01, Y6, Y6
+	VPSUBD         Y8, Y5, Y5
+	VPSRLD         $0x01, Y5, Y5
+	VPSUBD         Y8, Y7, Y7
+	VPSRLD         $0x01, Y7, Y7
+	VPSUBD         Y8, Y4, Y4
+	VPSRLD         $0x01, Y4, Y4
+	VCMPPS         $0x1d, Y3, Y6, Y9
+	VBROADCASTSS   4(SI), Y10
+	VCMPPS         $0x12, Y10, Y2, Y10
+	VORPS          Y10, Y9, Y9
+	VXORPS         Y10, Y10, Y10
+	VCMPPS         $0x1e, Y10, Y2, Y10
+	VANDPS         Y10, Y9, Y9
+	VBROADCASTSS   12(SI), Y2
+	VCMPPS         $0x11, Y2, Y6, Y10
+	VANDPS         Y9, Y10, Y10
+	VXORPS         Y10, Y9, Y9
+	VMOVMSKPS      Y9, R8
+	TESTL          R8, R8
+	JEQ            store
+	VDIVPS         Y6, Y0, Y11
+	VPSRLD         $0x18, Y8, Y8
+	VPSLLD         $0x17, Y8, Y8
+	VANDPS         Y8, Y6, Y13
+	VMAXPS         Y2, Y13, Y13
+	VMULPS         Y11, Y13, Y13
+	VBROADCASTSS   16(SI), Y12
+	VMULPS         Y12, Y13, Y13
+	MOVL           $0x35800000, R8
+	VMOVD          R8, X12
+	VPBROADCASTD   X12, Y12
+	VADDPS         Y12, Y13, Y13
+	VANDPS         Y8, Y5, Y14
+	VMAXPS         Y2, Y14, Y14
+	VMULPS         Y11, Y14, Y14
+	VBROADCASTSS   16(SI), Y12
+	VMULPS         Y12, Y14, Y14
+	VMULPS         Y11, Y5, Y12
+	VMULPS         Y13, Y12, Y5
+	VADDPS         Y5, Y14, Y14
+	VANDPS         Y8, Y7, Y15
+	VMAXPS         Y2, Y15, Y15
+	VMULPS         Y11, Y15, Y15
+	VBROADCASTSS   16(SI), Y5
+	VMULPS         Y5, Y15, Y15
+	VMULPS         Y11, Y7, Y5
+	VMULPS         Y13, Y5, Y7
+	VADDPS         Y7, Y15, Y15
+	VANDPS         Y8, Y4, Y7
+	VMAXPS         Y2, Y7, Y7
+	VMULPS         Y11, Y7, Y7
+	VBROADCASTSS   16(SI), Y2
+	VMULPS         Y2, Y7, Y7
+	VMULPS         Y11, Y4, Y2
+	VMULPS         Y13, Y2, Y4
+	VADDPS         Y4, Y7, Y7
+	VMOVAPS        Y0, Y4
+
+count:
+	VMULPS    Y4, Y12, Y8
+	VROUNDPS  $0x08, Y8, Y11
+	VSUBPS    Y11, Y8, Y8
+	VANDPS    Y1, Y8, Y8
+	VMULPS    Y4, Y14, Y11
+	VCMPPS    $0x1e, Y11, Y8, Y8
+	VMULPS    Y4, Y5, Y11
+	VROUNDPS  $0x08, Y11, Y13
+	VSUBPS    Y13, Y11, Y11
+	VANDPS    Y1, Y11, Y11
+	VMULPS    Y4, Y15, Y13
+	VCMPPS    $0x1e, Y13, Y11, Y11
+	VORPS     Y11, Y8, Y8
+	VMULPS    Y4, Y2, Y11
+	VROUNDPS  $0x08, Y11, Y13
+	VSUBPS    Y13, Y11, Y11
+	VANDPS    Y1, Y11, Y11
+	VMULPS    Y4, Y7, Y13
+	VCMPPS    $0x1e, Y13, Y11, Y11
+	VORPS     Y11, Y8, Y8
+	VANDPS    Y9, Y8, Y8
+	VXORPS    Y8, Y9, Y9
+	VORPS     Y9, Y10, Y10
+	VADDPS    Y0, Y4, Y4
+	VMULPS    Y3, Y4, Y9
+	VCMPPS    $0x12, Y6, Y9, Y9
+	VANDPS    Y9, Y8, Y9
+	VMOVMSKPS Y9, R8
+	TESTL     R8, R8
+	JNE       count
+
+store:
+	VMOVMSKPS Y10, R8
+	MOVB      R8, (AX)
+	INCQ      AX
+	ADDQ      $0x20, CX
+	ADDQ      $0x20, DX
+	ADDQ      $0x00000080, BX
+	DECQ      DI
+	JNE       block
+	VZEROUPPER
+	RET
+
 // func quantizeGroupsBlock(q *int8, x *float32, scale *float32, inv *float32, zero *int8, zeroStep int, groups int, group int, qmin int, qmax int, acc *float64)
 // Requires: AVX, AVX2, CMOV
 TEXT ·quantizeGroupsBlock(SB), NOSPLIT, $128-88

@@ -25,6 +25,12 @@ func groupRangeBlock(lo, hi, x *float32, groups, group int) (top uint32)
 //go:noescape
 func leastMagnitudesBlock(least *uint32, x *float32, groups, group int)
 
+// latticeGroupsBlock is latticeGroupsGeneric with NEON for groups in blocks of 8, blocks positive. t
+// is a LatticeTest.
+//
+//go:noescape
+func latticeGroupsBlock(mask *uint8, lo, hi *float32, least *uint32, t *float32, blocks int)
+
 // quantizeGroupsBlock is quantizeGroupsGeneric with NEON for whole groups, group a multiple of 16,
 // both counts positive. With zeroStep 1 each group has its zero point, with 0 all share the one at
 // zero. acc is an ErrorSum's 32 sums.

@@ -169,6 +169,140 @@ leastValues:
 	BNE    leastGroup
 	RET
 
+// LANES sets R10 to 4 bits: which lanes of mask v are set.
+#define LANES(v) \
+	VAND  V29.B16, v.B16, V30.B16 \
+	VADDV V30.S4, V30             \
+	VMOV  V30.S[0], R10
+
+// RELATIVE sets register d to the largest errors of the values v, divided by the least magnitudes.
+#define RELATIVE(v, d) \
+	VAND V27.B16, v.B16, V30.B16 \
+	VFMAX_4S(23, 30, 30)         \
+	VFMUL_4S(13, 30, 30)         \
+	VFMUL_4S(24, 30, d)
+
+// MULTIPLE sets register d to the lanes in which c (V15) times x is too far from an integer for c times t.
+#define MULTIPLE(x, t, d) \
+	VFMUL_4S(15, x, 0) \
+	VFRINTN_4S(0, 1)   \
+	VFABD_4S(1, 0, 0)  \
+	VFMUL_4S(15, t, 1) \
+	VFCMGT_4S(1, 0, d)
+
+// func latticeGroupsBlock(mask *uint8, lo, hi *float32, least *uint32, t *float32, blocks int)
+//
+// Four groups are in lanes. Their four least magnitudes are sorted so far that the least comes first: the test holds for
+// it always.
+TEXT ·latticeGroupsBlock(SB), NOSPLIT, $0-48
+	MOVD    mask+0(FP), R0
+	MOVD    lo+8(FP), R1
+	MOVD    hi+16(FP), R2
+	MOVD    least+24(FP), R3
+	MOVD    t+32(FP), R4
+	MOVD    blocks+40(FP), R5
+	VLD1R.P 4(R4), [V20.S4] // Inverse
+	VLD1R.P 4(R4), [V21.S4] // Exempt
+	VLD1R.P 4(R4), [V22.S4] // Smaller
+	VLD1R.P 4(R4), [V23.S4] // Normal
+	VLD1R   (R4), [V24.S4]  // Error
+	MOVD    $0x3f800000, R6
+	VDUP    R6, V25.S4
+	MOVD    $0x35800000, R6 // 2^-20
+	VDUP    R6, V26.S4
+	MOVD    $0x7f800000, R6
+	VDUP    R6, V27.S4
+	VMOVI   $255, V28.B16   // -1
+	MOVD    $0x0000000200000001, R6
+	VMOV    R6, V29.D[0]
+	MOVD    $0x0000000800000004, R6
+	VMOV    R6, V29.D[1]
+	VEOR    V31.B16, V31.B16, V31.B16
+	MOVD    ZR, R6          // shift of the next 4 bits
+	MOVD    ZR, R7          // mask
+
+latticeGroups:
+	VLD1.P 16(R1), [V0.S4]
+	VLD1.P 16(R2), [V1.S4]
+	VLD4.P 64(R3), [V4.S4, V5.S4, V6.S4, V7.S4]
+	VFSUB_4S(0, 31, 0)
+	VFMAX_4S(1, 0, 2) // extents
+	VFMIN_4S(1, 0, 3)
+	VFMUL_4S(22, 3, 3)
+	VFADD_4S(3, 2, 2)
+	VFMUL_4S(20, 2, 3) // bounds
+	VUMIN  V4.S4, V5.S4, V8.S4
+	VUMAX  V4.S4, V5.S4, V5.S4
+	VUMIN  V6.S4, V7.S4, V9.S4
+	VUMAX  V6.S4, V7.S4, V7.S4
+	VUMIN  V8.S4, V9.S4, V4.S4
+	VUMAX  V8.S4, V9.S4, V6.S4
+	VSUB   V28.S4, V4.S4, V4.S4
+	VSUB   V28.S4, V5.S4, V5.S4
+	VSUB   V28.S4, V6.S4, V6.S4
+	VSUB   V28.S4, V7.S4, V7.S4
+	VUSHR  $1, V4.S4, V4.S4
+	VUSHR  $1, V5.S4, V5.S4
+	VUSHR  $1, V6.S4, V6.S4
+	VUSHR  $1, V7.S4, V7.S4
+
+	// V10: groups to test, V12: groups that may be on a lattice
+	VFCMGE_4S(3, 4, 10)
+	VFCMGE_4S(2, 21, 11)
+	VORR   V11.B16, V10.B16, V10.B16
+	VFCMGT_4S(31, 2, 11)
+	VAND   V11.B16, V10.B16, V10.B16
+	VFCMGT_4S(4, 23, 12)
+	VAND   V10.B16, V12.B16, V12.B16
+	VEOR   V12.B16, V10.B16, V10.B16
+	LANES(V10)
+	CBZ    R10, latticeStore
+
+	VFDIV_4S(4, 25, 13)
+	RELATIVE(V4, 14)
+	VFADD_4S(26, 14, 14)
+	RELATIVE(V5, 16)
+	RELATIVE(V6, 17)
+	RELATIVE(V7, 18)
+	VFMUL_4S(13, 5, 5)
+	VFMUL_4S(13, 6, 6)
+	VFMUL_4S(13, 7, 7)
+	VFMUL_4S(14, 5, 0)
+	VFMUL_4S(14, 6, 1)
+	VFMUL_4S(14, 7, 2)
+	VFADD_4S(0, 16, 16)
+	VFADD_4S(1, 17, 17)
+	VFADD_4S(2, 18, 18)
+	VMOV   V25.B16, V15.B16
+
+latticeCount:
+	MULTIPLE(5, 16, 8)
+	MULTIPLE(6, 17, 9)
+	MULTIPLE(7, 18, 11)
+	VORR   V9.B16, V8.B16, V8.B16
+	VORR   V11.B16, V8.B16, V8.B16
+	VAND   V10.B16, V8.B16, V8.B16
+	VEOR   V8.B16, V10.B16, V10.B16
+	VORR   V10.B16, V12.B16, V12.B16
+	VFADD_4S(25, 15, 15)
+	VFMUL_4S(3, 15, 0)
+	VFCMGE_4S(0, 4, 0)
+	VAND   V0.B16, V8.B16, V10.B16
+	LANES(V10)
+	CBNZ   R10, latticeCount
+
+latticeStore:
+	LANES(V12)
+	LSL    R6, R10
+	ORR    R10, R7
+	EOR    $4, R6
+	CBNZ   R6, latticeGroups
+	MOVB.P R7, 1(R0)
+	MOVD   ZR, R7
+	SUBS   $1, R5
+	BNE    latticeGroups
+	RET
+
 // FLUSH8 adds the float32 lanes of registers a and b to the 8 float64 at R13 and moves R13 past them.
 #define FLUSH8(a, b) \
 	VLD1   (R13), [V8.D2, V9.D2, V10.D2, V11.D2] \

@@ -20,3 +20,6 @@
 #define VFMAXNM_4S(m, n, d) WORD $(0x4e20c400 | (m)<<16 | (n)<<5 | (d))
 #define VFRINTN_4S(n, d) WORD $(0x4e218800 | (n)<<5 | (d))
 #define VFSQRT_4S(n, d) WORD $(0x6ea1f800 | (n)<<5 | (d))
+#define VFCMGE_4S(m, n, d) WORD $(0x6e20e400 | (m)<<16 | (n)<<5 | (d))
+#define VFCMGT_4S(m, n, d) WORD $(0x6ea0e400 | (m)<<16 | (n)<<5 | (d))
+#define VFABD_4S(m, n, d) WORD $(0x6ea0d400 | (m)<<16 | (n)<<5 | (d))

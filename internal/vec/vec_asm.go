@@ -68,6 +68,32 @@ func leastMagnitudes(least []uint32, x []float32, group int) {
 	}
 }
 
+func latticeGroups(mask []uint8, lo, hi []float32, least []uint32, t *LatticeTest) {
+	n := len(lo)
+	if !accelerated.Chosen() || n == 0 {
+		latticeGroupsGeneric(mask, lo, hi, least, t)
+		return
+	}
+	if n >= 8 {
+		latticeGroupsBlock(&mask[0], &lo[0], &hi[0], &least[0], &t.Inverse, n/8)
+	}
+	if n%8 == 0 {
+		return
+	}
+	last := &mask[n/8]
+	if n > 8 { // the last 8 groups, without those that have been tested already
+		latticeGroupsBlock(last, &lo[n-8], &hi[n-8], &least[LeastLanes*(n-8)], &t.Inverse, 1)
+		*last >>= 8 - n%8
+		return
+	}
+	var ends [2][8]float32
+	var m [8 * LeastLanes]uint32
+	copy(ends[0][:], lo)
+	copy(ends[1][:], hi)
+	copy(m[:], least)
+	latticeGroupsBlock(last, &ends[0][0], &ends[1][0], &m[0], &t.Inverse, 1)
+}
+
 // noZero stands in for absent zero points.
 var noZero int8
 

@@ -14,6 +14,10 @@ func leastMagnitudes(least []uint32, x []float32, group int) {
 	leastMagnitudesGeneric(least, x, group)
 }
 
+func latticeGroups(mask []uint8, lo, hi []float32, least []uint32, t *LatticeTest) {
+	latticeGroupsGeneric(mask, lo, hi, least, t)
+}
+
 func quantizeGroups(q []int8, x, scale, inv []float32, zero []int8, group, qmin, qmax int, acc *ErrorSum) {
 	quantizeGroupsGeneric(q, x, scale, inv, zero, group, qmin, qmax, acc)
 }

@@ -26,6 +26,9 @@ var mnemonics = map[string]string{
 	"VFMAXNM_4S": "fmaxnm v%[3]s.4s, v%[2]s.4s, v%[1]s.4s",
 	"VFRINTN_4S": "frintn v%[2]s.4s, v%[1]s.4s",
 	"VFSQRT_4S":  "fsqrt v%[2]s.4s, v%[1]s.4s",
+	"VFCMGE_4S":  "fcmge v%[3]s.4s, v%[2]s.4s, v%[1]s.4s",
+	"VFCMGT_4S":  "fcmgt v%[3]s.4s, v%[2]s.4s, v%[1]s.4s",
+	"VFABD_4S":   "fabd v%[3]s.4s, v%[2]s.4s, v%[1]s.4s",
 }
 
 func TestWords(t *testing.T) { asmtest.Words(t, mnemonics) }

@@ -31,11 +31,12 @@ import (
 //     neighbours of w. It contains an end if the last bit of w is 0, because ties go to even; the
 //     intervals here are closed and a little wider, and the last step decides.
 //  2. a = round(c u) with c >= 1, and m = round(p u) with p <= span. So m/a is at most span, apart
-//     from roundings: a group with a smaller weight than m/span is on no lattice. This rejects
-//     nearly all groups of other checkpoints (next).
+//     from roundings: a group with a smaller weight than m/span is on no lattice.
 //  3. For the same reason there are few values of c: 1 <= c <= span a/m. Each gives an interval of
-//     units, e(a)/c. They are tried in ascending order, so that the coarsest lattice wins: it has
-//     the least codes, and needs the fewest bits.
+//     units, e(a)/c. For most, one of four small weights is no multiple of any unit in it.
+//     vec.LatticeGroups uses this and the step before to reject nearly all groups of other
+//     checkpoints. The values of c are tried in ascending order, so that the coarsest lattice wins:
+//     it has the least codes, and needs the fewest bits.
 //  4. Every other magnitude w confines u further, to the union of e(w)/p over all p. One p is
 //     possible, or none, as long as the interval of u is narrow against 1/p; at 7 and 8 bits,
 //     BF16 weights have up to four, and the parts of the union that do not touch are tried in turn
@@ -59,13 +60,10 @@ type lattice struct {
 	// qmin is the least code: the zero point of a lattice without negative weights.
 	qmin int
 
-	inverse float32 // the least magnitude of a group is at least this part of its extent
-	exempt  float32 // unless the extent is at most this
-	// tolerance and half are arguments of near for any least magnitude that is a normal number.
-	tolerance, half float32
-	normal          float32 // smallest normal number of the weights' dtype
-	rounding        float64 // largest relative error of a rounded weight that is a normal number
-	slack           float64 // by which intervals are wider, relatively
+	test     vec.LatticeTest // rejects nearly all groups of other checkpoints
+	normal   float32         // smallest normal number of the weights' dtype
+	rounding float64         // largest relative error of a rounded weight that is a normal number
+	slack    float64         // by which intervals are wider, relatively
 
 	lo, hi float32   // range of the group, zero included
 	sizes  []float32 // its magnitudes but 0, ascending, each once
@@ -105,8 +103,15 @@ func newLattice(s Scheme, precision packing.ScaleDtype, smallest float32) *latti
 	}
 	// Both ends are rounded, and the products are computed in float32.
 	limit := float64(l.span) * (1 + 4*l.rounding + 0x1p-20)
-	l.inverse, l.exempt = float32(1/limit), float32(limit*float64(l.normal))
-	l.tolerance, l.half = l.tolerances(l.rounding*(1+2*l.rounding) + l.slack)
+	// In powers of two: slack is relative to intervals, whose ends are at most two.
+	e := l.rounding + 3*l.slack
+	l.test = vec.LatticeTest{
+		Inverse: float32(1 / limit), Exempt: float32(limit * float64(l.normal)),
+		Normal: l.normal, Error: float32(e / (1 - e) * (1 + 0x1p-20)),
+	}
+	if l.ranged {
+		l.test.Smaller = 1
+	}
 	l.sizes = make([]float32, 0, l.span)
 	return l
 }
@@ -123,57 +128,20 @@ type Lattice struct {
 // zero is the zero point of the lattice.
 func (l *lattice) zero() int { return l.qmin - l.found.Least }
 
-// next returns the first group from number g on that may be on a lattice, or len(lo). The groups have
-// the ranges lo to hi, zero included, and the least magnitudes of vec.LeastMagnitudes. It runs for
-// each group of every checkpoint.
-func (l *lattice) next(lo, hi []float32, least []uint32, g int) int {
-	hi, least = hi[:len(lo)], least[:vec.LeastLanes*len(lo)]
-	for ; g < len(lo); g++ {
-		// The magnitude of an end that is not negative is its bits, which have the same order.
-		extent := math.Float32frombits(max(math.Float32bits(hi[g]), math.Float32bits(lo[g])&^(1<<31)))
-		if l.ranged {
-			extent = hi[g] - lo[g]
-		}
-		m := least[vec.LeastLanes*g : vec.LeastLanes*g+vec.LeastLanes]
-		a := min(min(m[0], m[1]), min(m[2], m[3]))
-		if a >= math.Float32bits(float32(extent*l.inverse))<<1-1 || extent <= l.exempt {
-			if extent > 0 {
-				return g
-			}
-		}
-	}
-	return g
-}
-
 // find looks for a lattice of the group x. Its range is lo to hi, zero included, and least are its
-// least magnitudes, see vec.LeastMagnitudes. It sets l.found.
+// least magnitudes, see vec.LeastMagnitudes. It sets l.found. It runs for groups that pass l.test.
 func (l *lattice) find(x []float32, lo, hi float32, least []uint32) bool {
 	l.lo, l.hi = lo, hi
-	a := min(least[0], least[1], least[2], least[3])
-	bound := float32(max(hi, -lo) * l.inverse)
-	if l.ranged {
-		bound = float32((hi - lo) * l.inverse)
-	}
 	var small [vec.LeastLanes]float32
 	for i, v := range least[:vec.LeastLanes] {
 		small[i] = math.Float32frombits((v + 1) >> 1)
 	}
-	size := math.Float32frombits((a + 1) >> 1)
-	c := 1
-	if !l.odd && size >= l.normal { // most groups of wide codes end here
-		inverse := 1 / size
-		for i := inverse; !l.nearPair(small[0], small[1], i) || !l.nearPair(small[2], small[3], i); i = float32(float32(c) * inverse) {
-			if c++; float32(float32(c)*bound) > size {
-				return false
-			}
-		}
-	}
-	return l.search(x, size, c, small[:])
+	a := min(least[0], least[1], least[2], least[3])
+	return l.search(x, math.Float32frombits((a+1)>>1), small[:])
 }
 
-// search is find for a group with the least magnitude a, which stands for c units at least. small
-// are weights.
-func (l *lattice) search(x []float32, a float32, c int, small []float32) bool {
+// search is find for a group with the least magnitude a. small are weights.
+func (l *lattice) search(x []float32, a float32, small []float32) bool {
 	first := l.edges(a)
 	least := l.edges(max(l.hi, -l.lo)).lo / float64(l.span) // of u
 	if l.ranged {
@@ -185,7 +153,7 @@ func (l *lattice) search(x []float32, a float32, c int, small []float32) bool {
 		step = 2
 	}
 	counted := false
-	for ; c <= l.span && first.hi >= float64(c)*least; c += step {
+	for c := 1; c <= l.span && first.hi >= float64(c)*least; c += step {
 		// Small weights have small multiples, which exclude a unit more often.
 		if inverse := float32(c) / a; !l.odd && !(near(small, inverse, tolerance, half) && near(x, inverse, tolerance, half)) {
 			continue
@@ -225,15 +193,6 @@ func near(x []float32, inverse, tolerance, half float32) bool {
 		}
 	}
 	return true
-}
-
-// nearPair is near for two weights, with l.tolerance and l.half. It has no branches, which would be
-// unpredictable here.
-func (l *lattice) nearPair(x, y, inverse float32) bool {
-	half := float32(l.half * inverse)
-	x, y = float32(x*inverse), float32(y*inverse)
-	return (math.Float32bits(float32(x*l.tolerance)+half-floats.Abs(x-roundSmall(x)))|
-		math.Float32bits(float32(y*l.tolerance)+half-floats.Abs(y-roundSmall(y))))>>31 == 0
 }
 
 // count collects the magnitudes of x. It fails if there are more than a lattice has.

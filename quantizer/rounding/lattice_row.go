@@ -1,6 +1,9 @@
 package rounding
 
 import (
+	"iter"
+	"math/bits"
+
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/floats"
 	"github.com/lowbit-go/gq/internal/vec"
@@ -13,9 +16,9 @@ import (
 // or F32. Default: ScaleNone, which recovers nothing. Schemes with a Type recover nothing.
 func (r *RowQuantizer) Recover(precision packing.ScaleDtype) {
 	r.lattice = newLattice(r.scheme, precision, r.smallest)
-	r.recovered, r.least = nil, nil
-	if r.lattice != nil {
-		r.recovered, r.least = make([]bool, len(r.lo)), make([]uint32, vec.LeastLanes*len(r.lo))
+	r.recovered, r.least, r.plausible = nil, nil, nil
+	if n := len(r.lo); r.lattice != nil {
+		r.recovered, r.least, r.plausible = make([]bool, n), make([]uint32, vec.LeastLanes*n), make([]uint8, (n+7)/8)
 	}
 	r.anyRecovered = false
 }
@@ -38,15 +41,28 @@ func (r *RowQuantizer) recover(scales []float32, zeros []int8, x []float32) {
 		clear(r.recovered)
 		r.anyRecovered = false
 	}
-	vec.LeastMagnitudes(r.least, x, r.group)
-	for g := l.next(r.lo, r.hi, r.least, 0); g < len(scales); g = l.next(r.lo, r.hi, r.least, g+1) {
-		if !l.find(r.GroupOf(x, g), r.lo[g], r.hi[g], r.least[vec.LeastLanes*g:]) {
-			continue
-		}
+	for g := range r.lattices(x) {
 		r.recovered[g], r.anyRecovered = true, true
 		scales[g], r.inv[g] = l.found.scale, 1/l.found.scale
 		if zeros != nil {
 			zeros[g] = int8(l.zero() << r.scheme.ZeroShift())
+		}
+	}
+}
+
+// lattices iterates over the groups of x that are on a lattice, which is in r.lattice.found. The ranges
+// of the groups are in r.lo and r.hi.
+func (r *RowQuantizer) lattices(x []float32) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		vec.LeastMagnitudes(r.least, x, r.group)
+		vec.LatticeGroups(r.plausible, r.lo, r.hi, r.least, &r.lattice.test)
+		for i, mask := range r.plausible {
+			for ; mask != 0; mask &= mask - 1 {
+				g := 8*i + bits.TrailingZeros8(mask)
+				if r.lattice.find(r.GroupOf(x, g), r.lo[g], r.hi[g], r.least[vec.LeastLanes*g:]) && !yield(g) {
+					return
+				}
+			}
 		}
 	}
 }
@@ -86,12 +102,10 @@ func (r *RowQuantizer) recoverFloat(scales, zeros, x []float32) {
 		return
 	}
 	vec.GroupRange(r.lo, r.hi, x, r.group)
-	vec.LeastMagnitudes(r.least, x, r.group)
 	clear(r.recovered)
 	r.anyRecovered = false
-	for g := l.next(r.lo, r.hi, r.least, 0); g < len(scales); g = l.next(r.lo, r.hi, r.least, g+1) {
-		group := r.GroupOf(x, g)
-		if !l.find(group, r.lo[g], r.hi[g], r.least[vec.LeastLanes*g:]) || !l.survives(group) {
+	for g := range r.lattices(x) {
+		if !l.survives(r.GroupOf(x, g)) {
 			continue
 		}
 		r.recovered[g], r.anyRecovered = true, true
@@ -134,9 +148,11 @@ func NewLatticeFinder(precision packing.ScaleDtype) LatticeFinder {
 func (f LatticeFinder) Find(group []float32) (l Lattice, ok bool) {
 	var lo, hi [1]float32
 	var least [vec.LeastLanes]uint32
+	var plausible [1]uint8
 	vec.GroupRange(lo[:], hi[:], group, len(group))
 	vec.LeastMagnitudes(least[:], group, len(group))
-	ok = f.next(lo[:], hi[:], least[:], 0) == 0 && f.find(group, lo[0], hi[0], least[:])
+	vec.LatticeGroups(plausible[:], lo[:], hi[:], least[:], &f.test)
+	ok = plausible[0] != 0 && f.find(group, lo[0], hi[0], least[:])
 	return f.found, ok
 }
 

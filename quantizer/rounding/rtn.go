@@ -60,6 +60,7 @@ type RowQuantizer struct {
 	lattice      *lattice // nil: see Recover
 	recovered    []bool   // groups of the row
 	least        []uint32 // see vec.LeastMagnitudes
+	plausible    []uint8  // see vec.LatticeGroups
 	anyRecovered bool     // otherwise recovered is not looked at
 	unused       vec.ErrorSum
 }

@@ -24,6 +24,7 @@ func main() {
 		func(src operand.Mem, dst reg.VecVirtual) { VCVTPH2PS(src, dst) })
 	groupRange()
 	leastMagnitudes()
+	latticeGroups()
 	quantizeGroups()
 	searchScales()
 	scaleErrors()
