@@ -131,27 +131,76 @@ func remove(config []byte, path []string) ([]byte, error) {
 	if err := checkObject(text); err != nil {
 		return nil, err
 	}
-	start, end := jsonscan.SkipSpace(text, 0), 0
-	for i, key := range path {
-		if text[start] != '{' {
-			return config, nil
-		}
-		end = jsonscan.End(text, start)
-		if i == len(path)-1 {
-			return cut(config, text, start, end, key), nil
-		}
+	last := len(path) - 1
+	start, end, ok := objectAt(text, path[:last])
+	if !ok {
+		return config, nil
+	}
+	return cut(config, text, start, end, path[last]), nil
+}
+
+// objectAt returns where the object at the path of keys begins and ends in the JSON text; ok is false
+// if there is none.
+func objectAt(text []byte, path []string) (start, end int, ok bool) {
+	start = jsonscan.SkipSpace(text, 0)
+	for _, key := range path {
 		at := -1
-		for k, v := range jsonscan.Elements(text, start, end) {
+		for k, v := range jsonscan.Elements(text, start, jsonscan.End(text, start)) {
 			if name, _ := jsonscan.AppendString(nil, text, k); string(name) == key {
 				at = v
 			}
 		}
-		if at < 0 {
-			return config, nil
+		if at < 0 || text[at] != '{' {
+			return 0, 0, false
 		}
 		start = at
 	}
-	return config, nil
+	return start, jsonscan.End(text, start), true
+}
+
+// Untied returns config.json with tie_word_embeddings false: the lm_head is not the embedding. Other
+// spellings and the statement in text_config become false too. The keys are sorted, but a config with
+// Python's Infinity or NaN, which encoding/json cannot write, keeps its other bytes.
+func Untied(config []byte) ([]byte, error) {
+	text := jsonscan.Finite(config)
+	if err := checkObject(text); err != nil {
+		return nil, fmt.Errorf("config.json: %w", err)
+	}
+	var values []int // where the statements are
+	stated := false
+	for _, path := range [][]string{nil, {"text_config"}} {
+		start, end, ok := objectAt(text, path)
+		if !ok {
+			continue
+		}
+		for k, v := range jsonscan.Elements(text, start, end) {
+			switch name, _ := jsonscan.AppendString(nil, text, k); string(name) {
+			case "tie_word_embeddings":
+				stated = stated || path == nil
+				values = append(values, v)
+			case "tie_embedding":
+				values = append(values, v)
+			}
+		}
+	}
+	slices.Sort(values)
+	var out []byte
+	from := 0
+	for _, v := range values {
+		out = append(append(out, config[from:v]...), "false"...)
+		from = jsonscan.End(text, v)
+	}
+	if out = append(out, config[from:]...); !stated {
+		var err error
+		if out, err = appendMember(out, "tie_word_embeddings", false); err != nil {
+			return nil, err
+		}
+	}
+	var sorted map[string]json.RawMessage
+	if err := json.Unmarshal(out, &sorted); err != nil {
+		return out, nil
+	}
+	return json.MarshalIndent(sorted, "", "  ")
 }
 
 // cut returns config without the members called key of the object text[start:end].

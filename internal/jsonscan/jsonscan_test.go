@@ -58,6 +58,19 @@ var texts = []string{
 	`{"weight_map":{"x":"y"},"metadata":{"total_size":16060522496.0}}`, strings.Repeat("[", MaxDepth) + strings.Repeat("]", MaxDepth),
 }
 
+func TestFinite(t *testing.T) {
+	for in, want := range map[string]string{
+		`{"a": NaN, "NaN": "Infinity\"", "b": [-Infinity]}`: `{"a":   0, "NaN": "Infinity\"", "b": [        0]}`,
+		`Infinity`: `       0`,
+		`NaN`:      `  0`,
+		`Inf`:      `Inf`,
+	} {
+		if got := string(Finite([]byte(in))); got != want {
+			t.Errorf("%s: %s, want %s", in, got, want)
+		}
+	}
+}
+
 func TestValid(t *testing.T) {
 	for _, text := range texts {
 		start, err := check([]byte(text))

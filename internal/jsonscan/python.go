@@ -3,7 +3,8 @@ package jsonscan
 import "slices"
 
 // Finite makes JSON from Python's output: it replaces NaN, Infinity and -Infinity outside of
-// strings by 0 and spaces, so that offsets in errors stay right. It does not change raw.
+// strings by spaces and 0. The 0 is the last byte, so that offsets in errors and the ends of values
+// stay right. It does not change raw.
 func Finite(raw []byte) []byte {
 	out := slices.Clone(raw)
 	inString := false
@@ -19,7 +20,9 @@ func Finite(raw []byte) []byte {
 					for j := range word {
 						out[i+j] = ' '
 					}
+					i += len(word) - 1
 					out[i] = '0'
+					break
 				}
 			}
 		}

@@ -1,12 +1,8 @@
 package conversion
 
 import (
-	"encoding/json"
-	"fmt"
-
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/hfquant"
-	"github.com/lowbit-go/gq/internal/jsonscan"
 	"github.com/lowbit-go/gq/quantizer"
 )
 
@@ -34,7 +30,7 @@ func (o *checkpointOutput) quantizedConfig() (config []byte, metadata map[string
 	weights, untied := o.modelWeights()
 	config = o.config
 	if untied {
-		if config, err = untiedConfig(config); err != nil {
+		if config, err = hfquant.Untied(config); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -54,14 +50,4 @@ func isLinear(e *entry, name string) bool {
 		return false
 	}
 	return len(e.src.Shape) == 2
-}
-
-// untiedConfig is a config.json that says that the lm_head is not the embedding.
-func untiedConfig(config []byte) ([]byte, error) {
-	var m map[string]json.RawMessage
-	if err := json.Unmarshal(jsonscan.Finite(config), &m); err != nil {
-		return nil, fmt.Errorf("config.json: %w", err)
-	}
-	m["tie_word_embeddings"] = json.RawMessage("false")
-	return json.MarshalIndent(m, "", "  ")
 }

@@ -2,7 +2,6 @@ package fold
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -155,12 +154,7 @@ func (w *rewriter) config(specs []safetensors.TensorSpec) ([]byte, error) {
 	if !untied {
 		return config, nil
 	}
-	var m map[string]json.RawMessage
-	if err := json.Unmarshal(config, &m); err != nil {
-		return nil, err
-	}
-	m["tie_word_embeddings"] = json.RawMessage("false")
-	return json.MarshalIndent(m, "", "  ")
+	return hfquant.Untied(config)
 }
 
 // copyFiles writes config.json and copies the model's other files, such as the tokenizer.

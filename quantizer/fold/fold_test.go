@@ -1,6 +1,7 @@
 package fold
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -242,6 +243,22 @@ func TestTie(t *testing.T) {
 	dst, _ = makeFolded(t, src, Job{Equalize: true})
 	if _, ok := openModelOf(t, dst).Lookup("lm_head.weight"); ok || !tieOf(t, dst) {
 		t.Error("factors have untied the head")
+	}
+	// The rest of config.json stays, even what only Python reads.
+	infinite := rewrite(t, src, func(_ string, x []float32) []float32 { return x })
+	path := filepath.Join(infinite, "config.json")
+	config, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config = append([]byte(`{"initializer_range": Infinity,`), bytes.TrimPrefix(config, []byte("{"))...)
+	if err := os.WriteFile(path, config, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	dst, _ = makeFolded(t, infinite, Job{Rotate: true})
+	got, err := os.ReadFile(filepath.Join(dst, "config.json"))
+	if want := bytes.Replace(config, []byte(`"tie_word_embeddings": true`), []byte(`"tie_word_embeddings": false`), 1); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("config.json is %s, %v, want %s", got, err, want)
 	}
 }
 
