@@ -73,11 +73,14 @@ func Served(f hfquant.Format, bits int, group int64) bool {
 	return !ok || slices.Contains(by[bits], group)
 }
 
-// MergedName is the name of a weight with the layer that programs for a format merge it into, which
-// needs one scheme; see [hfquant.MergedName]. Weights of experts and of formats that vLLM does not load
-// keep their names.
+// MergesLayers reports whether vLLM loads checkpoints of a format. It computes q, k and v, and gate and
+// up, as one layer, which needs one scheme.
+func MergesLayers(f hfquant.Format) bool { return f != "" && f != hfquant.MLX }
+
+// MergedName is the name of a weight with the layer that programs for a format merge it into, see
+// [MergesLayers] and [hfquant.MergedName]. Weights of experts keep their names.
 func MergedName(f hfquant.Format, tensor string) string {
-	if served[f] == nil || strings.Contains(tensor, ".experts.") {
+	if !MergesLayers(f) || strings.Contains(tensor, ".experts.") {
 		return tensor
 	}
 	return hfquant.MergedName(tensor)

@@ -152,6 +152,7 @@ func TestMergedName(t *testing.T) {
 		{hfquant.IntQuantized, "model.layers.0.mlp.up_proj.weight", "model.layers.0.mlp.gate_up_proj.weight"},
 		{hfquant.IntQuantized, "model.layers.0.mlp.up_proj.bias", "model.layers.0.mlp.up_proj.bias"},
 		{hfquant.IntQuantized, "model.layers.0.mlp.experts.0.up_proj.weight", "model.layers.0.mlp.experts.0.up_proj.weight"},
+		{hfquant.TorchAO, "model.layers.0.mlp.up_proj.weight", "model.layers.0.mlp.gate_up_proj.weight"},
 		{hfquant.MLX, "model.layers.0.mlp.up_proj.weight", "model.layers.0.mlp.up_proj.weight"},
 		{"", "q_proj.weight", "q_proj.weight"},
 		{hfquant.GPTQ, "q_proj.weight", "qkv_proj.weight"},

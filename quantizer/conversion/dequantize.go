@@ -10,8 +10,8 @@ import (
 
 // DequantizeOptions of a job.
 type DequantizeOptions struct {
-	// Dtype of what was quantized: packing.BF16 (rounded to nearest, ties to even)
-	// or packing.F32 (exact). Kept tensors have the bytes that they had. Default: BF16.
+	// Dtype of the dequantized weights: packing.BF16 (rounded to nearest, ties to even)
+	// or packing.F32 (exact). Unquantized tensors keep their bytes. Default: BF16.
 	Dtype packing.Dtype
 	// Threads is how many workers run. Default: GOMAXPROCS.
 	Threads int
@@ -29,14 +29,14 @@ type DequantizeReport struct {
 	Files       int    `json:"assets"` // config and tokenizer files
 }
 
-// Dequantize writes f, which is open from path, as a safetensors checkpoint to dir: every tensor under every
-// name that the original checkpoint had for it, config.json and the tokenizer's
-// files. Where block scales were multiplied in, config.json loses its
-// quantization_config, which would no longer be true.
+// Dequantize writes f, which is open from path, as a safetensors checkpoint to dir: every tensor under
+// every name that the original checkpoint had for it, config.json and the tokenizer's files. If block
+// scales were multiplied into weights, config.json loses its quantization_config, which would no longer
+// be true. A model card loses the section about quantization that gq wrote.
 //
-// The checksums of all data that are read are checked: a damaged file ends the job with a
+// Dequantize checks the checksums of all data that it reads: a damaged file ends the job with a
 // *gqf.FormatError. It refuses a directory that holds weights, or another model's files. config.json
-// and the index come last: a directory that has them has everything.
+// and the index appear last: a directory that has them is complete.
 func Dequantize(ctx context.Context, f *gqf.File, path, dir string, opts DequantizeOptions) (*DequantizeReport, error) {
 	if opts.Dtype == packing.DtypeNone {
 		opts.Dtype = packing.BF16

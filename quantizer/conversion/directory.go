@@ -27,7 +27,7 @@ type sideFile struct {
 	write func(w io.Writer) error
 }
 
-// fileOf is a file whose content is known.
+// fileOf returns a file with the content data.
 func fileOf(name string, data []byte) sideFile {
 	return sideFile{name: name, size: int64(len(data)), write: func(w io.Writer) error {
 		_, err := w.Write(data)
@@ -35,16 +35,16 @@ func fileOf(name string, data []byte) sideFile {
 	}}
 }
 
-// content is what the file will hold.
+// content returns the bytes that write would write.
 func (f *sideFile) content() ([]byte, error) {
 	var b bytes.Buffer
 	err := f.write(&b)
 	return b.Bytes(), err
 }
 
-// checkDir refuses a directory that holds weights, or one of the files with another content: what a
-// job that failed before left there is not in the way. It reads each file once, so that a damaged
-// source fails before any work.
+// checkDir refuses a directory that holds weights, or one of the files with another content. A file
+// with the same content is accepted: a failed job may have left it. checkDir reads each file of the
+// source once, so that a damaged source fails before any work.
 func (o *checkpointOutput) checkDir(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -67,8 +67,8 @@ func inTheWay(dir, name string) error {
 	return quantizer.Requestf("%s holds a checkpoint already (%s): choose an empty directory with -o", dir, name)
 }
 
-// check reads the content once. It fails if the content is damaged, or if the file exists and has
-// another one.
+// check reads the content once. It fails if the content is damaged, or if the directory has a file of
+// this name with another content.
 func (f *sideFile) check(dir string) error {
 	old, st, err := files.Open(filepath.Join(dir, f.name))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -89,7 +89,7 @@ func (f *sideFile) check(dir string) error {
 	return nil
 }
 
-// comparer compares what is written to it with what r has.
+// comparer is a writer that fails with errDiffers if the bytes differ from those that r reads.
 type comparer struct {
 	r   io.Reader
 	buf []byte
@@ -109,7 +109,7 @@ func (c *comparer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// existing is the directory, or the nearest one above it that exists.
+// existing returns dir, or the nearest directory above it that exists.
 func existing(dir string) string {
 	for {
 		if _, err := os.Stat(dir); err == nil || dir == filepath.Dir(dir) {
@@ -183,14 +183,14 @@ func (o *checkpointOutput) files() (metadata map[string]string, err error) {
 	return metadata, nil
 }
 
-// ownName reports whether no file of a model has this name in a checkpoint that gq writes. Some
-// systems do not tell upper from lower case.
+// ownName reports whether gq itself writes a file of this name, so that no file of the model may have
+// it. Some file systems do not distinguish upper and lower case.
 func ownName(name string) bool {
 	lower := strings.ToLower(name)
 	return lower == recipeFile || lower == provenanceFile || strings.HasSuffix(lower, ".safetensors") || strings.HasSuffix(lower, ".safetensors.index.json")
 }
 
-// Names of gq's own files in a checkpoint, which have the content of a .gqf file's assets.
+// Names of gq's own files in a checkpoint. In a .gqf file, assets have the same content.
 const (
 	recipeFile     = "gq-recipe.json"     // --recipe reads it
 	provenanceFile = "gq-provenance.json" // sources, calibration, folding

@@ -21,9 +21,8 @@ type ExportOptions struct {
 
 // NewExport lays out the job of writing the model in f as a .gguf file, or as a checkpoint in a format
 // of another library, with the same codes and scales. It fails with a *quantizer.RequestError for a
-// tensor that the file or the format cannot hold exactly. The
-// checksums of all data that are read are checked: a damaged file ends the job with a
-// *gqf.FormatError.
+// tensor that the file or the format cannot hold exactly. The job checks the checksums of all data
+// that it reads: a damaged file ends it with a *gqf.FormatError.
 func NewExport(f *gqf.File, path string, opts ExportOptions) (*Plan, error) {
 	f.CheckSums()
 	in := &fileInput{gqf: f, path: path}
@@ -52,8 +51,8 @@ func NewExport(f *gqf.File, path string, opts ExportOptions) (*Plan, error) {
 	return p, pl.layOut()
 }
 
-// sources are the tensors of the file, for llama.cpp's description of the model.
-// what is the output in messages.
+// sources lists the tensors of the file, for llama.cpp's description of the model. what names the
+// output in errors: "a .gguf file".
 func (in *fileInput) sources(what string) (list []llamacpp.Source, err error) {
 	for i := range in.gqf.Len() {
 		t := in.gqf.Tensor(i)

@@ -176,8 +176,8 @@ func (f *Foreign) quantizedBy() *QuantizedBy {
 	return quantizedBy(f.quantized)
 }
 
-// unchanged fails if the files are not what they were when they were opened. Neither format has
-// checksums.
+// unchanged fails if a file was changed after it was opened. No checksum would find the change: neither
+// format has any.
 func (f *Foreign) unchanged() error {
 	if !f.IsGGUF() {
 		return f.ck.Unchanged()

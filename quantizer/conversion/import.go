@@ -17,9 +17,10 @@ type ImportOptions struct {
 	Dequantize bool
 }
 
-// NewImport lays out the job of putting a model of another program into a .gqf file. Codes, scales
-// and unquantized weights stay what they are. Tensors of a GGUF file get the names and the order of
-// rows of a Hugging Face checkpoint, and norms of Gemma lose the 1 that llama.cpp adds.
+// NewImport lays out the job of putting a model of another program into a .gqf file. The job changes
+// no code and no scale, and of the unquantized weights only the norms of a Gemma model in a GGUF file:
+// it subtracts the 1 that llama.cpp adds. The tensors of a GGUF file get the names and the order of
+// rows that they have in a Hugging Face checkpoint.
 func NewImport(f *Foreign, opts ImportOptions) (*Plan, error) {
 	recipe, err := opts.recipe()
 	if err != nil {
@@ -54,7 +55,7 @@ type ImportedTensor struct {
 // Imported are the tensors of a plan of NewImport; nil for other plans.
 func (p *Plan) Imported() []ImportedTensor { return p.imported }
 
-// imported is what inputs of NewImport have in common.
+// imported has the methods that both inputs of NewImport share.
 type imported struct {
 	plan *Plan
 	src  *Foreign
@@ -76,7 +77,7 @@ func (in *imported) names(e *entry) []string {
 	return names
 }
 
-// algorithm: nothing says how the codes were chosen.
+// algorithm is AlgorithmOther for quantized items: the source does not say how its codes were chosen.
 func (in *imported) algorithm(it item, _ *CalibratedCodes) gqf.Algorithm {
 	if _, ok := it.(*quantized); ok {
 		return gqf.AlgorithmOther
@@ -110,7 +111,7 @@ func (in *imported) addOrigin(b *gqf.Builder, _ *CalibratedCodes, _ []string) er
 	return nil
 }
 
-// takeOver makes the draft one of codes that are there already.
+// takeOver gives a draft the scheme of its source's codes, which stay as they are.
 func (d *draft) takeOver(scheme rounding.Scheme) {
 	d.quantize, d.rows, d.cols, d.scheme = true, d.src.Shape[0], d.src.Shape[1], scheme
 	if d.transposed {
@@ -121,7 +122,7 @@ func (d *draft) takeOver(scheme rounding.Scheme) {
 	l.Action, l.Bits, l.Group, l.Mapping, l.ScaleDtype, l.Algorithm = ActionQuantize, scheme.Bits, scheme.Group, scheme.Mapping, scheme.ScaleDtype, gqf.AlgorithmOther
 }
 
-// dequantized is what a plan says of a tensor that an import stores in float32. why may be "".
+// dequantized is the reason that a plan gives for a tensor that an import stores in float32. why may be "".
 func dequantized(kind, why string) string {
 	if why == "" {
 		return "dequantized from " + kind

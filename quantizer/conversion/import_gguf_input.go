@@ -32,7 +32,7 @@ func (in *ggufInput) scaleAdvice(it *quantized, e *rounding.ScaleError) string {
 	return "repack to --layout lowbit, which holds all scales of F16 down to 0"
 }
 
-// assets are what the metadata say, as files of a checkpoint.
+// assets are config.json and the tokenizer's files, made of the metadata.
 func (in *ggufInput) assets(*planner) (list []gqf.PackedAsset, err error) {
 	for _, a := range in.checkpoint.Assets {
 		kind := gqf.AssetFile
@@ -52,8 +52,8 @@ func (in *ggufInput) tensor(e *entry) *llamacpp.CheckpointTensor {
 	return &in.checkpoint.Tensors[e.index]
 }
 
-// piece gives the bytes of an unquantized item: a view if they lie in the file as they are, else
-// they are made of the rows that have them.
+// piece returns bytes of an unquantized item: a view of the file if the file stores them as they are.
+// Else it converts the rows that hold the bytes.
 func (in *ggufInput) piece(e *entry, first, count int64, buf *[]byte) ([]byte, error) {
 	t := in.tensor(e)
 	data, kind := in.gguf.Data(t.Stored), t.Stored.Type
@@ -111,8 +111,8 @@ func (in *ggufInput) elements(x []float32, t *llamacpp.CheckpointTensor, first i
 	return nil
 }
 
-// decode dequantizes a row from a column on. Weights of quantized types have to be finite, as filler's scales have: a
-// measurement takes an unquantized tensor with a NaN for one that differs, and has no error for it.
+// decode dequantizes a row from a column on. It fails if a weight of a quantized type is not finite, as
+// filler does for scales: NaN in place of a weight is damage, not a value.
 func (in *ggufInput) decode(x []float32, t *gguf.Tensor, row, column int, data []byte) error {
 	if err := t.Type.Decode(x, data); err != nil {
 		return fmt.Errorf("%s: tensor %q: %w", in.src.path, t.Name, err)

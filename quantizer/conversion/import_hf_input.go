@@ -27,7 +27,7 @@ func (in *hfInput) scaleAdvice(*quantized, *rounding.ScaleError) string {
 	return "--dequantize stores such tensors in float32"
 }
 
-// assets are config.json without what it says of quantization, and the files beside it.
+// assets are config.json, without its entry about quantization, and the files beside it.
 func (in *hfInput) assets(*planner) ([]gqf.PackedAsset, error) {
 	specs, err := checkpointInput{in.plan}.modelFiles()
 	if err != nil {
@@ -36,7 +36,8 @@ func (in *hfInput) assets(*planner) ([]gqf.PackedAsset, error) {
 	return packAssets(specs)
 }
 
-// piece gives the bytes of an unquantized tensor as they are, and of a dequantized one the rows that have them.
+// piece returns bytes of an unquantized tensor as they are stored. For a dequantized tensor it dequantizes
+// the rows that hold the bytes.
 func (in *hfInput) piece(e *entry, first, count int64, buf *[]byte) ([]byte, error) {
 	w := in.weights[e.index]
 	if w == nil {

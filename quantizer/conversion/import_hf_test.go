@@ -114,8 +114,8 @@ func checkValues(t *testing.T, f *gqf.File, source string, weights map[string]*t
 	}
 }
 
-// TestImportQuantized: the weights of an imported checkpoint are (code - zero) * scale, computed in
-// float32 from what the checkpoint stores, in every layout.
+// TestImportQuantized imports checkpoints into every layout. Each weight must be (code - zero) * scale,
+// computed in float32 from the checkpoint's numbers.
 func TestImportQuantized(t *testing.T) {
 	const bf16, f16, f32 = packing.BF16, packing.F16, packing.F32
 	const no, integer, offsets = hfquant.NoZeros, hfquant.IntZeros, hfquant.Offsets

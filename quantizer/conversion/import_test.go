@@ -186,8 +186,8 @@ func TestImport(t *testing.T) {
 	}
 }
 
-// TestImportQuantizedVectors: norms and biases of quantized types are dequantized, those of q and k
-// in the checkpoint's order.
+// TestImportQuantizedVectors imports norms and biases of quantized types. They must be dequantized, and
+// the biases of q and k must have the checkpoint's order.
 func TestImportQuantizedVectors(t *testing.T) {
 	path := writeGGUFWith(t, testmodels.Find(t, "llama-bias-tied"), []gguf.TensorType{gguf.Q8_0}, gguf.Q4_1)
 	g := importFile(t, path, ImportOptions{Dequantize: true})

@@ -6,9 +6,10 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// output is what a plan makes: *gqfOutput, *ggufOutput, or the directory of a *checkpointOutput.
+// output is the kind of output that a plan writes: *gqfOutput, *ggufOutput, or *checkpointOutput for a
+// directory.
 type output interface {
-	// noun is the output in messages: "the .gqf file".
+	// noun names the output in messages: "the .gqf file".
 	noun() string
 	// paths are the paths of the files if the first, or the directory, is to be path. It refuses a
 	// directory in which other files are in the way.
@@ -36,7 +37,7 @@ type output interface {
 // modelSource is the input of a .gguf file or of a checkpoint: a checkpoint or a .gqf file.
 type modelSource interface {
 	input
-	// root is the path that messages name.
+	// root is the path of the model in messages.
 	root() string
 	// asset is a file that belongs to the model, or fs.ErrNotExist.
 	asset(name string) ([]byte, error)
@@ -46,7 +47,8 @@ type modelSource interface {
 	storedNames(e *entry) []string
 	// absorbed reports whether FP8 scales are multiplied into weights.
 	absorbed() bool
-	// provenance says what the output was made of. hashes are as for addOrigin.
+	// provenance returns the contents of the files with the recipe and with the sources; nil for an
+	// absent one. hashes are as for addOrigin.
 	provenance(c *CalibratedCodes, hashes []string) (recipe, origin []byte, err error)
 	// reader reads rows of a slice of an item that stays unquantized, or becomes so, as float32.
 	// Several goroutines may not share it.

@@ -252,17 +252,19 @@ func (o *checkpointOutput) warnOfUse(pl *planner) {
 		}
 	}
 	weights, _ := o.modelWeights()
-	if o.opts.Format != hfquant.MLX {
+	if quantizer.MergesLayers(o.opts.Format) {
 		if uneven := hfquant.UnevenLayers(weights); len(uneven) > 0 {
 			pl.warn("%q%s: vLLM merges this weight with others, which have another scheme, and cannot load the model: give q, k and v, and gate and up, the same rules", uneven[0], andMore(len(uneven)-1))
 		}
 	}
+	var odd []string
 	if o.opts.Format == hfquant.GPTQ {
-		if odd := hfquant.OddKernels(weights); len(odd) > 0 {
-			pl.warn("%q%s: vLLM multiplies all weights with one kernel, which does not take this scheme, and cannot load the model: use 4 and 8 bits, groups of 32, 64 or 128, or per channel", odd[0], andMore(len(odd)-1))
-		}
+		odd = hfquant.OddKernels(weights)
 	}
-	if n > 0 {
+	switch {
+	case len(odd) > 0: // weights without kernels are among them
+		pl.warn("%q%s: vLLM multiplies all weights with one kernel, which does not take this scheme, and cannot load the model: use 4 and 8 bits, groups of 32, 64 or 128, or per channel", odd[0], andMore(len(odd)-1))
+	case n > 0:
 		pl.warn("%q%s: vLLM has no kernels for %s in %s (docs/CHECKPOINTS.md); other programs may load it", first.name(), andMore(n-1), first.stored, o.opts.Format)
 	}
 }

@@ -179,6 +179,8 @@ func TestCheckpointHead(t *testing.T) {
 		{hfquant.GPTQ, []quantizer.Rule{{Match: "lm_head", Bits: 8}}, ActionQuantize, "expect an unquantized lm_head"},
 		{hfquant.MLX, nil, ActionQuantize, ""},
 		{hfquant.GPTQ, []quantizer.Rule{{Match: "*.q_proj", Bits: 8}}, ActionUnquantized, "q_proj.weight\": vLLM merges this weight with others"},
+		{hfquant.GPTQ, []quantizer.Rule{{Match: "*.o_proj", Group: 16}}, ActionUnquantized, "o_proj.weight\": vLLM multiplies all weights with one kernel"},
+		{hfquant.PackQuantized, []quantizer.Rule{{Match: "*.o_proj", Group: 16}}, ActionUnquantized, "o_proj.weight\": vLLM has no kernels"},
 	} {
 		p, err := planCheckpoint(t, c.f, untied, tensors, quantizer.Recipe{Rules: c.rules})
 		if err != nil {
@@ -189,6 +191,9 @@ func TestCheckpointHead(t *testing.T) {
 		}
 		if c.warn == "" && len(p.Warnings) > 0 || !strings.Contains(strings.Join(p.Warnings, "\n"), c.warn) {
 			t.Errorf("%s, %v: warnings %q", c.f, c.rules, p.Warnings)
+		}
+		if len(p.Warnings) > 1 {
+			t.Errorf("%s, %v: two warnings of one weight: %q", c.f, c.rules, p.Warnings)
 		}
 	}
 }

@@ -49,8 +49,8 @@ func (r *rowSums) add(rows []hfquant.Row, first int64) {
 	}
 }
 
-// sumOf is the CRC32C of what a row means: codes, scales, and what is added to code times scale, in
-// whatever way it is stored.
+// sumOf is the CRC32C of a row's codes, scales and offsets. A zero point counts as the offset that it
+// stands for, so that the sum does not depend on how a format stores it.
 func sumOf(r *hfquant.Row) uint32 {
 	b := make([]byte, 0, len(r.Codes)+8*len(r.Scales))
 	for _, q := range r.Codes {
@@ -73,7 +73,8 @@ func sumOf(r *hfquant.Row) uint32 {
 	return crc32c.Checksum(b)
 }
 
-// readBack opens the complete temporaries and compares them with what was to be written.
+// readBack opens the complete temporaries. It compares samples with the source's unquantized bytes, and
+// with the checksums of the rows that were written.
 func (o *checkpointOutput) readBack(t *checkpointTarget, temps *temporaries) error {
 	var paths []string
 	for i := range t.layout.Shards {
@@ -97,7 +98,7 @@ func (o *checkpointOutput) readBack(t *checkpointTarget, temps *temporaries) err
 	return o.compareCodes(t, ck)
 }
 
-// compareCodes compares the sampled rows of all quantized weights, as a reader finds them.
+// compareCodes reads all quantized weights with hfquant, and compares sampled rows.
 func (o *checkpointOutput) compareCodes(t *checkpointTarget, ck *safetensors.Checkpoint) error {
 	config, err := t.first[0].content()
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 // scatterRows is how many outputs are turned at a time where the checkpoint has a matrix as in x out.
 const scatterRows = 512
 
-// checkpointTarget is a checkpoint that is written. Its files are, in this order: files that tell
-// where the weights are, the weights, and what is beside them. They appear from the last to the first.
+// checkpointTarget is a checkpoint that is written. Its files are, in this order: config.json and the
+// index, the weights, all others. They appear from the last to the first.
 type checkpointTarget struct {
 	*checkpointOutput
 	first   []sideFile // config.json and the index
