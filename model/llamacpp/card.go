@@ -1,6 +1,7 @@
 package llamacpp
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"math"
@@ -51,29 +52,39 @@ func (m *Model) Card(name string, card []byte) (pairs []gguf.Pair, notes []strin
 	return c.pairs, notes
 }
 
+// hyphens matches the lines around the facts of a card.
+var hyphens = regexp.MustCompile(`(?m)^---[ \t]*\r?$\n?`)
+
 // IsCard reports whether a file begins with facts as a model card does.
 func IsCard(file []byte) bool {
-	_, ok := behindOpening(file)
-	return ok
+	line := hyphens.FindIndex(withoutMark(file))
+	return line != nil && line[0] == 0
 }
 
-// behindOpening returns what follows the first three hyphens of a card.
-func behindOpening(card []byte) (rest string, ok bool) {
-	text := strings.TrimPrefix(strings.ReplaceAll(string(card), "\r\n", "\n"), "\ufeff")
-	return strings.CutPrefix(text, "---\n")
+// withoutMark removes a byte order mark.
+func withoutMark(file []byte) []byte { return bytes.TrimPrefix(file, []byte("\ufeff")) }
+
+// DivideCard divides a model card into its facts, in YAML, and the text behind them. A file that is no
+// card, or whose facts do not end, is text; ok is then false.
+func DivideCard(card []byte) (facts, text []byte, ok bool) {
+	rest := withoutMark(card)
+	lines := hyphens.FindAllIndex(rest, 2)
+	if len(lines) < 2 || lines[0][0] != 0 {
+		return nil, card, false
+	}
+	return rest[lines[0][1]:lines[1][0]], rest[lines[1][1]:], true
 }
 
 // cardFacts returns the facts of a model card; nil if it has none.
 func cardFacts(card []byte) (facts map[string]any, err error) {
-	rest, ok := behindOpening(card)
-	if !ok {
+	if !IsCard(card) {
 		return nil, nil
 	}
-	raw, _, ok := strings.Cut(rest, "\n---")
+	raw, _, ok := DivideCard(card)
 	if !ok {
 		return nil, fmt.Errorf("no line of three hyphens ends the facts that begin in line 1")
 	}
-	err = yamldoc.Decode([]byte(raw+"\n"), &facts)
+	err = yamldoc.Decode(bytes.ReplaceAll(raw, []byte("\r\n"), []byte("\n")), &facts)
 	return facts, err
 }
 

@@ -40,6 +40,7 @@ general.languages=[no]
 `},
 		{"dir", "no facts\n---\nlicense: mit\n", "general.name=dir\ngeneral.size_label=4x20K\n"},
 		{"dir", "", "general.name=dir\ngeneral.size_label=4x20K\n"},
+		{"dir", "--- \nlicense: mit\n---\t\n", "general.name=dir\ngeneral.size_label=4x20K\ngeneral.license=mit\n"},
 		{"dir", "---\nlicense: [mit\n---\n", "general.name=dir\ngeneral.size_label=4x20K\nnote: README.md: line 1"},
 		{"dir", "---\nlicense: mit\n", "general.name=dir\ngeneral.size_label=4x20K\nnote: README.md: no line of three hyphens"},
 	} {

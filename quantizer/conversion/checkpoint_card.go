@@ -1,12 +1,14 @@
 package conversion
 
 import (
+	"bytes"
 	"fmt"
 	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/lowbit-go/gq/formats/hfquant"
+	"github.com/lowbit-go/gq/model/llamacpp"
 )
 
 // card is the model card of the new checkpoint: the source's, with facts about its origin and a
@@ -14,8 +16,8 @@ import (
 // recipe and origin tell which of gq's files stand beside it. Without a recipe, another program chose
 // the codes.
 func (o *checkpointOutput) card(source []byte, recipe, origin bool) []byte {
-	facts, body := divideCard(string(source))
-	body = ownSection.ReplaceAllString(body, "")
+	head, text, _ := llamacpp.DivideCard(source)
+	facts, body := string(head), ownSection.ReplaceAllString(string(text), "")
 	add := func(key, value string) {
 		if value != "" && !regexp.MustCompile(`(?m)^`+key+`\s*:`).MatchString(facts) {
 			facts += key + ": " + value + "\n"
@@ -34,6 +36,21 @@ func (o *checkpointOutput) card(source []byte, recipe, origin bool) []byte {
 	return []byte("---\n" + facts + "---\n" + strings.TrimRight(body, "\n") + "\n\n" + o.cardSection(recipe, origin))
 }
 
+// unquantizedCard removes what card wrote about the quantization: the section, and the facts that say
+// that the model is quantized. Other cards stay as they are.
+func unquantizedCard(card []byte) []byte {
+	facts, text, ok := llamacpp.DivideCard(card)
+	if !ok || !ownSection.Match(text) {
+		return card
+	}
+	facts = ownFacts.ReplaceAll(facts, nil)
+	text = append(bytes.TrimRight(ownSection.ReplaceAll(text, nil), "\n"), '\n')
+	return slices.Concat([]byte("---\n"), facts, []byte("---\n"), text)
+}
+
+// ownFacts matches the facts that card wrote.
+var ownFacts = regexp.MustCompile(`(?m)^(?:base_model_relation: quantized|quantized_by: gq)\n`)
+
 // ownSection matches the sections that cardSection wrote.
 var ownSection = regexp.MustCompile(`(?m)^## Quantization\n\n(?:The weights were quantized with gq, in|gq stored the weights in) the format .*\n\n(?:- [0-9]+ tensors: .*\n)+(?:\n` + "`gq-.*` has the .*\n" + `)?`)
 
@@ -42,20 +59,6 @@ func orModel(name string) string {
 		return "Model"
 	}
 	return name
-}
-
-// closing is the line that ends the facts of a card.
-var closing = regexp.MustCompile(`(?m)^---[ \t]*\r?$\n?`)
-
-// divideCard divides a model card into its facts, in YAML, and the text behind them. A card whose
-// facts do not end is text.
-func divideCard(card string) (facts, body string) {
-	rest := strings.TrimPrefix(card, "\ufeff")
-	lines := closing.FindAllStringIndex(rest, 2)
-	if len(lines) < 2 || lines[0][0] != 0 {
-		return "", card
-	}
-	return rest[lines[0][1]:lines[1][0]], rest[lines[1][1]:]
 }
 
 // repository is the form of a name that the Hugging Face Hub knows.

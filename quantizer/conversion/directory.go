@@ -161,16 +161,19 @@ func (o *checkpointOutput) files() (metadata map[string]string, err error) {
 		if ownName(a.name) {
 			return nil, fmt.Errorf("asset %q has the name of a file that gq writes itself: this file was not made by gq", a.name)
 		}
-		if a.name != configName && (a.name != llamacpp.CardFile || o.opts.Format == "") {
+		if a.name != configName && a.name != llamacpp.CardFile {
 			o.beside = append(o.beside, a)
 		}
-	}
-	if o.opts.Format == "" {
-		return metadata, nil
 	}
 	card, err := o.from.asset(llamacpp.CardFile)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
+	}
+	if o.opts.Format == "" {
+		if card != nil {
+			o.beside = append(o.beside, fileOf(llamacpp.CardFile, unquantizedCard(card)))
+		}
+		return metadata, nil
 	}
 	recipe, origin, err := o.from.provenance(&CalibratedCodes{}, nil)
 	if err != nil {

@@ -2,6 +2,7 @@ package conversion
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -126,15 +127,11 @@ func (o *checkpointOutput) take(pl *planner, in *fileInput, d *draft, t gqf.Tens
 
 // hold lays out a tensor of a .gqf file. The error says why the format cannot hold its codes.
 func (o *checkpointOutput) hold(in *fileInput, d *draft, t gqf.Tensor, h packing.Header) (err error) {
-	switch f := o.opts.Format; {
-	case f == "":
+	if o.opts.Format == "" {
 		return fmt.Errorf("all weights are dequantized")
-	case d.role == gqf.RoleEmbedding && !quantizer.QuantizesEmbedding(f):
-		return fmt.Errorf("programs that load %s know no quantized embeddings", f)
-	case t.Experts > 1 || len(t.Shape) != 2:
-		return fmt.Errorf("%s holds matrices, not fused experts", f)
-	case t.Transposed:
-		return fmt.Errorf("the model has this weight as inputs x outputs, which %s has not", f)
+	}
+	if why := d.noPlace(o.opts.Format); why != "" {
+		return errors.New(why)
 	}
 	switch h.ZeroKind {
 	case packing.ZeroNone:

@@ -266,7 +266,7 @@ func TestCheckpointTransposed(t *testing.T) {
 	config := `{"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "n_embd": 64, "n_head": 4, "n_layer": 1, "vocab_size": 512}`
 	tensors := []testTensor{{name: "transformer.h.0.attn.c_attn.weight", dtype: packing.BF16, shape: []int64{64, 192}}}
 	_, err := planCheckpoint(t, hfquant.GPTQ, config, tensors, quantizer.Recipe{})
-	if err == nil || !strings.Contains(err.Error(), `no weight would be quantized: "transformer.h.0.attn.c_attn.weight": the model has it as inputs x outputs`) {
+	if err == nil || !strings.Contains(err.Error(), `no weight would be quantized: "transformer.h.0.attn.c_attn.weight": the model stores this weight as inputs x outputs`) {
 		t.Error(err)
 	}
 }

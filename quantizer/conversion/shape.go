@@ -94,19 +94,17 @@ func (pl *planner) fitBlocks(d *draft) error {
 // fitCheckpoint lays out a tensor in a format of checkpoints. A tensor that the format cannot hold stays
 // unquantized.
 func (pl *planner) fitCheckpoint(f hfquant.Format, d *draft) (err error) {
-	reason, known := "", true
+	exact := d.rule != nil && d.rule.Exact()
+	reason, unfit := d.noPlace(f), true
 	switch {
-	case d.role == gqf.RoleEmbedding && !quantizer.QuantizesEmbedding(f):
-		if d.rule != nil && d.rule.Exact() {
-			return quantizer.Requestf("%s: programs that load %s know no quantized embeddings, and %q is one: leave the rule out", d.rule, f, d.src.Name)
+	case reason != "" && d.role == gqf.RoleEmbedding:
+		if exact {
+			return quantizer.Requestf("%s: %s, and %q is one: leave the rule out", d.rule, reason, d.src.Name)
 		}
-		reason, known = fmt.Sprintf("programs that load %s know no quantized embeddings", f), false
-	case d.role == gqf.RoleHead && !quantizer.QuantizesHead(f) && (d.rule == nil || !d.rule.Exact()):
-		reason, known = fmt.Sprintf("programs that load %s expect an unquantized lm_head; a rule for it alone quantizes it", f), false
-	case len(d.src.Shape) != 2:
-		reason = fmt.Sprintf("%s holds matrices, not fused experts", f)
-	case d.transposed:
-		reason = fmt.Sprintf("the model has it as inputs x outputs, which %s has not", f)
+		unfit = false
+	case reason != "":
+	case d.role == gqf.RoleHead && !quantizer.QuantizesHead(f) && !exact:
+		reason, unfit = fmt.Sprintf("programs that load %s expect an unquantized lm_head; a rule for it alone quantizes it", f), false
 	default:
 		if !pl.opts.Recipe.ScaleStated(d.rule) {
 			d.scheme.ScaleDtype = quantizer.CheckpointScales(d.src.Dtype)
@@ -118,10 +116,24 @@ func (pl *planner) fitCheckpoint(f hfquant.Format, d *draft) (err error) {
 		reason = err.Error()
 	}
 	d.leave(reason)
-	if known {
+	if unfit {
 		pl.unfit = append(pl.unfit, d.line)
 	}
 	return pl.out.store(pl, d)
+}
+
+// noPlace says why checkpoints of a format have no place for a quantized tensor, whatever its scheme;
+// "" if they may have one.
+func (d *draft) noPlace(f hfquant.Format) string {
+	switch {
+	case d.role == gqf.RoleEmbedding && !quantizer.QuantizesEmbedding(f):
+		return fmt.Sprintf("programs that load %s know no quantized embeddings", f)
+	case len(d.src.Shape) != 2:
+		return fmt.Sprintf("%s holds matrices, not fused experts", f)
+	case d.transposed:
+		return fmt.Sprintf("the model stores this weight as inputs x outputs, %s only outputs x inputs", f)
+	}
+	return ""
 }
 
 // store settles the layouts of a quantized tensor, its bias and the kind of its zero points.
