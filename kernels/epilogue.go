@@ -37,7 +37,8 @@ func addBias(out, bias []float32) {
 	}
 }
 
-// shiftDots is tile.Step.Shifted's arithmetic of t, for dot products without zero points, [mr][groups][NR].
+// shiftDots turns dot products without zero points, [mr][groups][NR], into the integers t of
+// tile.Step.Shifted.
 func (l *Linear) shiftDots(dots, zeros, sums []int32, mr int) {
 	n := l.groups * l.set.NR
 	for i := range mr {

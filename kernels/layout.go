@@ -113,13 +113,10 @@ func newPanelLayout(h packing.Header) (*panelLayout, error) {
 	f := &panelLayout{
 		header: h, bits: int(h.Bits), rows: int(h.Rows), cols: int(h.Cols), nr: int(h.Tile.NR), prefix: len(p.Prefix()),
 		panels: p.Panels(), panelBytes: p.PanelBytes(), stored: p.PackedCols(), groups: p.Groups(), group: int(h.Cols),
-		half: h.Grid == packing.GridHalfStep, scaleDtype: h.ScaleDtype, biasAt: -1, codeFactor: 1,
+		half: h.Grid == packing.GridHalfStep, shift: h.ZeroShift(), scaleDtype: h.ScaleDtype, biasAt: -1, codeFactor: 1,
 	}
 	if f.groups > 1 {
 		f.group = int(h.Group)
-	}
-	if h.ZeroKind == packing.ZeroFraction {
-		f.shift = 8 - f.bits
 	}
 	if f.group > maxGroup {
 		return nil, &UnsupportedError{h, fmt.Sprintf("a group of %d columns, want at most %d, so that sums of products are exact", f.group, maxGroup)}

@@ -50,7 +50,10 @@ type reader struct {
 // one bit more: they multiply with 2q+1.
 func newReader(f *panelLayout, set tile.Set) reader {
 	stored := tile.Sets.For([]string{set.Feature}).Code.Set(f.bits)
-	r := reader{panelLayout: f, outs: set.NR, unpack: stored.Unpack, zip: set.Zip, zero: int32(set.Offset << f.shift), unit: 1 / float32(int(1)<<f.shift), chunks: f.stored / 8}
+	r := reader{
+		panelLayout: f, outs: set.NR, unpack: stored.Unpack, zip: set.Zip,
+		zero: int32(set.Offset << f.shift), unit: f.header.ZeroUnit(), chunks: f.stored / 8,
+	}
 	offset := set.Offset
 	if f.half { // the codes are doubled after unpacking
 		r.zero, r.unit, offset = r.zero-1, 0.5, offset/2
@@ -223,7 +226,8 @@ func (r *reader) widenScales(p *panel) {
 	}
 }
 
-// scaleScales multiplies the scales by the unit of the kernels' integers, unless a scale loses a bit.
+// scaleScales multiplies the scales by the unit of the kernels' integers, unless a scale loses a
+// bit.
 func (r *reader) scaleScales(p *panel) {
 	scales, unit, inverse := p.scales[:r.groups*r.outs], r.unit, 1/r.unit
 	for _, s := range scales {

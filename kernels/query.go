@@ -15,7 +15,7 @@ type Query struct {
 	Groups  []uint64 // group sizes; 0 is one scale a row
 	// Zeros asks for weights with zero points. Default: without, where a layout has such weights.
 	Zeros bool
-	// Fractions asks for weights with fractional zero points, and only for these. Default: Zeros decides.
+	// Fractions asks only for weights with fractional zero points. Default: Zeros decides.
 	Fractions bool
 }
 

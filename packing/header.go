@@ -220,14 +220,18 @@ func (h Header) Groups() uint64 {
 	return (h.Cols-1)/h.Group + 1
 }
 
-// ZeroUnit is the unit of the payload's int8 zero points: 2^(Bits-8) for ZeroFraction, 1 otherwise.
-// The zero point of a group is the stored number times this unit, an exact float32.
-func (h Header) ZeroUnit() float32 {
+// ZeroShift is the number of bits by which the unit of the payload's int8 zero points is below the
+// unit of codes: 8-Bits for ZeroFraction, 0 otherwise.
+func (h Header) ZeroShift() int {
 	if h.ZeroKind == ZeroFraction {
-		return 1 / float32(int(1)<<(8-h.Bits))
+		return 8 - int(h.Bits)
 	}
-	return 1
+	return 0
 }
+
+// ZeroUnit is the unit of the payload's int8 zero points: 2^-ZeroShift. The zero point of a group is
+// the stored number times this unit, an exact float32.
+func (h Header) ZeroUnit() float32 { return 1 / float32(int(1)<<h.ZeroShift()) }
 
 // DataSize is the number of bytes behind the header: Rows*Cols*Bits/8 for LayoutPlain, TorchAO's
 // own header and the panels for the others. The companions of LayoutTorchAOEmbedding are payloads

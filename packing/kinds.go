@@ -91,7 +91,7 @@ const (
 	ZeroNone     ZeroKind = 0 // symmetric: z = 0, nothing stored
 	ZeroInt8     ZeroKind = 1 // one int8 per group
 	ZeroF32      ZeroKind = 2 // one float32 per group, added to q * scale (qai4c32p only)
-	ZeroFraction ZeroKind = 3 // one int8 per group, in units of 2^(bits-8); 1 to 7 bits (lowbit and codes only)
+	ZeroFraction ZeroKind = 3 // one int8 per group, in units of 2^(bits-8) (lowbit, codes; up to 7 bits)
 )
 
 // IsInt8 reports whether an int8 is stored for each group; Header.ZeroUnit is its unit.

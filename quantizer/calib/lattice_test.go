@@ -11,8 +11,8 @@ import (
 	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
-// TestHeld solves a matrix of which every other group is on a lattice: no step changes these groups,
-// every step improves the others.
+// TestHeld solves a matrix with lattices in every second group. No step may change these groups, and
+// every step must lower the error of the matrix.
 func TestHeld(t *testing.T) {
 	const rows, n, k = 600, 16, 256
 	e := newEngine(2)

@@ -25,8 +25,8 @@ const (
 )
 
 // FloatZeroPoints reports whether the scheme's algorithm chooses floating-point zero points where
-// they can be stored. rtn is TorchAO's formula, with integer ones; gptq chooses codes on grids with
-// integer ones.
+// they can be stored. rtn is TorchAO's formula, which has integer zero points, and gptq chooses codes
+// on grids with int8 zero points.
 func (s Scheme) FloatZeroPoints() bool {
 	switch s.Algorithm {
 	case gqf.AlgorithmHQQ, gqf.AlgorithmSearch, gqf.AlgorithmImatrix:

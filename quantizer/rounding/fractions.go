@@ -10,7 +10,8 @@ import (
 )
 
 // FractionalZeroPoints reports whether the scheme's algorithm chooses fractional zero points where
-// they can be stored. rtn is TorchAO's formula, with integer ones. At 8 bits the two are the same.
+// they can be stored. rtn does not: it is TorchAO's formula, which has integer zero points. At 8 bits
+// fractional zero points would be integers.
 func (s Scheme) FractionalZeroPoints() bool {
 	return s.Mapping == gqf.MappingAsymmetric && s.Bits < 8 && s.Type == 0 && s.Algorithm > gqf.AlgorithmRTN
 }
@@ -33,8 +34,8 @@ func (r *RowQuantizer) storeZero(z float64) int8 {
 	return int8(min(max(math.RoundToEven(float64(z*float64(int(1)<<shift))), least), most))
 }
 
-// steps are the values q - z of the codes q of a group with zero point z. lo and hi are qmin and
-// qmax less the integer part of z, and fraction is the rest of z.
+// steps are the values q - z of the codes q of a group with zero point z. z is an integer plus
+// fraction, and lo and hi are qmin and qmax minus this integer.
 type steps struct{ lo, hi, fraction float32 }
 
 func (r *RowQuantizer) steps(z float32) steps {
@@ -47,9 +48,9 @@ func (s *steps) nearest(t float32) float32 {
 	return roundSmall(min(max(t+s.fraction, s.lo), s.hi)) - s.fraction
 }
 
-// searchFractions replaces the scales and zero points of a row, which come from its ranges, if
-// others have a smaller weighted error: those that alternating least squares find with
-// floating-point zero points, rounded to what can be stored.
+// searchFractions improves the scales and zero points of a row, which come from its ranges.
+// Alternating least squares find better ones with floating-point zero points. These are rounded to
+// numbers that can be stored, and replace the present ones if their weighted error is smaller.
 func (r *RowQuantizer) searchFractions(scales []float32, zeros []int8, x []float32) {
 	weights := r.rowWeights(x)
 	for g := range scales {

@@ -39,9 +39,9 @@ type Args struct {
 
 // Kernel is one product. It computes the same bits as the portable reference of its layout:
 //
-// lowbit, per row of a panel: for each group, t = dot(a, q) - z*sum(a) exactly (z = -1/2 on the
-// half-step grid; a zero point of kind fraction is a multiple of 2^(bits-8)), f = fma(float32(t), scale, f); then f = fma(row sum, NegZero, f); out =
-// float32(f * Rec) + bias.
+// lowbit, per row of a panel: for each group, t = dot(a, q) - z*sum(a) exactly (z is -1/2 on the
+// half-step grid, and fractional zero points are multiples of 2^(bits-8)), f = fma(float32(t),
+// scale, f); then f = fma(row sum, NegZero, f); out = float32(f * Rec) + bias.
 //
 // qsi4cxp, qsi8cxp: A = dot + row sum * NegZeroInt in int32; out = float32(float32(A) * float32(row
 // scale * Rec)) + bias.

@@ -9,8 +9,8 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// lowbitSet holds the kernels of one width: symmetric, with zero points, with fractional zero points (1 to
-// 7 bits), and on the half-step grid (1 and 2 bits).
+// lowbitSet holds the kernels of one width: symmetric, with integer zero points, with fractional
+// zero points (1 to 7 bits), and on the half-step grid (1 and 2 bits).
 type lowbitSet struct{ none, zeros, fractions, half func(*Args) }
 
 // By bits-1.

@@ -10,8 +10,8 @@ import (
 )
 
 // The lowbit kernels give the same bits as package reference for packing.LayoutLowbit. Kernels with
-// Zeros in their names read zero points, kernels with Fractions fractional ones; kernels with Half
-// are for the half-step grid.
+// Zeros in their names read integer zero points, kernels with Fractions read fractional zero points,
+// and kernels with Half are for the half-step grid.
 
 //go:noescape
 func lowbit1Dotprod(a *Args)

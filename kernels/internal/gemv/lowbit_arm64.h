@@ -107,23 +107,39 @@ tail:                                                             \
 	VSXTL_4S(7, 4) \
 	VSXTL2_4S(7, 5)
 
-// EPILOGUE_ZEROS subtracts the zero points; Sums have the factor 1. EPILOGUE1_ZEROS is for groups of one
-// block, whose sums of activations have 13 bits.
+// SUB_POINTS and ADD_POINTS subtract and add the zero points. SUB_POINTS1 and ADD_POINTS1 are for groups of one block,
+// whose sums of activations have 13 bits.
+#define SUB_POINTS()     \
+	POINTS()         \
+	VMLS_4S(6, 4, 0) \
+	VMLS_4S(6, 5, 1)
+
+#define SUB_POINTS1()        \
+	VSMLSL_4S_0(6, 7, 0) \
+	VSMLSL2_4S_0(6, 7, 1)
+
+#define ADD_POINTS()     \
+	POINTS()         \
+	VMLA_4S(6, 4, 0) \
+	VMLA_4S(6, 5, 1)
+
+#define ADD_POINTS1()        \
+	VSMLAL_4S_0(6, 7, 0) \
+	VSMLAL2_4S_0(6, 7, 1)
+
+// EPILOGUE_ZEROS is for signed codes, with Sums of the factor 1. EPILOGUE1_ZEROS is for groups of one block.
 #define EPILOGUE_ZEROS() \
 	SCALES()         \
 	ZEROS()          \
-	POINTS()         \
-	VMLS_4S(6, 4, 0) \
-	VMLS_4S(6, 5, 1) \
+	SUB_POINTS()     \
 	TO_FLOAT()       \
 	ADD_SCALED()
 
-#define EPILOGUE1_ZEROS()     \
-	SCALES()              \
-	ZEROS()               \
-	VSMLSL_4S_0(6, 7, 0)  \
-	VSMLSL2_4S_0(6, 7, 1) \
-	TO_FLOAT()            \
+#define EPILOGUE1_ZEROS() \
+	SCALES()          \
+	ZEROS()           \
+	SUB_POINTS1()     \
+	TO_FLOAT()        \
 	ADD_SCALED()
 
 // EPILOGUE_ZEROS16 is for 16 times the integers; Sums have the factor -1. 16 times a zero point times the
@@ -151,108 +167,74 @@ tail:                                                             \
 	VSCVTF_4S_F(4, 1, 1)    \
 	ADD_SCALED()
 
-// EPILOGUE_ZEROS_OFFSET is for codes stored as q + offset: V31 (8H) holds the offset, which it adds to the
-// zero points.
-#define EPILOGUE_ZEROS_OFFSET()   \
-	SCALES()                  \
-	ZEROS()                   \
-	VADD V31.H8, V7.H8, V7.H8 \
-	POINTS()                  \
-	VMLS_4S(6, 4, 0)          \
-	VMLS_4S(6, 5, 1)          \
-	TO_FLOAT()                \
+// ZEROS_OFFSET reads zero points for codes stored as q + offset: V31 (8H) holds the offset, which it adds to them.
+#define ZEROS_OFFSET() \
+	ZEROS()        \
+	VADD V31.H8, V7.H8, V7.H8
+
+// EPILOGUE_ZEROS_OFFSET is for codes stored as q + offset.
+#define EPILOGUE_ZEROS_OFFSET() \
+	SCALES()                \
+	ZEROS_OFFSET()          \
+	SUB_POINTS()            \
+	TO_FLOAT()              \
 	ADD_SCALED()
 
-#define EPILOGUE1_ZEROS_OFFSET()  \
-	SCALES()                  \
-	ZEROS()                   \
-	VADD V31.H8, V7.H8, V7.H8 \
-	VSMLSL_4S_0(6, 7, 0)      \
-	VSMLSL2_4S_0(6, 7, 1)     \
-	TO_FLOAT()                \
+#define EPILOGUE1_ZEROS_OFFSET() \
+	SCALES()                 \
+	ZEROS_OFFSET()           \
+	SUB_POINTS1()            \
+	TO_FLOAT()               \
 	ADD_SCALED()
 
 // EPILOGUE_ZEROS_NEGATED is the same for negated integers.
-#define EPILOGUE_ZEROS_NEGATED()  \
-	SCALES()                  \
-	ZEROS()                   \
-	VADD V31.H8, V7.H8, V7.H8 \
-	POINTS()                  \
-	VMLA_4S(6, 4, 0)          \
-	VMLA_4S(6, 5, 1)          \
-	TO_FLOAT()                \
+#define EPILOGUE_ZEROS_NEGATED() \
+	SCALES()                 \
+	ZEROS_OFFSET()           \
+	ADD_POINTS()             \
+	TO_FLOAT()               \
 	SUB_SCALED()
 
 #define EPILOGUE1_ZEROS_NEGATED() \
 	SCALES()                  \
-	ZEROS()                   \
-	VADD V31.H8, V7.H8, V7.H8 \
-	VSMLAL_4S_0(6, 7, 0)      \
-	VSMLAL2_4S_0(6, 7, 1)     \
+	ZEROS_OFFSET()            \
+	ADD_POINTS1()             \
 	TO_FLOAT()                \
 	SUB_SCALED()
 
-// Zero points of kind fraction are in units of 2^-k of a step, k = 8 - bits, and so is what the integers become: they
-// are shifted to the left by k, unless they are that many times the products already. Offsets of all widths become 128
-// (V31, 8H).
-#define SHIFTED(k)             \
-	VSHL $k, V0.S4, V0.S4  \
+// Fractional zero points count in 2^-k, k = 8 - bits. The integers are moved to the same unit: SHIFTED shifts them to
+// the left by k, which products that are 2^k times too large do not need. The offset of every width becomes 128 (V31,
+// 8H).
+#define SHIFTED(k)            \
+	VSHL $k, V0.S4, V0.S4 \
 	VSHL $k, V1.S4, V1.S4
 
-#define TO_FLOAT_FRACTIONS(k)   \
-	VSCVTF_4S_F(k, 0, 0)    \
+#define TO_FLOAT_FRACTIONS(k) \
+	VSCVTF_4S_F(k, 0, 0)  \
 	VSCVTF_4S_F(k, 1, 1)
 
 // FRACTIONS128 makes V31 the offset of fractions.
-#define FRACTIONS128()         \
-	VMOVI $128, V31.B16    \
+#define FRACTIONS128()     \
+	VMOVI $128, V31.B16 \
 	VUSHR $8, V31.H8, V31.H8
 
-// SUB_POINTS and ADD_POINTS subtract and add the zero points, SUB_POINTS1 and ADD_POINTS1 for groups of one block.
-#define SUB_POINTS()             \
-	POINTS()                 \
-	VMLS_4S(6, 4, 0)         \
-	VMLS_4S(6, 5, 1)
-
-#define SUB_POINTS1()            \
-	VSMLSL_4S_0(6, 7, 0)     \
-	VSMLSL2_4S_0(6, 7, 1)
-
-#define ADD_POINTS()             \
-	POINTS()                 \
-	VMLA_4S(6, 4, 0)         \
-	VMLA_4S(6, 5, 1)
-
-#define ADD_POINTS1()            \
-	VSMLAL_4S_0(6, 7, 0)     \
-	VSMLAL2_4S_0(6, 7, 1)
-
-// FRACTIONS is the epilogue of signed codes, FRACTIONS_OFFSET of codes stored as q + offset, FRACTIONS_NEGATED of
-// negated integers of such codes. ZERO_POINTS is one of the four macros above.
-#define FRACTIONS(k, ZERO_POINTS)     \
-	SCALES()                 \
-	ZEROS()                  \
-	ZERO_POINTS()                 \
-	TO_FLOAT_FRACTIONS(k)    \
+// FRACTIONS is the epilogue of signed codes, 2^k times too large. ZERO_POINTS is SUB_POINTS or SUB_POINTS1.
+#define FRACTIONS(k, ZERO_POINTS) \
+	SCALES()                  \
+	ZEROS()                   \
+	ZERO_POINTS()             \
+	TO_FLOAT_FRACTIONS(k)     \
 	ADD_SCALED()
 
-#define FRACTIONS_OFFSET(k, ZERO_POINTS) \
-	SHIFTED(k)                  \
-	SCALES()                    \
-	ZEROS()                     \
-	VADD V31.H8, V7.H8, V7.H8   \
-	ZERO_POINTS()                    \
-	TO_FLOAT_FRACTIONS(k)       \
-	ADD_SCALED()
-
-#define FRACTIONS_NEGATED(k, ZERO_POINTS) \
-	SHIFTED(k)                   \
-	SCALES()                     \
-	ZEROS()                      \
-	VADD V31.H8, V7.H8, V7.H8    \
-	ZERO_POINTS()                     \
-	TO_FLOAT_FRACTIONS(k)        \
-	SUB_SCALED()
+// FRACTIONS_OFFSET is the epilogue of codes stored as q + offset: with SUB_POINTS or SUB_POINTS1 and ADD_SCALED, or for
+// negated integers with ADD_POINTS or ADD_POINTS1 and SUB_SCALED.
+#define FRACTIONS_OFFSET(k, ZERO_POINTS, SCALED) \
+	SHIFTED(k)                               \
+	SCALES()                                 \
+	ZEROS_OFFSET()                           \
+	ZERO_POINTS()                            \
+	TO_FLOAT_FRACTIONS(k)                    \
+	SCALED()
 
 // EPILOGUE_HALF is for the half-step grid: with stored codes u, 2*(q + 1/2) is 2*u - (2^bits - 1), and Sums
 // have the factor 1 - 2^bits. V31 (4S) is 2.

@@ -55,7 +55,7 @@ func lowbit(o *Operator, w *weights, a *Activations, i int) float32 {
 		case o.h.Grid == packing.GridHalfStep: // z is -1/2; half of an int32 is exact
 			f = floats.FMA32(float32(float32(2*t+sumOf(q))*0.5), w.scales[g], f)
 		case o.h.ZeroKind == packing.ZeroFraction: // a power of 2 times an int32
-			t = t<<(8-o.h.Bits) - int32(w.zeros[g])*sumOf(q)
+			t = t<<o.h.ZeroShift() - int32(w.zeros[g])*sumOf(q)
 			f = floats.FMA32(float32(float32(t)*o.h.ZeroUnit()), w.scales[g], f)
 		case w.zeros != nil:
 			f = floats.FMA32(float32(t-int32(w.zeros[g])*sumOf(q)), w.scales[g], f)

@@ -45,7 +45,7 @@
 	VMULLANE_4S(2, s, z, d2) \
 	VMULLANE_4S(3, s, z, d3)
 
-// ADD_ZERO_POINTS adds the same to sums.
+// ADD_ZERO_POINTS adds -zero point * sum of activations to sums.
 #define ADD_ZERO_POINTS(z, s, d0, d1, d2, d3) \
 	VMLALANE_4S(0, s, z, d0) \
 	VMLALANE_4S(1, s, z, d1) \

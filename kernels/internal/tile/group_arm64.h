@@ -43,8 +43,8 @@
 	VSCVTF_4S(6, 6) \
 	VSCVTF_4S(7, 7)
 
-// LOAD_SHIFT reads Shift, by which SHIFT_SUMS moves the sums of a group. Zero points follow then, as they are in the
-// smaller unit.
+// LOAD_SHIFT reads Shift. SHIFT_SUMS shifts the sums of a group to the left by it, into the unit of the zero points,
+// which are subtracted afterwards.
 #define LOAD_SHIFT(r) \
 	ADD   $Args_Shift, R0, R13 \
 	VLD1R (R13), [r.S4]

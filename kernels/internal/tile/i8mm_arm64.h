@@ -56,7 +56,7 @@
 	VMUL_4S(22, s, d2) \
 	VMUL_4S(23, s, d3)
 
-// ADD_ZERO_POINTS adds the same to sums.
+// ADD_ZERO_POINTS adds -zero point * sum of activations to sums.
 #define ADD_ZERO_POINTS(s, d0, d1, d2, d3) \
 	VMLA_4S(20, s, d0) \
 	VMLA_4S(21, s, d1) \

@@ -2,9 +2,9 @@
 
 package tile
 
-// Stubs of the assembly. Each product, dots, group or shifted, gives the bits of dotsGeneric or groupGeneric
-// for the number of rows of activations in its name, panels of 8 rows and signed codes. All counts
-// in Args are positive.
+// Stubs of the assembly. Each product gives the bits of dotsGeneric (dots) or groupGeneric (group,
+// shifted) for the number of rows of activations in its name, panels of 8 rows and signed codes. All
+// counts in Args are positive.
 
 // shortGroup is the largest number of steps for which the groupShort kernels are right: 16 steps of
 // 16 products of at most 2^14 each are at most 2^22.

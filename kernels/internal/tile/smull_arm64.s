@@ -83,14 +83,17 @@
 #define STEP_2_NARROW STEP_2(NARROW)
 #define STEP_2_WIDE STEP_2(WIDE)
 
+#define ZEROS_2 \
+	LOAD_ZEROS           \
+	FMOVD.P 8(R8), F16   \
+	ZERO_POINTS(0, 0, 4) \
+	ZERO_POINTS(1, 8, 12)
+
 #define SUMS_2 \
 	SUM_8(0, 1, 2, 3, 4, 5, 6, 7)       \
 	SUM_8(8, 9, 10, 11, 12, 13, 14, 15) \
-	CBNZ    R12, symmetric              \
-	LOAD_ZEROS                          \
-	FMOVD.P 8(R8), F16                  \
-	ZERO_POINTS(0, 0, 4)                \
-	ZERO_POINTS(1, 8, 12)               \
+	CBNZ R12, symmetric                 \
+	ZEROS_2                             \
 symmetric:
 
 #define SUMS_SHIFTED_2 \
@@ -101,10 +104,7 @@ symmetric:
 	VUSHL_4S(22, 4, 4)                  \
 	VUSHL_4S(22, 8, 8)                  \
 	VUSHL_4S(22, 12, 12)                \
-	LOAD_ZEROS                          \
-	FMOVD.P 8(R8), F16                  \
-	ZERO_POINTS(0, 0, 4)                \
-	ZERO_POINTS(1, 8, 12)
+	ZEROS_2
 
 #define STORE_2 \
 	SUMS_2              \
@@ -193,12 +193,15 @@ TEXT ·group2WideNEON(SB), NOSPLIT, $0-8
 #define STEP_1_NARROW STEP_1(NARROW)
 #define STEP_1_WIDE STEP_1(WIDE)
 
+#define ZEROS_1 \
+	LOAD_ZEROS         \
+	FMOVS.P 4(R8), F16 \
+	ZERO_POINTS(0, 0, 4)
+
 #define SUMS_1 \
 	SUM_8(0, 1, 2, 3, 4, 5, 6, 7) \
-	CBNZ    R12, symmetric        \
-	LOAD_ZEROS                    \
-	FMOVS.P 4(R8), F16            \
-	ZERO_POINTS(0, 0, 4)          \
+	CBNZ R12, symmetric           \
+	ZEROS_1                       \
 symmetric:
 
 #define SUMS_SHIFTED_1 \
@@ -206,9 +209,7 @@ symmetric:
 	LOAD_SHIFT(V22)               \
 	VUSHL_4S(22, 0, 0)            \
 	VUSHL_4S(22, 4, 4)            \
-	LOAD_ZEROS                    \
-	FMOVS.P 4(R8), F16            \
-	ZERO_POINTS(0, 0, 4)
+	ZEROS_1
 
 #define STORE_1 \
 	SUMS_1            \
