@@ -523,7 +523,8 @@ func differ(t *testing.T, other reader, good []byte, several bool, n int, file f
 	return opened, verified
 }
 
-// TestMutations compares both readers on thousands of damaged files.
+// TestMutations compares both readers on thousands of damaged files. The sanitized program reads most
+// of them; the others hold the compilers' code to the same verdicts.
 func TestMutations(t *testing.T) {
 	good := everything(t)
 	changes := structural(good)
@@ -531,7 +532,7 @@ func TestMutations(t *testing.T) {
 		toolchain
 		random int // changes
 		share  int // one in this many structural changes is tested
-	}{{sanitized, 3000, 4}, {optimized, 4000, 3}, {arm64, 500, 61}, {arm64CRC, 200, 97}} {
+	}{{sanitized, 3000, 4}, {optimized, 1000, 11}, {arm64, 500, 61}, {arm64CRC, 200, 97}} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			opened, verified := differ(t, test.toolchain, good, true, test.random, func(i int) []byte { return mutate(good, uint64(i)) })

@@ -39,12 +39,14 @@ func floatSQNR(t testing.TB, s Scheme, x []float32, k int) float64 {
 }
 
 // TestFloatZerosSQNR compares with float32 prototypes on other random numbers: HQQ as published,
-// and alternating least squares from a grid of 12 x 12 ranges.
+// and alternating least squares from a grid of 12 x 12 ranges. At 2 bits the shrunk errors of the
+// original HQQ depend on the magnitude of weights, and at 8 bits its BF16 scales matter: these
+// widths are not compared.
 func TestFloatZerosSQNR(t *testing.T) {
 	const k = 1024
-	rows, near := 512, 0.1
+	rows, fewer, near := 512, 128, 0.1 // search takes fewer of the rows
 	if testing.Short() {
-		rows, near = 64, 0.15
+		rows, fewer, near = 64, 64, 0.15
 	}
 	for _, d := range []struct {
 		name        string
@@ -52,24 +54,23 @@ func TestFloatZerosSQNR(t *testing.T) {
 		hqq, search map[int][2]float64 // dB by bits: groups of 32 and of 128
 	}{
 		{"gauss", testrows.Gaussian(2026, rows*k),
-			map[int][2]float64{2: {8.61, 6.28}, 3: {16.00, 13.65}, 4: {22.61, 20.26}, 8: {46.42, 44.59}},
-			map[int][2]float64{2: {10.61, 9.60}, 3: {16.82, 15.04}, 4: {23.10, 20.85}}},
+			map[int][2]float64{3: {16.00, 13.65}, 4: {22.61, 20.26}},
+			map[int][2]float64{3: {16.82, 15.04}, 4: {23.10, 20.85}}},
 		{"t5", studentT5(2027, rows*k),
-			map[int][2]float64{2: {7.57, 4.49}, 3: {14.78, 11.20}, 4: {21.39, 17.80}, 8: {45.21, 42.09}},
-			map[int][2]float64{2: {9.42, 7.74}, 3: {15.56, 12.66}, 4: {21.84, 18.36}}},
+			map[int][2]float64{3: {14.78, 11.20}, 4: {21.39, 17.80}},
+			map[int][2]float64{3: {15.56, 12.66}, 4: {21.84, 18.36}}},
 	} {
 		for _, a := range []struct {
 			algorithm gqf.Algorithm
+			rows      int
 			want      map[int][2]float64
-		}{{gqf.AlgorithmHQQ, d.hqq}, {gqf.AlgorithmSearch, d.search}} {
+		}{{gqf.AlgorithmHQQ, rows, d.hqq}, {gqf.AlgorithmSearch, fewer, d.search}} {
 			for bits, want := range a.want {
 				for i, group := range []int{32, 128} {
 					s := floatScheme(bits, group, a.algorithm)
-					got := floatSQNR(t, s, d.x, k)
+					got := floatSQNR(t, s, d.x[:a.rows*k], k)
 					t.Logf("%s %s: %.2f dB, the prototype %.2f", d.name, s, got, want[i])
-					// At 2 bits the shrunk errors of the original depend on the magnitude of
-					// weights; at 8 bits its BF16 scales matter.
-					if low, high := got < want[i]-near, got > want[i]+near; bits == 4 && (low || high) || bits == 3 && low {
+					if low, high := got < want[i]-near, got > want[i]+near; low || bits == 4 && high {
 						t.Errorf("%s %s: %.2f dB, want %.2f", d.name, s, got, want[i])
 					}
 				}

@@ -125,10 +125,14 @@ func (r *quantizedRow) losses(s Scheme, x []float32, a gqf.Algorithm) []float64 
 	w, sums := weigh(x), make([]float64, len(r.scales))
 	for i, v := range x {
 		g := i / s.size(len(x))
-		e := float64(v) - float64(float32((float32(r.codes[i])-r.zero(g))*r.scales[g]))
-		sums[g] += loss[a](float64(v), e, w[i])
+		sums[g] += loss[a](float64(v), r.errorOf(x, i, g), w[i])
 	}
 	return sums
+}
+
+// errorOf is weight i of x, in group g, minus the dequantized weight.
+func (r *quantizedRow) errorOf(x []float32, i, g int) float64 {
+	return float64(x[i]) - float64(float32((float32(r.codes[i])-r.zero(g))*r.scales[g]))
 }
 
 // TestAlgorithms checks what users may rely on, for every scheme: by the algorithm's own loss, no
@@ -254,14 +258,23 @@ func exhaustive(s Scheme, x []float32) float64 {
 		}
 	}
 	least := math.Inf(1)
+	r := &quantizedRow{codes: make([]int8, len(x)), scales: make([]float32, 1), half: s.Mapping == gqf.MappingHalfStep, unit: s.ZeroUnit()}
+	if s.Mapping == gqf.MappingAsymmetric {
+		r.zeros = make([]int8, 1)
+	}
+	w, of := weigh(x), loss[gqf.AlgorithmSearch]
 	try := func(scale float32) {
+		r.scales[0] = scale
 		for _, z := range zeros {
-			r := &quantizedRow{codes: make([]int8, len(x)), scales: []float32{scale}, half: s.Mapping == gqf.MappingHalfStep, unit: s.ZeroUnit()}
-			if s.Mapping == gqf.MappingAsymmetric {
-				r.zeros = []int8{z}
+			if r.zeros != nil {
+				r.zeros[0] = z
 			}
 			r.roundGroup(0, x, scale, float32(z)*r.unit, float32(qmin), float32(qmax))
-			least = min(least, r.losses(s, x, gqf.AlgorithmSearch)[0])
+			sum := 0.0
+			for i := 0; i < len(x) && sum < least; i++ { // no term is negative
+				sum += of(float64(x[i]), r.errorOf(x, i, 0), w[i])
+			}
+			least = min(least, sum)
 		}
 	}
 	for b := math.Float32bits(m/float32(int(4)<<s.Bits)) >> 16; b <= math.Float32bits(2*m)>>16; b++ {
