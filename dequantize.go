@@ -29,7 +29,7 @@ func Dequantize(ctx context.Context, file, dir string, o DequantizeOptions) (*co
 		return nil, optionf("threads", "%d: at least 1", o.Threads)
 	}
 	var s files.Set
-	s.Input("the .gqf file", file)
+	s.Input("the source", file)
 	s.Output("output", "the checkpoint", dir)
 	if err := collisions(&s); err != nil {
 		return nil, err

@@ -68,14 +68,7 @@ func (in *imported) bias(*entry) int          { return 0 }
 func (in *imported) strided(*quantized) bool  { return false }
 func (in *imported) results(int) []unitResult { return nil }
 func (in *imported) file(*entry) string       { return in.src.path }
-
-func (in *imported) names(e *entry) []string {
-	names := []string{e.name()}
-	for _, alias := range e.aliases {
-		names = append(names, alias.src.Name)
-	}
-	return names
-}
+func (in *imported) names(e *entry) []string  { return e.names() }
 
 // algorithm is AlgorithmOther for quantized items: the source does not say how its codes were chosen.
 func (in *imported) algorithm(it item, _ *CalibratedCodes) gqf.Algorithm {

@@ -240,17 +240,9 @@ func because(reason string) string {
 
 // schemeOf is the scheme with exactly the codes, scales and zero points of a weight.
 func schemeOf(w *hfWeight, facts *scaleFacts) (rounding.Scheme, error) {
-	s := rounding.Scheme{Bits: w.Scheme.Bits, Mapping: gqf.MappingFullRange, PositiveScales: facts.positive()}
+	s := rounding.Scheme{Bits: w.Scheme.Bits, Mapping: gqf.MappingFullRange, ScaleDtype: scaleDtype(w.Scheme.Scales), PositiveScales: facts.positive()}
 	if facts.zeros != noZeros {
 		s.Mapping, s.PositiveScales, s.NegativeScales = gqf.MappingAsymmetric, false, !facts.positive()
-	}
-	switch w.Scheme.Scales {
-	case packing.BF16:
-		s.ScaleDtype = packing.ScaleBF16
-	case packing.F16:
-		s.ScaleDtype = packing.ScaleF16
-	default:
-		s.ScaleDtype = packing.ScaleF32
 	}
 	if k := w.Shape[1]; w.Scheme.Group > 0 && w.Scheme.Group < k {
 		if w.Scheme.Group%16 != 0 {

@@ -176,15 +176,7 @@ func (p checkpointInput) assets(*planner) ([]gqf.PackedAsset, error) {
 	return packAssets(specs)
 }
 
-func (p checkpointInput) names(e *entry) []string {
-	names := []string{e.name()}
-	for _, alias := range e.aliases {
-		if !alias.absorbed {
-			names = append(names, alias.src.Name)
-		}
-	}
-	return names
-}
+func (p checkpointInput) names(e *entry) []string { return e.names() }
 
 // algorithm is the scheme's, or search where calibration has nothing for it.
 func (p checkpointInput) algorithm(it item, c *CalibratedCodes) gqf.Algorithm {

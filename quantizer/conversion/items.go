@@ -48,6 +48,17 @@ func (e *entry) common() *entry { return e }
 // name is the canonical name in the file.
 func (e *entry) name() string { return e.line.Name }
 
+// names are the canonical name and then all other names of the item.
+func (e *entry) names() []string {
+	names := []string{e.name()}
+	for _, alias := range e.aliases {
+		if !alias.absorbed {
+			names = append(names, alias.src.Name)
+		}
+	}
+	return names
+}
+
 // unquantized is an item with the bytes that its source has.
 type unquantized struct {
 	entry

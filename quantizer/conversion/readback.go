@@ -228,11 +228,7 @@ func linears(m *model.Model, e, embedding, lmHead *entry) []string {
 	case e == lmHead && embedding != nil && m.Linear(e.name()) == nil:
 		return []string{embedding.name()}
 	}
-	names := []string{e.name()}
-	for _, n := range e.aliases {
-		names = append(names, n.src.Name)
-	}
-	return names
+	return e.names()
 }
 
 // embeddingRows is an embedding whose rows are read from the file.
