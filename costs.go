@@ -158,9 +158,13 @@ func accuracyStages(j *accuracy.Job, weights float64) []*planned {
 		writing := &planned{"writing text to measure on", perWritten * weights * tokens / 1e9, 1}
 		return append([]*planned{writing}, append(list, &planned{"scoring", 2 * perPass * weights * tokens / 1e9, 1})...)
 	}
-	if j.Text != nil {
+	if len(j.Texts) > 0 {
+		size := 0
+		for _, t := range j.Texts {
+			size += len(t.Data)
+		}
 		// A token of English has about four bytes, and both models read it.
-		list = append(list, &planned{"scoring", 2 * perPass * weights * float64(len(j.Text.Data)) / 4 / 1e9, 1})
+		list = append(list, &planned{"scoring", 2 * perPass * weights * float64(size) / 4 / 1e9, 1})
 	}
 	return list
 }

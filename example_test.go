@@ -87,7 +87,7 @@ func ExampleQuantize_gate() {
 	}
 	r, err := gq.Quantize(context.Background(), checkpoint, filepath.Join(dir, "model.gqf"), gq.QuantizeOptions{
 		Recipe:  quantizer.Recipe{Bits: 2},
-		Measure: &gq.MeasureOptions{Gate: gate, Text: "testdata/text/lighthouse.txt"},
+		Measure: &gq.MeasureOptions{Gate: gate, Texts: []gq.TextFile{{Path: "testdata/text/lighthouse.txt"}}},
 	})
 	var unmet *gq.GateNotMetError
 	if errors.As(err, &unmet) {
@@ -139,8 +139,8 @@ func ExampleMeasure() {
 	dir, remove := temporary()
 	defer remove()
 	r, err := gq.Measure(context.Background(), checkpoint, quantized(dir), gq.MeasureOptions{
-		Text: "testdata/text/lighthouse.txt",
-		Gate: accuracy.DefaultGateName,
+		Texts: []gq.TextFile{{Path: "testdata/text/lighthouse.txt"}},
+		Gate:  accuracy.DefaultGateName,
 	})
 	if err != nil {
 		log.Fatal(err)

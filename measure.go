@@ -1,6 +1,7 @@
 package gq
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,21 +25,20 @@ import (
 
 // MeasureOptions are the options of Measure. The zero value compares tensors only.
 type MeasureOptions struct {
-	// Text is a file of plain text to run the models on. Tokens is a file of token ids instead:
-	// decimal numbers separated by white space or commas. Default (""): no model is run, unless
-	// Gate is the default gate, for which the float model writes a text.
-	Text, Tokens string
+	// Texts are files to run the models on, each with figures of its own. Default: no model is run,
+	// unless Gate is the default gate, for which the float model writes a text.
+	Texts []TextFile
 	// TensorsOnly checks the default gate without running the models. Default: false.
 	TensorsOnly bool
 	// MinTokens is the least number of scored tokens for a gate that limits figures of the model.
 	// Default (0): the gate's own, or else accuracy.DefaultMinTokens.
 	MinTokens int
-	// Windows says how to cut the text; see text.Options for its defaults.
+	// Windows says how to cut the texts; see text.Options for its defaults.
 	Windows text.Options
 	// Activations is the type of the quantized model's activations. Default (model.Int8): as on the
 	// device.
 	Activations model.Activations
-	// Baseline is another .gqf or GGUF file to run on the same text. Default (""): none.
+	// Baseline is another .gqf or GGUF file to run on the same texts. Default (""): none.
 	Baseline string
 	// Tensors is a pattern for the names of the tensors to compare. Default (""): all.
 	Tensors string
@@ -64,6 +64,17 @@ type MeasureOptions struct {
 	Threads int
 	// Progress is told how far the job is. Default (nil): none. Quantize uses its own.
 	Progress Progress
+}
+
+// TextFile is a file of plain text, or of token ids.
+type TextFile struct {
+	Path string
+	// Name is the text's name in the report and in gates. Default (""): Path in the report; its last
+	// element in gates.
+	Name string
+	// Tokens says that the file has token ids: decimal numbers separated by white space or commas.
+	// Default: false, plain text.
+	Tokens bool
 }
 
 // Measure compares file with the checkpoint src that it was made from, and writes o.Reports. file is a
@@ -130,7 +141,7 @@ func (o *MeasureOptions) job(ctx context.Context) (*accuracy.Job, error) {
 		return nil, optionf("min-tokens", "%d: at least 1", o.MinTokens)
 	case o.MinTokens > 0 && o.Gate == "":
 		return nil, optionf("min-tokens", "goes with a gate")
-	case o.TensorsOnly && (o.Text != "" || o.Tokens != ""):
+	case o.TensorsOnly && len(o.Texts) > 0:
 		return nil, optionf("tensors-only", "beside a text: no model would be run on it")
 	case o.TensorsOnly && o.Gate == "":
 		return nil, optionf("tensors-only", "goes with a gate")
@@ -145,30 +156,32 @@ func (o *MeasureOptions) job(ctx context.Context) (*accuracy.Job, error) {
 	if err := o.checkReports(); err != nil {
 		return nil, err
 	}
-	if err := o.readText(ctx, j); err != nil {
+	if err := o.readTexts(ctx, j); err != nil {
 		return nil, err
 	}
-	return j, o.readGate(j)
+	if err := o.readGate(j); err != nil {
+		return nil, err
+	}
+	if err := j.CheckNames(); err != nil {
+		return nil, &OptionError{Err: err}
+	}
+	return j, nil
 }
 
-func (o *MeasureOptions) readText(ctx context.Context, j *accuracy.Job) error {
-	name := o.Text
-	switch {
-	case o.Text != "" && o.Tokens != "":
-		return optionf("", "a text and a file of tokens: name one of them")
-	case o.Text == "" && o.Tokens == "":
+func (o *MeasureOptions) readTexts(ctx context.Context, j *accuracy.Job) error {
+	if len(o.Texts) == 0 {
 		return nil
-	case o.Tokens != "":
-		name = o.Tokens
 	}
 	if err := o.Windows.Check(); err != nil {
 		return &OptionError{Err: err}
 	}
-	data, err := files.ReadContext(ctx, name, files.MaxText)
-	if err != nil {
-		return err
+	for _, t := range o.Texts {
+		data, err := files.ReadContext(ctx, t.Path, files.MaxText)
+		if err != nil {
+			return err
+		}
+		j.Texts = append(j.Texts, &accuracy.TextSource{Name: cmp.Or(t.Name, t.Path), Data: data, Tokens: t.Tokens, Options: o.Windows})
 	}
-	j.Text = &accuracy.TextSource{Name: name, Data: data, Tokens: o.Tokens != "", Options: o.Windows}
 	return nil
 }
 
@@ -197,7 +210,7 @@ func (o *MeasureOptions) readGate(j *accuracy.Job) (err error) {
 			return optionf("", "%s compares with an earlier report: name one", g.Name)
 		case o.TensorsOnly && g.NeedsModel():
 			return optionf("tensors-only", "%s limits figures of the model", g.Name)
-		case j.Text == nil && g.NeedsModel():
+		case len(j.Texts) == 0 && g.NeedsModel():
 			return optionf("", "%s limits figures of the model, which takes a text: name one", g.Name)
 		case o.NoOutputs && g.NeedsOutputs():
 			return optionf("", "%s limits outputs, which are left out", g.Name)

@@ -108,8 +108,13 @@ func (j *quantizeJob) checkPaths() error {
 
 // addPaths adds the files that the options name.
 func (o *MeasureOptions) addPaths(s *files.Set) {
-	s.Input("the text", o.Text)
-	s.Input("the token ids", o.Tokens)
+	for _, t := range o.Texts {
+		what := "the text"
+		if t.Tokens {
+			what = "the token ids"
+		}
+		s.Input(what, t.Path)
+	}
 	if o.Gate != accuracy.DefaultGateName {
 		s.Input("the gate", o.Gate)
 	}

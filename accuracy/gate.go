@@ -19,6 +19,9 @@ import (
 //	model:
 //	  mean_kl: {max: 0.05, worse: 0.002}     # worse: increase allowed over the earlier report
 //	  same_top1: {min: 0.9}
+//	texts:                                 # by name: instead of the limit in model, on these texts
+//	  code.txt:
+//	    mean_kl: {max: 0.08}
 //	tensors:
 //	  - match: "*.mlp.*"                     # a name, a module, a glob or re:... Default: all
 //	    bits: 4                              # only tensors of this width. Default: any
@@ -27,8 +30,9 @@ import (
 //	parity: true                             # every kernel gives the bits of the reference
 //	unquantized: true                        # unquantized tensors equal the checkpoint's
 //
-// A limit on a figure that the report lacks is not met. A rule that matches no tensor is an error,
-// unless it asks for bits or a group: one gate may serve files of several widths.
+// Limits of the model hold on every text. A limit on a figure that the report lacks is not met. A rule that matches no tensor is an error,
+// unless it asks for bits or a group: one gate may serve files of several widths. A name of a text
+// that matches no text is an error too.
 //
 // Two conditions always apply: the checkpoint must be the one that the file was made from, and the
 // model's figures must come from at least MinTokens scored tokens.
@@ -36,6 +40,7 @@ type Gate struct {
 	Name        string // of the file, or "default"
 	Version     int
 	Model       map[string]Limit
+	Texts       []LabelRule // in the order of Match
 	Tensors     []TensorRule
 	Parity      bool
 	Unquantized bool
@@ -92,18 +97,19 @@ func ReadGate(file string) (*Gate, error) {
 // ParseGate parses YAML. name stands for the file in errors, which are of type *GateError.
 func ParseGate(name string, b []byte) (*Gate, error) {
 	var raw struct {
-		Version int                       `yaml:"version"`
-		Model   map[string]map[string]any `yaml:"model"`
-		Tensors []map[string]any          `yaml:"tensors"`
-		Parity  bool                      `yaml:"parity"`
-		Equal   bool                      `yaml:"unquantized"`
-		Kept    bool                      `yaml:"kept"` // the former name of unquantized
-		Tokens  *int                      `yaml:"min_tokens"`
+		Version int                                  `yaml:"version"`
+		Model   map[string]map[string]any            `yaml:"model"`
+		Texts   map[string]map[string]map[string]any `yaml:"texts"`
+		Tensors []map[string]any                     `yaml:"tensors"`
+		Parity  bool                                 `yaml:"parity"`
+		Equal   bool                                 `yaml:"unquantized"`
+		Kept    bool                                 `yaml:"kept"` // the former name of unquantized
+		Tokens  *int                                 `yaml:"min_tokens"`
 	}
 	if err := yamldoc.Decode(b, &raw); err != nil {
 		return nil, &GateError{name, "", err.Error()}
 	}
-	g := &Gate{Name: name, Version: raw.Version, Parity: raw.Parity, Unquantized: raw.Equal || raw.Kept, Model: map[string]Limit{}}
+	g := &Gate{Name: name, Version: raw.Version, Parity: raw.Parity, Unquantized: raw.Equal || raw.Kept}
 	if raw.Version != 1 {
 		return nil, &GateError{name, "version", fmt.Sprintf("is %d, want 1", raw.Version)}
 	}
@@ -112,16 +118,12 @@ func ParseGate(name string, b []byte) (*Gate, error) {
 			return nil, &GateError{name, "min_tokens", fmt.Sprintf("is %d, want 1 or more", g.MinTokens)}
 		}
 	}
-	for _, key := range slices.Sorted(maps.Keys(raw.Model)) {
-		m := slices.IndexFunc(modelMetrics, func(m modelMetric) bool { return m.name == key })
-		if m < 0 {
-			return nil, &GateError{name, "model." + key, "no such figure; there are " + names(modelMetrics, func(m modelMetric) string { return m.name })}
-		}
-		l, err := parseLimit(modelMetrics[m].metric, raw.Model[key])
-		if err != nil {
-			return nil, &GateError{name, "model." + key, err.Error()}
-		}
-		g.Model[key] = l
+	var bad *GateError
+	if g.Model, bad = parseLimits("model", raw.Model, modelMetricOf); bad != nil {
+		return nil, bad.in(name)
+	}
+	if g.Texts, bad = parseLabelRules("texts", raw.Texts, textMetricOf); bad != nil {
+		return nil, bad.in(name)
 	}
 	for i, fields := range raw.Tensors {
 		r, err := parseTensorRule(fields)
@@ -131,10 +133,55 @@ func ParseGate(name string, b []byte) (*Gate, error) {
 		}
 		g.Tensors = append(g.Tensors, r)
 	}
-	if len(g.Model) == 0 && len(g.Tensors) == 0 && !g.Parity && !g.Unquantized {
+	if len(g.Model) == 0 && len(g.Texts) == 0 && len(g.Tensors) == 0 && !g.Parity && !g.Unquantized {
 		return nil, &GateError{name, "", "has no condition: a gate that is always open"}
 	}
 	return g, nil
+}
+
+// in returns the error as one of a file.
+func (e *GateError) in(file string) *GateError {
+	e.File = file
+	return e
+}
+
+// parseLimits parses limits by the names of figures.
+func parseLimits(section string, raw map[string]map[string]any, metricOf func(name string) (metric, error)) (map[string]Limit, *GateError) {
+	limits := map[string]Limit{}
+	for _, key := range sortedKeys(raw) {
+		m, err := metricOf(key)
+		if err != nil {
+			return nil, &GateError{Key: section + "." + key, Msg: err.Error()}
+		}
+		l, err := parseLimit(m, raw[key])
+		if err != nil {
+			return nil, &GateError{Key: section + "." + key, Msg: err.Error()}
+		}
+		limits[key] = l
+	}
+	return limits, nil
+}
+
+func sortedKeys[T any](m map[string]T) []string { return slices.Sorted(maps.Keys(m)) }
+
+// modelMetricOf finds a metric of the section "model".
+func modelMetricOf(name string) (metric, error) {
+	return metricNamed(modelMetrics, name, func(m *modelMetric) metric { return m.metric })
+}
+
+// textMetricOf finds a metric of the section "texts".
+func textMetricOf(name string) (metric, error) {
+	list := slices.DeleteFunc(slices.Clone(modelMetrics), func(m modelMetric) bool { return !m.needsText })
+	return metricNamed(list, name, func(m *modelMetric) metric { return m.metric })
+}
+
+func metricNamed[T any](list []T, name string, of func(*T) metric) (metric, error) {
+	for i := range list {
+		if m := of(&list[i]); m.name == name {
+			return m, nil
+		}
+	}
+	return metric{}, fmt.Errorf("no such figure; there are %s", names(list, func(m T) string { return of(&m).name }))
 }
 
 func parseTensorRule(fields map[string]any) (TensorRule, *GateError) {
@@ -164,15 +211,15 @@ func parseTensorRule(fields map[string]any) (TensorRule, *GateError) {
 			}
 			r.Group = int(n)
 		default:
-			at := slices.IndexFunc(tensorMetrics, func(m tensorMetric) bool { return m.name == key })
-			if at < 0 {
-				return r, &GateError{Key: key, Msg: "no such figure; there are " + names(tensorMetrics, func(m tensorMetric) string { return m.name })}
+			of, err := metricNamed(tensorMetrics, key, func(m *tensorMetric) metric { return m.metric })
+			if err != nil {
+				return r, &GateError{Key: key, Msg: err.Error()}
 			}
 			m, ok := v.(map[string]any)
 			if !ok {
 				return r, &GateError{Key: key, Msg: "is not a limit such as {min: 16}"}
 			}
-			l, err := parseLimit(tensorMetrics[at].metric, m)
+			l, err := parseLimit(of, m)
 			if err != nil {
 				return r, &GateError{Key: key, Msg: err.Error()}
 			}
@@ -241,7 +288,7 @@ func names[T any](list []T, name func(T) string) string {
 
 // NeedsModel reports whether the gate needs the models to be run on a text.
 func (g *Gate) NeedsModel() bool {
-	return slices.ContainsFunc(modelMetrics, func(m modelMetric) bool {
+	return len(g.Texts) > 0 || slices.ContainsFunc(modelMetrics, func(m modelMetric) bool {
 		_, ok := g.Model[m.name]
 		return ok && m.needsText
 	})
@@ -259,7 +306,8 @@ func (g *Gate) NeedsOutputs() bool {
 
 // NeedsEarlier reports whether the gate compares with an earlier report.
 func (g *Gate) NeedsEarlier() bool {
-	return worse(g.Model) || slices.ContainsFunc(g.Tensors, func(r TensorRule) bool { return worse(r.Limits) })
+	byLabel := func(r LabelRule) bool { return worse(r.Limits) }
+	return worse(g.Model) || slices.ContainsFunc(g.Texts, byLabel) || slices.ContainsFunc(g.Tensors, func(r TensorRule) bool { return worse(r.Limits) })
 }
 
 func worse(limits map[string]Limit) bool {

@@ -36,7 +36,9 @@ type GateResult struct {
 type Condition struct {
 	// Of says whose figure it is: "model", "text", "source", "kernels", "unquantized tensors", or which
 	// tensors.
-	Of     string `json:"of"`
+	Of string `json:"of"`
+	// Text is the name of the text that the figure is from, if several were scored.
+	Text   string `json:"text,omitempty"`
 	Metric string `json:"metric"`
 	Unit   string `json:"unit,omitempty"`
 	Kind   Kind   `json:"kind"`
@@ -72,7 +74,15 @@ const (
 func (c *Condition) Passed() bool { return c.Failed == 0 && c.Missing == "" }
 
 // String describes the condition in a line: "model: mean_kl at most 0.05 nats".
-func (c *Condition) String() string { return c.Of + ": " + c.demand() }
+func (c *Condition) String() string { return c.Whose() + ": " + c.demand() }
+
+// Whose says whose figure the condition limits: "model", or "model on code.txt".
+func (c *Condition) Whose() string {
+	if c.Text == "" {
+		return c.Of
+	}
+	return c.Of + " on " + c.Text
+}
 
 func (c *Condition) demand() string {
 	limit := fmt.Sprintf("%.6g%s", float64(c.Limit), spaced(c.Unit))
@@ -99,10 +109,12 @@ type Failure struct {
 	// Condition is an index into GateResult.Conditions.
 	Condition int    `json:"condition"`
 	Tensor    string `json:"tensor,omitempty"` // "" for the model as a whole
-	Metric    string `json:"metric"`
-	Unit      string `json:"unit,omitempty"`
-	Kind      Kind   `json:"kind"`
-	Value     Figure `json:"value"`
+	// Text is the name of the text that the figure is from, if several were scored.
+	Text   string `json:"text,omitempty"`
+	Metric string `json:"metric"`
+	Unit   string `json:"unit,omitempty"`
+	Kind   Kind   `json:"kind"`
+	Value  Figure `json:"value"`
 	// StdErr is the standard error of Value, if it has one.
 	StdErr float64 `json:"std_err,omitempty"`
 	Limit  Figure  `json:"limit"`
@@ -119,6 +131,9 @@ func (f Failure) String() string {
 	name := f.Metric
 	if f.Tensor != "" {
 		name = f.Tensor + ": " + name
+	}
+	if f.Text != "" {
+		name = f.Text + ": " + name
 	}
 	unit, with := spaced(f.Unit), ""
 	if f.StdErr > 0 {
@@ -160,10 +175,16 @@ const blamed = 5
 
 // Check compares a report with the gate and stores the result in r.Gate. earlier is the report that
 // "worse" refers to. It is an error if the gate needs an earlier report and there is none, or if it
-// needs the model's figures and the texts differ.
+// compares with figures of
+// other texts.
 func (g *Gate) Check(r, earlier *Report) (*GateResult, error) {
 	if earlier == nil && g.NeedsEarlier() {
 		return nil, &GateError{g.Name, "", "compares with an earlier report, and none was given"}
+	}
+	if r.Text != nil {
+		if err := matchLabels("texts", g.Texts, r.labels()); err != nil {
+			return nil, err.in(g.Name)
+		}
 	}
 	res := &GateResult{Gate: g.Name, ModelRun: r.Model != nil, Conditions: []Condition{}, Failures: []Failure{}}
 	// Every gate's own conditions come first: if one of them fails, it explains the others.
@@ -172,33 +193,8 @@ func (g *Gate) Check(r, earlier *Report) (*GateResult, error) {
 		res.tokens(r, g.minTokens())
 	}
 	given, failed := len(res.Conditions), len(res.Failures)
-	for _, m := range modelMetrics { // in this order, so that the output does not depend on the map's
-		l, ok := g.Model[m.name]
-		if !ok {
-			continue
-		}
-		if l.Worse != nil && m.needsText {
-			if err := comparable(r, earlier); err != nil {
-				return nil, &GateError{g.Name, "model." + m.name, err.Error()}
-			}
-		}
-		var f figure
-		if f.value, ok = m.get(r); !ok {
-			f.missing = "was not measured"
-			if m.needsText {
-				f.missing += ": " + cmp.Or(r.NoModel, "it takes a text")
-				if g.Name == DefaultGateName {
-					f.missing += "; hold the file to its tensors alone (--tensors-only), or use a checkpoint that can be run"
-				}
-			}
-		}
-		if ok && m.stdErr != nil {
-			f.stdErr = m.stdErr(r.Model)
-		}
-		if earlier != nil {
-			f.before, f.had = m.get(earlier)
-		}
-		res.limit("model", m.metric, l, []figure{f})
+	if err := res.model(g, r, earlier); err != nil {
+		return nil, err
 	}
 	modelFailed := len(res.Failures) > failed
 	for _, rule := range g.Tensors {
@@ -224,22 +220,6 @@ func (g *Gate) Check(r, earlier *Report) (*GateResult, error) {
 	return res, nil
 }
 
-// comparable fails if the two reports did not score the same text in the same way.
-func comparable(r, earlier *Report) error {
-	a, b := r.Text, earlier.Text
-	switch {
-	case a == nil || b == nil: // the missing figures are reported
-		return nil
-	case a.SHA256 != b.SHA256:
-		return fmt.Errorf("the earlier report scored another text (%s, SHA-256 %.12s): score the same text", b.Name, b.SHA256)
-	case a.Convention != b.Convention || a.Window != b.Window || a.Stride != b.Stride || a.Tokens != b.Tokens:
-		return fmt.Errorf("the earlier report cuts the text otherwise: %s", b.Cut())
-	case r.Activations != earlier.Activations:
-		return fmt.Errorf("the earlier report has %s activations: use the same", earlier.Activations)
-	}
-	return nil
-}
-
 // figure is a value that a condition checks.
 type figure struct {
 	tensor  string
@@ -250,14 +230,15 @@ type figure struct {
 	had     bool // before is valid
 }
 
-// limit adds the conditions that a limit puts on figures.
-func (res *GateResult) limit(of string, m metric, l Limit, figures []figure) {
+// limit adds the conditions that a limit puts on figures. of says whose figures they are.
+func (res *GateResult) limit(of Condition, m metric, l Limit, figures []figure) {
 	for _, c := range []struct {
 		kind  Kind
 		limit *float64
 	}{{AtMost, l.Max}, {AtLeast, l.Min}, {NoWorse, l.Worse}} {
 		if c.limit != nil {
-			res.condition(Condition{Of: of, Metric: m.name, Unit: m.unit, Kind: c.kind, Limit: Figure(*c.limit)}, m.more, figures)
+			of.Metric, of.Unit, of.Kind, of.Limit = m.name, m.unit, c.kind, Figure(*c.limit)
+			res.condition(of, m.more, figures)
 		}
 	}
 }
@@ -267,7 +248,7 @@ func (res *GateResult) condition(c Condition, more bool, figures []figure) {
 	var failures []Failure
 	worst := math.Inf(-1)
 	for _, v := range figures {
-		f := Failure{Condition: len(res.Conditions), Tensor: v.tensor, Metric: c.Metric, Unit: c.Unit, Kind: c.Kind, Value: Figure(v.value), Limit: c.Limit, Missing: v.missing}
+		f := Failure{Condition: len(res.Conditions), Tensor: v.tensor, Text: c.Text, Metric: c.Metric, Unit: c.Unit, Kind: c.Kind, Value: Figure(v.value), Limit: c.Limit, Missing: v.missing}
 		switch {
 		case f.Missing != "":
 		case c.Kind == NoWorse && !v.had:
@@ -357,7 +338,7 @@ func (res *GateResult) rule(g *Gate, rule TensorRule, r, earlier *Report) error 
 		if len(figures) == 0 {
 			return &GateError{g.Name, "tensors." + m.name, fmt.Sprintf("is of no tensor that matches %q: their rows are looked up, not multiplied", cmp.Or(rule.Match, "*"))}
 		}
-		res.limit(rule.String(), m.metric, l, figures)
+		res.limit(Condition{Of: rule.String()}, m.metric, l, figures)
 	}
 	return nil
 }

@@ -2,14 +2,6 @@ package accuracy
 
 import "fmt"
 
-// tokens adds the condition that the model's figures come from enough tokens.
-func (res *GateResult) tokens(r *Report, least int) {
-	if r.Text == nil {
-		return // the figures are missing, and say so
-	}
-	res.condition(Condition{Of: "text", Metric: "scored tokens", Kind: AtLeast, Limit: Figure(least)}, true, []figure{{value: float64(r.Text.Tokens)}})
-}
-
 // source adds the condition that the checkpoint is the one that the file was made from: its tensors
 // have the checksums that the file records. Tensors without a recorded checksum are compared by
 // name and shape, and byte by byte if they are unquantized.

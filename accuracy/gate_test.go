@@ -140,8 +140,10 @@ func gateReport() *Report {
 	shared.SharedWith = []string{"model.tied.weight"}
 	r := &Report{
 		Schema: ReportSchema, FileBytes: 1000, Activations: "int8",
-		Text:  &TextInfo{Name: "t", SHA256: "abc", Convention: text.Windows, Window: 512, Windows: 8, Tokens: 2000},
-		Model: &eval.Comparison{KL: eval.Distribution{Mean: 0.0612, P99: 1}, SameTop1: 0.85, Ratio: 1.05},
+		TextReport: TextReport{
+			Text:  &TextInfo{Name: "t", SHA256: "abc", Convention: text.Windows, Window: 512, Windows: 8, Tokens: 2000},
+			Model: &eval.Comparison{KL: eval.Distribution{Mean: 0.0612, P99: 1}, SameTop1: 0.85, Ratio: 1.05},
+		},
 		Tensors: []TensorStats{
 			table, tensor("model.layers.0.mlp.up_proj.weight", 4, 32, 20, out(17)), tensor("model.layers.0.self_attn.q_proj.weight", 4, 0, 12, out(30)), expert, shared,
 			{Name: "model.norm.weight", Role: "norm", Slices: 1, Layout: "plain", Unquantized: true, Equal: true, SQNR: Exact},

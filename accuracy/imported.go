@@ -175,12 +175,14 @@ func (p prefixes) long(name string) string {
 // sampleBytes is how much of the text the two tokenizers encode.
 const sampleBytes = 1 << 16
 
-// sample is the beginning of the text.
+// sample is the beginning of the first text that is not token ids.
 func (j *Job) sample() string {
-	if j.Text == nil || j.Text.Tokens {
-		return ""
+	for _, t := range j.Texts {
+		if !t.Tokens {
+			return strings.ToValidUTF8(string(t.Data[:min(len(t.Data), sampleBytes)]), "")
+		}
 	}
-	return strings.ToValidUTF8(string(j.Text.Data[:min(len(j.Text.Data), sampleBytes)]), "")
+	return ""
 }
 
 // tokenizerNotes compares the tokens, the special tokens and the ids of a text.

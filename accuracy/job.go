@@ -35,7 +35,7 @@ type Job struct {
 	// Imported describes the GGUF file, called Name, that File was made from to measure it. Default
 	// (nil): File is measured itself.
 	Imported *Imported
-	// Baseline is another .gqf to run on the same text. BaselineName and BaselineBytes are its name
+	// Baseline is another .gqf to run on the same texts. BaselineName and BaselineBytes are its name
 	// and size in the report, if it stands for a GGUF file. Default: none; Baseline, its size.
 	Baseline, BaselineName string
 	BaselineBytes          int64
@@ -43,14 +43,15 @@ type Job struct {
 	Match func(name string) bool
 	// NoOutputs skips the outputs of layers.
 	NoOutputs bool
-	// Text is the text to run the models on. Default: none, or with DefaultGate a text that the
+	// Texts are the texts to run the models on. Default: none, or with DefaultGate a text that the
 	// float model writes.
-	Text *TextSource
+	Texts []*TextSource
 	// TensorsOnly checks DefaultGate without running the models. Default: false.
 	TensorsOnly bool
 	// MinTokens replaces the gate's MinTokens. Default (0): the gate's.
 	MinTokens int
-	// RandomInputs executes layers on random activations even if there is a text.
+	// RandomInputs executes layers on random activations even if there is a text. Otherwise layers
+	// are executed on activations of the first text.
 	RandomInputs bool
 	// Activations is the type of the quantized models' activations. Default: Int8, as on the
 	// device.
@@ -74,14 +75,6 @@ type Job struct {
 	// goroutines call with the progress, and end, which is called at the end of the part. Default:
 	// none.
 	Stage func(name, unit string, total int64) (add func(n int64), end func())
-}
-
-// TextSource is a text, or its tokens.
-type TextSource struct {
-	Name    string
-	Data    []byte
-	Tokens  bool // Data holds ids, see ParseTokens
-	Options text.Options
 }
 
 // Run makes the report, the gate's result included. If the gate does not suit the file, the error
@@ -116,6 +109,9 @@ func (j *Job) Run(ctx context.Context) (*Report, error) {
 		return nil, err
 	}
 	var text *scored
+	if err := j.CheckNames(); err != nil {
+		return nil, err
+	}
 	if j.NeedsText() {
 		if text, err = j.open(ctx, f, r); err != nil {
 			return nil, err
@@ -157,12 +153,12 @@ func (j *Job) Run(ctx context.Context) (*Report, error) {
 	return r, nil
 }
 
-// NeedsText reports whether the models are run: on Text, or for DefaultGate on a text that the
+// NeedsText reports whether the models are run: on Texts, or for DefaultGate on a text that the
 // float model writes.
-func (j *Job) NeedsText() bool { return j.Text != nil || j.WritesText() }
+func (j *Job) NeedsText() bool { return len(j.Texts) > 0 || j.WritesText() }
 
 // WritesText reports whether the float model writes the text.
-func (j *Job) WritesText() bool { return j.Text == nil && j.DefaultGate && !j.TensorsOnly }
+func (j *Job) WritesText() bool { return len(j.Texts) == 0 && j.DefaultGate && !j.TensorsOnly }
 
 // stage begins a part of the job.
 func (j *Job) stage(r *Report, key, name, unit string, total int64) (add func(n int64), end func()) {
@@ -236,14 +232,7 @@ func (j *Job) comparable(r *Report) error {
 	if j.Gate == nil || j.Earlier == nil {
 		return nil
 	}
-	for _, m := range modelMetrics {
-		if m.needsText && j.Gate.Model[m.name].Worse != nil {
-			if err := comparable(r, j.Earlier); err != nil {
-				return &GateError{j.Gate.Name, "model." + m.name, err.Error()}
-			}
-		}
-	}
-	return nil
+	return (&GateResult{}).model(j.Gate, r, j.Earlier) // without figures yet
 }
 
 // tensors compares the file's tensors with the checkpoint, or with the folded one if there is one.
@@ -261,7 +250,7 @@ func (j *Job) tensors(ctx context.Context, ck *safetensors.Checkpoint, folded *f
 			float = m
 		}
 		var err error
-		if o.Inputs, err = calibrate(ctx, float, text.windows); err != nil {
+		if o.Inputs, err = calibrate(ctx, float, text.texts[0].windows); err != nil {
 			return err
 		}
 		r.Run.Seconds["calibration"] = time.Since(start).Seconds()
@@ -341,35 +330,49 @@ func (j *Job) parity(ctx context.Context, f *gqf.File, r *Report) error {
 	return nil
 }
 
-func (j *Job) compare(ctx context.Context, text *scored, r *Report) error {
-	candidates := []*model.Model{text.quantized}
-	if text.baseline != nil {
-		candidates = append(candidates, text.baseline)
+// compare runs the models on all texts.
+func (j *Job) compare(ctx context.Context, s *scored, r *Report) error {
+	candidates := []*model.Model{s.quantized}
+	if s.baseline != nil {
+		candidates = append(candidates, s.baseline)
 	}
-	add, end := j.stage(r, "text", "scoring", "tokens", int64(r.Text.Tokens))
+	total, tokens := 0, 0
+	for i := range s.texts {
+		total += text.CountScored(s.texts[i].windows)
+		tokens += s.texts[i].tokens()
+	}
+	add, end := j.stage(r, "text", "scoring", "tokens", int64(total))
 	defer end()
 	start := time.Now()
-	list, err := eval.Compare(ctx, text.float, candidates, text.windows, eval.CompareOptions{
-		Worst: j.Worst, Sessions: min(cpu.Threads(j.Threads), maxSessions), Progress: func(n int) { add(int64(n)) },
-	})
-	if nf, ok := errors.AsType[*eval.NonFiniteError](err); ok && nf.Model > 0 {
-		name := r.File
-		if nf.Model > 1 {
-			name = cmp.Or(j.BaselineName, j.Baseline)
+	for i, to := range r.Scored() {
+		list, err := eval.Compare(ctx, s.float, candidates, s.texts[i].windows, eval.CompareOptions{
+			Worst: j.Worst, Sessions: min(cpu.Threads(j.Threads), maxSessions), Progress: func(n int) { add(int64(n)) },
+		})
+		if err != nil {
+			return j.named(err, r)
 		}
-		return fmt.Errorf("%s: %w", name, err)
+		for k := range list {
+			s.texts[i].spell(s.tokenizer, list[k].Worst)
+		}
+		to.Model = &list[0]
+		if s.baseline != nil {
+			to.Baseline = &Baseline{File: cmp.Or(j.BaselineName, j.Baseline), FileBytes: cmp.Or(j.BaselineBytes, s.baselineFile.Size()), Comparison: list[1]}
+		}
 	}
-	if err != nil {
-		return err
-	}
-	r.Run.TokensPerSecond = float64(text.tokens()) / time.Since(start).Seconds()
-	text.spell(list[0].Worst)
-	r.Model = &list[0]
-	if text.baseline != nil {
-		text.spell(list[1].Worst)
-		r.Baseline = &Baseline{File: cmp.Or(j.BaselineName, j.Baseline), FileBytes: cmp.Or(j.BaselineBytes, text.baselineFile.Size()), Comparison: list[1]}
-	}
+	r.Run.TokensPerSecond = float64(tokens) / time.Since(start).Seconds()
 	return nil
+}
+
+// named names the file whose logits are not finite.
+func (j *Job) named(err error, r *Report) error {
+	nf, ok := errors.AsType[*eval.NonFiniteError](err)
+	switch {
+	case !ok || nf.Model == 0:
+		return err
+	case nf.Model > 1:
+		return fmt.Errorf("%s: %w", cmp.Or(j.BaselineName, j.Baseline), err)
+	}
+	return fmt.Errorf("%s: %w", r.File, err)
 }
 
 // maxSessions bounds the windows processed at a time: each needs keys, values and logits of all

@@ -51,7 +51,7 @@ func TestJob(t *testing.T) {
 	job := func(threads int) *Report {
 		j := &Job{
 			Source: bundled, File: file, Name: "model.gqf", Baseline: baseline, Parity: true, DefaultGate: true, Threads: threads,
-			Text: &TextSource{Name: "lighthouse.txt", Data: prose(t), Options: text.Options{MaxTokens: 1200}},
+			Texts: []*TextSource{{Name: "lighthouse.txt", Data: prose(t), Options: text.Options{MaxTokens: 1200}}},
 		}
 		r, err := j.Run(context.Background())
 		if err != nil {
@@ -105,7 +105,7 @@ func TestJobTokens(t *testing.T) {
 	file := bundledFile(t, quantizer.Recipe{Bits: 3})
 	source := &TextSource{Name: "text", Data: prose(t)[:1500], Options: text.Options{Window: 64}}
 	run := func(source *TextSource) *Report {
-		r, err := (&Job{Source: bundled, File: file, Text: source, NoOutputs: true, Activations: model.Float32}).Run(context.Background())
+		r, err := (&Job{Source: bundled, File: file, Texts: []*TextSource{source}, NoOutputs: true, Activations: model.Float32}).Run(context.Background())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -113,7 +113,7 @@ func TestJobTokens(t *testing.T) {
 	}
 	a := run(source)
 	f := openFile(t, file)
-	tok, err := (&Job{Source: bundled, Text: source}).openTokenizer(f)
+	tok, err := (&Job{Source: bundled, Texts: []*TextSource{source}}).openTokenizer(f)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +132,7 @@ func TestJobTokens(t *testing.T) {
 	if got := run(&TextSource{Name: "ids", Data: b, Tokens: true, Options: source.Options}); !reflect.DeepEqual(got.Model, a.Model) {
 		t.Error("ids give other figures than their text")
 	}
-	_, err = (&Job{Source: bundled, File: file, Text: &TextSource{Name: "ids", Data: []byte("1 2 1024"), Tokens: true}}).Run(context.Background())
+	_, err = (&Job{Source: bundled, File: file, Texts: []*TextSource{{Name: "ids", Data: []byte("1 2 1024"), Tokens: true}}}).Run(context.Background())
 	if err == nil || !strings.Contains(err.Error(), "ids: token 2 is 1024: the vocabulary has 1024") {
 		t.Errorf("an id beyond the vocabulary: %v", err)
 	}
@@ -143,7 +143,7 @@ func TestJobTokens(t *testing.T) {
 func TestJobWithoutModel(t *testing.T) {
 	file := bundledFile(t, quantizer.Recipe{})
 	for _, source := range []string{filepath.Join(bundled, "model.safetensors"), refusedModel(t)} {
-		j := &Job{Source: source, File: file, Text: &TextSource{Name: "text", Data: prose(t)}, DefaultGate: true, NoOutputs: true}
+		j := &Job{Source: source, File: file, Texts: []*TextSource{{Name: "text", Data: prose(t)}}, DefaultGate: true, NoOutputs: true}
 		r, err := j.Run(context.Background())
 		if err != nil {
 			t.Fatal(err)

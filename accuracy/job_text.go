@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/cpu"
@@ -19,9 +20,9 @@ import (
 	"github.com/lowbit-go/gq/model/tokenizer"
 )
 
-// scored is a text cut into windows, and the models to run on it. Models and tokenizer may be nil.
+// scored is texts cut into windows, and the models to run on them. Models and tokenizer may be nil.
 type scored struct {
-	windows                    []text.Window
+	texts                      []cutText // as Report.Scored
 	float, quantized, baseline *model.Model
 	baselineFile               *gqf.File
 	tokenizer                  *tokenizer.Tokenizer
@@ -38,15 +39,18 @@ func (s *scored) close() {
 	}
 }
 
+// cutText is a text cut into windows.
+type cutText struct{ windows []text.Window }
+
 // tokens is the number of tokens that the models read, context included.
-func (s *scored) tokens() (n int) {
-	for _, w := range s.windows {
+func (c *cutText) tokens() (n int) {
+	for _, w := range c.windows {
 		n += len(w.Tokens)
 	}
 	return n
 }
 
-// open opens the models and the text. If the model cannot be run, it sets r.NoModel to the reason.
+// open opens the models and the texts. If the model cannot be run, it sets r.NoModel to the reason.
 func (j *Job) open(ctx context.Context, f *gqf.File, r *Report) (*scored, error) {
 	s := &scored{}
 	err := j.openAll(ctx, s, f, r)
@@ -57,7 +61,7 @@ func (j *Job) open(ctx context.Context, f *gqf.File, r *Report) (*scored, error)
 	if !refused(err) {
 		return nil, err
 	}
-	r.NoModel, r.Text = err.Error(), nil
+	r.NoModel, r.Text, r.Texts = err.Error(), nil, nil
 	return &scored{}, nil
 }
 
@@ -101,34 +105,64 @@ func (j *Job) openAll(ctx context.Context, s *scored, f *gqf.File, r *Report) (e
 	if s.tokenizer, err = j.openTokenizer(f); err != nil {
 		return err
 	}
-	if j.Text == nil {
+	if len(j.Texts) == 0 {
 		return j.write(ctx, s, r)
 	}
-	return j.cut(ctx, s, r)
+	for i, source := range j.Texts {
+		info, err := s.cut(ctx, source)
+		switch {
+		case err != nil:
+			return err
+		case i == 0:
+			r.Text = info
+		default:
+			r.Texts = append(r.Texts, TextReport{Text: info})
+		}
+	}
+	return nil
 }
 
-func (j *Job) cut(ctx context.Context, s *scored, r *Report) error {
-	o := j.Text.Options
+// CheckNames finds mistakes in the names of texts before any work: two of one name, or a name in
+// the gate that no text has.
+func (j *Job) CheckNames() error {
+	var names, labels []string
+	for _, t := range j.Texts {
+		names, labels = append(names, t.Name), append(labels, labelOf(t.Name))
+	}
+	if err := checkLabels("texts", names); err != nil {
+		return err
+	}
+	if j.Gate != nil {
+		if err := matchLabels("texts", j.Gate.Texts, labels); err != nil {
+			return err.in(j.Gate.Name)
+		}
+	}
+	return nil
+}
+
+// cut divides a text into windows.
+func (s *scored) cut(ctx context.Context, source *TextSource) (*TextInfo, error) {
+	o := source.Options
 	if o.Window == 0 {
 		o.Window = text.WindowOf(s.float.Config())
 	}
 	o = o.WithDefaults()
-	cut, err := text.Cut(ctx, s.tokenizer, s.float.VocabSize(), text.Input{Data: j.Text.Data, IDs: j.Text.Tokens}, o)
+	cut, err := text.Cut(ctx, s.tokenizer, s.float.VocabSize(), text.Input{Data: source.Data, IDs: source.Tokens}, o)
 	if err != nil {
-		return fmt.Errorf("%s: %w", j.Text.Name, err)
+		return nil, fmt.Errorf("%s: %w", source.Name, err)
 	}
-	s.windows = cut.Windows
-	r.Text = &TextInfo{
-		Name: j.Text.Name, Source: "text", SHA256: hash(j.Text.Data), Convention: cut.Convention, Window: o.Window,
-		Windows: len(s.windows), Tokens: text.CountScored(s.windows), Context: s.float.Config().MaxPositions, Warning: cut.Warning(),
+	s.texts = append(s.texts, cutText{cut.Windows})
+	info := &TextInfo{
+		Name: source.Name, Source: "text", SHA256: hash(source.Data), Convention: cut.Convention, Window: o.Window,
+		Windows: len(cut.Windows), Tokens: text.CountScored(cut.Windows), Context: s.float.Config().MaxPositions, Warning: cut.Warning(),
 	}
-	if j.Text.Tokens {
-		r.Text.Source = "tokens"
+	if source.Tokens {
+		info.Source = "tokens"
 	}
 	if cut.Convention != text.LlamaCpp && o.Stride != o.Window-1 {
-		r.Text.Stride = o.Stride
+		info.Stride = o.Stride
 	}
-	return nil
+	return info, nil
 }
 
 const (
@@ -151,17 +185,18 @@ func (j *Job) write(ctx context.Context, s *scored, r *Report) error {
 	if err != nil {
 		return err
 	}
-	s.windows = text.WindowsOf(own.Sequences)
+	windows := text.WindowsOf(own.Sequences)
+	s.texts = []cutText{{windows}}
 	r.Text = &TextInfo{
 		Name: "text that the model wrote", Source: own.Source, Seed: own.Seed, SHA256: own.SHA256, Convention: text.Documents, Window: window,
-		Windows: len(s.windows), Tokens: text.CountScored(s.windows), Context: s.float.Config().MaxPositions,
+		Windows: len(windows), Tokens: text.CountScored(windows), Context: s.float.Config().MaxPositions,
 	}
 	return nil
 }
 
 // openTokenizer opens the tokenizer of the checkpoint, or else of the file. Token ids need none.
 func (j *Job) openTokenizer(f *gqf.File) (*tokenizer.Tokenizer, error) {
-	ids := j.Text != nil && j.Text.Tokens
+	ids := len(j.Texts) > 0 && !slices.ContainsFunc(j.Texts, func(t *TextSource) bool { return !t.Tokens })
 	t, err := tokenizer.Open(j.Source)
 	if errors.Is(err, fs.ErrNotExist) {
 		t, err = tokenizer.Read(f.Asset)
@@ -181,14 +216,13 @@ func (j *Job) openTokenizer(f *gqf.File) (*tokenizer.Tokenizer, error) {
 const contextTokens = 24
 
 // spell fills in the texts of tokens.
-func (s *scored) spell(worst []eval.WorstToken) {
-	t := s.tokenizer
+func (c *cutText) spell(t *tokenizer.Tokenizer, worst []eval.WorstToken) {
 	if t == nil {
 		return
 	}
 	for i := range worst {
 		w := &worst[i]
-		tokens := s.windows[w.Window].Tokens
+		tokens := c.windows[w.Window].Tokens
 		w.Context = t.Decode(tokens[max(0, w.Position-contextTokens):w.Position], true)
 		w.Text = t.Decode([]int32{w.Token}, false)
 		w.FloatTopText = t.Decode([]int32{w.FloatTop}, false)

@@ -10,11 +10,12 @@ type metric struct {
 	more bool
 }
 
-// modelMetric is a figure of the whole model. get returns false if the report does not have it.
+// modelMetric is a figure of the whole model, or of the model on a text. get returns false if the
+// report does not have it.
 type modelMetric struct {
 	metric
 	needsText bool
-	get       func(r *Report) (float64, bool)
+	get       func(r *Report, t *TextReport) (float64, bool)
 	// stdErr returns the figure's standard error. It is nil for figures without one.
 	stdErr func(c *eval.Comparison) eval.StdErr
 }
@@ -26,12 +27,12 @@ type tensorMetric struct {
 	get         func(s *TensorStats) (float64, bool)
 }
 
-func ofModel(get func(c *eval.Comparison) float64) func(*Report) (float64, bool) {
-	return func(r *Report) (float64, bool) {
-		if r.Model == nil {
+func ofModel(get func(c *eval.Comparison) float64) func(*Report, *TextReport) (float64, bool) {
+	return func(_ *Report, t *TextReport) (float64, bool) {
+		if t == nil || t.Model == nil {
 			return 0, false
 		}
-		return get(r.Model), true
+		return get(t.Model), true
 	}
 }
 
@@ -62,9 +63,9 @@ var modelMetrics = []modelMetric{
 	{metric{"rms_delta_p", "", false}, true, ofModel(func(c *eval.Comparison) float64 { return c.DeltaP.RMS }), func(c *eval.Comparison) eval.StdErr { return c.DeltaP.RMSStdErr }},
 	{metric{"same_top1", "", true}, true, ofModel(func(c *eval.Comparison) float64 { return c.SameTop1 }), func(c *eval.Comparison) eval.StdErr { return c.SameTop1StdErr }},
 	{metric{"top5_overlap", "", true}, true, ofModel(func(c *eval.Comparison) float64 { return c.Top5Overlap }), func(c *eval.Comparison) eval.StdErr { return c.Top5OverlapStdErr }},
-	{metric{"bits_per_weight", "", false}, false, func(r *Report) (float64, bool) { return r.Totals.BPW, r.Totals.Tensors > 0 }, nil},
-	{metric{"weights_sqnr_db", "dB", true}, false, func(r *Report) (float64, bool) { return float64(r.Totals.SQNR), r.Totals.Tensors > 0 }, nil},
-	{metric{"file_bytes", "bytes", false}, false, func(r *Report) (float64, bool) { return float64(r.FileBytes), r.FileBytes > 0 }, nil},
+	{metric{"bits_per_weight", "", false}, false, func(r *Report, _ *TextReport) (float64, bool) { return r.Totals.BPW, r.Totals.Tensors > 0 }, nil},
+	{metric{"weights_sqnr_db", "dB", true}, false, func(r *Report, _ *TextReport) (float64, bool) { return float64(r.Totals.SQNR), r.Totals.Tensors > 0 }, nil},
+	{metric{"file_bytes", "bytes", false}, false, func(r *Report, _ *TextReport) (float64, bool) { return float64(r.FileBytes), r.FileBytes > 0 }, nil},
 }
 
 // tensorMetrics are the metrics of a gate's section "tensors".

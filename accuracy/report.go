@@ -29,10 +29,10 @@ type Report struct {
 	Notes []string `json:"notes,omitempty"`
 	// Totals are sums over all quantized tensors.
 	Totals Totals `json:"totals"`
-	// Text, Model and Baseline are nil without a text. Baseline is another .gqf on the same text.
-	Text     *TextInfo        `json:"text,omitempty"`
-	Model    *eval.Comparison `json:"model,omitempty"`
-	Baseline *Baseline        `json:"baseline,omitempty"`
+	// TextReport is of the first text.
+	TextReport
+	// Texts are the further texts, in the order in which they were given.
+	Texts []TextReport `json:"texts,omitempty"`
 	// NoModel says why there is no Model although there is a text.
 	NoModel string        `json:"no_model,omitempty"`
 	Tensors []TensorStats `json:"tensors,omitempty"`
@@ -43,8 +43,29 @@ type Report struct {
 	refined bool // the codes of the file: see Try
 }
 
-// TextInfo describes the text that was scored.
+// TextReport has the figures of a text. All fields are nil without a text.
+type TextReport struct {
+	Text  *TextInfo        `json:"text,omitempty"`
+	Model *eval.Comparison `json:"model,omitempty"`
+	// Baseline is another .gqf on the same text.
+	Baseline *Baseline `json:"baseline,omitempty"`
+}
+
+// Scored lists the figures of all texts, the first one included. It is empty without a text.
+func (r *Report) Scored() (list []*TextReport) {
+	if r.Text == nil {
+		return nil
+	}
+	list = append(list, &r.TextReport)
+	for i := range r.Texts {
+		list = append(list, &r.Texts[i])
+	}
+	return list
+}
+
+// TextInfo describes a text that was scored.
 type TextInfo struct {
+	// Name is the name that the text was given, or else its path.
 	Name string `json:"name"`
 	// Source is "text", "tokens", or "self" for a text that the float model wrote, with Seed.
 	Source     string          `json:"source"`
@@ -61,6 +82,9 @@ type TextInfo struct {
 	// Warning says that end-of-document markers were read as text.
 	Warning string `json:"warning,omitempty"`
 }
+
+// Label is the name by which a gate calls the text: the last element of Name.
+func (t *TextInfo) Label() string { return labelOf(t.Name) }
 
 // Cut says how the text was cut: "windows of 512 tokens, 4,095 tokens scored".
 func (t *TextInfo) Cut() string {

@@ -59,12 +59,13 @@ func HTML(w io.Writer, r *accuracy.Report) error {
 			data.Failures = append(data.Failures, f.String())
 		}
 	}
-	for _, t := range []*table{models(r), byKind(r)} {
+	for _, t := range append(models(r), byKind(r)) {
 		if t != nil {
 			data.First = append(data.First, t.html())
 		}
 	}
-	for _, t := range []*table{conditions(r), unquantized(r), worstTokens(r, 1<<30), tensors(byLoss(r), "Tensors, those that lost most first", 0), parity(r)} {
+	tables := append([]*table{conditions(r), unquantized(r)}, worstTokens(r, 1<<30)...)
+	for _, t := range append(tables, tensors(byLoss(r), "Tensors, those that lost most first", 0), parity(r)) {
 		if t != nil {
 			data.Tables = append(data.Tables, t.html())
 		}

@@ -47,14 +47,15 @@ func Markdown(w io.Writer, r *accuracy.Report) error {
 		fmt.Fprintf(&b, "- %s: %s\n", l[0], escapeMarkdown(l[1]))
 	}
 	b.WriteByte('\n')
-	for _, t := range []*table{models(r), byKind(r)} {
+	for _, t := range append(models(r), byKind(r)) {
 		if t != nil {
 			fmt.Fprintf(&b, "### %s\n\n", escapeMarkdown(t.title))
 			t.markdown(&b)
 		}
 	}
 	// A GitHub comment holds 65,536 characters.
-	for _, t := range []*table{conditions(r), unquantized(r), tensors(byLoss(r), "Tensors that lost most", 2*listed), worstTokens(r, listed), parity(r)} {
+	tables := append([]*table{conditions(r), unquantized(r), tensors(byLoss(r), "Tensors that lost most", 2*listed)}, worstTokens(r, listed)...)
+	for _, t := range append(tables, parity(r)) {
 		if t == nil {
 			continue
 		}

@@ -37,7 +37,7 @@ const (
 // plots makes the plots for which the report has data.
 func plots(r *accuracy.Report) (list []*figurePlot) {
 	kinds := kindsOf(r)
-	for _, p := range []*figurePlot{
+	all := []*figurePlot{
 		byLayer(kinds, "SQNR of weights by layer", "The worst tensor of a kind in each layer.",
 			func(s *accuracy.TensorStats) (accuracy.Decibels, bool) { return s.SQNR, true }),
 		byLayer(kinds, "SQNR of outputs by layer", "The packed kernel, int8 activations included, against float32.",
@@ -49,8 +49,11 @@ func plots(r *accuracy.Report) (list []*figurePlot) {
 			}),
 		strips(kinds),
 		errorsPlot(kinds),
-		divergences(r),
-	} {
+	}
+	for _, t := range r.Scored() {
+		all = append(all, divergences(t, onText(r, "KL divergence of a token", t)))
+	}
+	for _, p := range all {
 		if p != nil {
 			list = append(list, p)
 		}
@@ -206,13 +209,13 @@ var superscript = strings.NewReplacer("-", "⁻", "0", "⁰", "1", "¹", "2", "�
 
 func power(base, exponent string) string { return base + superscript.Replace(exponent) }
 
-// divergences draws the histogram of KL divergences.
-func divergences(r *accuracy.Report) *figurePlot {
+// divergences draws the histogram of KL divergences on a text.
+func divergences(r *accuracy.TextReport, title string) *figurePlot {
 	if r.Model == nil {
 		return nil
 	}
 	c := &chart{x: axis{label: "KL divergence, nats"}, y: axis{label: "% of tokens"}}
-	f := &figurePlot{Title: "KL divergence of a token", Note: "From float to quantized, of the next token's distribution. Upright lines: the mean and the 99th percentile."}
+	f := &figurePlot{Title: title, Note: "From float to quantized, of the next token's distribution. Upright lines: the mean and the 99th percentile."}
 	list := []*eval.Comparison{r.Model}
 	names := []string{"quantized"}
 	if r.Baseline != nil {

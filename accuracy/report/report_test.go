@@ -22,8 +22,10 @@ const hostile = "a<b>\"&|*_`[x](y)]]>\x1b\n.up_proj.weight"
 func sample(n int) *accuracy.Report {
 	r := &accuracy.Report{
 		Schema: accuracy.ReportSchema, File: "model.gqf", Source: "checkpoint", FileBytes: 1234567, Activations: "int8",
-		Text: &accuracy.TextInfo{Name: "text.txt", SHA256: strings.Repeat("ab", 32), Convention: "windows", Window: 512, Windows: 3, Tokens: 1000, Context: 256},
-		Run:  &accuracy.Run{Version: "test", Threads: 1, Seconds: map[string]float64{"tensors": 0.5, "text": 2}, TokensPerSecond: 500, Kernels: []string{"k1"}},
+		TextReport: accuracy.TextReport{
+			Text: &accuracy.TextInfo{Name: "text.txt", SHA256: strings.Repeat("ab", 32), Convention: "windows", Window: 512, Windows: 3, Tokens: 1000, Context: 256},
+		},
+		Run: &accuracy.Run{Version: "test", Threads: 1, Seconds: map[string]float64{"tensors": 0.5, "text": 2}, TokensPerSecond: 500, Kernels: []string{"k1"}},
 		Parity: []accuracy.Parity{
 			{Tensor: "t", Layout: "lowbit", Tile: "8x16x2", Bits: 4, Kernel: "k1", Equal: true}, {Tensor: "t", Layout: "lowbit", Tile: "8x16x2", Bits: 4, Kernel: "k2", Equal: true},
 			{Tensor: "u", Layout: "codes", Bits: 4, NoKernel: "no kernel reads this", Equal: true},

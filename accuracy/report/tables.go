@@ -54,58 +54,8 @@ func conditions(r *accuracy.Report) *table {
 		if c.Note != "" {
 			result += "; " + c.Note
 		}
-		t.add(text(c.Of), strings.TrimPrefix(c.String(), c.Of+": "), worst, text(c.Tensor), c.Checked, c.Failed, result)
+		t.add(text(c.Whose()), strings.TrimPrefix(c.String(), c.Whose()+": "), worst, text(c.Tensor), c.Checked, c.Failed, result)
 	}
-	return t
-}
-
-// models compares the predictions.
-func models(r *accuracy.Report) *table {
-	if r.Model == nil {
-		return nil
-	}
-	m := r.Model
-	t := &table{
-		title: "Model", heads: []string{"", "float>", "quantized>"},
-		note: "Divergence KL(float || quantized) of the next token's distribution, in nats; change of the probability of the token that follows.",
-	}
-	list := []*eval.Comparison{m}
-	if r.Baseline != nil {
-		t.heads = append(t.heads, "baseline "+text(r.Baseline.File)+">")
-		list = append(list, &r.Baseline.Comparison)
-	}
-	row := func(name, float string, get func(c *eval.Comparison) string) {
-		cells := []any{name, float}
-		for _, c := range list {
-			cells = append(cells, get(c))
-		}
-		t.add(cells...)
-	}
-	row("perplexity", plusMinus(m.Float.Perplexity, m.Float.StdErr), func(c *eval.Comparison) string {
-		return plusMinus(c.Quantized.Perplexity, c.Quantized.StdErr)
-	})
-	row("ratio to float", "", func(c *eval.Comparison) string { return plusMinus(c.Ratio, c.RatioStdErr) })
-	row("mean KL", "", func(c *eval.Comparison) string { return plusMinus(c.KL.Mean, c.KL.StdErr) })
-	for _, p := range []struct {
-		name string
-		get  func(d *eval.Distribution) float64
-	}{
-		{"median", func(d *eval.Distribution) float64 { return d.Median }},
-		{"90 %", func(d *eval.Distribution) float64 { return d.P90 }},
-		{"95 %", func(d *eval.Distribution) float64 { return d.P95 }},
-		{"99 %", func(d *eval.Distribution) float64 { return d.P99 }},
-		{"99.9 %", func(d *eval.Distribution) float64 { return d.P999 }},
-		{"largest", func(d *eval.Distribution) float64 { return d.Max }},
-	} {
-		row(p.name+" KL", "", func(c *eval.Comparison) string { return figure(p.get(&c.KL)) })
-	}
-	row("change of p, mean", "", func(c *eval.Comparison) string { return plusMinus(c.DeltaP.Mean, c.DeltaP.StdErr) })
-	row("change of p, RMS", "", func(c *eval.Comparison) string { return plusMinus(c.DeltaP.RMS, c.DeltaP.RMSStdErr) })
-	row("change of p, 1 % / 99 %", "", func(c *eval.Comparison) string { return figure(c.DeltaP.P1) + " / " + figure(c.DeltaP.P99) })
-	row("same likeliest token", "", func(c *eval.Comparison) string {
-		return percentError(c.SameTop1, c.SameTop1StdErr)
-	})
-	row("of the 5 likeliest in common", "", func(c *eval.Comparison) string { return percentError(c.Top5Overlap, c.Top5OverlapStdErr) })
 	return t
 }
 
@@ -169,24 +119,6 @@ func unquantized(r *accuracy.Report) *table {
 	}
 	if t.rows == nil {
 		return nil
-	}
-	return t
-}
-
-// worstTokens lists the positions where the predictions differ most, at most limit of them.
-func worstTokens(r *accuracy.Report, limit int) *table {
-	if r.Model == nil || len(r.Model.Worst) == 0 {
-		return nil
-	}
-	t := &table{
-		title: "Worst tokens", heads: []string{"KL>", "window>", "at>", "text before", "token", "p float>", "p quantized>", "float says", "quantized says"},
-	}
-	for i, w := range r.Model.Worst {
-		if i == limit {
-			break
-		}
-		t.add(figure(w.KL), w.Window, w.Position, ending(w.Context, 40), token(w.Token, w.Text), fmt.Sprintf("%.4f", w.FloatP), fmt.Sprintf("%.4f", w.QuantizedP),
-			token(w.FloatTop, w.FloatTopText), token(w.QuantizedTop, w.QuantizedTopText))
 	}
 	return t
 }
@@ -267,8 +199,8 @@ func headline(r *accuracy.Report) [][2]string {
 	if t := r.Totals; t.Tensors > 0 {
 		lines = append(lines, [2]string{"tensors", fmt.Sprintf("%d quantized, %d unquantized, %.3f bits per quantized weight, %v over all", t.Tensors, t.Unquantized, t.BPW, t.SQNR)})
 	}
-	if r.Text != nil {
-		lines = append(lines, [2]string{"text", fmt.Sprintf("%s: %s; %s activations", text(r.Text.Name), r.Text.Cut(), r.Activations)})
+	for _, t := range r.Scored() {
+		lines = append(lines, [2]string{"text", fmt.Sprintf("%s: %s; %s activations", text(t.Text.Name), t.Text.Cut(), r.Activations)})
 	}
 	if len(r.Parity) > 0 {
 		lines = append(lines, [2]string{"kernels", parityLine(r)})
@@ -276,7 +208,7 @@ func headline(r *accuracy.Report) [][2]string {
 	if r.NoModel != "" {
 		lines = append(lines, [2]string{"no model", text(r.NoModel)})
 	}
-	if r.Text != nil && r.Text.Context > 0 && r.Text.Window > r.Text.Context {
+	if slices.ContainsFunc(r.Scored(), func(t *accuracy.TextReport) bool { return t.Text.Context > 0 && t.Text.Window > t.Text.Context }) {
 		lines = append(lines, [2]string{"warning", fmt.Sprintf("windows are longer than the %d tokens that the model is made for", r.Text.Context)})
 	}
 	for _, note := range r.Notes {

@@ -44,7 +44,8 @@ func Text(w io.Writer, r *accuracy.Report, o TextOptions) error {
 	if limit == 0 {
 		title = "Tensors"
 	}
-	tables := []*table{models(r), byKind(r), tensors(list, title, limit), unquantized(r), worstTokens(r, tokens)}
+	tables := append(models(r), byKind(r), tensors(list, title, limit), unquantized(r))
+	tables = append(tables, worstTokens(r, tokens)...)
 	if o.Verbose {
 		tables = append(tables, parity(r), conditions(r))
 	}

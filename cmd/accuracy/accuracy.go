@@ -33,6 +33,8 @@ gq accuracy Llama-3.2-1B model.gqf --text sample.txt --report accuracy.html
 gq accuracy Llama-3.2-1B model.gqf --text sample.txt --gate gate.yaml
 # two quantizations on one text
 gq accuracy Llama-3.2-1B good.gqf --baseline fast.gqf --text sample.txt
+# two texts, each with figures and a gate of its own
+gq accuracy Llama-3.2-1B model.gqf --text prose.txt --text code.txt --gate gate.yaml
 `,
 		Flags: append(measure.TextFlags("Text and gate"),
 			&cli.StringFlag{Name: "baseline", Usage: "another .gqf or .gguf `FILE`, run on the same text"},
@@ -89,7 +91,7 @@ func options(c *cli.Context) (gq.MeasureOptions, error) {
 	switch s := c.String("calibration"); {
 	case s == "random":
 		o.RandomInputs = true
-	case s == "text" && o.Text == "" && o.Tokens == "":
+	case s == "text" && len(o.Texts) == 0:
 		return o, cmdline.Usagef("--calibration text goes with --text or --tokens")
 	case s != "text" && c.IsSet("calibration"):
 		return o, cmdline.Usagef("--calibration %s: text or random", s)

@@ -209,9 +209,9 @@ func (b *bench) measureAt(m subject, v view, bpw float64, settings ...string) (*
 	if _, _, err := b.quantize(m, b.file(), gq.Budget{BitsPerWeight: bpw}, settings...); err != nil {
 		return nil, err
 	}
-	o := gq.MeasureOptions{Text: m.file, Windows: m.cut, NoOutputs: true}
+	o := gq.MeasureOptions{Texts: []gq.TextFile{{Path: m.file}}, Windows: m.cut, NoOutputs: true}
 	if v != whole {
-		o.Text, o.Windows.MaxTokens = m.tail, evaluated
+		o.Texts[0].Path, o.Windows.MaxTokens = m.tail, evaluated
 	}
 	if v == weights {
 		o.Activations = model.Float32

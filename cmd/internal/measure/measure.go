@@ -3,6 +3,8 @@ package measure
 
 import (
 	"fmt"
+	"regexp"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -18,8 +20,8 @@ import (
 func TextFlags(category string) []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "gate", Category: category, Usage: "`FILE` of conditions (YAML), or default; exit status 3 if one is not met"},
-		&cli.StringFlag{Name: "text", Category: category, Usage: "plain-text `FILE` to run the models on"},
-		&cli.StringFlag{Name: "tokens", Category: category, Usage: "`FILE` of token ids instead: decimal numbers parted by white space or commas"},
+		&cli.StringSliceFlag{Name: "text", Category: category, Usage: "plain-text `FILE` to run the models on, or NAME=FILE (repeatable)"},
+		&cli.StringSliceFlag{Name: "tokens", Category: category, Usage: "`FILE` of token ids instead: decimal numbers parted by white space or commas (repeatable)"},
 		&cli.StringSliceFlag{Name: "report", Category: category, Usage: "`FILE` for a report: .html, .md, .xml (JUnit), .json or .txt (repeatable)"},
 		&cli.BoolFlag{Name: "tensors-only", Category: category, Usage: "hold the file to a gate without running the model; --gate default has the model write a text otherwise"},
 		&cli.StringFlag{Name: "against", Category: category, Usage: "`FILE`: an earlier report (.json) that a gate's \"worse\" compares with"},
@@ -35,27 +37,32 @@ func TextFlags(category string) []cli.Flag {
 // Options reads the flags.
 func Options(c *cli.Context) (o gq.MeasureOptions, err error) {
 	o = gq.MeasureOptions{
-		Text: c.String("text"), Tokens: c.String("tokens"), Gate: c.String("gate"), Against: c.String("against"), Reports: c.StringSlice("report"),
+		Gate: c.String("gate"), Against: c.String("against"), Reports: c.StringSlice("report"),
 		TensorsOnly: c.Bool("tensors-only"), MinTokens: c.Int("min-tokens"), Threads: c.Int("threads"), Version: c.App.Version, Progress: cmdline.Reporter(c),
 		Windows: text.Options{
 			Convention: text.Convention(c.String("convention")), Window: c.Int("window"), Stride: c.Int("stride"), MaxTokens: c.Int("max-tokens"),
 		},
+	}
+	for _, flag := range []string{"text", "tokens"} {
+		for _, s := range c.StringSlice(flag) {
+			t := gq.TextFile{Tokens: flag == "tokens"}
+			if t.Name, t.Path = named(s); t.Path == "" {
+				return o, cmdline.Usagef("--%s %s: an empty name names no file", flag, s)
+			}
+			o.Texts = append(o.Texts, t)
+		}
 	}
 	var ok bool
 	if o.Activations, ok = model.ParseActivations(c.String("activations")); !ok {
 		return o, cmdline.Usagef("--activations %s: int8 or float32", c.String("activations"))
 	}
 	switch {
-	case c.IsSet("text") && c.IsSet("tokens"):
-		return o, cmdline.Usagef("--text and --tokens: give one of them")
-	case c.IsSet("text") && o.Text == "", c.IsSet("tokens") && o.Tokens == "":
-		return o, cmdline.Usagef("--text and --tokens: an empty name names no file")
 	case c.IsSet("gate") && o.Gate == "":
 		return o, cmdline.Usagef("--gate: an empty name names no file")
 	case c.IsSet("min-tokens") && o.MinTokens < 1:
 		return o, cmdline.Usagef("--min-tokens %d: at least 1", o.MinTokens)
 	}
-	if o.Text == "" && o.Tokens == "" {
+	if len(o.Texts) == 0 {
 		need := []string{"window", "stride", "convention", "max-tokens", "activations", "baseline"}
 		if o.Gate == accuracy.DefaultGateName && !o.TensorsOnly {
 			need = need[:4] // the model runs, on a text that it writes
@@ -75,6 +82,17 @@ func Options(c *cli.Context) (o gq.MeasureOptions, err error) {
 	return o, nil
 }
 
+// isName matches the names that NAME=FILE gives: a path with "=" and a slash before it is no name.
+var isName = regexp.MustCompile(`^[A-Za-z0-9._+-]+$`)
+
+// named splits NAME=FILE. The name is "" if there is none.
+func named(s string) (name, path string) {
+	if name, path, ok := strings.Cut(s, "="); ok && isName.MatchString(name) {
+		return name, path
+	}
+	return "", s
+}
+
 // Warn prints warnings about the report on standard error.
 func Warn(c *cli.Context, r *accuracy.Report) {
 	if r == nil {
@@ -86,7 +104,9 @@ func Warn(c *cli.Context, r *accuracy.Report) {
 	if r.NoModel != "" {
 		fmt.Fprintf(c.App.ErrWriter, "gq: warning: the model was not run: %s\n", r.NoModel)
 	}
-	if r.Text != nil && r.Text.Warning != "" {
-		fmt.Fprintf(c.App.ErrWriter, "gq: warning: %s: %s\n", cmdline.Text(r.Text.Name), r.Text.Warning)
+	for _, t := range r.Scored() {
+		if t.Text.Warning != "" {
+			fmt.Fprintf(c.App.ErrWriter, "gq: warning: %s: %s\n", cmdline.Text(t.Text.Name), t.Text.Warning)
+		}
 	}
 }

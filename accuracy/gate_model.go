@@ -1,0 +1,115 @@
+package accuracy
+
+import (
+	"cmp"
+	"fmt"
+)
+
+// model adds the conditions on figures of the model. Limits of g.Model hold on every text, except
+// where g.Texts has another limit for the figure and the text.
+func (res *GateResult) model(g *Gate, r, earlier *Report) error {
+	texts := r.Scored()
+	for _, m := range modelMetrics { // in this order, so that the output does not depend on the map's
+		all, ok := g.Model[m.name]
+		if !m.needsText || len(texts) == 0 {
+			if ok {
+				res.figure(g, m, all, r, earlier, nil, nil)
+			}
+			continue
+		}
+		for _, t := range texts {
+			limits, section := limitsLabel(g.Texts, t.Text.Label(), m.name), "texts."+t.Text.Label()
+			if len(limits) == 0 && ok {
+				limits, section = []Limit{all}, "model"
+			}
+			for _, l := range limits {
+				before, err := t.earlier(r, earlier, l)
+				if err != nil {
+					return &GateError{g.Name, section + "." + m.name, err.Error()}
+				}
+				res.figure(g, m, l, r, earlier, t, before)
+			}
+		}
+	}
+	return nil
+}
+
+// figure adds the conditions that a limit puts on a figure of the model. Before has the figures of
+// the same text in the earlier report.
+func (res *GateResult) figure(g *Gate, m modelMetric, l Limit, r, earlier *Report, t, before *TextReport) {
+	var f figure
+	var ok bool
+	if f.value, ok = m.get(r, t); !ok {
+		f.missing = "was not measured"
+		if m.needsText {
+			f.missing += ": " + cmp.Or(r.NoModel, "it takes a text")
+			if g.Name == DefaultGateName {
+				f.missing += "; hold the file to its tensors alone (--tensors-only), or use a checkpoint that can be run"
+			}
+		}
+	}
+	if ok && m.stdErr != nil {
+		f.stdErr = m.stdErr(t.Model)
+	}
+	if earlier != nil {
+		f.before, f.had = m.get(earlier, before)
+	}
+	of := Condition{Of: "model"}
+	if t != nil && len(r.Texts) > 0 {
+		of.Text = t.Text.Label()
+	}
+	res.limit(of, m.metric, l, []figure{f})
+}
+
+// earlier finds the text in the earlier report, if the limit compares with it. It fails if the two
+// reports did not score the same text in the same way.
+func (t *TextReport) earlier(r, earlier *Report, l Limit) (*TextReport, error) {
+	if earlier == nil || l.Worse == nil {
+		return nil, nil
+	}
+	texts := earlier.Scored()
+	for _, b := range texts {
+		if b.Text.SHA256 == t.Text.SHA256 {
+			return b, comparable(t.Text, b.Text, r, earlier)
+		}
+	}
+	switch {
+	case len(texts) == 0: // the missing figure is reported
+		return nil, nil
+	case len(texts) == 1 && len(r.Texts) == 0:
+		return nil, comparable(t.Text, texts[0].Text, r, earlier)
+	}
+	return nil, fmt.Errorf("the earlier report did not score the text %s (SHA-256 %.12s): score the same texts", t.Text.Name, t.Text.SHA256)
+}
+
+// comparable fails if two reports did not score the same text in the same way.
+func comparable(a, b *TextInfo, r, earlier *Report) error {
+	switch {
+	case a.SHA256 != b.SHA256:
+		return fmt.Errorf("the earlier report scored another text (%s, SHA-256 %.12s): score the same text", b.Name, b.SHA256)
+	case a.Convention != b.Convention || a.Window != b.Window || a.Stride != b.Stride || a.Tokens != b.Tokens:
+		return fmt.Errorf("the earlier report cuts the text otherwise: %s", b.Cut())
+	case r.Activations != earlier.Activations:
+		return fmt.Errorf("the earlier report has %s activations: use the same", earlier.Activations)
+	}
+	return nil
+}
+
+// tokens adds the condition that figures of the model come from enough tokens of each text.
+func (res *GateResult) tokens(r *Report, least int) {
+	for _, t := range r.Scored() {
+		c := Condition{Of: "text", Metric: "scored tokens", Kind: AtLeast, Limit: Figure(least)}
+		if len(r.Texts) > 0 {
+			c.Text = t.Text.Label()
+		}
+		res.condition(c, true, []figure{{value: float64(t.Text.Tokens)}})
+	}
+}
+
+// labels lists the labels of the texts that were scored.
+func (r *Report) labels() (list []string) {
+	for _, t := range r.Scored() {
+		list = append(list, t.Text.Label())
+	}
+	return list
+}

@@ -1,0 +1,97 @@
+package report
+
+import (
+	"fmt"
+
+	"github.com/lowbit-go/gq/accuracy"
+	"github.com/lowbit-go/gq/model/eval"
+)
+
+// models compares the predictions on each text.
+func models(r *accuracy.Report) (list []*table) {
+	for _, t := range r.Scored() {
+		if t.Model != nil {
+			list = append(list, predictions(t, onText(r, "Model", t)))
+		}
+	}
+	return list
+}
+
+// onText adds the text's name to the title of a table or plot, if there are several texts.
+func onText(r *accuracy.Report, title string, t *accuracy.TextReport) string {
+	if len(r.Texts) == 0 {
+		return title
+	}
+	return title + " on " + text(t.Text.Label())
+}
+
+func predictions(of *accuracy.TextReport, title string) *table {
+	m := of.Model
+	t := &table{
+		title: title, heads: []string{"", "float>", "quantized>"},
+		note: "Divergence KL(float || quantized) of the next token's distribution, in nats; change of the probability of the token that follows.",
+	}
+	list := []*eval.Comparison{m}
+	if of.Baseline != nil {
+		t.heads = append(t.heads, "baseline "+text(of.Baseline.File)+">")
+		list = append(list, &of.Baseline.Comparison)
+	}
+	row := func(name, float string, get func(c *eval.Comparison) string) {
+		cells := []any{name, float}
+		for _, c := range list {
+			cells = append(cells, get(c))
+		}
+		t.add(cells...)
+	}
+	row("perplexity", plusMinus(m.Float.Perplexity, m.Float.StdErr), func(c *eval.Comparison) string {
+		return plusMinus(c.Quantized.Perplexity, c.Quantized.StdErr)
+	})
+	row("ratio to float", "", func(c *eval.Comparison) string { return plusMinus(c.Ratio, c.RatioStdErr) })
+	row("mean KL", "", func(c *eval.Comparison) string { return plusMinus(c.KL.Mean, c.KL.StdErr) })
+	for _, p := range []struct {
+		name string
+		get  func(d *eval.Distribution) float64
+	}{
+		{"median", func(d *eval.Distribution) float64 { return d.Median }},
+		{"90 %", func(d *eval.Distribution) float64 { return d.P90 }},
+		{"95 %", func(d *eval.Distribution) float64 { return d.P95 }},
+		{"99 %", func(d *eval.Distribution) float64 { return d.P99 }},
+		{"99.9 %", func(d *eval.Distribution) float64 { return d.P999 }},
+		{"largest", func(d *eval.Distribution) float64 { return d.Max }},
+	} {
+		row(p.name+" KL", "", func(c *eval.Comparison) string { return figure(p.get(&c.KL)) })
+	}
+	row("change of p, mean", "", func(c *eval.Comparison) string { return plusMinus(c.DeltaP.Mean, c.DeltaP.StdErr) })
+	row("change of p, RMS", "", func(c *eval.Comparison) string { return plusMinus(c.DeltaP.RMS, c.DeltaP.RMSStdErr) })
+	row("change of p, 1 % / 99 %", "", func(c *eval.Comparison) string { return figure(c.DeltaP.P1) + " / " + figure(c.DeltaP.P99) })
+	row("same likeliest token", "", func(c *eval.Comparison) string {
+		return percentError(c.SameTop1, c.SameTop1StdErr)
+	})
+	row("of the 5 likeliest in common", "", func(c *eval.Comparison) string { return percentError(c.Top5Overlap, c.Top5OverlapStdErr) })
+	return t
+}
+
+// worstTokens lists the positions of each text where the predictions differ most, at most limit of
+// them.
+func worstTokens(r *accuracy.Report, limit int) (list []*table) {
+	for _, t := range r.Scored() {
+		if t.Model != nil && len(t.Model.Worst) > 0 {
+			list = append(list, worstOf(t.Model.Worst, onText(r, "Worst tokens", t), limit))
+		}
+	}
+	return list
+}
+
+func worstOf(list []eval.WorstToken, title string, limit int) *table {
+	t := &table{
+		title: title, heads: []string{"KL>", "window>", "at>", "text before", "token", "p float>", "p quantized>", "float says", "quantized says"},
+	}
+	for i, w := range list {
+		if i == limit {
+			break
+		}
+		t.add(figure(w.KL), w.Window, w.Position, ending(w.Context, 40), token(w.Token, w.Text), fmt.Sprintf("%.4f", w.FloatP), fmt.Sprintf("%.4f", w.QuantizedP),
+			token(w.FloatTop, w.FloatTopText), token(w.QuantizedTop, w.QuantizedTopText))
+	}
+	return t
+}

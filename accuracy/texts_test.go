@@ -1,0 +1,142 @@
+package accuracy
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/lowbit-go/gq/model/eval"
+	"github.com/lowbit-go/gq/model/text"
+	"github.com/lowbit-go/gq/quantizer"
+)
+
+// twoTexts is gateReport with a second text, code.txt.
+func twoTexts() *Report {
+	r := gateReport()
+	r.Text.Name = "dir/prose.txt"
+	r.Texts = []TextReport{{
+		Text:  &TextInfo{Name: "code.txt", SHA256: "def", Convention: text.Windows, Window: 512, Windows: 8, Tokens: 500},
+		Model: &eval.Comparison{KL: eval.Distribution{Mean: 0.2, P99: 2}, SameTop1: 0.7, Ratio: 1.2},
+	}}
+	return r
+}
+
+func TestGateOfTexts(t *testing.T) {
+	const few = "code.txt: scored tokens 500 is 500 below the limit 1000"
+	for _, c := range []struct {
+		name, gate string
+		earlier    func(r *Report)
+		want       []string // failures
+	}{
+		{"on every text", "min_tokens: 500\nmodel: {mean_kl: {max: 0.1}}", nil, []string{"code.txt: mean_kl 0.2 nats is 0.1 above the limit 0.1"}},
+		{"tokens of every text", "model: {mean_kl: {max: 1}}", nil, []string{few}},
+		{"instead", "min_tokens: 500\nmodel: {mean_kl: {max: 0.1}}\ntexts: {code.txt: {mean_kl: {max: 0.3}}}", nil, nil},
+		{"instead, stricter", "min_tokens: 500\nmodel: {mean_kl: {max: 0.5}}\ntexts: {code.txt: {mean_kl: {max: 0.15}}}", nil, []string{"code.txt: mean_kl 0.2 nats is 0.05 above the limit 0.15"}},
+		{"another figure", "min_tokens: 500\nmodel: {mean_kl: {max: 0.1}}\ntexts: {code.txt: {same_top1: {min: 0.5}}}", nil, []string{"code.txt: mean_kl 0.2 nats is 0.1 above the limit 0.1"}},
+		{"a text alone", "min_tokens: 500\ntexts: {prose.txt: {mean_kl: {max: 0.05}}}", nil, []string{"prose.txt: mean_kl 0.0612 nats is 0.0112 above the limit 0.05"}},
+		{"a pattern", "min_tokens: 500\ntexts: {'*.txt': {same_top1: {min: 0.75}}}", nil, []string{"code.txt: same_top1 0.7 is 0.05 below the limit 0.75"}},
+		{"of the file once", "model: {file_bytes: {max: 10}}", nil, []string{"file_bytes 1000 bytes is 990 above the limit 10"}},
+		{"no worse", "min_tokens: 500\nmodel: {mean_kl: {worse: 0.01}}", func(r *Report) { r.Texts[0].Model.KL.Mean = 0.1 }, []string{
+			"code.txt: mean_kl 0.2 nats is 0.1 worse than the 0.1 of the earlier report, 0.01 is allowed",
+		}},
+		{"no worse, texts in another order", "min_tokens: 500\nmodel: {mean_kl: {worse: 0.01}}", func(r *Report) {
+			r.TextReport, r.Texts[0] = r.Texts[0], r.TextReport
+		}, nil},
+	} {
+		g, err := ParseGate("g.yaml", []byte("version: 1\n"+c.gate))
+		if err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		var earlier *Report
+		if c.earlier != nil {
+			earlier = twoTexts()
+			c.earlier(earlier)
+		}
+		r := twoTexts()
+		res, err := g.Check(r, earlier)
+		if err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		var got []string
+		for _, f := range res.Failures {
+			got = append(got, f.String())
+		}
+		if !slices.Equal(got, c.want) || res.Passed != (c.want == nil) {
+			t.Errorf("%s: failures %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+func TestGateOfTextsErrors(t *testing.T) {
+	for _, c := range []struct{ gate, want string }{
+		{"texts: {wiki.txt: {mean_kl: {max: 1}}}", "g.yaml: texts.wiki.txt: no name matches: there are prose.txt, code.txt"},
+		{"texts: {code.txt: {file_bytes: {max: 1}}}", "g.yaml: texts.code.txt.file_bytes: no such figure; there are mean_kl, "},
+		{"texts: {code.txt: {}}", "g.yaml: texts.code.txt: limits no figure"},
+		{"texts: {'[': {mean_kl: {max: 1}}}", "g.yaml: texts.[: is not a pattern"},
+		{"texts: {code.txt: {mean_kl: {min: 1}}}", "g.yaml: texts.code.txt.mean_kl: min does not limit this figure"},
+		{"texts: {code.txt: {mean_kl: {worse: 1}}}", "g.yaml: texts.code.txt.mean_kl: the earlier report did not score the text code.txt"},
+	} {
+		g, err := ParseGate("g.yaml", []byte("version: 1\n"+c.gate))
+		if err == nil {
+			_, err = g.Check(twoTexts(), gateReport())
+		}
+		var ge *GateError
+		if !errors.As(err, &ge) || !strings.HasPrefix(err.Error(), c.want) {
+			t.Errorf("%s: error %v, want %q", c.gate, err, c.want)
+		}
+	}
+}
+
+// TestJobTexts checks that each text has the figures that it has alone.
+func TestJobTexts(t *testing.T) {
+	file := bundledFile(t, quantizer.Recipe{})
+	baseline := bundledFile(t, quantizer.Recipe{Bits: 8})
+	sources := []*TextSource{
+		{Name: "a", Data: prose(t), Options: text.Options{MaxTokens: 60, Window: 32}},
+		{Name: "ids", Data: []byte("5 6 7 8 9 10 11"), Tokens: true},
+	}
+	run := func(sources ...*TextSource) *Report {
+		r, err := (&Job{Source: bundled, File: file, Baseline: baseline, Texts: sources, NoOutputs: true}).Run(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	both := run(sources...)
+	checkSchema(t, both, "gate", "parity")
+	for i, r := range both.Scored() {
+		alone := run(sources[i])
+		a, b := &Report{TextReport: *r}, &Report{TextReport: alone.TextReport}
+		if withoutRun(t, a) != withoutRun(t, b) {
+			t.Errorf("text %d has other figures beside the other text", i)
+		}
+	}
+	if n := len(both.Scored()); n != 2 {
+		t.Errorf("%d texts", n)
+	}
+}
+
+func TestJobTextNames(t *testing.T) {
+	file := bundledFile(t, quantizer.Recipe{})
+	g, err := ParseGate("g.yaml", []byte("version: 1\ntexts: {c.txt: {mean_kl: {max: 1}}}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		names []string
+		gate  *Gate
+		want  string
+	}{
+		{[]string{"x/a.txt", "y/a.txt"}, nil, `two texts are called "a.txt", x/a.txt and y/a.txt: name them, as in a=x/a.txt and b=y/a.txt`},
+		{[]string{"x/a.txt", "b.txt"}, g, "g.yaml: texts.c.txt: no name matches: there are a.txt, b.txt"},
+	} {
+		j := &Job{Source: bundled, File: file, Gate: c.gate}
+		for _, name := range c.names {
+			j.Texts = append(j.Texts, &TextSource{Name: name, Data: []byte("Once upon a time")})
+		}
+		if _, err := j.Run(t.Context()); err == nil || err.Error() != c.want {
+			t.Errorf("%q: error %v, want %q", c.names, err, c.want)
+		}
+	}
+}
