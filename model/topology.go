@@ -168,7 +168,7 @@ func (m *Model) Scalings(layer int) []Scaling {
 func (m *Model) Residual() (*Residual, error) {
 	c := &m.config
 	if c.PostNorms {
-		return nil, &arch.UnsupportedError{Msg: fmt.Sprintf("the hidden states of model_type %s cannot be rotated: norms with gains of their own follow attention and feed-forward network, and a gain and a rotation do not change places; --equalize and --algorithm awq are possible", c.Architecture)}
+		return nil, &arch.UnsupportedError{Msg: fmt.Sprintf("the hidden states of model_type %s cannot be rotated: norms with gains of their own follow attention and feed-forward network, and a gain and a rotation do not change places", c.Architecture)}
 	}
 	r := &Residual{
 		Width: c.HiddenSize, HeadDim: c.HeadDim, Vocab: c.VocabSize,

@@ -166,33 +166,15 @@ func Untied(config []byte) ([]byte, error) {
 	if err := checkObject(text); err != nil {
 		return nil, fmt.Errorf("config.json: %w", err)
 	}
-	var values []int // where the statements are
-	stated := false
-	for _, path := range [][]string{nil, {"text_config"}} {
-		start, end, ok := objectAt(text, path)
-		if !ok {
-			continue
-		}
-		for k, v := range jsonscan.Elements(text, start, end) {
-			switch name, _ := jsonscan.AppendString(nil, text, k); string(name) {
-			case "tie_word_embeddings":
-				stated = stated || path == nil
-				values = append(values, v)
-			case "tie_embedding":
-				values = append(values, v)
-			}
-		}
+	const key = "tie_word_embeddings"
+	out := replace(config, text, []string{key, "tie_embedding"}, "false")
+	var top map[string]json.RawMessage
+	if err := json.Unmarshal(text, &top); err != nil {
+		return nil, err
 	}
-	slices.Sort(values)
-	var out []byte
-	from := 0
-	for _, v := range values {
-		out = append(append(out, config[from:v]...), "false"...)
-		from = jsonscan.End(text, v)
-	}
-	if out = append(out, config[from:]...); !stated {
+	if _, stated := top[key]; !stated {
 		var err error
-		if out, err = appendMember(out, "tie_word_embeddings", false); err != nil {
+		if out, err = appendMember(out, key, false); err != nil {
 			return nil, err
 		}
 	}
@@ -201,6 +183,39 @@ func Untied(config []byte) ([]byte, error) {
 		return out, nil
 	}
 	return json.MarshalIndent(sorted, "", "  ")
+}
+
+// WithDtype returns config.json with another dtype of the weights, where it states one.
+func WithDtype(config []byte, dtype string) ([]byte, error) {
+	text := jsonscan.Finite(config)
+	if err := checkObject(text); err != nil {
+		return nil, fmt.Errorf("config.json: %w", err)
+	}
+	return replace(config, text, []string{"torch_dtype", "dtype"}, fmt.Sprintf("%q", dtype)), nil
+}
+
+// replace returns config with another value for the keys, where it or its text_config has them. text
+// is config as JSON.
+func replace(config, text []byte, keys []string, value string) (out []byte) {
+	var values []int // where they are
+	for _, path := range [][]string{nil, {"text_config"}} {
+		start, end, ok := objectAt(text, path)
+		if !ok {
+			continue
+		}
+		for k, v := range jsonscan.Elements(text, start, end) {
+			if name, _ := jsonscan.AppendString(nil, text, k); slices.Contains(keys, string(name)) {
+				values = append(values, v)
+			}
+		}
+	}
+	slices.Sort(values)
+	from := 0
+	for _, v := range values {
+		out = append(append(out, config[from:v]...), value...)
+		from = jsonscan.End(text, v)
+	}
+	return append(out, config[from:]...)
 }
 
 // cut returns config without the members called key of the object text[start:end].

@@ -1,6 +1,7 @@
 package fold
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"github.com/lowbit-go/gq/internal/atomicfile"
 	"github.com/lowbit-go/gq/internal/buffer"
 	"github.com/lowbit-go/gq/kernels"
+	"github.com/lowbit-go/gq/model/llamacpp"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer/conversion"
 )
@@ -52,7 +54,7 @@ func Apply(ctx context.Context, src, dst string, r *Record, o Options) error {
 		if err := os.RemoveAll(to); err != nil {
 			return err
 		}
-		if err := applyStep(ctx, from, to, &r.Steps[i], o); err != nil {
+		if err := change(ctx, from, to, r.Steps[i].edits, o); err != nil {
 			return err
 		}
 		if i > 0 {
@@ -68,19 +70,22 @@ func Apply(ctx context.Context, src, dst string, r *Record, o Options) error {
 	return os.Rename(from, dst)
 }
 
-// applyStep makes dst from src by one step.
-func applyStep(ctx context.Context, src, dst string, s *Step, o Options) error {
+// edits returns the changes of a step.
+func (s *Step) edits(ck *source) (*edits, error) {
+	if s.Kind == KindRotate {
+		return rotateEdits(ck, seeded(*s.Seed))
+	}
+	return scaleEdits(ck, s.Scalings)
+}
+
+// change makes dst from src by the changes that prepare returns.
+func change(ctx context.Context, src, dst string, prepare func(*source) (*edits, error), o Options) error {
 	ck, err := openSource(src)
 	if err != nil {
 		return err
 	}
 	defer ck.Close()
-	var e *edits
-	if s.Kind == KindRotate {
-		e, err = rotateEdits(ck, *s.Seed)
-	} else {
-		e, err = scaleEdits(ck, s.Scalings)
-	}
+	e, err := prepare(ck)
 	if err != nil {
 		return err
 	}
@@ -116,7 +121,7 @@ func (w *rewriter) run(dst string) (err error) {
 	if err != nil {
 		return err
 	}
-	if w.out, err = safetensors.Create(dst, specs, safetensors.WriteOptions{MaxShardBytes: shardBytes}); err != nil {
+	if w.out, err = safetensors.Create(dst, specs, safetensors.WriteOptions{MaxShardBytes: shardBytes, Metadata: w.metadata}); err != nil {
 		return err
 	}
 	defer w.out.Abort()
@@ -137,14 +142,20 @@ func (w *rewriter) run(dst string) (err error) {
 	return w.out.Commit()
 }
 
-// config is config.json without the statements that no longer hold.
+// config is config.json with the statements that no longer hold removed or corrected.
 func (w *rewriter) config(specs []safetensors.TensorSpec) ([]byte, error) {
 	untied := w.untied && w.ck.tied
 	widened := w.widened && !slices.ContainsFunc(specs, func(s safetensors.TensorSpec) bool { return s.Dtype.IsFloat() && s.Dtype.Bits() == 8 })
-	if !untied && !widened || w.ck.config == nil {
-		return w.ck.config, nil
-	}
 	config := w.ck.config
+	if config == nil {
+		return nil, nil
+	}
+	if w.float32 {
+		var err error
+		if config, err = hfquant.WithDtype(config, "float32"); err != nil {
+			return nil, err
+		}
+	}
 	if widened { // the entry describes FP8, and no FP8 weights are left
 		var err error
 		if config, err = hfquant.WithoutQuantization(config); err != nil {
@@ -166,6 +177,9 @@ func (w *rewriter) copyFiles(dst string, config []byte) error {
 	}
 	for _, name := range conversion.AssetFiles() {
 		data, err := conversion.ReadAsset(w.ck.Dir(), name)
+		if name == llamacpp.CardFile && w.section != "" {
+			data = withSection(data, w.section)
+		}
 		if err == nil && data != nil {
 			err = atomicfile.WriteFile(filepath.Join(dst, name), data)
 		}
@@ -174,6 +188,14 @@ func (w *rewriter) copyFiles(dst string, config []byte) error {
 		}
 	}
 	return nil
+}
+
+// withSection returns a model card with a section more, or a new card.
+func withSection(card []byte, section string) []byte {
+	if card == nil {
+		card = []byte("---\n---\n\n# Model\n")
+	}
+	return fmt.Appendf(nil, "%s\n\n%s", bytes.TrimRight(card, "\n"), section)
 }
 
 // plan lists the tensors of the output.

@@ -43,11 +43,7 @@ func compareLogits(ctx context.Context, original, folded string, sequences [][]i
 		return nil, err
 	}
 	defer b.Close()
-	config := a.Config()
-	window := checkWindow
-	if config.MaxPositions > 0 {
-		window = min(window, config.MaxPositions)
-	}
+	config, window := a.Config(), windowOf(a)
 	if len(sequences) == 0 {
 		source, sequences = "random", randomTokens(a.VocabSize(), window)
 	}
@@ -84,6 +80,14 @@ func compareLogits(ctx context.Context, original, folded string, sequences [][]i
 		return nil, &ExactnessError{*c}
 	}
 	return c, nil
+}
+
+// windowOf is the length of sequences of random tokens.
+func windowOf(m *model.Model) int {
+	if n := m.Config().MaxPositions; n > 0 {
+		return min(checkWindow, n)
+	}
+	return checkWindow
 }
 
 // pieces cuts the first checkTokens of the sequences into windows.

@@ -13,6 +13,11 @@ type edits struct {
 	vectors  map[string][]vectorEdit // 1-D tensors and their changes, in order
 	added    map[string]string       // new tensors and their sources; they have an entry in matrices
 	untied   bool                    // config.json must say that lm_head is not tied to the embedding
+
+	// Set by widen: all floats become F32, and config.json says so.
+	float32  bool
+	metadata map[string]string // of the safetensors files
+	section  string            // more Markdown for the model card
 }
 
 func newEdits() *edits {
@@ -58,6 +63,20 @@ func (e *edits) matrix(name string) *edit {
 
 func (e *edits) vector(name string, size int, f func(v []float64)) {
 	e.vectors[name] = append(e.vectors[name], vectorEdit{size, f})
+}
+
+// widen makes all floating-point tensors F32, also those that do not change.
+func (e *edits) widen(ck *source) {
+	e.float32 = true
+	for _, t := range ck.Tensors() {
+		switch {
+		case !t.Dtype.IsFloat():
+		case len(t.Shape) == 1 && e.vectors[t.Name] == nil:
+			e.vectors[t.Name] = []vectorEdit{}
+		case len(t.Shape) > 1:
+			e.matrix(t.Name)
+		}
+	}
 }
 
 // turnVector rotates runs of a vector.

@@ -87,7 +87,7 @@ func TestExact(t *testing.T) {
 				if j.Rotate && strings.HasPrefix(name, "gemma") {
 					_, err := Make(context.Background(), dir, filepath.Join(t.TempDir(), "f"), j.Job)
 					var refused *arch.UnsupportedError
-					if !errors.As(err, &refused) || !strings.Contains(err.Error(), "norms with gains of their own") || !strings.Contains(err.Error(), "--equalize") {
+					if !errors.As(err, &refused) || !strings.Contains(err.Error(), "norms with gains of their own") || !strings.Contains(err.Error(), "--fold equalize") {
 						t.Fatalf("%v, want a refusal that says why and what is possible", err)
 					}
 					return

@@ -60,30 +60,11 @@ func (o Options) layerDone(ck *safetensors.Checkpoint, layers int) {
 // error is an *ExactnessError. The record makes the same checkpoint again.
 func Make(ctx context.Context, src, dst string, j Job) (*Record, error) {
 	r := &Record{Version: recordVersion}
-	from := src
-	var parts []string
-	defer func() {
-		for _, p := range parts {
-			os.RemoveAll(p)
-		}
-	}()
+	c := &chain{ctx: ctx, src: src, from: src, base: dst, Options: j.Options}
+	defer c.close()
 	take := func(s Step) error {
-		to := fmt.Sprintf("%s.part%d", dst, len(r.Steps))
-		parts = append(parts, to)
-		if err := os.RemoveAll(to); err != nil {
-			return err
-		}
-		if err := applyStep(ctx, from, to, &s, j.Options); err != nil {
-			return err
-		}
 		r.Steps = append(r.Steps, s)
-		if from != src {
-			if err := os.RemoveAll(from); err != nil {
-				return err
-			}
-		}
-		from = to
-		return nil
+		return c.take(s.edits)
 	}
 	if j.Rotate {
 		if err := take(Rotate(j.Seed)); err != nil {
@@ -91,7 +72,7 @@ func Make(ctx context.Context, src, dst string, j Job) (*Record, error) {
 		}
 	}
 	if j.Equalize {
-		s, err := Equalize(ctx, from, j.Options)
+		s, err := Equalize(ctx, c.from, j.Options)
 		if err == nil {
 			err = take(s)
 		}
@@ -100,7 +81,7 @@ func Make(ctx context.Context, src, dst string, j Job) (*Record, error) {
 		}
 	}
 	if j.AWQ != nil {
-		s, err := AWQ(ctx, from, *j.AWQ, j.Text, j.Options)
+		s, err := AWQ(ctx, c.from, *j.AWQ, j.Text, j.Options)
 		if err == nil {
 			err = take(s)
 		}
@@ -117,10 +98,45 @@ func Make(ctx context.Context, src, dst string, j Job) (*Record, error) {
 		sequences, source = j.Text.Sequences, j.Text.Source
 	}
 	var err error
-	if r.Check, err = compareLogits(ctx, src, from, sequences, source, j.Options); err != nil {
+	if r.Check, err = compareLogits(ctx, src, c.from, sequences, source, j.Options); err != nil {
 		return nil, err
 	}
-	return r, os.Rename(from, dst)
+	return r, os.Rename(c.from, dst)
+}
+
+// chain makes checkpoints one from the other, beside a path, and keeps the last.
+type chain struct {
+	Options
+	ctx       context.Context
+	src, from string // the first and the last checkpoint
+	base      string // the path
+	parts     []string
+}
+
+// take makes the next checkpoint.
+func (c *chain) take(prepare func(*source) (*edits, error)) error {
+	to := fmt.Sprintf("%s.part%d", c.base, len(c.parts))
+	c.parts = append(c.parts, to)
+	if err := os.RemoveAll(to); err != nil {
+		return err
+	}
+	if err := change(c.ctx, c.from, to, prepare, c.Options); err != nil {
+		return err
+	}
+	if c.from != c.src {
+		if err := os.RemoveAll(c.from); err != nil {
+			return err
+		}
+	}
+	c.from = to
+	return nil
+}
+
+// close removes what was not renamed.
+func (c *chain) close() {
+	for _, p := range c.parts {
+		os.RemoveAll(p)
+	}
 }
 
 // Summary describes the record in a file's provenance.

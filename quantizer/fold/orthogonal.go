@@ -8,7 +8,7 @@ import (
 
 // rotation is an orthogonal n x n matrix R: diag(signs) (P x H) / sqrt(n) with random signs if a
 // Hadamard matrix of that size is known, P of Paley's and H of Sylvester's construction; otherwise
-// a random orthogonal matrix.
+// a random orthogonal matrix; or a product of reflections.
 type rotation struct {
 	n     int
 	signs []float64
@@ -16,6 +16,9 @@ type rotation struct {
 	block int         // size of H, a power of two; n = len(paley) * block
 	scale float64     // 1/sqrt(n)
 	dense [][]float64 // rows of R, if it is not a Hadamard matrix
+	// mirrors are unit vectors w, if R is the product of the reflections I - 2 w w^T, the first
+	// one leftmost.
+	mirrors [][]float64
 }
 
 // newRotation returns rotation number stream of a seed.
@@ -24,7 +27,7 @@ func newRotation(n int, seed, stream uint64) *rotation {
 	r := &rotation{n: n}
 	order := paleyOrder(n)
 	if order == 0 {
-		r.dense = orthogonal(n, &random)
+		r.dense = orthogonalRows(n, n, &random)
 		return r
 	}
 	r.block, r.scale = n/order, 1/math.Sqrt(float64(n))
@@ -43,6 +46,12 @@ func newRotation(n int, seed, stream uint64) *rotation {
 
 // turn computes x R for the row vector x. scratch has the length of x.
 func (r *rotation) turn(x, scratch []float64) {
+	if r.mirrors != nil {
+		for _, w := range r.mirrors {
+			reflect(x, w)
+		}
+		return
+	}
 	if r.dense != nil {
 		clear(scratch)
 		for i, v := range x {
@@ -64,6 +73,14 @@ func (r *rotation) turn(x, scratch []float64) {
 	}
 	for i, v := range x {
 		x[i] = float64(v * r.scale)
+	}
+}
+
+// reflect reflects x in the plane through 0 whose unit normal is w.
+func reflect(x, w []float64) {
+	d := 2 * dot(x, w)
+	for i, v := range w {
+		x[i] -= float64(d * v)
 	}
 }
 
@@ -178,10 +195,9 @@ func residues(q int) []int8 {
 	return r
 }
 
-// orthogonal makes the rows of an orthogonal matrix from random ones by the Gram-Schmidt process,
-// twice for each row: once leaves an error of the size of the condition number.
-func orthogonal(n int, random *splitmix.Source) [][]float64 {
-	rows := make([][]float64, n)
+// orthogonalRows makes k orthonormal rows of n numbers from random ones by the Gram-Schmidt process.
+func orthogonalRows(k, n int, random *splitmix.Source) [][]float64 {
+	rows := make([][]float64, k)
 	for i := range rows {
 		x := make([]float64, n)
 		for j := range x {
@@ -189,18 +205,8 @@ func orthogonal(n int, random *splitmix.Source) [][]float64 {
 				x[j] += random.Float() - 0.5
 			}
 		}
-		for range 2 {
-			for _, other := range rows[:i] {
-				d := dot(x, other)
-				for j, v := range other {
-					x[j] -= float64(d * v)
-				}
-			}
-		}
-		s := 1 / math.Sqrt(dot(x, x))
-		for j, v := range x {
-			x[j] = float64(v * s)
-		}
+		clean(x, rows[:i])
+		normalize(x)
 		rows[i] = x
 	}
 	return rows

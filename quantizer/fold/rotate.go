@@ -15,8 +15,22 @@ func openModel(dir string, threads int) (*model.Model, error) {
 	return model.OpenCheckpoint(dir, model.Options{Threads: threads, Log: quiet})
 }
 
+// rotations are the matrices of a step that rotates.
+type rotations struct {
+	hidden func(width int) *rotation      // of the hidden states
+	values func(dim, layer int) *rotation // of the heads of values; nil: these stay
+}
+
+// seeded are the matrices of KindRotate.
+func seeded(seed uint64) rotations {
+	return rotations{
+		hidden: func(width int) *rotation { return newRotation(width, seed, 0) },
+		values: func(dim, layer int) *rotation { return newRotation(dim, seed, uint64(layer)+1) },
+	}
+}
+
 // rotateEdits returns the edits of a rotation.
-func rotateEdits(ck *source, seed uint64) (*edits, error) {
+func rotateEdits(ck *source, by rotations) (*edits, error) {
 	m, err := openModel(ck.Dir(), 1)
 	if err != nil {
 		return nil, err
@@ -24,10 +38,10 @@ func rotateEdits(ck *source, seed uint64) (*edits, error) {
 	defer m.Close()
 	res, err := m.Residual()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w; --fold equalize and --algorithm awq are possible", err)
 	}
 	e := newEdits()
-	r1 := newRotation(res.Width, seed, 0)
+	r1 := by.hidden(res.Width)
 	gains := map[string][]float64{}
 	gain := func(n model.Norm) ([]float64, error) {
 		if g := gains[n.Tensor]; g != nil {
@@ -51,8 +65,19 @@ func rotateEdits(ck *source, seed uint64) (*edits, error) {
 			e.vector(b.Bias, b.From+b.Rows, turnVector(b.From, b.Rows, r1))
 		}
 	}
+	if by.values != nil {
+		e.rotateValues(res, by.values)
+	}
+	for name := range gains {
+		e.vector(name, res.Width, ones(res.Reads, name))
+	}
+	return e, e.rotateEnds(ck, res, r1)
+}
+
+// rotateValues rotates the heads of values.
+func (e *edits) rotateValues(res *model.Residual, values func(dim, layer int) *rotation) {
 	for i, v := range res.Values {
-		r2 := newRotation(res.HeadDim, seed, uint64(i)+1)
+		r2 := values(res.HeadDim, i)
 		ed := e.matrix(v.Tensor)
 		for at := v.From; at < v.From+v.Rows; at += r2.n {
 			ed.outs = append(ed.outs, turned{at, r2})
@@ -62,10 +87,6 @@ func rotateEdits(ck *source, seed uint64) (*edits, error) {
 		}
 		e.matrix(res.Outputs[i].Tensor).in = r2
 	}
-	for name := range gains {
-		e.vector(name, res.Width, ones(res.Reads, name))
-	}
-	return e, e.rotateEnds(ck, res, r1)
 }
 
 // rotateEnds rotates the embedding and lm_head. Tied ones stay tied if all gains of the norm before

@@ -1,0 +1,186 @@
+package fold
+
+import (
+	"context"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/testshared"
+	"github.com/lowbit-go/gq/kernels"
+	"github.com/lowbit-go/gq/packing"
+)
+
+func makeOutliers(t *testing.T, dir string, o OutlierOptions) (string, *OutlierReport) {
+	t.Helper()
+	dst := filepath.Join(t.TempDir(), "copy")
+	r, err := Outliers(context.Background(), dir, dst, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if entries, _ := os.ReadDir(filepath.Dir(dst)); len(entries) != 1 {
+		t.Errorf("%v is left", entries)
+	}
+	return dst, r
+}
+
+// TestOutliers makes copies of every architecture. Outliers compares the logits.
+func TestOutliers(t *testing.T) {
+	testshared.SlowEmulated(t, "TestOutlierBytes has the bytes")
+	for _, dir := range tinyModels(t) {
+		name := filepath.Base(dir)
+		t.Run(name, func(t *testing.T) {
+			dst, r := makeOutliers(t, dir, OutlierOptions{Seed: 1})
+			if r.Check.Tokens < 128 || r.Check.Difference > tolerance {
+				t.Errorf("%+v", r.Check)
+			}
+			if post := strings.HasPrefix(name, "gemma"); post != (r.NotRotated != "") || post != (len(r.Residual) == 0) {
+				t.Errorf("channels %v of hidden states, %q", r.Residual, r.NotRotated)
+			}
+			for _, s := range []struct {
+				kind          string
+				before, after Spread
+			}{{"norms", r.Before.Norms, r.After.Norms}, {"values", r.Before.Values, r.After.Values}, {"up", r.Before.Up, r.After.Up}} {
+				if r.Channels[s.kind] == 0 || !(s.after.Largest > 4*s.before.Largest) || !(s.after.Median > 2*s.before.Median) {
+					t.Errorf("%s: %d channels, %+v before, %+v after", s.kind, r.Channels[s.kind], s.before, s.after)
+				}
+			}
+			for _, s := range openModelOf(t, dst).Tensors() {
+				if s.Dtype != packing.F32 {
+					t.Errorf("%s has dtype %s", s.Name, s.DtypeName)
+				}
+			}
+		})
+	}
+}
+
+// TestOutliersExact checks the powers of two of a model that cannot be rotated: weights only change
+// by powers of two up to the strength, and some do.
+func TestOutliersExact(t *testing.T) {
+	src := tiny("gemma2")
+	dst, _ := makeOutliers(t, src, OutlierOptions{Seed: 5, Strength: 32})
+	before, after := openModelOf(t, src), openModelOf(t, dst)
+	most := 1.0
+	for _, a := range before.Tensors() {
+		if strings.Contains(a.Name, "norm") {
+			continue // 1 + weight is what is multiplied
+		}
+		b, _ := after.Lookup(a.Name)
+		x, y := values(t, before, a), values(t, after, b)
+		for i := range x {
+			if x[i] == 0 && y[i] == 0 {
+				continue
+			}
+			f, power := math.Frexp(float64(y[i]) / float64(x[i]))
+			if f != 0.5 || power > 6 || power < -4 {
+				t.Fatalf("%s: weight %d was %g and is %g", a.Name, i, x[i], y[i])
+			}
+			most = max(most, float64(y[i])/float64(x[i]))
+		}
+	}
+	if most != 32 {
+		t.Errorf("the largest factor is %g, want 32", most)
+	}
+}
+
+func values(t *testing.T, ck *safetensors.Checkpoint, s safetensors.Tensor) []float32 {
+	t.Helper()
+	x := make([]float32, s.Numel())
+	rows, _ := s.Matrix()
+	if err := ck.ReadRows(x, s, 0, int(rows)); err != nil {
+		t.Fatal(err)
+	}
+	return x
+}
+
+// TestOutlierBytes demands the same bytes of any number of threads, on every CPU.
+func TestOutlierBytes(t *testing.T) {
+	o := OutlierOptions{Seed: 9, Text: randomText(t, tiny("llama-bias-tied"))}
+	o.Threads = 1
+	one, _ := makeOutliers(t, tiny("llama-bias-tied"), o)
+	o.Threads = 2
+	two, _ := makeOutliers(t, tiny("llama-bias-tied"), o)
+	if hashOf(t, one) != hashOf(t, two) {
+		t.Error("threads make a difference")
+	}
+	if got, want := hashOf(t, one)[:16], "bf2b07d8b9c1f12e"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	raw, err := os.ReadFile(filepath.Join(one, "README.md"))
+	if err != nil || !strings.Contains(string(raw), "gq synth --outliers") {
+		t.Errorf("%s, %v", raw, err)
+	}
+}
+
+func TestOutliersRefused(t *testing.T) {
+	for _, strength := range []int{-2, 1, 3, 100, 2048} {
+		if _, err := Outliers(context.Background(), tiny("llama3"), filepath.Join(t.TempDir(), "c"), OutlierOptions{Strength: strength}); err == nil || !strings.Contains(err.Error(), "power of two") {
+			t.Errorf("strength %d: %v", strength, err)
+		}
+	}
+	if _, err := Outliers(context.Background(), tiny("llama3"), t.TempDir(), OutlierOptions{}); err == nil || !strings.Contains(err.Error(), "exists") {
+		t.Errorf("%v, want a refusal to replace a directory", err)
+	}
+}
+
+// TestPrincipal finds known directions, and turns them into channels.
+func TestPrincipal(t *testing.T) {
+	const n = 24
+	random := newRandom(3, 0)
+	basis := orthogonalRows(n, n, &random)
+	var x [][]float64
+	for range 400 {
+		row := make([]float64, n)
+		for i, b := range basis {
+			size := 0.1
+			if i < 3 {
+				size = 8 / float64(1+2*i)
+			}
+			size *= random.Float() - 0.5
+			for c, v := range b {
+				row[c] += size * v
+			}
+		}
+		x = append(x, row)
+	}
+	pool := kernels.NewPool(2)
+	defer pool.Close()
+	found := principal(x, n, 3, &random, pool)
+	channels := []int{7, 0, 23}
+	r := concentrating(found, channels)
+	for i, c := range channels {
+		if d := math.Abs(dot(found[i], basis[i])); d < 0.99 {
+			t.Errorf("direction %d: its cosine with the real one is %.4f", i, d)
+		}
+		y := append([]float64(nil), found[i]...)
+		r.turn(y, nil)
+		if math.Abs(math.Abs(y[c])-1) > 1e-14 {
+			t.Errorf("direction %d: channel %d is %g", i, c, y[c])
+		}
+	}
+	// Orthogonal: lengths and angles stay.
+	for i := range n {
+		for k := range n {
+			a, b := make([]float64, n), make([]float64, n)
+			a[i], b[k] = 1, 1
+			r.turn(a, nil)
+			r.turn(b, nil)
+			want := 0.0
+			if i == k {
+				want = 1
+			}
+			if d := dot(a, b); math.Abs(d-want) > 1e-14 {
+				t.Fatalf("rows %d and %d: %g", i, k, d)
+			}
+		}
+	}
+	// Fewer directions than asked for.
+	for _, v := range principal(x[:1], n, 3, &random, pool) {
+		if math.Abs(dot(v, v)-1) > 1e-12 {
+			t.Errorf("a direction has length %g", dot(v, v))
+		}
+	}
+}
