@@ -14,7 +14,10 @@ import (
 // Float is the Operator of F32, F16 or BF16 weights, packed into its own memory: the baseline for
 // quantized operators. A sum is one chain of fused multiply-adds in order of column, see package
 // floatmm.
-type Float struct{ floatOperator }
+type Float struct {
+	floatOperator
+	weights *floatmm.Weights
+}
 
 // Rows is the Operator of weights that are read row by row in every Forward, such as rows of a
 // mapped checkpoint or dequantized rows. It holds a panel of rows for each goroutine, and gives the
@@ -60,7 +63,7 @@ func NewFloat(h packing.Header, data []byte, o Options) (*Float, error) {
 		return nil, err
 	}
 	w := f.set.New(h.Dtype, int(h.Rows), int(h.Cols), nil)
-	f.panels, f.bf16, f.mul = w.Panels(), w.BF16(), w.Mul
+	f.weights, f.panels, f.bf16, f.mul = w, w.Panels(), w.BF16(), w.Mul
 	pool := NewPool(0)
 	defer pool.Close()
 	scratch := make([]floatmm.Scratch, pool.Threads())
@@ -91,6 +94,12 @@ func NewRows(rows, cols int, read func(dst []float32, row int), bias []float32, 
 	}
 	return r, nil
 }
+
+// ReadRow implements RowReader.
+func (f *Float) ReadRow(dst []float32, row int) { f.weights.Row(dst, row) }
+
+// ReadRow implements RowReader.
+func (r *Rows) ReadRow(dst []float32, row int) { r.source.Read(dst[:r.Cols()], row) }
 
 // init chooses the kernels.
 func (f *floatOperator) init(h packing.Header, o Options) error {

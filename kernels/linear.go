@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/lowbit-go/gq/packing"
+	"github.com/lowbit-go/gq/packing/layouts"
 )
 
 // Operator is y = x W^T + b, with the weights W and the bias b of one payload.
@@ -37,6 +38,7 @@ type Linear struct {
 	maxRows  int     // rows of one pass
 	header   packing.Header
 	data     []byte
+	packer   packing.Packer // reads rows
 	log      func(Choice)
 }
 
@@ -67,7 +69,11 @@ func NewLinear(h packing.Header, data []byte, o Options) (*Linear, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Linear{panelLayout: f, selection: newSelection(f, features), header: h, data: data, log: o.log()}
+	packer, err := layouts.New(h)
+	if err != nil {
+		return nil, err
+	}
+	l := &Linear{panelLayout: f, selection: newSelection(f, features), header: h, data: data, packer: packer, log: o.log()}
 	l.use()
 	return l, nil
 }
@@ -100,6 +106,9 @@ func (l *Linear) Header() packing.Header { return l.header }
 
 // Kernel is the name, as in Table, of the kernel that Forward runs for m rows.
 func (l *Linear) Kernel(m int) string { return l.choose(m).name }
+
+// ReadRow implements RowReader: the row of the dequantized matrix.
+func (l *Linear) ReadRow(dst []float32, row int) { l.packer.DequantizeRow(dst, l.data, row) }
 
 // Forward implements Operator.
 func (l *Linear) Forward(w *Workspace, dst, x []float32, m int) error {

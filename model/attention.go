@@ -39,6 +39,16 @@ func (s *Session) attend(i int, dst, x []float32, m int) error {
 	if s.batch != nil {
 		return s.attendBatch(i, dst, q, k, v, m)
 	}
+	heads := buffer.Grow(&s.heads, m*nq)
+	s.sequence(i, heads, q, k, v, m)
+	return s.multiply(dst, heads, m, l.out)
+}
+
+// sequence normalizes, rotates and scales the queries and keys of m more tokens of the sequence,
+// stores keys and values, and computes the attention of each head.
+func (s *Session) sequence(i int, heads, q, k, v []float32, m int) {
+	c, l := &s.m.config, &s.m.layers[i]
+	nq, nkv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 	cache := &s.caches[i]
 	cache.reach(s.n, s.n+m)
 	s.split(m, 8*(nq+nkv), func(_, from, to int) {
@@ -47,7 +57,6 @@ func (s *Session) attend(i int, dst, x []float32, m int) error {
 			cache.store(s.n+t, k[t*nkv:][:nkv], v[t*nkv:][:nkv])
 		}
 	})
-	heads := buffer.Grow(&s.heads, m*nq)
 	blocks := (m + queryBlock - 1) / queryBlock
 	run := func(worker, part int) {
 		// The last blocks come first: they see the most tokens.
@@ -61,7 +70,6 @@ func (s *Session) attend(i int, dst, x []float32, m int) error {
 	} else {
 		s.m.pool.Run(blocks*c.KVHeads, run)
 	}
-	return s.multiply(dst, heads, m, l.out)
 }
 
 // project computes queries, keys and values.
@@ -92,10 +100,13 @@ func (s *Session) project(l *layer, q, k, v, x []float32, m int) error {
 // prepare normalizes and rotates a token's queries and keys, and scales the queries.
 func (s *Session) prepare(l *layer, q, k []float32, position int) {
 	c := &s.m.config
-	for _, part := range []struct{ x, norm []float32 }{{q, l.qNorm}, {k, l.kNorm}} {
+	for _, part := range []struct {
+		x    []float32
+		norm *norm
+	}{{q, l.qNorm}, {k, l.kNorm}} {
 		for x := part.x; len(x) > 0; x = x[c.HeadDim:] {
 			if part.norm != nil {
-				rmsNorm(x[:c.HeadDim], x[:c.HeadDim], part.norm, c.NormEps)
+				rmsNorm(x[:c.HeadDim], x[:c.HeadDim], part.norm.weights, c.NormEps)
 			}
 			if l.Rope >= 0 {
 				s.rotations[l.Rope].turn(x, position)

@@ -26,4 +26,7 @@
 // A [Stream] runs many sequences layer by layer, so that the linear layers of a decoder layer can
 // be studied, and replaced, before the next layer runs. A [Batch] continues many sequences at a
 // time.
+//
+// A [Tape] computes the gradients of a loss with respect to all weights, for every architecture. It
+// knows nothing of quantization: the operators of [Model.SetLinear] supply the weights.
 package model

@@ -7,9 +7,16 @@ import (
 	"github.com/lowbit-go/gq/model/internal/rowmath"
 )
 
-// rmsNorm writes x / sqrt(mean(x^2) + eps) * weights. Squares are exact in float64 and summed in 8
-// lanes.
+// rmsNorm writes x / sqrt(mean(x^2) + eps) * weights.
 func rmsNorm(dst, x, weights []float32, eps float64) {
+	inverse := rmsInverse(x, eps)
+	for i, v := range x {
+		dst[i] = float32(float32(v*inverse) * weights[i])
+	}
+}
+
+// rmsInverse returns 1 / sqrt(mean(x^2) + eps). Squares are exact in float64 and summed in 8 lanes.
+func rmsInverse(x []float32, eps float64) float32 {
 	var lanes [8]float64
 	n := len(x) &^ 7
 	for i := 0; i < n; i += 8 {
@@ -21,10 +28,7 @@ func rmsNorm(dst, x, weights []float32, eps float64) {
 	for i, v := range x[n:] {
 		lanes[i] += float64(float64(v) * float64(v))
 	}
-	inverse := float32(1 / math.Sqrt(sum8(&lanes)/float64(len(x))+eps))
-	for i, v := range x {
-		dst[i] = float32(float32(v*inverse) * weights[i])
-	}
+	return float32(1 / math.Sqrt(sum8(&lanes)/float64(len(x))+eps))
 }
 
 // sum8 adds lanes in a fixed tree.

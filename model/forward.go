@@ -75,7 +75,8 @@ type Model struct {
 	mu      sync.Mutex // held by the computing Session
 	embed   Embedding
 	head    *linear
-	norm    []float32 // before the lm_head
+	norm    *norm // before the lm_head
+	norms   []*norm
 	layers  []layer
 	linears map[string]*linear
 	names   []string // of linear layers, in order of creation
@@ -83,6 +84,7 @@ type Model struct {
 	// body is the prefix of the language model's tensors; headName is the name of the lm_head,
 	// whether it exists or not.
 	body, headName string
+	cpu            string // Options.CPU
 	math           *rowmath.Set
 }
 
@@ -99,9 +101,9 @@ type linear struct {
 // layer is the weights of a decoder layer.
 type layer struct {
 	arch.LayerConfig
-	inputNorm, attentionNorm []float32 // before attention and before the feed-forward network
-	postAttention, postMLP   []float32 // after them, if PostNorms
-	qNorm, kNorm             []float32
+	inputNorm, attentionNorm *norm // before attention and before the feed-forward network
+	postAttention, postMLP   *norm // after them, if PostNorms
+	qNorm, kNorm             *norm
 	qkv                      []*linear // q, k, v; or one fused
 	out                      *linear
 	mlp                      mlp // of a dense layer
@@ -175,7 +177,7 @@ func newModel(c *arch.ForwardConfig, s source, o Options) (*Model, error) {
 	if err != nil {
 		return nil, fmt.Errorf("model: %w", err)
 	}
-	m := &Model{config: *c, source: s, linears: map[string]*linear{}, used: map[string]bool{}}
+	m := &Model{config: *c, source: s, cpu: o.CPU, linears: map[string]*linear{}, used: map[string]bool{}}
 	some := o.Layers > 0 && o.Layers < len(c.Layers)
 	if some {
 		m.config.Layers = c.Layers[:o.Layers]

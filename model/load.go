@@ -23,7 +23,7 @@ func (m *Model) load() error {
 	if m.embed, err = m.source.embedding(embedding, c.VocabSize, c.HiddenSize); err != nil {
 		return err
 	}
-	if m.norm, err = m.normWeights(body+"norm.weight", c.HiddenSize); err != nil {
+	if m.norm, err = m.loadNorm(body+"norm.weight", c.HiddenSize); err != nil {
 		return err
 	}
 	for i, l := range c.Layers {
@@ -45,16 +45,33 @@ func (m *Model) load() error {
 	return err
 }
 
-// normWeights reads the weights of a norm.
-func (m *Model) normWeights(name string, n int) ([]float32, error) {
+// norm is an RMSNorm with its gains.
+type norm struct {
+	Norm
+	weights []float32 // the factors: 1 + gain if PlusOne
+}
+
+// loadNorm reads the gains of a norm.
+func (m *Model) loadNorm(name string, width int) (*norm, error) {
 	m.used[name] = true
-	w, err := m.source.vector(name, n)
-	if m.config.NormPlusOne {
-		for i := range w {
-			w[i]++
+	gains, err := m.source.vector(name, width)
+	if err != nil {
+		return nil, err
+	}
+	n := &norm{Norm{name, m.config.NormPlusOne, width}, make([]float32, width)}
+	n.set(gains)
+	m.norms = append(m.norms, n)
+	return n, nil
+}
+
+// set sets the factors.
+func (n *norm) set(gains []float32) {
+	copy(n.weights, gains)
+	if n.PlusOne {
+		for i := range n.weights {
+			n.weights[i]++
 		}
 	}
-	return w, err
 }
 
 func (m *Model) loadLayer(l *layer, at string) error {
@@ -64,7 +81,7 @@ func (m *Model) loadLayer(l *layer, at string) error {
 		before = "pre_feedforward_layernorm.weight"
 	}
 	norms := []struct {
-		dst  *[]float32
+		dst  **norm
 		name string
 		n    int
 		want bool
@@ -81,7 +98,7 @@ func (m *Model) loadLayer(l *layer, at string) error {
 			continue
 		}
 		var err error
-		if *n.dst, err = m.normWeights(at+n.name, n.n); err != nil {
+		if *n.dst, err = m.loadNorm(at+n.name, n.n); err != nil {
 			return err
 		}
 	}

@@ -84,15 +84,20 @@ func choose(e *arch.ExpertConfig, dst []choice, probabilities []float32, token i
 		}
 		dst = append(dst, choice{token, best, probabilities[best]})
 	}
+	normalize(e, dst[from:])
+	return dst
+}
+
+// normalize divides the weights of a token's experts by their sum, if the model does.
+func normalize(e *arch.ExpertConfig, chosen []choice) {
 	if !e.Normalize {
-		return dst
+		return
 	}
 	sum := float32(0)
-	for _, ch := range dst[from:] {
+	for _, ch := range chosen {
 		sum += ch.weight
 	}
-	for i := range dst[from:] {
-		dst[from+i].weight /= sum
+	for i := range chosen {
+		chosen[i].weight /= sum
 	}
-	return dst
 }

@@ -30,7 +30,7 @@ type Session struct {
 
 	// Activations of a chunk, [tokens][...].
 	x, normed, q, k, v, heads, back []float32
-	qkv, gateUp, gate, up           []float32
+	qkv, both, gate, up             []float32
 	attention                       attention
 	mixture                         mixture
 }
@@ -197,10 +197,10 @@ func (s *Session) layer(i int, x []float32, m int) error {
 	return nil
 }
 
-// add adds y to x. If weights are given, y is normalized first.
-func (s *Session) add(x, y, weights []float32, m int) {
-	if weights != nil {
-		s.norm(y, y, weights, m)
+// add adds y to x. If there is a norm, y is normalized first.
+func (s *Session) add(x, y []float32, post *norm, m int) {
+	if post != nil {
+		s.norm(y, y, post, m)
 	}
 	for i, v := range y[:len(x)] {
 		x[i] += v
@@ -208,11 +208,11 @@ func (s *Session) add(x, y, weights []float32, m int) {
 }
 
 // norm normalizes m rows.
-func (s *Session) norm(dst, x, weights []float32, m int) {
-	n, eps := len(weights), s.m.config.NormEps
+func (s *Session) norm(dst, x []float32, by *norm, m int) {
+	n, eps := by.Width, s.m.config.NormEps
 	s.split(m, n, func(_, from, to int) {
 		for r := from; r < to; r++ {
-			rmsNorm(dst[r*n:][:n], x[r*n:][:n], weights, eps)
+			rmsNorm(dst[r*n:][:n], x[r*n:][:n], by.weights, eps)
 		}
 	})
 }
@@ -244,25 +244,35 @@ func (s *Session) multiply(dst, x []float32, m int, l *linear) error {
 // mlp computes the gated feed-forward network, of width n.
 func (s *Session) mlp(f *mlp, dst, x []float32, m, n int) error {
 	gate, up := buffer.Grow(&s.gate, m*n), buffer.Grow(&s.up, m*n)
-	if len(f.gateUp) == 1 {
-		both := buffer.Grow(&s.gateUp, 2*m*n)
-		if err := s.multiply(both, x, m, f.gateUp[0]); err != nil {
-			return err
-		}
-		for r := range m {
-			copy(gate[r*n:][:n], both[2*r*n:])
-			copy(up[r*n:][:n], both[(2*r+1)*n:])
-		}
-	} else {
+	if err := s.gateUp(f, gate, up, x, m, n); err != nil {
+		return err
+	}
+	s.activate(gate, up)
+	return s.multiply(dst, gate, m, f.down)
+}
+
+// gateUp computes the gates and their factors.
+func (s *Session) gateUp(f *mlp, gate, up, x []float32, m, n int) error {
+	if len(f.gateUp) == 2 {
 		if err := s.multiply(gate, x, m, f.gateUp[0]); err != nil {
 			return err
 		}
-		if err := s.multiply(up, x, m, f.gateUp[1]); err != nil {
-			return err
-		}
+		return s.multiply(up, x, m, f.gateUp[1])
 	}
-	s.split(m*n, 4, func(_, from, to int) { s.m.activate(gate[from:to], up[from:to]) })
-	return s.multiply(dst, gate, m, f.down)
+	both := buffer.Grow(&s.both, 2*m*n)
+	if err := s.multiply(both, x, m, f.gateUp[0]); err != nil {
+		return err
+	}
+	for r := range m {
+		copy(gate[r*n:][:n], both[2*r*n:])
+		copy(up[r*n:][:n], both[(2*r+1)*n:])
+	}
+	return nil
+}
+
+// activate replaces gate by f(gate) * up.
+func (s *Session) activate(gate, up []float32) {
+	s.split(len(gate), 4, func(_, from, to int) { s.m.activate(gate[from:to], up[from:to]) })
 }
 
 // split divides n items of work, each of about cost float operations, among the threads if that

@@ -147,11 +147,11 @@ func (t *Stream) Advance(sequence, layer int, part Part) error {
 	}
 	x := t.Hidden(sequence)
 	l := &t.m.layers[layer]
-	weights := l.postAttention
+	post := l.postAttention
 	if part == FeedForward {
-		weights = l.postMLP
+		post = l.postMLP
 	}
-	t.s.add(x, back, weights, len(x)/t.m.config.HiddenSize)
+	t.s.add(x, back, post, len(x)/t.m.config.HiddenSize)
 	return nil
 }
 

@@ -118,24 +118,10 @@ func (f *mlp) up() Block {
 	return last
 }
 
-// layerNorm describes a norm of a layer.
-func (m *Model) layerNorm(layer int, name string) Norm {
-	return Norm{fmt.Sprintf("%slayers.%d.%s.weight", m.body, layer, name), m.config.NormPlusOne, m.config.HiddenSize}
-}
-
-// inputNorms describes the norms before attention and before the feed-forward network.
-func (m *Model) inputNorms(layer int) (attention, feedForward Norm) {
-	before := "post_attention_layernorm"
-	if m.config.PostNorms {
-		before = "pre_feedforward_layernorm"
-	}
-	return m.layerNorm(layer, "input_layernorm"), m.layerNorm(layer, before)
-}
-
 // Scalings lists a layer's places for factors in order of computation.
 func (m *Model) Scalings(layer int) []Scaling {
 	c, l := &m.config, &m.layers[layer]
-	attention, feedForward := m.inputNorms(layer)
+	attention, feedForward := l.inputNorm.Norm, l.attentionNorm.Norm
 	values := m.values(l)
 	list := []Scaling{
 		{Layer: layer, Norm: &attention, Consumers: blocksOf(l.qkv...), Width: c.HiddenSize},
@@ -172,14 +158,14 @@ func (m *Model) Residual() (*Residual, error) {
 	}
 	r := &Residual{
 		Width: c.HiddenSize, HeadDim: c.HeadDim, Vocab: c.VocabSize,
-		Embedding: m.body + "embed_tokens.weight", Head: m.head.spec.name, Final: Norm{m.body + "norm.weight", c.NormPlusOne, c.HiddenSize},
+		Embedding: m.body + "embed_tokens.weight", Head: m.head.spec.name, Final: m.norm.Norm,
 	}
 	if r.Head == r.Embedding {
 		r.Head, r.Tied = m.headName, true
 	}
 	for i := range m.layers {
 		l := &m.layers[i]
-		attention, feedForward := m.inputNorms(i)
+		attention, feedForward := l.inputNorm.Norm, l.attentionNorm.Norm
 		for _, b := range blocksOf(l.qkv...) {
 			r.Reads = append(r.Reads, Read{attention, b})
 		}

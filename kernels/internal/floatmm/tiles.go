@@ -24,14 +24,22 @@ func (s *Set) XLen(m, cols int) int { return m * filled(cols) }
 // PackX packs rows from to to-1 of the m rows of x, which is row-major, into dst, of XLen(m, cols)
 // elements.
 func (s *Set) PackX(dst, x []float32, m, cols, from, to int) {
-	if len(x) != m*cols || len(dst) != s.XLen(m, cols) || from < 0 || to > m || cols <= 0 {
+	if len(x) != m*cols {
+		panic(fmt.Sprintf("floatmm: %d values, want %d x %d activations", len(x), m, cols))
+	}
+	s.PackColumns(dst, x, cols, m, cols, from, to)
+}
+
+// PackColumns is PackX for rows of x that begin stride values apart.
+func (s *Set) PackColumns(dst, x []float32, stride, m, cols, from, to int) {
+	if cols <= 0 || m < 0 || stride < cols || m > 0 && len(x) < (m-1)*stride+cols || len(dst) != s.XLen(m, cols) || from < 0 || to > m {
 		panic(fmt.Sprintf("floatmm: rows %d to %d of %d x %d activations from %d values to %d", from, to, m, cols, len(x), len(dst)))
 	}
 	k := filled(cols)
 	for at := 0; at < to; {
 		mr := s.Tiles[s.nextTile(m-at)]
 		for i := max(at, from); i < min(at+mr, to); i++ {
-			packRow(dst[at*k:(at+mr)*k], x[i*cols:(i+1)*cols], mr, i-at)
+			packRow(dst[at*k:(at+mr)*k], x[i*stride:][:cols:cols], mr, i-at)
 		}
 		at += mr
 	}

@@ -1,0 +1,149 @@
+package kernels
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/lowbit-go/gq/internal/buffer"
+	"github.com/lowbit-go/gq/kernels/internal/floatmm"
+)
+
+// RowReader is a matrix of weights whose rows can be read as float32. All operators of this package
+// are RowReaders.
+type RowReader interface {
+	// Rows is the number of outputs, Cols the number of inputs.
+	Rows() int
+	Cols() int
+	// ReadRow writes the weights of a row to dst, of Cols() elements. Many goroutines may call it
+	// at once.
+	ReadRow(dst []float32, row int)
+}
+
+// Transposed computes the two products that a linear layer y = x W^T needs in a backward pass: x W
+// for the gradient of its input, and Y^T X for the gradient of its weights. Sums are single chains
+// of fused multiply-adds, as in Float, so that the bits depend neither on the CPU nor on threads.
+//
+// A Transposed holds parts of matrices, see [Transposed.Bytes]. It serves one product at a time.
+// Products run on the pool of the Workspace.
+type Transposed struct {
+	set     *floatmm.Set
+	weights []float32 // rows of the matrix
+	columns []float32 // columns of a matrix, as rows
+	packed  []float32
+}
+
+// NewTransposed chooses the kernels. Only o.CPU is used.
+func NewTransposed(o Options) (*Transposed, error) {
+	features, err := o.features()
+	if err != nil {
+		return nil, err
+	}
+	return &Transposed{set: floatmm.Sets.For(features).Code}, nil
+}
+
+// transposedBytes bounds the rows of weights, and the packed rows of the other matrix, that a
+// product holds, if one kernel's part is smaller.
+const transposedBytes = 4 << 20
+
+// blockOf returns the number of rows of cols values that are held at a time: a multiple of 4.
+func blockOf(rows, cols int) int {
+	return min(rows, max(transposedBytes/4/cols&^3, 64))
+}
+
+// A Shape is the size of a product: M rows with a matrix of Rows x Cols weights.
+type Shape struct{ M, Rows, Cols int }
+
+// Bytes is the memory that both products of these shapes take, and Forward of operators with float32
+// activations, in a Workspace of this many threads.
+func (t *Transposed) Bytes(threads int, shapes []Shape) int64 {
+	pad := func(n int) int { return (n + 3) &^ 3 }
+	var weights, columns, packed, input, panel, rows, tile int
+	for _, s := range shapes {
+		block, outer := blockOf(s.Rows, s.Cols), min(outerRows(s.M), s.Rows)
+		weights, columns = max(weights, block*s.Cols), max(columns, outer*s.M)
+		packed = max(packed, s.M*pad(block), outer*pad(s.M))
+		input = max(input, min(s.M, max(floatPassBytes/4/s.Cols, t.set.Tiles[0]))*pad(s.Cols))
+		panel = max(panel, pad(block), pad(s.M), pad(s.Cols))
+		rows, tile = max(rows, 8*s.Cols), max(tile, s.M, outer)
+	}
+	return 4 * (int64(weights) + int64(columns) + int64(packed) + int64(input) + int64(threads)*int64((panel+tile+2)*t.set.NR+rows))
+}
+
+// Multiply computes dst = x W for m rows: dst is [m][Cols()], x is [m][Rows()]. Each element is a
+// chain of fused multiply-adds in order of the rows of W. If add is set, the chains begin at the
+// values in dst, else at 0. It reads each row of W once.
+func (t *Transposed) Multiply(w *Workspace, dst, x []float32, m int, weights RowReader, add bool) error {
+	rows, cols := weights.Rows(), weights.Cols()
+	if m < 0 || m > math.MaxInt/max(rows, cols) || len(dst) != m*cols || len(x) != m*rows {
+		return fmt.Errorf("kernels: %d values to %d, want %d rows of %d and %d", len(x), len(dst), m, rows, cols)
+	}
+	if m == 0 {
+		return nil
+	}
+	for from := 0; from < rows; {
+		n := blockOf(rows-from, cols)
+		block := buffer.Grow(&t.weights, n*cols)
+		packed := buffer.Grow(&t.packed, t.set.XLen(m, n))
+		first := from
+		w.each(n, 1<<14/cols, func(_, a, b int) {
+			for r := a; r < b; r++ {
+				weights.ReadRow(block[r*cols:(r+1)*cols:(r+1)*cols], first+r)
+			}
+		})
+		w.each(m, 1<<14/n, func(_, a, b int) { t.set.PackColumns(packed, x[first:], rows, m, n, a, b) })
+		t.product(w, dst, packed, m, block, n, cols, floatmm.Part{First: from == 0 && !add, Last: from+n == rows})
+		from += n
+	}
+	return nil
+}
+
+// Outer computes rows from to from+n-1 of dst = Y^T X, for y of m rows of rows values and x of m
+// rows of cols values: the gradient of a linear layer's weights, from the gradients of its outputs
+// and its inputs. dst is [n][cols]. Each element is a chain of fused multiply-adds in order of the
+// m rows. It is efficient for n of 64 and more.
+func (t *Transposed) Outer(w *Workspace, dst, y, x []float32, m, rows, cols, from, n int) error {
+	switch {
+	case m < 0 || rows < 1 || cols < 1 || m > math.MaxInt/max(rows, cols) || len(y) != m*rows || len(x) != m*cols:
+		return fmt.Errorf("kernels: %d and %d values, want %d rows of %d and %d", len(y), len(x), m, rows, cols)
+	case from < 0 || n < 0 || from > rows-n || len(dst) != n*cols:
+		return fmt.Errorf("kernels: rows %d to %d of %d x %d products to %d values", from, from+n, rows, cols, len(dst))
+	}
+	if m == 0 {
+		clear(dst)
+		return nil
+	}
+	for n > 0 {
+		part := min(n, outerRows(m))
+		columns, packed := buffer.Grow(&t.columns, part*m), buffer.Grow(&t.packed, t.set.XLen(part, m))
+		for i := range m {
+			for j, v := range y[i*rows+from:][:part] {
+				columns[j*m+i] = v
+			}
+		}
+		t.set.PackX(packed, columns, part, m, 0, part)
+		t.product(w, dst[:part*cols], packed, part, x, m, cols, floatmm.Part{First: true, Last: true})
+		dst, from, n = dst[part*cols:], from+part, n-part
+	}
+	return nil
+}
+
+// outerRows is the number of rows of an outer product of m terms that are computed at a time.
+func outerRows(m int) int { return min(max(transposedBytes/4/max(m, 1), 64), 1024) }
+
+// product multiplies packed rows with a row-major matrix of k rows.
+func (t *Transposed) product(w *Workspace, dst, packed []float32, m int, matrix []float32, k, n int, part floatmm.Part) {
+	nr := t.set.NR
+	w.each((n+nr-1)/nr, 1<<14/(nr*k), func(worker, a, b int) {
+		t.set.MulMatrix(&w.workers[worker].float, dst, packed, m, matrix, k, n, a, b, part)
+	})
+}
+
+// each divides n items among the goroutines; a part has least items or more.
+func (w *Workspace) each(n, least int, f func(worker, from, to int)) {
+	parts := min(len(w.workers)*gemmParts, n/max(least, 1))
+	if w.pool == nil || parts <= 1 {
+		f(0, 0, n)
+		return
+	}
+	w.pool.Run(parts, func(worker, part int) { f(worker, part*n/parts, (part+1)*n/parts) })
+}
