@@ -13,8 +13,6 @@ import (
 	"github.com/lowbit-go/gq/internal/memlimit"
 	"github.com/lowbit-go/gq/model"
 	"github.com/lowbit-go/gq/model/text"
-	"github.com/lowbit-go/gq/model/tokenizer"
-	"github.com/lowbit-go/gq/quantizer"
 	"github.com/lowbit-go/gq/quantizer/calib"
 	"github.com/lowbit-go/gq/quantizer/conversion"
 )
@@ -52,6 +50,10 @@ func (j *quantizeJob) newCalibration() (*calibration, error) {
 		return nil, optionf("refine", "goes with algorithm gptq or gptq-ft")
 	case r.Calibrate == "" && len(r.Imatrix) == 0:
 		return nil, optionf("", "this algorithm needs calibration data: calibrate self, or calibrate with a file of text")
+	case r.Calibrate == "" && j.o.Budget == nil && j.o.CalibrateOut != "":
+		return nil, optionf("calibrate-out", "goes with a text: calibrate self, or calibrate with a file of text")
+	case j.dry && j.o.Budget == nil && j.o.CalibrateOut != "":
+		return nil, optionf("calibrate-out", "a plan needs no text, unless it chooses bits")
 	case r.CalibrateTokens != 0 && r.CalibrateTokens < 16:
 		return nil, optionf("calibrate-tokens", "%d: at least 16", r.CalibrateTokens)
 	}
@@ -72,6 +74,7 @@ func (j *quantizeJob) uncalibrated() error {
 		{"refine", r.Refine != nil},
 		{"imatrix", len(r.Imatrix) > 0},
 		{"imatrix-out", j.o.ImatrixOut != ""},
+		{"calibrate-out", j.o.CalibrateOut != "" && j.o.Budget == nil},
 	} {
 		if option.set {
 			return optionf(option.name, "goes with algorithm gptq, gptq-ft, imatrix or awq")
@@ -115,31 +118,6 @@ func (k *calibration) run(p *conversion.Plan) (codes *conversion.CalibratedCodes
 func (k *calibration) tokens() int { return cmp.Or(k.o.Recipe.CalibrateTokens, calib.DefaultTokens) }
 
 func (k *calibration) refine() bool { return k.o.Recipe.Refine != nil && *k.o.Recipe.Refine }
-
-// text reads the recipe's text, or lets the model of a plan's checkpoint write one.
-func (j *quantizeJob) text(p *conversion.Plan, tokens int) (*text.Text, error) {
-	tok, err := tokenizer.Open(p.SourceDir())
-	if err != nil {
-		return nil, fmt.Errorf("calibration: %w", err)
-	}
-	if name := j.o.Recipe.Calibrate; name != "" && name != quantizer.Self {
-		data, err := files.ReadContext(j.ctx, name, files.MaxText)
-		if err != nil {
-			return nil, fmt.Errorf("calibration: %w", err)
-		}
-		m, err := model.OpenCheckpoint(p.SourceDir(), model.Options{Threads: 1})
-		if err != nil {
-			return nil, err
-		}
-		defer m.Close()
-		t, err := text.Read(j.ctx, tok, data, tokens, text.WindowOf(m.Config()))
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
-		}
-		return t, nil
-	}
-	return j.selfText(p, tok, j.calibrationText(tokens))
-}
 
 // moments collects the second moments of a text.
 func (k *calibration) moments(p *conversion.Plan, t *text.Text) (*calib.Imatrix, error) {

@@ -100,6 +100,7 @@ func (j *quantizeJob) checkPaths() error {
 	s.OutputTree("output", "the folded checkpoint", foldDir)
 	s.Output("save-recipe", "the saved recipe", j.o.SaveRecipe)
 	s.Output("imatrix-out", "the importance matrix", j.o.ImatrixOut)
+	s.Output("calibrate-out", "the calibration text", j.o.CalibrateOut)
 	if j.o.Measure != nil {
 		j.o.Measure.addPaths(&s)
 	}

@@ -48,6 +48,9 @@ type QuantizeOptions struct {
 	// ImatrixOut names a file for the importance matrix that the algorithm imatrix used. Default:
 	// none.
 	ImatrixOut string
+	// CalibrateOut names a file for the text of calibration or of the choice of bits: plain text, or
+	// token ids if the name ends in .ids. Default: none.
+	CalibrateOut string
 	// Measure measures the file before it appears. If Measure has a gate, the file appears only if
 	// it meets the gate. Default (nil): no measurement.
 	Measure *MeasureOptions
@@ -122,6 +125,7 @@ func Plan(ctx context.Context, src, dst string, o QuantizeOptions) (*PlanReport,
 		if r.Allocation = j.chosen; j.chosen != nil {
 			r.OutputBytes = j.chosen.OutputBytes // with room for a description of calibration
 		}
+		r.Warnings = append(r.Warnings, j.warnings...)
 		r.Estimate = j.estimate()
 		return r, nil
 	})
@@ -156,6 +160,8 @@ type quantizeJob struct {
 	source   []conversion.Source   // the files of foreign
 	work     *workdir.Dir          // finished parts of a long job; nil: none are stored
 	texts    map[string]*text.Text // by their keys
+	shown    bool                  // the text was examined and written to o.CalibrateOut
+	warnings []string              // about the text
 }
 
 // inJob prepares a job, calls end and cleans up.
@@ -427,6 +433,9 @@ func (j *quantizeJob) quantize() (*QuantizeReport, error) {
 			final.Warnings = r.Warnings // of the plan and of measuring
 		}
 		r.Report, r.Written = final, true
+	}
+	if r.Report != nil {
+		r.Warnings = append(r.Warnings, j.warnings...)
 	}
 	if r.Report != nil {
 		r.WriteSeconds, r.Seconds = r.Seconds, time.Since(j.start).Seconds()

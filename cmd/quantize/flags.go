@@ -58,6 +58,7 @@ func flags() []cli.Flag {
 		&cli.BoolFlag{Name: "refine", Category: cmdline.Advanced, Usage: "coordinate descent and a refit of scales after gptq and gptq-ft"},
 		&cli.StringSliceFlag{Name: "imatrix", Category: cmdline.Advanced, Usage: "`FILE` with an importance matrix for --algorithm imatrix, of --imatrix-out or of llama.cpp (GGUF or imatrix.dat); several are merged (repeatable)"},
 		&cli.StringFlag{Name: "imatrix-out", Category: cmdline.Advanced, Usage: "`FILE` to write the importance matrix to"},
+		&cli.StringFlag{Name: "calibrate-out", Category: cmdline.Advanced, Usage: "`FILE` to write the text of calibration to: plain text, or token ids if the name ends in .ids"},
 		&cli.StringFlag{Name: "hash", Category: cmdline.Advanced, Value: "headers", Usage: "`WHAT`: headers, or sha256 to record the hash of every whole source file too"},
 		&cli.BoolFlag{Name: "requantize", Category: cmdline.Advanced, Usage: "accept a .gguf file or a checkpoint that is quantized already, and quantize its weights once more"},
 		&cli.BoolFlag{Name: "keep", Category: cmdline.Advanced, Usage: "leave the file although the --gate is not met"},

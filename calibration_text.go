@@ -1,0 +1,90 @@
+package gq
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/lowbit-go/gq/internal/atomicfile"
+	"github.com/lowbit-go/gq/internal/files"
+	"github.com/lowbit-go/gq/model"
+	"github.com/lowbit-go/gq/model/text"
+	"github.com/lowbit-go/gq/model/tokenizer"
+	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/quantizer/conversion"
+)
+
+// text returns the text for calibration or for the choice of bits: the recipe's, or text that the
+// model of a plan's checkpoint writes.
+func (j *quantizeJob) text(p *conversion.Plan, tokens int) (*text.Text, error) {
+	tok, err := tokenizer.Open(p.SourceDir())
+	if err != nil {
+		return nil, fmt.Errorf("calibration: %w", err)
+	}
+	var t *text.Text
+	if name := j.o.Recipe.Calibrate; name != "" && name != quantizer.Self {
+		t, err = j.readText(p, tok, name, tokens)
+	} else {
+		t, err = j.selfText(p, tok, j.calibrationText(tokens))
+	}
+	if err != nil || j.shown {
+		return t, err
+	}
+	j.shown = true
+	return t, j.showText(p, tok, t)
+}
+
+// readText reads the recipe's text.
+func (j *quantizeJob) readText(p *conversion.Plan, tok *tokenizer.Tokenizer, name string, tokens int) (*text.Text, error) {
+	data, err := files.ReadContext(j.ctx, name, files.MaxText)
+	if err != nil {
+		return nil, fmt.Errorf("calibration: %w", err)
+	}
+	window, err := windowOf(p)
+	if err != nil {
+		return nil, err
+	}
+	t, err := text.Read(j.ctx, tok, data, tokens, window)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return t, nil
+}
+
+// windowOf is the length of a calibration sequence.
+func windowOf(p *conversion.Plan) (int, error) {
+	m, err := model.OpenCheckpoint(p.SourceDir(), model.Options{Threads: 1})
+	if err != nil {
+		return 0, err
+	}
+	defer m.Close()
+	return text.WindowOf(m.Config()), nil
+}
+
+// showText writes o.CalibrateOut.
+func (j *quantizeJob) showText(p *conversion.Plan, tok *tokenizer.Tokenizer, t *text.Text) error {
+	name := j.o.CalibrateOut
+	if name == "" {
+		return nil
+	}
+	ids := strings.EqualFold(filepath.Ext(name), ".ids")
+	data := t.Format(tok, ids)
+	if err := atomicfile.WriteFile(name, data); err != nil {
+		return err
+	}
+	window, err := windowOf(p)
+	if err != nil {
+		return err
+	}
+	switch again, err := text.Read(j.ctx, tok, data, t.Tokens(), window); {
+	case j.ctx.Err() != nil:
+		return j.ctx.Err()
+	case err == nil && again.Equal(t):
+		j.logf("%s: calibrate %s with %d tokens reads these tokens again", name, name, t.Tokens())
+	case ids:
+		j.warnings = append(j.warnings, fmt.Sprintf("%s: calibrate reads other sequences from it: the tokenizer has no token that separates and begins them", name))
+	default:
+		j.warnings = append(j.warnings, fmt.Sprintf("%s: calibrate reads other tokens from it, because the tokenizer cuts the text in another way: a name that ends in .ids gives a file of the tokens", name))
+	}
+	return nil
+}
