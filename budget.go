@@ -17,7 +17,8 @@ import (
 	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
-// Budget is a target that bits and groups are chosen to meet. Exactly one of the first three fields
+// Budget is a target that bits, groups and mappings are chosen to meet; a mapping that the recipe or a
+// rule states stays. Exactly one of the first three fields
 // is set.
 type Budget struct {
 	// BitsPerWeight is the most bits of payload per quantized weight.
@@ -28,7 +29,8 @@ type Budget struct {
 	// token, is at most MaxKL. The quantized model is executed as on a device, on the calibration
 	// text.
 	MaxKL float64
-	// Groups are the group sizes to choose from. Default: 32, 64, 128.
+	// Groups are the group sizes to choose from. Default: 32, 64, 128; with fractional zero points 32,
+	// 48, 64, 96, 128.
 	Groups []int
 	// EmbeddingFixed leaves bits and group of the embedding as the recipe has them. Default: false.
 	EmbeddingFixed bool
@@ -71,7 +73,7 @@ func (b *Budget) comment(a *Allocation) string {
 	return fmt.Sprintf("gq quantize, %s\n%s", what, a.Summary())
 }
 
-// Allocation holds the bits and groups chosen for a Budget.
+// Allocation holds the bits, groups and mappings chosen for a Budget.
 type Allocation struct {
 	*alloc.Allocation
 	// Source is the source of the text that bits were chosen with: "self", "text" or "tokens".
@@ -126,7 +128,7 @@ func (j *quantizeJob) feasible() error {
 	return nil
 }
 
-// choose chooses bits and groups.
+// choose chooses bits, groups and mappings.
 func (j *quantizeJob) choose() (*Allocation, error) {
 	h := &chooser{quantizeJob: j}
 	defer h.close()

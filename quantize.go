@@ -26,7 +26,7 @@ type QuantizeOptions struct {
 	Recipe quantizer.Recipe
 	// Rules precede the recipe's own. Default: none.
 	Rules []quantizer.Rule
-	// Budget chooses bits and groups tensor by tensor. Default (nil): the recipe's bits and groups.
+	// Budget chooses bits, groups and mappings tensor by tensor. Default (nil): the recipe's.
 	Budget *Budget
 	// Format is the format of the file. Default (FormatByName): FormatGGUF if the file's name ends in
 	// .gguf, else FormatGQF. A name that ends in another format's name is refused. The formats of

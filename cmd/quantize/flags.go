@@ -40,7 +40,7 @@ func flags() []cli.Flag {
 		&cli.BoolFlag{Name: "rotate", Category: quality, Usage: "fold orthogonal rotations of hidden states and values into the weights; adds nothing at run time, but unties the lm_head"},
 		&cli.BoolFlag{Name: "equalize", Category: quality, Usage: "fold factors into the weights that balance the columns of matrices with a common input"},
 
-		&cli.StringFlag{Name: "target-bpw", Category: size, Usage: "choose bits and group of each tensor for at most `N` bits per quantized weight"},
+		&cli.StringFlag{Name: "target-bpw", Category: size, Usage: "choose bits, group and, without --mapping, the mapping of each tensor for at most `N` bits per quantized weight"},
 		&cli.StringFlag{Name: "target-size", Category: size, Usage: "choose them for a file of at most `SIZE`: bytes, or with a unit (700MB, 650MiB)"},
 		&cli.StringFlag{Name: "max-kl", Category: size, Usage: "choose them for the smallest file whose KL divergence from the checkpoint is at most `NATS` per token on the calibration text, as executed"},
 

@@ -31,7 +31,8 @@ type Job struct {
 	// MinBits and MaxBits bound the bits. Default: 2 and 8; without calibration, 1 bit destroys a
 	// model.
 	MinBits, MaxBits int
-	// Groups are the group sizes to choose from. Default: 32, 64, 128.
+	// Groups are the group sizes to choose from. Default: 32, 64, 128; with fractional zero points 32,
+	// 48, 64, 96, 128.
 	Groups []int
 	// Widths are the bits of probes, ascending. Default: 3. With 2, 3, 4 and 5 the allocation has
 	// up to a tenth less divergence at 2 and 3 bits and about the same at 4, and takes four times
@@ -55,6 +56,12 @@ type Job struct {
 
 	block [2]int // of FP8 scales
 }
+
+// The default group sizes. A group of 48 with a zero point has the bytes of a group of 32 without.
+var (
+	defaultGroups  = []int{32, 64, 128}
+	fractionGroups = []int{32, 48, 64, 96, 128}
+)
 
 func (j *Job) progress(n int) {
 	if j.Progress != nil {
@@ -80,9 +87,6 @@ func (j Job) layOut() (*Sensitivities, error) {
 	}
 	if j.MaxBits == 0 {
 		j.MaxBits = 8
-	}
-	if j.Groups == nil {
-		j.Groups = []int{32, 64, 128}
 	}
 	if j.Widths == nil {
 		j.Widths = []int{3}
@@ -206,12 +210,14 @@ type Row struct {
 	Bits   int    `json:"bits"`
 	Group  int    `json:"group"`          // 0: per channel
 	Type   string `json:"type,omitempty"` // of GGUF files, for target gguf
-	Bytes  int64  `json:"bytes"`
+	// Mapping is the mapping of the scheme; "" with a Type.
+	Mapping string `json:"mapping,omitempty"`
+	Bytes   int64  `json:"bytes"`
 	// KL is the tensor's predicted share of the divergence.
 	KL float64 `json:"predicted_kl"`
 }
 
-// Allocation holds the bits and group of every decision.
+// Allocation holds the bits, group and mapping of every decision.
 type Allocation struct {
 	Rows []Row `json:"tensors"`
 	// PayloadBytes and BitsPerWeight cover all quantized tensors. OutputBytes is the size of the
@@ -310,6 +316,8 @@ func (p *Sensitivities) allocation(chosen []int) (*Allocation, error) {
 		row := Row{Tensor: d.Name, Bits: o.Bits, Group: o.Group, Bytes: o.Bytes, KL: o.KL}
 		if o.Type != 0 {
 			row.Type = o.Type.String()
+		} else {
+			row.Mapping = o.scheme.Mapping.String()
 		}
 		a.Rows = append(a.Rows, row)
 		a.Rules = append(a.Rules, d.rules(o)...)

@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -290,6 +291,68 @@ func TestSchemesOfThePlan(t *testing.T) {
 	}
 }
 
+// TestMappings: tensors choose between the default mapping and fractional zero points, unless the recipe
+// or a rule states a mapping, or the layout has other zero points.
+func TestMappings(t *testing.T) {
+	testshared.SlowEmulated(t, "plans are the same natively")
+	const both, symmetric, fractional = "full-range asymmetric", "full-range", "asymmetric"
+	layout := func(f quantizer.Family, d packing.ScaleDtype, m gqf.Mapping) quantizer.Recipe {
+		return quantizer.Recipe{Layouts: []quantizer.LayoutRequest{{Family: f}}, ScaleDtype: d, Mapping: m}
+	}
+	for _, c := range []struct {
+		name       string
+		recipe     quantizer.Recipe
+		rule       gqf.Mapping // of the linear layers
+		groups     []int
+		linear     string // mappings
+		embedding  string
+		sizes      string // groups of fractional zero points
+		floatZeros bool
+	}{
+		{name: "default", linear: both, embedding: both, sizes: "[32 48 64 96 128]"},
+		{name: "groups", groups: []int{80}, linear: both, embedding: both, sizes: "[80]"},
+		{name: "stated", recipe: quantizer.Recipe{Mapping: gqf.MappingAsymmetric}, linear: fractional, embedding: fractional, sizes: "[32 48 64 96 128]"},
+		{name: "full-range", recipe: quantizer.Recipe{Mapping: gqf.MappingFullRange}, linear: symmetric, embedding: symmetric, sizes: "[]"},
+		{name: "rule", rule: gqf.MappingFullRange, linear: symmetric, embedding: both, sizes: "[]"},
+		{name: "other rule", recipe: quantizer.Recipe{Mapping: gqf.MappingFullRange}, rule: gqf.MappingAsymmetric, linear: fractional, embedding: symmetric, sizes: "[32 48 64 96 128]"},
+		{name: "codes", recipe: layout(quantizer.FamilyCodes, 0, 0), linear: both, embedding: both, sizes: "[32 48 64 96 128]"},
+		{name: "torchao", recipe: layout(quantizer.FamilyTorchAO, packing.ScaleF32, 0), linear: symmetric, embedding: symmetric, sizes: "[]"},
+		{name: "qai4c32p", recipe: layout(quantizer.FamilyKleidiAI, packing.ScaleF32, gqf.MappingAsymmetric), linear: fractional, floatZeros: true, sizes: "[]"},
+	} {
+		j := openJob(t, bundled, 2)
+		j.Options.Recipe, j.Groups = c.recipe, c.groups
+		if c.rule != gqf.MappingNone {
+			j.Options.Rules = []quantizer.Rule{{Match: "model.layers.*", Mapping: c.rule}}
+		}
+		p, err := j.layOut()
+		if err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		for _, d := range p.Decisions {
+			mappings, sizes := map[string]bool{}, []int{}
+			for _, o := range d.Options {
+				mappings[o.scheme.Mapping.String()] = true
+				if o.scheme.Fractions && !slices.Contains(sizes, o.Group) {
+					sizes = append(sizes, o.Group)
+				}
+				if o.floatZeros != c.floatZeros {
+					t.Errorf("%s, %s: floating-point zero points %v, want %v", c.name, d.Name, o.floatZeros, c.floatZeros)
+				}
+			}
+			want := c.linear
+			if d.Embedding {
+				want = c.embedding
+			}
+			if got := strings.Join(slices.SortedFunc(maps.Keys(mappings), func(a, b string) int { return cmp.Compare(b, a) }), " "); got != want && want != "" {
+				t.Errorf("%s, %s: mappings %s, want %s", c.name, d.Name, got, want)
+			}
+			if slices.Sort(sizes); !d.Embedding && fmt.Sprint(sizes) != c.sizes {
+				t.Errorf("%s, %s: groups %v of fractional zero points, want %s", c.name, d.Name, sizes, c.sizes)
+			}
+		}
+	}
+}
+
 // TestTypesThatFit: where rows are no whole number of K blocks, the options of the stated mapping
 // are the types that a plan has instead, once each, with the bytes and the bits of these types.
 func TestTypesThatFit(t *testing.T) {
@@ -429,7 +492,7 @@ func TestRules(t *testing.T) {
 		if d.Embedding || strings.Contains(d.Name, "layers.0.") || d.Name == "model.layers.1.mlp.up_proj.weight" {
 			t.Errorf("%s was to be decided, though a rule does", d.Name)
 		}
-		if strings.Contains(d.Name, "down_proj") && (len(d.Options) != 7 || d.Options[0].Group != 0) {
+		if strings.Contains(d.Name, "down_proj") && (len(d.Options) != 7+6 || slices.ContainsFunc(d.Options, func(o Option) bool { return o.Group != 0 })) {
 			t.Errorf("%s: a rule says per channel, options are %+v", d.Name, d.Options)
 		}
 	}
@@ -520,14 +583,14 @@ func TestRecipeRoundTrip(t *testing.T) {
 }
 
 // chosenHash is the hash of the table in the test below, on any CPU and for any number of threads.
-const chosenHash = "8ccaf8287be6639e"
+const chosenHash = "b17aae169f131644"
 
 func TestSameChoiceEverywhere(t *testing.T) {
 	for _, threads := range []int{1, 3} {
 		a := half(t, probe(t, openJob(t, "../../model/testdata/torch/llama3", threads)))
 		table := ""
 		for _, r := range a.Rows {
-			table += fmt.Sprintf("%s %d %d %d %x\n", r.Tensor, r.Bits, r.Group, r.Bytes, r.KL)
+			table += fmt.Sprintf("%s %d %d %s %d %x\n", r.Tensor, r.Bits, r.Group, r.Mapping, r.Bytes, r.KL)
 		}
 		if got := fmt.Sprintf("%x", sha256.Sum256([]byte(table)))[:16]; got != chosenHash {
 			t.Errorf("%d threads: %s, not %s\n%s", threads, got, chosenHash, table)

@@ -13,8 +13,8 @@ import (
 	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
-// Option is a scheme that a decision can take: bits, and a group, or, for target gguf, a type, which a
-// rule states by bits and mapping.
+// Option is a scheme that a decision can take: bits, a group and a mapping, or, for target gguf, a
+// type, which a rule states by bits and mapping.
 type Option struct {
 	Bits    int
 	Group   int
@@ -30,6 +30,8 @@ type Option struct {
 	stated int
 	// scheme is the plan's scheme, but without calibration.
 	scheme rounding.Scheme
+	// floatZeros says that the layout stores floating-point zero points.
+	floatZeros bool
 }
 
 // Decision is one or more tensors that get the same bits and group.
@@ -225,6 +227,10 @@ func (j *Job) options(list []*Decision) error {
 func (d *Decision) planned(o Option, lines map[string]*conversion.PlanTensor, schemes map[string]rounding.Scheme) (_ Option, reason string, ok bool) {
 	first := lines[d.Tensors[0]]
 	o.scheme = withoutData(schemes[d.Tensors[0]])
+	o.floatZeros = first.ZeroPoints == rounding.FloatZeros
+	if o.Type == 0 && o.Mapping != gqf.MappingNone && !o.scheme.Fractions {
+		return o, "", false
+	}
 	if o.Type != 0 {
 		if o.Type, ok = gguf.ParseType(first.Type); !ok {
 			return o, "", false
@@ -271,6 +277,9 @@ func (j *Job) candidates() (list []Option) {
 			for _, group := range j.groups(bits) {
 				list = append(list, Option{Bits: bits, Group: group, stated: bits})
 			}
+			for _, group := range j.fractions() {
+				list = append(list, Option{Bits: bits, Group: group, Mapping: gqf.MappingAsymmetric, stated: bits})
+			}
 			continue
 		}
 		var types []gguf.TensorType
@@ -287,27 +296,48 @@ func (j *Job) candidates() (list []Option) {
 	return list
 }
 
-// groups are the group sizes to choose from at a width. For checkpoints they are the ones that programs
-// have kernels for: channels, if there is no other.
+// groups are the group sizes to choose from at a width with the mapping that is stated, or the default.
+// For checkpoints they are the ones that programs have kernels for: channels, if there is no other.
 func (j *Job) groups(bits int) []int {
+	list := j.Groups
+	if list == nil {
+		list = defaultGroups
+	}
 	f := j.Options.Recipe.CheckpointFormat()
 	if f == "" {
-		return j.Groups
+		return list
 	}
-	served := slices.DeleteFunc(slices.Clone(j.Groups), func(g int) bool { return !quantizer.Served(f, bits, int64(g)) })
+	served := slices.DeleteFunc(slices.Clone(list), func(g int) bool { return !quantizer.Served(f, bits, int64(g)) })
 	if len(served) == 0 && quantizer.Served(f, bits, 0) {
 		return []int{0}
 	}
 	return served
 }
 
-// takes reports whether the mapping that a decision's rule or the recipe states, if one does, leaves
-// a candidate its type. Otherwise the candidate is not for this decision, but may be for others.
-func (j *Job) takes(d *Decision, o Option) bool {
-	if o.Type == 0 {
-		return true
+// fractions are the group sizes to choose from with fractional zero points.
+func (j *Job) fractions() []int {
+	switch {
+	case j.Options.Recipe.CheckpointFormat() != "":
+		return nil
+	case j.Groups != nil:
+		return j.Groups
 	}
-	if ruled := d.rule != nil && d.rule.Mapping != gqf.MappingNone; !ruled && o.Mapping != gqf.MappingNone && j.Options.Recipe.Mapping != gqf.MappingNone {
+	return fractionGroups
+}
+
+// takes reports whether the mapping that a decision's rule or the recipe states, if one does, leaves
+// a candidate its mapping or type. Otherwise the candidate is not for this decision, but may be for
+// others.
+func (j *Job) takes(d *Decision, o Option) bool {
+	ruled := d.rule != nil && d.rule.Mapping != gqf.MappingNone
+	stated := j.Options.Recipe.Mapping
+	if ruled {
+		stated = d.rule.Mapping
+	}
+	if o.Type == 0 {
+		return o.Mapping == gqf.MappingNone || stated == gqf.MappingNone || stated == o.Mapping
+	}
+	if !ruled && o.Mapping != gqf.MappingNone && stated != gqf.MappingNone {
 		return false
 	}
 	role := gqf.RoleProjection

@@ -1,14 +1,14 @@
-// Package alloc chooses the bits and the group of every tensor, so that a model of a given size has
-// the smallest divergence, or a model of a given divergence the smallest size. The result is a
-// recipe, with which any algorithm can quantize.
+// Package alloc chooses the bits, the group and the mapping of every tensor, so that a model of a given
+// size has the smallest divergence, or a model of a given divergence the smallest size. The result is
+// a recipe, with which any algorithm can quantize.
 //
 // # How
 //
 //	probe   round each tensor alone to 3 bits, group 64, and measure KL(float || rounded) on a few
 //	        thousand tokens (eval.Reference)
-//	predict kl(bits, group) = kl(3, 64) e(bits, group) / e(3, 64), where e is the squared error of
-//	        the weights, each column weighted with the mean square of its input; with probes at
-//	        several widths, from the nearest probe
+//	predict kl(scheme) = kl(probe) e(scheme) / e(probe), where e is the squared error of the
+//	        weights, each column weighted with the mean square of its input; with probes at several
+//	        widths, from the nearest probe
 //	hull    of each tensor's options keep the lower convex hull of KL over bytes
 //	choose  start with the cheapest option of each tensor and step along the hulls in order of KL
 //	        saved per byte, as long as the bytes last; spend the rest on any step that still fits
@@ -27,4 +27,11 @@
 //
 // Bytes are the plan's: all layouts, packed headers and companions included. Groups are 32, 64 or
 // 128: at equal bytes, group 16 was never worth its scales.
+//
+// Where the layouts hold fractional zero points and nobody states a mapping, the asymmetric mapping is
+// an option beside the default, in groups of 32, 48, 64, 96 and 128. It needs no probes of its own:
+// from probes without zero points, the KL of tensors with fractional ones is predicted as well as
+// without. (Predicted over measured, 3 and 4 bits, groups of 48 and 64, every third tensor: 1.05 and
+// 0.95 on stories260K and books1.3M, and 1.11 and 1.01 without zero points; both scatter by a factor
+// of 1.3.)
 package alloc

@@ -235,7 +235,8 @@ func (d *Decision) nearest(bits, group int) Option {
 	})
 }
 
-// weighted adds a tensor's weighted errors with each scheme to e, from a sample of its rows.
+// weighted adds a tensor's weighted errors with each scheme to e, from a sample of its rows. The
+// first schemes are the options'.
 func (j *Job) weighted(e []float64, d *Decision, name string, schemes []rounding.Scheme, moments map[string][]float64) error {
 	w, err := j.weights(name)
 	if err != nil {
@@ -245,6 +246,9 @@ func (j *Job) weighted(e []float64, d *Decision, name string, schemes []rounding
 	for i, s := range schemes {
 		if rounders[i], err = rounding.NewRounder(s, w.Cols); err != nil {
 			return err
+		}
+		if i < len(d.Options) && d.Options[i].floatZeros {
+			rounders[i].UseFloatZeros()
 		}
 		rounders[i].Recover(w.Tensor.Precision())
 	}

@@ -38,6 +38,35 @@ func floatSQNR(t testing.TB, s Scheme, x []float32, k int) float64 {
 	return 10 * math.Log10(signal/noise)
 }
 
+// TestRounderFloatZeros: a Rounder's weights are the ones that codes with floating-point zero points
+// stand for.
+func TestRounderFloatZeros(t *testing.T) {
+	const k = 200
+	s := floatScheme(4, 32, gqf.AlgorithmSearch)
+	x, y := testrows.Gaussian(5, k), make([]float32, k)
+	r, err := NewRounder(s, k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.UseFloatZeros()
+	if err := r.Round(y, x); err != nil {
+		t.Fatal(err)
+	}
+	rq, err := NewRowQuantizer(s, k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	codes, scales, zeros := make([]int8, k), make([]float32, s.Groups(k)), make([]float32, s.Groups(k))
+	if err := rq.QuantizeFloatZeros(codes, scales, zeros, x, nil); err != nil {
+		t.Fatal(err)
+	}
+	for i, q := range codes {
+		if want := float32(float32(q)*scales[i/32]) + zeros[i/32]; y[i] != want {
+			t.Fatalf("weight %d is %v, the codes stand for %v", i, y[i], want)
+		}
+	}
+}
+
 // TestFloatZerosSQNR compares with float32 prototypes on other random numbers: HQQ as published,
 // and alternating least squares from a grid of 12 x 12 ranges. At 2 bits the shrunk errors of the
 // original HQQ depend on the magnitude of weights, and at 8 bits its BF16 scales matter: these

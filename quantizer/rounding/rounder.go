@@ -7,6 +7,8 @@ type Rounder struct {
 	q     *RowQuantizer
 	shape Shape
 	row   Row // of Round
+	// zeros are the zero points of row with UseFloatZeros; else nil.
+	zeros []float32
 }
 
 // NewRounder returns a Rounder for rows of k columns. Its errors are NewRowQuantizer's.
@@ -39,8 +41,22 @@ func (r *Rounder) Quantize(dst Row, x []float32) error {
 	return r.q.Quantize(dst.Codes, dst.Scales, dst.Zeros, x, nil)
 }
 
+// UseFloatZeros makes Round quantize with floating-point zero points, for schemes that have them, see
+// FloatZeroPoints.
+func (r *Rounder) UseFloatZeros() { r.zeros = make([]float32, len(r.row.Scales)) }
+
 // Round quantizes x and puts the dequantized weights into dst, which may be x.
 func (r *Rounder) Round(dst, x []float32) error {
+	if r.zeros != nil {
+		if err := r.q.QuantizeFloatZeros(r.row.Codes, r.row.Scales, r.zeros, x, nil); err != nil {
+			return err
+		}
+		for k, q := range r.row.Codes {
+			g := k / r.shape.Group
+			dst[k] = float32(float32(q)*r.row.Scales[g]) + r.zeros[g]
+		}
+		return nil
+	}
 	if err := r.Quantize(r.row, x); err != nil {
 		return err
 	}

@@ -173,6 +173,8 @@ func Allocation(w io.Writer, a *gq.Allocation) error {
 	typed := slices.ContainsFunc(a.Rows, func(r alloc.Row) bool { return r.Type != "" })
 	if typed {
 		columns = slices.Insert(columns, 1, "TYPE")
+	} else {
+		columns = slices.Insert(columns, 3, "MAPPING")
 	}
 	err := cmdline.Table(w, columns, func(line func(...any)) {
 		for _, r := range a.Rows {
@@ -183,6 +185,8 @@ func Allocation(w io.Writer, a *gq.Allocation) error {
 			cells := []any{cmdline.Text(r.Tensor), r.Bits, group, r.Bytes, fmt.Sprintf("%.6f", r.KL)}
 			if typed {
 				cells = slices.Insert(cells, 1, any(r.Type))
+			} else {
+				cells = slices.Insert(cells, 3, any(r.Mapping))
 			}
 			line(cells...)
 		}
