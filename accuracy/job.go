@@ -346,7 +346,7 @@ func (j *Job) compare(ctx context.Context, s *scored, r *Report) error {
 	start := time.Now()
 	for i, to := range r.Scored() {
 		list, err := eval.Compare(ctx, s.float, candidates, s.texts[i].windows, eval.CompareOptions{
-			Worst: j.Worst, Sessions: min(cpu.Threads(j.Threads), maxSessions), Progress: func(n int) { add(int64(n)) },
+			Sizes: s.texts[i].sizes, Worst: j.Worst, Sessions: min(cpu.Threads(j.Threads), maxSessions), Progress: func(n int) { add(int64(n)) },
 		})
 		if err != nil {
 			return j.named(err, r)

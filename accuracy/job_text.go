@@ -40,7 +40,10 @@ func (s *scored) close() {
 }
 
 // cutText is a text cut into windows.
-type cutText struct{ windows []text.Window }
+type cutText struct {
+	windows []text.Window
+	sizes   []text.Size // by window; nil if there is no tokenizer
+}
 
 // tokens is the number of tokens that the models read, context included.
 func (c *cutText) tokens() (n int) {
@@ -145,13 +148,16 @@ func (s *scored) cut(ctx context.Context, source *TextSource) (*TextInfo, error)
 	o := source.Options
 	if o.Window == 0 {
 		o.Window = text.WindowOf(s.float.Config())
+		if o.Convention == text.LMEval {
+			o.Window = text.LMEvalWindowOf(s.float.Config())
+		}
 	}
 	o = o.WithDefaults()
 	cut, err := text.Cut(ctx, s.tokenizer, s.float.VocabSize(), text.Input{Data: source.Data, IDs: source.Tokens}, o)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", source.Name, err)
 	}
-	s.texts = append(s.texts, cutText{cut.Windows})
+	s.texts = append(s.texts, cutText{cut.Windows, cut.Sizes(s.tokenizer)})
 	info := &TextInfo{
 		Name: source.Name, Source: "text", SHA256: hash(source.Data), Convention: cut.Convention, Window: o.Window,
 		Windows: len(cut.Windows), Tokens: text.CountScored(cut.Windows), Context: s.float.Config().MaxPositions, Warning: cut.Warning(),
@@ -159,7 +165,8 @@ func (s *scored) cut(ctx context.Context, source *TextSource) (*TextInfo, error)
 	if source.Tokens {
 		info.Source = "tokens"
 	}
-	if cut.Convention != text.LlamaCpp && o.Stride != o.Window-1 {
+	info.setSize(s.texts[len(s.texts)-1].sizes)
+	if cut.Convention != text.LlamaCpp && cut.Convention != text.LMEval && o.Stride != o.Window-1 {
 		info.Stride = o.Stride
 	}
 	return info, nil
@@ -185,12 +192,14 @@ func (j *Job) write(ctx context.Context, s *scored, r *Report) error {
 	if err != nil {
 		return err
 	}
-	windows := text.WindowsOf(own.Sequences)
-	s.texts = []cutText{{windows}}
+	cut := text.CutSequences(own.Sequences)
+	windows := cut.Windows
+	s.texts = []cutText{{windows, cut.Sizes(s.tokenizer)}}
 	r.Text = &TextInfo{
 		Name: "text that the model wrote", Source: own.Source, Seed: own.Seed, SHA256: own.SHA256, Convention: text.Documents, Window: window,
 		Windows: len(windows), Tokens: text.CountScored(windows), Context: s.float.Config().MaxPositions,
 	}
+	r.Text.setSize(s.texts[0].sizes)
 	return nil
 }
 

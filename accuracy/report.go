@@ -76,11 +76,21 @@ type TextInfo struct {
 	Stride     int             `json:"stride,omitempty"`
 	Windows    int             `json:"windows"`
 	Tokens     int             `json:"tokens"` // scored
+	// Bytes and Words are the size of the scored text, in UTF-8 and in runs of white space plus one
+	// a document; of the original pages with convention lm-eval. 0 without a tokenizer.
+	Bytes int `json:"bytes,omitempty"`
+	Words int `json:"words,omitempty"`
 	// Context is the number of tokens that the model is made for (max_position_embeddings); 0 if
 	// config.json does not say.
 	Context int `json:"context,omitempty"`
 	// Warning says that end-of-document markers were read as text.
 	Warning string `json:"warning,omitempty"`
+}
+
+func (t *TextInfo) setSize(windows []text.Size) {
+	for _, z := range windows {
+		t.Bytes, t.Words = t.Bytes+z.Bytes, t.Words+z.Words
+	}
 }
 
 // Label is the name by which a gate calls the text: the last element of Name.
@@ -91,6 +101,9 @@ func (t *TextInfo) Cut() string {
 	s := fmt.Sprintf("%s of %d tokens", t.Convention, t.Window)
 	if t.Convention == text.LlamaCpp {
 		s = fmt.Sprintf("llama.cpp's windows of %d tokens", t.Window)
+	}
+	if t.Convention == text.LMEval {
+		s = fmt.Sprintf("pages as in lm-eval's wikitext, windows of %d tokens", t.Window)
 	}
 	if t.Stride != 0 && t.Stride != t.Window-1 {
 		s += fmt.Sprintf(", one every %d", t.Stride)

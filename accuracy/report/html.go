@@ -64,7 +64,8 @@ func HTML(w io.Writer, r *accuracy.Report) error {
 			data.First = append(data.First, t.html())
 		}
 	}
-	tables := append([]*table{conditions(r), unquantized(r)}, worstTokens(r, 1<<30)...)
+	tables := append([]*table{conditions(r), unquantized(r)}, positions(r)...)
+	tables = append(tables, worstTokens(r, 1<<30)...)
 	for _, t := range append(tables, tensors(byLoss(r), "Tensors, those that lost most first", 0), parity(r)) {
 		if t != nil {
 			data.Tables = append(data.Tables, t.html())

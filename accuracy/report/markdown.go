@@ -54,7 +54,8 @@ func Markdown(w io.Writer, r *accuracy.Report) error {
 		}
 	}
 	// A GitHub comment holds 65,536 characters.
-	tables := append([]*table{conditions(r), unquantized(r), tensors(byLoss(r), "Tensors that lost most", 2*listed)}, worstTokens(r, listed)...)
+	tables := append([]*table{conditions(r), unquantized(r), tensors(byLoss(r), "Tensors that lost most", 2*listed)}, positions(r)...)
+	tables = append(tables, worstTokens(r, listed)...)
 	for _, t := range append(tables, parity(r)) {
 		if t == nil {
 			continue

@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"strconv"
 
 	"github.com/lowbit-go/gq/accuracy"
 	"github.com/lowbit-go/gq/model/eval"
@@ -46,6 +47,14 @@ func predictions(of *accuracy.TextReport, title string) *table {
 	row("perplexity", plusMinus(m.Float.Perplexity, m.Float.StdErr), func(c *eval.Comparison) string {
 		return plusMinus(c.Quantized.Perplexity, c.Quantized.StdErr)
 	})
+	if m.Float.BitsPerByte > 0 {
+		row("word perplexity", plusMinus(m.Float.WordPerplexity, m.Float.WordPerplexityStdErr), func(c *eval.Comparison) string {
+			return plusMinus(c.Quantized.WordPerplexity, c.Quantized.WordPerplexityStdErr)
+		})
+		row("bits per byte", plusMinus(m.Float.BitsPerByte, m.Float.BitsPerByteStdErr), func(c *eval.Comparison) string {
+			return plusMinus(c.Quantized.BitsPerByte, c.Quantized.BitsPerByteStdErr)
+		})
+	}
 	row("ratio to float", "", func(c *eval.Comparison) string { return plusMinus(c.Ratio, c.RatioStdErr) })
 	row("mean KL", "", func(c *eval.Comparison) string { return plusMinus(c.KL.Mean, c.KL.StdErr) })
 	for _, p := range []struct {
@@ -69,6 +78,28 @@ func predictions(of *accuracy.TextReport, title string) *table {
 	})
 	row("of the 5 likeliest in common", "", func(c *eval.Comparison) string { return percentError(c.Top5Overlap, c.Top5OverlapStdErr) })
 	return t
+}
+
+// positions shows the divergence by position in the window, of each text.
+func positions(r *accuracy.Report) (list []*table) {
+	for _, of := range r.Scored() {
+		if of.Model == nil || len(of.Model.Positions) == 0 {
+			continue
+		}
+		t := &table{
+			title: onText(r, "By position in the window", of), heads: []string{"positions", "tokens>", "perplexity float>", "quantized>", "ratio>", "mean KL>"},
+			note: "BOS is at position 0.",
+		}
+		for _, p := range of.Model.Positions {
+			span := strconv.Itoa(p.From)
+			if p.To > p.From {
+				span += "-" + strconv.Itoa(p.To)
+			}
+			t.add(span, p.Tokens, figure(p.FloatPerplexity), figure(p.QuantizedPerplexity), figure(p.QuantizedPerplexity/p.FloatPerplexity), plusMinus(p.KL, p.KLStdErr))
+		}
+		list = append(list, t)
+	}
+	return list
 }
 
 // worstTokens lists the positions of each text where the predictions differ most, at most limit of

@@ -47,7 +47,7 @@ func Text(w io.Writer, r *accuracy.Report, o TextOptions) error {
 	tables := append(models(r), byKind(r), tensors(list, title, limit), unquantized(r))
 	tables = append(tables, worstTokens(r, tokens)...)
 	if o.Verbose {
-		tables = append(tables, parity(r), conditions(r))
+		tables = append(append(tables, positions(r)...), parity(r), conditions(r))
 	}
 	for _, t := range tables {
 		if t != nil {

@@ -22,15 +22,43 @@ type Perplexity struct {
 	Perplexity float64 `json:"perplexity"`
 	StdErr     StdErr  `json:"std_err"`
 	Tokens     int     `json:"tokens"`
+	// BitsPerByte is the log-likelihood of the text in bits, divided by its bytes. WordPerplexity is
+	// exp(log-likelihood / words). Both do not depend on the tokenizer; 0 if the text's size is
+	// unknown.
+	BitsPerByte          float64 `json:"bits_per_byte,omitempty"`
+	BitsPerByteStdErr    StdErr  `json:"bits_per_byte_std_err,omitempty"`
+	WordPerplexity       float64 `json:"word_perplexity,omitempty"`
+	WordPerplexityStdErr StdErr  `json:"word_perplexity_std_err,omitempty"`
 }
 
 // finiteExp returns exp(x), at most the largest finite number, because JSON has no infinity.
 func finiteExp(x float64) float64 { return min(detmath.Exp(x), math.MaxFloat64) }
 
-func perplexityOf(nll []float64, windows []int) Perplexity {
+// perplexityOf describes negative log-likelihoods; windows are the numbers of values per window.
+func perplexityOf(nll []float64, windows []int, sizes []text.Size) Perplexity {
 	mean, stdErr := meanOf(nll, windows)
 	ppl := finiteExp(mean)
-	return Perplexity{NLL: mean, NLLStdErr: stdErr, Perplexity: ppl, StdErr: stdErr.times(ppl), Tokens: len(nll)}
+	p := Perplexity{NLL: mean, NLLStdErr: stdErr, Perplexity: ppl, StdErr: stdErr.times(ppl), Tokens: len(nll)}
+	p.setSize(nll, windows, sizes)
+	return p
+}
+
+// setSize sets the figures by bytes and words.
+func (p *Perplexity) setSize(nll []float64, windows []int, sizes []text.Size) {
+	sums, bytes, words := make([]float64, len(sizes)), make([]float64, len(sizes)), make([]float64, len(sizes))
+	for i, z := range sizes {
+		for _, x := range nll[:windows[i]] {
+			sums[i] += x
+		}
+		nll, bytes[i], words[i] = nll[windows[i]:], float64(z.Bytes), float64(z.Words)
+	}
+	if perByte, stdErr, ok := ratioOf(sums, bytes); ok {
+		p.BitsPerByte, p.BitsPerByteStdErr = perByte/math.Ln2, stdErr.times(1/math.Ln2)
+	}
+	if perWord, stdErr, ok := ratioOf(sums, words); ok {
+		p.WordPerplexity = finiteExp(perWord)
+		p.WordPerplexityStdErr = stdErr.times(p.WordPerplexity)
+	}
 }
 
 // Comparison compares the predictions of a quantized model with its float model's on the same text.
@@ -54,6 +82,8 @@ type Comparison struct {
 	SameTop1StdErr    StdErr  `json:"same_top1_std_err"`
 	Top5Overlap       float64 `json:"top5_overlap"`
 	Top5OverlapStdErr StdErr  `json:"top5_overlap_std_err"`
+	// Positions divides the scored tokens by their position in the window.
+	Positions []PositionStats `json:"positions,omitempty"`
 	// Worst lists the positions of the largest divergence, in descending order.
 	Worst []WorstToken `json:"worst"`
 }
@@ -81,6 +111,8 @@ type WorstToken struct {
 type CompareOptions struct {
 	// Worst is the number of worst tokens to list. Default 10; -1 for none.
 	Worst int
+	// Sizes are the sizes of the windows' texts, for figures by byte and word. Default (nil): none.
+	Sizes []text.Size
 	// Sessions is the number of windows that are scored concurrently. Default 1. It does not affect
 	// the result.
 	Sessions int
@@ -157,10 +189,10 @@ func summarize(scores [][]score, base []float64, windows []text.Window, c int, o
 	}
 	mean, stdErr := meanOf(diff, sizes)
 	out := Comparison{
-		Float: perplexityOf(base, sizes), Quantized: perplexityOf(nll, sizes),
+		Float: perplexityOf(base, sizes, o.Sizes), Quantized: perplexityOf(nll, sizes, o.Sizes),
 		Ratio: finiteExp(mean), KL: describe(kl, sizes), KLHistogram: histogram(kl, klEdges),
-		DeltaP: describe(collect(scores, func(s *score) float64 { return s.pairs[c].dp }), sizes),
-		Worst:  worst(scores, windows, c, o.Worst),
+		DeltaP:    describe(collect(scores, func(s *score) float64 { return s.pairs[c].dp }), sizes),
+		Positions: positions(base, nll, kl, windows), Worst: worst(scores, windows, c, o.Worst),
 	}
 	out.RatioStdErr = stdErr.times(out.Ratio)
 	out.SameTop1, out.SameTop1StdErr = meanOf(collect(scores, func(s *score) float64 {

@@ -83,3 +83,34 @@ func meanOf(v []float64, windows []int) (mean float64, stdErr StdErr) {
 	g := float64(clusters)
 	return mean, StdErr(math.Sqrt(squares*g/(g-1)) / n)
 }
+
+// ratioOf returns sum(v) / sum(w), where v and w have a number per window, and its standard error
+// with the windows as clusters:
+//
+//	sqrt(G/(G-1) sum over windows of (v - ratio w)^2) / sum(w)
+//
+// for G windows. With w the numbers of tokens, this is meanOf. ok is false if sum(w) is 0.
+func ratioOf(v, w []float64) (ratio float64, stdErr StdErr, ok bool) {
+	sumV, sumW, clusters := 0.0, 0.0, 0
+	for i := range v {
+		sumV += v[i]
+		sumW += w[i]
+		if v[i] != 0 || w[i] != 0 {
+			clusters++
+		}
+	}
+	if sumW == 0 {
+		return 0, 0, false
+	}
+	ratio = sumV / sumW
+	if clusters < 2 {
+		return ratio, StdErr(math.Inf(1)), true
+	}
+	squares := 0.0
+	for i := range v {
+		d := v[i] - float64(ratio*w[i])
+		squares += float64(d * d)
+	}
+	g := float64(clusters)
+	return ratio, StdErr(math.Sqrt(squares*g/(g-1)) / sumW), true
+}

@@ -26,6 +26,26 @@ type Cutting struct {
 	Markers int
 	// LeftOut counts the tokens of documents beyond their window.
 	LeftOut int
+
+	documents []int  // by window, the number of its document or page
+	pages     []page // with LMEval
+	unknown   int    // with LMEval, the number of "<unk>" in the text
+}
+
+// CutSequences makes a window of each sequence of a text that a model wrote, see WindowsOf.
+func CutSequences(sequences [][]int32) *Cutting {
+	c := &Cutting{Convention: Documents}
+	for i, w := range WindowsOf(sequences) {
+		c.append(i, []Window{w})
+	}
+	return c
+}
+
+// append appends the windows of a document.
+func (c *Cutting) append(document int, windows []Window) {
+	for _, w := range windows {
+		c.Windows, c.documents = append(c.Windows, w), append(c.documents, document)
+	}
 }
 
 // Warning returns a warning for readers of the figures: markers were read as text, or tokens were
@@ -34,6 +54,8 @@ func (c *Cutting) Warning() string {
 	switch {
 	case c.LeftOut > 0:
 		return fmt.Sprintf("%d tokens lie beyond the window of their document and are left out: a longer window, or the convention windows, reads them", c.LeftOut)
+	case c.unknown > 0:
+		return fmt.Sprintf("the text has %d words <unk>: the task wikitext of lm-eval reads WikiText-2 raw (wiki.test.raw), and figures are comparable only on that", c.unknown)
 	case c.Convention == Documents || c.Markers == 0:
 		return ""
 	}
@@ -55,6 +77,12 @@ func Cut(ctx context.Context, t *tokenizer.Tokenizer, vocab int, in Input, o Opt
 		}
 	}
 	c := &Cutting{Convention: o.Convention}
+	if o.Convention == LMEval {
+		if in.IDs {
+			t = nil
+		}
+		return c, c.cutPages(ctx, t, in.Data, o)
+	}
 	var list documents
 	if in.IDs {
 		ids, err := ParseIDs(in.Data)
@@ -74,10 +102,11 @@ func Cut(ctx context.Context, t *tokenizer.Tokenizer, vocab int, in Input, o Opt
 func (c *Cutting) cut(list documents, prefix []int32, o Options) error {
 	if c.Convention == LlamaCpp {
 		ids, err := list.encode(0, 0)
-		if err == nil {
-			c.Windows, err = chunk(prefix, ids, o)
+		if err != nil {
+			return err
 		}
-		c.Windows = limit(c.Windows, o.MaxTokens)
+		windows, err := chunk(prefix, ids, o)
+		c.append(0, limit(windows, o.MaxTokens))
 		return err
 	}
 	scored := 0
@@ -98,7 +127,7 @@ func (c *Cutting) cut(list documents, prefix []int32, o Options) error {
 			windows = windows[:1]
 		}
 		scored += CountScored(windows)
-		c.Windows = append(c.Windows, windows...)
+		c.append(i, windows)
 	}
 	if scored == 0 {
 		return errNoText
@@ -129,8 +158,8 @@ func splitText(ctx context.Context, t *tokenizer.Tokenizer, data []byte, c *Cutt
 	}
 	return documents{len(starts), func(i, least int) ([]int32, error) {
 		piece := data[starts[i]:ends[i]]
-		if at := firstInvalid(piece); at >= 0 {
-			return nil, fmt.Errorf("byte %d is not UTF-8: a text is expected", starts[i]+at)
+		if err := checkUTF8(piece, starts[i]); err != nil {
+			return nil, err
 		}
 		if c.Convention == Documents {
 			piece = bytes.TrimSpace(piece)
@@ -213,16 +242,16 @@ func encodeFirst(ctx context.Context, t *tokenizer.Tokenizer, text []byte, least
 	}
 }
 
-// firstInvalid returns the offset of the first byte that is not UTF-8, or -1.
-func firstInvalid(text []byte) int {
+// checkUTF8 returns an error if the text, which begins at offset start of a file, is not UTF-8.
+func checkUTF8(text []byte, start int) error {
 	for at := 0; at < len(text); {
 		r, size := utf8.DecodeRune(text[at:])
 		if r == utf8.RuneError && size == 1 {
-			return at
+			return fmt.Errorf("byte %d is not UTF-8: a text is expected", start+at)
 		}
 		at += size
 	}
-	return -1
+	return nil
 }
 
 // ParseIDs parses ids: decimal numbers separated by white space or commas, optionally in brackets.

@@ -3,6 +3,7 @@ package text
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/lowbit-go/gq/model/arch"
 )
@@ -24,6 +25,10 @@ const (
 	// divided into pieces of Window tokens, BOS replaces the first token of each piece, and the
 	// second half of each piece is scored. An incomplete last piece is left out.
 	LlamaCpp Convention = "llama.cpp"
+	// LMEval is the task wikitext of lm-evaluation-harness: pages of WikiText begin at lines such as
+	// " = Title = " and are detokenized. Every token of a page is scored, the first one after BOS (or
+	// else EOS), in pieces of Window tokens, each after the token before it. No other BOS is added.
+	LMEval Convention = "lm-eval"
 )
 
 // EndMarker ends a document in TinyStories and similar texts.
@@ -44,9 +49,10 @@ func WindowOf(c arch.ForwardConfig) int {
 type Options struct {
 	// Convention is Documents by default if the text has an EndMarker, else Windows.
 	Convention Convention
-	// Window is the number of tokens of a window, including BOS. Default DefaultWindow.
+	// Window is the number of tokens of a window, including BOS; with LMEval, the number of tokens
+	// that a model reads, which lm-evaluation-harness calls max_length. Default DefaultWindow.
 	Window int
-	// Stride is the number of tokens between the starts of windows; not for LlamaCpp. Default
+	// Stride is the number of tokens between the starts of windows; not for LlamaCpp and LMEval. Default
 	// Window-1: no overlap.
 	Stride int
 	// Continue: with Documents, the rest of a document longer than Window goes into further
@@ -71,13 +77,13 @@ func (o Options) WithDefaults() Options {
 func (o Options) Check() error {
 	o = o.WithDefaults()
 	switch {
-	case o.Convention != "" && o.Convention != Windows && o.Convention != Documents && o.Convention != LlamaCpp:
-		return fmt.Errorf("convention %q: use windows, documents or llama.cpp", o.Convention)
+	case !slices.Contains([]Convention{"", Windows, Documents, LlamaCpp, LMEval}, o.Convention):
+		return fmt.Errorf("convention %q: use windows, documents, llama.cpp or lm-eval", o.Convention)
 	case o.Window < 2 || o.Convention == LlamaCpp && o.Window < 4:
 		return fmt.Errorf("a window of %d tokens: it needs 2 at least, and 4 for llama.cpp's convention", o.Window)
 	case o.Stride < 1 || o.Stride > o.Window-1:
 		return fmt.Errorf("a stride of %d tokens: use 1 to %d, one less than the window", o.Stride, o.Window-1)
-	case o.Stride != o.Window-1 && o.Convention == LlamaCpp:
+	case o.Stride != o.Window-1 && (o.Convention == LlamaCpp || o.Convention == LMEval):
 		return fmt.Errorf("a stride is for the conventions windows and documents, not %s", o.Convention)
 	case o.MaxTokens < 0:
 		return fmt.Errorf("a limit of %d tokens: use a positive number, or 0 for the whole text", o.MaxTokens)
