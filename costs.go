@@ -55,7 +55,8 @@ func textCost(p *conversion.Plan, tokens int) float64 {
 func (j *quantizeJob) foldCost() float64 {
 	steps := 1.0 // the comparison of logits
 	r := j.o.Recipe
-	for _, step := range []bool{r.Rotate, r.Equalize, r.Equalize, j.folding.awq, j.folding.awq} {
+	both := r.Rotate && r.Equalize // equalizes twice
+	for _, step := range []bool{r.Rotate, r.Equalize, r.Equalize, both, both, j.folding.awq, j.folding.awq} {
 		if step {
 			steps++
 		}

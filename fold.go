@@ -127,7 +127,7 @@ func (f *folding) run() error {
 
 // key hashes everything that the folded checkpoint depends on.
 func (f *folding) key(job fold.Job) (string, error) {
-	parts := []any{"fold", 2, job.Rotate, job.Equalize, f.original.SourceStamps()} // 2: the version of the result
+	parts := []any{"fold", 3, job.Rotate, job.Equalize, f.original.SourceStamps()} // 3: the version of the result
 	if job.Rotate {
 		parts = append(parts, job.Seed)
 	}

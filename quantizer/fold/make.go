@@ -10,12 +10,14 @@ import (
 	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
-// Job says how to fold a checkpoint. The steps are taken in this order.
+// Job says how to fold a checkpoint.
 type Job struct {
 	// Rotate rotates hidden states and values by matrices that depend on Seed.
 	Rotate bool
 	Seed   uint64
-	// Equalize applies factors that follow from the weights.
+	// Equalize applies factors that follow from the weights; with Rotate before it, because a
+	// rotation spreads outliers of values over their heads and nothing gathers them again, and once
+	// more behind it.
 	Equalize bool
 	// AWQ applies factors that follow from Text, for the matrices that these options quantize with
 	// the algorithm awq. Default: none.
@@ -35,6 +37,9 @@ func (j *Job) Work(ck *safetensors.Checkpoint) (n int64) {
 		steps++
 	}
 	if j.Equalize {
+		steps += 2
+	}
+	if j.Rotate && j.Equalize {
 		steps += 2
 	}
 	if j.AWQ != nil {
@@ -66,18 +71,26 @@ func Make(ctx context.Context, src, dst string, j Job) (*Record, error) {
 		r.Steps = append(r.Steps, s)
 		return c.take(s.edits)
 	}
-	if j.Rotate {
-		if err := take(Rotate(j.Seed)); err != nil {
-			return nil, err
-		}
-	}
-	if j.Equalize {
+	equalize := func() error {
 		s, err := Equalize(ctx, c.from, j.Options)
 		if err == nil {
 			err = take(s)
 		}
-		if err != nil {
+		return err
+	}
+	if j.Equalize {
+		if err := equalize(); err != nil {
 			return nil, err
+		}
+	}
+	if j.Rotate {
+		if err := take(Rotate(j.Seed)); err != nil {
+			return nil, err
+		}
+		if j.Equalize {
+			if err := equalize(); err != nil {
+				return nil, err
+			}
 		}
 	}
 	if j.AWQ != nil {

@@ -184,3 +184,36 @@ func TestPrincipal(t *testing.T) {
 		}
 	}
 }
+
+// TestEqualizedOutliers equalizes copies with outliers: the factors are taken back but for a small
+// rest, also when the model is rotated behind that.
+func TestEqualizedOutliers(t *testing.T) {
+	testshared.SlowEmulated(t, "TestSameBytes has the bytes")
+	for _, name := range []string{"llama3", "qwen2", "mixtral"} {
+		copied, r := makeOutliers(t, tiny(name), OutlierOptions{Seed: 3})
+		for _, j := range []Job{{Equalize: true}, {Equalize: true, Rotate: true, Seed: 1}} {
+			folded, _ := makeFolded(t, copied, j)
+			m, err := openModel(folded, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer m.Close()
+			o, err := observe(context.Background(), m, randomTokens(m.VocabSize(), checkWindow), false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			now := o.channels()
+			for _, s := range []struct {
+				kind               string
+				before, after, now Spread
+			}{
+				{"norms", r.Before.Norms, r.After.Norms, now.Norms}, {"values", r.Before.Values, r.After.Values, now.Values},
+				{"up", r.Before.Up, r.After.Up, now.Up},
+			} {
+				if limit := 3 * s.before.Largest; s.now.Largest > limit || s.after.Largest < limit {
+					t.Errorf("%s, rotated %v, %s: ratio %.1f, then %.1f, and %.1f when folded", name, j.Rotate, s.kind, s.before.Largest, s.after.Largest, s.now.Largest)
+				}
+			}
+		}
+	}
+}

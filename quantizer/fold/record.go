@@ -15,7 +15,7 @@ import (
 // recordVersion changes when the same record gives other bytes.
 const recordVersion = 1
 
-// maxSteps bounds the work of a record: gq takes at most three steps.
+// maxSteps bounds the work of a record: gq takes at most four steps.
 const maxSteps = 16
 
 // Record is the recipe from which Apply makes the folded checkpoint again. As JSON it is the asset
@@ -197,7 +197,7 @@ func factors(s *model.Scaling, t []float32) Factors {
 
 func rowsOf(b model.Block) Rows { return Rows{b.Tensor, b.From, b.Rows, b.Bias} }
 
-// String lists the steps: "rotated (seed 1), equalized".
+// String lists the steps: "equalized, rotated (seed 1), equalized".
 func (r *Record) String() string {
 	var parts []string
 	for _, s := range r.Steps {
