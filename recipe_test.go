@@ -147,7 +147,7 @@ func shortStory(t *testing.T, dir string) string {
 		t.Fatal(err)
 	}
 	path := filepath.Join(dir, "story.txt")
-	if err := os.WriteFile(path, b[:900], 0o666); err != nil {
+	if err := os.WriteFile(path, b[:450], 0o666); err != nil {
 		t.Fatal(err)
 	}
 	return path

@@ -71,63 +71,80 @@ func panelFiles(t testing.TB) map[string][]byte {
 	return files
 }
 
+// A panelChanges is a file with all kinds of changes.
+type panelChanges struct {
+	name  string
+	good  []byte
+	edits [][]byte // of each change, for driver.c
+	want  []string // the panelVerdict after each change
+}
+
+// changePanels makes n changes of each of panelFiles. The first one changes nothing.
+func changePanels(t testing.TB, n int) []panelChanges {
+	t.Helper()
+	var all []panelChanges
+	for name, good := range panelFiles(t) {
+		f, err := gqf.OpenBytes(good, gqf.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := panelChanges{name: name, good: good}
+		r := rand.New(rand.NewPCG(1, 2))
+		for i := range n {
+			b := bytes.Clone(good)
+			p := f.Payload(r.IntN(f.NumPayloads()))
+			if size := p.Length - packing.HeaderSize; i > 0 {
+				at := p.Offset + packing.HeaderSize + r.Int64N(size)
+				b[at] = [...]byte{b[at] ^ 1<<r.IntN(8), 0, 0x80, 0xff, 0x7f, b[at] + 1}[r.IntN(6)]
+			}
+			if i%8 != 7 {
+				sealAll(b)
+			}
+			c.edits = append(c.edits, edits(nil, good, b))
+			c.want = append(c.want, panelVerdict(t, b))
+		}
+		all = append(all, c)
+	}
+	return all
+}
+
 // TestPanels compares the verdicts of gqf_verify_tensor and of gqf.File.Verify on thousands of
 // payloads with a changed byte and correct checksums.
 func TestPanels(t *testing.T) {
+	files := changePanels(t, 400)
 	for _, test := range []struct {
 		toolchain
-		n int
+		n int // the first changes
 	}{{sanitized, 120}, {optimized, 400}, {arm64, 30}} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			run := test.compile(t, driver)
-			for name, good := range panelFiles(t) {
-				f, err := gqf.OpenBytes(good, gqf.Options{})
+			for _, c := range files {
+				path := filepath.Join(t.TempDir(), "good.gqf")
+				if err := os.WriteFile(path, c.good, 0o666); err != nil {
+					t.Fatal(err)
+				}
+				out, err := run(bytes.Join(c.edits[:test.n], nil), "panels", path)
 				if err != nil {
 					t.Fatal(err)
 				}
-				var input []byte
-				var want []string
-				r := rand.New(rand.NewPCG(1, 2))
-				refused := 0
-				for i := range test.n {
-					b := bytes.Clone(good)
-					p := f.Payload(r.IntN(f.NumPayloads()))
-					if size := p.Length - packing.HeaderSize; i > 0 {
-						at := p.Offset + packing.HeaderSize + r.Int64N(size)
-						b[at] = [...]byte{b[at] ^ 1<<r.IntN(8), 0, 0x80, 0xff, 0x7f, b[at] + 1}[r.IntN(6)]
-					}
-					if i%8 != 7 {
-						sealAll(b)
-					}
-					input = append(input, edits(nil, good, b)...)
-					want = append(want, panelVerdict(t, b))
+				got, want := strings.Split(strings.TrimSuffix(out, "\n"), "\n"), c.want[:test.n]
+				if len(got) != len(want) || want[0] != "." {
+					t.Fatalf("%s: %d lines for %d changes, unchanged is %q", c.name, len(got), len(want), want[0])
+				}
+				wrong, refused := 0, 0
+				for i := range got {
 					if strings.Contains(want[i], "p") {
 						refused++
 					}
-				}
-				path := filepath.Join(t.TempDir(), "good.gqf")
-				if err := os.WriteFile(path, good, 0o666); err != nil {
-					t.Fatal(err)
-				}
-				out, err := run(input, "panels", path)
-				if err != nil {
-					t.Fatal(err)
-				}
-				got := strings.Split(strings.TrimSuffix(out, "\n"), "\n")
-				if len(got) != len(want) || want[0] != "." {
-					t.Fatalf("%s: %d lines for %d changes, unchanged is %q", name, len(got), len(want), want[0])
-				}
-				wrong := 0
-				for i := range got {
 					if got[i] != want[i] {
 						if wrong++; wrong < 5 {
-							t.Errorf("%s: change %d: C says %q, Go %q", name, i, got[i], want[i])
+							t.Errorf("%s: change %d: C says %q, Go %q", c.name, i, got[i], want[i])
 						}
 					}
 				}
 				if refused < max(1, test.n/40) { // few in layouts without sums
-					t.Errorf("%s: only %d of %d changes are wrong panels", name, refused, test.n)
+					t.Errorf("%s: only %d of %d changes are wrong panels", c.name, refused, test.n)
 				}
 			}
 		})
