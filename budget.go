@@ -12,7 +12,6 @@ import (
 	"github.com/lowbit-go/gq/model"
 	"github.com/lowbit-go/gq/model/eval"
 	"github.com/lowbit-go/gq/model/text"
-	"github.com/lowbit-go/gq/quantizer"
 	"github.com/lowbit-go/gq/quantizer/alloc"
 	"github.com/lowbit-go/gq/quantizer/conversion"
 )
@@ -203,11 +202,14 @@ func (j *quantizeJob) allocJob() alloc.Job {
 	if b.BitsPerWeight > 0 && b.BitsPerWeight < 2.5 { // the user asked for it
 		job.MinBits = 1
 	}
-	if j.o.Recipe.Quality == quantizer.QualityBest {
+	if j.o.Recipe.Quality.ManyProbes() {
 		job.Widths = []int{2, 3, 4, 5}
 	}
 	if j.calibration != nil {
 		job.Calibration = longestAccount()
+	}
+	if j.tuning != nil {
+		job.Tuning = longestTuning()
 	}
 	return job
 }

@@ -70,7 +70,7 @@ func (j *quantizeJob) uncalibrated() error {
 	}{
 		{"calibrate", r.Calibrate != "" && j.o.Budget == nil},
 		{"calibrate-tokens", r.CalibrateTokens != 0 && j.o.Budget == nil},
-		{"seed", r.Seed != 0 && j.o.Budget == nil && !r.Rotate},
+		{"seed", r.Seed != 0 && j.o.Budget == nil && !r.Rotate && !r.Tunes()},
 		{"refine", r.Refine != nil},
 		{"imatrix", len(r.Imatrix) > 0},
 		{"imatrix-out", j.o.ImatrixOut != ""},

@@ -17,28 +17,37 @@ import (
 // text returns the text for calibration or for the choice of bits: the recipe's, or text that the
 // model of a plan's checkpoint writes.
 func (j *quantizeJob) text(p *conversion.Plan, tokens int) (*text.Text, error) {
-	tok, err := tokenizer.Open(p.SourceDir())
+	tok, t, err := j.textOf(p, j.o.Recipe.Calibrate, j.calibrationText(tokens))
 	if err != nil {
 		return nil, fmt.Errorf("calibration: %w", err)
 	}
-	var t *text.Text
-	if name := j.o.Recipe.Calibrate; name != "" && name != quantizer.Self {
-		t, err = j.readText(p, tok, name, tokens)
-	} else {
-		t, err = j.selfText(p, tok, j.calibrationText(tokens))
-	}
-	if err != nil || j.shown {
-		return t, err
+	if j.shown {
+		return t, nil
 	}
 	j.shown = true
 	return t, j.showText(p, tok, t)
 }
 
-// readText reads the recipe's text.
+// textOf reads the named text, or lets the model of a plan's checkpoint write one.
+func (j *quantizeJob) textOf(p *conversion.Plan, name string, self selfText) (*tokenizer.Tokenizer, *text.Text, error) {
+	tok, err := tokenizer.Open(p.SourceDir())
+	if err != nil {
+		return nil, nil, err
+	}
+	var t *text.Text
+	if name != "" && name != quantizer.Self {
+		t, err = j.readText(p, tok, name, self.tokens)
+	} else {
+		t, err = j.selfText(p, tok, self)
+	}
+	return tok, t, err
+}
+
+// readText reads a text for training or calibration.
 func (j *quantizeJob) readText(p *conversion.Plan, tok *tokenizer.Tokenizer, name string, tokens int) (*text.Text, error) {
 	data, err := files.ReadContext(j.ctx, name, files.MaxText)
 	if err != nil {
-		return nil, fmt.Errorf("calibration: %w", err)
+		return nil, err
 	}
 	window, err := windowOf(p)
 	if err != nil {

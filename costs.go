@@ -8,6 +8,7 @@ import (
 	"github.com/lowbit-go/gq/quantizer"
 	"github.com/lowbit-go/gq/quantizer/calib"
 	"github.com/lowbit-go/gq/quantizer/conversion"
+	"github.com/lowbit-go/gq/quantizer/tune"
 )
 
 // Costs of stages are estimates in units of 1e9 multiply-adds of a forward pass with float32
@@ -68,7 +69,7 @@ func (j *quantizeJob) foldCost() float64 {
 // search on a sample of its rows.
 func (j *quantizeJob) probeCost() float64 {
 	widths := 1.0
-	if j.o.Recipe.Quality == quantizer.QualityBest {
+	if j.o.Recipe.Quality.ManyProbes() {
 		widths = 4
 	}
 	probes := widths * float64(len(j.plan.Matrices()))
@@ -103,6 +104,15 @@ func solveCost(rows, cols, tokens, streams float64) float64 {
 	return (passes + hessians + rows*cols*cols*perSolve) / 1e9
 }
 
+// cost is the cost of tuning: each token of a step passes the teacher, and the student forward, again
+// for its layers' derivatives, and backward twice, for inputs and for weights. Some tokens are held
+// out and pass the student after every tenth step.
+func (k *tuning) cost() float64 {
+	steps := float64(tune.DefaultSteps(k.kind))
+	held := float64(k.tokens()) / 8
+	return perPass * weights(k.plan) * (steps*tune.StepTokens*5 + (steps/10+1)*held) / 1e9
+}
+
 // plannedStages lists the stages of the job, or with dry the stages of its plan. A resumed job
 // skips finished stages.
 func (j *quantizeJob) plannedStages(dry bool) (list []*planned) {
@@ -128,6 +138,12 @@ func (j *quantizeJob) plannedStages(dry bool) (list []*planned) {
 			runs = evaluations
 		}
 		list = append(list, &planned{stageCalibrate, j.calibrationCost(), runs})
+	}
+	if k := j.tuning; k != nil && !dry {
+		if cmp.Or(r.TuneText, quantizer.Self) == quantizer.Self {
+			list = append(list, &planned{stageTuneText, textCost(j.plan, k.tokens()), 1})
+		}
+		list = append(list, &planned{stageTune, k.cost(), 1}, &planned{stageCompare, 3 * perPass * weights(j.plan) * float64(k.tokens()) / 8 / 1e9, 1})
 	}
 	if !dry {
 		list = append(list, &planned{stageQuantize, j.codesCost(), 1})

@@ -8,6 +8,7 @@ import (
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/quantizer/calib"
+	"github.com/lowbit-go/gq/quantizer/tune"
 )
 
 // Estimate is the expected time and memory of a job.
@@ -34,6 +35,9 @@ func (j *quantizeJob) estimate() *Estimate {
 	e.Seconds = cost * unitSeconds / float64(e.Threads)
 	e.MemoryBytes = j.memory(e.Threads)
 	e.How = "time: CPU time per weight and token, measured with Llama-3.2-1B on an AMD EPYC with AVX-512, by the threads (small models take longer by weight); memory: buffers of the threads"
+	if j.tuning != nil {
+		e.How += fmt.Sprintf(", with %.1f MB for tuning: %d bytes for each trained number, a byte for each weight, and the largest layer", float64(tune.Memory(j.plan, j.tuning.kind))/1e6, tune.StateBytes)
+	}
 	if j.calibration != nil {
 		e.How += ", and matrices and hidden states of the largest layer"
 	}
@@ -53,8 +57,11 @@ const (
 // of the memory measured for Llama-3.2-1B with gptq and gptq-ft (docs/QUALITY.md).
 func (j *quantizeJob) memory(threads int) int64 {
 	n := baseBytes + int64(threads)*threadBytes + int64(len(j.plan.Tensors))*tensorBytes
-	if j.calibration == nil && j.folding == nil && j.o.Budget == nil {
+	if j.calibration == nil && j.folding == nil && j.o.Budget == nil && j.tuning == nil {
 		return n
+	}
+	if j.tuning != nil { // its stage is the largest
+		n += tune.Memory(j.plan, j.tuning.kind)
 	}
 	tokens := int64(calib.DefaultTokens)
 	if j.calibration != nil {

@@ -86,6 +86,9 @@ func (j *quantizeJob) checkPaths() error {
 	if c := j.o.Recipe.Calibrate; c != quantizer.Self {
 		s.Input("the calibration text", c)
 	}
+	if t := j.o.Recipe.TuneText; t != quantizer.Self {
+		s.Input("the text to tune on", t)
+	}
 	s.Input("the importance matrix", j.o.Recipe.Imatrix...)
 	if j.o.Format.IsDirectory() {
 		s.OutputTree("output", "the checkpoint of format "+string(j.o.Format), j.dst)

@@ -92,6 +92,8 @@ type QuantizeReport struct {
 	Written bool `json:"written"`
 	// Allocation holds the choices for a Budget; nil without one.
 	Allocation *Allocation `json:"allocation,omitempty"`
+	// Tuning says what tuning gained; nil without.
+	Tuning *TuningReport `json:"tuning,omitempty"`
 	// HeldOut is the loss of a file that was calibrated with text. It is nil for other files, for
 	// which the report has the SQNR.
 	HeldOut *HeldOut `json:"held_out,omitempty"`
@@ -150,6 +152,7 @@ type quantizeJob struct {
 
 	original    *conversion.Plan // of the checkpoint before folding
 	calibration *calibration     // nil: no algorithm needs it
+	tuning      *tuning          // nil: none
 	folding     *folding         // nil: the checkpoint stays as it is
 	chosen      *Allocation      // nil: no budget
 	written     atomic.Pointer[func(int64)]
@@ -319,6 +322,9 @@ func (j *quantizeJob) open(ck *safetensors.Checkpoint) (err error) {
 	if j.calibration, err = j.newCalibration(); err != nil {
 		return err
 	}
+	if j.tuning, err = j.newTuning(); err != nil {
+		return err
+	}
 	if j.folding, err = j.newFolding(); err != nil {
 		return err
 	}
@@ -387,8 +393,13 @@ func (j *quantizeJob) saveRecipe(rules []quantizer.Rule) error {
 			r.CalibrateTokens = k.tokens()
 		}
 	}
+	selfTuned := false
+	if k := j.tuning; k != nil {
+		r.Tune, r.TuneTokens, r.TuneText = k.kind, k.tokens(), cmp.Or(r.TuneText, quantizer.Self)
+		selfTuned = r.TuneText == quantizer.Self
+	}
 	r.Seed = 0
-	if r.Rotate || r.Calibrate == quantizer.Self {
+	if r.Rotate || r.Calibrate == quantizer.Self || selfTuned {
 		r.Seed = j.seed()
 	}
 	text, err := r.YAML(j.o.Budget.comment(j.chosen), rules)
@@ -400,26 +411,16 @@ func (j *quantizeJob) saveRecipe(rules []quantizer.Rule) error {
 
 // quantize chooses codes and writes the file.
 func (j *quantizeJob) quantize() (*QuantizeReport, error) {
+	r := &QuantizeReport{Allocation: j.chosen, NotRunnable: j.notRunnable()}
 	var write conversion.WriteOptions
-	if j.calibration != nil {
-		codes, done, err := j.calibration.run(j.plan)
-		if err != nil {
-			return nil, err
-		}
-		defer done()
-		size, err := j.plan.SizeWith(codes.Calibration)
-		if err != nil {
-			return nil, err
-		}
-		if b := j.o.Budget; b != nil && b.FileBytes > 0 && size > b.FileBytes {
-			return nil, fmt.Errorf("the file would have %d bytes with what it says of calibration, more than the %d of its target", size, b.FileBytes)
-		}
-		write.Codes = codes
+	done, err := j.chooseCodes(&write, r)
+	if err != nil {
+		return nil, err
 	}
+	defer done()
 	add, end := j.begin(stageQuantize, "bytes", j.plan.WorkBytes())
 	j.written.Store(&add)
 	defer end()
-	r := &QuantizeReport{Allocation: j.chosen, NotRunnable: j.notRunnable()}
 	if j.measured != nil || j.textCalibrated() { // a shard or a checkpoint is written a second time for it
 		write.Check = func(temp string, written *conversion.Report) error {
 			end()
@@ -452,9 +453,51 @@ func (j *quantizeJob) quantize() (*QuantizeReport, error) {
 	return r, nil
 }
 
+// chooseCodes calibrates and tunes, as the recipe asks. done must be called when the codes are
+// written.
+func (j *quantizeJob) chooseCodes(write *conversion.WriteOptions, r *QuantizeReport) (done func(), err error) {
+	done = func() {}
+	if j.calibration != nil {
+		if write.Codes, done, err = j.calibration.run(j.plan); err != nil {
+			return nil, err
+		}
+	}
+	if j.tuning != nil {
+		if write.Codes, r.Tuning, err = j.tuning.run(write.Codes); err != nil {
+			done()
+			return nil, err
+		}
+	}
+	if c := write.Codes; c != nil {
+		err = j.checkSize(c)
+	}
+	if err != nil {
+		done()
+		return nil, err
+	}
+	return done, nil
+}
+
+// checkSize refuses a file that is larger than its target with what it says of its making.
+func (j *quantizeJob) checkSize(c *conversion.CalibratedCodes) error {
+	b := j.o.Budget
+	if b == nil || b.FileBytes == 0 {
+		return nil
+	}
+	var t *conversion.Tuning
+	if c.Tuned != nil {
+		t = c.Tuned.Tuning
+	}
+	size, err := j.plan.SizeWith(c.Calibration, t)
+	if err == nil && size > b.FileBytes {
+		err = fmt.Errorf("the file would have %d bytes with what it says of calibration, more than the %d of its target", size, b.FileBytes)
+	}
+	return err
+}
+
 // onlyWrites reports whether the job only writes a file, so that a rate makes sense.
 func (j *quantizeJob) onlyWrites() bool {
-	return j.calibration == nil && j.folding == nil && j.chosen == nil && j.measured == nil
+	return j.calibration == nil && j.tuning == nil && j.folding == nil && j.chosen == nil && j.measured == nil
 }
 
 // textCalibrated reports whether codes were chosen on a text: the loss is then measured on another one.

@@ -23,7 +23,7 @@ func (j *quantizeJob) openWork() (err error) {
 			return err
 		}
 	}
-	if !j.dry && (j.calibration != nil || j.o.Budget != nil) {
+	if !j.dry && (j.calibration != nil || j.tuning != nil || j.o.Budget != nil) {
 		if j.work, err = workdir.Open(calibDir); err != nil {
 			return err
 		}

@@ -18,23 +18,27 @@ const (
 	QualityFast Quality = "fast" // search, without data
 	QualityGood Quality = "good" // gptq-ft, on text that the model writes
 	QualityBest Quality = "best" // the same with Refine, four times the text and more probes to choose bits with
+	QualityMax  Quality = "max"  // best, then tuned as the model's size allows
 )
 
 // ParseQuality reads the name of a preset.
 func ParseQuality(s string) (Quality, error) {
 	switch q := Quality(s); q {
-	case QualityFast, QualityGood, QualityBest:
+	case QualityFast, QualityGood, QualityBest, QualityMax:
 		return q, nil
 	}
-	return "", suggest.Unknown("preset", s, []string{string(QualityFast), string(QualityGood), string(QualityBest)})
+	return "", suggest.Unknown("preset", s, []string{string(QualityFast), string(QualityGood), string(QualityBest), string(QualityMax)})
 }
+
+// ManyProbes reports whether bits are chosen with more probes.
+func (q Quality) ManyProbes() bool { return q == QualityBest || q == QualityMax }
 
 // WithQuality returns the recipe with the settings of its preset in the fields that are not set.
 func (r Recipe) WithQuality() Recipe {
 	switch r.Quality {
 	case QualityFast:
 		r.Algorithm = cmp.Or(r.Algorithm, gqf.AlgorithmSearch)
-	case QualityBest:
+	case QualityBest, QualityMax:
 		r.CalibrateTokens = cmp.Or(r.CalibrateTokens, 32768)
 		if r.Refine == nil {
 			r.Refine = new(true)

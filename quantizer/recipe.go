@@ -60,6 +60,14 @@ type Recipe struct {
 	// Refine adds coordinate descent and a refit of scales to gptq and gptq-ft. Default (nil):
 	// false; true with QualityBest.
 	Refine *bool
+	// Tune trains numbers of the file after calibration. NewPlan ignores it and the next two fields.
+	// Default (""): TuneOff; chosen by the model's size with QualityMax.
+	Tune Tune
+	// TuneTokens bounds the tokens of the text to tune on. Default (0): tune.DefaultTokens.
+	TuneTokens int
+	// TuneText is the text to tune on: Self, or the name of a file of text or token ids. Default
+	// (""): Self.
+	TuneText string
 	// Imatrix names importance matrices for the algorithm imatrix, which are merged. Default: none.
 	Imatrix []string
 	// Pre is llama.cpp's name of the pre-tokenizer, of a .gguf file. NewPlan ignores it, and takes the

@@ -34,6 +34,9 @@ type recipeJSON struct {
 	CalibrateTokens int        `json:"calibrate-tokens,omitempty"`
 	Seed            uint64     `json:"seed,omitempty"`
 	Refine          *bool      `json:"refine,omitempty"`
+	Tune            Tune       `json:"tune,omitempty"`
+	TuneTokens      int        `json:"tune-tokens,omitempty"`
+	TuneText        string     `json:"tune-text,omitempty"`
 	Imatrix         []string   `json:"imatrix,omitempty"`
 	Pre             string     `json:"pre,omitempty"`
 	Rules           []ruleJSON `json:"rules"`
@@ -118,6 +121,7 @@ func (r Recipe) canonical(first []Rule) *recipeJSON {
 func (r Recipe) YAML(comment string, first []Rule) ([]byte, error) {
 	j := r.canonical(first)
 	j.Quality, j.Calibrate, j.CalibrateTokens, j.Seed, j.Refine, j.Imatrix = r.Quality, r.Calibrate, r.CalibrateTokens, r.Seed, r.Refine, r.Imatrix
+	j.Tune, j.TuneTokens, j.TuneText = r.Tune, r.TuneTokens, r.TuneText
 	j.Pre = r.Pre
 	if r.HashFiles {
 		j.Hash = "sha256"

@@ -50,6 +50,9 @@ func (e *RecipeError) Unwrap() error { return e.Err }
 //	calibrate-tokens: 8192
 //	seed: 1                   # of the text that the model writes, and of rotations
 //	refine: false             # coordinate descent and a refit of scales behind gptq and gptq-ft
+//	tune: off                 # norms, floats, codes: train numbers of the file afterwards
+//	tune-tokens: 32768
+//	tune-text: self           # or a file of text or token ids
 //	imatrix: [a.gguf]         # files of second moments for the algorithm imatrix
 //	pre: llama-bpe            # llama.cpp's name of the pre-tokenizer, of a .gguf file
 //	rules:                    # the first that matches; exact names before re:
@@ -125,6 +128,12 @@ func (r *Recipe) setOther(key string, v ast.Node) (err error) {
 		var b bool
 		b, err = boolean(v)
 		r.Refine = &b
+	case "tune":
+		r.Tune, err = scalar(v, ParseTune)
+	case "tune-tokens":
+		r.TuneTokens, err = scalar(v, parsePositive[int])
+	case "tune-text":
+		r.TuneText, err = name(v)
 	case "imatrix":
 		r.Imatrix, err = names(v)
 	case "pre":

@@ -34,9 +34,10 @@ func flags() []cli.Flag {
 		inCategory(cmdline.JSON("the plan or the summary"), basics),
 		inCategory(cmdline.Quiet(), basics),
 
-		&cli.StringFlag{Name: "quality", Category: quality, Usage: "`PRESET`: fast (search, no data), good (gptq-ft, on text that the model writes), or best (good with --refine, four times the text and more probes)"},
+		&cli.StringFlag{Name: "quality", Category: quality, Usage: "`PRESET`: fast (search, no data), good (gptq-ft, on text that the model writes), best (good with --refine, four times the text and more probes), or max (best with --tune, as the model's size allows)"},
 		&cli.StringFlag{Name: "algorithm", Category: quality, DefaultText: "search; rtn with symmetric and symmetric-no-clip", Usage: "`NAME` of how scales and codes are chosen. Without data: search, rtn, hqq. With calibration: imatrix, awq, gptq, gptq-ft"},
 		&cli.StringFlag{Name: "calibrate", Category: quality, Usage: "`FILE` of text or token ids that the model is run on to calibrate; or self: the model writes its own text, which serves as well"},
+		&cli.StringFlag{Name: "tune", Category: quality, DefaultText: "off; by the model's size with max", Usage: "`WHAT` to train afterwards against the checkpoint, on text that the model writes: off, norms (gains of norms and a factor for each row of scales), floats (all scales and gains), or codes (these and codes)"},
 		&cli.BoolFlag{Name: "rotate", Category: quality, Usage: "fold orthogonal rotations of hidden states and values into the weights; adds nothing at run time, but unties the lm_head"},
 		&cli.BoolFlag{Name: "equalize", Category: quality, Usage: "fold factors into the weights that balance the columns of matrices with a common input"},
 
@@ -55,6 +56,8 @@ func flags() []cli.Flag {
 		&cli.StringFlag{Name: "tile", Category: cmdline.Advanced, DefaultText: "the layout's own", Usage: "`TILE`: nr x kr x sr of layouts that state none: 4x8x2, 4x16x2, 8x8x2, 8x16x2, 4x4x1 or 4x8x1"},
 		&cli.IntFlag{Name: "calibrate-tokens", Category: cmdline.Advanced, Value: calib.DefaultTokens, Usage: "`N`: tokens of calibration"},
 		&cli.Uint64Flag{Name: "seed", Category: cmdline.Advanced, Value: 1, Usage: "`N`: of the text that the model writes, and of --rotate"},
+		&cli.IntFlag{Name: "tune-tokens", Category: cmdline.Advanced, DefaultText: "32768; 131072 for codes", Usage: "`N`: tokens of the text that --tune trains on; an eighth of it is held out"},
+		&cli.StringFlag{Name: "tune-text", Category: cmdline.Advanced, Value: quantizer.Self, Usage: "`FILE` of text or token ids that --tune trains on, instead of text that the model writes"},
 		&cli.BoolFlag{Name: "refine", Category: cmdline.Advanced, Usage: "coordinate descent and a refit of scales after gptq and gptq-ft"},
 		&cli.StringSliceFlag{Name: "imatrix", Category: cmdline.Advanced, Usage: "`FILE` with an importance matrix for --algorithm imatrix, of --imatrix-out or of llama.cpp (GGUF or imatrix.dat); several are merged (repeatable)"},
 		&cli.StringFlag{Name: "imatrix-out", Category: cmdline.Advanced, Usage: "`FILE` to write the importance matrix to"},

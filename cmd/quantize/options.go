@@ -16,6 +16,7 @@ import (
 	"github.com/lowbit-go/gq/internal/files"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/quantizer/tune"
 )
 
 // options reads the recipe file, and then the flags, which override it. Errors in either are usage
@@ -179,6 +180,17 @@ func overrideCalibration(c *cli.Context, r *quantizer.Recipe) error {
 	}
 	if c.IsSet("refine") {
 		r.Refine = new(c.Bool("refine"))
+	}
+	if err := parse(c, "tune", quantizer.ParseTune, &r.Tune); err != nil {
+		return err
+	}
+	if c.IsSet("tune-tokens") {
+		if r.TuneTokens = c.Int("tune-tokens"); r.TuneTokens == 0 { // the library reads 0 as the default
+			return cmdline.Usagef("--tune-tokens 0: at least %d", tune.LeastTokens)
+		}
+	}
+	if c.IsSet("tune-text") {
+		r.TuneText = c.String("tune-text")
 	}
 	if c.IsSet("imatrix") {
 		r.Imatrix = c.StringSlice("imatrix")

@@ -2,6 +2,7 @@ package quantize
 
 import (
 	"fmt"
+	"io"
 
 	"github.com/urfave/cli/v2"
 
@@ -44,6 +45,7 @@ func printSummary(c *cli.Context, r *gq.QuantizeReport) error {
 		return cmdline.PrintJSON(w, r)
 	}
 	filereport.Tensors(c, r.Report)
+	printTuning(w, r.Tuning)
 	if h := r.HeldOut; h != nil {
 		fmt.Fprintf(w, "KL       %.5f nats per token, as executed, on %d tokens held out from calibration (%s)\n", h.KL, h.Tokens, h.Source)
 	} else {
@@ -54,4 +56,23 @@ func printSummary(c *cli.Context, r *gq.QuantizeReport) error {
 	}
 	_, err := fmt.Fprintf(w, "time     %.2f s, %.2f s of it to write the file\n", r.Seconds, r.WriteSeconds)
 	return err
+}
+
+// printTuning prints what tuning gained.
+func printTuning(w io.Writer, t *gq.TuningReport) {
+	if t == nil {
+		return
+	}
+	before, after, how := t.WeightsBefore, t.WeightsAfter, "weights only"
+	if t.Before != nil {
+		before, after, how = *t.Before, *t.After, "as executed"
+	}
+	switch {
+	case t.Step == 0:
+		fmt.Fprintf(w, "tuned    no: no step of %d was better than the start, KL %.5f on held-out text\n", t.Steps, t.WeightsBefore)
+	case !t.Kept:
+		fmt.Fprintf(w, "tuned    no: KL %.5f instead of %.5f on held-out text, %s: the file has the untuned numbers\n", after, before, how)
+	default:
+		fmt.Fprintf(w, "tuned    %s, step %d of %d: KL %.5f -> %.5f nats per token, %s, on %d held-out tokens (%s)\n", t.Kind, t.Step, t.Steps, before, after, how, t.HeldOut, t.Source)
+	}
 }

@@ -48,7 +48,7 @@ var (
 	write   = flag.Bool("w", false, "put the tables into the document")
 	verbose = flag.Bool("v", false, "print the recipes to standard error, with the seconds that each took")
 	only    = flag.String("models", "stories260K,books1.3M,books3.7M", "models")
-	tables  = flag.String("tables", "bits,ratios,executed,groups,mixed,onebit,gguf", "tables")
+	tables  = flag.String("tables", "bits,ratios,executed,groups,mixed,onebit,tuned,gguf", "tables")
 	widths  = flag.String("bits", "8,6,5,4,3,2,1", "bits of a code in table bits; the others take those of 4,3,2 that are in it")
 )
 
@@ -89,7 +89,7 @@ func run() error {
 	for _, t := range []struct {
 		name string
 		make func() (string, error)
-	}{{"bits", b.bits}, {"ratios", b.ratios}, {"executed", b.executed}, {"groups", b.groups}, {"mixed", b.mixed}, {"onebit", b.oneBit},
+	}{{"bits", b.bits}, {"ratios", b.ratios}, {"executed", b.executed}, {"groups", b.groups}, {"mixed", b.mixed}, {"onebit", b.oneBit}, {"tuned", b.tuned},
 		{"gguf", b.gguf}, {"ggufspeed", b.ggufSpeed}} {
 		if !listed(*tables, t.name) {
 			continue
@@ -421,6 +421,53 @@ func (b *bench) mixed() (string, error) {
 			return 0, err
 		}
 		r, err := b.measureAt(m, weights, same.BitsPerWeight, append([]string{fmt.Sprintf("calibrate: %q", m.head)}, all[row]...)...)
+		if err != nil {
+			return 0, err
+		}
+		return float64(r.Model.KL.Mean) / base, nil
+	})
+}
+
+// tuned are ratios of files that were tuned, on text that the model wrote, and of the same files before.
+func (b *bench) tuned() (string, error) {
+	best, ft := "quality: best", "algorithm: gptq-ft"
+	list := []struct {
+		name  string
+		mixed bool
+		how   []string
+	}{
+		{"gptq-ft, self", false, []string{ft, "calibrate: self"}},
+		{"gptq-ft, self, tune norms", false, []string{ft, "calibrate: self", "tune: norms"}},
+		{"gptq-ft, self, tune floats", false, []string{ft, "calibrate: self", "tune: floats"}},
+		{"gptq-ft, self, tune codes", false, []string{ft, "calibrate: self", "tune: codes"}},
+		{"search, tune floats", false, []string{"algorithm: search", "tune: floats"}},
+		{"search, tune codes", false, []string{"algorithm: search", "tune: codes"}},
+		{"`--quality best`", false, []string{best}},
+		{"`--quality best`, tune floats", false, []string{best, "tune: floats"}},
+		{"`--quality max`", false, []string{"quality: max"}},
+		{"`--quality best`, mixed", true, []string{best}},
+		{"`--quality best`, mixed, tune floats", true, []string{best, "tune: floats"}},
+		{"`--quality max`, mixed", true, []string{"quality: max"}},
+	}
+	var rows []string
+	for _, l := range list {
+		rows = append(rows, l.name)
+	}
+	return b.grid(rows, func(m subject, row int, bits string) (float64, error) {
+		l, bpw := list[row], 0.0
+		base, err := b.baseline(m, weights, bits)
+		if err != nil {
+			return 0, err
+		}
+		settings := slices.Concat([]string{"bits: " + bits}, l.how)
+		if l.mixed {
+			same, _, err := b.quantize(m, b.file(), gq.Budget{}, "bits: "+bits)
+			if err != nil {
+				return 0, err
+			}
+			bpw, settings = same.BitsPerWeight, l.how
+		}
+		r, err := b.measureAt(m, weights, bpw, settings...)
 		if err != nil {
 			return 0, err
 		}

@@ -6,6 +6,7 @@
 package memlimit
 
 import (
+	"fmt"
 	"math"
 	"os"
 	"runtime/debug"
@@ -28,6 +29,25 @@ func Set(bytes int64) {
 	}
 	limit = bytes
 	debug.SetMemoryLimit(bytes)
+}
+
+// Available is the memory that a job may take: the limit of GOMEMLIMIT, or the memory of the
+// machine; 0 if it is not known.
+func Available() int64 {
+	if os.Getenv("GOMEMLIMIT") != "" {
+		if n := debug.SetMemoryLimit(-1); n < math.MaxInt64 {
+			return n
+		}
+	}
+	raw, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0
+	}
+	var kilobytes int64
+	if n, err := fmt.Sscanf(string(raw), "MemTotal: %d kB", &kilobytes); n != 1 || err != nil {
+		return 0
+	}
+	return kilobytes << 10
 }
 
 // Lift removes the limit until restore is called: for a job that needs more memory than the limit,

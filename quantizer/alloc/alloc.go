@@ -41,6 +41,8 @@ type Job struct {
 	// Calibration is an account of calibration that the sizes of files have room for. Default:
 	// none.
 	Calibration *conversion.Calibration
+	// Tuning is the same for an account of tuning.
+	Tuning *conversion.Tuning
 	// EmbeddingFixed leaves the embedding as the recipe has it. Default: false.
 	EmbeddingFixed bool
 	// Work stores the results of probes, from which a job with the same probes resumes. Default:
@@ -332,7 +334,7 @@ func (p *Sensitivities) allocation(chosen []int) (*Allocation, error) {
 	if a.Plan, err = conversion.NewPlan(p.job.Checkpoint, p.job.Config, opts); err != nil {
 		return nil, err
 	}
-	if a.OutputBytes, err = a.Plan.SizeWith(p.job.Calibration); err != nil {
+	if a.OutputBytes, err = a.Plan.SizeWith(p.job.Calibration, p.job.Tuning); err != nil {
 		return nil, err
 	}
 	return a, nil

@@ -26,9 +26,14 @@ type Matrix struct {
 	SmallestScale float32
 	// Precision is the dtype of the weights, see RowQuantizer.Recover.
 	Precision packing.ScaleDtype
+	// FloatZeros reports whether the zero points are floating-point numbers, which no RowReader gives.
+	FloatZeros bool
 
 	item *quantized
 }
+
+// Embedded reports whether rows of the matrix are looked up.
+func (m Matrix) Embedded() bool { return m.Role == gqf.RoleEmbedding }
 
 // Name is what package model calls the matrix: the tensor's name, with the expert in brackets for a slice.
 func (m Matrix) Name() string {
@@ -54,23 +59,26 @@ func (p *Plan) Matrices() []Matrix {
 
 // matrix is a slice of the item.
 func (it *quantized) matrix(slice int) Matrix {
-	return Matrix{it.src.Name, slice, it.slices, it.role, it.shared, int(it.rows), int(it.cols), it.scheme, it.smallest, it.src.Precision(), it}
+	return Matrix{it.src.Name, slice, it.slices, it.role, it.shared, int(it.rows), int(it.cols), it.scheme, it.smallest, it.src.Precision(), it.zeros == packing.ZeroF32, it}
 }
 
 // ReadMatrix reads the weights of a matrix of the plan, [Rows][Cols]. It fails with *TensorError if one is not finite.
-func (p *Plan) ReadMatrix(dst []float32, m Matrix) error {
+func (p *Plan) ReadMatrix(dst []float32, m Matrix) error { return p.ReadRows(dst, m, 0, m.Rows) }
+
+// ReadRows is ReadMatrix for n rows from row first on. Several goroutines may call it.
+func (p *Plan) ReadRows(dst []float32, m Matrix, first, n int) error {
 	w, err := p.weights(m.item)
 	if err != nil {
 		return err
 	}
-	dst = dst[:m.Rows*m.Cols]
-	if err := w.Read(dst, m.Slice*m.Rows, m.Rows); err != nil {
+	dst = dst[:n*m.Cols]
+	if err := w.Read(dst, m.Slice*m.Rows+first, n); err != nil {
 		return err
 	}
 	for i, v := range dst {
 		if !floats.Finite(v) {
 			src := m.item.src
-			e := &quantizer.TensorError{File: p.ck.Files()[src.File].Name, Tensor: src.Name, Slice: -1, Row: int64(i / m.Cols), Err: &rounding.NonFiniteError{Column: i % m.Cols, Value: v}}
+			e := &quantizer.TensorError{File: p.ck.Files()[src.File].Name, Tensor: src.Name, Slice: -1, Row: int64(first + i/m.Cols), Err: &rounding.NonFiniteError{Column: i % m.Cols, Value: v}}
 			if m.Slices > 1 {
 				e.Slice = m.Slice
 			}
@@ -102,6 +110,8 @@ type CalibratedCodes struct {
 	// Importance gives what errors count by column, for matrices whose scales are searched while the file is written; nil:
 	// all the same. It may be nil itself. It is called from several goroutines. See RowQuantizer.Weigh.
 	Importance func(m Matrix) []float32
+	// Tuned replaces codes and unquantized vectors. Default: none.
+	Tuned *Tuned
 	// Calibration goes into the file's provenance.
 	Calibration *Calibration
 	// Warnings go into the report, after the plan's.
@@ -137,7 +147,7 @@ func (c *CalibratedCodes) complete(it *quantized) bool {
 // check refuses codes for a matrix whose zero points are stored as floats: a RowReader gives integers.
 func (c *CalibratedCodes) check(p *Plan) error {
 	for _, m := range p.Matrices() {
-		if m.item.zeros == packing.ZeroF32 && c.rows(m) != nil {
+		if m.item.zeros == packing.ZeroF32 && (c.rows(m) != nil || c.Tuned.rows(m) != nil) {
 			return fmt.Errorf("%q: its scheme (%s) has floating-point zero points, the codes that were chosen have integer ones: plan it with another algorithm", m.Name(), m.Scheme)
 		}
 	}

@@ -64,7 +64,7 @@ func TestCodesLeaveThePlan(t *testing.T) {
 		},
 		Calibration: account, Warnings: []string{"of calibration"},
 	}})
-	if size, err := p.SizeWith(account); err != nil || size != int64(len(with)) {
+	if size, err := p.SizeWith(account, nil); err != nil || size != int64(len(with)) {
 		t.Errorf("SizeWith: %d, %v; the file has %d bytes", size, err, len(with))
 	}
 	if want := append(slices.Clone(warnings), "of calibration"); !slices.Equal(report.Warnings, want) {

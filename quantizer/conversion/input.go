@@ -143,7 +143,7 @@ func (p checkpointInput) provenance(c *CalibratedCodes, hashes []string) (recipe
 	if recipe, err = p.opts.Recipe.JSON(p.opts.Rules); err != nil {
 		return nil, nil, err
 	}
-	origin, err = p.provenanceJSON(c.Calibration, hashes)
+	origin, err = p.provenanceJSON(c, hashes)
 	return recipe, origin, err
 }
 
@@ -212,7 +212,7 @@ func (p checkpointInput) addOrigin(b *gqf.Builder, c *CalibratedCodes, hashes []
 			b.AddName(spec)
 		}
 	}
-	js, err := p.provenanceJSON(c.Calibration, hashes)
+	js, err := p.provenanceJSON(c, hashes)
 	if err != nil {
 		return err
 	}
@@ -249,7 +249,11 @@ func (p checkpointInput) filler(w *worker, it *quantized, u unit, r *unitResult)
 		return nil, err
 	}
 	m := it.matrix(u.slice)
-	if chosen := w.calibrated.rows(m); chosen != nil {
+	chosen := w.calibrated.Tuned.rows(m)
+	if chosen == nil {
+		chosen = w.calibrated.rows(m)
+	}
+	if chosen != nil {
 		return func(n, i int64) error { return w.chosenRow(it, chosen, u.slice, row0, n, i, src) }, nil
 	}
 	if w.calibrated.Importance != nil {

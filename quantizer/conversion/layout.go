@@ -34,13 +34,17 @@ func (pl *planner) layOut() error {
 	pl.warnFallbacks()
 	slices.SortStableFunc(pl.Tensors, func(a, b *PlanTensor) int { return compareNatural(a.Name, b.Name) })
 	var err error
-	pl.OutputBytes, err = pl.SizeWith(nil)
+	pl.OutputBytes, err = pl.SizeWith(nil, nil)
 	return err
 }
 
-// SizeWith is the exact size of the file with an account of calibration; nil: none.
-func (p *Plan) SizeWith(c *Calibration) (int64, error) {
-	t, err := p.out.target(&CalibratedCodes{Calibration: c}, nil)
+// SizeWith is the exact size of the file with accounts of calibration and tuning; nil: none.
+func (p *Plan) SizeWith(c *Calibration, t *Tuning) (int64, error) {
+	return p.sizeWith(&CalibratedCodes{Calibration: c, Tuned: &Tuned{Tuning: t}})
+}
+
+func (p *Plan) sizeWith(c *CalibratedCodes) (int64, error) {
+	t, err := p.out.target(c, nil)
 	if err != nil {
 		return 0, err
 	}

@@ -335,7 +335,7 @@ func (o *checkpointOutput) check(j *job, temps *temporaries, path string) error 
 		return err
 	}
 	start := time.Now()
-	err := o.readBack(j.target.(*checkpointTarget), temps)
+	err := o.readBack(j.target.(*checkpointTarget), temps, j.calibrated)
 	j.seconds += time.Since(start)
 	if err != nil {
 		return fmt.Errorf("%s was not written: read back, %w", path, err)

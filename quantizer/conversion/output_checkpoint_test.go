@@ -218,11 +218,11 @@ func TestCheckpointReadBack(t *testing.T) {
 				t.Fatal(err)
 			}
 			target := j.target.(*checkpointTarget)
-			if err := o.readBack(target, temps); err != nil {
+			if err := o.readBack(target, temps, &CalibratedCodes{}); err != nil {
 				t.Fatalf("%s: %v", f, err)
 			}
 			flip(t, temps.files[len(target.first)+place.Shard].Temp(), place.Offset)
-			if err := o.readBack(target, temps); err == nil {
+			if err := o.readBack(target, temps, &CalibratedCodes{}); err == nil {
 				t.Errorf("%s: a changed byte of %s is not found", f, spec.Name)
 			}
 			temps.Abort()

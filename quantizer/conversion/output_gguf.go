@@ -302,7 +302,7 @@ func (o *ggufOutput) layOut(pl *planner) (err error) {
 // check reads the file back. A model that this program cannot run is a warning.
 func (o *ggufOutput) check(j *job, temps *temporaries, path string) error {
 	start := time.Now()
-	r, err := o.readBack(temps, j.target.paths(path))
+	r, err := o.readBack(temps, j.target.paths(path), j.calibrated)
 	j.seconds += time.Since(start)
 	switch reason := notRun(err); {
 	case reason != "":

@@ -4,7 +4,6 @@ import (
 	"path/filepath"
 
 	"github.com/lowbit-go/gq/formats/gqf"
-	"github.com/lowbit-go/gq/internal/crc32c"
 	"github.com/lowbit-go/gq/model/llamacpp"
 	"github.com/lowbit-go/gq/packing"
 )
@@ -138,11 +137,11 @@ func (t *gqfTarget) sinks(list []sink, it *quantized) ([]sink, error) {
 }
 
 func (t *gqfTarget) copy(w *worker, it *unquantized, u unit, r *unitResult) error {
-	b, err := w.plan.in.piece(&it.entry, u.first, u.count, &w.piece)
+	b, crc, err := w.job.piece(&it.entry, u.first, u.count, &w.piece)
 	if err != nil {
 		return err
 	}
-	r.crc = crc32c.Checksum(b)
+	r.crc = crc
 	return w.write(0, b, t.image.PayloadOffset(it.payload)+packing.HeaderSize+u.first)
 }
 

@@ -22,6 +22,8 @@ type Provenance struct {
 	Sources []Source `json:"sources"`
 	// Calibration says how codes were chosen with calibration data, if they were.
 	Calibration *Calibration `json:"calibration,omitempty"`
+	// Tuning says how scales, gains of norms and codes were tuned afterwards, if they were.
+	Tuning *Tuning `json:"tuning,omitempty"`
 	// Fold says how the checkpoint was folded before, if it was.
 	Fold *Fold `json:"fold,omitempty"`
 	// Quantized says which library quantized the checkpoint that the codes were taken from, if they
@@ -95,8 +97,8 @@ func sourceFiles(ck *safetensors.Checkpoint) (list []Source) {
 }
 
 // provenanceJSON has zeros in the place of hashes that are not known yet, so that its length is.
-func (p *Plan) provenanceJSON(c *Calibration, hashes []string) ([]byte, error) {
-	prov := Provenance{Sources: []Source{}, Calibration: c}
+func (p *Plan) provenanceJSON(c *CalibratedCodes, hashes []string) ([]byte, error) {
+	prov := Provenance{Sources: []Source{}, Calibration: c.Calibration, Tuning: c.tuning()}
 	if o := p.opts.Origin; o != nil {
 		prov.Fold = &o.Fold
 	}

@@ -63,7 +63,7 @@ func readBackLayers(config []byte) (int, error) {
 // readBack opens the complete temporaries of a .gguf file, whose paths are to be paths, and compares
 // a few tokens' logits with the source's. The file computes as llama.cpp does: see
 // [model.OpenGGUF]. The source is the .gqf file, or the checkpoint with the file's codes.
-func (o *ggufOutput) readBack(temps *temporaries, paths []string) (*ReadBack, error) {
+func (o *ggufOutput) readBack(temps *temporaries, paths []string, c *CalibratedCodes) (*ReadBack, error) {
 	f, err := gguf.OpenAt(paths[0], func(path string) string {
 		if i := slices.Index(paths, path); i >= 0 {
 			return temps.files[i].Temp()
@@ -74,7 +74,7 @@ func (o *ggufOutput) readBack(temps *temporaries, paths []string) (*ReadBack, er
 		return nil, err
 	}
 	defer f.Close()
-	if err := f.Guard(func() error { return o.compareAll(f) }); err != nil {
+	if err := f.Guard(func() error { return o.compareAll(f, c) }); err != nil {
 		return nil, err
 	}
 	layers, err := readBackLayers(o.config)
@@ -278,7 +278,7 @@ func (o *ggufOutput) storedRows(f *gguf.File, regions []region) (func(dst []floa
 }
 
 // compareAll compares sampled rows of all tensors with the source's.
-func (o *ggufOutput) compareAll(f *gguf.File) error {
+func (o *ggufOutput) compareAll(f *gguf.File, c *CalibratedCodes) error {
 	for _, it := range o.items {
 		n, rows, cols := sizes(it)
 		for slice := range n {
@@ -287,7 +287,7 @@ func (o *ggufOutput) compareAll(f *gguf.File) error {
 			if err != nil {
 				return err
 			}
-			source, exact, err := o.sourceRows(it, slice)
+			source, exact, err := o.sourceRows(it, slice, c)
 			if err != nil {
 				return err
 			}
@@ -316,9 +316,9 @@ func sizes(it item) (n, rows, cols int) {
 
 // sourceRows returns a function that reads a row of a slice of the source. exact: the file has the
 // same weights, not codes of them.
-func (o *ggufOutput) sourceRows(it item, slice int) (read func(dst []float32, row int) error, exact bool, err error) {
+func (o *ggufOutput) sourceRows(it item, slice int, c *CalibratedCodes) (read func(dst []float32, row int) error, exact bool, err error) {
 	if u, ok := it.(*unquantized); ok {
-		read, err := o.from.reader(u)
+		read, err := c.reader(o.from, u)
 		return func(dst []float32, row int) error {
 			return o.from.guard(func() error { read(dst, slice, int64(row), 1); return nil })
 		}, true, err

@@ -75,7 +75,7 @@ func sumOf(r *hfquant.Row) uint32 {
 
 // readBack opens the complete temporaries. It compares samples with the source's unquantized bytes, and
 // with the checksums of the rows that were written.
-func (o *checkpointOutput) readBack(t *checkpointTarget, temps *temporaries) error {
+func (o *checkpointOutput) readBack(t *checkpointTarget, temps *temporaries, c *CalibratedCodes) error {
 	var paths []string
 	for i := range t.layout.Shards {
 		paths = append(paths, temps.files[len(t.first)+i].Temp())
@@ -87,7 +87,7 @@ func (o *checkpointOutput) readBack(t *checkpointTarget, temps *temporaries) err
 	defer ck.Close()
 	for _, it := range o.items {
 		if it, ok := it.(*unquantized); ok && it.as == packing.DtypeNone {
-			if err := o.compareBytes(ck, it); err != nil {
+			if err := o.compareBytes(ck, it, c); err != nil {
 				return err
 			}
 		}
@@ -159,8 +159,9 @@ func compareWeight(ck *safetensors.Checkpoint, w *hfquant.Weight, name string, i
 // comparedBytes is how much of an unquantized tensor is compared, at its start and at its end.
 const comparedBytes = 1 << 14
 
-// compareBytes compares the first and the last bytes of an unquantized item with the source's.
-func (o *checkpointOutput) compareBytes(ck *safetensors.Checkpoint, it *unquantized) error {
+// compareBytes compares the first and the last bytes of an unquantized item with the source's, or
+// with tuned ones.
+func (o *checkpointOutput) compareBytes(ck *safetensors.Checkpoint, it *unquantized, c *CalibratedCodes) error {
 	var buf []byte
 	for _, s := range o.tensors[it.index] {
 		name := o.specs[s.first].Name
@@ -179,6 +180,9 @@ func (o *checkpointOutput) compareBytes(ck *safetensors.Checkpoint, it *unquanti
 				want, err := o.from.piece(&it.entry, at, n, &buf)
 				if err != nil || n == 0 {
 					return err
+				}
+				if own := c.vector(&it.entry); own != nil {
+					want = own[at:][:n]
 				}
 				return ck.Guard(func() error { same = bytes.Equal(want, got[at:][:n]); return nil })
 			})

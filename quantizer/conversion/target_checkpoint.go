@@ -8,7 +8,6 @@ import (
 	"github.com/lowbit-go/gq/formats/hfquant"
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/buffer"
-	"github.com/lowbit-go/gq/internal/crc32c"
 	"github.com/lowbit-go/gq/internal/floats"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
@@ -222,11 +221,11 @@ func (t *checkpointTarget) copy(w *worker, it *unquantized, u unit, r *unitResul
 	if it.as != packing.DtypeNone {
 		return t.convert(w, it, u)
 	}
-	b, err := w.plan.in.piece(&it.entry, u.first, u.count, &w.piece)
+	b, crc, err := w.job.piece(&it.entry, u.first, u.count, &w.piece)
 	if err != nil {
 		return err
 	}
-	r.crc = crc32c.Checksum(b)
+	r.crc = crc
 	return t.putAll(w, it, u.first, b)
 }
 
@@ -244,7 +243,7 @@ func (t *checkpointTarget) putAll(w *worker, it *unquantized, off int64, b []byt
 func (t *checkpointTarget) convert(w *worker, it *unquantized, u unit) error {
 	rowBytes := it.src.Size / (int64(it.slices) * it.rows)
 	row, rows := u.first/rowBytes, u.count/rowBytes
-	read, err := t.from.reader(it)
+	read, err := w.calibrated.reader(t.from, it)
 	if err != nil {
 		return err
 	}

@@ -214,12 +214,13 @@ func (t *ggufTarget) sameBytes(w *worker, it *unquantized, slice int, from, to i
 		return nil, nil
 	}
 	size, first := kind.Size(it.cols), int64(slice)*it.rows
-	return t.from.piece(&it.entry, (first+from)*size, (to-from)*size, &w.converted)
+	data, _, err := w.job.piece(&it.entry, (first+from)*size, (to-from)*size, &w.converted)
+	return data, err
 }
 
 // convert reads rows as float32 and returns them, with add to each value, in another type.
 func (t *ggufTarget) convert(w *worker, it *unquantized, slice int, from, to int64, add float32, kind gguf.TensorType) ([]byte, error) {
-	read, err := t.from.reader(it)
+	read, err := w.calibrated.reader(t.from, it)
 	if err != nil {
 		return nil, err
 	}

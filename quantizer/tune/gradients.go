@@ -1,0 +1,111 @@
+package tune
+
+import (
+	"github.com/lowbit-go/gq/internal/buffer"
+	"github.com/lowbit-go/gq/model"
+)
+
+// tapes run a batch through the teacher and the student.
+type tapes struct {
+	teacher, student *model.Tape
+	logits           []float32 // the teacher's
+	rows             []float32 // of a gradient of weights
+	divergence       []float64 // by goroutine: probabilities of teacher and student
+}
+
+// logitRows is the number of positions whose logits exist at a time.
+const logitRows = 128
+
+func (j *job) openTapes() (err error) {
+	o := model.TapeOptions{MaxTokens: StepTokens, LogitRows: logitRows}
+	if j.tapes.teacher, err = j.teacher.NewTape(o); err != nil {
+		return err
+	}
+	j.tapes.student, err = j.student.NewTape(o)
+	return err
+}
+
+// gradients adds the gradients of a batch's mean divergence to all parameters. Experts are the
+// teacher's choice.
+func (j *job) gradients(batch [][]int32) error {
+	t := &j.tapes
+	if err := t.teacher.Forward(batch, nil); err != nil {
+		return err
+	}
+	if err := t.student.Forward(batch, t.teacher.Routing()); err != nil {
+		return err
+	}
+	tokens := 0
+	for _, s := range batch {
+		tokens += len(s)
+	}
+	g := &model.Gradients{Linear: j.linearGradient, Norm: j.normGradient}
+	if j.embedding != nil {
+		g.Embedding = func(sequence int, gradient []float32) error {
+			j.lookupGradient(batch[sequence], gradient)
+			return nil
+		}
+	}
+	return t.student.Backward(func(sequence, from, n int, logits []float32) error {
+		return j.loss(sequence, from, n, logits, 1/float64(tokens))
+	}, g)
+}
+
+// loss replaces the logits of n positions by the gradient.
+func (j *job) loss(sequence, from, n int, logits []float32, share float64) error {
+	t, vocab := &j.tapes, j.student.VocabSize()
+	want := buffer.Grow(&t.logits, n*vocab)
+	if err := t.teacher.Logits(sequence, from, n, want); err != nil {
+		return err
+	}
+	threads := j.pool.Threads()
+	p := buffer.Grow(&t.divergence, 2*threads*vocab)
+	j.pool.Run(n, func(worker, row int) {
+		own := p[2*worker*vocab:][:2*vocab]
+		klGradient(logits[row*vocab:][:vocab], want[row*vocab:][:vocab], share, own[:vocab], own[vocab:])
+	})
+	return nil
+}
+
+// linearGradient adds the gradient of a linear layer's weights to its parameters.
+func (j *job) linearGradient(g *model.LinearGradient) error {
+	m := j.linears[g.Name]
+	if m == nil {
+		return nil
+	}
+	step := min(g.N, max(64, gradientBytes/4/g.K))
+	for from := 0; from < g.N; from += step {
+		n := min(step, g.N-from)
+		dw := buffer.Grow(&j.tapes.rows, n*g.K)
+		if err := g.Weights(dw, from, n); err != nil {
+			return err
+		}
+		j.rows(n, max(1, 1<<13/g.K), func(a, b int) {
+			for r := a; r < b; r++ {
+				m.gradient(from+r, dw[r*g.K:][:g.K])
+			}
+		})
+	}
+	return nil
+}
+
+// gradientBytes bounds the rows of a gradient of weights that exist at a time.
+const gradientBytes = 16 << 20
+
+// lookupGradient adds the gradients of the embedding's rows of a sequence, in order of position.
+func (j *job) lookupGradient(tokens []int32, gradient []float32) {
+	cols := j.embedding.Cols
+	for i, id := range tokens {
+		j.embedding.gradient(int(id), gradient[i*cols:][:cols])
+	}
+}
+
+// normGradient adds the gradient of a norm's gains.
+func (j *job) normGradient(tensor string, gradient []float32) error {
+	if g := j.gainsOf[tensor]; g != nil {
+		for i, v := range gradient {
+			g.add(i, v)
+		}
+	}
+	return nil
+}

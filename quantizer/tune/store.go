@@ -1,0 +1,168 @@
+package tune
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"hash"
+	"io"
+	"math"
+
+	"github.com/lowbit-go/gq/model/text"
+	"github.com/lowbit-go/gq/quantizer/rounding"
+	"github.com/lowbit-go/gq/quantizer/workdir"
+)
+
+// state is what the parameters do not say of an unfinished job.
+type state struct {
+	Step     int     `json:"step"` // steps done
+	Measured bool    `json:"measured"`
+	Before   float64 `json:"before"`
+	After    float64 `json:"after"`
+	BestStep int     `json:"best_step"`
+}
+
+// keyVersion changes whenever the results change.
+const keyVersion = 1
+
+// stateName is the name of the entry: the length of the state as JSON, the state, then the values,
+// moments and best values of all parameters.
+const stateName = "tuning"
+
+// setKey hashes everything that the result depends on, the codes before training included.
+func (j *job) setKey() (err error) {
+	type matrix struct {
+		Name   string
+		Scheme rounding.Scheme
+	}
+	var list []matrix
+	h := sha256.New()
+	for _, m := range j.matrices {
+		list = append(list, matrix{m.Name(), m.Scheme})
+		m.hash(h)
+	}
+	train, held := text.HashIDs(j.text.train), text.HashIDs(j.text.Sequences)
+	j.key, err = workdir.Key("tuning", keyVersion, j.Kind, j.Steps, train, held, j.plan.SourceStamps(), list, h.Sum(nil))
+	return err
+}
+
+// hash adds the codes, scales and zero points.
+func (t *matrix) hash(h hash.Hash) {
+	b := make([]byte, 0, 1<<12)
+	add := func(more ...byte) {
+		if b = append(b, more...); len(b) >= 1<<12-8 {
+			_, _ = h.Write(b)
+			b = b[:0]
+		}
+	}
+	for _, list := range [][]int8{t.codes, t.zeros, t.subs} {
+		for _, q := range list {
+			add(byte(q))
+		}
+	}
+	for _, q := range t.leasts {
+		add(q)
+	}
+	for _, f := range []*factors{t.scales, t.mins} {
+		if f == nil {
+			continue
+		}
+		for _, v := range f.base {
+			add(binary.LittleEndian.AppendUint32(nil, math.Float32bits(v))...)
+		}
+	}
+	_, _ = h.Write(b)
+}
+
+// parts are the numbers of a parameter vector that an entry holds.
+func (t *trained) parts() [4][]float32 { return [4][]float32{t.x, t.m, t.v, t.best} }
+
+// save stores the state and all parameters.
+func (j *job) save() error {
+	if j.Work == nil {
+		return nil
+	}
+	head, err := json.Marshal(j.state)
+	if err != nil {
+		return err
+	}
+	size := int64(8 + len(head))
+	for _, t := range j.all {
+		size += 16 * int64(len(t.x))
+	}
+	return j.Work.Put(stateName, j.key, size, func(w io.Writer) error {
+		if _, err := w.Write(append(binary.LittleEndian.AppendUint64(nil, uint64(len(head))), head...)); err != nil {
+			return err
+		}
+		b := make([]byte, 0, 1<<16)
+		for _, t := range j.all {
+			for _, list := range t.parts() {
+				for len(list) > 0 {
+					n := min(len(list), 1<<14)
+					b = b[:0]
+					for _, v := range list[:n] {
+						b = binary.LittleEndian.AppendUint32(b, math.Float32bits(v))
+					}
+					if _, err := w.Write(b); err != nil {
+						return err
+					}
+					list = list[n:]
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// resume takes the state of an interrupted job up.
+func (j *job) resume() error {
+	if j.Work == nil {
+		return nil
+	}
+	e := j.Work.Get(stateName, j.key)
+	if e == nil {
+		return nil
+	}
+	defer e.Close()
+	if err := j.load(e, e.Size()); err != nil { // although the entry is of this job and whole
+		return fmt.Errorf("%s: %s: %w", j.Work.Path(), stateName, err)
+	}
+	if j.Resumed != nil {
+		j.Resumed(j.state.Step, j.Steps)
+	}
+	j.Progress(int64(j.state.Step))
+	return j.refresh()
+}
+
+func (j *job) load(r io.Reader, size int64) error {
+	b := make([]byte, 1<<16)
+	if _, err := io.ReadFull(r, b[:8]); err != nil {
+		return err
+	}
+	n := binary.LittleEndian.Uint64(b)
+	if n > uint64(min(size, int64(len(b)))) {
+		return fmt.Errorf("a state of %d bytes", n)
+	}
+	if _, err := io.ReadFull(r, b[:n]); err != nil {
+		return err
+	}
+	if err := json.Unmarshal(b[:n], &j.state); err != nil {
+		return err
+	}
+	for _, t := range j.all {
+		for _, list := range t.parts() {
+			for len(list) > 0 {
+				n := min(len(list), len(b)/4)
+				if _, err := io.ReadFull(r, b[:4*n]); err != nil {
+					return err
+				}
+				for i := range n {
+					list[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
+				}
+				list = list[n:]
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,30 @@
+package quantizer
+
+import (
+	"cmp"
+
+	"github.com/lowbit-go/gq/internal/suggest"
+)
+
+// Tune says which numbers of a file are trained after its codes were chosen, see package tune.
+type Tune string
+
+// The kinds of tuning. The zero value is TuneOff.
+const (
+	TuneOff    Tune = "off"
+	TuneNorms  Tune = "norms"  // a factor for each row of scales, and gains of norms
+	TuneFloats Tune = "floats" // all scales, and gains of norms
+	TuneCodes  Tune = "codes"  // these and codes
+)
+
+// ParseTune reads the name of a kind of tuning.
+func ParseTune(s string) (Tune, error) {
+	switch t := Tune(s); t {
+	case TuneOff, TuneNorms, TuneFloats, TuneCodes:
+		return t, nil
+	}
+	return "", suggest.Unknown("kind of tuning", s, []string{string(TuneOff), string(TuneNorms), string(TuneFloats), string(TuneCodes)})
+}
+
+// Tunes reports whether the recipe asks for tuning.
+func (r Recipe) Tunes() bool { return cmp.Or(r.Tune, TuneOff) != TuneOff }
