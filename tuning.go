@@ -64,7 +64,7 @@ func (j *quantizeJob) newTuning() (*tuning, error) {
 		return nil, optionf("tune-tokens", "%d: at least %d", r.TuneTokens, tune.LeastTokens)
 	}
 	if why := j.notRunnable(); why != "" {
-		return nil, optionf("tune", "the model has to run, and gq cannot run it: %s", why)
+		return nil, optionf("tune", "needs a model that gq can run: %s", why)
 	}
 	if err := j.wholeModel("to tune it"); err != nil {
 		return nil, err

@@ -221,6 +221,9 @@ func TestGateCheck(t *testing.T) {
 			[]string{"x: parity: kernel k1 gives other bits than the reference: m 1: output 5"}},
 		{"unquantized", "unquantized: true", nil, nil, nil},
 		{"unquantized by its former name", "kept: true", nil, nil, nil},
+		{"norm tuned", "unquantized: true", func(r *Report) {
+			r.Tensors[5].Equal, r.Tensors[5].Tuned, r.Tensors[5].Difference = false, true, "from element 3 on"
+		}, nil, nil},
 		{"unquantized tensor changed", "unquantized: true", func(r *Report) { r.Tensors[5].Equal, r.Tensors[5].Difference = false, "from element 3 on" }, nil,
 			[]string{"model.norm.weight: equal: is not that of the checkpoint: from element 3 on"}},
 

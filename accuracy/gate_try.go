@@ -133,6 +133,20 @@ func shellQuoted(s string) string {
 	return s
 }
 
+// tunedNorms reports whether the file says that gains of its norms were tuned.
+func tunedNorms(f *gqf.File) bool {
+	raw, err := f.Asset(gqf.ProvenanceName)
+	if err != nil {
+		return false
+	}
+	var p struct {
+		Tuning struct {
+			Norms int `json:"norms"`
+		} `json:"tuning"`
+	}
+	return json.Unmarshal(raw, &p) == nil && p.Tuning.Norms > 0
+}
+
 // refined reports whether the recipe in the file asks for refined codes.
 func refined(f *gqf.File) bool {
 	raw, err := f.Asset(gqf.RecipeName)

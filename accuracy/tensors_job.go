@@ -20,6 +20,7 @@ type entry struct {
 	tensor  gqf.Tensor
 	payload gqf.Payload
 	source  source
+	tuned   bool  // the file's norms were tuned
 	step    int64 // rows of a block
 	blocks  int
 	every   float64 // outputs are computed for one block in every; 0: for none
@@ -131,6 +132,7 @@ func (j *tensorJob) entry(t gqf.Tensor, p gqf.Payload, found source) *entry {
 	s.BPW = packing.BitsPerWeight(s.Bytes, s.Rows*s.Cols)
 	e := &entry{tensor: t, payload: p, source: found, pending: map[int]*part{}, total: total{differ: -1}}
 	if s.Unquantized {
+		e.tuned = tunedNorms(j.f)
 		s.Bits = h.Dtype.Bits()
 		e.step = blockWeights
 		e.blocks = int((s.Rows*s.Cols + e.step - 1) / e.step)
@@ -300,12 +302,15 @@ func (e *entry) finish() {
 	e.rows, e.inputs.x = nil, nil
 	if s.Unquantized {
 		s.Equal, s.NotFinite = t.differ < 0, t.notFinite
+		s.Tuned = !s.Equal && e.tuned && len(e.tensor.Shape) == 1 && e.tensor.Dtype == e.source.src.Dtype
 		switch h := e.payload.Header; {
 		case s.Equal:
 			s.SQNR, s.Cosine = Exact, 1
 			return
 		case e.source.src.Dtype != h.Dtype:
 			s.Difference = fmt.Sprintf("%s in the checkpoint, %s in the file", e.source.src.DtypeName, h.Dtype)
+		case s.Tuned:
+			s.Difference = fmt.Sprintf("tuned, from element %d on", t.differ)
 		default:
 			s.Difference = fmt.Sprintf("from element %d on", t.differ)
 		}

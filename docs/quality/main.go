@@ -24,6 +24,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -49,6 +50,7 @@ var (
 	verbose = flag.Bool("v", false, "print the recipes to standard error, with the seconds that each took")
 	only    = flag.String("models", "stories260K,books1.3M,books3.7M", "models")
 	tables  = flag.String("tables", "bits,ratios,executed,groups,mixed,onebit,tuned,gguf", "tables")
+	named   = flag.String("rows", "", "the rows of tables of ratios whose names match this regular `expression`")
 	widths  = flag.String("bits", "8,6,5,4,3,2,1", "bits of a code in table bits; the others take those of 4,3,2 that are in it")
 )
 
@@ -306,7 +308,14 @@ func (b *bench) grid(rows []string, cell func(m subject, row int, bits string) (
 	}
 	t := strings.Builder{}
 	fmt.Fprintf(&t, "| | %s bit |\n|%s\n", strings.Join(columns, " bit | "), strings.Repeat("---|", len(columns)+1))
+	in, err := regexp.Compile(*named)
+	if err != nil {
+		return "", err
+	}
 	for i, name := range rows {
+		if !in.MatchString(name) {
+			continue
+		}
 		fmt.Fprintf(&t, "| %s |", name)
 		for _, bits := range columns {
 			var figures []string

@@ -82,7 +82,7 @@ func (o *ggufOutput) readBack(temps *temporaries, paths []string, c *CalibratedC
 		return nil, err
 	}
 	opts := model.Options{Threads: o.Plan.opts.Threads, Activations: model.Float32, Log: func(kernels.Choice) {}, Layers: layers}
-	want, err := o.reference(f, opts)
+	want, err := o.reference(f, opts, c)
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +161,7 @@ func difference(want, got []float32) float64 {
 }
 
 // reference opens the source, with the codes that the file holds.
-func (o *ggufOutput) reference(f *gguf.File, opts model.Options) (*model.Model, error) {
+func (o *ggufOutput) reference(f *gguf.File, opts model.Options, c *CalibratedCodes) (*model.Model, error) {
 	switch in := o.in.(type) {
 	case *fileInput:
 		return model.OpenGQF(in.gqf, opts)
@@ -170,7 +170,7 @@ func (o *ggufOutput) reference(f *gguf.File, opts model.Options) (*model.Model, 
 		if err != nil {
 			return nil, err
 		}
-		if err := o.setCodes(m, f); err != nil {
+		if err := errors.Join(o.setCodes(m, f), o.setGains(m, c)); err != nil {
 			m.Close()
 			return nil, err
 		}
@@ -213,6 +213,27 @@ func (o *ggufOutput) setCodes(m *model.Model, f *gguf.File) error {
 			if q.role == gqf.RoleEmbedding {
 				m.SetEmbedding(embeddingRows{f, rows})
 			}
+		}
+	}
+	return nil
+}
+
+// setGains replaces gains of norms by tuned ones.
+func (o *ggufOutput) setGains(m *model.Model, c *CalibratedCodes) error {
+	norms := map[string]bool{}
+	for _, n := range m.Norms() {
+		norms[n.Tensor] = true
+	}
+	for _, it := range o.items {
+		e := it.common()
+		own := c.vector(e)
+		if own == nil || !norms[e.src.Name] { // of a layer that does not run here
+			continue
+		}
+		gains := make([]float32, e.src.Numel())
+		safetensors.Widen(gains, own, e.src.Dtype)
+		if _, err := m.SetNorm(e.src.Name, gains); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -34,6 +34,8 @@ type Options struct {
 	Progress func(n int64)
 	// Evaluated is called after each measurement on held-out text. Default: none.
 	Evaluated func(Evaluation)
+
+	codesRate float64 // default: codesRate
 }
 
 // Evaluation is a measurement on held-out text, with weights dequantized and activations in float32.
@@ -99,6 +101,7 @@ const saveInterval = 20 * time.Second
 // checkpoint.
 func Run(ctx context.Context, p *conversion.Plan, c *conversion.CalibratedCodes, t *Text, o Options) (*Result, error) {
 	o.Kind = cmp.Or(o.Kind, quantizer.TuneFloats)
+	o.codesRate = cmp.Or(o.codesRate, codesRate)
 	o.Steps = Steps(o, t)
 	j := &job{Options: o, ctx: ctx, plan: p, text: t, linears: map[string]*matrix{}}
 	if j.Progress == nil {
@@ -234,7 +237,7 @@ func (j *job) prepare() (err error) {
 		if j.Kind != quantizer.TuneCodes || m.embedded {
 			continue
 		}
-		err := m.trainCodes(codesRate, func(dst []float32, first, rows int) error {
+		err := m.trainCodes(j.codesRate, func(dst []float32, first, rows int) error {
 			return j.plan.ReadRows(dst, m.Matrix, first, rows)
 		})
 		if err != nil {
@@ -407,7 +410,7 @@ func (j *job) account() *conversion.Tuning {
 	t := j.text
 	parameters := map[string]any{"rate": j.floatRate(), "step-tokens": StepTokens}
 	if j.Kind == quantizer.TuneCodes {
-		parameters["codes-rate"] = codesRate
+		parameters["codes-rate"] = j.codesRate
 	}
 	return &conversion.Tuning{
 		Mode: string(j.Kind), Parameters: parameters,

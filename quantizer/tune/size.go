@@ -64,7 +64,7 @@ func (e *MemoryError) Error() string {
 	if e.Kind == quantizer.TuneCodes {
 		advice = "use --tune floats, whose state is small"
 	}
-	return fmt.Sprintf("%s needs %.1f GB of memory, mostly %d bytes for each trained number, and %.1f GB are there (GOMEMLIMIT, or the machine's memory): %s",
+	return fmt.Sprintf("%s needs %.3g GB of memory, mostly %d bytes for each trained number, and %.3g GB are there (GOMEMLIMIT, or the machine's memory): %s",
 		e.Kind, float64(e.Need)/1e9, StateBytes, float64(e.Have)/1e9, advice)
 }
 
@@ -74,11 +74,11 @@ func Check(p *conversion.Plan) error {
 	for _, m := range p.Matrices() {
 		any = true
 		if m.FloatZeros {
-			return fmt.Errorf("%q has floating-point zero points, and tuning knows integers and fractions: choose another layout, mapping or algorithm", m.Name())
+			return fmt.Errorf("is for integer and fractional zero points, %q has floating-point ones: choose another layout, mapping or algorithm", m.Name())
 		}
 	}
 	if !any {
-		return fmt.Errorf("no tensor is quantized: there is nothing to tune")
+		return fmt.Errorf("has nothing to train: no tensor is quantized")
 	}
 	return nil
 }

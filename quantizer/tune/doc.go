@@ -1,0 +1,46 @@
+// Package tune trains the numbers of a quantized model against its checkpoint, after calibration has
+// chosen the codes and before a file is written.
+//
+//	t, err := tune.NewText(text)                     // written by the model
+//	r, err := tune.Run(ctx, plan, codes, t, tune.Options{Kind: quantizer.TuneFloats})
+//	codes.Tuned = r.Tuned()                          // if it is better as executed: the caller's guard
+//	plan.WriteWith(ctx, path, conversion.WriteOptions{Codes: codes})
+//
+// A file holds floats beside its codes: a scale for each group, the gains of norms, a scale for each
+// group of the embedding. The student, the model that a file holds, is trained by distillation: the
+// loss is the mean KL divergence of its predictions from the checkpoint's, the teacher's, over the
+// whole vocabulary, computed with dequantized weights and activations in float32. Only stored
+// numbers change, so that all layouts and formats take the result, and no reader knows of it.
+//
+// # Parameters
+//
+// A stored scale is s = dtype(s0 (1 + d)) and a gain g = dtype(g0 (1 + n)), with d = n = 0 at first;
+// gradients pass the rounding unchanged. With quantizer.TuneNorms all scales of a row share one d,
+// with TuneFloats each has its own. Gains are written in the checkpoint's dtype. A value that the
+// layouts cannot hold stays at s0. Super-blocks of K types train d and dmin; their integers stay.
+// Q4_1 and Q5_1 train minima like scales. The matrix of a tied embedding has one set of parameters,
+// whose gradients from both uses add up.
+//
+// With TuneCodes a code is q = round(u), within the range of codes, and gradients pass the rounding
+// unchanged. u begins at q0 + clamp(w/s0 + z - q0, -.35, .35), with the checkpoint's weight w: a code
+// near the border between two moves first. Where KL was small already, .49 with larger rates made it
+// larger. Codes of the embedding, and of groups of zeros, stay. Weights that were on a lattice before
+// (rounding.RowQuantizer.Recover) move as others do.
+//
+// # Training
+//
+// Steps of at most 512 tokens; Adam (.9, .99, 1e-12); ten steps of warm-up, then a cosine to a
+// twentieth. The rates are 4e-3, 6e-3 up to 2.5 bits, and 1e-2 for u. An eighth of the text is held
+// out. The divergence there is measured before and during training, and the step with the least
+// divergence is the result. Experts are the teacher's choice.
+//
+// All sums have a fixed order: the result depends neither on the CPU nor on the number of threads.
+// The state is stored in a working directory at least every 20 seconds and when the context is
+// cancelled, and a job with the same key goes on from there.
+//
+// # Text
+//
+// Text that the model writes serves as well as real text of its domain and is better elsewhere: a
+// model tuned on books lost on WikiText. It must not be the text of calibration, whose errors GPTQ
+// has made small already: training there gained half, and its loss misled early stopping.
+package tune
