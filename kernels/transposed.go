@@ -27,9 +27,10 @@ type RowReader interface {
 // Products run on the pool of the Workspace.
 type Transposed struct {
 	set     *floatmm.Set
-	weights []float32 // rows of the matrix
+	weights []float32 // some rows of the weights, in panels
 	columns []float32 // columns of a matrix, as rows
 	packed  []float32
+	rows    [][]float32 // of each thread: readRows rows of weights
 }
 
 // NewTransposed chooses the kernels. Only o.CPU is used.
@@ -45,6 +46,9 @@ func NewTransposed(o Options) (*Transposed, error) {
 // product holds, if one kernel's part is smaller.
 const transposedBytes = 4 << 20
 
+// readRows is the number of rows of weights that a thread reads at a time.
+const readRows = 8
+
 // blockOf returns the number of rows of cols values that are held at a time: a multiple of 4.
 func blockOf(rows, cols int) int {
 	return min(rows, max(transposedBytes/4/cols&^3, 64))
@@ -57,16 +61,16 @@ type Shape struct{ M, Rows, Cols int }
 // activations, in a Workspace of this many threads.
 func (t *Transposed) Bytes(threads int, shapes []Shape) int64 {
 	pad := func(n int) int { return (n + 3) &^ 3 }
-	var weights, columns, packed, input, panel, rows, tile int
+	var weights, columns, packed, input, panel, matrix, rows, tile int
 	for _, s := range shapes {
 		block, outer := blockOf(s.Rows, s.Cols), min(outerRows(s.M), s.Rows)
-		weights, columns = max(weights, block*s.Cols), max(columns, outer*s.M)
+		weights, columns = max(weights, t.set.MatrixLen(block, s.Cols)), max(columns, outer*s.M)
 		packed = max(packed, s.M*pad(block), outer*pad(s.M))
 		input = max(input, min(s.M, max(floatPassBytes/4/s.Cols, t.set.Tiles[0]))*pad(s.Cols))
-		panel = max(panel, pad(block), pad(s.M), pad(s.Cols))
-		rows, tile = max(rows, 8*s.Cols), max(tile, s.M, outer)
+		panel, matrix = max(panel, pad(s.Cols)), max(matrix, pad(s.M))
+		rows, tile = max(rows, 2*readRows*s.Cols), max(tile, s.M, outer)
 	}
-	return 4 * (int64(weights) + int64(columns) + int64(packed) + int64(input) + int64(threads)*int64((panel+tile+2)*t.set.NR+rows))
+	return 4 * (int64(weights) + int64(columns) + int64(packed) + int64(input) + int64(threads)*int64((panel+matrix+tile+2)*t.set.NR+rows))
 }
 
 // Multiply computes dst = x W for m rows: dst is [m][Cols()], x is [m][Rows()]. Each element is a
@@ -82,20 +86,42 @@ func (t *Transposed) Multiply(w *Workspace, dst, x []float32, m int, weights Row
 	}
 	for from := 0; from < rows; {
 		n := blockOf(rows-from, cols)
-		block := buffer.Grow(&t.weights, n*cols)
+		block := buffer.Grow(&t.weights, t.set.MatrixLen(n, cols))
+		t.read(w, block, weights, from, n)
 		packed := buffer.Grow(&t.packed, t.set.XLen(m, n))
-		first := from
-		w.each(n, 1<<14/cols, func(_, a, b int) {
-			for r := a; r < b; r++ {
-				weights.ReadRow(block[r*cols:(r+1)*cols:(r+1)*cols], first+r)
-			}
+		w.each(m, 1<<14/n, func(_, a, b int) { t.set.PackColumns(packed, x[from:], rows, m, n, a, b) })
+		part := floatmm.Part{First: from == 0 && !add, Last: from+n == rows}
+		w.each(t.panels(cols), t.least(n), func(worker, a, b int) {
+			t.set.MulMatrix(&w.workers[worker].float, dst, packed, m, block, n, cols, a, b, part)
 		})
-		w.each(m, 1<<14/n, func(_, a, b int) { t.set.PackColumns(packed, x[first:], rows, m, n, a, b) })
-		t.product(w, dst, packed, m, block, n, cols, floatmm.Part{First: from == 0 && !add, Last: from+n == rows})
 		from += n
 	}
 	return nil
 }
+
+// read reads n rows of weights into panels.
+func (t *Transposed) read(w *Workspace, block []float32, weights RowReader, from, n int) {
+	cols := weights.Cols()
+	for len(t.rows) < len(w.workers) {
+		t.rows = append(t.rows, nil)
+	}
+	w.each((n+readRows-1)/readRows, 1<<14/cols/readRows, func(worker, a, b int) {
+		rows := buffer.Grow(&t.rows[worker], readRows*cols)
+		for r := a * readRows; r < min(b*readRows, n); r += readRows {
+			have := min(readRows, n-r)
+			for i := range have {
+				weights.ReadRow(rows[i*cols:(i+1)*cols:(i+1)*cols], from+r+i)
+			}
+			t.set.PackMatrix(block, rows[:have*cols], n, cols, r, r+have)
+		}
+	})
+}
+
+// panels is the number of panels of n columns.
+func (t *Transposed) panels(n int) int { return (n + t.set.NR - 1) / t.set.NR }
+
+// least is the number of panels of k rows that are worth waking a thread.
+func (t *Transposed) least(k int) int { return 1 << 14 / (t.set.NR * k) }
 
 // Outer computes rows from to from+n-1 of dst = Y^T X, for y of m rows of rows values and x of m
 // rows of cols values: the gradient of a linear layer's weights, from the gradients of its outputs
@@ -121,7 +147,10 @@ func (t *Transposed) Outer(w *Workspace, dst, y, x []float32, m, rows, cols, fro
 			}
 		}
 		t.set.PackX(packed, columns, part, m, 0, part)
-		t.product(w, dst[:part*cols], packed, part, x, m, cols, floatmm.Part{First: true, Last: true})
+		to := dst[:part*cols]
+		w.each(t.panels(cols), t.least(m), func(worker, a, b int) {
+			t.set.MulRowMajor(&w.workers[worker].float, to, packed, part, x, m, cols, a, b, floatmm.Part{First: true, Last: true})
+		})
 		dst, from, n = dst[part*cols:], from+part, n-part
 	}
 	return nil
@@ -129,14 +158,6 @@ func (t *Transposed) Outer(w *Workspace, dst, y, x []float32, m, rows, cols, fro
 
 // outerRows is the number of rows of an outer product of m terms that are computed at a time.
 func outerRows(m int) int { return min(max(transposedBytes/4/max(m, 1), 64), 1024) }
-
-// product multiplies packed rows with a row-major matrix of k rows.
-func (t *Transposed) product(w *Workspace, dst, packed []float32, m int, matrix []float32, k, n int, part floatmm.Part) {
-	nr := t.set.NR
-	w.each((n+nr-1)/nr, 1<<14/(nr*k), func(worker, a, b int) {
-		t.set.MulMatrix(&w.workers[worker].float, dst, packed, m, matrix, k, n, a, b, part)
-	})
-}
 
 // each divides n items among the goroutines; a part has least items or more.
 func (w *Workspace) each(n, least int, f func(worker, from, to int)) {

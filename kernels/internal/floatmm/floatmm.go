@@ -65,10 +65,11 @@ func (s *Set) Name(bf16 bool, mr int) string {
 // Scratch is the memory that a goroutine needs for Fill, Mul and MulRows. The zero value is ready.
 // It grows on first use and is not safe for concurrent use.
 type Scratch struct {
-	rows  []float32 // [blockRows][cols]
-	panel []uint32
-	tile  []float32 // [largest tile][NR], for panels with padding rows
-	bias  []float32 // [NR]
+	rows   []float32 // [blockRows][cols]
+	panel  []uint32
+	matrix []float32 // a panel of a row-major matrix
+	tile   []float32 // [largest tile][NR], for panels with padding rows; of a matrix: [m][NR]
+	bias   []float32 // [NR]
 }
 
 // Weights are the packed weights of a linear operator, for one Set.

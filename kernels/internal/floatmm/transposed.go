@@ -3,6 +3,7 @@ package floatmm
 import (
 	"fmt"
 	"math"
+	"unsafe"
 
 	"github.com/lowbit-go/gq/internal/buffer"
 )
@@ -37,69 +38,104 @@ type Part struct {
 	Last bool
 }
 
-// MulMatrix multiplies m rows of x, packed by PackX, with the row-major matrix w of k rows and n
-// columns, and writes panels first to last-1 of NR columns each to dst, [m][n] row-major:
+// MatrixLen is the number of float32 that a matrix of k rows and n columns takes in panels.
+func (s *Set) MatrixLen(k, n int) int { return panels(n, s.NR) * s.NR * filled(k) }
+
+// PackMatrix copies rows from to to-1 of a matrix of k rows and n columns to panels of NR columns,
+// dst, of MatrixLen(k, n) elements. rows holds these rows only. A block of few rows stays in the
+// first-level cache.
+func (s *Set) PackMatrix(dst, rows []float32, k, n, from, to int) {
+	if from < 0 || to > k || len(rows) != (to-from)*n || len(dst) != s.MatrixLen(k, n) {
+		panic(fmt.Sprintf("floatmm: rows %d to %d of a %d x %d matrix from %d values to %d", from, to, k, n, len(rows), len(dst)))
+	}
+	size := s.NR * filled(k)
+	for p := range panels(n, s.NR) {
+		s.fillColumns(dst[p*size:][:size], rows[p*s.NR:], n, from, to, min(s.NR, n-p*s.NR), to == k)
+	}
+}
+
+// MulMatrix multiplies m rows of x, packed by PackX, with a matrix w of k rows and n columns, packed
+// by PackMatrix, and writes panels first to last-1 of NR columns each to dst, [m][n] row-major:
 //
 //	dst[i][j] = fma(x[i][k-1], w[k-1][j], ... fma(x[i][0], w[0][j], 0))
 //
 // A sum is the same chain of fused multiply-adds as the sum of a product with weights that are
 // stored by columns.
 func (s *Set) MulMatrix(sc *Scratch, dst, x []float32, m int, w []float32, k, n, first, last int, part Part) {
-	if m < 0 || k <= 0 || n <= 0 || len(dst) != m*n || len(x) != m*filled(k) || len(w) != k*n || first < 0 || last > panels(n, s.NR) {
-		panic(fmt.Sprintf("floatmm: panels %d to %d of a %d x %d matrix of %d values with %d rows of %d packed values to %d", first, last, k, n, len(w), m, len(x), len(dst)))
+	if len(w) != s.MatrixLen(k, n) {
+		panic(fmt.Sprintf("floatmm: a %d x %d matrix of %d values", k, n, len(w)))
 	}
-	if m == 0 {
-		return
+	s.checkMatrix(dst, x, m, k, n, first, last)
+	size := s.NR * filled(k)
+	for p := first; p < last && m > 0; p++ {
+		s.matrixPanel(sc, dst, x, m, w[p*size:][:size], k, n, p, part)
 	}
-	size := filled(k)
-	if len(sc.panel) < size*s.NR {
-		sc.panel = aligned(size * s.NR)
+}
+
+// MulRowMajor is MulMatrix for a matrix that is not packed, whose rows begin n values apart.
+func (s *Set) MulRowMajor(sc *Scratch, dst, x []float32, m int, w []float32, k, n, first, last int, part Part) {
+	if len(w) != k*n {
+		panic(fmt.Sprintf("floatmm: a %d x %d matrix of %d values", k, n, len(w)))
 	}
-	panel := sc.panel[:size*s.NR]
-	clear(buffer.Grow(&sc.bias, s.NR))
-	for p := first; p < last; p++ {
-		at := p * s.NR
-		width := min(s.NR, n-at)
-		s.fillColumns(panel, w[at:], n, k, width)
-		if width == s.NR {
-			s.part(dst[at:], n, panel, x, m, size, sc.bias, part)
-			continue
+	s.checkMatrix(dst, x, m, k, n, first, last)
+	panel := buffer.Grow(&sc.matrix, s.NR*filled(k))
+	for p := first; p < last && m > 0; p++ {
+		s.fillColumns(panel, w[p*s.NR:], n, 0, k, min(s.NR, n-p*s.NR), true)
+		s.matrixPanel(sc, dst, x, m, panel, k, n, p, part)
+	}
+}
+
+func (s *Set) checkMatrix(dst, x []float32, m, k, n, first, last int) {
+	if m < 0 || k <= 0 || n <= 0 || len(dst) != m*n || len(x) != m*filled(k) || first < 0 || last > panels(n, s.NR) {
+		panic(fmt.Sprintf("floatmm: panels %d to %d of a %d x %d matrix with %d rows of %d packed values to %d", first, last, k, n, m, len(x), len(dst)))
+	}
+}
+
+// fillColumns copies width columns of rows from to to-1 of a matrix to a panel and pads these rows;
+// w begins with row from, and its rows begin stride values apart. If end is set, it pads the panel
+// past row to.
+func (s *Set) fillColumns(panel, w []float32, stride, from, to, width int, end bool) {
+	none := math.Float32frombits(noWeight)
+	for r := range to - from {
+		row := panel[(from+r)*s.NR:][:s.NR]
+		copy(row, w[r*stride:][:width])
+		for i := width; i < s.NR; i++ {
+			row[i] = none
 		}
-		// Kernels write whole panels.
-		tile := buffer.Grow(&sc.tile, m*s.NR)
-		if !part.First {
-			for i := range m {
-				copy(tile[i*s.NR:][:width], dst[i*n+at:])
-				clear(tile[i*s.NR+width : (i+1)*s.NR])
-			}
-		}
-		s.part(tile, s.NR, panel, x, m, size, sc.bias, part)
-		for i := range m {
-			copy(dst[i*n+at:][:width], tile[i*s.NR:])
+	}
+	if end {
+		for i := to * s.NR; i < len(panel); i++ {
+			panel[i] = none
 		}
 	}
 }
 
-// fillColumns copies width columns of k rows, which begin stride values apart, to a panel and pads
-// it.
-func (s *Set) fillColumns(panel []uint32, w []float32, stride, k, width int) {
-	for r := range k {
-		to := panel[r*s.NR:][:s.NR]
-		for i, v := range w[r*stride:][:width] {
-			to[i] = math.Float32bits(v)
-		}
-		for i := width; i < s.NR; i++ {
-			to[i] = noWeight
+// matrixPanel multiplies m rows of x with panel p of a matrix.
+func (s *Set) matrixPanel(sc *Scratch, dst, x []float32, m int, panel []float32, k, n, p int, part Part) {
+	clear(buffer.Grow(&sc.bias, s.NR))
+	at := p * s.NR
+	width := min(s.NR, n-at)
+	if width == s.NR {
+		s.part(dst[at:], n, panel, x, m, filled(k), sc.bias, part)
+		return
+	}
+	// Kernels write whole panels.
+	tile := buffer.Grow(&sc.tile, m*s.NR)
+	if !part.First {
+		for i := range m {
+			copy(tile[i*s.NR:][:width], dst[i*n+at:])
+			clear(tile[i*s.NR+width : (i+1)*s.NR])
 		}
 	}
-	for i := k * s.NR; i < len(panel); i++ {
-		panel[i] = noWeight
+	s.part(tile, s.NR, panel, x, m, filled(k), sc.bias, part)
+	for i := range m {
+		copy(dst[i*n+at:][:width], tile[i*s.NR:])
 	}
 }
 
 // part multiplies m rows of x with a panel of k columns; row i of out begins stride values after
 // row i-1.
-func (s *Set) part(out []float32, stride int, panel []uint32, x []float32, m, k int, bias []float32, part Part) {
+func (s *Set) part(out []float32, stride int, panel, x []float32, m, k int, bias []float32, part Part) {
 	for from := 0; from < k; from += blockCols {
 		cols := min(blockCols, k-from)
 		resume, b := 1, (*float32)(nil)
@@ -109,10 +145,10 @@ func (s *Set) part(out []float32, stride int, panel []uint32, x []float32, m, k 
 		if from+cols == k && part.Last {
 			b = &bias[0]
 		}
-		block := panel[from*s.NR:]
+		block := (*uint32)(unsafe.Pointer(&panel[from*s.NR]))
 		for at := 0; at < m; {
 			i := s.nextTile(m - at)
-			s.f32.tiles[i](&out[at*stride], 4*stride, &block[0], &x[at*k+from*s.Tiles[i]], cols, b, resume, &block[0], 0)
+			s.f32.tiles[i](&out[at*stride], 4*stride, block, &x[at*k+from*s.Tiles[i]], cols, b, resume, block, 0)
 			at += s.Tiles[i]
 		}
 	}
