@@ -278,6 +278,69 @@ func TestArchitecturesFromGQF(t *testing.T) {
 	}
 }
 
+// TestTapeOfGQF differentiates a quantized model: on packed bytes with int8 activations, whose
+// rounding gradients pass unchanged, and on dequantized weights. The rows of both are the same.
+func TestTapeOfGQF(t *testing.T) {
+	testshared.SlowEmulated(t, "TestGradientBits has the bits")
+	for _, recipe := range []quantizer.Recipe{
+		{Bits: 8, Group: 16}, {Bits: 3, Group: 16, Mapping: gqf.MappingAsymmetric},
+		{Bits: 4, Group: 32, Layouts: formats(t, "kleidiai")},
+		{Bits: 4, Group: 32, Layouts: formats(t, "torchao"), PositiveScales: true, ScaleDtype: packing.ScaleF32, Mapping: gqf.MappingSymmetric},
+	} {
+		f := quantized(t, "testdata/torch/llama3", recipe)
+		tokens := []int32{3, 1, 4, 1, 5, 9, 2, 6}
+		var first map[string][]float32
+		var rows map[string][]float32
+		for _, o := range []model.Options{{Activations: model.Float32}, {Activations: model.Float32, Packed: true}, {}} {
+			m := openGQF(t, f, o)
+			weights, got := map[string][]float32{}, map[string][]float32{}
+			for _, name := range m.Linears() {
+				r := m.Linear(name).(kernels.RowReader)
+				for i := range r.Rows() {
+					row := make([]float32, r.Cols())
+					r.ReadRow(row, i)
+					weights[name] = append(weights[name], row...)
+				}
+			}
+			tape, err := m.NewTape(model.TapeOptions{MaxTokens: len(tokens)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := tape.Forward([][]int32{tokens}, nil); err != nil {
+				t.Fatal(err)
+			}
+			logits := make([]float32, len(tokens)*m.VocabSize())
+			if err := tape.Logits(0, 0, len(tokens), logits); err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(logits, allLogits(t, m, tokens)) {
+				t.Errorf("%+v, %+v: other logits than a session's", recipe, o)
+			}
+			err = tape.Backward(func(int, int, int, []float32) error { return nil }, &model.Gradients{
+				Linear: func(g *model.LinearGradient) error {
+					got[g.Name] = make([]float32, g.N*g.K)
+					return g.Weights(got[g.Name], 0, g.N)
+				},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if first == nil {
+				first, rows = got, weights
+			}
+			for name, want := range first {
+				if !slices.Equal(weights[name], rows[name]) {
+					t.Errorf("%+v, %+v: other rows of %s", recipe, o, name)
+				}
+				off, size := distance(got[name], want), distance(want, make([]float32, len(want)))
+				if limit := 0.2 * size; !(off <= limit) || o.Activations == model.Float32 && off != 0 {
+					t.Errorf("%+v, %+v: the gradient of %s is off by %v of %v", recipe, o, name, off, size)
+				}
+			}
+		}
+	}
+}
+
 func BenchmarkForward(b *testing.B) {
 	tokens := sampleTokens(b, 256)
 	models := map[string]*model.Model{}

@@ -15,10 +15,11 @@ type reference struct {
 	sequences [][]int32
 	routing   [][]int32
 	params    map[string][]float64 // by tensor; "embedding" are the looked-up rows of all tokens
+	longest   int                  // tokens of the longest sequence
 }
 
 func newReference(t testing.TB, m *Model, sequences [][]int32, routing [][]int32) *reference {
-	r := &reference{m, newTestLoss(sequences, m.VocabSize()), sequences, routing, map[string][]float64{}}
+	r := &reference{m, newTestLoss(sequences, m.VocabSize()), sequences, routing, map[string][]float64{}, 0}
 	wide := func(x []float32) (y []float64) {
 		for _, v := range x {
 			y = append(y, float64(v))
@@ -41,6 +42,7 @@ func newReference(t testing.TB, m *Model, sequences [][]int32, routing [][]int32
 	}
 	row := make([]float32, m.config.HiddenSize)
 	for _, ids := range sequences {
+		r.longest = max(r.longest, len(ids))
 		for _, id := range ids {
 			if err := m.embed.Lookup(row, int(id)); err != nil {
 				t.Fatal(err)
@@ -107,26 +109,7 @@ func (r *reference) logits(token, n int) (logits []float64) {
 		}
 	}
 	for i := range r.m.layers {
-		l := &r.m.layers[i]
-		add := func(p int, y []float64, post *norm) {
-			if post != nil {
-				y = r.norm(y, post)
-			}
-			for j, v := range y {
-				x[p][j] += v
-			}
-		}
-		for p, y := range r.attention(l, x) {
-			add(p, y, l.postAttention)
-		}
-		for p := range x {
-			normed := r.norm(x[p], l.attentionNorm)
-			if l.Experts {
-				add(p, r.mixture(l, normed, r.routing[i][(token+p)*c.Experts.PerToken:][:c.Experts.PerToken]), l.postMLP)
-			} else {
-				add(p, r.mlp(&l.mlp, normed), l.postMLP)
-			}
-		}
+		r.layer(i, token, x)
 	}
 	for p := range x {
 		for _, v := range r.linear(r.norm(x[p], r.m.norm), r.m.head) {
@@ -137,6 +120,30 @@ func (r *reference) logits(token, n int) (logits []float64) {
 		}
 	}
 	return logits
+}
+
+// layer runs a sequence, whose first token has this index, through a layer, in place.
+func (r *reference) layer(i, token int, x [][]float64) {
+	c, l := &r.m.config, &r.m.layers[i]
+	add := func(p int, y []float64, post *norm) {
+		if post != nil {
+			y = r.norm(y, post)
+		}
+		for j, v := range y {
+			x[p][j] += v
+		}
+	}
+	for p, y := range r.attention(l, x) {
+		add(p, y, l.postAttention)
+	}
+	for p := range x {
+		normed := r.norm(x[p], l.attentionNorm)
+		if l.Experts {
+			add(p, r.mixture(l, normed, r.routing[i][(token+p)*c.Experts.PerToken:][:c.Experts.PerToken]), l.postMLP)
+		} else {
+			add(p, r.mlp(&l.mlp, normed), l.postMLP)
+		}
+	}
 }
 
 // attention computes the outputs of the attention of a sequence.
@@ -197,7 +204,7 @@ func (r *reference) attention(l *layer, x [][]float64) (out [][]float64) {
 
 func (r *reference) rotate(x []float64, rope, p int) {
 	config := &r.m.config.Ropes[rope]
-	freqs := config.Frequencies(21) // of tapeSequences
+	freqs := config.Frequencies(r.longest)
 	for i, f := range freqs {
 		a, lo, hi := float64(float32(p)*f), i, i+len(freqs)
 		if config.Neighbours {
