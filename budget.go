@@ -251,7 +251,7 @@ func (h *chooser) measure(ctx context.Context, a *alloc.Allocation) (kl float64,
 		defer done() // its layers stay: if no allocation is better, the final file reuses them
 	}
 	err = plan.WriteTemporary(ctx, h.dst, codes, func(temp string) error {
-		kl, err = h.klOf(temp, h.reference)
+		kl, err = h.klOf(temp, h.reference, model.Int8)
 		return err
 	})
 	if err == nil {

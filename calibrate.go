@@ -60,17 +60,17 @@ func (j *quantizeJob) newCalibration() (*calibration, error) {
 	return k, nil
 }
 
-// uncalibrated refuses options of calibration for a plan whose algorithms need none. Budgets need a
-// text too, and rotations a seed.
+// uncalibrated refuses options of calibration for a plan whose algorithms need none. Budgets and the
+// choice of a fold need a text too, and rotations a seed.
 func (j *quantizeJob) uncalibrated() error {
 	r := j.o.Recipe
 	for _, option := range []struct {
 		name string
 		set  bool
 	}{
-		{"calibrate", r.Calibrate != "" && j.o.Budget == nil},
+		{"calibrate", r.Calibrate != "" && j.o.Budget == nil && !r.Auto},
 		{"calibrate-tokens", r.CalibrateTokens != 0 && j.o.Budget == nil},
-		{"seed", r.Seed != 0 && j.o.Budget == nil && !r.Rotate && !r.Tunes()},
+		{"seed", r.Seed != 0 && j.o.Budget == nil && !r.Rotate && !r.Auto && !r.Tunes()},
 		{"refine", r.Refine != nil},
 		{"imatrix", len(r.Imatrix) > 0},
 		{"imatrix-out", j.o.ImatrixOut != ""},

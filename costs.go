@@ -65,6 +65,13 @@ func (j *quantizeJob) foldCost() float64 {
 	return perFolded * weights(j.plan) * steps / 1e9
 }
 
+// foldChoiceCost is the cost of measuring the candidates of fold auto: three are folded, by eight
+// steps and three comparisons, and all are searched and run.
+func (j *quantizeJob) foldChoiceCost() float64 {
+	n := float64(len(foldCandidates))
+	return weights(j.plan) * (perFolded*11 + n*perSearch + (n+1)*perPass*foldTokens) / 1e9
+}
+
 // probeCost is the cost of choosing bits: for each tensor and width a pass from its layer on, and a
 // search on a sample of its rows.
 func (j *quantizeJob) probeCost() float64 {
@@ -118,12 +125,18 @@ func (k *tuning) cost() float64 {
 func (j *quantizeJob) plannedStages(dry bool) (list []*planned) {
 	r := j.o.Recipe
 	self := r.Calibrate == quantizer.Self && !(dry && j.o.Budget == nil)
-	if self && j.calibration != nil || j.o.Budget != nil && (self || r.Calibrate == "") {
+	if self && j.calibration != nil || (j.o.Budget != nil || r.Auto) && (self || r.Calibrate == "") {
 		tokens := probeTokens
-		if j.calibration != nil {
+		switch {
+		case j.calibration != nil && r.Calibrate != "":
 			tokens = j.calibration.tokens()
+		case j.o.Budget == nil:
+			tokens = foldTokens
 		}
 		list = append(list, &planned{stageText, textCost(j.plan, tokens), 1})
+	}
+	if j.folding != nil && r.Auto {
+		list = append(list, &planned{stageFoldChoice, j.foldChoiceCost(), 1})
 	}
 	if j.folding != nil {
 		list = append(list, &planned{stageFold, j.foldCost(), 1})

@@ -10,6 +10,7 @@ import (
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/files"
 	"github.com/lowbit-go/gq/internal/memlimit"
+	"github.com/lowbit-go/gq/quantizer"
 	"github.com/lowbit-go/gq/quantizer/conversion"
 	"github.com/lowbit-go/gq/quantizer/fold"
 	"github.com/lowbit-go/gq/quantizer/workdir"
@@ -18,10 +19,12 @@ import (
 // folding is the part of a job that folds the checkpoint before it is quantized.
 type folding struct {
 	*quantizeJob
-	awq  bool
-	work *workdir.Dir
+	awq    bool
+	work   *workdir.Dir
+	choice *FoldChoice             // of fold auto; nil: the recipe states the fold
+	folded *safetensors.Checkpoint // nil: the checkpoint stays as it is
 
-	// The folded checkpoint, and the options that quantize it.
+	// The checkpoint to quantize, and the options for that.
 	ck     *safetensors.Checkpoint
 	config []byte
 	opts   conversion.Options
@@ -32,11 +35,13 @@ func (j *quantizeJob) newFolding() (*folding, error) {
 	// A dry run has no text to choose AWQ's factors with, as it has none for other algorithms.
 	f := &folding{quantizeJob: j, awq: j.calibration != nil && j.calibration.awq && !j.dry}
 	r := j.o.Recipe
-	if !r.Rotate && !r.Equalize && !f.awq {
+	if r.Fold == (quantizer.Fold{}) && !f.awq {
 		return nil, nil
 	}
 	what := "rotate"
 	switch {
+	case r.Auto:
+		what = "fold auto"
 	case !r.Rotate && r.Equalize:
 		what = "equalize"
 	case !r.Rotate:
@@ -70,8 +75,8 @@ func (j *quantizeJob) wholeModel(why string) error {
 	return nil
 }
 
-// run folds the checkpoint, or finds it folded by an interrupted job, and opens the result. close
-// must be called.
+// run folds the checkpoint, or finds it folded by an interrupted job, and opens the result; first it
+// chooses the fold if the recipe leaves that open. close must be called.
 func (f *folding) run() error {
 	defer memlimit.Lift()()
 	if !f.dry {
@@ -79,50 +84,73 @@ func (f *folding) run() error {
 			return err
 		}
 	}
-	f.opts = f.quantizeJob.opts
-	r := f.o.Recipe
-	job := fold.Job{Rotate: r.Rotate, Seed: f.seed(), Equalize: r.Equalize, Options: fold.Options{Threads: f.o.Threads}}
-	if f.calibration != nil && !f.dry {
-		var err error
-		if job.Text, err = f.text(f.original, f.calibration.tokens()); err != nil {
+	if f.o.Recipe.Auto {
+		if err := f.choose(); err != nil {
 			return err
 		}
+	}
+	f.ck, f.config, f.opts = f.quantizeJob.ck, f.quantizeJob.config, f.quantizeJob.opts
+	job, err := f.job(f.o.Recipe.Fold)
+	if err != nil {
+		return err
 	}
 	if f.awq {
 		opts := f.opts
 		opts.Progress = nil
 		job.AWQ = &opts
 	}
-	key, err := f.key(job)
+	if !job.Rotate && !job.Equalize && !f.awq { // fold auto chose none
+		return nil
+	}
+	add, end := f.begin(stageFold, "bytes", job.Work(f.ck))
+	defer end()
+	job.Progress = add
+	dir, record, found, err := f.make(job)
 	if err != nil {
 		return err
 	}
-	original := f.quantizeJob.ck
-	dir, record, found, err := fold.Stored(f.ctx, f.work, key, func(dst string) (*fold.Record, error) {
-		add, end := f.begin(stageFold, "bytes", job.Work(original))
-		defer end()
-		job.Progress = add
-		return fold.Make(f.ctx, original.Dir(), dst, job)
-	})
-	if err != nil {
-		return err
-	}
-	if found {
+	if found && f.choice == nil {
 		f.resumed(f.work, "the folded checkpoint")
 	}
-	if f.ck, err = safetensors.Open(dir, safetensors.Options{}); err != nil {
+	if f.folded, err = safetensors.Open(dir, safetensors.Options{}); err != nil {
 		return err
 	}
+	f.ck = f.folded
 	if f.config, err = conversion.ReadConfig(f.ck); err != nil {
 		return err
 	}
-	origin := &conversion.Origin{Checkpoint: original, Fold: record.Summary()}
-	if origin.Record, err = record.JSON(); err != nil {
-		return err
+	f.opts.Origin, err = f.origin(record)
+	return err
+}
+
+// job is the job that folds the checkpoint, without AWQ's factors.
+func (f *folding) job(how quantizer.Fold) (job fold.Job, err error) {
+	job = fold.Job{Rotate: how.Rotate, Seed: f.seed(), Equalize: how.Equalize, Options: fold.Options{Threads: f.o.Threads}}
+	if f.calibration != nil && !f.dry {
+		job.Text, err = f.text(f.original, f.calibration.tokens())
 	}
-	origin.Untied = record.Rotated() && slices.ContainsFunc(f.original.Tensors, func(t *conversion.PlanTensor) bool { return t.Action == conversion.ActionShare })
-	f.opts.Origin = origin
-	return nil
+	return job, err
+}
+
+// make folds the checkpoint, or finds it folded in the working directory.
+func (f *folding) make(job fold.Job) (dir string, record *fold.Record, found bool, err error) {
+	key, err := f.key(job)
+	if err != nil {
+		return "", nil, false, err
+	}
+	return fold.Stored(f.ctx, f.work, key, func(dst string) (*fold.Record, error) {
+		return fold.Make(f.ctx, f.original.SourceDir(), dst, job)
+	})
+}
+
+// origin tells a plan of the folded checkpoint where it comes from.
+func (f *folding) origin(record *fold.Record) (o *conversion.Origin, err error) {
+	o = &conversion.Origin{Checkpoint: f.quantizeJob.ck, Fold: record.Summary()}
+	if o.Record, err = record.JSON(); err != nil {
+		return nil, err
+	}
+	o.Untied = record.Rotated() && slices.ContainsFunc(f.original.Tensors, func(t *conversion.PlanTensor) bool { return t.Action == conversion.ActionShare })
+	return o, nil
 }
 
 // key hashes everything that the folded checkpoint depends on.

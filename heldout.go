@@ -72,13 +72,13 @@ func (k *calibration) measureHeldOut(path string) (*HeldOut, error) {
 	if err != nil {
 		return nil, err
 	}
-	kl, err := k.klOf(path, reference)
+	kl, err := k.klOf(path, reference, model.Int8)
 	return &HeldOut{KL: kl, Tokens: text.CountScored(windows), Source: source}, err
 }
 
-// klOf runs the model in the file at path, .gqf or .gguf, as a device executes it, and returns its
-// divergence from the reference.
-func (j *quantizeJob) klOf(path string, reference *eval.Reference) (kl float64, err error) {
+// klOf runs the model in the file at path, .gqf or .gguf, and returns its divergence from the
+// reference.
+func (j *quantizeJob) klOf(path string, reference *eval.Reference, a model.Activations) (kl float64, err error) {
 	err = withGQF(j.ctx, path, j.o.Threads, stages{}, func(path string, _ *accuracy.Imported) error {
 		f, err := gqf.Open(path, gqf.Options{})
 		if err != nil {
@@ -86,7 +86,7 @@ func (j *quantizeJob) klOf(path string, reference *eval.Reference) (kl float64, 
 		}
 		defer f.Close()
 		f.CheckSums()
-		m, err := model.OpenGQF(f, model.Options{Threads: j.o.Threads, Log: func(kernels.Choice) {}})
+		m, err := model.OpenGQF(f, model.Options{Threads: j.o.Threads, Activations: a, Log: func(kernels.Choice) {}})
 		if err != nil {
 			return err
 		}

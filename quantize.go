@@ -77,6 +77,8 @@ type PlanReport struct {
 	Estimate *Estimate `json:"estimate,omitempty"`
 	// Fold says how the checkpoint is folded first; nil if it is not.
 	Fold *conversion.Fold `json:"fold,omitempty"`
+	// FoldChoice says how fold auto was resolved; nil if the recipe states a fold.
+	FoldChoice *FoldChoice `json:"fold_choice,omitempty"`
 	// Allocation holds the choices for a Budget; nil without one.
 	Allocation *Allocation `json:"allocation,omitempty"`
 }
@@ -90,6 +92,8 @@ type QuantizeReport struct {
 	*conversion.Report
 	// Written reports whether the file was written. It is not if it does not meet its gate.
 	Written bool `json:"written"`
+	// FoldChoice says how fold auto was resolved; nil if the recipe states a fold.
+	FoldChoice *FoldChoice `json:"fold_choice,omitempty"`
 	// Allocation holds the choices for a Budget; nil without one.
 	Allocation *Allocation `json:"allocation,omitempty"`
 	// Tuning says what tuning gained; nil without.
@@ -128,6 +132,9 @@ func Plan(ctx context.Context, src, dst string, o QuantizeOptions) (*PlanReport,
 			r.OutputBytes = j.chosen.OutputBytes // with room for a description of calibration
 		}
 		r.Warnings = append(r.Warnings, j.warnings...)
+		if j.folding != nil {
+			r.FoldChoice = j.folding.choice
+		}
 		r.Estimate = j.estimate()
 		return r, nil
 	})
@@ -355,7 +362,7 @@ func (j *quantizeJob) prepare() error {
 		if j.plan, err = conversion.NewPlan(j.ck, j.config, j.opts); err != nil {
 			return err
 		}
-		if j.measured != nil {
+		if j.measured != nil && j.folding.folded != nil {
 			j.measured.Folded = j.ck.Dir()
 		}
 		if j.o.Budget != nil { // an untied lm_head takes more now
@@ -402,7 +409,11 @@ func (j *quantizeJob) saveRecipe(rules []quantizer.Rule) error {
 	if r.Rotate || r.Calibrate == quantizer.Self || selfTuned {
 		r.Seed = j.seed()
 	}
-	text, err := r.YAML(j.o.Budget.comment(j.chosen), rules)
+	comment := j.o.Budget.comment(j.chosen)
+	if j.folding != nil && j.folding.choice != nil {
+		comment += "\nfold auto: " + j.folding.choice.String()
+	}
+	text, err := r.YAML(comment, rules)
 	if err != nil {
 		return err
 	}
@@ -412,6 +423,9 @@ func (j *quantizeJob) saveRecipe(rules []quantizer.Rule) error {
 // quantize chooses codes and writes the file.
 func (j *quantizeJob) quantize() (*QuantizeReport, error) {
 	r := &QuantizeReport{Allocation: j.chosen, NotRunnable: j.notRunnable()}
+	if j.folding != nil {
+		r.FoldChoice = j.folding.choice
+	}
 	var write conversion.WriteOptions
 	done, err := j.chooseCodes(&write, r)
 	if err != nil {

@@ -117,7 +117,7 @@ func TestInfeasible(t *testing.T) {
 	for _, b := range []Budget{{FileBytes: 10_000}, {BitsPerWeight: 1.1}} {
 		p := &recorder{}
 		_, err := Quantize(t.Context(), books, filepath.Join(t.TempDir(), "m.gqf"), QuantizeOptions{
-			Recipe: quantizer.Recipe{Quality: quantizer.QualityGood, Rotate: true}, Budget: &b, Progress: p,
+			Recipe: quantizer.Recipe{Quality: quantizer.QualityGood, Fold: quantizer.Fold{Rotate: true}}, Budget: &b, Progress: p,
 		})
 		if err == nil || !strings.Contains(err.Error(), "the smallest has") && !strings.Contains(err.Error(), "the least that") {
 			t.Errorf("%+v: %v", b, err)

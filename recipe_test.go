@@ -51,12 +51,14 @@ func TestSavedRecipe(t *testing.T) {
 		"asymmetric hqq":    {Recipe: quantizer.Recipe{Mapping: gqf.MappingAsymmetric, Algorithm: gqf.AlgorithmHQQ}},
 		"layouts":           {Recipe: quantizer.Recipe{Layouts: []quantizer.LayoutRequest{{Family: quantizer.FamilyLowbit}, {Family: quantizer.FamilyKleidiAI}}, Tile: packing.Tile{NR: 4, KR: 8, SR: 2}}},
 		"hashes":            {Recipe: quantizer.Recipe{HashFiles: true}},
-		"rotate":            {Recipe: quantizer.Recipe{Rotate: true, Seed: 7}},
-		"equalize":          {Recipe: quantizer.Recipe{Equalize: true}},
+		"rotate":            {Recipe: quantizer.Recipe{Fold: quantizer.Fold{Rotate: true}, Seed: 7}},
+		"fold auto":         {Recipe: quantizer.Recipe{Fold: quantizer.Fold{Auto: true}, Bits: 3, Group: 128}},
+		"gptq, fold auto":   {Recipe: short(quantizer.Recipe{Algorithm: gqf.AlgorithmGPTQ, Calibrate: story, Fold: quantizer.Fold{Auto: true}})},
+		"equalize":          {Recipe: quantizer.Recipe{Fold: quantizer.Fold{Equalize: true}}},
 		"imatrix":           {Recipe: short(quantizer.Recipe{Algorithm: gqf.AlgorithmImatrix, Calibrate: story}), ImatrixOut: moments},
 		"awq":               {Recipe: short(quantizer.Recipe{Algorithm: gqf.AlgorithmAWQ, Calibrate: quantizer.Self})},
 		"gptq, refined":     {Recipe: short(quantizer.Recipe{Algorithm: gqf.AlgorithmGPTQ, Calibrate: quantizer.Self, Seed: 3, Refine: new(true)})},
-		"rotated gptq":      {Recipe: short(quantizer.Recipe{Algorithm: gqf.AlgorithmGPTQ, Calibrate: story, Rotate: true})},
+		"rotated gptq":      {Recipe: short(quantizer.Recipe{Algorithm: gqf.AlgorithmGPTQ, Calibrate: story, Fold: quantizer.Fold{Rotate: true}})},
 		"fast":              {Recipe: quantizer.Recipe{Quality: quantizer.QualityFast}},
 		"good":              {Recipe: short(quantizer.Recipe{Quality: quantizer.QualityGood})},
 		"best":              {Recipe: short(quantizer.Recipe{Quality: quantizer.QualityBest})},
@@ -66,7 +68,7 @@ func TestSavedRecipe(t *testing.T) {
 		"best for a size":   {Recipe: short(quantizer.Recipe{Quality: quantizer.QualityBest}), Budget: &Budget{FileBytes: 380_000}},
 		"fast for a KL":     {Recipe: quantizer.Recipe{Quality: quantizer.QualityFast, Calibrate: story}, Budget: &Budget{MaxKL: .05}},
 		"good for a KL":     {Recipe: short(quantizer.Recipe{Quality: quantizer.QualityGood}), Budget: &Budget{MaxKL: .2}},
-		"rotated for bits":  {Recipe: quantizer.Recipe{Calibrate: story, Rotate: true, Seed: 2}, Budget: &Budget{BitsPerWeight: 4.5}},
+		"rotated for bits":  {Recipe: quantizer.Recipe{Calibrate: story, Fold: quantizer.Fold{Rotate: true}, Seed: 2}, Budget: &Budget{BitsPerWeight: 4.5}},
 	}
 	for _, target := range quantizer.Targets {
 		jobs["for "+target.Name] = QuantizeOptions{Recipe: quantizer.Recipe{Targets: []quantizer.Target{target}}}

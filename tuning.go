@@ -173,7 +173,7 @@ func (k *tuning) better(codes, tuned *conversion.CalibratedCodes, t *tune.Text, 
 	var kl [2]float64
 	for i, c := range []*conversion.CalibratedCodes{codes, tuned} {
 		err := k.plan.WriteTemporary(k.ctx, k.dst, c, func(temp string) (err error) {
-			kl[i], err = k.klOf(temp, reference)
+			kl[i], err = k.klOf(temp, reference, model.Int8)
 			return err
 		})
 		if k.ctx.Err() != nil {

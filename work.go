@@ -50,8 +50,8 @@ func (j *quantizeJob) cleanUp(err error) error {
 	dirs := []*workdir.Dir{j.work, j.imported}
 	if f := j.folding; f != nil {
 		dirs = append(dirs, f.work)
-		if f.ck != nil {
-			err = join(err, f.ck.Close())
+		if f.folded != nil {
+			err = join(err, f.folded.Close())
 		}
 	}
 	_, unmet := errors.AsType[*GateNotMetError](err)

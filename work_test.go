@@ -53,7 +53,7 @@ func (l *listener) Log(line string) {
 // checkpoint, probes and layers.
 func calibrated() gq.QuantizeOptions {
 	return gq.QuantizeOptions{
-		Recipe: quantizer.Recipe{Algorithm: gqf.AlgorithmGPTQ, Calibrate: quantizer.Self, CalibrateTokens: 100, Rotate: true, Rules: []quantizer.Rule{{Match: "re:.*layers.1.*", Bits: 4, Group: 64}}},
+		Recipe: quantizer.Recipe{Algorithm: gqf.AlgorithmGPTQ, Calibrate: quantizer.Self, CalibrateTokens: 100, Fold: quantizer.Fold{Rotate: true}, Rules: []quantizer.Rule{{Match: "re:.*layers.1.*", Bits: 4, Group: 64}}},
 		Budget: &gq.Budget{BitsPerWeight: 5, EmbeddingFixed: true},
 	}
 }

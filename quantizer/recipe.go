@@ -43,9 +43,9 @@ type Recipe struct {
 	EmbeddingBits int
 	// EmbeddingGroup is Group for embeddings. Default (0): Group.
 	EmbeddingGroup int
-	// Rotate and Equalize fold the checkpoint before it is quantized, see package fold. NewPlan
-	// ignores them. Default: false.
-	Rotate, Equalize bool
+	// Fold says how the checkpoint is folded before it is quantized. NewPlan ignores it. Default
+	// (zero): not at all.
+	Fold
 	// Quality is a preset for fields that are not set, see WithQuality. Default (""): none.
 	Quality Quality
 	// Calibrate is the calibration text: Self, or the name of a file of text or token ids. NewPlan

@@ -42,8 +42,9 @@ func (e *RecipeError) Unwrap() error { return e.Err }
 //	target: pytorch-aarch64   # instead of layout and tile
 //	embedding-bits: 8
 //	embedding-group: 32       # default: group
-//	rotate: false             # fold rotations into the checkpoint first
-//	equalize: false           # balance columns of the checkpoint first
+//	fold: none                # rotate, equalize, both, auto: fold the checkpoint first
+//	rotate: false             # instead of fold: fold rotations into the checkpoint first
+//	equalize: false           # instead of fold: balance columns of the checkpoint first
 //	hash: headers             # sha256 of whole source files too
 //	quality: good             # fast, best: a preset for what is not stated
 //	calibrate: self           # or a file of text or token ids
@@ -73,6 +74,7 @@ func ParseRecipe(file string, raw []byte) (Recipe, error) {
 		return r, nil
 	}
 	y := recipeReader{file}
+	var whole, steps bool // fold, and rotate or equalize
 	err = y.mapping(body, func(key string, v ast.Node) (err error) {
 		switch key {
 		case "bits":
@@ -97,14 +99,22 @@ func ParseRecipe(file string, raw []byte) (Recipe, error) {
 			r.EmbeddingBits, err = scalar(v, parseBits)
 		case "embedding-group":
 			r.EmbeddingGroup, err = scalar(v, ParseGroup)
+		case "fold":
+			whole = true
+			r.Fold, err = scalar(v, ParseFold)
 		case "rotate":
+			steps = true
 			r.Rotate, err = boolean(v)
 		case "equalize":
+			steps = true
 			r.Equalize, err = boolean(v)
 		case "rules":
 			r.Rules, err = y.rules(v)
 		default:
 			err = r.setOther(key, v)
+		}
+		if whole && steps && err == nil {
+			err = errTwoFolds
 		}
 		return err
 	})

@@ -137,12 +137,19 @@ func override(c *cli.Context, r *quantizer.Recipe) error {
 			*f.to = c.Bool(f.name)
 		}
 	}
+	if c.IsSet("fold") && (c.IsSet("rotate") || c.IsSet("equalize")) {
+		return cmdline.Usagef("--fold beside --rotate or --equalize: state --fold alone")
+	}
+	if (c.IsSet("rotate") || c.IsSet("equalize")) && r.Auto {
+		r.Auto = false // a flag wins over the recipe
+	}
 	if err := overrideCalibration(c, r); err != nil {
 		return err
 	}
 	return cmp.Or(
 		parse(c, "group", quantizer.ParseGroup, &r.Group),
 		parse(c, "embedding-group", quantizer.ParseGroup, &r.EmbeddingGroup),
+		parse(c, "fold", quantizer.ParseFold, &r.Fold),
 		parse(c, "mapping", quantizer.ParseMapping, &r.Mapping),
 		parse(c, "scale-dtype", quantizer.ParseScaleDtype, &r.ScaleDtype),
 		parse(c, "algorithm", quantizer.ParseAlgorithm, &r.Algorithm),

@@ -45,6 +45,9 @@ func printSummary(c *cli.Context, r *gq.QuantizeReport) error {
 		return cmdline.PrintJSON(w, r)
 	}
 	filereport.Tensors(c, r.Report)
+	if r.FoldChoice != nil {
+		fmt.Fprintf(w, "fold     auto: %s\n", r.FoldChoice)
+	}
 	printTuning(w, r.Tuning)
 	if h := r.HeldOut; h != nil {
 		fmt.Fprintf(w, "KL       %.5f nats per token, as executed, on %d tokens held out from calibration (%s)\n", h.KL, h.Tokens, h.Source)

@@ -39,6 +39,9 @@ func Plan(c *cli.Context, p *gq.PlanReport) error {
 	if p.Fold != nil {
 		fmt.Fprintf(w, "\nfolded: %s\n", foldedText(p.Fold))
 	}
+	if p.FoldChoice != nil {
+		fmt.Fprintf(w, "fold auto: %s\n", p.FoldChoice)
+	}
 	_, err = fmt.Fprintf(w, "\n%d tensors, %s in, the file will have %d bytes (%s)\n", len(p.Tensors), cmdline.Bytes(p.SourceBytes), p.OutputBytes, cmdline.Bytes(p.OutputBytes))
 	if e := p.Estimate; err == nil && e != nil {
 		_, err = fmt.Fprintf(w, "estimate: %s\n  (%s)\n", e, e.How)
