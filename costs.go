@@ -186,7 +186,7 @@ func accuracyStages(j *accuracy.Job, weights float64) []*planned {
 	if j.WritesText() {
 		const tokens = accuracy.WrittenTokens
 		writing := &planned{"writing text to measure on", perWritten * weights * tokens / 1e9, 1}
-		return append([]*planned{writing}, append(list, &planned{"scoring", 2 * perPass * weights * tokens / 1e9, 1})...)
+		list = append([]*planned{writing}, append(list, &planned{"scoring", 2 * perPass * weights * tokens / 1e9, 1})...)
 	}
 	if len(j.Texts) > 0 {
 		size := 0
@@ -196,5 +196,23 @@ func accuracyStages(j *accuracy.Job, weights float64) []*planned {
 		// A token of English has about four bytes, and both models read it.
 		list = append(list, &planned{"scoring", 2 * perPass * weights * float64(size) / 4 / 1e9, 1})
 	}
+	if tokens := choiceTokens(j); tokens > 0 {
+		list = append(list, &planned{"answering", 2 * perPass * weights * tokens / 1e9, 1})
+	}
 	return list
+}
+
+// choiceTokens estimates the tokens of questions: a token of English has about four bytes, and a
+// prompt is read once for all endings.
+func choiceTokens(j *accuracy.Job) float64 {
+	size := 0
+	for _, c := range j.Choices {
+		for i := range c.Questions {
+			size += len(c.Questions[i].Prompt)
+			for _, e := range c.Questions[i].Endings {
+				size += len(e)
+			}
+		}
+	}
+	return float64(size) / 4
 }

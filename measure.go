@@ -20,6 +20,7 @@ import (
 	"github.com/lowbit-go/gq/internal/memlimit"
 	"github.com/lowbit-go/gq/internal/pattern"
 	"github.com/lowbit-go/gq/model"
+	"github.com/lowbit-go/gq/model/choice"
 	"github.com/lowbit-go/gq/model/text"
 )
 
@@ -28,6 +29,11 @@ type MeasureOptions struct {
 	// Texts are files to run the models on, each with figures of its own. Default: no model is run,
 	// unless Gate is the default gate, for which the float model writes a text.
 	Texts []TextFile
+	// Choices are files of multiple-choice questions that the models answer, see choice.Read. Default:
+	// none.
+	Choices []ChoiceFile
+	// MaxQuestions is how many questions of each file are answered. Default (0): all.
+	MaxQuestions int
 	// TensorsOnly checks the default gate without running the models. Default: false.
 	TensorsOnly bool
 	// MinTokens is the least number of scored tokens for a gate that limits figures of the model.
@@ -75,6 +81,13 @@ type TextFile struct {
 	// Tokens says that the file has token ids: decimal numbers separated by white space or commas.
 	// Default: false, plain text.
 	Tokens bool
+}
+
+// ChoiceFile is a file of multiple-choice questions.
+type ChoiceFile struct {
+	Path string
+	// Name is the file's name in the report and in gates, as in TextFile.
+	Name string
 }
 
 // Measure compares file with the checkpoint src that it was made from, and writes o.Reports. file is a
@@ -143,6 +156,10 @@ func (o *MeasureOptions) job(ctx context.Context) (*accuracy.Job, error) {
 		return nil, optionf("min-tokens", "goes with a gate")
 	case o.TensorsOnly && len(o.Texts) > 0:
 		return nil, optionf("tensors-only", "beside a text: no model would be run on it")
+	case o.TensorsOnly && len(o.Choices) > 0:
+		return nil, optionf("tensors-only", "beside questions: no model would answer them")
+	case o.MaxQuestions < 0:
+		return nil, optionf("max-questions", "%d: at least 1", o.MaxQuestions)
 	case o.TensorsOnly && o.Gate == "":
 		return nil, optionf("tensors-only", "goes with a gate")
 	}
@@ -157,6 +174,9 @@ func (o *MeasureOptions) job(ctx context.Context) (*accuracy.Job, error) {
 		return nil, err
 	}
 	if err := o.readTexts(ctx, j); err != nil {
+		return nil, err
+	}
+	if err := o.readChoices(ctx, j); err != nil {
 		return nil, err
 	}
 	if err := o.readGate(j); err != nil {
@@ -181,6 +201,21 @@ func (o *MeasureOptions) readTexts(ctx context.Context, j *accuracy.Job) error {
 			return err
 		}
 		j.Texts = append(j.Texts, &accuracy.TextSource{Name: cmp.Or(t.Name, t.Path), Data: data, Tokens: t.Tokens, Options: o.Windows})
+	}
+	return nil
+}
+
+func (o *MeasureOptions) readChoices(ctx context.Context, j *accuracy.Job) error {
+	for _, c := range o.Choices {
+		data, err := files.ReadContext(ctx, c.Path, files.MaxText)
+		if err != nil {
+			return err
+		}
+		questions, form, err := choice.Read(data, o.MaxQuestions)
+		if err != nil {
+			return fmt.Errorf("%s: %w", c.Path, err)
+		}
+		j.Choices = append(j.Choices, &accuracy.ChoiceSource{Name: cmp.Or(c.Name, c.Path), Data: data, Questions: questions, Form: form})
 	}
 	return nil
 }

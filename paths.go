@@ -119,6 +119,9 @@ func (o *MeasureOptions) addPaths(s *files.Set) {
 		}
 		s.Input(what, t.Path)
 	}
+	for _, c := range o.Choices {
+		s.Input("the questions", c.Path)
+	}
 	if o.Gate != accuracy.DefaultGateName {
 		s.Input("the gate", o.Gate)
 	}

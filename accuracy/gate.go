@@ -22,6 +22,9 @@ import (
 //	texts:                                 # by name: instead of the limit in model, on these texts
 //	  code.txt:
 //	    mean_kl: {max: 0.08}
+//	choices:                               # by name: answers to multiple-choice questions
+//	  hellaswag.jsonl:
+//	    acc_norm_drop: {max: 0.02}
 //	tensors:
 //	  - match: "*.mlp.*"                     # a name, a module, a glob or re:... Default: all
 //	    bits: 4                              # only tensors of this width. Default: any
@@ -41,12 +44,16 @@ type Gate struct {
 	Version     int
 	Model       map[string]Limit
 	Texts       []LabelRule // in the order of Match
+	Choices     []LabelRule // of files of questions, in the order of Match
 	Tensors     []TensorRule
 	Parity      bool
 	Unquantized bool
 	// MinTokens is the least number of scored tokens, if any figure of the model is limited.
 	// Default (0): DefaultMinTokens. As YAML: min_tokens.
 	MinTokens int
+	// MinQuestions is the least number of questions of a file whose answers are limited. Default (0):
+	// DefaultMinQuestions. As YAML: min_questions.
+	MinQuestions int
 }
 
 // DefaultMinTokens is MinTokens of a gate that states none.
@@ -100,6 +107,8 @@ func ParseGate(name string, b []byte) (*Gate, error) {
 		Version int                                  `yaml:"version"`
 		Model   map[string]map[string]any            `yaml:"model"`
 		Texts   map[string]map[string]map[string]any `yaml:"texts"`
+		Choices map[string]map[string]map[string]any `yaml:"choices"`
+		Asked   *int                                 `yaml:"min_questions"`
 		Tensors []map[string]any                     `yaml:"tensors"`
 		Parity  bool                                 `yaml:"parity"`
 		Equal   bool                                 `yaml:"unquantized"`
@@ -118,11 +127,19 @@ func ParseGate(name string, b []byte) (*Gate, error) {
 			return nil, &GateError{name, "min_tokens", fmt.Sprintf("is %d, want 1 or more", g.MinTokens)}
 		}
 	}
+	if raw.Asked != nil {
+		if g.MinQuestions = *raw.Asked; g.MinQuestions < 1 {
+			return nil, &GateError{name, "min_questions", fmt.Sprintf("is %d, want 1 or more", g.MinQuestions)}
+		}
+	}
 	var bad *GateError
 	if g.Model, bad = parseLimits("model", raw.Model, modelMetricOf); bad != nil {
 		return nil, bad.in(name)
 	}
 	if g.Texts, bad = parseLabelRules("texts", raw.Texts, textMetricOf); bad != nil {
+		return nil, bad.in(name)
+	}
+	if g.Choices, bad = parseLabelRules("choices", raw.Choices, choiceMetricOf); bad != nil {
 		return nil, bad.in(name)
 	}
 	for i, fields := range raw.Tensors {
@@ -133,7 +150,7 @@ func ParseGate(name string, b []byte) (*Gate, error) {
 		}
 		g.Tensors = append(g.Tensors, r)
 	}
-	if len(g.Model) == 0 && len(g.Texts) == 0 && len(g.Tensors) == 0 && !g.Parity && !g.Unquantized {
+	if len(g.Model) == 0 && len(g.Texts) == 0 && len(g.Choices) == 0 && len(g.Tensors) == 0 && !g.Parity && !g.Unquantized {
 		return nil, &GateError{name, "", "has no condition: a gate that is always open"}
 	}
 	return g, nil
@@ -307,7 +324,7 @@ func (g *Gate) NeedsOutputs() bool {
 // NeedsEarlier reports whether the gate compares with an earlier report.
 func (g *Gate) NeedsEarlier() bool {
 	byLabel := func(r LabelRule) bool { return worse(r.Limits) }
-	return worse(g.Model) || slices.ContainsFunc(g.Texts, byLabel) || slices.ContainsFunc(g.Tensors, func(r TensorRule) bool { return worse(r.Limits) })
+	return worse(g.Model) || slices.ContainsFunc(g.Texts, byLabel) || slices.ContainsFunc(g.Choices, byLabel) || slices.ContainsFunc(g.Tensors, func(r TensorRule) bool { return worse(r.Limits) })
 }
 
 func worse(limits map[string]Limit) bool {

@@ -34,10 +34,11 @@ type GateResult struct {
 // Condition is one limit of the gate, on a figure of the model or on all tensors that a rule
 // matches.
 type Condition struct {
-	// Of says whose figure it is: "model", "text", "source", "kernels", "unquantized tensors", or which
+	// Of says whose figure it is: "model", "answers", "text", "source", "kernels", "unquantized tensors", or which
 	// tensors.
 	Of string `json:"of"`
-	// Text is the name of the text that the figure is from, if several were scored.
+	// Text is the name of the text that the figure is from, if several were scored, or of the file of
+	// questions.
 	Text   string `json:"text,omitempty"`
 	Metric string `json:"metric"`
 	Unit   string `json:"unit,omitempty"`
@@ -109,7 +110,8 @@ type Failure struct {
 	// Condition is an index into GateResult.Conditions.
 	Condition int    `json:"condition"`
 	Tensor    string `json:"tensor,omitempty"` // "" for the model as a whole
-	// Text is the name of the text that the figure is from, if several were scored.
+	// Text is the name of the text that the figure is from, if several were scored, or of the file of
+	// questions.
 	Text   string `json:"text,omitempty"`
 	Metric string `json:"metric"`
 	Unit   string `json:"unit,omitempty"`
@@ -186,7 +188,12 @@ func (g *Gate) Check(r, earlier *Report) (*GateResult, error) {
 			return nil, err.in(g.Name)
 		}
 	}
-	res := &GateResult{Gate: g.Name, ModelRun: r.Model != nil, Conditions: []Condition{}, Failures: []Failure{}}
+	if len(r.Choices) > 0 {
+		if err := matchLabels("choices", g.Choices, r.choiceLabels()); err != nil {
+			return nil, err.in(g.Name)
+		}
+	}
+	res := &GateResult{Gate: g.Name, ModelRun: r.Model != nil || len(r.Choices) > 0, Conditions: []Condition{}, Failures: []Failure{}}
 	// Every gate's own conditions come first: if one of them fails, it explains the others.
 	res.source(r)
 	if g.NeedsModel() {
@@ -194,6 +201,9 @@ func (g *Gate) Check(r, earlier *Report) (*GateResult, error) {
 	}
 	given, failed := len(res.Conditions), len(res.Failures)
 	if err := res.model(g, r, earlier); err != nil {
+		return nil, err
+	}
+	if err := res.choices(g, r, earlier); err != nil {
 		return nil, err
 	}
 	modelFailed := len(res.Failures) > failed

@@ -113,3 +113,10 @@ func (r *Report) labels() (list []string) {
 	}
 	return list
 }
+
+func (r *Report) choiceLabels() (list []string) {
+	for i := range r.Choices {
+		list = append(list, r.Choices[i].Label())
+	}
+	return list
+}

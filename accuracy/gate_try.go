@@ -29,7 +29,7 @@ func (res *GateResult) tries(r *Report) (list []Try) {
 		if of == "source" {
 			return nil
 		}
-		if f.Missing == "" && (of == "model" || strings.HasPrefix(of, "tensors")) && !slices.Contains(sizeMetrics, f.Metric) {
+		if f.Missing == "" && (of == "model" || of == "answers" || strings.HasPrefix(of, "tensors")) && !slices.Contains(sizeMetrics, f.Metric) {
 			lost = true
 			failed = append(failed, f.Tensor)
 		}

@@ -46,6 +46,8 @@ type Job struct {
 	// Texts are the texts to run the models on. Default: none, or with DefaultGate a text that the
 	// float model writes.
 	Texts []*TextSource
+	// Choices are files of multiple-choice questions that the models answer. Default: none.
+	Choices []*ChoiceSource
 	// TensorsOnly checks DefaultGate without running the models. Default: false.
 	TensorsOnly bool
 	// MinTokens replaces the gate's MinTokens. Default (0): the gate's.
@@ -112,7 +114,7 @@ func (j *Job) Run(ctx context.Context) (*Report, error) {
 	if err := j.CheckNames(); err != nil {
 		return nil, err
 	}
-	if j.NeedsText() {
+	if j.NeedsModel() {
 		if text, err = j.open(ctx, f, r); err != nil {
 			return nil, err
 		}
@@ -138,6 +140,9 @@ func (j *Job) Run(ctx context.Context) (*Report, error) {
 		if err := j.compare(ctx, text, r); err != nil {
 			return nil, err
 		}
+		if err := j.answer(ctx, text, r); err != nil {
+			return nil, err
+		}
 	}
 	gate := j.Gate
 	if j.DefaultGate {
@@ -153,9 +158,9 @@ func (j *Job) Run(ctx context.Context) (*Report, error) {
 	return r, nil
 }
 
-// NeedsText reports whether the models are run: on Texts, or for DefaultGate on a text that the
-// float model writes.
-func (j *Job) NeedsText() bool { return len(j.Texts) > 0 || j.WritesText() }
+// NeedsModel reports whether the models are run: on Texts or Choices, or for DefaultGate on a text
+// that the float model writes.
+func (j *Job) NeedsModel() bool { return len(j.Texts) > 0 || len(j.Choices) > 0 || j.WritesText() }
 
 // WritesText reports whether the float model writes the text.
 func (j *Job) WritesText() bool { return len(j.Texts) == 0 && j.DefaultGate && !j.TensorsOnly }
@@ -238,7 +243,7 @@ func (j *Job) comparable(r *Report) error {
 // tensors compares the file's tensors with the checkpoint, or with the folded one if there is one.
 func (j *Job) tensors(ctx context.Context, ck *safetensors.Checkpoint, folded *foldedSource, f *gqf.File, text *scored, r *Report) error {
 	o := TensorOptions{Threads: j.Threads, Match: j.Match, NoOutputs: j.NoOutputs}
-	if text != nil && text.float != nil && !j.NoOutputs && !j.RandomInputs {
+	if text != nil && len(text.texts) > 0 && !j.NoOutputs && !j.RandomInputs {
 		start := time.Now()
 		float := text.float
 		if folded != nil {
@@ -332,9 +337,8 @@ func (j *Job) parity(ctx context.Context, f *gqf.File, r *Report) error {
 
 // compare runs the models on all texts.
 func (j *Job) compare(ctx context.Context, s *scored, r *Report) error {
-	candidates := []*model.Model{s.quantized}
-	if s.baseline != nil {
-		candidates = append(candidates, s.baseline)
+	if len(s.texts) == 0 {
+		return nil
 	}
 	total, tokens := 0, 0
 	for i := range s.texts {
@@ -345,7 +349,7 @@ func (j *Job) compare(ctx context.Context, s *scored, r *Report) error {
 	defer end()
 	start := time.Now()
 	for i, to := range r.Scored() {
-		list, err := eval.Compare(ctx, s.float, candidates, s.texts[i].windows, eval.CompareOptions{
+		list, err := eval.Compare(ctx, s.float, s.candidates(), s.texts[i].windows, eval.CompareOptions{
 			Sizes: s.texts[i].sizes, Worst: j.Worst, Sessions: min(cpu.Threads(j.Threads), maxSessions), Progress: func(n int) { add(int64(n)) },
 		})
 		if err != nil {

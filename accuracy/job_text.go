@@ -15,6 +15,7 @@ import (
 	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/model"
 	"github.com/lowbit-go/gq/model/arch"
+	"github.com/lowbit-go/gq/model/choice"
 	"github.com/lowbit-go/gq/model/eval"
 	"github.com/lowbit-go/gq/model/text"
 	"github.com/lowbit-go/gq/model/tokenizer"
@@ -22,7 +23,8 @@ import (
 
 // scored is texts cut into windows, and the models to run on them. Models and tokenizer may be nil.
 type scored struct {
-	texts                      []cutText // as Report.Scored
+	texts                      []cutText        // as Report.Scored
+	questions                  [][]*choice.Item // as Report.Choices
 	float, quantized, baseline *model.Model
 	baselineFile               *gqf.File
 	tokenizer                  *tokenizer.Tokenizer
@@ -64,7 +66,7 @@ func (j *Job) open(ctx context.Context, f *gqf.File, r *Report) (*scored, error)
 	if !refused(err) {
 		return nil, err
 	}
-	r.NoModel, r.Text, r.Texts = err.Error(), nil, nil
+	r.NoModel, r.Text, r.Texts, r.Choices = err.Error(), nil, nil, nil
 	return &scored{}, nil
 }
 
@@ -108,7 +110,10 @@ func (j *Job) openAll(ctx context.Context, s *scored, f *gqf.File, r *Report) (e
 	if s.tokenizer, err = j.openTokenizer(f); err != nil {
 		return err
 	}
-	if len(j.Texts) == 0 {
+	if err := s.encode(ctx, j.Choices, r); err != nil {
+		return err
+	}
+	if j.WritesText() {
 		return j.write(ctx, s, r)
 	}
 	for i, source := range j.Texts {
@@ -125,20 +130,27 @@ func (j *Job) openAll(ctx context.Context, s *scored, f *gqf.File, r *Report) (e
 	return nil
 }
 
-// CheckNames finds mistakes in the names of texts before any work: two of one name, or a name in
-// the gate that no text has.
+// CheckNames finds mistakes in the names of texts and of files of questions before any work: two of
+// one name, or a name in the gate that none has.
 func (j *Job) CheckNames() error {
-	var names, labels []string
+	var texts, choices []string
 	for _, t := range j.Texts {
-		names, labels = append(names, t.Name), append(labels, labelOf(t.Name))
+		texts = append(texts, t.Name)
 	}
-	if err := checkLabels("texts", names); err != nil {
+	for _, c := range j.Choices {
+		choices = append(choices, c.Name)
+	}
+	if err := checkLabels("texts", texts); err != nil {
 		return err
 	}
-	if j.Gate != nil {
-		if err := matchLabels("texts", j.Gate.Texts, labels); err != nil {
-			return err.in(j.Gate.Name)
-		}
+	if err := checkLabels("files of questions", choices); err != nil || j.Gate == nil {
+		return err
+	}
+	if err := matchLabels("texts", j.Gate.Texts, labelsOf(texts)); err != nil {
+		return err.in(j.Gate.Name)
+	}
+	if err := matchLabels("choices", j.Gate.Choices, labelsOf(choices)); err != nil {
+		return err.in(j.Gate.Name)
 	}
 	return nil
 }
@@ -205,7 +217,7 @@ func (j *Job) write(ctx context.Context, s *scored, r *Report) error {
 
 // openTokenizer opens the tokenizer of the checkpoint, or else of the file. Token ids need none.
 func (j *Job) openTokenizer(f *gqf.File) (*tokenizer.Tokenizer, error) {
-	ids := len(j.Texts) > 0 && !slices.ContainsFunc(j.Texts, func(t *TextSource) bool { return !t.Tokens })
+	ids := len(j.Texts) > 0 && len(j.Choices) == 0 && !slices.ContainsFunc(j.Texts, func(t *TextSource) bool { return !t.Tokens })
 	t, err := tokenizer.Open(j.Source)
 	if errors.Is(err, fs.ErrNotExist) {
 		t, err = tokenizer.Read(f.Asset)

@@ -33,6 +33,8 @@ type Report struct {
 	TextReport
 	// Texts are the further texts, in the order in which they were given.
 	Texts []TextReport `json:"texts,omitempty"`
+	// Choices has the answers to files of multiple-choice questions.
+	Choices []ChoiceReport `json:"choices,omitempty"`
 	// NoModel says why there is no Model although there is a text.
 	NoModel string        `json:"no_model,omitempty"`
 	Tensors []TensorStats `json:"tensors,omitempty"`

@@ -21,6 +21,13 @@ type TextSource struct {
 // labelOf is the name by which a gate calls a text or a file of questions.
 func labelOf(name string) string { return filepath.Base(name) }
 
+func labelsOf(names []string) (labels []string) {
+	for _, name := range names {
+		labels = append(labels, labelOf(name))
+	}
+	return labels
+}
+
 // checkLabels refuses two texts, or two files of questions, that a gate would call the same.
 func checkLabels(what string, names []string) error {
 	seen := map[string]string{}

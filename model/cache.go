@@ -64,6 +64,17 @@ func (c *cache) reach(from, n int) {
 	}
 }
 
+// holds reports whether the pages from the first token that the token at a position sees are there.
+func (c *cache) holds(position int) bool {
+	lo, _ := c.seen(position)
+	for i := lo / pageTokens; i < len(c.pages); i++ {
+		if c.pages[i] == nil {
+			return false
+		}
+	}
+	return true
+}
+
 // store stores the keys and values, [head][dim], of a token.
 func (c *cache) store(position int, k, v []float32) {
 	p, at := c.pages[position/pageTokens], position%pageTokens

@@ -59,6 +59,22 @@ func (s *Session) Reset() {
 	}
 }
 
+// Truncate removes all tokens but the first n. It returns false, and the session must be Reset, if
+// the keys and values that the next token sees are no longer there: layers with a window release
+// those that no later token sees.
+func (s *Session) Truncate(n int) bool {
+	if n < 0 || n > s.n {
+		return false
+	}
+	for i := range s.caches {
+		if !s.caches[i].holds(n) {
+			return false
+		}
+	}
+	s.n = n
+	return true
+}
+
 // Len returns the number of tokens so far.
 func (s *Session) Len() int { return s.n }
 

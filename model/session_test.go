@@ -178,6 +178,49 @@ func TestLongSequence(t *testing.T) {
 	}
 }
 
+// TestTruncate goes back to a prefix again and again: the logits are those of the whole sequence.
+// In a layer with a window, keys and values that the next token sees may be gone.
+func TestTruncate(t *testing.T) {
+	for _, c := range []struct {
+		name                 string
+		prefix, first, other int
+		want                 bool
+	}{
+		{"llama3", 300, 200, 40, true},
+		{"gemma3", 300, 10, 40, true},
+		{"mistral", 300, 10, 40, true},
+		{"mistral", 300, 2 * pageTokens, 40, false},
+		{"mistral", 10, 3 * pageTokens, 40, false},
+	} {
+		m := openCase(t, "testdata/torch/"+c.name, Options{Threads: 2})
+		tokens := someTokens(c.prefix+c.first, m.VocabSize())
+		s := m.NewSession(c.prefix + c.first)
+		if err := s.Forward(tokens[:c.prefix], nil, false); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Forward(tokens[c.prefix:], nil, false); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.Truncate(c.prefix); got != c.want {
+			t.Errorf("%s, %d tokens behind %d: %v, want %v", c.name, c.first, c.prefix, got, c.want)
+		}
+		if !c.want {
+			continue
+		}
+		slices.Reverse(tokens[c.prefix:])
+		tokens = tokens[:min(len(tokens), c.prefix+c.other)]
+		got := make([]float32, m.VocabSize())
+		if err := s.Forward(tokens[c.prefix:], got, false); err != nil {
+			t.Fatal(err)
+		}
+		sameBits(t, c.name+" behind the prefix", got, logitsOf(t, m, tokens, len(tokens))[(len(tokens)-1)*m.VocabSize():])
+	}
+	m := openCase(t, "testdata/torch/llama3", Options{})
+	if s := m.NewSession(4); s.Truncate(1) || s.Truncate(-1) || !s.Truncate(0) {
+		t.Error("a length that the session does not have")
+	}
+}
+
 func TestSessionResetAndLast(t *testing.T) {
 	m := openCase(t, "testdata/torch/llama3", Options{})
 	tokens := someTokens(200, m.VocabSize())

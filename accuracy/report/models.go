@@ -8,14 +8,14 @@ import (
 	"github.com/lowbit-go/gq/model/eval"
 )
 
-// models compares the predictions on each text.
+// models compares the predictions on each text, and the answers to questions.
 func models(r *accuracy.Report) (list []*table) {
 	for _, t := range r.Scored() {
 		if t.Model != nil {
 			list = append(list, predictions(t, onText(r, "Model", t)))
 		}
 	}
-	return list
+	return append(list, answers(r)...)
 }
 
 // onText adds the text's name to the title of a table or plot, if there are several texts.
@@ -125,4 +125,40 @@ func worstOf(list []eval.WorstToken, title string, limit int) *table {
 			token(w.FloatTop, w.FloatTopText), token(w.QuantizedTop, w.QuantizedTopText))
 	}
 	return t
+}
+
+// answers compares the answers to files of questions.
+func answers(r *accuracy.Report) (list []*table) {
+	for i := range r.Choices {
+		c := &r.Choices[i]
+		if c.Model == nil {
+			continue
+		}
+		t := &table{
+			title: fmt.Sprintf("Answers to %s (%s)", text(c.Label()), count(c.Model.Questions, "question")), heads: []string{"", "float>", "quantized>"},
+			note: "acc: the ending with the highest log-likelihood; acc_norm: with the highest log-likelihood per character. KL divergence over the endings, in nats.",
+		}
+		both := []*eval.ChoiceComparison{c.Model}
+		if c.Baseline != nil {
+			t.heads, both = append(t.heads, "baseline>"), append(both, c.Baseline)
+		}
+		row := func(name, float string, get func(c *eval.ChoiceComparison) string) {
+			cells := []any{name, float}
+			for _, c := range both {
+				cells = append(cells, get(c))
+			}
+			t.add(cells...)
+		}
+		f := &c.Model.Float
+		row("acc", percentError(f.Acc, f.AccStdErr), func(c *eval.ChoiceComparison) string { return percentError(c.Quantized.Acc, c.Quantized.AccStdErr) })
+		row("acc_norm", percentError(f.AccNorm, f.AccNormStdErr), func(c *eval.ChoiceComparison) string {
+			return percentError(c.Quantized.AccNorm, c.Quantized.AccNormStdErr)
+		})
+		row("acc lost", "", func(c *eval.ChoiceComparison) string { return percentError(c.AccDrop, c.AccDropStdErr) })
+		row("acc_norm lost", "", func(c *eval.ChoiceComparison) string { return percentError(c.AccNormDrop, c.AccNormDropStdErr) })
+		row("answers changed", "", func(c *eval.ChoiceComparison) string { return percentError(c.Changed, c.ChangedStdErr) })
+		row("mean KL", "", func(c *eval.ChoiceComparison) string { return plusMinus(c.KL.Mean, c.KL.StdErr) })
+		list = append(list, t)
+	}
+	return list
 }

@@ -202,6 +202,10 @@ func headline(r *accuracy.Report) [][2]string {
 	for _, t := range r.Scored() {
 		lines = append(lines, [2]string{"text", fmt.Sprintf("%s: %s; %s activations", text(t.Text.Name), t.Text.Cut(), r.Activations)})
 	}
+	for i := range r.Choices {
+		c := &r.Choices[i]
+		lines = append(lines, [2]string{"answers", fmt.Sprintf("%s: %s of the form %s; %s activations", text(c.Name), count(c.Model.Questions, "question"), c.Form, r.Activations)})
+	}
 	if len(r.Parity) > 0 {
 		lines = append(lines, [2]string{"kernels", parityLine(r)})
 	}
@@ -239,7 +243,7 @@ func timing(r *accuracy.Report) string {
 		return ""
 	}
 	var parts []string
-	for _, key := range []string{"calibration", "tensors", "parity", "remote_parity", "text"} {
+	for _, key := range []string{"calibration", "tensors", "parity", "remote_parity", "text", "choices"} {
 		if s, ok := r.Run.Seconds[key]; ok {
 			parts = append(parts, fmt.Sprintf("%s %.2f s", strings.ReplaceAll(key, "_", " "), s))
 		}

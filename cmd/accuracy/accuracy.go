@@ -35,6 +35,8 @@ gq accuracy Llama-3.2-1B model.gqf --text sample.txt --gate gate.yaml
 gq accuracy Llama-3.2-1B good.gqf --baseline fast.gqf --text sample.txt
 # two texts, each with figures and a gate of its own
 gq accuracy Llama-3.2-1B model.gqf --text prose.txt --text code.txt --gate gate.yaml
+# multiple choice: JSON lines of your own, or HellaSwag, ARC and MMLU as exported
+gq accuracy Llama-3.2-1B model.gqf --choices hellaswag.jsonl --max-questions 1000
 `,
 		Flags: append(measure.TextFlags("Text and gate"),
 			&cli.StringFlag{Name: "baseline", Usage: "another .gqf or .gguf `FILE`, run on the same text"},

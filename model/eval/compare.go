@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"sync"
-	"sync/atomic"
 
 	"github.com/lowbit-go/gq/internal/detmath"
 	"github.com/lowbit-go/gq/model"
@@ -159,10 +157,8 @@ const logitsBytes = 64 << 20
 // Compare scores the windows with the float model and the quantized candidates in one pass. It
 // keeps a few numbers per position and writes nothing. It returns one Comparison per candidate.
 func Compare(ctx context.Context, float *model.Model, candidates []*model.Model, windows []text.Window, o CompareOptions) ([]Comparison, error) {
-	for i, c := range candidates {
-		if c.VocabSize() != float.VocabSize() {
-			return nil, fmt.Errorf("quantized model %d has %d tokens, the float model %d: they are not the same model", i+1, c.VocabSize(), float.VocabSize())
-		}
+	if err := sameVocabulary(float, candidates); err != nil {
+		return nil, err
 	}
 	scores, err := run(ctx, append([]*model.Model{float}, candidates...), windows, o)
 	if err != nil {
@@ -174,6 +170,15 @@ func Compare(ctx context.Context, float *model.Model, candidates []*model.Model,
 		out[c] = summarize(scores, base, windows, c, o)
 	}
 	return out, nil
+}
+
+func sameVocabulary(float *model.Model, candidates []*model.Model) error {
+	for i, c := range candidates {
+		if c.VocabSize() != float.VocabSize() {
+			return fmt.Errorf("quantized model %d has %d tokens, the float model %d: they are not the same model", i+1, c.VocabSize(), float.VocabSize())
+		}
+	}
+	return nil
 }
 
 func summarize(scores [][]score, base []float64, windows []text.Window, c int, o CompareOptions) Comparison {
@@ -245,32 +250,14 @@ func run(ctx context.Context, models []*model.Model, windows []text.Window, o Co
 		}
 		longest = max(longest, len(w.Tokens))
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var next atomic.Int64
-	var wg sync.WaitGroup
-	for range max(1, min(o.Sessions, len(windows))) {
-		wg.Go(func() {
-			s := newScorer(models, longest)
-			for ctx.Err() == nil {
-				i := int(next.Add(1)) - 1
-				if i >= len(windows) {
-					return
-				}
-				var err error
-				if scores[i], err = s.window(i, windows[i]); err != nil {
-					cancel(err)
-					return
-				}
-				if o.Progress != nil {
-					o.Progress(windows[i].Scored())
-				}
+	err := parallel(ctx, len(windows), o.Sessions, func() func(i int) error {
+		s := newScorer(models, longest)
+		return func(i int) (err error) {
+			if scores[i], err = s.window(i, windows[i]); err == nil && o.Progress != nil {
+				o.Progress(windows[i].Scored())
 			}
-		})
-	}
-	wg.Wait()
-	if err := context.Cause(ctx); err != nil {
-		return nil, err
-	}
-	return scores, nil
+			return err
+		}
+	})
+	return scores, err
 }

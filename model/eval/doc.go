@@ -2,6 +2,7 @@
 //
 // [Compare] runs both models on windows of tokens (see model/text). It returns perplexities, the KL
 // divergence of the next token's distribution, and the positions of the largest divergence.
+// [CompareChoices] compares answers to multiple-choice questions.
 // [Reference] keeps the float model's predictions, so that several quantized versions can be
 // measured in turn; the choice of bits uses it.
 //

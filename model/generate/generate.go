@@ -99,7 +99,7 @@ func (g *Generator) encode(o Options) ([]int32, error) {
 	if err != nil {
 		return nil, err
 	}
-	bos, ok, err := g.bos()
+	bos, ok, err := g.tokenizer.FirstBOS()
 	if err != nil {
 		return nil, err
 	}
@@ -115,17 +115,6 @@ func (g *Generator) encode(o Options) ([]int32, error) {
 		}
 	}
 	return ids, nil
-}
-
-// bos returns the token that the tokenizer's files put before a text. Some files only name a BOS:
-// in SmolLM2-Instruct it is <|im_start|>, which begins turns and must not be added.
-func (g *Generator) bos() (id int32, ok bool, err error) {
-	id, ok = g.tokenizer.BOS()
-	if !ok || g.tokenizer.AddsBOS() {
-		return id, ok, nil
-	}
-	around, err := g.tokenizer.Encode("", tokenizer.Options{AddSpecial: true})
-	return id, slices.Contains(around, id), err
 }
 
 // context returns the size of the session.

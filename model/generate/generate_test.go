@@ -154,7 +154,7 @@ func TestBOS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if id, ok, err := (&Generator{tokenizer: tok}).bos(); ok || err != nil {
+	if id, ok, err := tok.FirstBOS(); ok || err != nil {
 		t.Errorf("BOS %d, %v", id, err)
 	}
 }

@@ -39,7 +39,7 @@ func splitPages(text string) (pages []string) {
 	for at := 0; at < len(text); {
 		line, _, _ := strings.Cut(text[at:], "\n")
 		if isTitle(line) && at > 0 {
-			if page := text[start : at-1]; strings.TrimFunc(page, isSpace) != "" {
+			if page := text[start : at-1]; strings.TrimFunc(page, IsSpace) != "" {
 				pages = append(pages, page)
 			}
 			start = at
@@ -51,7 +51,7 @@ func splitPages(text string) (pages []string) {
 
 func isTitle(line string) bool {
 	line = strings.ReplaceAll(strings.ReplaceAll(line, "= = =", "==="), "= =", "==")
-	line = strings.TrimFunc(line, isSpace)
+	line = strings.TrimFunc(line, IsSpace)
 	return strings.HasPrefix(line, "= ") && strings.HasSuffix(line, " =")
 }
 

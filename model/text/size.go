@@ -14,7 +14,7 @@ type Size struct{ Bytes, Words int }
 func sizeOf(s string, open bool, inSpace *bool) (z Size) {
 	z.Bytes = len(s)
 	for _, r := range s {
-		space := isSpace(r)
+		space := IsSpace(r)
 		if space && !*inSpace {
 			z.Words++
 		}
@@ -26,8 +26,8 @@ func sizeOf(s string, open bool, inSpace *bool) (z Size) {
 	return z
 }
 
-// isSpace reports whether Python's \s matches r.
-func isSpace(r rune) bool { return unicode.IsSpace(r) || r >= 0x1c && r <= 0x1f }
+// IsSpace reports whether Python's \s matches r.
+func IsSpace(r rune) bool { return unicode.IsSpace(r) || r >= 0x1c && r <= 0x1f }
 
 // documentSize is the size of a whole document.
 func documentSize(s string) Size {

@@ -31,6 +31,17 @@ func (t *Tokenizer) EOSIDs() []int32 { return slices.Clone(t.roles.eosAll) }
 // library encodes without BOS, but transformers' tokenizer class adds it.
 func (t *Tokenizer) AddsBOS() bool { return t.roles.addBOS }
 
+// FirstBOS returns the token that the tokenizer's files put before a text. Some files only name a
+// BOS: in SmolLM2-Instruct it is <|im_start|>, which begins turns and must not be added.
+func (t *Tokenizer) FirstBOS() (id int32, ok bool, err error) {
+	id, ok = t.BOS()
+	if !ok || t.AddsBOS() {
+		return id, ok, nil
+	}
+	around, err := t.Encode("", Options{AddSpecial: true})
+	return id, slices.Contains(around, id), err
+}
+
 // AddsEOS reports whether tokenizer_config.json asks for an EOS behind every text (add_eos_token)
 // that the post-processor of tokenizer.json does not add.
 func (t *Tokenizer) AddsEOS() bool { return t.roles.addEOS }

@@ -22,6 +22,7 @@ func TextFlags(category string) []cli.Flag {
 		&cli.StringFlag{Name: "gate", Category: category, Usage: "`FILE` of conditions (YAML), or default; exit status 3 if one is not met"},
 		&cli.StringSliceFlag{Name: "text", Category: category, Usage: "plain-text `FILE` to run the models on, or NAME=FILE (repeatable)"},
 		&cli.StringSliceFlag{Name: "tokens", Category: category, Usage: "`FILE` of token ids instead: decimal numbers parted by white space or commas (repeatable)"},
+		&cli.StringSliceFlag{Name: "choices", Category: category, Usage: "`FILE` of multiple-choice questions (JSON lines, or HellaSwag, ARC or MMLU), or NAME=FILE (repeatable)"},
 		&cli.StringSliceFlag{Name: "report", Category: category, Usage: "`FILE` for a report: .html, .md, .xml (JUnit), .json or .txt (repeatable)"},
 		&cli.BoolFlag{Name: "tensors-only", Category: category, Usage: "hold the file to a gate without running the model; --gate default has the model write a text otherwise"},
 		&cli.StringFlag{Name: "against", Category: category, Usage: "`FILE`: an earlier report (.json) that a gate's \"worse\" compares with"},
@@ -30,6 +31,7 @@ func TextFlags(category string) []cli.Flag {
 		&cli.IntFlag{Name: "stride", Category: cmdline.Advanced, DefaultText: "no overlap", Usage: "`N`: tokens between the starts of windows; tokens that an earlier window scored are context only"},
 		&cli.IntFlag{Name: "min-tokens", Category: cmdline.Advanced, DefaultText: "1000, or what the gate states", Usage: "`N`: scored tokens that a gate needs at least"},
 		&cli.IntFlag{Name: "max-tokens", Category: cmdline.Advanced, DefaultText: "all", Usage: "`N`: end after so many scored tokens"},
+		&cli.IntFlag{Name: "max-questions", Category: cmdline.Advanced, DefaultText: "all", Usage: "`N`: answer the first so many questions of each file"},
 		&cli.StringFlag{Name: "activations", Category: cmdline.Advanced, Value: "int8", Usage: "`DTYPE` of the quantized model's activations: int8, as on the device, or float32, to see what the weights alone cost"},
 	}
 }
@@ -38,7 +40,7 @@ func TextFlags(category string) []cli.Flag {
 func Options(c *cli.Context) (o gq.MeasureOptions, err error) {
 	o = gq.MeasureOptions{
 		Gate: c.String("gate"), Against: c.String("against"), Reports: c.StringSlice("report"),
-		TensorsOnly: c.Bool("tensors-only"), MinTokens: c.Int("min-tokens"), Threads: c.Int("threads"), Version: c.App.Version, Progress: cmdline.Reporter(c),
+		TensorsOnly: c.Bool("tensors-only"), MaxQuestions: c.Int("max-questions"), MinTokens: c.Int("min-tokens"), Threads: c.Int("threads"), Version: c.App.Version, Progress: cmdline.Reporter(c),
 		Windows: text.Options{
 			Convention: text.Convention(c.String("convention")), Window: c.Int("window"), Stride: c.Int("stride"), MaxTokens: c.Int("max-tokens"),
 		},
@@ -52,6 +54,13 @@ func Options(c *cli.Context) (o gq.MeasureOptions, err error) {
 			o.Texts = append(o.Texts, t)
 		}
 	}
+	for _, s := range c.StringSlice("choices") {
+		name, path := named(s)
+		if path == "" {
+			return o, cmdline.Usagef("--choices %s: an empty name names no file", s)
+		}
+		o.Choices = append(o.Choices, gq.ChoiceFile{Name: name, Path: path})
+	}
 	var ok bool
 	if o.Activations, ok = model.ParseActivations(c.String("activations")); !ok {
 		return o, cmdline.Usagef("--activations %s: int8 or float32", c.String("activations"))
@@ -62,10 +71,16 @@ func Options(c *cli.Context) (o gq.MeasureOptions, err error) {
 	case c.IsSet("min-tokens") && o.MinTokens < 1:
 		return o, cmdline.Usagef("--min-tokens %d: at least 1", o.MinTokens)
 	}
+	switch {
+	case c.IsSet("max-questions") && len(o.Choices) == 0:
+		return o, cmdline.Usagef("--max-questions goes with --choices")
+	case c.IsSet("max-questions") && o.MaxQuestions < 1:
+		return o, cmdline.Usagef("--max-questions %d: at least 1", o.MaxQuestions)
+	}
 	if len(o.Texts) == 0 {
 		need := []string{"window", "stride", "convention", "max-tokens", "activations", "baseline"}
-		if o.Gate == accuracy.DefaultGateName && !o.TensorsOnly {
-			need = need[:4] // the model runs, on a text that it writes
+		if o.Gate == accuracy.DefaultGateName && !o.TensorsOnly || len(o.Choices) > 0 {
+			need = need[:4] // the model runs, on a text that it writes or on questions
 		}
 		for _, f := range need {
 			if c.IsSet(f) {
@@ -103,6 +118,11 @@ func Warn(c *cli.Context, r *accuracy.Report) {
 	}
 	if r.NoModel != "" {
 		fmt.Fprintf(c.App.ErrWriter, "gq: warning: the model was not run: %s\n", r.NoModel)
+	}
+	for i := range r.Choices {
+		if w := r.Choices[i].Warning(); w != "" {
+			fmt.Fprintf(c.App.ErrWriter, "gq: warning: %s: %s\n", cmdline.Text(r.Choices[i].Name), w)
+		}
 	}
 	for _, t := range r.Scored() {
 		if t.Text.Warning != "" {
