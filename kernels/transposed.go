@@ -27,9 +27,8 @@ type RowReader interface {
 // Products run on the pool of the Workspace.
 type Transposed struct {
 	set     *floatmm.Set
-	weights []float32 // some rows of the weights, in panels
-	columns []float32 // columns of a matrix, as rows
-	packed  []float32
+	weights []float32   // some rows of the weights, in panels
+	packed  []float32   // rows of the other matrix
 	rows    [][]float32 // of each thread: readRows rows of weights
 }
 
@@ -61,16 +60,16 @@ type Shape struct{ M, Rows, Cols int }
 // activations, in a Workspace of this many threads.
 func (t *Transposed) Bytes(threads int, shapes []Shape) int64 {
 	pad := func(n int) int { return (n + 3) &^ 3 }
-	var weights, columns, packed, input, panel, matrix, rows, tile int
+	var weights, packed, input, panel, matrix, rows, tile int
 	for _, s := range shapes {
 		block, outer := blockOf(s.Rows, s.Cols), min(outerRows(s.M), s.Rows)
-		weights, columns = max(weights, t.set.MatrixLen(block, s.Cols)), max(columns, outer*s.M)
+		weights = max(weights, t.set.MatrixLen(block, s.Cols))
 		packed = max(packed, s.M*pad(block), outer*pad(s.M))
 		input = max(input, min(s.M, max(floatPassBytes/4/s.Cols, t.set.Tiles[0]))*pad(s.Cols))
 		panel, matrix = max(panel, pad(s.Cols)), max(matrix, pad(s.M))
 		rows, tile = max(rows, 2*readRows*s.Cols), max(tile, s.M, outer)
 	}
-	return 4 * (int64(weights) + int64(columns) + int64(packed) + int64(input) + int64(threads)*int64((panel+matrix+tile+2)*t.set.NR+rows))
+	return 4 * (int64(weights) + int64(packed) + int64(input) + int64(threads)*int64((panel+matrix+tile+2)*t.set.NR+rows))
 }
 
 // Multiply computes dst = x W for m rows: dst is [m][Cols()], x is [m][Rows()]. Each element is a
@@ -140,13 +139,11 @@ func (t *Transposed) Outer(w *Workspace, dst, y, x []float32, m, rows, cols, fro
 	}
 	for n > 0 {
 		part := min(n, outerRows(m))
-		columns, packed := buffer.Grow(&t.columns, part*m), buffer.Grow(&t.packed, t.set.XLen(part, m))
-		for i := range m {
-			for j, v := range y[i*rows+from:][:part] {
-				columns[j*m+i] = v
-			}
-		}
-		t.set.PackX(packed, columns, part, m, 0, part)
+		packed := buffer.Grow(&t.packed, t.set.XLen(part, m))
+		tile := t.set.Tiles[0]
+		w.each((part+tile-1)/tile, 1<<14/(m*tile), func(_, a, b int) {
+			t.set.PackTransposed(packed, y[from:], rows, part, m, a*tile, min(b*tile, part))
+		})
 		to := dst[:part*cols]
 		w.each(t.panels(cols), t.least(m), func(worker, a, b int) {
 			t.set.MulRowMajor(&w.workers[worker].float, to, packed, part, x, m, cols, a, b, floatmm.Part{First: true, Last: true})
