@@ -179,11 +179,21 @@ func (b *blockRows) fitRanges(lo, hi, x, w []float32) {
 			s.centre[i] = v - fit.mean
 		}
 		vec.FitRanges(&s.ranges, (steps+1)/(high-low), fit.mean-low, 1/weight, steps, s.centre, w)
-		if c, ok := bestCandidate(&s.ranges.Score); ok {
+		if c, ok := bestGrid(&s.ranges); ok {
 			fit.scale = s.ranges.Score[c] / s.ranges.Product[c]
 			fit.code = s.ranges.Sum[c] / weight
 			fit.curve = s.ranges.Product[c] / fit.scale
 		}
+	}
+}
+
+// bestGrid is bestCandidate without infinite scores, which grids have whose codes are all equal.
+func bestGrid(s *vec.Ranges) (c int, ok bool) {
+	for {
+		if c, ok = bestCandidate(&s.Score); !ok || !math.IsInf(float64(s.Score[c]), 0) {
+			return c, ok
+		}
+		s.Score[c] = 0
 	}
 }
 

@@ -42,8 +42,9 @@
 // are rounded and the scale is fitted to them (halfquadratic.go).
 //
 // Layouts lowbit and codes store fractional zero points, in units of 2^(bits-8), in the bytes of
-// integer ones (Scheme.Fractions, fractions.go). The search fits scale and zero point by least
-// squares, as for floating-point zero points, and rounds both to what is stored: 160 ns a weight.
+// integer ones (Scheme.Fractions, fractions.go). The search (fractions_search.go) tries ranges of a group
+// with their least-squares scale and zero point, and then what can be stored around the best ones:
+// 31 ns a weight in groups of 32 at up to 4 bits, 50 at more.
 //
 // Where every layout of a tensor holds floating-point zero points (qai4c32p, with F32 scales), hqq
 // is the original, and the search fits scale and zero point by least squares

@@ -49,11 +49,12 @@ type RowQuantizer struct {
 	group      int // <= k
 	qmin, qmax int
 
-	lo, hi, inv []float32 // one per group
-	smallest    float32   // magnitude of a scale that can be stored
-	search      *searcher // nil if the algorithm needs none
-	weights     []float32 // scratch of rowWeights
-	importance  []float32 // see Weigh
+	lo, hi, inv []float32       // one per group
+	smallest    float32         // magnitude of a scale that can be stored
+	search      *searcher       // nil if the algorithm needs none
+	fractions   *fractionSearch // nil without fractional zero points
+	weights     []float32       // scratch of rowWeights
+	importance  []float32       // see Weigh
 	flat        bool
 	blocks      *blockRows // nil without a Type
 
@@ -98,6 +99,9 @@ func NewRowQuantizer(s Scheme, k int) (*RowQuantizer, error) {
 	case r.blocks != nil:
 	case s.Algorithm == gqf.AlgorithmSearch:
 		r.search = newSearcher(s, r.group)
+		if s.Fractions {
+			r.fractions = newFractionSearch(s, r.group)
+		}
 	}
 	return r, nil
 }

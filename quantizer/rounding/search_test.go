@@ -292,9 +292,9 @@ var allAlgorithms = []gqf.Algorithm{gqf.AlgorithmSearch, gqf.AlgorithmRTN, gqf.A
 // same bytes, for every algorithm.
 func TestSearchImplementations(t *testing.T) {
 	for _, a := range allAlgorithms {
-		for _, m := range []gqf.Mapping{gqf.MappingFullRange, gqf.MappingSymmetric, gqf.MappingAsymmetric} {
+		for _, m := range []Scheme{{Mapping: gqf.MappingFullRange}, {Mapping: gqf.MappingSymmetric}, {Mapping: gqf.MappingAsymmetric}, {Mapping: gqf.MappingAsymmetric, Fractions: true}} {
 			for _, group := range []int{16, 32, 80, 0} {
-				s := Scheme{Bits: 4, Group: group, Mapping: m, ScaleDtype: packing.ScaleBF16, Algorithm: a}
+				s := Scheme{Bits: 4, Group: group, Mapping: m.Mapping, ScaleDtype: packing.ScaleBF16, Algorithm: a, Fractions: m.Fractions}
 				x := oddRow(uint64(group), 1003)
 				var want *quantizedRow
 				for _, cpu := range []string{"generic", ""} {
