@@ -124,7 +124,7 @@ func (k *tuning) cost() float64 {
 // skips finished stages.
 func (j *quantizeJob) plannedStages(dry bool) (list []*planned) {
 	r := j.o.Recipe
-	self := r.Calibrate == quantizer.Self && !(dry && j.o.Budget == nil)
+	self := r.Calibrate == quantizer.Self && !(dry && j.o.Budget == nil && !r.Auto)
 	if self && j.calibration != nil || (j.o.Budget != nil || r.Auto) && (self || r.Calibrate == "") {
 		tokens := probeTokens
 		switch {

@@ -15,6 +15,7 @@ import (
 	"github.com/lowbit-go/gq/model/text"
 	"github.com/lowbit-go/gq/quantizer"
 	"github.com/lowbit-go/gq/quantizer/conversion"
+	"github.com/lowbit-go/gq/quantizer/workdir"
 )
 
 // FoldChoice says how a recipe's fold auto was resolved: by the KL divergence of the model that is
@@ -86,22 +87,57 @@ func bestFold(kl map[quantizer.Fold]FoldCandidate) (best quantizer.Fold) {
 	return best
 }
 
-// choose resolves fold auto.
+// choose resolves fold auto, or finds what an interrupted job chose.
 func (f *folding) choose() error {
 	defer memlimit.Lift()()
-	float, err := model.OpenCheckpoint(f.original.SourceDir(), model.Options{Threads: f.o.Threads, Log: func(kernels.Choice) {}})
-	if err != nil {
-		return optionf("fold", "auto runs the model: %w; without it, state fold none", err)
-	}
-	defer float.Close()
 	own, err := f.choiceText()
 	if err != nil {
 		return err
 	}
+	recipe, err := f.quantizeJob.opts.Recipe.JSON(f.quantizeJob.opts.Rules)
+	if err != nil {
+		return err
+	}
+	// 1: the version of the choice.
+	key, err := workdir.Key("fold choice", 1, f.original.SourceStamps(), string(recipe), f.seed(), f.o.Format, own.SHA256, own.Tokens())
+	if err != nil {
+		return err
+	}
+	c := &FoldChoice{}
+	if f.work.GetJSON(choiceName, key, c) && len(c.Candidates) > 0 {
+		f.resumed(f.work, "the choice of the fold")
+	} else {
+		if c, err = f.compare(own); err != nil {
+			return err
+		}
+		if err := f.work.PutJSON(choiceName, key, c); err != nil {
+			return err
+		}
+	}
+	best, err := quantizer.ParseFold(c.Fold)
+	if err != nil {
+		return err
+	}
+	f.choice = c
+	f.o.Recipe.Fold, f.quantizeJob.opts.Recipe.Fold = best, best
+	f.logf("fold auto: %s", c)
+	return nil
+}
+
+// choiceName is the entry of the working directory.
+const choiceName = "choice"
+
+// compare measures all candidates on a text.
+func (f *folding) compare(own *text.Text) (*FoldChoice, error) {
+	float, err := model.OpenCheckpoint(f.original.SourceDir(), model.Options{Threads: f.o.Threads, Log: func(kernels.Choice) {}})
+	if err != nil {
+		return nil, err
+	}
+	defer float.Close()
 	windows := text.WindowsOf(own.First(foldTokens))
 	reference, err := eval.NewReference(f.ctx, float, windows)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	activations := model.Int8
 	if f.o.Format != FormatGQF {
@@ -113,23 +149,24 @@ func (f *folding) choose() error {
 	kl := map[quantizer.Fold]FoldCandidate{}
 	for _, fold := range foldCandidates {
 		if kl[fold], err = f.try(fold, reference, activations); err != nil {
-			return fmt.Errorf("choosing the fold: %s: %w", fold, err)
+			return nil, fmt.Errorf("choosing the fold: %s: %w", fold, err)
 		}
 		add(1)
 	}
 	for _, fold := range foldsBySteps {
 		c.Candidates = append(c.Candidates, kl[fold])
 	}
-	best := bestFold(kl)
-	c.Fold = best.String()
-	f.choice = c
-	f.o.Recipe.Fold, f.quantizeJob.opts.Recipe.Fold = best, best
-	f.logf("fold auto: %s", c)
-	return nil
+	c.Fold = bestFold(kl).String()
+	return c, nil
 }
 
 // choiceText is the text to choose a fold on: calibration's, if there is one.
 func (f *folding) choiceText() (*text.Text, error) {
+	m, err := model.OpenCheckpoint(f.original.SourceDir(), model.Options{Threads: 1, Log: func(kernels.Choice) {}})
+	if err != nil {
+		return nil, optionf("fold", "auto runs the model: %w; without it, state fold none", err)
+	}
+	m.Close()
 	tokens := foldTokens
 	if f.calibration != nil && f.o.Recipe.Calibrate != "" {
 		tokens = f.calibration.tokens()

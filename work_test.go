@@ -280,3 +280,43 @@ func TestPlanKeeps(t *testing.T) {
 		t.Errorf("the job behind the plan says %q", l.lines)
 	}
 }
+
+// TestResumeFoldChoice interrupts a job behind its choice of a fold: the next one finds the choice.
+func TestResumeFoldChoice(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes its time")
+	}
+	model, dst := testmodels.Books(t, 1), filepath.Join(t.TempDir(), "model.gqf")
+	run := func(stop string) (*listener, *gq.QuantizeReport, error) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var l listener
+		l.done = func(stage string, _ int64) {
+			if stage == stop {
+				cancel()
+			}
+		}
+		r, err := gq.Quantize(ctx, model, dst, gq.QuantizeOptions{Recipe: quantizer.Recipe{Fold: quantizer.Fold{Auto: true}}, Progress: &l})
+		for i, s := range l.stages {
+			if s.Number < 1 || s.Count != 4 || i > 0 && s.Number <= l.stages[i-1].Number {
+				t.Errorf("stage %d is %+v", i+1, s)
+			}
+		}
+		return &l, r, err
+	}
+	if _, _, err := run("quantizing"); err == nil {
+		t.Fatal("the job was not interrupted")
+	}
+	l, r, err := run("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(l.lines, func(s string) bool { return strings.HasPrefix(s, "resumed: found the choice of the fold") }) ||
+		slices.ContainsFunc(l.stages, func(s gq.Stage) bool { return s.Name == "choosing the fold" }) {
+		t.Errorf("the choice was made again: %v", l.lines)
+	}
+	if r.FoldChoice == nil || len(r.FoldChoice.Candidates) != 4 {
+		t.Errorf("%+v", r.FoldChoice)
+	}
+	checkGone(t, dst)
+}

@@ -25,6 +25,12 @@
 // [model.Model.Scalings] lists the places. Factors come from the weights alone (equalize.go) or
 // from activations (AWQ, awq.go).
 //
+// # Outliers
+//
+// Outliers makes copies of a checkpoint whose activations have outliers, from factors that are powers
+// of two and a rotation that gathers principal directions in single channels (outliers.go,
+// principal.go). channels.go measures outliers.
+//
 // # Where to start reading
 //
 // make.go has the job and checks its result. record.go has the record, apply.go rewrites tensors by
