@@ -95,7 +95,7 @@ func (t *Tape) visit(g *Gradients, l *linear, m int, x, dy, y []float32, tokens 
 		return nil
 	}
 	k, n := l.op.Cols(), l.op.Rows()
-	v := &LinearGradient{Name: l.name, M: m, K: k, N: n, X: x[:m*k], DY: dy[:m*n], Tokens: tokens, t: t}
+	v := &LinearGradient{Name: l.name, M: m, K: k, N: n, X: x[:m*k], DY: dy[:m*n], Tokens: tokens, t: t, linear: l}
 	if t.o.Outputs {
 		v.Y = y[:m*n]
 	}
@@ -317,7 +317,7 @@ func (t *Tape) visitHead(g *Gradients, first, n int, x, dy []float32) error {
 		return nil
 	}
 	c := &t.m.config
-	v := &LinearGradient{Name: t.m.head.name, M: n, K: c.HiddenSize, N: c.VocabSize, X: x, DY: dy, First: first, t: t}
+	v := &LinearGradient{Name: t.m.head.name, M: n, K: c.HiddenSize, N: c.VocabSize, X: x, DY: dy, First: first, t: t, linear: t.m.head}
 	if t.o.Outputs {
 		v.Y = t.back.uncapped[:len(dy)]
 	}

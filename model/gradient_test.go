@@ -118,6 +118,22 @@ func checkGradients(t *testing.T, m *Model, routing [][]int32) {
 	r := newReference(t, m, sequences, tape.Routing())
 	got := gradientsOf(t, m, o, sequences, routing)
 	worst, tensor := r.worst(t, got)
+	for name, factors := range got {
+		if name, ok := strings.CutSuffix(name, " factors"); ok {
+			err, square := 0.0, 0.0
+			for n, v := range factors {
+				cols := len(got[name]) / len(factors)
+				slope := float64(v)
+				for k, d := range got[name][n*cols:][:cols] {
+					slope -= float64(d) * r.params[name][n*cols+k]
+				}
+				err, square = max(err, math.Abs(slope)), square+float64(v)*float64(v)
+			}
+			if !(err <= 1e-4*math.Sqrt(square)) {
+				t.Errorf("%s: factors differ by %.2g from the sums of gradients times weights, their norm is %.2g", name, err, math.Sqrt(square))
+			}
+		}
+	}
 	t.Logf("largest relative error %.2g, of %s", worst, tensor)
 	if !(worst < 1e-4) {
 		t.Errorf("the gradient of %s differs by %.2g of its norm from the numeric one", tensor, worst)

@@ -17,8 +17,8 @@ type TapeOptions struct {
 	// LogitRows is the number of tokens whose logits exist at a time. The lm_head is read twice for
 	// each such block. Default 128.
 	LogitRows int
-	// Outputs: a LinearGradient also has the layer's outputs. This takes one more product (the
-	// down projection) and memory for one more block of logits.
+	// Outputs: a LinearGradient also has the layer's outputs, which LinearGradient.Factors needs.
+	// This takes one more product (the down projection) and memory for one more block of logits.
 	Outputs bool
 }
 
@@ -84,7 +84,8 @@ type LinearGradient struct {
 	Tokens []int
 	First  int
 
-	t *Tape
+	t      *Tape
+	linear *linear
 }
 
 // Weights computes rows from to from+n-1 of the gradient of the weights, DY^T X, into dst, [n][K].
@@ -92,6 +93,43 @@ type LinearGradient struct {
 // 64 and more.
 func (g *LinearGradient) Weights(dst []float32, from, n int) error {
 	return g.t.transposed.Outer(g.t.s.workspace, dst, g.DY, g.X, g.M, g.N, g.K, from, n)
+}
+
+// Factors computes d loss / d f of a factor f of each row of the weights, at f = 1: the sum over
+// tokens of the output's gradient times the output without bias. It needs TapeOptions.Outputs, and
+// no product. dst has N elements.
+func (g *LinearGradient) Factors(dst []float32) error {
+	if g.Y == nil {
+		return fmt.Errorf("linear %q: factors of rows need a tape with outputs", g.Name)
+	}
+	if len(dst) != g.N {
+		return fmt.Errorf("linear %q: factors of %d rows: there is room for %d", g.Name, g.N, len(dst))
+	}
+	bias := g.linear.bias
+	if bias == nil {
+		bias = make([]float32, g.N)
+		if g.linear.hasBias { // the operator adds it
+			stored, err := g.t.m.source.vector(g.linear.biasName, g.N)
+			if err != nil {
+				return err
+			}
+			bias = stored
+		}
+	}
+	// Threads divide the rows of the weights, not the tokens.
+	g.t.s.split(g.N, 4*g.M, func(_, from, to int) {
+		sums := make([]float64, to-from)
+		for i := range g.M {
+			y, dy := g.Y[i*g.N+from:][:len(sums)], g.DY[i*g.N+from:][:len(sums)]
+			for j := range sums {
+				sums[j] += float64(float64(dy[j]) * float64(y[j]-bias[from+j]))
+			}
+		}
+		for j, v := range sums {
+			dst[from+j] = float32(v)
+		}
+	})
+	return nil
 }
 
 // NewTape makes a Tape for sequences of these sizes. It allocates nothing large: Forward does.

@@ -80,7 +80,13 @@ func (all gradients) collect(t testing.TB, rows int) *Gradients {
 				}
 				add(g.Name, from*g.K, dst)
 			}
-			return nil
+			if g.Y == nil {
+				return nil
+			}
+			factors := make([]float32, g.N)
+			err := g.Factors(factors)
+			add(g.Name+" factors", 0, factors)
+			return err
 		},
 		Norm: func(tensor string, gradient []float32) error {
 			if all[tensor] != nil {

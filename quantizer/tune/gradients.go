@@ -3,6 +3,7 @@ package tune
 import (
 	"github.com/lowbit-go/gq/internal/buffer"
 	"github.com/lowbit-go/gq/model"
+	"github.com/lowbit-go/gq/quantizer"
 )
 
 // tapes run a batch through the teacher and the student.
@@ -21,6 +22,7 @@ func (j *job) openTapes() (err error) {
 	if j.tapes.teacher, err = j.teacher.NewTape(o); err != nil {
 		return err
 	}
+	o.Outputs = j.Kind == quantizer.TuneNorms // for factors of rows
 	j.tapes.student, err = j.student.NewTape(o)
 	return err
 }
@@ -71,6 +73,14 @@ func (j *job) loss(sequence, from, n int, logits []float32, share float64) error
 func (j *job) linearGradient(g *model.LinearGradient) error {
 	m := j.linears[g.Name]
 	if m == nil {
+		return nil
+	}
+	if j.Kind == quantizer.TuneNorms {
+		factors := buffer.Grow(&j.tapes.rows, g.N)
+		if err := g.Factors(factors); err != nil {
+			return err
+		}
+		m.factorGradient(factors)
 		return nil
 	}
 	step := min(g.N, max(64, gradientBytes/4/g.K))

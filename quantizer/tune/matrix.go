@@ -202,6 +202,17 @@ func (t *matrix) gradient(row int, dw []float32) {
 	}
 }
 
+// factorGradient adds the gradients of all rows if each row has one parameter, given d loss / d f of
+// a factor f of each row as it is now. A row is its first weights times 1 + parameter.
+func (t *matrix) factorGradient(factors []float32) {
+	by := t.scales.by
+	for row, v := range factors {
+		if now := 1 + by.x[row]; now != 0 {
+			by.grad[row] += float32(v / now)
+		}
+	}
+}
+
 // refresh computes the scales and codes of rows from their parameters.
 func (t *matrix) refresh(from, to int) {
 	n := t.units()

@@ -107,6 +107,9 @@ func TestMatrix(t *testing.T) {
 				if m.mins != nil && m.mins.by != m.scales.by {
 					checkGradient(t, m, m.mins.by, c)
 				}
+				if perRow {
+					checkFactors(t, m, c)
+				}
 				for step := range 60 { // down the slope
 					for r := range rows {
 						m.gradient(r, c[r*cols:][:cols])
@@ -183,6 +186,36 @@ func checkGradient(t *testing.T, m *matrix, p *trained, c []float32) {
 		}
 	}
 	m.refresh(0, m.Rows)
+}
+
+// checkFactors compares the gradients from factors of the rows with the gradients from weights, also
+// after a change of the parameters.
+func checkFactors(t *testing.T, m *matrix, c []float32) {
+	t.Helper()
+	by := m.scales.by
+	want := slices.Clone(by.grad)
+	row, factors := make([]float32, m.Cols), make([]float32, m.Rows)
+	for _, x := range []float32{.25, 0} {
+		for r := range m.Rows {
+			by.x[r] = x
+		}
+		m.refresh(0, m.Rows)
+		for r := range m.Rows {
+			sum := 0.0
+			m.row(row, r)
+			for k, v := range row {
+				sum += float64(v) * float64(c[r*m.Cols+k])
+			}
+			factors[r] = float32(sum)
+		}
+		clear(by.grad)
+		m.factorGradient(factors)
+		for r, v := range by.grad {
+			if d := math.Abs(float64(v - want[r])); d > 0.02*math.Abs(float64(want[r]))+2e-3 { // scales are rounded
+				t.Errorf("parameter %g of row %d: the gradient is %g, from weights %g", x, r, v, want[r])
+			}
+		}
+	}
 }
 
 // TestFactors keeps values that the file cannot hold, and gains that are 1 + a stored number.

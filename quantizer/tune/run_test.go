@@ -126,7 +126,7 @@ func TestRun(t *testing.T) {
 }
 
 var golden = map[quantizer.Tune]string{
-	quantizer.TuneNorms:  "841d642d4039614f0c5cf017c0d43c686747b6e494cc79bfdb271481069e0aec",
+	quantizer.TuneNorms:  "b58fe2af694d361db42836d7fdaa9b1d1414bbdd1d4f5438deb895993ad66ca6",
 	quantizer.TuneFloats: "078578a6e33da7cc874ae9c9cfadbdf45a9a334286a9f896c82b36d0a5799ee6",
 	quantizer.TuneCodes:  "57a5d9268b9ec81b2c8f8168b1c020ed288a94ca0b7fb7ee8ef044cab2588e49",
 }
