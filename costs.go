@@ -117,7 +117,11 @@ func solveCost(rows, cols, tokens, streams float64) float64 {
 func (k *tuning) cost() float64 {
 	steps := float64(tune.DefaultSteps(k.kind))
 	held := float64(k.tokens()) / 8
-	return perPass * weights(k.plan) * (steps*tune.StepTokens*5 + (steps/10+1)*held) / 1e9
+	passes := steps*tune.StepTokens*5 + (steps/10+1)*held
+	if k.kind == quantizer.TuneBlocks { // a layer forward and backward, and both models once
+		passes += tune.BlockSteps*tune.StepTokens*3 + float64(2*k.tokens()) + 3*held
+	}
+	return perPass * weights(k.plan) * passes / 1e9
 }
 
 // plannedStages lists the stages of the job, or with dry the stages of its plan. A resumed job

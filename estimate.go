@@ -36,7 +36,7 @@ func (j *quantizeJob) estimate() *Estimate {
 	e.MemoryBytes = j.memory(e.Threads)
 	e.How = "time: CPU time per weight and token, measured with Llama-3.2-1B on an AMD EPYC with AVX-512, by the threads (small models take longer by weight); memory: buffers of the threads"
 	if j.tuning != nil {
-		e.How += fmt.Sprintf(", with %.1f MB for tuning: %d bytes for each trained number, a byte for each weight, and the largest layer", float64(tune.Memory(j.plan, j.tuning.kind))/1e6, tune.StateBytes)
+		e.How += fmt.Sprintf(", with %.1f MB for tuning: %d bytes for each trained number, a byte for each weight, and the largest layer", float64(tune.Memory(j.plan, j.tuning.kind, int64(j.tuning.tokens())))/1e6, tune.StateBytes)
 	}
 	if j.calibration != nil {
 		e.How += ", and matrices and hidden states of the largest layer"
@@ -61,7 +61,7 @@ func (j *quantizeJob) memory(threads int) int64 {
 		return n
 	}
 	if j.tuning != nil { // its stage is the largest
-		n += tune.Memory(j.plan, j.tuning.kind)
+		n += tune.Memory(j.plan, j.tuning.kind, int64(j.tuning.tokens()))
 	}
 	tokens := int64(calib.DefaultTokens)
 	if j.calibration != nil {

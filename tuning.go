@@ -7,6 +7,7 @@ import (
 	"github.com/lowbit-go/gq/internal/memlimit"
 	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/model"
+	"github.com/lowbit-go/gq/model/arch"
 	"github.com/lowbit-go/gq/model/eval"
 	"github.com/lowbit-go/gq/model/text"
 	"github.com/lowbit-go/gq/quantizer"
@@ -72,7 +73,7 @@ func (j *quantizeJob) newTuning() (*tuning, error) {
 	if err := tune.Check(j.plan); err != nil {
 		return nil, &OptionError{"tune", err}
 	}
-	need := tune.Memory(j.plan, k.kind)
+	need := tune.Memory(j.plan, k.kind, int64(k.tokens()))
 	if most := memlimit.Available(); most > 0 && need > most {
 		return nil, &OptionError{"tune", &tune.MemoryError{Kind: k.kind, Need: need, Have: most}}
 	}
@@ -145,7 +146,7 @@ func (k *tuning) run(codes *conversion.CalibratedCodes) (*conversion.CalibratedC
 // train runs the optimizer.
 func (k *tuning) train(codes *conversion.CalibratedCodes, t *tune.Text) (*tune.Result, error) {
 	o := tune.Options{Kind: k.kind, Work: k.work, Threads: k.o.Threads}
-	steps := tune.Steps(o, t)
+	steps := tune.Work(o, t, k.layers())
 	add, end := k.begin(stageTune, "steps", int64(steps))
 	defer end()
 	o.Progress = add
@@ -153,7 +154,19 @@ func (k *tuning) train(codes *conversion.CalibratedCodes, t *tune.Text) (*tune.R
 	o.Evaluated = func(e tune.Evaluation) {
 		k.logf("tuning: step %d of %d: KL %.5f on held-out text, %.5f at best", e.Step, e.Steps, e.KL, e.Best)
 	}
+	o.Trained = func(l tune.TrainedLayer) {
+		k.logf("tuning: layer %d of %d: mean squared error on held-out text %.4g -> %.4g", l.Layer+1, l.Layers, l.Before, l.After)
+	}
 	return tune.Run(k.ctx, k.plan, codes, t, o)
+}
+
+// layers is the number of the model's decoder layers.
+func (k *tuning) layers() int {
+	c, err := arch.ParseForward(k.config)
+	if err != nil {
+		return 0 // newTuning has parsed it
+	}
+	return len(c.Layers)
 }
 
 // better is the guard: it reports whether the tuned file is better than the untuned one on held-out

@@ -51,7 +51,7 @@ func (e *RecipeError) Unwrap() error { return e.Err }
 //	calibrate-tokens: 8192
 //	seed: 1                   # of the text that the model writes, and of rotations
 //	refine: false             # coordinate descent and a refit of scales behind gptq and gptq-ft
-//	tune: off                 # norms, floats, codes: train numbers of the file afterwards
+//	tune: off                 # norms, floats, codes, blocks: train numbers of the file afterwards
 //	tune-tokens: 32768
 //	tune-text: self           # or a file of text or token ids
 //	imatrix: [a.gguf]         # files of second moments for the algorithm imatrix

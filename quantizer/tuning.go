@@ -15,15 +15,16 @@ const (
 	TuneNorms  Tune = "norms"  // a factor for each row of scales, and gains of norms
 	TuneFloats Tune = "floats" // all scales, and gains of norms
 	TuneCodes  Tune = "codes"  // these and codes
+	TuneBlocks Tune = "blocks" // codes and scales layer by layer, then as TuneFloats
 )
 
 // ParseTune reads the name of a kind of tuning.
 func ParseTune(s string) (Tune, error) {
 	switch t := Tune(s); t {
-	case TuneOff, TuneNorms, TuneFloats, TuneCodes:
+	case TuneOff, TuneNorms, TuneFloats, TuneCodes, TuneBlocks:
 		return t, nil
 	}
-	return "", suggest.Unknown("kind of tuning", s, []string{string(TuneOff), string(TuneNorms), string(TuneFloats), string(TuneCodes)})
+	return "", suggest.Unknown("kind of tuning", s, []string{string(TuneOff), string(TuneNorms), string(TuneFloats), string(TuneCodes), string(TuneBlocks)})
 }
 
 // Tunes reports whether the recipe asks for tuning.

@@ -38,6 +38,17 @@
 // The state is stored in a working directory at least every 20 seconds and when the context is
 // cancelled, and a job with the same key goes on from there.
 //
+// # Layer by layer
+//
+// With TuneBlocks, codes and scales of one decoder layer are trained at a time, as AutoRound does it
+// (arXiv 2309.05516): the layer reads the hidden states of the quantized model, and the loss is the mean
+// squared error of its output, to which the float model's hidden states behind this layer are the
+// target. So a layer also makes up for errors of earlier layers, as gptq-ft does. Only one layer has
+// gradients and moments, where TuneCodes needs StateBytes for each weight of the model. Steps, rates and
+// u are the same; there are BlockSteps for each layer. A layer whose error on held-out text is no
+// smaller keeps its codes, and so does the model if its divergence there is no smaller. Then all scales
+// and gains are trained as with TuneFloats. A finished layer is stored in the working directory.
+//
 // # Text
 //
 // Text that the model writes serves as well as real text of its domain and is better elsewhere: a

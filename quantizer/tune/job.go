@@ -34,6 +34,8 @@ type Options struct {
 	Progress func(n int64)
 	// Evaluated is called after each measurement on held-out text. Default: none.
 	Evaluated func(Evaluation)
+	// Trained is called after each layer of quantizer.TuneBlocks. Default: none.
+	Trained func(TrainedLayer)
 
 	codesRate float64 // default: codesRate
 }
@@ -81,6 +83,10 @@ type job struct {
 	batches [][][]int32 // by step
 	state   state
 	key     string
+	// earlier is the number of steps of single layers. blocked is the divergence before them, or nil
+	// if their result was not kept.
+	earlier int
+	blocked *float64
 }
 
 // The constants of training. The rates were chosen with the models of docs/QUALITY.md.
@@ -111,6 +117,11 @@ func Run(ctx context.Context, p *conversion.Plan, c *conversion.CalibratedCodes,
 	if err := j.open(c); err != nil {
 		return nil, err
 	}
+	if j.Kind == quantizer.TuneBlocks {
+		if err := j.trainBlocks(); err != nil {
+			return nil, err
+		}
+	}
 	if err := j.prepare(); err != nil {
 		return nil, err
 	}
@@ -120,7 +131,16 @@ func Run(ctx context.Context, p *conversion.Plan, c *conversion.CalibratedCodes,
 	return j.result(), nil
 }
 
-// Steps is the number of steps that Run makes.
+// Work is the number of steps of all kinds that Run makes for a model of so many layers.
+func Work(o Options, t *Text, layers int) int {
+	n := Steps(o, t)
+	if o.Kind == quantizer.TuneBlocks {
+		n += layers * blockSteps(t)
+	}
+	return n
+}
+
+// Steps is the number of steps with the whole model that Run makes.
 func Steps(o Options, t *Text) int {
 	n := o.Steps
 	if n == 0 {
@@ -237,9 +257,7 @@ func (j *job) prepare() (err error) {
 		if j.Kind != quantizer.TuneCodes || m.embedded {
 			continue
 		}
-		err := m.trainCodes(j.codesRate, func(dst []float32, first, rows int) error {
-			return j.plan.ReadRows(dst, m.Matrix, first, rows)
-		})
+		err := m.trainCodes(j.codesRate, j.reader(m))
 		if err != nil {
 			return err
 		}
@@ -252,8 +270,27 @@ func (j *job) prepare() (err error) {
 		return err
 	}
 	j.batches = j.text.batches(j.Steps)
-	j.held, err = eval.NewReference(j.ctx, j.teacher, j.text.HeldOut)
-	return err
+	return nil
+}
+
+// heldOut is the student's divergence on the held-out text.
+func (j *job) heldOut() (float64, error) {
+	if j.held == nil {
+		var err error
+		if j.held, err = eval.NewReference(j.ctx, j.teacher, j.text.HeldOut); err != nil {
+			return 0, err
+		}
+	}
+	kl, err := j.held.KL(j.ctx, j.student)
+	if err != nil {
+		return 0, err
+	}
+	return kl, checkFinite(kl)
+}
+
+// reader reads a matrix from the checkpoint.
+func (j *job) reader(m *matrix) func(dst []float32, first, rows int) error {
+	return func(dst []float32, first, rows int) error { return j.plan.ReadRows(dst, m.Matrix, first, rows) }
 }
 
 // floatRate is the learning rate of scales and gains.
@@ -323,23 +360,24 @@ func (j *job) step() error {
 // refresh computes all numbers from their parameters.
 func (j *job) refresh() error {
 	for _, m := range j.matrices {
-		j.rows(m.Rows, max(1, 1<<14/m.Cols), func(from, to int) {
-			if m.steps != nil {
-				m.confine(from*m.Cols, to*m.Cols)
-			}
-			m.refresh(from, to)
-		})
+		j.refreshMatrix(m)
 	}
 	return j.setGains()
 }
 
+func (j *job) refreshMatrix(m *matrix) {
+	j.rows(m.Rows, max(1, 1<<14/m.Cols), func(from, to int) {
+		if m.steps != nil {
+			m.confine(from*m.Cols, to*m.Cols)
+		}
+		m.refresh(from, to)
+	})
+}
+
 // evaluate measures the student on the held-out text, and keeps its parameters if they are the best.
 func (j *job) evaluate() error {
-	kl, err := j.held.KL(j.ctx, j.student)
+	kl, err := j.heldOut()
 	if err != nil {
-		return err
-	}
-	if err := checkFinite(kl); err != nil {
 		return err
 	}
 	s := &j.state
@@ -379,7 +417,11 @@ func (j *job) close() {
 func (j *job) result() *Result {
 	s := &j.state
 	r := &Result{Before: s.Before, After: s.After, Step: s.BestStep, Steps: j.Steps}
-	if s.BestStep == 0 {
+	r.Steps += j.earlier
+	if j.blocked != nil {
+		r.Before, r.Step = *j.blocked, r.Step+j.earlier
+	}
+	if r.Step == 0 {
 		return r
 	}
 	for _, t := range j.all {
@@ -409,13 +451,13 @@ func (j *job) result() *Result {
 func (j *job) account() *conversion.Tuning {
 	t := j.text
 	parameters := map[string]any{"rate": j.floatRate(), "step-tokens": StepTokens}
-	if j.Kind == quantizer.TuneCodes {
+	if j.Kind == quantizer.TuneCodes || j.Kind == quantizer.TuneBlocks {
 		parameters["codes-rate"] = j.codesRate
 	}
 	return &conversion.Tuning{
 		Mode: string(j.Kind), Parameters: parameters,
 		Source: t.Source, SHA256: t.SHA256, Tokens: t.Tokens(), Sequences: len(t.Sequences), HeldOut: text.CountScored(t.HeldOut), Seed: t.Seed,
-		Steps: j.Steps, Step: j.state.BestStep,
+		Steps: j.earlier + j.Steps, Step: j.earlier + j.state.BestStep,
 	}
 }
 

@@ -27,9 +27,9 @@ func ForSize(weights int64) quantizer.Tune {
 	return quantizer.TuneNorms
 }
 
-// Memory is the memory that a job takes: its numbers, the state of the optimizer, and what a layer
-// and a step of StepTokens need.
-func Memory(p *conversion.Plan, k quantizer.Tune) int64 {
+// Memory is the memory that a job on so many tokens takes: its numbers, the state of the optimizer,
+// and what a layer and a step of StepTokens need.
+func Memory(p *conversion.Plan, k quantizer.Tune, tokens int64) int64 {
 	var codes, trained, largest, wide, scales int64
 	for _, m := range p.Matrices() {
 		rows, cols := int64(m.Rows), int64(m.Cols)
@@ -50,6 +50,10 @@ func Memory(p *conversion.Plan, k quantizer.Tune) int64 {
 	}
 	// A block of logits of both models, and the activations of a step.
 	step := int64(logitRows)*4*3*wide + StepTokens*4*16*wide
+	if k == quantizer.TuneBlocks {
+		trained = max(trained, blockTrained(p))
+		step += blockBytes(p, tokens) + codes + 4*scales
+	}
 	return codes + 8*scales + StateBytes*trained + min(4*largest, 2*gradientBytes) + step
 }
 
@@ -61,7 +65,10 @@ type MemoryError struct {
 
 func (e *MemoryError) Error() string {
 	advice := "use --tune norms, or raise the limit"
-	if e.Kind == quantizer.TuneCodes {
+	switch e.Kind {
+	case quantizer.TuneCodes:
+		advice = "use --tune blocks, which trains the codes of a layer at a time, or --tune floats, whose state is small"
+	case quantizer.TuneBlocks:
 		advice = "use --tune floats, whose state is small"
 	}
 	return fmt.Sprintf("%s needs %.3g GB of memory, mostly %d bytes for each trained number, and %.3g GB are there (GOMEMLIMIT, or the machine's memory): %s",

@@ -129,7 +129,7 @@ func (j *job) resume() error {
 		return fmt.Errorf("%s: %s: %w", j.Work.Path(), stateName, err)
 	}
 	if j.Resumed != nil {
-		j.Resumed(j.state.Step, j.Steps)
+		j.Resumed(j.earlier+j.state.Step, j.earlier+j.Steps)
 	}
 	j.Progress(int64(j.state.Step))
 	return j.refresh()
