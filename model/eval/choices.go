@@ -52,7 +52,7 @@ type ChoiceOptions struct {
 // CompareChoices answers questions with the float model and with candidates. A NonFiniteError's
 // Window is the index of the question.
 func CompareChoices(ctx context.Context, float *model.Model, candidates []*model.Model, items []*choice.Item, o ChoiceOptions) ([]ChoiceComparison, error) {
-	if err := sameVocabulary(float, candidates); err != nil {
+	if err := sameVocabulary(float.VocabSize(), candidates); err != nil {
 		return nil, err
 	}
 	models := append([]*model.Model{float}, candidates...)

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/lowbit-go/gq/formats/logits"
 	"github.com/lowbit-go/gq/internal/detmath"
 	"github.com/lowbit-go/gq/model"
 	"github.com/lowbit-go/gq/model/text"
@@ -114,6 +115,9 @@ type CompareOptions struct {
 	// Sessions is the number of windows that are scored concurrently. Default 1. It does not affect
 	// the result.
 	Sessions int
+	// Saved are predictions that SaveLogits wrote, of the same windows. They stand for the float
+	// model, which is nil then. Default: none.
+	Saved *logits.File
 	// Progress is called, from several goroutines, with the number of tokens scored since the last
 	// call.
 	Progress func(tokens int)
@@ -157,7 +161,13 @@ const logitsBytes = 64 << 20
 // Compare scores the windows with the float model and the quantized candidates in one pass. It
 // keeps a few numbers per position and writes nothing. It returns one Comparison per candidate.
 func Compare(ctx context.Context, float *model.Model, candidates []*model.Model, windows []text.Window, o CompareOptions) ([]Comparison, error) {
-	if err := sameVocabulary(float, candidates); err != nil {
+	vocab := 0
+	if o.Saved != nil {
+		vocab = o.Saved.Vocab
+	} else {
+		vocab = float.VocabSize()
+	}
+	if err := sameVocabulary(vocab, candidates); err != nil {
 		return nil, err
 	}
 	scores, err := run(ctx, append([]*model.Model{float}, candidates...), windows, o)
@@ -172,10 +182,10 @@ func Compare(ctx context.Context, float *model.Model, candidates []*model.Model,
 	return out, nil
 }
 
-func sameVocabulary(float *model.Model, candidates []*model.Model) error {
+func sameVocabulary(vocab int, candidates []*model.Model) error {
 	for i, c := range candidates {
-		if c.VocabSize() != float.VocabSize() {
-			return fmt.Errorf("quantized model %d has %d tokens, the float model %d: they are not the same model", i+1, c.VocabSize(), float.VocabSize())
+		if c.VocabSize() != vocab {
+			return fmt.Errorf("quantized model %d has %d tokens, the float model %d: they are not the same model", i+1, c.VocabSize(), vocab)
 		}
 	}
 	return nil
@@ -252,6 +262,7 @@ func run(ctx context.Context, models []*model.Model, windows []text.Window, o Co
 	}
 	err := parallel(ctx, len(windows), o.Sessions, func() func(i int) error {
 		s := newScorer(models, longest)
+		s.saved = o.Saved
 		return func(i int) (err error) {
 			if scores[i], err = s.window(i, windows[i]); err == nil && o.Progress != nil {
 				o.Progress(windows[i].Scored())

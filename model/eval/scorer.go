@@ -3,6 +3,7 @@ package eval
 import (
 	"slices"
 
+	"github.com/lowbit-go/gq/formats/logits"
 	"github.com/lowbit-go/gq/internal/detmath"
 	"github.com/lowbit-go/gq/model"
 	"github.com/lowbit-go/gq/model/text"
@@ -14,40 +15,83 @@ type scorer struct {
 	sessions    []*model.Session
 	logits      [][]float32
 	predictions []prediction
-	chunk       int // number of positions whose logits fit into a buffer
+	vocab       int
+	chunk       int          // number of positions whose logits fit into a buffer
+	saved       *logits.File // the first model's predictions, if the model is nil
 }
 
 func newScorer(models []*model.Model, longest int) *scorer {
-	s := &scorer{models: models, predictions: make([]prediction, len(models))}
-	vocab := models[0].VocabSize()
-	s.chunk = min(max(logitsBytes/4/vocab, 1), longest)
+	s := &scorer{models: models, predictions: make([]prediction, len(models)), vocab: models[len(models)-1].VocabSize()}
+	s.chunk = min(max(logitsBytes/4/s.vocab, 1), longest)
 	for _, m := range models {
-		s.sessions = append(s.sessions, m.NewSession(longest))
-		s.logits = append(s.logits, make([]float32, s.chunk*vocab))
+		var session *model.Session
+		if m != nil {
+			session = m.NewSession(longest)
+		}
+		s.sessions = append(s.sessions, session)
+		s.logits = append(s.logits, make([]float32, s.chunk*s.vocab))
 	}
 	return s
+}
+
+func (s *scorer) reset() {
+	for _, session := range s.sessions {
+		if session != nil {
+			session.Reset()
+		}
+	}
+}
+
+// context feeds the models the tokens before the first prediction. The logits at First-1 predict
+// token First.
+func (s *scorer) context(w text.Window) error {
+	context := w.Tokens[:w.First-1]
+	if len(context) == 0 {
+		return nil
+	}
+	for _, session := range s.sessions {
+		if session == nil {
+			continue
+		}
+		if err := session.Forward(context, nil, false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// forward fills the buffers with the logits at n positions of window i, from at on.
+func (s *scorer) forward(i int, w text.Window, at, n int) error {
+	for k, session := range s.sessions {
+		to := s.logits[k][:n*s.vocab]
+		if session != nil {
+			if err := session.Forward(w.Tokens[at:at+n], to, true); err != nil {
+				return err
+			}
+			continue
+		}
+		for row := at - (w.First - 1); len(to) > 0; {
+			rows, err := s.saved.Logits(to, i, row)
+			if err != nil {
+				return err
+			}
+			to, row = to[rows*s.vocab:], row+rows
+		}
+	}
+	return nil
 }
 
 // window scores window i.
 func (s *scorer) window(i int, w text.Window) ([]score, error) {
 	scores := make([]score, 0, w.Scored())
-	for _, session := range s.sessions {
-		session.Reset()
-	}
-	// The logits at First-1 predict token First; earlier tokens are context.
-	if context := w.Tokens[:w.First-1]; len(context) > 0 {
-		for _, session := range s.sessions {
-			if err := session.Forward(context, nil, false); err != nil {
-				return nil, err
-			}
-		}
+	s.reset()
+	if err := s.context(w); err != nil {
+		return nil, err
 	}
 	for at := w.First - 1; at < len(w.Tokens)-1; {
 		n := min(s.chunk, len(w.Tokens)-1-at)
-		for k, session := range s.sessions {
-			if err := session.Forward(w.Tokens[at:at+n], s.logits[k][:n*s.models[k].VocabSize()], true); err != nil {
-				return nil, err
-			}
+		if err := s.forward(i, w, at, n); err != nil {
+			return nil, err
 		}
 		for j := range n {
 			sc, err := s.score(i, at+j+1, j, w.Tokens[at+j+1])
@@ -64,9 +108,8 @@ func (s *scorer) window(i int, w text.Window) ([]score, error) {
 // score compares the models' predictions of a token, in row row of the buffers.
 func (s *scorer) score(window, position, row int, token int32) (score, error) {
 	for k := range s.models {
-		vocab := s.models[k].VocabSize()
 		p := &s.predictions[k]
-		if p.set(s.logits[k][row*vocab:][:vocab]); !p.finite {
+		if p.set(s.logits[k][row*s.vocab:][:s.vocab]); !p.finite {
 			return score{}, &NonFiniteError{Model: k, Window: window, Position: position}
 		}
 	}
