@@ -192,6 +192,9 @@ func accuracyStages(j *accuracy.Job, weights float64) []*planned {
 		writing := &planned{"writing text to measure on", perWritten * weights * tokens / 1e9, 1}
 		list = append([]*planned{writing}, append(list, &planned{"scoring", 2 * perPass * weights * tokens / 1e9, 1})...)
 	}
+	if j.Saved != nil {
+		return append(list, &planned{"scoring", perPass * weights * float64(j.Saved.File.Tokens) / 1e9, 1})
+	}
 	if len(j.Texts) > 0 {
 		size := 0
 		for _, t := range j.Texts {

@@ -34,6 +34,9 @@ type MeasureOptions struct {
 	Choices []ChoiceFile
 	// MaxQuestions is how many questions of each file are answered. Default (0): all.
 	MaxQuestions int
+	// Reference is a file of SaveReference: the float model's predictions of the text, so that the float
+	// model does not run. Texts may name the one text, to check that it is the same. Default ("").
+	Reference string
 	// TensorsOnly checks the default gate without running the models. Default: false.
 	TensorsOnly bool
 	// MinTokens is the least number of scored tokens for a gate that limits figures of the model.
@@ -90,18 +93,24 @@ type ChoiceFile struct {
 	Name string
 }
 
-// Measure compares file with the checkpoint src that it was made from, and writes o.Reports. file is a
+// Measure compares file with the checkpoint src that it was made from, and writes o.Reports. With
+// o.Reference, src may be "": then no tensors are compared, no questions are answered, and neither
+// the default gate nor a gate that limits figures of tensors can be checked. file is a
 // .gqf file, or a GGUF file whoever made it: its tokenizer and its list of tensors are compared with
 // the checkpoint's too. The report has the result of the gate; Verdict turns it into an error.
 func Measure(ctx context.Context, src, file string, o MeasureOptions) (*accuracy.Report, error) {
-	if err := checkOrder(src, file); err != nil {
-		return nil, err
-	}
-	if err := floatReference(src); err != nil {
-		return nil, err
-	}
 	var set files.Set
-	set.Input("the checkpoint", checkpointFiles(src)...)
+	if src != "" || o.Reference == "" {
+		if err := checkOrder(src, file); err != nil {
+			return nil, err
+		}
+		if err := floatReference(src); err != nil {
+			return nil, err
+		}
+		set.Input("the checkpoint", checkpointFiles(src)...)
+	} else if o.Gate == accuracy.DefaultGateName {
+		return nil, optionf("", "the default gate limits figures of tensors, which are compared with the checkpoint: name the checkpoint too, or write a gate of the model's figures")
+	}
 	set.Input("the file", file)
 	o.addPaths(&set)
 	if err := collisions(&set); err != nil {
@@ -110,6 +119,13 @@ func Measure(ctx context.Context, src, file string, o MeasureOptions) (*accuracy
 	j, err := o.job(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if o.Reference != "" {
+		f, err := o.openReference(j)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
 	}
 	j.Source, j.Name, j.Parity = src, file, o.Parity
 	s := stages{to: o.Progress, plan: accuracyStages(j, 1)}
@@ -154,7 +170,7 @@ func (o *MeasureOptions) job(ctx context.Context) (*accuracy.Job, error) {
 		return nil, optionf("min-tokens", "%d: at least 1", o.MinTokens)
 	case o.MinTokens > 0 && o.Gate == "":
 		return nil, optionf("min-tokens", "goes with a gate")
-	case o.TensorsOnly && len(o.Texts) > 0:
+	case o.TensorsOnly && (len(o.Texts) > 0 || o.Reference != ""):
 		return nil, optionf("tensors-only", "beside a text: no model would be run on it")
 	case o.TensorsOnly && len(o.Choices) > 0:
 		return nil, optionf("tensors-only", "beside questions: no model would answer them")
@@ -245,7 +261,7 @@ func (o *MeasureOptions) readGate(j *accuracy.Job) (err error) {
 			return optionf("", "%s compares with an earlier report: name one", g.Name)
 		case o.TensorsOnly && g.NeedsModel():
 			return optionf("tensors-only", "%s limits figures of the model", g.Name)
-		case len(j.Texts) == 0 && g.NeedsModel():
+		case len(j.Texts) == 0 && o.Reference == "" && g.NeedsModel():
 			return optionf("", "%s limits figures of the model, which takes a text: name one", g.Name)
 		case o.NoOutputs && g.NeedsOutputs():
 			return optionf("", "%s limits outputs, which are left out", g.Name)

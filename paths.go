@@ -127,6 +127,7 @@ func (o *MeasureOptions) addPaths(s *files.Set) {
 	}
 	s.Input("the earlier report", o.Against)
 	s.Input("the baseline", o.Baseline)
+	s.Input("the reference logits", o.Reference)
 	if o.Remote != nil {
 		s.Input("the other build", o.Remote.Binary)
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/formats/logits"
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/kernels"
@@ -24,6 +25,7 @@ import (
 // Job describes a run of `gq accuracy`, which makes a Report. Source and File must be set.
 type Job struct {
 	// Source is the checkpoint: a directory, or a .safetensors file, which has no model to run.
+	// Default, with Saved only: no tensors are compared.
 	Source string
 	// SourceName is its name in the report. Default: Source.
 	SourceName string
@@ -48,6 +50,9 @@ type Job struct {
 	Texts []*TextSource
 	// Choices are files of multiple-choice questions that the models answer. Default: none.
 	Choices []*ChoiceSource
+	// Saved has the float model's predictions of the text, so that the float model does not run. Texts
+	// may have one text, which must be the same. Default: none.
+	Saved *Saved
 	// TensorsOnly checks DefaultGate without running the models. Default: false.
 	TensorsOnly bool
 	// MinTokens replaces the gate's MinTokens. Default (0): the gate's.
@@ -86,11 +91,16 @@ func (j *Job) Run(ctx context.Context) (*Report, error) {
 		Schema: ReportSchema, File: cmp.Or(j.Name, j.File), Source: cmp.Or(j.SourceName, j.Source), Activations: j.Activations.String(),
 		Run: &Run{Version: j.Version, CPU: kernels.Features(), Threads: cpu.Threads(j.Threads), Seconds: map[string]float64{}},
 	}
-	ck, err := safetensors.Open(j.Source, safetensors.Options{})
-	if err != nil {
-		return nil, err
+	var ck *safetensors.Checkpoint
+	var err error
+	if j.Source != "" || j.Saved == nil {
+		if ck, err = safetensors.Open(j.Source, safetensors.Options{}); err != nil {
+			return nil, err
+		}
+		defer ck.Close()
+	} else {
+		r.Source = j.Saved.Model
 	}
-	defer ck.Close()
 	f, err := gqf.Open(j.File, gqf.Options{})
 	if err != nil {
 		return nil, err
@@ -100,9 +110,14 @@ func (j *Job) Run(ctx context.Context) (*Report, error) {
 	r.FileBytes, r.refined = f.Size(), refined(f)
 	if j.Imported != nil {
 		r.FileBytes = j.Imported.Bytes
-		if r.Notes, err = j.notes(ck, f); err != nil {
-			return nil, err
+		if ck != nil {
+			if r.Notes, err = j.notes(ck, f); err != nil {
+				return nil, err
+			}
 		}
+	}
+	if err := j.checkSaved(f, r); err != nil {
+		return nil, err
 	}
 	if !j.matchesAny(f) {
 		return nil, &NoTensorError{r.File}
@@ -123,15 +138,10 @@ func (j *Job) Run(ctx context.Context) (*Report, error) {
 			return nil, err
 		}
 	}
-	folded, err := j.folded(ctx, ck, f, r)
-	if err != nil {
-		return nil, err
-	}
-	if folded != nil {
-		defer folded.close()
-	}
-	if err := j.tensors(ctx, ck, folded, f, text, r); err != nil {
-		return nil, err
+	if ck != nil {
+		if err := j.compareTensors(ctx, ck, f, text, r); err != nil {
+			return nil, err
+		}
 	}
 	if err := j.parity(ctx, f, r); err != nil {
 		return nil, err
@@ -158,12 +168,27 @@ func (j *Job) Run(ctx context.Context) (*Report, error) {
 	return r, nil
 }
 
-// NeedsModel reports whether the models are run: on Texts or Choices, or for DefaultGate on a text
-// that the float model writes.
-func (j *Job) NeedsModel() bool { return len(j.Texts) > 0 || len(j.Choices) > 0 || j.WritesText() }
+// compareTensors compares the file's tensors with the checkpoint's, or with the folded checkpoint's.
+func (j *Job) compareTensors(ctx context.Context, ck *safetensors.Checkpoint, f *gqf.File, text *scored, r *Report) error {
+	folded, err := j.folded(ctx, ck, f, r)
+	if err != nil {
+		return err
+	}
+	if folded != nil {
+		defer folded.close()
+	}
+	return j.tensors(ctx, ck, folded, f, text, r)
+}
+
+// NeedsModel reports whether the models are run: on Texts, the text of Saved or Choices, or for
+// DefaultGate on a text that the float model writes.
+func (j *Job) NeedsModel() bool { return j.HasText() || len(j.Choices) > 0 || j.WritesText() }
+
+// HasText reports whether there is a text, or saved predictions of a text.
+func (j *Job) HasText() bool { return len(j.Texts) > 0 || j.Saved != nil }
 
 // WritesText reports whether the float model writes the text.
-func (j *Job) WritesText() bool { return len(j.Texts) == 0 && j.DefaultGate && !j.TensorsOnly }
+func (j *Job) WritesText() bool { return !j.HasText() && j.DefaultGate && !j.TensorsOnly }
 
 // stage begins a part of the job.
 func (j *Job) stage(r *Report, key, name, unit string, total int64) (add func(n int64), end func()) {
@@ -198,6 +223,9 @@ func (j *Job) preflight(f *gqf.File) error {
 	g := j.Gate
 	if g == nil {
 		return nil
+	}
+	if j.Source == "" && (len(g.Tensors) > 0 || g.Unquantized) {
+		return &GateError{g.Name, "", "limits figures of tensors, which are compared with the checkpoint: name the checkpoint too"}
 	}
 	if j.Earlier == nil && g.NeedsEarlier() {
 		return &GateError{g.Name, "", "compares with an earlier report, and none was given"}
@@ -348,9 +376,14 @@ func (j *Job) compare(ctx context.Context, s *scored, r *Report) error {
 	add, end := j.stage(r, "text", "scoring", "tokens", int64(total))
 	defer end()
 	start := time.Now()
+	float, saved := s.float, (*logits.File)(nil)
+	if j.Saved != nil {
+		float, saved = nil, j.Saved.File
+	}
 	for i, to := range r.Scored() {
-		list, err := eval.Compare(ctx, s.float, s.candidates(), s.texts[i].windows, eval.CompareOptions{
-			Sizes: s.texts[i].sizes, Worst: j.Worst, Sessions: min(cpu.Threads(j.Threads), maxSessions), Progress: func(n int) { add(int64(n)) },
+		list, err := eval.Compare(ctx, float, s.candidates(), s.texts[i].windows, eval.CompareOptions{
+			Saved: saved, Sizes: s.texts[i].sizes, Worst: j.Worst, Sessions: min(cpu.Threads(j.Threads), maxSessions),
+			Progress: func(n int) { add(int64(n)) },
 		})
 		if err != nil {
 			return j.named(err, r)

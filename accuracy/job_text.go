@@ -41,6 +41,15 @@ func (s *scored) close() {
 	}
 }
 
+// any returns a model with the configuration that all share: the float model, unless its saved
+// predictions stand for it.
+func (s *scored) any() *model.Model {
+	if s.float != nil {
+		return s.float
+	}
+	return s.quantized
+}
+
 // cutText is a text cut into windows.
 type cutText struct {
 	windows []text.Window
@@ -84,16 +93,26 @@ type noModelError struct{ msg string }
 
 func (e *noModelError) Error() string { return e.msg }
 
-func (j *Job) openAll(ctx context.Context, s *scored, f *gqf.File, r *Report) (err error) {
+// runnable returns a *noModelError if the checkpoint cannot be run as a model.
+func (j *Job) runnable() error {
 	if !isDir(j.Source) {
 		return &noModelError{j.Source + " is a file of weights alone: name the checkpoint's directory, with config.json and tokenizer.json, to run the model"}
 	}
 	if _, err := os.Stat(filepath.Join(j.Source, "config.json")); errors.Is(err, fs.ErrNotExist) {
 		return &noModelError{j.Source + " has no config.json"}
 	}
+	return nil
+}
+
+func (j *Job) openAll(ctx context.Context, s *scored, f *gqf.File, r *Report) (err error) {
 	options := model.Options{Threads: cpu.Threads(j.Threads), Activations: j.Activations}
-	if s.float, err = model.OpenCheckpoint(j.Source, options); err != nil {
-		return err
+	if j.Source != "" {
+		if err := j.runnable(); err != nil {
+			return err
+		}
+		if s.float, err = model.OpenCheckpoint(j.Source, options); err != nil {
+			return err
+		}
 	}
 	if s.quantized, err = model.OpenGQF(f, options); err != nil {
 		return fmt.Errorf("%s: %w", r.File, err)
@@ -113,7 +132,10 @@ func (j *Job) openAll(ctx context.Context, s *scored, f *gqf.File, r *Report) (e
 	if err := s.encode(ctx, j.Choices, r); err != nil {
 		return err
 	}
-	if j.WritesText() {
+	switch {
+	case j.Saved != nil:
+		return j.savedText(ctx, s, f, r)
+	case j.WritesText():
 		return j.write(ctx, s, r)
 	}
 	for i, source := range j.Texts {
@@ -159,20 +181,20 @@ func (j *Job) CheckNames() error {
 func (s *scored) cut(ctx context.Context, source *TextSource) (*TextInfo, error) {
 	o := source.Options
 	if o.Window == 0 {
-		o.Window = text.WindowOf(s.float.Config())
+		o.Window = text.WindowOf(s.any().Config())
 		if o.Convention == text.LMEval {
-			o.Window = text.LMEvalWindowOf(s.float.Config())
+			o.Window = text.LMEvalWindowOf(s.any().Config())
 		}
 	}
 	o = o.WithDefaults()
-	cut, err := text.Cut(ctx, s.tokenizer, s.float.VocabSize(), text.Input{Data: source.Data, IDs: source.Tokens}, o)
+	cut, err := text.Cut(ctx, s.tokenizer, s.any().VocabSize(), text.Input{Data: source.Data, IDs: source.Tokens}, o)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", source.Name, err)
 	}
 	s.texts = append(s.texts, cutText{cut.Windows, cut.Sizes(s.tokenizer)})
 	info := &TextInfo{
 		Name: source.Name, Source: "text", SHA256: hash(source.Data), Convention: cut.Convention, Window: o.Window,
-		Windows: len(cut.Windows), Tokens: text.CountScored(cut.Windows), Context: s.float.Config().MaxPositions, Warning: cut.Warning(),
+		Windows: len(cut.Windows), Tokens: text.CountScored(cut.Windows), Context: s.any().Config().MaxPositions, Warning: cut.Warning(),
 	}
 	if source.Tokens {
 		info.Source = "tokens"
@@ -217,8 +239,11 @@ func (j *Job) write(ctx context.Context, s *scored, r *Report) error {
 
 // openTokenizer opens the tokenizer of the checkpoint, or else of the file. Token ids need none.
 func (j *Job) openTokenizer(f *gqf.File) (*tokenizer.Tokenizer, error) {
-	ids := len(j.Texts) > 0 && len(j.Choices) == 0 && !slices.ContainsFunc(j.Texts, func(t *TextSource) bool { return !t.Tokens })
-	t, err := tokenizer.Open(j.Source)
+	ids := j.HasText() && len(j.Choices) == 0 && !slices.ContainsFunc(j.Texts, func(t *TextSource) bool { return !t.Tokens })
+	t, err := (*tokenizer.Tokenizer)(nil), error(fs.ErrNotExist)
+	if j.Source != "" {
+		t, err = tokenizer.Open(j.Source)
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		t, err = tokenizer.Read(f.Asset)
 	}

@@ -42,7 +42,8 @@ type Report struct {
 	Gate    *GateResult   `json:"gate,omitempty"`
 	Run     *Run          `json:"run,omitempty"`
 
-	refined bool // the codes of the file: see Try
+	refined  bool // the codes of the file: see Try
+	recorded int  // tensors whose recorded checksums are those of the reference logits
 }
 
 // TextReport has the figures of a text. All fields are nil without a text.
@@ -85,6 +86,8 @@ type TextInfo struct {
 	// Context is the number of tokens that the model is made for (max_position_embeddings); 0 if
 	// config.json does not say.
 	Context int `json:"context,omitempty"`
+	// Reference is the file of the float model's predictions, if the float model did not run.
+	Reference string `json:"reference,omitempty"`
 	// Warning says that end-of-document markers were read as text.
 	Warning string `json:"warning,omitempty"`
 }

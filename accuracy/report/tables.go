@@ -201,6 +201,9 @@ func headline(r *accuracy.Report) [][2]string {
 	}
 	for _, t := range r.Scored() {
 		lines = append(lines, [2]string{"text", fmt.Sprintf("%s: %s; %s activations", text(t.Text.Name), t.Text.Cut(), r.Activations)})
+		if ref := t.Text.Reference; ref != "" {
+			lines = append(lines, [2]string{"logits", text(ref) + ", in place of the float model's"})
+		}
 	}
 	for i := range r.Choices {
 		c := &r.Choices[i]

@@ -21,7 +21,7 @@ func Command() *cli.Command {
 	return &cli.Command{
 		Name:      "accuracy",
 		Usage:     "measure what quantization cost, and hold it to a gate",
-		ArgsUsage: "SRC FILE",
+		ArgsUsage: "[SRC] FILE",
 		Description: "SRC is the unquantized checkpoint that FILE was made of: a .gqf or .gguf file, or a quantized checkpoint.\n" +
 			"Tensors are always compared; with a text, both models are run on it and their predictions compared. Of\n" +
 			"a .gguf file or a quantized checkpoint, codes that a .gqf file holds (Q4_0, GPTQ ...) run through gq's\n" +
@@ -33,6 +33,9 @@ gq accuracy Llama-3.2-1B model.gqf --text sample.txt --report accuracy.html
 gq accuracy Llama-3.2-1B model.gqf --text sample.txt --gate gate.yaml
 # two quantizations on one text
 gq accuracy Llama-3.2-1B good.gqf --baseline fast.gqf --text sample.txt
+# the checkpoint's predictions, saved once: CI needs no checkpoint
+gq accuracy Llama-3.2-1B --text sample.txt --save-reference sample.logits
+gq accuracy model.gqf --reference sample.logits --gate gate.yaml
 # two texts, each with figures and a gate of its own
 gq accuracy Llama-3.2-1B model.gqf --text prose.txt --text code.txt --gate gate.yaml
 # multiple choice: JSON lines of your own, or HellaSwag, ARC and MMLU as exported
@@ -40,6 +43,8 @@ gq accuracy Llama-3.2-1B model.gqf --choices hellaswag.jsonl --max-questions 100
 `,
 		Flags: append(measure.TextFlags("Text and gate"),
 			&cli.StringFlag{Name: "baseline", Usage: "another .gqf or .gguf `FILE`, run on the same text"},
+			&cli.StringFlag{Name: "reference", Usage: "`FILE` of --save-reference, with the text and the checkpoint's predictions; SRC may be left out, and tensors are not compared then"},
+			&cli.StringFlag{Name: "save-reference", Usage: "run the checkpoint SRC alone on a text, and write its predictions to `FILE`"},
 			&cli.StringFlag{Name: "tensors", DefaultText: "all", Usage: "`PATTERN` of the tensors to compare: a name, a module, a glob (*.q_proj) or re:REGEXP"},
 			&cli.BoolFlag{Name: "no-outputs", Usage: "leave out the layers as executed"},
 			&cli.BoolFlag{Name: "verbose", Usage: "list all tensors and conditions"},
@@ -60,14 +65,21 @@ func run(c *cli.Context) error {
 	if c.Bool("parity-digest") {
 		return digest(c)
 	}
-	if c.NArg() != 2 {
-		return cmdline.Usagef("gq accuracy wants a checkpoint and a .gqf or .gguf file, got %d arguments", c.NArg())
+	if c.IsSet("save-reference") {
+		return save(c)
+	}
+	src, file := c.Args().Get(0), c.Args().Get(1)
+	switch n := c.NArg(); {
+	case n == 1 && c.String("reference") != "":
+		src, file = "", src
+	case n != 2:
+		return cmdline.Usagef("gq accuracy wants a checkpoint and a .gqf or .gguf file, got %d arguments", n)
 	}
 	o, err := options(c)
 	if err != nil {
 		return err
 	}
-	r, err := gq.Measure(c.Context, c.Args().Get(0), c.Args().Get(1), o)
+	r, err := gq.Measure(c.Context, src, file, o)
 	if err != nil {
 		return err
 	}
@@ -90,6 +102,9 @@ func options(c *cli.Context) (gq.MeasureOptions, error) {
 		return o, err
 	}
 	o.Baseline, o.Tensors, o.NoOutputs = c.String("baseline"), c.String("tensors"), c.Bool("no-outputs")
+	if o.Reference = c.String("reference"); c.IsSet("reference") && o.Reference == "" {
+		return o, cmdline.Usagef("--reference: an empty name names no file")
+	}
 	switch s := c.String("calibration"); {
 	case s == "random":
 		o.RandomInputs = true

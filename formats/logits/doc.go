@@ -5,7 +5,8 @@
 //
 //	magic "gqlogits", version uint32, then the length and the CRC32C of the header, both uint32
 //	header        JSON, see Header
-//	block 0       the windows: length and First of each, uint32, and then all token ids, uint32
+//	block 0       the windows: of each its length, First, bytes and words, uint32, and then all
+//	              token ids, uint32
 //	blocks 1 ...  predictions: the windows in order, each cut into blocks of Header.RowsPerBlock rows
 //
 // All numbers are little-endian. A block is the length and the CRC32C of the stored bytes, both

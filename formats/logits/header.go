@@ -58,7 +58,12 @@ type Text struct {
 type Window struct {
 	Tokens []int32
 	First  int
+	// Bytes and Words are the size of the text that the predicted tokens stand for; 0 if not known.
+	Bytes, Words int
 }
+
+// windowBytes is the size of a window in block 0, without its token ids.
+const windowBytes = 16
 
 // FormatError says that a file is malformed.
 type FormatError struct {

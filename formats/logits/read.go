@@ -94,7 +94,7 @@ func (f *File) readHeader(size int64) (at int64, err error) {
 // content is the size of a block's content.
 func (f *File) content(b block) int {
 	if b.rows == 0 {
-		return 8*f.Header.Windows + 4*f.Tokens
+		return windowBytes*f.Header.Windows + 4*f.Tokens
 	}
 	return b.rows * rowBytes(f.Vocab)
 }
@@ -153,14 +153,15 @@ func (f *File) readWindows(b block) error {
 	}
 	fail := func(format string, args ...any) error { return &FormatError{b.offset, fmt.Sprintf(format, args...)} }
 	le := binary.LittleEndian
-	sizes, ids := content[:8*f.Header.Windows], content[8*f.Header.Windows:]
+	table, ids := content[:windowBytes*f.Header.Windows], content[windowBytes*f.Header.Windows:]
 	scored := 0
 	for i := range f.Header.Windows {
-		n, first := int64(le.Uint32(sizes[8*i:])), int64(le.Uint32(sizes[8*i+4:]))
+		at := table[windowBytes*i:]
+		n, first := int64(le.Uint32(at)), int64(le.Uint32(at[4:]))
 		if n > int64(len(ids)/4) || first < 1 || first >= n {
 			return fail("window %d predicts from token %d of %d", i, first, n)
 		}
-		w := Window{Tokens: make([]int32, n), First: int(first)}
+		w := Window{Tokens: make([]int32, n), First: int(first), Bytes: int(le.Uint32(at[8:])), Words: int(le.Uint32(at[12:]))}
 		for k := range w.Tokens {
 			id := le.Uint32(ids[4*k:])
 			if id >= uint32(f.Vocab) {

@@ -57,7 +57,9 @@ func NewWriter(w io.Writer, h Header, windows []Window) (*Writer, error) {
 	}
 	var b []byte
 	for _, win := range windows {
-		b = le.AppendUint32(le.AppendUint32(b, uint32(len(win.Tokens))), uint32(win.First))
+		for _, n := range []int{len(win.Tokens), win.First, win.Bytes, win.Words} {
+			b = le.AppendUint32(b, uint32(n))
+		}
 	}
 	for _, win := range windows {
 		for _, id := range win.Tokens {
@@ -73,6 +75,9 @@ func limitHeader(n int) error {
 	}
 	return nil
 }
+
+// Header returns the file's header, with the counts.
+func (w *Writer) Header() *Header { return &w.h }
 
 // Add adds the logits of the next prediction.
 func (w *Writer) Add(logits []float32) error {

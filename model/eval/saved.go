@@ -11,37 +11,40 @@ import (
 )
 
 // SaveLogits writes the float model's predictions of the windows to w. h describes the model and the
-// text; SaveLogits sets the vocabulary and the counts. progress is called with the number of tokens
+// text, and sizes are those of CompareOptions. The header in the file has the vocabulary and the counts too, and is returned. progress is called with the number of tokens
 // scored since the last call.
-func SaveLogits(ctx context.Context, w io.Writer, h logits.Header, float *model.Model, windows []text.Window, progress func(n int)) error {
+func SaveLogits(ctx context.Context, w io.Writer, h logits.Header, float *model.Model, windows []text.Window, sizes []text.Size, progress func(n int)) (*logits.Header, error) {
 	longest := 0
 	list := make([]logits.Window, len(windows))
 	for i, win := range windows {
 		longest = max(longest, len(win.Tokens))
-		list[i] = logits.Window(win)
+		list[i] = logits.Window{Tokens: win.Tokens, First: win.First}
+		if sizes != nil {
+			list[i].Bytes, list[i].Words = sizes[i].Bytes, sizes[i].Words
+		}
 	}
 	h.Vocab = float.VocabSize()
 	out, err := logits.NewWriter(w, h, list)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	s := newScorer([]*model.Model{float}, longest)
 	for i, win := range windows {
 		s.reset()
 		if err := s.context(win); err != nil {
-			return err
+			return nil, err
 		}
 		for at := win.First - 1; at < len(win.Tokens)-1; {
 			if err := ctx.Err(); err != nil {
-				return err
+				return nil, err
 			}
 			n := min(s.chunk, len(win.Tokens)-1-at)
 			if err := s.forward(i, win, at, n); err != nil {
-				return err
+				return nil, err
 			}
 			for row := range n {
 				if err := out.Add(s.logits[0][row*h.Vocab:][:h.Vocab]); err != nil {
-					return fmt.Errorf("the model: %w", err)
+					return nil, fmt.Errorf("the model: %w", err)
 				}
 			}
 			at += n
@@ -50,14 +53,20 @@ func SaveLogits(ctx context.Context, w io.Writer, h logits.Header, float *model.
 			progress(win.Scored())
 		}
 	}
-	return out.Close()
+	return out.Header(), out.Close()
 }
 
-// Windows returns the windows of saved predictions.
-func Windows(f *logits.File) []text.Window {
-	list := make([]text.Window, len(f.Windows))
-	for i, w := range f.Windows {
-		list[i] = text.Window(w)
+// Windows returns the windows of saved predictions, and the sizes of their texts, or nil if the
+// sizes are not known.
+func Windows(f *logits.File) (windows []text.Window, sizes []text.Size) {
+	known := false
+	for _, w := range f.Windows {
+		windows = append(windows, text.Window{Tokens: w.Tokens, First: w.First})
+		sizes = append(sizes, text.Size{Bytes: w.Bytes, Words: w.Words})
+		known = known || w.Bytes > 0
 	}
-	return list
+	if !known {
+		sizes = nil
+	}
+	return windows, sizes
 }

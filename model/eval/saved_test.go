@@ -23,7 +23,7 @@ func TestSavedLogits(t *testing.T) {
 	windows := text.WindowsOf(own.Sequences)
 	windows[0].First = 40
 	var b bytes.Buffer
-	if err := SaveLogits(t.Context(), &b, logits.Header{Model: "m"}, float, windows, nil); err != nil {
+	if _, err := SaveLogits(t.Context(), &b, logits.Header{Model: "m"}, float, windows, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	f, err := logits.Read(bytes.NewReader(b.Bytes()), int64(b.Len()))
@@ -31,11 +31,15 @@ func TestSavedLogits(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("%d predictions of %d logits: %.3f bytes per logit", f.Scored, f.Vocab, float64(b.Len())/float64(f.Scored)/float64(f.Vocab))
+	again, sizes := Windows(f)
+	if sizes != nil {
+		t.Error("sizes are known that were not saved")
+	}
 	want, err := Compare(t.Context(), float, candidates, windows, CompareOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := Compare(t.Context(), nil, candidates, Windows(f), CompareOptions{Saved: f, Sessions: 3})
+	got, err := Compare(t.Context(), nil, candidates, again, CompareOptions{Saved: f, Sessions: 3})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -79,8 +79,8 @@ func Options(c *cli.Context) (o gq.MeasureOptions, err error) {
 	}
 	if len(o.Texts) == 0 {
 		need := []string{"window", "stride", "convention", "max-tokens", "activations", "baseline"}
-		if o.Gate == accuracy.DefaultGateName && !o.TensorsOnly || len(o.Choices) > 0 {
-			need = need[:4] // the model runs, on a text that it writes or on questions
+		if o.Gate == accuracy.DefaultGateName && !o.TensorsOnly || len(o.Choices) > 0 || c.String("reference") != "" {
+			need = need[:4] // the model runs, on a text that it writes, on the reference's or on questions
 		}
 		for _, f := range need {
 			if c.IsSet(f) {

@@ -1,0 +1,217 @@
+package accuracy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path/filepath"
+	"slices"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/formats/logits"
+	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/cpu"
+	"github.com/lowbit-go/gq/internal/crc32c"
+	"github.com/lowbit-go/gq/internal/files"
+	"github.com/lowbit-go/gq/model"
+	"github.com/lowbit-go/gq/model/eval"
+	"github.com/lowbit-go/gq/model/text"
+	"github.com/lowbit-go/gq/model/tokenizer"
+)
+
+// Saved is a file of reference logits: what a checkpoint's model predicts on a text.
+type Saved struct {
+	Name string // for reports and errors
+	*logits.File
+}
+
+// ReferenceError says that saved reference logits do not suit the file or the text.
+type ReferenceError struct{ Reference, Msg string }
+
+func (e *ReferenceError) Error() string { return e.Reference + ": " + e.Msg }
+
+func (s *Saved) errorf(format string, args ...any) error {
+	return &ReferenceError{s.Name, fmt.Sprintf(format, args...)}
+}
+
+// SaveOptions are the options of SaveLogits. Text must be set.
+type SaveOptions struct {
+	Text    *TextSource
+	Threads int    // Default: GOMAXPROCS
+	Version string // the program's
+	// Stage is called when scoring begins, as Job.Stage. Default: none.
+	Stage func(name, unit string, total int64) (add func(n int64), end func())
+}
+
+// SaveLogits runs the model of the checkpoint in dir on a text and writes its predictions to w.
+func SaveLogits(ctx context.Context, w io.Writer, dir string, o SaveOptions) (*logits.Header, error) {
+	j := &Job{Source: dir, Threads: o.Threads}
+	if err := j.runnable(); err != nil {
+		return nil, err
+	}
+	ck, err := safetensors.Open(dir, safetensors.Options{})
+	if err != nil {
+		return nil, err
+	}
+	defer ck.Close()
+	s := &scored{}
+	defer s.close()
+	if s.float, err = model.OpenCheckpoint(dir, model.Options{Threads: cpu.Threads(o.Threads)}); err != nil {
+		return nil, err
+	}
+	if s.tokenizer, err = tokenizer.Open(dir); err != nil && !(o.Text.Tokens && errors.Is(err, fs.ErrNotExist)) {
+		return nil, err
+	}
+	info, err := s.cut(ctx, o.Text)
+	if err != nil {
+		return nil, err
+	}
+	h := &logits.Header{
+		Program: o.Version, Model: dir, Vocab: s.float.VocabSize(), Tensors: map[string]uint32{},
+		Text: logits.Text{
+			Name: info.Name, Source: info.Source, SHA256: info.SHA256, Convention: string(info.Convention), Window: info.Window,
+			Stride: info.Stride, MaxTokens: o.Text.Options.MaxTokens,
+		},
+	}
+	for name, to := range map[string]*string{"config.json": &h.Config, tokenizerName: &h.Tokenizer} {
+		data, err := files.Read(filepath.Join(dir, name), files.MaxModelFile)
+		switch {
+		case err == nil:
+			*to = hash(data)
+		case !errors.Is(err, fs.ErrNotExist):
+			return nil, err
+		}
+	}
+	if err := sumTensors(ctx, ck, h.Tensors); err != nil {
+		return nil, err
+	}
+	add, end := func(int64) {}, func() {}
+	if o.Stage != nil {
+		add, end = o.Stage("scoring", "tokens", int64(info.Tokens))
+	}
+	defer end()
+	return eval.SaveLogits(ctx, w, *h, s.float, s.texts[0].windows, s.texts[0].sizes, func(n int) { add(int64(n)) })
+}
+
+const tokenizerName = "tokenizer.json"
+
+// sumTensors computes the CRC32C of each tensor's bytes, as a .gqf file records it.
+func sumTensors(ctx context.Context, ck *safetensors.Checkpoint, sums map[string]uint32) error {
+	for _, t := range ck.Tensors() {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		b, err := ck.Bytes(t)
+		if err != nil {
+			return err
+		}
+		if err := ck.Guard(func() error { sums[t.Name] = crc32c.Checksum(b); return nil }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkSaved finds out before any work whether the saved predictions are of the checkpoint that the
+// file was made of. recorded counts the tensors whose checksums were compared.
+func (j *Job) checkSaved(f *gqf.File, r *Report) error {
+	s := j.Saved
+	switch {
+	case s == nil:
+		return nil
+	case len(j.Texts) > 1:
+		return s.errorf("it is of one text, and %d are to be measured", len(j.Texts))
+	}
+	if j.Source == "" && len(j.Choices) > 0 {
+		return s.errorf("it has no answers to questions: name the checkpoint too")
+	}
+	if f.HasAsset(gqf.FoldName) {
+		r.Notes = append(r.Notes, "the checkpoint was folded before it was quantized: its tensors cannot be compared with the checksums of "+s.Name)
+		return nil
+	}
+	for n := range f.AllNames() {
+		sum, ok := s.Tensors[n.Name]
+		if !n.InCheckpoint || n.SourceCRC == 0 || !ok {
+			continue
+		}
+		if sum != n.SourceCRC {
+			return s.errorf("it has predictions of %s, whose tensor %q has other bytes than the checkpoint that %s was made of", s.Model, n.Name, r.File)
+		}
+		r.recorded++
+	}
+	if r.recorded == 0 {
+		r.Notes = append(r.Notes, fmt.Sprintf("it records no checksums of its checkpoint's tensors: whether that is the checkpoint of %s is not known", s.Name))
+	}
+	return nil
+}
+
+// savedText takes the text from the saved predictions. If the job has a text, the two must agree.
+func (j *Job) savedText(ctx context.Context, s *scored, f *gqf.File, r *Report) error {
+	saved := j.Saved
+	if v := s.quantized.VocabSize(); v != saved.Vocab {
+		return saved.errorf("its predictions are of %d tokens, the vocabulary of %s has %d", saved.Vocab, r.File, v)
+	}
+	t := saved.Text
+	if len(j.Texts) == 0 {
+		if err := j.savedTokenizer(f, r); err != nil {
+			return err
+		}
+		windows, sizes := eval.Windows(saved.File)
+		s.texts = []cutText{{windows, sizes}}
+		r.Text = &TextInfo{
+			Name: t.Name, Source: t.Source, SHA256: t.SHA256, Convention: text.Convention(t.Convention), Window: t.Window, Stride: t.Stride,
+			Windows: len(saved.Windows), Tokens: saved.Scored, Context: s.quantized.Config().MaxPositions, Reference: saved.Name,
+		}
+		r.Text.setSize(sizes)
+		return nil
+	}
+	info, err := s.cut(ctx, j.Texts[0])
+	if err != nil {
+		return err
+	}
+	switch windows := s.texts[0].windows; {
+	case info.SHA256 != t.SHA256:
+		return saved.errorf("it is of the text %s with SHA-256 %.16s..., %s has %.16s...", t.Name, t.SHA256, info.Name, info.SHA256)
+	case string(info.Convention) != t.Convention || info.Window != t.Window || info.Stride != t.Stride:
+		return saved.errorf("it is of %s, the text is cut into %s: use the same convention, window and stride",
+			cutOf(t.Convention, t.Window, t.Stride), cutOf(string(info.Convention), info.Window, info.Stride))
+	case !equalWindows(windows, saved.Windows):
+		return saved.errorf("the text gives %d windows with %d scored tokens, it has %d with %d, or other tokens: is the tokenizer another, or max-tokens (%d there)?",
+			len(windows), info.Tokens, len(saved.Windows), saved.Scored, t.MaxTokens)
+	}
+	info.Reference = saved.Name
+	r.Text = info
+	return nil
+}
+
+func cutOf(convention string, window, stride int) string {
+	s := fmt.Sprintf("%s of %d tokens", convention, window)
+	if stride != 0 {
+		s += fmt.Sprintf(", one every %d", stride)
+	}
+	return s
+}
+
+func equalWindows(a []text.Window, b []logits.Window) bool {
+	return slices.EqualFunc(a, b, func(a text.Window, b logits.Window) bool {
+		return a.First == b.First && slices.Equal(a.Tokens, b.Tokens)
+	})
+}
+
+// savedTokenizer refuses a file with another tokenizer: without the text, its tokens cannot be
+// compared.
+func (j *Job) savedTokenizer(f *gqf.File, r *Report) error {
+	if j.Imported != nil || j.Saved.Tokenizer == "" || !f.HasAsset(tokenizerName) {
+		return nil
+	}
+	own, err := f.Asset(tokenizerName)
+	if err != nil {
+		return err
+	}
+	if h := hash(own); h != j.Saved.Tokenizer {
+		return j.Saved.errorf("its tokenizer.json has SHA-256 %.16s..., the one in %s %.16s...", j.Saved.Tokenizer, r.File, h)
+	}
+	return nil
+}
