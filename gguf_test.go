@@ -31,7 +31,7 @@ func TestImportedLogits(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			want := logits(t, func() (*model.Model, error) { return model.OpenCheckpoint(dir, model.Options{Threads: 1}) })
+			want := logitsOf(t, func() (*model.Model, error) { return model.OpenCheckpoint(dir, model.Options{Threads: 1}) })
 			err = withGQF(ctx, out, 1, stages{}, func(file string, f *accuracy.Imported) error {
 				if f == nil || filepath.Dir(file) != dir {
 					t.Errorf("%s: not a temporary file beside %s", file, out)
@@ -41,7 +41,7 @@ func TestImportedLogits(t *testing.T) {
 					return err
 				}
 				defer g.Close()
-				got := logits(t, func() (*model.Model, error) { return model.OpenGQF(g, model.Options{Threads: 1}) })
+				got := logitsOf(t, func() (*model.Model, error) { return model.OpenGQF(g, model.Options{Threads: 1}) })
 				largest, difference := 0.0, 0.0
 				for i := range want {
 					largest = max(largest, math.Abs(float64(want[i])))
@@ -70,7 +70,7 @@ func TestImportedLogits(t *testing.T) {
 }
 
 // logits are the logits of a model after a few tokens, fewer than any sliding window has.
-func logits(t *testing.T, open func() (*model.Model, error)) []float32 {
+func logitsOf(t *testing.T, open func() (*model.Model, error)) []float32 {
 	t.Helper()
 	m, err := open()
 	if err != nil {
