@@ -42,7 +42,11 @@ func (res *GateResult) figure(g *Gate, m modelMetric, l Limit, r, earlier *Repor
 	if f.value, ok = m.get(r, t); !ok {
 		f.missing = "was not measured"
 		if m.needsText {
-			f.missing += ": " + cmp.Or(r.NoModel, "it takes a text")
+			why := "it takes a text"
+			if t != nil && t.Model != nil {
+				why = "the size of the text is unknown without a tokenizer"
+			}
+			f.missing += ": " + cmp.Or(r.NoModel, why)
 			if g.Name == DefaultGateName {
 				f.missing += "; hold the file to its tensors alone (--tensors-only), or use a checkpoint that can be run"
 			}

@@ -36,6 +36,14 @@ func ofModel(get func(c *eval.Comparison) float64) func(*Report, *TextReport) (f
 	}
 }
 
+// ofText is ofModel for figures that are 0 if the size of the text is unknown.
+func ofText(get func(c *eval.Comparison) float64) func(*Report, *TextReport) (float64, bool) {
+	return func(r *Report, t *TextReport) (float64, bool) {
+		v, ok := ofModel(get)(r, t)
+		return v, ok && v > 0
+	}
+}
+
 func ofOutput(get func(o *OutputStats) float64) func(*TensorStats) (float64, bool) {
 	return func(s *TensorStats) (float64, bool) {
 		if s.Output == nil {
@@ -59,6 +67,8 @@ var modelMetrics = []modelMetric{
 	{metric{"p99_9_kl", "nats", false}, true, ofModel(func(c *eval.Comparison) float64 { return c.KL.P999 }), nil},
 	{metric{"max_kl", "nats", false}, true, ofModel(func(c *eval.Comparison) float64 { return c.KL.Max }), nil},
 	{metric{"perplexity", "", false}, true, ofModel(func(c *eval.Comparison) float64 { return c.Quantized.Perplexity }), func(c *eval.Comparison) eval.StdErr { return c.Quantized.StdErr }},
+	{metric{"word_perplexity", "", false}, true, ofText(func(c *eval.Comparison) float64 { return c.Quantized.WordPerplexity }), func(c *eval.Comparison) eval.StdErr { return c.Quantized.WordPerplexityStdErr }},
+	{metric{"bits_per_byte", "bits", false}, true, ofText(func(c *eval.Comparison) float64 { return c.Quantized.BitsPerByte }), func(c *eval.Comparison) eval.StdErr { return c.Quantized.BitsPerByteStdErr }},
 	{metric{"perplexity_ratio", "", false}, true, ofModel(func(c *eval.Comparison) float64 { return c.Ratio }), func(c *eval.Comparison) eval.StdErr { return c.RatioStdErr }},
 	{metric{"rms_delta_p", "", false}, true, ofModel(func(c *eval.Comparison) float64 { return c.DeltaP.RMS }), func(c *eval.Comparison) eval.StdErr { return c.DeltaP.RMSStdErr }},
 	{metric{"same_top1", "", true}, true, ofModel(func(c *eval.Comparison) float64 { return c.SameTop1 }), func(c *eval.Comparison) eval.StdErr { return c.SameTop1StdErr }},

@@ -17,7 +17,7 @@ func twoTexts() *Report {
 	r.Text.Name = "dir/prose.txt"
 	r.Texts = []TextReport{{
 		Text:  &TextInfo{Name: "code.txt", SHA256: "def", Convention: text.Windows, Window: 512, Windows: 8, Tokens: 500},
-		Model: &eval.Comparison{KL: eval.Distribution{Mean: 0.2, P99: 2}, SameTop1: 0.7, Ratio: 1.2},
+		Model: &eval.Comparison{KL: eval.Distribution{Mean: 0.2, P99: 2}, SameTop1: 0.7, Ratio: 1.2, Quantized: eval.Perplexity{BitsPerByte: 1.25, BitsPerByteStdErr: 0.01}},
 	}}
 	return r
 }
@@ -36,6 +36,10 @@ func TestGateOfTexts(t *testing.T) {
 		{"another figure", "min_tokens: 500\nmodel: {mean_kl: {max: 0.1}}\ntexts: {code.txt: {same_top1: {min: 0.5}}}", nil, []string{"code.txt: mean_kl 0.2 nats is 0.1 above the limit 0.1"}},
 		{"a text alone", "min_tokens: 500\ntexts: {prose.txt: {mean_kl: {max: 0.05}}}", nil, []string{"prose.txt: mean_kl 0.0612 nats is 0.0112 above the limit 0.05"}},
 		{"a pattern", "min_tokens: 500\ntexts: {'*.txt': {same_top1: {min: 0.75}}}", nil, []string{"code.txt: same_top1 0.7 is 0.05 below the limit 0.75"}},
+		{"by bytes", "min_tokens: 500\ntexts: {code.txt: {bits_per_byte: {max: 1}}}", nil, []string{"code.txt: bits_per_byte 1.25 bits (with 2 standard errors of 0.01) is 0.27 above the limit 1"}},
+		{"of a text of unknown size", "min_tokens: 500\ntexts: {prose.txt: {word_perplexity: {max: 1}}}", nil, []string{
+			"prose.txt: word_perplexity: was not measured: the size of the text is unknown without a tokenizer",
+		}},
 		{"of the file once", "model: {file_bytes: {max: 10}}", nil, []string{"file_bytes 1000 bytes is 990 above the limit 10"}},
 		{"no worse", "min_tokens: 500\nmodel: {mean_kl: {worse: 0.01}}", func(r *Report) { r.Texts[0].Model.KL.Mean = 0.1 }, []string{
 			"code.txt: mean_kl 0.2 nats is 0.1 worse than the 0.1 of the earlier report, 0.01 is allowed",

@@ -38,7 +38,7 @@ gq accuracy Llama-3.2-1B --text sample.txt --save-reference sample.logits
 gq accuracy model.gqf --reference sample.logits --gate gate.yaml
 # two texts, each with figures and a gate of its own
 gq accuracy Llama-3.2-1B model.gqf --text prose.txt --text code.txt --gate gate.yaml
-# multiple choice: JSON lines of your own, or HellaSwag, ARC and MMLU as exported
+# multiple choice: JSON lines of your own, HellaSwag, ARC or MMLU
 gq accuracy Llama-3.2-1B model.gqf --choices hellaswag.jsonl --max-questions 1000
 `,
 		Flags: append(measure.TextFlags("Text and gate"),
