@@ -8,7 +8,8 @@
 //
 // A [Linear] is made from a packed header and the bytes behind it. [NewFloat] and [NewRows] make
 // operators of floating-point weights, for a model's unquantized tensors and as a baseline. All are
-// [Operator]s.
+// [Operator]s, and [RowReader]s, whose weights [Transposed] multiplies the other way round: for the
+// gradients of a linear layer's inputs and weights.
 //
 // # Numbers
 //

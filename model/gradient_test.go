@@ -141,13 +141,15 @@ func checkGradients(t *testing.T, m *Model, routing [][]int32) {
 }
 
 // TestLayerGradients holds the gradients of a layer's inputs, and of its weights, to numeric
-// derivatives of the layer alone.
+// derivatives of the layer alone, for sequences of several blocks of queries.
 func TestLayerGradients(t *testing.T) {
+	const n = 64
 	for _, c := range torchCases(t) {
 		t.Run(filepath.Base(c.dir), func(t *testing.T) {
 			m := openCase(t, c.dir, Options{Threads: 2})
-			sequences := gradientSequences(m.VocabSize())
-			tape, err := m.NewTape(TapeOptions{MaxTokens: 21})
+			ids := someTokens(n, m.VocabSize())
+			sequences := [][]int32{ids[:40], ids[40:41], ids[41:]}
+			tape, err := m.NewTape(TapeOptions{MaxTokens: n, MaxLength: 40})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -156,19 +158,19 @@ func TestLayerGradients(t *testing.T) {
 			}
 			h := m.config.HiddenSize
 			r := newReference(t, m, sequences, tape.Routing())
-			in := &LayerInput{X: slices.Clone(tape.states[1][:21*h]), Experts: tape.Routing()[1]}
+			in := &LayerInput{X: slices.Clone(tape.states[1][:n*h]), Experts: tape.Routing()[1]}
 			for _, ids := range sequences {
 				in.Lengths = append(in.Lengths, len(ids))
 			}
 			rng := rand.New(rand.NewPCG(43, 44))
-			a, dir := make([]float32, 21*h), make([]float64, 21*h)
+			a, dir := make([]float32, n*h), make([]float64, n*h)
 			for i := range a {
 				a[i], dir[i] = float32(rng.NormFloat64()), rng.NormFloat64()
 			}
 			loss := func(step float64) (sum float64) {
 				token := 0
-				for _, n := range in.Lengths {
-					x := make([][]float64, n)
+				for _, length := range in.Lengths {
+					x := make([][]float64, length)
 					for p := range x {
 						for j := range h {
 							at := (token+p)*h + j
@@ -181,11 +183,11 @@ func TestLayerGradients(t *testing.T) {
 							sum += float64(a[(token+p)*h+j]) * v
 						}
 					}
-					token += n
+					token += length
 				}
 				return sum
 			}
-			dx, all := make([]float32, 21*h), gradients{}
+			dx, all := make([]float32, n*h), gradients{}
 			run := func(dx []float32, g *Gradients) {
 				if err := tape.LayerBackward(1, in, func(out []float32) error { copy(out, a); return nil }, g, dx); err != nil {
 					t.Fatal(err)
