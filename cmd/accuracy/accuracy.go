@@ -47,7 +47,7 @@ gq accuracy Llama-3.2-1B model.gqf --choices hellaswag.jsonl --max-questions 100
 			&cli.StringFlag{Name: "save-reference", Usage: "run the checkpoint SRC alone on a text, and write its predictions to `FILE`"},
 			&cli.StringFlag{Name: "tensors", DefaultText: "all", Usage: "`PATTERN` of the tensors to compare: a name, a module, a glob (*.q_proj) or re:REGEXP"},
 			&cli.BoolFlag{Name: "no-outputs", Usage: "leave out the layers as executed"},
-			&cli.BoolFlag{Name: "verbose", Usage: "list all tensors and conditions"},
+			&cli.BoolFlag{Name: "verbose", Usage: "list all tensors and conditions, and figures by position in the window"},
 			cmdline.JSON("the report"),
 			cmdline.Quiet(),
 			&cli.StringFlag{Name: "calibration", Category: cmdline.Advanced, DefaultText: "text, if there is one", Usage: "`INPUTS` that layers are executed on: text or random"},
