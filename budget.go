@@ -28,8 +28,8 @@ type Budget struct {
 	// token, is at most MaxKL. The quantized model is executed as on a device, on the calibration
 	// text.
 	MaxKL float64
-	// Groups are the group sizes to choose from. Default: 32, 64, 128; with fractional zero points 32,
-	// 48, 64, 96, 128.
+	// Groups are the group sizes to choose from. Default: 32, 64, 128; with fractional zero points 96
+	// too.
 	Groups []int
 	// EmbeddingFixed leaves bits and group of the embedding as the recipe has them. Default: false.
 	EmbeddingFixed bool

@@ -281,6 +281,7 @@ func methods(m subject) []method {
 		{name: "gptq-ft, self", settings: []string{"algorithm: gptq-ft", "calibrate: self"}},
 		{name: "gptq-ft + refine", settings: []string{"algorithm: gptq-ft", "refine: true", text}},
 		{name: "gptq-ft, asymmetric", settings: []string{"algorithm: gptq-ft", "mapping: asymmetric", text}},
+		{name: "gptq-ft, asymmetric, group 48", settings: []string{"algorithm: gptq-ft", "mapping: asymmetric", "group: 48", text}},
 		{name: "gptq-ft + refine, asymmetric", settings: []string{"algorithm: gptq-ft", "refine: true", "mapping: asymmetric", text}},
 		{name: best, settings: []string{"quality: best"}},
 	}

@@ -29,7 +29,7 @@
 // 128: at equal bytes, group 16 was never worth its scales.
 //
 // Where the layouts hold fractional zero points and nobody states a mapping, the asymmetric mapping is
-// an option beside the default, in groups of 32, 48, 64, 96 and 128. It needs no probes of its own:
+// an option beside the default, in groups of 32, 64, 96 and 128. It needs no probes of its own:
 // from probes without zero points, the KL of tensors with fractional ones is predicted as well as
 // without. (Predicted over measured, 3 and 4 bits, groups of 48 and 64, every third tensor: 1.05 and
 // 0.95 on stories260K and books1.3M, and 1.11 and 1.01 without zero points; both scatter by a factor
