@@ -11,6 +11,7 @@ import (
 	"github.com/lowbit-go/gq/cmd/internal/cmdline"
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/packing"
 )
 
 // field prints a line of the summary.
@@ -74,7 +75,7 @@ func printMetadata(w io.Writer, r *gqf.Inspection) error {
 
 // printTensors prints the table of tensors of a .gqf file.
 func printTensors(w io.Writer, rows []gqf.TensorRow) error {
-	return cmdline.Table(w, []string{"TENSOR", "ROLE", "SHAPE", "DTYPE", "BITS>", "GROUP>", "MAPPING", "SCALES", "LAYOUT", "TILE", "FLAGS", "BYTES>", "BPW>", "CPU", "SHARED WITH"}, func(line func(...any)) {
+	return cmdline.Table(w, []string{"TENSOR", "ROLE", "SHAPE", "DTYPE", "BITS>", "GROUP>", "MAPPING", "ZEROS", "SCALES", "LAYOUT", "TILE", "FLAGS", "BYTES>", "BPW>", "CPU", "SHARED WITH"}, func(line func(...any)) {
 		for i := range rows {
 			tensorLines(line, &rows[i])
 		}
@@ -93,17 +94,21 @@ func tensorLines(line func(...any), r *gqf.TensorRow) {
 	}
 	shared := strings.Join(names, ", ")
 	if !r.Quantized {
-		line(cmdline.Text(r.Name), r.Role, shape, r.Dtype, "", "", "", "", r.Layout, "", "", r.Bytes, bpw(r.BitsPerWeight), "", shared)
+		line(cmdline.Text(r.Name), r.Role, shape, r.Dtype, "", "", "", "", "", r.Layout, "", "", r.Bytes, bpw(r.BitsPerWeight), "", shared)
 		return
 	}
 	first := gqf.VariantRow{Layout: r.Layout, Tile: r.Tile, Flags: r.Flags, Bytes: r.Bytes, BitsPerWeight: r.BitsPerWeight, CPU: r.CPU}
 	if len(r.Variants) > 0 {
 		first = r.Variants[0]
 	}
-	line(cmdline.Text(r.Name), r.Role, shape, r.Dtype, r.Bits, group(uint64(r.Group)), r.Mapping, r.ScaleDtype,
+	zeros := r.ZeroPoints
+	if zeros == packing.ZeroNone.String() {
+		zeros = ""
+	}
+	line(cmdline.Text(r.Name), r.Role, shape, r.Dtype, r.Bits, group(uint64(r.Group)), r.Mapping, zeros, r.ScaleDtype,
 		first.Layout, first.Tile, first.Flags, first.Bytes, bpw(first.BitsPerWeight), first.CPU.String(), shared)
 	for _, v := range r.Variants[min(1, len(r.Variants)):] {
-		line("", "", "", "", "", "", "", "", v.Layout, v.Tile, v.Flags, v.Bytes, bpw(v.BitsPerWeight), v.CPU.String(), "")
+		line("", "", "", "", "", "", "", "", "", v.Layout, v.Tile, v.Flags, v.Bytes, bpw(v.BitsPerWeight), v.CPU.String(), "")
 	}
 }
 
