@@ -56,6 +56,7 @@ type RowQuantizer struct {
 	weights     []float32       // scratch of rowWeights
 	importance  []float32       // see Weigh
 	flat        bool
+	damped      bool       // the algorithm is imatrix or awq, see Weigh
 	blocks      *blockRows // nil without a Type
 
 	lattice      *lattice // nil: see Recover
@@ -78,10 +79,11 @@ func NewRowQuantizer(s Scheme, k int) (*RowQuantizer, error) {
 	if err := s.validateColumns(k); err != nil {
 		return nil, err
 	}
+	damped := s.Algorithm == gqf.AlgorithmImatrix || s.Algorithm == gqf.AlgorithmAWQ
 	if s.Algorithm.Calibrated() { // searches for matrices that calibration did not reach, and with its weights
 		s.Algorithm = gqf.AlgorithmSearch
 	}
-	r := &RowQuantizer{scheme: s, group: s.Group, smallest: s.ScaleDtype.Smallest()}
+	r := &RowQuantizer{scheme: s, damped: damped, group: s.Group, smallest: s.ScaleDtype.Smallest()}
 	if s.Group == 0 || s.Group > k {
 		r.group = k
 	}

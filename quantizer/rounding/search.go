@@ -100,6 +100,12 @@ func spread(dst []float32, first, last float32) {
 // d is E[a^2] of the column's activations, the diagonal of the Hessian, if it is known. The root
 // stands for what is not known: among otherwise similar weights the larger ones matter more,
 // because training made them large.
+//
+// The algorithms imatrix and awq know d, and take the fourth root instead, or at 1 and 2 bits the
+// power 3/8. In 28 measurements on four small models, with 2 to 4 bits and groups of 32 to whole
+// rows, the KL divergence of imatrix is .945 times the divergence of search (geometric mean), with
+// the square root .963 times. No power is best for all models at 2 bits: the more the size of
+// weights counts, the less a scale clips, which one of the models needs.
 func (r *RowQuantizer) Weigh(d []float32, flat bool) { r.importance, r.flat = d, flat }
 
 // rowWeights returns the weights of the errors of row x.
@@ -116,10 +122,25 @@ func (r *RowQuantizer) rowWeights(x []float32) []float32 {
 	default:
 		vec.Importance(w, x, inverse)
 	}
+	r.damp(w)
 	for i, d := range r.importance {
 		w[i] = float32(w[i] * d)
 	}
 	return w
+}
+
+// damp turns square roots into the roots of imatrix and awq, see Weigh.
+func (r *RowQuantizer) damp(w []float32) {
+	if !r.damped || r.importance == nil {
+		return
+	}
+	for i, v := range w {
+		root := math.Sqrt(float64(v))
+		if r.scheme.Bits <= 2 {
+			root = float64(root * math.Sqrt(root))
+		}
+		w[i] = float32(root)
+	}
 }
 
 // searchScales replaces the scales and zero points of a row, which come from its ranges, if others

@@ -499,3 +499,33 @@ func BenchmarkAlgorithms(b *testing.B) {
 		}
 	}
 }
+
+// TestWeighAlgorithm checks how much the size of a weight counts beside the importance of its
+// column: 1 + x^2/m to the power 1/2 with search (and so with gptq), 1/4 with imatrix and awq, 3/8
+// at 2 bits.
+func TestWeighAlgorithm(t *testing.T) {
+	x, d := []float32{0, 3, 0, 0}, []float32{1, 2, 1, 1} // 1 + x^2/m is 5
+	for _, tt := range []struct {
+		algorithm gqf.Algorithm
+		bits      int
+		power     float64
+	}{
+		{gqf.AlgorithmSearch, 2, 1. / 2}, {gqf.AlgorithmGPTQ, 4, 1. / 2},
+		{gqf.AlgorithmImatrix, 4, 1. / 4}, {gqf.AlgorithmAWQ, 3, 1. / 4}, {gqf.AlgorithmImatrix, 2, 3. / 8}, {gqf.AlgorithmAWQ, 1, 3. / 8},
+	} {
+		s := Scheme{Bits: tt.bits, Group: 16, Mapping: gqf.MappingFullRange, ScaleDtype: packing.ScaleBF16, Algorithm: tt.algorithm}
+		r, err := NewRowQuantizer(s, len(x))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Weigh(d, false)
+		w := r.rowWeights(x)
+		if want := 2 * math.Pow(5, tt.power); math.Abs(float64(w[1])-want) > 1e-5 || w[0] != 1 {
+			t.Errorf("%s: weights %v, want %g for the large one and 1", s, w, want)
+		}
+		r.Weigh(nil, false)
+		if w := r.rowWeights(x); math.Abs(float64(w[1])-math.Sqrt(5)) > 1e-5 {
+			t.Errorf("%s: without importance %v, want the square root of 5", s, w)
+		}
+	}
+}
