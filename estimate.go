@@ -7,6 +7,7 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/cpu"
+	"github.com/lowbit-go/gq/model/eval"
 	"github.com/lowbit-go/gq/quantizer/calib"
 	"github.com/lowbit-go/gq/quantizer/tune"
 )
@@ -36,7 +37,7 @@ func (j *quantizeJob) estimate() *Estimate {
 	e.MemoryBytes = j.memory(e.Threads)
 	e.How = "time: CPU time per weight and token, measured with Llama-3.2-1B on an AMD EPYC with AVX-512, by the threads (small models take longer by weight); memory: buffers of the threads"
 	if j.tuning != nil {
-		e.How += fmt.Sprintf(", with %.1f MB for tuning: %d bytes for each trained number, a byte for each weight, and the largest layer", float64(tune.Memory(j.plan, j.tuning.kind, int64(j.tuning.tokens())))/1e6, tune.StateBytes)
+		e.How += fmt.Sprintf(", with %.1f MB for tuning: %d bytes for each trained number, a byte for each weight, and what a layer needs for %d tokens", float64(j.tuning.memory)/1e6, tune.StateBytes, tune.StepTokens)
 	}
 	if j.calibration != nil {
 		e.How += ", and matrices and hidden states of the largest layer"
@@ -61,7 +62,7 @@ func (j *quantizeJob) memory(threads int) int64 {
 		return n
 	}
 	if j.tuning != nil { // its stage is the largest
-		n += tune.Memory(j.plan, j.tuning.kind, int64(j.tuning.tokens()))
+		n += j.tuning.memory
 	}
 	tokens := int64(calib.DefaultTokens)
 	if j.calibration != nil {
@@ -98,7 +99,7 @@ func (j *quantizeJob) memory(threads int) int64 {
 		n += 12*largest + 4*tokens*wide
 	}
 	if j.o.Budget != nil { // two models, whose weights are packed if they are small, and predictions
-		n += 2*min(j.plan.SourceBytes, packedBytes) + referenceBytes
+		n += 2*min(j.plan.SourceBytes, packedBytes) + eval.ReferenceBytes
 	}
 	return n
 }
@@ -109,9 +110,6 @@ func (j *quantizeJob) memory(threads int) int64 {
 func solvedBytes(layer, tokens, wide, streams int64) int64 {
 	return 4*layer + 8*tokens*wide + 3*8*wide*wide + (streams-1)*4*wide*wide
 }
-
-// referenceBytes bounds the float model's predictions that a probe stores, see eval.Reference.
-const referenceBytes = 384 << 20
 
 // layerOf returns the number of the layer in a tensor's name; -1 if it has none.
 func layerOf(name string) int {

@@ -67,6 +67,10 @@ func TestSavedRecipe(t *testing.T) {
 		"good for bits":     {Recipe: short(quantizer.Recipe{Quality: quantizer.QualityGood}), Budget: &Budget{BitsPerWeight: 4.5}},
 		"best for a size":   {Recipe: short(quantizer.Recipe{Quality: quantizer.QualityBest}), Budget: &Budget{FileBytes: 380_000}},
 		"fast for a KL":     {Recipe: quantizer.Recipe{Quality: quantizer.QualityFast, Calibrate: story}, Budget: &Budget{MaxKL: .05}},
+		"tuned":             {Recipe: quantizer.Recipe{Bits: 2, Tune: quantizer.TuneNorms, TuneTokens: 600, Seed: 5}},
+		"tuned for a size":  {Recipe: quantizer.Recipe{Tune: quantizer.TuneFloats, TuneTokens: 600, Calibrate: story}, Budget: &Budget{FileBytes: 380_000}},
+		"max":               {Recipe: quantizer.Recipe{Quality: quantizer.QualityMax, CalibrateTokens: 64, TuneTokens: 600}},
+		"max, not tuned":    {Recipe: short(quantizer.Recipe{Quality: quantizer.QualityMax, Tune: quantizer.TuneOff})},
 		"good for a KL":     {Recipe: short(quantizer.Recipe{Quality: quantizer.QualityGood}), Budget: &Budget{MaxKL: .2}},
 		"rotated for bits":  {Recipe: quantizer.Recipe{Calibrate: story, Fold: quantizer.Fold{Rotate: true}, Seed: 2}, Budget: &Budget{BitsPerWeight: 4.5}},
 	}

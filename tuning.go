@@ -41,7 +41,8 @@ type TuningReport struct {
 // tuning is the part of a job that trains numbers after calibration.
 type tuning struct {
 	*quantizeJob
-	kind quantizer.Tune
+	kind   quantizer.Tune
+	memory int64 // bytes
 }
 
 // newTuning returns the tuning that the recipe asks for, or nil. It refuses, before any work, models
@@ -60,7 +61,7 @@ func (j *quantizeJob) newTuning() (*tuning, error) {
 		}
 		return nil, nil
 	}
-	k := &tuning{j, r.Tune}
+	k := &tuning{quantizeJob: j, kind: r.Tune}
 	if r.TuneTokens != 0 && r.TuneTokens < tune.LeastTokens {
 		return nil, optionf("tune-tokens", "%d: at least %d", r.TuneTokens, tune.LeastTokens)
 	}
@@ -73,9 +74,12 @@ func (j *quantizeJob) newTuning() (*tuning, error) {
 	if err := tune.Check(j.plan); err != nil {
 		return nil, &OptionError{"tune", err}
 	}
-	need := tune.Memory(j.plan, k.kind, int64(k.tokens()))
-	if most := memlimit.Available(); most > 0 && need > most {
-		return nil, &OptionError{"tune", &tune.MemoryError{Kind: k.kind, Need: need, Have: most}}
+	var err error
+	if k.memory, err = tune.Memory(j.plan, k.kind, k.tokens(), j.o.Threads); err != nil {
+		return nil, err
+	}
+	if most := memlimit.Available(); most > 0 && k.memory > most {
+		return nil, &OptionError{"tune", &tune.MemoryError{Kind: k.kind, Need: k.memory, Have: most}}
 	}
 	if name := r.TuneText; name != "" && name != quantizer.Self { // a text that is too short is an error now
 		if _, err := k.text(); err != nil {

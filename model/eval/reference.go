@@ -28,9 +28,9 @@ type Reference struct {
 	logits      [2][]float32
 }
 
-// referenceBytes bounds the predictions that a Reference keeps. Each position has a logit and its
+// ReferenceBytes bounds the predictions that a Reference keeps. Each position has a logit and its
 // exponential per token of the vocabulary.
-const referenceBytes = 384 << 20
+const ReferenceBytes = 384 << 20
 
 // NewReference runs the float model on the windows. The model must stay open and unchanged as long
 // as the Reference is used.
@@ -46,7 +46,7 @@ func NewReference(ctx context.Context, float *model.Model, windows []text.Window
 	if r.before, err = float.NewStream(r.sequences); err != nil {
 		return nil, err
 	}
-	return r, r.store(ctx, referenceBytes)
+	return r, r.store(ctx, ReferenceBytes)
 }
 
 // Sequences returns the tokens of the windows.

@@ -71,7 +71,7 @@ func TestReference(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, bytes := range []int{referenceBytes, 0} {
+	for _, bytes := range []int{ReferenceBytes, 0} {
 		if err := r.store(t.Context(), bytes); err != nil || (r.stored != nil) != (bytes > 0) {
 			t.Fatalf("%d bytes to keep: %v, %v", bytes, r.stored != nil, err)
 		}

@@ -14,14 +14,13 @@ type tapes struct {
 	divergence       []float64 // by goroutine: probabilities of teacher and student
 }
 
-// logitRows is the number of positions whose logits exist at a time.
-const logitRows = 128
+var tapeOptions = model.TapeOptions{MaxTokens: StepTokens}
 
 func (j *job) openTapes() (err error) {
-	o := model.TapeOptions{MaxTokens: StepTokens, LogitRows: logitRows}
-	if j.tapes.teacher, err = j.teacher.NewTape(o); err != nil {
+	if j.tapes.teacher, err = j.teacher.NewTape(tapeOptions); err != nil {
 		return err
 	}
+	o := tapeOptions
 	o.Outputs = j.Kind == quantizer.TuneNorms // for factors of rows
 	j.tapes.student, err = j.student.NewTape(o)
 	return err

@@ -3,6 +3,8 @@ package tune
 import (
 	"fmt"
 
+	"github.com/lowbit-go/gq/model"
+	"github.com/lowbit-go/gq/model/eval"
 	"github.com/lowbit-go/gq/quantizer"
 	"github.com/lowbit-go/gq/quantizer/conversion"
 )
@@ -27,18 +29,24 @@ func ForSize(weights int64) quantizer.Tune {
 	return quantizer.TuneNorms
 }
 
-// Memory is the memory that a job on so many tokens takes: its numbers, the state of the optimizer,
-// and what a layer and a step of StepTokens need.
-func Memory(p *conversion.Plan, k quantizer.Tune, tokens int64) int64 {
-	var codes, trained, largest, wide, scales int64
+// Memory is the most memory that a job with a text of so many tokens takes: codes and scales, the
+// state of the optimizer, and what a step and the measurements on held-out text need.
+func Memory(p *conversion.Plan, k quantizer.Tune, tokens, threads int) (int64, error) {
+	m, err := model.OpenCheckpoint(p.SourceDir(), model.Options{Threads: threads, Log: quiet})
+	if err != nil {
+		return 0, err
+	}
+	defer m.Close()
+	tape, err := m.NewTape(tapeOptions)
+	if err != nil {
+		return 0, err
+	}
+	var codes, trained, scales int64
 	for _, m := range p.Matrices() {
-		rows, cols := int64(m.Rows), int64(m.Cols)
-		n := rows * cols
+		rows, n := int64(m.Rows), int64(m.Rows)*int64(m.Cols)
 		groups := rows * int64(m.Scheme.Groups(m.Cols))
 		codes += n
 		scales += groups
-		largest = max(largest, n)
-		wide = max(wide, rows, cols)
 		switch {
 		case k == quantizer.TuneNorms:
 			trained += rows
@@ -48,13 +56,20 @@ func Memory(p *conversion.Plan, k quantizer.Tune, tokens int64) int64 {
 			trained += groups
 		}
 	}
-	// A block of logits of both models, and the activations of a step.
-	step := int64(logitRows)*4*3*wide + StepTokens*4*16*wide
 	if k == quantizer.TuneBlocks {
 		trained = max(trained, blockTrained(p))
-		step += blockBytes(p, tokens) + codes + 4*scales
 	}
-	return codes + 8*scales + StateBytes*trained + min(4*largest, 2*gradientBytes) + step
+	c := m.Config()
+	held := int64(tokens / heldOutShare)
+	predictions := min(12*held*int64(c.VocabSize), eval.ReferenceBytes)
+	n := codes + 8*scales + StateBytes*trained + 2*tape.Bytes() + gradientBytes + predictions + 12*held*int64(c.HiddenSize)
+	if k == quantizer.TuneBlocks {
+		n += blockBytes(p, int64(tokens)) + codes + 4*scales
+	}
+	if p.SourceBytes <= packedBytes {
+		n += p.SourceBytes
+	}
+	return n, nil
 }
 
 // MemoryError reports a state that does not fit the memory.
