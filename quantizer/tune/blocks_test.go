@@ -85,7 +85,7 @@ func TestBlocksWorse(t *testing.T) {
 	p := newPlan(t, testmodels.Books(t, 2), quantizer.Recipe{Bits: 4})
 	var kept []bool
 	// With this rate all codes jump.
-	o := Options{Kind: quantizer.TuneBlocks, Steps: 1, codesRate: 10, Trained: func(l TrainedLayer) { kept = append(kept, l.Kept) }}
+	o := Options{Kind: quantizer.TuneBlocks, Steps: 1, codesRate: 30, Trained: func(l TrainedLayer) { kept = append(kept, l.Kept) }}
 	r, err := Run(context.Background(), p, nil, ids(t, 512, 100, 100, 100), o)
 	if err != nil {
 		t.Fatal(err)

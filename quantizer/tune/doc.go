@@ -45,7 +45,7 @@
 // squared error of its output, to which the float model's hidden states behind this layer are the
 // target. So a layer also makes up for errors of earlier layers, as gptq-ft does. Only one layer has
 // gradients and moments, where TuneCodes needs StateBytes for each weight of the model. Steps, rates and
-// u are the same; there are BlockSteps for each layer. A layer whose error on held-out text is no
+// u are the same, but rates are lower with more than 2.5 bits; there are BlockSteps for each layer. A layer whose error on held-out text is no
 // smaller keeps its codes, and so does the model if its divergence there is no smaller. Then all scales
 // and gains are trained as with TuneFloats. A finished layer is stored in the working directory.
 //
