@@ -450,6 +450,8 @@ func (b *bench) tuned() (string, error) {
 		{"gptq-ft, self, tune norms", false, []string{ft, "calibrate: self", "tune: norms"}},
 		{"gptq-ft, self, tune floats", false, []string{ft, "calibrate: self", "tune: floats"}},
 		{"gptq-ft, self, tune codes", false, []string{ft, "calibrate: self", "tune: codes"}},
+		{"gptq-ft, self, tune blocks", false, []string{ft, "calibrate: self", "tune: blocks"}},
+		{"search, tune blocks", false, []string{"algorithm: search", "tune: blocks"}},
 		{"search, tune floats", false, []string{"algorithm: search", "tune: floats"}},
 		{"search, tune codes", false, []string{"algorithm: search", "tune: codes"}},
 		{"`--quality best`", false, []string{best}},
