@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"github.com/lowbit-go/gq"
@@ -57,7 +58,15 @@ func (b *bench) outliers() (string, error) {
 		{"gptq", func(m subject) []string { return append(text(m), "algorithm: gptq") }},
 		{"gptq-ft", func(m subject) []string { return append(text(m), "algorithm: gptq-ft") }},
 	}
+	in, err := regexp.Compile(*named)
+	if err != nil {
+		return "", err
+	}
+	t.WriteString("\n| | " + strings.Join(folds, " | ") + " |\n|---|" + strings.Repeat("---|", len(folds)) + "\n")
 	for _, bits := range []string{"4", "8"} {
+		if !listed(*widths, bits) {
+			continue
+		}
 		var base []pair
 		for _, m := range b.models {
 			p, err := b.both(m, "bits: "+bits, "algorithm: search")
@@ -68,8 +77,8 @@ func (b *bench) outliers() (string, error) {
 		}
 		alone, run := strings.Builder{}, strings.Builder{}
 		for _, a := range algorithms {
-			if bits == "8" && a.name != "search" && a.name != "gptq-ft" {
-				continue // the activations' error dominates
+			if bits == "8" && a.name != "search" && a.name != "gptq-ft" || !in.MatchString(a.name) {
+				continue // at 8 bits the activations' error dominates
 			}
 			fmt.Fprintf(&alone, "| %s bit, weights only: %s |", bits, a.name)
 			fmt.Fprintf(&run, "| %s bit, executed: %s |", bits, a.name)
@@ -90,7 +99,6 @@ func (b *bench) outliers() (string, error) {
 			run.WriteByte('\n')
 		}
 		if bits == "4" {
-			t.WriteString("\n| | " + strings.Join(folds, " | ") + " |\n|---|" + strings.Repeat("---|", len(folds)) + "\n")
 			t.WriteString(alone.String())
 		}
 		t.WriteString(run.String())
