@@ -127,6 +127,9 @@ func Measure(ctx context.Context, src, file string, o MeasureOptions) (*accuracy
 		}
 		defer f.Close()
 	}
+	if err := j.CheckNames(); err != nil {
+		return nil, &OptionError{Err: err}
+	}
 	j.Source, j.Name, j.Parity = src, file, o.Parity
 	s := stages{to: o.Progress, plan: accuracyStages(j, 1)}
 	var r *accuracy.Report
@@ -195,13 +198,7 @@ func (o *MeasureOptions) job(ctx context.Context) (*accuracy.Job, error) {
 	if err := o.readChoices(ctx, j); err != nil {
 		return nil, err
 	}
-	if err := o.readGate(j); err != nil {
-		return nil, err
-	}
-	if err := j.CheckNames(); err != nil {
-		return nil, &OptionError{Err: err}
-	}
-	return j, nil
+	return j, o.readGate(j)
 }
 
 func (o *MeasureOptions) readTexts(ctx context.Context, j *accuracy.Job) error {

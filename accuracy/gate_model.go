@@ -15,6 +15,7 @@ func (res *GateResult) model(g *Gate, r, earlier *Report) error {
 			if ok {
 				res.figure(g, m, all, r, earlier, nil, nil)
 			}
+			res.unmeasured(g, m, r)
 			continue
 		}
 		for _, t := range texts {
@@ -34,23 +35,38 @@ func (res *GateResult) model(g *Gate, r, earlier *Report) error {
 	return nil
 }
 
-// figure adds the conditions that a limit puts on a figure of the model. Before has the figures of
+// unmeasured adds the conditions of g.Texts on a figure, if no text was scored: they are not met.
+func (res *GateResult) unmeasured(g *Gate, m modelMetric, r *Report) {
+	for _, rule := range g.Texts {
+		if l, ok := rule.Limits[m.name]; ok {
+			res.limit(Condition{Of: "model", Text: rule.Match}, m.metric, l, []figure{{missing: m.missing(g, r, nil)}})
+		}
+	}
+}
+
+// missing says why a report does not have the figure, on text t if that is not nil.
+func (m *modelMetric) missing(g *Gate, r *Report, t *TextReport) string {
+	if !m.needsText {
+		return "was not measured"
+	}
+	why := "it takes a text"
+	if t != nil && t.Model != nil {
+		why = "the size of the text is unknown without a tokenizer"
+	}
+	why = "was not measured: " + cmp.Or(r.NoModel, why)
+	if g.Name == DefaultGateName {
+		why += "; hold the file to its tensors alone (--tensors-only), or use a checkpoint that can be run"
+	}
+	return why
+}
+
+// figure adds the conditions that a limit puts on a figure of the model. before has the figures of
 // the same text in the earlier report.
 func (res *GateResult) figure(g *Gate, m modelMetric, l Limit, r, earlier *Report, t, before *TextReport) {
 	var f figure
 	var ok bool
 	if f.value, ok = m.get(r, t); !ok {
-		f.missing = "was not measured"
-		if m.needsText {
-			why := "it takes a text"
-			if t != nil && t.Model != nil {
-				why = "the size of the text is unknown without a tokenizer"
-			}
-			f.missing += ": " + cmp.Or(r.NoModel, why)
-			if g.Name == DefaultGateName {
-				f.missing += "; hold the file to its tensors alone (--tensors-only), or use a checkpoint that can be run"
-			}
-		}
+		f.missing = m.missing(g, r, t)
 	}
 	if ok && m.stdErr != nil {
 		f.stdErr = m.stdErr(t.Model)

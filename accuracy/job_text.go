@@ -159,6 +159,9 @@ func (j *Job) CheckNames() error {
 	for _, t := range j.Texts {
 		texts = append(texts, t.Name)
 	}
+	if len(j.Texts) == 0 && j.Saved != nil {
+		texts = []string{j.Saved.Text.Name}
+	}
 	for _, c := range j.Choices {
 		choices = append(choices, c.Name)
 	}

@@ -124,6 +124,9 @@ func (j *Job) checkSaved(f *gqf.File, r *Report) error {
 	case len(j.Texts) > 1:
 		return s.errorf("it is of one text, and %d are to be measured", len(j.Texts))
 	}
+	if err := (text.Options{Convention: text.Convention(s.Text.Convention), Window: s.Text.Window, Stride: s.Text.Stride}).Check(); err != nil {
+		return s.errorf("its header has %v", err)
+	}
 	if j.Source == "" && len(j.Choices) > 0 {
 		return s.errorf("it has no answers to questions: name the checkpoint too")
 	}

@@ -72,6 +72,28 @@ func TestGateOfTexts(t *testing.T) {
 	}
 }
 
+// TestGateOfTextsNoModel: limits on texts are not met if the model cannot be run.
+func TestGateOfTextsNoModel(t *testing.T) {
+	g, err := ParseGate("g.yaml", []byte("version: 1\nunquantized: true\ntexts: {code.txt: {mean_kl: {max: 1, worse: 1}, same_top1: {min: 0.5}}}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := gateReport()
+	r.TextReport, r.NoModel = TextReport{}, "no config.json"
+	res, err := g.Check(r, twoTexts())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, f := range res.Failures {
+		got = append(got, f.String())
+	}
+	const why = ": was not measured: no config.json"
+	if want := []string{"code.txt: mean_kl" + why, "code.txt: mean_kl" + why, "code.txt: same_top1" + why}; !slices.Equal(got, want) || res.Passed {
+		t.Errorf("failures %q, want %q", got, want)
+	}
+}
+
 func TestGateOfTextsErrors(t *testing.T) {
 	for _, c := range []struct{ gate, want string }{
 		{"texts: {wiki.txt: {mean_kl: {max: 1}}}", "g.yaml: texts.wiki.txt: no name matches: there are prose.txt, code.txt"},

@@ -87,7 +87,7 @@ func parse(line []byte) (Question, Form, error) {
 		return Question{}, "", fmt.Errorf("is not a JSON object: %w", err)
 	}
 	for _, f := range forms {
-		missing := func(key string) bool { return fields[key] == nil }
+		missing := func(key string) bool { return fields[key] == nil || string(fields[key]) == "null" }
 		if slices.ContainsFunc(f.keys, missing) {
 			continue
 		}

@@ -61,6 +61,7 @@ func TestReadErrors(t *testing.T) {
 	const good = `{"prompt": "a", "endings": ["b", "c"], "answer": 1}` + "\n"
 	for _, c := range []struct{ line, want string }{
 		{`{"prompt": "a", "endings": ["b", "c"]}`, "line 2: has the keys of no known form: "},
+		{`{"prompt": "a", "endings": ["b", "c"], "answer": null}`, "line 2: has the keys of no known form: "},
 		{`{"prompt": "a", "endings": ["b", "c"], "answer": 2}`, "line 2: the answer is 2, of 2 endings: the index of an ending, from 0, is expected"},
 		{`{"prompt": "a", "endings": ["b", "c"], "answer": -1}`, "line 2: the answer is -1, of 2 endings"},
 		{`{"prompt": "a", "endings": ["b"], "answer": 0}`, "line 2: has 1 endings: 2 to 256 are expected"},
