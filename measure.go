@@ -34,8 +34,8 @@ type MeasureOptions struct {
 	Choices []ChoiceFile
 	// MaxQuestions is how many questions of each file are answered. Default (0): all.
 	MaxQuestions int
-	// Reference is a file of SaveReference: the float model's predictions of the text, so that the float
-	// model does not run. Texts may name the one text, to check that it is the same. Default ("").
+	// Reference is a file of SaveReference: the float model's predictions of a text, so that the float
+	// model does not run. Texts may name that text, to check that it is the same. Default (""): none.
 	Reference string
 	// TensorsOnly checks the default gate without running the models. Default: false.
 	TensorsOnly bool
@@ -95,9 +95,9 @@ type ChoiceFile struct {
 
 // Measure compares file with the checkpoint src that it was made from, and writes o.Reports. With
 // o.Reference, src may be "": then no tensors are compared, no questions are answered, and neither
-// the default gate nor a gate that limits figures of tensors can be checked. file is a
-// .gqf file, or a GGUF file whoever made it: its tokenizer and its list of tensors are compared with
-// the checkpoint's too. The report has the result of the gate; Verdict turns it into an error.
+// the default gate nor a gate that limits figures of tensors can be checked. file is a .gqf file, or
+// a GGUF file whoever made it: its tokenizer and its list of tensors are compared with the
+// checkpoint's too. The report has the result of the gate; Verdict turns it into an error.
 func Measure(ctx context.Context, src, file string, o MeasureOptions) (*accuracy.Report, error) {
 	var set files.Set
 	if src != "" || o.Reference == "" {

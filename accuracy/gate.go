@@ -33,9 +33,9 @@ import (
 //	parity: true                             # every kernel gives the bits of the reference
 //	unquantized: true                        # unquantized tensors equal the checkpoint's
 //
-// Limits of the model hold on every text. A limit on a figure that the report lacks is not met. A rule that matches no tensor is an error,
-// unless it asks for bits or a group: one gate may serve files of several widths. A name of a text
-// that matches no text is an error too.
+// Limits of the model hold on every text. A limit on a figure that the report lacks is not met. A
+// rule that matches no tensor is an error, unless it asks for bits or a group: one gate may serve
+// files of several widths. A name of a text that matches no text is an error too.
 //
 // Two conditions always apply: the checkpoint must be the one that the file was made from, and the
 // model's figures must come from at least MinTokens scored tokens.

@@ -34,8 +34,8 @@ type GateResult struct {
 // Condition is one limit of the gate, on a figure of the model or on all tensors that a rule
 // matches.
 type Condition struct {
-	// Of says whose figure it is: "model", "answers", "text", "source", "kernels", "unquantized tensors", or which
-	// tensors.
+	// Of says whose figure it is: "model", "answers", "text", "source", "kernels", "unquantized
+	// tensors", or which tensors.
 	Of string `json:"of"`
 	// Text is the name of the text that the figure is from, if several were scored, or of the file of
 	// questions.
@@ -177,8 +177,7 @@ const blamed = 5
 
 // Check compares a report with the gate and stores the result in r.Gate. earlier is the report that
 // "worse" refers to. It is an error if the gate needs an earlier report and there is none, or if it
-// compares with figures of
-// other texts.
+// compares with figures of other texts.
 func (g *Gate) Check(r, earlier *Report) (*GateResult, error) {
 	if earlier == nil && g.NeedsEarlier() {
 		return nil, &GateError{g.Name, "", "compares with an earlier report, and none was given"}
@@ -437,7 +436,8 @@ func (res *GateResult) parity(r *Report) {
 	res.Conditions = append(res.Conditions, c)
 }
 
-// unquantized adds the condition that unquantized tensors equal the checkpoint's, tuned norms excepted.
+// unquantized adds the condition that unquantized tensors equal the checkpoint's, except norms that
+// were tuned.
 func (res *GateResult) unquantized(r *Report) {
 	c := Condition{Of: "unquantized tensors", Metric: "equal", Kind: Same}
 	for i := range r.Tensors {

@@ -115,14 +115,14 @@ func sumTensors(ctx context.Context, ck *safetensors.Checkpoint, sums map[string
 }
 
 // checkSaved finds out before any work whether the saved predictions are of the checkpoint that the
-// file was made of. recorded counts the tensors whose checksums were compared.
+// file was made of. r.recorded counts the tensors whose checksums were compared.
 func (j *Job) checkSaved(f *gqf.File, r *Report) error {
 	s := j.Saved
 	switch {
 	case s == nil:
 		return nil
 	case len(j.Texts) > 1:
-		return s.errorf("it is of one text, and %d are to be measured", len(j.Texts))
+		return s.errorf("it has the predictions of one text: name that text alone, not %d texts", len(j.Texts))
 	}
 	if err := (text.Options{Convention: text.Convention(s.Text.Convention), Window: s.Text.Window, Stride: s.Text.Stride}).Check(); err != nil {
 		return s.errorf("its header has %v", err)

@@ -179,18 +179,13 @@ func (f *File) readWindows(b block) error {
 	return nil
 }
 
-// Block returns the first prediction of the block that holds a prediction, and the number of its
-// predictions. Predictions are numbered within their window.
-func (f *File) Block(window, row int) (first, rows int) {
-	i := row / f.RowsPerBlock
-	return i * f.RowsPerBlock, f.blocks[f.first[window]+i].rows
-}
-
-// Logits decodes a block from its prediction row on into dst, and returns the number of predictions
-// that fit. Logits are relative to the largest one of their prediction.
+// Logits decodes predictions of a window into dst: prediction row and those that follow it in its
+// block, as many as fit. It returns their number. Logits are relative to the largest one of their
+// prediction.
 func (f *File) Logits(dst []float32, window, row int) (rows int, err error) {
-	first, n := f.Block(window, row)
-	b := f.blocks[f.first[window]+row/f.RowsPerBlock]
+	i := row / f.RowsPerBlock
+	b := f.blocks[f.first[window]+i]
+	first, n := i*f.RowsPerBlock, b.rows
 	content, err := f.load(b)
 	if err != nil {
 		return 0, err

@@ -2,6 +2,6 @@
 // of EleutherAI's lm-evaluation-harness.
 //
 // [Read] reads a file of JSON lines: questions of gq's own form, or of HellaSwag, ARC and MMLU as
-// Hugging Face's datasets library exports them. [Encode] encodes prompts and endings. Package
+// Hugging Face's datasets library exports them. An [Encoder] encodes prompts and endings. Package
 // model/eval scores them.
 package choice

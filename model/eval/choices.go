@@ -102,7 +102,7 @@ func (s *scorer) endings(number int, item *choice.Item) ([][]float64, error) {
 // ending returns the log-likelihood of an ending with model k. The session keeps the keys and
 // values of the context, except its last token, for the next ending.
 func (s *scorer) ending(number, k int, item *choice.Item, i int, read *int) (float64, error) {
-	e, session, vocab := &item.Endings[i], s.sessions[k], s.models[k].VocabSize()
+	e, session := &item.Endings[i], s.sessions[k]
 	context := item.Context[e.Skip:]
 	n := len(context) - 1
 	if *read != e.Skip || !session.Truncate(n) {
@@ -118,13 +118,13 @@ func (s *scorer) ending(number, k int, item *choice.Item, i int, read *int) (flo
 	sum := 0.0
 	for at := 0; at < len(tokens)-1; {
 		rows := min(s.chunk, len(tokens)-1-at)
-		logits := s.logits[k][:rows*vocab]
+		logits := s.logits[k][:rows*s.vocab]
 		if err := session.Forward(tokens[at:at+rows], logits, true); err != nil {
 			return 0, err
 		}
 		for row := range rows {
 			p := &s.predictions[k]
-			if p.set(logits[row*vocab:][:vocab]); !p.finite {
+			if p.set(logits[row*s.vocab:][:s.vocab]); !p.finite {
 				return 0, &NonFiniteError{Model: k, Window: number, Position: n + at + row + 1}
 			}
 			sum += p.logProb(tokens[at+row+1])

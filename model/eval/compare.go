@@ -21,9 +21,9 @@ type Perplexity struct {
 	Perplexity float64 `json:"perplexity"`
 	StdErr     StdErr  `json:"std_err"`
 	Tokens     int     `json:"tokens"`
-	// BitsPerByte is the log-likelihood of the text in bits, divided by its bytes. WordPerplexity is
-	// exp(log-likelihood / words). Both do not depend on the tokenizer; 0 if the text's size is
-	// unknown.
+	// BitsPerByte is the negative log-likelihood of the text in bits, divided by its bytes.
+	// WordPerplexity is exp(negative log-likelihood / words). Neither depends on the tokenizer. Both
+	// are 0 if the text's size is unknown.
 	BitsPerByte          float64 `json:"bits_per_byte,omitempty"`
 	BitsPerByteStdErr    StdErr  `json:"bits_per_byte_std_err,omitempty"`
 	WordPerplexity       float64 `json:"word_perplexity,omitempty"`
@@ -264,7 +264,7 @@ func run(ctx context.Context, models []*model.Model, windows []text.Window, o Co
 		s := newScorer(models, longest)
 		s.saved = o.Saved
 		return func(i int) (err error) {
-			if scores[i], err = s.window(i, windows[i]); err == nil && o.Progress != nil {
+			if scores[i], err = s.window(ctx, i, windows[i]); err == nil && o.Progress != nil {
 				o.Progress(windows[i].Scored())
 			}
 			return err

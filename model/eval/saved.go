@@ -11,13 +11,11 @@ import (
 )
 
 // SaveLogits writes the float model's predictions of the windows to w. h describes the model and the
-// text, and sizes are those of CompareOptions. The header in the file has the vocabulary and the counts too, and is returned. progress is called with the number of tokens
-// scored since the last call.
+// text; SaveLogits sets its vocabulary and its counts, and returns it. sizes are the sizes of the
+// windows' texts, or nil. progress is called with the number of tokens scored since the last call.
 func SaveLogits(ctx context.Context, w io.Writer, h logits.Header, float *model.Model, windows []text.Window, sizes []text.Size, progress func(n int)) (*logits.Header, error) {
-	longest := 0
 	list := make([]logits.Window, len(windows))
 	for i, win := range windows {
-		longest = max(longest, len(win.Tokens))
 		list[i] = logits.Window{Tokens: win.Tokens, First: win.First}
 		if sizes != nil {
 			list[i].Bytes, list[i].Words = sizes[i].Bytes, sizes[i].Words
@@ -28,30 +26,18 @@ func SaveLogits(ctx context.Context, w io.Writer, h logits.Header, float *model.
 	if err != nil {
 		return nil, err
 	}
-	s := newScorer([]*model.Model{float}, longest)
+	s := newScorer([]*model.Model{float}, longest(windows))
 	for i, win := range windows {
-		s.reset()
-		if err := s.context(win); err != nil {
+		err := s.predict(ctx, i, win, func(_, row int) error {
+			if err := out.Add(s.logits[0][row*h.Vocab:][:h.Vocab]); err != nil {
+				return fmt.Errorf("the model: %w", err)
+			}
+			return nil
+		})
+		if err != nil {
 			return nil, err
 		}
-		for at := win.First - 1; at < len(win.Tokens)-1; {
-			if err := ctx.Err(); err != nil {
-				return nil, err
-			}
-			n := min(s.chunk, len(win.Tokens)-1-at)
-			if err := s.forward(i, win, at, n); err != nil {
-				return nil, err
-			}
-			for row := range n {
-				if err := out.Add(s.logits[0][row*h.Vocab:][:h.Vocab]); err != nil {
-					return nil, fmt.Errorf("the model: %w", err)
-				}
-			}
-			at += n
-		}
-		if progress != nil {
-			progress(win.Scored())
-		}
+		progress(win.Scored())
 	}
 	return out.Header(), out.Close()
 }

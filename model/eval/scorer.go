@@ -1,6 +1,7 @@
 package eval
 
 import (
+	"context"
 	"slices"
 
 	"github.com/lowbit-go/gq/formats/logits"
@@ -81,28 +82,40 @@ func (s *scorer) forward(i int, w text.Window, at, n int) error {
 	return nil
 }
 
-// window scores window i.
-func (s *scorer) window(i int, w text.Window) ([]score, error) {
-	scores := make([]score, 0, w.Scored())
+// predict runs the models on window i. For each scored token it calls scored with the token's
+// position in the window, and with the row of the buffers that predicts the token.
+func (s *scorer) predict(ctx context.Context, i int, w text.Window, scored func(position, row int) error) error {
 	s.reset()
 	if err := s.context(w); err != nil {
-		return nil, err
+		return err
 	}
 	for at := w.First - 1; at < len(w.Tokens)-1; {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		n := min(s.chunk, len(w.Tokens)-1-at)
 		if err := s.forward(i, w, at, n); err != nil {
-			return nil, err
+			return err
 		}
-		for j := range n {
-			sc, err := s.score(i, at+j+1, j, w.Tokens[at+j+1])
-			if err != nil {
-				return nil, err
+		for row := range n {
+			if err := scored(at+row+1, row); err != nil {
+				return err
 			}
-			scores = append(scores, sc)
 		}
 		at += n
 	}
-	return scores, nil
+	return nil
+}
+
+// window scores window i.
+func (s *scorer) window(ctx context.Context, i int, w text.Window) ([]score, error) {
+	scores := make([]score, 0, w.Scored())
+	err := s.predict(ctx, i, w, func(position, row int) error {
+		sc, err := s.score(i, position, row, w.Tokens[position])
+		scores = append(scores, sc)
+		return err
+	})
+	return scores, err
 }
 
 // score compares the models' predictions of a token, in row row of the buffers.

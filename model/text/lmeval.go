@@ -1,6 +1,7 @@
 package text
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -55,7 +56,7 @@ func isTitle(line string) bool {
 	return strings.HasPrefix(line, "= ") && strings.HasSuffix(line, " =")
 }
 
-// space is Python's \s in a regular expression of Go.
+// space is Python's \s* in a regular expression of Go.
 const space = `[\s\v\x1c-\x1f\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]*`
 
 // The steps of wikitext_detokenizer in their order.
@@ -110,7 +111,8 @@ func (c *Cutting) cutPages(ctx context.Context, t *tokenizer.Tokenizer, data []b
 	if err := checkUTF8(data, 0); err != nil {
 		return err
 	}
-	c.unknown = strings.Count(string(data), "<unk>")
+	c.unknown = bytes.Count(data, []byte("<unk>"))
+	scored := 0
 	for i, text := range splitPages(string(data)) {
 		ids, err := t.EncodeContext(ctx, detokenize(text), tokenizer.Options{})
 		if err != nil {
@@ -118,7 +120,7 @@ func (c *Cutting) cutPages(ctx context.Context, t *tokenizer.Tokenizer, data []b
 		}
 		c.pages = append(c.pages, page{documentSize(text), len(ids)})
 		c.append(i, roll(prefix, ids, o.Window))
-		if o.MaxTokens > 0 && CountScored(c.Windows) >= o.MaxTokens {
+		if scored += len(ids); o.MaxTokens > 0 && scored >= o.MaxTokens {
 			break
 		}
 	}
