@@ -176,27 +176,39 @@ func (c *ChoiceReport) questions() int {
 }
 
 // figure is a figure of the answers, with the figure of the same questions in the earlier report if
-// the limit compares with it.
+// the limit compares with it. Before the models have answered, it fails if the earlier report has
+// other questions.
 func (c *ChoiceReport) figure(m choiceMetric, l Limit, r, earlier *Report) (figure, error) {
+	before, err := c.earlier(r, earlier, l)
+	if err != nil {
+		return figure{}, err
+	}
 	if c.Model == nil {
 		return figure{missing: "was not measured"}, nil
 	}
 	f := figure{value: m.get(c.Model), stdErr: m.stdErr(c.Model)}
+	if before != nil {
+		f.before, f.had = m.get(before), true
+	}
+	return f, nil
+}
+
+// earlier finds the answers to the questions in the earlier report, if the limit compares with them.
+func (c *ChoiceReport) earlier(r, earlier *Report, l Limit) (*eval.ChoiceComparison, error) {
 	if earlier == nil || l.Worse == nil {
-		return f, nil
+		return nil, nil
 	}
 	for i := range earlier.Choices {
 		b := &earlier.Choices[i]
 		switch {
 		case b.SHA256 != c.SHA256 || b.Model == nil:
 			continue
-		case b.Model.Questions != c.Model.Questions:
-			return f, fmt.Errorf("the earlier report has %d of the questions, this one %d: ask the same questions", b.Model.Questions, c.Model.Questions)
+		case c.Model != nil && b.Model.Questions != c.Model.Questions:
+			return nil, fmt.Errorf("the earlier report has %d of the questions, this one %d: ask the same questions", b.Model.Questions, c.Model.Questions)
 		case r.Activations != earlier.Activations:
-			return f, fmt.Errorf("the earlier report has %s activations: use the same", earlier.Activations)
+			return nil, fmt.Errorf("the earlier report has %s activations: use the same", earlier.Activations)
 		}
-		f.before, f.had = m.get(b.Model), true
-		return f, nil
+		return b.Model, nil
 	}
-	return f, fmt.Errorf("the earlier report does not have these questions (SHA-256 %.12s): ask the same questions", c.SHA256)
+	return nil, fmt.Errorf("the earlier report does not have these questions (SHA-256 %.12s): ask the same questions", c.SHA256)
 }

@@ -72,6 +72,18 @@ func TestJobChoiceErrors(t *testing.T) {
 	if _, err := j.Run(t.Context()); err == nil || err.Error() != "g.yaml: choices.arc: no name matches: there are lighthouse.jsonl" {
 		t.Errorf("a gate of another file: %v", err)
 	}
+	// Other questions in the earlier report are found before any work.
+	if g, err = ParseGate("g.yaml", []byte("version: 1\nchoices: {'*': {acc: {worse: 0}}}")); err != nil {
+		t.Fatal(err)
+	}
+	j = &Job{Source: bundled, File: file, Choices: []*ChoiceSource{questions(t)}, Gate: g, Earlier: gateReport()}
+	j.Stage = func(name, _ string, _ int64) (func(int64), func()) {
+		t.Errorf("%s began before the earlier report was looked at", name)
+		return func(int64) {}, func() {}
+	}
+	if _, err := j.Run(t.Context()); err == nil || !strings.HasPrefix(err.Error(), "g.yaml: choices.lighthouse.jsonl.acc: the earlier report does not have these questions") {
+		t.Errorf("an earlier report without questions: %v", err)
+	}
 	// A model that cannot be run answers nothing, and meets no gate.
 	if g, err = ParseGate("g.yaml", []byte("version: 1\nchoices: {'*': {acc: {min: 0}}}")); err != nil {
 		t.Fatal(err)

@@ -260,12 +260,16 @@ func (r TensorRule) mayMatch(t gqf.Tensor, chosen func(string) bool) bool {
 	return false
 }
 
-// comparable finds out before any work whether the earlier report scored another text.
+// comparable finds out before any work whether the earlier report is of other texts or questions.
 func (j *Job) comparable(r *Report) error {
 	if j.Gate == nil || j.Earlier == nil {
 		return nil
 	}
-	return (&GateResult{}).model(j.Gate, r, j.Earlier) // without figures yet
+	res := &GateResult{} // without figures yet
+	if err := res.model(j.Gate, r, j.Earlier); err != nil {
+		return err
+	}
+	return res.choices(j.Gate, r, j.Earlier)
 }
 
 // tensors compares the file's tensors with the checkpoint, or with the folded one if there is one.

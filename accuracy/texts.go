@@ -33,7 +33,10 @@ func checkLabels(what string, names []string) error {
 	seen := map[string]string{}
 	for _, name := range names {
 		label := labelOf(name)
-		if other, ok := seen[label]; ok {
+		switch other, ok := seen[label]; {
+		case ok && other == name:
+			return fmt.Errorf("two %s are called %q: give them different names, as in a=FILE and b=FILE", what, label)
+		case ok:
 			return fmt.Errorf("two %s are called %q, %s and %s: name them, as in a=%s and b=%s", what, label, other, name, other, name)
 		}
 		seen[label] = name

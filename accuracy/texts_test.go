@@ -155,6 +155,7 @@ func TestJobTextNames(t *testing.T) {
 		want  string
 	}{
 		{[]string{"x/a.txt", "y/a.txt"}, nil, `two texts are called "a.txt", x/a.txt and y/a.txt: name them, as in a=x/a.txt and b=y/a.txt`},
+		{[]string{"n", "n"}, nil, `two texts are called "n": give them different names, as in a=FILE and b=FILE`},
 		{[]string{"x/a.txt", "b.txt"}, g, "g.yaml: texts.c.txt: no name matches: there are a.txt, b.txt"},
 	} {
 		j := &Job{Source: bundled, File: file, Gate: c.gate}

@@ -37,13 +37,7 @@ func predictions(of *accuracy.TextReport, title string) *table {
 		t.heads = append(t.heads, "baseline "+text(of.Baseline.File)+">")
 		list = append(list, &of.Baseline.Comparison)
 	}
-	row := func(name, float string, get func(c *eval.Comparison) string) {
-		cells := []any{name, float}
-		for _, c := range list {
-			cells = append(cells, get(c))
-		}
-		t.add(cells...)
-	}
+	row := rowsOf(t, list)
 	row("perplexity", plusMinus(m.Float.Perplexity, m.Float.StdErr), func(c *eval.Comparison) string {
 		return plusMinus(c.Quantized.Perplexity, c.Quantized.StdErr)
 	})
@@ -78,6 +72,18 @@ func predictions(of *accuracy.TextReport, title string) *table {
 	})
 	row("of the 5 likeliest in common", "", func(c *eval.Comparison) string { return percentError(c.Top5Overlap, c.Top5OverlapStdErr) })
 	return t
+}
+
+// rowsOf returns a function that adds a row: its name, the float model's figure, and a figure of each
+// comparison.
+func rowsOf[C any](t *table, list []C) func(name, float string, get func(c C) string) {
+	return func(name, float string, get func(c C) string) {
+		cells := []any{name, float}
+		for _, c := range list {
+			cells = append(cells, get(c))
+		}
+		t.add(cells...)
+	}
 }
 
 // positions shows the divergence by position in the window, of each text.
@@ -142,13 +148,7 @@ func answers(r *accuracy.Report) (list []*table) {
 		if c.Baseline != nil {
 			t.heads, both = append(t.heads, "baseline>"), append(both, c.Baseline)
 		}
-		row := func(name, float string, get func(c *eval.ChoiceComparison) string) {
-			cells := []any{name, float}
-			for _, c := range both {
-				cells = append(cells, get(c))
-			}
-			t.add(cells...)
-		}
+		row := rowsOf(t, both)
 		f := &c.Model.Float
 		row("acc", percentError(f.Acc, f.AccStdErr), func(c *eval.ChoiceComparison) string { return percentError(c.Quantized.Acc, c.Quantized.AccStdErr) })
 		row("acc_norm", percentError(f.AccNorm, f.AccNormStdErr), func(c *eval.ChoiceComparison) string {
