@@ -170,7 +170,7 @@ func TestText(t *testing.T) {
 
 // TestForSize is the rule of the preset max, which documents state.
 func TestForSize(t *testing.T) {
-	for n, want := range map[int64]quantizer.Tune{1e6: quantizer.TuneCodes, 128e6: quantizer.TuneCodes, 1e9: quantizer.TuneFloats, 8e9: quantizer.TuneNorms} {
+	for n, want := range map[int64]quantizer.Tune{1e6: quantizer.TuneCodes, 128e6: quantizer.TuneCodes, 1e9: quantizer.TuneBlocks, 8e9: quantizer.TuneNorms} {
 		if got := ForSize(n); got != want {
 			t.Errorf("%d weights: %s, want %s", n, got, want)
 		}

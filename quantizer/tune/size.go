@@ -9,12 +9,11 @@ import (
 	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
-// The largest models that the preset max tunes codes and all scales of, in quantized weights. Their
-// optimizer states take 2.6 GB. With two cores of an AMD EPYC, 128M weights take hours, and 4G
-// weights days.
+// The largest models, in quantized weights, whose codes the preset max trains all together or layer
+// by layer. In groups of 32, their optimizer states take 2.6 GB.
 const (
 	mostCodes  = 128e6
-	mostFloats = 4e9
+	mostBlocks = 4e9
 )
 
 // ForSize is the kind of tuning of a model with so many quantized weights, for the preset max. It
@@ -23,8 +22,8 @@ func ForSize(weights int64) quantizer.Tune {
 	switch {
 	case weights <= mostCodes:
 		return quantizer.TuneCodes
-	case weights <= mostFloats:
-		return quantizer.TuneFloats
+	case weights <= mostBlocks:
+		return quantizer.TuneBlocks
 	}
 	return quantizer.TuneNorms
 }
