@@ -47,6 +47,9 @@ type MeasureOptions struct {
 	// Activations is the type of the quantized model's activations. Default (model.Int8): as on the
 	// device.
 	Activations model.Activations
+	// ActivationShare runs the quantized model with float32 activations too, and reports what share of
+	// the divergence int8 activations cause. It takes a text and Activations Int8. Default: false.
+	ActivationShare bool
 	// Baseline is another .gqf or GGUF file to run on the same texts. Default (""): none.
 	Baseline string
 	// Tensors is a pattern for the names of the tensors to compare. Default (""): all.
@@ -163,7 +166,7 @@ func Verdict(r *accuracy.Report) error {
 // job reads the files that the options name. The caller sets what to measure.
 func (o *MeasureOptions) job(ctx context.Context) (*accuracy.Job, error) {
 	j := &accuracy.Job{
-		Threads: o.Threads, Version: o.Version, Activations: o.Activations,
+		Threads: o.Threads, Version: o.Version, Activations: o.Activations, ActivationShare: o.ActivationShare,
 		NoOutputs: o.NoOutputs, RandomInputs: o.RandomInputs, Remote: o.Remote, TensorsOnly: o.TensorsOnly, MinTokens: o.MinTokens,
 	}
 	switch {
@@ -179,6 +182,10 @@ func (o *MeasureOptions) job(ctx context.Context) (*accuracy.Job, error) {
 		return nil, optionf("tensors-only", "beside questions: no model would answer them")
 	case o.MaxQuestions < 0:
 		return nil, optionf("max-questions", "%d: at least 1", o.MaxQuestions)
+	case o.ActivationShare && o.Activations != model.Int8:
+		return nil, optionf("activation-share", "goes with int8 activations, not with %s", o.Activations)
+	case o.ActivationShare && len(o.Texts) == 0 && o.Reference == "" && (o.Gate != accuracy.DefaultGateName || o.TensorsOnly):
+		return nil, optionf("activation-share", "goes with a text")
 	case o.TensorsOnly && o.Gate == "":
 		return nil, optionf("tensors-only", "goes with a gate")
 	}

@@ -63,6 +63,10 @@ type Job struct {
 	// Activations is the type of the quantized models' activations. Default: Int8, as on the
 	// device.
 	Activations model.Activations
+	// ActivationShare measures the quantized model with float32 activations too, for
+	// TextReport.ActivationError. It takes a text and Activations Int8. If the model cannot be run, Run
+	// fails. Default: false.
+	ActivationShare bool
 	// Parity compares this machine's kernels with the portable reference. Remote compares another
 	// build's.
 	Parity bool
@@ -385,12 +389,20 @@ func (j *Job) compare(ctx context.Context, s *scored, r *Report) error {
 		float, saved = nil, j.Saved.File
 	}
 	for i, to := range r.Scored() {
-		list, err := eval.Compare(ctx, float, s.candidates(), s.texts[i].windows, eval.CompareOptions{
+		candidates := s.candidates()
+		if s.weights != nil {
+			candidates = append(candidates, s.weights) // the last one
+		}
+		list, err := eval.Compare(ctx, float, candidates, s.texts[i].windows, eval.CompareOptions{
 			Saved: saved, Sizes: s.texts[i].sizes, Worst: j.Worst, Sessions: min(cpu.Threads(j.Threads), maxSessions),
 			Progress: func(n int) { add(int64(n)) },
 		})
 		if err != nil {
 			return j.named(err, r)
+		}
+		if s.weights != nil {
+			last := len(list) - 1
+			to.ActivationError, list = activationError(&list[0], &list[last]), list[:last]
 		}
 		for k := range list {
 			s.texts[i].spell(s.tokenizer, list[k].Worst)
@@ -410,7 +422,7 @@ func (j *Job) named(err error, r *Report) error {
 	switch {
 	case !ok || nf.Model == 0:
 		return err
-	case nf.Model > 1:
+	case nf.Model == 2 && j.Baseline != "":
 		return fmt.Errorf("%s: %w", cmp.Or(j.BaselineName, j.Baseline), err)
 	}
 	return fmt.Errorf("%s: %w", r.File, err)

@@ -50,7 +50,7 @@ func TestJob(t *testing.T) {
 	file, baseline := bundledFile(t, quantizer.Recipe{}), bundledFile(t, quantizer.Recipe{Bits: 8})
 	job := func(threads int) *Report {
 		j := &Job{
-			Source: bundled, File: file, Name: "model.gqf", Baseline: baseline, Parity: true, DefaultGate: true, Threads: threads,
+			Source: bundled, File: file, Name: "model.gqf", Baseline: baseline, Parity: true, DefaultGate: true, ActivationShare: true, Threads: threads,
 			Texts: []*TextSource{{Name: "lighthouse.txt", Data: prose(t), Options: text.Options{MaxTokens: 1200}}},
 		}
 		r, err := j.Run(context.Background())

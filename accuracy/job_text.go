@@ -26,12 +26,13 @@ type scored struct {
 	texts                      []cutText        // as Report.Scored
 	questions                  [][]*choice.Item // as Report.Choices
 	float, quantized, baseline *model.Model
+	weights                    *model.Model // quantized with float32 activations, for Job.ActivationShare
 	baselineFile               *gqf.File
 	tokenizer                  *tokenizer.Tokenizer
 }
 
 func (s *scored) close() {
-	for _, m := range []*model.Model{s.float, s.quantized, s.baseline} {
+	for _, m := range []*model.Model{s.float, s.quantized, s.baseline, s.weights} {
 		if m != nil {
 			m.Close()
 		}
@@ -72,8 +73,11 @@ func (j *Job) open(ctx context.Context, f *gqf.File, r *Report) (*scored, error)
 		return s, nil
 	}
 	s.close()
-	if !refused(err) {
+	switch {
+	case !refused(err):
 		return nil, err
+	case j.ActivationShare:
+		return nil, fmt.Errorf("the share of int8 activations cannot be measured: %w", err)
 	}
 	r.NoModel, r.Text, r.Texts, r.Choices = err.Error(), nil, nil, nil
 	return &scored{}, nil
@@ -116,6 +120,11 @@ func (j *Job) openAll(ctx context.Context, s *scored, f *gqf.File, r *Report) (e
 	}
 	if s.quantized, err = model.OpenGQF(f, options); err != nil {
 		return fmt.Errorf("%s: %w", r.File, err)
+	}
+	if j.ActivationShare {
+		if err := j.openWeights(s, f, options, r); err != nil {
+			return err
+		}
 	}
 	if j.Baseline != "" {
 		if s.baselineFile, err = gqf.Open(j.Baseline, gqf.Options{}); err != nil {

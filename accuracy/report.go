@@ -52,6 +52,8 @@ type TextReport struct {
 	Model *eval.Comparison `json:"model,omitempty"`
 	// Baseline is another .gqf on the same text.
 	Baseline *Baseline `json:"baseline,omitempty"`
+	// ActivationError is what int8 activations cost, if it was asked for.
+	ActivationError *ActivationError `json:"activation_error,omitempty"`
 }
 
 // Scored lists the figures of all texts, the first one included. It is empty without a text.

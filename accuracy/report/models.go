@@ -51,6 +51,18 @@ func predictions(of *accuracy.TextReport, title string) *table {
 	}
 	row("ratio to float", "", func(c *eval.Comparison) string { return plusMinus(c.Ratio, c.RatioStdErr) })
 	row("mean KL", "", func(c *eval.Comparison) string { return plusMinus(c.KL.Mean, c.KL.StdErr) })
+	if a := of.ActivationError; a != nil {
+		ofFile := func(s string) func(*eval.Comparison) string { // the baseline has none
+			return func(c *eval.Comparison) string {
+				if c != m {
+					return ""
+				}
+				return s
+			}
+		}
+		row("mean KL, float32 activations", "", ofFile(plusMinus(a.WeightsKL, a.WeightsKLStdErr)))
+		row("share of int8 activations", "", ofFile(fmt.Sprintf("%.1f %%", 100*a.Share)))
+	}
 	for _, p := range []struct {
 		name string
 		get  func(d *eval.Distribution) float64

@@ -46,6 +46,7 @@ gq accuracy Llama-3.2-1B model.gqf --choices hellaswag.jsonl --max-questions 100
 			&cli.StringFlag{Name: "reference", Usage: "`FILE` of --save-reference, with the text and the checkpoint's predictions; SRC may be left out, and tensors are not compared then"},
 			&cli.StringFlag{Name: "save-reference", Usage: "run the checkpoint SRC alone on a text, and write its predictions to `FILE`"},
 			&cli.StringFlag{Name: "tensors", DefaultText: "all", Usage: "`PATTERN` of the tensors to compare: a name, a module, a glob (*.q_proj) or re:REGEXP"},
+			&cli.BoolFlag{Name: "activation-share", Usage: "run the file with float32 activations too (slower), and report the share of the KL divergence that int8 activations cause"},
 			&cli.BoolFlag{Name: "no-outputs", Usage: "leave out the layers as executed"},
 			&cli.BoolFlag{Name: "verbose", Usage: "list all tensors and conditions, and figures by position in the window"},
 			cmdline.JSON("the report"),
@@ -101,6 +102,7 @@ func options(c *cli.Context) (gq.MeasureOptions, error) {
 	if err != nil {
 		return o, err
 	}
+	o.ActivationShare = c.Bool("activation-share")
 	o.Baseline, o.Tensors, o.NoOutputs = c.String("baseline"), c.String("tensors"), c.Bool("no-outputs")
 	if o.Reference = c.String("reference"); c.IsSet("reference") && o.Reference == "" {
 		return o, cmdline.Usagef("--reference: an empty name names no file")
