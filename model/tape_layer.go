@@ -53,7 +53,7 @@ func bytesOf(sizes []size) (n int64) {
 	return n
 }
 
-// rows returns the number of rows of the feed-forward network and its width, in layers with and
+// feedForward returns the number of rows of the feed-forward network and its width, in layers with and
 // without experts.
 func (m *Model) feedForward(experts bool, tokens int) (rows, width int) {
 	if experts {

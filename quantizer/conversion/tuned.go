@@ -21,7 +21,7 @@ type Tuned struct {
 
 // Tuning says how a file's numbers were tuned and with what data.
 type Tuning struct {
-	// Mode is "norms", "floats" or "codes".
+	// Mode is the kind of tuning, as the recipe names it.
 	Mode string `json:"mode"`
 	// Parameters of the optimizer.
 	Parameters map[string]any `json:"parameters,omitempty"`

@@ -68,6 +68,7 @@ func (j *job) trainBlocks() error {
 			return err
 		}
 	}
+	j.found = b.resumed == layers
 	after, err := j.heldOut()
 	if err != nil {
 		return err

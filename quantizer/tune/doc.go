@@ -35,8 +35,8 @@
 // divergence is the result. Experts are the teacher's choice.
 //
 // All sums have a fixed order: the result depends neither on the CPU nor on the number of threads.
-// The state is stored in a working directory at least every 20 seconds and when the context is
-// cancelled, and a job with the same key goes on from there.
+// The state is stored in a working directory every 20 seconds, less often if that takes seconds, and
+// when the context is cancelled, and a job with the same key goes on from there.
 //
 // # Layer by layer
 //

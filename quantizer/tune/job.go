@@ -54,7 +54,6 @@ type Result struct {
 	Before, After float64
 	// Step is the step that After was measured at; 0: none was better than the start.
 	Step, Steps int
-	Warnings    []string
 
 	tuned *conversion.Tuned
 }
@@ -87,21 +86,27 @@ type job struct {
 	// if their result was not kept.
 	earlier int
 	blocked *float64
+	found   bool // the working directory had all layers
 }
 
 // The constants of training. The rates were chosen with the models of docs/QUALITY.md.
 const (
 	// StepTokens is the most tokens of a step.
-	StepTokens  = 512
-	evaluations = 16 // measurements on held-out text after the first
+	StepTokens = 512
+	// Evaluations is the number of measurements on held-out text after the first.
+	Evaluations = 16
 	rate        = 4e-3
 	coarseRate  = 6e-3 // up to 2.5 bits
 	codesRate   = 1e-2
 	passes      = 3
 )
 
-// saveInterval bounds the time that a killed job loses.
-const saveInterval = 20 * time.Second
+// saveInterval bounds the time that a killed job loses. If the state is large, saving takes at most
+// one part in saveShare of the time, and a killed job may lose more.
+const (
+	saveInterval = 20 * time.Second
+	saveShare    = 20
+)
 
 // Run trains the numbers of a plan whose codes are c. Package model must be able to run the plan's
 // checkpoint.
@@ -309,38 +314,55 @@ func (j *job) floatRate() float64 {
 	return rate
 }
 
-// train runs the steps that are left.
+// train runs the steps that are left. The working directory then has the state, also if the context
+// was cancelled.
 func (j *job) train() error {
 	if err := j.resume(); err != nil {
 		return err
 	}
-	saved := time.Now()
-	for j.state.Step < j.Steps {
-		if j.ctx.Err() != nil || time.Since(saved) > saveInterval {
-			if err := j.save(); err != nil {
-				return err
-			}
-			if err := j.ctx.Err(); err != nil {
-				return err
-			}
-			saved = time.Now()
-		}
-		if j.state.Step == 0 && !j.state.Measured {
+	err := j.steps()
+	if err != nil && j.ctx.Err() == nil {
+		return err
+	}
+	if err := j.save(); err != nil {
+		return err
+	}
+	return err
+}
+
+func (j *job) steps() error {
+	saved, interval := time.Now(), saveInterval
+	for {
+		if j.due() && !j.state.Measured {
 			if err := j.evaluate(); err != nil {
 				return err
 			}
+		}
+		if j.state.Step == j.Steps {
+			return nil
+		}
+		if err := j.ctx.Err(); err != nil {
+			return err
+		}
+		if time.Since(saved) > interval {
+			began := time.Now()
+			if err := j.save(); err != nil {
+				return err
+			}
+			saved = time.Now()
+			interval = max(saveInterval, saveShare*saved.Sub(began))
 		}
 		if err := j.step(); err != nil {
 			return err
 		}
 		j.Progress(1)
-		if s := j.state.Step; s*evaluations/j.Steps > (s-1)*evaluations/j.Steps {
-			if err := j.evaluate(); err != nil {
-				return err
-			}
-		}
 	}
-	return j.save()
+}
+
+// due reports whether the student is measured after the steps so far.
+func (j *job) due() bool {
+	s := j.state.Step
+	return s == 0 || s*Evaluations/j.Steps > (s-1)*Evaluations/j.Steps
 }
 
 // step trains with one batch.
@@ -354,6 +376,7 @@ func (j *job) step() error {
 		j.rows(len(t.x), 1<<14, func(from, to int) { t.update(from, to, float64(part*t.rate), first, second) })
 	}
 	j.state.Step++
+	j.state.Measured = false
 	return j.refresh()
 }
 
@@ -381,8 +404,9 @@ func (j *job) evaluate() error {
 		return err
 	}
 	s := &j.state
-	if !s.Measured {
-		s.Before, s.After, s.Measured = kl, kl, true
+	s.Measured = true
+	if s.Step == 0 {
+		s.Before, s.After = kl, kl
 	}
 	if kl < s.After {
 		s.After, s.BestStep = kl, s.Step

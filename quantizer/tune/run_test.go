@@ -102,9 +102,11 @@ func TestRun(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		// Progress comes before the measurement after a step.
 		ctx, cancel := context.WithCancel(context.Background())
-		_, err = Run(ctx, p, nil, words, Options{Kind: kind, Steps: 3, codesRate: .1, Threads: 3, Work: work, Evaluated: func(e Evaluation) {
-			if e.Step == 2 {
+		done := 0
+		_, err = Run(ctx, p, nil, words, Options{Kind: kind, Steps: 3, codesRate: .1, Threads: 3, Work: work, Progress: func(n int64) {
+			if done += int(n); done == 2 {
 				cancel()
 			}
 		}})

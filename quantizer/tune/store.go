@@ -16,15 +16,15 @@ import (
 
 // state is what the parameters do not say of an unfinished job.
 type state struct {
-	Step     int     `json:"step"` // steps done
-	Measured bool    `json:"measured"`
+	Step     int     `json:"step"`     // steps done
+	Measured bool    `json:"measured"` // on held-out text, after these steps
 	Before   float64 `json:"before"`
 	After    float64 `json:"after"`
 	BestStep int     `json:"best_step"`
 }
 
 // keyVersion changes whenever the results change.
-const keyVersion = 1
+const keyVersion = 2
 
 // stateName is the name of the entry: the length of the state as JSON, the state, then the values,
 // moments and best values of all parameters.
@@ -33,17 +33,18 @@ const stateName = "tuning"
 // setKey hashes everything that the result depends on, the codes before training included.
 func (j *job) setKey() (err error) {
 	type matrix struct {
-		Name   string
-		Scheme rounding.Scheme
+		Name          string
+		Scheme        rounding.Scheme
+		SmallestScale float32
 	}
 	var list []matrix
 	h := sha256.New()
 	for _, m := range j.matrices {
-		list = append(list, matrix{m.Name(), m.Scheme})
+		list = append(list, matrix{m.Name(), m.Scheme, m.SmallestScale})
 		m.hash(h)
 	}
 	train, held := text.HashIDs(j.text.train), text.HashIDs(j.text.Sequences)
-	j.key, err = workdir.Key("tuning", keyVersion, j.Kind, j.Steps, train, held, j.plan.SourceStamps(), list, h.Sum(nil))
+	j.key, err = workdir.Key("tuning", keyVersion, j.Kind, j.Steps, j.codesRate, train, held, j.plan.SourceStamps(), list, h.Sum(nil))
 	return err
 }
 
@@ -122,6 +123,9 @@ func (j *job) resume() error {
 	}
 	e := j.Work.Get(stateName, j.key)
 	if e == nil {
+		if j.found && j.Resumed != nil {
+			j.Resumed(j.earlier, j.earlier+j.Steps)
+		}
 		return nil
 	}
 	defer e.Close()
