@@ -52,7 +52,7 @@ func (im *Imported) describe(s *TensorStats) {
 	}
 	// The same numbers in another dtype. A norm that was stored as weight + 1 was rounded then.
 	if s.SQNR == Exact || s.Role == gqf.RoleNorm.String() && s.SQNR > leastDecibels && s.MaxError <= 0x1p-24 {
-		s.Equal, s.Difference = true, ""
+		s.Equal, s.Tuned, s.Difference = true, false, ""
 	}
 }
 

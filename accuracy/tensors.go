@@ -42,7 +42,7 @@ type TensorStats struct {
 	Unquantized bool   `json:"kept"`
 	Equal       bool   `json:"equal,omitempty"`
 	Difference  string `json:"difference,omitempty"`
-	// Tuned: the tensor is a vector that differs from the checkpoint's in a file whose norms were
+	// Tuned: the tensor is a norm that differs from the checkpoint's in a file whose norms were
 	// tuned, which is no fault.
 	Tuned bool `json:"tuned,omitempty"`
 	// NotFinite names the first element of an unquantized tensor that is NaN or infinite: "element 2 is

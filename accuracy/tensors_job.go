@@ -20,7 +20,7 @@ type entry struct {
 	tensor  gqf.Tensor
 	payload gqf.Payload
 	source  source
-	tuned   bool  // the file's norms were tuned
+	tuned   bool  // a norm of a file whose norms were tuned
 	step    int64 // rows of a block
 	blocks  int
 	every   float64 // outputs are computed for one block in every; 0: for none
@@ -85,6 +85,7 @@ func (j *tensorJob) plan(ck *safetensors.Checkpoint) error {
 	if err != nil {
 		return err
 	}
+	tuned := tunedNorms(j.f)
 	for i := range j.f.Len() {
 		t := j.f.Tensor(i)
 		if !matches(t, j.o.Match) {
@@ -96,7 +97,9 @@ func (j *tensorJob) plan(ck *safetensors.Checkpoint) error {
 		}
 		for _, p := range t.Payloads() {
 			if p.Kind == gqf.KindWeights {
-				j.entries = append(j.entries, j.entry(t, p, found))
+				e := j.entry(t, p, found)
+				e.tuned = tuned && t.Role == gqf.RoleNorm
+				j.entries = append(j.entries, e)
 			}
 		}
 	}
@@ -132,7 +135,6 @@ func (j *tensorJob) entry(t gqf.Tensor, p gqf.Payload, found source) *entry {
 	s.BPW = packing.BitsPerWeight(s.Bytes, s.Rows*s.Cols)
 	e := &entry{tensor: t, payload: p, source: found, pending: map[int]*part{}, total: total{differ: -1}}
 	if s.Unquantized {
-		e.tuned = tunedNorms(j.f)
 		s.Bits = h.Dtype.Bits()
 		e.step = blockWeights
 		e.blocks = int((s.Rows*s.Cols + e.step - 1) / e.step)
@@ -302,11 +304,13 @@ func (e *entry) finish() {
 	e.rows, e.inputs.x = nil, nil
 	if s.Unquantized {
 		s.Equal, s.NotFinite = t.differ < 0, t.notFinite
-		s.Tuned = !s.Equal && e.tuned && len(e.tensor.Shape) == 1 && e.tensor.Dtype == e.source.src.Dtype
+		s.Tuned = !s.Equal && e.tuned
 		switch h := e.payload.Header; {
 		case s.Equal:
 			s.SQNR, s.Cosine = Exact, 1
 			return
+		case s.Tuned && e.source.src.Dtype != h.Dtype: // of a GGUF file
+			s.Difference = "tuned"
 		case e.source.src.Dtype != h.Dtype:
 			s.Difference = fmt.Sprintf("%s in the checkpoint, %s in the file", e.source.src.DtypeName, h.Dtype)
 		case s.Tuned:

@@ -3,6 +3,7 @@ package conversion
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"io"
 	"io/fs"
@@ -174,6 +175,26 @@ func (f *Foreign) quantizedBy() *QuantizedBy {
 		return nil
 	}
 	return quantizedBy(f.quantized)
+}
+
+// tuning is the account of tuning that gq left in a file that it wrote; nil without. The gains of
+// its norms differ from the checkpoint's.
+func (f *Foreign) tuning() *Tuning {
+	var raw []byte
+	if f.IsGGUF() {
+		text, _ := f.gguf.Text(ggufProvenanceKey)
+		raw = []byte(text)
+	} else {
+		// Without the file, there is no account.
+		raw, _ = files.Read(filepath.Join(f.ck.Dir(), provenanceFile), files.MaxModelFile)
+	}
+	var p struct {
+		Tuning *Tuning `json:"tuning"`
+	}
+	if json.Unmarshal(raw, &p) != nil { // of another program
+		return nil
+	}
+	return p.Tuning
 }
 
 // unchanged fails if a file was changed after it was opened. No checksum would find the change: neither

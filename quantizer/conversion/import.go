@@ -96,7 +96,7 @@ func (in *imported) addOrigin(b *gqf.Builder, _ *CalibratedCodes, _ []string) er
 	if err != nil {
 		return err
 	}
-	js, err := json.MarshalIndent(Provenance{Sources: sources, Quantized: in.src.quantizedBy()}, "", "  ")
+	js, err := json.MarshalIndent(Provenance{Sources: sources, Tuning: in.src.tuning(), Quantized: in.src.quantizedBy()}, "", "  ")
 	if err != nil {
 		return err
 	}
