@@ -113,13 +113,13 @@ func solveCost(rows, cols, tokens, streams float64) float64 {
 
 // cost is the cost of tuning: each token of a step passes the teacher, and the student forward, again
 // for its layers' derivatives, and backward twice, for inputs and for weights. Some tokens are held
-// out and pass the student after every tenth step.
+// out and pass the student in each measurement.
 func (k *tuning) cost() float64 {
 	steps := float64(tune.DefaultSteps(k.kind))
-	held := float64(k.tokens()) / 8
-	passes := steps*tune.StepTokens*5 + (steps/10+1)*held
+	held := float64(k.length()) / 8
+	passes := steps*tune.StepTokens*5 + (tune.Evaluations+1)*held
 	if k.kind == quantizer.TuneBlocks { // a layer forward and backward, and both models once
-		passes += tune.BlockSteps*tune.StepTokens*3 + float64(2*k.tokens()) + 3*held
+		passes += tune.BlockSteps*tune.StepTokens*3 + float64(2*k.length()) + 3*held
 	}
 	return perPass * weights(k.plan) * passes / 1e9
 }
@@ -160,7 +160,7 @@ func (j *quantizeJob) plannedStages(dry bool) (list []*planned) {
 		if cmp.Or(r.TuneText, quantizer.Self) == quantizer.Self {
 			list = append(list, &planned{stageTuneText, textCost(j.plan, k.tokens()), 1})
 		}
-		list = append(list, &planned{stageTune, k.cost(), 1}, &planned{stageCompare, 3 * perPass * weights(j.plan) * float64(k.tokens()) / 8 / 1e9, 1})
+		list = append(list, &planned{stageTune, k.cost(), 1}, &planned{stageCompare, 3 * perPass * weights(j.plan) * float64(k.length()) / 8 / 1e9, 1})
 	}
 	if !dry {
 		list = append(list, &planned{stageQuantize, j.codesCost(), 1})

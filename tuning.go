@@ -42,7 +42,8 @@ type TuningReport struct {
 type tuning struct {
 	*quantizeJob
 	kind   quantizer.Tune
-	memory int64 // bytes
+	memory int64      // bytes
+	words  *tune.Text // nil: not read or written yet
 }
 
 // newTuning returns the tuning that the recipe asks for, or nil. It refuses, before any work, models
@@ -74,23 +75,31 @@ func (j *quantizeJob) newTuning() (*tuning, error) {
 	if err := tune.Check(j.plan); err != nil {
 		return nil, &OptionError{"tune", err}
 	}
-	var err error
-	if k.memory, err = tune.Memory(j.plan, k.kind, k.tokens(), j.o.Threads); err != nil {
-		return nil, err
-	}
-	if most := memlimit.Available(); most > 0 && k.memory > most {
-		return nil, &OptionError{"tune", &tune.MemoryError{Kind: k.kind, Need: k.memory, Have: most}}
-	}
 	if name := r.TuneText; name != "" && name != quantizer.Self { // a text that is too short is an error now
 		if _, err := k.text(); err != nil {
 			return nil, err
 		}
 	}
+	var err error
+	if k.memory, err = tune.Memory(j.plan, k.kind, k.length(), j.o.Threads); err != nil {
+		return nil, err
+	}
+	if most := memlimit.Available(); most > 0 && k.memory > most {
+		return nil, &OptionError{"tune", &tune.MemoryError{Kind: k.kind, Need: k.memory, Have: most}}
+	}
 	return k, nil
 }
 
-// tokens is the length of the text.
+// tokens bounds the tokens of the text.
 func (k *tuning) tokens() int { return cmp.Or(k.o.Recipe.TuneTokens, tune.DefaultTokens(k.kind)) }
+
+// length is the number of tokens of the text, or their bound if it is not written yet.
+func (k *tuning) length() int {
+	if k.words == nil {
+		return k.tokens()
+	}
+	return k.words.Tokens()
+}
 
 // Entries of the working directory.
 const (
@@ -105,17 +114,19 @@ const tuneSeed = 0x74756e65
 
 // text is the text to tune on.
 func (k *tuning) text() (*tune.Text, error) {
+	if k.words != nil {
+		return k.words, nil
+	}
 	_, t, err := k.textOf(k.original, k.o.Recipe.TuneText, selfText{
 		tokens: k.tokens(), seed: k.seed() ^ tuneSeed, stage: stageTuneText, name: tuneText, draft: tuneDraft,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("tuning: %w", err)
 	}
-	divided, err := tune.NewText(t)
-	if err != nil {
+	if k.words, err = tune.NewText(t); err != nil {
 		return nil, fmt.Errorf("tuning: %w", err)
 	}
-	return divided, nil
+	return k.words, nil
 }
 
 // run tunes the codes of the plan. It returns them unchanged if the tuned ones are no better.
@@ -189,19 +200,21 @@ func (k *tuning) better(codes, tuned *conversion.CalibratedCodes, t *tune.Text, 
 	}
 	var kl [2]float64
 	for i, c := range []*conversion.CalibratedCodes{codes, tuned} {
-		err := k.plan.WriteTemporary(k.ctx, k.dst, c, func(temp string) (err error) {
-			kl[i], err = k.klOf(temp, reference, model.Int8)
-			return err
+		var failed error // to execute the file
+		err := k.plan.WriteTemporary(k.ctx, k.dst, c, func(temp string) error {
+			kl[i], failed = k.klOf(temp, reference, model.Int8)
+			return nil
 		})
-		if k.ctx.Err() != nil {
+		switch {
+		case k.ctx.Err() != nil:
 			return false, k.ctx.Err()
-		}
-		if err != nil && i == 0 {
-			k.logf("tuning: the file cannot be executed (%v): weights alone decide", err)
-			return r.WeightsAfter < r.WeightsBefore, nil
-		}
-		if err != nil {
+		case err != nil:
 			return false, err
+		case failed != nil && i == 0:
+			k.logf("tuning: the file cannot be executed (%v): weights alone decide", failed)
+			return r.WeightsAfter < r.WeightsBefore, nil
+		case failed != nil:
+			return false, failed
 		}
 	}
 	r.Before, r.After = &kl[0], &kl[1]

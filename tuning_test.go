@@ -34,6 +34,12 @@ func TestTuningGuard(t *testing.T) {
 				t.Errorf("%s: kept %v, %+v", name, kept, r)
 			}
 		}
+		// A file that cannot be written is no file that cannot be executed.
+		j.dst = filepath.Join(out, "none", "model.gqf")
+		c := &conversion.CalibratedCodes{}
+		if kept, err := j.tuning.better(c, c, words, &TuningReport{WeightsBefore: 1, WeightsAfter: .5}); err == nil {
+			t.Errorf("no directory: kept %v", kept)
+		}
 		return nil, nil
 	})
 	if err != nil {
