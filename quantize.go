@@ -205,14 +205,15 @@ func inJob[T any](ctx context.Context, src, dst string, o QuantizeOptions, dry b
 			j.measured.Source, j.measured.SourceName = dir, src
 		}
 		src = dir
-	} else if o.Requantize {
-		return result, optionf("requantize", "goes with a .gguf file, or a checkpoint whose weights are quantized; %s is not quantized", src)
 	}
 	ck, err := safetensors.Open(src, safetensors.Options{})
 	if err != nil {
 		return result, j.cleanUp(err)
 	}
 	defer ck.Close()
+	if j.foreign == nil && o.Requantize {
+		return result, optionf("requantize", "goes with a .gguf file, or a checkpoint whose weights are quantized; %s is not quantized", src)
+	}
 	if err = j.open(ck); err == nil {
 		if err = j.openWork(); err == nil {
 			if err = j.prepare(); err == nil {

@@ -59,6 +59,14 @@ func Create(path string) (*File, error) {
 	return nil, &fs.PathError{Op: "create", Path: path, Err: errors.New("no temporary file could be locked: other processes keep removing them")}
 }
 
+// Check returns the error that Create has for path, without the attempt to make a temporary.
+func Check(path string) error {
+	if _, _, _, err := resolve(path); err != nil {
+		return &fs.PathError{Op: "create", Path: path, Err: err}
+	}
+	return nil
+}
+
 // WriteFile makes data the content of the file at path, with Create and Commit.
 func WriteFile(path string, data []byte) error {
 	f, err := Create(path)

@@ -187,6 +187,14 @@ func (p *Plan) CheckOutput(path string) error {
 	} else if err == nil && !fi.IsDir() {
 		return fmt.Errorf("%s: %s is not a directory: choose another place with -o", path, dir)
 	}
+	for _, p := range paths {
+		if _, err := os.Stat(filepath.Dir(p)); err != nil {
+			continue // it will be made
+		}
+		if err := atomicfile.Check(p); err != nil {
+			return err
+		}
+	}
 	free, err := atomicfile.FreeSpace(dir)
 	if err != nil {
 		return err
