@@ -19,8 +19,8 @@ import (
 // KL divergences from the checkpoint in nats per token.
 type TuningReport struct {
 	Kind quantizer.Tune `json:"kind"`
-	// Kept reports whether the file has the tuned numbers. It has not if they are no better as
-	// executed.
+	// Kept reports whether the file has the tuned numbers. The file has the untuned ones if the tuned
+	// ones are no better as executed.
 	Kept  bool `json:"kept"`
 	Steps int  `json:"steps"`
 	Step  int  `json:"step"` // with the least divergence; 0: the start
@@ -29,10 +29,11 @@ type TuningReport struct {
 	WeightsBefore float64 `json:"weights_before"`
 	WeightsAfter  float64 `json:"weights_after"`
 	// Before and After are measured as a device executes the files; nil if gq has no kernels for
-	// them. Then the other two decide.
+	// the files. WeightsBefore and WeightsAfter decide then.
 	Before *float64 `json:"before,omitempty"`
 	After  *float64 `json:"after,omitempty"`
-	// Tokens of the text, of which HeldOut were scored. Source is "self", "text" or "tokens".
+	// Tokens counts the tokens of the text, HeldOut the scored tokens of the held-out part. Source is
+	// "self", "text" or "tokens".
 	Tokens  int    `json:"tokens"`
 	HeldOut int    `json:"held_out_tokens"`
 	Source  string `json:"source"`

@@ -14,8 +14,8 @@ const (
 	TuneOff    Tune = "off"
 	TuneNorms  Tune = "norms"  // a factor for each row of scales, and gains of norms
 	TuneFloats Tune = "floats" // all scales, and gains of norms
-	TuneCodes  Tune = "codes"  // these and codes
-	TuneBlocks Tune = "blocks" // codes and scales layer by layer, then as TuneFloats
+	TuneCodes  Tune = "codes"  // codes, all scales, and gains of norms
+	TuneBlocks Tune = "blocks" // codes and scales layer by layer, then the numbers of TuneFloats
 )
 
 // ParseTune reads the name of a kind of tuning.

@@ -6,8 +6,8 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// Tuned is what tuning after calibration gives to the writing of a plan: numbers that replace those
-// of calibration and of the checkpoint. Layouts, headers and sizes stay.
+// Tuned is what tuning after calibration gives to the writing of a plan: codes that replace the
+// codes of calibration, and vectors that replace the checkpoint's. Layouts, headers and sizes stay.
 type Tuned struct {
 	// Rows gives the tuned codes of a matrix; nil: tuning left them alone. It is called from several
 	// goroutines.
@@ -25,8 +25,8 @@ type Tuning struct {
 	Mode string `json:"mode"`
 	// Parameters of the optimizer.
 	Parameters map[string]any `json:"parameters,omitempty"`
-	// Source, SHA256, Tokens, Sequences and Seed describe the text as in Calibration; a part of the
-	// tokens was kept back to choose the step.
+	// Source, SHA256, Tokens, Sequences and Seed describe the text as in Calibration. HeldOut of the
+	// tokens were held out to choose the step.
 	Source    string  `json:"source"`
 	SHA256    string  `json:"source_sha256"`
 	Tokens    int     `json:"tokens"`

@@ -6,7 +6,7 @@ import (
 	"github.com/lowbit-go/gq/internal/detmath"
 )
 
-// trained is a vector of parameters with what Adam knows of them.
+// trained is a vector of parameters with their gradients and Adam's moments.
 type trained struct {
 	x, grad, m, v []float32
 	best          []float32 // x of the best step

@@ -364,8 +364,8 @@ func blockTrained(p *conversion.Plan) (most int64) {
 	return most
 }
 
-// blockBytes is the memory of the hidden states of both models, whose width is that of the narrowest
-// matrix.
+// blockBytes is the memory of the hidden states of both models. It takes the width of the narrowest
+// matrix for their width.
 func blockBytes(p *conversion.Plan, tokens int64) int64 {
 	hidden := 0
 	for _, m := range p.Matrices() {

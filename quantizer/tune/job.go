@@ -162,7 +162,7 @@ func DefaultSteps(k quantizer.Tune) int {
 	return 160
 }
 
-// DefaultTokens is the default number of tokens, an eighth of which is held out. Codes overfit a
+// DefaultTokens is the default number of tokens. An eighth of them is held out. Codes overfit a
 // short text.
 func DefaultTokens(k quantizer.Tune) int {
 	if k == quantizer.TuneCodes {

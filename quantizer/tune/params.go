@@ -13,7 +13,7 @@ type factors struct {
 	dtype packing.ScaleDtype
 	// smallest is the least magnitude that the file can hold; 0 without a bound.
 	smallest float32
-	// minus is what the file stores less than the value: 1 for norms that multiply by 1 + gain.
+	// The file stores value - minus. minus is 1 for norms that multiply by 1 + gain, else 0.
 	minus float32
 	by    *trained
 	per   int // consecutive values that share a parameter
@@ -39,7 +39,7 @@ func (f *factors) add(i int, gradient float32) {
 }
 
 // refresh computes the values from .. to from the parameters. A value that the file cannot hold
-// stays what it was at first.
+// keeps its first value.
 func (f *factors) refresh(from, to int) {
 	if f.by == nil {
 		return

@@ -14,7 +14,7 @@ import (
 	"github.com/lowbit-go/gq/quantizer/workdir"
 )
 
-// state is what the parameters do not say of an unfinished job.
+// state is the progress of an unfinished job. Its entry holds the parameters too.
 type state struct {
 	Step     int     `json:"step"`     // steps done
 	Measured bool    `json:"measured"` // on held-out text, after these steps
