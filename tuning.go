@@ -226,7 +226,7 @@ func (k *tuning) better(codes, tuned *conversion.CalibratedCodes, t *tune.Text, 
 func longestTuning() *conversion.Tuning {
 	c := longestAccount()
 	return &conversion.Tuning{
-		Mode: string(quantizer.TuneFloats), Parameters: map[string]any{"rate": .004, "codes-rate": .01, "step-tokens": 512},
+		Mode: string(quantizer.TuneFloats), Parameters: map[string]any{"rate": .004, "layer-rate": .002, "codes-rate": .01, "step-tokens": 512},
 		Source: c.Source, SHA256: c.SHA256, Tokens: c.Tokens, Sequences: c.Sequences, HeldOut: c.Tokens, Seed: c.Seed,
 		Steps: c.Tokens, Step: c.Tokens, Vectors: c.Tokens,
 	}

@@ -154,6 +154,15 @@ func (b *blocks) advance(s *model.Stream, layer int) error {
 	return nil
 }
 
+// layerRates are the learning rates of a layer's scales and codes.
+func (j *job) layerRates() (scales, codes float64) {
+	scales, codes = j.floatRate(), j.codesRate
+	if scales != coarseRate {
+		scales, codes = float64(fineScales*scales), float64(fineCodes*codes)
+	}
+	return scales, codes
+}
+
 // train trains a layer and keeps the result if it is better on held-out sequences.
 func (b *blocks) train(layer int) error {
 	before, err := b.measure(layer)
@@ -162,10 +171,7 @@ func (b *blocks) train(layer int) error {
 	}
 	old := snapshot(b.list)
 	var all []*trained
-	scales, codes := b.floatRate(), b.codesRate
-	if scales != coarseRate {
-		scales, codes = float64(fineScales*scales), float64(fineCodes*codes)
-	}
+	scales, codes := b.layerRates()
 	for _, m := range b.list {
 		m.train(false, scales)
 		if err := m.trainCodes(codes, b.reader(m)); err != nil {

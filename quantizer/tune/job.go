@@ -475,8 +475,11 @@ func (j *job) result() *Result {
 func (j *job) account() *conversion.Tuning {
 	t := j.text
 	parameters := map[string]any{"rate": j.floatRate(), "step-tokens": StepTokens}
-	if j.Kind == quantizer.TuneCodes || j.Kind == quantizer.TuneBlocks {
+	switch j.Kind {
+	case quantizer.TuneCodes:
 		parameters["codes-rate"] = j.codesRate
+	case quantizer.TuneBlocks:
+		parameters["layer-rate"], parameters["codes-rate"] = j.layerRates()
 	}
 	return &conversion.Tuning{
 		Mode: string(j.Kind), Parameters: parameters,
