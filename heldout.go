@@ -129,7 +129,7 @@ func (k *calibration) heldOutWindows() ([]text.Window, string, error) {
 		}
 	}
 	t, err := k.selfText(k.original, tok, selfText{
-		tokens: most, seed: ^k.seed(), stage: stageHeldText, name: heldOutText, draft: heldDraft,
+		tokens: most, seed: ^k.seed(), stage: stageHeldText, name: heldOutText, draft: heldDraft, option: "calibrate",
 	})
 	if err != nil {
 		return nil, "", err

@@ -172,6 +172,8 @@ type quantizeJob struct {
 	texts    map[string]*text.Text // by their keys
 	shown    bool                  // the text was examined and written to o.CalibrateOut
 	warnings []string              // about the text
+
+	degenerate map[string]bool // the options of degenerate texts, see warnDegenerate
 }
 
 // inJob prepares a job, calls end and cleans up.

@@ -119,7 +119,7 @@ func (k *tuning) text() (*tune.Text, error) {
 		return k.words, nil
 	}
 	_, t, err := k.textOf(k.original, k.o.Recipe.TuneText, selfText{
-		tokens: k.tokens(), seed: k.seed() ^ tuneSeed, stage: stageTuneText, name: tuneText, draft: tuneDraft,
+		tokens: k.tokens(), seed: k.seed() ^ tuneSeed, stage: stageTuneText, name: tuneText, draft: tuneDraft, option: "tune-text",
 	})
 	if err != nil {
 		return nil, fmt.Errorf("tuning: %w", err)

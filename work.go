@@ -103,11 +103,12 @@ type selfText struct {
 	seed        uint64
 	stage       string
 	name, draft string // entries of the working directory
+	option      string // that names a file of text instead
 }
 
 // calibrationText describes the text for calibration or for the choice of bits.
 func (j *quantizeJob) calibrationText(tokens int) selfText {
-	return selfText{tokens: tokens, seed: j.seed(), stage: stageText, name: textName, draft: draftName}
+	return selfText{tokens: tokens, seed: j.seed(), stage: stageText, name: textName, draft: draftName, option: "calibrate"}
 }
 
 // selfText returns the text that the model of a plan's checkpoint writes. Writing is slow, so the
@@ -132,7 +133,29 @@ func (j *quantizeJob) selfText(p *conversion.Plan, tok *tokenizer.Tokenizer, s s
 		j.texts = map[string]*text.Text{}
 	}
 	j.texts[key] = t
+	j.warnDegenerate(t, s)
 	return t, nil
+}
+
+// warnDegenerate warns, once for each option, of a text in which the model repeats itself.
+func (j *quantizeJob) warnDegenerate(t *text.Text, s selfText) {
+	share := t.Distinct()
+	if share >= text.LeastDistinct || j.degenerate[s.option] {
+		return
+	}
+	if j.degenerate == nil {
+		j.degenerate = map[string]bool{}
+	}
+	j.degenerate[s.option] = true
+	do := fmt.Sprintf("use --%s FILE with real text", s.option)
+	switch name := j.o.Recipe.Calibrate; {
+	case s.name == heldOutText && name != quantizer.Self: // the rest of the file was too short
+		do = fmt.Sprintf("use a text longer than %s, so that its end is held out instead", name)
+	case s.name == textName && j.o.CalibrateOut == "" && !j.o.Recipe.Auto:
+		do += ", and --calibrate-out FILE to see what the model wrote"
+	}
+	j.warnings = append(j.warnings, fmt.Sprintf("the model repeats itself in the text that it wrote: %.3f of the 4-grams of tokens are distinct, "+
+		"and at least %g is expected; %s", share, text.LeastDistinct, do))
 }
 
 // writeText lets the model write a text, or finish the text of an interrupted job.
