@@ -86,6 +86,9 @@ type Allocation struct {
 // Summary describes the allocation in a line.
 func (a *Allocation) Summary() string {
 	s := fmt.Sprintf("%.4f bits per weight, a file of %d bytes, predicted KL %.5f", a.BitsPerWeight, a.OutputBytes, a.PredictedKL)
+	if a.ActivationKL > 0 {
+		s += fmt.Sprintf(" (%.5f of it int8 activations)", a.ActivationKL)
+	}
 	if a.KL != nil {
 		s += fmt.Sprintf(", measured %.5f", *a.KL)
 	}
@@ -100,7 +103,8 @@ type chooser struct {
 	*quantizeJob
 	float, probed *model.Model
 	reference     *eval.Reference
-	source        string // of the text
+	source        string   // of the text
+	activationKL  *float64 // the part of int8 activations in the KL; nil: not yet measured
 }
 
 // feasible refuses, before any work, a budget that no allocation of the checkpoint meets.
@@ -235,27 +239,35 @@ func longestAccount() *conversion.Calibration {
 }
 
 // measure writes an allocation's file beside the output, runs it as a device would, and removes it.
-func (h *chooser) measure(ctx context.Context, a *alloc.Allocation) (kl float64, err error) {
+// The first file is run with float32 activations too.
+func (h *chooser) measure(ctx context.Context, a *alloc.Allocation) (m alloc.Measured, err error) {
 	opts := h.opts
 	opts.Rules = append(slices.Clone(a.Rules), opts.Rules...)
 	plan, err := conversion.NewPlan(h.ck, h.config, opts) // a.Plan is for the final file
 	if err != nil {
-		return 0, err
+		return m, err
 	}
 	var codes *conversion.CalibratedCodes
 	if h.calibration != nil {
 		var done func()
 		if codes, done, err = h.calibration.run(plan); err != nil {
-			return 0, err
+			return m, err
 		}
 		defer done() // its layers stay: if no allocation is better, the final file reuses them
 	}
 	err = plan.WriteTemporary(ctx, h.dst, codes, func(temp string) error {
-		kl, err = h.klOf(temp, h.reference, model.Int8)
+		if m.KL, err = h.klOf(temp, h.reference, model.Int8); err != nil || h.activationKL != nil {
+			return err
+		}
+		weights, err := h.klOf(temp, h.reference, model.Float32)
+		part := max(m.KL-weights, 0)
+		h.activationKL = &part
 		return err
 	})
-	if err == nil {
-		h.logf("%.3f bits per weight: KL %.5f", a.BitsPerWeight, kl)
+	if err != nil {
+		return m, err
 	}
-	return kl, err
+	m.ActivationKL = *h.activationKL
+	h.logf("%.3f bits per weight: KL %.5f", a.BitsPerWeight, m.KL)
+	return m, nil
 }

@@ -228,8 +228,11 @@ type Allocation struct {
 	PayloadBytes  int64   `json:"payload_bytes"`
 	BitsPerWeight float64 `json:"bits_per_weight"`
 	OutputBytes   int64   `json:"output_bytes"`
-	// PredictedKL is the sum over the table.
+	// PredictedKL is the sum over the table, plus ActivationKL.
 	PredictedKL float64 `json:"predicted_kl"`
+	// ActivationKL is the part of int8 activations. MaxKL measures it; the probes have float32
+	// activations.
+	ActivationKL float64 `json:"activation_kl,omitempty"`
 	// Rules precede the job's own rules.
 	Rules []quantizer.Rule `json:"-"`
 	// Plan is the job's plan with these rules.

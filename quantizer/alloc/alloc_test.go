@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -165,8 +166,10 @@ func TestMaxKL(t *testing.T) {
 	// The measured divergence differs from the predicted one by this factor.
 	for _, off := range []float64{.3, 1, 1.3, 4} {
 		for _, target := range []float64{.5, .05, .01} {
-			measure := func(_ context.Context, a *Allocation) (float64, error) { return off*a.PredictedKL + 1e-3, nil }
-			a, list, err := p.MaxKL(t.Context(), target, measure)
+			measured := func(a *Allocation) float64 { return off*(a.PredictedKL-a.ActivationKL) + 1e-3 }
+			a, list, err := p.MaxKL(t.Context(), target, func(_ context.Context, a *Allocation) (Measured, error) {
+				return Measured{KL: measured(a), ActivationKL: 1e-3}, nil
+			})
 			if err != nil {
 				var e *TargetError
 				if off == 4 && target == .01 && errors.As(err, &e) { // out of reach with 8 bits
@@ -174,12 +177,25 @@ func TestMaxKL(t *testing.T) {
 				}
 				t.Fatalf("%gx, target %g: %v %+v", off, target, err, list)
 			}
-			if kl, _ := measure(t.Context(), a); kl > target || len(list) > evaluations || kl < .8*target && a.PayloadBytes > p.fixed+1000 && target < .5 {
+			if kl := measured(a); kl > target || len(list) > evaluations || kl < .8*target && a.PayloadBytes > p.fixed+1000 && target < .5 {
 				t.Errorf("%gx, target %g: KL %g after %+v", off, target, kl, list)
+			}
+			// Predictions are of the model as executed.
+			sum := a.ActivationKL
+			for _, row := range a.Rows {
+				sum += row.KL
+			}
+			if a.ActivationKL != 1e-3 || math.Abs(a.PredictedKL-sum) > 1e-12 {
+				t.Errorf("%gx, target %g: predicted KL %g, activations %g, sum %g", off, target, a.PredictedKL, a.ActivationKL, sum)
+			}
+			for _, e := range list {
+				if off == 1 && math.Abs(e.PredictedKL-e.KL) > 1e-12 {
+					t.Errorf("target %g: predicted KL %g, measured %g", target, e.PredictedKL, e.KL)
+				}
 			}
 		}
 	}
-	_, _, err := p.MaxKL(t.Context(), 1e-9, func(context.Context, *Allocation) (float64, error) { return 1, nil })
+	_, _, err := p.MaxKL(t.Context(), 1e-9, func(context.Context, *Allocation) (Measured, error) { return Measured{KL: 1}, nil })
 	var e *TargetError
 	if !errors.As(err, &e) {
 		t.Errorf("an impossible target: %v", err)

@@ -14,7 +14,16 @@ type Evaluation struct {
 	PredictedKL   float64 `json:"predicted_kl"`
 	KL            float64 `json:"kl"`
 
-	bytes int64 // of the decisions
+	bytes     int64   // of the decisions
+	weightsKL float64 // PredictedKL without the activations' part
+}
+
+// Measured is the divergence of a quantized model as executed.
+type Measured struct {
+	KL float64
+	// ActivationKL is the part of int8 activations in KL. It hardly depends on the weights' bits, so one
+	// measurement may serve all allocations.
+	ActivationKL float64
 }
 
 // MaxKL measures at most so many models (evaluations), and stops when a model reaches closeEnough
@@ -27,7 +36,7 @@ const (
 // MaxKL searches for the smallest allocation whose measured divergence is at most the target.
 // measure quantizes the model with an allocation and measures it. The returned allocation was
 // measured: it is the last evaluation that meets the target.
-func (p *Sensitivities) MaxKL(ctx context.Context, target float64, measure func(ctx context.Context, a *Allocation) (float64, error)) (*Allocation, []Evaluation, error) {
+func (p *Sensitivities) MaxKL(ctx context.Context, target float64, measure func(ctx context.Context, a *Allocation) (Measured, error)) (*Allocation, []Evaluation, error) {
 	least, most := p.Bytes()
 	s := search{p: p, target: target, low: least - 1, high: most + 1, ratio: 1.1}
 	var best *Allocation
@@ -41,10 +50,14 @@ func (p *Sensitivities) MaxKL(ctx context.Context, target float64, measure func(
 		if err != nil {
 			return nil, list, err
 		}
-		e := Evaluation{BitsPerWeight: a.BitsPerWeight, PredictedKL: a.PredictedKL, bytes: a.PayloadBytes - p.fixed}
-		if e.KL, err = measure(ctx, a); err != nil {
+		e := Evaluation{BitsPerWeight: a.BitsPerWeight, bytes: a.PayloadBytes - p.fixed, weightsKL: a.PredictedKL}
+		m, err := measure(ctx, a)
+		if err != nil {
 			return nil, list, err
 		}
+		a.ActivationKL = m.ActivationKL
+		a.PredictedKL += a.ActivationKL
+		e.PredictedKL, e.KL = a.PredictedKL, m.KL
 		list = append(list, e)
 		met := e.KL <= target
 		if met {
@@ -66,7 +79,7 @@ type search struct {
 	target        float64
 	low, high     int64
 	lowKL, highKL float64 // measured; 0: not yet
-	ratio         float64 // measured over predicted KL, as far as it is known
+	ratio         float64 // measured KL over the weights' predicted KL, as far as it is known
 }
 
 func (s *search) largest() int64 {
@@ -103,8 +116,8 @@ func (s *search) learn(e Evaluation, budget int64, met bool) {
 	} else {
 		s.low, s.lowKL = max(s.low, min(budget, s.high-1)), e.KL
 	}
-	if e.PredictedKL > 0 {
-		s.ratio = e.KL / e.PredictedKL
+	if e.weightsKL > 0 {
+		s.ratio = e.KL / e.weightsKL
 		if !met {
 			s.ratio = float64(s.ratio * 1.05)
 		}
