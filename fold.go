@@ -102,10 +102,7 @@ func (f *folding) run() error {
 	if !job.Rotate && !job.Equalize && !f.awq { // fold auto chose none
 		return nil
 	}
-	add, end := f.begin(stageFold, "bytes", job.Work(f.ck))
-	defer end()
-	job.Progress = add
-	dir, record, found, err := f.make(job)
+	dir, record, found, err := f.make(job, true)
 	if err != nil {
 		return err
 	}
@@ -132,13 +129,19 @@ func (f *folding) job(how quantizer.Fold) (job fold.Job, err error) {
 	return job, err
 }
 
-// make folds the checkpoint, or finds it folded in the working directory.
-func (f *folding) make(job fold.Job) (dir string, record *fold.Record, found bool, err error) {
+// make folds the checkpoint, or finds it folded in the working directory. Only folding is a stage,
+// and only if the job has not begun another.
+func (f *folding) make(job fold.Job, stage bool) (dir string, record *fold.Record, found bool, err error) {
 	key, err := f.key(job)
 	if err != nil {
 		return "", nil, false, err
 	}
 	return fold.Stored(f.ctx, f.work, key, func(dst string) (*fold.Record, error) {
+		if stage {
+			add, end := f.begin(stageFold, "bytes", job.Work(f.quantizeJob.ck))
+			defer end()
+			job.Progress = add
+		}
 		return fold.Make(f.ctx, f.original.SourceDir(), dst, job)
 	})
 }

@@ -183,7 +183,7 @@ func (f *folding) try(fold quantizer.Fold, reference *eval.Reference, a model.Ac
 		if err != nil {
 			return c, err
 		}
-		folded, record, _, err := f.make(job)
+		folded, record, _, err := f.make(job, false)
 		var no *arch.UnsupportedError
 		if errors.As(err, &no) {
 			c.Impossible = no.Msg
