@@ -18,7 +18,7 @@ import (
 // checksum: the same on every CPU, for any number of threads, and after interruptions in a layer and
 // behind the layers.
 func TestBlocks(t *testing.T) {
-	testshared.SlowEmulated(t, "the golden file is compared natively, and by the step of CI that compares platforms")
+	testshared.SlowEmulated(t, "TestRun has the optimizer, model.TestGradientBits the gradients")
 	const want = "f6bf0ca48424a2587feffbafccaaf7a6ea23ff415c8b696ccb46c07ab6e66835"
 	p := newPlan(t, testmodels.Books(t, 2), quantizer.Recipe{Bits: 2, Algorithm: gqf.AlgorithmRTN})
 	words := ids(t, 512, 100, 100, 100, 100)
@@ -82,6 +82,7 @@ func TestBlocks(t *testing.T) {
 
 // TestBlocksWorse: numbers that training makes no better stay as they were.
 func TestBlocksWorse(t *testing.T) {
+	testshared.SlowEmulated(t, "TestRun has the optimizer, model.TestGradientBits the gradients")
 	p := newPlan(t, testmodels.Books(t, 2), quantizer.Recipe{Bits: 4})
 	var kept []bool
 	// With this rate all codes jump.
@@ -98,6 +99,7 @@ func TestBlocksWorse(t *testing.T) {
 // TestBlocksArchitectures trains layers of random models: a mixture of experts, norms behind
 // attention, biases.
 func TestBlocksArchitectures(t *testing.T) {
+	testshared.SlowEmulated(t, "TestRun has the optimizer, model.TestGradientBits the gradients")
 	for _, name := range []string{"mixtral", "gemma2", "qwen2"} {
 		dir := t.TempDir()
 		testmodels.Find(t, name).Write(t, dir)
