@@ -495,7 +495,8 @@ func (j *quantizeJob) chooseCodes(write *conversion.WriteOptions, r *QuantizeRep
 	return done, nil
 }
 
-// checkSize refuses a file that is larger than its target with what it says of its making.
+// checkSize refuses a file that exceeds its target once its description of calibration and tuning
+// is added.
 func (j *quantizeJob) checkSize(c *conversion.CalibratedCodes) error {
 	b := j.o.Budget
 	if b == nil || b.FileBytes == 0 {

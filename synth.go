@@ -68,9 +68,9 @@ type OutlierReport struct {
 	Seconds float64 `json:"seconds"`
 }
 
-// SynthOutliers makes a copy of the checkpoint in the directory src that computes the same function,
-// with outliers in its activations like those of models of billions of weights, for measurements and
-// tests. It creates dir, which must not exist, and checks the logits. See fold.Outliers.
+// SynthOutliers makes a copy of the checkpoint in the directory src. The copy computes the same
+// function and has outliers in its activations, as models of billions of weights have. It serves
+// measurements and tests. It creates dir, which must not exist, and checks the logits. See fold.Outliers.
 func SynthOutliers(ctx context.Context, src, dir string, o OutlierOptions) (*OutlierReport, error) {
 	start := time.Now()
 	defer memlimit.Lift()()

@@ -43,7 +43,7 @@ type Report struct {
 	Run     *Run          `json:"run,omitempty"`
 
 	refined  bool // the codes of the file: see Try
-	recorded int  // tensors whose recorded checksums are those of the reference logits
+	recorded int  // tensors whose checksums in the file and in the reference logits are equal
 }
 
 // TextReport has the figures of a text. All fields are nil without a text.

@@ -178,7 +178,8 @@ func TestLongSequence(t *testing.T) {
 	}
 }
 
-// TestTruncate goes back to a prefix again and again: the logits are those of the whole sequence.
+// TestTruncate removes tokens and appends them again, several times. The logits have the same bits
+// as the logits of the whole sequence.
 // In a layer with a window, keys and values that the next token sees may be gone.
 func TestTruncate(t *testing.T) {
 	for _, c := range []struct {

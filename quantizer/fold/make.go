@@ -145,7 +145,7 @@ func (c *chain) take(prepare func(*source) (*edits, error)) error {
 	return nil
 }
 
-// close removes what was not renamed.
+// close removes the temporary files that were not renamed.
 func (c *chain) close() {
 	for _, p := range c.parts {
 		os.RemoveAll(p)

@@ -66,7 +66,7 @@ func TestOutliersExact(t *testing.T) {
 	most := 1.0
 	for _, a := range before.Tensors() {
 		if strings.Contains(a.Name, "norm") {
-			continue // 1 + weight is what is multiplied
+			continue // the norm multiplies by 1 + weight
 		}
 		b, _ := after.Lookup(a.Name)
 		x, y := values(t, before, a), values(t, after, b)

@@ -37,14 +37,15 @@ type fractionSearch struct {
 type fractionFit struct {
 	score     float32
 	scale     float32
-	code      float32 // mean of the codes, the least of which is 0
+	code      float32 // mean of the codes, which begin at 0
 	low, high float32 // the ends of the range, in steps inside the group's
 }
 
 // extend is how far, in steps, a range may lie outside the group's range.
 const extend = 0.4
 
-// closeBy is how far, in steps, the ends of the ranges of step 2 lie from those of the best one.
+// closeBy is the largest distance, in steps, from an end of the best range of step 1 to an end of a
+// range that step 2 tries.
 const closeBy = 0.35
 
 func newFractionSearch(s Scheme, group int) *fractionSearch {

@@ -202,7 +202,7 @@ func (b *blocks) train(layer int) error {
 	return b.saveLayer(layer)
 }
 
-// TrainedLayer says what the training of a layer gained: the mean squared error of its output's
+// TrainedLayer has a layer's error before and after training: the mean squared error of its output's
 // elements on held-out text.
 type TrainedLayer struct {
 	Layer, Layers int

@@ -18,7 +18,7 @@ import (
 
 // Options of a job. The zero value is ready to use.
 type Options struct {
-	// Kind is what is trained. Default: quantizer.TuneFloats.
+	// Kind chooses the numbers to train. Default: quantizer.TuneFloats.
 	Kind quantizer.Tune
 	// Steps bounds the number of steps. Default (0): 160; 320 if codes are trained; and at most three
 	// passes over the text.

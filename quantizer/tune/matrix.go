@@ -140,7 +140,7 @@ func (t *matrix) line(i int) (scale, least float32) {
 	return scale, float32(t.mins.value[u] * t.sign(i))
 }
 
-// sign is what the minimum of group i is multiplied by.
+// sign is the factor of group i's minimum.
 func (t *matrix) sign(i int) float32 {
 	if t.leasts == nil {
 		return 1

@@ -61,7 +61,7 @@ func quantized(t *testing.T, s rounding.Scheme, rows, cols int) (*matrix, []floa
 	return m, w
 }
 
-// read dequantizes what the file would hold.
+// read dequantizes the numbers as the file would hold them.
 func read(t *testing.T, m *matrix) []float32 {
 	t.Helper()
 	c := rounding.NewCodes(m.shape)
