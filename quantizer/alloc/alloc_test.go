@@ -18,7 +18,7 @@ import (
 	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/hfquant"
-	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/testplan"
 	"github.com/lowbit-go/gq/internal/testshared"
 	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/model"
@@ -36,15 +36,7 @@ const bundled = "../../testdata/books1.3M-bf16"
 // openJob opens a checkpoint with arbitrary tokens.
 func openJob(t testing.TB, dir string, threads int) Job {
 	t.Helper()
-	ck, err := safetensors.Open(dir, safetensors.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { ck.Close() })
-	config, err := conversion.ReadConfig(ck)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ck, config := testplan.Open(t, dir)
 	m, err := model.OpenCheckpoint(dir, model.Options{Threads: threads, Log: func(kernels.Choice) {}, Packed: true})
 	if err != nil {
 		t.Fatal(err)

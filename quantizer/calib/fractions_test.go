@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/testplan"
 	"github.com/lowbit-go/gq/quantizer"
 	"github.com/lowbit-go/gq/quantizer/calib"
 	"github.com/lowbit-go/gq/quantizer/conversion"
@@ -19,7 +20,7 @@ func TestFractionsInFile(t *testing.T) {
 	for _, algorithm := range []gqf.Algorithm{gqf.AlgorithmGPTQ, gqf.AlgorithmGPTQFT} {
 		for _, refine := range []bool{false, true} {
 			recipe := quantizer.Recipe{Bits: 3, Mapping: gqf.MappingAsymmetric, Algorithm: algorithm}
-			p := newPlan(t, tiny, recipe)
+			p := testplan.New(t, tiny, recipe)
 			r, err := calib.Run(context.Background(), p, tinyText(), calib.Options{Refine: refine})
 			if err != nil {
 				t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/formats/gqf"
-	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/testplan"
 	"github.com/lowbit-go/gq/internal/testshared"
 	"github.com/lowbit-go/gq/quantizer"
 	"github.com/lowbit-go/gq/quantizer/conversion"
@@ -157,25 +157,6 @@ func TestReadGGUFErrors(t *testing.T) {
 	}
 }
 
-// planOf makes a plan whose matrices have the names to find.
-func planOf(t testing.TB, dir string, r quantizer.Recipe) *conversion.Plan {
-	t.Helper()
-	ck, err := safetensors.Open(dir, safetensors.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { ck.Close() })
-	config, err := conversion.ReadConfig(ck)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := conversion.NewPlan(ck, config, conversion.Options{Recipe: r})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
-}
-
 // TestImatrixGGUF reads names of llama.cpp, dense and fused experts; no token reached expert 0.
 func TestImatrixGGUF(t *testing.T) {
 	root := filepath.Join(testshared.Root(t), "model", "testdata", "torch")
@@ -184,7 +165,7 @@ func TestImatrixGGUF(t *testing.T) {
 		{"mixtral", "model.layers.0.block_sparse_moe.experts.%.w3.weight", "model.layers.0.block_sparse_moe.experts.%.w2.weight"},
 		{"qwen3-moe", "model.layers.0.mlp.experts.%.up_proj.weight", "model.layers.0.mlp.experts.%.down_proj.weight"},
 	} {
-		p := planOf(t, filepath.Join(root, tc.dir), r)
+		p := testplan.New(t, filepath.Join(root, tc.dir), r)
 		cols, experts := map[string]int{}, 0
 		for _, m := range p.Matrices() {
 			cols[m.Name()] = m.Cols

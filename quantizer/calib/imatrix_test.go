@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/testplan"
 	"github.com/lowbit-go/gq/quantizer"
 	"github.com/lowbit-go/gq/quantizer/calib"
 	"github.com/lowbit-go/gq/quantizer/conversion"
@@ -18,8 +19,8 @@ import (
 
 // TestImatrix collects an importance matrix, writes, reads and merges it, and quantizes with it.
 func TestImatrix(t *testing.T) {
-	p := newPlan(t, fixture(t), quantizer.Recipe{Bits: 3, Algorithm: gqf.AlgorithmImatrix})
-	text := ids(1024, 100, 60)
+	p := testplan.New(t, fixture(t), quantizer.Recipe{Bits: 3, Algorithm: gqf.AlgorithmImatrix})
+	text := testplan.Text(1024, 100, 60)
 	im, err := calib.CollectImatrix(context.Background(), p, text, calib.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -65,7 +66,7 @@ func TestImatrix(t *testing.T) {
 		t.Errorf("the file says %s", tensor.Algorithm)
 	}
 	plain := filepath.Join(t.TempDir(), "plain.gqf")
-	if _, err := newPlan(t, fixture(t), quantizer.Recipe{Bits: 3}).Write(context.Background(), plain); err != nil {
+	if _, err := testplan.New(t, fixture(t), quantizer.Recipe{Bits: 3}).Write(context.Background(), plain); err != nil {
 		t.Fatal(err)
 	}
 	x, _ := os.ReadFile(path)
@@ -99,7 +100,7 @@ func TestLlamaImatrix(t *testing.T) {
 		b.WriteString("wiki")
 		return b.Bytes()
 	}
-	p := newPlan(t, fixture(t), quantizer.Recipe{Bits: 3})
+	p := testplan.New(t, fixture(t), quantizer.Recipe{Bits: 3})
 	im, err := calib.ReadImatrix(file(entry{"blk.3.attn_q.weight", 128}, entry{"blk.0.ffn_down.weight", 384}), p)
 	if err != nil {
 		t.Fatal(err)

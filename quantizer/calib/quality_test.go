@@ -15,6 +15,7 @@ import (
 	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/testplan"
 	"github.com/lowbit-go/gq/internal/testshared"
 	"github.com/lowbit-go/gq/model"
 	"github.com/lowbit-go/gq/model/eval"
@@ -85,11 +86,7 @@ func openQuality(t testing.TB, q qualityModel, calibration, evaluated int) *open
 	o.float, err = model.OpenCheckpoint(dir, model.Options{Packed: true})
 	must()
 	t.Cleanup(func() { o.float.Close() })
-	o.ck, err = safetensors.Open(dir, safetensors.Options{})
-	must()
-	t.Cleanup(func() { o.ck.Close() })
-	o.config, err = conversion.ReadConfig(o.ck)
-	must()
+	o.ck, o.config = testplan.Open(t, dir)
 	data, err := os.ReadFile(filepath.Join(shared, q.text))
 	must()
 	ids, err := o.tok.Encode(string(data), tokenizer.Options{})

@@ -14,8 +14,8 @@ import (
 	"testing"
 
 	"github.com/lowbit-go/gq/formats/gqf"
-	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/testmodels"
+	"github.com/lowbit-go/gq/internal/testplan"
 	"github.com/lowbit-go/gq/internal/testshared"
 	"github.com/lowbit-go/gq/model"
 	"github.com/lowbit-go/gq/model/text"
@@ -28,39 +28,6 @@ import (
 
 func fixture(t testing.TB) string {
 	return filepath.Join(testshared.Root(t), "testdata", "books1.3M-bf16")
-}
-
-// ids makes sequences of arbitrary tokens, the same in each call.
-func ids(vocab int, lengths ...int) *text.Text {
-	text := &text.Text{Source: "tokens", SHA256: strings.Repeat("0", 64)}
-	x := uint32(1)
-	for _, n := range lengths {
-		s := make([]int32, n)
-		for i := range s {
-			x = x*1664525 + 1013904223
-			s[i] = int32(x>>8) % int32(vocab)
-		}
-		text.Sequences = append(text.Sequences, s)
-	}
-	return text
-}
-
-func newPlan(t testing.TB, dir string, r quantizer.Recipe) *conversion.Plan {
-	t.Helper()
-	ck, err := safetensors.Open(dir, safetensors.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { ck.Close() })
-	config, err := conversion.ReadConfig(ck)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := conversion.NewPlan(ck, config, conversion.Options{Recipe: r})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
 }
 
 // file runs a job and returns the file's bytes and the job's warnings.
@@ -90,7 +57,7 @@ func TestSchemes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes its time")
 	}
-	text, dir := ids(1024, 128, 128), testmodels.Books(t, 2)
+	text, dir := testplan.Text(1024, 128, 128), testmodels.Books(t, 2)
 	float := logits(t, text, func(o model.Options) (*model.Model, error) { return model.OpenCheckpoint(dir, o) })
 	for _, r := range []quantizer.Recipe{
 		{Bits: 1, Mapping: gqf.MappingFullRange}, {Bits: 1, Mapping: gqf.MappingHalfStep}, {Bits: 2, Mapping: gqf.MappingHalfStep, Group: 64}, {Bits: 1, Mapping: gqf.MappingAsymmetric},
@@ -100,10 +67,10 @@ func TestSchemes(t *testing.T) {
 	} {
 		r.Algorithm = gqf.AlgorithmGPTQ
 		t.Run(fmt.Sprintf("%d-bit %v %v", r.Bits, r.Mapping, r.Group), func(t *testing.T) {
-			b, _ := file(t, newPlan(t, dir, r), text, calib.Options{Refine: true})
+			b, _ := file(t, testplan.New(t, dir, r), text, calib.Options{Refine: true})
 			s := r
 			s.Algorithm = gqf.AlgorithmSearch
-			p := newPlan(t, dir, s)
+			p := testplan.New(t, dir, s)
 			path := filepath.Join(t.TempDir(), "search.gqf")
 			if _, err := p.Write(context.Background(), path); err != nil {
 				t.Fatal(err)
@@ -172,13 +139,13 @@ func TestArchitectures(t *testing.T) {
 			}
 			vocab := m.VocabSize()
 			m.Close()
-			text := ids(vocab, 60, 61, 2, 90)
+			text := testplan.Text(vocab, 60, 61, 2, 90)
 			r := quantizer.Recipe{Bits: 4, Group: 16, Algorithm: gqf.AlgorithmGPTQFT, Rules: []quantizer.Rule{{Match: `re:.*(_proj|w[123]|gate_up_proj|down_proj)(\.weight)?`, Bits: 4}}}
 			if _, err := os.Stat(dir); err != nil {
 				t.Fatal(err)
 			}
-			b, warnings := file(t, newPlan(t, dir, r), text, calib.Options{Refine: true, BatchBytes: 1})
-			c, _ := file(t, newPlan(t, dir, r), text, calib.Options{Refine: true, Threads: 3})
+			b, warnings := file(t, testplan.New(t, dir, r), text, calib.Options{Refine: true, BatchBytes: 1})
+			c, _ := file(t, testplan.New(t, dir, r), text, calib.Options{Refine: true, Threads: 3})
 			if !bytes.Equal(b, c) {
 				t.Error("other bytes with other threads and batches")
 			}
@@ -192,7 +159,7 @@ func TestUnreached(t *testing.T) {
 	for _, name := range []string{"mixtral", "qwen3-moe"} {
 		dir := filepath.Join(testshared.Root(t), "model", "testdata", "torch", name)
 		r := quantizer.Recipe{Bits: 4, Group: 16, Algorithm: gqf.AlgorithmGPTQFT, Rules: []quantizer.Rule{{Match: `re:.*(_proj|w[123])(\.weight)?`, Bits: 4}}}
-		_, warnings := file(t, newPlan(t, dir, r), ids(32, 1), calib.Options{})
+		_, warnings := file(t, testplan.New(t, dir, r), testplan.Text(32, 1), calib.Options{})
 		if !slices.ContainsFunc(warnings, func(s string) bool { return strings.Contains(s, "no calibration token reached it") }) {
 			t.Errorf("%s: warnings %q", name, warnings)
 		}
@@ -205,8 +172,8 @@ func TestSameBits(t *testing.T) {
 	const want = "ede1cb2dbf7d7f69"
 	recipe := jobRecipe
 	recipe.Rules = []quantizer.Rule{{Match: `re:model\.layers\.[2-5]\..*`, Skip: true}} // takes long in an emulator
-	p := newPlan(t, fixture(t), recipe)
-	r, err := calib.Run(context.Background(), p, ids(1024, 20, 41), calib.Options{Refine: true})
+	p := testplan.New(t, fixture(t), recipe)
+	r, err := calib.Run(context.Background(), p, testplan.Text(1024, 20, 41), calib.Options{Refine: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -236,10 +203,10 @@ func TestSameBits(t *testing.T) {
 // the float weights' outputs on the same inputs than with the search.
 func TestHead(t *testing.T) {
 	dir := filepath.Join(testshared.Root(t), "model", "testdata", "torch", "llama3")
-	text := ids(67, 200, 200, 200)
+	text := testplan.Text(67, 200, 200, 200)
 	logits := func(rule quantizer.Rule) []float32 {
 		rule.Match = "lm_head"
-		b, warnings := file(t, newPlan(t, dir, quantizer.Recipe{Bits: 3, Algorithm: gqf.AlgorithmGPTQ, Rules: []quantizer.Rule{rule}}), text, calib.Options{})
+		b, warnings := file(t, testplan.New(t, dir, quantizer.Recipe{Bits: 3, Algorithm: gqf.AlgorithmGPTQ, Rules: []quantizer.Rule{rule}}), text, calib.Options{})
 		if len(warnings) > 0 {
 			t.Error(warnings)
 		}

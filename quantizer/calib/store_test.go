@@ -17,6 +17,7 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/testplan"
 	"github.com/lowbit-go/gq/internal/testshared"
 	"github.com/lowbit-go/gq/model/text"
 	"github.com/lowbit-go/gq/packing"
@@ -43,7 +44,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func tinyText() *text.Text { return ids(64, 32, 32) }
+func tinyText() *text.Text { return testplan.Text(64, 32, 32) }
 
 // child runs the job and prints a line each time that weights are done.
 func child(dir string) error {
@@ -85,7 +86,7 @@ func openWork(t testing.TB, path string) *workdir.Dir {
 func tinyFile(t testing.TB, work *workdir.Dir) (b []byte, found int) {
 	t.Helper()
 	o := calib.Options{Work: work, Threads: 1, Resumed: func(layers, of int) { found = layers }}
-	b, _ = file(t, newPlan(t, tiny, jobRecipe), tinyText(), o)
+	b, _ = file(t, testplan.New(t, tiny, jobRecipe), tinyText(), o)
 	return b, found
 }
 
@@ -198,7 +199,7 @@ func TestDamagedWork(t *testing.T) {
 
 	// Layers of another job have other keys.
 	other := openWork(t, filepath.Join(t.TempDir(), "other"))
-	file(t, newPlan(t, tiny, quantizer.Recipe{Bits: 4, Algorithm: gqf.AlgorithmGPTQ}), tinyText(), calib.Options{Work: other, Threads: 1})
+	file(t, testplan.New(t, tiny, quantizer.Recipe{Bits: 4, Algorithm: gqf.AlgorithmGPTQ}), tinyText(), calib.Options{Work: other, Threads: 1})
 	b, err := os.ReadFile(filepath.Join(other.Path(), filepath.Base(files[0])))
 	if err != nil {
 		t.Fatal(err)
@@ -215,7 +216,7 @@ func TestWorkLocked(t *testing.T) {
 	work := openWork(t, dir)
 	second := errors.New("not tried")
 	o := calib.Options{Work: work, Threads: 1, Progress: func(int64) { _, second = workdir.Open(dir) }}
-	file(t, newPlan(t, tiny, jobRecipe), tinyText(), o)
+	file(t, testplan.New(t, tiny, jobRecipe), tinyText(), o)
 	if _, ok := errors.AsType[*workdir.LockedError](second); !ok || !strings.Contains(second.Error(), fmt.Sprint("process ", os.Getpid())) {
 		t.Errorf("a second job: %v", second)
 	}
@@ -230,7 +231,7 @@ func TestInterrupted(t *testing.T) {
 			cancel()
 		}
 	}}
-	if _, err := calib.Run(ctx, newPlan(t, tiny, jobRecipe), tinyText(), o); !errors.Is(err, context.Canceled) {
+	if _, err := calib.Run(ctx, testplan.New(t, tiny, jobRecipe), tinyText(), o); !errors.Is(err, context.Canceled) {
 		t.Fatalf("cancelled: %v", err)
 	}
 	want, _ := tinyFile(t, nil)
@@ -245,7 +246,7 @@ func TestOtherLayout(t *testing.T) {
 	work := openWork(t, filepath.Join(t.TempDir(), "work"))
 	run := func(f quantizer.Family) (found int) {
 		r := quantizer.Recipe{Group: quantizer.PerChannel, ScaleDtype: packing.ScaleF32, Algorithm: gqf.AlgorithmGPTQ, Layouts: []quantizer.LayoutRequest{{Family: f}}}
-		file(t, newPlan(t, tiny, r), tinyText(), calib.Options{Work: work, Threads: 1, Resumed: func(layers, of int) { found = layers }})
+		file(t, testplan.New(t, tiny, r), tinyText(), calib.Options{Work: work, Threads: 1, Resumed: func(layers, of int) { found = layers }})
 		return found
 	}
 	for _, test := range []struct {

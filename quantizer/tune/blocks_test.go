@@ -9,6 +9,7 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/testmodels"
+	"github.com/lowbit-go/gq/internal/testplan"
 	"github.com/lowbit-go/gq/internal/testshared"
 	"github.com/lowbit-go/gq/quantizer"
 	"github.com/lowbit-go/gq/quantizer/workdir"
@@ -20,7 +21,7 @@ import (
 func TestBlocks(t *testing.T) {
 	testshared.SlowEmulated(t, "TestRun has the optimizer, model.TestGradientBits the gradients")
 	const want = "f6bf0ca48424a2587feffbafccaaf7a6ea23ff415c8b696ccb46c07ab6e66835"
-	p := newPlan(t, testmodels.Books(t, 2), quantizer.Recipe{Bits: 2, Algorithm: gqf.AlgorithmRTN})
+	p := testplan.New(t, testmodels.Books(t, 2), quantizer.Recipe{Bits: 2, Algorithm: gqf.AlgorithmRTN})
 	words := ids(t, 512, 100, 100, 100, 100)
 	options := Options{Kind: quantizer.TuneBlocks, Steps: 2, codesRate: .03, Threads: 1}
 
@@ -83,7 +84,7 @@ func TestBlocks(t *testing.T) {
 // TestBlocksWorse: numbers that training makes no better stay as they were.
 func TestBlocksWorse(t *testing.T) {
 	testshared.SlowEmulated(t, "TestRun has the optimizer, model.TestGradientBits the gradients")
-	p := newPlan(t, testmodels.Books(t, 2), quantizer.Recipe{Bits: 4})
+	p := testplan.New(t, testmodels.Books(t, 2), quantizer.Recipe{Bits: 4})
 	var kept []bool
 	// With this rate all codes jump.
 	o := Options{Kind: quantizer.TuneBlocks, Steps: 1, codesRate: 30, Trained: func(l TrainedLayer) { kept = append(kept, l.Kept) }}
@@ -103,7 +104,7 @@ func TestBlocksArchitectures(t *testing.T) {
 	for _, name := range []string{"mixtral", "gemma2", "qwen2"} {
 		dir := t.TempDir()
 		testmodels.Find(t, name).Write(t, dir)
-		p := newPlan(t, dir, quantizer.Recipe{Bits: 2})
+		p := testplan.New(t, dir, quantizer.Recipe{Bits: 2})
 		kept := 0
 		o := Options{Kind: quantizer.TuneBlocks, Steps: 1, codesRate: .03, Trained: func(l TrainedLayer) {
 			if l.Kept {

@@ -12,8 +12,8 @@ import (
 	"testing"
 
 	"github.com/lowbit-go/gq/formats/gqf"
-	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/testmodels"
+	"github.com/lowbit-go/gq/internal/testplan"
 	"github.com/lowbit-go/gq/internal/testshared"
 	"github.com/lowbit-go/gq/model/text"
 	"github.com/lowbit-go/gq/quantizer"
@@ -24,39 +24,11 @@ import (
 // ids makes sequences of arbitrary tokens, the same in each call.
 func ids(t testing.TB, vocab int, lengths ...int) *Text {
 	t.Helper()
-	list := &text.Text{Source: "tokens", SHA256: strings.Repeat("0", 64)}
-	x := uint32(1)
-	for _, n := range lengths {
-		s := make([]int32, n)
-		for i := range s {
-			x = x*1664525 + 1013904223
-			s[i] = int32(x>>8) % int32(vocab)
-		}
-		list.Sequences = append(list.Sequences, s)
-	}
-	d, err := NewText(list)
+	d, err := NewText(testplan.Text(vocab, lengths...))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return d
-}
-
-func newPlan(t testing.TB, dir string, r quantizer.Recipe) *conversion.Plan {
-	t.Helper()
-	ck, err := safetensors.Open(dir, safetensors.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { ck.Close() })
-	config, err := conversion.ReadConfig(ck)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := conversion.NewPlan(ck, config, conversion.Options{Recipe: r})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
 }
 
 // file writes the result of a job and returns its checksum.
@@ -78,7 +50,7 @@ func file(t testing.TB, p *conversion.Plan, r *Result) string {
 // TestRun tunes two layers of a trained model and holds the file to a checksum: the same on every
 // CPU, for any number of threads, and after an interruption.
 func TestRun(t *testing.T) {
-	p := newPlan(t, testmodels.Books(t, 2), quantizer.Recipe{Bits: 2, Algorithm: gqf.AlgorithmRTN})
+	p := testplan.New(t, testmodels.Books(t, 2), quantizer.Recipe{Bits: 2, Algorithm: gqf.AlgorithmRTN})
 	words := ids(t, 512, 100, 100, 200, 160, 160)
 	emulated := testing.Short() && runtime.GOARCH == "arm64"
 	for kind, want := range golden {
@@ -145,7 +117,7 @@ func TestArchitectures(t *testing.T) {
 		dir := t.TempDir()
 		v := testmodels.Find(t, name)
 		v.Write(t, dir)
-		p := newPlan(t, dir, quantizer.Recipe{Bits: 2})
+		p := testplan.New(t, dir, quantizer.Recipe{Bits: 2})
 		r, err := Run(context.Background(), p, nil, ids(t, testmodels.Vocab, 100, 100, 100, 100, 100, 100), Options{Kind: quantizer.TuneCodes, Steps: 3})
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
