@@ -3,10 +3,7 @@ package gq
 import (
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"path/filepath"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -14,7 +11,6 @@ import (
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/atomicfile"
 	"github.com/lowbit-go/gq/model/text"
-	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
 	"github.com/lowbit-go/gq/quantizer/conversion"
 	"github.com/lowbit-go/gq/quantizer/workdir"
@@ -63,52 +59,6 @@ type QuantizeOptions struct {
 	Threads int
 	// Progress is told how far the job is. Default (nil): none.
 	Progress Progress
-}
-
-// PlanReport describes a job of Quantize, Repack or Export.
-type PlanReport struct {
-	Tensors  []*conversion.PlanTensor `json:"tensors"`
-	Warnings []string                 `json:"warnings"`
-	// OutputBytes is the exact size of the file, SourceBytes the size of the tensors of the
-	// checkpoint.
-	OutputBytes int64 `json:"output_bytes"`
-	SourceBytes int64 `json:"source_bytes"`
-	// Estimate is the expected time and memory; nil for Repack.
-	Estimate *Estimate `json:"estimate,omitempty"`
-	// Fold says how the checkpoint is folded first; nil if it is not.
-	Fold *conversion.Fold `json:"fold,omitempty"`
-	// FoldChoice says how fold auto was resolved; nil if the recipe states a fold.
-	FoldChoice *FoldChoice `json:"fold_choice,omitempty"`
-	// Allocation holds the choices for a Budget; nil without one.
-	Allocation *Allocation `json:"allocation,omitempty"`
-}
-
-func newPlanReport(p *conversion.Plan) *PlanReport {
-	return &PlanReport{Tensors: p.Tensors, Warnings: p.Warnings, OutputBytes: p.OutputBytes, SourceBytes: p.SourceBytes, Fold: p.Fold}
-}
-
-// QuantizeReport is the result of Quantize.
-type QuantizeReport struct {
-	*conversion.Report
-	// Written reports whether the file was written. It is not if it does not meet its gate.
-	Written bool `json:"written"`
-	// FoldChoice says how fold auto was resolved; nil if the recipe states a fold.
-	FoldChoice *FoldChoice `json:"fold_choice,omitempty"`
-	// Allocation holds the choices for a Budget; nil without one.
-	Allocation *Allocation `json:"allocation,omitempty"`
-	// Tuning says what tuning gained; nil without.
-	Tuning *TuningReport `json:"tuning,omitempty"`
-	// HeldOut is the loss of a file that was calibrated with text. It is nil for other files, for
-	// which the report has the SQNR.
-	HeldOut *HeldOut `json:"held_out,omitempty"`
-	// Accuracy is the measurement; nil without QuantizeOptions.Measure.
-	Accuracy *accuracy.Report `json:"accuracy,omitempty"`
-	// WriteSeconds is the time to write the file, a part of the report's Seconds for the whole job.
-	// The report's BytesPerSecond is 0 if the job did more than write: calibrate, fold, choose bits
-	// or measure.
-	WriteSeconds float64 `json:"write_seconds"`
-	// NotRunnable says why gq cannot run the model in the file; "" if it can.
-	NotRunnable string `json:"not_runnable,omitempty"`
 }
 
 // Quantize turns the checkpoint src into the file dst, .gqf or .gguf, or into the directory dst with a
@@ -224,66 +174,6 @@ func inJob[T any](ctx context.Context, src, dst string, o QuantizeOptions, dry b
 		}
 	}
 	return result, j.cleanUp(err)
-}
-
-// resolveFormat settles the format of the file, and the target of a .gguf file.
-func (o *QuantizeOptions) resolveFormat(dst string) error {
-	if o.Format == FormatByName {
-		o.Format = FormatGQF
-		if strings.EqualFold(filepath.Ext(dst), ".gguf") {
-			o.Format = FormatGGUF
-		}
-	}
-	if _, err := ParseFormat(string(o.Format)); err != nil {
-		return &OptionError{"format", err}
-	}
-	if err := checkEnding(dst, o.Format, ""); err != nil {
-		return err
-	}
-	target, err := o.formatTarget(dst)
-	if err != nil || target == nil {
-		return err
-	}
-	r := &o.Recipe
-	switch {
-	case len(r.Layouts) > 0 || r.Tile != packing.Tile{}:
-		return optionf("", "%s has layouts of its own: state neither layout nor tile", o.Format.noun())
-	case len(r.Targets) == 0:
-		r.Targets = []quantizer.Target{*target}
-	case r.Targets[0].Name != target.Name:
-		return optionf("target", "%s has no place in %s: leave it out, or write a .gqf file", quantizer.TargetNames(r.Targets), o.Format.noun())
-	}
-	r.Pre = cmp.Or(o.Pre, r.Pre) // for the saved recipe
-	return nil
-}
-
-// formatTarget is the target of the format; nil for a .gqf file. It refuses options of other formats.
-func (o *QuantizeOptions) formatTarget(dst string) (*quantizer.Target, error) {
-	format, checkpoint := o.Format.checkpoint()
-	switch pre := o.Recipe.Pre != "" || o.Pre != ""; {
-	case o.Split < 0:
-		return nil, optionf("split", "%d: at least 1", o.Split)
-	case o.Format == FormatGQF && (pre || o.Split != 0):
-		return nil, optionf("", "split and pre have no meaning for a .gqf file, and %s is one", dst)
-	case o.Format == FormatGQF:
-		return nil, nil
-	case o.Format == FormatGGUF:
-		return &quantizer.TargetGGUF, nil
-	case checkpoint && pre:
-		return nil, optionf("pre", "it is for .gguf files, and %s is %s", dst, o.Format.noun())
-	}
-	target, _ := quantizer.CheckpointTarget(format)
-	return &target, nil
-}
-
-// setFormat sets the options of a plan that follow from the format.
-func (o *QuantizeOptions) setFormat(to *conversion.Options) {
-	if f, ok := o.Format.checkpoint(); ok {
-		to.Checkpoint = &conversion.CheckpointOptions{Format: f, Split: o.Split}
-	}
-	if o.Format == FormatGGUF {
-		to.GGUF = &conversion.GGUFOptions{Pre: o.Recipe.Pre, Split: o.Split}
-	}
 }
 
 // check finds invalid options before the checkpoint is read.
@@ -421,133 +311,4 @@ func (j *quantizeJob) saveRecipe(rules []quantizer.Rule) error {
 		return err
 	}
 	return atomicfile.WriteFile(j.o.SaveRecipe, text)
-}
-
-// quantize chooses codes and writes the file.
-func (j *quantizeJob) quantize() (*QuantizeReport, error) {
-	r := &QuantizeReport{Allocation: j.chosen, NotRunnable: j.notRunnable()}
-	if j.folding != nil {
-		r.FoldChoice = j.folding.choice
-	}
-	var write conversion.WriteOptions
-	done, err := j.chooseCodes(&write, r)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	add, end := j.begin(stageQuantize, "bytes", j.plan.WorkBytes())
-	j.written.Store(&add)
-	defer end()
-	if j.measured != nil || j.textCalibrated() { // a shard or a checkpoint is written a second time for it
-		write.Check = func(temp string, written *conversion.Report) error {
-			end()
-			r.Report = written
-			return j.measure(temp, r)
-		}
-	}
-	final, err := j.plan.WriteWith(j.ctx, j.dst, write)
-	if final != nil {
-		if r.Report != nil {
-			final.Warnings = r.Warnings // of the plan and of measuring
-		}
-		r.Report, r.Written = final, true
-	}
-	if r.Report != nil {
-		r.Warnings = append(r.Warnings, j.warnings...)
-	}
-	if r.Report != nil {
-		r.WriteSeconds, r.Seconds = r.Seconds, time.Since(j.start).Seconds()
-		if r.BytesPerSecond = 0; j.onlyWrites() {
-			r.BytesPerSecond = float64(r.SourceBytes) / r.Seconds
-		}
-	}
-	if unmet, ok := errors.AsType[*GateNotMetError](cmp.Or(err, j.unmet)); ok {
-		return r, unmet
-	}
-	if err != nil {
-		return nil, err
-	}
-	return r, nil
-}
-
-// chooseCodes calibrates and tunes, as the recipe asks. done must be called when the codes are
-// written.
-func (j *quantizeJob) chooseCodes(write *conversion.WriteOptions, r *QuantizeReport) (done func(), err error) {
-	done = func() {}
-	if j.calibration != nil {
-		if write.Codes, done, err = j.calibration.run(j.plan); err != nil {
-			return nil, err
-		}
-	}
-	if j.tuning != nil {
-		if write.Codes, r.Tuning, err = j.tuning.run(write.Codes); err != nil {
-			done()
-			return nil, err
-		}
-	}
-	if c := write.Codes; c != nil {
-		err = j.checkSize(c)
-	}
-	if err != nil {
-		done()
-		return nil, err
-	}
-	return done, nil
-}
-
-// checkSize refuses a file that exceeds its target once its description of calibration and tuning
-// is added.
-func (j *quantizeJob) checkSize(c *conversion.CalibratedCodes) error {
-	b := j.o.Budget
-	if b == nil || b.FileBytes == 0 {
-		return nil
-	}
-	var t *conversion.Tuning
-	if c.Tuned != nil {
-		t = c.Tuned.Tuning
-	}
-	size, err := j.plan.SizeWith(c.Calibration, t)
-	if err == nil && size > b.FileBytes {
-		err = fmt.Errorf("the file would have %d bytes with what it says of calibration, more than the %d of its target", size, b.FileBytes)
-	}
-	return err
-}
-
-// onlyWrites reports whether the job only writes a file, so that a rate makes sense.
-func (j *quantizeJob) onlyWrites() bool {
-	return j.calibration == nil && j.tuning == nil && j.folding == nil && j.chosen == nil && j.measured == nil
-}
-
-// textCalibrated reports whether codes were chosen on a text: the loss is then measured on another one.
-func (j *quantizeJob) textCalibrated() bool {
-	return j.calibration != nil && j.o.Recipe.Calibrate != ""
-}
-
-// measure measures the complete file at temp before it appears. An error keeps it from appearing.
-func (j *quantizeJob) measure(temp string, r *QuantizeReport) (err error) {
-	if j.textCalibrated() {
-		if err := j.calibration.heldOut(temp, r); err != nil {
-			return err
-		}
-	}
-	if j.measured == nil {
-		return nil
-	}
-	err = withGQF(j.ctx, temp, j.o.Threads, stages{}, func(file string, im *accuracy.Imported) error {
-		j.measured.File, j.measured.Imported = file, im
-		r.Accuracy, err = j.o.Measure.run(j.ctx, j.measured, j.stages)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	err = Verdict(r.Accuracy)
-	if unmet, ok := errors.AsType[*GateNotMetError](err); ok {
-		unmet.Output, unmet.Kept = j.dst, j.o.Keep
-		if j.o.Keep {
-			j.unmet = unmet
-			return nil
-		}
-	}
-	return err
 }
