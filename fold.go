@@ -96,7 +96,7 @@ func (f *folding) run() error {
 	}
 	if f.awq {
 		opts := f.opts
-		opts.Progress = nil
+		opts.Progress, opts.Assets = nil, nil // the cache would hold the assets of a closed checkpoint until the job ends
 		job.AWQ = &opts
 	}
 	if !job.Rotate && !job.Equalize && !f.awq { // fold auto chose none

@@ -202,6 +202,7 @@ func (f *folding) try(fold quantizer.Fold, reference *eval.Reference, a model.Ac
 		if opts.Origin, err = f.origin(record); err != nil {
 			return c, err
 		}
+		opts.Assets = nil // the cache would hold the assets of a closed checkpoint until the job ends
 	}
 	opts.Recipe, opts.Rules = withoutData(opts.Recipe), rulesWithoutData(opts.Rules)
 	opts.Recipe.Fold = fold

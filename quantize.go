@@ -208,6 +208,7 @@ func (j *quantizeJob) open(ck *safetensors.Checkpoint) (err error) {
 	}
 	j.opts = conversion.Options{
 		Recipe: j.o.Recipe, Rules: j.o.Rules, Threads: j.o.Threads, Sources: j.source,
+		Assets: new(conversion.AssetCache),
 		Progress: func(n int64) {
 			if add := j.written.Load(); add != nil {
 				(*add)(n)

@@ -127,3 +127,45 @@ func TestInfeasible(t *testing.T) {
 		}
 	}
 }
+
+// remover is a Progress that removes a file when a stage begins.
+type remover struct {
+	recorder
+	stage, path string
+	err         error
+}
+
+func (r *remover) Stage(s Stage) (func(int64), func()) {
+	if s.Name == r.stage {
+		r.err = os.Remove(r.path)
+	}
+	return r.recorder.Stage(s)
+}
+
+// TestAssetsOnce removes a file beside the checkpoint after the job's first plan: the output, whose
+// plan is made later, has it all the same.
+func TestAssetsOnce(t *testing.T) {
+	dir := t.TempDir()
+	model, path := filepath.Join(dir, "m"), filepath.Join(dir, "m.gqf")
+	if err := os.CopyFS(model, os.DirFS(testmodels.Books(t, 1))); err != nil {
+		t.Fatal(err)
+	}
+	p := &remover{stage: stageProbe, path: filepath.Join(model, "LICENSE"), err: os.ErrInvalid}
+	if err := os.WriteFile(p.path, []byte("license"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Quantize(t.Context(), model, path, QuantizeOptions{
+		Recipe: quantizer.Recipe{Calibrate: shortStory(t, dir)}, Budget: &Budget{BitsPerWeight: 5}, Progress: p,
+	})
+	if err != nil || p.err != nil {
+		t.Fatal(err, p.err)
+	}
+	f, err := gqf.Open(path, gqf.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if !f.HasAsset("LICENSE") {
+		t.Error("the file beside the checkpoint was read again")
+	}
+}

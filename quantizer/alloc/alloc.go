@@ -99,6 +99,9 @@ func (j Job) layOut() (*Sensitivities, error) {
 		return nil, err
 	}
 	j.block = facts.WeightBlockSize
+	if j.Options.Assets == nil {
+		j.Options.Assets = new(conversion.AssetCache)
+	}
 	plan, err := conversion.NewPlan(j.Checkpoint, j.Config, j.Options)
 	if err != nil {
 		return nil, err

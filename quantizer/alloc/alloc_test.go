@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -690,5 +691,41 @@ func TestLayer(t *testing.T) {
 				t.Errorf("%s: %s is in layer %d, not %d", dir, name, got, layer)
 			}
 		}
+	}
+}
+
+// TestAssetsReadOnce removes a file beside the checkpoint after the first plan: later plans of the
+// job have it all the same.
+func TestAssetsReadOnce(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(bundled)); err != nil {
+		t.Fatal(err)
+	}
+	license := []byte("license ")
+	for r := rand.New(rand.NewPCG(1, 2)); len(license) < 200_000; { // compressed it is larger than a file's padding
+		license = append(license, byte('a'+r.IntN(26)))
+	}
+	path := filepath.Join(dir, "LICENSE")
+	if err := os.WriteFile(path, license, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	p, err := openJob(t, dir, 1).layOut()
+	if err != nil {
+		t.Fatal(err)
+	}
+	chosen := make([]int, len(p.Decisions))
+	before, err := p.allocation(chosen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	after, err := p.allocation(chosen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if after.OutputBytes != before.OutputBytes {
+		t.Errorf("%d bytes, without the licence %d: it was read again", before.OutputBytes, after.OutputBytes)
 	}
 }

@@ -82,22 +82,6 @@ func (p checkpointInput) modelFiles() (list []gqf.AssetSpec, err error) {
 	return list, nil
 }
 
-// assetSpecs lists the assets but the provenance.
-func (p checkpointInput) assetSpecs() ([]gqf.AssetSpec, error) {
-	list, err := p.modelFiles()
-	if err != nil {
-		return nil, err
-	}
-	if o := p.opts.Origin; o != nil {
-		list = append(list, gqf.AssetSpec{Kind: gqf.AssetFold, Name: gqf.FoldName, Data: o.Record})
-	}
-	recipe, err := p.opts.Recipe.JSON(p.opts.Rules)
-	if err != nil {
-		return nil, err
-	}
-	return append(list, gqf.AssetSpec{Kind: gqf.AssetRecipe, Name: gqf.RecipeName, Data: recipe}), nil
-}
-
 // packAssets compresses assets as a file stores them.
 func packAssets(specs []gqf.AssetSpec) (list []gqf.PackedAsset, err error) {
 	list = make([]gqf.PackedAsset, len(specs))

@@ -169,11 +169,16 @@ func (p checkpointInput) unchanged() error {
 }
 
 func (p checkpointInput) assets(*planner) ([]gqf.PackedAsset, error) {
-	specs, err := p.assetSpecs()
+	shared, err := p.sharedAssets()
 	if err != nil {
 		return nil, err
 	}
-	return packAssets(specs)
+	js, err := p.opts.Recipe.JSON(p.opts.Rules)
+	if err != nil {
+		return nil, err
+	}
+	recipe, err := gqf.PackAsset(gqf.AssetSpec{Kind: gqf.AssetRecipe, Name: gqf.RecipeName, Data: js})
+	return append(slices.Clip(shared), recipe), err
 }
 
 func (p checkpointInput) names(e *entry) []string { return e.names() }

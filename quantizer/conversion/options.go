@@ -22,6 +22,9 @@ type Options struct {
 	// Sources are the files that the checkpoint was made of, and that a file says it was made of, if
 	// the checkpoint is temporary. Default: the checkpoint's own files.
 	Sources []Source
+	// Assets lets the plans of a job share the packed files beside a checkpoint; copies of Options
+	// share it. Default (nil): each plan reads and compresses these files.
+	Assets *AssetCache
 	// Progress is called, from any worker, with bytes of the checkpoint that were done since the last call. Default: none.
 	Progress func(n int64)
 }
