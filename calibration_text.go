@@ -1,6 +1,7 @@
 package gq
 
 import (
+	"context"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -36,24 +37,29 @@ func (j *quantizeJob) textOf(p *conversion.Plan, name string, self selfText) (*t
 	}
 	var t *text.Text
 	if name != "" && name != quantizer.Self {
-		t, err = j.readText(p, tok, name, self.tokens)
+		t, err = j.fileText(p, tok, name, self.tokens)
 	} else {
 		t, err = j.selfText(p, tok, self)
 	}
 	return tok, t, err
 }
 
-// readText reads a text for training or calibration.
-func (j *quantizeJob) readText(p *conversion.Plan, tok *tokenizer.Tokenizer, name string, tokens int) (*text.Text, error) {
-	data, err := files.ReadContext(j.ctx, name, files.MaxText)
-	if err != nil {
-		return nil, err
-	}
+// fileText reads a text for training or calibration, in sequences for the model of a plan's checkpoint.
+func (j *quantizeJob) fileText(p *conversion.Plan, tok *tokenizer.Tokenizer, name string, tokens int) (*text.Text, error) {
 	window, err := windowOf(p)
 	if err != nil {
 		return nil, err
 	}
-	t, err := text.Read(j.ctx, tok, data, tokens, window)
+	return readText(j.ctx, tok, name, tokens, window)
+}
+
+// readText reads the first tokens of a text in sequences of a window's length.
+func readText(ctx context.Context, tok *tokenizer.Tokenizer, name string, tokens, window int) (*text.Text, error) {
+	data, err := files.ReadContext(ctx, name, files.MaxText)
+	if err != nil {
+		return nil, err
+	}
+	t, err := text.Read(ctx, tok, data, tokens, window)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}

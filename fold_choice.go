@@ -129,16 +129,12 @@ const choiceName = "choice"
 
 // compare measures all candidates on a text.
 func (f *folding) compare(own *text.Text) (*FoldChoice, error) {
-	float, err := model.OpenCheckpoint(f.original.SourceDir(), model.Options{Threads: f.o.Threads, Log: func(kernels.Choice) {}})
-	if err != nil {
-		return nil, err
-	}
-	defer float.Close()
 	windows := text.WindowsOf(own.First(foldTokens))
-	reference, err := eval.NewReference(f.ctx, float, windows)
+	reference, done, err := f.floatReference(f.original, windows)
 	if err != nil {
 		return nil, err
 	}
+	defer done()
 	activations := model.Int8
 	if f.o.Format != FormatGQF {
 		activations = model.Float32

@@ -7,7 +7,6 @@ import (
 
 	"github.com/lowbit-go/gq/accuracy"
 	"github.com/lowbit-go/gq/formats/gqf"
-	"github.com/lowbit-go/gq/internal/files"
 	"github.com/lowbit-go/gq/internal/memlimit"
 	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/model"
@@ -16,6 +15,7 @@ import (
 	"github.com/lowbit-go/gq/model/text"
 	"github.com/lowbit-go/gq/model/tokenizer"
 	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
 // HeldOut compares a calibrated file with its checkpoint on text that calibration did not see.
@@ -62,18 +62,27 @@ func (k *calibration) measureHeldOut(path string) (*HeldOut, error) {
 	}
 	_, end := k.begin(stageHeldOut, "", 0)
 	defer end()
-	o := model.Options{Threads: k.o.Threads, Log: func(kernels.Choice) {}}
-	float, err := model.OpenCheckpoint(k.original.SourceDir(), o)
+	reference, done, err := k.floatReference(k.original, windows)
 	if err != nil {
 		return nil, err
 	}
-	defer float.Close()
-	reference, err := eval.NewReference(k.ctx, float, windows)
-	if err != nil {
-		return nil, err
-	}
+	defer done()
 	kl, err := k.klOf(path, reference, model.Int8)
 	return &HeldOut{KL: kl, Tokens: text.CountScored(windows), Source: source}, err
+}
+
+// floatReference runs the model of a plan's checkpoint on the windows. done must be called when the
+// reference is no longer used.
+func (j *quantizeJob) floatReference(p *conversion.Plan, windows []text.Window) (r *eval.Reference, done func(), err error) {
+	float, err := model.OpenCheckpoint(p.SourceDir(), model.Options{Threads: j.o.Threads, Log: func(kernels.Choice) {}})
+	if err != nil {
+		return nil, nil, err
+	}
+	if r, err = eval.NewReference(j.ctx, float, windows); err != nil {
+		float.Close()
+		return nil, nil, err
+	}
+	return r, func() { float.Close() }, nil
 }
 
 // klOf runs the model in the file at path, .gqf or .gguf, and returns its divergence from the
@@ -112,15 +121,7 @@ func (k *calibration) heldOutWindows() ([]text.Window, string, error) {
 		return nil, "", err
 	}
 	if name := k.o.Recipe.Calibrate; name != quantizer.Self {
-		data, err := files.ReadContext(k.ctx, name, files.MaxText)
-		if err != nil {
-			return nil, "", err
-		}
-		c, err := arch.ParseForward(k.config)
-		if err != nil {
-			return nil, "", err
-		}
-		t, err := text.Read(k.ctx, tok, data, tokens+most, text.WindowOf(*c))
+		t, err := k.fileText(k.original, tok, name, tokens+most)
 		if err != nil {
 			return nil, "", err
 		}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/formats/safetensors/synth"
-	"github.com/lowbit-go/gq/internal/files"
 	"github.com/lowbit-go/gq/internal/memlimit"
 	"github.com/lowbit-go/gq/model"
 	"github.com/lowbit-go/gq/model/text"
@@ -121,13 +120,9 @@ func (o *OutlierOptions) text(ctx context.Context, src string, seed uint64, s st
 			Start: from, Ends: ends, Tokens: outlierTokens, Window: text.WindowOf(m.Config()), Seed: seed, Progress: func(n int) { add(int64(n)) },
 		})
 	}
-	data, err := files.ReadContext(ctx, o.Calibrate, files.MaxText)
+	t, err := readText(ctx, tok, o.Calibrate, outlierTokens, text.WindowOf(m.Config()))
 	if err != nil {
 		return nil, fmt.Errorf("calibration: %w", err)
-	}
-	t, err := text.Read(ctx, tok, data, outlierTokens, text.WindowOf(m.Config()))
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", o.Calibrate, err)
 	}
 	return t, nil
 }

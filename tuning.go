@@ -5,10 +5,8 @@ import (
 	"fmt"
 
 	"github.com/lowbit-go/gq/internal/memlimit"
-	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/model"
 	"github.com/lowbit-go/gq/model/arch"
-	"github.com/lowbit-go/gq/model/eval"
 	"github.com/lowbit-go/gq/model/text"
 	"github.com/lowbit-go/gq/quantizer"
 	"github.com/lowbit-go/gq/quantizer/conversion"
@@ -190,15 +188,11 @@ func (k *tuning) layers() int {
 func (k *tuning) better(codes, tuned *conversion.CalibratedCodes, t *tune.Text, r *TuningReport) (bool, error) {
 	_, end := k.begin(stageCompare, "", 0)
 	defer end()
-	float, err := model.OpenCheckpoint(k.plan.SourceDir(), model.Options{Threads: k.o.Threads, Log: func(kernels.Choice) {}})
+	reference, done, err := k.floatReference(k.plan, t.HeldOut)
 	if err != nil {
 		return false, err
 	}
-	defer float.Close()
-	reference, err := eval.NewReference(k.ctx, float, t.HeldOut)
-	if err != nil {
-		return false, err
-	}
+	defer done()
 	var kl [2]float64
 	for i, c := range []*conversion.CalibratedCodes{codes, tuned} {
 		var failed error // to execute the file
