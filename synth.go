@@ -74,7 +74,13 @@ func SynthOutliers(ctx context.Context, src, dir string, o OutlierOptions) (*Out
 	start := time.Now()
 	defer memlimit.Lift()()
 	s := stages{to: o.Progress}
-	seed := cmp.Or(o.Seed, 1)
+	seed, dir := cmp.Or(o.Seed, 1), filepath.Clean(dir)
+	if o.Threads < 0 {
+		return nil, optionf("threads", "%d: at least 1", o.Threads)
+	}
+	if err := fold.CheckNew(dir); err != nil { // the model's text takes long
+		return nil, err
+	}
 	ck, err := safetensors.Open(src, safetensors.Options{})
 	if err != nil {
 		return nil, err
@@ -90,7 +96,7 @@ func SynthOutliers(ctx context.Context, src, dir string, o OutlierOptions) (*Out
 	add, end := s.begin("making outliers", "bytes", fold.OutlierWork(ck))
 	defer end()
 	job.Progress = add
-	r, err := fold.Outliers(ctx, src, filepath.Clean(dir), job)
+	r, err := fold.Outliers(ctx, src, dir, job)
 	if err != nil {
 		return nil, err
 	}

@@ -25,6 +25,8 @@ func runOutliers(c *cli.Context) error {
 	}
 	dir := cmp.Or(c.String("output"), c.Args().First())
 	switch {
+	case c.String("outliers") == "":
+		return cmdline.Usagef("--outliers names no checkpoint: use --outliers CHECKPOINT")
 	case dir == "":
 		return cmdline.Usagef("gq synth --outliers wants a directory to write to: -o DIR")
 	case c.NArg() > 1 || c.NArg() == 1 && c.IsSet("output"):

@@ -78,8 +78,8 @@ func Outliers(ctx context.Context, src, dst string, o OutlierOptions) (*OutlierR
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	if _, err := os.Lstat(dst); err == nil {
-		return nil, fmt.Errorf("%s exists: name a new directory", dst)
+	if err := CheckNew(dst); err != nil {
+		return nil, err
 	}
 	if err := os.MkdirAll(filepath.Dir(dst), 0o777); err != nil {
 		return nil, err
@@ -98,6 +98,14 @@ func Outliers(ctx context.Context, src, dst string, o OutlierOptions) (*OutlierR
 		return nil, err
 	}
 	return j.r, os.Rename(j.chain.from, dst)
+}
+
+// CheckNew returns an error if dst exists, so that Outliers could not create it.
+func CheckNew(dst string) error {
+	if _, err := os.Lstat(dst); err == nil {
+		return fmt.Errorf("%s exists: name a new directory", dst)
+	}
+	return nil
 }
 
 // OutlierWork is approximately the total of Progress.
