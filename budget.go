@@ -17,8 +17,7 @@ import (
 )
 
 // Budget is a target that bits, groups and mappings are chosen to meet; a mapping that the recipe or a
-// rule states stays. Exactly one of the first three fields
-// is set.
+// rule states stays. Exactly one of the first three fields is set.
 type Budget struct {
 	// BitsPerWeight is the most bits of payload per quantized weight.
 	BitsPerWeight float64

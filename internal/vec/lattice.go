@@ -62,7 +62,7 @@ func latticeGroupsGeneric(mask []uint8, lo, hi []float32, least []uint32, t *Lat
 
 func (t *LatticeTest) plausible(lo, hi float32, least []uint32) bool {
 	e := max(hi, lo) + float32(t.Smaller*min(hi, lo))
-	a := leastValue(min(least[0], least[1], least[2], least[3]))
+	a := LeastValue(min(least[0], least[1], least[2], least[3]))
 	bound := float32(e * t.Inverse)
 	if a < bound && e > t.Exempt || e == 0 {
 		return false
@@ -74,7 +74,7 @@ func (t *LatticeTest) plausible(lo, hi float32, least []uint32) bool {
 	slope := t.relative(a, inverse) + latticeSlop
 	var x, tolerance [LeastLanes]float32
 	for i := range x {
-		s := leastValue(least[i])
+		s := LeastValue(least[i])
 		x[i] = float32(s * inverse)
 		tolerance[i] = float32(x[i]*slope) + t.relative(s, inverse)
 	}
@@ -100,5 +100,5 @@ func (t *LatticeTest) relative(v, inverse float32) float32 {
 	return float32(float32(max(power, t.Normal)*inverse) * t.Error)
 }
 
-// leastValue is the value of a result of LeastMagnitudes; 0 without one.
-func leastValue(v uint32) float32 { return math.Float32frombits((v + 1) >> 1) }
+// LeastValue is the magnitude that a result of LeastMagnitudes stands for; 0 if all values are zeros.
+func LeastValue(v uint32) float32 { return math.Float32frombits((v + 1) >> 1) }

@@ -41,7 +41,7 @@ type Job struct {
 	// Calibration is an account of calibration that the sizes of files have room for. Default:
 	// none.
 	Calibration *conversion.Calibration
-	// Tuning is the same for an account of tuning.
+	// Tuning is an account of tuning that the sizes of files have room for. Default: none.
 	Tuning *conversion.Tuning
 	// EmbeddingFixed leaves the embedding as the recipe has it. Default: false.
 	EmbeddingFixed bool
@@ -59,8 +59,8 @@ type Job struct {
 	block [2]int // of FP8 scales
 }
 
-// The default group sizes: multiples of 32, because gemv kernels have no others. With one row of
-// activations, the kernel for groups of 48 reaches a sixth of the rate.
+// The default group sizes are multiples of 32, which gemv kernels need. Groups of 48 run on gemm
+// kernels only, at a sixth of the rate with one row of activations.
 var (
 	defaultGroups  = []int{32, 64, 128}
 	fractionGroups = []int{32, 64, 96, 128}

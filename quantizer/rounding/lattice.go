@@ -134,10 +134,10 @@ func (l *lattice) find(x []float32, lo, hi float32, least []uint32) bool {
 	l.lo, l.hi = lo, hi
 	var small [vec.LeastLanes]float32
 	for i, v := range least[:vec.LeastLanes] {
-		small[i] = math.Float32frombits((v + 1) >> 1)
+		small[i] = vec.LeastValue(v)
 	}
-	a := min(least[0], least[1], least[2], least[3])
-	return l.search(x, math.Float32frombits((a+1)>>1), small[:])
+	a := vec.LeastValue(min(least[0], least[1], least[2], least[3]))
+	return l.search(x, a, small[:])
 }
 
 // search is find for a group with the least magnitude a. small are weights.

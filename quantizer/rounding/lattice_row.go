@@ -18,7 +18,7 @@ func (r *RowQuantizer) Recover(precision packing.ScaleDtype) {
 	r.lattice = newLattice(r.scheme, precision, r.smallest)
 	r.recovered, r.least, r.plausible = nil, nil, nil
 	if n := len(r.lo); r.lattice != nil {
-		r.recovered, r.least, r.plausible = make([]bool, n), make([]uint32, vec.LeastLanes*n), make([]uint8, (n+7)/8)
+		r.recovered, r.least, r.plausible = make([]bool, n), make([]uint32, vec.LeastLanes*n), make([]uint8, vec.Groups(n, 8))
 	}
 	r.anyRecovered = false
 }
