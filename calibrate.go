@@ -50,10 +50,10 @@ func (j *quantizeJob) newCalibration() (*calibration, error) {
 		return nil, optionf("refine", "goes with algorithm gptq or gptq-ft")
 	case r.Calibrate == "" && len(r.Imatrix) == 0:
 		return nil, optionf("", "this algorithm needs calibration data: calibrate self, or calibrate with a file of text")
-	case r.Calibrate == "" && j.o.Budget == nil && j.o.CalibrateOut != "":
+	case r.Calibrate == "" && !j.choosesOnText() && j.o.CalibrateOut != "":
 		return nil, optionf("calibrate-out", "goes with a text: calibrate self, or calibrate with a file of text")
-	case j.dry && j.o.Budget == nil && j.o.CalibrateOut != "":
-		return nil, optionf("calibrate-out", "a plan needs no text, unless it chooses bits")
+	case j.dry && !j.choosesOnText() && j.o.CalibrateOut != "":
+		return nil, optionf("calibrate-out", "a plan needs no text, unless it chooses bits or the fold")
 	case r.CalibrateTokens != 0 && r.CalibrateTokens < 16:
 		return nil, optionf("calibrate-tokens", "%d: at least 16", r.CalibrateTokens)
 	}
@@ -68,13 +68,13 @@ func (j *quantizeJob) uncalibrated() error {
 		name string
 		set  bool
 	}{
-		{"calibrate", r.Calibrate != "" && j.o.Budget == nil && !r.Auto},
+		{"calibrate", r.Calibrate != "" && !j.choosesOnText()},
 		{"calibrate-tokens", r.CalibrateTokens != 0 && j.o.Budget == nil},
-		{"seed", r.Seed != 0 && j.o.Budget == nil && !r.Rotate && !r.Auto && !r.Tunes()},
+		{"seed", r.Seed != 0 && !j.choosesOnText() && !r.Rotate && !r.Tunes()},
 		{"refine", r.Refine != nil},
 		{"imatrix", len(r.Imatrix) > 0},
 		{"imatrix-out", j.o.ImatrixOut != ""},
-		{"calibrate-out", j.o.CalibrateOut != "" && j.o.Budget == nil},
+		{"calibrate-out", j.o.CalibrateOut != "" && !j.choosesOnText()},
 	} {
 		if option.set {
 			return optionf(option.name, "goes with algorithm gptq, gptq-ft, imatrix or awq")
@@ -82,6 +82,9 @@ func (j *quantizeJob) uncalibrated() error {
 	}
 	return nil
 }
+
+// choosesOnText reports whether bits or the fold are chosen on a text, whatever the algorithm.
+func (j *quantizeJob) choosesOnText() bool { return j.o.Budget != nil || j.o.Recipe.Auto }
 
 // seed is the seed of texts and rotations.
 func (j *quantizeJob) seed() uint64 { return cmp.Or(j.o.Recipe.Seed, 1) }

@@ -50,6 +50,9 @@ func (j *quantizeJob) newFolding() (*folding, error) {
 	if err := j.wholeModel("for " + what); err != nil {
 		return nil, err
 	}
+	if why := j.notRunnable(); r.Auto && why != "" {
+		return nil, optionf("fold", "auto runs the model: %s; without it, state fold none", why)
+	}
 	for name, set := range map[string]bool{"imatrix": len(r.Imatrix) > 0, "imatrix-out": j.o.ImatrixOut != ""} {
 		if set {
 			return nil, optionf(name, "beside %s: second moments are of one checkpoint's activations, and folding changes these; use calibrate", what)

@@ -44,8 +44,8 @@ type QuantizeOptions struct {
 	// ImatrixOut names a file for the importance matrix that the algorithm imatrix used. Default:
 	// none.
 	ImatrixOut string
-	// CalibrateOut names a file for the text of calibration or of the choice of bits: plain text, or
-	// token ids if the name ends in .ids. Default: none.
+	// CalibrateOut names a file for the text of calibration, or of the choice of bits or the fold: plain
+	// text, or token ids if the name ends in .ids. Default: none.
 	CalibrateOut string
 	// Measure measures the file before it appears. If Measure has a gate, the file appears only if
 	// it meets the gate. Default (nil): no measurement.
@@ -70,8 +70,9 @@ func Quantize(ctx context.Context, src, dst string, o QuantizeOptions) (*Quantiz
 	return inJob(ctx, src, dst, o, false, (*quantizeJob).quantize)
 }
 
-// Plan describes the job of Quantize with the same arguments. It writes only the checkpoint of a
-// GGUF file and a folded checkpoint, which it removes again, and o.SaveRecipe.
+// Plan describes the job of Quantize with the same arguments. It writes only o.SaveRecipe and, if
+// bits or the fold are chosen, o.CalibrateOut. It removes the temporary files that it makes beside
+// dst: the checkpoint of a GGUF file, folded checkpoints, and files that measure choices.
 func Plan(ctx context.Context, src, dst string, o QuantizeOptions) (*PlanReport, error) {
 	if o.Measure != nil {
 		return nil, optionf("", "a plan writes nothing that could be measured")

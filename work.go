@@ -151,7 +151,7 @@ func (j *quantizeJob) warnDegenerate(t *text.Text, s selfText) {
 	switch name := j.o.Recipe.Calibrate; {
 	case s.name == heldOutText && name != quantizer.Self: // the rest of the file was too short
 		do = fmt.Sprintf("use a text longer than %s, so that its end is held out instead", name)
-	case s.name == textName && j.o.CalibrateOut == "" && !j.o.Recipe.Auto:
+	case s.name == textName && j.o.CalibrateOut == "":
 		do += ", and --calibrate-out FILE to see what the model wrote"
 	}
 	j.warnings = append(j.warnings, fmt.Sprintf("the model repeats itself in the text that it wrote: %.3f of the 4-grams of tokens are distinct, "+
