@@ -176,15 +176,24 @@ func (f *folding) key(job fold.Job) (string, error) {
 		parts = append(parts, job.Text.Source, job.Text.SHA256, job.Text.Tokens())
 	}
 	// The folded checkpoint contains copies of them.
+	assets, err := assetHashes(f.original.SourceDir())
+	if err != nil {
+		return "", err
+	}
+	return workdir.Key(append(parts, assets...)...)
+}
+
+// assetHashes lists the files beside a checkpoint that are stored with it, and their SHA-256.
+func assetHashes(dir string) (list []any, err error) {
 	for _, name := range conversion.AssetFiles() {
-		data, err := files.Read(filepath.Join(f.original.SourceDir(), name), files.MaxModelFile)
+		data, err := files.Read(filepath.Join(dir, name), files.MaxModelFile)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err != nil {
-			return "", err
+			return nil, err
 		}
-		parts = append(parts, name, sha256.Sum256(data))
+		list = append(list, name, sha256.Sum256(data))
 	}
-	return workdir.Key(parts...)
+	return list, nil
 }

@@ -35,7 +35,9 @@ type MeasureOptions struct {
 	// MaxQuestions is how many questions of each file are answered. Default (0): all.
 	MaxQuestions int
 	// Reference is a file of SaveReference: the float model's predictions of a text, so that the float
-	// model does not run. Texts may name that text, to check that it is the same. Default (""): none.
+	// model does not run. Texts may name that text, to check that it is the same. Or Reference is a
+	// directory, which keeps the predictions by the content of checkpoint and text: the float model runs
+	// only on texts whose predictions are not there yet. Default (""): none.
 	Reference string
 	// TensorsOnly checks the default gate without running the models. Default: false.
 	TensorsOnly bool
@@ -123,12 +125,17 @@ func Measure(ctx context.Context, src, file string, o MeasureOptions) (*accuracy
 	if err != nil {
 		return nil, err
 	}
-	if o.Reference != "" {
-		f, err := o.openReference(j)
+	kept, err := o.references(src, j)
+	if err != nil {
+		return nil, err
+	}
+	if o.Reference != "" && kept == nil {
+		f, saved, err := openReference(o.Reference)
 		if err != nil {
 			return nil, err
 		}
 		defer f.Close()
+		j.Saved = saved
 	}
 	if err := j.CheckNames(); err != nil {
 		return nil, &OptionError{Err: err}
@@ -141,6 +148,13 @@ func Measure(ctx context.Context, src, file string, o MeasureOptions) (*accuracy
 		return withGQF(ctx, o.Baseline, o.Threads, s, func(temp string, im *accuracy.Imported) (err error) {
 			if j.Baseline = temp; im != nil {
 				j.BaselineName, j.BaselineBytes = o.Baseline, im.Bytes
+			}
+			if kept != nil {
+				done, err := kept.openFor(ctx, j, stages{to: o.Progress})
+				if err != nil {
+					return err
+				}
+				defer done()
 			}
 			r, err = o.run(ctx, j, s)
 			return err

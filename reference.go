@@ -60,6 +60,16 @@ func SaveReference(ctx context.Context, src, file string, o ReferenceOptions) (*
 	if err != nil {
 		return nil, err
 	}
+	t := &accuracy.TextSource{Name: cmp.Or(o.Text.Name, o.Text.Path), Data: data, Tokens: o.Text.Tokens, Options: o.Windows}
+	return writeReference(ctx, src, file, accuracy.SaveOptions{Text: t, Threads: o.Threads, Version: o.Version}, stages{to: o.Progress})
+}
+
+// stageReference is the stage of the float model's pass over a text.
+const stageReference = "scoring"
+
+// writeReference runs the unquantized model of the checkpoint src on a text and writes its
+// predictions to file. The stage stands alone unless s has a plan.
+func writeReference(ctx context.Context, src, file string, o accuracy.SaveOptions, s stages) (*ReferenceReport, error) {
 	defer memlimit.Lift()()
 	f, err := atomicfile.Create(file)
 	if err != nil {
@@ -68,11 +78,8 @@ func SaveReference(ctx context.Context, src, file string, o ReferenceOptions) (*
 	defer f.Abort()
 	w := io.NewOffsetWriter(f, 0)
 	b := bufio.NewWriterSize(w, 1<<20)
-	s := stages{to: o.Progress, plan: []*planned{{"scoring", 1, 1}}}
-	h, err := accuracy.SaveLogits(ctx, b, src, accuracy.SaveOptions{
-		Text:    &accuracy.TextSource{Name: cmp.Or(o.Text.Name, o.Text.Path), Data: data, Tokens: o.Text.Tokens, Options: o.Windows},
-		Threads: o.Threads, Version: o.Version, Stage: s.begin,
-	})
+	o.Stage = s.begin
+	h, err := accuracy.SaveLogits(ctx, b, src, o)
 	if err != nil {
 		return nil, err
 	}
@@ -89,17 +96,15 @@ func SaveReference(ctx context.Context, src, file string, o ReferenceOptions) (*
 	return &ReferenceReport{file, size, h}, f.Commit()
 }
 
-// openReference opens o.Reference for j. The file must stay open while j runs.
-func (o *MeasureOptions) openReference(j *accuracy.Job) (*os.File, error) {
-	f, info, err := files.Open(o.Reference)
+func openReference(name string) (*os.File, *accuracy.Saved, error) {
+	f, info, err := files.Open(name)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	saved, err := logits.Read(f, info.Size())
 	if err != nil {
 		f.Close()
-		return nil, fmt.Errorf("%s: %w", o.Reference, err)
+		return nil, nil, fmt.Errorf("%s: %w", name, err)
 	}
-	j.Saved = &accuracy.Saved{Name: o.Reference, File: saved}
-	return f, nil
+	return f, &accuracy.Saved{Name: name, File: saved}, nil
 }

@@ -25,7 +25,7 @@ import (
 // Job describes a run of `gq accuracy`, which makes a Report. Source and File must be set.
 type Job struct {
 	// Source is the checkpoint: a directory, or a .safetensors file, which has no model to run.
-	// Default, with Saved only: no tensors are compared.
+	// Default, if all texts have saved predictions: no tensors are compared.
 	Source string
 	// SourceName is its name in the report. Default: Source.
 	SourceName string
@@ -51,7 +51,7 @@ type Job struct {
 	// Choices are files of multiple-choice questions that the models answer. Default: none.
 	Choices []*ChoiceSource
 	// Saved has the float model's predictions of the text, so that the float model does not run. Texts
-	// may have one text, which must be the same. Default: none.
+	// may have one text, which must be the same. Default: none, unless a text has its own.
 	Saved *Saved
 	// TensorsOnly checks DefaultGate without running the models. Default: false.
 	TensorsOnly bool
@@ -97,13 +97,13 @@ func (j *Job) Run(ctx context.Context) (*Report, error) {
 	}
 	var ck *safetensors.Checkpoint
 	var err error
-	if j.Source != "" || j.Saved == nil {
+	if j.Source != "" || !j.allSaved() {
 		if ck, err = safetensors.Open(j.Source, safetensors.Options{}); err != nil {
 			return nil, err
 		}
 		defer ck.Close()
-	} else {
-		r.Source = j.Saved.Model
+	} else if r.Source == "" {
+		r.Source = j.savedOf(0).Model
 	}
 	f, err := gqf.Open(j.File, gqf.Options{})
 	if err != nil {
@@ -384,11 +384,11 @@ func (j *Job) compare(ctx context.Context, s *scored, r *Report) error {
 	add, end := j.stage(r, "text", "scoring", "tokens", int64(total))
 	defer end()
 	start := time.Now()
-	float, saved := s.float, (*logits.File)(nil)
-	if j.Saved != nil {
-		float, saved = nil, j.Saved.File
-	}
 	for i, to := range r.Scored() {
+		float, saved := s.float, (*logits.File)(nil)
+		if p := j.savedOf(i); p != nil {
+			float, saved = nil, p.File
+		}
 		candidates := s.candidates()
 		if s.weights != nil {
 			candidates = append(candidates, s.weights) // the last one

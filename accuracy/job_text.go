@@ -142,13 +142,22 @@ func (j *Job) openAll(ctx context.Context, s *scored, f *gqf.File, r *Report) (e
 		return err
 	}
 	switch {
-	case j.Saved != nil:
-		return j.savedText(ctx, s, f, r)
+	case j.Saved != nil && len(j.Texts) == 0:
+		return j.savedText(s, f, r)
 	case j.WritesText():
 		return j.write(ctx, s, r)
 	}
 	for i, source := range j.Texts {
+		saved := j.savedOf(i)
+		if saved != nil {
+			if err := saved.sameVocabulary(s, r); err != nil {
+				return err
+			}
+		}
 		info, err := s.cut(ctx, source)
+		if err == nil && saved != nil {
+			err = saved.sameText(info, s.texts[i].windows)
+		}
 		switch {
 		case err != nil:
 			return err

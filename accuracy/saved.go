@@ -69,7 +69,7 @@ func SaveLogits(ctx context.Context, w io.Writer, dir string, o SaveOptions) (*l
 		return nil, err
 	}
 	h := &logits.Header{
-		Program: o.Version, Model: dir, Vocab: s.float.VocabSize(), Tensors: map[string]uint32{},
+		Program: o.Version, Model: dir, Vocab: s.float.VocabSize(),
 		Text: logits.Text{
 			Name: info.Name, Source: info.Source, SHA256: info.SHA256, Convention: string(info.Convention), Window: info.Window,
 			Stride: info.Stride, MaxTokens: o.Text.Options.MaxTokens,
@@ -84,7 +84,7 @@ func SaveLogits(ctx context.Context, w io.Writer, dir string, o SaveOptions) (*l
 			return nil, err
 		}
 	}
-	if err := sumTensors(ctx, ck, h.Tensors); err != nil {
+	if h.Tensors, err = SumTensors(ctx, ck); err != nil {
 		return nil, err
 	}
 	add, end := func(int64) {}, func() {}
@@ -97,42 +97,72 @@ func SaveLogits(ctx context.Context, w io.Writer, dir string, o SaveOptions) (*l
 
 const tokenizerName = "tokenizer.json"
 
-// sumTensors computes the CRC32C of each tensor's bytes, as a .gqf file records it.
-func sumTensors(ctx context.Context, ck *safetensors.Checkpoint, sums map[string]uint32) error {
+// SumTensors computes the CRC32C of each tensor's bytes, as a .gqf file records it.
+func SumTensors(ctx context.Context, ck *safetensors.Checkpoint) (map[string]uint32, error) {
+	sums := map[string]uint32{}
 	for _, t := range ck.Tensors() {
 		if err := ctx.Err(); err != nil {
-			return err
+			return nil, err
 		}
 		b, err := ck.Bytes(t)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if err := ck.Guard(func() error { sums[t.Name] = crc32c.Checksum(b); return nil }); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return nil
+	return sums, nil
+}
+
+// savedOf returns the saved predictions of text i, or nil. Without a text of its own, the job's only
+// text is the one of Saved.
+func (j *Job) savedOf(i int) *Saved {
+	if j.Saved != nil || i >= len(j.Texts) {
+		return j.Saved
+	}
+	return j.Texts[i].Saved
+}
+
+// allSaved reports whether there is a text, and saved predictions of each.
+func (j *Job) allSaved() bool {
+	return j.Saved != nil || len(j.Texts) > 0 && !slices.ContainsFunc(j.Texts, func(t *TextSource) bool { return t.Saved == nil })
 }
 
 // checkSaved finds out before any work whether the saved predictions are of the checkpoint that the
 // file was made of. r.recorded counts the tensors whose checksums were compared.
 func (j *Job) checkSaved(f *gqf.File, r *Report) error {
-	s := j.Saved
-	switch {
-	case s == nil:
-		return nil
-	case len(j.Texts) > 1:
-		return s.errorf("it has the predictions of one text: name that text alone, not %d texts", len(j.Texts))
+	if j.Saved != nil && len(j.Texts) > 1 {
+		return j.Saved.errorf("it has the predictions of one text: name that text alone, not %d texts", len(j.Texts))
 	}
-	if err := (text.Options{Convention: text.Convention(s.Text.Convention), Window: s.Text.Window, Stride: s.Text.Stride}).Check(); err != nil {
-		return s.errorf("its header has %v", err)
+	for i := range max(len(j.Texts), 1) {
+		s := j.savedOf(i)
+		if s == nil {
+			continue
+		}
+		if err := (text.Options{Convention: text.Convention(s.Text.Convention), Window: s.Text.Window, Stride: s.Text.Stride}).Check(); err != nil {
+			return s.errorf("its header has %v", err)
+		}
+		if j.Source == "" && len(j.Choices) > 0 {
+			return s.errorf("it has no answers to questions: name the checkpoint too")
+		}
+		compared, note, err := s.madeOf(f, r.File)
+		if err != nil {
+			return err
+		}
+		r.recorded = max(r.recorded, compared)
+		if note != "" && !slices.Contains(r.Notes, note) {
+			r.Notes = append(r.Notes, note)
+		}
 	}
-	if j.Source == "" && len(j.Choices) > 0 {
-		return s.errorf("it has no answers to questions: name the checkpoint too")
-	}
+	return nil
+}
+
+// madeOf compares the checksums of the tensors of the saved predictions' checkpoint with the
+// checksums that the file called name records. note says why none could be compared.
+func (s *Saved) madeOf(f *gqf.File, name string) (compared int, note string, err error) {
 	if f.HasAsset(gqf.FoldName) {
-		r.Notes = append(r.Notes, "the checkpoint was folded before it was quantized: its tensors cannot be compared with the checksums of "+s.Name)
-		return nil
+		return 0, "the checkpoint was folded before it was quantized: its tensors cannot be compared with the checksums of " + s.Name, nil
 	}
 	for n := range f.AllNames() {
 		sum, ok := s.Tensors[n.Name]
@@ -140,52 +170,57 @@ func (j *Job) checkSaved(f *gqf.File, r *Report) error {
 			continue
 		}
 		if sum != n.SourceCRC {
-			return s.errorf("it has predictions of %s, whose tensor %q has other bytes than the checkpoint that %s was made of", s.Model, n.Name, r.File)
+			return 0, "", s.errorf("it has predictions of %s, whose tensor %q has other bytes than the checkpoint that %s was made of", s.Model, n.Name, name)
 		}
-		r.recorded++
+		compared++
 	}
-	if r.recorded == 0 {
-		r.Notes = append(r.Notes, fmt.Sprintf("it records no checksums of its checkpoint's tensors: whether that is the checkpoint of %s is not known", s.Name))
+	if compared == 0 {
+		note = fmt.Sprintf("it records no checksums of its checkpoint's tensors: whether that is the checkpoint of %s is not known", s.Name)
+	}
+	return compared, note, nil
+}
+
+// savedText takes the text from j.Saved.
+func (j *Job) savedText(s *scored, f *gqf.File, r *Report) error {
+	saved := j.Saved
+	if err := saved.sameVocabulary(s, r); err != nil {
+		return err
+	}
+	if err := j.savedTokenizer(f, r); err != nil {
+		return err
+	}
+	t := saved.Text
+	windows, sizes := eval.Windows(saved.File)
+	s.texts = []cutText{{windows, sizes}}
+	r.Text = &TextInfo{
+		Name: t.Name, Source: t.Source, SHA256: t.SHA256, Convention: text.Convention(t.Convention), Window: t.Window, Stride: t.Stride,
+		Windows: len(saved.Windows), Tokens: saved.Scored, Context: s.quantized.Config().MaxPositions, Reference: saved.Name,
+	}
+	r.Text.setSize(sizes)
+	return nil
+}
+
+// sameVocabulary refuses predictions over another vocabulary than the quantized model's.
+func (s *Saved) sameVocabulary(of *scored, r *Report) error {
+	if v := of.quantized.VocabSize(); v != s.Vocab {
+		return s.errorf("its predictions are of %d tokens, the vocabulary of %s has %d", s.Vocab, r.File, v)
 	}
 	return nil
 }
 
-// savedText takes the text from the saved predictions. If the job has a text, the two must agree.
-func (j *Job) savedText(ctx context.Context, s *scored, f *gqf.File, r *Report) error {
-	saved := j.Saved
-	if v := s.quantized.VocabSize(); v != saved.Vocab {
-		return saved.errorf("its predictions are of %d tokens, the vocabulary of %s has %d", saved.Vocab, r.File, v)
-	}
-	t := saved.Text
-	if len(j.Texts) == 0 {
-		if err := j.savedTokenizer(f, r); err != nil {
-			return err
-		}
-		windows, sizes := eval.Windows(saved.File)
-		s.texts = []cutText{{windows, sizes}}
-		r.Text = &TextInfo{
-			Name: t.Name, Source: t.Source, SHA256: t.SHA256, Convention: text.Convention(t.Convention), Window: t.Window, Stride: t.Stride,
-			Windows: len(saved.Windows), Tokens: saved.Scored, Context: s.quantized.Config().MaxPositions, Reference: saved.Name,
-		}
-		r.Text.setSize(sizes)
-		return nil
-	}
-	info, err := s.cut(ctx, j.Texts[0])
-	if err != nil {
-		return err
-	}
-	switch windows := s.texts[0].windows; {
+// sameText refuses predictions of another text than info's, which was cut into windows.
+func (s *Saved) sameText(info *TextInfo, windows []text.Window) error {
+	switch t := s.Text; {
 	case info.SHA256 != t.SHA256:
-		return saved.errorf("it is of the text %s with SHA-256 %.16s..., %s has %.16s...", t.Name, t.SHA256, info.Name, info.SHA256)
+		return s.errorf("it is of the text %s with SHA-256 %.16s..., %s has %.16s...", t.Name, t.SHA256, info.Name, info.SHA256)
 	case string(info.Convention) != t.Convention || info.Window != t.Window || info.Stride != t.Stride:
-		return saved.errorf("it is of %s, the text is cut into %s: use the same convention, window and stride",
+		return s.errorf("it is of %s, the text is cut into %s: use the same convention, window and stride",
 			cutOf(t.Convention, t.Window, t.Stride), cutOf(string(info.Convention), info.Window, info.Stride))
-	case !equalWindows(windows, saved.Windows):
-		return saved.errorf("the text gives %d windows with %d scored tokens, it has %d with %d, or other tokens: is the tokenizer another, or max-tokens (%d there)?",
-			len(windows), info.Tokens, len(saved.Windows), saved.Scored, t.MaxTokens)
+	case !equalWindows(windows, s.Windows):
+		return s.errorf("the text gives %d windows with %d scored tokens, it has %d with %d, or other tokens: is the tokenizer another, or max-tokens (%d there)?",
+			len(windows), info.Tokens, len(s.Windows), s.Scored, t.MaxTokens)
 	}
-	info.Reference = saved.Name
-	r.Text = info
+	info.Reference = s.Name
 	return nil
 }
 

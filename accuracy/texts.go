@@ -16,6 +16,9 @@ type TextSource struct {
 	Data    []byte
 	Tokens  bool // Data holds ids, see text.ParseIDs
 	Options text.Options
+	// Saved has the float model's predictions of the text, so that the float model does not run on it.
+	// They must be of this text. Default: none.
+	Saved *Saved
 }
 
 // labelOf is the name by which a gate calls a text or a file of questions.

@@ -43,7 +43,7 @@ gq accuracy Llama-3.2-1B model.gqf --choices hellaswag.jsonl --max-questions 100
 `,
 		Flags: append(measure.TextFlags("Text and gate"),
 			&cli.StringFlag{Name: "baseline", Usage: "another .gqf or .gguf `FILE`, run on the same text"},
-			&cli.StringFlag{Name: "reference", Usage: "`FILE` of --save-reference, with the text and the checkpoint's predictions; SRC may be left out, and tensors are not compared then"},
+			&cli.StringFlag{Name: "reference", Usage: "`FILE` of --save-reference, with the text and the checkpoint's predictions; SRC may be left out, and tensors are not compared then; or a directory that keeps such files by content, for more measurements on the same text"},
 			&cli.StringFlag{Name: "save-reference", Usage: "run the checkpoint SRC alone on a text, and write its predictions to `FILE`"},
 			&cli.StringFlag{Name: "tensors", DefaultText: "all", Usage: "`PATTERN` of the tensors to compare: a name, a module, a glob (*.q_proj) or re:REGEXP"},
 			&cli.BoolFlag{Name: "activation-share", Usage: "run the file with float32 activations too (slower), and report the share of the KL divergence that int8 activations cause"},
