@@ -113,22 +113,40 @@ func interleave(dst []byte, stride int, q []int8) {
 // setRow quantizes x as row i for a gemv kernel.
 func (a *activations) setRow(f *panelLayout, w *worker, k *gemv.Kernel, i int, x []float32) {
 	groups := f.groups
-	var q []int8
-	if k.Order == gemv.Twice {
-		q = w.q
-		a.set(f, i, q, x)
-		codes := a.codes[2*i*f.stored:][:2*f.stored]
+	stride := f.stored * copies(k.Order)
+	codes, q := a.codes[i*stride:][:stride], w.q
+	permuted := k.Halves && f.group > 32
+	if k.Order == gemv.Row && !permuted {
+		q = int8s(codes)
+	}
+	a.set(f, i, q, x)
+	switch {
+	case permuted:
+		permute(codes, q, f.group, copies(k.Order))
+	case k.Order == gemv.Twice:
 		interleave(codes, 16, q)
 		interleave(codes[8:], 16, q)
-	} else {
-		q = int8s(a.codes[i*f.stored:][:f.stored])
-		a.set(f, i, q, x)
 	}
 	if k.SumFactor != 0 {
 		sums := a.sums[i*groups:][:groups]
 		act.GroupSums(sums, q, f.group)
 		for g := range sums {
 			sums[g] *= k.SumFactor
+		}
+	}
+}
+
+// permute writes the halves of each group of q to dst in turn, 16 columns each, every 8 columns so
+// many times in succession.
+func permute(dst []byte, q []int8, group, copies int) {
+	src := bytesOf(q)
+	for ; len(src) >= group; src = src[group:] {
+		for i := 0; i < group/2; i += 16 {
+			for _, from := range [4]int{i, i + 8, group/2 + i, group/2 + i + 8} {
+				for range copies {
+					dst = dst[copy(dst[:8], src[from:]):]
+				}
+			}
 		}
 	}
 }

@@ -23,10 +23,10 @@ type costs struct {
 	// Unpacking costs unpack per weight, by bits-1, and record per group of a packed panel.
 	unpack [8]float64
 	record float64
-	// gemv are the costs of lowbit's gemv kernels, by bits-1; the others are the costs of the gemv
-	// kernels of qsi4cxp and qsi8cxp.
-	gemv             [8]float64
-	qsi4cxp, qsi8cxp float64
+	// gemv are the costs of the gemv kernels of lowbit, by bits-1; layouts are the costs of the gemv
+	// kernels of the layouts that have one width.
+	gemv    [8]float64
+	layouts map[packing.Layout]float64
 }
 
 // unpackNEON is shared by all instruction sets of arm64.
@@ -36,19 +36,21 @@ var allCosts = map[string]costs{
 	cpu.Generic: {step: 130, row: 280, row7: 280, row8: 280, unpack: [8]float64{260, 290, 300, 250, 310, 330, 400, 280}, record: 5000},
 	cpu.AVX2: {
 		step: 5, row: 7.7, row7: 9.3, row8: 14, unpack: [8]float64{14, 14, 17, 13, 16, 22, 24, 17}, record: 700,
-		gemv: [8]float64{12, 12, 16, 13, 15, 22, 25, 20}, qsi4cxp: 10, qsi8cxp: 18,
+		gemv: [8]float64{12, 12, 16, 13, 15, 22, 25, 20}, layouts: map[packing.Layout]float64{packing.LayoutQSI4CXP: 10, packing.LayoutQSI8CXP: 18},
 	},
 	cpu.AVX512: {
 		step: 2.4, row: 2.3, row7: 2.3, row8: 2.3, unpack: [8]float64{14, 15, 18, 12, 14, 17, 20, 14}, record: 700,
-		gemv: [8]float64{6, 7, 12, 6, 7, 10, 13, 7}, qsi4cxp: 4.6, qsi8cxp: 8.2,
+		gemv: [8]float64{6, 7, 12, 6, 7, 10, 13, 7}, layouts: map[packing.Layout]float64{packing.LayoutQSI4CXP: 4.6, packing.LayoutQSI8CXP: 8.2},
 	},
 	cpu.NEON: {
 		step: 110, row: 255, row7: 255, row8: 320, unpack: unpackNEON, record: 22000,
-		gemv: [8]float64{0, 0, 0, 330, 0, 0, 0, 385}, qsi4cxp: 270, qsi8cxp: 290,
+		gemv: [8]float64{0, 0, 0, 330, 0, 0, 0, 385}, layouts: map[packing.Layout]float64{packing.LayoutQSI4CXP: 270, packing.LayoutQSI8CXP: 290},
 	},
 	cpu.DotProd: {
 		step: 90, row: 95, row7: 95, row8: 95, unpack: unpackNEON, record: 22000,
-		gemv: [8]float64{220, 245, 263, 213, 274, 254, 270, 163}, qsi4cxp: 147, qsi8cxp: 100,
+		gemv: [8]float64{220, 245, 263, 213, 274, 254, 270, 163}, layouts: map[packing.Layout]float64{
+			packing.LayoutQSI4CXP: 147, packing.LayoutQSI8CXP: 100, packing.LayoutQSU2CXP: 145, packing.LayoutQSI4C32PF16: 225, packing.LayoutQAI4C32P: 245,
+		},
 	},
 	cpu.I8MM: {step: 115, row: 62, row7: 62, row8: 62, unpack: unpackNEON, record: 22000},
 }
@@ -56,11 +58,8 @@ var allCosts = map[string]costs{
 // gemvCost is the cost of a gemv kernel per weight.
 func gemvCost(k *gemv.Kernel) float64 {
 	c := allCosts[k.Feature]
-	switch k.Layout {
-	case packing.LayoutQSI4CXP:
-		return c.qsi4cxp
-	case packing.LayoutQSI8CXP:
-		return c.qsi8cxp
+	if k.Layout != packing.LayoutLowbit {
+		return c.layouts[k.Layout]
 	}
 	return c.gemv[k.Bits-1]
 }

@@ -223,6 +223,9 @@ func (w *Workspace) multiplyPacked(own *worker, from, to int) {
 		k.Acts = (*int8)(unsafe.Pointer(&a.codes[i*stride]))
 		k.Sums = &a.sums[i*f.groups]
 		k.NegZero, k.NegZeroInt, k.Rec = a.negZero[i], a.negInt[i], a.rec[i]
+		if f.quantize != asymmetric {
+			k.ActScales, k.ActSums = &a.scales[i*f.groups], &a.asums[i*f.groups]
+		}
 		out := j.dst[i*f.rows:][:f.rows]
 		if whole > from {
 			k.Dst, k.Data, k.Panels = &out[from*f.nr], &l.data[f.prefix+from*f.panelBytes], whole-from

@@ -62,7 +62,10 @@ var kinds = []string{"gemv", "gemm", "float"}
 func gemvInfos() (list []Info) {
 	for _, k := range gemv.Kernels() {
 		layouts, scales := []packing.Layout{k.Layout}, scalesF32
-		if k.Layout == packing.LayoutLowbit {
+		switch k.Layout {
+		case packing.LayoutQSI4C32PF16:
+			scales = scalesF16
+		case packing.LayoutLowbit:
 			layouts, scales = readAsLowbit(int(k.Bits), k.Zeros, k.Grid, k.Tile), []packing.ScaleDtype{packing.ScaleBF16}
 		}
 		list = append(list, Info{

@@ -87,3 +87,51 @@ TEXT ·qsi8cxp4x4Dotprod(SB), NOSPLIT, $0-8
 // func qsi8cxp4x8Dotprod(a *Args)
 TEXT ·qsi8cxp4x8Dotprod(SB), NOSPLIT, $0-8
 	CHANNEL(NONE, ZERO4, TWO8X8, BLOCK8X8, FINISH8X8)
+
+// qsu2cxp, tile 4x4x1: 16 bytes are 16 columns of 4 rows, columns 4i to 4i+3 in bits 2i, which meet element i of a
+// register of activations. Codes are unsigned, q + 2. V20 and V23 hold codes, V21 codes times 4, V22 codes times 16.
+#define CONSTS2()            \
+	VMOVI $0x30, V30.B16 \
+	VMOVI $0x0c, V14.B16 \
+	VMOVI $0x03, V15.B16
+
+#define START2()                    \
+	MOVD Args_Sums(R0), R14     \
+	VLD1R (R14), [V20.S4]       \
+	VMOVI_2D(21)                \
+	VMOVI_2D(22)                \
+	VMOVI_2D(23)
+
+#define COLUMNS2(a, p)        \
+	VAND_16B(15, p, 4)    \
+	VAND_16B(14, p, 5)    \
+	VAND_16B(30, p, 6)    \
+	VUSHR_16B(6, p, 7)    \
+	VSDOT_4S_0(a, 4, 20)  \
+	VSDOT_4S_1(a, 5, 21)  \
+	VSDOT_4S_2(a, 6, 22)  \
+	VSDOT_4S_3(a, 7, 23)
+
+#define TWO2()                                               \
+	VLD1.P 64(R3), [V0.B16, V1.B16, V2.B16, V3.B16]      \
+	VLD1.P 64(R10), [V16.B16, V17.B16, V18.B16, V19.B16] \
+	COLUMNS2(16, 0)                                      \
+	COLUMNS2(17, 1)                                      \
+	COLUMNS2(18, 2)                                      \
+	COLUMNS2(19, 3)
+
+#define BLOCK2()                           \
+	VLD1.P 32(R3), [V0.B16, V1.B16]    \
+	VLD1.P 32(R10), [V16.B16, V17.B16] \
+	COLUMNS2(16, 0)                    \
+	COLUMNS2(17, 1)
+
+#define FINISH2()                  \
+	VADD V23.S4, V20.S4, V0.S4 \
+	VSSRA_4S(2, 21, 0)         \
+	VSSRA_4S(4, 22, 0)         \
+	WRITE4()
+
+// func qsu2cxpDotprod(a *Args)
+TEXT ·qsu2cxpDotprod(SB), NOSPLIT, $0-8
+	CHANNEL(CONSTS2, START2, TWO2, BLOCK2, FINISH2)

@@ -35,6 +35,8 @@ type Args struct {
 	NegZero    float32
 	NegZeroInt int32
 	Rec        float32
+	ActScales  *float32 // [Groups] the activations' scales, for layouts that quantize activations in groups
+	ActSums    *float32 // [Groups] qai4c32p: the sums of the activations, times their scales
 }
 
 // Kernel is one product. It computes the same bits as the portable reference of its layout:
@@ -46,6 +48,13 @@ type Args struct {
 // qsi4cxp, qsi8cxp: A = dot + row sum * NegZeroInt in int32; out = float32(float32(A) * float32(row
 // scale * Rec)) + bias.
 //
+// qsu2cxp: the same as qsi8cxp.
+//
+// qsi4c32p-f16: for each group, f = fma(float32(dot), float32(ActScale * scale), f); out = f.
+//
+// qai4c32p: for each group, f = fma(zero point, ActSum, f), then f = fma(float32(16*dot),
+// float32(scale * ActScale), f); out = f + bias.
+//
 // Any NaN is written as 0x7fc00000.
 type Kernel struct {
 	Name    string // "gemv_lowbit4_8x16x2_dotprod"
@@ -56,6 +65,10 @@ type Kernel struct {
 	Zeros   packing.ZeroKind // ZeroNone, or the kind of zero points that the kernel reads
 	Grid    packing.Grid
 	Order   Order
+	// Halves: the two halves of a byte are codes half a group apart, and not 16 columns. The kernel
+	// wants the activations of a group permuted so that they are: 16 of the first half of the group,
+	// 16 of the second half, and so on, in its Order.
+	Halves bool
 	// SumFactor is the factor by which the driver multiplies the sums of activations before passing
 	// them as Sums; 0 if the kernel does not read Sums. For example, a kernel on unsigned codes q +
 	// 8 without zero points needs -8.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/lowbit-go/gq/internal/asmtest"
 	"github.com/lowbit-go/gq/internal/cpu"
+	"github.com/lowbit-go/gq/internal/floats"
 	"github.com/lowbit-go/gq/packing"
 )
 
@@ -80,10 +81,10 @@ var shapes = []struct{ rows, cols, group int }{
 // eachShape runs f for the shapes that the kernel can have.
 func eachShape(t *testing.T, k *Kernel, f func(rng *rand.Rand, p *product)) {
 	for i, s := range shapes {
-		if k.Layout != packing.LayoutLowbit && s.group != 0 && s.group != 32 {
+		if !grouped(k.Layout) && s.group != 0 && s.group != 32 {
 			continue
 		}
-		if k.Layout != packing.LayoutLowbit {
+		if !grouped(k.Layout) {
 			s.group = 0
 		}
 		f(rand.New(rand.NewPCG(uint64(i), uint64(k.Bits))), newProduct(t, k, s.rows, s.cols, s.group))
@@ -93,26 +94,19 @@ func eachShape(t *testing.T, k *Kernel, f func(rng *rand.Rand, p *product)) {
 // setScales sets the scales of all rows.
 func (p *product) setScales(next func() float32) {
 	nr, size := int(p.kernel.Tile.NR), p.packer.PanelBytes()
-	if p.kernel.Layout != packing.LayoutLowbit {
-		for end := size; end <= len(p.data); end += size {
-			for r := range nr {
-				binary.LittleEndian.PutUint32(p.data[end-8*nr+4*r:], math.Float32bits(next()))
-			}
-		}
-		return
-	}
-	record := 2 * nr
-	if p.kernel.Zeros != packing.ZeroNone {
-		record += nr
-	}
-	for start := 0; start < len(p.data); start += size {
-		at := start
+	for panel := p.data; len(panel) > 0; panel = panel[size:] {
 		for g := range p.packer.Groups() {
-			at += (min((g+1)*p.group(), len(p.acts)) - g*p.group()) / 32 * 4 * int(p.kernel.Bits) * nr
+			at := panel[p.scalesAt(g):]
 			for r := range nr {
-				binary.LittleEndian.PutUint16(p.data[at+2*r:], uint16(math.Float32bits(next())>>16))
+				switch scale := next(); p.packer.Header().ScaleDtype {
+				case packing.ScaleBF16:
+					binary.LittleEndian.PutUint16(at[2*r:], uint16(math.Float32bits(scale)>>16))
+				case packing.ScaleF16:
+					binary.LittleEndian.PutUint16(at[2*r:], floats.F16FromF32(scale))
+				default:
+					binary.LittleEndian.PutUint32(at[4*r:], math.Float32bits(scale))
+				}
 			}
-			at += record
 		}
 	}
 }
@@ -121,12 +115,19 @@ func (p *product) setScales(next func() float32) {
 func (p *product) setTail(sum func() uint32, bias func() float32) {
 	nr, size := int(p.kernel.Tile.NR), p.packer.PanelBytes()
 	fields := 3
-	if p.kernel.Layout == packing.LayoutLowbit {
+	switch p.kernel.Layout {
+	case packing.LayoutLowbit:
 		fields = 2
+	case packing.LayoutQAI4C32P:
+		fields = 1
+	case packing.LayoutQSI4C32PF16:
+		return
 	}
 	for end := size; end <= len(p.data); end += size {
 		for r := range nr {
-			binary.LittleEndian.PutUint32(p.data[end-4*nr*fields+4*r:], sum())
+			if fields > 1 {
+				binary.LittleEndian.PutUint32(p.data[end-4*nr*fields+4*r:], sum())
+			}
 			binary.LittleEndian.PutUint32(p.data[end-4*nr+4*r:], math.Float32bits(bias()))
 		}
 	}
@@ -144,6 +145,9 @@ func (p *product) randomActs(rng *rand.Rand) {
 	}
 	p.zero = int32(int8(rng.Uint32()))
 	p.rec = float32(math.Exp(4 * rng.NormFloat64()))
+	for g := range p.scales {
+		p.scales[g], p.asums[g] = float32(math.Exp(4*rng.NormFloat64())), float32(rng.NormFloat64())
+	}
 }
 
 // check runs the kernel with all of its inputs just before a page that cannot be read, and with
@@ -224,7 +228,7 @@ func TestOneScale(t *testing.T) {
 		for _, odd := range []float32{float32(math.NaN()), math.Float32frombits(0xffc10000), inf, -inf, 0, math.MaxFloat32, 0x1p-133} {
 			rng := rand.New(rand.NewPCG(3, 3))
 			group := 0
-			if k.Layout == packing.LayoutLowbit {
+			if grouped(k.Layout) {
 				group = 64
 			}
 			p := newProduct(t, k, 16, 256, group)
@@ -249,7 +253,7 @@ func TestExtremes(t *testing.T) {
 	eachKernel(t, func(t *testing.T, k *Kernel) {
 		for _, cols := range []int{32, 96, 4096, 65536} {
 			group := 0
-			if cols == 4096 && k.Layout == packing.LayoutLowbit {
+			if cols == 4096 && grouped(k.Layout) {
 				group = 2048
 			}
 			for _, code := range []byte{0x00, 0xff, 0x80, 0x7f, 0x88, 0x77} {
@@ -297,7 +301,7 @@ func BenchmarkGemv(b *testing.B) {
 			continue
 		}
 		groups := []int{32, 64, 128, 256}
-		if k.Layout != packing.LayoutLowbit {
+		if !grouped(k.Layout) {
 			groups = []int{0}
 		}
 		for _, group := range groups {

@@ -4,6 +4,7 @@ package gemv
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/packing"
@@ -89,6 +90,24 @@ func lowbit8Dotprod(a *Args)
 func lowbit8ZerosDotprod(a *Args)
 
 //go:noescape
+func lowbit4Tile4x16Dotprod(a *Args)
+
+//go:noescape
+func lowbit4ZerosTile4x16Dotprod(a *Args)
+
+//go:noescape
+func lowbit4Tile4x8Dotprod(a *Args)
+
+//go:noescape
+func lowbit4ZerosTile4x8Dotprod(a *Args)
+
+//go:noescape
+func lowbit4Tile8x8Dotprod(a *Args)
+
+//go:noescape
+func lowbit4ZerosTile8x8Dotprod(a *Args)
+
+//go:noescape
 func lowbit4Neon(a *Args)
 
 //go:noescape
@@ -107,6 +126,17 @@ func lowbit8ZerosNeon(a *Args)
 //
 //go:noescape
 func qsi4cxpDotprod(a *Args)
+
+// qsi4cxp4x16Dotprod, qsi4cxp4x8Dotprod and qsi4cxp8x8Dotprod do the same in other tiles.
+//
+//go:noescape
+func qsi4cxp4x16Dotprod(a *Args)
+
+//go:noescape
+func qsi4cxp4x8Dotprod(a *Args)
+
+//go:noescape
+func qsi4cxp8x8Dotprod(a *Args)
 
 // qsi4cxpNeon gives the same bits as qsi4cxpDotprod.
 //
@@ -135,10 +165,45 @@ func qsi8cxp4x8Dotprod(a *Args)
 //go:noescape
 func qsi8cxp4x8Neon(a *Args)
 
+// qsu2cxpDotprod gives the same bits as package reference for packing.LayoutQSU2CXP.
+//
+//go:noescape
+func qsu2cxpDotprod(a *Args)
+
+// The f16 kernels give the same bits as package reference for packing.LayoutQSI4C32PF16.
+
+//go:noescape
+func f16Tile8x16Dotprod(a *Args)
+
+//go:noescape
+func f16Tile8x8Dotprod(a *Args)
+
+//go:noescape
+func f16Tile4x16Dotprod(a *Args)
+
+//go:noescape
+func f16Tile4x8Dotprod(a *Args)
+
+// The qai4c32p kernels give the same bits as package reference for packing.LayoutQAI4C32P.
+
+//go:noescape
+func qai4c32p4x16Dotprod(a *Args)
+
+//go:noescape
+func qai4c32p4x8Dotprod(a *Args)
+
+var (
+	tile4x4x1  = packing.Tile{NR: 4, KR: 4, SR: 1}
+	tile4x8x1  = packing.Tile{NR: 4, KR: 8, SR: 1}
+	tile4x8x2  = packing.Tile{NR: 4, KR: 8, SR: 2}
+	tile4x16x2 = packing.Tile{NR: 4, KR: 16, SR: 2}
+	tile8x8x2  = packing.Tile{NR: 8, KR: 8, SR: 2}
+	tile8x16x2 = packing.DefaultTile
+)
+
 func init() {
 	const none, zeros, fractions = packing.ZeroNone, packing.ZeroInt8, packing.ZeroFraction
 	const integer, half = packing.GridInteger, packing.GridHalfStep
-	tile4, tile8 := packing.Tile{NR: 4, KR: 4, SR: 1}, packing.Tile{NR: 4, KR: 8, SR: 1}
 	register(
 		lowbit(cpu.DotProd, 1, none, integer, 1, lowbit1Dotprod),
 		lowbit(cpu.DotProd, 1, zeros, integer, 1, lowbit1ZerosDotprod),
@@ -171,12 +236,30 @@ func init() {
 		lowbit(cpu.NEON, 8, none, integer, 0, lowbit8Neon),
 		lowbit(cpu.NEON, 8, zeros, integer, 1, lowbit8ZerosNeon),
 
-		channel(cpu.DotProd, packing.LayoutQSI4CXP, 4, packing.DefaultTile, Twice, qsi4cxpDotprod),
-		channel(cpu.NEON, packing.LayoutQSI4CXP, 4, packing.DefaultTile, Twice, qsi4cxpNeon),
-		channel(cpu.DotProd, packing.LayoutQSI8CXP, 8, tile4, Row, qsi8cxp4x4Dotprod),
-		channel(cpu.NEON, packing.LayoutQSI8CXP, 8, tile4, Row, qsi8cxp4x4Neon),
-		channel(cpu.DotProd, packing.LayoutQSI8CXP, 8, tile8, Twice, qsi8cxp4x8Dotprod),
-		channel(cpu.NEON, packing.LayoutQSI8CXP, 8, tile8, Twice, qsi8cxp4x8Neon),
+		tiled(lowbit(cpu.DotProd, 4, none, integer, 0, lowbit4Tile4x16Dotprod), tile4x16x2),
+		tiled(lowbit(cpu.DotProd, 4, zeros, integer, -1, lowbit4ZerosTile4x16Dotprod), tile4x16x2),
+		tiled(lowbit(cpu.DotProd, 4, none, integer, 0, lowbit4Tile4x8Dotprod), tile4x8x2),
+		tiled(lowbit(cpu.DotProd, 4, zeros, integer, -1, lowbit4ZerosTile4x8Dotprod), tile4x8x2),
+		tiled(lowbit(cpu.DotProd, 4, none, integer, 0, lowbit4Tile8x8Dotprod), tile8x8x2),
+		tiled(lowbit(cpu.DotProd, 4, zeros, integer, -1, lowbit4ZerosTile8x8Dotprod), tile8x8x2),
+
+		blocks(cpu.DotProd, packing.LayoutQSI4C32PF16, tile8x16x2, f16Tile8x16Dotprod),
+		blocks(cpu.DotProd, packing.LayoutQSI4C32PF16, tile8x8x2, f16Tile8x8Dotprod),
+		blocks(cpu.DotProd, packing.LayoutQSI4C32PF16, tile4x16x2, f16Tile4x16Dotprod),
+		blocks(cpu.DotProd, packing.LayoutQSI4C32PF16, tile4x8x2, f16Tile4x8Dotprod),
+		blocks(cpu.DotProd, packing.LayoutQAI4C32P, tile4x16x2, qai4c32p4x16Dotprod),
+		blocks(cpu.DotProd, packing.LayoutQAI4C32P, tile4x8x2, qai4c32p4x8Dotprod),
+
+		channel(cpu.DotProd, packing.LayoutQSI4CXP, 4, tile8x16x2, Twice, qsi4cxpDotprod),
+		channel(cpu.DotProd, packing.LayoutQSI4CXP, 4, tile4x16x2, Twice, qsi4cxp4x16Dotprod),
+		channel(cpu.DotProd, packing.LayoutQSI4CXP, 4, tile4x8x2, Row, qsi4cxp4x8Dotprod),
+		channel(cpu.DotProd, packing.LayoutQSI4CXP, 4, tile8x8x2, Row, qsi4cxp8x8Dotprod),
+		channel(cpu.NEON, packing.LayoutQSI4CXP, 4, tile8x16x2, Twice, qsi4cxpNeon),
+		unsigned(channel(cpu.DotProd, packing.LayoutQSU2CXP, 2, tile4x4x1, Row, qsu2cxpDotprod), 2),
+		channel(cpu.DotProd, packing.LayoutQSI8CXP, 8, tile4x4x1, Row, qsi8cxp4x4Dotprod),
+		channel(cpu.NEON, packing.LayoutQSI8CXP, 8, tile4x4x1, Row, qsi8cxp4x4Neon),
+		channel(cpu.DotProd, packing.LayoutQSI8CXP, 8, tile4x8x1, Twice, qsi8cxp4x8Dotprod),
+		channel(cpu.NEON, packing.LayoutQSI8CXP, 8, tile4x8x1, Twice, qsi8cxp4x8Neon),
 	)
 }
 
@@ -195,6 +278,39 @@ func lowbit(feature string, bits uint8, zeros packing.ZeroKind, grid packing.Gri
 		Feature: feature, Layout: packing.LayoutLowbit, Bits: bits, Tile: packing.DefaultTile, Zeros: zeros, Grid: grid,
 		Order: Twice, SumFactor: sumFactor, Run: run,
 	}
+}
+
+// tiled is lowbit in another tile than 8x16x2.
+func tiled(k Kernel, tile packing.Tile) Kernel {
+	k.Name = strings.Replace(k.Name, k.Tile.String(), tile.String(), 1)
+	k.Tile, k.Order = tile, orderOf(tile)
+	return k
+}
+
+// orderOf is the order of activations for the dot products of a tile: 16 bytes are 8 columns of two
+// rows if kr is 16, and 4 columns of four rows if it is 8.
+func orderOf(tile packing.Tile) Order {
+	if tile.KR == 16 {
+		return Twice
+	}
+	return Row
+}
+
+// unsigned is k for a function that multiplies codes q + offset.
+func unsigned(k Kernel, offset int32) Kernel {
+	k.SumFactor = -offset
+	return k
+}
+
+// blocks describes a kernel of a 4-bit layout whose activations have a scale for each group.
+func blocks(feature string, layout packing.Layout, tile packing.Tile, run func(*Args)) Kernel {
+	k := channel(feature, layout, 4, tile, orderOf(tile), run)
+	if layout == packing.LayoutQAI4C32P {
+		k.Zeros = packing.ZeroF32
+	} else {
+		k.Halves = true
+	}
+	return k
 }
 
 // channel describes a kernel of a layout with one scale a row.

@@ -1,18 +1,20 @@
-// The frame of all kernels of the lowbit layout. A kernel is LOWBIT with six macros:
+// The frame of all kernels of layouts with groups. A kernel is GROUPS with seven macros:
 //
 //	CONSTS()     sets the kernel's constants, once
 //	START()      before a group: clears the accumulators, or starts them with a part of the group's sum of
 //	             activations
-//	BLOCK()      adds a block of 32 columns and 8 rows to the accumulators, and moves R3 and R10 past it
+//	BLOCK()      adds a block of columns of all rows to the accumulators, and moves R3 and R10 past it
 //	REDUCE()     after a group: moves the integers of rows 0-3 to V0, of rows 4-7 to V1
 //	EPILOGUE()   adds float32(t) * scale to V28 (rows 0-3) and V29 (rows 4-7), and moves R3 past the group's
-//	             record and R11 past its sum
+//	             record and R11, R8 and R9 past its sum and scale
 //	EPILOGUE1()  the same after a group of one block
+//	TAIL()       after the last group: writes the outputs
 //
-// R5 is Groups, R6 Blocks, R7 LastBlocks, R11 the sums, R12 the groups left, R13 the blocks left.
+// R5 is Groups, R6 Blocks, R7 LastBlocks, R8 ActScales, R9 ActSums, R11 Sums, R12 the groups left, R13 the blocks left.
+// Kernels for panels of 4 rows leave V1 and V29 alone.
 //
 // Groups of one block have a loop of their own: 3 instructions less for each 256 products.
-#define LOWBIT(CONSTS, START, BLOCK, REDUCE, EPILOGUE, EPILOGUE1) \
+#define GROUPS(CONSTS, START, BLOCK, REDUCE, EPILOGUE, EPILOGUE1, TAIL) \
 	ENTER()                                                   \
 	MOVD Args_Groups(R0), R5                                  \
 	MOVD Args_Blocks(R0), R6                                  \
@@ -22,6 +24,8 @@ panel:                                                            \
 	MOVD R2, R3                                               \
 	MOVD Args_Acts(R0), R10                                   \
 	MOVD Args_Sums(R0), R11                                   \
+	MOVD Args_ActScales(R0), R8                               \
+	MOVD Args_ActSums(R0), R9                                 \
 	MOVD R5, R12                                              \
 	VMOVI_2D(28)                                              \
 	VMOVI_2D(29)                                              \
@@ -47,19 +51,44 @@ block:                                                            \
 	EPILOGUE()                                                \
 	CBNZ R12, group                                           \
 tail:                                                             \
-	VLD1 (R3), [V0.S4, V1.S4, V2.S4, V3.S4]                   \
-	FMOVS Args_NegZero(R0), F4                                \
-	FMOVS Args_Rec(R0), F5                                    \
-	VFMLA_4S_0(4, 0, 28)                                      \
-	VFMLA_4S_0(4, 1, 29)                                      \
-	VFMUL_4S_0(5, 28, 28)                                     \
-	VFMUL_4S_0(5, 29, 29)                                     \
-	VFADD_4S(2, 28, 28)                                       \
-	VFADD_4S(3, 29, 29)                                       \
-	CANONICAL(28)                                             \
-	CANONICAL(29)                                             \
-	VST1.P [V28.S4, V29.S4], 32(R1)                           \
+	TAIL()                                                    \
 	NEXT()
+
+// LOWBIT is GROUPS for lowbit panels of 8 rows.
+#define LOWBIT(CONSTS, START, BLOCK, REDUCE, EPILOGUE, EPILOGUE1) \
+	GROUPS(CONSTS, START, BLOCK, REDUCE, EPILOGUE, EPILOGUE1, TAIL8)
+
+// TAIL8 and TAIL4 end a lowbit panel of 8 or 4 rows: float32 sums and biases follow the last group.
+#define TAIL8()                                 \
+	VLD1 (R3), [V0.S4, V1.S4, V2.S4, V3.S4] \
+	FMOVS Args_NegZero(R0), F4              \
+	FMOVS Args_Rec(R0), F5                  \
+	VFMLA_4S_0(4, 0, 28)                    \
+	VFMLA_4S_0(4, 1, 29)                    \
+	VFMUL_4S_0(5, 28, 28)                   \
+	VFMUL_4S_0(5, 29, 29)                   \
+	VFADD_4S(2, 28, 28)                     \
+	VFADD_4S(3, 29, 29)                     \
+	STORE8()
+
+#define TAIL4()                    \
+	VLD1 (R3), [V0.S4, V1.S4]  \
+	FMOVS Args_NegZero(R0), F4 \
+	FMOVS Args_Rec(R0), F5     \
+	VFMLA_4S_0(4, 0, 28)       \
+	VFMUL_4S_0(5, 28, 28)      \
+	VFADD_4S(1, 28, 28)        \
+	STORE4()
+
+// STORE8 and STORE4 write the outputs in V28 and V29.
+#define STORE8()              \
+	CANONICAL(28)         \
+	CANONICAL(29)         \
+	VST1.P [V28.S4, V29.S4], 32(R1)
+
+#define STORE4()      \
+	CANONICAL(28) \
+	VST1.P [V28.S4], 16(R1)
 
 // SCALES reads the 8 BF16 scales of a group to V2 and V3.
 #define SCALES()               \

@@ -18,6 +18,32 @@ type product struct {
 	acts   []int8 // the columns, rounded up to 32, 0 past the last one
 	zero   int32
 	rec    float32
+	scales []float32 // [groups] of the activations, for layouts with such
+	asums  []float32
+}
+
+// scalesAt is the offset in a panel of the scales of group g.
+func (p *product) scalesAt(g int) int {
+	nr, bits := int(p.kernel.Tile.NR), int(p.kernel.Bits)
+	codes := min((g+1)*p.group(), len(p.acts)) * bits * nr / 8 // of the groups up to g
+	switch p.kernel.Layout {
+	case packing.LayoutLowbit:
+		record := 2 * nr
+		if p.kernel.Zeros != packing.ZeroNone {
+			record += nr
+		}
+		return codes + g*record
+	case packing.LayoutQSI4C32PF16: // before the codes
+		return g * nr * (2 + p.group()*bits/8)
+	case packing.LayoutQAI4C32P:
+		return codes + g*8*nr + 4*nr
+	}
+	return p.packer.PanelBytes() - 8*nr
+}
+
+// grouped reports whether a layout has scales for groups.
+func grouped(l packing.Layout) bool {
+	return l == packing.LayoutLowbit || l == packing.LayoutQSI4C32PF16 || l == packing.LayoutQAI4C32P
 }
 
 // newProduct makes a product of zeros for weights of the kernel's kind.
@@ -27,8 +53,15 @@ func newProduct(tb testing.TB, k *Kernel, rows, cols, group int) *product {
 		Layout: k.Layout, Bits: k.Bits, Grid: k.Grid, ZeroKind: k.Zeros, Tile: k.Tile, ScaleDtype: packing.ScaleF32,
 		Rows: uint64(rows), Cols: uint64(cols), Group: uint64(group),
 	}
-	if k.Layout == packing.LayoutLowbit {
+	switch k.Layout {
+	case packing.LayoutLowbit:
 		h.ScaleDtype = packing.ScaleBF16
+	case packing.LayoutQSI4C32PF16:
+		h.ScaleDtype = packing.ScaleF16
+	}
+	if h.Canonical().Validate() != nil { // whole groups only
+		h.Cols = uint64((cols + max(32, group) - 1) / max(32, group) * max(32, group))
+		cols = int(h.Cols)
 	}
 	packer, err := layouts.New(h.Canonical())
 	if err != nil {
@@ -36,7 +69,7 @@ func newProduct(tb testing.TB, k *Kernel, rows, cols, group int) *product {
 	}
 	return &product{
 		kernel: k, packer: packer, data: make([]byte, packer.Panels()*packer.PanelBytes()),
-		acts: make([]int8, (cols+31)/32*32), rec: 1,
+		acts: make([]int8, (cols+31)/32*32), rec: 1, scales: make([]float32, packer.Groups()), asums: make([]float32, packer.Groups()),
 	}
 }
 
@@ -58,12 +91,22 @@ func (p *product) groupSum(g int) (sum int32) {
 
 // ordered returns the activations in the kernel's order.
 func (p *product) ordered() []int8 {
+	acts := p.acts
+	if half := p.group() / 2; p.kernel.Halves {
+		acts = nil
+		for g := range p.packer.Groups() {
+			group := p.acts[g*p.group():][:p.group()]
+			for i := 0; i < half; i += 16 {
+				acts = append(append(acts, group[i:i+16]...), group[half+i:half+i+16]...)
+			}
+		}
+	}
 	if p.kernel.Order == Row {
-		return p.acts
+		return acts
 	}
 	var twice []int8
-	for k := 0; k < len(p.acts); k += 8 {
-		twice = append(append(twice, p.acts[k:k+8]...), p.acts[k:k+8]...)
+	for k := 0; k < len(acts); k += 8 {
+		twice = append(append(twice, acts[k:k+8]...), acts[k:k+8]...)
 	}
 	return twice
 }
@@ -84,7 +127,7 @@ func (p *product) args(data []byte, acts []int8, sums []int32) Args {
 	a := Args{
 		Data: &data[0], PanelBytes: p.packer.PanelBytes(), Panels: p.packer.Panels(), Acts: &acts[0],
 		Groups: groups, Blocks: p.group() / 32,
-		NegZero: float32(-p.zero), NegZeroInt: -p.zero, Rec: p.rec,
+		NegZero: float32(-p.zero), NegZeroInt: -p.zero, Rec: p.rec, ActScales: &p.scales[0], ActSums: &p.asums[0],
 	}
 	if p.kernel.SumFactor != 0 {
 		a.Sums = &sums[0]
@@ -101,9 +144,12 @@ func (p *product) model() (out []float32) {
 		p.packer.UnpackPanel(panel, bytes)
 		for r := range panel.Rows {
 			var y float32
-			if p.kernel.Layout == packing.LayoutLowbit {
+			switch p.kernel.Layout {
+			case packing.LayoutLowbit:
 				y = p.lowbitRow(panel, bytes, r)
-			} else {
+			case packing.LayoutQSI4C32PF16, packing.LayoutQAI4C32P:
+				y = p.blocksRow(panel, bytes, r)
+			default:
 				y = p.channelRow(panel, bytes, r)
 			}
 			if y != y {
@@ -154,6 +200,23 @@ func (p *product) channelRow(panel *packing.Panel, bytes []byte, r int) float32 
 	bias := math.Float32frombits(p.word(bytes, r, 3, 2))
 	acc += sum * -p.zero
 	return float32(float32(acc)*float32(scale*p.rec)) + bias
+}
+
+// blocksRow is KleidiAI's arithmetic for activations that have a scale a group.
+func (p *product) blocksRow(panel *packing.Panel, bytes []byte, r int) float32 {
+	groups, f := p.packer.Groups(), float32(0)
+	for g := range groups {
+		scale, t := panel.Scales[r*groups+g], p.dot(panel, r, g)
+		if panel.FloatZeros != nil {
+			f, t = floats.FMA32(panel.FloatZeros[r*groups+g], p.asums[g], f), 16*t
+			scale = math.Float32frombits(binary.LittleEndian.Uint32(bytes[p.scalesAt(g)+4*r:])) // divided by 16
+		}
+		f = floats.FMA32(float32(t), float32(scale*p.scales[g]), f)
+	}
+	if panel.FloatZeros != nil {
+		f += math.Float32frombits(p.word(bytes, r, 1, 0))
+	}
+	return f
 }
 
 // dot multiplies the activations of group g with row r.

@@ -45,7 +45,9 @@
 #define VSMLSL_4S_0(m, n, d) WORD $(0x0f406000 | (m)<<16 | (n)<<5 | (d))
 #define VSMLSL2_4S_0(m, n, d) WORD $(0x4f406000 | (m)<<16 | (n)<<5 | (d))
 
-// float32; VSCVTF_4S_F divides by 2^k, VSHLL is from BF16
+// float32; VSCVTF_4S_F divides by 2^k, VSHLL is from BF16, VFCVTL from F16
+#define VFCVTL_4S(n, d) WORD $(0x0e217800 | (n)<<5 | (d))
+#define VFCVTL2_4S(n, d) WORD $(0x4e217800 | (n)<<5 | (d))
 #define VSCVTF_4S(n, d) WORD $(0x4e21d800 | (n)<<5 | (d))
 #define VSCVTF_4S_F(k, n, d) WORD $(0x4f00e400 | (64-(k))<<16 | (n)<<5 | (d))
 #define VSHLL_4S(n, d) WORD $(0x2e613800 | (n)<<5 | (d))

@@ -44,6 +44,8 @@ func TestWords(t *testing.T) {
 		"VSMLSL2_4S_0": "smlsl2 v%[3]s.4s, v%[2]s.8h, v%[1]s.h[0]",
 		"VSCVTF_4S":    "scvtf v%[2]s.4s, v%[1]s.4s",
 		"VSCVTF_4S_F":  "scvtf v%[3]s.4s, v%[2]s.4s, #%[1]s",
+		"VFCVTL_4S":    "fcvtl v%[2]s.4s, v%[1]s.4h",
+		"VFCVTL2_4S":   "fcvtl2 v%[2]s.4s, v%[1]s.8h",
 		"VSHLL_4S":     "shll v%[2]s.4s, v%[1]s.4h, #16",
 		"VSHLL2_4S":    "shll2 v%[2]s.4s, v%[1]s.8h, #16",
 		"VFADD_4S":     "fadd v%[3]s.4s, v%[2]s.4s, v%[1]s.4s",
