@@ -11,10 +11,11 @@ import (
 
 // rowTile is a tile of rows of activations that one tile.Step takes together.
 type rowTile struct {
-	row   int // first row, within the block of rows at work
-	at    int // first row, counting the padding of the tiles before
-	step  int // index in tile.Set.Steps
-	valid int // number of rows; the step's other rows are padding, all 0
+	row   int  // first row, within the block of rows at work
+	at    int  // first row, counting the padding of the tiles before
+	step  int  // index in tile.Set.Steps
+	valid int  // number of rows; the step's other rows are padding, all 0
+	bad   bool // one of the rows is bad
 }
 
 // activations are quantized rows in the kernels' order. A slice has one element per row, including
@@ -26,8 +27,8 @@ type activations struct {
 	negZero []float32 // minus the zero point
 	negInt  []int32   // minus the zero point, as an integer
 	rec     []float32 // the scale
-	scales  []float32 // [row][groups], blocksF16 and blocksF32
-	asums   []float32 // [row][groups], blocksF32
+	scales  []float32 // blocksF16 and blocksF32: tile kernels: [tile][groups][MR], see numbers; gemv: [row][groups]
+	asums   []float32 // likewise, blocksF32
 	bad     []bool    // the row's outputs are NaN
 }
 
@@ -40,64 +41,85 @@ func (a *activations) grow(f *panelLayout, rows, stride int) {
 	buffer.Grow(&a.rec, rows)
 	buffer.Grow(&a.bad, rows)
 	if f.quantize != asymmetric {
-		buffer.Grow(&a.scales, rows*f.groups)
-		buffer.Grow(&a.asums, rows*f.groups)
+		buffer.Grow(&a.scales, 2*rows*f.groups)
+		buffer.Grow(&a.asums, 2*rows*f.groups)
 	}
 }
 
-// set quantizes x as row i. It writes the codes to q, which has f.stored elements.
-func (a *activations) set(f *panelLayout, i int, q []int8, x []float32) {
+// numbers is the part of x, which is a.scales or a.asums, that belongs to a tile of tile kernels.
+// There is room for each number twice, as tile.Step.Twice demands.
+func (t *rowTile) numbers(x []float32, groups int) []float32 { return x[2*t.at*groups:] }
+
+// set quantizes x as row i. It writes the codes to q, which has f.stored elements, and the scales
+// and sums of blocks, if the layout has blocks, to scales and asums.
+func (a *activations) set(f *panelLayout, i int, q []int8, scales, asums, x []float32) {
 	a.negZero[i], a.negInt[i], a.rec[i] = 0, 0, 0
-	ok, groups := false, f.groups
+	ok := false
 	switch f.quantize {
 	case asymmetric:
 		var zero int32
 		zero, a.rec[i], ok = act.Asymmetric(q, x)
 		a.negZero[i], a.negInt[i] = float32(-zero), -zero
 	case blocksF16:
-		ok = act.BlocksF16(q, a.scales[i*groups:][:groups], x, f.group)
+		ok = act.BlocksF16(q, scales, x, f.group)
 	case blocksF32:
-		ok = act.BlocksF32(q, a.scales[i*groups:][:groups], a.asums[i*groups:][:groups], x, f.group)
+		ok = act.BlocksF32(q, scales, asums, x, f.group)
 	}
 	a.bad[i] = !ok
 }
 
 // setTile quantizes and interleaves the rows of a tile. x is the block of rows, k columns each.
-func (a *activations) setTile(f *panelLayout, w *worker, t *rowTile, mr int, x []float32) {
-	k, groups := f.cols, f.groups
+func (a *activations) setTile(l *Linear, w *worker, t *rowTile, x []float32) {
+	f, k, groups, step := l.panelLayout, l.cols, l.groups, &l.set.Steps[t.step]
+	mr := step.MR
 	codes, sums := a.codes[t.at*f.stored:][:mr*f.stored], a.sums[t.at*groups:][:mr*groups]
-	if mr == 1 {
-		q := int8s(codes)
-		a.set(f, t.at, q, x[t.row*k:][:k])
-		act.GroupSums(sums, q, f.group)
-		return
-	}
+	t.bad = false
 	for i := range mr {
+		q := w.q
+		if mr == 1 {
+			q = int8s(codes)
+		}
 		if i < t.valid {
-			a.set(f, t.at+i, w.q, x[(t.row+i)*k:][:k])
-			act.GroupSums(w.sums, w.q, f.group)
+			a.set(f, t.at+i, q, w.scales, w.asums, x[(t.row+i)*k:][:k])
+			t.bad = t.bad || a.bad[t.at+i]
+			if l.sumsUsed {
+				act.GroupSums(w.sums, q, f.group)
+			}
 		} else if i == t.valid {
-			clear(w.q)
+			clear(q)
 			clear(w.sums)
+			clear(w.scales)
+			clear(w.asums)
 		}
 		if i >= t.valid {
-			a.clearRow(t.at+i, groups)
+			a.negZero[t.at+i], a.negInt[t.at+i], a.rec[t.at+i], a.bad[t.at+i] = 0, 0, 0, false
 		}
-		interleave(codes[8*i:], 8*mr, w.q)
-		for g, s := range w.sums {
-			sums[g*mr+i] = s
+		if mr > 1 {
+			interleave(codes[8*i:], 8*mr, q)
+		}
+		if l.sumsUsed {
+			scatter(sums, w.sums, i, mr, false)
+		}
+		if f.quantize != asymmetric {
+			scatter(t.numbers(a.scales, groups), w.scales, i, mr, step.Twice)
+			scatter(t.numbers(a.asums, groups), w.asums, i, mr, step.Twice)
 		}
 	}
 }
 
-// clearRow sets row i to padding.
-func (a *activations) clearRow(i, groups int) {
-	a.negZero[i], a.negInt[i], a.rec[i], a.bad[i] = 0, 0, 0, false
-	if len(a.scales) >= (i+1)*groups {
-		clear(a.scales[i*groups:][:groups])
+// scatter writes the numbers of row i of mr rows, one a group, to dst, [groups][mr]; twice each if
+// twice is set.
+func scatter[T int32 | float32](dst, numbers []T, i, mr int, twice bool) {
+	if twice {
+		for _, x := range numbers {
+			dst[2*i], dst[2*i+1] = x, x
+			i += mr
+		}
+		return
 	}
-	if len(a.asums) >= (i+1)*groups {
-		clear(a.asums[i*groups:][:groups])
+	for _, x := range numbers {
+		dst[i] = x
+		i += mr
 	}
 }
 
@@ -119,7 +141,11 @@ func (a *activations) setRow(f *panelLayout, w *worker, k *gemv.Kernel, i int, x
 	if k.Order == gemv.Row && !permuted {
 		q = int8s(codes)
 	}
-	a.set(f, i, q, x)
+	var scales, asums []float32
+	if f.quantize != asymmetric {
+		scales, asums = a.scales[i*groups:][:groups], a.asums[i*groups:][:groups]
+	}
+	a.set(f, i, q, scales, asums, x)
 	switch {
 	case permuted:
 		permute(codes, q, f.group, copies(k.Order))

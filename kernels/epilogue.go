@@ -4,37 +4,25 @@ import (
 	"math"
 
 	"github.com/lowbit-go/gq/internal/floats"
+	"github.com/lowbit-go/gq/kernels/internal/tile"
 )
 
-// applyEpilogue turns the dot products of row i of a with a panel into outputs.
-func (l *Linear) applyEpilogue(out []float32, t []int32, p *panel, a *activations, i int) {
-	f, groups := l.panelLayout, l.groups
+// product is the function of a step that computes outputs.
+func (f *panelLayout) product(step *tile.Step) func(*tile.Args) {
 	switch f.epilogue {
 	case epilogueRow:
-		l.set.EpilogueRow(&out[0], &t[0], &p.sums[0], f.codeFactor, a.negInt[i], &p.scales[0], &p.bias[0], a.rec[i])
-		return
-	case epilogueGroup:
-		epilogueUnit(out, t, l.reader.unit, p.scales, p.float, p.bias, a.negZero[i], a.rec[i])
+		return step.Row
 	case epilogueF16:
-		l.set.EpilogueFMA(&out[0], &t[0], groups, &p.scales[0], &a.scales[i*groups])
+		return step.Blocks
 	case epilogueQAI4:
-		l.set.EpilogueQAI4(&out[0], &t[0], groups, &p.scales[0], &p.points[0], &a.scales[i*groups], &a.asums[i*groups])
-		addBias(out, p.bias)
+		return step.BlocksQAI4
 	case epilogueTorchAO:
-		l.set.AddSums(&t[0], &p.sums[0], groups, a.negInt[i])
-		l.set.EpilogueTorchAO(&out[0], &t[0], groups, &p.scales[0], a.rec[i])
-		if f.biasAt >= 0 {
-			addBias(out, p.bias)
-		}
+		return step.TorchAO
 	}
-	canonical(out)
-}
-
-func addBias(out, bias []float32) {
-	bias = bias[:len(out)]
-	for r := range out {
-		out[r] += bias[r]
+	if f.shift > 0 {
+		return step.Shifted
 	}
+	return step.Group
 }
 
 // shiftDots turns dot products without zero points, [mr][groups][NR], into the integers t of
@@ -60,7 +48,9 @@ func epilogueUnit(out []float32, t []int32, unit float32, scales, rowSums, bias 
 			f = floats.FMA32(float32(float32(t[i])*unit), scales[i], f)
 		}
 		f = floats.FMA32(rowSums[r], negZero, f)
-		out[r] = float32(f*rec) + bias[r]
+		if out[r] = float32(f*rec) + bias[r]; out[r] != out[r] {
+			out[r] = nan
+		}
 	}
 }
 
@@ -89,15 +79,6 @@ func clamp(out []float32, lo, hi float32) {
 	for i, x := range out {
 		if x == x {
 			out[i] = min(max(x, lo), hi)
-		}
-	}
-}
-
-// canonical replaces every NaN by nan.
-func canonical(out []float32) {
-	for i, x := range out {
-		if x != x {
-			out[i] = nan
 		}
 	}
 }

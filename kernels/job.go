@@ -6,6 +6,7 @@ import (
 
 	"github.com/lowbit-go/gq/internal/buffer"
 	"github.com/lowbit-go/gq/kernels/internal/gemv"
+	"github.com/lowbit-go/gq/kernels/internal/tile"
 )
 
 // stage is the work of a part of a job.
@@ -43,7 +44,7 @@ func (w *Workspace) runPart(id, part int) {
 	switch j.stage {
 	case stageTiles:
 		t := &w.acts.tiles[part]
-		w.acts.setTile(j.l.panelLayout, own, t, j.l.set.Steps[t.step].MR, j.x)
+		w.acts.setTile(j.l, own, t, j.x)
 	case stagePanels:
 		w.multiplyPanels(own, part*j.batch, min((part+1)*j.batch, j.l.reader.canonical()))
 	case stageGemv:
@@ -91,6 +92,10 @@ func (w *Workspace) quantize() {
 		own := &w.workers[i]
 		buffer.Grow(&own.q, j.l.stored)
 		buffer.Grow(&own.sums, j.l.groups)
+		if j.l.panelLayout.quantize != asymmetric {
+			buffer.Grow(&own.scales, j.l.groups)
+			buffer.Grow(&own.asums, j.l.groups)
+		}
 	}
 	if j.c.gemv == nil {
 		w.run(len(w.acts.tiles), stageTiles)
@@ -152,7 +157,9 @@ func (w *Workspace) multiplyPanels(own *worker, from, to int) {
 		for p := range own.panels[:to-from] {
 			first := (from + p) * nr
 			l.multiplyTile(own, a, t, &own.panels[p], j.dst, first)
-			w.finishRows(t.row, t.at, t.valid, first, min(first+nr, l.rows))
+			if t.bad || j.clamped {
+				w.finishRows(t.row, t.at, t.valid, first, min(first+nr, l.rows))
+			}
 		}
 	}
 }
@@ -160,52 +167,68 @@ func (w *Workspace) multiplyPanels(own *worker, from, to int) {
 // multiplyTile multiplies a tile of rows with a panel whose first row is row first of the matrix.
 func (l *Linear) multiplyTile(own *worker, a *activations, t *rowTile, p *panel, dst []float32, first int) {
 	step, f, nr := &l.set.Steps[t.step], l.panelLayout, l.set.NR
-	mr, groups := step.MR, f.groups
-	valid := min(nr, f.rows-first)
 	k := &own.tile
-	k.Codes, k.Acts = &p.codes[0], (*int8)(unsafe.Pointer(&a.codes[t.at*f.stored]))
-	k.Sums, k.Zeros, k.ZeroStep = &a.sums[t.at*groups], &p.zeros[0], 0
+	l.setArgs(k, own, a, t, p)
+	valid := min(nr, f.rows-first)
+	whole := valid == nr && t.valid == step.MR
+	if whole {
+		k.Out, k.OutStride = unsafe.Pointer(&dst[t.row*f.rows+first]), 4*f.rows
+	} else {
+		k.Out, k.OutStride = unsafe.Pointer(&own.out[0]), 4*nr
+	}
+	if f.epilogue == epilogueGroup && !p.exact {
+		l.multiplyUnit(own, a, t, p)
+	} else {
+		l.products[t.step](k)
+	}
+	if whole {
+		return
+	}
+	for i := range t.valid {
+		copy(dst[(t.row+i)*f.rows+first:][:valid], own.out[i*nr:])
+	}
+}
+
+// setArgs sets the arguments of a product, except where its outputs go.
+func (l *Linear) setArgs(k *tile.Args, own *worker, a *activations, t *rowTile, p *panel) {
+	groups := l.groups
+	k.Codes, k.Acts = first(p.codes), (*int8)(unsafe.Pointer(&a.codes[t.at*l.stored]))
+	k.Sums, k.Zeros, k.ZeroStep = &a.sums[t.at*groups], first(p.zeros), 0
 	if l.zeroStep {
-		k.ZeroStep = 4 * nr
+		k.ZeroStep = 4 * l.set.NR
 	}
 	k.NoZeros = !l.zeroStep && l.reader.zero == 0
 	k.Steps, k.Groups = &l.steps[0], groups
-	if f.epilogue == epilogueGroup && p.exact {
-		product := step.Group
-		if f.shift > 0 {
-			product, k.Shift = step.Shifted, l.shift8
-		}
-		k.Scales, k.RowSums, k.Bias = &p.scales[0], &p.float[0], &p.bias[0]
-		k.NegZero, k.Rec = &a.negZero[t.at], &a.rec[t.at]
-		if valid == nr && t.valid == mr {
-			k.Out, k.OutStride = unsafe.Pointer(&dst[t.row*f.rows+first]), 4*f.rows
-			product(k)
-			return
-		}
-		k.Out, k.OutStride = unsafe.Pointer(&own.out[0]), 4*nr
-		product(k)
-		for i := range t.valid {
-			copy(dst[(t.row+i)*f.rows+first:][:valid], own.out[i*nr:])
-		}
-		return
+	if l.shift > 0 {
+		k.Shift = l.shift8
 	}
+	k.Scales, k.Bias = first(p.scales), first(p.bias)
+	k.NegZero, k.NegInt, k.Rec = &a.negZero[t.at], &a.negInt[t.at], &a.rec[t.at]
+	k.RowSums, k.IntSums, k.Factor, k.Points, k.T = first(p.float), first(p.sums), l.codeFactor, first(p.points), first(own.dots)
+	if l.panelLayout.quantize != asymmetric {
+		k.ActScales, k.ActSums = first(t.numbers(a.scales, groups)), first(t.numbers(a.asums, groups))
+	}
+}
+
+// first is the address of x[0], or nil.
+func first[T any](x []T) *T { return unsafe.SliceData(x) }
+
+// multiplyUnit is tile.Step.Group or Shifted, to own.out, for scales that cannot be multiplied by the
+// unit of t.
+func (l *Linear) multiplyUnit(own *worker, a *activations, t *rowTile, p *panel) {
+	step, k, groups, nr := &l.set.Steps[t.step], &own.tile, l.groups, l.set.NR
+	out, stride := k.Out, k.OutStride
 	k.Out, k.OutStride = unsafe.Pointer(&own.dots[0]), 4*groups*nr
-	if f.shift > 0 { // without zero points, which shiftDots subtracts
+	if l.shift > 0 { // without zero points, which shiftDots subtracts
 		k.Zeros, k.ZeroStep, k.NoZeros = &l.noZeros[0], 0, true
 	}
 	step.Dots(k)
-	if f.shift > 0 {
-		l.shiftDots(own.dots, p.zeros, a.sums[t.at*groups:][:mr*groups], mr)
+	if l.shift > 0 {
+		l.shiftDots(own.dots, p.zeros, a.sums[t.at*groups:][:step.MR*groups], step.MR)
 	}
 	for i := range t.valid {
-		to, out := dst[(t.row+i)*f.rows+first:][:valid], own.out[:nr]
-		if valid == nr {
-			out = to
-		}
-		l.applyEpilogue(out, own.dots[i*groups*nr:][:groups*nr], p, a, t.at+i)
-		if valid < nr {
-			copy(to, out)
-		}
+		row := unsafe.Slice((*float32)(unsafe.Add(out, i*stride)), nr)
+		epilogueUnit(row, own.dots[i*groups*nr:][:groups*nr], l.reader.unit, p.scales, p.float, p.bias, a.negZero[t.at+i], a.rec[t.at+i])
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/lowbit-go/gq/kernels/internal/tile"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/packing/layouts"
 )
@@ -32,7 +33,9 @@ type Linear struct {
 	selection
 	reader   reader
 	steps    []int32
-	zeroStep bool // each group has its own zero points
+	products []func(*tile.Args) // of each step
+	zeroStep bool               // each group has its own zero points
+	sumsUsed bool               // products need the sums of activations
 	shift8   [8]uint32
 	noZeros  []int32 // [NR] of 0
 	maxRows  int     // rows of one pass
@@ -83,6 +86,11 @@ func (l *Linear) use() {
 	l.reader = newReader(l.panelLayout, l.set)
 	l.steps = l.panelLayout.steps()
 	l.zeroStep = l.panelLayout.header.ZeroKind.IsInt8()
+	l.sumsUsed = l.zeroStep || l.reader.zero != 0
+	l.products = nil
+	for i := range l.set.Steps {
+		l.products = append(l.products, l.product(&l.set.Steps[i]))
+	}
 	for i := range l.shift8 {
 		l.shift8[i] = uint32(l.panelLayout.shift)
 	}

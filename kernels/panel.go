@@ -142,6 +142,9 @@ func (r *reader) readRecords(p *panel, src []byte, row int) {
 		r.gatherScales(p, src, row)
 	case r.epilogue == epilogueTorchAO:
 		r.readTorchAO(p, src, row)
+	case r.epilogue == epilogueQAI4:
+		r.gatherFloats(p.scales, src, row, 0)
+		r.gatherFloats(p.points, src, row, r.zeroAt)
 	default:
 		r.readScales(p, src, row)
 	}
@@ -174,7 +177,19 @@ func (r *reader) gatherScales(p *panel, src []byte, row int) {
 	}
 }
 
-// readScales reads the scales and zero points of all layouts but TorchAO's.
+// gatherFloats reads the 4 float32 that each record of a panel of 4 rows has at offset. Like
+// readCodes, it does not check bounds.
+func (r *reader) gatherFloats(dst []float32, src []byte, row, offset int) {
+	_, _ = dst[r.groups*r.outs-1], src[r.panelBytes-1]
+	to, from, step := unsafe.Pointer(&dst[row]), unsafe.Add(unsafe.Pointer(&src[0]), offset), 4*r.outs
+	for g, at := range r.scaleAt {
+		d, s := (*[4]uint32)(unsafe.Add(to, g*step)), (*[16]byte)(unsafe.Add(from, at))
+		le := binary.LittleEndian
+		d[0], d[1], d[2], d[3] = le.Uint32(s[0:]), le.Uint32(s[4:]), le.Uint32(s[8:]), le.Uint32(s[12:])
+	}
+}
+
+// readScales reads the scales and zero points of lowbit, and scales alone.
 func (r *reader) readScales(p *panel, src []byte, row int) {
 	nr, zeros := r.nr, r.header.ZeroKind.IsInt8()
 	for g, at := range r.scaleAt {
@@ -184,14 +199,11 @@ func (r *reader) readScales(p *panel, src []byte, row int) {
 		} else {
 			getFloats(p.scales[to:][:nr], src[at:])
 		}
-		switch {
-		case zeros:
+		if zeros {
 			points := src[at+r.zeroAt:][:nr]
 			for i := range p.zeros[to:][:len(points)] {
 				p.zeros[to+i] = r.zero + int32(int8(points[i]))
 			}
-		case r.epilogue == epilogueQAI4:
-			getFloats(p.points[to:][:nr], src[at+r.zeroAt:])
 		}
 	}
 }

@@ -115,7 +115,7 @@ func (x *tiling) tiles(tiles []rowTile, m int) []rowTile {
 			step = x.first[m-row]
 		}
 		mr := x.steps[step].MR
-		tiles = append(tiles, rowTile{row, at, step, min(mr, m-row)})
+		tiles = append(tiles, rowTile{row: row, at: at, step: step, valid: min(mr, m-row)})
 		row, at = row+mr, at+mr
 	}
 	return tiles

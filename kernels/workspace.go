@@ -56,6 +56,8 @@ type worker struct {
 	out    []float32 // [rows of activations][NR]
 	q      []int8    // a row of activations
 	sums   []int32   // sums of its groups
+	scales []float32 // scales of its groups, blocksF16 and blocksF32
+	asums  []float32 // sums of its groups, blocksF32
 	float  floatmm.Scratch
 	_      [64]byte // keeps goroutines out of each other's cache lines
 }

@@ -157,12 +157,12 @@ func shifted1SingleAVX2(a *Args)
 // epilogueFMAAVX2 is epilogueFMA for at least one group.
 //
 //go:noescape
-func epilogueFMAAVX2(out *float32, t *int32, groups int, scales, as *float32)
+func epilogueFMAAVX2(out *float32, t *int32, groups int, scales, as *float32, step int)
 
 // epilogueQAI4AVX2 is epilogueQAI4 for at least one group.
 //
 //go:noescape
-func epilogueQAI4AVX2(out *float32, t *int32, groups int, scales, zeros, as, asum *float32)
+func epilogueQAI4AVX2(out *float32, t *int32, groups int, scales, zeros, as, asum *float32, step int)
 
 // epilogueTorchAOAVX2 is epilogueTorchAO for at least one group.
 //

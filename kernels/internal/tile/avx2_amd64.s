@@ -2678,7 +2678,7 @@ step:
 	VSHUFPS      $0x88, Y1, Y0, Y0
 	VPADDD       Y12, Y0, Y0
 	VPERMQ       $0xd8, Y0, Y0
-	VPSLLVD      120(AX), Y0, Y0
+	VPSLLVD      176(AX), Y0, Y0
 	VPBROADCASTD (BX), Y1
 	VPMULLD      (SI), Y1, Y1
 	VPSUBD       Y1, Y0, Y0
@@ -2688,7 +2688,7 @@ step:
 	VSHUFPS      $0x88, Y3, Y2, Y1
 	VPADDD       Y0, Y1, Y1
 	VPERMQ       $0xd8, Y1, Y1
-	VPSLLVD      120(AX), Y1, Y1
+	VPSLLVD      176(AX), Y1, Y1
 	VPBROADCASTD 4(BX), Y0
 	VPMULLD      (SI), Y0, Y0
 	VPSUBD       Y0, Y1, Y1
@@ -2698,7 +2698,7 @@ step:
 	VSHUFPS      $0x88, Y5, Y4, Y1
 	VPADDD       Y0, Y1, Y1
 	VPERMQ       $0xd8, Y1, Y1
-	VPSLLVD      120(AX), Y1, Y1
+	VPSLLVD      176(AX), Y1, Y1
 	VPBROADCASTD 8(BX), Y0
 	VPMULLD      (SI), Y0, Y0
 	VPSUBD       Y0, Y1, Y1
@@ -2708,7 +2708,7 @@ step:
 	VSHUFPS      $0x88, Y7, Y6, Y1
 	VPADDD       Y0, Y1, Y1
 	VPERMQ       $0xd8, Y1, Y1
-	VPSLLVD      120(AX), Y1, Y1
+	VPSLLVD      176(AX), Y1, Y1
 	VPBROADCASTD 12(BX), Y0
 	VPMULLD      (SI), Y0, Y0
 	VPSUBD       Y0, Y1, Y1
@@ -2841,7 +2841,7 @@ step:
 	VSHUFPS      $0x88, Y1, Y0, Y0
 	VPADDD       Y6, Y0, Y0
 	VPERMQ       $0xd8, Y0, Y0
-	VPSLLVD      120(AX), Y0, Y0
+	VPSLLVD      176(AX), Y0, Y0
 	VPBROADCASTD (BX), Y1
 	VPMULLD      (SI), Y1, Y1
 	VPSUBD       Y1, Y0, Y0
@@ -2851,7 +2851,7 @@ step:
 	VSHUFPS      $0x88, Y3, Y2, Y1
 	VPADDD       Y0, Y1, Y1
 	VPERMQ       $0xd8, Y1, Y1
-	VPSLLVD      120(AX), Y1, Y1
+	VPSLLVD      176(AX), Y1, Y1
 	VPBROADCASTD 4(BX), Y0
 	VPMULLD      (SI), Y0, Y0
 	VPSUBD       Y0, Y1, Y1
@@ -2939,7 +2939,7 @@ step:
 	VSHUFPS      $0x88, Y1, Y0, Y0
 	VPADDD       Y3, Y0, Y0
 	VPERMQ       $0xd8, Y0, Y0
-	VPSLLVD      120(AX), Y0, Y0
+	VPSLLVD      176(AX), Y0, Y0
 	VPBROADCASTD (BX), Y1
 	VPMULLD      (SI), Y1, Y1
 	VPSUBD       Y1, Y0, Y0
@@ -3072,7 +3072,7 @@ step:
 	VSHUFPS      $0x88, Y1, Y0, Y0
 	VPADDD       Y12, Y0, Y0
 	VPERMQ       $0xd8, Y0, Y0
-	VPSLLVD      120(AX), Y0, Y0
+	VPSLLVD      176(AX), Y0, Y0
 	VPBROADCASTD (BX), Y1
 	VPMULLD      (SI), Y1, Y1
 	VPSUBD       Y1, Y0, Y0
@@ -3082,7 +3082,7 @@ step:
 	VSHUFPS      $0x88, Y3, Y2, Y1
 	VPADDD       Y0, Y1, Y1
 	VPERMQ       $0xd8, Y1, Y1
-	VPSLLVD      120(AX), Y1, Y1
+	VPSLLVD      176(AX), Y1, Y1
 	VPBROADCASTD 4(BX), Y0
 	VPMULLD      (SI), Y0, Y0
 	VPSUBD       Y0, Y1, Y1
@@ -3092,7 +3092,7 @@ step:
 	VSHUFPS      $0x88, Y5, Y4, Y1
 	VPADDD       Y0, Y1, Y1
 	VPERMQ       $0xd8, Y1, Y1
-	VPSLLVD      120(AX), Y1, Y1
+	VPSLLVD      176(AX), Y1, Y1
 	VPBROADCASTD 8(BX), Y0
 	VPMULLD      (SI), Y0, Y0
 	VPSUBD       Y0, Y1, Y1
@@ -3102,7 +3102,7 @@ step:
 	VSHUFPS      $0x88, Y7, Y6, Y1
 	VPADDD       Y0, Y1, Y1
 	VPERMQ       $0xd8, Y1, Y1
-	VPSLLVD      120(AX), Y1, Y1
+	VPSLLVD      176(AX), Y1, Y1
 	VPBROADCASTD 12(BX), Y0
 	VPMULLD      (SI), Y0, Y0
 	VPSUBD       Y0, Y1, Y1
@@ -3239,7 +3239,7 @@ step:
 	VSHUFPS      $0x88, Y1, Y0, Y0
 	VPADDD       Y6, Y0, Y0
 	VPERMQ       $0xd8, Y0, Y0
-	VPSLLVD      120(AX), Y0, Y0
+	VPSLLVD      176(AX), Y0, Y0
 	VPBROADCASTD (BX), Y1
 	VPMULLD      (SI), Y1, Y1
 	VPSUBD       Y1, Y0, Y0
@@ -3249,7 +3249,7 @@ step:
 	VSHUFPS      $0x88, Y3, Y2, Y1
 	VPADDD       Y0, Y1, Y1
 	VPERMQ       $0xd8, Y1, Y1
-	VPSLLVD      120(AX), Y1, Y1
+	VPSLLVD      176(AX), Y1, Y1
 	VPBROADCASTD 4(BX), Y0
 	VPMULLD      (SI), Y0, Y0
 	VPSUBD       Y0, Y1, Y1
@@ -3339,7 +3339,7 @@ step:
 	VSHUFPS      $0x88, Y1, Y0, Y0
 	VPADDD       Y3, Y0, Y0
 	VPERMQ       $0xd8, Y0, Y0
-	VPSLLVD      120(AX), Y0, Y0
+	VPSLLVD      176(AX), Y0, Y0
 	VPBROADCASTD (BX), Y1
 	VPMULLD      (SI), Y1, Y1
 	VPSUBD       Y1, Y0, Y0
@@ -3368,56 +3368,58 @@ step:
 	VZEROUPPER
 	RET
 
-// func epilogueFMAAVX2(out *float32, t *int32, groups int, scales *float32, as *float32)
+// func epilogueFMAAVX2(out *float32, t *int32, groups int, scales *float32, as *float32, step int)
 // Requires: AVX, AVX2, FMA3
-TEXT ·epilogueFMAAVX2(SB), NOSPLIT, $0-40
+TEXT ·epilogueFMAAVX2(SB), NOSPLIT, $0-48
 	MOVQ  out+0(FP), AX
 	MOVQ  groups+16(FP), CX
 	MOVQ  t+8(FP), DX
 	MOVQ  scales+24(FP), BX
-	MOVQ  as+32(FP), SI
+	MOVQ  step+40(FP), SI
+	MOVQ  as+32(FP), DI
 	VPXOR Y0, Y0, Y0
 
 group:
 	VCVTDQ2PS    (DX), Y1
-	VBROADCASTSS (SI), Y2
+	VBROADCASTSS (DI), Y2
 	VMULPS       (BX), Y2, Y2
 	VFMADD231PS  Y1, Y2, Y0
 	ADDQ         $0x00000020, DX
 	ADDQ         $0x00000020, BX
-	ADDQ         $0x00000004, SI
+	ADDQ         SI, DI
 	DECQ         CX
 	JNE          group
 	VMOVUPS      Y0, (AX)
 	VZEROUPPER
 	RET
 
-// func epilogueQAI4AVX2(out *float32, t *int32, groups int, scales *float32, zeros *float32, as *float32, asum *float32)
+// func epilogueQAI4AVX2(out *float32, t *int32, groups int, scales *float32, zeros *float32, as *float32, asum *float32, step int)
 // Requires: AVX, AVX2, FMA3
-TEXT ·epilogueQAI4AVX2(SB), NOSPLIT, $0-56
+TEXT ·epilogueQAI4AVX2(SB), NOSPLIT, $0-64
 	MOVQ  out+0(FP), AX
 	MOVQ  groups+16(FP), CX
 	MOVQ  t+8(FP), DX
 	MOVQ  scales+24(FP), BX
 	MOVQ  zeros+32(FP), SI
-	MOVQ  as+40(FP), DI
-	MOVQ  asum+48(FP), R8
+	MOVQ  step+56(FP), DI
+	MOVQ  as+40(FP), R8
+	MOVQ  asum+48(FP), R9
 	VPXOR Y0, Y0, Y0
 
 group:
 	VMOVDQU      (DX), Y1
 	VPSLLD       $0x04, Y1, Y1
 	VCVTDQ2PS    Y1, Y1
-	VBROADCASTSS (R8), Y2
+	VBROADCASTSS (R9), Y2
 	VFMADD231PS  (SI), Y2, Y0
-	VBROADCASTSS (DI), Y2
+	VBROADCASTSS (R8), Y2
 	VMULPS       (BX), Y2, Y2
 	VFMADD231PS  Y1, Y2, Y0
 	ADDQ         $0x00000020, DX
 	ADDQ         $0x00000020, BX
 	ADDQ         $0x00000020, SI
-	ADDQ         $0x00000004, DI
-	ADDQ         $0x00000004, R8
+	ADDQ         DI, R8
+	ADDQ         DI, R9
 	DECQ         CX
 	JNE          group
 	VMOVUPS      Y0, (AX)

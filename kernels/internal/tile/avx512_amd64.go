@@ -107,12 +107,12 @@ func shifted1AVX512(a *Args)
 // epilogueFMAAVX512 is epilogueFMA for at least one group.
 //
 //go:noescape
-func epilogueFMAAVX512(out *float32, t *int32, groups int, scales, as *float32)
+func epilogueFMAAVX512(out *float32, t *int32, groups int, scales, as *float32, step int)
 
 // epilogueQAI4AVX512 is epilogueQAI4 for at least one group.
 //
 //go:noescape
-func epilogueQAI4AVX512(out *float32, t *int32, groups int, scales, zeros, as, asum *float32)
+func epilogueQAI4AVX512(out *float32, t *int32, groups int, scales, zeros, as, asum *float32, step int)
 
 // epilogueTorchAOAVX512 is epilogueTorchAO for at least one group.
 //

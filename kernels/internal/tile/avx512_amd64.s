@@ -1925,7 +1925,7 @@ step:
 	VSHUFPS          $0xdd, Z3, Z2, Z28
 	VSHUFPS          $0x88, Z3, Z2, Z29
 	VPADDD           Z28, Z29, Z29
-	VPSLLVD.BCST     120(AX), Z29, Z29
+	VPSLLVD.BCST     176(AX), Z29, Z29
 	VPMULLD.BCST     (BX), Z26, Z28
 	VPSUBD           Z28, Z29, Z29
 	VCVTDQ2PS        Z29, Z29
@@ -1933,7 +1933,7 @@ step:
 	VSHUFPS          $0xdd, Z5, Z4, Z28
 	VSHUFPS          $0x88, Z5, Z4, Z29
 	VPADDD           Z28, Z29, Z29
-	VPSLLVD.BCST     120(AX), Z29, Z29
+	VPSLLVD.BCST     176(AX), Z29, Z29
 	VPMULLD.BCST     4(BX), Z26, Z28
 	VPSUBD           Z28, Z29, Z29
 	VCVTDQ2PS        Z29, Z29
@@ -1941,7 +1941,7 @@ step:
 	VSHUFPS          $0xdd, Z7, Z6, Z28
 	VSHUFPS          $0x88, Z7, Z6, Z29
 	VPADDD           Z28, Z29, Z29
-	VPSLLVD.BCST     120(AX), Z29, Z29
+	VPSLLVD.BCST     176(AX), Z29, Z29
 	VPMULLD.BCST     8(BX), Z26, Z28
 	VPSUBD           Z28, Z29, Z29
 	VCVTDQ2PS        Z29, Z29
@@ -1949,7 +1949,7 @@ step:
 	VSHUFPS          $0xdd, Z9, Z8, Z28
 	VSHUFPS          $0x88, Z9, Z8, Z29
 	VPADDD           Z28, Z29, Z29
-	VPSLLVD.BCST     120(AX), Z29, Z29
+	VPSLLVD.BCST     176(AX), Z29, Z29
 	VPMULLD.BCST     12(BX), Z26, Z28
 	VPSUBD           Z28, Z29, Z29
 	VCVTDQ2PS        Z29, Z29
@@ -1957,7 +1957,7 @@ step:
 	VSHUFPS          $0xdd, Z11, Z10, Z28
 	VSHUFPS          $0x88, Z11, Z10, Z29
 	VPADDD           Z28, Z29, Z29
-	VPSLLVD.BCST     120(AX), Z29, Z29
+	VPSLLVD.BCST     176(AX), Z29, Z29
 	VPMULLD.BCST     16(BX), Z26, Z28
 	VPSUBD           Z28, Z29, Z29
 	VCVTDQ2PS        Z29, Z29
@@ -1965,7 +1965,7 @@ step:
 	VSHUFPS          $0xdd, Z13, Z12, Z28
 	VSHUFPS          $0x88, Z13, Z12, Z29
 	VPADDD           Z28, Z29, Z29
-	VPSLLVD.BCST     120(AX), Z29, Z29
+	VPSLLVD.BCST     176(AX), Z29, Z29
 	VPMULLD.BCST     20(BX), Z26, Z28
 	VPSUBD           Z28, Z29, Z29
 	VCVTDQ2PS        Z29, Z29
@@ -1973,7 +1973,7 @@ step:
 	VSHUFPS          $0xdd, Z15, Z14, Z28
 	VSHUFPS          $0x88, Z15, Z14, Z29
 	VPADDD           Z28, Z29, Z29
-	VPSLLVD.BCST     120(AX), Z29, Z29
+	VPSLLVD.BCST     176(AX), Z29, Z29
 	VPMULLD.BCST     24(BX), Z26, Z28
 	VPSUBD           Z28, Z29, Z29
 	VCVTDQ2PS        Z29, Z29
@@ -1981,7 +1981,7 @@ step:
 	VSHUFPS          $0xdd, Z17, Z16, Z28
 	VSHUFPS          $0x88, Z17, Z16, Z29
 	VPADDD           Z28, Z29, Z29
-	VPSLLVD.BCST     120(AX), Z29, Z29
+	VPSLLVD.BCST     176(AX), Z29, Z29
 	VPMULLD.BCST     28(BX), Z26, Z26
 	VPSUBD           Z26, Z29, Z29
 	VCVTDQ2PS        Z29, Z29
@@ -2156,7 +2156,7 @@ step:
 	VSHUFPS          $0xdd, Z3, Z2, Z24
 	VSHUFPS          $0x88, Z3, Z2, Z25
 	VPADDD           Z24, Z25, Z25
-	VPSLLVD.BCST     120(AX), Z25, Z25
+	VPSLLVD.BCST     176(AX), Z25, Z25
 	VPMULLD.BCST     (BX), Z22, Z24
 	VPSUBD           Z24, Z25, Z25
 	VCVTDQ2PS        Z25, Z25
@@ -2166,7 +2166,7 @@ step:
 	VSHUFPS          $0xdd, Z7, Z6, Z24
 	VSHUFPS          $0x88, Z7, Z6, Z25
 	VPADDD           Z24, Z25, Z25
-	VPSLLVD.BCST     120(AX), Z25, Z25
+	VPSLLVD.BCST     176(AX), Z25, Z25
 	VPMULLD.BCST     4(BX), Z22, Z24
 	VPSUBD           Z24, Z25, Z25
 	VCVTDQ2PS        Z25, Z25
@@ -2176,7 +2176,7 @@ step:
 	VSHUFPS          $0xdd, Z11, Z10, Z24
 	VSHUFPS          $0x88, Z11, Z10, Z25
 	VPADDD           Z24, Z25, Z25
-	VPSLLVD.BCST     120(AX), Z25, Z25
+	VPSLLVD.BCST     176(AX), Z25, Z25
 	VPMULLD.BCST     8(BX), Z22, Z24
 	VPSUBD           Z24, Z25, Z25
 	VCVTDQ2PS        Z25, Z25
@@ -2186,7 +2186,7 @@ step:
 	VSHUFPS          $0xdd, Z15, Z14, Z24
 	VSHUFPS          $0x88, Z15, Z14, Z25
 	VPADDD           Z24, Z25, Z25
-	VPSLLVD.BCST     120(AX), Z25, Z25
+	VPSLLVD.BCST     176(AX), Z25, Z25
 	VPMULLD.BCST     12(BX), Z22, Z22
 	VPSUBD           Z22, Z25, Z25
 	VCVTDQ2PS        Z25, Z25
@@ -2299,7 +2299,7 @@ step:
 	VSHUFPS          $0xdd, Z3, Z2, Z14
 	VSHUFPS          $0x88, Z3, Z2, Z15
 	VPADDD           Z14, Z15, Z15
-	VPSLLVD.BCST     120(AX), Z15, Z15
+	VPSLLVD.BCST     176(AX), Z15, Z15
 	VPMULLD.BCST     (BX), Z12, Z14
 	VPSUBD           Z14, Z15, Z15
 	VCVTDQ2PS        Z15, Z15
@@ -2309,7 +2309,7 @@ step:
 	VSHUFPS          $0xdd, Z7, Z6, Z14
 	VSHUFPS          $0x88, Z7, Z6, Z15
 	VPADDD           Z14, Z15, Z15
-	VPSLLVD.BCST     120(AX), Z15, Z15
+	VPSLLVD.BCST     176(AX), Z15, Z15
 	VPMULLD.BCST     4(BX), Z12, Z12
 	VPSUBD           Z12, Z15, Z15
 	VCVTDQ2PS        Z15, Z15
@@ -2391,7 +2391,7 @@ step:
 	VSHUFPS          $0xdd, Z3, Z2, Z9
 	VSHUFPS          $0x88, Z3, Z2, Z10
 	VPADDD           Z9, Z10, Z10
-	VPSLLVD.BCST     120(AX), Z10, Z10
+	VPSLLVD.BCST     176(AX), Z10, Z10
 	VPMULLD.BCST     (BX), Z7, Z7
 	VPSUBD           Z7, Z10, Z10
 	VCVTDQ2PS        Z10, Z10
@@ -2419,55 +2419,57 @@ step:
 	VZEROUPPER
 	RET
 
-// func epilogueFMAAVX512(out *float32, t *int32, groups int, scales *float32, as *float32)
+// func epilogueFMAAVX512(out *float32, t *int32, groups int, scales *float32, as *float32, step int)
 // Requires: AVX, AVX512F
-TEXT ·epilogueFMAAVX512(SB), NOSPLIT, $0-40
+TEXT ·epilogueFMAAVX512(SB), NOSPLIT, $0-48
 	MOVQ   out+0(FP), AX
 	MOVQ   groups+16(FP), CX
 	MOVQ   t+8(FP), DX
 	MOVQ   scales+24(FP), BX
-	MOVQ   as+32(FP), SI
+	MOVQ   step+40(FP), SI
+	MOVQ   as+32(FP), DI
 	VPXORD Z0, Z0, Z0
 
 group:
 	VCVTDQ2PS    (DX), Z1
-	VBROADCASTSS (SI), Z2
+	VBROADCASTSS (DI), Z2
 	VMULPS       (BX), Z2, Z2
 	VFMADD231PS  Z1, Z2, Z0
 	ADDQ         $0x00000040, DX
 	ADDQ         $0x00000040, BX
-	ADDQ         $0x00000004, SI
+	ADDQ         SI, DI
 	DECQ         CX
 	JNE          group
 	VMOVUPS      Z0, (AX)
 	VZEROUPPER
 	RET
 
-// func epilogueQAI4AVX512(out *float32, t *int32, groups int, scales *float32, zeros *float32, as *float32, asum *float32)
+// func epilogueQAI4AVX512(out *float32, t *int32, groups int, scales *float32, zeros *float32, as *float32, asum *float32, step int)
 // Requires: AVX, AVX512F
-TEXT ·epilogueQAI4AVX512(SB), NOSPLIT, $0-56
+TEXT ·epilogueQAI4AVX512(SB), NOSPLIT, $0-64
 	MOVQ   out+0(FP), AX
 	MOVQ   groups+16(FP), CX
 	MOVQ   t+8(FP), DX
 	MOVQ   scales+24(FP), BX
 	MOVQ   zeros+32(FP), SI
-	MOVQ   as+40(FP), DI
-	MOVQ   asum+48(FP), R8
+	MOVQ   step+56(FP), DI
+	MOVQ   as+40(FP), R8
+	MOVQ   asum+48(FP), R9
 	VPXORD Z0, Z0, Z0
 
 group:
 	VPSLLD       $0x04, (DX), Z1
 	VCVTDQ2PS    Z1, Z1
-	VBROADCASTSS (R8), Z2
+	VBROADCASTSS (R9), Z2
 	VFMADD231PS  (SI), Z2, Z0
-	VBROADCASTSS (DI), Z2
+	VBROADCASTSS (R8), Z2
 	VMULPS       (BX), Z2, Z2
 	VFMADD231PS  Z1, Z2, Z0
 	ADDQ         $0x00000040, DX
 	ADDQ         $0x00000040, BX
 	ADDQ         $0x00000040, SI
-	ADDQ         $0x00000004, DI
-	ADDQ         $0x00000004, R8
+	ADDQ         DI, R8
+	ADDQ         DI, R9
 	DECQ         CX
 	JNE          group
 	VMOVUPS      Z0, (AX)

@@ -49,9 +49,9 @@ func BenchmarkEpilogue(b *testing.B) {
 							t := (*int32)(unsafe.Add(p.args.Out, row*p.args.OutStride))
 							switch epilogue {
 							case "fma":
-								p.set.EpilogueFMA(&out[0], t, p.args.Groups, p.args.Scales, p.args.Scales)
+								p.set.EpilogueFMA(&out[0], t, p.args.Groups, p.args.Scales, p.args.Scales, 4)
 							case "qai4":
-								p.set.EpilogueQAI4(&out[0], t, p.args.Groups, p.args.Scales, p.args.Scales, p.args.Scales, p.args.Scales)
+								p.set.EpilogueQAI4(&out[0], t, p.args.Groups, p.args.Scales, p.args.Scales, p.args.Scales, p.args.Scales, 4)
 							case "torchao":
 								p.set.EpilogueTorchAO(&out[0], t, p.args.Groups, p.args.Scales, 1)
 							}

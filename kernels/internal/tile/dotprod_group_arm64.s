@@ -68,6 +68,7 @@
 	FINISH_8
 
 #define OUT_8 \
+	HALF_NUMBERS \
 	FINAL(8, 20, 21, 24, 26, 0, 30, 16)  \
 	VST1.P [V8.S4], (R10)(R11)           \
 	FINAL(9, 20, 21, 24, 26, 1, 30, 16)  \

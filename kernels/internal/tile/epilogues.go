@@ -3,6 +3,7 @@ package tile
 import (
 	"encoding/binary"
 	"math"
+	"slices"
 	"unsafe"
 
 	"github.com/lowbit-go/gq/internal/floats"
@@ -15,14 +16,14 @@ func (s *Set) fill() {
 		s.Zip = zip
 	}
 	if s.EpilogueFMA == nil {
-		s.EpilogueFMA = func(out *float32, t *int32, groups int, scales, as *float32) {
-			epilogueFMA(unsafe.Slice(out, nr), unsafe.Slice(t, nr*groups), unsafe.Slice(scales, nr*groups), unsafe.Slice(as, groups))
+		s.EpilogueFMA = func(out *float32, t *int32, groups int, scales, as *float32, step int) {
+			epilogueFMA(unsafe.Slice(out, nr), unsafe.Slice(t, nr*groups), unsafe.Slice(scales, nr*groups), as, step)
 		}
 	}
 	if s.EpilogueQAI4 == nil {
-		s.EpilogueQAI4 = func(out *float32, t *int32, groups int, scales, zeros, as, asum *float32) {
+		s.EpilogueQAI4 = func(out *float32, t *int32, groups int, scales, zeros, as, asum *float32, step int) {
 			epilogueQAI4(unsafe.Slice(out, nr), unsafe.Slice(t, nr*groups), unsafe.Slice(scales, nr*groups), unsafe.Slice(zeros, nr*groups),
-				unsafe.Slice(as, groups), unsafe.Slice(asum, groups))
+				as, asum, step)
 		}
 	}
 	if s.EpilogueTorchAO == nil {
@@ -40,12 +41,17 @@ func (s *Set) fill() {
 			addSums(unsafe.Slice(t, nr*groups), unsafe.Slice(sums, nr*groups), factor)
 		}
 	}
+	s.Steps = slices.Clone(s.Steps)
+	for i := range s.Steps {
+		s.compose(&s.Steps[i])
+	}
 }
 
 // epilogueFMA is Set.EpilogueFMA for panels of len(out) rows.
-func epilogueFMA(out []float32, t []int32, scales, as []float32) {
+func epilogueFMA(out []float32, t []int32, scales []float32, as *float32, step int) {
 	clear(out)
-	for _, a := range as {
+	for g := 0; len(t) > 0; g++ {
+		a := at(as, g*step/4)
 		for r := range out {
 			out[r] = floats.FMA32(float32(t[r]), float32(a*scales[r]), out[r])
 		}
@@ -54,11 +60,12 @@ func epilogueFMA(out []float32, t []int32, scales, as []float32) {
 }
 
 // epilogueQAI4 is Set.EpilogueQAI4.
-func epilogueQAI4(out []float32, t []int32, scales, zeros, as, asum []float32) {
+func epilogueQAI4(out []float32, t []int32, scales, zeros []float32, as, asum *float32, step int) {
 	clear(out)
-	for g, a := range as {
+	for g := 0; len(t) > 0; g++ {
+		a, sum := at(as, g*step/4), at(asum, g*step/4)
 		for r := range out {
-			f := floats.FMA32(zeros[r], asum[g], out[r])
+			f := floats.FMA32(zeros[r], sum, out[r])
 			out[r] = floats.FMA32(float32(16*t[r]), float32(scales[r]*a), f)
 		}
 		t, scales, zeros = t[len(out):], scales[len(out):], zeros[len(out):]

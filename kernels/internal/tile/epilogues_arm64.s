@@ -3,7 +3,7 @@
 #include "textflag.h"
 #include "neon_arm64.h"
 
-// The epilogues, for dots R1, groups R2, scales R3, as R4, zeros R5 and asum R6. V0-V1 are the 8 outputs, V2-V5 the
+// The epilogues, for dots R1, groups R2, scales R3, as R4, zeros R5, asum R6 and step R7. V0-V1 are the 8 outputs, V2-V5 the
 // dots of one or two groups, V16-V19 their scales, V20-V23 their zeros. NaNs are not replaced.
 
 // EACH_PAIR is the loop over groups, two a turn. If their number is odd, one group comes first.
@@ -55,34 +55,36 @@ done:                     \
 
 #define FMA_1 \
 	LOAD_1                 \
-	VLD1R.P 4(R4), [V6.S4] \
+	VLD1R.P (R4)(R7), [V6.S4] \
 	TO_FLOAT_1             \
 	SCALE(6, 16, 17)       \
 	ADD_1
 
 #define FMA_2 \
 	LOAD_2                        \
-	VLD2R.P 8(R4), [V6.S4, V7.S4] \
+	VLD1R.P (R4)(R7), [V6.S4]     \
+	VLD1R.P (R4)(R7), [V7.S4]     \
 	TO_FLOAT_2                    \
 	SCALE(6, 16, 17)              \
 	SCALE(7, 18, 19)              \
 	ADD_2
 
-// func epilogueFMANEON(out *float32, t *int32, groups int, scales, as *float32)
-TEXT ·epilogueFMANEON(SB), NOSPLIT, $0-40
+// func epilogueFMANEON(out *float32, t *int32, groups int, scales, as *float32, step int)
+TEXT ·epilogueFMANEON(SB), NOSPLIT, $0-48
 	MOVD out+0(FP), R0
 	MOVD t+8(FP), R1
 	MOVD groups+16(FP), R2
 	MOVD scales+24(FP), R3
 	MOVD as+32(FP), R4
+	MOVD step+40(FP), R7
 	EACH_PAIR(FMA_1, FMA_2)
 	RET
 
 #define QAI4_1 \
 	LOAD_1                           \
-	VLD1R.P 4(R4), [V6.S4]           \
+	VLD1R.P (R4)(R7), [V6.S4]           \
 	VLD1.P  32(R5), [V20.S4, V21.S4] \
-	VLD1R.P 4(R6), [V24.S4]          \
+	VLD1R.P (R6)(R7), [V24.S4]          \
 	VSHL    $4, V2.S4, V2.S4         \
 	VSHL    $4, V3.S4, V3.S4         \
 	TO_FLOAT_1                       \
@@ -93,9 +95,11 @@ TEXT ·epilogueFMANEON(SB), NOSPLIT, $0-40
 
 #define QAI4_2 \
 	LOAD_2                                           \
-	VLD2R.P 8(R4), [V6.S4, V7.S4]                    \
+	VLD1R.P (R4)(R7), [V6.S4]                        \
+	VLD1R.P (R4)(R7), [V7.S4]                        \
 	VLD1.P  64(R5), [V20.S4, V21.S4, V22.S4, V23.S4] \
-	VLD2R.P 8(R6), [V24.S4, V25.S4]                  \
+	VLD1R.P (R6)(R7), [V24.S4]                       \
+	VLD1R.P (R6)(R7), [V25.S4]                       \
 	VSHL    $4, V2.S4, V2.S4                         \
 	VSHL    $4, V3.S4, V3.S4                         \
 	VSHL    $4, V4.S4, V4.S4                         \
@@ -111,8 +115,8 @@ TEXT ·epilogueFMANEON(SB), NOSPLIT, $0-40
 	VFMLA   V18.S4, V4.S4, V0.S4                     \
 	VFMLA   V19.S4, V5.S4, V1.S4
 
-// func epilogueQAI4NEON(out *float32, t *int32, groups int, scales, zeros, as, asum *float32)
-TEXT ·epilogueQAI4NEON(SB), NOSPLIT, $0-56
+// func epilogueQAI4NEON(out *float32, t *int32, groups int, scales, zeros, as, asum *float32, step int)
+TEXT ·epilogueQAI4NEON(SB), NOSPLIT, $0-64
 	MOVD out+0(FP), R0
 	MOVD t+8(FP), R1
 	MOVD groups+16(FP), R2
@@ -120,6 +124,7 @@ TEXT ·epilogueQAI4NEON(SB), NOSPLIT, $0-56
 	MOVD zeros+32(FP), R5
 	MOVD as+40(FP), R4
 	MOVD asum+48(FP), R6
+	MOVD step+56(FP), R7
 	EACH_PAIR(QAI4_1, QAI4_2)
 	RET
 

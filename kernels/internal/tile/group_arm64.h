@@ -6,6 +6,9 @@
 // only, a subtraction on any.
 #define MAGIC 0x4b400000
 
+// MAGIC_16 is the bits of 1.5 * 2^27, whose last bit is 16: the subtraction gives 16n.
+#define MAGIC_16 0x4d400000
+
 #define NAN 0x7fc00000
 
 // SAME gives the four elements of r the same bits.
@@ -115,21 +118,23 @@
 	MOVD Args_Rec(R0), R13       \
 	VLD1 (R13), [V26.S4, V27.S4]
 
-#define GROUP_8(CLEAR, STEP, FINISH, OUT) \
+// HALVES computes the two halves. HALF loads the arguments of a half, as HALF_ARGS does, OUT writes its outputs.
+#define HALVES(HALF, CLEAR, STEP, FINISH, OUT) \
 	MOVD a+0(FP), R0                \
 	MOVD Args_ZeroStep(R0), R9      \
 	MOVD Args_OutStride(R0), R11    \
 	MOVD ZR, R14                    \
 	MOVD $64, R15                   \
 half:                                   \
-	HALF_ARGS                       \
+	HALF                            \
 	CLEAR_4(8, 9, 10, 11)           \
 	CLEAR_4(12, 13, 14, 15)         \
 	EACH_GROUP(CLEAR, STEP, FINISH) \
-	HALF_NUMBERS                    \
 	OUT                             \
 	ADD  $16, R14                   \
 	TBZ  $5, R14, half
+
+#define GROUP_8(CLEAR, STEP, FINISH, OUT) HALVES(HALF_ARGS, CLEAR, STEP, FINISH, OUT)
 
 #define GROUP_4(CLEAR, STEP, FINISH, OUT) \
 	ARGS                            \

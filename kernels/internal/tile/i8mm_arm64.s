@@ -15,37 +15,6 @@
 	VST1.P [V16.S4, V17.S4], (R13)(R11) \
 	VST1.P [V18.S4, V19.S4], (R13)(R11)
 
-// 8 rows: V0-V15 are sums, V16-V19 and V28-V31 the activations of a step.
-
-#define CLEAR_DOTS_8 \
-	CBNZ  R12, symmetric            \
-	LOAD_ZEROS                      \
-	SQUARE_SUMS_8                   \
-	ZERO_POINTS(16, 0, 1, 2, 3)     \
-	ZERO_POINTS(17, 4, 5, 6, 7)     \
-	ZERO_POINTS(18, 8, 9, 10, 11)   \
-	ZERO_POINTS(19, 12, 13, 14, 15) \
-	B     cleared                   \
-symmetric:                              \
-	CLEAR_4(0, 1, 2, 3)             \
-	CLEAR_4(4, 5, 6, 7)             \
-	CLEAR_4(8, 9, 10, 11)           \
-	CLEAR_4(12, 13, 14, 15)         \
-cleared:
-
-#define STEP_DOTS_8 \
-	VLD1.P 64(R1), [V16.B16, V17.B16, V18.B16, V19.B16] \
-	VLD1.P 64(R1), [V28.B16, V29.B16, V30.B16, V31.B16] \
-	LOAD_PANEL                                          \
-	PANEL_0(16, 0, 1, 2, 3)                             \
-	PANEL_0(17, 4, 5, 6, 7)                             \
-	PANEL_0(18, 8, 9, 10, 11)                           \
-	PANEL_0(19, 12, 13, 14, 15)                         \
-	PANEL_1(28, 0, 1, 2, 3)                             \
-	PANEL_1(29, 4, 5, 6, 7)                             \
-	PANEL_1(30, 8, 9, 10, 11)                           \
-	PANEL_1(31, 12, 13, 14, 15)
-
 #define STORE_DOTS_8 \
 	MOVD R10, R13         \
 	STORE(0, 1, 2, 3)     \

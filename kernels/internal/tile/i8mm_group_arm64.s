@@ -6,31 +6,12 @@
 #include "product_arm64.h"
 #include "group_arm64.h"
 #include "i8mm_arm64.h"
+#include "i8mm_halves_arm64.h"
 
 // Groups by SMMLA, see i8mm_arm64.s. V0-V7 are the sums of a group, V8-V15 the float32 sums of all groups, in the same
 // squares. Scales multiply them as [s0, s1, s0, s1].
 
-// 8 rows in two halves, see GROUP_8: the codes of a chunk are in V20-V21 or V28-V29, activations in V16-V19 and
-// V24-V27.
-
-#define ZERO_SQUARES_8 \
-	VLD1   (R7), [V21.S4]         \
-	ADD    R9, R7                 \
-	VNEG_4S(21, 21)               \
-	VZIP1  V21.D2, V21.D2, V20.D2 \
-	VZIP2  V21.D2, V21.D2, V21.D2 \
-	SQUARE_SUMS_8
-
-#define ZERO_POINTS_8 \
-	ZERO_SQUARES_8     \
-	VMUL_4S(20, 16, 0) \
-	VMUL_4S(21, 16, 1) \
-	VMUL_4S(20, 17, 2) \
-	VMUL_4S(21, 17, 3) \
-	VMUL_4S(20, 18, 4) \
-	VMUL_4S(21, 18, 5) \
-	VMUL_4S(20, 19, 6) \
-	VMUL_4S(21, 19, 7)
+// 8 rows in two halves, see i8mm_halves_arm64.h.
 
 #define ADD_ZERO_POINTS_8 \
 	ZERO_SQUARES_8     \
@@ -42,28 +23,6 @@
 	VMLA_4S(21, 18, 5) \
 	VMLA_4S(20, 19, 6) \
 	VMLA_4S(21, 19, 7)
-
-#define STEP_8 \
-	VLD1.P 64(R1), [V16.B16, V17.B16, V18.B16, V19.B16] \
-	VLD1.P (R2)(R15), [V20.B16, V21.B16]                \
-	VLD1.P 64(R1), [V24.B16, V25.B16, V26.B16, V27.B16] \
-	VLD1.P (R2)(R15), [V28.B16, V29.B16]                \
-	VSMMLA(20, 16, 0)                                   \
-	VSMMLA(21, 16, 1)                                   \
-	VSMMLA(20, 17, 2)                                   \
-	VSMMLA(21, 17, 3)                                   \
-	VSMMLA(20, 18, 4)                                   \
-	VSMMLA(21, 18, 5)                                   \
-	VSMMLA(20, 19, 6)                                   \
-	VSMMLA(21, 19, 7)                                   \
-	VSMMLA(28, 24, 0)                                   \
-	VSMMLA(29, 24, 1)                                   \
-	VSMMLA(28, 25, 2)                                   \
-	VSMMLA(29, 25, 3)                                   \
-	VSMMLA(28, 26, 4)                                   \
-	VSMMLA(29, 26, 5)                                   \
-	VSMMLA(28, 27, 6)                                   \
-	VSMMLA(29, 27, 7)
 
 #define SCALE_8 \
 	VLD1R.P 8(R4), [V22.D2]       \
@@ -100,6 +59,7 @@
 	VST1.P [V17.S4], (R10)(R11)
 
 #define OUT_8 \
+	HALF_NUMBERS \
 	ROWS(8, 9, 24, 26, 0, 1)   \
 	ROWS(10, 11, 24, 26, 2, 3) \
 	ROWS(12, 13, 25, 27, 0, 1) \

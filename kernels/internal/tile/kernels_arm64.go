@@ -49,6 +49,23 @@ func shifted4I8MM(a *Args)
 //go:noescape
 func shifted2I8MM(a *Args)
 
+// Step.Row, Blocks and BlocksQAI4 by SMMLA: what compose makes of dots8I8MM and the epilogues.
+
+//go:noescape
+func row8I8MM(a *Args)
+
+//go:noescape
+func blocks8I8MM(a *Args)
+
+//go:noescape
+func blocksShort8I8MM(a *Args)
+
+//go:noescape
+func blocksQAI48I8MM(a *Args)
+
+//go:noescape
+func blocksShortQAI48I8MM(a *Args)
+
 // dotsGeneric and groupGeneric by SDOT, for CPUs with DotProd.
 
 //go:noescape
@@ -151,12 +168,12 @@ func zipNEON(dst *byte, n int)
 // epilogueFMANEON is epilogueFMA for 8 rows and a positive number of groups.
 //
 //go:noescape
-func epilogueFMANEON(out *float32, t *int32, groups int, scales, as *float32)
+func epilogueFMANEON(out *float32, t *int32, groups int, scales, as *float32, step int)
 
 // epilogueQAI4NEON is epilogueQAI4 for 8 rows and a positive number of groups.
 //
 //go:noescape
-func epilogueQAI4NEON(out *float32, t *int32, groups int, scales, zeros, as, asum *float32)
+func epilogueQAI4NEON(out *float32, t *int32, groups int, scales, zeros, as, asum *float32, step int)
 
 // epilogueTorchAONEON is epilogueTorchAO for 8 rows and a positive number of groups.
 //

@@ -33,7 +33,10 @@ var unpackNEON = [8]func(dst, src *byte, units int, lanes *Lanes){
 var (
 	// SDOT computes a single row as fast as SMMLA, which would pad it with a row of zeros.
 	i8mmSteps = []Step{
-		{MR: 8, Dots: dots8I8MM, Group: group8I8MMAny, Shifted: shifted8I8MM},
+		{
+			MR: 8, Dots: dots8I8MM, Group: group8I8MMAny, Shifted: shifted8I8MM,
+			Row: row8I8MM, Blocks: blocks8I8MMAny, BlocksQAI4: blocksQAI48I8MMAny, Twice: true,
+		},
 		{MR: 4, Dots: dots4I8MM, Group: group4I8MMAny, Shifted: shifted4I8MM},
 		{MR: 2, Dots: dots2I8MM, Group: group2I8MM, Shifted: shifted2I8MM},
 		{MR: 1, Dots: dots1DotProd, Group: group1DotProd, Shifted: shifted1DotProd},
@@ -58,6 +61,22 @@ func group8I8MMAny(a *Args) {
 		groupShort8I8MM(a)
 	} else {
 		group8I8MM(a)
+	}
+}
+
+func blocks8I8MMAny(a *Args) {
+	if short(a) {
+		blocksShort8I8MM(a)
+	} else {
+		blocks8I8MM(a)
+	}
+}
+
+func blocksQAI48I8MMAny(a *Args) {
+	if short(a) {
+		blocksShortQAI48I8MM(a)
+	} else {
+		blocksQAI48I8MM(a)
 	}
 }
 

@@ -58,6 +58,15 @@ type Args struct {
 	NegZero *float32 // [MR]: minus the zero point of the row of activations
 	Rec     *float32 // [MR]: the scale of the row of activations
 
+	// For Row, Blocks, BlocksQAI4 and TorchAO:
+	T         *int32   // [MR][Groups][NR]: memory for t
+	IntSums   *int32   // [Groups][NR]: sums of codes
+	NegInt    *int32   // [MR]: minus the zero point of the row of activations
+	Factor    int32    // of t in Row
+	Points    *float32 // [Groups][NR]: floating-point zero points
+	ActScales *float32 // [Groups][MR]: scales of the activations; each twice if Step.Twice
+	ActSums   *float32 // likewise: sums of the activations
+
 	// Shift is the number of bits, 8 times, by which Shifted moves dot products to the left. Zeros
 	// are then zero point + Offset << Shift.
 	Shift [8]uint32
@@ -81,15 +90,16 @@ type Set struct {
 	Steps []Step
 
 	// Each epilogue turns the t of one row of activations that Dots wrote, [groups][NR], into NR
-	// outputs. nil means the portable function. All but EpilogueRow may leave any NaN in out: the
-	// driver replaces it by 0x7fc00000.
+	// outputs. nil means the portable function. The products of Step that are not written for an
+	// instruction set are Dots and an epilogue. All but EpilogueRow may leave any NaN in out. step is
+	// the distance in bytes between the elements of as and asum.
 
 	// EpilogueFMA: f = 0; for each group: f = fma(float32(t), float32(as[g]*scales[g][r]), f);
 	// out[r] = f.
-	EpilogueFMA func(out *float32, t *int32, groups int, scales, as *float32)
+	EpilogueFMA func(out *float32, t *int32, groups int, scales, as *float32, step int)
 	// EpilogueQAI4: f = 0; for each group: f = fma(zeros[g][r], asum[g], f),
 	// f = fma(float32(16*t), float32(scales[g][r]*as[g]), f); out[r] = f.
-	EpilogueQAI4 func(out *float32, t *int32, groups int, scales, zeros, as, asum *float32)
+	EpilogueQAI4 func(out *float32, t *int32, groups int, scales, zeros, as, asum *float32, step int)
 	// EpilogueTorchAO: f = 0; for each group: f = f + float32(float32(scales[g][r]*as) *
 	// float32(t)), every operation rounded; out[r] = f.
 	EpilogueTorchAO func(out *float32, t *int32, groups int, scales *float32, as float32)
@@ -135,4 +145,34 @@ type Step struct {
 	// in a smaller unit than codes. nil for codes of 8 bits, which need no smaller unit. NoZeros has
 	// no meaning.
 	Shifted func(a *Args)
+
+	// Row, Blocks, BlocksQAI4 and TorchAO compute outputs from the t of Dots by other layouts'
+	// arithmetic and write them as Group does. nil means Dots and the epilogue of the Set.
+
+	// Row, for one group:
+	//
+	//	a = Factor*t + IntSums[r]*NegInt[m] in int32
+	//	out = float32(float32(a) * float32(Scales[r]*Rec[m])) + Bias[r]
+	Row func(a *Args)
+	// Blocks:
+	//
+	//	f = 0; for each group: f = fma(float32(t), float32(ActScales[g][m]*Scales[g][r]), f)
+	//	out = f
+	Blocks func(a *Args)
+	// BlocksQAI4:
+	//
+	//	f = 0; for each group:
+	//	    f = fma(Points[g][r], ActSums[g][m], f)
+	//	    f = fma(float32(16*t), float32(ActScales[g][m]*Scales[g][r]), f)
+	//	out = f + Bias[r]
+	BlocksQAI4 func(a *Args)
+	// TorchAO:
+	//
+	//	f = 0; for each group:
+	//	    a = t + IntSums[g][r]*NegInt[m] in int32
+	//	    f = f + float32(float32(Scales[g][r]*Rec[m]) * float32(a))
+	//	out = f + Bias[r]
+	TorchAO func(a *Args)
+	// Twice: ActScales and ActSums hold each number twice, as SMMLA's squares of two rows need it.
+	Twice bool
 }

@@ -159,6 +159,9 @@ type product struct {
 	scales             []float32
 	rowSums, bias      []float32
 	negZero, rec       []float32
+	intSums, negInt    []int32
+	points             []float32
+	actScales, actSums []float32 // [groups][mr]
 }
 
 // fill is the choice of numbers in a product.
@@ -223,10 +226,21 @@ func newProduct(t *testing.T, rng *rand.Rand, s Set, bits, mr int, f fill) *prod
 	}
 	p.scales, p.rowSums, p.bias = number(p.groups*s.NR), number(s.NR), number(s.NR)
 	p.negZero, p.rec = number(mr), number(mr)
+	p.points, p.actScales, p.actSums = number(p.groups*s.NR), number(p.groups*mr), number(p.groups*mr)
+	integers := func(n int) []int32 {
+		x := make([]int32, n)
+		for i := range x {
+			x[i] = int32(rng.Uint32()) >> (rng.IntN(4) * 5)
+		}
+		return asmtest.AtPageEnd(t, x)
+	}
+	p.intSums, p.negInt = integers(p.groups*s.NR), integers(mr)
 	p.acts, p.codes, p.sums, p.zeros, p.steps = asmtest.AtPageEnd(t, p.acts), asmtest.AtPageEnd(t, p.codes), asmtest.AtPageEnd(t, p.sums), asmtest.AtPageEnd(t, p.zeros), asmtest.AtPageEnd(t, p.steps)
 	a := &p.args
 	a.Codes, a.Acts, a.Sums, a.Zeros, a.Steps, a.Groups = &p.codes[0], &p.acts[0], &p.sums[0], &p.zeros[0], &p.steps[0], p.groups
 	a.Scales, a.RowSums, a.Bias, a.NegZero, a.Rec = &p.scales[0], &p.rowSums[0], &p.bias[0], &p.negZero[0], &p.rec[0]
+	a.T, a.IntSums, a.NegInt, a.Factor = &make([]int32, mr*p.groups*s.NR)[0], &p.intSums[0], &p.negInt[0], int32(rng.IntN(17))
+	a.Points = &p.points[0]
 	return p
 }
 
@@ -270,20 +284,59 @@ func (p *product) dots(s Set, shift int) []int32 {
 	return t
 }
 
-// group computes Step.Group, as bits: [mr][nr].
-func (p *product) group(t []int32) []uint32 {
+// outputs computes a product as bits, [mr][nr]: begin with 0, then group with each group's t, its
+// index among scales, and its index among the scales of activations; then end.
+func (p *product) outputs(t []int32, group func(f float32, t int32, m, w, a int) float32, end func(f float32, m, r int) float32) []uint32 {
 	out := make([]uint32, p.mr*p.nr)
 	for m := range p.mr {
 		for r := range p.nr {
 			f := float32(0)
 			for g := range p.groups {
-				f = floats.FMA32(float32(t[(m*p.groups+g)*p.nr+r]), p.scales[g*p.nr+r], f)
+				f = group(f, t[(m*p.groups+g)*p.nr+r], m, g*p.nr+r, g*p.mr+m)
 			}
-			f = floats.FMA32(p.rowSums[r], p.negZero[m], f)
-			out[m*p.nr+r] = canonical(float32(f*p.rec[m]) + p.bias[r])
+			out[m*p.nr+r] = canonical(end(f, m, r))
 		}
 	}
 	return out
+}
+
+// group computes Step.Group and Shifted.
+func (p *product) group(t []int32) []uint32 {
+	return p.outputs(t, func(f float32, t int32, m, w, a int) float32 {
+		return floats.FMA32(float32(t), p.scales[w], f)
+	}, func(f float32, m, r int) float32 {
+		f = floats.FMA32(p.rowSums[r], p.negZero[m], f)
+		return float32(f*p.rec[m]) + p.bias[r]
+	})
+}
+
+// row computes Step.Row.
+func (p *product) row(t []int32) []uint32 {
+	return p.outputs(t, func(_ float32, t int32, m, w, a int) float32 {
+		return float32(float32(p.args.Factor*t+p.intSums[w]*p.negInt[m]) * float32(p.scales[w]*p.rec[m]))
+	}, func(f float32, m, r int) float32 { return f + p.bias[r] })
+}
+
+// blocks computes Step.Blocks.
+func (p *product) blocks(t []int32) []uint32 {
+	return p.outputs(t, func(f float32, t int32, m, w, a int) float32 {
+		return floats.FMA32(float32(t), float32(p.actScales[a]*p.scales[w]), f)
+	}, func(f float32, m, r int) float32 { return f })
+}
+
+// blocksQAI4 computes Step.BlocksQAI4.
+func (p *product) blocksQAI4(t []int32) []uint32 {
+	return p.outputs(t, func(f float32, t int32, m, w, a int) float32 {
+		f = floats.FMA32(p.points[w], p.actSums[a], f)
+		return floats.FMA32(float32(16*t), float32(p.actScales[a]*p.scales[w]), f)
+	}, func(f float32, m, r int) float32 { return f + p.bias[r] })
+}
+
+// torchAO computes Step.TorchAO.
+func (p *product) torchAO(t []int32) []uint32 {
+	return p.outputs(t, func(f float32, t int32, m, w, a int) float32 {
+		return f + float32(float32(p.scales[w]*p.rec[m])*float32(t+p.intSums[w]*p.negInt[m]))
+	}, func(f float32, m, r int) float32 { return f + p.bias[r] })
 }
 
 func canonical(x float32) uint32 {
@@ -326,7 +379,7 @@ func TestSteps(t *testing.T) {
 	})
 }
 
-// checkStep compares Dots and Group with the model.
+// checkStep compares Dots and the other products with the model.
 func checkStep(t *testing.T, rng *rand.Rand, s Set, step Step, p *product, name string) {
 	t.Helper()
 	wantDots := p.dots(s, 0)
@@ -343,18 +396,38 @@ func checkStep(t *testing.T, rng *rand.Rand, s Set, step Step, p *product, name 
 			t.Fatalf("%s: Dots: row %d, group %d, output %d: %d, want %d", name, m, j/p.nr, j%p.nr, got, want)
 		}
 	}
-	checkGroup(t, rng, p, wantDots, step.Group, gap, name+": Group")
+	checkOutputs(t, rng, p, p.group(wantDots), step.Group, gap, name+": Group")
 	if step.Shifted != nil && !a.NoZeros {
 		shift := 1 + rng.IntN(7)
 		for i := range p.args.Shift {
 			p.args.Shift[i] = uint32(shift)
 		}
-		checkGroup(t, rng, p, p.dots(s, shift), step.Shifted, gap, fmt.Sprintf("%s: Shifted by %d", name, shift))
+		checkOutputs(t, rng, p, p.group(p.dots(s, shift)), step.Shifted, gap, fmt.Sprintf("%s: Shifted by %d", name, shift))
 	}
+	scales, sums := asmtest.AtPageEnd(t, twice(p.actScales, step.Twice)), asmtest.AtPageEnd(t, twice(p.actSums, step.Twice))
+	p.args.ActScales, p.args.ActSums = &scales[0], &sums[0]
+	if p.groups == 1 {
+		checkOutputs(t, rng, p, p.row(wantDots), step.Row, gap, name+": Row")
+	}
+	checkOutputs(t, rng, p, p.blocks(wantDots), step.Blocks, gap, name+": Blocks")
+	checkOutputs(t, rng, p, p.blocksQAI4(wantDots), step.BlocksQAI4, gap, name+": BlocksQAI4")
+	checkOutputs(t, rng, p, p.torchAO(wantDots), step.TorchAO, gap, name+": TorchAO")
 }
 
-// checkGroup compares Group or Shifted with the model.
-func checkGroup(t *testing.T, rng *rand.Rand, p *product, dots []int32, run func(*Args), gap int, name string) {
+// twice returns x, or each of its numbers twice.
+func twice(x []float32, really bool) []float32 {
+	if !really {
+		return x
+	}
+	var list []float32
+	for _, v := range x {
+		list = append(list, v, v)
+	}
+	return list
+}
+
+// checkOutputs compares the outputs of a product with the model's.
+func checkOutputs(t *testing.T, rng *rand.Rand, p *product, wants []uint32, run func(*Args), gap int, name string) {
 	t.Helper()
 	width := 4 * p.nr
 	b := newBuffer(rng, (p.mr-1)*(width+gap)+width)
@@ -363,7 +436,7 @@ func checkGroup(t *testing.T, rng *rand.Rand, p *product, dots []int32, run func
 	a.Out, a.OutStride = b.pointer(), width+gap
 	run(&a)
 	b.checkMargins(t, before)
-	for i, want := range p.group(dots) {
+	for i, want := range wants {
 		m, r := i/p.nr, i%p.nr
 		if got := binary.LittleEndian.Uint32(b.bytes()[m*(width+gap)+4*r:]); got != want {
 			t.Fatalf("%s: row %d, output %d: %#08x, want %#08x", name, m, r, got, want)
@@ -431,8 +504,8 @@ func TestEpilogues(t *testing.T) {
 				}
 			}
 			for j, run := range []func(out *float32){
-				func(out *float32) { s.EpilogueFMA(out, &dots[0], groups, &scales[0], &as[0]) },
-				func(out *float32) { s.EpilogueQAI4(out, &dots[0], groups, &scales[0], &zeros[0], &as[0], &asum[0]) },
+				func(out *float32) { s.EpilogueFMA(out, &dots[0], groups, &scales[0], &as[0], 4) },
+				func(out *float32) { s.EpilogueQAI4(out, &dots[0], groups, &scales[0], &zeros[0], &as[0], &asum[0], 4) },
 				func(out *float32) { s.EpilogueTorchAO(out, &dots[0], groups, &scales[0], as[0]) },
 				func(out *float32) {
 					s.EpilogueRow(out, &dots[0], &sums[0], factor, negZero, &scales[0], &zeros[0], as[0])
@@ -471,15 +544,18 @@ func TestKernelsDoNotAllocate(t *testing.T) {
 			src, dst := make([]byte, 2*16*bits), make([]byte, 4*8*s.NR)
 			a := p.args
 			a.Out, a.OutStride = unsafe.Pointer(&out[0]), 8*s.NR
+			a.ActScales, a.ActSums = &twice(p.actScales, step.Twice)[0], &twice(p.actSums, step.Twice)[0]
 			f := make([]float32, s.NR)
 			if n := testing.AllocsPerRun(5, func() {
 				step.Dots(&a)
-				s.EpilogueFMA(&f[0], &out[0], 2, &p.scales[0], &p.scales[0])
-				s.EpilogueQAI4(&f[0], &out[0], 2, &p.scales[0], &p.scales[0], &p.scales[0], &p.scales[0])
+				s.EpilogueFMA(&f[0], &out[0], 2, &p.scales[0], &p.scales[0], 4)
+				s.EpilogueQAI4(&f[0], &out[0], 2, &p.scales[0], &p.scales[0], &p.scales[0], &p.scales[0], 4)
 				s.AddSums(&out[0], &p.zeros[0], 1, 2)
 				s.EpilogueTorchAO(&f[0], &out[0], 2, &p.scales[0], 1)
 				s.EpilogueRow(&f[0], &out[0], &p.zeros[0], 16, 1, &p.scales[0], &p.bias[0], 1)
 				step.Group(&a)
+				step.BlocksQAI4(&a)
+				step.TorchAO(&a)
 				s.Unpack(&dst[0], &src[0], 2, &lanes)
 				s.Zip(&dst[0], 2)
 			}); n != 0 {

@@ -13,18 +13,21 @@ func epilogue(isa emit.ISA, name, signature string, times16 bool, vectors, numbe
 	emit.Func(name+isa.Suffix(), signature, name+isa.Suffix()+" is "+name+" for at least one group.")
 	out := Load(Param("out"), GP64())
 	groups := Load(Param("groups"), GP64())
-	pointers, steps, at := []reg.Register{}, []int{}, map[string]operand.Mem{}
-	point := func(name string, step int) {
+	pointers, steps, at := []reg.Register{}, []operand.Op{}, map[string]operand.Mem{}
+	point := func(name string, step operand.Op) {
 		p := Load(Param(name), GP64())
 		pointers, steps = append(pointers, p), append(steps, step)
 		at[name] = operand.Mem{Base: p}
 	}
-	point("t", isa.Bytes())
+	point("t", operand.U32(isa.Bytes()))
 	for _, name := range vectors {
-		point(name, isa.Bytes())
+		point(name, operand.U32(isa.Bytes()))
 	}
-	for _, name := range numbers {
-		point(name, 4)
+	if len(numbers) > 0 {
+		step := Load(Param("step"), GP64())
+		for _, name := range numbers {
+			point(name, step)
+		}
 	}
 	f := isa.Vector()
 	isa.Zero(f)
@@ -43,7 +46,7 @@ func epilogue(isa emit.ISA, name, signature string, times16 bool, vectors, numbe
 	}
 	group(f, t, at)
 	for i, p := range pointers {
-		ADDQ(operand.U32(steps[i]), p)
+		ADDQ(steps[i], p)
 	}
 	DECQ(groups)
 	JNE(operand.LabelRef("group"))
@@ -53,14 +56,14 @@ func epilogue(isa emit.ISA, name, signature string, times16 bool, vectors, numbe
 }
 
 func epilogues(isa emit.ISA) {
-	epilogue(isa, "epilogueFMA", "func(out *float32, t *int32, groups int, scales, as *float32)", false, []string{"scales"}, []string{"as"},
+	epilogue(isa, "epilogueFMA", "func(out *float32, t *int32, groups int, scales, as *float32, step int)", false, []string{"scales"}, []string{"as"},
 		func(f, t reg.VecVirtual, at map[string]operand.Mem) {
 			s := isa.Vector()
 			VBROADCASTSS(at["as"], s)
 			VMULPS(at["scales"], s, s)
 			VFMADD231PS(t, s, f)
 		})
-	epilogue(isa, "epilogueQAI4", "func(out *float32, t *int32, groups int, scales, zeros, as, asum *float32)", true,
+	epilogue(isa, "epilogueQAI4", "func(out *float32, t *int32, groups int, scales, zeros, as, asum *float32, step int)", true,
 		[]string{"scales", "zeros"}, []string{"as", "asum"},
 		func(f, t reg.VecVirtual, at map[string]operand.Mem) {
 			s := isa.Vector()
