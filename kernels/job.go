@@ -237,9 +237,9 @@ func (w *Workspace) multiplyPacked(own *worker, from, to int) {
 	j, a := &w.job, &w.acts
 	l, k := j.l, &own.gemv
 	f, kernel := l.panelLayout, j.c.gemv
-	k.PanelBytes, k.Groups = f.panelBytes, f.groups
-	k.Blocks = (min(f.group, f.stored) + 31) / 32
-	k.LastBlocks = (f.cols - (f.groups-1)*f.group + 31) / 32
+	k.PanelBytes = f.panelBytes
+	k.SetGroups(f.groups, f.group, f.cols)
+	run := kernel.For(f.groups, f.group)
 	stride := f.stored * copies(kernel.Order)
 	whole := min(to, f.rows/f.nr)
 	for i := range j.m {
@@ -252,11 +252,11 @@ func (w *Workspace) multiplyPacked(own *worker, from, to int) {
 		out := j.dst[i*f.rows:][:f.rows]
 		if whole > from {
 			k.Dst, k.Data, k.Panels = &out[from*f.nr], &l.data[f.prefix+from*f.panelBytes], whole-from
-			kernel.Run(k)
+			run(k)
 		}
 		if whole < to { // the last panel has padding rows
 			k.Dst, k.Data, k.Panels = &own.out[0], &l.data[f.prefix+whole*f.panelBytes], 1
-			kernel.Run(k)
+			run(k)
 			copy(out[whole*f.nr:], own.out[:f.nr])
 		}
 		w.finishRows(i, i, 1, from*f.nr, min(to*f.nr, f.rows))

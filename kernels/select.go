@@ -52,10 +52,14 @@ func gemmName(l packing.Layout, bits int, feature string) string {
 // gemvFor is the gemv kernel that reads payloads of f, or nil if there is none.
 func gemvFor(f *panelLayout, features []string) *gemv.Kernel {
 	h := f.header
-	if h.Layout == packing.LayoutLowbit && (h.ScaleDtype != packing.ScaleBF16 || f.groups > 1 && f.group%32 != 0) {
+	if h.Layout == packing.LayoutLowbit && h.ScaleDtype != packing.ScaleBF16 {
 		return nil
 	}
-	return gemv.For(gemv.Reads{Layout: h.Layout, Bits: h.Bits, Tile: h.Tile, Zeros: h.ZeroKind, Grid: h.Grid}, features)
+	k := gemv.For(gemv.Reads{Layout: h.Layout, Bits: h.Bits, Tile: h.Tile, Zeros: h.ZeroKind, Grid: h.Grid}, features)
+	if k == nil || k.For(f.groups, f.group) == nil {
+		return nil
+	}
+	return k
 }
 
 // choose picks the cheaper kernel for m rows: the gemv kernel row by row, or the tile kernels. m

@@ -51,10 +51,11 @@ func TestMix(t *testing.T) {
 // named CPU.
 func TestChoose(t *testing.T) {
 	table := Table()
-	h := packing.Header{Layout: packing.LayoutLowbit, Bits: 4, ScaleDtype: packing.ScaleBF16, Tile: packing.DefaultTile, Rows: 64, Cols: 256, Group: 32}.Canonical()
+	h := packing.Header{Layout: packing.LayoutLowbit, Bits: 4, ScaleDtype: packing.ScaleBF16, Tile: packing.DefaultTile, Rows: 64, Cols: 256}
 	for _, feature := range Features() {
-		for _, m := range []int{-7, 0, 1, 2, 4, 16, 128} {
-			name, err := KernelFor(h, m, Options{CPU: feature})
+		for i, m := range []int{-7, 0, 1, 2, 4, 16, 128, 1, 1} {
+			h.Group = []uint64{32, 48, 80}[max(0, i-6)]
+			name, err := KernelFor(h.Canonical(), m, Options{CPU: feature})
 			if err != nil {
 				t.Fatal(err)
 			}

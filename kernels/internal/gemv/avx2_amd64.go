@@ -24,6 +24,26 @@ func lowbit1FractionsAVX2(a *Args)
 //go:noescape
 func lowbit1HalfAVX2(a *Args)
 
+// lowbit1SplitAVX2 is the product of lowbit panels 8x16x2 of 1 bits, in groups of odd multiples of 16 columns.
+//
+//go:noescape
+func lowbit1SplitAVX2(a *Args)
+
+// lowbit1ZerosSplitAVX2 is the product of lowbit panels 8x16x2 of 1 bits with zero points, in groups of odd multiples of 16 columns.
+//
+//go:noescape
+func lowbit1ZerosSplitAVX2(a *Args)
+
+// lowbit1FractionsSplitAVX2 is the product of lowbit panels 8x16x2 of 1 bits with fractional zero points, in groups of odd multiples of 16 columns.
+//
+//go:noescape
+func lowbit1FractionsSplitAVX2(a *Args)
+
+// lowbit1HalfSplitAVX2 is the product of lowbit panels 8x16x2 of 1 bits on the half-step grid, in groups of odd multiples of 16 columns.
+//
+//go:noescape
+func lowbit1HalfSplitAVX2(a *Args)
+
 // lowbit2AVX2 is the product of lowbit panels 8x16x2 of 2 bits.
 //
 //go:noescape
@@ -44,6 +64,26 @@ func lowbit2FractionsAVX2(a *Args)
 //go:noescape
 func lowbit2HalfAVX2(a *Args)
 
+// lowbit2SplitAVX2 is the product of lowbit panels 8x16x2 of 2 bits, in groups of odd multiples of 16 columns.
+//
+//go:noescape
+func lowbit2SplitAVX2(a *Args)
+
+// lowbit2ZerosSplitAVX2 is the product of lowbit panels 8x16x2 of 2 bits with zero points, in groups of odd multiples of 16 columns.
+//
+//go:noescape
+func lowbit2ZerosSplitAVX2(a *Args)
+
+// lowbit2FractionsSplitAVX2 is the product of lowbit panels 8x16x2 of 2 bits with fractional zero points, in groups of odd multiples of 16 columns.
+//
+//go:noescape
+func lowbit2FractionsSplitAVX2(a *Args)
+
+// lowbit2HalfSplitAVX2 is the product of lowbit panels 8x16x2 of 2 bits on the half-step grid, in groups of odd multiples of 16 columns.
+//
+//go:noescape
+func lowbit2HalfSplitAVX2(a *Args)
+
 // lowbit3AVX2 is the product of lowbit panels 8x16x2 of 3 bits.
 //
 //go:noescape
@@ -58,6 +98,21 @@ func lowbit3ZerosAVX2(a *Args)
 //
 //go:noescape
 func lowbit3FractionsAVX2(a *Args)
+
+// lowbit3SplitAVX2 is the product of lowbit panels 8x16x2 of 3 bits, in groups of odd multiples of 16 columns.
+//
+//go:noescape
+func lowbit3SplitAVX2(a *Args)
+
+// lowbit3ZerosSplitAVX2 is the product of lowbit panels 8x16x2 of 3 bits with zero points, in groups of odd multiples of 16 columns.
+//
+//go:noescape
+func lowbit3ZerosSplitAVX2(a *Args)
+
+// lowbit3FractionsSplitAVX2 is the product of lowbit panels 8x16x2 of 3 bits with fractional zero points, in groups of odd multiples of 16 columns.
+//
+//go:noescape
+func lowbit3FractionsSplitAVX2(a *Args)
 
 // lowbit4AVX2 is the product of lowbit panels 8x16x2 of 4 bits.
 //
@@ -74,6 +129,21 @@ func lowbit4ZerosAVX2(a *Args)
 //go:noescape
 func lowbit4FractionsAVX2(a *Args)
 
+// lowbit4SplitAVX2 is the product of lowbit panels 8x16x2 of 4 bits, in groups of odd multiples of 16 columns.
+//
+//go:noescape
+func lowbit4SplitAVX2(a *Args)
+
+// lowbit4ZerosSplitAVX2 is the product of lowbit panels 8x16x2 of 4 bits with zero points, in groups of odd multiples of 16 columns.
+//
+//go:noescape
+func lowbit4ZerosSplitAVX2(a *Args)
+
+// lowbit4FractionsSplitAVX2 is the product of lowbit panels 8x16x2 of 4 bits with fractional zero points, in groups of odd multiples of 16 columns.
+//
+//go:noescape
+func lowbit4FractionsSplitAVX2(a *Args)
+
 // lowbit5AVX2 is the product of lowbit panels 8x16x2 of 5 bits.
 //
 //go:noescape
@@ -88,6 +158,21 @@ func lowbit5ZerosAVX2(a *Args)
 //
 //go:noescape
 func lowbit5FractionsAVX2(a *Args)
+
+// lowbit5SplitAVX2 is the product of lowbit panels 8x16x2 of 5 bits, in groups of odd multiples of 16 columns.
+//
+//go:noescape
+func lowbit5SplitAVX2(a *Args)
+
+// lowbit5ZerosSplitAVX2 is the product of lowbit panels 8x16x2 of 5 bits with zero points, in groups of odd multiples of 16 columns.
+//
+//go:noescape
+func lowbit5ZerosSplitAVX2(a *Args)
+
+// lowbit5FractionsSplitAVX2 is the product of lowbit panels 8x16x2 of 5 bits with fractional zero points, in groups of odd multiples of 16 columns.
+//
+//go:noescape
+func lowbit5FractionsSplitAVX2(a *Args)
 
 // lowbit6AVX2 is the product of lowbit panels 8x16x2 of 6 bits.
 //
@@ -104,6 +189,21 @@ func lowbit6ZerosAVX2(a *Args)
 //go:noescape
 func lowbit6FractionsAVX2(a *Args)
 
+// lowbit6SplitAVX2 is the product of lowbit panels 8x16x2 of 6 bits, in groups of odd multiples of 16 columns.
+//
+//go:noescape
+func lowbit6SplitAVX2(a *Args)
+
+// lowbit6ZerosSplitAVX2 is the product of lowbit panels 8x16x2 of 6 bits with zero points, in groups of odd multiples of 16 columns.
+//
+//go:noescape
+func lowbit6ZerosSplitAVX2(a *Args)
+
+// lowbit6FractionsSplitAVX2 is the product of lowbit panels 8x16x2 of 6 bits with fractional zero points, in groups of odd multiples of 16 columns.
+//
+//go:noescape
+func lowbit6FractionsSplitAVX2(a *Args)
+
 // lowbit7AVX2 is the product of lowbit panels 8x16x2 of 7 bits.
 //
 //go:noescape
@@ -119,6 +219,21 @@ func lowbit7ZerosAVX2(a *Args)
 //go:noescape
 func lowbit7FractionsAVX2(a *Args)
 
+// lowbit7SplitAVX2 is the product of lowbit panels 8x16x2 of 7 bits, in groups of odd multiples of 16 columns.
+//
+//go:noescape
+func lowbit7SplitAVX2(a *Args)
+
+// lowbit7ZerosSplitAVX2 is the product of lowbit panels 8x16x2 of 7 bits with zero points, in groups of odd multiples of 16 columns.
+//
+//go:noescape
+func lowbit7ZerosSplitAVX2(a *Args)
+
+// lowbit7FractionsSplitAVX2 is the product of lowbit panels 8x16x2 of 7 bits with fractional zero points, in groups of odd multiples of 16 columns.
+//
+//go:noescape
+func lowbit7FractionsSplitAVX2(a *Args)
+
 // lowbit8AVX2 is the product of lowbit panels 8x16x2 of 8 bits.
 //
 //go:noescape
@@ -128,6 +243,16 @@ func lowbit8AVX2(a *Args)
 //
 //go:noescape
 func lowbit8ZerosAVX2(a *Args)
+
+// lowbit8SplitAVX2 is the product of lowbit panels 8x16x2 of 8 bits, in groups of odd multiples of 16 columns.
+//
+//go:noescape
+func lowbit8SplitAVX2(a *Args)
+
+// lowbit8ZerosSplitAVX2 is the product of lowbit panels 8x16x2 of 8 bits with zero points, in groups of odd multiples of 16 columns.
+//
+//go:noescape
+func lowbit8ZerosSplitAVX2(a *Args)
 
 // readAVX2 is readGeneric for n bytes, a positive multiple of 256.
 //

@@ -493,6 +493,668 @@ DATA u32_3f000000x8<>+16(SB)/8, $0x3f0000003f000000
 DATA u32_3f000000x8<>+24(SB)/8, $0x3f0000003f000000
 GLOBL u32_3f000000x8<>(SB), RODATA|NOPTR, $32
 
+// func lowbit1SplitAVX2(a *byte)
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
+TEXT ·lowbit1SplitAVX2(SB), NOSPLIT, $0-8
+	MOVQ    a+0(FP), AX
+	MOVQ    (AX), CX
+	MOVQ    8(AX), DX
+	MOVQ    24(AX), BX
+	VMOVDQU u32_1010101x8<>+0(SB), Y3
+	VMOVDQU u32_7x4_5x4<>+0(SB), Y4
+	VMOVDQU u32_3x4_1x4<>+0(SB), Y5
+
+panel:
+	MOVQ  DX, SI
+	MOVQ  32(AX), DI
+	MOVQ  40(AX), R8
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	MOVQ  48(AX), R9
+
+group:
+	MOVQ    56(AX), R10
+	CMPQ    R9, $0x01
+	CMOVQEQ 64(AX), R10
+	VMOVDQA Y1, Y6
+	VMOVDQA Y2, Y7
+	TESTQ   R10, R10
+	JE      split
+
+block:
+	PREFETCHT0     4096(SI)
+	VBROADCASTI128 (SI), Y1
+	VPSRLVD        Y4, Y1, Y2
+	VPAND          Y3, Y2, Y2
+	VPBROADCASTQ   (DI), Y8
+	VPMADDUBSW     Y8, Y2, Y2
+	VPSRLVD        Y5, Y1, Y9
+	VPAND          Y3, Y9, Y9
+	VPMADDUBSW     Y8, Y9, Y8
+	VPSRLVD        u32_6x4_4x4<>+0(SB), Y1, Y9
+	VPAND          Y3, Y9, Y9
+	VPBROADCASTQ   16(DI), Y10
+	VPMADDUBSW     Y10, Y9, Y9
+	VPADDW         Y9, Y2, Y2
+	VPSRLVD        u32_2x4_0x4<>+0(SB), Y1, Y1
+	VPAND          Y3, Y1, Y1
+	VPMADDUBSW     Y10, Y1, Y1
+	VPADDW         Y1, Y8, Y8
+	VBROADCASTI128 16(SI), Y1
+	VPSRLVD        Y4, Y1, Y9
+	VPAND          Y3, Y9, Y9
+	VPBROADCASTQ   8(DI), Y10
+	VPMADDUBSW     Y10, Y9, Y9
+	VPADDW         Y9, Y2, Y2
+	VPSRLVD        Y5, Y1, Y9
+	VPAND          Y3, Y9, Y9
+	VPMADDUBSW     Y10, Y9, Y9
+	VPADDW         Y9, Y8, Y8
+	VPSRLVD        u32_6x4_4x4<>+0(SB), Y1, Y9
+	VPAND          Y3, Y9, Y9
+	VPBROADCASTQ   24(DI), Y10
+	VPMADDUBSW     Y10, Y9, Y9
+	VPADDW         Y9, Y2, Y2
+	VPMADDWD       u32_10001x8<>+0(SB), Y2, Y2
+	VPADDD         Y2, Y6, Y6
+	VPSRLVD        u32_2x4_0x4<>+0(SB), Y1, Y1
+	VPAND          Y3, Y1, Y1
+	VPMADDUBSW     Y10, Y1, Y1
+	VPADDW         Y1, Y8, Y8
+	VPMADDWD       u32_10001x8<>+0(SB), Y8, Y8
+	VPADDD         Y8, Y7, Y7
+	ADDQ           $0x20, DI
+	ADDQ           $0x00000020, SI
+	DECQ           R10
+	JNE            block
+
+split:
+	VPXOR          Y1, Y1, Y1
+	VPXOR          Y2, Y2, Y2
+	MOVQ           48(AX), R10
+	SUBQ           R9, R10
+	TESTQ          $0x00000001, R10
+	JNE            sum
+	CMPQ           R9, $0x01
+	JE             sum
+	PREFETCHT0     4096(SI)
+	VBROADCASTI128 (SI), Y8
+	VPSRLVD        Y4, Y8, Y9
+	VPAND          Y3, Y9, Y9
+	VPBROADCASTQ   (DI), Y10
+	VPMADDUBSW     Y10, Y9, Y9
+	VPSRLVD        Y5, Y8, Y11
+	VPAND          Y3, Y11, Y11
+	VPMADDUBSW     Y10, Y11, Y10
+	VPSRLVD        u32_6x4_4x4<>+0(SB), Y8, Y11
+	VPAND          Y3, Y11, Y11
+	VPBROADCASTQ   16(DI), Y12
+	VPMADDUBSW     Y12, Y11, Y11
+	VPSRLVD        u32_2x4_0x4<>+0(SB), Y8, Y8
+	VPAND          Y3, Y8, Y8
+	VPMADDUBSW     Y12, Y8, Y8
+	VBROADCASTI128 16(SI), Y12
+	VPSRLVD        Y4, Y12, Y13
+	VPAND          Y3, Y13, Y13
+	VPBROADCASTQ   8(DI), Y14
+	VPMADDUBSW     Y14, Y13, Y13
+	VPADDW         Y13, Y9, Y9
+	VPMADDWD       u32_10001x8<>+0(SB), Y9, Y9
+	VPADDD         Y9, Y6, Y6
+	VPSRLVD        Y5, Y12, Y9
+	VPAND          Y3, Y9, Y9
+	VPMADDUBSW     Y14, Y9, Y9
+	VPADDW         Y9, Y10, Y10
+	VPMADDWD       u32_10001x8<>+0(SB), Y10, Y10
+	VPADDD         Y10, Y7, Y7
+	VPSRLVD        u32_6x4_4x4<>+0(SB), Y12, Y9
+	VPAND          Y3, Y9, Y9
+	VPBROADCASTQ   24(DI), Y10
+	VPMADDUBSW     Y10, Y9, Y9
+	VPADDW         Y9, Y11, Y11
+	VPMADDWD       u32_10001x8<>+0(SB), Y11, Y11
+	VPADDD         Y11, Y1, Y1
+	VPSRLVD        u32_2x4_0x4<>+0(SB), Y12, Y9
+	VPAND          Y3, Y9, Y9
+	VPMADDUBSW     Y10, Y9, Y9
+	VPADDW         Y9, Y8, Y8
+	VPMADDWD       u32_10001x8<>+0(SB), Y8, Y8
+	VPADDD         Y8, Y2, Y2
+	ADDQ           $0x20, DI
+	ADDQ           $0x00000020, SI
+
+sum:
+	VSHUFPS      $0xdd, Y7, Y6, Y8
+	VSHUFPS      $0x88, Y7, Y6, Y6
+	VPADDD       Y8, Y6, Y6
+	VPERMQ       $0xd8, Y6, Y6
+	VPBROADCASTD (R8), Y7
+	VPADDD       Y7, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VPMOVZXWD    (SI), Y7
+	VPSLLD       $0x10, Y7, Y7
+	VFMADD231PS  Y6, Y7, Y0
+	PREFETCHT0   4096(SI)
+	ADDQ         $0x00000010, SI
+	ADDQ         $0x04, R8
+	DECQ         R9
+	JNE          group
+	VBROADCASTSS 72(AX), Y1
+	VBROADCASTSS 80(AX), Y2
+	VFMADD231PS  (SI), Y1, Y0
+	VMULPS       Y2, Y0, Y0
+	VADDPS       32(SI), Y0, Y0
+	VCMPPS       $0x03, Y0, Y0, Y1
+	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
+	VBLENDVPS    Y1, Y2, Y0, Y0
+	VMOVUPS      Y0, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
+	VZEROUPPER
+	RET
+
+// func lowbit1ZerosSplitAVX2(a *byte)
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
+TEXT ·lowbit1ZerosSplitAVX2(SB), NOSPLIT, $0-8
+	MOVQ    a+0(FP), AX
+	MOVQ    (AX), CX
+	MOVQ    8(AX), DX
+	MOVQ    24(AX), BX
+	VMOVDQU u32_1010101x8<>+0(SB), Y3
+	VMOVDQU u32_7x4_5x4<>+0(SB), Y4
+	VMOVDQU u32_3x4_1x4<>+0(SB), Y5
+
+panel:
+	MOVQ  DX, SI
+	MOVQ  32(AX), DI
+	MOVQ  40(AX), R8
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	MOVQ  48(AX), R9
+
+group:
+	MOVQ    56(AX), R10
+	CMPQ    R9, $0x01
+	CMOVQEQ 64(AX), R10
+	VMOVDQA Y1, Y6
+	VMOVDQA Y2, Y7
+	TESTQ   R10, R10
+	JE      split
+
+block:
+	PREFETCHT0     4096(SI)
+	VBROADCASTI128 (SI), Y1
+	VPSRLVD        Y4, Y1, Y2
+	VPAND          Y3, Y2, Y2
+	VPBROADCASTQ   (DI), Y8
+	VPMADDUBSW     Y8, Y2, Y2
+	VPSRLVD        Y5, Y1, Y9
+	VPAND          Y3, Y9, Y9
+	VPMADDUBSW     Y8, Y9, Y8
+	VPSRLVD        u32_6x4_4x4<>+0(SB), Y1, Y9
+	VPAND          Y3, Y9, Y9
+	VPBROADCASTQ   16(DI), Y10
+	VPMADDUBSW     Y10, Y9, Y9
+	VPADDW         Y9, Y2, Y2
+	VPSRLVD        u32_2x4_0x4<>+0(SB), Y1, Y1
+	VPAND          Y3, Y1, Y1
+	VPMADDUBSW     Y10, Y1, Y1
+	VPADDW         Y1, Y8, Y8
+	VBROADCASTI128 16(SI), Y1
+	VPSRLVD        Y4, Y1, Y9
+	VPAND          Y3, Y9, Y9
+	VPBROADCASTQ   8(DI), Y10
+	VPMADDUBSW     Y10, Y9, Y9
+	VPADDW         Y9, Y2, Y2
+	VPSRLVD        Y5, Y1, Y9
+	VPAND          Y3, Y9, Y9
+	VPMADDUBSW     Y10, Y9, Y9
+	VPADDW         Y9, Y8, Y8
+	VPSRLVD        u32_6x4_4x4<>+0(SB), Y1, Y9
+	VPAND          Y3, Y9, Y9
+	VPBROADCASTQ   24(DI), Y10
+	VPMADDUBSW     Y10, Y9, Y9
+	VPADDW         Y9, Y2, Y2
+	VPMADDWD       u32_10001x8<>+0(SB), Y2, Y2
+	VPADDD         Y2, Y6, Y6
+	VPSRLVD        u32_2x4_0x4<>+0(SB), Y1, Y1
+	VPAND          Y3, Y1, Y1
+	VPMADDUBSW     Y10, Y1, Y1
+	VPADDW         Y1, Y8, Y8
+	VPMADDWD       u32_10001x8<>+0(SB), Y8, Y8
+	VPADDD         Y8, Y7, Y7
+	ADDQ           $0x20, DI
+	ADDQ           $0x00000020, SI
+	DECQ           R10
+	JNE            block
+
+split:
+	VPXOR          Y1, Y1, Y1
+	VPXOR          Y2, Y2, Y2
+	MOVQ           48(AX), R10
+	SUBQ           R9, R10
+	TESTQ          $0x00000001, R10
+	JNE            sum
+	CMPQ           R9, $0x01
+	JE             sum
+	PREFETCHT0     4096(SI)
+	VBROADCASTI128 (SI), Y8
+	VPSRLVD        Y4, Y8, Y9
+	VPAND          Y3, Y9, Y9
+	VPBROADCASTQ   (DI), Y10
+	VPMADDUBSW     Y10, Y9, Y9
+	VPSRLVD        Y5, Y8, Y11
+	VPAND          Y3, Y11, Y11
+	VPMADDUBSW     Y10, Y11, Y10
+	VPSRLVD        u32_6x4_4x4<>+0(SB), Y8, Y11
+	VPAND          Y3, Y11, Y11
+	VPBROADCASTQ   16(DI), Y12
+	VPMADDUBSW     Y12, Y11, Y11
+	VPSRLVD        u32_2x4_0x4<>+0(SB), Y8, Y8
+	VPAND          Y3, Y8, Y8
+	VPMADDUBSW     Y12, Y8, Y8
+	VBROADCASTI128 16(SI), Y12
+	VPSRLVD        Y4, Y12, Y13
+	VPAND          Y3, Y13, Y13
+	VPBROADCASTQ   8(DI), Y14
+	VPMADDUBSW     Y14, Y13, Y13
+	VPADDW         Y13, Y9, Y9
+	VPMADDWD       u32_10001x8<>+0(SB), Y9, Y9
+	VPADDD         Y9, Y6, Y6
+	VPSRLVD        Y5, Y12, Y9
+	VPAND          Y3, Y9, Y9
+	VPMADDUBSW     Y14, Y9, Y9
+	VPADDW         Y9, Y10, Y10
+	VPMADDWD       u32_10001x8<>+0(SB), Y10, Y10
+	VPADDD         Y10, Y7, Y7
+	VPSRLVD        u32_6x4_4x4<>+0(SB), Y12, Y9
+	VPAND          Y3, Y9, Y9
+	VPBROADCASTQ   24(DI), Y10
+	VPMADDUBSW     Y10, Y9, Y9
+	VPADDW         Y9, Y11, Y11
+	VPMADDWD       u32_10001x8<>+0(SB), Y11, Y11
+	VPADDD         Y11, Y1, Y1
+	VPSRLVD        u32_2x4_0x4<>+0(SB), Y12, Y9
+	VPAND          Y3, Y9, Y9
+	VPMADDUBSW     Y10, Y9, Y9
+	VPADDW         Y9, Y8, Y8
+	VPMADDWD       u32_10001x8<>+0(SB), Y8, Y8
+	VPADDD         Y8, Y2, Y2
+	ADDQ           $0x20, DI
+	ADDQ           $0x00000020, SI
+
+sum:
+	VSHUFPS      $0xdd, Y7, Y6, Y8
+	VSHUFPS      $0x88, Y7, Y6, Y6
+	VPADDD       Y8, Y6, Y6
+	VPERMQ       $0xd8, Y6, Y6
+	VPMOVSXBD    16(SI), Y7
+	VPADDD       u32_1x8<>+0(SB), Y7, Y7
+	VPBROADCASTD (R8), Y8
+	VPMULLD      Y8, Y7, Y7
+	VPADDD       Y7, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VPMOVZXWD    (SI), Y7
+	VPSLLD       $0x10, Y7, Y7
+	VFMADD231PS  Y6, Y7, Y0
+	PREFETCHT0   4096(SI)
+	ADDQ         $0x00000018, SI
+	ADDQ         $0x04, R8
+	DECQ         R9
+	JNE          group
+	VBROADCASTSS 72(AX), Y1
+	VBROADCASTSS 80(AX), Y2
+	VFMADD231PS  (SI), Y1, Y0
+	VMULPS       Y2, Y0, Y0
+	VADDPS       32(SI), Y0, Y0
+	VCMPPS       $0x03, Y0, Y0, Y1
+	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
+	VBLENDVPS    Y1, Y2, Y0, Y0
+	VMOVUPS      Y0, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
+	VZEROUPPER
+	RET
+
+// func lowbit1FractionsSplitAVX2(a *byte)
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
+TEXT ·lowbit1FractionsSplitAVX2(SB), NOSPLIT, $0-8
+	MOVQ    a+0(FP), AX
+	MOVQ    (AX), CX
+	MOVQ    8(AX), DX
+	MOVQ    24(AX), BX
+	VMOVDQU u32_1010101x8<>+0(SB), Y3
+	VMOVDQU u32_7x4_5x4<>+0(SB), Y4
+	VMOVDQU u32_3x4_1x4<>+0(SB), Y5
+
+panel:
+	MOVQ  DX, SI
+	MOVQ  32(AX), DI
+	MOVQ  40(AX), R8
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	MOVQ  48(AX), R9
+
+group:
+	MOVQ    56(AX), R10
+	CMPQ    R9, $0x01
+	CMOVQEQ 64(AX), R10
+	VMOVDQA Y1, Y6
+	VMOVDQA Y2, Y7
+	TESTQ   R10, R10
+	JE      split
+
+block:
+	PREFETCHT0     4096(SI)
+	VBROADCASTI128 (SI), Y1
+	VPSRLVD        Y4, Y1, Y2
+	VPAND          Y3, Y2, Y2
+	VPBROADCASTQ   (DI), Y8
+	VPMADDUBSW     Y8, Y2, Y2
+	VPSRLVD        Y5, Y1, Y9
+	VPAND          Y3, Y9, Y9
+	VPMADDUBSW     Y8, Y9, Y8
+	VPSRLVD        u32_6x4_4x4<>+0(SB), Y1, Y9
+	VPAND          Y3, Y9, Y9
+	VPBROADCASTQ   16(DI), Y10
+	VPMADDUBSW     Y10, Y9, Y9
+	VPADDW         Y9, Y2, Y2
+	VPSRLVD        u32_2x4_0x4<>+0(SB), Y1, Y1
+	VPAND          Y3, Y1, Y1
+	VPMADDUBSW     Y10, Y1, Y1
+	VPADDW         Y1, Y8, Y8
+	VBROADCASTI128 16(SI), Y1
+	VPSRLVD        Y4, Y1, Y9
+	VPAND          Y3, Y9, Y9
+	VPBROADCASTQ   8(DI), Y10
+	VPMADDUBSW     Y10, Y9, Y9
+	VPADDW         Y9, Y2, Y2
+	VPSRLVD        Y5, Y1, Y9
+	VPAND          Y3, Y9, Y9
+	VPMADDUBSW     Y10, Y9, Y9
+	VPADDW         Y9, Y8, Y8
+	VPSRLVD        u32_6x4_4x4<>+0(SB), Y1, Y9
+	VPAND          Y3, Y9, Y9
+	VPBROADCASTQ   24(DI), Y10
+	VPMADDUBSW     Y10, Y9, Y9
+	VPADDW         Y9, Y2, Y2
+	VPMADDWD       u32_10001x8<>+0(SB), Y2, Y2
+	VPADDD         Y2, Y6, Y6
+	VPSRLVD        u32_2x4_0x4<>+0(SB), Y1, Y1
+	VPAND          Y3, Y1, Y1
+	VPMADDUBSW     Y10, Y1, Y1
+	VPADDW         Y1, Y8, Y8
+	VPMADDWD       u32_10001x8<>+0(SB), Y8, Y8
+	VPADDD         Y8, Y7, Y7
+	ADDQ           $0x20, DI
+	ADDQ           $0x00000020, SI
+	DECQ           R10
+	JNE            block
+
+split:
+	VPXOR          Y1, Y1, Y1
+	VPXOR          Y2, Y2, Y2
+	MOVQ           48(AX), R10
+	SUBQ           R9, R10
+	TESTQ          $0x00000001, R10
+	JNE            sum
+	CMPQ           R9, $0x01
+	JE             sum
+	PREFETCHT0     4096(SI)
+	VBROADCASTI128 (SI), Y8
+	VPSRLVD        Y4, Y8, Y9
+	VPAND          Y3, Y9, Y9
+	VPBROADCASTQ   (DI), Y10
+	VPMADDUBSW     Y10, Y9, Y9
+	VPSRLVD        Y5, Y8, Y11
+	VPAND          Y3, Y11, Y11
+	VPMADDUBSW     Y10, Y11, Y10
+	VPSRLVD        u32_6x4_4x4<>+0(SB), Y8, Y11
+	VPAND          Y3, Y11, Y11
+	VPBROADCASTQ   16(DI), Y12
+	VPMADDUBSW     Y12, Y11, Y11
+	VPSRLVD        u32_2x4_0x4<>+0(SB), Y8, Y8
+	VPAND          Y3, Y8, Y8
+	VPMADDUBSW     Y12, Y8, Y8
+	VBROADCASTI128 16(SI), Y12
+	VPSRLVD        Y4, Y12, Y13
+	VPAND          Y3, Y13, Y13
+	VPBROADCASTQ   8(DI), Y14
+	VPMADDUBSW     Y14, Y13, Y13
+	VPADDW         Y13, Y9, Y9
+	VPMADDWD       u32_10001x8<>+0(SB), Y9, Y9
+	VPADDD         Y9, Y6, Y6
+	VPSRLVD        Y5, Y12, Y9
+	VPAND          Y3, Y9, Y9
+	VPMADDUBSW     Y14, Y9, Y9
+	VPADDW         Y9, Y10, Y10
+	VPMADDWD       u32_10001x8<>+0(SB), Y10, Y10
+	VPADDD         Y10, Y7, Y7
+	VPSRLVD        u32_6x4_4x4<>+0(SB), Y12, Y9
+	VPAND          Y3, Y9, Y9
+	VPBROADCASTQ   24(DI), Y10
+	VPMADDUBSW     Y10, Y9, Y9
+	VPADDW         Y9, Y11, Y11
+	VPMADDWD       u32_10001x8<>+0(SB), Y11, Y11
+	VPADDD         Y11, Y1, Y1
+	VPSRLVD        u32_2x4_0x4<>+0(SB), Y12, Y9
+	VPAND          Y3, Y9, Y9
+	VPMADDUBSW     Y10, Y9, Y9
+	VPADDW         Y9, Y8, Y8
+	VPMADDWD       u32_10001x8<>+0(SB), Y8, Y8
+	VPADDD         Y8, Y2, Y2
+	ADDQ           $0x20, DI
+	ADDQ           $0x00000020, SI
+
+sum:
+	VSHUFPS      $0xdd, Y7, Y6, Y8
+	VSHUFPS      $0x88, Y7, Y6, Y6
+	VPADDD       Y8, Y6, Y6
+	VPERMQ       $0xd8, Y6, Y6
+	VPSLLD       $0x07, Y6, Y6
+	VPMOVSXBD    16(SI), Y7
+	VPADDD       u32_80x8<>+0(SB), Y7, Y7
+	VPBROADCASTD (R8), Y8
+	VPMULLD      Y8, Y7, Y7
+	VPADDD       Y7, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       u32_3c000000x8<>+0(SB), Y6, Y6
+	VPMOVZXWD    (SI), Y7
+	VPSLLD       $0x10, Y7, Y7
+	VFMADD231PS  Y6, Y7, Y0
+	PREFETCHT0   4096(SI)
+	ADDQ         $0x00000018, SI
+	ADDQ         $0x04, R8
+	DECQ         R9
+	JNE          group
+	VBROADCASTSS 72(AX), Y1
+	VBROADCASTSS 80(AX), Y2
+	VFMADD231PS  (SI), Y1, Y0
+	VMULPS       Y2, Y0, Y0
+	VADDPS       32(SI), Y0, Y0
+	VCMPPS       $0x03, Y0, Y0, Y1
+	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
+	VBLENDVPS    Y1, Y2, Y0, Y0
+	VMOVUPS      Y0, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
+	VZEROUPPER
+	RET
+
+// func lowbit1HalfSplitAVX2(a *byte)
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
+TEXT ·lowbit1HalfSplitAVX2(SB), NOSPLIT, $0-8
+	MOVQ    a+0(FP), AX
+	MOVQ    (AX), CX
+	MOVQ    8(AX), DX
+	MOVQ    24(AX), BX
+	VMOVDQU u32_1010101x8<>+0(SB), Y3
+	VMOVDQU u32_7x4_5x4<>+0(SB), Y4
+	VMOVDQU u32_3x4_1x4<>+0(SB), Y5
+
+panel:
+	MOVQ  DX, SI
+	MOVQ  32(AX), DI
+	MOVQ  40(AX), R8
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	MOVQ  48(AX), R9
+
+group:
+	MOVQ    56(AX), R10
+	CMPQ    R9, $0x01
+	CMOVQEQ 64(AX), R10
+	VMOVDQA Y1, Y6
+	VMOVDQA Y2, Y7
+	TESTQ   R10, R10
+	JE      split
+
+block:
+	PREFETCHT0     4096(SI)
+	VBROADCASTI128 (SI), Y1
+	VPSRLVD        Y4, Y1, Y2
+	VPAND          Y3, Y2, Y2
+	VPBROADCASTQ   (DI), Y8
+	VPMADDUBSW     Y8, Y2, Y2
+	VPSRLVD        Y5, Y1, Y9
+	VPAND          Y3, Y9, Y9
+	VPMADDUBSW     Y8, Y9, Y8
+	VPSRLVD        u32_6x4_4x4<>+0(SB), Y1, Y9
+	VPAND          Y3, Y9, Y9
+	VPBROADCASTQ   16(DI), Y10
+	VPMADDUBSW     Y10, Y9, Y9
+	VPADDW         Y9, Y2, Y2
+	VPSRLVD        u32_2x4_0x4<>+0(SB), Y1, Y1
+	VPAND          Y3, Y1, Y1
+	VPMADDUBSW     Y10, Y1, Y1
+	VPADDW         Y1, Y8, Y8
+	VBROADCASTI128 16(SI), Y1
+	VPSRLVD        Y4, Y1, Y9
+	VPAND          Y3, Y9, Y9
+	VPBROADCASTQ   8(DI), Y10
+	VPMADDUBSW     Y10, Y9, Y9
+	VPADDW         Y9, Y2, Y2
+	VPSRLVD        Y5, Y1, Y9
+	VPAND          Y3, Y9, Y9
+	VPMADDUBSW     Y10, Y9, Y9
+	VPADDW         Y9, Y8, Y8
+	VPSRLVD        u32_6x4_4x4<>+0(SB), Y1, Y9
+	VPAND          Y3, Y9, Y9
+	VPBROADCASTQ   24(DI), Y10
+	VPMADDUBSW     Y10, Y9, Y9
+	VPADDW         Y9, Y2, Y2
+	VPMADDWD       u32_10001x8<>+0(SB), Y2, Y2
+	VPADDD         Y2, Y6, Y6
+	VPSRLVD        u32_2x4_0x4<>+0(SB), Y1, Y1
+	VPAND          Y3, Y1, Y1
+	VPMADDUBSW     Y10, Y1, Y1
+	VPADDW         Y1, Y8, Y8
+	VPMADDWD       u32_10001x8<>+0(SB), Y8, Y8
+	VPADDD         Y8, Y7, Y7
+	ADDQ           $0x20, DI
+	ADDQ           $0x00000020, SI
+	DECQ           R10
+	JNE            block
+
+split:
+	VPXOR          Y1, Y1, Y1
+	VPXOR          Y2, Y2, Y2
+	MOVQ           48(AX), R10
+	SUBQ           R9, R10
+	TESTQ          $0x00000001, R10
+	JNE            sum
+	CMPQ           R9, $0x01
+	JE             sum
+	PREFETCHT0     4096(SI)
+	VBROADCASTI128 (SI), Y8
+	VPSRLVD        Y4, Y8, Y9
+	VPAND          Y3, Y9, Y9
+	VPBROADCASTQ   (DI), Y10
+	VPMADDUBSW     Y10, Y9, Y9
+	VPSRLVD        Y5, Y8, Y11
+	VPAND          Y3, Y11, Y11
+	VPMADDUBSW     Y10, Y11, Y10
+	VPSRLVD        u32_6x4_4x4<>+0(SB), Y8, Y11
+	VPAND          Y3, Y11, Y11
+	VPBROADCASTQ   16(DI), Y12
+	VPMADDUBSW     Y12, Y11, Y11
+	VPSRLVD        u32_2x4_0x4<>+0(SB), Y8, Y8
+	VPAND          Y3, Y8, Y8
+	VPMADDUBSW     Y12, Y8, Y8
+	VBROADCASTI128 16(SI), Y12
+	VPSRLVD        Y4, Y12, Y13
+	VPAND          Y3, Y13, Y13
+	VPBROADCASTQ   8(DI), Y14
+	VPMADDUBSW     Y14, Y13, Y13
+	VPADDW         Y13, Y9, Y9
+	VPMADDWD       u32_10001x8<>+0(SB), Y9, Y9
+	VPADDD         Y9, Y6, Y6
+	VPSRLVD        Y5, Y12, Y9
+	VPAND          Y3, Y9, Y9
+	VPMADDUBSW     Y14, Y9, Y9
+	VPADDW         Y9, Y10, Y10
+	VPMADDWD       u32_10001x8<>+0(SB), Y10, Y10
+	VPADDD         Y10, Y7, Y7
+	VPSRLVD        u32_6x4_4x4<>+0(SB), Y12, Y9
+	VPAND          Y3, Y9, Y9
+	VPBROADCASTQ   24(DI), Y10
+	VPMADDUBSW     Y10, Y9, Y9
+	VPADDW         Y9, Y11, Y11
+	VPMADDWD       u32_10001x8<>+0(SB), Y11, Y11
+	VPADDD         Y11, Y1, Y1
+	VPSRLVD        u32_2x4_0x4<>+0(SB), Y12, Y9
+	VPAND          Y3, Y9, Y9
+	VPMADDUBSW     Y10, Y9, Y9
+	VPADDW         Y9, Y8, Y8
+	VPMADDWD       u32_10001x8<>+0(SB), Y8, Y8
+	VPADDD         Y8, Y2, Y2
+	ADDQ           $0x20, DI
+	ADDQ           $0x00000020, SI
+
+sum:
+	VSHUFPS      $0xdd, Y7, Y6, Y8
+	VSHUFPS      $0x88, Y7, Y6, Y6
+	VPADDD       Y8, Y6, Y6
+	VPERMQ       $0xd8, Y6, Y6
+	VPADDD       Y6, Y6, Y6
+	VPBROADCASTD (R8), Y7
+	VPADDD       Y7, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       u32_3f000000x8<>+0(SB), Y6, Y6
+	VPMOVZXWD    (SI), Y7
+	VPSLLD       $0x10, Y7, Y7
+	VFMADD231PS  Y6, Y7, Y0
+	PREFETCHT0   4096(SI)
+	ADDQ         $0x00000010, SI
+	ADDQ         $0x04, R8
+	DECQ         R9
+	JNE          group
+	VBROADCASTSS 72(AX), Y1
+	VBROADCASTSS 80(AX), Y2
+	VFMADD231PS  (SI), Y1, Y0
+	VMULPS       Y2, Y0, Y0
+	VADDPS       32(SI), Y0, Y0
+	VCMPPS       $0x03, Y0, Y0, Y1
+	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
+	VBLENDVPS    Y1, Y2, Y0, Y0
+	VMOVUPS      Y0, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
+	VZEROUPPER
+	RET
+
 // func lowbit2AVX2(a *byte)
 // Requires: AVX, AVX2, CMOV, FMA3, MMX+
 TEXT ·lowbit2AVX2(SB), NOSPLIT, $0-8
@@ -949,6 +1611,684 @@ block:
 	VZEROUPPER
 	RET
 
+// func lowbit2SplitAVX2(a *byte)
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
+TEXT ·lowbit2SplitAVX2(SB), NOSPLIT, $0-8
+	MOVQ    a+0(FP), AX
+	MOVQ    (AX), CX
+	MOVQ    8(AX), DX
+	MOVQ    24(AX), BX
+	VMOVDQU u32_3030303x8<>+0(SB), Y3
+	VMOVDQU u32_6x4_2x4<>+0(SB), Y4
+	VMOVDQU u32_4x4_0x4<>+0(SB), Y5
+
+panel:
+	MOVQ  DX, SI
+	MOVQ  32(AX), DI
+	MOVQ  40(AX), R8
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	MOVQ  48(AX), R9
+
+group:
+	MOVQ    56(AX), R10
+	CMPQ    R9, $0x01
+	CMOVQEQ 64(AX), R10
+	VMOVDQA Y1, Y6
+	VMOVDQA Y2, Y7
+	TESTQ   R10, R10
+	JE      split
+
+block:
+	PREFETCHT0     4096(SI)
+	VBROADCASTI128 (SI), Y1
+	VPSRLVD        Y4, Y1, Y2
+	VPAND          Y3, Y2, Y2
+	VPBROADCASTQ   (DI), Y8
+	VPMADDUBSW     Y8, Y2, Y2
+	VBROADCASTI128 16(SI), Y9
+	VPSRLVD        Y4, Y9, Y10
+	VPAND          Y3, Y10, Y10
+	VPMADDUBSW     Y8, Y10, Y8
+	VPSRLVD        Y5, Y1, Y1
+	VPAND          Y3, Y1, Y1
+	VPBROADCASTQ   16(DI), Y10
+	VPMADDUBSW     Y10, Y1, Y1
+	VPADDW         Y1, Y2, Y2
+	VPSRLVD        Y5, Y9, Y1
+	VPAND          Y3, Y1, Y1
+	VPMADDUBSW     Y10, Y1, Y1
+	VPADDW         Y1, Y8, Y8
+	VBROADCASTI128 32(SI), Y1
+	VPSRLVD        Y4, Y1, Y9
+	VPAND          Y3, Y9, Y9
+	VPBROADCASTQ   8(DI), Y10
+	VPMADDUBSW     Y10, Y9, Y9
+	VPADDW         Y9, Y2, Y2
+	VBROADCASTI128 48(SI), Y9
+	VPSRLVD        Y4, Y9, Y11
+	VPAND          Y3, Y11, Y11
+	VPMADDUBSW     Y10, Y11, Y10
+	VPADDW         Y10, Y8, Y8
+	VPSRLVD        Y5, Y1, Y1
+	VPAND          Y3, Y1, Y1
+	VPBROADCASTQ   24(DI), Y10
+	VPMADDUBSW     Y10, Y1, Y1
+	VPADDW         Y1, Y2, Y2
+	VPMADDWD       u32_10001x8<>+0(SB), Y2, Y2
+	VPADDD         Y2, Y6, Y6
+	VPSRLVD        Y5, Y9, Y1
+	VPAND          Y3, Y1, Y1
+	VPMADDUBSW     Y10, Y1, Y1
+	VPADDW         Y1, Y8, Y8
+	VPMADDWD       u32_10001x8<>+0(SB), Y8, Y8
+	VPADDD         Y8, Y7, Y7
+	ADDQ           $0x20, DI
+	ADDQ           $0x00000040, SI
+	DECQ           R10
+	JNE            block
+
+split:
+	VPXOR          Y1, Y1, Y1
+	VPXOR          Y2, Y2, Y2
+	MOVQ           48(AX), R10
+	SUBQ           R9, R10
+	TESTQ          $0x00000001, R10
+	JNE            sum
+	CMPQ           R9, $0x01
+	JE             sum
+	PREFETCHT0     4096(SI)
+	VBROADCASTI128 (SI), Y8
+	VPSRLVD        Y4, Y8, Y9
+	VPAND          Y3, Y9, Y9
+	VPBROADCASTQ   (DI), Y10
+	VPMADDUBSW     Y10, Y9, Y9
+	VBROADCASTI128 16(SI), Y11
+	VPSRLVD        Y4, Y11, Y12
+	VPAND          Y3, Y12, Y12
+	VPMADDUBSW     Y10, Y12, Y10
+	VPSRLVD        Y5, Y8, Y8
+	VPAND          Y3, Y8, Y8
+	VPBROADCASTQ   16(DI), Y12
+	VPMADDUBSW     Y12, Y8, Y8
+	VPSRLVD        Y5, Y11, Y11
+	VPAND          Y3, Y11, Y11
+	VPMADDUBSW     Y12, Y11, Y11
+	VBROADCASTI128 32(SI), Y12
+	VPSRLVD        Y4, Y12, Y13
+	VPAND          Y3, Y13, Y13
+	VPBROADCASTQ   8(DI), Y14
+	VPMADDUBSW     Y14, Y13, Y13
+	VPADDW         Y13, Y9, Y9
+	VPMADDWD       u32_10001x8<>+0(SB), Y9, Y9
+	VPADDD         Y9, Y6, Y6
+	VBROADCASTI128 48(SI), Y9
+	VPSRLVD        Y4, Y9, Y13
+	VPAND          Y3, Y13, Y13
+	VPMADDUBSW     Y14, Y13, Y13
+	VPADDW         Y13, Y10, Y10
+	VPMADDWD       u32_10001x8<>+0(SB), Y10, Y10
+	VPADDD         Y10, Y7, Y7
+	VPSRLVD        Y5, Y12, Y10
+	VPAND          Y3, Y10, Y10
+	VPBROADCASTQ   24(DI), Y12
+	VPMADDUBSW     Y12, Y10, Y10
+	VPADDW         Y10, Y8, Y8
+	VPMADDWD       u32_10001x8<>+0(SB), Y8, Y8
+	VPADDD         Y8, Y1, Y1
+	VPSRLVD        Y5, Y9, Y8
+	VPAND          Y3, Y8, Y8
+	VPMADDUBSW     Y12, Y8, Y8
+	VPADDW         Y8, Y11, Y11
+	VPMADDWD       u32_10001x8<>+0(SB), Y11, Y11
+	VPADDD         Y11, Y2, Y2
+	ADDQ           $0x20, DI
+	ADDQ           $0x00000040, SI
+
+sum:
+	VSHUFPS      $0xdd, Y7, Y6, Y8
+	VSHUFPS      $0x88, Y7, Y6, Y6
+	VPADDD       Y8, Y6, Y6
+	VPERMQ       $0xd8, Y6, Y6
+	VPBROADCASTD (R8), Y7
+	VPADDD       Y7, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VPMOVZXWD    (SI), Y7
+	VPSLLD       $0x10, Y7, Y7
+	VFMADD231PS  Y6, Y7, Y0
+	PREFETCHT0   4096(SI)
+	ADDQ         $0x00000010, SI
+	ADDQ         $0x04, R8
+	DECQ         R9
+	JNE          group
+	VBROADCASTSS 72(AX), Y1
+	VBROADCASTSS 80(AX), Y2
+	VFMADD231PS  (SI), Y1, Y0
+	VMULPS       Y2, Y0, Y0
+	VADDPS       32(SI), Y0, Y0
+	VCMPPS       $0x03, Y0, Y0, Y1
+	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
+	VBLENDVPS    Y1, Y2, Y0, Y0
+	VMOVUPS      Y0, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
+	VZEROUPPER
+	RET
+
+// func lowbit2ZerosSplitAVX2(a *byte)
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
+TEXT ·lowbit2ZerosSplitAVX2(SB), NOSPLIT, $0-8
+	MOVQ    a+0(FP), AX
+	MOVQ    (AX), CX
+	MOVQ    8(AX), DX
+	MOVQ    24(AX), BX
+	VMOVDQU u32_3030303x8<>+0(SB), Y3
+	VMOVDQU u32_6x4_2x4<>+0(SB), Y4
+	VMOVDQU u32_4x4_0x4<>+0(SB), Y5
+
+panel:
+	MOVQ  DX, SI
+	MOVQ  32(AX), DI
+	MOVQ  40(AX), R8
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	MOVQ  48(AX), R9
+
+group:
+	MOVQ    56(AX), R10
+	CMPQ    R9, $0x01
+	CMOVQEQ 64(AX), R10
+	VMOVDQA Y1, Y6
+	VMOVDQA Y2, Y7
+	TESTQ   R10, R10
+	JE      split
+
+block:
+	PREFETCHT0     4096(SI)
+	VBROADCASTI128 (SI), Y1
+	VPSRLVD        Y4, Y1, Y2
+	VPAND          Y3, Y2, Y2
+	VPBROADCASTQ   (DI), Y8
+	VPMADDUBSW     Y8, Y2, Y2
+	VBROADCASTI128 16(SI), Y9
+	VPSRLVD        Y4, Y9, Y10
+	VPAND          Y3, Y10, Y10
+	VPMADDUBSW     Y8, Y10, Y8
+	VPSRLVD        Y5, Y1, Y1
+	VPAND          Y3, Y1, Y1
+	VPBROADCASTQ   16(DI), Y10
+	VPMADDUBSW     Y10, Y1, Y1
+	VPADDW         Y1, Y2, Y2
+	VPSRLVD        Y5, Y9, Y1
+	VPAND          Y3, Y1, Y1
+	VPMADDUBSW     Y10, Y1, Y1
+	VPADDW         Y1, Y8, Y8
+	VBROADCASTI128 32(SI), Y1
+	VPSRLVD        Y4, Y1, Y9
+	VPAND          Y3, Y9, Y9
+	VPBROADCASTQ   8(DI), Y10
+	VPMADDUBSW     Y10, Y9, Y9
+	VPADDW         Y9, Y2, Y2
+	VBROADCASTI128 48(SI), Y9
+	VPSRLVD        Y4, Y9, Y11
+	VPAND          Y3, Y11, Y11
+	VPMADDUBSW     Y10, Y11, Y10
+	VPADDW         Y10, Y8, Y8
+	VPSRLVD        Y5, Y1, Y1
+	VPAND          Y3, Y1, Y1
+	VPBROADCASTQ   24(DI), Y10
+	VPMADDUBSW     Y10, Y1, Y1
+	VPADDW         Y1, Y2, Y2
+	VPMADDWD       u32_10001x8<>+0(SB), Y2, Y2
+	VPADDD         Y2, Y6, Y6
+	VPSRLVD        Y5, Y9, Y1
+	VPAND          Y3, Y1, Y1
+	VPMADDUBSW     Y10, Y1, Y1
+	VPADDW         Y1, Y8, Y8
+	VPMADDWD       u32_10001x8<>+0(SB), Y8, Y8
+	VPADDD         Y8, Y7, Y7
+	ADDQ           $0x20, DI
+	ADDQ           $0x00000040, SI
+	DECQ           R10
+	JNE            block
+
+split:
+	VPXOR          Y1, Y1, Y1
+	VPXOR          Y2, Y2, Y2
+	MOVQ           48(AX), R10
+	SUBQ           R9, R10
+	TESTQ          $0x00000001, R10
+	JNE            sum
+	CMPQ           R9, $0x01
+	JE             sum
+	PREFETCHT0     4096(SI)
+	VBROADCASTI128 (SI), Y8
+	VPSRLVD        Y4, Y8, Y9
+	VPAND          Y3, Y9, Y9
+	VPBROADCASTQ   (DI), Y10
+	VPMADDUBSW     Y10, Y9, Y9
+	VBROADCASTI128 16(SI), Y11
+	VPSRLVD        Y4, Y11, Y12
+	VPAND          Y3, Y12, Y12
+	VPMADDUBSW     Y10, Y12, Y10
+	VPSRLVD        Y5, Y8, Y8
+	VPAND          Y3, Y8, Y8
+	VPBROADCASTQ   16(DI), Y12
+	VPMADDUBSW     Y12, Y8, Y8
+	VPSRLVD        Y5, Y11, Y11
+	VPAND          Y3, Y11, Y11
+	VPMADDUBSW     Y12, Y11, Y11
+	VBROADCASTI128 32(SI), Y12
+	VPSRLVD        Y4, Y12, Y13
+	VPAND          Y3, Y13, Y13
+	VPBROADCASTQ   8(DI), Y14
+	VPMADDUBSW     Y14, Y13, Y13
+	VPADDW         Y13, Y9, Y9
+	VPMADDWD       u32_10001x8<>+0(SB), Y9, Y9
+	VPADDD         Y9, Y6, Y6
+	VBROADCASTI128 48(SI), Y9
+	VPSRLVD        Y4, Y9, Y13
+	VPAND          Y3, Y13, Y13
+	VPMADDUBSW     Y14, Y13, Y13
+	VPADDW         Y13, Y10, Y10
+	VPMADDWD       u32_10001x8<>+0(SB), Y10, Y10
+	VPADDD         Y10, Y7, Y7
+	VPSRLVD        Y5, Y12, Y10
+	VPAND          Y3, Y10, Y10
+	VPBROADCASTQ   24(DI), Y12
+	VPMADDUBSW     Y12, Y10, Y10
+	VPADDW         Y10, Y8, Y8
+	VPMADDWD       u32_10001x8<>+0(SB), Y8, Y8
+	VPADDD         Y8, Y1, Y1
+	VPSRLVD        Y5, Y9, Y8
+	VPAND          Y3, Y8, Y8
+	VPMADDUBSW     Y12, Y8, Y8
+	VPADDW         Y8, Y11, Y11
+	VPMADDWD       u32_10001x8<>+0(SB), Y11, Y11
+	VPADDD         Y11, Y2, Y2
+	ADDQ           $0x20, DI
+	ADDQ           $0x00000040, SI
+
+sum:
+	VSHUFPS      $0xdd, Y7, Y6, Y8
+	VSHUFPS      $0x88, Y7, Y6, Y6
+	VPADDD       Y8, Y6, Y6
+	VPERMQ       $0xd8, Y6, Y6
+	VPMOVSXBD    16(SI), Y7
+	VPADDD       u32_2x8<>+0(SB), Y7, Y7
+	VPBROADCASTD (R8), Y8
+	VPMULLD      Y8, Y7, Y7
+	VPADDD       Y7, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VPMOVZXWD    (SI), Y7
+	VPSLLD       $0x10, Y7, Y7
+	VFMADD231PS  Y6, Y7, Y0
+	PREFETCHT0   4096(SI)
+	ADDQ         $0x00000018, SI
+	ADDQ         $0x04, R8
+	DECQ         R9
+	JNE          group
+	VBROADCASTSS 72(AX), Y1
+	VBROADCASTSS 80(AX), Y2
+	VFMADD231PS  (SI), Y1, Y0
+	VMULPS       Y2, Y0, Y0
+	VADDPS       32(SI), Y0, Y0
+	VCMPPS       $0x03, Y0, Y0, Y1
+	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
+	VBLENDVPS    Y1, Y2, Y0, Y0
+	VMOVUPS      Y0, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
+	VZEROUPPER
+	RET
+
+// func lowbit2FractionsSplitAVX2(a *byte)
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
+TEXT ·lowbit2FractionsSplitAVX2(SB), NOSPLIT, $0-8
+	MOVQ    a+0(FP), AX
+	MOVQ    (AX), CX
+	MOVQ    8(AX), DX
+	MOVQ    24(AX), BX
+	VMOVDQU u32_3030303x8<>+0(SB), Y3
+	VMOVDQU u32_6x4_2x4<>+0(SB), Y4
+	VMOVDQU u32_4x4_0x4<>+0(SB), Y5
+
+panel:
+	MOVQ  DX, SI
+	MOVQ  32(AX), DI
+	MOVQ  40(AX), R8
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	MOVQ  48(AX), R9
+
+group:
+	MOVQ    56(AX), R10
+	CMPQ    R9, $0x01
+	CMOVQEQ 64(AX), R10
+	VMOVDQA Y1, Y6
+	VMOVDQA Y2, Y7
+	TESTQ   R10, R10
+	JE      split
+
+block:
+	PREFETCHT0     4096(SI)
+	VBROADCASTI128 (SI), Y1
+	VPSRLVD        Y4, Y1, Y2
+	VPAND          Y3, Y2, Y2
+	VPBROADCASTQ   (DI), Y8
+	VPMADDUBSW     Y8, Y2, Y2
+	VBROADCASTI128 16(SI), Y9
+	VPSRLVD        Y4, Y9, Y10
+	VPAND          Y3, Y10, Y10
+	VPMADDUBSW     Y8, Y10, Y8
+	VPSRLVD        Y5, Y1, Y1
+	VPAND          Y3, Y1, Y1
+	VPBROADCASTQ   16(DI), Y10
+	VPMADDUBSW     Y10, Y1, Y1
+	VPADDW         Y1, Y2, Y2
+	VPSRLVD        Y5, Y9, Y1
+	VPAND          Y3, Y1, Y1
+	VPMADDUBSW     Y10, Y1, Y1
+	VPADDW         Y1, Y8, Y8
+	VBROADCASTI128 32(SI), Y1
+	VPSRLVD        Y4, Y1, Y9
+	VPAND          Y3, Y9, Y9
+	VPBROADCASTQ   8(DI), Y10
+	VPMADDUBSW     Y10, Y9, Y9
+	VPADDW         Y9, Y2, Y2
+	VBROADCASTI128 48(SI), Y9
+	VPSRLVD        Y4, Y9, Y11
+	VPAND          Y3, Y11, Y11
+	VPMADDUBSW     Y10, Y11, Y10
+	VPADDW         Y10, Y8, Y8
+	VPSRLVD        Y5, Y1, Y1
+	VPAND          Y3, Y1, Y1
+	VPBROADCASTQ   24(DI), Y10
+	VPMADDUBSW     Y10, Y1, Y1
+	VPADDW         Y1, Y2, Y2
+	VPMADDWD       u32_10001x8<>+0(SB), Y2, Y2
+	VPADDD         Y2, Y6, Y6
+	VPSRLVD        Y5, Y9, Y1
+	VPAND          Y3, Y1, Y1
+	VPMADDUBSW     Y10, Y1, Y1
+	VPADDW         Y1, Y8, Y8
+	VPMADDWD       u32_10001x8<>+0(SB), Y8, Y8
+	VPADDD         Y8, Y7, Y7
+	ADDQ           $0x20, DI
+	ADDQ           $0x00000040, SI
+	DECQ           R10
+	JNE            block
+
+split:
+	VPXOR          Y1, Y1, Y1
+	VPXOR          Y2, Y2, Y2
+	MOVQ           48(AX), R10
+	SUBQ           R9, R10
+	TESTQ          $0x00000001, R10
+	JNE            sum
+	CMPQ           R9, $0x01
+	JE             sum
+	PREFETCHT0     4096(SI)
+	VBROADCASTI128 (SI), Y8
+	VPSRLVD        Y4, Y8, Y9
+	VPAND          Y3, Y9, Y9
+	VPBROADCASTQ   (DI), Y10
+	VPMADDUBSW     Y10, Y9, Y9
+	VBROADCASTI128 16(SI), Y11
+	VPSRLVD        Y4, Y11, Y12
+	VPAND          Y3, Y12, Y12
+	VPMADDUBSW     Y10, Y12, Y10
+	VPSRLVD        Y5, Y8, Y8
+	VPAND          Y3, Y8, Y8
+	VPBROADCASTQ   16(DI), Y12
+	VPMADDUBSW     Y12, Y8, Y8
+	VPSRLVD        Y5, Y11, Y11
+	VPAND          Y3, Y11, Y11
+	VPMADDUBSW     Y12, Y11, Y11
+	VBROADCASTI128 32(SI), Y12
+	VPSRLVD        Y4, Y12, Y13
+	VPAND          Y3, Y13, Y13
+	VPBROADCASTQ   8(DI), Y14
+	VPMADDUBSW     Y14, Y13, Y13
+	VPADDW         Y13, Y9, Y9
+	VPMADDWD       u32_10001x8<>+0(SB), Y9, Y9
+	VPADDD         Y9, Y6, Y6
+	VBROADCASTI128 48(SI), Y9
+	VPSRLVD        Y4, Y9, Y13
+	VPAND          Y3, Y13, Y13
+	VPMADDUBSW     Y14, Y13, Y13
+	VPADDW         Y13, Y10, Y10
+	VPMADDWD       u32_10001x8<>+0(SB), Y10, Y10
+	VPADDD         Y10, Y7, Y7
+	VPSRLVD        Y5, Y12, Y10
+	VPAND          Y3, Y10, Y10
+	VPBROADCASTQ   24(DI), Y12
+	VPMADDUBSW     Y12, Y10, Y10
+	VPADDW         Y10, Y8, Y8
+	VPMADDWD       u32_10001x8<>+0(SB), Y8, Y8
+	VPADDD         Y8, Y1, Y1
+	VPSRLVD        Y5, Y9, Y8
+	VPAND          Y3, Y8, Y8
+	VPMADDUBSW     Y12, Y8, Y8
+	VPADDW         Y8, Y11, Y11
+	VPMADDWD       u32_10001x8<>+0(SB), Y11, Y11
+	VPADDD         Y11, Y2, Y2
+	ADDQ           $0x20, DI
+	ADDQ           $0x00000040, SI
+
+sum:
+	VSHUFPS      $0xdd, Y7, Y6, Y8
+	VSHUFPS      $0x88, Y7, Y6, Y6
+	VPADDD       Y8, Y6, Y6
+	VPERMQ       $0xd8, Y6, Y6
+	VPSLLD       $0x06, Y6, Y6
+	VPMOVSXBD    16(SI), Y7
+	VPADDD       u32_80x8<>+0(SB), Y7, Y7
+	VPBROADCASTD (R8), Y8
+	VPMULLD      Y8, Y7, Y7
+	VPADDD       Y7, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       u32_3c800000x8<>+0(SB), Y6, Y6
+	VPMOVZXWD    (SI), Y7
+	VPSLLD       $0x10, Y7, Y7
+	VFMADD231PS  Y6, Y7, Y0
+	PREFETCHT0   4096(SI)
+	ADDQ         $0x00000018, SI
+	ADDQ         $0x04, R8
+	DECQ         R9
+	JNE          group
+	VBROADCASTSS 72(AX), Y1
+	VBROADCASTSS 80(AX), Y2
+	VFMADD231PS  (SI), Y1, Y0
+	VMULPS       Y2, Y0, Y0
+	VADDPS       32(SI), Y0, Y0
+	VCMPPS       $0x03, Y0, Y0, Y1
+	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
+	VBLENDVPS    Y1, Y2, Y0, Y0
+	VMOVUPS      Y0, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
+	VZEROUPPER
+	RET
+
+// func lowbit2HalfSplitAVX2(a *byte)
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
+TEXT ·lowbit2HalfSplitAVX2(SB), NOSPLIT, $0-8
+	MOVQ    a+0(FP), AX
+	MOVQ    (AX), CX
+	MOVQ    8(AX), DX
+	MOVQ    24(AX), BX
+	VMOVDQU u32_3030303x8<>+0(SB), Y3
+	VMOVDQU u32_6x4_2x4<>+0(SB), Y4
+	VMOVDQU u32_4x4_0x4<>+0(SB), Y5
+
+panel:
+	MOVQ  DX, SI
+	MOVQ  32(AX), DI
+	MOVQ  40(AX), R8
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	MOVQ  48(AX), R9
+
+group:
+	MOVQ    56(AX), R10
+	CMPQ    R9, $0x01
+	CMOVQEQ 64(AX), R10
+	VMOVDQA Y1, Y6
+	VMOVDQA Y2, Y7
+	TESTQ   R10, R10
+	JE      split
+
+block:
+	PREFETCHT0     4096(SI)
+	VBROADCASTI128 (SI), Y1
+	VPSRLVD        Y4, Y1, Y2
+	VPAND          Y3, Y2, Y2
+	VPBROADCASTQ   (DI), Y8
+	VPMADDUBSW     Y8, Y2, Y2
+	VBROADCASTI128 16(SI), Y9
+	VPSRLVD        Y4, Y9, Y10
+	VPAND          Y3, Y10, Y10
+	VPMADDUBSW     Y8, Y10, Y8
+	VPSRLVD        Y5, Y1, Y1
+	VPAND          Y3, Y1, Y1
+	VPBROADCASTQ   16(DI), Y10
+	VPMADDUBSW     Y10, Y1, Y1
+	VPADDW         Y1, Y2, Y2
+	VPSRLVD        Y5, Y9, Y1
+	VPAND          Y3, Y1, Y1
+	VPMADDUBSW     Y10, Y1, Y1
+	VPADDW         Y1, Y8, Y8
+	VBROADCASTI128 32(SI), Y1
+	VPSRLVD        Y4, Y1, Y9
+	VPAND          Y3, Y9, Y9
+	VPBROADCASTQ   8(DI), Y10
+	VPMADDUBSW     Y10, Y9, Y9
+	VPADDW         Y9, Y2, Y2
+	VBROADCASTI128 48(SI), Y9
+	VPSRLVD        Y4, Y9, Y11
+	VPAND          Y3, Y11, Y11
+	VPMADDUBSW     Y10, Y11, Y10
+	VPADDW         Y10, Y8, Y8
+	VPSRLVD        Y5, Y1, Y1
+	VPAND          Y3, Y1, Y1
+	VPBROADCASTQ   24(DI), Y10
+	VPMADDUBSW     Y10, Y1, Y1
+	VPADDW         Y1, Y2, Y2
+	VPMADDWD       u32_10001x8<>+0(SB), Y2, Y2
+	VPADDD         Y2, Y6, Y6
+	VPSRLVD        Y5, Y9, Y1
+	VPAND          Y3, Y1, Y1
+	VPMADDUBSW     Y10, Y1, Y1
+	VPADDW         Y1, Y8, Y8
+	VPMADDWD       u32_10001x8<>+0(SB), Y8, Y8
+	VPADDD         Y8, Y7, Y7
+	ADDQ           $0x20, DI
+	ADDQ           $0x00000040, SI
+	DECQ           R10
+	JNE            block
+
+split:
+	VPXOR          Y1, Y1, Y1
+	VPXOR          Y2, Y2, Y2
+	MOVQ           48(AX), R10
+	SUBQ           R9, R10
+	TESTQ          $0x00000001, R10
+	JNE            sum
+	CMPQ           R9, $0x01
+	JE             sum
+	PREFETCHT0     4096(SI)
+	VBROADCASTI128 (SI), Y8
+	VPSRLVD        Y4, Y8, Y9
+	VPAND          Y3, Y9, Y9
+	VPBROADCASTQ   (DI), Y10
+	VPMADDUBSW     Y10, Y9, Y9
+	VBROADCASTI128 16(SI), Y11
+	VPSRLVD        Y4, Y11, Y12
+	VPAND          Y3, Y12, Y12
+	VPMADDUBSW     Y10, Y12, Y10
+	VPSRLVD        Y5, Y8, Y8
+	VPAND          Y3, Y8, Y8
+	VPBROADCASTQ   16(DI), Y12
+	VPMADDUBSW     Y12, Y8, Y8
+	VPSRLVD        Y5, Y11, Y11
+	VPAND          Y3, Y11, Y11
+	VPMADDUBSW     Y12, Y11, Y11
+	VBROADCASTI128 32(SI), Y12
+	VPSRLVD        Y4, Y12, Y13
+	VPAND          Y3, Y13, Y13
+	VPBROADCASTQ   8(DI), Y14
+	VPMADDUBSW     Y14, Y13, Y13
+	VPADDW         Y13, Y9, Y9
+	VPMADDWD       u32_10001x8<>+0(SB), Y9, Y9
+	VPADDD         Y9, Y6, Y6
+	VBROADCASTI128 48(SI), Y9
+	VPSRLVD        Y4, Y9, Y13
+	VPAND          Y3, Y13, Y13
+	VPMADDUBSW     Y14, Y13, Y13
+	VPADDW         Y13, Y10, Y10
+	VPMADDWD       u32_10001x8<>+0(SB), Y10, Y10
+	VPADDD         Y10, Y7, Y7
+	VPSRLVD        Y5, Y12, Y10
+	VPAND          Y3, Y10, Y10
+	VPBROADCASTQ   24(DI), Y12
+	VPMADDUBSW     Y12, Y10, Y10
+	VPADDW         Y10, Y8, Y8
+	VPMADDWD       u32_10001x8<>+0(SB), Y8, Y8
+	VPADDD         Y8, Y1, Y1
+	VPSRLVD        Y5, Y9, Y8
+	VPAND          Y3, Y8, Y8
+	VPMADDUBSW     Y12, Y8, Y8
+	VPADDW         Y8, Y11, Y11
+	VPMADDWD       u32_10001x8<>+0(SB), Y11, Y11
+	VPADDD         Y11, Y2, Y2
+	ADDQ           $0x20, DI
+	ADDQ           $0x00000040, SI
+
+sum:
+	VSHUFPS      $0xdd, Y7, Y6, Y8
+	VSHUFPS      $0x88, Y7, Y6, Y6
+	VPADDD       Y8, Y6, Y6
+	VPERMQ       $0xd8, Y6, Y6
+	VPADDD       Y6, Y6, Y6
+	VPBROADCASTD (R8), Y7
+	VPADDD       Y7, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       u32_3f000000x8<>+0(SB), Y6, Y6
+	VPMOVZXWD    (SI), Y7
+	VPSLLD       $0x10, Y7, Y7
+	VFMADD231PS  Y6, Y7, Y0
+	PREFETCHT0   4096(SI)
+	ADDQ         $0x00000010, SI
+	ADDQ         $0x04, R8
+	DECQ         R9
+	JNE          group
+	VBROADCASTSS 72(AX), Y1
+	VBROADCASTSS 80(AX), Y2
+	VFMADD231PS  (SI), Y1, Y0
+	VMULPS       Y2, Y0, Y0
+	VADDPS       32(SI), Y0, Y0
+	VCMPPS       $0x03, Y0, Y0, Y1
+	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
+	VBLENDVPS    Y1, Y2, Y0, Y0
+	VMOVUPS      Y0, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
+	VZEROUPPER
+	RET
+
 // func lowbit3AVX2(a *byte)
 // Requires: AVX, AVX2, CMOV, FMA3, MMX+
 TEXT ·lowbit3AVX2(SB), NOSPLIT, $0-8
@@ -1374,6 +2714,629 @@ DATA u32_3d000000x8<>+16(SB)/8, $0x3d0000003d000000
 DATA u32_3d000000x8<>+24(SB)/8, $0x3d0000003d000000
 GLOBL u32_3d000000x8<>(SB), RODATA|NOPTR, $32
 
+// func lowbit3SplitAVX2(a *byte)
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
+TEXT ·lowbit3SplitAVX2(SB), NOSPLIT, $0-8
+	MOVQ    a+0(FP), AX
+	MOVQ    (AX), CX
+	MOVQ    8(AX), DX
+	MOVQ    24(AX), BX
+	VMOVDQU u32_7070707x8<>+0(SB), Y3
+	VMOVDQU u32_7070707x4_3030303x4<>+0(SB), Y4
+	VMOVDQU u32_3x4_6x4<>+0(SB), Y5
+
+panel:
+	MOVQ  DX, SI
+	MOVQ  32(AX), DI
+	MOVQ  40(AX), R8
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	MOVQ  48(AX), R9
+
+group:
+	MOVQ    56(AX), R10
+	CMPQ    R9, $0x01
+	CMOVQEQ 64(AX), R10
+	VMOVDQA Y1, Y6
+	VMOVDQA Y2, Y7
+	TESTQ   R10, R10
+	JE      split
+
+block:
+	PREFETCHT0     4096(SI)
+	PREFETCHT0     4160(SI)
+	VMOVDQU        (SI), Y1
+	VPSRLW         $0x03, Y1, Y2
+	VPAND          Y3, Y2, Y2
+	VPBROADCASTQ   (DI), Y8
+	VPMADDUBSW     Y8, Y2, Y2
+	VBROADCASTI128 32(SI), Y9
+	VINSERTI128    $0x01, (SI), Y9, Y9
+	VPSRLVD        Y5, Y9, Y9
+	VPAND          Y4, Y9, Y9
+	VBROADCASTI128 32(SI), Y10
+	VPSRLW         $0x05, Y10, Y11
+	VPAND          u32_0x4_4040404x4<>+0(SB), Y11, Y11
+	VPOR           Y11, Y9, Y9
+	VPMADDUBSW     Y8, Y9, Y8
+	VPAND          Y3, Y1, Y1
+	VPBROADCASTQ   16(DI), Y9
+	VPMADDUBSW     Y9, Y1, Y1
+	VPADDW         Y1, Y2, Y2
+	VBROADCASTI128 32(SI), Y1
+	VINSERTI128    $0x01, 16(SI), Y1, Y1
+	VPSRLVD        u32_0x4_6x4<>+0(SB), Y1, Y1
+	VPAND          Y4, Y1, Y1
+	VPSRLW         $0x04, Y10, Y10
+	VPAND          u32_0x4_4040404x4<>+0(SB), Y10, Y10
+	VPOR           Y10, Y1, Y1
+	VPMADDUBSW     Y9, Y1, Y1
+	VPADDW         Y1, Y8, Y8
+	VMOVDQU        48(SI), Y1
+	VPSRLW         $0x03, Y1, Y9
+	VPAND          Y3, Y9, Y9
+	VPBROADCASTQ   8(DI), Y10
+	VPMADDUBSW     Y10, Y9, Y9
+	VPADDW         Y9, Y2, Y2
+	VBROADCASTI128 80(SI), Y9
+	VINSERTI128    $0x01, 48(SI), Y9, Y9
+	VPSRLVD        Y5, Y9, Y9
+	VPAND          Y4, Y9, Y9
+	VBROADCASTI128 80(SI), Y11
+	VPSRLW         $0x05, Y11, Y12
+	VPAND          u32_0x4_4040404x4<>+0(SB), Y12, Y12
+	VPOR           Y12, Y9, Y9
+	VPMADDUBSW     Y10, Y9, Y9
+	VPADDW         Y9, Y8, Y8
+	VPAND          Y3, Y1, Y1
+	VPBROADCASTQ   24(DI), Y9
+	VPMADDUBSW     Y9, Y1, Y1
+	VPADDW         Y1, Y2, Y2
+	VPMADDWD       u32_10001x8<>+0(SB), Y2, Y2
+	VPADDD         Y2, Y6, Y6
+	VBROADCASTI128 80(SI), Y1
+	VINSERTI128    $0x01, 64(SI), Y1, Y1
+	VPSRLVD        u32_0x4_6x4<>+0(SB), Y1, Y1
+	VPAND          Y4, Y1, Y1
+	VPSRLW         $0x04, Y11, Y2
+	VPAND          u32_0x4_4040404x4<>+0(SB), Y2, Y2
+	VPOR           Y2, Y1, Y1
+	VPMADDUBSW     Y9, Y1, Y1
+	VPADDW         Y1, Y8, Y8
+	VPMADDWD       u32_10001x8<>+0(SB), Y8, Y8
+	VPADDD         Y8, Y7, Y7
+	ADDQ           $0x20, DI
+	ADDQ           $0x00000060, SI
+	DECQ           R10
+	JNE            block
+
+split:
+	VPXOR          Y1, Y1, Y1
+	VPXOR          Y2, Y2, Y2
+	MOVQ           48(AX), R10
+	SUBQ           R9, R10
+	TESTQ          $0x00000001, R10
+	JNE            sum
+	CMPQ           R9, $0x01
+	JE             sum
+	PREFETCHT0     4096(SI)
+	PREFETCHT0     4160(SI)
+	VMOVDQU        (SI), Y8
+	VPSRLW         $0x03, Y8, Y9
+	VPAND          Y3, Y9, Y9
+	VPBROADCASTQ   (DI), Y10
+	VPMADDUBSW     Y10, Y9, Y9
+	VBROADCASTI128 32(SI), Y11
+	VINSERTI128    $0x01, (SI), Y11, Y11
+	VPSRLVD        Y5, Y11, Y11
+	VPAND          Y4, Y11, Y11
+	VBROADCASTI128 32(SI), Y12
+	VPSRLW         $0x05, Y12, Y13
+	VPAND          u32_0x4_4040404x4<>+0(SB), Y13, Y13
+	VPOR           Y13, Y11, Y11
+	VPMADDUBSW     Y10, Y11, Y10
+	VPAND          Y3, Y8, Y8
+	VPBROADCASTQ   16(DI), Y11
+	VPMADDUBSW     Y11, Y8, Y8
+	VBROADCASTI128 32(SI), Y13
+	VINSERTI128    $0x01, 16(SI), Y13, Y13
+	VPSRLVD        u32_0x4_6x4<>+0(SB), Y13, Y13
+	VPAND          Y4, Y13, Y13
+	VPSRLW         $0x04, Y12, Y12
+	VPAND          u32_0x4_4040404x4<>+0(SB), Y12, Y12
+	VPOR           Y12, Y13, Y13
+	VPMADDUBSW     Y11, Y13, Y11
+	VMOVDQU        48(SI), Y12
+	VPSRLW         $0x03, Y12, Y13
+	VPAND          Y3, Y13, Y13
+	VPBROADCASTQ   8(DI), Y14
+	VPMADDUBSW     Y14, Y13, Y13
+	VPADDW         Y13, Y9, Y9
+	VPMADDWD       u32_10001x8<>+0(SB), Y9, Y9
+	VPADDD         Y9, Y6, Y6
+	VBROADCASTI128 80(SI), Y9
+	VINSERTI128    $0x01, 48(SI), Y9, Y9
+	VPSRLVD        Y5, Y9, Y9
+	VPAND          Y4, Y9, Y9
+	VBROADCASTI128 80(SI), Y13
+	VPSRLW         $0x05, Y13, Y15
+	VPAND          u32_0x4_4040404x4<>+0(SB), Y15, Y15
+	VPOR           Y15, Y9, Y9
+	VPMADDUBSW     Y14, Y9, Y9
+	VPADDW         Y9, Y10, Y10
+	VPMADDWD       u32_10001x8<>+0(SB), Y10, Y10
+	VPADDD         Y10, Y7, Y7
+	VPAND          Y3, Y12, Y9
+	VPBROADCASTQ   24(DI), Y10
+	VPMADDUBSW     Y10, Y9, Y9
+	VPADDW         Y9, Y8, Y8
+	VPMADDWD       u32_10001x8<>+0(SB), Y8, Y8
+	VPADDD         Y8, Y1, Y1
+	VBROADCASTI128 80(SI), Y8
+	VINSERTI128    $0x01, 64(SI), Y8, Y8
+	VPSRLVD        u32_0x4_6x4<>+0(SB), Y8, Y8
+	VPAND          Y4, Y8, Y8
+	VPSRLW         $0x04, Y13, Y9
+	VPAND          u32_0x4_4040404x4<>+0(SB), Y9, Y9
+	VPOR           Y9, Y8, Y8
+	VPMADDUBSW     Y10, Y8, Y8
+	VPADDW         Y8, Y11, Y11
+	VPMADDWD       u32_10001x8<>+0(SB), Y11, Y11
+	VPADDD         Y11, Y2, Y2
+	ADDQ           $0x20, DI
+	ADDQ           $0x00000060, SI
+
+sum:
+	VSHUFPS      $0xdd, Y7, Y6, Y8
+	VSHUFPS      $0x88, Y7, Y6, Y6
+	VPADDD       Y8, Y6, Y6
+	VPERMQ       $0xd8, Y6, Y6
+	VPBROADCASTD (R8), Y7
+	VPADDD       Y7, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VPMOVZXWD    (SI), Y7
+	VPSLLD       $0x10, Y7, Y7
+	VFMADD231PS  Y6, Y7, Y0
+	PREFETCHT0   4096(SI)
+	ADDQ         $0x00000010, SI
+	ADDQ         $0x04, R8
+	DECQ         R9
+	JNE          group
+	VBROADCASTSS 72(AX), Y1
+	VBROADCASTSS 80(AX), Y2
+	VFMADD231PS  (SI), Y1, Y0
+	VMULPS       Y2, Y0, Y0
+	VADDPS       32(SI), Y0, Y0
+	VCMPPS       $0x03, Y0, Y0, Y1
+	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
+	VBLENDVPS    Y1, Y2, Y0, Y0
+	VMOVUPS      Y0, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
+	VZEROUPPER
+	RET
+
+// func lowbit3ZerosSplitAVX2(a *byte)
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
+TEXT ·lowbit3ZerosSplitAVX2(SB), NOSPLIT, $0-8
+	MOVQ    a+0(FP), AX
+	MOVQ    (AX), CX
+	MOVQ    8(AX), DX
+	MOVQ    24(AX), BX
+	VMOVDQU u32_7070707x8<>+0(SB), Y3
+	VMOVDQU u32_7070707x4_3030303x4<>+0(SB), Y4
+	VMOVDQU u32_3x4_6x4<>+0(SB), Y5
+
+panel:
+	MOVQ  DX, SI
+	MOVQ  32(AX), DI
+	MOVQ  40(AX), R8
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	MOVQ  48(AX), R9
+
+group:
+	MOVQ    56(AX), R10
+	CMPQ    R9, $0x01
+	CMOVQEQ 64(AX), R10
+	VMOVDQA Y1, Y6
+	VMOVDQA Y2, Y7
+	TESTQ   R10, R10
+	JE      split
+
+block:
+	PREFETCHT0     4096(SI)
+	PREFETCHT0     4160(SI)
+	VMOVDQU        (SI), Y1
+	VPSRLW         $0x03, Y1, Y2
+	VPAND          Y3, Y2, Y2
+	VPBROADCASTQ   (DI), Y8
+	VPMADDUBSW     Y8, Y2, Y2
+	VBROADCASTI128 32(SI), Y9
+	VINSERTI128    $0x01, (SI), Y9, Y9
+	VPSRLVD        Y5, Y9, Y9
+	VPAND          Y4, Y9, Y9
+	VBROADCASTI128 32(SI), Y10
+	VPSRLW         $0x05, Y10, Y11
+	VPAND          u32_0x4_4040404x4<>+0(SB), Y11, Y11
+	VPOR           Y11, Y9, Y9
+	VPMADDUBSW     Y8, Y9, Y8
+	VPAND          Y3, Y1, Y1
+	VPBROADCASTQ   16(DI), Y9
+	VPMADDUBSW     Y9, Y1, Y1
+	VPADDW         Y1, Y2, Y2
+	VBROADCASTI128 32(SI), Y1
+	VINSERTI128    $0x01, 16(SI), Y1, Y1
+	VPSRLVD        u32_0x4_6x4<>+0(SB), Y1, Y1
+	VPAND          Y4, Y1, Y1
+	VPSRLW         $0x04, Y10, Y10
+	VPAND          u32_0x4_4040404x4<>+0(SB), Y10, Y10
+	VPOR           Y10, Y1, Y1
+	VPMADDUBSW     Y9, Y1, Y1
+	VPADDW         Y1, Y8, Y8
+	VMOVDQU        48(SI), Y1
+	VPSRLW         $0x03, Y1, Y9
+	VPAND          Y3, Y9, Y9
+	VPBROADCASTQ   8(DI), Y10
+	VPMADDUBSW     Y10, Y9, Y9
+	VPADDW         Y9, Y2, Y2
+	VBROADCASTI128 80(SI), Y9
+	VINSERTI128    $0x01, 48(SI), Y9, Y9
+	VPSRLVD        Y5, Y9, Y9
+	VPAND          Y4, Y9, Y9
+	VBROADCASTI128 80(SI), Y11
+	VPSRLW         $0x05, Y11, Y12
+	VPAND          u32_0x4_4040404x4<>+0(SB), Y12, Y12
+	VPOR           Y12, Y9, Y9
+	VPMADDUBSW     Y10, Y9, Y9
+	VPADDW         Y9, Y8, Y8
+	VPAND          Y3, Y1, Y1
+	VPBROADCASTQ   24(DI), Y9
+	VPMADDUBSW     Y9, Y1, Y1
+	VPADDW         Y1, Y2, Y2
+	VPMADDWD       u32_10001x8<>+0(SB), Y2, Y2
+	VPADDD         Y2, Y6, Y6
+	VBROADCASTI128 80(SI), Y1
+	VINSERTI128    $0x01, 64(SI), Y1, Y1
+	VPSRLVD        u32_0x4_6x4<>+0(SB), Y1, Y1
+	VPAND          Y4, Y1, Y1
+	VPSRLW         $0x04, Y11, Y2
+	VPAND          u32_0x4_4040404x4<>+0(SB), Y2, Y2
+	VPOR           Y2, Y1, Y1
+	VPMADDUBSW     Y9, Y1, Y1
+	VPADDW         Y1, Y8, Y8
+	VPMADDWD       u32_10001x8<>+0(SB), Y8, Y8
+	VPADDD         Y8, Y7, Y7
+	ADDQ           $0x20, DI
+	ADDQ           $0x00000060, SI
+	DECQ           R10
+	JNE            block
+
+split:
+	VPXOR          Y1, Y1, Y1
+	VPXOR          Y2, Y2, Y2
+	MOVQ           48(AX), R10
+	SUBQ           R9, R10
+	TESTQ          $0x00000001, R10
+	JNE            sum
+	CMPQ           R9, $0x01
+	JE             sum
+	PREFETCHT0     4096(SI)
+	PREFETCHT0     4160(SI)
+	VMOVDQU        (SI), Y8
+	VPSRLW         $0x03, Y8, Y9
+	VPAND          Y3, Y9, Y9
+	VPBROADCASTQ   (DI), Y10
+	VPMADDUBSW     Y10, Y9, Y9
+	VBROADCASTI128 32(SI), Y11
+	VINSERTI128    $0x01, (SI), Y11, Y11
+	VPSRLVD        Y5, Y11, Y11
+	VPAND          Y4, Y11, Y11
+	VBROADCASTI128 32(SI), Y12
+	VPSRLW         $0x05, Y12, Y13
+	VPAND          u32_0x4_4040404x4<>+0(SB), Y13, Y13
+	VPOR           Y13, Y11, Y11
+	VPMADDUBSW     Y10, Y11, Y10
+	VPAND          Y3, Y8, Y8
+	VPBROADCASTQ   16(DI), Y11
+	VPMADDUBSW     Y11, Y8, Y8
+	VBROADCASTI128 32(SI), Y13
+	VINSERTI128    $0x01, 16(SI), Y13, Y13
+	VPSRLVD        u32_0x4_6x4<>+0(SB), Y13, Y13
+	VPAND          Y4, Y13, Y13
+	VPSRLW         $0x04, Y12, Y12
+	VPAND          u32_0x4_4040404x4<>+0(SB), Y12, Y12
+	VPOR           Y12, Y13, Y13
+	VPMADDUBSW     Y11, Y13, Y11
+	VMOVDQU        48(SI), Y12
+	VPSRLW         $0x03, Y12, Y13
+	VPAND          Y3, Y13, Y13
+	VPBROADCASTQ   8(DI), Y14
+	VPMADDUBSW     Y14, Y13, Y13
+	VPADDW         Y13, Y9, Y9
+	VPMADDWD       u32_10001x8<>+0(SB), Y9, Y9
+	VPADDD         Y9, Y6, Y6
+	VBROADCASTI128 80(SI), Y9
+	VINSERTI128    $0x01, 48(SI), Y9, Y9
+	VPSRLVD        Y5, Y9, Y9
+	VPAND          Y4, Y9, Y9
+	VBROADCASTI128 80(SI), Y13
+	VPSRLW         $0x05, Y13, Y15
+	VPAND          u32_0x4_4040404x4<>+0(SB), Y15, Y15
+	VPOR           Y15, Y9, Y9
+	VPMADDUBSW     Y14, Y9, Y9
+	VPADDW         Y9, Y10, Y10
+	VPMADDWD       u32_10001x8<>+0(SB), Y10, Y10
+	VPADDD         Y10, Y7, Y7
+	VPAND          Y3, Y12, Y9
+	VPBROADCASTQ   24(DI), Y10
+	VPMADDUBSW     Y10, Y9, Y9
+	VPADDW         Y9, Y8, Y8
+	VPMADDWD       u32_10001x8<>+0(SB), Y8, Y8
+	VPADDD         Y8, Y1, Y1
+	VBROADCASTI128 80(SI), Y8
+	VINSERTI128    $0x01, 64(SI), Y8, Y8
+	VPSRLVD        u32_0x4_6x4<>+0(SB), Y8, Y8
+	VPAND          Y4, Y8, Y8
+	VPSRLW         $0x04, Y13, Y9
+	VPAND          u32_0x4_4040404x4<>+0(SB), Y9, Y9
+	VPOR           Y9, Y8, Y8
+	VPMADDUBSW     Y10, Y8, Y8
+	VPADDW         Y8, Y11, Y11
+	VPMADDWD       u32_10001x8<>+0(SB), Y11, Y11
+	VPADDD         Y11, Y2, Y2
+	ADDQ           $0x20, DI
+	ADDQ           $0x00000060, SI
+
+sum:
+	VSHUFPS      $0xdd, Y7, Y6, Y8
+	VSHUFPS      $0x88, Y7, Y6, Y6
+	VPADDD       Y8, Y6, Y6
+	VPERMQ       $0xd8, Y6, Y6
+	VPMOVSXBD    16(SI), Y7
+	VPADDD       u32_4x8<>+0(SB), Y7, Y7
+	VPBROADCASTD (R8), Y8
+	VPMULLD      Y8, Y7, Y7
+	VPADDD       Y7, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VPMOVZXWD    (SI), Y7
+	VPSLLD       $0x10, Y7, Y7
+	VFMADD231PS  Y6, Y7, Y0
+	PREFETCHT0   4096(SI)
+	ADDQ         $0x00000018, SI
+	ADDQ         $0x04, R8
+	DECQ         R9
+	JNE          group
+	VBROADCASTSS 72(AX), Y1
+	VBROADCASTSS 80(AX), Y2
+	VFMADD231PS  (SI), Y1, Y0
+	VMULPS       Y2, Y0, Y0
+	VADDPS       32(SI), Y0, Y0
+	VCMPPS       $0x03, Y0, Y0, Y1
+	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
+	VBLENDVPS    Y1, Y2, Y0, Y0
+	VMOVUPS      Y0, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
+	VZEROUPPER
+	RET
+
+// func lowbit3FractionsSplitAVX2(a *byte)
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
+TEXT ·lowbit3FractionsSplitAVX2(SB), NOSPLIT, $0-8
+	MOVQ    a+0(FP), AX
+	MOVQ    (AX), CX
+	MOVQ    8(AX), DX
+	MOVQ    24(AX), BX
+	VMOVDQU u32_7070707x8<>+0(SB), Y3
+	VMOVDQU u32_7070707x4_3030303x4<>+0(SB), Y4
+	VMOVDQU u32_3x4_6x4<>+0(SB), Y5
+
+panel:
+	MOVQ  DX, SI
+	MOVQ  32(AX), DI
+	MOVQ  40(AX), R8
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	MOVQ  48(AX), R9
+
+group:
+	MOVQ    56(AX), R10
+	CMPQ    R9, $0x01
+	CMOVQEQ 64(AX), R10
+	VMOVDQA Y1, Y6
+	VMOVDQA Y2, Y7
+	TESTQ   R10, R10
+	JE      split
+
+block:
+	PREFETCHT0     4096(SI)
+	PREFETCHT0     4160(SI)
+	VMOVDQU        (SI), Y1
+	VPSRLW         $0x03, Y1, Y2
+	VPAND          Y3, Y2, Y2
+	VPBROADCASTQ   (DI), Y8
+	VPMADDUBSW     Y8, Y2, Y2
+	VBROADCASTI128 32(SI), Y9
+	VINSERTI128    $0x01, (SI), Y9, Y9
+	VPSRLVD        Y5, Y9, Y9
+	VPAND          Y4, Y9, Y9
+	VBROADCASTI128 32(SI), Y10
+	VPSRLW         $0x05, Y10, Y11
+	VPAND          u32_0x4_4040404x4<>+0(SB), Y11, Y11
+	VPOR           Y11, Y9, Y9
+	VPMADDUBSW     Y8, Y9, Y8
+	VPAND          Y3, Y1, Y1
+	VPBROADCASTQ   16(DI), Y9
+	VPMADDUBSW     Y9, Y1, Y1
+	VPADDW         Y1, Y2, Y2
+	VBROADCASTI128 32(SI), Y1
+	VINSERTI128    $0x01, 16(SI), Y1, Y1
+	VPSRLVD        u32_0x4_6x4<>+0(SB), Y1, Y1
+	VPAND          Y4, Y1, Y1
+	VPSRLW         $0x04, Y10, Y10
+	VPAND          u32_0x4_4040404x4<>+0(SB), Y10, Y10
+	VPOR           Y10, Y1, Y1
+	VPMADDUBSW     Y9, Y1, Y1
+	VPADDW         Y1, Y8, Y8
+	VMOVDQU        48(SI), Y1
+	VPSRLW         $0x03, Y1, Y9
+	VPAND          Y3, Y9, Y9
+	VPBROADCASTQ   8(DI), Y10
+	VPMADDUBSW     Y10, Y9, Y9
+	VPADDW         Y9, Y2, Y2
+	VBROADCASTI128 80(SI), Y9
+	VINSERTI128    $0x01, 48(SI), Y9, Y9
+	VPSRLVD        Y5, Y9, Y9
+	VPAND          Y4, Y9, Y9
+	VBROADCASTI128 80(SI), Y11
+	VPSRLW         $0x05, Y11, Y12
+	VPAND          u32_0x4_4040404x4<>+0(SB), Y12, Y12
+	VPOR           Y12, Y9, Y9
+	VPMADDUBSW     Y10, Y9, Y9
+	VPADDW         Y9, Y8, Y8
+	VPAND          Y3, Y1, Y1
+	VPBROADCASTQ   24(DI), Y9
+	VPMADDUBSW     Y9, Y1, Y1
+	VPADDW         Y1, Y2, Y2
+	VPMADDWD       u32_10001x8<>+0(SB), Y2, Y2
+	VPADDD         Y2, Y6, Y6
+	VBROADCASTI128 80(SI), Y1
+	VINSERTI128    $0x01, 64(SI), Y1, Y1
+	VPSRLVD        u32_0x4_6x4<>+0(SB), Y1, Y1
+	VPAND          Y4, Y1, Y1
+	VPSRLW         $0x04, Y11, Y2
+	VPAND          u32_0x4_4040404x4<>+0(SB), Y2, Y2
+	VPOR           Y2, Y1, Y1
+	VPMADDUBSW     Y9, Y1, Y1
+	VPADDW         Y1, Y8, Y8
+	VPMADDWD       u32_10001x8<>+0(SB), Y8, Y8
+	VPADDD         Y8, Y7, Y7
+	ADDQ           $0x20, DI
+	ADDQ           $0x00000060, SI
+	DECQ           R10
+	JNE            block
+
+split:
+	VPXOR          Y1, Y1, Y1
+	VPXOR          Y2, Y2, Y2
+	MOVQ           48(AX), R10
+	SUBQ           R9, R10
+	TESTQ          $0x00000001, R10
+	JNE            sum
+	CMPQ           R9, $0x01
+	JE             sum
+	PREFETCHT0     4096(SI)
+	PREFETCHT0     4160(SI)
+	VMOVDQU        (SI), Y8
+	VPSRLW         $0x03, Y8, Y9
+	VPAND          Y3, Y9, Y9
+	VPBROADCASTQ   (DI), Y10
+	VPMADDUBSW     Y10, Y9, Y9
+	VBROADCASTI128 32(SI), Y11
+	VINSERTI128    $0x01, (SI), Y11, Y11
+	VPSRLVD        Y5, Y11, Y11
+	VPAND          Y4, Y11, Y11
+	VBROADCASTI128 32(SI), Y12
+	VPSRLW         $0x05, Y12, Y13
+	VPAND          u32_0x4_4040404x4<>+0(SB), Y13, Y13
+	VPOR           Y13, Y11, Y11
+	VPMADDUBSW     Y10, Y11, Y10
+	VPAND          Y3, Y8, Y8
+	VPBROADCASTQ   16(DI), Y11
+	VPMADDUBSW     Y11, Y8, Y8
+	VBROADCASTI128 32(SI), Y13
+	VINSERTI128    $0x01, 16(SI), Y13, Y13
+	VPSRLVD        u32_0x4_6x4<>+0(SB), Y13, Y13
+	VPAND          Y4, Y13, Y13
+	VPSRLW         $0x04, Y12, Y12
+	VPAND          u32_0x4_4040404x4<>+0(SB), Y12, Y12
+	VPOR           Y12, Y13, Y13
+	VPMADDUBSW     Y11, Y13, Y11
+	VMOVDQU        48(SI), Y12
+	VPSRLW         $0x03, Y12, Y13
+	VPAND          Y3, Y13, Y13
+	VPBROADCASTQ   8(DI), Y14
+	VPMADDUBSW     Y14, Y13, Y13
+	VPADDW         Y13, Y9, Y9
+	VPMADDWD       u32_10001x8<>+0(SB), Y9, Y9
+	VPADDD         Y9, Y6, Y6
+	VBROADCASTI128 80(SI), Y9
+	VINSERTI128    $0x01, 48(SI), Y9, Y9
+	VPSRLVD        Y5, Y9, Y9
+	VPAND          Y4, Y9, Y9
+	VBROADCASTI128 80(SI), Y13
+	VPSRLW         $0x05, Y13, Y15
+	VPAND          u32_0x4_4040404x4<>+0(SB), Y15, Y15
+	VPOR           Y15, Y9, Y9
+	VPMADDUBSW     Y14, Y9, Y9
+	VPADDW         Y9, Y10, Y10
+	VPMADDWD       u32_10001x8<>+0(SB), Y10, Y10
+	VPADDD         Y10, Y7, Y7
+	VPAND          Y3, Y12, Y9
+	VPBROADCASTQ   24(DI), Y10
+	VPMADDUBSW     Y10, Y9, Y9
+	VPADDW         Y9, Y8, Y8
+	VPMADDWD       u32_10001x8<>+0(SB), Y8, Y8
+	VPADDD         Y8, Y1, Y1
+	VBROADCASTI128 80(SI), Y8
+	VINSERTI128    $0x01, 64(SI), Y8, Y8
+	VPSRLVD        u32_0x4_6x4<>+0(SB), Y8, Y8
+	VPAND          Y4, Y8, Y8
+	VPSRLW         $0x04, Y13, Y9
+	VPAND          u32_0x4_4040404x4<>+0(SB), Y9, Y9
+	VPOR           Y9, Y8, Y8
+	VPMADDUBSW     Y10, Y8, Y8
+	VPADDW         Y8, Y11, Y11
+	VPMADDWD       u32_10001x8<>+0(SB), Y11, Y11
+	VPADDD         Y11, Y2, Y2
+	ADDQ           $0x20, DI
+	ADDQ           $0x00000060, SI
+
+sum:
+	VSHUFPS      $0xdd, Y7, Y6, Y8
+	VSHUFPS      $0x88, Y7, Y6, Y6
+	VPADDD       Y8, Y6, Y6
+	VPERMQ       $0xd8, Y6, Y6
+	VPSLLD       $0x05, Y6, Y6
+	VPMOVSXBD    16(SI), Y7
+	VPADDD       u32_80x8<>+0(SB), Y7, Y7
+	VPBROADCASTD (R8), Y8
+	VPMULLD      Y8, Y7, Y7
+	VPADDD       Y7, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       u32_3d000000x8<>+0(SB), Y6, Y6
+	VPMOVZXWD    (SI), Y7
+	VPSLLD       $0x10, Y7, Y7
+	VFMADD231PS  Y6, Y7, Y0
+	PREFETCHT0   4096(SI)
+	ADDQ         $0x00000018, SI
+	ADDQ         $0x04, R8
+	DECQ         R9
+	JNE          group
+	VBROADCASTSS 72(AX), Y1
+	VBROADCASTSS 80(AX), Y2
+	VFMADD231PS  (SI), Y1, Y0
+	VMULPS       Y2, Y0, Y0
+	VADDPS       32(SI), Y0, Y0
+	VCMPPS       $0x03, Y0, Y0, Y1
+	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
+	VBLENDVPS    Y1, Y2, Y0, Y0
+	VMOVUPS      Y0, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
+	VZEROUPPER
+	RET
+
 // func lowbit4AVX2(a *byte)
 // Requires: AVX, AVX2, CMOV, FMA3, MMX+
 TEXT ·lowbit4AVX2(SB), NOSPLIT, $0-8
@@ -1717,6 +3680,518 @@ DATA u32_3d800000x8<>+8(SB)/8, $0x3d8000003d800000
 DATA u32_3d800000x8<>+16(SB)/8, $0x3d8000003d800000
 DATA u32_3d800000x8<>+24(SB)/8, $0x3d8000003d800000
 GLOBL u32_3d800000x8<>(SB), RODATA|NOPTR, $32
+
+// func lowbit4SplitAVX2(a *byte)
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
+TEXT ·lowbit4SplitAVX2(SB), NOSPLIT, $0-8
+	MOVQ    a+0(FP), AX
+	MOVQ    (AX), CX
+	MOVQ    8(AX), DX
+	MOVQ    24(AX), BX
+	VMOVDQU u32_f0f0f0fx8<>+0(SB), Y3
+	VMOVDQU u32_88888888x8<>+0(SB), Y4
+
+panel:
+	MOVQ  DX, SI
+	MOVQ  32(AX), DI
+	MOVQ  40(AX), R8
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	MOVQ  48(AX), R9
+
+group:
+	MOVQ    56(AX), R10
+	CMPQ    R9, $0x01
+	CMOVQEQ 64(AX), R10
+	VMOVDQA Y1, Y5
+	VMOVDQA Y2, Y6
+	TESTQ   R10, R10
+	JE      split
+
+block:
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	VMOVDQU      (SI), Y1
+	VPXOR        Y4, Y1, Y1
+	VPAND        Y3, Y1, Y2
+	VPBROADCASTQ (DI), Y7
+	VPMADDUBSW   Y7, Y2, Y2
+	VMOVDQU      32(SI), Y8
+	VPXOR        Y4, Y8, Y8
+	VPAND        Y3, Y8, Y9
+	VPMADDUBSW   Y7, Y9, Y7
+	VPSRLW       $0x04, Y1, Y1
+	VPAND        Y3, Y1, Y1
+	VPBROADCASTQ 16(DI), Y9
+	VPMADDUBSW   Y9, Y1, Y1
+	VPADDW       Y1, Y2, Y2
+	VPSRLW       $0x04, Y8, Y1
+	VPAND        Y3, Y1, Y1
+	VPMADDUBSW   Y9, Y1, Y1
+	VPADDW       Y1, Y7, Y7
+	VMOVDQU      64(SI), Y1
+	VPXOR        Y4, Y1, Y1
+	VPAND        Y3, Y1, Y8
+	VPBROADCASTQ 8(DI), Y9
+	VPMADDUBSW   Y9, Y8, Y8
+	VPADDW       Y8, Y2, Y2
+	VMOVDQU      96(SI), Y8
+	VPXOR        Y4, Y8, Y8
+	VPAND        Y3, Y8, Y10
+	VPMADDUBSW   Y9, Y10, Y9
+	VPADDW       Y9, Y7, Y7
+	VPSRLW       $0x04, Y1, Y1
+	VPAND        Y3, Y1, Y1
+	VPBROADCASTQ 24(DI), Y9
+	VPMADDUBSW   Y9, Y1, Y1
+	VPADDW       Y1, Y2, Y2
+	VPMADDWD     u32_10001x8<>+0(SB), Y2, Y2
+	VPADDD       Y2, Y5, Y5
+	VPSRLW       $0x04, Y8, Y1
+	VPAND        Y3, Y1, Y1
+	VPMADDUBSW   Y9, Y1, Y1
+	VPADDW       Y1, Y7, Y7
+	VPMADDWD     u32_10001x8<>+0(SB), Y7, Y7
+	VPADDD       Y7, Y6, Y6
+	ADDQ         $0x20, DI
+	ADDQ         $0x00000080, SI
+	DECQ         R10
+	JNE          block
+
+split:
+	VPXOR        Y1, Y1, Y1
+	VPXOR        Y2, Y2, Y2
+	MOVQ         48(AX), R10
+	SUBQ         R9, R10
+	TESTQ        $0x00000001, R10
+	JNE          sum
+	CMPQ         R9, $0x01
+	JE           sum
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	VMOVDQU      (SI), Y7
+	VPXOR        Y4, Y7, Y7
+	VPAND        Y3, Y7, Y8
+	VPBROADCASTQ (DI), Y9
+	VPMADDUBSW   Y9, Y8, Y8
+	VMOVDQU      32(SI), Y10
+	VPXOR        Y4, Y10, Y10
+	VPAND        Y3, Y10, Y11
+	VPMADDUBSW   Y9, Y11, Y9
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        Y3, Y7, Y7
+	VPBROADCASTQ 16(DI), Y11
+	VPMADDUBSW   Y11, Y7, Y7
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y3, Y10, Y10
+	VPMADDUBSW   Y11, Y10, Y10
+	VMOVDQU      64(SI), Y11
+	VPXOR        Y4, Y11, Y11
+	VPAND        Y3, Y11, Y12
+	VPBROADCASTQ 8(DI), Y13
+	VPMADDUBSW   Y13, Y12, Y12
+	VPADDW       Y12, Y8, Y8
+	VPMADDWD     u32_10001x8<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y5, Y5
+	VMOVDQU      96(SI), Y8
+	VPXOR        Y4, Y8, Y8
+	VPAND        Y3, Y8, Y12
+	VPMADDUBSW   Y13, Y12, Y12
+	VPADDW       Y12, Y9, Y9
+	VPMADDWD     u32_10001x8<>+0(SB), Y9, Y9
+	VPADDD       Y9, Y6, Y6
+	VPSRLW       $0x04, Y11, Y9
+	VPAND        Y3, Y9, Y9
+	VPBROADCASTQ 24(DI), Y11
+	VPMADDUBSW   Y11, Y9, Y9
+	VPADDW       Y9, Y7, Y7
+	VPMADDWD     u32_10001x8<>+0(SB), Y7, Y7
+	VPADDD       Y7, Y1, Y1
+	VPSRLW       $0x04, Y8, Y7
+	VPAND        Y3, Y7, Y7
+	VPMADDUBSW   Y11, Y7, Y7
+	VPADDW       Y7, Y10, Y10
+	VPMADDWD     u32_10001x8<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y2, Y2
+	ADDQ         $0x20, DI
+	ADDQ         $0x00000080, SI
+
+sum:
+	VSHUFPS      $0xdd, Y6, Y5, Y7
+	VSHUFPS      $0x88, Y6, Y5, Y5
+	VPADDD       Y7, Y5, Y5
+	VPERMQ       $0xd8, Y5, Y5
+	VPBROADCASTD (R8), Y6
+	VPADDD       Y6, Y5, Y5
+	VCVTDQ2PS    Y5, Y5
+	VPMOVZXWD    (SI), Y6
+	VPSLLD       $0x10, Y6, Y6
+	VFMADD231PS  Y5, Y6, Y0
+	PREFETCHT0   4096(SI)
+	ADDQ         $0x00000010, SI
+	ADDQ         $0x04, R8
+	DECQ         R9
+	JNE          group
+	VBROADCASTSS 72(AX), Y1
+	VBROADCASTSS 80(AX), Y2
+	VFMADD231PS  (SI), Y1, Y0
+	VMULPS       Y2, Y0, Y0
+	VADDPS       32(SI), Y0, Y0
+	VCMPPS       $0x03, Y0, Y0, Y1
+	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
+	VBLENDVPS    Y1, Y2, Y0, Y0
+	VMOVUPS      Y0, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
+	VZEROUPPER
+	RET
+
+// func lowbit4ZerosSplitAVX2(a *byte)
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
+TEXT ·lowbit4ZerosSplitAVX2(SB), NOSPLIT, $0-8
+	MOVQ    a+0(FP), AX
+	MOVQ    (AX), CX
+	MOVQ    8(AX), DX
+	MOVQ    24(AX), BX
+	VMOVDQU u32_f0f0f0fx8<>+0(SB), Y3
+	VMOVDQU u32_88888888x8<>+0(SB), Y4
+
+panel:
+	MOVQ  DX, SI
+	MOVQ  32(AX), DI
+	MOVQ  40(AX), R8
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	MOVQ  48(AX), R9
+
+group:
+	MOVQ    56(AX), R10
+	CMPQ    R9, $0x01
+	CMOVQEQ 64(AX), R10
+	VMOVDQA Y1, Y5
+	VMOVDQA Y2, Y6
+	TESTQ   R10, R10
+	JE      split
+
+block:
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	VMOVDQU      (SI), Y1
+	VPXOR        Y4, Y1, Y1
+	VPAND        Y3, Y1, Y2
+	VPBROADCASTQ (DI), Y7
+	VPMADDUBSW   Y7, Y2, Y2
+	VMOVDQU      32(SI), Y8
+	VPXOR        Y4, Y8, Y8
+	VPAND        Y3, Y8, Y9
+	VPMADDUBSW   Y7, Y9, Y7
+	VPSRLW       $0x04, Y1, Y1
+	VPAND        Y3, Y1, Y1
+	VPBROADCASTQ 16(DI), Y9
+	VPMADDUBSW   Y9, Y1, Y1
+	VPADDW       Y1, Y2, Y2
+	VPSRLW       $0x04, Y8, Y1
+	VPAND        Y3, Y1, Y1
+	VPMADDUBSW   Y9, Y1, Y1
+	VPADDW       Y1, Y7, Y7
+	VMOVDQU      64(SI), Y1
+	VPXOR        Y4, Y1, Y1
+	VPAND        Y3, Y1, Y8
+	VPBROADCASTQ 8(DI), Y9
+	VPMADDUBSW   Y9, Y8, Y8
+	VPADDW       Y8, Y2, Y2
+	VMOVDQU      96(SI), Y8
+	VPXOR        Y4, Y8, Y8
+	VPAND        Y3, Y8, Y10
+	VPMADDUBSW   Y9, Y10, Y9
+	VPADDW       Y9, Y7, Y7
+	VPSRLW       $0x04, Y1, Y1
+	VPAND        Y3, Y1, Y1
+	VPBROADCASTQ 24(DI), Y9
+	VPMADDUBSW   Y9, Y1, Y1
+	VPADDW       Y1, Y2, Y2
+	VPMADDWD     u32_10001x8<>+0(SB), Y2, Y2
+	VPADDD       Y2, Y5, Y5
+	VPSRLW       $0x04, Y8, Y1
+	VPAND        Y3, Y1, Y1
+	VPMADDUBSW   Y9, Y1, Y1
+	VPADDW       Y1, Y7, Y7
+	VPMADDWD     u32_10001x8<>+0(SB), Y7, Y7
+	VPADDD       Y7, Y6, Y6
+	ADDQ         $0x20, DI
+	ADDQ         $0x00000080, SI
+	DECQ         R10
+	JNE          block
+
+split:
+	VPXOR        Y1, Y1, Y1
+	VPXOR        Y2, Y2, Y2
+	MOVQ         48(AX), R10
+	SUBQ         R9, R10
+	TESTQ        $0x00000001, R10
+	JNE          sum
+	CMPQ         R9, $0x01
+	JE           sum
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	VMOVDQU      (SI), Y7
+	VPXOR        Y4, Y7, Y7
+	VPAND        Y3, Y7, Y8
+	VPBROADCASTQ (DI), Y9
+	VPMADDUBSW   Y9, Y8, Y8
+	VMOVDQU      32(SI), Y10
+	VPXOR        Y4, Y10, Y10
+	VPAND        Y3, Y10, Y11
+	VPMADDUBSW   Y9, Y11, Y9
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        Y3, Y7, Y7
+	VPBROADCASTQ 16(DI), Y11
+	VPMADDUBSW   Y11, Y7, Y7
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y3, Y10, Y10
+	VPMADDUBSW   Y11, Y10, Y10
+	VMOVDQU      64(SI), Y11
+	VPXOR        Y4, Y11, Y11
+	VPAND        Y3, Y11, Y12
+	VPBROADCASTQ 8(DI), Y13
+	VPMADDUBSW   Y13, Y12, Y12
+	VPADDW       Y12, Y8, Y8
+	VPMADDWD     u32_10001x8<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y5, Y5
+	VMOVDQU      96(SI), Y8
+	VPXOR        Y4, Y8, Y8
+	VPAND        Y3, Y8, Y12
+	VPMADDUBSW   Y13, Y12, Y12
+	VPADDW       Y12, Y9, Y9
+	VPMADDWD     u32_10001x8<>+0(SB), Y9, Y9
+	VPADDD       Y9, Y6, Y6
+	VPSRLW       $0x04, Y11, Y9
+	VPAND        Y3, Y9, Y9
+	VPBROADCASTQ 24(DI), Y11
+	VPMADDUBSW   Y11, Y9, Y9
+	VPADDW       Y9, Y7, Y7
+	VPMADDWD     u32_10001x8<>+0(SB), Y7, Y7
+	VPADDD       Y7, Y1, Y1
+	VPSRLW       $0x04, Y8, Y7
+	VPAND        Y3, Y7, Y7
+	VPMADDUBSW   Y11, Y7, Y7
+	VPADDW       Y7, Y10, Y10
+	VPMADDWD     u32_10001x8<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y2, Y2
+	ADDQ         $0x20, DI
+	ADDQ         $0x00000080, SI
+
+sum:
+	VSHUFPS      $0xdd, Y6, Y5, Y7
+	VSHUFPS      $0x88, Y6, Y5, Y5
+	VPADDD       Y7, Y5, Y5
+	VPERMQ       $0xd8, Y5, Y5
+	VPMOVSXBD    16(SI), Y6
+	VPADDD       u32_8x8<>+0(SB), Y6, Y6
+	VPBROADCASTD (R8), Y7
+	VPMULLD      Y7, Y6, Y6
+	VPADDD       Y6, Y5, Y5
+	VCVTDQ2PS    Y5, Y5
+	VPMOVZXWD    (SI), Y6
+	VPSLLD       $0x10, Y6, Y6
+	VFMADD231PS  Y5, Y6, Y0
+	PREFETCHT0   4096(SI)
+	ADDQ         $0x00000018, SI
+	ADDQ         $0x04, R8
+	DECQ         R9
+	JNE          group
+	VBROADCASTSS 72(AX), Y1
+	VBROADCASTSS 80(AX), Y2
+	VFMADD231PS  (SI), Y1, Y0
+	VMULPS       Y2, Y0, Y0
+	VADDPS       32(SI), Y0, Y0
+	VCMPPS       $0x03, Y0, Y0, Y1
+	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
+	VBLENDVPS    Y1, Y2, Y0, Y0
+	VMOVUPS      Y0, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
+	VZEROUPPER
+	RET
+
+// func lowbit4FractionsSplitAVX2(a *byte)
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
+TEXT ·lowbit4FractionsSplitAVX2(SB), NOSPLIT, $0-8
+	MOVQ    a+0(FP), AX
+	MOVQ    (AX), CX
+	MOVQ    8(AX), DX
+	MOVQ    24(AX), BX
+	VMOVDQU u32_f0f0f0fx8<>+0(SB), Y3
+	VMOVDQU u32_88888888x8<>+0(SB), Y4
+
+panel:
+	MOVQ  DX, SI
+	MOVQ  32(AX), DI
+	MOVQ  40(AX), R8
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	MOVQ  48(AX), R9
+
+group:
+	MOVQ    56(AX), R10
+	CMPQ    R9, $0x01
+	CMOVQEQ 64(AX), R10
+	VMOVDQA Y1, Y5
+	VMOVDQA Y2, Y6
+	TESTQ   R10, R10
+	JE      split
+
+block:
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	VMOVDQU      (SI), Y1
+	VPXOR        Y4, Y1, Y1
+	VPAND        Y3, Y1, Y2
+	VPBROADCASTQ (DI), Y7
+	VPMADDUBSW   Y7, Y2, Y2
+	VMOVDQU      32(SI), Y8
+	VPXOR        Y4, Y8, Y8
+	VPAND        Y3, Y8, Y9
+	VPMADDUBSW   Y7, Y9, Y7
+	VPSRLW       $0x04, Y1, Y1
+	VPAND        Y3, Y1, Y1
+	VPBROADCASTQ 16(DI), Y9
+	VPMADDUBSW   Y9, Y1, Y1
+	VPADDW       Y1, Y2, Y2
+	VPSRLW       $0x04, Y8, Y1
+	VPAND        Y3, Y1, Y1
+	VPMADDUBSW   Y9, Y1, Y1
+	VPADDW       Y1, Y7, Y7
+	VMOVDQU      64(SI), Y1
+	VPXOR        Y4, Y1, Y1
+	VPAND        Y3, Y1, Y8
+	VPBROADCASTQ 8(DI), Y9
+	VPMADDUBSW   Y9, Y8, Y8
+	VPADDW       Y8, Y2, Y2
+	VMOVDQU      96(SI), Y8
+	VPXOR        Y4, Y8, Y8
+	VPAND        Y3, Y8, Y10
+	VPMADDUBSW   Y9, Y10, Y9
+	VPADDW       Y9, Y7, Y7
+	VPSRLW       $0x04, Y1, Y1
+	VPAND        Y3, Y1, Y1
+	VPBROADCASTQ 24(DI), Y9
+	VPMADDUBSW   Y9, Y1, Y1
+	VPADDW       Y1, Y2, Y2
+	VPMADDWD     u32_10001x8<>+0(SB), Y2, Y2
+	VPADDD       Y2, Y5, Y5
+	VPSRLW       $0x04, Y8, Y1
+	VPAND        Y3, Y1, Y1
+	VPMADDUBSW   Y9, Y1, Y1
+	VPADDW       Y1, Y7, Y7
+	VPMADDWD     u32_10001x8<>+0(SB), Y7, Y7
+	VPADDD       Y7, Y6, Y6
+	ADDQ         $0x20, DI
+	ADDQ         $0x00000080, SI
+	DECQ         R10
+	JNE          block
+
+split:
+	VPXOR        Y1, Y1, Y1
+	VPXOR        Y2, Y2, Y2
+	MOVQ         48(AX), R10
+	SUBQ         R9, R10
+	TESTQ        $0x00000001, R10
+	JNE          sum
+	CMPQ         R9, $0x01
+	JE           sum
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	VMOVDQU      (SI), Y7
+	VPXOR        Y4, Y7, Y7
+	VPAND        Y3, Y7, Y8
+	VPBROADCASTQ (DI), Y9
+	VPMADDUBSW   Y9, Y8, Y8
+	VMOVDQU      32(SI), Y10
+	VPXOR        Y4, Y10, Y10
+	VPAND        Y3, Y10, Y11
+	VPMADDUBSW   Y9, Y11, Y9
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        Y3, Y7, Y7
+	VPBROADCASTQ 16(DI), Y11
+	VPMADDUBSW   Y11, Y7, Y7
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y3, Y10, Y10
+	VPMADDUBSW   Y11, Y10, Y10
+	VMOVDQU      64(SI), Y11
+	VPXOR        Y4, Y11, Y11
+	VPAND        Y3, Y11, Y12
+	VPBROADCASTQ 8(DI), Y13
+	VPMADDUBSW   Y13, Y12, Y12
+	VPADDW       Y12, Y8, Y8
+	VPMADDWD     u32_10001x8<>+0(SB), Y8, Y8
+	VPADDD       Y8, Y5, Y5
+	VMOVDQU      96(SI), Y8
+	VPXOR        Y4, Y8, Y8
+	VPAND        Y3, Y8, Y12
+	VPMADDUBSW   Y13, Y12, Y12
+	VPADDW       Y12, Y9, Y9
+	VPMADDWD     u32_10001x8<>+0(SB), Y9, Y9
+	VPADDD       Y9, Y6, Y6
+	VPSRLW       $0x04, Y11, Y9
+	VPAND        Y3, Y9, Y9
+	VPBROADCASTQ 24(DI), Y11
+	VPMADDUBSW   Y11, Y9, Y9
+	VPADDW       Y9, Y7, Y7
+	VPMADDWD     u32_10001x8<>+0(SB), Y7, Y7
+	VPADDD       Y7, Y1, Y1
+	VPSRLW       $0x04, Y8, Y7
+	VPAND        Y3, Y7, Y7
+	VPMADDUBSW   Y11, Y7, Y7
+	VPADDW       Y7, Y10, Y10
+	VPMADDWD     u32_10001x8<>+0(SB), Y10, Y10
+	VPADDD       Y10, Y2, Y2
+	ADDQ         $0x20, DI
+	ADDQ         $0x00000080, SI
+
+sum:
+	VSHUFPS      $0xdd, Y6, Y5, Y7
+	VSHUFPS      $0x88, Y6, Y5, Y5
+	VPADDD       Y7, Y5, Y5
+	VPERMQ       $0xd8, Y5, Y5
+	VPSLLD       $0x04, Y5, Y5
+	VPMOVSXBD    16(SI), Y6
+	VPADDD       u32_80x8<>+0(SB), Y6, Y6
+	VPBROADCASTD (R8), Y7
+	VPMULLD      Y7, Y6, Y6
+	VPADDD       Y6, Y5, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       u32_3d800000x8<>+0(SB), Y5, Y5
+	VPMOVZXWD    (SI), Y6
+	VPSLLD       $0x10, Y6, Y6
+	VFMADD231PS  Y5, Y6, Y0
+	PREFETCHT0   4096(SI)
+	ADDQ         $0x00000018, SI
+	ADDQ         $0x04, R8
+	DECQ         R9
+	JNE          group
+	VBROADCASTSS 72(AX), Y1
+	VBROADCASTSS 80(AX), Y2
+	VFMADD231PS  (SI), Y1, Y0
+	VMULPS       Y2, Y0, Y0
+	VADDPS       32(SI), Y0, Y0
+	VCMPPS       $0x03, Y0, Y0, Y1
+	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
+	VBLENDVPS    Y1, Y2, Y0, Y0
+	VMOVUPS      Y0, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
+	VZEROUPPER
+	RET
 
 // func lowbit5AVX2(a *byte)
 // Requires: AVX, AVX2, CMOV, FMA3, MMX+
@@ -2109,6 +4584,587 @@ DATA u32_3e000000x8<>+8(SB)/8, $0x3e0000003e000000
 DATA u32_3e000000x8<>+16(SB)/8, $0x3e0000003e000000
 DATA u32_3e000000x8<>+24(SB)/8, $0x3e0000003e000000
 GLOBL u32_3e000000x8<>(SB), RODATA|NOPTR, $32
+
+// func lowbit5SplitAVX2(a *byte)
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
+TEXT ·lowbit5SplitAVX2(SB), NOSPLIT, $0-8
+	MOVQ    a+0(FP), AX
+	MOVQ    (AX), CX
+	MOVQ    8(AX), DX
+	MOVQ    24(AX), BX
+	VMOVDQU u32_1f1f1f1fx8<>+0(SB), Y3
+	VMOVDQU u32_7070707x8<>+0(SB), Y4
+	VMOVDQU u32_18181818x8<>+0(SB), Y5
+
+panel:
+	MOVQ  DX, SI
+	MOVQ  32(AX), DI
+	MOVQ  40(AX), R8
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	MOVQ  48(AX), R9
+
+group:
+	MOVQ    56(AX), R10
+	CMPQ    R9, $0x01
+	CMOVQEQ 64(AX), R10
+	VMOVDQA Y1, Y6
+	VMOVDQA Y2, Y7
+	TESTQ   R10, R10
+	JE      split
+
+block:
+	PREFETCHT0     4096(SI)
+	PREFETCHT0     4160(SI)
+	PREFETCHT0     4224(SI)
+	VMOVDQU        (SI), Y1
+	VPAND          Y3, Y1, Y2
+	VPBROADCASTQ   (DI), Y8
+	VPMADDUBSW     Y8, Y2, Y2
+	VMOVDQU        32(SI), Y9
+	VPAND          Y3, Y9, Y10
+	VPMADDUBSW     Y8, Y10, Y8
+	VPSRLW         $0x05, Y1, Y1
+	VPAND          Y4, Y1, Y1
+	VBROADCASTI128 64(SI), Y10
+	VPSLLVD        u32_3x4_1x4<>+0(SB), Y10, Y11
+	VPAND          Y5, Y11, Y11
+	VPOR           Y11, Y1, Y1
+	VPBROADCASTQ   16(DI), Y11
+	VPMADDUBSW     Y11, Y1, Y1
+	VPADDW         Y1, Y2, Y2
+	VPSRLW         $0x05, Y9, Y1
+	VPAND          Y4, Y1, Y1
+	VPSRLVD        u32_1x4_3x4<>+0(SB), Y10, Y9
+	VPAND          Y5, Y9, Y9
+	VPOR           Y9, Y1, Y1
+	VPMADDUBSW     Y11, Y1, Y1
+	VPADDW         Y1, Y8, Y8
+	VMOVDQU        80(SI), Y1
+	VPAND          Y3, Y1, Y9
+	VPBROADCASTQ   8(DI), Y10
+	VPMADDUBSW     Y10, Y9, Y9
+	VPADDW         Y9, Y2, Y2
+	VMOVDQU        112(SI), Y9
+	VPAND          Y3, Y9, Y11
+	VPMADDUBSW     Y10, Y11, Y10
+	VPADDW         Y10, Y8, Y8
+	VPSRLW         $0x05, Y1, Y1
+	VPAND          Y4, Y1, Y1
+	VBROADCASTI128 144(SI), Y10
+	VPSLLVD        u32_3x4_1x4<>+0(SB), Y10, Y11
+	VPAND          Y5, Y11, Y11
+	VPOR           Y11, Y1, Y1
+	VPBROADCASTQ   24(DI), Y11
+	VPMADDUBSW     Y11, Y1, Y1
+	VPADDW         Y1, Y2, Y2
+	VPMADDWD       u32_10001x8<>+0(SB), Y2, Y2
+	VPADDD         Y2, Y6, Y6
+	VPSRLW         $0x05, Y9, Y1
+	VPAND          Y4, Y1, Y1
+	VPSRLVD        u32_1x4_3x4<>+0(SB), Y10, Y2
+	VPAND          Y5, Y2, Y2
+	VPOR           Y2, Y1, Y1
+	VPMADDUBSW     Y11, Y1, Y1
+	VPADDW         Y1, Y8, Y8
+	VPMADDWD       u32_10001x8<>+0(SB), Y8, Y8
+	VPADDD         Y8, Y7, Y7
+	ADDQ           $0x20, DI
+	ADDQ           $0x000000a0, SI
+	DECQ           R10
+	JNE            block
+
+split:
+	VPXOR          Y1, Y1, Y1
+	VPXOR          Y2, Y2, Y2
+	MOVQ           48(AX), R10
+	SUBQ           R9, R10
+	TESTQ          $0x00000001, R10
+	JNE            sum
+	CMPQ           R9, $0x01
+	JE             sum
+	PREFETCHT0     4096(SI)
+	PREFETCHT0     4160(SI)
+	PREFETCHT0     4224(SI)
+	VMOVDQU        (SI), Y8
+	VPAND          Y3, Y8, Y9
+	VPBROADCASTQ   (DI), Y10
+	VPMADDUBSW     Y10, Y9, Y9
+	VMOVDQU        32(SI), Y11
+	VPAND          Y3, Y11, Y12
+	VPMADDUBSW     Y10, Y12, Y10
+	VPSRLW         $0x05, Y8, Y8
+	VPAND          Y4, Y8, Y8
+	VBROADCASTI128 64(SI), Y12
+	VPSLLVD        u32_3x4_1x4<>+0(SB), Y12, Y13
+	VPAND          Y5, Y13, Y13
+	VPOR           Y13, Y8, Y8
+	VPBROADCASTQ   16(DI), Y13
+	VPMADDUBSW     Y13, Y8, Y8
+	VPSRLW         $0x05, Y11, Y11
+	VPAND          Y4, Y11, Y11
+	VPSRLVD        u32_1x4_3x4<>+0(SB), Y12, Y12
+	VPAND          Y5, Y12, Y12
+	VPOR           Y12, Y11, Y11
+	VPMADDUBSW     Y13, Y11, Y11
+	VMOVDQU        80(SI), Y12
+	VPAND          Y3, Y12, Y13
+	VPBROADCASTQ   8(DI), Y14
+	VPMADDUBSW     Y14, Y13, Y13
+	VPADDW         Y13, Y9, Y9
+	VPMADDWD       u32_10001x8<>+0(SB), Y9, Y9
+	VPADDD         Y9, Y6, Y6
+	VMOVDQU        112(SI), Y9
+	VPAND          Y3, Y9, Y13
+	VPMADDUBSW     Y14, Y13, Y13
+	VPADDW         Y13, Y10, Y10
+	VPMADDWD       u32_10001x8<>+0(SB), Y10, Y10
+	VPADDD         Y10, Y7, Y7
+	VPSRLW         $0x05, Y12, Y10
+	VPAND          Y4, Y10, Y10
+	VBROADCASTI128 144(SI), Y12
+	VPSLLVD        u32_3x4_1x4<>+0(SB), Y12, Y13
+	VPAND          Y5, Y13, Y13
+	VPOR           Y13, Y10, Y10
+	VPBROADCASTQ   24(DI), Y13
+	VPMADDUBSW     Y13, Y10, Y10
+	VPADDW         Y10, Y8, Y8
+	VPMADDWD       u32_10001x8<>+0(SB), Y8, Y8
+	VPADDD         Y8, Y1, Y1
+	VPSRLW         $0x05, Y9, Y8
+	VPAND          Y4, Y8, Y8
+	VPSRLVD        u32_1x4_3x4<>+0(SB), Y12, Y9
+	VPAND          Y5, Y9, Y9
+	VPOR           Y9, Y8, Y8
+	VPMADDUBSW     Y13, Y8, Y8
+	VPADDW         Y8, Y11, Y11
+	VPMADDWD       u32_10001x8<>+0(SB), Y11, Y11
+	VPADDD         Y11, Y2, Y2
+	ADDQ           $0x20, DI
+	ADDQ           $0x000000a0, SI
+
+sum:
+	VSHUFPS      $0xdd, Y7, Y6, Y8
+	VSHUFPS      $0x88, Y7, Y6, Y6
+	VPADDD       Y8, Y6, Y6
+	VPERMQ       $0xd8, Y6, Y6
+	VPBROADCASTD (R8), Y7
+	VPADDD       Y7, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VPMOVZXWD    (SI), Y7
+	VPSLLD       $0x10, Y7, Y7
+	VFMADD231PS  Y6, Y7, Y0
+	PREFETCHT0   4096(SI)
+	ADDQ         $0x00000010, SI
+	ADDQ         $0x04, R8
+	DECQ         R9
+	JNE          group
+	VBROADCASTSS 72(AX), Y1
+	VBROADCASTSS 80(AX), Y2
+	VFMADD231PS  (SI), Y1, Y0
+	VMULPS       Y2, Y0, Y0
+	VADDPS       32(SI), Y0, Y0
+	VCMPPS       $0x03, Y0, Y0, Y1
+	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
+	VBLENDVPS    Y1, Y2, Y0, Y0
+	VMOVUPS      Y0, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
+	VZEROUPPER
+	RET
+
+// func lowbit5ZerosSplitAVX2(a *byte)
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
+TEXT ·lowbit5ZerosSplitAVX2(SB), NOSPLIT, $0-8
+	MOVQ    a+0(FP), AX
+	MOVQ    (AX), CX
+	MOVQ    8(AX), DX
+	MOVQ    24(AX), BX
+	VMOVDQU u32_1f1f1f1fx8<>+0(SB), Y3
+	VMOVDQU u32_7070707x8<>+0(SB), Y4
+	VMOVDQU u32_18181818x8<>+0(SB), Y5
+
+panel:
+	MOVQ  DX, SI
+	MOVQ  32(AX), DI
+	MOVQ  40(AX), R8
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	MOVQ  48(AX), R9
+
+group:
+	MOVQ    56(AX), R10
+	CMPQ    R9, $0x01
+	CMOVQEQ 64(AX), R10
+	VMOVDQA Y1, Y6
+	VMOVDQA Y2, Y7
+	TESTQ   R10, R10
+	JE      split
+
+block:
+	PREFETCHT0     4096(SI)
+	PREFETCHT0     4160(SI)
+	PREFETCHT0     4224(SI)
+	VMOVDQU        (SI), Y1
+	VPAND          Y3, Y1, Y2
+	VPBROADCASTQ   (DI), Y8
+	VPMADDUBSW     Y8, Y2, Y2
+	VMOVDQU        32(SI), Y9
+	VPAND          Y3, Y9, Y10
+	VPMADDUBSW     Y8, Y10, Y8
+	VPSRLW         $0x05, Y1, Y1
+	VPAND          Y4, Y1, Y1
+	VBROADCASTI128 64(SI), Y10
+	VPSLLVD        u32_3x4_1x4<>+0(SB), Y10, Y11
+	VPAND          Y5, Y11, Y11
+	VPOR           Y11, Y1, Y1
+	VPBROADCASTQ   16(DI), Y11
+	VPMADDUBSW     Y11, Y1, Y1
+	VPADDW         Y1, Y2, Y2
+	VPSRLW         $0x05, Y9, Y1
+	VPAND          Y4, Y1, Y1
+	VPSRLVD        u32_1x4_3x4<>+0(SB), Y10, Y9
+	VPAND          Y5, Y9, Y9
+	VPOR           Y9, Y1, Y1
+	VPMADDUBSW     Y11, Y1, Y1
+	VPADDW         Y1, Y8, Y8
+	VMOVDQU        80(SI), Y1
+	VPAND          Y3, Y1, Y9
+	VPBROADCASTQ   8(DI), Y10
+	VPMADDUBSW     Y10, Y9, Y9
+	VPADDW         Y9, Y2, Y2
+	VMOVDQU        112(SI), Y9
+	VPAND          Y3, Y9, Y11
+	VPMADDUBSW     Y10, Y11, Y10
+	VPADDW         Y10, Y8, Y8
+	VPSRLW         $0x05, Y1, Y1
+	VPAND          Y4, Y1, Y1
+	VBROADCASTI128 144(SI), Y10
+	VPSLLVD        u32_3x4_1x4<>+0(SB), Y10, Y11
+	VPAND          Y5, Y11, Y11
+	VPOR           Y11, Y1, Y1
+	VPBROADCASTQ   24(DI), Y11
+	VPMADDUBSW     Y11, Y1, Y1
+	VPADDW         Y1, Y2, Y2
+	VPMADDWD       u32_10001x8<>+0(SB), Y2, Y2
+	VPADDD         Y2, Y6, Y6
+	VPSRLW         $0x05, Y9, Y1
+	VPAND          Y4, Y1, Y1
+	VPSRLVD        u32_1x4_3x4<>+0(SB), Y10, Y2
+	VPAND          Y5, Y2, Y2
+	VPOR           Y2, Y1, Y1
+	VPMADDUBSW     Y11, Y1, Y1
+	VPADDW         Y1, Y8, Y8
+	VPMADDWD       u32_10001x8<>+0(SB), Y8, Y8
+	VPADDD         Y8, Y7, Y7
+	ADDQ           $0x20, DI
+	ADDQ           $0x000000a0, SI
+	DECQ           R10
+	JNE            block
+
+split:
+	VPXOR          Y1, Y1, Y1
+	VPXOR          Y2, Y2, Y2
+	MOVQ           48(AX), R10
+	SUBQ           R9, R10
+	TESTQ          $0x00000001, R10
+	JNE            sum
+	CMPQ           R9, $0x01
+	JE             sum
+	PREFETCHT0     4096(SI)
+	PREFETCHT0     4160(SI)
+	PREFETCHT0     4224(SI)
+	VMOVDQU        (SI), Y8
+	VPAND          Y3, Y8, Y9
+	VPBROADCASTQ   (DI), Y10
+	VPMADDUBSW     Y10, Y9, Y9
+	VMOVDQU        32(SI), Y11
+	VPAND          Y3, Y11, Y12
+	VPMADDUBSW     Y10, Y12, Y10
+	VPSRLW         $0x05, Y8, Y8
+	VPAND          Y4, Y8, Y8
+	VBROADCASTI128 64(SI), Y12
+	VPSLLVD        u32_3x4_1x4<>+0(SB), Y12, Y13
+	VPAND          Y5, Y13, Y13
+	VPOR           Y13, Y8, Y8
+	VPBROADCASTQ   16(DI), Y13
+	VPMADDUBSW     Y13, Y8, Y8
+	VPSRLW         $0x05, Y11, Y11
+	VPAND          Y4, Y11, Y11
+	VPSRLVD        u32_1x4_3x4<>+0(SB), Y12, Y12
+	VPAND          Y5, Y12, Y12
+	VPOR           Y12, Y11, Y11
+	VPMADDUBSW     Y13, Y11, Y11
+	VMOVDQU        80(SI), Y12
+	VPAND          Y3, Y12, Y13
+	VPBROADCASTQ   8(DI), Y14
+	VPMADDUBSW     Y14, Y13, Y13
+	VPADDW         Y13, Y9, Y9
+	VPMADDWD       u32_10001x8<>+0(SB), Y9, Y9
+	VPADDD         Y9, Y6, Y6
+	VMOVDQU        112(SI), Y9
+	VPAND          Y3, Y9, Y13
+	VPMADDUBSW     Y14, Y13, Y13
+	VPADDW         Y13, Y10, Y10
+	VPMADDWD       u32_10001x8<>+0(SB), Y10, Y10
+	VPADDD         Y10, Y7, Y7
+	VPSRLW         $0x05, Y12, Y10
+	VPAND          Y4, Y10, Y10
+	VBROADCASTI128 144(SI), Y12
+	VPSLLVD        u32_3x4_1x4<>+0(SB), Y12, Y13
+	VPAND          Y5, Y13, Y13
+	VPOR           Y13, Y10, Y10
+	VPBROADCASTQ   24(DI), Y13
+	VPMADDUBSW     Y13, Y10, Y10
+	VPADDW         Y10, Y8, Y8
+	VPMADDWD       u32_10001x8<>+0(SB), Y8, Y8
+	VPADDD         Y8, Y1, Y1
+	VPSRLW         $0x05, Y9, Y8
+	VPAND          Y4, Y8, Y8
+	VPSRLVD        u32_1x4_3x4<>+0(SB), Y12, Y9
+	VPAND          Y5, Y9, Y9
+	VPOR           Y9, Y8, Y8
+	VPMADDUBSW     Y13, Y8, Y8
+	VPADDW         Y8, Y11, Y11
+	VPMADDWD       u32_10001x8<>+0(SB), Y11, Y11
+	VPADDD         Y11, Y2, Y2
+	ADDQ           $0x20, DI
+	ADDQ           $0x000000a0, SI
+
+sum:
+	VSHUFPS      $0xdd, Y7, Y6, Y8
+	VSHUFPS      $0x88, Y7, Y6, Y6
+	VPADDD       Y8, Y6, Y6
+	VPERMQ       $0xd8, Y6, Y6
+	VPMOVSXBD    16(SI), Y7
+	VPADDD       u32_10x8<>+0(SB), Y7, Y7
+	VPBROADCASTD (R8), Y8
+	VPMULLD      Y8, Y7, Y7
+	VPADDD       Y7, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VPMOVZXWD    (SI), Y7
+	VPSLLD       $0x10, Y7, Y7
+	VFMADD231PS  Y6, Y7, Y0
+	PREFETCHT0   4096(SI)
+	ADDQ         $0x00000018, SI
+	ADDQ         $0x04, R8
+	DECQ         R9
+	JNE          group
+	VBROADCASTSS 72(AX), Y1
+	VBROADCASTSS 80(AX), Y2
+	VFMADD231PS  (SI), Y1, Y0
+	VMULPS       Y2, Y0, Y0
+	VADDPS       32(SI), Y0, Y0
+	VCMPPS       $0x03, Y0, Y0, Y1
+	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
+	VBLENDVPS    Y1, Y2, Y0, Y0
+	VMOVUPS      Y0, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
+	VZEROUPPER
+	RET
+
+// func lowbit5FractionsSplitAVX2(a *byte)
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
+TEXT ·lowbit5FractionsSplitAVX2(SB), NOSPLIT, $0-8
+	MOVQ    a+0(FP), AX
+	MOVQ    (AX), CX
+	MOVQ    8(AX), DX
+	MOVQ    24(AX), BX
+	VMOVDQU u32_1f1f1f1fx8<>+0(SB), Y3
+	VMOVDQU u32_7070707x8<>+0(SB), Y4
+	VMOVDQU u32_18181818x8<>+0(SB), Y5
+
+panel:
+	MOVQ  DX, SI
+	MOVQ  32(AX), DI
+	MOVQ  40(AX), R8
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	MOVQ  48(AX), R9
+
+group:
+	MOVQ    56(AX), R10
+	CMPQ    R9, $0x01
+	CMOVQEQ 64(AX), R10
+	VMOVDQA Y1, Y6
+	VMOVDQA Y2, Y7
+	TESTQ   R10, R10
+	JE      split
+
+block:
+	PREFETCHT0     4096(SI)
+	PREFETCHT0     4160(SI)
+	PREFETCHT0     4224(SI)
+	VMOVDQU        (SI), Y1
+	VPAND          Y3, Y1, Y2
+	VPBROADCASTQ   (DI), Y8
+	VPMADDUBSW     Y8, Y2, Y2
+	VMOVDQU        32(SI), Y9
+	VPAND          Y3, Y9, Y10
+	VPMADDUBSW     Y8, Y10, Y8
+	VPSRLW         $0x05, Y1, Y1
+	VPAND          Y4, Y1, Y1
+	VBROADCASTI128 64(SI), Y10
+	VPSLLVD        u32_3x4_1x4<>+0(SB), Y10, Y11
+	VPAND          Y5, Y11, Y11
+	VPOR           Y11, Y1, Y1
+	VPBROADCASTQ   16(DI), Y11
+	VPMADDUBSW     Y11, Y1, Y1
+	VPADDW         Y1, Y2, Y2
+	VPSRLW         $0x05, Y9, Y1
+	VPAND          Y4, Y1, Y1
+	VPSRLVD        u32_1x4_3x4<>+0(SB), Y10, Y9
+	VPAND          Y5, Y9, Y9
+	VPOR           Y9, Y1, Y1
+	VPMADDUBSW     Y11, Y1, Y1
+	VPADDW         Y1, Y8, Y8
+	VMOVDQU        80(SI), Y1
+	VPAND          Y3, Y1, Y9
+	VPBROADCASTQ   8(DI), Y10
+	VPMADDUBSW     Y10, Y9, Y9
+	VPADDW         Y9, Y2, Y2
+	VMOVDQU        112(SI), Y9
+	VPAND          Y3, Y9, Y11
+	VPMADDUBSW     Y10, Y11, Y10
+	VPADDW         Y10, Y8, Y8
+	VPSRLW         $0x05, Y1, Y1
+	VPAND          Y4, Y1, Y1
+	VBROADCASTI128 144(SI), Y10
+	VPSLLVD        u32_3x4_1x4<>+0(SB), Y10, Y11
+	VPAND          Y5, Y11, Y11
+	VPOR           Y11, Y1, Y1
+	VPBROADCASTQ   24(DI), Y11
+	VPMADDUBSW     Y11, Y1, Y1
+	VPADDW         Y1, Y2, Y2
+	VPMADDWD       u32_10001x8<>+0(SB), Y2, Y2
+	VPADDD         Y2, Y6, Y6
+	VPSRLW         $0x05, Y9, Y1
+	VPAND          Y4, Y1, Y1
+	VPSRLVD        u32_1x4_3x4<>+0(SB), Y10, Y2
+	VPAND          Y5, Y2, Y2
+	VPOR           Y2, Y1, Y1
+	VPMADDUBSW     Y11, Y1, Y1
+	VPADDW         Y1, Y8, Y8
+	VPMADDWD       u32_10001x8<>+0(SB), Y8, Y8
+	VPADDD         Y8, Y7, Y7
+	ADDQ           $0x20, DI
+	ADDQ           $0x000000a0, SI
+	DECQ           R10
+	JNE            block
+
+split:
+	VPXOR          Y1, Y1, Y1
+	VPXOR          Y2, Y2, Y2
+	MOVQ           48(AX), R10
+	SUBQ           R9, R10
+	TESTQ          $0x00000001, R10
+	JNE            sum
+	CMPQ           R9, $0x01
+	JE             sum
+	PREFETCHT0     4096(SI)
+	PREFETCHT0     4160(SI)
+	PREFETCHT0     4224(SI)
+	VMOVDQU        (SI), Y8
+	VPAND          Y3, Y8, Y9
+	VPBROADCASTQ   (DI), Y10
+	VPMADDUBSW     Y10, Y9, Y9
+	VMOVDQU        32(SI), Y11
+	VPAND          Y3, Y11, Y12
+	VPMADDUBSW     Y10, Y12, Y10
+	VPSRLW         $0x05, Y8, Y8
+	VPAND          Y4, Y8, Y8
+	VBROADCASTI128 64(SI), Y12
+	VPSLLVD        u32_3x4_1x4<>+0(SB), Y12, Y13
+	VPAND          Y5, Y13, Y13
+	VPOR           Y13, Y8, Y8
+	VPBROADCASTQ   16(DI), Y13
+	VPMADDUBSW     Y13, Y8, Y8
+	VPSRLW         $0x05, Y11, Y11
+	VPAND          Y4, Y11, Y11
+	VPSRLVD        u32_1x4_3x4<>+0(SB), Y12, Y12
+	VPAND          Y5, Y12, Y12
+	VPOR           Y12, Y11, Y11
+	VPMADDUBSW     Y13, Y11, Y11
+	VMOVDQU        80(SI), Y12
+	VPAND          Y3, Y12, Y13
+	VPBROADCASTQ   8(DI), Y14
+	VPMADDUBSW     Y14, Y13, Y13
+	VPADDW         Y13, Y9, Y9
+	VPMADDWD       u32_10001x8<>+0(SB), Y9, Y9
+	VPADDD         Y9, Y6, Y6
+	VMOVDQU        112(SI), Y9
+	VPAND          Y3, Y9, Y13
+	VPMADDUBSW     Y14, Y13, Y13
+	VPADDW         Y13, Y10, Y10
+	VPMADDWD       u32_10001x8<>+0(SB), Y10, Y10
+	VPADDD         Y10, Y7, Y7
+	VPSRLW         $0x05, Y12, Y10
+	VPAND          Y4, Y10, Y10
+	VBROADCASTI128 144(SI), Y12
+	VPSLLVD        u32_3x4_1x4<>+0(SB), Y12, Y13
+	VPAND          Y5, Y13, Y13
+	VPOR           Y13, Y10, Y10
+	VPBROADCASTQ   24(DI), Y13
+	VPMADDUBSW     Y13, Y10, Y10
+	VPADDW         Y10, Y8, Y8
+	VPMADDWD       u32_10001x8<>+0(SB), Y8, Y8
+	VPADDD         Y8, Y1, Y1
+	VPSRLW         $0x05, Y9, Y8
+	VPAND          Y4, Y8, Y8
+	VPSRLVD        u32_1x4_3x4<>+0(SB), Y12, Y9
+	VPAND          Y5, Y9, Y9
+	VPOR           Y9, Y8, Y8
+	VPMADDUBSW     Y13, Y8, Y8
+	VPADDW         Y8, Y11, Y11
+	VPMADDWD       u32_10001x8<>+0(SB), Y11, Y11
+	VPADDD         Y11, Y2, Y2
+	ADDQ           $0x20, DI
+	ADDQ           $0x000000a0, SI
+
+sum:
+	VSHUFPS      $0xdd, Y7, Y6, Y8
+	VSHUFPS      $0x88, Y7, Y6, Y6
+	VPADDD       Y8, Y6, Y6
+	VPERMQ       $0xd8, Y6, Y6
+	VPSLLD       $0x03, Y6, Y6
+	VPMOVSXBD    16(SI), Y7
+	VPADDD       u32_80x8<>+0(SB), Y7, Y7
+	VPBROADCASTD (R8), Y8
+	VPMULLD      Y8, Y7, Y7
+	VPADDD       Y7, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       u32_3e000000x8<>+0(SB), Y6, Y6
+	VPMOVZXWD    (SI), Y7
+	VPSLLD       $0x10, Y7, Y7
+	VFMADD231PS  Y6, Y7, Y0
+	PREFETCHT0   4096(SI)
+	ADDQ         $0x00000018, SI
+	ADDQ         $0x04, R8
+	DECQ         R9
+	JNE          group
+	VBROADCASTSS 72(AX), Y1
+	VBROADCASTSS 80(AX), Y2
+	VFMADD231PS  (SI), Y1, Y0
+	VMULPS       Y2, Y0, Y0
+	VADDPS       32(SI), Y0, Y0
+	VCMPPS       $0x03, Y0, Y0, Y1
+	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
+	VBLENDVPS    Y1, Y2, Y0, Y0
+	VMOVUPS      Y0, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
+	VZEROUPPER
+	RET
 
 // func lowbit6AVX2(a *byte)
 // Requires: AVX, AVX2, CMOV, FMA3, MMX+
@@ -2591,6 +5647,749 @@ DATA u32_3e800000x8<>+8(SB)/8, $0x3e8000003e800000
 DATA u32_3e800000x8<>+16(SB)/8, $0x3e8000003e800000
 DATA u32_3e800000x8<>+24(SB)/8, $0x3e8000003e800000
 GLOBL u32_3e800000x8<>(SB), RODATA|NOPTR, $32
+
+// func lowbit6SplitAVX2(a *byte)
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
+TEXT ·lowbit6SplitAVX2(SB), NOSPLIT, $0-8
+	MOVQ    a+0(FP), AX
+	MOVQ    (AX), CX
+	MOVQ    8(AX), DX
+	MOVQ    24(AX), BX
+	VMOVDQU u32_3f3f3f3fx8<>+0(SB), Y3
+	VMOVDQU u32_3f3f3f3fx4_3030303x4<>+0(SB), Y4
+	VMOVDQU u32_0x4_6x4<>+0(SB), Y5
+
+panel:
+	MOVQ  DX, SI
+	MOVQ  32(AX), DI
+	MOVQ  40(AX), R8
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	MOVQ  48(AX), R9
+
+group:
+	MOVQ    56(AX), R10
+	CMPQ    R9, $0x01
+	CMOVQEQ 64(AX), R10
+	VMOVDQA Y1, Y6
+	VMOVDQA Y2, Y7
+	TESTQ   R10, R10
+	JE      split
+
+block:
+	PREFETCHT0     4096(SI)
+	PREFETCHT0     4160(SI)
+	PREFETCHT0     4224(SI)
+	VBROADCASTI128 (SI), Y1
+	VINSERTI128    $0x01, 32(SI), Y1, Y1
+	VPAND          Y3, Y1, Y2
+	VPBROADCASTQ   (DI), Y8
+	VPMADDUBSW     Y8, Y2, Y2
+	VBROADCASTI128 48(SI), Y9
+	VINSERTI128    $0x01, 80(SI), Y9, Y9
+	VPAND          Y3, Y9, Y10
+	VPMADDUBSW     Y8, Y10, Y8
+	VBROADCASTI128 16(SI), Y10
+	VINSERTI128    $0x01, (SI), Y10, Y10
+	VPSRLVD        Y5, Y10, Y10
+	VPAND          Y4, Y10, Y10
+	VBROADCASTI128 16(SI), Y11
+	VPSRLW         $0x04, Y11, Y11
+	VPAND          u32_0x4_c0c0c0cx4<>+0(SB), Y11, Y11
+	VPOR           Y11, Y10, Y10
+	VPSRLW         $0x02, Y1, Y1
+	VPAND          u32_0x4_30303030x4<>+0(SB), Y1, Y1
+	VPOR           Y1, Y10, Y10
+	VPBROADCASTQ   16(DI), Y1
+	VPMADDUBSW     Y1, Y10, Y10
+	VPADDW         Y10, Y2, Y2
+	VPMADDWD       u32_10001x8<>+0(SB), Y2, Y2
+	VPADDD         Y2, Y6, Y6
+	VBROADCASTI128 64(SI), Y2
+	VINSERTI128    $0x01, 48(SI), Y2, Y2
+	VPSRLVD        Y5, Y2, Y2
+	VPAND          Y4, Y2, Y2
+	VBROADCASTI128 64(SI), Y10
+	VPSRLW         $0x04, Y10, Y10
+	VPAND          u32_0x4_c0c0c0cx4<>+0(SB), Y10, Y10
+	VPOR           Y10, Y2, Y2
+	VPSRLW         $0x02, Y9, Y9
+	VPAND          u32_0x4_30303030x4<>+0(SB), Y9, Y9
+	VPOR           Y9, Y2, Y2
+	VPMADDUBSW     Y1, Y2, Y1
+	VPADDW         Y1, Y8, Y8
+	VPMADDWD       u32_10001x8<>+0(SB), Y8, Y8
+	VPADDD         Y8, Y7, Y7
+	VBROADCASTI128 96(SI), Y1
+	VINSERTI128    $0x01, 128(SI), Y1, Y1
+	VPAND          Y3, Y1, Y2
+	VPBROADCASTQ   8(DI), Y8
+	VPMADDUBSW     Y8, Y2, Y2
+	VBROADCASTI128 144(SI), Y9
+	VINSERTI128    $0x01, 176(SI), Y9, Y9
+	VPAND          Y3, Y9, Y10
+	VPMADDUBSW     Y8, Y10, Y8
+	VBROADCASTI128 112(SI), Y10
+	VINSERTI128    $0x01, 96(SI), Y10, Y10
+	VPSRLVD        Y5, Y10, Y10
+	VPAND          Y4, Y10, Y10
+	VBROADCASTI128 112(SI), Y11
+	VPSRLW         $0x04, Y11, Y11
+	VPAND          u32_0x4_c0c0c0cx4<>+0(SB), Y11, Y11
+	VPOR           Y11, Y10, Y10
+	VPSRLW         $0x02, Y1, Y1
+	VPAND          u32_0x4_30303030x4<>+0(SB), Y1, Y1
+	VPOR           Y1, Y10, Y10
+	VPBROADCASTQ   24(DI), Y1
+	VPMADDUBSW     Y1, Y10, Y10
+	VPADDW         Y10, Y2, Y2
+	VPMADDWD       u32_10001x8<>+0(SB), Y2, Y2
+	VPADDD         Y2, Y6, Y6
+	VBROADCASTI128 160(SI), Y2
+	VINSERTI128    $0x01, 144(SI), Y2, Y2
+	VPSRLVD        Y5, Y2, Y2
+	VPAND          Y4, Y2, Y2
+	VBROADCASTI128 160(SI), Y10
+	VPSRLW         $0x04, Y10, Y10
+	VPAND          u32_0x4_c0c0c0cx4<>+0(SB), Y10, Y10
+	VPOR           Y10, Y2, Y2
+	VPSRLW         $0x02, Y9, Y9
+	VPAND          u32_0x4_30303030x4<>+0(SB), Y9, Y9
+	VPOR           Y9, Y2, Y2
+	VPMADDUBSW     Y1, Y2, Y1
+	VPADDW         Y1, Y8, Y8
+	VPMADDWD       u32_10001x8<>+0(SB), Y8, Y8
+	VPADDD         Y8, Y7, Y7
+	ADDQ           $0x20, DI
+	ADDQ           $0x000000c0, SI
+	DECQ           R10
+	JNE            block
+
+split:
+	VPXOR          Y1, Y1, Y1
+	VPXOR          Y2, Y2, Y2
+	MOVQ           48(AX), R10
+	SUBQ           R9, R10
+	TESTQ          $0x00000001, R10
+	JNE            sum
+	CMPQ           R9, $0x01
+	JE             sum
+	PREFETCHT0     4096(SI)
+	PREFETCHT0     4160(SI)
+	PREFETCHT0     4224(SI)
+	VBROADCASTI128 (SI), Y8
+	VINSERTI128    $0x01, 32(SI), Y8, Y8
+	VPAND          Y3, Y8, Y9
+	VPBROADCASTQ   (DI), Y10
+	VPMADDUBSW     Y10, Y9, Y9
+	VBROADCASTI128 48(SI), Y11
+	VINSERTI128    $0x01, 80(SI), Y11, Y11
+	VPAND          Y3, Y11, Y12
+	VPMADDUBSW     Y10, Y12, Y10
+	VBROADCASTI128 16(SI), Y12
+	VINSERTI128    $0x01, (SI), Y12, Y12
+	VPSRLVD        Y5, Y12, Y12
+	VPAND          Y4, Y12, Y12
+	VBROADCASTI128 16(SI), Y13
+	VPSRLW         $0x04, Y13, Y13
+	VPAND          u32_0x4_c0c0c0cx4<>+0(SB), Y13, Y13
+	VPOR           Y13, Y12, Y12
+	VPSRLW         $0x02, Y8, Y8
+	VPAND          u32_0x4_30303030x4<>+0(SB), Y8, Y8
+	VPOR           Y8, Y12, Y12
+	VPBROADCASTQ   16(DI), Y8
+	VPMADDUBSW     Y8, Y12, Y12
+	VBROADCASTI128 64(SI), Y13
+	VINSERTI128    $0x01, 48(SI), Y13, Y13
+	VPSRLVD        Y5, Y13, Y13
+	VPAND          Y4, Y13, Y13
+	VBROADCASTI128 64(SI), Y14
+	VPSRLW         $0x04, Y14, Y14
+	VPAND          u32_0x4_c0c0c0cx4<>+0(SB), Y14, Y14
+	VPOR           Y14, Y13, Y13
+	VPSRLW         $0x02, Y11, Y11
+	VPAND          u32_0x4_30303030x4<>+0(SB), Y11, Y11
+	VPOR           Y11, Y13, Y13
+	VPMADDUBSW     Y8, Y13, Y8
+	VBROADCASTI128 96(SI), Y11
+	VINSERTI128    $0x01, 128(SI), Y11, Y11
+	VPAND          Y3, Y11, Y13
+	VPBROADCASTQ   8(DI), Y14
+	VPMADDUBSW     Y14, Y13, Y13
+	VPADDW         Y13, Y9, Y9
+	VPMADDWD       u32_10001x8<>+0(SB), Y9, Y9
+	VPADDD         Y9, Y6, Y6
+	VBROADCASTI128 144(SI), Y9
+	VINSERTI128    $0x01, 176(SI), Y9, Y9
+	VPAND          Y3, Y9, Y13
+	VPMADDUBSW     Y14, Y13, Y13
+	VPADDW         Y13, Y10, Y10
+	VPMADDWD       u32_10001x8<>+0(SB), Y10, Y10
+	VPADDD         Y10, Y7, Y7
+	VBROADCASTI128 112(SI), Y10
+	VINSERTI128    $0x01, 96(SI), Y10, Y10
+	VPSRLVD        Y5, Y10, Y10
+	VPAND          Y4, Y10, Y10
+	VBROADCASTI128 112(SI), Y13
+	VPSRLW         $0x04, Y13, Y13
+	VPAND          u32_0x4_c0c0c0cx4<>+0(SB), Y13, Y13
+	VPOR           Y13, Y10, Y10
+	VPSRLW         $0x02, Y11, Y11
+	VPAND          u32_0x4_30303030x4<>+0(SB), Y11, Y11
+	VPOR           Y11, Y10, Y10
+	VPBROADCASTQ   24(DI), Y11
+	VPMADDUBSW     Y11, Y10, Y10
+	VPADDW         Y10, Y12, Y12
+	VPMADDWD       u32_10001x8<>+0(SB), Y12, Y12
+	VPADDD         Y12, Y1, Y1
+	VBROADCASTI128 160(SI), Y10
+	VINSERTI128    $0x01, 144(SI), Y10, Y10
+	VPSRLVD        Y5, Y10, Y10
+	VPAND          Y4, Y10, Y10
+	VBROADCASTI128 160(SI), Y12
+	VPSRLW         $0x04, Y12, Y12
+	VPAND          u32_0x4_c0c0c0cx4<>+0(SB), Y12, Y12
+	VPOR           Y12, Y10, Y10
+	VPSRLW         $0x02, Y9, Y9
+	VPAND          u32_0x4_30303030x4<>+0(SB), Y9, Y9
+	VPOR           Y9, Y10, Y10
+	VPMADDUBSW     Y11, Y10, Y9
+	VPADDW         Y9, Y8, Y8
+	VPMADDWD       u32_10001x8<>+0(SB), Y8, Y8
+	VPADDD         Y8, Y2, Y2
+	ADDQ           $0x20, DI
+	ADDQ           $0x000000c0, SI
+
+sum:
+	VSHUFPS      $0xdd, Y7, Y6, Y8
+	VSHUFPS      $0x88, Y7, Y6, Y6
+	VPADDD       Y8, Y6, Y6
+	VPERMQ       $0xd8, Y6, Y6
+	VPBROADCASTD (R8), Y7
+	VPADDD       Y7, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VPMOVZXWD    (SI), Y7
+	VPSLLD       $0x10, Y7, Y7
+	VFMADD231PS  Y6, Y7, Y0
+	PREFETCHT0   4096(SI)
+	ADDQ         $0x00000010, SI
+	ADDQ         $0x04, R8
+	DECQ         R9
+	JNE          group
+	VBROADCASTSS 72(AX), Y1
+	VBROADCASTSS 80(AX), Y2
+	VFMADD231PS  (SI), Y1, Y0
+	VMULPS       Y2, Y0, Y0
+	VADDPS       32(SI), Y0, Y0
+	VCMPPS       $0x03, Y0, Y0, Y1
+	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
+	VBLENDVPS    Y1, Y2, Y0, Y0
+	VMOVUPS      Y0, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
+	VZEROUPPER
+	RET
+
+// func lowbit6ZerosSplitAVX2(a *byte)
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
+TEXT ·lowbit6ZerosSplitAVX2(SB), NOSPLIT, $0-8
+	MOVQ    a+0(FP), AX
+	MOVQ    (AX), CX
+	MOVQ    8(AX), DX
+	MOVQ    24(AX), BX
+	VMOVDQU u32_3f3f3f3fx8<>+0(SB), Y3
+	VMOVDQU u32_3f3f3f3fx4_3030303x4<>+0(SB), Y4
+	VMOVDQU u32_0x4_6x4<>+0(SB), Y5
+
+panel:
+	MOVQ  DX, SI
+	MOVQ  32(AX), DI
+	MOVQ  40(AX), R8
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	MOVQ  48(AX), R9
+
+group:
+	MOVQ    56(AX), R10
+	CMPQ    R9, $0x01
+	CMOVQEQ 64(AX), R10
+	VMOVDQA Y1, Y6
+	VMOVDQA Y2, Y7
+	TESTQ   R10, R10
+	JE      split
+
+block:
+	PREFETCHT0     4096(SI)
+	PREFETCHT0     4160(SI)
+	PREFETCHT0     4224(SI)
+	VBROADCASTI128 (SI), Y1
+	VINSERTI128    $0x01, 32(SI), Y1, Y1
+	VPAND          Y3, Y1, Y2
+	VPBROADCASTQ   (DI), Y8
+	VPMADDUBSW     Y8, Y2, Y2
+	VBROADCASTI128 48(SI), Y9
+	VINSERTI128    $0x01, 80(SI), Y9, Y9
+	VPAND          Y3, Y9, Y10
+	VPMADDUBSW     Y8, Y10, Y8
+	VBROADCASTI128 16(SI), Y10
+	VINSERTI128    $0x01, (SI), Y10, Y10
+	VPSRLVD        Y5, Y10, Y10
+	VPAND          Y4, Y10, Y10
+	VBROADCASTI128 16(SI), Y11
+	VPSRLW         $0x04, Y11, Y11
+	VPAND          u32_0x4_c0c0c0cx4<>+0(SB), Y11, Y11
+	VPOR           Y11, Y10, Y10
+	VPSRLW         $0x02, Y1, Y1
+	VPAND          u32_0x4_30303030x4<>+0(SB), Y1, Y1
+	VPOR           Y1, Y10, Y10
+	VPBROADCASTQ   16(DI), Y1
+	VPMADDUBSW     Y1, Y10, Y10
+	VPADDW         Y10, Y2, Y2
+	VPMADDWD       u32_10001x8<>+0(SB), Y2, Y2
+	VPADDD         Y2, Y6, Y6
+	VBROADCASTI128 64(SI), Y2
+	VINSERTI128    $0x01, 48(SI), Y2, Y2
+	VPSRLVD        Y5, Y2, Y2
+	VPAND          Y4, Y2, Y2
+	VBROADCASTI128 64(SI), Y10
+	VPSRLW         $0x04, Y10, Y10
+	VPAND          u32_0x4_c0c0c0cx4<>+0(SB), Y10, Y10
+	VPOR           Y10, Y2, Y2
+	VPSRLW         $0x02, Y9, Y9
+	VPAND          u32_0x4_30303030x4<>+0(SB), Y9, Y9
+	VPOR           Y9, Y2, Y2
+	VPMADDUBSW     Y1, Y2, Y1
+	VPADDW         Y1, Y8, Y8
+	VPMADDWD       u32_10001x8<>+0(SB), Y8, Y8
+	VPADDD         Y8, Y7, Y7
+	VBROADCASTI128 96(SI), Y1
+	VINSERTI128    $0x01, 128(SI), Y1, Y1
+	VPAND          Y3, Y1, Y2
+	VPBROADCASTQ   8(DI), Y8
+	VPMADDUBSW     Y8, Y2, Y2
+	VBROADCASTI128 144(SI), Y9
+	VINSERTI128    $0x01, 176(SI), Y9, Y9
+	VPAND          Y3, Y9, Y10
+	VPMADDUBSW     Y8, Y10, Y8
+	VBROADCASTI128 112(SI), Y10
+	VINSERTI128    $0x01, 96(SI), Y10, Y10
+	VPSRLVD        Y5, Y10, Y10
+	VPAND          Y4, Y10, Y10
+	VBROADCASTI128 112(SI), Y11
+	VPSRLW         $0x04, Y11, Y11
+	VPAND          u32_0x4_c0c0c0cx4<>+0(SB), Y11, Y11
+	VPOR           Y11, Y10, Y10
+	VPSRLW         $0x02, Y1, Y1
+	VPAND          u32_0x4_30303030x4<>+0(SB), Y1, Y1
+	VPOR           Y1, Y10, Y10
+	VPBROADCASTQ   24(DI), Y1
+	VPMADDUBSW     Y1, Y10, Y10
+	VPADDW         Y10, Y2, Y2
+	VPMADDWD       u32_10001x8<>+0(SB), Y2, Y2
+	VPADDD         Y2, Y6, Y6
+	VBROADCASTI128 160(SI), Y2
+	VINSERTI128    $0x01, 144(SI), Y2, Y2
+	VPSRLVD        Y5, Y2, Y2
+	VPAND          Y4, Y2, Y2
+	VBROADCASTI128 160(SI), Y10
+	VPSRLW         $0x04, Y10, Y10
+	VPAND          u32_0x4_c0c0c0cx4<>+0(SB), Y10, Y10
+	VPOR           Y10, Y2, Y2
+	VPSRLW         $0x02, Y9, Y9
+	VPAND          u32_0x4_30303030x4<>+0(SB), Y9, Y9
+	VPOR           Y9, Y2, Y2
+	VPMADDUBSW     Y1, Y2, Y1
+	VPADDW         Y1, Y8, Y8
+	VPMADDWD       u32_10001x8<>+0(SB), Y8, Y8
+	VPADDD         Y8, Y7, Y7
+	ADDQ           $0x20, DI
+	ADDQ           $0x000000c0, SI
+	DECQ           R10
+	JNE            block
+
+split:
+	VPXOR          Y1, Y1, Y1
+	VPXOR          Y2, Y2, Y2
+	MOVQ           48(AX), R10
+	SUBQ           R9, R10
+	TESTQ          $0x00000001, R10
+	JNE            sum
+	CMPQ           R9, $0x01
+	JE             sum
+	PREFETCHT0     4096(SI)
+	PREFETCHT0     4160(SI)
+	PREFETCHT0     4224(SI)
+	VBROADCASTI128 (SI), Y8
+	VINSERTI128    $0x01, 32(SI), Y8, Y8
+	VPAND          Y3, Y8, Y9
+	VPBROADCASTQ   (DI), Y10
+	VPMADDUBSW     Y10, Y9, Y9
+	VBROADCASTI128 48(SI), Y11
+	VINSERTI128    $0x01, 80(SI), Y11, Y11
+	VPAND          Y3, Y11, Y12
+	VPMADDUBSW     Y10, Y12, Y10
+	VBROADCASTI128 16(SI), Y12
+	VINSERTI128    $0x01, (SI), Y12, Y12
+	VPSRLVD        Y5, Y12, Y12
+	VPAND          Y4, Y12, Y12
+	VBROADCASTI128 16(SI), Y13
+	VPSRLW         $0x04, Y13, Y13
+	VPAND          u32_0x4_c0c0c0cx4<>+0(SB), Y13, Y13
+	VPOR           Y13, Y12, Y12
+	VPSRLW         $0x02, Y8, Y8
+	VPAND          u32_0x4_30303030x4<>+0(SB), Y8, Y8
+	VPOR           Y8, Y12, Y12
+	VPBROADCASTQ   16(DI), Y8
+	VPMADDUBSW     Y8, Y12, Y12
+	VBROADCASTI128 64(SI), Y13
+	VINSERTI128    $0x01, 48(SI), Y13, Y13
+	VPSRLVD        Y5, Y13, Y13
+	VPAND          Y4, Y13, Y13
+	VBROADCASTI128 64(SI), Y14
+	VPSRLW         $0x04, Y14, Y14
+	VPAND          u32_0x4_c0c0c0cx4<>+0(SB), Y14, Y14
+	VPOR           Y14, Y13, Y13
+	VPSRLW         $0x02, Y11, Y11
+	VPAND          u32_0x4_30303030x4<>+0(SB), Y11, Y11
+	VPOR           Y11, Y13, Y13
+	VPMADDUBSW     Y8, Y13, Y8
+	VBROADCASTI128 96(SI), Y11
+	VINSERTI128    $0x01, 128(SI), Y11, Y11
+	VPAND          Y3, Y11, Y13
+	VPBROADCASTQ   8(DI), Y14
+	VPMADDUBSW     Y14, Y13, Y13
+	VPADDW         Y13, Y9, Y9
+	VPMADDWD       u32_10001x8<>+0(SB), Y9, Y9
+	VPADDD         Y9, Y6, Y6
+	VBROADCASTI128 144(SI), Y9
+	VINSERTI128    $0x01, 176(SI), Y9, Y9
+	VPAND          Y3, Y9, Y13
+	VPMADDUBSW     Y14, Y13, Y13
+	VPADDW         Y13, Y10, Y10
+	VPMADDWD       u32_10001x8<>+0(SB), Y10, Y10
+	VPADDD         Y10, Y7, Y7
+	VBROADCASTI128 112(SI), Y10
+	VINSERTI128    $0x01, 96(SI), Y10, Y10
+	VPSRLVD        Y5, Y10, Y10
+	VPAND          Y4, Y10, Y10
+	VBROADCASTI128 112(SI), Y13
+	VPSRLW         $0x04, Y13, Y13
+	VPAND          u32_0x4_c0c0c0cx4<>+0(SB), Y13, Y13
+	VPOR           Y13, Y10, Y10
+	VPSRLW         $0x02, Y11, Y11
+	VPAND          u32_0x4_30303030x4<>+0(SB), Y11, Y11
+	VPOR           Y11, Y10, Y10
+	VPBROADCASTQ   24(DI), Y11
+	VPMADDUBSW     Y11, Y10, Y10
+	VPADDW         Y10, Y12, Y12
+	VPMADDWD       u32_10001x8<>+0(SB), Y12, Y12
+	VPADDD         Y12, Y1, Y1
+	VBROADCASTI128 160(SI), Y10
+	VINSERTI128    $0x01, 144(SI), Y10, Y10
+	VPSRLVD        Y5, Y10, Y10
+	VPAND          Y4, Y10, Y10
+	VBROADCASTI128 160(SI), Y12
+	VPSRLW         $0x04, Y12, Y12
+	VPAND          u32_0x4_c0c0c0cx4<>+0(SB), Y12, Y12
+	VPOR           Y12, Y10, Y10
+	VPSRLW         $0x02, Y9, Y9
+	VPAND          u32_0x4_30303030x4<>+0(SB), Y9, Y9
+	VPOR           Y9, Y10, Y10
+	VPMADDUBSW     Y11, Y10, Y9
+	VPADDW         Y9, Y8, Y8
+	VPMADDWD       u32_10001x8<>+0(SB), Y8, Y8
+	VPADDD         Y8, Y2, Y2
+	ADDQ           $0x20, DI
+	ADDQ           $0x000000c0, SI
+
+sum:
+	VSHUFPS      $0xdd, Y7, Y6, Y8
+	VSHUFPS      $0x88, Y7, Y6, Y6
+	VPADDD       Y8, Y6, Y6
+	VPERMQ       $0xd8, Y6, Y6
+	VPMOVSXBD    16(SI), Y7
+	VPADDD       u32_20x8<>+0(SB), Y7, Y7
+	VPBROADCASTD (R8), Y8
+	VPMULLD      Y8, Y7, Y7
+	VPADDD       Y7, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VPMOVZXWD    (SI), Y7
+	VPSLLD       $0x10, Y7, Y7
+	VFMADD231PS  Y6, Y7, Y0
+	PREFETCHT0   4096(SI)
+	ADDQ         $0x00000018, SI
+	ADDQ         $0x04, R8
+	DECQ         R9
+	JNE          group
+	VBROADCASTSS 72(AX), Y1
+	VBROADCASTSS 80(AX), Y2
+	VFMADD231PS  (SI), Y1, Y0
+	VMULPS       Y2, Y0, Y0
+	VADDPS       32(SI), Y0, Y0
+	VCMPPS       $0x03, Y0, Y0, Y1
+	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
+	VBLENDVPS    Y1, Y2, Y0, Y0
+	VMOVUPS      Y0, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
+	VZEROUPPER
+	RET
+
+// func lowbit6FractionsSplitAVX2(a *byte)
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
+TEXT ·lowbit6FractionsSplitAVX2(SB), NOSPLIT, $0-8
+	MOVQ    a+0(FP), AX
+	MOVQ    (AX), CX
+	MOVQ    8(AX), DX
+	MOVQ    24(AX), BX
+	VMOVDQU u32_3f3f3f3fx8<>+0(SB), Y3
+	VMOVDQU u32_3f3f3f3fx4_3030303x4<>+0(SB), Y4
+	VMOVDQU u32_0x4_6x4<>+0(SB), Y5
+
+panel:
+	MOVQ  DX, SI
+	MOVQ  32(AX), DI
+	MOVQ  40(AX), R8
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	MOVQ  48(AX), R9
+
+group:
+	MOVQ    56(AX), R10
+	CMPQ    R9, $0x01
+	CMOVQEQ 64(AX), R10
+	VMOVDQA Y1, Y6
+	VMOVDQA Y2, Y7
+	TESTQ   R10, R10
+	JE      split
+
+block:
+	PREFETCHT0     4096(SI)
+	PREFETCHT0     4160(SI)
+	PREFETCHT0     4224(SI)
+	VBROADCASTI128 (SI), Y1
+	VINSERTI128    $0x01, 32(SI), Y1, Y1
+	VPAND          Y3, Y1, Y2
+	VPBROADCASTQ   (DI), Y8
+	VPMADDUBSW     Y8, Y2, Y2
+	VBROADCASTI128 48(SI), Y9
+	VINSERTI128    $0x01, 80(SI), Y9, Y9
+	VPAND          Y3, Y9, Y10
+	VPMADDUBSW     Y8, Y10, Y8
+	VBROADCASTI128 16(SI), Y10
+	VINSERTI128    $0x01, (SI), Y10, Y10
+	VPSRLVD        Y5, Y10, Y10
+	VPAND          Y4, Y10, Y10
+	VBROADCASTI128 16(SI), Y11
+	VPSRLW         $0x04, Y11, Y11
+	VPAND          u32_0x4_c0c0c0cx4<>+0(SB), Y11, Y11
+	VPOR           Y11, Y10, Y10
+	VPSRLW         $0x02, Y1, Y1
+	VPAND          u32_0x4_30303030x4<>+0(SB), Y1, Y1
+	VPOR           Y1, Y10, Y10
+	VPBROADCASTQ   16(DI), Y1
+	VPMADDUBSW     Y1, Y10, Y10
+	VPADDW         Y10, Y2, Y2
+	VPMADDWD       u32_10001x8<>+0(SB), Y2, Y2
+	VPADDD         Y2, Y6, Y6
+	VBROADCASTI128 64(SI), Y2
+	VINSERTI128    $0x01, 48(SI), Y2, Y2
+	VPSRLVD        Y5, Y2, Y2
+	VPAND          Y4, Y2, Y2
+	VBROADCASTI128 64(SI), Y10
+	VPSRLW         $0x04, Y10, Y10
+	VPAND          u32_0x4_c0c0c0cx4<>+0(SB), Y10, Y10
+	VPOR           Y10, Y2, Y2
+	VPSRLW         $0x02, Y9, Y9
+	VPAND          u32_0x4_30303030x4<>+0(SB), Y9, Y9
+	VPOR           Y9, Y2, Y2
+	VPMADDUBSW     Y1, Y2, Y1
+	VPADDW         Y1, Y8, Y8
+	VPMADDWD       u32_10001x8<>+0(SB), Y8, Y8
+	VPADDD         Y8, Y7, Y7
+	VBROADCASTI128 96(SI), Y1
+	VINSERTI128    $0x01, 128(SI), Y1, Y1
+	VPAND          Y3, Y1, Y2
+	VPBROADCASTQ   8(DI), Y8
+	VPMADDUBSW     Y8, Y2, Y2
+	VBROADCASTI128 144(SI), Y9
+	VINSERTI128    $0x01, 176(SI), Y9, Y9
+	VPAND          Y3, Y9, Y10
+	VPMADDUBSW     Y8, Y10, Y8
+	VBROADCASTI128 112(SI), Y10
+	VINSERTI128    $0x01, 96(SI), Y10, Y10
+	VPSRLVD        Y5, Y10, Y10
+	VPAND          Y4, Y10, Y10
+	VBROADCASTI128 112(SI), Y11
+	VPSRLW         $0x04, Y11, Y11
+	VPAND          u32_0x4_c0c0c0cx4<>+0(SB), Y11, Y11
+	VPOR           Y11, Y10, Y10
+	VPSRLW         $0x02, Y1, Y1
+	VPAND          u32_0x4_30303030x4<>+0(SB), Y1, Y1
+	VPOR           Y1, Y10, Y10
+	VPBROADCASTQ   24(DI), Y1
+	VPMADDUBSW     Y1, Y10, Y10
+	VPADDW         Y10, Y2, Y2
+	VPMADDWD       u32_10001x8<>+0(SB), Y2, Y2
+	VPADDD         Y2, Y6, Y6
+	VBROADCASTI128 160(SI), Y2
+	VINSERTI128    $0x01, 144(SI), Y2, Y2
+	VPSRLVD        Y5, Y2, Y2
+	VPAND          Y4, Y2, Y2
+	VBROADCASTI128 160(SI), Y10
+	VPSRLW         $0x04, Y10, Y10
+	VPAND          u32_0x4_c0c0c0cx4<>+0(SB), Y10, Y10
+	VPOR           Y10, Y2, Y2
+	VPSRLW         $0x02, Y9, Y9
+	VPAND          u32_0x4_30303030x4<>+0(SB), Y9, Y9
+	VPOR           Y9, Y2, Y2
+	VPMADDUBSW     Y1, Y2, Y1
+	VPADDW         Y1, Y8, Y8
+	VPMADDWD       u32_10001x8<>+0(SB), Y8, Y8
+	VPADDD         Y8, Y7, Y7
+	ADDQ           $0x20, DI
+	ADDQ           $0x000000c0, SI
+	DECQ           R10
+	JNE            block
+
+split:
+	VPXOR          Y1, Y1, Y1
+	VPXOR          Y2, Y2, Y2
+	MOVQ           48(AX), R10
+	SUBQ           R9, R10
+	TESTQ          $0x00000001, R10
+	JNE            sum
+	CMPQ           R9, $0x01
+	JE             sum
+	PREFETCHT0     4096(SI)
+	PREFETCHT0     4160(SI)
+	PREFETCHT0     4224(SI)
+	VBROADCASTI128 (SI), Y8
+	VINSERTI128    $0x01, 32(SI), Y8, Y8
+	VPAND          Y3, Y8, Y9
+	VPBROADCASTQ   (DI), Y10
+	VPMADDUBSW     Y10, Y9, Y9
+	VBROADCASTI128 48(SI), Y11
+	VINSERTI128    $0x01, 80(SI), Y11, Y11
+	VPAND          Y3, Y11, Y12
+	VPMADDUBSW     Y10, Y12, Y10
+	VBROADCASTI128 16(SI), Y12
+	VINSERTI128    $0x01, (SI), Y12, Y12
+	VPSRLVD        Y5, Y12, Y12
+	VPAND          Y4, Y12, Y12
+	VBROADCASTI128 16(SI), Y13
+	VPSRLW         $0x04, Y13, Y13
+	VPAND          u32_0x4_c0c0c0cx4<>+0(SB), Y13, Y13
+	VPOR           Y13, Y12, Y12
+	VPSRLW         $0x02, Y8, Y8
+	VPAND          u32_0x4_30303030x4<>+0(SB), Y8, Y8
+	VPOR           Y8, Y12, Y12
+	VPBROADCASTQ   16(DI), Y8
+	VPMADDUBSW     Y8, Y12, Y12
+	VBROADCASTI128 64(SI), Y13
+	VINSERTI128    $0x01, 48(SI), Y13, Y13
+	VPSRLVD        Y5, Y13, Y13
+	VPAND          Y4, Y13, Y13
+	VBROADCASTI128 64(SI), Y14
+	VPSRLW         $0x04, Y14, Y14
+	VPAND          u32_0x4_c0c0c0cx4<>+0(SB), Y14, Y14
+	VPOR           Y14, Y13, Y13
+	VPSRLW         $0x02, Y11, Y11
+	VPAND          u32_0x4_30303030x4<>+0(SB), Y11, Y11
+	VPOR           Y11, Y13, Y13
+	VPMADDUBSW     Y8, Y13, Y8
+	VBROADCASTI128 96(SI), Y11
+	VINSERTI128    $0x01, 128(SI), Y11, Y11
+	VPAND          Y3, Y11, Y13
+	VPBROADCASTQ   8(DI), Y14
+	VPMADDUBSW     Y14, Y13, Y13
+	VPADDW         Y13, Y9, Y9
+	VPMADDWD       u32_10001x8<>+0(SB), Y9, Y9
+	VPADDD         Y9, Y6, Y6
+	VBROADCASTI128 144(SI), Y9
+	VINSERTI128    $0x01, 176(SI), Y9, Y9
+	VPAND          Y3, Y9, Y13
+	VPMADDUBSW     Y14, Y13, Y13
+	VPADDW         Y13, Y10, Y10
+	VPMADDWD       u32_10001x8<>+0(SB), Y10, Y10
+	VPADDD         Y10, Y7, Y7
+	VBROADCASTI128 112(SI), Y10
+	VINSERTI128    $0x01, 96(SI), Y10, Y10
+	VPSRLVD        Y5, Y10, Y10
+	VPAND          Y4, Y10, Y10
+	VBROADCASTI128 112(SI), Y13
+	VPSRLW         $0x04, Y13, Y13
+	VPAND          u32_0x4_c0c0c0cx4<>+0(SB), Y13, Y13
+	VPOR           Y13, Y10, Y10
+	VPSRLW         $0x02, Y11, Y11
+	VPAND          u32_0x4_30303030x4<>+0(SB), Y11, Y11
+	VPOR           Y11, Y10, Y10
+	VPBROADCASTQ   24(DI), Y11
+	VPMADDUBSW     Y11, Y10, Y10
+	VPADDW         Y10, Y12, Y12
+	VPMADDWD       u32_10001x8<>+0(SB), Y12, Y12
+	VPADDD         Y12, Y1, Y1
+	VBROADCASTI128 160(SI), Y10
+	VINSERTI128    $0x01, 144(SI), Y10, Y10
+	VPSRLVD        Y5, Y10, Y10
+	VPAND          Y4, Y10, Y10
+	VBROADCASTI128 160(SI), Y12
+	VPSRLW         $0x04, Y12, Y12
+	VPAND          u32_0x4_c0c0c0cx4<>+0(SB), Y12, Y12
+	VPOR           Y12, Y10, Y10
+	VPSRLW         $0x02, Y9, Y9
+	VPAND          u32_0x4_30303030x4<>+0(SB), Y9, Y9
+	VPOR           Y9, Y10, Y10
+	VPMADDUBSW     Y11, Y10, Y9
+	VPADDW         Y9, Y8, Y8
+	VPMADDWD       u32_10001x8<>+0(SB), Y8, Y8
+	VPADDD         Y8, Y2, Y2
+	ADDQ           $0x20, DI
+	ADDQ           $0x000000c0, SI
+
+sum:
+	VSHUFPS      $0xdd, Y7, Y6, Y8
+	VSHUFPS      $0x88, Y7, Y6, Y6
+	VPADDD       Y8, Y6, Y6
+	VPERMQ       $0xd8, Y6, Y6
+	VPSLLD       $0x02, Y6, Y6
+	VPMOVSXBD    16(SI), Y7
+	VPADDD       u32_80x8<>+0(SB), Y7, Y7
+	VPBROADCASTD (R8), Y8
+	VPMULLD      Y8, Y7, Y7
+	VPADDD       Y7, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       u32_3e800000x8<>+0(SB), Y6, Y6
+	VPMOVZXWD    (SI), Y7
+	VPSLLD       $0x10, Y7, Y7
+	VFMADD231PS  Y6, Y7, Y0
+	PREFETCHT0   4096(SI)
+	ADDQ         $0x00000018, SI
+	ADDQ         $0x04, R8
+	DECQ         R9
+	JNE          group
+	VBROADCASTSS 72(AX), Y1
+	VBROADCASTSS 80(AX), Y2
+	VFMADD231PS  (SI), Y1, Y0
+	VMULPS       Y2, Y0, Y0
+	VADDPS       32(SI), Y0, Y0
+	VCMPPS       $0x03, Y0, Y0, Y1
+	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
+	VBLENDVPS    Y1, Y2, Y0, Y0
+	VMOVUPS      Y0, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
+	VZEROUPPER
+	RET
 
 // func lowbit7AVX2(a *byte)
 // Requires: AVX, AVX2, CMOV, FMA3, MMX+
@@ -3077,6 +6876,746 @@ block:
 	VZEROUPPER
 	RET
 
+// func lowbit7SplitAVX2(a *byte)
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
+TEXT ·lowbit7SplitAVX2(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	MOVQ (AX), CX
+	MOVQ 8(AX), DX
+	MOVQ 24(AX), BX
+
+panel:
+	MOVQ  DX, SI
+	MOVQ  32(AX), DI
+	MOVQ  40(AX), R8
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	MOVQ  48(AX), R9
+
+group:
+	MOVQ    56(AX), R10
+	CMPQ    R9, $0x01
+	CMOVQEQ 64(AX), R10
+	VMOVDQA Y1, Y3
+	VMOVDQA Y2, Y4
+	TESTQ   R10, R10
+	JE      split
+
+block:
+	PREFETCHT0     4096(SI)
+	PREFETCHT0     4160(SI)
+	PREFETCHT0     4224(SI)
+	PREFETCHT0     4288(SI)
+	VBROADCASTI128 (SI), Y1
+	VINSERTI128    $0x01, 32(SI), Y1, Y1
+	VPAND          u32_7f7f7f7fx8<>+0(SB), Y1, Y2
+	VPBROADCASTQ   (DI), Y5
+	VPMADDUBSW     Y5, Y2, Y2
+	VPMADDWD       u32_10001x8<>+0(SB), Y2, Y2
+	VPADDD         Y2, Y3, Y3
+	VBROADCASTI128 64(SI), Y2
+	VINSERTI128    $0x01, 96(SI), Y2, Y2
+	VPAND          u32_7f7f7f7fx8<>+0(SB), Y2, Y6
+	VPMADDUBSW     Y5, Y6, Y5
+	VPMADDWD       u32_10001x8<>+0(SB), Y5, Y5
+	VPADDD         Y5, Y4, Y4
+	VBROADCASTI128 16(SI), Y5
+	VINSERTI128    $0x01, 48(SI), Y5, Y5
+	VPAND          u32_7f7f7f7fx8<>+0(SB), Y5, Y6
+	VPBROADCASTQ   16(DI), Y7
+	VPMADDUBSW     Y7, Y6, Y6
+	VPMADDWD       u32_10001x8<>+0(SB), Y6, Y6
+	VPADDD         Y6, Y3, Y3
+	VBROADCASTI128 80(SI), Y6
+	VPAND          u32_7f7f7f7fx4_0x4<>+0(SB), Y6, Y8
+	VPSRLVD        u32_7x4_5x4<>+0(SB), Y1, Y1
+	VPAND          u32_1010101x4_4040404x4<>+0(SB), Y1, Y1
+	VPSRLVD        u32_3x4_1x4<>+0(SB), Y2, Y2
+	VPAND          u32_10101010x4_40404040x4<>+0(SB), Y2, Y2
+	VPOR           Y2, Y1, Y1
+	VPSRLVD        u32_6x4_4x4<>+0(SB), Y5, Y2
+	VPAND          u32_2020202x4_8080808x4<>+0(SB), Y2, Y2
+	VPOR           Y2, Y1, Y1
+	VPSRLW         $0x02, Y6, Y2
+	VPAND          u32_20202020x4_0x4<>+0(SB), Y2, Y2
+	VPOR           Y2, Y1, Y1
+	VPERMQ         $0x4e, Y1, Y2
+	VPOR           Y2, Y1, Y1
+	VPAND          u32_0x4_7f7f7f7fx4<>+0(SB), Y1, Y1
+	VPOR           Y1, Y8, Y8
+	VPMADDUBSW     Y7, Y8, Y1
+	VPMADDWD       u32_10001x8<>+0(SB), Y1, Y1
+	VPADDD         Y1, Y4, Y4
+	VBROADCASTI128 112(SI), Y1
+	VINSERTI128    $0x01, 144(SI), Y1, Y1
+	VPAND          u32_7f7f7f7fx8<>+0(SB), Y1, Y2
+	VPBROADCASTQ   8(DI), Y5
+	VPMADDUBSW     Y5, Y2, Y2
+	VPMADDWD       u32_10001x8<>+0(SB), Y2, Y2
+	VPADDD         Y2, Y3, Y3
+	VBROADCASTI128 176(SI), Y2
+	VINSERTI128    $0x01, 208(SI), Y2, Y2
+	VPAND          u32_7f7f7f7fx8<>+0(SB), Y2, Y6
+	VPMADDUBSW     Y5, Y6, Y5
+	VPMADDWD       u32_10001x8<>+0(SB), Y5, Y5
+	VPADDD         Y5, Y4, Y4
+	VBROADCASTI128 128(SI), Y5
+	VINSERTI128    $0x01, 160(SI), Y5, Y5
+	VPAND          u32_7f7f7f7fx8<>+0(SB), Y5, Y6
+	VPBROADCASTQ   24(DI), Y7
+	VPMADDUBSW     Y7, Y6, Y6
+	VPMADDWD       u32_10001x8<>+0(SB), Y6, Y6
+	VPADDD         Y6, Y3, Y3
+	VBROADCASTI128 192(SI), Y6
+	VPAND          u32_7f7f7f7fx4_0x4<>+0(SB), Y6, Y8
+	VPSRLVD        u32_7x4_5x4<>+0(SB), Y1, Y1
+	VPAND          u32_1010101x4_4040404x4<>+0(SB), Y1, Y1
+	VPSRLVD        u32_3x4_1x4<>+0(SB), Y2, Y2
+	VPAND          u32_10101010x4_40404040x4<>+0(SB), Y2, Y2
+	VPOR           Y2, Y1, Y1
+	VPSRLVD        u32_6x4_4x4<>+0(SB), Y5, Y2
+	VPAND          u32_2020202x4_8080808x4<>+0(SB), Y2, Y2
+	VPOR           Y2, Y1, Y1
+	VPSRLW         $0x02, Y6, Y2
+	VPAND          u32_20202020x4_0x4<>+0(SB), Y2, Y2
+	VPOR           Y2, Y1, Y1
+	VPERMQ         $0x4e, Y1, Y2
+	VPOR           Y2, Y1, Y1
+	VPAND          u32_0x4_7f7f7f7fx4<>+0(SB), Y1, Y1
+	VPOR           Y1, Y8, Y8
+	VPMADDUBSW     Y7, Y8, Y1
+	VPMADDWD       u32_10001x8<>+0(SB), Y1, Y1
+	VPADDD         Y1, Y4, Y4
+	ADDQ           $0x20, DI
+	ADDQ           $0x000000e0, SI
+	DECQ           R10
+	JNE            block
+
+split:
+	VPXOR          Y1, Y1, Y1
+	VPXOR          Y2, Y2, Y2
+	MOVQ           48(AX), R10
+	SUBQ           R9, R10
+	TESTQ          $0x00000001, R10
+	JNE            sum
+	CMPQ           R9, $0x01
+	JE             sum
+	PREFETCHT0     4096(SI)
+	PREFETCHT0     4160(SI)
+	PREFETCHT0     4224(SI)
+	PREFETCHT0     4288(SI)
+	VBROADCASTI128 (SI), Y5
+	VINSERTI128    $0x01, 32(SI), Y5, Y5
+	VPAND          u32_7f7f7f7fx8<>+0(SB), Y5, Y6
+	VPBROADCASTQ   (DI), Y7
+	VPMADDUBSW     Y7, Y6, Y6
+	VPMADDWD       u32_10001x8<>+0(SB), Y6, Y6
+	VPADDD         Y6, Y3, Y3
+	VBROADCASTI128 64(SI), Y6
+	VINSERTI128    $0x01, 96(SI), Y6, Y6
+	VPAND          u32_7f7f7f7fx8<>+0(SB), Y6, Y8
+	VPMADDUBSW     Y7, Y8, Y7
+	VPMADDWD       u32_10001x8<>+0(SB), Y7, Y7
+	VPADDD         Y7, Y4, Y4
+	VBROADCASTI128 16(SI), Y7
+	VINSERTI128    $0x01, 48(SI), Y7, Y7
+	VPAND          u32_7f7f7f7fx8<>+0(SB), Y7, Y8
+	VPBROADCASTQ   16(DI), Y9
+	VPMADDUBSW     Y9, Y8, Y8
+	VPMADDWD       u32_10001x8<>+0(SB), Y8, Y8
+	VPADDD         Y8, Y1, Y1
+	VBROADCASTI128 80(SI), Y8
+	VPAND          u32_7f7f7f7fx4_0x4<>+0(SB), Y8, Y10
+	VPSRLVD        u32_7x4_5x4<>+0(SB), Y5, Y5
+	VPAND          u32_1010101x4_4040404x4<>+0(SB), Y5, Y5
+	VPSRLVD        u32_3x4_1x4<>+0(SB), Y6, Y6
+	VPAND          u32_10101010x4_40404040x4<>+0(SB), Y6, Y6
+	VPOR           Y6, Y5, Y5
+	VPSRLVD        u32_6x4_4x4<>+0(SB), Y7, Y6
+	VPAND          u32_2020202x4_8080808x4<>+0(SB), Y6, Y6
+	VPOR           Y6, Y5, Y5
+	VPSRLW         $0x02, Y8, Y6
+	VPAND          u32_20202020x4_0x4<>+0(SB), Y6, Y6
+	VPOR           Y6, Y5, Y5
+	VPERMQ         $0x4e, Y5, Y6
+	VPOR           Y6, Y5, Y5
+	VPAND          u32_0x4_7f7f7f7fx4<>+0(SB), Y5, Y5
+	VPOR           Y5, Y10, Y10
+	VPMADDUBSW     Y9, Y10, Y5
+	VPMADDWD       u32_10001x8<>+0(SB), Y5, Y5
+	VPADDD         Y5, Y2, Y2
+	VBROADCASTI128 112(SI), Y5
+	VINSERTI128    $0x01, 144(SI), Y5, Y5
+	VPAND          u32_7f7f7f7fx8<>+0(SB), Y5, Y6
+	VPBROADCASTQ   8(DI), Y7
+	VPMADDUBSW     Y7, Y6, Y6
+	VPMADDWD       u32_10001x8<>+0(SB), Y6, Y6
+	VPADDD         Y6, Y3, Y3
+	VBROADCASTI128 176(SI), Y6
+	VINSERTI128    $0x01, 208(SI), Y6, Y6
+	VPAND          u32_7f7f7f7fx8<>+0(SB), Y6, Y8
+	VPMADDUBSW     Y7, Y8, Y7
+	VPMADDWD       u32_10001x8<>+0(SB), Y7, Y7
+	VPADDD         Y7, Y4, Y4
+	VBROADCASTI128 128(SI), Y7
+	VINSERTI128    $0x01, 160(SI), Y7, Y7
+	VPAND          u32_7f7f7f7fx8<>+0(SB), Y7, Y8
+	VPBROADCASTQ   24(DI), Y9
+	VPMADDUBSW     Y9, Y8, Y8
+	VPMADDWD       u32_10001x8<>+0(SB), Y8, Y8
+	VPADDD         Y8, Y1, Y1
+	VBROADCASTI128 192(SI), Y8
+	VPAND          u32_7f7f7f7fx4_0x4<>+0(SB), Y8, Y10
+	VPSRLVD        u32_7x4_5x4<>+0(SB), Y5, Y5
+	VPAND          u32_1010101x4_4040404x4<>+0(SB), Y5, Y5
+	VPSRLVD        u32_3x4_1x4<>+0(SB), Y6, Y6
+	VPAND          u32_10101010x4_40404040x4<>+0(SB), Y6, Y6
+	VPOR           Y6, Y5, Y5
+	VPSRLVD        u32_6x4_4x4<>+0(SB), Y7, Y6
+	VPAND          u32_2020202x4_8080808x4<>+0(SB), Y6, Y6
+	VPOR           Y6, Y5, Y5
+	VPSRLW         $0x02, Y8, Y6
+	VPAND          u32_20202020x4_0x4<>+0(SB), Y6, Y6
+	VPOR           Y6, Y5, Y5
+	VPERMQ         $0x4e, Y5, Y6
+	VPOR           Y6, Y5, Y5
+	VPAND          u32_0x4_7f7f7f7fx4<>+0(SB), Y5, Y5
+	VPOR           Y5, Y10, Y10
+	VPMADDUBSW     Y9, Y10, Y5
+	VPMADDWD       u32_10001x8<>+0(SB), Y5, Y5
+	VPADDD         Y5, Y2, Y2
+	ADDQ           $0x20, DI
+	ADDQ           $0x000000e0, SI
+
+sum:
+	VSHUFPS      $0xdd, Y4, Y3, Y5
+	VSHUFPS      $0x88, Y4, Y3, Y3
+	VPADDD       Y5, Y3, Y3
+	VPERMQ       $0xd8, Y3, Y3
+	VPBROADCASTD (R8), Y4
+	VPADDD       Y4, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VPMOVZXWD    (SI), Y4
+	VPSLLD       $0x10, Y4, Y4
+	VFMADD231PS  Y3, Y4, Y0
+	PREFETCHT0   4096(SI)
+	ADDQ         $0x00000010, SI
+	ADDQ         $0x04, R8
+	DECQ         R9
+	JNE          group
+	VBROADCASTSS 72(AX), Y1
+	VBROADCASTSS 80(AX), Y2
+	VFMADD231PS  (SI), Y1, Y0
+	VMULPS       Y2, Y0, Y0
+	VADDPS       32(SI), Y0, Y0
+	VCMPPS       $0x03, Y0, Y0, Y1
+	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
+	VBLENDVPS    Y1, Y2, Y0, Y0
+	VMOVUPS      Y0, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
+	VZEROUPPER
+	RET
+
+// func lowbit7ZerosSplitAVX2(a *byte)
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
+TEXT ·lowbit7ZerosSplitAVX2(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	MOVQ (AX), CX
+	MOVQ 8(AX), DX
+	MOVQ 24(AX), BX
+
+panel:
+	MOVQ  DX, SI
+	MOVQ  32(AX), DI
+	MOVQ  40(AX), R8
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	MOVQ  48(AX), R9
+
+group:
+	MOVQ    56(AX), R10
+	CMPQ    R9, $0x01
+	CMOVQEQ 64(AX), R10
+	VMOVDQA Y1, Y3
+	VMOVDQA Y2, Y4
+	TESTQ   R10, R10
+	JE      split
+
+block:
+	PREFETCHT0     4096(SI)
+	PREFETCHT0     4160(SI)
+	PREFETCHT0     4224(SI)
+	PREFETCHT0     4288(SI)
+	VBROADCASTI128 (SI), Y1
+	VINSERTI128    $0x01, 32(SI), Y1, Y1
+	VPAND          u32_7f7f7f7fx8<>+0(SB), Y1, Y2
+	VPBROADCASTQ   (DI), Y5
+	VPMADDUBSW     Y5, Y2, Y2
+	VPMADDWD       u32_10001x8<>+0(SB), Y2, Y2
+	VPADDD         Y2, Y3, Y3
+	VBROADCASTI128 64(SI), Y2
+	VINSERTI128    $0x01, 96(SI), Y2, Y2
+	VPAND          u32_7f7f7f7fx8<>+0(SB), Y2, Y6
+	VPMADDUBSW     Y5, Y6, Y5
+	VPMADDWD       u32_10001x8<>+0(SB), Y5, Y5
+	VPADDD         Y5, Y4, Y4
+	VBROADCASTI128 16(SI), Y5
+	VINSERTI128    $0x01, 48(SI), Y5, Y5
+	VPAND          u32_7f7f7f7fx8<>+0(SB), Y5, Y6
+	VPBROADCASTQ   16(DI), Y7
+	VPMADDUBSW     Y7, Y6, Y6
+	VPMADDWD       u32_10001x8<>+0(SB), Y6, Y6
+	VPADDD         Y6, Y3, Y3
+	VBROADCASTI128 80(SI), Y6
+	VPAND          u32_7f7f7f7fx4_0x4<>+0(SB), Y6, Y8
+	VPSRLVD        u32_7x4_5x4<>+0(SB), Y1, Y1
+	VPAND          u32_1010101x4_4040404x4<>+0(SB), Y1, Y1
+	VPSRLVD        u32_3x4_1x4<>+0(SB), Y2, Y2
+	VPAND          u32_10101010x4_40404040x4<>+0(SB), Y2, Y2
+	VPOR           Y2, Y1, Y1
+	VPSRLVD        u32_6x4_4x4<>+0(SB), Y5, Y2
+	VPAND          u32_2020202x4_8080808x4<>+0(SB), Y2, Y2
+	VPOR           Y2, Y1, Y1
+	VPSRLW         $0x02, Y6, Y2
+	VPAND          u32_20202020x4_0x4<>+0(SB), Y2, Y2
+	VPOR           Y2, Y1, Y1
+	VPERMQ         $0x4e, Y1, Y2
+	VPOR           Y2, Y1, Y1
+	VPAND          u32_0x4_7f7f7f7fx4<>+0(SB), Y1, Y1
+	VPOR           Y1, Y8, Y8
+	VPMADDUBSW     Y7, Y8, Y1
+	VPMADDWD       u32_10001x8<>+0(SB), Y1, Y1
+	VPADDD         Y1, Y4, Y4
+	VBROADCASTI128 112(SI), Y1
+	VINSERTI128    $0x01, 144(SI), Y1, Y1
+	VPAND          u32_7f7f7f7fx8<>+0(SB), Y1, Y2
+	VPBROADCASTQ   8(DI), Y5
+	VPMADDUBSW     Y5, Y2, Y2
+	VPMADDWD       u32_10001x8<>+0(SB), Y2, Y2
+	VPADDD         Y2, Y3, Y3
+	VBROADCASTI128 176(SI), Y2
+	VINSERTI128    $0x01, 208(SI), Y2, Y2
+	VPAND          u32_7f7f7f7fx8<>+0(SB), Y2, Y6
+	VPMADDUBSW     Y5, Y6, Y5
+	VPMADDWD       u32_10001x8<>+0(SB), Y5, Y5
+	VPADDD         Y5, Y4, Y4
+	VBROADCASTI128 128(SI), Y5
+	VINSERTI128    $0x01, 160(SI), Y5, Y5
+	VPAND          u32_7f7f7f7fx8<>+0(SB), Y5, Y6
+	VPBROADCASTQ   24(DI), Y7
+	VPMADDUBSW     Y7, Y6, Y6
+	VPMADDWD       u32_10001x8<>+0(SB), Y6, Y6
+	VPADDD         Y6, Y3, Y3
+	VBROADCASTI128 192(SI), Y6
+	VPAND          u32_7f7f7f7fx4_0x4<>+0(SB), Y6, Y8
+	VPSRLVD        u32_7x4_5x4<>+0(SB), Y1, Y1
+	VPAND          u32_1010101x4_4040404x4<>+0(SB), Y1, Y1
+	VPSRLVD        u32_3x4_1x4<>+0(SB), Y2, Y2
+	VPAND          u32_10101010x4_40404040x4<>+0(SB), Y2, Y2
+	VPOR           Y2, Y1, Y1
+	VPSRLVD        u32_6x4_4x4<>+0(SB), Y5, Y2
+	VPAND          u32_2020202x4_8080808x4<>+0(SB), Y2, Y2
+	VPOR           Y2, Y1, Y1
+	VPSRLW         $0x02, Y6, Y2
+	VPAND          u32_20202020x4_0x4<>+0(SB), Y2, Y2
+	VPOR           Y2, Y1, Y1
+	VPERMQ         $0x4e, Y1, Y2
+	VPOR           Y2, Y1, Y1
+	VPAND          u32_0x4_7f7f7f7fx4<>+0(SB), Y1, Y1
+	VPOR           Y1, Y8, Y8
+	VPMADDUBSW     Y7, Y8, Y1
+	VPMADDWD       u32_10001x8<>+0(SB), Y1, Y1
+	VPADDD         Y1, Y4, Y4
+	ADDQ           $0x20, DI
+	ADDQ           $0x000000e0, SI
+	DECQ           R10
+	JNE            block
+
+split:
+	VPXOR          Y1, Y1, Y1
+	VPXOR          Y2, Y2, Y2
+	MOVQ           48(AX), R10
+	SUBQ           R9, R10
+	TESTQ          $0x00000001, R10
+	JNE            sum
+	CMPQ           R9, $0x01
+	JE             sum
+	PREFETCHT0     4096(SI)
+	PREFETCHT0     4160(SI)
+	PREFETCHT0     4224(SI)
+	PREFETCHT0     4288(SI)
+	VBROADCASTI128 (SI), Y5
+	VINSERTI128    $0x01, 32(SI), Y5, Y5
+	VPAND          u32_7f7f7f7fx8<>+0(SB), Y5, Y6
+	VPBROADCASTQ   (DI), Y7
+	VPMADDUBSW     Y7, Y6, Y6
+	VPMADDWD       u32_10001x8<>+0(SB), Y6, Y6
+	VPADDD         Y6, Y3, Y3
+	VBROADCASTI128 64(SI), Y6
+	VINSERTI128    $0x01, 96(SI), Y6, Y6
+	VPAND          u32_7f7f7f7fx8<>+0(SB), Y6, Y8
+	VPMADDUBSW     Y7, Y8, Y7
+	VPMADDWD       u32_10001x8<>+0(SB), Y7, Y7
+	VPADDD         Y7, Y4, Y4
+	VBROADCASTI128 16(SI), Y7
+	VINSERTI128    $0x01, 48(SI), Y7, Y7
+	VPAND          u32_7f7f7f7fx8<>+0(SB), Y7, Y8
+	VPBROADCASTQ   16(DI), Y9
+	VPMADDUBSW     Y9, Y8, Y8
+	VPMADDWD       u32_10001x8<>+0(SB), Y8, Y8
+	VPADDD         Y8, Y1, Y1
+	VBROADCASTI128 80(SI), Y8
+	VPAND          u32_7f7f7f7fx4_0x4<>+0(SB), Y8, Y10
+	VPSRLVD        u32_7x4_5x4<>+0(SB), Y5, Y5
+	VPAND          u32_1010101x4_4040404x4<>+0(SB), Y5, Y5
+	VPSRLVD        u32_3x4_1x4<>+0(SB), Y6, Y6
+	VPAND          u32_10101010x4_40404040x4<>+0(SB), Y6, Y6
+	VPOR           Y6, Y5, Y5
+	VPSRLVD        u32_6x4_4x4<>+0(SB), Y7, Y6
+	VPAND          u32_2020202x4_8080808x4<>+0(SB), Y6, Y6
+	VPOR           Y6, Y5, Y5
+	VPSRLW         $0x02, Y8, Y6
+	VPAND          u32_20202020x4_0x4<>+0(SB), Y6, Y6
+	VPOR           Y6, Y5, Y5
+	VPERMQ         $0x4e, Y5, Y6
+	VPOR           Y6, Y5, Y5
+	VPAND          u32_0x4_7f7f7f7fx4<>+0(SB), Y5, Y5
+	VPOR           Y5, Y10, Y10
+	VPMADDUBSW     Y9, Y10, Y5
+	VPMADDWD       u32_10001x8<>+0(SB), Y5, Y5
+	VPADDD         Y5, Y2, Y2
+	VBROADCASTI128 112(SI), Y5
+	VINSERTI128    $0x01, 144(SI), Y5, Y5
+	VPAND          u32_7f7f7f7fx8<>+0(SB), Y5, Y6
+	VPBROADCASTQ   8(DI), Y7
+	VPMADDUBSW     Y7, Y6, Y6
+	VPMADDWD       u32_10001x8<>+0(SB), Y6, Y6
+	VPADDD         Y6, Y3, Y3
+	VBROADCASTI128 176(SI), Y6
+	VINSERTI128    $0x01, 208(SI), Y6, Y6
+	VPAND          u32_7f7f7f7fx8<>+0(SB), Y6, Y8
+	VPMADDUBSW     Y7, Y8, Y7
+	VPMADDWD       u32_10001x8<>+0(SB), Y7, Y7
+	VPADDD         Y7, Y4, Y4
+	VBROADCASTI128 128(SI), Y7
+	VINSERTI128    $0x01, 160(SI), Y7, Y7
+	VPAND          u32_7f7f7f7fx8<>+0(SB), Y7, Y8
+	VPBROADCASTQ   24(DI), Y9
+	VPMADDUBSW     Y9, Y8, Y8
+	VPMADDWD       u32_10001x8<>+0(SB), Y8, Y8
+	VPADDD         Y8, Y1, Y1
+	VBROADCASTI128 192(SI), Y8
+	VPAND          u32_7f7f7f7fx4_0x4<>+0(SB), Y8, Y10
+	VPSRLVD        u32_7x4_5x4<>+0(SB), Y5, Y5
+	VPAND          u32_1010101x4_4040404x4<>+0(SB), Y5, Y5
+	VPSRLVD        u32_3x4_1x4<>+0(SB), Y6, Y6
+	VPAND          u32_10101010x4_40404040x4<>+0(SB), Y6, Y6
+	VPOR           Y6, Y5, Y5
+	VPSRLVD        u32_6x4_4x4<>+0(SB), Y7, Y6
+	VPAND          u32_2020202x4_8080808x4<>+0(SB), Y6, Y6
+	VPOR           Y6, Y5, Y5
+	VPSRLW         $0x02, Y8, Y6
+	VPAND          u32_20202020x4_0x4<>+0(SB), Y6, Y6
+	VPOR           Y6, Y5, Y5
+	VPERMQ         $0x4e, Y5, Y6
+	VPOR           Y6, Y5, Y5
+	VPAND          u32_0x4_7f7f7f7fx4<>+0(SB), Y5, Y5
+	VPOR           Y5, Y10, Y10
+	VPMADDUBSW     Y9, Y10, Y5
+	VPMADDWD       u32_10001x8<>+0(SB), Y5, Y5
+	VPADDD         Y5, Y2, Y2
+	ADDQ           $0x20, DI
+	ADDQ           $0x000000e0, SI
+
+sum:
+	VSHUFPS      $0xdd, Y4, Y3, Y5
+	VSHUFPS      $0x88, Y4, Y3, Y3
+	VPADDD       Y5, Y3, Y3
+	VPERMQ       $0xd8, Y3, Y3
+	VPMOVSXBD    16(SI), Y4
+	VPADDD       u32_40x8<>+0(SB), Y4, Y4
+	VPBROADCASTD (R8), Y5
+	VPMULLD      Y5, Y4, Y4
+	VPADDD       Y4, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VPMOVZXWD    (SI), Y4
+	VPSLLD       $0x10, Y4, Y4
+	VFMADD231PS  Y3, Y4, Y0
+	PREFETCHT0   4096(SI)
+	ADDQ         $0x00000018, SI
+	ADDQ         $0x04, R8
+	DECQ         R9
+	JNE          group
+	VBROADCASTSS 72(AX), Y1
+	VBROADCASTSS 80(AX), Y2
+	VFMADD231PS  (SI), Y1, Y0
+	VMULPS       Y2, Y0, Y0
+	VADDPS       32(SI), Y0, Y0
+	VCMPPS       $0x03, Y0, Y0, Y1
+	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
+	VBLENDVPS    Y1, Y2, Y0, Y0
+	VMOVUPS      Y0, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
+	VZEROUPPER
+	RET
+
+// func lowbit7FractionsSplitAVX2(a *byte)
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
+TEXT ·lowbit7FractionsSplitAVX2(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	MOVQ (AX), CX
+	MOVQ 8(AX), DX
+	MOVQ 24(AX), BX
+
+panel:
+	MOVQ  DX, SI
+	MOVQ  32(AX), DI
+	MOVQ  40(AX), R8
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	MOVQ  48(AX), R9
+
+group:
+	MOVQ    56(AX), R10
+	CMPQ    R9, $0x01
+	CMOVQEQ 64(AX), R10
+	VMOVDQA Y1, Y3
+	VMOVDQA Y2, Y4
+	TESTQ   R10, R10
+	JE      split
+
+block:
+	PREFETCHT0     4096(SI)
+	PREFETCHT0     4160(SI)
+	PREFETCHT0     4224(SI)
+	PREFETCHT0     4288(SI)
+	VBROADCASTI128 (SI), Y1
+	VINSERTI128    $0x01, 32(SI), Y1, Y1
+	VPAND          u32_7f7f7f7fx8<>+0(SB), Y1, Y2
+	VPBROADCASTQ   (DI), Y5
+	VPMADDUBSW     Y5, Y2, Y2
+	VPMADDWD       u32_10001x8<>+0(SB), Y2, Y2
+	VPADDD         Y2, Y3, Y3
+	VBROADCASTI128 64(SI), Y2
+	VINSERTI128    $0x01, 96(SI), Y2, Y2
+	VPAND          u32_7f7f7f7fx8<>+0(SB), Y2, Y6
+	VPMADDUBSW     Y5, Y6, Y5
+	VPMADDWD       u32_10001x8<>+0(SB), Y5, Y5
+	VPADDD         Y5, Y4, Y4
+	VBROADCASTI128 16(SI), Y5
+	VINSERTI128    $0x01, 48(SI), Y5, Y5
+	VPAND          u32_7f7f7f7fx8<>+0(SB), Y5, Y6
+	VPBROADCASTQ   16(DI), Y7
+	VPMADDUBSW     Y7, Y6, Y6
+	VPMADDWD       u32_10001x8<>+0(SB), Y6, Y6
+	VPADDD         Y6, Y3, Y3
+	VBROADCASTI128 80(SI), Y6
+	VPAND          u32_7f7f7f7fx4_0x4<>+0(SB), Y6, Y8
+	VPSRLVD        u32_7x4_5x4<>+0(SB), Y1, Y1
+	VPAND          u32_1010101x4_4040404x4<>+0(SB), Y1, Y1
+	VPSRLVD        u32_3x4_1x4<>+0(SB), Y2, Y2
+	VPAND          u32_10101010x4_40404040x4<>+0(SB), Y2, Y2
+	VPOR           Y2, Y1, Y1
+	VPSRLVD        u32_6x4_4x4<>+0(SB), Y5, Y2
+	VPAND          u32_2020202x4_8080808x4<>+0(SB), Y2, Y2
+	VPOR           Y2, Y1, Y1
+	VPSRLW         $0x02, Y6, Y2
+	VPAND          u32_20202020x4_0x4<>+0(SB), Y2, Y2
+	VPOR           Y2, Y1, Y1
+	VPERMQ         $0x4e, Y1, Y2
+	VPOR           Y2, Y1, Y1
+	VPAND          u32_0x4_7f7f7f7fx4<>+0(SB), Y1, Y1
+	VPOR           Y1, Y8, Y8
+	VPMADDUBSW     Y7, Y8, Y1
+	VPMADDWD       u32_10001x8<>+0(SB), Y1, Y1
+	VPADDD         Y1, Y4, Y4
+	VBROADCASTI128 112(SI), Y1
+	VINSERTI128    $0x01, 144(SI), Y1, Y1
+	VPAND          u32_7f7f7f7fx8<>+0(SB), Y1, Y2
+	VPBROADCASTQ   8(DI), Y5
+	VPMADDUBSW     Y5, Y2, Y2
+	VPMADDWD       u32_10001x8<>+0(SB), Y2, Y2
+	VPADDD         Y2, Y3, Y3
+	VBROADCASTI128 176(SI), Y2
+	VINSERTI128    $0x01, 208(SI), Y2, Y2
+	VPAND          u32_7f7f7f7fx8<>+0(SB), Y2, Y6
+	VPMADDUBSW     Y5, Y6, Y5
+	VPMADDWD       u32_10001x8<>+0(SB), Y5, Y5
+	VPADDD         Y5, Y4, Y4
+	VBROADCASTI128 128(SI), Y5
+	VINSERTI128    $0x01, 160(SI), Y5, Y5
+	VPAND          u32_7f7f7f7fx8<>+0(SB), Y5, Y6
+	VPBROADCASTQ   24(DI), Y7
+	VPMADDUBSW     Y7, Y6, Y6
+	VPMADDWD       u32_10001x8<>+0(SB), Y6, Y6
+	VPADDD         Y6, Y3, Y3
+	VBROADCASTI128 192(SI), Y6
+	VPAND          u32_7f7f7f7fx4_0x4<>+0(SB), Y6, Y8
+	VPSRLVD        u32_7x4_5x4<>+0(SB), Y1, Y1
+	VPAND          u32_1010101x4_4040404x4<>+0(SB), Y1, Y1
+	VPSRLVD        u32_3x4_1x4<>+0(SB), Y2, Y2
+	VPAND          u32_10101010x4_40404040x4<>+0(SB), Y2, Y2
+	VPOR           Y2, Y1, Y1
+	VPSRLVD        u32_6x4_4x4<>+0(SB), Y5, Y2
+	VPAND          u32_2020202x4_8080808x4<>+0(SB), Y2, Y2
+	VPOR           Y2, Y1, Y1
+	VPSRLW         $0x02, Y6, Y2
+	VPAND          u32_20202020x4_0x4<>+0(SB), Y2, Y2
+	VPOR           Y2, Y1, Y1
+	VPERMQ         $0x4e, Y1, Y2
+	VPOR           Y2, Y1, Y1
+	VPAND          u32_0x4_7f7f7f7fx4<>+0(SB), Y1, Y1
+	VPOR           Y1, Y8, Y8
+	VPMADDUBSW     Y7, Y8, Y1
+	VPMADDWD       u32_10001x8<>+0(SB), Y1, Y1
+	VPADDD         Y1, Y4, Y4
+	ADDQ           $0x20, DI
+	ADDQ           $0x000000e0, SI
+	DECQ           R10
+	JNE            block
+
+split:
+	VPXOR          Y1, Y1, Y1
+	VPXOR          Y2, Y2, Y2
+	MOVQ           48(AX), R10
+	SUBQ           R9, R10
+	TESTQ          $0x00000001, R10
+	JNE            sum
+	CMPQ           R9, $0x01
+	JE             sum
+	PREFETCHT0     4096(SI)
+	PREFETCHT0     4160(SI)
+	PREFETCHT0     4224(SI)
+	PREFETCHT0     4288(SI)
+	VBROADCASTI128 (SI), Y5
+	VINSERTI128    $0x01, 32(SI), Y5, Y5
+	VPAND          u32_7f7f7f7fx8<>+0(SB), Y5, Y6
+	VPBROADCASTQ   (DI), Y7
+	VPMADDUBSW     Y7, Y6, Y6
+	VPMADDWD       u32_10001x8<>+0(SB), Y6, Y6
+	VPADDD         Y6, Y3, Y3
+	VBROADCASTI128 64(SI), Y6
+	VINSERTI128    $0x01, 96(SI), Y6, Y6
+	VPAND          u32_7f7f7f7fx8<>+0(SB), Y6, Y8
+	VPMADDUBSW     Y7, Y8, Y7
+	VPMADDWD       u32_10001x8<>+0(SB), Y7, Y7
+	VPADDD         Y7, Y4, Y4
+	VBROADCASTI128 16(SI), Y7
+	VINSERTI128    $0x01, 48(SI), Y7, Y7
+	VPAND          u32_7f7f7f7fx8<>+0(SB), Y7, Y8
+	VPBROADCASTQ   16(DI), Y9
+	VPMADDUBSW     Y9, Y8, Y8
+	VPMADDWD       u32_10001x8<>+0(SB), Y8, Y8
+	VPADDD         Y8, Y1, Y1
+	VBROADCASTI128 80(SI), Y8
+	VPAND          u32_7f7f7f7fx4_0x4<>+0(SB), Y8, Y10
+	VPSRLVD        u32_7x4_5x4<>+0(SB), Y5, Y5
+	VPAND          u32_1010101x4_4040404x4<>+0(SB), Y5, Y5
+	VPSRLVD        u32_3x4_1x4<>+0(SB), Y6, Y6
+	VPAND          u32_10101010x4_40404040x4<>+0(SB), Y6, Y6
+	VPOR           Y6, Y5, Y5
+	VPSRLVD        u32_6x4_4x4<>+0(SB), Y7, Y6
+	VPAND          u32_2020202x4_8080808x4<>+0(SB), Y6, Y6
+	VPOR           Y6, Y5, Y5
+	VPSRLW         $0x02, Y8, Y6
+	VPAND          u32_20202020x4_0x4<>+0(SB), Y6, Y6
+	VPOR           Y6, Y5, Y5
+	VPERMQ         $0x4e, Y5, Y6
+	VPOR           Y6, Y5, Y5
+	VPAND          u32_0x4_7f7f7f7fx4<>+0(SB), Y5, Y5
+	VPOR           Y5, Y10, Y10
+	VPMADDUBSW     Y9, Y10, Y5
+	VPMADDWD       u32_10001x8<>+0(SB), Y5, Y5
+	VPADDD         Y5, Y2, Y2
+	VBROADCASTI128 112(SI), Y5
+	VINSERTI128    $0x01, 144(SI), Y5, Y5
+	VPAND          u32_7f7f7f7fx8<>+0(SB), Y5, Y6
+	VPBROADCASTQ   8(DI), Y7
+	VPMADDUBSW     Y7, Y6, Y6
+	VPMADDWD       u32_10001x8<>+0(SB), Y6, Y6
+	VPADDD         Y6, Y3, Y3
+	VBROADCASTI128 176(SI), Y6
+	VINSERTI128    $0x01, 208(SI), Y6, Y6
+	VPAND          u32_7f7f7f7fx8<>+0(SB), Y6, Y8
+	VPMADDUBSW     Y7, Y8, Y7
+	VPMADDWD       u32_10001x8<>+0(SB), Y7, Y7
+	VPADDD         Y7, Y4, Y4
+	VBROADCASTI128 128(SI), Y7
+	VINSERTI128    $0x01, 160(SI), Y7, Y7
+	VPAND          u32_7f7f7f7fx8<>+0(SB), Y7, Y8
+	VPBROADCASTQ   24(DI), Y9
+	VPMADDUBSW     Y9, Y8, Y8
+	VPMADDWD       u32_10001x8<>+0(SB), Y8, Y8
+	VPADDD         Y8, Y1, Y1
+	VBROADCASTI128 192(SI), Y8
+	VPAND          u32_7f7f7f7fx4_0x4<>+0(SB), Y8, Y10
+	VPSRLVD        u32_7x4_5x4<>+0(SB), Y5, Y5
+	VPAND          u32_1010101x4_4040404x4<>+0(SB), Y5, Y5
+	VPSRLVD        u32_3x4_1x4<>+0(SB), Y6, Y6
+	VPAND          u32_10101010x4_40404040x4<>+0(SB), Y6, Y6
+	VPOR           Y6, Y5, Y5
+	VPSRLVD        u32_6x4_4x4<>+0(SB), Y7, Y6
+	VPAND          u32_2020202x4_8080808x4<>+0(SB), Y6, Y6
+	VPOR           Y6, Y5, Y5
+	VPSRLW         $0x02, Y8, Y6
+	VPAND          u32_20202020x4_0x4<>+0(SB), Y6, Y6
+	VPOR           Y6, Y5, Y5
+	VPERMQ         $0x4e, Y5, Y6
+	VPOR           Y6, Y5, Y5
+	VPAND          u32_0x4_7f7f7f7fx4<>+0(SB), Y5, Y5
+	VPOR           Y5, Y10, Y10
+	VPMADDUBSW     Y9, Y10, Y5
+	VPMADDWD       u32_10001x8<>+0(SB), Y5, Y5
+	VPADDD         Y5, Y2, Y2
+	ADDQ           $0x20, DI
+	ADDQ           $0x000000e0, SI
+
+sum:
+	VSHUFPS      $0xdd, Y4, Y3, Y5
+	VSHUFPS      $0x88, Y4, Y3, Y3
+	VPADDD       Y5, Y3, Y3
+	VPERMQ       $0xd8, Y3, Y3
+	VPSLLD       $0x01, Y3, Y3
+	VPMOVSXBD    16(SI), Y4
+	VPADDD       u32_80x8<>+0(SB), Y4, Y4
+	VPBROADCASTD (R8), Y5
+	VPMULLD      Y5, Y4, Y4
+	VPADDD       Y4, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       u32_3f000000x8<>+0(SB), Y3, Y3
+	VPMOVZXWD    (SI), Y4
+	VPSLLD       $0x10, Y4, Y4
+	VFMADD231PS  Y3, Y4, Y0
+	PREFETCHT0   4096(SI)
+	ADDQ         $0x00000018, SI
+	ADDQ         $0x04, R8
+	DECQ         R9
+	JNE          group
+	VBROADCASTSS 72(AX), Y1
+	VBROADCASTSS 80(AX), Y2
+	VFMADD231PS  (SI), Y1, Y0
+	VMULPS       Y2, Y0, Y0
+	VADDPS       32(SI), Y0, Y0
+	VCMPPS       $0x03, Y0, Y0, Y1
+	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
+	VBLENDVPS    Y1, Y2, Y0, Y0
+	VMOVUPS      Y0, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
+	VZEROUPPER
+	RET
+
 // func lowbit8AVX2(a *byte)
 // Requires: AVX, AVX2, CMOV, FMA3, MMX+
 TEXT ·lowbit8AVX2(SB), NOSPLIT, $0-8
@@ -3316,6 +7855,424 @@ block:
 	VPMOVZXWD    (SI), Y3
 	VPSLLD       $0x10, Y3, Y3
 	VFMADD231PS  Y2, Y3, Y0
+	PREFETCHT0   4096(SI)
+	ADDQ         $0x00000018, SI
+	ADDQ         $0x04, R8
+	DECQ         R9
+	JNE          group
+	VBROADCASTSS 72(AX), Y2
+	VBROADCASTSS 80(AX), Y3
+	VFMADD231PS  (SI), Y2, Y0
+	VMULPS       Y3, Y0, Y0
+	VADDPS       32(SI), Y0, Y0
+	VCMPPS       $0x03, Y0, Y0, Y2
+	VBROADCASTSS u32_7fc00000<>+0(SB), Y3
+	VBLENDVPS    Y2, Y3, Y0, Y0
+	VMOVUPS      Y0, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
+	VZEROUPPER
+	RET
+
+// func lowbit8SplitAVX2(a *byte)
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
+TEXT ·lowbit8SplitAVX2(SB), NOSPLIT, $0-8
+	MOVQ    a+0(FP), AX
+	MOVQ    (AX), CX
+	MOVQ    8(AX), DX
+	MOVQ    24(AX), BX
+	VMOVDQU u32_0_4_1_5_2_6_3_7<>+0(SB), Y1
+
+panel:
+	MOVQ  DX, SI
+	MOVQ  32(AX), DI
+	MOVQ  40(AX), R8
+	VPXOR Y0, Y0, Y0
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+	VPXOR Y4, Y4, Y4
+	VPXOR Y5, Y5, Y5
+	MOVQ  48(AX), R9
+
+group:
+	MOVQ    56(AX), R10
+	CMPQ    R9, $0x01
+	CMOVQEQ 64(AX), R10
+	VMOVDQA Y2, Y6
+	VMOVDQA Y3, Y7
+	VMOVDQA Y4, Y8
+	VMOVDQA Y5, Y9
+	TESTQ   R10, R10
+	JE      split
+
+block:
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	PREFETCHT0   4224(SI)
+	PREFETCHT0   4288(SI)
+	VPBROADCASTQ (DI), X2
+	VPMOVSXBW    X2, Y2
+	VPBROADCASTQ 16(DI), X3
+	VPMOVSXBW    X3, Y3
+	VPMOVSXBW    (SI), Y4
+	VPMADDWD     Y2, Y4, Y4
+	VPADDD       Y4, Y6, Y6
+	VPMOVSXBW    16(SI), Y4
+	VPMADDWD     Y3, Y4, Y4
+	VPADDD       Y4, Y6, Y6
+	VPMOVSXBW    32(SI), Y4
+	VPMADDWD     Y2, Y4, Y4
+	VPADDD       Y4, Y7, Y7
+	VPMOVSXBW    48(SI), Y4
+	VPMADDWD     Y3, Y4, Y4
+	VPADDD       Y4, Y7, Y7
+	VPMOVSXBW    64(SI), Y4
+	VPMADDWD     Y2, Y4, Y4
+	VPADDD       Y4, Y8, Y8
+	VPMOVSXBW    80(SI), Y4
+	VPMADDWD     Y3, Y4, Y4
+	VPADDD       Y4, Y8, Y8
+	VPMOVSXBW    96(SI), Y4
+	VPMADDWD     Y2, Y4, Y4
+	VPADDD       Y4, Y9, Y9
+	VPMOVSXBW    112(SI), Y2
+	VPMADDWD     Y3, Y2, Y2
+	VPADDD       Y2, Y9, Y9
+	VPBROADCASTQ 8(DI), X2
+	VPMOVSXBW    X2, Y2
+	VPBROADCASTQ 24(DI), X3
+	VPMOVSXBW    X3, Y3
+	VPMOVSXBW    128(SI), Y4
+	VPMADDWD     Y2, Y4, Y4
+	VPADDD       Y4, Y6, Y6
+	VPMOVSXBW    144(SI), Y4
+	VPMADDWD     Y3, Y4, Y4
+	VPADDD       Y4, Y6, Y6
+	VPMOVSXBW    160(SI), Y4
+	VPMADDWD     Y2, Y4, Y4
+	VPADDD       Y4, Y7, Y7
+	VPMOVSXBW    176(SI), Y4
+	VPMADDWD     Y3, Y4, Y4
+	VPADDD       Y4, Y7, Y7
+	VPMOVSXBW    192(SI), Y4
+	VPMADDWD     Y2, Y4, Y4
+	VPADDD       Y4, Y8, Y8
+	VPMOVSXBW    208(SI), Y4
+	VPMADDWD     Y3, Y4, Y4
+	VPADDD       Y4, Y8, Y8
+	VPMOVSXBW    224(SI), Y4
+	VPMADDWD     Y2, Y4, Y4
+	VPADDD       Y4, Y9, Y9
+	VPMOVSXBW    240(SI), Y2
+	VPMADDWD     Y3, Y2, Y2
+	VPADDD       Y2, Y9, Y9
+	ADDQ         $0x20, DI
+	ADDQ         $0x00000100, SI
+	DECQ         R10
+	JNE          block
+
+split:
+	VPXOR        Y2, Y2, Y2
+	VPXOR        Y3, Y3, Y3
+	VPXOR        Y4, Y4, Y4
+	VPXOR        Y5, Y5, Y5
+	MOVQ         48(AX), R10
+	SUBQ         R9, R10
+	TESTQ        $0x00000001, R10
+	JNE          sum
+	CMPQ         R9, $0x01
+	JE           sum
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	PREFETCHT0   4224(SI)
+	PREFETCHT0   4288(SI)
+	VPBROADCASTQ (DI), X10
+	VPMOVSXBW    X10, Y10
+	VPBROADCASTQ 16(DI), X11
+	VPMOVSXBW    X11, Y11
+	VPMOVSXBW    (SI), Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y6, Y6
+	VPMOVSXBW    16(SI), Y12
+	VPMADDWD     Y11, Y12, Y12
+	VPADDD       Y12, Y2, Y2
+	VPMOVSXBW    32(SI), Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y7, Y7
+	VPMOVSXBW    48(SI), Y12
+	VPMADDWD     Y11, Y12, Y12
+	VPADDD       Y12, Y3, Y3
+	VPMOVSXBW    64(SI), Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y8, Y8
+	VPMOVSXBW    80(SI), Y12
+	VPMADDWD     Y11, Y12, Y12
+	VPADDD       Y12, Y4, Y4
+	VPMOVSXBW    96(SI), Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y9, Y9
+	VPMOVSXBW    112(SI), Y10
+	VPMADDWD     Y11, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTQ 8(DI), X10
+	VPMOVSXBW    X10, Y10
+	VPBROADCASTQ 24(DI), X11
+	VPMOVSXBW    X11, Y11
+	VPMOVSXBW    128(SI), Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y6, Y6
+	VPMOVSXBW    144(SI), Y12
+	VPMADDWD     Y11, Y12, Y12
+	VPADDD       Y12, Y2, Y2
+	VPMOVSXBW    160(SI), Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y7, Y7
+	VPMOVSXBW    176(SI), Y12
+	VPMADDWD     Y11, Y12, Y12
+	VPADDD       Y12, Y3, Y3
+	VPMOVSXBW    192(SI), Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y8, Y8
+	VPMOVSXBW    208(SI), Y12
+	VPMADDWD     Y11, Y12, Y12
+	VPADDD       Y12, Y4, Y4
+	VPMOVSXBW    224(SI), Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y9, Y9
+	VPMOVSXBW    240(SI), Y10
+	VPMADDWD     Y11, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	ADDQ         $0x20, DI
+	ADDQ         $0x00000100, SI
+
+sum:
+	VSHUFPS      $0xdd, Y7, Y6, Y10
+	VSHUFPS      $0x88, Y7, Y6, Y6
+	VPADDD       Y10, Y6, Y6
+	VSHUFPS      $0xdd, Y9, Y8, Y7
+	VSHUFPS      $0x88, Y9, Y8, Y8
+	VPADDD       Y7, Y8, Y8
+	VSHUFPS      $0xdd, Y8, Y6, Y7
+	VSHUFPS      $0x88, Y8, Y6, Y6
+	VPADDD       Y7, Y6, Y6
+	VPERMD       Y6, Y1, Y6
+	VCVTDQ2PS    Y6, Y6
+	VPMOVZXWD    (SI), Y7
+	VPSLLD       $0x10, Y7, Y7
+	VFMADD231PS  Y6, Y7, Y0
+	PREFETCHT0   4096(SI)
+	ADDQ         $0x00000010, SI
+	ADDQ         $0x04, R8
+	DECQ         R9
+	JNE          group
+	VBROADCASTSS 72(AX), Y2
+	VBROADCASTSS 80(AX), Y3
+	VFMADD231PS  (SI), Y2, Y0
+	VMULPS       Y3, Y0, Y0
+	VADDPS       32(SI), Y0, Y0
+	VCMPPS       $0x03, Y0, Y0, Y2
+	VBROADCASTSS u32_7fc00000<>+0(SB), Y3
+	VBLENDVPS    Y2, Y3, Y0, Y0
+	VMOVUPS      Y0, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
+	VZEROUPPER
+	RET
+
+// func lowbit8ZerosSplitAVX2(a *byte)
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
+TEXT ·lowbit8ZerosSplitAVX2(SB), NOSPLIT, $0-8
+	MOVQ    a+0(FP), AX
+	MOVQ    (AX), CX
+	MOVQ    8(AX), DX
+	MOVQ    24(AX), BX
+	VMOVDQU u32_0_4_1_5_2_6_3_7<>+0(SB), Y1
+
+panel:
+	MOVQ  DX, SI
+	MOVQ  32(AX), DI
+	MOVQ  40(AX), R8
+	VPXOR Y0, Y0, Y0
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+	VPXOR Y4, Y4, Y4
+	VPXOR Y5, Y5, Y5
+	MOVQ  48(AX), R9
+
+group:
+	MOVQ    56(AX), R10
+	CMPQ    R9, $0x01
+	CMOVQEQ 64(AX), R10
+	VMOVDQA Y2, Y6
+	VMOVDQA Y3, Y7
+	VMOVDQA Y4, Y8
+	VMOVDQA Y5, Y9
+	TESTQ   R10, R10
+	JE      split
+
+block:
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	PREFETCHT0   4224(SI)
+	PREFETCHT0   4288(SI)
+	VPBROADCASTQ (DI), X2
+	VPMOVSXBW    X2, Y2
+	VPBROADCASTQ 16(DI), X3
+	VPMOVSXBW    X3, Y3
+	VPMOVSXBW    (SI), Y4
+	VPMADDWD     Y2, Y4, Y4
+	VPADDD       Y4, Y6, Y6
+	VPMOVSXBW    16(SI), Y4
+	VPMADDWD     Y3, Y4, Y4
+	VPADDD       Y4, Y6, Y6
+	VPMOVSXBW    32(SI), Y4
+	VPMADDWD     Y2, Y4, Y4
+	VPADDD       Y4, Y7, Y7
+	VPMOVSXBW    48(SI), Y4
+	VPMADDWD     Y3, Y4, Y4
+	VPADDD       Y4, Y7, Y7
+	VPMOVSXBW    64(SI), Y4
+	VPMADDWD     Y2, Y4, Y4
+	VPADDD       Y4, Y8, Y8
+	VPMOVSXBW    80(SI), Y4
+	VPMADDWD     Y3, Y4, Y4
+	VPADDD       Y4, Y8, Y8
+	VPMOVSXBW    96(SI), Y4
+	VPMADDWD     Y2, Y4, Y4
+	VPADDD       Y4, Y9, Y9
+	VPMOVSXBW    112(SI), Y2
+	VPMADDWD     Y3, Y2, Y2
+	VPADDD       Y2, Y9, Y9
+	VPBROADCASTQ 8(DI), X2
+	VPMOVSXBW    X2, Y2
+	VPBROADCASTQ 24(DI), X3
+	VPMOVSXBW    X3, Y3
+	VPMOVSXBW    128(SI), Y4
+	VPMADDWD     Y2, Y4, Y4
+	VPADDD       Y4, Y6, Y6
+	VPMOVSXBW    144(SI), Y4
+	VPMADDWD     Y3, Y4, Y4
+	VPADDD       Y4, Y6, Y6
+	VPMOVSXBW    160(SI), Y4
+	VPMADDWD     Y2, Y4, Y4
+	VPADDD       Y4, Y7, Y7
+	VPMOVSXBW    176(SI), Y4
+	VPMADDWD     Y3, Y4, Y4
+	VPADDD       Y4, Y7, Y7
+	VPMOVSXBW    192(SI), Y4
+	VPMADDWD     Y2, Y4, Y4
+	VPADDD       Y4, Y8, Y8
+	VPMOVSXBW    208(SI), Y4
+	VPMADDWD     Y3, Y4, Y4
+	VPADDD       Y4, Y8, Y8
+	VPMOVSXBW    224(SI), Y4
+	VPMADDWD     Y2, Y4, Y4
+	VPADDD       Y4, Y9, Y9
+	VPMOVSXBW    240(SI), Y2
+	VPMADDWD     Y3, Y2, Y2
+	VPADDD       Y2, Y9, Y9
+	ADDQ         $0x20, DI
+	ADDQ         $0x00000100, SI
+	DECQ         R10
+	JNE          block
+
+split:
+	VPXOR        Y2, Y2, Y2
+	VPXOR        Y3, Y3, Y3
+	VPXOR        Y4, Y4, Y4
+	VPXOR        Y5, Y5, Y5
+	MOVQ         48(AX), R10
+	SUBQ         R9, R10
+	TESTQ        $0x00000001, R10
+	JNE          sum
+	CMPQ         R9, $0x01
+	JE           sum
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	PREFETCHT0   4224(SI)
+	PREFETCHT0   4288(SI)
+	VPBROADCASTQ (DI), X10
+	VPMOVSXBW    X10, Y10
+	VPBROADCASTQ 16(DI), X11
+	VPMOVSXBW    X11, Y11
+	VPMOVSXBW    (SI), Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y6, Y6
+	VPMOVSXBW    16(SI), Y12
+	VPMADDWD     Y11, Y12, Y12
+	VPADDD       Y12, Y2, Y2
+	VPMOVSXBW    32(SI), Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y7, Y7
+	VPMOVSXBW    48(SI), Y12
+	VPMADDWD     Y11, Y12, Y12
+	VPADDD       Y12, Y3, Y3
+	VPMOVSXBW    64(SI), Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y8, Y8
+	VPMOVSXBW    80(SI), Y12
+	VPMADDWD     Y11, Y12, Y12
+	VPADDD       Y12, Y4, Y4
+	VPMOVSXBW    96(SI), Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y9, Y9
+	VPMOVSXBW    112(SI), Y10
+	VPMADDWD     Y11, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTQ 8(DI), X10
+	VPMOVSXBW    X10, Y10
+	VPBROADCASTQ 24(DI), X11
+	VPMOVSXBW    X11, Y11
+	VPMOVSXBW    128(SI), Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y6, Y6
+	VPMOVSXBW    144(SI), Y12
+	VPMADDWD     Y11, Y12, Y12
+	VPADDD       Y12, Y2, Y2
+	VPMOVSXBW    160(SI), Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y7, Y7
+	VPMOVSXBW    176(SI), Y12
+	VPMADDWD     Y11, Y12, Y12
+	VPADDD       Y12, Y3, Y3
+	VPMOVSXBW    192(SI), Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y8, Y8
+	VPMOVSXBW    208(SI), Y12
+	VPMADDWD     Y11, Y12, Y12
+	VPADDD       Y12, Y4, Y4
+	VPMOVSXBW    224(SI), Y12
+	VPMADDWD     Y10, Y12, Y12
+	VPADDD       Y12, Y9, Y9
+	VPMOVSXBW    240(SI), Y10
+	VPMADDWD     Y11, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	ADDQ         $0x20, DI
+	ADDQ         $0x00000100, SI
+
+sum:
+	VSHUFPS      $0xdd, Y7, Y6, Y10
+	VSHUFPS      $0x88, Y7, Y6, Y6
+	VPADDD       Y10, Y6, Y6
+	VSHUFPS      $0xdd, Y9, Y8, Y7
+	VSHUFPS      $0x88, Y9, Y8, Y8
+	VPADDD       Y7, Y8, Y8
+	VSHUFPS      $0xdd, Y8, Y6, Y7
+	VSHUFPS      $0x88, Y8, Y6, Y6
+	VPADDD       Y7, Y6, Y6
+	VPERMD       Y6, Y1, Y6
+	VPMOVSXBD    16(SI), Y7
+	VPBROADCASTD (R8), Y8
+	VPMULLD      Y8, Y7, Y7
+	VPADDD       Y7, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VPMOVZXWD    (SI), Y7
+	VPSLLD       $0x10, Y7, Y7
+	VFMADD231PS  Y6, Y7, Y0
 	PREFETCHT0   4096(SI)
 	ADDQ         $0x00000018, SI
 	ADDQ         $0x04, R8

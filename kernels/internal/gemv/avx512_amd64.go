@@ -24,6 +24,26 @@ func lowbit1FractionsAVX512(a *Args)
 //go:noescape
 func lowbit1HalfAVX512(a *Args)
 
+// lowbit1SplitAVX512 is the product of lowbit panels 8x16x2 of 1 bits, in groups of odd multiples of 16 columns.
+//
+//go:noescape
+func lowbit1SplitAVX512(a *Args)
+
+// lowbit1ZerosSplitAVX512 is the product of lowbit panels 8x16x2 of 1 bits with zero points, in groups of odd multiples of 16 columns.
+//
+//go:noescape
+func lowbit1ZerosSplitAVX512(a *Args)
+
+// lowbit1FractionsSplitAVX512 is the product of lowbit panels 8x16x2 of 1 bits with fractional zero points, in groups of odd multiples of 16 columns.
+//
+//go:noescape
+func lowbit1FractionsSplitAVX512(a *Args)
+
+// lowbit1HalfSplitAVX512 is the product of lowbit panels 8x16x2 of 1 bits on the half-step grid, in groups of odd multiples of 16 columns.
+//
+//go:noescape
+func lowbit1HalfSplitAVX512(a *Args)
+
 // lowbit2AVX512 is the product of lowbit panels 8x16x2 of 2 bits.
 //
 //go:noescape
@@ -44,6 +64,26 @@ func lowbit2FractionsAVX512(a *Args)
 //go:noescape
 func lowbit2HalfAVX512(a *Args)
 
+// lowbit2SplitAVX512 is the product of lowbit panels 8x16x2 of 2 bits, in groups of odd multiples of 16 columns.
+//
+//go:noescape
+func lowbit2SplitAVX512(a *Args)
+
+// lowbit2ZerosSplitAVX512 is the product of lowbit panels 8x16x2 of 2 bits with zero points, in groups of odd multiples of 16 columns.
+//
+//go:noescape
+func lowbit2ZerosSplitAVX512(a *Args)
+
+// lowbit2FractionsSplitAVX512 is the product of lowbit panels 8x16x2 of 2 bits with fractional zero points, in groups of odd multiples of 16 columns.
+//
+//go:noescape
+func lowbit2FractionsSplitAVX512(a *Args)
+
+// lowbit2HalfSplitAVX512 is the product of lowbit panels 8x16x2 of 2 bits on the half-step grid, in groups of odd multiples of 16 columns.
+//
+//go:noescape
+func lowbit2HalfSplitAVX512(a *Args)
+
 // lowbit3AVX512 is the product of lowbit panels 8x16x2 of 3 bits.
 //
 //go:noescape
@@ -58,6 +98,21 @@ func lowbit3ZerosAVX512(a *Args)
 //
 //go:noescape
 func lowbit3FractionsAVX512(a *Args)
+
+// lowbit3SplitAVX512 is the product of lowbit panels 8x16x2 of 3 bits, in groups of odd multiples of 16 columns.
+//
+//go:noescape
+func lowbit3SplitAVX512(a *Args)
+
+// lowbit3ZerosSplitAVX512 is the product of lowbit panels 8x16x2 of 3 bits with zero points, in groups of odd multiples of 16 columns.
+//
+//go:noescape
+func lowbit3ZerosSplitAVX512(a *Args)
+
+// lowbit3FractionsSplitAVX512 is the product of lowbit panels 8x16x2 of 3 bits with fractional zero points, in groups of odd multiples of 16 columns.
+//
+//go:noescape
+func lowbit3FractionsSplitAVX512(a *Args)
 
 // lowbit4AVX512 is the product of lowbit panels 8x16x2 of 4 bits.
 //
@@ -74,6 +129,21 @@ func lowbit4ZerosAVX512(a *Args)
 //go:noescape
 func lowbit4FractionsAVX512(a *Args)
 
+// lowbit4SplitAVX512 is the product of lowbit panels 8x16x2 of 4 bits, in groups of odd multiples of 16 columns.
+//
+//go:noescape
+func lowbit4SplitAVX512(a *Args)
+
+// lowbit4ZerosSplitAVX512 is the product of lowbit panels 8x16x2 of 4 bits with zero points, in groups of odd multiples of 16 columns.
+//
+//go:noescape
+func lowbit4ZerosSplitAVX512(a *Args)
+
+// lowbit4FractionsSplitAVX512 is the product of lowbit panels 8x16x2 of 4 bits with fractional zero points, in groups of odd multiples of 16 columns.
+//
+//go:noescape
+func lowbit4FractionsSplitAVX512(a *Args)
+
 // lowbit5AVX512 is the product of lowbit panels 8x16x2 of 5 bits.
 //
 //go:noescape
@@ -88,6 +158,21 @@ func lowbit5ZerosAVX512(a *Args)
 //
 //go:noescape
 func lowbit5FractionsAVX512(a *Args)
+
+// lowbit5SplitAVX512 is the product of lowbit panels 8x16x2 of 5 bits, in groups of odd multiples of 16 columns.
+//
+//go:noescape
+func lowbit5SplitAVX512(a *Args)
+
+// lowbit5ZerosSplitAVX512 is the product of lowbit panels 8x16x2 of 5 bits with zero points, in groups of odd multiples of 16 columns.
+//
+//go:noescape
+func lowbit5ZerosSplitAVX512(a *Args)
+
+// lowbit5FractionsSplitAVX512 is the product of lowbit panels 8x16x2 of 5 bits with fractional zero points, in groups of odd multiples of 16 columns.
+//
+//go:noescape
+func lowbit5FractionsSplitAVX512(a *Args)
 
 // lowbit6AVX512 is the product of lowbit panels 8x16x2 of 6 bits.
 //
@@ -104,6 +189,21 @@ func lowbit6ZerosAVX512(a *Args)
 //go:noescape
 func lowbit6FractionsAVX512(a *Args)
 
+// lowbit6SplitAVX512 is the product of lowbit panels 8x16x2 of 6 bits, in groups of odd multiples of 16 columns.
+//
+//go:noescape
+func lowbit6SplitAVX512(a *Args)
+
+// lowbit6ZerosSplitAVX512 is the product of lowbit panels 8x16x2 of 6 bits with zero points, in groups of odd multiples of 16 columns.
+//
+//go:noescape
+func lowbit6ZerosSplitAVX512(a *Args)
+
+// lowbit6FractionsSplitAVX512 is the product of lowbit panels 8x16x2 of 6 bits with fractional zero points, in groups of odd multiples of 16 columns.
+//
+//go:noescape
+func lowbit6FractionsSplitAVX512(a *Args)
+
 // lowbit7AVX512 is the product of lowbit panels 8x16x2 of 7 bits.
 //
 //go:noescape
@@ -119,6 +219,21 @@ func lowbit7ZerosAVX512(a *Args)
 //go:noescape
 func lowbit7FractionsAVX512(a *Args)
 
+// lowbit7SplitAVX512 is the product of lowbit panels 8x16x2 of 7 bits, in groups of odd multiples of 16 columns.
+//
+//go:noescape
+func lowbit7SplitAVX512(a *Args)
+
+// lowbit7ZerosSplitAVX512 is the product of lowbit panels 8x16x2 of 7 bits with zero points, in groups of odd multiples of 16 columns.
+//
+//go:noescape
+func lowbit7ZerosSplitAVX512(a *Args)
+
+// lowbit7FractionsSplitAVX512 is the product of lowbit panels 8x16x2 of 7 bits with fractional zero points, in groups of odd multiples of 16 columns.
+//
+//go:noescape
+func lowbit7FractionsSplitAVX512(a *Args)
+
 // lowbit8AVX512 is the product of lowbit panels 8x16x2 of 8 bits.
 //
 //go:noescape
@@ -128,6 +243,16 @@ func lowbit8AVX512(a *Args)
 //
 //go:noescape
 func lowbit8ZerosAVX512(a *Args)
+
+// lowbit8SplitAVX512 is the product of lowbit panels 8x16x2 of 8 bits, in groups of odd multiples of 16 columns.
+//
+//go:noescape
+func lowbit8SplitAVX512(a *Args)
+
+// lowbit8ZerosSplitAVX512 is the product of lowbit panels 8x16x2 of 8 bits with zero points, in groups of odd multiples of 16 columns.
+//
+//go:noescape
+func lowbit8ZerosSplitAVX512(a *Args)
 
 // readAVX512 is readGeneric for n bytes, a positive multiple of 256.
 //

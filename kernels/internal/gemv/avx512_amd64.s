@@ -38,8 +38,8 @@ group:
 	CMPQ    R9, $0x01
 	CMOVQEQ 64(AX), R10
 	VPXORD  Z6, Z6, Z6
-	VPXORD  Z7, Z7, Z7
 	VPXORD  Z8, Z8, Z8
+	VPXORD  Z7, Z7, Z7
 	VPXORD  Z9, Z9, Z9
 
 block:
@@ -55,10 +55,10 @@ block:
 	VPANDD           Z1, Z12, Z13
 	VPDPBUSD         Z10, Z13, Z6
 	VPANDD           Z2, Z12, Z12
-	VPDPBUSD         Z11, Z12, Z7
+	VPDPBUSD         Z11, Z12, Z8
 	VBROADCASTI32X4  (SI)(R11*1), Z12
 	VPANDD           Z1, Z12, Z13
-	VPDPBUSD         Z10, Z13, Z8
+	VPDPBUSD         Z10, Z13, Z7
 	VPANDD           Z2, Z12, Z10
 	VPDPBUSD         Z11, Z10, Z9
 	VPBROADCASTQ     8(DI), Z10
@@ -67,22 +67,22 @@ block:
 	VPANDD           Z1, Z12, Z13
 	VPDPBUSD         Z10, Z13, Z6
 	VPANDD           Z2, Z12, Z12
-	VPDPBUSD         Z11, Z12, Z7
+	VPDPBUSD         Z11, Z12, Z8
 	VBROADCASTI32X4  16(SI)(R11*1), Z12
 	VPANDD           Z1, Z12, Z13
-	VPDPBUSD         Z10, Z13, Z8
+	VPDPBUSD         Z10, Z13, Z7
 	VPANDD           Z2, Z12, Z10
 	VPDPBUSD         Z11, Z10, Z9
 	ADDQ             $0x20, DI
 	ADDQ             $0x00000020, SI
 	DECQ             R10
 	JNE              block
-	VPSLLD           $0x01, Z7, Z7
-	VPADDD           Z7, Z6, Z6
+	VPSLLD           $0x01, Z8, Z8
+	VPADDD           Z8, Z6, Z6
 	VPSLLD           $0x01, Z9, Z9
-	VPADDD           Z9, Z8, Z8
-	VSHUFPS          $0xdd, Z8, Z6, Z10
-	VSHUFPS          $0x88, Z8, Z6, Z11
+	VPADDD           Z9, Z7, Z7
+	VSHUFPS          $0xdd, Z7, Z6, Z10
+	VSHUFPS          $0x88, Z7, Z6, Z11
 	VPADDD           Z10, Z11, Z11
 	VPSRAVD          Z0, Z11, Z11
 	VPADDD.BCST      (R8), Z11, Z11
@@ -209,8 +209,8 @@ group:
 	CMPQ    R9, $0x01
 	CMOVQEQ 64(AX), R10
 	VPXORD  Z8, Z8, Z8
-	VPXORD  Z9, Z9, Z9
 	VPXORD  Z10, Z10, Z10
+	VPXORD  Z9, Z9, Z9
 	VPXORD  Z11, Z11, Z11
 
 block:
@@ -226,10 +226,10 @@ block:
 	VPANDD           Z1, Z14, Z15
 	VPDPBUSD         Z12, Z15, Z8
 	VPANDD           Z2, Z14, Z14
-	VPDPBUSD         Z13, Z14, Z9
+	VPDPBUSD         Z13, Z14, Z10
 	VBROADCASTI32X4  (SI)(R11*1), Z14
 	VPANDD           Z1, Z14, Z15
-	VPDPBUSD         Z12, Z15, Z10
+	VPDPBUSD         Z12, Z15, Z9
 	VPANDD           Z2, Z14, Z12
 	VPDPBUSD         Z13, Z12, Z11
 	VPBROADCASTQ     8(DI), Z12
@@ -238,22 +238,22 @@ block:
 	VPANDD           Z1, Z14, Z15
 	VPDPBUSD         Z12, Z15, Z8
 	VPANDD           Z2, Z14, Z14
-	VPDPBUSD         Z13, Z14, Z9
+	VPDPBUSD         Z13, Z14, Z10
 	VBROADCASTI32X4  16(SI)(R11*1), Z14
 	VPANDD           Z1, Z14, Z15
-	VPDPBUSD         Z12, Z15, Z10
+	VPDPBUSD         Z12, Z15, Z9
 	VPANDD           Z2, Z14, Z12
 	VPDPBUSD         Z13, Z12, Z11
 	ADDQ             $0x20, DI
 	ADDQ             $0x00000020, SI
 	DECQ             R10
 	JNE              block
-	VPSLLD           $0x01, Z9, Z9
-	VPADDD           Z9, Z8, Z8
+	VPSLLD           $0x01, Z10, Z10
+	VPADDD           Z10, Z8, Z8
 	VPSLLD           $0x01, Z11, Z11
-	VPADDD           Z11, Z10, Z10
-	VSHUFPS          $0xdd, Z10, Z8, Z12
-	VSHUFPS          $0x88, Z10, Z8, Z13
+	VPADDD           Z11, Z9, Z9
+	VSHUFPS          $0xdd, Z9, Z8, Z12
+	VSHUFPS          $0x88, Z9, Z8, Z13
 	VPADDD           Z12, Z13, Z13
 	VPSRAVD          Z0, Z13, Z13
 	VMOVQ            16(SI), X12
@@ -347,8 +347,8 @@ group:
 	CMPQ    R9, $0x01
 	CMOVQEQ 64(AX), R10
 	VPXORD  Z8, Z8, Z8
-	VPXORD  Z9, Z9, Z9
 	VPXORD  Z10, Z10, Z10
+	VPXORD  Z9, Z9, Z9
 	VPXORD  Z11, Z11, Z11
 
 block:
@@ -364,10 +364,10 @@ block:
 	VPANDD           Z1, Z14, Z15
 	VPDPBUSD         Z12, Z15, Z8
 	VPANDD           Z2, Z14, Z14
-	VPDPBUSD         Z13, Z14, Z9
+	VPDPBUSD         Z13, Z14, Z10
 	VBROADCASTI32X4  (SI)(R11*1), Z14
 	VPANDD           Z1, Z14, Z15
-	VPDPBUSD         Z12, Z15, Z10
+	VPDPBUSD         Z12, Z15, Z9
 	VPANDD           Z2, Z14, Z12
 	VPDPBUSD         Z13, Z12, Z11
 	VPBROADCASTQ     8(DI), Z12
@@ -376,22 +376,22 @@ block:
 	VPANDD           Z1, Z14, Z15
 	VPDPBUSD         Z12, Z15, Z8
 	VPANDD           Z2, Z14, Z14
-	VPDPBUSD         Z13, Z14, Z9
+	VPDPBUSD         Z13, Z14, Z10
 	VBROADCASTI32X4  16(SI)(R11*1), Z14
 	VPANDD           Z1, Z14, Z15
-	VPDPBUSD         Z12, Z15, Z10
+	VPDPBUSD         Z12, Z15, Z9
 	VPANDD           Z2, Z14, Z12
 	VPDPBUSD         Z13, Z12, Z11
 	ADDQ             $0x20, DI
 	ADDQ             $0x00000020, SI
 	DECQ             R10
 	JNE              block
-	VPSLLD           $0x01, Z9, Z9
-	VPADDD           Z9, Z8, Z8
+	VPSLLD           $0x01, Z10, Z10
+	VPADDD           Z10, Z8, Z8
 	VPSLLD           $0x01, Z11, Z11
-	VPADDD           Z11, Z10, Z10
-	VSHUFPS          $0xdd, Z10, Z8, Z12
-	VSHUFPS          $0x88, Z10, Z8, Z13
+	VPADDD           Z11, Z9, Z9
+	VSHUFPS          $0xdd, Z9, Z8, Z12
+	VSHUFPS          $0x88, Z9, Z8, Z13
 	VPADDD           Z12, Z13, Z13
 	VPSRAVD          Z0, Z13, Z13
 	VPSLLD           $0x07, Z13, Z13
@@ -491,8 +491,8 @@ group:
 	CMPQ    R9, $0x01
 	CMOVQEQ 64(AX), R10
 	VPXORD  Z6, Z6, Z6
-	VPXORD  Z7, Z7, Z7
 	VPXORD  Z8, Z8, Z8
+	VPXORD  Z7, Z7, Z7
 	VPXORD  Z9, Z9, Z9
 
 block:
@@ -508,10 +508,10 @@ block:
 	VPANDD           Z1, Z12, Z13
 	VPDPBUSD         Z10, Z13, Z6
 	VPANDD           Z2, Z12, Z12
-	VPDPBUSD         Z11, Z12, Z7
+	VPDPBUSD         Z11, Z12, Z8
 	VBROADCASTI32X4  (SI)(R11*1), Z12
 	VPANDD           Z1, Z12, Z13
-	VPDPBUSD         Z10, Z13, Z8
+	VPDPBUSD         Z10, Z13, Z7
 	VPANDD           Z2, Z12, Z10
 	VPDPBUSD         Z11, Z10, Z9
 	VPBROADCASTQ     8(DI), Z10
@@ -520,22 +520,22 @@ block:
 	VPANDD           Z1, Z12, Z13
 	VPDPBUSD         Z10, Z13, Z6
 	VPANDD           Z2, Z12, Z12
-	VPDPBUSD         Z11, Z12, Z7
+	VPDPBUSD         Z11, Z12, Z8
 	VBROADCASTI32X4  16(SI)(R11*1), Z12
 	VPANDD           Z1, Z12, Z13
-	VPDPBUSD         Z10, Z13, Z8
+	VPDPBUSD         Z10, Z13, Z7
 	VPANDD           Z2, Z12, Z10
 	VPDPBUSD         Z11, Z10, Z9
 	ADDQ             $0x20, DI
 	ADDQ             $0x00000020, SI
 	DECQ             R10
 	JNE              block
-	VPSLLD           $0x01, Z7, Z7
-	VPADDD           Z7, Z6, Z6
+	VPSLLD           $0x01, Z8, Z8
+	VPADDD           Z8, Z6, Z6
 	VPSLLD           $0x01, Z9, Z9
-	VPADDD           Z9, Z8, Z8
-	VSHUFPS          $0xdd, Z8, Z6, Z10
-	VSHUFPS          $0x88, Z8, Z6, Z11
+	VPADDD           Z9, Z7, Z7
+	VSHUFPS          $0xdd, Z7, Z6, Z10
+	VSHUFPS          $0x88, Z7, Z6, Z11
 	VPADDD           Z10, Z11, Z11
 	VPSRAVD          Z0, Z11, Z11
 	VPADDD           Z11, Z11, Z11
@@ -585,6 +585,682 @@ DATA u32_3f000000x16<>+48(SB)/8, $0x3f0000003f000000
 DATA u32_3f000000x16<>+56(SB)/8, $0x3f0000003f000000
 GLOBL u32_3f000000x16<>(SB), RODATA|NOPTR, $64
 
+// func lowbit1SplitAVX512(a *byte)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+TEXT ·lowbit1SplitAVX512(SB), NOSPLIT, $0-8
+	MOVQ      a+0(FP), AX
+	MOVQ      (AX), CX
+	MOVQ      8(AX), DX
+	MOVQ      24(AX), BX
+	VMOVDQU64 u32_7x4_5x4_3x4_1x4<>+0(SB), Z0
+	VMOVDQU64 u32_80808080x4_20202020x4_8080808x4_2020202x4<>+0(SB), Z1
+	VMOVDQU64 u32_40404040x4_10101010x4_4040404x4_1010101x4<>+0(SB), Z2
+	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z3
+	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z4
+	MOVL      $0xaaaaaaaa, SI
+	KMOVD     SI, K1
+	MOVQ      16(AX), R11
+
+pair:
+	XORQ    SI, SI
+	LEAQ    32(CX), R12
+	CMPQ    BX, $0x01
+	CMOVQEQ SI, R11
+	CMOVQEQ CX, R12
+	MOVQ    DX, SI
+	MOVQ    32(AX), DI
+	MOVQ    40(AX), R8
+	LEAQ    (DX)(R11*1), R13
+	VPXORD  Z5, Z5, Z5
+	VPXORD  Z6, Z6, Z6
+	VPXORD  Z7, Z7, Z7
+	MOVQ    48(AX), R9
+
+group:
+	MOVQ      56(AX), R10
+	CMPQ      R9, $0x01
+	CMOVQEQ   64(AX), R10
+	VPXORD    Z8, Z8, Z8
+	VMOVDQA64 Z6, Z10
+	VPXORD    Z9, Z9, Z9
+	VMOVDQA64 Z7, Z11
+	TESTQ     R10, R10
+	JE        split
+
+block:
+	LEAQ            4096(SI), R14
+	LEAQ            (R14)(R11*1), R15
+	CMPQ            R14, R13
+	CMOVQCC         R15, R14
+	PREFETCHT0      (R14)
+	PREFETCHT0      (R14)(R11*1)
+	VPBROADCASTQ    (DI), Z12
+	VPBROADCASTQ    16(DI), Z13
+	VBROADCASTI32X4 (SI), Z14
+	VPANDD          Z1, Z14, Z15
+	VPDPBUSD        Z12, Z15, Z8
+	VPANDD          Z2, Z14, Z14
+	VPDPBUSD        Z13, Z14, Z10
+	VBROADCASTI32X4 (SI)(R11*1), Z14
+	VPANDD          Z1, Z14, Z15
+	VPDPBUSD        Z12, Z15, Z9
+	VPANDD          Z2, Z14, Z12
+	VPDPBUSD        Z13, Z12, Z11
+	VPBROADCASTQ    8(DI), Z12
+	VPBROADCASTQ    24(DI), Z13
+	VBROADCASTI32X4 16(SI), Z14
+	VPANDD          Z1, Z14, Z15
+	VPDPBUSD        Z12, Z15, Z8
+	VPANDD          Z2, Z14, Z14
+	VPDPBUSD        Z13, Z14, Z10
+	VBROADCASTI32X4 16(SI)(R11*1), Z14
+	VPANDD          Z1, Z14, Z15
+	VPDPBUSD        Z12, Z15, Z9
+	VPANDD          Z2, Z14, Z12
+	VPDPBUSD        Z13, Z12, Z11
+	ADDQ            $0x20, DI
+	ADDQ            $0x00000020, SI
+	DECQ            R10
+	JNE             block
+
+split:
+	VPXORD          Z6, Z6, Z6
+	VPXORD          Z7, Z7, Z7
+	MOVQ            48(AX), R10
+	SUBQ            R9, R10
+	TESTQ           $0x00000001, R10
+	JNE             sum
+	CMPQ            R9, $0x01
+	JE              sum
+	LEAQ            4096(SI), R10
+	LEAQ            (R10)(R11*1), R14
+	CMPQ            R10, R13
+	CMOVQCC         R14, R10
+	PREFETCHT0      (R10)
+	PREFETCHT0      (R10)(R11*1)
+	VPBROADCASTQ    (DI), Z12
+	VPBROADCASTQ    16(DI), Z13
+	VBROADCASTI32X4 (SI), Z14
+	VPANDD          Z1, Z14, Z15
+	VPDPBUSD        Z12, Z15, Z8
+	VPANDD          Z2, Z14, Z14
+	VPDPBUSD        Z13, Z14, Z6
+	VBROADCASTI32X4 (SI)(R11*1), Z14
+	VPANDD          Z1, Z14, Z15
+	VPDPBUSD        Z12, Z15, Z9
+	VPANDD          Z2, Z14, Z12
+	VPDPBUSD        Z13, Z12, Z7
+	VPBROADCASTQ    8(DI), Z12
+	VPBROADCASTQ    24(DI), Z13
+	VBROADCASTI32X4 16(SI), Z14
+	VPANDD          Z1, Z14, Z15
+	VPDPBUSD        Z12, Z15, Z8
+	VPANDD          Z2, Z14, Z14
+	VPDPBUSD        Z13, Z14, Z6
+	VBROADCASTI32X4 16(SI)(R11*1), Z14
+	VPANDD          Z1, Z14, Z15
+	VPDPBUSD        Z12, Z15, Z9
+	VPANDD          Z2, Z14, Z12
+	VPDPBUSD        Z13, Z12, Z7
+	ADDQ            $0x20, DI
+	ADDQ            $0x00000020, SI
+
+sum:
+	VPSLLD           $0x01, Z10, Z10
+	VPADDD           Z10, Z8, Z8
+	VPSLLD           $0x01, Z11, Z11
+	VPADDD           Z11, Z9, Z9
+	VSHUFPS          $0xdd, Z9, Z8, Z10
+	VSHUFPS          $0x88, Z9, Z8, Z11
+	VPADDD           Z10, Z11, Z11
+	VPSRAVD          Z0, Z11, Z11
+	VPADDD.BCST      (R8), Z11, Z11
+	VCVTDQ2PS        Z11, Z11
+	VBROADCASTI32X4  (SI), Z10
+	VINSERTI32X4     $0x01, (SI)(R11*1), Z10, Z10
+	VPERMW.Z         Z10, Z3, K1, Z10
+	VFMADD231PS      Z11, Z10, Z5
+	LEAQ             4096(SI), R10
+	LEAQ             (R10)(R11*1), R14
+	CMPQ             R10, R13
+	CMOVQCC          R14, R10
+	PREFETCHT0       (R10)
+	PREFETCHT0       (R10)(R11*1)
+	ADDQ             $0x00000010, SI
+	ADDQ             $0x04, R8
+	DECQ             R9
+	JNE              group
+	VPERMPS          Z5, Z4, Z10
+	VBROADCASTF64X4  (SI), Z11
+	VINSERTF64X4     $0x01, (SI)(R11*1), Z11, Z11
+	VFMADD231PS.BCST 72(AX), Z11, Z10
+	VMULPS.BCST      80(AX), Z10, Z10
+	VBROADCASTF64X4  32(SI), Z11
+	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z11, Z11
+	VADDPS           Z11, Z10, Z10
+	VCMPPS           $0x03, Z10, Z10, K2
+	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z10
+	VMOVUPS          Y10, (CX)
+	VEXTRACTF64X4    $0x01, Z10, (R12)
+	LEAQ             (DX)(R11*2), DX
+	ADDQ             $0x00000040, CX
+	SUBQ             $0x02, BX
+	JGT              pair
+	VZEROUPPER
+	RET
+
+// func lowbit1ZerosSplitAVX512(a *byte)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+TEXT ·lowbit1ZerosSplitAVX512(SB), NOSPLIT, $0-8
+	MOVQ      a+0(FP), AX
+	MOVQ      (AX), CX
+	MOVQ      8(AX), DX
+	MOVQ      24(AX), BX
+	VMOVDQU64 u32_7x4_5x4_3x4_1x4<>+0(SB), Z0
+	VMOVDQU64 u32_80808080x4_20202020x4_8080808x4_2020202x4<>+0(SB), Z1
+	VMOVDQU64 u32_40404040x4_10101010x4_4040404x4_1010101x4<>+0(SB), Z2
+	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z3
+	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z4
+	MOVL      $0xaaaaaaaa, SI
+	KMOVD     SI, K1
+	VMOVDQU   u8_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), X5
+	VMOVDQU64 u32_1x16<>+0(SB), Z6
+	MOVQ      16(AX), R11
+
+pair:
+	XORQ    SI, SI
+	LEAQ    32(CX), R12
+	CMPQ    BX, $0x01
+	CMOVQEQ SI, R11
+	CMOVQEQ CX, R12
+	MOVQ    DX, SI
+	MOVQ    32(AX), DI
+	MOVQ    40(AX), R8
+	LEAQ    (DX)(R11*1), R13
+	VPXORD  Z7, Z7, Z7
+	VPXORD  Z8, Z8, Z8
+	VPXORD  Z9, Z9, Z9
+	MOVQ    48(AX), R9
+
+group:
+	MOVQ      56(AX), R10
+	CMPQ      R9, $0x01
+	CMOVQEQ   64(AX), R10
+	VPXORD    Z10, Z10, Z10
+	VMOVDQA64 Z8, Z12
+	VPXORD    Z11, Z11, Z11
+	VMOVDQA64 Z9, Z13
+	TESTQ     R10, R10
+	JE        split
+
+block:
+	LEAQ            4096(SI), R14
+	LEAQ            (R14)(R11*1), R15
+	CMPQ            R14, R13
+	CMOVQCC         R15, R14
+	PREFETCHT0      (R14)
+	PREFETCHT0      (R14)(R11*1)
+	VPBROADCASTQ    (DI), Z14
+	VPBROADCASTQ    16(DI), Z15
+	VBROADCASTI32X4 (SI), Z16
+	VPANDD          Z1, Z16, Z17
+	VPDPBUSD        Z14, Z17, Z10
+	VPANDD          Z2, Z16, Z16
+	VPDPBUSD        Z15, Z16, Z12
+	VBROADCASTI32X4 (SI)(R11*1), Z16
+	VPANDD          Z1, Z16, Z17
+	VPDPBUSD        Z14, Z17, Z11
+	VPANDD          Z2, Z16, Z14
+	VPDPBUSD        Z15, Z14, Z13
+	VPBROADCASTQ    8(DI), Z14
+	VPBROADCASTQ    24(DI), Z15
+	VBROADCASTI32X4 16(SI), Z16
+	VPANDD          Z1, Z16, Z17
+	VPDPBUSD        Z14, Z17, Z10
+	VPANDD          Z2, Z16, Z16
+	VPDPBUSD        Z15, Z16, Z12
+	VBROADCASTI32X4 16(SI)(R11*1), Z16
+	VPANDD          Z1, Z16, Z17
+	VPDPBUSD        Z14, Z17, Z11
+	VPANDD          Z2, Z16, Z14
+	VPDPBUSD        Z15, Z14, Z13
+	ADDQ            $0x20, DI
+	ADDQ            $0x00000020, SI
+	DECQ            R10
+	JNE             block
+
+split:
+	VPXORD          Z8, Z8, Z8
+	VPXORD          Z9, Z9, Z9
+	MOVQ            48(AX), R10
+	SUBQ            R9, R10
+	TESTQ           $0x00000001, R10
+	JNE             sum
+	CMPQ            R9, $0x01
+	JE              sum
+	LEAQ            4096(SI), R10
+	LEAQ            (R10)(R11*1), R14
+	CMPQ            R10, R13
+	CMOVQCC         R14, R10
+	PREFETCHT0      (R10)
+	PREFETCHT0      (R10)(R11*1)
+	VPBROADCASTQ    (DI), Z14
+	VPBROADCASTQ    16(DI), Z15
+	VBROADCASTI32X4 (SI), Z16
+	VPANDD          Z1, Z16, Z17
+	VPDPBUSD        Z14, Z17, Z10
+	VPANDD          Z2, Z16, Z16
+	VPDPBUSD        Z15, Z16, Z8
+	VBROADCASTI32X4 (SI)(R11*1), Z16
+	VPANDD          Z1, Z16, Z17
+	VPDPBUSD        Z14, Z17, Z11
+	VPANDD          Z2, Z16, Z14
+	VPDPBUSD        Z15, Z14, Z9
+	VPBROADCASTQ    8(DI), Z14
+	VPBROADCASTQ    24(DI), Z15
+	VBROADCASTI32X4 16(SI), Z16
+	VPANDD          Z1, Z16, Z17
+	VPDPBUSD        Z14, Z17, Z10
+	VPANDD          Z2, Z16, Z16
+	VPDPBUSD        Z15, Z16, Z8
+	VBROADCASTI32X4 16(SI)(R11*1), Z16
+	VPANDD          Z1, Z16, Z17
+	VPDPBUSD        Z14, Z17, Z11
+	VPANDD          Z2, Z16, Z14
+	VPDPBUSD        Z15, Z14, Z9
+	ADDQ            $0x20, DI
+	ADDQ            $0x00000020, SI
+
+sum:
+	VPSLLD           $0x01, Z12, Z12
+	VPADDD           Z12, Z10, Z10
+	VPSLLD           $0x01, Z13, Z13
+	VPADDD           Z13, Z11, Z11
+	VSHUFPS          $0xdd, Z11, Z10, Z12
+	VSHUFPS          $0x88, Z11, Z10, Z13
+	VPADDD           Z12, Z13, Z13
+	VPSRAVD          Z0, Z13, Z13
+	VMOVQ            16(SI), X12
+	VPINSRQ          $0x01, 16(SI)(R11*1), X12, X12
+	VPSHUFB          X5, X12, X12
+	VPMOVSXBD        X12, Z12
+	VPADDD           Z6, Z12, Z12
+	VPMULLD.BCST     (R8), Z12, Z12
+	VPADDD           Z12, Z13, Z13
+	VCVTDQ2PS        Z13, Z13
+	VBROADCASTI32X4  (SI), Z12
+	VINSERTI32X4     $0x01, (SI)(R11*1), Z12, Z12
+	VPERMW.Z         Z12, Z3, K1, Z12
+	VFMADD231PS      Z13, Z12, Z7
+	LEAQ             4096(SI), R10
+	LEAQ             (R10)(R11*1), R14
+	CMPQ             R10, R13
+	CMOVQCC          R14, R10
+	PREFETCHT0       (R10)
+	PREFETCHT0       (R10)(R11*1)
+	ADDQ             $0x00000018, SI
+	ADDQ             $0x04, R8
+	DECQ             R9
+	JNE              group
+	VPERMPS          Z7, Z4, Z12
+	VBROADCASTF64X4  (SI), Z13
+	VINSERTF64X4     $0x01, (SI)(R11*1), Z13, Z13
+	VFMADD231PS.BCST 72(AX), Z13, Z12
+	VMULPS.BCST      80(AX), Z12, Z12
+	VBROADCASTF64X4  32(SI), Z13
+	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z13, Z13
+	VADDPS           Z13, Z12, Z12
+	VCMPPS           $0x03, Z12, Z12, K2
+	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z12
+	VMOVUPS          Y12, (CX)
+	VEXTRACTF64X4    $0x01, Z12, (R12)
+	LEAQ             (DX)(R11*2), DX
+	ADDQ             $0x00000040, CX
+	SUBQ             $0x02, BX
+	JGT              pair
+	VZEROUPPER
+	RET
+
+// func lowbit1FractionsSplitAVX512(a *byte)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+TEXT ·lowbit1FractionsSplitAVX512(SB), NOSPLIT, $0-8
+	MOVQ      a+0(FP), AX
+	MOVQ      (AX), CX
+	MOVQ      8(AX), DX
+	MOVQ      24(AX), BX
+	VMOVDQU64 u32_7x4_5x4_3x4_1x4<>+0(SB), Z0
+	VMOVDQU64 u32_80808080x4_20202020x4_8080808x4_2020202x4<>+0(SB), Z1
+	VMOVDQU64 u32_40404040x4_10101010x4_4040404x4_1010101x4<>+0(SB), Z2
+	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z3
+	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z4
+	MOVL      $0xaaaaaaaa, SI
+	KMOVD     SI, K1
+	VMOVDQU   u8_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), X5
+	VMOVDQU64 u32_80x16<>+0(SB), Z6
+	MOVQ      16(AX), R11
+
+pair:
+	XORQ    SI, SI
+	LEAQ    32(CX), R12
+	CMPQ    BX, $0x01
+	CMOVQEQ SI, R11
+	CMOVQEQ CX, R12
+	MOVQ    DX, SI
+	MOVQ    32(AX), DI
+	MOVQ    40(AX), R8
+	LEAQ    (DX)(R11*1), R13
+	VPXORD  Z7, Z7, Z7
+	VPXORD  Z8, Z8, Z8
+	VPXORD  Z9, Z9, Z9
+	MOVQ    48(AX), R9
+
+group:
+	MOVQ      56(AX), R10
+	CMPQ      R9, $0x01
+	CMOVQEQ   64(AX), R10
+	VPXORD    Z10, Z10, Z10
+	VMOVDQA64 Z8, Z12
+	VPXORD    Z11, Z11, Z11
+	VMOVDQA64 Z9, Z13
+	TESTQ     R10, R10
+	JE        split
+
+block:
+	LEAQ            4096(SI), R14
+	LEAQ            (R14)(R11*1), R15
+	CMPQ            R14, R13
+	CMOVQCC         R15, R14
+	PREFETCHT0      (R14)
+	PREFETCHT0      (R14)(R11*1)
+	VPBROADCASTQ    (DI), Z14
+	VPBROADCASTQ    16(DI), Z15
+	VBROADCASTI32X4 (SI), Z16
+	VPANDD          Z1, Z16, Z17
+	VPDPBUSD        Z14, Z17, Z10
+	VPANDD          Z2, Z16, Z16
+	VPDPBUSD        Z15, Z16, Z12
+	VBROADCASTI32X4 (SI)(R11*1), Z16
+	VPANDD          Z1, Z16, Z17
+	VPDPBUSD        Z14, Z17, Z11
+	VPANDD          Z2, Z16, Z14
+	VPDPBUSD        Z15, Z14, Z13
+	VPBROADCASTQ    8(DI), Z14
+	VPBROADCASTQ    24(DI), Z15
+	VBROADCASTI32X4 16(SI), Z16
+	VPANDD          Z1, Z16, Z17
+	VPDPBUSD        Z14, Z17, Z10
+	VPANDD          Z2, Z16, Z16
+	VPDPBUSD        Z15, Z16, Z12
+	VBROADCASTI32X4 16(SI)(R11*1), Z16
+	VPANDD          Z1, Z16, Z17
+	VPDPBUSD        Z14, Z17, Z11
+	VPANDD          Z2, Z16, Z14
+	VPDPBUSD        Z15, Z14, Z13
+	ADDQ            $0x20, DI
+	ADDQ            $0x00000020, SI
+	DECQ            R10
+	JNE             block
+
+split:
+	VPXORD          Z8, Z8, Z8
+	VPXORD          Z9, Z9, Z9
+	MOVQ            48(AX), R10
+	SUBQ            R9, R10
+	TESTQ           $0x00000001, R10
+	JNE             sum
+	CMPQ            R9, $0x01
+	JE              sum
+	LEAQ            4096(SI), R10
+	LEAQ            (R10)(R11*1), R14
+	CMPQ            R10, R13
+	CMOVQCC         R14, R10
+	PREFETCHT0      (R10)
+	PREFETCHT0      (R10)(R11*1)
+	VPBROADCASTQ    (DI), Z14
+	VPBROADCASTQ    16(DI), Z15
+	VBROADCASTI32X4 (SI), Z16
+	VPANDD          Z1, Z16, Z17
+	VPDPBUSD        Z14, Z17, Z10
+	VPANDD          Z2, Z16, Z16
+	VPDPBUSD        Z15, Z16, Z8
+	VBROADCASTI32X4 (SI)(R11*1), Z16
+	VPANDD          Z1, Z16, Z17
+	VPDPBUSD        Z14, Z17, Z11
+	VPANDD          Z2, Z16, Z14
+	VPDPBUSD        Z15, Z14, Z9
+	VPBROADCASTQ    8(DI), Z14
+	VPBROADCASTQ    24(DI), Z15
+	VBROADCASTI32X4 16(SI), Z16
+	VPANDD          Z1, Z16, Z17
+	VPDPBUSD        Z14, Z17, Z10
+	VPANDD          Z2, Z16, Z16
+	VPDPBUSD        Z15, Z16, Z8
+	VBROADCASTI32X4 16(SI)(R11*1), Z16
+	VPANDD          Z1, Z16, Z17
+	VPDPBUSD        Z14, Z17, Z11
+	VPANDD          Z2, Z16, Z14
+	VPDPBUSD        Z15, Z14, Z9
+	ADDQ            $0x20, DI
+	ADDQ            $0x00000020, SI
+
+sum:
+	VPSLLD           $0x01, Z12, Z12
+	VPADDD           Z12, Z10, Z10
+	VPSLLD           $0x01, Z13, Z13
+	VPADDD           Z13, Z11, Z11
+	VSHUFPS          $0xdd, Z11, Z10, Z12
+	VSHUFPS          $0x88, Z11, Z10, Z13
+	VPADDD           Z12, Z13, Z13
+	VPSRAVD          Z0, Z13, Z13
+	VPSLLD           $0x07, Z13, Z13
+	VMOVQ            16(SI), X12
+	VPINSRQ          $0x01, 16(SI)(R11*1), X12, X12
+	VPSHUFB          X5, X12, X12
+	VPMOVSXBD        X12, Z12
+	VPADDD           Z6, Z12, Z12
+	VPMULLD.BCST     (R8), Z12, Z12
+	VPADDD           Z12, Z13, Z13
+	VCVTDQ2PS        Z13, Z13
+	VMULPS           u32_3c000000x16<>+0(SB), Z13, Z13
+	VBROADCASTI32X4  (SI), Z12
+	VINSERTI32X4     $0x01, (SI)(R11*1), Z12, Z12
+	VPERMW.Z         Z12, Z3, K1, Z12
+	VFMADD231PS      Z13, Z12, Z7
+	LEAQ             4096(SI), R10
+	LEAQ             (R10)(R11*1), R14
+	CMPQ             R10, R13
+	CMOVQCC          R14, R10
+	PREFETCHT0       (R10)
+	PREFETCHT0       (R10)(R11*1)
+	ADDQ             $0x00000018, SI
+	ADDQ             $0x04, R8
+	DECQ             R9
+	JNE              group
+	VPERMPS          Z7, Z4, Z12
+	VBROADCASTF64X4  (SI), Z13
+	VINSERTF64X4     $0x01, (SI)(R11*1), Z13, Z13
+	VFMADD231PS.BCST 72(AX), Z13, Z12
+	VMULPS.BCST      80(AX), Z12, Z12
+	VBROADCASTF64X4  32(SI), Z13
+	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z13, Z13
+	VADDPS           Z13, Z12, Z12
+	VCMPPS           $0x03, Z12, Z12, K2
+	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z12
+	VMOVUPS          Y12, (CX)
+	VEXTRACTF64X4    $0x01, Z12, (R12)
+	LEAQ             (DX)(R11*2), DX
+	ADDQ             $0x00000040, CX
+	SUBQ             $0x02, BX
+	JGT              pair
+	VZEROUPPER
+	RET
+
+// func lowbit1HalfSplitAVX512(a *byte)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+TEXT ·lowbit1HalfSplitAVX512(SB), NOSPLIT, $0-8
+	MOVQ      a+0(FP), AX
+	MOVQ      (AX), CX
+	MOVQ      8(AX), DX
+	MOVQ      24(AX), BX
+	VMOVDQU64 u32_7x4_5x4_3x4_1x4<>+0(SB), Z0
+	VMOVDQU64 u32_80808080x4_20202020x4_8080808x4_2020202x4<>+0(SB), Z1
+	VMOVDQU64 u32_40404040x4_10101010x4_4040404x4_1010101x4<>+0(SB), Z2
+	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z3
+	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z4
+	MOVL      $0xaaaaaaaa, SI
+	KMOVD     SI, K1
+	MOVQ      16(AX), R11
+
+pair:
+	XORQ    SI, SI
+	LEAQ    32(CX), R12
+	CMPQ    BX, $0x01
+	CMOVQEQ SI, R11
+	CMOVQEQ CX, R12
+	MOVQ    DX, SI
+	MOVQ    32(AX), DI
+	MOVQ    40(AX), R8
+	LEAQ    (DX)(R11*1), R13
+	VPXORD  Z5, Z5, Z5
+	VPXORD  Z6, Z6, Z6
+	VPXORD  Z7, Z7, Z7
+	MOVQ    48(AX), R9
+
+group:
+	MOVQ      56(AX), R10
+	CMPQ      R9, $0x01
+	CMOVQEQ   64(AX), R10
+	VPXORD    Z8, Z8, Z8
+	VMOVDQA64 Z6, Z10
+	VPXORD    Z9, Z9, Z9
+	VMOVDQA64 Z7, Z11
+	TESTQ     R10, R10
+	JE        split
+
+block:
+	LEAQ            4096(SI), R14
+	LEAQ            (R14)(R11*1), R15
+	CMPQ            R14, R13
+	CMOVQCC         R15, R14
+	PREFETCHT0      (R14)
+	PREFETCHT0      (R14)(R11*1)
+	VPBROADCASTQ    (DI), Z12
+	VPBROADCASTQ    16(DI), Z13
+	VBROADCASTI32X4 (SI), Z14
+	VPANDD          Z1, Z14, Z15
+	VPDPBUSD        Z12, Z15, Z8
+	VPANDD          Z2, Z14, Z14
+	VPDPBUSD        Z13, Z14, Z10
+	VBROADCASTI32X4 (SI)(R11*1), Z14
+	VPANDD          Z1, Z14, Z15
+	VPDPBUSD        Z12, Z15, Z9
+	VPANDD          Z2, Z14, Z12
+	VPDPBUSD        Z13, Z12, Z11
+	VPBROADCASTQ    8(DI), Z12
+	VPBROADCASTQ    24(DI), Z13
+	VBROADCASTI32X4 16(SI), Z14
+	VPANDD          Z1, Z14, Z15
+	VPDPBUSD        Z12, Z15, Z8
+	VPANDD          Z2, Z14, Z14
+	VPDPBUSD        Z13, Z14, Z10
+	VBROADCASTI32X4 16(SI)(R11*1), Z14
+	VPANDD          Z1, Z14, Z15
+	VPDPBUSD        Z12, Z15, Z9
+	VPANDD          Z2, Z14, Z12
+	VPDPBUSD        Z13, Z12, Z11
+	ADDQ            $0x20, DI
+	ADDQ            $0x00000020, SI
+	DECQ            R10
+	JNE             block
+
+split:
+	VPXORD          Z6, Z6, Z6
+	VPXORD          Z7, Z7, Z7
+	MOVQ            48(AX), R10
+	SUBQ            R9, R10
+	TESTQ           $0x00000001, R10
+	JNE             sum
+	CMPQ            R9, $0x01
+	JE              sum
+	LEAQ            4096(SI), R10
+	LEAQ            (R10)(R11*1), R14
+	CMPQ            R10, R13
+	CMOVQCC         R14, R10
+	PREFETCHT0      (R10)
+	PREFETCHT0      (R10)(R11*1)
+	VPBROADCASTQ    (DI), Z12
+	VPBROADCASTQ    16(DI), Z13
+	VBROADCASTI32X4 (SI), Z14
+	VPANDD          Z1, Z14, Z15
+	VPDPBUSD        Z12, Z15, Z8
+	VPANDD          Z2, Z14, Z14
+	VPDPBUSD        Z13, Z14, Z6
+	VBROADCASTI32X4 (SI)(R11*1), Z14
+	VPANDD          Z1, Z14, Z15
+	VPDPBUSD        Z12, Z15, Z9
+	VPANDD          Z2, Z14, Z12
+	VPDPBUSD        Z13, Z12, Z7
+	VPBROADCASTQ    8(DI), Z12
+	VPBROADCASTQ    24(DI), Z13
+	VBROADCASTI32X4 16(SI), Z14
+	VPANDD          Z1, Z14, Z15
+	VPDPBUSD        Z12, Z15, Z8
+	VPANDD          Z2, Z14, Z14
+	VPDPBUSD        Z13, Z14, Z6
+	VBROADCASTI32X4 16(SI)(R11*1), Z14
+	VPANDD          Z1, Z14, Z15
+	VPDPBUSD        Z12, Z15, Z9
+	VPANDD          Z2, Z14, Z12
+	VPDPBUSD        Z13, Z12, Z7
+	ADDQ            $0x20, DI
+	ADDQ            $0x00000020, SI
+
+sum:
+	VPSLLD           $0x01, Z10, Z10
+	VPADDD           Z10, Z8, Z8
+	VPSLLD           $0x01, Z11, Z11
+	VPADDD           Z11, Z9, Z9
+	VSHUFPS          $0xdd, Z9, Z8, Z10
+	VSHUFPS          $0x88, Z9, Z8, Z11
+	VPADDD           Z10, Z11, Z11
+	VPSRAVD          Z0, Z11, Z11
+	VPADDD           Z11, Z11, Z11
+	VPADDD.BCST      (R8), Z11, Z11
+	VCVTDQ2PS        Z11, Z11
+	VMULPS           u32_3f000000x16<>+0(SB), Z11, Z11
+	VBROADCASTI32X4  (SI), Z10
+	VINSERTI32X4     $0x01, (SI)(R11*1), Z10, Z10
+	VPERMW.Z         Z10, Z3, K1, Z10
+	VFMADD231PS      Z11, Z10, Z5
+	LEAQ             4096(SI), R10
+	LEAQ             (R10)(R11*1), R14
+	CMPQ             R10, R13
+	CMOVQCC          R14, R10
+	PREFETCHT0       (R10)
+	PREFETCHT0       (R10)(R11*1)
+	ADDQ             $0x00000010, SI
+	ADDQ             $0x04, R8
+	DECQ             R9
+	JNE              group
+	VPERMPS          Z5, Z4, Z10
+	VBROADCASTF64X4  (SI), Z11
+	VINSERTF64X4     $0x01, (SI)(R11*1), Z11, Z11
+	VFMADD231PS.BCST 72(AX), Z11, Z10
+	VMULPS.BCST      80(AX), Z10, Z10
+	VBROADCASTF64X4  32(SI), Z11
+	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z11, Z11
+	VADDPS           Z11, Z10, Z10
+	VCMPPS           $0x03, Z10, Z10, K2
+	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z10
+	VMOVUPS          Y10, (CX)
+	VEXTRACTF64X4    $0x01, Z10, (R12)
+	LEAQ             (DX)(R11*2), DX
+	ADDQ             $0x00000040, CX
+	SUBQ             $0x02, BX
+	JGT              pair
+	VZEROUPPER
+	RET
+
 // func lowbit2AVX512(a *byte)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
 TEXT ·lowbit2AVX512(SB), NOSPLIT, $0-8
@@ -619,8 +1295,8 @@ group:
 	CMPQ    R9, $0x01
 	CMOVQEQ 64(AX), R10
 	VPXORD  Z6, Z6, Z6
-	VPXORD  Z7, Z7, Z7
 	VPXORD  Z8, Z8, Z8
+	VPXORD  Z7, Z7, Z7
 	VPXORD  Z9, Z9, Z9
 
 block:
@@ -637,11 +1313,11 @@ block:
 	VPANDD           Z1, Z12, Z13
 	VPDPBUSD         Z10, Z13, Z6
 	VPANDD           Z2, Z12, Z12
-	VPDPBUSD         Z11, Z12, Z7
+	VPDPBUSD         Z11, Z12, Z8
 	VBROADCASTI64X4  (SI)(R11*1), Z12
 	VSHUFI64X2       $0x50, Z12, Z12, Z12
 	VPANDD           Z1, Z12, Z13
-	VPDPBUSD         Z10, Z13, Z8
+	VPDPBUSD         Z10, Z13, Z7
 	VPANDD           Z2, Z12, Z10
 	VPDPBUSD         Z11, Z10, Z9
 	VPBROADCASTQ     8(DI), Z10
@@ -651,23 +1327,23 @@ block:
 	VPANDD           Z1, Z12, Z13
 	VPDPBUSD         Z10, Z13, Z6
 	VPANDD           Z2, Z12, Z12
-	VPDPBUSD         Z11, Z12, Z7
+	VPDPBUSD         Z11, Z12, Z8
 	VBROADCASTI64X4  32(SI)(R11*1), Z12
 	VSHUFI64X2       $0x50, Z12, Z12, Z12
 	VPANDD           Z1, Z12, Z13
-	VPDPBUSD         Z10, Z13, Z8
+	VPDPBUSD         Z10, Z13, Z7
 	VPANDD           Z2, Z12, Z10
 	VPDPBUSD         Z11, Z10, Z9
 	ADDQ             $0x20, DI
 	ADDQ             $0x00000040, SI
 	DECQ             R10
 	JNE              block
-	VPSLLD           $0x02, Z7, Z7
-	VPADDD           Z7, Z6, Z6
+	VPSLLD           $0x02, Z8, Z8
+	VPADDD           Z8, Z6, Z6
 	VPSLLD           $0x02, Z9, Z9
-	VPADDD           Z9, Z8, Z8
-	VSHUFPS          $0xdd, Z8, Z6, Z10
-	VSHUFPS          $0x88, Z8, Z6, Z11
+	VPADDD           Z9, Z7, Z7
+	VSHUFPS          $0xdd, Z7, Z6, Z10
+	VSHUFPS          $0x88, Z7, Z6, Z11
 	VPADDD           Z10, Z11, Z11
 	VPSRAVD          Z0, Z11, Z11
 	VPADDD.BCST      (R8), Z11, Z11
@@ -771,8 +1447,8 @@ group:
 	CMPQ    R9, $0x01
 	CMOVQEQ 64(AX), R10
 	VPXORD  Z8, Z8, Z8
-	VPXORD  Z9, Z9, Z9
 	VPXORD  Z10, Z10, Z10
+	VPXORD  Z9, Z9, Z9
 	VPXORD  Z11, Z11, Z11
 
 block:
@@ -789,11 +1465,11 @@ block:
 	VPANDD           Z1, Z14, Z15
 	VPDPBUSD         Z12, Z15, Z8
 	VPANDD           Z2, Z14, Z14
-	VPDPBUSD         Z13, Z14, Z9
+	VPDPBUSD         Z13, Z14, Z10
 	VBROADCASTI64X4  (SI)(R11*1), Z14
 	VSHUFI64X2       $0x50, Z14, Z14, Z14
 	VPANDD           Z1, Z14, Z15
-	VPDPBUSD         Z12, Z15, Z10
+	VPDPBUSD         Z12, Z15, Z9
 	VPANDD           Z2, Z14, Z12
 	VPDPBUSD         Z13, Z12, Z11
 	VPBROADCASTQ     8(DI), Z12
@@ -803,23 +1479,23 @@ block:
 	VPANDD           Z1, Z14, Z15
 	VPDPBUSD         Z12, Z15, Z8
 	VPANDD           Z2, Z14, Z14
-	VPDPBUSD         Z13, Z14, Z9
+	VPDPBUSD         Z13, Z14, Z10
 	VBROADCASTI64X4  32(SI)(R11*1), Z14
 	VSHUFI64X2       $0x50, Z14, Z14, Z14
 	VPANDD           Z1, Z14, Z15
-	VPDPBUSD         Z12, Z15, Z10
+	VPDPBUSD         Z12, Z15, Z9
 	VPANDD           Z2, Z14, Z12
 	VPDPBUSD         Z13, Z12, Z11
 	ADDQ             $0x20, DI
 	ADDQ             $0x00000040, SI
 	DECQ             R10
 	JNE              block
-	VPSLLD           $0x02, Z9, Z9
-	VPADDD           Z9, Z8, Z8
+	VPSLLD           $0x02, Z10, Z10
+	VPADDD           Z10, Z8, Z8
 	VPSLLD           $0x02, Z11, Z11
-	VPADDD           Z11, Z10, Z10
-	VSHUFPS          $0xdd, Z10, Z8, Z12
-	VSHUFPS          $0x88, Z10, Z8, Z13
+	VPADDD           Z11, Z9, Z9
+	VSHUFPS          $0xdd, Z9, Z8, Z12
+	VSHUFPS          $0x88, Z9, Z8, Z13
 	VPADDD           Z12, Z13, Z13
 	VPSRAVD          Z0, Z13, Z13
 	VMOVQ            16(SI), X12
@@ -909,8 +1585,8 @@ group:
 	CMPQ    R9, $0x01
 	CMOVQEQ 64(AX), R10
 	VPXORD  Z8, Z8, Z8
-	VPXORD  Z9, Z9, Z9
 	VPXORD  Z10, Z10, Z10
+	VPXORD  Z9, Z9, Z9
 	VPXORD  Z11, Z11, Z11
 
 block:
@@ -927,11 +1603,11 @@ block:
 	VPANDD           Z1, Z14, Z15
 	VPDPBUSD         Z12, Z15, Z8
 	VPANDD           Z2, Z14, Z14
-	VPDPBUSD         Z13, Z14, Z9
+	VPDPBUSD         Z13, Z14, Z10
 	VBROADCASTI64X4  (SI)(R11*1), Z14
 	VSHUFI64X2       $0x50, Z14, Z14, Z14
 	VPANDD           Z1, Z14, Z15
-	VPDPBUSD         Z12, Z15, Z10
+	VPDPBUSD         Z12, Z15, Z9
 	VPANDD           Z2, Z14, Z12
 	VPDPBUSD         Z13, Z12, Z11
 	VPBROADCASTQ     8(DI), Z12
@@ -941,23 +1617,23 @@ block:
 	VPANDD           Z1, Z14, Z15
 	VPDPBUSD         Z12, Z15, Z8
 	VPANDD           Z2, Z14, Z14
-	VPDPBUSD         Z13, Z14, Z9
+	VPDPBUSD         Z13, Z14, Z10
 	VBROADCASTI64X4  32(SI)(R11*1), Z14
 	VSHUFI64X2       $0x50, Z14, Z14, Z14
 	VPANDD           Z1, Z14, Z15
-	VPDPBUSD         Z12, Z15, Z10
+	VPDPBUSD         Z12, Z15, Z9
 	VPANDD           Z2, Z14, Z12
 	VPDPBUSD         Z13, Z12, Z11
 	ADDQ             $0x20, DI
 	ADDQ             $0x00000040, SI
 	DECQ             R10
 	JNE              block
-	VPSLLD           $0x02, Z9, Z9
-	VPADDD           Z9, Z8, Z8
+	VPSLLD           $0x02, Z10, Z10
+	VPADDD           Z10, Z8, Z8
 	VPSLLD           $0x02, Z11, Z11
-	VPADDD           Z11, Z10, Z10
-	VSHUFPS          $0xdd, Z10, Z8, Z12
-	VSHUFPS          $0x88, Z10, Z8, Z13
+	VPADDD           Z11, Z9, Z9
+	VSHUFPS          $0xdd, Z9, Z8, Z12
+	VSHUFPS          $0x88, Z9, Z8, Z13
 	VPADDD           Z12, Z13, Z13
 	VPSRAVD          Z0, Z13, Z13
 	VPSLLD           $0x06, Z13, Z13
@@ -1047,8 +1723,8 @@ group:
 	CMPQ    R9, $0x01
 	CMOVQEQ 64(AX), R10
 	VPXORD  Z6, Z6, Z6
-	VPXORD  Z7, Z7, Z7
 	VPXORD  Z8, Z8, Z8
+	VPXORD  Z7, Z7, Z7
 	VPXORD  Z9, Z9, Z9
 
 block:
@@ -1065,11 +1741,11 @@ block:
 	VPANDD           Z1, Z12, Z13
 	VPDPBUSD         Z10, Z13, Z6
 	VPANDD           Z2, Z12, Z12
-	VPDPBUSD         Z11, Z12, Z7
+	VPDPBUSD         Z11, Z12, Z8
 	VBROADCASTI64X4  (SI)(R11*1), Z12
 	VSHUFI64X2       $0x50, Z12, Z12, Z12
 	VPANDD           Z1, Z12, Z13
-	VPDPBUSD         Z10, Z13, Z8
+	VPDPBUSD         Z10, Z13, Z7
 	VPANDD           Z2, Z12, Z10
 	VPDPBUSD         Z11, Z10, Z9
 	VPBROADCASTQ     8(DI), Z10
@@ -1079,23 +1755,731 @@ block:
 	VPANDD           Z1, Z12, Z13
 	VPDPBUSD         Z10, Z13, Z6
 	VPANDD           Z2, Z12, Z12
-	VPDPBUSD         Z11, Z12, Z7
+	VPDPBUSD         Z11, Z12, Z8
 	VBROADCASTI64X4  32(SI)(R11*1), Z12
 	VSHUFI64X2       $0x50, Z12, Z12, Z12
 	VPANDD           Z1, Z12, Z13
-	VPDPBUSD         Z10, Z13, Z8
+	VPDPBUSD         Z10, Z13, Z7
 	VPANDD           Z2, Z12, Z10
 	VPDPBUSD         Z11, Z10, Z9
 	ADDQ             $0x20, DI
 	ADDQ             $0x00000040, SI
 	DECQ             R10
 	JNE              block
-	VPSLLD           $0x02, Z7, Z7
-	VPADDD           Z7, Z6, Z6
+	VPSLLD           $0x02, Z8, Z8
+	VPADDD           Z8, Z6, Z6
 	VPSLLD           $0x02, Z9, Z9
-	VPADDD           Z9, Z8, Z8
-	VSHUFPS          $0xdd, Z8, Z6, Z10
-	VSHUFPS          $0x88, Z8, Z6, Z11
+	VPADDD           Z9, Z7, Z7
+	VSHUFPS          $0xdd, Z7, Z6, Z10
+	VSHUFPS          $0x88, Z7, Z6, Z11
+	VPADDD           Z10, Z11, Z11
+	VPSRAVD          Z0, Z11, Z11
+	VPADDD           Z11, Z11, Z11
+	VPADDD.BCST      (R8), Z11, Z11
+	VCVTDQ2PS        Z11, Z11
+	VMULPS           u32_3f000000x16<>+0(SB), Z11, Z11
+	VBROADCASTI32X4  (SI), Z10
+	VINSERTI32X4     $0x01, (SI)(R11*1), Z10, Z10
+	VPERMW.Z         Z10, Z3, K1, Z10
+	VFMADD231PS      Z11, Z10, Z5
+	LEAQ             4096(SI), R10
+	LEAQ             (R10)(R11*1), R14
+	CMPQ             R10, R13
+	CMOVQCC          R14, R10
+	PREFETCHT0       (R10)
+	PREFETCHT0       (R10)(R11*1)
+	ADDQ             $0x00000010, SI
+	ADDQ             $0x04, R8
+	DECQ             R9
+	JNE              group
+	VPERMPS          Z5, Z4, Z10
+	VBROADCASTF64X4  (SI), Z11
+	VINSERTF64X4     $0x01, (SI)(R11*1), Z11, Z11
+	VFMADD231PS.BCST 72(AX), Z11, Z10
+	VMULPS.BCST      80(AX), Z10, Z10
+	VBROADCASTF64X4  32(SI), Z11
+	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z11, Z11
+	VADDPS           Z11, Z10, Z10
+	VCMPPS           $0x03, Z10, Z10, K2
+	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z10
+	VMOVUPS          Y10, (CX)
+	VEXTRACTF64X4    $0x01, Z10, (R12)
+	LEAQ             (DX)(R11*2), DX
+	ADDQ             $0x00000040, CX
+	SUBQ             $0x02, BX
+	JGT              pair
+	VZEROUPPER
+	RET
+
+// func lowbit2SplitAVX512(a *byte)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+TEXT ·lowbit2SplitAVX512(SB), NOSPLIT, $0-8
+	MOVQ      a+0(FP), AX
+	MOVQ      (AX), CX
+	MOVQ      8(AX), DX
+	MOVQ      24(AX), BX
+	VMOVDQU64 u32_6x4_2x4_6x4_2x4<>+0(SB), Z0
+	VMOVDQU64 u32_c0c0c0c0x4_c0c0c0cx4_c0c0c0c0x4_c0c0c0cx4<>+0(SB), Z1
+	VMOVDQU64 u32_30303030x4_3030303x4_30303030x4_3030303x4<>+0(SB), Z2
+	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z3
+	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z4
+	MOVL      $0xaaaaaaaa, SI
+	KMOVD     SI, K1
+	MOVQ      16(AX), R11
+
+pair:
+	XORQ    SI, SI
+	LEAQ    32(CX), R12
+	CMPQ    BX, $0x01
+	CMOVQEQ SI, R11
+	CMOVQEQ CX, R12
+	MOVQ    DX, SI
+	MOVQ    32(AX), DI
+	MOVQ    40(AX), R8
+	LEAQ    (DX)(R11*1), R13
+	VPXORD  Z5, Z5, Z5
+	VPXORD  Z6, Z6, Z6
+	VPXORD  Z7, Z7, Z7
+	MOVQ    48(AX), R9
+
+group:
+	MOVQ      56(AX), R10
+	CMPQ      R9, $0x01
+	CMOVQEQ   64(AX), R10
+	VPXORD    Z8, Z8, Z8
+	VMOVDQA64 Z6, Z10
+	VPXORD    Z9, Z9, Z9
+	VMOVDQA64 Z7, Z11
+	TESTQ     R10, R10
+	JE        split
+
+block:
+	LEAQ            4096(SI), R14
+	LEAQ            (R14)(R11*1), R15
+	CMPQ            R14, R13
+	CMOVQCC         R15, R14
+	PREFETCHT0      (R14)
+	PREFETCHT0      (R14)(R11*1)
+	VPBROADCASTQ    (DI), Z12
+	VPBROADCASTQ    16(DI), Z13
+	VBROADCASTI64X4 (SI), Z14
+	VSHUFI64X2      $0x50, Z14, Z14, Z14
+	VPANDD          Z1, Z14, Z15
+	VPDPBUSD        Z12, Z15, Z8
+	VPANDD          Z2, Z14, Z14
+	VPDPBUSD        Z13, Z14, Z10
+	VBROADCASTI64X4 (SI)(R11*1), Z14
+	VSHUFI64X2      $0x50, Z14, Z14, Z14
+	VPANDD          Z1, Z14, Z15
+	VPDPBUSD        Z12, Z15, Z9
+	VPANDD          Z2, Z14, Z12
+	VPDPBUSD        Z13, Z12, Z11
+	VPBROADCASTQ    8(DI), Z12
+	VPBROADCASTQ    24(DI), Z13
+	VBROADCASTI64X4 32(SI), Z14
+	VSHUFI64X2      $0x50, Z14, Z14, Z14
+	VPANDD          Z1, Z14, Z15
+	VPDPBUSD        Z12, Z15, Z8
+	VPANDD          Z2, Z14, Z14
+	VPDPBUSD        Z13, Z14, Z10
+	VBROADCASTI64X4 32(SI)(R11*1), Z14
+	VSHUFI64X2      $0x50, Z14, Z14, Z14
+	VPANDD          Z1, Z14, Z15
+	VPDPBUSD        Z12, Z15, Z9
+	VPANDD          Z2, Z14, Z12
+	VPDPBUSD        Z13, Z12, Z11
+	ADDQ            $0x20, DI
+	ADDQ            $0x00000040, SI
+	DECQ            R10
+	JNE             block
+
+split:
+	VPXORD          Z6, Z6, Z6
+	VPXORD          Z7, Z7, Z7
+	MOVQ            48(AX), R10
+	SUBQ            R9, R10
+	TESTQ           $0x00000001, R10
+	JNE             sum
+	CMPQ            R9, $0x01
+	JE              sum
+	LEAQ            4096(SI), R10
+	LEAQ            (R10)(R11*1), R14
+	CMPQ            R10, R13
+	CMOVQCC         R14, R10
+	PREFETCHT0      (R10)
+	PREFETCHT0      (R10)(R11*1)
+	VPBROADCASTQ    (DI), Z12
+	VPBROADCASTQ    16(DI), Z13
+	VBROADCASTI64X4 (SI), Z14
+	VSHUFI64X2      $0x50, Z14, Z14, Z14
+	VPANDD          Z1, Z14, Z15
+	VPDPBUSD        Z12, Z15, Z8
+	VPANDD          Z2, Z14, Z14
+	VPDPBUSD        Z13, Z14, Z6
+	VBROADCASTI64X4 (SI)(R11*1), Z14
+	VSHUFI64X2      $0x50, Z14, Z14, Z14
+	VPANDD          Z1, Z14, Z15
+	VPDPBUSD        Z12, Z15, Z9
+	VPANDD          Z2, Z14, Z12
+	VPDPBUSD        Z13, Z12, Z7
+	VPBROADCASTQ    8(DI), Z12
+	VPBROADCASTQ    24(DI), Z13
+	VBROADCASTI64X4 32(SI), Z14
+	VSHUFI64X2      $0x50, Z14, Z14, Z14
+	VPANDD          Z1, Z14, Z15
+	VPDPBUSD        Z12, Z15, Z8
+	VPANDD          Z2, Z14, Z14
+	VPDPBUSD        Z13, Z14, Z6
+	VBROADCASTI64X4 32(SI)(R11*1), Z14
+	VSHUFI64X2      $0x50, Z14, Z14, Z14
+	VPANDD          Z1, Z14, Z15
+	VPDPBUSD        Z12, Z15, Z9
+	VPANDD          Z2, Z14, Z12
+	VPDPBUSD        Z13, Z12, Z7
+	ADDQ            $0x20, DI
+	ADDQ            $0x00000040, SI
+
+sum:
+	VPSLLD           $0x02, Z10, Z10
+	VPADDD           Z10, Z8, Z8
+	VPSLLD           $0x02, Z11, Z11
+	VPADDD           Z11, Z9, Z9
+	VSHUFPS          $0xdd, Z9, Z8, Z10
+	VSHUFPS          $0x88, Z9, Z8, Z11
+	VPADDD           Z10, Z11, Z11
+	VPSRAVD          Z0, Z11, Z11
+	VPADDD.BCST      (R8), Z11, Z11
+	VCVTDQ2PS        Z11, Z11
+	VBROADCASTI32X4  (SI), Z10
+	VINSERTI32X4     $0x01, (SI)(R11*1), Z10, Z10
+	VPERMW.Z         Z10, Z3, K1, Z10
+	VFMADD231PS      Z11, Z10, Z5
+	LEAQ             4096(SI), R10
+	LEAQ             (R10)(R11*1), R14
+	CMPQ             R10, R13
+	CMOVQCC          R14, R10
+	PREFETCHT0       (R10)
+	PREFETCHT0       (R10)(R11*1)
+	ADDQ             $0x00000010, SI
+	ADDQ             $0x04, R8
+	DECQ             R9
+	JNE              group
+	VPERMPS          Z5, Z4, Z10
+	VBROADCASTF64X4  (SI), Z11
+	VINSERTF64X4     $0x01, (SI)(R11*1), Z11, Z11
+	VFMADD231PS.BCST 72(AX), Z11, Z10
+	VMULPS.BCST      80(AX), Z10, Z10
+	VBROADCASTF64X4  32(SI), Z11
+	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z11, Z11
+	VADDPS           Z11, Z10, Z10
+	VCMPPS           $0x03, Z10, Z10, K2
+	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z10
+	VMOVUPS          Y10, (CX)
+	VEXTRACTF64X4    $0x01, Z10, (R12)
+	LEAQ             (DX)(R11*2), DX
+	ADDQ             $0x00000040, CX
+	SUBQ             $0x02, BX
+	JGT              pair
+	VZEROUPPER
+	RET
+
+// func lowbit2ZerosSplitAVX512(a *byte)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+TEXT ·lowbit2ZerosSplitAVX512(SB), NOSPLIT, $0-8
+	MOVQ      a+0(FP), AX
+	MOVQ      (AX), CX
+	MOVQ      8(AX), DX
+	MOVQ      24(AX), BX
+	VMOVDQU64 u32_6x4_2x4_6x4_2x4<>+0(SB), Z0
+	VMOVDQU64 u32_c0c0c0c0x4_c0c0c0cx4_c0c0c0c0x4_c0c0c0cx4<>+0(SB), Z1
+	VMOVDQU64 u32_30303030x4_3030303x4_30303030x4_3030303x4<>+0(SB), Z2
+	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z3
+	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z4
+	MOVL      $0xaaaaaaaa, SI
+	KMOVD     SI, K1
+	VMOVDQU   u8_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), X5
+	VMOVDQU64 u32_2x16<>+0(SB), Z6
+	MOVQ      16(AX), R11
+
+pair:
+	XORQ    SI, SI
+	LEAQ    32(CX), R12
+	CMPQ    BX, $0x01
+	CMOVQEQ SI, R11
+	CMOVQEQ CX, R12
+	MOVQ    DX, SI
+	MOVQ    32(AX), DI
+	MOVQ    40(AX), R8
+	LEAQ    (DX)(R11*1), R13
+	VPXORD  Z7, Z7, Z7
+	VPXORD  Z8, Z8, Z8
+	VPXORD  Z9, Z9, Z9
+	MOVQ    48(AX), R9
+
+group:
+	MOVQ      56(AX), R10
+	CMPQ      R9, $0x01
+	CMOVQEQ   64(AX), R10
+	VPXORD    Z10, Z10, Z10
+	VMOVDQA64 Z8, Z12
+	VPXORD    Z11, Z11, Z11
+	VMOVDQA64 Z9, Z13
+	TESTQ     R10, R10
+	JE        split
+
+block:
+	LEAQ            4096(SI), R14
+	LEAQ            (R14)(R11*1), R15
+	CMPQ            R14, R13
+	CMOVQCC         R15, R14
+	PREFETCHT0      (R14)
+	PREFETCHT0      (R14)(R11*1)
+	VPBROADCASTQ    (DI), Z14
+	VPBROADCASTQ    16(DI), Z15
+	VBROADCASTI64X4 (SI), Z16
+	VSHUFI64X2      $0x50, Z16, Z16, Z16
+	VPANDD          Z1, Z16, Z17
+	VPDPBUSD        Z14, Z17, Z10
+	VPANDD          Z2, Z16, Z16
+	VPDPBUSD        Z15, Z16, Z12
+	VBROADCASTI64X4 (SI)(R11*1), Z16
+	VSHUFI64X2      $0x50, Z16, Z16, Z16
+	VPANDD          Z1, Z16, Z17
+	VPDPBUSD        Z14, Z17, Z11
+	VPANDD          Z2, Z16, Z14
+	VPDPBUSD        Z15, Z14, Z13
+	VPBROADCASTQ    8(DI), Z14
+	VPBROADCASTQ    24(DI), Z15
+	VBROADCASTI64X4 32(SI), Z16
+	VSHUFI64X2      $0x50, Z16, Z16, Z16
+	VPANDD          Z1, Z16, Z17
+	VPDPBUSD        Z14, Z17, Z10
+	VPANDD          Z2, Z16, Z16
+	VPDPBUSD        Z15, Z16, Z12
+	VBROADCASTI64X4 32(SI)(R11*1), Z16
+	VSHUFI64X2      $0x50, Z16, Z16, Z16
+	VPANDD          Z1, Z16, Z17
+	VPDPBUSD        Z14, Z17, Z11
+	VPANDD          Z2, Z16, Z14
+	VPDPBUSD        Z15, Z14, Z13
+	ADDQ            $0x20, DI
+	ADDQ            $0x00000040, SI
+	DECQ            R10
+	JNE             block
+
+split:
+	VPXORD          Z8, Z8, Z8
+	VPXORD          Z9, Z9, Z9
+	MOVQ            48(AX), R10
+	SUBQ            R9, R10
+	TESTQ           $0x00000001, R10
+	JNE             sum
+	CMPQ            R9, $0x01
+	JE              sum
+	LEAQ            4096(SI), R10
+	LEAQ            (R10)(R11*1), R14
+	CMPQ            R10, R13
+	CMOVQCC         R14, R10
+	PREFETCHT0      (R10)
+	PREFETCHT0      (R10)(R11*1)
+	VPBROADCASTQ    (DI), Z14
+	VPBROADCASTQ    16(DI), Z15
+	VBROADCASTI64X4 (SI), Z16
+	VSHUFI64X2      $0x50, Z16, Z16, Z16
+	VPANDD          Z1, Z16, Z17
+	VPDPBUSD        Z14, Z17, Z10
+	VPANDD          Z2, Z16, Z16
+	VPDPBUSD        Z15, Z16, Z8
+	VBROADCASTI64X4 (SI)(R11*1), Z16
+	VSHUFI64X2      $0x50, Z16, Z16, Z16
+	VPANDD          Z1, Z16, Z17
+	VPDPBUSD        Z14, Z17, Z11
+	VPANDD          Z2, Z16, Z14
+	VPDPBUSD        Z15, Z14, Z9
+	VPBROADCASTQ    8(DI), Z14
+	VPBROADCASTQ    24(DI), Z15
+	VBROADCASTI64X4 32(SI), Z16
+	VSHUFI64X2      $0x50, Z16, Z16, Z16
+	VPANDD          Z1, Z16, Z17
+	VPDPBUSD        Z14, Z17, Z10
+	VPANDD          Z2, Z16, Z16
+	VPDPBUSD        Z15, Z16, Z8
+	VBROADCASTI64X4 32(SI)(R11*1), Z16
+	VSHUFI64X2      $0x50, Z16, Z16, Z16
+	VPANDD          Z1, Z16, Z17
+	VPDPBUSD        Z14, Z17, Z11
+	VPANDD          Z2, Z16, Z14
+	VPDPBUSD        Z15, Z14, Z9
+	ADDQ            $0x20, DI
+	ADDQ            $0x00000040, SI
+
+sum:
+	VPSLLD           $0x02, Z12, Z12
+	VPADDD           Z12, Z10, Z10
+	VPSLLD           $0x02, Z13, Z13
+	VPADDD           Z13, Z11, Z11
+	VSHUFPS          $0xdd, Z11, Z10, Z12
+	VSHUFPS          $0x88, Z11, Z10, Z13
+	VPADDD           Z12, Z13, Z13
+	VPSRAVD          Z0, Z13, Z13
+	VMOVQ            16(SI), X12
+	VPINSRQ          $0x01, 16(SI)(R11*1), X12, X12
+	VPSHUFB          X5, X12, X12
+	VPMOVSXBD        X12, Z12
+	VPADDD           Z6, Z12, Z12
+	VPMULLD.BCST     (R8), Z12, Z12
+	VPADDD           Z12, Z13, Z13
+	VCVTDQ2PS        Z13, Z13
+	VBROADCASTI32X4  (SI), Z12
+	VINSERTI32X4     $0x01, (SI)(R11*1), Z12, Z12
+	VPERMW.Z         Z12, Z3, K1, Z12
+	VFMADD231PS      Z13, Z12, Z7
+	LEAQ             4096(SI), R10
+	LEAQ             (R10)(R11*1), R14
+	CMPQ             R10, R13
+	CMOVQCC          R14, R10
+	PREFETCHT0       (R10)
+	PREFETCHT0       (R10)(R11*1)
+	ADDQ             $0x00000018, SI
+	ADDQ             $0x04, R8
+	DECQ             R9
+	JNE              group
+	VPERMPS          Z7, Z4, Z12
+	VBROADCASTF64X4  (SI), Z13
+	VINSERTF64X4     $0x01, (SI)(R11*1), Z13, Z13
+	VFMADD231PS.BCST 72(AX), Z13, Z12
+	VMULPS.BCST      80(AX), Z12, Z12
+	VBROADCASTF64X4  32(SI), Z13
+	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z13, Z13
+	VADDPS           Z13, Z12, Z12
+	VCMPPS           $0x03, Z12, Z12, K2
+	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z12
+	VMOVUPS          Y12, (CX)
+	VEXTRACTF64X4    $0x01, Z12, (R12)
+	LEAQ             (DX)(R11*2), DX
+	ADDQ             $0x00000040, CX
+	SUBQ             $0x02, BX
+	JGT              pair
+	VZEROUPPER
+	RET
+
+// func lowbit2FractionsSplitAVX512(a *byte)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+TEXT ·lowbit2FractionsSplitAVX512(SB), NOSPLIT, $0-8
+	MOVQ      a+0(FP), AX
+	MOVQ      (AX), CX
+	MOVQ      8(AX), DX
+	MOVQ      24(AX), BX
+	VMOVDQU64 u32_6x4_2x4_6x4_2x4<>+0(SB), Z0
+	VMOVDQU64 u32_c0c0c0c0x4_c0c0c0cx4_c0c0c0c0x4_c0c0c0cx4<>+0(SB), Z1
+	VMOVDQU64 u32_30303030x4_3030303x4_30303030x4_3030303x4<>+0(SB), Z2
+	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z3
+	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z4
+	MOVL      $0xaaaaaaaa, SI
+	KMOVD     SI, K1
+	VMOVDQU   u8_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), X5
+	VMOVDQU64 u32_80x16<>+0(SB), Z6
+	MOVQ      16(AX), R11
+
+pair:
+	XORQ    SI, SI
+	LEAQ    32(CX), R12
+	CMPQ    BX, $0x01
+	CMOVQEQ SI, R11
+	CMOVQEQ CX, R12
+	MOVQ    DX, SI
+	MOVQ    32(AX), DI
+	MOVQ    40(AX), R8
+	LEAQ    (DX)(R11*1), R13
+	VPXORD  Z7, Z7, Z7
+	VPXORD  Z8, Z8, Z8
+	VPXORD  Z9, Z9, Z9
+	MOVQ    48(AX), R9
+
+group:
+	MOVQ      56(AX), R10
+	CMPQ      R9, $0x01
+	CMOVQEQ   64(AX), R10
+	VPXORD    Z10, Z10, Z10
+	VMOVDQA64 Z8, Z12
+	VPXORD    Z11, Z11, Z11
+	VMOVDQA64 Z9, Z13
+	TESTQ     R10, R10
+	JE        split
+
+block:
+	LEAQ            4096(SI), R14
+	LEAQ            (R14)(R11*1), R15
+	CMPQ            R14, R13
+	CMOVQCC         R15, R14
+	PREFETCHT0      (R14)
+	PREFETCHT0      (R14)(R11*1)
+	VPBROADCASTQ    (DI), Z14
+	VPBROADCASTQ    16(DI), Z15
+	VBROADCASTI64X4 (SI), Z16
+	VSHUFI64X2      $0x50, Z16, Z16, Z16
+	VPANDD          Z1, Z16, Z17
+	VPDPBUSD        Z14, Z17, Z10
+	VPANDD          Z2, Z16, Z16
+	VPDPBUSD        Z15, Z16, Z12
+	VBROADCASTI64X4 (SI)(R11*1), Z16
+	VSHUFI64X2      $0x50, Z16, Z16, Z16
+	VPANDD          Z1, Z16, Z17
+	VPDPBUSD        Z14, Z17, Z11
+	VPANDD          Z2, Z16, Z14
+	VPDPBUSD        Z15, Z14, Z13
+	VPBROADCASTQ    8(DI), Z14
+	VPBROADCASTQ    24(DI), Z15
+	VBROADCASTI64X4 32(SI), Z16
+	VSHUFI64X2      $0x50, Z16, Z16, Z16
+	VPANDD          Z1, Z16, Z17
+	VPDPBUSD        Z14, Z17, Z10
+	VPANDD          Z2, Z16, Z16
+	VPDPBUSD        Z15, Z16, Z12
+	VBROADCASTI64X4 32(SI)(R11*1), Z16
+	VSHUFI64X2      $0x50, Z16, Z16, Z16
+	VPANDD          Z1, Z16, Z17
+	VPDPBUSD        Z14, Z17, Z11
+	VPANDD          Z2, Z16, Z14
+	VPDPBUSD        Z15, Z14, Z13
+	ADDQ            $0x20, DI
+	ADDQ            $0x00000040, SI
+	DECQ            R10
+	JNE             block
+
+split:
+	VPXORD          Z8, Z8, Z8
+	VPXORD          Z9, Z9, Z9
+	MOVQ            48(AX), R10
+	SUBQ            R9, R10
+	TESTQ           $0x00000001, R10
+	JNE             sum
+	CMPQ            R9, $0x01
+	JE              sum
+	LEAQ            4096(SI), R10
+	LEAQ            (R10)(R11*1), R14
+	CMPQ            R10, R13
+	CMOVQCC         R14, R10
+	PREFETCHT0      (R10)
+	PREFETCHT0      (R10)(R11*1)
+	VPBROADCASTQ    (DI), Z14
+	VPBROADCASTQ    16(DI), Z15
+	VBROADCASTI64X4 (SI), Z16
+	VSHUFI64X2      $0x50, Z16, Z16, Z16
+	VPANDD          Z1, Z16, Z17
+	VPDPBUSD        Z14, Z17, Z10
+	VPANDD          Z2, Z16, Z16
+	VPDPBUSD        Z15, Z16, Z8
+	VBROADCASTI64X4 (SI)(R11*1), Z16
+	VSHUFI64X2      $0x50, Z16, Z16, Z16
+	VPANDD          Z1, Z16, Z17
+	VPDPBUSD        Z14, Z17, Z11
+	VPANDD          Z2, Z16, Z14
+	VPDPBUSD        Z15, Z14, Z9
+	VPBROADCASTQ    8(DI), Z14
+	VPBROADCASTQ    24(DI), Z15
+	VBROADCASTI64X4 32(SI), Z16
+	VSHUFI64X2      $0x50, Z16, Z16, Z16
+	VPANDD          Z1, Z16, Z17
+	VPDPBUSD        Z14, Z17, Z10
+	VPANDD          Z2, Z16, Z16
+	VPDPBUSD        Z15, Z16, Z8
+	VBROADCASTI64X4 32(SI)(R11*1), Z16
+	VSHUFI64X2      $0x50, Z16, Z16, Z16
+	VPANDD          Z1, Z16, Z17
+	VPDPBUSD        Z14, Z17, Z11
+	VPANDD          Z2, Z16, Z14
+	VPDPBUSD        Z15, Z14, Z9
+	ADDQ            $0x20, DI
+	ADDQ            $0x00000040, SI
+
+sum:
+	VPSLLD           $0x02, Z12, Z12
+	VPADDD           Z12, Z10, Z10
+	VPSLLD           $0x02, Z13, Z13
+	VPADDD           Z13, Z11, Z11
+	VSHUFPS          $0xdd, Z11, Z10, Z12
+	VSHUFPS          $0x88, Z11, Z10, Z13
+	VPADDD           Z12, Z13, Z13
+	VPSRAVD          Z0, Z13, Z13
+	VPSLLD           $0x06, Z13, Z13
+	VMOVQ            16(SI), X12
+	VPINSRQ          $0x01, 16(SI)(R11*1), X12, X12
+	VPSHUFB          X5, X12, X12
+	VPMOVSXBD        X12, Z12
+	VPADDD           Z6, Z12, Z12
+	VPMULLD.BCST     (R8), Z12, Z12
+	VPADDD           Z12, Z13, Z13
+	VCVTDQ2PS        Z13, Z13
+	VMULPS           u32_3c800000x16<>+0(SB), Z13, Z13
+	VBROADCASTI32X4  (SI), Z12
+	VINSERTI32X4     $0x01, (SI)(R11*1), Z12, Z12
+	VPERMW.Z         Z12, Z3, K1, Z12
+	VFMADD231PS      Z13, Z12, Z7
+	LEAQ             4096(SI), R10
+	LEAQ             (R10)(R11*1), R14
+	CMPQ             R10, R13
+	CMOVQCC          R14, R10
+	PREFETCHT0       (R10)
+	PREFETCHT0       (R10)(R11*1)
+	ADDQ             $0x00000018, SI
+	ADDQ             $0x04, R8
+	DECQ             R9
+	JNE              group
+	VPERMPS          Z7, Z4, Z12
+	VBROADCASTF64X4  (SI), Z13
+	VINSERTF64X4     $0x01, (SI)(R11*1), Z13, Z13
+	VFMADD231PS.BCST 72(AX), Z13, Z12
+	VMULPS.BCST      80(AX), Z12, Z12
+	VBROADCASTF64X4  32(SI), Z13
+	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z13, Z13
+	VADDPS           Z13, Z12, Z12
+	VCMPPS           $0x03, Z12, Z12, K2
+	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z12
+	VMOVUPS          Y12, (CX)
+	VEXTRACTF64X4    $0x01, Z12, (R12)
+	LEAQ             (DX)(R11*2), DX
+	ADDQ             $0x00000040, CX
+	SUBQ             $0x02, BX
+	JGT              pair
+	VZEROUPPER
+	RET
+
+// func lowbit2HalfSplitAVX512(a *byte)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+TEXT ·lowbit2HalfSplitAVX512(SB), NOSPLIT, $0-8
+	MOVQ      a+0(FP), AX
+	MOVQ      (AX), CX
+	MOVQ      8(AX), DX
+	MOVQ      24(AX), BX
+	VMOVDQU64 u32_6x4_2x4_6x4_2x4<>+0(SB), Z0
+	VMOVDQU64 u32_c0c0c0c0x4_c0c0c0cx4_c0c0c0c0x4_c0c0c0cx4<>+0(SB), Z1
+	VMOVDQU64 u32_30303030x4_3030303x4_30303030x4_3030303x4<>+0(SB), Z2
+	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z3
+	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z4
+	MOVL      $0xaaaaaaaa, SI
+	KMOVD     SI, K1
+	MOVQ      16(AX), R11
+
+pair:
+	XORQ    SI, SI
+	LEAQ    32(CX), R12
+	CMPQ    BX, $0x01
+	CMOVQEQ SI, R11
+	CMOVQEQ CX, R12
+	MOVQ    DX, SI
+	MOVQ    32(AX), DI
+	MOVQ    40(AX), R8
+	LEAQ    (DX)(R11*1), R13
+	VPXORD  Z5, Z5, Z5
+	VPXORD  Z6, Z6, Z6
+	VPXORD  Z7, Z7, Z7
+	MOVQ    48(AX), R9
+
+group:
+	MOVQ      56(AX), R10
+	CMPQ      R9, $0x01
+	CMOVQEQ   64(AX), R10
+	VPXORD    Z8, Z8, Z8
+	VMOVDQA64 Z6, Z10
+	VPXORD    Z9, Z9, Z9
+	VMOVDQA64 Z7, Z11
+	TESTQ     R10, R10
+	JE        split
+
+block:
+	LEAQ            4096(SI), R14
+	LEAQ            (R14)(R11*1), R15
+	CMPQ            R14, R13
+	CMOVQCC         R15, R14
+	PREFETCHT0      (R14)
+	PREFETCHT0      (R14)(R11*1)
+	VPBROADCASTQ    (DI), Z12
+	VPBROADCASTQ    16(DI), Z13
+	VBROADCASTI64X4 (SI), Z14
+	VSHUFI64X2      $0x50, Z14, Z14, Z14
+	VPANDD          Z1, Z14, Z15
+	VPDPBUSD        Z12, Z15, Z8
+	VPANDD          Z2, Z14, Z14
+	VPDPBUSD        Z13, Z14, Z10
+	VBROADCASTI64X4 (SI)(R11*1), Z14
+	VSHUFI64X2      $0x50, Z14, Z14, Z14
+	VPANDD          Z1, Z14, Z15
+	VPDPBUSD        Z12, Z15, Z9
+	VPANDD          Z2, Z14, Z12
+	VPDPBUSD        Z13, Z12, Z11
+	VPBROADCASTQ    8(DI), Z12
+	VPBROADCASTQ    24(DI), Z13
+	VBROADCASTI64X4 32(SI), Z14
+	VSHUFI64X2      $0x50, Z14, Z14, Z14
+	VPANDD          Z1, Z14, Z15
+	VPDPBUSD        Z12, Z15, Z8
+	VPANDD          Z2, Z14, Z14
+	VPDPBUSD        Z13, Z14, Z10
+	VBROADCASTI64X4 32(SI)(R11*1), Z14
+	VSHUFI64X2      $0x50, Z14, Z14, Z14
+	VPANDD          Z1, Z14, Z15
+	VPDPBUSD        Z12, Z15, Z9
+	VPANDD          Z2, Z14, Z12
+	VPDPBUSD        Z13, Z12, Z11
+	ADDQ            $0x20, DI
+	ADDQ            $0x00000040, SI
+	DECQ            R10
+	JNE             block
+
+split:
+	VPXORD          Z6, Z6, Z6
+	VPXORD          Z7, Z7, Z7
+	MOVQ            48(AX), R10
+	SUBQ            R9, R10
+	TESTQ           $0x00000001, R10
+	JNE             sum
+	CMPQ            R9, $0x01
+	JE              sum
+	LEAQ            4096(SI), R10
+	LEAQ            (R10)(R11*1), R14
+	CMPQ            R10, R13
+	CMOVQCC         R14, R10
+	PREFETCHT0      (R10)
+	PREFETCHT0      (R10)(R11*1)
+	VPBROADCASTQ    (DI), Z12
+	VPBROADCASTQ    16(DI), Z13
+	VBROADCASTI64X4 (SI), Z14
+	VSHUFI64X2      $0x50, Z14, Z14, Z14
+	VPANDD          Z1, Z14, Z15
+	VPDPBUSD        Z12, Z15, Z8
+	VPANDD          Z2, Z14, Z14
+	VPDPBUSD        Z13, Z14, Z6
+	VBROADCASTI64X4 (SI)(R11*1), Z14
+	VSHUFI64X2      $0x50, Z14, Z14, Z14
+	VPANDD          Z1, Z14, Z15
+	VPDPBUSD        Z12, Z15, Z9
+	VPANDD          Z2, Z14, Z12
+	VPDPBUSD        Z13, Z12, Z7
+	VPBROADCASTQ    8(DI), Z12
+	VPBROADCASTQ    24(DI), Z13
+	VBROADCASTI64X4 32(SI), Z14
+	VSHUFI64X2      $0x50, Z14, Z14, Z14
+	VPANDD          Z1, Z14, Z15
+	VPDPBUSD        Z12, Z15, Z8
+	VPANDD          Z2, Z14, Z14
+	VPDPBUSD        Z13, Z14, Z6
+	VBROADCASTI64X4 32(SI)(R11*1), Z14
+	VSHUFI64X2      $0x50, Z14, Z14, Z14
+	VPANDD          Z1, Z14, Z15
+	VPDPBUSD        Z12, Z15, Z9
+	VPANDD          Z2, Z14, Z12
+	VPDPBUSD        Z13, Z12, Z7
+	ADDQ            $0x20, DI
+	ADDQ            $0x00000040, SI
+
+sum:
+	VPSLLD           $0x02, Z10, Z10
+	VPADDD           Z10, Z8, Z8
+	VPSLLD           $0x02, Z11, Z11
+	VPADDD           Z11, Z9, Z9
+	VSHUFPS          $0xdd, Z9, Z8, Z10
+	VSHUFPS          $0x88, Z9, Z8, Z11
 	VPADDD           Z10, Z11, Z11
 	VPSRAVD          Z0, Z11, Z11
 	VPADDD           Z11, Z11, Z11
@@ -1170,8 +2554,8 @@ group:
 	CMPQ    R9, $0x01
 	CMOVQEQ 64(AX), R10
 	VPXORD  Z7, Z7, Z7
-	VPXORD  Z8, Z8, Z8
 	VPXORD  Z9, Z9, Z9
+	VPXORD  Z8, Z8, Z8
 	VPXORD  Z10, Z10, Z10
 
 block:
@@ -1199,7 +2583,7 @@ block:
 	VPANDD           Z0, Z13, Z13
 	VPSRLW           $0x04, Z15, Z14
 	VPTERNLOGD       $0xf8, Z2, Z14, Z13
-	VPDPBUSD         Z12, Z13, Z8
+	VPDPBUSD         Z12, Z13, Z9
 	VBROADCASTI64X4  (SI)(R11*1), Z13
 	VINSERTI32X4     $0x02, 32(SI)(R11*1), Z13, Z13
 	VSHUFI64X2       $0x24, Z13, Z13, Z14
@@ -1208,7 +2592,7 @@ block:
 	VBROADCASTI32X4  32(SI)(R11*1), Z15
 	VPSRLW           $0x05, Z15, Z16
 	VPTERNLOGD       $0xf8, Z2, Z16, Z14
-	VPDPBUSD         Z11, Z14, Z9
+	VPDPBUSD         Z11, Z14, Z8
 	VSHUFI64X2       $0x64, Z13, Z13, Z11
 	VPSRLVD          Z3, Z11, Z11
 	VPANDD           Z0, Z11, Z11
@@ -1231,7 +2615,7 @@ block:
 	VPANDD           Z0, Z13, Z13
 	VPSRLW           $0x04, Z15, Z14
 	VPTERNLOGD       $0xf8, Z2, Z14, Z13
-	VPDPBUSD         Z12, Z13, Z8
+	VPDPBUSD         Z12, Z13, Z9
 	VBROADCASTI64X4  48(SI)(R11*1), Z13
 	VINSERTI32X4     $0x02, 80(SI)(R11*1), Z13, Z13
 	VSHUFI64X2       $0x24, Z13, Z13, Z14
@@ -1240,7 +2624,7 @@ block:
 	VBROADCASTI32X4  80(SI)(R11*1), Z15
 	VPSRLW           $0x05, Z15, Z16
 	VPTERNLOGD       $0xf8, Z2, Z16, Z14
-	VPDPBUSD         Z11, Z14, Z9
+	VPDPBUSD         Z11, Z14, Z8
 	VSHUFI64X2       $0x64, Z13, Z13, Z11
 	VPSRLVD          Z3, Z11, Z11
 	VPANDD           Z0, Z11, Z11
@@ -1251,10 +2635,10 @@ block:
 	ADDQ             $0x00000060, SI
 	DECQ             R10
 	JNE              block
-	VPADDD           Z8, Z7, Z7
-	VPADDD           Z10, Z9, Z9
-	VSHUFPS          $0xdd, Z9, Z7, Z11
-	VSHUFPS          $0x88, Z9, Z7, Z12
+	VPADDD           Z9, Z7, Z7
+	VPADDD           Z10, Z8, Z8
+	VSHUFPS          $0xdd, Z8, Z7, Z11
+	VSHUFPS          $0x88, Z8, Z7, Z12
 	VPADDD           Z11, Z12, Z12
 	VPADDD.BCST      (R8), Z12, Z12
 	VCVTDQ2PS        Z12, Z12
@@ -1368,8 +2752,8 @@ group:
 	CMPQ    R9, $0x01
 	CMOVQEQ 64(AX), R10
 	VPXORD  Z9, Z9, Z9
-	VPXORD  Z10, Z10, Z10
 	VPXORD  Z11, Z11, Z11
+	VPXORD  Z10, Z10, Z10
 	VPXORD  Z12, Z12, Z12
 
 block:
@@ -1397,7 +2781,7 @@ block:
 	VPANDD           Z0, Z15, Z15
 	VPSRLW           $0x04, Z17, Z16
 	VPTERNLOGD       $0xf8, Z2, Z16, Z15
-	VPDPBUSD         Z14, Z15, Z10
+	VPDPBUSD         Z14, Z15, Z11
 	VBROADCASTI64X4  (SI)(R11*1), Z15
 	VINSERTI32X4     $0x02, 32(SI)(R11*1), Z15, Z15
 	VSHUFI64X2       $0x24, Z15, Z15, Z16
@@ -1406,7 +2790,7 @@ block:
 	VBROADCASTI32X4  32(SI)(R11*1), Z17
 	VPSRLW           $0x05, Z17, Z18
 	VPTERNLOGD       $0xf8, Z2, Z18, Z16
-	VPDPBUSD         Z13, Z16, Z11
+	VPDPBUSD         Z13, Z16, Z10
 	VSHUFI64X2       $0x64, Z15, Z15, Z13
 	VPSRLVD          Z3, Z13, Z13
 	VPANDD           Z0, Z13, Z13
@@ -1429,7 +2813,7 @@ block:
 	VPANDD           Z0, Z15, Z15
 	VPSRLW           $0x04, Z17, Z16
 	VPTERNLOGD       $0xf8, Z2, Z16, Z15
-	VPDPBUSD         Z14, Z15, Z10
+	VPDPBUSD         Z14, Z15, Z11
 	VBROADCASTI64X4  48(SI)(R11*1), Z15
 	VINSERTI32X4     $0x02, 80(SI)(R11*1), Z15, Z15
 	VSHUFI64X2       $0x24, Z15, Z15, Z16
@@ -1438,7 +2822,7 @@ block:
 	VBROADCASTI32X4  80(SI)(R11*1), Z17
 	VPSRLW           $0x05, Z17, Z18
 	VPTERNLOGD       $0xf8, Z2, Z18, Z16
-	VPDPBUSD         Z13, Z16, Z11
+	VPDPBUSD         Z13, Z16, Z10
 	VSHUFI64X2       $0x64, Z15, Z15, Z13
 	VPSRLVD          Z3, Z13, Z13
 	VPANDD           Z0, Z13, Z13
@@ -1449,10 +2833,10 @@ block:
 	ADDQ             $0x00000060, SI
 	DECQ             R10
 	JNE              block
-	VPADDD           Z10, Z9, Z9
-	VPADDD           Z12, Z11, Z11
-	VSHUFPS          $0xdd, Z11, Z9, Z13
-	VSHUFPS          $0x88, Z11, Z9, Z14
+	VPADDD           Z11, Z9, Z9
+	VPADDD           Z12, Z10, Z10
+	VSHUFPS          $0xdd, Z10, Z9, Z13
+	VSHUFPS          $0x88, Z10, Z9, Z14
 	VPADDD           Z13, Z14, Z14
 	VMOVQ            16(SI), X13
 	VPINSRQ          $0x01, 16(SI)(R11*1), X13, X13
@@ -1542,8 +2926,8 @@ group:
 	CMPQ    R9, $0x01
 	CMOVQEQ 64(AX), R10
 	VPXORD  Z9, Z9, Z9
-	VPXORD  Z10, Z10, Z10
 	VPXORD  Z11, Z11, Z11
+	VPXORD  Z10, Z10, Z10
 	VPXORD  Z12, Z12, Z12
 
 block:
@@ -1571,7 +2955,7 @@ block:
 	VPANDD           Z0, Z15, Z15
 	VPSRLW           $0x04, Z17, Z16
 	VPTERNLOGD       $0xf8, Z2, Z16, Z15
-	VPDPBUSD         Z14, Z15, Z10
+	VPDPBUSD         Z14, Z15, Z11
 	VBROADCASTI64X4  (SI)(R11*1), Z15
 	VINSERTI32X4     $0x02, 32(SI)(R11*1), Z15, Z15
 	VSHUFI64X2       $0x24, Z15, Z15, Z16
@@ -1580,7 +2964,7 @@ block:
 	VBROADCASTI32X4  32(SI)(R11*1), Z17
 	VPSRLW           $0x05, Z17, Z18
 	VPTERNLOGD       $0xf8, Z2, Z18, Z16
-	VPDPBUSD         Z13, Z16, Z11
+	VPDPBUSD         Z13, Z16, Z10
 	VSHUFI64X2       $0x64, Z15, Z15, Z13
 	VPSRLVD          Z3, Z13, Z13
 	VPANDD           Z0, Z13, Z13
@@ -1603,7 +2987,7 @@ block:
 	VPANDD           Z0, Z15, Z15
 	VPSRLW           $0x04, Z17, Z16
 	VPTERNLOGD       $0xf8, Z2, Z16, Z15
-	VPDPBUSD         Z14, Z15, Z10
+	VPDPBUSD         Z14, Z15, Z11
 	VBROADCASTI64X4  48(SI)(R11*1), Z15
 	VINSERTI32X4     $0x02, 80(SI)(R11*1), Z15, Z15
 	VSHUFI64X2       $0x24, Z15, Z15, Z16
@@ -1612,7 +2996,7 @@ block:
 	VBROADCASTI32X4  80(SI)(R11*1), Z17
 	VPSRLW           $0x05, Z17, Z18
 	VPTERNLOGD       $0xf8, Z2, Z18, Z16
-	VPDPBUSD         Z13, Z16, Z11
+	VPDPBUSD         Z13, Z16, Z10
 	VSHUFI64X2       $0x64, Z15, Z15, Z13
 	VPSRLVD          Z3, Z13, Z13
 	VPANDD           Z0, Z13, Z13
@@ -1623,10 +3007,10 @@ block:
 	ADDQ             $0x00000060, SI
 	DECQ             R10
 	JNE              block
-	VPADDD           Z10, Z9, Z9
-	VPADDD           Z12, Z11, Z11
-	VSHUFPS          $0xdd, Z11, Z9, Z13
-	VSHUFPS          $0x88, Z11, Z9, Z14
+	VPADDD           Z11, Z9, Z9
+	VPADDD           Z12, Z10, Z10
+	VSHUFPS          $0xdd, Z10, Z9, Z13
+	VSHUFPS          $0x88, Z10, Z9, Z14
 	VPADDD           Z13, Z14, Z14
 	VPSLLD           $0x05, Z14, Z14
 	VMOVQ            16(SI), X13
@@ -1681,6 +3065,762 @@ DATA u32_3d000000x16<>+48(SB)/8, $0x3d0000003d000000
 DATA u32_3d000000x16<>+56(SB)/8, $0x3d0000003d000000
 GLOBL u32_3d000000x16<>(SB), RODATA|NOPTR, $64
 
+// func lowbit3SplitAVX512(a *byte)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+TEXT ·lowbit3SplitAVX512(SB), NOSPLIT, $0-8
+	MOVQ      a+0(FP), AX
+	MOVQ      (AX), CX
+	MOVQ      8(AX), DX
+	MOVQ      24(AX), BX
+	VMOVDQU64 u32_7070707x12_3030303x4<>+0(SB), Z0
+	VMOVDQU64 u32_3x12_6x4<>+0(SB), Z1
+	VMOVDQU64 u32_0x12_4040404x4<>+0(SB), Z2
+	VMOVDQU64 u32_0x12_6x4<>+0(SB), Z3
+	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z4
+	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z5
+	MOVL      $0xaaaaaaaa, SI
+	KMOVD     SI, K1
+	MOVQ      16(AX), R11
+
+pair:
+	XORQ    SI, SI
+	LEAQ    32(CX), R12
+	CMPQ    BX, $0x01
+	CMOVQEQ SI, R11
+	CMOVQEQ CX, R12
+	MOVQ    DX, SI
+	MOVQ    32(AX), DI
+	MOVQ    40(AX), R8
+	LEAQ    (DX)(R11*1), R13
+	VPXORD  Z6, Z6, Z6
+	VPXORD  Z7, Z7, Z7
+	VPXORD  Z8, Z8, Z8
+	MOVQ    48(AX), R9
+
+group:
+	MOVQ      56(AX), R10
+	CMPQ      R9, $0x01
+	CMOVQEQ   64(AX), R10
+	VPXORD    Z9, Z9, Z9
+	VMOVDQA64 Z7, Z11
+	VPXORD    Z10, Z10, Z10
+	VMOVDQA64 Z8, Z12
+	TESTQ     R10, R10
+	JE        split
+
+block:
+	LEAQ            4096(SI), R14
+	LEAQ            (R14)(R11*1), R15
+	CMPQ            R14, R13
+	CMOVQCC         R15, R14
+	PREFETCHT0      (R14)
+	PREFETCHT0      (R14)(R11*1)
+	PREFETCHT0      64(R14)
+	PREFETCHT0      64(R14)(R11*1)
+	VPBROADCASTQ    (DI), Z13
+	VPBROADCASTQ    16(DI), Z14
+	VBROADCASTI64X4 (SI), Z15
+	VINSERTI32X4    $0x02, 32(SI), Z15, Z15
+	VSHUFI64X2      $0x24, Z15, Z15, Z16
+	VPSRLVD         Z1, Z16, Z16
+	VPANDD          Z0, Z16, Z16
+	VBROADCASTI32X4 32(SI), Z17
+	VPSRLW          $0x05, Z17, Z18
+	VPTERNLOGD      $0xf8, Z2, Z18, Z16
+	VPDPBUSD        Z13, Z16, Z9
+	VSHUFI64X2      $0x64, Z15, Z15, Z15
+	VPSRLVD         Z3, Z15, Z15
+	VPANDD          Z0, Z15, Z15
+	VPSRLW          $0x04, Z17, Z16
+	VPTERNLOGD      $0xf8, Z2, Z16, Z15
+	VPDPBUSD        Z14, Z15, Z11
+	VBROADCASTI64X4 (SI)(R11*1), Z15
+	VINSERTI32X4    $0x02, 32(SI)(R11*1), Z15, Z15
+	VSHUFI64X2      $0x24, Z15, Z15, Z16
+	VPSRLVD         Z1, Z16, Z16
+	VPANDD          Z0, Z16, Z16
+	VBROADCASTI32X4 32(SI)(R11*1), Z17
+	VPSRLW          $0x05, Z17, Z18
+	VPTERNLOGD      $0xf8, Z2, Z18, Z16
+	VPDPBUSD        Z13, Z16, Z10
+	VSHUFI64X2      $0x64, Z15, Z15, Z13
+	VPSRLVD         Z3, Z13, Z13
+	VPANDD          Z0, Z13, Z13
+	VPSRLW          $0x04, Z17, Z15
+	VPTERNLOGD      $0xf8, Z2, Z15, Z13
+	VPDPBUSD        Z14, Z13, Z12
+	VPBROADCASTQ    8(DI), Z13
+	VPBROADCASTQ    24(DI), Z14
+	VBROADCASTI64X4 48(SI), Z15
+	VINSERTI32X4    $0x02, 80(SI), Z15, Z15
+	VSHUFI64X2      $0x24, Z15, Z15, Z16
+	VPSRLVD         Z1, Z16, Z16
+	VPANDD          Z0, Z16, Z16
+	VBROADCASTI32X4 80(SI), Z17
+	VPSRLW          $0x05, Z17, Z18
+	VPTERNLOGD      $0xf8, Z2, Z18, Z16
+	VPDPBUSD        Z13, Z16, Z9
+	VSHUFI64X2      $0x64, Z15, Z15, Z15
+	VPSRLVD         Z3, Z15, Z15
+	VPANDD          Z0, Z15, Z15
+	VPSRLW          $0x04, Z17, Z16
+	VPTERNLOGD      $0xf8, Z2, Z16, Z15
+	VPDPBUSD        Z14, Z15, Z11
+	VBROADCASTI64X4 48(SI)(R11*1), Z15
+	VINSERTI32X4    $0x02, 80(SI)(R11*1), Z15, Z15
+	VSHUFI64X2      $0x24, Z15, Z15, Z16
+	VPSRLVD         Z1, Z16, Z16
+	VPANDD          Z0, Z16, Z16
+	VBROADCASTI32X4 80(SI)(R11*1), Z17
+	VPSRLW          $0x05, Z17, Z18
+	VPTERNLOGD      $0xf8, Z2, Z18, Z16
+	VPDPBUSD        Z13, Z16, Z10
+	VSHUFI64X2      $0x64, Z15, Z15, Z13
+	VPSRLVD         Z3, Z13, Z13
+	VPANDD          Z0, Z13, Z13
+	VPSRLW          $0x04, Z17, Z15
+	VPTERNLOGD      $0xf8, Z2, Z15, Z13
+	VPDPBUSD        Z14, Z13, Z12
+	ADDQ            $0x20, DI
+	ADDQ            $0x00000060, SI
+	DECQ            R10
+	JNE             block
+
+split:
+	VPXORD          Z7, Z7, Z7
+	VPXORD          Z8, Z8, Z8
+	MOVQ            48(AX), R10
+	SUBQ            R9, R10
+	TESTQ           $0x00000001, R10
+	JNE             sum
+	CMPQ            R9, $0x01
+	JE              sum
+	LEAQ            4096(SI), R10
+	LEAQ            (R10)(R11*1), R14
+	CMPQ            R10, R13
+	CMOVQCC         R14, R10
+	PREFETCHT0      (R10)
+	PREFETCHT0      (R10)(R11*1)
+	PREFETCHT0      64(R10)
+	PREFETCHT0      64(R10)(R11*1)
+	VPBROADCASTQ    (DI), Z13
+	VPBROADCASTQ    16(DI), Z14
+	VBROADCASTI64X4 (SI), Z15
+	VINSERTI32X4    $0x02, 32(SI), Z15, Z15
+	VSHUFI64X2      $0x24, Z15, Z15, Z16
+	VPSRLVD         Z1, Z16, Z16
+	VPANDD          Z0, Z16, Z16
+	VBROADCASTI32X4 32(SI), Z17
+	VPSRLW          $0x05, Z17, Z18
+	VPTERNLOGD      $0xf8, Z2, Z18, Z16
+	VPDPBUSD        Z13, Z16, Z9
+	VSHUFI64X2      $0x64, Z15, Z15, Z15
+	VPSRLVD         Z3, Z15, Z15
+	VPANDD          Z0, Z15, Z15
+	VPSRLW          $0x04, Z17, Z16
+	VPTERNLOGD      $0xf8, Z2, Z16, Z15
+	VPDPBUSD        Z14, Z15, Z7
+	VBROADCASTI64X4 (SI)(R11*1), Z15
+	VINSERTI32X4    $0x02, 32(SI)(R11*1), Z15, Z15
+	VSHUFI64X2      $0x24, Z15, Z15, Z16
+	VPSRLVD         Z1, Z16, Z16
+	VPANDD          Z0, Z16, Z16
+	VBROADCASTI32X4 32(SI)(R11*1), Z17
+	VPSRLW          $0x05, Z17, Z18
+	VPTERNLOGD      $0xf8, Z2, Z18, Z16
+	VPDPBUSD        Z13, Z16, Z10
+	VSHUFI64X2      $0x64, Z15, Z15, Z13
+	VPSRLVD         Z3, Z13, Z13
+	VPANDD          Z0, Z13, Z13
+	VPSRLW          $0x04, Z17, Z15
+	VPTERNLOGD      $0xf8, Z2, Z15, Z13
+	VPDPBUSD        Z14, Z13, Z8
+	VPBROADCASTQ    8(DI), Z13
+	VPBROADCASTQ    24(DI), Z14
+	VBROADCASTI64X4 48(SI), Z15
+	VINSERTI32X4    $0x02, 80(SI), Z15, Z15
+	VSHUFI64X2      $0x24, Z15, Z15, Z16
+	VPSRLVD         Z1, Z16, Z16
+	VPANDD          Z0, Z16, Z16
+	VBROADCASTI32X4 80(SI), Z17
+	VPSRLW          $0x05, Z17, Z18
+	VPTERNLOGD      $0xf8, Z2, Z18, Z16
+	VPDPBUSD        Z13, Z16, Z9
+	VSHUFI64X2      $0x64, Z15, Z15, Z15
+	VPSRLVD         Z3, Z15, Z15
+	VPANDD          Z0, Z15, Z15
+	VPSRLW          $0x04, Z17, Z16
+	VPTERNLOGD      $0xf8, Z2, Z16, Z15
+	VPDPBUSD        Z14, Z15, Z7
+	VBROADCASTI64X4 48(SI)(R11*1), Z15
+	VINSERTI32X4    $0x02, 80(SI)(R11*1), Z15, Z15
+	VSHUFI64X2      $0x24, Z15, Z15, Z16
+	VPSRLVD         Z1, Z16, Z16
+	VPANDD          Z0, Z16, Z16
+	VBROADCASTI32X4 80(SI)(R11*1), Z17
+	VPSRLW          $0x05, Z17, Z18
+	VPTERNLOGD      $0xf8, Z2, Z18, Z16
+	VPDPBUSD        Z13, Z16, Z10
+	VSHUFI64X2      $0x64, Z15, Z15, Z13
+	VPSRLVD         Z3, Z13, Z13
+	VPANDD          Z0, Z13, Z13
+	VPSRLW          $0x04, Z17, Z15
+	VPTERNLOGD      $0xf8, Z2, Z15, Z13
+	VPDPBUSD        Z14, Z13, Z8
+	ADDQ            $0x20, DI
+	ADDQ            $0x00000060, SI
+
+sum:
+	VPADDD           Z11, Z9, Z9
+	VPADDD           Z12, Z10, Z10
+	VSHUFPS          $0xdd, Z10, Z9, Z11
+	VSHUFPS          $0x88, Z10, Z9, Z12
+	VPADDD           Z11, Z12, Z12
+	VPADDD.BCST      (R8), Z12, Z12
+	VCVTDQ2PS        Z12, Z12
+	VBROADCASTI32X4  (SI), Z11
+	VINSERTI32X4     $0x01, (SI)(R11*1), Z11, Z11
+	VPERMW.Z         Z11, Z4, K1, Z11
+	VFMADD231PS      Z12, Z11, Z6
+	LEAQ             4096(SI), R10
+	LEAQ             (R10)(R11*1), R14
+	CMPQ             R10, R13
+	CMOVQCC          R14, R10
+	PREFETCHT0       (R10)
+	PREFETCHT0       (R10)(R11*1)
+	ADDQ             $0x00000010, SI
+	ADDQ             $0x04, R8
+	DECQ             R9
+	JNE              group
+	VPERMPS          Z6, Z5, Z11
+	VBROADCASTF64X4  (SI), Z12
+	VINSERTF64X4     $0x01, (SI)(R11*1), Z12, Z12
+	VFMADD231PS.BCST 72(AX), Z12, Z11
+	VMULPS.BCST      80(AX), Z11, Z11
+	VBROADCASTF64X4  32(SI), Z12
+	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z12, Z12
+	VADDPS           Z12, Z11, Z11
+	VCMPPS           $0x03, Z11, Z11, K2
+	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z11
+	VMOVUPS          Y11, (CX)
+	VEXTRACTF64X4    $0x01, Z11, (R12)
+	LEAQ             (DX)(R11*2), DX
+	ADDQ             $0x00000040, CX
+	SUBQ             $0x02, BX
+	JGT              pair
+	VZEROUPPER
+	RET
+
+// func lowbit3ZerosSplitAVX512(a *byte)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+TEXT ·lowbit3ZerosSplitAVX512(SB), NOSPLIT, $0-8
+	MOVQ      a+0(FP), AX
+	MOVQ      (AX), CX
+	MOVQ      8(AX), DX
+	MOVQ      24(AX), BX
+	VMOVDQU64 u32_7070707x12_3030303x4<>+0(SB), Z0
+	VMOVDQU64 u32_3x12_6x4<>+0(SB), Z1
+	VMOVDQU64 u32_0x12_4040404x4<>+0(SB), Z2
+	VMOVDQU64 u32_0x12_6x4<>+0(SB), Z3
+	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z4
+	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z5
+	MOVL      $0xaaaaaaaa, SI
+	KMOVD     SI, K1
+	VMOVDQU   u8_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), X6
+	VMOVDQU64 u32_4x16<>+0(SB), Z7
+	MOVQ      16(AX), R11
+
+pair:
+	XORQ    SI, SI
+	LEAQ    32(CX), R12
+	CMPQ    BX, $0x01
+	CMOVQEQ SI, R11
+	CMOVQEQ CX, R12
+	MOVQ    DX, SI
+	MOVQ    32(AX), DI
+	MOVQ    40(AX), R8
+	LEAQ    (DX)(R11*1), R13
+	VPXORD  Z8, Z8, Z8
+	VPXORD  Z9, Z9, Z9
+	VPXORD  Z10, Z10, Z10
+	MOVQ    48(AX), R9
+
+group:
+	MOVQ      56(AX), R10
+	CMPQ      R9, $0x01
+	CMOVQEQ   64(AX), R10
+	VPXORD    Z11, Z11, Z11
+	VMOVDQA64 Z9, Z13
+	VPXORD    Z12, Z12, Z12
+	VMOVDQA64 Z10, Z14
+	TESTQ     R10, R10
+	JE        split
+
+block:
+	LEAQ            4096(SI), R14
+	LEAQ            (R14)(R11*1), R15
+	CMPQ            R14, R13
+	CMOVQCC         R15, R14
+	PREFETCHT0      (R14)
+	PREFETCHT0      (R14)(R11*1)
+	PREFETCHT0      64(R14)
+	PREFETCHT0      64(R14)(R11*1)
+	VPBROADCASTQ    (DI), Z15
+	VPBROADCASTQ    16(DI), Z16
+	VBROADCASTI64X4 (SI), Z17
+	VINSERTI32X4    $0x02, 32(SI), Z17, Z17
+	VSHUFI64X2      $0x24, Z17, Z17, Z18
+	VPSRLVD         Z1, Z18, Z18
+	VPANDD          Z0, Z18, Z18
+	VBROADCASTI32X4 32(SI), Z19
+	VPSRLW          $0x05, Z19, Z20
+	VPTERNLOGD      $0xf8, Z2, Z20, Z18
+	VPDPBUSD        Z15, Z18, Z11
+	VSHUFI64X2      $0x64, Z17, Z17, Z17
+	VPSRLVD         Z3, Z17, Z17
+	VPANDD          Z0, Z17, Z17
+	VPSRLW          $0x04, Z19, Z18
+	VPTERNLOGD      $0xf8, Z2, Z18, Z17
+	VPDPBUSD        Z16, Z17, Z13
+	VBROADCASTI64X4 (SI)(R11*1), Z17
+	VINSERTI32X4    $0x02, 32(SI)(R11*1), Z17, Z17
+	VSHUFI64X2      $0x24, Z17, Z17, Z18
+	VPSRLVD         Z1, Z18, Z18
+	VPANDD          Z0, Z18, Z18
+	VBROADCASTI32X4 32(SI)(R11*1), Z19
+	VPSRLW          $0x05, Z19, Z20
+	VPTERNLOGD      $0xf8, Z2, Z20, Z18
+	VPDPBUSD        Z15, Z18, Z12
+	VSHUFI64X2      $0x64, Z17, Z17, Z15
+	VPSRLVD         Z3, Z15, Z15
+	VPANDD          Z0, Z15, Z15
+	VPSRLW          $0x04, Z19, Z17
+	VPTERNLOGD      $0xf8, Z2, Z17, Z15
+	VPDPBUSD        Z16, Z15, Z14
+	VPBROADCASTQ    8(DI), Z15
+	VPBROADCASTQ    24(DI), Z16
+	VBROADCASTI64X4 48(SI), Z17
+	VINSERTI32X4    $0x02, 80(SI), Z17, Z17
+	VSHUFI64X2      $0x24, Z17, Z17, Z18
+	VPSRLVD         Z1, Z18, Z18
+	VPANDD          Z0, Z18, Z18
+	VBROADCASTI32X4 80(SI), Z19
+	VPSRLW          $0x05, Z19, Z20
+	VPTERNLOGD      $0xf8, Z2, Z20, Z18
+	VPDPBUSD        Z15, Z18, Z11
+	VSHUFI64X2      $0x64, Z17, Z17, Z17
+	VPSRLVD         Z3, Z17, Z17
+	VPANDD          Z0, Z17, Z17
+	VPSRLW          $0x04, Z19, Z18
+	VPTERNLOGD      $0xf8, Z2, Z18, Z17
+	VPDPBUSD        Z16, Z17, Z13
+	VBROADCASTI64X4 48(SI)(R11*1), Z17
+	VINSERTI32X4    $0x02, 80(SI)(R11*1), Z17, Z17
+	VSHUFI64X2      $0x24, Z17, Z17, Z18
+	VPSRLVD         Z1, Z18, Z18
+	VPANDD          Z0, Z18, Z18
+	VBROADCASTI32X4 80(SI)(R11*1), Z19
+	VPSRLW          $0x05, Z19, Z20
+	VPTERNLOGD      $0xf8, Z2, Z20, Z18
+	VPDPBUSD        Z15, Z18, Z12
+	VSHUFI64X2      $0x64, Z17, Z17, Z15
+	VPSRLVD         Z3, Z15, Z15
+	VPANDD          Z0, Z15, Z15
+	VPSRLW          $0x04, Z19, Z17
+	VPTERNLOGD      $0xf8, Z2, Z17, Z15
+	VPDPBUSD        Z16, Z15, Z14
+	ADDQ            $0x20, DI
+	ADDQ            $0x00000060, SI
+	DECQ            R10
+	JNE             block
+
+split:
+	VPXORD          Z9, Z9, Z9
+	VPXORD          Z10, Z10, Z10
+	MOVQ            48(AX), R10
+	SUBQ            R9, R10
+	TESTQ           $0x00000001, R10
+	JNE             sum
+	CMPQ            R9, $0x01
+	JE              sum
+	LEAQ            4096(SI), R10
+	LEAQ            (R10)(R11*1), R14
+	CMPQ            R10, R13
+	CMOVQCC         R14, R10
+	PREFETCHT0      (R10)
+	PREFETCHT0      (R10)(R11*1)
+	PREFETCHT0      64(R10)
+	PREFETCHT0      64(R10)(R11*1)
+	VPBROADCASTQ    (DI), Z15
+	VPBROADCASTQ    16(DI), Z16
+	VBROADCASTI64X4 (SI), Z17
+	VINSERTI32X4    $0x02, 32(SI), Z17, Z17
+	VSHUFI64X2      $0x24, Z17, Z17, Z18
+	VPSRLVD         Z1, Z18, Z18
+	VPANDD          Z0, Z18, Z18
+	VBROADCASTI32X4 32(SI), Z19
+	VPSRLW          $0x05, Z19, Z20
+	VPTERNLOGD      $0xf8, Z2, Z20, Z18
+	VPDPBUSD        Z15, Z18, Z11
+	VSHUFI64X2      $0x64, Z17, Z17, Z17
+	VPSRLVD         Z3, Z17, Z17
+	VPANDD          Z0, Z17, Z17
+	VPSRLW          $0x04, Z19, Z18
+	VPTERNLOGD      $0xf8, Z2, Z18, Z17
+	VPDPBUSD        Z16, Z17, Z9
+	VBROADCASTI64X4 (SI)(R11*1), Z17
+	VINSERTI32X4    $0x02, 32(SI)(R11*1), Z17, Z17
+	VSHUFI64X2      $0x24, Z17, Z17, Z18
+	VPSRLVD         Z1, Z18, Z18
+	VPANDD          Z0, Z18, Z18
+	VBROADCASTI32X4 32(SI)(R11*1), Z19
+	VPSRLW          $0x05, Z19, Z20
+	VPTERNLOGD      $0xf8, Z2, Z20, Z18
+	VPDPBUSD        Z15, Z18, Z12
+	VSHUFI64X2      $0x64, Z17, Z17, Z15
+	VPSRLVD         Z3, Z15, Z15
+	VPANDD          Z0, Z15, Z15
+	VPSRLW          $0x04, Z19, Z17
+	VPTERNLOGD      $0xf8, Z2, Z17, Z15
+	VPDPBUSD        Z16, Z15, Z10
+	VPBROADCASTQ    8(DI), Z15
+	VPBROADCASTQ    24(DI), Z16
+	VBROADCASTI64X4 48(SI), Z17
+	VINSERTI32X4    $0x02, 80(SI), Z17, Z17
+	VSHUFI64X2      $0x24, Z17, Z17, Z18
+	VPSRLVD         Z1, Z18, Z18
+	VPANDD          Z0, Z18, Z18
+	VBROADCASTI32X4 80(SI), Z19
+	VPSRLW          $0x05, Z19, Z20
+	VPTERNLOGD      $0xf8, Z2, Z20, Z18
+	VPDPBUSD        Z15, Z18, Z11
+	VSHUFI64X2      $0x64, Z17, Z17, Z17
+	VPSRLVD         Z3, Z17, Z17
+	VPANDD          Z0, Z17, Z17
+	VPSRLW          $0x04, Z19, Z18
+	VPTERNLOGD      $0xf8, Z2, Z18, Z17
+	VPDPBUSD        Z16, Z17, Z9
+	VBROADCASTI64X4 48(SI)(R11*1), Z17
+	VINSERTI32X4    $0x02, 80(SI)(R11*1), Z17, Z17
+	VSHUFI64X2      $0x24, Z17, Z17, Z18
+	VPSRLVD         Z1, Z18, Z18
+	VPANDD          Z0, Z18, Z18
+	VBROADCASTI32X4 80(SI)(R11*1), Z19
+	VPSRLW          $0x05, Z19, Z20
+	VPTERNLOGD      $0xf8, Z2, Z20, Z18
+	VPDPBUSD        Z15, Z18, Z12
+	VSHUFI64X2      $0x64, Z17, Z17, Z15
+	VPSRLVD         Z3, Z15, Z15
+	VPANDD          Z0, Z15, Z15
+	VPSRLW          $0x04, Z19, Z17
+	VPTERNLOGD      $0xf8, Z2, Z17, Z15
+	VPDPBUSD        Z16, Z15, Z10
+	ADDQ            $0x20, DI
+	ADDQ            $0x00000060, SI
+
+sum:
+	VPADDD           Z13, Z11, Z11
+	VPADDD           Z14, Z12, Z12
+	VSHUFPS          $0xdd, Z12, Z11, Z13
+	VSHUFPS          $0x88, Z12, Z11, Z14
+	VPADDD           Z13, Z14, Z14
+	VMOVQ            16(SI), X13
+	VPINSRQ          $0x01, 16(SI)(R11*1), X13, X13
+	VPSHUFB          X6, X13, X13
+	VPMOVSXBD        X13, Z13
+	VPADDD           Z7, Z13, Z13
+	VPMULLD.BCST     (R8), Z13, Z13
+	VPADDD           Z13, Z14, Z14
+	VCVTDQ2PS        Z14, Z14
+	VBROADCASTI32X4  (SI), Z13
+	VINSERTI32X4     $0x01, (SI)(R11*1), Z13, Z13
+	VPERMW.Z         Z13, Z4, K1, Z13
+	VFMADD231PS      Z14, Z13, Z8
+	LEAQ             4096(SI), R10
+	LEAQ             (R10)(R11*1), R14
+	CMPQ             R10, R13
+	CMOVQCC          R14, R10
+	PREFETCHT0       (R10)
+	PREFETCHT0       (R10)(R11*1)
+	ADDQ             $0x00000018, SI
+	ADDQ             $0x04, R8
+	DECQ             R9
+	JNE              group
+	VPERMPS          Z8, Z5, Z13
+	VBROADCASTF64X4  (SI), Z14
+	VINSERTF64X4     $0x01, (SI)(R11*1), Z14, Z14
+	VFMADD231PS.BCST 72(AX), Z14, Z13
+	VMULPS.BCST      80(AX), Z13, Z13
+	VBROADCASTF64X4  32(SI), Z14
+	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z14, Z14
+	VADDPS           Z14, Z13, Z13
+	VCMPPS           $0x03, Z13, Z13, K2
+	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z13
+	VMOVUPS          Y13, (CX)
+	VEXTRACTF64X4    $0x01, Z13, (R12)
+	LEAQ             (DX)(R11*2), DX
+	ADDQ             $0x00000040, CX
+	SUBQ             $0x02, BX
+	JGT              pair
+	VZEROUPPER
+	RET
+
+// func lowbit3FractionsSplitAVX512(a *byte)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+TEXT ·lowbit3FractionsSplitAVX512(SB), NOSPLIT, $0-8
+	MOVQ      a+0(FP), AX
+	MOVQ      (AX), CX
+	MOVQ      8(AX), DX
+	MOVQ      24(AX), BX
+	VMOVDQU64 u32_7070707x12_3030303x4<>+0(SB), Z0
+	VMOVDQU64 u32_3x12_6x4<>+0(SB), Z1
+	VMOVDQU64 u32_0x12_4040404x4<>+0(SB), Z2
+	VMOVDQU64 u32_0x12_6x4<>+0(SB), Z3
+	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z4
+	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z5
+	MOVL      $0xaaaaaaaa, SI
+	KMOVD     SI, K1
+	VMOVDQU   u8_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), X6
+	VMOVDQU64 u32_80x16<>+0(SB), Z7
+	MOVQ      16(AX), R11
+
+pair:
+	XORQ    SI, SI
+	LEAQ    32(CX), R12
+	CMPQ    BX, $0x01
+	CMOVQEQ SI, R11
+	CMOVQEQ CX, R12
+	MOVQ    DX, SI
+	MOVQ    32(AX), DI
+	MOVQ    40(AX), R8
+	LEAQ    (DX)(R11*1), R13
+	VPXORD  Z8, Z8, Z8
+	VPXORD  Z9, Z9, Z9
+	VPXORD  Z10, Z10, Z10
+	MOVQ    48(AX), R9
+
+group:
+	MOVQ      56(AX), R10
+	CMPQ      R9, $0x01
+	CMOVQEQ   64(AX), R10
+	VPXORD    Z11, Z11, Z11
+	VMOVDQA64 Z9, Z13
+	VPXORD    Z12, Z12, Z12
+	VMOVDQA64 Z10, Z14
+	TESTQ     R10, R10
+	JE        split
+
+block:
+	LEAQ            4096(SI), R14
+	LEAQ            (R14)(R11*1), R15
+	CMPQ            R14, R13
+	CMOVQCC         R15, R14
+	PREFETCHT0      (R14)
+	PREFETCHT0      (R14)(R11*1)
+	PREFETCHT0      64(R14)
+	PREFETCHT0      64(R14)(R11*1)
+	VPBROADCASTQ    (DI), Z15
+	VPBROADCASTQ    16(DI), Z16
+	VBROADCASTI64X4 (SI), Z17
+	VINSERTI32X4    $0x02, 32(SI), Z17, Z17
+	VSHUFI64X2      $0x24, Z17, Z17, Z18
+	VPSRLVD         Z1, Z18, Z18
+	VPANDD          Z0, Z18, Z18
+	VBROADCASTI32X4 32(SI), Z19
+	VPSRLW          $0x05, Z19, Z20
+	VPTERNLOGD      $0xf8, Z2, Z20, Z18
+	VPDPBUSD        Z15, Z18, Z11
+	VSHUFI64X2      $0x64, Z17, Z17, Z17
+	VPSRLVD         Z3, Z17, Z17
+	VPANDD          Z0, Z17, Z17
+	VPSRLW          $0x04, Z19, Z18
+	VPTERNLOGD      $0xf8, Z2, Z18, Z17
+	VPDPBUSD        Z16, Z17, Z13
+	VBROADCASTI64X4 (SI)(R11*1), Z17
+	VINSERTI32X4    $0x02, 32(SI)(R11*1), Z17, Z17
+	VSHUFI64X2      $0x24, Z17, Z17, Z18
+	VPSRLVD         Z1, Z18, Z18
+	VPANDD          Z0, Z18, Z18
+	VBROADCASTI32X4 32(SI)(R11*1), Z19
+	VPSRLW          $0x05, Z19, Z20
+	VPTERNLOGD      $0xf8, Z2, Z20, Z18
+	VPDPBUSD        Z15, Z18, Z12
+	VSHUFI64X2      $0x64, Z17, Z17, Z15
+	VPSRLVD         Z3, Z15, Z15
+	VPANDD          Z0, Z15, Z15
+	VPSRLW          $0x04, Z19, Z17
+	VPTERNLOGD      $0xf8, Z2, Z17, Z15
+	VPDPBUSD        Z16, Z15, Z14
+	VPBROADCASTQ    8(DI), Z15
+	VPBROADCASTQ    24(DI), Z16
+	VBROADCASTI64X4 48(SI), Z17
+	VINSERTI32X4    $0x02, 80(SI), Z17, Z17
+	VSHUFI64X2      $0x24, Z17, Z17, Z18
+	VPSRLVD         Z1, Z18, Z18
+	VPANDD          Z0, Z18, Z18
+	VBROADCASTI32X4 80(SI), Z19
+	VPSRLW          $0x05, Z19, Z20
+	VPTERNLOGD      $0xf8, Z2, Z20, Z18
+	VPDPBUSD        Z15, Z18, Z11
+	VSHUFI64X2      $0x64, Z17, Z17, Z17
+	VPSRLVD         Z3, Z17, Z17
+	VPANDD          Z0, Z17, Z17
+	VPSRLW          $0x04, Z19, Z18
+	VPTERNLOGD      $0xf8, Z2, Z18, Z17
+	VPDPBUSD        Z16, Z17, Z13
+	VBROADCASTI64X4 48(SI)(R11*1), Z17
+	VINSERTI32X4    $0x02, 80(SI)(R11*1), Z17, Z17
+	VSHUFI64X2      $0x24, Z17, Z17, Z18
+	VPSRLVD         Z1, Z18, Z18
+	VPANDD          Z0, Z18, Z18
+	VBROADCASTI32X4 80(SI)(R11*1), Z19
+	VPSRLW          $0x05, Z19, Z20
+	VPTERNLOGD      $0xf8, Z2, Z20, Z18
+	VPDPBUSD        Z15, Z18, Z12
+	VSHUFI64X2      $0x64, Z17, Z17, Z15
+	VPSRLVD         Z3, Z15, Z15
+	VPANDD          Z0, Z15, Z15
+	VPSRLW          $0x04, Z19, Z17
+	VPTERNLOGD      $0xf8, Z2, Z17, Z15
+	VPDPBUSD        Z16, Z15, Z14
+	ADDQ            $0x20, DI
+	ADDQ            $0x00000060, SI
+	DECQ            R10
+	JNE             block
+
+split:
+	VPXORD          Z9, Z9, Z9
+	VPXORD          Z10, Z10, Z10
+	MOVQ            48(AX), R10
+	SUBQ            R9, R10
+	TESTQ           $0x00000001, R10
+	JNE             sum
+	CMPQ            R9, $0x01
+	JE              sum
+	LEAQ            4096(SI), R10
+	LEAQ            (R10)(R11*1), R14
+	CMPQ            R10, R13
+	CMOVQCC         R14, R10
+	PREFETCHT0      (R10)
+	PREFETCHT0      (R10)(R11*1)
+	PREFETCHT0      64(R10)
+	PREFETCHT0      64(R10)(R11*1)
+	VPBROADCASTQ    (DI), Z15
+	VPBROADCASTQ    16(DI), Z16
+	VBROADCASTI64X4 (SI), Z17
+	VINSERTI32X4    $0x02, 32(SI), Z17, Z17
+	VSHUFI64X2      $0x24, Z17, Z17, Z18
+	VPSRLVD         Z1, Z18, Z18
+	VPANDD          Z0, Z18, Z18
+	VBROADCASTI32X4 32(SI), Z19
+	VPSRLW          $0x05, Z19, Z20
+	VPTERNLOGD      $0xf8, Z2, Z20, Z18
+	VPDPBUSD        Z15, Z18, Z11
+	VSHUFI64X2      $0x64, Z17, Z17, Z17
+	VPSRLVD         Z3, Z17, Z17
+	VPANDD          Z0, Z17, Z17
+	VPSRLW          $0x04, Z19, Z18
+	VPTERNLOGD      $0xf8, Z2, Z18, Z17
+	VPDPBUSD        Z16, Z17, Z9
+	VBROADCASTI64X4 (SI)(R11*1), Z17
+	VINSERTI32X4    $0x02, 32(SI)(R11*1), Z17, Z17
+	VSHUFI64X2      $0x24, Z17, Z17, Z18
+	VPSRLVD         Z1, Z18, Z18
+	VPANDD          Z0, Z18, Z18
+	VBROADCASTI32X4 32(SI)(R11*1), Z19
+	VPSRLW          $0x05, Z19, Z20
+	VPTERNLOGD      $0xf8, Z2, Z20, Z18
+	VPDPBUSD        Z15, Z18, Z12
+	VSHUFI64X2      $0x64, Z17, Z17, Z15
+	VPSRLVD         Z3, Z15, Z15
+	VPANDD          Z0, Z15, Z15
+	VPSRLW          $0x04, Z19, Z17
+	VPTERNLOGD      $0xf8, Z2, Z17, Z15
+	VPDPBUSD        Z16, Z15, Z10
+	VPBROADCASTQ    8(DI), Z15
+	VPBROADCASTQ    24(DI), Z16
+	VBROADCASTI64X4 48(SI), Z17
+	VINSERTI32X4    $0x02, 80(SI), Z17, Z17
+	VSHUFI64X2      $0x24, Z17, Z17, Z18
+	VPSRLVD         Z1, Z18, Z18
+	VPANDD          Z0, Z18, Z18
+	VBROADCASTI32X4 80(SI), Z19
+	VPSRLW          $0x05, Z19, Z20
+	VPTERNLOGD      $0xf8, Z2, Z20, Z18
+	VPDPBUSD        Z15, Z18, Z11
+	VSHUFI64X2      $0x64, Z17, Z17, Z17
+	VPSRLVD         Z3, Z17, Z17
+	VPANDD          Z0, Z17, Z17
+	VPSRLW          $0x04, Z19, Z18
+	VPTERNLOGD      $0xf8, Z2, Z18, Z17
+	VPDPBUSD        Z16, Z17, Z9
+	VBROADCASTI64X4 48(SI)(R11*1), Z17
+	VINSERTI32X4    $0x02, 80(SI)(R11*1), Z17, Z17
+	VSHUFI64X2      $0x24, Z17, Z17, Z18
+	VPSRLVD         Z1, Z18, Z18
+	VPANDD          Z0, Z18, Z18
+	VBROADCASTI32X4 80(SI)(R11*1), Z19
+	VPSRLW          $0x05, Z19, Z20
+	VPTERNLOGD      $0xf8, Z2, Z20, Z18
+	VPDPBUSD        Z15, Z18, Z12
+	VSHUFI64X2      $0x64, Z17, Z17, Z15
+	VPSRLVD         Z3, Z15, Z15
+	VPANDD          Z0, Z15, Z15
+	VPSRLW          $0x04, Z19, Z17
+	VPTERNLOGD      $0xf8, Z2, Z17, Z15
+	VPDPBUSD        Z16, Z15, Z10
+	ADDQ            $0x20, DI
+	ADDQ            $0x00000060, SI
+
+sum:
+	VPADDD           Z13, Z11, Z11
+	VPADDD           Z14, Z12, Z12
+	VSHUFPS          $0xdd, Z12, Z11, Z13
+	VSHUFPS          $0x88, Z12, Z11, Z14
+	VPADDD           Z13, Z14, Z14
+	VPSLLD           $0x05, Z14, Z14
+	VMOVQ            16(SI), X13
+	VPINSRQ          $0x01, 16(SI)(R11*1), X13, X13
+	VPSHUFB          X6, X13, X13
+	VPMOVSXBD        X13, Z13
+	VPADDD           Z7, Z13, Z13
+	VPMULLD.BCST     (R8), Z13, Z13
+	VPADDD           Z13, Z14, Z14
+	VCVTDQ2PS        Z14, Z14
+	VMULPS           u32_3d000000x16<>+0(SB), Z14, Z14
+	VBROADCASTI32X4  (SI), Z13
+	VINSERTI32X4     $0x01, (SI)(R11*1), Z13, Z13
+	VPERMW.Z         Z13, Z4, K1, Z13
+	VFMADD231PS      Z14, Z13, Z8
+	LEAQ             4096(SI), R10
+	LEAQ             (R10)(R11*1), R14
+	CMPQ             R10, R13
+	CMOVQCC          R14, R10
+	PREFETCHT0       (R10)
+	PREFETCHT0       (R10)(R11*1)
+	ADDQ             $0x00000018, SI
+	ADDQ             $0x04, R8
+	DECQ             R9
+	JNE              group
+	VPERMPS          Z8, Z5, Z13
+	VBROADCASTF64X4  (SI), Z14
+	VINSERTF64X4     $0x01, (SI)(R11*1), Z14, Z14
+	VFMADD231PS.BCST 72(AX), Z14, Z13
+	VMULPS.BCST      80(AX), Z13, Z13
+	VBROADCASTF64X4  32(SI), Z14
+	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z14, Z14
+	VADDPS           Z14, Z13, Z13
+	VCMPPS           $0x03, Z13, Z13, K2
+	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z13
+	VMOVUPS          Y13, (CX)
+	VEXTRACTF64X4    $0x01, Z13, (R12)
+	LEAQ             (DX)(R11*2), DX
+	ADDQ             $0x00000040, CX
+	SUBQ             $0x02, BX
+	JGT              pair
+	VZEROUPPER
+	RET
+
 // func lowbit4AVX512(a *byte)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
 TEXT ·lowbit4AVX512(SB), NOSPLIT, $0-8
@@ -1714,8 +3854,8 @@ group:
 	CMPQ    R9, $0x01
 	CMOVQEQ 64(AX), R10
 	VPXORD  Z5, Z5, Z5
-	VPXORD  Z6, Z6, Z6
 	VPXORD  Z7, Z7, Z7
+	VPXORD  Z6, Z6, Z6
 	VPXORD  Z8, Z8, Z8
 
 block:
@@ -1734,10 +3874,10 @@ block:
 	VPDPBUSD         Z9, Z12, Z5
 	VPSRLW           $0x04, Z11, Z11
 	VPANDD           Z0, Z11, Z11
-	VPDPBUSD         Z10, Z11, Z6
+	VPDPBUSD         Z10, Z11, Z7
 	VPXORD           (SI)(R11*1), Z1, Z11
 	VPANDD           Z0, Z11, Z12
-	VPDPBUSD         Z9, Z12, Z7
+	VPDPBUSD         Z9, Z12, Z6
 	VPSRLW           $0x04, Z11, Z9
 	VPANDD           Z0, Z9, Z9
 	VPDPBUSD         Z10, Z9, Z8
@@ -1748,10 +3888,10 @@ block:
 	VPDPBUSD         Z9, Z12, Z5
 	VPSRLW           $0x04, Z11, Z11
 	VPANDD           Z0, Z11, Z11
-	VPDPBUSD         Z10, Z11, Z6
+	VPDPBUSD         Z10, Z11, Z7
 	VPXORD           64(SI)(R11*1), Z1, Z11
 	VPANDD           Z0, Z11, Z12
-	VPDPBUSD         Z9, Z12, Z7
+	VPDPBUSD         Z9, Z12, Z6
 	VPSRLW           $0x04, Z11, Z9
 	VPANDD           Z0, Z9, Z9
 	VPDPBUSD         Z10, Z9, Z8
@@ -1759,10 +3899,10 @@ block:
 	ADDQ             $0x00000080, SI
 	DECQ             R10
 	JNE              block
-	VPADDD           Z6, Z5, Z5
-	VPADDD           Z8, Z7, Z7
-	VSHUFPS          $0xdd, Z7, Z5, Z9
-	VSHUFPS          $0x88, Z7, Z5, Z10
+	VPADDD           Z7, Z5, Z5
+	VPADDD           Z8, Z6, Z6
+	VSHUFPS          $0xdd, Z6, Z5, Z9
+	VSHUFPS          $0x88, Z6, Z5, Z10
 	VPADDD           Z9, Z10, Z10
 	VPADDD.BCST      (R8), Z10, Z10
 	VCVTDQ2PS        Z10, Z10
@@ -1854,8 +3994,8 @@ group:
 	CMPQ    R9, $0x01
 	CMOVQEQ 64(AX), R10
 	VPXORD  Z7, Z7, Z7
-	VPXORD  Z8, Z8, Z8
 	VPXORD  Z9, Z9, Z9
+	VPXORD  Z8, Z8, Z8
 	VPXORD  Z10, Z10, Z10
 
 block:
@@ -1874,10 +4014,10 @@ block:
 	VPDPBUSD         Z11, Z14, Z7
 	VPSRLW           $0x04, Z13, Z13
 	VPANDD           Z0, Z13, Z13
-	VPDPBUSD         Z12, Z13, Z8
+	VPDPBUSD         Z12, Z13, Z9
 	VPXORD           (SI)(R11*1), Z1, Z13
 	VPANDD           Z0, Z13, Z14
-	VPDPBUSD         Z11, Z14, Z9
+	VPDPBUSD         Z11, Z14, Z8
 	VPSRLW           $0x04, Z13, Z11
 	VPANDD           Z0, Z11, Z11
 	VPDPBUSD         Z12, Z11, Z10
@@ -1888,10 +4028,10 @@ block:
 	VPDPBUSD         Z11, Z14, Z7
 	VPSRLW           $0x04, Z13, Z13
 	VPANDD           Z0, Z13, Z13
-	VPDPBUSD         Z12, Z13, Z8
+	VPDPBUSD         Z12, Z13, Z9
 	VPXORD           64(SI)(R11*1), Z1, Z13
 	VPANDD           Z0, Z13, Z14
-	VPDPBUSD         Z11, Z14, Z9
+	VPDPBUSD         Z11, Z14, Z8
 	VPSRLW           $0x04, Z13, Z11
 	VPANDD           Z0, Z11, Z11
 	VPDPBUSD         Z12, Z11, Z10
@@ -1899,10 +4039,10 @@ block:
 	ADDQ             $0x00000080, SI
 	DECQ             R10
 	JNE              block
-	VPADDD           Z8, Z7, Z7
-	VPADDD           Z10, Z9, Z9
-	VSHUFPS          $0xdd, Z9, Z7, Z11
-	VSHUFPS          $0x88, Z9, Z7, Z12
+	VPADDD           Z9, Z7, Z7
+	VPADDD           Z10, Z8, Z8
+	VSHUFPS          $0xdd, Z8, Z7, Z11
+	VSHUFPS          $0x88, Z8, Z7, Z12
 	VPADDD           Z11, Z12, Z12
 	VMOVQ            16(SI), X11
 	VPINSRQ          $0x01, 16(SI)(R11*1), X11, X11
@@ -1990,8 +4130,8 @@ group:
 	CMPQ    R9, $0x01
 	CMOVQEQ 64(AX), R10
 	VPXORD  Z7, Z7, Z7
-	VPXORD  Z8, Z8, Z8
 	VPXORD  Z9, Z9, Z9
+	VPXORD  Z8, Z8, Z8
 	VPXORD  Z10, Z10, Z10
 
 block:
@@ -2010,10 +4150,10 @@ block:
 	VPDPBUSD         Z11, Z14, Z7
 	VPSRLW           $0x04, Z13, Z13
 	VPANDD           Z0, Z13, Z13
-	VPDPBUSD         Z12, Z13, Z8
+	VPDPBUSD         Z12, Z13, Z9
 	VPXORD           (SI)(R11*1), Z1, Z13
 	VPANDD           Z0, Z13, Z14
-	VPDPBUSD         Z11, Z14, Z9
+	VPDPBUSD         Z11, Z14, Z8
 	VPSRLW           $0x04, Z13, Z11
 	VPANDD           Z0, Z11, Z11
 	VPDPBUSD         Z12, Z11, Z10
@@ -2024,10 +4164,10 @@ block:
 	VPDPBUSD         Z11, Z14, Z7
 	VPSRLW           $0x04, Z13, Z13
 	VPANDD           Z0, Z13, Z13
-	VPDPBUSD         Z12, Z13, Z8
+	VPDPBUSD         Z12, Z13, Z9
 	VPXORD           64(SI)(R11*1), Z1, Z13
 	VPANDD           Z0, Z13, Z14
-	VPDPBUSD         Z11, Z14, Z9
+	VPDPBUSD         Z11, Z14, Z8
 	VPSRLW           $0x04, Z13, Z11
 	VPANDD           Z0, Z11, Z11
 	VPDPBUSD         Z12, Z11, Z10
@@ -2035,10 +4175,10 @@ block:
 	ADDQ             $0x00000080, SI
 	DECQ             R10
 	JNE              block
-	VPADDD           Z8, Z7, Z7
-	VPADDD           Z10, Z9, Z9
-	VSHUFPS          $0xdd, Z9, Z7, Z11
-	VSHUFPS          $0x88, Z9, Z7, Z12
+	VPADDD           Z9, Z7, Z7
+	VPADDD           Z10, Z8, Z8
+	VSHUFPS          $0xdd, Z8, Z7, Z11
+	VSHUFPS          $0x88, Z8, Z7, Z12
 	VPADDD           Z11, Z12, Z12
 	VPSLLD           $0x04, Z12, Z12
 	VMOVQ            16(SI), X11
@@ -2093,6 +4233,540 @@ DATA u32_3d800000x16<>+48(SB)/8, $0x3d8000003d800000
 DATA u32_3d800000x16<>+56(SB)/8, $0x3d8000003d800000
 GLOBL u32_3d800000x16<>(SB), RODATA|NOPTR, $64
 
+// func lowbit4SplitAVX512(a *byte)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+TEXT ·lowbit4SplitAVX512(SB), NOSPLIT, $0-8
+	MOVQ      a+0(FP), AX
+	MOVQ      (AX), CX
+	MOVQ      8(AX), DX
+	MOVQ      24(AX), BX
+	VMOVDQU64 u32_f0f0f0fx16<>+0(SB), Z0
+	VMOVDQU64 u32_88888888x16<>+0(SB), Z1
+	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z2
+	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z3
+	MOVL      $0xaaaaaaaa, SI
+	KMOVD     SI, K1
+	MOVQ      16(AX), R11
+
+pair:
+	XORQ    SI, SI
+	LEAQ    32(CX), R12
+	CMPQ    BX, $0x01
+	CMOVQEQ SI, R11
+	CMOVQEQ CX, R12
+	MOVQ    DX, SI
+	MOVQ    32(AX), DI
+	MOVQ    40(AX), R8
+	LEAQ    (DX)(R11*1), R13
+	VPXORD  Z4, Z4, Z4
+	VPXORD  Z5, Z5, Z5
+	VPXORD  Z6, Z6, Z6
+	MOVQ    48(AX), R9
+
+group:
+	MOVQ      56(AX), R10
+	CMPQ      R9, $0x01
+	CMOVQEQ   64(AX), R10
+	VPXORD    Z7, Z7, Z7
+	VMOVDQA64 Z5, Z9
+	VPXORD    Z8, Z8, Z8
+	VMOVDQA64 Z6, Z10
+	TESTQ     R10, R10
+	JE        split
+
+block:
+	LEAQ         4096(SI), R14
+	LEAQ         (R14)(R11*1), R15
+	CMPQ         R14, R13
+	CMOVQCC      R15, R14
+	PREFETCHT0   (R14)
+	PREFETCHT0   (R14)(R11*1)
+	PREFETCHT0   64(R14)
+	PREFETCHT0   64(R14)(R11*1)
+	VPBROADCASTQ (DI), Z11
+	VPBROADCASTQ 16(DI), Z12
+	VPXORD       (SI), Z1, Z13
+	VPANDD       Z0, Z13, Z14
+	VPDPBUSD     Z11, Z14, Z7
+	VPSRLW       $0x04, Z13, Z13
+	VPANDD       Z0, Z13, Z13
+	VPDPBUSD     Z12, Z13, Z9
+	VPXORD       (SI)(R11*1), Z1, Z13
+	VPANDD       Z0, Z13, Z14
+	VPDPBUSD     Z11, Z14, Z8
+	VPSRLW       $0x04, Z13, Z11
+	VPANDD       Z0, Z11, Z11
+	VPDPBUSD     Z12, Z11, Z10
+	VPBROADCASTQ 8(DI), Z11
+	VPBROADCASTQ 24(DI), Z12
+	VPXORD       64(SI), Z1, Z13
+	VPANDD       Z0, Z13, Z14
+	VPDPBUSD     Z11, Z14, Z7
+	VPSRLW       $0x04, Z13, Z13
+	VPANDD       Z0, Z13, Z13
+	VPDPBUSD     Z12, Z13, Z9
+	VPXORD       64(SI)(R11*1), Z1, Z13
+	VPANDD       Z0, Z13, Z14
+	VPDPBUSD     Z11, Z14, Z8
+	VPSRLW       $0x04, Z13, Z11
+	VPANDD       Z0, Z11, Z11
+	VPDPBUSD     Z12, Z11, Z10
+	ADDQ         $0x20, DI
+	ADDQ         $0x00000080, SI
+	DECQ         R10
+	JNE          block
+
+split:
+	VPXORD       Z5, Z5, Z5
+	VPXORD       Z6, Z6, Z6
+	MOVQ         48(AX), R10
+	SUBQ         R9, R10
+	TESTQ        $0x00000001, R10
+	JNE          sum
+	CMPQ         R9, $0x01
+	JE           sum
+	LEAQ         4096(SI), R10
+	LEAQ         (R10)(R11*1), R14
+	CMPQ         R10, R13
+	CMOVQCC      R14, R10
+	PREFETCHT0   (R10)
+	PREFETCHT0   (R10)(R11*1)
+	PREFETCHT0   64(R10)
+	PREFETCHT0   64(R10)(R11*1)
+	VPBROADCASTQ (DI), Z11
+	VPBROADCASTQ 16(DI), Z12
+	VPXORD       (SI), Z1, Z13
+	VPANDD       Z0, Z13, Z14
+	VPDPBUSD     Z11, Z14, Z7
+	VPSRLW       $0x04, Z13, Z13
+	VPANDD       Z0, Z13, Z13
+	VPDPBUSD     Z12, Z13, Z5
+	VPXORD       (SI)(R11*1), Z1, Z13
+	VPANDD       Z0, Z13, Z14
+	VPDPBUSD     Z11, Z14, Z8
+	VPSRLW       $0x04, Z13, Z11
+	VPANDD       Z0, Z11, Z11
+	VPDPBUSD     Z12, Z11, Z6
+	VPBROADCASTQ 8(DI), Z11
+	VPBROADCASTQ 24(DI), Z12
+	VPXORD       64(SI), Z1, Z13
+	VPANDD       Z0, Z13, Z14
+	VPDPBUSD     Z11, Z14, Z7
+	VPSRLW       $0x04, Z13, Z13
+	VPANDD       Z0, Z13, Z13
+	VPDPBUSD     Z12, Z13, Z5
+	VPXORD       64(SI)(R11*1), Z1, Z13
+	VPANDD       Z0, Z13, Z14
+	VPDPBUSD     Z11, Z14, Z8
+	VPSRLW       $0x04, Z13, Z11
+	VPANDD       Z0, Z11, Z11
+	VPDPBUSD     Z12, Z11, Z6
+	ADDQ         $0x20, DI
+	ADDQ         $0x00000080, SI
+
+sum:
+	VPADDD           Z9, Z7, Z7
+	VPADDD           Z10, Z8, Z8
+	VSHUFPS          $0xdd, Z8, Z7, Z9
+	VSHUFPS          $0x88, Z8, Z7, Z10
+	VPADDD           Z9, Z10, Z10
+	VPADDD.BCST      (R8), Z10, Z10
+	VCVTDQ2PS        Z10, Z10
+	VBROADCASTI32X4  (SI), Z9
+	VINSERTI32X4     $0x01, (SI)(R11*1), Z9, Z9
+	VPERMW.Z         Z9, Z2, K1, Z9
+	VFMADD231PS      Z10, Z9, Z4
+	LEAQ             4096(SI), R10
+	LEAQ             (R10)(R11*1), R14
+	CMPQ             R10, R13
+	CMOVQCC          R14, R10
+	PREFETCHT0       (R10)
+	PREFETCHT0       (R10)(R11*1)
+	ADDQ             $0x00000010, SI
+	ADDQ             $0x04, R8
+	DECQ             R9
+	JNE              group
+	VPERMPS          Z4, Z3, Z9
+	VBROADCASTF64X4  (SI), Z10
+	VINSERTF64X4     $0x01, (SI)(R11*1), Z10, Z10
+	VFMADD231PS.BCST 72(AX), Z10, Z9
+	VMULPS.BCST      80(AX), Z9, Z9
+	VBROADCASTF64X4  32(SI), Z10
+	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z10, Z10
+	VADDPS           Z10, Z9, Z9
+	VCMPPS           $0x03, Z9, Z9, K2
+	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z9
+	VMOVUPS          Y9, (CX)
+	VEXTRACTF64X4    $0x01, Z9, (R12)
+	LEAQ             (DX)(R11*2), DX
+	ADDQ             $0x00000040, CX
+	SUBQ             $0x02, BX
+	JGT              pair
+	VZEROUPPER
+	RET
+
+// func lowbit4ZerosSplitAVX512(a *byte)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+TEXT ·lowbit4ZerosSplitAVX512(SB), NOSPLIT, $0-8
+	MOVQ      a+0(FP), AX
+	MOVQ      (AX), CX
+	MOVQ      8(AX), DX
+	MOVQ      24(AX), BX
+	VMOVDQU64 u32_f0f0f0fx16<>+0(SB), Z0
+	VMOVDQU64 u32_88888888x16<>+0(SB), Z1
+	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z2
+	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z3
+	MOVL      $0xaaaaaaaa, SI
+	KMOVD     SI, K1
+	VMOVDQU   u8_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), X4
+	VMOVDQU64 u32_8x16<>+0(SB), Z5
+	MOVQ      16(AX), R11
+
+pair:
+	XORQ    SI, SI
+	LEAQ    32(CX), R12
+	CMPQ    BX, $0x01
+	CMOVQEQ SI, R11
+	CMOVQEQ CX, R12
+	MOVQ    DX, SI
+	MOVQ    32(AX), DI
+	MOVQ    40(AX), R8
+	LEAQ    (DX)(R11*1), R13
+	VPXORD  Z6, Z6, Z6
+	VPXORD  Z7, Z7, Z7
+	VPXORD  Z8, Z8, Z8
+	MOVQ    48(AX), R9
+
+group:
+	MOVQ      56(AX), R10
+	CMPQ      R9, $0x01
+	CMOVQEQ   64(AX), R10
+	VPXORD    Z9, Z9, Z9
+	VMOVDQA64 Z7, Z11
+	VPXORD    Z10, Z10, Z10
+	VMOVDQA64 Z8, Z12
+	TESTQ     R10, R10
+	JE        split
+
+block:
+	LEAQ         4096(SI), R14
+	LEAQ         (R14)(R11*1), R15
+	CMPQ         R14, R13
+	CMOVQCC      R15, R14
+	PREFETCHT0   (R14)
+	PREFETCHT0   (R14)(R11*1)
+	PREFETCHT0   64(R14)
+	PREFETCHT0   64(R14)(R11*1)
+	VPBROADCASTQ (DI), Z13
+	VPBROADCASTQ 16(DI), Z14
+	VPXORD       (SI), Z1, Z15
+	VPANDD       Z0, Z15, Z16
+	VPDPBUSD     Z13, Z16, Z9
+	VPSRLW       $0x04, Z15, Z15
+	VPANDD       Z0, Z15, Z15
+	VPDPBUSD     Z14, Z15, Z11
+	VPXORD       (SI)(R11*1), Z1, Z15
+	VPANDD       Z0, Z15, Z16
+	VPDPBUSD     Z13, Z16, Z10
+	VPSRLW       $0x04, Z15, Z13
+	VPANDD       Z0, Z13, Z13
+	VPDPBUSD     Z14, Z13, Z12
+	VPBROADCASTQ 8(DI), Z13
+	VPBROADCASTQ 24(DI), Z14
+	VPXORD       64(SI), Z1, Z15
+	VPANDD       Z0, Z15, Z16
+	VPDPBUSD     Z13, Z16, Z9
+	VPSRLW       $0x04, Z15, Z15
+	VPANDD       Z0, Z15, Z15
+	VPDPBUSD     Z14, Z15, Z11
+	VPXORD       64(SI)(R11*1), Z1, Z15
+	VPANDD       Z0, Z15, Z16
+	VPDPBUSD     Z13, Z16, Z10
+	VPSRLW       $0x04, Z15, Z13
+	VPANDD       Z0, Z13, Z13
+	VPDPBUSD     Z14, Z13, Z12
+	ADDQ         $0x20, DI
+	ADDQ         $0x00000080, SI
+	DECQ         R10
+	JNE          block
+
+split:
+	VPXORD       Z7, Z7, Z7
+	VPXORD       Z8, Z8, Z8
+	MOVQ         48(AX), R10
+	SUBQ         R9, R10
+	TESTQ        $0x00000001, R10
+	JNE          sum
+	CMPQ         R9, $0x01
+	JE           sum
+	LEAQ         4096(SI), R10
+	LEAQ         (R10)(R11*1), R14
+	CMPQ         R10, R13
+	CMOVQCC      R14, R10
+	PREFETCHT0   (R10)
+	PREFETCHT0   (R10)(R11*1)
+	PREFETCHT0   64(R10)
+	PREFETCHT0   64(R10)(R11*1)
+	VPBROADCASTQ (DI), Z13
+	VPBROADCASTQ 16(DI), Z14
+	VPXORD       (SI), Z1, Z15
+	VPANDD       Z0, Z15, Z16
+	VPDPBUSD     Z13, Z16, Z9
+	VPSRLW       $0x04, Z15, Z15
+	VPANDD       Z0, Z15, Z15
+	VPDPBUSD     Z14, Z15, Z7
+	VPXORD       (SI)(R11*1), Z1, Z15
+	VPANDD       Z0, Z15, Z16
+	VPDPBUSD     Z13, Z16, Z10
+	VPSRLW       $0x04, Z15, Z13
+	VPANDD       Z0, Z13, Z13
+	VPDPBUSD     Z14, Z13, Z8
+	VPBROADCASTQ 8(DI), Z13
+	VPBROADCASTQ 24(DI), Z14
+	VPXORD       64(SI), Z1, Z15
+	VPANDD       Z0, Z15, Z16
+	VPDPBUSD     Z13, Z16, Z9
+	VPSRLW       $0x04, Z15, Z15
+	VPANDD       Z0, Z15, Z15
+	VPDPBUSD     Z14, Z15, Z7
+	VPXORD       64(SI)(R11*1), Z1, Z15
+	VPANDD       Z0, Z15, Z16
+	VPDPBUSD     Z13, Z16, Z10
+	VPSRLW       $0x04, Z15, Z13
+	VPANDD       Z0, Z13, Z13
+	VPDPBUSD     Z14, Z13, Z8
+	ADDQ         $0x20, DI
+	ADDQ         $0x00000080, SI
+
+sum:
+	VPADDD           Z11, Z9, Z9
+	VPADDD           Z12, Z10, Z10
+	VSHUFPS          $0xdd, Z10, Z9, Z11
+	VSHUFPS          $0x88, Z10, Z9, Z12
+	VPADDD           Z11, Z12, Z12
+	VMOVQ            16(SI), X11
+	VPINSRQ          $0x01, 16(SI)(R11*1), X11, X11
+	VPSHUFB          X4, X11, X11
+	VPMOVSXBD        X11, Z11
+	VPADDD           Z5, Z11, Z11
+	VPMULLD.BCST     (R8), Z11, Z11
+	VPADDD           Z11, Z12, Z12
+	VCVTDQ2PS        Z12, Z12
+	VBROADCASTI32X4  (SI), Z11
+	VINSERTI32X4     $0x01, (SI)(R11*1), Z11, Z11
+	VPERMW.Z         Z11, Z2, K1, Z11
+	VFMADD231PS      Z12, Z11, Z6
+	LEAQ             4096(SI), R10
+	LEAQ             (R10)(R11*1), R14
+	CMPQ             R10, R13
+	CMOVQCC          R14, R10
+	PREFETCHT0       (R10)
+	PREFETCHT0       (R10)(R11*1)
+	ADDQ             $0x00000018, SI
+	ADDQ             $0x04, R8
+	DECQ             R9
+	JNE              group
+	VPERMPS          Z6, Z3, Z11
+	VBROADCASTF64X4  (SI), Z12
+	VINSERTF64X4     $0x01, (SI)(R11*1), Z12, Z12
+	VFMADD231PS.BCST 72(AX), Z12, Z11
+	VMULPS.BCST      80(AX), Z11, Z11
+	VBROADCASTF64X4  32(SI), Z12
+	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z12, Z12
+	VADDPS           Z12, Z11, Z11
+	VCMPPS           $0x03, Z11, Z11, K2
+	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z11
+	VMOVUPS          Y11, (CX)
+	VEXTRACTF64X4    $0x01, Z11, (R12)
+	LEAQ             (DX)(R11*2), DX
+	ADDQ             $0x00000040, CX
+	SUBQ             $0x02, BX
+	JGT              pair
+	VZEROUPPER
+	RET
+
+// func lowbit4FractionsSplitAVX512(a *byte)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+TEXT ·lowbit4FractionsSplitAVX512(SB), NOSPLIT, $0-8
+	MOVQ      a+0(FP), AX
+	MOVQ      (AX), CX
+	MOVQ      8(AX), DX
+	MOVQ      24(AX), BX
+	VMOVDQU64 u32_f0f0f0fx16<>+0(SB), Z0
+	VMOVDQU64 u32_88888888x16<>+0(SB), Z1
+	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z2
+	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z3
+	MOVL      $0xaaaaaaaa, SI
+	KMOVD     SI, K1
+	VMOVDQU   u8_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), X4
+	VMOVDQU64 u32_80x16<>+0(SB), Z5
+	MOVQ      16(AX), R11
+
+pair:
+	XORQ    SI, SI
+	LEAQ    32(CX), R12
+	CMPQ    BX, $0x01
+	CMOVQEQ SI, R11
+	CMOVQEQ CX, R12
+	MOVQ    DX, SI
+	MOVQ    32(AX), DI
+	MOVQ    40(AX), R8
+	LEAQ    (DX)(R11*1), R13
+	VPXORD  Z6, Z6, Z6
+	VPXORD  Z7, Z7, Z7
+	VPXORD  Z8, Z8, Z8
+	MOVQ    48(AX), R9
+
+group:
+	MOVQ      56(AX), R10
+	CMPQ      R9, $0x01
+	CMOVQEQ   64(AX), R10
+	VPXORD    Z9, Z9, Z9
+	VMOVDQA64 Z7, Z11
+	VPXORD    Z10, Z10, Z10
+	VMOVDQA64 Z8, Z12
+	TESTQ     R10, R10
+	JE        split
+
+block:
+	LEAQ         4096(SI), R14
+	LEAQ         (R14)(R11*1), R15
+	CMPQ         R14, R13
+	CMOVQCC      R15, R14
+	PREFETCHT0   (R14)
+	PREFETCHT0   (R14)(R11*1)
+	PREFETCHT0   64(R14)
+	PREFETCHT0   64(R14)(R11*1)
+	VPBROADCASTQ (DI), Z13
+	VPBROADCASTQ 16(DI), Z14
+	VPXORD       (SI), Z1, Z15
+	VPANDD       Z0, Z15, Z16
+	VPDPBUSD     Z13, Z16, Z9
+	VPSRLW       $0x04, Z15, Z15
+	VPANDD       Z0, Z15, Z15
+	VPDPBUSD     Z14, Z15, Z11
+	VPXORD       (SI)(R11*1), Z1, Z15
+	VPANDD       Z0, Z15, Z16
+	VPDPBUSD     Z13, Z16, Z10
+	VPSRLW       $0x04, Z15, Z13
+	VPANDD       Z0, Z13, Z13
+	VPDPBUSD     Z14, Z13, Z12
+	VPBROADCASTQ 8(DI), Z13
+	VPBROADCASTQ 24(DI), Z14
+	VPXORD       64(SI), Z1, Z15
+	VPANDD       Z0, Z15, Z16
+	VPDPBUSD     Z13, Z16, Z9
+	VPSRLW       $0x04, Z15, Z15
+	VPANDD       Z0, Z15, Z15
+	VPDPBUSD     Z14, Z15, Z11
+	VPXORD       64(SI)(R11*1), Z1, Z15
+	VPANDD       Z0, Z15, Z16
+	VPDPBUSD     Z13, Z16, Z10
+	VPSRLW       $0x04, Z15, Z13
+	VPANDD       Z0, Z13, Z13
+	VPDPBUSD     Z14, Z13, Z12
+	ADDQ         $0x20, DI
+	ADDQ         $0x00000080, SI
+	DECQ         R10
+	JNE          block
+
+split:
+	VPXORD       Z7, Z7, Z7
+	VPXORD       Z8, Z8, Z8
+	MOVQ         48(AX), R10
+	SUBQ         R9, R10
+	TESTQ        $0x00000001, R10
+	JNE          sum
+	CMPQ         R9, $0x01
+	JE           sum
+	LEAQ         4096(SI), R10
+	LEAQ         (R10)(R11*1), R14
+	CMPQ         R10, R13
+	CMOVQCC      R14, R10
+	PREFETCHT0   (R10)
+	PREFETCHT0   (R10)(R11*1)
+	PREFETCHT0   64(R10)
+	PREFETCHT0   64(R10)(R11*1)
+	VPBROADCASTQ (DI), Z13
+	VPBROADCASTQ 16(DI), Z14
+	VPXORD       (SI), Z1, Z15
+	VPANDD       Z0, Z15, Z16
+	VPDPBUSD     Z13, Z16, Z9
+	VPSRLW       $0x04, Z15, Z15
+	VPANDD       Z0, Z15, Z15
+	VPDPBUSD     Z14, Z15, Z7
+	VPXORD       (SI)(R11*1), Z1, Z15
+	VPANDD       Z0, Z15, Z16
+	VPDPBUSD     Z13, Z16, Z10
+	VPSRLW       $0x04, Z15, Z13
+	VPANDD       Z0, Z13, Z13
+	VPDPBUSD     Z14, Z13, Z8
+	VPBROADCASTQ 8(DI), Z13
+	VPBROADCASTQ 24(DI), Z14
+	VPXORD       64(SI), Z1, Z15
+	VPANDD       Z0, Z15, Z16
+	VPDPBUSD     Z13, Z16, Z9
+	VPSRLW       $0x04, Z15, Z15
+	VPANDD       Z0, Z15, Z15
+	VPDPBUSD     Z14, Z15, Z7
+	VPXORD       64(SI)(R11*1), Z1, Z15
+	VPANDD       Z0, Z15, Z16
+	VPDPBUSD     Z13, Z16, Z10
+	VPSRLW       $0x04, Z15, Z13
+	VPANDD       Z0, Z13, Z13
+	VPDPBUSD     Z14, Z13, Z8
+	ADDQ         $0x20, DI
+	ADDQ         $0x00000080, SI
+
+sum:
+	VPADDD           Z11, Z9, Z9
+	VPADDD           Z12, Z10, Z10
+	VSHUFPS          $0xdd, Z10, Z9, Z11
+	VSHUFPS          $0x88, Z10, Z9, Z12
+	VPADDD           Z11, Z12, Z12
+	VPSLLD           $0x04, Z12, Z12
+	VMOVQ            16(SI), X11
+	VPINSRQ          $0x01, 16(SI)(R11*1), X11, X11
+	VPSHUFB          X4, X11, X11
+	VPMOVSXBD        X11, Z11
+	VPADDD           Z5, Z11, Z11
+	VPMULLD.BCST     (R8), Z11, Z11
+	VPADDD           Z11, Z12, Z12
+	VCVTDQ2PS        Z12, Z12
+	VMULPS           u32_3d800000x16<>+0(SB), Z12, Z12
+	VBROADCASTI32X4  (SI), Z11
+	VINSERTI32X4     $0x01, (SI)(R11*1), Z11, Z11
+	VPERMW.Z         Z11, Z2, K1, Z11
+	VFMADD231PS      Z12, Z11, Z6
+	LEAQ             4096(SI), R10
+	LEAQ             (R10)(R11*1), R14
+	CMPQ             R10, R13
+	CMOVQCC          R14, R10
+	PREFETCHT0       (R10)
+	PREFETCHT0       (R10)(R11*1)
+	ADDQ             $0x00000018, SI
+	ADDQ             $0x04, R8
+	DECQ             R9
+	JNE              group
+	VPERMPS          Z6, Z3, Z11
+	VBROADCASTF64X4  (SI), Z12
+	VINSERTF64X4     $0x01, (SI)(R11*1), Z12, Z12
+	VFMADD231PS.BCST 72(AX), Z12, Z11
+	VMULPS.BCST      80(AX), Z11, Z11
+	VBROADCASTF64X4  32(SI), Z12
+	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z12, Z12
+	VADDPS           Z12, Z11, Z11
+	VCMPPS           $0x03, Z11, Z11, K2
+	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z11
+	VMOVUPS          Y11, (CX)
+	VEXTRACTF64X4    $0x01, Z11, (R12)
+	LEAQ             (DX)(R11*2), DX
+	ADDQ             $0x00000040, CX
+	SUBQ             $0x02, BX
+	JGT              pair
+	VZEROUPPER
+	RET
+
 // func lowbit5AVX512(a *byte)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
 TEXT ·lowbit5AVX512(SB), NOSPLIT, $0-8
@@ -2128,8 +4802,8 @@ group:
 	CMPQ    R9, $0x01
 	CMOVQEQ 64(AX), R10
 	VPXORD  Z7, Z7, Z7
-	VPXORD  Z8, Z8, Z8
 	VPXORD  Z9, Z9, Z9
+	VPXORD  Z8, Z8, Z8
 	VPXORD  Z10, Z10, Z10
 
 block:
@@ -2153,10 +4827,10 @@ block:
 	VBROADCASTI32X4  64(SI), Z14
 	VPRORVD          Z3, Z14, Z14
 	VPTERNLOGD       $0xf8, Z2, Z14, Z13
-	VPDPBUSD         Z12, Z13, Z8
+	VPDPBUSD         Z12, Z13, Z9
 	VMOVDQU64        (SI)(R11*1), Z13
 	VPANDD           Z0, Z13, Z14
-	VPDPBUSD         Z11, Z14, Z9
+	VPDPBUSD         Z11, Z14, Z8
 	VPSRLW           $0x05, Z13, Z11
 	VPANDD           Z1, Z11, Z11
 	VBROADCASTI32X4  64(SI)(R11*1), Z13
@@ -2173,10 +4847,10 @@ block:
 	VBROADCASTI32X4  144(SI), Z14
 	VPRORVD          Z3, Z14, Z14
 	VPTERNLOGD       $0xf8, Z2, Z14, Z13
-	VPDPBUSD         Z12, Z13, Z8
+	VPDPBUSD         Z12, Z13, Z9
 	VMOVDQU64        80(SI)(R11*1), Z13
 	VPANDD           Z0, Z13, Z14
-	VPDPBUSD         Z11, Z14, Z9
+	VPDPBUSD         Z11, Z14, Z8
 	VPSRLW           $0x05, Z13, Z11
 	VPANDD           Z1, Z11, Z11
 	VBROADCASTI32X4  144(SI)(R11*1), Z13
@@ -2187,10 +4861,10 @@ block:
 	ADDQ             $0x000000a0, SI
 	DECQ             R10
 	JNE              block
-	VPADDD           Z8, Z7, Z7
-	VPADDD           Z10, Z9, Z9
-	VSHUFPS          $0xdd, Z9, Z7, Z11
-	VSHUFPS          $0x88, Z9, Z7, Z12
+	VPADDD           Z9, Z7, Z7
+	VPADDD           Z10, Z8, Z8
+	VSHUFPS          $0xdd, Z8, Z7, Z11
+	VSHUFPS          $0x88, Z8, Z7, Z12
 	VPADDD           Z11, Z12, Z12
 	VPADDD.BCST      (R8), Z12, Z12
 	VCVTDQ2PS        Z12, Z12
@@ -2304,8 +4978,8 @@ group:
 	CMPQ    R9, $0x01
 	CMOVQEQ 64(AX), R10
 	VPXORD  Z9, Z9, Z9
-	VPXORD  Z10, Z10, Z10
 	VPXORD  Z11, Z11, Z11
+	VPXORD  Z10, Z10, Z10
 	VPXORD  Z12, Z12, Z12
 
 block:
@@ -2329,10 +5003,10 @@ block:
 	VBROADCASTI32X4  64(SI), Z16
 	VPRORVD          Z3, Z16, Z16
 	VPTERNLOGD       $0xf8, Z2, Z16, Z15
-	VPDPBUSD         Z14, Z15, Z10
+	VPDPBUSD         Z14, Z15, Z11
 	VMOVDQU64        (SI)(R11*1), Z15
 	VPANDD           Z0, Z15, Z16
-	VPDPBUSD         Z13, Z16, Z11
+	VPDPBUSD         Z13, Z16, Z10
 	VPSRLW           $0x05, Z15, Z13
 	VPANDD           Z1, Z13, Z13
 	VBROADCASTI32X4  64(SI)(R11*1), Z15
@@ -2349,10 +5023,10 @@ block:
 	VBROADCASTI32X4  144(SI), Z16
 	VPRORVD          Z3, Z16, Z16
 	VPTERNLOGD       $0xf8, Z2, Z16, Z15
-	VPDPBUSD         Z14, Z15, Z10
+	VPDPBUSD         Z14, Z15, Z11
 	VMOVDQU64        80(SI)(R11*1), Z15
 	VPANDD           Z0, Z15, Z16
-	VPDPBUSD         Z13, Z16, Z11
+	VPDPBUSD         Z13, Z16, Z10
 	VPSRLW           $0x05, Z15, Z13
 	VPANDD           Z1, Z13, Z13
 	VBROADCASTI32X4  144(SI)(R11*1), Z15
@@ -2363,10 +5037,10 @@ block:
 	ADDQ             $0x000000a0, SI
 	DECQ             R10
 	JNE              block
-	VPADDD           Z10, Z9, Z9
-	VPADDD           Z12, Z11, Z11
-	VSHUFPS          $0xdd, Z11, Z9, Z13
-	VSHUFPS          $0x88, Z11, Z9, Z14
+	VPADDD           Z11, Z9, Z9
+	VPADDD           Z12, Z10, Z10
+	VSHUFPS          $0xdd, Z10, Z9, Z13
+	VSHUFPS          $0x88, Z10, Z9, Z14
 	VPADDD           Z13, Z14, Z14
 	VMOVQ            16(SI), X13
 	VPINSRQ          $0x01, 16(SI)(R11*1), X13, X13
@@ -2456,8 +5130,8 @@ group:
 	CMPQ    R9, $0x01
 	CMOVQEQ 64(AX), R10
 	VPXORD  Z9, Z9, Z9
-	VPXORD  Z10, Z10, Z10
 	VPXORD  Z11, Z11, Z11
+	VPXORD  Z10, Z10, Z10
 	VPXORD  Z12, Z12, Z12
 
 block:
@@ -2481,10 +5155,10 @@ block:
 	VBROADCASTI32X4  64(SI), Z16
 	VPRORVD          Z3, Z16, Z16
 	VPTERNLOGD       $0xf8, Z2, Z16, Z15
-	VPDPBUSD         Z14, Z15, Z10
+	VPDPBUSD         Z14, Z15, Z11
 	VMOVDQU64        (SI)(R11*1), Z15
 	VPANDD           Z0, Z15, Z16
-	VPDPBUSD         Z13, Z16, Z11
+	VPDPBUSD         Z13, Z16, Z10
 	VPSRLW           $0x05, Z15, Z13
 	VPANDD           Z1, Z13, Z13
 	VBROADCASTI32X4  64(SI)(R11*1), Z15
@@ -2501,10 +5175,10 @@ block:
 	VBROADCASTI32X4  144(SI), Z16
 	VPRORVD          Z3, Z16, Z16
 	VPTERNLOGD       $0xf8, Z2, Z16, Z15
-	VPDPBUSD         Z14, Z15, Z10
+	VPDPBUSD         Z14, Z15, Z11
 	VMOVDQU64        80(SI)(R11*1), Z15
 	VPANDD           Z0, Z15, Z16
-	VPDPBUSD         Z13, Z16, Z11
+	VPDPBUSD         Z13, Z16, Z10
 	VPSRLW           $0x05, Z15, Z13
 	VPANDD           Z1, Z13, Z13
 	VBROADCASTI32X4  144(SI)(R11*1), Z15
@@ -2515,10 +5189,10 @@ block:
 	ADDQ             $0x000000a0, SI
 	DECQ             R10
 	JNE              block
-	VPADDD           Z10, Z9, Z9
-	VPADDD           Z12, Z11, Z11
-	VSHUFPS          $0xdd, Z11, Z9, Z13
-	VSHUFPS          $0x88, Z11, Z9, Z14
+	VPADDD           Z11, Z9, Z9
+	VPADDD           Z12, Z10, Z10
+	VSHUFPS          $0xdd, Z10, Z9, Z13
+	VSHUFPS          $0x88, Z10, Z9, Z14
 	VPADDD           Z13, Z14, Z14
 	VPSLLD           $0x03, Z14, Z14
 	VMOVQ            16(SI), X13
@@ -2573,6 +5247,630 @@ DATA u32_3e000000x16<>+48(SB)/8, $0x3e0000003e000000
 DATA u32_3e000000x16<>+56(SB)/8, $0x3e0000003e000000
 GLOBL u32_3e000000x16<>(SB), RODATA|NOPTR, $64
 
+// func lowbit5SplitAVX512(a *byte)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+TEXT ·lowbit5SplitAVX512(SB), NOSPLIT, $0-8
+	MOVQ      a+0(FP), AX
+	MOVQ      (AX), CX
+	MOVQ      8(AX), DX
+	MOVQ      24(AX), BX
+	VMOVDQU64 u32_1f1f1f1fx16<>+0(SB), Z0
+	VMOVDQU64 u32_7070707x16<>+0(SB), Z1
+	VMOVDQU64 u32_18181818x16<>+0(SB), Z2
+	VMOVDQU64 u32_1dx4_1fx4_1x4_3x4<>+0(SB), Z3
+	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z4
+	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z5
+	MOVL      $0xaaaaaaaa, SI
+	KMOVD     SI, K1
+	MOVQ      16(AX), R11
+
+pair:
+	XORQ    SI, SI
+	LEAQ    32(CX), R12
+	CMPQ    BX, $0x01
+	CMOVQEQ SI, R11
+	CMOVQEQ CX, R12
+	MOVQ    DX, SI
+	MOVQ    32(AX), DI
+	MOVQ    40(AX), R8
+	LEAQ    (DX)(R11*1), R13
+	VPXORD  Z6, Z6, Z6
+	VPXORD  Z7, Z7, Z7
+	VPXORD  Z8, Z8, Z8
+	MOVQ    48(AX), R9
+
+group:
+	MOVQ      56(AX), R10
+	CMPQ      R9, $0x01
+	CMOVQEQ   64(AX), R10
+	VPXORD    Z9, Z9, Z9
+	VMOVDQA64 Z7, Z11
+	VPXORD    Z10, Z10, Z10
+	VMOVDQA64 Z8, Z12
+	TESTQ     R10, R10
+	JE        split
+
+block:
+	LEAQ            4096(SI), R14
+	LEAQ            (R14)(R11*1), R15
+	CMPQ            R14, R13
+	CMOVQCC         R15, R14
+	PREFETCHT0      (R14)
+	PREFETCHT0      (R14)(R11*1)
+	PREFETCHT0      64(R14)
+	PREFETCHT0      64(R14)(R11*1)
+	PREFETCHT0      128(R14)
+	PREFETCHT0      128(R14)(R11*1)
+	VPBROADCASTQ    (DI), Z13
+	VPBROADCASTQ    16(DI), Z14
+	VMOVDQU64       (SI), Z15
+	VPANDD          Z0, Z15, Z16
+	VPDPBUSD        Z13, Z16, Z9
+	VPSRLW          $0x05, Z15, Z15
+	VPANDD          Z1, Z15, Z15
+	VBROADCASTI32X4 64(SI), Z16
+	VPRORVD         Z3, Z16, Z16
+	VPTERNLOGD      $0xf8, Z2, Z16, Z15
+	VPDPBUSD        Z14, Z15, Z11
+	VMOVDQU64       (SI)(R11*1), Z15
+	VPANDD          Z0, Z15, Z16
+	VPDPBUSD        Z13, Z16, Z10
+	VPSRLW          $0x05, Z15, Z13
+	VPANDD          Z1, Z13, Z13
+	VBROADCASTI32X4 64(SI)(R11*1), Z15
+	VPRORVD         Z3, Z15, Z15
+	VPTERNLOGD      $0xf8, Z2, Z15, Z13
+	VPDPBUSD        Z14, Z13, Z12
+	VPBROADCASTQ    8(DI), Z13
+	VPBROADCASTQ    24(DI), Z14
+	VMOVDQU64       80(SI), Z15
+	VPANDD          Z0, Z15, Z16
+	VPDPBUSD        Z13, Z16, Z9
+	VPSRLW          $0x05, Z15, Z15
+	VPANDD          Z1, Z15, Z15
+	VBROADCASTI32X4 144(SI), Z16
+	VPRORVD         Z3, Z16, Z16
+	VPTERNLOGD      $0xf8, Z2, Z16, Z15
+	VPDPBUSD        Z14, Z15, Z11
+	VMOVDQU64       80(SI)(R11*1), Z15
+	VPANDD          Z0, Z15, Z16
+	VPDPBUSD        Z13, Z16, Z10
+	VPSRLW          $0x05, Z15, Z13
+	VPANDD          Z1, Z13, Z13
+	VBROADCASTI32X4 144(SI)(R11*1), Z15
+	VPRORVD         Z3, Z15, Z15
+	VPTERNLOGD      $0xf8, Z2, Z15, Z13
+	VPDPBUSD        Z14, Z13, Z12
+	ADDQ            $0x20, DI
+	ADDQ            $0x000000a0, SI
+	DECQ            R10
+	JNE             block
+
+split:
+	VPXORD          Z7, Z7, Z7
+	VPXORD          Z8, Z8, Z8
+	MOVQ            48(AX), R10
+	SUBQ            R9, R10
+	TESTQ           $0x00000001, R10
+	JNE             sum
+	CMPQ            R9, $0x01
+	JE              sum
+	LEAQ            4096(SI), R10
+	LEAQ            (R10)(R11*1), R14
+	CMPQ            R10, R13
+	CMOVQCC         R14, R10
+	PREFETCHT0      (R10)
+	PREFETCHT0      (R10)(R11*1)
+	PREFETCHT0      64(R10)
+	PREFETCHT0      64(R10)(R11*1)
+	PREFETCHT0      128(R10)
+	PREFETCHT0      128(R10)(R11*1)
+	VPBROADCASTQ    (DI), Z13
+	VPBROADCASTQ    16(DI), Z14
+	VMOVDQU64       (SI), Z15
+	VPANDD          Z0, Z15, Z16
+	VPDPBUSD        Z13, Z16, Z9
+	VPSRLW          $0x05, Z15, Z15
+	VPANDD          Z1, Z15, Z15
+	VBROADCASTI32X4 64(SI), Z16
+	VPRORVD         Z3, Z16, Z16
+	VPTERNLOGD      $0xf8, Z2, Z16, Z15
+	VPDPBUSD        Z14, Z15, Z7
+	VMOVDQU64       (SI)(R11*1), Z15
+	VPANDD          Z0, Z15, Z16
+	VPDPBUSD        Z13, Z16, Z10
+	VPSRLW          $0x05, Z15, Z13
+	VPANDD          Z1, Z13, Z13
+	VBROADCASTI32X4 64(SI)(R11*1), Z15
+	VPRORVD         Z3, Z15, Z15
+	VPTERNLOGD      $0xf8, Z2, Z15, Z13
+	VPDPBUSD        Z14, Z13, Z8
+	VPBROADCASTQ    8(DI), Z13
+	VPBROADCASTQ    24(DI), Z14
+	VMOVDQU64       80(SI), Z15
+	VPANDD          Z0, Z15, Z16
+	VPDPBUSD        Z13, Z16, Z9
+	VPSRLW          $0x05, Z15, Z15
+	VPANDD          Z1, Z15, Z15
+	VBROADCASTI32X4 144(SI), Z16
+	VPRORVD         Z3, Z16, Z16
+	VPTERNLOGD      $0xf8, Z2, Z16, Z15
+	VPDPBUSD        Z14, Z15, Z7
+	VMOVDQU64       80(SI)(R11*1), Z15
+	VPANDD          Z0, Z15, Z16
+	VPDPBUSD        Z13, Z16, Z10
+	VPSRLW          $0x05, Z15, Z13
+	VPANDD          Z1, Z13, Z13
+	VBROADCASTI32X4 144(SI)(R11*1), Z15
+	VPRORVD         Z3, Z15, Z15
+	VPTERNLOGD      $0xf8, Z2, Z15, Z13
+	VPDPBUSD        Z14, Z13, Z8
+	ADDQ            $0x20, DI
+	ADDQ            $0x000000a0, SI
+
+sum:
+	VPADDD           Z11, Z9, Z9
+	VPADDD           Z12, Z10, Z10
+	VSHUFPS          $0xdd, Z10, Z9, Z11
+	VSHUFPS          $0x88, Z10, Z9, Z12
+	VPADDD           Z11, Z12, Z12
+	VPADDD.BCST      (R8), Z12, Z12
+	VCVTDQ2PS        Z12, Z12
+	VBROADCASTI32X4  (SI), Z11
+	VINSERTI32X4     $0x01, (SI)(R11*1), Z11, Z11
+	VPERMW.Z         Z11, Z4, K1, Z11
+	VFMADD231PS      Z12, Z11, Z6
+	LEAQ             4096(SI), R10
+	LEAQ             (R10)(R11*1), R14
+	CMPQ             R10, R13
+	CMOVQCC          R14, R10
+	PREFETCHT0       (R10)
+	PREFETCHT0       (R10)(R11*1)
+	ADDQ             $0x00000010, SI
+	ADDQ             $0x04, R8
+	DECQ             R9
+	JNE              group
+	VPERMPS          Z6, Z5, Z11
+	VBROADCASTF64X4  (SI), Z12
+	VINSERTF64X4     $0x01, (SI)(R11*1), Z12, Z12
+	VFMADD231PS.BCST 72(AX), Z12, Z11
+	VMULPS.BCST      80(AX), Z11, Z11
+	VBROADCASTF64X4  32(SI), Z12
+	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z12, Z12
+	VADDPS           Z12, Z11, Z11
+	VCMPPS           $0x03, Z11, Z11, K2
+	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z11
+	VMOVUPS          Y11, (CX)
+	VEXTRACTF64X4    $0x01, Z11, (R12)
+	LEAQ             (DX)(R11*2), DX
+	ADDQ             $0x00000040, CX
+	SUBQ             $0x02, BX
+	JGT              pair
+	VZEROUPPER
+	RET
+
+// func lowbit5ZerosSplitAVX512(a *byte)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+TEXT ·lowbit5ZerosSplitAVX512(SB), NOSPLIT, $0-8
+	MOVQ      a+0(FP), AX
+	MOVQ      (AX), CX
+	MOVQ      8(AX), DX
+	MOVQ      24(AX), BX
+	VMOVDQU64 u32_1f1f1f1fx16<>+0(SB), Z0
+	VMOVDQU64 u32_7070707x16<>+0(SB), Z1
+	VMOVDQU64 u32_18181818x16<>+0(SB), Z2
+	VMOVDQU64 u32_1dx4_1fx4_1x4_3x4<>+0(SB), Z3
+	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z4
+	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z5
+	MOVL      $0xaaaaaaaa, SI
+	KMOVD     SI, K1
+	VMOVDQU   u8_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), X6
+	VMOVDQU64 u32_10x16<>+0(SB), Z7
+	MOVQ      16(AX), R11
+
+pair:
+	XORQ    SI, SI
+	LEAQ    32(CX), R12
+	CMPQ    BX, $0x01
+	CMOVQEQ SI, R11
+	CMOVQEQ CX, R12
+	MOVQ    DX, SI
+	MOVQ    32(AX), DI
+	MOVQ    40(AX), R8
+	LEAQ    (DX)(R11*1), R13
+	VPXORD  Z8, Z8, Z8
+	VPXORD  Z9, Z9, Z9
+	VPXORD  Z10, Z10, Z10
+	MOVQ    48(AX), R9
+
+group:
+	MOVQ      56(AX), R10
+	CMPQ      R9, $0x01
+	CMOVQEQ   64(AX), R10
+	VPXORD    Z11, Z11, Z11
+	VMOVDQA64 Z9, Z13
+	VPXORD    Z12, Z12, Z12
+	VMOVDQA64 Z10, Z14
+	TESTQ     R10, R10
+	JE        split
+
+block:
+	LEAQ            4096(SI), R14
+	LEAQ            (R14)(R11*1), R15
+	CMPQ            R14, R13
+	CMOVQCC         R15, R14
+	PREFETCHT0      (R14)
+	PREFETCHT0      (R14)(R11*1)
+	PREFETCHT0      64(R14)
+	PREFETCHT0      64(R14)(R11*1)
+	PREFETCHT0      128(R14)
+	PREFETCHT0      128(R14)(R11*1)
+	VPBROADCASTQ    (DI), Z15
+	VPBROADCASTQ    16(DI), Z16
+	VMOVDQU64       (SI), Z17
+	VPANDD          Z0, Z17, Z18
+	VPDPBUSD        Z15, Z18, Z11
+	VPSRLW          $0x05, Z17, Z17
+	VPANDD          Z1, Z17, Z17
+	VBROADCASTI32X4 64(SI), Z18
+	VPRORVD         Z3, Z18, Z18
+	VPTERNLOGD      $0xf8, Z2, Z18, Z17
+	VPDPBUSD        Z16, Z17, Z13
+	VMOVDQU64       (SI)(R11*1), Z17
+	VPANDD          Z0, Z17, Z18
+	VPDPBUSD        Z15, Z18, Z12
+	VPSRLW          $0x05, Z17, Z15
+	VPANDD          Z1, Z15, Z15
+	VBROADCASTI32X4 64(SI)(R11*1), Z17
+	VPRORVD         Z3, Z17, Z17
+	VPTERNLOGD      $0xf8, Z2, Z17, Z15
+	VPDPBUSD        Z16, Z15, Z14
+	VPBROADCASTQ    8(DI), Z15
+	VPBROADCASTQ    24(DI), Z16
+	VMOVDQU64       80(SI), Z17
+	VPANDD          Z0, Z17, Z18
+	VPDPBUSD        Z15, Z18, Z11
+	VPSRLW          $0x05, Z17, Z17
+	VPANDD          Z1, Z17, Z17
+	VBROADCASTI32X4 144(SI), Z18
+	VPRORVD         Z3, Z18, Z18
+	VPTERNLOGD      $0xf8, Z2, Z18, Z17
+	VPDPBUSD        Z16, Z17, Z13
+	VMOVDQU64       80(SI)(R11*1), Z17
+	VPANDD          Z0, Z17, Z18
+	VPDPBUSD        Z15, Z18, Z12
+	VPSRLW          $0x05, Z17, Z15
+	VPANDD          Z1, Z15, Z15
+	VBROADCASTI32X4 144(SI)(R11*1), Z17
+	VPRORVD         Z3, Z17, Z17
+	VPTERNLOGD      $0xf8, Z2, Z17, Z15
+	VPDPBUSD        Z16, Z15, Z14
+	ADDQ            $0x20, DI
+	ADDQ            $0x000000a0, SI
+	DECQ            R10
+	JNE             block
+
+split:
+	VPXORD          Z9, Z9, Z9
+	VPXORD          Z10, Z10, Z10
+	MOVQ            48(AX), R10
+	SUBQ            R9, R10
+	TESTQ           $0x00000001, R10
+	JNE             sum
+	CMPQ            R9, $0x01
+	JE              sum
+	LEAQ            4096(SI), R10
+	LEAQ            (R10)(R11*1), R14
+	CMPQ            R10, R13
+	CMOVQCC         R14, R10
+	PREFETCHT0      (R10)
+	PREFETCHT0      (R10)(R11*1)
+	PREFETCHT0      64(R10)
+	PREFETCHT0      64(R10)(R11*1)
+	PREFETCHT0      128(R10)
+	PREFETCHT0      128(R10)(R11*1)
+	VPBROADCASTQ    (DI), Z15
+	VPBROADCASTQ    16(DI), Z16
+	VMOVDQU64       (SI), Z17
+	VPANDD          Z0, Z17, Z18
+	VPDPBUSD        Z15, Z18, Z11
+	VPSRLW          $0x05, Z17, Z17
+	VPANDD          Z1, Z17, Z17
+	VBROADCASTI32X4 64(SI), Z18
+	VPRORVD         Z3, Z18, Z18
+	VPTERNLOGD      $0xf8, Z2, Z18, Z17
+	VPDPBUSD        Z16, Z17, Z9
+	VMOVDQU64       (SI)(R11*1), Z17
+	VPANDD          Z0, Z17, Z18
+	VPDPBUSD        Z15, Z18, Z12
+	VPSRLW          $0x05, Z17, Z15
+	VPANDD          Z1, Z15, Z15
+	VBROADCASTI32X4 64(SI)(R11*1), Z17
+	VPRORVD         Z3, Z17, Z17
+	VPTERNLOGD      $0xf8, Z2, Z17, Z15
+	VPDPBUSD        Z16, Z15, Z10
+	VPBROADCASTQ    8(DI), Z15
+	VPBROADCASTQ    24(DI), Z16
+	VMOVDQU64       80(SI), Z17
+	VPANDD          Z0, Z17, Z18
+	VPDPBUSD        Z15, Z18, Z11
+	VPSRLW          $0x05, Z17, Z17
+	VPANDD          Z1, Z17, Z17
+	VBROADCASTI32X4 144(SI), Z18
+	VPRORVD         Z3, Z18, Z18
+	VPTERNLOGD      $0xf8, Z2, Z18, Z17
+	VPDPBUSD        Z16, Z17, Z9
+	VMOVDQU64       80(SI)(R11*1), Z17
+	VPANDD          Z0, Z17, Z18
+	VPDPBUSD        Z15, Z18, Z12
+	VPSRLW          $0x05, Z17, Z15
+	VPANDD          Z1, Z15, Z15
+	VBROADCASTI32X4 144(SI)(R11*1), Z17
+	VPRORVD         Z3, Z17, Z17
+	VPTERNLOGD      $0xf8, Z2, Z17, Z15
+	VPDPBUSD        Z16, Z15, Z10
+	ADDQ            $0x20, DI
+	ADDQ            $0x000000a0, SI
+
+sum:
+	VPADDD           Z13, Z11, Z11
+	VPADDD           Z14, Z12, Z12
+	VSHUFPS          $0xdd, Z12, Z11, Z13
+	VSHUFPS          $0x88, Z12, Z11, Z14
+	VPADDD           Z13, Z14, Z14
+	VMOVQ            16(SI), X13
+	VPINSRQ          $0x01, 16(SI)(R11*1), X13, X13
+	VPSHUFB          X6, X13, X13
+	VPMOVSXBD        X13, Z13
+	VPADDD           Z7, Z13, Z13
+	VPMULLD.BCST     (R8), Z13, Z13
+	VPADDD           Z13, Z14, Z14
+	VCVTDQ2PS        Z14, Z14
+	VBROADCASTI32X4  (SI), Z13
+	VINSERTI32X4     $0x01, (SI)(R11*1), Z13, Z13
+	VPERMW.Z         Z13, Z4, K1, Z13
+	VFMADD231PS      Z14, Z13, Z8
+	LEAQ             4096(SI), R10
+	LEAQ             (R10)(R11*1), R14
+	CMPQ             R10, R13
+	CMOVQCC          R14, R10
+	PREFETCHT0       (R10)
+	PREFETCHT0       (R10)(R11*1)
+	ADDQ             $0x00000018, SI
+	ADDQ             $0x04, R8
+	DECQ             R9
+	JNE              group
+	VPERMPS          Z8, Z5, Z13
+	VBROADCASTF64X4  (SI), Z14
+	VINSERTF64X4     $0x01, (SI)(R11*1), Z14, Z14
+	VFMADD231PS.BCST 72(AX), Z14, Z13
+	VMULPS.BCST      80(AX), Z13, Z13
+	VBROADCASTF64X4  32(SI), Z14
+	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z14, Z14
+	VADDPS           Z14, Z13, Z13
+	VCMPPS           $0x03, Z13, Z13, K2
+	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z13
+	VMOVUPS          Y13, (CX)
+	VEXTRACTF64X4    $0x01, Z13, (R12)
+	LEAQ             (DX)(R11*2), DX
+	ADDQ             $0x00000040, CX
+	SUBQ             $0x02, BX
+	JGT              pair
+	VZEROUPPER
+	RET
+
+// func lowbit5FractionsSplitAVX512(a *byte)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+TEXT ·lowbit5FractionsSplitAVX512(SB), NOSPLIT, $0-8
+	MOVQ      a+0(FP), AX
+	MOVQ      (AX), CX
+	MOVQ      8(AX), DX
+	MOVQ      24(AX), BX
+	VMOVDQU64 u32_1f1f1f1fx16<>+0(SB), Z0
+	VMOVDQU64 u32_7070707x16<>+0(SB), Z1
+	VMOVDQU64 u32_18181818x16<>+0(SB), Z2
+	VMOVDQU64 u32_1dx4_1fx4_1x4_3x4<>+0(SB), Z3
+	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z4
+	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z5
+	MOVL      $0xaaaaaaaa, SI
+	KMOVD     SI, K1
+	VMOVDQU   u8_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), X6
+	VMOVDQU64 u32_80x16<>+0(SB), Z7
+	MOVQ      16(AX), R11
+
+pair:
+	XORQ    SI, SI
+	LEAQ    32(CX), R12
+	CMPQ    BX, $0x01
+	CMOVQEQ SI, R11
+	CMOVQEQ CX, R12
+	MOVQ    DX, SI
+	MOVQ    32(AX), DI
+	MOVQ    40(AX), R8
+	LEAQ    (DX)(R11*1), R13
+	VPXORD  Z8, Z8, Z8
+	VPXORD  Z9, Z9, Z9
+	VPXORD  Z10, Z10, Z10
+	MOVQ    48(AX), R9
+
+group:
+	MOVQ      56(AX), R10
+	CMPQ      R9, $0x01
+	CMOVQEQ   64(AX), R10
+	VPXORD    Z11, Z11, Z11
+	VMOVDQA64 Z9, Z13
+	VPXORD    Z12, Z12, Z12
+	VMOVDQA64 Z10, Z14
+	TESTQ     R10, R10
+	JE        split
+
+block:
+	LEAQ            4096(SI), R14
+	LEAQ            (R14)(R11*1), R15
+	CMPQ            R14, R13
+	CMOVQCC         R15, R14
+	PREFETCHT0      (R14)
+	PREFETCHT0      (R14)(R11*1)
+	PREFETCHT0      64(R14)
+	PREFETCHT0      64(R14)(R11*1)
+	PREFETCHT0      128(R14)
+	PREFETCHT0      128(R14)(R11*1)
+	VPBROADCASTQ    (DI), Z15
+	VPBROADCASTQ    16(DI), Z16
+	VMOVDQU64       (SI), Z17
+	VPANDD          Z0, Z17, Z18
+	VPDPBUSD        Z15, Z18, Z11
+	VPSRLW          $0x05, Z17, Z17
+	VPANDD          Z1, Z17, Z17
+	VBROADCASTI32X4 64(SI), Z18
+	VPRORVD         Z3, Z18, Z18
+	VPTERNLOGD      $0xf8, Z2, Z18, Z17
+	VPDPBUSD        Z16, Z17, Z13
+	VMOVDQU64       (SI)(R11*1), Z17
+	VPANDD          Z0, Z17, Z18
+	VPDPBUSD        Z15, Z18, Z12
+	VPSRLW          $0x05, Z17, Z15
+	VPANDD          Z1, Z15, Z15
+	VBROADCASTI32X4 64(SI)(R11*1), Z17
+	VPRORVD         Z3, Z17, Z17
+	VPTERNLOGD      $0xf8, Z2, Z17, Z15
+	VPDPBUSD        Z16, Z15, Z14
+	VPBROADCASTQ    8(DI), Z15
+	VPBROADCASTQ    24(DI), Z16
+	VMOVDQU64       80(SI), Z17
+	VPANDD          Z0, Z17, Z18
+	VPDPBUSD        Z15, Z18, Z11
+	VPSRLW          $0x05, Z17, Z17
+	VPANDD          Z1, Z17, Z17
+	VBROADCASTI32X4 144(SI), Z18
+	VPRORVD         Z3, Z18, Z18
+	VPTERNLOGD      $0xf8, Z2, Z18, Z17
+	VPDPBUSD        Z16, Z17, Z13
+	VMOVDQU64       80(SI)(R11*1), Z17
+	VPANDD          Z0, Z17, Z18
+	VPDPBUSD        Z15, Z18, Z12
+	VPSRLW          $0x05, Z17, Z15
+	VPANDD          Z1, Z15, Z15
+	VBROADCASTI32X4 144(SI)(R11*1), Z17
+	VPRORVD         Z3, Z17, Z17
+	VPTERNLOGD      $0xf8, Z2, Z17, Z15
+	VPDPBUSD        Z16, Z15, Z14
+	ADDQ            $0x20, DI
+	ADDQ            $0x000000a0, SI
+	DECQ            R10
+	JNE             block
+
+split:
+	VPXORD          Z9, Z9, Z9
+	VPXORD          Z10, Z10, Z10
+	MOVQ            48(AX), R10
+	SUBQ            R9, R10
+	TESTQ           $0x00000001, R10
+	JNE             sum
+	CMPQ            R9, $0x01
+	JE              sum
+	LEAQ            4096(SI), R10
+	LEAQ            (R10)(R11*1), R14
+	CMPQ            R10, R13
+	CMOVQCC         R14, R10
+	PREFETCHT0      (R10)
+	PREFETCHT0      (R10)(R11*1)
+	PREFETCHT0      64(R10)
+	PREFETCHT0      64(R10)(R11*1)
+	PREFETCHT0      128(R10)
+	PREFETCHT0      128(R10)(R11*1)
+	VPBROADCASTQ    (DI), Z15
+	VPBROADCASTQ    16(DI), Z16
+	VMOVDQU64       (SI), Z17
+	VPANDD          Z0, Z17, Z18
+	VPDPBUSD        Z15, Z18, Z11
+	VPSRLW          $0x05, Z17, Z17
+	VPANDD          Z1, Z17, Z17
+	VBROADCASTI32X4 64(SI), Z18
+	VPRORVD         Z3, Z18, Z18
+	VPTERNLOGD      $0xf8, Z2, Z18, Z17
+	VPDPBUSD        Z16, Z17, Z9
+	VMOVDQU64       (SI)(R11*1), Z17
+	VPANDD          Z0, Z17, Z18
+	VPDPBUSD        Z15, Z18, Z12
+	VPSRLW          $0x05, Z17, Z15
+	VPANDD          Z1, Z15, Z15
+	VBROADCASTI32X4 64(SI)(R11*1), Z17
+	VPRORVD         Z3, Z17, Z17
+	VPTERNLOGD      $0xf8, Z2, Z17, Z15
+	VPDPBUSD        Z16, Z15, Z10
+	VPBROADCASTQ    8(DI), Z15
+	VPBROADCASTQ    24(DI), Z16
+	VMOVDQU64       80(SI), Z17
+	VPANDD          Z0, Z17, Z18
+	VPDPBUSD        Z15, Z18, Z11
+	VPSRLW          $0x05, Z17, Z17
+	VPANDD          Z1, Z17, Z17
+	VBROADCASTI32X4 144(SI), Z18
+	VPRORVD         Z3, Z18, Z18
+	VPTERNLOGD      $0xf8, Z2, Z18, Z17
+	VPDPBUSD        Z16, Z17, Z9
+	VMOVDQU64       80(SI)(R11*1), Z17
+	VPANDD          Z0, Z17, Z18
+	VPDPBUSD        Z15, Z18, Z12
+	VPSRLW          $0x05, Z17, Z15
+	VPANDD          Z1, Z15, Z15
+	VBROADCASTI32X4 144(SI)(R11*1), Z17
+	VPRORVD         Z3, Z17, Z17
+	VPTERNLOGD      $0xf8, Z2, Z17, Z15
+	VPDPBUSD        Z16, Z15, Z10
+	ADDQ            $0x20, DI
+	ADDQ            $0x000000a0, SI
+
+sum:
+	VPADDD           Z13, Z11, Z11
+	VPADDD           Z14, Z12, Z12
+	VSHUFPS          $0xdd, Z12, Z11, Z13
+	VSHUFPS          $0x88, Z12, Z11, Z14
+	VPADDD           Z13, Z14, Z14
+	VPSLLD           $0x03, Z14, Z14
+	VMOVQ            16(SI), X13
+	VPINSRQ          $0x01, 16(SI)(R11*1), X13, X13
+	VPSHUFB          X6, X13, X13
+	VPMOVSXBD        X13, Z13
+	VPADDD           Z7, Z13, Z13
+	VPMULLD.BCST     (R8), Z13, Z13
+	VPADDD           Z13, Z14, Z14
+	VCVTDQ2PS        Z14, Z14
+	VMULPS           u32_3e000000x16<>+0(SB), Z14, Z14
+	VBROADCASTI32X4  (SI), Z13
+	VINSERTI32X4     $0x01, (SI)(R11*1), Z13, Z13
+	VPERMW.Z         Z13, Z4, K1, Z13
+	VFMADD231PS      Z14, Z13, Z8
+	LEAQ             4096(SI), R10
+	LEAQ             (R10)(R11*1), R14
+	CMPQ             R10, R13
+	CMOVQCC          R14, R10
+	PREFETCHT0       (R10)
+	PREFETCHT0       (R10)(R11*1)
+	ADDQ             $0x00000018, SI
+	ADDQ             $0x04, R8
+	DECQ             R9
+	JNE              group
+	VPERMPS          Z8, Z5, Z13
+	VBROADCASTF64X4  (SI), Z14
+	VINSERTF64X4     $0x01, (SI)(R11*1), Z14, Z14
+	VFMADD231PS.BCST 72(AX), Z14, Z13
+	VMULPS.BCST      80(AX), Z13, Z13
+	VBROADCASTF64X4  32(SI), Z14
+	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z14, Z14
+	VADDPS           Z14, Z13, Z13
+	VCMPPS           $0x03, Z13, Z13, K2
+	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z13
+	VMOVUPS          Y13, (CX)
+	VEXTRACTF64X4    $0x01, Z13, (R12)
+	LEAQ             (DX)(R11*2), DX
+	ADDQ             $0x00000040, CX
+	SUBQ             $0x02, BX
+	JGT              pair
+	VZEROUPPER
+	RET
+
 // func lowbit6AVX512(a *byte)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
 TEXT ·lowbit6AVX512(SB), NOSPLIT, $0-8
@@ -2609,8 +5907,8 @@ group:
 	CMPQ    R9, $0x01
 	CMOVQEQ 64(AX), R10
 	VPXORD  Z8, Z8, Z8
-	VPXORD  Z9, Z9, Z9
 	VPXORD  Z10, Z10, Z10
+	VPXORD  Z9, Z9, Z9
 	VPXORD  Z11, Z11, Z11
 
 block:
@@ -2639,12 +5937,12 @@ block:
 	VPTERNLOGD       $0xf8, Z3, Z14, Z17
 	VPSRLW           $0x02, Z16, Z14
 	VPTERNLOGD       $0xf8, Z4, Z14, Z17
-	VPDPBUSD         Z13, Z17, Z9
+	VPDPBUSD         Z13, Z17, Z10
 	VMOVDQU64        (SI)(R11*1), Z14
 	VMOVDQU64        32(SI)(R11*1), Z15
 	VSHUFI64X2       $0xd8, Z15, Z14, Z16
 	VPANDD           Z0, Z16, Z17
-	VPDPBUSD         Z12, Z17, Z10
+	VPDPBUSD         Z12, Z17, Z9
 	VSHUFI64X2       $0x61, Z15, Z14, Z12
 	VPSRLVD          Z2, Z12, Z12
 	VPANDD           Z1, Z12, Z12
@@ -2669,12 +5967,12 @@ block:
 	VPTERNLOGD       $0xf8, Z3, Z14, Z17
 	VPSRLW           $0x02, Z16, Z14
 	VPTERNLOGD       $0xf8, Z4, Z14, Z17
-	VPDPBUSD         Z13, Z17, Z9
+	VPDPBUSD         Z13, Z17, Z10
 	VMOVDQU64        96(SI)(R11*1), Z14
 	VMOVDQU64        128(SI)(R11*1), Z15
 	VSHUFI64X2       $0xd8, Z15, Z14, Z16
 	VPANDD           Z0, Z16, Z17
-	VPDPBUSD         Z12, Z17, Z10
+	VPDPBUSD         Z12, Z17, Z9
 	VSHUFI64X2       $0x61, Z15, Z14, Z12
 	VPSRLVD          Z2, Z12, Z12
 	VPANDD           Z1, Z12, Z12
@@ -2688,10 +5986,10 @@ block:
 	ADDQ             $0x000000c0, SI
 	DECQ             R10
 	JNE              block
-	VPADDD           Z9, Z8, Z8
-	VPADDD           Z11, Z10, Z10
-	VSHUFPS          $0xdd, Z10, Z8, Z12
-	VSHUFPS          $0x88, Z10, Z8, Z13
+	VPADDD           Z10, Z8, Z8
+	VPADDD           Z11, Z9, Z9
+	VSHUFPS          $0xdd, Z9, Z8, Z12
+	VSHUFPS          $0x88, Z9, Z8, Z13
 	VPADDD           Z12, Z13, Z13
 	VPADDD.BCST      (R8), Z13, Z13
 	VCVTDQ2PS        Z13, Z13
@@ -2816,8 +6114,8 @@ group:
 	CMPQ    R9, $0x01
 	CMOVQEQ 64(AX), R10
 	VPXORD  Z10, Z10, Z10
-	VPXORD  Z11, Z11, Z11
 	VPXORD  Z12, Z12, Z12
+	VPXORD  Z11, Z11, Z11
 	VPXORD  Z13, Z13, Z13
 
 block:
@@ -2846,12 +6144,12 @@ block:
 	VPTERNLOGD       $0xf8, Z3, Z16, Z19
 	VPSRLW           $0x02, Z18, Z16
 	VPTERNLOGD       $0xf8, Z4, Z16, Z19
-	VPDPBUSD         Z15, Z19, Z11
+	VPDPBUSD         Z15, Z19, Z12
 	VMOVDQU64        (SI)(R11*1), Z16
 	VMOVDQU64        32(SI)(R11*1), Z17
 	VSHUFI64X2       $0xd8, Z17, Z16, Z18
 	VPANDD           Z0, Z18, Z19
-	VPDPBUSD         Z14, Z19, Z12
+	VPDPBUSD         Z14, Z19, Z11
 	VSHUFI64X2       $0x61, Z17, Z16, Z14
 	VPSRLVD          Z2, Z14, Z14
 	VPANDD           Z1, Z14, Z14
@@ -2876,12 +6174,12 @@ block:
 	VPTERNLOGD       $0xf8, Z3, Z16, Z19
 	VPSRLW           $0x02, Z18, Z16
 	VPTERNLOGD       $0xf8, Z4, Z16, Z19
-	VPDPBUSD         Z15, Z19, Z11
+	VPDPBUSD         Z15, Z19, Z12
 	VMOVDQU64        96(SI)(R11*1), Z16
 	VMOVDQU64        128(SI)(R11*1), Z17
 	VSHUFI64X2       $0xd8, Z17, Z16, Z18
 	VPANDD           Z0, Z18, Z19
-	VPDPBUSD         Z14, Z19, Z12
+	VPDPBUSD         Z14, Z19, Z11
 	VSHUFI64X2       $0x61, Z17, Z16, Z14
 	VPSRLVD          Z2, Z14, Z14
 	VPANDD           Z1, Z14, Z14
@@ -2895,10 +6193,10 @@ block:
 	ADDQ             $0x000000c0, SI
 	DECQ             R10
 	JNE              block
-	VPADDD           Z11, Z10, Z10
-	VPADDD           Z13, Z12, Z12
-	VSHUFPS          $0xdd, Z12, Z10, Z14
-	VSHUFPS          $0x88, Z12, Z10, Z15
+	VPADDD           Z12, Z10, Z10
+	VPADDD           Z13, Z11, Z11
+	VSHUFPS          $0xdd, Z11, Z10, Z14
+	VSHUFPS          $0x88, Z11, Z10, Z15
 	VPADDD           Z14, Z15, Z15
 	VMOVQ            16(SI), X14
 	VPINSRQ          $0x01, 16(SI)(R11*1), X14, X14
@@ -2989,8 +6287,8 @@ group:
 	CMPQ    R9, $0x01
 	CMOVQEQ 64(AX), R10
 	VPXORD  Z10, Z10, Z10
-	VPXORD  Z11, Z11, Z11
 	VPXORD  Z12, Z12, Z12
+	VPXORD  Z11, Z11, Z11
 	VPXORD  Z13, Z13, Z13
 
 block:
@@ -3019,12 +6317,12 @@ block:
 	VPTERNLOGD       $0xf8, Z3, Z16, Z19
 	VPSRLW           $0x02, Z18, Z16
 	VPTERNLOGD       $0xf8, Z4, Z16, Z19
-	VPDPBUSD         Z15, Z19, Z11
+	VPDPBUSD         Z15, Z19, Z12
 	VMOVDQU64        (SI)(R11*1), Z16
 	VMOVDQU64        32(SI)(R11*1), Z17
 	VSHUFI64X2       $0xd8, Z17, Z16, Z18
 	VPANDD           Z0, Z18, Z19
-	VPDPBUSD         Z14, Z19, Z12
+	VPDPBUSD         Z14, Z19, Z11
 	VSHUFI64X2       $0x61, Z17, Z16, Z14
 	VPSRLVD          Z2, Z14, Z14
 	VPANDD           Z1, Z14, Z14
@@ -3049,12 +6347,12 @@ block:
 	VPTERNLOGD       $0xf8, Z3, Z16, Z19
 	VPSRLW           $0x02, Z18, Z16
 	VPTERNLOGD       $0xf8, Z4, Z16, Z19
-	VPDPBUSD         Z15, Z19, Z11
+	VPDPBUSD         Z15, Z19, Z12
 	VMOVDQU64        96(SI)(R11*1), Z16
 	VMOVDQU64        128(SI)(R11*1), Z17
 	VSHUFI64X2       $0xd8, Z17, Z16, Z18
 	VPANDD           Z0, Z18, Z19
-	VPDPBUSD         Z14, Z19, Z12
+	VPDPBUSD         Z14, Z19, Z11
 	VSHUFI64X2       $0x61, Z17, Z16, Z14
 	VPSRLVD          Z2, Z14, Z14
 	VPANDD           Z1, Z14, Z14
@@ -3068,10 +6366,10 @@ block:
 	ADDQ             $0x000000c0, SI
 	DECQ             R10
 	JNE              block
-	VPADDD           Z11, Z10, Z10
-	VPADDD           Z13, Z12, Z12
-	VSHUFPS          $0xdd, Z12, Z10, Z14
-	VSHUFPS          $0x88, Z12, Z10, Z15
+	VPADDD           Z12, Z10, Z10
+	VPADDD           Z13, Z11, Z11
+	VSHUFPS          $0xdd, Z11, Z10, Z14
+	VSHUFPS          $0x88, Z11, Z10, Z15
 	VPADDD           Z14, Z15, Z15
 	VPSLLD           $0x02, Z15, Z15
 	VMOVQ            16(SI), X14
@@ -3126,6 +6424,753 @@ DATA u32_3e800000x16<>+48(SB)/8, $0x3e8000003e800000
 DATA u32_3e800000x16<>+56(SB)/8, $0x3e8000003e800000
 GLOBL u32_3e800000x16<>(SB), RODATA|NOPTR, $64
 
+// func lowbit6SplitAVX512(a *byte)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+TEXT ·lowbit6SplitAVX512(SB), NOSPLIT, $0-8
+	MOVQ      a+0(FP), AX
+	MOVQ      (AX), CX
+	MOVQ      8(AX), DX
+	MOVQ      24(AX), BX
+	VMOVDQU64 u32_3f3f3f3fx16<>+0(SB), Z0
+	VMOVDQU64 u32_3f3f3f3fx4_3030303x4_3f3f3f3fx4_3030303x4<>+0(SB), Z1
+	VMOVDQU64 u32_0x4_6x4_0x4_6x4<>+0(SB), Z2
+	VMOVDQU64 u32_0x4_c0c0c0cx4_0x4_c0c0c0cx4<>+0(SB), Z3
+	VMOVDQU64 u32_0x4_30303030x4_0x4_30303030x4<>+0(SB), Z4
+	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z5
+	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z6
+	MOVL      $0xaaaaaaaa, SI
+	KMOVD     SI, K1
+	MOVQ      16(AX), R11
+
+pair:
+	XORQ    SI, SI
+	LEAQ    32(CX), R12
+	CMPQ    BX, $0x01
+	CMOVQEQ SI, R11
+	CMOVQEQ CX, R12
+	MOVQ    DX, SI
+	MOVQ    32(AX), DI
+	MOVQ    40(AX), R8
+	LEAQ    (DX)(R11*1), R13
+	VPXORD  Z7, Z7, Z7
+	VPXORD  Z8, Z8, Z8
+	VPXORD  Z9, Z9, Z9
+	MOVQ    48(AX), R9
+
+group:
+	MOVQ      56(AX), R10
+	CMPQ      R9, $0x01
+	CMOVQEQ   64(AX), R10
+	VPXORD    Z10, Z10, Z10
+	VMOVDQA64 Z8, Z12
+	VPXORD    Z11, Z11, Z11
+	VMOVDQA64 Z9, Z13
+	TESTQ     R10, R10
+	JE        split
+
+block:
+	LEAQ         4096(SI), R14
+	LEAQ         (R14)(R11*1), R15
+	CMPQ         R14, R13
+	CMOVQCC      R15, R14
+	PREFETCHT0   (R14)
+	PREFETCHT0   (R14)(R11*1)
+	PREFETCHT0   64(R14)
+	PREFETCHT0   64(R14)(R11*1)
+	PREFETCHT0   128(R14)
+	PREFETCHT0   128(R14)(R11*1)
+	VPBROADCASTQ (DI), Z14
+	VPBROADCASTQ 16(DI), Z15
+	VMOVDQU64    (SI), Z16
+	VMOVDQU64    32(SI), Z17
+	VSHUFI64X2   $0xd8, Z17, Z16, Z18
+	VPANDD       Z0, Z18, Z19
+	VPDPBUSD     Z14, Z19, Z10
+	VSHUFI64X2   $0x61, Z17, Z16, Z19
+	VPSRLVD      Z2, Z19, Z19
+	VPANDD       Z1, Z19, Z19
+	VSHUFI64X2   $0xa5, Z17, Z16, Z16
+	VPSRLW       $0x04, Z16, Z16
+	VPTERNLOGD   $0xf8, Z3, Z16, Z19
+	VPSRLW       $0x02, Z18, Z16
+	VPTERNLOGD   $0xf8, Z4, Z16, Z19
+	VPDPBUSD     Z15, Z19, Z12
+	VMOVDQU64    (SI)(R11*1), Z16
+	VMOVDQU64    32(SI)(R11*1), Z17
+	VSHUFI64X2   $0xd8, Z17, Z16, Z18
+	VPANDD       Z0, Z18, Z19
+	VPDPBUSD     Z14, Z19, Z11
+	VSHUFI64X2   $0x61, Z17, Z16, Z14
+	VPSRLVD      Z2, Z14, Z14
+	VPANDD       Z1, Z14, Z14
+	VSHUFI64X2   $0xa5, Z17, Z16, Z16
+	VPSRLW       $0x04, Z16, Z16
+	VPTERNLOGD   $0xf8, Z3, Z16, Z14
+	VPSRLW       $0x02, Z18, Z16
+	VPTERNLOGD   $0xf8, Z4, Z16, Z14
+	VPDPBUSD     Z15, Z14, Z13
+	VPBROADCASTQ 8(DI), Z14
+	VPBROADCASTQ 24(DI), Z15
+	VMOVDQU64    96(SI), Z16
+	VMOVDQU64    128(SI), Z17
+	VSHUFI64X2   $0xd8, Z17, Z16, Z18
+	VPANDD       Z0, Z18, Z19
+	VPDPBUSD     Z14, Z19, Z10
+	VSHUFI64X2   $0x61, Z17, Z16, Z19
+	VPSRLVD      Z2, Z19, Z19
+	VPANDD       Z1, Z19, Z19
+	VSHUFI64X2   $0xa5, Z17, Z16, Z16
+	VPSRLW       $0x04, Z16, Z16
+	VPTERNLOGD   $0xf8, Z3, Z16, Z19
+	VPSRLW       $0x02, Z18, Z16
+	VPTERNLOGD   $0xf8, Z4, Z16, Z19
+	VPDPBUSD     Z15, Z19, Z12
+	VMOVDQU64    96(SI)(R11*1), Z16
+	VMOVDQU64    128(SI)(R11*1), Z17
+	VSHUFI64X2   $0xd8, Z17, Z16, Z18
+	VPANDD       Z0, Z18, Z19
+	VPDPBUSD     Z14, Z19, Z11
+	VSHUFI64X2   $0x61, Z17, Z16, Z14
+	VPSRLVD      Z2, Z14, Z14
+	VPANDD       Z1, Z14, Z14
+	VSHUFI64X2   $0xa5, Z17, Z16, Z16
+	VPSRLW       $0x04, Z16, Z16
+	VPTERNLOGD   $0xf8, Z3, Z16, Z14
+	VPSRLW       $0x02, Z18, Z16
+	VPTERNLOGD   $0xf8, Z4, Z16, Z14
+	VPDPBUSD     Z15, Z14, Z13
+	ADDQ         $0x20, DI
+	ADDQ         $0x000000c0, SI
+	DECQ         R10
+	JNE          block
+
+split:
+	VPXORD       Z8, Z8, Z8
+	VPXORD       Z9, Z9, Z9
+	MOVQ         48(AX), R10
+	SUBQ         R9, R10
+	TESTQ        $0x00000001, R10
+	JNE          sum
+	CMPQ         R9, $0x01
+	JE           sum
+	LEAQ         4096(SI), R10
+	LEAQ         (R10)(R11*1), R14
+	CMPQ         R10, R13
+	CMOVQCC      R14, R10
+	PREFETCHT0   (R10)
+	PREFETCHT0   (R10)(R11*1)
+	PREFETCHT0   64(R10)
+	PREFETCHT0   64(R10)(R11*1)
+	PREFETCHT0   128(R10)
+	PREFETCHT0   128(R10)(R11*1)
+	VPBROADCASTQ (DI), Z14
+	VPBROADCASTQ 16(DI), Z15
+	VMOVDQU64    (SI), Z16
+	VMOVDQU64    32(SI), Z17
+	VSHUFI64X2   $0xd8, Z17, Z16, Z18
+	VPANDD       Z0, Z18, Z19
+	VPDPBUSD     Z14, Z19, Z10
+	VSHUFI64X2   $0x61, Z17, Z16, Z19
+	VPSRLVD      Z2, Z19, Z19
+	VPANDD       Z1, Z19, Z19
+	VSHUFI64X2   $0xa5, Z17, Z16, Z16
+	VPSRLW       $0x04, Z16, Z16
+	VPTERNLOGD   $0xf8, Z3, Z16, Z19
+	VPSRLW       $0x02, Z18, Z16
+	VPTERNLOGD   $0xf8, Z4, Z16, Z19
+	VPDPBUSD     Z15, Z19, Z8
+	VMOVDQU64    (SI)(R11*1), Z16
+	VMOVDQU64    32(SI)(R11*1), Z17
+	VSHUFI64X2   $0xd8, Z17, Z16, Z18
+	VPANDD       Z0, Z18, Z19
+	VPDPBUSD     Z14, Z19, Z11
+	VSHUFI64X2   $0x61, Z17, Z16, Z14
+	VPSRLVD      Z2, Z14, Z14
+	VPANDD       Z1, Z14, Z14
+	VSHUFI64X2   $0xa5, Z17, Z16, Z16
+	VPSRLW       $0x04, Z16, Z16
+	VPTERNLOGD   $0xf8, Z3, Z16, Z14
+	VPSRLW       $0x02, Z18, Z16
+	VPTERNLOGD   $0xf8, Z4, Z16, Z14
+	VPDPBUSD     Z15, Z14, Z9
+	VPBROADCASTQ 8(DI), Z14
+	VPBROADCASTQ 24(DI), Z15
+	VMOVDQU64    96(SI), Z16
+	VMOVDQU64    128(SI), Z17
+	VSHUFI64X2   $0xd8, Z17, Z16, Z18
+	VPANDD       Z0, Z18, Z19
+	VPDPBUSD     Z14, Z19, Z10
+	VSHUFI64X2   $0x61, Z17, Z16, Z19
+	VPSRLVD      Z2, Z19, Z19
+	VPANDD       Z1, Z19, Z19
+	VSHUFI64X2   $0xa5, Z17, Z16, Z16
+	VPSRLW       $0x04, Z16, Z16
+	VPTERNLOGD   $0xf8, Z3, Z16, Z19
+	VPSRLW       $0x02, Z18, Z16
+	VPTERNLOGD   $0xf8, Z4, Z16, Z19
+	VPDPBUSD     Z15, Z19, Z8
+	VMOVDQU64    96(SI)(R11*1), Z16
+	VMOVDQU64    128(SI)(R11*1), Z17
+	VSHUFI64X2   $0xd8, Z17, Z16, Z18
+	VPANDD       Z0, Z18, Z19
+	VPDPBUSD     Z14, Z19, Z11
+	VSHUFI64X2   $0x61, Z17, Z16, Z14
+	VPSRLVD      Z2, Z14, Z14
+	VPANDD       Z1, Z14, Z14
+	VSHUFI64X2   $0xa5, Z17, Z16, Z16
+	VPSRLW       $0x04, Z16, Z16
+	VPTERNLOGD   $0xf8, Z3, Z16, Z14
+	VPSRLW       $0x02, Z18, Z16
+	VPTERNLOGD   $0xf8, Z4, Z16, Z14
+	VPDPBUSD     Z15, Z14, Z9
+	ADDQ         $0x20, DI
+	ADDQ         $0x000000c0, SI
+
+sum:
+	VPADDD           Z12, Z10, Z10
+	VPADDD           Z13, Z11, Z11
+	VSHUFPS          $0xdd, Z11, Z10, Z12
+	VSHUFPS          $0x88, Z11, Z10, Z13
+	VPADDD           Z12, Z13, Z13
+	VPADDD.BCST      (R8), Z13, Z13
+	VCVTDQ2PS        Z13, Z13
+	VBROADCASTI32X4  (SI), Z12
+	VINSERTI32X4     $0x01, (SI)(R11*1), Z12, Z12
+	VPERMW.Z         Z12, Z5, K1, Z12
+	VFMADD231PS      Z13, Z12, Z7
+	LEAQ             4096(SI), R10
+	LEAQ             (R10)(R11*1), R14
+	CMPQ             R10, R13
+	CMOVQCC          R14, R10
+	PREFETCHT0       (R10)
+	PREFETCHT0       (R10)(R11*1)
+	ADDQ             $0x00000010, SI
+	ADDQ             $0x04, R8
+	DECQ             R9
+	JNE              group
+	VPERMPS          Z7, Z6, Z12
+	VBROADCASTF64X4  (SI), Z13
+	VINSERTF64X4     $0x01, (SI)(R11*1), Z13, Z13
+	VFMADD231PS.BCST 72(AX), Z13, Z12
+	VMULPS.BCST      80(AX), Z12, Z12
+	VBROADCASTF64X4  32(SI), Z13
+	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z13, Z13
+	VADDPS           Z13, Z12, Z12
+	VCMPPS           $0x03, Z12, Z12, K2
+	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z12
+	VMOVUPS          Y12, (CX)
+	VEXTRACTF64X4    $0x01, Z12, (R12)
+	LEAQ             (DX)(R11*2), DX
+	ADDQ             $0x00000040, CX
+	SUBQ             $0x02, BX
+	JGT              pair
+	VZEROUPPER
+	RET
+
+// func lowbit6ZerosSplitAVX512(a *byte)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+TEXT ·lowbit6ZerosSplitAVX512(SB), NOSPLIT, $0-8
+	MOVQ      a+0(FP), AX
+	MOVQ      (AX), CX
+	MOVQ      8(AX), DX
+	MOVQ      24(AX), BX
+	VMOVDQU64 u32_3f3f3f3fx16<>+0(SB), Z0
+	VMOVDQU64 u32_3f3f3f3fx4_3030303x4_3f3f3f3fx4_3030303x4<>+0(SB), Z1
+	VMOVDQU64 u32_0x4_6x4_0x4_6x4<>+0(SB), Z2
+	VMOVDQU64 u32_0x4_c0c0c0cx4_0x4_c0c0c0cx4<>+0(SB), Z3
+	VMOVDQU64 u32_0x4_30303030x4_0x4_30303030x4<>+0(SB), Z4
+	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z5
+	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z6
+	MOVL      $0xaaaaaaaa, SI
+	KMOVD     SI, K1
+	VMOVDQU   u8_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), X7
+	VMOVDQU64 u32_20x16<>+0(SB), Z8
+	MOVQ      16(AX), R11
+
+pair:
+	XORQ    SI, SI
+	LEAQ    32(CX), R12
+	CMPQ    BX, $0x01
+	CMOVQEQ SI, R11
+	CMOVQEQ CX, R12
+	MOVQ    DX, SI
+	MOVQ    32(AX), DI
+	MOVQ    40(AX), R8
+	LEAQ    (DX)(R11*1), R13
+	VPXORD  Z9, Z9, Z9
+	VPXORD  Z10, Z10, Z10
+	VPXORD  Z11, Z11, Z11
+	MOVQ    48(AX), R9
+
+group:
+	MOVQ      56(AX), R10
+	CMPQ      R9, $0x01
+	CMOVQEQ   64(AX), R10
+	VPXORD    Z12, Z12, Z12
+	VMOVDQA64 Z10, Z14
+	VPXORD    Z13, Z13, Z13
+	VMOVDQA64 Z11, Z15
+	TESTQ     R10, R10
+	JE        split
+
+block:
+	LEAQ         4096(SI), R14
+	LEAQ         (R14)(R11*1), R15
+	CMPQ         R14, R13
+	CMOVQCC      R15, R14
+	PREFETCHT0   (R14)
+	PREFETCHT0   (R14)(R11*1)
+	PREFETCHT0   64(R14)
+	PREFETCHT0   64(R14)(R11*1)
+	PREFETCHT0   128(R14)
+	PREFETCHT0   128(R14)(R11*1)
+	VPBROADCASTQ (DI), Z16
+	VPBROADCASTQ 16(DI), Z17
+	VMOVDQU64    (SI), Z18
+	VMOVDQU64    32(SI), Z19
+	VSHUFI64X2   $0xd8, Z19, Z18, Z20
+	VPANDD       Z0, Z20, Z21
+	VPDPBUSD     Z16, Z21, Z12
+	VSHUFI64X2   $0x61, Z19, Z18, Z21
+	VPSRLVD      Z2, Z21, Z21
+	VPANDD       Z1, Z21, Z21
+	VSHUFI64X2   $0xa5, Z19, Z18, Z18
+	VPSRLW       $0x04, Z18, Z18
+	VPTERNLOGD   $0xf8, Z3, Z18, Z21
+	VPSRLW       $0x02, Z20, Z18
+	VPTERNLOGD   $0xf8, Z4, Z18, Z21
+	VPDPBUSD     Z17, Z21, Z14
+	VMOVDQU64    (SI)(R11*1), Z18
+	VMOVDQU64    32(SI)(R11*1), Z19
+	VSHUFI64X2   $0xd8, Z19, Z18, Z20
+	VPANDD       Z0, Z20, Z21
+	VPDPBUSD     Z16, Z21, Z13
+	VSHUFI64X2   $0x61, Z19, Z18, Z16
+	VPSRLVD      Z2, Z16, Z16
+	VPANDD       Z1, Z16, Z16
+	VSHUFI64X2   $0xa5, Z19, Z18, Z18
+	VPSRLW       $0x04, Z18, Z18
+	VPTERNLOGD   $0xf8, Z3, Z18, Z16
+	VPSRLW       $0x02, Z20, Z18
+	VPTERNLOGD   $0xf8, Z4, Z18, Z16
+	VPDPBUSD     Z17, Z16, Z15
+	VPBROADCASTQ 8(DI), Z16
+	VPBROADCASTQ 24(DI), Z17
+	VMOVDQU64    96(SI), Z18
+	VMOVDQU64    128(SI), Z19
+	VSHUFI64X2   $0xd8, Z19, Z18, Z20
+	VPANDD       Z0, Z20, Z21
+	VPDPBUSD     Z16, Z21, Z12
+	VSHUFI64X2   $0x61, Z19, Z18, Z21
+	VPSRLVD      Z2, Z21, Z21
+	VPANDD       Z1, Z21, Z21
+	VSHUFI64X2   $0xa5, Z19, Z18, Z18
+	VPSRLW       $0x04, Z18, Z18
+	VPTERNLOGD   $0xf8, Z3, Z18, Z21
+	VPSRLW       $0x02, Z20, Z18
+	VPTERNLOGD   $0xf8, Z4, Z18, Z21
+	VPDPBUSD     Z17, Z21, Z14
+	VMOVDQU64    96(SI)(R11*1), Z18
+	VMOVDQU64    128(SI)(R11*1), Z19
+	VSHUFI64X2   $0xd8, Z19, Z18, Z20
+	VPANDD       Z0, Z20, Z21
+	VPDPBUSD     Z16, Z21, Z13
+	VSHUFI64X2   $0x61, Z19, Z18, Z16
+	VPSRLVD      Z2, Z16, Z16
+	VPANDD       Z1, Z16, Z16
+	VSHUFI64X2   $0xa5, Z19, Z18, Z18
+	VPSRLW       $0x04, Z18, Z18
+	VPTERNLOGD   $0xf8, Z3, Z18, Z16
+	VPSRLW       $0x02, Z20, Z18
+	VPTERNLOGD   $0xf8, Z4, Z18, Z16
+	VPDPBUSD     Z17, Z16, Z15
+	ADDQ         $0x20, DI
+	ADDQ         $0x000000c0, SI
+	DECQ         R10
+	JNE          block
+
+split:
+	VPXORD       Z10, Z10, Z10
+	VPXORD       Z11, Z11, Z11
+	MOVQ         48(AX), R10
+	SUBQ         R9, R10
+	TESTQ        $0x00000001, R10
+	JNE          sum
+	CMPQ         R9, $0x01
+	JE           sum
+	LEAQ         4096(SI), R10
+	LEAQ         (R10)(R11*1), R14
+	CMPQ         R10, R13
+	CMOVQCC      R14, R10
+	PREFETCHT0   (R10)
+	PREFETCHT0   (R10)(R11*1)
+	PREFETCHT0   64(R10)
+	PREFETCHT0   64(R10)(R11*1)
+	PREFETCHT0   128(R10)
+	PREFETCHT0   128(R10)(R11*1)
+	VPBROADCASTQ (DI), Z16
+	VPBROADCASTQ 16(DI), Z17
+	VMOVDQU64    (SI), Z18
+	VMOVDQU64    32(SI), Z19
+	VSHUFI64X2   $0xd8, Z19, Z18, Z20
+	VPANDD       Z0, Z20, Z21
+	VPDPBUSD     Z16, Z21, Z12
+	VSHUFI64X2   $0x61, Z19, Z18, Z21
+	VPSRLVD      Z2, Z21, Z21
+	VPANDD       Z1, Z21, Z21
+	VSHUFI64X2   $0xa5, Z19, Z18, Z18
+	VPSRLW       $0x04, Z18, Z18
+	VPTERNLOGD   $0xf8, Z3, Z18, Z21
+	VPSRLW       $0x02, Z20, Z18
+	VPTERNLOGD   $0xf8, Z4, Z18, Z21
+	VPDPBUSD     Z17, Z21, Z10
+	VMOVDQU64    (SI)(R11*1), Z18
+	VMOVDQU64    32(SI)(R11*1), Z19
+	VSHUFI64X2   $0xd8, Z19, Z18, Z20
+	VPANDD       Z0, Z20, Z21
+	VPDPBUSD     Z16, Z21, Z13
+	VSHUFI64X2   $0x61, Z19, Z18, Z16
+	VPSRLVD      Z2, Z16, Z16
+	VPANDD       Z1, Z16, Z16
+	VSHUFI64X2   $0xa5, Z19, Z18, Z18
+	VPSRLW       $0x04, Z18, Z18
+	VPTERNLOGD   $0xf8, Z3, Z18, Z16
+	VPSRLW       $0x02, Z20, Z18
+	VPTERNLOGD   $0xf8, Z4, Z18, Z16
+	VPDPBUSD     Z17, Z16, Z11
+	VPBROADCASTQ 8(DI), Z16
+	VPBROADCASTQ 24(DI), Z17
+	VMOVDQU64    96(SI), Z18
+	VMOVDQU64    128(SI), Z19
+	VSHUFI64X2   $0xd8, Z19, Z18, Z20
+	VPANDD       Z0, Z20, Z21
+	VPDPBUSD     Z16, Z21, Z12
+	VSHUFI64X2   $0x61, Z19, Z18, Z21
+	VPSRLVD      Z2, Z21, Z21
+	VPANDD       Z1, Z21, Z21
+	VSHUFI64X2   $0xa5, Z19, Z18, Z18
+	VPSRLW       $0x04, Z18, Z18
+	VPTERNLOGD   $0xf8, Z3, Z18, Z21
+	VPSRLW       $0x02, Z20, Z18
+	VPTERNLOGD   $0xf8, Z4, Z18, Z21
+	VPDPBUSD     Z17, Z21, Z10
+	VMOVDQU64    96(SI)(R11*1), Z18
+	VMOVDQU64    128(SI)(R11*1), Z19
+	VSHUFI64X2   $0xd8, Z19, Z18, Z20
+	VPANDD       Z0, Z20, Z21
+	VPDPBUSD     Z16, Z21, Z13
+	VSHUFI64X2   $0x61, Z19, Z18, Z16
+	VPSRLVD      Z2, Z16, Z16
+	VPANDD       Z1, Z16, Z16
+	VSHUFI64X2   $0xa5, Z19, Z18, Z18
+	VPSRLW       $0x04, Z18, Z18
+	VPTERNLOGD   $0xf8, Z3, Z18, Z16
+	VPSRLW       $0x02, Z20, Z18
+	VPTERNLOGD   $0xf8, Z4, Z18, Z16
+	VPDPBUSD     Z17, Z16, Z11
+	ADDQ         $0x20, DI
+	ADDQ         $0x000000c0, SI
+
+sum:
+	VPADDD           Z14, Z12, Z12
+	VPADDD           Z15, Z13, Z13
+	VSHUFPS          $0xdd, Z13, Z12, Z14
+	VSHUFPS          $0x88, Z13, Z12, Z15
+	VPADDD           Z14, Z15, Z15
+	VMOVQ            16(SI), X14
+	VPINSRQ          $0x01, 16(SI)(R11*1), X14, X14
+	VPSHUFB          X7, X14, X14
+	VPMOVSXBD        X14, Z14
+	VPADDD           Z8, Z14, Z14
+	VPMULLD.BCST     (R8), Z14, Z14
+	VPADDD           Z14, Z15, Z15
+	VCVTDQ2PS        Z15, Z15
+	VBROADCASTI32X4  (SI), Z14
+	VINSERTI32X4     $0x01, (SI)(R11*1), Z14, Z14
+	VPERMW.Z         Z14, Z5, K1, Z14
+	VFMADD231PS      Z15, Z14, Z9
+	LEAQ             4096(SI), R10
+	LEAQ             (R10)(R11*1), R14
+	CMPQ             R10, R13
+	CMOVQCC          R14, R10
+	PREFETCHT0       (R10)
+	PREFETCHT0       (R10)(R11*1)
+	ADDQ             $0x00000018, SI
+	ADDQ             $0x04, R8
+	DECQ             R9
+	JNE              group
+	VPERMPS          Z9, Z6, Z14
+	VBROADCASTF64X4  (SI), Z15
+	VINSERTF64X4     $0x01, (SI)(R11*1), Z15, Z15
+	VFMADD231PS.BCST 72(AX), Z15, Z14
+	VMULPS.BCST      80(AX), Z14, Z14
+	VBROADCASTF64X4  32(SI), Z15
+	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z15, Z15
+	VADDPS           Z15, Z14, Z14
+	VCMPPS           $0x03, Z14, Z14, K2
+	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z14
+	VMOVUPS          Y14, (CX)
+	VEXTRACTF64X4    $0x01, Z14, (R12)
+	LEAQ             (DX)(R11*2), DX
+	ADDQ             $0x00000040, CX
+	SUBQ             $0x02, BX
+	JGT              pair
+	VZEROUPPER
+	RET
+
+// func lowbit6FractionsSplitAVX512(a *byte)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+TEXT ·lowbit6FractionsSplitAVX512(SB), NOSPLIT, $0-8
+	MOVQ      a+0(FP), AX
+	MOVQ      (AX), CX
+	MOVQ      8(AX), DX
+	MOVQ      24(AX), BX
+	VMOVDQU64 u32_3f3f3f3fx16<>+0(SB), Z0
+	VMOVDQU64 u32_3f3f3f3fx4_3030303x4_3f3f3f3fx4_3030303x4<>+0(SB), Z1
+	VMOVDQU64 u32_0x4_6x4_0x4_6x4<>+0(SB), Z2
+	VMOVDQU64 u32_0x4_c0c0c0cx4_0x4_c0c0c0cx4<>+0(SB), Z3
+	VMOVDQU64 u32_0x4_30303030x4_0x4_30303030x4<>+0(SB), Z4
+	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z5
+	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z6
+	MOVL      $0xaaaaaaaa, SI
+	KMOVD     SI, K1
+	VMOVDQU   u8_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), X7
+	VMOVDQU64 u32_80x16<>+0(SB), Z8
+	MOVQ      16(AX), R11
+
+pair:
+	XORQ    SI, SI
+	LEAQ    32(CX), R12
+	CMPQ    BX, $0x01
+	CMOVQEQ SI, R11
+	CMOVQEQ CX, R12
+	MOVQ    DX, SI
+	MOVQ    32(AX), DI
+	MOVQ    40(AX), R8
+	LEAQ    (DX)(R11*1), R13
+	VPXORD  Z9, Z9, Z9
+	VPXORD  Z10, Z10, Z10
+	VPXORD  Z11, Z11, Z11
+	MOVQ    48(AX), R9
+
+group:
+	MOVQ      56(AX), R10
+	CMPQ      R9, $0x01
+	CMOVQEQ   64(AX), R10
+	VPXORD    Z12, Z12, Z12
+	VMOVDQA64 Z10, Z14
+	VPXORD    Z13, Z13, Z13
+	VMOVDQA64 Z11, Z15
+	TESTQ     R10, R10
+	JE        split
+
+block:
+	LEAQ         4096(SI), R14
+	LEAQ         (R14)(R11*1), R15
+	CMPQ         R14, R13
+	CMOVQCC      R15, R14
+	PREFETCHT0   (R14)
+	PREFETCHT0   (R14)(R11*1)
+	PREFETCHT0   64(R14)
+	PREFETCHT0   64(R14)(R11*1)
+	PREFETCHT0   128(R14)
+	PREFETCHT0   128(R14)(R11*1)
+	VPBROADCASTQ (DI), Z16
+	VPBROADCASTQ 16(DI), Z17
+	VMOVDQU64    (SI), Z18
+	VMOVDQU64    32(SI), Z19
+	VSHUFI64X2   $0xd8, Z19, Z18, Z20
+	VPANDD       Z0, Z20, Z21
+	VPDPBUSD     Z16, Z21, Z12
+	VSHUFI64X2   $0x61, Z19, Z18, Z21
+	VPSRLVD      Z2, Z21, Z21
+	VPANDD       Z1, Z21, Z21
+	VSHUFI64X2   $0xa5, Z19, Z18, Z18
+	VPSRLW       $0x04, Z18, Z18
+	VPTERNLOGD   $0xf8, Z3, Z18, Z21
+	VPSRLW       $0x02, Z20, Z18
+	VPTERNLOGD   $0xf8, Z4, Z18, Z21
+	VPDPBUSD     Z17, Z21, Z14
+	VMOVDQU64    (SI)(R11*1), Z18
+	VMOVDQU64    32(SI)(R11*1), Z19
+	VSHUFI64X2   $0xd8, Z19, Z18, Z20
+	VPANDD       Z0, Z20, Z21
+	VPDPBUSD     Z16, Z21, Z13
+	VSHUFI64X2   $0x61, Z19, Z18, Z16
+	VPSRLVD      Z2, Z16, Z16
+	VPANDD       Z1, Z16, Z16
+	VSHUFI64X2   $0xa5, Z19, Z18, Z18
+	VPSRLW       $0x04, Z18, Z18
+	VPTERNLOGD   $0xf8, Z3, Z18, Z16
+	VPSRLW       $0x02, Z20, Z18
+	VPTERNLOGD   $0xf8, Z4, Z18, Z16
+	VPDPBUSD     Z17, Z16, Z15
+	VPBROADCASTQ 8(DI), Z16
+	VPBROADCASTQ 24(DI), Z17
+	VMOVDQU64    96(SI), Z18
+	VMOVDQU64    128(SI), Z19
+	VSHUFI64X2   $0xd8, Z19, Z18, Z20
+	VPANDD       Z0, Z20, Z21
+	VPDPBUSD     Z16, Z21, Z12
+	VSHUFI64X2   $0x61, Z19, Z18, Z21
+	VPSRLVD      Z2, Z21, Z21
+	VPANDD       Z1, Z21, Z21
+	VSHUFI64X2   $0xa5, Z19, Z18, Z18
+	VPSRLW       $0x04, Z18, Z18
+	VPTERNLOGD   $0xf8, Z3, Z18, Z21
+	VPSRLW       $0x02, Z20, Z18
+	VPTERNLOGD   $0xf8, Z4, Z18, Z21
+	VPDPBUSD     Z17, Z21, Z14
+	VMOVDQU64    96(SI)(R11*1), Z18
+	VMOVDQU64    128(SI)(R11*1), Z19
+	VSHUFI64X2   $0xd8, Z19, Z18, Z20
+	VPANDD       Z0, Z20, Z21
+	VPDPBUSD     Z16, Z21, Z13
+	VSHUFI64X2   $0x61, Z19, Z18, Z16
+	VPSRLVD      Z2, Z16, Z16
+	VPANDD       Z1, Z16, Z16
+	VSHUFI64X2   $0xa5, Z19, Z18, Z18
+	VPSRLW       $0x04, Z18, Z18
+	VPTERNLOGD   $0xf8, Z3, Z18, Z16
+	VPSRLW       $0x02, Z20, Z18
+	VPTERNLOGD   $0xf8, Z4, Z18, Z16
+	VPDPBUSD     Z17, Z16, Z15
+	ADDQ         $0x20, DI
+	ADDQ         $0x000000c0, SI
+	DECQ         R10
+	JNE          block
+
+split:
+	VPXORD       Z10, Z10, Z10
+	VPXORD       Z11, Z11, Z11
+	MOVQ         48(AX), R10
+	SUBQ         R9, R10
+	TESTQ        $0x00000001, R10
+	JNE          sum
+	CMPQ         R9, $0x01
+	JE           sum
+	LEAQ         4096(SI), R10
+	LEAQ         (R10)(R11*1), R14
+	CMPQ         R10, R13
+	CMOVQCC      R14, R10
+	PREFETCHT0   (R10)
+	PREFETCHT0   (R10)(R11*1)
+	PREFETCHT0   64(R10)
+	PREFETCHT0   64(R10)(R11*1)
+	PREFETCHT0   128(R10)
+	PREFETCHT0   128(R10)(R11*1)
+	VPBROADCASTQ (DI), Z16
+	VPBROADCASTQ 16(DI), Z17
+	VMOVDQU64    (SI), Z18
+	VMOVDQU64    32(SI), Z19
+	VSHUFI64X2   $0xd8, Z19, Z18, Z20
+	VPANDD       Z0, Z20, Z21
+	VPDPBUSD     Z16, Z21, Z12
+	VSHUFI64X2   $0x61, Z19, Z18, Z21
+	VPSRLVD      Z2, Z21, Z21
+	VPANDD       Z1, Z21, Z21
+	VSHUFI64X2   $0xa5, Z19, Z18, Z18
+	VPSRLW       $0x04, Z18, Z18
+	VPTERNLOGD   $0xf8, Z3, Z18, Z21
+	VPSRLW       $0x02, Z20, Z18
+	VPTERNLOGD   $0xf8, Z4, Z18, Z21
+	VPDPBUSD     Z17, Z21, Z10
+	VMOVDQU64    (SI)(R11*1), Z18
+	VMOVDQU64    32(SI)(R11*1), Z19
+	VSHUFI64X2   $0xd8, Z19, Z18, Z20
+	VPANDD       Z0, Z20, Z21
+	VPDPBUSD     Z16, Z21, Z13
+	VSHUFI64X2   $0x61, Z19, Z18, Z16
+	VPSRLVD      Z2, Z16, Z16
+	VPANDD       Z1, Z16, Z16
+	VSHUFI64X2   $0xa5, Z19, Z18, Z18
+	VPSRLW       $0x04, Z18, Z18
+	VPTERNLOGD   $0xf8, Z3, Z18, Z16
+	VPSRLW       $0x02, Z20, Z18
+	VPTERNLOGD   $0xf8, Z4, Z18, Z16
+	VPDPBUSD     Z17, Z16, Z11
+	VPBROADCASTQ 8(DI), Z16
+	VPBROADCASTQ 24(DI), Z17
+	VMOVDQU64    96(SI), Z18
+	VMOVDQU64    128(SI), Z19
+	VSHUFI64X2   $0xd8, Z19, Z18, Z20
+	VPANDD       Z0, Z20, Z21
+	VPDPBUSD     Z16, Z21, Z12
+	VSHUFI64X2   $0x61, Z19, Z18, Z21
+	VPSRLVD      Z2, Z21, Z21
+	VPANDD       Z1, Z21, Z21
+	VSHUFI64X2   $0xa5, Z19, Z18, Z18
+	VPSRLW       $0x04, Z18, Z18
+	VPTERNLOGD   $0xf8, Z3, Z18, Z21
+	VPSRLW       $0x02, Z20, Z18
+	VPTERNLOGD   $0xf8, Z4, Z18, Z21
+	VPDPBUSD     Z17, Z21, Z10
+	VMOVDQU64    96(SI)(R11*1), Z18
+	VMOVDQU64    128(SI)(R11*1), Z19
+	VSHUFI64X2   $0xd8, Z19, Z18, Z20
+	VPANDD       Z0, Z20, Z21
+	VPDPBUSD     Z16, Z21, Z13
+	VSHUFI64X2   $0x61, Z19, Z18, Z16
+	VPSRLVD      Z2, Z16, Z16
+	VPANDD       Z1, Z16, Z16
+	VSHUFI64X2   $0xa5, Z19, Z18, Z18
+	VPSRLW       $0x04, Z18, Z18
+	VPTERNLOGD   $0xf8, Z3, Z18, Z16
+	VPSRLW       $0x02, Z20, Z18
+	VPTERNLOGD   $0xf8, Z4, Z18, Z16
+	VPDPBUSD     Z17, Z16, Z11
+	ADDQ         $0x20, DI
+	ADDQ         $0x000000c0, SI
+
+sum:
+	VPADDD           Z14, Z12, Z12
+	VPADDD           Z15, Z13, Z13
+	VSHUFPS          $0xdd, Z13, Z12, Z14
+	VSHUFPS          $0x88, Z13, Z12, Z15
+	VPADDD           Z14, Z15, Z15
+	VPSLLD           $0x02, Z15, Z15
+	VMOVQ            16(SI), X14
+	VPINSRQ          $0x01, 16(SI)(R11*1), X14, X14
+	VPSHUFB          X7, X14, X14
+	VPMOVSXBD        X14, Z14
+	VPADDD           Z8, Z14, Z14
+	VPMULLD.BCST     (R8), Z14, Z14
+	VPADDD           Z14, Z15, Z15
+	VCVTDQ2PS        Z15, Z15
+	VMULPS           u32_3e800000x16<>+0(SB), Z15, Z15
+	VBROADCASTI32X4  (SI), Z14
+	VINSERTI32X4     $0x01, (SI)(R11*1), Z14, Z14
+	VPERMW.Z         Z14, Z5, K1, Z14
+	VFMADD231PS      Z15, Z14, Z9
+	LEAQ             4096(SI), R10
+	LEAQ             (R10)(R11*1), R14
+	CMPQ             R10, R13
+	CMOVQCC          R14, R10
+	PREFETCHT0       (R10)
+	PREFETCHT0       (R10)(R11*1)
+	ADDQ             $0x00000018, SI
+	ADDQ             $0x04, R8
+	DECQ             R9
+	JNE              group
+	VPERMPS          Z9, Z6, Z14
+	VBROADCASTF64X4  (SI), Z15
+	VINSERTF64X4     $0x01, (SI)(R11*1), Z15, Z15
+	VFMADD231PS.BCST 72(AX), Z15, Z14
+	VMULPS.BCST      80(AX), Z14, Z14
+	VBROADCASTF64X4  32(SI), Z15
+	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z15, Z15
+	VADDPS           Z15, Z14, Z14
+	VCMPPS           $0x03, Z14, Z14, K2
+	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z14
+	VMOVUPS          Y14, (CX)
+	VEXTRACTF64X4    $0x01, Z14, (R12)
+	LEAQ             (DX)(R11*2), DX
+	ADDQ             $0x00000040, CX
+	SUBQ             $0x02, BX
+	JGT              pair
+	VZEROUPPER
+	RET
+
 // func lowbit7AVX512(a *byte)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
 TEXT ·lowbit7AVX512(SB), NOSPLIT, $0-8
@@ -3164,8 +7209,8 @@ group:
 	CMPQ    R9, $0x01
 	CMOVQEQ 64(AX), R10
 	VPXORD  Z10, Z10, Z10
-	VPXORD  Z11, Z11, Z11
 	VPXORD  Z12, Z12, Z12
+	VPXORD  Z11, Z11, Z11
 	VPXORD  Z13, Z13, Z13
 
 block:
@@ -3199,12 +7244,12 @@ block:
 	VSHUFI64X2       $0xb1, Z18, Z18, Z16
 	VPORD            Z16, Z18, Z18
 	VPTERNLOGD       $0xf8, Z6, Z18, Z17
-	VPDPBUSD         Z15, Z17, Z11
+	VPDPBUSD         Z15, Z17, Z12
 	VMOVDQU64        (SI)(R11*1), Z16
 	VMOVDQU64        48(SI)(R11*1), Z17
 	VSHUFI64X2       $0xd8, Z17, Z16, Z18
 	VPANDD           Z0, Z18, Z19
-	VPDPBUSD         Z14, Z19, Z12
+	VPDPBUSD         Z14, Z19, Z11
 	VSHUFI64X2       $0xad, Z17, Z16, Z14
 	VPANDD           Z3, Z14, Z16
 	VPSRLVD          Z2, Z18, Z17
@@ -3235,12 +7280,12 @@ block:
 	VSHUFI64X2       $0xb1, Z18, Z18, Z16
 	VPORD            Z16, Z18, Z18
 	VPTERNLOGD       $0xf8, Z6, Z18, Z17
-	VPDPBUSD         Z15, Z17, Z11
+	VPDPBUSD         Z15, Z17, Z12
 	VMOVDQU64        112(SI)(R11*1), Z16
 	VMOVDQU64        160(SI)(R11*1), Z17
 	VSHUFI64X2       $0xd8, Z17, Z16, Z18
 	VPANDD           Z0, Z18, Z19
-	VPDPBUSD         Z14, Z19, Z12
+	VPDPBUSD         Z14, Z19, Z11
 	VSHUFI64X2       $0xad, Z17, Z16, Z14
 	VPANDD           Z3, Z14, Z16
 	VPSRLVD          Z2, Z18, Z17
@@ -3257,10 +7302,10 @@ block:
 	ADDQ             $0x000000e0, SI
 	DECQ             R10
 	JNE              block
-	VPADDD           Z11, Z10, Z10
-	VPADDD           Z13, Z12, Z12
-	VSHUFPS          $0xdd, Z12, Z10, Z14
-	VSHUFPS          $0x88, Z12, Z10, Z15
+	VPADDD           Z12, Z10, Z10
+	VPADDD           Z13, Z11, Z11
+	VSHUFPS          $0xdd, Z11, Z10, Z14
+	VSHUFPS          $0x88, Z11, Z10, Z15
 	VPADDD           Z14, Z15, Z15
 	VPADDD.BCST      (R8), Z15, Z15
 	VCVTDQ2PS        Z15, Z15
@@ -3397,8 +7442,8 @@ group:
 	CMPQ    R9, $0x01
 	CMOVQEQ 64(AX), R10
 	VPXORD  Z12, Z12, Z12
-	VPXORD  Z13, Z13, Z13
 	VPXORD  Z14, Z14, Z14
+	VPXORD  Z13, Z13, Z13
 	VPXORD  Z15, Z15, Z15
 
 block:
@@ -3432,12 +7477,12 @@ block:
 	VSHUFI64X2       $0xb1, Z20, Z20, Z18
 	VPORD            Z18, Z20, Z20
 	VPTERNLOGD       $0xf8, Z6, Z20, Z19
-	VPDPBUSD         Z17, Z19, Z13
+	VPDPBUSD         Z17, Z19, Z14
 	VMOVDQU64        (SI)(R11*1), Z18
 	VMOVDQU64        48(SI)(R11*1), Z19
 	VSHUFI64X2       $0xd8, Z19, Z18, Z20
 	VPANDD           Z0, Z20, Z21
-	VPDPBUSD         Z16, Z21, Z14
+	VPDPBUSD         Z16, Z21, Z13
 	VSHUFI64X2       $0xad, Z19, Z18, Z16
 	VPANDD           Z3, Z16, Z18
 	VPSRLVD          Z2, Z20, Z19
@@ -3468,12 +7513,12 @@ block:
 	VSHUFI64X2       $0xb1, Z20, Z20, Z18
 	VPORD            Z18, Z20, Z20
 	VPTERNLOGD       $0xf8, Z6, Z20, Z19
-	VPDPBUSD         Z17, Z19, Z13
+	VPDPBUSD         Z17, Z19, Z14
 	VMOVDQU64        112(SI)(R11*1), Z18
 	VMOVDQU64        160(SI)(R11*1), Z19
 	VSHUFI64X2       $0xd8, Z19, Z18, Z20
 	VPANDD           Z0, Z20, Z21
-	VPDPBUSD         Z16, Z21, Z14
+	VPDPBUSD         Z16, Z21, Z13
 	VSHUFI64X2       $0xad, Z19, Z18, Z16
 	VPANDD           Z3, Z16, Z18
 	VPSRLVD          Z2, Z20, Z19
@@ -3490,10 +7535,10 @@ block:
 	ADDQ             $0x000000e0, SI
 	DECQ             R10
 	JNE              block
-	VPADDD           Z13, Z12, Z12
-	VPADDD           Z15, Z14, Z14
-	VSHUFPS          $0xdd, Z14, Z12, Z16
-	VSHUFPS          $0x88, Z14, Z12, Z17
+	VPADDD           Z14, Z12, Z12
+	VPADDD           Z15, Z13, Z13
+	VSHUFPS          $0xdd, Z13, Z12, Z16
+	VSHUFPS          $0x88, Z13, Z12, Z17
 	VPADDD           Z16, Z17, Z17
 	VMOVQ            16(SI), X16
 	VPINSRQ          $0x01, 16(SI)(R11*1), X16, X16
@@ -3586,8 +7631,8 @@ group:
 	CMPQ    R9, $0x01
 	CMOVQEQ 64(AX), R10
 	VPXORD  Z12, Z12, Z12
-	VPXORD  Z13, Z13, Z13
 	VPXORD  Z14, Z14, Z14
+	VPXORD  Z13, Z13, Z13
 	VPXORD  Z15, Z15, Z15
 
 block:
@@ -3621,12 +7666,12 @@ block:
 	VSHUFI64X2       $0xb1, Z20, Z20, Z18
 	VPORD            Z18, Z20, Z20
 	VPTERNLOGD       $0xf8, Z6, Z20, Z19
-	VPDPBUSD         Z17, Z19, Z13
+	VPDPBUSD         Z17, Z19, Z14
 	VMOVDQU64        (SI)(R11*1), Z18
 	VMOVDQU64        48(SI)(R11*1), Z19
 	VSHUFI64X2       $0xd8, Z19, Z18, Z20
 	VPANDD           Z0, Z20, Z21
-	VPDPBUSD         Z16, Z21, Z14
+	VPDPBUSD         Z16, Z21, Z13
 	VSHUFI64X2       $0xad, Z19, Z18, Z16
 	VPANDD           Z3, Z16, Z18
 	VPSRLVD          Z2, Z20, Z19
@@ -3657,12 +7702,12 @@ block:
 	VSHUFI64X2       $0xb1, Z20, Z20, Z18
 	VPORD            Z18, Z20, Z20
 	VPTERNLOGD       $0xf8, Z6, Z20, Z19
-	VPDPBUSD         Z17, Z19, Z13
+	VPDPBUSD         Z17, Z19, Z14
 	VMOVDQU64        112(SI)(R11*1), Z18
 	VMOVDQU64        160(SI)(R11*1), Z19
 	VSHUFI64X2       $0xd8, Z19, Z18, Z20
 	VPANDD           Z0, Z20, Z21
-	VPDPBUSD         Z16, Z21, Z14
+	VPDPBUSD         Z16, Z21, Z13
 	VSHUFI64X2       $0xad, Z19, Z18, Z16
 	VPANDD           Z3, Z16, Z18
 	VPSRLVD          Z2, Z20, Z19
@@ -3679,10 +7724,847 @@ block:
 	ADDQ             $0x000000e0, SI
 	DECQ             R10
 	JNE              block
-	VPADDD           Z13, Z12, Z12
-	VPADDD           Z15, Z14, Z14
-	VSHUFPS          $0xdd, Z14, Z12, Z16
-	VSHUFPS          $0x88, Z14, Z12, Z17
+	VPADDD           Z14, Z12, Z12
+	VPADDD           Z15, Z13, Z13
+	VSHUFPS          $0xdd, Z13, Z12, Z16
+	VSHUFPS          $0x88, Z13, Z12, Z17
+	VPADDD           Z16, Z17, Z17
+	VPSLLD           $0x01, Z17, Z17
+	VMOVQ            16(SI), X16
+	VPINSRQ          $0x01, 16(SI)(R11*1), X16, X16
+	VPSHUFB          X9, X16, X16
+	VPMOVSXBD        X16, Z16
+	VPADDD           Z10, Z16, Z16
+	VPMULLD.BCST     (R8), Z16, Z16
+	VPADDD           Z16, Z17, Z17
+	VCVTDQ2PS        Z17, Z17
+	VMULPS           u32_3f000000x16<>+0(SB), Z17, Z17
+	VBROADCASTI32X4  (SI), Z16
+	VINSERTI32X4     $0x01, (SI)(R11*1), Z16, Z16
+	VPERMW.Z         Z16, Z7, K1, Z16
+	VFMADD231PS      Z17, Z16, Z11
+	LEAQ             4096(SI), R10
+	LEAQ             (R10)(R11*1), R14
+	CMPQ             R10, R13
+	CMOVQCC          R14, R10
+	PREFETCHT0       (R10)
+	PREFETCHT0       (R10)(R11*1)
+	ADDQ             $0x00000018, SI
+	ADDQ             $0x04, R8
+	DECQ             R9
+	JNE              group
+	VPERMPS          Z11, Z8, Z16
+	VBROADCASTF64X4  (SI), Z17
+	VINSERTF64X4     $0x01, (SI)(R11*1), Z17, Z17
+	VFMADD231PS.BCST 72(AX), Z17, Z16
+	VMULPS.BCST      80(AX), Z16, Z16
+	VBROADCASTF64X4  32(SI), Z17
+	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z17, Z17
+	VADDPS           Z17, Z16, Z16
+	VCMPPS           $0x03, Z16, Z16, K2
+	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z16
+	VMOVUPS          Y16, (CX)
+	VEXTRACTF64X4    $0x01, Z16, (R12)
+	LEAQ             (DX)(R11*2), DX
+	ADDQ             $0x00000040, CX
+	SUBQ             $0x02, BX
+	JGT              pair
+	VZEROUPPER
+	RET
+
+// func lowbit7SplitAVX512(a *byte)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+TEXT ·lowbit7SplitAVX512(SB), NOSPLIT, $0-8
+	MOVQ      a+0(FP), AX
+	MOVQ      (AX), CX
+	MOVQ      8(AX), DX
+	MOVQ      24(AX), BX
+	VMOVDQU64 u32_7f7f7f7fx16<>+0(SB), Z0
+	VMOVDQU64 u32_1010101x4_4040404x4_10101010x4_40404040x4<>+0(SB), Z1
+	VMOVDQU64 u32_7x4_5x4_3x4_1x4<>+0(SB), Z2
+	VMOVDQU64 u32_7f7f7f7fx12_0x4<>+0(SB), Z3
+	VMOVDQU64 u32_2020202x4_8080808x4_20202020x4_0x4<>+0(SB), Z4
+	VMOVDQU64 u32_6x4_4x4_2x4_6x4<>+0(SB), Z5
+	VMOVDQU64 u32_0x12_7f7f7f7fx4<>+0(SB), Z6
+	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z7
+	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z8
+	MOVL      $0xaaaaaaaa, SI
+	KMOVD     SI, K1
+	MOVQ      16(AX), R11
+
+pair:
+	XORQ    SI, SI
+	LEAQ    32(CX), R12
+	CMPQ    BX, $0x01
+	CMOVQEQ SI, R11
+	CMOVQEQ CX, R12
+	MOVQ    DX, SI
+	MOVQ    32(AX), DI
+	MOVQ    40(AX), R8
+	LEAQ    (DX)(R11*1), R13
+	VPXORD  Z9, Z9, Z9
+	VPXORD  Z10, Z10, Z10
+	VPXORD  Z11, Z11, Z11
+	MOVQ    48(AX), R9
+
+group:
+	MOVQ      56(AX), R10
+	CMPQ      R9, $0x01
+	CMOVQEQ   64(AX), R10
+	VPXORD    Z12, Z12, Z12
+	VMOVDQA64 Z10, Z14
+	VPXORD    Z13, Z13, Z13
+	VMOVDQA64 Z11, Z15
+	TESTQ     R10, R10
+	JE        split
+
+block:
+	LEAQ         4096(SI), R14
+	LEAQ         (R14)(R11*1), R15
+	CMPQ         R14, R13
+	CMOVQCC      R15, R14
+	PREFETCHT0   (R14)
+	PREFETCHT0   (R14)(R11*1)
+	PREFETCHT0   64(R14)
+	PREFETCHT0   64(R14)(R11*1)
+	PREFETCHT0   128(R14)
+	PREFETCHT0   128(R14)(R11*1)
+	PREFETCHT0   192(R14)
+	PREFETCHT0   192(R14)(R11*1)
+	VPBROADCASTQ (DI), Z16
+	VPBROADCASTQ 16(DI), Z17
+	VMOVDQU64    (SI), Z18
+	VMOVDQU64    48(SI), Z19
+	VSHUFI64X2   $0xd8, Z19, Z18, Z20
+	VPANDD       Z0, Z20, Z21
+	VPDPBUSD     Z16, Z21, Z12
+	VSHUFI64X2   $0xad, Z19, Z18, Z18
+	VPANDD       Z3, Z18, Z19
+	VPSRLVD      Z2, Z20, Z20
+	VPANDD       Z1, Z20, Z20
+	VPSRLVD      Z5, Z18, Z18
+	VPTERNLOGD   $0xf8, Z4, Z18, Z20
+	VSHUFI64X2   $0x4e, Z20, Z20, Z18
+	VPORD        Z18, Z20, Z20
+	VSHUFI64X2   $0xb1, Z20, Z20, Z18
+	VPORD        Z18, Z20, Z20
+	VPTERNLOGD   $0xf8, Z6, Z20, Z19
+	VPDPBUSD     Z17, Z19, Z14
+	VMOVDQU64    (SI)(R11*1), Z18
+	VMOVDQU64    48(SI)(R11*1), Z19
+	VSHUFI64X2   $0xd8, Z19, Z18, Z20
+	VPANDD       Z0, Z20, Z21
+	VPDPBUSD     Z16, Z21, Z13
+	VSHUFI64X2   $0xad, Z19, Z18, Z16
+	VPANDD       Z3, Z16, Z18
+	VPSRLVD      Z2, Z20, Z19
+	VPANDD       Z1, Z19, Z19
+	VPSRLVD      Z5, Z16, Z16
+	VPTERNLOGD   $0xf8, Z4, Z16, Z19
+	VSHUFI64X2   $0x4e, Z19, Z19, Z16
+	VPORD        Z16, Z19, Z19
+	VSHUFI64X2   $0xb1, Z19, Z19, Z16
+	VPORD        Z16, Z19, Z19
+	VPTERNLOGD   $0xf8, Z6, Z19, Z18
+	VPDPBUSD     Z17, Z18, Z15
+	VPBROADCASTQ 8(DI), Z16
+	VPBROADCASTQ 24(DI), Z17
+	VMOVDQU64    112(SI), Z18
+	VMOVDQU64    160(SI), Z19
+	VSHUFI64X2   $0xd8, Z19, Z18, Z20
+	VPANDD       Z0, Z20, Z21
+	VPDPBUSD     Z16, Z21, Z12
+	VSHUFI64X2   $0xad, Z19, Z18, Z18
+	VPANDD       Z3, Z18, Z19
+	VPSRLVD      Z2, Z20, Z20
+	VPANDD       Z1, Z20, Z20
+	VPSRLVD      Z5, Z18, Z18
+	VPTERNLOGD   $0xf8, Z4, Z18, Z20
+	VSHUFI64X2   $0x4e, Z20, Z20, Z18
+	VPORD        Z18, Z20, Z20
+	VSHUFI64X2   $0xb1, Z20, Z20, Z18
+	VPORD        Z18, Z20, Z20
+	VPTERNLOGD   $0xf8, Z6, Z20, Z19
+	VPDPBUSD     Z17, Z19, Z14
+	VMOVDQU64    112(SI)(R11*1), Z18
+	VMOVDQU64    160(SI)(R11*1), Z19
+	VSHUFI64X2   $0xd8, Z19, Z18, Z20
+	VPANDD       Z0, Z20, Z21
+	VPDPBUSD     Z16, Z21, Z13
+	VSHUFI64X2   $0xad, Z19, Z18, Z16
+	VPANDD       Z3, Z16, Z18
+	VPSRLVD      Z2, Z20, Z19
+	VPANDD       Z1, Z19, Z19
+	VPSRLVD      Z5, Z16, Z16
+	VPTERNLOGD   $0xf8, Z4, Z16, Z19
+	VSHUFI64X2   $0x4e, Z19, Z19, Z16
+	VPORD        Z16, Z19, Z19
+	VSHUFI64X2   $0xb1, Z19, Z19, Z16
+	VPORD        Z16, Z19, Z19
+	VPTERNLOGD   $0xf8, Z6, Z19, Z18
+	VPDPBUSD     Z17, Z18, Z15
+	ADDQ         $0x20, DI
+	ADDQ         $0x000000e0, SI
+	DECQ         R10
+	JNE          block
+
+split:
+	VPXORD       Z10, Z10, Z10
+	VPXORD       Z11, Z11, Z11
+	MOVQ         48(AX), R10
+	SUBQ         R9, R10
+	TESTQ        $0x00000001, R10
+	JNE          sum
+	CMPQ         R9, $0x01
+	JE           sum
+	LEAQ         4096(SI), R10
+	LEAQ         (R10)(R11*1), R14
+	CMPQ         R10, R13
+	CMOVQCC      R14, R10
+	PREFETCHT0   (R10)
+	PREFETCHT0   (R10)(R11*1)
+	PREFETCHT0   64(R10)
+	PREFETCHT0   64(R10)(R11*1)
+	PREFETCHT0   128(R10)
+	PREFETCHT0   128(R10)(R11*1)
+	PREFETCHT0   192(R10)
+	PREFETCHT0   192(R10)(R11*1)
+	VPBROADCASTQ (DI), Z16
+	VPBROADCASTQ 16(DI), Z17
+	VMOVDQU64    (SI), Z18
+	VMOVDQU64    48(SI), Z19
+	VSHUFI64X2   $0xd8, Z19, Z18, Z20
+	VPANDD       Z0, Z20, Z21
+	VPDPBUSD     Z16, Z21, Z12
+	VSHUFI64X2   $0xad, Z19, Z18, Z18
+	VPANDD       Z3, Z18, Z19
+	VPSRLVD      Z2, Z20, Z20
+	VPANDD       Z1, Z20, Z20
+	VPSRLVD      Z5, Z18, Z18
+	VPTERNLOGD   $0xf8, Z4, Z18, Z20
+	VSHUFI64X2   $0x4e, Z20, Z20, Z18
+	VPORD        Z18, Z20, Z20
+	VSHUFI64X2   $0xb1, Z20, Z20, Z18
+	VPORD        Z18, Z20, Z20
+	VPTERNLOGD   $0xf8, Z6, Z20, Z19
+	VPDPBUSD     Z17, Z19, Z10
+	VMOVDQU64    (SI)(R11*1), Z18
+	VMOVDQU64    48(SI)(R11*1), Z19
+	VSHUFI64X2   $0xd8, Z19, Z18, Z20
+	VPANDD       Z0, Z20, Z21
+	VPDPBUSD     Z16, Z21, Z13
+	VSHUFI64X2   $0xad, Z19, Z18, Z16
+	VPANDD       Z3, Z16, Z18
+	VPSRLVD      Z2, Z20, Z19
+	VPANDD       Z1, Z19, Z19
+	VPSRLVD      Z5, Z16, Z16
+	VPTERNLOGD   $0xf8, Z4, Z16, Z19
+	VSHUFI64X2   $0x4e, Z19, Z19, Z16
+	VPORD        Z16, Z19, Z19
+	VSHUFI64X2   $0xb1, Z19, Z19, Z16
+	VPORD        Z16, Z19, Z19
+	VPTERNLOGD   $0xf8, Z6, Z19, Z18
+	VPDPBUSD     Z17, Z18, Z11
+	VPBROADCASTQ 8(DI), Z16
+	VPBROADCASTQ 24(DI), Z17
+	VMOVDQU64    112(SI), Z18
+	VMOVDQU64    160(SI), Z19
+	VSHUFI64X2   $0xd8, Z19, Z18, Z20
+	VPANDD       Z0, Z20, Z21
+	VPDPBUSD     Z16, Z21, Z12
+	VSHUFI64X2   $0xad, Z19, Z18, Z18
+	VPANDD       Z3, Z18, Z19
+	VPSRLVD      Z2, Z20, Z20
+	VPANDD       Z1, Z20, Z20
+	VPSRLVD      Z5, Z18, Z18
+	VPTERNLOGD   $0xf8, Z4, Z18, Z20
+	VSHUFI64X2   $0x4e, Z20, Z20, Z18
+	VPORD        Z18, Z20, Z20
+	VSHUFI64X2   $0xb1, Z20, Z20, Z18
+	VPORD        Z18, Z20, Z20
+	VPTERNLOGD   $0xf8, Z6, Z20, Z19
+	VPDPBUSD     Z17, Z19, Z10
+	VMOVDQU64    112(SI)(R11*1), Z18
+	VMOVDQU64    160(SI)(R11*1), Z19
+	VSHUFI64X2   $0xd8, Z19, Z18, Z20
+	VPANDD       Z0, Z20, Z21
+	VPDPBUSD     Z16, Z21, Z13
+	VSHUFI64X2   $0xad, Z19, Z18, Z16
+	VPANDD       Z3, Z16, Z18
+	VPSRLVD      Z2, Z20, Z19
+	VPANDD       Z1, Z19, Z19
+	VPSRLVD      Z5, Z16, Z16
+	VPTERNLOGD   $0xf8, Z4, Z16, Z19
+	VSHUFI64X2   $0x4e, Z19, Z19, Z16
+	VPORD        Z16, Z19, Z19
+	VSHUFI64X2   $0xb1, Z19, Z19, Z16
+	VPORD        Z16, Z19, Z19
+	VPTERNLOGD   $0xf8, Z6, Z19, Z18
+	VPDPBUSD     Z17, Z18, Z11
+	ADDQ         $0x20, DI
+	ADDQ         $0x000000e0, SI
+
+sum:
+	VPADDD           Z14, Z12, Z12
+	VPADDD           Z15, Z13, Z13
+	VSHUFPS          $0xdd, Z13, Z12, Z14
+	VSHUFPS          $0x88, Z13, Z12, Z15
+	VPADDD           Z14, Z15, Z15
+	VPADDD.BCST      (R8), Z15, Z15
+	VCVTDQ2PS        Z15, Z15
+	VBROADCASTI32X4  (SI), Z14
+	VINSERTI32X4     $0x01, (SI)(R11*1), Z14, Z14
+	VPERMW.Z         Z14, Z7, K1, Z14
+	VFMADD231PS      Z15, Z14, Z9
+	LEAQ             4096(SI), R10
+	LEAQ             (R10)(R11*1), R14
+	CMPQ             R10, R13
+	CMOVQCC          R14, R10
+	PREFETCHT0       (R10)
+	PREFETCHT0       (R10)(R11*1)
+	ADDQ             $0x00000010, SI
+	ADDQ             $0x04, R8
+	DECQ             R9
+	JNE              group
+	VPERMPS          Z9, Z8, Z14
+	VBROADCASTF64X4  (SI), Z15
+	VINSERTF64X4     $0x01, (SI)(R11*1), Z15, Z15
+	VFMADD231PS.BCST 72(AX), Z15, Z14
+	VMULPS.BCST      80(AX), Z14, Z14
+	VBROADCASTF64X4  32(SI), Z15
+	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z15, Z15
+	VADDPS           Z15, Z14, Z14
+	VCMPPS           $0x03, Z14, Z14, K2
+	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z14
+	VMOVUPS          Y14, (CX)
+	VEXTRACTF64X4    $0x01, Z14, (R12)
+	LEAQ             (DX)(R11*2), DX
+	ADDQ             $0x00000040, CX
+	SUBQ             $0x02, BX
+	JGT              pair
+	VZEROUPPER
+	RET
+
+// func lowbit7ZerosSplitAVX512(a *byte)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+TEXT ·lowbit7ZerosSplitAVX512(SB), NOSPLIT, $0-8
+	MOVQ      a+0(FP), AX
+	MOVQ      (AX), CX
+	MOVQ      8(AX), DX
+	MOVQ      24(AX), BX
+	VMOVDQU64 u32_7f7f7f7fx16<>+0(SB), Z0
+	VMOVDQU64 u32_1010101x4_4040404x4_10101010x4_40404040x4<>+0(SB), Z1
+	VMOVDQU64 u32_7x4_5x4_3x4_1x4<>+0(SB), Z2
+	VMOVDQU64 u32_7f7f7f7fx12_0x4<>+0(SB), Z3
+	VMOVDQU64 u32_2020202x4_8080808x4_20202020x4_0x4<>+0(SB), Z4
+	VMOVDQU64 u32_6x4_4x4_2x4_6x4<>+0(SB), Z5
+	VMOVDQU64 u32_0x12_7f7f7f7fx4<>+0(SB), Z6
+	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z7
+	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z8
+	MOVL      $0xaaaaaaaa, SI
+	KMOVD     SI, K1
+	VMOVDQU   u8_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), X9
+	VMOVDQU64 u32_40x16<>+0(SB), Z10
+	MOVQ      16(AX), R11
+
+pair:
+	XORQ    SI, SI
+	LEAQ    32(CX), R12
+	CMPQ    BX, $0x01
+	CMOVQEQ SI, R11
+	CMOVQEQ CX, R12
+	MOVQ    DX, SI
+	MOVQ    32(AX), DI
+	MOVQ    40(AX), R8
+	LEAQ    (DX)(R11*1), R13
+	VPXORD  Z11, Z11, Z11
+	VPXORD  Z12, Z12, Z12
+	VPXORD  Z13, Z13, Z13
+	MOVQ    48(AX), R9
+
+group:
+	MOVQ      56(AX), R10
+	CMPQ      R9, $0x01
+	CMOVQEQ   64(AX), R10
+	VPXORD    Z14, Z14, Z14
+	VMOVDQA64 Z12, Z16
+	VPXORD    Z15, Z15, Z15
+	VMOVDQA64 Z13, Z17
+	TESTQ     R10, R10
+	JE        split
+
+block:
+	LEAQ         4096(SI), R14
+	LEAQ         (R14)(R11*1), R15
+	CMPQ         R14, R13
+	CMOVQCC      R15, R14
+	PREFETCHT0   (R14)
+	PREFETCHT0   (R14)(R11*1)
+	PREFETCHT0   64(R14)
+	PREFETCHT0   64(R14)(R11*1)
+	PREFETCHT0   128(R14)
+	PREFETCHT0   128(R14)(R11*1)
+	PREFETCHT0   192(R14)
+	PREFETCHT0   192(R14)(R11*1)
+	VPBROADCASTQ (DI), Z18
+	VPBROADCASTQ 16(DI), Z19
+	VMOVDQU64    (SI), Z20
+	VMOVDQU64    48(SI), Z21
+	VSHUFI64X2   $0xd8, Z21, Z20, Z22
+	VPANDD       Z0, Z22, Z23
+	VPDPBUSD     Z18, Z23, Z14
+	VSHUFI64X2   $0xad, Z21, Z20, Z20
+	VPANDD       Z3, Z20, Z21
+	VPSRLVD      Z2, Z22, Z22
+	VPANDD       Z1, Z22, Z22
+	VPSRLVD      Z5, Z20, Z20
+	VPTERNLOGD   $0xf8, Z4, Z20, Z22
+	VSHUFI64X2   $0x4e, Z22, Z22, Z20
+	VPORD        Z20, Z22, Z22
+	VSHUFI64X2   $0xb1, Z22, Z22, Z20
+	VPORD        Z20, Z22, Z22
+	VPTERNLOGD   $0xf8, Z6, Z22, Z21
+	VPDPBUSD     Z19, Z21, Z16
+	VMOVDQU64    (SI)(R11*1), Z20
+	VMOVDQU64    48(SI)(R11*1), Z21
+	VSHUFI64X2   $0xd8, Z21, Z20, Z22
+	VPANDD       Z0, Z22, Z23
+	VPDPBUSD     Z18, Z23, Z15
+	VSHUFI64X2   $0xad, Z21, Z20, Z18
+	VPANDD       Z3, Z18, Z20
+	VPSRLVD      Z2, Z22, Z21
+	VPANDD       Z1, Z21, Z21
+	VPSRLVD      Z5, Z18, Z18
+	VPTERNLOGD   $0xf8, Z4, Z18, Z21
+	VSHUFI64X2   $0x4e, Z21, Z21, Z18
+	VPORD        Z18, Z21, Z21
+	VSHUFI64X2   $0xb1, Z21, Z21, Z18
+	VPORD        Z18, Z21, Z21
+	VPTERNLOGD   $0xf8, Z6, Z21, Z20
+	VPDPBUSD     Z19, Z20, Z17
+	VPBROADCASTQ 8(DI), Z18
+	VPBROADCASTQ 24(DI), Z19
+	VMOVDQU64    112(SI), Z20
+	VMOVDQU64    160(SI), Z21
+	VSHUFI64X2   $0xd8, Z21, Z20, Z22
+	VPANDD       Z0, Z22, Z23
+	VPDPBUSD     Z18, Z23, Z14
+	VSHUFI64X2   $0xad, Z21, Z20, Z20
+	VPANDD       Z3, Z20, Z21
+	VPSRLVD      Z2, Z22, Z22
+	VPANDD       Z1, Z22, Z22
+	VPSRLVD      Z5, Z20, Z20
+	VPTERNLOGD   $0xf8, Z4, Z20, Z22
+	VSHUFI64X2   $0x4e, Z22, Z22, Z20
+	VPORD        Z20, Z22, Z22
+	VSHUFI64X2   $0xb1, Z22, Z22, Z20
+	VPORD        Z20, Z22, Z22
+	VPTERNLOGD   $0xf8, Z6, Z22, Z21
+	VPDPBUSD     Z19, Z21, Z16
+	VMOVDQU64    112(SI)(R11*1), Z20
+	VMOVDQU64    160(SI)(R11*1), Z21
+	VSHUFI64X2   $0xd8, Z21, Z20, Z22
+	VPANDD       Z0, Z22, Z23
+	VPDPBUSD     Z18, Z23, Z15
+	VSHUFI64X2   $0xad, Z21, Z20, Z18
+	VPANDD       Z3, Z18, Z20
+	VPSRLVD      Z2, Z22, Z21
+	VPANDD       Z1, Z21, Z21
+	VPSRLVD      Z5, Z18, Z18
+	VPTERNLOGD   $0xf8, Z4, Z18, Z21
+	VSHUFI64X2   $0x4e, Z21, Z21, Z18
+	VPORD        Z18, Z21, Z21
+	VSHUFI64X2   $0xb1, Z21, Z21, Z18
+	VPORD        Z18, Z21, Z21
+	VPTERNLOGD   $0xf8, Z6, Z21, Z20
+	VPDPBUSD     Z19, Z20, Z17
+	ADDQ         $0x20, DI
+	ADDQ         $0x000000e0, SI
+	DECQ         R10
+	JNE          block
+
+split:
+	VPXORD       Z12, Z12, Z12
+	VPXORD       Z13, Z13, Z13
+	MOVQ         48(AX), R10
+	SUBQ         R9, R10
+	TESTQ        $0x00000001, R10
+	JNE          sum
+	CMPQ         R9, $0x01
+	JE           sum
+	LEAQ         4096(SI), R10
+	LEAQ         (R10)(R11*1), R14
+	CMPQ         R10, R13
+	CMOVQCC      R14, R10
+	PREFETCHT0   (R10)
+	PREFETCHT0   (R10)(R11*1)
+	PREFETCHT0   64(R10)
+	PREFETCHT0   64(R10)(R11*1)
+	PREFETCHT0   128(R10)
+	PREFETCHT0   128(R10)(R11*1)
+	PREFETCHT0   192(R10)
+	PREFETCHT0   192(R10)(R11*1)
+	VPBROADCASTQ (DI), Z18
+	VPBROADCASTQ 16(DI), Z19
+	VMOVDQU64    (SI), Z20
+	VMOVDQU64    48(SI), Z21
+	VSHUFI64X2   $0xd8, Z21, Z20, Z22
+	VPANDD       Z0, Z22, Z23
+	VPDPBUSD     Z18, Z23, Z14
+	VSHUFI64X2   $0xad, Z21, Z20, Z20
+	VPANDD       Z3, Z20, Z21
+	VPSRLVD      Z2, Z22, Z22
+	VPANDD       Z1, Z22, Z22
+	VPSRLVD      Z5, Z20, Z20
+	VPTERNLOGD   $0xf8, Z4, Z20, Z22
+	VSHUFI64X2   $0x4e, Z22, Z22, Z20
+	VPORD        Z20, Z22, Z22
+	VSHUFI64X2   $0xb1, Z22, Z22, Z20
+	VPORD        Z20, Z22, Z22
+	VPTERNLOGD   $0xf8, Z6, Z22, Z21
+	VPDPBUSD     Z19, Z21, Z12
+	VMOVDQU64    (SI)(R11*1), Z20
+	VMOVDQU64    48(SI)(R11*1), Z21
+	VSHUFI64X2   $0xd8, Z21, Z20, Z22
+	VPANDD       Z0, Z22, Z23
+	VPDPBUSD     Z18, Z23, Z15
+	VSHUFI64X2   $0xad, Z21, Z20, Z18
+	VPANDD       Z3, Z18, Z20
+	VPSRLVD      Z2, Z22, Z21
+	VPANDD       Z1, Z21, Z21
+	VPSRLVD      Z5, Z18, Z18
+	VPTERNLOGD   $0xf8, Z4, Z18, Z21
+	VSHUFI64X2   $0x4e, Z21, Z21, Z18
+	VPORD        Z18, Z21, Z21
+	VSHUFI64X2   $0xb1, Z21, Z21, Z18
+	VPORD        Z18, Z21, Z21
+	VPTERNLOGD   $0xf8, Z6, Z21, Z20
+	VPDPBUSD     Z19, Z20, Z13
+	VPBROADCASTQ 8(DI), Z18
+	VPBROADCASTQ 24(DI), Z19
+	VMOVDQU64    112(SI), Z20
+	VMOVDQU64    160(SI), Z21
+	VSHUFI64X2   $0xd8, Z21, Z20, Z22
+	VPANDD       Z0, Z22, Z23
+	VPDPBUSD     Z18, Z23, Z14
+	VSHUFI64X2   $0xad, Z21, Z20, Z20
+	VPANDD       Z3, Z20, Z21
+	VPSRLVD      Z2, Z22, Z22
+	VPANDD       Z1, Z22, Z22
+	VPSRLVD      Z5, Z20, Z20
+	VPTERNLOGD   $0xf8, Z4, Z20, Z22
+	VSHUFI64X2   $0x4e, Z22, Z22, Z20
+	VPORD        Z20, Z22, Z22
+	VSHUFI64X2   $0xb1, Z22, Z22, Z20
+	VPORD        Z20, Z22, Z22
+	VPTERNLOGD   $0xf8, Z6, Z22, Z21
+	VPDPBUSD     Z19, Z21, Z12
+	VMOVDQU64    112(SI)(R11*1), Z20
+	VMOVDQU64    160(SI)(R11*1), Z21
+	VSHUFI64X2   $0xd8, Z21, Z20, Z22
+	VPANDD       Z0, Z22, Z23
+	VPDPBUSD     Z18, Z23, Z15
+	VSHUFI64X2   $0xad, Z21, Z20, Z18
+	VPANDD       Z3, Z18, Z20
+	VPSRLVD      Z2, Z22, Z21
+	VPANDD       Z1, Z21, Z21
+	VPSRLVD      Z5, Z18, Z18
+	VPTERNLOGD   $0xf8, Z4, Z18, Z21
+	VSHUFI64X2   $0x4e, Z21, Z21, Z18
+	VPORD        Z18, Z21, Z21
+	VSHUFI64X2   $0xb1, Z21, Z21, Z18
+	VPORD        Z18, Z21, Z21
+	VPTERNLOGD   $0xf8, Z6, Z21, Z20
+	VPDPBUSD     Z19, Z20, Z13
+	ADDQ         $0x20, DI
+	ADDQ         $0x000000e0, SI
+
+sum:
+	VPADDD           Z16, Z14, Z14
+	VPADDD           Z17, Z15, Z15
+	VSHUFPS          $0xdd, Z15, Z14, Z16
+	VSHUFPS          $0x88, Z15, Z14, Z17
+	VPADDD           Z16, Z17, Z17
+	VMOVQ            16(SI), X16
+	VPINSRQ          $0x01, 16(SI)(R11*1), X16, X16
+	VPSHUFB          X9, X16, X16
+	VPMOVSXBD        X16, Z16
+	VPADDD           Z10, Z16, Z16
+	VPMULLD.BCST     (R8), Z16, Z16
+	VPADDD           Z16, Z17, Z17
+	VCVTDQ2PS        Z17, Z17
+	VBROADCASTI32X4  (SI), Z16
+	VINSERTI32X4     $0x01, (SI)(R11*1), Z16, Z16
+	VPERMW.Z         Z16, Z7, K1, Z16
+	VFMADD231PS      Z17, Z16, Z11
+	LEAQ             4096(SI), R10
+	LEAQ             (R10)(R11*1), R14
+	CMPQ             R10, R13
+	CMOVQCC          R14, R10
+	PREFETCHT0       (R10)
+	PREFETCHT0       (R10)(R11*1)
+	ADDQ             $0x00000018, SI
+	ADDQ             $0x04, R8
+	DECQ             R9
+	JNE              group
+	VPERMPS          Z11, Z8, Z16
+	VBROADCASTF64X4  (SI), Z17
+	VINSERTF64X4     $0x01, (SI)(R11*1), Z17, Z17
+	VFMADD231PS.BCST 72(AX), Z17, Z16
+	VMULPS.BCST      80(AX), Z16, Z16
+	VBROADCASTF64X4  32(SI), Z17
+	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z17, Z17
+	VADDPS           Z17, Z16, Z16
+	VCMPPS           $0x03, Z16, Z16, K2
+	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z16
+	VMOVUPS          Y16, (CX)
+	VEXTRACTF64X4    $0x01, Z16, (R12)
+	LEAQ             (DX)(R11*2), DX
+	ADDQ             $0x00000040, CX
+	SUBQ             $0x02, BX
+	JGT              pair
+	VZEROUPPER
+	RET
+
+// func lowbit7FractionsSplitAVX512(a *byte)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+TEXT ·lowbit7FractionsSplitAVX512(SB), NOSPLIT, $0-8
+	MOVQ      a+0(FP), AX
+	MOVQ      (AX), CX
+	MOVQ      8(AX), DX
+	MOVQ      24(AX), BX
+	VMOVDQU64 u32_7f7f7f7fx16<>+0(SB), Z0
+	VMOVDQU64 u32_1010101x4_4040404x4_10101010x4_40404040x4<>+0(SB), Z1
+	VMOVDQU64 u32_7x4_5x4_3x4_1x4<>+0(SB), Z2
+	VMOVDQU64 u32_7f7f7f7fx12_0x4<>+0(SB), Z3
+	VMOVDQU64 u32_2020202x4_8080808x4_20202020x4_0x4<>+0(SB), Z4
+	VMOVDQU64 u32_6x4_4x4_2x4_6x4<>+0(SB), Z5
+	VMOVDQU64 u32_0x12_7f7f7f7fx4<>+0(SB), Z6
+	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z7
+	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z8
+	MOVL      $0xaaaaaaaa, SI
+	KMOVD     SI, K1
+	VMOVDQU   u8_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), X9
+	VMOVDQU64 u32_80x16<>+0(SB), Z10
+	MOVQ      16(AX), R11
+
+pair:
+	XORQ    SI, SI
+	LEAQ    32(CX), R12
+	CMPQ    BX, $0x01
+	CMOVQEQ SI, R11
+	CMOVQEQ CX, R12
+	MOVQ    DX, SI
+	MOVQ    32(AX), DI
+	MOVQ    40(AX), R8
+	LEAQ    (DX)(R11*1), R13
+	VPXORD  Z11, Z11, Z11
+	VPXORD  Z12, Z12, Z12
+	VPXORD  Z13, Z13, Z13
+	MOVQ    48(AX), R9
+
+group:
+	MOVQ      56(AX), R10
+	CMPQ      R9, $0x01
+	CMOVQEQ   64(AX), R10
+	VPXORD    Z14, Z14, Z14
+	VMOVDQA64 Z12, Z16
+	VPXORD    Z15, Z15, Z15
+	VMOVDQA64 Z13, Z17
+	TESTQ     R10, R10
+	JE        split
+
+block:
+	LEAQ         4096(SI), R14
+	LEAQ         (R14)(R11*1), R15
+	CMPQ         R14, R13
+	CMOVQCC      R15, R14
+	PREFETCHT0   (R14)
+	PREFETCHT0   (R14)(R11*1)
+	PREFETCHT0   64(R14)
+	PREFETCHT0   64(R14)(R11*1)
+	PREFETCHT0   128(R14)
+	PREFETCHT0   128(R14)(R11*1)
+	PREFETCHT0   192(R14)
+	PREFETCHT0   192(R14)(R11*1)
+	VPBROADCASTQ (DI), Z18
+	VPBROADCASTQ 16(DI), Z19
+	VMOVDQU64    (SI), Z20
+	VMOVDQU64    48(SI), Z21
+	VSHUFI64X2   $0xd8, Z21, Z20, Z22
+	VPANDD       Z0, Z22, Z23
+	VPDPBUSD     Z18, Z23, Z14
+	VSHUFI64X2   $0xad, Z21, Z20, Z20
+	VPANDD       Z3, Z20, Z21
+	VPSRLVD      Z2, Z22, Z22
+	VPANDD       Z1, Z22, Z22
+	VPSRLVD      Z5, Z20, Z20
+	VPTERNLOGD   $0xf8, Z4, Z20, Z22
+	VSHUFI64X2   $0x4e, Z22, Z22, Z20
+	VPORD        Z20, Z22, Z22
+	VSHUFI64X2   $0xb1, Z22, Z22, Z20
+	VPORD        Z20, Z22, Z22
+	VPTERNLOGD   $0xf8, Z6, Z22, Z21
+	VPDPBUSD     Z19, Z21, Z16
+	VMOVDQU64    (SI)(R11*1), Z20
+	VMOVDQU64    48(SI)(R11*1), Z21
+	VSHUFI64X2   $0xd8, Z21, Z20, Z22
+	VPANDD       Z0, Z22, Z23
+	VPDPBUSD     Z18, Z23, Z15
+	VSHUFI64X2   $0xad, Z21, Z20, Z18
+	VPANDD       Z3, Z18, Z20
+	VPSRLVD      Z2, Z22, Z21
+	VPANDD       Z1, Z21, Z21
+	VPSRLVD      Z5, Z18, Z18
+	VPTERNLOGD   $0xf8, Z4, Z18, Z21
+	VSHUFI64X2   $0x4e, Z21, Z21, Z18
+	VPORD        Z18, Z21, Z21
+	VSHUFI64X2   $0xb1, Z21, Z21, Z18
+	VPORD        Z18, Z21, Z21
+	VPTERNLOGD   $0xf8, Z6, Z21, Z20
+	VPDPBUSD     Z19, Z20, Z17
+	VPBROADCASTQ 8(DI), Z18
+	VPBROADCASTQ 24(DI), Z19
+	VMOVDQU64    112(SI), Z20
+	VMOVDQU64    160(SI), Z21
+	VSHUFI64X2   $0xd8, Z21, Z20, Z22
+	VPANDD       Z0, Z22, Z23
+	VPDPBUSD     Z18, Z23, Z14
+	VSHUFI64X2   $0xad, Z21, Z20, Z20
+	VPANDD       Z3, Z20, Z21
+	VPSRLVD      Z2, Z22, Z22
+	VPANDD       Z1, Z22, Z22
+	VPSRLVD      Z5, Z20, Z20
+	VPTERNLOGD   $0xf8, Z4, Z20, Z22
+	VSHUFI64X2   $0x4e, Z22, Z22, Z20
+	VPORD        Z20, Z22, Z22
+	VSHUFI64X2   $0xb1, Z22, Z22, Z20
+	VPORD        Z20, Z22, Z22
+	VPTERNLOGD   $0xf8, Z6, Z22, Z21
+	VPDPBUSD     Z19, Z21, Z16
+	VMOVDQU64    112(SI)(R11*1), Z20
+	VMOVDQU64    160(SI)(R11*1), Z21
+	VSHUFI64X2   $0xd8, Z21, Z20, Z22
+	VPANDD       Z0, Z22, Z23
+	VPDPBUSD     Z18, Z23, Z15
+	VSHUFI64X2   $0xad, Z21, Z20, Z18
+	VPANDD       Z3, Z18, Z20
+	VPSRLVD      Z2, Z22, Z21
+	VPANDD       Z1, Z21, Z21
+	VPSRLVD      Z5, Z18, Z18
+	VPTERNLOGD   $0xf8, Z4, Z18, Z21
+	VSHUFI64X2   $0x4e, Z21, Z21, Z18
+	VPORD        Z18, Z21, Z21
+	VSHUFI64X2   $0xb1, Z21, Z21, Z18
+	VPORD        Z18, Z21, Z21
+	VPTERNLOGD   $0xf8, Z6, Z21, Z20
+	VPDPBUSD     Z19, Z20, Z17
+	ADDQ         $0x20, DI
+	ADDQ         $0x000000e0, SI
+	DECQ         R10
+	JNE          block
+
+split:
+	VPXORD       Z12, Z12, Z12
+	VPXORD       Z13, Z13, Z13
+	MOVQ         48(AX), R10
+	SUBQ         R9, R10
+	TESTQ        $0x00000001, R10
+	JNE          sum
+	CMPQ         R9, $0x01
+	JE           sum
+	LEAQ         4096(SI), R10
+	LEAQ         (R10)(R11*1), R14
+	CMPQ         R10, R13
+	CMOVQCC      R14, R10
+	PREFETCHT0   (R10)
+	PREFETCHT0   (R10)(R11*1)
+	PREFETCHT0   64(R10)
+	PREFETCHT0   64(R10)(R11*1)
+	PREFETCHT0   128(R10)
+	PREFETCHT0   128(R10)(R11*1)
+	PREFETCHT0   192(R10)
+	PREFETCHT0   192(R10)(R11*1)
+	VPBROADCASTQ (DI), Z18
+	VPBROADCASTQ 16(DI), Z19
+	VMOVDQU64    (SI), Z20
+	VMOVDQU64    48(SI), Z21
+	VSHUFI64X2   $0xd8, Z21, Z20, Z22
+	VPANDD       Z0, Z22, Z23
+	VPDPBUSD     Z18, Z23, Z14
+	VSHUFI64X2   $0xad, Z21, Z20, Z20
+	VPANDD       Z3, Z20, Z21
+	VPSRLVD      Z2, Z22, Z22
+	VPANDD       Z1, Z22, Z22
+	VPSRLVD      Z5, Z20, Z20
+	VPTERNLOGD   $0xf8, Z4, Z20, Z22
+	VSHUFI64X2   $0x4e, Z22, Z22, Z20
+	VPORD        Z20, Z22, Z22
+	VSHUFI64X2   $0xb1, Z22, Z22, Z20
+	VPORD        Z20, Z22, Z22
+	VPTERNLOGD   $0xf8, Z6, Z22, Z21
+	VPDPBUSD     Z19, Z21, Z12
+	VMOVDQU64    (SI)(R11*1), Z20
+	VMOVDQU64    48(SI)(R11*1), Z21
+	VSHUFI64X2   $0xd8, Z21, Z20, Z22
+	VPANDD       Z0, Z22, Z23
+	VPDPBUSD     Z18, Z23, Z15
+	VSHUFI64X2   $0xad, Z21, Z20, Z18
+	VPANDD       Z3, Z18, Z20
+	VPSRLVD      Z2, Z22, Z21
+	VPANDD       Z1, Z21, Z21
+	VPSRLVD      Z5, Z18, Z18
+	VPTERNLOGD   $0xf8, Z4, Z18, Z21
+	VSHUFI64X2   $0x4e, Z21, Z21, Z18
+	VPORD        Z18, Z21, Z21
+	VSHUFI64X2   $0xb1, Z21, Z21, Z18
+	VPORD        Z18, Z21, Z21
+	VPTERNLOGD   $0xf8, Z6, Z21, Z20
+	VPDPBUSD     Z19, Z20, Z13
+	VPBROADCASTQ 8(DI), Z18
+	VPBROADCASTQ 24(DI), Z19
+	VMOVDQU64    112(SI), Z20
+	VMOVDQU64    160(SI), Z21
+	VSHUFI64X2   $0xd8, Z21, Z20, Z22
+	VPANDD       Z0, Z22, Z23
+	VPDPBUSD     Z18, Z23, Z14
+	VSHUFI64X2   $0xad, Z21, Z20, Z20
+	VPANDD       Z3, Z20, Z21
+	VPSRLVD      Z2, Z22, Z22
+	VPANDD       Z1, Z22, Z22
+	VPSRLVD      Z5, Z20, Z20
+	VPTERNLOGD   $0xf8, Z4, Z20, Z22
+	VSHUFI64X2   $0x4e, Z22, Z22, Z20
+	VPORD        Z20, Z22, Z22
+	VSHUFI64X2   $0xb1, Z22, Z22, Z20
+	VPORD        Z20, Z22, Z22
+	VPTERNLOGD   $0xf8, Z6, Z22, Z21
+	VPDPBUSD     Z19, Z21, Z12
+	VMOVDQU64    112(SI)(R11*1), Z20
+	VMOVDQU64    160(SI)(R11*1), Z21
+	VSHUFI64X2   $0xd8, Z21, Z20, Z22
+	VPANDD       Z0, Z22, Z23
+	VPDPBUSD     Z18, Z23, Z15
+	VSHUFI64X2   $0xad, Z21, Z20, Z18
+	VPANDD       Z3, Z18, Z20
+	VPSRLVD      Z2, Z22, Z21
+	VPANDD       Z1, Z21, Z21
+	VPSRLVD      Z5, Z18, Z18
+	VPTERNLOGD   $0xf8, Z4, Z18, Z21
+	VSHUFI64X2   $0x4e, Z21, Z21, Z18
+	VPORD        Z18, Z21, Z21
+	VSHUFI64X2   $0xb1, Z21, Z21, Z18
+	VPORD        Z18, Z21, Z21
+	VPTERNLOGD   $0xf8, Z6, Z21, Z20
+	VPDPBUSD     Z19, Z20, Z13
+	ADDQ         $0x20, DI
+	ADDQ         $0x000000e0, SI
+
+sum:
+	VPADDD           Z16, Z14, Z14
+	VPADDD           Z17, Z15, Z15
+	VSHUFPS          $0xdd, Z15, Z14, Z16
+	VSHUFPS          $0x88, Z15, Z14, Z17
 	VPADDD           Z16, Z17, Z17
 	VPSLLD           $0x01, Z17, Z17
 	VMOVQ            16(SI), X16
@@ -3759,8 +8641,8 @@ group:
 	CMPQ    R9, $0x01
 	CMOVQEQ 64(AX), R10
 	VPXORD  Z4, Z4, Z4
-	VPXORD  Z5, Z5, Z5
 	VPXORD  Z6, Z6, Z6
+	VPXORD  Z5, Z5, Z5
 	VPXORD  Z7, Z7, Z7
 
 block:
@@ -3783,11 +8665,11 @@ block:
 	VSHUFI64X2       $0x88, Z11, Z10, Z12
 	VPDPBUSD         Z8, Z12, Z4
 	VSHUFI64X2       $0xdd, Z11, Z10, Z10
-	VPDPBUSD         Z9, Z10, Z5
+	VPDPBUSD         Z9, Z10, Z6
 	VPXORD           (SI)(R11*1), Z0, Z10
 	VPXORD           64(SI)(R11*1), Z0, Z11
 	VSHUFI64X2       $0x88, Z11, Z10, Z12
-	VPDPBUSD         Z8, Z12, Z6
+	VPDPBUSD         Z8, Z12, Z5
 	VSHUFI64X2       $0xdd, Z11, Z10, Z8
 	VPDPBUSD         Z9, Z8, Z7
 	VPBROADCASTQ     8(DI), Z8
@@ -3797,21 +8679,21 @@ block:
 	VSHUFI64X2       $0x88, Z11, Z10, Z12
 	VPDPBUSD         Z8, Z12, Z4
 	VSHUFI64X2       $0xdd, Z11, Z10, Z10
-	VPDPBUSD         Z9, Z10, Z5
+	VPDPBUSD         Z9, Z10, Z6
 	VPXORD           128(SI)(R11*1), Z0, Z10
 	VPXORD           192(SI)(R11*1), Z0, Z11
 	VSHUFI64X2       $0x88, Z11, Z10, Z12
-	VPDPBUSD         Z8, Z12, Z6
+	VPDPBUSD         Z8, Z12, Z5
 	VSHUFI64X2       $0xdd, Z11, Z10, Z8
 	VPDPBUSD         Z9, Z8, Z7
 	ADDQ             $0x20, DI
 	ADDQ             $0x00000100, SI
 	DECQ             R10
 	JNE              block
-	VPADDD           Z5, Z4, Z4
-	VPADDD           Z7, Z6, Z6
-	VSHUFPS          $0xdd, Z6, Z4, Z8
-	VSHUFPS          $0x88, Z6, Z4, Z9
+	VPADDD           Z6, Z4, Z4
+	VPADDD           Z7, Z5, Z5
+	VSHUFPS          $0xdd, Z5, Z4, Z8
+	VSHUFPS          $0x88, Z5, Z4, Z9
 	VPADDD           Z8, Z9, Z9
 	VPADDD.BCST      (R8), Z9, Z9
 	VCVTDQ2PS        Z9, Z9
@@ -3892,8 +8774,8 @@ group:
 	CMPQ    R9, $0x01
 	CMOVQEQ 64(AX), R10
 	VPXORD  Z6, Z6, Z6
-	VPXORD  Z7, Z7, Z7
 	VPXORD  Z8, Z8, Z8
+	VPXORD  Z7, Z7, Z7
 	VPXORD  Z9, Z9, Z9
 
 block:
@@ -3916,11 +8798,11 @@ block:
 	VSHUFI64X2       $0x88, Z13, Z12, Z14
 	VPDPBUSD         Z10, Z14, Z6
 	VSHUFI64X2       $0xdd, Z13, Z12, Z12
-	VPDPBUSD         Z11, Z12, Z7
+	VPDPBUSD         Z11, Z12, Z8
 	VPXORD           (SI)(R11*1), Z0, Z12
 	VPXORD           64(SI)(R11*1), Z0, Z13
 	VSHUFI64X2       $0x88, Z13, Z12, Z14
-	VPDPBUSD         Z10, Z14, Z8
+	VPDPBUSD         Z10, Z14, Z7
 	VSHUFI64X2       $0xdd, Z13, Z12, Z10
 	VPDPBUSD         Z11, Z10, Z9
 	VPBROADCASTQ     8(DI), Z10
@@ -3930,21 +8812,387 @@ block:
 	VSHUFI64X2       $0x88, Z13, Z12, Z14
 	VPDPBUSD         Z10, Z14, Z6
 	VSHUFI64X2       $0xdd, Z13, Z12, Z12
-	VPDPBUSD         Z11, Z12, Z7
+	VPDPBUSD         Z11, Z12, Z8
 	VPXORD           128(SI)(R11*1), Z0, Z12
 	VPXORD           192(SI)(R11*1), Z0, Z13
 	VSHUFI64X2       $0x88, Z13, Z12, Z14
-	VPDPBUSD         Z10, Z14, Z8
+	VPDPBUSD         Z10, Z14, Z7
 	VSHUFI64X2       $0xdd, Z13, Z12, Z10
 	VPDPBUSD         Z11, Z10, Z9
 	ADDQ             $0x20, DI
 	ADDQ             $0x00000100, SI
 	DECQ             R10
 	JNE              block
-	VPADDD           Z7, Z6, Z6
-	VPADDD           Z9, Z8, Z8
-	VSHUFPS          $0xdd, Z8, Z6, Z10
-	VSHUFPS          $0x88, Z8, Z6, Z11
+	VPADDD           Z8, Z6, Z6
+	VPADDD           Z9, Z7, Z7
+	VSHUFPS          $0xdd, Z7, Z6, Z10
+	VSHUFPS          $0x88, Z7, Z6, Z11
+	VPADDD           Z10, Z11, Z11
+	VMOVQ            16(SI), X10
+	VPINSRQ          $0x01, 16(SI)(R11*1), X10, X10
+	VPSHUFB          X3, X10, X10
+	VPMOVSXBD        X10, Z10
+	VPADDD           Z4, Z10, Z10
+	VPMULLD.BCST     (R8), Z10, Z10
+	VPADDD           Z10, Z11, Z11
+	VCVTDQ2PS        Z11, Z11
+	VBROADCASTI32X4  (SI), Z10
+	VINSERTI32X4     $0x01, (SI)(R11*1), Z10, Z10
+	VPERMW.Z         Z10, Z1, K1, Z10
+	VFMADD231PS      Z11, Z10, Z5
+	LEAQ             4096(SI), R10
+	LEAQ             (R10)(R11*1), R14
+	CMPQ             R10, R13
+	CMOVQCC          R14, R10
+	PREFETCHT0       (R10)
+	PREFETCHT0       (R10)(R11*1)
+	ADDQ             $0x00000018, SI
+	ADDQ             $0x04, R8
+	DECQ             R9
+	JNE              group
+	VPERMPS          Z5, Z2, Z10
+	VBROADCASTF64X4  (SI), Z11
+	VINSERTF64X4     $0x01, (SI)(R11*1), Z11, Z11
+	VFMADD231PS.BCST 72(AX), Z11, Z10
+	VMULPS.BCST      80(AX), Z10, Z10
+	VBROADCASTF64X4  32(SI), Z11
+	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z11, Z11
+	VADDPS           Z11, Z10, Z10
+	VCMPPS           $0x03, Z10, Z10, K2
+	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z10
+	VMOVUPS          Y10, (CX)
+	VEXTRACTF64X4    $0x01, Z10, (R12)
+	LEAQ             (DX)(R11*2), DX
+	ADDQ             $0x00000040, CX
+	SUBQ             $0x02, BX
+	JGT              pair
+	VZEROUPPER
+	RET
+
+// func lowbit8SplitAVX512(a *byte)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+TEXT ·lowbit8SplitAVX512(SB), NOSPLIT, $0-8
+	MOVQ      a+0(FP), AX
+	MOVQ      (AX), CX
+	MOVQ      8(AX), DX
+	MOVQ      24(AX), BX
+	VMOVDQU64 u32_80808080x16<>+0(SB), Z0
+	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z1
+	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z2
+	MOVL      $0xaaaaaaaa, SI
+	KMOVD     SI, K1
+	MOVQ      16(AX), R11
+
+pair:
+	XORQ    SI, SI
+	LEAQ    32(CX), R12
+	CMPQ    BX, $0x01
+	CMOVQEQ SI, R11
+	CMOVQEQ CX, R12
+	MOVQ    DX, SI
+	MOVQ    32(AX), DI
+	MOVQ    40(AX), R8
+	LEAQ    (DX)(R11*1), R13
+	VPXORD  Z3, Z3, Z3
+	VPXORD  Z4, Z4, Z4
+	VPXORD  Z5, Z5, Z5
+	MOVQ    48(AX), R9
+
+group:
+	MOVQ      56(AX), R10
+	CMPQ      R9, $0x01
+	CMOVQEQ   64(AX), R10
+	VPXORD    Z6, Z6, Z6
+	VMOVDQA64 Z4, Z8
+	VPXORD    Z7, Z7, Z7
+	VMOVDQA64 Z5, Z9
+	TESTQ     R10, R10
+	JE        split
+
+block:
+	LEAQ         4096(SI), R14
+	LEAQ         (R14)(R11*1), R15
+	CMPQ         R14, R13
+	CMOVQCC      R15, R14
+	PREFETCHT0   (R14)
+	PREFETCHT0   (R14)(R11*1)
+	PREFETCHT0   64(R14)
+	PREFETCHT0   64(R14)(R11*1)
+	PREFETCHT0   128(R14)
+	PREFETCHT0   128(R14)(R11*1)
+	PREFETCHT0   192(R14)
+	PREFETCHT0   192(R14)(R11*1)
+	VPBROADCASTQ (DI), Z10
+	VPBROADCASTQ 16(DI), Z11
+	VPXORD       (SI), Z0, Z12
+	VPXORD       64(SI), Z0, Z13
+	VSHUFI64X2   $0x88, Z13, Z12, Z14
+	VPDPBUSD     Z10, Z14, Z6
+	VSHUFI64X2   $0xdd, Z13, Z12, Z12
+	VPDPBUSD     Z11, Z12, Z8
+	VPXORD       (SI)(R11*1), Z0, Z12
+	VPXORD       64(SI)(R11*1), Z0, Z13
+	VSHUFI64X2   $0x88, Z13, Z12, Z14
+	VPDPBUSD     Z10, Z14, Z7
+	VSHUFI64X2   $0xdd, Z13, Z12, Z10
+	VPDPBUSD     Z11, Z10, Z9
+	VPBROADCASTQ 8(DI), Z10
+	VPBROADCASTQ 24(DI), Z11
+	VPXORD       128(SI), Z0, Z12
+	VPXORD       192(SI), Z0, Z13
+	VSHUFI64X2   $0x88, Z13, Z12, Z14
+	VPDPBUSD     Z10, Z14, Z6
+	VSHUFI64X2   $0xdd, Z13, Z12, Z12
+	VPDPBUSD     Z11, Z12, Z8
+	VPXORD       128(SI)(R11*1), Z0, Z12
+	VPXORD       192(SI)(R11*1), Z0, Z13
+	VSHUFI64X2   $0x88, Z13, Z12, Z14
+	VPDPBUSD     Z10, Z14, Z7
+	VSHUFI64X2   $0xdd, Z13, Z12, Z10
+	VPDPBUSD     Z11, Z10, Z9
+	ADDQ         $0x20, DI
+	ADDQ         $0x00000100, SI
+	DECQ         R10
+	JNE          block
+
+split:
+	VPXORD       Z4, Z4, Z4
+	VPXORD       Z5, Z5, Z5
+	MOVQ         48(AX), R10
+	SUBQ         R9, R10
+	TESTQ        $0x00000001, R10
+	JNE          sum
+	CMPQ         R9, $0x01
+	JE           sum
+	LEAQ         4096(SI), R10
+	LEAQ         (R10)(R11*1), R14
+	CMPQ         R10, R13
+	CMOVQCC      R14, R10
+	PREFETCHT0   (R10)
+	PREFETCHT0   (R10)(R11*1)
+	PREFETCHT0   64(R10)
+	PREFETCHT0   64(R10)(R11*1)
+	PREFETCHT0   128(R10)
+	PREFETCHT0   128(R10)(R11*1)
+	PREFETCHT0   192(R10)
+	PREFETCHT0   192(R10)(R11*1)
+	VPBROADCASTQ (DI), Z10
+	VPBROADCASTQ 16(DI), Z11
+	VPXORD       (SI), Z0, Z12
+	VPXORD       64(SI), Z0, Z13
+	VSHUFI64X2   $0x88, Z13, Z12, Z14
+	VPDPBUSD     Z10, Z14, Z6
+	VSHUFI64X2   $0xdd, Z13, Z12, Z12
+	VPDPBUSD     Z11, Z12, Z4
+	VPXORD       (SI)(R11*1), Z0, Z12
+	VPXORD       64(SI)(R11*1), Z0, Z13
+	VSHUFI64X2   $0x88, Z13, Z12, Z14
+	VPDPBUSD     Z10, Z14, Z7
+	VSHUFI64X2   $0xdd, Z13, Z12, Z10
+	VPDPBUSD     Z11, Z10, Z5
+	VPBROADCASTQ 8(DI), Z10
+	VPBROADCASTQ 24(DI), Z11
+	VPXORD       128(SI), Z0, Z12
+	VPXORD       192(SI), Z0, Z13
+	VSHUFI64X2   $0x88, Z13, Z12, Z14
+	VPDPBUSD     Z10, Z14, Z6
+	VSHUFI64X2   $0xdd, Z13, Z12, Z12
+	VPDPBUSD     Z11, Z12, Z4
+	VPXORD       128(SI)(R11*1), Z0, Z12
+	VPXORD       192(SI)(R11*1), Z0, Z13
+	VSHUFI64X2   $0x88, Z13, Z12, Z14
+	VPDPBUSD     Z10, Z14, Z7
+	VSHUFI64X2   $0xdd, Z13, Z12, Z10
+	VPDPBUSD     Z11, Z10, Z5
+	ADDQ         $0x20, DI
+	ADDQ         $0x00000100, SI
+
+sum:
+	VPADDD           Z8, Z6, Z6
+	VPADDD           Z9, Z7, Z7
+	VSHUFPS          $0xdd, Z7, Z6, Z8
+	VSHUFPS          $0x88, Z7, Z6, Z9
+	VPADDD           Z8, Z9, Z9
+	VPADDD.BCST      (R8), Z9, Z9
+	VCVTDQ2PS        Z9, Z9
+	VBROADCASTI32X4  (SI), Z8
+	VINSERTI32X4     $0x01, (SI)(R11*1), Z8, Z8
+	VPERMW.Z         Z8, Z1, K1, Z8
+	VFMADD231PS      Z9, Z8, Z3
+	LEAQ             4096(SI), R10
+	LEAQ             (R10)(R11*1), R14
+	CMPQ             R10, R13
+	CMOVQCC          R14, R10
+	PREFETCHT0       (R10)
+	PREFETCHT0       (R10)(R11*1)
+	ADDQ             $0x00000010, SI
+	ADDQ             $0x04, R8
+	DECQ             R9
+	JNE              group
+	VPERMPS          Z3, Z2, Z8
+	VBROADCASTF64X4  (SI), Z9
+	VINSERTF64X4     $0x01, (SI)(R11*1), Z9, Z9
+	VFMADD231PS.BCST 72(AX), Z9, Z8
+	VMULPS.BCST      80(AX), Z8, Z8
+	VBROADCASTF64X4  32(SI), Z9
+	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z9, Z9
+	VADDPS           Z9, Z8, Z8
+	VCMPPS           $0x03, Z8, Z8, K2
+	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z8
+	VMOVUPS          Y8, (CX)
+	VEXTRACTF64X4    $0x01, Z8, (R12)
+	LEAQ             (DX)(R11*2), DX
+	ADDQ             $0x00000040, CX
+	SUBQ             $0x02, BX
+	JGT              pair
+	VZEROUPPER
+	RET
+
+// func lowbit8ZerosSplitAVX512(a *byte)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+TEXT ·lowbit8ZerosSplitAVX512(SB), NOSPLIT, $0-8
+	MOVQ      a+0(FP), AX
+	MOVQ      (AX), CX
+	MOVQ      8(AX), DX
+	MOVQ      24(AX), BX
+	VMOVDQU64 u32_80808080x16<>+0(SB), Z0
+	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z1
+	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z2
+	MOVL      $0xaaaaaaaa, SI
+	KMOVD     SI, K1
+	VMOVDQU   u8_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), X3
+	VMOVDQU64 u32_80x16<>+0(SB), Z4
+	MOVQ      16(AX), R11
+
+pair:
+	XORQ    SI, SI
+	LEAQ    32(CX), R12
+	CMPQ    BX, $0x01
+	CMOVQEQ SI, R11
+	CMOVQEQ CX, R12
+	MOVQ    DX, SI
+	MOVQ    32(AX), DI
+	MOVQ    40(AX), R8
+	LEAQ    (DX)(R11*1), R13
+	VPXORD  Z5, Z5, Z5
+	VPXORD  Z6, Z6, Z6
+	VPXORD  Z7, Z7, Z7
+	MOVQ    48(AX), R9
+
+group:
+	MOVQ      56(AX), R10
+	CMPQ      R9, $0x01
+	CMOVQEQ   64(AX), R10
+	VPXORD    Z8, Z8, Z8
+	VMOVDQA64 Z6, Z10
+	VPXORD    Z9, Z9, Z9
+	VMOVDQA64 Z7, Z11
+	TESTQ     R10, R10
+	JE        split
+
+block:
+	LEAQ         4096(SI), R14
+	LEAQ         (R14)(R11*1), R15
+	CMPQ         R14, R13
+	CMOVQCC      R15, R14
+	PREFETCHT0   (R14)
+	PREFETCHT0   (R14)(R11*1)
+	PREFETCHT0   64(R14)
+	PREFETCHT0   64(R14)(R11*1)
+	PREFETCHT0   128(R14)
+	PREFETCHT0   128(R14)(R11*1)
+	PREFETCHT0   192(R14)
+	PREFETCHT0   192(R14)(R11*1)
+	VPBROADCASTQ (DI), Z12
+	VPBROADCASTQ 16(DI), Z13
+	VPXORD       (SI), Z0, Z14
+	VPXORD       64(SI), Z0, Z15
+	VSHUFI64X2   $0x88, Z15, Z14, Z16
+	VPDPBUSD     Z12, Z16, Z8
+	VSHUFI64X2   $0xdd, Z15, Z14, Z14
+	VPDPBUSD     Z13, Z14, Z10
+	VPXORD       (SI)(R11*1), Z0, Z14
+	VPXORD       64(SI)(R11*1), Z0, Z15
+	VSHUFI64X2   $0x88, Z15, Z14, Z16
+	VPDPBUSD     Z12, Z16, Z9
+	VSHUFI64X2   $0xdd, Z15, Z14, Z12
+	VPDPBUSD     Z13, Z12, Z11
+	VPBROADCASTQ 8(DI), Z12
+	VPBROADCASTQ 24(DI), Z13
+	VPXORD       128(SI), Z0, Z14
+	VPXORD       192(SI), Z0, Z15
+	VSHUFI64X2   $0x88, Z15, Z14, Z16
+	VPDPBUSD     Z12, Z16, Z8
+	VSHUFI64X2   $0xdd, Z15, Z14, Z14
+	VPDPBUSD     Z13, Z14, Z10
+	VPXORD       128(SI)(R11*1), Z0, Z14
+	VPXORD       192(SI)(R11*1), Z0, Z15
+	VSHUFI64X2   $0x88, Z15, Z14, Z16
+	VPDPBUSD     Z12, Z16, Z9
+	VSHUFI64X2   $0xdd, Z15, Z14, Z12
+	VPDPBUSD     Z13, Z12, Z11
+	ADDQ         $0x20, DI
+	ADDQ         $0x00000100, SI
+	DECQ         R10
+	JNE          block
+
+split:
+	VPXORD       Z6, Z6, Z6
+	VPXORD       Z7, Z7, Z7
+	MOVQ         48(AX), R10
+	SUBQ         R9, R10
+	TESTQ        $0x00000001, R10
+	JNE          sum
+	CMPQ         R9, $0x01
+	JE           sum
+	LEAQ         4096(SI), R10
+	LEAQ         (R10)(R11*1), R14
+	CMPQ         R10, R13
+	CMOVQCC      R14, R10
+	PREFETCHT0   (R10)
+	PREFETCHT0   (R10)(R11*1)
+	PREFETCHT0   64(R10)
+	PREFETCHT0   64(R10)(R11*1)
+	PREFETCHT0   128(R10)
+	PREFETCHT0   128(R10)(R11*1)
+	PREFETCHT0   192(R10)
+	PREFETCHT0   192(R10)(R11*1)
+	VPBROADCASTQ (DI), Z12
+	VPBROADCASTQ 16(DI), Z13
+	VPXORD       (SI), Z0, Z14
+	VPXORD       64(SI), Z0, Z15
+	VSHUFI64X2   $0x88, Z15, Z14, Z16
+	VPDPBUSD     Z12, Z16, Z8
+	VSHUFI64X2   $0xdd, Z15, Z14, Z14
+	VPDPBUSD     Z13, Z14, Z6
+	VPXORD       (SI)(R11*1), Z0, Z14
+	VPXORD       64(SI)(R11*1), Z0, Z15
+	VSHUFI64X2   $0x88, Z15, Z14, Z16
+	VPDPBUSD     Z12, Z16, Z9
+	VSHUFI64X2   $0xdd, Z15, Z14, Z12
+	VPDPBUSD     Z13, Z12, Z7
+	VPBROADCASTQ 8(DI), Z12
+	VPBROADCASTQ 24(DI), Z13
+	VPXORD       128(SI), Z0, Z14
+	VPXORD       192(SI), Z0, Z15
+	VSHUFI64X2   $0x88, Z15, Z14, Z16
+	VPDPBUSD     Z12, Z16, Z8
+	VSHUFI64X2   $0xdd, Z15, Z14, Z14
+	VPDPBUSD     Z13, Z14, Z6
+	VPXORD       128(SI)(R11*1), Z0, Z14
+	VPXORD       192(SI)(R11*1), Z0, Z15
+	VSHUFI64X2   $0x88, Z15, Z14, Z16
+	VPDPBUSD     Z12, Z16, Z9
+	VSHUFI64X2   $0xdd, Z15, Z14, Z12
+	VPDPBUSD     Z13, Z12, Z7
+	ADDQ         $0x20, DI
+	ADDQ         $0x00000100, SI
+
+sum:
+	VPADDD           Z10, Z8, Z8
+	VPADDD           Z11, Z9, Z9
+	VSHUFPS          $0xdd, Z9, Z8, Z10
+	VSHUFPS          $0x88, Z9, Z8, Z11
 	VPADDD           Z10, Z11, Z11
 	VMOVQ            16(SI), X10
 	VPINSRQ          $0x01, 16(SI)(R11*1), X10, X10
@@ -4046,8 +9294,8 @@ pair:
 	LEAQ    (DX)(R10*1), R12
 	MOVQ    64(AX), R9
 	VPXORD  Z3, Z3, Z3
-	VPXORD  Z4, Z4, Z4
 	VPXORD  Z5, Z5, Z5
+	VPXORD  Z4, Z4, Z4
 	VPXORD  Z6, Z6, Z6
 
 block:
@@ -4066,10 +9314,10 @@ block:
 	VPDPBUSD        Z7, Z10, Z3
 	VPSRLW          $0x04, Z9, Z9
 	VPANDD          Z0, Z9, Z9
-	VPDPBUSD        Z8, Z9, Z4
+	VPDPBUSD        Z8, Z9, Z5
 	VPXORD          (SI)(R10*1), Z1, Z9
 	VPANDD          Z0, Z9, Z10
-	VPDPBUSD        Z7, Z10, Z5
+	VPDPBUSD        Z7, Z10, Z4
 	VPSRLW          $0x04, Z9, Z7
 	VPANDD          Z0, Z7, Z7
 	VPDPBUSD        Z8, Z7, Z6
@@ -4080,10 +9328,10 @@ block:
 	VPDPBUSD        Z7, Z10, Z3
 	VPSRLW          $0x04, Z9, Z9
 	VPANDD          Z0, Z9, Z9
-	VPDPBUSD        Z8, Z9, Z4
+	VPDPBUSD        Z8, Z9, Z5
 	VPXORD          64(SI)(R10*1), Z1, Z9
 	VPANDD          Z0, Z9, Z10
-	VPDPBUSD        Z7, Z10, Z5
+	VPDPBUSD        Z7, Z10, Z4
 	VPSRLW          $0x04, Z9, Z7
 	VPANDD          Z0, Z7, Z7
 	VPDPBUSD        Z8, Z7, Z6
@@ -4091,10 +9339,10 @@ block:
 	ADDQ            $0x00000080, SI
 	DECQ            R9
 	JNE             block
-	VPADDD          Z4, Z3, Z3
-	VPADDD          Z6, Z5, Z5
-	VSHUFPS         $0xdd, Z5, Z3, Z7
-	VSHUFPS         $0x88, Z5, Z3, Z8
+	VPADDD          Z5, Z3, Z3
+	VPADDD          Z6, Z4, Z4
+	VSHUFPS         $0xdd, Z4, Z3, Z7
+	VSHUFPS         $0x88, Z4, Z3, Z8
 	VPADDD          Z7, Z8, Z8
 	VPERMD          Z8, Z2, Z8
 	VPADDD.BCST     (R8), Z8, Z8

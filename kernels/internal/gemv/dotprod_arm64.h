@@ -15,15 +15,21 @@
 #define CONSTS4() \
 	VMOVI $0xf0, V30.B16
 
-#define NIBBLES(p, q, r, s, w, x, y, z) \
-	VSHL_16B(4, p, w)               \
-	VSHL_16B(4, q, x)               \
-	VSHL_16B(4, r, y)               \
-	VSHL_16B(4, s, z)               \
-	VAND_16B(30, p, p)              \
-	VAND_16B(30, q, q)              \
-	VAND_16B(30, r, r)              \
+#define LOW_NIBBLES(p, q, r, s, w, x, y, z) \
+	VSHL_16B(4, p, w)                   \
+	VSHL_16B(4, q, x)                   \
+	VSHL_16B(4, r, y)                   \
+	VSHL_16B(4, s, z)
+
+#define HIGH_NIBBLES(p, q, r, s) \
+	VAND_16B(30, p, p)       \
+	VAND_16B(30, q, q)       \
+	VAND_16B(30, r, r)       \
 	VAND_16B(30, s, s)
+
+#define NIBBLES(p, q, r, s, w, x, y, z)     \
+	LOW_NIBBLES(p, q, r, s, w, x, y, z) \
+	HIGH_NIBBLES(p, q, r, s)
 
 #define BLOCK4()                                        \
 	VLD1.P 64(R3), [V0.B16, V1.B16, V2.B16, V3.B16] \

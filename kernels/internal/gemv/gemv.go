@@ -30,13 +30,24 @@ type Args struct {
 	Acts       *int8 // in the kernel's Order
 	Sums       *int32
 	Groups     int // groups in a row
-	Blocks     int // blocks of 32 columns in a group but the last
-	LastBlocks int // blocks in the last group
+	Blocks     int // blocks of 32 columns in a group but the last; of RunSplit, whole blocks
+	LastBlocks int // blocks in the last group; of RunSplit, without the block that it shares
 	NegZero    float32
 	NegZeroInt int32
 	Rec        float32
 	ActScales  *float32 // [Groups] the activations' scales, for layouts that quantize activations in groups
 	ActSums    *float32 // [Groups] qai4c32p: the sums of the activations, times their scales
+}
+
+// SetGroups sets Groups, Blocks and LastBlocks for groups of a multiple of 16 columns, or one group of
+// any length.
+func (a *Args) SetGroups(groups, group, cols int) {
+	a.Groups = groups
+	a.Blocks = group / 32
+	if split := groups > 1 && group%32 != 0; !split {
+		a.Blocks = (min(group, cols) + 31) / 32
+	}
+	a.LastBlocks = (cols+31)/32 - ((groups-1)*group+31)/32
 }
 
 // Kernel is one product. It computes the same bits as the portable reference of its layout:
@@ -74,6 +85,19 @@ type Kernel struct {
 	// 8 without zero points needs -8.
 	SumFactor int32
 	Run       func(a *Args)
+	// RunSplit is Run for more than one group of an odd multiple of 16 columns, so that every second
+	// group begins in the second half of a block; nil if the kernel does not read them. The record of
+	// a group follows the block in which the group ends, which may be the block that the next group
+	// shares. Run of a multiple of 32 columns has fewer instructions for each group.
+	RunSplit func(a *Args)
+}
+
+// For returns Run or RunSplit, for rows of so many groups.
+func (k *Kernel) For(groups, group int) func(a *Args) {
+	if groups > 1 && group%32 != 0 {
+		return k.RunSplit
+	}
+	return k.Run
 }
 
 // Reads describes the payloads that a Kernel reads.
@@ -108,7 +132,7 @@ func Kernels() []*Kernel { return slices.Clone(all) }
 
 // For returns the kernel of the best of some instruction sets, or nil if none reads such payloads.
 //
-// Lowbit kernels are for BF16 scales and groups of a multiple of 32 columns, or one group a row of
+// Lowbit kernels are for BF16 scales and groups of a multiple of 16 columns, or one group a row of
 // any length: codes and activations past K are 0.
 func For(r Reads, features []string) *Kernel {
 	if f := families[r]; f != nil {

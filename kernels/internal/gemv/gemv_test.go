@@ -43,7 +43,7 @@ func TestTable(t *testing.T) {
 			t.Errorf("two kernels are named %s", k.Name)
 		}
 		names[k.Name], features[k.Feature] = true, true
-		if !slices.Contains(cpu.Names, k.Feature) || k.Run == nil || !slices.Contains(k.Layout.Tiles(), k.Tile) {
+		if !slices.Contains(cpu.Names, k.Feature) || k.Run == nil || (k.RunSplit != nil) != (k.Layout == packing.LayoutLowbit && k.Tile == packing.DefaultTile) || !slices.Contains(k.Layout.Tiles(), k.Tile) {
 			t.Errorf("%s: feature %s, layout %s, tile %s", k.Name, k.Feature, k.Layout, k.Tile)
 		}
 		if k.Layout == packing.LayoutLowbit {
@@ -72,16 +72,18 @@ func TestTable(t *testing.T) {
 }
 
 // shapes are matrices: one panel and more, rows and columns that end amid a panel and a block,
-// groups of one block and more, a last group that is shorter.
+// groups of one block and more, a last group that is shorter; groups that end amid a block, the last
+// one in the first or the second half of a block, or with a block that is half padding.
 var shapes = []struct{ rows, cols, group int }{
 	{8, 32, 32}, {1, 1, 0}, {9, 31, 0}, {16, 33, 32}, {17, 64, 32}, {8, 64, 64}, {3, 96, 0}, {24, 96, 64}, {12, 160, 32},
 	{11, 200, 96}, {8, 224, 96}, {20, 512, 128}, {8, 700, 256}, {5, 1500, 0}, {40, 544, 32}, {8, 288, 544},
+	{8, 96, 48}, {11, 192, 48}, {9, 64, 48}, {3, 80, 48}, {17, 144, 48}, {8, 50, 48}, {24, 170, 48}, {8, 32, 16}, {9, 77, 16}, {16, 160, 80}, {8, 433, 80}, {20, 512, 112},
 }
 
 // eachShape runs f for the shapes that the kernel can have.
 func eachShape(t *testing.T, k *Kernel, f func(rng *rand.Rand, p *product)) {
 	for i, s := range shapes {
-		if !grouped(k.Layout) && s.group != 0 && s.group != 32 {
+		if !grouped(k.Layout) && s.group != 0 && s.group != 32 || s.group%32 != 0 && k.RunSplit == nil {
 			continue
 		}
 		if !grouped(k.Layout) {
@@ -163,7 +165,7 @@ func (p *product) check(t *testing.T, what string) {
 	a := p.args(asmtest.AtPageEnd(t, p.data), asmtest.AtPageEnd(t, p.ordered()), asmtest.AtPageEnd(t, p.sums()))
 	a.Dst = &dst[margin]
 	before := a
-	p.kernel.Run(&a)
+	p.run(&a)
 	h := p.packer.Header()
 	what = fmt.Sprintf("%s: %d x %d, group %d", what, h.Rows, h.Cols, h.Group)
 	if a != before {
@@ -230,6 +232,9 @@ func TestOneScale(t *testing.T) {
 			group := 0
 			if grouped(k.Layout) {
 				group = 64
+				if k.RunSplit != nil && (odd == 0 || odd == inf) {
+					group = 48
+				}
 			}
 			p := newProduct(t, k, 16, 256, group)
 			randomBytes(rng, p.data)
@@ -252,25 +257,33 @@ func TestOneScale(t *testing.T) {
 func TestExtremes(t *testing.T) {
 	eachKernel(t, func(t *testing.T, k *Kernel) {
 		for _, cols := range []int{32, 96, 4096, 65536} {
-			group := 0
-			if cols == 4096 && grouped(k.Layout) {
-				group = 2048
+			groups := []int{0}
+			switch {
+			case cols == 4096 && grouped(k.Layout):
+				groups = []int{2048}
+				if k.RunSplit != nil {
+					groups = append(groups, 2064)
+				}
+			case cols == 65536 && k.RunSplit != nil:
+				groups = append(groups, 65520)
 			}
 			for _, code := range []byte{0x00, 0xff, 0x80, 0x7f, 0x88, 0x77} {
 				for _, act := range []int8{-128, 127} {
 					if testing.Short() && cols > 4096 && code != 0x80 && code != 0x88 {
 						continue
 					}
-					p := newProduct(t, k, 3, cols, group)
-					for i := range p.data {
-						p.data[i] = code // zero points too
+					for _, group := range groups {
+						p := newProduct(t, k, 3, cols, group)
+						for i := range p.data {
+							p.data[i] = code // zero points too
+						}
+						p.setScales(func() float32 { return 1 })
+						p.setTail(func() uint32 { return 0 }, func() float32 { return 0 })
+						for i := range p.acts {
+							p.acts[i] = act
+						}
+						p.check(t, fmt.Sprintf("codes %#x, activations %d", code, act))
 					}
-					p.setScales(func() float32 { return 1 })
-					p.setTail(func() uint32 { return 0 }, func() float32 { return 0 })
-					for i := range p.acts {
-						p.acts[i] = act
-					}
-					p.check(t, fmt.Sprintf("codes %#x, activations %d", code, act))
 				}
 			}
 		}
@@ -282,14 +295,20 @@ func TestExtremes(t *testing.T) {
 func TestEveryCode(t *testing.T) {
 	eachKernel(t, func(t *testing.T, k *Kernel) {
 		rng := rand.New(rand.NewPCG(4, 4))
-		p := newProduct(t, k, 8, 64, 0)
-		randomBytes(rng, p.data)
-		p.setScales(func() float32 { return 1 })
-		p.setTail(func() uint32 { return 0 }, func() float32 { return 0 })
-		for i := range p.acts {
-			clear(p.acts)
-			p.acts[i] = 1
-			p.check(t, fmt.Sprintf("column %d", i))
+		groups := []int{0}
+		if k.RunSplit != nil {
+			groups = []int{0, 16, 48}
+		}
+		for _, group := range groups {
+			p := newProduct(t, k, 8, 64, group)
+			randomBytes(rng, p.data)
+			p.setScales(func() float32 { return 1 })
+			p.setTail(func() uint32 { return 0 }, func() float32 { return 0 })
+			for i := range p.acts {
+				clear(p.acts)
+				p.acts[i] = 1
+				p.check(t, fmt.Sprintf("column %d", i))
+			}
 		}
 	})
 }
@@ -301,6 +320,9 @@ func BenchmarkGemv(b *testing.B) {
 			continue
 		}
 		groups := []int{32, 64, 128, 256}
+		if k.RunSplit != nil {
+			groups = append(groups, 48, 80)
+		}
 		if !grouped(k.Layout) {
 			groups = []int{0}
 		}
@@ -315,7 +337,7 @@ func BenchmarkGemv(b *testing.B) {
 				b.SetBytes(int64(len(p.data)))
 				b.ResetTimer()
 				for b.Loop() {
-					k.Run(&a)
+					p.run(&a)
 				}
 				b.ReportMetric(float64(n*n)*float64(b.N)/float64(b.Elapsed().Nanoseconds()), "MAC/ns")
 			})

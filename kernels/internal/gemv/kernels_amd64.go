@@ -10,30 +10,96 @@ import (
 )
 
 // lowbitSet holds the kernels of one width: symmetric, with integer zero points, with fractional
-// zero points (1 to 7 bits), and on the half-step grid (1 and 2 bits).
-type lowbitSet struct{ none, zeros, fractions, half func(*Args) }
+// zero points (1 to 7 bits), and on the half-step grid (1 and 2 bits). Each has Run and RunSplit.
+type lowbitSet struct{ none, zeros, fractions, half [2]func(*Args) }
 
 // By bits-1.
 var (
 	lowbitAVX2 = [8]lowbitSet{
-		{lowbit1AVX2, lowbit1ZerosAVX2, lowbit1FractionsAVX2, lowbit1HalfAVX2},
-		{lowbit2AVX2, lowbit2ZerosAVX2, lowbit2FractionsAVX2, lowbit2HalfAVX2},
-		{lowbit3AVX2, lowbit3ZerosAVX2, lowbit3FractionsAVX2, nil},
-		{lowbit4AVX2, lowbit4ZerosAVX2, lowbit4FractionsAVX2, nil},
-		{lowbit5AVX2, lowbit5ZerosAVX2, lowbit5FractionsAVX2, nil},
-		{lowbit6AVX2, lowbit6ZerosAVX2, lowbit6FractionsAVX2, nil},
-		{lowbit7AVX2, lowbit7ZerosAVX2, lowbit7FractionsAVX2, nil},
-		{lowbit8AVX2, lowbit8ZerosAVX2, nil, nil},
+		{
+			none:      [2]func(*Args){lowbit1AVX2, lowbit1SplitAVX2},
+			zeros:     [2]func(*Args){lowbit1ZerosAVX2, lowbit1ZerosSplitAVX2},
+			fractions: [2]func(*Args){lowbit1FractionsAVX2, lowbit1FractionsSplitAVX2},
+			half:      [2]func(*Args){lowbit1HalfAVX2, lowbit1HalfSplitAVX2},
+		},
+		{
+			none:      [2]func(*Args){lowbit2AVX2, lowbit2SplitAVX2},
+			zeros:     [2]func(*Args){lowbit2ZerosAVX2, lowbit2ZerosSplitAVX2},
+			fractions: [2]func(*Args){lowbit2FractionsAVX2, lowbit2FractionsSplitAVX2},
+			half:      [2]func(*Args){lowbit2HalfAVX2, lowbit2HalfSplitAVX2},
+		},
+		{
+			none:      [2]func(*Args){lowbit3AVX2, lowbit3SplitAVX2},
+			zeros:     [2]func(*Args){lowbit3ZerosAVX2, lowbit3ZerosSplitAVX2},
+			fractions: [2]func(*Args){lowbit3FractionsAVX2, lowbit3FractionsSplitAVX2},
+		},
+		{
+			none:      [2]func(*Args){lowbit4AVX2, lowbit4SplitAVX2},
+			zeros:     [2]func(*Args){lowbit4ZerosAVX2, lowbit4ZerosSplitAVX2},
+			fractions: [2]func(*Args){lowbit4FractionsAVX2, lowbit4FractionsSplitAVX2},
+		},
+		{
+			none:      [2]func(*Args){lowbit5AVX2, lowbit5SplitAVX2},
+			zeros:     [2]func(*Args){lowbit5ZerosAVX2, lowbit5ZerosSplitAVX2},
+			fractions: [2]func(*Args){lowbit5FractionsAVX2, lowbit5FractionsSplitAVX2},
+		},
+		{
+			none:      [2]func(*Args){lowbit6AVX2, lowbit6SplitAVX2},
+			zeros:     [2]func(*Args){lowbit6ZerosAVX2, lowbit6ZerosSplitAVX2},
+			fractions: [2]func(*Args){lowbit6FractionsAVX2, lowbit6FractionsSplitAVX2},
+		},
+		{
+			none:      [2]func(*Args){lowbit7AVX2, lowbit7SplitAVX2},
+			zeros:     [2]func(*Args){lowbit7ZerosAVX2, lowbit7ZerosSplitAVX2},
+			fractions: [2]func(*Args){lowbit7FractionsAVX2, lowbit7FractionsSplitAVX2},
+		},
+		{
+			none:  [2]func(*Args){lowbit8AVX2, lowbit8SplitAVX2},
+			zeros: [2]func(*Args){lowbit8ZerosAVX2, lowbit8ZerosSplitAVX2},
+		},
 	}
 	lowbitAVX512 = [8]lowbitSet{
-		{lowbit1AVX512, lowbit1ZerosAVX512, lowbit1FractionsAVX512, lowbit1HalfAVX512},
-		{lowbit2AVX512, lowbit2ZerosAVX512, lowbit2FractionsAVX512, lowbit2HalfAVX512},
-		{lowbit3AVX512, lowbit3ZerosAVX512, lowbit3FractionsAVX512, nil},
-		{lowbit4AVX512, lowbit4ZerosAVX512, lowbit4FractionsAVX512, nil},
-		{lowbit5AVX512, lowbit5ZerosAVX512, lowbit5FractionsAVX512, nil},
-		{lowbit6AVX512, lowbit6ZerosAVX512, lowbit6FractionsAVX512, nil},
-		{lowbit7AVX512, lowbit7ZerosAVX512, lowbit7FractionsAVX512, nil},
-		{lowbit8AVX512, lowbit8ZerosAVX512, nil, nil},
+		{
+			none:      [2]func(*Args){lowbit1AVX512, lowbit1SplitAVX512},
+			zeros:     [2]func(*Args){lowbit1ZerosAVX512, lowbit1ZerosSplitAVX512},
+			fractions: [2]func(*Args){lowbit1FractionsAVX512, lowbit1FractionsSplitAVX512},
+			half:      [2]func(*Args){lowbit1HalfAVX512, lowbit1HalfSplitAVX512},
+		},
+		{
+			none:      [2]func(*Args){lowbit2AVX512, lowbit2SplitAVX512},
+			zeros:     [2]func(*Args){lowbit2ZerosAVX512, lowbit2ZerosSplitAVX512},
+			fractions: [2]func(*Args){lowbit2FractionsAVX512, lowbit2FractionsSplitAVX512},
+			half:      [2]func(*Args){lowbit2HalfAVX512, lowbit2HalfSplitAVX512},
+		},
+		{
+			none:      [2]func(*Args){lowbit3AVX512, lowbit3SplitAVX512},
+			zeros:     [2]func(*Args){lowbit3ZerosAVX512, lowbit3ZerosSplitAVX512},
+			fractions: [2]func(*Args){lowbit3FractionsAVX512, lowbit3FractionsSplitAVX512},
+		},
+		{
+			none:      [2]func(*Args){lowbit4AVX512, lowbit4SplitAVX512},
+			zeros:     [2]func(*Args){lowbit4ZerosAVX512, lowbit4ZerosSplitAVX512},
+			fractions: [2]func(*Args){lowbit4FractionsAVX512, lowbit4FractionsSplitAVX512},
+		},
+		{
+			none:      [2]func(*Args){lowbit5AVX512, lowbit5SplitAVX512},
+			zeros:     [2]func(*Args){lowbit5ZerosAVX512, lowbit5ZerosSplitAVX512},
+			fractions: [2]func(*Args){lowbit5FractionsAVX512, lowbit5FractionsSplitAVX512},
+		},
+		{
+			none:      [2]func(*Args){lowbit6AVX512, lowbit6SplitAVX512},
+			zeros:     [2]func(*Args){lowbit6ZerosAVX512, lowbit6ZerosSplitAVX512},
+			fractions: [2]func(*Args){lowbit6FractionsAVX512, lowbit6FractionsSplitAVX512},
+		},
+		{
+			none:      [2]func(*Args){lowbit7AVX512, lowbit7SplitAVX512},
+			zeros:     [2]func(*Args){lowbit7ZerosAVX512, lowbit7ZerosSplitAVX512},
+			fractions: [2]func(*Args){lowbit7FractionsAVX512, lowbit7FractionsSplitAVX512},
+		},
+		{
+			none:  [2]func(*Args){lowbit8AVX512, lowbit8SplitAVX512},
+			zeros: [2]func(*Args){lowbit8ZerosAVX512, lowbit8ZerosSplitAVX512},
+		},
 	}
 )
 
@@ -59,9 +125,12 @@ func lowbit(feature string, sets *[8]lowbitSet) (kernels []Kernel) {
 	for i, set := range sets {
 		bits := uint8(i + 1)
 		k := Kernel{Feature: feature, Layout: packing.LayoutLowbit, Bits: bits, Tile: packing.DefaultTile}
-		add := func(scheme string, zeros packing.ZeroKind, grid packing.Grid, sumFactor int32, run func(*Args)) {
+		add := func(scheme string, zeros packing.ZeroKind, grid packing.Grid, sumFactor int32, run [2]func(*Args)) {
+			if run[0] == nil {
+				return
+			}
 			k.Name = fmt.Sprintf("gemv_lowbit%d%s_%s_%s", bits, scheme, k.Tile, feature)
-			k.Zeros, k.Grid, k.SumFactor, k.Run = zeros, grid, sumFactor, run
+			k.Zeros, k.Grid, k.SumFactor, k.Run, k.RunSplit = zeros, grid, sumFactor, run[0], run[1]
 			kernels = append(kernels, k)
 		}
 		offset := int32(1) << (bits - 1)
@@ -70,12 +139,8 @@ func lowbit(feature string, sets *[8]lowbitSet) (kernels []Kernel) {
 		}
 		add("", packing.ZeroNone, packing.GridInteger, -offset, set.none)
 		add("_zeros", packing.ZeroInt8, packing.GridInteger, -1, set.zeros)
-		if set.fractions != nil {
-			add("_fractions", packing.ZeroFraction, packing.GridInteger, -1, set.fractions)
-		}
-		if set.half != nil {
-			add("_half", packing.ZeroNone, packing.GridHalfStep, 1-2*offset, set.half)
-		}
+		add("_fractions", packing.ZeroFraction, packing.GridInteger, -1, set.fractions)
+		add("_half", packing.ZeroNone, packing.GridHalfStep, 1-2*offset, set.half)
 	}
 	return kernels
 }

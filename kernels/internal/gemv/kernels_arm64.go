@@ -12,82 +12,157 @@ import (
 
 // The lowbit kernels give the same bits as package reference for packing.LayoutLowbit. Kernels with
 // Zeros in their names read integer zero points, kernels with Fractions read fractional zero points,
-// and kernels with Half are for the half-step grid.
+// and kernels with Half are for the half-step grid. Kernels with Split are RunSplit.
 
 //go:noescape
 func lowbit1Dotprod(a *Args)
 
 //go:noescape
+func lowbit1SplitDotprod(a *Args)
+
+//go:noescape
 func lowbit1ZerosDotprod(a *Args)
+
+//go:noescape
+func lowbit1ZerosSplitDotprod(a *Args)
 
 //go:noescape
 func lowbit1FractionsDotprod(a *Args)
 
 //go:noescape
+func lowbit1FractionsSplitDotprod(a *Args)
+
+//go:noescape
 func lowbit1HalfDotprod(a *Args)
+
+//go:noescape
+func lowbit1HalfSplitDotprod(a *Args)
 
 //go:noescape
 func lowbit2Dotprod(a *Args)
 
 //go:noescape
+func lowbit2SplitDotprod(a *Args)
+
+//go:noescape
 func lowbit2ZerosDotprod(a *Args)
+
+//go:noescape
+func lowbit2ZerosSplitDotprod(a *Args)
 
 //go:noescape
 func lowbit2FractionsDotprod(a *Args)
 
 //go:noescape
+func lowbit2FractionsSplitDotprod(a *Args)
+
+//go:noescape
 func lowbit2HalfDotprod(a *Args)
+
+//go:noescape
+func lowbit2HalfSplitDotprod(a *Args)
 
 //go:noescape
 func lowbit3Dotprod(a *Args)
 
 //go:noescape
+func lowbit3SplitDotprod(a *Args)
+
+//go:noescape
 func lowbit3ZerosDotprod(a *Args)
+
+//go:noescape
+func lowbit3ZerosSplitDotprod(a *Args)
 
 //go:noescape
 func lowbit3FractionsDotprod(a *Args)
 
 //go:noescape
+func lowbit3FractionsSplitDotprod(a *Args)
+
+//go:noescape
 func lowbit4Dotprod(a *Args)
+
+//go:noescape
+func lowbit4SplitDotprod(a *Args)
 
 //go:noescape
 func lowbit4ZerosDotprod(a *Args)
 
 //go:noescape
+func lowbit4ZerosSplitDotprod(a *Args)
+
+//go:noescape
 func lowbit4FractionsDotprod(a *Args)
+
+//go:noescape
+func lowbit4FractionsSplitDotprod(a *Args)
 
 //go:noescape
 func lowbit5Dotprod(a *Args)
 
 //go:noescape
+func lowbit5SplitDotprod(a *Args)
+
+//go:noescape
 func lowbit5ZerosDotprod(a *Args)
+
+//go:noescape
+func lowbit5ZerosSplitDotprod(a *Args)
 
 //go:noescape
 func lowbit5FractionsDotprod(a *Args)
 
 //go:noescape
+func lowbit5FractionsSplitDotprod(a *Args)
+
+//go:noescape
 func lowbit6Dotprod(a *Args)
+
+//go:noescape
+func lowbit6SplitDotprod(a *Args)
 
 //go:noescape
 func lowbit6ZerosDotprod(a *Args)
 
 //go:noescape
+func lowbit6ZerosSplitDotprod(a *Args)
+
+//go:noescape
 func lowbit6FractionsDotprod(a *Args)
+
+//go:noescape
+func lowbit6FractionsSplitDotprod(a *Args)
 
 //go:noescape
 func lowbit7Dotprod(a *Args)
 
 //go:noescape
+func lowbit7SplitDotprod(a *Args)
+
+//go:noescape
 func lowbit7ZerosDotprod(a *Args)
+
+//go:noescape
+func lowbit7ZerosSplitDotprod(a *Args)
 
 //go:noescape
 func lowbit7FractionsDotprod(a *Args)
 
 //go:noescape
+func lowbit7FractionsSplitDotprod(a *Args)
+
+//go:noescape
 func lowbit8Dotprod(a *Args)
 
 //go:noescape
+func lowbit8SplitDotprod(a *Args)
+
+//go:noescape
 func lowbit8ZerosDotprod(a *Args)
+
+//go:noescape
+func lowbit8ZerosSplitDotprod(a *Args)
 
 //go:noescape
 func lowbit4Tile4x16Dotprod(a *Args)
@@ -111,16 +186,31 @@ func lowbit4ZerosTile8x8Dotprod(a *Args)
 func lowbit4Neon(a *Args)
 
 //go:noescape
+func lowbit4SplitNeon(a *Args)
+
+//go:noescape
 func lowbit4ZerosNeon(a *Args)
+
+//go:noescape
+func lowbit4ZerosSplitNeon(a *Args)
 
 //go:noescape
 func lowbit4FractionsNeon(a *Args)
 
 //go:noescape
+func lowbit4FractionsSplitNeon(a *Args)
+
+//go:noescape
 func lowbit8Neon(a *Args)
 
 //go:noescape
+func lowbit8SplitNeon(a *Args)
+
+//go:noescape
 func lowbit8ZerosNeon(a *Args)
+
+//go:noescape
+func lowbit8ZerosSplitNeon(a *Args)
 
 // qsi4cxpDotprod gives the same bits as package reference for packing.LayoutQSI4CXP.
 //
@@ -205,43 +295,43 @@ func init() {
 	const none, zeros, fractions = packing.ZeroNone, packing.ZeroInt8, packing.ZeroFraction
 	const integer, half = packing.GridInteger, packing.GridHalfStep
 	register(
-		lowbit(cpu.DotProd, 1, none, integer, 1, lowbit1Dotprod),
-		lowbit(cpu.DotProd, 1, zeros, integer, 1, lowbit1ZerosDotprod),
-		lowbit(cpu.DotProd, 1, fractions, integer, 1, lowbit1FractionsDotprod),
-		lowbit(cpu.DotProd, 1, none, half, -1, lowbit1HalfDotprod),
-		lowbit(cpu.DotProd, 2, none, integer, -1, lowbit2Dotprod),
-		lowbit(cpu.DotProd, 2, zeros, integer, 1, lowbit2ZerosDotprod),
-		lowbit(cpu.DotProd, 2, fractions, integer, 1, lowbit2FractionsDotprod),
-		lowbit(cpu.DotProd, 2, none, half, -3, lowbit2HalfDotprod),
-		lowbit(cpu.DotProd, 3, none, integer, -2, lowbit3Dotprod),
-		lowbit(cpu.DotProd, 3, zeros, integer, 1, lowbit3ZerosDotprod),
-		lowbit(cpu.DotProd, 3, fractions, integer, 1, lowbit3FractionsDotprod),
-		lowbit(cpu.DotProd, 4, none, integer, 0, lowbit4Dotprod),
-		lowbit(cpu.DotProd, 4, zeros, integer, -1, lowbit4ZerosDotprod),
-		lowbit(cpu.DotProd, 4, fractions, integer, 1, lowbit4FractionsDotprod),
-		lowbit(cpu.DotProd, 5, none, integer, -8, lowbit5Dotprod),
-		lowbit(cpu.DotProd, 5, zeros, integer, 1, lowbit5ZerosDotprod),
-		lowbit(cpu.DotProd, 5, fractions, integer, 1, lowbit5FractionsDotprod),
-		lowbit(cpu.DotProd, 6, none, integer, -16, lowbit6Dotprod),
-		lowbit(cpu.DotProd, 6, zeros, integer, 1, lowbit6ZerosDotprod),
-		lowbit(cpu.DotProd, 6, fractions, integer, 1, lowbit6FractionsDotprod),
-		lowbit(cpu.DotProd, 7, none, integer, -32, lowbit7Dotprod),
-		lowbit(cpu.DotProd, 7, zeros, integer, 1, lowbit7ZerosDotprod),
-		lowbit(cpu.DotProd, 7, fractions, integer, 1, lowbit7FractionsDotprod),
-		lowbit(cpu.DotProd, 8, none, integer, 0, lowbit8Dotprod),
-		lowbit(cpu.DotProd, 8, zeros, integer, 1, lowbit8ZerosDotprod),
-		lowbit(cpu.NEON, 4, none, integer, 0, lowbit4Neon),
-		lowbit(cpu.NEON, 4, zeros, integer, 1, lowbit4ZerosNeon),
-		lowbit(cpu.NEON, 4, fractions, integer, 1, lowbit4FractionsNeon),
-		lowbit(cpu.NEON, 8, none, integer, 0, lowbit8Neon),
-		lowbit(cpu.NEON, 8, zeros, integer, 1, lowbit8ZerosNeon),
+		lowbit(cpu.DotProd, 1, none, integer, 1, lowbit1Dotprod, lowbit1SplitDotprod),
+		lowbit(cpu.DotProd, 1, zeros, integer, 1, lowbit1ZerosDotprod, lowbit1ZerosSplitDotprod),
+		lowbit(cpu.DotProd, 1, fractions, integer, 1, lowbit1FractionsDotprod, lowbit1FractionsSplitDotprod),
+		lowbit(cpu.DotProd, 1, none, half, -1, lowbit1HalfDotprod, lowbit1HalfSplitDotprod),
+		lowbit(cpu.DotProd, 2, none, integer, -1, lowbit2Dotprod, lowbit2SplitDotprod),
+		lowbit(cpu.DotProd, 2, zeros, integer, 1, lowbit2ZerosDotprod, lowbit2ZerosSplitDotprod),
+		lowbit(cpu.DotProd, 2, fractions, integer, 1, lowbit2FractionsDotprod, lowbit2FractionsSplitDotprod),
+		lowbit(cpu.DotProd, 2, none, half, -3, lowbit2HalfDotprod, lowbit2HalfSplitDotprod),
+		lowbit(cpu.DotProd, 3, none, integer, -2, lowbit3Dotprod, lowbit3SplitDotprod),
+		lowbit(cpu.DotProd, 3, zeros, integer, 1, lowbit3ZerosDotprod, lowbit3ZerosSplitDotprod),
+		lowbit(cpu.DotProd, 3, fractions, integer, 1, lowbit3FractionsDotprod, lowbit3FractionsSplitDotprod),
+		lowbit(cpu.DotProd, 4, none, integer, 0, lowbit4Dotprod, lowbit4SplitDotprod),
+		lowbit(cpu.DotProd, 4, zeros, integer, -1, lowbit4ZerosDotprod, lowbit4ZerosSplitDotprod),
+		lowbit(cpu.DotProd, 4, fractions, integer, 1, lowbit4FractionsDotprod, lowbit4FractionsSplitDotprod),
+		lowbit(cpu.DotProd, 5, none, integer, -8, lowbit5Dotprod, lowbit5SplitDotprod),
+		lowbit(cpu.DotProd, 5, zeros, integer, 1, lowbit5ZerosDotprod, lowbit5ZerosSplitDotprod),
+		lowbit(cpu.DotProd, 5, fractions, integer, 1, lowbit5FractionsDotprod, lowbit5FractionsSplitDotprod),
+		lowbit(cpu.DotProd, 6, none, integer, -16, lowbit6Dotprod, lowbit6SplitDotprod),
+		lowbit(cpu.DotProd, 6, zeros, integer, 1, lowbit6ZerosDotprod, lowbit6ZerosSplitDotprod),
+		lowbit(cpu.DotProd, 6, fractions, integer, 1, lowbit6FractionsDotprod, lowbit6FractionsSplitDotprod),
+		lowbit(cpu.DotProd, 7, none, integer, -32, lowbit7Dotprod, lowbit7SplitDotprod),
+		lowbit(cpu.DotProd, 7, zeros, integer, 1, lowbit7ZerosDotprod, lowbit7ZerosSplitDotprod),
+		lowbit(cpu.DotProd, 7, fractions, integer, 1, lowbit7FractionsDotprod, lowbit7FractionsSplitDotprod),
+		lowbit(cpu.DotProd, 8, none, integer, 0, lowbit8Dotprod, lowbit8SplitDotprod),
+		lowbit(cpu.DotProd, 8, zeros, integer, 1, lowbit8ZerosDotprod, lowbit8ZerosSplitDotprod),
+		lowbit(cpu.NEON, 4, none, integer, 0, lowbit4Neon, lowbit4SplitNeon),
+		lowbit(cpu.NEON, 4, zeros, integer, 1, lowbit4ZerosNeon, lowbit4ZerosSplitNeon),
+		lowbit(cpu.NEON, 4, fractions, integer, 1, lowbit4FractionsNeon, lowbit4FractionsSplitNeon),
+		lowbit(cpu.NEON, 8, none, integer, 0, lowbit8Neon, lowbit8SplitNeon),
+		lowbit(cpu.NEON, 8, zeros, integer, 1, lowbit8ZerosNeon, lowbit8ZerosSplitNeon),
 
-		tiled(lowbit(cpu.DotProd, 4, none, integer, 0, lowbit4Tile4x16Dotprod), tile4x16x2),
-		tiled(lowbit(cpu.DotProd, 4, zeros, integer, -1, lowbit4ZerosTile4x16Dotprod), tile4x16x2),
-		tiled(lowbit(cpu.DotProd, 4, none, integer, 0, lowbit4Tile4x8Dotprod), tile4x8x2),
-		tiled(lowbit(cpu.DotProd, 4, zeros, integer, -1, lowbit4ZerosTile4x8Dotprod), tile4x8x2),
-		tiled(lowbit(cpu.DotProd, 4, none, integer, 0, lowbit4Tile8x8Dotprod), tile8x8x2),
-		tiled(lowbit(cpu.DotProd, 4, zeros, integer, -1, lowbit4ZerosTile8x8Dotprod), tile8x8x2),
+		tiled(lowbit(cpu.DotProd, 4, none, integer, 0, lowbit4Tile4x16Dotprod, nil), tile4x16x2),
+		tiled(lowbit(cpu.DotProd, 4, zeros, integer, -1, lowbit4ZerosTile4x16Dotprod, nil), tile4x16x2),
+		tiled(lowbit(cpu.DotProd, 4, none, integer, 0, lowbit4Tile4x8Dotprod, nil), tile4x8x2),
+		tiled(lowbit(cpu.DotProd, 4, zeros, integer, -1, lowbit4ZerosTile4x8Dotprod, nil), tile4x8x2),
+		tiled(lowbit(cpu.DotProd, 4, none, integer, 0, lowbit4Tile8x8Dotprod, nil), tile8x8x2),
+		tiled(lowbit(cpu.DotProd, 4, zeros, integer, -1, lowbit4ZerosTile8x8Dotprod, nil), tile8x8x2),
 
 		blocks(cpu.DotProd, packing.LayoutQSI4C32PF16, tile8x16x2, f16Tile8x16Dotprod),
 		blocks(cpu.DotProd, packing.LayoutQSI4C32PF16, tile8x8x2, f16Tile8x8Dotprod),
@@ -263,7 +353,7 @@ func init() {
 	)
 }
 
-func lowbit(feature string, bits uint8, zeros packing.ZeroKind, grid packing.Grid, sumFactor int32, run func(*Args)) Kernel {
+func lowbit(feature string, bits uint8, zeros packing.ZeroKind, grid packing.Grid, sumFactor int32, run, split func(*Args)) Kernel {
 	scheme := ""
 	switch {
 	case zeros == packing.ZeroInt8:
@@ -276,7 +366,7 @@ func lowbit(feature string, bits uint8, zeros packing.ZeroKind, grid packing.Gri
 	return Kernel{
 		Name:    fmt.Sprintf("gemv_lowbit%d%s_%s_%s", bits, scheme, packing.DefaultTile, feature),
 		Feature: feature, Layout: packing.LayoutLowbit, Bits: bits, Tile: packing.DefaultTile, Zeros: zeros, Grid: grid,
-		Order: Twice, SumFactor: sumFactor, Run: run,
+		Order: Twice, SumFactor: sumFactor, Run: run, RunSplit: split,
 	}
 }
 

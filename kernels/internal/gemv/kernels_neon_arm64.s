@@ -17,39 +17,76 @@
 	VMOVI_2D(30) \
 	VMOVI_2D(31)
 
-// RUN4 multiplies planes p and q, which hold the same two rows in the two units. The sums go to d and e.
-#define RUN4(p, q, d, e)     \
-	VSHL_16B(4, p, 8)    \
-	VSHL_16B(4, q, 9)    \
+// ODD4 multiplies the odd lanes of planes p and q, which hold the same two rows in the two units. The products go to d
+// and e. EVEN4 does so with the even lanes. RUN4 multiplies all lanes.
+#define ODD4(p, q, d, e)     \
 	VSSHR_16B(4, p, p)   \
 	VSSHR_16B(4, q, q)   \
-	VSSHR_16B(4, 8, 8)   \
-	VSSHR_16B(4, 9, 9)   \
 	VSMULL_8H(18, p, d)  \
 	VSMULL2_8H(18, p, e) \
 	VSMLAL_8H(19, q, d)  \
-	VSMLAL2_8H(19, q, e) \
+	VSMLAL2_8H(19, q, e)
+
+#define LOW_NIBBLES(p, q)  \
+	VSHL_16B(4, p, 8)  \
+	VSHL_16B(4, q, 9)  \
+	VSSHR_16B(4, 8, 8) \
+	VSSHR_16B(4, 9, 9)
+
+#define EVEN4(p, q, d, e)    \
+	LOW_NIBBLES(p, q)    \
+	VSMULL_8H(16, 8, d)  \
+	VSMULL2_8H(16, 8, e) \
+	VSMLAL_8H(17, 9, d)  \
+	VSMLAL2_8H(17, 9, e)
+
+#define RUN4(p, q, d, e)     \
+	LOW_NIBBLES(p, q)    \
+	ODD4(p, q, d, e)     \
 	VSMLAL_8H(16, 8, d)  \
 	VSMLAL2_8H(16, 8, e) \
 	VSMLAL_8H(17, 9, d)  \
 	VSMLAL2_8H(17, 9, e)
 
-#define BLOCK4()                                             \
+#define LOAD4()                                              \
 	VLD1.P 64(R3), [V0.B16, V1.B16, V2.B16, V3.B16]      \
 	VLD1.P 64(R10), [V16.B16, V17.B16, V18.B16, V19.B16] \
-	VLD1.P 64(R3), [V4.B16, V5.B16, V6.B16, V7.B16]      \
-	RUN4(0, 4, 20, 21)                                   \
-	RUN4(1, 5, 22, 23)                                   \
-	RUN4(2, 6, 24, 25)                                   \
-	RUN4(3, 7, 26, 27)                                   \
-	VADDP_8H(21, 20, 20)                                 \
-	VADDP_8H(23, 22, 22)                                 \
-	VADDP_8H(25, 24, 24)                                 \
-	VADDP_8H(27, 26, 26)                                 \
-	VADDP_8H(22, 20, 20)                                 \
-	VADDP_8H(26, 24, 24)                                 \
-	VSADALP_4S(20, 30)                                   \
+	VLD1.P 64(R3), [V4.B16, V5.B16, V6.B16, V7.B16]
+
+// SUM4 adds up the products of a block.
+#define SUM4()               \
+	VADDP_8H(21, 20, 20) \
+	VADDP_8H(23, 22, 22) \
+	VADDP_8H(25, 24, 24) \
+	VADDP_8H(27, 26, 26) \
+	VADDP_8H(22, 20, 20) \
+	VADDP_8H(26, 24, 24) \
+	VSADALP_4S(20, 30)   \
 	VSADALP_4S(24, 31)
+
+#define BLOCK4()           \
+	LOAD4()            \
+	RUN4(0, 4, 20, 21) \
+	RUN4(1, 5, 22, 23) \
+	RUN4(2, 6, 24, 25) \
+	RUN4(3, 7, 26, 27) \
+	SUM4()
+
+#define FIRST4()            \
+	LOAD4()             \
+	EVEN4(0, 4, 20, 21) \
+	EVEN4(1, 5, 22, 23) \
+	EVEN4(2, 6, 24, 25) \
+	EVEN4(3, 7, 26, 27) \
+	SUM4()
+
+#define SECOND4()          \
+	LOAD4()            \
+	ODD4(0, 4, 20, 21) \
+	ODD4(1, 5, 22, 23) \
+	ODD4(2, 6, 24, 25) \
+	ODD4(3, 7, 26, 27) \
+	SUM4()
 
 #define REDUCE4()            \
 	VMOV V30.B16, V0.B16 \
@@ -59,9 +96,17 @@
 TEXT ·lowbit4Neon(SB), NOSPLIT, $0-8
 	LOWBIT(NONE, START4, BLOCK4, REDUCE4, EPILOGUE, EPILOGUE)
 
+// func lowbit4SplitNeon(a *Args)
+TEXT ·lowbit4SplitNeon(SB), NOSPLIT, $0-8
+	LOWBIT_SPLIT(NONE, START4, BLOCK4, FIRST4, SECOND4, REDUCE4, EPILOGUE)
+
 // func lowbit4ZerosNeon(a *Args)
 TEXT ·lowbit4ZerosNeon(SB), NOSPLIT, $0-8
 	LOWBIT(NONE, START4, BLOCK4, REDUCE4, EPILOGUE_ZEROS, EPILOGUE1_ZEROS)
+
+// func lowbit4ZerosSplitNeon(a *Args)
+TEXT ·lowbit4ZerosSplitNeon(SB), NOSPLIT, $0-8
+	LOWBIT_SPLIT(NONE, START4, BLOCK4, FIRST4, SECOND4, REDUCE4, EPILOGUE_ZEROS)
 
 #define REDUCE4_FRACTIONS()     \
 	VSHL $4, V30.S4, V0.S4 \
@@ -74,9 +119,20 @@ TEXT ·lowbit4ZerosNeon(SB), NOSPLIT, $0-8
 TEXT ·lowbit4FractionsNeon(SB), NOSPLIT, $0-8
 	LOWBIT(NONE, START4, BLOCK4, REDUCE4_FRACTIONS, EPILOGUE_FRACTIONS4, EPILOGUE1_FRACTIONS4)
 
+// func lowbit4FractionsSplitNeon(a *Args)
+TEXT ·lowbit4FractionsSplitNeon(SB), NOSPLIT, $0-8
+	LOWBIT_SPLIT(NONE, START4, BLOCK4, FIRST4, SECOND4, REDUCE4_FRACTIONS, EPILOGUE_FRACTIONS4)
+
 // 8 bits: a product may be 2^14, and an int16 cannot hold two. So each product is added to an int32; a row has four.
 
-// RUN8 multiplies the two lanes w and x of a pair, with activations a and b, and adds to the sums d and e of its rows.
+// LANE8 multiplies a lane w with activations a and adds to the sums d and e of its rows. RUN8 multiplies the two lanes w
+// and x of a pair with activations a and b.
+#define LANE8(w, a, d, e)   \
+	VSMULL_8H(a, w, 8)  \
+	VSMULL2_8H(a, w, 9) \
+	VSADALP_4S(8, d)    \
+	VSADALP_4S(9, e)
+
 #define RUN8(w, x, a, b, d, e) \
 	VSMULL_8H(a, w, 8)     \
 	VSMULL2_8H(a, w, 9)    \
@@ -102,13 +158,51 @@ TEXT ·lowbit4FractionsNeon(SB), NOSPLIT, $0-8
 	RUN8(4, 5, 17, 19, 24, 25)                           \
 	RUN8(6, 7, 17, 19, 26, 27)
 
+#define FIRST8()                                             \
+	VLD1.P 64(R3), [V0.B16, V1.B16, V2.B16, V3.B16]      \
+	VLD1.P 64(R10), [V16.B16, V17.B16, V18.B16, V19.B16] \
+	VLD1.P 64(R3), [V4.B16, V5.B16, V6.B16, V7.B16]      \
+	LANE8(0, 16, 20, 21)                                 \
+	LANE8(2, 16, 22, 23)                                 \
+	VLD1.P 64(R3), [V0.B16, V1.B16, V2.B16, V3.B16]      \
+	LANE8(4, 16, 24, 25)                                 \
+	LANE8(6, 16, 26, 27)                                 \
+	VLD1.P 64(R3), [V4.B16, V5.B16, V6.B16, V7.B16]      \
+	LANE8(0, 17, 20, 21)                                 \
+	LANE8(2, 17, 22, 23)                                 \
+	LANE8(4, 17, 24, 25)                                 \
+	LANE8(6, 17, 26, 27)
+
+#define SECOND8()                                            \
+	VLD1.P 64(R3), [V0.B16, V1.B16, V2.B16, V3.B16]      \
+	VLD1.P 64(R10), [V16.B16, V17.B16, V18.B16, V19.B16] \
+	VLD1.P 64(R3), [V4.B16, V5.B16, V6.B16, V7.B16]      \
+	LANE8(1, 18, 20, 21)                                 \
+	LANE8(3, 18, 22, 23)                                 \
+	VLD1.P 64(R3), [V0.B16, V1.B16, V2.B16, V3.B16]      \
+	LANE8(5, 18, 24, 25)                                 \
+	LANE8(7, 18, 26, 27)                                 \
+	VLD1.P 64(R3), [V4.B16, V5.B16, V6.B16, V7.B16]      \
+	LANE8(1, 19, 20, 21)                                 \
+	LANE8(3, 19, 22, 23)                                 \
+	LANE8(5, 19, 24, 25)                                 \
+	LANE8(7, 19, 26, 27)
+
 // func lowbit8Neon(a *Args)
 TEXT ·lowbit8Neon(SB), NOSPLIT, $0-8
 	LOWBIT(NONE, ZERO8, BLOCK8, ROWS, EPILOGUE, EPILOGUE)
 
+// func lowbit8SplitNeon(a *Args)
+TEXT ·lowbit8SplitNeon(SB), NOSPLIT, $0-8
+	LOWBIT_SPLIT(NONE, ZERO8, BLOCK8, FIRST8, SECOND8, ROWS, EPILOGUE)
+
 // func lowbit8ZerosNeon(a *Args)
 TEXT ·lowbit8ZerosNeon(SB), NOSPLIT, $0-8
 	LOWBIT(NONE, ZERO8, BLOCK8, ROWS, EPILOGUE_ZEROS, EPILOGUE1_ZEROS)
+
+// func lowbit8ZerosSplitNeon(a *Args)
+TEXT ·lowbit8ZerosSplitNeon(SB), NOSPLIT, $0-8
+	LOWBIT_SPLIT(NONE, ZERO8, BLOCK8, FIRST8, SECOND8, ROWS, EPILOGUE_ZEROS)
 
 // qsi4cxp: 4 bits as above. Stored sums of rows are multiplied by 16, stored scales divided by 16.
 

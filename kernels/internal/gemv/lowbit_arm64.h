@@ -58,6 +58,57 @@ tail:                                                             \
 #define LOWBIT(CONSTS, START, BLOCK, REDUCE, EPILOGUE, EPILOGUE1) \
 	GROUPS(CONSTS, START, BLOCK, REDUCE, EPILOGUE, EPILOGUE1, TAIL8)
 
+// LOWBIT_SPLIT is LOWBIT for groups of odd multiples of 16 columns: every second group begins in the second half of a
+// block. FIRST() and SECOND() are BLOCK() for one half of the columns. The block is read twice, since the record of the
+// group that ends in it follows it: R15 is its place, R16 the place behind the record.
+#define LOWBIT_SPLIT(CONSTS, START, BLOCK, FIRST, SECOND, REDUCE, EPILOGUE) \
+	ENTER()                                                             \
+	MOVD Args_Groups(R0), R5                                            \
+	MOVD Args_Blocks(R0), R6                                            \
+	MOVD Args_LastBlocks(R0), R7                                        \
+	CONSTS()                                                            \
+panel:                                                                      \
+	MOVD R2, R3                                                         \
+	MOVD Args_Acts(R0), R10                                             \
+	MOVD Args_Sums(R0), R11                                             \
+	MOVD R5, R12                                                        \
+	VMOVI_2D(28)                                                        \
+	VMOVI_2D(29)                                                        \
+group:                                                                      \
+	SUBS $1, R12                                                        \
+	CSEL EQ, R7, R6, R13                                                \
+	START()                                                             \
+	CBZ R13, first                                                      \
+block:                                                                      \
+	BLOCK()                                                             \
+	SUBS $1, R13                                                        \
+	BNE block                                                           \
+	CBZ R12, sum                                                        \
+first:                                                                      \
+	MOVD R3, R15                                                        \
+	FIRST()                                                             \
+	REDUCE()                                                            \
+	EPILOGUE()                                                          \
+	MOVD R3, R16                                                        \
+	MOVD R15, R3                                                        \
+	SUB $64, R10                                                        \
+	SUBS $1, R12                                                        \
+	CSEL EQ, R7, R6, R13                                                \
+	START()                                                             \
+	SECOND()                                                            \
+	MOVD R16, R3                                                        \
+	CBZ R13, sum                                                        \
+rest:                                                                       \
+	BLOCK()                                                             \
+	SUBS $1, R13                                                        \
+	BNE rest                                                            \
+sum:                                                                        \
+	REDUCE()                                                            \
+	EPILOGUE()                                                          \
+	CBNZ R12, group                                                     \
+	TAIL8()                                                             \
+	NEXT()
+
 // TAIL8 and TAIL4 end a lowbit panel of 8 or 4 rows: float32 sums and biases follow the last group.
 #define TAIL8()                                 \
 	VLD1 (R3), [V0.S4, V1.S4, V2.S4, V3.S4] \

@@ -58,31 +58,56 @@
 	VMOV V20.B16, V22.B16 \
 	VMOV V20.B16, V23.B16
 
-#define UNIT1(p, a, b)        \
-	VCMTST_16B(24, p, 2)  \
-	VCMTST_16B(26, p, 3)  \
-	VCMTST_16B(8, p, 4)   \
-	VCMTST_16B(10, p, 5)  \
+#define EVEN1(p, a)          \
+	VCMTST_16B(24, p, 2) \
+	VCMTST_16B(26, p, 3) \
+	VCMTST_16B(8, p, 4)  \
+	VCMTST_16B(10, p, 5) \
+	DOTS(a, 2, 3, 4, 5)
+
+#define ODD1(p, a)            \
 	VCMTST_16B(25, p, 6)  \
 	VCMTST_16B(27, p, 7)  \
 	VCMTST_16B(9, p, 11)  \
 	VCMTST_16B(30, p, 12) \
-	DOTS(a, 2, 3, 4, 5)   \
-	DOTS(b, 6, 7, 11, 12)
+	DOTS(a, 6, 7, 11, 12)
 
-#define BLOCK1()                        \
+#define LOAD1()                         \
 	VLD1.P 32(R3), [V0.B16, V1.B16] \
-	ACTIVATIONS()                   \
-	UNIT1(0, 16, 18)                \
-	UNIT1(1, 17, 19)
+	ACTIVATIONS()
+
+#define BLOCK1()     \
+	LOAD1()      \
+	EVEN1(0, 16) \
+	ODD1(0, 18)  \
+	EVEN1(1, 17) \
+	ODD1(1, 19)
+
+#define FIRST1()     \
+	LOAD1()      \
+	EVEN1(0, 16) \
+	EVEN1(1, 17)
+
+#define SECOND1()   \
+	LOAD1()     \
+	ODD1(0, 18) \
+	ODD1(1, 19)
 
 // func lowbit1Dotprod(a *Args)
 TEXT ·lowbit1Dotprod(SB), NOSPLIT, $0-8
 	LOWBIT(CONSTS1, START1, BLOCK1, PAIRS, EPILOGUE_NEGATED, EPILOGUE_NEGATED)
 
+// func lowbit1SplitDotprod(a *Args)
+TEXT ·lowbit1SplitDotprod(SB), NOSPLIT, $0-8
+	LOWBIT_SPLIT(CONSTS1, START1, BLOCK1, FIRST1, SECOND1, PAIRS, EPILOGUE_NEGATED)
+
 // func lowbit1ZerosDotprod(a *Args)
 TEXT ·lowbit1ZerosDotprod(SB), NOSPLIT, $0-8
 	LOWBIT(CONSTS1, ZERO4, BLOCK1, PAIRS, EPILOGUE_ZEROS_NEGATED, EPILOGUE1_ZEROS_NEGATED)
+
+// func lowbit1ZerosSplitDotprod(a *Args)
+TEXT ·lowbit1ZerosSplitDotprod(SB), NOSPLIT, $0-8
+	LOWBIT_SPLIT(CONSTS1, ZERO4, BLOCK1, FIRST1, SECOND1, PAIRS, EPILOGUE_ZEROS_NEGATED)
 
 #define CONSTS1_FRACTIONS() \
 	CONSTS1() \
@@ -95,9 +120,17 @@ TEXT ·lowbit1ZerosDotprod(SB), NOSPLIT, $0-8
 TEXT ·lowbit1FractionsDotprod(SB), NOSPLIT, $0-8
 	LOWBIT(CONSTS1_FRACTIONS, ZERO4, BLOCK1, PAIRS, EPILOGUE_FRACTIONS1, EPILOGUE1_FRACTIONS1)
 
+// func lowbit1FractionsSplitDotprod(a *Args)
+TEXT ·lowbit1FractionsSplitDotprod(SB), NOSPLIT, $0-8
+	LOWBIT_SPLIT(CONSTS1_FRACTIONS, ZERO4, BLOCK1, FIRST1, SECOND1, PAIRS, EPILOGUE_FRACTIONS1)
+
 // func lowbit1HalfDotprod(a *Args)
 TEXT ·lowbit1HalfDotprod(SB), NOSPLIT, $0-8
 	LOWBIT(CONSTS1_HALF, ZERO4, BLOCK1, PAIRS, EPILOGUE_HALF_NEGATED, EPILOGUE_HALF_NEGATED)
+
+// func lowbit1HalfSplitDotprod(a *Args)
+TEXT ·lowbit1HalfSplitDotprod(SB), NOSPLIT, $0-8
+	LOWBIT_SPLIT(CONSTS1_HALF, ZERO4, BLOCK1, FIRST1, SECOND1, PAIRS, EPILOGUE_HALF_NEGATED)
 
 // 2 bits: a plane holds 4 lanes. The lanes of the first pair are codes and codes times 16, the lanes of the second pair
 // codes times 4 and codes.
@@ -112,29 +145,46 @@ TEXT ·lowbit1HalfDotprod(SB), NOSPLIT, $0-8
 	CONSTS2()      \
 	VUSHR $16, V31.S4, V31.S4
 
-#define UNIT2(p, q, a, b)   \
-	VUSHR_16B(6, p, 4)  \
-	VAND_16B(14, p, 5)  \
-	VUSHR_16B(6, q, 6)  \
-	VAND_16B(14, q, 7)  \
+#define EVEN2(p, q, a)     \
+	VUSHR_16B(6, p, 4) \
+	VAND_16B(14, p, 5) \
+	VUSHR_16B(6, q, 6) \
+	VAND_16B(14, q, 7) \
+	VSDOT_4S(a, 4, 20) \
+	VSDOT_4S(a, 5, 25) \
+	VSDOT_4S(a, 6, 22) \
+	VSDOT_4S(a, 7, 27)
+
+#define ODD2(p, q, a)       \
 	VAND_16B(30, p, 8)  \
 	VAND_16B(15, p, 9)  \
 	VAND_16B(30, q, 10) \
 	VAND_16B(15, q, 11) \
-	VSDOT_4S(a, 4, 20)  \
-	VSDOT_4S(a, 5, 25)  \
-	VSDOT_4S(a, 6, 22)  \
-	VSDOT_4S(a, 7, 27)  \
-	VSDOT_4S(b, 8, 24)  \
-	VSDOT_4S(b, 9, 21)  \
-	VSDOT_4S(b, 10, 26) \
-	VSDOT_4S(b, 11, 23)
+	VSDOT_4S(a, 8, 24)  \
+	VSDOT_4S(a, 9, 21)  \
+	VSDOT_4S(a, 10, 26) \
+	VSDOT_4S(a, 11, 23)
 
-#define BLOCK2()                                        \
+#define LOAD2()                                         \
 	VLD1.P 64(R3), [V0.B16, V1.B16, V2.B16, V3.B16] \
-	ACTIVATIONS()                                   \
-	UNIT2(0, 1, 16, 18)                             \
-	UNIT2(2, 3, 17, 19)
+	ACTIVATIONS()
+
+#define BLOCK2()        \
+	LOAD2()         \
+	EVEN2(0, 1, 16) \
+	ODD2(0, 1, 18)  \
+	EVEN2(2, 3, 17) \
+	ODD2(2, 3, 19)
+
+#define FIRST2()        \
+	LOAD2()         \
+	EVEN2(0, 1, 16) \
+	EVEN2(2, 3, 17)
+
+#define SECOND2()      \
+	LOAD2()        \
+	ODD2(0, 1, 18) \
+	ODD2(2, 3, 19)
 
 #define REDUCE2()           \
 	VSSRA_4S(4, 24, 20) \
@@ -147,9 +197,17 @@ TEXT ·lowbit1HalfDotprod(SB), NOSPLIT, $0-8
 TEXT ·lowbit2Dotprod(SB), NOSPLIT, $0-8
 	LOWBIT(CONSTS2, START_SUM8, BLOCK2, REDUCE2, EPILOGUE, EPILOGUE)
 
+// func lowbit2SplitDotprod(a *Args)
+TEXT ·lowbit2SplitDotprod(SB), NOSPLIT, $0-8
+	LOWBIT_SPLIT(CONSTS2, START_SUM8, BLOCK2, FIRST2, SECOND2, REDUCE2, EPILOGUE)
+
 // func lowbit2ZerosDotprod(a *Args)
 TEXT ·lowbit2ZerosDotprod(SB), NOSPLIT, $0-8
 	LOWBIT(CONSTS2, ZERO8, BLOCK2, REDUCE2, EPILOGUE_ZEROS_OFFSET, EPILOGUE1_ZEROS_OFFSET)
+
+// func lowbit2ZerosSplitDotprod(a *Args)
+TEXT ·lowbit2ZerosSplitDotprod(SB), NOSPLIT, $0-8
+	LOWBIT_SPLIT(CONSTS2, ZERO8, BLOCK2, FIRST2, SECOND2, REDUCE2, EPILOGUE_ZEROS_OFFSET)
 
 #define CONSTS2_FRACTIONS() \
 	CONSTS2() \
@@ -162,9 +220,17 @@ TEXT ·lowbit2ZerosDotprod(SB), NOSPLIT, $0-8
 TEXT ·lowbit2FractionsDotprod(SB), NOSPLIT, $0-8
 	LOWBIT(CONSTS2_FRACTIONS, ZERO8, BLOCK2, REDUCE2, EPILOGUE_FRACTIONS2, EPILOGUE1_FRACTIONS2)
 
+// func lowbit2FractionsSplitDotprod(a *Args)
+TEXT ·lowbit2FractionsSplitDotprod(SB), NOSPLIT, $0-8
+	LOWBIT_SPLIT(CONSTS2_FRACTIONS, ZERO8, BLOCK2, FIRST2, SECOND2, REDUCE2, EPILOGUE_FRACTIONS2)
+
 // func lowbit2HalfDotprod(a *Args)
 TEXT ·lowbit2HalfDotprod(SB), NOSPLIT, $0-8
 	LOWBIT(CONSTS2_HALF, ZERO8, BLOCK2, REDUCE2, EPILOGUE_HALF, EPILOGUE_HALF)
+
+// func lowbit2HalfSplitDotprod(a *Args)
+TEXT ·lowbit2HalfSplitDotprod(SB), NOSPLIT, $0-8
+	LOWBIT_SPLIT(CONSTS2_HALF, ZERO8, BLOCK2, FIRST2, SECOND2, REDUCE2, EPILOGUE_HALF)
 
 // 3 bits: planes p, q, r. Bits 3-5 of a plane are the first lane of a pair, bits 0-2 the second; lanes 6 and 7 have
 // their low bits at the top of p and q, their high bits at the top of r.
@@ -174,30 +240,48 @@ TEXT ·lowbit2HalfDotprod(SB), NOSPLIT, $0-8
 	VMOVI $4, V31.B16    \
 	VUSHR $8, V31.H8, V31.H8
 
-#define UNIT3(p, q, r, a, b) \
-	VAND_16B(30, p, 6)   \
-	VAND_16B(30, q, 7)   \
-	VAND_16B(30, r, 8)   \
+// ODD3 comes first: EVEN3 overwrites r.
+#define ODD3(p, q, r, a)     \
+	VSHL_16B(1, r, 12)   \
 	VAND_16B(15, p, 9)   \
 	VAND_16B(15, q, 10)  \
 	VAND_16B(15, r, 11)  \
-	VSHL_16B(1, r, 12)   \
-	VSRI_16B(1, p, r)    \
 	VSRI_16B(1, q, 12)   \
-	VUSHR_16B(5, r, r)   \
 	VUSHR_16B(5, 12, 12) \
-	VSDOT_4S(a, 6, 24)   \
-	VSDOT_4S(a, 7, 25)   \
-	VSDOT_4S(a, 8, 26)   \
-	VSDOT_4S(a, r, 23)   \
-	DOTS(b, 9, 10, 11, 12)
+	DOTS(a, 9, 10, 11, 12)
 
-#define BLOCK3()                                \
+#define EVEN3(p, q, r, a)  \
+	VAND_16B(30, p, 6) \
+	VAND_16B(30, q, 7) \
+	VAND_16B(30, r, 8) \
+	VSRI_16B(1, p, r)  \
+	VUSHR_16B(5, r, r) \
+	VSDOT_4S(a, 6, 24) \
+	VSDOT_4S(a, 7, 25) \
+	VSDOT_4S(a, 8, 26) \
+	VSDOT_4S(a, r, 23)
+
+#define LOAD3()                                 \
 	VLD1.P 48(R3), [V0.B16, V1.B16, V2.B16] \
 	ACTIVATIONS()                           \
-	VLD1.P 48(R3), [V3.B16, V4.B16, V5.B16] \
-	UNIT3(0, 1, 2, 16, 18)                  \
-	UNIT3(3, 4, 5, 17, 19)
+	VLD1.P 48(R3), [V3.B16, V4.B16, V5.B16]
+
+#define BLOCK3()           \
+	LOAD3()            \
+	ODD3(0, 1, 2, 18)  \
+	EVEN3(0, 1, 2, 16) \
+	ODD3(3, 4, 5, 19)  \
+	EVEN3(3, 4, 5, 17)
+
+#define FIRST3()           \
+	LOAD3()            \
+	EVEN3(0, 1, 2, 16) \
+	EVEN3(3, 4, 5, 17)
+
+#define SECOND3()         \
+	LOAD3()           \
+	ODD3(0, 1, 2, 18) \
+	ODD3(3, 4, 5, 19)
 
 #define START3()     \
 	START_SUM()  \
@@ -221,9 +305,17 @@ TEXT ·lowbit2HalfDotprod(SB), NOSPLIT, $0-8
 TEXT ·lowbit3Dotprod(SB), NOSPLIT, $0-8
 	LOWBIT(CONSTS3, START3, BLOCK3, REDUCE3, EPILOGUE, EPILOGUE)
 
+// func lowbit3SplitDotprod(a *Args)
+TEXT ·lowbit3SplitDotprod(SB), NOSPLIT, $0-8
+	LOWBIT_SPLIT(CONSTS3, START3, BLOCK3, FIRST3, SECOND3, REDUCE3, EPILOGUE)
+
 // func lowbit3ZerosDotprod(a *Args)
 TEXT ·lowbit3ZerosDotprod(SB), NOSPLIT, $0-8
 	LOWBIT(CONSTS3, START3_ZEROS, BLOCK3, REDUCE3, EPILOGUE_ZEROS_OFFSET, EPILOGUE1_ZEROS_OFFSET)
+
+// func lowbit3ZerosSplitDotprod(a *Args)
+TEXT ·lowbit3ZerosSplitDotprod(SB), NOSPLIT, $0-8
+	LOWBIT_SPLIT(CONSTS3, START3_ZEROS, BLOCK3, FIRST3, SECOND3, REDUCE3, EPILOGUE_ZEROS_OFFSET)
 
 #define CONSTS3_FRACTIONS() \
 	CONSTS3() \
@@ -236,15 +328,44 @@ TEXT ·lowbit3ZerosDotprod(SB), NOSPLIT, $0-8
 TEXT ·lowbit3FractionsDotprod(SB), NOSPLIT, $0-8
 	LOWBIT(CONSTS3_FRACTIONS, START3_ZEROS, BLOCK3, REDUCE3, EPILOGUE_FRACTIONS3, EPILOGUE1_FRACTIONS3)
 
+// func lowbit3FractionsSplitDotprod(a *Args)
+TEXT ·lowbit3FractionsSplitDotprod(SB), NOSPLIT, $0-8
+	LOWBIT_SPLIT(CONSTS3_FRACTIONS, START3_ZEROS, BLOCK3, FIRST3, SECOND3, REDUCE3, EPILOGUE_FRACTIONS3)
+
 // 4 bits: signed nibbles, see dotprod_arm64.h.
+#define FIRST4()                                        \
+	VLD1.P 64(R3), [V0.B16, V1.B16, V2.B16, V3.B16] \
+	ACTIVATIONS()                                   \
+	VLD1.P 64(R3), [V4.B16, V5.B16, V6.B16, V7.B16] \
+	LOW_NIBBLES(0, 1, 2, 3, 8, 9, 10, 11)           \
+	DOTS(16, 8, 9, 10, 11)                          \
+	LOW_NIBBLES(4, 5, 6, 7, 12, 13, 14, 15)         \
+	DOTS(17, 12, 13, 14, 15)
+
+#define SECOND4()                                       \
+	VLD1.P 64(R3), [V0.B16, V1.B16, V2.B16, V3.B16] \
+	ACTIVATIONS()                                   \
+	VLD1.P 64(R3), [V4.B16, V5.B16, V6.B16, V7.B16] \
+	HIGH_NIBBLES(0, 1, 2, 3)                        \
+	DOTS(18, 0, 1, 2, 3)                            \
+	HIGH_NIBBLES(4, 5, 6, 7)                        \
+	DOTS(19, 4, 5, 6, 7)
 
 // func lowbit4Dotprod(a *Args)
 TEXT ·lowbit4Dotprod(SB), NOSPLIT, $0-8
 	LOWBIT(CONSTS4, ZERO4, BLOCK4, PAIRS, EPILOGUE16, EPILOGUE16)
 
+// func lowbit4SplitDotprod(a *Args)
+TEXT ·lowbit4SplitDotprod(SB), NOSPLIT, $0-8
+	LOWBIT_SPLIT(CONSTS4, ZERO4, BLOCK4, FIRST4, SECOND4, PAIRS, EPILOGUE16)
+
 // func lowbit4ZerosDotprod(a *Args)
 TEXT ·lowbit4ZerosDotprod(SB), NOSPLIT, $0-8
 	LOWBIT(CONSTS4, ZERO4, BLOCK4, PAIRS, EPILOGUE_ZEROS16, EPILOGUE1_ZEROS16)
+
+// func lowbit4ZerosSplitDotprod(a *Args)
+TEXT ·lowbit4ZerosSplitDotprod(SB), NOSPLIT, $0-8
+	LOWBIT_SPLIT(CONSTS4, ZERO4, BLOCK4, FIRST4, SECOND4, PAIRS, EPILOGUE_ZEROS16)
 
 #define EPILOGUE_FRACTIONS4() FRACTIONS(4, SUB_POINTS)
 #define EPILOGUE1_FRACTIONS4() FRACTIONS(4, SUB_POINTS1)
@@ -253,6 +374,10 @@ TEXT ·lowbit4ZerosDotprod(SB), NOSPLIT, $0-8
 TEXT ·lowbit4FractionsDotprod(SB), NOSPLIT, $0-8
 	LOWBIT(CONSTS4, ZERO4, BLOCK4, PAIRS, EPILOGUE_FRACTIONS4, EPILOGUE1_FRACTIONS4)
 
+// func lowbit4FractionsSplitDotprod(a *Args)
+TEXT ·lowbit4FractionsSplitDotprod(SB), NOSPLIT, $0-8
+	LOWBIT_SPLIT(CONSTS4, ZERO4, BLOCK4, FIRST4, SECOND4, PAIRS, EPILOGUE_FRACTIONS4)
+
 // 5 bits: a plane holds the first lane of a pair and the low 3 bits of the second lane. The fifth plane holds the high
 // 2 bits of the second lanes.
 #define CONSTS5()            \
@@ -260,40 +385,66 @@ TEXT ·lowbit4FractionsDotprod(SB), NOSPLIT, $0-8
 	VMOVI $16, V31.B16   \
 	VUSHR $8, V31.H8, V31.H8
 
-#define UNIT5(p, q, r, s, t, a, b) \
-	VSHL_16B(6, t, 10)         \
-	VSHL_16B(4, t, 11)         \
-	VSHL_16B(2, t, 12)         \
-	VSRI_16B(2, p, 10)         \
-	VSRI_16B(2, q, 11)         \
-	VSRI_16B(2, r, 12)         \
-	VSRI_16B(2, s, t)          \
-	VAND_16B(30, p, p)         \
-	VAND_16B(30, q, q)         \
-	VAND_16B(30, r, r)         \
-	VAND_16B(30, s, s)         \
-	VUSHR_16B(3, 10, 10)       \
-	VUSHR_16B(3, 11, 11)       \
-	VUSHR_16B(3, 12, 12)       \
-	VUSHR_16B(3, t, t)         \
-	DOTS(a, p, q, r, s)        \
-	DOTS(b, 10, 11, 12, t)
+// ODD5 comes first: EVEN5 overwrites the planes.
+#define ODD5(p, q, r, s, t, a) \
+	VSHL_16B(6, t, 10)     \
+	VSHL_16B(4, t, 11)     \
+	VSHL_16B(2, t, 12)     \
+	VSRI_16B(2, p, 10)     \
+	VSRI_16B(2, q, 11)     \
+	VSRI_16B(2, r, 12)     \
+	VSRI_16B(2, s, t)      \
+	VUSHR_16B(3, 10, 10)   \
+	VUSHR_16B(3, 11, 11)   \
+	VUSHR_16B(3, 12, 12)   \
+	VUSHR_16B(3, t, t)     \
+	DOTS(a, 10, 11, 12, t)
 
-#define BLOCK5()                                        \
+#define EVEN5(p, q, r, s, a) \
+	VAND_16B(30, p, p)   \
+	VAND_16B(30, q, q)   \
+	VAND_16B(30, r, r)   \
+	VAND_16B(30, s, s)   \
+	DOTS(a, p, q, r, s)
+
+#define LOAD5()                                         \
 	VLD1.P 64(R3), [V0.B16, V1.B16, V2.B16, V3.B16] \
 	ACTIVATIONS()                                   \
 	VLD1.P 64(R3), [V4.B16, V5.B16, V6.B16, V7.B16] \
-	VLD1.P 32(R3), [V8.B16, V9.B16]                 \
-	UNIT5(0, 1, 2, 3, 4, 16, 18)                    \
-	UNIT5(5, 6, 7, 8, 9, 17, 19)
+	VLD1.P 32(R3), [V8.B16, V9.B16]
+
+#define BLOCK5()                \
+	LOAD5()                 \
+	ODD5(0, 1, 2, 3, 4, 18) \
+	EVEN5(0, 1, 2, 3, 16)   \
+	ODD5(5, 6, 7, 8, 9, 19) \
+	EVEN5(5, 6, 7, 8, 17)
+
+#define FIRST5()              \
+	LOAD5()               \
+	EVEN5(0, 1, 2, 3, 16) \
+	EVEN5(5, 6, 7, 8, 17)
+
+#define SECOND5()               \
+	LOAD5()                 \
+	ODD5(0, 1, 2, 3, 4, 18) \
+	ODD5(5, 6, 7, 8, 9, 19)
 
 // func lowbit5Dotprod(a *Args)
 TEXT ·lowbit5Dotprod(SB), NOSPLIT, $0-8
 	LOWBIT(CONSTS5, START_SUM, BLOCK5, PAIRS, EPILOGUE, EPILOGUE)
 
+// func lowbit5SplitDotprod(a *Args)
+TEXT ·lowbit5SplitDotprod(SB), NOSPLIT, $0-8
+	LOWBIT_SPLIT(CONSTS5, START_SUM, BLOCK5, FIRST5, SECOND5, PAIRS, EPILOGUE)
+
 // func lowbit5ZerosDotprod(a *Args)
 TEXT ·lowbit5ZerosDotprod(SB), NOSPLIT, $0-8
 	LOWBIT(CONSTS5, ZERO4, BLOCK5, PAIRS, EPILOGUE_ZEROS_OFFSET, EPILOGUE1_ZEROS_OFFSET)
+
+// func lowbit5ZerosSplitDotprod(a *Args)
+TEXT ·lowbit5ZerosSplitDotprod(SB), NOSPLIT, $0-8
+	LOWBIT_SPLIT(CONSTS5, ZERO4, BLOCK5, FIRST5, SECOND5, PAIRS, EPILOGUE_ZEROS_OFFSET)
 
 #define CONSTS5_FRACTIONS() \
 	CONSTS5() \
@@ -306,42 +457,74 @@ TEXT ·lowbit5ZerosDotprod(SB), NOSPLIT, $0-8
 TEXT ·lowbit5FractionsDotprod(SB), NOSPLIT, $0-8
 	LOWBIT(CONSTS5_FRACTIONS, ZERO4, BLOCK5, PAIRS, EPILOGUE_FRACTIONS5, EPILOGUE1_FRACTIONS5)
 
+// func lowbit5FractionsSplitDotprod(a *Args)
+TEXT ·lowbit5FractionsSplitDotprod(SB), NOSPLIT, $0-8
+	LOWBIT_SPLIT(CONSTS5_FRACTIONS, ZERO4, BLOCK5, FIRST5, SECOND5, PAIRS, EPILOGUE_FRACTIONS5)
+
 // 6 bits: three planes hold three lanes, and at their tops 2 bits each of a fourth lane, the lowest bits first.
 #define CONSTS6()            \
 	VMOVI $0x3f, V30.B16 \
 	VMOVI $32, V31.B16   \
 	VUSHR $8, V31.H8, V31.H8
 
-// FOUR6 unpacks planes p, q, r to lanes p, q, t, r.
-#define FOUR6(p, q, r, t)  \
-	VAND_16B(30, r, t) \
-	VSRI_16B(2, q, r)  \
-	VAND_16B(30, q, q) \
-	VSRI_16B(4, p, r)  \
-	VAND_16B(30, p, p) \
-	VUSHR_16B(2, r, r)
+// EVEN6 and ODD6 unpack planes p, q, r and x, y, z: the even lanes are p and r, the odd lanes q and the fourth one.
+// ODD6 overwrites the planes.
+#define EVEN6(p, r, x, z, a) \
+	VAND_16B(30, p, 12)  \
+	VAND_16B(30, r, 13)  \
+	VAND_16B(30, x, 14)  \
+	VAND_16B(30, z, 15)  \
+	DOTS(a, 12, 13, 14, 15)
 
-#define BLOCK6()                                          \
-	VLD1.P 64(R3), [V0.B16, V1.B16, V2.B16, V3.B16]   \
-	ACTIVATIONS()                                     \
-	VLD1.P 64(R3), [V4.B16, V5.B16, V6.B16, V7.B16]   \
-	VLD1.P 64(R3), [V8.B16, V9.B16, V10.B16, V11.B16] \
-	FOUR6(0, 1, 2, 12)                                \
-	FOUR6(3, 4, 5, 13)                                \
-	DOTS(16, 0, 12, 3, 13)                            \
-	DOTS(18, 1, 2, 4, 5)                              \
-	FOUR6(6, 7, 8, 14)                                \
-	FOUR6(9, 10, 11, 15)                              \
-	DOTS(17, 6, 14, 9, 15)                            \
-	DOTS(19, 7, 8, 10, 11)
+#define ODD6(p, q, r, x, y, z, a) \
+	VSRI_16B(2, q, r)         \
+	VSRI_16B(2, y, z)         \
+	VAND_16B(30, q, q)        \
+	VAND_16B(30, y, y)        \
+	VSRI_16B(4, p, r)         \
+	VSRI_16B(4, x, z)         \
+	VUSHR_16B(2, r, r)        \
+	VUSHR_16B(2, z, z)        \
+	DOTS(a, q, r, y, z)
+
+#define LOAD6()                                         \
+	VLD1.P 64(R3), [V0.B16, V1.B16, V2.B16, V3.B16] \
+	ACTIVATIONS()                                   \
+	VLD1.P 64(R3), [V4.B16, V5.B16, V6.B16, V7.B16] \
+	VLD1.P 64(R3), [V8.B16, V9.B16, V10.B16, V11.B16]
+
+#define BLOCK6()                   \
+	LOAD6()                    \
+	EVEN6(0, 2, 3, 5, 16)      \
+	ODD6(0, 1, 2, 3, 4, 5, 18) \
+	EVEN6(6, 8, 9, 11, 17)     \
+	ODD6(6, 7, 8, 9, 10, 11, 19)
+
+#define FIRST6()              \
+	LOAD6()               \
+	EVEN6(0, 2, 3, 5, 16) \
+	EVEN6(6, 8, 9, 11, 17)
+
+#define SECOND6()                  \
+	LOAD6()                    \
+	ODD6(0, 1, 2, 3, 4, 5, 18) \
+	ODD6(6, 7, 8, 9, 10, 11, 19)
 
 // func lowbit6Dotprod(a *Args)
 TEXT ·lowbit6Dotprod(SB), NOSPLIT, $0-8
 	LOWBIT(CONSTS6, START_SUM, BLOCK6, PAIRS, EPILOGUE, EPILOGUE)
 
+// func lowbit6SplitDotprod(a *Args)
+TEXT ·lowbit6SplitDotprod(SB), NOSPLIT, $0-8
+	LOWBIT_SPLIT(CONSTS6, START_SUM, BLOCK6, FIRST6, SECOND6, PAIRS, EPILOGUE)
+
 // func lowbit6ZerosDotprod(a *Args)
 TEXT ·lowbit6ZerosDotprod(SB), NOSPLIT, $0-8
 	LOWBIT(CONSTS6, ZERO4, BLOCK6, PAIRS, EPILOGUE_ZEROS_OFFSET, EPILOGUE1_ZEROS_OFFSET)
+
+// func lowbit6ZerosSplitDotprod(a *Args)
+TEXT ·lowbit6ZerosSplitDotprod(SB), NOSPLIT, $0-8
+	LOWBIT_SPLIT(CONSTS6, ZERO4, BLOCK6, FIRST6, SECOND6, PAIRS, EPILOGUE_ZEROS_OFFSET)
 
 #define CONSTS6_FRACTIONS() \
 	CONSTS6() \
@@ -354,6 +537,10 @@ TEXT ·lowbit6ZerosDotprod(SB), NOSPLIT, $0-8
 TEXT ·lowbit6FractionsDotprod(SB), NOSPLIT, $0-8
 	LOWBIT(CONSTS6_FRACTIONS, ZERO4, BLOCK6, PAIRS, EPILOGUE_FRACTIONS6, EPILOGUE1_FRACTIONS6)
 
+// func lowbit6FractionsSplitDotprod(a *Args)
+TEXT ·lowbit6FractionsSplitDotprod(SB), NOSPLIT, $0-8
+	LOWBIT_SPLIT(CONSTS6_FRACTIONS, ZERO4, BLOCK6, FIRST6, SECOND6, PAIRS, EPILOGUE_FRACTIONS6)
+
 // 7 bits: seven planes hold seven lanes, and at their tops a bit each of the eighth lane, the lowest bit first. The
 // bits are collected in v, the seventh plane.
 #define CONSTS7()            \
@@ -361,40 +548,66 @@ TEXT ·lowbit6FractionsDotprod(SB), NOSPLIT, $0-8
 	VMOVI $64, V31.B16   \
 	VUSHR $8, V31.H8, V31.H8
 
-#define UNIT7(p, q, r, s, t, u, v, a, b) \
-	VAND_16B(30, r, 14)              \
-	VAND_16B(30, t, 15)              \
-	VAND_16B(30, v, 24)              \
-	VSRI_16B(1, q, r)                \
-	VSRI_16B(1, s, t)                \
-	VSRI_16B(1, u, v)                \
-	VSRI_16B(2, p, r)                \
-	VSRI_16B(2, t, v)                \
-	VAND_16B(30, p, p)               \
-	VAND_16B(30, q, q)               \
-	VSRI_16B(4, r, v)                \
-	VAND_16B(30, s, s)               \
-	VAND_16B(30, u, u)               \
-	VUSHR_16B(1, v, v)               \
-	DOTS(a, p, 14, 15, 24)           \
-	DOTS(b, q, s, u, v)
+// ODD7 overwrites the planes.
+#define EVEN7(p, r, t, v, a) \
+	VAND_16B(30, r, 14)  \
+	VAND_16B(30, t, 15)  \
+	VAND_16B(30, v, 24)  \
+	VAND_16B(30, p, 25)  \
+	DOTS(a, 25, 14, 15, 24)
 
-#define BLOCK7()                                          \
+#define ODD7(p, q, r, s, t, u, v, a) \
+	VSRI_16B(1, q, r)            \
+	VSRI_16B(1, s, t)            \
+	VSRI_16B(1, u, v)            \
+	VSRI_16B(2, p, r)            \
+	VSRI_16B(2, t, v)            \
+	VAND_16B(30, q, q)           \
+	VSRI_16B(4, r, v)            \
+	VAND_16B(30, s, s)           \
+	VAND_16B(30, u, u)           \
+	VUSHR_16B(1, v, v)           \
+	DOTS(a, q, s, u, v)
+
+#define LOAD7()                                           \
 	VLD1.P 64(R3), [V0.B16, V1.B16, V2.B16, V3.B16]   \
 	ACTIVATIONS()                                     \
 	VLD1.P 64(R3), [V4.B16, V5.B16, V6.B16, V7.B16]   \
 	VLD1.P 64(R3), [V8.B16, V9.B16, V10.B16, V11.B16] \
-	VLD1.P 32(R3), [V12.B16, V13.B16]                 \
-	UNIT7(0, 1, 2, 3, 4, 5, 6, 16, 18)                \
-	UNIT7(7, 8, 9, 10, 11, 12, 13, 17, 19)
+	VLD1.P 32(R3), [V12.B16, V13.B16]
+
+#define BLOCK7()                      \
+	LOAD7()                       \
+	EVEN7(0, 2, 4, 6, 16)         \
+	ODD7(0, 1, 2, 3, 4, 5, 6, 18) \
+	EVEN7(7, 9, 11, 13, 17)       \
+	ODD7(7, 8, 9, 10, 11, 12, 13, 19)
+
+#define FIRST7()              \
+	LOAD7()               \
+	EVEN7(0, 2, 4, 6, 16) \
+	EVEN7(7, 9, 11, 13, 17)
+
+#define SECOND7()                     \
+	LOAD7()                       \
+	ODD7(0, 1, 2, 3, 4, 5, 6, 18) \
+	ODD7(7, 8, 9, 10, 11, 12, 13, 19)
 
 // func lowbit7Dotprod(a *Args)
 TEXT ·lowbit7Dotprod(SB), NOSPLIT, $0-8
 	LOWBIT(CONSTS7, START_SUM, BLOCK7, PAIRS, EPILOGUE, EPILOGUE)
 
+// func lowbit7SplitDotprod(a *Args)
+TEXT ·lowbit7SplitDotprod(SB), NOSPLIT, $0-8
+	LOWBIT_SPLIT(CONSTS7, START_SUM, BLOCK7, FIRST7, SECOND7, PAIRS, EPILOGUE)
+
 // func lowbit7ZerosDotprod(a *Args)
 TEXT ·lowbit7ZerosDotprod(SB), NOSPLIT, $0-8
 	LOWBIT(CONSTS7, ZERO4, BLOCK7, PAIRS, EPILOGUE_ZEROS_OFFSET, EPILOGUE1_ZEROS_OFFSET)
+
+// func lowbit7ZerosSplitDotprod(a *Args)
+TEXT ·lowbit7ZerosSplitDotprod(SB), NOSPLIT, $0-8
+	LOWBIT_SPLIT(CONSTS7, ZERO4, BLOCK7, FIRST7, SECOND7, PAIRS, EPILOGUE_ZEROS_OFFSET)
 
 #define CONSTS7_FRACTIONS() \
 	CONSTS7() \
@@ -407,22 +620,47 @@ TEXT ·lowbit7ZerosDotprod(SB), NOSPLIT, $0-8
 TEXT ·lowbit7FractionsDotprod(SB), NOSPLIT, $0-8
 	LOWBIT(CONSTS7_FRACTIONS, ZERO4, BLOCK7, PAIRS, EPILOGUE_FRACTIONS7, EPILOGUE1_FRACTIONS7)
 
+// func lowbit7FractionsSplitDotprod(a *Args)
+TEXT ·lowbit7FractionsSplitDotprod(SB), NOSPLIT, $0-8
+	LOWBIT_SPLIT(CONSTS7_FRACTIONS, ZERO4, BLOCK7, FIRST7, SECOND7, PAIRS, EPILOGUE_FRACTIONS7)
+
 // 8 bits: lanes are stored unchanged.
-#define BLOCK8()                                            \
-	VLD1.P 64(R3), [V0.B16, V1.B16, V2.B16, V3.B16]     \
-	ACTIVATIONS()                                       \
-	VLD1.P 64(R3), [V4.B16, V5.B16, V6.B16, V7.B16]     \
-	VLD1.P 64(R3), [V8.B16, V9.B16, V10.B16, V11.B16]   \
-	VLD1.P 64(R3), [V12.B16, V13.B16, V14.B16, V15.B16] \
-	DOTS(16, 0, 2, 4, 6)                                \
-	DOTS(18, 1, 3, 5, 7)                                \
-	DOTS(17, 8, 10, 12, 14)                             \
+#define LOAD8()                                           \
+	VLD1.P 64(R3), [V0.B16, V1.B16, V2.B16, V3.B16]   \
+	ACTIVATIONS()                                     \
+	VLD1.P 64(R3), [V4.B16, V5.B16, V6.B16, V7.B16]   \
+	VLD1.P 64(R3), [V8.B16, V9.B16, V10.B16, V11.B16] \
+	VLD1.P 64(R3), [V12.B16, V13.B16, V14.B16, V15.B16]
+
+#define BLOCK8()                \
+	LOAD8()                 \
+	DOTS(16, 0, 2, 4, 6)    \
+	DOTS(18, 1, 3, 5, 7)    \
+	DOTS(17, 8, 10, 12, 14) \
+	DOTS(19, 9, 11, 13, 15)
+
+#define FIRST8()             \
+	LOAD8()              \
+	DOTS(16, 0, 2, 4, 6) \
+	DOTS(17, 8, 10, 12, 14)
+
+#define SECOND8()            \
+	LOAD8()              \
+	DOTS(18, 1, 3, 5, 7) \
 	DOTS(19, 9, 11, 13, 15)
 
 // func lowbit8Dotprod(a *Args)
 TEXT ·lowbit8Dotprod(SB), NOSPLIT, $0-8
 	LOWBIT(NONE, ZERO4, BLOCK8, PAIRS, EPILOGUE, EPILOGUE)
 
+// func lowbit8SplitDotprod(a *Args)
+TEXT ·lowbit8SplitDotprod(SB), NOSPLIT, $0-8
+	LOWBIT_SPLIT(NONE, ZERO4, BLOCK8, FIRST8, SECOND8, PAIRS, EPILOGUE)
+
 // func lowbit8ZerosDotprod(a *Args)
 TEXT ·lowbit8ZerosDotprod(SB), NOSPLIT, $0-8
 	LOWBIT(NONE, ZERO4, BLOCK8, PAIRS, EPILOGUE_ZEROS, EPILOGUE1_ZEROS)
+
+// func lowbit8ZerosSplitDotprod(a *Args)
+TEXT ·lowbit8ZerosSplitDotprod(SB), NOSPLIT, $0-8
+	LOWBIT_SPLIT(NONE, ZERO4, BLOCK8, FIRST8, SECOND8, PAIRS, EPILOGUE_ZEROS)

@@ -123,18 +123,19 @@ func (p *product) sums() []int32 {
 // args are the arguments for the kernel, but for Dst; the slices are data, ordered() and sums(),
 // perhaps elsewhere.
 func (p *product) args(data []byte, acts []int8, sums []int32) Args {
-	groups, blocks := p.packer.Groups(), len(p.acts)/32
 	a := Args{
 		Data: &data[0], PanelBytes: p.packer.PanelBytes(), Panels: p.packer.Panels(), Acts: &acts[0],
-		Groups: groups, Blocks: p.group() / 32,
 		NegZero: float32(-p.zero), NegZeroInt: -p.zero, Rec: p.rec, ActScales: &p.scales[0], ActSums: &p.asums[0],
 	}
 	if p.kernel.SumFactor != 0 {
 		a.Sums = &sums[0]
 	}
-	a.LastBlocks = blocks - (groups-1)*a.Blocks
+	a.SetGroups(p.packer.Groups(), p.group(), int(p.packer.Header().Cols))
 	return a
 }
+
+// run runs the kernel's function for the product's groups.
+func (p *product) run(a *Args) { p.kernel.For(p.packer.Groups(), p.group())(a) }
 
 // model computes the outputs of all rows of all panels, rows of padding included, as Kernel says.
 func (p *product) model() (out []float32) {

@@ -61,7 +61,7 @@ func benchmarkStream(b *testing.B, p *product, memory []byte, threads int) {
 			weights := memory[c*matrix:]
 			product = min(product, inParallel(threads, func(i int) {
 				args[i].Data = &weights[parts[i][0]]
-				p.kernel.Run(&args[i])
+				p.run(&args[i])
 			}))
 			other := memory[(c+copies/2)%copies*matrix:]
 			read = min(read, inParallel(threads, func(i int) {

@@ -35,14 +35,16 @@ type Planes struct {
 
 // NewPlanes prepares unpacking and emits its setup code here. flip is xored to the bytes of planes
 // that hold whole codes: 4 and 8 bits. With inPlace, codes of 1 or 2 bits are not shifted to the
-// low end of their bytes.
-func NewPlanes(isa ISA, bits int, flip uint8, inPlace bool) *Planes {
+// low end of their bytes. reserved is the number of AVX2 registers that the caller needs more than
+// others do: so many constants more stay in memory.
+func NewPlanes(isa ISA, bits int, flip uint8, inPlace bool, reserved int) *Planes {
 	p := &Planes{isa: isa, bits: bits, flip: flip, consts: map[operand.Mem]operand.Op{}, registers: 32}
 	if isa == AVX2 {
 		p.registers = 5
 		if bits == 7 {
 			p.registers = 1 // the other registers hold the planes for lane 7
 		}
+		p.registers = max(p.registers-reserved, 0)
 	}
 	n := isa.Lanes()
 	for odd := range 2 {

@@ -29,14 +29,33 @@ type lowbit struct {
 	isa     emit.ISA
 	bits    int
 	variant variant
+	split   bool // for groups that are odd multiples of 16 columns
 	planes  *emit.Planes
+	// following are the sums of the following group, which begins amid a block, if split.
+	following []reg.VecVirtual
 }
 
-func newLowbit(isa emit.ISA, bits int, v variant) *lowbit {
-	name := fmt.Sprintf("lowbit%d%s%s", bits, [...]string{"", "Zeros", "Fractions", "Half"}[v], isa.Suffix())
-	doc := fmt.Sprintf("%s is the product of lowbit panels 8x16x2 of %d bits%s.", name, bits,
+func newLowbit(isa emit.ISA, bits int, v variant, split bool) *lowbit {
+	name := fmt.Sprintf("lowbit%d%s", bits, [...]string{"", "Zeros", "Fractions", "Half"}[v])
+	doc := fmt.Sprintf(" is the product of lowbit panels 8x16x2 of %d bits%s", bits,
 		[...]string{"", " with zero points", " with fractional zero points", " on the half-step grid"}[v])
-	return &lowbit{kernel: begin(name, doc, rows), isa: isa, bits: bits, variant: v}
+	if split {
+		name += "Split"
+		doc += ", in groups of odd multiples of 16 columns"
+	}
+	name += isa.Suffix()
+	return &lowbit{kernel: begin(name, name+doc+".", rows), isa: isa, bits: bits, variant: v, split: split}
+}
+
+// clear clears registers.
+func (l *lowbit) clear(list []reg.VecVirtual) {
+	for _, v := range list {
+		if l.isa == emit.AVX512 {
+			VPXORD(v, v, v)
+		} else {
+			VPXOR(v, v, v)
+		}
+	}
 }
 
 // blockBytes is the size of a block of 32 columns. unitBytes is the size of one of its two units,

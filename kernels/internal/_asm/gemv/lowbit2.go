@@ -8,8 +8,8 @@ import (
 )
 
 // lowbit2 multiplies panel by panel with AVX2.
-func lowbit2(bits int, v variant) {
-	l := newLowbit(emit.AVX2, bits, v)
+func lowbit2(bits int, v variant, split bool) {
+	l := newLowbit(emit.AVX2, bits, v, split)
 	f := YMM()
 	dots := l.narrow2
 	if bits == 8 {
@@ -18,6 +18,7 @@ func lowbit2(bits int, v variant) {
 	product := dots()
 	l.eachPanel(func() {
 		VPXOR(f, f, f)
+		l.clear(l.following)
 		l.eachGroup(func() {
 			t := product()
 			l.convert(t, l.zeros2)
@@ -39,35 +40,40 @@ func (l *lowbit) narrow2() func() reg.VecVirtual {
 	for together < 4 && 2*together*2*(1<<l.bits-1)*128 < 1<<15 {
 		together *= 2
 	}
-	l.planes = emit.NewPlanes(emit.AVX2, l.bits, l.flip(), false)
+	if l.split {
+		l.following = emit.AVX2.Vectors(2)
+	}
+	l.planes = emit.NewPlanes(emit.AVX2, l.bits, l.flip(), false, len(l.following))
+	// block adds the halves of a block to sums of rows 0..3 and 4..7. Words that go to the same sums
+	// are added before they are widened.
+	block := func(together int, sums ...[]reg.VecVirtual) {
+		words := [2][2][]reg.VecVirtual{}
+		for unit := range 2 {
+			var acts reg.VecVirtual
+			l.planes.Unpack(l.at(unit*l.unitBytes()), func(v int, codes reg.VecVirtual) {
+				half, i := v/2, v%2 // columns of the unit, rows of the panel
+				if i == 0 {
+					acts = YMM()
+					VPBROADCASTQ(l.act(8*unit+16*half), acts)
+				}
+				to := min(half, len(sums)-1)
+				w, list := YMM(), &words[to][i]
+				VPMADDUBSW(acts, codes, w)
+				*list = append(*list, w)
+				if len(*list) > 1 {
+					VPADDW(w, (*list)[0], (*list)[0])
+				}
+				if len(*list) == together {
+					VPMADDWD(emit.Ones(), (*list)[0], (*list)[0])
+					VPADDD((*list)[0], sums[to][i], sums[to][i])
+					*list = nil
+				}
+			})
+		}
+	}
 	return func() reg.VecVirtual {
-		sums := emit.AVX2.Vectors(2) // of rows 0..3 and 4..7
-		VPXOR(sums[0], sums[0], sums[0])
-		VPXOR(sums[1], sums[1], sums[1])
-		l.eachBlock(l.blockBytes(), func() {
-			var words [2][]reg.VecVirtual
-			for unit := range 2 {
-				var acts reg.VecVirtual
-				l.planes.Unpack(l.at(unit*l.unitBytes()), func(v int, codes reg.VecVirtual) {
-					half, i := v/2, v%2 // columns of the unit, rows of the panel
-					if i == 0 {
-						acts = YMM()
-						VPBROADCASTQ(l.act(8*unit+16*half), acts)
-					}
-					w := YMM()
-					VPMADDUBSW(acts, codes, w)
-					words[i] = append(words[i], w)
-					if len(words[i]) > 1 {
-						VPADDW(w, words[i][0], words[i][0])
-					}
-					if len(words[i]) == together {
-						VPMADDWD(emit.Ones(), words[i][0], words[i][0])
-						VPADDD(words[i][0], sums[i], sums[i])
-						words[i] = nil
-					}
-				})
-			}
-		})
+		sums := l.start2(2)
+		l.eachBlock2(func() { block(together, sums) }, func() { block(min(together, 2), sums, l.following) })
 		t := emit.AVX2.PairSums(sums[0], sums[1])
 		VPERMQ(operand.U8(0b11_01_10_00), t, t)
 		return t
@@ -79,30 +85,53 @@ func (l *lowbit) narrow2() func() reg.VecVirtual {
 func (l *lowbit) wide2() func() reg.VecVirtual {
 	order := YMM()
 	VMOVDQU(emit.Const[uint32](0, 4, 1, 5, 2, 6, 3, 7), order)
-	return func() reg.VecVirtual {
-		sums := emit.AVX2.Vectors(4) // of two rows each, 4 dwords for a row
-		for _, s := range sums {
-			VPXOR(s, s, s)
-		}
-		l.eachBlock(l.blockBytes(), func() {
-			for unit := range 2 {
-				var acts [2]reg.VecVirtual
-				for half := range acts {
-					acts[half] = YMM()
-					VPBROADCASTQ(l.act(8*unit+16*half), acts[half].AsX())
-					VPMOVSXBW(acts[half].AsX(), acts[half])
-				}
-				for lane := range 8 {
-					codes := YMM()
-					VPMOVSXBW(l.at(unit*l.unitBytes()+16*lane), codes)
-					VPMADDWD(acts[lane%2], codes, codes)
-					VPADDD(codes, sums[lane/2], sums[lane/2])
-				}
+	if l.split {
+		l.following = emit.AVX2.Vectors(4)
+	}
+	block := func(sums ...[]reg.VecVirtual) { // of two rows each, 4 dwords for a row
+		for unit := range 2 {
+			var acts [2]reg.VecVirtual
+			for half := range acts {
+				acts[half] = YMM()
+				VPBROADCASTQ(l.act(8*unit+16*half), acts[half].AsX())
+				VPMOVSXBW(acts[half].AsX(), acts[half])
 			}
-		})
+			for lane := range 8 {
+				codes, sum := YMM(), sums[lane%2][lane/2]
+				VPMOVSXBW(l.at(unit*l.unitBytes()+16*lane), codes)
+				VPMADDWD(acts[lane%2], codes, codes)
+				VPADDD(codes, sum, sum)
+			}
+		}
+	}
+	return func() reg.VecVirtual {
+		sums := l.start2(4)
+		l.eachBlock2(func() { block(sums, sums) }, func() { block(sums, l.following) })
 		t := emit.AVX2.PairSums(emit.AVX2.PairSums(sums[0], sums[1]), emit.AVX2.PairSums(sums[2], sums[3]))
 		VPERMD(t, order, t)
 		return t
+	}
+}
+
+// start2 returns the sums of a group: cleared, or with the products of a split block.
+func (l *lowbit) start2(n int) []reg.VecVirtual {
+	sums := emit.AVX2.Vectors(n)
+	if !l.split {
+		l.clear(sums)
+		return sums
+	}
+	for i, s := range sums {
+		VMOVDQA(l.following[i], s)
+	}
+	return sums
+}
+
+// eachBlock2 goes through the blocks of a group. split adds the second half of a block to the following sums.
+func (l *lowbit) eachBlock2(whole, split func()) {
+	if l.split {
+		l.eachSplitBlock(l.blockBytes(), whole, func() { l.clear(l.following) }, split)
+	} else {
+		l.eachBlock(l.blockBytes(), whole)
 	}
 }
 

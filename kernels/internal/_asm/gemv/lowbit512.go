@@ -9,13 +9,17 @@ import (
 
 // lowbit512 multiplies two panels at a time: they share the activations, and their 16 rows fill a
 // vector at the end of a group.
-func lowbit512(bits int, v variant) {
-	l := newLowbit(emit.AVX512, bits, v)
-	l.planes = emit.NewPlanes(emit.AVX512, bits, l.flip(), bits <= 2)
+func lowbit512(bits int, v variant, split bool) {
+	l := newLowbit(emit.AVX512, bits, v, split)
+	l.planes = emit.NewPlanes(emit.AVX512, bits, l.flip(), bits <= 2, 0)
 	c := l.constants512()
 	f := ZMM()
+	if split {
+		l.following = emit.AVX512.Vectors(2) // of odd lanes
+	}
 	l.eachPair(func() {
 		VPXORD(f, f, f)
+		l.clear(l.following)
 		l.eachGroup(func() {
 			t := l.dots512()
 			l.convert(t, func() reg.VecVirtual { return l.zeros512(c) })
@@ -35,32 +39,40 @@ func lowbit512(bits int, v variant) {
 // 2 that depends on the lane, and are shifted when they are added. The sum of a row of 65,536
 // columns is still below 2^31.
 func (l *lowbit) dots512() reg.VecVirtual {
-	var sums [2][2]reg.VecVirtual // sums of the even and the odd lanes of each panel
-	for panel := range sums {
-		sums[panel] = [2]reg.VecVirtual{ZMM(), ZMM()}
-		VPXORD(sums[panel][0], sums[panel][0], sums[panel][0])
-		VPXORD(sums[panel][1], sums[panel][1], sums[panel][1])
+	even, odd := emit.AVX512.Vectors(2), emit.AVX512.Vectors(2) // sums of the lanes of each panel
+	for panel := range even {
+		l.clear(even[panel : panel+1])
+		if l.split {
+			VMOVDQA64(l.following[panel], odd[panel])
+		} else {
+			l.clear(odd[panel : panel+1])
+		}
 	}
-	l.eachBlock(l.blockBytes(), func() {
+	block := func(sums ...[]reg.VecVirtual) {
 		for unit := range 2 {
 			acts := emit.AVX512.Vectors(2)
 			VPBROADCASTQ(l.act(8*unit), acts[0])
 			VPBROADCASTQ(l.act(8*unit+16), acts[1])
 			for panel, at := range []operand.Mem{l.at(unit * l.unitBytes()), l.next(unit * l.unitBytes())} {
 				l.planes.Unpack(at, func(half int, codes reg.VecVirtual) {
-					VPDPBUSD(acts[half], codes, sums[panel][half])
+					VPDPBUSD(acts[half], codes, sums[half][panel])
 				})
 			}
 		}
-	})
-	place := l.planes.Place()
-	for _, s := range sums {
-		if place != nil {
-			VPSLLD(operand.U8(l.bits), s[1], s[1]) // the codes of odd lanes are lower in a byte
-		}
-		VPADDD(s[1], s[0], s[0])
 	}
-	t := emit.AVX512.PairSums(sums[0][0], sums[1][0])
+	if l.split {
+		l.eachSplitBlock(l.blockBytes(), func() { block(even, odd) }, func() { l.clear(l.following) }, func() { block(even, l.following) })
+	} else {
+		l.eachBlock(l.blockBytes(), func() { block(even, odd) })
+	}
+	place := l.planes.Place()
+	for panel := range even {
+		if place != nil {
+			VPSLLD(operand.U8(l.bits), odd[panel], odd[panel]) // the codes of odd lanes are lower in a byte
+		}
+		VPADDD(odd[panel], even[panel], even[panel])
+	}
+	t := emit.AVX512.PairSums(even[0], even[1])
 	if place != nil {
 		VPSRAVD(place, t, t)
 	}

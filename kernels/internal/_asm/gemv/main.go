@@ -21,13 +21,15 @@ func main() {
 		lowbit, qsi4cxp, qsi8cxp = lowbit512, qsi4cxp512, qsi8cxp512
 	}
 	for bits := 1; bits <= 8; bits++ {
-		lowbit(bits, symmetric)
-		lowbit(bits, zeros)
-		if bits < 8 {
-			lowbit(bits, fractions)
-		}
-		if bits <= 2 {
-			lowbit(bits, halfStep)
+		for _, split := range []bool{false, true} {
+			lowbit(bits, symmetric, split)
+			lowbit(bits, zeros, split)
+			if bits < 8 {
+				lowbit(bits, fractions, split)
+			}
+			if bits <= 2 {
+				lowbit(bits, halfStep, split)
+			}
 		}
 	}
 	if *isa == "avx512" {

@@ -33,7 +33,7 @@ func qsi4cxp(isa emit.ISA) *lowbit {
 
 func qsi4cxp512() {
 	l := qsi4cxp(emit.AVX512)
-	l.planes = emit.NewPlanes(l.isa, l.bits, l.flip(), false)
+	l.planes = emit.NewPlanes(l.isa, l.bits, l.flip(), false, 0)
 	c := l.constants512()
 	l.eachPair(func() {
 		l.oneGroup(func() {

@@ -35,7 +35,7 @@ func unpack(isa emit.ISA, bits int) {
 	flip, sub := isa.Vector(), isa.Vector()
 	VPBROADCASTB(lanes.Field(l, "Flip"), flip)
 	VPBROADCASTB(lanes.Field(l, "Sub"), sub)
-	planes := emit.NewPlanes(isa, bits, 0, false)
+	planes := emit.NewPlanes(isa, bits, 0, false, 0)
 
 	Label("unit")
 	planes.Unpack(operand.Mem{Base: src}, func(v int, codes reg.VecVirtual) {
