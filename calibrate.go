@@ -15,6 +15,7 @@ import (
 	"github.com/lowbit-go/gq/model/text"
 	"github.com/lowbit-go/gq/quantizer/calib"
 	"github.com/lowbit-go/gq/quantizer/conversion"
+	"github.com/lowbit-go/gq/quantizer/workdir"
 )
 
 // calibration is the part of a job that chooses codes with calibration.
@@ -122,8 +123,33 @@ func (k *calibration) tokens() int { return cmp.Or(k.o.Recipe.CalibrateTokens, c
 
 func (k *calibration) refine() bool { return k.o.Recipe.Refine != nil && *k.o.Recipe.Refine }
 
-// moments collects the second moments of a text.
+// momentsName is the entry of the working directory that has the second moments.
+const momentsName = "moments"
+
+// moments finds the second moments of a text in the working directory, or collects them. They are the
+// same for all widths and groups.
 func (k *calibration) moments(p *conversion.Plan, t *text.Text) (*calib.Imatrix, error) {
+	var names []string
+	for _, m := range p.Matrices() {
+		names = append(names, m.Name())
+	}
+	key, err := workdir.Key(momentsName, 1, text.HashIDs(t.Sequences), p.SourceStamps(), names)
+	if err != nil {
+		return nil, err
+	}
+	var im *calib.Imatrix
+	if k.work != nil && k.work.GetJSON(momentsName, key, &im) && im != nil {
+		k.resumed(k.work, "the importance matrix")
+		return im, nil
+	}
+	if im, err = k.collectMoments(p, t); err == nil && k.work != nil {
+		err = k.work.PutJSON(momentsName, key, im)
+	}
+	return im, err
+}
+
+// collectMoments runs the model on a text.
+func (k *calibration) collectMoments(p *conversion.Plan, t *text.Text) (*calib.Imatrix, error) {
 	m, err := model.OpenCheckpoint(p.SourceDir(), model.Options{Threads: 1})
 	if err != nil {
 		return nil, err

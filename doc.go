@@ -8,6 +8,7 @@
 //     .gqf or .gguf file; [Plan] describes the job without doing it
 //   - [Measure] compares a file with its checkpoint, tensor by tensor and as a model, and checks a
 //     gate
+//   - [Sweep] makes files by several recipes and compares their size and accuracy
 //   - [Verify] finds damage in a .gqf file, [VerifyGGUF] checks what can be checked in a .gguf file;
 //     [Inspect] and [InspectTensors] show what a file or a checkpoint holds
 //   - [Diff] lists the tensors that differ between two files, or between a checkpoint and a file

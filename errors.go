@@ -40,9 +40,16 @@ type GateNotMetError struct {
 	// although it does not meet the gate.
 	Output string
 	Kept   bool
+	// Unmet lists the recipes of a sweep, of Of recipes, whose files do not meet the gate. Gate and
+	// Failures are of the first one. nil: not of a sweep.
+	Unmet []string
+	Of    int
 }
 
 func (e *GateNotMetError) Error() string {
+	if e.Unmet != nil {
+		return fmt.Sprintf("gate %s is not met by %d of %d files: %s", e.Gate, len(e.Unmet), e.Of, strings.Join(e.Unmet, ", "))
+	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "gate %s is not met: %s", e.Gate, e.Failures[0])
 	if n := len(e.Failures); n > 1 {

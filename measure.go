@@ -169,6 +169,11 @@ func Verdict(r *accuracy.Report) error {
 	if r.Gate != nil && !r.Gate.Passed {
 		return &GateNotMetError{Gate: r.Gate.Gate, Failures: r.Gate.Failures, Try: r.Gate.Try}
 	}
+	return different(r)
+}
+
+// different returns an error if a kernel differs from the portable reference.
+func different(r *accuracy.Report) error {
 	for _, p := range r.Parity {
 		if !p.Equal {
 			return fmt.Errorf("kernel %s gives other bits than the portable reference for tensor %q: %s", p.Kernel, p.Tensor, p.FirstDifference)
@@ -210,7 +215,7 @@ func (o *MeasureOptions) job(ctx context.Context) (*accuracy.Job, error) {
 		}
 		j.Match = p.Match
 	}
-	if err := o.checkReports(); err != nil {
+	if err := checkReports(o.Reports, report.Extensions()); err != nil {
 		return nil, err
 	}
 	if err := o.readTexts(ctx, j); err != nil {
@@ -288,11 +293,11 @@ func (o *MeasureOptions) readGate(j *accuracy.Job) (err error) {
 	return nil
 }
 
-// checkReports finds out before any work whether the reports can be written.
-func (o *MeasureOptions) checkReports() error {
-	for _, name := range o.Reports {
-		if !slices.Contains(report.Extensions(), filepath.Ext(name)) {
-			return optionf("report", "%s: the name has to end in %s", name, strings.Join(report.Extensions(), ", "))
+// checkReports finds out before any work whether reports can be written.
+func checkReports(names, extensions []string) error {
+	for _, name := range names {
+		if !slices.Contains(extensions, filepath.Ext(name)) {
+			return optionf("report", "%s: the name has to end in %s", name, strings.Join(extensions, ", "))
 		}
 		fi, err := os.Stat(filepath.Dir(name))
 		switch {
@@ -317,7 +322,7 @@ func (o *MeasureOptions) run(ctx context.Context, j *accuracy.Job, s stages) (*a
 		return nil, err
 	}
 	for _, name := range o.Reports {
-		if err := writeReport(ctx, name, r); err != nil {
+		if err := writeReport(ctx, name, func(w io.Writer) error { return report.Write(w, filepath.Ext(name), r) }); err != nil {
 			return nil, err
 		}
 	}
@@ -325,14 +330,14 @@ func (o *MeasureOptions) run(ctx context.Context, j *accuracy.Job, s stages) (*a
 }
 
 // writeReport writes a report. The file at the path is replaced when the new one is complete.
-func writeReport(ctx context.Context, name string, r *accuracy.Report) error {
+func writeReport(ctx context.Context, name string, write func(w io.Writer) error) error {
 	f, err := atomicfile.Create(name)
 	if err != nil {
 		return err
 	}
 	defer f.Abort()
 	w := io.NewOffsetWriter(f, 0)
-	if err := report.Write(w, filepath.Ext(name), r); err != nil {
+	if err := write(w); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {

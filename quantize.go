@@ -59,6 +59,10 @@ type QuantizeOptions struct {
 	Threads int
 	// Progress is told how far the job is. Default (nil): none.
 	Progress Progress
+
+	// shared is the working directory of a sweep, in which its jobs find what they have in common. It
+	// stays open. Default (nil): directories beside the file, for this job alone.
+	shared *workdir.Dir
 }
 
 // Quantize turns the checkpoint src into the file dst, .gqf or .gguf, or into the directory dst with a

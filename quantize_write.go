@@ -104,8 +104,9 @@ func (j *quantizeJob) onlyWrites() bool {
 }
 
 // textCalibrated reports whether codes were chosen on a text: the loss is then measured on another one.
+// A sweep measures its files itself.
 func (j *quantizeJob) textCalibrated() bool {
-	return j.calibration != nil && j.o.Recipe.Calibrate != ""
+	return j.calibration != nil && j.o.Recipe.Calibrate != "" && j.o.shared == nil
 }
 
 // measure measures the complete file at temp before it appears. An error keeps it from appearing.

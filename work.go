@@ -23,6 +23,12 @@ func (j *quantizeJob) openWork() (err error) {
 			return err
 		}
 	}
+	if d := j.o.shared; d != nil {
+		if j.work = d; j.folding != nil {
+			j.folding.work = d
+		}
+		return nil
+	}
 	if !j.dry && (j.calibration != nil || j.tuning != nil || j.o.Budget != nil) {
 		if j.work, err = workdir.Open(calibDir); err != nil {
 			return err
@@ -59,7 +65,7 @@ func (j *quantizeJob) cleanUp(err error) error {
 	var left []string
 	for _, d := range dirs {
 		switch {
-		case d == nil:
+		case d == nil || d == j.o.shared:
 		case done || d == j.imported && wrongOptions(err):
 			err = join(err, d.Remove())
 		default:
@@ -123,10 +129,14 @@ func (j *quantizeJob) selfText(p *conversion.Plan, tok *tokenizer.Tokenizer, s s
 	if t := j.texts[key]; t != nil {
 		return t, nil
 	}
+	stored := s
+	if j.o.shared != nil { // jobs of other recipes have texts of other lengths
+		stored.name, stored.draft = s.name+"-"+key[:16], s.draft+"-"+key[:16]
+	}
 	var t *text.Text
-	if j.work != nil && j.work.GetJSON(s.name, key, &t) && t != nil && len(t.Sequences) > 0 {
+	if j.work != nil && j.work.GetJSON(stored.name, key, &t) && t != nil && len(t.Sequences) > 0 {
 		j.resumed(j.work, "the text that the model wrote")
-	} else if t, err = j.writeText(p, key, s, text.WriteOptions{Start: start, Ends: ends, Tokens: s.tokens, Seed: s.seed}); err != nil {
+	} else if t, err = j.writeText(p, key, stored, text.WriteOptions{Start: start, Ends: ends, Tokens: s.tokens, Seed: s.seed}); err != nil {
 		return nil, err
 	}
 	if j.texts == nil {

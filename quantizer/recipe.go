@@ -248,7 +248,8 @@ func groupJSON(g int) any {
 	return g
 }
 
-func parseBits(s string) (int, error) {
+// ParseBits reads a number of bits: 1 to 8.
+func ParseBits(s string) (int, error) {
 	n, err := strconv.Atoi(s)
 	if err != nil || n < 1 || n > 8 {
 		return 0, fmt.Errorf("%q bits: use 1 to 8", s)

@@ -78,7 +78,7 @@ func ParseRecipe(file string, raw []byte) (Recipe, error) {
 	err = y.mapping(body, func(key string, v ast.Node) (err error) {
 		switch key {
 		case "bits":
-			r.Bits, err = scalar(v, parseBits)
+			r.Bits, err = scalar(v, ParseBits)
 		case "group":
 			r.Group, err = scalar(v, ParseGroup)
 		case "mapping":
@@ -96,7 +96,7 @@ func ParseRecipe(file string, raw []byte) (Recipe, error) {
 		case "tile":
 			r.Tile, err = scalar(v, packing.ParseTile)
 		case "embedding-bits":
-			r.EmbeddingBits, err = scalar(v, parseBits)
+			r.EmbeddingBits, err = scalar(v, ParseBits)
 		case "embedding-group":
 			r.EmbeddingGroup, err = scalar(v, ParseGroup)
 		case "fold":
@@ -235,7 +235,7 @@ func (y recipeReader) rule(n ast.Node) (Rule, error) {
 		case "skip":
 			r.Skip, err = boolean(v)
 		case "bits":
-			r.Bits, err = scalar(v, parseBits)
+			r.Bits, err = scalar(v, ParseBits)
 		case "group":
 			r.Group, err = scalar(v, ParseGroup)
 		case "mapping":

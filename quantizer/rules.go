@@ -75,7 +75,7 @@ func ParseRule(s string) (Rule, error) {
 }
 
 func (r *Rule) setBits(s string) (err error) {
-	r.Bits, err = parseBits(s)
+	r.Bits, err = ParseBits(s)
 	return err
 }
 

@@ -12,6 +12,7 @@ type chart struct {
 	x, y   axis
 	curves []curve
 	dots   []curve // points that no line joins
+	names  []named
 	// rows is the height of the plot in rows of text, if y lists names.
 	rows int
 }
@@ -119,6 +120,11 @@ func (c *chart) draw() *drawing {
 			d.Dots = append(d.Dots, circle{coordinate(x(p.x)), coordinate(y(p.y)), n})
 		}
 	}
+	var names []named
+	for _, p := range c.names {
+		names = append(names, named{point{x(p.x), y(p.y)}, shortened(p.name)})
+	}
+	d.Labels = append(d.Labels, placeNames(names, left, right)...)
 	return d
 }
 

@@ -23,6 +23,7 @@ import (
 	"github.com/lowbit-go/gq/cmd/quantize"
 	"github.com/lowbit-go/gq/cmd/repack"
 	"github.com/lowbit-go/gq/cmd/run"
+	"github.com/lowbit-go/gq/cmd/sweep"
 	"github.com/lowbit-go/gq/cmd/synth"
 	"github.com/lowbit-go/gq/cmd/verify"
 	"github.com/lowbit-go/gq/cmd/version"
@@ -76,6 +77,7 @@ are the same bits. GQ_LOG=kernels says on standard error which kernel runs for w
 			repack.Command(),
 			export.Command(),
 			accuracy.Command(),
+			sweep.Command(),
 			run.Command(),
 			kernels.Command(),
 			bench.Command(),

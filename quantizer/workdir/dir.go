@@ -173,6 +173,15 @@ func (d *Dir) Close() (kept bool, err error) {
 
 // Remove removes the directory with all that is in it. Entries and trees must not be in use.
 func (d *Dir) Remove() error {
+	err := d.Retain(func(string) bool { return false })
+	if err == nil {
+		_, err = d.Close()
+	}
+	return err
+}
+
+// Retain removes all entries and trees but those whose names keep reports. They must not be in use.
+func (d *Dir) Retain(keep func(name string) bool) error {
 	entries, err := os.ReadDir(d.path)
 	if err != nil {
 		return err
@@ -180,7 +189,8 @@ func (d *Dir) Remove() error {
 	// Entries first: a tree whose entry is gone is incomplete.
 	for _, trees := range []bool{false, true} {
 		for _, e := range entries {
-			if e.Name() == lockName || e.IsDir() != trees {
+			name := strings.TrimSuffix(strings.TrimSuffix(e.Name(), entrySuffix), treeSuffix)
+			if e.Name() == lockName || e.IsDir() != trees || keep(name) {
 				continue
 			}
 			if err := os.RemoveAll(filepath.Join(d.path, e.Name())); err != nil {
@@ -188,8 +198,7 @@ func (d *Dir) Remove() error {
 			}
 		}
 	}
-	_, err = d.Close()
-	return err
+	return nil
 }
 
 // Size is the size of all files in the directory.

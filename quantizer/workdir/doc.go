@@ -28,5 +28,6 @@
 //
 // A tree is a directory of files under a name and a key, for content that others have to read as files
 // (a folded checkpoint). An entry of the same name is written when the tree is complete. It lists the
-// size and the SHA-256 of every file, and Tree reads all of them before it uses a tree again.
+// size and the SHA-256 of every file, and Tree reads all of them before it uses a tree again. Loose gives
+// a directory without an entry, for files that the job checks itself.
 package workdir

@@ -82,6 +82,22 @@ func sums(ctx context.Context, root string) ([]sum, error) {
 	return list, err
 }
 
+// Loose returns the path of a directory whose files the job checks itself, and makes it if there is
+// none. No tree may have the same name.
+func (d *Dir) Loose(name string) (path string, err error) {
+	path = filepath.Join(d.path, name+treeSuffix)
+	if err := os.Mkdir(path, 0o777); err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", err
+	}
+	return path, nil
+}
+
+// SHA256 reads a file and returns the size and the hash of its content.
+func SHA256(ctx context.Context, path string) (size int64, hash string, err error) {
+	s, err := sumFile(ctx, path)
+	return s.Size, s.SHA256, err
+}
+
 func sumFile(ctx context.Context, path string) (s sum, err error) {
 	f, _, err := files.Open(path)
 	if err != nil {

@@ -1,0 +1,190 @@
+// Package sweep is the command `gq sweep`: which recipe is worth its size?
+package sweep
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/lowbit-go/gq"
+	"github.com/lowbit-go/gq/accuracy"
+	"github.com/lowbit-go/gq/accuracy/report"
+	"github.com/lowbit-go/gq/cmd/internal/cmdline"
+	"github.com/lowbit-go/gq/cmd/internal/measure"
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/files"
+	"github.com/lowbit-go/gq/quantizer"
+)
+
+// Command gives `gq sweep`.
+func Command() *cli.Command {
+	return &cli.Command{
+		Name:      "sweep",
+		Usage:     "quantize by several recipes, and compare size and accuracy of the files",
+		ArgsUsage: "SRC",
+		Description: "SRC is an unquantized checkpoint. Each recipe makes a .gqf file, which is measured on the text as gq\n" +
+			"accuracy does it. The float model runs once; recipes share what they can. With -o the files stay, and\n" +
+			"a later sweep in that directory makes only what is missing. An interrupted sweep resumes.\n" +
+			"Exit status: 0 measured, and every file meets the gate (if one was given); 3 some do not; 1 failed;\n" +
+			"2 used wrongly.",
+		UsageText: `# all combinations, measured and dropped
+gq sweep Llama-3.2-1B --bits 3,4,5 --algorithm search,gptq-ft --text sample.txt
+# recipe files; the .gqf files and a page with a plot stay
+gq sweep Llama-3.2-1B --recipes a.yaml,b.yaml --text sample.txt -o out --report out/sweep.html
+# exit status 3 if a file lost more than the gate allows
+gq sweep Llama-3.2-1B --bits 4,5,6 --text sample.txt --gate gate.yaml --report sweep.csv
+`,
+		Flags:  flags(),
+		Action: run,
+	}
+}
+
+// flags lists the flags: those of a measurement, without the ones for a single file.
+func flags() []cli.Flag {
+	list := []cli.Flag{
+		&cli.StringSliceFlag{Name: "recipes", Usage: "recipe `FILES` (YAML), separated by commas (repeatable); a file's name without .yaml names the recipe"},
+		&cli.StringFlag{Name: "bits", Usage: "`LIST` of bits, separated by commas, to combine with --group and --algorithm"},
+		&cli.StringFlag{Name: "group", Usage: "`LIST` of group sizes: multiples of 16, or channel"},
+		&cli.StringFlag{Name: "algorithm", Usage: "`LIST` of algorithms: search, rtn, hqq, imatrix, awq, gptq or gptq-ft"},
+		&cli.StringFlag{Name: "calibrate", DefaultText: "self", Usage: "`FILE` of text or token ids for algorithms with calibration; or self: the model writes its own text"},
+		&cli.StringFlag{Name: "output", Aliases: []string{"o"}, DefaultText: "none: files are dropped when they are measured", Usage: "`DIRECTORY` for the files"},
+		&cli.StringSliceFlag{Name: "report", Usage: "`FILE` for a report: .html, .csv, .json, .md or .txt (repeatable)"},
+		&cli.StringFlag{Name: "reference", Usage: "`DIRECTORY` that keeps the float model's predictions by content, also for gq accuracy"},
+		&cli.BoolFlag{Name: "activation-share", Usage: "run each file with float32 activations too (slower), and report the share of the KL divergence that int8 activations cause"},
+		cmdline.JSON("the report"),
+		cmdline.Quiet(),
+		cmdline.Threads(),
+	}
+	single := []string{"report", "tensors-only", "against"}
+	for _, f := range measure.TextFlags("Text and gate") {
+		if !slices.Contains(single, f.Names()[0]) {
+			list = append(list, f)
+		}
+	}
+	return list
+}
+
+func run(c *cli.Context) error {
+	if c.NArg() != 1 {
+		return cmdline.Usagef("gq sweep wants one checkpoint, got %d arguments", c.NArg())
+	}
+	o := gq.SweepOptions{Output: c.String("output"), Reports: c.StringSlice("report"), Threads: c.Int("threads"), Progress: cmdline.Reporter(c)}
+	var err error
+	if o.Recipes, err = recipes(c); err != nil {
+		return err
+	}
+	if o.Measure, err = measure.Options(c); err != nil {
+		return err
+	}
+	o.Measure.Reports, o.Measure.Threads, o.Measure.Progress = nil, 0, nil // of the sweep
+	o.Measure.Reference, o.Measure.ActivationShare = c.String("reference"), c.Bool("activation-share")
+	for _, name := range []string{"output", "reference"} {
+		if c.IsSet(name) && c.String(name) == "" {
+			return cmdline.Usagef("--%s: an empty name names no directory", name)
+		}
+	}
+	r, err := gq.Sweep(c.Context, c.Args().First(), o)
+	if err != nil {
+		return err
+	}
+	warn(c, r)
+	if c.Bool("json") {
+		err = cmdline.PrintJSON(c.App.Writer, r)
+	} else {
+		err = report.SweepText(c.App.Writer, r)
+	}
+	return errors.Join(err, gq.SweepVerdict(r))
+}
+
+// warn prints the warnings on standard error, each of them once.
+func warn(c *cli.Context, r *accuracy.SweepReport) {
+	of := map[string][]string{}
+	var order []string
+	for _, f := range r.Files {
+		for _, w := range f.Warnings {
+			if of[w] == nil {
+				order = append(order, w)
+			}
+			of[w] = append(of[w], f.Name)
+		}
+	}
+	for _, w := range order {
+		fmt.Fprintf(c.App.ErrWriter, "gq: warning: %s: %s\n", strings.Join(of[w], ", "), w)
+	}
+}
+
+// recipes reads the recipe files, or combines the lists.
+func recipes(c *cli.Context) ([]gq.SweepRecipe, error) {
+	lists := []string{"bits", "group", "algorithm"}
+	if !c.IsSet("recipes") {
+		return crossed(c)
+	}
+	for _, name := range append(lists, "calibrate") {
+		if c.IsSet(name) {
+			return nil, cmdline.Usagef("--%s beside --recipes, which state it: leave one of them out", name)
+		}
+	}
+	var list []gq.SweepRecipe
+	for _, path := range split(strings.Join(c.StringSlice("recipes"), ",")) {
+		if path == "" {
+			return nil, cmdline.Usagef("--recipes: an empty name names no file")
+		}
+		raw, err := files.ReadContext(c.Context, path, files.MaxYAML)
+		if err != nil {
+			return nil, fmt.Errorf("recipe: %w", err)
+		}
+		r := gq.SweepRecipe{Name: strings.TrimSuffix(filepath.Base(path), filepath.Ext(path)), File: path}
+		if r.Recipe, err = quantizer.ParseRecipe(path, raw); err != nil {
+			return nil, &cmdline.UsageError{Err: err}
+		}
+		list = append(list, r)
+	}
+	return list, nil
+}
+
+// crossed combines the lists of bits, groups and algorithms.
+func crossed(c *cli.Context) ([]gq.SweepRecipe, error) {
+	bits, err := parse(c, "bits", quantizer.ParseBits)
+	if err != nil {
+		return nil, err
+	}
+	groups, err := parse(c, "group", quantizer.ParseGroup)
+	if err != nil {
+		return nil, err
+	}
+	algorithms, err := parse(c, "algorithm", quantizer.ParseAlgorithm)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case bits == nil && groups == nil && algorithms == nil:
+		return nil, cmdline.Usagef("which files? --recipes names recipe files; --bits, --group and --algorithm are lists to combine")
+	case c.IsSet("calibrate") && !slices.ContainsFunc(algorithms, gqf.Algorithm.Calibrated):
+		return nil, cmdline.Usagef("--calibrate goes with algorithm gptq, gptq-ft, imatrix or awq")
+	}
+	return gq.CrossRecipes(quantizer.Recipe{Calibrate: c.String("calibrate")}, bits, groups, algorithms), nil
+}
+
+func split(list string) []string { return strings.Split(list, ",") }
+
+// parse parses a list in which no value appears twice; nil if the flag was not given.
+func parse[T comparable](c *cli.Context, name string, read func(string) (T, error)) (list []T, err error) {
+	if !c.IsSet(name) {
+		return nil, nil
+	}
+	for _, s := range split(c.String(name)) {
+		v, err := read(s)
+		if err != nil {
+			return nil, cmdline.Usagef("--%s: %w", name, err)
+		}
+		if slices.Contains(list, v) {
+			return nil, cmdline.Usagef("--%s %s: %s is in it twice", name, c.String(name), s)
+		}
+		list = append(list, v)
+	}
+	return list, nil
+}

@@ -1,0 +1,427 @@
+package gq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/lowbit-go/gq/accuracy"
+	"github.com/lowbit-go/gq/accuracy/report"
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/cpu"
+	"github.com/lowbit-go/gq/internal/files"
+	"github.com/lowbit-go/gq/kernels"
+	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/quantizer/workdir"
+)
+
+// SweepOptions are the options of Sweep. Recipes and Measure.Texts must be set.
+type SweepOptions struct {
+	// Recipes are the recipes of the .gqf files to make. No two may have the same name or the same
+	// content.
+	Recipes []SweepRecipe
+	// Output is a directory for the files, NAME.gqf by the recipes' names. Sweep makes the directory if
+	// its parent exists. A later sweep takes files and figures from there. Default (""): files are
+	// dropped when they are measured.
+	Output string
+	// Measure says how the files are measured, and the gate for each of them. Tensors are compared only
+	// if the gate or Choices need that. Reference may be a directory; by default the working directory
+	// keeps the float model's predictions until the sweep is done. Baseline, Tensors, TensorsOnly,
+	// NoOutputs, RandomInputs, Parity, Remote, Against, Reports, Threads and Progress must not be set.
+	Measure MeasureOptions
+	// Reports are files for the report, whose names end in .html, .csv, .json, .md or .txt. Default:
+	// none.
+	Reports []string
+	// Threads is the number of goroutines. Default (0): GOMAXPROCS. Neither files nor figures depend on
+	// it.
+	Threads int
+	// Progress is told how far the job is. Default (nil): none.
+	Progress Progress
+}
+
+// SweepRecipe is a recipe of a sweep.
+type SweepRecipe struct {
+	// Name is the recipe's name in the report and of its file: letters, digits, ".", "_", "+" and "-".
+	Name   string
+	Recipe quantizer.Recipe
+	// File is the file that Recipe was read from, which no output may replace. Default (""): none.
+	File string
+}
+
+// CrossRecipes combines widths, groups and algorithms: a recipe like base for each combination, called
+// "4bit-g64-search". Empty lists leave the base's value, and its part of the names, out. Algorithms
+// that need calibration use base.Calibrate, or else quantizer.Self.
+func CrossRecipes(base quantizer.Recipe, bits, groups []int, algorithms []gqf.Algorithm) (list []SweepRecipe) {
+	list = []SweepRecipe{{Recipe: base}}
+	list = cross(list, bits, func(r *quantizer.Recipe, b int) string { r.Bits = b; return fmt.Sprintf("%dbit", b) })
+	list = cross(list, groups, func(r *quantizer.Recipe, g int) string {
+		if r.Group = g; g == quantizer.PerChannel {
+			return "channel"
+		}
+		return fmt.Sprintf("g%d", g)
+	})
+	list = cross(list, algorithms, func(r *quantizer.Recipe, a gqf.Algorithm) string { r.Algorithm = a; return a.String() })
+	for i := range list {
+		r := &list[i].Recipe
+		switch {
+		case !r.Algorithm.Calibrated():
+			r.Calibrate, r.CalibrateTokens = "", 0
+		case r.Calibrate == "":
+			r.Calibrate = quantizer.Self
+		}
+	}
+	return list
+}
+
+// cross sets each value in a copy of each recipe. set returns the value's part of the name.
+func cross[T any](list []SweepRecipe, values []T, set func(r *quantizer.Recipe, v T) string) (crossed []SweepRecipe) {
+	if len(values) == 0 {
+		return list
+	}
+	for _, r := range list {
+		for _, v := range values {
+			next := r
+			if part := set(&next.Recipe, v); next.Name == "" {
+				next.Name = part
+			} else {
+				next.Name += "-" + part
+			}
+			crossed = append(crossed, next)
+		}
+	}
+	return crossed
+}
+
+// Sweep makes a .gqf file of the checkpoint src with each recipe, and measures all files on the same
+// texts. What recipes have in common is made once: the float model's predictions, the texts that the
+// model writes, importance matrices, and the codes of successive recipes that differ only in layouts.
+// If the job leaves finished work, the error is a *ResumeError. The report has the results of the
+// gate; SweepVerdict turns them into an error.
+func Sweep(ctx context.Context, src string, o SweepOptions) (*accuracy.SweepReport, error) {
+	s := &sweep{ctx: ctx, src: src, o: o, stages: stages{to: o.Progress}}
+	if err := s.check(); err != nil {
+		return nil, err
+	}
+	if err := s.openWork(); err != nil {
+		return nil, err
+	}
+	r, err := s.run()
+	return r, s.cleanUp(err)
+}
+
+// SweepVerdict returns a *GateNotMetError if there was a gate that some files do not meet.
+func SweepVerdict(r *accuracy.SweepReport) error {
+	unmet := r.Unmet()
+	for _, f := range r.Files {
+		if len(unmet) > 0 && f.Name == unmet[0] {
+			return &GateNotMetError{Gate: f.Gate.Gate, Failures: f.Gate.Failures, Unmet: unmet, Of: len(r.Files)}
+		}
+	}
+	return nil
+}
+
+// sweep is a running Sweep.
+type sweep struct {
+	ctx context.Context
+	src string
+	o   SweepOptions
+	stages
+	job     *accuracy.Job // for all files
+	tensors bool          // the job compares tensors
+	keys    []string      // of the files, by recipe
+	recipes []string      // as YAML
+
+	work       *workdir.Dir
+	references func() // closes the float model's predictions; nil: they are not open yet
+}
+
+// run makes and measures the files.
+func (s *sweep) run() (*accuracy.SweepReport, error) {
+	start := time.Now()
+	r := &accuracy.SweepReport{
+		Schema: accuracy.SweepSchema, Source: s.src, Activations: s.o.Measure.Activations.String(),
+		Run: &accuracy.Run{Version: s.o.Measure.Version, CPU: kernels.Features(), Threads: cpu.Threads(s.o.Threads), Seconds: map[string]float64{}},
+	}
+	defer func() {
+		if s.references != nil {
+			s.references()
+		}
+	}()
+	for i := range s.o.Recipes {
+		s.logf("recipe %d of %d: %s", i+1, len(s.o.Recipes), s.o.Recipes[i].Name)
+		f, err := s.file(i, r)
+		if err != nil {
+			return nil, fmt.Errorf("recipe %s: %w", s.o.Recipes[i].Name, err)
+		}
+		r.Files = append(r.Files, f)
+	}
+	r.MarkPareto()
+	r.Run.Seconds["sweep"] = time.Since(start).Seconds()
+	for _, name := range s.o.Reports {
+		if err := writeReport(s.ctx, name, func(w io.Writer) error { return report.WriteSweep(w, filepath.Ext(name), r) }); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+// isSweepName matches names of recipes, which become names of files.
+var isSweepName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+-]*$`)
+
+// check finds mistakes in the options before any work.
+func (s *sweep) check() (err error) {
+	o := &s.o
+	if err := s.checkRecipes(); err != nil {
+		return err
+	}
+	if err := s.checkMeasure(); err != nil {
+		return err
+	}
+	if err := checkReports(o.Reports, report.SweepExtensions()); err != nil {
+		return err
+	}
+	if err := floatReference(s.src); err != nil {
+		return err
+	}
+	if err := s.checkPaths(); err != nil {
+		return err
+	}
+	if s.job, err = o.Measure.job(s.ctx); err != nil {
+		return err
+	}
+	if err := s.job.CheckNames(); err != nil {
+		return &OptionError{Err: err}
+	}
+	s.tensors = len(s.job.Choices) > 0
+	if g := s.job.Gate; g != nil {
+		s.tensors = s.tensors || len(g.Tensors) > 0 || g.Unquantized
+	}
+	s.tensors = s.tensors || s.job.DefaultGate
+	s.job.SourceName, s.job.Parity, s.job.Worst = s.src, o.Measure.Gate != "", -1
+	s.job.NoOutputs = s.job.Gate == nil || !s.job.Gate.NeedsOutputs()
+	if s.tensors {
+		s.job.Source = s.src
+	}
+	return s.plan()
+}
+
+// checkRecipes checks names, and that no two recipes are the same.
+func (s *sweep) checkRecipes() error {
+	list := s.o.Recipes
+	if len(list) == 0 {
+		return optionf("recipes", "there are none: name recipe files, or state bits or algorithm")
+	}
+	for i := range list {
+		r := &list[i]
+		if !isSweepName.MatchString(r.Name) {
+			return optionf("recipes", "the name %q cannot be a file's: use letters, digits, \".\", \"_\", \"+\" and \"-\"", r.Name)
+		}
+		r.Recipe = r.Recipe.WithQuality()
+		text, err := r.Recipe.YAML("", nil)
+		if err != nil {
+			return err
+		}
+		s.recipes = append(s.recipes, string(text))
+		for k := range i {
+			switch {
+			case strings.EqualFold(list[k].Name, r.Name):
+				return optionf("recipes", "two recipes are called %s: rename one, because their files would have the same name", r.Name)
+			case s.recipes[k] == s.recipes[i]:
+				return optionf("recipes", "%s and %s say the same: leave one of them out", list[k].Name, r.Name)
+			}
+		}
+	}
+	return nil
+}
+
+// checkMeasure refuses options that a sweep sets itself or cannot use.
+func (s *sweep) checkMeasure() error {
+	m := &s.o.Measure
+	if len(m.Texts) == 0 {
+		return optionf("text", "is missing: files are compared by their predictions of a text")
+	}
+	for name, set := range map[string]bool{
+		"baseline": m.Baseline != "", "tensors": m.Tensors != "", "tensors-only": m.TensorsOnly, "no-outputs": m.NoOutputs, "calibration": m.RandomInputs,
+		"parity": m.Parity || m.Remote != nil, "against": m.Against != "", "report": len(m.Reports) > 0,
+	} {
+		if set {
+			return optionf(name, "does not go with a sweep: measure single files with gq accuracy")
+		}
+	}
+	if m.Reference != "" && !isDirectory(m.Reference) {
+		return optionf("reference", "%s is not a directory: a sweep keeps the float model's predictions in one", m.Reference)
+	}
+	m.Threads = s.o.Threads
+	return nil
+}
+
+func isDirectory(path string) bool {
+	fi, err := os.Stat(path)
+	return err == nil && fi.IsDir()
+}
+
+// output is the path of a recipe's file. Without s.o.Output, the working directory must be open.
+func (s *sweep) output(i int) (string, error) {
+	dir := s.o.Output
+	if dir == "" {
+		var err error
+		if dir, err = s.work.Loose("files"); err != nil {
+			return "", err
+		}
+	}
+	return filepath.Join(dir, s.o.Recipes[i].Name+".gqf"), nil
+}
+
+// workPath is the working directory.
+func (s *sweep) workPath() string {
+	if s.o.Output != "" {
+		return filepath.Join(s.o.Output, "sweep.work")
+	}
+	path, err := filepath.Abs(s.src)
+	if err != nil {
+		path = s.src
+	}
+	return filepath.Base(path) + ".sweep"
+}
+
+// checkPaths checks the outputs of the job against its inputs.
+func (s *sweep) checkPaths() error {
+	o := &s.o
+	var set files.Set
+	set.Input("the checkpoint", checkpointFiles(s.src)...)
+	for i := range o.Recipes {
+		r := &o.Recipes[i]
+		set.Input("a recipe", r.File)
+		set.Input("the calibration text", named(r.Recipe.Calibrate))
+		set.Input("the text to tune on", named(r.Recipe.TuneText))
+		set.Input("the importance matrix", r.Recipe.Imatrix...)
+		if o.Output != "" {
+			set.Output("output", "the file of recipe "+r.Name, filepath.Join(o.Output, r.Name+".gqf"))
+		}
+	}
+	o.Measure.addPaths(&set)
+	set.OutputTree("output", "the working directory", s.workPath())
+	set.Output("report", "a report", o.Reports...)
+	if err := collisions(&set); err != nil {
+		return err
+	}
+	if o.Output == "" || isDirectory(o.Output) {
+		return nil
+	}
+	switch _, err := os.Stat(o.Output); {
+	case err == nil:
+		return optionf("output", "%s is not a directory: a sweep writes its files into one", o.Output)
+	case !errors.Is(err, os.ErrNotExist):
+		return err
+	case !isDirectory(filepath.Dir(filepath.Clean(o.Output))):
+		return fmt.Errorf("%s: the directory %s does not exist", o.Output, filepath.Dir(filepath.Clean(o.Output)))
+	}
+	return nil
+}
+
+// named returns the name of a file of text; "" for text that the model writes.
+func named(text string) string {
+	if text == quantizer.Self {
+		return ""
+	}
+	return text
+}
+
+// openWork makes the output directory, and opens and locks the working directory.
+func (s *sweep) openWork() (err error) {
+	if s.o.Output != "" {
+		if err := os.Mkdir(s.o.Output, 0o777); err != nil && !errors.Is(err, os.ErrExist) {
+			return err
+		}
+	}
+	s.work, err = workdir.Open(s.workPath())
+	return err
+}
+
+// cleanUp ends the job, whose error is err. Beside the files of a finished job, the working directory
+// keeps what is known about them. Without the files it is removed.
+func (s *sweep) cleanUp(err error) error {
+	switch {
+	case err == nil && s.o.Output == "":
+		return s.work.Remove()
+	case err == nil:
+		err = s.work.Retain(func(name string) bool {
+			return strings.HasPrefix(name, madePrefix) || strings.HasPrefix(name, measuredPrefix)
+		})
+		_, closed := s.work.Close()
+		return join(err, closed)
+	}
+	kept, closed := s.work.Close()
+	if closed != nil || !kept {
+		return err
+	}
+	return &ResumeError{err, []string{fmt.Sprintf("what is finished is in %s: the same command goes on from there", s.work.Path())}}
+}
+
+// plan finds out whether each recipe suits the checkpoint, and what identifies its file.
+func (s *sweep) plan() error {
+	ck, err := safetensors.Open(s.src, safetensors.Options{})
+	if err != nil {
+		return err
+	}
+	defer ck.Close()
+	assets, err := assetHashes(ck.Dir())
+	if err != nil {
+		return err
+	}
+	for i := range s.o.Recipes {
+		r := &s.o.Recipes[i]
+		inputs, err := recipeInputs(s.ctx, &r.Recipe)
+		var stamps []string
+		if err == nil {
+			stamps, err = checkQuantize(s.ctx, ck, s.src, QuantizeOptions{Recipe: r.Recipe, Threads: s.o.Threads})
+		}
+		if err != nil {
+			return fmt.Errorf("recipe %s: %w", r.Name, err)
+		}
+		key, err := workdir.Key("sweep", s.recipes[i], inputs, stamps, assets)
+		if err != nil {
+			return err
+		}
+		s.keys = append(s.keys, key)
+	}
+	return nil
+}
+
+// recipeInputs hashes the files that a recipe names.
+func recipeInputs(ctx context.Context, r *quantizer.Recipe) (hashes []string, err error) {
+	for _, name := range append([]string{named(r.Calibrate), named(r.TuneText)}, r.Imatrix...) {
+		hash := ""
+		if name != "" {
+			if _, hash, err = workdir.SHA256(ctx, name); err != nil {
+				return nil, err
+			}
+		}
+		hashes = append(hashes, hash)
+	}
+	return hashes, nil
+}
+
+// checkQuantize finds out whether Quantize can do a job of the checkpoint, which is open. stamps
+// identify the checkpoint.
+func checkQuantize(ctx context.Context, ck *safetensors.Checkpoint, src string, o QuantizeOptions) (stamps []string, err error) {
+	const dst = "sweep.gqf"
+	if err := o.resolveFormat(dst); err != nil {
+		return nil, err
+	}
+	j := &quantizeJob{ctx: ctx, o: o, src: src, dst: dst}
+	if _, err := quantizer.NewRuleSet(o.Recipe, nil); err != nil {
+		return nil, &OptionError{Err: err}
+	}
+	if err := j.open(ck); err != nil {
+		return nil, err
+	}
+	return j.plan.SourceStamps(), nil
+}
