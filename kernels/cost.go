@@ -17,9 +17,9 @@ import (
 
 // costs are the costs of an instruction set.
 type costs struct {
-	// A step of m rows of activations costs step + m*row per weight; row7 and row8 are for 7 and 8
-	// bits.
-	step, row, row7, row8 float64
+	// A step of m rows of activations costs step + m*row per weight; row4 is for codes of up to 4
+	// bits, row7 and row8 are for 7 and 8 bits.
+	step, row4, row, row7, row8 float64
 	// Unpacking costs unpack per weight, by bits-1, and record per group of a packed panel.
 	unpack [8]float64
 	record float64
@@ -33,26 +33,26 @@ type costs struct {
 var unpackNEON = [8]float64{380, 370, 390, 340, 400, 380, 390, 290}
 
 var allCosts = map[string]costs{
-	cpu.Generic: {step: 130, row: 280, row7: 280, row8: 280, unpack: [8]float64{260, 290, 300, 250, 310, 330, 400, 280}, record: 5000},
+	cpu.Generic: {step: 130, row4: 280, row: 280, row7: 280, row8: 280, unpack: [8]float64{260, 290, 300, 250, 310, 330, 400, 280}, record: 5000},
 	cpu.AVX2: {
-		step: 5, row: 7.7, row7: 9.3, row8: 14, unpack: [8]float64{14, 14, 17, 13, 16, 22, 24, 17}, record: 700,
+		step: 5, row4: 4.9, row: 7.7, row7: 9.3, row8: 14, unpack: [8]float64{14, 14, 17, 13, 16, 22, 24, 17}, record: 700,
 		gemv: [8]float64{12, 12, 16, 13, 15, 22, 25, 20}, layouts: map[packing.Layout]float64{packing.LayoutQSI4CXP: 10, packing.LayoutQSI8CXP: 18},
 	},
 	cpu.AVX512: {
-		step: 2.4, row: 2.3, row7: 2.3, row8: 2.3, unpack: [8]float64{14, 15, 18, 12, 14, 17, 20, 14}, record: 700,
+		step: 2.4, row4: 2.3, row: 2.3, row7: 2.3, row8: 2.3, unpack: [8]float64{14, 15, 18, 12, 14, 17, 20, 14}, record: 700,
 		gemv: [8]float64{6, 7, 12, 6, 7, 10, 13, 7}, layouts: map[packing.Layout]float64{packing.LayoutQSI4CXP: 4.6, packing.LayoutQSI8CXP: 8.2},
 	},
 	cpu.NEON: {
-		step: 110, row: 255, row7: 255, row8: 320, unpack: unpackNEON, record: 22000,
+		step: 110, row4: 255, row: 255, row7: 255, row8: 320, unpack: unpackNEON, record: 22000,
 		gemv: [8]float64{0, 0, 0, 330, 0, 0, 0, 385}, layouts: map[packing.Layout]float64{packing.LayoutQSI4CXP: 270, packing.LayoutQSI8CXP: 290},
 	},
 	cpu.DotProd: {
-		step: 90, row: 95, row7: 95, row8: 95, unpack: unpackNEON, record: 22000,
+		step: 90, row4: 95, row: 95, row7: 95, row8: 95, unpack: unpackNEON, record: 22000,
 		gemv: [8]float64{220, 245, 263, 213, 274, 254, 270, 163}, layouts: map[packing.Layout]float64{
 			packing.LayoutQSI4CXP: 147, packing.LayoutQSI8CXP: 100, packing.LayoutQSU2CXP: 145, packing.LayoutQSI4C32PF16: 225, packing.LayoutQAI4C32P: 245,
 		},
 	},
-	cpu.I8MM: {step: 115, row: 62, row7: 62, row8: 62, unpack: unpackNEON, record: 22000},
+	cpu.I8MM: {step: 115, row4: 62, row: 62, row7: 62, row8: 62, unpack: unpackNEON, record: 22000},
 }
 
 // gemvCost is the cost of a gemv kernel per weight.
@@ -74,10 +74,12 @@ func unpackCost(feature string, f *panelLayout) float64 {
 func stepCost(feature string, bits, mr int) float64 {
 	c := allCosts[feature]
 	row := c.row
-	switch bits {
-	case 7:
+	switch {
+	case bits <= 4:
+		row = c.row4
+	case bits == 7:
 		row = c.row7
-	case 8:
+	case bits == 8:
 		row = c.row8
 	}
 	return c.step + float64(mr)*row

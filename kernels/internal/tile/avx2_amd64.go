@@ -44,6 +44,11 @@ func unpack7AVX2(dst, src *byte, units int, lanes *Lanes)
 //go:noescape
 func unpack8AVX2(dst, src *byte, units int, lanes *Lanes)
 
+// dots4SmallAVX2 is Step.Dots for 4 rows of activations and panels of 8 rows.
+//
+//go:noescape
+func dots4SmallAVX2(a *Args)
+
 // dots4NarrowAVX2 is Step.Dots for 4 rows of activations and panels of 8 rows.
 //
 //go:noescape
@@ -84,6 +89,11 @@ func dots2WideAVX2(a *Args)
 //go:noescape
 func dots1WideAVX2(a *Args)
 
+// group4SmallAVX2 is Step.Group for 4 rows of activations and panels of 8 rows.
+//
+//go:noescape
+func group4SmallAVX2(a *Args)
+
 // group4NarrowAVX2 is Step.Group for 4 rows of activations and panels of 8 rows.
 //
 //go:noescape
@@ -123,6 +133,11 @@ func group2WideAVX2(a *Args)
 //
 //go:noescape
 func group1WideAVX2(a *Args)
+
+// shifted4SmallAVX2 is Step.Shifted for 4 rows of activations and panels of 8 rows.
+//
+//go:noescape
+func shifted4SmallAVX2(a *Args)
 
 // shifted4NarrowAVX2 is Step.Shifted for 4 rows of activations and panels of 8 rows.
 //

@@ -17,6 +17,8 @@ func setAVX2(bits int) Set {
 		EpilogueRow: epilogueRowAVX2, AddSums: addSumsAVX2,
 	}
 	switch bits {
+	case 1, 2, 3, 4:
+		s.Steps = smallAVX2
 	case 7:
 		s.Steps = singleAVX2
 	case 8:
@@ -45,8 +47,14 @@ var (
 )
 
 var (
-	// VPMADDUBSW adds two products in 16 bits. With codes of up to 6 bits, 16 bits hold four
-	// products; with 7 bits, two; with 8 bits, one. Steps for 8 bits multiply signed words instead.
+	// VPMADDUBSW adds two products in 16 bits. With codes of up to 4 bits, 16 bits hold sixteen
+	// products; with 6 bits, four; with 7 bits, two; with 8 bits, one. Steps for 8 bits multiply
+	// signed words instead.
+	smallAVX2 = []Step{
+		{MR: 4, Dots: dots4SmallAVX2, Group: group4SmallAVX2, Shifted: shifted4SmallAVX2},
+		{MR: 2, Dots: dots2NarrowAVX2, Group: group2NarrowAVX2, Shifted: shifted2NarrowAVX2},
+		{MR: 1, Dots: dots1NarrowAVX2, Group: group1NarrowAVX2, Shifted: shifted1NarrowAVX2},
+	}
 	narrowAVX2 = []Step{
 		{MR: 4, Dots: dots4NarrowAVX2, Group: group4NarrowAVX2, Shifted: shifted4NarrowAVX2},
 		{MR: 2, Dots: dots2NarrowAVX2, Group: group2NarrowAVX2, Shifted: shifted2NarrowAVX2},

@@ -93,6 +93,11 @@ func (k *kernel) eachGroup(start, step, flush func()) {
 	DECQ(k.left)
 	JNE(operand.LabelRef("step"))
 	flush()
+	k.next()
+}
+
+// next goes on to the next group, if there is one.
+func (k *kernel) next() {
 	ADDQ(operand.U32(4), k.steps)
 	ADDQ(operand.U32(4*k.mr), k.sums)
 	ADDQ(k.arg("ZeroStep"), k.zeros)

@@ -30,6 +30,7 @@ func main() {
 			}
 			continue
 		}
+		productSmall2(r)
 		for _, kind := range []kind{narrow, single} {
 			for _, mr := range []int{4, 2, 1} {
 				product2(r, kind, mr)

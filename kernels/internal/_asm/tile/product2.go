@@ -74,18 +74,22 @@ func product2(r result, kind kind, mr int) {
 	})
 	if r != dots {
 		k.eachRow(k.arg("Out"), func(m int, to operand.Mem) {
-			x := YMM()
-			VBROADCASTSS(k.perRow("NegZero", m), x)
-			VFMADD231PS(k.perOutput("RowSums"), x, f[m])
-			VBROADCASTSS(k.perRow("Rec", m), x)
-			VMULPS(x, f[m], f[m])
-			VADDPS(k.perOutput("Bias"), f[m], f[m])
-			emit.AVX2.Canonical(f[m])
+			k.finishGroup(m, f[m], YMM())
 			VMOVUPS(f[m], to)
 		})
 	}
 	VZEROUPPER()
 	RET()
+}
+
+// finishGroup turns the sums f of the groups of row m of activations into outputs.
+func (k *kernel) finishGroup(m int, f, x reg.VecVirtual) {
+	VBROADCASTSS(k.perRow("NegZero", m), x)
+	VFMADD231PS(k.perOutput("RowSums"), x, f)
+	VBROADCASTSS(k.perRow("Rec", m), x)
+	VMULPS(x, f, f)
+	VADDPS(k.perOutput("Bias"), f, f)
+	emit.AVX2.Canonical(f)
 }
 
 // narrowStep adds 16 columns to sums of rows 0..3 and 4..7 of the panel, two dwords a row. It loads
