@@ -134,31 +134,45 @@ func interleave(dst []byte, stride int, q []int8) {
 
 // setRow quantizes x as row i for a gemv kernel.
 func (a *activations) setRow(f *panelLayout, w *worker, k *gemv.Kernel, i int, x []float32) {
-	groups := f.groups
-	stride := f.stored * copies(k.Order)
-	codes, q := a.codes[i*stride:][:stride], w.q
-	permuted := k.Halves && f.group > 32
-	if k.Order == gemv.Row && !permuted {
-		q = int8s(codes)
+	q := w.q
+	if k.Order == gemv.Row && !permuted(f, k) {
+		q = int8s(a.codes[i*f.stored:][:f.stored])
 	}
 	var scales, asums []float32
 	if f.quantize != asymmetric {
-		scales, asums = a.scales[i*groups:][:groups], a.asums[i*groups:][:groups]
+		scales, asums = a.scales[i*f.groups:][:f.groups], a.asums[i*f.groups:][:f.groups]
 	}
 	a.set(f, i, q, scales, asums, x)
+	a.arrange(f, k, i, q)
+}
+
+// permuted reports whether a kernel reads the activations of f's groups in another order.
+func permuted(f *panelLayout, k *gemv.Kernel) bool { return k.Halves && f.group > 32 }
+
+// arrange puts the codes q of row i, whose zero point is set, into the kernel's order, and sums them
+// as it wants. Codes in order of column may be in their place already.
+func (a *activations) arrange(f *panelLayout, k *gemv.Kernel, i int, q []int8) {
+	n := copies(k.Order)
+	codes := a.codes[n*i*f.stored:][:n*f.stored]
 	switch {
-	case permuted:
-		permute(codes, q, f.group, copies(k.Order))
+	case permuted(f, k):
+		permute(codes, q, f.group, n)
 	case k.Order == gemv.Twice:
 		interleave(codes, 16, q)
 		interleave(codes[8:], 16, q)
+	default:
+		copy(codes, bytesOf(q))
 	}
-	if k.SumFactor != 0 {
-		sums := a.sums[i*groups:][:groups]
-		act.GroupSums(sums, q, f.group)
-		for g := range sums {
-			sums[g] *= k.SumFactor
-		}
+	if k.SumFactor == 0 {
+		return
+	}
+	sums, zeros := a.sums[i*f.groups:][:f.groups], int32(0)
+	if k.CenterSums {
+		zeros = int32(f.group) * a.negInt[i]
+	}
+	act.GroupSums(sums, q, f.group)
+	for g := range sums {
+		sums[g] = (sums[g] + zeros) * k.SumFactor
 	}
 }
 

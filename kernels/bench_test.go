@@ -13,8 +13,8 @@ import (
 const benchRows, benchCols = 4096, 4096
 
 // benchPayload has one random panel, again and again.
-func benchPayload(b *testing.B, h packing.Header) *payload {
-	h.Rows, h.Cols = benchRows, benchCols
+func benchPayload(b *testing.B, h packing.Header, rows, cols uint64) *payload {
+	h.Rows, h.Cols = rows, cols
 	h = h.Canonical()
 	small := h
 	small.Rows = uint64(h.Tile.NR)
@@ -70,7 +70,7 @@ func BenchmarkLinear(b *testing.B) {
 		for _, h := range headers {
 			for _, m := range []int{1, 4, 16, 128} {
 				b.Run(fmt.Sprintf("%s/%s/%d/%d/%d", feature, h.Layout, h.Bits, h.Group, m), func(b *testing.B) {
-					p := benchPayload(b, h)
+					p := benchPayload(b, h, benchRows, benchCols)
 					l, err := NewLinear(p.h, p.data, Options{CPU: feature})
 					if err != nil {
 						b.Fatal(err)

@@ -23,9 +23,11 @@ type costs struct {
 	// Unpacking costs unpack per weight, by bits-1, and record per group of a packed panel.
 	unpack [8]float64
 	record float64
-	// gemv are the costs of the gemv kernels of lowbit, by bits-1; layouts are the costs of the gemv
-	// kernels of the layouts that have one width.
+	// gemv are the costs of the gemv kernels of lowbit, by bits-1, and torchao the costs of the gemv
+	// kernels of torchao-linear; layouts are the costs of the gemv kernels of layouts that have one
+	// width.
 	gemv    [8]float64
+	torchao [8]float64
 	layouts map[packing.Layout]float64
 }
 
@@ -48,7 +50,8 @@ var allCosts = map[string]costs{
 	},
 	cpu.DotProd: {
 		step: 90, row4: 95, row: 95, row7: 95, row8: 95, unpack: unpackNEON, record: 22000,
-		gemv: [8]float64{220, 245, 263, 213, 274, 254, 270, 163}, layouts: map[packing.Layout]float64{
+		gemv: [8]float64{220, 245, 263, 213, 274, 254, 270, 163}, torchao: [8]float64{252, 260, 287, 240, 303, 280, 295, 185},
+		layouts: map[packing.Layout]float64{
 			packing.LayoutQSI4CXP: 147, packing.LayoutQSI8CXP: 100, packing.LayoutQSU2CXP: 145, packing.LayoutQSI4C32PF16: 225, packing.LayoutQAI4C32P: 245,
 		},
 	},
@@ -58,10 +61,13 @@ var allCosts = map[string]costs{
 // gemvCost is the cost of a gemv kernel per weight.
 func gemvCost(k *gemv.Kernel) float64 {
 	c := allCosts[k.Feature]
-	if k.Layout != packing.LayoutLowbit {
-		return c.layouts[k.Layout]
+	switch k.Layout {
+	case packing.LayoutLowbit:
+		return c.gemv[k.Bits-1]
+	case packing.LayoutTorchAOLinear:
+		return c.torchao[k.Bits-1]
 	}
-	return c.gemv[k.Bits-1]
+	return c.layouts[k.Layout]
 }
 
 // unpackCost is the cost of unpacking f's panels, per weight.

@@ -3,7 +3,6 @@ package kernels
 import (
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"testing"
 
 	"github.com/lowbit-go/gq/packing"
@@ -19,11 +18,14 @@ func forwardHeaders() (list []packing.Header) {
 	}
 	lowbit := list[len(list)-1] // the default tile
 	lowbit.Group = 32
-	for _, kind := range []packing.ZeroKind{packing.ZeroInt8, packing.ZeroFraction} {
+	for _, tile := range packing.LowbitTiles {
 		h := lowbit
-		h.ZeroKind = kind
+		h.Tile, h.ZeroKind = tile, packing.ZeroInt8
 		list = append(list, h)
 	}
+	fraction := lowbit
+	fraction.ZeroKind = packing.ZeroFraction
+	list = append(list, fraction)
 	for _, dtype := range []packing.ScaleDtype{packing.ScaleF16, packing.ScaleF32} {
 		h := lowbit
 		h.ScaleDtype = dtype
@@ -42,14 +44,40 @@ func forwardHeaders() (list []packing.Header) {
 			case packing.LayoutQSI4C32PF16, packing.LayoutQAI4C32P:
 				h.Group = 32
 			case packing.LayoutTorchAOLinear:
-				h.Group, h.Bits = 32, 4
-				list = append(list, h)
-				h.ZeroKind = packing.ZeroInt8
+				h.Group = 32
+				for bits := uint8(1); bits <= 8; bits++ {
+					z := h
+					z.Bits, z.ZeroKind = bits, packing.ZeroInt8
+					list = append(list, z)
+				}
+				for h.Bits < 8 {
+					list = append(list, h)
+					h.Bits++
+				}
 			}
 			list = append(list, h)
 		}
 	}
 	return list
+}
+
+// forwardRows are the numbers of rows of activations in BenchmarkForward.
+var forwardRows = []int{1, 4, 16, 128}
+
+// forwardName is CPU/payload/m; a payload is layout,tile,bits,scales,zero points,group.
+func forwardName(feature string, h packing.Header, m int) string {
+	return fmt.Sprintf("%s/%s,%s,%d,%s,%s,%d/%d", feature, h.Layout, h.Tile, h.Bits, h.ScaleDtype, h.ZeroKind, h.Group, m)
+}
+
+// BenchmarkForwardNames prints the names of BenchmarkForward.
+func BenchmarkForwardNames(*testing.B) {
+	for _, feature := range Features() {
+		for _, h := range forwardHeaders() {
+			for _, m := range forwardRows {
+				fmt.Printf("BenchmarkForward/%s\n", forwardName(feature, h, m))
+			}
+		}
+	}
 }
 
 // BenchmarkForward is BenchmarkForward/CPU/payload/m: whole calls of Forward on one goroutine, 2048
@@ -58,12 +86,9 @@ func BenchmarkForward(b *testing.B) {
 	const n = 2048
 	for _, feature := range Features() {
 		for _, h := range forwardHeaders() {
-			h.Rows, h.Cols = n, n
-			h = h.Canonical()
-			parts := []string{h.Layout.String(), h.Tile.String(), fmt.Sprint(h.Bits), h.ScaleDtype.String(), h.ZeroKind.String(), fmt.Sprint(h.Group)}
-			for _, m := range []int{1, 4, 16, 128} {
-				b.Run(fmt.Sprintf("%s/%s/%d", feature, strings.Join(parts, ","), m), func(b *testing.B) {
-					p := newPayload(b, rand.New(rand.NewPCG(1, 1)), h, ordinary)
+			for _, m := range forwardRows {
+				b.Run(forwardName(feature, h, m), func(b *testing.B) {
+					p := benchPayload(b, h, n, n)
 					l, err := NewLinear(p.h, p.data, Options{CPU: feature})
 					if err != nil {
 						b.Fatal(err)

@@ -237,8 +237,11 @@ func (w *Workspace) multiplyPacked(own *worker, from, to int) {
 	j, a := &w.job, &w.acts
 	l, k := j.l, &own.gemv
 	f, kernel := l.panelLayout, j.c.gemv
-	k.PanelBytes = f.panelBytes
-	k.SetGroups(f.groups, f.group, f.cols)
+	k.PanelBytes, k.Biased = f.panelBytes, 0
+	if f.biasAt >= 0 {
+		k.Biased = 1
+	}
+	kernel.SetGroups(k, f.groups, f.group, f.cols)
 	run := kernel.For(f.groups, f.group)
 	stride := f.stored * copies(kernel.Order)
 	whole := min(to, f.rows/f.nr)

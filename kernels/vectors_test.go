@@ -76,15 +76,8 @@ func (w *Workspace) replace(l *Linear, from *vectors.Activations, m int) {
 		}
 	} else {
 		for i := range m {
-			q := from.Row(i)[:l.stored]
-			n := copies(c.gemv.Order)
-			for j := range n {
-				interleave(a.codes[n*i*l.stored+8*j:], 8*n, q)
-			}
-			act.GroupSums(sums, q, l.group)
-			for g, s := range sums {
-				a.sums[i*l.groups+g] = s * c.gemv.SumFactor
-			}
+			a.negInt[i] = -from.Zero[i]
+			a.arrange(l.panelLayout, c.gemv, i, from.Row(i)[:l.stored])
 		}
 	}
 	for i, j := range at {

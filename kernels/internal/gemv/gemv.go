@@ -30,24 +30,14 @@ type Args struct {
 	Acts       *int8 // in the kernel's Order
 	Sums       *int32
 	Groups     int // groups in a row
-	Blocks     int // blocks of 32 columns in a group but the last; of RunSplit, whole blocks
+	Blocks     int // blocks of BlockCols columns in a group but the last; of RunSplit, whole blocks
 	LastBlocks int // blocks in the last group; of RunSplit, without the block that it shares
 	NegZero    float32
 	NegZeroInt int32
 	Rec        float32
 	ActScales  *float32 // [Groups] the activations' scales, for layouts that quantize activations in groups
 	ActSums    *float32 // [Groups] qai4c32p: the sums of the activations, times their scales
-}
-
-// SetGroups sets Groups, Blocks and LastBlocks for groups of a multiple of 16 columns, or one group of
-// any length.
-func (a *Args) SetGroups(groups, group, cols int) {
-	a.Groups = groups
-	a.Blocks = group / 32
-	if split := groups > 1 && group%32 != 0; !split {
-		a.Blocks = (min(group, cols) + 31) / 32
-	}
-	a.LastBlocks = (cols+31)/32 - ((groups-1)*group+31)/32
+	Biased     int      // torchao-linear: 1 if biases follow the last group, else 0
 }
 
 // Kernel is one product. It computes the same bits as the portable reference of its layout:
@@ -65,6 +55,10 @@ func (a *Args) SetGroups(groups, group, cols int) {
 //
 // qai4c32p: for each group, f = fma(zero point, ActSum, f), then f = fma(float32(16*dot),
 // float32(scale * ActScale), f); out = f + bias.
+//
+// torchao-linear: for each group of n columns, t = sum((a - za)*(q - z)) in int32, with za
+// -NegZeroInt and the stored sum of q; f = f + float32(float32(scale * Rec) * float32(t)); out = f,
+// or f + bias.
 //
 // Any NaN is written as 0x7fc00000.
 type Kernel struct {
@@ -84,7 +78,9 @@ type Kernel struct {
 	// them as Sums; 0 if the kernel does not read Sums. For example, a kernel on unsigned codes q +
 	// 8 without zero points needs -8.
 	SumFactor int32
-	Run       func(a *Args)
+	// CenterSums: the sums are of activations without their zero point.
+	CenterSums bool
+	Run        func(a *Args)
 	// RunSplit is Run for more than one group of an odd multiple of 16 columns, so that every second
 	// group begins in the second half of a block; nil if the kernel does not read them. The record of
 	// a group follows the block in which the group ends, which may be the block that the next group
@@ -94,10 +90,33 @@ type Kernel struct {
 
 // For returns Run or RunSplit, for rows of so many groups.
 func (k *Kernel) For(groups, group int) func(a *Args) {
-	if groups > 1 && group%32 != 0 {
+	if k.splits(groups, group) {
 		return k.RunSplit
 	}
 	return k.Run
+}
+
+// splits reports whether groups begin within a block.
+func (k *Kernel) splits(groups, group int) bool { return groups > 1 && group%k.BlockCols() != 0 }
+
+// BlockCols is the number of columns of a block.
+func (k *Kernel) BlockCols() int {
+	if k.Layout == packing.LayoutTorchAOLinear {
+		return 16
+	}
+	return 32
+}
+
+// SetGroups sets a's Groups, Blocks and LastBlocks for groups of a multiple of 16 columns, or one
+// group of any length.
+func (k *Kernel) SetGroups(a *Args, groups, group, cols int) {
+	n := k.BlockCols()
+	a.Groups = groups
+	a.Blocks = group / n
+	if !k.splits(groups, group) {
+		a.Blocks = (min(group, cols) + n - 1) / n
+	}
+	a.LastBlocks = (cols+n-1)/n - ((groups-1)*group+n-1)/n
 }
 
 // Reads describes the payloads that a Kernel reads.

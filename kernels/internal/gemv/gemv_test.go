@@ -124,6 +124,10 @@ func (p *product) setTail(sum func() uint32, bias func() float32) {
 		fields = 1
 	case packing.LayoutQSI4C32PF16:
 		return
+	case packing.LayoutTorchAOLinear:
+		if fields = 1; p.packer.Header().Flags&packing.FlagBias == 0 {
+			return
+		}
 	}
 	for end := size; end <= len(p.data); end += size {
 		for r := range nr {

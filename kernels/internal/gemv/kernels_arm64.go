@@ -282,6 +282,56 @@ func qai4c32p4x16Dotprod(a *Args)
 //go:noescape
 func qai4c32p4x8Dotprod(a *Args)
 
+// The torchao kernels give the same bits as package reference for packing.LayoutTorchAOLinear.
+
+//go:noescape
+func torchao1Dotprod(a *Args)
+
+//go:noescape
+func torchao1ZerosDotprod(a *Args)
+
+//go:noescape
+func torchao2Dotprod(a *Args)
+
+//go:noescape
+func torchao2ZerosDotprod(a *Args)
+
+//go:noescape
+func torchao3Dotprod(a *Args)
+
+//go:noescape
+func torchao3ZerosDotprod(a *Args)
+
+//go:noescape
+func torchao4Dotprod(a *Args)
+
+//go:noescape
+func torchao4ZerosDotprod(a *Args)
+
+//go:noescape
+func torchao5Dotprod(a *Args)
+
+//go:noescape
+func torchao5ZerosDotprod(a *Args)
+
+//go:noescape
+func torchao6Dotprod(a *Args)
+
+//go:noescape
+func torchao6ZerosDotprod(a *Args)
+
+//go:noescape
+func torchao7Dotprod(a *Args)
+
+//go:noescape
+func torchao7ZerosDotprod(a *Args)
+
+//go:noescape
+func torchao8Dotprod(a *Args)
+
+//go:noescape
+func torchao8ZerosDotprod(a *Args)
+
 var (
 	tile4x4x1  = packing.Tile{NR: 4, KR: 4, SR: 1}
 	tile4x8x1  = packing.Tile{NR: 4, KR: 8, SR: 1}
@@ -339,6 +389,23 @@ func init() {
 		blocks(cpu.DotProd, packing.LayoutQSI4C32PF16, tile4x8x2, f16Tile4x8Dotprod),
 		blocks(cpu.DotProd, packing.LayoutQAI4C32P, tile4x16x2, qai4c32p4x16Dotprod),
 		blocks(cpu.DotProd, packing.LayoutQAI4C32P, tile4x8x2, qai4c32p4x8Dotprod),
+
+		torchao(1, none, -1, torchao1Dotprod),
+		torchao(1, zeros, 1, torchao1ZerosDotprod),
+		torchao(2, none, -2, torchao2Dotprod),
+		torchao(2, zeros, 1, torchao2ZerosDotprod),
+		torchao(3, none, -4, torchao3Dotprod),
+		torchao(3, zeros, 1, torchao3ZerosDotprod),
+		torchao(4, none, -4, torchao4Dotprod),
+		torchao(4, zeros, 1, torchao4ZerosDotprod),
+		torchao(5, none, -8, torchao5Dotprod),
+		torchao(5, zeros, 1, torchao5ZerosDotprod),
+		torchao(6, none, -16, torchao6Dotprod),
+		torchao(6, zeros, 1, torchao6ZerosDotprod),
+		torchao(7, none, -32, torchao7Dotprod),
+		torchao(7, zeros, 1, torchao7ZerosDotprod),
+		torchao(8, none, 0, torchao8Dotprod),
+		torchao(8, zeros, 1, torchao8ZerosDotprod),
 
 		channel(cpu.DotProd, packing.LayoutQSI4CXP, 4, tile8x16x2, Twice, qsi4cxpDotprod),
 		channel(cpu.DotProd, packing.LayoutQSI4CXP, 4, tile4x16x2, Twice, qsi4cxp4x16Dotprod),
@@ -399,6 +466,18 @@ func blocks(feature string, layout packing.Layout, tile packing.Tile, run func(*
 		k.Zeros = packing.ZeroF32
 	} else {
 		k.Halves = true
+	}
+	return k
+}
+
+// torchao describes a kernel of torchao-linear.
+func torchao(bits uint8, zeros packing.ZeroKind, sumFactor int32, run func(*Args)) Kernel {
+	k := channel(cpu.DotProd, packing.LayoutTorchAOLinear, bits, packing.DefaultTile, Twice, run)
+	k.Name = fmt.Sprintf("gemv_%s%d_%s_%s", k.Layout, bits, k.Tile, cpu.DotProd)
+	k.Zeros, k.SumFactor = zeros, sumFactor
+	if zeros != packing.ZeroNone {
+		k.Name = fmt.Sprintf("gemv_%s%d_zeros_%s_%s", k.Layout, bits, k.Tile, cpu.DotProd)
+		k.CenterSums = true
 	}
 	return k
 }

@@ -6,6 +6,7 @@
 #include "frame_arm64.h"
 #include "lowbit_arm64.h"
 #include "dotprod_arm64.h"
+#include "planes_arm64.h"
 
 // Products of one row of activations with lowbit weights of tile 8x16x2, by dot products.
 //
@@ -17,13 +18,6 @@
 // Lanes are unpacked to the form that costs least: unsigned codes, or codes times a power of two. If the factors of the
 // two lanes of a pair differ, each lane has its own accumulator, V20+p and V24+p, and REDUCE adds the two.
 
-// START_SUM starts both accumulators of each row with the group's entry of Sums.
-#define START_SUM()              \
-	VLD1R.P 4(R11), [V20.S4] \
-	VMOV V20.B16, V21.B16    \
-	VMOV V20.B16, V22.B16    \
-	VMOV V20.B16, V23.B16
-
 // START_SUM8 does so with 8 accumulators.
 #define START_SUM8() \
 	START_SUM()  \
@@ -32,20 +26,8 @@
 	VMOVI_2D(26) \
 	VMOVI_2D(27)
 
-// 1 bit: lane j is bit 7-j of the unit's plane. CMTST makes -1 of a stored code of 1, so the dot products are negated.
-// The sum of the activations, for q = u - 1, goes into one of the accumulators of each row.
-#define CONSTS1()           \
-	VMOVI $128, V24.B16 \
-	VMOVI $64, V25.B16  \
-	VMOVI $32, V26.B16  \
-	VMOVI $16, V27.B16  \
-	VMOVI $8, V8.B16    \
-	VMOVI $4, V9.B16    \
-	VMOVI $2, V10.B16   \
-	VMOVI $1, V30.B16   \
-	VMOVI $1, V31.B16   \
-	VUSHR $8, V31.H8, V31.H8
-
+// 1 bit: the dot products are negated. The sum of the activations, for q = u - 1, goes into one of the accumulators of
+// each row.
 #define CONSTS1_HALF()              \
 	CONSTS1()                   \
 	VADD V31.H8, V31.H8, V31.H8 \
@@ -58,40 +40,26 @@
 	VMOV V20.B16, V22.B16 \
 	VMOV V20.B16, V23.B16
 
-#define EVEN1(p, a)          \
-	VCMTST_16B(24, p, 2) \
-	VCMTST_16B(26, p, 3) \
-	VCMTST_16B(8, p, 4)  \
-	VCMTST_16B(10, p, 5) \
-	DOTS(a, 2, 3, 4, 5)
-
-#define ODD1(p, a)            \
-	VCMTST_16B(25, p, 6)  \
-	VCMTST_16B(27, p, 7)  \
-	VCMTST_16B(9, p, 11)  \
-	VCMTST_16B(30, p, 12) \
-	DOTS(a, 6, 7, 11, 12)
-
 #define LOAD1()                         \
 	VLD1.P 32(R3), [V0.B16, V1.B16] \
 	ACTIVATIONS()
 
 #define BLOCK1()     \
 	LOAD1()      \
-	EVEN1(0, 16) \
-	ODD1(0, 18)  \
-	EVEN1(1, 17) \
-	ODD1(1, 19)
+	EVEN1(0, DOTS, 16) \
+	ODD1(0, DOTS, 18)  \
+	EVEN1(1, DOTS, 17) \
+	ODD1(1, DOTS, 19)
 
 #define FIRST1()     \
 	LOAD1()      \
-	EVEN1(0, 16) \
-	EVEN1(1, 17)
+	EVEN1(0, DOTS, 16) \
+	EVEN1(1, DOTS, 17)
 
 #define SECOND1()   \
 	LOAD1()     \
-	ODD1(0, 18) \
-	ODD1(1, 19)
+	ODD1(0, DOTS, 18) \
+	ODD1(1, DOTS, 19)
 
 // func lowbit1Dotprod(a *Args)
 TEXT ·lowbit1Dotprod(SB), NOSPLIT, $0-8
@@ -378,35 +346,7 @@ TEXT ·lowbit4FractionsDotprod(SB), NOSPLIT, $0-8
 TEXT ·lowbit4FractionsSplitDotprod(SB), NOSPLIT, $0-8
 	LOWBIT_SPLIT(CONSTS4, ZERO4, BLOCK4, FIRST4, SECOND4, PAIRS, EPILOGUE_FRACTIONS4)
 
-// 5 bits: a plane holds the first lane of a pair and the low 3 bits of the second lane. The fifth plane holds the high
-// 2 bits of the second lanes.
-#define CONSTS5()            \
-	VMOVI $0x1f, V30.B16 \
-	VMOVI $16, V31.B16   \
-	VUSHR $8, V31.H8, V31.H8
-
-// ODD5 comes first: EVEN5 overwrites the planes.
-#define ODD5(p, q, r, s, t, a) \
-	VSHL_16B(6, t, 10)     \
-	VSHL_16B(4, t, 11)     \
-	VSHL_16B(2, t, 12)     \
-	VSRI_16B(2, p, 10)     \
-	VSRI_16B(2, q, 11)     \
-	VSRI_16B(2, r, 12)     \
-	VSRI_16B(2, s, t)      \
-	VUSHR_16B(3, 10, 10)   \
-	VUSHR_16B(3, 11, 11)   \
-	VUSHR_16B(3, 12, 12)   \
-	VUSHR_16B(3, t, t)     \
-	DOTS(a, 10, 11, 12, t)
-
-#define EVEN5(p, q, r, s, a) \
-	VAND_16B(30, p, p)   \
-	VAND_16B(30, q, q)   \
-	VAND_16B(30, r, r)   \
-	VAND_16B(30, s, s)   \
-	DOTS(a, p, q, r, s)
-
+// 5 bits.
 #define LOAD5()                                         \
 	VLD1.P 64(R3), [V0.B16, V1.B16, V2.B16, V3.B16] \
 	ACTIVATIONS()                                   \
@@ -415,20 +355,20 @@ TEXT ·lowbit4FractionsSplitDotprod(SB), NOSPLIT, $0-8
 
 #define BLOCK5()                \
 	LOAD5()                 \
-	ODD5(0, 1, 2, 3, 4, 18) \
-	EVEN5(0, 1, 2, 3, 16)   \
-	ODD5(5, 6, 7, 8, 9, 19) \
-	EVEN5(5, 6, 7, 8, 17)
+	ODD5(0, 1, 2, 3, 4, DOTS, 18) \
+	EVEN5(0, 1, 2, 3, DOTS, 16)   \
+	ODD5(5, 6, 7, 8, 9, DOTS, 19) \
+	EVEN5(5, 6, 7, 8, DOTS, 17)
 
 #define FIRST5()              \
 	LOAD5()               \
-	EVEN5(0, 1, 2, 3, 16) \
-	EVEN5(5, 6, 7, 8, 17)
+	EVEN5(0, 1, 2, 3, DOTS, 16) \
+	EVEN5(5, 6, 7, 8, DOTS, 17)
 
 #define SECOND5()               \
 	LOAD5()                 \
-	ODD5(0, 1, 2, 3, 4, 18) \
-	ODD5(5, 6, 7, 8, 9, 19)
+	ODD5(0, 1, 2, 3, 4, DOTS, 18) \
+	ODD5(5, 6, 7, 8, 9, DOTS, 19)
 
 // func lowbit5Dotprod(a *Args)
 TEXT ·lowbit5Dotprod(SB), NOSPLIT, $0-8
@@ -461,32 +401,7 @@ TEXT ·lowbit5FractionsDotprod(SB), NOSPLIT, $0-8
 TEXT ·lowbit5FractionsSplitDotprod(SB), NOSPLIT, $0-8
 	LOWBIT_SPLIT(CONSTS5_FRACTIONS, ZERO4, BLOCK5, FIRST5, SECOND5, PAIRS, EPILOGUE_FRACTIONS5)
 
-// 6 bits: three planes hold three lanes, and at their tops 2 bits each of a fourth lane, the lowest bits first.
-#define CONSTS6()            \
-	VMOVI $0x3f, V30.B16 \
-	VMOVI $32, V31.B16   \
-	VUSHR $8, V31.H8, V31.H8
-
-// EVEN6 and ODD6 unpack planes p, q, r and x, y, z: the even lanes are p and r, the odd lanes q and the fourth one.
-// ODD6 overwrites the planes.
-#define EVEN6(p, r, x, z, a) \
-	VAND_16B(30, p, 12)  \
-	VAND_16B(30, r, 13)  \
-	VAND_16B(30, x, 14)  \
-	VAND_16B(30, z, 15)  \
-	DOTS(a, 12, 13, 14, 15)
-
-#define ODD6(p, q, r, x, y, z, a) \
-	VSRI_16B(2, q, r)         \
-	VSRI_16B(2, y, z)         \
-	VAND_16B(30, q, q)        \
-	VAND_16B(30, y, y)        \
-	VSRI_16B(4, p, r)         \
-	VSRI_16B(4, x, z)         \
-	VUSHR_16B(2, r, r)        \
-	VUSHR_16B(2, z, z)        \
-	DOTS(a, q, r, y, z)
-
+// 6 bits.
 #define LOAD6()                                         \
 	VLD1.P 64(R3), [V0.B16, V1.B16, V2.B16, V3.B16] \
 	ACTIVATIONS()                                   \
@@ -495,20 +410,20 @@ TEXT ·lowbit5FractionsSplitDotprod(SB), NOSPLIT, $0-8
 
 #define BLOCK6()                   \
 	LOAD6()                    \
-	EVEN6(0, 2, 3, 5, 16)      \
-	ODD6(0, 1, 2, 3, 4, 5, 18) \
-	EVEN6(6, 8, 9, 11, 17)     \
-	ODD6(6, 7, 8, 9, 10, 11, 19)
+	EVEN6(0, 2, 3, 5, DOTS, 16)      \
+	ODD6(0, 1, 2, 3, 4, 5, DOTS, 18) \
+	EVEN6(6, 8, 9, 11, DOTS, 17)     \
+	ODD6(6, 7, 8, 9, 10, 11, DOTS, 19)
 
 #define FIRST6()              \
 	LOAD6()               \
-	EVEN6(0, 2, 3, 5, 16) \
-	EVEN6(6, 8, 9, 11, 17)
+	EVEN6(0, 2, 3, 5, DOTS, 16) \
+	EVEN6(6, 8, 9, 11, DOTS, 17)
 
 #define SECOND6()                  \
 	LOAD6()                    \
-	ODD6(0, 1, 2, 3, 4, 5, 18) \
-	ODD6(6, 7, 8, 9, 10, 11, 19)
+	ODD6(0, 1, 2, 3, 4, 5, DOTS, 18) \
+	ODD6(6, 7, 8, 9, 10, 11, DOTS, 19)
 
 // func lowbit6Dotprod(a *Args)
 TEXT ·lowbit6Dotprod(SB), NOSPLIT, $0-8
@@ -541,34 +456,7 @@ TEXT ·lowbit6FractionsDotprod(SB), NOSPLIT, $0-8
 TEXT ·lowbit6FractionsSplitDotprod(SB), NOSPLIT, $0-8
 	LOWBIT_SPLIT(CONSTS6_FRACTIONS, ZERO4, BLOCK6, FIRST6, SECOND6, PAIRS, EPILOGUE_FRACTIONS6)
 
-// 7 bits: seven planes hold seven lanes, and at their tops a bit each of the eighth lane, the lowest bit first. The
-// bits are collected in v, the seventh plane.
-#define CONSTS7()            \
-	VMOVI $0x7f, V30.B16 \
-	VMOVI $64, V31.B16   \
-	VUSHR $8, V31.H8, V31.H8
-
-// ODD7 overwrites the planes.
-#define EVEN7(p, r, t, v, a) \
-	VAND_16B(30, r, 14)  \
-	VAND_16B(30, t, 15)  \
-	VAND_16B(30, v, 24)  \
-	VAND_16B(30, p, 25)  \
-	DOTS(a, 25, 14, 15, 24)
-
-#define ODD7(p, q, r, s, t, u, v, a) \
-	VSRI_16B(1, q, r)            \
-	VSRI_16B(1, s, t)            \
-	VSRI_16B(1, u, v)            \
-	VSRI_16B(2, p, r)            \
-	VSRI_16B(2, t, v)            \
-	VAND_16B(30, q, q)           \
-	VSRI_16B(4, r, v)            \
-	VAND_16B(30, s, s)           \
-	VAND_16B(30, u, u)           \
-	VUSHR_16B(1, v, v)           \
-	DOTS(a, q, s, u, v)
-
+// 7 bits.
 #define LOAD7()                                           \
 	VLD1.P 64(R3), [V0.B16, V1.B16, V2.B16, V3.B16]   \
 	ACTIVATIONS()                                     \
@@ -578,20 +466,20 @@ TEXT ·lowbit6FractionsSplitDotprod(SB), NOSPLIT, $0-8
 
 #define BLOCK7()                      \
 	LOAD7()                       \
-	EVEN7(0, 2, 4, 6, 16)         \
-	ODD7(0, 1, 2, 3, 4, 5, 6, 18) \
-	EVEN7(7, 9, 11, 13, 17)       \
-	ODD7(7, 8, 9, 10, 11, 12, 13, 19)
+	EVEN7(0, 2, 4, 6, DOTS, 16)         \
+	ODD7(0, 1, 2, 3, 4, 5, 6, DOTS, 18) \
+	EVEN7(7, 9, 11, 13, DOTS, 17)       \
+	ODD7(7, 8, 9, 10, 11, 12, 13, DOTS, 19)
 
 #define FIRST7()              \
 	LOAD7()               \
-	EVEN7(0, 2, 4, 6, 16) \
-	EVEN7(7, 9, 11, 13, 17)
+	EVEN7(0, 2, 4, 6, DOTS, 16) \
+	EVEN7(7, 9, 11, 13, DOTS, 17)
 
 #define SECOND7()                     \
 	LOAD7()                       \
-	ODD7(0, 1, 2, 3, 4, 5, 6, 18) \
-	ODD7(7, 8, 9, 10, 11, 12, 13, 19)
+	ODD7(0, 1, 2, 3, 4, 5, 6, DOTS, 18) \
+	ODD7(7, 8, 9, 10, 11, 12, 13, DOTS, 19)
 
 // func lowbit7Dotprod(a *Args)
 TEXT ·lowbit7Dotprod(SB), NOSPLIT, $0-8

@@ -37,13 +37,19 @@ func (p *product) scalesAt(g int) int {
 		return g * nr * (2 + p.group()*bits/8)
 	case packing.LayoutQAI4C32P:
 		return codes + g*8*nr + 4*nr
+	case packing.LayoutTorchAOLinear:
+		record := 8 * nr
+		if p.kernel.Zeros != packing.ZeroNone {
+			record += 4 * nr
+		}
+		return codes + g*record
 	}
 	return p.packer.PanelBytes() - 8*nr
 }
 
 // grouped reports whether a layout has scales for groups.
 func grouped(l packing.Layout) bool {
-	return l == packing.LayoutLowbit || l == packing.LayoutQSI4C32PF16 || l == packing.LayoutQAI4C32P
+	return l == packing.LayoutLowbit || l == packing.LayoutTorchAOLinear || l == packing.LayoutQSI4C32PF16 || l == packing.LayoutQAI4C32P
 }
 
 // newProduct makes a product of zeros for weights of the kernel's kind.
@@ -63,13 +69,16 @@ func newProduct(tb testing.TB, k *Kernel, rows, cols, group int) *product {
 		h.Cols = uint64((cols + max(32, group) - 1) / max(32, group) * max(32, group))
 		cols = int(h.Cols)
 	}
+	if k.Layout == packing.LayoutTorchAOLinear && rows%2 == 0 {
+		h.Flags = packing.FlagBias
+	}
 	packer, err := layouts.New(h.Canonical())
 	if err != nil {
 		tb.Fatal(err)
 	}
 	return &product{
 		kernel: k, packer: packer, data: make([]byte, packer.Panels()*packer.PanelBytes()),
-		acts: make([]int8, (cols+31)/32*32), rec: 1, scales: make([]float32, packer.Groups()), asums: make([]float32, packer.Groups()),
+		acts: make([]int8, packer.PackedCols()), rec: 1, scales: make([]float32, packer.Groups()), asums: make([]float32, packer.Groups()),
 	}
 }
 
@@ -115,7 +124,11 @@ func (p *product) ordered() []int8 {
 func (p *product) sums() []int32 {
 	sums := make([]int32, p.packer.Groups())
 	for g := range sums {
-		sums[g] = p.groupSum(g) * p.kernel.SumFactor
+		sums[g] = p.groupSum(g)
+		if p.kernel.CenterSums {
+			sums[g] -= int32(p.group()) * p.zero
+		}
+		sums[g] *= p.kernel.SumFactor
 	}
 	return sums
 }
@@ -127,10 +140,13 @@ func (p *product) args(data []byte, acts []int8, sums []int32) Args {
 		Data: &data[0], PanelBytes: p.packer.PanelBytes(), Panels: p.packer.Panels(), Acts: &acts[0],
 		NegZero: float32(-p.zero), NegZeroInt: -p.zero, Rec: p.rec, ActScales: &p.scales[0], ActSums: &p.asums[0],
 	}
+	if p.packer.Header().Flags&packing.FlagBias != 0 {
+		a.Biased = 1
+	}
 	if p.kernel.SumFactor != 0 {
 		a.Sums = &sums[0]
 	}
-	a.SetGroups(p.packer.Groups(), p.group(), int(p.packer.Header().Cols))
+	p.kernel.SetGroups(&a, p.packer.Groups(), p.group(), int(p.packer.Header().Cols))
 	return a
 }
 
@@ -150,6 +166,8 @@ func (p *product) model() (out []float32) {
 				y = p.lowbitRow(panel, bytes, r)
 			case packing.LayoutQSI4C32PF16, packing.LayoutQAI4C32P:
 				y = p.blocksRow(panel, bytes, r)
+			case packing.LayoutTorchAOLinear:
+				y = p.torchAORow(panel, bytes, r)
 			default:
 				y = p.channelRow(panel, bytes, r)
 			}
@@ -216,6 +234,23 @@ func (p *product) blocksRow(panel *packing.Panel, bytes []byte, r int) float32 {
 	}
 	if panel.FloatZeros != nil {
 		f += math.Float32frombits(p.word(bytes, r, 1, 0))
+	}
+	return f
+}
+
+// torchAORow is TorchAO's arithmetic, with the sums of codes as they are stored.
+func (p *product) torchAORow(panel *packing.Panel, bytes []byte, r int) float32 {
+	groups, f := p.packer.Groups(), float32(0)
+	for g := range groups {
+		stored := int32(binary.LittleEndian.Uint32(bytes[p.scalesAt(g)+32+4*r:]))
+		t := p.dot(panel, r, g) - p.zero*stored
+		if panel.Zeros != nil {
+			t -= int32(panel.Zeros[r*groups+g]) * (p.groupSum(g) - int32(p.group())*p.zero)
+		}
+		f += float32(float32(panel.Scales[r*groups+g]*p.rec) * float32(t))
+	}
+	if panel.Bias != nil {
+		f += panel.Bias[r]
 	}
 	return f
 }

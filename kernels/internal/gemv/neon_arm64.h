@@ -37,6 +37,7 @@
 #define VMLA_4S(m, n, d) WORD $(0x4ea09400 | (m)<<16 | (n)<<5 | (d))
 #define VMLS_4S(m, n, d) WORD $(0x6ea09400 | (m)<<16 | (n)<<5 | (d))
 #define VMLA_4S_0(m, n, d) WORD $(0x6f800000 | (m)<<16 | (n)<<5 | (d))
+#define VSSHR_4S(k, n, d) WORD $(0x4f000400 | (64-(k))<<16 | (n)<<5 | (d))
 #define VSSRA_4S(k, n, d) WORD $(0x4f001400 | (64-(k))<<16 | (n)<<5 | (d))
 
 // 4 products of 16 bits with an element 0, of V0-V15: of the low halves, of the high halves

@@ -37,6 +37,7 @@ func TestWords(t *testing.T) {
 		"VMLA_4S":      "mla v%[3]s.4s, v%[2]s.4s, v%[1]s.4s",
 		"VMLS_4S":      "mls v%[3]s.4s, v%[2]s.4s, v%[1]s.4s",
 		"VMLA_4S_0":    "mla v%[3]s.4s, v%[2]s.4s, v%[1]s.s[0]",
+		"VSSHR_4S":     "sshr v%[3]s.4s, v%[2]s.4s, #%[1]s",
 		"VSSRA_4S":     "ssra v%[3]s.4s, v%[2]s.4s, #%[1]s",
 		"VSMLAL_4S_0":  "smlal v%[3]s.4s, v%[2]s.4h, v%[1]s.h[0]",
 		"VSMLAL2_4S_0": "smlal2 v%[3]s.4s, v%[2]s.8h, v%[1]s.h[0]",
