@@ -42,7 +42,7 @@ func (t *Tape) expertsBackward(l *layer, g *Gradients, dy []float32) error {
 			t.routerBackward(token)
 		}
 	})
-	if err := t.visit(g, l.router, n, r.fed, b.drouter, r.routerLogits, nil); err != nil {
+	if err := t.visit(g, l.router, 0, n, r.fed, b.drouter, r.routerLogits, nil); err != nil {
 		return err
 	}
 	if err := t.multiplyBack(b.dnormed, b.drouter, n, l.router, false); err != nil {

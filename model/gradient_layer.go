@@ -89,13 +89,14 @@ func (t *Tape) multiplyBack(dst, dy []float32, m int, l *linear, add bool) error
 	return nil
 }
 
-// visit shows a linear layer's gradient to the caller.
-func (t *Tape) visit(g *Gradients, l *linear, m int, x, dy, y []float32, tokens []int) error {
+// visit shows a linear layer's gradient for m tokens, from first on or the listed tokens, to the
+// caller.
+func (t *Tape) visit(g *Gradients, l *linear, first, m int, x, dy, y []float32, tokens []int) error {
 	if g.Linear == nil {
 		return nil
 	}
 	k, n := l.op.Cols(), l.op.Rows()
-	v := &LinearGradient{Name: l.name, M: m, K: k, N: n, X: x[:m*k], DY: dy[:m*n], Tokens: tokens, t: t, linear: l}
+	v := &LinearGradient{Name: l.name, M: m, K: k, N: n, X: x[:m*k], DY: dy[:m*n], First: first, Tokens: tokens, t: t, linear: l}
 	if t.o.Outputs {
 		v.Y = y[:m*n]
 	}
@@ -156,7 +157,7 @@ func (t *Tape) layerBackward(i int, g *Gradients, input bool) error {
 			return err
 		}
 	}
-	if err := t.visit(g, l.out, n, r.heads, dback, r.attention, nil); err != nil {
+	if err := t.visit(g, l.out, 0, n, r.heads, dback, r.attention, nil); err != nil {
 		return err
 	}
 	if err := t.multiplyBack(b.dheads, dback, n, l.out, false); err != nil {
@@ -224,7 +225,7 @@ func (t *Tape) fused(list []*linear, g *Gradients, dx, x []float32, gradients, o
 		}
 	}
 	for i := len(list) - 1; i >= 0; i-- {
-		if err := t.visit(g, list[i], m, x, gradients[i], outputs[i], tokens); err != nil {
+		if err := t.visit(g, list[i], 0, m, x, gradients[i], outputs[i], tokens); err != nil {
 			return err
 		}
 	}
@@ -262,7 +263,7 @@ func (t *Tape) gatedBackward(f *mlp, g *Gradients, dx, dy, x []float32, at, m, w
 	r, b, h := &t.record, &t.back, t.m.config.HiddenSize
 	row := func(s []float32, width int) []float32 { return s[at*width:][:m*width] }
 	gate, up, act, dgate, dup := row(r.gate, width), row(r.up, width), row(r.act, width), row(b.dgate, width), row(b.dup, width)
-	if err := t.visit(g, f.down, m, act, dy, row(r.down, h), tokens); err != nil {
+	if err := t.visit(g, f.down, 0, m, act, dy, row(r.down, h), tokens); err != nil {
 		return err
 	}
 	if err := t.multiplyBack(dup, dy, m, f.down, false); err != nil {
@@ -299,7 +300,7 @@ func (t *Tape) headBackward(loss func(sequence, from, n int, logits []float32) e
 					softcapBackward(logits[from:to], b.uncapped[from:to], float32(c.LogitSoftcap))
 				})
 			}
-			if err := t.visitHead(g, from, n, normed, logits); err != nil {
+			if err := t.visit(g, head, from, n, normed, logits, b.uncapped, nil); err != nil {
 				return err
 			}
 			if err := t.multiplyBack(b.dnormed, logits, n, head, false); err != nil {
@@ -309,19 +310,6 @@ func (t *Tape) headBackward(loss func(sequence, from, n int, logits []float32) e
 		}
 	}
 	return t.finishNorm(g, t.m.norm)
-}
-
-// visitHead shows the lm_head's gradient for tokens from first on to the caller.
-func (t *Tape) visitHead(g *Gradients, first, n int, x, dy []float32) error {
-	if g.Linear == nil {
-		return nil
-	}
-	c := &t.m.config
-	v := &LinearGradient{Name: t.m.head.name, M: n, K: c.HiddenSize, N: c.VocabSize, X: x, DY: dy, First: first, t: t, linear: t.m.head}
-	if t.o.Outputs {
-		v.Y = t.back.uncapped[:len(dy)]
-	}
-	return g.Linear(v)
 }
 
 // embeddingBackward shows the gradients of the looked-up rows to the caller.
