@@ -14,10 +14,12 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// TestEveryBit flips every single bit of a file: OpenBytes or Verify must find it. With -short, as
-// under emulation, it flips one bit in 97.
+// TestEveryBit flips every single bit of a file's header and directory, and one bit of each byte of
+// its data, which only checksums protect: OpenBytes or Verify must find it. With -short, as under
+// emulation, it flips one bit in 97.
 func TestEveryBit(t *testing.T) {
 	good := build(t, sample())
+	data := int(decodeHeader(good).dataOff)
 	workers, step := runtime.GOMAXPROCS(0), 1
 	if testing.Short() {
 		step = 97
@@ -27,6 +29,9 @@ func TestEveryBit(t *testing.T) {
 		wg.Go(func() {
 			b := bytes.Clone(good)
 			for i := w * step; i < 8*len(b); i += workers * step {
+				if step == 1 && i/8 >= data && i%8 != i/8%8 {
+					continue
+				}
 				b[i/8] ^= 1 << (i % 8)
 				if f, err := OpenBytes(b, Options{}); err != nil {
 					if _, ok := errors.AsType[*FormatError](err); !ok {
@@ -42,7 +47,7 @@ func TestEveryBit(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	t.Logf("%d bits", 8*len(good)/step)
+	t.Logf("%d bytes before the data, %d bytes of data", data, len(good)-data)
 }
 
 // exercise calls every method. Nothing may panic; errors are fine.

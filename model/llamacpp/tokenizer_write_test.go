@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/lowbit-go/gq/formats/gguf"
@@ -29,6 +30,32 @@ func find(pairs []gguf.Pair, key string) any {
 	return nil
 }
 
+// A realTokenizer is a tokenizer of the shared vectors, and its metadata.
+type realTokenizer struct {
+	tok        *tokenizer.Tokenizer
+	vocabulary *Vocabulary
+}
+
+// realTokenizers keeps the tokenizers that openReal has read: large ones take a second.
+var realTokenizers sync.Map // of name: func() (realTokenizer, error)
+
+// openReal returns a tokenizer, which is read once, and its directory.
+func openReal(t *testing.T, name string) (r realTokenizer, dir string) {
+	t.Helper()
+	dir = testshared.Tokenizer(t, name)
+	once, _ := realTokenizers.LoadOrStore(name, sync.OnceValues(func() (r realTokenizer, err error) {
+		if r.tok, err = tokenizer.Open(dir); err == nil {
+			r.vocabulary, err = Tokenizer(dirReader(dir), r.tok.VocabSize(), TokenizerOptions{})
+		}
+		return r, err
+	}))
+	r, err := once.(func() (realTokenizer, error))()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r, dir
+}
+
 // TestRealTokenizers checks the metadata of nine tokenizers, and reads them back.
 func TestRealTokenizers(t *testing.T) {
 	for _, c := range []struct {
@@ -47,15 +74,8 @@ func TestRealTokenizers(t *testing.T) {
 		{"deepseek_v3", "gpt2", "deepseek-v3", uint32(0), uint32(1), true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			dir := testshared.Tokenizer(t, c.name)
-			tok, err := tokenizer.Open(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
-			v, err := Tokenizer(dirReader(dir), tok.VocabSize(), TokenizerOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			r, _ := openReal(t, c.name)
+			v := r.vocabulary
 			for key, want := range map[string]any{keyTokenizerModel: c.model, keyPre: c.pre, keyBOS: c.bos, keyEOS: c.eos, keyAddBOS: c.add} {
 				if got := find(v.Metadata, key); got != want {
 					t.Errorf("%s %v, want %v", key, got, want)
@@ -64,7 +84,7 @@ func TestRealTokenizers(t *testing.T) {
 			if len(v.Notes) > 0 {
 				t.Errorf("notes: %q", v.Notes)
 			}
-			roundTrip(t, tok, v.Metadata)
+			roundTrip(t, r.tok, v.Metadata)
 		})
 	}
 }
@@ -75,26 +95,21 @@ func TestEncodeSPM(t *testing.T) {
 	vectors := testshared.TokenVectors(t)
 	for _, name := range []string{"stories260K", "books13M", "books37M", "llama2", "gemma3"} {
 		t.Run(name, func(t *testing.T) {
-			dir := testshared.Tokenizer(t, name)
-			tok, err := tokenizer.Open(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
-			missing := []string{""} // scores of the file, or of merges without it
+			r, dir := openReal(t, name)
+			all := []*Vocabulary{r.vocabulary} // scores of the file, or of merges without it
 			if _, err := os.Stat(filepath.Join(dir, sentencePieceFile)); err == nil {
-				missing = append(missing, sentencePieceFile) // scores of merges
-			}
-			for _, without := range missing {
-				read := func(name string) ([]byte, error) {
-					if name == without {
+				v, err := Tokenizer(func(name string) ([]byte, error) {
+					if name == sentencePieceFile {
 						return nil, fs.ErrNotExist
 					}
 					return dirReader(dir)(name)
-				}
-				v, err := Tokenizer(read, tok.VocabSize(), TokenizerOptions{})
+				}, r.tok.VocabSize(), TokenizerOptions{})
 				if err != nil {
 					t.Fatal(err)
 				}
+				all = append(all, v) // scores of merges
+			}
+			for _, v := range all {
 				e := newSPM(find(v.Metadata, keyTokens).([]string), find(v.Metadata, keyTokenTypes).([]int32),
 					find(v.Metadata, keyScores).([]float32), find(v.Metadata, keySpacePrefix).(bool))
 				n, bad := 0, 0

@@ -223,7 +223,7 @@ func TestKQuants(t *testing.T) {
 		t.Skip("calibrates a model of 3.7M parameters twice")
 	}
 	const tokens = 1024
-	o := openQuality(t, qualityModels[2], tokens, 2*tokens)
+	o := openQuality(t, qualityModels[2], tokens, tokens)
 	kl := func(a gqf.Algorithm, refine bool) float64 {
 		r := quantizer.Recipe{Bits: 2, EmbeddingBits: 6, Mapping: gqf.MappingKQuant, Targets: []quantizer.Target{quantizer.TargetGGUF}, Algorithm: a}
 		return o.measure(t, o.quantize(t, r, o.text(t, false, tokens), calib.Options{Refine: refine})).KL.Mean

@@ -57,7 +57,7 @@ func TestSchemes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes its time")
 	}
-	text, dir := testplan.Text(1024, 128, 128), testmodels.Books(t, 2)
+	text, dir := testplan.Text(512, 128, 128), testmodels.Books(t, 2)
 	float := logits(t, text, func(o model.Options) (*model.Model, error) { return model.OpenCheckpoint(dir, o) })
 	for _, r := range []quantizer.Recipe{
 		{Bits: 1, Mapping: gqf.MappingFullRange}, {Bits: 1, Mapping: gqf.MappingHalfStep}, {Bits: 2, Mapping: gqf.MappingHalfStep, Group: 64}, {Bits: 1, Mapping: gqf.MappingAsymmetric},
