@@ -5,6 +5,7 @@ import (
 
 	"github.com/lowbit-go/gq/internal/buffer"
 	"github.com/lowbit-go/gq/internal/detmath"
+	"github.com/lowbit-go/gq/model/internal/rowmath"
 )
 
 // topN is the number of most likely tokens that are compared.
@@ -25,36 +26,43 @@ type prediction struct {
 // if a logit is NaN or infinite; the prediction is invalid then.
 func (p *prediction) set(logits []float32) {
 	p.logits = logits
-	buffer.Grow(&p.exp, len(logits))
-	p.finite = true
+	highest := float32(0)
+	if highest, p.finite = p.rank(); !p.finite {
+		return
+	}
+	p.max = float64(highest)
+	rowmath.Sets.Chosen().Exp(buffer.Grow(&p.exp, len(logits)), logits, highest)
+	p.sum = 0
+	for _, e := range p.exp {
+		p.sum += e
+	}
+	p.logSum = detmath.Log(p.sum)
+}
+
+// rank finds the most likely tokens. Of equal logits, the first ones count. finite is false if a
+// logit is NaN or infinite.
+func (p *prediction) rank() (highest float32, finite bool) {
+	const exponent = 0xff << 23 // all ones: NaN or infinite
 	best := [topN]float32{}
-	n := 0
-	for i, v := range logits {
-		if !(math.Abs(float64(v)) <= math.MaxFloat32) {
-			p.finite = false
-			return
+	for i := range best { // a small vocabulary leaves -1
+		best[i], p.top[i] = float32(math.Inf(-1)), -1
+	}
+	worst := best[topN-1]
+	for i, v := range p.logits {
+		if math.Float32bits(v)&exponent == exponent {
+			return 0, false
 		}
-		if n == topN && v <= best[n-1] {
+		if v <= worst {
 			continue
 		}
-		j := min(n, topN-1)
+		j := topN - 1
 		for ; j > 0 && best[j-1] < v; j-- {
 			best[j], p.top[j] = best[j-1], p.top[j-1]
 		}
 		best[j], p.top[j] = v, int32(i)
-		n = min(n+1, topN)
+		worst = best[topN-1]
 	}
-	for ; n < topN; n++ { // a small vocabulary
-		p.top[n] = -1
-	}
-	p.max = float64(best[0])
-	p.sum = 0
-	for i, v := range logits {
-		e := detmath.ExpNarrow(float64(v) - p.max)
-		p.exp[i] = e
-		p.sum += e
-	}
-	p.logSum = detmath.Log(p.sum)
+	return best[0], true
 }
 
 // logProb returns the natural logarithm of a token's probability.

@@ -71,3 +71,12 @@ func gate(gate, up []float32, linear, cubic float64) {
 	}
 	gateGeneric(gate[n:], up[n:], linear, cubic)
 }
+
+func exp(dst []float64, x []float32, highest float32) {
+	x = x[:len(dst)]
+	n := len(x) &^ 7
+	if n > 0 {
+		expBlock(&dst[0], &x[0], n, highest, &constants[0])
+	}
+	expGeneric(dst[n:], x[n:], highest)
+}

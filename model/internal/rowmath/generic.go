@@ -80,3 +80,10 @@ func gateGeneric(gate, up []float32, linear, cubic float64) {
 		gate[i] = float32(float32(x/(1+e)) * up[i])
 	}
 }
+
+func expGeneric(dst []float64, x []float32, highest float32) {
+	x = x[:len(dst)]
+	for i, v := range x {
+		dst[i] = detmath.ExpNarrow(max(least, float64(v)-float64(highest)))
+	}
+}

@@ -39,6 +39,11 @@ func highestBlock(x *float32, n int) float32
 //go:noescape
 func expSumBlock(x *float32, n int, highest float32, lanes *float64, constants *float64)
 
+// expBlock is expGeneric for n values, n a positive multiple of 8.
+//
+//go:noescape
+func expBlock(dst *float64, x *float32, n int, highest float32, constants *float64)
+
 // scaleBlock is scaleGeneric for n values, n a positive multiple of 8.
 //
 //go:noescape

@@ -366,6 +366,105 @@ loop:
 	VZEROUPPER
 	RET
 
+// func expBlock(dst *float64, x *float32, n int, highest float32, constants *float64)
+// Requires: AVX, AVX2
+TEXT ·expBlock(SB), NOSPLIT, $0-40
+	MOVQ         dst+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         n+16(FP), DX
+	VBROADCASTSS highest+24(FP), X0
+	VCVTPS2PD    X0, Y0
+	MOVQ         constants+32(FP), BX
+	VBROADCASTSD (BX), Y1
+	VBROADCASTSD 8(BX), Y2
+	VBROADCASTSD 16(BX), Y3
+	VBROADCASTSD 24(BX), Y4
+	VBROADCASTSD 32(BX), Y5
+
+loop:
+	VCVTPS2PD    (CX), Y6
+	VSUBPD       Y0, Y6, Y6
+	VBROADCASTSD 96(BX), Y7
+	VMAXPD       Y6, Y7, Y6
+	VMULPD       Y1, Y6, Y7
+	VADDPD       Y2, Y7, Y7
+	VSUBPD       Y2, Y7, Y8
+	VMULPD       Y3, Y8, Y9
+	VSUBPD       Y9, Y6, Y6
+	VMULPD       Y4, Y8, Y9
+	VSUBPD       Y9, Y6, Y6
+	VMULPD       Y6, Y6, Y8
+	VMULPD       Y8, Y8, Y10
+	VBROADCASTSD 64(BX), Y9
+	VMULPD       Y9, Y6, Y11
+	VBROADCASTSD 56(BX), Y9
+	VADDPD       Y9, Y11, Y11
+	VBROADCASTSD 80(BX), Y9
+	VMULPD       Y9, Y6, Y9
+	VBROADCASTSD 72(BX), Y12
+	VADDPD       Y12, Y9, Y9
+	VMULPD       Y8, Y9, Y9
+	VADDPD       Y9, Y11, Y11
+	VBROADCASTSD 88(BX), Y9
+	VMULPD       Y9, Y10, Y9
+	VADDPD       Y9, Y11, Y11
+	VBROADCASTSD 48(BX), Y9
+	VMULPD       Y9, Y6, Y9
+	VBROADCASTSD 40(BX), Y12
+	VADDPD       Y12, Y9, Y9
+	VMULPD       Y8, Y9, Y9
+	VADDPD       Y5, Y6, Y6
+	VADDPD       Y9, Y6, Y6
+	VMULPD       Y10, Y11, Y11
+	VADDPD       Y11, Y6, Y6
+	VPSLLQ       $0x34, Y7, Y7
+	VPADDQ       Y7, Y6, Y6
+	VMOVUPD      Y6, (AX)
+	VCVTPS2PD    16(CX), Y6
+	VSUBPD       Y0, Y6, Y6
+	VBROADCASTSD 96(BX), Y7
+	VMAXPD       Y6, Y7, Y6
+	VMULPD       Y1, Y6, Y7
+	VADDPD       Y2, Y7, Y7
+	VSUBPD       Y2, Y7, Y8
+	VMULPD       Y3, Y8, Y9
+	VSUBPD       Y9, Y6, Y6
+	VMULPD       Y4, Y8, Y9
+	VSUBPD       Y9, Y6, Y6
+	VMULPD       Y6, Y6, Y8
+	VMULPD       Y8, Y8, Y10
+	VBROADCASTSD 64(BX), Y9
+	VMULPD       Y9, Y6, Y11
+	VBROADCASTSD 56(BX), Y9
+	VADDPD       Y9, Y11, Y11
+	VBROADCASTSD 80(BX), Y9
+	VMULPD       Y9, Y6, Y9
+	VBROADCASTSD 72(BX), Y12
+	VADDPD       Y12, Y9, Y9
+	VMULPD       Y8, Y9, Y9
+	VADDPD       Y9, Y11, Y11
+	VBROADCASTSD 88(BX), Y9
+	VMULPD       Y9, Y10, Y9
+	VADDPD       Y9, Y11, Y11
+	VBROADCASTSD 48(BX), Y9
+	VMULPD       Y9, Y6, Y9
+	VBROADCASTSD 40(BX), Y12
+	VADDPD       Y12, Y9, Y9
+	VMULPD       Y8, Y9, Y9
+	VADDPD       Y5, Y6, Y6
+	VADDPD       Y9, Y6, Y6
+	VMULPD       Y10, Y11, Y11
+	VADDPD       Y11, Y6, Y6
+	VPSLLQ       $0x34, Y7, Y7
+	VPADDQ       Y7, Y6, Y6
+	VMOVUPD      Y6, 32(AX)
+	ADDQ         $0x20, CX
+	ADDQ         $0x40, AX
+	SUBQ         $0x08, DX
+	JNE          loop
+	VZEROUPPER
+	RET
+
 // func scaleBlock(x *float32, n int, factor float32)
 // Requires: AVX
 TEXT ·scaleBlock(SB), NOSPLIT, $0-20

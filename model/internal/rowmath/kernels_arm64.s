@@ -298,6 +298,40 @@ loop:
 	VST1   [V0.D2, V1.D2, V2.D2, V3.D2], (R3)
 	RET
 
+// func expBlock(dst *float64, x *float32, n int, highest float32, constants *float64)
+TEXT ·expBlock(SB), NOSPLIT, $0-40
+	MOVD  dst+0(FP), R0
+	MOVD  x+8(FP), R1
+	MOVD  n+16(FP), R2
+	FMOVS highest+24(FP), F16
+	FCVTSD F16, F16
+	VDUP  V16.D[0], V16.D2
+	MOVD  constants+32(FP), R9
+	CONSTANTS
+
+loop:
+	VLD1.P 32(R1), [V4.S4, V5.S4]
+	VFCVTL2_2D(5, 7)
+	VFCVTL_2D(5, 6)
+	VFCVTL2_2D(4, 5)
+	VFCVTL_2D(4, 4)
+	VFSUB_2D(16, 4, 4)
+	VFSUB_2D(16, 5, 5)
+	VFSUB_2D(16, 6, 6)
+	VFSUB_2D(16, 7, 7)
+	VFMAX_2D(30, 4, 4)
+	VFMAX_2D(30, 5, 5)
+	VFMAX_2D(30, 6, 6)
+	VFMAX_2D(30, 7, 7)
+	EXP(4)
+	EXP(5)
+	EXP(6)
+	EXP(7)
+	VST1.P [V4.D2, V5.D2, V6.D2, V7.D2], 64(R0)
+	SUBS   $8, R2
+	BNE    loop
+	RET
+
 // GATED replaces x, 2 float64, by x / (1 + e^u), with linear in V16 and cubic in V17. It uses V4.
 #define GATED(x) \
 	VFMUL_2D(x, x, 4) \

@@ -32,6 +32,13 @@ type Set struct {
 	//	u := linear * (x + cubic*(x*(x*x)))
 	//	gate[i] = float32(float32(x/(1+detmath.ExpNarrow(max(-693, min(693, u))))) * up[i])
 	Gate func(gate, up []float32, linear, cubic float64)
+
+	// Exp sets each dst[i] to e^(x[i]-highest), in float64:
+	//
+	//	dst[i] = detmath.ExpNarrow(max(-693, float64(x[i])-float64(highest)))
+	//
+	// x may be longer than dst. All x[i] are finite and at most highest.
+	Exp func(dst []float64, x []float32, highest float32)
 }
 
 // Coefficients of Gate. By the identity x/2 (1 + tanh v) = x / (1 + e^-2v), GELU with tanh has this
@@ -42,7 +49,7 @@ const (
 )
 
 // Sets are the implementations.
-var Sets = cpu.NewFamily("rowmath", &Set{mulAddGeneric, softmaxGeneric, gateGeneric})
+var Sets = cpu.NewFamily("rowmath", &Set{mulAddGeneric, softmaxGeneric, gateGeneric, expGeneric})
 
 // least is the smallest exponent with an effect: the sum is at least 1, so smaller terms do not
 // count.

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/lowbit-go/gq/internal/asmtest"
+	"github.com/lowbit-go/gq/internal/detmath"
 )
 
 // plain is Set.MulAdd as documented.
@@ -206,4 +207,32 @@ func BenchmarkRows(b *testing.B) {
 			}
 		})
 	}
+}
+
+// TestExp compares every implementation with the documented loop.
+func TestExp(t *testing.T) {
+	rng := rand.New(rand.NewPCG(9, 10))
+	sets := asmtest.Implementations(Sets)
+	rows(rng, func(x []float32) {
+		highest := float32(0)
+		for _, v := range x {
+			if math.IsNaN(float64(v)) || math.IsInf(float64(v), 0) {
+				return
+			}
+			highest = max(highest, v)
+		}
+		for _, s := range sets {
+			got := make([]float64, len(x)+1)
+			got[len(x)] = 7
+			s.Code.Exp(got[:len(x)], x, highest)
+			for i, v := range x {
+				if want := detmath.ExpNarrow(max(-693, float64(v)-float64(highest))); math.Float64bits(got[i]) != math.Float64bits(want) {
+					t.Fatalf("%s: e^(%v-%v) is %v, want %v", s.Feature, v, highest, got[i], want)
+				}
+			}
+			if got[len(x)] != 7 {
+				t.Fatalf("%s: the number behind %d results was changed", s.Feature, len(x))
+			}
+		}
+	})
 }

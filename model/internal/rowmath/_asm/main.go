@@ -24,6 +24,7 @@ func main() {
 	tile(1, 1)
 	highest()
 	expSum()
+	expRow()
 	scale()
 	gate()
 	Generate()
@@ -275,6 +276,35 @@ func expSum() {
 	for i := range sums {
 		VMOVUPD(sums[i], operand.Mem{Base: lanes, Disp: 32 * i})
 	}
+	VZEROUPPER()
+	RET()
+}
+
+func expRow() {
+	TEXT("expBlock", NOSPLIT, "func(dst *float64, x *float32, n int, highest float32, constants *float64)")
+	Doc("expBlock is expGeneric for n values, n a positive multiple of 8.")
+	Pragma("noescape")
+	dst := Load(Param("dst"), GP64())
+	x := Load(Param("x"), GP64())
+	n := Load(Param("n"), GP64())
+	addr, _ := Param("highest").Resolve()
+	f, top := XMM(), YMM()
+	VBROADCASTSS(addr.Addr, f)
+	VCVTPS2PD(f, top)
+	e := newExp(Load(Param("constants"), GP64()))
+	Label("loop")
+	for i := range 2 {
+		d := YMM()
+		VCVTPS2PD(operand.Mem{Base: x, Disp: 16 * i}, d)
+		VSUBPD(top, d, d)
+		e.atLeast(d)
+		e.of(d)
+		VMOVUPD(d, operand.Mem{Base: dst, Disp: 32 * i})
+	}
+	ADDQ(operand.Imm(32), x)
+	ADDQ(operand.Imm(64), dst)
+	SUBQ(operand.Imm(8), n)
+	JNE(operand.LabelRef("loop"))
 	VZEROUPPER()
 	RET()
 }
