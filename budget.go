@@ -14,6 +14,7 @@ import (
 	"github.com/lowbit-go/gq/model/text"
 	"github.com/lowbit-go/gq/quantizer/alloc"
 	"github.com/lowbit-go/gq/quantizer/conversion"
+	"github.com/lowbit-go/gq/quantizer/workdir"
 )
 
 // Budget is a target that bits, groups and mappings are chosen to meet; a mapping that the recipe or a
@@ -27,8 +28,8 @@ type Budget struct {
 	// token, is at most MaxKL. The quantized model is executed as on a device, on the calibration
 	// text.
 	MaxKL float64
-	// Groups are the group sizes to choose from. Default: 32, 64, 128; with fractional zero points 96
-	// too.
+	// Groups are the group sizes to choose from. Default: 32, 64, 128; with fractional zero points 48
+	// and 96 too.
 	Groups []int
 	// EmbeddingFixed leaves bits and group of the embedding as the recipe has them. Default: false.
 	EmbeddingFixed bool
@@ -76,8 +77,8 @@ type Allocation struct {
 	*alloc.Allocation
 	// Source is the source of the text that bits were chosen with: "self", "text" or "tokens".
 	Source string `json:"source"`
-	// KL was measured on this text, with the quantized model executed as on a device. Nil without
-	// Budget.MaxKL.
+	// KL was measured on this text, with the quantized model executed as on a device. Nil if nothing
+	// had to be measured.
 	KL          *float64           `json:"kl,omitempty"`
 	Evaluations []alloc.Evaluation `json:"evaluations,omitempty"`
 }
@@ -102,8 +103,9 @@ type chooser struct {
 	*quantizeJob
 	float, probed *model.Model
 	reference     *eval.Reference
-	source        string   // of the text
-	activationKL  *float64 // the part of int8 activations in the KL; nil: not yet measured
+	source        string          // of the text
+	unseen        *eval.Reference // of text that calibration does not see, see compare; nil: not yet computed
+	activationKL  *float64        // the part of int8 activations in the KL; nil: not yet measured
 }
 
 // feasible refuses, before any work, a budget that no allocation of the checkpoint meets.
@@ -144,19 +146,25 @@ func (j *quantizeJob) choose() (*Allocation, error) {
 	}
 	out := &Allocation{Source: h.source}
 	switch b := j.o.Budget; {
-	case b.BitsPerWeight > 0:
-		out.Allocation, err = p.BitsPerWeight(b.BitsPerWeight)
-	case b.FileBytes > 0:
-		out.Allocation, err = p.FileBytes(b.FileBytes)
-	default:
+	case b.MaxKL > 0:
 		out.Allocation, out.Evaluations, err = p.MaxKL(j.ctx, b.MaxKL, h.measure)
-		for _, e := range out.Evaluations {
-			if out.Allocation != nil && e.BitsPerWeight == out.BitsPerWeight {
-				out.KL = &e.KL
-			}
+	default:
+		out.Allocation, out.Evaluations, err = p.Best(j.ctx, b.meet, h.compare)
+	}
+	for _, e := range out.Evaluations {
+		if out.Allocation != nil && e.PredictedKL == out.PredictedKL && e.BitsPerWeight == out.BitsPerWeight {
+			out.KL = &e.KL
 		}
 	}
 	return out, err
+}
+
+// meet chooses options for a target of bytes.
+func (b *Budget) meet(p *alloc.Sensitivities) (*alloc.Allocation, error) {
+	if b.BitsPerWeight > 0 {
+		return p.BitsPerWeight(b.BitsPerWeight)
+	}
+	return p.FileBytes(b.FileBytes)
 }
 
 func (h *chooser) close() {
@@ -237,9 +245,56 @@ func longestAccount() *conversion.Calibration {
 	}
 }
 
-// measure writes an allocation's file beside the output, runs it as a device would, and removes it.
-// The first file is run with float32 activations too.
+// compare measures an allocation on text that calibration does not see, if there is calibration: on
+// its own text it fits schemes with more parameters better than on others.
+func (h *chooser) compare(ctx context.Context, a *alloc.Allocation) (m alloc.Measured, err error) {
+	if h.unseen == nil {
+		h.unseen = h.reference
+		if h.calibration != nil && h.o.Recipe.Calibrate != "" {
+			windows, _, err := h.calibration.heldOutWindows()
+			if err != nil {
+				return m, err
+			}
+			if h.unseen, err = eval.NewReference(ctx, h.float, windows); err != nil {
+				return m, err
+			}
+		}
+	}
+	// An interrupted job does not calibrate again for what was measured.
+	key, err := workdir.Key(comparedName, 1, h.ck.Stamps(), h.unseen.Sequences(), h.o.Recipe)
+	if err != nil {
+		return m, err
+	}
+	name, err := workdir.Key(a.Rows)
+	if err != nil {
+		return m, err
+	}
+	known := map[string]alloc.Measured{}
+	if h.work != nil {
+		h.work.GetJSON(comparedName, key, &known)
+	}
+	if m, ok := known[name]; ok {
+		h.activationKL = &m.ActivationKL
+		return m, nil
+	}
+	if m, err = h.measureOn(ctx, a, h.unseen); err != nil || h.work == nil {
+		return m, err
+	}
+	known[name] = m
+	return m, h.work.PutJSON(comparedName, key, known)
+}
+
+// comparedName is the entry of the working directory with the measured allocations.
+const comparedName = "compared"
+
+// measure measures an allocation on the text that bits are chosen with.
 func (h *chooser) measure(ctx context.Context, a *alloc.Allocation) (m alloc.Measured, err error) {
+	return h.measureOn(ctx, a, h.reference)
+}
+
+// measureOn writes an allocation's file beside the output, runs it as a device would, and removes it.
+// The first file is run with float32 activations too.
+func (h *chooser) measureOn(ctx context.Context, a *alloc.Allocation, reference *eval.Reference) (m alloc.Measured, err error) {
 	opts := h.opts
 	opts.Rules = append(slices.Clone(a.Rules), opts.Rules...)
 	plan, err := conversion.NewPlan(h.ck, h.config, opts) // a.Plan is for the final file
@@ -255,10 +310,10 @@ func (h *chooser) measure(ctx context.Context, a *alloc.Allocation) (m alloc.Mea
 		defer done() // its layers stay: if no allocation is better, the final file reuses them
 	}
 	err = plan.WriteTemporary(ctx, h.dst, codes, func(temp string) error {
-		if m.KL, err = h.klOf(temp, h.reference, model.Int8); err != nil || h.activationKL != nil {
+		if m.KL, err = h.klOf(temp, reference, model.Int8); err != nil || h.activationKL != nil {
 			return err
 		}
-		weights, err := h.klOf(temp, h.reference, model.Float32)
+		weights, err := h.klOf(temp, reference, model.Float32)
 		part := max(m.KL-weights, 0)
 		h.activationKL = &part
 		return err

@@ -37,6 +37,9 @@ const (
 // stream on.
 const calibrationPasses = 2
 
+// compared is how many files are calibrated if two allocations are compared.
+const compared = 2
+
 // evaluations is how many files a search for a divergence usually measures.
 const evaluations = 5
 
@@ -145,15 +148,26 @@ func (j *quantizeJob) plannedStages(dry bool) (list []*planned) {
 	if j.folding != nil {
 		list = append(list, &planned{stageFold, j.foldCost(), 1})
 	}
-	measured := j.o.Budget != nil && j.o.Budget.MaxKL > 0
-	if j.o.Budget != nil {
-		list = append(list, &planned{stageProbe, j.probeCost(), 1})
-	}
-	if j.calibration != nil && (!dry || measured) {
-		runs := 1
-		if measured {
-			runs = evaluations
+	held := func() { // text to measure on
+		if self {
+			list = append(list, &planned{stageHeldText, textCost(j.plan, j.calibration.heldOutTokens()), 1})
 		}
+	}
+	measured := 0 // files that are measured to choose bits
+	if b := j.o.Budget; b != nil {
+		list = append(list, &planned{stageProbe, j.probeCost(), 1})
+		switch {
+		case b.MaxKL > 0:
+			measured = evaluations
+		case r.Mapping == gqf.MappingNone && !r.ForGGUF() && r.CheckpointFormat() == "":
+			measured = compared
+		}
+	}
+	if measured == compared && j.calibration != nil && r.Calibrate != "" {
+		held()
+	}
+	if j.calibration != nil && (!dry || measured > 0) {
+		runs := max(measured, 1)
 		list = append(list, &planned{stageCalibrate, j.calibrationCost(), runs})
 	}
 	if k := j.tuning; k != nil && !dry {
@@ -166,8 +180,8 @@ func (j *quantizeJob) plannedStages(dry bool) (list []*planned) {
 		list = append(list, &planned{stageQuantize, j.codesCost(), 1})
 	}
 	if k := j.calibration; k != nil && !dry && r.Calibrate != "" {
-		if self {
-			list = append(list, &planned{stageHeldText, textCost(j.plan, k.heldOutTokens()), 1})
+		if measured != compared {
+			held()
 		}
 		// Both models read the text.
 		list = append(list, &planned{stageHeldOut, 2 * perPass * weights(j.plan) * float64(k.heldOutTokens()) / 1e9, 1})

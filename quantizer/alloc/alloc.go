@@ -31,8 +31,8 @@ type Job struct {
 	// MinBits and MaxBits bound the bits. Default: 2 and 8; without calibration, 1 bit destroys a
 	// model.
 	MinBits, MaxBits int
-	// Groups are the group sizes to choose from. Default: 32, 64, 128; with fractional zero points 96
-	// too.
+	// Groups are the group sizes to choose from. Default: 32, 64, 128; with fractional zero points 48
+	// and 96 too.
 	Groups []int
 	// Widths are the bits of probes, ascending. Default: 3. With 2, 3, 4 and 5 the allocation has
 	// up to a tenth less divergence at 2 and 3 bits and about the same at 4, and takes four times
@@ -59,11 +59,10 @@ type Job struct {
 	block [2]int // of FP8 scales
 }
 
-// The default group sizes are multiples of 32, which gemv kernels need. Groups of 48 run on gemm
-// kernels only, at a sixth of the rate with one row of activations.
+// The default group sizes.
 var (
 	defaultGroups  = []int{32, 64, 128}
-	fractionGroups = []int{32, 64, 96, 128}
+	fractionGroups = []int{32, 48, 64, 96, 128}
 )
 
 func (j *Job) progress(n int) {
@@ -233,8 +232,8 @@ type Allocation struct {
 	OutputBytes   int64   `json:"output_bytes"`
 	// PredictedKL is the sum over the table, plus ActivationKL.
 	PredictedKL float64 `json:"predicted_kl"`
-	// ActivationKL is the part of int8 activations. MaxKL measures it; the probes have float32
-	// activations.
+	// ActivationKL is the part of int8 activations. MaxKL and Best measure it; the probes have
+	// float32 activations.
 	ActivationKL float64 `json:"activation_kl,omitempty"`
 	// Rules precede the job's own rules.
 	Rules []quantizer.Rule `json:"-"`

@@ -195,6 +195,35 @@ func TestMaxKL(t *testing.T) {
 	}
 }
 
+// TestBest wants the allocation whose measured divergence is less, whatever was predicted.
+func TestBest(t *testing.T) {
+	long(t)
+	p := probe(t, openJob(t, bundled, 2))
+	fractional := func(a *Allocation) bool {
+		return slices.ContainsFunc(a.Rows, func(r Row) bool { return r.Mapping == gqf.MappingAsymmetric.String() })
+	}
+	choose := func(p *Sensitivities) (*Allocation, error) { return p.BitsPerWeight(4.5) }
+	for _, better := range []bool{true, false} {
+		a, list, err := p.Best(t.Context(), choose, func(_ context.Context, a *Allocation) (Measured, error) {
+			m := Measured{KL: .5, ActivationKL: .125}
+			if fractional(a) == better {
+				m.KL = .25
+			}
+			return m, nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(list) != 2 || fractional(a) != better || a.BitsPerWeight > 4.5 || a.ActivationKL != .125 {
+			t.Errorf("fractions better: %v; chosen: %v, %.3f bits per weight, %+v", better, fractional(a), a.BitsPerWeight, list)
+		}
+	}
+	p.Decisions = p.withoutFractions().Decisions
+	if _, list, err := p.Best(t.Context(), choose, nil); err != nil || list != nil {
+		t.Errorf("one kind of options: %v, %v", list, err)
+	}
+}
+
 // TestRuledTypes: the mapping that a rule states for one tensor leaves the other tensors their types,
 // and counts instead of the recipe's.
 func TestRuledTypes(t *testing.T) {
@@ -318,13 +347,13 @@ func TestMappings(t *testing.T) {
 		sizes      string // groups of fractional zero points
 		floatZeros bool
 	}{
-		{name: "default", linear: both, embedding: both, sizes: "[32 64 96 128]"},
+		{name: "default", linear: both, embedding: both, sizes: "[32 48 64 96 128]"},
 		{name: "groups", groups: []int{80}, linear: both, embedding: both, sizes: "[80]"},
-		{name: "stated", recipe: quantizer.Recipe{Mapping: gqf.MappingAsymmetric}, linear: fractional, embedding: fractional, sizes: "[32 64 96 128]"},
+		{name: "stated", recipe: quantizer.Recipe{Mapping: gqf.MappingAsymmetric}, linear: fractional, embedding: fractional, sizes: "[32 48 64 96 128]"},
 		{name: "full-range", recipe: quantizer.Recipe{Mapping: gqf.MappingFullRange}, linear: symmetric, embedding: symmetric, sizes: "[]"},
 		{name: "rule", rule: gqf.MappingFullRange, linear: symmetric, embedding: both, sizes: "[]"},
-		{name: "other rule", recipe: quantizer.Recipe{Mapping: gqf.MappingFullRange}, rule: gqf.MappingAsymmetric, linear: fractional, embedding: symmetric, sizes: "[32 64 96 128]"},
-		{name: "codes", recipe: layout(quantizer.FamilyCodes, 0, 0), linear: both, embedding: both, sizes: "[32 64 96 128]"},
+		{name: "other rule", recipe: quantizer.Recipe{Mapping: gqf.MappingFullRange}, rule: gqf.MappingAsymmetric, linear: fractional, embedding: symmetric, sizes: "[32 48 64 96 128]"},
+		{name: "codes", recipe: layout(quantizer.FamilyCodes, 0, 0), linear: both, embedding: both, sizes: "[32 48 64 96 128]"},
 		{name: "torchao", recipe: layout(quantizer.FamilyTorchAO, packing.ScaleF32, 0), linear: symmetric, embedding: symmetric, sizes: "[]"},
 		{name: "qai4c32p", recipe: layout(quantizer.FamilyKleidiAI, packing.ScaleF32, gqf.MappingAsymmetric), linear: fractional, floatZeros: true, sizes: "[]"},
 	} {

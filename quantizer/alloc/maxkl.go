@@ -55,8 +55,7 @@ func (p *Sensitivities) MaxKL(ctx context.Context, target float64, measure func(
 		if err != nil {
 			return nil, list, err
 		}
-		a.ActivationKL = m.ActivationKL
-		a.PredictedKL += a.ActivationKL
+		a.measured(m)
 		e.PredictedKL, e.KL = a.PredictedKL, m.KL
 		list = append(list, e)
 		met := e.KL <= target
