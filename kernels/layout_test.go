@@ -99,6 +99,9 @@ func TestPanel(t *testing.T) {
 					got.codes[j] = 0xee // codes of the panel before
 				}
 				r.read(&got, p.data, i)
+				if set.Unzip != nil { // Zip is its inverse
+					set.Zip(&got.codes[0], len(got.codes)/32)
+				}
 				checkPanel(t, fmt.Sprintf("%v, %s, panel %d", p, feature, i), &r, &got, packer, p.data, i, set.Offset)
 			}
 		}

@@ -33,8 +33,8 @@ type reader struct {
 	*panelLayout
 	outs   int // NR
 	unpack func(dst, src *byte, units int, lanes *tile.Lanes)
-	zip    func(dst *byte, n int)
-	zero   int32 // excess of a stored code over its value, without zero points
+	zip    func(dst *byte, n int) // tile.Set.Zip or Unzip, or nil
+	zero   int32                  // excess of a stored code over its value, without zero points
 	// unit is the unit of the integers that the kernels compute: 1/2 on the half-step grid, 2^-shift
 	// with fractional zero points, else 1. Scales are multiplied by it.
 	unit   float32
@@ -51,12 +51,18 @@ type reader struct {
 func newReader(f *panelLayout, set tile.Set) reader {
 	stored := tile.Sets.For([]string{set.Feature}).Code.Set(f.bits)
 	r := reader{
-		panelLayout: f, outs: set.NR, unpack: stored.Unpack, zip: set.Zip,
+		panelLayout: f, outs: set.NR, unpack: stored.Unpack,
 		zero: int32(set.Offset << f.shift), unit: f.header.ZeroUnit(), chunks: f.stored / 8,
 	}
 	offset := set.Offset
 	if f.half { // the codes are doubled after unpacking
 		r.zero, r.unit, offset = r.zero-1, 0.5, offset/2
+	}
+	switch {
+	case f.width == 4 && set.Unzip == nil:
+		r.zip = set.Zip
+	case f.width != 4:
+		r.zip = set.Unzip
 	}
 	r.calls = f.unpackings(set.NR, offset)
 	r.narrowScales = f.scaleDtype.Bytes() == 2
@@ -97,7 +103,7 @@ func (r *reader) read(p *panel, data []byte, i int) {
 		r.readCodes(p, src, j*r.nr)
 		r.readRecords(p, src, j*r.nr)
 	}
-	if r.width == 4 {
+	if r.zip != nil {
 		r.zip(&p.codes[0], r.chunks*r.outs/4)
 	}
 	if r.half {

@@ -9,9 +9,22 @@
 
 // Products of one row of activations with weights that have a scale a row, by dot products.
 
-#define TWO4()   \
-	BLOCK4() \
-	BLOCK4()
+// BLOCK4_HALF loads half of the codes one register at a time, see BLOCK4_LOADS.
+#define BLOCK4_HALF()                                   \
+	ACTIVATIONS()                                   \
+	VLD1.P 64(R3), [V0.B16, V1.B16, V2.B16, V3.B16] \
+	LOAD4(R3, 0, F4, F5, F6, F7)                    \
+	ADD $64, R3                                     \
+	NIBBLES(0, 1, 2, 3, 8, 9, 10, 11)               \
+	NIBBLES(4, 5, 6, 7, 12, 13, 14, 15)             \
+	DOTS(16, 8, 9, 10, 11)                          \
+	DOTS(18, 0, 1, 2, 3)                            \
+	DOTS(17, 12, 13, 14, 15)                        \
+	DOTS(19, 4, 5, 6, 7)
+
+#define TWO4()        \
+	BLOCK4_HALF() \
+	BLOCK4_HALF()
 
 // Stored sums of rows are multiplied by 16 and stored scales divided by 16, so the kernel uses codes times 16 directly.
 #define FINISH4() \
@@ -30,13 +43,15 @@ TEXT ·qsi4cxpDotprod(SB), NOSPLIT, $0-8
 	VSDOT_4S_2(a, y, 22)     \
 	VSDOT_4S_3(a, z, 23)
 
-#define CODES8()                                        \
-	VLD1.P 64(R3), [V0.B16, V1.B16, V2.B16, V3.B16] \
-	VLD1.P 64(R3), [V4.B16, V5.B16, V6.B16, V7.B16]
+// CODES8 loads 128 bytes of codes at offset of R3, one register at a time: see BLOCK4_LOADS.
+#define CODES8(offset)                    \
+	LOAD4(R3, offset, F0, F1, F2, F3) \
+	LOAD4(R3, offset+64, F4, F5, F6, F7)
 
 #define TWO8X4()                                             \
 	VLD1.P 64(R10), [V16.B16, V17.B16, V18.B16, V19.B16] \
-	CODES8()                                             \
+	CODES8(0)                                            \
+	ADD $128, R3                                         \
 	COLUMNS16(16, 0, 1, 2, 3)                            \
 	COLUMNS16(17, 4, 5, 6, 7)                            \
 	VLD1.P 64(R3), [V8.B16, V9.B16, V10.B16, V11.B16]    \
@@ -46,7 +61,8 @@ TEXT ·qsi4cxpDotprod(SB), NOSPLIT, $0-8
 
 #define BLOCK8X4()                         \
 	VLD1.P 32(R10), [V16.B16, V17.B16] \
-	CODES8()                           \
+	CODES8(0)                          \
+	ADD $128, R3                       \
 	COLUMNS16(16, 0, 1, 2, 3)          \
 	COLUMNS16(17, 4, 5, 6, 7)
 
@@ -62,9 +78,9 @@ TEXT ·qsi8cxp4x4Dotprod(SB), NOSPLIT, $0-8
 
 // 8 bits, tile 4x8x1: 16 bytes are 8 columns of 2 rows, which meet 8 activations twice. V20 and V22 are rows 0 and 1,
 // V21 and V23 rows 2 and 3.
-#define BLOCK8X8()          \
+#define AT8X8(offset)       \
 	ACTIVATIONS()       \
-	CODES8()            \
+	CODES8(offset)      \
 	VSDOT_4S(16, 0, 20) \
 	VSDOT_4S(16, 1, 21) \
 	VSDOT_4S(17, 2, 22) \
@@ -74,9 +90,14 @@ TEXT ·qsi8cxp4x4Dotprod(SB), NOSPLIT, $0-8
 	VSDOT_4S(19, 6, 22) \
 	VSDOT_4S(19, 7, 23)
 
+#define BLOCK8X8() \
+	AT8X8(0)   \
+	ADD $128, R3
+
 #define TWO8X8()   \
-	BLOCK8X8() \
-	BLOCK8X8()
+	AT8X8(0)   \
+	AT8X8(128) \
+	ADD $256, R3
 
 #define FINISH8X8()                 \
 	VADD V22.S4, V20.S4, V20.S4 \

@@ -13,8 +13,12 @@
 // R5 is Groups, R6 Blocks, R7 LastBlocks, R8 ActScales, R9 ActSums, R11 Sums, R12 the groups left, R13 the blocks left.
 // Kernels for panels of 4 rows leave V1 and V29 alone.
 //
-// Groups of one block have a loop of their own: 3 instructions less for each 256 products.
+// Groups of one block have a loop of their own: 3 instructions less for each 256 products. GROUPS1 has another BLOCK in
+// this loop, BLOCK1.
 #define GROUPS(CONSTS, START, BLOCK, REDUCE, EPILOGUE, EPILOGUE1, TAIL) \
+	GROUPS1(CONSTS, START, BLOCK, BLOCK, REDUCE, EPILOGUE, EPILOGUE1, TAIL)
+
+#define GROUPS1(CONSTS, START, BLOCK, BLOCK1, REDUCE, EPILOGUE, EPILOGUE1, TAIL) \
 	ENTER()                                                   \
 	MOVD Args_Groups(R0), R5                                  \
 	MOVD Args_Blocks(R0), R6                                  \
@@ -33,7 +37,7 @@ panel:                                                            \
 	BNE group                                                 \
 single:                                                           \
 	START()                                                   \
-	BLOCK()                                                   \
+	BLOCK1()                                                  \
 	REDUCE()                                                  \
 	EPILOGUE1()                                               \
 	SUBS $1, R12                                              \
@@ -143,7 +147,7 @@ sum:                                                                        \
 
 // SCALES reads the 8 BF16 scales of a group to V2 and V3.
 #define SCALES()               \
-	VLD1.P 16(R3), [V4.H8] \
+	FMOVQ.P 16(R3), F4     \
 	VSHLL_4S(4, 2)         \
 	VSHLL2_4S(4, 3)
 

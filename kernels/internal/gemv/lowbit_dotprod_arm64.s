@@ -321,7 +321,7 @@ TEXT ·lowbit3FractionsSplitDotprod(SB), NOSPLIT, $0-8
 
 // func lowbit4Dotprod(a *Args)
 TEXT ·lowbit4Dotprod(SB), NOSPLIT, $0-8
-	LOWBIT(CONSTS4, ZERO4, BLOCK4, PAIRS, EPILOGUE16, EPILOGUE16)
+	GROUPS1(CONSTS4, ZERO4, BLOCK4, BLOCK4_LOADS, PAIRS, EPILOGUE16, EPILOGUE16, TAIL8)
 
 // func lowbit4SplitDotprod(a *Args)
 TEXT ·lowbit4SplitDotprod(SB), NOSPLIT, $0-8

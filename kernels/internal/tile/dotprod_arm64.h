@@ -1,5 +1,5 @@
-// Products by SDOT. LD2 splits 4 rows of codes into a register with the first 4 columns and a register with the other
-// 4. SDOT by element multiplies such a register with 4 columns of one row of activations: an accumulator is 4 outputs
+// Products by SDOT. Set.Unzip has split 4 rows of codes into a register with the first 4 columns and a register with the
+// other 4. SDOT by element multiplies such a register with 4 columns of one row of activations: an accumulator is 4 outputs
 // of a row.
 
 // FIRST and OTHER multiply the first and the other 4 columns of two rows of activations, in register a, with the same
@@ -27,10 +27,8 @@
 	OTHER(a1, x1, 5, 7)
 
 #define LOAD_PANEL \
-	VLD2.P 32(R2), [V20.S4, V21.S4] \
-	VLD2.P 32(R2), [V22.S4, V23.S4] \
-	VLD2.P 32(R2), [V24.S4, V25.S4] \
-	VLD2.P 32(R2), [V26.S4, V27.S4]
+	VLD1.P 64(R2), [V20.B16, V21.B16, V22.B16, V23.B16] \
+	VLD1.P 64(R2), [V24.B16, V25.B16, V26.B16, V27.B16]
 
 #define STEP_4 \
 	VLD1.P 64(R1), [V16.B16, V17.B16, V18.B16, V19.B16] \
@@ -70,32 +68,24 @@
 	ADD_ZERO_POINTS(20, 16, 0, 2, 4, 6) \
 	ADD_ZERO_POINTS(21, 16, 1, 3, 5, 7)
 
-// One row: V0-V3 are sums as SDOT leaves them, [r, r, r+1, r+1], until PAIRS_1 makes V0-V1 the sums of the 8 rows. The
-// two chunks of activations of a step are each in a register twice.
+// One row: V0-V1 are sums of the first 4 rows of the panel, V2-V3 sums of the other 4, until SUMS_1 makes V0-V1 the
+// sums of the 8 rows. V16 is the activations of a step.
 
 #define CLEAR_1 \
 	CLEAR_4(0, 1, 2, 3)
 
 #define STEP_1 \
-	VLD2R.P 16(R1), [V16.D2, V17.D2]                     \
-	VLD1.P  64(R2), [V20.B16, V21.B16, V22.B16, V23.B16] \
-	VLD1.P  64(R2), [V24.B16, V25.B16, V26.B16, V27.B16] \
-	VSDOT(16, 20, 0)                                     \
-	VSDOT(16, 21, 1)                                     \
-	VSDOT(16, 22, 2)                                     \
-	VSDOT(16, 23, 3)                                     \
-	VSDOT(17, 24, 0)                                     \
-	VSDOT(17, 25, 1)                                     \
-	VSDOT(17, 26, 2)                                     \
-	VSDOT(17, 27, 3)
+	FMOVQ.P 16(R1), F16   \
+	LOAD_PANEL            \
+	VSDOTLANE(0, 16, 20, 0) \
+	VSDOTLANE(1, 16, 21, 1) \
+	VSDOTLANE(0, 16, 22, 2) \
+	VSDOTLANE(1, 16, 23, 3) \
+	VSDOTLANE(2, 16, 24, 0) \
+	VSDOTLANE(3, 16, 25, 1) \
+	VSDOTLANE(2, 16, 26, 2) \
+	VSDOTLANE(3, 16, 27, 3)
 
-#define PAIRS_1 \
-	VADDP_4S(1, 0, 0) \
-	VADDP_4S(3, 2, 1)
-
-#define ZERO_POINTS_1 \
-	VLD1    (R7), [V20.S4, V21.S4] \
-	ADD     R9, R7                 \
-	FMOVS.P 4(R8), F16             \
-	VMLSLANE_4S(0, 16, 20, 0)      \
-	VMLSLANE_4S(0, 16, 21, 1)
+#define SUMS_1 \
+	VADD V1.S4, V0.S4, V0.S4 \
+	VADD V3.S4, V2.S4, V1.S4

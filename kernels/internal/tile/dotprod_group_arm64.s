@@ -6,6 +6,7 @@
 #include "product_arm64.h"
 #include "group_arm64.h"
 #include "dotprod_arm64.h"
+#include "row_arm64.h"
 
 // Groups by SDOT, see dotprod_arm64.h.
 
@@ -35,9 +36,9 @@
 
 #define STEP_8 \
 	VLD1.P 64(R1), [V16.B16, V17.B16, V18.B16, V19.B16] \
-	VLD2.P (R2)(R15), [V20.S4, V21.S4]                  \
+	VLD1.P (R2)(R15), [V20.B16, V21.B16]                \
 	VLD1.P 64(R1), [V24.B16, V25.B16, V26.B16, V27.B16] \
-	VLD2.P (R2)(R15), [V28.S4, V29.S4]                  \
+	VLD1.P (R2)(R15), [V28.B16, V29.B16]                \
 	CHUNK_8(16, 17, 18, 19, 20, 21)                     \
 	CHUNK_8(24, 25, 26, 27, 28, 29)
 
@@ -133,11 +134,6 @@ TEXT ·shifted8DotProd(SB), NOSPLIT, $0-8
 	ADD_ZERO_POINTS_4 \
 	FINISH_4
 
-// ROW makes outputs of the 8 sums f0 and f1 of a row of activations.
-#define ROW(f0, f1, lane) \
-	FINAL(f0, 20, 22, 24, 25, lane, 26, 27) \
-	FINAL(f1, 21, 23, 24, 25, lane, 26, 28)
-
 #define OUT_4 \
 	ROW(8, 9, 0)                        \
 	VST1.P [V8.S4, V9.S4], (R10)(R11)   \
@@ -166,35 +162,7 @@ TEXT ·shifted4DotProd(SB), NOSPLIT, $0-8
 	GROUP_4(CLEAR_GROUP, STEP_4, FINISH_SHIFTED_4, OUT_4)
 	RET
 
-// One row: V8-V9 are the sums of all groups.
-
-#define SCALE_1 \
-	VSCVTF_4S(0, 0)                 \
-	VSCVTF_4S(1, 1)                 \
-	VLD1.P 32(R4), [V20.S4, V21.S4] \
-	VFMLA  V20.S4, V0.S4, V8.S4     \
-	VFMLA  V21.S4, V1.S4, V9.S4
-
-#define FINISH_1 \
-	PAIRS_1               \
-	CBNZ   R12, symmetric \
-	ZERO_POINTS_1         \
-symmetric:                    \
-	SCALE_1
-
-#define FINISH_SHIFTED_1 \
-	PAIRS_1            \
-	VUSHL_4S(31, 0, 0) \
-	VUSHL_4S(31, 1, 1) \
-	ZERO_POINTS_1      \
-	SCALE_1
-
-#define OUT_1 \
-	PANEL_NUMBERS    \
-	FMOVS (R13), F24 \
-	FMOVS (R14), F25 \
-	ROW(8, 9, 0)     \
-	VST1 [V8.S4, V9.S4], (R10)
+// One row, see row_arm64.h.
 
 // func group1DotProd(a *Args)
 TEXT ·group1DotProd(SB), NOSPLIT, $0-8

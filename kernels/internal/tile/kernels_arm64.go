@@ -49,6 +49,17 @@ func shifted4I8MM(a *Args)
 //go:noescape
 func shifted2I8MM(a *Args)
 
+// dotsGeneric and groupGeneric by SDOT, for the panels of CPUs with I8MM.
+
+//go:noescape
+func dots1I8MM(a *Args)
+
+//go:noescape
+func group1I8MM(a *Args)
+
+//go:noescape
+func shifted1I8MM(a *Args)
+
 // Step.Row, Blocks and BlocksQAI4 by SMMLA: what compose makes of dots8I8MM and the epilogues.
 
 //go:noescape
@@ -66,7 +77,7 @@ func blocksQAI48I8MM(a *Args)
 //go:noescape
 func blocksShortQAI48I8MM(a *Args)
 
-// dotsGeneric and groupGeneric by SDOT, for CPUs with DotProd.
+// dotsGeneric and groupGeneric by SDOT, for CPUs with DotProd, with panels that unzipNEON has changed.
 
 //go:noescape
 func dots8DotProd(a *Args)
@@ -159,6 +170,11 @@ func unpack7(dst, src *byte, units int, lanes *Lanes)
 
 //go:noescape
 func unpack8(dst, src *byte, units int, lanes *Lanes)
+
+// unzipNEON is the inverse of zip, n positive.
+//
+//go:noescape
+func unzipNEON(dst *byte, n int)
 
 // zipNEON is zip, n positive.
 //

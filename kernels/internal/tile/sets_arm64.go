@@ -11,7 +11,11 @@ func init() {
 		}
 		return setNEON(cpu.NEON, bits, narrowSteps)
 	})
-	Sets.Register(cpu.DotProd, func(bits int) Set { return setNEON(cpu.DotProd, bits, dotProdSteps) })
+	Sets.Register(cpu.DotProd, func(bits int) Set {
+		s := setNEON(cpu.DotProd, bits, dotProdSteps)
+		s.Unzip = unzipNEON
+		return s
+	})
 	Sets.Register(cpu.I8MM, func(bits int) Set { return setNEON(cpu.I8MM, bits, i8mmSteps) })
 }
 
@@ -31,7 +35,6 @@ var unpackNEON = [8]func(dst, src *byte, units int, lanes *Lanes){
 }
 
 var (
-	// SDOT computes a single row as fast as SMMLA, which would pad it with a row of zeros.
 	i8mmSteps = []Step{
 		{
 			MR: 8, Dots: dots8I8MM, Group: group8I8MMAny, Shifted: shifted8I8MM,
@@ -39,7 +42,7 @@ var (
 		},
 		{MR: 4, Dots: dots4I8MM, Group: group4I8MMAny, Shifted: shifted4I8MM},
 		{MR: 2, Dots: dots2I8MM, Group: group2I8MM, Shifted: shifted2I8MM},
-		{MR: 1, Dots: dots1DotProd, Group: group1DotProd, Shifted: shifted1DotProd},
+		{MR: 1, Dots: dots1I8MM, Group: group1I8MM, Shifted: shifted1I8MM},
 	}
 	dotProdSteps = []Step{
 		{MR: 8, Dots: dots8DotProd, Group: group8DotProdAny, Shifted: shifted8DotProd},

@@ -86,6 +86,9 @@ type Set struct {
 	// dst, 8 runs of 4 bytes A0 A1 A2 A3 B0 B1 B2 B3, become A0 B0 A1 B1 A2 B2 A3 B3. nil means the
 	// portable function.
 	Zip func(dst *byte, n int)
+	// Unzip, if not nil, is the inverse of Zip, and the products need codes that it has changed: for
+	// every 4 rows of a chunk, their first 4 columns, then their other 4.
+	Unzip func(dst *byte, n int)
 	// Steps are the products, by number of rows MR, largest first; the last has MR 1.
 	Steps []Step
 

@@ -145,6 +145,12 @@ func TestZip(t *testing.T) {
 				}
 			}
 			b.checkMargins(t, before)
+			if s.Unzip == nil {
+				continue
+			}
+			if s.Unzip((*byte)(b.pointer()), n); !slices.Equal(b.all, before) {
+				t.Fatalf("n %d: Unzip does not restore what Zip changed", n)
+			}
 		}
 	})
 }
@@ -237,7 +243,12 @@ func newProduct(t *testing.T, rng *rand.Rand, s Set, bits, mr int, f fill) *prod
 	p.intSums, p.negInt = integers(p.groups*s.NR), integers(mr)
 	p.acts, p.codes, p.sums, p.zeros, p.steps = asmtest.AtPageEnd(t, p.acts), asmtest.AtPageEnd(t, p.codes), asmtest.AtPageEnd(t, p.sums), asmtest.AtPageEnd(t, p.zeros), asmtest.AtPageEnd(t, p.steps)
 	a := &p.args
-	a.Codes, a.Acts, a.Sums, a.Zeros, a.Steps, a.Groups = &p.codes[0], &p.acts[0], &p.sums[0], &p.zeros[0], &p.steps[0], p.groups
+	codes := p.codes
+	if s.Unzip != nil {
+		codes = asmtest.AtPageEnd(t, slices.Clone(codes))
+		s.Unzip(&codes[0], len(codes)/32)
+	}
+	a.Codes, a.Acts, a.Sums, a.Zeros, a.Steps, a.Groups = &codes[0], &p.acts[0], &p.sums[0], &p.zeros[0], &p.steps[0], p.groups
 	a.Scales, a.RowSums, a.Bias, a.NegZero, a.Rec = &p.scales[0], &p.rowSums[0], &p.bias[0], &p.negZero[0], &p.rec[0]
 	a.T, a.IntSums, a.NegInt, a.Factor = &make([]int32, mr*p.groups*s.NR)[0], &p.intSums[0], &p.negInt[0], int32(rng.IntN(17))
 	a.Points = &p.points[0]

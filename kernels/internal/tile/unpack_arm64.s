@@ -272,3 +272,15 @@ run:
 	SUBS   $1, R1
 	BNE    run
 	RET
+
+// func unzipNEON(dst *byte, n int)
+TEXT ·unzipNEON(SB), NOSPLIT, $0-16
+	MOVD dst+0(FP), R0
+	MOVD n+8(FP), R1
+
+run:
+	VLD2   (R0), [V0.S4, V1.S4]
+	VST1.P [V0.S4, V1.S4], 32(R0)
+	SUBS   $1, R1
+	BNE    run
+	RET
