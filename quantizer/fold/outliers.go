@@ -17,6 +17,7 @@ import (
 	"github.com/lowbit-go/gq/model"
 	"github.com/lowbit-go/gq/model/arch"
 	"github.com/lowbit-go/gq/model/text"
+	"github.com/lowbit-go/gq/quantizer/workdir"
 )
 
 // DefaultStrength is the strength of outliers for which none is stated.
@@ -71,7 +72,10 @@ type OutlierReport struct {
 //
 // dst appears when it is complete and its logits were compared: if they differ by more than float32
 // rounding, the error is an *ExactnessError.
-func Outliers(ctx context.Context, src, dst string, o OutlierOptions) (*OutlierReport, error) {
+//
+// It works in the directory dst.outliers. A job that is killed leaves it, and the next job for dst
+// removes it.
+func Outliers(ctx context.Context, src, dst string, o OutlierOptions) (report *OutlierReport, err error) {
 	if o.Strength == 0 {
 		o.Strength = DefaultStrength
 	}
@@ -84,11 +88,15 @@ func Outliers(ctx context.Context, src, dst string, o OutlierOptions) (*OutlierR
 	if err := os.MkdirAll(filepath.Dir(dst), 0o777); err != nil {
 		return nil, err
 	}
-	temp, err := os.MkdirTemp(filepath.Dir(dst), ".gq-outliers-*")
+	work, err := workdir.Open(dst + ".outliers")
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(temp)
+	defer func() { err = errors.Join(err, work.Remove()) }()
+	temp, err := work.Scratch("checkpoint")
+	if err != nil {
+		return nil, err
+	}
 	j := &outliers{
 		OutlierOptions: o,
 		chain:          &chain{Options: o.Options, ctx: ctx, src: src, from: src, base: filepath.Join(temp, "checkpoint")},

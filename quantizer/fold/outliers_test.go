@@ -2,6 +2,7 @@ package fold
 
 import (
 	"context"
+	"errors"
 	"math"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"github.com/lowbit-go/gq/internal/testshared"
 	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/packing"
+	"github.com/lowbit-go/gq/quantizer/workdir"
 )
 
 func makeOutliers(t *testing.T, dir string, o OutlierOptions) (string, *OutlierReport) {
@@ -123,6 +125,39 @@ func TestOutliersRefused(t *testing.T) {
 	}
 	if _, err := Outliers(context.Background(), tiny("llama3"), t.TempDir(), OutlierOptions{}); err == nil || !strings.Contains(err.Error(), "exists") {
 		t.Errorf("%v, want a refusal to replace a directory", err)
+	}
+}
+
+// TestOutliersKilled: a job removes what a killed job left beside its output, and does not touch the
+// work of a running one.
+func TestOutliersKilled(t *testing.T) {
+	dst := filepath.Join(t.TempDir(), "copy")
+	work := dst + ".outliers"
+	left := filepath.Join(work, "checkpoint.tree", "checkpoint.part0")
+	if err := os.MkdirAll(left, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{filepath.Join(left, "model.safetensors"), filepath.Join(work, "job.lock")} {
+		if err := os.WriteFile(name, []byte("1"), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	running, err := workdir.Open(work)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var locked *workdir.LockedError
+	if _, err := Outliers(t.Context(), tiny("llama3"), dst, OutlierOptions{Seed: 1}); !errors.As(err, &locked) {
+		t.Errorf("beside a running job: %v", err)
+	}
+	if _, err := running.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Outliers(t.Context(), tiny("llama3"), dst, OutlierOptions{Seed: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if entries, _ := os.ReadDir(filepath.Dir(dst)); len(entries) != 1 {
+		t.Errorf("%v is left", entries)
 	}
 }
 

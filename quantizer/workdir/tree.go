@@ -40,10 +40,7 @@ func (d *Dir) Tree(ctx context.Context, name, key string, make func(dir string) 
 	if err := d.Delete(name); err != nil {
 		return "", false, err
 	}
-	if err := os.RemoveAll(path); err != nil {
-		return "", false, err
-	}
-	if err := os.Mkdir(path, 0o777); err != nil {
+	if path, err = d.Scratch(name); err != nil {
 		return "", false, err
 	}
 	err = make(path)
@@ -57,6 +54,15 @@ func (d *Dir) Tree(ctx context.Context, name, key string, make func(dir string) 
 		return "", false, err
 	}
 	return path, false, nil
+}
+
+// Scratch makes an empty directory in place of a tree, for work that no later job takes up.
+func (d *Dir) Scratch(name string) (path string, err error) {
+	path = filepath.Join(d.path, name+treeSuffix)
+	if err := os.RemoveAll(path); err != nil {
+		return "", err
+	}
+	return path, os.Mkdir(path, 0o777)
 }
 
 // sums reads all files of a tree, in the order of their paths. Only directories and regular files may
