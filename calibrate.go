@@ -15,6 +15,7 @@ import (
 	"github.com/lowbit-go/gq/model/text"
 	"github.com/lowbit-go/gq/quantizer/calib"
 	"github.com/lowbit-go/gq/quantizer/conversion"
+	"github.com/lowbit-go/gq/quantizer/rounding"
 	"github.com/lowbit-go/gq/quantizer/workdir"
 )
 
@@ -126,44 +127,54 @@ func (k *calibration) refine() bool { return k.o.Recipe.Refine != nil && *k.o.Re
 // momentsName is the entry of the working directory that has the second moments.
 const momentsName = "moments"
 
-// moments finds the second moments of a text in the working directory, or collects them. They are the
-// same for all widths and groups.
-func (k *calibration) moments(p *conversion.Plan, t *text.Text) (*calib.Imatrix, error) {
-	var names []string
-	for _, m := range p.Matrices() {
-		names = append(names, m.Name())
+// moments finds the second moments of a text, added to the moments of files with this hash, in the
+// working directory, or collects them. The rows that they chose depend on the schemes, so a file of
+// other widths collects its own.
+func (k *calibration) moments(p *conversion.Plan, files *calib.Imatrix, hash string, t *text.Text) (*calib.Imatrix, error) {
+	type matrix struct {
+		Name          string
+		Scheme        rounding.Scheme
+		SmallestScale float32
 	}
-	key, err := workdir.Key(momentsName, 1, text.HashIDs(t.Sequences), p.SourceStamps(), names)
+	var list []matrix
+	for _, m := range p.Matrices() {
+		list = append(list, matrix{m.Name(), m.Scheme, m.SmallestScale})
+	}
+	// 2: the version of the moments and choices.
+	key, err := workdir.Key(momentsName, 2, text.HashIDs(t.Sequences), p.SourceStamps(), hash, list)
 	if err != nil {
 		return nil, err
 	}
-	var im *calib.Imatrix
-	if k.work != nil && k.work.GetJSON(momentsName, key, &im) && im != nil {
+	im := calib.NewImatrix()
+	if k.work != nil && k.work.GetJSON(momentsName, key, im) {
 		k.resumed(k.work, "the importance matrix")
 		return im, nil
 	}
-	if im, err = k.collectMoments(p, t); err == nil && k.work != nil {
-		err = k.work.PutJSON(momentsName, key, im)
+	if err := k.collect(files, p, t); err != nil {
+		return nil, err
 	}
-	return im, err
+	if k.work != nil {
+		err = k.work.PutJSON(momentsName, key, files)
+	}
+	return files, err
 }
 
-// collectMoments runs the model on a text.
-func (k *calibration) collectMoments(p *conversion.Plan, t *text.Text) (*calib.Imatrix, error) {
+// collect adds the second moments of a text to an importance matrix.
+func (k *calibration) collect(im *calib.Imatrix, p *conversion.Plan, t *text.Text) error {
 	m, err := model.OpenCheckpoint(p.SourceDir(), model.Options{Threads: 1})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	layers := len(m.Config().Layers)
 	m.Close()
 	add, end := k.begin(stageCalibrate, "tokens", int64(layers)*int64(t.Tokens()))
 	defer end()
-	return calib.CollectImatrix(k.ctx, p, t, calib.Options{Threads: k.o.Threads, Progress: add})
+	return im.Collect(k.ctx, p, t, calib.Options{Threads: k.o.Threads, Progress: add})
 }
 
 func (k *calibration) runImatrix(p *conversion.Plan) (*conversion.CalibratedCodes, error) {
 	r := k.o.Recipe
-	im := &calib.Imatrix{Linears: map[string]*calib.Moments{}}
+	im := calib.NewImatrix()
 	info := conversion.Calibration{Source: "imatrix"}
 	h := sha256.New()
 	for _, name := range r.Imatrix {
@@ -189,12 +200,9 @@ func (k *calibration) runImatrix(p *conversion.Plan) (*conversion.CalibratedCode
 		if len(r.Imatrix) > 0 {
 			info.Parameters = map[string]any{"imatrix-sha256": info.SHA256}
 		}
+		files := info.SHA256
 		info.Source, info.SHA256, info.Tokens, info.Sequences, info.Seed = t.Source, t.SHA256, t.Tokens(), len(t.Sequences), t.Seed
-		one, err := k.moments(p, t)
-		if err == nil {
-			err = im.Merge(one)
-		}
-		if err != nil {
+		if im, err = k.moments(p, im, files, t); err != nil {
 			return nil, err
 		}
 	}
@@ -207,5 +215,19 @@ func (k *calibration) runImatrix(p *conversion.Plan) (*conversion.CalibratedCode
 			return nil, err
 		}
 	}
+	if err := k.choose(im, p); err != nil {
+		return nil, err
+	}
 	return im.Codes(p, info)
+}
+
+// choose chooses the rows that are rounded with second moments of files alone.
+func (k *calibration) choose(im *calib.Imatrix, p *conversion.Plan) error {
+	o := calib.Options{Threads: k.o.Threads}
+	if k.o.Recipe.Calibrate == "" {
+		var end func()
+		o.Progress, end = k.begin(stageCalibrate, "weights", calib.Weighed(p))
+		defer end()
+	}
+	return im.Choose(k.ctx, p, o)
 }

@@ -89,10 +89,7 @@ func (j *quantizeJob) probeCost() float64 {
 func (j *quantizeJob) calibrationCost() float64 {
 	tokens := float64(cmp.Or(j.o.Recipe.CalibrateTokens, calib.DefaultTokens))
 	if !j.calibration.solved {
-		if j.o.Recipe.Calibrate == "" { // the second moments are in files
-			return 0
-		}
-		return perPass * weights(j.plan) * tokens / 1e9
+		return j.imatrixCost(tokens)
 	}
 	cost := 0.0
 	for _, m := range j.plan.Matrices() {
@@ -104,6 +101,19 @@ func (j *quantizeJob) calibrationCost() float64 {
 		cost += solveCost(rows, cols, tokens, streams)
 	}
 	return cost
+}
+
+// imatrixCost is the cost of collecting second moments, unless they are in files, and of rounding each
+// row twice to choose one of the roundings.
+func (j *quantizeJob) imatrixCost(tokens float64) (cost float64) {
+	for _, m := range j.plan.Matrices() {
+		per := 2 * codeCost(m.Scheme)
+		if j.o.Recipe.Calibrate != "" {
+			per += perPass * (tokens + calib.ChoiceTokens)
+		}
+		cost += per * float64(m.Rows) * float64(m.Cols)
+	}
+	return cost / 1e9
 }
 
 // solveCost is the cost of choosing a matrix's codes by gptq, or by gptq-ft, which has two streams

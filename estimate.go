@@ -9,6 +9,7 @@ import (
 	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/model/eval"
 	"github.com/lowbit-go/gq/quantizer/calib"
+	"github.com/lowbit-go/gq/quantizer/rounding"
 	"github.com/lowbit-go/gq/quantizer/tune"
 )
 
@@ -97,6 +98,8 @@ func (j *quantizeJob) memory(threads int) int64 {
 		n += solvedBytes(layer, tokens, wide, streams)
 	case j.folding != nil:
 		n += 12*largest + 4*tokens*wide
+	case j.calibration != nil:
+		n += calib.ChoiceBytes(hidden + wide)
 	}
 	if j.o.Budget != nil { // two models, whose weights are packed if they are small, and predictions
 		n += 2*min(j.plan.SourceBytes, packedBytes) + eval.ReferenceBytes
@@ -144,22 +147,26 @@ func roughly(seconds float64) string {
 }
 
 // codesCost is the cost of choosing, packing and writing a plan's codes without calibration: CPU
-// time of single threads on 61M weights at 4 bits. Searching a zero point and a scale takes twice
-// as long as a scale alone.
+// time of single threads on 61M weights at 4 bits.
 func (j *quantizeJob) codesCost() (cost float64) {
 	for _, m := range j.plan.Matrices() {
-		per := float64(perSearch)
-		switch a := m.Scheme.Algorithm; {
-		case a == gqf.AlgorithmRTN, calib.Calibrated(a): // whose codes were chosen before
-			per = perPacked
-		case a == gqf.AlgorithmHQQ:
-			per = perHQQ
-		case m.Scheme.Fractions:
-			per = perFractions
-		case m.Scheme.Mapping == gqf.MappingAsymmetric:
-			per = perZeroSearch
-		}
-		cost += per * float64(m.Rows) * float64(m.Cols)
+		cost += codeCost(m.Scheme) * float64(m.Rows) * float64(m.Cols)
 	}
 	return cost / 1e9
+}
+
+// codeCost is the cost of a weight's code while the file is written. Searching a zero point and a scale
+// takes twice as long as a scale alone.
+func codeCost(s rounding.Scheme) float64 {
+	switch a := s.Algorithm; {
+	case a == gqf.AlgorithmRTN, calib.Calibrated(a): // whose codes were chosen before
+		return perPacked
+	case a == gqf.AlgorithmHQQ:
+		return perHQQ
+	case s.Fractions:
+		return perFractions
+	case s.Mapping == gqf.MappingAsymmetric:
+		return perZeroSearch
+	}
+	return perSearch
 }

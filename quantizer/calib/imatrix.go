@@ -3,7 +3,6 @@ package calib
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -14,9 +13,6 @@ import (
 	"strconv"
 
 	"github.com/lowbit-go/gq/formats/gguf"
-	"github.com/lowbit-go/gq/formats/gqf"
-	"github.com/lowbit-go/gq/model"
-	"github.com/lowbit-go/gq/model/text"
 	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
@@ -25,6 +21,14 @@ import (
 type Imatrix struct {
 	// Linears has the names of package model as keys. Each expert of a fused tensor has an entry.
 	Linears map[string]*Moments
+	// Choices says which rows of matrices are rounded with the second moments. Collect and Choose
+	// fill it.
+	Choices map[string][]bool
+}
+
+// NewImatrix returns an importance matrix without entries.
+func NewImatrix() *Imatrix {
+	return &Imatrix{Linears: map[string]*Moments{}, Choices: map[string][]bool{}}
 }
 
 // Moments are the second moments of one linear layer's inputs.
@@ -33,65 +37,8 @@ type Moments struct {
 	Sum  []float64 // sums of squares, by column
 }
 
-// CollectImatrix runs the float model of a plan's checkpoint on a text and sums the squares of the
-// inputs of the linear layers that the plan quantizes.
-func CollectImatrix(ctx context.Context, p *conversion.Plan, text *text.Text, o Options) (*Imatrix, error) {
-	m, err := model.OpenCheckpoint(p.SourceDir(), model.Options{Threads: o.Threads, Log: quiet})
-	if err != nil {
-		return nil, err
-	}
-	defer m.Close()
-	stream, err := m.NewStream(text.Sequences)
-	if err != nil {
-		return nil, err
-	}
-	im := &Imatrix{map[string]*Moments{}}
-	wanted := map[string]bool{}
-	for _, mt := range p.Matrices() {
-		wanted[mt.Name()] = true
-	}
-	add := func(in *model.Input) {
-		if !wanted[in.Name] {
-			return
-		}
-		own := im.Linears[in.Name]
-		if own == nil {
-			own = &Moments{Sum: make([]float64, in.K)}
-			im.Linears[in.Name] = own
-		}
-		own.Rows += int64(in.Rows)
-		for r := range in.Rows {
-			for i, v := range in.X[r*in.K:][:in.K] {
-				own.Sum[i] += float64(float64(v) * float64(v))
-			}
-		}
-	}
-	layers := len(m.Config().Layers)
-	for layer := range layers {
-		for _, part := range []model.Part{model.Attention, model.FeedForward} {
-			for seq := range stream.Len() {
-				if err := ctx.Err(); err != nil {
-					return nil, err
-				}
-				if err := stream.Visit(seq, layer, part, func(in *model.Input) bool { add(in); return true }); err != nil {
-					return nil, err
-				}
-				if err := stream.Advance(seq, layer, part); err != nil {
-					return nil, err
-				}
-			}
-		}
-		if o.Progress != nil {
-			o.Progress(int64(stream.Tokens()))
-		}
-	}
-	for seq := range stream.Len() {
-		stream.HeadInput(seq, add)
-	}
-	return im, nil
-}
-
-// Merge adds another importance matrix.
+// Merge adds the second moments of another importance matrix. It must not be called after Collect or
+// Choose.
 func (im *Imatrix) Merge(o *Imatrix) error {
 	for name, m := range o.Linears {
 		own := im.Linears[name]
@@ -108,54 +55,6 @@ func (im *Imatrix) Merge(o *Imatrix) error {
 		}
 	}
 	return nil
-}
-
-// Codes weights the searches of the plan's matrices whose algorithm is imatrix or awq with the
-// second moments. Its warnings name the matrices without an entry. If no matrix has an entry, Codes
-// returns an error.
-func (im *Imatrix) Codes(p *conversion.Plan, info conversion.Calibration) (*conversion.CalibratedCodes, error) {
-	weights := map[string][]float32{}
-	var missed []string
-	found, algorithm := 0, gqf.AlgorithmImatrix
-	for _, m := range p.Matrices() {
-		if a := m.Scheme.Algorithm; a != gqf.AlgorithmImatrix && a != gqf.AlgorithmAWQ {
-			continue
-		}
-		algorithm = m.Scheme.Algorithm
-		name := m.Name()
-		w := make([]float32, m.Cols)
-		weights[name] = w
-		own := im.Linears[name]
-		sum := 0.0
-		if own != nil {
-			if len(own.Sum) != m.Cols {
-				return nil, fmt.Errorf("imatrix: %q has %d columns there and %d in the checkpoint", name, len(own.Sum), m.Cols)
-			}
-			for _, v := range own.Sum {
-				sum += v
-			}
-		}
-		if !(sum > 0) {
-			missed = append(missed, name)
-			for i := range w {
-				w[i] = 1
-			}
-			continue
-		}
-		found++
-		for i, v := range own.Sum {
-			w[i] = float32(max(v/sum*float64(m.Cols), 1e-6))
-		}
-	}
-	if len(weights) > 0 && found == 0 {
-		return nil, errors.New("the imatrix has no entry for any of the checkpoint's tensors: was it made of another model?")
-	}
-	c := &conversion.CalibratedCodes{Calibration: &info, Importance: func(m conversion.Matrix) []float32 { return weights[m.Name()] }}
-	if len(missed) > 0 {
-		c.Warnings = append(c.Warnings, fmt.Sprintf("%q%s: no calibration token reached it: quantized by search", missed[0], more(missed)))
-	}
-	info.Algorithm, info.Fallbacks = algorithm.String(), len(missed)
-	return c, nil
 }
 
 // Write writes the imatrix in llama.cpp's older format (imatrix.dat), with the checkpoint's tensor
@@ -193,7 +92,7 @@ func ReadImatrix(data []byte, p *conversion.Plan) (*Imatrix, error) {
 	for _, m := range p.Matrices() {
 		byName[m.Name()] = m
 	}
-	im := &Imatrix{map[string]*Moments{}}
+	im := NewImatrix()
 	if bytes.HasPrefix(data, []byte(gguf.Magic)) {
 		err := readGGUF(data, func(name string, counts []int64, sums []float64) error {
 			return im.add(name, counts, sums, byName)

@@ -204,6 +204,9 @@ func TestImatrixGGUF(t *testing.T) {
 				t.Errorf("%s: up of expert %d: %+v", tc.dir, i, up)
 			}
 		}
+		if err := im.Choose(t.Context(), p, Options{}); err != nil {
+			t.Fatal(err)
+		}
 		codes, err := im.Codes(p, conversion.Calibration{})
 		if err != nil || len(codes.Warnings) != 1 || !strings.Contains(codes.Warnings[0], "no calibration token reached it") {
 			t.Errorf("%s: %+v, %v", tc.dir, codes, err)

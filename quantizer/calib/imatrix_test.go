@@ -21,8 +21,8 @@ import (
 func TestImatrix(t *testing.T) {
 	p := testplan.New(t, fixture(t), quantizer.Recipe{Bits: 3, Algorithm: gqf.AlgorithmImatrix})
 	text := testplan.Text(1024, 100, 60)
-	im, err := calib.CollectImatrix(context.Background(), p, text, calib.Options{})
-	if err != nil {
+	im := calib.NewImatrix()
+	if err := im.Collect(context.Background(), p, text, calib.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	const name = "model.layers.2.mlp.down_proj.weight"

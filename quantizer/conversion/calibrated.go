@@ -107,15 +107,31 @@ type CalibratedCodes struct {
 	// Rows gives the codes of a matrix; nil: they are chosen while the file is written. It may be nil itself. It is called
 	// from several goroutines.
 	Rows func(m Matrix) RowReader
-	// Importance gives what errors count by column, for matrices whose scales are searched while the file is written; nil:
-	// all the same. It may be nil itself. It is called from several goroutines. See RowQuantizer.Weigh.
-	Importance func(m Matrix) []float32
+	// Importance gives the weights of columns of a matrix whose scales are searched while the file is written. It may be
+	// nil, and so may its result: all columns count the same. It is called from several goroutines.
+	Importance func(m Matrix) *Importance
 	// Tuned replaces codes and unquantized vectors. Default: none.
 	Tuned *Tuned
 	// Calibration goes into the file's provenance.
 	Calibration *Calibration
 	// Warnings go into the report, after the plan's.
 	Warnings []string
+}
+
+// Importance weights the errors of columns in searches of scales.
+type Importance struct {
+	// Weights of the columns, see RowQuantizer.Weigh. nil: all columns count the same.
+	Weights []float32
+	// Rows says which rows are searched with the weights; the others are searched without.
+	Rows []bool
+}
+
+// Row returns the weights of columns for a row. Importance may be nil.
+func (i *Importance) Row(row int) []float32 {
+	if i == nil || i.Weights == nil || !i.Rows[row] {
+		return nil
+	}
+	return i.Weights
 }
 
 // rows is Rows, which may be nil.
@@ -127,7 +143,7 @@ func (c *CalibratedCodes) rows(m Matrix) RowReader {
 }
 
 // importance is Importance, which may be nil.
-func (c *CalibratedCodes) importance(m Matrix) []float32 {
+func (c *CalibratedCodes) importance(m Matrix) *Importance {
 	if c.Importance == nil {
 		return nil
 	}

@@ -261,10 +261,11 @@ func (p checkpointInput) filler(w *worker, it *quantized, u unit, r *unitResult)
 	if chosen != nil {
 		return func(n, i int64) error { return w.chosenRow(it, chosen, u.slice, row0, n, i, src) }, nil
 	}
-	if w.calibrated.Importance != nil {
-		w.rq.Weigh(w.calibrated.Importance(m), false)
-	}
-	return func(n, i int64) error { return w.row(it, u.slice, row0, n, i, src) }, nil
+	importance := w.calibrated.importance(m)
+	return func(n, i int64) error {
+		w.rq.Weigh(importance.Row(int(row0+n)), false)
+		return w.row(it, u.slice, row0, n, i, src)
+	}, nil
 }
 
 // scaleAdvice: a scale that another dtype holds may be stored in it, if the person who runs the job is free to choose it:

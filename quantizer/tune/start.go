@@ -21,7 +21,7 @@ func (j *job) start(m conversion.Matrix, c *conversion.CalibratedCodes) (*roundi
 			return codes, nil
 		}
 	}
-	var importance []float32
+	var importance *conversion.Importance
 	if c != nil && c.Importance != nil {
 		importance = c.Importance(m)
 	}
@@ -39,12 +39,11 @@ func (j *job) start(m conversion.Matrix, c *conversion.CalibratedCodes) (*roundi
 }
 
 // round chooses the codes of rows as the writing of the plan does.
-func (j *job) round(m conversion.Matrix, codes *rounding.Codes, importance []float32, from, to int) error {
+func (j *job) round(m conversion.Matrix, codes *rounding.Codes, importance *conversion.Importance, from, to int) error {
 	q, err := rounding.NewRounder(m.Scheme, m.Cols)
 	if err != nil {
 		return err
 	}
-	q.Weigh(importance, false)
 	q.LimitScales(m.SmallestScale)
 	q.Recover(m.Precision)
 	w := make([]float32, m.Cols)
@@ -52,6 +51,7 @@ func (j *job) round(m conversion.Matrix, codes *rounding.Codes, importance []flo
 		if err := j.plan.ReadRows(w, m, r, 1); err != nil {
 			return err
 		}
+		q.Weigh(importance.Row(r), false)
 		if err := q.Quantize(codes.Row(r), w); err != nil {
 			return err
 		}
