@@ -18,7 +18,10 @@ type Estimate struct {
 	// MemoryBytes is the private memory, Seconds the wall time on Threads threads.
 	MemoryBytes int64   `json:"memory_bytes"`
 	Seconds     float64 `json:"seconds"`
-	Threads     int     `json:"threads"`
+	// DiskBytes is the size of the state of tuning in the working directory, from which an interrupted
+	// job resumes; 0 without tuning.
+	DiskBytes int64 `json:"disk_bytes,omitempty"`
+	Threads   int   `json:"threads"`
 	// How explains the basis of the estimate.
 	How string `json:"how"`
 }
@@ -38,7 +41,8 @@ func (j *quantizeJob) estimate() *Estimate {
 	e.MemoryBytes = j.memory(e.Threads)
 	e.How = "time: CPU time per weight and token, measured with Llama-3.2-1B on an AMD EPYC with AVX-512, by the threads (small models take longer by weight); memory: buffers of the threads"
 	if j.tuning != nil {
-		e.How += fmt.Sprintf(", with %.1f MB for tuning: %d bytes for each trained number, a byte for each weight, and what a layer needs for %d tokens", float64(j.tuning.memory)/1e6, tune.StateBytes, tune.StepTokens)
+		e.DiskBytes = j.tuning.size.Disk
+		e.How += fmt.Sprintf(", with %.1f MB for tuning: %d bytes for each trained number, a byte for each weight, and what a layer needs for %d tokens", float64(j.tuning.size.Memory)/1e6, tune.StateBytes, tune.StepTokens)
 	}
 	if j.calibration != nil {
 		e.How += ", and matrices and hidden states of the largest layer"
@@ -63,7 +67,7 @@ func (j *quantizeJob) memory(threads int) int64 {
 		return n
 	}
 	if j.tuning != nil { // its stage is the largest
-		n += j.tuning.memory
+		n += j.tuning.size.Memory
 	}
 	tokens := int64(calib.DefaultTokens)
 	if j.calibration != nil {
@@ -130,7 +134,12 @@ func (e *Estimate) String() string {
 	if e.Threads != 1 {
 		threads = fmt.Sprintf("%d threads", e.Threads)
 	}
-	return fmt.Sprintf("about %s on %s, %d MB of private memory", roughly(e.Seconds), threads, max(1, (e.MemoryBytes+500_000)/1_000_000))
+	megabytes := func(n int64) int64 { return max(1, (n+500_000)/1_000_000) }
+	s := fmt.Sprintf("about %s on %s, %d MB of private memory", roughly(e.Seconds), threads, megabytes(e.MemoryBytes))
+	if e.DiskBytes > 0 {
+		s += fmt.Sprintf(", up to %d MB on disk until the job ends", megabytes(e.DiskBytes))
+	}
+	return s
 }
 
 // roughly formats a time with as many digits as an estimate deserves.

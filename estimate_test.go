@@ -71,6 +71,7 @@ func TestEstimateString(t *testing.T) {
 		{Estimate{MemoryBytes: 12_600_000, Seconds: .2, Threads: 1}, "about a second on 1 thread, 13 MB of private memory"},
 		{Estimate{MemoryBytes: 3_200_000_000, Seconds: 1000, Threads: 2}, "about 17 min on 2 threads, 3200 MB of private memory"},
 		{Estimate{Seconds: 45, Threads: 8}, "about 45 s on 8 threads, 1 MB of private memory"},
+		{Estimate{MemoryBytes: 3e9, DiskBytes: 2_600_000_000, Seconds: 9000, Threads: 8}, "about 2.5 h on 8 threads, 3000 MB of private memory, up to 2600 MB on disk until the job ends"},
 		{Estimate{Seconds: 9000, Threads: 8}, "about 2.5 h on 8 threads, 1 MB of private memory"},
 	} {
 		if got := tt.e.String(); got != tt.want {

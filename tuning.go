@@ -40,9 +40,9 @@ type TuningReport struct {
 // tuning is the part of a job that trains numbers after calibration.
 type tuning struct {
 	*quantizeJob
-	kind   quantizer.Tune
-	memory int64      // bytes
-	words  *tune.Text // nil: not read or written yet
+	kind  quantizer.Tune
+	size  tune.Size
+	words *tune.Text // nil: not read or written yet
 }
 
 // newTuning returns the tuning that the recipe asks for, or nil. It refuses, before any work, models
@@ -80,11 +80,11 @@ func (j *quantizeJob) newTuning() (*tuning, error) {
 		}
 	}
 	var err error
-	if k.memory, err = tune.Memory(j.plan, k.kind, k.length(), j.o.Threads); err != nil {
+	if k.size, err = tune.SizeOf(j.plan, k.kind, k.length(), j.o.Threads); err != nil {
 		return nil, err
 	}
-	if most := memlimit.Available(); most > 0 && k.memory > most {
-		return nil, &OptionError{"tune", &tune.MemoryError{Kind: k.kind, Need: k.memory, Have: most}}
+	if most := memlimit.Available(); most > 0 && k.size.Memory > most {
+		return nil, &OptionError{"tune", &tune.MemoryError{Kind: k.kind, Need: k.size.Memory, Have: most}}
 	}
 	return k, nil
 }

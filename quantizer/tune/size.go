@@ -28,17 +28,26 @@ func ForSize(weights int64) quantizer.Tune {
 	return quantizer.TuneNorms
 }
 
-// Memory is the most memory that a job with a text of so many tokens takes: codes and scales, the
-// state of the optimizer, and what a step and the measurements on held-out text need.
-func Memory(p *conversion.Plan, k quantizer.Tune, tokens, threads int) (int64, error) {
+// Size is what a job takes at most, in bytes.
+type Size struct {
+	// Memory is for codes and scales, the state of the optimizer, and what a step and the measurements
+	// on held-out text need.
+	Memory int64
+	// Disk is for the working directory: the state, twice while a new one replaces it, and the trained
+	// layers of TuneBlocks.
+	Disk int64
+}
+
+// SizeOf is the size of a job with a text of so many tokens.
+func SizeOf(p *conversion.Plan, k quantizer.Tune, tokens, threads int) (s Size, err error) {
 	m, err := model.OpenCheckpoint(p.SourceDir(), model.Options{Threads: threads, Log: quiet})
 	if err != nil {
-		return 0, err
+		return s, err
 	}
 	defer m.Close()
 	tape, err := m.NewTape(tapeOptions)
 	if err != nil {
-		return 0, err
+		return s, err
 	}
 	var codes, trained, scales int64
 	for _, m := range p.Matrices() {
@@ -55,20 +64,22 @@ func Memory(p *conversion.Plan, k quantizer.Tune, tokens, threads int) (int64, e
 			trained += groups
 		}
 	}
+	s.Disk = 2 * savedBytes * trained
 	if k == quantizer.TuneBlocks {
+		s.Disk += codes + 8*scales
 		trained = max(trained, blockTrained(p))
 	}
 	c := m.Config()
 	held := int64(tokens / heldOutShare)
 	predictions := min(12*held*int64(c.VocabSize), eval.ReferenceBytes)
-	n := codes + 8*scales + StateBytes*trained + 2*tape.Bytes() + gradientBytes + predictions + 12*held*int64(c.HiddenSize)
+	s.Memory = codes + 8*scales + StateBytes*trained + 2*tape.Bytes() + gradientBytes + predictions + 12*held*int64(c.HiddenSize)
 	if k == quantizer.TuneBlocks {
-		n += blockBytes(p, int64(tokens)) + codes + 4*scales
+		s.Memory += blockBytes(p, int64(tokens)) + codes + 4*scales
 	}
 	if p.SourceBytes <= packedBytes {
-		n += p.SourceBytes
+		s.Memory += p.SourceBytes
 	}
-	return n, nil
+	return s, nil
 }
 
 // MemoryError reports a state that does not fit the memory.

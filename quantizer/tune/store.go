@@ -76,8 +76,13 @@ func (t *matrix) hash(h hash.Hash) {
 	_, _ = h.Write(b)
 }
 
+// savedBytes is the size of a trained number in an entry, see parts.
+const savedBytes = 16
+
 // parts are the numbers of a parameter vector that an entry holds.
-func (t *trained) parts() [4][]float32 { return [4][]float32{t.x, t.m, t.v, t.best} }
+func (t *trained) parts() [savedBytes / 4][]float32 {
+	return [savedBytes / 4][]float32{t.x, t.m, t.v, t.best}
+}
 
 // save stores the state and all parameters.
 func (j *job) save() error {
@@ -90,7 +95,7 @@ func (j *job) save() error {
 	}
 	size := int64(8 + len(head))
 	for _, t := range j.all {
-		size += 16 * int64(len(t.x))
+		size += savedBytes * int64(len(t.x))
 	}
 	return j.Work.Put(stateName, j.key, size, func(w io.Writer) error {
 		if _, err := w.Write(append(binary.LittleEndian.AppendUint64(nil, uint64(len(head))), head...)); err != nil {
