@@ -35,7 +35,8 @@
 // follow as on other grids. refine moves the integers too, and least squares fit d and dmin of each
 // block instead of scales.
 //
-// imatrix. The weighted search, in which an error of column j is weighted with E[x_j^2].
+// imatrix. The weighted search, in which an error of column j is weighted with E[x_j^2]. Each row
+// keeps it, or the search without these weights, see imatrix_choice.go.
 //
 // Groups of weights that are codes times a scale already keep both (lattice.go). Other columns
 // compensate for them.
