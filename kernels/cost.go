@@ -38,11 +38,17 @@ var allCosts = map[string]costs{
 	cpu.Generic: {step: 130, row4: 280, row: 280, row7: 280, row8: 280, unpack: [8]float64{260, 290, 300, 250, 310, 330, 400, 280}, record: 5000},
 	cpu.AVX2: {
 		step: 5, row4: 4.9, row: 7.7, row7: 9.3, row8: 14, unpack: [8]float64{14, 14, 17, 13, 16, 22, 24, 17}, record: 700,
-		gemv: [8]float64{12, 12, 16, 13, 15, 22, 25, 20}, layouts: map[packing.Layout]float64{packing.LayoutQSI4CXP: 10, packing.LayoutQSI8CXP: 18},
+		gemv: [8]float64{12, 12, 16, 13, 15, 22, 25, 20},
+		layouts: map[packing.Layout]float64{
+			packing.LayoutQSI4CXP: 10, packing.LayoutQSI8CXP: 18, packing.LayoutQSU2CXP: 9.4, packing.LayoutQSI4C32PF16: 15, packing.LayoutQAI4C32P: 21,
+		},
 	},
 	cpu.AVX512: {
 		step: 2.4, row4: 2.3, row: 2.3, row7: 2.3, row8: 2.3, unpack: [8]float64{14, 15, 18, 12, 14, 17, 20, 14}, record: 700,
-		gemv: [8]float64{6, 7, 12, 6, 7, 10, 13, 7}, layouts: map[packing.Layout]float64{packing.LayoutQSI4CXP: 4.6, packing.LayoutQSI8CXP: 8.2},
+		gemv: [8]float64{6, 7, 12, 6, 7, 10, 13, 7},
+		layouts: map[packing.Layout]float64{
+			packing.LayoutQSI4CXP: 4.6, packing.LayoutQSI8CXP: 8.2, packing.LayoutQSU2CXP: 5, packing.LayoutQSI4C32PF16: 8, packing.LayoutQAI4C32P: 12,
+		},
 	},
 	cpu.NEON: {
 		step: 110, row4: 255, row: 255, row7: 255, row8: 320, unpack: unpackNEON, record: 22000,

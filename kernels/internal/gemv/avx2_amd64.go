@@ -273,3 +273,83 @@ func qsi8cxp4x4AVX2(a *Args)
 //
 //go:noescape
 func qsi8cxp4x8AVX2(a *Args)
+
+// lowbit4Tile4x8AVX2 is the product of lowbit 4-bit panels 4x8x2.
+//
+//go:noescape
+func lowbit4Tile4x8AVX2(a *Args)
+
+// lowbit4ZerosTile4x8AVX2 is the product of lowbit 4-bit (with zero points) panels 4x8x2.
+//
+//go:noescape
+func lowbit4ZerosTile4x8AVX2(a *Args)
+
+// qsi4cxpTile4x8AVX2 is the product of qsi4cxp panels 4x8x2.
+//
+//go:noescape
+func qsi4cxpTile4x8AVX2(a *Args)
+
+// lowbit4Tile4x16AVX2 is the product of lowbit 4-bit panels 4x16x2.
+//
+//go:noescape
+func lowbit4Tile4x16AVX2(a *Args)
+
+// lowbit4ZerosTile4x16AVX2 is the product of lowbit 4-bit (with zero points) panels 4x16x2.
+//
+//go:noescape
+func lowbit4ZerosTile4x16AVX2(a *Args)
+
+// qsi4cxpTile4x16AVX2 is the product of qsi4cxp panels 4x16x2.
+//
+//go:noescape
+func qsi4cxpTile4x16AVX2(a *Args)
+
+// lowbit4Tile8x8AVX2 is the product of lowbit 4-bit panels 8x8x2.
+//
+//go:noescape
+func lowbit4Tile8x8AVX2(a *Args)
+
+// lowbit4ZerosTile8x8AVX2 is the product of lowbit 4-bit (with zero points) panels 8x8x2.
+//
+//go:noescape
+func lowbit4ZerosTile8x8AVX2(a *Args)
+
+// qsi4cxpTile8x8AVX2 is the product of qsi4cxp panels 8x8x2.
+//
+//go:noescape
+func qsi4cxpTile8x8AVX2(a *Args)
+
+// f16Tile4x8AVX2 is the product of qsi4c32p-f16 panels 4x8x2.
+//
+//go:noescape
+func f16Tile4x8AVX2(a *Args)
+
+// f16Tile4x16AVX2 is the product of qsi4c32p-f16 panels 4x16x2.
+//
+//go:noescape
+func f16Tile4x16AVX2(a *Args)
+
+// f16Tile8x8AVX2 is the product of qsi4c32p-f16 panels 8x8x2.
+//
+//go:noescape
+func f16Tile8x8AVX2(a *Args)
+
+// f16Tile8x16AVX2 is the product of qsi4c32p-f16 panels 8x16x2.
+//
+//go:noescape
+func f16Tile8x16AVX2(a *Args)
+
+// qai4c32pTile4x8AVX2 is the product of qai4c32p panels 4x8x2.
+//
+//go:noescape
+func qai4c32pTile4x8AVX2(a *Args)
+
+// qai4c32pTile4x16AVX2 is the product of qai4c32p panels 4x16x2.
+//
+//go:noescape
+func qai4c32pTile4x16AVX2(a *Args)
+
+// qsu2cxpAVX2 is the product of qsu2cxp panels 4x4x1.
+//
+//go:noescape
+func qsu2cxpAVX2(a *Args)

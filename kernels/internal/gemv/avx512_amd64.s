@@ -9582,3 +9582,1336 @@ DATA u32_0_1_4_5_8_9_c_d_0x8<>+40(SB)/8, $0x0000000000000000
 DATA u32_0_1_4_5_8_9_c_d_0x8<>+48(SB)/8, $0x0000000000000000
 DATA u32_0_1_4_5_8_9_c_d_0x8<>+56(SB)/8, $0x0000000000000000
 GLOBL u32_0_1_4_5_8_9_c_d_0x8<>(SB), RODATA|NOPTR, $64
+
+// func lowbit4Tile4x8AVX512(a *byte)
+// Requires: AVX, AVX2, AVX512VL, AVX512VNNI, CMOV, FMA3, MMX+
+TEXT ·lowbit4Tile4x8AVX512(SB), NOSPLIT, $0-8
+	MOVQ    a+0(FP), AX
+	MOVQ    (AX), CX
+	MOVQ    8(AX), DX
+	MOVQ    24(AX), BX
+	VMOVDQU u32_88888888x8<>+0(SB), Y0
+	VMOVDQU u32_f0f0f0fx8<>+0(SB), Y1
+	VMOVDQU u8_0_1_2_3_0_1_2_3_0_1_2_3_0_1_2_3_4_5_6_7_4_5_6_7_4_5_6_7_4_5_6_7<>+0(SB), Y2
+
+panel:
+	MOVQ  DX, SI
+	MOVQ  32(AX), DI
+	MOVQ  40(AX), R8
+	VPXOR X3, X3, X3
+	MOVQ  48(AX), R9
+
+group:
+	MOVQ    56(AX), R10
+	CMPQ    R9, $0x01
+	CMOVQEQ 64(AX), R10
+	VPXOR   Y4, Y4, Y4
+	VPXOR   Y5, Y5, Y5
+
+block:
+	PREFETCHT0   4096(SI)
+	VPBROADCASTQ (DI), Y6
+	VPSHUFB      Y2, Y6, Y6
+	VPBROADCASTQ 16(DI), Y7
+	VPSHUFB      Y2, Y7, Y7
+	VPXOR        (SI), Y0, Y8
+	VPSRLW       $0x04, Y8, Y9
+	VPAND        Y1, Y8, Y8
+	VPAND        Y1, Y9, Y9
+	VPDPBUSD     Y6, Y8, Y4
+	VPDPBUSD     Y7, Y9, Y5
+	VPBROADCASTQ 8(DI), Y6
+	VPSHUFB      Y2, Y6, Y6
+	VPBROADCASTQ 24(DI), Y7
+	VPSHUFB      Y2, Y7, Y7
+	VPXOR        32(SI), Y0, Y8
+	VPSRLW       $0x04, Y8, Y9
+	VPAND        Y1, Y8, Y8
+	VPAND        Y1, Y9, Y9
+	VPDPBUSD     Y6, Y8, Y4
+	VPDPBUSD     Y7, Y9, Y5
+	ADDQ         $0x20, DI
+	ADDQ         $0x00000040, SI
+	DECQ         R10
+	JNE          block
+	VPADDD       Y5, Y4, Y4
+	VEXTRACTI128 $0x01, Y4, X5
+	VPADDD       X5, X4, X5
+	VPBROADCASTD (R8), X4
+	VPADDD       X4, X5, X5
+	VCVTDQ2PS    X5, X5
+	VPMOVZXWD    (SI), X4
+	VPSLLD       $0x10, X4, X4
+	VFMADD231PS  X5, X4, X3
+	ADDQ         $0x00000008, SI
+	ADDQ         $0x04, R8
+	DECQ         R9
+	JNE          group
+	VPBROADCASTD 72(AX), X4
+	VFMADD231PS  (SI), X4, X3
+	VPBROADCASTD 80(AX), X4
+	VMULPS       X4, X3, X3
+	VADDPS       16(SI), X3, X3
+	VCMPPS       $0x03, X3, X3, X4
+	VBROADCASTSS u32_7fc00000<>+0(SB), X5
+	VBLENDVPS    X4, X5, X3, X3
+	VMOVUPS      X3, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000010, CX
+	DECQ         BX
+	JNE          panel
+	VZEROUPPER
+	RET
+
+DATA u32_88888888x8<>+0(SB)/8, $0x8888888888888888
+DATA u32_88888888x8<>+8(SB)/8, $0x8888888888888888
+DATA u32_88888888x8<>+16(SB)/8, $0x8888888888888888
+DATA u32_88888888x8<>+24(SB)/8, $0x8888888888888888
+GLOBL u32_88888888x8<>(SB), RODATA|NOPTR, $32
+
+DATA u32_f0f0f0fx8<>+0(SB)/8, $0x0f0f0f0f0f0f0f0f
+DATA u32_f0f0f0fx8<>+8(SB)/8, $0x0f0f0f0f0f0f0f0f
+DATA u32_f0f0f0fx8<>+16(SB)/8, $0x0f0f0f0f0f0f0f0f
+DATA u32_f0f0f0fx8<>+24(SB)/8, $0x0f0f0f0f0f0f0f0f
+GLOBL u32_f0f0f0fx8<>(SB), RODATA|NOPTR, $32
+
+DATA u8_0_1_2_3_0_1_2_3_0_1_2_3_0_1_2_3_4_5_6_7_4_5_6_7_4_5_6_7_4_5_6_7<>+0(SB)/8, $0x0302010003020100
+DATA u8_0_1_2_3_0_1_2_3_0_1_2_3_0_1_2_3_4_5_6_7_4_5_6_7_4_5_6_7_4_5_6_7<>+8(SB)/8, $0x0302010003020100
+DATA u8_0_1_2_3_0_1_2_3_0_1_2_3_0_1_2_3_4_5_6_7_4_5_6_7_4_5_6_7_4_5_6_7<>+16(SB)/8, $0x0706050407060504
+DATA u8_0_1_2_3_0_1_2_3_0_1_2_3_0_1_2_3_4_5_6_7_4_5_6_7_4_5_6_7_4_5_6_7<>+24(SB)/8, $0x0706050407060504
+GLOBL u8_0_1_2_3_0_1_2_3_0_1_2_3_0_1_2_3_4_5_6_7_4_5_6_7_4_5_6_7_4_5_6_7<>(SB), RODATA|NOPTR, $32
+
+// func lowbit4ZerosTile4x8AVX512(a *byte)
+// Requires: AVX, AVX2, AVX512VL, AVX512VNNI, CMOV, FMA3, MMX+
+TEXT ·lowbit4ZerosTile4x8AVX512(SB), NOSPLIT, $0-8
+	MOVQ    a+0(FP), AX
+	MOVQ    (AX), CX
+	MOVQ    8(AX), DX
+	MOVQ    24(AX), BX
+	VMOVDQU u32_88888888x8<>+0(SB), Y0
+	VMOVDQU u32_f0f0f0fx8<>+0(SB), Y1
+	VMOVDQU u8_0_1_2_3_0_1_2_3_0_1_2_3_0_1_2_3_4_5_6_7_4_5_6_7_4_5_6_7_4_5_6_7<>+0(SB), Y2
+
+panel:
+	MOVQ  DX, SI
+	MOVQ  32(AX), DI
+	MOVQ  40(AX), R8
+	VPXOR X3, X3, X3
+	MOVQ  48(AX), R9
+
+group:
+	MOVQ    56(AX), R10
+	CMPQ    R9, $0x01
+	CMOVQEQ 64(AX), R10
+	VPXOR   Y4, Y4, Y4
+	VPXOR   Y5, Y5, Y5
+
+block:
+	PREFETCHT0   4096(SI)
+	VPBROADCASTQ (DI), Y6
+	VPSHUFB      Y2, Y6, Y6
+	VPBROADCASTQ 16(DI), Y7
+	VPSHUFB      Y2, Y7, Y7
+	VPXOR        (SI), Y0, Y8
+	VPSRLW       $0x04, Y8, Y9
+	VPAND        Y1, Y8, Y8
+	VPAND        Y1, Y9, Y9
+	VPDPBUSD     Y6, Y8, Y4
+	VPDPBUSD     Y7, Y9, Y5
+	VPBROADCASTQ 8(DI), Y6
+	VPSHUFB      Y2, Y6, Y6
+	VPBROADCASTQ 24(DI), Y7
+	VPSHUFB      Y2, Y7, Y7
+	VPXOR        32(SI), Y0, Y8
+	VPSRLW       $0x04, Y8, Y9
+	VPAND        Y1, Y8, Y8
+	VPAND        Y1, Y9, Y9
+	VPDPBUSD     Y6, Y8, Y4
+	VPDPBUSD     Y7, Y9, Y5
+	ADDQ         $0x20, DI
+	ADDQ         $0x00000040, SI
+	DECQ         R10
+	JNE          block
+	VPADDD       Y5, Y4, Y4
+	VEXTRACTI128 $0x01, Y4, X5
+	VPADDD       X5, X4, X5
+	VPMOVSXBD    8(SI), X4
+	VPADDD       u32_8x8<>+0(SB), X4, X4
+	VPBROADCASTD (R8), X6
+	VPMULLD      X6, X4, X4
+	VPADDD       X4, X5, X5
+	VCVTDQ2PS    X5, X5
+	VPMOVZXWD    (SI), X4
+	VPSLLD       $0x10, X4, X4
+	VFMADD231PS  X5, X4, X3
+	ADDQ         $0x0000000c, SI
+	ADDQ         $0x04, R8
+	DECQ         R9
+	JNE          group
+	VPBROADCASTD 72(AX), X4
+	VFMADD231PS  (SI), X4, X3
+	VPBROADCASTD 80(AX), X4
+	VMULPS       X4, X3, X3
+	VADDPS       16(SI), X3, X3
+	VCMPPS       $0x03, X3, X3, X4
+	VBROADCASTSS u32_7fc00000<>+0(SB), X5
+	VBLENDVPS    X4, X5, X3, X3
+	VMOVUPS      X3, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000010, CX
+	DECQ         BX
+	JNE          panel
+	VZEROUPPER
+	RET
+
+DATA u32_8x8<>+0(SB)/8, $0x0000000800000008
+DATA u32_8x8<>+8(SB)/8, $0x0000000800000008
+DATA u32_8x8<>+16(SB)/8, $0x0000000800000008
+DATA u32_8x8<>+24(SB)/8, $0x0000000800000008
+GLOBL u32_8x8<>(SB), RODATA|NOPTR, $32
+
+// func qsi4cxpTile4x8AVX512(a *byte)
+// Requires: AVX, AVX2, AVX512VL, AVX512VNNI, MMX+
+TEXT ·qsi4cxpTile4x8AVX512(SB), NOSPLIT, $0-8
+	MOVQ    a+0(FP), AX
+	MOVQ    (AX), CX
+	MOVQ    8(AX), DX
+	MOVQ    24(AX), BX
+	VMOVDQU u32_88888888x8<>+0(SB), Y0
+	VMOVDQU u32_f0f0f0fx8<>+0(SB), Y1
+	VMOVDQU u8_0_1_2_3_0_1_2_3_0_1_2_3_0_1_2_3_4_5_6_7_4_5_6_7_4_5_6_7_4_5_6_7<>+0(SB), Y2
+
+panel:
+	MOVQ  DX, SI
+	MOVQ  32(AX), DI
+	MOVQ  40(AX), R8
+	MOVQ  64(AX), R9
+	VPXOR Y3, Y3, Y3
+	VPXOR Y4, Y4, Y4
+	VPXOR Y5, Y5, Y5
+	VPXOR Y6, Y6, Y6
+
+block:
+	PREFETCHT0   4096(SI)
+	VPBROADCASTQ (DI), Y7
+	VPSHUFB      Y2, Y7, Y7
+	VPBROADCASTQ 16(DI), Y8
+	VPSHUFB      Y2, Y8, Y8
+	VPXOR        (SI), Y0, Y9
+	VPSRLW       $0x04, Y9, Y10
+	VPAND        Y1, Y9, Y9
+	VPAND        Y1, Y10, Y10
+	VPDPBUSD     Y7, Y9, Y3
+	VPDPBUSD     Y8, Y10, Y4
+	VPBROADCASTQ 8(DI), Y7
+	VPSHUFB      Y2, Y7, Y7
+	VPBROADCASTQ 24(DI), Y8
+	VPSHUFB      Y2, Y8, Y8
+	VPXOR        32(SI), Y0, Y9
+	VPSRLW       $0x04, Y9, Y10
+	VPAND        Y1, Y9, Y9
+	VPAND        Y1, Y10, Y10
+	VPDPBUSD     Y7, Y9, Y5
+	VPDPBUSD     Y8, Y10, Y6
+	ADDQ         $0x20, DI
+	ADDQ         $0x00000040, SI
+	DECQ         R9
+	JNE          block
+	VPADDD       Y5, Y3, Y3
+	VPADDD       Y6, Y4, Y4
+	VPADDD       Y4, Y3, Y3
+	VEXTRACTI128 $0x01, Y3, X4
+	VPADDD       X4, X3, X4
+	VPBROADCASTD (R8), X3
+	VPADDD       X3, X4, X4
+	VPSLLD       $0x04, X4, X4
+	VPBROADCASTD 76(AX), X3
+	VPMULLD      (SI), X3, X3
+	VPADDD       X3, X4, X4
+	VCVTDQ2PS    X4, X4
+	VBROADCASTSS 80(AX), X3
+	VMULPS       16(SI), X3, X3
+	VMULPS       X3, X4, X4
+	VADDPS       32(SI), X4, X4
+	VCMPPS       $0x03, X4, X4, X3
+	VBROADCASTSS u32_7fc00000<>+0(SB), X5
+	VBLENDVPS    X3, X5, X4, X4
+	VMOVUPS      X4, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000010, CX
+	DECQ         BX
+	JNE          panel
+	VZEROUPPER
+	RET
+
+// func lowbit4Tile4x16AVX512(a *byte)
+// Requires: AVX, AVX2, AVX512VL, AVX512VNNI, CMOV, FMA3, MMX+
+TEXT ·lowbit4Tile4x16AVX512(SB), NOSPLIT, $0-8
+	MOVQ    a+0(FP), AX
+	MOVQ    (AX), CX
+	MOVQ    8(AX), DX
+	MOVQ    24(AX), BX
+	VMOVDQU u32_88888888x8<>+0(SB), Y0
+	VMOVDQU u32_f0f0f0fx8<>+0(SB), Y1
+
+panel:
+	MOVQ  DX, SI
+	MOVQ  32(AX), DI
+	MOVQ  40(AX), R8
+	VPXOR X2, X2, X2
+	MOVQ  48(AX), R9
+
+group:
+	MOVQ    56(AX), R10
+	CMPQ    R9, $0x01
+	CMOVQEQ 64(AX), R10
+	VPXOR   Y3, Y3, Y3
+	VPXOR   Y4, Y4, Y4
+
+block:
+	PREFETCHT0   4096(SI)
+	VPBROADCASTQ (DI), Y5
+	VPBROADCASTQ 16(DI), Y6
+	VPXOR        (SI), Y0, Y7
+	VPSRLW       $0x04, Y7, Y8
+	VPAND        Y1, Y7, Y7
+	VPAND        Y1, Y8, Y8
+	VPDPBUSD     Y5, Y7, Y3
+	VPDPBUSD     Y6, Y8, Y4
+	VPBROADCASTQ 8(DI), Y5
+	VPBROADCASTQ 24(DI), Y6
+	VPXOR        32(SI), Y0, Y7
+	VPSRLW       $0x04, Y7, Y8
+	VPAND        Y1, Y7, Y7
+	VPAND        Y1, Y8, Y8
+	VPDPBUSD     Y5, Y7, Y3
+	VPDPBUSD     Y6, Y8, Y4
+	ADDQ         $0x20, DI
+	ADDQ         $0x00000040, SI
+	DECQ         R10
+	JNE          block
+	VPADDD       Y4, Y3, Y3
+	VSHUFPS      $0xdd, Y3, Y3, Y4
+	VSHUFPS      $0x88, Y3, Y3, Y3
+	VPADDD       Y4, Y3, Y3
+	VPERMQ       $0x08, Y3, Y3
+	VPBROADCASTD (R8), X4
+	VPADDD       X4, X3, X3
+	VCVTDQ2PS    X3, X3
+	VPMOVZXWD    (SI), X4
+	VPSLLD       $0x10, X4, X4
+	VFMADD231PS  X3, X4, X2
+	ADDQ         $0x00000008, SI
+	ADDQ         $0x04, R8
+	DECQ         R9
+	JNE          group
+	VPBROADCASTD 72(AX), X3
+	VFMADD231PS  (SI), X3, X2
+	VPBROADCASTD 80(AX), X3
+	VMULPS       X3, X2, X2
+	VADDPS       16(SI), X2, X2
+	VCMPPS       $0x03, X2, X2, X3
+	VBROADCASTSS u32_7fc00000<>+0(SB), X4
+	VBLENDVPS    X3, X4, X2, X2
+	VMOVUPS      X2, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000010, CX
+	DECQ         BX
+	JNE          panel
+	VZEROUPPER
+	RET
+
+// func lowbit4ZerosTile4x16AVX512(a *byte)
+// Requires: AVX, AVX2, AVX512VL, AVX512VNNI, CMOV, FMA3, MMX+
+TEXT ·lowbit4ZerosTile4x16AVX512(SB), NOSPLIT, $0-8
+	MOVQ    a+0(FP), AX
+	MOVQ    (AX), CX
+	MOVQ    8(AX), DX
+	MOVQ    24(AX), BX
+	VMOVDQU u32_88888888x8<>+0(SB), Y0
+	VMOVDQU u32_f0f0f0fx8<>+0(SB), Y1
+
+panel:
+	MOVQ  DX, SI
+	MOVQ  32(AX), DI
+	MOVQ  40(AX), R8
+	VPXOR X2, X2, X2
+	MOVQ  48(AX), R9
+
+group:
+	MOVQ    56(AX), R10
+	CMPQ    R9, $0x01
+	CMOVQEQ 64(AX), R10
+	VPXOR   Y3, Y3, Y3
+	VPXOR   Y4, Y4, Y4
+
+block:
+	PREFETCHT0   4096(SI)
+	VPBROADCASTQ (DI), Y5
+	VPBROADCASTQ 16(DI), Y6
+	VPXOR        (SI), Y0, Y7
+	VPSRLW       $0x04, Y7, Y8
+	VPAND        Y1, Y7, Y7
+	VPAND        Y1, Y8, Y8
+	VPDPBUSD     Y5, Y7, Y3
+	VPDPBUSD     Y6, Y8, Y4
+	VPBROADCASTQ 8(DI), Y5
+	VPBROADCASTQ 24(DI), Y6
+	VPXOR        32(SI), Y0, Y7
+	VPSRLW       $0x04, Y7, Y8
+	VPAND        Y1, Y7, Y7
+	VPAND        Y1, Y8, Y8
+	VPDPBUSD     Y5, Y7, Y3
+	VPDPBUSD     Y6, Y8, Y4
+	ADDQ         $0x20, DI
+	ADDQ         $0x00000040, SI
+	DECQ         R10
+	JNE          block
+	VPADDD       Y4, Y3, Y3
+	VSHUFPS      $0xdd, Y3, Y3, Y4
+	VSHUFPS      $0x88, Y3, Y3, Y3
+	VPADDD       Y4, Y3, Y3
+	VPERMQ       $0x08, Y3, Y3
+	VPMOVSXBD    8(SI), X4
+	VPADDD       u32_8x8<>+0(SB), X4, X4
+	VPBROADCASTD (R8), X5
+	VPMULLD      X5, X4, X4
+	VPADDD       X4, X3, X3
+	VCVTDQ2PS    X3, X3
+	VPMOVZXWD    (SI), X4
+	VPSLLD       $0x10, X4, X4
+	VFMADD231PS  X3, X4, X2
+	ADDQ         $0x0000000c, SI
+	ADDQ         $0x04, R8
+	DECQ         R9
+	JNE          group
+	VPBROADCASTD 72(AX), X3
+	VFMADD231PS  (SI), X3, X2
+	VPBROADCASTD 80(AX), X3
+	VMULPS       X3, X2, X2
+	VADDPS       16(SI), X2, X2
+	VCMPPS       $0x03, X2, X2, X3
+	VBROADCASTSS u32_7fc00000<>+0(SB), X4
+	VBLENDVPS    X3, X4, X2, X2
+	VMOVUPS      X2, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000010, CX
+	DECQ         BX
+	JNE          panel
+	VZEROUPPER
+	RET
+
+// func qsi4cxpTile4x16AVX512(a *byte)
+// Requires: AVX, AVX2, AVX512VL, AVX512VNNI, MMX+
+TEXT ·qsi4cxpTile4x16AVX512(SB), NOSPLIT, $0-8
+	MOVQ    a+0(FP), AX
+	MOVQ    (AX), CX
+	MOVQ    8(AX), DX
+	MOVQ    24(AX), BX
+	VMOVDQU u32_88888888x8<>+0(SB), Y0
+	VMOVDQU u32_f0f0f0fx8<>+0(SB), Y1
+
+panel:
+	MOVQ  DX, SI
+	MOVQ  32(AX), DI
+	MOVQ  40(AX), R8
+	MOVQ  64(AX), R9
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+	VPXOR Y4, Y4, Y4
+	VPXOR Y5, Y5, Y5
+
+block:
+	PREFETCHT0   4096(SI)
+	VPBROADCASTQ (DI), Y6
+	VPBROADCASTQ 16(DI), Y7
+	VPXOR        (SI), Y0, Y8
+	VPSRLW       $0x04, Y8, Y9
+	VPAND        Y1, Y8, Y8
+	VPAND        Y1, Y9, Y9
+	VPDPBUSD     Y6, Y8, Y2
+	VPDPBUSD     Y7, Y9, Y3
+	VPBROADCASTQ 8(DI), Y6
+	VPBROADCASTQ 24(DI), Y7
+	VPXOR        32(SI), Y0, Y8
+	VPSRLW       $0x04, Y8, Y9
+	VPAND        Y1, Y8, Y8
+	VPAND        Y1, Y9, Y9
+	VPDPBUSD     Y6, Y8, Y4
+	VPDPBUSD     Y7, Y9, Y5
+	ADDQ         $0x20, DI
+	ADDQ         $0x00000040, SI
+	DECQ         R9
+	JNE          block
+	VPADDD       Y4, Y2, Y2
+	VPADDD       Y5, Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VSHUFPS      $0xdd, Y2, Y2, Y3
+	VSHUFPS      $0x88, Y2, Y2, Y2
+	VPADDD       Y3, Y2, Y2
+	VPERMQ       $0x08, Y2, Y2
+	VPBROADCASTD (R8), X3
+	VPADDD       X3, X2, X2
+	VPSLLD       $0x04, X2, X2
+	VPBROADCASTD 76(AX), X3
+	VPMULLD      (SI), X3, X3
+	VPADDD       X3, X2, X2
+	VCVTDQ2PS    X2, X2
+	VBROADCASTSS 80(AX), X3
+	VMULPS       16(SI), X3, X3
+	VMULPS       X3, X2, X2
+	VADDPS       32(SI), X2, X2
+	VCMPPS       $0x03, X2, X2, X3
+	VBROADCASTSS u32_7fc00000<>+0(SB), X4
+	VBLENDVPS    X3, X4, X2, X2
+	VMOVUPS      X2, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000010, CX
+	DECQ         BX
+	JNE          panel
+	VZEROUPPER
+	RET
+
+// func lowbit4Tile8x8AVX512(a *byte)
+// Requires: AVX, AVX2, AVX512VL, AVX512VNNI, CMOV, FMA3, MMX+
+TEXT ·lowbit4Tile8x8AVX512(SB), NOSPLIT, $0-8
+	MOVQ    a+0(FP), AX
+	MOVQ    (AX), CX
+	MOVQ    8(AX), DX
+	MOVQ    24(AX), BX
+	VMOVDQU u32_88888888x8<>+0(SB), Y0
+	VMOVDQU u32_f0f0f0fx8<>+0(SB), Y1
+
+panel:
+	MOVQ  DX, SI
+	MOVQ  32(AX), DI
+	MOVQ  40(AX), R8
+	VPXOR Y2, Y2, Y2
+	MOVQ  48(AX), R9
+
+group:
+	MOVQ    56(AX), R10
+	CMPQ    R9, $0x01
+	CMOVQEQ 64(AX), R10
+	VPXOR   Y3, Y3, Y3
+	VPXOR   Y4, Y4, Y4
+
+block:
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	VPBROADCASTD (DI), Y5
+	VPBROADCASTD 16(DI), Y6
+	VPXOR        (SI), Y0, Y7
+	VPSRLW       $0x04, Y7, Y8
+	VPAND        Y1, Y7, Y7
+	VPAND        Y1, Y8, Y8
+	VPDPBUSD     Y5, Y7, Y3
+	VPDPBUSD     Y6, Y8, Y4
+	VPBROADCASTD 4(DI), Y5
+	VPBROADCASTD 20(DI), Y6
+	VPXOR        32(SI), Y0, Y7
+	VPSRLW       $0x04, Y7, Y8
+	VPAND        Y1, Y7, Y7
+	VPAND        Y1, Y8, Y8
+	VPDPBUSD     Y5, Y7, Y3
+	VPDPBUSD     Y6, Y8, Y4
+	VPBROADCASTD 8(DI), Y5
+	VPBROADCASTD 24(DI), Y6
+	VPXOR        64(SI), Y0, Y7
+	VPSRLW       $0x04, Y7, Y8
+	VPAND        Y1, Y7, Y7
+	VPAND        Y1, Y8, Y8
+	VPDPBUSD     Y5, Y7, Y3
+	VPDPBUSD     Y6, Y8, Y4
+	VPBROADCASTD 12(DI), Y5
+	VPBROADCASTD 28(DI), Y6
+	VPXOR        96(SI), Y0, Y7
+	VPSRLW       $0x04, Y7, Y8
+	VPAND        Y1, Y7, Y7
+	VPAND        Y1, Y8, Y8
+	VPDPBUSD     Y5, Y7, Y3
+	VPDPBUSD     Y6, Y8, Y4
+	ADDQ         $0x20, DI
+	ADDQ         $0x00000080, SI
+	DECQ         R10
+	JNE          block
+	VPADDD       Y4, Y3, Y3
+	VPBROADCASTD (R8), Y4
+	VPADDD       Y4, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VPMOVZXWD    (SI), Y4
+	VPSLLD       $0x10, Y4, Y4
+	VFMADD231PS  Y3, Y4, Y2
+	ADDQ         $0x00000010, SI
+	ADDQ         $0x04, R8
+	DECQ         R9
+	JNE          group
+	VPBROADCASTD 72(AX), Y3
+	VFMADD231PS  (SI), Y3, Y2
+	VPBROADCASTD 80(AX), Y3
+	VMULPS       Y3, Y2, Y2
+	VADDPS       32(SI), Y2, Y2
+	VCMPPS       $0x03, Y2, Y2, Y3
+	VBROADCASTSS u32_7fc00000<>+0(SB), Y4
+	VBLENDVPS    Y3, Y4, Y2, Y2
+	VMOVUPS      Y2, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
+	VZEROUPPER
+	RET
+
+// func lowbit4ZerosTile8x8AVX512(a *byte)
+// Requires: AVX, AVX2, AVX512VL, AVX512VNNI, CMOV, FMA3, MMX+
+TEXT ·lowbit4ZerosTile8x8AVX512(SB), NOSPLIT, $0-8
+	MOVQ    a+0(FP), AX
+	MOVQ    (AX), CX
+	MOVQ    8(AX), DX
+	MOVQ    24(AX), BX
+	VMOVDQU u32_88888888x8<>+0(SB), Y0
+	VMOVDQU u32_f0f0f0fx8<>+0(SB), Y1
+
+panel:
+	MOVQ  DX, SI
+	MOVQ  32(AX), DI
+	MOVQ  40(AX), R8
+	VPXOR Y2, Y2, Y2
+	MOVQ  48(AX), R9
+
+group:
+	MOVQ    56(AX), R10
+	CMPQ    R9, $0x01
+	CMOVQEQ 64(AX), R10
+	VPXOR   Y3, Y3, Y3
+	VPXOR   Y4, Y4, Y4
+
+block:
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	VPBROADCASTD (DI), Y5
+	VPBROADCASTD 16(DI), Y6
+	VPXOR        (SI), Y0, Y7
+	VPSRLW       $0x04, Y7, Y8
+	VPAND        Y1, Y7, Y7
+	VPAND        Y1, Y8, Y8
+	VPDPBUSD     Y5, Y7, Y3
+	VPDPBUSD     Y6, Y8, Y4
+	VPBROADCASTD 4(DI), Y5
+	VPBROADCASTD 20(DI), Y6
+	VPXOR        32(SI), Y0, Y7
+	VPSRLW       $0x04, Y7, Y8
+	VPAND        Y1, Y7, Y7
+	VPAND        Y1, Y8, Y8
+	VPDPBUSD     Y5, Y7, Y3
+	VPDPBUSD     Y6, Y8, Y4
+	VPBROADCASTD 8(DI), Y5
+	VPBROADCASTD 24(DI), Y6
+	VPXOR        64(SI), Y0, Y7
+	VPSRLW       $0x04, Y7, Y8
+	VPAND        Y1, Y7, Y7
+	VPAND        Y1, Y8, Y8
+	VPDPBUSD     Y5, Y7, Y3
+	VPDPBUSD     Y6, Y8, Y4
+	VPBROADCASTD 12(DI), Y5
+	VPBROADCASTD 28(DI), Y6
+	VPXOR        96(SI), Y0, Y7
+	VPSRLW       $0x04, Y7, Y8
+	VPAND        Y1, Y7, Y7
+	VPAND        Y1, Y8, Y8
+	VPDPBUSD     Y5, Y7, Y3
+	VPDPBUSD     Y6, Y8, Y4
+	ADDQ         $0x20, DI
+	ADDQ         $0x00000080, SI
+	DECQ         R10
+	JNE          block
+	VPADDD       Y4, Y3, Y3
+	VPMOVSXBD    16(SI), Y4
+	VPADDD       u32_8x8<>+0(SB), Y4, Y4
+	VPBROADCASTD (R8), Y5
+	VPMULLD      Y5, Y4, Y4
+	VPADDD       Y4, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VPMOVZXWD    (SI), Y4
+	VPSLLD       $0x10, Y4, Y4
+	VFMADD231PS  Y3, Y4, Y2
+	ADDQ         $0x00000018, SI
+	ADDQ         $0x04, R8
+	DECQ         R9
+	JNE          group
+	VPBROADCASTD 72(AX), Y3
+	VFMADD231PS  (SI), Y3, Y2
+	VPBROADCASTD 80(AX), Y3
+	VMULPS       Y3, Y2, Y2
+	VADDPS       32(SI), Y2, Y2
+	VCMPPS       $0x03, Y2, Y2, Y3
+	VBROADCASTSS u32_7fc00000<>+0(SB), Y4
+	VBLENDVPS    Y3, Y4, Y2, Y2
+	VMOVUPS      Y2, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
+	VZEROUPPER
+	RET
+
+// func qsi4cxpTile8x8AVX512(a *byte)
+// Requires: AVX, AVX2, AVX512VL, AVX512VNNI, MMX+
+TEXT ·qsi4cxpTile8x8AVX512(SB), NOSPLIT, $0-8
+	MOVQ    a+0(FP), AX
+	MOVQ    (AX), CX
+	MOVQ    8(AX), DX
+	MOVQ    24(AX), BX
+	VMOVDQU u32_88888888x8<>+0(SB), Y0
+	VMOVDQU u32_f0f0f0fx8<>+0(SB), Y1
+
+panel:
+	MOVQ  DX, SI
+	MOVQ  32(AX), DI
+	MOVQ  40(AX), R8
+	MOVQ  64(AX), R9
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+	VPXOR Y4, Y4, Y4
+	VPXOR Y5, Y5, Y5
+
+block:
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	VPBROADCASTD (DI), Y6
+	VPBROADCASTD 16(DI), Y7
+	VPXOR        (SI), Y0, Y8
+	VPSRLW       $0x04, Y8, Y9
+	VPAND        Y1, Y8, Y8
+	VPAND        Y1, Y9, Y9
+	VPDPBUSD     Y6, Y8, Y2
+	VPDPBUSD     Y7, Y9, Y3
+	VPBROADCASTD 4(DI), Y6
+	VPBROADCASTD 20(DI), Y7
+	VPXOR        32(SI), Y0, Y8
+	VPSRLW       $0x04, Y8, Y9
+	VPAND        Y1, Y8, Y8
+	VPAND        Y1, Y9, Y9
+	VPDPBUSD     Y6, Y8, Y4
+	VPDPBUSD     Y7, Y9, Y5
+	VPBROADCASTD 8(DI), Y6
+	VPBROADCASTD 24(DI), Y7
+	VPXOR        64(SI), Y0, Y8
+	VPSRLW       $0x04, Y8, Y9
+	VPAND        Y1, Y8, Y8
+	VPAND        Y1, Y9, Y9
+	VPDPBUSD     Y6, Y8, Y2
+	VPDPBUSD     Y7, Y9, Y3
+	VPBROADCASTD 12(DI), Y6
+	VPBROADCASTD 28(DI), Y7
+	VPXOR        96(SI), Y0, Y8
+	VPSRLW       $0x04, Y8, Y9
+	VPAND        Y1, Y8, Y8
+	VPAND        Y1, Y9, Y9
+	VPDPBUSD     Y6, Y8, Y4
+	VPDPBUSD     Y7, Y9, Y5
+	ADDQ         $0x20, DI
+	ADDQ         $0x00000080, SI
+	DECQ         R9
+	JNE          block
+	VPADDD       Y4, Y2, Y2
+	VPADDD       Y5, Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VPBROADCASTD (R8), Y3
+	VPADDD       Y3, Y2, Y2
+	VPSLLD       $0x04, Y2, Y2
+	VPBROADCASTD 76(AX), Y3
+	VPMULLD      (SI), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCVTDQ2PS    Y2, Y2
+	VBROADCASTSS 80(AX), Y3
+	VMULPS       32(SI), Y3, Y3
+	VMULPS       Y3, Y2, Y2
+	VADDPS       64(SI), Y2, Y2
+	VCMPPS       $0x03, Y2, Y2, Y3
+	VBROADCASTSS u32_7fc00000<>+0(SB), Y4
+	VBLENDVPS    Y3, Y4, Y2, Y2
+	VMOVUPS      Y2, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
+	VZEROUPPER
+	RET
+
+// func f16Tile4x8AVX512(a *byte)
+// Requires: AVX, AVX2, AVX512VL, AVX512VNNI, CMOV, F16C, FMA3, MMX+
+TEXT ·f16Tile4x8AVX512(SB), NOSPLIT, $0-8
+	MOVQ    a+0(FP), AX
+	MOVQ    (AX), CX
+	MOVQ    8(AX), DX
+	MOVQ    24(AX), BX
+	VMOVDQU u32_88888888x8<>+0(SB), Y0
+	VMOVDQU u32_f0f0f0fx8<>+0(SB), Y1
+	VMOVDQU u8_0_1_2_3_0_1_2_3_0_1_2_3_0_1_2_3_4_5_6_7_4_5_6_7_4_5_6_7_4_5_6_7<>+0(SB), Y2
+
+panel:
+	MOVQ  DX, SI
+	MOVQ  32(AX), DI
+	MOVQ  40(AX), R8
+	VPXOR X3, X3, X3
+	MOVQ  88(AX), R11
+	MOVQ  96(AX), R12
+	MOVQ  48(AX), R9
+
+group:
+	MOVQ         56(AX), R10
+	CMPQ         R9, $0x01
+	CMOVQEQ      64(AX), R10
+	VCVTPH2PS    (SI), X4
+	VPBROADCASTD (R11), X5
+	VMULPS       X5, X4, X4
+	ADDQ         $0x00000008, SI
+	VPXOR        Y5, Y5, Y5
+	VPXOR        Y6, Y6, Y6
+
+block:
+	PREFETCHT0   4096(SI)
+	VPBROADCASTQ (DI), Y7
+	VPSHUFB      Y2, Y7, Y7
+	VPBROADCASTQ 16(DI), Y8
+	VPSHUFB      Y2, Y8, Y8
+	VPXOR        (SI), Y0, Y9
+	VPSRLW       $0x04, Y9, Y10
+	VPAND        Y1, Y9, Y9
+	VPAND        Y1, Y10, Y10
+	VPDPBUSD     Y7, Y9, Y5
+	VPDPBUSD     Y8, Y10, Y6
+	VPBROADCASTQ 8(DI), Y7
+	VPSHUFB      Y2, Y7, Y7
+	VPBROADCASTQ 24(DI), Y8
+	VPSHUFB      Y2, Y8, Y8
+	VPXOR        32(SI), Y0, Y9
+	VPSRLW       $0x04, Y9, Y10
+	VPAND        Y1, Y9, Y9
+	VPAND        Y1, Y10, Y10
+	VPDPBUSD     Y7, Y9, Y5
+	VPDPBUSD     Y8, Y10, Y6
+	ADDQ         $0x20, DI
+	ADDQ         $0x00000040, SI
+	DECQ         R10
+	JNE          block
+	VPADDD       Y6, Y5, Y5
+	VEXTRACTI128 $0x01, Y5, X6
+	VPADDD       X6, X5, X6
+	VPBROADCASTD (R8), X5
+	VPADDD       X5, X6, X6
+	VCVTDQ2PS    X6, X6
+	VFMADD231PS  X6, X4, X3
+	ADDQ         $0x04, R11
+	ADDQ         $0x04, R12
+	ADDQ         $0x04, R8
+	DECQ         R9
+	JNE          group
+	VCMPPS       $0x03, X3, X3, X4
+	VBROADCASTSS u32_7fc00000<>+0(SB), X5
+	VBLENDVPS    X4, X5, X3, X3
+	VMOVUPS      X3, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000010, CX
+	DECQ         BX
+	JNE          panel
+	VZEROUPPER
+	RET
+
+// func f16Tile4x16AVX512(a *byte)
+// Requires: AVX, AVX2, AVX512VL, AVX512VNNI, CMOV, F16C, FMA3, MMX+
+TEXT ·f16Tile4x16AVX512(SB), NOSPLIT, $0-8
+	MOVQ    a+0(FP), AX
+	MOVQ    (AX), CX
+	MOVQ    8(AX), DX
+	MOVQ    24(AX), BX
+	VMOVDQU u32_88888888x8<>+0(SB), Y0
+	VMOVDQU u32_f0f0f0fx8<>+0(SB), Y1
+
+panel:
+	MOVQ  DX, SI
+	MOVQ  32(AX), DI
+	MOVQ  40(AX), R8
+	VPXOR X2, X2, X2
+	MOVQ  88(AX), R11
+	MOVQ  96(AX), R12
+	MOVQ  48(AX), R9
+
+group:
+	MOVQ         56(AX), R10
+	CMPQ         R9, $0x01
+	CMOVQEQ      64(AX), R10
+	VCVTPH2PS    (SI), X3
+	VPBROADCASTD (R11), X4
+	VMULPS       X4, X3, X3
+	ADDQ         $0x00000008, SI
+	VPXOR        Y4, Y4, Y4
+	VPXOR        Y5, Y5, Y5
+
+block:
+	PREFETCHT0   4096(SI)
+	VPBROADCASTQ (DI), Y6
+	VPBROADCASTQ 16(DI), Y7
+	VPXOR        (SI), Y0, Y8
+	VPSRLW       $0x04, Y8, Y9
+	VPAND        Y1, Y8, Y8
+	VPAND        Y1, Y9, Y9
+	VPDPBUSD     Y6, Y8, Y4
+	VPDPBUSD     Y7, Y9, Y5
+	VPBROADCASTQ 8(DI), Y6
+	VPBROADCASTQ 24(DI), Y7
+	VPXOR        32(SI), Y0, Y8
+	VPSRLW       $0x04, Y8, Y9
+	VPAND        Y1, Y8, Y8
+	VPAND        Y1, Y9, Y9
+	VPDPBUSD     Y6, Y8, Y4
+	VPDPBUSD     Y7, Y9, Y5
+	ADDQ         $0x20, DI
+	ADDQ         $0x00000040, SI
+	DECQ         R10
+	JNE          block
+	VPADDD       Y5, Y4, Y4
+	VSHUFPS      $0xdd, Y4, Y4, Y5
+	VSHUFPS      $0x88, Y4, Y4, Y4
+	VPADDD       Y5, Y4, Y4
+	VPERMQ       $0x08, Y4, Y4
+	VPBROADCASTD (R8), X5
+	VPADDD       X5, X4, X4
+	VCVTDQ2PS    X4, X4
+	VFMADD231PS  X4, X3, X2
+	ADDQ         $0x04, R11
+	ADDQ         $0x04, R12
+	ADDQ         $0x04, R8
+	DECQ         R9
+	JNE          group
+	VCMPPS       $0x03, X2, X2, X3
+	VBROADCASTSS u32_7fc00000<>+0(SB), X4
+	VBLENDVPS    X3, X4, X2, X2
+	VMOVUPS      X2, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000010, CX
+	DECQ         BX
+	JNE          panel
+	VZEROUPPER
+	RET
+
+// func f16Tile8x8AVX512(a *byte)
+// Requires: AVX, AVX2, AVX512VL, AVX512VNNI, CMOV, F16C, FMA3, MMX+
+TEXT ·f16Tile8x8AVX512(SB), NOSPLIT, $0-8
+	MOVQ    a+0(FP), AX
+	MOVQ    (AX), CX
+	MOVQ    8(AX), DX
+	MOVQ    24(AX), BX
+	VMOVDQU u32_88888888x8<>+0(SB), Y0
+	VMOVDQU u32_f0f0f0fx8<>+0(SB), Y1
+
+panel:
+	MOVQ  DX, SI
+	MOVQ  32(AX), DI
+	MOVQ  40(AX), R8
+	VPXOR Y2, Y2, Y2
+	MOVQ  88(AX), R11
+	MOVQ  96(AX), R12
+	MOVQ  48(AX), R9
+
+group:
+	MOVQ         56(AX), R10
+	CMPQ         R9, $0x01
+	CMOVQEQ      64(AX), R10
+	VCVTPH2PS    (SI), Y3
+	VPBROADCASTD (R11), Y4
+	VMULPS       Y4, Y3, Y3
+	ADDQ         $0x00000010, SI
+	VPXOR        Y4, Y4, Y4
+	VPXOR        Y5, Y5, Y5
+
+block:
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	VPBROADCASTD (DI), Y6
+	VPBROADCASTD 16(DI), Y7
+	VPXOR        (SI), Y0, Y8
+	VPSRLW       $0x04, Y8, Y9
+	VPAND        Y1, Y8, Y8
+	VPAND        Y1, Y9, Y9
+	VPDPBUSD     Y6, Y8, Y4
+	VPDPBUSD     Y7, Y9, Y5
+	VPBROADCASTD 4(DI), Y6
+	VPBROADCASTD 20(DI), Y7
+	VPXOR        32(SI), Y0, Y8
+	VPSRLW       $0x04, Y8, Y9
+	VPAND        Y1, Y8, Y8
+	VPAND        Y1, Y9, Y9
+	VPDPBUSD     Y6, Y8, Y4
+	VPDPBUSD     Y7, Y9, Y5
+	VPBROADCASTD 8(DI), Y6
+	VPBROADCASTD 24(DI), Y7
+	VPXOR        64(SI), Y0, Y8
+	VPSRLW       $0x04, Y8, Y9
+	VPAND        Y1, Y8, Y8
+	VPAND        Y1, Y9, Y9
+	VPDPBUSD     Y6, Y8, Y4
+	VPDPBUSD     Y7, Y9, Y5
+	VPBROADCASTD 12(DI), Y6
+	VPBROADCASTD 28(DI), Y7
+	VPXOR        96(SI), Y0, Y8
+	VPSRLW       $0x04, Y8, Y9
+	VPAND        Y1, Y8, Y8
+	VPAND        Y1, Y9, Y9
+	VPDPBUSD     Y6, Y8, Y4
+	VPDPBUSD     Y7, Y9, Y5
+	ADDQ         $0x20, DI
+	ADDQ         $0x00000080, SI
+	DECQ         R10
+	JNE          block
+	VPADDD       Y5, Y4, Y4
+	VPBROADCASTD (R8), Y5
+	VPADDD       Y5, Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VFMADD231PS  Y4, Y3, Y2
+	ADDQ         $0x04, R11
+	ADDQ         $0x04, R12
+	ADDQ         $0x04, R8
+	DECQ         R9
+	JNE          group
+	VCMPPS       $0x03, Y2, Y2, Y3
+	VBROADCASTSS u32_7fc00000<>+0(SB), Y4
+	VBLENDVPS    Y3, Y4, Y2, Y2
+	VMOVUPS      Y2, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
+	VZEROUPPER
+	RET
+
+// func f16Tile8x16AVX512(a *byte)
+// Requires: AVX, AVX2, AVX512VL, AVX512VNNI, CMOV, F16C, FMA3, MMX+
+TEXT ·f16Tile8x16AVX512(SB), NOSPLIT, $0-8
+	MOVQ    a+0(FP), AX
+	MOVQ    (AX), CX
+	MOVQ    8(AX), DX
+	MOVQ    24(AX), BX
+	VMOVDQU u32_88888888x8<>+0(SB), Y0
+	VMOVDQU u32_f0f0f0fx8<>+0(SB), Y1
+
+panel:
+	MOVQ  DX, SI
+	MOVQ  32(AX), DI
+	MOVQ  40(AX), R8
+	VPXOR Y2, Y2, Y2
+	MOVQ  88(AX), R11
+	MOVQ  96(AX), R12
+	MOVQ  48(AX), R9
+
+group:
+	MOVQ         56(AX), R10
+	CMPQ         R9, $0x01
+	CMOVQEQ      64(AX), R10
+	VCVTPH2PS    (SI), Y3
+	VPBROADCASTD (R11), Y4
+	VMULPS       Y4, Y3, Y3
+	ADDQ         $0x00000010, SI
+	VPXOR        Y4, Y4, Y4
+	VPXOR        Y5, Y5, Y5
+	VPXOR        Y6, Y6, Y6
+	VPXOR        Y7, Y7, Y7
+
+block:
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	VPBROADCASTQ (DI), Y8
+	VPBROADCASTQ 16(DI), Y9
+	VPXOR        (SI), Y0, Y10
+	VPSRLW       $0x04, Y10, Y11
+	VPAND        Y1, Y10, Y10
+	VPAND        Y1, Y11, Y11
+	VPDPBUSD     Y8, Y10, Y4
+	VPDPBUSD     Y9, Y11, Y5
+	VPXOR        32(SI), Y0, Y10
+	VPSRLW       $0x04, Y10, Y11
+	VPAND        Y1, Y10, Y10
+	VPAND        Y1, Y11, Y11
+	VPDPBUSD     Y8, Y10, Y6
+	VPDPBUSD     Y9, Y11, Y7
+	VPBROADCASTQ 8(DI), Y8
+	VPBROADCASTQ 24(DI), Y9
+	VPXOR        64(SI), Y0, Y10
+	VPSRLW       $0x04, Y10, Y11
+	VPAND        Y1, Y10, Y10
+	VPAND        Y1, Y11, Y11
+	VPDPBUSD     Y8, Y10, Y4
+	VPDPBUSD     Y9, Y11, Y5
+	VPXOR        96(SI), Y0, Y10
+	VPSRLW       $0x04, Y10, Y11
+	VPAND        Y1, Y10, Y10
+	VPAND        Y1, Y11, Y11
+	VPDPBUSD     Y8, Y10, Y6
+	VPDPBUSD     Y9, Y11, Y7
+	ADDQ         $0x20, DI
+	ADDQ         $0x00000080, SI
+	DECQ         R10
+	JNE          block
+	VPADDD       Y5, Y4, Y4
+	VPADDD       Y7, Y6, Y6
+	VSHUFPS      $0xdd, Y6, Y4, Y5
+	VSHUFPS      $0x88, Y6, Y4, Y4
+	VPADDD       Y5, Y4, Y4
+	VPERMQ       $0xd8, Y4, Y4
+	VPBROADCASTD (R8), Y5
+	VPADDD       Y5, Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VFMADD231PS  Y4, Y3, Y2
+	ADDQ         $0x04, R11
+	ADDQ         $0x04, R12
+	ADDQ         $0x04, R8
+	DECQ         R9
+	JNE          group
+	VCMPPS       $0x03, Y2, Y2, Y3
+	VBROADCASTSS u32_7fc00000<>+0(SB), Y4
+	VBLENDVPS    Y3, Y4, Y2, Y2
+	VMOVUPS      Y2, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
+	VZEROUPPER
+	RET
+
+// func qai4c32pTile4x8AVX512(a *byte)
+// Requires: AVX, AVX2, AVX512VL, AVX512VNNI, CMOV, FMA3, MMX+
+TEXT ·qai4c32pTile4x8AVX512(SB), NOSPLIT, $0-8
+	MOVQ    a+0(FP), AX
+	MOVQ    (AX), CX
+	MOVQ    8(AX), DX
+	MOVQ    24(AX), BX
+	VMOVDQU u32_88888888x8<>+0(SB), Y0
+	VMOVDQU u32_f0f0f0fx8<>+0(SB), Y1
+	VMOVDQU u8_0_1_2_3_0_1_2_3_0_1_2_3_0_1_2_3_4_5_6_7_4_5_6_7_4_5_6_7_4_5_6_7<>+0(SB), Y2
+
+panel:
+	MOVQ  DX, SI
+	MOVQ  32(AX), DI
+	MOVQ  40(AX), R8
+	VPXOR X3, X3, X3
+	MOVQ  88(AX), R11
+	MOVQ  96(AX), R12
+	MOVQ  48(AX), R9
+
+group:
+	MOVQ    56(AX), R10
+	CMPQ    R9, $0x01
+	CMOVQEQ 64(AX), R10
+	VPXOR   Y4, Y4, Y4
+	VPXOR   Y5, Y5, Y5
+
+block:
+	PREFETCHT0   4096(SI)
+	VPBROADCASTQ (DI), Y6
+	VPSHUFB      Y2, Y6, Y6
+	VPBROADCASTQ 16(DI), Y7
+	VPSHUFB      Y2, Y7, Y7
+	VPXOR        (SI), Y0, Y8
+	VPSRLW       $0x04, Y8, Y9
+	VPAND        Y1, Y8, Y8
+	VPAND        Y1, Y9, Y9
+	VPDPBUSD     Y6, Y8, Y4
+	VPDPBUSD     Y7, Y9, Y5
+	VPBROADCASTQ 8(DI), Y6
+	VPSHUFB      Y2, Y6, Y6
+	VPBROADCASTQ 24(DI), Y7
+	VPSHUFB      Y2, Y7, Y7
+	VPXOR        32(SI), Y0, Y8
+	VPSRLW       $0x04, Y8, Y9
+	VPAND        Y1, Y8, Y8
+	VPAND        Y1, Y9, Y9
+	VPDPBUSD     Y6, Y8, Y4
+	VPDPBUSD     Y7, Y9, Y5
+	ADDQ         $0x20, DI
+	ADDQ         $0x00000040, SI
+	DECQ         R10
+	JNE          block
+	VPADDD       Y5, Y4, Y4
+	VEXTRACTI128 $0x01, Y4, X5
+	VPADDD       X5, X4, X5
+	VPBROADCASTD (R8), X4
+	VPADDD       X4, X5, X5
+	VPSLLD       $0x04, X5, X5
+	VCVTDQ2PS    X5, X5
+	VPBROADCASTD (R12), X4
+	VFMADD231PS  (SI), X4, X3
+	VPBROADCASTD (R11), X4
+	VMULPS       16(SI), X4, X4
+	VFMADD231PS  X5, X4, X3
+	ADDQ         $0x00000020, SI
+	ADDQ         $0x04, R11
+	ADDQ         $0x04, R12
+	ADDQ         $0x04, R8
+	DECQ         R9
+	JNE          group
+	VADDPS       (SI), X3, X3
+	VCMPPS       $0x03, X3, X3, X4
+	VBROADCASTSS u32_7fc00000<>+0(SB), X5
+	VBLENDVPS    X4, X5, X3, X3
+	VMOVUPS      X3, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000010, CX
+	DECQ         BX
+	JNE          panel
+	VZEROUPPER
+	RET
+
+// func qai4c32pTile4x16AVX512(a *byte)
+// Requires: AVX, AVX2, AVX512VL, AVX512VNNI, CMOV, FMA3, MMX+
+TEXT ·qai4c32pTile4x16AVX512(SB), NOSPLIT, $0-8
+	MOVQ    a+0(FP), AX
+	MOVQ    (AX), CX
+	MOVQ    8(AX), DX
+	MOVQ    24(AX), BX
+	VMOVDQU u32_88888888x8<>+0(SB), Y0
+	VMOVDQU u32_f0f0f0fx8<>+0(SB), Y1
+
+panel:
+	MOVQ  DX, SI
+	MOVQ  32(AX), DI
+	MOVQ  40(AX), R8
+	VPXOR X2, X2, X2
+	MOVQ  88(AX), R11
+	MOVQ  96(AX), R12
+	MOVQ  48(AX), R9
+
+group:
+	MOVQ    56(AX), R10
+	CMPQ    R9, $0x01
+	CMOVQEQ 64(AX), R10
+	VPXOR   Y3, Y3, Y3
+	VPXOR   Y4, Y4, Y4
+
+block:
+	PREFETCHT0   4096(SI)
+	VPBROADCASTQ (DI), Y5
+	VPBROADCASTQ 16(DI), Y6
+	VPXOR        (SI), Y0, Y7
+	VPSRLW       $0x04, Y7, Y8
+	VPAND        Y1, Y7, Y7
+	VPAND        Y1, Y8, Y8
+	VPDPBUSD     Y5, Y7, Y3
+	VPDPBUSD     Y6, Y8, Y4
+	VPBROADCASTQ 8(DI), Y5
+	VPBROADCASTQ 24(DI), Y6
+	VPXOR        32(SI), Y0, Y7
+	VPSRLW       $0x04, Y7, Y8
+	VPAND        Y1, Y7, Y7
+	VPAND        Y1, Y8, Y8
+	VPDPBUSD     Y5, Y7, Y3
+	VPDPBUSD     Y6, Y8, Y4
+	ADDQ         $0x20, DI
+	ADDQ         $0x00000040, SI
+	DECQ         R10
+	JNE          block
+	VPADDD       Y4, Y3, Y3
+	VSHUFPS      $0xdd, Y3, Y3, Y4
+	VSHUFPS      $0x88, Y3, Y3, Y3
+	VPADDD       Y4, Y3, Y3
+	VPERMQ       $0x08, Y3, Y3
+	VPBROADCASTD (R8), X4
+	VPADDD       X4, X3, X3
+	VPSLLD       $0x04, X3, X3
+	VCVTDQ2PS    X3, X3
+	VPBROADCASTD (R12), X4
+	VFMADD231PS  (SI), X4, X2
+	VPBROADCASTD (R11), X4
+	VMULPS       16(SI), X4, X4
+	VFMADD231PS  X3, X4, X2
+	ADDQ         $0x00000020, SI
+	ADDQ         $0x04, R11
+	ADDQ         $0x04, R12
+	ADDQ         $0x04, R8
+	DECQ         R9
+	JNE          group
+	VADDPS       (SI), X2, X2
+	VCMPPS       $0x03, X2, X2, X3
+	VBROADCASTSS u32_7fc00000<>+0(SB), X4
+	VBLENDVPS    X3, X4, X2, X2
+	VMOVUPS      X2, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000010, CX
+	DECQ         BX
+	JNE          panel
+	VZEROUPPER
+	RET
+
+// func qsu2cxpAVX512(a *byte)
+// Requires: AVX, AVX2, AVX512VL, AVX512VNNI, MMX+
+TEXT ·qsu2cxpAVX512(SB), NOSPLIT, $0-8
+	MOVQ    a+0(FP), AX
+	MOVQ    (AX), CX
+	MOVQ    8(AX), DX
+	MOVQ    24(AX), BX
+	VMOVDQU u32_3030303x8<>+0(SB), Y0
+
+panel:
+	MOVQ  DX, SI
+	MOVQ  32(AX), DI
+	MOVQ  40(AX), R8
+	MOVQ  64(AX), R9
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+	VPXOR Y4, Y4, Y4
+
+block:
+	PREFETCHT0   4096(SI)
+	VMOVDQU      (SI), Y5
+	VMOVDQU      (DI), Y6
+	VPAND        Y0, Y5, Y7
+	VPSHUFD      $0x00, Y6, Y8
+	VPDPBUSD     Y8, Y7, Y1
+	VPSRLW       $0x02, Y5, Y7
+	VPAND        Y0, Y7, Y7
+	VPSHUFD      $0x55, Y6, Y8
+	VPDPBUSD     Y8, Y7, Y2
+	VPSRLW       $0x04, Y5, Y7
+	VPAND        Y0, Y7, Y7
+	VPSHUFD      $0xaa, Y6, Y8
+	VPDPBUSD     Y8, Y7, Y3
+	VPSRLW       $0x06, Y5, Y5
+	VPAND        Y0, Y5, Y5
+	VPSHUFD      $0xff, Y6, Y6
+	VPDPBUSD     Y6, Y5, Y4
+	ADDQ         $0x20, DI
+	ADDQ         $0x00000020, SI
+	DECQ         R9
+	JNE          block
+	VPADDD       Y3, Y1, Y1
+	VPADDD       Y4, Y2, Y2
+	VPADDD       Y2, Y1, Y1
+	VEXTRACTI128 $0x01, Y1, X2
+	VPADDD       X2, X1, X2
+	VPBROADCASTD (R8), X1
+	VPADDD       X1, X2, X2
+	VPBROADCASTD 76(AX), X1
+	VPMULLD      (SI), X1, X1
+	VPADDD       X1, X2, X2
+	VCVTDQ2PS    X2, X2
+	VBROADCASTSS 80(AX), X1
+	VMULPS       16(SI), X1, X1
+	VMULPS       X1, X2, X2
+	VADDPS       32(SI), X2, X2
+	VCMPPS       $0x03, X2, X2, X1
+	VBROADCASTSS u32_7fc00000<>+0(SB), X3
+	VBLENDVPS    X1, X3, X2, X2
+	VMOVUPS      X2, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000010, CX
+	DECQ         BX
+	JNE          panel
+	VZEROUPPER
+	RET
+
+DATA u32_3030303x8<>+0(SB)/8, $0x0303030303030303
+DATA u32_3030303x8<>+8(SB)/8, $0x0303030303030303
+DATA u32_3030303x8<>+16(SB)/8, $0x0303030303030303
+DATA u32_3030303x8<>+24(SB)/8, $0x0303030303030303
+GLOBL u32_3030303x8<>(SB), RODATA|NOPTR, $32

@@ -105,16 +105,15 @@ var (
 
 func init() {
 	const avx2, avx512 = cpu.AVX2, cpu.AVX512
-	tile4, tile8 := packing.Tile{NR: 4, KR: 4, SR: 1}, packing.Tile{NR: 4, KR: 8, SR: 1}
 	register(lowbit(avx2, &lowbitAVX2)...)
 	register(lowbit(avx512, &lowbitAVX512)...)
 	register(
 		channel(avx2, packing.LayoutQSI4CXP, 4, packing.DefaultTile, -8, qsi4cxpAVX2),
 		channel(avx512, packing.LayoutQSI4CXP, 4, packing.DefaultTile, -8, qsi4cxpAVX512),
-		channel(avx2, packing.LayoutQSI8CXP, 8, tile4, 0, qsi8cxp4x4AVX2),
-		channel(avx512, packing.LayoutQSI8CXP, 8, tile4, -128, qsi8cxp4x4AVX512),
-		channel(avx2, packing.LayoutQSI8CXP, 8, tile8, 0, qsi8cxp4x8AVX2),
-		channel(avx512, packing.LayoutQSI8CXP, 8, tile8, -128, qsi8cxp4x8AVX512),
+		channel(avx2, packing.LayoutQSI8CXP, 8, tile4x4x1, 0, qsi8cxp4x4AVX2),
+		channel(avx512, packing.LayoutQSI8CXP, 8, tile4x4x1, -128, qsi8cxp4x4AVX512),
+		channel(avx2, packing.LayoutQSI8CXP, 8, tile4x8x1, 0, qsi8cxp4x8AVX2),
+		channel(avx512, packing.LayoutQSI8CXP, 8, tile4x8x1, -128, qsi8cxp4x8AVX512),
 	)
 }
 

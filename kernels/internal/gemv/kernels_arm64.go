@@ -332,15 +332,6 @@ func torchao8Dotprod(a *Args)
 //go:noescape
 func torchao8ZerosDotprod(a *Args)
 
-var (
-	tile4x4x1  = packing.Tile{NR: 4, KR: 4, SR: 1}
-	tile4x8x1  = packing.Tile{NR: 4, KR: 8, SR: 1}
-	tile4x8x2  = packing.Tile{NR: 4, KR: 8, SR: 2}
-	tile4x16x2 = packing.Tile{NR: 4, KR: 16, SR: 2}
-	tile8x8x2  = packing.Tile{NR: 8, KR: 8, SR: 2}
-	tile8x16x2 = packing.DefaultTile
-)
-
 func init() {
 	const none, zeros, fractions = packing.ZeroNone, packing.ZeroInt8, packing.ZeroFraction
 	const integer, half = packing.GridInteger, packing.GridHalfStep

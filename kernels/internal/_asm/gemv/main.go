@@ -40,5 +40,10 @@ func main() {
 	qsi4cxp()
 	qsi8cxp(4)
 	qsi8cxp(8)
+	if *isa == "avx512" {
+		tiles(emit.AVX512)
+	} else {
+		tiles(emit.AVX2)
+	}
 	emit.Finish(*stubs, "gemv")
 }
