@@ -123,6 +123,9 @@ func (m *Model) NewStream(sequences [][]int32) (*Stream, error) {
 func (t *Stream) Len() int    { return len(t.starts) - 1 }
 func (t *Stream) Tokens() int { return t.starts[t.Len()] }
 
+// Start is the number of tokens before a sequence.
+func (t *Stream) Start(sequence int) int { return t.starts[sequence] }
+
 // Hidden returns the hidden states of a sequence, [tokens][HiddenSize], before the next half layer.
 func (t *Stream) Hidden(sequence int) []float32 {
 	h := t.m.config.HiddenSize
@@ -141,18 +144,56 @@ func (t *Stream) Visit(sequence, layer int, part Part, fn func(*Input) bool) err
 
 // Advance adds the output of half a layer to the hidden states of a sequence.
 func (t *Stream) Advance(sequence, layer int, part Part) error {
-	back, err := t.half(sequence, layer, part, nil)
+	return t.AdvanceVisit(sequence, layer, part, nil)
+}
+
+// AdvanceVisit is Advance, and calls fn with the input of each linear layer, before the product.
+func (t *Stream) AdvanceVisit(sequence, layer int, part Part, fn func(*Input)) error {
+	var visit func(*Input) bool
+	if fn != nil {
+		visit = func(in *Input) bool { fn(in); return true }
+	}
+	back, err := t.half(sequence, layer, part, visit)
 	if err != nil {
 		return err
 	}
 	x := t.Hidden(sequence)
-	l := &t.m.layers[layer]
-	post := l.postAttention
-	if part == FeedForward {
-		post = l.postMLP
-	}
+	_, post := t.last(layer, part)
 	t.s.add(x, back, post, len(x)/t.m.config.HiddenSize)
 	return nil
+}
+
+// last is the last linear layer of a half, but for experts, and the norm of its outputs, if there is
+// one.
+func (t *Stream) last(layer int, part Part) (*linear, *norm) {
+	l := &t.m.layers[layer]
+	if part == Attention {
+		return l.out, l.postAttention
+	}
+	return l.mlp.down, l.postMLP
+}
+
+// finishRows is the number of tokens that Finish computes at a time.
+const finishRows = 1024
+
+// Finish is Advance for all sequences if the inputs of the half's last linear layer are known,
+// [Tokens()][K]. It is not for experts.
+func (t *Stream) Finish(layer int, part Part, inputs []float32) error {
+	l, post := t.last(layer, part)
+	k, h := l.op.Cols(), t.m.config.HiddenSize
+	t.m.mu.Lock()
+	defer t.m.mu.Unlock()
+	return t.m.source.guard(func() error {
+		for from := 0; from < t.Tokens(); from += finishRows {
+			m := min(finishRows, t.Tokens()-from)
+			back := buffer.Grow(&t.s.back, m*h)
+			if err := t.s.multiply(back, inputs[from*k:][:m*k], m, l); err != nil {
+				return err
+			}
+			t.s.add(t.x[from*h:][:m*h], back, post, m)
+		}
+		return nil
+	})
 }
 
 // Take copies the hidden states of a Stream of the same sequences in a model of the same

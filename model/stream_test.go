@@ -41,6 +41,10 @@ func testStream(t *testing.T, dir string) {
 	if stream.Len() != 3 || stream.Tokens() != 108 {
 		t.Fatalf("%d sequences of %d tokens", stream.Len(), stream.Tokens())
 	}
+	finished, err := m.NewStream(sequences) // moves on by Finish
+	if err != nil {
+		t.Fatal(err)
+	}
 	for layer := range m.Config().Layers {
 		var want, got []string
 		for _, stage := range m.Stages(layer) {
@@ -49,7 +53,10 @@ func testStream(t *testing.T, dir string) {
 			}
 		}
 		for _, part := range []Part{Attention, FeedForward} {
+			var last []float32 // inputs of the half's last linear layer
+			experts := part == FeedForward && m.layers[layer].Experts
 			for q := range sequences {
+				var inputs []float32
 				before := slices.Clone(stream.Hidden(q))
 				err := stream.Visit(q, layer, part, func(in *Input) bool {
 					if len(in.X) != in.Rows*in.K || in.Tokens != nil && len(in.Tokens) != in.Rows {
@@ -70,9 +77,23 @@ func testStream(t *testing.T, dir string) {
 				if err := stream.Visit(q, layer, part, func(*Input) bool { visits++; return false }); err != nil || visits != 1 {
 					t.Fatalf("%d visits, %v", visits, err)
 				}
-				if err := stream.Advance(q, layer, part); err != nil {
+				see := func(in *Input) { inputs = append(inputs[:0], in.X...) }
+				if err := stream.AdvanceVisit(q, layer, part, see); err != nil {
 					t.Fatal(err)
 				}
+				if last = append(last, inputs...); experts {
+					if err := finished.Advance(q, layer, part); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			if !experts {
+				if err := finished.Finish(layer, part, last); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if !slices.Equal(stream.x, finished.x) {
+				t.Fatalf("layer %d, half %d: Finish has other hidden states than Advance", layer, part)
 			}
 		}
 		slices.Sort(want)

@@ -17,6 +17,7 @@ var (
 	mu     sync.Mutex
 	limit  int64 // the argument of Set; 0: none
 	lifted int   // number of jobs that run without the limit
+	growth int   // the collector's percentage before Lift
 )
 
 // Set limits the program's memory to the given bytes, unless GOMEMLIMIT is set. The garbage
@@ -50,6 +51,11 @@ func Available() int64 {
 	return kilobytes << 10
 }
 
+// liftedGrowth is the percentage by which the heap may grow between collections while the limit is
+// lifted, unless GOGC is set. Such jobs hold few, large arrays without pointers: collections take no
+// time, and Go's default would double the memory.
+const liftedGrowth = 25
+
 // Lift removes the limit until restore is called: for a job that needs more memory than the limit,
 // the garbage collector would otherwise run all the time.
 func Lift() (restore func()) {
@@ -58,13 +64,20 @@ func Lift() (restore func()) {
 	if limit == 0 {
 		return func() {}
 	}
-	lifted++
-	debug.SetMemoryLimit(math.MaxInt64)
+	if lifted++; lifted == 1 {
+		debug.SetMemoryLimit(math.MaxInt64)
+		if os.Getenv("GOGC") == "" {
+			growth = debug.SetGCPercent(liftedGrowth)
+		}
+	}
 	return sync.OnceFunc(func() {
 		mu.Lock()
 		defer mu.Unlock()
 		if lifted--; lifted == 0 {
 			debug.SetMemoryLimit(limit)
+			if os.Getenv("GOGC") == "" {
+				debug.SetGCPercent(growth)
+			}
 		}
 	})
 }

@@ -19,7 +19,8 @@
 // gptq-ft. The same with another target: the float model's output on its own inputs, W X_float.
 // This correction is known as QEP (quantization error propagation, arXiv 2504.09629); GPTAQ (arXiv
 // 2504.02692) and Qronos (arXiv 2505.11695) are kin. With D = X_float - X and P = D^T X (H + lambda
-// I)^-1, the target is W + a W P. gq adds:
+// I)^-1, the target is W + a W P. D W^T is summed instead of D where that is less work, see hessian.go.
+// gq adds:
 //
 //   - The residual. If a layer's outputs are added to the hidden states, the target also corrects
 //     R, the float model's hidden states minus the quantized model's: + r R^T X (H + lambda
@@ -51,4 +52,17 @@
 // which an interrupted job resumes.
 //
 // Results have the same bits on every CPU and for any number of threads.
+//
+// # Work
+//
+// Nearly all time passes in products of matrices, whose sums are chains of fused multiply-adds in
+// float32 (kernels.Transposed.Add). With T tokens and n x k weights, in multiply-adds:
+//
+//	forward passes      2 T n k for gptq-ft: the float model's and the quantized model's
+//	Hessian             T k^2 / 2
+//	shift of targets    2 T n k, or T k^2 + n k^2: the smaller one
+//	factor              k^3 / 6
+//	targets             n k^2, or k^3 where the group has more than k rows
+//	GPTQ, twice         n k^2
+//	error of the search n k^2 / 2
 package calib

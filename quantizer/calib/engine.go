@@ -9,29 +9,50 @@ import (
 type engine struct {
 	pool *kernels.Pool
 	work *kernels.Workspace
+	sums *kernels.Transposed
 }
 
+// operand is a factor of a product.
+type operand = kernels.Operand
+
 func newEngine(threads int) *engine {
+	sums, err := kernels.NewTransposed(kernels.Options{})
+	if err != nil {
+		panic(err) // it only refuses a CPU that was asked for
+	}
 	p := kernels.NewPool(threads)
-	return &engine{p, kernels.NewWorkspace(p)}
+	return &engine{p, kernels.NewWorkspace(p), sums}
 }
 
 func (e *engine) close() { e.pool.Close() }
 
 func quiet(kernels.Choice) {}
 
-// product computes dst = x B^T. x is [m][cols], B is [rows][cols] and read row by row, dst is
-// [m][rows]. Each sum is one chain of fused multiply-adds in float32, in order of columns.
-func (e *engine) product(dst, x []float32, m, rows, cols int, read func(dst []float32, row int)) {
-	if m == 0 || rows == 0 {
-		return
-	}
-	op, err := kernels.NewRows(rows, cols, read, nil, kernels.Options{Log: quiet})
-	if err == nil {
-		err = op.Forward(e.work, dst[:m*rows], x[:m*cols], m)
-	}
-	if err != nil {
+// add computes dst += x y, where dst is m x n and its rows begin stride values apart, x is m x k and
+// y is k x n. Each sum is one chain of fused multiply-adds in float32, in order of k.
+func (e *engine) add(dst []float32, stride, m, n, k int, x, y operand) {
+	if err := e.sums.Add(e.work, dst, stride, m, n, k, x, y); err != nil {
 		panic(err) // the lengths are wrong
+	}
+}
+
+// product computes dst = x y, all packed: dst is [m][n].
+func (e *engine) product(dst []float32, m, n, k int, x, y operand) {
+	clear(dst[:m*n])
+	e.add(dst, n, m, n, k, x, y)
+}
+
+// gramRows is the number of rows of addGram's products: so much is computed below the diagonal.
+const gramRows = 256
+
+// addGram adds x^T x, for x of n rows and k columns, to the upper triangle of dst, whose rows begin
+// stride values apart. Some elements below the diagonal change too.
+func (e *engine) addGram(dst []float32, stride, k, n int, x operand) {
+	for p := 0; p < k; p += gramRows {
+		y := x.Part(0, p)
+		t := y
+		t.Transposed = true
+		e.add(dst[p*stride+p:], stride, min(gramRows, k-p), k-p, n, t, y)
 	}
 }
 
@@ -43,22 +64,4 @@ func (e *engine) rows(n, piece int, f func(worker, from, to int)) {
 		return
 	}
 	e.pool.Run(parts, func(worker, part int) { f(worker, part*piece, min(n, (part+1)*piece)) })
-}
-
-// transpose sets dst, [k][n], to the transpose of x, [n][k].
-func (e *engine) transpose(dst, x []float32, n, k int) {
-	const tile = 32
-	e.rows(k, 4*tile, func(_, from, to int) {
-		for j0 := from; j0 < to; j0 += tile {
-			j1 := min(j0+tile, to)
-			for i0 := 0; i0 < n; i0 += tile {
-				i1 := min(i0+tile, n)
-				for j := j0; j < j1; j++ {
-					for i := i0; i < i1; i++ {
-						dst[j*n+i] = x[i*k+j]
-					}
-				}
-			}
-		}
-	})
 }

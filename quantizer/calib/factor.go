@@ -14,6 +14,10 @@ const block = 128
 // factor is the Cholesky factor of a damped Hessian, with the columns in ascending activation
 // order: columns are quantized from the last to the first, so the column with the largest diagonal
 // comes last.
+//
+// Blocks on the diagonal are factorized in float64, everything else is float32. That is enough,
+// because the damping is a hundredth of the mean diagonal or more: errors of float32 are a millionth
+// of the two diagonal elements of an element's row and column.
 type factor struct {
 	e      *engine
 	k      int
@@ -21,22 +25,25 @@ type factor struct {
 	order  []int // the column at each place
 	dead   int   // columns that were always zero
 	lambda float64
-	u      []float64 // U^T U = H + lambda, upper, [k][k] in the order's places
-	h      []float32 // H + lambda, in the order's places
-	diag   []float64 // of H, by column
+	// u is upper, [k][k] in the order's places, with zeros below the diagonal: U with U^T U = H +
+	// lambda. After feedback, each row is divided by its diagonal.
+	u     []float32
+	pivot []float64 // the diagonal of U
+	h     []float32 // H + lambda, in the order's places; see keep
+	diag  []float64 // of H, by column
 }
 
 var errNotPositive = errors.New("calib: the Hessian is not positive definite, even with strong damping: are the activations finite?")
 
-// factorize damps the Hessian with lambda = max(.01, damping * k/n) times its mean diagonal and
-// factorizes it.
+// factorize damps the Hessian with lambda = max(.01, .2 k/n) times its mean diagonal and factorizes
+// it.
 func factorize(e *engine, g *hessian) (*factor, error) {
 	k := g.k
-	f := &factor{e: e, k: k, n: g.n, order: make([]int, k), diag: make([]float64, k), u: make([]float64, k*k), h: make([]float32, k*k)}
+	f := &factor{e: e, k: k, n: g.n, order: make([]int, k), diag: make([]float64, k), pivot: make([]float64, k), u: make([]float32, k*k)}
 	mean := 0.0
 	for j := range k {
 		f.order[j] = j
-		f.diag[j] = g.moment(j, j)
+		f.diag[j] = float64(g.moment(j, j))
 		mean += f.diag[j]
 		if f.diag[j] == 0 {
 			f.dead++
@@ -63,193 +70,203 @@ func factorize(e *engine, g *hessian) (*factor, error) {
 	return nil, errNotPositive
 }
 
-// fill sets u and h to the damped Hessian.
-func (f *factor) fill(g *hessian) {
+// damped is an element of the damped Hessian, in the order's places.
+func (f *factor) damped(g *hessian, a, b int) float32 {
+	v := g.moment(f.order[a], f.order[b])
+	if a == b {
+		v = float32(float64(v) + f.lambda)
+	}
+	return v
+}
+
+// keep sets h, which refine needs.
+func (f *factor) keep(g *hessian) {
 	k := f.k
+	f.h = make([]float32, k*k)
 	f.e.rows(k, 16, func(_, from, to int) {
 		for a := from; a < to; a++ {
-			i := f.order[a]
 			for b := range k {
-				v := g.moment(i, f.order[b])
-				if a == b {
-					v += f.lambda
-				}
-				f.h[a*k+b] = float32(v)
-				if b >= a {
-					f.u[a*k+b] = v
-				}
+				f.h[a*k+b] = f.damped(g, a, b)
 			}
 		}
 	})
 }
 
-// cholesky factorizes u in place. Each element is computed by the same operations in the same order
-// for any number of threads.
-func (f *factor) cholesky() bool {
-	const nb = 64
-	k, u := f.k, f.u
-	for k0 := 0; k0 < k; k0 += nb {
-		k1 := min(k0+nb, k)
-		for i := k0; i < k1; i++ {
-			d := u[i*k+i]
-			if !(d > 0) || math.IsInf(d, 0) {
-				return false
-			}
-			d = math.Sqrt(d)
-			u[i*k+i] = d
-			for j := i + 1; j < k1; j++ {
-				u[i*k+j] /= d
-			}
-			for p := i + 1; p < k1; p++ {
-				c := u[i*k+p]
-				for j := p; j < k1; j++ {
-					u[p*k+j] -= float64(c * u[i*k+j])
-				}
+// fill sets u to the negative damped Hessian: products are added to it.
+func (f *factor) fill(g *hessian) {
+	k := f.k
+	f.e.rows(k, 16, func(_, from, to int) {
+		for a := from; a < to; a++ {
+			row := f.u[a*k:][:k]
+			for b := a; b < k; b++ {
+				row[b] = -f.damped(g, a, b)
 			}
 		}
-		// The rest of the block's rows, by columns.
-		f.e.rows(k-k1, 64, func(_, from, to int) {
-			for i := k0; i < k1; i++ {
-				row := u[i*k+k1+from : i*k+k1+to]
-				for p := k0; p < i; p++ {
-					subtract(row, u[p*k+k1+from:][:len(row)], u[p*k+i])
+	})
+}
+
+// cholesky factorizes u, the negative of a matrix, in place. Each element is computed by the same
+// operations in the same order for any number of threads.
+func (f *factor) cholesky() bool {
+	k, u := f.k, f.u
+	for k0 := 0; k0 < k; k0 += block {
+		k1 := min(k0+block, k)
+		if !f.diagonalBlock(k0, k1) {
+			return false
+		}
+		rest := k - k1
+		if rest == 0 {
+			break
+		}
+		f.blockRows(k0, k1)
+		f.e.addGram(u[k1*k+k1:], k, rest, k1-k0, operand{Data: u[k0*k+k1:], Stride: k})
+	}
+	f.e.rows(k, 64, func(_, from, to int) { // addGram writes below the diagonal too
+		for a := from; a < to; a++ {
+			clear(u[a*k:][:a])
+		}
+	})
+	return true
+}
+
+// diagonalBlock factorizes the block of rows and columns k0 to k1-1.
+func (f *factor) diagonalBlock(k0, k1 int) bool {
+	var d [block][block]float64
+	k, w := f.k, k1-k0
+	for i := range w {
+		for j := i; j < w; j++ {
+			d[i][j] = -float64(f.u[(k0+i)*k+k0+j])
+		}
+	}
+	for i := range w {
+		pivot := d[i][i]
+		if !(pivot > 0) || math.IsInf(pivot, 0) {
+			return false
+		}
+		pivot = math.Sqrt(pivot)
+		f.pivot[k0+i] = pivot
+		d[i][i] = pivot
+		for j := i + 1; j < w; j++ {
+			d[i][j] /= pivot
+		}
+		for p := i + 1; p < w; p++ {
+			c := d[i][p]
+			for j := p; j < w; j++ {
+				d[p][j] -= float64(c * d[i][j])
+			}
+		}
+		for j := i; j < w; j++ {
+			f.u[(k0+i)*k+k0+j] = float32(d[i][j])
+		}
+	}
+	return true
+}
+
+// narrow is the number of rows of a block that are eliminated one by one.
+const narrow = 32
+
+// blockRows computes the rest of the rows of a block whose diagonal block is factorized.
+func (f *factor) blockRows(k0, k1 int) {
+	k, u, rest := f.k, f.u, f.k-k1
+	for from := k0; from < k1; from += narrow {
+		to := min(from+narrow, k1)
+		if from > k0 {
+			above := operand{Data: u[k0*k+from:], Stride: k, Transposed: true}
+			f.e.add(u[from*k+k1:], k, to-from, rest, from-k0, above, operand{Data: u[k0*k+k1:], Stride: k})
+		}
+		f.e.rows(rest, 256, func(_, a, b int) {
+			for i := from; i < to; i++ {
+				row := u[i*k+k1+a : i*k+k1+b]
+				for p := from; p < i; p++ {
+					c := u[p*k+i]
+					for j, v := range u[p*k+k1+a:][:len(row)] {
+						row[j] += float32(c * v)
+					}
 				}
-				d := u[i*k+i]
+				d := -u[i*k+i]
 				for j := range row {
 					row[j] /= d
 				}
 			}
 		})
-		// The rows below the block.
-		f.e.rows(k-k1, 8, func(_, from, to int) {
-			for i := k1 + from; i < k1+to; i++ {
-				row := u[i*k+i : (i+1)*k]
-				p := k0
-				for ; p+4 <= k1; p += 4 {
-					subtract4(row, u[p*k+i:][:len(row)], u[(p+1)*k+i:][:len(row)], u[(p+2)*k+i:][:len(row)], u[(p+3)*k+i:][:len(row)])
-				}
-				for ; p < k1; p++ {
-					subtract(row, u[p*k+i:][:len(row)], u[p*k+i])
-				}
-			}
-		})
-	}
-	return true
-}
-
-// subtract computes a -= c*b.
-func subtract(a, b []float64, c float64) {
-	for j, v := range b {
-		a[j] -= float64(c * v)
-	}
-}
-
-// subtract4 subtracts four rows from a, each times its first element.
-func subtract4(a, r0, r1, r2, r3 []float64) {
-	if len(a) == 0 {
-		return
-	}
-	c0, c1, c2, c3 := r0[0], r1[0], r2[0], r3[0]
-	r0, r1, r2, r3 = r0[:len(a)], r1[:len(a)], r2[:len(a)], r3[:len(a)]
-	for j, v := range a {
-		a[j] = v - ((float64(c0*r0[j]) + float64(c1*r1[j])) + (float64(c2*r2[j]) + float64(c3*r3[j])))
 	}
 }
 
 // solve replaces the n rows of b, [n][k] in the order's places, by the rows of B (H + lambda)^-1.
+// It needs u before feedback.
 func (f *factor) solve(b []float32, n int) {
 	k, u := f.k, f.u
-	var part, out []float32
+	part := make([]float32, n*block)
+	var inverse []float32
+	// step computes columns j0 to j1-1 of the solution, and sets part to their negatives.
+	step := func(j0, j1 int, transposed bool) {
+		w := j1 - j0
+		inverse = f.negativeInverse(inverse, j0, j1)
+		f.e.product(part, n, w, w, operand{Data: b[j0:], Stride: k}, operand{Data: inverse, Stride: w, Transposed: transposed})
+		f.e.rows(n, 64, func(_, from, to int) {
+			for r := from; r < to; r++ {
+				row := b[r*k+j0:][:w]
+				for j, v := range part[r*w:][:w] {
+					row[j] = -v
+				}
+			}
+		})
+	}
 	// Y U = B, block by block from the first.
 	for j0 := 0; j0 < k; j0 += block {
 		j1 := min(j0+block, k)
-		w := j1 - j0
-		part := buffer.Grow(&part, n*w)
-		f.e.rows(n, 16, func(_, from, to int) {
-			var y [block]float64
-			for r := from; r < to; r++ {
-				row := b[r*k+j0 : r*k+j1]
-				for j := range row {
-					y[j] = float64(row[j])
-				}
-				for j := range row {
-					y[j] /= u[(j0+j)*k+j0+j]
-					subtract(y[j+1:w], u[(j0+j)*k+j0+j+1:][:w-j-1], y[j])
-					row[j] = float32(y[j])
-				}
-				copy(part[r*w:], row)
-			}
-		})
-		rest := k - j1
-		o := buffer.Grow(&out, n*rest)
-		f.e.product(o, part, n, rest, w, func(dst []float32, row int) {
-			for p := range dst {
-				dst[p] = float32(u[(j0+p)*k+j1+row])
-			}
-		})
-		f.e.rows(n, 16, func(_, from, to int) {
-			for r := from; r < to; r++ {
-				dst, src := b[r*k+j1:][:rest], o[r*rest:][:rest]
-				for j, v := range src {
-					dst[j] -= v
-				}
-			}
-		})
+		step(j0, j1, false)
+		if j1 < k {
+			f.e.add(b[j1:], k, n, k-j1, j1-j0, operand{Data: part, Stride: j1 - j0}, operand{Data: u[j0*k+j1:], Stride: k})
+		}
 	}
 	// Z U^T = Y, from the last.
 	for j1 := k; j1 > 0; {
 		j0 := (j1 - 1) / block * block
-		w := j1 - j0
-		part := buffer.Grow(&part, n*w)
-		f.e.rows(n, 16, func(_, from, to int) {
-			var z [block]float64
-			for r := from; r < to; r++ {
-				row := b[r*k+j0 : r*k+j1]
-				for j := w - 1; j >= 0; j-- {
-					s := float64(row[j])
-					for i := j + 1; i < w; i++ {
-						s -= float64(z[i] * u[(j0+j)*k+j0+i])
-					}
-					z[j] = s / u[(j0+j)*k+j0+j]
-				}
-				for j := range row {
-					row[j] = float32(z[j])
-				}
-				copy(part[r*w:], row)
-			}
-		})
-		o := buffer.Grow(&out, n*j0)
-		f.e.product(o, part, n, j0, w, func(dst []float32, row int) {
-			for p := range dst {
-				dst[p] = float32(u[row*k+j0+p])
-			}
-		})
-		f.e.rows(n, 16, func(_, from, to int) {
-			for r := from; r < to; r++ {
-				dst, src := b[r*k:][:j0], o[r*j0:][:j0]
-				for j, v := range src {
-					dst[j] -= v
-				}
-			}
-		})
+		step(j0, j1, true)
+		if j0 > 0 {
+			f.e.add(b, k, n, j0, j1-j0, operand{Data: part, Stride: j1 - j0}, operand{Data: u[j0:], Stride: k, Transposed: true})
+		}
 		j1 = j0
 	}
 }
 
-// feedback returns each row of u divided by its diagonal, in float32: the share of a column's error
-// that the targets of the columns before it compensate.
-func (f *factor) feedback() []float32 {
+// negativeInverse returns -U^-1 of a block on the diagonal.
+func (f *factor) negativeInverse(dst []float32, j0, j1 int) []float32 {
+	w := j1 - j0
+	dst = buffer.Grow(&dst, w*w)
+	clear(dst)
+	var x [block]float64
+	for c := range w { // column c of the inverse, from its last element up
+		for i := c; i >= 0; i-- {
+			s := 0.0
+			if i == c {
+				s = 1
+			}
+			row := f.u[(j0+i)*f.k+j0:]
+			for p := i + 1; p <= c; p++ {
+				s -= float64(float64(row[p]) * x[p])
+			}
+			x[i] = s / f.pivot[j0+i]
+			dst[i*w+c] = float32(-x[i])
+		}
+	}
+	return dst
+}
+
+// feedback divides each row of u by its diagonal: the result is the share of a column's error that the
+// targets of the columns before it compensate. solve and feedback cannot be called any more.
+func (f *factor) feedback() {
 	k := f.k
-	v := make([]float32, k*k)
 	f.e.rows(k, 16, func(_, from, to int) {
 		for i := from; i < to; i++ {
-			d := f.u[i*k+i]
-			for j := i + 1; j < k; j++ {
-				v[i*k+j] = float32(f.u[i*k+j] / d)
+			row := f.u[i*k+i : (i+1)*k]
+			row[0] = 1
+			for j := 1; j < len(row); j++ {
+				row[j] = float32(float64(row[j]) / f.pivot[i])
 			}
 		}
 	})
-	return v
 }
 
 // permute returns the n rows of w with their columns in the order's places.
@@ -265,26 +282,33 @@ func (f *factor) permute(w []float32, n int) []float32 {
 	return out
 }
 
-// weightedErrors returns d H d^T for each of n rows, with the damped H.
+// weightedErrors returns d (H + lambda) d^T for each of n rows, as the square of U d^T. It needs u
+// after feedback.
 func (f *factor) weightedErrors(d []float32, n int) []float64 {
-	const chunk = 256
+	const wide = 512
 	k := f.k
 	errs := make([]float64, n)
-	var out []float32
-	for r := 0; r < n; r += chunk {
-		m := min(chunk, n-r)
-		o := buffer.Grow(&out, m*k)
-		f.e.product(o, d[r*k:], m, k, k, func(dst []float32, row int) { copy(dst, f.h[row*k:][:k]) })
-		f.e.rows(m, 16, func(_, from, to int) {
-			for i := from; i < to; i++ {
-				sum := 0.0
-				other := d[(r+i)*k:][:k]
-				for j, v := range o[i*k:][:k] {
-					sum += float64(float64(v) * float64(other[j]))
-				}
-				errs[r+i] = sum
+	out := make([]float32, n*min(wide, k))
+	for j1 := k; j1 > 0; {
+		j0 := (j1 - 1) / wide * wide
+		w := j1 - j0
+		f.e.product(out, n, w, k-j0, operand{Data: d[j0:], Stride: k}, operand{Data: f.u[j0*k+j0:], Stride: k, Transposed: true})
+		f.e.rows(n, 64, func(_, from, to int) {
+			for r := from; r < to; r++ {
+				errs[r] += f.squares(out[r*w:][:w], j0)
 			}
 		})
+		j1 = j0
 	}
 	return errs
+}
+
+// squares sums the squares of some elements of U d^T, given without the factors of the diagonal,
+// from column j0 on.
+func (f *factor) squares(d []float32, j0 int) (sum float64) {
+	for j, v := range d {
+		e := float64(v) * f.pivot[j0+j]
+		sum += float64(e * e)
+	}
+	return sum
 }

@@ -1,82 +1,92 @@
 package calib
 
-import "github.com/lowbit-go/gq/internal/buffer"
-
-// hessianRows is how many rows of activations are multiplied at a time. Sums over that many rows
-// are float32.
+// hessianRows is how many rows of activations are multiplied at a time.
 const hessianRows = 512
 
-// hessianPanel is the number of columns of a product.
-const hessianPanel = 256
-
-// hessian collects the Hessian H = X^T X of linear layers that share their inputs X. For the target
-// of gptq-ft it also collects products of X with the differences between the float model and the
-// quantized model.
+// hessian collects the Hessian H = X^T X of linear layers that share their inputs X, and for gptq-ft
+// S = A^T X, from which the shift of their targets follows. Sums are chains of fused multiply-adds in
+// float32, in order of rows.
+//
+// With D = X_float - X, R the float model's hidden states minus the quantized model's, and W the
+// weights, A is one of
+//
+//	D                     S has k rows, and W S takes n k^2 operations: for many weights
+//	a D W^T + r R         S has n rows: for few weights, and for all whose outputs are residuals
 type hessian struct {
 	e *engine
 	k int
 	n int // rows
 
-	h     []float64 // upper triangle of X^T X, [k][k]
-	cross []float32 // X^T D with D = X_float - X, [k][k]; nil if not wanted
-	// residual is R^T X, where R are the float model's hidden states minus the quantized model's,
-	// [width][k]; nil if not wanted.
-	residual []float32
-	width    int
+	h     []float32 // upper triangle of X^T X, [k][k]
+	shift []float32 // S, [width][k]; nil if not wanted
+	width int
 
-	rows       int       // buffered
-	x, d, r    []float32 // [rows][...]
-	xt, dt, rt []float32
-	out        []float32
+	weights             []float32 // W, [width][k]; nil: A is D
+	ofInputs, ofOutputs float32   // a and r; 0: the part is not wanted
+
+	rows int       // buffered
+	x, d []float32 // [rows][k]
+	a    []float32 // [rows][width]; R before it is A; nil if A is D
 }
 
-func newHessian(e *engine, k int, cross bool, width int) *hessian {
-	g := &hessian{e: e, k: k, h: make([]float64, k*k), width: width}
-	if cross {
-		g.cross = make([]float32, k*k)
-	}
-	if width > 0 {
-		g.residual = make([]float32, width*k)
+// newHessian makes a hessian. shift says whether S is wanted.
+func newHessian(e *engine, k int, shift bool) *hessian {
+	g := &hessian{e: e, k: k, h: make([]float32, k*k)}
+	if shift {
+		g.width, g.ofInputs = k, 1
+		g.shift = make([]float32, k*k)
 	}
 	return g
 }
 
-// hessianBytes is the size of a hessian.
-func hessianBytes(k int, cross bool, width int) int64 {
-	n := int64(k) * int64(k) * 8
-	if cross {
-		n += int64(k) * int64(k) * 4
-	}
-	return n + int64(width)*int64(k)*4
+// newHessianOf makes a hessian that multiplies differences with weights first.
+func newHessianOf(e *engine, k int, weights []float32, ofInputs, ofOutputs float32) *hessian {
+	g := newHessian(e, k, false)
+	g.width, g.weights, g.ofInputs, g.ofOutputs = len(weights)/k, weights, ofInputs, ofOutputs
+	g.shift = make([]float32, g.width*k)
+	return g
 }
 
-// add adds a row: x is the input, d is the float model's input minus x, and r is the float model's
-// hidden state minus the quantized model's. Nil stands for zeros in d and r.
-func (g *hessian) add(x, d, r []float32) {
+// hessianBytes is the size of a hessian whose S has width rows; of says whether it holds weights.
+func hessianBytes(k, width int, of bool) int64 {
+	n := int64(k) + int64(width)
+	if of {
+		n += int64(width)
+	}
+	return 4 * n * int64(k)
+}
+
+// add adds n rows. fill writes row i: x is the input, d is the float model's input minus x, and r is
+// the float model's hidden state minus the quantized model's. d and r are nil if they are not wanted.
+func (g *hessian) add(n int, fill func(i int, x, d, r []float32)) {
 	if g.x == nil {
 		g.x = make([]float32, hessianRows*g.k)
-		if g.cross != nil {
+		if g.ofInputs != 0 {
 			g.d = make([]float32, hessianRows*g.k)
 		}
-		if g.residual != nil {
-			g.r = make([]float32, hessianRows*g.width)
+		if g.weights != nil {
+			g.a = make([]float32, hessianRows*g.width)
 		}
 	}
-	put := func(buffer, row []float32, k int) {
-		if buffer == nil {
-			return
+	for done := 0; done < n; {
+		some := min(hessianRows-g.rows, n-done)
+		g.e.rows(some, 16, func(_, from, to int) {
+			for i := from; i < to; i++ {
+				at := g.rows + i
+				var d, r []float32
+				if g.d != nil {
+					d = g.d[at*g.k:][:g.k]
+				}
+				if g.ofOutputs != 0 {
+					r = g.a[at*g.width:][:g.width]
+				}
+				fill(done+i, g.x[at*g.k:][:g.k], d, r)
+			}
+		})
+		done += some
+		if g.rows += some; g.rows == hessianRows {
+			g.flush()
 		}
-		if row == nil {
-			clear(buffer[g.rows*k:][:k])
-			return
-		}
-		copy(buffer[g.rows*k:][:k], row)
-	}
-	put(g.x, x, g.k)
-	put(g.d, d, g.k)
-	put(g.r, r, g.width)
-	if g.rows++; g.rows == hessianRows {
-		g.flush()
 	}
 }
 
@@ -88,51 +98,49 @@ func (g *hessian) flush() {
 	}
 	g.n += n
 	g.rows = 0
-	xt := buffer.Grow(&g.xt, k*n)
-	e.transpose(xt, g.x, n, k)
-	for p := 0; p < k; p += hessianPanel {
-		m, cols := min(hessianPanel, k-p), k-p
-		out := buffer.Grow(&g.out, m*cols)
-		e.product(out, xt[p*n:], m, cols, n, func(dst []float32, row int) { copy(dst, xt[(p+row)*n:][:n]) })
-		e.rows(m, 16, func(_, from, to int) {
-			for i := from; i < to; i++ {
-				dst, src := g.h[(p+i)*k+p:][:cols], out[i*cols:][:cols]
-				for j := i; j < cols; j++ {
-					dst[j] += float64(src[j])
-				}
-			}
-		})
+	x := operand{Data: g.x, Stride: k}
+	e.addGram(g.h, k, k, n, x)
+	if g.shift == nil {
+		return
 	}
-	if g.cross != nil {
-		dt := buffer.Grow(&g.dt, k*n)
-		e.transpose(dt, g.d, n, k)
-		g.addProduct(g.cross, xt, dt, k, k, n)
+	a := operand{Data: g.d, Stride: k}
+	if g.weights != nil {
+		g.outputs(n)
+		a = operand{Data: g.a, Stride: g.width}
 	}
-	if g.residual != nil {
-		rt := buffer.Grow(&g.rt, g.width*n)
-		e.transpose(rt, g.r, n, g.width)
-		g.addProduct(g.residual, rt, xt, g.width, k, n)
-	}
+	a.Transposed = true
+	e.add(g.shift, k, g.width, k, n, a, x)
 }
 
-// addProduct computes dst += a b^T. a is [m][n], b is [k][n].
-func (g *hessian) addProduct(dst, a, b []float32, m, k, n int) {
-	for p := 0; p < m; p += hessianPanel {
-		rows := min(hessianPanel, m-p)
-		out := buffer.Grow(&g.out, rows*k)
-		g.e.product(out, a[p*n:], rows, k, n, func(dst []float32, row int) { copy(dst, b[row*n:][:n]) })
-		g.e.rows(rows, 16, func(_, from, to int) {
-			for i := from * k; i < to*k; i++ {
-				dst[p*k+i] += out[i]
+// outputs sets A of n rows to a D W^T + r R.
+func (g *hessian) outputs(n int) {
+	scale := func(x []float32, by float32) {
+		g.e.rows(n, 16, func(_, from, to int) {
+			part := x[from*len(x)/n : to*len(x)/n]
+			for i := range part {
+				part[i] = float32(part[i] * by)
 			}
 		})
 	}
+	a := g.a[:n*g.width]
+	if g.ofOutputs == 0 {
+		clear(a)
+	} else {
+		scale(a, g.ofOutputs)
+	}
+	if g.ofInputs == 0 {
+		return
+	}
+	if g.ofInputs != 1 {
+		scale(g.d[:n*g.k], g.ofInputs)
+	}
+	g.e.add(a, g.width, n, g.width, g.k, operand{Data: g.d, Stride: g.k}, operand{Data: g.weights, Stride: g.k, Transposed: true})
 }
 
 // done ends the collection and frees the buffers.
 func (g *hessian) done() {
 	g.flush()
-	g.x, g.d, g.r, g.xt, g.dt, g.rt, g.out = nil, nil, nil, nil, nil, nil, nil
+	g.x, g.d, g.a = nil, nil, nil
 }
 
 // zero reports whether all rows were zeros.
@@ -146,7 +154,7 @@ func (g *hessian) zero() bool {
 }
 
 // moment is the sum of x_i x_j.
-func (g *hessian) moment(i, j int) float64 {
+func (g *hessian) moment(i, j int) float32 {
 	if i > j {
 		i, j = j, i
 	}

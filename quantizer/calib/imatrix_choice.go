@@ -137,7 +137,7 @@ func (c *chooser) losses(rounding int, d []float32, x *sample, n, cols int) []fl
 		return sums
 	}
 	out := buffer.Grow(&c.out, x.rows*n)
-	c.e.product(out, x.x, x.rows, n, cols, func(dst []float32, row int) { copy(dst, e[row*cols:][:cols]) })
+	c.e.product(out, x.rows, n, cols, operand{Data: x.x, Stride: cols}, operand{Data: e, Stride: cols, Transposed: true})
 	for i, v := range out {
 		sums[i%n] += float64(float32(v * v))
 	}

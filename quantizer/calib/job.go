@@ -93,6 +93,11 @@ type job struct {
 	store    *store
 	progress func(n int64)
 
+	// The current half of a layer.
+	last   bool      // the stage is the half's last one
+	moved  bool      // the float model's stream is past it
+	inputs []float32 // of the last linear layer, in the quantized model, if there is room; else empty
+
 	notes layerNotes // of the current layer
 	names []string
 	done  []*rounding.Codes
@@ -167,7 +172,7 @@ func (j *job) info() conversion.Calibration {
 }
 
 // keyVersion changes whenever the results change.
-const keyVersion = 9
+const keyVersion = 10
 
 // key hashes everything that the codes depend on.
 func (j *job) key() (string, error) {

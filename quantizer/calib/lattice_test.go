@@ -18,10 +18,13 @@ func TestHeld(t *testing.T) {
 	e := newEngine(2)
 	defer e.close()
 	r := splitmix.Source(5)
-	f, err := factorize(e, testHessian(e, inputs(&r, rows, k), nil, nil, k, 0))
+	g := testHessian(e, inputs(&r, rows, k), k)
+	f, err := factorize(e, g)
 	if err != nil {
 		t.Fatal(err)
 	}
+	f.keep(g)
+	f.feedback()
 	for _, scheme := range []rounding.Scheme{
 		{Mapping: gqf.MappingFullRange}, {Mapping: gqf.MappingAsymmetric}, {Mapping: gqf.MappingAsymmetric, Fractions: true},
 	} {
@@ -49,7 +52,7 @@ func TestHeld(t *testing.T) {
 		for i := range target { // what gptq-ft moves
 			target[i] += 0.02 * float32(i%5-2)
 		}
-		s := newSolver(e, f, f.feedback(), scheme, f.permute(target, n), n)
+		s := newSolver(e, f, scheme, f.permute(target, n), n)
 		s.held = h
 		total := func() (sum float64) {
 			for _, v := range s.errs {
@@ -76,6 +79,7 @@ func TestHeld(t *testing.T) {
 		if err := s.search(true); err != nil {
 			t.Fatal(err)
 		}
+		s.errs = s.measure()
 		check("search")
 		searched := total()
 		s.gptq()

@@ -87,6 +87,8 @@ func (j *job) layer(layer int) error {
 		for len(stage) > 0 {
 			batch := j.batch(stage)
 			stage = stage[len(batch):]
+			part := batch[0].Part
+			j.last = len(stage) == 0 && (i+1 == len(stages) || stages[i+1][0].Part != part)
 			u, err := j.stage(layer, batch)
 			undo = append(undo, u...)
 			if err != nil {
@@ -148,15 +150,25 @@ func (j *job) replace(name string, c *rounding.Codes) (undo func(), err error) {
 	return j.quant.SetLinear(name, op, false)
 }
 
+// advance moves the streams past half a layer, as far as the last stage did not do so.
 func (j *job) advance(layer int, part model.Part) error {
+	inputs, moved := j.inputs, j.moved
+	j.inputs, j.moved = j.inputs[:0], false
+	if len(inputs) > 0 {
+		if err := j.quants.Finish(layer, part, inputs); err != nil {
+			return err
+		}
+	}
 	for seq := range j.quants.Len() {
 		if err := j.ctx.Err(); err != nil {
 			return err
 		}
-		if err := j.quants.Advance(seq, layer, part); err != nil {
-			return err
+		if len(inputs) == 0 {
+			if err := j.quants.Advance(seq, layer, part); err != nil {
+				return err
+			}
 		}
-		if j.floats != nil {
+		if j.floats != nil && !moved {
 			if err := j.floats.Advance(seq, layer, part); err != nil {
 				return err
 			}
@@ -185,21 +197,66 @@ func (j *job) prepare(g model.Group) *group {
 	return own
 }
 
-func (j *job) width(g *group) int {
-	if g.follow && g.Residual && j.FollowResidual >= 0 {
-		return j.quant.Config().HiddenSize
+func (g *group) cols() int { return g.matrices[0].Cols }
+
+// outputs is the number of outputs of a group's matrices.
+func (g *group) outputs() (n int) {
+	for _, m := range g.matrices {
+		n += m.Rows
 	}
-	return 0
+	return n
 }
 
-func (g *group) cols() int { return g.matrices[0].Cols }
+// ofOutputs reports whether a group's hessian multiplies differences with weights before it sums
+// them: if that takes less work than to multiply the sums, or for the sake of residuals.
+func (j *job) ofOutputs(g *group) bool {
+	residual := g.Residual && j.FollowResidual >= 0
+	return g.follow && (residual || j.FollowInputs >= 0 && g.outputs() <= g.cols())
+}
+
+// hessianBytes is the size of a group's hessian.
+func (j *job) hessianBytes(g *group) int64 {
+	switch {
+	case j.ofOutputs(g):
+		return hessianBytes(g.cols(), g.outputs(), true)
+	case g.follow && j.FollowInputs >= 0:
+		return hessianBytes(g.cols(), g.cols(), false)
+	}
+	return hessianBytes(g.cols(), 0, false)
+}
+
+// newHessian makes a group's hessian.
+func (j *job) newHessian(g *group) error {
+	k := g.cols()
+	if !j.ofOutputs(g) {
+		g.hessian = newHessian(j.e, k, g.follow && j.FollowInputs >= 0)
+		return nil
+	}
+	weights := make([]float32, g.outputs()*k)
+	at := 0
+	for _, m := range g.matrices {
+		if err := j.plan.ReadMatrix(weights[at:][:m.Rows*k], m); err != nil {
+			return err
+		}
+		at += m.Rows * k
+	}
+	a, r := float32(1), float32(0) // the factor follows when the number of rows is known
+	if g.Residual && j.FollowResidual >= 0 {
+		a, r = 0, follow(j.FollowResidual, j.quants.Tokens(), k)
+		if j.FollowInputs >= 0 {
+			a = follow(j.FollowInputs, j.quants.Tokens(), k)
+		}
+	}
+	g.hessian = newHessianOf(j.e, k, weights, a, r)
+	return nil
+}
 
 // batch takes groups from a stage, at least one, within BatchBytes.
 func (j *job) batch(stage []model.Group) []model.Group {
 	bytes := int64(0)
 	for i, g := range stage {
 		if own := j.prepare(g); len(own.matrices) > 0 {
-			bytes += hessianBytes(own.cols(), own.follow && j.FollowInputs >= 0, j.width(own))
+			bytes += j.hessianBytes(own)
 		}
 		if i > 0 && bytes > j.BatchBytes {
 			return stage[:i]
@@ -218,12 +275,18 @@ func (j *job) stage(layer int, stage []model.Group) (undo []func(), err error) {
 		if len(own.matrices) == 0 {
 			continue
 		}
-		own.hessian = newHessian(j.e, own.cols(), own.follow && j.FollowInputs >= 0, j.width(own))
+		if err := j.newHessian(own); err != nil {
+			return nil, err
+		}
 		groups = append(groups, own)
 		first[g.Linears[0]] = own
 	}
 	if len(groups) == 0 {
 		return nil, nil
+	}
+	j.moved = j.last && j.floats != nil
+	if k := int64(groups[0].cols()); j.last && stage[0].Expert < 0 && 4*k*int64(j.quants.Tokens()) <= inputBytes {
+		j.inputs = buffer.Grow(&j.inputs, int(k)*j.quants.Tokens())
 	}
 	for seq := range j.quants.Len() {
 		if err := j.ctx.Err(); err != nil {
@@ -255,73 +318,105 @@ func (j *job) stage(layer int, stage []model.Group) (undo []func(), err error) {
 	return undo, nil
 }
 
-// collect adds a sequence's activations to the groups.
+// inputBytes bounds the memory for inputs of the last linear layer of half a layer, see job.inputs.
+const inputBytes = 512 << 20
+
+// seen are the inputs that linear layers of the float model had.
+type seen struct {
+	x      []float32
+	tokens []int
+}
+
+// match returns the row of each of the other model's tokens in s, or -1. Both lists ascend; nil
+// stands for all tokens.
+func (s *seen) match(rows int, tokens []int) []int {
+	list := make([]int, rows)
+	at := 0
+	for r := range list {
+		list[r] = r
+		if tokens == nil {
+			continue
+		}
+		for at < len(s.tokens) && s.tokens[at] < tokens[r] {
+			at++
+		}
+		if list[r] = -1; at < len(s.tokens) && s.tokens[at] == tokens[r] {
+			list[r] = at
+		}
+	}
+	return list
+}
+
+// difference sets d to a - b.
+func difference(d, a, b []float32) {
+	for i, v := range a {
+		d[i] = v - b[i]
+	}
+}
+
+// collect adds a sequence's activations to the groups. In the last stage of half a layer it moves the
+// float model's stream on, which nothing else waits for.
 func (j *job) collect(seq, layer int, part model.Part, first map[string]*group) error {
-	type seen struct {
-		x      []float32
-		tokens []int
-	}
-	floats := map[string]seen{}
-	visits := func(stream *model.Stream, fn func(g *group, in *model.Input)) error {
-		left := len(first)
-		return stream.Visit(seq, layer, part, func(in *model.Input) bool {
-			if g := first[in.Name]; g != nil {
-				fn(g, in)
-				left--
-			}
-			return left > 0
-		})
-	}
+	floats := map[string]*seen{}
+	var residual []float32 // the float model's hidden states
 	if j.floats != nil {
-		err := visits(j.floats, func(g *group, in *model.Input) {
-			if g.follow {
-				floats[in.Name] = seen{slices.Clone(in.X), slices.Clone(in.Tokens)}
+		left := len(first)
+		see := func(in *model.Input) {
+			if g := first[in.Name]; g != nil {
+				left--
+				if g.follow {
+					floats[in.Name] = &seen{slices.Clone(in.X), slices.Clone(in.Tokens)}
+				}
 			}
-		})
+		}
+		residual = j.floats.Hidden(seq)
+		var err error
+		if j.moved {
+			residual = slices.Clone(residual)
+			err = j.floats.AdvanceVisit(seq, layer, part, see)
+		} else {
+			err = j.floats.Visit(seq, layer, part, func(in *model.Input) bool { see(in); return left > 0 })
+		}
 		if err != nil {
 			return err
 		}
 	}
+	left := len(first)
+	return j.quants.Visit(seq, layer, part, func(in *model.Input) bool {
+		if g := first[in.Name]; g != nil {
+			j.add(g, seq, in, floats[in.Name], residual)
+			left--
+		}
+		return left > 0
+	})
+}
+
+// add adds the inputs of a linear layer for one sequence to its group.
+func (j *job) add(g *group, seq int, in *model.Input, other *seen, residual []float32) {
+	k, width := in.K, j.quant.Config().HiddenSize
 	hidden := j.quants.Hidden(seq)
-	var diff []float32
-	return visits(j.quants, func(g *group, in *model.Input) {
-		other := floats[in.Name]
-		h := j.quant.Config().HiddenSize
-		residual := make([]float32, h)
-		k := in.K
-		at := 0 // in the float model's tokens
-		for r := range in.Rows {
-			x := in.X[r*k:][:k]
-			token := r
-			if in.Tokens != nil {
-				token = in.Tokens[r]
-			}
-			var d, res []float32
-			if other.x != nil && g.hessian.cross != nil {
-				row := r
-				if in.Tokens != nil { // both lists ascend
-					for at < len(other.tokens) && other.tokens[at] < token {
-						at++
-					}
-					row = -1
-					if at < len(other.tokens) && other.tokens[at] == token {
-						row = at
-					}
-				}
-				if row >= 0 {
-					d = buffer.Grow(&diff, k)
-					for i, v := range other.x[row*k:][:k] {
-						d[i] = v - x[i]
-					}
-				}
-			}
-			if g.hessian.residual != nil {
-				res = residual
-				for i, v := range j.floats.Hidden(seq)[token*h:][:h] {
-					res[i] = v - hidden[token*h+i]
-				}
-			}
-			g.hessian.add(x, d, res)
+	var rows []int
+	if other != nil {
+		rows = other.match(in.Rows, in.Tokens)
+	}
+	var keep []float32
+	if len(j.inputs) > 0 {
+		keep = j.inputs[j.quants.Start(seq)*k:]
+	}
+	g.hessian.add(in.Rows, func(i int, x, d, r []float32) {
+		copy(x, in.X[i*k:][:k])
+		if keep != nil {
+			copy(keep[i*k:], x)
+		}
+		switch {
+		case d == nil:
+		case rows == nil || rows[i] < 0:
+			clear(d)
+		default:
+			difference(d, other.x[rows[i]*k:][:k], x)
+		}
+		if r != nil {
+			difference(r, residual[i*width:][:width], hidden[i*width:])
 		}
 	})
 }

@@ -13,8 +13,7 @@ import (
 type solver struct {
 	*grids
 	e      *engine
-	f      *factor
-	v      []float32 // feedback
+	f      *factor // after feedback
 	n, k   int
 	place  []int // group of the column at each place
 	target []float32
@@ -22,14 +21,14 @@ type solver struct {
 	held   *held  // nil: no group is
 	// errs are the rows' (target - weights) (H + lambda) (target - weights)^T.
 	errs []float64
-	buf  solverBuffers
+	buf  *solverBuffers // shared with clones
 }
 
-type solverBuffers struct{ d, part, out []float32 }
+type solverBuffers struct{ d, part, out, shift []float32 }
 
-func newSolver(e *engine, f *factor, v []float32, s rounding.Scheme, target []float32, n int) *solver {
+func newSolver(e *engine, f *factor, s rounding.Scheme, target []float32, n int) *solver {
 	k := f.k
-	sv := &solver{grids: newGrids(s, n, k), e: e, f: f, v: v, n: n, k: k, target: target, place: make([]int, k)}
+	sv := &solver{grids: newGrids(s, n, k), e: e, f: f, n: n, k: k, target: target, place: make([]int, k), buf: &solverBuffers{}}
 	for a, j := range f.order {
 		sv.place[a] = j / s.GroupWidth(k)
 	}
@@ -42,7 +41,6 @@ func (s *solver) clone() *solver {
 	c.grids = s.grids.clone()
 	c.codes = slices.Clone(s.codes)
 	c.errs = slices.Clone(s.errs)
-	c.buf = solverBuffers{}
 	return &c
 }
 
@@ -61,7 +59,8 @@ func (s *solver) takeBetter(o *solver) (taken int) {
 	return taken
 }
 
-// search chooses scales and zero points by the weighted search and rounds to the nearest codes. An
+// search chooses scales and zero points by the weighted search and rounds to the nearest codes, whose
+// errors it does not measure. An
 // error is weighted with the diagonal of H and, unless flat, more in larger weights (see
 // quantizer.RowQuantizer.Weigh).
 func (s *solver) search(flat bool) error {
@@ -100,7 +99,6 @@ func (s *solver) search(flat bool) error {
 		}
 	}
 	s.restore()
-	s.errs = s.measure()
 	return nil
 }
 
@@ -132,61 +130,88 @@ func (f *factor) searchWeights() []float32 {
 
 // gptq chooses codes for the present scales. It goes from the last column to the first; the target
 // of each column compensates the errors of the columns done (E. Frantar et al., GPTQ, 2023; in this
-// form the nearest-plane algorithm).
+// form the nearest-plane algorithm). What is left of each target is an element of U d^T but for the
+// factor on U's diagonal, so the errors follow on the way.
 func (s *solver) gptq() {
 	n, k := s.n, s.k
-	shift := make([]float32, n*k) // changes of the columns' targets
+	shift := buffer.Grow(&s.buf.shift, n*k) // changes of the columns' targets
+	s.e.rows(n, 64, func(_, from, to int) { clear(shift[from*k : to*k]) })
+	s.errs = make([]float64, n)
 	for j1 := k; j1 > 0; {
 		j0 := (j1 - 1) / block * block
 		w := j1 - j0
 		part := buffer.Grow(&s.buf.part, n*w)
-		s.e.rows(n, 16, func(_, from, to int) {
-			var e [block]float32
-			for r := from; r < to; r++ {
-				at, held := r*k, s.held.row(r)
-				for j := w - 1; j >= 0; j-- {
-					t := float32(0)
-					v := s.v[(j0+j)*k+j0:][:w]
-					for i := j + 1; i < w; i++ {
-						t += float32(e[i] * v[i])
-					}
-					x := s.target[at+j0+j]
-					g := s.grid(r, s.place[j0+j])
-					q := float32(s.codes[at+j0+j])
-					if held == nil || !held[s.place[j0+j]] {
-						q = g.code(x + (shift[at+j0+j] + t))
-						s.codes[at+j0+j] = int8(q)
-					}
-					e[j] = x - g.weight(q)
-				}
-				copy(part[r*w:], e[:w])
+		s.e.rows(n, 4*abreast, func(_, from, to int) {
+			var b blockRows
+			for r := from; r < to; r += abreast {
+				s.gptqBlock(&b, part, shift, r, min(abreast, to-r), j0, w)
 			}
 		})
 		if j0 > 0 {
-			out := buffer.Grow(&s.buf.out, n*j0)
-			s.e.product(out, part, n, j0, w, func(dst []float32, row int) { copy(dst, s.v[row*k+j0:][:w]) })
-			s.e.rows(n, 16, func(_, from, to int) {
-				for r := from; r < to; r++ {
-					dst, src := shift[r*k:][:j0], out[r*j0:][:j0]
-					for j, v := range src {
-						dst[j] += v
-					}
-				}
-			})
+			s.e.add(shift, k, n, j0, w, operand{Data: part, Stride: w}, operand{Data: s.f.u[j0:], Stride: k, Transposed: true})
 		}
 		j1 = j0
 	}
-	s.errs = s.measure()
+}
+
+// abreast is the number of rows whose codes of a block are chosen together: the processor then has
+// independent sums to work on.
+const abreast = 4
+
+// blockRows are rows of a block in work: e are the errors of the codes, left the errors of the shifted
+// targets.
+type blockRows struct{ e, left [abreast][block]float32 }
+
+// gptqBlock chooses the codes of m rows from row r in columns j0 to j0+w-1, and writes their errors
+// to part.
+func (s *solver) gptqBlock(b *blockRows, part, shift []float32, r, m, j0, w int) {
+	k := s.k
+	for j := w - 1; j >= 0; j-- {
+		t := b.sums(s.f.u[(j0+j)*k+j0:][:w], j+1)
+		for i := range m {
+			at, group := (r+i)*k+j0+j, s.place[j0+j]
+			x := s.target[at]
+			to := x + (shift[at] + t[i])
+			g := s.grid(r+i, group)
+			q := float32(s.codes[at])
+			if held := s.held.row(r + i); held == nil || !held[group] {
+				q = g.code(to)
+				s.codes[at] = int8(q)
+			}
+			weight := g.weight(q)
+			b.e[i][j], b.left[i][j] = x-weight, to-weight
+		}
+	}
+	for i := range m {
+		copy(part[(r+i)*w:], b.e[i][:w])
+		s.errs[r+i] += s.f.squares(b.left[i][:w], j0)
+	}
+}
+
+// sums multiplies the errors of each row from column j on with v.
+func (b *blockRows) sums(v []float32, j int) (t [abreast]float32) {
+	e0, e1, e2, e3 := b.e[0][:len(v)], b.e[1][:len(v)], b.e[2][:len(v)], b.e[3][:len(v)]
+	for i := j; i < len(v); i++ {
+		t[0] += float32(e0[i] * v[i])
+		t[1] += float32(e1[i] * v[i])
+		t[2] += float32(e2[i] * v[i])
+		t[3] += float32(e3[i] * v[i])
+	}
+	return t
 }
 
 // errors returns target minus dequantized weights.
 func (s *solver) errors() []float32 {
 	d := buffer.Grow(&s.buf.d, s.n*s.k)
 	s.e.rows(s.n, 16, func(_, from, to int) {
+		row := make([]grid, s.groups)
 		for r := from; r < to; r++ {
-			for a := range s.k {
-				g, i := s.grid(r, s.place[a]), r*s.k+a
-				d[i] = s.target[i] - g.weight(float32(s.codes[i]))
+			for g := range row {
+				row[g] = s.grid(r, g)
+			}
+			for a, g := range s.place {
+				i := r*s.k + a
+				d[i] = s.target[i] - row[g].weight(float32(s.codes[i]))
 			}
 		}
 	})
@@ -244,7 +269,7 @@ func (s *solver) sweep() {
 func (s *solver) gradients(d []float32, r0, m int) []float32 {
 	k := s.k
 	grad := buffer.Grow(&s.buf.out, m*k)
-	s.e.product(grad, d[r0*k:], m, k, k, func(dst []float32, row int) { copy(dst, s.f.h[row*k:][:k]) })
+	s.e.product(grad, m, k, k, operand{Data: d[r0*k:], Stride: k}, operand{Data: s.f.h, Stride: k})
 	return grad
 }
 
@@ -264,10 +289,10 @@ func (s *solver) refit() {
 		members[g/span] = append(members[g/span], a)
 	}
 	h := s.f.h
-	var x, out []float32
+	var x, y, out []float32
 	for r0 := 0; r0 < s.n; r0 += rows {
 		m := min(rows, s.n-r0)
-		s.e.product(th, s.target[r0*k:], m, k, k, func(dst []float32, row int) { copy(dst, h[row*k:][:k]) })
+		s.e.product(th, m, k, k, operand{Data: s.target[r0*k:], Stride: k}, operand{Data: h, Stride: k})
 		for kind := range kinds {
 			for i := range m * k {
 				r := r0 + i/k
@@ -284,12 +309,12 @@ func (s *solver) refit() {
 					x[r*len(own)+i] = steps1[r*k+a]
 				}
 			}
+			y := buffer.Grow(&y, len(own)*k)
+			for i, a := range own {
+				copy(y[i*k:], h[a*k:][:k])
+			}
 			o := buffer.Grow(&out, m*k)
-			s.e.product(o, x, m, k, len(own), func(dst []float32, row int) {
-				for i, a := range own {
-					dst[i] = h[row*k+a]
-				}
-			})
+			s.e.product(o, m, k, len(own), operand{Data: x, Stride: len(own)}, operand{Data: y, Stride: k})
 			s.e.rows(m, 16, func(_, from, to int) {
 				sums := make([]float64, n)
 				for r := from; r < to; r++ {

@@ -31,33 +31,28 @@ func (j *job) solve(g *group) ([]*rounding.Codes, error) {
 		return nil, fmt.Errorf("tensor %q: %w", g.matrices[0].Name(), err)
 	}
 	j.notes.Dead += f.dead
-	g.hessian.h = nil
-	// All targets need the factor, whose memory the feedback then takes.
-	var targets [][]float32
-	var lattices []*held
-	for _, m := range g.matrices {
-		t, h, err := j.target(g, f, m)
-		if err != nil {
-			return nil, err
-		}
-		targets, lattices = append(targets, t), append(lattices, h)
+	if j.Refine {
+		f.keep(g.hessian)
 	}
-	g.hessian.cross, g.hessian.residual = nil, nil
-	v := f.feedback()
-	f.u = nil
-	for i, m := range g.matrices {
+	g.hessian.h = nil
+	shift := j.shift(g, f)
+	g.hessian = nil
+	f.feedback()
+	for _, m := range g.matrices {
 		if err := j.ctx.Err(); err != nil {
 			return nil, err
 		}
-		if h := lattices[i]; h != nil && h.all {
-			targets[i] = nil
-			list = append(list, h.codes)
+		target, held, err := j.target(g, f, m, shift)
+		if err != nil {
+			return nil, err
+		}
+		if held != nil && held.all {
+			list = append(list, held.codes)
 			j.progress(int64(m.Rows) * int64(m.Cols))
 			continue
 		}
-		s := newSolver(j.e, f, v, m.Scheme, targets[i], m.Rows)
-		s.smallest, s.held = m.SmallestScale, lattices[i]
-		targets[i] = nil
+		s := newSolver(j.e, f, m.Scheme, target, m.Rows)
+		s.smallest, s.held = m.SmallestScale, held
 		improved, err := j.choose(s)
 		if err != nil {
 			return nil, matrixError(m, err)
@@ -83,6 +78,7 @@ func (j *job) choose(s *solver) (improved bool, err error) {
 	if err := s.search(true); err != nil {
 		return false, err
 	}
+	s.errs = s.measure()
 	flat, sloped := s.clone(), s.clone()
 	flat.gptq()
 	taken := s.takeBetter(flat)
@@ -114,9 +110,34 @@ func follow(stated float64, n, k int) float32 {
 	return float32(min(0.5+float64(detmath.Log(ratio)/(4*math.Ln2)), 1))
 }
 
+// shift is what the targets of a group's matrices differ by from their weights.
+type shift struct {
+	// rows are the shifts of all matrices, or if product is set, the matrix P whose products with
+	// weights are the shifts. Columns are in the factor's order.
+	rows    []float32
+	product bool
+	factor  float32
+	at      int // the next matrix's first row
+}
+
+// shift computes the shifts of a group from its hessian's S; nil if there are none.
+func (j *job) shift(g *group, f *factor) *shift {
+	h := g.hessian
+	if h.shift == nil {
+		return nil
+	}
+	s := &shift{rows: f.permute(h.shift, h.width), product: h.weights == nil, factor: 1}
+	h.shift = nil
+	if h.ofOutputs == 0 { // else S has the factors already
+		s.factor = follow(j.FollowInputs, h.n, h.k)
+	}
+	f.solve(s.rows, h.width)
+	return s
+}
+
 // target returns a matrix's target weights, columns in the factor's order, and the groups whose codes
 // are held.
-func (j *job) target(g *group, f *factor, m conversion.Matrix) ([]float32, *held, error) {
+func (j *job) target(g *group, f *factor, m conversion.Matrix, s *shift) ([]float32, *held, error) {
 	n, k := m.Rows, m.Cols
 	w := make([]float32, n*k)
 	if err := j.plan.ReadMatrix(w, m); err != nil {
@@ -126,29 +147,29 @@ func (j *job) target(g *group, f *factor, m conversion.Matrix) ([]float32, *held
 	if err != nil {
 		return nil, nil, err
 	}
-	if m.Scheme.Algorithm != gqf.AlgorithmGPTQFT || g.hessian.cross == nil && g.hessian.residual == nil {
-		return f.permute(w, n), h, nil
-	}
-	shift := make([]float32, n*k)
-	if g.hessian.cross != nil {
-		j.e.product(shift, w, n, k, k, func(dst []float32, row int) { copy(dst, g.hessian.cross[row*k:][:k]) })
-		a := follow(j.FollowInputs, g.hessian.n, k)
-		for i, v := range shift {
-			shift[i] = float32(a * v)
-		}
-	}
-	if g.hessian.residual != nil {
-		r := follow(j.FollowResidual, g.hessian.n, k)
-		for i, v := range g.hessian.residual {
-			shift[i] += float32(r * v)
-		}
-	}
-	shift = f.permute(shift, n)
-	f.solve(shift, n)
 	t := f.permute(w, n)
-	for i, v := range shift {
-		t[i] += v
+	if s == nil {
+		return t, h, nil
 	}
+	rows := s.rows
+	if s.product {
+		if m.Scheme.Algorithm != gqf.AlgorithmGPTQFT {
+			return t, h, nil
+		}
+		rows = make([]float32, n*k)
+		j.e.add(rows, k, n, k, k, operand{Data: w, Stride: k}, operand{Data: s.rows, Stride: k})
+	} else {
+		rows = s.rows[s.at*k:][:n*k]
+		s.at += n
+		if m.Scheme.Algorithm != gqf.AlgorithmGPTQFT {
+			return t, h, nil
+		}
+	}
+	j.e.rows(n, 16, func(_, from, to int) {
+		for i := from * k; i < to*k; i++ {
+			t[i] += float32(s.factor * rows[i])
+		}
+	})
 	return t, h, nil
 }
 
@@ -187,28 +208,24 @@ func (j *job) head() error {
 	if len(g.matrices) == 0 {
 		return nil
 	}
-	g.hessian = newHessian(j.e, g.cols(), g.follow && j.FollowInputs >= 0, 0)
-	diff := make([]float32, g.cols())
+	if err := j.newHessian(g); err != nil {
+		return err
+	}
 	for seq := range j.quants.Len() {
 		if err := j.ctx.Err(); err != nil {
 			return err
 		}
 		var floats []float32
-		if g.hessian.cross != nil {
+		if g.hessian.ofInputs != 0 {
 			j.floats.HeadInput(seq, func(in *model.Input) { floats = slices.Clone(in.X) })
 		}
 		j.quants.HeadInput(seq, func(in *model.Input) {
-			for r := range in.Rows {
-				x := in.X[r*in.K:][:in.K]
-				var d []float32
-				if floats != nil {
-					d = diff
-					for i, v := range floats[r*in.K:][:in.K] {
-						d[i] = v - x[i]
-					}
+			g.hessian.add(in.Rows, func(i int, x, d, _ []float32) {
+				copy(x, in.X[i*in.K:][:in.K])
+				if d != nil {
+					difference(d, floats[i*in.K:][:in.K], x)
 				}
-				g.hessian.add(x, d, nil)
-			}
+			})
 		})
 	}
 	g.hessian.done()

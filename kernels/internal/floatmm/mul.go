@@ -57,7 +57,7 @@ func (s *Set) MulRows(sc *Scratch, dst, x []float32, m int, src *Source, first, 
 			for i := range have {
 				src.Read(sc.rows[i*cols:(i+1)*cols:(i+1)*cols], row+at+i)
 			}
-			s.fillFloats(panel, at, sc.rows, have, cols)
+			s.fillFloats(panel, at, sc.rows, have, cols, cols)
 		}
 		clear(sc.bias)
 		if src.Bias != nil {

@@ -43,7 +43,7 @@ func (w *Weights) Fill(sc *Scratch, data []byte, first, last int) {
 			case packing.F16:
 				buffer.Grow(&sc.rows, blockRows*w.cols)
 				vec.WidenF16(sc.rows[:n*w.cols], block)
-				w.set.fillFloats(panel, at, sc.rows, n, w.cols)
+				w.set.fillFloats(panel, at, sc.rows, n, w.cols, w.cols)
 			}
 		}
 	}
@@ -74,16 +74,16 @@ func (s *Set) fillBytes(panel []uint32, at int, rows []byte, n, cols, per int) {
 	s.fillUp(panel, at, n, (cols+per-1)/per, none)
 }
 
-// fillFloats is fillBytes for float32.
-func (s *Set) fillFloats(panel []uint32, at int, rows []float32, n, cols int) {
+// fillFloats is fillBytes for float32; the rows begin stride values apart.
+func (s *Set) fillFloats(panel []uint32, at int, rows []float32, n, stride, cols int) {
 	done := 0
 	if s.transpose != nil && n == blockRows && cols >= blockRows {
 		done = cols &^ (blockRows - 1)
-		s.transpose(&panel[at], (*byte)(unsafe.Pointer(&rows[0])), 4*cols, done)
+		s.transpose(&panel[at], (*byte)(unsafe.Pointer(&rows[0])), 4*stride, done)
 	}
 	for i := range n {
 		for k := done; k < cols; k++ {
-			panel[k*s.NR+at+i] = math.Float32bits(rows[i*cols+k])
+			panel[k*s.NR+at+i] = math.Float32bits(rows[i*stride+k])
 		}
 	}
 	s.fillUp(panel, at, n, cols, noWeight)

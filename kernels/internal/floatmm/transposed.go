@@ -98,7 +98,8 @@ func (s *Set) MulMatrix(sc *Scratch, dst, x []float32, m int, w []float32, k, n,
 	s.checkMatrix(dst, x, m, k, n, first, last)
 	size := s.NR * filled(k)
 	for p := first; p < last && m > 0; p++ {
-		s.matrixPanel(sc, dst, x, m, w[p*size:][:size], k, n, p, part)
+		at := p * s.NR
+		s.matrixPanel(sc, dst[at:], n, x, m, w[p*size:][:size], k, min(s.NR, n-at), part)
 	}
 }
 
@@ -110,8 +111,10 @@ func (s *Set) MulRowMajor(sc *Scratch, dst, x []float32, m int, w []float32, k, 
 	s.checkMatrix(dst, x, m, k, n, first, last)
 	panel := buffer.Grow(&sc.matrix, s.NR*filled(k))
 	for p := first; p < last && m > 0; p++ {
-		s.fillColumns(panel, w[p*s.NR:], n, 0, k, min(s.NR, n-p*s.NR), true)
-		s.matrixPanel(sc, dst, x, m, panel, k, n, p, part)
+		at := p * s.NR
+		width := min(s.NR, n-at)
+		s.fillColumns(panel, w[at:], n, 0, k, width, true)
+		s.matrixPanel(sc, dst[at:], n, x, m, panel, k, width, part)
 	}
 }
 
@@ -140,26 +143,25 @@ func (s *Set) fillColumns(panel, w []float32, stride, from, to, width int, end b
 	}
 }
 
-// matrixPanel multiplies m rows of x with panel p of a matrix.
-func (s *Set) matrixPanel(sc *Scratch, dst, x []float32, m int, panel []float32, k, n, p int, part Part) {
+// matrixPanel multiplies m rows of x with a panel of width columns of a matrix of k rows. Row i of dst
+// begins stride values after row i-1.
+func (s *Set) matrixPanel(sc *Scratch, dst []float32, stride int, x []float32, m int, panel []float32, k, width int, part Part) {
 	clear(buffer.Grow(&sc.bias, s.NR))
-	at := p * s.NR
-	width := min(s.NR, n-at)
 	if width == s.NR {
-		s.part(dst[at:], n, panel, x, m, filled(k), sc.bias, part)
+		s.part(dst, stride, panel, x, m, filled(k), sc.bias, part)
 		return
 	}
 	// Kernels write whole panels.
 	tile := buffer.Grow(&sc.tile, m*s.NR)
 	if !part.First {
 		for i := range m {
-			copy(tile[i*s.NR:][:width], dst[i*n+at:])
+			copy(tile[i*s.NR:][:width], dst[i*stride:])
 			clear(tile[i*s.NR+width : (i+1)*s.NR])
 		}
 	}
 	s.part(tile, s.NR, panel, x, m, filled(k), sc.bias, part)
 	for i := range m {
-		copy(dst[i*n+at:][:width], tile[i*s.NR:])
+		copy(dst[i*stride:][:width], tile[i*s.NR:])
 	}
 }
 

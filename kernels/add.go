@@ -1,0 +1,66 @@
+package kernels
+
+import (
+	"fmt"
+
+	"github.com/lowbit-go/gq/internal/buffer"
+	"github.com/lowbit-go/gq/kernels/internal/floatmm"
+)
+
+// Operand is a matrix of float32 in row-major order whose rows begin Stride values apart, or the
+// transpose of such a matrix.
+type Operand = floatmm.Operand
+
+// Sizes of the blocks of Add. The packed rows of x, 2 MB, are read once for each panel of y.
+const (
+	addDepth = 512  // terms that are added to a sum at a time
+	addRows  = 1024 // rows of x
+	addChunk = 96   // rows that a thread packs at a time: whole tiles of every Set
+)
+
+// Add computes dst += x y. dst has m rows of n values, which begin stride values apart; x is m x k,
+// y is k x n. Each element is a chain of fused multiply-adds that begins at its value in dst, in
+// order of k. NaN is written as 0x7fc00000.
+func (t *Transposed) Add(w *Workspace, dst []float32, stride, m, n, k int, x, y Operand) error {
+	if m < 1 || n < 1 || k < 1 {
+		return nil
+	}
+	if !x.Holds(m, k) || !y.Holds(k, n) || !(Operand{Data: dst, Stride: stride}).Holds(m, n) {
+		return fmt.Errorf("kernels: products of %d x %d and %d x %d values: one of the matrices is smaller", m, k, k, n)
+	}
+	for depth := 0; depth < k; depth += addDepth {
+		terms := min(addDepth, k-depth)
+		for row := 0; row < m; row += addRows {
+			rows := min(addRows, m-row)
+			t.add(w, dst[row*stride:], stride, rows, n, terms, x.Part(row, depth), y.Part(depth, 0), depth+terms == k)
+		}
+	}
+	return nil
+}
+
+// add is Add for one block.
+func (t *Transposed) add(w *Workspace, dst []float32, stride, m, n, k int, x, y Operand, last bool) {
+	size := t.set.XLen(1, k)
+	packed := buffer.Grow(&t.packed, m*size)
+	chunks := (m + addChunk - 1) / addChunk
+	w.each(chunks, 1<<15/(addChunk*k), func(_, a, b int) {
+		for c := a; c < b; c++ {
+			from := c * addChunk
+			rows := min(addChunk, m-from)
+			t.set.PackOperand(packed[from*size:][:rows*size], x.Part(from, 0), rows, k, 0, rows)
+		}
+	})
+	// Few panels are divided by rows too.
+	panels := t.panels(n)
+	split := 1
+	if most := len(w.workers) * gemmParts; panels < most {
+		split = min(chunks, (most+panels-1)/panels)
+	}
+	w.each(panels*split, t.least(k*m), func(worker, a, b int) {
+		for i := a; i < b; i++ {
+			p, part := i/split, i%split
+			from, to := part*chunks/split*addChunk, min((part+1)*chunks/split*addChunk, m)
+			t.set.AddPanel(&w.workers[worker].float, dst[from*stride:], stride, packed[from*size:to*size], to-from, addChunk, y, k, n, p, last)
+		}
+	})
+}
