@@ -16,8 +16,8 @@ import (
 // measured while stages run.
 //
 // A unit takes .026 s of CPU time on an AMD EPYC with AVX-512 (unitSeconds): imatrix takes 13 s for
-// a layer of Llama-3.2-1B and 8192 tokens. perSolve follows from the 77 s of gptq and 108 s of
-// gptq-ft on that layer, see docs/QUALITY.md. The costs of codes were measured on a layer of these
+// a layer of Llama-3.2-1B and 8192 tokens. perSolve follows from the 52 s of gptq-ft on that layer, see
+// docs/QUALITY.md. The costs of codes were measured on a layer of these
 // shapes. perWritten, perFolded and perCompare were measured with a Llama of 19M weights and are
 // off by up to a factor of 2.
 const (
@@ -28,14 +28,10 @@ const (
 	perZeroSearch = 890   // of a weight: to search a scale and a zero point first (23 ns)
 	perFractions  = 12200 // of a weight: to search a scale and a fractional zero point first (315 ns)
 	perHQQ        = 1470  // of a weight: hqq (38 ns)
-	perSolve      = 7     // of a weight and a column: gptq and gptq-ft
+	perSolve      = 2     // of a weight and a column: gptq and gptq-ft
 	perFolded     = 1400  // of a weight and a step
 	perCompare    = 500   // of a weight that is compared with its codes
 )
-
-// Passes that calibration runs for each stream of hidden states: one collects inputs, one moves the
-// stream on.
-const calibrationPasses = 2
 
 // compared is how many files are calibrated if two allocations are compared.
 const compared = 2
@@ -117,11 +113,11 @@ func (j *quantizeJob) imatrixCost(tokens float64) (cost float64) {
 }
 
 // solveCost is the cost of choosing a matrix's codes by gptq, or by gptq-ft, which has two streams
-// of hidden states.
+// of hidden states and sums the differences between them.
 func solveCost(rows, cols, tokens, streams float64) float64 {
-	passes := rows * cols * tokens * streams * calibrationPasses * perPass
-	hessians := cols * cols * tokens * streams / 2
-	return (passes + hessians + rows*cols*cols*perSolve) / 1e9
+	passes := rows * cols * tokens * (2*streams - 1) * perPass
+	hessian := cols * cols * tokens / 2
+	return (passes + hessian + rows*cols*cols*perSolve) / 1e9
 }
 
 // cost is the cost of tuning: each token of a step passes the teacher, and the student forward, again

@@ -59,8 +59,8 @@ const (
 )
 
 // memory is the private memory of the job at its peak. The formulas of calibration count a layer's
-// float32 weights, the hidden states, and the Hessian with its factors. They are within a quarter
-// of the memory measured for Llama-3.2-1B with gptq and gptq-ft (docs/QUALITY.md).
+// float32 weights, the hidden states, and the Hessian with its factor. They are within a quarter of
+// the memory measured for Llama-3.2-1B with gptq-ft (docs/QUALITY.md).
 func (j *quantizeJob) memory(threads int) int64 {
 	n := baseBytes + int64(threads)*threadBytes + int64(len(j.plan.Tensors))*tensorBytes
 	if j.calibration == nil && j.folding == nil && j.o.Budget == nil && j.tuning == nil {
@@ -99,7 +99,7 @@ func (j *quantizeJob) memory(threads int) int64 {
 	n += 4*layer + 4*tokens*hidden*streams // the float model's layer and the hidden states between two layers
 	switch {
 	case j.calibration != nil && j.calibration.solved:
-		n += solvedBytes(layer, tokens, wide, streams)
+		n += solvedBytes(layer, tokens, wide)
 	case j.folding != nil:
 		n += 12*largest + 4*tokens*wide
 	case j.calibration != nil:
@@ -111,11 +111,10 @@ func (j *quantizeJob) memory(threads int) int64 {
 	return n
 }
 
-// solvedBytes is the memory of gptq, or of gptq-ft with its two streams, for a layer: its weights,
-// the inputs and outputs of its widest matrix, the matrix's Hessian with two factors, and for
-// gptq-ft the products with input differences.
-func solvedBytes(layer, tokens, wide, streams int64) int64 {
-	return 4*layer + 8*tokens*wide + 3*8*wide*wide + (streams-1)*4*wide*wide
+// solvedBytes is the memory of gptq and gptq-ft for a layer: its weights, the inputs of its widest
+// matrix, and that matrix's Hessian and factor.
+func solvedBytes(layer, tokens, wide int64) int64 {
+	return 4*layer + min(4*tokens*wide, calib.InputBytes) + 8*wide*wide
 }
 
 // layerOf returns the number of the layer in a tensor's name; -1 if it has none.

@@ -285,7 +285,7 @@ func (j *job) stage(layer int, stage []model.Group) (undo []func(), err error) {
 		return nil, nil
 	}
 	j.moved = j.last && j.floats != nil
-	if k := int64(groups[0].cols()); j.last && stage[0].Expert < 0 && 4*k*int64(j.quants.Tokens()) <= inputBytes {
+	if k := int64(groups[0].cols()); j.last && stage[0].Expert < 0 && 4*k*int64(j.quants.Tokens()) <= InputBytes {
 		j.inputs = buffer.Grow(&j.inputs, int(k)*j.quants.Tokens())
 	}
 	for seq := range j.quants.Len() {
@@ -318,8 +318,9 @@ func (j *job) stage(layer int, stage []model.Group) (undo []func(), err error) {
 	return undo, nil
 }
 
-// inputBytes bounds the memory for inputs of the last linear layer of half a layer, see job.inputs.
-const inputBytes = 512 << 20
+// InputBytes bounds the memory for inputs of the last linear layer of half a layer. Where they take
+// more, the quantized model's half runs a second time.
+const InputBytes = 512 << 20
 
 // seen are the inputs that linear layers of the float model had.
 type seen struct {
