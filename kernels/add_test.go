@@ -65,9 +65,9 @@ func TestAdd(t *testing.T) {
 // someOperand makes a matrix of rows x cols values and the function that reads it.
 func someOperand(rng *rand.Rand, rows, cols, gap int, transposed bool) (Operand, func(i, j int) float32) {
 	if transposed {
-		o := Operand{someRows(rng, cols, rows+gap), rows + gap, true}
+		o := Operand{Data: someRows(rng, cols, rows+gap), Stride: rows + gap, Transposed: true}
 		return o, func(i, j int) float32 { return o.Data[j*o.Stride+i] }
 	}
-	o := Operand{someRows(rng, rows, cols+gap), cols + gap, false}
+	o := Operand{Data: someRows(rng, rows, cols+gap), Stride: cols + gap}
 	return o, func(i, j int) float32 { return o.Data[i*o.Stride+j] }
 }
