@@ -1,7 +1,6 @@
 package tokenizer
 
 import (
-	"bytes"
 	"fmt"
 	"strings"
 	"unicode/utf8"
@@ -10,7 +9,7 @@ import (
 // bpe is the model: a vocabulary, and the pairs of tokens that merge, best first. It does not
 // change after reading.
 type bpe struct {
-	vocab  map[string]int32
+	vocab  tokenTable
 	tokens []string // by id, "" for unused ids
 	merges pairTable
 	joints joints
@@ -94,14 +93,14 @@ func (m *bpe) readVocab(n node) error {
 		return n.malformed("id %d in a vocabulary of %d tokens", top, len(ids))
 	}
 	text := string(all)
-	m.vocab = make(map[string]int32, len(ids))
+	m.vocab.init(len(ids))
 	m.tokens = make([]string, top+1)
 	taken := make([]bool, top+1)
 	start := 0
 	for i, end := range ends {
 		token, id := text[start:end], ids[i]
 		start = end
-		if old, ok := m.vocab[token]; ok && old == id {
+		if old, ok := m.id(token); ok && old == id {
 			continue
 		} else if ok {
 			return n.malformed("token %.40q has the ids %d and %d", token, old, id)
@@ -109,7 +108,8 @@ func (m *bpe) readVocab(n node) error {
 		if taken[id] {
 			return n.malformed("the tokens %.40q and %.40q have the same id %d", m.tokens[id], token, id)
 		}
-		m.vocab[token], m.tokens[id], taken[id] = id, token, true
+		m.addToken(token, id)
+		taken[id] = true
 	}
 	return nil
 }
@@ -120,7 +120,8 @@ func (m *bpe) indexCharacters() {
 		m.runeID[r] = -1
 	}
 	m.otherID = map[rune]int32{}
-	for token, id := range m.vocab {
+	for i, token := range m.tokens {
+		id := int32(i)
 		r, n := utf8.DecodeRuneInString(token)
 		switch {
 		case n == 0 || n < len(token):
@@ -132,94 +133,19 @@ func (m *bpe) indexCharacters() {
 	}
 	for b := range m.byteID {
 		m.byteID[b] = -1
-		if id, ok := m.vocab[fmt.Sprintf("<0x%02X>", b)]; ok {
+		if id, ok := m.id(fmt.Sprintf("<0x%02X>", b)); ok {
 			m.byteID[b] = id
 		}
 	}
-	if id, ok := m.vocab[m.unkName]; ok && m.unkName != "" {
+	if id, ok := m.id(m.unkName); ok && m.unkName != "" {
 		m.unk = id
 	}
-}
-
-// readMerges reads ["a b", ...] or [["a", "b"], ...]. If a pair occurs twice, the last one counts.
-func (m *bpe) readMerges(n node) error {
-	if err := n.array(); err != nil {
-		return err
-	}
-	count := 0
-	for range n.raw() {
-		count++
-	}
-	m.merges.init(count)
-	var pair [2][]byte
-	var joined []byte
-	i, rank := -1, uint32(0)
-	for _, at := range n.raw() {
-		i++
-		var ok bool
-		if pair, ok = n.doc.readMerge(at, pair); !ok {
-			return n.at(i, at).malformed("is not a pair of tokens")
-		}
-		if len(pair[1]) == 0 && string(pair[0]) == versionLine {
-			continue
-		}
-		a, okA := m.vocab[string(pair[0])]
-		b, okB := m.vocab[string(pair[1])]
-		if !okA || !okB {
-			return n.at(i, at).malformed("%.40q or %.40q is not in the vocabulary", pair[0], pair[1])
-		}
-		if len(pair[1]) < len(m.prefix) {
-			return n.at(i, at).malformed("%.40q does not begin with the prefix %q", pair[1], m.prefix)
-		}
-		joined = append(append(joined[:0], pair[0]...), pair[1][len(m.prefix):]...)
-		c, ok := m.vocab[string(joined)]
-		if !ok {
-			return n.at(i, at).malformed("%.40q is not in the vocabulary", joined)
-		}
-		m.merges.set(pairKey(a, b), merge{rank, c})
-		m.noteJoint(a, b)
-		rank++
-	}
-	return nil
-}
-
-// versionLine is the first line of a merges.txt, which some files still contain.
-const versionLine = "#version"
-
-// readMerge reads one merge into pair.
-func (d *document) readMerge(at int, pair [2][]byte) ([2][]byte, bool) {
-	switch d.data[at] {
-	case '"':
-		s := d.appendString(pair[0][:0], at)
-		if strings.HasPrefix(string(s), versionLine) {
-			return [2][]byte{[]byte(versionLine), nil}, true
-		}
-		for i, b := range s {
-			if b == ' ' {
-				pair[0] = s[:i]
-				pair[1] = append(pair[1][:0], s[i+1:]...)
-				return pair, bytes.IndexByte(pair[1], ' ') < 0
-			}
-		}
-		pair[0] = s
-	case '[':
-		count := 0
-		for _, v := range (node{d, "", at, d.end(at)}).raw() {
-			if count > 1 || d.data[v] != '"' {
-				return pair, false
-			}
-			pair[count] = d.appendString(pair[count][:0], v)
-			count++
-		}
-		return pair, count == 2
-	}
-	return pair, false
 }
 
 // encode appends the tokens of a word.
 func (m *bpe) encode(dst []int32, word string, w *work) ([]int32, error) {
 	if m.ignoreMerges {
-		if id, ok := m.vocab[word]; ok {
+		if id, ok := m.id(word); ok {
 			return append(dst, id), nil
 		}
 	}
@@ -262,7 +188,7 @@ func (m *bpe) encode(dst []int32, word string, w *work) ([]int32, error) {
 // character returns the token of one character of a word, or -1.
 func (m *bpe) character(r rune, inside bool) int32 {
 	if inside && m.prefix != "" {
-		if id, ok := m.vocab[m.prefix+string(r)]; ok {
+		if id, ok := m.id(m.prefix + string(r)); ok {
 			return id
 		}
 		return -1

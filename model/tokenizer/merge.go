@@ -30,7 +30,7 @@ func pairKey(a, b int32) uint64 { return uint64(a)<<32 | uint64(b) }
 func (t *pairTable) init(n int) {
 	size := 8
 	t.shift = 64 - 3
-	for size < 2*n {
+	for 3*size < 4*n { // at most three quarters are used
 		size *= 2
 		t.shift--
 	}

@@ -8,14 +8,15 @@ import (
 
 // randomBPE returns a model over the letters a to d with random merges.
 func randomBPE(r *rand.Rand, merges int) *bpe {
-	m := &bpe{vocab: map[string]int32{}, unk: -1}
+	m := &bpe{unk: -1}
+	m.vocab.init(merges + 4)
 	add := func(s string) int32 {
-		if id, ok := m.vocab[s]; ok {
+		if id, ok := m.id(s); ok {
 			return id
 		}
 		id := int32(len(m.tokens))
-		m.vocab[s] = id
-		m.tokens = append(m.tokens, s)
+		m.tokens = append(m.tokens, "")
+		m.addToken(s, id)
 		return id
 	}
 	for _, s := range []string{"a", "b", "c", "d"} {

@@ -128,7 +128,7 @@ func (t *Tokenizer) indexAdded(list node) error {
 	t.size = len(t.model.tokens)
 	w := t.newWork()
 	for i, a := range t.added {
-		if id, ok := t.model.vocab[a.content]; ok && id != a.id {
+		if id, ok := t.model.id(a.content); ok && id != a.id {
 			return list.malformed("token %.40q has id %d, in the vocabulary %d", a.content, a.id, id)
 		}
 		if id, ok := t.addedIDs[a.content]; ok && id != a.id {
@@ -140,8 +140,8 @@ func (t *Tokenizer) indexAdded(list node) error {
 		if int(a.id) < len(t.model.tokens) && t.model.tokens[a.id] != "" && t.model.tokens[a.id] != a.content {
 			return list.malformed("token %.40q has id %d, which is %.40q in the vocabulary", a.content, a.id, t.model.tokens[a.id])
 		}
-		if int(a.id) > maxTokenID(len(t.model.vocab)+len(t.added)) {
-			return list.malformed("id %d in a vocabulary of %d tokens", a.id, len(t.model.vocab)+len(t.added))
+		if int(a.id) > maxTokenID(t.model.vocab.used+len(t.added)) {
+			return list.malformed("id %d in a vocabulary of %d tokens", a.id, t.model.vocab.used+len(t.added))
 		}
 		t.addedIDs[a.content], t.byID[a.id] = a.id, int32(i)
 		t.size = max(t.size, int(a.id)+1)
@@ -275,7 +275,7 @@ func (t *Tokenizer) Token(id int32) string {
 // ID returns the id of the token that tokenizer.json writes as token.
 func (t *Tokenizer) ID(token string) (id int32, ok bool) {
 	if id, ok = t.addedIDs[token]; !ok {
-		id, ok = t.model.vocab[token]
+		id, ok = t.model.id(token)
 	}
 	return id, ok
 }
