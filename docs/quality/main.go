@@ -27,6 +27,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/lowbit-go/gq/docs/internal/marked"
 	"github.com/lowbit-go/gq/model/text"
 	"github.com/lowbit-go/gq/model/tokenizer"
 )
@@ -100,7 +101,7 @@ func run() error {
 		}
 		if !*write {
 			fmt.Printf("%s\n\n%s\n", t.name, text)
-		} else if err := replace(*doc, t.name, text); err != nil {
+		} else if err := marked.Replace(*doc, t.name, text); err != nil {
 			return err
 		}
 	}
@@ -108,21 +109,6 @@ func run() error {
 }
 
 func listed(list, name string) bool { return slices.Contains(strings.Split(list, ","), name) }
-
-// replace puts a table between its two comments.
-func replace(file, name, text string) error {
-	raw, err := os.ReadFile(file)
-	if err != nil {
-		return err
-	}
-	begin, end := fmt.Sprintf("<!-- begin %s -->\n", name), fmt.Sprintf("<!-- end %s -->", name)
-	before, rest, ok := strings.Cut(string(raw), begin)
-	_, after, ok2 := strings.Cut(rest, end)
-	if !ok || !ok2 {
-		return fmt.Errorf("%s has no %s and %s", file, strings.TrimSpace(begin), end)
-	}
-	return os.WriteFile(file, []byte(before+begin+text+end+after), 0o666)
-}
 
 // subject is a model and its text.
 type subject struct {
