@@ -38,6 +38,9 @@ func newBench(ctx context.Context, kept *store) (*bench, error) {
 		b.remove = true
 		b.dir, err = os.MkdirTemp("", "speed")
 	} else if b.dir, err = filepath.Abs(b.dir); err == nil {
+		if *quick {
+			b.dir = filepath.Join(b.dir, "quick") // not the tiny model's files for the large one's
+		}
 		err = os.MkdirAll(b.dir, 0o777)
 	}
 	if err != nil {
@@ -113,8 +116,8 @@ func (b *bench) sh(dir, command string) (o outcome, err error) {
 	return o, err
 }
 
-// measure measures the rows of a table whose names match, and the rows that these are compared with.
-func (b *bench) measure(t table, rows *regexp.Regexp) error {
+// selected are the rows whose names match, and the rows that these are compared with.
+func (t table) selected(rows *regexp.Regexp) map[string]bool {
 	selected := map[string]bool{}
 	for _, r := range t.rows {
 		if rows.MatchString(r.name) {
@@ -126,6 +129,12 @@ func (b *bench) measure(t table, rows *regexp.Regexp) error {
 			}
 		}
 	}
+	return selected
+}
+
+// measure measures the rows of a table whose names match, and the rows that these are compared with.
+func (b *bench) measure(t table, rows *regexp.Regexp) error {
+	selected := t.selected(rows)
 	runs := map[string]*samples{}
 	var order []row
 	for _, r := range t.rows {
@@ -162,7 +171,9 @@ func (b *bench) measure(t table, rows *regexp.Regexp) error {
 		}
 	}
 	for _, r := range order {
-		if runs[r.name] == nil {
+		// A row that others are compared with keeps its figure and its own ratios.
+		old := b.kept.find(t.name, r.name)
+		if runs[r.name] == nil || !rows.MatchString(r.name) && old != nil && old.Missing == "" {
 			continue
 		}
 		f := runs[r.name].figure(t, r, runs)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -121,7 +122,7 @@ func (b *bench) prepare(files []string) error {
 			return err
 		}
 		if _, err := b.sh(b.dir, made[f].command()); err != nil {
-			return err
+			return errors.Join(err, os.RemoveAll(filepath.Join(b.dir, f)))
 		}
 	}
 	return nil

@@ -7,7 +7,9 @@
 namespace linear = torchao::kernels::cpu::aarch64::linear::channelwise_8bit_activation_groupwise_lowbit_weight;
 
 int main(int argc, char **argv) {
-	constexpr int n = 2048, k = 2048, group = 32;
+	// The compiler must not know the shape, as it does not in TorchAO.
+	volatile int outputs = 2048, inputs = 2048, columns = 32;
+	const int n = outputs, k = inputs, group = columns;
 	float *x = static_cast<float *>(malloc(sizeof(float) * k)), *y = static_cast<float *>(malloc(sizeof(float) * n));
 	void *activations = calloc(k, 8), *weights = calloc(n, 2 * k);
 	for (int i = 0; i < k; i++)
