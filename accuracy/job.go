@@ -58,7 +58,7 @@ type Job struct {
 	// MinTokens replaces the gate's MinTokens. Default (0): the gate's.
 	MinTokens int
 	// RandomInputs executes layers on random activations even if there is a text. Otherwise layers
-	// are executed on activations of the first text.
+	// are executed on activations of the first text, if the checkpoint has a model to run.
 	RandomInputs bool
 	// Activations is the type of the quantized models' activations. Default: Int8, as on the
 	// device.
@@ -191,6 +191,9 @@ func (j *Job) NeedsModel() bool { return j.HasText() || len(j.Choices) > 0 || j.
 // HasText reports whether there is a text, or saved predictions of a text.
 func (j *Job) HasText() bool { return len(j.Texts) > 0 || j.Saved != nil }
 
+// sampledInputs reports whether layers are executed on activations of the float model.
+func (j *Job) sampledInputs() bool { return !j.NoOutputs && !j.RandomInputs }
+
 // WritesText reports whether the float model writes the text.
 func (j *Job) WritesText() bool { return !j.HasText() && j.DefaultGate && !j.TensorsOnly }
 
@@ -279,7 +282,7 @@ func (j *Job) comparable(r *Report) error {
 // tensors compares the file's tensors with the checkpoint, or with the folded one if there is one.
 func (j *Job) tensors(ctx context.Context, ck *safetensors.Checkpoint, folded *foldedSource, f *gqf.File, text *scored, r *Report) error {
 	o := TensorOptions{Threads: j.Threads, Match: j.Match, NoOutputs: j.NoOutputs}
-	if text != nil && len(text.texts) > 0 && !j.NoOutputs && !j.RandomInputs {
+	if text != nil && len(text.texts) > 0 && j.sampledInputs() && (text.float != nil || folded != nil) {
 		start := time.Now()
 		float := text.float
 		if folded != nil {

@@ -97,6 +97,18 @@ type noModelError struct{ msg string }
 
 func (e *noModelError) Error() string { return e.msg }
 
+// runsFloat reports whether the float model runs: where predictions are not saved, for questions, and
+// for the activations that layers are executed on. Without a model in the checkpoint, these are random.
+func (j *Job) runsFloat() bool {
+	switch {
+	case j.Source == "":
+		return false
+	case !j.allSaved() || len(j.Choices) > 0:
+		return true
+	}
+	return j.sampledInputs() && j.runnable() == nil
+}
+
 // runnable returns a *noModelError if the checkpoint cannot be run as a model.
 func (j *Job) runnable() error {
 	if !isDir(j.Source) {
@@ -110,7 +122,7 @@ func (j *Job) runnable() error {
 
 func (j *Job) openAll(ctx context.Context, s *scored, f *gqf.File, r *Report) (err error) {
 	options := model.Options{Threads: cpu.Threads(j.Threads), Activations: j.Activations}
-	if j.Source != "" {
+	if j.runsFloat() {
 		if err := j.runnable(); err != nil {
 			return err
 		}
@@ -262,7 +274,7 @@ func (j *Job) write(ctx context.Context, s *scored, r *Report) error {
 func (j *Job) openTokenizer(f *gqf.File) (*tokenizer.Tokenizer, error) {
 	ids := j.HasText() && len(j.Choices) == 0 && !slices.ContainsFunc(j.Texts, func(t *TextSource) bool { return !t.Tokens })
 	t, err := (*tokenizer.Tokenizer)(nil), error(fs.ErrNotExist)
-	if j.Source != "" {
+	if isDir(j.Source) {
 		t, err = tokenizer.Open(j.Source)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
