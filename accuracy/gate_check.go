@@ -74,6 +74,14 @@ const (
 // Passed reports whether the condition is met.
 func (c *Condition) Passed() bool { return c.Failed == 0 && c.Missing == "" }
 
+// OfModel reports whether the condition limits a figure that running the models gave: divergences or
+// answers.
+func (c *Condition) OfModel() bool { return c.Of == "model" || c.Of == "answers" }
+
+// OfAccuracy reports whether the condition limits what quantization lost: a figure of the model or of
+// tensors.
+func (c *Condition) OfAccuracy() bool { return c.OfModel() || strings.HasPrefix(c.Of, "tensors") }
+
 // String describes the condition in a line: "model: mean_kl at most 0.05 nats".
 func (c *Condition) String() string { return c.Whose() + ": " + c.demand() }
 

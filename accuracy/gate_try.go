@@ -25,11 +25,11 @@ func (res *GateResult) tries(r *Report) (list []Try) {
 	var failed []string // tensors
 	lost := false
 	for _, f := range res.Failures {
-		of := res.Conditions[f.Condition].Of
-		if of == "source" {
+		c := &res.Conditions[f.Condition]
+		if c.Of == "source" {
 			return nil
 		}
-		if f.Missing == "" && (of == "model" || of == "answers" || strings.HasPrefix(of, "tensors")) && !slices.Contains(sizeMetrics, f.Metric) {
+		if f.Missing == "" && c.OfAccuracy() && !slices.Contains(sizeMetrics, f.Metric) {
 			lost = true
 			failed = append(failed, f.Tensor)
 		}

@@ -114,12 +114,12 @@ func junitCondition(g *accuracy.GateResult, i int) junitCase {
 	if len(lines) > 1 {
 		message += fmt.Sprintf(" (and %d more)", len(lines)-1)
 	}
-	if c.Of == "model" || c.Of == "answers" {
+	if c.OfModel() {
 		if b := blame(g); b != nil {
 			lines = append(append(lines, "to blame, worst first:"), b...)
 		}
 	}
-	if t := tries(g); t != nil && (c.Of == "model" || c.Of == "answers" || strings.HasPrefix(c.Of, "tensors")) {
+	if t := tries(g); t != nil && c.OfAccuracy() {
 		lines = append(append(lines, "to try with gq quantize:"), t...)
 	}
 	tc.Failure = &junitFailure{Message: message, Type: string(c.Kind), Text: "\n" + strings.Join(lines, "\n") + "\n"}
