@@ -240,7 +240,9 @@ type samples struct {
 func (s *samples) figure(t table, r row, all map[string]*samples) figure {
 	f := figure{Table: t.name, Row: r.name, Values: map[string]float64{}, Others: s.others}
 	for _, c := range t.columns {
-		f.Values[c.key] = median(s.column(c.key))
+		if list := s.column(c.key); list != nil {
+			f.Values[c.key] = median(list)
+		}
 	}
 	key := t.columns[0].key
 	f.Samples = s.column(key)
@@ -256,9 +258,12 @@ func (s *samples) figure(t table, r row, all map[string]*samples) figure {
 	return f
 }
 
+// column is the values of a column, nil if a row has none.
 func (s *samples) column(key string) (list []float64) {
 	for _, r := range s.runs {
-		list = append(list, r[key])
+		if v, ok := r[key]; ok {
+			list = append(list, v)
+		}
 	}
 	return list
 }

@@ -29,7 +29,9 @@ func (t table) render(kept *store) string {
 			continue
 		}
 		for i, c := range t.columns {
-			fmt.Fprintf(&s, " "+c.format, f.Values[c.key])
+			if v, ok := f.Values[c.key]; ok {
+				fmt.Fprintf(&s, " "+c.format, v)
+			}
 			if i == 0 {
 				s.WriteString(f.spread(c.format))
 			}
