@@ -5,6 +5,7 @@
 #include "neon_arm64.h"
 #include "product_arm64.h"
 #include "dotprod_arm64.h"
+#include "group_arm64.h"
 #include "row_arm64.h"
 
 // 8 rows: of V0-V15, even registers are sums of the first 4 rows of the panel, odd registers sums of the other 4.
@@ -83,6 +84,59 @@ cleared:
 TEXT ·dots8DotProd(SB), NOSPLIT, $0-8
 	ARGS
 	EACH_GROUP(CLEAR_DOTS_8, STEP_DOTS_8, STORE_DOTS_8)
+	RET
+
+// Row. V16-V17 are the sums of codes, V18-V19 the scales, V20-V21 the biases of the panel, V22 is Factor, V23 the NaN,
+// V24-V25 are NegInt, V26-V27 Rec.
+
+#define ROW_HALF(d, sums, scales, bias, negInt, rec, lane, t) \
+	VMUL_4S(22, d, d)                  \
+	VMLALANE_4S(lane, negInt, sums, d) \
+	VFMULLANE_4S(lane, rec, scales, t) \
+	VSCVTF_4S(d, d)                    \
+	VFMUL_4S(t, d, d)                  \
+	VFADD_4S(bias, d, d)               \
+	VFCMEQ_4S(d, d, t)                 \
+	VBIF_16B(t, 23, d)
+
+#define ROW_BOTH(d0, d1, negInt, rec, lane) \
+	ROW_HALF(d0, 16, 18, 20, negInt, rec, lane, 28) \
+	ROW_HALF(d1, 17, 19, 21, negInt, rec, lane, 29)
+
+#define OUT_ROW_8 \
+	MOVD   Args_IntSums(R0), R13        \
+	VLD1   (R13), [V16.S4, V17.S4]      \
+	VLD1   (R4), [V18.S4, V19.S4]       \
+	MOVD   Args_Bias(R0), R13           \
+	VLD1   (R13), [V20.S4, V21.S4]      \
+	MOVW   Args_Factor(R0), R13         \
+	VDUP   R13, V22.S4                  \
+	SAME(NAN, V23)                      \
+	MOVD   Args_NegInt(R0), R13         \
+	VLD1   (R13), [V24.S4, V25.S4]      \
+	MOVD   Args_Rec(R0), R13            \
+	VLD1   (R13), [V26.S4, V27.S4]      \
+	ROW_BOTH(0, 1, 24, 26, 0)           \
+	ROW_BOTH(2, 3, 24, 26, 1)           \
+	ROW_BOTH(4, 5, 24, 26, 2)           \
+	ROW_BOTH(6, 7, 24, 26, 3)           \
+	ROW_BOTH(8, 9, 25, 27, 0)           \
+	ROW_BOTH(10, 11, 25, 27, 1)         \
+	ROW_BOTH(12, 13, 25, 27, 2)         \
+	ROW_BOTH(14, 15, 25, 27, 3)         \
+	VST1.P [V0.S4, V1.S4], (R10)(R11)   \
+	VST1.P [V2.S4, V3.S4], (R10)(R11)   \
+	VST1.P [V4.S4, V5.S4], (R10)(R11)   \
+	VST1.P [V6.S4, V7.S4], (R10)(R11)   \
+	VST1.P [V8.S4, V9.S4], (R10)(R11)   \
+	VST1.P [V10.S4, V11.S4], (R10)(R11) \
+	VST1.P [V12.S4, V13.S4], (R10)(R11) \
+	VST1.P [V14.S4, V15.S4], (R10)(R11)
+
+// func row8DotProd(a *Args)
+TEXT ·row8DotProd(SB), NOSPLIT, $0-8
+	ARGS
+	EACH_GROUP(CLEAR_DOTS_8, STEP_DOTS_8, OUT_ROW_8)
 	RET
 
 // 4 rows.

@@ -82,6 +82,11 @@ func blocksShortQAI48I8MM(a *Args)
 //go:noescape
 func dots8DotProd(a *Args)
 
+// row8DotProd is Step.Row.
+//
+//go:noescape
+func row8DotProd(a *Args)
+
 //go:noescape
 func dots4DotProd(a *Args)
 

@@ -45,7 +45,7 @@ var (
 		{MR: 1, Dots: dots1I8MM, Group: group1I8MM, Shifted: shifted1I8MM},
 	}
 	dotProdSteps = []Step{
-		{MR: 8, Dots: dots8DotProd, Group: group8DotProdAny, Shifted: shifted8DotProd},
+		{MR: 8, Dots: dots8DotProd, Group: group8DotProdAny, Shifted: shifted8DotProd, Row: row8DotProd},
 		{MR: 4, Dots: dots4DotProd, Group: group4DotProdAny, Shifted: shifted4DotProd},
 		{MR: 1, Dots: dots1DotProd, Group: group1DotProd, Shifted: shifted1DotProd},
 	}
