@@ -64,9 +64,6 @@ func SaveReference(ctx context.Context, src, file string, o ReferenceOptions) (*
 	return writeReference(ctx, src, file, accuracy.SaveOptions{Text: t, Threads: o.Threads, Version: o.Version}, stages{to: o.Progress})
 }
 
-// stageReference is the stage of the float model's pass over a text.
-const stageReference = "scoring"
-
 // writeReference runs the unquantized model of the checkpoint src on a text and writes its
 // predictions to file. The stage stands alone unless s has a plan.
 func writeReference(ctx context.Context, src, file string, o accuracy.SaveOptions, s stages) (*ReferenceReport, error) {
