@@ -38,6 +38,17 @@ func BenchmarkVec(b *testing.B) {
 	var final Final
 	var ranges Ranges
 	var grids Grids
+	var starts [FitStarts]float32
+	for i := range starts {
+		starts[i] = float32(i%8+14) / 2 * float32(1-i/8*2)
+	}
+	fit := NewFit(benchGroup, &starts, -8, 7)
+	for g := range FitLanes {
+		fit.Unit[g], fit.Weight[g] = 0x1p15/20, 0x1p14
+		for i := range FitChoices {
+			fit.Stored[i][g] = float32(i+60) / 500
+		}
+	}
 	for c := range SearchLanes {
 		search.Inv[c], search.Lo[c], search.Hi[c] = float32(c+60)/10, -8, 7
 		ranges.Inv[c], grids.Scale[c%FinalLanes] = float32(c+60)/70, 0.01
@@ -62,6 +73,13 @@ func BenchmarkVec(b *testing.B) {
 		{"ScaleErrors", func() {
 			for i := 0; i < benchRow; i += benchGroup {
 				ScaleErrors(&final, x[i:i+benchGroup], w[i:i+benchGroup])
+			}
+		}},
+		{"Fit", func() {
+			for i := 0; i < benchRow; i += FitLanes * benchGroup {
+				fit.Load(x[i:i+FitLanes*benchGroup], w[i:i+FitLanes*benchGroup])
+				fit.Search()
+				fit.Choose()
 			}
 		}},
 		{"FitRanges", func() {

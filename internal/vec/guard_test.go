@@ -14,7 +14,7 @@ func TestGuardPages(t *testing.T) {
 	for n := 1; n <= 100; n++ {
 		lengths = append(lengths, n)
 	}
-	asmtest.Each(t, accelerated, func(t *testing.T, _ bool) {
+	asmtest.Each(t, accelerated, func(t *testing.T, _ level) {
 		for _, end := range asmtest.Ends {
 			for _, n := range lengths {
 				t.Run(fmt.Sprint(end, "/", n), func(t *testing.T) { guardPages(t, end, n) })

@@ -4,4 +4,7 @@ package vec
 
 import "github.com/lowbit-go/gq/internal/cpu"
 
-func init() { accelerated.Register(cpu.AVX2, true) }
+func init() {
+	accelerated.Register(cpu.AVX2, assembly)
+	accelerated.Register(cpu.AVX512, wide)
+}

@@ -4,4 +4,4 @@ package vec
 
 import "github.com/lowbit-go/gq/internal/cpu"
 
-func init() { accelerated.Register(cpu.NEON, true) }
+func init() { accelerated.Register(cpu.NEON, assembly) }

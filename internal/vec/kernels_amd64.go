@@ -65,3 +65,29 @@ func fitRangesBlock(s *float32, unit float32, base float32, inverse float32, mos
 //
 //go:noescape
 func gridErrorsBlock(f *float32, least float32, most float32, x *float32, w *float32, n int)
+
+// fitLoadBlock is fitLoadGeneric with AVX2 for groups of n values, n a positive multiple of 16; data has the pairs
+// of values in another order. units are Unit and Weight of a Fit.
+//
+//go:noescape
+func fitLoadBlock(data *int16, x *float32, w *float32, units *float32, n int)
+
+// fitSearchBlock is fitSearchGeneric with AVX2 for groups of n values, n a positive multiple of 16.
+//
+//go:noescape
+func fitSearchBlock(scale *float32, data *int16, starts *uint32, limits *uint32, n int)
+
+// fitChooseBlock is fitChooseGeneric with AVX2 for groups of n values, n a positive multiple of 16.
+//
+//go:noescape
+func fitChooseBlock(choice *int32, stored *float32, data *int16, limits *uint32, n int, power float32)
+
+// fitSearchWide is fitSearchGeneric with AVX-512 for groups of n values, n a positive multiple of 16.
+//
+//go:noescape
+func fitSearchWide(scale *float32, data *int16, starts *uint32, limits *uint32, n int)
+
+// fitChooseWide is fitChooseGeneric with AVX-512 for groups of n values, n a positive multiple of 16.
+//
+//go:noescape
+func fitChooseWide(choice *int32, stored *float32, data *int16, limits *uint32, n int, power float32)

@@ -67,3 +67,19 @@ func fitRangesBlock(s *float32, unit, base, inverse, most float32, x, w *float32
 //
 //go:noescape
 func gridErrorsBlock(f *float32, least, most float32, x, w *float32, n int)
+
+// fitLoadBlock is fitLoadGeneric with NEON for groups of n values, n a positive multiple of 16; data
+// has the pairs of values in another order. units are Unit and Weight of a Fit.
+//
+//go:noescape
+func fitLoadBlock(data *int16, x, w, units *float32, n int)
+
+// fitSearchBlock is fitSearchGeneric with NEON for groups of n values, n a positive multiple of 16.
+//
+//go:noescape
+func fitSearchBlock(scale *float32, data *int16, starts, limits *uint32, n int)
+
+// fitChooseBlock is fitChooseGeneric with NEON for groups of n values, n a positive multiple of 16.
+//
+//go:noescape
+func fitChooseBlock(choice *int32, stored *float32, data *int16, limits *uint32, n int, power float32)

@@ -98,7 +98,7 @@ func (p *gridded) check(wantRanges *Ranges, wantGrids *Grids) error {
 }
 
 func TestRanges(t *testing.T) {
-	asmtest.Each(t, accelerated, func(t *testing.T, _ bool) {
+	asmtest.Each(t, accelerated, func(t *testing.T, _ level) {
 		rng := rand.New(rand.NewPCG(13, 14))
 		for _, k := range []int{1, 2, 3, 15, 16, 17, 32, 33} {
 			for range 40 {
@@ -129,7 +129,7 @@ func FuzzRanges(f *testing.F) {
 // TestFitRangesBest: of a group that is a grid's points, the candidate of the grid takes everything
 // away.
 func TestFitRangesBest(t *testing.T) {
-	asmtest.Each(t, accelerated, func(t *testing.T, _ bool) {
+	asmtest.Each(t, accelerated, func(t *testing.T, _ level) {
 		var s Ranges
 		for c := range SearchLanes {
 			s.Inv[c] = float32(c) / 4

@@ -131,7 +131,7 @@ func (p *weighted) check(wantSearch *Search, wantFinal *Final) error {
 func sameNumber(a, b float32) bool { return same(a, b) || a != a && b != b }
 
 func TestSearch(t *testing.T) {
-	asmtest.Each(t, accelerated, func(t *testing.T, _ bool) {
+	asmtest.Each(t, accelerated, func(t *testing.T, _ level) {
 		rng := rand.New(rand.NewPCG(7, 8))
 		for _, k := range []int{1, 2, 3, 12, 16, 17, 32, 48, 128, 255, 256, 257, 300, 511, 512, 513, 1040} {
 			for range 12 {
@@ -162,7 +162,7 @@ func FuzzSearch(f *testing.F) {
 // TestSearchScalesBest: of a group that is a grid's points, the candidate of the grid takes
 // everything away.
 func TestSearchScalesBest(t *testing.T) {
-	asmtest.Each(t, accelerated, func(t *testing.T, _ bool) {
+	asmtest.Each(t, accelerated, func(t *testing.T, _ level) {
 		var s Search
 		for c := range SearchLanes {
 			s.Inv[c], s.Lo[c], s.Hi[c] = float32(c-16)/4, -8, 7
@@ -184,7 +184,7 @@ func TestSearchScalesBest(t *testing.T) {
 }
 
 func TestSumSquares(t *testing.T) {
-	asmtest.Each(t, accelerated, func(t *testing.T, _ bool) {
+	asmtest.Each(t, accelerated, func(t *testing.T, _ level) {
 		rng := rand.New(rand.NewPCG(9, 10))
 		for _, k := range []int{0, 1, 15, 16, 17, 255, 256, 257, 512, 700, 1040} {
 			for range 6 {
@@ -204,7 +204,7 @@ func TestSumSquares(t *testing.T) {
 }
 
 func TestImportance(t *testing.T) {
-	asmtest.Each(t, accelerated, func(t *testing.T, _ bool) {
+	asmtest.Each(t, accelerated, func(t *testing.T, _ level) {
 		rng := rand.New(rand.NewPCG(11, 12))
 		for _, k := range []int{0, 1, 15, 16, 17, 48, 100} {
 			x, w := make([]float32, k), make([]float32, k+1)

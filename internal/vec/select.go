@@ -2,6 +2,18 @@ package vec
 
 import "github.com/lowbit-go/gq/internal/cpu"
 
-// accelerated selects the assembly. It is a flag, because calls through function variables would
+// level says which assembly runs. It is a number, because calls through function variables would
 // make the arguments of these functions escape to the heap.
-var accelerated = cpu.NewFamily("vec", false)
+type level int
+
+const (
+	portable level = iota
+	assembly       // AVX2 or NEON
+	wide           // AVX2, and AVX-512 with VNNI for the functions that have it
+)
+
+// accelerated selects the assembly.
+var accelerated = cpu.NewFamily("vec", portable)
+
+// assembled reports whether assembly runs.
+func assembled() bool { return accelerated.Chosen() != portable }

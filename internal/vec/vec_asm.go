@@ -6,7 +6,7 @@ package vec
 // of 16. The functions here cut calls into such pieces; the portable code does the rest.
 
 func widenBF16(dst []float32, src []byte) {
-	if n := len(dst) &^ (Lanes - 1); accelerated.Chosen() && n > 0 {
+	if n := len(dst) &^ (Lanes - 1); assembled() && n > 0 {
 		widenBF16Block(&dst[0], &src[0], n)
 		dst, src = dst[n:], src[2*n:]
 	}
@@ -14,7 +14,7 @@ func widenBF16(dst []float32, src []byte) {
 }
 
 func widenF16(dst []float32, src []byte) {
-	if n := len(dst) &^ (Lanes - 1); accelerated.Chosen() && n > 0 {
+	if n := len(dst) &^ (Lanes - 1); assembled() && n > 0 {
 		widenF16Block(&dst[0], &src[0], n)
 		dst, src = dst[n:], src[2*n:]
 	}
@@ -23,7 +23,7 @@ func widenF16(dst []float32, src []byte) {
 
 func groupRange(lo, hi, x []float32, group int) (finite bool) {
 	groups, last, ok := cut(len(x), group)
-	if !accelerated.Chosen() || !ok {
+	if !assembled() || !ok {
 		return groupRangeGeneric(lo, hi, x, group)
 	}
 	var top uint32
@@ -46,7 +46,7 @@ func groupRange(lo, hi, x []float32, group int) (finite bool) {
 
 func leastMagnitudes(least []uint32, x []float32, group int) {
 	groups, last, ok := cut(len(x), group)
-	if !accelerated.Chosen() || !ok {
+	if !assembled() || !ok {
 		leastMagnitudesGeneric(least, x, group)
 		return
 	}
@@ -70,7 +70,7 @@ func leastMagnitudes(least []uint32, x []float32, group int) {
 
 func latticeGroups(mask []uint8, lo, hi []float32, least []uint32, t *LatticeTest) {
 	n := len(lo)
-	if !accelerated.Chosen() || n == 0 {
+	if !assembled() || n == 0 {
 		latticeGroupsGeneric(mask, lo, hi, least, t)
 		return
 	}
@@ -99,7 +99,7 @@ var noZero int8
 
 func quantizeGroups(q []int8, x, scale, inv []float32, zero []int8, group, qmin, qmax int, acc *ErrorSum) {
 	groups, last, ok := cut(len(x), group)
-	if !accelerated.Chosen() || !ok {
+	if !assembled() || !ok {
 		quantizeGroupsGeneric(q, x, scale, inv, zero, group, qmin, qmax, acc)
 		return
 	}
@@ -140,7 +140,7 @@ func cut(n, group int) (groups, last int, ok bool) {
 }
 
 func searchScales(s *Search, unit float32, x, w []float32) {
-	if !accelerated.Chosen() {
+	if !assembled() {
 		searchScalesGeneric(s, unit, x, w)
 		return
 	}
@@ -148,7 +148,7 @@ func searchScales(s *Search, unit float32, x, w []float32) {
 }
 
 func scaleErrors(f *Final, x, w []float32) {
-	if !accelerated.Chosen() {
+	if !assembled() {
 		scaleErrorsGeneric(f, x, w)
 		return
 	}
@@ -156,7 +156,7 @@ func scaleErrors(f *Final, x, w []float32) {
 }
 
 func fitRanges(s *Ranges, unit, base, inverse, most float32, x, w []float32) {
-	if !accelerated.Chosen() {
+	if !assembled() {
 		fitRangesGeneric(s, unit, base, inverse, most, x, w)
 		return
 	}
@@ -164,7 +164,7 @@ func fitRanges(s *Ranges, unit, base, inverse, most float32, x, w []float32) {
 }
 
 func gridErrors(f *Grids, least, most float32, x, w []float32) {
-	if !accelerated.Chosen() {
+	if !assembled() {
 		gridErrorsGeneric(f, least, most, x, w)
 		return
 	}
@@ -173,7 +173,7 @@ func gridErrors(f *Grids, least, most float32, x, w []float32) {
 
 func sumSquares(sum *[Lanes]float64, x []float32) {
 	// The lanes restart after every flushEvery values, so the values can only be cut there.
-	if n := len(x) &^ (flushEvery - 1); accelerated.Chosen() && n > 0 {
+	if n := len(x) &^ (flushEvery - 1); assembled() && n > 0 {
 		sumSquaresBlock(&sum[0], &x[0], n)
 		x = x[n:]
 	}
@@ -181,9 +181,17 @@ func sumSquares(sum *[Lanes]float64, x []float32) {
 }
 
 func importance(w, x []float32, inverse float32) {
-	if n := len(x) &^ (Lanes - 1); accelerated.Chosen() && n > 0 {
+	if n := len(x) &^ (Lanes - 1); assembled() && n > 0 {
 		importanceBlock(&w[0], &x[0], n, inverse)
 		w, x = w[n:], x[n:]
 	}
 	importanceGeneric(w, x, inverse)
+}
+
+func fitLoad(f *Fit, x, w []float32) {
+	if !assembled() {
+		fitLoadGeneric(f, x, w)
+		return
+	}
+	fitLoadBlock(&f.data[0], &x[0], &w[0], &f.Unit[0], f.width)
 }

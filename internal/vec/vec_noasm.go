@@ -37,3 +37,9 @@ func gridErrors(f *Grids, least, most float32, x, w []float32) {
 func sumSquares(sum *[Lanes]float64, x []float32) { sumSquaresGeneric(sum, x) }
 
 func importance(w, x []float32, inverse float32) { importanceGeneric(w, x, inverse) }
+
+func fitLoad(f *Fit, x, w []float32) { fitLoadGeneric(f, x, w) }
+
+func fitSearch(f *Fit) { fitSearchGeneric(f) }
+
+func fitChoose(f *Fit) { fitChooseGeneric(f) }

@@ -22,7 +22,7 @@ func allHalves(odd int) []byte {
 }
 
 func TestWidenBF16(t *testing.T) {
-	asmtest.Each(t, accelerated, func(t *testing.T, _ bool) {
+	asmtest.Each(t, accelerated, func(t *testing.T, _ level) {
 		for odd := range 2 {
 			dst := make([]float32, 1<<16)
 			WidenBF16(dst, allHalves(odd))
@@ -36,7 +36,7 @@ func TestWidenBF16(t *testing.T) {
 }
 
 func TestWidenF16(t *testing.T) {
-	asmtest.Each(t, accelerated, func(t *testing.T, _ bool) {
+	asmtest.Each(t, accelerated, func(t *testing.T, _ level) {
 		for odd := range 2 {
 			dst := make([]float32, 1<<16)
 			WidenF16(dst, allHalves(odd))
@@ -72,7 +72,7 @@ func f16Bits(h uint32) uint32 {
 // TestWidenLengths checks that nothing outside the slices is written, for all tails.
 func TestWidenLengths(t *testing.T) {
 	src := allHalves(1)
-	asmtest.Each(t, accelerated, func(t *testing.T, _ bool) {
+	asmtest.Each(t, accelerated, func(t *testing.T, _ level) {
 		for _, f := range []struct {
 			name string
 			run  func([]float32, []byte)
@@ -149,7 +149,7 @@ func shapes(f func(k, group int)) {
 
 func TestGroupRange(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
-	asmtest.Each(t, accelerated, func(t *testing.T, _ bool) {
+	asmtest.Each(t, accelerated, func(t *testing.T, _ level) {
 		shapes(func(k, group int) {
 			x := make([]float32, k)
 			for range 6 {
@@ -183,7 +183,7 @@ func TestGroupRange(t *testing.T) {
 func same(a, b float32) bool { return math.Float32bits(a) == math.Float32bits(b) }
 
 func TestLeastMagnitudes(t *testing.T) {
-	asmtest.Each(t, accelerated, func(t *testing.T, _ bool) {
+	asmtest.Each(t, accelerated, func(t *testing.T, _ level) {
 		r := rand.New(rand.NewPCG(3, 4))
 		for _, group := range []int{16, 32, 48, 300, 7} {
 			for _, k := range []int{1, 15, 16, 31, 32, 100, 256, 299} {
@@ -228,7 +228,7 @@ var latticeTests = []LatticeTest{
 // TestLatticeGroups compares with the portable code: groups on lattices and not, of zeros, with few
 // weights that are not zero, subnormal, and near the largest numbers.
 func TestLatticeGroups(t *testing.T) {
-	asmtest.Each(t, accelerated, func(t *testing.T, _ bool) {
+	asmtest.Each(t, accelerated, func(t *testing.T, _ level) {
 		r := rand.New(rand.NewPCG(8, 4))
 		var passed, failed int
 		for i := range 4000 {
@@ -283,7 +283,7 @@ func TestLatticeGroups(t *testing.T) {
 // TestGroupRangeNotFinite puts each kind of NaN and infinity at each position of rows of several
 // shapes.
 func TestGroupRangeNotFinite(t *testing.T) {
-	asmtest.Each(t, accelerated, func(t *testing.T, _ bool) {
+	asmtest.Each(t, accelerated, func(t *testing.T, _ level) {
 		for _, bits := range []uint32{0x7f800000, 0xff800000, 0x7f800001, 0xff800001, 0x7fc00000, 0xffffffff, 0x7fffffff} {
 			for _, shape := range [][2]int{{172, 32}, {172, 172}, {96, 48}, {64, 64}, {7, 32}, {24, 12}} {
 				k, group := shape[0], shape[1]
@@ -407,7 +407,7 @@ func randomProblem(rng *rand.Rand, k, group int) *problem {
 
 func TestQuantizeGroups(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
-	asmtest.Each(t, accelerated, func(t *testing.T, _ bool) {
+	asmtest.Each(t, accelerated, func(t *testing.T, _ level) {
 		shapes(func(k, group int) {
 			for range 8 {
 				p := randomProblem(rng, k, group)
@@ -443,7 +443,7 @@ func TestQuantizeRounding(t *testing.T) {
 		{-254.5, 1, 127, -128, 127, -127},
 		{0x1.8p-126, 0x1p-126, 0, -8, 7, 2}, {0x1p-127, 0x1p-126, 0, -8, 7, 0}, {0x1.00001p-127, 0x1p-126, 0, -8, 7, 1}, // denormals count
 	}
-	asmtest.Each(t, accelerated, func(t *testing.T, _ bool) {
+	asmtest.Each(t, accelerated, func(t *testing.T, _ level) {
 		for _, tt := range tests {
 			for _, k := range []int{1, 16, 33} { // portable, assembly, both
 				p := &problem{
@@ -512,7 +512,7 @@ func TestBadArguments(t *testing.T) {
 
 // TestNoAllocation keeps scratch of callers on their stacks.
 func TestNoAllocation(t *testing.T) {
-	asmtest.Each(t, accelerated, func(t *testing.T, _ bool) {
+	asmtest.Each(t, accelerated, func(t *testing.T, _ level) {
 		if n := testing.AllocsPerRun(10, func() {
 			var x, lo, hi [48]float32
 			var q [48]int8

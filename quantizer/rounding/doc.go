@@ -29,11 +29,14 @@
 //
 //	                    4 bits            3 bits            2 bits            ns
 //	rtn                 .81 / .86 / .78   .69 / .75 / .67   .69 / .51 / .58   0.3
-//	search              .71 / .75 / .68   .52 / .65 / .60   .59 / .40 / .51   5.5
+//	search              .71 / .75 / .68   .52 / .65 / .60   .59 / .40 / .51   5.5, now 2.4 (Zen 4)
 //	search, positive    .76 / .84 / .80   .68 / .82 / .75   .77 / .58 / .71
 //	search, integer z   .61 / .67 / .61   .53 / .61 / .59   .59 / .40 / .51   24
 //	hqq, integer z      .63 / .70 / .60   .52 / .62 / .59   .56 / .41 / .55   60
-//	search, half-step                                       .57 / .43 / .51   50 at 2 bits
+//	search, half-step                                       .57 / .43 / .51   50 at 2 bits, now 40 (Zen 4)
+//
+// Without zero points and in groups up to 128, the search is in integers and for 16 groups at once
+// (search_fit.go).
 //
 // Zero points cost a quarter of a bit a weight at groups of 32. The search (search.go) weights the
 // error of a weight x by sqrt(m + x^2), where m is the mean square of the row, and by the factor of

@@ -1,7 +1,6 @@
 package rounding
 
 import (
-	"cmp"
 	"math"
 	"slices"
 
@@ -70,11 +69,22 @@ func (r *RowQuantizer) searchHalfSteps(scales []float32, x []float32) {
 			continue
 		}
 		if r.scheme.Bits > 1 {
-			slices.SortFunc(sorted, func(a, b sizeWeight) int {
-				return cmp.Or(cmp.Compare(b.size, a.size), cmp.Compare(b.weight, a.weight))
-			})
+			r.search.sortDescending(sorted)
 		}
 		r.settleHalfSteps(scales, g, bestHalfStep(sorted, r.scheme.Bits), sorted)
+	}
+}
+
+// sortDescending sorts by size and then weight, as integers: neither is negative, so their bits have
+// their order. With comparisons of structs a row takes 57 ns a weight instead of 40 (Zen 4).
+func (sr *searcher) sortDescending(list []sizeWeight) {
+	keys := sr.keys[:len(list)]
+	for i, v := range list {
+		keys[i] = ^(uint64(math.Float32bits(v.size))<<32 | uint64(math.Float32bits(v.weight)))
+	}
+	slices.Sort(keys)
+	for i, k := range keys {
+		list[i] = sizeWeight{math.Float32frombits(^uint32(k >> 32)), math.Float32frombits(^uint32(k))}
 	}
 }
 

@@ -52,6 +52,7 @@ type RowQuantizer struct {
 	lo, hi, inv []float32       // one per group
 	smallest    float32         // magnitude of a scale that can be stored
 	search      *searcher       // nil if the algorithm needs none
+	fits        *fitSearch      // nil if no row is searched by it
 	fractions   *fractionSearch // nil without fractional zero points
 	weights     []float32       // scratch of rowWeights
 	importance  []float32       // see Weigh
@@ -101,6 +102,9 @@ func NewRowQuantizer(s Scheme, k int) (*RowQuantizer, error) {
 	case r.blocks != nil:
 	case s.Algorithm == gqf.AlgorithmSearch:
 		r.search = newSearcher(s, r.group)
+		if s.Mapping != gqf.MappingAsymmetric && s.Mapping != gqf.MappingHalfStep && r.group <= longGroup {
+			r.fits = newFitSearch(s, r.group, n)
+		}
 		if s.Fractions {
 			r.fractions = newFractionSearch(s, r.group)
 		}
@@ -139,6 +143,8 @@ func (r *RowQuantizer) Quantize(codes []int8, scales []float32, zeros []int8, x 
 		r.searchHalfSteps(scales, x)
 	case a == gqf.AlgorithmSearch && r.scheme.Fractions:
 		r.searchFractions(scales, zeros, x)
+	case a == gqf.AlgorithmSearch && r.fits != nil && r.importance == nil:
+		r.fitScales(scales, x)
 	case a == gqf.AlgorithmSearch:
 		r.searchScales(scales, zeros, x)
 	case a == gqf.AlgorithmHQQ:
@@ -178,11 +184,7 @@ func (r *RowQuantizer) idealScales(scales []float32) {
 	case gqf.MappingFullRange:
 		unit := 1 / qmin // a power of two: the product is the quotient
 		for g := range scales {
-			// hi >= -lo ? hi : lo, on the bits, which order non-negative floats as integers. A
-			// branch would be unpredictable and cost 4 ns a group.
-			h, l := math.Float32bits(hi[g]), math.Float32bits(lo[g])
-			less := uint32(int32(h-l&^(1<<31)) >> 31) // all ones if hi < -lo
-			scales[g] = float32(math.Float32frombits(h^(h^l)&less) * unit)
+			scales[g] = float32(math.Float32frombits(larger(hi[g], lo[g])) * unit)
 		}
 	case gqf.MappingSymmetric:
 		half := (qmax - qmin) / 2
@@ -200,6 +202,14 @@ func (r *RowQuantizer) idealScales(scales []float32) {
 			scales[g] = (hi[g] - lo[g]) / (qmax - qmin)
 		}
 	}
+}
+
+// larger are the bits of hi if hi >= -lo, else of lo. They order non-negative floats as integers. A
+// branch would be unpredictable and cost 4 ns.
+func larger(hi, lo float32) uint32 {
+	h, l := math.Float32bits(hi), math.Float32bits(lo)
+	less := uint32(int32(h-l&^(1<<31)) >> 31) // all ones if hi < -lo
+	return h ^ (h^l)&less
 }
 
 // storeScales rounds scales to the stored dtype, raises those that are too small to be stored, sets

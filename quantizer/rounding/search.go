@@ -18,6 +18,7 @@ type searcher struct {
 	first, wide, second vec.Search
 	final               vec.Final
 	sorted              []sizeWeight // of the half-step grid: a group
+	keys                []uint64     // of sorted
 	// ulp is the distance of neighbouring scales, in bits of a float32.
 	ulp uint32
 }
@@ -57,7 +58,7 @@ func newSearcher(s Scheme, group int) *searcher {
 	}
 	qmin, qmax := codeRange(s.Bits)
 	if s.Mapping == gqf.MappingHalfStep {
-		sr.sorted = make([]sizeWeight, group)
+		sr.sorted, sr.keys = make([]sizeWeight, group), make([]uint64, group)
 		return sr
 	}
 	for _, l := range []*vec.Search{&sr.first, &sr.wide, &sr.second} {
@@ -68,21 +69,31 @@ func newSearcher(s Scheme, group int) *searcher {
 	for c := range sr.final.Lo {
 		sr.final.Lo[c], sr.final.Hi[c] = float32(qmin), float32(qmax)
 	}
-	n := float32(-qmin)
-	end := float32(n * reach[sizeClass(group)][s.Bits])
-	most := float32(n * reach[len(reach)-1][s.Bits])
-	// The largest weight goes to about qmin, or to about qmax, and beyond.
-	toMin, toMax := float32(n-0.9), max(n-1.9, 0.5)
+	most := float32(float32(-qmin) * reach[len(reach)-1][s.Bits])
+	end := scaleStarts(sr.first.Inv[:], s, group)
 	if s.Positive() {
-		spread(sr.first.Inv[:], toMax, end)
 		spread(sr.wide.Inv[:], end, most)
 	} else {
-		spread(sr.first.Inv[:signed], -toMin, -end)
-		spread(sr.first.Inv[signed:], toMax, end)
 		spread(sr.wide.Inv[:signed], -end, -most)
 		spread(sr.wide.Inv[signed:], end, most)
 	}
 	return sr
+}
+
+// scaleStarts sets list to the steps to which a search puts the largest weight of a group: about
+// qmin, or about qmax, and beyond. Negative scales have half of the list. It returns the end of the list.
+func scaleStarts(list []float32, s Scheme, group int) (end float32) {
+	qmin, _ := codeRange(s.Bits)
+	n, half := float32(-qmin), len(list)/2
+	end = float32(n * reach[sizeClass(group)][s.Bits])
+	toMin, toMax := float32(n-0.9), max(n-1.9, 0.5)
+	if s.Positive() {
+		spread(list, toMax, end)
+	} else {
+		spread(list[:half], -toMin, -end)
+		spread(list[half:], toMax, end)
+	}
+	return end
 }
 
 // spread sets dst to numbers evenly spaced from first to last.
@@ -172,10 +183,7 @@ func (r *RowQuantizer) searchScales(scales []float32, zeros []int8, x []float32)
 
 // largest is the weight of group g with the largest magnitude.
 func (r *RowQuantizer) largest(g int) float32 {
-	if r.hi[g] >= -r.lo[g] {
-		return r.hi[g]
-	}
-	return r.lo[g]
+	return math.Float32frombits(larger(r.hi[g], r.lo[g]))
 }
 
 // searchSymmetric finds a group's best scale, not yet rounded. Each candidate is the least-squares

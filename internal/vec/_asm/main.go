@@ -1,4 +1,4 @@
-// The command _asm writes the AVX2 implementation of package vec: go generate here, or
+// The command _asm writes the AVX2 and AVX-512 implementations of package vec: go generate here, or
 //
 //	go run . -out ../kernels_amd64.s -stubs ../kernels_amd64.go -pkg vec
 //
@@ -32,6 +32,7 @@ func main() {
 	importance()
 	fitRanges()
 	gridErrors()
+	fits()
 	Generate()
 }
 

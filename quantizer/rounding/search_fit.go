@@ -1,0 +1,144 @@
+package rounding
+
+import (
+	"math"
+
+	"github.com/lowbit-go/gq/internal/vec"
+	"github.com/lowbit-go/gq/packing"
+)
+
+// fitSearch is the search of scales without importances for groups up to longGroup, in integers and
+// for many groups at once, see vec.Fit. It starts from half as many scales as searchSymmetric, because
+// the neighbours of the best one are tried as well. On normally and t-distributed weights (5 degrees of
+// freedom) in groups of 16 to 128, this loses up to 0.014 dB at 1 to 6 bits and 0.06 dB at 7.
+//
+// At 8 bits it has no starts and tries the scales few. In groups of 32 it is 0.06 dB below
+// searchSymmetric, and 0.6 dB above rounding to nearest. On the three models of docs/QUALITY.md, KL
+// divergences of files with an embedding of 8 bits, and 4 bits elsewhere, differ by less than 0.4 %
+// whether the embedding is searched or not.
+type fitSearch struct {
+	vec.Fit
+	positive bool
+	few      bool
+	heaviest []float32 // weight of each group
+	unused   []float32
+	// largest are 2^15/Unit.
+	largest [vec.FitLanes]float32
+	// stored are the scales of Fit.Stored, in units of weights.
+	stored [vec.FitChoices][vec.FitLanes]float32
+}
+
+// fitFew are scales at 8 bits, in units of the largest weight. BF16 has at most one scale for a step of
+// the largest weight there, so nothing lies between.
+var fitFew = [vec.FitChoices - 1]float32{-1. / 127, -1. / 126, -1. / 125}
+
+func newFitSearch(s Scheme, group, groups int) *fitSearch {
+	var starts [vec.FitStarts]float32
+	scaleStarts(starts[:], s, group)
+	least, most := s.CodeRange()
+	return &fitSearch{
+		Fit: *vec.NewFit(group, &starts, least, most), positive: s.Positive(), few: s.Bits == 8,
+		heaviest: make([]float32, groups), unused: make([]float32, groups),
+	}
+}
+
+// fitScales replaces the scales of a row if others have a smaller weighted error.
+func (r *RowQuantizer) fitScales(scales, x []float32) {
+	f, weights := r.fits, r.rowWeights(x)
+	vec.GroupRange(f.unused, f.heaviest, weights, r.group)
+	for first := 0; first < len(scales); first += vec.FitLanes {
+		count := min(vec.FitLanes, len(scales)-first)
+		from, to := first*r.group, min((first+count)*r.group, len(x))
+		r.fitUnits(first, count)
+		f.Load(x[from:to], weights[from:to])
+		if !f.few {
+			f.Search()
+		}
+		r.fitChoices(scales[first:][:count])
+		f.Choose()
+		for i := range count {
+			if c := f.Choice[i]; c > 0 {
+				v := f.stored[c][i]
+				scales[first+i], r.inv[first+i] = v, 1/v
+			}
+		}
+	}
+}
+
+// fitUnits sets Fit's Unit and Weight for some groups. They are zeros if a search gains nothing and may
+// overflow, because the inverse of a scale, or a square, is near the limits of float32.
+func (r *RowQuantizer) fitUnits(first, count int) {
+	f := r.fits
+	clear(f.Unit[:])
+	clear(f.Weight[:])
+	clear(f.largest[:])
+	const least, most = (127 - 90) << 23, (127 + 60) << 23 // bits of 2^-90 and 2^60
+	sign := ^uint32(0)
+	if f.positive {
+		sign >>= 1
+	}
+	lo, hi := r.lo[first:][:count], r.hi[first:][:count]
+	for i, heaviest := range f.heaviest[first:][:count] {
+		bits := larger(hi[i], lo[i])
+		if size := bits &^ (1 << 31); size <= least || size >= most || r.Recovered(first+i) {
+			continue
+		}
+		largest := math.Float32frombits(bits & sign)
+		f.Unit[i], f.largest[i] = math.MaxInt16/largest, float32(largest*(0x1p15/float32(math.MaxInt16)))
+		f.Weight[i] = f.MaxWeight / heaviest
+	}
+}
+
+// fitChoices sets the scales to choose from for the present scales: these, and three others that can be
+// stored.
+func (r *RowQuantizer) fitChoices(scales []float32) {
+	f, ulp := r.fits, r.search.ulp
+	least, most := math.Float32bits(r.smallest), math.Float32bits(r.scheme.ScaleDtype.Max())
+	steady := r.scheme.ScaleDtype != packing.ScaleF16
+	for i, was := range scales {
+		unit, largest := f.Unit[i]*0x1p-15, f.largest[i]
+		var list [vec.FitChoices]uint32
+		list[0] = math.Float32bits(was)
+		switch found := r.storedBits(float32(f.Scale[i] * largest)); {
+		case largest == 0 || f.Scale[i] == 0 && !f.few: // nothing to choose
+			for c := range f.Stored {
+				f.stored[c][i], f.Stored[c][i] = was, 1
+			}
+			continue
+		case f.few:
+			for c, v := range fitFew {
+				list[1+c] = r.storedBits(float32(v * largest))
+				if f.positive {
+					list[1+c] &^= 1 << 31
+				}
+			}
+		case steady:
+			list[1], list[2], list[3] = found, found+ulp, found-ulp
+		default:
+			for c := range list[1:] {
+				list[1+c] = r.neighbour(found, neighbours[c])
+			}
+		}
+		for c, bits := range list {
+			v := math.Float32frombits(bits)
+			if size := bits &^ (1 << 31); size < least || size > most { // NaN and infinities too
+				v = was
+			}
+			f.stored[c][i], f.Stored[c][i] = v, float32(v*unit)
+		}
+	}
+	for i := len(scales); i < vec.FitLanes; i++ {
+		for c := range f.Stored {
+			f.Stored[c][i] = 1
+		}
+	}
+}
+
+// storedBits are the bits of s, rounded to the stored dtype.
+func (r *RowQuantizer) storedBits(s float32) uint32 {
+	if r.scheme.ScaleDtype == packing.ScaleBF16 { // ScaleDtype.Round without a call
+		bits := math.Float32bits(s)
+		return (bits + 0x7fff + bits>>16&1) &^ 0xffff
+	}
+	return math.Float32bits(r.scheme.ScaleDtype.Round(s))
+}
