@@ -61,16 +61,13 @@ var kinds = []string{"gemv", "gemm", "float"}
 // gemvInfos describes the kernels of package gemv.
 func gemvInfos() (list []Info) {
 	for _, k := range gemv.Kernels() {
-		layouts, scales := []packing.Layout{k.Layout}, scalesF32
-		switch k.Layout {
-		case packing.LayoutQSI4C32PF16:
-			scales = scalesF16
-		case packing.LayoutLowbit:
-			layouts, scales = readAsLowbit(int(k.Bits), k.Zeros, k.Grid, k.Tile), []packing.ScaleDtype{packing.ScaleBF16}
+		layouts := []packing.Layout{k.Layout}
+		if k.Layout == packing.LayoutLowbit {
+			layouts = readAsLowbit(int(k.Bits), k.Scales, k.Zeros, k.Grid, k.Tile)
 		}
 		list = append(list, Info{
 			Name: k.Name, Feature: k.Feature, Kind: "gemv", Layouts: layouts, Tiles: []packing.Tile{k.Tile}, Bits: int(k.Bits),
-			Zeros: []packing.ZeroKind{k.Zeros}, Grids: []packing.Grid{k.Grid}, Scales: scales, Rows: []int{1}, Cost: gemvCost(k),
+			Zeros: []packing.ZeroKind{k.Zeros}, Grids: []packing.Grid{k.Grid}, Scales: []packing.ScaleDtype{k.Scales}, Rows: []int{1}, Cost: gemvCost(k),
 		})
 	}
 	return list
@@ -96,7 +93,7 @@ func gemmInfos(layout packing.Layout, f layoutSupport) (list []Info) {
 	for _, bits := range f.widths {
 		layouts, grids := []packing.Layout{layout}, []packing.Grid{packing.GridInteger}
 		if layout == packing.LayoutLowbit {
-			layouts = readAsLowbit(bits, packing.ZeroNone, packing.GridInteger, packing.DefaultTile)
+			layouts = readAsLowbit(bits, packing.ScaleBF16, packing.ZeroNone, packing.GridInteger, packing.DefaultTile)
 			if bits <= 2 {
 				grids = append(grids, packing.GridHalfStep)
 			}
@@ -118,9 +115,9 @@ func gemmInfos(layout packing.Layout, f layoutSupport) (list []Info) {
 
 // readAsLowbit lists the layouts whose panels are lowbit panels: lowbit, and torchao-kleidiai after
 // TorchAO's header.
-func readAsLowbit(bits int, zeros packing.ZeroKind, grid packing.Grid, t packing.Tile) []packing.Layout {
+func readAsLowbit(bits int, scales packing.ScaleDtype, zeros packing.ZeroKind, grid packing.Grid, t packing.Tile) []packing.Layout {
 	list := []packing.Layout{packing.LayoutLowbit}
-	if bits == 4 && zeros == packing.ZeroNone && grid == packing.GridInteger && slices.Contains(packing.LayoutTorchAOKleidiAI.Tiles(), t) {
+	if bits == 4 && scales == packing.ScaleBF16 && zeros == packing.ZeroNone && grid == packing.GridInteger && slices.Contains(packing.LayoutTorchAOKleidiAI.Tiles(), t) {
 		list = append(list, packing.LayoutTorchAOKleidiAI)
 	}
 	return list

@@ -52,10 +52,7 @@ func gemmName(l packing.Layout, bits int, feature string) string {
 // gemvFor is the gemv kernel that reads payloads of f, or nil if there is none.
 func gemvFor(f *panelLayout, features []string) *gemv.Kernel {
 	h := f.header
-	if h.Layout == packing.LayoutLowbit && h.ScaleDtype != packing.ScaleBF16 {
-		return nil
-	}
-	k := gemv.For(gemv.Reads{Layout: h.Layout, Bits: h.Bits, Tile: h.Tile, Zeros: h.ZeroKind, Grid: h.Grid}, features)
+	k := gemv.For(gemv.Reads{Layout: h.Layout, Scales: h.ScaleDtype, Bits: h.Bits, Tile: h.Tile, Zeros: h.ZeroKind, Grid: h.Grid}, features)
 	if k == nil || k.For(f.groups, f.group) == nil {
 		return nil
 	}

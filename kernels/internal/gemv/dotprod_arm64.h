@@ -65,3 +65,22 @@
 	FMOVQ (offset+16)(p), d1 \
 	FMOVQ (offset+32)(p), d2 \
 	FMOVQ (offset+48)(p), d3
+
+// FIRST4 and SECOND4 multiply the halves of a block, for groups that share it.
+#define FIRST4()                                        \
+	VLD1.P 64(R3), [V0.B16, V1.B16, V2.B16, V3.B16] \
+	ACTIVATIONS()                                   \
+	VLD1.P 64(R3), [V4.B16, V5.B16, V6.B16, V7.B16] \
+	LOW_NIBBLES(0, 1, 2, 3, 8, 9, 10, 11)           \
+	DOTS(16, 8, 9, 10, 11)                          \
+	LOW_NIBBLES(4, 5, 6, 7, 12, 13, 14, 15)         \
+	DOTS(17, 12, 13, 14, 15)
+
+#define SECOND4()                                       \
+	VLD1.P 64(R3), [V0.B16, V1.B16, V2.B16, V3.B16] \
+	ACTIVATIONS()                                   \
+	VLD1.P 64(R3), [V4.B16, V5.B16, V6.B16, V7.B16] \
+	HIGH_NIBBLES(0, 1, 2, 3)                        \
+	DOTS(18, 0, 1, 2, 3)                            \
+	HIGH_NIBBLES(4, 5, 6, 7)                        \
+	DOTS(19, 4, 5, 6, 7)

@@ -67,6 +67,7 @@ type Kernel struct {
 	Layout  packing.Layout
 	Bits    uint8
 	Tile    packing.Tile
+	Scales  packing.ScaleDtype
 	Zeros   packing.ZeroKind // ZeroNone, or the kind of zero points that the kernel reads
 	Grid    packing.Grid
 	Order   Order
@@ -122,6 +123,7 @@ func (k *Kernel) SetGroups(a *Args, groups, group, cols int) {
 // Reads describes the payloads that a Kernel reads.
 type Reads struct {
 	Layout packing.Layout
+	Scales packing.ScaleDtype
 	Bits   uint8
 	Tile   packing.Tile
 	Zeros  packing.ZeroKind
@@ -137,7 +139,10 @@ var all []*Kernel
 
 func register(kernels ...Kernel) {
 	for _, k := range kernels {
-		r := Reads{k.Layout, k.Bits, k.Tile, k.Zeros, k.Grid}
+		if k.Scales == packing.ScaleNone {
+			k.Scales = usualScales(k.Layout)
+		}
+		r := Reads{k.Layout, k.Scales, k.Bits, k.Tile, k.Zeros, k.Grid}
 		if families[r] == nil {
 			families[r] = cpu.NewFamily[*Kernel]("gemv", nil)
 		}
@@ -146,12 +151,23 @@ func register(kernels ...Kernel) {
 	}
 }
 
+// usualScales is the dtype of scales of kernels that do not state it.
+func usualScales(l packing.Layout) packing.ScaleDtype {
+	switch l {
+	case packing.LayoutLowbit:
+		return packing.ScaleBF16
+	case packing.LayoutQSI4C32PF16:
+		return packing.ScaleF16
+	}
+	return packing.ScaleF32
+}
+
 // Kernels lists all kernels of this build, whether or not this CPU can run them.
 func Kernels() []*Kernel { return slices.Clone(all) }
 
 // For returns the kernel of the best of some instruction sets, or nil if none reads such payloads.
 //
-// Lowbit kernels are for BF16 scales and groups of a multiple of 16 columns, or one group a row of
+// Lowbit kernels are for groups of a multiple of 16 columns, or one group a row of
 // any length: codes and activations past K are 0.
 func For(r Reads, features []string) *Kernel {
 	if f := families[r]; f != nil {

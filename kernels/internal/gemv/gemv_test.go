@@ -17,7 +17,7 @@ import (
 // eachKernel runs f for every kernel that this CPU can run.
 func eachKernel(t *testing.T, f func(t *testing.T, k *Kernel)) {
 	// Every instruction set with kernels has this one.
-	family := families[Reads{Layout: packing.LayoutLowbit, Bits: 4, Tile: packing.DefaultTile}]
+	family := families[Reads{Layout: packing.LayoutLowbit, Scales: packing.ScaleBF16, Bits: 4, Tile: packing.DefaultTile}]
 	if family == nil {
 		family = cpu.NewFamily[*Kernel]("gemv", nil)
 	}

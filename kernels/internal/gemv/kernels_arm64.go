@@ -164,6 +164,32 @@ func lowbit8ZerosDotprod(a *Args)
 //go:noescape
 func lowbit8ZerosSplitDotprod(a *Args)
 
+// Kernels with F16 and F32 in their names read scales of these types.
+
+//go:noescape
+func lowbit4F16Dotprod(a *Args)
+
+//go:noescape
+func lowbit4F16SplitDotprod(a *Args)
+
+//go:noescape
+func lowbit4ZerosF16Dotprod(a *Args)
+
+//go:noescape
+func lowbit4ZerosF16SplitDotprod(a *Args)
+
+//go:noescape
+func lowbit4F32Dotprod(a *Args)
+
+//go:noescape
+func lowbit4F32SplitDotprod(a *Args)
+
+//go:noescape
+func lowbit4ZerosF32Dotprod(a *Args)
+
+//go:noescape
+func lowbit4ZerosF32SplitDotprod(a *Args)
+
 //go:noescape
 func lowbit4Tile4x16Dotprod(a *Args)
 
@@ -367,6 +393,10 @@ func init() {
 		lowbit(cpu.NEON, 8, none, integer, 0, lowbit8Neon, lowbit8SplitNeon),
 		lowbit(cpu.NEON, 8, zeros, integer, 1, lowbit8ZerosNeon, lowbit8ZerosSplitNeon),
 
+		scaled(lowbit(cpu.DotProd, 4, none, integer, 0, lowbit4F16Dotprod, lowbit4F16SplitDotprod), packing.ScaleF16),
+		scaled(lowbit(cpu.DotProd, 4, zeros, integer, -1, lowbit4ZerosF16Dotprod, lowbit4ZerosF16SplitDotprod), packing.ScaleF16),
+		scaled(lowbit(cpu.DotProd, 4, none, integer, 0, lowbit4F32Dotprod, lowbit4F32SplitDotprod), packing.ScaleF32),
+		scaled(lowbit(cpu.DotProd, 4, zeros, integer, -1, lowbit4ZerosF32Dotprod, lowbit4ZerosF32SplitDotprod), packing.ScaleF32),
 		tiled(lowbit(cpu.DotProd, 4, none, integer, 0, lowbit4Tile4x16Dotprod, nil), tile4x16x2),
 		tiled(lowbit(cpu.DotProd, 4, zeros, integer, -1, lowbit4ZerosTile4x16Dotprod, nil), tile4x16x2),
 		tiled(lowbit(cpu.DotProd, 4, none, integer, 0, lowbit4Tile4x8Dotprod, nil), tile4x8x2),
@@ -426,6 +456,13 @@ func lowbit(feature string, bits uint8, zeros packing.ZeroKind, grid packing.Gri
 		Feature: feature, Layout: packing.LayoutLowbit, Bits: bits, Tile: packing.DefaultTile, Zeros: zeros, Grid: grid,
 		Order: Twice, SumFactor: sumFactor, Run: run, RunSplit: split,
 	}
+}
+
+// scaled is lowbit with scales of another dtype than BF16.
+func scaled(k Kernel, scales packing.ScaleDtype) Kernel {
+	k.Name = strings.Replace(k.Name, "_"+k.Tile.String(), "_"+scales.String()+"_"+k.Tile.String(), 1)
+	k.Scales = scales
+	return k
 }
 
 // tiled is lowbit in another tile than 8x16x2.

@@ -170,8 +170,11 @@ sum:                                                                        \
 	TO_FLOAT() \
 	ADD_SCALED()
 
-#define EPILOGUE16()         \
-	SCALES()             \
+#define EPILOGUE16() \
+	SCALES()     \
+	SCALED16()
+
+#define SCALED16()           \
 	VSCVTF_4S_F(4, 0, 0) \
 	VSCVTF_4S_F(4, 1, 1) \
 	ADD_SCALED()
@@ -230,6 +233,9 @@ sum:                                                                        \
 // sum of a long group would overflow.
 #define EPILOGUE_ZEROS16() \
 	SCALES()           \
+	ZEROS_SCALED16()
+
+#define ZEROS_SCALED16()   \
 	ZEROS()            \
 	POINTS()           \
 	VMUL_4S(6, 4, 4)   \
@@ -240,8 +246,11 @@ sum:                                                                        \
 	VSCVTF_4S(5, 1)    \
 	ADD_SCALED()
 
-#define EPILOGUE1_ZEROS16()     \
-	SCALES()                \
+#define EPILOGUE1_ZEROS16() \
+	SCALES()            \
+	ZEROS1_SCALED16()
+
+#define ZEROS1_SCALED16()       \
 	VLD1.P 8(R3), [V7.B8]   \
 	VLD1R.P 4(R11), [V6.S4] \
 	VSSHLL_8H(4, 7, 7)      \

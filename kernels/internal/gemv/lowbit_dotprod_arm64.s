@@ -300,25 +300,6 @@ TEXT ·lowbit3FractionsDotprod(SB), NOSPLIT, $0-8
 TEXT ·lowbit3FractionsSplitDotprod(SB), NOSPLIT, $0-8
 	LOWBIT_SPLIT(CONSTS3_FRACTIONS, START3_ZEROS, BLOCK3, FIRST3, SECOND3, REDUCE3, EPILOGUE_FRACTIONS3)
 
-// 4 bits: signed nibbles, see dotprod_arm64.h.
-#define FIRST4()                                        \
-	VLD1.P 64(R3), [V0.B16, V1.B16, V2.B16, V3.B16] \
-	ACTIVATIONS()                                   \
-	VLD1.P 64(R3), [V4.B16, V5.B16, V6.B16, V7.B16] \
-	LOW_NIBBLES(0, 1, 2, 3, 8, 9, 10, 11)           \
-	DOTS(16, 8, 9, 10, 11)                          \
-	LOW_NIBBLES(4, 5, 6, 7, 12, 13, 14, 15)         \
-	DOTS(17, 12, 13, 14, 15)
-
-#define SECOND4()                                       \
-	VLD1.P 64(R3), [V0.B16, V1.B16, V2.B16, V3.B16] \
-	ACTIVATIONS()                                   \
-	VLD1.P 64(R3), [V4.B16, V5.B16, V6.B16, V7.B16] \
-	HIGH_NIBBLES(0, 1, 2, 3)                        \
-	DOTS(18, 0, 1, 2, 3)                            \
-	HIGH_NIBBLES(4, 5, 6, 7)                        \
-	DOTS(19, 4, 5, 6, 7)
-
 // func lowbit4Dotprod(a *Args)
 TEXT ·lowbit4Dotprod(SB), NOSPLIT, $0-8
 	GROUPS1(CONSTS4, ZERO4, BLOCK4, BLOCK4_LOADS, PAIRS, EPILOGUE16, EPILOGUE16, TAIL8)

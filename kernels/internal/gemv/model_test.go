@@ -28,7 +28,7 @@ func (p *product) scalesAt(g int) int {
 	codes := min((g+1)*p.group(), len(p.acts)) * bits * nr / 8 // of the groups up to g
 	switch p.kernel.Layout {
 	case packing.LayoutLowbit:
-		record := 2 * nr
+		record := p.kernel.Scales.Bytes() * nr
 		if p.kernel.Zeros != packing.ZeroNone {
 			record += nr
 		}
@@ -56,14 +56,8 @@ func grouped(l packing.Layout) bool {
 func newProduct(tb testing.TB, k *Kernel, rows, cols, group int) *product {
 	tb.Helper()
 	h := packing.Header{
-		Layout: k.Layout, Bits: k.Bits, Grid: k.Grid, ZeroKind: k.Zeros, Tile: k.Tile, ScaleDtype: packing.ScaleF32,
+		Layout: k.Layout, Bits: k.Bits, Grid: k.Grid, ZeroKind: k.Zeros, Tile: k.Tile, ScaleDtype: k.Scales,
 		Rows: uint64(rows), Cols: uint64(cols), Group: uint64(group),
-	}
-	switch k.Layout {
-	case packing.LayoutLowbit:
-		h.ScaleDtype = packing.ScaleBF16
-	case packing.LayoutQSI4C32PF16:
-		h.ScaleDtype = packing.ScaleF16
 	}
 	if h.Canonical().Validate() != nil { // whole groups only
 		h.Cols = uint64((cols + max(32, group) - 1) / max(32, group) * max(32, group))
