@@ -163,6 +163,7 @@ func (b *bench) tuned() (string, error) {
 		{"`--quality best`", false, []string{best}},
 		{"`--quality best`, tune floats", false, []string{best, "tune: floats"}},
 		{"`--quality max`", false, []string{"quality: max"}},
+		{"`--quality max`, fractions in groups of 48", false, []string{"quality: max", "mapping: asymmetric", "group: 48"}},
 		{"`--quality best`, mixed", true, []string{best}},
 		{"`--quality best`, mixed, tune floats", true, []string{best, "tune: floats"}},
 		{"`--quality max`, mixed", true, []string{"quality: max"}},
