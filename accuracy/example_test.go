@@ -66,7 +66,7 @@ func ExampleTensors() {
 	// Output:
 	// model.layers.0.mlp.down_proj.weight: 4 bits, SQNR 21.73 dB
 	// model.layers.0.mlp.gate_proj.weight: 4 bits, SQNR 21.83 dB
-	// model.layers.0.mlp.up_proj.weight: 4 bits, SQNR 21.87 dB
+	// model.layers.0.mlp.up_proj.weight: 4 bits, SQNR 21.86 dB
 }
 
 // A gate holds a report to limits.
