@@ -151,19 +151,17 @@ func (j *job) target(g *group, f *factor, m conversion.Matrix, s *shift) ([]floa
 	if s == nil {
 		return t, h, nil
 	}
-	rows := s.rows
-	if s.product {
-		if m.Scheme.Algorithm != gqf.AlgorithmGPTQFT {
-			return t, h, nil
-		}
-		rows = make([]float32, n*k)
-		j.e.add(rows, k, n, k, k, operand{Data: w, Stride: k}, operand{Data: s.rows, Stride: k})
-	} else {
+	var rows []float32
+	if !s.product {
 		rows = s.rows[s.at*k:][:n*k]
 		s.at += n
-		if m.Scheme.Algorithm != gqf.AlgorithmGPTQFT {
-			return t, h, nil
-		}
+	}
+	if m.Scheme.Algorithm != gqf.AlgorithmGPTQFT {
+		return t, h, nil
+	}
+	if s.product {
+		rows = make([]float32, n*k)
+		j.e.add(rows, k, n, k, k, operand{Data: w, Stride: k}, operand{Data: s.rows, Stride: k})
 	}
 	j.e.rows(n, 16, func(_, from, to int) {
 		for i := from * k; i < to*k; i++ {

@@ -61,7 +61,6 @@ func newProduct(tb testing.TB, k *Kernel, rows, cols, group int) *product {
 	}
 	if h.Canonical().Validate() != nil { // whole groups only
 		h.Cols = uint64((cols + max(32, group) - 1) / max(32, group) * max(32, group))
-		cols = int(h.Cols)
 	}
 	if k.Layout == packing.LayoutTorchAOLinear && rows%2 == 0 {
 		h.Flags = packing.FlagBias
