@@ -187,9 +187,9 @@ func (r *reader) gatherScales(p *panel, src []byte, row int) {
 // readCodes, it does not check bounds.
 func (r *reader) gatherFloats(dst []float32, src []byte, row, offset int) {
 	_, _ = dst[r.groups*r.outs-1], src[r.panelBytes-1]
-	to, from, step := unsafe.Pointer(&dst[row]), unsafe.Add(unsafe.Pointer(&src[0]), offset), 4*r.outs
+	to, from, step := unsafe.Pointer(&dst[row]), unsafe.Pointer(&src[0]), 4*r.outs
 	for g, at := range r.scaleAt {
-		d, s := (*[4]uint32)(unsafe.Add(to, g*step)), (*[16]byte)(unsafe.Add(from, at))
+		d, s := (*[4]uint32)(unsafe.Add(to, g*step)), (*[16]byte)(unsafe.Add(from, at+offset))
 		le := binary.LittleEndian
 		d[0], d[1], d[2], d[3] = le.Uint32(s[0:]), le.Uint32(s[4:]), le.Uint32(s[8:]), le.Uint32(s[12:])
 	}
