@@ -30,7 +30,7 @@ func inputs(r *splitmix.Source, rows, k int) []float32 {
 	for i := range rows {
 		row := x[i*k:][:k]
 		for j := 1; j < k; j++ {
-			row[j] = 0.7*row[j-1] + 0.5*row[j]*float32(1+j%5)
+			row[j] = float32(0.7*row[j-1]) + float32(0.5*row[j]*float32(1+j%5)) // the same on every CPU
 		}
 		row[3] = 0
 	}
