@@ -260,7 +260,7 @@ func (h *chooser) compare(ctx context.Context, a *alloc.Allocation) (m alloc.Mea
 			}
 		}
 	}
-	// An interrupted job does not calibrate again for what was measured.
+	// A resumed job takes the measurements that it made before: each needs a calibration.
 	key, err := workdir.Key(comparedName, 1, h.ck.Stamps(), h.unseen.Sequences(), h.o.Recipe)
 	if err != nil {
 		return m, err

@@ -60,8 +60,7 @@ type QuantizeOptions struct {
 	// Progress is told how far the job is. Default (nil): none.
 	Progress Progress
 
-	// shared is the working directory of a sweep, in which its jobs find what they have in common. It
-	// stays open. Default (nil): directories beside the file, for this job alone.
+	// shared is the working directory of a sweep, where its jobs keep common work. It stays open. Default (nil): directories beside the file, for this job alone.
 	shared *workdir.Dir
 }
 

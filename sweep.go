@@ -247,12 +247,15 @@ func (s *sweep) checkMeasure() error {
 	if len(m.Texts) == 0 {
 		return optionf("text", "is missing: files are compared by their predictions of a text")
 	}
-	for name, set := range map[string]bool{
-		"baseline": m.Baseline != "", "tensors": m.Tensors != "", "tensors-only": m.TensorsOnly, "no-outputs": m.NoOutputs, "calibration": m.RandomInputs,
-		"parity": m.Parity || m.Remote != nil, "against": m.Against != "", "report": len(m.Reports) > 0,
+	for _, option := range []struct {
+		name string
+		set  bool
+	}{
+		{"baseline", m.Baseline != ""}, {"tensors", m.Tensors != ""}, {"tensors-only", m.TensorsOnly}, {"no-outputs", m.NoOutputs},
+		{"calibration", m.RandomInputs}, {"parity", m.Parity || m.Remote != nil}, {"against", m.Against != ""}, {"report", len(m.Reports) > 0},
 	} {
-		if set {
-			return optionf(name, "does not go with a sweep: measure single files with gq accuracy")
+		if option.set {
+			return optionf(option.name, "does not go with a sweep: measure single files with gq accuracy")
 		}
 	}
 	if m.Reference != "" && !isDirectory(m.Reference) {
@@ -345,8 +348,8 @@ func (s *sweep) openWork() (err error) {
 	return err
 }
 
-// cleanUp ends the job, whose error is err. Beside the files of a finished job, the working directory
-// keeps what is known about them. Without the files it is removed.
+// cleanUp ends the job, whose error is err. After a finished job the working directory stays beside the
+// files, with their hashes and figures. It is removed if the files are not kept.
 func (s *sweep) cleanUp(err error) error {
 	switch {
 	case err == nil && s.o.Output == "":

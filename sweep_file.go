@@ -82,8 +82,9 @@ func (s *sweep) file(i int, to *accuracy.SweepReport) (*accuracy.SweepFile, erro
 	return r, nil
 }
 
-// find returns what is known about the file of recipe i at path: nil if it is not there, or damaged,
-// or not measured. A file that is dropped anyway need not be there once it is measured.
+// find returns the records about the file of recipe i at path. made is nil if the file is missing or
+// damaged, measured is nil if there are no figures. Without an output directory, figures alone are
+// enough: the file need not exist any more.
 func (s *sweep) find(i int, path string) (made *madeFile, measured *measuredFile, err error) {
 	if !s.work.GetJSON(madePrefix+s.o.Recipes[i].Name, s.keys[i], &made) || made == nil {
 		return nil, nil, nil

@@ -43,7 +43,7 @@ gq sweep Llama-3.2-1B --bits 4,5,6 --text sample.txt --gate gate.yaml --report s
 	}
 }
 
-// flags lists the flags: those of a measurement, without the ones for a single file.
+// flags lists the flags of a measurement, without the flags that only make sense for a single file.
 func flags() []cli.Flag {
 	list := []cli.Flag{
 		&cli.StringSliceFlag{Name: "recipes", Usage: "recipe `FILES` (YAML), separated by commas (repeatable); a file's name without .yaml names the recipe"},

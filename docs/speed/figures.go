@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// A figure is what was measured of a row, or why nothing was.
+// A figure holds the measurements of a row, or the reason why there are none.
 type figure struct {
 	Table   string             `json:"table"`
 	Row     string             `json:"row"`

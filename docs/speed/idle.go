@@ -14,11 +14,12 @@ const reliable = .1
 // usage is CPU time since the machine and this program started.
 type usage struct {
 	total float64 // of all CPUs, idle time included
-	busy  float64 // of all programs, and what the host took away
+	busy  float64 // of all programs, with the time that the host took away
 	own   float64 // of the commands that this program ran
 }
 
-// now returns the usage so far, of which this program's commands took own seconds; where there is no /proc/stat, zeros.
+// now returns the usage so far; own are the seconds that this program's commands took. Without
+// /proc/stat it returns zeros.
 func now(own float64) usage {
 	raw, err := os.ReadFile("/proc/stat")
 	if err != nil {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// render writes the table, what it could not run, and its commands.
+// render writes the table, the rows that could not be run, and the commands.
 func (t table) render(kept *store) string {
 	var s strings.Builder
 	s.WriteString("| |")
@@ -74,7 +74,7 @@ func (f *figure) ratio(i int) string {
 	return fmt.Sprintf(" %.2f |", f.Ratios[i])
 }
 
-// commands lists what the table runs: first what makes its files.
+// commands lists the commands of the table. The commands that make its files come first.
 func (t table) commands() string {
 	var s strings.Builder
 	done := map[string]bool{}

@@ -63,7 +63,7 @@ func TestOthers(t *testing.T) {
 	}
 }
 
-// three is a table of a base and two other rows, one of which is not there.
+// three returns a table with a base and two other rows. The last row has no figures.
 func three() table {
 	return table{name: "three", columns: []column{{secondsColumn, "seconds", "%.1f"}, {"size", "size", "%.0f"}}, ratios: []string{"/ base"}, rows: []row{
 		{name: "base", command: "make base"},
@@ -142,7 +142,7 @@ func TestBaseOfTwo(t *testing.T) {
 	}
 }
 
-// TestStore keeps what was measured of a row that cannot be run now.
+// TestStore: the old figures of a row stay if the row cannot be run now.
 func TestStore(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "figures.json")
 	kept, err := load(file)

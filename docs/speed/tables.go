@@ -27,7 +27,7 @@ type column struct{ key, heading, format string }
 // secondsColumn is the wall time of the whole command.
 const secondsColumn = "seconds"
 
-// row is a line of a table: a command, run by sh, and the values in what it prints.
+// row is a line of a table: a command for sh, and the values to find in the command's output.
 type row struct {
 	name    string
 	command string

@@ -23,8 +23,8 @@ func manyMerges(characters int) (m obj, merges []string) {
 	return obj{"type": "BPE", "vocab": vocab, "merges": merges}, merges
 }
 
-// TestManyMerges reads merges in several goroutines: ranks, tokens and errors are those of the order
-// in the file.
+// TestManyMerges: several goroutines read the merges, and ranks, tokens and errors follow the order in
+// the file.
 func TestManyMerges(t *testing.T) {
 	m, merges := manyMerges(150) // 22,500 merges
 	if len(merges) < 2*mergesAtATime {

@@ -110,7 +110,7 @@ func follow(stated float64, n, k int) float32 {
 	return float32(min(0.5+float64(detmath.Log(ratio)/(4*math.Ln2)), 1))
 }
 
-// shift is what the targets of a group's matrices differ by from their weights.
+// shift is the difference between the targets of a group's matrices and their weights.
 type shift struct {
 	// rows are the shifts of all matrices, or if product is set, the matrix P whose products with
 	// weights are the shifts. Columns are in the factor's order.
