@@ -88,8 +88,11 @@ type BenchQuantizeOptions struct {
 	Rounds int
 	// Threads is how many workers run. Default (0): GOMAXPROCS.
 	Threads int
-	// Dir is the directory to write to. Default (""): the checkpoint's.
+	// Dir is the directory to write to. Default (""): the checkpoint's; the working directory for a
+	// remote checkpoint.
 	Dir string
+	// Progress is told how far the download of a remote checkpoint is. Default (nil): none.
+	Progress Progress
 }
 
 // BenchQuantizeReport is the result of BenchQuantize, in seconds of wall time including sync and
@@ -114,6 +117,11 @@ func BenchQuantize(ctx context.Context, src string, o BenchQuantizeOptions) (*Be
 	if o.Threads < 0 {
 		return nil, optionf("threads", "%d: at least 1", o.Threads)
 	}
+	from, err := resolveSource(ctx, src, true, stages{to: o.Progress})
+	if err != nil {
+		return nil, err
+	}
+	src = from.Path
 	if err := floatReference(src); err != nil {
 		return nil, err
 	}
@@ -128,6 +136,9 @@ func BenchQuantize(ctx context.Context, src string, o BenchQuantizeOptions) (*Be
 	}
 	if o.Dir == "" {
 		o.Dir = ck.Dir()
+		if from.isRemote() {
+			o.Dir = "." // no file of a job belongs into a cache
+		}
 	}
 	// Work in a new directory, so that no file of the user is replaced or removed.
 	dir, err := os.MkdirTemp(o.Dir, "gq-bench-")

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/internal/memlimit"
 	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/model"
@@ -95,8 +96,19 @@ func (a *Allocation) Summary() string {
 	return s
 }
 
-// probeTokens is the number of tokens that bits are chosen with.
-const probeTokens = 2560
+// The number of tokens that bits are chosen with, and the number if the preset asks for many probes.
+const (
+	probeTokens = 1280
+	manyTokens  = 2560
+)
+
+// choiceTokens is the number of tokens that bits are chosen with.
+func (j *quantizeJob) choiceTokens() int {
+	if j.o.Recipe.Quality.ManyProbes() {
+		return manyTokens
+	}
+	return probeTokens
+}
 
 // chooser chooses bits for the budget of a job.
 type chooser struct {
@@ -120,6 +132,9 @@ func (j *quantizeJob) feasible() error {
 	defer m.Close()
 	job := j.allocJob()
 	job.Model = m
+	if j.probeBytes, err = alloc.Bytes(m, cpu.Threads(j.o.Threads), text.WindowOf(m.Config())); err != nil {
+		return fmt.Errorf("choosing bits: %w", err)
+	}
 	smallest, err := job.Smallest()
 	switch b := j.o.Budget; {
 	case err != nil:
@@ -190,7 +205,7 @@ func (h *chooser) open() (err error) {
 	}
 	// If calibration needs a text anyway, the probes use it: the model of the unfolded checkpoint
 	// writes it, as long as calibration needs it.
-	from, tokens := h.plan, probeTokens
+	from, tokens := h.plan, h.choiceTokens()
 	if h.calibration != nil && h.o.Recipe.Calibrate != "" {
 		from, tokens = h.original, h.calibration.tokens()
 	}
@@ -199,7 +214,7 @@ func (h *chooser) open() (err error) {
 		return err
 	}
 	h.source = own.Source
-	if h.reference, err = eval.NewReference(h.ctx, h.float, text.WindowsOf(own.First(probeTokens))); err != nil {
+	if h.reference, err = eval.NewReference(h.ctx, h.float, text.WindowsOf(own.First(h.choiceTokens()))); err != nil {
 		return err
 	}
 	h.probed, err = model.OpenCheckpoint(h.ck.Dir(), options)
@@ -214,7 +229,7 @@ func (j *quantizeJob) allocJob() alloc.Job {
 		job.MinBits = 1
 	}
 	if j.o.Recipe.Quality.ManyProbes() {
-		job.Widths = []int{2, 3, 4, 5}
+		job.Widths, job.Single = []int{2, 3, 4, 5}, true
 	}
 	if j.calibration != nil {
 		job.Calibration = longestAccount()

@@ -94,7 +94,7 @@ func (j *quantizeJob) seed() uint64 { return cmp.Or(j.o.Recipe.Seed, 1) }
 // run chooses the codes of a plan. done must be called when they are written.
 func (k *calibration) run(p *conversion.Plan) (codes *conversion.CalibratedCodes, done func(), err error) {
 	defer memlimit.Lift()()
-	if err := p.CheckOutput(k.dst); err != nil {
+	if err := k.to.checkOutput(p, k.checked()); err != nil {
 		return nil, nil, err
 	}
 	if !k.solved {

@@ -6,6 +6,7 @@ import (
 	"github.com/lowbit-go/gq/accuracy"
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/quantizer/alloc"
 	"github.com/lowbit-go/gq/quantizer/calib"
 	"github.com/lowbit-go/gq/quantizer/conversion"
 	"github.com/lowbit-go/gq/quantizer/tune"
@@ -16,21 +17,31 @@ import (
 // measured while stages run.
 //
 // A unit takes .026 s of CPU time on an AMD EPYC with AVX-512 (unitSeconds): imatrix takes 13 s for
-// a layer of Llama-3.2-1B and 8192 tokens. perSolve follows from the 52 s of gptq-ft on that layer, see
-// docs/QUALITY.md. The costs of codes were measured on a layer of these
-// shapes. perWritten, perFolded and perCompare were measured with a Llama of 19M weights and are
-// off by up to a factor of 2.
+// a layer of Llama-3.2-1B and 8192 tokens. perSolve follows from 74 s of gptq-ft on that layer, the user
+// and system time of a job with --threads 2 less two passes of the held-out text, measured when the
+// error of the search was still computed to its end:
+//
+//	gq synth --preset llama-3.2-1b --layers 1 --vocab 1024 D && cp ../shared/models/books1.3M-bf16/tokenizer*.json D
+//	time gq quantize D --bits 4 --algorithm gptq-ft --calibrate ../shared/text/books-heldout.txt --threads 2 -o model.gqf
+//
+// The costs of codes are the user and system time of this job, the least of three, on 62.9M weights:
+//
+//	time gq quantize D --bits 4 --threads 1 -o model.gqf --algorithm rtn|search|hqq
+//	time gq quantize D --bits 4 --threads 1 -o model.gqf --mapping asymmetric [--target torchao]
+//
+// perWritten, perFolded and perCompare were measured with a Llama of 19M weights and are off by up to a
+// factor of 2.
 const (
-	perPass       = 1.0   // of a weight and a token: a forward pass of whole sequences
-	perWritten    = 4.0   // of a weight and a token: 16 sequences, one token at a time
-	perPacked     = 75    // of a weight: to round it, or to read its codes, to pack and to write them (1.8 ns)
-	perSearch     = 385   // of a weight: to search a scale first (10 ns)
-	perZeroSearch = 890   // of a weight: to search a scale and a zero point first (23 ns)
-	perFractions  = 12200 // of a weight: to search a scale and a fractional zero point first (315 ns)
-	perHQQ        = 1470  // of a weight: hqq (38 ns)
-	perSolve      = 2     // of a weight and a column: gptq and gptq-ft
-	perFolded     = 1400  // of a weight and a step
-	perCompare    = 500   // of a weight that is compared with its codes
+	perPass       = 1.0  // of a weight and a token: a forward pass of whole sequences
+	perWritten    = 4.0  // of a weight and a token: 16 sequences, one token at a time
+	perPacked     = 80   // of a weight: to round it, or to read its codes, to pack and to write them (2.1 ns)
+	perSearch     = 175  // of a weight: to search a scale first (4.5 ns)
+	perZeroSearch = 325  // of a weight: to search a scale and a zero point first (8.4 ns)
+	perFractions  = 260  // of a weight: to search a scale and a fractional zero point first (6.7 ns)
+	perHQQ        = 1380 // of a weight: hqq (36 ns)
+	perSolve      = 4    // of a weight and a column: gptq and gptq-ft
+	perFolded     = 1400 // of a weight and a step
+	perCompare    = 500  // of a weight that is compared with its codes
 )
 
 // compared is how many files are calibrated if two allocations are compared.
@@ -71,15 +82,21 @@ func (j *quantizeJob) foldChoiceCost() float64 {
 	return weights(j.plan) * (perFolded*11 + n*perSearch + (n+1)*perPass*foldTokens) / 1e9
 }
 
-// probeCost is the cost of choosing bits: for each tensor and width a pass from its layer on, and a
-// search on a sample of its rows.
+// probeCost is the cost of choosing bits: a pass of the float model, a pass forward and backward, which
+// takes as long as 3.3 passes, the probes at each width, and two searches for each width, for the errors
+// and for the probes. A probe of a kind of tensor is a pass, with the lm_head of both models. A probe of
+// a single tensor is a pass from its layer on.
 func (j *quantizeJob) probeCost() float64 {
-	widths := 1.0
-	if j.o.Recipe.Quality.ManyProbes() {
-		widths = 4
+	kinds := map[string]bool{}
+	for _, m := range j.plan.Matrices() {
+		kinds[alloc.Kind(m.Tensor)] = true
 	}
-	probes := widths * float64(len(j.plan.Matrices()))
-	return weights(j.plan) * (perPass*probeTokens*(probes/2+2) + perSearch*widths) / 1e9
+	widths, probes := 2.0, 1.2*float64(len(kinds))
+	if j.o.Recipe.Quality.ManyProbes() {
+		widths, probes = 4, float64(len(j.plan.Matrices()))/2
+	}
+	passes := 4.3 + widths*probes
+	return weights(j.plan) * (perPass*float64(j.choiceTokens())*passes + 2*perSearch*widths) / 1e9
 }
 
 func (j *quantizeJob) calibrationCost() float64 {
@@ -139,7 +156,7 @@ func (j *quantizeJob) plannedStages(dry bool) (list []*planned) {
 	r := j.o.Recipe
 	self := r.Calibrate == quantizer.Self && !(dry && j.o.Budget == nil && !r.Auto)
 	if self && j.calibration != nil || (j.o.Budget != nil || r.Auto) && (self || r.Calibrate == "") {
-		tokens := probeTokens
+		tokens := j.choiceTokens()
 		switch {
 		case j.calibration != nil && r.Calibrate != "":
 			tokens = j.calibration.tokens()

@@ -28,6 +28,12 @@ func Dequantize(ctx context.Context, file, dir string, o DequantizeOptions) (*co
 	if o.Threads < 0 {
 		return nil, optionf("threads", "%d: at least 1", o.Threads)
 	}
+	stages := stages{to: o.Progress}
+	from, err := resolveSource(ctx, file, true, stages)
+	if err != nil {
+		return nil, err
+	}
+	file = from.Path
 	var s files.Set
 	s.Input("the source", file)
 	s.Output("output", "the checkpoint", dir)
@@ -35,8 +41,7 @@ func Dequantize(ctx context.Context, file, dir string, o DequantizeOptions) (*co
 		return nil, err
 	}
 	var r *conversion.DequantizeReport
-	stages := stages{to: o.Progress}
-	err := withGQF(ctx, file, o.Threads, stages, func(file string, _ *accuracy.Imported) error {
+	err = withGQF(ctx, file, o.Threads, stages, func(file string, _ *accuracy.Imported) error {
 		f, err := gqf.Open(file, gqf.Options{})
 		if err != nil {
 			return err

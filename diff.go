@@ -69,10 +69,19 @@ func Diff(ctx context.Context, a, b string, o DiffOptions) (*DiffReport, error) 
 	if o.Threads < 0 {
 		return nil, optionf("threads", "%d: at least 1", o.Threads)
 	}
-	if err := checkOrder(a, b); err != nil {
+	s := stages{to: o.Progress}
+	fromA, err := resolveSource(ctx, a, true, s)
+	if err != nil {
 		return nil, err
 	}
-	d := &differ{ctx: ctx, o: o, r: &DiffReport{A: a, B: b, Tensors: []DiffTensor{}}, match: func(...string) bool { return true }}
+	fromB, err := resolveSource(ctx, b, true, s)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkOrder(fromA.Path, fromB.Path); err != nil {
+		return nil, err
+	}
+	d := &differ{ctx: ctx, o: o, pathA: fromA.Path, r: &DiffReport{A: fromA.Name, B: fromB.Name, Tensors: []DiffTensor{}}, match: func(...string) bool { return true }}
 	if o.Tensors != "" {
 		p, err := pattern.Parse(o.Tensors)
 		if err != nil {
@@ -80,15 +89,14 @@ func Diff(ctx context.Context, a, b string, o DiffOptions) (*DiffReport, error) 
 		}
 		d.match = p.MatchAny
 	}
-	s := stages{to: o.Progress}
-	err := withGQF(ctx, b, o.Threads, s, func(temp string, im *accuracy.Imported) error {
+	err = withGQF(ctx, fromB.Path, o.Threads, s, func(temp string, im *accuracy.Imported) error {
 		f, err := gqf.Open(temp, gqf.Options{})
 		if err != nil {
 			return err
 		}
 		defer f.Close()
 		d.fileB, d.importedB = temp, im
-		return withGQF(ctx, a, o.Threads, s, func(temp string, im *accuracy.Imported) error {
+		return withGQF(ctx, fromA.Path, o.Threads, s, func(temp string, im *accuracy.Imported) error {
 			switch kind, err := kindOf(temp); {
 			case err != nil:
 				return err
@@ -100,7 +108,7 @@ func Diff(ctx context.Context, a, b string, o DiffOptions) (*DiffReport, error) 
 		})
 	})
 	if err == nil && d.r.Compared == 0 && o.Tensors != "" {
-		err = optionf("tensors", "%q matches no tensor of %s or %s", o.Tensors, a, b)
+		err = optionf("tensors", "%q matches no tensor of %s or %s", o.Tensors, fromA.Name, fromB.Name)
 	}
 	if err != nil {
 		return nil, err
@@ -115,9 +123,10 @@ type differ struct {
 	o     DiffOptions
 	match func(names ...string) bool
 	r     *DiffReport
-	// importedA and importedB describe the sides that are no .gqf files. fileB is the .gqf file of B.
+	// importedA and importedB describe the sides that are no .gqf files. fileB is the .gqf file of B, and
+	// pathA the place of A on this machine.
 	importedA, importedB *accuracy.Imported
-	fileB                string
+	pathA, fileB         string
 }
 
 // add lists the differences of a tensor and adds it to the report.
@@ -255,7 +264,7 @@ func (d *differ) pair(a, b *gqf.File) (both, onlyA, onlyB []namedPair) {
 
 // checkpoint compares a .gqf file with the checkpoint that it was made from.
 func (d *differ) checkpoint(f *gqf.File) error {
-	ck, err := safetensors.Open(d.r.A, safetensors.Options{})
+	ck, err := safetensors.Open(d.pathA, safetensors.Options{})
 	if err != nil {
 		return err
 	}
@@ -264,7 +273,7 @@ func (d *differ) checkpoint(f *gqf.File) error {
 	if err != nil {
 		return err
 	}
-	job := &accuracy.Job{Source: d.r.A, File: d.fileB, Name: d.r.B, NoOutputs: true, Threads: d.o.Threads, Stage: stages{to: d.o.Progress}.begin, Imported: d.importedB}
+	job := &accuracy.Job{Source: d.pathA, SourceName: d.r.A, File: d.fileB, Name: d.r.B, NoOutputs: true, Threads: d.o.Threads, Stage: stages{to: d.o.Progress}.begin, Imported: d.importedB}
 	job.Match = func(name string) bool { return d.match(name) }
 	measured, err := job.Run(d.ctx)
 	if err != nil {

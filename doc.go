@@ -4,6 +4,8 @@
 // Each function does the job of the command with its name. Files are .gqf or .gguf files; [Quantize]
 // and [Export] write checkpoints in formats of other libraries too (docs/CHECKPOINTS.md):
 //
+//   - [Pull] copies a model from the Hugging Face Hub, a web server or an object store into a cache; all
+//     functions take such names
 //   - [Quantize] turns a safetensors checkpoint, or a .gguf file with unquantized weights, into a
 //     .gqf or .gguf file; [Plan] describes the job without doing it
 //   - [Measure] compares a file with its checkpoint, tensor by tensor and as a model, and checks a
@@ -16,6 +18,7 @@
 //   - [Export] writes the codes of a .gqf file as a .gguf file for llama.cpp, or as a checkpoint
 //   - [Dequantize] turns a file into a safetensors checkpoint
 //   - [Run] continues a prompt with the model in a file or a checkpoint
+//   - [Serve] answers HTTP requests in OpenAI's way with models
 //   - [Synth] makes a checkpoint of random weights for measurements and tests
 //   - [Kernels] lists the kernels and chooses among them; [BenchKernels] and [BenchQuantize] measure
 //     this machine; [Version] describes the build

@@ -63,6 +63,10 @@ const (
 // the memory measured for Llama-3.2-1B with gptq-ft (docs/QUALITY.md).
 func (j *quantizeJob) memory(threads int) int64 {
 	n := baseBytes + int64(threads)*threadBytes + int64(len(j.plan.Tensors))*tensorBytes
+	if j.ck.Remote() {
+		most, _ := j.plan.Streams()
+		n += most
+	}
 	if j.calibration == nil && j.folding == nil && j.o.Budget == nil && j.tuning == nil {
 		return n
 	}
@@ -99,22 +103,27 @@ func (j *quantizeJob) memory(threads int) int64 {
 	n += 4*layer + 4*tokens*hidden*streams // the float model's layer and the hidden states between two layers
 	switch {
 	case j.calibration != nil && j.calibration.solved:
-		n += solvedBytes(layer, tokens, wide)
+		n += solvedBytes(layer, tokens, wide, largest, j.calibration.refine())
 	case j.folding != nil:
 		n += 12*largest + 4*tokens*wide
 	case j.calibration != nil:
 		n += calib.ChoiceBytes(hidden + wide)
 	}
-	if j.o.Budget != nil { // two models, whose weights are packed if they are small, and predictions
-		n += 2*min(j.plan.SourceBytes, packedBytes) + eval.ReferenceBytes
+	if j.o.Budget != nil { // two models, whose weights are packed if they are small, gradients and predictions
+		n += 2*min(j.plan.SourceBytes, packedBytes) + j.probeBytes + eval.ReferenceBytes
 	}
 	return n
 }
 
 // solvedBytes is the memory of gptq and gptq-ft for a layer: its weights, the inputs of its widest
-// matrix, and that matrix's Hessian and factor.
-func solvedBytes(layer, tokens, wide int64) int64 {
-	return 4*layer + min(4*tokens*wide, calib.InputBytes) + 8*wide*wide
+// matrix, the Hessian, in whose memory the factor is, the copy of it that refine needs, and four
+// matrices as large as the largest one: targets, shifts and errors.
+func solvedBytes(layer, tokens, wide, largest int64, refine bool) int64 {
+	n := 4*layer + min(4*tokens*wide, calib.InputBytes) + 4*wide*wide + 16*largest
+	if refine {
+		n += 4 * wide * wide
+	}
+	return n
 }
 
 // layerOf returns the number of the layer in a tensor's name; -1 if it has none.
@@ -163,8 +172,7 @@ func (j *quantizeJob) codesCost() (cost float64) {
 	return cost / 1e9
 }
 
-// codeCost is the cost of a weight's code while the file is written. Searching a zero point and a scale
-// takes twice as long as a scale alone.
+// codeCost is the cost of a weight's code while the file is written.
 func codeCost(s rounding.Scheme) float64 {
 	switch a := s.Algorithm; {
 	case a == gqf.AlgorithmRTN, calib.Calibrated(a): // whose codes were chosen before

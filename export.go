@@ -43,27 +43,41 @@ func Export(ctx context.Context, src, dst string, o ExportOptions) (*conversion.
 	if err := checkEnding(dst, o.format(), instead); err != nil {
 		return nil, err
 	}
-	return inExport(src, o, func(p *conversion.Plan, progress *func(int64)) (*conversion.Report, error) {
-		add, end := stages{to: o.Progress}.begin("exporting", "bytes", p.SourceBytes)
+	return inExport(ctx, src, o, func(p *conversion.Plan, progress *func(int64)) (*conversion.Report, error) {
+		to, err := newDestination(dst, o.format(), o.Split)
+		if err != nil {
+			return nil, err
+		}
+		if err := to.open(ctx, false); err != nil {
+			return nil, err
+		}
+		defer to.close()
+		s := stages{to: o.Progress}
+		add, end := s.begin("exporting", "bytes", p.SourceBytes)
 		defer end()
 		*progress = add
-		return p.Write(ctx, dst)
+		return to.write(ctx, p, conversion.WriteOptions{}, s, end)
 	})
 }
 
 func (o *ExportOptions) format() Format { return cmp.Or(o.Format, FormatGGUF) }
 
 // PlanExport describes the job of Export with the same arguments and writes nothing.
-func PlanExport(src string, o ExportOptions) (*PlanReport, error) {
-	return inExport(src, o, func(p *conversion.Plan, _ *func(int64)) (*PlanReport, error) { return newPlanReport(p), nil })
+func PlanExport(ctx context.Context, src string, o ExportOptions) (*PlanReport, error) {
+	return inExport(ctx, src, o, func(p *conversion.Plan, _ *func(int64)) (*PlanReport, error) { return newPlanReport(p), nil })
 }
 
 // inExport calls do with the plan of a job and the place for its progress callback.
-func inExport[T any](src string, o ExportOptions, do func(p *conversion.Plan, progress *func(int64)) (T, error)) (result T, err error) {
+func inExport[T any](ctx context.Context, src string, o ExportOptions, do func(p *conversion.Plan, progress *func(int64)) (T, error)) (result T, err error) {
 	q, err := o.conversion()
 	if err != nil {
 		return result, err
 	}
+	from, err := resolveSource(ctx, src, true, stages{to: o.Progress})
+	if err != nil {
+		return result, err
+	}
+	src = from.Path
 	f, err := gqf.Open(src, gqf.Options{})
 	if err != nil {
 		return result, err

@@ -83,7 +83,7 @@ func (j *quantizeJob) wholeModel(why string) error {
 func (f *folding) run() error {
 	defer memlimit.Lift()()
 	if !f.dry {
-		if err := f.plan.CheckOutput(f.dst); err != nil {
+		if err := f.to.checkOutput(f.plan, f.checked()); err != nil {
 			return err
 		}
 	}

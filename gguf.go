@@ -1,10 +1,20 @@
 package gq
 
-import "github.com/lowbit-go/gq/internal/files"
+import (
+	"path"
+	"strings"
 
-// IsGGUF reports whether path is a GGUF file, by its name or else by its first bytes. A path that
-// cannot be read is none: its reader reports the error.
-func IsGGUF(path string) bool {
-	kind, err := kindOf(path)
+	"github.com/lowbit-go/gq/internal/files"
+	"github.com/lowbit-go/gq/internal/remote"
+)
+
+// IsGGUF reports whether a path leads to a GGUF file, by its name or else by its first bytes, or
+// whether a remote name does, by the name alone. A path that cannot be read is none: its reader
+// reports the error.
+func IsGGUF(name string) bool {
+	if remote.IsRemote(name) {
+		return strings.EqualFold(path.Ext(remote.Redact(name)), ".gguf")
+	}
+	kind, err := kindOf(name)
 	return err == nil && kind == files.GGUF
 }

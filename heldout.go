@@ -141,8 +141,8 @@ func (k *calibration) heldOutWindows() ([]text.Window, string, error) {
 // notRunnable says why gq cannot run the model of the checkpoint; "" if it can.
 func (j *quantizeJob) notRunnable() string {
 	source := j.original.SourceDir()
-	if j.foreign != nil {
-		source = j.src // the directory is temporary
+	if j.foreign != nil || j.name != j.src {
+		source = j.name // the directory is temporary, or in a cache
 	}
 	if j.config == nil {
 		return fmt.Sprintf("%s has no config.json", source)
@@ -150,7 +150,7 @@ func (j *quantizeJob) notRunnable() string {
 	if _, err := arch.ParseForward(j.config); err != nil {
 		return fmt.Sprintf("config.json: %v", err)
 	}
-	_, err := tokenizer.Open(j.original.SourceDir())
+	err := j.tokenizable()
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Sprintf("%s has no tokenizer (tokenizer.json)", source)
 	}

@@ -9,6 +9,9 @@ import (
 	"github.com/lowbit-go/gq/accuracy"
 	"github.com/lowbit-go/gq/internal/atomicfile"
 	"github.com/lowbit-go/gq/internal/files"
+	"github.com/lowbit-go/gq/internal/hubpath"
+	"github.com/lowbit-go/gq/internal/remote/hub"
+	"github.com/lowbit-go/gq/internal/remote/mirror"
 	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
@@ -106,13 +109,16 @@ func withGQF(ctx context.Context, path string, threads int, s stages, use func(f
 	})
 }
 
-// temporaryPath is a name for a temporary .gqf file of size bytes: beside path, or else in the
-// directory for temporary files. If neither has room, writing it beside path gives the error. A path
+// temporaryPath is a name for a temporary .gqf file of size bytes: beside path, or at the top of
+// the cache that path lies in, or else in the directory for temporary files. If neither has room, writing it beside path gives the error. A path
 // that is itself a temporary gives the name of its target: the next job for the target then finds,
 // and removes, what a killed job left.
 func temporaryPath(path string, size int64) string {
 	path = filepath.Clean(path)
-	base := filepath.Base(path)
+	base, dirs := filepath.Base(path), []string{filepath.Dir(path), os.TempDir()}
+	if cache, ok := cacheOf(path); ok { // only finished files of the model belong there
+		base, dirs = modelName(path), []string{cache, os.TempDir()}
+	}
 	if abs, err := filepath.Abs(path); err == nil && strings.Trim(base, ".") == "" { // the directory has another name
 		path, base = abs, filepath.Base(abs)
 	}
@@ -120,7 +126,7 @@ func temporaryPath(path string, size int64) string {
 		base = target
 	}
 	base += ".gqf"
-	for _, dir := range []string{filepath.Dir(path), os.TempDir()} {
+	for _, dir := range dirs {
 		name := filepath.Join(dir, base)
 		if free, err := atomicfile.FreeSpace(dir); err != nil || free < size {
 			continue
@@ -130,5 +136,21 @@ func temporaryPath(path string, size int64) string {
 			return name
 		}
 	}
-	return filepath.Join(filepath.Dir(path), base)
+	return filepath.Join(dirs[0], base)
+}
+
+// cacheOf is the directory of the cache that the path lies in: of the Hugging Face cache, or gq's own.
+func cacheOf(path string) (dir string, ok bool) {
+	if _, _, ok := hubpath.Of(path); ok {
+		if set, err := hub.FromEnvironment(); err == nil {
+			return set.Cache, true
+		}
+		return os.TempDir(), true
+	}
+	root, err := mirror.Root()
+	if err != nil {
+		return "", false
+	}
+	rel, err := filepath.Rel(root, path)
+	return root, err == nil && filepath.IsLocal(rel)
 }

@@ -2,6 +2,7 @@ package gq
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/files"
+	"github.com/lowbit-go/gq/internal/hubpath"
 	"github.com/lowbit-go/gq/internal/pattern"
 	"github.com/lowbit-go/gq/model/arch"
 	"github.com/lowbit-go/gq/packing"
@@ -20,6 +22,9 @@ import (
 
 // Inspection describes a file or a checkpoint. Exactly one of File, GGUF and Checkpoint is set.
 type Inspection struct {
+	// Name is the file or checkpoint as the caller names it; a remote name without credentials, with the
+	// commit.
+	Name       string
 	Summary    Summary
 	File       *gqf.Inspection
 	GGUF       *gguf.Inspection
@@ -43,31 +48,51 @@ type Summary struct {
 	SourceBytes   int64   `json:"source_bytes"` // of the tensors in the checkpoint; 0 if it is not known
 }
 
-// describe fills in the fields that come from config.json.
-func (s *Summary) describe(path string, config []byte) {
+// modelName is the name of a file or directory without the endings of model files, and the name of the
+// model for the directory of a snapshot of the Hugging Face cache.
+func modelName(path string) string {
+	if repo, commit, ok := hubpath.Of(path); ok && filepath.Base(path) == commit {
+		return repo[strings.IndexByte(repo, '/')+1:]
+	}
 	if absolute, err := filepath.Abs(path); err == nil {
 		path = absolute
 	}
+	return strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(filepath.Base(path), ".gqf"), ".gguf"), ".safetensors")
+}
+
+// describe fills in the fields that come from config.json.
+func (s *Summary) describe(path string, config []byte) {
 	var named struct {
 		Name string `json:"_name_or_path"`
 	}
 	_ = json.Unmarshal(config, &named) // an invalid config.json names nothing
-	s.Model = cmp.Or(named.Name, strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(filepath.Base(path), ".gqf"), ".gguf"), ".safetensors"))
+	s.Model = cmp.Or(named.Name, modelName(path))
 	if c, err := arch.ParseConfig(config); err == nil {
 		s.Architecture = cmp.Or(strings.Join(c.Architectures, ", "), c.ModelType)
 	}
 }
 
+// InspectOptions are the options of Inspect and InspectTensors. The zero value is ready to use.
+type InspectOptions struct {
+	// Progress is told how far the download of a remote file is. Default (nil): none.
+	Progress Progress
+}
+
 // Inspect reads the directory and the metadata of a .gqf file, the headers of a .gguf file and its
 // shards, or the headers of the checkpoint at path. It reads no codes and checks no checksums of
 // weights; Verify does.
-func Inspect(path string) (*Inspection, error) {
-	in, err := openAny(path)
+func Inspect(ctx context.Context, path string, o InspectOptions) (*Inspection, error) {
+	from, err := resolveSource(ctx, path, false, stages{to: o.Progress})
+	if err != nil {
+		return nil, err
+	}
+	path = from.Path
+	in, err := from.openAny(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer in.Close()
-	r := &Inspection{}
+	r := &Inspection{Name: from.Name}
 	switch {
 	case in.gqf != nil:
 		err = r.addFile(path, in.gqf)
@@ -134,6 +159,15 @@ type container struct {
 	checkpoint *safetensors.Checkpoint
 }
 
+// openAny opens the source. Of a checkpoint that is elsewhere it reads the headers.
+func (s *source) openAny(ctx context.Context) (m container, err error) {
+	if !s.streams() {
+		return openAny(s.Path)
+	}
+	m.checkpoint, err = s.openCheckpoint(ctx)
+	return m, err
+}
+
 // openAny opens a .gqf file, a .gguf file or a checkpoint.
 func openAny(path string) (m container, err error) {
 	kind, err := kindOf(path)
@@ -175,12 +209,17 @@ type TensorInspection struct {
 // matching name. The pattern is a name, a module, a glob or "re:" and a regular expression. slice
 // is the expert to show of a single fused tensor of a .gqf file, else 0. Data of tensors is read,
 // and checksums of a .gqf file checked, only for a single tensor.
-func InspectTensors(path, match string, slice int) (*TensorInspection, error) {
+func InspectTensors(ctx context.Context, path, match string, slice int, o InspectOptions) (*TensorInspection, error) {
 	p, err := pattern.Parse(match)
 	if err != nil {
 		return nil, optionf("tensor", "%q: %w", match, err)
 	}
-	m, err := openAny(path)
+	from, err := resolveSource(ctx, path, false, stages{to: o.Progress})
+	if err != nil {
+		return nil, err
+	}
+	path = from.Name
+	m, err := from.openAny(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -49,7 +49,11 @@ type TensorLattice struct {
 // scales already: of models that were trained with quantized weights, or dequantized. Quantize keeps
 // such codes if its scheme has these bits, this group and this mapping.
 func InspectLattices(ctx context.Context, path string, o LatticeOptions) (*LatticeReport, error) {
-	in, err := openAny(path)
+	from, err := resolveSource(ctx, path, true, stages{to: o.Progress})
+	if err != nil {
+		return nil, err
+	}
+	in, err := openAny(from.Path)
 	if err != nil {
 		return nil, err
 	}

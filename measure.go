@@ -19,6 +19,7 @@ import (
 	"github.com/lowbit-go/gq/internal/files"
 	"github.com/lowbit-go/gq/internal/memlimit"
 	"github.com/lowbit-go/gq/internal/pattern"
+	"github.com/lowbit-go/gq/internal/remote"
 	"github.com/lowbit-go/gq/model"
 	"github.com/lowbit-go/gq/model/choice"
 	"github.com/lowbit-go/gq/model/text"
@@ -104,6 +105,15 @@ type ChoiceFile struct {
 // a GGUF file whoever made it: its tokenizer and its list of tensors are compared with the
 // checkpoint's too. The report has the result of the gate; Verdict turns it into an error.
 func Measure(ctx context.Context, src, file string, o MeasureOptions) (*accuracy.Report, error) {
+	if remote.IsRemote(src) || remote.IsRemote(file) || remote.IsRemote(o.Baseline) {
+		if _, err := o.job(ctx); err != nil { // mistakes are found before a download
+			return nil, err
+		}
+	}
+	names, err := resolveAll(ctx, stages{to: o.Progress}, &src, &file, &o.Baseline)
+	if err != nil {
+		return nil, err
+	}
 	var set files.Set
 	if src != "" || o.Reference == "" {
 		if err := checkOrder(src, file); err != nil {
@@ -140,14 +150,14 @@ func Measure(ctx context.Context, src, file string, o MeasureOptions) (*accuracy
 	if err := j.CheckNames(); err != nil {
 		return nil, &OptionError{Err: err}
 	}
-	j.Source, j.Name, j.Parity = src, file, o.Parity
+	j.Source, j.SourceName, j.Name, j.BaselineName, j.Parity = src, names[0], names[1], names[2], o.Parity
 	s := stages{to: o.Progress, plan: accuracyStages(j, 1)}
 	var r *accuracy.Report
 	err = withGQF(ctx, file, o.Threads, s, func(temp string, im *accuracy.Imported) error {
 		j.File, j.Imported = temp, im
 		return withGQF(ctx, o.Baseline, o.Threads, s, func(temp string, im *accuracy.Imported) (err error) {
 			if j.Baseline = temp; im != nil {
-				j.BaselineName, j.BaselineBytes = o.Baseline, im.Bytes
+				j.BaselineBytes = im.Bytes
 			}
 			if kept != nil {
 				done, err := kept.openFor(ctx, j, stages{to: o.Progress})
@@ -349,7 +359,11 @@ func writeReport(ctx context.Context, name string, write func(w io.Writer) error
 // ParityDigest hashes the outputs of this build's kernels for a .gqf file. MeasureOptions.Remote runs
 // another build to make its digest, and compares the two.
 func ParityDigest(ctx context.Context, file string, threads int) (*accuracy.Digests, error) {
-	f, err := gqf.Open(file, gqf.Options{})
+	from, err := resolveSource(ctx, file, true, stages{})
+	if err != nil {
+		return nil, err
+	}
+	f, err := gqf.Open(from.Path, gqf.Options{})
 	if err != nil {
 		return nil, err
 	}

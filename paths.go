@@ -3,6 +3,7 @@ package gq
 import (
 	"errors"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 
@@ -65,6 +66,25 @@ func checkpointFiles(src string) []string {
 	return list
 }
 
+// remoteNames returns the names in the store of a remote source of files that the source has on this
+// machine, and of its weights: outputs may go to the same store.
+func (s *source) remoteNames(local []string) (names []string) {
+	if !s.isRemote() {
+		return nil
+	}
+	dir := strings.TrimRight(s.Name, "/")
+	if st, err := os.Stat(s.Path); err == nil && !st.IsDir() {
+		dir = dir[:strings.LastIndexByte(dir, '/')]
+	}
+	for _, file := range local {
+		names = append(names, dir+"/"+filepath.Base(file))
+	}
+	for _, o := range s.Weights {
+		names = append(names, dir+"/"+path.Base(o.Name))
+	}
+	return names
+}
+
 // foreignFiles lists the files of the source src that a job reads.
 func foreignFiles(src string, f *conversion.Foreign) []string {
 	if f.IsGGUF() {
@@ -77,12 +97,15 @@ func foreignFiles(src string, f *conversion.Foreign) []string {
 func (j *quantizeJob) checkPaths() error {
 	var s files.Set
 	if f := j.foreign; f != nil {
-		s.Input(f.Noun(), foreignFiles(j.src, f)...)
+		list := foreignFiles(j.src, f)
+		s.Input(f.Noun(), append(list, j.from.remoteNames(list)...)...)
 		s.OutputTree("output", "the imported checkpoint", j.importDir())
 	} else {
-		s.Input("the checkpoint", checkpointFiles(j.src)...)
+		list := checkpointFiles(j.src)
+		s.Input("the checkpoint", append(list, j.from.remoteNames(list)...)...)
 	}
 	s.Input("the recipe", j.o.RecipeFile)
+	s.Input("the file to copy tensors from", j.o.Reuse)
 	if c := j.o.Recipe.Calibrate; c != quantizer.Self {
 		s.Input("the calibration text", c)
 	}
@@ -93,7 +116,7 @@ func (j *quantizeJob) checkPaths() error {
 	if j.o.Format.IsDirectory() {
 		s.OutputTree("output", "the checkpoint of format "+string(j.o.Format), j.dst)
 	} else {
-		s.Output("output", "the ."+string(j.o.Format)+" file", j.dst)
+		s.Output("output", "the ."+string(j.o.Format)+" file", j.to.Name)
 	}
 	if j.o.Format == FormatGGUF && j.o.Split > 0 {
 		s.OutputShards("output", "a shard of the .gguf file", func(name string) string { return gguf.ShardLike(j.dst, name) })

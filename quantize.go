@@ -4,13 +4,16 @@ import (
 	"cmp"
 	"context"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/lowbit-go/gq/accuracy"
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/atomicfile"
+	"github.com/lowbit-go/gq/internal/remote"
 	"github.com/lowbit-go/gq/model/text"
+	"github.com/lowbit-go/gq/model/tokenizer"
 	"github.com/lowbit-go/gq/quantizer"
 	"github.com/lowbit-go/gq/quantizer/conversion"
 	"github.com/lowbit-go/gq/quantizer/workdir"
@@ -53,6 +56,9 @@ type QuantizeOptions struct {
 	// Requantize accepts a GGUF file or a checkpoint whose weights are quantized, and quantizes them once
 	// more. Default: false.
 	Requantize bool
+	// Reuse names an older .gqf file of the same checkpoint. Tensors that the job would make again are
+	// copied from it, see conversion.Plan.Reuse; the new file has the same bytes without. Default: none.
+	Reuse string
 	// Keep writes the file even if it does not meet the gate. Default: false.
 	Keep bool
 	// Threads is how many workers run. Default (0): GOMAXPROCS. The file does not depend on it.
@@ -62,11 +68,13 @@ type QuantizeOptions struct {
 
 	// shared is the working directory of a sweep, where its jobs keep common work. It stays open. Default (nil): directories beside the file, for this job alone.
 	shared *workdir.Dir
+	// part is the part of the file that is made. Default: all of it.
+	part *PartOptions
 }
 
 // Quantize turns the checkpoint src into the file dst, .gqf or .gguf, or into the directory dst with a
 // checkpoint in a format of another library, which appears when it is complete. src is a .safetensors
-// file, a directory, or a GGUF file, with unquantized weights. If the file does not meet the gate of
+// file, a directory, or a GGUF file, with unquantized weights, or a remote name (see [Pull]). If the file does not meet the gate of
 // o.Measure, Quantize returns the report and a *GateNotMetError. If the job leaves finished work, the
 // error is a *ResumeError.
 func Quantize(ctx context.Context, src, dst string, o QuantizeOptions) (*QuantizeReport, error) {
@@ -98,9 +106,12 @@ func Plan(ctx context.Context, src, dst string, o QuantizeOptions) (*PlanReport,
 type quantizeJob struct {
 	ctx   context.Context
 	o     QuantizeOptions
-	src   string // as the caller names it
-	dst   string
-	dry   bool // nothing is written
+	src   string // on this machine
+	name  string // as reports and errors have it
+	from  *source
+	to    *destination
+	dst   string // to.Path
+	dry   bool   // nothing is written
 	start time.Time
 	stages
 	measured *accuracy.Job // nil: no measurement
@@ -116,16 +127,21 @@ type quantizeJob struct {
 	tuning      *tuning          // nil: none
 	folding     *folding         // nil: the checkpoint stays as it is
 	chosen      *Allocation      // nil: no budget
+	probeBytes  int64            // memory for the gradients that choose bits
 	written     atomic.Pointer[func(int64)]
 	unmet       error // the gate's error, for a file that is kept
 
-	foreign  *conversion.Foreign   // the source, if it is a GGUF file or quantized already; nil: a checkpoint
-	imported *workdir.Dir          // the checkpoint that is made of foreign
-	source   []conversion.Source   // the files of foreign
-	work     *workdir.Dir          // finished parts of a long job; nil: none are stored
-	texts    map[string]*text.Text // by their keys
-	shown    bool                  // the text was examined and written to o.CalibrateOut
-	warnings []string              // about the text
+	// tokenizable tries the tokenizer of the checkpoint, once.
+	tokenizable func() error
+
+	opened   *safetensors.Checkpoint // the source; nil: not yet
+	foreign  *conversion.Foreign     // the source, if it is a GGUF file or quantized already; nil: a checkpoint
+	imported *workdir.Dir            // the checkpoint that is made of foreign
+	source   []conversion.Source     // the files of foreign
+	work     *workdir.Dir            // finished parts of a long job; nil: none are stored
+	texts    map[string]*text.Text   // by their keys
+	shown    bool                    // the text was examined and written to o.CalibrateOut
+	warnings []string                // about the text
 
 	degenerate map[string]bool // the options of degenerate texts, see warnDegenerate
 }
@@ -139,11 +155,16 @@ func inJob[T any](ctx context.Context, src, dst string, o QuantizeOptions, dry b
 	if err := o.resolveFormat(dst); err != nil {
 		return result, err
 	}
-	if o.Format.IsDirectory() {
+	if o.Format.IsDirectory() && !remote.IsRemote(dst) {
 		dst = filepath.Clean(dst) // the names of other files begin with it
 	}
-	j := &quantizeJob{ctx: ctx, o: o, src: src, dst: dst, dry: dry, start: time.Now(), stages: stages{to: o.Progress}}
-	if j.foreign, err = openForeign(src); err != nil {
+	to, err := newDestination(dst, o.Format, o.Split)
+	if err != nil {
+		return result, err
+	}
+	j := &quantizeJob{ctx: ctx, o: o, to: to, dst: to.Path, dry: dry, start: time.Now(), stages: stages{to: o.Progress}}
+	defer func() { j.close() }()
+	if err := j.resolve(src); err != nil {
 		return result, err
 	}
 	if j.foreign != nil {
@@ -152,25 +173,21 @@ func inJob[T any](ctx context.Context, src, dst string, o QuantizeOptions, dry b
 	if err := j.check(); err != nil {
 		return result, err
 	}
+	if err := to.open(ctx, dry || o.part != nil); err != nil {
+		return result, err
+	}
+	defer to.close()
 	if j.foreign != nil {
 		dir, err := j.importSource()
 		if err != nil {
 			return result, j.cleanUp(err)
 		}
 		if j.measured != nil {
-			j.measured.Source, j.measured.SourceName = dir, src
+			j.measured.Source = dir
 		}
-		src = dir
+		j.from = &source{Name: j.name, Path: dir}
 	}
-	ck, err := safetensors.Open(src, safetensors.Options{})
-	if err != nil {
-		return result, j.cleanUp(err)
-	}
-	defer ck.Close()
-	if j.foreign == nil && o.Requantize {
-		return result, optionf("requantize", "goes with a .gguf file, or a checkpoint whose weights are quantized; %s is not quantized", src)
-	}
-	if err = j.open(ck); err == nil {
+	if err = j.openSource(src); err == nil {
 		if err = j.openWork(); err == nil {
 			if err = j.prepare(); err == nil {
 				result, err = end(j)
@@ -180,8 +197,39 @@ func inJob[T any](ctx context.Context, src, dst string, o QuantizeOptions, dry b
 	return result, j.cleanUp(err)
 }
 
-// check finds invalid options before the checkpoint is read.
-func (j *quantizeJob) check() (err error) {
+// resolve finds the source.
+func (j *quantizeJob) resolve(src string) error {
+	if remote.IsRemote(src) { // mistakes are found before a download
+		if err := j.checkOptions(); err != nil {
+			return err
+		}
+	}
+	err := j.find(src)
+	if j.from != nil {
+		j.src, j.name = j.from.Path, j.from.Name
+	}
+	return err
+}
+
+// check finds invalid options, and outputs that are inputs, before the checkpoint is read.
+func (j *quantizeJob) check() error {
+	if err := j.checkPartSource(); err != nil {
+		return err
+	}
+	if err := j.checkPaths(); err != nil {
+		return err
+	}
+	if err := j.checkOptions(); err != nil {
+		return err
+	}
+	if j.measured != nil {
+		j.measured.Source, j.measured.SourceName = j.src, j.name
+	}
+	return nil
+}
+
+// checkOptions finds invalid options, whatever the source is.
+func (j *quantizeJob) checkOptions() (err error) {
 	// The plan makes its own set of rules; this one finds contradictions before any work.
 	if _, err := quantizer.NewRuleSet(j.o.Recipe, j.o.Rules); err != nil {
 		return &OptionError{Err: err}
@@ -189,14 +237,17 @@ func (j *quantizeJob) check() (err error) {
 	if j.o.Threads < 0 {
 		return optionf("threads", "%d: at least 1", j.o.Threads)
 	}
-	if err := j.checkPaths(); err != nil {
+	if err := j.checkPart(); err != nil {
 		return err
 	}
 	if m := j.o.Measure; m != nil {
 		if j.measured, err = m.job(j.ctx); err != nil {
 			return err
 		}
-		j.measured.Source, j.measured.Name, j.measured.Parity = j.src, j.dst, true
+		j.measured.Name, j.measured.Parity = j.to.Name, true
+	}
+	if err := j.checkReuse(); err != nil {
+		return err
 	}
 	if b := j.o.Budget; b != nil && len(b.Groups) > 0 && j.o.Recipe.ForGGUF() {
 		return optionf("group", "beside a target of bytes or divergence: the types of GGUF files, which are chosen, have groups of their own")
@@ -206,6 +257,9 @@ func (j *quantizeJob) check() (err error) {
 
 // open makes the plan of the checkpoint before folding.
 func (j *quantizeJob) open(ck *safetensors.Checkpoint) (err error) {
+	if j.foreign == nil && j.o.Requantize {
+		return optionf("requantize", "goes with a .gguf file, or a checkpoint whose weights are quantized; %s is not quantized", j.name)
+	}
 	j.ck = ck
 	if j.config, err = conversion.ReadConfig(ck); err != nil {
 		return err
@@ -220,6 +274,15 @@ func (j *quantizeJob) open(ck *safetensors.Checkpoint) (err error) {
 		},
 	}
 	j.o.setFormat(&j.opts)
+	j.tokenizable = sync.OnceValue(func() error {
+		_, err := tokenizer.Open(ck.Dir())
+		return err
+	})
+	if !j.dry { // while the plan compresses the checkpoint's small files, in one goroutine
+		var wg sync.WaitGroup
+		wg.Go(func() { _ = j.tokenizable() })
+		defer wg.Wait()
+	}
 	if j.plan, err = conversion.NewPlan(j.ck, j.config, j.opts); err != nil {
 		return err
 	}
@@ -231,6 +294,9 @@ func (j *quantizeJob) open(ck *safetensors.Checkpoint) (err error) {
 		return err
 	}
 	if j.folding, err = j.newFolding(); err != nil {
+		return err
+	}
+	if err := j.checkDivisible(); err != nil {
 		return err
 	}
 	j.stages.plan = j.plannedStages(j.dry)
@@ -246,6 +312,7 @@ const (
 	stageFold      = "folding"
 	stageProbe     = "probing tensors"
 	stageCalibrate = "calibrating"
+	stageReuse     = "comparing"
 	stageQuantize  = "quantizing"
 )
 

@@ -77,7 +77,7 @@ func (j *quantizeJob) mayQuantize() error {
 		return nil
 	}
 	if j.o.Requantize {
-		j.logf("%s is quantized already (%s): its weights are quantized once more, which loses more than quantizing the original", j.src, tensors)
+		j.logf("%s is quantized already (%s): its weights are quantized once more, which loses more than quantizing the original", j.name, tensors)
 		return nil
 	}
 	takes := "takes its codes over"
@@ -85,5 +85,5 @@ func (j *quantizeJob) mayQuantize() error {
 		takes = "takes codes of Q1_0, Q2_0, Q4_0, Q5_0 and Q8_0 over"
 	}
 	return optionf("", "%s is quantized already (%s): gq repack %s -o x.gqf %s; --requantize quantizes the weights once more, which loses more than quantizing the original",
-		j.src, tensors, j.src, takes)
+		j.name, tensors, j.name, takes)
 }

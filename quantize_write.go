@@ -22,17 +22,22 @@ func (j *quantizeJob) quantize() (*QuantizeReport, error) {
 		return nil, err
 	}
 	defer done()
+	var closeOld func()
+	if write.Reuse, closeOld, err = j.reuse(); err != nil {
+		return nil, err
+	}
+	defer closeOld()
 	add, end := j.begin(stageQuantize, "bytes", j.plan.WorkBytes())
 	j.written.Store(&add)
 	defer end()
-	if j.measured != nil || j.textCalibrated() { // a shard or a checkpoint is written a second time for it
+	if j.checked() { // a shard or a checkpoint is written a second time for it
 		write.Check = func(temp string, written *conversion.Report) error {
 			end()
 			r.Report = written
 			return j.measure(temp, r)
 		}
 	}
-	final, err := j.plan.WriteWith(j.ctx, j.dst, write)
+	final, err := j.to.write(j.ctx, j.plan, write, j.stages, end)
 	if final != nil {
 		if r.Report != nil {
 			final.Warnings = r.Warnings // of the plan and of measuring
@@ -103,6 +108,9 @@ func (j *quantizeJob) onlyWrites() bool {
 	return j.calibration == nil && j.tuning == nil && j.folding == nil && j.chosen == nil && j.measured == nil
 }
 
+// checked reports whether the complete file is read before it appears.
+func (j *quantizeJob) checked() bool { return j.measured != nil || j.textCalibrated() }
+
 // textCalibrated reports whether codes were chosen on a text: the loss is then measured on another one.
 // A sweep measures its files itself.
 func (j *quantizeJob) textCalibrated() bool {
@@ -129,7 +137,7 @@ func (j *quantizeJob) measure(temp string, r *QuantizeReport) (err error) {
 	}
 	err = Verdict(r.Accuracy)
 	if unmet, ok := errors.AsType[*GateNotMetError](err); ok {
-		unmet.Output, unmet.Kept = j.dst, j.o.Keep
+		unmet.Output, unmet.Kept = j.to.Name, j.o.Keep
 		if j.o.Keep {
 			j.unmet = unmet
 			return nil

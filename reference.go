@@ -40,11 +40,16 @@ type ReferenceReport struct {
 // SaveReference runs the unquantized model of the checkpoint src on a text and saves its predictions
 // in file, for MeasureOptions.Reference. The file appears when it is complete.
 func SaveReference(ctx context.Context, src, file string, o ReferenceOptions) (*ReferenceReport, error) {
-	if err := floatReference(src); err != nil {
-		return nil, err
-	}
 	if o.Threads < 0 {
 		return nil, optionf("threads", "%d: at least 1", o.Threads)
+	}
+	from, err := resolveSource(ctx, src, true, stages{to: o.Progress})
+	if err != nil {
+		return nil, err
+	}
+	src = from.Path
+	if err := floatReference(src); err != nil {
+		return nil, err
 	}
 	var set files.Set
 	set.Input("the checkpoint", checkpointFiles(src)...)

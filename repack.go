@@ -34,20 +34,35 @@ type RepackOptions struct {
 // or a checkpoint that compressed-tensors, GPTQ, AWQ, MLX or torchao quantized. dst appears when it is
 // complete.
 func Repack(ctx context.Context, src, dst string, o RepackOptions) (*conversion.Report, error) {
-	return inRepack(src, dst, o, func(p *conversion.Plan, begin func() (end func())) (*conversion.Report, error) {
-		defer begin()()
-		return p.Write(ctx, dst)
+	return inRepack(ctx, src, dst, o, func(p *conversion.Plan, begin func() (end func())) (*conversion.Report, error) {
+		to, err := newDestination(dst, FormatGQF, 0)
+		if err != nil {
+			return nil, err
+		}
+		if err := to.open(ctx, false); err != nil {
+			return nil, err
+		}
+		defer to.close()
+		end := begin()
+		defer end()
+		return to.write(ctx, p, conversion.WriteOptions{}, stages{to: o.Progress}, end)
 	})
 }
 
 // PlanRepack describes the job of Repack with the same arguments and writes nothing.
-func PlanRepack(src string, o RepackOptions) (*PlanReport, error) {
-	return inRepack(src, "", o, func(p *conversion.Plan, _ func() func()) (*PlanReport, error) { return newPlanReport(p), nil })
+func PlanRepack(ctx context.Context, src string, o RepackOptions) (*PlanReport, error) {
+	return inRepack(ctx, src, "", o, func(p *conversion.Plan, _ func() func()) (*PlanReport, error) { return newPlanReport(p), nil })
 }
 
 // inRepack calls do with the plan of a job and the function that begins its stage. dst is "" if nothing
 // is written.
-func inRepack[T any](src, dst string, o RepackOptions, do func(p *conversion.Plan, begin func() (end func())) (T, error)) (result T, err error) {
+func inRepack[T any](ctx context.Context, src, dst string, o RepackOptions, do func(p *conversion.Plan, begin func() (end func())) (T, error)) (result T, err error) {
+	s := stages{to: o.Progress}
+	from, err := resolveSource(ctx, src, true, s)
+	if err != nil {
+		return result, err
+	}
+	src = from.Path
 	foreign, err := openForeign(src)
 	if err != nil {
 		return result, err
@@ -55,11 +70,10 @@ func inRepack[T any](src, dst string, o RepackOptions, do func(p *conversion.Pla
 	if foreign != nil {
 		defer foreign.Close()
 	}
-	if err := o.check(src, dst, foreign); err != nil {
+	if err := o.check(from, dst, foreign); err != nil {
 		return result, err
 	}
 	options := conversion.RepackOptions{Layouts: o.Layouts, Tile: o.Tile, Targets: o.Targets, Threads: o.Threads}
-	s := stages{to: o.Progress}
 	if foreign != nil {
 		j, err := newImport(foreign, conversion.ImportOptions{RepackOptions: options, Dequantize: o.Dequantize})
 		if err != nil {
@@ -85,12 +99,14 @@ func inRepack[T any](src, dst string, o RepackOptions, do func(p *conversion.Pla
 }
 
 // check finds invalid options. foreign is nil if src is a .gqf file.
-func (o *RepackOptions) check(src, dst string, foreign *conversion.Foreign) error {
+func (o *RepackOptions) check(from *source, dst string, foreign *conversion.Foreign) error {
+	src := from.Path
 	var s files.Set
-	s.Input("the file", src)
+	list := []string{src}
 	if foreign != nil {
-		s.Input(foreign.Noun(), foreignFiles(src, foreign)...)
+		list = append(list, foreignFiles(src, foreign)...)
 	}
+	s.Input("the file", append(list, from.remoteNames(list)...)...)
 	s.Output("output", "the new .gqf file", dst)
 	if err := collisions(&s); err != nil {
 		return err
@@ -108,7 +124,7 @@ func (o *RepackOptions) check(src, dst string, foreign *conversion.Foreign) erro
 			return err
 		}
 		ck.Close()
-		return optionf("", "%s is a checkpoint whose weights are not quantized: quantize it with gq quantize", src)
+		return optionf("", "%s is a checkpoint whose weights are not quantized: quantize it with gq quantize", from.Name)
 	case o.Layouts == nil && o.Targets == nil && foreign == nil:
 		return optionf("", "into which layout? state a layout or a target")
 	case o.Dequantize && foreign == nil:

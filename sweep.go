@@ -17,6 +17,7 @@ import (
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/internal/files"
+	"github.com/lowbit-go/gq/internal/remote"
 	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/quantizer"
 	"github.com/lowbit-go/gq/quantizer/workdir"
@@ -105,7 +106,7 @@ func cross[T any](list []SweepRecipe, values []T, set func(r *quantizer.Recipe, 
 // If the job leaves finished work, the error is a *ResumeError. The report has the results of the
 // gate; SweepVerdict turns them into an error.
 func Sweep(ctx context.Context, src string, o SweepOptions) (*accuracy.SweepReport, error) {
-	s := &sweep{ctx: ctx, src: src, o: o, stages: stages{to: o.Progress}}
+	s := &sweep{ctx: ctx, src: src, name: src, o: o, stages: stages{to: o.Progress}}
 	if err := s.check(); err != nil {
 		return nil, err
 	}
@@ -129,9 +130,10 @@ func SweepVerdict(r *accuracy.SweepReport) error {
 
 // sweep is a running Sweep.
 type sweep struct {
-	ctx context.Context
-	src string
-	o   SweepOptions
+	ctx  context.Context
+	src  string // on this machine
+	name string // as reports have it
+	o    SweepOptions
 	stages
 	job     *accuracy.Job // for all files
 	tensors bool          // the job compares tensors
@@ -146,7 +148,7 @@ type sweep struct {
 func (s *sweep) run() (*accuracy.SweepReport, error) {
 	start := time.Now()
 	r := &accuracy.SweepReport{
-		Schema: accuracy.SweepSchema, Source: s.src, Activations: s.o.Measure.Activations.String(),
+		Schema: accuracy.SweepSchema, Source: s.name, Activations: s.o.Measure.Activations.String(),
 		Run: &accuracy.Run{Version: s.o.Measure.Version, CPU: kernels.Features(), Threads: cpu.Threads(s.o.Threads), Seconds: map[string]float64{}},
 	}
 	defer func() {
@@ -187,6 +189,16 @@ func (s *sweep) check() (err error) {
 	if err := checkReports(o.Reports, report.SweepExtensions()); err != nil {
 		return err
 	}
+	if remote.IsRemote(s.src) { // mistakes are found before a download
+		if _, err = o.Measure.job(s.ctx); err != nil {
+			return err
+		}
+	}
+	from, err := resolveSource(s.ctx, s.src, true, s.stages)
+	if err != nil {
+		return err
+	}
+	s.src, s.name = from.Path, from.Name
 	if err := floatReference(s.src); err != nil {
 		return err
 	}
@@ -204,7 +216,7 @@ func (s *sweep) check() (err error) {
 		s.tensors = s.tensors || len(g.Tensors) > 0 || g.Unquantized
 	}
 	s.tensors = s.tensors || s.job.DefaultGate
-	s.job.SourceName, s.job.Parity, s.job.Worst = s.src, o.Measure.Gate != "", -1
+	s.job.SourceName, s.job.Parity, s.job.Worst = s.name, o.Measure.Gate != "", -1
 	s.job.NoOutputs = s.job.Gate == nil || !s.job.Gate.NeedsOutputs()
 	if s.tensors {
 		s.job.Source = s.src
@@ -286,6 +298,9 @@ func (s *sweep) output(i int) (string, error) {
 func (s *sweep) workPath() string {
 	if s.o.Output != "" {
 		return filepath.Join(s.o.Output, "sweep.work")
+	}
+	if s.name != s.src { // a directory of a cache
+		return modelName(s.src) + ".sweep"
 	}
 	path, err := filepath.Abs(s.src)
 	if err != nil {

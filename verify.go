@@ -24,9 +24,16 @@ func Verify(ctx context.Context, file string, o VerifyOptions) (*gqf.VerifyRepor
 	if o.Threads < 0 {
 		return nil, optionf("threads", "%d: at least 1", o.Threads)
 	}
-	r, err := verify(ctx, file, o)
+	from, err := resolveSource(ctx, file, true, stages{to: o.Progress})
+	if err != nil {
+		return nil, err
+	}
+	r, err := verify(ctx, from.Path, o)
 	if damage, ok := errors.AsType[*gqf.FormatError](err); ok {
-		return damage.Report(), nil
+		r, err = damage.Report(), nil
+	}
+	if r != nil {
+		r.File = from.Name
 	}
 	return r, err
 }

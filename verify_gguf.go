@@ -36,13 +36,17 @@ func VerifyGGUF(ctx context.Context, file string, o VerifyOptions) (*GGUFReport,
 	if o.Threads < 0 {
 		return nil, optionf("threads", "%d: at least 1", o.Threads)
 	}
-	f, err := gguf.Open(file)
+	from, err := resolveSource(ctx, file, true, stages{to: o.Progress})
+	if err != nil {
+		return nil, err
+	}
+	f, err := gguf.Open(from.Path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
 	r := &GGUFReport{
-		File: file, Bytes: f.Size(), Shards: len(f.Paths()), Keys: len(f.Keys), Tensors: len(f.Tensors), Weights: !o.Fast, NotFinite: []string{},
+		File: from.Name, Bytes: f.Size(), Shards: len(f.Paths()), Keys: len(f.Keys), Tensors: len(f.Tensors), Weights: !o.Fast, NotFinite: []string{},
 	}
 	if _, err := llamacpp.ReadCheckpoint(f); err != nil {
 		r.NoModel = err.Error()

@@ -18,8 +18,8 @@ import (
 // directories of Quantize alone.
 func (j *quantizeJob) openWork() (err error) {
 	calibDir, foldDir := j.workPaths()
-	if !j.dry {
-		if err := j.plan.CheckOutput(j.dst); err != nil {
+	if !j.dry && j.o.part == nil {
+		if err := j.to.checkOutput(j.plan, j.checked()); err != nil {
 			return err
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -134,7 +135,7 @@ func TestResume(t *testing.T) {
 		{"writing text", 30, nil},
 		{"writing text", 70, []string{"resumed: "}},
 		{"folding", 1, []string{"resumed: "}},
-		{"probing tensors", 3, []string{"resumed: found the text"}},
+		{"probing tensors", 20, []string{"resumed: found the text"}},
 		{"writing held-out text", 64, []string{"resumed: found the text", "resumed: found the folded checkpoint", "resumed: "}},
 		{"calibrating", 150_000, []string{"resumed: found the text", "resumed: found the folded checkpoint"}},
 		{"quantizing", 1, []string{"resumed: found the text", "resumed: found the folded checkpoint", "resumed: "}},
@@ -199,7 +200,15 @@ func TestDamagedJob(t *testing.T) {
 		t.Fatalf("the job keeps only %q (%v)", files, err)
 	}
 	r := rand.New(rand.NewPCG(1, 1))
+	number := regexp.MustCompile(`\d+`)
+	kinds := map[string]bool{}
 	for _, name := range files {
+		// One file of each kind: layer-0.work and layer-1.work are of the same.
+		if kind := number.ReplaceAllString(name, "N"); kinds[kind] {
+			continue
+		} else {
+			kinds[kind] = true
+		}
 		again := t.TempDir()
 		copyTree(t, dir, again, files)
 		b := read(t, filepath.Join(again, name))

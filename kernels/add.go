@@ -32,14 +32,38 @@ func (t *Transposed) Add(w *Workspace, dst []float32, stride, m, n, k int, x, y 
 		terms := min(addDepth, k-depth)
 		for row := 0; row < m; row += addRows {
 			rows := min(addRows, m-row)
-			t.add(w, dst[row*stride:], stride, rows, n, terms, x.Part(row, depth), y.Part(depth, 0), depth+terms == k)
+			t.add(w, dst[row*stride:], stride, rows, n, terms, x.Part(row, depth), y.Part(depth, 0), depth+terms == k, false)
 		}
 	}
 	return nil
 }
 
-// add is Add for one block.
-func (t *Transposed) add(w *Workspace, dst []float32, stride, m, n, k int, x, y Operand, last bool) {
+// GramBand is the number of elements of a row to the left of the diagonal that AddGram may change.
+const GramBand = 128
+
+// AddGram adds x^T x, for x of k rows and n columns, to the diagonal of dst and the elements above
+// it, with the sums of Add. dst has n rows of n values, which begin stride values apart.
+func (t *Transposed) AddGram(w *Workspace, dst []float32, stride, n, k int, x Operand) error {
+	if n < 1 || k < 1 {
+		return nil
+	}
+	if !x.Holds(k, n) || !(Operand{Data: dst, Stride: stride}).Holds(n, n) {
+		return fmt.Errorf("kernels: products of %d columns of %d values: one of the matrices is smaller", n, k)
+	}
+	turned := x
+	turned.Transposed = !x.Transposed
+	for depth := 0; depth < k; depth += addDepth {
+		terms := min(addDepth, k-depth)
+		for row := 0; row < n; row += addRows {
+			rows := min(addRows, n-row)
+			t.add(w, dst[row*stride+row:], stride, rows, n-row, terms, turned.Part(row, depth), x.Part(depth, row), depth+terms == k, true)
+		}
+	}
+	return nil
+}
+
+// add is Add for one block. If upper is set, chunks of rows that are below the diagonal are left out.
+func (t *Transposed) add(w *Workspace, dst []float32, stride, m, n, k int, x, y Operand, last, upper bool) {
 	size := t.set.XLen(1, k)
 	packed := buffer.Grow(&t.packed, m*size)
 	chunks := (m + addChunk - 1) / addChunk
@@ -59,7 +83,14 @@ func (t *Transposed) add(w *Workspace, dst []float32, stride, m, n, k int, x, y 
 	w.each(panels*split, t.least(k*m), func(worker, a, b int) {
 		for i := a; i < b; i++ {
 			p, part := i/split, i%split
-			from, to := part*chunks/split*addChunk, min((part+1)*chunks/split*addChunk, m)
+			from, end := part*chunks/split, (part+1)*chunks/split
+			if upper {
+				end = min(end, ((p+1)*t.set.NR+addChunk-1)/addChunk)
+			}
+			if from >= end {
+				continue
+			}
+			from, to := from*addChunk, min(end*addChunk, m)
 			t.set.AddPanel(&w.workers[worker].float, dst[from*stride:], stride, packed[from*size:to*size], to-from, addChunk, y, k, n, p, last)
 		}
 	})

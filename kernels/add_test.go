@@ -2,6 +2,7 @@ package kernels
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"testing"
 
@@ -55,6 +56,59 @@ func TestAdd(t *testing.T) {
 			x := Operand{Data: make([]float32, 12), Stride: 4}
 			for _, wrong := range []struct{ m, n, k, stride int }{{4, 1, 4, 1}, {3, 4, 4, 4}, {3, 2, 3, 1}} {
 				if err := transposed.Add(workspaces[0], make([]float32, 12), wrong.stride, wrong.m, wrong.n, wrong.k, x, x); err == nil {
+					t.Errorf("%+v: no error", wrong)
+				}
+			}
+		})
+	}
+}
+
+// TestAddGram holds the upper triangle to Add's sums. Only a band below the diagonal may change too.
+func TestAddGram(t *testing.T) {
+	pool := NewPool(3)
+	defer pool.Close()
+	workspaces := []*Workspace{NewWorkspace(nil), NewWorkspace(pool)}
+	for _, feature := range Features() {
+		t.Run(feature, func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(9, 8))
+			transposed, err := NewTransposed(Options{CPU: feature})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, shape := range [][2]int{{1, 1}, {33, 3}, {130, 600}, {500, 7}, {1300, 4}} {
+				n, k := shape[0], shape[1]
+				for kind := range 2 {
+					gap := kind * 3
+					x, _ := someOperand(rng, k, n, gap, kind == 1)
+					start := someRows(rng, n, n+gap)
+					want := append([]float32(nil), start...)
+					turned := x
+					turned.Transposed = !x.Transposed
+					if err := transposed.Add(workspaces[0], want, n+gap, n, n, k, turned, x); err != nil {
+						t.Fatal(err)
+					}
+					for i, w := range workspaces {
+						got := append([]float32(nil), start...)
+						if err := transposed.AddGram(w, got, n+gap, n, k, x); err != nil {
+							t.Fatal(err)
+						}
+						for r := range n {
+							for c := range n + gap {
+								at := r*(n+gap) + c
+								switch {
+								case c >= r && c < n && math.Float32bits(got[at]) != math.Float32bits(want[at]):
+									t.Fatalf("%d columns of %d, workspace %d: %g at %d, %d, want %g", n, k, i, got[at], r, c, want[at])
+								case (c < r-GramBand || c >= n) && math.Float32bits(got[at]) != math.Float32bits(start[at]):
+									t.Fatalf("%d columns of %d, workspace %d: the value at %d, %d has changed", n, k, i, r, c)
+								}
+							}
+						}
+					}
+				}
+			}
+			x := Operand{Data: make([]float32, 12), Stride: 4}
+			for _, wrong := range []struct{ n, k, stride int }{{4, 4, 4}, {4, 3, 4}, {3, 2, 2}} {
+				if err := transposed.AddGram(workspaces[0], make([]float32, 12), wrong.stride, wrong.n, wrong.k, x); err == nil {
 					t.Errorf("%+v: no error", wrong)
 				}
 			}

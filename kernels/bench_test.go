@@ -112,17 +112,33 @@ func BenchmarkPool(b *testing.B) {
 	}
 }
 
-// BenchmarkCosts measures the costs of cost.go: picoseconds a weight, with everything in the
-// first-level caches. Its names are BenchmarkCosts/CPU/layout/bits/ and gemv, unpack or the rows of
-// a step.
-func BenchmarkCosts(b *testing.B) {
-	list := []packing.Header{
-		{Layout: packing.LayoutQSI4CXP, Bits: 4, ScaleDtype: packing.ScaleF32, Tile: packing.DefaultTile},
-		{Layout: packing.LayoutQSI8CXP, Bits: 8, ScaleDtype: packing.ScaleF32, Tile: packing.Tile{NR: 4, KR: 8, SR: 1}},
+// costHeaders are payloads for the costs of cost.go.
+func costHeaders() (list []packing.Header) {
+	add := func(h packing.Header) {
+		tiles := h.Layout.Tiles()
+		h.Tile = tiles[len(tiles)-1]
+		list = append(list, h)
 	}
 	for bits := uint8(1); bits <= 8; bits++ {
-		list = append(list, packing.Header{Layout: packing.LayoutLowbit, Bits: bits, ScaleDtype: packing.ScaleBF16, Tile: packing.DefaultTile, Group: 32})
+		add(packing.Header{Layout: packing.LayoutLowbit, Bits: bits, ScaleDtype: packing.ScaleBF16, Group: 32})
 	}
+	add(packing.Header{Layout: packing.LayoutLowbit, Bits: 4, ScaleDtype: packing.ScaleBF16})
+	for _, layout := range []packing.Layout{packing.LayoutQSI4CXP, packing.LayoutQSI8CXP, packing.LayoutQSU2CXP} {
+		add(packing.Header{Layout: layout, Bits: uint8(supported[layout].widths[0]), ScaleDtype: packing.ScaleF32})
+	}
+	add(packing.Header{Layout: packing.LayoutQSI4C32PF16, Bits: 4, ScaleDtype: packing.ScaleF16, Group: 32})
+	add(packing.Header{Layout: packing.LayoutQAI4C32P, Bits: 4, ScaleDtype: packing.ScaleF32, ZeroKind: packing.ZeroF32, Group: 32})
+	for bits := uint8(1); bits <= 8; bits++ {
+		add(packing.Header{Layout: packing.LayoutTorchAOLinear, Bits: bits, ScaleDtype: packing.ScaleF32, Group: 32})
+	}
+	return list
+}
+
+// BenchmarkCosts measures the costs of cost.go: picoseconds a weight, with everything in the
+// first-level caches. Its names are BenchmarkCosts/CPU/layout/bits/group/ and gemv, unpack or the
+// rows of a step. The command docs/kernels makes cost.go's table of them.
+func BenchmarkCosts(b *testing.B) {
+	list := costHeaders()
 	const k, rows = 1024, 16
 	for _, feature := range Features() {
 		for _, h := range list {
@@ -137,13 +153,14 @@ func BenchmarkCosts(b *testing.B) {
 			for i := range x {
 				x[i] = float32(i % 17)
 			}
-			name := fmt.Sprintf("%s/%s/%d/", feature, h.Layout, h.Bits)
+			name := fmt.Sprintf("%s/%s/%d/%d/", feature, h.Layout, h.Bits, h.Group)
 			run := func(name string, weights int, f func()) {
 				b.Run(name, func(b *testing.B) {
 					for b.Loop() {
 						f()
 					}
 					b.ReportMetric(b.Elapsed().Seconds()*1e12/float64(b.N)/float64(weights), "ps/weight")
+					b.ReportMetric(float64(weights), "weights")
 					b.ReportMetric(0, "ns/op")
 				})
 			}

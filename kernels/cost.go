@@ -8,9 +8,10 @@ import (
 
 // The costs by which kernels are chosen. An operator compares kernels of one machine only, so each
 // architecture has its own unit:
-//   - amd64 and generic: picoseconds per weight on one core of an EPYC (Zen 5), with everything in
-//     the first-level cache: the least of 12 runs of BenchmarkCosts
-//   - arm64: executed instructions per thousand weights in the same benchmark, counted under qemu
+//   - amd64 and generic: picoseconds per weight on one core of an EPYC (Zen 4), with everything in
+//     the first-level cache: go run ./docs/kernels -costs time
+//   - arm64: executed instructions per thousand weights in the same benchmark, counted under qemu:
+//     go run ./docs/kernels -costs instructions
 //
 // The choice is good even where these costs are not exact: a gemv kernel costs two to five times
 // less than unpacking and multiplying one row, and loses as slowly with every further row.
@@ -35,19 +36,19 @@ type costs struct {
 var unpackNEON = [8]float64{380, 370, 390, 340, 400, 380, 390, 290}
 
 var allCosts = map[string]costs{
-	cpu.Generic: {step: 130, row4: 280, row: 280, row7: 280, row8: 280, unpack: [8]float64{260, 290, 300, 250, 310, 330, 400, 280}, record: 5000},
+	cpu.Generic: {step: 266, row4: 325, row: 326, row7: 325, row8: 328, unpack: [8]float64{363, 406, 399, 363, 434, 466, 533, 401}, record: 1216},
 	cpu.AVX2: {
-		step: 5, row4: 4.9, row: 7.7, row7: 9.3, row8: 14, unpack: [8]float64{14, 14, 17, 13, 16, 22, 24, 17}, record: 700,
-		gemv: [8]float64{12, 12, 16, 13, 15, 22, 25, 20},
+		step: 5.9, row4: 7, row: 9.8, row7: 12, row8: 18, unpack: [8]float64{13, 13, 17, 13, 16, 21, 25, 18}, record: 1089,
+		gemv: [8]float64{13, 13, 22, 17, 19, 28, 33, 24},
 		layouts: map[packing.Layout]float64{
-			packing.LayoutQSI4CXP: 10, packing.LayoutQSI8CXP: 18, packing.LayoutQSU2CXP: 9.4, packing.LayoutQSI4C32PF16: 15, packing.LayoutQAI4C32P: 21,
+			packing.LayoutQSI4CXP: 12, packing.LayoutQSI8CXP: 22, packing.LayoutQSU2CXP: 13, packing.LayoutQSI4C32PF16: 17, packing.LayoutQAI4C32P: 23,
 		},
 	},
 	cpu.AVX512: {
-		step: 2.4, row4: 2.3, row: 2.3, row7: 2.3, row8: 2.3, unpack: [8]float64{14, 15, 18, 12, 14, 17, 20, 14}, record: 700,
-		gemv: [8]float64{6, 7, 12, 6, 7, 10, 13, 7},
+		step: 5, row4: 4.9, row: 4.9, row7: 4.9, row8: 4.9, unpack: [8]float64{10, 12, 20, 12, 14, 18, 22, 23}, record: 1556,
+		gemv: [8]float64{11, 14, 23, 12, 15, 21, 26, 13},
 		layouts: map[packing.Layout]float64{
-			packing.LayoutQSI4CXP: 4.6, packing.LayoutQSI8CXP: 8.2, packing.LayoutQSU2CXP: 5, packing.LayoutQSI4C32PF16: 8, packing.LayoutQAI4C32P: 12,
+			packing.LayoutQSI4CXP: 7.9, packing.LayoutQSI8CXP: 12, packing.LayoutQSU2CXP: 11, packing.LayoutQSI4C32PF16: 15, packing.LayoutQAI4C32P: 22,
 		},
 	},
 	cpu.NEON: {

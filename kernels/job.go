@@ -127,11 +127,12 @@ func (w *Workspace) product() {
 	// then loaded from the third level or from memory once per batch.
 	panels := j.l.reader.canonical()
 	j.batch = max(1, min(unpackedBatch/(j.l.set.NR*f.stored), panels/(threads*gemmParts)))
-	if len(w.acts.tiles) == 1 {
-		j.batch = 1
+	held := j.batch
+	if j.m <= fewRows {
+		j.batch, held = max(1, panels/(threads*gemmParts)), 1
 	}
 	for i := range w.workers {
-		w.workers[i].grow(j.l, j.batch)
+		w.workers[i].grow(j.l, held)
 	}
 	w.run((panels+j.batch-1)/j.batch, stagePanels)
 }
@@ -141,6 +142,10 @@ const (
 	gemmParts     = 4       // likewise
 	packedBatch   = 1 << 17 // bytes
 	unpackedBatch = 1 << 18 // bytes
+
+	// Few rows take panels one by one: while the first tile is multiplied with a panel, the kernel
+	// prefetches the next one, which is read too fast for the memory otherwise.
+	fewRows = 16
 )
 
 // multiplyPanels multiplies all rows with panels [from, to).
@@ -148,6 +153,19 @@ func (w *Workspace) multiplyPanels(own *worker, from, to int) {
 	j, a := &w.job, &w.acts
 	l := j.l
 	r := &l.reader
+	if j.m <= fewRows {
+		for p := from; p < to; p++ {
+			r.read(&own.panels[0], l.data, p)
+			if p+1 < to {
+				own.tile.Ahead, own.tile.AheadStep = r.packed(l.data, p+1)
+			}
+			for i := range a.tiles {
+				w.finishTile(own, &a.tiles[i], &own.panels[0], p*r.outs)
+				own.tile.AheadStep = 0
+			}
+		}
+		return
+	}
 	for p := range own.panels[:to-from] {
 		r.read(&own.panels[p], l.data, from+p)
 	}
@@ -155,12 +173,19 @@ func (w *Workspace) multiplyPanels(own *worker, from, to int) {
 	for i := range a.tiles {
 		t := &a.tiles[i]
 		for p := range own.panels[:to-from] {
-			first := (from + p) * nr
-			l.multiplyTile(own, a, t, &own.panels[p], j.dst, first)
-			if t.bad || j.clamped {
-				w.finishRows(t.row, t.at, t.valid, first, min(first+nr, l.rows))
-			}
+			w.finishTile(own, t, &own.panels[p], (from+p)*nr)
 		}
+	}
+}
+
+// finishTile multiplies a tile of rows with a panel whose first row is row first of the matrix, and
+// limits the outputs.
+func (w *Workspace) finishTile(own *worker, t *rowTile, p *panel, first int) {
+	j := &w.job
+	l := j.l
+	l.multiplyTile(own, &w.acts, t, p, j.dst, first)
+	if t.bad || j.clamped {
+		w.finishRows(t.row, t.at, t.valid, first, min(first+l.reader.outs, l.rows))
 	}
 }
 

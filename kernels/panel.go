@@ -122,6 +122,12 @@ func (r *reader) read(p *panel, data []byte, i int) {
 	}
 }
 
+// packed is where the packed bytes of panel i begin, and the bytes for each step of 16 columns.
+func (r *reader) packed(data []byte, i int) (first *byte, step int) {
+	size := r.outs / r.nr * r.panelBytes
+	return &data[r.prefix+i*size], (size + r.stored/16 - 1) / (r.stored / 16)
+}
+
 // readCodes unpacks the codes of a packed panel into the rows from row on.
 func (r *reader) readCodes(p *panel, src []byte, row int) {
 	dst := p.codes[8*row:]

@@ -1,6 +1,8 @@
 package model
 
 import (
+	"slices"
+
 	"github.com/lowbit-go/gq/internal/buffer"
 	"github.com/lowbit-go/gq/model/arch"
 	"github.com/lowbit-go/gq/model/internal/rowmath"
@@ -28,7 +30,44 @@ func (a *attention) init(c *arch.ForwardConfig, set *rowmath.Set, threads int) {
 	*a = attention{group: c.Heads / c.KVHeads, softcap: float32(c.AttentionSoftcap), math: set, workers: make([]attentionWorker, threads)}
 }
 
-// attend computes the attention of m tokens, x, into dst, and stores their keys and values.
+// segment is the rows of a pass that continue one sequence.
+type segment struct {
+	caches    []cache // by layer
+	rotations []*rotation
+	start     int // position of the first row
+	row, rows int // of the pass
+}
+
+// unit is the rows of a segment whose queries meet the keys together.
+type unit struct{ segment, from, to int }
+
+// alone makes m more tokens of the Session's own sequence the only segment.
+func (s *Session) alone(m int) {
+	s.segments = append(s.segments[:0], segment{s.caches, s.rotations, s.n, 0, m})
+	s.arrange()
+}
+
+// arrange divides the segments of a pass into units.
+func (s *Session) arrange() {
+	s.units, s.owners, s.work = s.units[:0], s.owners[:0], 0
+	for i := range s.segments {
+		g := &s.segments[i]
+		for _, r := range g.rotations {
+			r.reach(g.start + g.rows)
+		}
+		for row := range g.rows {
+			if s.owners = append(s.owners, i); row%queryBlock == 0 {
+				s.units = append(s.units, unit{i, row, min(g.rows, row+queryBlock)})
+			}
+		}
+		s.work += g.rows * (g.start + g.rows)
+	}
+	cost := func(u unit) int { return (u.to - u.from) * (s.segments[u.segment].start + u.to) }
+	slices.SortStableFunc(s.units, func(a, b unit) int { return cost(b) - cost(a) })
+}
+
+// attend computes the attention of the m rows of a pass, x, into dst, and stores their keys and
+// values.
 func (s *Session) attend(i int, dst, x []float32, m int) error {
 	c, l := &s.m.config, &s.m.layers[i]
 	nq, nkv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
@@ -36,39 +75,40 @@ func (s *Session) attend(i int, dst, x []float32, m int) error {
 	if err := s.project(l, q, k, v, x, m); err != nil {
 		return err
 	}
-	if s.batch != nil {
-		return s.attendBatch(i, dst, q, k, v, m)
-	}
 	heads := buffer.Grow(&s.heads, m*nq)
-	s.sequence(i, heads, q, k, v, m)
+	s.meet(i, heads, q, k, v)
 	return s.multiply(dst, heads, m, l.out)
 }
 
-// sequence normalizes, rotates and scales the queries and keys of m more tokens of the sequence,
-// stores keys and values, and computes the attention of each head.
-func (s *Session) sequence(i int, heads, q, k, v []float32, m int) {
+// meet normalizes, rotates and scales the queries and keys of all segments, stores keys and values,
+// and computes the attention of each head.
+func (s *Session) meet(i int, heads, q, k, v []float32) {
 	c, l := &s.m.config, &s.m.layers[i]
 	nq, nkv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
-	cache := &s.caches[i]
-	cache.reach(s.n, s.n+m)
-	s.split(m, 8*(nq+nkv), func(_, from, to int) {
+	for j := range s.segments {
+		g := &s.segments[j]
+		g.caches[i].reach(g.start, g.start+g.rows)
+	}
+	s.split(len(s.owners), 8*(nq+nkv), func(_, from, to int) {
 		for t := from; t < to; t++ {
-			s.prepare(l, q[t*nq:][:nq], k[t*nkv:][:nkv], s.n+t)
-			cache.store(s.n+t, k[t*nkv:][:nkv], v[t*nkv:][:nkv])
+			g := &s.segments[s.owners[t]]
+			position := g.start + t - g.row
+			s.prepare(l, g.rotations, q[t*nq:][:nq], k[t*nkv:][:nkv], position)
+			g.caches[i].store(position, k[t*nkv:][:nkv], v[t*nkv:][:nkv])
 		}
 	})
-	blocks := (m + queryBlock - 1) / queryBlock
 	run := func(worker, part int) {
-		// The last blocks come first: they see the most tokens.
-		block := blocks - 1 - part/c.KVHeads
-		s.attention.block(worker, cache, heads, q, part%c.KVHeads, block*queryBlock, min(m, (block+1)*queryBlock), s.n, nq)
+		u := s.units[part/c.KVHeads]
+		g := &s.segments[u.segment]
+		s.attention.block(worker, &g.caches[i], heads[g.row*nq:], q[g.row*nq:], part%c.KVHeads, u.from, u.to, g.start, nq)
 	}
-	if s.m.pool.Threads() == 1 || m*(s.n+m)*nq < 1<<15 {
-		for part := range blocks * c.KVHeads {
+	parts := len(s.units) * c.KVHeads
+	if s.m.pool.Threads() == 1 || s.work*nq < 1<<15 {
+		for part := range parts {
 			run(0, part)
 		}
 	} else {
-		s.m.pool.Run(blocks*c.KVHeads, run)
+		s.m.pool.Run(parts, run)
 	}
 }
 
@@ -98,7 +138,7 @@ func (s *Session) project(l *layer, q, k, v, x []float32, m int) error {
 }
 
 // prepare normalizes and rotates a token's queries and keys, and scales the queries.
-func (s *Session) prepare(l *layer, q, k []float32, position int) {
+func (s *Session) prepare(l *layer, rotations []*rotation, q, k []float32, position int) {
 	c := &s.m.config
 	for _, part := range []struct {
 		x    []float32
@@ -109,7 +149,7 @@ func (s *Session) prepare(l *layer, q, k []float32, position int) {
 				rmsNorm(x[:c.HeadDim], x[:c.HeadDim], part.norm.weights, c.NormEps)
 			}
 			if l.Rope >= 0 {
-				s.rotations[l.Rope].turn(x, position)
+				rotations[l.Rope].turn(x, position)
 			}
 		}
 	}

@@ -6,100 +6,266 @@ import (
 	"github.com/lowbit-go/gq/internal/buffer"
 )
 
-// Batch continues several sequences by one token each in a step, which reads the weights once for
-// all sequences. Each sequence gets the same logits as in a Session of its own.
+// Batch continues several sequences at a time. A pass takes one token of some sequences and a chunk
+// of the prompt of others, and reads the weights once for all of them. Each sequence gets the same
+// logits as in a Session of its own, bit for bit, whatever else is in the pass.
+//
+// Keys and values lie in pages of 64 tokens. They stay after the end of a sequence, as long as no
+// other sequence needs the memory. A sequence that begins like an earlier or open one shares the
+// whole pages of the common prefix, and begins with a copy of the page in which the two part.
 //
 // A Batch is not for concurrent use.
 type Batch struct {
-	s   *Session
-	max int
-	all [][]cache // [sequence][layer]
-	n   []int     // tokens of each sequence
+	// WholePages lets sequences share whole pages only. Default: all common tokens.
+	WholePages bool
+
+	s         *Session
+	context   int
+	sequences []sequence
+	pool      pagePool
+	classes   []*class
+	hidden    []float32 // rows whose logits are wanted
 }
 
-// NewBatch makes this many empty sequences of at most maxTokens tokens. Each has keys and values
-// like a Session.
+// sequence is the state of a sequence.
+type sequence struct {
+	class  *class
+	max, n int
+	path   []*node // the nodes of its tokens, and of tokens to come
+	from   []int   // by group: the first node of path whose pages the sequence holds
+	caches []cache // by layer
+}
+
+// Chunk is the tokens that a sequence brings to a pass.
+type Chunk struct {
+	Sequence int
+	Tokens   []int32 // at least one
+	Logits   int     // number of last tokens whose logits are wanted
+}
+
+// NewBatch makes room for this many sequences of at most maxTokens tokens each.
 func (m *Model) NewBatch(sequences, maxTokens int) *Batch {
-	b := &Batch{s: m.NewSession(maxTokens), max: maxTokens, n: make([]int, sequences)}
-	for range sequences {
-		b.all = append(b.all, append([]cache(nil), b.s.caches...))
-	}
-	for _, r := range b.s.rotations {
-		r.reach(maxTokens)
+	b := &Batch{s: m.NewSession(maxTokens), context: max(0, maxTokens), sequences: make([]sequence, sequences)}
+	b.pool.init(&m.config, sequences, b.context)
+	for i := range b.sequences {
+		q := &b.sequences[i]
+		q.caches = append([]cache(nil), b.s.caches...)
+		q.from = make([]int, len(b.pool.groups))
+		b.Begin(i, b.context, nil)
 	}
 	return b
 }
 
-// Reset empties a sequence.
-func (b *Batch) Reset(sequence int) {
-	b.n[sequence] = 0
-	for i := range b.all[sequence] {
-		b.all[sequence][i].reset()
+// MaxRows is the number of tokens that a pass may take.
+func (b *Batch) MaxRows() int { return prefillChunk + len(b.sequences) }
+
+// Bytes is the memory of keys, values and activations when all sequences are full.
+func (b *Batch) Bytes() int64 {
+	c := &b.s.m.config
+	gates, rows := b.s.m.wide(b.MaxRows())
+	nq, nkv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+	n := b.MaxRows()*(4*c.HiddenSize+3*nq+4*nkv) + 4*gates + 2*rows*c.HiddenSize
+	n += len(b.s.attention.workers) * queryBlock * b.s.attention.group * (b.context + 2*c.HeadDim)
+	return b.pool.bytes() + 4*int64(n)
+}
+
+// PageStats counts pages of keys and values.
+type PageStats struct {
+	Used   int // held by open sequences
+	Cached int // that hold tokens of ended sequences
+	Total  int // limit of both together
+}
+
+// Pages counts the pages.
+func (b *Batch) Pages() PageStats { return b.pool.stats() }
+
+// Begin ends a sequence and begins another one of at most maxTokens tokens in its place. The prompt
+// are the tokens that the caller is going to append; nil: not known. Begin returns the number of tokens of the
+// prompt whose keys and values are there already, and which the caller must not append. It leaves at
+// least one token, whose logits the caller will want.
+//
+// As in NewSession, maxTokens decides the frequencies of longrope.
+func (b *Batch) Begin(sequence, maxTokens int, prompt []int32) int {
+	b.End(sequence)
+	q := &b.sequences[sequence]
+	q.max = min(maxTokens, b.context)
+	q.class = b.classOf(maxTokens)
+	b.share(q, prompt)
+	return q.n
+}
+
+// Known returns the number of tokens that Begin would return.
+func (b *Batch) Known(maxTokens int, prompt []int32) int {
+	_, n := b.known(b.classOf(maxTokens), prompt, min(maxTokens, b.context))
+	return n
+}
+
+// End empties a sequence. Its pages stay for sequences that begin alike.
+func (b *Batch) End(sequence int) { b.end(&b.sequences[sequence]) }
+
+func (b *Batch) end(q *sequence) {
+	for g := range b.pool.groups {
+		for i := len(q.path) - 1; i >= q.from[g]; i-- { // so that the last pages are reused first
+			b.pool.drop(q.path[i], g)
+		}
+		q.from[g] = 0
+	}
+	for i := len(q.path) - 1; i >= 0; i-- {
+		q.path[i].open--
+		b.pool.prune(q.path[i])
+	}
+	q.path, q.n = q.path[:0], 0
+	for i := range q.caches {
+		q.caches[i].pages = q.caches[i].pages[:0]
 	}
 }
 
-// Step appends tokens[i] to sequences[i], which are distinct, and writes the logits of the next
-// tokens to logits, [len(sequences)][VocabSize].
-func (b *Batch) Step(sequences []int, tokens []int32, logits []float32) error {
-	s := b.s
-	c := &s.m.config
-	m := len(sequences)
-	if len(tokens) != m || len(logits) != m*c.VocabSize || m == 0 {
-		return fmt.Errorf("model: %d tokens and %d logits for %d sequences", len(tokens), len(logits), m)
-	}
-	s.m.mu.Lock()
-	defer s.m.mu.Unlock()
-	s.batch, s.positions = s.batch[:0], s.positions[:0]
-	for i, q := range sequences {
-		switch {
-		case b.n[q] >= b.max:
-			return fmt.Errorf("model: sequence %d has all its %d tokens", q, b.max)
-		case tokens[i] < 0 || int(tokens[i]) >= c.VocabSize:
-			return fmt.Errorf("model: token %d: the vocabulary has %d tokens", tokens[i], c.VocabSize)
-		}
-		s.batch, s.positions = append(s.batch, b.all[q]), append(s.positions, b.n[q])
-	}
-	err := s.m.source.guard(func() error {
-		x := buffer.Grow(&s.x, m*c.HiddenSize)
-		if err := s.lookup(x, tokens); err != nil {
-			return err
-		}
-		for i := range s.m.layers {
-			if err := s.layer(i, x, m); err != nil {
-				return err
-			}
-		}
-		return s.logits(logits, x, m)
-	})
+// Len returns the number of tokens of a sequence.
+func (b *Batch) Len(sequence int) int { return b.sequences[sequence].n }
+
+// Forward appends the chunks' tokens to their sequences, which are distinct. It writes the wanted
+// logits in order to logits, [sum of Logits][VocabSize]. After an error all sequences are as they
+// were.
+func (b *Batch) Forward(chunks []Chunk, logits []float32) error {
+	s, c := b.s, &b.s.m.config
+	rows, wanted, err := b.check(chunks)
 	if err != nil {
 		return err
 	}
-	for _, q := range sequences {
-		b.n[q]++
+	if len(logits) != wanted*c.VocabSize {
+		return fmt.Errorf("model: %d logits: there is room for %d", wanted*c.VocabSize, len(logits))
+	}
+	s.m.mu.Lock()
+	defer s.m.mu.Unlock()
+	s.segments = s.segments[:0]
+	at := 0
+	for _, chunk := range chunks {
+		q := &b.sequences[chunk.Sequence]
+		if err := b.reserve(q, q.n+len(chunk.Tokens)); err != nil {
+			return err
+		}
+		s.segments = append(s.segments, segment{q.caches, q.class.rotations, q.n, at, len(chunk.Tokens)})
+		at += len(chunk.Tokens)
+	}
+	s.arrange()
+	if err := s.m.source.guard(func() error { return b.pass(chunks, rows, wanted, logits) }); err != nil {
+		return err
+	}
+	for _, chunk := range chunks {
+		b.sequences[chunk.Sequence].accept(chunk.Tokens)
 	}
 	return nil
 }
 
-// attendBatch computes the attention of rows of different sequences.
-func (s *Session) attendBatch(i int, dst, q, k, v []float32, m int) error {
-	c, l := &s.m.config, &s.m.layers[i]
-	nq, nkv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
-	heads := buffer.Grow(&s.heads, m*nq)
-	run := func(worker, row int) {
-		p, own := s.positions[row], &s.batch[row][i]
-		own.reach(p, p+1)
-		s.prepare(l, q[row*nq:][:nq], k[row*nkv:][:nkv], p)
-		own.store(p, k[row*nkv:][:nkv], v[row*nkv:][:nkv])
-		for h := range c.KVHeads {
-			s.attention.block(worker, own, heads, q, h, row, row+1, p-row, nq)
+// check returns the number of rows and of rows with logits.
+func (b *Batch) check(chunks []Chunk) (rows, wanted int, err error) {
+	vocab := b.s.m.config.VocabSize
+	for i, chunk := range chunks {
+		n := chunk.Sequence
+		if n < 0 || n >= len(b.sequences) {
+			return 0, 0, fmt.Errorf("model: sequence %d of %d", n, len(b.sequences))
+		}
+		for _, other := range chunks[:i] {
+			if other.Sequence == n {
+				return 0, 0, fmt.Errorf("model: sequence %d is twice in a pass", n)
+			}
+		}
+		q := &b.sequences[n]
+		switch {
+		case len(chunk.Tokens) == 0:
+			return 0, 0, fmt.Errorf("model: no tokens for sequence %d", n)
+		case len(chunk.Tokens) > q.max-q.n:
+			return 0, 0, fmt.Errorf("model: sequence %d: %d tokens after %d: it was made for %d", n, len(chunk.Tokens), q.n, q.max)
+		case chunk.Logits < 0 || chunk.Logits > len(chunk.Tokens):
+			return 0, 0, fmt.Errorf("model: sequence %d: logits of %d of %d tokens", n, chunk.Logits, len(chunk.Tokens))
+		}
+		for j, id := range chunk.Tokens {
+			if id < 0 || int(id) >= vocab {
+				return 0, 0, fmt.Errorf("model: sequence %d: token %d at position %d: the vocabulary has %d tokens", n, id, q.n+j, vocab)
+			}
+		}
+		rows, wanted = rows+len(chunk.Tokens), wanted+chunk.Logits
+	}
+	if rows == 0 || rows > b.MaxRows() {
+		return 0, 0, fmt.Errorf("model: %d tokens in a pass: 1 to %d were expected", rows, b.MaxRows())
+	}
+	return rows, wanted, nil
+}
+
+// pass runs the rows of all chunks through the layers.
+func (b *Batch) pass(chunks []Chunk, rows, wanted int, logits []float32) error {
+	s, h := b.s, b.s.m.config.HiddenSize
+	x := buffer.Grow(&s.x, rows*h)
+	at := 0
+	for _, chunk := range chunks {
+		if err := s.lookup(x[at*h:][:len(chunk.Tokens)*h], chunk.Tokens); err != nil {
+			return err
+		}
+		at += len(chunk.Tokens)
+	}
+	for i := range s.m.layers {
+		if err := s.layer(i, x, rows); err != nil {
+			return err
 		}
 	}
-	if s.m.pool.Threads() == 1 || m == 1 {
-		for row := range m {
-			run(0, row)
-		}
-	} else {
-		s.m.pool.Run(m, run)
+	if wanted == 0 {
+		return nil
 	}
-	return s.multiply(dst, heads, m, l.out)
+	hidden := buffer.Grow(&b.hidden, wanted*h)[:0]
+	at = 0
+	for _, chunk := range chunks {
+		at += len(chunk.Tokens)
+		hidden = append(hidden, x[(at-chunk.Logits)*h:at*h]...)
+	}
+	return s.logits(logits, hidden, wanted)
+}
+
+// accept records tokens whose keys and values are in the pages.
+func (q *sequence) accept(tokens []int32) {
+	for _, id := range tokens {
+		n := q.path[q.n/pageTokens]
+		n.tokens = append(n.tokens, id)
+		q.n++
+	}
+}
+
+// reserve gives up the pages that no token from the sequence's length on sees, and makes room for
+// tokens up to n.
+func (b *Batch) reserve(q *sequence, n int) error {
+	for g, group := range b.pool.groups {
+		for ; q.from[g] < group.first(q.n); q.from[g]++ {
+			b.pool.drop(q.path[q.from[g]], g)
+			for _, layer := range group.layers {
+				q.caches[layer].pages[q.from[g]] = nil
+			}
+		}
+	}
+	for len(q.path)*pageTokens < n {
+		parent := q.class.root
+		if len(q.path) > 0 {
+			parent = q.path[len(q.path)-1]
+		}
+		next, err := b.pool.add(parent)
+		if err != nil {
+			return err
+		}
+		b.extend(q, next)
+	}
+	return nil
+}
+
+// extend appends a node, whose pages the sequence holds already.
+func (b *Batch) extend(q *sequence, n *node) {
+	n.open++
+	i := len(q.path)
+	q.path = append(q.path, n)
+	for g, group := range b.pool.groups {
+		for j, layer := range group.layers {
+			p := (*page)(nil)
+			if i >= q.from[g] {
+				p = &n.blocks[g].pages[j]
+			}
+			q.caches[layer].pages = append(q.caches[layer].pages, p)
+		}
+	}
 }

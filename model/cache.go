@@ -1,7 +1,9 @@
 package model
 
-// pageTokens is the number of tokens whose keys and values are allocated at a time.
-const pageTokens = 256
+// pageTokens is the number of tokens whose keys and values are allocated at a time, and that
+// sequences of a Batch share. Smaller pages would share more and copy less; larger ones make longer
+// sums of values in attention.
+const pageTokens = 64
 
 // keyBlock is the number of tokens whose keys are interleaved by dimension, so that products with a
 // query run over tokens.
@@ -43,14 +45,22 @@ func (c *cache) release(p *page) {
 	}
 }
 
+// firstPage returns the first page that the token at a position sees in a layer with this window; 0:
+// the layer has none.
+func firstPage(window, position int) int {
+	if window == 0 {
+		return 0
+	}
+	return max(0, position+1-window) / pageTokens
+}
+
 // reach makes room for tokens up to position n-1. It releases tokens that no token from position
-// from on sees.
+// from on sees. For a sequence of a Batch, whose pages belong to the pool, it does nothing:
+// Batch.reserve has done both.
 func (c *cache) reach(from, n int) {
-	if c.window > 0 {
-		for i := 0; i < (from-c.window+1)/pageTokens; i++ {
-			c.release(c.pages[i])
-			c.pages[i] = nil
-		}
+	for i := range firstPage(c.window, from) {
+		c.release(c.pages[i])
+		c.pages[i] = nil
 	}
 	for len(c.pages)*pageTokens < n {
 		if len(c.free) > 0 {
@@ -58,16 +68,20 @@ func (c *cache) reach(from, n int) {
 			c.free = c.free[:len(c.free)-1]
 			continue
 		}
-		size := c.heads * pageTokens * c.dim
-		both := make([]float32, 2*size)
-		c.pages = append(c.pages, &page{both[:size:size], both[size:]})
+		p := newPage(c.heads, c.dim)
+		c.pages = append(c.pages, &p)
 	}
+}
+
+func newPage(heads, dim int) page {
+	size := heads * pageTokens * dim
+	both := make([]float32, 2*size)
+	return page{both[:size:size], both[size:]}
 }
 
 // holds reports whether the pages from the first token that the token at a position sees are there.
 func (c *cache) holds(position int) bool {
-	lo, _ := c.seen(position)
-	for i := lo / pageTokens; i < len(c.pages); i++ {
+	for i := firstPage(c.window, position); i < len(c.pages); i++ {
 		if c.pages[i] == nil {
 			return false
 		}

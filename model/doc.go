@@ -24,8 +24,11 @@
 // layers, attention.go and mixture.go compute attention and mixtures of experts.
 //
 // A [Stream] runs many sequences layer by layer, so that the linear layers of a decoder layer can
-// be studied, and replaced, before the next layer runs. A [Batch] continues many sequences at a
-// time.
+// be studied, and replaced, before the next layer runs.
+//
+// A [Batch] continues many sequences at a time, by single tokens and chunks of prompts, and reads
+// the weights once for all of them. batch.go is the pass, pages.go owns the keys and values,
+// prefix.go finds what sequences have in common.
 //
 // A [Tape] computes the gradients of a loss with respect to all weights, for every architecture. It
 // knows nothing of quantization: the operators of [Model.SetLinear] supply the weights.

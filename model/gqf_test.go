@@ -246,6 +246,7 @@ func distance(x, y []float32) float64 {
 // separate matrices, biases, experts and tied embeddings find their places, so logits stay near the
 // checkpoint's.
 func TestArchitecturesFromGQF(t *testing.T) {
+	testshared.SlowEmulated(t, "TestGoldenLogits has the bits")
 	dirs, _ := filepath.Glob("testdata/torch/*/config.json")
 	for _, config := range dirs {
 		dir := filepath.Dir(config)
@@ -275,6 +276,26 @@ func TestArchitecturesFromGQF(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestBatchOfGQF holds a Batch to sessions for kinds of kernels and activations.
+func TestBatchOfGQF(t *testing.T) {
+	testshared.SlowEmulated(t, "TestBatch runs there")
+	for i, recipe := range []quantizer.Recipe{
+		{Bits: 4, Group: 32}, {Bits: 3, Group: 48, Mapping: gqf.MappingAsymmetric}, {Bits: 8, Group: 16},
+		{Bits: 4, Group: 32, Layouts: formats(t, "kleidiai")},
+		{Bits: 4, Group: 32, Layouts: formats(t, "torchao"), PositiveScales: true, ScaleDtype: packing.ScaleF32, Mapping: gqf.MappingSymmetric},
+	} {
+		f := quantized(t, books(t), recipe)
+		for j, o := range []model.Options{{Threads: 1}, {Threads: 3}, {Threads: 3, CPU: "generic"}, {Threads: 2, Activations: model.Float32}} {
+			// Each kind of weights meets two of the options, each of the options two kinds or three.
+			if (i+j)%2 != 0 || testing.Short() && (i != j || o.CPU != "") {
+				continue
+			}
+			m := openGQF(t, f, o)
+			model.CheckBatch(t, m, uint64(10*i+j))
+		}
 	}
 }
 

@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/lowbit-go/gq/internal/testshared"
 )
 
 // derivative is the central difference of the loss in a random direction of a tensor; dir is the
@@ -76,7 +74,9 @@ func gradientSequences(vocab int) [][]int32 {
 // TestGradients holds the gradients of every architecture to numeric derivatives of an independent
 // float64 implementation.
 func TestGradients(t *testing.T) {
-	testshared.SlowEmulated(t, "TestGradientBits has the bits")
+	if testing.Short() {
+		t.Skip("numeric derivatives take long; TestGradientBits has the bits, emulated, and the threads, with the race detector")
+	}
 	for _, c := range torchCases(t) {
 		t.Run(filepath.Base(c.dir), func(t *testing.T) {
 			checkGradients(t, openCase(t, c.dir, Options{Threads: 2}), nil)

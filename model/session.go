@@ -20,13 +20,16 @@ type Session struct {
 	m         *Model
 	max       int
 	n         int
+	kept      int // rows of x that are the hidden states of the last Append
 	workspace *kernels.Workspace
 	rotations []*rotation
 	caches    []cache // by layer
 	hook      func(name string, x []float32, m, k int)
 	visit     func(name string, x []float32, m, k int) bool // set by a Stream; false ends the half layer
-	batch     [][]cache                                     // set by a Batch: [row][layer]
-	positions []int                                         // set by a Batch: the rows' positions
+	segments  []segment                                     // of the current pass
+	owners    []int                                         // [row], the index of its segment
+	units     []unit                                        // of the current pass, costly ones first
+	work      int                                           // keys that all rows meet
 
 	// Activations of a chunk, [tokens][...].
 	x, normed, q, k, v, heads, back []float32
@@ -53,7 +56,7 @@ func (m *Model) NewSession(maxTokens int) *Session {
 
 // Reset removes all tokens and keeps the memory.
 func (s *Session) Reset() {
-	s.n = 0
+	s.n, s.kept = 0, 0
 	for i := range s.caches {
 		s.caches[i].reset()
 	}
@@ -99,17 +102,11 @@ func (s *Session) Forward(tokens []int32, logits []float32, all bool) error {
 		want *= len(tokens)
 	}
 	switch {
-	case len(tokens) == 0:
-		return fmt.Errorf("model: no tokens")
-	case len(tokens) > s.max-s.n:
-		return fmt.Errorf("model: %d tokens after %d: the session was made for %d", len(tokens), s.n, s.max)
 	case len(logits) != want && (logits != nil || all):
 		return fmt.Errorf("model: %d logits: there is room for %d", want, len(logits))
 	}
-	for i, id := range tokens {
-		if id < 0 || int(id) >= c.VocabSize {
-			return fmt.Errorf("model: token %d at position %d: the vocabulary has %d tokens", id, s.n+i, c.VocabSize)
-		}
+	if err := s.check(tokens); err != nil {
+		return err
 	}
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()
@@ -132,17 +129,68 @@ func (s *Session) Forward(tokens []int32, logits []float32, all bool) error {
 	})
 }
 
+// check fails unless tokens can be appended to the sequence.
+func (s *Session) check(tokens []int32) error {
+	switch {
+	case len(tokens) == 0:
+		return fmt.Errorf("model: no tokens")
+	case len(tokens) > s.max-s.n:
+		return fmt.Errorf("model: %d tokens after %d: the session was made for %d", len(tokens), s.n, s.max)
+	}
+	for i, id := range tokens {
+		if id < 0 || int(id) >= s.m.config.VocabSize {
+			return fmt.Errorf("model: token %d at position %d: the vocabulary has %d tokens", id, s.n+i, s.m.config.VocabSize)
+		}
+	}
+	return nil
+}
+
+// MaxAppend is the greatest number of tokens that Append takes.
+const MaxAppend = prefillChunk
+
+// Append appends 1 to MaxAppend tokens to the sequence, and keeps their hidden states for Logits. After an
+// error the session must be Reset.
+func (s *Session) Append(tokens []int32) error {
+	if len(tokens) > MaxAppend {
+		return fmt.Errorf("model: %d tokens at a time: at most %d", len(tokens), MaxAppend)
+	}
+	if err := s.check(tokens); err != nil {
+		return err
+	}
+	s.m.mu.Lock()
+	defer s.m.mu.Unlock()
+	err := s.m.source.guard(func() error { return s.chunk(tokens, nil, false) })
+	if err == nil {
+		s.kept = len(tokens)
+	}
+	return err
+}
+
+// Logits writes the logits that follow token first of the last Append, and n-1 more tokens, to logits,
+// [n][VocabSize]. Append and Logits give the bits of Forward, and need room for a few logits only.
+func (s *Session) Logits(logits []float32, first, n int) error {
+	c := &s.m.config
+	switch {
+	case first < 0 || n < 1 || n > s.kept-first:
+		return fmt.Errorf("model: logits of %d tokens from %d on: the last Append had %d", n, first, s.kept)
+	case len(logits) != n*c.VocabSize:
+		return fmt.Errorf("model: %d logits: there is room for %d", n*c.VocabSize, len(logits))
+	}
+	s.m.mu.Lock()
+	defer s.m.mu.Unlock()
+	return s.m.source.guard(func() error { return s.logits(logits, s.x[first*c.HiddenSize:], n) })
+}
+
 // chunk runs a few tokens through all layers.
 func (s *Session) chunk(tokens []int32, logits []float32, all bool) error {
 	c := &s.m.config
 	m, h := len(tokens), c.HiddenSize
+	s.kept = 0
 	x := buffer.Grow(&s.x, m*h)
 	if err := s.lookup(x, tokens); err != nil {
 		return err
 	}
-	for _, r := range s.rotations {
-		r.reach(s.n + m)
-	}
+	s.alone(m)
 	for i := range s.m.layers {
 		if err := s.layer(i, x, m); err != nil {
 			return err

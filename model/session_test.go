@@ -173,7 +173,7 @@ func TestLongSequence(t *testing.T) {
 			used++
 		}
 	}
-	if used > 2 {
+	if used > 2+prefillChunk/pageTokens {
 		t.Errorf("%d pages in use for a window of %d", used, m.Config().Layers[0].Window)
 	}
 }
@@ -190,8 +190,8 @@ func TestTruncate(t *testing.T) {
 		{"llama3", 300, 200, 40, true},
 		{"gemma3", 300, 10, 40, true},
 		{"mistral", 300, 10, 40, true},
-		{"mistral", 300, 2 * pageTokens, 40, false},
-		{"mistral", 10, 3 * pageTokens, 40, false},
+		{"mistral", 300, 2 * prefillChunk, 40, false},
+		{"mistral", 10, 3 * prefillChunk, 40, false},
 	} {
 		m := openCase(t, "testdata/torch/"+c.name, Options{Threads: 2})
 		tokens := someTokens(c.prefix+c.first, m.VocabSize())
@@ -240,6 +240,43 @@ func TestSessionResetAndLast(t *testing.T) {
 			t.Errorf("Len %d, Cap %d", s.Len(), s.Cap())
 		}
 		s.Reset()
+	}
+}
+
+// TestAppend: Append and Logits give the bits of Forward, whatever the pieces are.
+func TestAppend(t *testing.T) {
+	m := openCase(t, "testdata/torch/llama3", Options{})
+	v := m.VocabSize()
+	tokens := someTokens(MaxAppend+20, v)
+	all := logitsOf(t, m, tokens, len(tokens))
+	s := m.NewSession(len(tokens))
+	got := make([]float32, len(tokens)*v)
+	for first := 0; first < len(tokens); first += MaxAppend {
+		n := min(MaxAppend, len(tokens)-first)
+		if err := s.Append(tokens[first:][:n]); err != nil {
+			t.Fatal(err)
+		}
+		for at := 0; at < n; at += 7 {
+			rows := min(7, n-at)
+			if err := s.Logits(got[(first+at)*v:][:rows*v], at, rows); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	sameBits(t, "the logits", got, all)
+	for _, c := range []struct{ logits, first, n int }{{v, 20, 1}, {2 * v, 19, 2}, {0, 0, 0}, {v, -1, 1}, {v, 0, 2}} {
+		if err := s.Logits(got[:c.logits], c.first, c.n); err == nil {
+			t.Errorf("%+v: no error", c)
+		}
+	}
+	s.Reset()
+	if err := s.Logits(got[:v], 0, 1); err == nil {
+		t.Error("logits after Reset")
+	}
+	for _, bad := range [][]int32{nil, tokens[:MaxAppend+1], {int32(v)}} {
+		if err := s.Append(bad); err == nil || s.Len() != 0 {
+			t.Errorf("%d tokens: error %v, %d were taken", len(bad), err, s.Len())
+		}
 	}
 }
 

@@ -100,9 +100,6 @@ func (m *Model) NewStream(sequences [][]int32) (*Stream, error) {
 		}
 	}
 	t := &Stream{m: m, s: m.NewSession(longest), x: make([]float32, n*c.HiddenSize)}
-	for _, r := range t.s.rotations {
-		r.reach(longest)
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return t, m.source.guard(func() error {
@@ -236,6 +233,7 @@ func (t *Stream) half(sequence, layer int, part Part, fn func(*Input) bool) (bac
 		back = buffer.Grow(&s.back, m*h)
 		if part == Attention {
 			defer s.caches[layer].reset()
+			s.alone(m)
 			s.norm(normed, x, l.inputNorm, m)
 			return s.attend(layer, back, normed, m)
 		}

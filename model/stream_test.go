@@ -8,8 +8,7 @@ import (
 	"github.com/lowbit-go/gq/internal/testshared"
 )
 
-// TestStream runs sequences layer by layer, and compares their logits and the logits of a Batch
-// with the logits of sessions.
+// TestStream runs sequences layer by layer, and compares their logits with the logits of sessions.
 func TestStream(t *testing.T) {
 	for _, name := range []string{"llama3", "gemma2", "gemma3", "phi3", "mixtral", "qwen3-moe", "qwen2-window", "smollm3"} {
 		t.Run(name, func(t *testing.T) {
@@ -102,32 +101,11 @@ func testStream(t *testing.T, dir string) {
 			t.Errorf("layer %d: linears %v, visited %v", layer, want, got)
 		}
 	}
-	batch := m.NewBatch(3, 70)
-	batched := make([][]float32, 3)
-	for p := range 70 {
-		var rows []int
-		var ids []int32
-		for _, q := range []int{2, 0, 1} {
-			if p < len(sequences[q]) {
-				rows, ids = append(rows, q), append(ids, sequences[q][p])
-			}
-		}
-		out := make([]float32, len(rows)*vocab)
-		if err := batch.Step(rows, ids, out); err != nil {
-			t.Fatal(err)
-		}
-		for i, q := range rows {
-			batched[q] = append(batched[q], out[i*vocab:][:vocab]...)
-		}
-	}
 	for q, ids := range sequences {
 		s := m.NewSession(70)
 		want := make([]float32, len(ids)*vocab)
 		if err := s.Forward(ids, want, true); err != nil {
 			t.Fatal(err)
-		}
-		if !slices.Equal(want, batched[q]) {
-			t.Errorf("sequence %d: the batch's logits are others", q)
 		}
 		got := make([]float32, len(ids)*vocab)
 		if err := stream.s.logits(got, stream.Hidden(q), len(ids)); err != nil {
@@ -136,10 +114,5 @@ func testStream(t *testing.T, dir string) {
 		if !slices.Equal(want, got) {
 			t.Errorf("sequence %d: the stream's logits are others", q)
 		}
-	}
-	batch.Reset(0)
-	out := make([]float32, vocab)
-	if err := batch.Step([]int{0}, sequences[0][:1], out); err != nil || !slices.Equal(out, batched[0][:vocab]) {
-		t.Errorf("after Reset: %v", err)
 	}
 }

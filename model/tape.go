@@ -178,8 +178,7 @@ func (t *Tape) Bytes() int64 {
 		gates, _ := m.wide(tokens)
 		s += 2 * gates
 	}
-	pages := (t.o.MaxLength + pageTokens - 1) / pageTokens
-	s += 2 * pages * pageTokens * c.KVHeads * c.HeadDim
+	s += 2 * pagesOf(t.o.MaxLength) * pageTokens * c.KVHeads * c.HeadDim
 	s += threads * queryBlock * c.Heads / c.KVHeads * (2*c.HeadDim + padded(t.o.MaxLength) + keyBlock)
 	for _, rope := range t.s.rotations {
 		s += 4 * len(rope.freqs) * t.o.MaxLength // the tables grow by doubling

@@ -142,7 +142,8 @@ func (t *Tape) attend(i int) {
 	s.caches[i].free, t.pages = t.pages, nil
 	for j, from := range t.starts[:len(t.starts)-1] {
 		to := t.starts[j+1]
-		s.sequence(i, r.heads[from*nq:to*nq], r.q[from*nq:to*nq], r.k[from*nkv:to*nkv], r.v[from*nkv:to*nkv], to-from)
+		s.alone(to - from)
+		s.meet(i, r.heads[from*nq:to*nq], r.q[from*nq:to*nq], r.k[from*nkv:to*nkv], r.v[from*nkv:to*nkv])
 		s.caches[i].reset()
 	}
 	t.pages, s.caches[i].free = s.caches[i].free, nil

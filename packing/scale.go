@@ -80,7 +80,7 @@ func (s ScaleDtype) Round(x float32) float32 {
 	case ScaleBF16:
 		return floats.BF16ToF32(floats.BF16FromF32(x))
 	case ScaleF16:
-		return floats.F16ToF32(floats.F16FromF32(x))
+		return floats.RoundF16(x)
 	}
 	return x
 }

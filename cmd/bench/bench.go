@@ -42,7 +42,7 @@ func run(c *cli.Context) error {
 	if c.NArg() != 1 {
 		return cmdline.Usagef("gq bench quantize wants one checkpoint; gq synth makes one")
 	}
-	o := gq.BenchQuantizeOptions{Rounds: c.Int("rounds"), Threads: c.Int("threads"), Dir: c.String("dir")}
+	o := gq.BenchQuantizeOptions{Rounds: c.Int("rounds"), Threads: c.Int("threads"), Dir: c.String("dir"), Progress: cmdline.Reporter(c)}
 	if o.Rounds == 0 { // the library reads 0 as the default
 		o.Rounds = -1
 	}

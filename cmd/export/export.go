@@ -25,7 +25,7 @@ gq export model.gqf --format gptq -o model-gptq
 		Description: "A tensor that the format does not hold exactly is an error that says what to quantize with.\n" +
 			"gq quantize SRC --format NAME writes the same at once, and .gguf files with K types and minima.",
 		Flags: append([]cli.Flag{
-			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "`FILE` to write, which is replaced only when the new one is complete; or a new directory, for a checkpoint"},
+			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "`FILE` to write, which is replaced only when the new one is complete; s3://BUCKET/KEY for a .gguf file; or a new directory, for a checkpoint"},
 			&cli.StringFlag{Name: "format", Value: "gguf", Usage: "`NAME`: gguf for llama.cpp, or a checkpoint for other libraries: int-quantized and pack-quantized (compressed-tensors), gptq, torchao, mlx"},
 			&cli.BoolFlag{Name: "dequantize", Usage: "write weights that the format of the checkpoint cannot hold as float32, such as an embedding, instead of refusing the file"},
 		}, append(cmdline.FormatFlags(""),
@@ -55,7 +55,7 @@ func run(c *cli.Context) error {
 	}
 	src := c.Args().First()
 	if c.Bool("dry-run") {
-		plan, err := gq.PlanExport(src, opts)
+		plan, err := gq.PlanExport(c.Context, src, opts)
 		if err != nil {
 			return err
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/lowbit-go/gq"
 	"github.com/lowbit-go/gq/cmd/accuracy"
+	"github.com/lowbit-go/gq/cmd/archive"
 	"github.com/lowbit-go/gq/cmd/bench"
 	"github.com/lowbit-go/gq/cmd/completion"
 	"github.com/lowbit-go/gq/cmd/dequantize"
@@ -20,9 +21,12 @@ import (
 	"github.com/lowbit-go/gq/cmd/internal/cmdline"
 	"github.com/lowbit-go/gq/cmd/kernels"
 	"github.com/lowbit-go/gq/cmd/man"
+	"github.com/lowbit-go/gq/cmd/merge"
+	"github.com/lowbit-go/gq/cmd/pull"
 	"github.com/lowbit-go/gq/cmd/quantize"
 	"github.com/lowbit-go/gq/cmd/repack"
 	"github.com/lowbit-go/gq/cmd/run"
+	"github.com/lowbit-go/gq/cmd/serve"
 	"github.com/lowbit-go/gq/cmd/sweep"
 	"github.com/lowbit-go/gq/cmd/synth"
 	"github.com/lowbit-go/gq/cmd/verify"
@@ -59,6 +63,9 @@ gq accuracy Llama-3.2-1B model.gqf --text sample.txt --gate default
 kernels multiply with as they stand. Exit status: 0 done, 1 failed, 2 used wrongly, 3 an accuracy
 gate was not met, 130 ended by Ctrl-C.
 
+Wherever a command takes a checkpoint or a file, it takes a path or a remote name: hf://org/model,
+https://HOST/DIRECTORY, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX. gq pull and docs/REMOTE.md say more.
+
 GQ_CPU=generic (or neon, dotprod, i8mm, avx2, avx512vnni) restricts which vector code runs; results
 are the same bits. GQ_LOG=kernels says on standard error which kernel runs for which shape.`,
 		Before: func(*cli.Context) error {
@@ -70,15 +77,19 @@ are the same bits. GQ_LOG=kernels says on standard error which kernel runs for w
 		},
 		Commands: []*cli.Command{
 			quantize.Command(),
+			merge.Command(),
+			pull.Command(),
 			inspect.Command(),
 			diff.Command(),
 			verify.Command(),
 			dequantize.Command(),
 			repack.Command(),
 			export.Command(),
+			archive.Command(),
 			accuracy.Command(),
 			sweep.Command(),
 			run.Command(),
+			serve.Command(),
 			kernels.Command(),
 			bench.Command(),
 			synth.Command(),

@@ -60,6 +60,7 @@ func TestScript(t *testing.T) {
 			env.Setenv("MODEL", model)
 			env.Setenv("SMALL", small)
 			env.Setenv("TEXT", text)
+			env.Values[servedKey{}] = new(*served)
 			return nil
 		},
 		Condition: condition,
@@ -82,6 +83,11 @@ func TestScript(t *testing.T) {
 			"protects":    protects,
 			"bounded":     boundedCommand,
 			"interrupts":  interrupts,
+			"serving":     serving,
+			"ask":         ask,
+			"ends":        ends,
+			"hub":         hub(t),
+			"nosecrets":   noSecrets,
 		},
 	})
 }

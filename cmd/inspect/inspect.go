@@ -77,7 +77,7 @@ func run(c *cli.Context) error {
 	if c.IsSet("tensor") {
 		return runTensors(c, path)
 	}
-	r, err := gq.Inspect(path)
+	r, err := gq.Inspect(c.Context, path, gq.InspectOptions{Progress: cmdline.Reporter(c)})
 	switch {
 	case err != nil:
 		return err
@@ -88,17 +88,17 @@ func run(c *cli.Context) error {
 	case c.Bool("json"):
 		return cmdline.PrintJSON(w, checkpointResult{r.Summary, r.Checkpoint, r.Quantized, r.Unreadable})
 	case r.File != nil:
-		return printFile(w, path, r, c.Bool("verbose"))
+		return printFile(w, r.Name, r, c.Bool("verbose"))
 	case r.GGUF != nil:
-		return printGGUF(w, path, r, c.Bool("verbose"))
+		return printGGUF(w, r.Name, r, c.Bool("verbose"))
 	}
-	return printCheckpoint(w, path, r, c.Bool("verbose"))
+	return printCheckpoint(w, r.Name, r, c.Bool("verbose"))
 }
 
 // runTensors shows the tensors that --tensor matches.
 func runTensors(c *cli.Context, path string) error {
 	w := c.App.Writer
-	r, err := gq.InspectTensors(path, c.String("tensor"), c.Int("slice"))
+	r, err := gq.InspectTensors(c.Context, path, c.String("tensor"), c.Int("slice"), gq.InspectOptions{Progress: cmdline.Reporter(c)})
 	switch {
 	case err != nil:
 		return err

@@ -23,13 +23,14 @@ const (
 // flags lists the flags of gq quantize. Only --help-all shows the flags of the category Advanced.
 func flags() []cli.Flag {
 	list := []cli.Flag{
-		&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Category: basics, DefaultText: "model.gqf; model.gguf and model-gptq with these formats", Usage: "`FILE` to write, which is replaced only when the new one is complete; or a new directory, for a checkpoint"},
+		&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Category: basics, DefaultText: "model.gqf; model.gguf and model-gptq with these formats", Usage: "`FILE` to write, which is replaced only when the new one is complete; s3://BUCKET/KEY, to which a .gqf file streams, and others and measured ones go from a file in the cache; or a new directory, for a checkpoint"},
 		&cli.IntFlag{Name: "bits", Category: basics, Value: 4, Usage: "`BITS`: 1-8, per code of projections, experts and an untied lm_head"},
 		&cli.StringFlag{Name: "group", Category: basics, Value: "32", Usage: "`SIZE`: weights along K that share a scale, a multiple of 16, or channel"},
 		&cli.IntFlag{Name: "embedding-bits", Category: basics, Value: 8, Usage: "`BITS`: of the embedding, and of an lm_head that is tied to it"},
 		&cli.StringSliceFlag{Name: "rule", Category: basics, Usage: "`RULE`: NAME=bits[,group][,mapping]... or NAME=skip; NAME is a tensor, a module, a glob (*.q_proj) or re:REGEXP (repeatable)"},
 		&cli.StringFlag{Name: "recipe", Category: basics, Usage: "YAML `FILE` with settings and rules; flags given beside it win"},
 		&cli.StringFlag{Name: "save-recipe", Category: basics, Usage: "`FILE` to write the whole recipe to; --recipe reads it"},
+		&cli.StringFlag{Name: "part", Category: basics, Usage: "`I/N`: make only part I, from 0, of N, as one of several workers; /N or auto take it from a Kubernetes or Slurm array. gq merge joins the parts"},
 		&cli.BoolFlag{Name: "dry-run", Category: basics, Usage: "print the plan, the exact size, and an estimate of time and memory; write nothing"},
 		inCategory(cmdline.JSON("the plan or the summary"), basics),
 		inCategory(cmdline.Quiet(), basics),
@@ -64,7 +65,9 @@ func flags() []cli.Flag {
 		&cli.BoolFlag{Name: "rotate", Category: cmdline.Advanced, Usage: "as --fold rotate; with --equalize as --fold both"},
 		&cli.BoolFlag{Name: "equalize", Category: cmdline.Advanced, Usage: "as --fold equalize"},
 		&cli.StringFlag{Name: "hash", Category: cmdline.Advanced, Value: "headers", Usage: "`WHAT`: headers, or sha256 to record the hash of every whole source file too"},
+		&cli.StringFlag{Name: "reuse", Category: cmdline.Advanced, Usage: "`OLD` .gqf file of the same checkpoint: tensors that would be the same are copied, the others made; the new file has the same bytes without"},
 		&cli.BoolFlag{Name: "requantize", Category: cmdline.Advanced, Usage: "accept a .gguf file or a checkpoint that is quantized already, and quantize its weights once more"},
+		&cli.BoolFlag{Name: "shared", Category: cmdline.Advanced, Usage: "with --part: write the data to one file that all workers see, so that gq merge need not copy them"},
 		&cli.BoolFlag{Name: "keep", Category: cmdline.Advanced, Usage: "leave the file although the --gate is not met"},
 		cmdline.Threads(),
 	}

@@ -23,7 +23,7 @@ import (
 // errors; only an unreadable recipe file is a failure.
 func options(c *cli.Context) (opts gq.QuantizeOptions, err error) {
 	opts = gq.QuantizeOptions{
-		SaveRecipe: c.String("save-recipe"), ImatrixOut: c.String("imatrix-out"), CalibrateOut: c.String("calibrate-out"), Keep: c.Bool("keep"), Requantize: c.Bool("requantize"),
+		SaveRecipe: c.String("save-recipe"), ImatrixOut: c.String("imatrix-out"), CalibrateOut: c.String("calibrate-out"), Keep: c.Bool("keep"), Reuse: c.String("reuse"), Requantize: c.Bool("requantize"),
 		Threads: c.Int("threads"), Progress: cmdline.Reporter(c),
 	}
 	opts.Pre = c.String("pre")

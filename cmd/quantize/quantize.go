@@ -26,6 +26,8 @@ gq quantize Llama-3.2-1B --bits 4 --group 32 -o model.gqf
 gq quantize Llama-3.2-1B --quality good --target-size 700MB -o model.gqf
 # for PyTorch on Arm; no file if the model lost more than the gate allows
 gq quantize Llama-3.2-1B --target pytorch-aarch64 --gate gate.yaml --text sample.txt
+# one of four workers; gq merge joins their parts
+gq quantize Llama-3.1-405B --part 0/4 -o model.gqf
 `,
 		Description: "SRC is a .safetensors file or a directory that holds a checkpoint, sharded or not\n" +
 			"(default: the current directory), or a .gguf file; its weights are unquantized, or see gq repack.\n" +
@@ -44,6 +46,13 @@ func run(c *cli.Context) error {
 	src, err := source(c)
 	if err != nil {
 		return err
+	}
+	p, err := part(c)
+	if err != nil {
+		return err
+	}
+	if p != nil {
+		return runPart(c, src, p, opts)
 	}
 	if c.Bool("dry-run") {
 		if opts.Measure != nil {

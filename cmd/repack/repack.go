@@ -34,7 +34,7 @@ gq repack Qwen3-8B-AWQ -o model.gqf
 			"weight stays (code - zero point) * scale to the bit. The default layout is lowbit, and kleidiai for\n" +
 			"weights with offsets that are no multiples of the scale (MLX). docs/CHECKPOINTS.md has the limits.",
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "`FILE` to write; it is replaced only when the new one is complete"},
+			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "`FILE` to write; it is replaced only when the new one is complete; or s3://BUCKET/KEY"},
 			&cli.StringFlag{Name: "layout", Usage: "`LAYOUT`: lowbit, kleidiai, torchao or codes, alone or with a tile (kleidiai:4x16x2); a list stores each tensor in each"},
 			&cli.StringFlag{Name: "tile", DefaultText: "the layout's own", Usage: "`TILE`: nr x kr x sr of layouts that state none"},
 			&cli.StringFlag{Name: "target", Usage: "`NAME` of a consumer, which chooses layout and tile: " + strings.ReplaceAll(quantizer.TargetNames(quantizer.Targets), ",", ", ")},
@@ -60,7 +60,7 @@ func run(c *cli.Context) error {
 		return cmdline.Usagef("where to? name a file with -o OUT.gqf")
 	}
 	if c.Bool("dry-run") {
-		plan, err := gq.PlanRepack(c.Args().First(), opts)
+		plan, err := gq.PlanRepack(c.Context, c.Args().First(), opts)
 		if err != nil {
 			return err
 		}

@@ -14,10 +14,8 @@ func (w *writer) finish(r *generate.Result) error {
 	if w.c.Bool("json") {
 		return cmdline.PrintJSON(w.w, r)
 	}
-	if w.last != '\n' {
-		if err := w.print("\n"); err != nil && err != errNobody {
-			return err
-		}
+	if err := w.newline(); err != nil && err != errNobody {
+		return err
 	}
 	if w.c.Bool("quiet") {
 		return nil
@@ -34,6 +32,14 @@ func (w *writer) finish(r *generate.Result) error {
 			line(k.Kernel, k.Weights, k.Linears, k.Rows)
 		}
 	})
+}
+
+// newline ends the last line of the text.
+func (w *writer) newline() error {
+	if w.last == '\n' {
+		return nil
+	}
+	return w.print("\n")
 }
 
 func printSummary(w io.Writer, r *generate.Result) {

@@ -33,6 +33,7 @@ func Command() *cli.Command {
 		Usage: "continue a prompt with the model in a .gqf or .gguf file, and say what that took",
 		UsageText: `gq run model.gqf --prompt 'Once upon a time'
 gq run model.gqf --prompt-file chapter.txt --temperature 0 --max-tokens 100
+gq run model.gqf --chat --system 'Answer in one sentence.'
 # a checkpoint runs in float32
 gq run Llama-3.2-1B --prompt 'Once upon a time' --seed 7
 `,
@@ -42,22 +43,29 @@ gq run Llama-3.2-1B --prompt 'Once upon a time' --seed 7
 			"quantized checkpoint, codes that a .gqf file holds (Q4_0, GPTQ ...) run through the kernels, other\n" +
 			"tensors in float32; a temporary .gqf file beside it is removed at the end.\n\n" +
 			"The same file, prompt and options give the same text on every CPU, for any number of threads; another\n" +
-			"--seed gives another one. Defaults of sampling are llama.cpp's, and so is the order: repeat penalty,\n" +
+			"--seed gives another one. Defaults of sampling are llama.cpp's, and so is the order: penalties,\n" +
 			"top-k, top-p, min-p, temperature.\n\n" +
-			"There are no chat templates: write the prompt as the model's template would, tokens such as <|im_start|>\n" +
-			"included. A BOS token comes before it where the tokenizer's files ask for one.\n\n" +
+			"--chat talks: each line is a message, and the model's chat template makes the prompt. On a terminal, /help\n" +
+			"lists commands and Ctrl-C stops an answer; otherwise messages are the lines of standard input. Names of\n" +
+			"special tokens in a message are text. A conversation that the context cannot hold is an error.\n\n" +
+			"Without --chat there is no template: write the prompt as the model's template would, tokens such as\n" +
+			"<|im_start|> included. A BOS token comes before it where the tokenizer's files ask for one.\n\n" +
 			"Of the weights nothing is read before it is used, and no checksum is compared: --verify does that first,\n" +
 			"for what the model uses, and gq verify for the whole file.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "prompt", Aliases: []string{"p"}, Usage: "`TEXT` to continue"},
 			&cli.StringFlag{Name: "prompt-file", Usage: "`FILE` with that text, - for standard input; one newline at its end is not part of it"},
-			&cli.IntFlag{Name: "max-tokens", Aliases: []string{"n"}, Value: generate.DefaultMaxTokens, Usage: "generate at most `N` tokens"},
-			&cli.IntFlag{Name: "context", DefaultText: "the prompt and --max-tokens, at most what config.json says", Usage: "make room for `N` tokens, the prompt's included"},
+			&cli.BoolFlag{Name: "chat", Usage: "talk with the model, with its chat template"},
+			&cli.StringFlag{Name: "system", Usage: "instructions, `TEXT`, for the model; with --chat"},
+			&cli.IntFlag{Name: "max-tokens", Aliases: []string{"n"}, Value: generate.DefaultMaxTokens, DefaultText: fmt.Sprintf("%d; with --chat %d for an answer", generate.DefaultMaxTokens, gq.ChatMaxTokens), Usage: "generate at most `N` tokens"},
+			&cli.IntFlag{Name: "context", DefaultText: "the prompt and --max-tokens, at most what config.json says; with --chat at most 8192", Usage: "make room for `N` tokens, the prompt's included"},
 			&cli.Float64Flag{Name: "temperature", Value: d.Temperature, Usage: "divide logits by `T`; 0 takes the most likely token, always"},
 			&cli.IntFlag{Name: "top-k", Value: d.TopK, Usage: "choose among the `K` likeliest tokens; 0: among all"},
 			&cli.Float64Flag{Name: "top-p", Value: d.TopP, Usage: "choose among the likeliest that have probability `P` together; 1: among all"},
 			&cli.Float64Flag{Name: "min-p", Value: d.MinP, Usage: "choose among those at least `P` times as likely as the likeliest; 0: among all"},
-			&cli.Float64Flag{Name: "repeat-penalty", Value: d.RepeatPenalty, Usage: "make those of the last 64 tokens less likely by the factor `R` on their logits; 1: do not"},
+			&cli.Float64Flag{Name: "repeat-penalty", Value: d.RepeatPenalty, Usage: "make the last 64 tokens less likely by the factor `R` on their logits; 1: do not"},
+			&cli.Float64Flag{Name: "presence-penalty", Value: d.PresencePenalty, Usage: "subtract `A`, -2 to 2, from the logits of all tokens of the answer so far"},
+			&cli.Float64Flag{Name: "frequency-penalty", Value: d.FrequencyPenalty, Usage: "subtract `A`, -2 to 2, once for each time that a token is in the answer"},
 			&cli.Uint64Flag{Name: "seed", Value: d.Seed, Usage: "`NUMBER` that the choices follow from"},
 			&cli.StringSliceFlag{Name: "stop", Usage: "end before `STRING`; repeatable"},
 			&cli.BoolFlag{Name: "ignore-eos", Usage: "never choose a token that ends the text"},
@@ -66,7 +74,7 @@ gq run Llama-3.2-1B --prompt 'Once upon a time' --seed 7
 			cmdline.Threads(),
 			&cli.Float64Flag{Name: "price-per-hour", DefaultText: "no costs", Usage: "`PRICE` of the machine: adds the cost of this text and of a million tokens, in the same currency"},
 			&cli.BoolFlag{Name: "verify", Usage: "read the weights first and compare their checksums; a damaged file is not run"},
-			&cli.BoolFlag{Name: "tokens", Usage: "print tokens instead of text: a line with number and spelling for each one, those of the prompt too"},
+			&cli.BoolFlag{Name: "tokens", Usage: "print tokens instead of text: a line with number and spelling for each token, the prompt's included"},
 			&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "list the kernels that ran"},
 			&cli.BoolFlag{Name: "json", Usage: "print text, tokens and measurements as JSON when all is done"},
 			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "print the text alone"},
@@ -91,6 +99,12 @@ func run(c *cli.Context) error {
 		if opts.Verify {
 			return cmdline.Usagef("--verify: a checkpoint has no checksums, a .gqf file has")
 		}
+	}
+	if c.Bool("chat") {
+		return talk(c, path, opts)
+	}
+	if c.IsSet("system") {
+		return cmdline.Usagef("--system goes with --chat")
 	}
 	if opts.Prompt, err = prompt(c); err != nil {
 		return err
@@ -117,32 +131,28 @@ func run(c *cli.Context) error {
 func options(c *cli.Context) (o gq.RunOptions, err error) {
 	o.Options = generate.Options{
 		NoBOS: c.Bool("no-bos"), IgnoreEOS: c.Bool("ignore-eos"), Stop: c.StringSlice("stop"),
-		MaxTokens: c.Int("max-tokens"), Context: c.Int("context"), PricePerHour: c.Float64("price-per-hour"),
+		MaxTokens: c.Int("max-tokens"), Context: c.Int("context"),
 		Sampling: generate.Sampling{
 			Temperature: c.Float64("temperature"), TopK: c.Int("top-k"), TopP: c.Float64("top-p"), MinP: c.Float64("min-p"),
-			RepeatPenalty: c.Float64("repeat-penalty"), Seed: c.Uint64("seed"),
+			RepeatPenalty: c.Float64("repeat-penalty"), PresencePenalty: c.Float64("presence-penalty"), FrequencyPenalty: c.Float64("frequency-penalty"),
+			Seed: c.Uint64("seed"),
 		},
 	}
-	o.Threads, o.Verify = c.Int("threads"), c.Bool("verify")
+	o.Threads, o.Verify, o.Progress = c.Int("threads"), c.Bool("verify"), cmdline.Reporter(c)
 	var ok bool
 	if o.Activations, ok = model.ParseActivations(c.String("activations")); !ok {
 		return o, cmdline.Usagef("--activations: %q is neither int8 nor float32", c.String("activations"))
 	}
-	if err := o.Sampling.Check(); err != nil {
+	if err := o.Sampling.CheckGiven(); err != nil {
 		return o, cmdline.Usagef("--%w", err)
-	}
-	for _, name := range []string{"top-p", "repeat-penalty"} { // fields of Sampling read 0 as no restriction
-		if c.Float64(name) == 0 {
-			return o, cmdline.Usagef("--%s 0 is not above 0; 1 restricts nothing", name)
-		}
 	}
 	for _, name := range []string{"max-tokens", "context", "threads"} {
 		if c.IsSet(name) && (c.Int(name) < 1 || c.Int(name) > math.MaxInt32) {
 			return o, cmdline.Usagef("--%s %d is not 1 or more", name, c.Int(name))
 		}
 	}
-	if p := o.PricePerHour; c.IsSet("price-per-hour") && !(p > 0 && p <= math.MaxFloat32) {
-		return o, cmdline.Usagef("--price-per-hour %v is not above 0", p)
+	if o.PricePerHour, err = cmdline.Price(c); err != nil {
+		return o, err
 	}
 	for _, s := range o.Stop {
 		if s == "" || !utf8.ValidString(s) {

@@ -25,7 +25,7 @@ func verifyGGUF(c *cli.Context, path string, o gq.VerifyOptions) error {
 		return err
 	}
 	if !ok {
-		return fmt.Errorf("%s has weights that are no numbers, in %d of %d tensors", path, len(report.NotFinite), report.Tensors)
+		return fmt.Errorf("%s has weights that are no numbers, in %d of %d tensors", report.File, len(report.NotFinite), report.Tensors)
 	}
 	return nil
 }

@@ -58,9 +58,9 @@ func run(c *cli.Context) error {
 	}
 	switch n := len(report.Damage) + report.MoreDamage; {
 	case n == 1:
-		return fmt.Errorf("%s is damaged in 1 place", path)
+		return fmt.Errorf("%s is damaged in 1 place", report.File)
 	case n > 1:
-		return fmt.Errorf("%s is damaged in %d places", path, n)
+		return fmt.Errorf("%s is damaged in %d places", report.File, n)
 	}
 	return nil
 }

@@ -46,7 +46,7 @@ func newBench(ctx context.Context, kept *store) (*bench, error) {
 	if err != nil {
 		return nil, err
 	}
-	b.env = append(os.Environ(), "THREADS="+strconv.Itoa(*threads), "CC="+*cc, "CXX="+*cxx, "WORK="+b.dir)
+	b.env = append(os.Environ(), "THREADS="+strconv.Itoa(*threads), "CC="+*cc, "CXX="+*cxx, "WORK="+b.dir, "CGO_ENABLED=0")
 	for name, path := range map[string]string{"TOKENIZER": *tokenizer, "KLEIDIAI": *kleidiai, "TORCHAO": *torchao, "PLUGIN": *plugin, "LLAMA": *llama} {
 		if path != "" {
 			if path, err = filepath.Abs(path); err != nil {

@@ -1,5 +1,7 @@
 package gguf
 
+import "github.com/lowbit-go/gq/internal/vec"
+
 // block holds one block's numbers as ggml defines them: weight = (d sub) code + m, or with -m
 // subMin.
 type block struct {
@@ -21,8 +23,9 @@ const (
 // codec reads and writes the blocks of a type.
 type codec struct {
 	unpack func(b *block, src []byte)
-	pack   func(dst []byte, b *block) // nil: this package does not write the type
-	group  int                        // weights per sub-scale; 0: no sub-scales
+	pack   func(dst []byte, b *block)      // nil: this package does not write the type
+	whole  func(dst []float32, src []byte) // decodes blocks faster than unpack and products; nil: none
+	group  int                             // weights per sub-scale; 0: no sub-scales
 	mins   minima
 
 	lo, hi       int   // range of Fields.Codes
@@ -37,11 +40,11 @@ type codec struct {
 var codecs = [len(typeTable)]*codec{
 	Q1_0: {unpack: unpackQ1_0, pack: packQ1_0, lo: -1, hi: 0, mul: 2, add: 1, factor: 0.5},
 	Q2_0: {unpack: unpackQ2_0, pack: packQ2_0, lo: -2, hi: 1, mul: -1, factor: -1},
-	Q4_0: {unpack: unpackQ4_0, pack: packQ4_0, lo: -8, hi: 7},
+	Q4_0: {unpack: unpackQ4_0, pack: packQ4_0, whole: vec.DecodeNibbles, lo: -8, hi: 7},
 	Q4_1: {unpack: unpackQ4_1, pack: packQ4_1, lo: 0, hi: 15, mins: addsMin},
 	Q5_0: {unpack: unpackQ5_0, pack: packQ5_0, lo: -16, hi: 15},
 	Q5_1: {unpack: unpackQ5_1, pack: packQ5_1, lo: 0, hi: 31, mins: addsMin},
-	Q8_0: {unpack: unpackQ8_0, pack: packQ8_0, lo: -128, hi: 127},
+	Q8_0: {unpack: unpackQ8_0, pack: packQ8_0, whole: vec.DecodeBytes, lo: -128, hi: 127},
 	Q2_K: {unpack: unpackQ2_K, pack: packQ2_K, lo: 0, hi: 3, mins: subsMins, group: 16, subHi: 15, subMinHi: 15},
 	Q3_K: {unpack: unpackQ3_K, pack: packQ3_K, lo: -4, hi: 3, group: 16, subLo: -32, subHi: 31},
 	Q4_K: {unpack: unpackQ4_K, pack: packQ4_K, lo: 0, hi: 15, mins: subsMins, group: 32, subHi: 63, subMinHi: 63},

@@ -64,6 +64,10 @@ func (t TensorType) widen(dst []float32, src []byte) {
 // decode decodes blocks of weights weights in size bytes. All products of types with minima are
 // exact, so it does not matter whether ggml's compiler fused them with the addition.
 func (c *codec) decode(dst []float32, src []byte, weights, size int) {
+	if c.whole != nil {
+		c.whole(dst, src)
+		return
+	}
 	var b block
 	group := c.group
 	if group == 0 {

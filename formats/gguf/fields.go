@@ -118,54 +118,85 @@ func (t TensorType) Encode(dst []byte, f Fields) error {
 		return fmt.Errorf("%d scales, %d minima, %d sub-scales and %d sub-minima for %d blocks of %s: want %d, %d, %d and %d",
 			len(f.Scales), len(f.Mins), len(f.SubScales), len(f.SubMins), n, t, n, mins, subs, subMins)
 	}
+	if c.check(f) != nil {
+		for i := range n {
+			if err := c.check(f.part(c, weights, i)); err != nil {
+				return fmt.Errorf("block %d: %w", i, err)
+			}
+		}
+	}
 	var b block
 	for i := range n {
-		if err := c.fill(&b, f, i, weights); err != nil {
-			return fmt.Errorf("block %d: %w", i, err)
-		}
+		c.fill(&b, f, i, weights)
 		c.pack(dst[i*size:][:size], &b)
 	}
 	return nil
 }
 
-// fill sets b to block i of f.
-func (c *codec) fill(b *block, f Fields, i, weights int) error {
-	codes := f.Codes[i*weights:][:weights]
-	if !within(codes, c.lo, c.hi) {
-		return fmt.Errorf("it has codes %d .. %d: the type has %d .. %d", slices.Min(codes), slices.Max(codes), c.lo, c.hi)
+// part returns block i of f.
+func (f Fields) part(c *codec, weights, i int) Fields {
+	mins, subs, subMins := c.lengths(weights, 1)
+	return Fields{
+		Codes: f.Codes[i*weights:][:weights], Scales: f.Scales[i:][:1], Mins: f.Mins[i*mins:][:mins],
+		SubScales: f.SubScales[i*subs:][:subs], SubMins: f.SubMins[i*subMins:][:subMins],
 	}
-	copy(b.codes[:], codes)
+}
+
+// check fails unless the type holds every number of f. It takes all blocks as fast as one.
+func (c *codec) check(f Fields) error {
+	if !within(f.Codes, c.lo, c.hi) {
+		return fmt.Errorf("it has codes %d .. %d: the type has %d .. %d", slices.Min(f.Codes), slices.Max(f.Codes), c.lo, c.hi)
+	}
+	for _, v := range f.Scales {
+		if c.mul != 0 {
+			v *= c.factor
+		}
+		if !isHalf(v) {
+			return fmt.Errorf("%v is not an F16 value", v)
+		}
+	}
+	for _, v := range f.Mins {
+		if !isHalf(v) {
+			return fmt.Errorf("%v is not an F16 value", v)
+		}
+	}
+	if !within(f.SubScales, c.subLo, c.subHi) {
+		return fmt.Errorf("it has sub-scales %d .. %d: the type has %d .. %d", slices.Min(f.SubScales), slices.Max(f.SubScales), c.subLo, c.subHi)
+	}
+	for _, v := range f.SubMins {
+		if v > c.subMinHi {
+			return fmt.Errorf("it has the sub-minimum %d: the type has 0 .. %d", v, c.subMinHi)
+		}
+	}
+	return nil
+}
+
+// isHalf reports whether v is a finite F16 value.
+func isHalf(v float32) bool {
+	return floats.Finite(v) && floats.RoundF16(v) == v
+}
+
+// fill sets b to block i of f.
+func (c *codec) fill(b *block, f Fields, i, weights int) {
+	copy(b.codes[:], f.Codes[i*weights:][:weights])
 	b.d, b.m = f.Scales[i], 0
 	if c.mul != 0 {
 		b.d *= c.factor
-		for j, q := range codes {
+		for j, q := range b.codes[:weights] {
 			b.codes[j] = q*c.mul + c.add
 		}
 	}
 	if c.mins != noMins {
 		b.m = f.Mins[i]
 	}
-	for _, v := range []float32{b.d, b.m} {
-		if !floats.Finite(v) || floats.F16ToF32(floats.F16FromF32(v)) != v {
-			return fmt.Errorf("%v is not an F16 value", v)
-		}
-	}
 	if c.group == 0 {
-		return nil
+		return
 	}
 	groups := weights / c.group
-	subs := f.SubScales[i*groups:][:groups]
-	if !within(subs, c.subLo, c.subHi) {
-		return fmt.Errorf("it has sub-scales %d .. %d: the type has %d .. %d", slices.Min(subs), slices.Max(subs), c.subLo, c.subHi)
-	}
-	copy(b.subs[:], subs)
+	copy(b.subs[:], f.SubScales[i*groups:][:groups])
 	if c.mins == subsMins {
-		copy(b.subMins[:groups], f.SubMins[i*groups:])
-		if hi := slices.Max(b.subMins[:groups]); hi > c.subMinHi {
-			return fmt.Errorf("it has the sub-minimum %d: the type has 0 .. %d", hi, c.subMinHi)
-		}
+		copy(b.subMins[:], f.SubMins[i*groups:][:groups])
 	}
-	return nil
 }
 
 // within reports whether all values are lo .. hi. There are a power of two of them, so that the

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 
 	"github.com/lowbit-go/gq/internal/mmap"
 )
@@ -74,6 +75,23 @@ var shardName = regexp.MustCompile(`^(.+)-(\d{5,})-of-(\d{5,})\.gguf$`)
 // ShardName is llama.cpp's name of shard no, from 0, of count: PREFIX-00001-of-00003.gguf.
 func ShardName(prefix string, no, count int) string {
 	return fmt.Sprintf("%s-%05d-of-%05d.gguf", prefix, no+1, count)
+}
+
+// Shards returns the names of all shards of the model whose first shard, or only file, has the name.
+func Shards(name string) []string {
+	m := shardName.FindStringSubmatch(name)
+	if m == nil {
+		return []string{name}
+	}
+	count, err := strconv.ParseUint(m[3], 10, 16)
+	if first := ShardName(m[1], 0, int(count)); err != nil || name != first {
+		return []string{name} // opening it gives the error
+	}
+	var names []string
+	for i := range int(count) {
+		names = append(names, ShardName(m[1], i, int(count)))
+	}
+	return names
 }
 
 // splitKeys are what a file says about shards.

@@ -96,6 +96,18 @@ func (a Algorithm) String() string { return informativeName(algorithmNames, uint
 // MarshalText returns String, for JSON.
 func (a Algorithm) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
 
+// UnmarshalText is the inverse of MarshalText.
+func (a *Algorithm) UnmarshalText(text []byte) error {
+	parsed, ok := ParseAlgorithm(string(text))
+	if !ok && string(text) != otherName {
+		return fmt.Errorf("unknown algorithm %q", text)
+	}
+	if *a = parsed; !ok {
+		*a = AlgorithmOther
+	}
+	return nil
+}
+
 // ParseAlgorithm is the inverse of [Algorithm.String].
 func ParseAlgorithm(s string) (Algorithm, bool) {
 	i := slices.Index(algorithmNames, s)

@@ -94,11 +94,10 @@ func (f *front) badRecord(sec, i, at int, format string, args ...any) *FormatErr
 	return &FormatError{f.name, sectionNames[sec], off, fmt.Sprintf(format, args...), nil}
 }
 
-// checkFrame checks everything in b, the file from its start, that does not need records: the
-// header, the places and checksums of the sections, and the zeros between them. It sets f.h and
-// f.sec.
-func (f *front) checkFrame(b []byte, opts Options) error {
-	if err := f.checkHeader(b); err != nil {
+// checkFrame checks the header and the places of the sections in b, the start of a file of size
+// bytes. It sets f.h and f.sec.
+func (f *front) checkFrame(b []byte, size uint64, opts Options) error {
+	if err := f.checkHeader(b, size); err != nil {
 		return err
 	}
 	if err := f.checkPlaces(); err != nil {
@@ -113,8 +112,15 @@ func (f *front) checkFrame(b []byte, opts Options) error {
 	case uint64(h.sections[secPayloads].count) > uint64(opts.MaxPayloads):
 		return f.beyond("%d payloads", uint64(h.sections[secPayloads].count), "MaxPayloads", int64(opts.MaxPayloads))
 	}
+	if f.h.dataOff > uint64(len(b)) {
+		return f.bad(int64(len(b)), "the directory should have %d bytes and ends here", f.h.dataOff)
+	}
 	f.setSections(b)
-	f.copySections()
+	return nil
+}
+
+// checkSections checks, after checkFrame, the checksums of the sections and the zeros between them.
+func (f *front) checkSections(b []byte) error {
 	end := uint64(headerSize)
 	for i, s := range f.h.sections {
 		if err := f.checkZero(b, end, s.off); err != nil {
@@ -160,8 +166,7 @@ func (f *front) foreign(b []byte) error {
 }
 
 // checkHeader decodes the header and checks what does not depend on sections.
-func (f *front) checkHeader(b []byte) error {
-	size := uint64(len(b))
+func (f *front) checkHeader(b []byte, size uint64) error {
 	if len(b) < headerSize {
 		if n := min(len(b), len(magic)); n == 0 || string(b[:n]) != magic[:n] {
 			return f.foreign(b)

@@ -25,7 +25,7 @@ type Image struct {
 	front
 	strings      []string // in place of section strings; nil: the section is there
 	payloadOff   []int64  // by index from AddPayload
-	nameAt       []uint32 // position in the file by index from AddName; nil after CopyNames
+	nameAt       []uint32 // position in the file by index from AddName; nil: equal
 	payloadBytes int64
 	added        atomic.Int64
 	blocks       []atomic.Uint32 // CRC register of each block, see rawCRC
@@ -53,7 +53,7 @@ func (im *Image) PayloadOffset(i int) int64 { return im.payloadOff[i] }
 // SetSourceCRC records the CRC32C of the checkpoint's bytes for name i, as AddName numbered it. The
 // default is 0. Concurrent calls must be for different names.
 func (im *Image) SetSourceCRC(i int, crc uint32) {
-	le.PutUint32(im.record(secNames, int(im.nameAt[i]))[16:], crc)
+	le.PutUint32(im.record(secNames, im.NameIndex(i))[16:], crc)
 }
 
 // AddData records the checksum of p, which is written at the absolute offset off of the file.
@@ -66,13 +66,7 @@ func (im *Image) AddData(off int64, p []byte) {
 		panic(fmt.Sprintf("gqf: data at %d..%d, the data region is %d..%d", off, off+int64(len(p)), im.h.dataOff, im.h.fileSize))
 	}
 	im.added.Add(int64(len(p)))
-	for len(p) > 0 {
-		block := pos >> blockLog2
-		end := min((block+1)<<blockLog2, int64(im.h.dataLen)) // end of the block
-		n := min(end-pos, int64(len(p)))
-		im.addRegister(block, crcShift(rawCRC(p[:n]), end-pos-n))
-		p, pos = p[n:], pos+n
-	}
+	SumBlocks(pos, int64(im.h.dataLen), p, func(s BlockSum) { im.addRegister(s.Block, s.Register) })
 }
 
 // addRegister adds r to the register of a block. Addition in GF(2) is xor.
@@ -86,12 +80,20 @@ func (im *Image) addRegister(block int64, r uint32) {
 // checksum.
 func (im *Image) WritePayloadHeaders(w io.WriterAt) error {
 	for i := range im.count(secPayloads) {
-		b, off := im.record(secPayloads, i)[payloadHeader:], int64(im.payload(i).off)
-		if _, err := w.WriteAt(b, off); err != nil {
-			return fmt.Errorf("packed header at byte %d: %w", off, err)
+		if err := im.writePayloadHeader(w, i); err != nil {
+			return err
 		}
-		im.AddData(off, b)
 	}
+	return nil
+}
+
+// writePayloadHeader writes the packed header of payload i, in the file's order.
+func (im *Image) writePayloadHeader(w io.WriterAt, i int) error {
+	b, off := im.record(secPayloads, i)[payloadHeader:], int64(im.payload(i).off)
+	if _, err := w.WriteAt(b, off); err != nil {
+		return fmt.Errorf("packed header at byte %d: %w", off, err)
+	}
+	im.AddData(off, b)
 	return nil
 }
 

@@ -70,7 +70,11 @@ func OpenBytes(b []byte, opts Options) (*File, error) {
 }
 
 func (f *File) check() error {
-	if err := f.checkFrame(f.b, f.opts); err != nil {
+	if err := f.checkFrame(f.b, uint64(len(f.b)), f.opts); err != nil {
+		return err
+	}
+	f.copySections()
+	if err := f.checkSections(f.b); err != nil {
 		return err
 	}
 	return f.checkRecords()

@@ -25,20 +25,20 @@ const (
 // CheckSums first, so that it cannot pass on damage. CheckSums itself reads nothing; a second call
 // does nothing.
 //
-// Data then reads the whole payload, at the speed of the disk.
+// Data then reads the whole payload, at the speed of the disk, and DataRange the blocks of its range.
 func (f *File) CheckSums() {
 	f.sums.CompareAndSwap(nil, &sumChecks{make([]atomic.Uint32, f.count(secChecksums))})
 }
 
-// checkSums checks the blocks in which payload r lies, if CheckSums was called. It runs under
-// Guard. Goroutines that ask for the same payload share its blocks.
-func (f *File) checkSums(r *payloadRecord) error {
+// checkSums checks the blocks with n bytes of payload r, at byte off of the file, if CheckSums was
+// called. It runs under Guard. Goroutines that ask for the same payload share its blocks.
+func (f *File) checkSums(r *payloadRecord, off, n uint64) error {
 	c := f.sums.Load()
 	if c == nil {
 		return nil
 	}
-	first := int((r.off - f.h.dataOff) >> f.h.blockLog2)
-	last := int((r.off + r.length - 1 - f.h.dataOff) >> f.h.blockLog2)
+	first := int((off - f.h.dataOff) >> f.h.blockLog2)
+	last := int((off + n - 1 - f.h.dataOff) >> f.h.blockLog2)
 	for i := first; i <= last; i++ {
 		if c.state[i].CompareAndSwap(sumUnknown, sumClaimed) {
 			if err := f.checkSum(c, i, r); err != nil {

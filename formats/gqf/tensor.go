@@ -79,17 +79,22 @@ func (f *File) Tensor(i int) Tensor {
 
 // Lookup finds a tensor by any of its names but absorbed ones, in time logarithmic in their number.
 func (f *File) Lookup(name string) (Tensor, bool) {
+	n, ok := f.FindName(name)
+	if !ok || n.Absorbed {
+		return Tensor{}, false
+	}
+	return f.Tensor(n.Tensor), true
+}
+
+// FindName finds a name, in time logarithmic in their number.
+func (f *File) FindName(name string) (Name, bool) {
 	key := []byte(name)
 	n := f.count(secNames)
 	i := sort.Search(n, func(i int) bool { return bytes.Compare(f.nameBytes(i), key) >= 0 })
 	if i == n || !bytes.Equal(f.nameBytes(i), key) {
-		return Tensor{}, false
+		return Name{}, false
 	}
-	r := f.nameRec(i)
-	if r.flags&flagAbsorbed != 0 {
-		return Tensor{}, false
-	}
-	return f.Tensor(int(r.tensor)), true
+	return f.nameAt(i), true
 }
 
 // AllNames iterates over all names, including absorbed ones, in ascending order of their bytes.
@@ -269,7 +274,11 @@ func (f *File) Payload(i int) Payload {
 // how long the slice is valid. It fails with a [*FormatError] if the packed header before the data
 // differs from its copy in the directory, and with an [*UnsupportedError] for a skipped variant. It
 // checks the data only after [File.CheckSums].
-func (f *File) Data(p Payload) ([]byte, error) {
+func (f *File) Data(p Payload) ([]byte, error) { return f.DataRange(p, 0, p.Length-packing.HeaderSize) }
+
+// DataRange returns n bytes of the data of a payload, from byte off on, like Data. It checks only the
+// checksums of these bytes. It panics if the range lies outside the data.
+func (f *File) DataRange(p Payload, off, n int64) ([]byte, error) {
 	if p.Variant < 0 {
 		return nil, &UnsupportedError{f.name, fmt.Sprintf("tensor %q, variant %d: layout %s is not known to this version: use a newer gq", f.tensorName(p.Tensor), p.Stored, p.Header.Layout)}
 	}
@@ -279,14 +288,17 @@ func (f *File) Data(p Payload) ([]byte, error) {
 		if err := f.checkPacked(p.Index, &r); err != nil {
 			return err
 		}
-		if err := f.checkSums(&r); err != nil {
-			return err
+		whole := f.b[r.off+packing.HeaderSize : r.off+r.length]
+		data = whole[off : off+n : off+n]
+		if n == 0 {
+			return nil
 		}
-		end := r.off + r.length
-		data = f.b[r.off+packing.HeaderSize : end : end]
-		return nil
+		return f.checkSums(&r, r.off+packing.HeaderSize+uint64(off), uint64(n))
 	})
-	return data, err
+	if err != nil {
+		return nil, err
+	}
+	return data, nil
 }
 
 // checkPacked compares the packed header of payload i with its copy in the directory.

@@ -113,7 +113,7 @@ func (p *compressedParts) shape() ([]int64, error) {
 	if err != nil {
 		return nil, err
 	}
-	return m.integers(), nil
+	return m.integers(p.ck)
 }
 
 // companions sets the scales, the zero points and the order of groups of w, and takes what belongs to

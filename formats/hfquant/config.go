@@ -72,6 +72,14 @@ var oldFiles = []struct{ file, method string }{
 	{"quant_config.json", "awq"},
 }
 
+// ConfigFiles lists the names of the files beside config.json that say how a checkpoint was quantized.
+func ConfigFiles() (names []string) {
+	for _, old := range oldFiles {
+		names = append(names, old.file)
+	}
+	return names
+}
+
 // oldEntry sets the entry if the checkpoint has tensors of GPTQ or AWQ and one of the old files.
 func (f *finder) oldEntry() error {
 	if !slices.ContainsFunc(f.ck.Tensors(), func(t safetensors.Tensor) bool { return strings.HasSuffix(t.Name, ".qweight") }) {
@@ -145,7 +153,7 @@ func objectAt(text []byte, path []string) (start, end int, ok bool) {
 	start = jsonscan.SkipSpace(text, 0)
 	for _, key := range path {
 		at := -1
-		for k, v := range jsonscan.Elements(text, start, jsonscan.End(text, start)) {
+		for k, v := range jsonscan.Elements(text, start, jsonscan.End(text, start), nil) {
 			if name, _ := jsonscan.AppendString(nil, text, k); string(name) == key {
 				at = v
 			}
@@ -203,7 +211,7 @@ func replace(config, text []byte, keys []string, value string) (out []byte) {
 		if !ok {
 			continue
 		}
-		for k, v := range jsonscan.Elements(text, start, end) {
+		for k, v := range jsonscan.Elements(text, start, end, nil) {
 			if name, _ := jsonscan.AppendString(nil, text, k); slices.Contains(keys, string(name)) {
 				values = append(values, v)
 			}
@@ -222,7 +230,7 @@ func replace(config, text []byte, keys []string, value string) (out []byte) {
 func cut(config, text []byte, start, end int, key string) []byte {
 	out := bytes.Clone(config[:start+1])
 	from, comma, found := start+1, "", false
-	for k, v := range jsonscan.Elements(text, start, end) {
+	for k, v := range jsonscan.Elements(text, start, end, nil) {
 		name, _ := jsonscan.AppendString(nil, text, k)
 		stop := jsonscan.End(text, v)
 		if string(name) == key {
@@ -274,7 +282,7 @@ func appendMember(config []byte, key string, value any) ([]byte, error) {
 	start := jsonscan.SkipSpace(text, 0)
 	last := start + 1
 	comma := ""
-	for _, v := range jsonscan.Elements(text, start, jsonscan.End(text, start)) {
+	for _, v := range jsonscan.Elements(text, start, jsonscan.End(text, start), nil) {
 		last, comma = jsonscan.End(text, v), ","
 	}
 	out := append([]byte(nil), config[:last]...)

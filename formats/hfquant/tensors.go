@@ -12,6 +12,7 @@ import (
 // matrix is a view of a tensor of the checkpoint with rows of equal length.
 type matrix struct {
 	name  string
+	at    safetensors.Range
 	dtype packing.Dtype
 	view  []byte
 	width int64 // bytes of a row
@@ -59,7 +60,7 @@ func (f *finder) part(weight, name string, dtypes []packing.Dtype, shapes ...[]i
 	if err != nil {
 		return nil, err
 	}
-	m := &matrix{name: name, dtype: t.Dtype, view: view, width: int64(len(view))}
+	m := &matrix{name: name, at: t.Range(0, t.Size), dtype: t.Dtype, view: view, width: int64(len(view))}
 	if len(t.Shape) > 0 {
 		m.width /= t.Shape[0]
 	}
@@ -67,7 +68,12 @@ func (f *finder) part(weight, name string, dtypes []packing.Dtype, shapes ...[]i
 }
 
 // integers reads a small tensor of I32 or I64, such as a shape.
-func (m *matrix) integers() []int64 {
+func (m *matrix) integers(ck *safetensors.Checkpoint) ([]int64, error) {
+	release, err := ck.Fetch(ck.Context(), m.at)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	size := m.dtype.Bits() / 8
 	out := make([]int64, len(m.view)/size)
 	for i := range out {
@@ -77,7 +83,7 @@ func (m *matrix) integers() []int64 {
 			out[i] = int64(int32(binary.LittleEndian.Uint32(m.view[4*i:])))
 		}
 	}
-	return out
+	return out, nil
 }
 
 // groupOrder reads g_idx, the group of each of k columns. If the columns of each group are
@@ -89,6 +95,11 @@ func (f *finder) groupOrder(weight, name string, k, group int64) ([]int32, error
 	if err != nil {
 		return nil, err
 	}
+	release, err := f.ck.Fetch(f.ck.Context(), m.at)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	group = min(group, k)
 	if group == 0 {
 		group = k

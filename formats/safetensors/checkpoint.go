@@ -2,6 +2,7 @@ package safetensors
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -23,6 +24,12 @@ type Options struct {
 	// MaxTensors bounds the tensors of the whole checkpoint. Default (0): 500,000, which take about
 	// 160 MB while opening and half of that afterwards, plus names.
 	MaxTensors int
+	// Remote lists files with weights that are read instead of files of the same name in the directory,
+	// which may be of an older version. Default: none.
+	Remote []RemoteFile
+	// Context ends what Open and methods without a context fetch of remote files. Default (nil):
+	// context.Background().
+	Context context.Context
 }
 
 func (o Options) withDefaults() Options {
@@ -85,8 +92,13 @@ type Checkpoint struct {
 	dir     string
 	files   []SourceFile
 	maps    []*mmap.File
-	stats   []fs.FileInfo // of the files at opening
+	stats   []fs.FileInfo // of the files at opening; nil for a remote one
 	tensors []Tensor      // sorted by name
+
+	remote    *resident // nil: all files are local
+	restore   func()    // of memory's limit; nil likewise
+	context   context.Context
+	maxHeader int64
 }
 
 // Open opens the checkpoint at path:
@@ -98,54 +110,61 @@ type Checkpoint struct {
 // It maps the files and reads their headers, not their data.
 func Open(path string, opts Options) (*Checkpoint, error) {
 	if opts.MaxHeaderBytes < 0 || opts.MaxTensors < 0 {
-		return nil, fmt.Errorf("safetensors: limits cannot be negative: %+v", opts)
+		return nil, fmt.Errorf("safetensors: limits cannot be negative: %d bytes of header, %d tensors", opts.MaxHeaderBytes, opts.MaxTensors)
 	}
-	file, index, err := find(path)
+	if err := opts.checkRemote(); err != nil {
+		return nil, err
+	}
+	file, index, err := find(path, opts.Remote)
 	if err != nil {
 		return nil, err
 	}
-	c := &Checkpoint{dir: filepath.Dir(cmp.Or(file, index))}
+	c := newCheckpoint(filepath.Dir(cmp.Or(file, index)), opts)
 	l := &loader{opts: opts.withDefaults()}
 	if index != "" {
 		err = c.openShards(index, l)
-	} else if err = c.mapFile(file); err == nil {
-		err = c.Guard(func() error { return c.load(l, 0) })
-	}
-	if err == nil && index == "" {
-		err = c.sortTensors(l)
+	} else if err = c.addFile(file, l); err == nil {
+		err = c.load(l)
 	}
 	if err != nil {
 		c.Close()
 		return nil, err
 	}
 	return c, nil
+}
+
+func newCheckpoint(dir string, opts Options) *Checkpoint {
+	c := &Checkpoint{dir: dir, context: opts.Context, maxHeader: opts.withDefaults().MaxHeaderBytes}
+	if c.context == nil {
+		c.context = context.Background()
+	}
+	return c
 }
 
 // OpenFiles opens files, whatever their names, as one checkpoint without an index. It maps the files
 // and reads their headers, not their data.
 func OpenFiles(paths []string, opts Options) (*Checkpoint, error) {
-	c := &Checkpoint{}
+	c := newCheckpoint("", opts)
 	l := &loader{opts: opts.withDefaults()}
-	for i, path := range paths {
+	for _, path := range paths {
 		c.dir = filepath.Dir(path)
-		err := c.mapFile(path)
-		if err == nil {
-			err = c.Guard(func() error { return c.load(l, i) })
-		}
-		if err != nil {
+		if err := c.addFile(path, l); err != nil {
 			c.Close()
 			return nil, err
 		}
 	}
-	if err := c.sortTensors(l); err != nil {
+	if err := c.load(l); err != nil {
 		c.Close()
 		return nil, err
 	}
 	return c, nil
 }
 
-// mapFile adds the file at path to the checkpoint.
-func (c *Checkpoint) mapFile(path string) error {
+// addFile adds the remote file of the name, or else the file at path, to the checkpoint.
+func (c *Checkpoint) addFile(path string, l *loader) error {
+	if f := l.opts.remoteFile(filepath.Base(path)); f != nil {
+		return c.addRemote(f)
+	}
 	m, err := mmap.Open(path)
 	if err != nil {
 		return err
@@ -162,16 +181,23 @@ func (c *Checkpoint) mapFile(path string) error {
 	return nil
 }
 
-// load reads the header of file number i, which is mapped.
-func (c *Checkpoint) load(l *loader, i int) error {
-	m := c.maps[i]
-	f, err := l.file(m.Bytes(), m.Name(), i)
+// load reads the headers of all files.
+func (c *Checkpoint) load(l *loader) error {
+	err := c.fetchHeaders(func(i int) error {
+		return c.Guard(func() error {
+			f, err := l.file(c.maps[i].Bytes(), c.maps[i].Name(), i)
+			f.Name = filepath.Base(c.maps[i].Name())
+			if r, ok := c.remoteFile(i); ok {
+				f.Name = r.Name
+			}
+			c.files = append(c.files, f)
+			return err
+		})
+	})
 	if err != nil {
 		return err
 	}
-	f.Name = filepath.Base(m.Name())
-	c.files = append(c.files, f)
-	return nil
+	return c.sortTensors(l)
 }
 
 // sortTensors takes over the tensors of l in order of name and refuses duplicate names.
@@ -206,10 +232,17 @@ func (c *Checkpoint) sortTensors(l *loader) error {
 // Close removes the maps. Views from Bytes must not be read afterwards. A second call does nothing.
 func (c *Checkpoint) Close() error {
 	var errs []error
-	for _, m := range c.maps {
+	for i, m := range c.maps {
+		if r, ok := c.remoteFile(i); ok {
+			errs = append(errs, r.region.Close())
+			continue
+		}
 		errs = append(errs, m.Close())
 	}
 	c.maps = nil
+	if c.restore != nil {
+		c.restore()
+	}
 	return errors.Join(errs...)
 }
 
@@ -241,7 +274,7 @@ func (c *Checkpoint) find(name string) (int, bool) {
 
 // Bytes returns the data of t, little-endian and row-major, as a view of the mapped file. The view
 // has any alignment and no spare capacity, is valid until Close, and must not be written to. Read
-// it inside Guard.
+// it inside Guard. Of a remote file, Fetch the bytes first: bytes that were not fetched fault.
 //
 // Bytes fails for a tensor of an unknown dtype (*UnsupportedError) and for a tensor of another
 // checkpoint.
@@ -274,7 +307,7 @@ func guard(fn func() error, maps []*mmap.File) error {
 	err := mmap.Guard(fn)
 	var fault *mmap.FaultError
 	var known *FormatError
-	if !errors.As(err, &fault) || errors.As(err, &known) {
+	if !errors.As(err, &fault) || errors.As(err, &known) || fault.Absent {
 		return err
 	}
 	if !slices.ContainsFunc(maps, func(m *mmap.File) bool { return m.Name() == fault.Name }) {
@@ -285,10 +318,14 @@ func guard(fn func() error, maps []*mmap.File) error {
 
 // Unchanged reports files whose size or modification time has changed since they were opened: their
 // data may mix two states. Call it after the last read and before publishing results. A file that
-// was replaced (renamed over, or removed) is not a change: the map still shows the old file.
+// was replaced (renamed over, or removed) is not a change: the map still shows the old file. Each
+// reading of a remote file has made sure of its version.
 func (c *Checkpoint) Unchanged() error {
 	for i, m := range c.maps {
 		was := c.stats[i]
+		if was == nil {
+			continue
+		}
 		is, err := os.Stat(m.Name())
 		if err != nil || !os.SameFile(was, is) {
 			continue

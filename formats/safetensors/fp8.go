@@ -34,37 +34,44 @@ type BlockScale struct {
 // because the values would be wrong without them. Scales that do not fit the weights are a
 // *FormatError.
 func (c *Checkpoint) BlockScales(name string, block [2]int) (*BlockScale, error) {
-	w, ok := c.Lookup(name)
-	if !ok {
-		return nil, fmt.Errorf("safetensors: %s has no tensor %s", c.dir, quote(name))
-	}
-	s, ok := c.Lookup(name + scaleSuffix)
-	if !ok {
-		return nil, c.noForeignScale(w)
-	}
-	if !isFP8(w.Dtype) {
-		return nil, c.unsupported(w, "it has block scales ("+quote(s.Name)+") but is of dtype "+w.DtypeName+", not FP8")
-	}
-	switch s.Dtype {
-	case packing.F32, packing.BF16, packing.F16:
-	default:
-		return nil, c.unsupported(s, "block scales of dtype "+s.DtypeName)
-	}
-	for i := range block {
-		if block[i] < 0 {
-			return nil, fmt.Errorf("safetensors: blocks of %d x %d", block[0], block[1])
-		}
-		if block[i] == 0 {
-			block[i] = 128
-		}
-	}
-	b := &BlockScale{Name: s.Name, block: block}
-	if err := c.fit(b, w, s); err != nil {
+	b, s, err := c.FindBlockScales(name, block)
+	if err != nil || b == nil {
 		return nil, err
 	}
 	b.scales = make([]float32, s.Numel())
 	rows, _ := s.Matrix()
 	return b, c.ReadRows(b.scales, s, 0, int(rows))
+}
+
+// FindBlockScales is BlockScales without reading the scales: it only checks that they fit. It returns
+// the tensor that holds them.
+func (c *Checkpoint) FindBlockScales(name string, block [2]int) (b *BlockScale, scales Tensor, err error) {
+	w, ok := c.Lookup(name)
+	if !ok {
+		return nil, Tensor{}, fmt.Errorf("safetensors: %s has no tensor %s", c.dir, quote(name))
+	}
+	s, ok := c.Lookup(name + scaleSuffix)
+	if !ok {
+		return nil, Tensor{}, c.noForeignScale(w)
+	}
+	if !isFP8(w.Dtype) {
+		return nil, Tensor{}, c.unsupported(w, "it has block scales ("+quote(s.Name)+") but is of dtype "+w.DtypeName+", not FP8")
+	}
+	switch s.Dtype {
+	case packing.F32, packing.BF16, packing.F16:
+	default:
+		return nil, Tensor{}, c.unsupported(s, "block scales of dtype "+s.DtypeName)
+	}
+	for i := range block {
+		if block[i] < 0 {
+			return nil, Tensor{}, fmt.Errorf("safetensors: blocks of %d x %d", block[0], block[1])
+		}
+		if block[i] == 0 {
+			block[i] = 128
+		}
+	}
+	b = &BlockScale{Name: s.Name, block: block}
+	return b, s, c.fit(b, w, s)
 }
 
 // noForeignScale fails if w is FP8 and has scales of a format that this package does not read:

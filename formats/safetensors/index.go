@@ -16,19 +16,25 @@ import (
 )
 
 const (
-	singleName  = "model.safetensors"
 	fileSuffix  = ".safetensors"
 	indexSuffix = ".safetensors.index.json"
 )
 
-// IndexName is the name of the file that says in which files the tensors of a checkpoint lie.
-const IndexName = "model.safetensors.index.json"
+const (
+	// IndexName is the name of the file that says in which files the tensors of a checkpoint lie.
+	IndexName = "model.safetensors.index.json"
+	// SingleName is the name of the file of a checkpoint that has one.
+	SingleName = "model.safetensors"
+)
 
 func itoa(n int64) string { return strconv.FormatInt(n, 10) }
 
-// find resolves Open's path to a single file or an index.
-func find(path string) (file, index string, err error) {
+// find resolves Open's path to a single file or an index. remote files count as files of the directory.
+func find(path string, remote []RemoteFile) (file, index string, err error) {
 	st, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) && slices.ContainsFunc(remote, func(f RemoteFile) bool { return f.Name == filepath.Base(path) }) {
+		return path, "", nil
+	}
 	if err != nil {
 		return "", "", err
 	}
@@ -42,6 +48,11 @@ func find(path string) (file, index string, err error) {
 	if err != nil {
 		return "", "", err
 	}
+	for _, f := range remote {
+		if !slices.Contains(names, f.Name) {
+			names = append(names, f.Name)
+		}
+	}
 	// If both exist, openShards decides: the index may list the single file.
 	if slices.Contains(names, IndexName) {
 		return "", filepath.Join(path, IndexName), nil
@@ -49,22 +60,22 @@ func find(path string) (file, index string, err error) {
 	others := slices.Clone(names)
 	names = slices.DeleteFunc(names, func(n string) bool { return !strings.HasSuffix(n, fileSuffix) })
 	switch {
-	case slices.Contains(names, singleName):
-		return filepath.Join(path, singleName), "", nil
+	case slices.Contains(names, SingleName):
+		return filepath.Join(path, SingleName), "", nil
 	case len(names) == 1:
 		return filepath.Join(path, names[0]), "", nil
 	case len(names) == 0:
 		return "", "", &fs.PathError{Op: "open", Path: path, Err: errors.New("the directory has no .safetensors file" + instead(path, others))}
 	default:
 		return "", "", &fs.PathError{Op: "open", Path: path, Err: fmt.Errorf(
-			"the directory has %d .safetensors files (%s, %s, ...) but neither %s nor %s; name the file to read", len(names), names[0], names[1], IndexName, singleName)}
+			"the directory has %d .safetensors files (%s, %s, ...) but neither %s nor %s; name the file to read", len(names), names[0], names[1], IndexName, SingleName)}
 	}
 }
 
 // Files returns the paths of the files that Open(path) reads: the index, if any, and the files with
 // weights. It does not read their headers.
 func Files(path string) ([]string, error) {
-	file, indexFile, err := find(path)
+	file, indexFile, err := find(path, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -84,6 +95,15 @@ func Files(path string) ([]string, error) {
 		paths = append(paths, filepath.Join(filepath.Dir(indexFile), name))
 	}
 	return paths, nil
+}
+
+// Shards returns the sorted names of the files that the index at path lists. It does not look for them.
+func Shards(path string) ([]string, error) {
+	raw, err := files.Read(path, Options{}.withDefaults().MaxHeaderBytes)
+	if err != nil {
+		return nil, err
+	}
+	return (&index{path: path, b: raw, elsewhere: true}).files()
 }
 
 // instead describes what a directory without .safetensors files has: the first file whose name and
@@ -108,7 +128,7 @@ func instead(dir string, names []string) string {
 
 // IsCheckpoint reports whether Open would find a checkpoint at path. It does not read the files.
 func IsCheckpoint(path string) bool {
-	_, _, err := find(path)
+	_, _, err := find(path, nil)
 	return err == nil
 }
 
@@ -139,7 +159,7 @@ func (c *Checkpoint) openShards(path string, l *loader) error {
 		return err
 	}
 	defer m.Close()
-	ix := &index{path: path, b: m.Bytes()}
+	ix := &index{path: path, b: m.Bytes(), opts: &l.opts}
 	if m.Size() > l.opts.MaxHeaderBytes {
 		return &FormatError{File: path, Msg: fmt.Sprintf("the index has %d bytes, more than the limit of %d (Options.MaxHeaderBytes)", m.Size(), l.opts.MaxHeaderBytes)}
 	}
@@ -154,15 +174,12 @@ func (c *Checkpoint) openShards(path string, l *loader) error {
 	if err := ix.besides(names); err != nil {
 		return err
 	}
-	for i, name := range names {
-		if err := c.mapFile(filepath.Join(c.dir, name)); err != nil {
-			return err
-		}
-		if err := c.Guard(func() error { return c.load(l, i) }); err != nil {
+	for _, name := range names {
+		if err := c.addFile(filepath.Join(c.dir, name), l); err != nil {
 			return err
 		}
 	}
-	if err := c.sortTensors(l); err != nil {
+	if err := c.load(l); err != nil {
 		return err
 	}
 	return guard(func() error { return ix.check(c) }, []*mmap.File{m})
@@ -172,6 +189,18 @@ func (c *Checkpoint) openShards(path string, l *loader) error {
 type index struct {
 	path string
 	b    []byte
+	opts *Options // which may name remote files; nil: none
+	// elsewhere says that the files are not looked for.
+	elsewhere bool
+}
+
+// exists reports whether the file called name is beside the index, or remote.
+func (ix *index) exists(name string) error {
+	if ix.elsewhere || ix.opts != nil && ix.opts.remoteFile(name) != nil {
+		return nil
+	}
+	_, err := os.Stat(filepath.Join(filepath.Dir(ix.path), name))
+	return err
 }
 
 // read iterates over the weight_map. entry gets the scanner, the position of the tensor's name, and
@@ -214,7 +243,6 @@ func (ix *index) read(entry func(s *jsonscan.Scanner, at int, tensor, file []byt
 
 // files returns the sorted names of the shards. Each shard exists.
 func (ix *index) files() ([]string, error) {
-	dir := filepath.Dir(ix.path)
 	seen := map[string]bool{}
 	err := ix.read(func(s *jsonscan.Scanner, at int, tensor, file []byte) error {
 		if seen[string(file)] {
@@ -226,10 +254,12 @@ func (ix *index) files() ([]string, error) {
 		}
 		// Checked at once, so that an index cannot make this list longer than the list of existing
 		// files.
-		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+		if err := ix.exists(name); err != nil {
 			return &FormatError{File: ix.path, Offset: int64(at), Msg: fmt.Sprintf("tensor %s is listed in %s, which cannot be found", quote(tensor), quote(name)), Err: err}
 		}
-		seen[name] = true
+		if seen[name] = true; len(seen) > maxShards {
+			return s.Fail(at, "the index lists more than %d files", maxShards)
+		}
 		return nil
 	})
 	if err != nil {
@@ -246,6 +276,9 @@ func (ix *index) files() ([]string, error) {
 	return names, nil
 }
 
+// maxShards is the greatest number of files of an index. Kimi K2 has 61.
+const maxShards = 100_000
+
 // plainName reports whether name is, on every system, a file in the directory of the index: an
 // index from a stranger must not make the program read elsewhere.
 func plainName(name string) bool {
@@ -254,15 +287,14 @@ func plainName(name string) bool {
 
 // besides refuses a directory in which two checkpoints compete for the name "model".
 func (ix *index) besides(names []string) error {
-	if filepath.Base(ix.path) != IndexName || slices.Contains(names, singleName) {
+	if filepath.Base(ix.path) != IndexName || slices.Contains(names, SingleName) {
 		return nil
 	}
-	single := filepath.Join(filepath.Dir(ix.path), singleName)
-	if _, err := os.Stat(single); err != nil {
+	if ix.exists(SingleName) != nil {
 		return nil
 	}
 	return &fs.PathError{Op: "open", Path: ix.path, Err: fmt.Errorf(
-		"the directory also has %s, which the index does not name; name that file to read it, or remove one of the two", singleName)}
+		"the directory also has %s, which the index does not name; name that file to read it, or remove one of the two", SingleName)}
 }
 
 // check compares the weight_map with the tensors in the files.

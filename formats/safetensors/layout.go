@@ -75,7 +75,7 @@ func (l *Layout) distribute(maxShardBytes int64) error {
 		l.Places[i] = Place{Shard: len(l.Shards) - 1, Size: size}
 	}
 	for i := range l.Shards {
-		l.Shards[i].Name = singleName
+		l.Shards[i].Name = SingleName
 		if len(l.Shards) > 1 {
 			l.Shards[i].Name = fmt.Sprintf("model-%05d-of-%05d%s", i+1, len(l.Shards), fileSuffix)
 		}

@@ -15,12 +15,19 @@ import (
 // (packing.Dtype.IsFloat). F64 is rounded to nearest, ties to even, and overflows to infinity; the
 // other dtypes are exact. FP8 values are read without block scales, which Weights applies.
 //
-// ReadRows needs no Guard: a truncated file is a *FormatError.
+// ReadRows needs no Guard: a truncated file is a *FormatError. It fetches the rows of a remote file.
 func (c *Checkpoint) ReadRows(dst []float32, t Tensor, row0, rows int) error {
 	src, err := c.rows(dst, t, row0, rows)
 	if err != nil {
 		return err
 	}
+	_, cols := t.Matrix()
+	width := cols * int64(t.Dtype.Bits()/8)
+	release, err := c.fetch([]Range{t.Range(int64(row0)*width, int64(rows)*width)})
+	if err != nil {
+		return err
+	}
+	defer release()
 	return c.Guard(func() error {
 		Widen(dst, src, t.Dtype)
 		return nil

@@ -97,7 +97,8 @@ func (w *Weights) Bytes(first, n int) []byte {
 // conversion of each dtype; an FP8 value with a block scale is float32(value * scale). Rows of a
 // transposed tensor must lie in one slice.
 //
-// Read needs no Guard: a truncated file is a *FormatError.
+// Read needs no Guard: a truncated file is a *FormatError. It fetches the rows of a remote file, which
+// takes the memory of a whole slice if the tensor is transposed.
 func (w *Weights) Read(dst []float32, first, n int) error {
 	if first < 0 || n < 0 || n > w.Slices*w.Rows-first {
 		return fmt.Errorf("safetensors: tensor %s has %d rows, not rows %d to %d", quote(w.Tensor.Name), w.Slices*w.Rows, first, first+n)
@@ -105,13 +106,28 @@ func (w *Weights) Read(dst []float32, first, n int) error {
 	if len(dst) != n*w.Cols {
 		return fmt.Errorf("safetensors: tensor %s: %d rows of %d values do not go into %d", quote(w.Tensor.Name), n, w.Cols, len(dst))
 	}
+	release, err := w.ck.fetch(w.Ranges(nil, first, n))
+	if err != nil {
+		return err
+	}
+	defer release()
 	return w.ck.Guard(func() error {
 		w.Widen(dst, first, n)
 		return nil
 	})
 }
 
-// Widen is Read without checks. Call it inside Checkpoint.Guard.
+// Ranges appends the ranges of the checkpoint that Widen reads for n rows from first on: of a slice that
+// is stored transposed, all of it.
+func (w *Weights) Ranges(list []Range, first, n int) []Range {
+	width := int64(w.Cols) * int64(w.size)
+	if w.transposed && n > 0 {
+		first, n = first/w.Rows*w.Rows, w.Rows
+	}
+	return append(list, w.Tensor.Range(int64(first)*width, int64(n)*width))
+}
+
+// Widen is Read without checks. Call it inside Checkpoint.Guard, when Ranges are fetched.
 func (w *Weights) Widen(dst []float32, first, n int) {
 	if w.transposed {
 		w.gather(dst, first, n)

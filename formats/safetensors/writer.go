@@ -70,7 +70,7 @@ func Create(dir string, tensors []TensorSpec, opts WriteOptions) (*Writer, error
 func (w *Writer) checkDir() error {
 	old := []string{IndexName}
 	if len(w.layout.Shards) > 1 {
-		old = append(old, singleName)
+		old = append(old, SingleName)
 	}
 	for _, name := range old {
 		path := filepath.Join(w.dir, name)

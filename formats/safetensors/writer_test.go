@@ -177,7 +177,7 @@ func TestCreateRefuses(t *testing.T) {
 		{"no space", nil, []TensorSpec{u8("a", 1<<60)}, WriteOptions{}, "are free"},
 		{"no space for the files beside it", nil, []TensorSpec{u8("a", 1)}, WriteOptions{Beside: 1 << 60}, "are free"},
 		{"an index is there", map[string]string{IndexName: "{}"}, []TensorSpec{u8("a", 1)}, WriteOptions{}, "in the way"},
-		{"a single file is there", map[string]string{singleName: ""}, []TensorSpec{u8("a", 1), u8("b", 1)}, WriteOptions{MaxShardBytes: 1}, "in the way"},
+		{"a single file is there", map[string]string{SingleName: ""}, []TensorSpec{u8("a", 1), u8("b", 1)}, WriteOptions{MaxShardBytes: 1}, "in the way"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := dirWith(t, tt.files)
@@ -197,10 +197,10 @@ func TestCreateRefuses(t *testing.T) {
 
 // TestWriterAtomic: until Commit, and after a failure, the old file remains.
 func TestWriterAtomic(t *testing.T) {
-	dir := dirWith(t, map[string]string{singleName: "old"})
+	dir := dirWith(t, map[string]string{SingleName: "old"})
 	check := func(want string) {
 		t.Helper()
-		got, err := os.ReadFile(filepath.Join(dir, singleName))
+		got, err := os.ReadFile(filepath.Join(dir, SingleName))
 		if err != nil || string(got[max(0, len(got)-3):]) != want {
 			t.Errorf("file is %q, %v, want %q", got, err, want)
 		}

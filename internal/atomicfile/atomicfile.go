@@ -18,6 +18,7 @@ type File struct {
 	path   string // as given to Create, for messages
 	target string // path with symbolic links resolved
 	temp   string
+	keep   bool // the temporary is not removed: it was adopted
 	file   *os.File
 
 	mu   sync.Mutex // for done, and held through Commit and Abort
@@ -57,6 +58,24 @@ func Create(path string) (*File, error) {
 		return f, nil
 	}
 	return nil, &fs.PathError{Op: "create", Path: path, Err: errors.New("no temporary file could be locked: other processes keep removing them")}
+}
+
+// Adopt continues the file at path with an existing file as its temporary, which other processes may
+// have written. Abort leaves it as it is.
+func Adopt(path, temp string) (*File, error) {
+	target, _, _, err := resolve(path)
+	if err != nil {
+		return nil, &fs.PathError{Op: "create", Path: path, Err: err}
+	}
+	f := &File{path: path, target: target, temp: temp, keep: true}
+	if f.file, err = os.OpenFile(temp, os.O_RDWR, 0); err != nil {
+		return nil, err
+	}
+	if held, err := filelock.Try(f.file); err == nil && !held {
+		f.Abort()
+		return nil, &fs.PathError{Op: "open", Path: temp, Err: errors.New("another process completes this file")}
+	}
+	return f, nil
 }
 
 // Check returns the error that Create has for path, without the attempt to make a temporary.
@@ -130,6 +149,9 @@ func (f *File) WriteAt(p []byte, off int64) (int, error) {
 	return n, f.explain("write", err)
 }
 
+// ReadAt reads from a file of Adopt, like io.ReaderAt.
+func (f *File) ReadAt(p []byte, off int64) (int, error) { return f.file.ReadAt(p, off) }
+
 // Truncate sets the file's size in bytes; bytes that were never written read as zeros.
 func (f *File) Truncate(size int64) error {
 	return f.explain("resize", f.file.Truncate(size))
@@ -197,7 +219,9 @@ func (f *File) discard() {
 	// Close first: Windows does not remove open files. The next Create removes a temporary that
 	// cannot be removed now.
 	_ = f.file.Close()
-	_ = os.Remove(f.temp)
+	if !f.keep {
+		_ = os.Remove(f.temp)
+	}
 }
 
 // explain replaces the temporary's path by the target's path in an error.

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"golang.org/x/text/unicode/norm"
+
+	"github.com/lowbit-go/gq/internal/remote"
 )
 
 // A Set holds the files that one job reads and writes. Check, called before any work, keeps the job
@@ -136,24 +138,28 @@ func collide(out, other member, at, there place) *CollisionError {
 // beside returns m and its place at. If m stands for shards, beside returns the only shard that the
 // file at place p can be, and its place.
 func (m member) beside(p, at place) (member, place) {
-	if m.shard == nil || p.path == "" {
+	if m.shard == nil || p.path == "" && p.remote == "" {
 		return m, at
 	}
-	if m.path = m.shard(filepath.Base(p.path)); m.path == "" {
+	if m.path = m.shard(filepath.Base(p.path + p.remote)); m.path == "" {
 		return m, place{}
 	}
 	return m, locate(m.path)
 }
 
-// A place is the file or directory to which a path leads.
+// A place is the file or directory to which a path leads, or the object of a store.
 type place struct {
-	file fs.FileInfo // nil if it does not exist
-	dir  fs.FileInfo // file info of the directory; nil if it does not exist
-	path string      // absolute, with symbolic links resolved as far as they exist
+	remote string      // the name of the object, without a slash at the end; "": a path
+	file   fs.FileInfo // nil if it does not exist
+	dir    fs.FileInfo // file info of the directory; nil if it does not exist
+	path   string      // absolute, with symbolic links resolved as far as they exist
 }
 
 // locate follows a path.
 func locate(path string) (p place) {
+	if l, err := remote.Parse(path); err == nil {
+		return place{remote: strings.TrimRight(l.String(), "/")}
+	}
 	full, err := filepath.Abs(path)
 	if err != nil {
 		return p
@@ -181,6 +187,9 @@ func stat(path string) fs.FileInfo {
 // same reports whether two paths lead to one file, or would on a file system that ignores
 // differences in case or in the composition of characters.
 func (p place) same(q place) bool {
+	if p.remote != "" || q.remote != "" {
+		return p.remote == q.remote // stores distinguish upper and lower case
+	}
 	if p.file != nil && q.file != nil {
 		return os.SameFile(p.file, q.file)
 	}
@@ -202,6 +211,9 @@ func sameName(a, b string) bool {
 
 // within reports whether p lies below the directory q.
 func (p place) within(q place) bool {
+	if q.remote != "" {
+		return strings.HasPrefix(p.remote, q.remote+"/")
+	}
 	if q.file == nil || p.path == "" {
 		return false
 	}

@@ -61,6 +61,11 @@ func TestSet(t *testing.T) {
 		{"", "out.gqf sub/up/out.gqf.work/new", "works in a directory that it removes, and output 1 (sub/up/out.gqf.work/new) lies"},
 		{"", "out.gqf out.gqf.work", "is another output"},
 		{"input", "out.gqf.workshop", ""},
+		{"s3://bucket/a", "s3://bucket/a", "s3://bucket/a is an input of this job"},
+		{"s3://bucket/a", "S3://bucket/a/", "S3://bucket/a/ is an input of this job: the input (s3://bucket/a)"},
+		{"s3://bucket/a", "s3://bucket/A s3://bucket/b s3://other/a gs://bucket/a a", ""},
+		{"input", "s3://bucket/input", ""},
+		{"", "s3://bucket/a s3://bucket/a", "s3://bucket/a is another output"},
 	} {
 		var s Set
 		s.Input("the input", strings.Fields(c.inputs)...)

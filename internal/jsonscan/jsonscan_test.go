@@ -33,14 +33,14 @@ func decode(text []byte, i int) any {
 		return string(s)
 	case '{':
 		m := map[string]any{}
-		for k, v := range Elements(text, i, end) {
+		for k, v := range Elements(text, i, end, nil) {
 			key, _ := AppendString(nil, text, k)
 			m[string(key)] = decode(text, v)
 		}
 		return m
 	case '[':
 		list := []any{}
-		for _, v := range Elements(text, i, end) {
+		for _, v := range Elements(text, i, end, nil) {
 			list = append(list, decode(text, v))
 		}
 		return list

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -21,6 +22,7 @@ type Scanner struct {
 	pos     int // of the next byte to read
 	problem func(pos int, msg string) error
 	text    []byte // the last string that had escapes, decoded
+	index   Index  // of the value that is skipped; nil: not wanted
 }
 
 // New returns a Scanner of b. problem makes an error from a position in b and a message.
@@ -182,43 +184,35 @@ func (s *Scanner) String(what string) ([]byte, error) {
 		return nil, err
 	}
 	start := s.pos
-	for i, c := range s.b[start:] {
-		switch {
-		case c == '"':
-			s.pos = start + i + 1
-			return s.b[start : start+i], nil
-		case c == '\\':
-			s.text = append(s.text[:0], s.b[start:start+i]...)
-			s.pos = start + i
-			return s.escaped(start, what)
-		case c < ' ':
-			return nil, s.Fail(start+i, "control character 0x%02x in %s", c, what)
-		}
+	end := plain(s.b, start)
+	if end < len(s.b) && s.b[end] == '"' {
+		s.pos = end + 1
+		return s.b[start:end], nil
 	}
-	return nil, s.Fail(start-1, "%s does not end", what)
+	s.text = s.text[:0]
+	return s.escaped(start, what)
 }
 
-// escaped reads the rest of a string from its first backslash on. s.text holds the characters
-// before it; start is the position of the string's content.
+// escaped reads a string with escapes into s.text; start is the position of the string's content.
 func (s *Scanner) escaped(start int, what string) ([]byte, error) {
-	for s.pos < len(s.b) {
-		c := s.b[s.pos]
-		switch {
-		case c == '"':
+	for {
+		end := plain(s.b, s.pos)
+		s.text = append(s.text, s.b[s.pos:end]...)
+		if s.pos = end; end == len(s.b) {
+			return nil, s.Fail(start-1, "%s does not end", what)
+		}
+		switch c := s.b[end]; c {
+		case '"':
 			s.pos++
 			return s.text, nil
-		case c < ' ':
-			return nil, s.Fail(s.pos, "control character 0x%02x in %s", c, what)
-		case c != '\\':
-			s.text = append(s.text, c)
-			s.pos++
-		default:
+		case '\\':
 			if err := s.escape(what); err != nil {
 				return nil, err
 			}
+		default:
+			return nil, s.Fail(end, "control character 0x%02x in %s", c, what)
 		}
 	}
-	return nil, s.Fail(start-1, "%s does not end", what)
 }
 
 // escape reads one escape sequence and appends the decoded character to s.text.
@@ -245,10 +239,8 @@ func (s *Scanner) skip(what string, depth int) error {
 	switch c := s.peek(); {
 	case depth < 0:
 		return s.Fail(s.pos, "%s is nested more than %d deep", what, MaxDepth)
-	case c == '{':
-		return s.Object(what, func([]byte, int) error { return s.skip(what, depth-1) })
-	case c == '[':
-		return s.Array(what, func(int) error { return s.skip(what, depth-1) })
+	case c == '{' || c == '[':
+		return s.skipElements(c, what, depth-1)
 	case c == '"':
 		_, err := s.String(what)
 		return err
@@ -264,6 +256,28 @@ func (s *Scanner) skip(what string, depth int) error {
 	return s.Fail(s.pos, "expected a value in %s, found %s", what, s.found())
 }
 
+// skipElements skips an object or array, and adds it to the index.
+func (s *Scanner) skipElements(c byte, what string, depth int) (err error) {
+	start := s.pos
+	var l large
+	element := func(at int) error {
+		if l.count > 0 && l.count%PartElements == 0 && s.index != nil {
+			l.parts = append(l.parts, at)
+		}
+		l.count++
+		return s.skip(what, depth)
+	}
+	if c == '{' {
+		err = s.Object(what, func(_ []byte, at int) error { return element(at) })
+	} else {
+		err = s.Array(what, element)
+	}
+	if l.end = s.pos; err == nil && s.index != nil && l.end-start >= indexedBytes {
+		s.index[start] = l
+	}
+	return err
+}
+
 // skipNumber reads -? int frac? exp? (RFC 8259 section 6); index files have sizes
 // such as 16060522496.0.
 func (s *Scanner) skipNumber(what string) error {
@@ -276,7 +290,7 @@ func (s *Scanner) skipNumber(what string) error {
 		return s.pos > start
 	}
 	one := func(set string) bool {
-		if s.pos < len(s.b) && bytes.IndexByte([]byte(set), s.b[s.pos]) >= 0 {
+		if s.pos < len(s.b) && strings.IndexByte(set, s.b[s.pos]) >= 0 {
 			s.pos++
 			return true
 		}

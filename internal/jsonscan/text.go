@@ -1,7 +1,9 @@
 package jsonscan
 
 import (
+	"encoding/binary"
 	"iter"
+	"math/bits"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -33,7 +35,7 @@ func End(text []byte, i int) int {
 			i++
 			continue
 		default: // a number or a word
-			for i < len(text) && !delimits(text[i]) {
+			for i < len(text) && !Delimits(text[i]) {
 				i++
 			}
 		}
@@ -43,7 +45,8 @@ func End(text []byte, i int) int {
 	}
 }
 
-func delimits(b byte) bool {
+// Delimits reports whether a number or a word ends before the byte b.
+func Delimits(b byte) bool {
 	switch b {
 	case ',', ':', ']', '}', ' ', '\n', '\r', '\t':
 		return true
@@ -52,35 +55,58 @@ func delimits(b byte) bool {
 }
 
 func endOfString(text []byte, i int) int {
-	for i++; text[i] != '"'; i++ {
-		if text[i] == '\\' {
-			i++
-		}
+	for i = plain(text, i+1); text[i] != '"'; i = plain(text, i+2) {
 	}
 	return i + 1
+}
+
+// plain returns the position of the first byte from i on that is a quote, a backslash or a control
+// character; len(text) if there is none.
+func plain(text []byte, i int) int {
+	const ones, tops = 0x0101010101010101, 0x8080808080808080
+	for ; len(text)-i >= 8; i += 8 {
+		x := binary.LittleEndian.Uint64(text[i:])
+		quote, backslash := x^'"'*ones, x^'\\'*ones
+		// A subtraction borrows from the top bit of a byte that is smaller. Bytes behind the first one
+		// that is found may be wrong.
+		found := ((x-' '*ones)&^x | (quote-ones)&^quote | (backslash-ones)&^backslash) & tops
+		if found != 0 {
+			return i + bits.TrailingZeros64(found)>>3
+		}
+	}
+	for ; i < len(text); i++ {
+		if b := text[i]; b == '"' || b == '\\' || b < ' ' {
+			break
+		}
+	}
+	return i
 }
 
 // AppendString appends the decoded string that starts at i to dst and returns the position after
 // it.
 func AppendString(dst, text []byte, i int) ([]byte, int) {
 	for i++; ; {
-		switch b := text[i]; b {
-		case '"':
-			return dst, i + 1
-		case '\\':
-			r, n := unescape(text[i:])
-			dst = utf8.AppendRune(dst, r)
-			i += n
-		default:
-			dst = append(dst, b)
-			i++
+		end := plain(text, i)
+		dst = append(dst, text[i:end]...)
+		if text[end] == '"' {
+			return dst, end + 1
 		}
+		r, n := unescape(text[end:])
+		dst = utf8.AppendRune(dst, r)
+		i = end + n
 	}
 }
 
+// PlainString returns the string that starts at i as a part of text, and the position after it; ok is
+// false if the string has escapes.
+func PlainString(text []byte, i int) (s []byte, next int, ok bool) {
+	end := plain(text, i+1)
+	return text[i+1 : end], end + 1, text[end] == '"'
+}
+
 // Elements yields the positions of the keys (-1 in an array) and of the values of the object or
-// array text[start:end]. It does not allocate.
-func Elements(text []byte, start, end int) iter.Seq2[int, int] {
+// array text[start:end]. It does not allocate. The Index may be nil.
+func Elements(text []byte, start, end int, ix Index) iter.Seq2[int, int] {
 	return func(yield func(int, int) bool) {
 		for i := SkipSpace(text, start+1); i < end-1; {
 			key := -1
@@ -92,7 +118,7 @@ func Elements(text []byte, start, end int) iter.Seq2[int, int] {
 			if !yield(key, value) {
 				return
 			}
-			i = SkipSpace(text, End(text, value))
+			i = SkipSpace(text, ix.End(text, value))
 			if text[i] == ',' {
 				i = SkipSpace(text, i+1)
 			}

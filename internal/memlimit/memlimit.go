@@ -14,10 +14,11 @@ import (
 )
 
 var (
-	mu     sync.Mutex
-	limit  int64 // the argument of Set; 0: none
-	lifted int   // number of jobs that run without the limit
-	growth int   // the collector's percentage before Lift
+	mu      sync.Mutex
+	limit   int64 // the argument of Set; 0: none
+	outside int64 // memory that the collector does not see, see Outside
+	lifted  int   // number of jobs that run without the limit
+	growth  int   // the collector's percentage before Lift
 )
 
 // Set limits the program's memory to the given bytes, unless GOMEMLIMIT is set. The garbage
@@ -29,7 +30,32 @@ func Set(bytes int64) {
 		return
 	}
 	limit = bytes
-	debug.SetMemoryLimit(bytes)
+	apply()
+}
+
+// least is the limit that Outside leaves: the collector would never rest below it.
+const least = 32 << 20
+
+// apply tells the collector its limit.
+func apply() {
+	if limit != 0 && lifted == 0 {
+		debug.SetMemoryLimit(max(limit-outside, least))
+	}
+}
+
+// Outside lowers the limit by the given bytes until restore is called: for private memory that the
+// garbage collector does not know, such as a map without a file.
+func Outside(bytes int64) (restore func()) {
+	mu.Lock()
+	defer mu.Unlock()
+	outside += bytes
+	apply()
+	return sync.OnceFunc(func() {
+		mu.Lock()
+		defer mu.Unlock()
+		outside -= bytes
+		apply()
+	})
 }
 
 // Available is the memory that a job may take: the limit of GOMEMLIMIT, or the memory of the
@@ -74,7 +100,7 @@ func Lift() (restore func()) {
 		mu.Lock()
 		defer mu.Unlock()
 		if lifted--; lifted == 0 {
-			debug.SetMemoryLimit(limit)
+			apply()
 			if os.Getenv("GOGC") == "" {
 				debug.SetGCPercent(growth)
 			}

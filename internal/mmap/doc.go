@@ -27,4 +27,9 @@
 // that is handed mapped bytes (os.File.Write) reports EFAULT instead.
 //
 // Windows refuses to shorten a file that is mapped; failing devices remain.
+//
+// # Files that are elsewhere
+//
+// A [Region] looks like a File, but its bytes are brought into it range by range, and
+// dropped after use. They are private memory of the process.
 package mmap

@@ -9,14 +9,18 @@ import (
 )
 
 // A FaultError reports mapped bytes that could not be read: the file became shorter after it was
-// mapped, or its device failed.
+// mapped, or its device failed; or they are a [Region]'s that nobody had brought into it.
 type FaultError struct {
 	Addr   uintptr // the address that could not be read; 0 if the system gave none that matches
 	Name   string  // the file that is mapped there, as given to Open
 	Offset int64   // the address's byte offset in that file; without an address, the file's present size
+	Absent bool    // the bytes are a Region's
 }
 
 func (e *FaultError) Error() string {
+	if e.Absent {
+		return fmt.Sprintf("%s: byte %d was read before it was fetched: this is a defect of the program, please report it", e.Name, e.Offset)
+	}
 	return fmt.Sprintf("%s: byte %d cannot be read any more: the file was truncated while it was in use, or its device failed", e.Name, e.Offset)
 }
 
@@ -93,7 +97,7 @@ func locate(addr uintptr) *FaultError {
 	defer open.Unlock()
 	for f := range open.files {
 		if off, ok := f.Contains(addr); ok {
-			return &FaultError{Addr: addr, Name: f.name, Offset: off}
+			return &FaultError{Addr: addr, Name: f.name, Offset: off, Absent: f.absent}
 		}
 	}
 	return nil
@@ -104,6 +108,9 @@ func shrunk() *FaultError {
 	open.Lock()
 	defer open.Unlock()
 	for f := range open.files {
+		if f.absent {
+			continue
+		}
 		if st, err := os.Stat(f.name); err == nil && os.SameFile(st, f.stat) && st.Size() < f.size {
 			return &FaultError{Name: f.name, Offset: st.Size()}
 		}

@@ -16,6 +16,8 @@ type File struct {
 	size int64
 	stat fs.FileInfo
 	data []byte // the whole file with cap == len, nil if empty or closed
+
+	absent bool // a Region's: what cannot be read was not fetched
 }
 
 // Open maps the file at path, which must be a regular file (symbolic links are

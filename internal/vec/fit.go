@@ -27,9 +27,9 @@ const (
 //
 // where rnd(a*b) is (a*b + 2^14) >> 15, and power is the number of units of a step.
 type Fit struct {
-	// Unit multiplies the values of a group, Weight their weights; the products are within -32767 ..
-	// 32767 and 0 .. MaxWeight. A group whose Unit is 0 has no result.
-	Unit, Weight [FitLanes]float32
+	// Unit multiplies the values of a group, Weight their weights; Offset is then added to the values. The
+	// results are within -32767 .. 32767 and 0 .. MaxWeight. A group whose Unit is 0 has no result.
+	Unit, Weight, Offset [FitLanes]float32
 	// MaxWeight is the largest integer for a weight with which no sum exceeds 31 bits.
 	MaxWeight float32
 	// Scale is the result of Search: the scale in units of Unit, or 0 if no start has a score.
@@ -43,7 +43,8 @@ type Fit struct {
 	width  int // group rounded up to a multiple of Lanes
 	starts [FitStarts][FitLanes]uint32
 	limits [fitLimits]uint32
-	power  float32
+	bits   int       // of codes, see NewGridFit
+	power  float32   // units of a step
 	data   []int16   // for each pair of values: values, products with the weights, weights; [FitLanes][2] each
 	rest   []float32 // values and weights of groups that are not FitLanes whole groups
 }
@@ -69,31 +70,38 @@ func NewFit(group int, starts *[FitStarts]float32, least, most int) *Fit {
 	if group <= 0 || least < -128 || most > 127 || least > 0 || most < 0 {
 		panic(fmt.Sprintf("vec: a fit of groups of %d with steps from %d to %d", group, least, most))
 	}
-	width := (group + Lanes - 1) &^ (Lanes - 1)
 	largest := float32(-least)
 	for _, c := range starts {
 		largest = max(largest, c, -c)
 	}
-	f := &Fit{group: group, width: width, power: 1 << 14}
+	f := newFit(group, max(-least, most, 1))
+	f.power = 1 << 14
 	for f.power*largest*fitMargin > math.MaxInt16 {
 		f.power /= 2
 	}
-	step := max(-least, most, 1)
-	f.MaxWeight = float32(min(math.MaxInt16, math.MaxInt32/(step*step*width)))
 	f.limits = [fitLimits]uint32{twice(int16((1 << 15) / f.power)), twice(int16(least)), twice(int16(most))}
 	for i, c := range starts {
 		for g := range FitLanes {
 			f.starts[i][g] = twice(int16(math.RoundToEven(float64(c * f.power))))
 		}
 	}
-	f.data = make([]int16, fitPair*width/2)
 	return f
+}
+
+// newFit returns a Fit without candidates whose steps are within -step .. step.
+func newFit(group, step int) *Fit {
+	width := (group + Lanes - 1) &^ (Lanes - 1)
+	return &Fit{
+		group: group, width: width, data: make([]int16, fitPair*width/2),
+		MaxWeight: float32(min(math.MaxInt16, math.MaxInt32/(step*step*width))),
+	}
 }
 
 func twice(v int16) uint32 { return uint32(uint16(v)) | uint32(uint16(v))<<16 }
 
 // Load takes the values x and weights w of up to FitLanes groups of consecutive values; the last group
-// may be short. In float32, rounded, then to the nearest integer, ties to even: x*Unit and w*Weight.
+// may be short. In float32, with every step rounded, then to the nearest integer, ties to even: x*Unit
+// + Offset and w*Weight.
 func (f *Fit) Load(x, w []float32) {
 	if len(x) != len(w) || len(x) == 0 || len(x) > FitLanes*f.group {
 		panic(fmt.Sprintf("vec: %d weights of %d values for %d groups of %d", len(w), len(x), FitLanes, f.group))
@@ -130,7 +138,7 @@ func fitLoadGeneric(f *Fit, x, w []float32) {
 	for g := range FitLanes {
 		for i := range f.width {
 			d := f.data[i/2*fitPair+2*g+i%2:]
-			v := integer(float32(x[g*f.width+i] * f.Unit[g]))
+			v := integer(float32(x[g*f.width+i]*f.Unit[g]) + f.Offset[g])
 			weight := integer(float32(w[g*f.width+i] * f.Weight[g]))
 			d[0], d[2*FitLanes], d[4*FitLanes] = v, scaled(v, weight), weight
 		}

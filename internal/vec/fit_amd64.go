@@ -23,3 +23,25 @@ func fitChoose(f *Fit) {
 		fitChooseGeneric(f)
 	}
 }
+
+func searchGrids(f *Fit, s *GridSearch, list []GridStart) {
+	switch accelerated.Chosen() {
+	case wide:
+		searchGridsWide(&s.Inverse[0], &list[0].Factor, &f.data[0], f.width, len(list)/4, 16-f.bits)
+	case assembly:
+		searchGridsBlock(&s.Inverse[0], &list[0].Factor, &f.data[0], f.width, len(list)/4, 16-f.bits)
+	default:
+		searchGridsGeneric(f, s, list)
+	}
+}
+
+func chooseGrids(f *Fit, c *GridChoice, count int) {
+	switch accelerated.Chosen() {
+	case wide:
+		chooseGridsWide(&c.Choice[0], &c.Values[0], &f.data[0], f.width, count, 16-f.bits, f.power)
+	case assembly:
+		chooseGridsBlock(&c.Choice[0], &c.Values[0], &f.data[0], f.width, count, 16-f.bits, f.power)
+	default:
+		chooseGridsGeneric(f, c, count)
+	}
+}

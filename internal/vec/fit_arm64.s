@@ -8,12 +8,28 @@
 
 // FITGROUP sets V(a) and V(b) to 16 values of the group at R7, times V(unit), as int16. It moves R7 to the next group.
 #define FITGROUP(unit, a, b) \
+	FITUNITS(unit)   \
+	FITPACK(a, b)
+
+// FITMOVED is FITGROUP with the offset at R10, which moves to the next one, added.
+#define FITMOVED(unit, a, b) \
+	FITUNITS(unit)           \
+	VLD1R.P 4(R10), [V4.S4]  \
+	VFADD_4S(4, 0, 0)        \
+	VFADD_4S(4, 1, 1)        \
+	VFADD_4S(4, 2, 2)        \
+	VFADD_4S(4, 3, 3)        \
+	FITPACK(a, b)
+
+#define FITUNITS(unit) \
 	VLD1 (R7), [V0.S4, V1.S4, V2.S4, V3.S4] \
 	ADD  R6, R7                             \
 	VFMUL_4S(unit, 0, 0)                    \
 	VFMUL_4S(unit, 1, 1)                    \
 	VFMUL_4S(unit, 2, 2)                    \
-	VFMUL_4S(unit, 3, 3)                    \
+	VFMUL_4S(unit, 3, 3)
+
+#define FITPACK(a, b) \
 	VFCVTNS_4S(0, 0)                        \
 	VFCVTNS_4S(1, 1)                        \
 	VFCVTNS_4S(2, 2)                        \
@@ -76,10 +92,11 @@ part:
 
 loadValues:
 	MOVD  R1, R7
-	FITGROUP(24, V16, V20)
-	FITGROUP(25, V17, V21)
-	FITGROUP(26, V18, V22)
-	FITGROUP(27, V19, V23)
+	ADD   $112, R3, R10 // offsets of the part
+	FITMOVED(24, V16, V20)
+	FITMOVED(25, V17, V21)
+	FITMOVED(26, V18, V22)
+	FITMOVED(27, V19, V23)
 	FITCOLUMNS(V16, V17, V18, V19)
 	FMOVQ F4, (R8)
 	FMOVQ F5, 192(R8)

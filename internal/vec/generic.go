@@ -78,26 +78,30 @@ func leastMagnitudesGeneric(least []uint32, x []float32, group int) {
 // exact.
 const roundMagic float32 = 0x1.8p23
 
-func quantizeGroupsGeneric(q []int8, x, scale, inv []float32, zero []int8, group, qmin, qmax int, acc *ErrorSum) {
+func quantizeGroupsGeneric(q []int8, x, scale, inv []float32, zero []int8, fraction []float32, group, qmin, qmax int, acc *ErrorSum) {
 	for g := range scale {
 		n := min(group, len(x))
 		z := 0
 		if zero != nil {
 			z = int(zero[g])
 		}
-		quantizeRun(q[:n], x[:n], scale[g], inv[g], z, qmin, qmax, acc)
+		var f float32
+		if fraction != nil {
+			f = fraction[g]
+		}
+		quantizeRun(q[:n], x[:n], scale[g], inv[g], f, z, qmin, qmax, acc)
 		q, x = q[n:], x[n:]
 	}
 }
 
 // quantizeRun quantizes one group.
-func quantizeRun(q []int8, x []float32, scale, inv float32, z, qmin, qmax int, acc *ErrorSum) {
+func quantizeRun(q []int8, x []float32, scale, inv, fraction float32, z, qmin, qmax int, acc *ErrorSum) {
 	lo, hi := float32(qmin-z), float32(qmax-z)
 	for len(x) > 0 {
 		n := min(len(x), flushEvery)
 		var noise, signal [Lanes]float32
 		for i, v := range x[:n] {
-			t := float32(v * inv)
+			t := float32(v*inv) + fraction
 			if t < lo {
 				t = lo
 			}
@@ -106,7 +110,7 @@ func quantizeRun(q []int8, x []float32, scale, inv float32, z, qmin, qmax int, a
 			}
 			r := float32(t+roundMagic) - roundMagic
 			q[i] = int8(int(r) + z)
-			e := v - float32(r*scale)
+			e := v - float32((r-fraction)*scale)
 			noise[i%Lanes] += float32(e * e)
 			signal[i%Lanes] += float32(v * v)
 		}

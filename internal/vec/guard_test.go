@@ -34,6 +34,8 @@ func guardPages(t *testing.T, end asmtest.End, n int) {
 	asmtest.NoFault(t, "WidenBF16", func() { WidenBF16(w, bytes) })
 	asmtest.NoFault(t, "WidenF16", func() { WidenF16(w, bytes) })
 	asmtest.NoFault(t, "SumSquares", func() { SumSquares(x) })
+	columns, sums := asmtest.Place(t, end, make([]float32, ColumnLanes*n)), asmtest.Place(t, end, make([][ColumnLanes]float32, 1))
+	asmtest.NoFault(t, "ColumnSums", func() { ColumnSums(&sums[0], columns, x) })
 	asmtest.NoFault(t, "Importance", func() { Importance(w, x, 1) })
 
 	search, final := asmtest.Place(t, end, make([]Search, 1)), asmtest.Place(t, end, make([]Final, 1))
@@ -69,6 +71,8 @@ func guardPages(t *testing.T, end asmtest.End, n int) {
 		mask := asmtest.Place(t, end, make([]uint8, Groups(groups, 8)))
 		asmtest.NoFault(t, "LatticeGroups"+what, func() { LatticeGroups(mask, lo, hi, least, &latticeTests[1]) })
 		asmtest.NoFault(t, "QuantizeGroups"+what, func() { QuantizeGroups(q, x, scale, inv, nil, group, -8, 7, &acc[0]) })
+		fraction := asmtest.Place(t, end, make([]float32, groups))
+		asmtest.NoFault(t, "QuantizeFractions"+what, func() { QuantizeFractions(q, x, scale, inv, zero, fraction, group, -8, 7, &acc[0]) })
 		asmtest.NoFault(t, "QuantizeGroups with zero points"+what, func() { QuantizeGroups(q, x, scale, inv, zero, group, -8, 7, &acc[0]) })
 	}
 }

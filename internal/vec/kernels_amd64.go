@@ -36,6 +36,11 @@ func latticeGroupsBlock(mask *uint8, lo *float32, hi *float32, least *uint32, t 
 //go:noescape
 func quantizeGroupsBlock(q *int8, x *float32, scale *float32, inv *float32, zero *int8, zeroStep int, groups int, group int, qmin int, qmax int, acc *float64)
 
+// quantizeFractionsBlock is quantizeGroupsBlock with a fraction of each group.
+//
+//go:noescape
+func quantizeFractionsBlock(q *int8, x *float32, scale *float32, inv *float32, zero *int8, fraction *float32, zeroStep int, groups int, group int, qmin int, qmax int, acc *float64)
+
 // searchScalesBlock is searchScalesGeneric with AVX2 for n values, n positive.
 //
 //go:noescape
@@ -56,6 +61,11 @@ func sumSquaresBlock(sum *float64, x *float32, n int)
 //go:noescape
 func importanceBlock(w *float32, x *float32, n int, inverse float32)
 
+// columnSumsBlock is columnSumsGeneric with AVX2 for n factors, n positive.
+//
+//go:noescape
+func columnSumsBlock(sum *float32, e *float32, v *float32, n int)
+
 // fitRangesBlock is fitRangesGeneric with AVX2 for n values, n positive.
 //
 //go:noescape
@@ -67,7 +77,7 @@ func fitRangesBlock(s *float32, unit float32, base float32, inverse float32, mos
 func gridErrorsBlock(f *float32, least float32, most float32, x *float32, w *float32, n int)
 
 // fitLoadBlock is fitLoadGeneric with AVX2 for groups of n values, n a positive multiple of 16; data has the pairs
-// of values in another order. units are Unit and Weight of a Fit.
+// of values in another order. units are Unit, Weight and Offset of a Fit.
 //
 //go:noescape
 func fitLoadBlock(data *int16, x *float32, w *float32, units *float32, n int)
@@ -91,3 +101,42 @@ func fitSearchWide(scale *float32, data *int16, starts *uint32, limits *uint32, 
 //
 //go:noescape
 func fitChooseWide(choice *int32, stored *float32, data *int16, limits *uint32, n int, power float32)
+
+// fitTotalsBlock is fitTotalsGeneric with AVX2 for groups of n values, n a positive multiple of 16.
+//
+//go:noescape
+func fitTotalsBlock(totals *float32, data *int16, n int)
+
+// searchGridsBlock is searchGridsGeneric with AVX2 for groups of n values, n a positive multiple of 16, and
+// four times so many candidates. lanes is a GridSearch.
+//
+//go:noescape
+func searchGridsBlock(lanes *float32, list *float32, data *int16, n int, fours int, shift int)
+
+// chooseGridsBlock is chooseGridsGeneric with AVX2 for groups of n values, n a positive multiple of 16.
+// lanes is a GridChoice.
+//
+//go:noescape
+func chooseGridsBlock(choice *int32, lanes *float32, data *int16, n int, count int, shift int, power float32)
+
+// searchGridsWide is searchGridsGeneric with AVX-512 for groups of n values, n a positive multiple of 16, and
+// four times so many candidates. lanes is a GridSearch.
+//
+//go:noescape
+func searchGridsWide(lanes *float32, list *float32, data *int16, n int, fours int, shift int)
+
+// chooseGridsWide is chooseGridsGeneric with AVX-512 for groups of n values, n a positive multiple of 16.
+// lanes is a GridChoice.
+//
+//go:noescape
+func chooseGridsWide(choice *int32, lanes *float32, data *int16, n int, count int, shift int, power float32)
+
+// decodeNibblesBlock is decodeNibblesGeneric with AVX2 and F16C for a positive number of blocks.
+//
+//go:noescape
+func decodeNibblesBlock(dst *float32, src *byte, blocks int)
+
+// decodeBytesBlock is decodeBytesGeneric with AVX2 and F16C for a positive number of blocks.
+//
+//go:noescape
+func decodeBytesBlock(dst *float32, src *byte, blocks int)

@@ -418,6 +418,143 @@ values:
 	VZEROUPPER
 	RET
 
+// func quantizeFractionsBlock(q *int8, x *float32, scale *float32, inv *float32, zero *int8, fraction *float32, zeroStep int, groups int, group int, qmin int, qmax int, acc *float64)
+// Requires: AVX, AVX2, CMOV
+TEXT ·quantizeFractionsBlock(SB), NOSPLIT, $128-96
+	MOVQ         q+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         scale+16(FP), DX
+	MOVQ         inv+24(FP), BX
+	MOVQ         zero+32(FP), SI
+	MOVQ         groups+56(FP), DI
+	MOVQ         acc+88(FP), R8
+	MOVQ         zeroStep+48(FP), R9
+	MOVQ         fraction+40(FP), R12
+	MOVBQSX      (SI), R10
+	VMOVD        R10, X3
+	VPBROADCASTW X3, Y3
+	MOVQ         qmin+72(FP), R11
+	SUBQ         R10, R11
+	VMOVD        R11, X4
+	VPBROADCASTD X4, Y4
+	VCVTDQ2PS    Y4, Y4
+	MOVQ         qmax+80(FP), R11
+	SUBQ         R10, R11
+	VMOVD        R11, X5
+	VPBROADCASTD X5, Y5
+	VCVTDQ2PS    Y5, Y5
+
+group:
+	VBROADCASTSS (DX), Y1
+	VBROADCASTSS (BX), Y2
+	ADDQ         $0x04, DX
+	ADDQ         $0x04, BX
+	VBROADCASTSS (R12), Y0
+	ADDQ         $0x04, R12
+	TESTQ        R9, R9
+	JEQ          haveZero
+	MOVBQSX      (SI), R10
+	VMOVD        R10, X3
+	VPBROADCASTW X3, Y3
+	MOVQ         qmin+72(FP), R11
+	SUBQ         R10, R11
+	VMOVD        R11, X4
+	VPBROADCASTD X4, Y4
+	VCVTDQ2PS    Y4, Y4
+	MOVQ         qmax+80(FP), R11
+	SUBQ         R10, R11
+	VMOVD        R11, X5
+	VPBROADCASTD X5, Y5
+	VCVTDQ2PS    Y5, Y5
+	ADDQ         R9, SI
+
+haveZero:
+	MOVQ group+64(FP), R10
+
+sums:
+	VXORPS  Y6, Y6, Y6
+	VXORPS  Y8, Y8, Y8
+	VXORPS  Y7, Y7, Y7
+	VXORPS  Y9, Y9, Y9
+	MOVQ    $0x00000100, R11
+	CMPQ    R10, R11
+	CMOVQCS R10, R11
+	SUBQ    R11, R10
+
+values:
+	VMOVUPS      (CX), Y11
+	VMULPS       Y2, Y11, Y12
+	VADDPS       Y0, Y12, Y12
+	VMAXPS       Y4, Y12, Y12
+	VMINPS       Y5, Y12, Y12
+	VCVTPS2DQ    Y12, Y10
+	VCVTDQ2PS    Y10, Y12
+	VSUBPS       Y0, Y12, Y12
+	VMULPS       Y1, Y12, Y12
+	VSUBPS       Y12, Y11, Y12
+	VMULPS       Y12, Y12, Y12
+	VADDPS       Y12, Y6, Y6
+	VMULPS       Y11, Y11, Y11
+	VADDPS       Y11, Y8, Y8
+	VMOVUPS      32(CX), Y12
+	VMULPS       Y2, Y12, Y13
+	VADDPS       Y0, Y13, Y13
+	VMAXPS       Y4, Y13, Y13
+	VMINPS       Y5, Y13, Y13
+	VCVTPS2DQ    Y13, Y11
+	VCVTDQ2PS    Y11, Y13
+	VSUBPS       Y0, Y13, Y13
+	VMULPS       Y1, Y13, Y13
+	VSUBPS       Y13, Y12, Y13
+	VMULPS       Y13, Y13, Y13
+	VADDPS       Y13, Y7, Y7
+	VMULPS       Y12, Y12, Y12
+	VADDPS       Y12, Y9, Y9
+	VPACKSSDW    Y11, Y10, Y10
+	VPADDW       Y3, Y10, Y10
+	VEXTRACTI128 $0x01, Y10, X11
+	VPACKSSWB    X11, X10, X10
+	VPSHUFD      $0xd8, X10, X10
+	VMOVDQU      X10, (AX)
+	ADDQ         $0x40, CX
+	ADDQ         $0x10, AX
+	SUBQ         $0x10, R11
+	JNE          values
+	VMOVUPS      Y6, (SP)
+	VMOVUPS      Y7, 32(SP)
+	VMOVUPS      Y8, 64(SP)
+	VMOVUPS      Y9, 96(SP)
+	VCVTPS2PD    (SP), Y6
+	VADDPD       (R8), Y6, Y6
+	VMOVUPD      Y6, (R8)
+	VCVTPS2PD    16(SP), Y6
+	VADDPD       32(R8), Y6, Y6
+	VMOVUPD      Y6, 32(R8)
+	VCVTPS2PD    32(SP), Y6
+	VADDPD       64(R8), Y6, Y6
+	VMOVUPD      Y6, 64(R8)
+	VCVTPS2PD    48(SP), Y6
+	VADDPD       96(R8), Y6, Y6
+	VMOVUPD      Y6, 96(R8)
+	VCVTPS2PD    64(SP), Y6
+	VADDPD       128(R8), Y6, Y6
+	VMOVUPD      Y6, 128(R8)
+	VCVTPS2PD    80(SP), Y6
+	VADDPD       160(R8), Y6, Y6
+	VMOVUPD      Y6, 160(R8)
+	VCVTPS2PD    96(SP), Y6
+	VADDPD       192(R8), Y6, Y6
+	VMOVUPD      Y6, 192(R8)
+	VCVTPS2PD    112(SP), Y6
+	VADDPD       224(R8), Y6, Y6
+	VMOVUPD      Y6, 224(R8)
+	TESTQ        R10, R10
+	JNE          sums
+	DECQ         DI
+	JNE          group
+	VZEROUPPER
+	RET
+
 // func searchScalesBlock(s *float32, unit float32, x *float32, w *float32, n int)
 // Requires: AVX, CMOV
 TEXT ·searchScalesBlock(SB), NOSPLIT, $0-40
@@ -691,6 +828,39 @@ values:
 	VZEROUPPER
 	RET
 
+// func columnSumsBlock(sum *float32, e *float32, v *float32, n int)
+// Requires: AVX
+TEXT ·columnSumsBlock(SB), NOSPLIT, $0-32
+	MOVQ   sum+0(FP), AX
+	MOVQ   e+8(FP), CX
+	MOVQ   v+16(FP), DX
+	MOVQ   n+24(FP), BX
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+
+factors:
+	VBROADCASTSS (DX), Y4
+	VMULPS       (CX), Y4, Y5
+	VADDPS       Y5, Y0, Y0
+	VMULPS       32(CX), Y4, Y5
+	VADDPS       Y5, Y1, Y1
+	VMULPS       64(CX), Y4, Y5
+	VADDPS       Y5, Y2, Y2
+	VMULPS       96(CX), Y4, Y4
+	VADDPS       Y4, Y3, Y3
+	ADDQ         $0x04, DX
+	ADDQ         $0x00000080, CX
+	DECQ         BX
+	JNE          factors
+	VMOVUPS      Y0, (AX)
+	VMOVUPS      Y1, 32(AX)
+	VMOVUPS      Y2, 64(AX)
+	VMOVUPS      Y3, 96(AX)
+	VZEROUPPER
+	RET
+
 // func fitRangesBlock(s *float32, unit float32, base float32, inverse float32, most float32, x *float32, w *float32, n int)
 // Requires: AVX
 TEXT ·fitRangesBlock(SB), NOSPLIT, $0-48
@@ -874,72 +1044,96 @@ values:
 
 first0:
 	VBROADCASTSS (R10), Y0
-	VMULPS       (BX), Y0, Y1
-	VMULPS       32(BX), Y0, Y0
+	VMULPS       (BX), Y0, Y2
+	VMULPS       32(BX), Y0, Y1
+	VBROADCASTSS 128(R10), Y0
+	VADDPS       Y0, Y2, Y2
+	VADDPS       Y0, Y1, Y1
+	VCVTPS2DQ    Y2, Y2
 	VCVTPS2DQ    Y1, Y1
-	VCVTPS2DQ    Y0, Y0
-	VPACKSSDW    Y0, Y1, Y1
+	VPACKSSDW    Y1, Y2, Y2
 	ADDQ         SI, BX
 	VBROADCASTSS 4(R10), Y0
-	VMULPS       (BX), Y0, Y2
-	VMULPS       32(BX), Y0, Y0
-	VCVTPS2DQ    Y2, Y2
-	VCVTPS2DQ    Y0, Y0
-	VPACKSSDW    Y0, Y2, Y2
+	VMULPS       (BX), Y0, Y3
+	VMULPS       32(BX), Y0, Y1
+	VBROADCASTSS 132(R10), Y0
+	VADDPS       Y0, Y3, Y3
+	VADDPS       Y0, Y1, Y1
+	VCVTPS2DQ    Y3, Y3
+	VCVTPS2DQ    Y1, Y1
+	VPACKSSDW    Y1, Y3, Y3
 	ADDQ         SI, BX
 	VBROADCASTSS 8(R10), Y0
-	VMULPS       (BX), Y0, Y3
-	VMULPS       32(BX), Y0, Y0
-	VCVTPS2DQ    Y3, Y3
-	VCVTPS2DQ    Y0, Y0
-	VPACKSSDW    Y0, Y3, Y3
+	VMULPS       (BX), Y0, Y4
+	VMULPS       32(BX), Y0, Y1
+	VBROADCASTSS 136(R10), Y0
+	VADDPS       Y0, Y4, Y4
+	VADDPS       Y0, Y1, Y1
+	VCVTPS2DQ    Y4, Y4
+	VCVTPS2DQ    Y1, Y1
+	VPACKSSDW    Y1, Y4, Y4
 	ADDQ         SI, BX
 	VBROADCASTSS 12(R10), Y0
-	VMULPS       (BX), Y0, Y4
-	VMULPS       32(BX), Y0, Y0
-	VCVTPS2DQ    Y4, Y4
-	VCVTPS2DQ    Y0, Y0
-	VPACKSSDW    Y0, Y4, Y4
+	VMULPS       (BX), Y0, Y5
+	VMULPS       32(BX), Y0, Y1
+	VBROADCASTSS 140(R10), Y0
+	VADDPS       Y0, Y5, Y5
+	VADDPS       Y0, Y1, Y1
+	VCVTPS2DQ    Y5, Y5
+	VCVTPS2DQ    Y1, Y1
+	VPACKSSDW    Y1, Y5, Y5
 	ADDQ         SI, BX
 	VBROADCASTSS 16(R10), Y0
-	VMULPS       (BX), Y0, Y5
-	VMULPS       32(BX), Y0, Y0
-	VCVTPS2DQ    Y5, Y5
-	VCVTPS2DQ    Y0, Y0
-	VPACKSSDW    Y0, Y5, Y5
+	VMULPS       (BX), Y0, Y6
+	VMULPS       32(BX), Y0, Y1
+	VBROADCASTSS 144(R10), Y0
+	VADDPS       Y0, Y6, Y6
+	VADDPS       Y0, Y1, Y1
+	VCVTPS2DQ    Y6, Y6
+	VCVTPS2DQ    Y1, Y1
+	VPACKSSDW    Y1, Y6, Y6
 	ADDQ         SI, BX
 	VBROADCASTSS 20(R10), Y0
-	VMULPS       (BX), Y0, Y6
-	VMULPS       32(BX), Y0, Y0
-	VCVTPS2DQ    Y6, Y6
-	VCVTPS2DQ    Y0, Y0
-	VPACKSSDW    Y0, Y6, Y6
+	VMULPS       (BX), Y0, Y7
+	VMULPS       32(BX), Y0, Y1
+	VBROADCASTSS 148(R10), Y0
+	VADDPS       Y0, Y7, Y7
+	VADDPS       Y0, Y1, Y1
+	VCVTPS2DQ    Y7, Y7
+	VCVTPS2DQ    Y1, Y1
+	VPACKSSDW    Y1, Y7, Y7
 	ADDQ         SI, BX
 	VBROADCASTSS 24(R10), Y0
-	VMULPS       (BX), Y0, Y7
-	VMULPS       32(BX), Y0, Y0
-	VCVTPS2DQ    Y7, Y7
-	VCVTPS2DQ    Y0, Y0
-	VPACKSSDW    Y0, Y7, Y7
+	VMULPS       (BX), Y0, Y8
+	VMULPS       32(BX), Y0, Y1
+	VBROADCASTSS 152(R10), Y0
+	VADDPS       Y0, Y8, Y8
+	VADDPS       Y0, Y1, Y1
+	VCVTPS2DQ    Y8, Y8
+	VCVTPS2DQ    Y1, Y1
+	VPACKSSDW    Y1, Y8, Y8
 	ADDQ         SI, BX
 	VBROADCASTSS 28(R10), Y0
-	VMULPS       (BX), Y0, Y8
-	VMULPS       32(BX), Y0, Y0
-	VCVTPS2DQ    Y8, Y8
-	VCVTPS2DQ    Y0, Y0
-	VPACKSSDW    Y0, Y8, Y8
-	VPUNPCKLDQ   Y2, Y1, Y0
-	VPUNPCKHDQ   Y2, Y1, Y1
-	VPUNPCKLDQ   Y4, Y3, Y2
-	VPUNPCKHDQ   Y4, Y3, Y3
+	VMULPS       (BX), Y0, Y9
+	VMULPS       32(BX), Y0, Y1
+	VBROADCASTSS 156(R10), Y0
+	VADDPS       Y0, Y9, Y9
+	VADDPS       Y0, Y1, Y1
+	VCVTPS2DQ    Y9, Y9
+	VCVTPS2DQ    Y1, Y1
+	VPACKSSDW    Y1, Y9, Y9
+	VPUNPCKLDQ   Y3, Y2, Y0
+	VPUNPCKHDQ   Y3, Y2, Y1
+	VPUNPCKLDQ   Y5, Y4, Y2
+	VPUNPCKHDQ   Y5, Y4, Y3
 	VPUNPCKLQDQ  Y2, Y0, Y4
 	VPUNPCKHQDQ  Y2, Y0, Y0
 	VPUNPCKLQDQ  Y3, Y1, Y2
 	VPUNPCKHQDQ  Y3, Y1, Y1
-	VPUNPCKLDQ   Y6, Y5, Y3
-	VPUNPCKHDQ   Y6, Y5, Y5
-	VPUNPCKLDQ   Y8, Y7, Y6
-	VPUNPCKHDQ   Y8, Y7, Y7
+	VPUNPCKLDQ   Y7, Y6, Y3
+	VPUNPCKHDQ   Y7, Y6, Y5
+	VPUNPCKLDQ   Y9, Y8, Y6
+	VPUNPCKHDQ   Y9, Y8, Y7
 	VPUNPCKLQDQ  Y6, Y3, Y8
 	VPUNPCKHQDQ  Y6, Y3, Y3
 	VPUNPCKLQDQ  Y7, Y5, Y6
@@ -1619,5 +1813,1229 @@ values:
 	ADDQ         $0x00000040, DX
 	DECQ         SI
 	JNE          part
+	VZEROUPPER
+	RET
+
+// func fitTotalsBlock(totals *float32, data *int16, n int)
+// Requires: AVX, AVX2
+TEXT ·fitTotalsBlock(SB), NOSPLIT, $0-24
+	MOVQ     totals+0(FP), AX
+	MOVQ     data+8(FP), CX
+	MOVQ     n+16(FP), DX
+	VPCMPEQW Y0, Y0, Y0
+	VPSRLW   $0x0f, Y0, Y0
+	VPXOR    Y1, Y1, Y1
+	VPXOR    Y2, Y2, Y2
+	VPXOR    Y3, Y3, Y3
+	VPXOR    Y4, Y4, Y4
+
+values:
+	VPMADDWD  64(CX), Y0, Y5
+	VPADDD    Y5, Y1, Y1
+	VPMADDWD  96(CX), Y0, Y5
+	VPADDD    Y5, Y2, Y2
+	VPMADDWD  128(CX), Y0, Y5
+	VPADDD    Y5, Y3, Y3
+	VPMADDWD  160(CX), Y0, Y5
+	VPADDD    Y5, Y4, Y4
+	ADDQ      $0x000000c0, CX
+	SUBQ      $0x02, DX
+	JNE       values
+	VCVTDQ2PS Y1, Y1
+	VMOVUPS   Y1, (AX)
+	VCVTDQ2PS Y2, Y2
+	VMOVUPS   Y2, 32(AX)
+	VCVTDQ2PS Y3, Y3
+	VMOVUPS   Y3, 64(AX)
+	VCVTDQ2PS Y4, Y4
+	VMOVUPS   Y4, 96(AX)
+	VZEROUPPER
+	RET
+
+// func searchGridsBlock(lanes *float32, list *float32, data *int16, n int, fours int, shift int)
+// Requires: AVX, AVX2
+TEXT ·searchGridsBlock(SB), NOSPLIT, $272-48
+	MOVQ lanes+0(FP), AX
+	MOVQ data+16(FP), CX
+	MOVQ n+24(FP), DX
+	MOVQ shift+40(FP), BX
+	MOVQ BX, 256(SP)
+	MOVQ $0x00000002, BX
+
+part:
+	MOVQ list+8(FP), SI
+	MOVQ fours+32(FP), DI
+
+four:
+	MOVL         $0x46fffe00, R8
+	VMOVD        R8, X0
+	VPBROADCASTD X0, Y0
+	MOVL         $0xc6fffe00, R8
+	VMOVD        R8, X1
+	VPBROADCASTD X1, Y1
+	VBROADCASTSS (SI), Y2
+	VBROADCASTSS 4(SI), Y3
+	VMULPS       (AX), Y2, Y2
+	VADDPS       64(AX), Y3, Y3
+	VMAXPS       Y1, Y2, Y2
+	VMINPS       Y0, Y2, Y2
+	VCVTPS2DQ    Y2, Y2
+	VPACKSSDW    Y2, Y2, Y2
+	VPUNPCKLWD   Y2, Y2, Y2
+	VMAXPS       Y1, Y3, Y3
+	VMINPS       Y0, Y3, Y3
+	VCVTPS2DQ    Y3, Y3
+	VPACKSSDW    Y3, Y3, Y3
+	VPUNPCKLWD   Y3, Y3, Y3
+	VMOVDQU      Y2, (SP)
+	VMOVDQU      Y3, 128(SP)
+	VBROADCASTSS 8(SI), Y2
+	VBROADCASTSS 12(SI), Y3
+	VMULPS       (AX), Y2, Y2
+	VADDPS       64(AX), Y3, Y3
+	VMAXPS       Y1, Y2, Y2
+	VMINPS       Y0, Y2, Y2
+	VCVTPS2DQ    Y2, Y2
+	VPACKSSDW    Y2, Y2, Y2
+	VPUNPCKLWD   Y2, Y2, Y2
+	VMAXPS       Y1, Y3, Y3
+	VMINPS       Y0, Y3, Y3
+	VCVTPS2DQ    Y3, Y3
+	VPACKSSDW    Y3, Y3, Y3
+	VPUNPCKLWD   Y3, Y3, Y3
+	VMOVDQU      Y2, 32(SP)
+	VMOVDQU      Y3, 160(SP)
+	VBROADCASTSS 16(SI), Y2
+	VBROADCASTSS 20(SI), Y3
+	VMULPS       (AX), Y2, Y2
+	VADDPS       64(AX), Y3, Y3
+	VMAXPS       Y1, Y2, Y2
+	VMINPS       Y0, Y2, Y2
+	VCVTPS2DQ    Y2, Y2
+	VPACKSSDW    Y2, Y2, Y2
+	VPUNPCKLWD   Y2, Y2, Y2
+	VMAXPS       Y1, Y3, Y3
+	VMINPS       Y0, Y3, Y3
+	VCVTPS2DQ    Y3, Y3
+	VPACKSSDW    Y3, Y3, Y3
+	VPUNPCKLWD   Y3, Y3, Y3
+	VMOVDQU      Y2, 64(SP)
+	VMOVDQU      Y3, 192(SP)
+	VBROADCASTSS 24(SI), Y2
+	VBROADCASTSS 28(SI), Y3
+	VMULPS       (AX), Y2, Y2
+	VADDPS       64(AX), Y3, Y3
+	VMAXPS       Y1, Y2, Y2
+	VMINPS       Y0, Y2, Y2
+	VCVTPS2DQ    Y2, Y2
+	VPACKSSDW    Y2, Y2, Y2
+	VPUNPCKLWD   Y2, Y2, Y2
+	VMAXPS       Y1, Y3, Y3
+	VMINPS       Y0, Y3, Y3
+	VCVTPS2DQ    Y3, Y3
+	VPACKSSDW    Y3, Y3, Y3
+	VPUNPCKLWD   Y3, Y3, Y3
+	VMOVDQU      Y2, 96(SP)
+	VMOVDQU      Y3, 224(SP)
+	MOVQ         CX, R8
+	MOVQ         DX, R9
+	VPXOR        Y0, Y0, Y0
+	VPXOR        Y1, Y1, Y1
+	VPXOR        Y2, Y2, Y2
+	VPXOR        Y3, Y3, Y3
+	VPXOR        Y4, Y4, Y4
+	VPXOR        Y5, Y5, Y5
+	VPXOR        Y6, Y6, Y6
+	VPXOR        Y7, Y7, Y7
+	VPXOR        Y8, Y8, Y8
+	VPXOR        Y9, Y9, Y9
+	VPXOR        Y10, Y10, Y10
+	VPXOR        Y11, Y11, Y11
+
+values:
+	VMOVDQU      (R8), Y12
+	VPMULHRSW    (SP), Y12, Y13
+	VPADDSW      128(SP), Y13, Y13
+	VPADDSW      Y13, Y13, Y13
+	VPADDSW      Y13, Y13, Y13
+	VPSRAW       256(SP), Y13, Y13
+	VPMADDWD     64(R8), Y13, Y14
+	VPADDD       Y14, Y0, Y0
+	VPMADDWD     128(R8), Y13, Y14
+	VPADDD       Y14, Y2, Y2
+	VPMULLW      Y13, Y13, Y13
+	VPMADDWD     128(R8), Y13, Y13
+	VPADDD       Y13, Y1, Y1
+	VPMULHRSW    32(SP), Y12, Y13
+	VPADDSW      160(SP), Y13, Y13
+	VPADDSW      Y13, Y13, Y13
+	VPADDSW      Y13, Y13, Y13
+	VPSRAW       256(SP), Y13, Y13
+	VPMADDWD     64(R8), Y13, Y14
+	VPADDD       Y14, Y3, Y3
+	VPMADDWD     128(R8), Y13, Y14
+	VPADDD       Y14, Y5, Y5
+	VPMULLW      Y13, Y13, Y13
+	VPMADDWD     128(R8), Y13, Y13
+	VPADDD       Y13, Y4, Y4
+	VPMULHRSW    64(SP), Y12, Y13
+	VPADDSW      192(SP), Y13, Y13
+	VPADDSW      Y13, Y13, Y13
+	VPADDSW      Y13, Y13, Y13
+	VPSRAW       256(SP), Y13, Y13
+	VPMADDWD     64(R8), Y13, Y14
+	VPADDD       Y14, Y6, Y6
+	VPMADDWD     128(R8), Y13, Y14
+	VPADDD       Y14, Y8, Y8
+	VPMULLW      Y13, Y13, Y13
+	VPMADDWD     128(R8), Y13, Y13
+	VPADDD       Y13, Y7, Y7
+	VPMULHRSW    96(SP), Y12, Y12
+	VPADDSW      224(SP), Y12, Y12
+	VPADDSW      Y12, Y12, Y12
+	VPADDSW      Y12, Y12, Y12
+	VPSRAW       256(SP), Y12, Y12
+	VPMADDWD     64(R8), Y12, Y13
+	VPADDD       Y13, Y9, Y9
+	VPMADDWD     128(R8), Y12, Y13
+	VPADDD       Y13, Y11, Y11
+	VPMULLW      Y12, Y12, Y12
+	VPMADDWD     128(R8), Y12, Y12
+	VPADDD       Y12, Y10, Y10
+	ADDQ         $0x000000c0, R8
+	SUBQ         $0x02, R9
+	JNE          values
+	VCVTDQ2PS    Y0, Y0
+	VCVTDQ2PS    Y1, Y1
+	VCVTDQ2PS    Y2, Y2
+	VCVTDQ2PS    Y3, Y3
+	VCVTDQ2PS    Y4, Y4
+	VCVTDQ2PS    Y5, Y5
+	VCVTDQ2PS    Y6, Y6
+	VCVTDQ2PS    Y7, Y7
+	VCVTDQ2PS    Y8, Y8
+	VCVTDQ2PS    Y9, Y9
+	VCVTDQ2PS    Y10, Y10
+	VCVTDQ2PS    Y11, Y11
+	VMULPS       192(AX), Y2, Y12
+	VADDPS       128(AX), Y0, Y0
+	VADDPS       Y12, Y0, Y0
+	VMULPS       384(AX), Y2, Y12
+	VADDPS       320(AX), Y12, Y12
+	VMULPS       Y12, Y2, Y12
+	VADDPS       256(AX), Y1, Y1
+	VADDPS       Y12, Y1, Y1
+	MOVL         $0x43800000, R8
+	VMOVD        R8, X12
+	VPBROADCASTD X12, Y12
+	VMAXPS       Y12, Y1, Y1
+	VMULPS       Y0, Y0, Y12
+	VDIVPS       Y1, Y12, Y12
+	VMOVUPS      448(AX), Y13
+	VCMPPS       $0x1e, Y13, Y12, Y14
+	VMOVUPS      512(AX), Y13
+	VBLENDVPS    Y14, Y0, Y13, Y13
+	VMOVUPS      Y13, 512(AX)
+	VMOVUPS      576(AX), Y13
+	VBLENDVPS    Y14, Y1, Y13, Y13
+	VMOVUPS      Y13, 576(AX)
+	VMOVUPS      640(AX), Y13
+	VBLENDVPS    Y14, Y2, Y13, Y13
+	VMOVUPS      Y13, 640(AX)
+	VMOVUPS      448(AX), Y13
+	VBLENDVPS    Y14, Y12, Y13, Y13
+	VMOVUPS      Y13, 448(AX)
+	VMULPS       192(AX), Y5, Y0
+	VADDPS       128(AX), Y3, Y3
+	VADDPS       Y0, Y3, Y3
+	VMULPS       384(AX), Y5, Y0
+	VADDPS       320(AX), Y0, Y0
+	VMULPS       Y0, Y5, Y0
+	VADDPS       256(AX), Y4, Y4
+	VADDPS       Y0, Y4, Y4
+	MOVL         $0x43800000, R8
+	VMOVD        R8, X0
+	VPBROADCASTD X0, Y0
+	VMAXPS       Y0, Y4, Y4
+	VMULPS       Y3, Y3, Y0
+	VDIVPS       Y4, Y0, Y0
+	VMOVUPS      448(AX), Y1
+	VCMPPS       $0x1e, Y1, Y0, Y2
+	VMOVUPS      512(AX), Y1
+	VBLENDVPS    Y2, Y3, Y1, Y1
+	VMOVUPS      Y1, 512(AX)
+	VMOVUPS      576(AX), Y1
+	VBLENDVPS    Y2, Y4, Y1, Y1
+	VMOVUPS      Y1, 576(AX)
+	VMOVUPS      640(AX), Y1
+	VBLENDVPS    Y2, Y5, Y1, Y1
+	VMOVUPS      Y1, 640(AX)
+	VMOVUPS      448(AX), Y1
+	VBLENDVPS    Y2, Y0, Y1, Y1
+	VMOVUPS      Y1, 448(AX)
+	VMULPS       192(AX), Y8, Y0
+	VADDPS       128(AX), Y6, Y6
+	VADDPS       Y0, Y6, Y6
+	VMULPS       384(AX), Y8, Y0
+	VADDPS       320(AX), Y0, Y0
+	VMULPS       Y0, Y8, Y0
+	VADDPS       256(AX), Y7, Y7
+	VADDPS       Y0, Y7, Y7
+	MOVL         $0x43800000, R8
+	VMOVD        R8, X0
+	VPBROADCASTD X0, Y0
+	VMAXPS       Y0, Y7, Y7
+	VMULPS       Y6, Y6, Y0
+	VDIVPS       Y7, Y0, Y0
+	VMOVUPS      448(AX), Y1
+	VCMPPS       $0x1e, Y1, Y0, Y2
+	VMOVUPS      512(AX), Y1
+	VBLENDVPS    Y2, Y6, Y1, Y1
+	VMOVUPS      Y1, 512(AX)
+	VMOVUPS      576(AX), Y1
+	VBLENDVPS    Y2, Y7, Y1, Y1
+	VMOVUPS      Y1, 576(AX)
+	VMOVUPS      640(AX), Y1
+	VBLENDVPS    Y2, Y8, Y1, Y1
+	VMOVUPS      Y1, 640(AX)
+	VMOVUPS      448(AX), Y1
+	VBLENDVPS    Y2, Y0, Y1, Y1
+	VMOVUPS      Y1, 448(AX)
+	VMULPS       192(AX), Y11, Y0
+	VADDPS       128(AX), Y9, Y9
+	VADDPS       Y0, Y9, Y9
+	VMULPS       384(AX), Y11, Y0
+	VADDPS       320(AX), Y0, Y0
+	VMULPS       Y0, Y11, Y0
+	VADDPS       256(AX), Y10, Y10
+	VADDPS       Y0, Y10, Y10
+	MOVL         $0x43800000, R8
+	VMOVD        R8, X0
+	VPBROADCASTD X0, Y0
+	VMAXPS       Y0, Y10, Y10
+	VMULPS       Y9, Y9, Y0
+	VDIVPS       Y10, Y0, Y0
+	VMOVUPS      448(AX), Y1
+	VCMPPS       $0x1e, Y1, Y0, Y2
+	VMOVUPS      512(AX), Y1
+	VBLENDVPS    Y2, Y9, Y1, Y1
+	VMOVUPS      Y1, 512(AX)
+	VMOVUPS      576(AX), Y1
+	VBLENDVPS    Y2, Y10, Y1, Y1
+	VMOVUPS      Y1, 576(AX)
+	VMOVUPS      640(AX), Y1
+	VBLENDVPS    Y2, Y11, Y1, Y1
+	VMOVUPS      Y1, 640(AX)
+	VMOVUPS      448(AX), Y1
+	VBLENDVPS    Y2, Y0, Y1, Y1
+	VMOVUPS      Y1, 448(AX)
+	ADDQ         $0x20, SI
+	DECQ         DI
+	JNE          four
+	ADDQ         $0x00000020, AX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          part
+	VZEROUPPER
+	RET
+
+// func chooseGridsBlock(choice *int32, lanes *float32, data *int16, n int, count int, shift int, power float32)
+// Requires: AVX, AVX2
+TEXT ·chooseGridsBlock(SB), NOSPLIT, $304-52
+	MOVQ choice+0(FP), AX
+	MOVQ lanes+8(FP), CX
+	MOVQ data+16(FP), DX
+	MOVQ n+24(FP), BX
+	MOVQ shift+40(FP), SI
+	MOVQ SI, 256(SP)
+	MOVQ count+32(FP), R9
+	MOVQ $0x00000002, SI
+
+part:
+	MOVL         $0xff800000, DI
+	VMOVD        DI, X0
+	VPBROADCASTD X0, Y0
+	VMOVDQU      Y0, 272(SP)
+	VPXOR        Y0, Y0, Y0
+	VMOVDQU      Y0, (AX)
+	MOVQ         CX, DI
+	XORL         R8, R8
+
+four:
+	MOVL         $0x46fffe00, R10
+	VMOVD        R10, X0
+	VPBROADCASTD X0, Y0
+	MOVL         $0xc6fffe00, R10
+	VMOVD        R10, X1
+	VPBROADCASTD X1, Y1
+	VBROADCASTSS power+48(FP), Y2
+	MOVL         $0x3f000000, R10
+	VMOVD        R10, X3
+	VPBROADCASTD X3, Y3
+	VMULPS       Y3, Y2, Y3
+	VDIVPS       128(DI), Y2, Y4
+	VMULPS       640(DI), Y2, Y5
+	VADDPS       Y3, Y5, Y5
+	VMAXPS       Y1, Y4, Y4
+	VMINPS       Y0, Y4, Y4
+	VCVTPS2DQ    Y4, Y4
+	VPACKSSDW    Y4, Y4, Y4
+	VPUNPCKLWD   Y4, Y4, Y4
+	VMAXPS       Y1, Y5, Y5
+	VMINPS       Y0, Y5, Y5
+	VCVTPS2DQ    Y5, Y5
+	VPACKSSDW    Y5, Y5, Y5
+	VPUNPCKLWD   Y5, Y5, Y5
+	VMOVDQU      Y4, (SP)
+	VMOVDQU      Y5, 128(SP)
+	VDIVPS       192(DI), Y2, Y4
+	VMULPS       704(DI), Y2, Y5
+	VADDPS       Y3, Y5, Y5
+	VMAXPS       Y1, Y4, Y4
+	VMINPS       Y0, Y4, Y4
+	VCVTPS2DQ    Y4, Y4
+	VPACKSSDW    Y4, Y4, Y4
+	VPUNPCKLWD   Y4, Y4, Y4
+	VMAXPS       Y1, Y5, Y5
+	VMINPS       Y0, Y5, Y5
+	VCVTPS2DQ    Y5, Y5
+	VPACKSSDW    Y5, Y5, Y5
+	VPUNPCKLWD   Y5, Y5, Y5
+	VMOVDQU      Y4, 32(SP)
+	VMOVDQU      Y5, 160(SP)
+	VDIVPS       256(DI), Y2, Y4
+	VMULPS       768(DI), Y2, Y5
+	VADDPS       Y3, Y5, Y5
+	VMAXPS       Y1, Y4, Y4
+	VMINPS       Y0, Y4, Y4
+	VCVTPS2DQ    Y4, Y4
+	VPACKSSDW    Y4, Y4, Y4
+	VPUNPCKLWD   Y4, Y4, Y4
+	VMAXPS       Y1, Y5, Y5
+	VMINPS       Y0, Y5, Y5
+	VCVTPS2DQ    Y5, Y5
+	VPACKSSDW    Y5, Y5, Y5
+	VPUNPCKLWD   Y5, Y5, Y5
+	VMOVDQU      Y4, 64(SP)
+	VMOVDQU      Y5, 192(SP)
+	VDIVPS       320(DI), Y2, Y4
+	VMULPS       832(DI), Y2, Y2
+	VADDPS       Y3, Y2, Y2
+	VMAXPS       Y1, Y4, Y4
+	VMINPS       Y0, Y4, Y4
+	VCVTPS2DQ    Y4, Y4
+	VPACKSSDW    Y4, Y4, Y4
+	VPUNPCKLWD   Y4, Y4, Y4
+	VMAXPS       Y1, Y2, Y2
+	VMINPS       Y0, Y2, Y2
+	VCVTPS2DQ    Y2, Y2
+	VPACKSSDW    Y2, Y2, Y2
+	VPUNPCKLWD   Y2, Y2, Y2
+	VMOVDQU      Y4, 96(SP)
+	VMOVDQU      Y2, 224(SP)
+	MOVQ         DX, R10
+	MOVQ         BX, R11
+	VPXOR        Y0, Y0, Y0
+	VPXOR        Y1, Y1, Y1
+	VPXOR        Y2, Y2, Y2
+	VPXOR        Y3, Y3, Y3
+	VPXOR        Y4, Y4, Y4
+	VPXOR        Y5, Y5, Y5
+	VPXOR        Y6, Y6, Y6
+	VPXOR        Y7, Y7, Y7
+	VPXOR        Y8, Y8, Y8
+	VPXOR        Y9, Y9, Y9
+	VPXOR        Y10, Y10, Y10
+	VPXOR        Y11, Y11, Y11
+
+values:
+	VMOVDQU      (R10), Y12
+	VPMULHRSW    (SP), Y12, Y13
+	VPADDSW      128(SP), Y13, Y13
+	VPADDSW      Y13, Y13, Y13
+	VPADDSW      Y13, Y13, Y13
+	VPSRAW       256(SP), Y13, Y13
+	VPMADDWD     64(R10), Y13, Y14
+	VPADDD       Y14, Y0, Y0
+	VPMADDWD     128(R10), Y13, Y14
+	VPADDD       Y14, Y2, Y2
+	VPMULLW      Y13, Y13, Y13
+	VPMADDWD     128(R10), Y13, Y13
+	VPADDD       Y13, Y1, Y1
+	VPMULHRSW    32(SP), Y12, Y13
+	VPADDSW      160(SP), Y13, Y13
+	VPADDSW      Y13, Y13, Y13
+	VPADDSW      Y13, Y13, Y13
+	VPSRAW       256(SP), Y13, Y13
+	VPMADDWD     64(R10), Y13, Y14
+	VPADDD       Y14, Y3, Y3
+	VPMADDWD     128(R10), Y13, Y14
+	VPADDD       Y14, Y5, Y5
+	VPMULLW      Y13, Y13, Y13
+	VPMADDWD     128(R10), Y13, Y13
+	VPADDD       Y13, Y4, Y4
+	VPMULHRSW    64(SP), Y12, Y13
+	VPADDSW      192(SP), Y13, Y13
+	VPADDSW      Y13, Y13, Y13
+	VPADDSW      Y13, Y13, Y13
+	VPSRAW       256(SP), Y13, Y13
+	VPMADDWD     64(R10), Y13, Y14
+	VPADDD       Y14, Y6, Y6
+	VPMADDWD     128(R10), Y13, Y14
+	VPADDD       Y14, Y8, Y8
+	VPMULLW      Y13, Y13, Y13
+	VPMADDWD     128(R10), Y13, Y13
+	VPADDD       Y13, Y7, Y7
+	VPMULHRSW    96(SP), Y12, Y12
+	VPADDSW      224(SP), Y12, Y12
+	VPADDSW      Y12, Y12, Y12
+	VPADDSW      Y12, Y12, Y12
+	VPSRAW       256(SP), Y12, Y12
+	VPMADDWD     64(R10), Y12, Y13
+	VPADDD       Y13, Y9, Y9
+	VPMADDWD     128(R10), Y12, Y13
+	VPADDD       Y13, Y11, Y11
+	VPMULLW      Y12, Y12, Y12
+	VPMADDWD     128(R10), Y12, Y12
+	VPADDD       Y12, Y10, Y10
+	ADDQ         $0x000000c0, R10
+	SUBQ         $0x02, R11
+	JNE          values
+	VCVTDQ2PS    Y0, Y0
+	VCVTDQ2PS    Y1, Y1
+	VCVTDQ2PS    Y2, Y2
+	VCVTDQ2PS    Y3, Y3
+	VCVTDQ2PS    Y4, Y4
+	VCVTDQ2PS    Y5, Y5
+	VCVTDQ2PS    Y6, Y6
+	VCVTDQ2PS    Y7, Y7
+	VCVTDQ2PS    Y8, Y8
+	VCVTDQ2PS    Y9, Y9
+	VCVTDQ2PS    Y10, Y10
+	VCVTDQ2PS    Y11, Y11
+	VMOVUPS      640(DI), Y12
+	VMULPS       (CX), Y12, Y13
+	VSUBPS       Y13, Y0, Y0
+	VADDPS       Y0, Y0, Y0
+	VADDPS       Y2, Y2, Y2
+	VMULPS       Y12, Y2, Y2
+	VSUBPS       Y2, Y1, Y1
+	VMULPS       Y12, Y12, Y12
+	VMULPS       64(CX), Y12, Y12
+	VADDPS       Y12, Y1, Y1
+	VMOVUPS      128(DI), Y13
+	VMULPS       Y13, Y1, Y1
+	VSUBPS       Y1, Y0, Y0
+	VMULPS       Y13, Y0, Y0
+	VMOVD        R8, X12
+	VPBROADCASTD X12, Y12
+	INCL         R8
+	VMOVUPS      272(SP), Y13
+	VCMPPS       $0x1e, Y13, Y0, Y1
+	VMOVUPS      (AX), Y13
+	VBLENDVPS    Y1, Y12, Y13, Y13
+	VMOVUPS      Y13, (AX)
+	VMOVUPS      272(SP), Y13
+	VBLENDVPS    Y1, Y0, Y13, Y13
+	VMOVUPS      Y13, 272(SP)
+	VMOVUPS      704(DI), Y0
+	VMULPS       (CX), Y0, Y1
+	VSUBPS       Y1, Y3, Y3
+	VADDPS       Y3, Y3, Y3
+	VADDPS       Y5, Y5, Y5
+	VMULPS       Y0, Y5, Y5
+	VSUBPS       Y5, Y4, Y4
+	VMULPS       Y0, Y0, Y0
+	VMULPS       64(CX), Y0, Y0
+	VADDPS       Y0, Y4, Y4
+	VMOVUPS      192(DI), Y1
+	VMULPS       Y1, Y4, Y4
+	VSUBPS       Y4, Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VMOVD        R8, X0
+	VPBROADCASTD X0, Y0
+	INCL         R8
+	VMOVUPS      272(SP), Y1
+	VCMPPS       $0x1e, Y1, Y3, Y2
+	VMOVUPS      (AX), Y1
+	VBLENDVPS    Y2, Y0, Y1, Y1
+	VMOVUPS      Y1, (AX)
+	VMOVUPS      272(SP), Y1
+	VBLENDVPS    Y2, Y3, Y1, Y1
+	VMOVUPS      Y1, 272(SP)
+	VMOVUPS      768(DI), Y0
+	VMULPS       (CX), Y0, Y1
+	VSUBPS       Y1, Y6, Y6
+	VADDPS       Y6, Y6, Y6
+	VADDPS       Y8, Y8, Y8
+	VMULPS       Y0, Y8, Y8
+	VSUBPS       Y8, Y7, Y7
+	VMULPS       Y0, Y0, Y0
+	VMULPS       64(CX), Y0, Y0
+	VADDPS       Y0, Y7, Y7
+	VMOVUPS      256(DI), Y1
+	VMULPS       Y1, Y7, Y7
+	VSUBPS       Y7, Y6, Y6
+	VMULPS       Y1, Y6, Y6
+	VMOVD        R8, X0
+	VPBROADCASTD X0, Y0
+	INCL         R8
+	VMOVUPS      272(SP), Y1
+	VCMPPS       $0x1e, Y1, Y6, Y2
+	VMOVUPS      (AX), Y1
+	VBLENDVPS    Y2, Y0, Y1, Y1
+	VMOVUPS      Y1, (AX)
+	VMOVUPS      272(SP), Y1
+	VBLENDVPS    Y2, Y6, Y1, Y1
+	VMOVUPS      Y1, 272(SP)
+	VMOVUPS      832(DI), Y0
+	VMULPS       (CX), Y0, Y1
+	VSUBPS       Y1, Y9, Y9
+	VADDPS       Y9, Y9, Y9
+	VADDPS       Y11, Y11, Y11
+	VMULPS       Y0, Y11, Y11
+	VSUBPS       Y11, Y10, Y10
+	VMULPS       Y0, Y0, Y0
+	VMULPS       64(CX), Y0, Y0
+	VADDPS       Y0, Y10, Y10
+	VMOVUPS      320(DI), Y1
+	VMULPS       Y1, Y10, Y10
+	VSUBPS       Y10, Y9, Y9
+	VMULPS       Y1, Y9, Y9
+	VMOVD        R8, X0
+	VPBROADCASTD X0, Y0
+	INCL         R8
+	VMOVUPS      272(SP), Y1
+	VCMPPS       $0x1e, Y1, Y9, Y2
+	VMOVUPS      (AX), Y1
+	VBLENDVPS    Y2, Y0, Y1, Y1
+	VMOVUPS      Y1, (AX)
+	VMOVUPS      272(SP), Y1
+	VBLENDVPS    Y2, Y9, Y1, Y1
+	VMOVUPS      Y1, 272(SP)
+	ADDQ         $0x00000100, DI
+	CMPL         R8, R9
+	JNE          four
+	ADDQ         $0x00000020, AX
+	ADDQ         $0x00000020, CX
+	ADDQ         $0x00000020, DX
+	DECQ         SI
+	JNE          part
+	VZEROUPPER
+	RET
+
+// func searchGridsWide(lanes *float32, list *float32, data *int16, n int, fours int, shift int)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
+TEXT ·searchGridsWide(SB), NOSPLIT, $528-48
+	MOVQ lanes+0(FP), AX
+	MOVQ data+16(FP), CX
+	MOVQ n+24(FP), DX
+	MOVQ shift+40(FP), BX
+	MOVQ BX, 512(SP)
+	MOVQ $0x00000001, BX
+
+part:
+	MOVQ list+8(FP), SI
+	MOVQ fours+32(FP), DI
+
+four:
+	MOVL         $0x46fffe00, R8
+	VMOVD        R8, X0
+	VPBROADCASTD X0, Z0
+	MOVL         $0xc6fffe00, R8
+	VMOVD        R8, X1
+	VPBROADCASTD X1, Z1
+	VBROADCASTSS (SI), Z2
+	VBROADCASTSS 4(SI), Z3
+	VMULPS       (AX), Z2, Z2
+	VADDPS       64(AX), Z3, Z3
+	VMAXPS       Z1, Z2, Z2
+	VMINPS       Z0, Z2, Z2
+	VCVTPS2DQ    Z2, Z2
+	VPACKSSDW    Z2, Z2, Z2
+	VPUNPCKLWD   Z2, Z2, Z2
+	VMAXPS       Z1, Z3, Z3
+	VMINPS       Z0, Z3, Z3
+	VCVTPS2DQ    Z3, Z3
+	VPACKSSDW    Z3, Z3, Z3
+	VPUNPCKLWD   Z3, Z3, Z3
+	VMOVDQU32    Z2, (SP)
+	VMOVDQU32    Z3, 256(SP)
+	VBROADCASTSS 8(SI), Z2
+	VBROADCASTSS 12(SI), Z3
+	VMULPS       (AX), Z2, Z2
+	VADDPS       64(AX), Z3, Z3
+	VMAXPS       Z1, Z2, Z2
+	VMINPS       Z0, Z2, Z2
+	VCVTPS2DQ    Z2, Z2
+	VPACKSSDW    Z2, Z2, Z2
+	VPUNPCKLWD   Z2, Z2, Z2
+	VMAXPS       Z1, Z3, Z3
+	VMINPS       Z0, Z3, Z3
+	VCVTPS2DQ    Z3, Z3
+	VPACKSSDW    Z3, Z3, Z3
+	VPUNPCKLWD   Z3, Z3, Z3
+	VMOVDQU32    Z2, 64(SP)
+	VMOVDQU32    Z3, 320(SP)
+	VBROADCASTSS 16(SI), Z2
+	VBROADCASTSS 20(SI), Z3
+	VMULPS       (AX), Z2, Z2
+	VADDPS       64(AX), Z3, Z3
+	VMAXPS       Z1, Z2, Z2
+	VMINPS       Z0, Z2, Z2
+	VCVTPS2DQ    Z2, Z2
+	VPACKSSDW    Z2, Z2, Z2
+	VPUNPCKLWD   Z2, Z2, Z2
+	VMAXPS       Z1, Z3, Z3
+	VMINPS       Z0, Z3, Z3
+	VCVTPS2DQ    Z3, Z3
+	VPACKSSDW    Z3, Z3, Z3
+	VPUNPCKLWD   Z3, Z3, Z3
+	VMOVDQU32    Z2, 128(SP)
+	VMOVDQU32    Z3, 384(SP)
+	VBROADCASTSS 24(SI), Z2
+	VBROADCASTSS 28(SI), Z3
+	VMULPS       (AX), Z2, Z2
+	VADDPS       64(AX), Z3, Z3
+	VMAXPS       Z1, Z2, Z2
+	VMINPS       Z0, Z2, Z2
+	VCVTPS2DQ    Z2, Z2
+	VPACKSSDW    Z2, Z2, Z2
+	VPUNPCKLWD   Z2, Z2, Z2
+	VMAXPS       Z1, Z3, Z3
+	VMINPS       Z0, Z3, Z3
+	VCVTPS2DQ    Z3, Z3
+	VPACKSSDW    Z3, Z3, Z3
+	VPUNPCKLWD   Z3, Z3, Z3
+	VMOVDQU32    Z2, 192(SP)
+	VMOVDQU32    Z3, 448(SP)
+	MOVQ         CX, R8
+	MOVQ         DX, R9
+	VPXORD       Z4, Z4, Z4
+	VPXORD       Z5, Z5, Z5
+	VPXORD       Z6, Z6, Z6
+	VPXORD       Z7, Z7, Z7
+	VPXORD       Z8, Z8, Z8
+	VPXORD       Z9, Z9, Z9
+	VPXORD       Z10, Z10, Z10
+	VPXORD       Z11, Z11, Z11
+	VPXORD       Z12, Z12, Z12
+	VPXORD       Z13, Z13, Z13
+	VPXORD       Z14, Z14, Z14
+	VPXORD       Z15, Z15, Z15
+	VMOVDQU32    (SP), Z0
+	VMOVDQU32    256(SP), Z1
+	VMOVDQU32    64(SP), Z2
+	VMOVDQU32    320(SP), Z3
+	VMOVDQU32    128(SP), Z16
+	VMOVDQU32    384(SP), Z17
+	VMOVDQU32    192(SP), Z18
+	VMOVDQU32    448(SP), Z19
+
+values:
+	VMOVDQU32    (R8), Z20
+	VMOVDQU32    64(R8), Z21
+	VMOVDQU32    128(R8), Z22
+	VPMULHRSW    Z0, Z20, Z23
+	VPADDSW      Z1, Z23, Z23
+	VPADDSW      Z23, Z23, Z23
+	VPADDSW      Z23, Z23, Z23
+	VPSRAW       512(SP), Z23, Z23
+	VPDPWSSD     Z21, Z23, Z4
+	VPDPWSSD     Z22, Z23, Z6
+	VPMULLW      Z23, Z23, Z23
+	VPDPWSSD     Z22, Z23, Z5
+	VPMULHRSW    Z2, Z20, Z23
+	VPADDSW      Z3, Z23, Z23
+	VPADDSW      Z23, Z23, Z23
+	VPADDSW      Z23, Z23, Z23
+	VPSRAW       512(SP), Z23, Z23
+	VPDPWSSD     Z21, Z23, Z7
+	VPDPWSSD     Z22, Z23, Z9
+	VPMULLW      Z23, Z23, Z23
+	VPDPWSSD     Z22, Z23, Z8
+	VPMULHRSW    Z16, Z20, Z23
+	VPADDSW      Z17, Z23, Z23
+	VPADDSW      Z23, Z23, Z23
+	VPADDSW      Z23, Z23, Z23
+	VPSRAW       512(SP), Z23, Z23
+	VPDPWSSD     Z21, Z23, Z10
+	VPDPWSSD     Z22, Z23, Z12
+	VPMULLW      Z23, Z23, Z23
+	VPDPWSSD     Z22, Z23, Z11
+	VPMULHRSW    Z18, Z20, Z20
+	VPADDSW      Z19, Z20, Z20
+	VPADDSW      Z20, Z20, Z20
+	VPADDSW      Z20, Z20, Z20
+	VPSRAW       512(SP), Z20, Z20
+	VPDPWSSD     Z21, Z20, Z13
+	VPDPWSSD     Z22, Z20, Z15
+	VPMULLW      Z20, Z20, Z20
+	VPDPWSSD     Z22, Z20, Z14
+	ADDQ         $0x000000c0, R8
+	SUBQ         $0x02, R9
+	JNE          values
+	VCVTDQ2PS    Z4, Z4
+	VCVTDQ2PS    Z5, Z5
+	VCVTDQ2PS    Z6, Z6
+	VCVTDQ2PS    Z7, Z7
+	VCVTDQ2PS    Z8, Z8
+	VCVTDQ2PS    Z9, Z9
+	VCVTDQ2PS    Z10, Z10
+	VCVTDQ2PS    Z11, Z11
+	VCVTDQ2PS    Z12, Z12
+	VCVTDQ2PS    Z13, Z13
+	VCVTDQ2PS    Z14, Z14
+	VCVTDQ2PS    Z15, Z15
+	VMULPS       192(AX), Z6, Z0
+	VADDPS       128(AX), Z4, Z4
+	VADDPS       Z0, Z4, Z4
+	VMULPS       384(AX), Z6, Z0
+	VADDPS       320(AX), Z0, Z0
+	VMULPS       Z0, Z6, Z0
+	VADDPS       256(AX), Z5, Z5
+	VADDPS       Z0, Z5, Z5
+	MOVL         $0x43800000, R8
+	VMOVD        R8, X0
+	VPBROADCASTD X0, Z0
+	VMAXPS       Z0, Z5, Z5
+	VMULPS       Z4, Z4, Z0
+	VDIVPS       Z5, Z0, Z0
+	VMOVUPS      448(AX), Z1
+	VCMPPS       $0x1e, Z1, Z0, K1
+	VMOVUPS      Z4, K1, 512(AX)
+	VMOVUPS      Z5, K1, 576(AX)
+	VMOVUPS      Z6, K1, 640(AX)
+	VMOVUPS      Z0, K1, 448(AX)
+	VMULPS       192(AX), Z9, Z0
+	VADDPS       128(AX), Z7, Z7
+	VADDPS       Z0, Z7, Z7
+	VMULPS       384(AX), Z9, Z0
+	VADDPS       320(AX), Z0, Z0
+	VMULPS       Z0, Z9, Z0
+	VADDPS       256(AX), Z8, Z8
+	VADDPS       Z0, Z8, Z8
+	MOVL         $0x43800000, R8
+	VMOVD        R8, X0
+	VPBROADCASTD X0, Z0
+	VMAXPS       Z0, Z8, Z8
+	VMULPS       Z7, Z7, Z0
+	VDIVPS       Z8, Z0, Z0
+	VMOVUPS      448(AX), Z1
+	VCMPPS       $0x1e, Z1, Z0, K1
+	VMOVUPS      Z7, K1, 512(AX)
+	VMOVUPS      Z8, K1, 576(AX)
+	VMOVUPS      Z9, K1, 640(AX)
+	VMOVUPS      Z0, K1, 448(AX)
+	VMULPS       192(AX), Z12, Z0
+	VADDPS       128(AX), Z10, Z10
+	VADDPS       Z0, Z10, Z10
+	VMULPS       384(AX), Z12, Z0
+	VADDPS       320(AX), Z0, Z0
+	VMULPS       Z0, Z12, Z0
+	VADDPS       256(AX), Z11, Z11
+	VADDPS       Z0, Z11, Z11
+	MOVL         $0x43800000, R8
+	VMOVD        R8, X0
+	VPBROADCASTD X0, Z0
+	VMAXPS       Z0, Z11, Z11
+	VMULPS       Z10, Z10, Z0
+	VDIVPS       Z11, Z0, Z0
+	VMOVUPS      448(AX), Z1
+	VCMPPS       $0x1e, Z1, Z0, K1
+	VMOVUPS      Z10, K1, 512(AX)
+	VMOVUPS      Z11, K1, 576(AX)
+	VMOVUPS      Z12, K1, 640(AX)
+	VMOVUPS      Z0, K1, 448(AX)
+	VMULPS       192(AX), Z15, Z0
+	VADDPS       128(AX), Z13, Z13
+	VADDPS       Z0, Z13, Z13
+	VMULPS       384(AX), Z15, Z0
+	VADDPS       320(AX), Z0, Z0
+	VMULPS       Z0, Z15, Z0
+	VADDPS       256(AX), Z14, Z14
+	VADDPS       Z0, Z14, Z14
+	MOVL         $0x43800000, R8
+	VMOVD        R8, X0
+	VPBROADCASTD X0, Z0
+	VMAXPS       Z0, Z14, Z14
+	VMULPS       Z13, Z13, Z0
+	VDIVPS       Z14, Z0, Z0
+	VMOVUPS      448(AX), Z1
+	VCMPPS       $0x1e, Z1, Z0, K1
+	VMOVUPS      Z13, K1, 512(AX)
+	VMOVUPS      Z14, K1, 576(AX)
+	VMOVUPS      Z15, K1, 640(AX)
+	VMOVUPS      Z0, K1, 448(AX)
+	ADDQ         $0x20, SI
+	DECQ         DI
+	JNE          four
+	ADDQ         $0x00000040, AX
+	ADDQ         $0x00000040, CX
+	DECQ         BX
+	JNE          part
+	VZEROUPPER
+	RET
+
+// func chooseGridsWide(choice *int32, lanes *float32, data *int16, n int, count int, shift int, power float32)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
+TEXT ·chooseGridsWide(SB), NOSPLIT, $592-52
+	MOVQ choice+0(FP), AX
+	MOVQ lanes+8(FP), CX
+	MOVQ data+16(FP), DX
+	MOVQ n+24(FP), BX
+	MOVQ shift+40(FP), SI
+	MOVQ SI, 512(SP)
+	MOVQ count+32(FP), R9
+	MOVQ $0x00000001, SI
+
+part:
+	MOVL         $0xff800000, DI
+	VMOVD        DI, X0
+	VPBROADCASTD X0, Z0
+	VMOVDQU32    Z0, 528(SP)
+	VPXORD       Z1, Z1, Z1
+	VMOVDQU32    Z1, (AX)
+	MOVQ         CX, DI
+	XORL         R8, R8
+
+four:
+	MOVL         $0x46fffe00, R10
+	VMOVD        R10, X0
+	VPBROADCASTD X0, Z0
+	MOVL         $0xc6fffe00, R10
+	VMOVD        R10, X14
+	VPBROADCASTD X14, Z14
+	VBROADCASTSS power+48(FP), Z15
+	MOVL         $0x3f000000, R10
+	VMOVD        R10, X16
+	VPBROADCASTD X16, Z16
+	VMULPS       Z16, Z15, Z16
+	VDIVPS       128(DI), Z15, Z17
+	VMULPS       640(DI), Z15, Z18
+	VADDPS       Z16, Z18, Z18
+	VMAXPS       Z14, Z17, Z17
+	VMINPS       Z0, Z17, Z17
+	VCVTPS2DQ    Z17, Z17
+	VPACKSSDW    Z17, Z17, Z17
+	VPUNPCKLWD   Z17, Z17, Z17
+	VMAXPS       Z14, Z18, Z18
+	VMINPS       Z0, Z18, Z18
+	VCVTPS2DQ    Z18, Z18
+	VPACKSSDW    Z18, Z18, Z18
+	VPUNPCKLWD   Z18, Z18, Z18
+	VMOVDQU32    Z17, (SP)
+	VMOVDQU32    Z18, 256(SP)
+	VDIVPS       192(DI), Z15, Z17
+	VMULPS       704(DI), Z15, Z18
+	VADDPS       Z16, Z18, Z18
+	VMAXPS       Z14, Z17, Z17
+	VMINPS       Z0, Z17, Z17
+	VCVTPS2DQ    Z17, Z17
+	VPACKSSDW    Z17, Z17, Z17
+	VPUNPCKLWD   Z17, Z17, Z17
+	VMAXPS       Z14, Z18, Z18
+	VMINPS       Z0, Z18, Z18
+	VCVTPS2DQ    Z18, Z18
+	VPACKSSDW    Z18, Z18, Z18
+	VPUNPCKLWD   Z18, Z18, Z18
+	VMOVDQU32    Z17, 64(SP)
+	VMOVDQU32    Z18, 320(SP)
+	VDIVPS       256(DI), Z15, Z17
+	VMULPS       768(DI), Z15, Z18
+	VADDPS       Z16, Z18, Z18
+	VMAXPS       Z14, Z17, Z17
+	VMINPS       Z0, Z17, Z17
+	VCVTPS2DQ    Z17, Z17
+	VPACKSSDW    Z17, Z17, Z17
+	VPUNPCKLWD   Z17, Z17, Z17
+	VMAXPS       Z14, Z18, Z18
+	VMINPS       Z0, Z18, Z18
+	VCVTPS2DQ    Z18, Z18
+	VPACKSSDW    Z18, Z18, Z18
+	VPUNPCKLWD   Z18, Z18, Z18
+	VMOVDQU32    Z17, 128(SP)
+	VMOVDQU32    Z18, 384(SP)
+	VDIVPS       320(DI), Z15, Z17
+	VMULPS       832(DI), Z15, Z15
+	VADDPS       Z16, Z15, Z15
+	VMAXPS       Z14, Z17, Z17
+	VMINPS       Z0, Z17, Z17
+	VCVTPS2DQ    Z17, Z17
+	VPACKSSDW    Z17, Z17, Z17
+	VPUNPCKLWD   Z17, Z17, Z17
+	VMAXPS       Z14, Z15, Z15
+	VMINPS       Z0, Z15, Z15
+	VCVTPS2DQ    Z15, Z15
+	VPACKSSDW    Z15, Z15, Z15
+	VPUNPCKLWD   Z15, Z15, Z15
+	VMOVDQU32    Z17, 192(SP)
+	VMOVDQU32    Z15, 448(SP)
+	MOVQ         DX, R10
+	MOVQ         BX, R11
+	VPXORD       Z2, Z2, Z2
+	VPXORD       Z3, Z3, Z3
+	VPXORD       Z4, Z4, Z4
+	VPXORD       Z5, Z5, Z5
+	VPXORD       Z6, Z6, Z6
+	VPXORD       Z7, Z7, Z7
+	VPXORD       Z8, Z8, Z8
+	VPXORD       Z9, Z9, Z9
+	VPXORD       Z10, Z10, Z10
+	VPXORD       Z11, Z11, Z11
+	VPXORD       Z12, Z12, Z12
+	VPXORD       Z13, Z13, Z13
+	VMOVDQU32    (SP), Z0
+	VMOVDQU32    256(SP), Z14
+	VMOVDQU32    64(SP), Z15
+	VMOVDQU32    320(SP), Z16
+	VMOVDQU32    128(SP), Z17
+	VMOVDQU32    384(SP), Z18
+	VMOVDQU32    192(SP), Z19
+	VMOVDQU32    448(SP), Z20
+
+values:
+	VMOVDQU32    (R10), Z21
+	VMOVDQU32    64(R10), Z22
+	VMOVDQU32    128(R10), Z23
+	VPMULHRSW    Z0, Z21, Z24
+	VPADDSW      Z14, Z24, Z24
+	VPADDSW      Z24, Z24, Z24
+	VPADDSW      Z24, Z24, Z24
+	VPSRAW       512(SP), Z24, Z24
+	VPDPWSSD     Z22, Z24, Z2
+	VPDPWSSD     Z23, Z24, Z4
+	VPMULLW      Z24, Z24, Z24
+	VPDPWSSD     Z23, Z24, Z3
+	VPMULHRSW    Z15, Z21, Z24
+	VPADDSW      Z16, Z24, Z24
+	VPADDSW      Z24, Z24, Z24
+	VPADDSW      Z24, Z24, Z24
+	VPSRAW       512(SP), Z24, Z24
+	VPDPWSSD     Z22, Z24, Z5
+	VPDPWSSD     Z23, Z24, Z7
+	VPMULLW      Z24, Z24, Z24
+	VPDPWSSD     Z23, Z24, Z6
+	VPMULHRSW    Z17, Z21, Z24
+	VPADDSW      Z18, Z24, Z24
+	VPADDSW      Z24, Z24, Z24
+	VPADDSW      Z24, Z24, Z24
+	VPSRAW       512(SP), Z24, Z24
+	VPDPWSSD     Z22, Z24, Z8
+	VPDPWSSD     Z23, Z24, Z10
+	VPMULLW      Z24, Z24, Z24
+	VPDPWSSD     Z23, Z24, Z9
+	VPMULHRSW    Z19, Z21, Z21
+	VPADDSW      Z20, Z21, Z21
+	VPADDSW      Z21, Z21, Z21
+	VPADDSW      Z21, Z21, Z21
+	VPSRAW       512(SP), Z21, Z21
+	VPDPWSSD     Z22, Z21, Z11
+	VPDPWSSD     Z23, Z21, Z13
+	VPMULLW      Z21, Z21, Z21
+	VPDPWSSD     Z23, Z21, Z12
+	ADDQ         $0x000000c0, R10
+	SUBQ         $0x02, R11
+	JNE          values
+	VCVTDQ2PS    Z2, Z2
+	VCVTDQ2PS    Z3, Z3
+	VCVTDQ2PS    Z4, Z4
+	VCVTDQ2PS    Z5, Z5
+	VCVTDQ2PS    Z6, Z6
+	VCVTDQ2PS    Z7, Z7
+	VCVTDQ2PS    Z8, Z8
+	VCVTDQ2PS    Z9, Z9
+	VCVTDQ2PS    Z10, Z10
+	VCVTDQ2PS    Z11, Z11
+	VCVTDQ2PS    Z12, Z12
+	VCVTDQ2PS    Z13, Z13
+	VMOVUPS      640(DI), Z0
+	VMULPS       (CX), Z0, Z14
+	VSUBPS       Z14, Z2, Z2
+	VADDPS       Z2, Z2, Z2
+	VADDPS       Z4, Z4, Z4
+	VMULPS       Z0, Z4, Z4
+	VSUBPS       Z4, Z3, Z3
+	VMULPS       Z0, Z0, Z0
+	VMULPS       64(CX), Z0, Z0
+	VADDPS       Z0, Z3, Z3
+	VMOVUPS      128(DI), Z14
+	VMULPS       Z14, Z3, Z3
+	VSUBPS       Z3, Z2, Z2
+	VMULPS       Z14, Z2, Z2
+	VMOVD        R8, X0
+	VPBROADCASTD X0, Z0
+	INCL         R8
+	VMOVUPS      528(SP), Z14
+	VCMPPS       $0x1e, Z14, Z2, K1
+	VMOVUPS      Z0, K1, (AX)
+	VMOVUPS      Z2, K1, 528(SP)
+	VMOVUPS      704(DI), Z0
+	VMULPS       (CX), Z0, Z14
+	VSUBPS       Z14, Z5, Z5
+	VADDPS       Z5, Z5, Z5
+	VADDPS       Z7, Z7, Z7
+	VMULPS       Z0, Z7, Z7
+	VSUBPS       Z7, Z6, Z6
+	VMULPS       Z0, Z0, Z0
+	VMULPS       64(CX), Z0, Z0
+	VADDPS       Z0, Z6, Z6
+	VMOVUPS      192(DI), Z14
+	VMULPS       Z14, Z6, Z6
+	VSUBPS       Z6, Z5, Z5
+	VMULPS       Z14, Z5, Z5
+	VMOVD        R8, X0
+	VPBROADCASTD X0, Z0
+	INCL         R8
+	VMOVUPS      528(SP), Z14
+	VCMPPS       $0x1e, Z14, Z5, K1
+	VMOVUPS      Z0, K1, (AX)
+	VMOVUPS      Z5, K1, 528(SP)
+	VMOVUPS      768(DI), Z0
+	VMULPS       (CX), Z0, Z14
+	VSUBPS       Z14, Z8, Z8
+	VADDPS       Z8, Z8, Z8
+	VADDPS       Z10, Z10, Z10
+	VMULPS       Z0, Z10, Z10
+	VSUBPS       Z10, Z9, Z9
+	VMULPS       Z0, Z0, Z0
+	VMULPS       64(CX), Z0, Z0
+	VADDPS       Z0, Z9, Z9
+	VMOVUPS      256(DI), Z14
+	VMULPS       Z14, Z9, Z9
+	VSUBPS       Z9, Z8, Z8
+	VMULPS       Z14, Z8, Z8
+	VMOVD        R8, X0
+	VPBROADCASTD X0, Z0
+	INCL         R8
+	VMOVUPS      528(SP), Z14
+	VCMPPS       $0x1e, Z14, Z8, K1
+	VMOVUPS      Z0, K1, (AX)
+	VMOVUPS      Z8, K1, 528(SP)
+	VMOVUPS      832(DI), Z0
+	VMULPS       (CX), Z0, Z14
+	VSUBPS       Z14, Z11, Z11
+	VADDPS       Z11, Z11, Z11
+	VADDPS       Z13, Z13, Z13
+	VMULPS       Z0, Z13, Z13
+	VSUBPS       Z13, Z12, Z12
+	VMULPS       Z0, Z0, Z0
+	VMULPS       64(CX), Z0, Z0
+	VADDPS       Z0, Z12, Z12
+	VMOVUPS      320(DI), Z14
+	VMULPS       Z14, Z12, Z12
+	VSUBPS       Z12, Z11, Z11
+	VMULPS       Z14, Z11, Z11
+	VMOVD        R8, X0
+	VPBROADCASTD X0, Z0
+	INCL         R8
+	VMOVUPS      528(SP), Z14
+	VCMPPS       $0x1e, Z14, Z11, K1
+	VMOVUPS      Z0, K1, (AX)
+	VMOVUPS      Z11, K1, 528(SP)
+	ADDQ         $0x00000100, DI
+	CMPL         R8, R9
+	JNE          four
+	ADDQ         $0x00000040, AX
+	ADDQ         $0x00000040, CX
+	ADDQ         $0x00000040, DX
+	DECQ         SI
+	JNE          part
+	VZEROUPPER
+	RET
+
+// func decodeNibblesBlock(dst *float32, src *byte, blocks int)
+// Requires: AVX, AVX2, F16C
+TEXT ·decodeNibblesBlock(SB), NOSPLIT, $0-24
+	MOVQ         dst+0(FP), AX
+	MOVQ         src+8(FP), CX
+	MOVQ         blocks+16(FP), DX
+	MOVL         $0x7fc00000, BX
+	VMOVD        BX, X0
+	VPBROADCASTD X0, Y0
+	MOVL         $0x0f0f0f0f, BX
+	VMOVD        BX, X1
+	VPBROADCASTD X1, X1
+	MOVL         $0x08080808, BX
+	VMOVD        BX, X2
+	VPBROADCASTD X2, X2
+
+block:
+	MOVWLZX      (CX), BX
+	VMOVD        BX, X5
+	VCVTPH2PS    X5, X5
+	VBROADCASTSS X5, Y5
+	VSUBPS       Y5, Y5, Y3
+	VCMPPS       $0x03, Y3, Y3, Y3
+	VBLENDVPS    Y3, Y0, Y5, Y5
+	VMOVDQU      2(CX), X3
+	VPSRLW       $0x04, X3, X4
+	VPAND        X1, X3, X3
+	VPSUBB       X2, X3, X3
+	VPAND        X1, X4, X4
+	VPSUBB       X2, X4, X4
+	VPMOVSXBD    X3, Y6
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       Y6, Y5, Y6
+	VMOVUPS      Y6, (AX)
+	VPSRLDQ      $0x08, X3, X3
+	VPMOVSXBD    X3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y3, Y5, Y3
+	VMOVUPS      Y3, 32(AX)
+	VPMOVSXBD    X4, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y3, Y5, Y3
+	VMOVUPS      Y3, 64(AX)
+	VPSRLDQ      $0x08, X4, X4
+	VPMOVSXBD    X4, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y3, Y5, Y3
+	VMOVUPS      Y3, 96(AX)
+	ADDQ         $0x12, CX
+	ADDQ         $0x00000080, AX
+	DECQ         DX
+	JNE          block
+	VZEROUPPER
+	RET
+
+// func decodeBytesBlock(dst *float32, src *byte, blocks int)
+// Requires: AVX, AVX2, F16C
+TEXT ·decodeBytesBlock(SB), NOSPLIT, $0-24
+	MOVQ         dst+0(FP), AX
+	MOVQ         src+8(FP), CX
+	MOVQ         blocks+16(FP), DX
+	MOVL         $0x7fc00000, BX
+	VMOVD        BX, X0
+	VPBROADCASTD X0, Y0
+
+block:
+	MOVWLZX      (CX), BX
+	VMOVD        BX, X1
+	VCVTPH2PS    X1, X1
+	VBROADCASTSS X1, Y1
+	VSUBPS       Y1, Y1, Y2
+	VCMPPS       $0x03, Y2, Y2, Y2
+	VBLENDVPS    Y2, Y0, Y1, Y1
+	VPMOVSXBD    2(CX), Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y2, Y1, Y2
+	VMOVUPS      Y2, (AX)
+	VPMOVSXBD    10(CX), Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y2, Y1, Y2
+	VMOVUPS      Y2, 32(AX)
+	VPMOVSXBD    18(CX), Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y2, Y1, Y2
+	VMOVUPS      Y2, 64(AX)
+	VPMOVSXBD    26(CX), Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y2, Y1, Y2
+	VMOVUPS      Y2, 96(AX)
+	ADDQ         $0x22, CX
+	ADDQ         $0x00000080, AX
+	DECQ         DX
+	JNE          block
 	VZEROUPPER
 	RET

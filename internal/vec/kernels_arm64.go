@@ -38,6 +38,11 @@ func latticeGroupsBlock(mask *uint8, lo, hi *float32, least *uint32, t *float32,
 //go:noescape
 func quantizeGroupsBlock(q *int8, x, scale, inv *float32, zero *int8, zeroStep, groups, group, qmin, qmax int, acc *float64)
 
+// quantizeFractionsBlock is quantizeGroupsBlock with a fraction of each group.
+//
+//go:noescape
+func quantizeFractionsBlock(q *int8, x, scale, inv *float32, zero *int8, fraction *float32, zeroStep, groups, group, qmin, qmax int, acc *float64)
+
 // searchScalesBlock is searchScalesGeneric with NEON for n values, n positive.
 //
 //go:noescape
@@ -58,6 +63,11 @@ func sumSquaresBlock(sum *float64, x *float32, n int)
 //go:noescape
 func importanceBlock(w, x *float32, n int, inverse float32)
 
+// columnSumsBlock is columnSumsGeneric with NEON for n factors, n positive.
+//
+//go:noescape
+func columnSumsBlock(sum, e, v *float32, n int)
+
 // fitRangesBlock is fitRangesGeneric with NEON for n values, n positive.
 //
 //go:noescape
@@ -69,7 +79,7 @@ func fitRangesBlock(s *float32, unit, base, inverse, most float32, x, w *float32
 func gridErrorsBlock(f *float32, least, most float32, x, w *float32, n int)
 
 // fitLoadBlock is fitLoadGeneric with NEON for groups of n values, n a positive multiple of 16; data
-// has the pairs of values in another order. units are Unit and Weight of a Fit.
+// has the pairs of values in another order. units are Unit, Weight and Offset of a Fit.
 //
 //go:noescape
 func fitLoadBlock(data *int16, x, w, units *float32, n int)
@@ -83,3 +93,20 @@ func fitSearchBlock(scale *float32, data *int16, starts, limits *uint32, n int)
 //
 //go:noescape
 func fitChooseBlock(choice *int32, stored *float32, data *int16, limits *uint32, n int, power float32)
+
+// fitTotalsBlock is fitTotalsGeneric with NEON for groups of n values, n a positive multiple of 16.
+//
+//go:noescape
+func fitTotalsBlock(totals *float32, data *int16, n int)
+
+// searchGridsBlock is searchGridsGeneric with NEON for groups of n values, n a positive multiple of 16,
+// and four times so many candidates. lanes is a GridSearch.
+//
+//go:noescape
+func searchGridsBlock(lanes, list *float32, data *int16, n, fours, shift int)
+
+// chooseGridsBlock is chooseGridsGeneric with NEON for groups of n values, n a positive multiple of 16.
+// lanes is a GridChoice.
+//
+//go:noescape
+func chooseGridsBlock(choice *int32, lanes *float32, data *int16, n, count, shift int, power float32)

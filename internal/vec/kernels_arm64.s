@@ -320,6 +320,52 @@ latticeStore:
 	CSEL LO, R11, R12, R12 \
 	SUB  R12, R11
 
+// QUANTGROUP loads the scale, its inverse, the zero point and the limits of a group.
+#define QUANTGROUP \
+	VLD1R.P 4(R2), [V20.S4]  \
+	VLD1R.P 4(R3), [V21.S4]  \
+	MOVB    (R4), R13        \
+	ADD     R5, R4           \
+	VDUP    R13, V22.H8      \
+	SUB     R13, R8, R14     \
+	SCVTFWS R14, F23         \
+	VDUP    V23.S[0], V23.S4 \
+	SUB     R13, R9, R14     \
+	SCVTFWS R14, F24         \
+	VDUP    V24.S[0], V24.S4 \
+	MOVD    R7, R11
+
+// QUANTSTEPS sets V16-V19 to the codes of V12-V15, before the zero point is added, and V12-V15 to their steps.
+#define QUANTSTEPS \
+	WITH4(VFMAX_4S, 23, 12, 12)   \
+	WITH4(VFMIN_4S, 24, 12, 12)   \
+	EACH4OF(VFCVTNS_4S, 12, 16)   \
+	EACH4OF(VSCVTF_4S, 16, 12)
+
+// QUANTSTORE adds up the errors of the steps V12-V15 and stores the low bytes of the codes V16-V19, after the zero point
+// is added in 16 bits.
+#define QUANTSTORE \
+	WITH4(VFMUL_4S, 20, 12, 12)   \
+	EACH4(VFSUB_4S, 12, 8, 12)    \
+	EACH4(VFMUL_4S, 12, 12, 12)   \
+	EACH4(VFMUL_4S, 8, 8, 8)      \
+	EACH4(VFADD_4S, 12, 0, 0)     \
+	EACH4(VFADD_4S, 8, 4, 4)      \
+	VUZP1  V17.H8, V16.H8, V16.H8 \
+	VUZP1  V19.H8, V18.H8, V18.H8 \
+	VADD   V22.H8, V16.H8, V16.H8 \
+	VADD   V22.H8, V18.H8, V18.H8 \
+	VUZP1  V18.B16, V16.B16, V16.B16 \
+	VST1.P [V16.B16], 16(R0)
+
+// QUANTFLUSH adds the sums of a group, or a part of it, to those of acc.
+#define QUANTFLUSH \
+	MOVD R10, R13 \
+	FLUSH8(0, 1)  \
+	FLUSH8(2, 3)  \
+	FLUSH8(4, 5)  \
+	FLUSH8(6, 7)
+
 // func quantizeGroupsBlock(q *int8, x, scale, inv *float32, zero *int8, zeroStep, groups, group, qmin, qmax int, acc *float64)
 TEXT ·quantizeGroupsBlock(SB), NOSPLIT, $0-88
 	MOVD q+0(FP), R0
@@ -335,18 +381,7 @@ TEXT ·quantizeGroupsBlock(SB), NOSPLIT, $0-88
 	MOVD acc+80(FP), R10
 
 group:
-	VLD1R.P 4(R2), [V20.S4]
-	VLD1R.P 4(R3), [V21.S4]
-	MOVB    (R4), R13
-	ADD     R5, R4
-	VDUP    R13, V22.H8
-	SUB     R13, R8, R14
-	SCVTFWS R14, F23
-	VDUP    V23.S[0], V23.S4
-	SUB     R13, R9, R14
-	SCVTFWS R14, F24
-	VDUP    V24.S[0], V24.S4
-	MOVD    R7, R11 // values left of the group
+	QUANTGROUP
 
 sums:
 	CLEAR4(V0, V1, V2, V3) // V0-V3: noise
@@ -356,35 +391,53 @@ sums:
 values:
 	VLD1.P 64(R1), [V8.S4, V9.S4, V10.S4, V11.S4]
 	WITH4(VFMUL_4S, 21, 8, 12)
-	WITH4(VFMAX_4S, 23, 12, 12)
-	WITH4(VFMIN_4S, 24, 12, 12)
-	EACH4OF(VFCVTNS_4S, 12, 16)
-	EACH4OF(VSCVTF_4S, 16, 12)
-	WITH4(VFMUL_4S, 20, 12, 12)
-	// x - r*scale
-	EACH4(VFSUB_4S, 12, 8, 12)
-	EACH4(VFMUL_4S, 12, 12, 12)
-	EACH4(VFMUL_4S, 8, 8, 8)
-	EACH4(VFADD_4S, 12, 0, 0)
-	EACH4(VFADD_4S, 8, 4, 4)
-	// the codes' low bytes, after the zero point is added in 16 bits
-	VUZP1  V17.H8, V16.H8, V16.H8
-	VUZP1  V19.H8, V18.H8, V18.H8
-	VADD   V22.H8, V16.H8, V16.H8
-	VADD   V22.H8, V18.H8, V18.H8
-	VUZP1  V18.B16, V16.B16, V16.B16
-	VST1.P [V16.B16], 16(R0)
+	QUANTSTEPS
+	QUANTSTORE
 	SUBS   $16, R12
 	BNE    values
+	QUANTFLUSH
+	CBNZ   R11, sums
+	SUBS   $1, R6
+	BNE    group
+	RET
 
-	MOVD R10, R13
-	FLUSH8(0, 1)
-	FLUSH8(2, 3)
-	FLUSH8(4, 5)
-	FLUSH8(6, 7)
-	CBNZ R11, sums
-	SUBS $1, R6
-	BNE  group
+// func quantizeFractionsBlock(q *int8, x, scale, inv *float32, zero *int8, fraction *float32, zeroStep, groups, group, qmin, qmax int, acc *float64)
+TEXT ·quantizeFractionsBlock(SB), NOSPLIT, $0-96
+	MOVD q+0(FP), R0
+	MOVD x+8(FP), R1
+	MOVD scale+16(FP), R2
+	MOVD inv+24(FP), R3
+	MOVD zero+32(FP), R4
+	MOVD fraction+40(FP), R15
+	MOVD zeroStep+48(FP), R5
+	MOVD groups+56(FP), R6
+	MOVD group+64(FP), R7
+	MOVD qmin+72(FP), R8
+	MOVD qmax+80(FP), R9
+	MOVD acc+88(FP), R10
+
+group:
+	QUANTGROUP
+	VLD1R.P 4(R15), [V25.S4]
+
+sums:
+	CLEAR4(V0, V1, V2, V3)
+	CLEAR4(V4, V5, V6, V7)
+	SUMCHUNK
+
+values:
+	VLD1.P 64(R1), [V8.S4, V9.S4, V10.S4, V11.S4]
+	WITH4(VFMUL_4S, 21, 8, 12)
+	WITH4(VFADD_4S, 25, 12, 12)
+	QUANTSTEPS
+	WITH4(VFSUB_4S, 25, 12, 12)
+	QUANTSTORE
+	SUBS   $16, R12
+	BNE    values
+	QUANTFLUSH
+	CBNZ   R11, sums
+	SUBS   $1, R6
+	BNE    group
 	RET
 
 // STEPS4 multiplies register x by the inverses in V8-V11, clamps to V12-V15 .. V16-V19 and rounds. The steps are in
@@ -553,6 +606,29 @@ values:
 	FLUSH8(2, 3)
 	SUBS $256, R11
 	BNE  sums
+	RET
+
+// func columnSumsBlock(sum, e, v *float32, n int)
+TEXT ·columnSumsBlock(SB), NOSPLIT, $0-32
+	MOVD sum+0(FP), R0
+	MOVD e+8(FP), R1
+	MOVD v+16(FP), R2
+	MOVD n+24(FP), R3
+	CLEAR4(V0, V1, V2, V3)
+	CLEAR4(V4, V5, V6, V7)
+
+factors:
+	VLD1R.P 4(R2), [V16.S4]
+	VLD1.P  64(R1), [V8.S4, V9.S4, V10.S4, V11.S4]
+	VLD1.P  64(R1), [V12.S4, V13.S4, V14.S4, V15.S4]
+	WITH4(VFMUL_4S, 16, 8, 8)
+	WITH4(VFMUL_4S, 16, 12, 12)
+	EACH4(VFADD_4S, 8, 0, 0)
+	EACH4(VFADD_4S, 12, 4, 4)
+	SUBS    $1, R3
+	BNE     factors
+	VST1.P  [V0.S4, V1.S4, V2.S4, V3.S4], 64(R0)
+	VST1    [V4.S4, V5.S4, V6.S4, V7.S4], (R0)
 	RET
 
 // func importanceBlock(w, x *float32, n int, inverse float32)

@@ -29,3 +29,6 @@
 #define VSQRDMULH_8H(m, n, d) WORD $(0x6e60b400 | (m)<<16 | (n)<<5 | (d))
 #define VSMLAL_4S(m, n, d) WORD $(0x0e608000 | (m)<<16 | (n)<<5 | (d))
 #define VSMLAL2_4S(m, n, d) WORD $(0x4e608000 | (m)<<16 | (n)<<5 | (d))
+#define VSQADD_8H(m, n, d) WORD $(0x4e600c00 | (m)<<16 | (n)<<5 | (d))
+#define VSSHL_8H(m, n, d) WORD $(0x4e604400 | (m)<<16 | (n)<<5 | (d))
+#define VSQSHL2_8H(n, d) WORD $(0x4f127400 | (n)<<5 | (d))

@@ -223,3 +223,30 @@ func TestImportance(t *testing.T) {
 		}
 	})
 }
+
+// TestColumnSums compares with sums of one column after the other.
+func TestColumnSums(t *testing.T) {
+	asmtest.Each(t, accelerated, func(t *testing.T, _ level) {
+		rng := rand.New(rand.NewPCG(3, 7))
+		for _, n := range []int{0, 1, 2, 31, 128} {
+			e, v := make([]float32, ColumnLanes*n), make([]float32, n)
+			for i := range e {
+				e[i] = float32(rng.NormFloat64())
+			}
+			for i := range v {
+				v[i] = float32(rng.NormFloat64() * math.Exp2(float64(rng.IntN(20))))
+			}
+			got := [ColumnLanes]float32{0: 5}
+			ColumnSums(&got, e, v)
+			for c := range got {
+				want := float32(0)
+				for i := range v {
+					want += float32(v[i] * e[ColumnLanes*i+c])
+				}
+				if got[c] != want {
+					t.Errorf("%d factors, column %d: %g, want %g", n, c, got[c], want)
+				}
+			}
+		}
+	})
+}

@@ -70,6 +70,25 @@ func LeastMagnitudes(least []uint32, x []float32, group int) {
 // qmin <= qmax <= 127. x (see GroupRange), scale and inv must be finite; otherwise codes and acc
 // are undefined. QuantizeGroups does not retain its arguments.
 func QuantizeGroups(q []int8, x, scale, inv []float32, zero []int8, group, qmin, qmax int, acc *ErrorSum) {
+	checkQuantize(q, x, scale, inv, zero, group, qmin, qmax)
+	quantizeGroups(q, x, scale, inv, zero, nil, group, qmin, qmax, acc)
+}
+
+// QuantizeFractions is QuantizeGroups with zero points zero[g] - fraction[g]:
+//
+//	t = min(max(x*inv[g] + fraction[g], qmin-z), qmax-z)
+//	e = x - (r-fraction[g])*scale[g]
+//
+// fraction is within -1/2 .. 1/2.
+func QuantizeFractions(q []int8, x, scale, inv []float32, zero []int8, fraction []float32, group, qmin, qmax int, acc *ErrorSum) {
+	checkQuantize(q, x, scale, inv, zero, group, qmin, qmax)
+	if len(fraction) != len(scale) {
+		panic(fmt.Sprintf("vec: %d fractions of %d groups", len(fraction), len(scale)))
+	}
+	quantizeGroups(q, x, scale, inv, zero, fraction, group, qmin, qmax, acc)
+}
+
+func checkQuantize(q []int8, x, scale, inv []float32, zero []int8, group, qmin, qmax int) {
 	n := Groups(len(x), group)
 	if len(q) != len(x) || len(scale) != n || len(inv) != n || zero != nil && len(zero) != n {
 		panic(fmt.Sprintf("vec: %d values in groups of %d need %d codes and %d scales, inverses and zero points, not %d, %d, %d and %d",
@@ -78,7 +97,6 @@ func QuantizeGroups(q []int8, x, scale, inv []float32, zero []int8, group, qmin,
 	if qmin < -128 || qmin > qmax || qmax > 127 {
 		panic(fmt.Sprintf("vec: codes from %d to %d are not a range of int8", qmin, qmax))
 	}
-	quantizeGroups(q, x, scale, inv, zero, group, qmin, qmax, acc)
 }
 
 // Groups returns the number of groups of n values: n/group, rounded up. It panics unless group is

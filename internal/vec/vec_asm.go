@@ -97,25 +97,37 @@ func latticeGroups(mask []uint8, lo, hi []float32, least []uint32, t *LatticeTes
 // noZero stands in for absent zero points.
 var noZero int8
 
-func quantizeGroups(q []int8, x, scale, inv []float32, zero []int8, group, qmin, qmax int, acc *ErrorSum) {
+func quantizeGroups(q []int8, x, scale, inv []float32, zero []int8, fraction []float32, group, qmin, qmax int, acc *ErrorSum) {
 	groups, last, ok := cut(len(x), group)
 	if !assembled() || !ok {
-		quantizeGroupsGeneric(q, x, scale, inv, zero, group, qmin, qmax, acc)
+		quantizeGroupsGeneric(q, x, scale, inv, zero, fraction, group, qmin, qmax, acc)
 		return
+	}
+	block := func(q []int8, x, scale, inv []float32, z *int8, zeroStep int, fraction []float32, groups, group int) {
+		if fraction != nil {
+			quantizeFractionsBlock(&q[0], &x[0], &scale[0], &inv[0], z, &fraction[0], zeroStep, groups, group, qmin, qmax, &acc.Noise[0])
+			return
+		}
+		quantizeGroupsBlock(&q[0], &x[0], &scale[0], &inv[0], z, zeroStep, groups, group, qmin, qmax, &acc.Noise[0])
 	}
 	z, zeroStep := &noZero, 0
 	if groups > 0 {
 		if zero != nil {
 			z, zeroStep = &zero[0], 1
 		}
-		quantizeGroupsBlock(&q[0], &x[0], &scale[0], &inv[0], z, zeroStep, groups, group, qmin, qmax, &acc.Noise[0])
+		block(q, x, scale, inv, z, zeroStep, fraction, groups, group)
 	}
 	if last == 0 {
 		return
 	}
-	q, x = q[groups*group:], x[groups*group:]
+	q, x, scale, inv = q[groups*group:], x[groups*group:], scale[groups:], inv[groups:]
 	if zero != nil {
 		z = &zero[groups]
+	}
+	var f float32
+	if fraction != nil {
+		fraction = fraction[groups:]
+		f = fraction[0]
 	}
 	// The sums of a group restart after every flushEvery values, so the group can only be cut
 	// there.
@@ -124,9 +136,9 @@ func quantizeGroups(q []int8, x, scale, inv []float32, zero []int8, group, qmin,
 		whole = last &^ (flushEvery - 1)
 	}
 	if whole > 0 {
-		quantizeGroupsBlock(&q[0], &x[0], &scale[groups], &inv[groups], z, 0, 1, whole, qmin, qmax, &acc.Noise[0])
+		block(q, x, scale, inv, z, 0, fraction, 1, whole)
 	}
-	quantizeRun(q[whole:], x[whole:], scale[groups], inv[groups], int(*z), qmin, qmax, acc)
+	quantizeRun(q[whole:], x[whole:], scale[0], inv[0], f, int(*z), qmin, qmax, acc)
 }
 
 // cut returns the number of whole groups of n values for the assembly, and the number of values
@@ -188,10 +200,26 @@ func importance(w, x []float32, inverse float32) {
 	importanceGeneric(w, x, inverse)
 }
 
+func columnSums(sum *[ColumnLanes]float32, e, v []float32) {
+	if !assembled() || len(v) == 0 {
+		columnSumsGeneric(sum, e, v)
+		return
+	}
+	columnSumsBlock(&sum[0], &e[0], &v[0], len(v))
+}
+
 func fitLoad(f *Fit, x, w []float32) {
 	if !assembled() {
 		fitLoadGeneric(f, x, w)
 		return
 	}
 	fitLoadBlock(&f.data[0], &x[0], &w[0], &f.Unit[0], f.width)
+}
+
+func fitTotals(f *Fit, c *GridChoice) {
+	if !assembled() {
+		fitTotalsGeneric(f, c)
+		return
+	}
+	fitTotalsBlock(&c.Values[0], &f.data[0], f.width)
 }

@@ -18,8 +18,8 @@ func latticeGroups(mask []uint8, lo, hi []float32, least []uint32, t *LatticeTes
 	latticeGroupsGeneric(mask, lo, hi, least, t)
 }
 
-func quantizeGroups(q []int8, x, scale, inv []float32, zero []int8, group, qmin, qmax int, acc *ErrorSum) {
-	quantizeGroupsGeneric(q, x, scale, inv, zero, group, qmin, qmax, acc)
+func quantizeGroups(q []int8, x, scale, inv []float32, zero []int8, fraction []float32, group, qmin, qmax int, acc *ErrorSum) {
+	quantizeGroupsGeneric(q, x, scale, inv, zero, fraction, group, qmin, qmax, acc)
 }
 
 func searchScales(s *Search, unit float32, x, w []float32) { searchScalesGeneric(s, unit, x, w) }
@@ -43,3 +43,11 @@ func fitLoad(f *Fit, x, w []float32) { fitLoadGeneric(f, x, w) }
 func fitSearch(f *Fit) { fitSearchGeneric(f) }
 
 func fitChoose(f *Fit) { fitChooseGeneric(f) }
+
+func columnSums(sum *[ColumnLanes]float32, e, v []float32) { columnSumsGeneric(sum, e, v) }
+
+func fitTotals(f *Fit, c *GridChoice) { fitTotalsGeneric(f, c) }
+
+func searchGrids(f *Fit, s *GridSearch, list []GridStart) { searchGridsGeneric(f, s, list) }
+
+func chooseGrids(f *Fit, c *GridChoice, count int) { chooseGridsGeneric(f, c, count) }

@@ -314,10 +314,11 @@ type quantized struct {
 	acc ErrorSum
 }
 
-// problem is a call of QuantizeGroups.
+// problem is a call of QuantizeGroups or QuantizeFractions.
 type problem struct {
 	x, scale, inv []float32
 	zero          []int8
+	fraction      []float32 // nil: QuantizeGroups
 	group         int
 	qmin, qmax    int
 	acc           ErrorSum // before the call
@@ -328,7 +329,11 @@ func (p *problem) run(t *testing.T) quantized {
 	const guard = 0x55
 	q := slices.Repeat([]int8{guard}, len(p.x)+32)
 	r := quantized{q[16 : 16+len(p.x)], p.acc}
-	QuantizeGroups(r.q, p.x, p.scale, p.inv, p.zero, p.group, p.qmin, p.qmax, &r.acc)
+	if p.fraction != nil {
+		QuantizeFractions(r.q, p.x, p.scale, p.inv, p.zero, p.fraction, p.group, p.qmin, p.qmax, &r.acc)
+	} else {
+		QuantizeGroups(r.q, p.x, p.scale, p.inv, p.zero, p.group, p.qmin, p.qmax, &r.acc)
+	}
 	for i := range 16 {
 		if q[i] != guard || q[len(q)-1-i] != guard {
 			t.Fatal("written outside the codes")
@@ -346,14 +351,18 @@ func (p *problem) oracle() quantized {
 		if p.zero != nil {
 			z = int(p.zero[g])
 		}
+		var f float32
+		if p.fraction != nil {
+			f = p.fraction[g]
+		}
 		start, end := g*p.group, min(len(p.x), (g+1)*p.group)
 		var noise, signal [Lanes]float32
 		for i := start; i < end; i++ {
 			x := float64(p.x[i])
-			t := float64(float32(x * float64(p.inv[g])))
+			t := float64(add(float32(x*float64(p.inv[g])), f))
 			n := int(math.RoundToEven(math.Min(math.Max(t, float64(p.qmin-z)), float64(p.qmax-z))))
 			r.q[i] = int8(n + z)
-			e := float64(float32(x - float64(float32(float64(n)*float64(p.scale[g])))))
+			e := float64(float32(x - float64(mul(add(float32(n), -f), p.scale[g]))))
 			lane := (i - start) % Lanes
 			noise[lane] = float32(float64(noise[lane]) + float64(float32(e*e)))
 			signal[lane] = float32(float64(signal[lane]) + float64(float32(x*x)))
@@ -397,6 +406,12 @@ func randomProblem(rng *rand.Rand, k, group int) *problem {
 		p.zero = make([]int8, n)
 		for g := range n {
 			p.zero[g] = int8(rng.IntN(256) - 128)
+		}
+	}
+	if rng.IntN(2) == 0 {
+		p.fraction = make([]float32, n)
+		for g := range n {
+			p.fraction[g] = float32(rng.IntN(129)-64) / 128
 		}
 	}
 	for l := range Lanes {
@@ -494,9 +509,16 @@ func TestBadArguments(t *testing.T) {
 		"codes":      func() { QuantizeGroups(q[:63], f, f[:2], f[:2], nil, 32, -8, 7, new(ErrorSum)) },
 		"scales":     func() { QuantizeGroups(q, f, f[:3], f[:2], nil, 32, -8, 7, new(ErrorSum)) },
 		"zeros":      func() { QuantizeGroups(q, f, f[:2], f[:2], q[:1], 32, -8, 7, new(ErrorSum)) },
+		"fractions":  func() { QuantizeFractions(q, f, f[:2], f[:2], nil, f[:3], 32, -8, 7, new(ErrorSum)) },
+		"grids":      func() { NewGridFit(32, 4).SearchGrids(new(GridSearch), make([]GridStart, 3)) },
+		"gridCodes":  func() { NewFit(32, new([FitStarts]float32), -8, 7).SearchGrids(new(GridSearch), make([]GridStart, 4)) },
+		"choices":    func() { NewGridFit(32, 4).ChooseGrids(new(GridChoice), 12) },
+		"gridBits":   func() { NewGridFit(32, 9) },
 		"weights":    func() { SearchScales(new(Search), 1, f, f[:63]) },
 		"nothing":    func() { ScaleErrors(new(Final), nil, nil) },
 		"importance": func() { Importance(f[:2], f, 1) },
+		"nibbles":    func() { DecodeNibbles(f, make([]byte, 35)) },
+		"blocks":     func() { DecodeBytes(f[:31], make([]byte, 34)) },
 		"codeRange":  func() { QuantizeGroups(q, f, f[:2], f[:2], nil, 32, -129, 7, new(ErrorSum)) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -527,6 +549,7 @@ func TestNoAllocation(t *testing.T) {
 			WidenBF16(x[:], src[:])
 			GroupRange(lo[:3], hi[:3], x[:], 16)
 			QuantizeGroups(q[:], x[:], lo[:3], hi[:3], q[:3:3], 16, -8, 7, &acc)
+			QuantizeFractions(q[:], x[:], lo[:3], hi[:3], q[:3:3], hi[:3], 16, -8, 7, &acc)
 		}); n != 0 {
 			t.Errorf("%g allocations", n)
 		}

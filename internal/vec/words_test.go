@@ -33,6 +33,9 @@ var mnemonics = map[string]string{
 	"VSMIN_8H":     "smin v%[3]s.8h, v%[2]s.8h, v%[1]s.8h",
 	"VMUL_8H":      "mul v%[3]s.8h, v%[2]s.8h, v%[1]s.8h",
 	"VSQRDMULH_8H": "sqrdmulh v%[3]s.8h, v%[2]s.8h, v%[1]s.8h",
+	"VSQADD_8H":    "sqadd v%[3]s.8h, v%[2]s.8h, v%[1]s.8h",
+	"VSSHL_8H":     "sshl v%[3]s.8h, v%[2]s.8h, v%[1]s.8h",
+	"VSQSHL2_8H":   "sqshl v%[2]s.8h, v%[1]s.8h, #2",
 	"VSMLAL_4S":    "smlal v%[3]s.4s, v%[2]s.4h, v%[1]s.4h",
 	"VSMLAL2_4S":   "smlal2 v%[3]s.4s, v%[2]s.8h, v%[1]s.8h",
 }
@@ -41,5 +44,5 @@ func TestWords(t *testing.T) { asmtest.Words(t, mnemonics) }
 
 // TestNoFusedInstructions: a fused multiply-add rounds once where the portable code rounds twice.
 func TestNoFusedInstructions(t *testing.T) {
-	asmtest.NotFused(t, "kernels_arm64.s", "fit_arm64.s", "kernels_amd64.s", "neon_arm64.h")
+	asmtest.NotFused(t, "kernels_arm64.s", "fit_arm64.s", "grids_arm64.s", "kernels_amd64.s", "neon_arm64.h")
 }

@@ -109,9 +109,12 @@ func (r *Reference) KL(ctx context.Context, m *model.Model) (float64, error) {
 // KLFrom is KL for a model that differs from the float model only in weights of this layer and
 // later ones. The lm_head is the layer after the last. KLFrom is fastest if layer does not decrease
 // from call to call.
-func (r *Reference) KLFrom(ctx context.Context, m *model.Model, layer int) (float64, error) {
+//
+// change, if not nil, is called before each of these layers runs, with its number, and may replace
+// weights of this layer. undo is called when all sequences have passed the layer, and also after an
+// error.
+func (r *Reference) KLFrom(ctx context.Context, m *model.Model, layer int, change func(layer int) (undo func(), err error)) (kl float64, err error) {
 	if layer < r.layer {
-		var err error
 		if r.before, err = r.float.NewStream(r.sequences); err != nil {
 			return 0, err
 		}
@@ -126,10 +129,31 @@ func (r *Reference) KLFrom(ctx context.Context, m *model.Model, layer int) (floa
 		return 0, err
 	}
 	s.Take(r.before)
-	if err := advance(ctx, s, layer, len(m.Config().Layers)); err != nil {
-		return 0, err
+	layers := len(m.Config().Layers)
+	for ; layer < layers; layer++ {
+		err := changed(change, layer, func() error { return advance(ctx, s, layer, layer+1) })
+		if err != nil {
+			return 0, err
+		}
 	}
-	return r.score(ctx, s, divergence, runtime.GOMAXPROCS(0))
+	err = changed(change, layers, func() error {
+		kl, err = r.score(ctx, s, divergence, runtime.GOMAXPROCS(0))
+		return err
+	})
+	return kl, err
+}
+
+// changed runs a layer with its weights changed.
+func changed(change func(layer int) (undo func(), err error), layer int, run func() error) error {
+	if change == nil {
+		return run()
+	}
+	undo, err := change(layer)
+	defer undo()
+	if err != nil {
+		return err
+	}
+	return run()
 }
 
 // score returns the mean of fn over all scored positions, with this many threads. The other model's

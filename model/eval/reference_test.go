@@ -1,8 +1,10 @@
 package eval
 
 import (
+	"errors"
 	"math"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/lowbit-go/gq/formats/gqf"
@@ -114,7 +116,7 @@ func TestReferenceFrom(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := r.KLFrom(t.Context(), changed, layer)
+		got, err := r.KLFrom(t.Context(), changed, layer, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -124,7 +126,71 @@ func TestReferenceFrom(t *testing.T) {
 		}
 		undo()
 	}
-	if got, err := r.KLFrom(t.Context(), changed, 0); err != nil || got != 0 {
+	if got, err := r.KLFrom(t.Context(), changed, 0, nil); err != nil || got != 0 {
 		t.Errorf("all undone: KL %g, %v", got, err)
+	}
+}
+
+// TestReferenceChange replaces a linear layer of two decoder layers and the lm_head while they run: the
+// divergence is the same as with all of them replaced.
+func TestReferenceChange(t *testing.T) {
+	float, changed := openFixture(t), openFixture(t)
+	windows := []text.Window{{Tokens: []int32{1, 300, 301, 17, 900, 5}, First: 1}, {Tokens: []int32{1, 44, 45, 46, 47, 48, 49}, First: 3}}
+	r, err := NewReference(t.Context(), float, windows)
+	if err != nil {
+		t.Fatal(err)
+	}
+	layers := len(float.Config().Layers)
+	replace := func(layer int) (undo func(), err error) {
+		name := changed.Head()
+		if layer < layers {
+			name = changed.Stages(layer)[1][0].Linears[0]
+		}
+		old := changed.Linear(name).(kernels.RowReader)
+		rough, err := kernels.NewRows(old.Rows(), old.Cols(), func(dst []float32, i int) {
+			old.ReadRow(dst, i)
+			for k := range dst {
+				dst[k] *= float32(k%3+8) / 9
+			}
+		}, nil, kernels.Options{})
+		if err != nil {
+			return func() {}, err
+		}
+		return changed.SetLinear(name, rough, false)
+	}
+	var seen []int
+	now := 0 // replacements
+	got, err := r.KLFrom(t.Context(), changed, 1, func(layer int) (undo func(), err error) {
+		if now != 0 {
+			t.Errorf("layer %d runs with another layer changed", layer)
+		}
+		seen = append(seen, layer)
+		if layer == 2 {
+			return func() {}, nil
+		}
+		now++
+		back, err := replace(layer)
+		return func() { now--; back() }, err
+	})
+	if err != nil || now != 0 {
+		t.Fatalf("%v, and %d layers are still changed", err, now)
+	}
+	for layer := 1; layer <= layers; layer++ {
+		if !slices.Contains(seen, layer) {
+			t.Errorf("layer %d of %v was not offered", layer, seen)
+		}
+		if layer != 2 {
+			if _, err := replace(layer); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	want, err := r.KL(t.Context(), changed)
+	if err != nil || got != want || got == 0 {
+		t.Errorf("KL %g, with all replaced at once %g, %v", got, want, err)
+	}
+	failed := errors.New("failed")
+	if _, err := r.KLFrom(t.Context(), changed, 3, func(layer int) (func(), error) { now++; return func() { now-- }, failed }); !errors.Is(err, failed) || now != 0 {
+		t.Errorf("a change that fails: %v, %d layers are changed", err, now)
 	}
 }

@@ -61,12 +61,26 @@ func (s *scorer) context(w text.Window) error {
 	return nil
 }
 
-// forward fills the buffers with the logits at n positions of window i, from at on.
-func (s *scorer) forward(i int, w text.Window, at, n int) error {
+// appendTokens feeds the models tokens whose predictions logits will ask for.
+func (s *scorer) appendTokens(tokens []int32) error {
+	for _, session := range s.sessions {
+		if session == nil {
+			continue
+		}
+		if err := session.Append(tokens); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fill fills the buffers with the logits at n positions of window i, from at on. Position first is of the
+// first token of the last appendTokens.
+func (s *scorer) fill(i int, w text.Window, first, at, n int) error {
 	for k, session := range s.sessions {
 		to := s.logits[k][:n*s.vocab]
 		if session != nil {
-			if err := session.Forward(w.Tokens[at:at+n], to, true); err != nil {
+			if err := session.Logits(to, at-first, n); err != nil {
 				return err
 			}
 			continue
@@ -83,26 +97,33 @@ func (s *scorer) forward(i int, w text.Window, at, n int) error {
 }
 
 // predict runs the models on window i. For each scored token it calls scored with the token's
-// position in the window, and with the row of the buffers that predicts the token.
+// position in the window, and with the row of the buffers that predicts the token. The layers take as many
+// tokens at a time as they can, whose logits would not fit into the buffers.
 func (s *scorer) predict(ctx context.Context, i int, w text.Window, scored func(position, row int) error) error {
 	s.reset()
 	if err := s.context(w); err != nil {
 		return err
 	}
-	for at := w.First - 1; at < len(w.Tokens)-1; {
-		if err := ctx.Err(); err != nil {
+	end := len(w.Tokens) - 1 // the last token predicts nothing that is scored
+	for first := w.First - 1; first < end; first += model.MaxAppend {
+		next := min(first+model.MaxAppend, end)
+		if err := s.appendTokens(w.Tokens[first:next]); err != nil {
 			return err
 		}
-		n := min(s.chunk, len(w.Tokens)-1-at)
-		if err := s.forward(i, w, at, n); err != nil {
-			return err
-		}
-		for row := range n {
-			if err := scored(at+row+1, row); err != nil {
+		for at := first; at < next; at += s.chunk {
+			if err := ctx.Err(); err != nil {
 				return err
 			}
+			n := min(s.chunk, next-at)
+			if err := s.fill(i, w, first, at, n); err != nil {
+				return err
+			}
+			for row := range n {
+				if err := scored(at+row+1, row); err != nil {
+					return err
+				}
+			}
 		}
-		at += n
 	}
 	return nil
 }

@@ -31,11 +31,7 @@ func (p *prediction) set(logits []float32) {
 		return
 	}
 	p.max = float64(highest)
-	rowmath.Sets.Chosen().Exp(buffer.Grow(&p.exp, len(logits)), logits, highest)
-	p.sum = 0
-	for _, e := range p.exp {
-		p.sum += e
-	}
+	p.sum = rowmath.Sets.Chosen().ExpSum(buffer.Grow(&p.exp, len(logits)), logits, highest)
 	p.logSum = detmath.Log(p.sum)
 }
 

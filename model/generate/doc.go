@@ -14,9 +14,27 @@
 // same on every CPU and for any number of threads: logits have the same bits everywhere (package
 // model), and the [Sampler] computes with internal/detmath and has its own random numbers.
 //
-// There are no chat templates: the prompt for a chat model must be written as its template would
-// write it, with tokens such as <|im_start|>.
+// # Many requests
 //
-// Where to start reading: generate.go is the loop, sampler.go chooses tokens, stop.go finds stop
-// strings, open.go reads the file, report.go and memory.go measure.
+// An [Engine] serves many requests at a time with one reading of the weights:
+//
+//	e, err := g.NewEngine(generate.EngineOptions{Context: 4096, Parallel: 8})
+//	defer e.Close()
+//	fmt.Println(e.Bytes()) // memory when all sequences are full
+//	r, err := e.Run(ctx, options) // from any number of goroutines
+//
+// A request has the same tokens as in Generator.Run, whatever else is served. Requests join and
+// leave between passes through the layers (schedule.go). A pass takes one token of each sequence
+// that decodes, and at most 64 tokens of prompts beside them, which the prompts share evenly;
+// prompts alone may take 256. Every other pass may be for short prompts only, which then wait
+// little. Keys and values have a fixed number of pages. A prompt that begins like an earlier one
+// takes over its pages, and a prompt that begins like one that is being computed waits for it.
+//
+// The prompt for a chat model must be written as its template would write it: see package
+// model/chat.
+//
+// Where to start reading: answer.go chooses the tokens of one answer and finds its end, with
+// sampler.go, logprob.go and stop.go. generate.go computes an answer alone; engine.go, schedule.go
+// and request.go compute many. output.go calls the callbacks, open.go reads the file, report.go and
+// memory.go measure.
 package generate

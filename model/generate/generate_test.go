@@ -3,6 +3,7 @@ package generate
 import (
 	"context"
 	"errors"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -112,6 +113,9 @@ func TestContext(t *testing.T) {
 	}
 	if r := mustRun(t, g, Options{Prompt: "The old man said", MaxTokens: 1000, Context: 20}); r.Stopped != ContextFull || len(r.PromptIDs)+len(r.IDs) != 21 {
 		t.Errorf("%d tokens, stopped by %s", len(r.IDs), r.Stopped)
+	}
+	if r := mustRun(t, g, Options{Prompt: "The old man said", MaxTokens: math.MaxInt, Stop: []string{" "}}); r.Context != 256 {
+		t.Errorf("a context of %d", r.Context)
 	}
 	// A prompt longer than a step of prefill, in a context longer than the model's.
 	long := strings.Repeat("It was. ", 150)

@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/lowbit-go/gq/formats/gqf"
@@ -30,12 +31,14 @@ type OpenOptions struct {
 	Name        string            // of the model in errors and results; default the path
 }
 
-// Generator is a model with its tokenizer. It is not for concurrent use.
+// Generator is a model with its tokenizer. Several goroutines may use it; an [Engine] serves them
+// better than Run, which computes one token of one of them at a time.
 type Generator struct {
 	path      string
 	model     *model.Model
 	file      *gqf.File // nil for a checkpoint
 	tokenizer *tokenizer.Tokenizer
+	read      func(name string) ([]byte, error) // one of the model's small files
 	eos       []int32
 	quantized bool
 	options   OpenOptions
@@ -55,9 +58,8 @@ func Open(path string, o OpenOptions) (*Generator, error) {
 		return nil, err
 	}
 	g := &Generator{path: cmp.Or(o.Name, path), options: o, quantized: !st.IsDir()}
-	var read func(name string) ([]byte, error)
 	if st.IsDir() {
-		read = func(name string) ([]byte, error) { return files.Read(filepath.Join(path, name), files.MaxModelFile) }
+		g.read = func(name string) ([]byte, error) { return files.Read(filepath.Join(path, name), files.MaxModelFile) }
 	} else {
 		if g.file, err = gqf.Open(path, gqf.Options{}); err != nil {
 			return nil, err
@@ -65,9 +67,9 @@ func Open(path string, o OpenOptions) (*Generator, error) {
 		if o.Verify {
 			g.file.CheckSums()
 		}
-		read = g.file.Asset
+		g.read = g.file.Asset
 	}
-	if err := g.open(path, read); err != nil {
+	if err := g.open(path); err != nil {
 		g.Close()
 		return nil, err
 	}
@@ -75,31 +77,36 @@ func Open(path string, o OpenOptions) (*Generator, error) {
 	return g, nil
 }
 
-// open reads everything. read returns the content of one of the model's small files.
-func (g *Generator) open(path string, read func(name string) ([]byte, error)) error {
-	config, err := read("config.json")
+// Tokenizer returns the model's tokenizer.
+func (g *Generator) Tokenizer() *tokenizer.Tokenizer { return g.tokenizer }
+
+// Model returns the model.
+func (g *Generator) Model() *model.Model { return g.model }
+
+// Asset returns one of the model's small files, such as tokenizer_config.json, from the .gqf or the
+// directory. The error of a missing file is fs.ErrNotExist.
+func (g *Generator) Asset(name string) ([]byte, error) { return g.read(name) }
+
+// open reads everything, the tokenizer and the model at the same time.
+func (g *Generator) open(path string) error {
+	config, err := g.read("config.json")
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s holds no config.json: the model's architecture is unknown", g.path)
 	}
 	if err != nil {
 		return err
 	}
-	g.tokenizer, err = tokenizer.Read(read)
-	if errors.Is(err, fs.ErrNotExist) {
+	var tokens error
+	var wg sync.WaitGroup
+	wg.Go(func() { g.tokenizer, tokens = tokenizer.Read(g.read) })
+	err = g.openModel(path)
+	wg.Wait()
+	switch {
+	case errors.Is(tokens, fs.ErrNotExist):
 		return fmt.Errorf("%s holds no tokenizer.json: a prompt cannot be turned into tokens", g.path)
-	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", g.path, err)
-	}
-	o := model.Options{Threads: g.options.Threads, CPU: g.options.CPU, Activations: g.options.Activations, Log: g.kernels.add, ForCPU: true}
-	if g.file != nil {
-		if g.model, err = model.OpenGQF(g.file, o); err != nil {
-			err = fmt.Errorf("%s: %w", g.path, err)
-		}
-	} else {
-		g.model, err = model.OpenCheckpoint(path, o)
-	}
-	if err != nil {
+	case tokens != nil:
+		return fmt.Errorf("%s: %w", g.path, tokens)
+	case err != nil:
 		return err
 	}
 	ids, err := configEOS(config)
@@ -109,6 +116,18 @@ func (g *Generator) open(path string, read func(name string) ([]byte, error)) er
 	g.eos = append(g.tokenizer.EOSIDs(), ids...)
 	slices.Sort(g.eos)
 	g.eos = slices.Compact(g.eos)
+	return nil
+}
+
+func (g *Generator) openModel(path string) (err error) {
+	o := model.Options{Threads: g.options.Threads, CPU: g.options.CPU, Activations: g.options.Activations, Log: g.kernels.add, ForCPU: true}
+	if g.file == nil {
+		g.model, err = model.OpenCheckpoint(path, o)
+		return err
+	}
+	if g.model, err = model.OpenGQF(g.file, o); err != nil {
+		return fmt.Errorf("%s: %w", g.path, err)
+	}
 	return nil
 }
 
@@ -156,7 +175,15 @@ func (g *Generator) Close() error {
 
 // A kernelLog counts the linear layers that run each kernel.
 type kernelLog struct {
+	mu   sync.Mutex
 	uses []KernelUse
+}
+
+// list returns what ran so far.
+func (k *kernelLog) list() []KernelUse {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return append([]KernelUse{}, k.uses...)
 }
 
 // add is called by the computing goroutine, once for each kernel of a linear layer.
@@ -165,6 +192,8 @@ func (k *kernelLog) add(c kernels.Choice) {
 		fmt.Fprintln(os.Stderr, "kernels:", c) // the default of kernels.Options.Log
 	}
 	u := KernelUse{Kernel: c.Kernel, Weights: describe(c.Header), Rows: c.M, Linears: 1}
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	for i := range k.uses {
 		if have := &k.uses[i]; have.Kernel == u.Kernel && have.Weights == u.Weights {
 			have.Linears++

@@ -35,13 +35,15 @@ type Result struct {
 	StopString string  `json:"stop_string,omitempty"`
 	PromptIDs  []int32 `json:"prompt_ids"`
 	IDs        []int32 `json:"ids"` // all chosen tokens, including the one that ended the text
+	// CachedTokens counts the tokens of the prompt whose keys and values an Engine had.
+	CachedTokens int `json:"cached_tokens,omitempty"`
 
 	OpenSeconds       float64 `json:"open_seconds"`        // Open
 	FirstTokenSeconds float64 `json:"first_token_seconds"` // from the call of Run to the first token: encoding, prefill, choice
 	PrefillSeconds    float64 `json:"prefill_seconds"`     // computing the prompt
 	DecodeSeconds     float64 `json:"decode_seconds"`      // computing and choosing the tokens after the first
 	TotalSeconds      float64 `json:"total_seconds"`       // Open and Run, including output
-	// PrefillTokensPerSecond counts the prompt's tokens. DecodeTokensPerSecond counts the chosen
+	// PrefillTokensPerSecond counts the prompt's computed tokens. DecodeTokensPerSecond counts the chosen
 	// tokens but the first, which the prefill yields.
 	PrefillTokensPerSecond float64 `json:"prefill_tokens_per_second"`
 	DecodeTokensPerSecond  float64 `json:"decode_tokens_per_second"`
@@ -84,13 +86,13 @@ func (g *Generator) newResult(o Options, ids []int32) *Result {
 func (g *Generator) measure(r *Result, took time.Duration, perHour float64) {
 	r.TotalSeconds = (g.opening + took).Seconds()
 	if r.PrefillSeconds > 0 {
-		r.PrefillTokensPerSecond = float64(len(r.PromptIDs)) / r.PrefillSeconds
+		r.PrefillTokensPerSecond = float64(len(r.PromptIDs)-r.CachedTokens) / r.PrefillSeconds
 	}
-	if r.DecodeSeconds > 0 {
+	if r.DecodeSeconds > 0 && len(r.IDs) > 1 {
 		r.DecodeTokensPerSecond = float64(len(r.IDs)-1) / r.DecodeSeconds
 	}
 	r.Memory = readMemory()
-	r.Kernels = append([]KernelUse{}, g.kernels.uses...)
+	r.Kernels = g.kernels.list()
 	if perHour > 0 {
 		r.Cost = cost(r, perHour)
 	}

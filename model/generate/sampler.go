@@ -1,6 +1,7 @@
 package generate
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -10,13 +11,13 @@ import (
 )
 
 // Sampling is the rule for choosing tokens. Each step leaves fewer of them, in llama.cpp's order:
-// the penalty first, then TopK, TopP and MinP, all three with probabilities at temperature 1. Then
+// the penalties first, then TopK, TopP and MinP, all three with probabilities at temperature 1. Then
 // one token is drawn with probabilities at Temperature.
 //
 // The zero value always takes the most likely token.
 type Sampling struct {
 	// Temperature divides logits: below 1 likely tokens become likelier. 0 takes the most likely
-	// token (the lowest id on ties), whatever the other fields but RepeatPenalty are.
+	// token (the lowest id on ties), whatever the other fields but the penalties are.
 	Temperature float64 `json:"temperature"`
 	TopK        int     `json:"top_k"` // keeps this many of the likeliest tokens; 0: all
 	// TopP keeps the fewest likeliest tokens, at least one, that have this probability together. 0
@@ -26,7 +27,12 @@ type Sampling struct {
 	// RepeatPenalty divides positive logits of the last 64 tokens, including the prompt's, and
 	// multiplies negative ones. 0 or 1: none.
 	RepeatPenalty float64 `json:"repeat_penalty"`
-	Seed          uint64  `json:"seed"`
+	// PresencePenalty is subtracted from the logits of all tokens of the answer so far, and
+	// FrequencyPenalty once for each time that a token is in the answer. The prompt does not count,
+	// as in vLLM. 0: none.
+	PresencePenalty  float64 `json:"presence_penalty"`
+	FrequencyPenalty float64 `json:"frequency_penalty"`
+	Seed             uint64  `json:"seed"`
 }
 
 // DefaultSampling has llama.cpp's defaults, and a fixed seed.
@@ -49,19 +55,39 @@ func (s Sampling) Check() error {
 		return fmt.Errorf("min-p %v is not from 0 to 1", s.MinP)
 	case s.RepeatPenalty != 0 && !(s.RepeatPenalty >= minPenalty && s.RepeatPenalty <= maxPenalty):
 		return fmt.Errorf("repeat-penalty %v is not from %v to %v", s.RepeatPenalty, minPenalty, maxPenalty)
+	case !(math.Abs(s.PresencePenalty) <= maxSubtracted):
+		return fmt.Errorf("presence-penalty %v is not from -%v to %v", s.PresencePenalty, maxSubtracted, maxSubtracted)
+	case !(math.Abs(s.FrequencyPenalty) <= maxSubtracted):
+		return fmt.Errorf("frequency-penalty %v is not from -%v to %v", s.FrequencyPenalty, maxSubtracted, maxSubtracted)
 	}
 	return nil
+}
+
+// CheckGiven is Check for numbers that a user wrote. There, 0 is not the default of TopP and
+// RepeatPenalty, but a mistake.
+func (s Sampling) CheckGiven() error {
+	switch {
+	case s.TopP == 0:
+		return errors.New("top-p 0 is not above 0; 1 restricts nothing")
+	case s.RepeatPenalty == 0:
+		return errors.New("repeat-penalty 0 is not above 0; 1 restricts nothing")
+	}
+	return s.Check()
 }
 
 // A penalty out of this range can make finite logits infinite.
 const minPenalty, maxPenalty = 1e-3, 1e3
 
+// maxSubtracted is OpenAI's limit for PresencePenalty and FrequencyPenalty.
+const maxSubtracted = 2.0
+
 // Sampler chooses a sequence of tokens.
 type Sampler struct {
 	o      Sampling
 	rng    splitmix.Source
-	banned []int32 // never chosen
-	last   []int32 // the last tokens, at most repeatLast
+	banned []int32       // never chosen
+	last   []int32       // the last tokens, at most repeatLast
+	counts map[int32]int // of the answer's tokens, for PresencePenalty and FrequencyPenalty
 	list   []candidate
 }
 
@@ -91,11 +117,25 @@ func NewSampler(o Sampling, banned []int32) (*Sampler, error) {
 	return &Sampler{o: o, rng: splitmix.Source(o.Seed), banned: banned}, nil
 }
 
-// Accept adds tokens to the sequence: the prompt's, and each chosen token.
-func (s *Sampler) Accept(ids ...int32) {
+// Prompt adds tokens that were not chosen to the sequence.
+func (s *Sampler) Prompt(ids ...int32) {
 	s.last = append(s.last, ids...)
 	if n := len(s.last) - repeatLast; n > 0 {
 		s.last = append(s.last[:0], s.last[n:]...)
+	}
+}
+
+// Accept adds chosen tokens to the sequence.
+func (s *Sampler) Accept(ids ...int32) {
+	s.Prompt(ids...)
+	if s.o.PresencePenalty == 0 && s.o.FrequencyPenalty == 0 {
+		return
+	}
+	if s.counts == nil {
+		s.counts = map[int32]int{}
+	}
+	for _, id := range ids {
+		s.counts[id]++
 	}
 }
 
@@ -119,6 +159,16 @@ func (s *Sampler) change(logits []float32) {
 			logits[id] = float32(math.Inf(-1))
 		}
 	}
+	s.repeated(logits)
+	for id, n := range s.counts {
+		if int(id) < len(logits) {
+			logits[id] = float32(float64(logits[id]) - s.o.PresencePenalty - float64(float64(n)*s.o.FrequencyPenalty))
+		}
+	}
+}
+
+// repeated applies RepeatPenalty.
+func (s *Sampler) repeated(logits []float32) {
 	if s.o.RepeatPenalty == 0 || s.o.RepeatPenalty == 1 {
 		return
 	}
@@ -154,31 +204,38 @@ func likeliest(logits []float32) (int32, error) {
 
 // candidates fills s.list with TopK tokens in order, or with all tokens by id.
 func (s *Sampler) candidates(logits []float32) {
-	s.list = s.list[:0]
-	if s.o.TopK == 0 {
-		for id, l := range logits {
-			if l >= -math.MaxFloat32 {
-				s.list = append(s.list, candidate{id: int32(id), logit: l})
-			}
-		}
+	if s.list = s.list[:0]; s.o.TopK > 0 {
+		s.list = likeliestN(s.list, logits, s.o.TopK)
 		return
 	}
-	// Tokens at least as likely as the TopK-th so far are collected, and sorted when there are
-	// twice as many as needed.
+	for id, l := range logits {
+		if l >= -math.MaxFloat32 {
+			s.list = append(s.list, candidate{id: int32(id), logit: l})
+		}
+	}
+}
+
+// likeliestN appends the n likeliest tokens to list, which is empty, in order.
+func likeliestN(list []candidate, logits []float32, n int) []candidate {
+	if n == 0 {
+		return list
+	}
+	// Tokens at least as likely as the n-th so far are collected, and sorted when there are twice as
+	// many as needed.
 	floor := float32(-math.MaxFloat32)
 	for id, l := range logits {
 		if l < floor {
 			continue
 		}
-		s.list = append(s.list, candidate{id: int32(id), logit: l})
-		if len(s.list)/2 >= s.o.TopK {
-			slices.SortFunc(s.list, before)
-			s.list = s.list[:s.o.TopK]
-			floor = s.list[s.o.TopK-1].logit
+		list = append(list, candidate{id: int32(id), logit: l})
+		if len(list)/2 >= n {
+			slices.SortFunc(list, before)
+			list = list[:n]
+			floor = list[n-1].logit
 		}
 	}
-	slices.SortFunc(s.list, before)
-	s.list = s.list[:min(len(s.list), s.o.TopK)]
+	slices.SortFunc(list, before)
+	return list[:min(len(list), n)]
 }
 
 // restrict applies TopP and MinP.

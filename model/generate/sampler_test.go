@@ -158,6 +158,33 @@ func TestRepeatPenalty(t *testing.T) {
 	choose(0, 3, 5, 2)
 }
 
+// TestSubtractedPenalties: the prompt does not count.
+func TestSubtractedPenalties(t *testing.T) {
+	for _, c := range []struct {
+		o      Sampling
+		chosen []int32
+		want   []float32
+	}{
+		{Sampling{PresencePenalty: 0.5}, []int32{1, 1}, []float32{3, 2.5, 3}},
+		{Sampling{FrequencyPenalty: 0.5}, []int32{1, 1, 2}, []float32{3, 2, 2.5}},
+		{Sampling{PresencePenalty: -1, FrequencyPenalty: 0.25}, []int32{1, 1, 9}, []float32{3, 3.5, 3}},
+		{Sampling{PresencePenalty: 1, RepeatPenalty: 2}, []int32{1}, []float32{1.5, 0.5, 3}}, // 0 is the prompt
+	} {
+		s := newTestSampler(t, c.o)
+		s.Prompt(0)
+		s.Accept(c.chosen...)
+		logits := []float32{3, 3, 3}
+		if _, err := s.Choose(logits); err != nil || !slices.Equal(logits, c.want) {
+			t.Errorf("%+v after %v: %v, %v, want %v", c.o, c.chosen, logits, err, c.want)
+		}
+	}
+	for _, o := range []Sampling{{PresencePenalty: 2.1}, {FrequencyPenalty: -3}, {PresencePenalty: math.NaN()}, {FrequencyPenalty: math.Inf(1)}} {
+		if err := o.Check(); err == nil {
+			t.Errorf("%+v is allowed", o)
+		}
+	}
+}
+
 // TestBadLogits: a NaN or +Inf is an error with any options.
 func TestBadLogits(t *testing.T) {
 	nan, inf := float32(math.NaN()), float32(math.Inf(1))

@@ -129,8 +129,16 @@ func TestReadCheckpoint(t *testing.T) {
 			continue
 		}
 		// Weights tell their places; all are exact in float32 after 1 was added.
+		places := map[string]float32{}
+		for i, s := range sources {
+			places[s.Name] = float32(i)
+		}
 		value := func(name string, i int64) float32 {
-			return float32(slices.IndexFunc(sources, func(s Source) bool { return s.Name == name })) + float32(i)/4096
+			place, ok := places[name]
+			if !ok {
+				t.Errorf("%s: a weight of %q, which the checkpoint lacks", c.name, name)
+			}
+			return place + float32(i)/4096
 		}
 		f := storedModel(t, m, value, sources)
 		back, err := ReadCheckpoint(f)

@@ -1,70 +1,27 @@
 package llamacpp
 
 import (
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io/fs"
 	"slices"
 	"strings"
+
+	"github.com/lowbit-go/gq/model/chat"
 )
 
-// templates writes the chat templates: chat_template.jinja, else chat_template of
-// tokenizer_config.json, else chat_template.json.
+// templates writes the chat templates. The one named default has no name there.
 func (v *tokenWriter) templates(read func(name string) ([]byte, error)) error {
-	raw, err := read("chat_template.jinja")
-	switch {
-	case err == nil:
-		v.set(keyTemplate, string(raw))
-		return nil
-	case !errors.Is(err, fs.ErrNotExist):
+	sources, _, err := chat.Sources(read)
+	if err != nil {
 		return err
 	}
-	for _, name := range []string{"tokenizer_config.json", "chat_template.json"} {
-		raw, err := read(name)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		var file struct {
-			Template json.RawMessage `json:"chat_template"`
-		}
-		if err := json.Unmarshal(raw, &file); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-		if len(file.Template) == 0 || string(file.Template) == "null" {
-			continue
-		}
-		if err := v.template(file.Template); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-		return nil
-	}
-	return nil
-}
-
-// template writes a template, or a list of templates with names.
-func (v *tokenWriter) template(raw json.RawMessage) error {
-	var one string
-	if json.Unmarshal(raw, &one) == nil {
-		v.set(keyTemplate, one)
-		return nil
-	}
-	var list []struct{ Name, Template string }
-	if err := json.Unmarshal(raw, &list); err != nil {
-		return errors.New("chat_template is neither a string nor a list of objects with name and template")
-	}
 	var names []string
-	for _, t := range list {
+	for _, t := range sources {
 		name := strings.Map(plainRune, t.Name)
 		switch {
 		case name == "" || slices.Contains(names, name):
 		case name == "default":
-			v.set(keyTemplate, t.Template)
+			v.set(keyTemplate, t.Text)
 		default:
-			v.set(keyTemplate+"."+name, t.Template)
+			v.set(keyTemplate+"."+name, t.Text)
 			names = append(names, name)
 		}
 	}

@@ -94,8 +94,7 @@ type writer struct {
 	batch   *model.Batch
 	ends    map[int32]bool
 	vocab   int
-	rows    []int // the indices of all sequences
-	ids     []int32
+	chunks  []model.Chunk
 	logits  []float32
 	weights []float64
 }
@@ -107,10 +106,7 @@ func newWriter(m *model.Model, o WriteOptions) *writer {
 	}
 	slots := min(writers, max(1, o.Tokens/o.Window))
 	w.batch = m.NewBatch(slots, o.Window)
-	w.ids, w.logits, w.weights = make([]int32, slots), make([]float32, slots*w.vocab), make([]float64, w.vocab)
-	for slot := range slots {
-		w.rows = append(w.rows, slot)
-	}
+	w.logits, w.weights = make([]float32, slots*w.vocab), make([]float64, w.vocab)
 	if o.Draft != nil && len(o.Draft.Open) == slots {
 		w.Draft = *o.Draft
 		return w
@@ -124,7 +120,7 @@ func newWriter(m *model.Model, o WriteOptions) *writer {
 
 // begin starts a new sequence.
 func (w *writer) begin(slot int) {
-	w.batch.Reset(slot)
+	w.batch.End(slot)
 	w.Open[slot] = Sequence{[]int32{w.Start}, newRandom(w.Seed, w.Begun)}
 	w.Begun++
 }
@@ -135,24 +131,20 @@ func (w *writer) resume(ctx context.Context) error {
 	if n := w.Size() - len(w.Open); n > 0 && w.Progress != nil {
 		w.Progress(n)
 	}
-	for at := 0; ; at++ {
-		var rows []int
-		var ids []int32
-		for slot := range w.Open {
-			if tokens := w.Open[slot].Tokens; at+1 < len(tokens) {
-				rows, ids = append(rows, slot), append(ids, tokens[at])
+	for slot := range w.Open {
+		tokens := w.Open[slot].Tokens
+		for tokens = tokens[:len(tokens)-1]; len(tokens) > 0; {
+			if err := ctx.Err(); err != nil {
+				return err
 			}
-		}
-		if len(rows) == 0 {
-			return nil
-		}
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if err := w.batch.Step(rows, ids, w.logits[:len(rows)*w.vocab]); err != nil {
-			return err
+			n := min(len(tokens), w.batch.MaxRows())
+			if err := w.batch.Forward([]model.Chunk{{Sequence: slot, Tokens: tokens[:n]}}, nil); err != nil {
+				return err
+			}
+			tokens = tokens[n:]
 		}
 	}
+	return nil
 }
 
 // keep passes the draft to Keep. It fails if ctx is done.
@@ -167,11 +159,12 @@ func (w *writer) keep(ctx context.Context) error {
 
 // step writes one token of every sequence.
 func (w *writer) step() error {
+	w.chunks = w.chunks[:0]
 	for slot := range w.Open {
 		tokens := w.Open[slot].Tokens
-		w.ids[slot] = tokens[len(tokens)-1]
+		w.chunks = append(w.chunks, model.Chunk{Sequence: slot, Tokens: tokens[len(tokens)-1:], Logits: 1})
 	}
-	if err := w.batch.Step(w.rows, w.ids, w.logits); err != nil {
+	if err := w.batch.Forward(w.chunks, w.logits); err != nil {
 		return err
 	}
 	if w.Progress != nil {

@@ -115,8 +115,8 @@ func (t *trie) longest(s string) (token int32, n int) {
 }
 
 // cut calls out for each added token in text, by its index, and for each part between added tokens,
-// with token -1 and the offset start. plain treats special tokens as text.
-func (t *Tokenizer) cut(tr *trie, text string, plain bool, out func(part string, token int32, start int) error) error {
+// with token -1 and the offset start. plain reports whether a special token at an offset is text.
+func (t *Tokenizer) cut(tr *trie, text string, plain func(offset int) bool, out func(part string, token int32, start int) error) error {
 	done := 0 // end of the output so far
 	for i := 0; tr.token != nil && i < len(text); {
 		if tr.root[text[i]] == 0 {
@@ -131,7 +131,7 @@ func (t *Tokenizer) cut(tr *trie, text string, plain bool, out func(part string,
 		a := &t.added[token]
 		start, end := i, i+n
 		i = end
-		if plain && a.special || a.singleWord && !alone(text, start, end) {
+		if a.special && plain(start) || a.singleWord && !alone(text, start, end) {
 			continue
 		}
 		if a.lstrip && done < start {
@@ -173,4 +173,22 @@ func alone(text string, start, end int) bool {
 // isWord is Rust's \w. It is false for the RuneError at the ends of a text.
 func isWord(r rune) bool {
 	return wordInClass().has(r) || r == 0x200C || r == 0x200D
+}
+
+// SpecialTokens returns the offsets in text at which the name of a special token begins, also inside
+// of another one: for Options.PlainAt.
+func (t *Tokenizer) SpecialTokens(text string) []int {
+	var found []int
+	for i := range len(text) {
+		for _, tr := range []*trie{&t.plainTrie, &t.normalTrie} {
+			if tr.token == nil || tr.root[text[i]] == 0 {
+				continue
+			}
+			if token, _ := tr.longest(text[i:]); token >= 0 && t.added[token].special {
+				found = append(found, i)
+				break
+			}
+		}
+	}
+	return found
 }

@@ -68,52 +68,6 @@ func readModel(n node) (*bpe, error) {
 	return m, nil
 }
 
-// readVocab reads {"token": id, ...}.
-func (m *bpe) readVocab(n node) error {
-	if n.kind() != '{' {
-		return n.malformed("is not an object")
-	}
-	// All tokens share one string, so that the garbage collector has one object to visit instead of
-	// 260,000.
-	var all []byte
-	var ends []int
-	var ids []int32
-	top := int32(-1)
-	for k, v := range n.raw() {
-		all = n.doc.appendString(all, k)
-		id, err := node{n.doc, n.path, v, n.doc.end(v)}.integer()
-		if err != nil {
-			key := n.doc.appendString(nil, k)
-			return n.malformed("the id of token %.40q is not an integer from 0 to 2147483647", key)
-		}
-		ends, ids = append(ends, len(all)), append(ids, id)
-		top = max(top, id)
-	}
-	if int(top) > maxTokenID(len(ids)) {
-		return n.malformed("id %d in a vocabulary of %d tokens", top, len(ids))
-	}
-	text := string(all)
-	m.vocab.init(len(ids))
-	m.tokens = make([]string, top+1)
-	taken := make([]bool, top+1)
-	start := 0
-	for i, end := range ends {
-		token, id := text[start:end], ids[i]
-		start = end
-		if old, ok := m.id(token); ok && old == id {
-			continue
-		} else if ok {
-			return n.malformed("token %.40q has the ids %d and %d", token, old, id)
-		}
-		if taken[id] {
-			return n.malformed("the tokens %.40q and %.40q have the same id %d", m.tokens[id], token, id)
-		}
-		m.addToken(token, id)
-		taken[id] = true
-	}
-	return nil
-}
-
 // indexCharacters indexes the tokens of single characters, from which words are merged.
 func (m *bpe) indexCharacters() {
 	for r := range m.runeID {

@@ -138,3 +138,31 @@ func (t *Tokenizer) Decode(ids []int32, skipSpecial bool) string {
 	out.WriteString(s.Flush())
 	return out.String()
 }
+
+// Bytes returns the bytes that a token adds to a text in which it is not the first, which may be a
+// part of a character; "" for an unused id. The bytes of a special token are its name.
+func (t *Tokenizer) Bytes(id int32) string {
+	token := t.Token(id)
+	verbatim := false
+	if i, ok := t.byID[id]; ok {
+		if a := &t.added[i]; a.special {
+			return token
+		} else if verbatim = !a.normalized; a.normalized {
+			token = a.form
+		}
+	}
+	for _, change := range t.decoder.tokens {
+		token = change(token, false)
+	}
+	switch t.decoder.bytes {
+	case byteFallback:
+		if b, ok := fallbackByte(token); ok {
+			return string([]byte{b})
+		}
+	case byteLevelMode:
+		if !verbatim {
+			return string(byteLevelBytes(nil, token))
+		}
+	}
+	return token
+}

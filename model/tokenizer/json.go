@@ -3,19 +3,21 @@ package tokenizer
 import (
 	"fmt"
 	"iter"
-	"strconv"
+	"math"
+	"unsafe"
 
 	"github.com/lowbit-go/gq/internal/jsonscan"
 )
 
 // A tokenizer.json of 33 MB holds 800,000 short strings. Package encoding/json would scan them once
-// per level of raw values and allocate each. Here a document is checked once and then read in
-// place.
+// per level of raw values and allocate each. Here a document is checked once, and then each value is
+// read in place, once, by several goroutines where there are many.
 
 // document is a JSON text that parseDocument has checked.
 type document struct {
-	file string // file name, for errors
-	data []byte
+	file  string // file name, for errors
+	data  []byte
+	index jsonscan.Index
 }
 
 // node is a value of a document: data[start:end] without white space around it.
@@ -34,16 +36,30 @@ func parseDocument(file string, data []byte) (node, error) {
 		return node{}, err
 	}
 	start := s.Space()
-	if err := s.Skip("the document"); err != nil {
+	index, err := s.Index("the document")
+	if err != nil {
 		return node{}, err
 	}
 	if err := s.End("the document"); err != nil {
 		return node{}, err
 	}
-	return node{&document{file, data}, "", start, jsonscan.End(data, start)}, nil
+	d := &document{file, data, index}
+	return node{d, "", start, d.end(start)}, nil
 }
 
-func (d *document) end(i int) int { return jsonscan.End(d.data, i) }
+func (d *document) end(i int) int { return d.index.End(d.data, i) }
+
+func (d *document) space(i int) int { return jsonscan.SkipSpace(d.data, i) }
+
+// text returns the decoded string that starts at i, and the position after it. The string may share the
+// document's memory: it is for looking up, not for keeping.
+func (d *document) text(i int) (s string, next int) {
+	if b, next, ok := jsonscan.PlainString(d.data, i); ok {
+		return unsafe.String(unsafe.SliceData(b), len(b)), next
+	}
+	b, next := jsonscan.AppendString(nil, d.data, i)
+	return string(b), next
+}
 
 // appendString appends the decoded string that starts at i to dst.
 func (d *document) appendString(dst []byte, i int) []byte {
@@ -72,7 +88,12 @@ func (n node) unsupported(format string, args ...any) error {
 }
 
 // raw yields the positions of an object's keys (-1 in an array) and values, without allocating.
-func (n node) raw() iter.Seq2[int, int] { return jsonscan.Elements(n.doc.data, n.start, n.end) }
+func (n node) raw() iter.Seq2[int, int] {
+	return jsonscan.Elements(n.doc.data, n.start, n.end, n.doc.index)
+}
+
+// parts divides an array or object for several goroutines.
+func (n node) parts() []jsonscan.Part { return n.doc.index.Parts(n.doc.data, n.start) }
 
 // members yields the keys and values of an object.
 func (n node) members() iter.Seq2[string, node] {
@@ -143,9 +164,22 @@ func (n node) boolean() (bool, error) {
 
 // integer reads a number from 0 to 2^31-1.
 func (n node) integer() (int32, error) {
-	v, err := strconv.ParseUint(string(n.doc.data[n.start:n.end]), 10, 31)
-	if err != nil {
+	v, next := n.doc.integer(n.start)
+	if next != n.end {
 		return 0, n.malformed("is not an integer from 0 to 2147483647")
 	}
-	return int32(v), nil
+	return v, nil
+}
+
+// integer reads the digits from position i on, up to 2^31-1, and returns the position after them: i if
+// there are none.
+func (d *document) integer(i int) (v int32, next int) {
+	for ; i < len(d.data) && '0' <= d.data[i] && d.data[i] <= '9'; i++ {
+		digit := int32(d.data[i] - '0')
+		if v > (math.MaxInt32-digit)/10 {
+			return v, i
+		}
+		v = 10*v + digit
+	}
+	return v, i
 }

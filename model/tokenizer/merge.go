@@ -2,6 +2,7 @@ package tokenizer
 
 import (
 	"context"
+	"slices"
 	"unicode/utf8"
 )
 
@@ -88,32 +89,33 @@ func (j *joints) has(a, b rune) bool {
 	return j.bits != nil && j.bits[i>>6]>>(i&63)&1 != 0
 }
 
-// noteJoint adds the joint of the merge of tokens a and b.
-func (m *bpe) noteJoint(a, b int32) {
-	left, n := utf8.DecodeLastRuneInString(m.tokens[a])
-	right, k := utf8.DecodeRuneInString(m.tokens[b])
-	// If a token can stand for other text than its own, its characters say nothing.
-	if m.prefix != "" || n == 0 || k == 0 || a == m.unk || b == m.unk || m.isByte(a) || m.isByte(b) {
-		m.joints.all = true
+// add adds a joint, see bpe.joint.
+func (j *joints) add(joint int32) {
+	if joint < 0 {
+		j.all = true
 		return
 	}
-	if m.joints.bits == nil {
-		m.joints.bits = make([]uint64, 1<<jointBits/64)
+	if j.bits == nil {
+		j.bits = make([]uint64, 1<<jointBits/64)
 	}
-	i := m.joints.index(left, right)
-	m.joints.bits[i>>6] |= 1 << (i & 63)
+	j.bits[joint>>6] |= 1 << (joint & 63)
 }
 
-func (m *bpe) isByte(id int32) bool {
-	if t := m.tokens[id]; len(t) != 6 || t[:3] != "<0x" {
-		return false
+// joint returns the index of the joint of the merge of tokens a and b, whose texts are left and right; -1
+// for every pair.
+func (m *bpe) joint(a, b int32, left, right string) int32 {
+	x, n := utf8.DecodeLastRuneInString(left)
+	y, k := utf8.DecodeRuneInString(right)
+	// If a token can stand for other text than its own, its characters say nothing.
+	if m.prefix != "" || n == 0 || k == 0 || a == m.unk || b == m.unk || m.isByte(a, left) || m.isByte(b, right) {
+		return -1
 	}
-	for _, b := range m.byteID {
-		if b == id {
-			return m.byteFallback
-		}
-	}
-	return false
+	return int32(m.joints.index(x, y))
+}
+
+// isByte reports whether the token with this text stands for a byte.
+func (m *bpe) isByte(id int32, text string) bool {
+	return m.byteFallback && len(text) == 6 && text[:3] == "<0x" && slices.Contains(m.byteID[:], id)
 }
 
 // work is the memory of one call of Encode.

@@ -16,7 +16,7 @@ func randomBPE(r *rand.Rand, merges int) *bpe {
 		}
 		id := int32(len(m.tokens))
 		m.tokens = append(m.tokens, "")
-		m.addToken(s, id)
+		m.addToken(m.vocab.key(s), s, id)
 		return id
 	}
 	for _, s := range []string{"a", "b", "c", "d"} {
@@ -34,7 +34,7 @@ func randomBPE(r *rand.Rand, merges int) *bpe {
 	for i, a := range m.tokens {
 		for j := range m.tokens {
 			if _, ok := m.merges.get(int32(i), int32(j)); ok && a != "" {
-				m.noteJoint(int32(i), int32(j))
+				m.joints.add(m.joint(int32(i), int32(j), a, m.tokens[j]))
 			}
 		}
 	}

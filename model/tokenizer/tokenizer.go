@@ -38,6 +38,18 @@ type Options struct {
 	// PlainText treats the names of special tokens in the text as text, which is right for
 	// untrusted text. Default: "<|im_end|>" is the special token.
 	PlainText bool
+	// PlainAt does so for the special tokens at these offsets in bytes, in ascending order: a prompt
+	// may mix trusted and untrusted text. See Tokenizer.SpecialTokens.
+	PlainAt []int
+}
+
+// plain reports whether a special token at the offset is text.
+func (o *Options) plain(offset int) bool {
+	if o.PlainText {
+		return true
+	}
+	_, found := slices.BinarySearch(o.PlainAt, offset)
+	return found
 }
 
 // Files are the contents of a model's files. All but Tokenizer are optional (nil).
@@ -211,7 +223,7 @@ func (t *Tokenizer) EncodeContext(ctx context.Context, text string, o Options) (
 		ids, err = t.model.encode(ids, piece, w)
 		return err
 	})
-	err := t.cut(&t.plainTrie, text, o.PlainText, func(part string, token int32, start int) error {
+	err := t.cut(&t.plainTrie, text, o.plain, func(part string, token int32, start int) error {
 		if token >= 0 {
 			ids = append(ids, t.added[token].id)
 			return nil
@@ -220,7 +232,9 @@ func (t *Tokenizer) EncodeContext(ctx context.Context, text string, o Options) (
 		if err != nil {
 			return err
 		}
-		return t.cut(&t.normalTrie, normal, o.PlainText, func(part string, token int32, at int) error {
+		// Where the normalizers change the text, its offsets are no longer known.
+		plain := func(at int) bool { return o.PlainText || normal == part && o.plain(start+at) }
+		return t.cut(&t.normalTrie, normal, plain, func(part string, token int32, at int) error {
 			if token >= 0 {
 				ids = append(ids, t.added[token].id)
 				return nil

@@ -34,10 +34,11 @@ type Job struct {
 	// Groups are the group sizes to choose from. Default: 32, 64, 128; with fractional zero points 48
 	// and 96 too.
 	Groups []int
-	// Widths are the bits of probes, ascending. Default: 3. With 2, 3, 4 and 5 the allocation has
-	// up to a tenth less divergence at 2 and 3 bits and about the same at 4, and takes four times
-	// as long.
+	// Widths are the bits of probes, ascending. Default: 2 and 4.
 	Widths []int
+	// Single probes each tensor alone, not all tensors of a kind together, which takes some ten times
+	// as long. Default: false.
+	Single bool
 	// Calibration is an account of calibration that the sizes of files have room for. Default:
 	// none.
 	Calibration *conversion.Calibration
@@ -56,7 +57,8 @@ type Job struct {
 	Start    func(steps int)
 	Progress func(n int)
 
-	block [2]int // of FP8 scales
+	block  [2]int         // of FP8 scales
+	layers map[string]int // by tensor of a linear layer in a decoder layer
 }
 
 // The default group sizes.
@@ -91,13 +93,13 @@ func (j Job) layOut() (*Sensitivities, error) {
 		j.MaxBits = 8
 	}
 	if j.Widths == nil {
-		j.Widths = []int{3}
+		j.Widths = []int{2, 4}
 	}
 	facts, err := arch.ParseConfig(j.Config)
 	if err != nil {
 		return nil, err
 	}
-	j.block = facts.WeightBlockSize
+	j.block, j.layers = facts.WeightBlockSize, layersOf(j.Model)
 	if j.Options.Assets == nil {
 		j.Options.Assets = new(conversion.AssetCache)
 	}
@@ -125,7 +127,11 @@ func (j Job) Probe(ctx context.Context) (*Sensitivities, error) {
 	}
 	j = p.job
 	if j.Start != nil {
-		j.Start(len(j.Reference.Sequences()) + (1+len(j.Widths))*len(p.Decisions))
+		steps := j.errorSteps(p.Decisions)
+		for _, g := range j.groupsOf(p.Decisions) {
+			steps += len(j.Widths) * j.probeSteps(g)
+		}
+		j.Start(steps)
 	}
 	return p, j.Checkpoint.Guard(func() error { return j.measure(ctx, p) })
 }
@@ -158,32 +164,45 @@ func (a *Allocation) CheckFileBytes(bytes int64) error {
 }
 
 func (j *Job) measure(ctx context.Context, p *Sensitivities) error {
-	list := p.Decisions
-	moments, err := j.moments(ctx)
+	groups := j.groupsOf(p.Decisions)
+	known, err := j.openStored(p.Decisions, len(groups)*len(j.Widths))
 	if err != nil {
 		return err
 	}
-	known, err := j.openStored(list)
-	if err != nil {
-		return err
+	if known.Errors != nil {
+		j.progress(j.errorSteps(p.Decisions))
+	} else {
+		if known.Errors, err = j.errors(ctx, p.Decisions); err != nil {
+			return err
+		}
+		if err := known.put(); err != nil {
+			return err
+		}
 	}
-	for _, d := range list {
-		for _, bits := range j.Widths {
-			kl, ok := known.kl[probeName(d, bits)]
-			if !ok {
-				if kl, err = j.probe(ctx, d, d.probeScheme(bits)); err != nil {
+	of := func(d *Decision) *tensorErrors { return known.Errors[slices.Index(p.Decisions, d)] }
+	for i, g := range groups {
+		for width, bits := range j.Widths {
+			name := probeName(i, bits)
+			kl, ok := known.KL[name]
+			if ok {
+				j.progress(j.probeSteps(g))
+			} else {
+				if kl, err = j.probe(ctx, g, bits); err != nil {
 					return err
 				}
-				if err := known.put(probeName(d, bits), kl); err != nil {
+				known.KL[name] = kl
+				if err := known.put(); err != nil {
 					return err
 				}
 				p.Measured++
 			}
-			d.ProbeKL = append(d.ProbeKL, kl)
-			j.progress(1)
+			g.divide(kl, width, of)
 		}
 	}
-	return j.errors(ctx, list, moments)
+	for i, d := range p.Decisions {
+		j.predict(d, known.Errors[i])
+	}
+	return nil
 }
 
 // count adds up the bytes that are not decisions.

@@ -4,18 +4,44 @@
 //
 // # How
 //
-//	probe   round each tensor alone to 3 bits, group 64, and measure KL(float || rounded) on a few
-//	        thousand tokens (eval.Reference)
-//	predict kl(scheme) = kl(probe) e(scheme) / e(probe), where e is the squared error of the
-//	        weights, each column weighted with the mean square of its input; with probes at several
-//	        widths, from the nearest probe
-//	hull    of each tensor's options keep the lower convex hull of KL over bytes
-//	choose  start with the cheapest option of each tensor and step along the hulls in order of KL
-//	        saved per byte, as long as the bytes last; spend the rest on any step that still fits
+//	gradients  run the model forward and backward on a text of a thousand tokens, with random gradients
+//	           of the logits, which gives the importance of each row and column of each tensor
+//	errors     predict the divergence of each tensor in 2 and in 4 bits, group 64: the sum of its
+//	           squared errors, each weighted with the importance of its row and column
+//	probe      round all tensors of a kind (all q_proj) to 2 bits, then to 4, and measure
+//	           KL(float || rounded) on the text (eval.Reference); each tensor gets a part in proportion
+//	           to its predicted divergence
+//	predict    kl(scheme) = kl(probe) e(scheme) / e(probe), where e is the weighted error of some rows,
+//	           from the nearest probe, or between two probes from the geometric mean of both
+//	hull       of each tensor's options keep the lower convex hull of KL over bytes
+//	choose     start with the cheapest option of each tensor and step along the hulls in order of KL
+//	           saved per byte, as long as the bytes last; spend the rest on any step that still fits
 //
 // The divergences of single tensors add up well at 4 bits, fairly at 3 and badly at 2, where their
-// order is still right. The weighted error alone, without probes, allocates worse than the same
-// bits everywhere.
+// order is still right. The squared error alone, without gradients and probes, allocates worse than the
+// same bits everywhere.
+//
+// # Importance
+//
+// A small change d of a token's logits has the divergence 0.5 d^T (diag(p) - p p^T) d, where p are the
+// token's probabilities. If the gradients of the logits are random with the covariance diag(p) - p p^T,
+// and g are the gradients of a linear layer's outputs and x its inputs, then rounding errors e of its
+// weights have the divergence 0.5 mean((sum of g_i e_ik x_k)^2). Rounding errors are nearly independent,
+// so only the squares g_i^2 e_ik^2 x_k^2 remain. Their sum over tokens is replaced by a product: the
+// sum of g_i^2, times the mean of x_k^2 in which each token counts by its squared gradients. One pass
+// backward gives both factors for all tensors.
+//
+// Within a kind, a prototype of this, whose random gradients were slightly different, predicted the
+// measured divergences of single tensors at 3 bits with standard
+// deviations of 1 to 10 % for down, gate, up, o and q_proj (stories260K, books1.3M, books3.7M). Errors of
+// v_proj add up over the positions that attention averages, and an error of k_proj that is the
+// same at all positions has no effect. Predictions were .6 to .7 times the measured divergence for v_proj
+// and 1.0 to 1.7 times for k_proj, with deviations of 13 to 34 %. The probe of the kind corrects the mean.
+//
+// At 24 sizes (eight for each model, between the sizes of uniform 2 and 4 bits, by search, 8000
+// tokens), the chosen files have on average 0.998, 1.018 and 1.004 times the divergence of files that
+// are chosen with a probe of each tensor at 3 bits; single sizes differ from 0.93 to 1.11 times. With
+// probes of kinds at 4 bits only, the averages are 1.02, 1.01 and 1.04.
 //
 // # What is one decision
 //

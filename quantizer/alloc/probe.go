@@ -4,58 +4,58 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math"
+	"regexp"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 
-	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/kernels"
+	"github.com/lowbit-go/gq/model"
 	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
-// probeGroup is the group size of probes.
-const probeGroup = 64
+// group is a list of decisions that are probed together.
+type group struct {
+	name      string
+	first     int                 // layer of the first decision, see Job.layer
+	decisions map[int][]*Decision // by layer
+	list      []*Decision
+}
 
-// sampledRows is the number of rows of a matrix that its weighted error is computed on.
-const sampledRows = 128
+// layerNumber matches the number of a layer in a name.
+var layerNumber = regexp.MustCompile(`\.\d+\.`)
 
-// moments runs the model once and returns the second moments of each linear layer's input, by
-// column.
-func (j *Job) moments(ctx context.Context) (map[string][]float64, error) {
-	sums := map[string][]float64{}
-	longest := 0
-	for _, w := range j.Reference.Sequences() {
-		longest = max(longest, len(w))
+// Kind is the name of a tensor without the number of its layer. The tensors of a kind are probed
+// together.
+func Kind(tensor string) string {
+	if at := layerNumber.FindStringIndex(tensor); at != nil {
+		return tensor[:at[0]] + ".*." + tensor[at[1]:]
 	}
-	s := j.Model.NewSession(longest)
-	s.OnInput(func(name string, x []float32, m, k int) {
-		sum := sums[name]
-		if sum == nil {
-			sum = make([]float64, k)
-			sums[name] = sum
+	return tensor
+}
+
+// groupsOf lists the groups of decisions in order of their first layers. A group has all decisions of a
+// kind whose probes have the same schemes.
+func (j *Job) groupsOf(list []*Decision) (groups []*group) {
+	byKey := map[string]*group{}
+	for _, d := range list {
+		layer := j.layer(d)
+		key := Kind(d.Name)
+		for _, bits := range j.Widths {
+			key += fmt.Sprintf(" %+v", d.probeScheme(bits))
 		}
-		for r := range m {
-			for i, v := range x[r*k:][:k] {
-				sum[i] += float64(float64(v) * float64(v))
-			}
+		g := byKey[key]
+		if g == nil || layer < 0 || j.Single {
+			g = &group{name: Kind(d.Name), first: layer, decisions: map[int][]*Decision{}}
+			byKey[key] = g
+			groups = append(groups, g)
 		}
-	})
-	for _, w := range j.Reference.Sequences() {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		s.Reset()
-		// All logits, not only the last token's: lm_head's input is only complete with all.
-		if err := s.Forward(w, make([]float32, len(w)*j.Model.VocabSize()), true); err != nil {
-			return nil, err
-		}
-		j.progress(1)
+		g.first = min(g.first, layer)
+		g.decisions[layer], g.list = append(g.decisions[layer], d), append(g.list, d)
 	}
-	return sums, nil
+	slices.SortStableFunc(groups, func(a, b *group) int { return cmp.Compare(a.first, b.first) })
+	return groups
 }
 
 // replaced lists the linear layers of the model that a tensor of the checkpoint holds, in order of
@@ -71,40 +71,81 @@ func (d *Decision) replaced(w *safetensors.Weights, tensor string) []string {
 	return list
 }
 
-// probe measures the model with only the decision's tensors rounded.
-func (j *Job) probe(ctx context.Context, d *Decision, s rounding.Scheme) (float64, error) {
-	undo, err := j.replace(d, s)
-	defer undo()
-	if err != nil {
-		return 0, err
+// probe measures the model with only the group's tensors rounded, one layer at a time.
+func (j *Job) probe(ctx context.Context, g *group, bits int) (float64, error) {
+	change := func(layer int) (undo func(), err error) {
+		var undos []func()
+		undo = func() {
+			for _, f := range undos {
+				f()
+			}
+		}
+		for _, d := range g.decisions[layer] {
+			back, err := j.replace(d, d.probeScheme(bits))
+			undos = append(undos, back)
+			if err != nil {
+				return undo, err
+			}
+		}
+		if layer >= 0 {
+			j.progress(1)
+		}
+		return undo, nil
 	}
-	layer := j.layer(d)
-	if layer < 0 {
+	if g.first < 0 {
+		undo, err := change(g.first)
+		defer undo()
+		if err != nil {
+			return 0, err
+		}
+		defer j.progress(j.probeSteps(g))
 		return j.Reference.KL(ctx, j.Model)
 	}
-	return j.Reference.KLFrom(ctx, j.Model, layer)
+	return j.Reference.KLFrom(ctx, j.Model, g.first, change)
 }
 
-// layer is the first layer that the decision affects: the number of layers for lm_head, -1 for the
-// embedding.
-func (j *Job) layer(d *Decision) int {
-	if d.Embedding {
-		return -1
+// divide gives each decision its part of the divergence of a probe, in proportion to the predicted
+// divergences. width is the index of the probe's bits.
+func (g *group) divide(kl float64, width int, errors func(*Decision) *tensorErrors) {
+	sum := 0.0
+	for _, d := range g.list {
+		sum += errors(d).Predicted[width]
 	}
-	n := len(j.Model.Config().Layers)
-	for layer := range n {
-		for _, stage := range j.Model.Stages(layer) {
+	for _, d := range g.list {
+		part := kl / float64(len(g.list))
+		if sum > 0 {
+			part = float64(kl * (errors(d).Predicted[width] / sum))
+		}
+		d.ProbeKL = append(d.ProbeKL, part)
+	}
+}
+
+// layersOf has the decoder layer of each tensor of a linear layer.
+func layersOf(m *model.Model) map[string]int {
+	layers := map[string]int{}
+	for layer := range m.Config().Layers {
+		for _, stage := range m.Stages(layer) {
 			for _, group := range stage {
 				for _, name := range group.Linears {
 					name, _, _ := strings.Cut(name, "[") // of fused experts
-					if slices.Contains(d.Tensors, name) {
-						return layer
-					}
+					layers[name] = layer
 				}
 			}
 		}
 	}
-	return n
+	return layers
+}
+
+// layer is the first layer that the decision affects: -1 for the embedding, the number of layers
+// for lm_head.
+func (j *Job) layer(d *Decision) int {
+	if d.Embedding {
+		return -1
+	}
+	if layer, ok := j.layers[d.Tensors[0]]; ok {
+		return layer
+	}
+	return len(j.Model.Config().Layers)
 }
 
 // replace puts a decision's rounded tensors into the model.
@@ -150,143 +191,8 @@ func (j *Job) replace(d *Decision, s rounding.Scheme) (undo func(), err error) {
 	return undo, nil
 }
 
-// errors predicts each option's KL from the probes.
-func (j *Job) errors(ctx context.Context, list []*Decision, moments map[string][]float64) error {
-	var next atomic.Int64
-	errs := make([]error, len(list))
-	var wg sync.WaitGroup
-	for range cpu.Threads(j.Options.Threads) {
-		wg.Go(func() {
-			for ctx.Err() == nil {
-				i := int(next.Add(1) - 1)
-				if i >= len(list) {
-					return
-				}
-				errs[i] = j.predict(list[i], moments)
-				j.progress(1)
-			}
-		})
-	}
-	wg.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return ctx.Err()
-}
+// errorSteps is the number of steps of Job.errors.
+func (j *Job) errorSteps(list []*Decision) int { return len(j.Reference.Sequences()) + len(list) }
 
-func (j *Job) predict(d *Decision, moments map[string][]float64) error {
-	n := len(d.Options)
-	schemes := make([]rounding.Scheme, n, n+len(j.Widths))
-	for i, o := range d.Options {
-		schemes[i] = o.scheme
-	}
-	for _, bits := range j.Widths {
-		schemes = append(schemes, d.probeScheme(bits))
-	}
-	e := make([]float64, len(schemes))
-	for _, name := range d.Tensors {
-		if err := j.weighted(e, d, name, schemes, moments); err != nil {
-			return err
-		}
-	}
-	for i := range d.Options {
-		o := &d.Options[i]
-		from := func(width int) float64 { // index of the nearest probe
-			if e[n+width] == 0 {
-				return d.ProbeKL[width]
-			}
-			return float64(d.ProbeKL[width] * (e[i] / e[n+width]))
-		}
-		k, exact := slices.BinarySearch(j.Widths, o.Bits)
-		switch {
-		case exact || k == 0:
-			o.KL = from(k)
-		case k == len(j.Widths):
-			o.KL = from(k - 1)
-		default:
-			o.KL = math.Sqrt(float64(from(k-1) * from(k)))
-		}
-	}
-	d.hull = lowerHull(d.Options)
-	return nil
-}
-
-// probeScheme is the scheme of probes: the scheme of the options with the nearest bits and group, as
-// far as these bits allow it.
-func (d *Decision) probeScheme(bits int) rounding.Scheme {
-	s := d.nearest(bits, probeGroup).scheme
-	s.Bits, s.Group = bits, probeGroup
-	// Half-step ends at 2 bits, and the blocks of a type may not divide a row.
-	if s.Mapping == gqf.MappingHalfStep && bits > 2 || s.Type != 0 {
-		s.Type = 0
-		s.Mapping = gqf.MappingFullRange
-	}
-	s.Fractions = s.Fractions && s.FractionalZeroPoints()
-	return s
-}
-
-// nearest is the option with the nearest bits, and of these the one with the nearest group.
-func (d *Decision) nearest(bits, group int) Option {
-	apart := func(a, b int) int { return max(a-b, b-a) }
-	return slices.MinFunc(d.Options, func(a, b Option) int {
-		return cmp.Or(cmp.Compare(apart(a.Bits, bits), apart(b.Bits, bits)), cmp.Compare(apart(a.Group, group), apart(b.Group, group)))
-	})
-}
-
-// weighted adds a tensor's weighted errors with each scheme to e, from a sample of its rows. The
-// first schemes are the options'.
-func (j *Job) weighted(e []float64, d *Decision, name string, schemes []rounding.Scheme, moments map[string][]float64) error {
-	w, err := j.weights(name)
-	if err != nil {
-		return err
-	}
-	rounders := make([]*rounding.Rounder, len(schemes))
-	for i, s := range schemes {
-		if rounders[i], err = rounding.NewRounder(s, w.Cols); err != nil {
-			return err
-		}
-		if i < len(d.Options) && d.Options[i].floatZeros {
-			rounders[i].UseFloatZeros()
-		}
-		rounders[i].Recover(w.Tensor.Precision())
-	}
-	inputs := d.replaced(w, name)
-	x, y := make([]float32, w.Cols), make([]float32, w.Cols)
-	for slice := range w.Slices {
-		h := moments[inputs[slice]]
-		if w.Slices == 1 {
-			for _, in := range inputs {
-				if moments[in] != nil {
-					h = moments[in]
-				}
-			}
-		}
-		if h == nil && strings.Contains(name, ".experts.") {
-			continue // an expert that no token reached
-		}
-		n := min(sampledRows, w.Rows)
-		for i := range n {
-			if err := w.Read(x, slice*w.Rows+i*w.Rows/n, 1); err != nil {
-				return err
-			}
-			for c, q := range rounders {
-				if err := q.Round(y, x); err != nil {
-					return fmt.Errorf("tensor %q: %w", name, err)
-				}
-				sum := 0.0
-				for k, v := range x {
-					diff := float64(v) - float64(y[k])
-					diff = float64(diff * diff)
-					if h != nil {
-						diff = float64(diff * h[k])
-					}
-					sum += diff
-				}
-				e[c] += sum
-			}
-		}
-	}
-	return nil
-}
+// probeSteps is the number of steps of a probe: the layers that run again, and the lm_head.
+func (j *Job) probeSteps(g *group) int { return len(j.Model.Config().Layers) + 1 - max(g.first, 0) }

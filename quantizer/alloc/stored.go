@@ -8,51 +8,55 @@ import (
 	"github.com/lowbit-go/gq/quantizer/workdir"
 )
 
-// stored holds the results of probes, which a working directory stores.
+// stored holds the errors of all decisions, and the results of probes. A working directory stores
+// them.
 type stored struct {
+	Errors []*tensorErrors    // in order of decisions; nil: not yet found
+	KL     map[string]float64 // by probeName
+
 	work *workdir.Dir // nil: nothing is stored
 	key  string
-	kl   map[string]float64 // by probeName
 }
 
 // storedName is the name of the entry.
 const storedName = "probes"
 
 // probeName names a probe within a job.
-func probeName(d *Decision, bits int) string { return fmt.Sprintf("%s %d", d.Name, bits) }
+func probeName(group, bits int) string { return fmt.Sprintf("%d %d", group, bits) }
 
 // openStored reads the results of an earlier job with the same probes.
-func (j *Job) openStored(list []*Decision) (*stored, error) {
-	k := &stored{work: j.Work}
-	var err error
-	if k.key, err = j.key(list); err != nil {
+func (j *Job) openStored(list []*Decision, probes int) (*stored, error) {
+	key, err := j.key(list)
+	if err != nil {
 		return nil, err
 	}
-	if k.work != nil && k.work.GetJSON(storedName, k.key, &k.kl) && len(k.kl) > 0 && j.Resumed != nil {
-		j.Resumed(len(k.kl), len(list)*len(j.Widths))
+	k := &stored{}
+	if j.Work != nil && j.Work.GetJSON(storedName, key, k) && j.Resumed != nil {
+		j.Resumed(len(k.KL), probes)
 	}
-	if k.kl == nil {
-		k.kl = map[string]float64{}
+	k.work, k.key = j.Work, key
+	if k.KL == nil {
+		k.KL = map[string]float64{}
 	}
 	return k, nil
 }
 
-// put stores a result.
-func (k *stored) put(name string, kl float64) error {
+// put stores the results.
+func (k *stored) put() error {
 	if k.work == nil {
 		return nil
 	}
-	k.kl[name] = kl
-	return k.work.PutJSON(storedName, k.key, k.kl)
+	return k.work.PutJSON(storedName, k.key, k)
 }
 
-// key hashes everything that probes depend on.
+// key hashes everything that errors and probes depend on.
 func (j *Job) key(list []*Decision) (string, error) {
 	type probe struct {
 		Name    string
 		Tensors []string
 		Heads   []string
 		Schemes []rounding.Scheme
+		Options []rounding.Scheme
 	}
 	var probes []probe
 	for _, d := range list {
@@ -60,7 +64,10 @@ func (j *Job) key(list []*Decision) (string, error) {
 		for _, bits := range j.Widths {
 			p.Schemes = append(p.Schemes, d.probeScheme(bits))
 		}
+		for _, o := range d.Options {
+			p.Options = append(p.Options, o.scheme)
+		}
 		probes = append(probes, p)
 	}
-	return workdir.Key("probes", 2, j.Checkpoint.Stamps(), sha256.Sum256(j.Config), j.Reference.Sequences(), probes)
+	return workdir.Key("probes", 3, j.Checkpoint.Stamps(), sha256.Sum256(j.Config), j.Reference.Sequences(), probes)
 }

@@ -64,5 +64,5 @@
 //	factor              k^3 / 6
 //	targets             n k^2, or k^3 where the group has more than k rows
 //	GPTQ, twice         n k^2
-//	error of the search n k^2 / 2
+//	error of the search at most n k^2 / 2: a row ends where GPTQ is known to be better
 package calib

@@ -1,6 +1,7 @@
 package calib
 
 import (
+	"github.com/lowbit-go/gq/internal/buffer"
 	"github.com/lowbit-go/gq/kernels"
 )
 
@@ -10,6 +11,9 @@ type engine struct {
 	pool *kernels.Pool
 	work *kernels.Workspace
 	sums *kernels.Transposed
+
+	floats buffer.Floats // large slices between their uses
+	solver solverBuffers // of all matrices, one after the other
 }
 
 // operand is a factor of a product.
@@ -21,7 +25,7 @@ func newEngine(threads int) *engine {
 		panic(err) // it only refuses a CPU that was asked for
 	}
 	p := kernels.NewPool(threads)
-	return &engine{p, kernels.NewWorkspace(p), sums}
+	return &engine{pool: p, work: kernels.NewWorkspace(p), sums: sums}
 }
 
 func (e *engine) close() { e.pool.Close() }
@@ -42,17 +46,11 @@ func (e *engine) product(dst []float32, m, n, k int, x, y operand) {
 	e.add(dst, n, m, n, k, x, y)
 }
 
-// gramRows is the number of rows of addGram's products: so much is computed below the diagonal.
-const gramRows = 256
-
 // addGram adds x^T x, for x of n rows and k columns, to the upper triangle of dst, whose rows begin
-// stride values apart. Some elements below the diagonal change too.
+// stride values apart. Some elements below the diagonal change too, see kernels.GramBand.
 func (e *engine) addGram(dst []float32, stride, k, n int, x operand) {
-	for p := 0; p < k; p += gramRows {
-		y := x.Part(0, p)
-		t := y
-		t.Transposed = true
-		e.add(dst[p*stride+p:], stride, min(gramRows, k-p), k-p, n, t, y)
+	if err := e.sums.AddGram(e.work, dst, stride, k, n, x); err != nil {
+		panic(err) // the lengths are wrong
 	}
 }
 

@@ -45,7 +45,7 @@ func ExampleRun() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	t, err := text.Read(ctx, tok, data, 512, 256)
+	t, err := text.Read(ctx, tok, data, 128, 64)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -64,5 +64,5 @@ func ExampleRun() {
 		log.Fatal(err)
 	}
 	fmt.Println(t.Tokens(), "tokens; codes chosen by", report.Algorithm)
-	// Output: 512 tokens; codes chosen by search, gptq-ft
+	// Output: 128 tokens; codes chosen by search, gptq-ft
 }

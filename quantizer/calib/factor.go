@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/lowbit-go/gq/internal/buffer"
+	"github.com/lowbit-go/gq/kernels"
 )
 
 // block is the number of columns that are eliminated, or quantized, before the others are updated.
@@ -29,21 +30,22 @@ type factor struct {
 	// lambda. After feedback, each row is divided by its diagonal.
 	u     []float32
 	pivot []float64 // the diagonal of U
-	h     []float32 // H + lambda, in the order's places; see keep
+	h     []float32 // H + lambda, in the order's places, if refine needs it
 	diag  []float64 // of H, by column
 }
 
 var errNotPositive = errors.New("calib: the Hessian is not positive definite, even with strong damping: are the activations finite?")
 
 // factorize damps the Hessian with lambda = max(.01, .2 k/n) times its mean diagonal and factorizes
-// it.
-func factorize(e *engine, g *hessian) (*factor, error) {
+// it in the Hessian's memory: g has no Hessian afterwards. keep says whether h is wanted.
+func factorize(e *engine, g *hessian, keep bool) (*factor, error) {
 	k := g.k
-	f := &factor{e: e, k: k, n: g.n, order: make([]int, k), diag: make([]float64, k), pivot: make([]float64, k), u: make([]float32, k*k)}
+	f := &factor{e: e, k: k, n: g.n, order: make([]int, k), diag: make([]float64, k), pivot: make([]float64, k), u: g.h}
+	g.h = nil
 	mean := 0.0
 	for j := range k {
 		f.order[j] = j
-		f.diag[j] = float64(g.moment(j, j))
+		f.diag[j] = float64(f.u[j*k+j])
 		mean += f.diag[j]
 		if f.diag[j] == 0 {
 			f.dead++
@@ -60,52 +62,97 @@ func factorize(e *engine, g *hessian) (*factor, error) {
 		return b - a
 	})
 	f.lambda = float64(max(.01, .2*float64(k)/float64(g.n)) * mean)
+	f.reorder()
+	band := f.e.floats.Take(k * kernels.GramBand)
+	defer f.e.floats.Put(band)
+	f.copyBand(band, false)
 	for range 6 {
-		f.fill(g)
-		if f.cholesky() {
-			return f, nil
+		f.fill()
+		done := f.cholesky()
+		f.copyBand(band, true)
+		if !done {
+			f.lambda *= 10
+			continue
 		}
-		f.lambda *= 10
+		if keep {
+			f.keep()
+		}
+		f.e.rows(k, 64, func(_, from, to int) {
+			for a := from; a < to; a++ {
+				clear(f.u[a*k:][:a])
+			}
+		})
+		return f, nil
 	}
 	return nil, errNotPositive
 }
 
-// damped is an element of the damped Hessian, in the order's places.
-func (f *factor) damped(g *hessian, a, b int) float32 {
-	v := g.moment(f.order[a], f.order[b])
-	if a == b {
-		v = float32(float64(v) + f.lambda)
+// reorder copies the upper triangle of the Hessian, in columns' natural order, to the lower triangle,
+// in the order's places. There it stays until a damping was found that allows to factorize it.
+func (f *factor) reorder() {
+	k, u := f.k, f.u
+	f.e.rows(k, 16, func(_, from, to int) {
+		for a := from; a < to; a++ {
+			i := f.order[a]
+			for b, j := range f.order[:a] {
+				u[a*k+b] = u[min(i, j)*k+max(i, j)]
+			}
+		}
+	})
+}
+
+// copyBand saves the elements below the diagonal that addGram may overwrite, or restores them.
+func (f *factor) copyBand(band []float32, restore bool) {
+	for a := range f.k {
+		from := max(0, a-kernels.GramBand)
+		row, saved := f.u[a*f.k+from:a*f.k+a], band[a*kernels.GramBand:][:a-from]
+		if restore {
+			row, saved = saved, row
+		}
+		copy(saved, row)
 	}
-	return v
 }
 
-// keep sets h, which refine needs.
-func (f *factor) keep(g *hessian) {
+// damped is an element of the diagonal of the damped Hessian, in the order's places.
+func (f *factor) damped(a int) float32 { return float32(f.diag[f.order[a]] + f.lambda) }
+
+// keep sets h.
+func (f *factor) keep() {
 	k := f.k
-	f.h = make([]float32, k*k)
-	f.e.rows(k, 16, func(_, from, to int) {
-		for a := from; a < to; a++ {
-			for b := range k {
-				f.h[a*k+b] = f.damped(g, a, b)
+	f.h = f.e.floats.Take(k * k)
+	f.mirror(func(low, high int) {
+		f.h[low], f.h[high] = f.u[low], f.u[low]
+	})
+	for a := range k {
+		f.h[a*k+a] = f.damped(a)
+	}
+}
+
+// fill sets the upper triangle of u to the negative damped Hessian: products are added to it.
+func (f *factor) fill() {
+	f.mirror(func(low, high int) { f.u[high] = -f.u[low] })
+	for a := range f.k {
+		f.u[a*f.k+a] = -f.damped(a)
+	}
+}
+
+// mirror calls set with the indices of each element below the diagonal and of the one opposite.
+func (f *factor) mirror(set func(low, high int)) {
+	const tile = 64 // so that both sides stay in the cache
+	k := f.k
+	f.e.rows(k, tile, func(_, from, to int) {
+		for b0 := 0; b0 < to; b0 += tile {
+			for a := from; a < to; a++ {
+				for b := b0; b < min(b0+tile, a); b++ {
+					set(a*k+b, b*k+a)
+				}
 			}
 		}
 	})
 }
 
-// fill sets u to the negative damped Hessian: products are added to it.
-func (f *factor) fill(g *hessian) {
-	k := f.k
-	f.e.rows(k, 16, func(_, from, to int) {
-		for a := from; a < to; a++ {
-			row := f.u[a*k:][:k]
-			for b := a; b < k; b++ {
-				row[b] = -f.damped(g, a, b)
-			}
-		}
-	})
-}
-
-// cholesky factorizes u, the negative of a matrix, in place. Each element is computed by the same
+// cholesky factorizes the upper triangle of u, the negative of a matrix, in place. It overwrites
+// elements below the diagonal, see copyBand. Each element is computed by the same
 // operations in the same order for any number of threads.
 func (f *factor) cholesky() bool {
 	k, u := f.k, f.u
@@ -121,11 +168,6 @@ func (f *factor) cholesky() bool {
 		f.blockRows(k0, k1)
 		f.e.addGram(u[k1*k+k1:], k, rest, k1-k0, operand{Data: u[k0*k+k1:], Stride: k})
 	}
-	f.e.rows(k, 64, func(_, from, to int) { // addGram writes below the diagonal too
-		for a := from; a < to; a++ {
-			clear(u[a*k:][:a])
-		}
-	})
 	return true
 }
 
@@ -196,7 +238,8 @@ func (f *factor) blockRows(k0, k1 int) {
 // It needs u before feedback.
 func (f *factor) solve(b []float32, n int) {
 	k, u := f.k, f.u
-	part := make([]float32, n*block)
+	part := f.e.floats.Take(n * block)
+	defer f.e.floats.Put(part)
 	var inverse []float32
 	// step computes columns j0 to j1-1 of the solution, and sets part to their negatives.
 	step := func(j0, j1 int, transposed bool) {
@@ -271,7 +314,7 @@ func (f *factor) feedback() {
 
 // permute returns the n rows of w with their columns in the order's places.
 func (f *factor) permute(w []float32, n int) []float32 {
-	out := make([]float32, len(w))
+	out := f.e.floats.Take(len(w))
 	f.e.rows(n, 16, func(_, from, to int) {
 		for r := from; r < to; r++ {
 			for a, j := range f.order {
@@ -283,22 +326,39 @@ func (f *factor) permute(w []float32, n int) []float32 {
 }
 
 // weightedErrors returns d (H + lambda) d^T for each of n rows, as the square of U d^T. It needs u
-// after feedback.
-func (f *factor) weightedErrors(d []float32, n int) []float64 {
-	const wide = 512
+// after feedback. With limits, the sum of a row ends where it exceeds the row's limit, and d is
+// overwritten.
+func (f *factor) weightedErrors(d []float32, n int, limits []float64) []float64 {
 	k := f.k
-	errs := make([]float64, n)
-	out := make([]float32, n*min(wide, k))
-	for j1 := k; j1 > 0; {
-		j0 := (j1 - 1) / wide * wide
+	wide := min(max(k/16, block), 512)
+	errs, rows := make([]float64, n), make([]int, n)
+	for r := range rows {
+		rows[r] = r
+	}
+	out := f.e.floats.Take(n * min(wide, k))
+	defer f.e.floats.Put(out)
+	// The first rows of U have the most elements, and the most of the sum.
+	for j0 := 0; j0 < k && len(rows) > 0; j0 += wide {
+		j1 := min(j0+wide, k)
 		w := j1 - j0
-		f.e.product(out, n, w, k-j0, operand{Data: d[j0:], Stride: k}, operand{Data: f.u[j0*k+j0:], Stride: k, Transposed: true})
-		f.e.rows(n, 64, func(_, from, to int) {
-			for r := from; r < to; r++ {
-				errs[r] += f.squares(out[r*w:][:w], j0)
+		f.e.product(out, len(rows), w, k-j0, operand{Data: d[j0:], Stride: k}, operand{Data: f.u[j0*k+j0:], Stride: k, Transposed: true})
+		f.e.rows(len(rows), 64, func(_, from, to int) {
+			for i := from; i < to; i++ {
+				errs[rows[i]] += f.squares(out[i*w:][:w], j0)
 			}
 		})
-		j1 = j0
+		if limits == nil {
+			continue
+		}
+		left := rows[:0]
+		for i, r := range rows {
+			if errs[r] > limits[r] {
+				continue
+			}
+			copy(d[len(left)*k+j1:][:k-j1], d[i*k+j1:])
+			left = append(left, r)
+		}
+		rows = left
 	}
 	return errs
 }

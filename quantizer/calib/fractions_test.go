@@ -8,6 +8,7 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/testplan"
+	"github.com/lowbit-go/gq/internal/testshared"
 	"github.com/lowbit-go/gq/quantizer"
 	"github.com/lowbit-go/gq/quantizer/calib"
 	"github.com/lowbit-go/gq/quantizer/conversion"
@@ -17,6 +18,7 @@ import (
 // TestFractionsInFile: the file's rows are what calibration's codes, scales and fractional zero points
 // stand for.
 func TestFractionsInFile(t *testing.T) {
+	testshared.SlowEmulated(t, "TestSameBits runs there")
 	for _, algorithm := range []gqf.Algorithm{gqf.AlgorithmGPTQ, gqf.AlgorithmGPTQFT} {
 		for _, refine := range []bool{false, true} {
 			recipe := quantizer.Recipe{Bits: 3, Mapping: gqf.MappingAsymmetric, Algorithm: algorithm}

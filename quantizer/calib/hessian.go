@@ -21,7 +21,8 @@ type hessian struct {
 	shift []float32 // S, [width][k]; nil if not wanted
 	width int
 
-	weights             []float32 // W, [width][k]; nil: A is D
+	weights             []float32 // W, [width][k], until done; nil if A is D
+	ofWeights           bool      // A is not D
 	ofInputs, ofOutputs float32   // a and r; 0: the part is not wanted
 
 	rows int       // buffered
@@ -31,10 +32,10 @@ type hessian struct {
 
 // newHessian makes a hessian. shift says whether S is wanted.
 func newHessian(e *engine, k int, shift bool) *hessian {
-	g := &hessian{e: e, k: k, h: make([]float32, k*k)}
+	g := &hessian{e: e, k: k, h: e.floats.Zeros(k * k)}
 	if shift {
 		g.width, g.ofInputs = k, 1
-		g.shift = make([]float32, k*k)
+		g.shift = e.floats.Zeros(k * k)
 	}
 	return g
 }
@@ -42,8 +43,8 @@ func newHessian(e *engine, k int, shift bool) *hessian {
 // newHessianOf makes a hessian that multiplies differences with weights first.
 func newHessianOf(e *engine, k int, weights []float32, ofInputs, ofOutputs float32) *hessian {
 	g := newHessian(e, k, false)
-	g.width, g.weights, g.ofInputs, g.ofOutputs = len(weights)/k, weights, ofInputs, ofOutputs
-	g.shift = make([]float32, g.width*k)
+	g.ofWeights, g.width, g.weights, g.ofInputs, g.ofOutputs = true, len(weights)/k, weights, ofInputs, ofOutputs
+	g.shift = e.floats.Zeros(g.width * k)
 	return g
 }
 
@@ -60,12 +61,12 @@ func hessianBytes(k, width int, of bool) int64 {
 // the float model's hidden state minus the quantized model's. d and r are nil if they are not wanted.
 func (g *hessian) add(n int, fill func(i int, x, d, r []float32)) {
 	if g.x == nil {
-		g.x = make([]float32, hessianRows*g.k)
+		g.x = g.e.floats.Take(hessianRows * g.k)
 		if g.ofInputs != 0 {
-			g.d = make([]float32, hessianRows*g.k)
+			g.d = g.e.floats.Take(hessianRows * g.k)
 		}
-		if g.weights != nil {
-			g.a = make([]float32, hessianRows*g.width)
+		if g.ofWeights {
+			g.a = g.e.floats.Take(hessianRows * g.width)
 		}
 	}
 	for done := 0; done < n; {
@@ -104,7 +105,7 @@ func (g *hessian) flush() {
 		return
 	}
 	a := operand{Data: g.d, Stride: k}
-	if g.weights != nil {
+	if g.ofWeights {
 		g.outputs(n)
 		a = operand{Data: g.a, Stride: g.width}
 	}
@@ -140,7 +141,8 @@ func (g *hessian) outputs(n int) {
 // done ends the collection and frees the buffers.
 func (g *hessian) done() {
 	g.flush()
-	g.x, g.d, g.a = nil, nil, nil
+	g.e.floats.Put(g.x, g.d, g.a, g.weights)
+	g.x, g.d, g.a, g.weights = nil, nil, nil, nil
 }
 
 // zero reports whether all rows were zeros.
@@ -151,12 +153,4 @@ func (g *hessian) zero() bool {
 		}
 	}
 	return true
-}
-
-// moment is the sum of x_i x_j.
-func (g *hessian) moment(i, j int) float32 {
-	if i > j {
-		i, j = j, i
-	}
-	return g.h[i*g.k+j]
 }

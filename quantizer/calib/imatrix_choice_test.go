@@ -75,7 +75,11 @@ func TestChoice(t *testing.T) {
 func TestChoiceThreads(t *testing.T) {
 	p := testplan.New(t, fixture(t), quantizer.Recipe{Bits: 3, Algorithm: gqf.AlgorithmImatrix})
 	var first func(conversion.Matrix) *conversion.Importance
-	for _, threads := range []int{1, 5} {
+	numbers := []int{1, 5}
+	if testing.Short() {
+		numbers = numbers[1:] // the hash covers the rest
+	}
+	for _, threads := range numbers {
 		im := calib.NewImatrix()
 		if err := im.Collect(t.Context(), p, testplan.Text(1024, 70, 3, 50), calib.Options{Threads: threads}); err != nil {
 			t.Fatal(err)

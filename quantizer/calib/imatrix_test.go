@@ -12,6 +12,7 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/testplan"
+	"github.com/lowbit-go/gq/internal/testshared"
 	"github.com/lowbit-go/gq/quantizer"
 	"github.com/lowbit-go/gq/quantizer/calib"
 	"github.com/lowbit-go/gq/quantizer/conversion"
@@ -19,6 +20,7 @@ import (
 
 // TestImatrix collects an importance matrix, writes, reads and merges it, and quantizes with it.
 func TestImatrix(t *testing.T) {
+	testshared.SlowEmulated(t, "TestChoiceThreads runs there")
 	p := testplan.New(t, fixture(t), quantizer.Recipe{Bits: 3, Algorithm: gqf.AlgorithmImatrix})
 	text := testplan.Text(1024, 100, 60)
 	im := calib.NewImatrix()

@@ -19,11 +19,10 @@ func TestHeld(t *testing.T) {
 	defer e.close()
 	r := splitmix.Source(5)
 	g := testHessian(e, inputs(&r, rows, k), k)
-	f, err := factorize(e, g)
+	f, err := factorize(e, g, true)
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.keep(g)
 	f.feedback()
 	for _, scheme := range []rounding.Scheme{
 		{Mapping: gqf.MappingFullRange}, {Mapping: gqf.MappingAsymmetric}, {Mapping: gqf.MappingAsymmetric, Fractions: true},
@@ -79,7 +78,7 @@ func TestHeld(t *testing.T) {
 		if err := s.search(true); err != nil {
 			t.Fatal(err)
 		}
-		s.errs = s.measure()
+		s.errs = s.measure(nil)
 		check("search")
 		searched := total()
 		s.gptq()

@@ -150,10 +150,14 @@ func (j *job) replace(name string, c *rounding.Codes) (undo func(), err error) {
 	return j.quant.SetLinear(name, op, false)
 }
 
-// advance moves the streams past half a layer, as far as the last stage did not do so.
+// advance moves the streams past half a layer, as far as the last stage did not do so and a later
+// stage needs it.
 func (j *job) advance(layer int, part model.Part) error {
 	inputs, moved := j.inputs, j.moved
 	j.inputs, j.moved = j.inputs[:0], false
+	if part == model.FeedForward && layer+1 == len(j.quant.Config().Layers) && len(j.headGroup().matrices) == 0 {
+		return nil
+	}
 	if len(inputs) > 0 {
 		if err := j.quants.Finish(layer, part, inputs); err != nil {
 			return err
@@ -232,7 +236,7 @@ func (j *job) newHessian(g *group) error {
 		g.hessian = newHessian(j.e, k, g.follow && j.FollowInputs >= 0)
 		return nil
 	}
-	weights := make([]float32, g.outputs()*k)
+	weights := j.e.floats.Take(g.outputs() * k)
 	at := 0
 	for _, m := range g.matrices {
 		if err := j.plan.ReadMatrix(weights[at:][:m.Rows*k], m); err != nil {
@@ -366,14 +370,15 @@ func (j *job) collect(seq, layer int, part model.Part, first map[string]*group) 
 			if g := first[in.Name]; g != nil {
 				left--
 				if g.follow {
-					floats[in.Name] = &seen{slices.Clone(in.X), slices.Clone(in.Tokens)}
+					floats[in.Name] = &seen{append(j.e.floats.Take(len(in.X))[:0], in.X...), slices.Clone(in.Tokens)}
 				}
 			}
 		}
 		residual = j.floats.Hidden(seq)
 		var err error
 		if j.moved {
-			residual = slices.Clone(residual)
+			residual = append(j.e.floats.Take(len(residual))[:0], residual...)
+			defer j.e.floats.Put(residual)
 			err = j.floats.AdvanceVisit(seq, layer, part, see)
 		} else {
 			err = j.floats.Visit(seq, layer, part, func(in *model.Input) bool { see(in); return left > 0 })
@@ -385,7 +390,11 @@ func (j *job) collect(seq, layer int, part model.Part, first map[string]*group) 
 	left := len(first)
 	return j.quants.Visit(seq, layer, part, func(in *model.Input) bool {
 		if g := first[in.Name]; g != nil {
-			j.add(g, seq, in, floats[in.Name], residual)
+			other := floats[in.Name]
+			j.add(g, seq, in, other, residual)
+			if other != nil {
+				j.e.floats.Put(other.x)
+			}
 			left--
 		}
 		return left > 0

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/lowbit-go/gq/internal/buffer"
+	"github.com/lowbit-go/gq/internal/vec"
 	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
@@ -21,14 +22,14 @@ type solver struct {
 	held   *held  // nil: no group is
 	// errs are the rows' (target - weights) (H + lambda) (target - weights)^T.
 	errs []float64
-	buf  *solverBuffers // shared with clones
+	buf  *solverBuffers // shared with all solvers of the engine
 }
 
 type solverBuffers struct{ d, part, out, shift []float32 }
 
 func newSolver(e *engine, f *factor, s rounding.Scheme, target []float32, n int) *solver {
 	k := f.k
-	sv := &solver{grids: newGrids(s, n, k), e: e, f: f, n: n, k: k, target: target, place: make([]int, k), buf: &solverBuffers{}}
+	sv := &solver{grids: newGrids(s, n, k), e: e, f: f, n: n, k: k, target: target, place: make([]int, k), buf: &e.solver}
 	for a, j := range f.order {
 		sv.place[a] = j / s.GroupWidth(k)
 	}
@@ -141,7 +142,7 @@ func (s *solver) gptq() {
 		j0 := (j1 - 1) / block * block
 		w := j1 - j0
 		part := buffer.Grow(&s.buf.part, n*w)
-		s.e.rows(n, 4*abreast, func(_, from, to int) {
+		s.e.rows(n, abreast, func(_, from, to int) {
 			var b blockRows
 			for r := from; r < to; r += abreast {
 				s.gptqBlock(&b, part, shift, r, min(abreast, to-r), j0, w)
@@ -154,50 +155,51 @@ func (s *solver) gptq() {
 	}
 }
 
-// abreast is the number of rows whose codes of a block are chosen together: the processor then has
-// independent sums to work on.
-const abreast = 4
+// abreast is the number of rows whose codes of a block are chosen together: their sums are independent
+// of each other.
+const abreast = vec.ColumnLanes
 
-// blockRows are rows of a block in work: e are the errors of the codes, left the errors of the shifted
-// targets.
-type blockRows struct{ e, left [abreast][block]float32 }
+// blockRows are rows of a block in work, [column][row]. Before a column is done, errors holds its targets
+// and left their shifts. Afterwards errors holds the errors of its codes, and left the shifted targets
+// minus the weights.
+type blockRows struct{ errors, left [block * abreast]float32 }
 
 // gptqBlock chooses the codes of m rows from row r in columns j0 to j0+w-1, and writes their errors
 // to part.
 func (s *solver) gptqBlock(b *blockRows, part, shift []float32, r, m, j0, w int) {
 	k := s.k
-	for j := w - 1; j >= 0; j-- {
-		t := b.sums(s.f.u[(j0+j)*k+j0:][:w], j+1)
-		for i := range m {
-			at, group := (r+i)*k+j0+j, s.place[j0+j]
-			x := s.target[at]
-			to := x + (shift[at] + t[i])
-			g := s.grid(r+i, group)
-			q := float32(s.codes[at])
-			if held := s.held.row(r + i); held == nil || !held[group] {
-				q = g.code(to)
-				s.codes[at] = int8(q)
-			}
-			weight := g.weight(q)
-			b.e[i][j], b.left[i][j] = x-weight, to-weight
+	for i := range m {
+		at := (r+i)*k + j0
+		shifts := shift[at:][:w]
+		for j, x := range s.target[at:][:w] {
+			b.errors[j*abreast+i], b.left[j*abreast+i] = x, shifts[j]
 		}
 	}
+	var sums [abreast]float32
+	for j := w - 1; j >= 0; j-- {
+		vec.ColumnSums(&sums, b.errors[(j+1)*abreast:w*abreast], s.f.u[(j0+j)*k+j0:][j+1:w])
+		errors, left := b.errors[j*abreast:][:m], b.left[j*abreast:][:m]
+		group := s.place[j0+j]
+		for i, x := range errors {
+			g := s.grid(r+i, group)
+			to := x + (left[i] + sums[i])
+			code := &s.codes[(r+i)*k+j0+j]
+			q := float32(*code)
+			if held := s.held.row(r + i); held == nil || !held[group] {
+				q = g.code(to)
+				*code = int8(q)
+			}
+			weight := g.weight(q)
+			errors[i], left[i] = x-weight, to-weight
+		}
+	}
+	var row [block]float32
 	for i := range m {
-		copy(part[(r+i)*w:], b.e[i][:w])
-		s.errs[r+i] += s.f.squares(b.left[i][:w], j0)
+		for j := range w {
+			part[(r+i)*w+j], row[j] = b.errors[j*abreast+i], b.left[j*abreast+i]
+		}
+		s.errs[r+i] += s.f.squares(row[:w], j0)
 	}
-}
-
-// sums multiplies the errors of each row from column j on with v.
-func (b *blockRows) sums(v []float32, j int) (t [abreast]float32) {
-	e0, e1, e2, e3 := b.e[0][:len(v)], b.e[1][:len(v)], b.e[2][:len(v)], b.e[3][:len(v)]
-	for i := j; i < len(v); i++ {
-		t[0] += float32(e0[i] * v[i])
-		t[1] += float32(e1[i] * v[i])
-		t[2] += float32(e2[i] * v[i])
-		t[3] += float32(e3[i] * v[i])
-	}
-	return t
 }
 
 // errors returns target minus dequantized weights.
@@ -218,7 +220,11 @@ func (s *solver) errors() []float32 {
 	return d
 }
 
-func (s *solver) measure() []float64 { return s.f.weightedErrors(s.errors(), s.n) }
+// measure returns the rows' errors. If there are limits, an error that exceeds its row's limit is
+// only measured as far as needed to know that.
+func (s *solver) measure(limits []float64) []float64 {
+	return s.f.weightedErrors(s.errors(), s.n, limits)
+}
 
 // refineRows is how many rows are refined at a time.
 const refineRows = 256
@@ -230,7 +236,7 @@ func (s *solver) refine() {
 	s.adjust()
 	s.refit()
 	s.sweep()
-	s.errs = s.measure()
+	s.errs = s.measure(nil)
 }
 
 // sweep moves each code to the minimum of the error while the others stay, starting with the column

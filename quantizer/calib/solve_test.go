@@ -8,6 +8,7 @@ import (
 	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/splitmix"
+	"github.com/lowbit-go/gq/internal/testshared"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer/rounding"
 )
@@ -128,7 +129,8 @@ func TestFactor(t *testing.T) {
 	defer e.close()
 	r := splitmix.Source(2)
 	g := testHessian(e, inputs(&r, rows, k), k)
-	f, err := factorize(e, g)
+	h := hessian{k: k, h: slices.Clone(g.h)}
+	f, err := factorize(e, g, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,13 +138,21 @@ func TestFactor(t *testing.T) {
 		t.Errorf("%d dead columns, %d is the first", f.dead, f.order[0])
 	}
 	damped := func(a, b int) float64 {
-		v := float64(g.moment(f.order[a], f.order[b]))
+		v := float64(h.moment(f.order[a], f.order[b]))
 		if a == b {
 			v += f.lambda
 		}
 		return v
 	}
 	for a := range k {
+		for b := range k {
+			if got, want := float64(f.h[a*k+b]), damped(a, b); math.Abs(got-want) > 1e-6*math.Abs(want) {
+				t.Fatalf("element %d, %d is %v, not %v", a, b, got, want)
+			}
+			if b < a && f.u[a*k+b] != 0 {
+				t.Fatalf("U has %v at %d, %d", f.u[a*k+b], a, b)
+			}
+		}
 		if a > 0 && f.diag[f.order[a]] < f.diag[f.order[a-1]] {
 			t.Fatal("columns are not in the order of their moments")
 		}
@@ -172,6 +182,85 @@ func TestFactor(t *testing.T) {
 	}
 }
 
+// TestDamping: a matrix that the first damping does not make positive definite is factorized with a
+// stronger one, and nothing of the first attempt is left in the result.
+func TestDamping(t *testing.T) {
+	const rows, k = 2000, 700 // several of addGram's products
+	e := newEngine(2)
+	defer e.close()
+	r := splitmix.Source(8)
+	x := inputs(&r, rows, k)
+	indefinite := func() (*hessian, float64) {
+		g := testHessian(e, x, k)
+		mean := 0.0
+		for j := range k {
+			mean += float64(g.moment(j, j)) / float64(k-1)
+		}
+		last := k - 1 // late in the order: all other blocks are factorized before it
+		for j := range k {
+			if g.moment(j, j) > g.moment(last, last) {
+				last = j
+			}
+		}
+		other := (last + 1) % k
+		i, j := min(last, other), max(last, other)
+		g.h[i*k+j] = float32(math.Sqrt(float64(g.moment(i, i))*float64(g.moment(j, j)))) + float32(.2*mean)
+		return g, mean
+	}
+	g, mean := indefinite()
+	h := hessian{k: k, h: slices.Clone(g.h)}
+	f, err := factorize(e, g, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first := max(.01, .2*float64(k)/rows) * mean; f.lambda < 9*first {
+		t.Fatalf("lambda is %g, the first one %g: the matrix does not need another", f.lambda, first)
+	}
+	for a := range k {
+		for b := range k {
+			want := float64(h.moment(f.order[a], f.order[b]))
+			if a == b {
+				want += f.lambda
+			}
+			if got := float64(f.h[a*k+b]); math.Abs(got-want) > 1e-6*math.Abs(want) {
+				t.Fatalf("element %d, %d is %v, not %v", a, b, got, want)
+			}
+			s := 0.0
+			for p := range min(a, b) + 1 {
+				s += float64(f.u[p*k+a]) * float64(f.u[p*k+b])
+			}
+			if math.Abs(s-want) > 1e-5*f.lambda {
+				t.Fatalf("U^T U at %d, %d is %v, not %v", a, b, s, want)
+			}
+		}
+	}
+}
+
+// TestLimits: rows whose errors exceed their limits are found, and the errors of the others are the
+// same as without limits.
+func TestLimits(t *testing.T) {
+	const rows, k, n = 900, 600, 50
+	e := newEngine(2)
+	defer e.close()
+	r := splitmix.Source(4)
+	f, err := factorize(e, testHessian(e, inputs(&r, rows, k), k), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.feedback()
+	d := normal(&r, n*k)
+	want := f.weightedErrors(d, n, nil)
+	limits := slices.Clone(want)
+	for i := range limits {
+		limits[i] *= []float64{.1, .5, .999999, 1, 2}[i%5]
+	}
+	for i, got := range f.weightedErrors(d, n, limits) {
+		if i%5 >= 3 && got != want[i] || i%5 < 3 && !(got > limits[i] && got <= want[i]) {
+			t.Errorf("row %d: %g, the limit is %g, the error %g", i, got, limits[i], want[i])
+		}
+	}
+}
+
 // TestSolver checks GPTQ against the textbook's form, which inverts H, and that each step reduces
 // the error.
 func TestSolver(t *testing.T) {
@@ -181,6 +270,11 @@ func TestSolver(t *testing.T) {
 		{Bits: 3, Group: 48, Mapping: gqf.MappingAsymmetric, ScaleDtype: packing.ScaleBF16, Fractions: true},
 		{Bits: 1, Group: 0, Mapping: gqf.MappingHalfStep, ScaleDtype: packing.ScaleF16},
 	})
+}
+
+// TestSolverBlocks does the same for llama.cpp's types.
+func TestSolverBlocks(t *testing.T) {
+	testshared.SlowEmulated(t, "TestSolverThreads has blocks")
 	var blocks []rounding.Scheme
 	for _, kind := range []gguf.TensorType{gguf.Q4_1, gguf.Q5_1, gguf.Q2_K, gguf.Q3_K, gguf.Q4_K, gguf.Q5_K, gguf.Q6_K} {
 		s, _ := rounding.BlockScheme(kind, gqf.AlgorithmGPTQ)
@@ -195,11 +289,10 @@ func testSolver(t *testing.T, k int, schemes []rounding.Scheme) {
 	defer e.close()
 	r := splitmix.Source(3)
 	g := testHessian(e, inputs(&r, rows, k), k)
-	f, err := factorize(e, g)
+	f, err := factorize(e, g, true)
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.keep(g)
 	f.feedback()
 	w := normal(&r, n*k)
 	for _, scheme := range schemes {
@@ -213,7 +306,7 @@ func testSolver(t *testing.T, k int, schemes []rounding.Scheme) {
 			}
 			return sum
 		}
-		s.errs = s.measure()
+		s.errs = s.measure(nil)
 		searched := total()
 		var want []int8
 		if scheme.Type == 0 { // the inverse takes long, and the solver does not know the difference
@@ -230,19 +323,19 @@ func testSolver(t *testing.T, k int, schemes []rounding.Scheme) {
 			t.Errorf("%v: %d of %d codes are not the textbook's", scheme, wrong, len(want))
 		}
 		solved := total()
-		for r, e := range s.measure() {
+		for r, e := range s.measure(nil) {
 			if math.Abs(e-s.errs[r]) > 1e-4*e {
 				t.Errorf("%v, row %d: gptq found the error %g, it is %g", scheme, r, s.errs[r], e)
 			}
 		}
 		adjusted := s.clone()
 		adjusted.adjust()
-		for r, e := range adjusted.measure() { // to the accuracy of float32
+		for r, e := range adjusted.measure(nil) { // to the accuracy of float32
 			if e > s.errs[r]*(1+1e-4) {
 				t.Errorf("%v, row %d: integers moved from error %g to %g", scheme, r, s.errs[r], e)
 			}
 		}
-		if scheme.Mapping == gqf.MappingKQuant && slices.Equal(adjusted.measure(), s.errs) {
+		if scheme.Mapping == gqf.MappingKQuant && slices.Equal(adjusted.measure(nil), s.errs) {
 			t.Errorf("%v: no integer moved", scheme)
 		}
 		s.refine()
@@ -253,7 +346,7 @@ func testSolver(t *testing.T, k int, schemes []rounding.Scheme) {
 		}
 		before := s.clone()
 		s.refit()
-		s.errs = s.measure()
+		s.errs = s.measure(nil)
 		if again := total(); again > refined*1.001 {
 			t.Errorf("%v: scales fitted again: %.6g after %.6g", scheme, again, refined)
 		}
@@ -274,11 +367,10 @@ func TestSolverThreads(t *testing.T) {
 			defer e.close()
 			r := splitmix.Source(9)
 			g := testHessian(e, inputs(&r, rows, k), k)
-			f, err := factorize(e, g)
+			f, err := factorize(e, g, true)
 			if err != nil {
 				t.Fatal(err)
 			}
-			f.keep(g)
 			f.feedback()
 			scheme, _ := rounding.BlockScheme(kind, gqf.AlgorithmGPTQ)
 			s := newSolver(e, f, scheme, f.permute(normal(&r, n*k), n), n)
@@ -312,7 +404,7 @@ func stored(t *testing.T, s *solver) {
 			d[r*s.k+a] = s.target[r*s.k+a] - w[j]
 		}
 	}
-	if got := s.f.weightedErrors(d, s.n); !slices.Equal(got, s.measure()) {
+	if got := s.f.weightedErrors(d, s.n, nil); !slices.Equal(got, s.measure(nil)) {
 		t.Errorf("%v: the stored weights have errors %v, want %v", s.scheme, got, s.errs)
 	}
 }
@@ -391,8 +483,10 @@ func BenchmarkCholesky(b *testing.B) {
 	defer e.close()
 	r := splitmix.Source(1)
 	g := testHessian(e, normal(&r, 2*k*k), k)
+	h := slices.Clone(g.h)
 	for b.Loop() {
-		if _, err := factorize(e, g); err != nil {
+		g.h = slices.Clone(h)
+		if _, err := factorize(e, g, false); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -404,11 +498,10 @@ func benchSolver(b *testing.B, run func(s *solver)) {
 	defer e.close()
 	r := splitmix.Source(1)
 	g := testHessian(e, inputs(&r, 2*k, k), k)
-	f, err := factorize(e, g)
+	f, err := factorize(e, g, true)
 	if err != nil {
 		b.Fatal(err)
 	}
-	f.keep(g)
 	f.feedback()
 	scheme := rounding.Scheme{Bits: 4, Group: 32, Mapping: gqf.MappingFullRange, ScaleDtype: packing.ScaleBF16}
 	s := newSolver(e, f, scheme, f.permute(normal(&r, n*k), n), n)
@@ -428,4 +521,12 @@ func BenchmarkRefine(b *testing.B) { benchSolver(b, (*solver).refine) }
 // The factor is the feedback then, which takes as long.
 func BenchmarkSolve(b *testing.B) {
 	benchSolver(b, func(s *solver) { s.f.solve(slices.Clone(s.target), s.n) })
+}
+
+// moment is the sum of x_i x_j.
+func (g *hessian) moment(i, j int) float32 {
+	if i > j {
+		i, j = j, i
+	}
+	return g.h[i*g.k+j]
 }

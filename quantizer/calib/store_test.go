@@ -148,6 +148,7 @@ func kill(t *testing.T, exe, dir string, times int) {
 // TestDamagedWork damages every kind of place in a job's directory: damaged layers and other jobs'
 // layers must be made again, and the file must be the same.
 func TestDamagedWork(t *testing.T) {
+	testshared.SlowEmulated(t, "resumption is the same natively")
 	work := openWork(t, filepath.Join(t.TempDir(), "work"))
 	want, found := tinyFile(t, work)
 	if found != 0 {

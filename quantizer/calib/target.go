@@ -26,15 +26,11 @@ func (j *job) solve(g *group) ([]*rounding.Codes, error) {
 		}
 		return list, nil
 	}
-	f, err := factorize(j.e, g.hessian)
+	f, err := factorize(j.e, g.hessian, j.Refine)
 	if err != nil {
 		return nil, fmt.Errorf("tensor %q: %w", g.matrices[0].Name(), err)
 	}
 	j.notes.Dead += f.dead
-	if j.Refine {
-		f.keep(g.hessian)
-	}
-	g.hessian.h = nil
 	shift := j.shift(g, f)
 	g.hessian = nil
 	f.feedback()
@@ -47,6 +43,7 @@ func (j *job) solve(g *group) ([]*rounding.Codes, error) {
 			return nil, err
 		}
 		if held != nil && held.all {
+			j.e.floats.Put(target)
 			list = append(list, held.codes)
 			j.progress(int64(m.Rows) * int64(m.Cols))
 			continue
@@ -64,9 +61,14 @@ func (j *job) solve(g *group) ([]*rounding.Codes, error) {
 		if err != nil {
 			return nil, matrixError(m, err)
 		}
+		j.e.floats.Put(target)
 		list = append(list, c)
 		j.progress(int64(m.Rows) * int64(m.Cols))
 	}
+	if shift != nil {
+		j.e.floats.Put(shift.rows)
+	}
+	j.e.floats.Put(f.u, f.h)
 	return list, nil
 }
 
@@ -78,15 +80,15 @@ func (j *job) choose(s *solver) (improved bool, err error) {
 	if err := s.search(true); err != nil {
 		return false, err
 	}
-	s.errs = s.measure()
-	flat, sloped := s.clone(), s.clone()
-	flat.gptq()
-	taken := s.takeBetter(flat)
+	best, sloped := s.clone(), s.clone()
+	best.gptq()
 	if err := sloped.search(false); err != nil {
 		return false, err
 	}
 	sloped.gptq()
-	taken += s.takeBetter(sloped)
+	best.takeBetter(sloped)
+	s.errs = s.measure(best.errs)
+	taken := s.takeBetter(best)
 	if j.Refine {
 		next := s.clone()
 		next.refine()
@@ -126,7 +128,8 @@ func (j *job) shift(g *group, f *factor) *shift {
 	if h.shift == nil {
 		return nil
 	}
-	s := &shift{rows: f.permute(h.shift, h.width), product: h.weights == nil, factor: 1}
+	s := &shift{rows: f.permute(h.shift, h.width), product: !h.ofWeights, factor: 1}
+	f.e.floats.Put(h.shift)
 	h.shift = nil
 	if h.ofOutputs == 0 { // else S has the factors already
 		s.factor = follow(j.FollowInputs, h.n, h.k)
@@ -139,7 +142,8 @@ func (j *job) shift(g *group, f *factor) *shift {
 // are held.
 func (j *job) target(g *group, f *factor, m conversion.Matrix, s *shift) ([]float32, *held, error) {
 	n, k := m.Rows, m.Cols
-	w := make([]float32, n*k)
+	w := j.e.floats.Take(n * k)
+	defer j.e.floats.Put(w)
 	if err := j.plan.ReadMatrix(w, m); err != nil {
 		return nil, nil, err
 	}
@@ -160,7 +164,8 @@ func (j *job) target(g *group, f *factor, m conversion.Matrix, s *shift) ([]floa
 		return t, h, nil
 	}
 	if s.product {
-		rows = make([]float32, n*k)
+		rows = j.e.floats.Zeros(n * k)
+		defer j.e.floats.Put(rows)
 		j.e.add(rows, k, n, k, k, operand{Data: w, Stride: k}, operand{Data: s.rows, Stride: k})
 	}
 	j.e.rows(n, 16, func(_, from, to int) {
@@ -199,10 +204,16 @@ func matrixError(m conversion.Matrix, err error) error {
 	return fmt.Errorf("tensor %q: %w", m.Name(), err)
 }
 
+// headGroup is the group of the lm_head. It has a matrix if the lm_head is untied and to be
+// calibrated.
+func (j *job) headGroup() *group {
+	return j.prepare(model.Group{Linears: []string{j.quant.Head()}, Expert: -1})
+}
+
 // head chooses the codes of an untied lm_head, if it is to be calibrated.
 func (j *job) head() error {
 	j.notes, j.names, j.done = layerNotes{}, nil, nil
-	g := j.prepare(model.Group{Linears: []string{j.quant.Head()}, Expert: -1})
+	g := j.headGroup()
 	if len(g.matrices) == 0 {
 		return nil
 	}

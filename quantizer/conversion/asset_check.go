@@ -49,6 +49,9 @@ func checkObject(data []byte, tokenizer bool) error {
 	if !utf8.Valid(data) {
 		return errors.New("not UTF-8")
 	}
+	if isObject(data, tokenizer) {
+		return nil
+	}
 	var object *struct {
 		Model *struct{} `json:"model"`
 	}
@@ -69,6 +72,22 @@ func checkObject(data []byte, tokenizer bool) error {
 		return errors.New("a tokenizer has a member model")
 	}
 	return nil
+}
+
+// isObject reports whether data, in UTF-8, is strict JSON and passes checkObject. encoding/json, which also
+// accepts half surrogate pairs, takes 30 times as long: .4 s for a tokenizer of 128,000 tokens.
+func isObject(data []byte, tokenizer bool) bool {
+	s := jsonscan.New(data, func(int, string) error { return errors.New("not strict JSON") })
+	model := !tokenizer
+	err := s.Object("it", func(key []byte, _ int) error {
+		isModel := tokenizer && string(key) == "model"
+		if at := s.Space(); isModel && (at == len(data) || data[at] != '{') {
+			return errors.New("the model is no object")
+		}
+		model = model || isModel
+		return s.Skip("it")
+	})
+	return err == nil && s.End("it") == nil && model
 }
 
 // checkTokenizerModel wants a SentencePiece model, or a list of tokens with their ranks, as tiktoken's.

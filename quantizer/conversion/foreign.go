@@ -72,6 +72,16 @@ func OpenQuantized(path string) (*Foreign, error) {
 	return f, nil
 }
 
+// IsQuantized reports whether another library quantized weights of a checkpoint.
+func IsQuantized(ck *safetensors.Checkpoint) (bool, error) {
+	config, err := ReadConfig(ck)
+	if err != nil {
+		return false, err
+	}
+	q, err := hfquant.Find(ck, config)
+	return q != nil, err
+}
+
 // Close closes the files. A second call does nothing.
 func (f *Foreign) Close() error {
 	if f.gguf != nil {

@@ -66,7 +66,7 @@ func (in *imported) size() int64              { return in.src.Bytes() }
 func (in *imported) unchanged() error         { return in.src.unchanged() }
 func (in *imported) bias(*entry) int          { return 0 }
 func (in *imported) strided(*quantized) bool  { return false }
-func (in *imported) results(int) []unitResult { return nil }
+func (in *imported) measured() bool           { return false }
 func (in *imported) file(*entry) string       { return in.src.path }
 func (in *imported) names(e *entry) []string  { return e.names() }
 
@@ -96,7 +96,9 @@ func (in *imported) addOrigin(b *gqf.Builder, _ *CalibratedCodes, _ []string) er
 	if err != nil {
 		return err
 	}
-	js, err := json.MarshalIndent(Provenance{Sources: sources, Tuning: in.src.tuning(), Quantized: in.src.quantizedBy()}, "", "  ")
+	js, err := json.MarshalIndent(Provenance{
+		Sources: sources, Repository: repositoryOfFiles(sources), Tuning: in.src.tuning(), Quantized: in.src.quantizedBy(),
+	}, "", "  ")
 	if err != nil {
 		return err
 	}

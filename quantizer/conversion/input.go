@@ -41,8 +41,8 @@ type input interface {
 
 	// strided tells whether an item's rows are strided in the input: they are gathered, and its bytes are summed apart.
 	strided(it *quantized) bool
-	// results makes room for the results of units; nil: they are not needed.
-	results(units int) []unitResult
+	// measured tells whether the results of units are needed.
+	measured() bool
 	// piece is a range of the bytes of an unquantized item, in the input's memory or in buf, which it may replace.
 	piece(e *entry, first, count int64, buf *[]byte) ([]byte, error)
 	// filler gives the function that puts row n of a unit into row i of the worker's block.
@@ -82,10 +82,10 @@ func (p checkpointInput) piece(e *entry, first, count int64, _ *[]byte) ([]byte,
 	return view[first:][:count], nil
 }
 
-func (p checkpointInput) bias(*entry) int                { return 0 }
-func (p checkpointInput) strided(it *quantized) bool     { return it.transposed }
-func (p checkpointInput) results(units int) []unitResult { return make([]unitResult, units) }
-func (p checkpointInput) file(e *entry) string           { return p.ck.Files()[e.src.File].Name }
+func (p checkpointInput) bias(*entry) int            { return 0 }
+func (p checkpointInput) strided(it *quantized) bool { return it.transposed }
+func (p checkpointInput) measured() bool             { return true }
+func (p checkpointInput) file(e *entry) string       { return p.ck.Files()[e.src.File].Name }
 
 func (p checkpointInput) root() string { return p.ck.Dir() }
 
@@ -248,6 +248,9 @@ func (p checkpointInput) filler(w *worker, it *quantized, u unit, r *unitResult)
 			return nil, err
 		}
 		w.opened = it
+	}
+	if err := p.sumScales(it, u, r); err != nil {
+		return nil, err
 	}
 	src := w.rows(it, u.slice, row0, rows, r)
 	if err := w.readBias(it, int64(u.slice)*it.rows+row0, rows); err != nil {

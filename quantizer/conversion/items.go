@@ -23,7 +23,7 @@ type item interface {
 	// addTo adds the tensor and its payloads to the image of a .gqf file.
 	addTo(b *gqf.Builder, spec gqf.TensorSpec)
 	// addUnits appends the pieces of work on the item.
-	addUnits(list []unit, p *Plan) []unit
+	addUnits(list *unitList, p *Plan)
 }
 
 // entry is what every item has.
@@ -80,7 +80,7 @@ func (it *unquantized) addTo(b *gqf.Builder, spec gqf.TensorSpec) {
 	b.AddPayload(gqf.PayloadSpec{Tensor: b.AddTensor(spec), Header: it.head.Value()})
 }
 
-func (it *unquantized) addUnits(list []unit, p *Plan) []unit { return p.out.copyUnits(list, it) }
+func (it *unquantized) addUnits(list *unitList, p *Plan) { p.out.copyUnits(list, it) }
 
 func (it *unquantized) weights() int64 {
 	h := it.head.Value()
@@ -128,7 +128,7 @@ func (it *quantized) addTo(b *gqf.Builder, spec gqf.TensorSpec) {
 	}
 }
 
-func (it *quantized) addUnits(list []unit, p *Plan) []unit {
+func (it *quantized) addUnits(list *unitList, p *Plan) {
 	blocks := (it.rows + blockRows - 1) / blockRows
 	step := max(1, unitBytes/(it.rowBytes()*blockRows))
 	if p.in.strided(it) {
@@ -138,13 +138,13 @@ func (it *quantized) addUnits(list []unit, p *Plan) []unit {
 		blocksPerStep := leastMultiple(it.layout.RowStep, blockRows) / blockRows
 		step = (step + blocksPerStep - 1) / blocksPerStep * blocksPerStep
 	}
+	sliceBytes := it.src.Size / int64(it.slices)
 	for s := range it.slices {
-		list = cut(list, unit{item: it, slice: s}, blocks, step)
+		list.cut(unit{item: it, slice: s}, blocks, step)
+		if p.in.strided(it) { // at once, so that a remote slice is fetched once
+			list.cut(unit{item: it, sum: true, slice: s, first: int64(s) * sliceBytes}, sliceBytes, unitBytes)
+		}
 	}
-	if p.in.strided(it) {
-		list = cut(list, unit{item: it, sum: true}, it.src.Size, unitBytes)
-	}
-	return list
 }
 
 // leastMultiple is the least common multiple of two numbers above 0.

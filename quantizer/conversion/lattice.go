@@ -51,7 +51,7 @@ func FindLattice(w *safetensors.Weights, sample int) (*Lattice, error) {
 	var kept [][]float32 // rows for the dtype of the scales
 	row := make([]float32, w.Cols)
 	for i := range n {
-		if err := w.Read(row, (2*i+1)*all/(2*n), 1); err != nil {
+		if err := w.Read(row, sampledRow(i, n, all), 1); err != nil {
 			return nil, err
 		}
 		if slices.ContainsFunc(row, func(v float32) bool { return !floats.Finite(v) }) {
@@ -80,6 +80,9 @@ func FindLattice(w *safetensors.Weights, sample int) (*Lattice, error) {
 
 // latticeRows is how many rows are sampled of a tensor.
 const latticeRows = 4
+
+// sampledRow is sample i of n among all rows.
+func sampledRow(i, n, all int) int { return (2*i + 1) * all / (2 * n) }
 
 // keptBy reports whether a scheme recovers nearly all groups of rows that are on the lattice.
 func (l *Lattice) keptBy(s rounding.Scheme, smallest float32, precision packing.ScaleDtype, rows [][]float32) bool {
@@ -136,7 +139,7 @@ const surveyedTensors = 64
 
 // warnOfLattices names lattices that the schemes of the plan lose. It samples a few rows of a few
 // tensors.
-func (pl *planner) warnOfLattices() {
+func (pl *planner) warnOfLattices() error {
 	var list []*quantized
 	for it := range pl.quantized() {
 		list = append(list, it)
@@ -146,9 +149,18 @@ func (pl *planner) warnOfLattices() {
 		names []string
 	}
 	var findings []*finding
-	for i := range min(len(list), surveyedTensors) {
-		it := list[i*len(list)/min(len(list), surveyedTensors)]
+	surveyed := min(len(list), surveyedTensors)
+	ahead := pl.ck.ReadAhead(pl.ck.Context(), surveyed, func(i int, ranges []safetensors.Range) []safetensors.Range {
+		return pl.sampleRanges(ranges, list[i*len(list)/surveyed])
+	})
+	defer ahead.Close()
+	for i := range surveyed {
+		it := list[i*len(list)/surveyed]
+		if err := ahead.Wait(i); err != nil {
+			return err
+		}
 		text := pl.lostLattice(it)
+		ahead.Done(i)
 		if text == "" {
 			continue
 		}
@@ -162,14 +174,36 @@ func (pl *planner) warnOfLattices() {
 	for _, f := range findings {
 		more := ""
 		if n := len(f.names) - 1; n > 0 {
-			more = fmt.Sprintf(" and %d more of %d sampled tensors", n, min(len(list), surveyedTensors))
+			more = fmt.Sprintf(" and %d more of %d sampled tensors", n, surveyed)
 		}
 		pl.warn("%s (%q%s)", f.text, f.names[0], more)
 	}
+	return nil
+}
+
+// sampleRanges appends the ranges of the rows of a tensor that lostLattice reads.
+func (pl *planner) sampleRanges(list []safetensors.Range, it *quantized) []safetensors.Range {
+	if !pl.sampled(it) {
+		return list
+	}
+	all := int(int64(it.slices) * it.rows)
+	for i := range min(latticeRows, all) {
+		list = append(list, it.src.Range(int64(sampledRow(i, min(latticeRows, all), all))*it.rowBytes(), it.rowBytes()))
+	}
+	return list
+}
+
+// sampled reports whether lattices are looked for in a tensor. The rows of a transposed tensor that is
+// elsewhere are too far apart.
+func (pl *planner) sampled(it *quantized) bool {
+	return it.src.Precision() != packing.ScaleNone && !(it.transposed && pl.ck.Remote())
 }
 
 // lostLattice says which lattice of a tensor its scheme loses, and what to do; "" if none.
 func (pl *planner) lostLattice(it *quantized) string {
+	if !pl.sampled(it) {
+		return ""
+	}
 	ck, src := pl.ck, *it.src
 	o := pl.opts.Origin
 	if o != nil {
@@ -193,7 +227,7 @@ func (pl *planner) lostLattice(it *quantized) string {
 	rows := make([][]float32, min(latticeRows, w.Slices*w.Rows))
 	for i := range rows {
 		rows[i] = make([]float32, w.Cols)
-		if w.Read(rows[i], (2*i+1)*w.Slices*w.Rows/(2*len(rows)), 1) != nil {
+		if w.Read(rows[i], sampledRow(i, len(rows), w.Slices*w.Rows), 1) != nil {
 			return ""
 		}
 	}

@@ -27,7 +27,7 @@ type output interface {
 	// layOut is called when all items are settled.
 	layOut(pl *planner) error
 	// copyUnits appends the pieces of work on an unquantized item.
-	copyUnits(list []unit, it *unquantized) []unit
+	copyUnits(list *unitList, it *unquantized)
 	// target prepares the writing of the file. hashes are the SHA-256 of the source files, if they are wanted and known.
 	target(c *CalibratedCodes, hashes []string) (target, error)
 	// check compares the complete file with the input, before it appears at path.

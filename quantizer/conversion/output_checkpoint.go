@@ -314,9 +314,10 @@ func (o *checkpointOutput) namesOf(e *entry) []string {
 }
 
 // copyUnits cuts an unquantized item into bytes, or into whole rows if they are converted.
-func (o *checkpointOutput) copyUnits(list []unit, it *unquantized) []unit {
+func (o *checkpointOutput) copyUnits(list *unitList, it *unquantized) {
 	if it.as == packing.DtypeNone {
-		return cut(list, unit{item: it}, it.src.Size, unitBytes)
+		list.cut(unit{item: it}, it.src.Size, unitBytes)
+		return
 	}
 	rowBytes := it.src.Size / (int64(it.slices) * it.rows)
 	step := max(1, unitBytes/rowBytes)
@@ -324,9 +325,8 @@ func (o *checkpointOutput) copyUnits(list []unit, it *unquantized) []unit {
 		step = scatterRows
 	}
 	for s := range it.slices {
-		list = cut(list, unit{item: it, slice: s}, it.rows*rowBytes, step*rowBytes)
+		list.cut(unit{item: it, slice: s}, it.rows*rowBytes, step*rowBytes)
 	}
-	return list
 }
 
 // check reads the files back, and looks at the directory again: another job may have finished in it.

@@ -213,7 +213,7 @@ func TestCheckpointReadBack(t *testing.T) {
 				continue
 			}
 			dir := filepath.Join(t.TempDir(), "model")
-			temps, j, err := p.writeTemp(context.Background(), dir, nil)
+			temps, j, err := p.writeTemp(context.Background(), dir, nil, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -59,13 +59,13 @@ func (o *gqfOutput) layOut(pl *planner) (err error) {
 	return err
 }
 
-func (o *gqfOutput) copyUnits(list []unit, it *unquantized) []unit {
-	return cut(list, unit{item: it}, it.src.Size, unitBytes)
+func (o *gqfOutput) copyUnits(list *unitList, it *unquantized) {
+	list.cut(unit{item: it}, it.src.Size, unitBytes)
 }
 
 func (o *gqfOutput) target(c *CalibratedCodes, hashes []string) (target, error) {
 	im, err := o.newImage(c, hashes)
-	return &gqfTarget{im}, err
+	return &gqfTarget{image: im}, err
 }
 
 // newImage makes the directory of the file with everything's offset. hashes are the SHA-256 of the source files, if they
@@ -118,7 +118,10 @@ func (p *Plan) biases() []int {
 }
 
 // gqfTarget is a .gqf file that is written.
-type gqfTarget struct{ image *gqf.Image }
+type gqfTarget struct {
+	image  *gqf.Image
+	stream *gqf.Stream // writes the headers of payloads; nil: finish writes them
+}
 
 func (t *gqfTarget) sizes() []int64                   { return []int64{t.image.Size()} }
 func (t *gqfTarget) paths(path string) []string       { return []string{path} }
@@ -148,17 +151,19 @@ func (t *gqfTarget) copy(w *worker, it *unquantized, u unit, r *unitResult) erro
 // finish records the checksums of the sources, and writes the headers of the payloads and the directory.
 func (t *gqfTarget) finish(j *job) error {
 	if j.found != nil {
-		if err := t.setSourceCRCs(j); err != nil {
-			return err
-		}
+		t.setSourceCRCs(j)
 	}
-	if err := t.image.WritePayloadHeaders(j.out[0]); err != nil {
+	headers := func() error { return t.image.WritePayloadHeaders(j.out[0]) }
+	if t.stream != nil {
+		headers = t.stream.Finish
+	}
+	if err := headers(); err != nil {
 		return err
 	}
 	return t.image.WriteFront(j.out[0])
 }
 
-func (t *gqfTarget) setSourceCRCs(j *job) error {
+func (t *gqfTarget) setSourceCRCs(j *job) {
 	for _, it := range j.plan.items {
 		e := it.common()
 		sum := j.found[e.index].crc
@@ -169,17 +174,12 @@ func (t *gqfTarget) setSourceCRCs(j *job) error {
 			at := e.nameIndex + 1 + i
 			switch {
 			case n.absorbed:
-				crc, err := j.sumTensor(n.src)
-				if err != nil {
-					return err
-				}
-				t.image.SetSourceCRC(at, crc)
+				t.image.SetSourceCRC(at, j.found[e.index].scaleCRC)
 			case !n.absent: // a second name is there only with the same content, so with the same sum
 				t.image.SetSourceCRC(at, sum)
 			}
 		}
 	}
-	return nil
 }
 
 // check does nothing: the file's own checksums were made of what was packed.

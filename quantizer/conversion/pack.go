@@ -3,8 +3,10 @@ package conversion
 import (
 	"encoding/binary"
 	"math"
+	"slices"
 
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/formats/part"
 	"github.com/lowbit-go/gq/internal/buffer"
 	"github.com/lowbit-go/gq/internal/floats"
 	"github.com/lowbit-go/gq/packing"
@@ -140,25 +142,67 @@ func appendFloats(b []byte, values []float32, dtype packing.ScaleDtype) []byte {
 
 // write puts the unit's panels and companions at their places.
 func (p *layoutPacking) write(w *worker, u unit) error {
-	off := p.dataOffset(u.slice, 0)
-	prefix := p.pk.Prefix()
-	if u.first == 0 && len(prefix) > 0 {
-		if err := w.write(0, prefix, off); err != nil {
-			return err
-		}
-	}
-	first := u.first * blockRows / int64(p.nr)
-	if err := w.write(0, p.out, off+int64(len(prefix))+first*int64(p.pk.PanelBytes())); err != nil {
+	spans, err := p.spans(w.item, u)
+	if err != nil {
 		return err
 	}
-	for i, b := range p.parts {
-		rowBytes := int64(len(b)) / u.rows(w.item)
-		if err := w.write(0, b, p.dataOffset(u.slice, 1+i)+u.first*blockRows*rowBytes); err != nil {
+	for _, s := range spans {
+		if err := w.write(0, p.packed(s), p.offset(u, s)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
+
+// span is a range of a payload's data that holds a part of a unit: the weights, or a companion.
+type span struct {
+	kind   gqf.Kind
+	part   int // as in dataOffset
+	off, n int64
+}
+
+// spans lists the ranges that write fills, for a unit or for several that follow one another.
+func (p *layoutPacking) spans(it *quantized, u unit) ([]span, error) {
+	panels, size := (u.rows(it)+int64(p.nr)-1)/int64(p.nr), int64(p.pk.PanelBytes())
+	prefix := int64(len(p.pk.Prefix()))
+	weights := span{kind: gqf.KindWeights, off: prefix + u.first*blockRows/int64(p.nr)*size, n: panels * size}
+	if u.first == 0 {
+		weights.off, weights.n = 0, weights.n+prefix
+	}
+	list := []span{weights}
+	for i, c := range p.beside {
+		n, err := c.header.DataSize()
+		if err != nil {
+			return nil, err
+		}
+		rowBytes := n / it.rows
+		list = append(list, span{c.kind, 1 + i, u.first * blockRows * rowBytes, u.rows(it) * rowBytes})
+	}
+	return list, nil
+}
+
+// packed is the bytes of a span, from what was packed.
+func (p *layoutPacking) packed(s span) []byte {
+	switch {
+	case s.part > 0:
+		return p.parts[s.part-1]
+	case s.off == 0 && len(p.pk.Prefix()) > 0:
+		return slices.Concat(p.pk.Prefix(), p.out)
+	}
+	return p.out
+}
+
+// extents appends the places that write writes to, in a unit or in several that follow one another.
+func (p *layoutPacking) extents(list []part.Extent, it *quantized, u unit) ([]part.Extent, error) {
+	spans, err := p.spans(it, u)
+	for _, s := range spans {
+		list = append(list, part.Extent{Off: p.offset(u, s), Len: s.n})
+	}
+	return list, err
+}
+
+// offset is where a span begins in the file.
+func (p *layoutPacking) offset(u unit, s span) int64 { return p.dataOffset(u.slice, s.part) + s.off }
 
 // dataOffset is where the data of a payload begin: number part of a slice's, the
 // weights being 0 and the companions following.

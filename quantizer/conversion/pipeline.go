@@ -2,6 +2,7 @@ package conversion
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -10,48 +11,13 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/atomicfile"
 	"github.com/lowbit-go/gq/internal/cpu"
-	"github.com/lowbit-go/gq/internal/crc32c"
 	"github.com/lowbit-go/gq/internal/files"
+	"github.com/lowbit-go/gq/internal/memlimit"
 	"github.com/lowbit-go/gq/quantizer"
 )
-
-// unitBytes is about how much of the checkpoint a worker takes at a time. Small
-// enough that a unit's source and output stay in a core's L2 cache and that the
-// last units end together, large enough that a unit's write is one cheap system call.
-const unitBytes = 1 << 20
-
-// blockRows is how many rows are quantized before they are packed: whole panels of
-// every layout.
-const blockRows = 8
-
-// transposedRows is how many outputs are gathered at a time from a tensor stored
-// in x out: 64 values of BF16 are 128 bytes, two cache lines of each input row.
-const transposedRows = 64
-
-// unit is the piece of work that one worker does at a time.
-type unit struct {
-	item  item
-	sum   bool // only sum the bytes of a source that is stored transposed
-	slice int
-	first int64 // block of rows to quantize and pack; byte to copy or to sum
-	count int64
-}
-
-// unitResult is what a unit found out; results are combined in the units' order,
-// so that no figure depends on which worker was faster.
-type unitResult struct {
-	crc           uint32  // CRC32C of the source
-	noise, signal float64 // of the quantized weights
-	smallScales   int64   // groups, see worker.countGroups
-	recovered     Recovered
-}
-
-// itemResult is what the units of an item found out together.
-type itemResult = unitResult
 
 // Write runs the plan and puts the file at path: a temporary file beside it is
 // written, synced and renamed, so that path holds either what it held before or
@@ -64,6 +30,8 @@ func (p *Plan) Write(ctx context.Context, path string) (*Report, error) {
 type WriteOptions struct {
 	// Codes were chosen elsewhere. Default: none; all are chosen while the file is written.
 	Codes *CalibratedCodes
+	// Reuse names tensors that are copied from an older file. Default: none.
+	Reuse *Reuse
 	// Check is called, before the file appears at its path, with the path of a complete temporary file and with the report: if
 	// it fails, the file is removed and its path holds what it held before. Default: none.
 	Check func(temp string, r *Report) error
@@ -71,7 +39,7 @@ type WriteOptions struct {
 
 // WriteWith is Write with options.
 func (p *Plan) WriteWith(ctx context.Context, path string, o WriteOptions) (*Report, error) {
-	out, j, err := p.writeTemp(ctx, path, o.Codes)
+	out, j, err := p.writeTemp(ctx, path, o.Codes, o.Reuse)
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +83,7 @@ func (p *Plan) WriteTemporary(ctx context.Context, path string, c *CalibratedCod
 		}
 		whole, path = *one, filepath.Clean(path)+".gqf" // which may end in a separator
 	}
-	out, _, err := whole.writeTemp(ctx, path, c)
+	out, _, err := whole.writeTemp(ctx, path, c, nil)
 	if err != nil {
 		return err
 	}
@@ -124,7 +92,7 @@ func (p *Plan) WriteTemporary(ctx context.Context, path string, c *CalibratedCod
 }
 
 // writeTemp writes the complete file, or its shards, to temporaries beside path. The caller commits or aborts it.
-func (p *Plan) writeTemp(ctx context.Context, path string, c *CalibratedCodes) (*temporaries, *job, error) {
+func (p *Plan) writeTemp(ctx context.Context, path string, c *CalibratedCodes, reuse *Reuse) (*temporaries, *job, error) {
 	start := time.Now()
 	if err := p.CheckOutput(path); err != nil {
 		return nil, nil, err
@@ -133,6 +101,7 @@ func (p *Plan) writeTemp(ctx context.Context, path string, c *CalibratedCodes) (
 	if err != nil {
 		return nil, nil, err
 	}
+	j.reuse = reuse
 	out, err := createTemporaries(j.target, path)
 	if err != nil {
 		return nil, nil, err
@@ -143,7 +112,7 @@ func (p *Plan) writeTemp(ctx context.Context, path string, c *CalibratedCodes) (
 		return nil, nil, err
 	}
 	j.seconds = time.Since(start)
-	j.units, j.results = nil, nil // the report of many tensors needs the room
+	j.units, j.tally = nil, nil // the report of many tensors needs the room
 	return out, j, nil
 }
 
@@ -161,31 +130,43 @@ func (p *Plan) newJob(ctx context.Context, c *CalibratedCodes) (j *job, err erro
 			return nil, err
 		}
 	}
+	return p.jobWith(c, hashes)
+}
+
+// jobWith prepares the writing of the file with the hashes of the source files, if they are wanted and
+// known.
+func (p *Plan) jobWith(c *CalibratedCodes, hashes []string) (j *job, err error) {
 	j = &job{plan: p, calibrated: c}
 	if j.target, err = p.out.target(c, hashes); err != nil {
 		return nil, err
 	}
 	j.size, j.units = total(j.target), p.units()
+	j.share = share{0, j.units.n}
 	return j, nil
 }
 
 // CheckOutput refuses, before any work, a path that Write could not put the file at.
 func (p *Plan) CheckOutput(path string) error {
-	var set files.Set
-	p.in.listFiles(&set)
 	paths, err := p.out.paths(path)
 	if err != nil {
 		return err
 	}
-	set.Output("output", p.out.noun(), paths...)
+	return p.checkPlace(path, p.out.noun(), p.out.home(path), p.OutputBytes, paths...)
+}
+
+// checkPlace checks that files of need bytes, which noun names, can be written at paths for an output
+// at path. home is the directory that must exist.
+func (p *Plan) checkPlace(path, noun, home string, need int64, paths ...string) error {
+	var set files.Set
+	p.in.listFiles(&set)
+	set.Output("output", noun, paths...)
 	if err := set.Check(); err != nil {
 		return quantizer.Requestf("%w", err)
 	}
-	dir := p.out.home(path)
-	if fi, err := os.Stat(dir); os.IsNotExist(err) {
-		return fmt.Errorf("%s: the directory %s does not exist: make it, or choose another place with -o", path, dir)
+	if fi, err := os.Stat(home); os.IsNotExist(err) {
+		return fmt.Errorf("%s: the directory %s does not exist: make it, or choose another place with -o", path, home)
 	} else if err == nil && !fi.IsDir() {
-		return fmt.Errorf("%s: %s is not a directory: choose another place with -o", path, dir)
+		return fmt.Errorf("%s: %s is not a directory: choose another place with -o", path, home)
 	}
 	for _, p := range paths {
 		if _, err := os.Stat(filepath.Dir(p)); err != nil {
@@ -195,48 +176,35 @@ func (p *Plan) CheckOutput(path string) error {
 			return err
 		}
 	}
-	free, err := atomicfile.FreeSpace(dir)
+	free, err := atomicfile.FreeSpace(home)
 	if err != nil {
 		return err
 	}
-	if need := p.OutputBytes; free < need {
-		return fmt.Errorf("%s: %s needs %d bytes, %s has %d free: free some space or choose another place with -o", path, p.out.noun(), need, dir, free)
+	if free < need {
+		return fmt.Errorf("%s: %s needs %d bytes, %s has %d free: free some space or choose another place with -o", path, noun, need, home, free)
 	}
 	return nil
-}
-
-// units cuts the plan into pieces that depend on shapes only.
-func (p *Plan) units() []unit {
-	list := make([]unit, 0, len(p.items))
-	for _, it := range p.items {
-		list = it.addUnits(list, p)
-	}
-	return list
-}
-
-// cut appends units like u that cover total blocks or bytes in steps.
-func cut(list []unit, u unit, total, step int64) []unit {
-	for u.first = 0; u.first < total; u.first += step {
-		u.count = min(step, total-u.first)
-		list = append(list, u)
-	}
-	return list
 }
 
 // job is one writing of the file.
 type job struct {
 	plan       *Plan
 	calibrated *CalibratedCodes
+	reuse      *Reuse // nil: no tensor is copied from an older file
 	target     target
 	size       int64                        // of all files
 	seconds    time.Duration                // of wall time
-	found      []itemResult                 // by the items' index; none of a repack
+	found      []itemResult                 // by the items' index; nil for a repack
 	readBack   *ReadBack                    // of a .gguf file
 	notes      []string                     // more warnings
 	out        []io.WriterAt                // the target's files
 	writeback  func(file int, off, n int64) // starts to bring written bytes to the disk; nil: not needed
-	units      []unit
-	results    []unitResult // none of a repack
+	units      *unitList
+	share      share                      // of the units; all of them, but for a part
+	tally      *tally                     // nil for a repack
+	each       func(unitResult)           // gets the results of units in order; nil: nobody
+	ahead      *safetensors.ReadAhead     // nil if the checkpoint's files are local
+	done       func(u unit, r unitResult) // called by the workers; nil: not needed
 	next       atomic.Int64
 	mu         sync.Mutex
 	failed     int // the first unit, in order, that failed
@@ -248,7 +216,10 @@ func (j *job) fill(ctx context.Context) error {
 	if err := j.run(ctx); err != nil {
 		return err
 	}
-	j.combine()
+	if j.tally != nil {
+		j.found = j.tally.items
+		j.reuse.found(j.found)
+	}
 	if err := j.target.finish(j); err != nil {
 		return err
 	}
@@ -258,24 +229,38 @@ func (j *job) fill(ctx context.Context) error {
 	return j.plan.in.unchanged()
 }
 
-// run starts the workers and waits. The error returned is that of the first
-// failed unit in the file's order among those that were tried.
+// run does the units of the job's share.
 func (j *job) run(ctx context.Context) error {
-	j.results = j.plan.in.results(len(j.units))
-	j.failed = len(j.units)
+	if j.plan.in.measured() {
+		j.tally = newTally(j.plan, j.units, j.share.first)
+		j.tally.each = j.each
+	}
+	return j.work(ctx)
+}
+
+// work starts the workers, which do the units, and waits. The error returned is that of the first failed
+// unit in the file's order among those that were tried.
+func (j *job) work(ctx context.Context) error {
+	j.failed = j.share.end
+	j.next.Store(int64(j.share.first))
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
+	if j.ahead = j.readAhead(ctx); j.ahead != nil {
+		defer j.ahead.Close()
+		most, _ := j.plan.Streams()
+		defer memlimit.Outside(most - safetensors.ReadAheadBytes)()
+	}
 	var wg sync.WaitGroup
 	for range cpu.Threads(j.plan.opts.Threads) {
 		wg.Go(func() {
-			w := worker{job: j}
+			w := &worker{job: j}
 			for ctx.Err() == nil {
 				i := int(j.next.Add(1) - 1)
-				if i >= len(j.units) {
+				if i >= j.share.end {
 					return
 				}
 				if err := w.do(i); err != nil {
-					j.fail(i, err)
+					j.fail(ctx, i, err)
 					stop()
 					return
 				}
@@ -289,55 +274,11 @@ func (j *job) run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-func (j *job) fail(i int, err error) {
+// fail notes why unit i failed, unless the job has ended for another reason: requests fail then.
+func (j *job) fail(ctx context.Context, i int, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if i < j.failed {
+	if i < j.failed && (ctx.Err() == nil || !errors.Is(err, context.Canceled)) {
 		j.failed, j.err = i, err
 	}
-}
-
-// combine joins the units' results: source checksums and error sums.
-func (j *job) combine() {
-	if j.results == nil {
-		return
-	}
-	j.found = make([]itemResult, len(j.plan.items))
-	for i, u := range j.units {
-		r, sum := j.results[i], &j.found[u.item.common().index]
-		if n := u.sourceBytes(); n > 0 {
-			sum.crc = gqf.CombineCRC32C(sum.crc, r.crc, n)
-		}
-		sum.noise += r.noise
-		sum.signal += r.signal
-		sum.smallScales += r.smallScales
-		sum.recovered.add(r.recovered)
-	}
-}
-
-// sumTensor is the CRC32C of a small tensor's bytes.
-func (j *job) sumTensor(t safetensors.Tensor) (crc uint32, err error) {
-	view, err := j.plan.ck.Bytes(t)
-	if err != nil {
-		return 0, err
-	}
-	err = j.plan.ck.Guard(func() error { crc = crc32c.Checksum(view); return nil })
-	return crc, err
-}
-
-// sourceBytes is how many bytes of the source the unit's checksum covers.
-func (u unit) sourceBytes() int64 {
-	q, ok := u.item.(*quantized)
-	switch {
-	case !ok || u.sum:
-		return u.count
-	case q.transposed:
-		return 0
-	}
-	return u.rows(q) * q.rowBytes()
-}
-
-// rows is how many rows the unit's blocks of q have.
-func (u unit) rows(q *quantized) int64 {
-	return min(q.rows, (u.first+u.count)*blockRows) - u.first*blockRows
 }

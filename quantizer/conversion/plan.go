@@ -140,7 +140,9 @@ func NewPlan(ck *safetensors.Checkpoint, config []byte, opts Options) (*Plan, er
 		return nil, err
 	}
 	pl.warnOfOneBit()
-	pl.warnOfLattices()
+	if err := pl.warnOfLattices(); err != nil {
+		return nil, err
+	}
 	if o := opts.Origin; o != nil {
 		p.Fold, p.folded, p.SourceBytes = &o.Fold, p.SourceBytes, 0
 		for _, t := range o.Checkpoint.Tensors() {

@@ -14,12 +14,16 @@ import (
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/internal/files"
+	"github.com/lowbit-go/gq/internal/hubpath"
 )
 
 // Provenance is what the file's gq/provenance.json says of its origin. It holds
 // no time, path, host or thread count: the same job gives the same bytes.
 type Provenance struct {
 	Sources []Source `json:"sources"`
+	// Repository says where the sources are published, if they are of the Hugging Face Hub: they were
+	// named so, or lie in its cache.
+	Repository *Repository `json:"repository,omitempty"`
 	// Calibration says how codes were chosen with calibration data, if they were.
 	Calibration *Calibration `json:"calibration,omitempty"`
 	// Tuning says how scales, gains of norms and codes were tuned afterwards, if they were.
@@ -29,6 +33,24 @@ type Provenance struct {
 	// Quantized says which library quantized the checkpoint that the codes were taken from, if they
 	// were.
 	Quantized *QuantizedBy `json:"quantized,omitempty"`
+}
+
+// Repository is a commit of a repository.
+type Repository struct {
+	Name   string `json:"name"`   // "hf://org/model"
+	Commit string `json:"commit"` // 40 hexadecimal digits
+}
+
+// repositoryOfFiles is the repository whose files the sources are; nil if that is not known.
+func repositoryOfFiles(sources []Source) *Repository {
+	if len(sources) == 0 {
+		return nil
+	}
+	repo, commit, ok := hubpath.Of(sources[0].path)
+	if !ok {
+		return nil
+	}
+	return &Repository{"hf://" + repo, commit}
 }
 
 // QuantizedBy names the library and the format of a quantized checkpoint.
@@ -102,7 +124,9 @@ func (p *Plan) provenanceJSON(c *CalibratedCodes, hashes []string) ([]byte, erro
 	if o := p.opts.Origin; o != nil {
 		prov.Fold = &o.Fold
 	}
-	for i, s := range p.sources() {
+	sources := p.sources()
+	prov.Repository = repositoryOfFiles(sources)
+	for i, s := range sources {
 		switch {
 		case hashes != nil:
 			s.SHA256 = hashes[i]
@@ -116,6 +140,11 @@ func (p *Plan) provenanceJSON(c *CalibratedCodes, hashes []string) ([]byte, erro
 
 // hashFiles gives the SHA-256 of every source file, as hex, files in parallel.
 func (p *Plan) hashFiles(ctx context.Context) ([]string, error) {
+	return p.hashShare(ctx, Part{0, 1})
+}
+
+// hashShare is hashFiles for one of t.Of files; the others have the hash "".
+func (p *Plan) hashShare(ctx context.Context, t Part) ([]string, error) {
 	files := p.sources()
 	hashes, errs := make([]string, len(files)), make([]error, len(files))
 	next := make(chan int)
@@ -127,7 +156,7 @@ func (p *Plan) hashFiles(ctx context.Context) ([]string, error) {
 			}
 		})
 	}
-	for i := range files {
+	for i := t.Index; i < len(files); i += t.Of {
 		next <- i
 	}
 	close(next)

@@ -32,7 +32,7 @@ func (in *fileInput) unchanged() error            { return nil } // the checksum
 func (in *fileInput) names(e *entry) []string     { return in.gqf.Tensor(e.index).Names() }
 func (in *fileInput) bias(e *entry) int           { return in.gqf.Tensor(e.index).Bias + 1 }
 func (in *fileInput) strided(*quantized) bool     { return false }
-func (in *fileInput) results(int) []unitResult    { return nil }
+func (in *fileInput) measured() bool              { return false }
 func (in *fileInput) file(*entry) string          { return in.path }
 
 func (in *fileInput) algorithm(it item, _ *CalibratedCodes) gqf.Algorithm {

@@ -28,6 +28,8 @@ type Report struct {
 	Warnings     []string `json:"warnings"` // JSON: [] if there are none, not null
 	// Fold says how the checkpoint was folded before it was quantized, if it was.
 	Fold *Fold `json:"fold,omitempty"`
+	// Reuse says which tensors were copied from an older file; nil: the job had none.
+	Reuse *ReuseReport `json:"reuse,omitempty"`
 	// ReadBack says how a .gguf file was compared with its source.
 	ReadBack *ReadBack `json:"read_back,omitempty"`
 
@@ -39,6 +41,7 @@ type Report struct {
 
 	// Signal-to-quantization-noise ratios of the weights, 10 log10(sum w^2 / sum (w-w')^2):
 	// mean over the quantized tensors and the worst of them. Zero if none was quantized with a loss.
+	// Tensors that were copied from an older file do not count.
 	MeanSQNR  float64 `json:"mean_sqnr_db"`
 	WorstSQNR float64 `json:"worst_sqnr_db"`
 	Worst     string  `json:"worst_tensor,omitempty"`
@@ -77,22 +80,41 @@ func (r Recovered) some() *Recovered {
 // TensorSQNR is the loss of one quantized tensor.
 type TensorSQNR struct {
 	Name string `json:"name"`
-	// SQNR in dB; null where there is no noise at all.
+	// SQNR in dB; null where there is no noise at all, and of copied tensors.
 	SQNR        *float64      `json:"sqnr_db"`
 	Algorithm   gqf.Algorithm `json:"algorithm"`
 	SmallScales int64         `json:"small_scales,omitempty"` // see Report
 	Recovered   *Recovered    `json:"recovered,omitempty"`    // see Report
+	Reused      bool          `json:"reused,omitempty"`       // copied from an older file
 }
 
 // report is the report of a job that took so long; the time after j.seconds was spent on sync and rename.
 func (j *job) report(path string, total time.Duration) *Report {
+	r, p := j.outline(), j.plan
+	r.Output, r.Shards = j.target.output(path)
+	if r.Shards == 1 {
+		r.Shards = 0
+	}
+	r.Seconds, r.SyncSeconds, r.BytesPerSecond = total.Seconds(), (total - j.seconds).Seconds(), float64(p.in.size())/total.Seconds()
+	var found []itemResult
+	if j.found != nil {
+		found = make([]itemResult, 0, len(r.Tensors))
+		for _, it := range p.items {
+			if e := it.common(); e.line.Action == ActionQuantize {
+				found = append(found, j.found[e.index])
+			}
+		}
+	}
+	r.addFound(found)
+	return r
+}
+
+// outline is the report without times and without what the units found out.
+func (j *job) outline() *Report {
 	p := j.plan
 	r := &Report{
-		Warnings: append([]string{}, slices.Concat(p.Warnings, j.calibrated.Warnings, j.notes)...), Fold: p.Fold, ReadBack: j.readBack, SourceBytes: p.in.size(), OutputBytes: j.size, Tensors: make([]TensorSQNR, 0, len(p.items)),
-		Seconds: total.Seconds(), SyncSeconds: (total - j.seconds).Seconds(), BytesPerSecond: float64(p.in.size()) / total.Seconds(),
-	}
-	if r.Output, r.Shards = j.target.output(path); r.Shards == 1 {
-		r.Shards = 0
+		Warnings: append([]string{}, slices.Concat(p.Warnings, j.calibrated.Warnings, j.notes)...), Fold: p.Fold, Reuse: j.reuse.report(), ReadBack: j.readBack,
+		SourceBytes: p.in.size(), OutputBytes: j.size, Tensors: make([]TensorSQNR, 0, len(p.items)),
 	}
 	for _, t := range p.Tensors {
 		switch t.Action {
@@ -118,9 +140,6 @@ func (j *job) report(path string, total time.Duration) *Report {
 		}
 	}
 	var bytes, weights, allBytes, allWeights int64
-	var sum float64
-	n := 0
-	var recovered Recovered
 	var used []gqf.Algorithm
 	for _, it := range p.items {
 		e, w := it.common(), it.weights()
@@ -129,30 +148,12 @@ func (j *job) report(path string, total time.Duration) *Report {
 			continue
 		}
 		bytes, weights = bytes+e.line.Bytes, weights+w
-		var found itemResult
-		if j.found != nil {
-			found = j.found[e.index]
-		}
-		ts := TensorSQNR{Name: e.name(), Algorithm: e.line.Algorithm, SmallScales: found.smallScales, Recovered: found.recovered.some()}
-		r.SmallScales += found.smallScales
-		recovered.add(found.recovered)
+		ts := TensorSQNR{Name: e.name(), Algorithm: e.line.Algorithm, Reused: j.reuse.of(it) != nil}
 		if !slices.Contains(used, ts.Algorithm) {
 			used = append(used, ts.Algorithm)
 		}
-		if found.noise > 0 && found.signal > 0 {
-			db := SQNR(found.signal, found.noise)
-			ts.SQNR = &db
-			sum, n = sum+db, n+1
-			if n == 1 || db < r.WorstSQNR {
-				r.WorstSQNR, r.Worst = db, e.name()
-			}
-		}
 		r.Tensors = append(r.Tensors, ts)
 	}
-	if n > 0 {
-		r.MeanSQNR = sum / float64(n)
-	}
-	r.Recovered = recovered.some()
 	slices.Sort(used)
 	names := make([]string, len(used))
 	for i, a := range used {
@@ -161,6 +162,31 @@ func (j *job) report(path string, total time.Duration) *Report {
 	r.Algorithm = strings.Join(names, ", ")
 	r.BitsPerWeight, r.AllBitsPerWeight = packing.BitsPerWeight(bytes, weights), packing.BitsPerWeight(allBytes, allWeights)
 	return r
+}
+
+// addFound completes an outline with what was found out about each tensor of the report; nil: nothing.
+func (r *Report) addFound(found []itemResult) {
+	var sum float64
+	n := 0
+	var recovered Recovered
+	for i, f := range found {
+		ts := &r.Tensors[i]
+		ts.SmallScales, ts.Recovered = f.smallScales, f.recovered.some()
+		r.SmallScales += f.smallScales
+		recovered.add(f.recovered)
+		if f.noise > 0 && f.signal > 0 {
+			db := SQNR(f.signal, f.noise)
+			ts.SQNR = &db
+			sum, n = sum+db, n+1
+			if n == 1 || db < r.WorstSQNR {
+				r.WorstSQNR, r.Worst = db, ts.Name
+			}
+		}
+	}
+	if n > 0 {
+		r.MeanSQNR = sum / float64(n)
+	}
+	r.Recovered = recovered.some()
 }
 
 // SQNR gives 10 log10(signal/noise) in dB for sums of squares; +Inf without noise.

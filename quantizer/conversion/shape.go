@@ -349,14 +349,13 @@ func (pl *planner) findBlockScale(it *draft) error {
 	if it.src.Dtype != packing.F8E4M3 && it.src.Dtype != packing.F8E5M2 {
 		return nil
 	}
-	bs, err := pl.ck.BlockScales(it.src.Name, pl.scaleBlock)
+	bs, scales, err := pl.ck.FindBlockScales(it.src.Name, pl.scaleBlock)
 	if err != nil || bs == nil {
 		return err
 	}
 	if it.transposed {
 		return fmt.Errorf("tensor %q: FP8 block scales of a tensor stored in x out are not supported; leave it unquantized with --rule '%s=skip'", it.src.Name, it.src.Name)
 	}
-	scales, _ := pl.ck.Lookup(bs.Name)
 	pl.absorbed[bs.Name] = true
 	it.aliases = append(it.aliases, nameRef{src: scales, absorbed: true})
 	return nil

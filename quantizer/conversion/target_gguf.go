@@ -175,12 +175,11 @@ func (s *scatter) write(w *worker, t *ggufTarget, r region, data []byte, from in
 }
 
 // copyUnits cuts an unquantized item into whole rows.
-func (o *ggufOutput) copyUnits(list []unit, it *unquantized) []unit {
+func (o *ggufOutput) copyUnits(list *unitList, it *unquantized) {
 	rowBytes := it.cols * int64(it.src.Dtype.Bits()/8)
 	for s := range it.slices {
-		list = cut(list, unit{item: it, slice: s}, it.rows*rowBytes, max(1, unitBytes/rowBytes)*rowBytes)
+		list.cut(unit{item: it, slice: s}, it.rows*rowBytes, max(1, unitBytes/rowBytes)*rowBytes)
 	}
-	return list
 }
 
 // copy writes rows of an unquantized item, as the tensor's type.

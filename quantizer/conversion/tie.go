@@ -1,7 +1,6 @@
 package conversion
 
 import (
-	"bytes"
 	"fmt"
 	"slices"
 
@@ -135,22 +134,4 @@ func (pl *planner) same(a, b *draft) (bool, error) {
 		return in.sameCodes(a.src.Name, b.src.Name)
 	}
 	return false, nil
-}
-
-// sameContent compares two tensors byte for byte; it is what a dry run reads of the weights.
-func sameContent(ck *safetensors.Checkpoint, a, b safetensors.Tensor) (bool, error) {
-	if a.Dtype != b.Dtype || !slices.Equal(a.Shape, b.Shape) || a.Dtype.Bits() == 8 { // FP8: the scales may differ
-		return false, nil
-	}
-	av, err := ck.Bytes(a)
-	if err != nil {
-		return false, err
-	}
-	bv, err := ck.Bytes(b)
-	if err != nil {
-		return false, err
-	}
-	same := false
-	err = ck.Guard(func() error { same = bytes.Equal(av, bv); return nil })
-	return same, err
 }

@@ -49,19 +49,40 @@ type worker struct {
 }
 
 func (w *worker) do(i int) error {
-	u, r := w.units[i], &unitResult{}
-	if w.results != nil {
-		r = &w.results[i]
+	u, r := w.units.at(i), &unitResult{}
+	if err := w.ahead.Wait(i - w.share.first); err != nil {
+		return err
 	}
+	if err := w.unit(u, r); err != nil {
+		return err
+	}
+	w.ahead.Done(i - w.share.first)
+	if w.tally != nil {
+		w.tally.add(i, *r)
+	}
+	if w.done != nil {
+		w.done(u, *r)
+	}
+	if w.plan.opts.Progress != nil {
+		w.plan.opts.Progress(u.progressBytes())
+	}
+	return nil
+}
+
+// unit does a unit, which reads the input.
+func (w *worker) unit(u unit, r *unitResult) error {
 	var err error
 	fault := w.plan.in.guard(func() error {
 		switch it := u.item.(type) {
 		case *unquantized:
 			err = w.target.copy(w, it, u, r)
 		case *quantized:
-			if u.sum {
+			switch old := w.reuse.of(it); {
+			case old != nil:
+				err = w.takeOver(it, u, old)
+			case u.sum:
 				err = w.sum(it, u, r)
-			} else {
+			default:
 				err = w.blocks(it, u, r)
 			}
 		}
@@ -70,19 +91,7 @@ func (w *worker) do(i int) error {
 	if fault != nil {
 		return fault
 	}
-	if err != nil {
-		return err
-	}
-	if w.plan.opts.Progress != nil {
-		n := u.sourceBytes()
-		if u.sum { // its blocks counted
-			n = 0
-		} else if q, ok := u.item.(*quantized); ok {
-			n = u.rows(q) * q.rowBytes()
-		}
-		w.plan.opts.Progress(n)
-	}
-	return nil
+	return err
 }
 
 func (w *worker) sum(it *quantized, u unit, r *unitResult) error {

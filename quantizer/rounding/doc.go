@@ -35,8 +35,17 @@
 //	hqq, integer z      .63 / .70 / .60   .52 / .62 / .59   .56 / .41 / .55   60
 //	search, half-step                                       .57 / .43 / .51   50 at 2 bits, now 40 (Zen 4)
 //
-// Without zero points and in groups up to 128, the search is in integers and for 16 groups at once
-// (search_fit.go).
+// In groups up to 128, the search is in integers and for 16 groups at once: without zero points up to
+// 6 bits in search_fit.go, otherwise in search_grids.go. It takes half to an eighth of the time of the searches in
+// float32, which remain for importances, long groups, 8 bits in groups above 32, and integer zero points
+// at 1 bit. Compared with these, the SQNR of normally and t-distributed weights and of three models in
+// groups of 32 is at most 0.02 dB lower at up to 8 bits, with fractional zero points, with integer ones and without; at
+// 8 bits with integer zero points it is 0.09 dB higher. In groups of 128, fractional zero points are at most 0.018 dB
+// lower on normally and t-distributed weights.
+//
+// Instructions per weight with NEON, counted by qemu-aarch64 for rows of 2048 weights in groups of 32, without
+// reading and packing: rtn 1.4; search without zero points 55 at 4 bits and 82 at 8 (with 16 candidates; now there are 12), with integer zero
+// points 118, with fractional ones 97, half-step 74 at 2 bits.
 //
 // Zero points cost a quarter of a bit a weight at groups of 32. The search (search.go) weights the
 // error of a weight x by sqrt(m + x^2), where m is the mean square of the row, and by the factor of
@@ -46,8 +55,7 @@
 //
 // Layouts lowbit and codes store fractional zero points, in units of 2^(bits-8), in the bytes of
 // integer ones (Scheme.Fractions, fractions.go). The search (fractions_search.go) tries ranges of a group
-// with their least-squares scale and zero point, and then what can be stored around the best ones:
-// 31 ns a weight in groups of 32 at up to 4 bits, 50 at more.
+// with their least-squares scale and zero point, and then what can be stored around the best ones.
 //
 // Where every layout of a tensor holds floating-point zero points (qai4c32p, with F32 scales), hqq
 // is the original, and the search fits scale and zero point by least squares

@@ -32,31 +32,14 @@ func (r *RowQuantizer) storeZero(z float64) int8 {
 	return int8(min(max(math.RoundToEven(float64(z*float64(int(1)<<shift))), least), most))
 }
 
-// steps are the values q - z of the codes q of a group with zero point z. z is an integer plus
-// fraction, and lo and hi are qmin and qmax minus this integer.
-type steps struct{ lo, hi, fraction float32 }
-
-func (r *RowQuantizer) steps(z float32) steps {
-	whole := roundSmall(z)
-	return steps{float32(r.qmin) - whole, float32(r.qmax) - whole, z - whole}
-}
-
-// nearest is the step nearest to t.
-func (s *steps) nearest(t float32) float32 {
-	return roundSmall(min(max(t+s.fraction, s.lo), s.hi)) - s.fraction
-}
-
-// fractionCodes chooses the nearest codes for stored scales and zero points, and adds squares to acc.
+// fractionCodes chooses the nearest codes for stored scales and zero points, in units of ZeroUnit, and adds
+// squares to acc.
 func (r *RowQuantizer) fractionCodes(codes []int8, scales []float32, zeros []int8, x []float32, acc *vec.ErrorSum) {
 	unit := r.scheme.ZeroUnit()
-	for g, s := range scales {
-		zero := float32(float32(zeros[g]) * unit)
-		inv, steps := r.inv[g], r.steps(zero)
-		for k := g * r.group; k < min((g+1)*r.group, len(x)); k++ {
-			v := x[k]
-			p := steps.nearest(float32(v * inv))
-			codes[k] = int8(p + zero)
-			addSquares(acc, k, v, v-float32(p*s))
-		}
+	for g, z := range zeros {
+		zero := float32(float32(z) * unit)
+		whole := roundSmall(zero)
+		r.whole[g], r.fraction[g] = int8(whole), zero-whole
 	}
+	vec.QuantizeFractions(codes, x, scales, r.inv, r.whole, r.fraction, r.group, r.qmin, r.qmax, acc)
 }

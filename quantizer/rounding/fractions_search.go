@@ -7,8 +7,8 @@ import (
 	"github.com/lowbit-go/gq/internal/vec"
 )
 
-// fractionSearch is the scratch memory of searches of fractional zero points. A search has three
-// steps:
+// fractionSearch is the scratch memory of searches of fractional zero points in float32: with importances,
+// in long groups, and where the weights of a group have one sign, see gridSearch. A search has three steps:
 //
 //  1. Candidates are ranges whose ends lie a few steps inside or outside the group's range. Each is
 //     scored with the least-squares scale and zero point for its codes, as if any could be stored.

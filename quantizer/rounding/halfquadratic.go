@@ -100,3 +100,17 @@ func shrunk(e, beta float64) float64 {
 	}
 	return math.Copysign(max(0, a-detmath.Pow(a, hqqPower-1)/beta), e)
 }
+
+// steps are the values q - z of the codes q of a group with zero point z. z is an integer plus
+// fraction, and lo and hi are qmin and qmax minus this integer.
+type steps struct{ lo, hi, fraction float32 }
+
+func (r *RowQuantizer) steps(z float32) steps {
+	whole := roundSmall(z)
+	return steps{float32(r.qmin) - whole, float32(r.qmax) - whole, z - whole}
+}
+
+// nearest is the step nearest to t.
+func (s *steps) nearest(t float32) float32 {
+	return roundSmall(min(max(t+s.fraction, s.lo), s.hi)) - s.fraction
+}

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/lowbit-go/gq/internal/floats"
-	"github.com/lowbit-go/gq/internal/vec"
 )
 
 // The half-step grid: the weight of code q is (q + 1/2) * s, so 1 bit represents two weights of
@@ -22,34 +21,6 @@ func (r *RowQuantizer) idealHalfSteps(scales []float32) {
 	last := float32(r.qmax) + 0.5
 	for g := range scales {
 		scales[g] = max(max(-r.lo[g], r.hi[g])/last, r.smallest)
-	}
-}
-
-// quantizeHalfSteps is vec.QuantizeGroups for the half-step grid:
-//
-//	q = rne(x*inv[g] - 1/2), brought into qmin .. qmax
-//	e = x - (q+1/2)*scale[g]
-func (r *RowQuantizer) quantizeHalfSteps(codes []int8, scales, x []float32, acc *vec.ErrorSum) {
-	const flushEvery = 256 // as package vec
-	lo, hi := float32(r.qmin), float32(r.qmax)
-	for g, scale := range scales {
-		n := min(r.group, len(x))
-		for start := 0; start < n; start += flushEvery {
-			end := min(n, start+flushEvery)
-			var noise, signal [vec.Lanes]float32
-			for i, v := range x[start:end] {
-				q := roundSmall(min(max(float32(v*r.inv[g])-0.5, lo), hi))
-				codes[start+i] = int8(q)
-				e := v - float32((q+0.5)*scale)
-				noise[i%vec.Lanes] += float32(e * e)
-				signal[i%vec.Lanes] += float32(v * v)
-			}
-			for i := range vec.Lanes {
-				acc.Noise[i] += float64(noise[i])
-				acc.Signal[i] += float64(signal[i])
-			}
-		}
-		codes, x = codes[n:], x[n:]
 	}
 }
 

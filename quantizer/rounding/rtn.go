@@ -50,9 +50,12 @@ type RowQuantizer struct {
 	qmin, qmax int
 
 	lo, hi, inv []float32       // one per group
+	whole       []int8          // zero points, rounded, where they may be fractions
+	fraction    []float32       // the rest of the zero points: -1/2 for the half-step grid
 	smallest    float32         // magnitude of a scale that can be stored
 	search      *searcher       // nil if the algorithm needs none
 	fits        *fitSearch      // nil if no row is searched by it
+	grids       *gridSearch     // nil if no row is searched by it
 	fractions   *fractionSearch // nil without fractional zero points
 	weights     []float32       // scratch of rowWeights
 	importance  []float32       // see Weigh
@@ -97,12 +100,21 @@ func NewRowQuantizer(s Scheme, k int) (*RowQuantizer, error) {
 	}
 	n := s.Groups(k)
 	scratch := make([]float32, 3*n)
+	if s.Fractions || s.Mapping == gqf.MappingHalfStep {
+		r.whole, r.fraction = make([]int8, n), make([]float32, n)
+		for g := range r.fraction {
+			r.fraction[g] = -0.5
+		}
+	}
 	r.lo, r.hi, r.inv = scratch[:n:n], scratch[n:2*n:2*n], scratch[2*n:]
 	switch {
 	case r.blocks != nil:
 	case s.Algorithm == gqf.AlgorithmSearch:
 		r.search = newSearcher(s, r.group)
-		if s.Mapping != gqf.MappingAsymmetric && s.Mapping != gqf.MappingHalfStep && r.group <= longGroup {
+		switch {
+		case s.searchesGrids(r.group):
+			r.grids = newGridSearch(s, r.group, n)
+		case s.searchesFits(r.group):
 			r.fits = newFitSearch(s, r.group, n)
 		}
 		if s.Fractions {
@@ -139,6 +151,8 @@ func (r *RowQuantizer) Quantize(codes []int8, scales []float32, zeros []int8, x 
 	}
 	half := r.scheme.Mapping == gqf.MappingHalfStep
 	switch a := r.scheme.Algorithm; {
+	case a == gqf.AlgorithmSearch && r.grids != nil && r.importance == nil:
+		r.searchGrids(scales, zeros, x)
 	case a == gqf.AlgorithmSearch && half:
 		r.searchHalfSteps(scales, x)
 	case a == gqf.AlgorithmSearch && r.scheme.Fractions:
@@ -151,7 +165,7 @@ func (r *RowQuantizer) Quantize(codes []int8, scales []float32, zeros []int8, x 
 		r.halfQuadratic(scales, zeros, x)
 	}
 	if half {
-		r.quantizeHalfSteps(codes, scales, x, acc)
+		vec.QuantizeFractions(codes, x, scales, r.inv, nil, r.fraction, r.group, r.qmin, r.qmax, acc)
 		r.recoverCodes(codes, x, func(g int, q float32) float32 { return float32((q + 0.5) * scales[g]) })
 		return nil
 	}

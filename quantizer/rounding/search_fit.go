@@ -3,23 +3,18 @@ package rounding
 import (
 	"math"
 
+	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/vec"
 	"github.com/lowbit-go/gq/packing"
 )
 
-// fitSearch is the search of scales without importances for groups up to longGroup, in integers and
-// for many groups at once, see vec.Fit. It starts from half as many scales as searchSymmetric, because
-// the neighbours of the best one are tried as well. On normally and t-distributed weights (5 degrees of
-// freedom) in groups of 16 to 128, this loses up to 0.014 dB at 1 to 6 bits and 0.06 dB at 7.
-//
-// At 8 bits it has no starts and tries the scales few. In groups of 32 it is 0.06 dB below
-// searchSymmetric, and 0.6 dB above rounding to nearest. On the three models of docs/QUALITY.md, KL
-// divergences of files with an embedding of 8 bits, and 4 bits elsewhere, differ by less than 0.4 %
-// whether the embedding is searched or not.
+// fitSearch is the search of scales without importances, at up to 6 bits and for groups up to longGroup, in
+// integers and for many groups at once, see vec.Fit. It starts from half as many scales as
+// searchSymmetric, because the neighbours of the best one are tried as well. On normally and
+// t-distributed weights (5 degrees of freedom) in groups of 16 to 128, this loses up to 0.014 dB.
 type fitSearch struct {
 	vec.Fit
 	positive bool
-	few      bool
 	heaviest []float32 // weight of each group
 	unused   []float32
 	// largest are 2^15/Unit.
@@ -28,16 +23,12 @@ type fitSearch struct {
 	stored [vec.FitChoices][vec.FitLanes]float32
 }
 
-// fitFew are scales at 8 bits, in units of the largest weight. BF16 has at most one scale for a step of
-// the largest weight there, so nothing lies between.
-var fitFew = [vec.FitChoices - 1]float32{-1. / 127, -1. / 126, -1. / 125}
-
 func newFitSearch(s Scheme, group, groups int) *fitSearch {
 	var starts [vec.FitStarts]float32
 	scaleStarts(starts[:], s, group)
 	least, most := s.CodeRange()
 	return &fitSearch{
-		Fit: *vec.NewFit(group, &starts, least, most), positive: s.Positive(), few: s.Bits == 8,
+		Fit: *vec.NewFit(group, &starts, least, most), positive: s.Positive(),
 		heaviest: make([]float32, groups), unused: make([]float32, groups),
 	}
 }
@@ -51,9 +42,7 @@ func (r *RowQuantizer) fitScales(scales, x []float32) {
 		from, to := first*r.group, min((first+count)*r.group, len(x))
 		r.fitUnits(first, count)
 		f.Load(x[from:to], weights[from:to])
-		if !f.few {
-			f.Search()
-		}
+		f.Search()
 		r.fitChoices(scales[first:][:count])
 		f.Choose()
 		for i := range count {
@@ -94,38 +83,37 @@ func (r *RowQuantizer) fitUnits(first, count int) {
 func (r *RowQuantizer) fitChoices(scales []float32) {
 	f, ulp := r.fits, r.search.ulp
 	least, most := math.Float32bits(r.smallest), math.Float32bits(r.scheme.ScaleDtype.Max())
-	steady := r.scheme.ScaleDtype != packing.ScaleF16
+	uneven := uint32(0) // numbers of the dtype below it are not ulp apart
+	if r.scheme.ScaleDtype == packing.ScaleF16 {
+		uneven = f16Even
+	}
 	for i, was := range scales {
 		unit, largest := f.Unit[i]*0x1p-15, f.largest[i]
-		var list [vec.FitChoices]uint32
-		list[0] = math.Float32bits(was)
-		switch found := r.storedBits(float32(f.Scale[i] * largest)); {
-		case largest == 0 || f.Scale[i] == 0 && !f.few: // nothing to choose
+		if largest == 0 || f.Scale[i] == 0 { // nothing to choose
 			for c := range f.Stored {
 				f.stored[c][i], f.Stored[c][i] = was, 1
 			}
 			continue
-		case f.few:
-			for c, v := range fitFew {
-				list[1+c] = r.storedBits(float32(v * largest))
-				if f.positive {
-					list[1+c] &^= 1 << 31
-				}
-			}
-		case steady:
-			list[1], list[2], list[3] = found, found+ulp, found-ulp
-		default:
-			for c := range list[1:] {
-				list[1+c] = r.neighbour(found, neighbours[c])
-			}
 		}
-		for c, bits := range list {
-			v := math.Float32frombits(bits)
-			if size := bits &^ (1 << 31); size < least || size > most { // NaN and infinities too
-				v = was
-			}
-			f.stored[c][i], f.Stored[c][i] = v, float32(v*unit)
+		found := r.storedBits(float32(f.Scale[i] * largest))
+		next, before := found+ulp, found-ulp
+		if found&^(1<<31) < uneven {
+			next, before = r.neighbour(found, neighbours[1]), r.neighbour(found, neighbours[2])
 		}
+		present := math.Float32bits(was)
+		if !storable(next, least, most) {
+			next = present
+		}
+		if !storable(before, least, most) {
+			before = present
+		}
+		if !storable(found, least, most) {
+			found = present
+		}
+		f.offer(0, i, present, unit)
+		f.offer(1, i, found, unit)
+		f.offer(2, i, next, unit)
+		f.offer(3, i, before, unit)
 	}
 	for i := len(scales); i < vec.FitLanes; i++ {
 		for c := range f.Stored {
@@ -134,6 +122,15 @@ func (r *RowQuantizer) fitChoices(scales []float32) {
 	}
 }
 
+// offer sets scale c of group i to choose from.
+func (f *fitSearch) offer(c, i int, bits uint32, unit float32) {
+	v := math.Float32frombits(bits)
+	f.stored[c][i], f.Stored[c][i] = v, float32(v*unit)
+}
+
+// storable reports whether the magnitude of a scale's bits is within least .. most. NaN and infinities are not.
+func storable(bits, least, most uint32) bool { return bits&^(1<<31)-least <= most-least }
+
 // storedBits are the bits of s, rounded to the stored dtype.
 func (r *RowQuantizer) storedBits(s float32) uint32 {
 	if r.scheme.ScaleDtype == packing.ScaleBF16 { // ScaleDtype.Round without a call
@@ -141,4 +138,9 @@ func (r *RowQuantizer) storedBits(s float32) uint32 {
 		return (bits + 0x7fff + bits>>16&1) &^ 0xffff
 	}
 	return math.Float32bits(r.scheme.ScaleDtype.Round(s))
+}
+
+// searchesFits reports whether a fitSearch finds the scales of a scheme's rows.
+func (s Scheme) searchesFits(group int) bool {
+	return s.Mapping != gqf.MappingAsymmetric && s.Mapping != gqf.MappingHalfStep && s.Bits <= 6 && group <= longGroup
 }

@@ -1,6 +1,10 @@
 package cmdline
 
-import "github.com/urfave/cli/v2"
+import (
+	"math"
+
+	"github.com/urfave/cli/v2"
+)
 
 // Threads is the flag --threads.
 func Threads() cli.Flag {
@@ -15,4 +19,13 @@ func JSON(what string) cli.Flag {
 // Quiet is the flag --quiet.
 func Quiet() cli.Flag {
 	return &cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "show no progress"}
+}
+
+// Price reads --price-per-hour. 0: it is not given.
+func Price(c *cli.Context) (float64, error) {
+	p := c.Float64("price-per-hour")
+	if c.IsSet("price-per-hour") && !(p > 0 && p <= math.MaxFloat32) {
+		return 0, Usagef("--price-per-hour %v is not above 0", p)
+	}
+	return p, nil
 }

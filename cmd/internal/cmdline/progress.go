@@ -98,7 +98,7 @@ func (d *Display) Log(line string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.clear()
-	_, _ = fmt.Fprintln(d.w, printable(line))
+	_, _ = fmt.Fprintln(d.w, Printable(line))
 }
 
 func (d *Display) begin(s gq.Stage, now time.Time) *stage {

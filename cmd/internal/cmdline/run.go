@@ -16,6 +16,7 @@ import (
 
 	"github.com/lowbit-go/gq"
 	"github.com/lowbit-go/gq/accuracy"
+	"github.com/lowbit-go/gq/internal/remote"
 	"github.com/lowbit-go/gq/internal/suggest"
 	"github.com/lowbit-go/gq/quantizer"
 )
@@ -120,8 +121,22 @@ func Run(ctx context.Context, app *cli.App, args []string) int {
 	if _, failed := errors.AsType[*StatusError](err); code == 2 && !failed {
 		text += "; run " + req.path + " --help"
 	}
-	fmt.Fprintf(app.ErrWriter, "%s: %s\n", app.Name, printable(text))
+	fmt.Fprintf(app.ErrWriter, "%s: %s\n", app.Name, Printable(hideCredentials(text, args)))
 	return code
+}
+
+// hideCredentials removes passwords and signatures of URLs among the arguments from an error that
+// quotes them.
+func hideCredentials(text string, args []string) string {
+	for _, arg := range args {
+		if _, value, found := strings.Cut(arg, "="); found && strings.HasPrefix(arg, "-") {
+			arg = value
+		}
+		if shown := remote.Redact(arg); shown != arg {
+			text = strings.ReplaceAll(text, arg, shown)
+		}
+	}
+	return text
 }
 
 // verdict gives the exit status and the text of an error.
@@ -159,8 +174,8 @@ func verdict(ctx context.Context, err error) (code int, text string) {
 	return 1, text
 }
 
-// printable escapes characters that a terminal does not show.
-func printable(text string) string {
+// Printable escapes characters that a terminal does not show.
+func Printable(text string) string {
 	var b strings.Builder
 	for _, r := range text {
 		if unicode.IsPrint(r) || r == '\n' {

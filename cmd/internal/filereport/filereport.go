@@ -127,6 +127,9 @@ func Tensors(c *cli.Context, r *conversion.Report) {
 	if r.Fold != nil {
 		fmt.Fprintf(w, "folded   %s\n", foldedText(r.Fold))
 	}
+	if r.Reuse != nil {
+		fmt.Fprintf(w, "reused   %s\n", cmdline.Text(r.Reuse.String()))
+	}
 	fmt.Fprintf(w, "size     %s -> %s, %.3f bits per quantized weight, %.3f over all\n", cmdline.Bytes(r.SourceBytes), cmdline.Bytes(r.OutputBytes), r.BitsPerWeight, r.AllBitsPerWeight)
 	if b := r.ReadBack; b != nil {
 		fmt.Fprintf(w, "checked  read back, its logits are within %.1e of the largest of the source's (%d tokens", b.Difference, b.Tokens-b.Rerouted)

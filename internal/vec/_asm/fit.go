@@ -40,7 +40,7 @@ func fits() {
 func fitLoad() {
 	TEXT("fitLoadBlock", NOSPLIT, "func(data *int16, x, w, units *float32, n int)")
 	Doc("fitLoadBlock is fitLoadGeneric with AVX2 for groups of n values, n a positive multiple of 16; data has the pairs",
-		"of values in another order. units are Unit and Weight of a Fit.")
+		"of values in another order. units are Unit, Weight and Offset of a Fit.")
 	Pragma("noescape")
 	data := Load(Param("data"), GP64())
 	half, n, x := GP64(), GP64(), GP64()
@@ -76,6 +76,11 @@ func fitLoad() {
 			VBROADCASTSS(operand.Mem{Base: units, Disp: 64*i + 4*g}, unit)
 			VMULPS(operand.Mem{Base: x}, unit, r[g])
 			VMULPS(operand.Mem{Base: x, Disp: 32}, unit, high)
+			if i == 0 {
+				VBROADCASTSS(operand.Mem{Base: units, Disp: 128 + 4*g}, unit)
+				VADDPS(unit, r[g], r[g])
+				VADDPS(unit, high, high)
+			}
 			VCVTPS2DQ(r[g], r[g])
 			VCVTPS2DQ(high, high)
 			VPACKSSDW(high, r[g], r[g])
@@ -186,8 +191,8 @@ func (v *fitVectors) sums(label string, a, b *[fitQuad]reg.VecVirtual, c func(i 
 	}
 }
 
-// add adds the products of q and the values at m to sum, pair by pair.
-func (v *fitVectors) add(m operand.Mem, q, sum reg.VecVirtual) {
+// add adds the products of q and the values m to sum, pair by pair.
+func (v *fitVectors) add(m operand.Op, q, sum reg.VecVirtual) {
 	if v.dot {
 		VPDPWSSD(m, q, sum)
 		return

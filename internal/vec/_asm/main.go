@@ -25,14 +25,19 @@ func main() {
 	groupRange()
 	leastMagnitudes()
 	latticeGroups()
-	quantizeGroups()
+	quantizeGroups(false)
+	quantizeGroups(true)
 	searchScales()
 	scaleErrors()
 	sumSquares()
 	importance()
+	columnSums()
 	fitRanges()
 	gridErrors()
 	fits()
+	grids()
+	decodeNibbles()
+	decodeBytes()
 	Generate()
 }
 
@@ -181,10 +186,15 @@ func leastMagnitudes() {
 
 // quantizeGroups rounds by conversion to int32, which follows MXCSR: to nearest even, as Go sets
 // it.
-func quantizeGroups() {
-	TEXT("quantizeGroupsBlock", NOSPLIT, "func(q *int8, x, scale, inv *float32, zero *int8, zeroStep, groups, group, qmin, qmax int, acc *float64)")
-	Doc("quantizeGroupsBlock is quantizeGroupsGeneric with AVX2 for whole groups, group a multiple of 16, both counts positive.",
-		"With zeroStep 1 each group has its zero point, with 0 all share the one at zero. acc is an ErrorSum's 32 sums.")
+func quantizeGroups(fractions bool) {
+	if fractions {
+		TEXT("quantizeFractionsBlock", NOSPLIT, "func(q *int8, x, scale, inv *float32, zero *int8, fraction *float32, zeroStep, groups, group, qmin, qmax int, acc *float64)")
+		Doc("quantizeFractionsBlock is quantizeGroupsBlock with a fraction of each group.")
+	} else {
+		TEXT("quantizeGroupsBlock", NOSPLIT, "func(q *int8, x, scale, inv *float32, zero *int8, zeroStep, groups, group, qmin, qmax int, acc *float64)")
+		Doc("quantizeGroupsBlock is quantizeGroupsGeneric with AVX2 for whole groups, group a multiple of 16, both counts positive.",
+			"With zeroStep 1 each group has its zero point, with 0 all share the one at zero. acc is an ErrorSum's 32 sums.")
+	}
 	Pragma("noescape")
 	q := Load(Param("q"), GP64())
 	x := Load(Param("x"), GP64())
@@ -196,6 +206,11 @@ func quantizeGroups() {
 	zeroStep := Load(Param("zeroStep"), GP64())
 	left, n := GP64(), GP64()
 	lanes := AllocLocal(128)
+	var fraction reg.Register
+	var yFraction reg.VecVirtual
+	if fractions {
+		fraction, yFraction = Load(Param("fraction"), GP64()), YMM()
+	}
 
 	yScale, yInv, yZero, yMin, yMax := YMM(), YMM(), YMM(), YMM(), YMM()
 	noise := [2]reg.VecVirtual{YMM(), YMM()}
@@ -223,6 +238,10 @@ func quantizeGroups() {
 	VBROADCASTSS(operand.Mem{Base: inv}, yInv)
 	ADDQ(operand.Imm(4), scale)
 	ADDQ(operand.Imm(4), inv)
+	if fractions {
+		VBROADCASTSS(operand.Mem{Base: fraction}, yFraction)
+		ADDQ(operand.Imm(4), fraction)
+	}
 	TESTQ(zeroStep, zeroStep)
 	JEQ(operand.LabelRef("haveZero"))
 	loadZero()
@@ -243,10 +262,16 @@ func quantizeGroups() {
 		v, r := YMM(), YMM()
 		VMOVUPS(operand.Mem{Base: x, Disp: 32 * i}, v)
 		VMULPS(yInv, v, r)
+		if fractions {
+			VADDPS(yFraction, r, r)
+		}
 		VMAXPS(yMin, r, r)
 		VMINPS(yMax, r, r)
 		VCVTPS2DQ(r, codes[i])
 		VCVTDQ2PS(codes[i], r)
+		if fractions {
+			VSUBPS(yFraction, r, r)
+		}
 		VMULPS(yScale, r, r)
 		VSUBPS(r, v, r)
 		VMULPS(r, r, r)

@@ -241,6 +241,41 @@ func sumSquares() {
 	RET()
 }
 
+// columnSums keeps a chain for each column, four vectors of them, so that additions need not wait for
+// each other.
+func columnSums() {
+	TEXT("columnSumsBlock", NOSPLIT, "func(sum, e, v *float32, n int)")
+	Doc("columnSumsBlock is columnSumsGeneric with AVX2 for n factors, n positive.")
+	Pragma("noescape")
+	sum := Load(Param("sum"), GP64())
+	e := Load(Param("e"), GP64())
+	v := Load(Param("v"), GP64())
+	n := Load(Param("n"), GP64())
+	var total [4]reg.VecVirtual
+	for i := range total {
+		total[i] = YMM()
+	}
+	zeroed(total[:]...)
+
+	Label("factors")
+	factor := YMM()
+	VBROADCASTSS(operand.Mem{Base: v}, factor)
+	for i := range total {
+		product := YMM()
+		VMULPS(operand.Mem{Base: e, Disp: 32 * i}, factor, product)
+		VADDPS(product, total[i], total[i])
+	}
+	ADDQ(operand.Imm(4), v)
+	ADDQ(operand.U32(128), e)
+	DECQ(n)
+	JNE(operand.LabelRef("factors"))
+	for i := range total {
+		VMOVUPS(total[i], operand.Mem{Base: sum, Disp: 32 * i})
+	}
+	VZEROUPPER()
+	RET()
+}
+
 func importance() {
 	TEXT("importanceBlock", NOSPLIT, "func(w, x *float32, n int, inverse float32)")
 	Doc("importanceBlock is importanceGeneric with AVX2 for n values, n a positive multiple of 16.")

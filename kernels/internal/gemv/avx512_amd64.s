@@ -5,7 +5,7 @@
 #include "textflag.h"
 
 // func lowbit1AVX512(a *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, CMOV, FMA3, MMX+
 TEXT ·lowbit1AVX512(SB), NOSPLIT, $0-8
 	MOVQ      a+0(FP), AX
 	MOVQ      (AX), CX
@@ -14,109 +14,131 @@ TEXT ·lowbit1AVX512(SB), NOSPLIT, $0-8
 	VMOVDQU64 u32_7x4_5x4_3x4_1x4<>+0(SB), Z0
 	VMOVDQU64 u32_80808080x4_20202020x4_8080808x4_2020202x4<>+0(SB), Z1
 	VMOVDQU64 u32_40404040x4_10101010x4_4040404x4_1010101x4<>+0(SB), Z2
-	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z3
+	VMOVDQU64 u16_0x3_1_0_2_0_3_0_4_0_5_0_6_0_7_0_8_0_9_0_a_0_b_0_c_0_d_0_e_0_f<>+0(SB), Z3
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z4
 	MOVL      $0xaaaaaaaa, SI
 	KMOVD     SI, K1
-	MOVQ      16(AX), R11
 
-pair:
-	XORQ    SI, SI
-	LEAQ    32(CX), R12
-	CMPQ    BX, $0x01
-	CMOVQEQ SI, R11
-	CMOVQEQ CX, R12
-	MOVQ    DX, SI
-	MOVQ    32(AX), DI
-	MOVQ    40(AX), R8
-	LEAQ    (DX)(R11*1), R13
-	VPXORD  Z5, Z5, Z5
-	MOVQ    48(AX), R9
+panel:
+	MOVQ   DX, SI
+	MOVQ   32(AX), DI
+	MOVQ   40(AX), R8
+	VPXORD Y5, Y5, Y5
+	MOVQ   48(AX), R9
 
-group:
+groups:
 	MOVQ    56(AX), R10
 	CMPQ    R9, $0x01
 	CMOVQEQ 64(AX), R10
 	VPXORD  Z6, Z6, Z6
-	VPXORD  Z8, Z8, Z8
 	VPXORD  Z7, Z7, Z7
-	VPXORD  Z9, Z9, Z9
 
-block:
-	LEAQ             4096(SI), R14
-	LEAQ             (R14)(R11*1), R15
-	CMPQ             R14, R13
-	CMOVQCC          R15, R14
-	PREFETCHT0       (R14)
-	PREFETCHT0       (R14)(R11*1)
-	VPBROADCASTQ     (DI), Z10
-	VPBROADCASTQ     16(DI), Z11
-	VBROADCASTI32X4  (SI), Z12
-	VPANDD           Z1, Z12, Z13
-	VPDPBUSD         Z10, Z13, Z6
-	VPANDD           Z2, Z12, Z12
-	VPDPBUSD         Z11, Z12, Z8
-	VBROADCASTI32X4  (SI)(R11*1), Z12
-	VPANDD           Z1, Z12, Z13
-	VPDPBUSD         Z10, Z13, Z7
-	VPANDD           Z2, Z12, Z10
-	VPDPBUSD         Z11, Z10, Z9
-	VPBROADCASTQ     8(DI), Z10
-	VPBROADCASTQ     24(DI), Z11
-	VBROADCASTI32X4  16(SI), Z12
-	VPANDD           Z1, Z12, Z13
-	VPDPBUSD         Z10, Z13, Z6
-	VPANDD           Z2, Z12, Z12
-	VPDPBUSD         Z11, Z12, Z8
-	VBROADCASTI32X4  16(SI)(R11*1), Z12
-	VPANDD           Z1, Z12, Z13
-	VPDPBUSD         Z10, Z13, Z7
-	VPANDD           Z2, Z12, Z10
-	VPDPBUSD         Z11, Z10, Z9
-	ADDQ             $0x20, DI
-	ADDQ             $0x00000020, SI
-	DECQ             R10
-	JNE              block
-	VPSLLD           $0x01, Z8, Z8
-	VPADDD           Z8, Z6, Z6
-	VPSLLD           $0x01, Z9, Z9
-	VPADDD           Z9, Z7, Z7
-	VSHUFPS          $0xdd, Z7, Z6, Z10
-	VSHUFPS          $0x88, Z7, Z6, Z11
-	VPADDD           Z10, Z11, Z11
-	VPSRAVD          Z0, Z11, Z11
-	VPADDD.BCST      (R8), Z11, Z11
-	VCVTDQ2PS        Z11, Z11
-	VBROADCASTI32X4  (SI), Z10
-	VINSERTI32X4     $0x01, (SI)(R11*1), Z10, Z10
-	VPERMW.Z         Z10, Z3, K1, Z10
-	VFMADD231PS      Z11, Z10, Z5
-	LEAQ             4096(SI), R10
-	LEAQ             (R10)(R11*1), R14
-	CMPQ             R10, R13
-	CMOVQCC          R14, R10
-	PREFETCHT0       (R10)
-	PREFETCHT0       (R10)(R11*1)
-	ADDQ             $0x00000010, SI
-	ADDQ             $0x04, R8
-	DECQ             R9
-	JNE              group
-	VPERMPS          Z5, Z4, Z10
-	VBROADCASTF64X4  (SI), Z11
-	VINSERTF64X4     $0x01, (SI)(R11*1), Z11, Z11
-	VFMADD231PS.BCST 72(AX), Z11, Z10
-	VMULPS.BCST      80(AX), Z10, Z10
-	VBROADCASTF64X4  32(SI), Z11
-	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z11, Z11
-	VADDPS           Z11, Z10, Z10
-	VCMPPS           $0x03, Z10, Z10, K2
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z10
-	VMOVUPS          Y10, (CX)
-	VEXTRACTF64X4    $0x01, Z10, (R12)
-	LEAQ             (DX)(R11*2), DX
-	ADDQ             $0x00000040, CX
-	SUBQ             $0x02, BX
-	JGT              pair
+firstblock:
+	PREFETCHT0      4096(SI)
+	VPBROADCASTQ    (DI), Z8
+	VPBROADCASTQ    16(DI), Z9
+	VBROADCASTI32X4 (SI), Z10
+	VPANDD          Z1, Z10, Z11
+	VPDPBUSD        Z8, Z11, Z6
+	VPANDD          Z2, Z10, Z8
+	VPDPBUSD        Z9, Z8, Z7
+	VPBROADCASTQ    8(DI), Z8
+	VPBROADCASTQ    24(DI), Z9
+	VBROADCASTI32X4 16(SI), Z10
+	VPANDD          Z1, Z10, Z11
+	VPDPBUSD        Z8, Z11, Z6
+	VPANDD          Z2, Z10, Z8
+	VPDPBUSD        Z9, Z8, Z7
+	ADDQ            $0x20, DI
+	ADDQ            $0x00000020, SI
+	DECQ            R10
+	JNE             firstblock
+	VPSLLD          $0x01, Z7, Z7
+	VPADDD          Z7, Z6, Z6
+	PREFETCHT0      4096(SI)
+	CMPQ            R9, $0x01
+	JE              one
+	VMOVDQU64       (SI), X12
+	ADDQ            $0x00000010, SI
+	DECQ            R9
+	MOVQ            56(AX), R10
+	CMPQ            R9, $0x01
+	CMOVQEQ         64(AX), R10
+	VPXORD          Z13, Z13, Z13
+	VPXORD          Z14, Z14, Z14
+
+secondblock:
+	PREFETCHT0      4096(SI)
+	VPBROADCASTQ    (DI), Z8
+	VPBROADCASTQ    16(DI), Z9
+	VBROADCASTI32X4 (SI), Z10
+	VPANDD          Z1, Z10, Z11
+	VPDPBUSD        Z8, Z11, Z13
+	VPANDD          Z2, Z10, Z8
+	VPDPBUSD        Z9, Z8, Z14
+	VPBROADCASTQ    8(DI), Z8
+	VPBROADCASTQ    24(DI), Z9
+	VBROADCASTI32X4 16(SI), Z10
+	VPANDD          Z1, Z10, Z11
+	VPDPBUSD        Z8, Z11, Z13
+	VPANDD          Z2, Z10, Z8
+	VPDPBUSD        Z9, Z8, Z14
+	ADDQ            $0x20, DI
+	ADDQ            $0x00000020, SI
+	DECQ            R10
+	JNE             secondblock
+	VPSLLD          $0x01, Z14, Z14
+	VPADDD          Z14, Z13, Z13
+	PREFETCHT0      4096(SI)
+	VSHUFPS         $0xdd, Z13, Z6, Z8
+	VSHUFPS         $0x88, Z13, Z6, Z9
+	VPADDD          Z8, Z9, Z9
+	VPSRAVD         Z0, Z9, Z9
+	VPBROADCASTQ    (R8), Z8
+	VPSHUFD         $0x50, Z8, Z8
+	VPADDD          Z8, Z9, Z9
+	VCVTDQ2PS       Z9, Z9
+	VPERMPS         Z9, Z4, Z9
+	VINSERTI32X4    $0x01, (SI), Z12, Z12
+	VPERMW.Z        Z12, Z3, K1, Z12
+	VFMADD231PS     Y9, Y12, Y5
+	VEXTRACTF64X4   $0x01, Z9, Y8
+	VEXTRACTF64X4   $0x01, Z12, Y9
+	VFMADD231PS     Y8, Y9, Y5
+	ADDQ            $0x00000010, SI
+	ADDQ            $0x08, R8
+	DECQ            R9
+	JNE             groups
+	JMP             end
+
+one:
+	VMOVDQU64    (SI), X10
+	VSHUFPS      $0xdd, Z6, Z6, Z8
+	VSHUFPS      $0x88, Z6, Z6, Z9
+	VPADDD       Z8, Z9, Z9
+	VPSRAVD      Z0, Z9, Z9
+	VPBROADCASTD (R8), Z8
+	VPADDD       Z8, Z9, Z9
+	VCVTDQ2PS    Z9, Z9
+	VPERMPS      Z9, Z4, Z9
+	VPMOVZXWD    X10, Y8
+	VPSLLD       $0x10, Y8, Y8
+	VFMADD231PS  Y9, Y8, Y5
+	ADDQ         $0x00000010, SI
+
+end:
+	VBROADCASTSS 72(AX), Y8
+	VBROADCASTSS 80(AX), Y9
+	VFMADD231PS  (SI), Y8, Y5
+	VMULPS       Y9, Y5, Y5
+	VADDPS       32(SI), Y5, Y5
+	VCMPPS       $0x03, Y5, Y5, K2
+	VBROADCASTSS u32_7fc00000<>+0(SB), K2, Y5
+	VMOVUPS      Y5, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
 	VZEROUPPER
 	RET
 
@@ -150,15 +172,15 @@ DATA u32_40404040x4_10101010x4_4040404x4_1010101x4<>+48(SB)/8, $0x01010101010101
 DATA u32_40404040x4_10101010x4_4040404x4_1010101x4<>+56(SB)/8, $0x0101010101010101
 GLOBL u32_40404040x4_10101010x4_4040404x4_1010101x4<>(SB), RODATA|NOPTR, $64
 
-DATA u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB)/8, $0x0001000000000000
-DATA u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+8(SB)/8, $0x0009000000080000
-DATA u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+16(SB)/8, $0x0003000000020000
-DATA u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+24(SB)/8, $0x000b0000000a0000
-DATA u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+32(SB)/8, $0x0005000000040000
-DATA u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+40(SB)/8, $0x000d0000000c0000
-DATA u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+48(SB)/8, $0x0007000000060000
-DATA u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+56(SB)/8, $0x000f0000000e0000
-GLOBL u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>(SB), RODATA|NOPTR, $64
+DATA u16_0x3_1_0_2_0_3_0_4_0_5_0_6_0_7_0_8_0_9_0_a_0_b_0_c_0_d_0_e_0_f<>+0(SB)/8, $0x0001000000000000
+DATA u16_0x3_1_0_2_0_3_0_4_0_5_0_6_0_7_0_8_0_9_0_a_0_b_0_c_0_d_0_e_0_f<>+8(SB)/8, $0x0003000000020000
+DATA u16_0x3_1_0_2_0_3_0_4_0_5_0_6_0_7_0_8_0_9_0_a_0_b_0_c_0_d_0_e_0_f<>+16(SB)/8, $0x0005000000040000
+DATA u16_0x3_1_0_2_0_3_0_4_0_5_0_6_0_7_0_8_0_9_0_a_0_b_0_c_0_d_0_e_0_f<>+24(SB)/8, $0x0007000000060000
+DATA u16_0x3_1_0_2_0_3_0_4_0_5_0_6_0_7_0_8_0_9_0_a_0_b_0_c_0_d_0_e_0_f<>+32(SB)/8, $0x0009000000080000
+DATA u16_0x3_1_0_2_0_3_0_4_0_5_0_6_0_7_0_8_0_9_0_a_0_b_0_c_0_d_0_e_0_f<>+40(SB)/8, $0x000b0000000a0000
+DATA u16_0x3_1_0_2_0_3_0_4_0_5_0_6_0_7_0_8_0_9_0_a_0_b_0_c_0_d_0_e_0_f<>+48(SB)/8, $0x000d0000000c0000
+DATA u16_0x3_1_0_2_0_3_0_4_0_5_0_6_0_7_0_8_0_9_0_a_0_b_0_c_0_d_0_e_0_f<>+56(SB)/8, $0x000f0000000e0000
+GLOBL u16_0x3_1_0_2_0_3_0_4_0_5_0_6_0_7_0_8_0_9_0_a_0_b_0_c_0_d_0_e_0_f<>(SB), RODATA|NOPTR, $64
 
 DATA u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB)/8, $0x0000000100000000
 DATA u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+8(SB)/8, $0x0000000500000004
@@ -174,7 +196,7 @@ DATA u32_7fc00000<>+0(SB)/4, $0x7fc00000
 GLOBL u32_7fc00000<>(SB), RODATA|NOPTR, $4
 
 // func lowbit1ZerosAVX512(a *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, CMOV, FMA3, MMX+
 TEXT ·lowbit1ZerosAVX512(SB), NOSPLIT, $0-8
 	MOVQ      a+0(FP), AX
 	MOVQ      (AX), CX
@@ -183,117 +205,144 @@ TEXT ·lowbit1ZerosAVX512(SB), NOSPLIT, $0-8
 	VMOVDQU64 u32_7x4_5x4_3x4_1x4<>+0(SB), Z0
 	VMOVDQU64 u32_80808080x4_20202020x4_8080808x4_2020202x4<>+0(SB), Z1
 	VMOVDQU64 u32_40404040x4_10101010x4_4040404x4_1010101x4<>+0(SB), Z2
-	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z3
+	VMOVDQU64 u16_0x3_1_0_2_0_3_0_4_0_5_0_6_0_7_0_8_0_9_0_a_0_b_0_c_0_d_0_e_0_f<>+0(SB), Z3
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z4
 	MOVL      $0xaaaaaaaa, SI
 	KMOVD     SI, K1
 	VMOVDQU   u8_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), X5
 	VMOVDQU64 u32_1x16<>+0(SB), Z6
-	MOVQ      16(AX), R11
 
-pair:
-	XORQ    SI, SI
-	LEAQ    32(CX), R12
-	CMPQ    BX, $0x01
-	CMOVQEQ SI, R11
-	CMOVQEQ CX, R12
-	MOVQ    DX, SI
-	MOVQ    32(AX), DI
-	MOVQ    40(AX), R8
-	LEAQ    (DX)(R11*1), R13
-	VPXORD  Z7, Z7, Z7
-	MOVQ    48(AX), R9
+panel:
+	MOVQ   DX, SI
+	MOVQ   32(AX), DI
+	MOVQ   40(AX), R8
+	VPXORD Y7, Y7, Y7
+	MOVQ   48(AX), R9
 
-group:
+groups:
 	MOVQ    56(AX), R10
 	CMPQ    R9, $0x01
 	CMOVQEQ 64(AX), R10
 	VPXORD  Z8, Z8, Z8
-	VPXORD  Z10, Z10, Z10
 	VPXORD  Z9, Z9, Z9
-	VPXORD  Z11, Z11, Z11
 
-block:
-	LEAQ             4096(SI), R14
-	LEAQ             (R14)(R11*1), R15
-	CMPQ             R14, R13
-	CMOVQCC          R15, R14
-	PREFETCHT0       (R14)
-	PREFETCHT0       (R14)(R11*1)
-	VPBROADCASTQ     (DI), Z12
-	VPBROADCASTQ     16(DI), Z13
-	VBROADCASTI32X4  (SI), Z14
-	VPANDD           Z1, Z14, Z15
-	VPDPBUSD         Z12, Z15, Z8
-	VPANDD           Z2, Z14, Z14
-	VPDPBUSD         Z13, Z14, Z10
-	VBROADCASTI32X4  (SI)(R11*1), Z14
-	VPANDD           Z1, Z14, Z15
-	VPDPBUSD         Z12, Z15, Z9
-	VPANDD           Z2, Z14, Z12
-	VPDPBUSD         Z13, Z12, Z11
-	VPBROADCASTQ     8(DI), Z12
-	VPBROADCASTQ     24(DI), Z13
-	VBROADCASTI32X4  16(SI), Z14
-	VPANDD           Z1, Z14, Z15
-	VPDPBUSD         Z12, Z15, Z8
-	VPANDD           Z2, Z14, Z14
-	VPDPBUSD         Z13, Z14, Z10
-	VBROADCASTI32X4  16(SI)(R11*1), Z14
-	VPANDD           Z1, Z14, Z15
-	VPDPBUSD         Z12, Z15, Z9
-	VPANDD           Z2, Z14, Z12
-	VPDPBUSD         Z13, Z12, Z11
-	ADDQ             $0x20, DI
-	ADDQ             $0x00000020, SI
-	DECQ             R10
-	JNE              block
-	VPSLLD           $0x01, Z10, Z10
-	VPADDD           Z10, Z8, Z8
-	VPSLLD           $0x01, Z11, Z11
-	VPADDD           Z11, Z9, Z9
-	VSHUFPS          $0xdd, Z9, Z8, Z12
-	VSHUFPS          $0x88, Z9, Z8, Z13
-	VPADDD           Z12, Z13, Z13
-	VPSRAVD          Z0, Z13, Z13
-	VMOVQ            16(SI), X12
-	VPINSRQ          $0x01, 16(SI)(R11*1), X12, X12
-	VPSHUFB          X5, X12, X12
-	VPMOVSXBD        X12, Z12
-	VPADDD           Z6, Z12, Z12
-	VPMULLD.BCST     (R8), Z12, Z12
-	VPADDD           Z12, Z13, Z13
-	VCVTDQ2PS        Z13, Z13
-	VBROADCASTI32X4  (SI), Z12
-	VINSERTI32X4     $0x01, (SI)(R11*1), Z12, Z12
-	VPERMW.Z         Z12, Z3, K1, Z12
-	VFMADD231PS      Z13, Z12, Z7
-	LEAQ             4096(SI), R10
-	LEAQ             (R10)(R11*1), R14
-	CMPQ             R10, R13
-	CMOVQCC          R14, R10
-	PREFETCHT0       (R10)
-	PREFETCHT0       (R10)(R11*1)
-	ADDQ             $0x00000018, SI
-	ADDQ             $0x04, R8
-	DECQ             R9
-	JNE              group
-	VPERMPS          Z7, Z4, Z12
-	VBROADCASTF64X4  (SI), Z13
-	VINSERTF64X4     $0x01, (SI)(R11*1), Z13, Z13
-	VFMADD231PS.BCST 72(AX), Z13, Z12
-	VMULPS.BCST      80(AX), Z12, Z12
-	VBROADCASTF64X4  32(SI), Z13
-	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z13, Z13
-	VADDPS           Z13, Z12, Z12
-	VCMPPS           $0x03, Z12, Z12, K2
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z12
-	VMOVUPS          Y12, (CX)
-	VEXTRACTF64X4    $0x01, Z12, (R12)
-	LEAQ             (DX)(R11*2), DX
-	ADDQ             $0x00000040, CX
-	SUBQ             $0x02, BX
-	JGT              pair
+firstblock:
+	PREFETCHT0      4096(SI)
+	VPBROADCASTQ    (DI), Z10
+	VPBROADCASTQ    16(DI), Z11
+	VBROADCASTI32X4 (SI), Z12
+	VPANDD          Z1, Z12, Z13
+	VPDPBUSD        Z10, Z13, Z8
+	VPANDD          Z2, Z12, Z10
+	VPDPBUSD        Z11, Z10, Z9
+	VPBROADCASTQ    8(DI), Z10
+	VPBROADCASTQ    24(DI), Z11
+	VBROADCASTI32X4 16(SI), Z12
+	VPANDD          Z1, Z12, Z13
+	VPDPBUSD        Z10, Z13, Z8
+	VPANDD          Z2, Z12, Z10
+	VPDPBUSD        Z11, Z10, Z9
+	ADDQ            $0x20, DI
+	ADDQ            $0x00000020, SI
+	DECQ            R10
+	JNE             firstblock
+	VPSLLD          $0x01, Z9, Z9
+	VPADDD          Z9, Z8, Z8
+	PREFETCHT0      4096(SI)
+	CMPQ            R9, $0x01
+	JE              one
+	VMOVDQU64       (SI), X14
+	VMOVQ           16(SI), X10
+	ADDQ            $0x00000018, SI
+	DECQ            R9
+	MOVQ            56(AX), R10
+	CMPQ            R9, $0x01
+	CMOVQEQ         64(AX), R10
+	VPXORD          Z15, Z15, Z15
+	VPXORD          Z16, Z16, Z16
+
+secondblock:
+	PREFETCHT0      4096(SI)
+	VPBROADCASTQ    (DI), Z11
+	VPBROADCASTQ    16(DI), Z12
+	VBROADCASTI32X4 (SI), Z13
+	VPANDD          Z1, Z13, Z17
+	VPDPBUSD        Z11, Z17, Z15
+	VPANDD          Z2, Z13, Z11
+	VPDPBUSD        Z12, Z11, Z16
+	VPBROADCASTQ    8(DI), Z11
+	VPBROADCASTQ    24(DI), Z12
+	VBROADCASTI32X4 16(SI), Z13
+	VPANDD          Z1, Z13, Z17
+	VPDPBUSD        Z11, Z17, Z15
+	VPANDD          Z2, Z13, Z11
+	VPDPBUSD        Z12, Z11, Z16
+	ADDQ            $0x20, DI
+	ADDQ            $0x00000020, SI
+	DECQ            R10
+	JNE             secondblock
+	VPSLLD          $0x01, Z16, Z16
+	VPADDD          Z16, Z15, Z15
+	PREFETCHT0      4096(SI)
+	VSHUFPS         $0xdd, Z15, Z8, Z11
+	VSHUFPS         $0x88, Z15, Z8, Z12
+	VPADDD          Z11, Z12, Z12
+	VPSRAVD         Z0, Z12, Z12
+	VPINSRQ         $0x01, 16(SI), X10, X10
+	VPSHUFB         X5, X10, X10
+	VPMOVSXBD       X10, Z10
+	VPADDD          Z6, Z10, Z10
+	VPBROADCASTQ    (R8), Z11
+	VPSHUFD         $0x50, Z11, Z11
+	VPMULLD         Z11, Z10, Z10
+	VPADDD          Z10, Z12, Z12
+	VCVTDQ2PS       Z12, Z12
+	VPERMPS         Z12, Z4, Z12
+	VINSERTI32X4    $0x01, (SI), Z14, Z14
+	VPERMW.Z        Z14, Z3, K1, Z14
+	VFMADD231PS     Y12, Y14, Y7
+	VEXTRACTF64X4   $0x01, Z12, Y10
+	VEXTRACTF64X4   $0x01, Z14, Y11
+	VFMADD231PS     Y10, Y11, Y7
+	ADDQ            $0x00000018, SI
+	ADDQ            $0x08, R8
+	DECQ            R9
+	JNE             groups
+	JMP             end
+
+one:
+	VMOVDQU64    (SI), X13
+	VMOVQ        16(SI), X10
+	VSHUFPS      $0xdd, Z8, Z8, Z11
+	VSHUFPS      $0x88, Z8, Z8, Z12
+	VPADDD       Z11, Z12, Z12
+	VPSRAVD      Z0, Z12, Z12
+	VPSHUFB      X5, X10, X10
+	VPMOVSXBD    X10, Z10
+	VPADDD       Z6, Z10, Z10
+	VPBROADCASTD (R8), Z11
+	VPMULLD      Z11, Z10, Z10
+	VPADDD       Z10, Z12, Z12
+	VCVTDQ2PS    Z12, Z12
+	VPERMPS      Z12, Z4, Z12
+	VPMOVZXWD    X13, Y10
+	VPSLLD       $0x10, Y10, Y10
+	VFMADD231PS  Y12, Y10, Y7
+	ADDQ         $0x00000018, SI
+
+end:
+	VBROADCASTSS 72(AX), Y10
+	VBROADCASTSS 80(AX), Y11
+	VFMADD231PS  (SI), Y10, Y7
+	VMULPS       Y11, Y7, Y7
+	VADDPS       32(SI), Y7, Y7
+	VCMPPS       $0x03, Y7, Y7, K2
+	VBROADCASTSS u32_7fc00000<>+0(SB), K2, Y7
+	VMOVUPS      Y7, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
 	VZEROUPPER
 	RET
 
@@ -312,7 +361,7 @@ DATA u32_1x16<>+56(SB)/8, $0x0000000100000001
 GLOBL u32_1x16<>(SB), RODATA|NOPTR, $64
 
 // func lowbit1FractionsAVX512(a *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, CMOV, FMA3, MMX+
 TEXT ·lowbit1FractionsAVX512(SB), NOSPLIT, $0-8
 	MOVQ      a+0(FP), AX
 	MOVQ      (AX), CX
@@ -321,119 +370,148 @@ TEXT ·lowbit1FractionsAVX512(SB), NOSPLIT, $0-8
 	VMOVDQU64 u32_7x4_5x4_3x4_1x4<>+0(SB), Z0
 	VMOVDQU64 u32_80808080x4_20202020x4_8080808x4_2020202x4<>+0(SB), Z1
 	VMOVDQU64 u32_40404040x4_10101010x4_4040404x4_1010101x4<>+0(SB), Z2
-	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z3
+	VMOVDQU64 u16_0x3_1_0_2_0_3_0_4_0_5_0_6_0_7_0_8_0_9_0_a_0_b_0_c_0_d_0_e_0_f<>+0(SB), Z3
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z4
 	MOVL      $0xaaaaaaaa, SI
 	KMOVD     SI, K1
 	VMOVDQU   u8_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), X5
 	VMOVDQU64 u32_80x16<>+0(SB), Z6
-	MOVQ      16(AX), R11
 
-pair:
-	XORQ    SI, SI
-	LEAQ    32(CX), R12
-	CMPQ    BX, $0x01
-	CMOVQEQ SI, R11
-	CMOVQEQ CX, R12
-	MOVQ    DX, SI
-	MOVQ    32(AX), DI
-	MOVQ    40(AX), R8
-	LEAQ    (DX)(R11*1), R13
-	VPXORD  Z7, Z7, Z7
-	MOVQ    48(AX), R9
+panel:
+	MOVQ   DX, SI
+	MOVQ   32(AX), DI
+	MOVQ   40(AX), R8
+	VPXORD Y7, Y7, Y7
+	MOVQ   48(AX), R9
 
-group:
+groups:
 	MOVQ    56(AX), R10
 	CMPQ    R9, $0x01
 	CMOVQEQ 64(AX), R10
 	VPXORD  Z8, Z8, Z8
-	VPXORD  Z10, Z10, Z10
 	VPXORD  Z9, Z9, Z9
-	VPXORD  Z11, Z11, Z11
 
-block:
-	LEAQ             4096(SI), R14
-	LEAQ             (R14)(R11*1), R15
-	CMPQ             R14, R13
-	CMOVQCC          R15, R14
-	PREFETCHT0       (R14)
-	PREFETCHT0       (R14)(R11*1)
-	VPBROADCASTQ     (DI), Z12
-	VPBROADCASTQ     16(DI), Z13
-	VBROADCASTI32X4  (SI), Z14
-	VPANDD           Z1, Z14, Z15
-	VPDPBUSD         Z12, Z15, Z8
-	VPANDD           Z2, Z14, Z14
-	VPDPBUSD         Z13, Z14, Z10
-	VBROADCASTI32X4  (SI)(R11*1), Z14
-	VPANDD           Z1, Z14, Z15
-	VPDPBUSD         Z12, Z15, Z9
-	VPANDD           Z2, Z14, Z12
-	VPDPBUSD         Z13, Z12, Z11
-	VPBROADCASTQ     8(DI), Z12
-	VPBROADCASTQ     24(DI), Z13
-	VBROADCASTI32X4  16(SI), Z14
-	VPANDD           Z1, Z14, Z15
-	VPDPBUSD         Z12, Z15, Z8
-	VPANDD           Z2, Z14, Z14
-	VPDPBUSD         Z13, Z14, Z10
-	VBROADCASTI32X4  16(SI)(R11*1), Z14
-	VPANDD           Z1, Z14, Z15
-	VPDPBUSD         Z12, Z15, Z9
-	VPANDD           Z2, Z14, Z12
-	VPDPBUSD         Z13, Z12, Z11
-	ADDQ             $0x20, DI
-	ADDQ             $0x00000020, SI
-	DECQ             R10
-	JNE              block
-	VPSLLD           $0x01, Z10, Z10
-	VPADDD           Z10, Z8, Z8
-	VPSLLD           $0x01, Z11, Z11
-	VPADDD           Z11, Z9, Z9
-	VSHUFPS          $0xdd, Z9, Z8, Z12
-	VSHUFPS          $0x88, Z9, Z8, Z13
-	VPADDD           Z12, Z13, Z13
-	VPSRAVD          Z0, Z13, Z13
-	VPSLLD           $0x07, Z13, Z13
-	VMOVQ            16(SI), X12
-	VPINSRQ          $0x01, 16(SI)(R11*1), X12, X12
-	VPSHUFB          X5, X12, X12
-	VPMOVSXBD        X12, Z12
-	VPADDD           Z6, Z12, Z12
-	VPMULLD.BCST     (R8), Z12, Z12
-	VPADDD           Z12, Z13, Z13
-	VCVTDQ2PS        Z13, Z13
-	VMULPS           u32_3c000000x16<>+0(SB), Z13, Z13
-	VBROADCASTI32X4  (SI), Z12
-	VINSERTI32X4     $0x01, (SI)(R11*1), Z12, Z12
-	VPERMW.Z         Z12, Z3, K1, Z12
-	VFMADD231PS      Z13, Z12, Z7
-	LEAQ             4096(SI), R10
-	LEAQ             (R10)(R11*1), R14
-	CMPQ             R10, R13
-	CMOVQCC          R14, R10
-	PREFETCHT0       (R10)
-	PREFETCHT0       (R10)(R11*1)
-	ADDQ             $0x00000018, SI
-	ADDQ             $0x04, R8
-	DECQ             R9
-	JNE              group
-	VPERMPS          Z7, Z4, Z12
-	VBROADCASTF64X4  (SI), Z13
-	VINSERTF64X4     $0x01, (SI)(R11*1), Z13, Z13
-	VFMADD231PS.BCST 72(AX), Z13, Z12
-	VMULPS.BCST      80(AX), Z12, Z12
-	VBROADCASTF64X4  32(SI), Z13
-	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z13, Z13
-	VADDPS           Z13, Z12, Z12
-	VCMPPS           $0x03, Z12, Z12, K2
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z12
-	VMOVUPS          Y12, (CX)
-	VEXTRACTF64X4    $0x01, Z12, (R12)
-	LEAQ             (DX)(R11*2), DX
-	ADDQ             $0x00000040, CX
-	SUBQ             $0x02, BX
-	JGT              pair
+firstblock:
+	PREFETCHT0      4096(SI)
+	VPBROADCASTQ    (DI), Z10
+	VPBROADCASTQ    16(DI), Z11
+	VBROADCASTI32X4 (SI), Z12
+	VPANDD          Z1, Z12, Z13
+	VPDPBUSD        Z10, Z13, Z8
+	VPANDD          Z2, Z12, Z10
+	VPDPBUSD        Z11, Z10, Z9
+	VPBROADCASTQ    8(DI), Z10
+	VPBROADCASTQ    24(DI), Z11
+	VBROADCASTI32X4 16(SI), Z12
+	VPANDD          Z1, Z12, Z13
+	VPDPBUSD        Z10, Z13, Z8
+	VPANDD          Z2, Z12, Z10
+	VPDPBUSD        Z11, Z10, Z9
+	ADDQ            $0x20, DI
+	ADDQ            $0x00000020, SI
+	DECQ            R10
+	JNE             firstblock
+	VPSLLD          $0x01, Z9, Z9
+	VPADDD          Z9, Z8, Z8
+	PREFETCHT0      4096(SI)
+	CMPQ            R9, $0x01
+	JE              one
+	VMOVDQU64       (SI), X14
+	VMOVQ           16(SI), X10
+	ADDQ            $0x00000018, SI
+	DECQ            R9
+	MOVQ            56(AX), R10
+	CMPQ            R9, $0x01
+	CMOVQEQ         64(AX), R10
+	VPXORD          Z15, Z15, Z15
+	VPXORD          Z16, Z16, Z16
+
+secondblock:
+	PREFETCHT0      4096(SI)
+	VPBROADCASTQ    (DI), Z11
+	VPBROADCASTQ    16(DI), Z12
+	VBROADCASTI32X4 (SI), Z13
+	VPANDD          Z1, Z13, Z17
+	VPDPBUSD        Z11, Z17, Z15
+	VPANDD          Z2, Z13, Z11
+	VPDPBUSD        Z12, Z11, Z16
+	VPBROADCASTQ    8(DI), Z11
+	VPBROADCASTQ    24(DI), Z12
+	VBROADCASTI32X4 16(SI), Z13
+	VPANDD          Z1, Z13, Z17
+	VPDPBUSD        Z11, Z17, Z15
+	VPANDD          Z2, Z13, Z11
+	VPDPBUSD        Z12, Z11, Z16
+	ADDQ            $0x20, DI
+	ADDQ            $0x00000020, SI
+	DECQ            R10
+	JNE             secondblock
+	VPSLLD          $0x01, Z16, Z16
+	VPADDD          Z16, Z15, Z15
+	PREFETCHT0      4096(SI)
+	VSHUFPS         $0xdd, Z15, Z8, Z11
+	VSHUFPS         $0x88, Z15, Z8, Z12
+	VPADDD          Z11, Z12, Z12
+	VPSRAVD         Z0, Z12, Z12
+	VPSLLD          $0x07, Z12, Z12
+	VPINSRQ         $0x01, 16(SI), X10, X10
+	VPSHUFB         X5, X10, X10
+	VPMOVSXBD       X10, Z10
+	VPADDD          Z6, Z10, Z10
+	VPBROADCASTQ    (R8), Z11
+	VPSHUFD         $0x50, Z11, Z11
+	VPMULLD         Z11, Z10, Z10
+	VPADDD          Z10, Z12, Z12
+	VCVTDQ2PS       Z12, Z12
+	VMULPS          u32_3c000000x16<>+0(SB), Z12, Z12
+	VPERMPS         Z12, Z4, Z12
+	VINSERTI32X4    $0x01, (SI), Z14, Z14
+	VPERMW.Z        Z14, Z3, K1, Z14
+	VFMADD231PS     Y12, Y14, Y7
+	VEXTRACTF64X4   $0x01, Z12, Y10
+	VEXTRACTF64X4   $0x01, Z14, Y11
+	VFMADD231PS     Y10, Y11, Y7
+	ADDQ            $0x00000018, SI
+	ADDQ            $0x08, R8
+	DECQ            R9
+	JNE             groups
+	JMP             end
+
+one:
+	VMOVDQU64    (SI), X13
+	VMOVQ        16(SI), X10
+	VSHUFPS      $0xdd, Z8, Z8, Z11
+	VSHUFPS      $0x88, Z8, Z8, Z12
+	VPADDD       Z11, Z12, Z12
+	VPSRAVD      Z0, Z12, Z12
+	VPSLLD       $0x07, Z12, Z12
+	VPSHUFB      X5, X10, X10
+	VPMOVSXBD    X10, Z10
+	VPADDD       Z6, Z10, Z10
+	VPBROADCASTD (R8), Z11
+	VPMULLD      Z11, Z10, Z10
+	VPADDD       Z10, Z12, Z12
+	VCVTDQ2PS    Z12, Z12
+	VMULPS       u32_3c000000x16<>+0(SB), Z12, Z12
+	VPERMPS      Z12, Z4, Z12
+	VPMOVZXWD    X13, Y10
+	VPSLLD       $0x10, Y10, Y10
+	VFMADD231PS  Y12, Y10, Y7
+	ADDQ         $0x00000018, SI
+
+end:
+	VBROADCASTSS 72(AX), Y10
+	VBROADCASTSS 80(AX), Y11
+	VFMADD231PS  (SI), Y10, Y7
+	VMULPS       Y11, Y7, Y7
+	VADDPS       32(SI), Y7, Y7
+	VCMPPS       $0x03, Y7, Y7, K2
+	VBROADCASTSS u32_7fc00000<>+0(SB), K2, Y7
+	VMOVUPS      Y7, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
 	VZEROUPPER
 	RET
 
@@ -458,7 +536,7 @@ DATA u32_3c000000x16<>+56(SB)/8, $0x3c0000003c000000
 GLOBL u32_3c000000x16<>(SB), RODATA|NOPTR, $64
 
 // func lowbit1HalfAVX512(a *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, CMOV, FMA3, MMX+
 TEXT ·lowbit1HalfAVX512(SB), NOSPLIT, $0-8
 	MOVQ      a+0(FP), AX
 	MOVQ      (AX), CX
@@ -467,111 +545,135 @@ TEXT ·lowbit1HalfAVX512(SB), NOSPLIT, $0-8
 	VMOVDQU64 u32_7x4_5x4_3x4_1x4<>+0(SB), Z0
 	VMOVDQU64 u32_80808080x4_20202020x4_8080808x4_2020202x4<>+0(SB), Z1
 	VMOVDQU64 u32_40404040x4_10101010x4_4040404x4_1010101x4<>+0(SB), Z2
-	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z3
+	VMOVDQU64 u16_0x3_1_0_2_0_3_0_4_0_5_0_6_0_7_0_8_0_9_0_a_0_b_0_c_0_d_0_e_0_f<>+0(SB), Z3
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z4
 	MOVL      $0xaaaaaaaa, SI
 	KMOVD     SI, K1
-	MOVQ      16(AX), R11
 
-pair:
-	XORQ    SI, SI
-	LEAQ    32(CX), R12
-	CMPQ    BX, $0x01
-	CMOVQEQ SI, R11
-	CMOVQEQ CX, R12
-	MOVQ    DX, SI
-	MOVQ    32(AX), DI
-	MOVQ    40(AX), R8
-	LEAQ    (DX)(R11*1), R13
-	VPXORD  Z5, Z5, Z5
-	MOVQ    48(AX), R9
+panel:
+	MOVQ   DX, SI
+	MOVQ   32(AX), DI
+	MOVQ   40(AX), R8
+	VPXORD Y5, Y5, Y5
+	MOVQ   48(AX), R9
 
-group:
+groups:
 	MOVQ    56(AX), R10
 	CMPQ    R9, $0x01
 	CMOVQEQ 64(AX), R10
 	VPXORD  Z6, Z6, Z6
-	VPXORD  Z8, Z8, Z8
 	VPXORD  Z7, Z7, Z7
-	VPXORD  Z9, Z9, Z9
 
-block:
-	LEAQ             4096(SI), R14
-	LEAQ             (R14)(R11*1), R15
-	CMPQ             R14, R13
-	CMOVQCC          R15, R14
-	PREFETCHT0       (R14)
-	PREFETCHT0       (R14)(R11*1)
-	VPBROADCASTQ     (DI), Z10
-	VPBROADCASTQ     16(DI), Z11
-	VBROADCASTI32X4  (SI), Z12
-	VPANDD           Z1, Z12, Z13
-	VPDPBUSD         Z10, Z13, Z6
-	VPANDD           Z2, Z12, Z12
-	VPDPBUSD         Z11, Z12, Z8
-	VBROADCASTI32X4  (SI)(R11*1), Z12
-	VPANDD           Z1, Z12, Z13
-	VPDPBUSD         Z10, Z13, Z7
-	VPANDD           Z2, Z12, Z10
-	VPDPBUSD         Z11, Z10, Z9
-	VPBROADCASTQ     8(DI), Z10
-	VPBROADCASTQ     24(DI), Z11
-	VBROADCASTI32X4  16(SI), Z12
-	VPANDD           Z1, Z12, Z13
-	VPDPBUSD         Z10, Z13, Z6
-	VPANDD           Z2, Z12, Z12
-	VPDPBUSD         Z11, Z12, Z8
-	VBROADCASTI32X4  16(SI)(R11*1), Z12
-	VPANDD           Z1, Z12, Z13
-	VPDPBUSD         Z10, Z13, Z7
-	VPANDD           Z2, Z12, Z10
-	VPDPBUSD         Z11, Z10, Z9
-	ADDQ             $0x20, DI
-	ADDQ             $0x00000020, SI
-	DECQ             R10
-	JNE              block
-	VPSLLD           $0x01, Z8, Z8
-	VPADDD           Z8, Z6, Z6
-	VPSLLD           $0x01, Z9, Z9
-	VPADDD           Z9, Z7, Z7
-	VSHUFPS          $0xdd, Z7, Z6, Z10
-	VSHUFPS          $0x88, Z7, Z6, Z11
-	VPADDD           Z10, Z11, Z11
-	VPSRAVD          Z0, Z11, Z11
-	VPADDD           Z11, Z11, Z11
-	VPADDD.BCST      (R8), Z11, Z11
-	VCVTDQ2PS        Z11, Z11
-	VMULPS           u32_3f000000x16<>+0(SB), Z11, Z11
-	VBROADCASTI32X4  (SI), Z10
-	VINSERTI32X4     $0x01, (SI)(R11*1), Z10, Z10
-	VPERMW.Z         Z10, Z3, K1, Z10
-	VFMADD231PS      Z11, Z10, Z5
-	LEAQ             4096(SI), R10
-	LEAQ             (R10)(R11*1), R14
-	CMPQ             R10, R13
-	CMOVQCC          R14, R10
-	PREFETCHT0       (R10)
-	PREFETCHT0       (R10)(R11*1)
-	ADDQ             $0x00000010, SI
-	ADDQ             $0x04, R8
-	DECQ             R9
-	JNE              group
-	VPERMPS          Z5, Z4, Z10
-	VBROADCASTF64X4  (SI), Z11
-	VINSERTF64X4     $0x01, (SI)(R11*1), Z11, Z11
-	VFMADD231PS.BCST 72(AX), Z11, Z10
-	VMULPS.BCST      80(AX), Z10, Z10
-	VBROADCASTF64X4  32(SI), Z11
-	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z11, Z11
-	VADDPS           Z11, Z10, Z10
-	VCMPPS           $0x03, Z10, Z10, K2
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z10
-	VMOVUPS          Y10, (CX)
-	VEXTRACTF64X4    $0x01, Z10, (R12)
-	LEAQ             (DX)(R11*2), DX
-	ADDQ             $0x00000040, CX
-	SUBQ             $0x02, BX
-	JGT              pair
+firstblock:
+	PREFETCHT0      4096(SI)
+	VPBROADCASTQ    (DI), Z8
+	VPBROADCASTQ    16(DI), Z9
+	VBROADCASTI32X4 (SI), Z10
+	VPANDD          Z1, Z10, Z11
+	VPDPBUSD        Z8, Z11, Z6
+	VPANDD          Z2, Z10, Z8
+	VPDPBUSD        Z9, Z8, Z7
+	VPBROADCASTQ    8(DI), Z8
+	VPBROADCASTQ    24(DI), Z9
+	VBROADCASTI32X4 16(SI), Z10
+	VPANDD          Z1, Z10, Z11
+	VPDPBUSD        Z8, Z11, Z6
+	VPANDD          Z2, Z10, Z8
+	VPDPBUSD        Z9, Z8, Z7
+	ADDQ            $0x20, DI
+	ADDQ            $0x00000020, SI
+	DECQ            R10
+	JNE             firstblock
+	VPSLLD          $0x01, Z7, Z7
+	VPADDD          Z7, Z6, Z6
+	PREFETCHT0      4096(SI)
+	CMPQ            R9, $0x01
+	JE              one
+	VMOVDQU64       (SI), X12
+	ADDQ            $0x00000010, SI
+	DECQ            R9
+	MOVQ            56(AX), R10
+	CMPQ            R9, $0x01
+	CMOVQEQ         64(AX), R10
+	VPXORD          Z13, Z13, Z13
+	VPXORD          Z14, Z14, Z14
+
+secondblock:
+	PREFETCHT0      4096(SI)
+	VPBROADCASTQ    (DI), Z8
+	VPBROADCASTQ    16(DI), Z9
+	VBROADCASTI32X4 (SI), Z10
+	VPANDD          Z1, Z10, Z11
+	VPDPBUSD        Z8, Z11, Z13
+	VPANDD          Z2, Z10, Z8
+	VPDPBUSD        Z9, Z8, Z14
+	VPBROADCASTQ    8(DI), Z8
+	VPBROADCASTQ    24(DI), Z9
+	VBROADCASTI32X4 16(SI), Z10
+	VPANDD          Z1, Z10, Z11
+	VPDPBUSD        Z8, Z11, Z13
+	VPANDD          Z2, Z10, Z8
+	VPDPBUSD        Z9, Z8, Z14
+	ADDQ            $0x20, DI
+	ADDQ            $0x00000020, SI
+	DECQ            R10
+	JNE             secondblock
+	VPSLLD          $0x01, Z14, Z14
+	VPADDD          Z14, Z13, Z13
+	PREFETCHT0      4096(SI)
+	VSHUFPS         $0xdd, Z13, Z6, Z8
+	VSHUFPS         $0x88, Z13, Z6, Z9
+	VPADDD          Z8, Z9, Z9
+	VPSRAVD         Z0, Z9, Z9
+	VPADDD          Z9, Z9, Z9
+	VPBROADCASTQ    (R8), Z8
+	VPSHUFD         $0x50, Z8, Z8
+	VPADDD          Z8, Z9, Z9
+	VCVTDQ2PS       Z9, Z9
+	VMULPS          u32_3f000000x16<>+0(SB), Z9, Z9
+	VPERMPS         Z9, Z4, Z9
+	VINSERTI32X4    $0x01, (SI), Z12, Z12
+	VPERMW.Z        Z12, Z3, K1, Z12
+	VFMADD231PS     Y9, Y12, Y5
+	VEXTRACTF64X4   $0x01, Z9, Y8
+	VEXTRACTF64X4   $0x01, Z12, Y9
+	VFMADD231PS     Y8, Y9, Y5
+	ADDQ            $0x00000010, SI
+	ADDQ            $0x08, R8
+	DECQ            R9
+	JNE             groups
+	JMP             end
+
+one:
+	VMOVDQU64    (SI), X10
+	VSHUFPS      $0xdd, Z6, Z6, Z8
+	VSHUFPS      $0x88, Z6, Z6, Z9
+	VPADDD       Z8, Z9, Z9
+	VPSRAVD      Z0, Z9, Z9
+	VPADDD       Z9, Z9, Z9
+	VPBROADCASTD (R8), Z8
+	VPADDD       Z8, Z9, Z9
+	VCVTDQ2PS    Z9, Z9
+	VMULPS       u32_3f000000x16<>+0(SB), Z9, Z9
+	VPERMPS      Z9, Z4, Z9
+	VPMOVZXWD    X10, Y8
+	VPSLLD       $0x10, Y8, Y8
+	VFMADD231PS  Y9, Y8, Y5
+	ADDQ         $0x00000010, SI
+
+end:
+	VBROADCASTSS 72(AX), Y8
+	VBROADCASTSS 80(AX), Y9
+	VFMADD231PS  (SI), Y8, Y5
+	VMULPS       Y9, Y5, Y5
+	VADDPS       32(SI), Y5, Y5
+	VCMPPS       $0x03, Y5, Y5, K2
+	VBROADCASTSS u32_7fc00000<>+0(SB), K2, Y5
+	VMOVUPS      Y5, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
 	VZEROUPPER
 	RET
 
@@ -586,7 +688,7 @@ DATA u32_3f000000x16<>+56(SB)/8, $0x3f0000003f000000
 GLOBL u32_3f000000x16<>(SB), RODATA|NOPTR, $64
 
 // func lowbit1SplitAVX512(a *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, CMOV, FMA3, MMX+
 TEXT ·lowbit1SplitAVX512(SB), NOSPLIT, $0-8
 	MOVQ      a+0(FP), AX
 	MOVQ      (AX), CX
@@ -595,162 +697,197 @@ TEXT ·lowbit1SplitAVX512(SB), NOSPLIT, $0-8
 	VMOVDQU64 u32_7x4_5x4_3x4_1x4<>+0(SB), Z0
 	VMOVDQU64 u32_80808080x4_20202020x4_8080808x4_2020202x4<>+0(SB), Z1
 	VMOVDQU64 u32_40404040x4_10101010x4_4040404x4_1010101x4<>+0(SB), Z2
-	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z3
+	VMOVDQU64 u16_0x3_1_0_2_0_3_0_4_0_5_0_6_0_7_0_8_0_9_0_a_0_b_0_c_0_d_0_e_0_f<>+0(SB), Z3
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z4
 	MOVL      $0xaaaaaaaa, SI
 	KMOVD     SI, K1
-	MOVQ      16(AX), R11
 
-pair:
-	XORQ    SI, SI
-	LEAQ    32(CX), R12
-	CMPQ    BX, $0x01
-	CMOVQEQ SI, R11
-	CMOVQEQ CX, R12
-	MOVQ    DX, SI
-	MOVQ    32(AX), DI
-	MOVQ    40(AX), R8
-	LEAQ    (DX)(R11*1), R13
-	VPXORD  Z5, Z5, Z5
-	VPXORD  Z6, Z6, Z6
-	VPXORD  Z7, Z7, Z7
-	MOVQ    48(AX), R9
+panel:
+	MOVQ   DX, SI
+	MOVQ   32(AX), DI
+	MOVQ   40(AX), R8
+	VPXORD Y5, Y5, Y5
+	VPXORD Z6, Z6, Z6
+	MOVQ   48(AX), R9
 
-group:
+groups:
 	MOVQ      56(AX), R10
 	CMPQ      R9, $0x01
 	CMOVQEQ   64(AX), R10
-	VPXORD    Z8, Z8, Z8
-	VMOVDQA64 Z6, Z10
-	VPXORD    Z9, Z9, Z9
-	VMOVDQA64 Z7, Z11
+	VPXORD    Z7, Z7, Z7
+	VMOVDQA64 Z6, Z8
 	TESTQ     R10, R10
-	JE        split
+	JE        firstsplit
 
-block:
-	LEAQ            4096(SI), R14
-	LEAQ            (R14)(R11*1), R15
-	CMPQ            R14, R13
-	CMOVQCC         R15, R14
-	PREFETCHT0      (R14)
-	PREFETCHT0      (R14)(R11*1)
-	VPBROADCASTQ    (DI), Z12
-	VPBROADCASTQ    16(DI), Z13
-	VBROADCASTI32X4 (SI), Z14
-	VPANDD          Z1, Z14, Z15
-	VPDPBUSD        Z12, Z15, Z8
-	VPANDD          Z2, Z14, Z14
-	VPDPBUSD        Z13, Z14, Z10
-	VBROADCASTI32X4 (SI)(R11*1), Z14
-	VPANDD          Z1, Z14, Z15
-	VPDPBUSD        Z12, Z15, Z9
-	VPANDD          Z2, Z14, Z12
-	VPDPBUSD        Z13, Z12, Z11
-	VPBROADCASTQ    8(DI), Z12
-	VPBROADCASTQ    24(DI), Z13
-	VBROADCASTI32X4 16(SI), Z14
-	VPANDD          Z1, Z14, Z15
-	VPDPBUSD        Z12, Z15, Z8
-	VPANDD          Z2, Z14, Z14
-	VPDPBUSD        Z13, Z14, Z10
-	VBROADCASTI32X4 16(SI)(R11*1), Z14
-	VPANDD          Z1, Z14, Z15
-	VPDPBUSD        Z12, Z15, Z9
-	VPANDD          Z2, Z14, Z12
-	VPDPBUSD        Z13, Z12, Z11
+firstblock:
+	PREFETCHT0      4096(SI)
+	VPBROADCASTQ    (DI), Z9
+	VPBROADCASTQ    16(DI), Z10
+	VBROADCASTI32X4 (SI), Z11
+	VPANDD          Z1, Z11, Z12
+	VPDPBUSD        Z9, Z12, Z7
+	VPANDD          Z2, Z11, Z9
+	VPDPBUSD        Z10, Z9, Z8
+	VPBROADCASTQ    8(DI), Z9
+	VPBROADCASTQ    24(DI), Z10
+	VBROADCASTI32X4 16(SI), Z11
+	VPANDD          Z1, Z11, Z12
+	VPDPBUSD        Z9, Z12, Z7
+	VPANDD          Z2, Z11, Z9
+	VPDPBUSD        Z10, Z9, Z8
 	ADDQ            $0x20, DI
 	ADDQ            $0x00000020, SI
 	DECQ            R10
-	JNE             block
+	JNE             firstblock
 
-split:
+firstsplit:
 	VPXORD          Z6, Z6, Z6
-	VPXORD          Z7, Z7, Z7
 	MOVQ            48(AX), R10
 	SUBQ            R9, R10
 	TESTQ           $0x00000001, R10
-	JNE             sum
+	JNE             firstsum
 	CMPQ            R9, $0x01
-	JE              sum
-	LEAQ            4096(SI), R10
-	LEAQ            (R10)(R11*1), R14
-	CMPQ            R10, R13
-	CMOVQCC         R14, R10
-	PREFETCHT0      (R10)
-	PREFETCHT0      (R10)(R11*1)
-	VPBROADCASTQ    (DI), Z12
-	VPBROADCASTQ    16(DI), Z13
-	VBROADCASTI32X4 (SI), Z14
-	VPANDD          Z1, Z14, Z15
-	VPDPBUSD        Z12, Z15, Z8
-	VPANDD          Z2, Z14, Z14
-	VPDPBUSD        Z13, Z14, Z6
-	VBROADCASTI32X4 (SI)(R11*1), Z14
-	VPANDD          Z1, Z14, Z15
-	VPDPBUSD        Z12, Z15, Z9
-	VPANDD          Z2, Z14, Z12
-	VPDPBUSD        Z13, Z12, Z7
-	VPBROADCASTQ    8(DI), Z12
-	VPBROADCASTQ    24(DI), Z13
-	VBROADCASTI32X4 16(SI), Z14
-	VPANDD          Z1, Z14, Z15
-	VPDPBUSD        Z12, Z15, Z8
-	VPANDD          Z2, Z14, Z14
-	VPDPBUSD        Z13, Z14, Z6
-	VBROADCASTI32X4 16(SI)(R11*1), Z14
-	VPANDD          Z1, Z14, Z15
-	VPDPBUSD        Z12, Z15, Z9
-	VPANDD          Z2, Z14, Z12
-	VPDPBUSD        Z13, Z12, Z7
+	JE              firstsum
+	PREFETCHT0      4096(SI)
+	VPBROADCASTQ    (DI), Z9
+	VPBROADCASTQ    16(DI), Z10
+	VBROADCASTI32X4 (SI), Z11
+	VPANDD          Z1, Z11, Z12
+	VPDPBUSD        Z9, Z12, Z7
+	VPANDD          Z2, Z11, Z9
+	VPDPBUSD        Z10, Z9, Z6
+	VPBROADCASTQ    8(DI), Z9
+	VPBROADCASTQ    24(DI), Z10
+	VBROADCASTI32X4 16(SI), Z11
+	VPANDD          Z1, Z11, Z12
+	VPDPBUSD        Z9, Z12, Z7
+	VPANDD          Z2, Z11, Z9
+	VPDPBUSD        Z10, Z9, Z6
 	ADDQ            $0x20, DI
 	ADDQ            $0x00000020, SI
 
-sum:
-	VPSLLD           $0x01, Z10, Z10
-	VPADDD           Z10, Z8, Z8
-	VPSLLD           $0x01, Z11, Z11
-	VPADDD           Z11, Z9, Z9
-	VSHUFPS          $0xdd, Z9, Z8, Z10
-	VSHUFPS          $0x88, Z9, Z8, Z11
-	VPADDD           Z10, Z11, Z11
-	VPSRAVD          Z0, Z11, Z11
-	VPADDD.BCST      (R8), Z11, Z11
-	VCVTDQ2PS        Z11, Z11
-	VBROADCASTI32X4  (SI), Z10
-	VINSERTI32X4     $0x01, (SI)(R11*1), Z10, Z10
-	VPERMW.Z         Z10, Z3, K1, Z10
-	VFMADD231PS      Z11, Z10, Z5
-	LEAQ             4096(SI), R10
-	LEAQ             (R10)(R11*1), R14
-	CMPQ             R10, R13
-	CMOVQCC          R14, R10
-	PREFETCHT0       (R10)
-	PREFETCHT0       (R10)(R11*1)
-	ADDQ             $0x00000010, SI
-	ADDQ             $0x04, R8
-	DECQ             R9
-	JNE              group
-	VPERMPS          Z5, Z4, Z10
-	VBROADCASTF64X4  (SI), Z11
-	VINSERTF64X4     $0x01, (SI)(R11*1), Z11, Z11
-	VFMADD231PS.BCST 72(AX), Z11, Z10
-	VMULPS.BCST      80(AX), Z10, Z10
-	VBROADCASTF64X4  32(SI), Z11
-	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z11, Z11
-	VADDPS           Z11, Z10, Z10
-	VCMPPS           $0x03, Z10, Z10, K2
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z10
-	VMOVUPS          Y10, (CX)
-	VEXTRACTF64X4    $0x01, Z10, (R12)
-	LEAQ             (DX)(R11*2), DX
-	ADDQ             $0x00000040, CX
-	SUBQ             $0x02, BX
-	JGT              pair
+firstsum:
+	VPSLLD     $0x01, Z8, Z8
+	VPADDD     Z8, Z7, Z7
+	PREFETCHT0 4096(SI)
+	CMPQ       R9, $0x01
+	JE         one
+	VMOVDQU64  (SI), X13
+	ADDQ       $0x00000010, SI
+	DECQ       R9
+	MOVQ       56(AX), R10
+	CMPQ       R9, $0x01
+	CMOVQEQ    64(AX), R10
+	VPXORD     Z14, Z14, Z14
+	VMOVDQA64  Z6, Z8
+	TESTQ      R10, R10
+	JE         secondsplit
+
+secondblock:
+	PREFETCHT0      4096(SI)
+	VPBROADCASTQ    (DI), Z9
+	VPBROADCASTQ    16(DI), Z10
+	VBROADCASTI32X4 (SI), Z11
+	VPANDD          Z1, Z11, Z12
+	VPDPBUSD        Z9, Z12, Z14
+	VPANDD          Z2, Z11, Z9
+	VPDPBUSD        Z10, Z9, Z8
+	VPBROADCASTQ    8(DI), Z9
+	VPBROADCASTQ    24(DI), Z10
+	VBROADCASTI32X4 16(SI), Z11
+	VPANDD          Z1, Z11, Z12
+	VPDPBUSD        Z9, Z12, Z14
+	VPANDD          Z2, Z11, Z9
+	VPDPBUSD        Z10, Z9, Z8
+	ADDQ            $0x20, DI
+	ADDQ            $0x00000020, SI
+	DECQ            R10
+	JNE             secondblock
+
+secondsplit:
+	VPXORD          Z6, Z6, Z6
+	MOVQ            48(AX), R10
+	SUBQ            R9, R10
+	TESTQ           $0x00000001, R10
+	JNE             secondsum
+	CMPQ            R9, $0x01
+	JE              secondsum
+	PREFETCHT0      4096(SI)
+	VPBROADCASTQ    (DI), Z9
+	VPBROADCASTQ    16(DI), Z10
+	VBROADCASTI32X4 (SI), Z11
+	VPANDD          Z1, Z11, Z12
+	VPDPBUSD        Z9, Z12, Z14
+	VPANDD          Z2, Z11, Z9
+	VPDPBUSD        Z10, Z9, Z6
+	VPBROADCASTQ    8(DI), Z9
+	VPBROADCASTQ    24(DI), Z10
+	VBROADCASTI32X4 16(SI), Z11
+	VPANDD          Z1, Z11, Z12
+	VPDPBUSD        Z9, Z12, Z14
+	VPANDD          Z2, Z11, Z9
+	VPDPBUSD        Z10, Z9, Z6
+	ADDQ            $0x20, DI
+	ADDQ            $0x00000020, SI
+
+secondsum:
+	VPSLLD        $0x01, Z8, Z8
+	VPADDD        Z8, Z14, Z14
+	PREFETCHT0    4096(SI)
+	VSHUFPS       $0xdd, Z14, Z7, Z8
+	VSHUFPS       $0x88, Z14, Z7, Z9
+	VPADDD        Z8, Z9, Z9
+	VPSRAVD       Z0, Z9, Z9
+	VPBROADCASTQ  (R8), Z8
+	VPSHUFD       $0x50, Z8, Z8
+	VPADDD        Z8, Z9, Z9
+	VCVTDQ2PS     Z9, Z9
+	VPERMPS       Z9, Z4, Z9
+	VINSERTI32X4  $0x01, (SI), Z13, Z13
+	VPERMW.Z      Z13, Z3, K1, Z13
+	VFMADD231PS   Y9, Y13, Y5
+	VEXTRACTF64X4 $0x01, Z9, Y8
+	VEXTRACTF64X4 $0x01, Z13, Y9
+	VFMADD231PS   Y8, Y9, Y5
+	ADDQ          $0x00000010, SI
+	ADDQ          $0x08, R8
+	DECQ          R9
+	JNE           groups
+	JMP           end
+
+one:
+	VMOVDQU64    (SI), X10
+	VSHUFPS      $0xdd, Z7, Z7, Z8
+	VSHUFPS      $0x88, Z7, Z7, Z9
+	VPADDD       Z8, Z9, Z9
+	VPSRAVD      Z0, Z9, Z9
+	VPBROADCASTD (R8), Z8
+	VPADDD       Z8, Z9, Z9
+	VCVTDQ2PS    Z9, Z9
+	VPERMPS      Z9, Z4, Z9
+	VPMOVZXWD    X10, Y8
+	VPSLLD       $0x10, Y8, Y8
+	VFMADD231PS  Y9, Y8, Y5
+	ADDQ         $0x00000010, SI
+
+end:
+	VBROADCASTSS 72(AX), Y8
+	VBROADCASTSS 80(AX), Y9
+	VFMADD231PS  (SI), Y8, Y5
+	VMULPS       Y9, Y5, Y5
+	VADDPS       32(SI), Y5, Y5
+	VCMPPS       $0x03, Y5, Y5, K2
+	VBROADCASTSS u32_7fc00000<>+0(SB), K2, Y5
+	VMOVUPS      Y5, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
 	VZEROUPPER
 	RET
 
 // func lowbit1ZerosSplitAVX512(a *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, CMOV, FMA3, MMX+
 TEXT ·lowbit1ZerosSplitAVX512(SB), NOSPLIT, $0-8
 	MOVQ      a+0(FP), AX
 	MOVQ      (AX), CX
@@ -759,170 +896,210 @@ TEXT ·lowbit1ZerosSplitAVX512(SB), NOSPLIT, $0-8
 	VMOVDQU64 u32_7x4_5x4_3x4_1x4<>+0(SB), Z0
 	VMOVDQU64 u32_80808080x4_20202020x4_8080808x4_2020202x4<>+0(SB), Z1
 	VMOVDQU64 u32_40404040x4_10101010x4_4040404x4_1010101x4<>+0(SB), Z2
-	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z3
+	VMOVDQU64 u16_0x3_1_0_2_0_3_0_4_0_5_0_6_0_7_0_8_0_9_0_a_0_b_0_c_0_d_0_e_0_f<>+0(SB), Z3
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z4
 	MOVL      $0xaaaaaaaa, SI
 	KMOVD     SI, K1
 	VMOVDQU   u8_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), X5
 	VMOVDQU64 u32_1x16<>+0(SB), Z6
-	MOVQ      16(AX), R11
 
-pair:
-	XORQ    SI, SI
-	LEAQ    32(CX), R12
-	CMPQ    BX, $0x01
-	CMOVQEQ SI, R11
-	CMOVQEQ CX, R12
-	MOVQ    DX, SI
-	MOVQ    32(AX), DI
-	MOVQ    40(AX), R8
-	LEAQ    (DX)(R11*1), R13
-	VPXORD  Z7, Z7, Z7
-	VPXORD  Z8, Z8, Z8
-	VPXORD  Z9, Z9, Z9
-	MOVQ    48(AX), R9
+panel:
+	MOVQ   DX, SI
+	MOVQ   32(AX), DI
+	MOVQ   40(AX), R8
+	VPXORD Y7, Y7, Y7
+	VPXORD Z8, Z8, Z8
+	MOVQ   48(AX), R9
 
-group:
+groups:
 	MOVQ      56(AX), R10
 	CMPQ      R9, $0x01
 	CMOVQEQ   64(AX), R10
-	VPXORD    Z10, Z10, Z10
-	VMOVDQA64 Z8, Z12
-	VPXORD    Z11, Z11, Z11
-	VMOVDQA64 Z9, Z13
+	VPXORD    Z9, Z9, Z9
+	VMOVDQA64 Z8, Z10
 	TESTQ     R10, R10
-	JE        split
+	JE        firstsplit
 
-block:
-	LEAQ            4096(SI), R14
-	LEAQ            (R14)(R11*1), R15
-	CMPQ            R14, R13
-	CMOVQCC         R15, R14
-	PREFETCHT0      (R14)
-	PREFETCHT0      (R14)(R11*1)
-	VPBROADCASTQ    (DI), Z14
-	VPBROADCASTQ    16(DI), Z15
-	VBROADCASTI32X4 (SI), Z16
-	VPANDD          Z1, Z16, Z17
-	VPDPBUSD        Z14, Z17, Z10
-	VPANDD          Z2, Z16, Z16
-	VPDPBUSD        Z15, Z16, Z12
-	VBROADCASTI32X4 (SI)(R11*1), Z16
-	VPANDD          Z1, Z16, Z17
-	VPDPBUSD        Z14, Z17, Z11
-	VPANDD          Z2, Z16, Z14
-	VPDPBUSD        Z15, Z14, Z13
-	VPBROADCASTQ    8(DI), Z14
-	VPBROADCASTQ    24(DI), Z15
-	VBROADCASTI32X4 16(SI), Z16
-	VPANDD          Z1, Z16, Z17
-	VPDPBUSD        Z14, Z17, Z10
-	VPANDD          Z2, Z16, Z16
-	VPDPBUSD        Z15, Z16, Z12
-	VBROADCASTI32X4 16(SI)(R11*1), Z16
-	VPANDD          Z1, Z16, Z17
-	VPDPBUSD        Z14, Z17, Z11
-	VPANDD          Z2, Z16, Z14
-	VPDPBUSD        Z15, Z14, Z13
+firstblock:
+	PREFETCHT0      4096(SI)
+	VPBROADCASTQ    (DI), Z11
+	VPBROADCASTQ    16(DI), Z12
+	VBROADCASTI32X4 (SI), Z13
+	VPANDD          Z1, Z13, Z14
+	VPDPBUSD        Z11, Z14, Z9
+	VPANDD          Z2, Z13, Z11
+	VPDPBUSD        Z12, Z11, Z10
+	VPBROADCASTQ    8(DI), Z11
+	VPBROADCASTQ    24(DI), Z12
+	VBROADCASTI32X4 16(SI), Z13
+	VPANDD          Z1, Z13, Z14
+	VPDPBUSD        Z11, Z14, Z9
+	VPANDD          Z2, Z13, Z11
+	VPDPBUSD        Z12, Z11, Z10
 	ADDQ            $0x20, DI
 	ADDQ            $0x00000020, SI
 	DECQ            R10
-	JNE             block
+	JNE             firstblock
 
-split:
+firstsplit:
 	VPXORD          Z8, Z8, Z8
-	VPXORD          Z9, Z9, Z9
 	MOVQ            48(AX), R10
 	SUBQ            R9, R10
 	TESTQ           $0x00000001, R10
-	JNE             sum
+	JNE             firstsum
 	CMPQ            R9, $0x01
-	JE              sum
-	LEAQ            4096(SI), R10
-	LEAQ            (R10)(R11*1), R14
-	CMPQ            R10, R13
-	CMOVQCC         R14, R10
-	PREFETCHT0      (R10)
-	PREFETCHT0      (R10)(R11*1)
-	VPBROADCASTQ    (DI), Z14
-	VPBROADCASTQ    16(DI), Z15
-	VBROADCASTI32X4 (SI), Z16
-	VPANDD          Z1, Z16, Z17
-	VPDPBUSD        Z14, Z17, Z10
-	VPANDD          Z2, Z16, Z16
-	VPDPBUSD        Z15, Z16, Z8
-	VBROADCASTI32X4 (SI)(R11*1), Z16
-	VPANDD          Z1, Z16, Z17
-	VPDPBUSD        Z14, Z17, Z11
-	VPANDD          Z2, Z16, Z14
-	VPDPBUSD        Z15, Z14, Z9
-	VPBROADCASTQ    8(DI), Z14
-	VPBROADCASTQ    24(DI), Z15
-	VBROADCASTI32X4 16(SI), Z16
-	VPANDD          Z1, Z16, Z17
-	VPDPBUSD        Z14, Z17, Z10
-	VPANDD          Z2, Z16, Z16
-	VPDPBUSD        Z15, Z16, Z8
-	VBROADCASTI32X4 16(SI)(R11*1), Z16
-	VPANDD          Z1, Z16, Z17
-	VPDPBUSD        Z14, Z17, Z11
-	VPANDD          Z2, Z16, Z14
-	VPDPBUSD        Z15, Z14, Z9
+	JE              firstsum
+	PREFETCHT0      4096(SI)
+	VPBROADCASTQ    (DI), Z11
+	VPBROADCASTQ    16(DI), Z12
+	VBROADCASTI32X4 (SI), Z13
+	VPANDD          Z1, Z13, Z14
+	VPDPBUSD        Z11, Z14, Z9
+	VPANDD          Z2, Z13, Z11
+	VPDPBUSD        Z12, Z11, Z8
+	VPBROADCASTQ    8(DI), Z11
+	VPBROADCASTQ    24(DI), Z12
+	VBROADCASTI32X4 16(SI), Z13
+	VPANDD          Z1, Z13, Z14
+	VPDPBUSD        Z11, Z14, Z9
+	VPANDD          Z2, Z13, Z11
+	VPDPBUSD        Z12, Z11, Z8
 	ADDQ            $0x20, DI
 	ADDQ            $0x00000020, SI
 
-sum:
-	VPSLLD           $0x01, Z12, Z12
-	VPADDD           Z12, Z10, Z10
-	VPSLLD           $0x01, Z13, Z13
-	VPADDD           Z13, Z11, Z11
-	VSHUFPS          $0xdd, Z11, Z10, Z12
-	VSHUFPS          $0x88, Z11, Z10, Z13
-	VPADDD           Z12, Z13, Z13
-	VPSRAVD          Z0, Z13, Z13
-	VMOVQ            16(SI), X12
-	VPINSRQ          $0x01, 16(SI)(R11*1), X12, X12
-	VPSHUFB          X5, X12, X12
-	VPMOVSXBD        X12, Z12
-	VPADDD           Z6, Z12, Z12
-	VPMULLD.BCST     (R8), Z12, Z12
-	VPADDD           Z12, Z13, Z13
-	VCVTDQ2PS        Z13, Z13
-	VBROADCASTI32X4  (SI), Z12
-	VINSERTI32X4     $0x01, (SI)(R11*1), Z12, Z12
-	VPERMW.Z         Z12, Z3, K1, Z12
-	VFMADD231PS      Z13, Z12, Z7
-	LEAQ             4096(SI), R10
-	LEAQ             (R10)(R11*1), R14
-	CMPQ             R10, R13
-	CMOVQCC          R14, R10
-	PREFETCHT0       (R10)
-	PREFETCHT0       (R10)(R11*1)
-	ADDQ             $0x00000018, SI
-	ADDQ             $0x04, R8
-	DECQ             R9
-	JNE              group
-	VPERMPS          Z7, Z4, Z12
-	VBROADCASTF64X4  (SI), Z13
-	VINSERTF64X4     $0x01, (SI)(R11*1), Z13, Z13
-	VFMADD231PS.BCST 72(AX), Z13, Z12
-	VMULPS.BCST      80(AX), Z12, Z12
-	VBROADCASTF64X4  32(SI), Z13
-	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z13, Z13
-	VADDPS           Z13, Z12, Z12
-	VCMPPS           $0x03, Z12, Z12, K2
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z12
-	VMOVUPS          Y12, (CX)
-	VEXTRACTF64X4    $0x01, Z12, (R12)
-	LEAQ             (DX)(R11*2), DX
-	ADDQ             $0x00000040, CX
-	SUBQ             $0x02, BX
-	JGT              pair
+firstsum:
+	VPSLLD     $0x01, Z10, Z10
+	VPADDD     Z10, Z9, Z9
+	PREFETCHT0 4096(SI)
+	CMPQ       R9, $0x01
+	JE         one
+	VMOVDQU64  (SI), X15
+	VMOVQ      16(SI), X10
+	ADDQ       $0x00000018, SI
+	DECQ       R9
+	MOVQ       56(AX), R10
+	CMPQ       R9, $0x01
+	CMOVQEQ    64(AX), R10
+	VPXORD     Z16, Z16, Z16
+	VMOVDQA64  Z8, Z11
+	TESTQ      R10, R10
+	JE         secondsplit
+
+secondblock:
+	PREFETCHT0      4096(SI)
+	VPBROADCASTQ    (DI), Z12
+	VPBROADCASTQ    16(DI), Z13
+	VBROADCASTI32X4 (SI), Z14
+	VPANDD          Z1, Z14, Z17
+	VPDPBUSD        Z12, Z17, Z16
+	VPANDD          Z2, Z14, Z12
+	VPDPBUSD        Z13, Z12, Z11
+	VPBROADCASTQ    8(DI), Z12
+	VPBROADCASTQ    24(DI), Z13
+	VBROADCASTI32X4 16(SI), Z14
+	VPANDD          Z1, Z14, Z17
+	VPDPBUSD        Z12, Z17, Z16
+	VPANDD          Z2, Z14, Z12
+	VPDPBUSD        Z13, Z12, Z11
+	ADDQ            $0x20, DI
+	ADDQ            $0x00000020, SI
+	DECQ            R10
+	JNE             secondblock
+
+secondsplit:
+	VPXORD          Z8, Z8, Z8
+	MOVQ            48(AX), R10
+	SUBQ            R9, R10
+	TESTQ           $0x00000001, R10
+	JNE             secondsum
+	CMPQ            R9, $0x01
+	JE              secondsum
+	PREFETCHT0      4096(SI)
+	VPBROADCASTQ    (DI), Z12
+	VPBROADCASTQ    16(DI), Z13
+	VBROADCASTI32X4 (SI), Z14
+	VPANDD          Z1, Z14, Z17
+	VPDPBUSD        Z12, Z17, Z16
+	VPANDD          Z2, Z14, Z12
+	VPDPBUSD        Z13, Z12, Z8
+	VPBROADCASTQ    8(DI), Z12
+	VPBROADCASTQ    24(DI), Z13
+	VBROADCASTI32X4 16(SI), Z14
+	VPANDD          Z1, Z14, Z17
+	VPDPBUSD        Z12, Z17, Z16
+	VPANDD          Z2, Z14, Z12
+	VPDPBUSD        Z13, Z12, Z8
+	ADDQ            $0x20, DI
+	ADDQ            $0x00000020, SI
+
+secondsum:
+	VPSLLD        $0x01, Z11, Z11
+	VPADDD        Z11, Z16, Z16
+	PREFETCHT0    4096(SI)
+	VSHUFPS       $0xdd, Z16, Z9, Z11
+	VSHUFPS       $0x88, Z16, Z9, Z12
+	VPADDD        Z11, Z12, Z12
+	VPSRAVD       Z0, Z12, Z12
+	VPINSRQ       $0x01, 16(SI), X10, X10
+	VPSHUFB       X5, X10, X10
+	VPMOVSXBD     X10, Z10
+	VPADDD        Z6, Z10, Z10
+	VPBROADCASTQ  (R8), Z11
+	VPSHUFD       $0x50, Z11, Z11
+	VPMULLD       Z11, Z10, Z10
+	VPADDD        Z10, Z12, Z12
+	VCVTDQ2PS     Z12, Z12
+	VPERMPS       Z12, Z4, Z12
+	VINSERTI32X4  $0x01, (SI), Z15, Z15
+	VPERMW.Z      Z15, Z3, K1, Z15
+	VFMADD231PS   Y12, Y15, Y7
+	VEXTRACTF64X4 $0x01, Z12, Y10
+	VEXTRACTF64X4 $0x01, Z15, Y11
+	VFMADD231PS   Y10, Y11, Y7
+	ADDQ          $0x00000018, SI
+	ADDQ          $0x08, R8
+	DECQ          R9
+	JNE           groups
+	JMP           end
+
+one:
+	VMOVDQU64    (SI), X13
+	VMOVQ        16(SI), X10
+	VSHUFPS      $0xdd, Z9, Z9, Z11
+	VSHUFPS      $0x88, Z9, Z9, Z12
+	VPADDD       Z11, Z12, Z12
+	VPSRAVD      Z0, Z12, Z12
+	VPSHUFB      X5, X10, X10
+	VPMOVSXBD    X10, Z10
+	VPADDD       Z6, Z10, Z10
+	VPBROADCASTD (R8), Z11
+	VPMULLD      Z11, Z10, Z10
+	VPADDD       Z10, Z12, Z12
+	VCVTDQ2PS    Z12, Z12
+	VPERMPS      Z12, Z4, Z12
+	VPMOVZXWD    X13, Y10
+	VPSLLD       $0x10, Y10, Y10
+	VFMADD231PS  Y12, Y10, Y7
+	ADDQ         $0x00000018, SI
+
+end:
+	VBROADCASTSS 72(AX), Y10
+	VBROADCASTSS 80(AX), Y11
+	VFMADD231PS  (SI), Y10, Y7
+	VMULPS       Y11, Y7, Y7
+	VADDPS       32(SI), Y7, Y7
+	VCMPPS       $0x03, Y7, Y7, K2
+	VBROADCASTSS u32_7fc00000<>+0(SB), K2, Y7
+	VMOVUPS      Y7, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
 	VZEROUPPER
 	RET
 
 // func lowbit1FractionsSplitAVX512(a *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, CMOV, FMA3, MMX+
 TEXT ·lowbit1FractionsSplitAVX512(SB), NOSPLIT, $0-8
 	MOVQ      a+0(FP), AX
 	MOVQ      (AX), CX
@@ -931,172 +1108,214 @@ TEXT ·lowbit1FractionsSplitAVX512(SB), NOSPLIT, $0-8
 	VMOVDQU64 u32_7x4_5x4_3x4_1x4<>+0(SB), Z0
 	VMOVDQU64 u32_80808080x4_20202020x4_8080808x4_2020202x4<>+0(SB), Z1
 	VMOVDQU64 u32_40404040x4_10101010x4_4040404x4_1010101x4<>+0(SB), Z2
-	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z3
+	VMOVDQU64 u16_0x3_1_0_2_0_3_0_4_0_5_0_6_0_7_0_8_0_9_0_a_0_b_0_c_0_d_0_e_0_f<>+0(SB), Z3
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z4
 	MOVL      $0xaaaaaaaa, SI
 	KMOVD     SI, K1
 	VMOVDQU   u8_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), X5
 	VMOVDQU64 u32_80x16<>+0(SB), Z6
-	MOVQ      16(AX), R11
 
-pair:
-	XORQ    SI, SI
-	LEAQ    32(CX), R12
-	CMPQ    BX, $0x01
-	CMOVQEQ SI, R11
-	CMOVQEQ CX, R12
-	MOVQ    DX, SI
-	MOVQ    32(AX), DI
-	MOVQ    40(AX), R8
-	LEAQ    (DX)(R11*1), R13
-	VPXORD  Z7, Z7, Z7
-	VPXORD  Z8, Z8, Z8
-	VPXORD  Z9, Z9, Z9
-	MOVQ    48(AX), R9
+panel:
+	MOVQ   DX, SI
+	MOVQ   32(AX), DI
+	MOVQ   40(AX), R8
+	VPXORD Y7, Y7, Y7
+	VPXORD Z8, Z8, Z8
+	MOVQ   48(AX), R9
 
-group:
+groups:
 	MOVQ      56(AX), R10
 	CMPQ      R9, $0x01
 	CMOVQEQ   64(AX), R10
-	VPXORD    Z10, Z10, Z10
-	VMOVDQA64 Z8, Z12
-	VPXORD    Z11, Z11, Z11
-	VMOVDQA64 Z9, Z13
+	VPXORD    Z9, Z9, Z9
+	VMOVDQA64 Z8, Z10
 	TESTQ     R10, R10
-	JE        split
+	JE        firstsplit
 
-block:
-	LEAQ            4096(SI), R14
-	LEAQ            (R14)(R11*1), R15
-	CMPQ            R14, R13
-	CMOVQCC         R15, R14
-	PREFETCHT0      (R14)
-	PREFETCHT0      (R14)(R11*1)
-	VPBROADCASTQ    (DI), Z14
-	VPBROADCASTQ    16(DI), Z15
-	VBROADCASTI32X4 (SI), Z16
-	VPANDD          Z1, Z16, Z17
-	VPDPBUSD        Z14, Z17, Z10
-	VPANDD          Z2, Z16, Z16
-	VPDPBUSD        Z15, Z16, Z12
-	VBROADCASTI32X4 (SI)(R11*1), Z16
-	VPANDD          Z1, Z16, Z17
-	VPDPBUSD        Z14, Z17, Z11
-	VPANDD          Z2, Z16, Z14
-	VPDPBUSD        Z15, Z14, Z13
-	VPBROADCASTQ    8(DI), Z14
-	VPBROADCASTQ    24(DI), Z15
-	VBROADCASTI32X4 16(SI), Z16
-	VPANDD          Z1, Z16, Z17
-	VPDPBUSD        Z14, Z17, Z10
-	VPANDD          Z2, Z16, Z16
-	VPDPBUSD        Z15, Z16, Z12
-	VBROADCASTI32X4 16(SI)(R11*1), Z16
-	VPANDD          Z1, Z16, Z17
-	VPDPBUSD        Z14, Z17, Z11
-	VPANDD          Z2, Z16, Z14
-	VPDPBUSD        Z15, Z14, Z13
+firstblock:
+	PREFETCHT0      4096(SI)
+	VPBROADCASTQ    (DI), Z11
+	VPBROADCASTQ    16(DI), Z12
+	VBROADCASTI32X4 (SI), Z13
+	VPANDD          Z1, Z13, Z14
+	VPDPBUSD        Z11, Z14, Z9
+	VPANDD          Z2, Z13, Z11
+	VPDPBUSD        Z12, Z11, Z10
+	VPBROADCASTQ    8(DI), Z11
+	VPBROADCASTQ    24(DI), Z12
+	VBROADCASTI32X4 16(SI), Z13
+	VPANDD          Z1, Z13, Z14
+	VPDPBUSD        Z11, Z14, Z9
+	VPANDD          Z2, Z13, Z11
+	VPDPBUSD        Z12, Z11, Z10
 	ADDQ            $0x20, DI
 	ADDQ            $0x00000020, SI
 	DECQ            R10
-	JNE             block
+	JNE             firstblock
 
-split:
+firstsplit:
 	VPXORD          Z8, Z8, Z8
-	VPXORD          Z9, Z9, Z9
 	MOVQ            48(AX), R10
 	SUBQ            R9, R10
 	TESTQ           $0x00000001, R10
-	JNE             sum
+	JNE             firstsum
 	CMPQ            R9, $0x01
-	JE              sum
-	LEAQ            4096(SI), R10
-	LEAQ            (R10)(R11*1), R14
-	CMPQ            R10, R13
-	CMOVQCC         R14, R10
-	PREFETCHT0      (R10)
-	PREFETCHT0      (R10)(R11*1)
-	VPBROADCASTQ    (DI), Z14
-	VPBROADCASTQ    16(DI), Z15
-	VBROADCASTI32X4 (SI), Z16
-	VPANDD          Z1, Z16, Z17
-	VPDPBUSD        Z14, Z17, Z10
-	VPANDD          Z2, Z16, Z16
-	VPDPBUSD        Z15, Z16, Z8
-	VBROADCASTI32X4 (SI)(R11*1), Z16
-	VPANDD          Z1, Z16, Z17
-	VPDPBUSD        Z14, Z17, Z11
-	VPANDD          Z2, Z16, Z14
-	VPDPBUSD        Z15, Z14, Z9
-	VPBROADCASTQ    8(DI), Z14
-	VPBROADCASTQ    24(DI), Z15
-	VBROADCASTI32X4 16(SI), Z16
-	VPANDD          Z1, Z16, Z17
-	VPDPBUSD        Z14, Z17, Z10
-	VPANDD          Z2, Z16, Z16
-	VPDPBUSD        Z15, Z16, Z8
-	VBROADCASTI32X4 16(SI)(R11*1), Z16
-	VPANDD          Z1, Z16, Z17
-	VPDPBUSD        Z14, Z17, Z11
-	VPANDD          Z2, Z16, Z14
-	VPDPBUSD        Z15, Z14, Z9
+	JE              firstsum
+	PREFETCHT0      4096(SI)
+	VPBROADCASTQ    (DI), Z11
+	VPBROADCASTQ    16(DI), Z12
+	VBROADCASTI32X4 (SI), Z13
+	VPANDD          Z1, Z13, Z14
+	VPDPBUSD        Z11, Z14, Z9
+	VPANDD          Z2, Z13, Z11
+	VPDPBUSD        Z12, Z11, Z8
+	VPBROADCASTQ    8(DI), Z11
+	VPBROADCASTQ    24(DI), Z12
+	VBROADCASTI32X4 16(SI), Z13
+	VPANDD          Z1, Z13, Z14
+	VPDPBUSD        Z11, Z14, Z9
+	VPANDD          Z2, Z13, Z11
+	VPDPBUSD        Z12, Z11, Z8
 	ADDQ            $0x20, DI
 	ADDQ            $0x00000020, SI
 
-sum:
-	VPSLLD           $0x01, Z12, Z12
-	VPADDD           Z12, Z10, Z10
-	VPSLLD           $0x01, Z13, Z13
-	VPADDD           Z13, Z11, Z11
-	VSHUFPS          $0xdd, Z11, Z10, Z12
-	VSHUFPS          $0x88, Z11, Z10, Z13
-	VPADDD           Z12, Z13, Z13
-	VPSRAVD          Z0, Z13, Z13
-	VPSLLD           $0x07, Z13, Z13
-	VMOVQ            16(SI), X12
-	VPINSRQ          $0x01, 16(SI)(R11*1), X12, X12
-	VPSHUFB          X5, X12, X12
-	VPMOVSXBD        X12, Z12
-	VPADDD           Z6, Z12, Z12
-	VPMULLD.BCST     (R8), Z12, Z12
-	VPADDD           Z12, Z13, Z13
-	VCVTDQ2PS        Z13, Z13
-	VMULPS           u32_3c000000x16<>+0(SB), Z13, Z13
-	VBROADCASTI32X4  (SI), Z12
-	VINSERTI32X4     $0x01, (SI)(R11*1), Z12, Z12
-	VPERMW.Z         Z12, Z3, K1, Z12
-	VFMADD231PS      Z13, Z12, Z7
-	LEAQ             4096(SI), R10
-	LEAQ             (R10)(R11*1), R14
-	CMPQ             R10, R13
-	CMOVQCC          R14, R10
-	PREFETCHT0       (R10)
-	PREFETCHT0       (R10)(R11*1)
-	ADDQ             $0x00000018, SI
-	ADDQ             $0x04, R8
-	DECQ             R9
-	JNE              group
-	VPERMPS          Z7, Z4, Z12
-	VBROADCASTF64X4  (SI), Z13
-	VINSERTF64X4     $0x01, (SI)(R11*1), Z13, Z13
-	VFMADD231PS.BCST 72(AX), Z13, Z12
-	VMULPS.BCST      80(AX), Z12, Z12
-	VBROADCASTF64X4  32(SI), Z13
-	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z13, Z13
-	VADDPS           Z13, Z12, Z12
-	VCMPPS           $0x03, Z12, Z12, K2
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z12
-	VMOVUPS          Y12, (CX)
-	VEXTRACTF64X4    $0x01, Z12, (R12)
-	LEAQ             (DX)(R11*2), DX
-	ADDQ             $0x00000040, CX
-	SUBQ             $0x02, BX
-	JGT              pair
+firstsum:
+	VPSLLD     $0x01, Z10, Z10
+	VPADDD     Z10, Z9, Z9
+	PREFETCHT0 4096(SI)
+	CMPQ       R9, $0x01
+	JE         one
+	VMOVDQU64  (SI), X15
+	VMOVQ      16(SI), X10
+	ADDQ       $0x00000018, SI
+	DECQ       R9
+	MOVQ       56(AX), R10
+	CMPQ       R9, $0x01
+	CMOVQEQ    64(AX), R10
+	VPXORD     Z16, Z16, Z16
+	VMOVDQA64  Z8, Z11
+	TESTQ      R10, R10
+	JE         secondsplit
+
+secondblock:
+	PREFETCHT0      4096(SI)
+	VPBROADCASTQ    (DI), Z12
+	VPBROADCASTQ    16(DI), Z13
+	VBROADCASTI32X4 (SI), Z14
+	VPANDD          Z1, Z14, Z17
+	VPDPBUSD        Z12, Z17, Z16
+	VPANDD          Z2, Z14, Z12
+	VPDPBUSD        Z13, Z12, Z11
+	VPBROADCASTQ    8(DI), Z12
+	VPBROADCASTQ    24(DI), Z13
+	VBROADCASTI32X4 16(SI), Z14
+	VPANDD          Z1, Z14, Z17
+	VPDPBUSD        Z12, Z17, Z16
+	VPANDD          Z2, Z14, Z12
+	VPDPBUSD        Z13, Z12, Z11
+	ADDQ            $0x20, DI
+	ADDQ            $0x00000020, SI
+	DECQ            R10
+	JNE             secondblock
+
+secondsplit:
+	VPXORD          Z8, Z8, Z8
+	MOVQ            48(AX), R10
+	SUBQ            R9, R10
+	TESTQ           $0x00000001, R10
+	JNE             secondsum
+	CMPQ            R9, $0x01
+	JE              secondsum
+	PREFETCHT0      4096(SI)
+	VPBROADCASTQ    (DI), Z12
+	VPBROADCASTQ    16(DI), Z13
+	VBROADCASTI32X4 (SI), Z14
+	VPANDD          Z1, Z14, Z17
+	VPDPBUSD        Z12, Z17, Z16
+	VPANDD          Z2, Z14, Z12
+	VPDPBUSD        Z13, Z12, Z8
+	VPBROADCASTQ    8(DI), Z12
+	VPBROADCASTQ    24(DI), Z13
+	VBROADCASTI32X4 16(SI), Z14
+	VPANDD          Z1, Z14, Z17
+	VPDPBUSD        Z12, Z17, Z16
+	VPANDD          Z2, Z14, Z12
+	VPDPBUSD        Z13, Z12, Z8
+	ADDQ            $0x20, DI
+	ADDQ            $0x00000020, SI
+
+secondsum:
+	VPSLLD        $0x01, Z11, Z11
+	VPADDD        Z11, Z16, Z16
+	PREFETCHT0    4096(SI)
+	VSHUFPS       $0xdd, Z16, Z9, Z11
+	VSHUFPS       $0x88, Z16, Z9, Z12
+	VPADDD        Z11, Z12, Z12
+	VPSRAVD       Z0, Z12, Z12
+	VPSLLD        $0x07, Z12, Z12
+	VPINSRQ       $0x01, 16(SI), X10, X10
+	VPSHUFB       X5, X10, X10
+	VPMOVSXBD     X10, Z10
+	VPADDD        Z6, Z10, Z10
+	VPBROADCASTQ  (R8), Z11
+	VPSHUFD       $0x50, Z11, Z11
+	VPMULLD       Z11, Z10, Z10
+	VPADDD        Z10, Z12, Z12
+	VCVTDQ2PS     Z12, Z12
+	VMULPS        u32_3c000000x16<>+0(SB), Z12, Z12
+	VPERMPS       Z12, Z4, Z12
+	VINSERTI32X4  $0x01, (SI), Z15, Z15
+	VPERMW.Z      Z15, Z3, K1, Z15
+	VFMADD231PS   Y12, Y15, Y7
+	VEXTRACTF64X4 $0x01, Z12, Y10
+	VEXTRACTF64X4 $0x01, Z15, Y11
+	VFMADD231PS   Y10, Y11, Y7
+	ADDQ          $0x00000018, SI
+	ADDQ          $0x08, R8
+	DECQ          R9
+	JNE           groups
+	JMP           end
+
+one:
+	VMOVDQU64    (SI), X13
+	VMOVQ        16(SI), X10
+	VSHUFPS      $0xdd, Z9, Z9, Z11
+	VSHUFPS      $0x88, Z9, Z9, Z12
+	VPADDD       Z11, Z12, Z12
+	VPSRAVD      Z0, Z12, Z12
+	VPSLLD       $0x07, Z12, Z12
+	VPSHUFB      X5, X10, X10
+	VPMOVSXBD    X10, Z10
+	VPADDD       Z6, Z10, Z10
+	VPBROADCASTD (R8), Z11
+	VPMULLD      Z11, Z10, Z10
+	VPADDD       Z10, Z12, Z12
+	VCVTDQ2PS    Z12, Z12
+	VMULPS       u32_3c000000x16<>+0(SB), Z12, Z12
+	VPERMPS      Z12, Z4, Z12
+	VPMOVZXWD    X13, Y10
+	VPSLLD       $0x10, Y10, Y10
+	VFMADD231PS  Y12, Y10, Y7
+	ADDQ         $0x00000018, SI
+
+end:
+	VBROADCASTSS 72(AX), Y10
+	VBROADCASTSS 80(AX), Y11
+	VFMADD231PS  (SI), Y10, Y7
+	VMULPS       Y11, Y7, Y7
+	VADDPS       32(SI), Y7, Y7
+	VCMPPS       $0x03, Y7, Y7, K2
+	VBROADCASTSS u32_7fc00000<>+0(SB), K2, Y7
+	VMOVUPS      Y7, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
 	VZEROUPPER
 	RET
 
 // func lowbit1HalfSplitAVX512(a *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, CMOV, FMA3, MMX+
 TEXT ·lowbit1HalfSplitAVX512(SB), NOSPLIT, $0-8
 	MOVQ      a+0(FP), AX
 	MOVQ      (AX), CX
@@ -1105,164 +1324,201 @@ TEXT ·lowbit1HalfSplitAVX512(SB), NOSPLIT, $0-8
 	VMOVDQU64 u32_7x4_5x4_3x4_1x4<>+0(SB), Z0
 	VMOVDQU64 u32_80808080x4_20202020x4_8080808x4_2020202x4<>+0(SB), Z1
 	VMOVDQU64 u32_40404040x4_10101010x4_4040404x4_1010101x4<>+0(SB), Z2
-	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z3
+	VMOVDQU64 u16_0x3_1_0_2_0_3_0_4_0_5_0_6_0_7_0_8_0_9_0_a_0_b_0_c_0_d_0_e_0_f<>+0(SB), Z3
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z4
 	MOVL      $0xaaaaaaaa, SI
 	KMOVD     SI, K1
-	MOVQ      16(AX), R11
 
-pair:
-	XORQ    SI, SI
-	LEAQ    32(CX), R12
-	CMPQ    BX, $0x01
-	CMOVQEQ SI, R11
-	CMOVQEQ CX, R12
-	MOVQ    DX, SI
-	MOVQ    32(AX), DI
-	MOVQ    40(AX), R8
-	LEAQ    (DX)(R11*1), R13
-	VPXORD  Z5, Z5, Z5
-	VPXORD  Z6, Z6, Z6
-	VPXORD  Z7, Z7, Z7
-	MOVQ    48(AX), R9
+panel:
+	MOVQ   DX, SI
+	MOVQ   32(AX), DI
+	MOVQ   40(AX), R8
+	VPXORD Y5, Y5, Y5
+	VPXORD Z6, Z6, Z6
+	MOVQ   48(AX), R9
 
-group:
+groups:
 	MOVQ      56(AX), R10
 	CMPQ      R9, $0x01
 	CMOVQEQ   64(AX), R10
-	VPXORD    Z8, Z8, Z8
-	VMOVDQA64 Z6, Z10
-	VPXORD    Z9, Z9, Z9
-	VMOVDQA64 Z7, Z11
+	VPXORD    Z7, Z7, Z7
+	VMOVDQA64 Z6, Z8
 	TESTQ     R10, R10
-	JE        split
+	JE        firstsplit
 
-block:
-	LEAQ            4096(SI), R14
-	LEAQ            (R14)(R11*1), R15
-	CMPQ            R14, R13
-	CMOVQCC         R15, R14
-	PREFETCHT0      (R14)
-	PREFETCHT0      (R14)(R11*1)
-	VPBROADCASTQ    (DI), Z12
-	VPBROADCASTQ    16(DI), Z13
-	VBROADCASTI32X4 (SI), Z14
-	VPANDD          Z1, Z14, Z15
-	VPDPBUSD        Z12, Z15, Z8
-	VPANDD          Z2, Z14, Z14
-	VPDPBUSD        Z13, Z14, Z10
-	VBROADCASTI32X4 (SI)(R11*1), Z14
-	VPANDD          Z1, Z14, Z15
-	VPDPBUSD        Z12, Z15, Z9
-	VPANDD          Z2, Z14, Z12
-	VPDPBUSD        Z13, Z12, Z11
-	VPBROADCASTQ    8(DI), Z12
-	VPBROADCASTQ    24(DI), Z13
-	VBROADCASTI32X4 16(SI), Z14
-	VPANDD          Z1, Z14, Z15
-	VPDPBUSD        Z12, Z15, Z8
-	VPANDD          Z2, Z14, Z14
-	VPDPBUSD        Z13, Z14, Z10
-	VBROADCASTI32X4 16(SI)(R11*1), Z14
-	VPANDD          Z1, Z14, Z15
-	VPDPBUSD        Z12, Z15, Z9
-	VPANDD          Z2, Z14, Z12
-	VPDPBUSD        Z13, Z12, Z11
+firstblock:
+	PREFETCHT0      4096(SI)
+	VPBROADCASTQ    (DI), Z9
+	VPBROADCASTQ    16(DI), Z10
+	VBROADCASTI32X4 (SI), Z11
+	VPANDD          Z1, Z11, Z12
+	VPDPBUSD        Z9, Z12, Z7
+	VPANDD          Z2, Z11, Z9
+	VPDPBUSD        Z10, Z9, Z8
+	VPBROADCASTQ    8(DI), Z9
+	VPBROADCASTQ    24(DI), Z10
+	VBROADCASTI32X4 16(SI), Z11
+	VPANDD          Z1, Z11, Z12
+	VPDPBUSD        Z9, Z12, Z7
+	VPANDD          Z2, Z11, Z9
+	VPDPBUSD        Z10, Z9, Z8
 	ADDQ            $0x20, DI
 	ADDQ            $0x00000020, SI
 	DECQ            R10
-	JNE             block
+	JNE             firstblock
 
-split:
+firstsplit:
 	VPXORD          Z6, Z6, Z6
-	VPXORD          Z7, Z7, Z7
 	MOVQ            48(AX), R10
 	SUBQ            R9, R10
 	TESTQ           $0x00000001, R10
-	JNE             sum
+	JNE             firstsum
 	CMPQ            R9, $0x01
-	JE              sum
-	LEAQ            4096(SI), R10
-	LEAQ            (R10)(R11*1), R14
-	CMPQ            R10, R13
-	CMOVQCC         R14, R10
-	PREFETCHT0      (R10)
-	PREFETCHT0      (R10)(R11*1)
-	VPBROADCASTQ    (DI), Z12
-	VPBROADCASTQ    16(DI), Z13
-	VBROADCASTI32X4 (SI), Z14
-	VPANDD          Z1, Z14, Z15
-	VPDPBUSD        Z12, Z15, Z8
-	VPANDD          Z2, Z14, Z14
-	VPDPBUSD        Z13, Z14, Z6
-	VBROADCASTI32X4 (SI)(R11*1), Z14
-	VPANDD          Z1, Z14, Z15
-	VPDPBUSD        Z12, Z15, Z9
-	VPANDD          Z2, Z14, Z12
-	VPDPBUSD        Z13, Z12, Z7
-	VPBROADCASTQ    8(DI), Z12
-	VPBROADCASTQ    24(DI), Z13
-	VBROADCASTI32X4 16(SI), Z14
-	VPANDD          Z1, Z14, Z15
-	VPDPBUSD        Z12, Z15, Z8
-	VPANDD          Z2, Z14, Z14
-	VPDPBUSD        Z13, Z14, Z6
-	VBROADCASTI32X4 16(SI)(R11*1), Z14
-	VPANDD          Z1, Z14, Z15
-	VPDPBUSD        Z12, Z15, Z9
-	VPANDD          Z2, Z14, Z12
-	VPDPBUSD        Z13, Z12, Z7
+	JE              firstsum
+	PREFETCHT0      4096(SI)
+	VPBROADCASTQ    (DI), Z9
+	VPBROADCASTQ    16(DI), Z10
+	VBROADCASTI32X4 (SI), Z11
+	VPANDD          Z1, Z11, Z12
+	VPDPBUSD        Z9, Z12, Z7
+	VPANDD          Z2, Z11, Z9
+	VPDPBUSD        Z10, Z9, Z6
+	VPBROADCASTQ    8(DI), Z9
+	VPBROADCASTQ    24(DI), Z10
+	VBROADCASTI32X4 16(SI), Z11
+	VPANDD          Z1, Z11, Z12
+	VPDPBUSD        Z9, Z12, Z7
+	VPANDD          Z2, Z11, Z9
+	VPDPBUSD        Z10, Z9, Z6
 	ADDQ            $0x20, DI
 	ADDQ            $0x00000020, SI
 
-sum:
-	VPSLLD           $0x01, Z10, Z10
-	VPADDD           Z10, Z8, Z8
-	VPSLLD           $0x01, Z11, Z11
-	VPADDD           Z11, Z9, Z9
-	VSHUFPS          $0xdd, Z9, Z8, Z10
-	VSHUFPS          $0x88, Z9, Z8, Z11
-	VPADDD           Z10, Z11, Z11
-	VPSRAVD          Z0, Z11, Z11
-	VPADDD           Z11, Z11, Z11
-	VPADDD.BCST      (R8), Z11, Z11
-	VCVTDQ2PS        Z11, Z11
-	VMULPS           u32_3f000000x16<>+0(SB), Z11, Z11
-	VBROADCASTI32X4  (SI), Z10
-	VINSERTI32X4     $0x01, (SI)(R11*1), Z10, Z10
-	VPERMW.Z         Z10, Z3, K1, Z10
-	VFMADD231PS      Z11, Z10, Z5
-	LEAQ             4096(SI), R10
-	LEAQ             (R10)(R11*1), R14
-	CMPQ             R10, R13
-	CMOVQCC          R14, R10
-	PREFETCHT0       (R10)
-	PREFETCHT0       (R10)(R11*1)
-	ADDQ             $0x00000010, SI
-	ADDQ             $0x04, R8
-	DECQ             R9
-	JNE              group
-	VPERMPS          Z5, Z4, Z10
-	VBROADCASTF64X4  (SI), Z11
-	VINSERTF64X4     $0x01, (SI)(R11*1), Z11, Z11
-	VFMADD231PS.BCST 72(AX), Z11, Z10
-	VMULPS.BCST      80(AX), Z10, Z10
-	VBROADCASTF64X4  32(SI), Z11
-	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z11, Z11
-	VADDPS           Z11, Z10, Z10
-	VCMPPS           $0x03, Z10, Z10, K2
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z10
-	VMOVUPS          Y10, (CX)
-	VEXTRACTF64X4    $0x01, Z10, (R12)
-	LEAQ             (DX)(R11*2), DX
-	ADDQ             $0x00000040, CX
-	SUBQ             $0x02, BX
-	JGT              pair
+firstsum:
+	VPSLLD     $0x01, Z8, Z8
+	VPADDD     Z8, Z7, Z7
+	PREFETCHT0 4096(SI)
+	CMPQ       R9, $0x01
+	JE         one
+	VMOVDQU64  (SI), X13
+	ADDQ       $0x00000010, SI
+	DECQ       R9
+	MOVQ       56(AX), R10
+	CMPQ       R9, $0x01
+	CMOVQEQ    64(AX), R10
+	VPXORD     Z14, Z14, Z14
+	VMOVDQA64  Z6, Z8
+	TESTQ      R10, R10
+	JE         secondsplit
+
+secondblock:
+	PREFETCHT0      4096(SI)
+	VPBROADCASTQ    (DI), Z9
+	VPBROADCASTQ    16(DI), Z10
+	VBROADCASTI32X4 (SI), Z11
+	VPANDD          Z1, Z11, Z12
+	VPDPBUSD        Z9, Z12, Z14
+	VPANDD          Z2, Z11, Z9
+	VPDPBUSD        Z10, Z9, Z8
+	VPBROADCASTQ    8(DI), Z9
+	VPBROADCASTQ    24(DI), Z10
+	VBROADCASTI32X4 16(SI), Z11
+	VPANDD          Z1, Z11, Z12
+	VPDPBUSD        Z9, Z12, Z14
+	VPANDD          Z2, Z11, Z9
+	VPDPBUSD        Z10, Z9, Z8
+	ADDQ            $0x20, DI
+	ADDQ            $0x00000020, SI
+	DECQ            R10
+	JNE             secondblock
+
+secondsplit:
+	VPXORD          Z6, Z6, Z6
+	MOVQ            48(AX), R10
+	SUBQ            R9, R10
+	TESTQ           $0x00000001, R10
+	JNE             secondsum
+	CMPQ            R9, $0x01
+	JE              secondsum
+	PREFETCHT0      4096(SI)
+	VPBROADCASTQ    (DI), Z9
+	VPBROADCASTQ    16(DI), Z10
+	VBROADCASTI32X4 (SI), Z11
+	VPANDD          Z1, Z11, Z12
+	VPDPBUSD        Z9, Z12, Z14
+	VPANDD          Z2, Z11, Z9
+	VPDPBUSD        Z10, Z9, Z6
+	VPBROADCASTQ    8(DI), Z9
+	VPBROADCASTQ    24(DI), Z10
+	VBROADCASTI32X4 16(SI), Z11
+	VPANDD          Z1, Z11, Z12
+	VPDPBUSD        Z9, Z12, Z14
+	VPANDD          Z2, Z11, Z9
+	VPDPBUSD        Z10, Z9, Z6
+	ADDQ            $0x20, DI
+	ADDQ            $0x00000020, SI
+
+secondsum:
+	VPSLLD        $0x01, Z8, Z8
+	VPADDD        Z8, Z14, Z14
+	PREFETCHT0    4096(SI)
+	VSHUFPS       $0xdd, Z14, Z7, Z8
+	VSHUFPS       $0x88, Z14, Z7, Z9
+	VPADDD        Z8, Z9, Z9
+	VPSRAVD       Z0, Z9, Z9
+	VPADDD        Z9, Z9, Z9
+	VPBROADCASTQ  (R8), Z8
+	VPSHUFD       $0x50, Z8, Z8
+	VPADDD        Z8, Z9, Z9
+	VCVTDQ2PS     Z9, Z9
+	VMULPS        u32_3f000000x16<>+0(SB), Z9, Z9
+	VPERMPS       Z9, Z4, Z9
+	VINSERTI32X4  $0x01, (SI), Z13, Z13
+	VPERMW.Z      Z13, Z3, K1, Z13
+	VFMADD231PS   Y9, Y13, Y5
+	VEXTRACTF64X4 $0x01, Z9, Y8
+	VEXTRACTF64X4 $0x01, Z13, Y9
+	VFMADD231PS   Y8, Y9, Y5
+	ADDQ          $0x00000010, SI
+	ADDQ          $0x08, R8
+	DECQ          R9
+	JNE           groups
+	JMP           end
+
+one:
+	VMOVDQU64    (SI), X10
+	VSHUFPS      $0xdd, Z7, Z7, Z8
+	VSHUFPS      $0x88, Z7, Z7, Z9
+	VPADDD       Z8, Z9, Z9
+	VPSRAVD      Z0, Z9, Z9
+	VPADDD       Z9, Z9, Z9
+	VPBROADCASTD (R8), Z8
+	VPADDD       Z8, Z9, Z9
+	VCVTDQ2PS    Z9, Z9
+	VMULPS       u32_3f000000x16<>+0(SB), Z9, Z9
+	VPERMPS      Z9, Z4, Z9
+	VPMOVZXWD    X10, Y8
+	VPSLLD       $0x10, Y8, Y8
+	VFMADD231PS  Y9, Y8, Y5
+	ADDQ         $0x00000010, SI
+
+end:
+	VBROADCASTSS 72(AX), Y8
+	VBROADCASTSS 80(AX), Y9
+	VFMADD231PS  (SI), Y8, Y5
+	VMULPS       Y9, Y5, Y5
+	VADDPS       32(SI), Y5, Y5
+	VCMPPS       $0x03, Y5, Y5, K2
+	VBROADCASTSS u32_7fc00000<>+0(SB), K2, Y5
+	VMOVUPS      Y5, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
 	VZEROUPPER
 	RET
 
 // func lowbit2AVX512(a *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, CMOV, FMA3, MMX+
 TEXT ·lowbit2AVX512(SB), NOSPLIT, $0-8
 	MOVQ      a+0(FP), AX
 	MOVQ      (AX), CX
@@ -1271,113 +1527,135 @@ TEXT ·lowbit2AVX512(SB), NOSPLIT, $0-8
 	VMOVDQU64 u32_6x4_2x4_6x4_2x4<>+0(SB), Z0
 	VMOVDQU64 u32_c0c0c0c0x4_c0c0c0cx4_c0c0c0c0x4_c0c0c0cx4<>+0(SB), Z1
 	VMOVDQU64 u32_30303030x4_3030303x4_30303030x4_3030303x4<>+0(SB), Z2
-	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z3
+	VMOVDQU64 u16_0x3_1_0_2_0_3_0_4_0_5_0_6_0_7_0_8_0_9_0_a_0_b_0_c_0_d_0_e_0_f<>+0(SB), Z3
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z4
 	MOVL      $0xaaaaaaaa, SI
 	KMOVD     SI, K1
-	MOVQ      16(AX), R11
 
-pair:
-	XORQ    SI, SI
-	LEAQ    32(CX), R12
-	CMPQ    BX, $0x01
-	CMOVQEQ SI, R11
-	CMOVQEQ CX, R12
-	MOVQ    DX, SI
-	MOVQ    32(AX), DI
-	MOVQ    40(AX), R8
-	LEAQ    (DX)(R11*1), R13
-	VPXORD  Z5, Z5, Z5
-	MOVQ    48(AX), R9
+panel:
+	MOVQ   DX, SI
+	MOVQ   32(AX), DI
+	MOVQ   40(AX), R8
+	VPXORD Y5, Y5, Y5
+	MOVQ   48(AX), R9
 
-group:
+groups:
 	MOVQ    56(AX), R10
 	CMPQ    R9, $0x01
 	CMOVQEQ 64(AX), R10
 	VPXORD  Z6, Z6, Z6
-	VPXORD  Z8, Z8, Z8
 	VPXORD  Z7, Z7, Z7
-	VPXORD  Z9, Z9, Z9
 
-block:
-	LEAQ             4096(SI), R14
-	LEAQ             (R14)(R11*1), R15
-	CMPQ             R14, R13
-	CMOVQCC          R15, R14
-	PREFETCHT0       (R14)
-	PREFETCHT0       (R14)(R11*1)
-	VPBROADCASTQ     (DI), Z10
-	VPBROADCASTQ     16(DI), Z11
-	VBROADCASTI64X4  (SI), Z12
-	VSHUFI64X2       $0x50, Z12, Z12, Z12
-	VPANDD           Z1, Z12, Z13
-	VPDPBUSD         Z10, Z13, Z6
-	VPANDD           Z2, Z12, Z12
-	VPDPBUSD         Z11, Z12, Z8
-	VBROADCASTI64X4  (SI)(R11*1), Z12
-	VSHUFI64X2       $0x50, Z12, Z12, Z12
-	VPANDD           Z1, Z12, Z13
-	VPDPBUSD         Z10, Z13, Z7
-	VPANDD           Z2, Z12, Z10
-	VPDPBUSD         Z11, Z10, Z9
-	VPBROADCASTQ     8(DI), Z10
-	VPBROADCASTQ     24(DI), Z11
-	VBROADCASTI64X4  32(SI), Z12
-	VSHUFI64X2       $0x50, Z12, Z12, Z12
-	VPANDD           Z1, Z12, Z13
-	VPDPBUSD         Z10, Z13, Z6
-	VPANDD           Z2, Z12, Z12
-	VPDPBUSD         Z11, Z12, Z8
-	VBROADCASTI64X4  32(SI)(R11*1), Z12
-	VSHUFI64X2       $0x50, Z12, Z12, Z12
-	VPANDD           Z1, Z12, Z13
-	VPDPBUSD         Z10, Z13, Z7
-	VPANDD           Z2, Z12, Z10
-	VPDPBUSD         Z11, Z10, Z9
-	ADDQ             $0x20, DI
-	ADDQ             $0x00000040, SI
-	DECQ             R10
-	JNE              block
-	VPSLLD           $0x02, Z8, Z8
-	VPADDD           Z8, Z6, Z6
-	VPSLLD           $0x02, Z9, Z9
-	VPADDD           Z9, Z7, Z7
-	VSHUFPS          $0xdd, Z7, Z6, Z10
-	VSHUFPS          $0x88, Z7, Z6, Z11
-	VPADDD           Z10, Z11, Z11
-	VPSRAVD          Z0, Z11, Z11
-	VPADDD.BCST      (R8), Z11, Z11
-	VCVTDQ2PS        Z11, Z11
-	VBROADCASTI32X4  (SI), Z10
-	VINSERTI32X4     $0x01, (SI)(R11*1), Z10, Z10
-	VPERMW.Z         Z10, Z3, K1, Z10
-	VFMADD231PS      Z11, Z10, Z5
-	LEAQ             4096(SI), R10
-	LEAQ             (R10)(R11*1), R14
-	CMPQ             R10, R13
-	CMOVQCC          R14, R10
-	PREFETCHT0       (R10)
-	PREFETCHT0       (R10)(R11*1)
-	ADDQ             $0x00000010, SI
-	ADDQ             $0x04, R8
-	DECQ             R9
-	JNE              group
-	VPERMPS          Z5, Z4, Z10
-	VBROADCASTF64X4  (SI), Z11
-	VINSERTF64X4     $0x01, (SI)(R11*1), Z11, Z11
-	VFMADD231PS.BCST 72(AX), Z11, Z10
-	VMULPS.BCST      80(AX), Z10, Z10
-	VBROADCASTF64X4  32(SI), Z11
-	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z11, Z11
-	VADDPS           Z11, Z10, Z10
-	VCMPPS           $0x03, Z10, Z10, K2
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z10
-	VMOVUPS          Y10, (CX)
-	VEXTRACTF64X4    $0x01, Z10, (R12)
-	LEAQ             (DX)(R11*2), DX
-	ADDQ             $0x00000040, CX
-	SUBQ             $0x02, BX
-	JGT              pair
+firstblock:
+	PREFETCHT0      4096(SI)
+	VPBROADCASTQ    (DI), Z8
+	VPBROADCASTQ    16(DI), Z9
+	VBROADCASTI64X4 (SI), Z10
+	VSHUFI64X2      $0x50, Z10, Z10, Z10
+	VPANDD          Z1, Z10, Z14
+	VPDPBUSD        Z8, Z14, Z6
+	VPANDD          Z2, Z10, Z8
+	VPDPBUSD        Z9, Z8, Z7
+	VPBROADCASTQ    8(DI), Z8
+	VPBROADCASTQ    24(DI), Z9
+	VBROADCASTI64X4 32(SI), Z10
+	VSHUFI64X2      $0x50, Z10, Z10, Z10
+	VPANDD          Z1, Z10, Z14
+	VPDPBUSD        Z8, Z14, Z6
+	VPANDD          Z2, Z10, Z8
+	VPDPBUSD        Z9, Z8, Z7
+	ADDQ            $0x20, DI
+	ADDQ            $0x00000040, SI
+	DECQ            R10
+	JNE             firstblock
+	VPSLLD          $0x02, Z7, Z7
+	VPADDD          Z7, Z6, Z6
+	PREFETCHT0      4096(SI)
+	CMPQ            R9, $0x01
+	JE              one
+	VMOVDQU64       (SI), X11
+	ADDQ            $0x00000010, SI
+	DECQ            R9
+	MOVQ            56(AX), R10
+	CMPQ            R9, $0x01
+	CMOVQEQ         64(AX), R10
+	VPXORD          Z12, Z12, Z12
+	VPXORD          Z13, Z13, Z13
+
+secondblock:
+	PREFETCHT0      4096(SI)
+	VPBROADCASTQ    (DI), Z8
+	VPBROADCASTQ    16(DI), Z9
+	VBROADCASTI64X4 (SI), Z10
+	VSHUFI64X2      $0x50, Z10, Z10, Z10
+	VPANDD          Z1, Z10, Z14
+	VPDPBUSD        Z8, Z14, Z12
+	VPANDD          Z2, Z10, Z8
+	VPDPBUSD        Z9, Z8, Z13
+	VPBROADCASTQ    8(DI), Z8
+	VPBROADCASTQ    24(DI), Z9
+	VBROADCASTI64X4 32(SI), Z10
+	VSHUFI64X2      $0x50, Z10, Z10, Z10
+	VPANDD          Z1, Z10, Z14
+	VPDPBUSD        Z8, Z14, Z12
+	VPANDD          Z2, Z10, Z8
+	VPDPBUSD        Z9, Z8, Z13
+	ADDQ            $0x20, DI
+	ADDQ            $0x00000040, SI
+	DECQ            R10
+	JNE             secondblock
+	VPSLLD          $0x02, Z13, Z13
+	VPADDD          Z13, Z12, Z12
+	PREFETCHT0      4096(SI)
+	VSHUFPS         $0xdd, Z12, Z6, Z8
+	VSHUFPS         $0x88, Z12, Z6, Z9
+	VPADDD          Z8, Z9, Z9
+	VPSRAVD         Z0, Z9, Z9
+	VPBROADCASTQ    (R8), Z8
+	VPSHUFD         $0x50, Z8, Z8
+	VPADDD          Z8, Z9, Z9
+	VCVTDQ2PS       Z9, Z9
+	VPERMPS         Z9, Z4, Z9
+	VINSERTI32X4    $0x01, (SI), Z11, Z11
+	VPERMW.Z        Z11, Z3, K1, Z11
+	VFMADD231PS     Y9, Y11, Y5
+	VEXTRACTF64X4   $0x01, Z9, Y8
+	VEXTRACTF64X4   $0x01, Z11, Y9
+	VFMADD231PS     Y8, Y9, Y5
+	ADDQ            $0x00000010, SI
+	ADDQ            $0x08, R8
+	DECQ            R9
+	JNE             groups
+	JMP             end
+
+one:
+	VMOVDQU64    (SI), X10
+	VSHUFPS      $0xdd, Z6, Z6, Z8
+	VSHUFPS      $0x88, Z6, Z6, Z9
+	VPADDD       Z8, Z9, Z9
+	VPSRAVD      Z0, Z9, Z9
+	VPBROADCASTD (R8), Z8
+	VPADDD       Z8, Z9, Z9
+	VCVTDQ2PS    Z9, Z9
+	VPERMPS      Z9, Z4, Z9
+	VPMOVZXWD    X10, Y8
+	VPSLLD       $0x10, Y8, Y8
+	VFMADD231PS  Y9, Y8, Y5
+	ADDQ         $0x00000010, SI
+
+end:
+	VBROADCASTSS 72(AX), Y8
+	VBROADCASTSS 80(AX), Y9
+	VFMADD231PS  (SI), Y8, Y5
+	VMULPS       Y9, Y5, Y5
+	VADDPS       32(SI), Y5, Y5
+	VCMPPS       $0x03, Y5, Y5, K2
+	VBROADCASTSS u32_7fc00000<>+0(SB), K2, Y5
+	VMOVUPS      Y5, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
 	VZEROUPPER
 	RET
 
@@ -1412,7 +1690,7 @@ DATA u32_30303030x4_3030303x4_30303030x4_3030303x4<>+56(SB)/8, $0x03030303030303
 GLOBL u32_30303030x4_3030303x4_30303030x4_3030303x4<>(SB), RODATA|NOPTR, $64
 
 // func lowbit2ZerosAVX512(a *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, CMOV, FMA3, MMX+
 TEXT ·lowbit2ZerosAVX512(SB), NOSPLIT, $0-8
 	MOVQ      a+0(FP), AX
 	MOVQ      (AX), CX
@@ -1421,121 +1699,148 @@ TEXT ·lowbit2ZerosAVX512(SB), NOSPLIT, $0-8
 	VMOVDQU64 u32_6x4_2x4_6x4_2x4<>+0(SB), Z0
 	VMOVDQU64 u32_c0c0c0c0x4_c0c0c0cx4_c0c0c0c0x4_c0c0c0cx4<>+0(SB), Z1
 	VMOVDQU64 u32_30303030x4_3030303x4_30303030x4_3030303x4<>+0(SB), Z2
-	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z3
+	VMOVDQU64 u16_0x3_1_0_2_0_3_0_4_0_5_0_6_0_7_0_8_0_9_0_a_0_b_0_c_0_d_0_e_0_f<>+0(SB), Z3
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z4
 	MOVL      $0xaaaaaaaa, SI
 	KMOVD     SI, K1
 	VMOVDQU   u8_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), X5
 	VMOVDQU64 u32_2x16<>+0(SB), Z6
-	MOVQ      16(AX), R11
 
-pair:
-	XORQ    SI, SI
-	LEAQ    32(CX), R12
-	CMPQ    BX, $0x01
-	CMOVQEQ SI, R11
-	CMOVQEQ CX, R12
-	MOVQ    DX, SI
-	MOVQ    32(AX), DI
-	MOVQ    40(AX), R8
-	LEAQ    (DX)(R11*1), R13
-	VPXORD  Z7, Z7, Z7
-	MOVQ    48(AX), R9
+panel:
+	MOVQ   DX, SI
+	MOVQ   32(AX), DI
+	MOVQ   40(AX), R8
+	VPXORD Y7, Y7, Y7
+	MOVQ   48(AX), R9
 
-group:
+groups:
 	MOVQ    56(AX), R10
 	CMPQ    R9, $0x01
 	CMOVQEQ 64(AX), R10
 	VPXORD  Z8, Z8, Z8
-	VPXORD  Z10, Z10, Z10
 	VPXORD  Z9, Z9, Z9
-	VPXORD  Z11, Z11, Z11
 
-block:
-	LEAQ             4096(SI), R14
-	LEAQ             (R14)(R11*1), R15
-	CMPQ             R14, R13
-	CMOVQCC          R15, R14
-	PREFETCHT0       (R14)
-	PREFETCHT0       (R14)(R11*1)
-	VPBROADCASTQ     (DI), Z12
-	VPBROADCASTQ     16(DI), Z13
-	VBROADCASTI64X4  (SI), Z14
-	VSHUFI64X2       $0x50, Z14, Z14, Z14
-	VPANDD           Z1, Z14, Z15
-	VPDPBUSD         Z12, Z15, Z8
-	VPANDD           Z2, Z14, Z14
-	VPDPBUSD         Z13, Z14, Z10
-	VBROADCASTI64X4  (SI)(R11*1), Z14
-	VSHUFI64X2       $0x50, Z14, Z14, Z14
-	VPANDD           Z1, Z14, Z15
-	VPDPBUSD         Z12, Z15, Z9
-	VPANDD           Z2, Z14, Z12
-	VPDPBUSD         Z13, Z12, Z11
-	VPBROADCASTQ     8(DI), Z12
-	VPBROADCASTQ     24(DI), Z13
-	VBROADCASTI64X4  32(SI), Z14
-	VSHUFI64X2       $0x50, Z14, Z14, Z14
-	VPANDD           Z1, Z14, Z15
-	VPDPBUSD         Z12, Z15, Z8
-	VPANDD           Z2, Z14, Z14
-	VPDPBUSD         Z13, Z14, Z10
-	VBROADCASTI64X4  32(SI)(R11*1), Z14
-	VSHUFI64X2       $0x50, Z14, Z14, Z14
-	VPANDD           Z1, Z14, Z15
-	VPDPBUSD         Z12, Z15, Z9
-	VPANDD           Z2, Z14, Z12
-	VPDPBUSD         Z13, Z12, Z11
-	ADDQ             $0x20, DI
-	ADDQ             $0x00000040, SI
-	DECQ             R10
-	JNE              block
-	VPSLLD           $0x02, Z10, Z10
-	VPADDD           Z10, Z8, Z8
-	VPSLLD           $0x02, Z11, Z11
-	VPADDD           Z11, Z9, Z9
-	VSHUFPS          $0xdd, Z9, Z8, Z12
-	VSHUFPS          $0x88, Z9, Z8, Z13
-	VPADDD           Z12, Z13, Z13
-	VPSRAVD          Z0, Z13, Z13
-	VMOVQ            16(SI), X12
-	VPINSRQ          $0x01, 16(SI)(R11*1), X12, X12
-	VPSHUFB          X5, X12, X12
-	VPMOVSXBD        X12, Z12
-	VPADDD           Z6, Z12, Z12
-	VPMULLD.BCST     (R8), Z12, Z12
-	VPADDD           Z12, Z13, Z13
-	VCVTDQ2PS        Z13, Z13
-	VBROADCASTI32X4  (SI), Z12
-	VINSERTI32X4     $0x01, (SI)(R11*1), Z12, Z12
-	VPERMW.Z         Z12, Z3, K1, Z12
-	VFMADD231PS      Z13, Z12, Z7
-	LEAQ             4096(SI), R10
-	LEAQ             (R10)(R11*1), R14
-	CMPQ             R10, R13
-	CMOVQCC          R14, R10
-	PREFETCHT0       (R10)
-	PREFETCHT0       (R10)(R11*1)
-	ADDQ             $0x00000018, SI
-	ADDQ             $0x04, R8
-	DECQ             R9
-	JNE              group
-	VPERMPS          Z7, Z4, Z12
-	VBROADCASTF64X4  (SI), Z13
-	VINSERTF64X4     $0x01, (SI)(R11*1), Z13, Z13
-	VFMADD231PS.BCST 72(AX), Z13, Z12
-	VMULPS.BCST      80(AX), Z12, Z12
-	VBROADCASTF64X4  32(SI), Z13
-	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z13, Z13
-	VADDPS           Z13, Z12, Z12
-	VCMPPS           $0x03, Z12, Z12, K2
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z12
-	VMOVUPS          Y12, (CX)
-	VEXTRACTF64X4    $0x01, Z12, (R12)
-	LEAQ             (DX)(R11*2), DX
-	ADDQ             $0x00000040, CX
-	SUBQ             $0x02, BX
-	JGT              pair
+firstblock:
+	PREFETCHT0      4096(SI)
+	VPBROADCASTQ    (DI), Z10
+	VPBROADCASTQ    16(DI), Z11
+	VBROADCASTI64X4 (SI), Z12
+	VSHUFI64X2      $0x50, Z12, Z12, Z12
+	VPANDD          Z1, Z12, Z16
+	VPDPBUSD        Z10, Z16, Z8
+	VPANDD          Z2, Z12, Z10
+	VPDPBUSD        Z11, Z10, Z9
+	VPBROADCASTQ    8(DI), Z10
+	VPBROADCASTQ    24(DI), Z11
+	VBROADCASTI64X4 32(SI), Z12
+	VSHUFI64X2      $0x50, Z12, Z12, Z12
+	VPANDD          Z1, Z12, Z16
+	VPDPBUSD        Z10, Z16, Z8
+	VPANDD          Z2, Z12, Z10
+	VPDPBUSD        Z11, Z10, Z9
+	ADDQ            $0x20, DI
+	ADDQ            $0x00000040, SI
+	DECQ            R10
+	JNE             firstblock
+	VPSLLD          $0x02, Z9, Z9
+	VPADDD          Z9, Z8, Z8
+	PREFETCHT0      4096(SI)
+	CMPQ            R9, $0x01
+	JE              one
+	VMOVDQU64       (SI), X13
+	VMOVQ           16(SI), X10
+	ADDQ            $0x00000018, SI
+	DECQ            R9
+	MOVQ            56(AX), R10
+	CMPQ            R9, $0x01
+	CMOVQEQ         64(AX), R10
+	VPXORD          Z14, Z14, Z14
+	VPXORD          Z15, Z15, Z15
+
+secondblock:
+	PREFETCHT0      4096(SI)
+	VPBROADCASTQ    (DI), Z11
+	VPBROADCASTQ    16(DI), Z12
+	VBROADCASTI64X4 (SI), Z16
+	VSHUFI64X2      $0x50, Z16, Z16, Z16
+	VPANDD          Z1, Z16, Z17
+	VPDPBUSD        Z11, Z17, Z14
+	VPANDD          Z2, Z16, Z11
+	VPDPBUSD        Z12, Z11, Z15
+	VPBROADCASTQ    8(DI), Z11
+	VPBROADCASTQ    24(DI), Z12
+	VBROADCASTI64X4 32(SI), Z16
+	VSHUFI64X2      $0x50, Z16, Z16, Z16
+	VPANDD          Z1, Z16, Z17
+	VPDPBUSD        Z11, Z17, Z14
+	VPANDD          Z2, Z16, Z11
+	VPDPBUSD        Z12, Z11, Z15
+	ADDQ            $0x20, DI
+	ADDQ            $0x00000040, SI
+	DECQ            R10
+	JNE             secondblock
+	VPSLLD          $0x02, Z15, Z15
+	VPADDD          Z15, Z14, Z14
+	PREFETCHT0      4096(SI)
+	VSHUFPS         $0xdd, Z14, Z8, Z11
+	VSHUFPS         $0x88, Z14, Z8, Z12
+	VPADDD          Z11, Z12, Z12
+	VPSRAVD         Z0, Z12, Z12
+	VPINSRQ         $0x01, 16(SI), X10, X10
+	VPSHUFB         X5, X10, X10
+	VPMOVSXBD       X10, Z10
+	VPADDD          Z6, Z10, Z10
+	VPBROADCASTQ    (R8), Z11
+	VPSHUFD         $0x50, Z11, Z11
+	VPMULLD         Z11, Z10, Z10
+	VPADDD          Z10, Z12, Z12
+	VCVTDQ2PS       Z12, Z12
+	VPERMPS         Z12, Z4, Z12
+	VINSERTI32X4    $0x01, (SI), Z13, Z13
+	VPERMW.Z        Z13, Z3, K1, Z13
+	VFMADD231PS     Y12, Y13, Y7
+	VEXTRACTF64X4   $0x01, Z12, Y10
+	VEXTRACTF64X4   $0x01, Z13, Y11
+	VFMADD231PS     Y10, Y11, Y7
+	ADDQ            $0x00000018, SI
+	ADDQ            $0x08, R8
+	DECQ            R9
+	JNE             groups
+	JMP             end
+
+one:
+	VMOVDQU64    (SI), X13
+	VMOVQ        16(SI), X10
+	VSHUFPS      $0xdd, Z8, Z8, Z11
+	VSHUFPS      $0x88, Z8, Z8, Z12
+	VPADDD       Z11, Z12, Z12
+	VPSRAVD      Z0, Z12, Z12
+	VPSHUFB      X5, X10, X10
+	VPMOVSXBD    X10, Z10
+	VPADDD       Z6, Z10, Z10
+	VPBROADCASTD (R8), Z11
+	VPMULLD      Z11, Z10, Z10
+	VPADDD       Z10, Z12, Z12
+	VCVTDQ2PS    Z12, Z12
+	VPERMPS      Z12, Z4, Z12
+	VPMOVZXWD    X13, Y10
+	VPSLLD       $0x10, Y10, Y10
+	VFMADD231PS  Y12, Y10, Y7
+	ADDQ         $0x00000018, SI
+
+end:
+	VBROADCASTSS 72(AX), Y10
+	VBROADCASTSS 80(AX), Y11
+	VFMADD231PS  (SI), Y10, Y7
+	VMULPS       Y11, Y7, Y7
+	VADDPS       32(SI), Y7, Y7
+	VCMPPS       $0x03, Y7, Y7, K2
+	VBROADCASTSS u32_7fc00000<>+0(SB), K2, Y7
+	VMOVUPS      Y7, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
 	VZEROUPPER
 	RET
 
@@ -1550,7 +1855,7 @@ DATA u32_2x16<>+56(SB)/8, $0x0000000200000002
 GLOBL u32_2x16<>(SB), RODATA|NOPTR, $64
 
 // func lowbit2FractionsAVX512(a *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, CMOV, FMA3, MMX+
 TEXT ·lowbit2FractionsAVX512(SB), NOSPLIT, $0-8
 	MOVQ      a+0(FP), AX
 	MOVQ      (AX), CX
@@ -1559,123 +1864,152 @@ TEXT ·lowbit2FractionsAVX512(SB), NOSPLIT, $0-8
 	VMOVDQU64 u32_6x4_2x4_6x4_2x4<>+0(SB), Z0
 	VMOVDQU64 u32_c0c0c0c0x4_c0c0c0cx4_c0c0c0c0x4_c0c0c0cx4<>+0(SB), Z1
 	VMOVDQU64 u32_30303030x4_3030303x4_30303030x4_3030303x4<>+0(SB), Z2
-	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z3
+	VMOVDQU64 u16_0x3_1_0_2_0_3_0_4_0_5_0_6_0_7_0_8_0_9_0_a_0_b_0_c_0_d_0_e_0_f<>+0(SB), Z3
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z4
 	MOVL      $0xaaaaaaaa, SI
 	KMOVD     SI, K1
 	VMOVDQU   u8_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), X5
 	VMOVDQU64 u32_80x16<>+0(SB), Z6
-	MOVQ      16(AX), R11
 
-pair:
-	XORQ    SI, SI
-	LEAQ    32(CX), R12
-	CMPQ    BX, $0x01
-	CMOVQEQ SI, R11
-	CMOVQEQ CX, R12
-	MOVQ    DX, SI
-	MOVQ    32(AX), DI
-	MOVQ    40(AX), R8
-	LEAQ    (DX)(R11*1), R13
-	VPXORD  Z7, Z7, Z7
-	MOVQ    48(AX), R9
+panel:
+	MOVQ   DX, SI
+	MOVQ   32(AX), DI
+	MOVQ   40(AX), R8
+	VPXORD Y7, Y7, Y7
+	MOVQ   48(AX), R9
 
-group:
+groups:
 	MOVQ    56(AX), R10
 	CMPQ    R9, $0x01
 	CMOVQEQ 64(AX), R10
 	VPXORD  Z8, Z8, Z8
-	VPXORD  Z10, Z10, Z10
 	VPXORD  Z9, Z9, Z9
-	VPXORD  Z11, Z11, Z11
 
-block:
-	LEAQ             4096(SI), R14
-	LEAQ             (R14)(R11*1), R15
-	CMPQ             R14, R13
-	CMOVQCC          R15, R14
-	PREFETCHT0       (R14)
-	PREFETCHT0       (R14)(R11*1)
-	VPBROADCASTQ     (DI), Z12
-	VPBROADCASTQ     16(DI), Z13
-	VBROADCASTI64X4  (SI), Z14
-	VSHUFI64X2       $0x50, Z14, Z14, Z14
-	VPANDD           Z1, Z14, Z15
-	VPDPBUSD         Z12, Z15, Z8
-	VPANDD           Z2, Z14, Z14
-	VPDPBUSD         Z13, Z14, Z10
-	VBROADCASTI64X4  (SI)(R11*1), Z14
-	VSHUFI64X2       $0x50, Z14, Z14, Z14
-	VPANDD           Z1, Z14, Z15
-	VPDPBUSD         Z12, Z15, Z9
-	VPANDD           Z2, Z14, Z12
-	VPDPBUSD         Z13, Z12, Z11
-	VPBROADCASTQ     8(DI), Z12
-	VPBROADCASTQ     24(DI), Z13
-	VBROADCASTI64X4  32(SI), Z14
-	VSHUFI64X2       $0x50, Z14, Z14, Z14
-	VPANDD           Z1, Z14, Z15
-	VPDPBUSD         Z12, Z15, Z8
-	VPANDD           Z2, Z14, Z14
-	VPDPBUSD         Z13, Z14, Z10
-	VBROADCASTI64X4  32(SI)(R11*1), Z14
-	VSHUFI64X2       $0x50, Z14, Z14, Z14
-	VPANDD           Z1, Z14, Z15
-	VPDPBUSD         Z12, Z15, Z9
-	VPANDD           Z2, Z14, Z12
-	VPDPBUSD         Z13, Z12, Z11
-	ADDQ             $0x20, DI
-	ADDQ             $0x00000040, SI
-	DECQ             R10
-	JNE              block
-	VPSLLD           $0x02, Z10, Z10
-	VPADDD           Z10, Z8, Z8
-	VPSLLD           $0x02, Z11, Z11
-	VPADDD           Z11, Z9, Z9
-	VSHUFPS          $0xdd, Z9, Z8, Z12
-	VSHUFPS          $0x88, Z9, Z8, Z13
-	VPADDD           Z12, Z13, Z13
-	VPSRAVD          Z0, Z13, Z13
-	VPSLLD           $0x06, Z13, Z13
-	VMOVQ            16(SI), X12
-	VPINSRQ          $0x01, 16(SI)(R11*1), X12, X12
-	VPSHUFB          X5, X12, X12
-	VPMOVSXBD        X12, Z12
-	VPADDD           Z6, Z12, Z12
-	VPMULLD.BCST     (R8), Z12, Z12
-	VPADDD           Z12, Z13, Z13
-	VCVTDQ2PS        Z13, Z13
-	VMULPS           u32_3c800000x16<>+0(SB), Z13, Z13
-	VBROADCASTI32X4  (SI), Z12
-	VINSERTI32X4     $0x01, (SI)(R11*1), Z12, Z12
-	VPERMW.Z         Z12, Z3, K1, Z12
-	VFMADD231PS      Z13, Z12, Z7
-	LEAQ             4096(SI), R10
-	LEAQ             (R10)(R11*1), R14
-	CMPQ             R10, R13
-	CMOVQCC          R14, R10
-	PREFETCHT0       (R10)
-	PREFETCHT0       (R10)(R11*1)
-	ADDQ             $0x00000018, SI
-	ADDQ             $0x04, R8
-	DECQ             R9
-	JNE              group
-	VPERMPS          Z7, Z4, Z12
-	VBROADCASTF64X4  (SI), Z13
-	VINSERTF64X4     $0x01, (SI)(R11*1), Z13, Z13
-	VFMADD231PS.BCST 72(AX), Z13, Z12
-	VMULPS.BCST      80(AX), Z12, Z12
-	VBROADCASTF64X4  32(SI), Z13
-	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z13, Z13
-	VADDPS           Z13, Z12, Z12
-	VCMPPS           $0x03, Z12, Z12, K2
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z12
-	VMOVUPS          Y12, (CX)
-	VEXTRACTF64X4    $0x01, Z12, (R12)
-	LEAQ             (DX)(R11*2), DX
-	ADDQ             $0x00000040, CX
-	SUBQ             $0x02, BX
-	JGT              pair
+firstblock:
+	PREFETCHT0      4096(SI)
+	VPBROADCASTQ    (DI), Z10
+	VPBROADCASTQ    16(DI), Z11
+	VBROADCASTI64X4 (SI), Z12
+	VSHUFI64X2      $0x50, Z12, Z12, Z12
+	VPANDD          Z1, Z12, Z16
+	VPDPBUSD        Z10, Z16, Z8
+	VPANDD          Z2, Z12, Z10
+	VPDPBUSD        Z11, Z10, Z9
+	VPBROADCASTQ    8(DI), Z10
+	VPBROADCASTQ    24(DI), Z11
+	VBROADCASTI64X4 32(SI), Z12
+	VSHUFI64X2      $0x50, Z12, Z12, Z12
+	VPANDD          Z1, Z12, Z16
+	VPDPBUSD        Z10, Z16, Z8
+	VPANDD          Z2, Z12, Z10
+	VPDPBUSD        Z11, Z10, Z9
+	ADDQ            $0x20, DI
+	ADDQ            $0x00000040, SI
+	DECQ            R10
+	JNE             firstblock
+	VPSLLD          $0x02, Z9, Z9
+	VPADDD          Z9, Z8, Z8
+	PREFETCHT0      4096(SI)
+	CMPQ            R9, $0x01
+	JE              one
+	VMOVDQU64       (SI), X13
+	VMOVQ           16(SI), X10
+	ADDQ            $0x00000018, SI
+	DECQ            R9
+	MOVQ            56(AX), R10
+	CMPQ            R9, $0x01
+	CMOVQEQ         64(AX), R10
+	VPXORD          Z14, Z14, Z14
+	VPXORD          Z15, Z15, Z15
+
+secondblock:
+	PREFETCHT0      4096(SI)
+	VPBROADCASTQ    (DI), Z11
+	VPBROADCASTQ    16(DI), Z12
+	VBROADCASTI64X4 (SI), Z16
+	VSHUFI64X2      $0x50, Z16, Z16, Z16
+	VPANDD          Z1, Z16, Z17
+	VPDPBUSD        Z11, Z17, Z14
+	VPANDD          Z2, Z16, Z11
+	VPDPBUSD        Z12, Z11, Z15
+	VPBROADCASTQ    8(DI), Z11
+	VPBROADCASTQ    24(DI), Z12
+	VBROADCASTI64X4 32(SI), Z16
+	VSHUFI64X2      $0x50, Z16, Z16, Z16
+	VPANDD          Z1, Z16, Z17
+	VPDPBUSD        Z11, Z17, Z14
+	VPANDD          Z2, Z16, Z11
+	VPDPBUSD        Z12, Z11, Z15
+	ADDQ            $0x20, DI
+	ADDQ            $0x00000040, SI
+	DECQ            R10
+	JNE             secondblock
+	VPSLLD          $0x02, Z15, Z15
+	VPADDD          Z15, Z14, Z14
+	PREFETCHT0      4096(SI)
+	VSHUFPS         $0xdd, Z14, Z8, Z11
+	VSHUFPS         $0x88, Z14, Z8, Z12
+	VPADDD          Z11, Z12, Z12
+	VPSRAVD         Z0, Z12, Z12
+	VPSLLD          $0x06, Z12, Z12
+	VPINSRQ         $0x01, 16(SI), X10, X10
+	VPSHUFB         X5, X10, X10
+	VPMOVSXBD       X10, Z10
+	VPADDD          Z6, Z10, Z10
+	VPBROADCASTQ    (R8), Z11
+	VPSHUFD         $0x50, Z11, Z11
+	VPMULLD         Z11, Z10, Z10
+	VPADDD          Z10, Z12, Z12
+	VCVTDQ2PS       Z12, Z12
+	VMULPS          u32_3c800000x16<>+0(SB), Z12, Z12
+	VPERMPS         Z12, Z4, Z12
+	VINSERTI32X4    $0x01, (SI), Z13, Z13
+	VPERMW.Z        Z13, Z3, K1, Z13
+	VFMADD231PS     Y12, Y13, Y7
+	VEXTRACTF64X4   $0x01, Z12, Y10
+	VEXTRACTF64X4   $0x01, Z13, Y11
+	VFMADD231PS     Y10, Y11, Y7
+	ADDQ            $0x00000018, SI
+	ADDQ            $0x08, R8
+	DECQ            R9
+	JNE             groups
+	JMP             end
+
+one:
+	VMOVDQU64    (SI), X13
+	VMOVQ        16(SI), X10
+	VSHUFPS      $0xdd, Z8, Z8, Z11
+	VSHUFPS      $0x88, Z8, Z8, Z12
+	VPADDD       Z11, Z12, Z12
+	VPSRAVD      Z0, Z12, Z12
+	VPSLLD       $0x06, Z12, Z12
+	VPSHUFB      X5, X10, X10
+	VPMOVSXBD    X10, Z10
+	VPADDD       Z6, Z10, Z10
+	VPBROADCASTD (R8), Z11
+	VPMULLD      Z11, Z10, Z10
+	VPADDD       Z10, Z12, Z12
+	VCVTDQ2PS    Z12, Z12
+	VMULPS       u32_3c800000x16<>+0(SB), Z12, Z12
+	VPERMPS      Z12, Z4, Z12
+	VPMOVZXWD    X13, Y10
+	VPSLLD       $0x10, Y10, Y10
+	VFMADD231PS  Y12, Y10, Y7
+	ADDQ         $0x00000018, SI
+
+end:
+	VBROADCASTSS 72(AX), Y10
+	VBROADCASTSS 80(AX), Y11
+	VFMADD231PS  (SI), Y10, Y7
+	VMULPS       Y11, Y7, Y7
+	VADDPS       32(SI), Y7, Y7
+	VCMPPS       $0x03, Y7, Y7, K2
+	VBROADCASTSS u32_7fc00000<>+0(SB), K2, Y7
+	VMOVUPS      Y7, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
 	VZEROUPPER
 	RET
 
@@ -1690,7 +2024,7 @@ DATA u32_3c800000x16<>+56(SB)/8, $0x3c8000003c800000
 GLOBL u32_3c800000x16<>(SB), RODATA|NOPTR, $64
 
 // func lowbit2HalfAVX512(a *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, CMOV, FMA3, MMX+
 TEXT ·lowbit2HalfAVX512(SB), NOSPLIT, $0-8
 	MOVQ      a+0(FP), AX
 	MOVQ      (AX), CX
@@ -1699,120 +2033,144 @@ TEXT ·lowbit2HalfAVX512(SB), NOSPLIT, $0-8
 	VMOVDQU64 u32_6x4_2x4_6x4_2x4<>+0(SB), Z0
 	VMOVDQU64 u32_c0c0c0c0x4_c0c0c0cx4_c0c0c0c0x4_c0c0c0cx4<>+0(SB), Z1
 	VMOVDQU64 u32_30303030x4_3030303x4_30303030x4_3030303x4<>+0(SB), Z2
-	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z3
+	VMOVDQU64 u16_0x3_1_0_2_0_3_0_4_0_5_0_6_0_7_0_8_0_9_0_a_0_b_0_c_0_d_0_e_0_f<>+0(SB), Z3
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z4
 	MOVL      $0xaaaaaaaa, SI
 	KMOVD     SI, K1
-	MOVQ      16(AX), R11
 
-pair:
-	XORQ    SI, SI
-	LEAQ    32(CX), R12
-	CMPQ    BX, $0x01
-	CMOVQEQ SI, R11
-	CMOVQEQ CX, R12
-	MOVQ    DX, SI
-	MOVQ    32(AX), DI
-	MOVQ    40(AX), R8
-	LEAQ    (DX)(R11*1), R13
-	VPXORD  Z5, Z5, Z5
-	MOVQ    48(AX), R9
+panel:
+	MOVQ   DX, SI
+	MOVQ   32(AX), DI
+	MOVQ   40(AX), R8
+	VPXORD Y5, Y5, Y5
+	MOVQ   48(AX), R9
 
-group:
+groups:
 	MOVQ    56(AX), R10
 	CMPQ    R9, $0x01
 	CMOVQEQ 64(AX), R10
 	VPXORD  Z6, Z6, Z6
-	VPXORD  Z8, Z8, Z8
 	VPXORD  Z7, Z7, Z7
-	VPXORD  Z9, Z9, Z9
 
-block:
-	LEAQ             4096(SI), R14
-	LEAQ             (R14)(R11*1), R15
-	CMPQ             R14, R13
-	CMOVQCC          R15, R14
-	PREFETCHT0       (R14)
-	PREFETCHT0       (R14)(R11*1)
-	VPBROADCASTQ     (DI), Z10
-	VPBROADCASTQ     16(DI), Z11
-	VBROADCASTI64X4  (SI), Z12
-	VSHUFI64X2       $0x50, Z12, Z12, Z12
-	VPANDD           Z1, Z12, Z13
-	VPDPBUSD         Z10, Z13, Z6
-	VPANDD           Z2, Z12, Z12
-	VPDPBUSD         Z11, Z12, Z8
-	VBROADCASTI64X4  (SI)(R11*1), Z12
-	VSHUFI64X2       $0x50, Z12, Z12, Z12
-	VPANDD           Z1, Z12, Z13
-	VPDPBUSD         Z10, Z13, Z7
-	VPANDD           Z2, Z12, Z10
-	VPDPBUSD         Z11, Z10, Z9
-	VPBROADCASTQ     8(DI), Z10
-	VPBROADCASTQ     24(DI), Z11
-	VBROADCASTI64X4  32(SI), Z12
-	VSHUFI64X2       $0x50, Z12, Z12, Z12
-	VPANDD           Z1, Z12, Z13
-	VPDPBUSD         Z10, Z13, Z6
-	VPANDD           Z2, Z12, Z12
-	VPDPBUSD         Z11, Z12, Z8
-	VBROADCASTI64X4  32(SI)(R11*1), Z12
-	VSHUFI64X2       $0x50, Z12, Z12, Z12
-	VPANDD           Z1, Z12, Z13
-	VPDPBUSD         Z10, Z13, Z7
-	VPANDD           Z2, Z12, Z10
-	VPDPBUSD         Z11, Z10, Z9
-	ADDQ             $0x20, DI
-	ADDQ             $0x00000040, SI
-	DECQ             R10
-	JNE              block
-	VPSLLD           $0x02, Z8, Z8
-	VPADDD           Z8, Z6, Z6
-	VPSLLD           $0x02, Z9, Z9
-	VPADDD           Z9, Z7, Z7
-	VSHUFPS          $0xdd, Z7, Z6, Z10
-	VSHUFPS          $0x88, Z7, Z6, Z11
-	VPADDD           Z10, Z11, Z11
-	VPSRAVD          Z0, Z11, Z11
-	VPADDD           Z11, Z11, Z11
-	VPADDD.BCST      (R8), Z11, Z11
-	VCVTDQ2PS        Z11, Z11
-	VMULPS           u32_3f000000x16<>+0(SB), Z11, Z11
-	VBROADCASTI32X4  (SI), Z10
-	VINSERTI32X4     $0x01, (SI)(R11*1), Z10, Z10
-	VPERMW.Z         Z10, Z3, K1, Z10
-	VFMADD231PS      Z11, Z10, Z5
-	LEAQ             4096(SI), R10
-	LEAQ             (R10)(R11*1), R14
-	CMPQ             R10, R13
-	CMOVQCC          R14, R10
-	PREFETCHT0       (R10)
-	PREFETCHT0       (R10)(R11*1)
-	ADDQ             $0x00000010, SI
-	ADDQ             $0x04, R8
-	DECQ             R9
-	JNE              group
-	VPERMPS          Z5, Z4, Z10
-	VBROADCASTF64X4  (SI), Z11
-	VINSERTF64X4     $0x01, (SI)(R11*1), Z11, Z11
-	VFMADD231PS.BCST 72(AX), Z11, Z10
-	VMULPS.BCST      80(AX), Z10, Z10
-	VBROADCASTF64X4  32(SI), Z11
-	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z11, Z11
-	VADDPS           Z11, Z10, Z10
-	VCMPPS           $0x03, Z10, Z10, K2
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z10
-	VMOVUPS          Y10, (CX)
-	VEXTRACTF64X4    $0x01, Z10, (R12)
-	LEAQ             (DX)(R11*2), DX
-	ADDQ             $0x00000040, CX
-	SUBQ             $0x02, BX
-	JGT              pair
+firstblock:
+	PREFETCHT0      4096(SI)
+	VPBROADCASTQ    (DI), Z8
+	VPBROADCASTQ    16(DI), Z9
+	VBROADCASTI64X4 (SI), Z10
+	VSHUFI64X2      $0x50, Z10, Z10, Z10
+	VPANDD          Z1, Z10, Z14
+	VPDPBUSD        Z8, Z14, Z6
+	VPANDD          Z2, Z10, Z8
+	VPDPBUSD        Z9, Z8, Z7
+	VPBROADCASTQ    8(DI), Z8
+	VPBROADCASTQ    24(DI), Z9
+	VBROADCASTI64X4 32(SI), Z10
+	VSHUFI64X2      $0x50, Z10, Z10, Z10
+	VPANDD          Z1, Z10, Z14
+	VPDPBUSD        Z8, Z14, Z6
+	VPANDD          Z2, Z10, Z8
+	VPDPBUSD        Z9, Z8, Z7
+	ADDQ            $0x20, DI
+	ADDQ            $0x00000040, SI
+	DECQ            R10
+	JNE             firstblock
+	VPSLLD          $0x02, Z7, Z7
+	VPADDD          Z7, Z6, Z6
+	PREFETCHT0      4096(SI)
+	CMPQ            R9, $0x01
+	JE              one
+	VMOVDQU64       (SI), X11
+	ADDQ            $0x00000010, SI
+	DECQ            R9
+	MOVQ            56(AX), R10
+	CMPQ            R9, $0x01
+	CMOVQEQ         64(AX), R10
+	VPXORD          Z12, Z12, Z12
+	VPXORD          Z13, Z13, Z13
+
+secondblock:
+	PREFETCHT0      4096(SI)
+	VPBROADCASTQ    (DI), Z8
+	VPBROADCASTQ    16(DI), Z9
+	VBROADCASTI64X4 (SI), Z10
+	VSHUFI64X2      $0x50, Z10, Z10, Z10
+	VPANDD          Z1, Z10, Z14
+	VPDPBUSD        Z8, Z14, Z12
+	VPANDD          Z2, Z10, Z8
+	VPDPBUSD        Z9, Z8, Z13
+	VPBROADCASTQ    8(DI), Z8
+	VPBROADCASTQ    24(DI), Z9
+	VBROADCASTI64X4 32(SI), Z10
+	VSHUFI64X2      $0x50, Z10, Z10, Z10
+	VPANDD          Z1, Z10, Z14
+	VPDPBUSD        Z8, Z14, Z12
+	VPANDD          Z2, Z10, Z8
+	VPDPBUSD        Z9, Z8, Z13
+	ADDQ            $0x20, DI
+	ADDQ            $0x00000040, SI
+	DECQ            R10
+	JNE             secondblock
+	VPSLLD          $0x02, Z13, Z13
+	VPADDD          Z13, Z12, Z12
+	PREFETCHT0      4096(SI)
+	VSHUFPS         $0xdd, Z12, Z6, Z8
+	VSHUFPS         $0x88, Z12, Z6, Z9
+	VPADDD          Z8, Z9, Z9
+	VPSRAVD         Z0, Z9, Z9
+	VPADDD          Z9, Z9, Z9
+	VPBROADCASTQ    (R8), Z8
+	VPSHUFD         $0x50, Z8, Z8
+	VPADDD          Z8, Z9, Z9
+	VCVTDQ2PS       Z9, Z9
+	VMULPS          u32_3f000000x16<>+0(SB), Z9, Z9
+	VPERMPS         Z9, Z4, Z9
+	VINSERTI32X4    $0x01, (SI), Z11, Z11
+	VPERMW.Z        Z11, Z3, K1, Z11
+	VFMADD231PS     Y9, Y11, Y5
+	VEXTRACTF64X4   $0x01, Z9, Y8
+	VEXTRACTF64X4   $0x01, Z11, Y9
+	VFMADD231PS     Y8, Y9, Y5
+	ADDQ            $0x00000010, SI
+	ADDQ            $0x08, R8
+	DECQ            R9
+	JNE             groups
+	JMP             end
+
+one:
+	VMOVDQU64    (SI), X10
+	VSHUFPS      $0xdd, Z6, Z6, Z8
+	VSHUFPS      $0x88, Z6, Z6, Z9
+	VPADDD       Z8, Z9, Z9
+	VPSRAVD      Z0, Z9, Z9
+	VPADDD       Z9, Z9, Z9
+	VPBROADCASTD (R8), Z8
+	VPADDD       Z8, Z9, Z9
+	VCVTDQ2PS    Z9, Z9
+	VMULPS       u32_3f000000x16<>+0(SB), Z9, Z9
+	VPERMPS      Z9, Z4, Z9
+	VPMOVZXWD    X10, Y8
+	VPSLLD       $0x10, Y8, Y8
+	VFMADD231PS  Y9, Y8, Y5
+	ADDQ         $0x00000010, SI
+
+end:
+	VBROADCASTSS 72(AX), Y8
+	VBROADCASTSS 80(AX), Y9
+	VFMADD231PS  (SI), Y8, Y5
+	VMULPS       Y9, Y5, Y5
+	VADDPS       32(SI), Y5, Y5
+	VCMPPS       $0x03, Y5, Y5, K2
+	VBROADCASTSS u32_7fc00000<>+0(SB), K2, Y5
+	VMOVUPS      Y5, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
 	VZEROUPPER
 	RET
 
 // func lowbit2SplitAVX512(a *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, CMOV, FMA3, MMX+
 TEXT ·lowbit2SplitAVX512(SB), NOSPLIT, $0-8
 	MOVQ      a+0(FP), AX
 	MOVQ      (AX), CX
@@ -1821,170 +2179,205 @@ TEXT ·lowbit2SplitAVX512(SB), NOSPLIT, $0-8
 	VMOVDQU64 u32_6x4_2x4_6x4_2x4<>+0(SB), Z0
 	VMOVDQU64 u32_c0c0c0c0x4_c0c0c0cx4_c0c0c0c0x4_c0c0c0cx4<>+0(SB), Z1
 	VMOVDQU64 u32_30303030x4_3030303x4_30303030x4_3030303x4<>+0(SB), Z2
-	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z3
+	VMOVDQU64 u16_0x3_1_0_2_0_3_0_4_0_5_0_6_0_7_0_8_0_9_0_a_0_b_0_c_0_d_0_e_0_f<>+0(SB), Z3
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z4
 	MOVL      $0xaaaaaaaa, SI
 	KMOVD     SI, K1
-	MOVQ      16(AX), R11
 
-pair:
-	XORQ    SI, SI
-	LEAQ    32(CX), R12
-	CMPQ    BX, $0x01
-	CMOVQEQ SI, R11
-	CMOVQEQ CX, R12
-	MOVQ    DX, SI
-	MOVQ    32(AX), DI
-	MOVQ    40(AX), R8
-	LEAQ    (DX)(R11*1), R13
-	VPXORD  Z5, Z5, Z5
-	VPXORD  Z6, Z6, Z6
-	VPXORD  Z7, Z7, Z7
-	MOVQ    48(AX), R9
+panel:
+	MOVQ   DX, SI
+	MOVQ   32(AX), DI
+	MOVQ   40(AX), R8
+	VPXORD Y5, Y5, Y5
+	VPXORD Z6, Z6, Z6
+	MOVQ   48(AX), R9
 
-group:
+groups:
 	MOVQ      56(AX), R10
 	CMPQ      R9, $0x01
 	CMOVQEQ   64(AX), R10
-	VPXORD    Z8, Z8, Z8
-	VMOVDQA64 Z6, Z10
-	VPXORD    Z9, Z9, Z9
-	VMOVDQA64 Z7, Z11
+	VPXORD    Z7, Z7, Z7
+	VMOVDQA64 Z6, Z8
 	TESTQ     R10, R10
-	JE        split
+	JE        firstsplit
 
-block:
-	LEAQ            4096(SI), R14
-	LEAQ            (R14)(R11*1), R15
-	CMPQ            R14, R13
-	CMOVQCC         R15, R14
-	PREFETCHT0      (R14)
-	PREFETCHT0      (R14)(R11*1)
-	VPBROADCASTQ    (DI), Z12
-	VPBROADCASTQ    16(DI), Z13
-	VBROADCASTI64X4 (SI), Z14
-	VSHUFI64X2      $0x50, Z14, Z14, Z14
-	VPANDD          Z1, Z14, Z15
-	VPDPBUSD        Z12, Z15, Z8
-	VPANDD          Z2, Z14, Z14
-	VPDPBUSD        Z13, Z14, Z10
-	VBROADCASTI64X4 (SI)(R11*1), Z14
-	VSHUFI64X2      $0x50, Z14, Z14, Z14
-	VPANDD          Z1, Z14, Z15
-	VPDPBUSD        Z12, Z15, Z9
-	VPANDD          Z2, Z14, Z12
-	VPDPBUSD        Z13, Z12, Z11
-	VPBROADCASTQ    8(DI), Z12
-	VPBROADCASTQ    24(DI), Z13
-	VBROADCASTI64X4 32(SI), Z14
-	VSHUFI64X2      $0x50, Z14, Z14, Z14
-	VPANDD          Z1, Z14, Z15
-	VPDPBUSD        Z12, Z15, Z8
-	VPANDD          Z2, Z14, Z14
-	VPDPBUSD        Z13, Z14, Z10
-	VBROADCASTI64X4 32(SI)(R11*1), Z14
-	VSHUFI64X2      $0x50, Z14, Z14, Z14
-	VPANDD          Z1, Z14, Z15
-	VPDPBUSD        Z12, Z15, Z9
-	VPANDD          Z2, Z14, Z12
-	VPDPBUSD        Z13, Z12, Z11
+firstblock:
+	PREFETCHT0      4096(SI)
+	VPBROADCASTQ    (DI), Z9
+	VPBROADCASTQ    16(DI), Z10
+	VBROADCASTI64X4 (SI), Z11
+	VSHUFI64X2      $0x50, Z11, Z11, Z11
+	VPANDD          Z1, Z11, Z14
+	VPDPBUSD        Z9, Z14, Z7
+	VPANDD          Z2, Z11, Z9
+	VPDPBUSD        Z10, Z9, Z8
+	VPBROADCASTQ    8(DI), Z9
+	VPBROADCASTQ    24(DI), Z10
+	VBROADCASTI64X4 32(SI), Z11
+	VSHUFI64X2      $0x50, Z11, Z11, Z11
+	VPANDD          Z1, Z11, Z14
+	VPDPBUSD        Z9, Z14, Z7
+	VPANDD          Z2, Z11, Z9
+	VPDPBUSD        Z10, Z9, Z8
 	ADDQ            $0x20, DI
 	ADDQ            $0x00000040, SI
 	DECQ            R10
-	JNE             block
+	JNE             firstblock
 
-split:
+firstsplit:
 	VPXORD          Z6, Z6, Z6
-	VPXORD          Z7, Z7, Z7
 	MOVQ            48(AX), R10
 	SUBQ            R9, R10
 	TESTQ           $0x00000001, R10
-	JNE             sum
+	JNE             firstsum
 	CMPQ            R9, $0x01
-	JE              sum
-	LEAQ            4096(SI), R10
-	LEAQ            (R10)(R11*1), R14
-	CMPQ            R10, R13
-	CMOVQCC         R14, R10
-	PREFETCHT0      (R10)
-	PREFETCHT0      (R10)(R11*1)
-	VPBROADCASTQ    (DI), Z12
-	VPBROADCASTQ    16(DI), Z13
-	VBROADCASTI64X4 (SI), Z14
-	VSHUFI64X2      $0x50, Z14, Z14, Z14
-	VPANDD          Z1, Z14, Z15
-	VPDPBUSD        Z12, Z15, Z8
-	VPANDD          Z2, Z14, Z14
-	VPDPBUSD        Z13, Z14, Z6
-	VBROADCASTI64X4 (SI)(R11*1), Z14
-	VSHUFI64X2      $0x50, Z14, Z14, Z14
-	VPANDD          Z1, Z14, Z15
-	VPDPBUSD        Z12, Z15, Z9
-	VPANDD          Z2, Z14, Z12
-	VPDPBUSD        Z13, Z12, Z7
-	VPBROADCASTQ    8(DI), Z12
-	VPBROADCASTQ    24(DI), Z13
-	VBROADCASTI64X4 32(SI), Z14
-	VSHUFI64X2      $0x50, Z14, Z14, Z14
-	VPANDD          Z1, Z14, Z15
-	VPDPBUSD        Z12, Z15, Z8
-	VPANDD          Z2, Z14, Z14
-	VPDPBUSD        Z13, Z14, Z6
-	VBROADCASTI64X4 32(SI)(R11*1), Z14
-	VSHUFI64X2      $0x50, Z14, Z14, Z14
-	VPANDD          Z1, Z14, Z15
-	VPDPBUSD        Z12, Z15, Z9
-	VPANDD          Z2, Z14, Z12
-	VPDPBUSD        Z13, Z12, Z7
+	JE              firstsum
+	PREFETCHT0      4096(SI)
+	VPBROADCASTQ    (DI), Z9
+	VPBROADCASTQ    16(DI), Z10
+	VBROADCASTI64X4 (SI), Z11
+	VSHUFI64X2      $0x50, Z11, Z11, Z11
+	VPANDD          Z1, Z11, Z14
+	VPDPBUSD        Z9, Z14, Z7
+	VPANDD          Z2, Z11, Z9
+	VPDPBUSD        Z10, Z9, Z6
+	VPBROADCASTQ    8(DI), Z9
+	VPBROADCASTQ    24(DI), Z10
+	VBROADCASTI64X4 32(SI), Z11
+	VSHUFI64X2      $0x50, Z11, Z11, Z11
+	VPANDD          Z1, Z11, Z14
+	VPDPBUSD        Z9, Z14, Z7
+	VPANDD          Z2, Z11, Z9
+	VPDPBUSD        Z10, Z9, Z6
 	ADDQ            $0x20, DI
 	ADDQ            $0x00000040, SI
 
-sum:
-	VPSLLD           $0x02, Z10, Z10
-	VPADDD           Z10, Z8, Z8
-	VPSLLD           $0x02, Z11, Z11
-	VPADDD           Z11, Z9, Z9
-	VSHUFPS          $0xdd, Z9, Z8, Z10
-	VSHUFPS          $0x88, Z9, Z8, Z11
-	VPADDD           Z10, Z11, Z11
-	VPSRAVD          Z0, Z11, Z11
-	VPADDD.BCST      (R8), Z11, Z11
-	VCVTDQ2PS        Z11, Z11
-	VBROADCASTI32X4  (SI), Z10
-	VINSERTI32X4     $0x01, (SI)(R11*1), Z10, Z10
-	VPERMW.Z         Z10, Z3, K1, Z10
-	VFMADD231PS      Z11, Z10, Z5
-	LEAQ             4096(SI), R10
-	LEAQ             (R10)(R11*1), R14
-	CMPQ             R10, R13
-	CMOVQCC          R14, R10
-	PREFETCHT0       (R10)
-	PREFETCHT0       (R10)(R11*1)
-	ADDQ             $0x00000010, SI
-	ADDQ             $0x04, R8
-	DECQ             R9
-	JNE              group
-	VPERMPS          Z5, Z4, Z10
-	VBROADCASTF64X4  (SI), Z11
-	VINSERTF64X4     $0x01, (SI)(R11*1), Z11, Z11
-	VFMADD231PS.BCST 72(AX), Z11, Z10
-	VMULPS.BCST      80(AX), Z10, Z10
-	VBROADCASTF64X4  32(SI), Z11
-	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z11, Z11
-	VADDPS           Z11, Z10, Z10
-	VCMPPS           $0x03, Z10, Z10, K2
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z10
-	VMOVUPS          Y10, (CX)
-	VEXTRACTF64X4    $0x01, Z10, (R12)
-	LEAQ             (DX)(R11*2), DX
-	ADDQ             $0x00000040, CX
-	SUBQ             $0x02, BX
-	JGT              pair
+firstsum:
+	VPSLLD     $0x02, Z8, Z8
+	VPADDD     Z8, Z7, Z7
+	PREFETCHT0 4096(SI)
+	CMPQ       R9, $0x01
+	JE         one
+	VMOVDQU64  (SI), X12
+	ADDQ       $0x00000010, SI
+	DECQ       R9
+	MOVQ       56(AX), R10
+	CMPQ       R9, $0x01
+	CMOVQEQ    64(AX), R10
+	VPXORD     Z13, Z13, Z13
+	VMOVDQA64  Z6, Z8
+	TESTQ      R10, R10
+	JE         secondsplit
+
+secondblock:
+	PREFETCHT0      4096(SI)
+	VPBROADCASTQ    (DI), Z9
+	VPBROADCASTQ    16(DI), Z10
+	VBROADCASTI64X4 (SI), Z11
+	VSHUFI64X2      $0x50, Z11, Z11, Z11
+	VPANDD          Z1, Z11, Z14
+	VPDPBUSD        Z9, Z14, Z13
+	VPANDD          Z2, Z11, Z9
+	VPDPBUSD        Z10, Z9, Z8
+	VPBROADCASTQ    8(DI), Z9
+	VPBROADCASTQ    24(DI), Z10
+	VBROADCASTI64X4 32(SI), Z11
+	VSHUFI64X2      $0x50, Z11, Z11, Z11
+	VPANDD          Z1, Z11, Z14
+	VPDPBUSD        Z9, Z14, Z13
+	VPANDD          Z2, Z11, Z9
+	VPDPBUSD        Z10, Z9, Z8
+	ADDQ            $0x20, DI
+	ADDQ            $0x00000040, SI
+	DECQ            R10
+	JNE             secondblock
+
+secondsplit:
+	VPXORD          Z6, Z6, Z6
+	MOVQ            48(AX), R10
+	SUBQ            R9, R10
+	TESTQ           $0x00000001, R10
+	JNE             secondsum
+	CMPQ            R9, $0x01
+	JE              secondsum
+	PREFETCHT0      4096(SI)
+	VPBROADCASTQ    (DI), Z9
+	VPBROADCASTQ    16(DI), Z10
+	VBROADCASTI64X4 (SI), Z11
+	VSHUFI64X2      $0x50, Z11, Z11, Z11
+	VPANDD          Z1, Z11, Z14
+	VPDPBUSD        Z9, Z14, Z13
+	VPANDD          Z2, Z11, Z9
+	VPDPBUSD        Z10, Z9, Z6
+	VPBROADCASTQ    8(DI), Z9
+	VPBROADCASTQ    24(DI), Z10
+	VBROADCASTI64X4 32(SI), Z11
+	VSHUFI64X2      $0x50, Z11, Z11, Z11
+	VPANDD          Z1, Z11, Z14
+	VPDPBUSD        Z9, Z14, Z13
+	VPANDD          Z2, Z11, Z9
+	VPDPBUSD        Z10, Z9, Z6
+	ADDQ            $0x20, DI
+	ADDQ            $0x00000040, SI
+
+secondsum:
+	VPSLLD        $0x02, Z8, Z8
+	VPADDD        Z8, Z13, Z13
+	PREFETCHT0    4096(SI)
+	VSHUFPS       $0xdd, Z13, Z7, Z8
+	VSHUFPS       $0x88, Z13, Z7, Z9
+	VPADDD        Z8, Z9, Z9
+	VPSRAVD       Z0, Z9, Z9
+	VPBROADCASTQ  (R8), Z8
+	VPSHUFD       $0x50, Z8, Z8
+	VPADDD        Z8, Z9, Z9
+	VCVTDQ2PS     Z9, Z9
+	VPERMPS       Z9, Z4, Z9
+	VINSERTI32X4  $0x01, (SI), Z12, Z12
+	VPERMW.Z      Z12, Z3, K1, Z12
+	VFMADD231PS   Y9, Y12, Y5
+	VEXTRACTF64X4 $0x01, Z9, Y8
+	VEXTRACTF64X4 $0x01, Z12, Y9
+	VFMADD231PS   Y8, Y9, Y5
+	ADDQ          $0x00000010, SI
+	ADDQ          $0x08, R8
+	DECQ          R9
+	JNE           groups
+	JMP           end
+
+one:
+	VMOVDQU64    (SI), X10
+	VSHUFPS      $0xdd, Z7, Z7, Z8
+	VSHUFPS      $0x88, Z7, Z7, Z9
+	VPADDD       Z8, Z9, Z9
+	VPSRAVD      Z0, Z9, Z9
+	VPBROADCASTD (R8), Z8
+	VPADDD       Z8, Z9, Z9
+	VCVTDQ2PS    Z9, Z9
+	VPERMPS      Z9, Z4, Z9
+	VPMOVZXWD    X10, Y8
+	VPSLLD       $0x10, Y8, Y8
+	VFMADD231PS  Y9, Y8, Y5
+	ADDQ         $0x00000010, SI
+
+end:
+	VBROADCASTSS 72(AX), Y8
+	VBROADCASTSS 80(AX), Y9
+	VFMADD231PS  (SI), Y8, Y5
+	VMULPS       Y9, Y5, Y5
+	VADDPS       32(SI), Y5, Y5
+	VCMPPS       $0x03, Y5, Y5, K2
+	VBROADCASTSS u32_7fc00000<>+0(SB), K2, Y5
+	VMOVUPS      Y5, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
 	VZEROUPPER
 	RET
 
 // func lowbit2ZerosSplitAVX512(a *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, CMOV, FMA3, MMX+
 TEXT ·lowbit2ZerosSplitAVX512(SB), NOSPLIT, $0-8
 	MOVQ      a+0(FP), AX
 	MOVQ      (AX), CX
@@ -1993,178 +2386,218 @@ TEXT ·lowbit2ZerosSplitAVX512(SB), NOSPLIT, $0-8
 	VMOVDQU64 u32_6x4_2x4_6x4_2x4<>+0(SB), Z0
 	VMOVDQU64 u32_c0c0c0c0x4_c0c0c0cx4_c0c0c0c0x4_c0c0c0cx4<>+0(SB), Z1
 	VMOVDQU64 u32_30303030x4_3030303x4_30303030x4_3030303x4<>+0(SB), Z2
-	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z3
+	VMOVDQU64 u16_0x3_1_0_2_0_3_0_4_0_5_0_6_0_7_0_8_0_9_0_a_0_b_0_c_0_d_0_e_0_f<>+0(SB), Z3
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z4
 	MOVL      $0xaaaaaaaa, SI
 	KMOVD     SI, K1
 	VMOVDQU   u8_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), X5
 	VMOVDQU64 u32_2x16<>+0(SB), Z6
-	MOVQ      16(AX), R11
 
-pair:
-	XORQ    SI, SI
-	LEAQ    32(CX), R12
-	CMPQ    BX, $0x01
-	CMOVQEQ SI, R11
-	CMOVQEQ CX, R12
-	MOVQ    DX, SI
-	MOVQ    32(AX), DI
-	MOVQ    40(AX), R8
-	LEAQ    (DX)(R11*1), R13
-	VPXORD  Z7, Z7, Z7
-	VPXORD  Z8, Z8, Z8
-	VPXORD  Z9, Z9, Z9
-	MOVQ    48(AX), R9
+panel:
+	MOVQ   DX, SI
+	MOVQ   32(AX), DI
+	MOVQ   40(AX), R8
+	VPXORD Y7, Y7, Y7
+	VPXORD Z8, Z8, Z8
+	MOVQ   48(AX), R9
 
-group:
+groups:
 	MOVQ      56(AX), R10
 	CMPQ      R9, $0x01
 	CMOVQEQ   64(AX), R10
-	VPXORD    Z10, Z10, Z10
-	VMOVDQA64 Z8, Z12
-	VPXORD    Z11, Z11, Z11
-	VMOVDQA64 Z9, Z13
+	VPXORD    Z9, Z9, Z9
+	VMOVDQA64 Z8, Z10
 	TESTQ     R10, R10
-	JE        split
+	JE        firstsplit
 
-block:
-	LEAQ            4096(SI), R14
-	LEAQ            (R14)(R11*1), R15
-	CMPQ            R14, R13
-	CMOVQCC         R15, R14
-	PREFETCHT0      (R14)
-	PREFETCHT0      (R14)(R11*1)
-	VPBROADCASTQ    (DI), Z14
-	VPBROADCASTQ    16(DI), Z15
-	VBROADCASTI64X4 (SI), Z16
-	VSHUFI64X2      $0x50, Z16, Z16, Z16
-	VPANDD          Z1, Z16, Z17
-	VPDPBUSD        Z14, Z17, Z10
-	VPANDD          Z2, Z16, Z16
-	VPDPBUSD        Z15, Z16, Z12
-	VBROADCASTI64X4 (SI)(R11*1), Z16
-	VSHUFI64X2      $0x50, Z16, Z16, Z16
-	VPANDD          Z1, Z16, Z17
-	VPDPBUSD        Z14, Z17, Z11
-	VPANDD          Z2, Z16, Z14
-	VPDPBUSD        Z15, Z14, Z13
-	VPBROADCASTQ    8(DI), Z14
-	VPBROADCASTQ    24(DI), Z15
-	VBROADCASTI64X4 32(SI), Z16
-	VSHUFI64X2      $0x50, Z16, Z16, Z16
-	VPANDD          Z1, Z16, Z17
-	VPDPBUSD        Z14, Z17, Z10
-	VPANDD          Z2, Z16, Z16
-	VPDPBUSD        Z15, Z16, Z12
-	VBROADCASTI64X4 32(SI)(R11*1), Z16
-	VSHUFI64X2      $0x50, Z16, Z16, Z16
-	VPANDD          Z1, Z16, Z17
-	VPDPBUSD        Z14, Z17, Z11
-	VPANDD          Z2, Z16, Z14
-	VPDPBUSD        Z15, Z14, Z13
+firstblock:
+	PREFETCHT0      4096(SI)
+	VPBROADCASTQ    (DI), Z11
+	VPBROADCASTQ    16(DI), Z12
+	VBROADCASTI64X4 (SI), Z13
+	VSHUFI64X2      $0x50, Z13, Z13, Z13
+	VPANDD          Z1, Z13, Z16
+	VPDPBUSD        Z11, Z16, Z9
+	VPANDD          Z2, Z13, Z11
+	VPDPBUSD        Z12, Z11, Z10
+	VPBROADCASTQ    8(DI), Z11
+	VPBROADCASTQ    24(DI), Z12
+	VBROADCASTI64X4 32(SI), Z13
+	VSHUFI64X2      $0x50, Z13, Z13, Z13
+	VPANDD          Z1, Z13, Z16
+	VPDPBUSD        Z11, Z16, Z9
+	VPANDD          Z2, Z13, Z11
+	VPDPBUSD        Z12, Z11, Z10
 	ADDQ            $0x20, DI
 	ADDQ            $0x00000040, SI
 	DECQ            R10
-	JNE             block
+	JNE             firstblock
 
-split:
+firstsplit:
 	VPXORD          Z8, Z8, Z8
-	VPXORD          Z9, Z9, Z9
 	MOVQ            48(AX), R10
 	SUBQ            R9, R10
 	TESTQ           $0x00000001, R10
-	JNE             sum
+	JNE             firstsum
 	CMPQ            R9, $0x01
-	JE              sum
-	LEAQ            4096(SI), R10
-	LEAQ            (R10)(R11*1), R14
-	CMPQ            R10, R13
-	CMOVQCC         R14, R10
-	PREFETCHT0      (R10)
-	PREFETCHT0      (R10)(R11*1)
-	VPBROADCASTQ    (DI), Z14
-	VPBROADCASTQ    16(DI), Z15
-	VBROADCASTI64X4 (SI), Z16
-	VSHUFI64X2      $0x50, Z16, Z16, Z16
-	VPANDD          Z1, Z16, Z17
-	VPDPBUSD        Z14, Z17, Z10
-	VPANDD          Z2, Z16, Z16
-	VPDPBUSD        Z15, Z16, Z8
-	VBROADCASTI64X4 (SI)(R11*1), Z16
-	VSHUFI64X2      $0x50, Z16, Z16, Z16
-	VPANDD          Z1, Z16, Z17
-	VPDPBUSD        Z14, Z17, Z11
-	VPANDD          Z2, Z16, Z14
-	VPDPBUSD        Z15, Z14, Z9
-	VPBROADCASTQ    8(DI), Z14
-	VPBROADCASTQ    24(DI), Z15
-	VBROADCASTI64X4 32(SI), Z16
-	VSHUFI64X2      $0x50, Z16, Z16, Z16
-	VPANDD          Z1, Z16, Z17
-	VPDPBUSD        Z14, Z17, Z10
-	VPANDD          Z2, Z16, Z16
-	VPDPBUSD        Z15, Z16, Z8
-	VBROADCASTI64X4 32(SI)(R11*1), Z16
-	VSHUFI64X2      $0x50, Z16, Z16, Z16
-	VPANDD          Z1, Z16, Z17
-	VPDPBUSD        Z14, Z17, Z11
-	VPANDD          Z2, Z16, Z14
-	VPDPBUSD        Z15, Z14, Z9
+	JE              firstsum
+	PREFETCHT0      4096(SI)
+	VPBROADCASTQ    (DI), Z11
+	VPBROADCASTQ    16(DI), Z12
+	VBROADCASTI64X4 (SI), Z13
+	VSHUFI64X2      $0x50, Z13, Z13, Z13
+	VPANDD          Z1, Z13, Z16
+	VPDPBUSD        Z11, Z16, Z9
+	VPANDD          Z2, Z13, Z11
+	VPDPBUSD        Z12, Z11, Z8
+	VPBROADCASTQ    8(DI), Z11
+	VPBROADCASTQ    24(DI), Z12
+	VBROADCASTI64X4 32(SI), Z13
+	VSHUFI64X2      $0x50, Z13, Z13, Z13
+	VPANDD          Z1, Z13, Z16
+	VPDPBUSD        Z11, Z16, Z9
+	VPANDD          Z2, Z13, Z11
+	VPDPBUSD        Z12, Z11, Z8
 	ADDQ            $0x20, DI
 	ADDQ            $0x00000040, SI
 
-sum:
-	VPSLLD           $0x02, Z12, Z12
-	VPADDD           Z12, Z10, Z10
-	VPSLLD           $0x02, Z13, Z13
-	VPADDD           Z13, Z11, Z11
-	VSHUFPS          $0xdd, Z11, Z10, Z12
-	VSHUFPS          $0x88, Z11, Z10, Z13
-	VPADDD           Z12, Z13, Z13
-	VPSRAVD          Z0, Z13, Z13
-	VMOVQ            16(SI), X12
-	VPINSRQ          $0x01, 16(SI)(R11*1), X12, X12
-	VPSHUFB          X5, X12, X12
-	VPMOVSXBD        X12, Z12
-	VPADDD           Z6, Z12, Z12
-	VPMULLD.BCST     (R8), Z12, Z12
-	VPADDD           Z12, Z13, Z13
-	VCVTDQ2PS        Z13, Z13
-	VBROADCASTI32X4  (SI), Z12
-	VINSERTI32X4     $0x01, (SI)(R11*1), Z12, Z12
-	VPERMW.Z         Z12, Z3, K1, Z12
-	VFMADD231PS      Z13, Z12, Z7
-	LEAQ             4096(SI), R10
-	LEAQ             (R10)(R11*1), R14
-	CMPQ             R10, R13
-	CMOVQCC          R14, R10
-	PREFETCHT0       (R10)
-	PREFETCHT0       (R10)(R11*1)
-	ADDQ             $0x00000018, SI
-	ADDQ             $0x04, R8
-	DECQ             R9
-	JNE              group
-	VPERMPS          Z7, Z4, Z12
-	VBROADCASTF64X4  (SI), Z13
-	VINSERTF64X4     $0x01, (SI)(R11*1), Z13, Z13
-	VFMADD231PS.BCST 72(AX), Z13, Z12
-	VMULPS.BCST      80(AX), Z12, Z12
-	VBROADCASTF64X4  32(SI), Z13
-	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z13, Z13
-	VADDPS           Z13, Z12, Z12
-	VCMPPS           $0x03, Z12, Z12, K2
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z12
-	VMOVUPS          Y12, (CX)
-	VEXTRACTF64X4    $0x01, Z12, (R12)
-	LEAQ             (DX)(R11*2), DX
-	ADDQ             $0x00000040, CX
-	SUBQ             $0x02, BX
-	JGT              pair
+firstsum:
+	VPSLLD     $0x02, Z10, Z10
+	VPADDD     Z10, Z9, Z9
+	PREFETCHT0 4096(SI)
+	CMPQ       R9, $0x01
+	JE         one
+	VMOVDQU64  (SI), X14
+	VMOVQ      16(SI), X10
+	ADDQ       $0x00000018, SI
+	DECQ       R9
+	MOVQ       56(AX), R10
+	CMPQ       R9, $0x01
+	CMOVQEQ    64(AX), R10
+	VPXORD     Z15, Z15, Z15
+	VMOVDQA64  Z8, Z11
+	TESTQ      R10, R10
+	JE         secondsplit
+
+secondblock:
+	PREFETCHT0      4096(SI)
+	VPBROADCASTQ    (DI), Z12
+	VPBROADCASTQ    16(DI), Z13
+	VBROADCASTI64X4 (SI), Z16
+	VSHUFI64X2      $0x50, Z16, Z16, Z16
+	VPANDD          Z1, Z16, Z17
+	VPDPBUSD        Z12, Z17, Z15
+	VPANDD          Z2, Z16, Z12
+	VPDPBUSD        Z13, Z12, Z11
+	VPBROADCASTQ    8(DI), Z12
+	VPBROADCASTQ    24(DI), Z13
+	VBROADCASTI64X4 32(SI), Z16
+	VSHUFI64X2      $0x50, Z16, Z16, Z16
+	VPANDD          Z1, Z16, Z17
+	VPDPBUSD        Z12, Z17, Z15
+	VPANDD          Z2, Z16, Z12
+	VPDPBUSD        Z13, Z12, Z11
+	ADDQ            $0x20, DI
+	ADDQ            $0x00000040, SI
+	DECQ            R10
+	JNE             secondblock
+
+secondsplit:
+	VPXORD          Z8, Z8, Z8
+	MOVQ            48(AX), R10
+	SUBQ            R9, R10
+	TESTQ           $0x00000001, R10
+	JNE             secondsum
+	CMPQ            R9, $0x01
+	JE              secondsum
+	PREFETCHT0      4096(SI)
+	VPBROADCASTQ    (DI), Z12
+	VPBROADCASTQ    16(DI), Z13
+	VBROADCASTI64X4 (SI), Z16
+	VSHUFI64X2      $0x50, Z16, Z16, Z16
+	VPANDD          Z1, Z16, Z17
+	VPDPBUSD        Z12, Z17, Z15
+	VPANDD          Z2, Z16, Z12
+	VPDPBUSD        Z13, Z12, Z8
+	VPBROADCASTQ    8(DI), Z12
+	VPBROADCASTQ    24(DI), Z13
+	VBROADCASTI64X4 32(SI), Z16
+	VSHUFI64X2      $0x50, Z16, Z16, Z16
+	VPANDD          Z1, Z16, Z17
+	VPDPBUSD        Z12, Z17, Z15
+	VPANDD          Z2, Z16, Z12
+	VPDPBUSD        Z13, Z12, Z8
+	ADDQ            $0x20, DI
+	ADDQ            $0x00000040, SI
+
+secondsum:
+	VPSLLD        $0x02, Z11, Z11
+	VPADDD        Z11, Z15, Z15
+	PREFETCHT0    4096(SI)
+	VSHUFPS       $0xdd, Z15, Z9, Z11
+	VSHUFPS       $0x88, Z15, Z9, Z12
+	VPADDD        Z11, Z12, Z12
+	VPSRAVD       Z0, Z12, Z12
+	VPINSRQ       $0x01, 16(SI), X10, X10
+	VPSHUFB       X5, X10, X10
+	VPMOVSXBD     X10, Z10
+	VPADDD        Z6, Z10, Z10
+	VPBROADCASTQ  (R8), Z11
+	VPSHUFD       $0x50, Z11, Z11
+	VPMULLD       Z11, Z10, Z10
+	VPADDD        Z10, Z12, Z12
+	VCVTDQ2PS     Z12, Z12
+	VPERMPS       Z12, Z4, Z12
+	VINSERTI32X4  $0x01, (SI), Z14, Z14
+	VPERMW.Z      Z14, Z3, K1, Z14
+	VFMADD231PS   Y12, Y14, Y7
+	VEXTRACTF64X4 $0x01, Z12, Y10
+	VEXTRACTF64X4 $0x01, Z14, Y11
+	VFMADD231PS   Y10, Y11, Y7
+	ADDQ          $0x00000018, SI
+	ADDQ          $0x08, R8
+	DECQ          R9
+	JNE           groups
+	JMP           end
+
+one:
+	VMOVDQU64    (SI), X13
+	VMOVQ        16(SI), X10
+	VSHUFPS      $0xdd, Z9, Z9, Z11
+	VSHUFPS      $0x88, Z9, Z9, Z12
+	VPADDD       Z11, Z12, Z12
+	VPSRAVD      Z0, Z12, Z12
+	VPSHUFB      X5, X10, X10
+	VPMOVSXBD    X10, Z10
+	VPADDD       Z6, Z10, Z10
+	VPBROADCASTD (R8), Z11
+	VPMULLD      Z11, Z10, Z10
+	VPADDD       Z10, Z12, Z12
+	VCVTDQ2PS    Z12, Z12
+	VPERMPS      Z12, Z4, Z12
+	VPMOVZXWD    X13, Y10
+	VPSLLD       $0x10, Y10, Y10
+	VFMADD231PS  Y12, Y10, Y7
+	ADDQ         $0x00000018, SI
+
+end:
+	VBROADCASTSS 72(AX), Y10
+	VBROADCASTSS 80(AX), Y11
+	VFMADD231PS  (SI), Y10, Y7
+	VMULPS       Y11, Y7, Y7
+	VADDPS       32(SI), Y7, Y7
+	VCMPPS       $0x03, Y7, Y7, K2
+	VBROADCASTSS u32_7fc00000<>+0(SB), K2, Y7
+	VMOVUPS      Y7, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
 	VZEROUPPER
 	RET
 
 // func lowbit2FractionsSplitAVX512(a *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, CMOV, FMA3, MMX+
 TEXT ·lowbit2FractionsSplitAVX512(SB), NOSPLIT, $0-8
 	MOVQ      a+0(FP), AX
 	MOVQ      (AX), CX
@@ -2173,180 +2606,222 @@ TEXT ·lowbit2FractionsSplitAVX512(SB), NOSPLIT, $0-8
 	VMOVDQU64 u32_6x4_2x4_6x4_2x4<>+0(SB), Z0
 	VMOVDQU64 u32_c0c0c0c0x4_c0c0c0cx4_c0c0c0c0x4_c0c0c0cx4<>+0(SB), Z1
 	VMOVDQU64 u32_30303030x4_3030303x4_30303030x4_3030303x4<>+0(SB), Z2
-	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z3
+	VMOVDQU64 u16_0x3_1_0_2_0_3_0_4_0_5_0_6_0_7_0_8_0_9_0_a_0_b_0_c_0_d_0_e_0_f<>+0(SB), Z3
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z4
 	MOVL      $0xaaaaaaaa, SI
 	KMOVD     SI, K1
 	VMOVDQU   u8_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), X5
 	VMOVDQU64 u32_80x16<>+0(SB), Z6
-	MOVQ      16(AX), R11
 
-pair:
-	XORQ    SI, SI
-	LEAQ    32(CX), R12
-	CMPQ    BX, $0x01
-	CMOVQEQ SI, R11
-	CMOVQEQ CX, R12
-	MOVQ    DX, SI
-	MOVQ    32(AX), DI
-	MOVQ    40(AX), R8
-	LEAQ    (DX)(R11*1), R13
-	VPXORD  Z7, Z7, Z7
-	VPXORD  Z8, Z8, Z8
-	VPXORD  Z9, Z9, Z9
-	MOVQ    48(AX), R9
+panel:
+	MOVQ   DX, SI
+	MOVQ   32(AX), DI
+	MOVQ   40(AX), R8
+	VPXORD Y7, Y7, Y7
+	VPXORD Z8, Z8, Z8
+	MOVQ   48(AX), R9
 
-group:
+groups:
 	MOVQ      56(AX), R10
 	CMPQ      R9, $0x01
 	CMOVQEQ   64(AX), R10
-	VPXORD    Z10, Z10, Z10
-	VMOVDQA64 Z8, Z12
-	VPXORD    Z11, Z11, Z11
-	VMOVDQA64 Z9, Z13
+	VPXORD    Z9, Z9, Z9
+	VMOVDQA64 Z8, Z10
 	TESTQ     R10, R10
-	JE        split
+	JE        firstsplit
 
-block:
-	LEAQ            4096(SI), R14
-	LEAQ            (R14)(R11*1), R15
-	CMPQ            R14, R13
-	CMOVQCC         R15, R14
-	PREFETCHT0      (R14)
-	PREFETCHT0      (R14)(R11*1)
-	VPBROADCASTQ    (DI), Z14
-	VPBROADCASTQ    16(DI), Z15
-	VBROADCASTI64X4 (SI), Z16
-	VSHUFI64X2      $0x50, Z16, Z16, Z16
-	VPANDD          Z1, Z16, Z17
-	VPDPBUSD        Z14, Z17, Z10
-	VPANDD          Z2, Z16, Z16
-	VPDPBUSD        Z15, Z16, Z12
-	VBROADCASTI64X4 (SI)(R11*1), Z16
-	VSHUFI64X2      $0x50, Z16, Z16, Z16
-	VPANDD          Z1, Z16, Z17
-	VPDPBUSD        Z14, Z17, Z11
-	VPANDD          Z2, Z16, Z14
-	VPDPBUSD        Z15, Z14, Z13
-	VPBROADCASTQ    8(DI), Z14
-	VPBROADCASTQ    24(DI), Z15
-	VBROADCASTI64X4 32(SI), Z16
-	VSHUFI64X2      $0x50, Z16, Z16, Z16
-	VPANDD          Z1, Z16, Z17
-	VPDPBUSD        Z14, Z17, Z10
-	VPANDD          Z2, Z16, Z16
-	VPDPBUSD        Z15, Z16, Z12
-	VBROADCASTI64X4 32(SI)(R11*1), Z16
-	VSHUFI64X2      $0x50, Z16, Z16, Z16
-	VPANDD          Z1, Z16, Z17
-	VPDPBUSD        Z14, Z17, Z11
-	VPANDD          Z2, Z16, Z14
-	VPDPBUSD        Z15, Z14, Z13
+firstblock:
+	PREFETCHT0      4096(SI)
+	VPBROADCASTQ    (DI), Z11
+	VPBROADCASTQ    16(DI), Z12
+	VBROADCASTI64X4 (SI), Z13
+	VSHUFI64X2      $0x50, Z13, Z13, Z13
+	VPANDD          Z1, Z13, Z16
+	VPDPBUSD        Z11, Z16, Z9
+	VPANDD          Z2, Z13, Z11
+	VPDPBUSD        Z12, Z11, Z10
+	VPBROADCASTQ    8(DI), Z11
+	VPBROADCASTQ    24(DI), Z12
+	VBROADCASTI64X4 32(SI), Z13
+	VSHUFI64X2      $0x50, Z13, Z13, Z13
+	VPANDD          Z1, Z13, Z16
+	VPDPBUSD        Z11, Z16, Z9
+	VPANDD          Z2, Z13, Z11
+	VPDPBUSD        Z12, Z11, Z10
 	ADDQ            $0x20, DI
 	ADDQ            $0x00000040, SI
 	DECQ            R10
-	JNE             block
+	JNE             firstblock
 
-split:
+firstsplit:
 	VPXORD          Z8, Z8, Z8
-	VPXORD          Z9, Z9, Z9
 	MOVQ            48(AX), R10
 	SUBQ            R9, R10
 	TESTQ           $0x00000001, R10
-	JNE             sum
+	JNE             firstsum
 	CMPQ            R9, $0x01
-	JE              sum
-	LEAQ            4096(SI), R10
-	LEAQ            (R10)(R11*1), R14
-	CMPQ            R10, R13
-	CMOVQCC         R14, R10
-	PREFETCHT0      (R10)
-	PREFETCHT0      (R10)(R11*1)
-	VPBROADCASTQ    (DI), Z14
-	VPBROADCASTQ    16(DI), Z15
-	VBROADCASTI64X4 (SI), Z16
-	VSHUFI64X2      $0x50, Z16, Z16, Z16
-	VPANDD          Z1, Z16, Z17
-	VPDPBUSD        Z14, Z17, Z10
-	VPANDD          Z2, Z16, Z16
-	VPDPBUSD        Z15, Z16, Z8
-	VBROADCASTI64X4 (SI)(R11*1), Z16
-	VSHUFI64X2      $0x50, Z16, Z16, Z16
-	VPANDD          Z1, Z16, Z17
-	VPDPBUSD        Z14, Z17, Z11
-	VPANDD          Z2, Z16, Z14
-	VPDPBUSD        Z15, Z14, Z9
-	VPBROADCASTQ    8(DI), Z14
-	VPBROADCASTQ    24(DI), Z15
-	VBROADCASTI64X4 32(SI), Z16
-	VSHUFI64X2      $0x50, Z16, Z16, Z16
-	VPANDD          Z1, Z16, Z17
-	VPDPBUSD        Z14, Z17, Z10
-	VPANDD          Z2, Z16, Z16
-	VPDPBUSD        Z15, Z16, Z8
-	VBROADCASTI64X4 32(SI)(R11*1), Z16
-	VSHUFI64X2      $0x50, Z16, Z16, Z16
-	VPANDD          Z1, Z16, Z17
-	VPDPBUSD        Z14, Z17, Z11
-	VPANDD          Z2, Z16, Z14
-	VPDPBUSD        Z15, Z14, Z9
+	JE              firstsum
+	PREFETCHT0      4096(SI)
+	VPBROADCASTQ    (DI), Z11
+	VPBROADCASTQ    16(DI), Z12
+	VBROADCASTI64X4 (SI), Z13
+	VSHUFI64X2      $0x50, Z13, Z13, Z13
+	VPANDD          Z1, Z13, Z16
+	VPDPBUSD        Z11, Z16, Z9
+	VPANDD          Z2, Z13, Z11
+	VPDPBUSD        Z12, Z11, Z8
+	VPBROADCASTQ    8(DI), Z11
+	VPBROADCASTQ    24(DI), Z12
+	VBROADCASTI64X4 32(SI), Z13
+	VSHUFI64X2      $0x50, Z13, Z13, Z13
+	VPANDD          Z1, Z13, Z16
+	VPDPBUSD        Z11, Z16, Z9
+	VPANDD          Z2, Z13, Z11
+	VPDPBUSD        Z12, Z11, Z8
 	ADDQ            $0x20, DI
 	ADDQ            $0x00000040, SI
 
-sum:
-	VPSLLD           $0x02, Z12, Z12
-	VPADDD           Z12, Z10, Z10
-	VPSLLD           $0x02, Z13, Z13
-	VPADDD           Z13, Z11, Z11
-	VSHUFPS          $0xdd, Z11, Z10, Z12
-	VSHUFPS          $0x88, Z11, Z10, Z13
-	VPADDD           Z12, Z13, Z13
-	VPSRAVD          Z0, Z13, Z13
-	VPSLLD           $0x06, Z13, Z13
-	VMOVQ            16(SI), X12
-	VPINSRQ          $0x01, 16(SI)(R11*1), X12, X12
-	VPSHUFB          X5, X12, X12
-	VPMOVSXBD        X12, Z12
-	VPADDD           Z6, Z12, Z12
-	VPMULLD.BCST     (R8), Z12, Z12
-	VPADDD           Z12, Z13, Z13
-	VCVTDQ2PS        Z13, Z13
-	VMULPS           u32_3c800000x16<>+0(SB), Z13, Z13
-	VBROADCASTI32X4  (SI), Z12
-	VINSERTI32X4     $0x01, (SI)(R11*1), Z12, Z12
-	VPERMW.Z         Z12, Z3, K1, Z12
-	VFMADD231PS      Z13, Z12, Z7
-	LEAQ             4096(SI), R10
-	LEAQ             (R10)(R11*1), R14
-	CMPQ             R10, R13
-	CMOVQCC          R14, R10
-	PREFETCHT0       (R10)
-	PREFETCHT0       (R10)(R11*1)
-	ADDQ             $0x00000018, SI
-	ADDQ             $0x04, R8
-	DECQ             R9
-	JNE              group
-	VPERMPS          Z7, Z4, Z12
-	VBROADCASTF64X4  (SI), Z13
-	VINSERTF64X4     $0x01, (SI)(R11*1), Z13, Z13
-	VFMADD231PS.BCST 72(AX), Z13, Z12
-	VMULPS.BCST      80(AX), Z12, Z12
-	VBROADCASTF64X4  32(SI), Z13
-	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z13, Z13
-	VADDPS           Z13, Z12, Z12
-	VCMPPS           $0x03, Z12, Z12, K2
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z12
-	VMOVUPS          Y12, (CX)
-	VEXTRACTF64X4    $0x01, Z12, (R12)
-	LEAQ             (DX)(R11*2), DX
-	ADDQ             $0x00000040, CX
-	SUBQ             $0x02, BX
-	JGT              pair
+firstsum:
+	VPSLLD     $0x02, Z10, Z10
+	VPADDD     Z10, Z9, Z9
+	PREFETCHT0 4096(SI)
+	CMPQ       R9, $0x01
+	JE         one
+	VMOVDQU64  (SI), X14
+	VMOVQ      16(SI), X10
+	ADDQ       $0x00000018, SI
+	DECQ       R9
+	MOVQ       56(AX), R10
+	CMPQ       R9, $0x01
+	CMOVQEQ    64(AX), R10
+	VPXORD     Z15, Z15, Z15
+	VMOVDQA64  Z8, Z11
+	TESTQ      R10, R10
+	JE         secondsplit
+
+secondblock:
+	PREFETCHT0      4096(SI)
+	VPBROADCASTQ    (DI), Z12
+	VPBROADCASTQ    16(DI), Z13
+	VBROADCASTI64X4 (SI), Z16
+	VSHUFI64X2      $0x50, Z16, Z16, Z16
+	VPANDD          Z1, Z16, Z17
+	VPDPBUSD        Z12, Z17, Z15
+	VPANDD          Z2, Z16, Z12
+	VPDPBUSD        Z13, Z12, Z11
+	VPBROADCASTQ    8(DI), Z12
+	VPBROADCASTQ    24(DI), Z13
+	VBROADCASTI64X4 32(SI), Z16
+	VSHUFI64X2      $0x50, Z16, Z16, Z16
+	VPANDD          Z1, Z16, Z17
+	VPDPBUSD        Z12, Z17, Z15
+	VPANDD          Z2, Z16, Z12
+	VPDPBUSD        Z13, Z12, Z11
+	ADDQ            $0x20, DI
+	ADDQ            $0x00000040, SI
+	DECQ            R10
+	JNE             secondblock
+
+secondsplit:
+	VPXORD          Z8, Z8, Z8
+	MOVQ            48(AX), R10
+	SUBQ            R9, R10
+	TESTQ           $0x00000001, R10
+	JNE             secondsum
+	CMPQ            R9, $0x01
+	JE              secondsum
+	PREFETCHT0      4096(SI)
+	VPBROADCASTQ    (DI), Z12
+	VPBROADCASTQ    16(DI), Z13
+	VBROADCASTI64X4 (SI), Z16
+	VSHUFI64X2      $0x50, Z16, Z16, Z16
+	VPANDD          Z1, Z16, Z17
+	VPDPBUSD        Z12, Z17, Z15
+	VPANDD          Z2, Z16, Z12
+	VPDPBUSD        Z13, Z12, Z8
+	VPBROADCASTQ    8(DI), Z12
+	VPBROADCASTQ    24(DI), Z13
+	VBROADCASTI64X4 32(SI), Z16
+	VSHUFI64X2      $0x50, Z16, Z16, Z16
+	VPANDD          Z1, Z16, Z17
+	VPDPBUSD        Z12, Z17, Z15
+	VPANDD          Z2, Z16, Z12
+	VPDPBUSD        Z13, Z12, Z8
+	ADDQ            $0x20, DI
+	ADDQ            $0x00000040, SI
+
+secondsum:
+	VPSLLD        $0x02, Z11, Z11
+	VPADDD        Z11, Z15, Z15
+	PREFETCHT0    4096(SI)
+	VSHUFPS       $0xdd, Z15, Z9, Z11
+	VSHUFPS       $0x88, Z15, Z9, Z12
+	VPADDD        Z11, Z12, Z12
+	VPSRAVD       Z0, Z12, Z12
+	VPSLLD        $0x06, Z12, Z12
+	VPINSRQ       $0x01, 16(SI), X10, X10
+	VPSHUFB       X5, X10, X10
+	VPMOVSXBD     X10, Z10
+	VPADDD        Z6, Z10, Z10
+	VPBROADCASTQ  (R8), Z11
+	VPSHUFD       $0x50, Z11, Z11
+	VPMULLD       Z11, Z10, Z10
+	VPADDD        Z10, Z12, Z12
+	VCVTDQ2PS     Z12, Z12
+	VMULPS        u32_3c800000x16<>+0(SB), Z12, Z12
+	VPERMPS       Z12, Z4, Z12
+	VINSERTI32X4  $0x01, (SI), Z14, Z14
+	VPERMW.Z      Z14, Z3, K1, Z14
+	VFMADD231PS   Y12, Y14, Y7
+	VEXTRACTF64X4 $0x01, Z12, Y10
+	VEXTRACTF64X4 $0x01, Z14, Y11
+	VFMADD231PS   Y10, Y11, Y7
+	ADDQ          $0x00000018, SI
+	ADDQ          $0x08, R8
+	DECQ          R9
+	JNE           groups
+	JMP           end
+
+one:
+	VMOVDQU64    (SI), X13
+	VMOVQ        16(SI), X10
+	VSHUFPS      $0xdd, Z9, Z9, Z11
+	VSHUFPS      $0x88, Z9, Z9, Z12
+	VPADDD       Z11, Z12, Z12
+	VPSRAVD      Z0, Z12, Z12
+	VPSLLD       $0x06, Z12, Z12
+	VPSHUFB      X5, X10, X10
+	VPMOVSXBD    X10, Z10
+	VPADDD       Z6, Z10, Z10
+	VPBROADCASTD (R8), Z11
+	VPMULLD      Z11, Z10, Z10
+	VPADDD       Z10, Z12, Z12
+	VCVTDQ2PS    Z12, Z12
+	VMULPS       u32_3c800000x16<>+0(SB), Z12, Z12
+	VPERMPS      Z12, Z4, Z12
+	VPMOVZXWD    X13, Y10
+	VPSLLD       $0x10, Y10, Y10
+	VFMADD231PS  Y12, Y10, Y7
+	ADDQ         $0x00000018, SI
+
+end:
+	VBROADCASTSS 72(AX), Y10
+	VBROADCASTSS 80(AX), Y11
+	VFMADD231PS  (SI), Y10, Y7
+	VMULPS       Y11, Y7, Y7
+	VADDPS       32(SI), Y7, Y7
+	VCMPPS       $0x03, Y7, Y7, K2
+	VBROADCASTSS u32_7fc00000<>+0(SB), K2, Y7
+	VMOVUPS      Y7, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
 	VZEROUPPER
 	RET
 
 // func lowbit2HalfSplitAVX512(a *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, CMOV, FMA3, MMX+
 TEXT ·lowbit2HalfSplitAVX512(SB), NOSPLIT, $0-8
 	MOVQ      a+0(FP), AX
 	MOVQ      (AX), CX
@@ -2355,172 +2830,209 @@ TEXT ·lowbit2HalfSplitAVX512(SB), NOSPLIT, $0-8
 	VMOVDQU64 u32_6x4_2x4_6x4_2x4<>+0(SB), Z0
 	VMOVDQU64 u32_c0c0c0c0x4_c0c0c0cx4_c0c0c0c0x4_c0c0c0cx4<>+0(SB), Z1
 	VMOVDQU64 u32_30303030x4_3030303x4_30303030x4_3030303x4<>+0(SB), Z2
-	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z3
+	VMOVDQU64 u16_0x3_1_0_2_0_3_0_4_0_5_0_6_0_7_0_8_0_9_0_a_0_b_0_c_0_d_0_e_0_f<>+0(SB), Z3
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z4
 	MOVL      $0xaaaaaaaa, SI
 	KMOVD     SI, K1
-	MOVQ      16(AX), R11
 
-pair:
-	XORQ    SI, SI
-	LEAQ    32(CX), R12
-	CMPQ    BX, $0x01
-	CMOVQEQ SI, R11
-	CMOVQEQ CX, R12
-	MOVQ    DX, SI
-	MOVQ    32(AX), DI
-	MOVQ    40(AX), R8
-	LEAQ    (DX)(R11*1), R13
-	VPXORD  Z5, Z5, Z5
-	VPXORD  Z6, Z6, Z6
-	VPXORD  Z7, Z7, Z7
-	MOVQ    48(AX), R9
+panel:
+	MOVQ   DX, SI
+	MOVQ   32(AX), DI
+	MOVQ   40(AX), R8
+	VPXORD Y5, Y5, Y5
+	VPXORD Z6, Z6, Z6
+	MOVQ   48(AX), R9
 
-group:
+groups:
 	MOVQ      56(AX), R10
 	CMPQ      R9, $0x01
 	CMOVQEQ   64(AX), R10
-	VPXORD    Z8, Z8, Z8
-	VMOVDQA64 Z6, Z10
-	VPXORD    Z9, Z9, Z9
-	VMOVDQA64 Z7, Z11
+	VPXORD    Z7, Z7, Z7
+	VMOVDQA64 Z6, Z8
 	TESTQ     R10, R10
-	JE        split
+	JE        firstsplit
 
-block:
-	LEAQ            4096(SI), R14
-	LEAQ            (R14)(R11*1), R15
-	CMPQ            R14, R13
-	CMOVQCC         R15, R14
-	PREFETCHT0      (R14)
-	PREFETCHT0      (R14)(R11*1)
-	VPBROADCASTQ    (DI), Z12
-	VPBROADCASTQ    16(DI), Z13
-	VBROADCASTI64X4 (SI), Z14
-	VSHUFI64X2      $0x50, Z14, Z14, Z14
-	VPANDD          Z1, Z14, Z15
-	VPDPBUSD        Z12, Z15, Z8
-	VPANDD          Z2, Z14, Z14
-	VPDPBUSD        Z13, Z14, Z10
-	VBROADCASTI64X4 (SI)(R11*1), Z14
-	VSHUFI64X2      $0x50, Z14, Z14, Z14
-	VPANDD          Z1, Z14, Z15
-	VPDPBUSD        Z12, Z15, Z9
-	VPANDD          Z2, Z14, Z12
-	VPDPBUSD        Z13, Z12, Z11
-	VPBROADCASTQ    8(DI), Z12
-	VPBROADCASTQ    24(DI), Z13
-	VBROADCASTI64X4 32(SI), Z14
-	VSHUFI64X2      $0x50, Z14, Z14, Z14
-	VPANDD          Z1, Z14, Z15
-	VPDPBUSD        Z12, Z15, Z8
-	VPANDD          Z2, Z14, Z14
-	VPDPBUSD        Z13, Z14, Z10
-	VBROADCASTI64X4 32(SI)(R11*1), Z14
-	VSHUFI64X2      $0x50, Z14, Z14, Z14
-	VPANDD          Z1, Z14, Z15
-	VPDPBUSD        Z12, Z15, Z9
-	VPANDD          Z2, Z14, Z12
-	VPDPBUSD        Z13, Z12, Z11
+firstblock:
+	PREFETCHT0      4096(SI)
+	VPBROADCASTQ    (DI), Z9
+	VPBROADCASTQ    16(DI), Z10
+	VBROADCASTI64X4 (SI), Z11
+	VSHUFI64X2      $0x50, Z11, Z11, Z11
+	VPANDD          Z1, Z11, Z14
+	VPDPBUSD        Z9, Z14, Z7
+	VPANDD          Z2, Z11, Z9
+	VPDPBUSD        Z10, Z9, Z8
+	VPBROADCASTQ    8(DI), Z9
+	VPBROADCASTQ    24(DI), Z10
+	VBROADCASTI64X4 32(SI), Z11
+	VSHUFI64X2      $0x50, Z11, Z11, Z11
+	VPANDD          Z1, Z11, Z14
+	VPDPBUSD        Z9, Z14, Z7
+	VPANDD          Z2, Z11, Z9
+	VPDPBUSD        Z10, Z9, Z8
 	ADDQ            $0x20, DI
 	ADDQ            $0x00000040, SI
 	DECQ            R10
-	JNE             block
+	JNE             firstblock
 
-split:
+firstsplit:
 	VPXORD          Z6, Z6, Z6
-	VPXORD          Z7, Z7, Z7
 	MOVQ            48(AX), R10
 	SUBQ            R9, R10
 	TESTQ           $0x00000001, R10
-	JNE             sum
+	JNE             firstsum
 	CMPQ            R9, $0x01
-	JE              sum
-	LEAQ            4096(SI), R10
-	LEAQ            (R10)(R11*1), R14
-	CMPQ            R10, R13
-	CMOVQCC         R14, R10
-	PREFETCHT0      (R10)
-	PREFETCHT0      (R10)(R11*1)
-	VPBROADCASTQ    (DI), Z12
-	VPBROADCASTQ    16(DI), Z13
-	VBROADCASTI64X4 (SI), Z14
-	VSHUFI64X2      $0x50, Z14, Z14, Z14
-	VPANDD          Z1, Z14, Z15
-	VPDPBUSD        Z12, Z15, Z8
-	VPANDD          Z2, Z14, Z14
-	VPDPBUSD        Z13, Z14, Z6
-	VBROADCASTI64X4 (SI)(R11*1), Z14
-	VSHUFI64X2      $0x50, Z14, Z14, Z14
-	VPANDD          Z1, Z14, Z15
-	VPDPBUSD        Z12, Z15, Z9
-	VPANDD          Z2, Z14, Z12
-	VPDPBUSD        Z13, Z12, Z7
-	VPBROADCASTQ    8(DI), Z12
-	VPBROADCASTQ    24(DI), Z13
-	VBROADCASTI64X4 32(SI), Z14
-	VSHUFI64X2      $0x50, Z14, Z14, Z14
-	VPANDD          Z1, Z14, Z15
-	VPDPBUSD        Z12, Z15, Z8
-	VPANDD          Z2, Z14, Z14
-	VPDPBUSD        Z13, Z14, Z6
-	VBROADCASTI64X4 32(SI)(R11*1), Z14
-	VSHUFI64X2      $0x50, Z14, Z14, Z14
-	VPANDD          Z1, Z14, Z15
-	VPDPBUSD        Z12, Z15, Z9
-	VPANDD          Z2, Z14, Z12
-	VPDPBUSD        Z13, Z12, Z7
+	JE              firstsum
+	PREFETCHT0      4096(SI)
+	VPBROADCASTQ    (DI), Z9
+	VPBROADCASTQ    16(DI), Z10
+	VBROADCASTI64X4 (SI), Z11
+	VSHUFI64X2      $0x50, Z11, Z11, Z11
+	VPANDD          Z1, Z11, Z14
+	VPDPBUSD        Z9, Z14, Z7
+	VPANDD          Z2, Z11, Z9
+	VPDPBUSD        Z10, Z9, Z6
+	VPBROADCASTQ    8(DI), Z9
+	VPBROADCASTQ    24(DI), Z10
+	VBROADCASTI64X4 32(SI), Z11
+	VSHUFI64X2      $0x50, Z11, Z11, Z11
+	VPANDD          Z1, Z11, Z14
+	VPDPBUSD        Z9, Z14, Z7
+	VPANDD          Z2, Z11, Z9
+	VPDPBUSD        Z10, Z9, Z6
 	ADDQ            $0x20, DI
 	ADDQ            $0x00000040, SI
 
-sum:
-	VPSLLD           $0x02, Z10, Z10
-	VPADDD           Z10, Z8, Z8
-	VPSLLD           $0x02, Z11, Z11
-	VPADDD           Z11, Z9, Z9
-	VSHUFPS          $0xdd, Z9, Z8, Z10
-	VSHUFPS          $0x88, Z9, Z8, Z11
-	VPADDD           Z10, Z11, Z11
-	VPSRAVD          Z0, Z11, Z11
-	VPADDD           Z11, Z11, Z11
-	VPADDD.BCST      (R8), Z11, Z11
-	VCVTDQ2PS        Z11, Z11
-	VMULPS           u32_3f000000x16<>+0(SB), Z11, Z11
-	VBROADCASTI32X4  (SI), Z10
-	VINSERTI32X4     $0x01, (SI)(R11*1), Z10, Z10
-	VPERMW.Z         Z10, Z3, K1, Z10
-	VFMADD231PS      Z11, Z10, Z5
-	LEAQ             4096(SI), R10
-	LEAQ             (R10)(R11*1), R14
-	CMPQ             R10, R13
-	CMOVQCC          R14, R10
-	PREFETCHT0       (R10)
-	PREFETCHT0       (R10)(R11*1)
-	ADDQ             $0x00000010, SI
-	ADDQ             $0x04, R8
-	DECQ             R9
-	JNE              group
-	VPERMPS          Z5, Z4, Z10
-	VBROADCASTF64X4  (SI), Z11
-	VINSERTF64X4     $0x01, (SI)(R11*1), Z11, Z11
-	VFMADD231PS.BCST 72(AX), Z11, Z10
-	VMULPS.BCST      80(AX), Z10, Z10
-	VBROADCASTF64X4  32(SI), Z11
-	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z11, Z11
-	VADDPS           Z11, Z10, Z10
-	VCMPPS           $0x03, Z10, Z10, K2
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z10
-	VMOVUPS          Y10, (CX)
-	VEXTRACTF64X4    $0x01, Z10, (R12)
-	LEAQ             (DX)(R11*2), DX
-	ADDQ             $0x00000040, CX
-	SUBQ             $0x02, BX
-	JGT              pair
+firstsum:
+	VPSLLD     $0x02, Z8, Z8
+	VPADDD     Z8, Z7, Z7
+	PREFETCHT0 4096(SI)
+	CMPQ       R9, $0x01
+	JE         one
+	VMOVDQU64  (SI), X12
+	ADDQ       $0x00000010, SI
+	DECQ       R9
+	MOVQ       56(AX), R10
+	CMPQ       R9, $0x01
+	CMOVQEQ    64(AX), R10
+	VPXORD     Z13, Z13, Z13
+	VMOVDQA64  Z6, Z8
+	TESTQ      R10, R10
+	JE         secondsplit
+
+secondblock:
+	PREFETCHT0      4096(SI)
+	VPBROADCASTQ    (DI), Z9
+	VPBROADCASTQ    16(DI), Z10
+	VBROADCASTI64X4 (SI), Z11
+	VSHUFI64X2      $0x50, Z11, Z11, Z11
+	VPANDD          Z1, Z11, Z14
+	VPDPBUSD        Z9, Z14, Z13
+	VPANDD          Z2, Z11, Z9
+	VPDPBUSD        Z10, Z9, Z8
+	VPBROADCASTQ    8(DI), Z9
+	VPBROADCASTQ    24(DI), Z10
+	VBROADCASTI64X4 32(SI), Z11
+	VSHUFI64X2      $0x50, Z11, Z11, Z11
+	VPANDD          Z1, Z11, Z14
+	VPDPBUSD        Z9, Z14, Z13
+	VPANDD          Z2, Z11, Z9
+	VPDPBUSD        Z10, Z9, Z8
+	ADDQ            $0x20, DI
+	ADDQ            $0x00000040, SI
+	DECQ            R10
+	JNE             secondblock
+
+secondsplit:
+	VPXORD          Z6, Z6, Z6
+	MOVQ            48(AX), R10
+	SUBQ            R9, R10
+	TESTQ           $0x00000001, R10
+	JNE             secondsum
+	CMPQ            R9, $0x01
+	JE              secondsum
+	PREFETCHT0      4096(SI)
+	VPBROADCASTQ    (DI), Z9
+	VPBROADCASTQ    16(DI), Z10
+	VBROADCASTI64X4 (SI), Z11
+	VSHUFI64X2      $0x50, Z11, Z11, Z11
+	VPANDD          Z1, Z11, Z14
+	VPDPBUSD        Z9, Z14, Z13
+	VPANDD          Z2, Z11, Z9
+	VPDPBUSD        Z10, Z9, Z6
+	VPBROADCASTQ    8(DI), Z9
+	VPBROADCASTQ    24(DI), Z10
+	VBROADCASTI64X4 32(SI), Z11
+	VSHUFI64X2      $0x50, Z11, Z11, Z11
+	VPANDD          Z1, Z11, Z14
+	VPDPBUSD        Z9, Z14, Z13
+	VPANDD          Z2, Z11, Z9
+	VPDPBUSD        Z10, Z9, Z6
+	ADDQ            $0x20, DI
+	ADDQ            $0x00000040, SI
+
+secondsum:
+	VPSLLD        $0x02, Z8, Z8
+	VPADDD        Z8, Z13, Z13
+	PREFETCHT0    4096(SI)
+	VSHUFPS       $0xdd, Z13, Z7, Z8
+	VSHUFPS       $0x88, Z13, Z7, Z9
+	VPADDD        Z8, Z9, Z9
+	VPSRAVD       Z0, Z9, Z9
+	VPADDD        Z9, Z9, Z9
+	VPBROADCASTQ  (R8), Z8
+	VPSHUFD       $0x50, Z8, Z8
+	VPADDD        Z8, Z9, Z9
+	VCVTDQ2PS     Z9, Z9
+	VMULPS        u32_3f000000x16<>+0(SB), Z9, Z9
+	VPERMPS       Z9, Z4, Z9
+	VINSERTI32X4  $0x01, (SI), Z12, Z12
+	VPERMW.Z      Z12, Z3, K1, Z12
+	VFMADD231PS   Y9, Y12, Y5
+	VEXTRACTF64X4 $0x01, Z9, Y8
+	VEXTRACTF64X4 $0x01, Z12, Y9
+	VFMADD231PS   Y8, Y9, Y5
+	ADDQ          $0x00000010, SI
+	ADDQ          $0x08, R8
+	DECQ          R9
+	JNE           groups
+	JMP           end
+
+one:
+	VMOVDQU64    (SI), X10
+	VSHUFPS      $0xdd, Z7, Z7, Z8
+	VSHUFPS      $0x88, Z7, Z7, Z9
+	VPADDD       Z8, Z9, Z9
+	VPSRAVD      Z0, Z9, Z9
+	VPADDD       Z9, Z9, Z9
+	VPBROADCASTD (R8), Z8
+	VPADDD       Z8, Z9, Z9
+	VCVTDQ2PS    Z9, Z9
+	VMULPS       u32_3f000000x16<>+0(SB), Z9, Z9
+	VPERMPS      Z9, Z4, Z9
+	VPMOVZXWD    X10, Y8
+	VPSLLD       $0x10, Y8, Y8
+	VFMADD231PS  Y9, Y8, Y5
+	ADDQ         $0x00000010, SI
+
+end:
+	VBROADCASTSS 72(AX), Y8
+	VBROADCASTSS 80(AX), Y9
+	VFMADD231PS  (SI), Y8, Y5
+	VMULPS       Y9, Y5, Y5
+	VADDPS       32(SI), Y5, Y5
+	VCMPPS       $0x03, Y5, Y5, K2
+	VBROADCASTSS u32_7fc00000<>+0(SB), K2, Y5
+	VMOVUPS      Y5, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
 	VZEROUPPER
 	RET
 
 // func lowbit3AVX512(a *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, CMOV, FMA3, MMX+
 TEXT ·lowbit3AVX512(SB), NOSPLIT, $0-8
 	MOVQ      a+0(FP), AX
 	MOVQ      (AX), CX
@@ -2530,148 +3042,169 @@ TEXT ·lowbit3AVX512(SB), NOSPLIT, $0-8
 	VMOVDQU64 u32_3x12_6x4<>+0(SB), Z1
 	VMOVDQU64 u32_0x12_4040404x4<>+0(SB), Z2
 	VMOVDQU64 u32_0x12_6x4<>+0(SB), Z3
-	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z4
+	VMOVDQU64 u16_0x3_1_0_2_0_3_0_4_0_5_0_6_0_7_0_8_0_9_0_a_0_b_0_c_0_d_0_e_0_f<>+0(SB), Z4
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z5
 	MOVL      $0xaaaaaaaa, SI
 	KMOVD     SI, K1
-	MOVQ      16(AX), R11
 
-pair:
-	XORQ    SI, SI
-	LEAQ    32(CX), R12
-	CMPQ    BX, $0x01
-	CMOVQEQ SI, R11
-	CMOVQEQ CX, R12
-	MOVQ    DX, SI
-	MOVQ    32(AX), DI
-	MOVQ    40(AX), R8
-	LEAQ    (DX)(R11*1), R13
-	VPXORD  Z6, Z6, Z6
-	MOVQ    48(AX), R9
+panel:
+	MOVQ   DX, SI
+	MOVQ   32(AX), DI
+	MOVQ   40(AX), R8
+	VPXORD Y6, Y6, Y6
+	MOVQ   48(AX), R9
 
-group:
+groups:
 	MOVQ    56(AX), R10
 	CMPQ    R9, $0x01
 	CMOVQEQ 64(AX), R10
 	VPXORD  Z7, Z7, Z7
-	VPXORD  Z9, Z9, Z9
 	VPXORD  Z8, Z8, Z8
-	VPXORD  Z10, Z10, Z10
 
-block:
-	LEAQ             4096(SI), R14
-	LEAQ             (R14)(R11*1), R15
-	CMPQ             R14, R13
-	CMOVQCC          R15, R14
-	PREFETCHT0       (R14)
-	PREFETCHT0       (R14)(R11*1)
-	PREFETCHT0       64(R14)
-	PREFETCHT0       64(R14)(R11*1)
-	VPBROADCASTQ     (DI), Z11
-	VPBROADCASTQ     16(DI), Z12
-	VBROADCASTI64X4  (SI), Z13
-	VINSERTI32X4     $0x02, 32(SI), Z13, Z13
-	VSHUFI64X2       $0x24, Z13, Z13, Z14
-	VPSRLVD          Z1, Z14, Z14
-	VPANDD           Z0, Z14, Z14
-	VBROADCASTI32X4  32(SI), Z15
-	VPSRLW           $0x05, Z15, Z16
-	VPTERNLOGD       $0xf8, Z2, Z16, Z14
-	VPDPBUSD         Z11, Z14, Z7
-	VSHUFI64X2       $0x64, Z13, Z13, Z13
-	VPSRLVD          Z3, Z13, Z13
-	VPANDD           Z0, Z13, Z13
-	VPSRLW           $0x04, Z15, Z14
-	VPTERNLOGD       $0xf8, Z2, Z14, Z13
-	VPDPBUSD         Z12, Z13, Z9
-	VBROADCASTI64X4  (SI)(R11*1), Z13
-	VINSERTI32X4     $0x02, 32(SI)(R11*1), Z13, Z13
-	VSHUFI64X2       $0x24, Z13, Z13, Z14
-	VPSRLVD          Z1, Z14, Z14
-	VPANDD           Z0, Z14, Z14
-	VBROADCASTI32X4  32(SI)(R11*1), Z15
-	VPSRLW           $0x05, Z15, Z16
-	VPTERNLOGD       $0xf8, Z2, Z16, Z14
-	VPDPBUSD         Z11, Z14, Z8
-	VSHUFI64X2       $0x64, Z13, Z13, Z11
-	VPSRLVD          Z3, Z11, Z11
-	VPANDD           Z0, Z11, Z11
-	VPSRLW           $0x04, Z15, Z13
-	VPTERNLOGD       $0xf8, Z2, Z13, Z11
-	VPDPBUSD         Z12, Z11, Z10
-	VPBROADCASTQ     8(DI), Z11
-	VPBROADCASTQ     24(DI), Z12
-	VBROADCASTI64X4  48(SI), Z13
-	VINSERTI32X4     $0x02, 80(SI), Z13, Z13
-	VSHUFI64X2       $0x24, Z13, Z13, Z14
-	VPSRLVD          Z1, Z14, Z14
-	VPANDD           Z0, Z14, Z14
-	VBROADCASTI32X4  80(SI), Z15
-	VPSRLW           $0x05, Z15, Z16
-	VPTERNLOGD       $0xf8, Z2, Z16, Z14
-	VPDPBUSD         Z11, Z14, Z7
-	VSHUFI64X2       $0x64, Z13, Z13, Z13
-	VPSRLVD          Z3, Z13, Z13
-	VPANDD           Z0, Z13, Z13
-	VPSRLW           $0x04, Z15, Z14
-	VPTERNLOGD       $0xf8, Z2, Z14, Z13
-	VPDPBUSD         Z12, Z13, Z9
-	VBROADCASTI64X4  48(SI)(R11*1), Z13
-	VINSERTI32X4     $0x02, 80(SI)(R11*1), Z13, Z13
-	VSHUFI64X2       $0x24, Z13, Z13, Z14
-	VPSRLVD          Z1, Z14, Z14
-	VPANDD           Z0, Z14, Z14
-	VBROADCASTI32X4  80(SI)(R11*1), Z15
-	VPSRLW           $0x05, Z15, Z16
-	VPTERNLOGD       $0xf8, Z2, Z16, Z14
-	VPDPBUSD         Z11, Z14, Z8
-	VSHUFI64X2       $0x64, Z13, Z13, Z11
-	VPSRLVD          Z3, Z11, Z11
-	VPANDD           Z0, Z11, Z11
-	VPSRLW           $0x04, Z15, Z13
-	VPTERNLOGD       $0xf8, Z2, Z13, Z11
-	VPDPBUSD         Z12, Z11, Z10
-	ADDQ             $0x20, DI
-	ADDQ             $0x00000060, SI
-	DECQ             R10
-	JNE              block
-	VPADDD           Z9, Z7, Z7
-	VPADDD           Z10, Z8, Z8
-	VSHUFPS          $0xdd, Z8, Z7, Z11
-	VSHUFPS          $0x88, Z8, Z7, Z12
-	VPADDD           Z11, Z12, Z12
-	VPADDD.BCST      (R8), Z12, Z12
-	VCVTDQ2PS        Z12, Z12
-	VBROADCASTI32X4  (SI), Z11
-	VINSERTI32X4     $0x01, (SI)(R11*1), Z11, Z11
-	VPERMW.Z         Z11, Z4, K1, Z11
-	VFMADD231PS      Z12, Z11, Z6
-	LEAQ             4096(SI), R10
-	LEAQ             (R10)(R11*1), R14
-	CMPQ             R10, R13
-	CMOVQCC          R14, R10
-	PREFETCHT0       (R10)
-	PREFETCHT0       (R10)(R11*1)
-	ADDQ             $0x00000010, SI
-	ADDQ             $0x04, R8
-	DECQ             R9
-	JNE              group
-	VPERMPS          Z6, Z5, Z11
-	VBROADCASTF64X4  (SI), Z12
-	VINSERTF64X4     $0x01, (SI)(R11*1), Z12, Z12
-	VFMADD231PS.BCST 72(AX), Z12, Z11
-	VMULPS.BCST      80(AX), Z11, Z11
-	VBROADCASTF64X4  32(SI), Z12
-	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z12, Z12
-	VADDPS           Z12, Z11, Z11
-	VCMPPS           $0x03, Z11, Z11, K2
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z11
-	VMOVUPS          Y11, (CX)
-	VEXTRACTF64X4    $0x01, Z11, (R12)
-	LEAQ             (DX)(R11*2), DX
-	ADDQ             $0x00000040, CX
-	SUBQ             $0x02, BX
-	JGT              pair
+firstblock:
+	PREFETCHT0      4096(SI)
+	PREFETCHT0      4160(SI)
+	VPBROADCASTQ    (DI), Z9
+	VPBROADCASTQ    16(DI), Z10
+	VBROADCASTI64X4 (SI), Z11
+	VINSERTI32X4    $0x02, 32(SI), Z11, Z11
+	VSHUFI64X2      $0x24, Z11, Z11, Z12
+	VPSRLVD         Z1, Z12, Z12
+	VPANDD          Z0, Z12, Z12
+	VBROADCASTI32X4 32(SI), Z16
+	VPSRLW          $0x05, Z16, Z17
+	VPTERNLOGD      $0xf8, Z2, Z17, Z12
+	VPDPBUSD        Z9, Z12, Z7
+	VSHUFI64X2      $0x64, Z11, Z11, Z9
+	VPSRLVD         Z3, Z9, Z9
+	VPANDD          Z0, Z9, Z9
+	VPSRLW          $0x04, Z16, Z11
+	VPTERNLOGD      $0xf8, Z2, Z11, Z9
+	VPDPBUSD        Z10, Z9, Z8
+	VPBROADCASTQ    8(DI), Z9
+	VPBROADCASTQ    24(DI), Z10
+	VBROADCASTI64X4 48(SI), Z11
+	VINSERTI32X4    $0x02, 80(SI), Z11, Z11
+	VSHUFI64X2      $0x24, Z11, Z11, Z12
+	VPSRLVD         Z1, Z12, Z12
+	VPANDD          Z0, Z12, Z12
+	VBROADCASTI32X4 80(SI), Z16
+	VPSRLW          $0x05, Z16, Z17
+	VPTERNLOGD      $0xf8, Z2, Z17, Z12
+	VPDPBUSD        Z9, Z12, Z7
+	VSHUFI64X2      $0x64, Z11, Z11, Z9
+	VPSRLVD         Z3, Z9, Z9
+	VPANDD          Z0, Z9, Z9
+	VPSRLW          $0x04, Z16, Z11
+	VPTERNLOGD      $0xf8, Z2, Z11, Z9
+	VPDPBUSD        Z10, Z9, Z8
+	ADDQ            $0x20, DI
+	ADDQ            $0x00000060, SI
+	DECQ            R10
+	JNE             firstblock
+	VPADDD          Z8, Z7, Z7
+	PREFETCHT0      4096(SI)
+	CMPQ            R9, $0x01
+	JE              one
+	VMOVDQU64       (SI), X13
+	ADDQ            $0x00000010, SI
+	DECQ            R9
+	MOVQ            56(AX), R10
+	CMPQ            R9, $0x01
+	CMOVQEQ         64(AX), R10
+	VPXORD          Z14, Z14, Z14
+	VPXORD          Z15, Z15, Z15
+
+secondblock:
+	PREFETCHT0      4096(SI)
+	PREFETCHT0      4160(SI)
+	VPBROADCASTQ    (DI), Z9
+	VPBROADCASTQ    16(DI), Z10
+	VBROADCASTI64X4 (SI), Z11
+	VINSERTI32X4    $0x02, 32(SI), Z11, Z11
+	VSHUFI64X2      $0x24, Z11, Z11, Z12
+	VPSRLVD         Z1, Z12, Z12
+	VPANDD          Z0, Z12, Z12
+	VBROADCASTI32X4 32(SI), Z16
+	VPSRLW          $0x05, Z16, Z17
+	VPTERNLOGD      $0xf8, Z2, Z17, Z12
+	VPDPBUSD        Z9, Z12, Z14
+	VSHUFI64X2      $0x64, Z11, Z11, Z9
+	VPSRLVD         Z3, Z9, Z9
+	VPANDD          Z0, Z9, Z9
+	VPSRLW          $0x04, Z16, Z11
+	VPTERNLOGD      $0xf8, Z2, Z11, Z9
+	VPDPBUSD        Z10, Z9, Z15
+	VPBROADCASTQ    8(DI), Z9
+	VPBROADCASTQ    24(DI), Z10
+	VBROADCASTI64X4 48(SI), Z11
+	VINSERTI32X4    $0x02, 80(SI), Z11, Z11
+	VSHUFI64X2      $0x24, Z11, Z11, Z12
+	VPSRLVD         Z1, Z12, Z12
+	VPANDD          Z0, Z12, Z12
+	VBROADCASTI32X4 80(SI), Z16
+	VPSRLW          $0x05, Z16, Z17
+	VPTERNLOGD      $0xf8, Z2, Z17, Z12
+	VPDPBUSD        Z9, Z12, Z14
+	VSHUFI64X2      $0x64, Z11, Z11, Z9
+	VPSRLVD         Z3, Z9, Z9
+	VPANDD          Z0, Z9, Z9
+	VPSRLW          $0x04, Z16, Z11
+	VPTERNLOGD      $0xf8, Z2, Z11, Z9
+	VPDPBUSD        Z10, Z9, Z15
+	ADDQ            $0x20, DI
+	ADDQ            $0x00000060, SI
+	DECQ            R10
+	JNE             secondblock
+	VPADDD          Z15, Z14, Z14
+	PREFETCHT0      4096(SI)
+	VSHUFPS         $0xdd, Z14, Z7, Z9
+	VSHUFPS         $0x88, Z14, Z7, Z10
+	VPADDD          Z9, Z10, Z10
+	VPBROADCASTQ    (R8), Z9
+	VPSHUFD         $0x50, Z9, Z9
+	VPADDD          Z9, Z10, Z10
+	VCVTDQ2PS       Z10, Z10
+	VPERMPS         Z10, Z5, Z10
+	VINSERTI32X4    $0x01, (SI), Z13, Z13
+	VPERMW.Z        Z13, Z4, K1, Z13
+	VFMADD231PS     Y10, Y13, Y6
+	VEXTRACTF64X4   $0x01, Z10, Y9
+	VEXTRACTF64X4   $0x01, Z13, Y10
+	VFMADD231PS     Y9, Y10, Y6
+	ADDQ            $0x00000010, SI
+	ADDQ            $0x08, R8
+	DECQ            R9
+	JNE             groups
+	JMP             end
+
+one:
+	VMOVDQU64    (SI), X11
+	VSHUFPS      $0xdd, Z7, Z7, Z9
+	VSHUFPS      $0x88, Z7, Z7, Z10
+	VPADDD       Z9, Z10, Z10
+	VPBROADCASTD (R8), Z9
+	VPADDD       Z9, Z10, Z10
+	VCVTDQ2PS    Z10, Z10
+	VPERMPS      Z10, Z5, Z10
+	VPMOVZXWD    X11, Y9
+	VPSLLD       $0x10, Y9, Y9
+	VFMADD231PS  Y10, Y9, Y6
+	ADDQ         $0x00000010, SI
+
+end:
+	VBROADCASTSS 72(AX), Y9
+	VBROADCASTSS 80(AX), Y10
+	VFMADD231PS  (SI), Y9, Y6
+	VMULPS       Y10, Y6, Y6
+	VADDPS       32(SI), Y6, Y6
+	VCMPPS       $0x03, Y6, Y6, K2
+	VBROADCASTSS u32_7fc00000<>+0(SB), K2, Y6
+	VMOVUPS      Y6, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
 	VZEROUPPER
 	RET
 
@@ -2716,7 +3249,7 @@ DATA u32_0x12_6x4<>+56(SB)/8, $0x0000000600000006
 GLOBL u32_0x12_6x4<>(SB), RODATA|NOPTR, $64
 
 // func lowbit3ZerosAVX512(a *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, CMOV, FMA3, MMX+
 TEXT ·lowbit3ZerosAVX512(SB), NOSPLIT, $0-8
 	MOVQ      a+0(FP), AX
 	MOVQ      (AX), CX
@@ -2726,156 +3259,182 @@ TEXT ·lowbit3ZerosAVX512(SB), NOSPLIT, $0-8
 	VMOVDQU64 u32_3x12_6x4<>+0(SB), Z1
 	VMOVDQU64 u32_0x12_4040404x4<>+0(SB), Z2
 	VMOVDQU64 u32_0x12_6x4<>+0(SB), Z3
-	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z4
+	VMOVDQU64 u16_0x3_1_0_2_0_3_0_4_0_5_0_6_0_7_0_8_0_9_0_a_0_b_0_c_0_d_0_e_0_f<>+0(SB), Z4
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z5
 	MOVL      $0xaaaaaaaa, SI
 	KMOVD     SI, K1
 	VMOVDQU   u8_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), X6
 	VMOVDQU64 u32_4x16<>+0(SB), Z7
-	MOVQ      16(AX), R11
 
-pair:
-	XORQ    SI, SI
-	LEAQ    32(CX), R12
-	CMPQ    BX, $0x01
-	CMOVQEQ SI, R11
-	CMOVQEQ CX, R12
-	MOVQ    DX, SI
-	MOVQ    32(AX), DI
-	MOVQ    40(AX), R8
-	LEAQ    (DX)(R11*1), R13
-	VPXORD  Z8, Z8, Z8
-	MOVQ    48(AX), R9
+panel:
+	MOVQ   DX, SI
+	MOVQ   32(AX), DI
+	MOVQ   40(AX), R8
+	VPXORD Y8, Y8, Y8
+	MOVQ   48(AX), R9
 
-group:
+groups:
 	MOVQ    56(AX), R10
 	CMPQ    R9, $0x01
 	CMOVQEQ 64(AX), R10
 	VPXORD  Z9, Z9, Z9
-	VPXORD  Z11, Z11, Z11
 	VPXORD  Z10, Z10, Z10
-	VPXORD  Z12, Z12, Z12
 
-block:
-	LEAQ             4096(SI), R14
-	LEAQ             (R14)(R11*1), R15
-	CMPQ             R14, R13
-	CMOVQCC          R15, R14
-	PREFETCHT0       (R14)
-	PREFETCHT0       (R14)(R11*1)
-	PREFETCHT0       64(R14)
-	PREFETCHT0       64(R14)(R11*1)
-	VPBROADCASTQ     (DI), Z13
-	VPBROADCASTQ     16(DI), Z14
-	VBROADCASTI64X4  (SI), Z15
-	VINSERTI32X4     $0x02, 32(SI), Z15, Z15
-	VSHUFI64X2       $0x24, Z15, Z15, Z16
-	VPSRLVD          Z1, Z16, Z16
-	VPANDD           Z0, Z16, Z16
-	VBROADCASTI32X4  32(SI), Z17
-	VPSRLW           $0x05, Z17, Z18
-	VPTERNLOGD       $0xf8, Z2, Z18, Z16
-	VPDPBUSD         Z13, Z16, Z9
-	VSHUFI64X2       $0x64, Z15, Z15, Z15
-	VPSRLVD          Z3, Z15, Z15
-	VPANDD           Z0, Z15, Z15
-	VPSRLW           $0x04, Z17, Z16
-	VPTERNLOGD       $0xf8, Z2, Z16, Z15
-	VPDPBUSD         Z14, Z15, Z11
-	VBROADCASTI64X4  (SI)(R11*1), Z15
-	VINSERTI32X4     $0x02, 32(SI)(R11*1), Z15, Z15
-	VSHUFI64X2       $0x24, Z15, Z15, Z16
-	VPSRLVD          Z1, Z16, Z16
-	VPANDD           Z0, Z16, Z16
-	VBROADCASTI32X4  32(SI)(R11*1), Z17
-	VPSRLW           $0x05, Z17, Z18
-	VPTERNLOGD       $0xf8, Z2, Z18, Z16
-	VPDPBUSD         Z13, Z16, Z10
-	VSHUFI64X2       $0x64, Z15, Z15, Z13
-	VPSRLVD          Z3, Z13, Z13
-	VPANDD           Z0, Z13, Z13
-	VPSRLW           $0x04, Z17, Z15
-	VPTERNLOGD       $0xf8, Z2, Z15, Z13
-	VPDPBUSD         Z14, Z13, Z12
-	VPBROADCASTQ     8(DI), Z13
-	VPBROADCASTQ     24(DI), Z14
-	VBROADCASTI64X4  48(SI), Z15
-	VINSERTI32X4     $0x02, 80(SI), Z15, Z15
-	VSHUFI64X2       $0x24, Z15, Z15, Z16
-	VPSRLVD          Z1, Z16, Z16
-	VPANDD           Z0, Z16, Z16
-	VBROADCASTI32X4  80(SI), Z17
-	VPSRLW           $0x05, Z17, Z18
-	VPTERNLOGD       $0xf8, Z2, Z18, Z16
-	VPDPBUSD         Z13, Z16, Z9
-	VSHUFI64X2       $0x64, Z15, Z15, Z15
-	VPSRLVD          Z3, Z15, Z15
-	VPANDD           Z0, Z15, Z15
-	VPSRLW           $0x04, Z17, Z16
-	VPTERNLOGD       $0xf8, Z2, Z16, Z15
-	VPDPBUSD         Z14, Z15, Z11
-	VBROADCASTI64X4  48(SI)(R11*1), Z15
-	VINSERTI32X4     $0x02, 80(SI)(R11*1), Z15, Z15
-	VSHUFI64X2       $0x24, Z15, Z15, Z16
-	VPSRLVD          Z1, Z16, Z16
-	VPANDD           Z0, Z16, Z16
-	VBROADCASTI32X4  80(SI)(R11*1), Z17
-	VPSRLW           $0x05, Z17, Z18
-	VPTERNLOGD       $0xf8, Z2, Z18, Z16
-	VPDPBUSD         Z13, Z16, Z10
-	VSHUFI64X2       $0x64, Z15, Z15, Z13
-	VPSRLVD          Z3, Z13, Z13
-	VPANDD           Z0, Z13, Z13
-	VPSRLW           $0x04, Z17, Z15
-	VPTERNLOGD       $0xf8, Z2, Z15, Z13
-	VPDPBUSD         Z14, Z13, Z12
-	ADDQ             $0x20, DI
-	ADDQ             $0x00000060, SI
-	DECQ             R10
-	JNE              block
-	VPADDD           Z11, Z9, Z9
-	VPADDD           Z12, Z10, Z10
-	VSHUFPS          $0xdd, Z10, Z9, Z13
-	VSHUFPS          $0x88, Z10, Z9, Z14
-	VPADDD           Z13, Z14, Z14
-	VMOVQ            16(SI), X13
-	VPINSRQ          $0x01, 16(SI)(R11*1), X13, X13
-	VPSHUFB          X6, X13, X13
-	VPMOVSXBD        X13, Z13
-	VPADDD           Z7, Z13, Z13
-	VPMULLD.BCST     (R8), Z13, Z13
-	VPADDD           Z13, Z14, Z14
-	VCVTDQ2PS        Z14, Z14
-	VBROADCASTI32X4  (SI), Z13
-	VINSERTI32X4     $0x01, (SI)(R11*1), Z13, Z13
-	VPERMW.Z         Z13, Z4, K1, Z13
-	VFMADD231PS      Z14, Z13, Z8
-	LEAQ             4096(SI), R10
-	LEAQ             (R10)(R11*1), R14
-	CMPQ             R10, R13
-	CMOVQCC          R14, R10
-	PREFETCHT0       (R10)
-	PREFETCHT0       (R10)(R11*1)
-	ADDQ             $0x00000018, SI
-	ADDQ             $0x04, R8
-	DECQ             R9
-	JNE              group
-	VPERMPS          Z8, Z5, Z13
-	VBROADCASTF64X4  (SI), Z14
-	VINSERTF64X4     $0x01, (SI)(R11*1), Z14, Z14
-	VFMADD231PS.BCST 72(AX), Z14, Z13
-	VMULPS.BCST      80(AX), Z13, Z13
-	VBROADCASTF64X4  32(SI), Z14
-	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z14, Z14
-	VADDPS           Z14, Z13, Z13
-	VCMPPS           $0x03, Z13, Z13, K2
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z13
-	VMOVUPS          Y13, (CX)
-	VEXTRACTF64X4    $0x01, Z13, (R12)
-	LEAQ             (DX)(R11*2), DX
-	ADDQ             $0x00000040, CX
-	SUBQ             $0x02, BX
-	JGT              pair
+firstblock:
+	PREFETCHT0      4096(SI)
+	PREFETCHT0      4160(SI)
+	VPBROADCASTQ    (DI), Z11
+	VPBROADCASTQ    16(DI), Z12
+	VBROADCASTI64X4 (SI), Z13
+	VINSERTI32X4    $0x02, 32(SI), Z13, Z13
+	VSHUFI64X2      $0x24, Z13, Z13, Z14
+	VPSRLVD         Z1, Z14, Z14
+	VPANDD          Z0, Z14, Z14
+	VBROADCASTI32X4 32(SI), Z18
+	VPSRLW          $0x05, Z18, Z19
+	VPTERNLOGD      $0xf8, Z2, Z19, Z14
+	VPDPBUSD        Z11, Z14, Z9
+	VSHUFI64X2      $0x64, Z13, Z13, Z11
+	VPSRLVD         Z3, Z11, Z11
+	VPANDD          Z0, Z11, Z11
+	VPSRLW          $0x04, Z18, Z13
+	VPTERNLOGD      $0xf8, Z2, Z13, Z11
+	VPDPBUSD        Z12, Z11, Z10
+	VPBROADCASTQ    8(DI), Z11
+	VPBROADCASTQ    24(DI), Z12
+	VBROADCASTI64X4 48(SI), Z13
+	VINSERTI32X4    $0x02, 80(SI), Z13, Z13
+	VSHUFI64X2      $0x24, Z13, Z13, Z14
+	VPSRLVD         Z1, Z14, Z14
+	VPANDD          Z0, Z14, Z14
+	VBROADCASTI32X4 80(SI), Z18
+	VPSRLW          $0x05, Z18, Z19
+	VPTERNLOGD      $0xf8, Z2, Z19, Z14
+	VPDPBUSD        Z11, Z14, Z9
+	VSHUFI64X2      $0x64, Z13, Z13, Z11
+	VPSRLVD         Z3, Z11, Z11
+	VPANDD          Z0, Z11, Z11
+	VPSRLW          $0x04, Z18, Z13
+	VPTERNLOGD      $0xf8, Z2, Z13, Z11
+	VPDPBUSD        Z12, Z11, Z10
+	ADDQ            $0x20, DI
+	ADDQ            $0x00000060, SI
+	DECQ            R10
+	JNE             firstblock
+	VPADDD          Z10, Z9, Z9
+	PREFETCHT0      4096(SI)
+	CMPQ            R9, $0x01
+	JE              one
+	VMOVDQU64       (SI), X15
+	VMOVQ           16(SI), X11
+	ADDQ            $0x00000018, SI
+	DECQ            R9
+	MOVQ            56(AX), R10
+	CMPQ            R9, $0x01
+	CMOVQEQ         64(AX), R10
+	VPXORD          Z16, Z16, Z16
+	VPXORD          Z17, Z17, Z17
+
+secondblock:
+	PREFETCHT0      4096(SI)
+	PREFETCHT0      4160(SI)
+	VPBROADCASTQ    (DI), Z12
+	VPBROADCASTQ    16(DI), Z13
+	VBROADCASTI64X4 (SI), Z14
+	VINSERTI32X4    $0x02, 32(SI), Z14, Z14
+	VSHUFI64X2      $0x24, Z14, Z14, Z18
+	VPSRLVD         Z1, Z18, Z18
+	VPANDD          Z0, Z18, Z18
+	VBROADCASTI32X4 32(SI), Z19
+	VPSRLW          $0x05, Z19, Z20
+	VPTERNLOGD      $0xf8, Z2, Z20, Z18
+	VPDPBUSD        Z12, Z18, Z16
+	VSHUFI64X2      $0x64, Z14, Z14, Z12
+	VPSRLVD         Z3, Z12, Z12
+	VPANDD          Z0, Z12, Z12
+	VPSRLW          $0x04, Z19, Z14
+	VPTERNLOGD      $0xf8, Z2, Z14, Z12
+	VPDPBUSD        Z13, Z12, Z17
+	VPBROADCASTQ    8(DI), Z12
+	VPBROADCASTQ    24(DI), Z13
+	VBROADCASTI64X4 48(SI), Z14
+	VINSERTI32X4    $0x02, 80(SI), Z14, Z14
+	VSHUFI64X2      $0x24, Z14, Z14, Z18
+	VPSRLVD         Z1, Z18, Z18
+	VPANDD          Z0, Z18, Z18
+	VBROADCASTI32X4 80(SI), Z19
+	VPSRLW          $0x05, Z19, Z20
+	VPTERNLOGD      $0xf8, Z2, Z20, Z18
+	VPDPBUSD        Z12, Z18, Z16
+	VSHUFI64X2      $0x64, Z14, Z14, Z12
+	VPSRLVD         Z3, Z12, Z12
+	VPANDD          Z0, Z12, Z12
+	VPSRLW          $0x04, Z19, Z14
+	VPTERNLOGD      $0xf8, Z2, Z14, Z12
+	VPDPBUSD        Z13, Z12, Z17
+	ADDQ            $0x20, DI
+	ADDQ            $0x00000060, SI
+	DECQ            R10
+	JNE             secondblock
+	VPADDD          Z17, Z16, Z16
+	PREFETCHT0      4096(SI)
+	VSHUFPS         $0xdd, Z16, Z9, Z12
+	VSHUFPS         $0x88, Z16, Z9, Z13
+	VPADDD          Z12, Z13, Z13
+	VPINSRQ         $0x01, 16(SI), X11, X11
+	VPSHUFB         X6, X11, X11
+	VPMOVSXBD       X11, Z11
+	VPADDD          Z7, Z11, Z11
+	VPBROADCASTQ    (R8), Z12
+	VPSHUFD         $0x50, Z12, Z12
+	VPMULLD         Z12, Z11, Z11
+	VPADDD          Z11, Z13, Z13
+	VCVTDQ2PS       Z13, Z13
+	VPERMPS         Z13, Z5, Z13
+	VINSERTI32X4    $0x01, (SI), Z15, Z15
+	VPERMW.Z        Z15, Z4, K1, Z15
+	VFMADD231PS     Y13, Y15, Y8
+	VEXTRACTF64X4   $0x01, Z13, Y11
+	VEXTRACTF64X4   $0x01, Z15, Y12
+	VFMADD231PS     Y11, Y12, Y8
+	ADDQ            $0x00000018, SI
+	ADDQ            $0x08, R8
+	DECQ            R9
+	JNE             groups
+	JMP             end
+
+one:
+	VMOVDQU64    (SI), X14
+	VMOVQ        16(SI), X11
+	VSHUFPS      $0xdd, Z9, Z9, Z12
+	VSHUFPS      $0x88, Z9, Z9, Z13
+	VPADDD       Z12, Z13, Z13
+	VPSHUFB      X6, X11, X11
+	VPMOVSXBD    X11, Z11
+	VPADDD       Z7, Z11, Z11
+	VPBROADCASTD (R8), Z12
+	VPMULLD      Z12, Z11, Z11
+	VPADDD       Z11, Z13, Z13
+	VCVTDQ2PS    Z13, Z13
+	VPERMPS      Z13, Z5, Z13
+	VPMOVZXWD    X14, Y11
+	VPSLLD       $0x10, Y11, Y11
+	VFMADD231PS  Y13, Y11, Y8
+	ADDQ         $0x00000018, SI
+
+end:
+	VBROADCASTSS 72(AX), Y11
+	VBROADCASTSS 80(AX), Y12
+	VFMADD231PS  (SI), Y11, Y8
+	VMULPS       Y12, Y8, Y8
+	VADDPS       32(SI), Y8, Y8
+	VCMPPS       $0x03, Y8, Y8, K2
+	VBROADCASTSS u32_7fc00000<>+0(SB), K2, Y8
+	VMOVUPS      Y8, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
 	VZEROUPPER
 	RET
 
@@ -2890,7 +3449,7 @@ DATA u32_4x16<>+56(SB)/8, $0x0000000400000004
 GLOBL u32_4x16<>(SB), RODATA|NOPTR, $64
 
 // func lowbit3FractionsAVX512(a *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, CMOV, FMA3, MMX+
 TEXT ·lowbit3FractionsAVX512(SB), NOSPLIT, $0-8
 	MOVQ      a+0(FP), AX
 	MOVQ      (AX), CX
@@ -2900,158 +3459,186 @@ TEXT ·lowbit3FractionsAVX512(SB), NOSPLIT, $0-8
 	VMOVDQU64 u32_3x12_6x4<>+0(SB), Z1
 	VMOVDQU64 u32_0x12_4040404x4<>+0(SB), Z2
 	VMOVDQU64 u32_0x12_6x4<>+0(SB), Z3
-	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z4
+	VMOVDQU64 u16_0x3_1_0_2_0_3_0_4_0_5_0_6_0_7_0_8_0_9_0_a_0_b_0_c_0_d_0_e_0_f<>+0(SB), Z4
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z5
 	MOVL      $0xaaaaaaaa, SI
 	KMOVD     SI, K1
 	VMOVDQU   u8_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), X6
 	VMOVDQU64 u32_80x16<>+0(SB), Z7
-	MOVQ      16(AX), R11
 
-pair:
-	XORQ    SI, SI
-	LEAQ    32(CX), R12
-	CMPQ    BX, $0x01
-	CMOVQEQ SI, R11
-	CMOVQEQ CX, R12
-	MOVQ    DX, SI
-	MOVQ    32(AX), DI
-	MOVQ    40(AX), R8
-	LEAQ    (DX)(R11*1), R13
-	VPXORD  Z8, Z8, Z8
-	MOVQ    48(AX), R9
+panel:
+	MOVQ   DX, SI
+	MOVQ   32(AX), DI
+	MOVQ   40(AX), R8
+	VPXORD Y8, Y8, Y8
+	MOVQ   48(AX), R9
 
-group:
+groups:
 	MOVQ    56(AX), R10
 	CMPQ    R9, $0x01
 	CMOVQEQ 64(AX), R10
 	VPXORD  Z9, Z9, Z9
-	VPXORD  Z11, Z11, Z11
 	VPXORD  Z10, Z10, Z10
-	VPXORD  Z12, Z12, Z12
 
-block:
-	LEAQ             4096(SI), R14
-	LEAQ             (R14)(R11*1), R15
-	CMPQ             R14, R13
-	CMOVQCC          R15, R14
-	PREFETCHT0       (R14)
-	PREFETCHT0       (R14)(R11*1)
-	PREFETCHT0       64(R14)
-	PREFETCHT0       64(R14)(R11*1)
-	VPBROADCASTQ     (DI), Z13
-	VPBROADCASTQ     16(DI), Z14
-	VBROADCASTI64X4  (SI), Z15
-	VINSERTI32X4     $0x02, 32(SI), Z15, Z15
-	VSHUFI64X2       $0x24, Z15, Z15, Z16
-	VPSRLVD          Z1, Z16, Z16
-	VPANDD           Z0, Z16, Z16
-	VBROADCASTI32X4  32(SI), Z17
-	VPSRLW           $0x05, Z17, Z18
-	VPTERNLOGD       $0xf8, Z2, Z18, Z16
-	VPDPBUSD         Z13, Z16, Z9
-	VSHUFI64X2       $0x64, Z15, Z15, Z15
-	VPSRLVD          Z3, Z15, Z15
-	VPANDD           Z0, Z15, Z15
-	VPSRLW           $0x04, Z17, Z16
-	VPTERNLOGD       $0xf8, Z2, Z16, Z15
-	VPDPBUSD         Z14, Z15, Z11
-	VBROADCASTI64X4  (SI)(R11*1), Z15
-	VINSERTI32X4     $0x02, 32(SI)(R11*1), Z15, Z15
-	VSHUFI64X2       $0x24, Z15, Z15, Z16
-	VPSRLVD          Z1, Z16, Z16
-	VPANDD           Z0, Z16, Z16
-	VBROADCASTI32X4  32(SI)(R11*1), Z17
-	VPSRLW           $0x05, Z17, Z18
-	VPTERNLOGD       $0xf8, Z2, Z18, Z16
-	VPDPBUSD         Z13, Z16, Z10
-	VSHUFI64X2       $0x64, Z15, Z15, Z13
-	VPSRLVD          Z3, Z13, Z13
-	VPANDD           Z0, Z13, Z13
-	VPSRLW           $0x04, Z17, Z15
-	VPTERNLOGD       $0xf8, Z2, Z15, Z13
-	VPDPBUSD         Z14, Z13, Z12
-	VPBROADCASTQ     8(DI), Z13
-	VPBROADCASTQ     24(DI), Z14
-	VBROADCASTI64X4  48(SI), Z15
-	VINSERTI32X4     $0x02, 80(SI), Z15, Z15
-	VSHUFI64X2       $0x24, Z15, Z15, Z16
-	VPSRLVD          Z1, Z16, Z16
-	VPANDD           Z0, Z16, Z16
-	VBROADCASTI32X4  80(SI), Z17
-	VPSRLW           $0x05, Z17, Z18
-	VPTERNLOGD       $0xf8, Z2, Z18, Z16
-	VPDPBUSD         Z13, Z16, Z9
-	VSHUFI64X2       $0x64, Z15, Z15, Z15
-	VPSRLVD          Z3, Z15, Z15
-	VPANDD           Z0, Z15, Z15
-	VPSRLW           $0x04, Z17, Z16
-	VPTERNLOGD       $0xf8, Z2, Z16, Z15
-	VPDPBUSD         Z14, Z15, Z11
-	VBROADCASTI64X4  48(SI)(R11*1), Z15
-	VINSERTI32X4     $0x02, 80(SI)(R11*1), Z15, Z15
-	VSHUFI64X2       $0x24, Z15, Z15, Z16
-	VPSRLVD          Z1, Z16, Z16
-	VPANDD           Z0, Z16, Z16
-	VBROADCASTI32X4  80(SI)(R11*1), Z17
-	VPSRLW           $0x05, Z17, Z18
-	VPTERNLOGD       $0xf8, Z2, Z18, Z16
-	VPDPBUSD         Z13, Z16, Z10
-	VSHUFI64X2       $0x64, Z15, Z15, Z13
-	VPSRLVD          Z3, Z13, Z13
-	VPANDD           Z0, Z13, Z13
-	VPSRLW           $0x04, Z17, Z15
-	VPTERNLOGD       $0xf8, Z2, Z15, Z13
-	VPDPBUSD         Z14, Z13, Z12
-	ADDQ             $0x20, DI
-	ADDQ             $0x00000060, SI
-	DECQ             R10
-	JNE              block
-	VPADDD           Z11, Z9, Z9
-	VPADDD           Z12, Z10, Z10
-	VSHUFPS          $0xdd, Z10, Z9, Z13
-	VSHUFPS          $0x88, Z10, Z9, Z14
-	VPADDD           Z13, Z14, Z14
-	VPSLLD           $0x05, Z14, Z14
-	VMOVQ            16(SI), X13
-	VPINSRQ          $0x01, 16(SI)(R11*1), X13, X13
-	VPSHUFB          X6, X13, X13
-	VPMOVSXBD        X13, Z13
-	VPADDD           Z7, Z13, Z13
-	VPMULLD.BCST     (R8), Z13, Z13
-	VPADDD           Z13, Z14, Z14
-	VCVTDQ2PS        Z14, Z14
-	VMULPS           u32_3d000000x16<>+0(SB), Z14, Z14
-	VBROADCASTI32X4  (SI), Z13
-	VINSERTI32X4     $0x01, (SI)(R11*1), Z13, Z13
-	VPERMW.Z         Z13, Z4, K1, Z13
-	VFMADD231PS      Z14, Z13, Z8
-	LEAQ             4096(SI), R10
-	LEAQ             (R10)(R11*1), R14
-	CMPQ             R10, R13
-	CMOVQCC          R14, R10
-	PREFETCHT0       (R10)
-	PREFETCHT0       (R10)(R11*1)
-	ADDQ             $0x00000018, SI
-	ADDQ             $0x04, R8
-	DECQ             R9
-	JNE              group
-	VPERMPS          Z8, Z5, Z13
-	VBROADCASTF64X4  (SI), Z14
-	VINSERTF64X4     $0x01, (SI)(R11*1), Z14, Z14
-	VFMADD231PS.BCST 72(AX), Z14, Z13
-	VMULPS.BCST      80(AX), Z13, Z13
-	VBROADCASTF64X4  32(SI), Z14
-	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z14, Z14
-	VADDPS           Z14, Z13, Z13
-	VCMPPS           $0x03, Z13, Z13, K2
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z13
-	VMOVUPS          Y13, (CX)
-	VEXTRACTF64X4    $0x01, Z13, (R12)
-	LEAQ             (DX)(R11*2), DX
-	ADDQ             $0x00000040, CX
-	SUBQ             $0x02, BX
-	JGT              pair
+firstblock:
+	PREFETCHT0      4096(SI)
+	PREFETCHT0      4160(SI)
+	VPBROADCASTQ    (DI), Z11
+	VPBROADCASTQ    16(DI), Z12
+	VBROADCASTI64X4 (SI), Z13
+	VINSERTI32X4    $0x02, 32(SI), Z13, Z13
+	VSHUFI64X2      $0x24, Z13, Z13, Z14
+	VPSRLVD         Z1, Z14, Z14
+	VPANDD          Z0, Z14, Z14
+	VBROADCASTI32X4 32(SI), Z18
+	VPSRLW          $0x05, Z18, Z19
+	VPTERNLOGD      $0xf8, Z2, Z19, Z14
+	VPDPBUSD        Z11, Z14, Z9
+	VSHUFI64X2      $0x64, Z13, Z13, Z11
+	VPSRLVD         Z3, Z11, Z11
+	VPANDD          Z0, Z11, Z11
+	VPSRLW          $0x04, Z18, Z13
+	VPTERNLOGD      $0xf8, Z2, Z13, Z11
+	VPDPBUSD        Z12, Z11, Z10
+	VPBROADCASTQ    8(DI), Z11
+	VPBROADCASTQ    24(DI), Z12
+	VBROADCASTI64X4 48(SI), Z13
+	VINSERTI32X4    $0x02, 80(SI), Z13, Z13
+	VSHUFI64X2      $0x24, Z13, Z13, Z14
+	VPSRLVD         Z1, Z14, Z14
+	VPANDD          Z0, Z14, Z14
+	VBROADCASTI32X4 80(SI), Z18
+	VPSRLW          $0x05, Z18, Z19
+	VPTERNLOGD      $0xf8, Z2, Z19, Z14
+	VPDPBUSD        Z11, Z14, Z9
+	VSHUFI64X2      $0x64, Z13, Z13, Z11
+	VPSRLVD         Z3, Z11, Z11
+	VPANDD          Z0, Z11, Z11
+	VPSRLW          $0x04, Z18, Z13
+	VPTERNLOGD      $0xf8, Z2, Z13, Z11
+	VPDPBUSD        Z12, Z11, Z10
+	ADDQ            $0x20, DI
+	ADDQ            $0x00000060, SI
+	DECQ            R10
+	JNE             firstblock
+	VPADDD          Z10, Z9, Z9
+	PREFETCHT0      4096(SI)
+	CMPQ            R9, $0x01
+	JE              one
+	VMOVDQU64       (SI), X15
+	VMOVQ           16(SI), X11
+	ADDQ            $0x00000018, SI
+	DECQ            R9
+	MOVQ            56(AX), R10
+	CMPQ            R9, $0x01
+	CMOVQEQ         64(AX), R10
+	VPXORD          Z16, Z16, Z16
+	VPXORD          Z17, Z17, Z17
+
+secondblock:
+	PREFETCHT0      4096(SI)
+	PREFETCHT0      4160(SI)
+	VPBROADCASTQ    (DI), Z12
+	VPBROADCASTQ    16(DI), Z13
+	VBROADCASTI64X4 (SI), Z14
+	VINSERTI32X4    $0x02, 32(SI), Z14, Z14
+	VSHUFI64X2      $0x24, Z14, Z14, Z18
+	VPSRLVD         Z1, Z18, Z18
+	VPANDD          Z0, Z18, Z18
+	VBROADCASTI32X4 32(SI), Z19
+	VPSRLW          $0x05, Z19, Z20
+	VPTERNLOGD      $0xf8, Z2, Z20, Z18
+	VPDPBUSD        Z12, Z18, Z16
+	VSHUFI64X2      $0x64, Z14, Z14, Z12
+	VPSRLVD         Z3, Z12, Z12
+	VPANDD          Z0, Z12, Z12
+	VPSRLW          $0x04, Z19, Z14
+	VPTERNLOGD      $0xf8, Z2, Z14, Z12
+	VPDPBUSD        Z13, Z12, Z17
+	VPBROADCASTQ    8(DI), Z12
+	VPBROADCASTQ    24(DI), Z13
+	VBROADCASTI64X4 48(SI), Z14
+	VINSERTI32X4    $0x02, 80(SI), Z14, Z14
+	VSHUFI64X2      $0x24, Z14, Z14, Z18
+	VPSRLVD         Z1, Z18, Z18
+	VPANDD          Z0, Z18, Z18
+	VBROADCASTI32X4 80(SI), Z19
+	VPSRLW          $0x05, Z19, Z20
+	VPTERNLOGD      $0xf8, Z2, Z20, Z18
+	VPDPBUSD        Z12, Z18, Z16
+	VSHUFI64X2      $0x64, Z14, Z14, Z12
+	VPSRLVD         Z3, Z12, Z12
+	VPANDD          Z0, Z12, Z12
+	VPSRLW          $0x04, Z19, Z14
+	VPTERNLOGD      $0xf8, Z2, Z14, Z12
+	VPDPBUSD        Z13, Z12, Z17
+	ADDQ            $0x20, DI
+	ADDQ            $0x00000060, SI
+	DECQ            R10
+	JNE             secondblock
+	VPADDD          Z17, Z16, Z16
+	PREFETCHT0      4096(SI)
+	VSHUFPS         $0xdd, Z16, Z9, Z12
+	VSHUFPS         $0x88, Z16, Z9, Z13
+	VPADDD          Z12, Z13, Z13
+	VPSLLD          $0x05, Z13, Z13
+	VPINSRQ         $0x01, 16(SI), X11, X11
+	VPSHUFB         X6, X11, X11
+	VPMOVSXBD       X11, Z11
+	VPADDD          Z7, Z11, Z11
+	VPBROADCASTQ    (R8), Z12
+	VPSHUFD         $0x50, Z12, Z12
+	VPMULLD         Z12, Z11, Z11
+	VPADDD          Z11, Z13, Z13
+	VCVTDQ2PS       Z13, Z13
+	VMULPS          u32_3d000000x16<>+0(SB), Z13, Z13
+	VPERMPS         Z13, Z5, Z13
+	VINSERTI32X4    $0x01, (SI), Z15, Z15
+	VPERMW.Z        Z15, Z4, K1, Z15
+	VFMADD231PS     Y13, Y15, Y8
+	VEXTRACTF64X4   $0x01, Z13, Y11
+	VEXTRACTF64X4   $0x01, Z15, Y12
+	VFMADD231PS     Y11, Y12, Y8
+	ADDQ            $0x00000018, SI
+	ADDQ            $0x08, R8
+	DECQ            R9
+	JNE             groups
+	JMP             end
+
+one:
+	VMOVDQU64    (SI), X14
+	VMOVQ        16(SI), X11
+	VSHUFPS      $0xdd, Z9, Z9, Z12
+	VSHUFPS      $0x88, Z9, Z9, Z13
+	VPADDD       Z12, Z13, Z13
+	VPSLLD       $0x05, Z13, Z13
+	VPSHUFB      X6, X11, X11
+	VPMOVSXBD    X11, Z11
+	VPADDD       Z7, Z11, Z11
+	VPBROADCASTD (R8), Z12
+	VPMULLD      Z12, Z11, Z11
+	VPADDD       Z11, Z13, Z13
+	VCVTDQ2PS    Z13, Z13
+	VMULPS       u32_3d000000x16<>+0(SB), Z13, Z13
+	VPERMPS      Z13, Z5, Z13
+	VPMOVZXWD    X14, Y11
+	VPSLLD       $0x10, Y11, Y11
+	VFMADD231PS  Y13, Y11, Y8
+	ADDQ         $0x00000018, SI
+
+end:
+	VBROADCASTSS 72(AX), Y11
+	VBROADCASTSS 80(AX), Y12
+	VFMADD231PS  (SI), Y11, Y8
+	VMULPS       Y12, Y8, Y8
+	VADDPS       32(SI), Y8, Y8
+	VCMPPS       $0x03, Y8, Y8, K2
+	VBROADCASTSS u32_7fc00000<>+0(SB), K2, Y8
+	VMOVUPS      Y8, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
 	VZEROUPPER
 	RET
 
@@ -3066,7 +3653,7 @@ DATA u32_3d000000x16<>+56(SB)/8, $0x3d0000003d000000
 GLOBL u32_3d000000x16<>(SB), RODATA|NOPTR, $64
 
 // func lowbit3SplitAVX512(a *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, CMOV, FMA3, MMX+
 TEXT ·lowbit3SplitAVX512(SB), NOSPLIT, $0-8
 	MOVQ      a+0(FP), AX
 	MOVQ      (AX), CX
@@ -3076,243 +3663,277 @@ TEXT ·lowbit3SplitAVX512(SB), NOSPLIT, $0-8
 	VMOVDQU64 u32_3x12_6x4<>+0(SB), Z1
 	VMOVDQU64 u32_0x12_4040404x4<>+0(SB), Z2
 	VMOVDQU64 u32_0x12_6x4<>+0(SB), Z3
-	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z4
+	VMOVDQU64 u16_0x3_1_0_2_0_3_0_4_0_5_0_6_0_7_0_8_0_9_0_a_0_b_0_c_0_d_0_e_0_f<>+0(SB), Z4
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z5
 	MOVL      $0xaaaaaaaa, SI
 	KMOVD     SI, K1
-	MOVQ      16(AX), R11
 
-pair:
-	XORQ    SI, SI
-	LEAQ    32(CX), R12
-	CMPQ    BX, $0x01
-	CMOVQEQ SI, R11
-	CMOVQEQ CX, R12
-	MOVQ    DX, SI
-	MOVQ    32(AX), DI
-	MOVQ    40(AX), R8
-	LEAQ    (DX)(R11*1), R13
-	VPXORD  Z6, Z6, Z6
-	VPXORD  Z7, Z7, Z7
-	VPXORD  Z8, Z8, Z8
-	MOVQ    48(AX), R9
+panel:
+	MOVQ   DX, SI
+	MOVQ   32(AX), DI
+	MOVQ   40(AX), R8
+	VPXORD Y6, Y6, Y6
+	VPXORD Z7, Z7, Z7
+	MOVQ   48(AX), R9
 
-group:
+groups:
 	MOVQ      56(AX), R10
 	CMPQ      R9, $0x01
 	CMOVQEQ   64(AX), R10
-	VPXORD    Z9, Z9, Z9
-	VMOVDQA64 Z7, Z11
-	VPXORD    Z10, Z10, Z10
-	VMOVDQA64 Z8, Z12
+	VPXORD    Z8, Z8, Z8
+	VMOVDQA64 Z7, Z9
 	TESTQ     R10, R10
-	JE        split
+	JE        firstsplit
 
-block:
-	LEAQ            4096(SI), R14
-	LEAQ            (R14)(R11*1), R15
-	CMPQ            R14, R13
-	CMOVQCC         R15, R14
-	PREFETCHT0      (R14)
-	PREFETCHT0      (R14)(R11*1)
-	PREFETCHT0      64(R14)
-	PREFETCHT0      64(R14)(R11*1)
-	VPBROADCASTQ    (DI), Z13
-	VPBROADCASTQ    16(DI), Z14
-	VBROADCASTI64X4 (SI), Z15
-	VINSERTI32X4    $0x02, 32(SI), Z15, Z15
-	VSHUFI64X2      $0x24, Z15, Z15, Z16
-	VPSRLVD         Z1, Z16, Z16
-	VPANDD          Z0, Z16, Z16
-	VBROADCASTI32X4 32(SI), Z17
-	VPSRLW          $0x05, Z17, Z18
-	VPTERNLOGD      $0xf8, Z2, Z18, Z16
-	VPDPBUSD        Z13, Z16, Z9
-	VSHUFI64X2      $0x64, Z15, Z15, Z15
-	VPSRLVD         Z3, Z15, Z15
-	VPANDD          Z0, Z15, Z15
-	VPSRLW          $0x04, Z17, Z16
-	VPTERNLOGD      $0xf8, Z2, Z16, Z15
-	VPDPBUSD        Z14, Z15, Z11
-	VBROADCASTI64X4 (SI)(R11*1), Z15
-	VINSERTI32X4    $0x02, 32(SI)(R11*1), Z15, Z15
-	VSHUFI64X2      $0x24, Z15, Z15, Z16
-	VPSRLVD         Z1, Z16, Z16
-	VPANDD          Z0, Z16, Z16
-	VBROADCASTI32X4 32(SI)(R11*1), Z17
-	VPSRLW          $0x05, Z17, Z18
-	VPTERNLOGD      $0xf8, Z2, Z18, Z16
-	VPDPBUSD        Z13, Z16, Z10
-	VSHUFI64X2      $0x64, Z15, Z15, Z13
-	VPSRLVD         Z3, Z13, Z13
+firstblock:
+	PREFETCHT0      4096(SI)
+	PREFETCHT0      4160(SI)
+	VPBROADCASTQ    (DI), Z10
+	VPBROADCASTQ    16(DI), Z11
+	VBROADCASTI64X4 (SI), Z12
+	VINSERTI32X4    $0x02, 32(SI), Z12, Z12
+	VSHUFI64X2      $0x24, Z12, Z12, Z13
+	VPSRLVD         Z1, Z13, Z13
 	VPANDD          Z0, Z13, Z13
-	VPSRLW          $0x04, Z17, Z15
-	VPTERNLOGD      $0xf8, Z2, Z15, Z13
-	VPDPBUSD        Z14, Z13, Z12
-	VPBROADCASTQ    8(DI), Z13
-	VPBROADCASTQ    24(DI), Z14
-	VBROADCASTI64X4 48(SI), Z15
-	VINSERTI32X4    $0x02, 80(SI), Z15, Z15
-	VSHUFI64X2      $0x24, Z15, Z15, Z16
-	VPSRLVD         Z1, Z16, Z16
-	VPANDD          Z0, Z16, Z16
-	VBROADCASTI32X4 80(SI), Z17
-	VPSRLW          $0x05, Z17, Z18
-	VPTERNLOGD      $0xf8, Z2, Z18, Z16
-	VPDPBUSD        Z13, Z16, Z9
-	VSHUFI64X2      $0x64, Z15, Z15, Z15
-	VPSRLVD         Z3, Z15, Z15
-	VPANDD          Z0, Z15, Z15
-	VPSRLW          $0x04, Z17, Z16
-	VPTERNLOGD      $0xf8, Z2, Z16, Z15
-	VPDPBUSD        Z14, Z15, Z11
-	VBROADCASTI64X4 48(SI)(R11*1), Z15
-	VINSERTI32X4    $0x02, 80(SI)(R11*1), Z15, Z15
-	VSHUFI64X2      $0x24, Z15, Z15, Z16
-	VPSRLVD         Z1, Z16, Z16
-	VPANDD          Z0, Z16, Z16
-	VBROADCASTI32X4 80(SI)(R11*1), Z17
-	VPSRLW          $0x05, Z17, Z18
-	VPTERNLOGD      $0xf8, Z2, Z18, Z16
-	VPDPBUSD        Z13, Z16, Z10
-	VSHUFI64X2      $0x64, Z15, Z15, Z13
-	VPSRLVD         Z3, Z13, Z13
+	VBROADCASTI32X4 32(SI), Z16
+	VPSRLW          $0x05, Z16, Z17
+	VPTERNLOGD      $0xf8, Z2, Z17, Z13
+	VPDPBUSD        Z10, Z13, Z8
+	VSHUFI64X2      $0x64, Z12, Z12, Z10
+	VPSRLVD         Z3, Z10, Z10
+	VPANDD          Z0, Z10, Z10
+	VPSRLW          $0x04, Z16, Z12
+	VPTERNLOGD      $0xf8, Z2, Z12, Z10
+	VPDPBUSD        Z11, Z10, Z9
+	VPBROADCASTQ    8(DI), Z10
+	VPBROADCASTQ    24(DI), Z11
+	VBROADCASTI64X4 48(SI), Z12
+	VINSERTI32X4    $0x02, 80(SI), Z12, Z12
+	VSHUFI64X2      $0x24, Z12, Z12, Z13
+	VPSRLVD         Z1, Z13, Z13
 	VPANDD          Z0, Z13, Z13
-	VPSRLW          $0x04, Z17, Z15
-	VPTERNLOGD      $0xf8, Z2, Z15, Z13
-	VPDPBUSD        Z14, Z13, Z12
+	VBROADCASTI32X4 80(SI), Z16
+	VPSRLW          $0x05, Z16, Z17
+	VPTERNLOGD      $0xf8, Z2, Z17, Z13
+	VPDPBUSD        Z10, Z13, Z8
+	VSHUFI64X2      $0x64, Z12, Z12, Z10
+	VPSRLVD         Z3, Z10, Z10
+	VPANDD          Z0, Z10, Z10
+	VPSRLW          $0x04, Z16, Z12
+	VPTERNLOGD      $0xf8, Z2, Z12, Z10
+	VPDPBUSD        Z11, Z10, Z9
 	ADDQ            $0x20, DI
 	ADDQ            $0x00000060, SI
 	DECQ            R10
-	JNE             block
+	JNE             firstblock
 
-split:
+firstsplit:
 	VPXORD          Z7, Z7, Z7
-	VPXORD          Z8, Z8, Z8
 	MOVQ            48(AX), R10
 	SUBQ            R9, R10
 	TESTQ           $0x00000001, R10
-	JNE             sum
+	JNE             firstsum
 	CMPQ            R9, $0x01
-	JE              sum
-	LEAQ            4096(SI), R10
-	LEAQ            (R10)(R11*1), R14
-	CMPQ            R10, R13
-	CMOVQCC         R14, R10
-	PREFETCHT0      (R10)
-	PREFETCHT0      (R10)(R11*1)
-	PREFETCHT0      64(R10)
-	PREFETCHT0      64(R10)(R11*1)
-	VPBROADCASTQ    (DI), Z13
-	VPBROADCASTQ    16(DI), Z14
-	VBROADCASTI64X4 (SI), Z15
-	VINSERTI32X4    $0x02, 32(SI), Z15, Z15
-	VSHUFI64X2      $0x24, Z15, Z15, Z16
-	VPSRLVD         Z1, Z16, Z16
-	VPANDD          Z0, Z16, Z16
-	VBROADCASTI32X4 32(SI), Z17
-	VPSRLW          $0x05, Z17, Z18
-	VPTERNLOGD      $0xf8, Z2, Z18, Z16
-	VPDPBUSD        Z13, Z16, Z9
-	VSHUFI64X2      $0x64, Z15, Z15, Z15
-	VPSRLVD         Z3, Z15, Z15
-	VPANDD          Z0, Z15, Z15
-	VPSRLW          $0x04, Z17, Z16
-	VPTERNLOGD      $0xf8, Z2, Z16, Z15
-	VPDPBUSD        Z14, Z15, Z7
-	VBROADCASTI64X4 (SI)(R11*1), Z15
-	VINSERTI32X4    $0x02, 32(SI)(R11*1), Z15, Z15
-	VSHUFI64X2      $0x24, Z15, Z15, Z16
-	VPSRLVD         Z1, Z16, Z16
-	VPANDD          Z0, Z16, Z16
-	VBROADCASTI32X4 32(SI)(R11*1), Z17
-	VPSRLW          $0x05, Z17, Z18
-	VPTERNLOGD      $0xf8, Z2, Z18, Z16
-	VPDPBUSD        Z13, Z16, Z10
-	VSHUFI64X2      $0x64, Z15, Z15, Z13
-	VPSRLVD         Z3, Z13, Z13
+	JE              firstsum
+	PREFETCHT0      4096(SI)
+	PREFETCHT0      4160(SI)
+	VPBROADCASTQ    (DI), Z10
+	VPBROADCASTQ    16(DI), Z11
+	VBROADCASTI64X4 (SI), Z12
+	VINSERTI32X4    $0x02, 32(SI), Z12, Z12
+	VSHUFI64X2      $0x24, Z12, Z12, Z13
+	VPSRLVD         Z1, Z13, Z13
 	VPANDD          Z0, Z13, Z13
-	VPSRLW          $0x04, Z17, Z15
-	VPTERNLOGD      $0xf8, Z2, Z15, Z13
-	VPDPBUSD        Z14, Z13, Z8
-	VPBROADCASTQ    8(DI), Z13
-	VPBROADCASTQ    24(DI), Z14
-	VBROADCASTI64X4 48(SI), Z15
-	VINSERTI32X4    $0x02, 80(SI), Z15, Z15
-	VSHUFI64X2      $0x24, Z15, Z15, Z16
-	VPSRLVD         Z1, Z16, Z16
-	VPANDD          Z0, Z16, Z16
-	VBROADCASTI32X4 80(SI), Z17
-	VPSRLW          $0x05, Z17, Z18
-	VPTERNLOGD      $0xf8, Z2, Z18, Z16
-	VPDPBUSD        Z13, Z16, Z9
-	VSHUFI64X2      $0x64, Z15, Z15, Z15
-	VPSRLVD         Z3, Z15, Z15
-	VPANDD          Z0, Z15, Z15
-	VPSRLW          $0x04, Z17, Z16
-	VPTERNLOGD      $0xf8, Z2, Z16, Z15
-	VPDPBUSD        Z14, Z15, Z7
-	VBROADCASTI64X4 48(SI)(R11*1), Z15
-	VINSERTI32X4    $0x02, 80(SI)(R11*1), Z15, Z15
-	VSHUFI64X2      $0x24, Z15, Z15, Z16
-	VPSRLVD         Z1, Z16, Z16
-	VPANDD          Z0, Z16, Z16
-	VBROADCASTI32X4 80(SI)(R11*1), Z17
-	VPSRLW          $0x05, Z17, Z18
-	VPTERNLOGD      $0xf8, Z2, Z18, Z16
-	VPDPBUSD        Z13, Z16, Z10
-	VSHUFI64X2      $0x64, Z15, Z15, Z13
-	VPSRLVD         Z3, Z13, Z13
+	VBROADCASTI32X4 32(SI), Z16
+	VPSRLW          $0x05, Z16, Z17
+	VPTERNLOGD      $0xf8, Z2, Z17, Z13
+	VPDPBUSD        Z10, Z13, Z8
+	VSHUFI64X2      $0x64, Z12, Z12, Z10
+	VPSRLVD         Z3, Z10, Z10
+	VPANDD          Z0, Z10, Z10
+	VPSRLW          $0x04, Z16, Z12
+	VPTERNLOGD      $0xf8, Z2, Z12, Z10
+	VPDPBUSD        Z11, Z10, Z7
+	VPBROADCASTQ    8(DI), Z10
+	VPBROADCASTQ    24(DI), Z11
+	VBROADCASTI64X4 48(SI), Z12
+	VINSERTI32X4    $0x02, 80(SI), Z12, Z12
+	VSHUFI64X2      $0x24, Z12, Z12, Z13
+	VPSRLVD         Z1, Z13, Z13
 	VPANDD          Z0, Z13, Z13
-	VPSRLW          $0x04, Z17, Z15
-	VPTERNLOGD      $0xf8, Z2, Z15, Z13
-	VPDPBUSD        Z14, Z13, Z8
+	VBROADCASTI32X4 80(SI), Z16
+	VPSRLW          $0x05, Z16, Z17
+	VPTERNLOGD      $0xf8, Z2, Z17, Z13
+	VPDPBUSD        Z10, Z13, Z8
+	VSHUFI64X2      $0x64, Z12, Z12, Z10
+	VPSRLVD         Z3, Z10, Z10
+	VPANDD          Z0, Z10, Z10
+	VPSRLW          $0x04, Z16, Z12
+	VPTERNLOGD      $0xf8, Z2, Z12, Z10
+	VPDPBUSD        Z11, Z10, Z7
 	ADDQ            $0x20, DI
 	ADDQ            $0x00000060, SI
 
-sum:
-	VPADDD           Z11, Z9, Z9
-	VPADDD           Z12, Z10, Z10
-	VSHUFPS          $0xdd, Z10, Z9, Z11
-	VSHUFPS          $0x88, Z10, Z9, Z12
-	VPADDD           Z11, Z12, Z12
-	VPADDD.BCST      (R8), Z12, Z12
-	VCVTDQ2PS        Z12, Z12
-	VBROADCASTI32X4  (SI), Z11
-	VINSERTI32X4     $0x01, (SI)(R11*1), Z11, Z11
-	VPERMW.Z         Z11, Z4, K1, Z11
-	VFMADD231PS      Z12, Z11, Z6
-	LEAQ             4096(SI), R10
-	LEAQ             (R10)(R11*1), R14
-	CMPQ             R10, R13
-	CMOVQCC          R14, R10
-	PREFETCHT0       (R10)
-	PREFETCHT0       (R10)(R11*1)
-	ADDQ             $0x00000010, SI
-	ADDQ             $0x04, R8
-	DECQ             R9
-	JNE              group
-	VPERMPS          Z6, Z5, Z11
-	VBROADCASTF64X4  (SI), Z12
-	VINSERTF64X4     $0x01, (SI)(R11*1), Z12, Z12
-	VFMADD231PS.BCST 72(AX), Z12, Z11
-	VMULPS.BCST      80(AX), Z11, Z11
-	VBROADCASTF64X4  32(SI), Z12
-	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z12, Z12
-	VADDPS           Z12, Z11, Z11
-	VCMPPS           $0x03, Z11, Z11, K2
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z11
-	VMOVUPS          Y11, (CX)
-	VEXTRACTF64X4    $0x01, Z11, (R12)
-	LEAQ             (DX)(R11*2), DX
-	ADDQ             $0x00000040, CX
-	SUBQ             $0x02, BX
-	JGT              pair
+firstsum:
+	VPADDD     Z9, Z8, Z8
+	PREFETCHT0 4096(SI)
+	CMPQ       R9, $0x01
+	JE         one
+	VMOVDQU64  (SI), X14
+	ADDQ       $0x00000010, SI
+	DECQ       R9
+	MOVQ       56(AX), R10
+	CMPQ       R9, $0x01
+	CMOVQEQ    64(AX), R10
+	VPXORD     Z15, Z15, Z15
+	VMOVDQA64  Z7, Z9
+	TESTQ      R10, R10
+	JE         secondsplit
+
+secondblock:
+	PREFETCHT0      4096(SI)
+	PREFETCHT0      4160(SI)
+	VPBROADCASTQ    (DI), Z10
+	VPBROADCASTQ    16(DI), Z11
+	VBROADCASTI64X4 (SI), Z12
+	VINSERTI32X4    $0x02, 32(SI), Z12, Z12
+	VSHUFI64X2      $0x24, Z12, Z12, Z13
+	VPSRLVD         Z1, Z13, Z13
+	VPANDD          Z0, Z13, Z13
+	VBROADCASTI32X4 32(SI), Z16
+	VPSRLW          $0x05, Z16, Z17
+	VPTERNLOGD      $0xf8, Z2, Z17, Z13
+	VPDPBUSD        Z10, Z13, Z15
+	VSHUFI64X2      $0x64, Z12, Z12, Z10
+	VPSRLVD         Z3, Z10, Z10
+	VPANDD          Z0, Z10, Z10
+	VPSRLW          $0x04, Z16, Z12
+	VPTERNLOGD      $0xf8, Z2, Z12, Z10
+	VPDPBUSD        Z11, Z10, Z9
+	VPBROADCASTQ    8(DI), Z10
+	VPBROADCASTQ    24(DI), Z11
+	VBROADCASTI64X4 48(SI), Z12
+	VINSERTI32X4    $0x02, 80(SI), Z12, Z12
+	VSHUFI64X2      $0x24, Z12, Z12, Z13
+	VPSRLVD         Z1, Z13, Z13
+	VPANDD          Z0, Z13, Z13
+	VBROADCASTI32X4 80(SI), Z16
+	VPSRLW          $0x05, Z16, Z17
+	VPTERNLOGD      $0xf8, Z2, Z17, Z13
+	VPDPBUSD        Z10, Z13, Z15
+	VSHUFI64X2      $0x64, Z12, Z12, Z10
+	VPSRLVD         Z3, Z10, Z10
+	VPANDD          Z0, Z10, Z10
+	VPSRLW          $0x04, Z16, Z12
+	VPTERNLOGD      $0xf8, Z2, Z12, Z10
+	VPDPBUSD        Z11, Z10, Z9
+	ADDQ            $0x20, DI
+	ADDQ            $0x00000060, SI
+	DECQ            R10
+	JNE             secondblock
+
+secondsplit:
+	VPXORD          Z7, Z7, Z7
+	MOVQ            48(AX), R10
+	SUBQ            R9, R10
+	TESTQ           $0x00000001, R10
+	JNE             secondsum
+	CMPQ            R9, $0x01
+	JE              secondsum
+	PREFETCHT0      4096(SI)
+	PREFETCHT0      4160(SI)
+	VPBROADCASTQ    (DI), Z10
+	VPBROADCASTQ    16(DI), Z11
+	VBROADCASTI64X4 (SI), Z12
+	VINSERTI32X4    $0x02, 32(SI), Z12, Z12
+	VSHUFI64X2      $0x24, Z12, Z12, Z13
+	VPSRLVD         Z1, Z13, Z13
+	VPANDD          Z0, Z13, Z13
+	VBROADCASTI32X4 32(SI), Z16
+	VPSRLW          $0x05, Z16, Z17
+	VPTERNLOGD      $0xf8, Z2, Z17, Z13
+	VPDPBUSD        Z10, Z13, Z15
+	VSHUFI64X2      $0x64, Z12, Z12, Z10
+	VPSRLVD         Z3, Z10, Z10
+	VPANDD          Z0, Z10, Z10
+	VPSRLW          $0x04, Z16, Z12
+	VPTERNLOGD      $0xf8, Z2, Z12, Z10
+	VPDPBUSD        Z11, Z10, Z7
+	VPBROADCASTQ    8(DI), Z10
+	VPBROADCASTQ    24(DI), Z11
+	VBROADCASTI64X4 48(SI), Z12
+	VINSERTI32X4    $0x02, 80(SI), Z12, Z12
+	VSHUFI64X2      $0x24, Z12, Z12, Z13
+	VPSRLVD         Z1, Z13, Z13
+	VPANDD          Z0, Z13, Z13
+	VBROADCASTI32X4 80(SI), Z16
+	VPSRLW          $0x05, Z16, Z17
+	VPTERNLOGD      $0xf8, Z2, Z17, Z13
+	VPDPBUSD        Z10, Z13, Z15
+	VSHUFI64X2      $0x64, Z12, Z12, Z10
+	VPSRLVD         Z3, Z10, Z10
+	VPANDD          Z0, Z10, Z10
+	VPSRLW          $0x04, Z16, Z12
+	VPTERNLOGD      $0xf8, Z2, Z12, Z10
+	VPDPBUSD        Z11, Z10, Z7
+	ADDQ            $0x20, DI
+	ADDQ            $0x00000060, SI
+
+secondsum:
+	VPADDD        Z9, Z15, Z15
+	PREFETCHT0    4096(SI)
+	VSHUFPS       $0xdd, Z15, Z8, Z9
+	VSHUFPS       $0x88, Z15, Z8, Z10
+	VPADDD        Z9, Z10, Z10
+	VPBROADCASTQ  (R8), Z9
+	VPSHUFD       $0x50, Z9, Z9
+	VPADDD        Z9, Z10, Z10
+	VCVTDQ2PS     Z10, Z10
+	VPERMPS       Z10, Z5, Z10
+	VINSERTI32X4  $0x01, (SI), Z14, Z14
+	VPERMW.Z      Z14, Z4, K1, Z14
+	VFMADD231PS   Y10, Y14, Y6
+	VEXTRACTF64X4 $0x01, Z10, Y9
+	VEXTRACTF64X4 $0x01, Z14, Y10
+	VFMADD231PS   Y9, Y10, Y6
+	ADDQ          $0x00000010, SI
+	ADDQ          $0x08, R8
+	DECQ          R9
+	JNE           groups
+	JMP           end
+
+one:
+	VMOVDQU64    (SI), X11
+	VSHUFPS      $0xdd, Z8, Z8, Z9
+	VSHUFPS      $0x88, Z8, Z8, Z10
+	VPADDD       Z9, Z10, Z10
+	VPBROADCASTD (R8), Z9
+	VPADDD       Z9, Z10, Z10
+	VCVTDQ2PS    Z10, Z10
+	VPERMPS      Z10, Z5, Z10
+	VPMOVZXWD    X11, Y9
+	VPSLLD       $0x10, Y9, Y9
+	VFMADD231PS  Y10, Y9, Y6
+	ADDQ         $0x00000010, SI
+
+end:
+	VBROADCASTSS 72(AX), Y9
+	VBROADCASTSS 80(AX), Y10
+	VFMADD231PS  (SI), Y9, Y6
+	VMULPS       Y10, Y6, Y6
+	VADDPS       32(SI), Y6, Y6
+	VCMPPS       $0x03, Y6, Y6, K2
+	VBROADCASTSS u32_7fc00000<>+0(SB), K2, Y6
+	VMOVUPS      Y6, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
 	VZEROUPPER
 	RET
 
 // func lowbit3ZerosSplitAVX512(a *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, CMOV, FMA3, MMX+
 TEXT ·lowbit3ZerosSplitAVX512(SB), NOSPLIT, $0-8
 	MOVQ      a+0(FP), AX
 	MOVQ      (AX), CX
@@ -3322,251 +3943,290 @@ TEXT ·lowbit3ZerosSplitAVX512(SB), NOSPLIT, $0-8
 	VMOVDQU64 u32_3x12_6x4<>+0(SB), Z1
 	VMOVDQU64 u32_0x12_4040404x4<>+0(SB), Z2
 	VMOVDQU64 u32_0x12_6x4<>+0(SB), Z3
-	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z4
+	VMOVDQU64 u16_0x3_1_0_2_0_3_0_4_0_5_0_6_0_7_0_8_0_9_0_a_0_b_0_c_0_d_0_e_0_f<>+0(SB), Z4
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z5
 	MOVL      $0xaaaaaaaa, SI
 	KMOVD     SI, K1
 	VMOVDQU   u8_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), X6
 	VMOVDQU64 u32_4x16<>+0(SB), Z7
-	MOVQ      16(AX), R11
 
-pair:
-	XORQ    SI, SI
-	LEAQ    32(CX), R12
-	CMPQ    BX, $0x01
-	CMOVQEQ SI, R11
-	CMOVQEQ CX, R12
-	MOVQ    DX, SI
-	MOVQ    32(AX), DI
-	MOVQ    40(AX), R8
-	LEAQ    (DX)(R11*1), R13
-	VPXORD  Z8, Z8, Z8
-	VPXORD  Z9, Z9, Z9
-	VPXORD  Z10, Z10, Z10
-	MOVQ    48(AX), R9
+panel:
+	MOVQ   DX, SI
+	MOVQ   32(AX), DI
+	MOVQ   40(AX), R8
+	VPXORD Y8, Y8, Y8
+	VPXORD Z9, Z9, Z9
+	MOVQ   48(AX), R9
 
-group:
+groups:
 	MOVQ      56(AX), R10
 	CMPQ      R9, $0x01
 	CMOVQEQ   64(AX), R10
-	VPXORD    Z11, Z11, Z11
-	VMOVDQA64 Z9, Z13
-	VPXORD    Z12, Z12, Z12
-	VMOVDQA64 Z10, Z14
+	VPXORD    Z10, Z10, Z10
+	VMOVDQA64 Z9, Z11
 	TESTQ     R10, R10
-	JE        split
+	JE        firstsplit
 
-block:
-	LEAQ            4096(SI), R14
-	LEAQ            (R14)(R11*1), R15
-	CMPQ            R14, R13
-	CMOVQCC         R15, R14
-	PREFETCHT0      (R14)
-	PREFETCHT0      (R14)(R11*1)
-	PREFETCHT0      64(R14)
-	PREFETCHT0      64(R14)(R11*1)
-	VPBROADCASTQ    (DI), Z15
-	VPBROADCASTQ    16(DI), Z16
-	VBROADCASTI64X4 (SI), Z17
-	VINSERTI32X4    $0x02, 32(SI), Z17, Z17
-	VSHUFI64X2      $0x24, Z17, Z17, Z18
-	VPSRLVD         Z1, Z18, Z18
-	VPANDD          Z0, Z18, Z18
-	VBROADCASTI32X4 32(SI), Z19
-	VPSRLW          $0x05, Z19, Z20
-	VPTERNLOGD      $0xf8, Z2, Z20, Z18
-	VPDPBUSD        Z15, Z18, Z11
-	VSHUFI64X2      $0x64, Z17, Z17, Z17
-	VPSRLVD         Z3, Z17, Z17
-	VPANDD          Z0, Z17, Z17
-	VPSRLW          $0x04, Z19, Z18
-	VPTERNLOGD      $0xf8, Z2, Z18, Z17
-	VPDPBUSD        Z16, Z17, Z13
-	VBROADCASTI64X4 (SI)(R11*1), Z17
-	VINSERTI32X4    $0x02, 32(SI)(R11*1), Z17, Z17
-	VSHUFI64X2      $0x24, Z17, Z17, Z18
-	VPSRLVD         Z1, Z18, Z18
-	VPANDD          Z0, Z18, Z18
-	VBROADCASTI32X4 32(SI)(R11*1), Z19
-	VPSRLW          $0x05, Z19, Z20
-	VPTERNLOGD      $0xf8, Z2, Z20, Z18
-	VPDPBUSD        Z15, Z18, Z12
-	VSHUFI64X2      $0x64, Z17, Z17, Z15
-	VPSRLVD         Z3, Z15, Z15
+firstblock:
+	PREFETCHT0      4096(SI)
+	PREFETCHT0      4160(SI)
+	VPBROADCASTQ    (DI), Z12
+	VPBROADCASTQ    16(DI), Z13
+	VBROADCASTI64X4 (SI), Z14
+	VINSERTI32X4    $0x02, 32(SI), Z14, Z14
+	VSHUFI64X2      $0x24, Z14, Z14, Z15
+	VPSRLVD         Z1, Z15, Z15
 	VPANDD          Z0, Z15, Z15
-	VPSRLW          $0x04, Z19, Z17
-	VPTERNLOGD      $0xf8, Z2, Z17, Z15
-	VPDPBUSD        Z16, Z15, Z14
-	VPBROADCASTQ    8(DI), Z15
-	VPBROADCASTQ    24(DI), Z16
-	VBROADCASTI64X4 48(SI), Z17
-	VINSERTI32X4    $0x02, 80(SI), Z17, Z17
-	VSHUFI64X2      $0x24, Z17, Z17, Z18
-	VPSRLVD         Z1, Z18, Z18
-	VPANDD          Z0, Z18, Z18
-	VBROADCASTI32X4 80(SI), Z19
-	VPSRLW          $0x05, Z19, Z20
-	VPTERNLOGD      $0xf8, Z2, Z20, Z18
-	VPDPBUSD        Z15, Z18, Z11
-	VSHUFI64X2      $0x64, Z17, Z17, Z17
-	VPSRLVD         Z3, Z17, Z17
-	VPANDD          Z0, Z17, Z17
-	VPSRLW          $0x04, Z19, Z18
-	VPTERNLOGD      $0xf8, Z2, Z18, Z17
-	VPDPBUSD        Z16, Z17, Z13
-	VBROADCASTI64X4 48(SI)(R11*1), Z17
-	VINSERTI32X4    $0x02, 80(SI)(R11*1), Z17, Z17
-	VSHUFI64X2      $0x24, Z17, Z17, Z18
-	VPSRLVD         Z1, Z18, Z18
-	VPANDD          Z0, Z18, Z18
-	VBROADCASTI32X4 80(SI)(R11*1), Z19
-	VPSRLW          $0x05, Z19, Z20
-	VPTERNLOGD      $0xf8, Z2, Z20, Z18
-	VPDPBUSD        Z15, Z18, Z12
-	VSHUFI64X2      $0x64, Z17, Z17, Z15
-	VPSRLVD         Z3, Z15, Z15
+	VBROADCASTI32X4 32(SI), Z18
+	VPSRLW          $0x05, Z18, Z19
+	VPTERNLOGD      $0xf8, Z2, Z19, Z15
+	VPDPBUSD        Z12, Z15, Z10
+	VSHUFI64X2      $0x64, Z14, Z14, Z12
+	VPSRLVD         Z3, Z12, Z12
+	VPANDD          Z0, Z12, Z12
+	VPSRLW          $0x04, Z18, Z14
+	VPTERNLOGD      $0xf8, Z2, Z14, Z12
+	VPDPBUSD        Z13, Z12, Z11
+	VPBROADCASTQ    8(DI), Z12
+	VPBROADCASTQ    24(DI), Z13
+	VBROADCASTI64X4 48(SI), Z14
+	VINSERTI32X4    $0x02, 80(SI), Z14, Z14
+	VSHUFI64X2      $0x24, Z14, Z14, Z15
+	VPSRLVD         Z1, Z15, Z15
 	VPANDD          Z0, Z15, Z15
-	VPSRLW          $0x04, Z19, Z17
-	VPTERNLOGD      $0xf8, Z2, Z17, Z15
-	VPDPBUSD        Z16, Z15, Z14
+	VBROADCASTI32X4 80(SI), Z18
+	VPSRLW          $0x05, Z18, Z19
+	VPTERNLOGD      $0xf8, Z2, Z19, Z15
+	VPDPBUSD        Z12, Z15, Z10
+	VSHUFI64X2      $0x64, Z14, Z14, Z12
+	VPSRLVD         Z3, Z12, Z12
+	VPANDD          Z0, Z12, Z12
+	VPSRLW          $0x04, Z18, Z14
+	VPTERNLOGD      $0xf8, Z2, Z14, Z12
+	VPDPBUSD        Z13, Z12, Z11
 	ADDQ            $0x20, DI
 	ADDQ            $0x00000060, SI
 	DECQ            R10
-	JNE             block
+	JNE             firstblock
 
-split:
+firstsplit:
 	VPXORD          Z9, Z9, Z9
-	VPXORD          Z10, Z10, Z10
 	MOVQ            48(AX), R10
 	SUBQ            R9, R10
 	TESTQ           $0x00000001, R10
-	JNE             sum
+	JNE             firstsum
 	CMPQ            R9, $0x01
-	JE              sum
-	LEAQ            4096(SI), R10
-	LEAQ            (R10)(R11*1), R14
-	CMPQ            R10, R13
-	CMOVQCC         R14, R10
-	PREFETCHT0      (R10)
-	PREFETCHT0      (R10)(R11*1)
-	PREFETCHT0      64(R10)
-	PREFETCHT0      64(R10)(R11*1)
-	VPBROADCASTQ    (DI), Z15
-	VPBROADCASTQ    16(DI), Z16
-	VBROADCASTI64X4 (SI), Z17
-	VINSERTI32X4    $0x02, 32(SI), Z17, Z17
-	VSHUFI64X2      $0x24, Z17, Z17, Z18
+	JE              firstsum
+	PREFETCHT0      4096(SI)
+	PREFETCHT0      4160(SI)
+	VPBROADCASTQ    (DI), Z12
+	VPBROADCASTQ    16(DI), Z13
+	VBROADCASTI64X4 (SI), Z14
+	VINSERTI32X4    $0x02, 32(SI), Z14, Z14
+	VSHUFI64X2      $0x24, Z14, Z14, Z15
+	VPSRLVD         Z1, Z15, Z15
+	VPANDD          Z0, Z15, Z15
+	VBROADCASTI32X4 32(SI), Z18
+	VPSRLW          $0x05, Z18, Z19
+	VPTERNLOGD      $0xf8, Z2, Z19, Z15
+	VPDPBUSD        Z12, Z15, Z10
+	VSHUFI64X2      $0x64, Z14, Z14, Z12
+	VPSRLVD         Z3, Z12, Z12
+	VPANDD          Z0, Z12, Z12
+	VPSRLW          $0x04, Z18, Z14
+	VPTERNLOGD      $0xf8, Z2, Z14, Z12
+	VPDPBUSD        Z13, Z12, Z9
+	VPBROADCASTQ    8(DI), Z12
+	VPBROADCASTQ    24(DI), Z13
+	VBROADCASTI64X4 48(SI), Z14
+	VINSERTI32X4    $0x02, 80(SI), Z14, Z14
+	VSHUFI64X2      $0x24, Z14, Z14, Z15
+	VPSRLVD         Z1, Z15, Z15
+	VPANDD          Z0, Z15, Z15
+	VBROADCASTI32X4 80(SI), Z18
+	VPSRLW          $0x05, Z18, Z19
+	VPTERNLOGD      $0xf8, Z2, Z19, Z15
+	VPDPBUSD        Z12, Z15, Z10
+	VSHUFI64X2      $0x64, Z14, Z14, Z12
+	VPSRLVD         Z3, Z12, Z12
+	VPANDD          Z0, Z12, Z12
+	VPSRLW          $0x04, Z18, Z14
+	VPTERNLOGD      $0xf8, Z2, Z14, Z12
+	VPDPBUSD        Z13, Z12, Z9
+	ADDQ            $0x20, DI
+	ADDQ            $0x00000060, SI
+
+firstsum:
+	VPADDD     Z11, Z10, Z10
+	PREFETCHT0 4096(SI)
+	CMPQ       R9, $0x01
+	JE         one
+	VMOVDQU64  (SI), X16
+	VMOVQ      16(SI), X11
+	ADDQ       $0x00000018, SI
+	DECQ       R9
+	MOVQ       56(AX), R10
+	CMPQ       R9, $0x01
+	CMOVQEQ    64(AX), R10
+	VPXORD     Z17, Z17, Z17
+	VMOVDQA64  Z9, Z12
+	TESTQ      R10, R10
+	JE         secondsplit
+
+secondblock:
+	PREFETCHT0      4096(SI)
+	PREFETCHT0      4160(SI)
+	VPBROADCASTQ    (DI), Z13
+	VPBROADCASTQ    16(DI), Z14
+	VBROADCASTI64X4 (SI), Z15
+	VINSERTI32X4    $0x02, 32(SI), Z15, Z15
+	VSHUFI64X2      $0x24, Z15, Z15, Z18
 	VPSRLVD         Z1, Z18, Z18
 	VPANDD          Z0, Z18, Z18
 	VBROADCASTI32X4 32(SI), Z19
 	VPSRLW          $0x05, Z19, Z20
 	VPTERNLOGD      $0xf8, Z2, Z20, Z18
-	VPDPBUSD        Z15, Z18, Z11
-	VSHUFI64X2      $0x64, Z17, Z17, Z17
-	VPSRLVD         Z3, Z17, Z17
-	VPANDD          Z0, Z17, Z17
-	VPSRLW          $0x04, Z19, Z18
-	VPTERNLOGD      $0xf8, Z2, Z18, Z17
-	VPDPBUSD        Z16, Z17, Z9
-	VBROADCASTI64X4 (SI)(R11*1), Z17
-	VINSERTI32X4    $0x02, 32(SI)(R11*1), Z17, Z17
-	VSHUFI64X2      $0x24, Z17, Z17, Z18
-	VPSRLVD         Z1, Z18, Z18
-	VPANDD          Z0, Z18, Z18
-	VBROADCASTI32X4 32(SI)(R11*1), Z19
-	VPSRLW          $0x05, Z19, Z20
-	VPTERNLOGD      $0xf8, Z2, Z20, Z18
-	VPDPBUSD        Z15, Z18, Z12
-	VSHUFI64X2      $0x64, Z17, Z17, Z15
-	VPSRLVD         Z3, Z15, Z15
-	VPANDD          Z0, Z15, Z15
-	VPSRLW          $0x04, Z19, Z17
-	VPTERNLOGD      $0xf8, Z2, Z17, Z15
-	VPDPBUSD        Z16, Z15, Z10
-	VPBROADCASTQ    8(DI), Z15
-	VPBROADCASTQ    24(DI), Z16
-	VBROADCASTI64X4 48(SI), Z17
-	VINSERTI32X4    $0x02, 80(SI), Z17, Z17
-	VSHUFI64X2      $0x24, Z17, Z17, Z18
+	VPDPBUSD        Z13, Z18, Z17
+	VSHUFI64X2      $0x64, Z15, Z15, Z13
+	VPSRLVD         Z3, Z13, Z13
+	VPANDD          Z0, Z13, Z13
+	VPSRLW          $0x04, Z19, Z15
+	VPTERNLOGD      $0xf8, Z2, Z15, Z13
+	VPDPBUSD        Z14, Z13, Z12
+	VPBROADCASTQ    8(DI), Z13
+	VPBROADCASTQ    24(DI), Z14
+	VBROADCASTI64X4 48(SI), Z15
+	VINSERTI32X4    $0x02, 80(SI), Z15, Z15
+	VSHUFI64X2      $0x24, Z15, Z15, Z18
 	VPSRLVD         Z1, Z18, Z18
 	VPANDD          Z0, Z18, Z18
 	VBROADCASTI32X4 80(SI), Z19
 	VPSRLW          $0x05, Z19, Z20
 	VPTERNLOGD      $0xf8, Z2, Z20, Z18
-	VPDPBUSD        Z15, Z18, Z11
-	VSHUFI64X2      $0x64, Z17, Z17, Z17
-	VPSRLVD         Z3, Z17, Z17
-	VPANDD          Z0, Z17, Z17
-	VPSRLW          $0x04, Z19, Z18
-	VPTERNLOGD      $0xf8, Z2, Z18, Z17
-	VPDPBUSD        Z16, Z17, Z9
-	VBROADCASTI64X4 48(SI)(R11*1), Z17
-	VINSERTI32X4    $0x02, 80(SI)(R11*1), Z17, Z17
-	VSHUFI64X2      $0x24, Z17, Z17, Z18
+	VPDPBUSD        Z13, Z18, Z17
+	VSHUFI64X2      $0x64, Z15, Z15, Z13
+	VPSRLVD         Z3, Z13, Z13
+	VPANDD          Z0, Z13, Z13
+	VPSRLW          $0x04, Z19, Z15
+	VPTERNLOGD      $0xf8, Z2, Z15, Z13
+	VPDPBUSD        Z14, Z13, Z12
+	ADDQ            $0x20, DI
+	ADDQ            $0x00000060, SI
+	DECQ            R10
+	JNE             secondblock
+
+secondsplit:
+	VPXORD          Z9, Z9, Z9
+	MOVQ            48(AX), R10
+	SUBQ            R9, R10
+	TESTQ           $0x00000001, R10
+	JNE             secondsum
+	CMPQ            R9, $0x01
+	JE              secondsum
+	PREFETCHT0      4096(SI)
+	PREFETCHT0      4160(SI)
+	VPBROADCASTQ    (DI), Z13
+	VPBROADCASTQ    16(DI), Z14
+	VBROADCASTI64X4 (SI), Z15
+	VINSERTI32X4    $0x02, 32(SI), Z15, Z15
+	VSHUFI64X2      $0x24, Z15, Z15, Z18
 	VPSRLVD         Z1, Z18, Z18
 	VPANDD          Z0, Z18, Z18
-	VBROADCASTI32X4 80(SI)(R11*1), Z19
+	VBROADCASTI32X4 32(SI), Z19
 	VPSRLW          $0x05, Z19, Z20
 	VPTERNLOGD      $0xf8, Z2, Z20, Z18
-	VPDPBUSD        Z15, Z18, Z12
-	VSHUFI64X2      $0x64, Z17, Z17, Z15
-	VPSRLVD         Z3, Z15, Z15
-	VPANDD          Z0, Z15, Z15
-	VPSRLW          $0x04, Z19, Z17
-	VPTERNLOGD      $0xf8, Z2, Z17, Z15
-	VPDPBUSD        Z16, Z15, Z10
+	VPDPBUSD        Z13, Z18, Z17
+	VSHUFI64X2      $0x64, Z15, Z15, Z13
+	VPSRLVD         Z3, Z13, Z13
+	VPANDD          Z0, Z13, Z13
+	VPSRLW          $0x04, Z19, Z15
+	VPTERNLOGD      $0xf8, Z2, Z15, Z13
+	VPDPBUSD        Z14, Z13, Z9
+	VPBROADCASTQ    8(DI), Z13
+	VPBROADCASTQ    24(DI), Z14
+	VBROADCASTI64X4 48(SI), Z15
+	VINSERTI32X4    $0x02, 80(SI), Z15, Z15
+	VSHUFI64X2      $0x24, Z15, Z15, Z18
+	VPSRLVD         Z1, Z18, Z18
+	VPANDD          Z0, Z18, Z18
+	VBROADCASTI32X4 80(SI), Z19
+	VPSRLW          $0x05, Z19, Z20
+	VPTERNLOGD      $0xf8, Z2, Z20, Z18
+	VPDPBUSD        Z13, Z18, Z17
+	VSHUFI64X2      $0x64, Z15, Z15, Z13
+	VPSRLVD         Z3, Z13, Z13
+	VPANDD          Z0, Z13, Z13
+	VPSRLW          $0x04, Z19, Z15
+	VPTERNLOGD      $0xf8, Z2, Z15, Z13
+	VPDPBUSD        Z14, Z13, Z9
 	ADDQ            $0x20, DI
 	ADDQ            $0x00000060, SI
 
-sum:
-	VPADDD           Z13, Z11, Z11
-	VPADDD           Z14, Z12, Z12
-	VSHUFPS          $0xdd, Z12, Z11, Z13
-	VSHUFPS          $0x88, Z12, Z11, Z14
-	VPADDD           Z13, Z14, Z14
-	VMOVQ            16(SI), X13
-	VPINSRQ          $0x01, 16(SI)(R11*1), X13, X13
-	VPSHUFB          X6, X13, X13
-	VPMOVSXBD        X13, Z13
-	VPADDD           Z7, Z13, Z13
-	VPMULLD.BCST     (R8), Z13, Z13
-	VPADDD           Z13, Z14, Z14
-	VCVTDQ2PS        Z14, Z14
-	VBROADCASTI32X4  (SI), Z13
-	VINSERTI32X4     $0x01, (SI)(R11*1), Z13, Z13
-	VPERMW.Z         Z13, Z4, K1, Z13
-	VFMADD231PS      Z14, Z13, Z8
-	LEAQ             4096(SI), R10
-	LEAQ             (R10)(R11*1), R14
-	CMPQ             R10, R13
-	CMOVQCC          R14, R10
-	PREFETCHT0       (R10)
-	PREFETCHT0       (R10)(R11*1)
-	ADDQ             $0x00000018, SI
-	ADDQ             $0x04, R8
-	DECQ             R9
-	JNE              group
-	VPERMPS          Z8, Z5, Z13
-	VBROADCASTF64X4  (SI), Z14
-	VINSERTF64X4     $0x01, (SI)(R11*1), Z14, Z14
-	VFMADD231PS.BCST 72(AX), Z14, Z13
-	VMULPS.BCST      80(AX), Z13, Z13
-	VBROADCASTF64X4  32(SI), Z14
-	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z14, Z14
-	VADDPS           Z14, Z13, Z13
-	VCMPPS           $0x03, Z13, Z13, K2
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z13
-	VMOVUPS          Y13, (CX)
-	VEXTRACTF64X4    $0x01, Z13, (R12)
-	LEAQ             (DX)(R11*2), DX
-	ADDQ             $0x00000040, CX
-	SUBQ             $0x02, BX
-	JGT              pair
+secondsum:
+	VPADDD        Z12, Z17, Z17
+	PREFETCHT0    4096(SI)
+	VSHUFPS       $0xdd, Z17, Z10, Z12
+	VSHUFPS       $0x88, Z17, Z10, Z13
+	VPADDD        Z12, Z13, Z13
+	VPINSRQ       $0x01, 16(SI), X11, X11
+	VPSHUFB       X6, X11, X11
+	VPMOVSXBD     X11, Z11
+	VPADDD        Z7, Z11, Z11
+	VPBROADCASTQ  (R8), Z12
+	VPSHUFD       $0x50, Z12, Z12
+	VPMULLD       Z12, Z11, Z11
+	VPADDD        Z11, Z13, Z13
+	VCVTDQ2PS     Z13, Z13
+	VPERMPS       Z13, Z5, Z13
+	VINSERTI32X4  $0x01, (SI), Z16, Z16
+	VPERMW.Z      Z16, Z4, K1, Z16
+	VFMADD231PS   Y13, Y16, Y8
+	VEXTRACTF64X4 $0x01, Z13, Y11
+	VEXTRACTF64X4 $0x01, Z16, Y12
+	VFMADD231PS   Y11, Y12, Y8
+	ADDQ          $0x00000018, SI
+	ADDQ          $0x08, R8
+	DECQ          R9
+	JNE           groups
+	JMP           end
+
+one:
+	VMOVDQU64    (SI), X14
+	VMOVQ        16(SI), X11
+	VSHUFPS      $0xdd, Z10, Z10, Z12
+	VSHUFPS      $0x88, Z10, Z10, Z13
+	VPADDD       Z12, Z13, Z13
+	VPSHUFB      X6, X11, X11
+	VPMOVSXBD    X11, Z11
+	VPADDD       Z7, Z11, Z11
+	VPBROADCASTD (R8), Z12
+	VPMULLD      Z12, Z11, Z11
+	VPADDD       Z11, Z13, Z13
+	VCVTDQ2PS    Z13, Z13
+	VPERMPS      Z13, Z5, Z13
+	VPMOVZXWD    X14, Y11
+	VPSLLD       $0x10, Y11, Y11
+	VFMADD231PS  Y13, Y11, Y8
+	ADDQ         $0x00000018, SI
+
+end:
+	VBROADCASTSS 72(AX), Y11
+	VBROADCASTSS 80(AX), Y12
+	VFMADD231PS  (SI), Y11, Y8
+	VMULPS       Y12, Y8, Y8
+	VADDPS       32(SI), Y8, Y8
+	VCMPPS       $0x03, Y8, Y8, K2
+	VBROADCASTSS u32_7fc00000<>+0(SB), K2, Y8
+	VMOVUPS      Y8, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
 	VZEROUPPER
 	RET
 
 // func lowbit3FractionsSplitAVX512(a *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, CMOV, FMA3, MMX+
 TEXT ·lowbit3FractionsSplitAVX512(SB), NOSPLIT, $0-8
 	MOVQ      a+0(FP), AX
 	MOVQ      (AX), CX
@@ -3576,253 +4236,294 @@ TEXT ·lowbit3FractionsSplitAVX512(SB), NOSPLIT, $0-8
 	VMOVDQU64 u32_3x12_6x4<>+0(SB), Z1
 	VMOVDQU64 u32_0x12_4040404x4<>+0(SB), Z2
 	VMOVDQU64 u32_0x12_6x4<>+0(SB), Z3
-	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z4
+	VMOVDQU64 u16_0x3_1_0_2_0_3_0_4_0_5_0_6_0_7_0_8_0_9_0_a_0_b_0_c_0_d_0_e_0_f<>+0(SB), Z4
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z5
 	MOVL      $0xaaaaaaaa, SI
 	KMOVD     SI, K1
 	VMOVDQU   u8_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), X6
 	VMOVDQU64 u32_80x16<>+0(SB), Z7
-	MOVQ      16(AX), R11
 
-pair:
-	XORQ    SI, SI
-	LEAQ    32(CX), R12
-	CMPQ    BX, $0x01
-	CMOVQEQ SI, R11
-	CMOVQEQ CX, R12
-	MOVQ    DX, SI
-	MOVQ    32(AX), DI
-	MOVQ    40(AX), R8
-	LEAQ    (DX)(R11*1), R13
-	VPXORD  Z8, Z8, Z8
-	VPXORD  Z9, Z9, Z9
-	VPXORD  Z10, Z10, Z10
-	MOVQ    48(AX), R9
+panel:
+	MOVQ   DX, SI
+	MOVQ   32(AX), DI
+	MOVQ   40(AX), R8
+	VPXORD Y8, Y8, Y8
+	VPXORD Z9, Z9, Z9
+	MOVQ   48(AX), R9
 
-group:
+groups:
 	MOVQ      56(AX), R10
 	CMPQ      R9, $0x01
 	CMOVQEQ   64(AX), R10
-	VPXORD    Z11, Z11, Z11
-	VMOVDQA64 Z9, Z13
-	VPXORD    Z12, Z12, Z12
-	VMOVDQA64 Z10, Z14
+	VPXORD    Z10, Z10, Z10
+	VMOVDQA64 Z9, Z11
 	TESTQ     R10, R10
-	JE        split
+	JE        firstsplit
 
-block:
-	LEAQ            4096(SI), R14
-	LEAQ            (R14)(R11*1), R15
-	CMPQ            R14, R13
-	CMOVQCC         R15, R14
-	PREFETCHT0      (R14)
-	PREFETCHT0      (R14)(R11*1)
-	PREFETCHT0      64(R14)
-	PREFETCHT0      64(R14)(R11*1)
-	VPBROADCASTQ    (DI), Z15
-	VPBROADCASTQ    16(DI), Z16
-	VBROADCASTI64X4 (SI), Z17
-	VINSERTI32X4    $0x02, 32(SI), Z17, Z17
-	VSHUFI64X2      $0x24, Z17, Z17, Z18
-	VPSRLVD         Z1, Z18, Z18
-	VPANDD          Z0, Z18, Z18
-	VBROADCASTI32X4 32(SI), Z19
-	VPSRLW          $0x05, Z19, Z20
-	VPTERNLOGD      $0xf8, Z2, Z20, Z18
-	VPDPBUSD        Z15, Z18, Z11
-	VSHUFI64X2      $0x64, Z17, Z17, Z17
-	VPSRLVD         Z3, Z17, Z17
-	VPANDD          Z0, Z17, Z17
-	VPSRLW          $0x04, Z19, Z18
-	VPTERNLOGD      $0xf8, Z2, Z18, Z17
-	VPDPBUSD        Z16, Z17, Z13
-	VBROADCASTI64X4 (SI)(R11*1), Z17
-	VINSERTI32X4    $0x02, 32(SI)(R11*1), Z17, Z17
-	VSHUFI64X2      $0x24, Z17, Z17, Z18
-	VPSRLVD         Z1, Z18, Z18
-	VPANDD          Z0, Z18, Z18
-	VBROADCASTI32X4 32(SI)(R11*1), Z19
-	VPSRLW          $0x05, Z19, Z20
-	VPTERNLOGD      $0xf8, Z2, Z20, Z18
-	VPDPBUSD        Z15, Z18, Z12
-	VSHUFI64X2      $0x64, Z17, Z17, Z15
-	VPSRLVD         Z3, Z15, Z15
+firstblock:
+	PREFETCHT0      4096(SI)
+	PREFETCHT0      4160(SI)
+	VPBROADCASTQ    (DI), Z12
+	VPBROADCASTQ    16(DI), Z13
+	VBROADCASTI64X4 (SI), Z14
+	VINSERTI32X4    $0x02, 32(SI), Z14, Z14
+	VSHUFI64X2      $0x24, Z14, Z14, Z15
+	VPSRLVD         Z1, Z15, Z15
 	VPANDD          Z0, Z15, Z15
-	VPSRLW          $0x04, Z19, Z17
-	VPTERNLOGD      $0xf8, Z2, Z17, Z15
-	VPDPBUSD        Z16, Z15, Z14
-	VPBROADCASTQ    8(DI), Z15
-	VPBROADCASTQ    24(DI), Z16
-	VBROADCASTI64X4 48(SI), Z17
-	VINSERTI32X4    $0x02, 80(SI), Z17, Z17
-	VSHUFI64X2      $0x24, Z17, Z17, Z18
-	VPSRLVD         Z1, Z18, Z18
-	VPANDD          Z0, Z18, Z18
-	VBROADCASTI32X4 80(SI), Z19
-	VPSRLW          $0x05, Z19, Z20
-	VPTERNLOGD      $0xf8, Z2, Z20, Z18
-	VPDPBUSD        Z15, Z18, Z11
-	VSHUFI64X2      $0x64, Z17, Z17, Z17
-	VPSRLVD         Z3, Z17, Z17
-	VPANDD          Z0, Z17, Z17
-	VPSRLW          $0x04, Z19, Z18
-	VPTERNLOGD      $0xf8, Z2, Z18, Z17
-	VPDPBUSD        Z16, Z17, Z13
-	VBROADCASTI64X4 48(SI)(R11*1), Z17
-	VINSERTI32X4    $0x02, 80(SI)(R11*1), Z17, Z17
-	VSHUFI64X2      $0x24, Z17, Z17, Z18
-	VPSRLVD         Z1, Z18, Z18
-	VPANDD          Z0, Z18, Z18
-	VBROADCASTI32X4 80(SI)(R11*1), Z19
-	VPSRLW          $0x05, Z19, Z20
-	VPTERNLOGD      $0xf8, Z2, Z20, Z18
-	VPDPBUSD        Z15, Z18, Z12
-	VSHUFI64X2      $0x64, Z17, Z17, Z15
-	VPSRLVD         Z3, Z15, Z15
+	VBROADCASTI32X4 32(SI), Z18
+	VPSRLW          $0x05, Z18, Z19
+	VPTERNLOGD      $0xf8, Z2, Z19, Z15
+	VPDPBUSD        Z12, Z15, Z10
+	VSHUFI64X2      $0x64, Z14, Z14, Z12
+	VPSRLVD         Z3, Z12, Z12
+	VPANDD          Z0, Z12, Z12
+	VPSRLW          $0x04, Z18, Z14
+	VPTERNLOGD      $0xf8, Z2, Z14, Z12
+	VPDPBUSD        Z13, Z12, Z11
+	VPBROADCASTQ    8(DI), Z12
+	VPBROADCASTQ    24(DI), Z13
+	VBROADCASTI64X4 48(SI), Z14
+	VINSERTI32X4    $0x02, 80(SI), Z14, Z14
+	VSHUFI64X2      $0x24, Z14, Z14, Z15
+	VPSRLVD         Z1, Z15, Z15
 	VPANDD          Z0, Z15, Z15
-	VPSRLW          $0x04, Z19, Z17
-	VPTERNLOGD      $0xf8, Z2, Z17, Z15
-	VPDPBUSD        Z16, Z15, Z14
+	VBROADCASTI32X4 80(SI), Z18
+	VPSRLW          $0x05, Z18, Z19
+	VPTERNLOGD      $0xf8, Z2, Z19, Z15
+	VPDPBUSD        Z12, Z15, Z10
+	VSHUFI64X2      $0x64, Z14, Z14, Z12
+	VPSRLVD         Z3, Z12, Z12
+	VPANDD          Z0, Z12, Z12
+	VPSRLW          $0x04, Z18, Z14
+	VPTERNLOGD      $0xf8, Z2, Z14, Z12
+	VPDPBUSD        Z13, Z12, Z11
 	ADDQ            $0x20, DI
 	ADDQ            $0x00000060, SI
 	DECQ            R10
-	JNE             block
+	JNE             firstblock
 
-split:
+firstsplit:
 	VPXORD          Z9, Z9, Z9
-	VPXORD          Z10, Z10, Z10
 	MOVQ            48(AX), R10
 	SUBQ            R9, R10
 	TESTQ           $0x00000001, R10
-	JNE             sum
+	JNE             firstsum
 	CMPQ            R9, $0x01
-	JE              sum
-	LEAQ            4096(SI), R10
-	LEAQ            (R10)(R11*1), R14
-	CMPQ            R10, R13
-	CMOVQCC         R14, R10
-	PREFETCHT0      (R10)
-	PREFETCHT0      (R10)(R11*1)
-	PREFETCHT0      64(R10)
-	PREFETCHT0      64(R10)(R11*1)
-	VPBROADCASTQ    (DI), Z15
-	VPBROADCASTQ    16(DI), Z16
-	VBROADCASTI64X4 (SI), Z17
-	VINSERTI32X4    $0x02, 32(SI), Z17, Z17
-	VSHUFI64X2      $0x24, Z17, Z17, Z18
+	JE              firstsum
+	PREFETCHT0      4096(SI)
+	PREFETCHT0      4160(SI)
+	VPBROADCASTQ    (DI), Z12
+	VPBROADCASTQ    16(DI), Z13
+	VBROADCASTI64X4 (SI), Z14
+	VINSERTI32X4    $0x02, 32(SI), Z14, Z14
+	VSHUFI64X2      $0x24, Z14, Z14, Z15
+	VPSRLVD         Z1, Z15, Z15
+	VPANDD          Z0, Z15, Z15
+	VBROADCASTI32X4 32(SI), Z18
+	VPSRLW          $0x05, Z18, Z19
+	VPTERNLOGD      $0xf8, Z2, Z19, Z15
+	VPDPBUSD        Z12, Z15, Z10
+	VSHUFI64X2      $0x64, Z14, Z14, Z12
+	VPSRLVD         Z3, Z12, Z12
+	VPANDD          Z0, Z12, Z12
+	VPSRLW          $0x04, Z18, Z14
+	VPTERNLOGD      $0xf8, Z2, Z14, Z12
+	VPDPBUSD        Z13, Z12, Z9
+	VPBROADCASTQ    8(DI), Z12
+	VPBROADCASTQ    24(DI), Z13
+	VBROADCASTI64X4 48(SI), Z14
+	VINSERTI32X4    $0x02, 80(SI), Z14, Z14
+	VSHUFI64X2      $0x24, Z14, Z14, Z15
+	VPSRLVD         Z1, Z15, Z15
+	VPANDD          Z0, Z15, Z15
+	VBROADCASTI32X4 80(SI), Z18
+	VPSRLW          $0x05, Z18, Z19
+	VPTERNLOGD      $0xf8, Z2, Z19, Z15
+	VPDPBUSD        Z12, Z15, Z10
+	VSHUFI64X2      $0x64, Z14, Z14, Z12
+	VPSRLVD         Z3, Z12, Z12
+	VPANDD          Z0, Z12, Z12
+	VPSRLW          $0x04, Z18, Z14
+	VPTERNLOGD      $0xf8, Z2, Z14, Z12
+	VPDPBUSD        Z13, Z12, Z9
+	ADDQ            $0x20, DI
+	ADDQ            $0x00000060, SI
+
+firstsum:
+	VPADDD     Z11, Z10, Z10
+	PREFETCHT0 4096(SI)
+	CMPQ       R9, $0x01
+	JE         one
+	VMOVDQU64  (SI), X16
+	VMOVQ      16(SI), X11
+	ADDQ       $0x00000018, SI
+	DECQ       R9
+	MOVQ       56(AX), R10
+	CMPQ       R9, $0x01
+	CMOVQEQ    64(AX), R10
+	VPXORD     Z17, Z17, Z17
+	VMOVDQA64  Z9, Z12
+	TESTQ      R10, R10
+	JE         secondsplit
+
+secondblock:
+	PREFETCHT0      4096(SI)
+	PREFETCHT0      4160(SI)
+	VPBROADCASTQ    (DI), Z13
+	VPBROADCASTQ    16(DI), Z14
+	VBROADCASTI64X4 (SI), Z15
+	VINSERTI32X4    $0x02, 32(SI), Z15, Z15
+	VSHUFI64X2      $0x24, Z15, Z15, Z18
 	VPSRLVD         Z1, Z18, Z18
 	VPANDD          Z0, Z18, Z18
 	VBROADCASTI32X4 32(SI), Z19
 	VPSRLW          $0x05, Z19, Z20
 	VPTERNLOGD      $0xf8, Z2, Z20, Z18
-	VPDPBUSD        Z15, Z18, Z11
-	VSHUFI64X2      $0x64, Z17, Z17, Z17
-	VPSRLVD         Z3, Z17, Z17
-	VPANDD          Z0, Z17, Z17
-	VPSRLW          $0x04, Z19, Z18
-	VPTERNLOGD      $0xf8, Z2, Z18, Z17
-	VPDPBUSD        Z16, Z17, Z9
-	VBROADCASTI64X4 (SI)(R11*1), Z17
-	VINSERTI32X4    $0x02, 32(SI)(R11*1), Z17, Z17
-	VSHUFI64X2      $0x24, Z17, Z17, Z18
-	VPSRLVD         Z1, Z18, Z18
-	VPANDD          Z0, Z18, Z18
-	VBROADCASTI32X4 32(SI)(R11*1), Z19
-	VPSRLW          $0x05, Z19, Z20
-	VPTERNLOGD      $0xf8, Z2, Z20, Z18
-	VPDPBUSD        Z15, Z18, Z12
-	VSHUFI64X2      $0x64, Z17, Z17, Z15
-	VPSRLVD         Z3, Z15, Z15
-	VPANDD          Z0, Z15, Z15
-	VPSRLW          $0x04, Z19, Z17
-	VPTERNLOGD      $0xf8, Z2, Z17, Z15
-	VPDPBUSD        Z16, Z15, Z10
-	VPBROADCASTQ    8(DI), Z15
-	VPBROADCASTQ    24(DI), Z16
-	VBROADCASTI64X4 48(SI), Z17
-	VINSERTI32X4    $0x02, 80(SI), Z17, Z17
-	VSHUFI64X2      $0x24, Z17, Z17, Z18
+	VPDPBUSD        Z13, Z18, Z17
+	VSHUFI64X2      $0x64, Z15, Z15, Z13
+	VPSRLVD         Z3, Z13, Z13
+	VPANDD          Z0, Z13, Z13
+	VPSRLW          $0x04, Z19, Z15
+	VPTERNLOGD      $0xf8, Z2, Z15, Z13
+	VPDPBUSD        Z14, Z13, Z12
+	VPBROADCASTQ    8(DI), Z13
+	VPBROADCASTQ    24(DI), Z14
+	VBROADCASTI64X4 48(SI), Z15
+	VINSERTI32X4    $0x02, 80(SI), Z15, Z15
+	VSHUFI64X2      $0x24, Z15, Z15, Z18
 	VPSRLVD         Z1, Z18, Z18
 	VPANDD          Z0, Z18, Z18
 	VBROADCASTI32X4 80(SI), Z19
 	VPSRLW          $0x05, Z19, Z20
 	VPTERNLOGD      $0xf8, Z2, Z20, Z18
-	VPDPBUSD        Z15, Z18, Z11
-	VSHUFI64X2      $0x64, Z17, Z17, Z17
-	VPSRLVD         Z3, Z17, Z17
-	VPANDD          Z0, Z17, Z17
-	VPSRLW          $0x04, Z19, Z18
-	VPTERNLOGD      $0xf8, Z2, Z18, Z17
-	VPDPBUSD        Z16, Z17, Z9
-	VBROADCASTI64X4 48(SI)(R11*1), Z17
-	VINSERTI32X4    $0x02, 80(SI)(R11*1), Z17, Z17
-	VSHUFI64X2      $0x24, Z17, Z17, Z18
+	VPDPBUSD        Z13, Z18, Z17
+	VSHUFI64X2      $0x64, Z15, Z15, Z13
+	VPSRLVD         Z3, Z13, Z13
+	VPANDD          Z0, Z13, Z13
+	VPSRLW          $0x04, Z19, Z15
+	VPTERNLOGD      $0xf8, Z2, Z15, Z13
+	VPDPBUSD        Z14, Z13, Z12
+	ADDQ            $0x20, DI
+	ADDQ            $0x00000060, SI
+	DECQ            R10
+	JNE             secondblock
+
+secondsplit:
+	VPXORD          Z9, Z9, Z9
+	MOVQ            48(AX), R10
+	SUBQ            R9, R10
+	TESTQ           $0x00000001, R10
+	JNE             secondsum
+	CMPQ            R9, $0x01
+	JE              secondsum
+	PREFETCHT0      4096(SI)
+	PREFETCHT0      4160(SI)
+	VPBROADCASTQ    (DI), Z13
+	VPBROADCASTQ    16(DI), Z14
+	VBROADCASTI64X4 (SI), Z15
+	VINSERTI32X4    $0x02, 32(SI), Z15, Z15
+	VSHUFI64X2      $0x24, Z15, Z15, Z18
 	VPSRLVD         Z1, Z18, Z18
 	VPANDD          Z0, Z18, Z18
-	VBROADCASTI32X4 80(SI)(R11*1), Z19
+	VBROADCASTI32X4 32(SI), Z19
 	VPSRLW          $0x05, Z19, Z20
 	VPTERNLOGD      $0xf8, Z2, Z20, Z18
-	VPDPBUSD        Z15, Z18, Z12
-	VSHUFI64X2      $0x64, Z17, Z17, Z15
-	VPSRLVD         Z3, Z15, Z15
-	VPANDD          Z0, Z15, Z15
-	VPSRLW          $0x04, Z19, Z17
-	VPTERNLOGD      $0xf8, Z2, Z17, Z15
-	VPDPBUSD        Z16, Z15, Z10
+	VPDPBUSD        Z13, Z18, Z17
+	VSHUFI64X2      $0x64, Z15, Z15, Z13
+	VPSRLVD         Z3, Z13, Z13
+	VPANDD          Z0, Z13, Z13
+	VPSRLW          $0x04, Z19, Z15
+	VPTERNLOGD      $0xf8, Z2, Z15, Z13
+	VPDPBUSD        Z14, Z13, Z9
+	VPBROADCASTQ    8(DI), Z13
+	VPBROADCASTQ    24(DI), Z14
+	VBROADCASTI64X4 48(SI), Z15
+	VINSERTI32X4    $0x02, 80(SI), Z15, Z15
+	VSHUFI64X2      $0x24, Z15, Z15, Z18
+	VPSRLVD         Z1, Z18, Z18
+	VPANDD          Z0, Z18, Z18
+	VBROADCASTI32X4 80(SI), Z19
+	VPSRLW          $0x05, Z19, Z20
+	VPTERNLOGD      $0xf8, Z2, Z20, Z18
+	VPDPBUSD        Z13, Z18, Z17
+	VSHUFI64X2      $0x64, Z15, Z15, Z13
+	VPSRLVD         Z3, Z13, Z13
+	VPANDD          Z0, Z13, Z13
+	VPSRLW          $0x04, Z19, Z15
+	VPTERNLOGD      $0xf8, Z2, Z15, Z13
+	VPDPBUSD        Z14, Z13, Z9
 	ADDQ            $0x20, DI
 	ADDQ            $0x00000060, SI
 
-sum:
-	VPADDD           Z13, Z11, Z11
-	VPADDD           Z14, Z12, Z12
-	VSHUFPS          $0xdd, Z12, Z11, Z13
-	VSHUFPS          $0x88, Z12, Z11, Z14
-	VPADDD           Z13, Z14, Z14
-	VPSLLD           $0x05, Z14, Z14
-	VMOVQ            16(SI), X13
-	VPINSRQ          $0x01, 16(SI)(R11*1), X13, X13
-	VPSHUFB          X6, X13, X13
-	VPMOVSXBD        X13, Z13
-	VPADDD           Z7, Z13, Z13
-	VPMULLD.BCST     (R8), Z13, Z13
-	VPADDD           Z13, Z14, Z14
-	VCVTDQ2PS        Z14, Z14
-	VMULPS           u32_3d000000x16<>+0(SB), Z14, Z14
-	VBROADCASTI32X4  (SI), Z13
-	VINSERTI32X4     $0x01, (SI)(R11*1), Z13, Z13
-	VPERMW.Z         Z13, Z4, K1, Z13
-	VFMADD231PS      Z14, Z13, Z8
-	LEAQ             4096(SI), R10
-	LEAQ             (R10)(R11*1), R14
-	CMPQ             R10, R13
-	CMOVQCC          R14, R10
-	PREFETCHT0       (R10)
-	PREFETCHT0       (R10)(R11*1)
-	ADDQ             $0x00000018, SI
-	ADDQ             $0x04, R8
-	DECQ             R9
-	JNE              group
-	VPERMPS          Z8, Z5, Z13
-	VBROADCASTF64X4  (SI), Z14
-	VINSERTF64X4     $0x01, (SI)(R11*1), Z14, Z14
-	VFMADD231PS.BCST 72(AX), Z14, Z13
-	VMULPS.BCST      80(AX), Z13, Z13
-	VBROADCASTF64X4  32(SI), Z14
-	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z14, Z14
-	VADDPS           Z14, Z13, Z13
-	VCMPPS           $0x03, Z13, Z13, K2
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z13
-	VMOVUPS          Y13, (CX)
-	VEXTRACTF64X4    $0x01, Z13, (R12)
-	LEAQ             (DX)(R11*2), DX
-	ADDQ             $0x00000040, CX
-	SUBQ             $0x02, BX
-	JGT              pair
+secondsum:
+	VPADDD        Z12, Z17, Z17
+	PREFETCHT0    4096(SI)
+	VSHUFPS       $0xdd, Z17, Z10, Z12
+	VSHUFPS       $0x88, Z17, Z10, Z13
+	VPADDD        Z12, Z13, Z13
+	VPSLLD        $0x05, Z13, Z13
+	VPINSRQ       $0x01, 16(SI), X11, X11
+	VPSHUFB       X6, X11, X11
+	VPMOVSXBD     X11, Z11
+	VPADDD        Z7, Z11, Z11
+	VPBROADCASTQ  (R8), Z12
+	VPSHUFD       $0x50, Z12, Z12
+	VPMULLD       Z12, Z11, Z11
+	VPADDD        Z11, Z13, Z13
+	VCVTDQ2PS     Z13, Z13
+	VMULPS        u32_3d000000x16<>+0(SB), Z13, Z13
+	VPERMPS       Z13, Z5, Z13
+	VINSERTI32X4  $0x01, (SI), Z16, Z16
+	VPERMW.Z      Z16, Z4, K1, Z16
+	VFMADD231PS   Y13, Y16, Y8
+	VEXTRACTF64X4 $0x01, Z13, Y11
+	VEXTRACTF64X4 $0x01, Z16, Y12
+	VFMADD231PS   Y11, Y12, Y8
+	ADDQ          $0x00000018, SI
+	ADDQ          $0x08, R8
+	DECQ          R9
+	JNE           groups
+	JMP           end
+
+one:
+	VMOVDQU64    (SI), X14
+	VMOVQ        16(SI), X11
+	VSHUFPS      $0xdd, Z10, Z10, Z12
+	VSHUFPS      $0x88, Z10, Z10, Z13
+	VPADDD       Z12, Z13, Z13
+	VPSLLD       $0x05, Z13, Z13
+	VPSHUFB      X6, X11, X11
+	VPMOVSXBD    X11, Z11
+	VPADDD       Z7, Z11, Z11
+	VPBROADCASTD (R8), Z12
+	VPMULLD      Z12, Z11, Z11
+	VPADDD       Z11, Z13, Z13
+	VCVTDQ2PS    Z13, Z13
+	VMULPS       u32_3d000000x16<>+0(SB), Z13, Z13
+	VPERMPS      Z13, Z5, Z13
+	VPMOVZXWD    X14, Y11
+	VPSLLD       $0x10, Y11, Y11
+	VFMADD231PS  Y13, Y11, Y8
+	ADDQ         $0x00000018, SI
+
+end:
+	VBROADCASTSS 72(AX), Y11
+	VBROADCASTSS 80(AX), Y12
+	VFMADD231PS  (SI), Y11, Y8
+	VMULPS       Y12, Y8, Y8
+	VADDPS       32(SI), Y8, Y8
+	VCMPPS       $0x03, Y8, Y8, K2
+	VBROADCASTSS u32_7fc00000<>+0(SB), K2, Y8
+	VMOVUPS      Y8, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
 	VZEROUPPER
 	RET
 
 // func lowbit4AVX512(a *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, CMOV, FMA3, MMX+
 TEXT ·lowbit4AVX512(SB), NOSPLIT, $0-8
 	MOVQ      a+0(FP), AX
 	MOVQ      (AX), CX
@@ -3830,112 +4531,133 @@ TEXT ·lowbit4AVX512(SB), NOSPLIT, $0-8
 	MOVQ      24(AX), BX
 	VMOVDQU64 u32_f0f0f0fx16<>+0(SB), Z0
 	VMOVDQU64 u32_88888888x16<>+0(SB), Z1
-	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z2
+	VMOVDQU64 u16_0x3_1_0_2_0_3_0_4_0_5_0_6_0_7_0_8_0_9_0_a_0_b_0_c_0_d_0_e_0_f<>+0(SB), Z2
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z3
 	MOVL      $0xaaaaaaaa, SI
 	KMOVD     SI, K1
-	MOVQ      16(AX), R11
 
-pair:
-	XORQ    SI, SI
-	LEAQ    32(CX), R12
-	CMPQ    BX, $0x01
-	CMOVQEQ SI, R11
-	CMOVQEQ CX, R12
-	MOVQ    DX, SI
-	MOVQ    32(AX), DI
-	MOVQ    40(AX), R8
-	LEAQ    (DX)(R11*1), R13
-	VPXORD  Z4, Z4, Z4
-	MOVQ    48(AX), R9
+panel:
+	MOVQ   DX, SI
+	MOVQ   32(AX), DI
+	MOVQ   40(AX), R8
+	VPXORD Y4, Y4, Y4
+	MOVQ   48(AX), R9
 
-group:
+groups:
 	MOVQ    56(AX), R10
 	CMPQ    R9, $0x01
 	CMOVQEQ 64(AX), R10
 	VPXORD  Z5, Z5, Z5
-	VPXORD  Z7, Z7, Z7
 	VPXORD  Z6, Z6, Z6
-	VPXORD  Z8, Z8, Z8
 
-block:
-	LEAQ             4096(SI), R14
-	LEAQ             (R14)(R11*1), R15
-	CMPQ             R14, R13
-	CMOVQCC          R15, R14
-	PREFETCHT0       (R14)
-	PREFETCHT0       (R14)(R11*1)
-	PREFETCHT0       64(R14)
-	PREFETCHT0       64(R14)(R11*1)
-	VPBROADCASTQ     (DI), Z9
-	VPBROADCASTQ     16(DI), Z10
-	VPXORD           (SI), Z1, Z11
-	VPANDD           Z0, Z11, Z12
-	VPDPBUSD         Z9, Z12, Z5
-	VPSRLW           $0x04, Z11, Z11
-	VPANDD           Z0, Z11, Z11
-	VPDPBUSD         Z10, Z11, Z7
-	VPXORD           (SI)(R11*1), Z1, Z11
-	VPANDD           Z0, Z11, Z12
-	VPDPBUSD         Z9, Z12, Z6
-	VPSRLW           $0x04, Z11, Z9
-	VPANDD           Z0, Z9, Z9
-	VPDPBUSD         Z10, Z9, Z8
-	VPBROADCASTQ     8(DI), Z9
-	VPBROADCASTQ     24(DI), Z10
-	VPXORD           64(SI), Z1, Z11
-	VPANDD           Z0, Z11, Z12
-	VPDPBUSD         Z9, Z12, Z5
-	VPSRLW           $0x04, Z11, Z11
-	VPANDD           Z0, Z11, Z11
-	VPDPBUSD         Z10, Z11, Z7
-	VPXORD           64(SI)(R11*1), Z1, Z11
-	VPANDD           Z0, Z11, Z12
-	VPDPBUSD         Z9, Z12, Z6
-	VPSRLW           $0x04, Z11, Z9
-	VPANDD           Z0, Z9, Z9
-	VPDPBUSD         Z10, Z9, Z8
-	ADDQ             $0x20, DI
-	ADDQ             $0x00000080, SI
-	DECQ             R10
-	JNE              block
-	VPADDD           Z7, Z5, Z5
-	VPADDD           Z8, Z6, Z6
-	VSHUFPS          $0xdd, Z6, Z5, Z9
-	VSHUFPS          $0x88, Z6, Z5, Z10
-	VPADDD           Z9, Z10, Z10
-	VPADDD.BCST      (R8), Z10, Z10
-	VCVTDQ2PS        Z10, Z10
-	VBROADCASTI32X4  (SI), Z9
-	VINSERTI32X4     $0x01, (SI)(R11*1), Z9, Z9
-	VPERMW.Z         Z9, Z2, K1, Z9
-	VFMADD231PS      Z10, Z9, Z4
-	LEAQ             4096(SI), R10
-	LEAQ             (R10)(R11*1), R14
-	CMPQ             R10, R13
-	CMOVQCC          R14, R10
-	PREFETCHT0       (R10)
-	PREFETCHT0       (R10)(R11*1)
-	ADDQ             $0x00000010, SI
-	ADDQ             $0x04, R8
-	DECQ             R9
-	JNE              group
-	VPERMPS          Z4, Z3, Z9
-	VBROADCASTF64X4  (SI), Z10
-	VINSERTF64X4     $0x01, (SI)(R11*1), Z10, Z10
-	VFMADD231PS.BCST 72(AX), Z10, Z9
-	VMULPS.BCST      80(AX), Z9, Z9
-	VBROADCASTF64X4  32(SI), Z10
-	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z10, Z10
-	VADDPS           Z10, Z9, Z9
-	VCMPPS           $0x03, Z9, Z9, K2
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z9
-	VMOVUPS          Y9, (CX)
-	VEXTRACTF64X4    $0x01, Z9, (R12)
-	LEAQ             (DX)(R11*2), DX
-	ADDQ             $0x00000040, CX
-	SUBQ             $0x02, BX
-	JGT              pair
+firstblock:
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	VPBROADCASTQ (DI), Z7
+	VPBROADCASTQ 16(DI), Z8
+	VPXORD       (SI), Z1, Z9
+	VPANDD       Z0, Z9, Z10
+	VPDPBUSD     Z7, Z10, Z5
+	VPSRLW       $0x04, Z9, Z7
+	VPANDD       Z0, Z7, Z7
+	VPDPBUSD     Z8, Z7, Z6
+	VPBROADCASTQ 8(DI), Z7
+	VPBROADCASTQ 24(DI), Z8
+	VPXORD       64(SI), Z1, Z9
+	VPANDD       Z0, Z9, Z10
+	VPDPBUSD     Z7, Z10, Z5
+	VPSRLW       $0x04, Z9, Z7
+	VPANDD       Z0, Z7, Z7
+	VPDPBUSD     Z8, Z7, Z6
+	ADDQ         $0x20, DI
+	ADDQ         $0x00000080, SI
+	DECQ         R10
+	JNE          firstblock
+	VPADDD       Z6, Z5, Z5
+	PREFETCHT0   4096(SI)
+	CMPQ         R9, $0x01
+	JE           one
+	VMOVDQU64    (SI), X11
+	ADDQ         $0x00000010, SI
+	DECQ         R9
+	MOVQ         56(AX), R10
+	CMPQ         R9, $0x01
+	CMOVQEQ      64(AX), R10
+	VPXORD       Z12, Z12, Z12
+	VPXORD       Z13, Z13, Z13
+
+secondblock:
+	PREFETCHT0    4096(SI)
+	PREFETCHT0    4160(SI)
+	VPBROADCASTQ  (DI), Z7
+	VPBROADCASTQ  16(DI), Z8
+	VPXORD        (SI), Z1, Z9
+	VPANDD        Z0, Z9, Z10
+	VPDPBUSD      Z7, Z10, Z12
+	VPSRLW        $0x04, Z9, Z7
+	VPANDD        Z0, Z7, Z7
+	VPDPBUSD      Z8, Z7, Z13
+	VPBROADCASTQ  8(DI), Z7
+	VPBROADCASTQ  24(DI), Z8
+	VPXORD        64(SI), Z1, Z9
+	VPANDD        Z0, Z9, Z10
+	VPDPBUSD      Z7, Z10, Z12
+	VPSRLW        $0x04, Z9, Z7
+	VPANDD        Z0, Z7, Z7
+	VPDPBUSD      Z8, Z7, Z13
+	ADDQ          $0x20, DI
+	ADDQ          $0x00000080, SI
+	DECQ          R10
+	JNE           secondblock
+	VPADDD        Z13, Z12, Z12
+	PREFETCHT0    4096(SI)
+	VSHUFPS       $0xdd, Z12, Z5, Z7
+	VSHUFPS       $0x88, Z12, Z5, Z8
+	VPADDD        Z7, Z8, Z8
+	VPBROADCASTQ  (R8), Z7
+	VPSHUFD       $0x50, Z7, Z7
+	VPADDD        Z7, Z8, Z8
+	VCVTDQ2PS     Z8, Z8
+	VPERMPS       Z8, Z3, Z8
+	VINSERTI32X4  $0x01, (SI), Z11, Z11
+	VPERMW.Z      Z11, Z2, K1, Z11
+	VFMADD231PS   Y8, Y11, Y4
+	VEXTRACTF64X4 $0x01, Z8, Y7
+	VEXTRACTF64X4 $0x01, Z11, Y8
+	VFMADD231PS   Y7, Y8, Y4
+	ADDQ          $0x00000010, SI
+	ADDQ          $0x08, R8
+	DECQ          R9
+	JNE           groups
+	JMP           end
+
+one:
+	VMOVDQU64    (SI), X9
+	VSHUFPS      $0xdd, Z5, Z5, Z7
+	VSHUFPS      $0x88, Z5, Z5, Z8
+	VPADDD       Z7, Z8, Z8
+	VPBROADCASTD (R8), Z7
+	VPADDD       Z7, Z8, Z8
+	VCVTDQ2PS    Z8, Z8
+	VPERMPS      Z8, Z3, Z8
+	VPMOVZXWD    X9, Y7
+	VPSLLD       $0x10, Y7, Y7
+	VFMADD231PS  Y8, Y7, Y4
+	ADDQ         $0x00000010, SI
+
+end:
+	VBROADCASTSS 72(AX), Y7
+	VBROADCASTSS 80(AX), Y8
+	VFMADD231PS  (SI), Y7, Y4
+	VMULPS       Y8, Y4, Y4
+	VADDPS       32(SI), Y4, Y4
+	VCMPPS       $0x03, Y4, Y4, K2
+	VBROADCASTSS u32_7fc00000<>+0(SB), K2, Y4
+	VMOVUPS      Y4, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
 	VZEROUPPER
 	RET
 
@@ -3960,7 +4682,7 @@ DATA u32_88888888x16<>+56(SB)/8, $0x8888888888888888
 GLOBL u32_88888888x16<>(SB), RODATA|NOPTR, $64
 
 // func lowbit4ZerosAVX512(a *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, CMOV, FMA3, MMX+
 TEXT ·lowbit4ZerosAVX512(SB), NOSPLIT, $0-8
 	MOVQ      a+0(FP), AX
 	MOVQ      (AX), CX
@@ -3968,120 +4690,146 @@ TEXT ·lowbit4ZerosAVX512(SB), NOSPLIT, $0-8
 	MOVQ      24(AX), BX
 	VMOVDQU64 u32_f0f0f0fx16<>+0(SB), Z0
 	VMOVDQU64 u32_88888888x16<>+0(SB), Z1
-	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z2
+	VMOVDQU64 u16_0x3_1_0_2_0_3_0_4_0_5_0_6_0_7_0_8_0_9_0_a_0_b_0_c_0_d_0_e_0_f<>+0(SB), Z2
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z3
 	MOVL      $0xaaaaaaaa, SI
 	KMOVD     SI, K1
 	VMOVDQU   u8_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), X4
 	VMOVDQU64 u32_8x16<>+0(SB), Z5
-	MOVQ      16(AX), R11
 
-pair:
-	XORQ    SI, SI
-	LEAQ    32(CX), R12
-	CMPQ    BX, $0x01
-	CMOVQEQ SI, R11
-	CMOVQEQ CX, R12
-	MOVQ    DX, SI
-	MOVQ    32(AX), DI
-	MOVQ    40(AX), R8
-	LEAQ    (DX)(R11*1), R13
-	VPXORD  Z6, Z6, Z6
-	MOVQ    48(AX), R9
+panel:
+	MOVQ   DX, SI
+	MOVQ   32(AX), DI
+	MOVQ   40(AX), R8
+	VPXORD Y6, Y6, Y6
+	MOVQ   48(AX), R9
 
-group:
+groups:
 	MOVQ    56(AX), R10
 	CMPQ    R9, $0x01
 	CMOVQEQ 64(AX), R10
 	VPXORD  Z7, Z7, Z7
-	VPXORD  Z9, Z9, Z9
 	VPXORD  Z8, Z8, Z8
-	VPXORD  Z10, Z10, Z10
 
-block:
-	LEAQ             4096(SI), R14
-	LEAQ             (R14)(R11*1), R15
-	CMPQ             R14, R13
-	CMOVQCC          R15, R14
-	PREFETCHT0       (R14)
-	PREFETCHT0       (R14)(R11*1)
-	PREFETCHT0       64(R14)
-	PREFETCHT0       64(R14)(R11*1)
-	VPBROADCASTQ     (DI), Z11
-	VPBROADCASTQ     16(DI), Z12
-	VPXORD           (SI), Z1, Z13
-	VPANDD           Z0, Z13, Z14
-	VPDPBUSD         Z11, Z14, Z7
-	VPSRLW           $0x04, Z13, Z13
-	VPANDD           Z0, Z13, Z13
-	VPDPBUSD         Z12, Z13, Z9
-	VPXORD           (SI)(R11*1), Z1, Z13
-	VPANDD           Z0, Z13, Z14
-	VPDPBUSD         Z11, Z14, Z8
-	VPSRLW           $0x04, Z13, Z11
-	VPANDD           Z0, Z11, Z11
-	VPDPBUSD         Z12, Z11, Z10
-	VPBROADCASTQ     8(DI), Z11
-	VPBROADCASTQ     24(DI), Z12
-	VPXORD           64(SI), Z1, Z13
-	VPANDD           Z0, Z13, Z14
-	VPDPBUSD         Z11, Z14, Z7
-	VPSRLW           $0x04, Z13, Z13
-	VPANDD           Z0, Z13, Z13
-	VPDPBUSD         Z12, Z13, Z9
-	VPXORD           64(SI)(R11*1), Z1, Z13
-	VPANDD           Z0, Z13, Z14
-	VPDPBUSD         Z11, Z14, Z8
-	VPSRLW           $0x04, Z13, Z11
-	VPANDD           Z0, Z11, Z11
-	VPDPBUSD         Z12, Z11, Z10
-	ADDQ             $0x20, DI
-	ADDQ             $0x00000080, SI
-	DECQ             R10
-	JNE              block
-	VPADDD           Z9, Z7, Z7
-	VPADDD           Z10, Z8, Z8
-	VSHUFPS          $0xdd, Z8, Z7, Z11
-	VSHUFPS          $0x88, Z8, Z7, Z12
-	VPADDD           Z11, Z12, Z12
-	VMOVQ            16(SI), X11
-	VPINSRQ          $0x01, 16(SI)(R11*1), X11, X11
-	VPSHUFB          X4, X11, X11
-	VPMOVSXBD        X11, Z11
-	VPADDD           Z5, Z11, Z11
-	VPMULLD.BCST     (R8), Z11, Z11
-	VPADDD           Z11, Z12, Z12
-	VCVTDQ2PS        Z12, Z12
-	VBROADCASTI32X4  (SI), Z11
-	VINSERTI32X4     $0x01, (SI)(R11*1), Z11, Z11
-	VPERMW.Z         Z11, Z2, K1, Z11
-	VFMADD231PS      Z12, Z11, Z6
-	LEAQ             4096(SI), R10
-	LEAQ             (R10)(R11*1), R14
-	CMPQ             R10, R13
-	CMOVQCC          R14, R10
-	PREFETCHT0       (R10)
-	PREFETCHT0       (R10)(R11*1)
-	ADDQ             $0x00000018, SI
-	ADDQ             $0x04, R8
-	DECQ             R9
-	JNE              group
-	VPERMPS          Z6, Z3, Z11
-	VBROADCASTF64X4  (SI), Z12
-	VINSERTF64X4     $0x01, (SI)(R11*1), Z12, Z12
-	VFMADD231PS.BCST 72(AX), Z12, Z11
-	VMULPS.BCST      80(AX), Z11, Z11
-	VBROADCASTF64X4  32(SI), Z12
-	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z12, Z12
-	VADDPS           Z12, Z11, Z11
-	VCMPPS           $0x03, Z11, Z11, K2
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z11
-	VMOVUPS          Y11, (CX)
-	VEXTRACTF64X4    $0x01, Z11, (R12)
-	LEAQ             (DX)(R11*2), DX
-	ADDQ             $0x00000040, CX
-	SUBQ             $0x02, BX
-	JGT              pair
+firstblock:
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	VPBROADCASTQ (DI), Z9
+	VPBROADCASTQ 16(DI), Z10
+	VPXORD       (SI), Z1, Z11
+	VPANDD       Z0, Z11, Z12
+	VPDPBUSD     Z9, Z12, Z7
+	VPSRLW       $0x04, Z11, Z9
+	VPANDD       Z0, Z9, Z9
+	VPDPBUSD     Z10, Z9, Z8
+	VPBROADCASTQ 8(DI), Z9
+	VPBROADCASTQ 24(DI), Z10
+	VPXORD       64(SI), Z1, Z11
+	VPANDD       Z0, Z11, Z12
+	VPDPBUSD     Z9, Z12, Z7
+	VPSRLW       $0x04, Z11, Z9
+	VPANDD       Z0, Z9, Z9
+	VPDPBUSD     Z10, Z9, Z8
+	ADDQ         $0x20, DI
+	ADDQ         $0x00000080, SI
+	DECQ         R10
+	JNE          firstblock
+	VPADDD       Z8, Z7, Z7
+	PREFETCHT0   4096(SI)
+	CMPQ         R9, $0x01
+	JE           one
+	VMOVDQU64    (SI), X13
+	VMOVQ        16(SI), X9
+	ADDQ         $0x00000018, SI
+	DECQ         R9
+	MOVQ         56(AX), R10
+	CMPQ         R9, $0x01
+	CMOVQEQ      64(AX), R10
+	VPXORD       Z14, Z14, Z14
+	VPXORD       Z15, Z15, Z15
+
+secondblock:
+	PREFETCHT0    4096(SI)
+	PREFETCHT0    4160(SI)
+	VPBROADCASTQ  (DI), Z10
+	VPBROADCASTQ  16(DI), Z11
+	VPXORD        (SI), Z1, Z12
+	VPANDD        Z0, Z12, Z16
+	VPDPBUSD      Z10, Z16, Z14
+	VPSRLW        $0x04, Z12, Z10
+	VPANDD        Z0, Z10, Z10
+	VPDPBUSD      Z11, Z10, Z15
+	VPBROADCASTQ  8(DI), Z10
+	VPBROADCASTQ  24(DI), Z11
+	VPXORD        64(SI), Z1, Z12
+	VPANDD        Z0, Z12, Z16
+	VPDPBUSD      Z10, Z16, Z14
+	VPSRLW        $0x04, Z12, Z10
+	VPANDD        Z0, Z10, Z10
+	VPDPBUSD      Z11, Z10, Z15
+	ADDQ          $0x20, DI
+	ADDQ          $0x00000080, SI
+	DECQ          R10
+	JNE           secondblock
+	VPADDD        Z15, Z14, Z14
+	PREFETCHT0    4096(SI)
+	VSHUFPS       $0xdd, Z14, Z7, Z10
+	VSHUFPS       $0x88, Z14, Z7, Z11
+	VPADDD        Z10, Z11, Z11
+	VPINSRQ       $0x01, 16(SI), X9, X9
+	VPSHUFB       X4, X9, X9
+	VPMOVSXBD     X9, Z9
+	VPADDD        Z5, Z9, Z9
+	VPBROADCASTQ  (R8), Z10
+	VPSHUFD       $0x50, Z10, Z10
+	VPMULLD       Z10, Z9, Z9
+	VPADDD        Z9, Z11, Z11
+	VCVTDQ2PS     Z11, Z11
+	VPERMPS       Z11, Z3, Z11
+	VINSERTI32X4  $0x01, (SI), Z13, Z13
+	VPERMW.Z      Z13, Z2, K1, Z13
+	VFMADD231PS   Y11, Y13, Y6
+	VEXTRACTF64X4 $0x01, Z11, Y9
+	VEXTRACTF64X4 $0x01, Z13, Y10
+	VFMADD231PS   Y9, Y10, Y6
+	ADDQ          $0x00000018, SI
+	ADDQ          $0x08, R8
+	DECQ          R9
+	JNE           groups
+	JMP           end
+
+one:
+	VMOVDQU64    (SI), X12
+	VMOVQ        16(SI), X9
+	VSHUFPS      $0xdd, Z7, Z7, Z10
+	VSHUFPS      $0x88, Z7, Z7, Z11
+	VPADDD       Z10, Z11, Z11
+	VPSHUFB      X4, X9, X9
+	VPMOVSXBD    X9, Z9
+	VPADDD       Z5, Z9, Z9
+	VPBROADCASTD (R8), Z10
+	VPMULLD      Z10, Z9, Z9
+	VPADDD       Z9, Z11, Z11
+	VCVTDQ2PS    Z11, Z11
+	VPERMPS      Z11, Z3, Z11
+	VPMOVZXWD    X12, Y9
+	VPSLLD       $0x10, Y9, Y9
+	VFMADD231PS  Y11, Y9, Y6
+	ADDQ         $0x00000018, SI
+
+end:
+	VBROADCASTSS 72(AX), Y9
+	VBROADCASTSS 80(AX), Y10
+	VFMADD231PS  (SI), Y9, Y6
+	VMULPS       Y10, Y6, Y6
+	VADDPS       32(SI), Y6, Y6
+	VCMPPS       $0x03, Y6, Y6, K2
+	VBROADCASTSS u32_7fc00000<>+0(SB), K2, Y6
+	VMOVUPS      Y6, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
 	VZEROUPPER
 	RET
 
@@ -4096,7 +4844,7 @@ DATA u32_8x16<>+56(SB)/8, $0x0000000800000008
 GLOBL u32_8x16<>(SB), RODATA|NOPTR, $64
 
 // func lowbit4FractionsAVX512(a *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, CMOV, FMA3, MMX+
 TEXT ·lowbit4FractionsAVX512(SB), NOSPLIT, $0-8
 	MOVQ      a+0(FP), AX
 	MOVQ      (AX), CX
@@ -4104,122 +4852,150 @@ TEXT ·lowbit4FractionsAVX512(SB), NOSPLIT, $0-8
 	MOVQ      24(AX), BX
 	VMOVDQU64 u32_f0f0f0fx16<>+0(SB), Z0
 	VMOVDQU64 u32_88888888x16<>+0(SB), Z1
-	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z2
+	VMOVDQU64 u16_0x3_1_0_2_0_3_0_4_0_5_0_6_0_7_0_8_0_9_0_a_0_b_0_c_0_d_0_e_0_f<>+0(SB), Z2
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z3
 	MOVL      $0xaaaaaaaa, SI
 	KMOVD     SI, K1
 	VMOVDQU   u8_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), X4
 	VMOVDQU64 u32_80x16<>+0(SB), Z5
-	MOVQ      16(AX), R11
 
-pair:
-	XORQ    SI, SI
-	LEAQ    32(CX), R12
-	CMPQ    BX, $0x01
-	CMOVQEQ SI, R11
-	CMOVQEQ CX, R12
-	MOVQ    DX, SI
-	MOVQ    32(AX), DI
-	MOVQ    40(AX), R8
-	LEAQ    (DX)(R11*1), R13
-	VPXORD  Z6, Z6, Z6
-	MOVQ    48(AX), R9
+panel:
+	MOVQ   DX, SI
+	MOVQ   32(AX), DI
+	MOVQ   40(AX), R8
+	VPXORD Y6, Y6, Y6
+	MOVQ   48(AX), R9
 
-group:
+groups:
 	MOVQ    56(AX), R10
 	CMPQ    R9, $0x01
 	CMOVQEQ 64(AX), R10
 	VPXORD  Z7, Z7, Z7
-	VPXORD  Z9, Z9, Z9
 	VPXORD  Z8, Z8, Z8
-	VPXORD  Z10, Z10, Z10
 
-block:
-	LEAQ             4096(SI), R14
-	LEAQ             (R14)(R11*1), R15
-	CMPQ             R14, R13
-	CMOVQCC          R15, R14
-	PREFETCHT0       (R14)
-	PREFETCHT0       (R14)(R11*1)
-	PREFETCHT0       64(R14)
-	PREFETCHT0       64(R14)(R11*1)
-	VPBROADCASTQ     (DI), Z11
-	VPBROADCASTQ     16(DI), Z12
-	VPXORD           (SI), Z1, Z13
-	VPANDD           Z0, Z13, Z14
-	VPDPBUSD         Z11, Z14, Z7
-	VPSRLW           $0x04, Z13, Z13
-	VPANDD           Z0, Z13, Z13
-	VPDPBUSD         Z12, Z13, Z9
-	VPXORD           (SI)(R11*1), Z1, Z13
-	VPANDD           Z0, Z13, Z14
-	VPDPBUSD         Z11, Z14, Z8
-	VPSRLW           $0x04, Z13, Z11
-	VPANDD           Z0, Z11, Z11
-	VPDPBUSD         Z12, Z11, Z10
-	VPBROADCASTQ     8(DI), Z11
-	VPBROADCASTQ     24(DI), Z12
-	VPXORD           64(SI), Z1, Z13
-	VPANDD           Z0, Z13, Z14
-	VPDPBUSD         Z11, Z14, Z7
-	VPSRLW           $0x04, Z13, Z13
-	VPANDD           Z0, Z13, Z13
-	VPDPBUSD         Z12, Z13, Z9
-	VPXORD           64(SI)(R11*1), Z1, Z13
-	VPANDD           Z0, Z13, Z14
-	VPDPBUSD         Z11, Z14, Z8
-	VPSRLW           $0x04, Z13, Z11
-	VPANDD           Z0, Z11, Z11
-	VPDPBUSD         Z12, Z11, Z10
-	ADDQ             $0x20, DI
-	ADDQ             $0x00000080, SI
-	DECQ             R10
-	JNE              block
-	VPADDD           Z9, Z7, Z7
-	VPADDD           Z10, Z8, Z8
-	VSHUFPS          $0xdd, Z8, Z7, Z11
-	VSHUFPS          $0x88, Z8, Z7, Z12
-	VPADDD           Z11, Z12, Z12
-	VPSLLD           $0x04, Z12, Z12
-	VMOVQ            16(SI), X11
-	VPINSRQ          $0x01, 16(SI)(R11*1), X11, X11
-	VPSHUFB          X4, X11, X11
-	VPMOVSXBD        X11, Z11
-	VPADDD           Z5, Z11, Z11
-	VPMULLD.BCST     (R8), Z11, Z11
-	VPADDD           Z11, Z12, Z12
-	VCVTDQ2PS        Z12, Z12
-	VMULPS           u32_3d800000x16<>+0(SB), Z12, Z12
-	VBROADCASTI32X4  (SI), Z11
-	VINSERTI32X4     $0x01, (SI)(R11*1), Z11, Z11
-	VPERMW.Z         Z11, Z2, K1, Z11
-	VFMADD231PS      Z12, Z11, Z6
-	LEAQ             4096(SI), R10
-	LEAQ             (R10)(R11*1), R14
-	CMPQ             R10, R13
-	CMOVQCC          R14, R10
-	PREFETCHT0       (R10)
-	PREFETCHT0       (R10)(R11*1)
-	ADDQ             $0x00000018, SI
-	ADDQ             $0x04, R8
-	DECQ             R9
-	JNE              group
-	VPERMPS          Z6, Z3, Z11
-	VBROADCASTF64X4  (SI), Z12
-	VINSERTF64X4     $0x01, (SI)(R11*1), Z12, Z12
-	VFMADD231PS.BCST 72(AX), Z12, Z11
-	VMULPS.BCST      80(AX), Z11, Z11
-	VBROADCASTF64X4  32(SI), Z12
-	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z12, Z12
-	VADDPS           Z12, Z11, Z11
-	VCMPPS           $0x03, Z11, Z11, K2
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z11
-	VMOVUPS          Y11, (CX)
-	VEXTRACTF64X4    $0x01, Z11, (R12)
-	LEAQ             (DX)(R11*2), DX
-	ADDQ             $0x00000040, CX
-	SUBQ             $0x02, BX
-	JGT              pair
+firstblock:
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	VPBROADCASTQ (DI), Z9
+	VPBROADCASTQ 16(DI), Z10
+	VPXORD       (SI), Z1, Z11
+	VPANDD       Z0, Z11, Z12
+	VPDPBUSD     Z9, Z12, Z7
+	VPSRLW       $0x04, Z11, Z9
+	VPANDD       Z0, Z9, Z9
+	VPDPBUSD     Z10, Z9, Z8
+	VPBROADCASTQ 8(DI), Z9
+	VPBROADCASTQ 24(DI), Z10
+	VPXORD       64(SI), Z1, Z11
+	VPANDD       Z0, Z11, Z12
+	VPDPBUSD     Z9, Z12, Z7
+	VPSRLW       $0x04, Z11, Z9
+	VPANDD       Z0, Z9, Z9
+	VPDPBUSD     Z10, Z9, Z8
+	ADDQ         $0x20, DI
+	ADDQ         $0x00000080, SI
+	DECQ         R10
+	JNE          firstblock
+	VPADDD       Z8, Z7, Z7
+	PREFETCHT0   4096(SI)
+	CMPQ         R9, $0x01
+	JE           one
+	VMOVDQU64    (SI), X13
+	VMOVQ        16(SI), X9
+	ADDQ         $0x00000018, SI
+	DECQ         R9
+	MOVQ         56(AX), R10
+	CMPQ         R9, $0x01
+	CMOVQEQ      64(AX), R10
+	VPXORD       Z14, Z14, Z14
+	VPXORD       Z15, Z15, Z15
+
+secondblock:
+	PREFETCHT0    4096(SI)
+	PREFETCHT0    4160(SI)
+	VPBROADCASTQ  (DI), Z10
+	VPBROADCASTQ  16(DI), Z11
+	VPXORD        (SI), Z1, Z12
+	VPANDD        Z0, Z12, Z16
+	VPDPBUSD      Z10, Z16, Z14
+	VPSRLW        $0x04, Z12, Z10
+	VPANDD        Z0, Z10, Z10
+	VPDPBUSD      Z11, Z10, Z15
+	VPBROADCASTQ  8(DI), Z10
+	VPBROADCASTQ  24(DI), Z11
+	VPXORD        64(SI), Z1, Z12
+	VPANDD        Z0, Z12, Z16
+	VPDPBUSD      Z10, Z16, Z14
+	VPSRLW        $0x04, Z12, Z10
+	VPANDD        Z0, Z10, Z10
+	VPDPBUSD      Z11, Z10, Z15
+	ADDQ          $0x20, DI
+	ADDQ          $0x00000080, SI
+	DECQ          R10
+	JNE           secondblock
+	VPADDD        Z15, Z14, Z14
+	PREFETCHT0    4096(SI)
+	VSHUFPS       $0xdd, Z14, Z7, Z10
+	VSHUFPS       $0x88, Z14, Z7, Z11
+	VPADDD        Z10, Z11, Z11
+	VPSLLD        $0x04, Z11, Z11
+	VPINSRQ       $0x01, 16(SI), X9, X9
+	VPSHUFB       X4, X9, X9
+	VPMOVSXBD     X9, Z9
+	VPADDD        Z5, Z9, Z9
+	VPBROADCASTQ  (R8), Z10
+	VPSHUFD       $0x50, Z10, Z10
+	VPMULLD       Z10, Z9, Z9
+	VPADDD        Z9, Z11, Z11
+	VCVTDQ2PS     Z11, Z11
+	VMULPS        u32_3d800000x16<>+0(SB), Z11, Z11
+	VPERMPS       Z11, Z3, Z11
+	VINSERTI32X4  $0x01, (SI), Z13, Z13
+	VPERMW.Z      Z13, Z2, K1, Z13
+	VFMADD231PS   Y11, Y13, Y6
+	VEXTRACTF64X4 $0x01, Z11, Y9
+	VEXTRACTF64X4 $0x01, Z13, Y10
+	VFMADD231PS   Y9, Y10, Y6
+	ADDQ          $0x00000018, SI
+	ADDQ          $0x08, R8
+	DECQ          R9
+	JNE           groups
+	JMP           end
+
+one:
+	VMOVDQU64    (SI), X12
+	VMOVQ        16(SI), X9
+	VSHUFPS      $0xdd, Z7, Z7, Z10
+	VSHUFPS      $0x88, Z7, Z7, Z11
+	VPADDD       Z10, Z11, Z11
+	VPSLLD       $0x04, Z11, Z11
+	VPSHUFB      X4, X9, X9
+	VPMOVSXBD    X9, Z9
+	VPADDD       Z5, Z9, Z9
+	VPBROADCASTD (R8), Z10
+	VPMULLD      Z10, Z9, Z9
+	VPADDD       Z9, Z11, Z11
+	VCVTDQ2PS    Z11, Z11
+	VMULPS       u32_3d800000x16<>+0(SB), Z11, Z11
+	VPERMPS      Z11, Z3, Z11
+	VPMOVZXWD    X12, Y9
+	VPSLLD       $0x10, Y9, Y9
+	VFMADD231PS  Y11, Y9, Y6
+	ADDQ         $0x00000018, SI
+
+end:
+	VBROADCASTSS 72(AX), Y9
+	VBROADCASTSS 80(AX), Y10
+	VFMADD231PS  (SI), Y9, Y6
+	VMULPS       Y10, Y6, Y6
+	VADDPS       32(SI), Y6, Y6
+	VCMPPS       $0x03, Y6, Y6, K2
+	VBROADCASTSS u32_7fc00000<>+0(SB), K2, Y6
+	VMOVUPS      Y6, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
 	VZEROUPPER
 	RET
 
@@ -4234,7 +5010,7 @@ DATA u32_3d800000x16<>+56(SB)/8, $0x3d8000003d800000
 GLOBL u32_3d800000x16<>(SB), RODATA|NOPTR, $64
 
 // func lowbit4SplitAVX512(a *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, CMOV, FMA3, MMX+
 TEXT ·lowbit4SplitAVX512(SB), NOSPLIT, $0-8
 	MOVQ      a+0(FP), AX
 	MOVQ      (AX), CX
@@ -4242,171 +5018,205 @@ TEXT ·lowbit4SplitAVX512(SB), NOSPLIT, $0-8
 	MOVQ      24(AX), BX
 	VMOVDQU64 u32_f0f0f0fx16<>+0(SB), Z0
 	VMOVDQU64 u32_88888888x16<>+0(SB), Z1
-	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z2
+	VMOVDQU64 u16_0x3_1_0_2_0_3_0_4_0_5_0_6_0_7_0_8_0_9_0_a_0_b_0_c_0_d_0_e_0_f<>+0(SB), Z2
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z3
 	MOVL      $0xaaaaaaaa, SI
 	KMOVD     SI, K1
-	MOVQ      16(AX), R11
 
-pair:
-	XORQ    SI, SI
-	LEAQ    32(CX), R12
-	CMPQ    BX, $0x01
-	CMOVQEQ SI, R11
-	CMOVQEQ CX, R12
-	MOVQ    DX, SI
-	MOVQ    32(AX), DI
-	MOVQ    40(AX), R8
-	LEAQ    (DX)(R11*1), R13
-	VPXORD  Z4, Z4, Z4
-	VPXORD  Z5, Z5, Z5
-	VPXORD  Z6, Z6, Z6
-	MOVQ    48(AX), R9
+panel:
+	MOVQ   DX, SI
+	MOVQ   32(AX), DI
+	MOVQ   40(AX), R8
+	VPXORD Y4, Y4, Y4
+	VPXORD Z5, Z5, Z5
+	MOVQ   48(AX), R9
 
-group:
+groups:
 	MOVQ      56(AX), R10
 	CMPQ      R9, $0x01
 	CMOVQEQ   64(AX), R10
-	VPXORD    Z7, Z7, Z7
-	VMOVDQA64 Z5, Z9
-	VPXORD    Z8, Z8, Z8
-	VMOVDQA64 Z6, Z10
+	VPXORD    Z6, Z6, Z6
+	VMOVDQA64 Z5, Z7
 	TESTQ     R10, R10
-	JE        split
+	JE        firstsplit
 
-block:
-	LEAQ         4096(SI), R14
-	LEAQ         (R14)(R11*1), R15
-	CMPQ         R14, R13
-	CMOVQCC      R15, R14
-	PREFETCHT0   (R14)
-	PREFETCHT0   (R14)(R11*1)
-	PREFETCHT0   64(R14)
-	PREFETCHT0   64(R14)(R11*1)
-	VPBROADCASTQ (DI), Z11
-	VPBROADCASTQ 16(DI), Z12
-	VPXORD       (SI), Z1, Z13
-	VPANDD       Z0, Z13, Z14
-	VPDPBUSD     Z11, Z14, Z7
-	VPSRLW       $0x04, Z13, Z13
-	VPANDD       Z0, Z13, Z13
-	VPDPBUSD     Z12, Z13, Z9
-	VPXORD       (SI)(R11*1), Z1, Z13
-	VPANDD       Z0, Z13, Z14
-	VPDPBUSD     Z11, Z14, Z8
-	VPSRLW       $0x04, Z13, Z11
-	VPANDD       Z0, Z11, Z11
-	VPDPBUSD     Z12, Z11, Z10
-	VPBROADCASTQ 8(DI), Z11
-	VPBROADCASTQ 24(DI), Z12
-	VPXORD       64(SI), Z1, Z13
-	VPANDD       Z0, Z13, Z14
-	VPDPBUSD     Z11, Z14, Z7
-	VPSRLW       $0x04, Z13, Z13
-	VPANDD       Z0, Z13, Z13
-	VPDPBUSD     Z12, Z13, Z9
-	VPXORD       64(SI)(R11*1), Z1, Z13
-	VPANDD       Z0, Z13, Z14
-	VPDPBUSD     Z11, Z14, Z8
-	VPSRLW       $0x04, Z13, Z11
-	VPANDD       Z0, Z11, Z11
-	VPDPBUSD     Z12, Z11, Z10
+firstblock:
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	VPBROADCASTQ (DI), Z8
+	VPBROADCASTQ 16(DI), Z9
+	VPXORD       (SI), Z1, Z10
+	VPANDD       Z0, Z10, Z11
+	VPDPBUSD     Z8, Z11, Z6
+	VPSRLW       $0x04, Z10, Z8
+	VPANDD       Z0, Z8, Z8
+	VPDPBUSD     Z9, Z8, Z7
+	VPBROADCASTQ 8(DI), Z8
+	VPBROADCASTQ 24(DI), Z9
+	VPXORD       64(SI), Z1, Z10
+	VPANDD       Z0, Z10, Z11
+	VPDPBUSD     Z8, Z11, Z6
+	VPSRLW       $0x04, Z10, Z8
+	VPANDD       Z0, Z8, Z8
+	VPDPBUSD     Z9, Z8, Z7
 	ADDQ         $0x20, DI
 	ADDQ         $0x00000080, SI
 	DECQ         R10
-	JNE          block
+	JNE          firstblock
 
-split:
+firstsplit:
 	VPXORD       Z5, Z5, Z5
-	VPXORD       Z6, Z6, Z6
 	MOVQ         48(AX), R10
 	SUBQ         R9, R10
 	TESTQ        $0x00000001, R10
-	JNE          sum
+	JNE          firstsum
 	CMPQ         R9, $0x01
-	JE           sum
-	LEAQ         4096(SI), R10
-	LEAQ         (R10)(R11*1), R14
-	CMPQ         R10, R13
-	CMOVQCC      R14, R10
-	PREFETCHT0   (R10)
-	PREFETCHT0   (R10)(R11*1)
-	PREFETCHT0   64(R10)
-	PREFETCHT0   64(R10)(R11*1)
-	VPBROADCASTQ (DI), Z11
-	VPBROADCASTQ 16(DI), Z12
-	VPXORD       (SI), Z1, Z13
-	VPANDD       Z0, Z13, Z14
-	VPDPBUSD     Z11, Z14, Z7
-	VPSRLW       $0x04, Z13, Z13
-	VPANDD       Z0, Z13, Z13
-	VPDPBUSD     Z12, Z13, Z5
-	VPXORD       (SI)(R11*1), Z1, Z13
-	VPANDD       Z0, Z13, Z14
-	VPDPBUSD     Z11, Z14, Z8
-	VPSRLW       $0x04, Z13, Z11
-	VPANDD       Z0, Z11, Z11
-	VPDPBUSD     Z12, Z11, Z6
-	VPBROADCASTQ 8(DI), Z11
-	VPBROADCASTQ 24(DI), Z12
-	VPXORD       64(SI), Z1, Z13
-	VPANDD       Z0, Z13, Z14
-	VPDPBUSD     Z11, Z14, Z7
-	VPSRLW       $0x04, Z13, Z13
-	VPANDD       Z0, Z13, Z13
-	VPDPBUSD     Z12, Z13, Z5
-	VPXORD       64(SI)(R11*1), Z1, Z13
-	VPANDD       Z0, Z13, Z14
-	VPDPBUSD     Z11, Z14, Z8
-	VPSRLW       $0x04, Z13, Z11
-	VPANDD       Z0, Z11, Z11
-	VPDPBUSD     Z12, Z11, Z6
+	JE           firstsum
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	VPBROADCASTQ (DI), Z8
+	VPBROADCASTQ 16(DI), Z9
+	VPXORD       (SI), Z1, Z10
+	VPANDD       Z0, Z10, Z11
+	VPDPBUSD     Z8, Z11, Z6
+	VPSRLW       $0x04, Z10, Z8
+	VPANDD       Z0, Z8, Z8
+	VPDPBUSD     Z9, Z8, Z5
+	VPBROADCASTQ 8(DI), Z8
+	VPBROADCASTQ 24(DI), Z9
+	VPXORD       64(SI), Z1, Z10
+	VPANDD       Z0, Z10, Z11
+	VPDPBUSD     Z8, Z11, Z6
+	VPSRLW       $0x04, Z10, Z8
+	VPANDD       Z0, Z8, Z8
+	VPDPBUSD     Z9, Z8, Z5
 	ADDQ         $0x20, DI
 	ADDQ         $0x00000080, SI
 
-sum:
-	VPADDD           Z9, Z7, Z7
-	VPADDD           Z10, Z8, Z8
-	VSHUFPS          $0xdd, Z8, Z7, Z9
-	VSHUFPS          $0x88, Z8, Z7, Z10
-	VPADDD           Z9, Z10, Z10
-	VPADDD.BCST      (R8), Z10, Z10
-	VCVTDQ2PS        Z10, Z10
-	VBROADCASTI32X4  (SI), Z9
-	VINSERTI32X4     $0x01, (SI)(R11*1), Z9, Z9
-	VPERMW.Z         Z9, Z2, K1, Z9
-	VFMADD231PS      Z10, Z9, Z4
-	LEAQ             4096(SI), R10
-	LEAQ             (R10)(R11*1), R14
-	CMPQ             R10, R13
-	CMOVQCC          R14, R10
-	PREFETCHT0       (R10)
-	PREFETCHT0       (R10)(R11*1)
-	ADDQ             $0x00000010, SI
-	ADDQ             $0x04, R8
-	DECQ             R9
-	JNE              group
-	VPERMPS          Z4, Z3, Z9
-	VBROADCASTF64X4  (SI), Z10
-	VINSERTF64X4     $0x01, (SI)(R11*1), Z10, Z10
-	VFMADD231PS.BCST 72(AX), Z10, Z9
-	VMULPS.BCST      80(AX), Z9, Z9
-	VBROADCASTF64X4  32(SI), Z10
-	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z10, Z10
-	VADDPS           Z10, Z9, Z9
-	VCMPPS           $0x03, Z9, Z9, K2
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z9
-	VMOVUPS          Y9, (CX)
-	VEXTRACTF64X4    $0x01, Z9, (R12)
-	LEAQ             (DX)(R11*2), DX
-	ADDQ             $0x00000040, CX
-	SUBQ             $0x02, BX
-	JGT              pair
+firstsum:
+	VPADDD     Z7, Z6, Z6
+	PREFETCHT0 4096(SI)
+	CMPQ       R9, $0x01
+	JE         one
+	VMOVDQU64  (SI), X12
+	ADDQ       $0x00000010, SI
+	DECQ       R9
+	MOVQ       56(AX), R10
+	CMPQ       R9, $0x01
+	CMOVQEQ    64(AX), R10
+	VPXORD     Z13, Z13, Z13
+	VMOVDQA64  Z5, Z7
+	TESTQ      R10, R10
+	JE         secondsplit
+
+secondblock:
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	VPBROADCASTQ (DI), Z8
+	VPBROADCASTQ 16(DI), Z9
+	VPXORD       (SI), Z1, Z10
+	VPANDD       Z0, Z10, Z11
+	VPDPBUSD     Z8, Z11, Z13
+	VPSRLW       $0x04, Z10, Z8
+	VPANDD       Z0, Z8, Z8
+	VPDPBUSD     Z9, Z8, Z7
+	VPBROADCASTQ 8(DI), Z8
+	VPBROADCASTQ 24(DI), Z9
+	VPXORD       64(SI), Z1, Z10
+	VPANDD       Z0, Z10, Z11
+	VPDPBUSD     Z8, Z11, Z13
+	VPSRLW       $0x04, Z10, Z8
+	VPANDD       Z0, Z8, Z8
+	VPDPBUSD     Z9, Z8, Z7
+	ADDQ         $0x20, DI
+	ADDQ         $0x00000080, SI
+	DECQ         R10
+	JNE          secondblock
+
+secondsplit:
+	VPXORD       Z5, Z5, Z5
+	MOVQ         48(AX), R10
+	SUBQ         R9, R10
+	TESTQ        $0x00000001, R10
+	JNE          secondsum
+	CMPQ         R9, $0x01
+	JE           secondsum
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	VPBROADCASTQ (DI), Z8
+	VPBROADCASTQ 16(DI), Z9
+	VPXORD       (SI), Z1, Z10
+	VPANDD       Z0, Z10, Z11
+	VPDPBUSD     Z8, Z11, Z13
+	VPSRLW       $0x04, Z10, Z8
+	VPANDD       Z0, Z8, Z8
+	VPDPBUSD     Z9, Z8, Z5
+	VPBROADCASTQ 8(DI), Z8
+	VPBROADCASTQ 24(DI), Z9
+	VPXORD       64(SI), Z1, Z10
+	VPANDD       Z0, Z10, Z11
+	VPDPBUSD     Z8, Z11, Z13
+	VPSRLW       $0x04, Z10, Z8
+	VPANDD       Z0, Z8, Z8
+	VPDPBUSD     Z9, Z8, Z5
+	ADDQ         $0x20, DI
+	ADDQ         $0x00000080, SI
+
+secondsum:
+	VPADDD        Z7, Z13, Z13
+	PREFETCHT0    4096(SI)
+	VSHUFPS       $0xdd, Z13, Z6, Z7
+	VSHUFPS       $0x88, Z13, Z6, Z8
+	VPADDD        Z7, Z8, Z8
+	VPBROADCASTQ  (R8), Z7
+	VPSHUFD       $0x50, Z7, Z7
+	VPADDD        Z7, Z8, Z8
+	VCVTDQ2PS     Z8, Z8
+	VPERMPS       Z8, Z3, Z8
+	VINSERTI32X4  $0x01, (SI), Z12, Z12
+	VPERMW.Z      Z12, Z2, K1, Z12
+	VFMADD231PS   Y8, Y12, Y4
+	VEXTRACTF64X4 $0x01, Z8, Y7
+	VEXTRACTF64X4 $0x01, Z12, Y8
+	VFMADD231PS   Y7, Y8, Y4
+	ADDQ          $0x00000010, SI
+	ADDQ          $0x08, R8
+	DECQ          R9
+	JNE           groups
+	JMP           end
+
+one:
+	VMOVDQU64    (SI), X9
+	VSHUFPS      $0xdd, Z6, Z6, Z7
+	VSHUFPS      $0x88, Z6, Z6, Z8
+	VPADDD       Z7, Z8, Z8
+	VPBROADCASTD (R8), Z7
+	VPADDD       Z7, Z8, Z8
+	VCVTDQ2PS    Z8, Z8
+	VPERMPS      Z8, Z3, Z8
+	VPMOVZXWD    X9, Y7
+	VPSLLD       $0x10, Y7, Y7
+	VFMADD231PS  Y8, Y7, Y4
+	ADDQ         $0x00000010, SI
+
+end:
+	VBROADCASTSS 72(AX), Y7
+	VBROADCASTSS 80(AX), Y8
+	VFMADD231PS  (SI), Y7, Y4
+	VMULPS       Y8, Y4, Y4
+	VADDPS       32(SI), Y4, Y4
+	VCMPPS       $0x03, Y4, Y4, K2
+	VBROADCASTSS u32_7fc00000<>+0(SB), K2, Y4
+	VMOVUPS      Y4, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
 	VZEROUPPER
 	RET
 
 // func lowbit4ZerosSplitAVX512(a *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, CMOV, FMA3, MMX+
 TEXT ·lowbit4ZerosSplitAVX512(SB), NOSPLIT, $0-8
 	MOVQ      a+0(FP), AX
 	MOVQ      (AX), CX
@@ -4414,179 +5224,218 @@ TEXT ·lowbit4ZerosSplitAVX512(SB), NOSPLIT, $0-8
 	MOVQ      24(AX), BX
 	VMOVDQU64 u32_f0f0f0fx16<>+0(SB), Z0
 	VMOVDQU64 u32_88888888x16<>+0(SB), Z1
-	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z2
+	VMOVDQU64 u16_0x3_1_0_2_0_3_0_4_0_5_0_6_0_7_0_8_0_9_0_a_0_b_0_c_0_d_0_e_0_f<>+0(SB), Z2
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z3
 	MOVL      $0xaaaaaaaa, SI
 	KMOVD     SI, K1
 	VMOVDQU   u8_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), X4
 	VMOVDQU64 u32_8x16<>+0(SB), Z5
-	MOVQ      16(AX), R11
 
-pair:
-	XORQ    SI, SI
-	LEAQ    32(CX), R12
-	CMPQ    BX, $0x01
-	CMOVQEQ SI, R11
-	CMOVQEQ CX, R12
-	MOVQ    DX, SI
-	MOVQ    32(AX), DI
-	MOVQ    40(AX), R8
-	LEAQ    (DX)(R11*1), R13
-	VPXORD  Z6, Z6, Z6
-	VPXORD  Z7, Z7, Z7
-	VPXORD  Z8, Z8, Z8
-	MOVQ    48(AX), R9
+panel:
+	MOVQ   DX, SI
+	MOVQ   32(AX), DI
+	MOVQ   40(AX), R8
+	VPXORD Y6, Y6, Y6
+	VPXORD Z7, Z7, Z7
+	MOVQ   48(AX), R9
 
-group:
+groups:
 	MOVQ      56(AX), R10
 	CMPQ      R9, $0x01
 	CMOVQEQ   64(AX), R10
-	VPXORD    Z9, Z9, Z9
-	VMOVDQA64 Z7, Z11
-	VPXORD    Z10, Z10, Z10
-	VMOVDQA64 Z8, Z12
+	VPXORD    Z8, Z8, Z8
+	VMOVDQA64 Z7, Z9
 	TESTQ     R10, R10
-	JE        split
+	JE        firstsplit
 
-block:
-	LEAQ         4096(SI), R14
-	LEAQ         (R14)(R11*1), R15
-	CMPQ         R14, R13
-	CMOVQCC      R15, R14
-	PREFETCHT0   (R14)
-	PREFETCHT0   (R14)(R11*1)
-	PREFETCHT0   64(R14)
-	PREFETCHT0   64(R14)(R11*1)
-	VPBROADCASTQ (DI), Z13
-	VPBROADCASTQ 16(DI), Z14
-	VPXORD       (SI), Z1, Z15
-	VPANDD       Z0, Z15, Z16
-	VPDPBUSD     Z13, Z16, Z9
-	VPSRLW       $0x04, Z15, Z15
-	VPANDD       Z0, Z15, Z15
-	VPDPBUSD     Z14, Z15, Z11
-	VPXORD       (SI)(R11*1), Z1, Z15
-	VPANDD       Z0, Z15, Z16
-	VPDPBUSD     Z13, Z16, Z10
-	VPSRLW       $0x04, Z15, Z13
-	VPANDD       Z0, Z13, Z13
-	VPDPBUSD     Z14, Z13, Z12
-	VPBROADCASTQ 8(DI), Z13
-	VPBROADCASTQ 24(DI), Z14
-	VPXORD       64(SI), Z1, Z15
-	VPANDD       Z0, Z15, Z16
-	VPDPBUSD     Z13, Z16, Z9
-	VPSRLW       $0x04, Z15, Z15
-	VPANDD       Z0, Z15, Z15
-	VPDPBUSD     Z14, Z15, Z11
-	VPXORD       64(SI)(R11*1), Z1, Z15
-	VPANDD       Z0, Z15, Z16
-	VPDPBUSD     Z13, Z16, Z10
-	VPSRLW       $0x04, Z15, Z13
-	VPANDD       Z0, Z13, Z13
-	VPDPBUSD     Z14, Z13, Z12
+firstblock:
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	VPBROADCASTQ (DI), Z10
+	VPBROADCASTQ 16(DI), Z11
+	VPXORD       (SI), Z1, Z12
+	VPANDD       Z0, Z12, Z13
+	VPDPBUSD     Z10, Z13, Z8
+	VPSRLW       $0x04, Z12, Z10
+	VPANDD       Z0, Z10, Z10
+	VPDPBUSD     Z11, Z10, Z9
+	VPBROADCASTQ 8(DI), Z10
+	VPBROADCASTQ 24(DI), Z11
+	VPXORD       64(SI), Z1, Z12
+	VPANDD       Z0, Z12, Z13
+	VPDPBUSD     Z10, Z13, Z8
+	VPSRLW       $0x04, Z12, Z10
+	VPANDD       Z0, Z10, Z10
+	VPDPBUSD     Z11, Z10, Z9
 	ADDQ         $0x20, DI
 	ADDQ         $0x00000080, SI
 	DECQ         R10
-	JNE          block
+	JNE          firstblock
 
-split:
+firstsplit:
 	VPXORD       Z7, Z7, Z7
-	VPXORD       Z8, Z8, Z8
 	MOVQ         48(AX), R10
 	SUBQ         R9, R10
 	TESTQ        $0x00000001, R10
-	JNE          sum
+	JNE          firstsum
 	CMPQ         R9, $0x01
-	JE           sum
-	LEAQ         4096(SI), R10
-	LEAQ         (R10)(R11*1), R14
-	CMPQ         R10, R13
-	CMOVQCC      R14, R10
-	PREFETCHT0   (R10)
-	PREFETCHT0   (R10)(R11*1)
-	PREFETCHT0   64(R10)
-	PREFETCHT0   64(R10)(R11*1)
-	VPBROADCASTQ (DI), Z13
-	VPBROADCASTQ 16(DI), Z14
-	VPXORD       (SI), Z1, Z15
-	VPANDD       Z0, Z15, Z16
-	VPDPBUSD     Z13, Z16, Z9
-	VPSRLW       $0x04, Z15, Z15
-	VPANDD       Z0, Z15, Z15
-	VPDPBUSD     Z14, Z15, Z7
-	VPXORD       (SI)(R11*1), Z1, Z15
-	VPANDD       Z0, Z15, Z16
-	VPDPBUSD     Z13, Z16, Z10
-	VPSRLW       $0x04, Z15, Z13
-	VPANDD       Z0, Z13, Z13
-	VPDPBUSD     Z14, Z13, Z8
-	VPBROADCASTQ 8(DI), Z13
-	VPBROADCASTQ 24(DI), Z14
-	VPXORD       64(SI), Z1, Z15
-	VPANDD       Z0, Z15, Z16
-	VPDPBUSD     Z13, Z16, Z9
-	VPSRLW       $0x04, Z15, Z15
-	VPANDD       Z0, Z15, Z15
-	VPDPBUSD     Z14, Z15, Z7
-	VPXORD       64(SI)(R11*1), Z1, Z15
-	VPANDD       Z0, Z15, Z16
-	VPDPBUSD     Z13, Z16, Z10
-	VPSRLW       $0x04, Z15, Z13
-	VPANDD       Z0, Z13, Z13
-	VPDPBUSD     Z14, Z13, Z8
+	JE           firstsum
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	VPBROADCASTQ (DI), Z10
+	VPBROADCASTQ 16(DI), Z11
+	VPXORD       (SI), Z1, Z12
+	VPANDD       Z0, Z12, Z13
+	VPDPBUSD     Z10, Z13, Z8
+	VPSRLW       $0x04, Z12, Z10
+	VPANDD       Z0, Z10, Z10
+	VPDPBUSD     Z11, Z10, Z7
+	VPBROADCASTQ 8(DI), Z10
+	VPBROADCASTQ 24(DI), Z11
+	VPXORD       64(SI), Z1, Z12
+	VPANDD       Z0, Z12, Z13
+	VPDPBUSD     Z10, Z13, Z8
+	VPSRLW       $0x04, Z12, Z10
+	VPANDD       Z0, Z10, Z10
+	VPDPBUSD     Z11, Z10, Z7
 	ADDQ         $0x20, DI
 	ADDQ         $0x00000080, SI
 
-sum:
-	VPADDD           Z11, Z9, Z9
-	VPADDD           Z12, Z10, Z10
-	VSHUFPS          $0xdd, Z10, Z9, Z11
-	VSHUFPS          $0x88, Z10, Z9, Z12
-	VPADDD           Z11, Z12, Z12
-	VMOVQ            16(SI), X11
-	VPINSRQ          $0x01, 16(SI)(R11*1), X11, X11
-	VPSHUFB          X4, X11, X11
-	VPMOVSXBD        X11, Z11
-	VPADDD           Z5, Z11, Z11
-	VPMULLD.BCST     (R8), Z11, Z11
-	VPADDD           Z11, Z12, Z12
-	VCVTDQ2PS        Z12, Z12
-	VBROADCASTI32X4  (SI), Z11
-	VINSERTI32X4     $0x01, (SI)(R11*1), Z11, Z11
-	VPERMW.Z         Z11, Z2, K1, Z11
-	VFMADD231PS      Z12, Z11, Z6
-	LEAQ             4096(SI), R10
-	LEAQ             (R10)(R11*1), R14
-	CMPQ             R10, R13
-	CMOVQCC          R14, R10
-	PREFETCHT0       (R10)
-	PREFETCHT0       (R10)(R11*1)
-	ADDQ             $0x00000018, SI
-	ADDQ             $0x04, R8
-	DECQ             R9
-	JNE              group
-	VPERMPS          Z6, Z3, Z11
-	VBROADCASTF64X4  (SI), Z12
-	VINSERTF64X4     $0x01, (SI)(R11*1), Z12, Z12
-	VFMADD231PS.BCST 72(AX), Z12, Z11
-	VMULPS.BCST      80(AX), Z11, Z11
-	VBROADCASTF64X4  32(SI), Z12
-	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z12, Z12
-	VADDPS           Z12, Z11, Z11
-	VCMPPS           $0x03, Z11, Z11, K2
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z11
-	VMOVUPS          Y11, (CX)
-	VEXTRACTF64X4    $0x01, Z11, (R12)
-	LEAQ             (DX)(R11*2), DX
-	ADDQ             $0x00000040, CX
-	SUBQ             $0x02, BX
-	JGT              pair
+firstsum:
+	VPADDD     Z9, Z8, Z8
+	PREFETCHT0 4096(SI)
+	CMPQ       R9, $0x01
+	JE         one
+	VMOVDQU64  (SI), X14
+	VMOVQ      16(SI), X9
+	ADDQ       $0x00000018, SI
+	DECQ       R9
+	MOVQ       56(AX), R10
+	CMPQ       R9, $0x01
+	CMOVQEQ    64(AX), R10
+	VPXORD     Z15, Z15, Z15
+	VMOVDQA64  Z7, Z10
+	TESTQ      R10, R10
+	JE         secondsplit
+
+secondblock:
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	VPBROADCASTQ (DI), Z11
+	VPBROADCASTQ 16(DI), Z12
+	VPXORD       (SI), Z1, Z13
+	VPANDD       Z0, Z13, Z16
+	VPDPBUSD     Z11, Z16, Z15
+	VPSRLW       $0x04, Z13, Z11
+	VPANDD       Z0, Z11, Z11
+	VPDPBUSD     Z12, Z11, Z10
+	VPBROADCASTQ 8(DI), Z11
+	VPBROADCASTQ 24(DI), Z12
+	VPXORD       64(SI), Z1, Z13
+	VPANDD       Z0, Z13, Z16
+	VPDPBUSD     Z11, Z16, Z15
+	VPSRLW       $0x04, Z13, Z11
+	VPANDD       Z0, Z11, Z11
+	VPDPBUSD     Z12, Z11, Z10
+	ADDQ         $0x20, DI
+	ADDQ         $0x00000080, SI
+	DECQ         R10
+	JNE          secondblock
+
+secondsplit:
+	VPXORD       Z7, Z7, Z7
+	MOVQ         48(AX), R10
+	SUBQ         R9, R10
+	TESTQ        $0x00000001, R10
+	JNE          secondsum
+	CMPQ         R9, $0x01
+	JE           secondsum
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	VPBROADCASTQ (DI), Z11
+	VPBROADCASTQ 16(DI), Z12
+	VPXORD       (SI), Z1, Z13
+	VPANDD       Z0, Z13, Z16
+	VPDPBUSD     Z11, Z16, Z15
+	VPSRLW       $0x04, Z13, Z11
+	VPANDD       Z0, Z11, Z11
+	VPDPBUSD     Z12, Z11, Z7
+	VPBROADCASTQ 8(DI), Z11
+	VPBROADCASTQ 24(DI), Z12
+	VPXORD       64(SI), Z1, Z13
+	VPANDD       Z0, Z13, Z16
+	VPDPBUSD     Z11, Z16, Z15
+	VPSRLW       $0x04, Z13, Z11
+	VPANDD       Z0, Z11, Z11
+	VPDPBUSD     Z12, Z11, Z7
+	ADDQ         $0x20, DI
+	ADDQ         $0x00000080, SI
+
+secondsum:
+	VPADDD        Z10, Z15, Z15
+	PREFETCHT0    4096(SI)
+	VSHUFPS       $0xdd, Z15, Z8, Z10
+	VSHUFPS       $0x88, Z15, Z8, Z11
+	VPADDD        Z10, Z11, Z11
+	VPINSRQ       $0x01, 16(SI), X9, X9
+	VPSHUFB       X4, X9, X9
+	VPMOVSXBD     X9, Z9
+	VPADDD        Z5, Z9, Z9
+	VPBROADCASTQ  (R8), Z10
+	VPSHUFD       $0x50, Z10, Z10
+	VPMULLD       Z10, Z9, Z9
+	VPADDD        Z9, Z11, Z11
+	VCVTDQ2PS     Z11, Z11
+	VPERMPS       Z11, Z3, Z11
+	VINSERTI32X4  $0x01, (SI), Z14, Z14
+	VPERMW.Z      Z14, Z2, K1, Z14
+	VFMADD231PS   Y11, Y14, Y6
+	VEXTRACTF64X4 $0x01, Z11, Y9
+	VEXTRACTF64X4 $0x01, Z14, Y10
+	VFMADD231PS   Y9, Y10, Y6
+	ADDQ          $0x00000018, SI
+	ADDQ          $0x08, R8
+	DECQ          R9
+	JNE           groups
+	JMP           end
+
+one:
+	VMOVDQU64    (SI), X12
+	VMOVQ        16(SI), X9
+	VSHUFPS      $0xdd, Z8, Z8, Z10
+	VSHUFPS      $0x88, Z8, Z8, Z11
+	VPADDD       Z10, Z11, Z11
+	VPSHUFB      X4, X9, X9
+	VPMOVSXBD    X9, Z9
+	VPADDD       Z5, Z9, Z9
+	VPBROADCASTD (R8), Z10
+	VPMULLD      Z10, Z9, Z9
+	VPADDD       Z9, Z11, Z11
+	VCVTDQ2PS    Z11, Z11
+	VPERMPS      Z11, Z3, Z11
+	VPMOVZXWD    X12, Y9
+	VPSLLD       $0x10, Y9, Y9
+	VFMADD231PS  Y11, Y9, Y6
+	ADDQ         $0x00000018, SI
+
+end:
+	VBROADCASTSS 72(AX), Y9
+	VBROADCASTSS 80(AX), Y10
+	VFMADD231PS  (SI), Y9, Y6
+	VMULPS       Y10, Y6, Y6
+	VADDPS       32(SI), Y6, Y6
+	VCMPPS       $0x03, Y6, Y6, K2
+	VBROADCASTSS u32_7fc00000<>+0(SB), K2, Y6
+	VMOVUPS      Y6, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
 	VZEROUPPER
 	RET
 
 // func lowbit4FractionsSplitAVX512(a *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, CMOV, FMA3, MMX+
 TEXT ·lowbit4FractionsSplitAVX512(SB), NOSPLIT, $0-8
 	MOVQ      a+0(FP), AX
 	MOVQ      (AX), CX
@@ -4594,181 +5443,222 @@ TEXT ·lowbit4FractionsSplitAVX512(SB), NOSPLIT, $0-8
 	MOVQ      24(AX), BX
 	VMOVDQU64 u32_f0f0f0fx16<>+0(SB), Z0
 	VMOVDQU64 u32_88888888x16<>+0(SB), Z1
-	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z2
+	VMOVDQU64 u16_0x3_1_0_2_0_3_0_4_0_5_0_6_0_7_0_8_0_9_0_a_0_b_0_c_0_d_0_e_0_f<>+0(SB), Z2
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z3
 	MOVL      $0xaaaaaaaa, SI
 	KMOVD     SI, K1
 	VMOVDQU   u8_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), X4
 	VMOVDQU64 u32_80x16<>+0(SB), Z5
-	MOVQ      16(AX), R11
 
-pair:
-	XORQ    SI, SI
-	LEAQ    32(CX), R12
-	CMPQ    BX, $0x01
-	CMOVQEQ SI, R11
-	CMOVQEQ CX, R12
-	MOVQ    DX, SI
-	MOVQ    32(AX), DI
-	MOVQ    40(AX), R8
-	LEAQ    (DX)(R11*1), R13
-	VPXORD  Z6, Z6, Z6
-	VPXORD  Z7, Z7, Z7
-	VPXORD  Z8, Z8, Z8
-	MOVQ    48(AX), R9
+panel:
+	MOVQ   DX, SI
+	MOVQ   32(AX), DI
+	MOVQ   40(AX), R8
+	VPXORD Y6, Y6, Y6
+	VPXORD Z7, Z7, Z7
+	MOVQ   48(AX), R9
 
-group:
+groups:
 	MOVQ      56(AX), R10
 	CMPQ      R9, $0x01
 	CMOVQEQ   64(AX), R10
-	VPXORD    Z9, Z9, Z9
-	VMOVDQA64 Z7, Z11
-	VPXORD    Z10, Z10, Z10
-	VMOVDQA64 Z8, Z12
+	VPXORD    Z8, Z8, Z8
+	VMOVDQA64 Z7, Z9
 	TESTQ     R10, R10
-	JE        split
+	JE        firstsplit
 
-block:
-	LEAQ         4096(SI), R14
-	LEAQ         (R14)(R11*1), R15
-	CMPQ         R14, R13
-	CMOVQCC      R15, R14
-	PREFETCHT0   (R14)
-	PREFETCHT0   (R14)(R11*1)
-	PREFETCHT0   64(R14)
-	PREFETCHT0   64(R14)(R11*1)
-	VPBROADCASTQ (DI), Z13
-	VPBROADCASTQ 16(DI), Z14
-	VPXORD       (SI), Z1, Z15
-	VPANDD       Z0, Z15, Z16
-	VPDPBUSD     Z13, Z16, Z9
-	VPSRLW       $0x04, Z15, Z15
-	VPANDD       Z0, Z15, Z15
-	VPDPBUSD     Z14, Z15, Z11
-	VPXORD       (SI)(R11*1), Z1, Z15
-	VPANDD       Z0, Z15, Z16
-	VPDPBUSD     Z13, Z16, Z10
-	VPSRLW       $0x04, Z15, Z13
-	VPANDD       Z0, Z13, Z13
-	VPDPBUSD     Z14, Z13, Z12
-	VPBROADCASTQ 8(DI), Z13
-	VPBROADCASTQ 24(DI), Z14
-	VPXORD       64(SI), Z1, Z15
-	VPANDD       Z0, Z15, Z16
-	VPDPBUSD     Z13, Z16, Z9
-	VPSRLW       $0x04, Z15, Z15
-	VPANDD       Z0, Z15, Z15
-	VPDPBUSD     Z14, Z15, Z11
-	VPXORD       64(SI)(R11*1), Z1, Z15
-	VPANDD       Z0, Z15, Z16
-	VPDPBUSD     Z13, Z16, Z10
-	VPSRLW       $0x04, Z15, Z13
-	VPANDD       Z0, Z13, Z13
-	VPDPBUSD     Z14, Z13, Z12
+firstblock:
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	VPBROADCASTQ (DI), Z10
+	VPBROADCASTQ 16(DI), Z11
+	VPXORD       (SI), Z1, Z12
+	VPANDD       Z0, Z12, Z13
+	VPDPBUSD     Z10, Z13, Z8
+	VPSRLW       $0x04, Z12, Z10
+	VPANDD       Z0, Z10, Z10
+	VPDPBUSD     Z11, Z10, Z9
+	VPBROADCASTQ 8(DI), Z10
+	VPBROADCASTQ 24(DI), Z11
+	VPXORD       64(SI), Z1, Z12
+	VPANDD       Z0, Z12, Z13
+	VPDPBUSD     Z10, Z13, Z8
+	VPSRLW       $0x04, Z12, Z10
+	VPANDD       Z0, Z10, Z10
+	VPDPBUSD     Z11, Z10, Z9
 	ADDQ         $0x20, DI
 	ADDQ         $0x00000080, SI
 	DECQ         R10
-	JNE          block
+	JNE          firstblock
 
-split:
+firstsplit:
 	VPXORD       Z7, Z7, Z7
-	VPXORD       Z8, Z8, Z8
 	MOVQ         48(AX), R10
 	SUBQ         R9, R10
 	TESTQ        $0x00000001, R10
-	JNE          sum
+	JNE          firstsum
 	CMPQ         R9, $0x01
-	JE           sum
-	LEAQ         4096(SI), R10
-	LEAQ         (R10)(R11*1), R14
-	CMPQ         R10, R13
-	CMOVQCC      R14, R10
-	PREFETCHT0   (R10)
-	PREFETCHT0   (R10)(R11*1)
-	PREFETCHT0   64(R10)
-	PREFETCHT0   64(R10)(R11*1)
-	VPBROADCASTQ (DI), Z13
-	VPBROADCASTQ 16(DI), Z14
-	VPXORD       (SI), Z1, Z15
-	VPANDD       Z0, Z15, Z16
-	VPDPBUSD     Z13, Z16, Z9
-	VPSRLW       $0x04, Z15, Z15
-	VPANDD       Z0, Z15, Z15
-	VPDPBUSD     Z14, Z15, Z7
-	VPXORD       (SI)(R11*1), Z1, Z15
-	VPANDD       Z0, Z15, Z16
-	VPDPBUSD     Z13, Z16, Z10
-	VPSRLW       $0x04, Z15, Z13
-	VPANDD       Z0, Z13, Z13
-	VPDPBUSD     Z14, Z13, Z8
-	VPBROADCASTQ 8(DI), Z13
-	VPBROADCASTQ 24(DI), Z14
-	VPXORD       64(SI), Z1, Z15
-	VPANDD       Z0, Z15, Z16
-	VPDPBUSD     Z13, Z16, Z9
-	VPSRLW       $0x04, Z15, Z15
-	VPANDD       Z0, Z15, Z15
-	VPDPBUSD     Z14, Z15, Z7
-	VPXORD       64(SI)(R11*1), Z1, Z15
-	VPANDD       Z0, Z15, Z16
-	VPDPBUSD     Z13, Z16, Z10
-	VPSRLW       $0x04, Z15, Z13
-	VPANDD       Z0, Z13, Z13
-	VPDPBUSD     Z14, Z13, Z8
+	JE           firstsum
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	VPBROADCASTQ (DI), Z10
+	VPBROADCASTQ 16(DI), Z11
+	VPXORD       (SI), Z1, Z12
+	VPANDD       Z0, Z12, Z13
+	VPDPBUSD     Z10, Z13, Z8
+	VPSRLW       $0x04, Z12, Z10
+	VPANDD       Z0, Z10, Z10
+	VPDPBUSD     Z11, Z10, Z7
+	VPBROADCASTQ 8(DI), Z10
+	VPBROADCASTQ 24(DI), Z11
+	VPXORD       64(SI), Z1, Z12
+	VPANDD       Z0, Z12, Z13
+	VPDPBUSD     Z10, Z13, Z8
+	VPSRLW       $0x04, Z12, Z10
+	VPANDD       Z0, Z10, Z10
+	VPDPBUSD     Z11, Z10, Z7
 	ADDQ         $0x20, DI
 	ADDQ         $0x00000080, SI
 
-sum:
-	VPADDD           Z11, Z9, Z9
-	VPADDD           Z12, Z10, Z10
-	VSHUFPS          $0xdd, Z10, Z9, Z11
-	VSHUFPS          $0x88, Z10, Z9, Z12
-	VPADDD           Z11, Z12, Z12
-	VPSLLD           $0x04, Z12, Z12
-	VMOVQ            16(SI), X11
-	VPINSRQ          $0x01, 16(SI)(R11*1), X11, X11
-	VPSHUFB          X4, X11, X11
-	VPMOVSXBD        X11, Z11
-	VPADDD           Z5, Z11, Z11
-	VPMULLD.BCST     (R8), Z11, Z11
-	VPADDD           Z11, Z12, Z12
-	VCVTDQ2PS        Z12, Z12
-	VMULPS           u32_3d800000x16<>+0(SB), Z12, Z12
-	VBROADCASTI32X4  (SI), Z11
-	VINSERTI32X4     $0x01, (SI)(R11*1), Z11, Z11
-	VPERMW.Z         Z11, Z2, K1, Z11
-	VFMADD231PS      Z12, Z11, Z6
-	LEAQ             4096(SI), R10
-	LEAQ             (R10)(R11*1), R14
-	CMPQ             R10, R13
-	CMOVQCC          R14, R10
-	PREFETCHT0       (R10)
-	PREFETCHT0       (R10)(R11*1)
-	ADDQ             $0x00000018, SI
-	ADDQ             $0x04, R8
-	DECQ             R9
-	JNE              group
-	VPERMPS          Z6, Z3, Z11
-	VBROADCASTF64X4  (SI), Z12
-	VINSERTF64X4     $0x01, (SI)(R11*1), Z12, Z12
-	VFMADD231PS.BCST 72(AX), Z12, Z11
-	VMULPS.BCST      80(AX), Z11, Z11
-	VBROADCASTF64X4  32(SI), Z12
-	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z12, Z12
-	VADDPS           Z12, Z11, Z11
-	VCMPPS           $0x03, Z11, Z11, K2
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z11
-	VMOVUPS          Y11, (CX)
-	VEXTRACTF64X4    $0x01, Z11, (R12)
-	LEAQ             (DX)(R11*2), DX
-	ADDQ             $0x00000040, CX
-	SUBQ             $0x02, BX
-	JGT              pair
+firstsum:
+	VPADDD     Z9, Z8, Z8
+	PREFETCHT0 4096(SI)
+	CMPQ       R9, $0x01
+	JE         one
+	VMOVDQU64  (SI), X14
+	VMOVQ      16(SI), X9
+	ADDQ       $0x00000018, SI
+	DECQ       R9
+	MOVQ       56(AX), R10
+	CMPQ       R9, $0x01
+	CMOVQEQ    64(AX), R10
+	VPXORD     Z15, Z15, Z15
+	VMOVDQA64  Z7, Z10
+	TESTQ      R10, R10
+	JE         secondsplit
+
+secondblock:
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	VPBROADCASTQ (DI), Z11
+	VPBROADCASTQ 16(DI), Z12
+	VPXORD       (SI), Z1, Z13
+	VPANDD       Z0, Z13, Z16
+	VPDPBUSD     Z11, Z16, Z15
+	VPSRLW       $0x04, Z13, Z11
+	VPANDD       Z0, Z11, Z11
+	VPDPBUSD     Z12, Z11, Z10
+	VPBROADCASTQ 8(DI), Z11
+	VPBROADCASTQ 24(DI), Z12
+	VPXORD       64(SI), Z1, Z13
+	VPANDD       Z0, Z13, Z16
+	VPDPBUSD     Z11, Z16, Z15
+	VPSRLW       $0x04, Z13, Z11
+	VPANDD       Z0, Z11, Z11
+	VPDPBUSD     Z12, Z11, Z10
+	ADDQ         $0x20, DI
+	ADDQ         $0x00000080, SI
+	DECQ         R10
+	JNE          secondblock
+
+secondsplit:
+	VPXORD       Z7, Z7, Z7
+	MOVQ         48(AX), R10
+	SUBQ         R9, R10
+	TESTQ        $0x00000001, R10
+	JNE          secondsum
+	CMPQ         R9, $0x01
+	JE           secondsum
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	VPBROADCASTQ (DI), Z11
+	VPBROADCASTQ 16(DI), Z12
+	VPXORD       (SI), Z1, Z13
+	VPANDD       Z0, Z13, Z16
+	VPDPBUSD     Z11, Z16, Z15
+	VPSRLW       $0x04, Z13, Z11
+	VPANDD       Z0, Z11, Z11
+	VPDPBUSD     Z12, Z11, Z7
+	VPBROADCASTQ 8(DI), Z11
+	VPBROADCASTQ 24(DI), Z12
+	VPXORD       64(SI), Z1, Z13
+	VPANDD       Z0, Z13, Z16
+	VPDPBUSD     Z11, Z16, Z15
+	VPSRLW       $0x04, Z13, Z11
+	VPANDD       Z0, Z11, Z11
+	VPDPBUSD     Z12, Z11, Z7
+	ADDQ         $0x20, DI
+	ADDQ         $0x00000080, SI
+
+secondsum:
+	VPADDD        Z10, Z15, Z15
+	PREFETCHT0    4096(SI)
+	VSHUFPS       $0xdd, Z15, Z8, Z10
+	VSHUFPS       $0x88, Z15, Z8, Z11
+	VPADDD        Z10, Z11, Z11
+	VPSLLD        $0x04, Z11, Z11
+	VPINSRQ       $0x01, 16(SI), X9, X9
+	VPSHUFB       X4, X9, X9
+	VPMOVSXBD     X9, Z9
+	VPADDD        Z5, Z9, Z9
+	VPBROADCASTQ  (R8), Z10
+	VPSHUFD       $0x50, Z10, Z10
+	VPMULLD       Z10, Z9, Z9
+	VPADDD        Z9, Z11, Z11
+	VCVTDQ2PS     Z11, Z11
+	VMULPS        u32_3d800000x16<>+0(SB), Z11, Z11
+	VPERMPS       Z11, Z3, Z11
+	VINSERTI32X4  $0x01, (SI), Z14, Z14
+	VPERMW.Z      Z14, Z2, K1, Z14
+	VFMADD231PS   Y11, Y14, Y6
+	VEXTRACTF64X4 $0x01, Z11, Y9
+	VEXTRACTF64X4 $0x01, Z14, Y10
+	VFMADD231PS   Y9, Y10, Y6
+	ADDQ          $0x00000018, SI
+	ADDQ          $0x08, R8
+	DECQ          R9
+	JNE           groups
+	JMP           end
+
+one:
+	VMOVDQU64    (SI), X12
+	VMOVQ        16(SI), X9
+	VSHUFPS      $0xdd, Z8, Z8, Z10
+	VSHUFPS      $0x88, Z8, Z8, Z11
+	VPADDD       Z10, Z11, Z11
+	VPSLLD       $0x04, Z11, Z11
+	VPSHUFB      X4, X9, X9
+	VPMOVSXBD    X9, Z9
+	VPADDD       Z5, Z9, Z9
+	VPBROADCASTD (R8), Z10
+	VPMULLD      Z10, Z9, Z9
+	VPADDD       Z9, Z11, Z11
+	VCVTDQ2PS    Z11, Z11
+	VMULPS       u32_3d800000x16<>+0(SB), Z11, Z11
+	VPERMPS      Z11, Z3, Z11
+	VPMOVZXWD    X12, Y9
+	VPSLLD       $0x10, Y9, Y9
+	VFMADD231PS  Y11, Y9, Y6
+	ADDQ         $0x00000018, SI
+
+end:
+	VBROADCASTSS 72(AX), Y9
+	VBROADCASTSS 80(AX), Y10
+	VFMADD231PS  (SI), Y9, Y6
+	VMULPS       Y10, Y6, Y6
+	VADDPS       32(SI), Y6, Y6
+	VCMPPS       $0x03, Y6, Y6, K2
+	VBROADCASTSS u32_7fc00000<>+0(SB), K2, Y6
+	VMOVUPS      Y6, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
 	VZEROUPPER
 	RET
 
 // func lowbit5AVX512(a *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, CMOV, FMA3, MMX+
 TEXT ·lowbit5AVX512(SB), NOSPLIT, $0-8
 	MOVQ      a+0(FP), AX
 	MOVQ      (AX), CX
@@ -4778,126 +5668,147 @@ TEXT ·lowbit5AVX512(SB), NOSPLIT, $0-8
 	VMOVDQU64 u32_7070707x16<>+0(SB), Z1
 	VMOVDQU64 u32_18181818x16<>+0(SB), Z2
 	VMOVDQU64 u32_1dx4_1fx4_1x4_3x4<>+0(SB), Z3
-	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z4
+	VMOVDQU64 u16_0x3_1_0_2_0_3_0_4_0_5_0_6_0_7_0_8_0_9_0_a_0_b_0_c_0_d_0_e_0_f<>+0(SB), Z4
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z5
 	MOVL      $0xaaaaaaaa, SI
 	KMOVD     SI, K1
-	MOVQ      16(AX), R11
 
-pair:
-	XORQ    SI, SI
-	LEAQ    32(CX), R12
-	CMPQ    BX, $0x01
-	CMOVQEQ SI, R11
-	CMOVQEQ CX, R12
-	MOVQ    DX, SI
-	MOVQ    32(AX), DI
-	MOVQ    40(AX), R8
-	LEAQ    (DX)(R11*1), R13
-	VPXORD  Z6, Z6, Z6
-	MOVQ    48(AX), R9
+panel:
+	MOVQ   DX, SI
+	MOVQ   32(AX), DI
+	MOVQ   40(AX), R8
+	VPXORD Y6, Y6, Y6
+	MOVQ   48(AX), R9
 
-group:
+groups:
 	MOVQ    56(AX), R10
 	CMPQ    R9, $0x01
 	CMOVQEQ 64(AX), R10
 	VPXORD  Z7, Z7, Z7
-	VPXORD  Z9, Z9, Z9
 	VPXORD  Z8, Z8, Z8
-	VPXORD  Z10, Z10, Z10
 
-block:
-	LEAQ             4096(SI), R14
-	LEAQ             (R14)(R11*1), R15
-	CMPQ             R14, R13
-	CMOVQCC          R15, R14
-	PREFETCHT0       (R14)
-	PREFETCHT0       (R14)(R11*1)
-	PREFETCHT0       64(R14)
-	PREFETCHT0       64(R14)(R11*1)
-	PREFETCHT0       128(R14)
-	PREFETCHT0       128(R14)(R11*1)
-	VPBROADCASTQ     (DI), Z11
-	VPBROADCASTQ     16(DI), Z12
-	VMOVDQU64        (SI), Z13
-	VPANDD           Z0, Z13, Z14
-	VPDPBUSD         Z11, Z14, Z7
-	VPSRLW           $0x05, Z13, Z13
-	VPANDD           Z1, Z13, Z13
-	VBROADCASTI32X4  64(SI), Z14
-	VPRORVD          Z3, Z14, Z14
-	VPTERNLOGD       $0xf8, Z2, Z14, Z13
-	VPDPBUSD         Z12, Z13, Z9
-	VMOVDQU64        (SI)(R11*1), Z13
-	VPANDD           Z0, Z13, Z14
-	VPDPBUSD         Z11, Z14, Z8
-	VPSRLW           $0x05, Z13, Z11
-	VPANDD           Z1, Z11, Z11
-	VBROADCASTI32X4  64(SI)(R11*1), Z13
-	VPRORVD          Z3, Z13, Z13
-	VPTERNLOGD       $0xf8, Z2, Z13, Z11
-	VPDPBUSD         Z12, Z11, Z10
-	VPBROADCASTQ     8(DI), Z11
-	VPBROADCASTQ     24(DI), Z12
-	VMOVDQU64        80(SI), Z13
-	VPANDD           Z0, Z13, Z14
-	VPDPBUSD         Z11, Z14, Z7
-	VPSRLW           $0x05, Z13, Z13
-	VPANDD           Z1, Z13, Z13
-	VBROADCASTI32X4  144(SI), Z14
-	VPRORVD          Z3, Z14, Z14
-	VPTERNLOGD       $0xf8, Z2, Z14, Z13
-	VPDPBUSD         Z12, Z13, Z9
-	VMOVDQU64        80(SI)(R11*1), Z13
-	VPANDD           Z0, Z13, Z14
-	VPDPBUSD         Z11, Z14, Z8
-	VPSRLW           $0x05, Z13, Z11
-	VPANDD           Z1, Z11, Z11
-	VBROADCASTI32X4  144(SI)(R11*1), Z13
-	VPRORVD          Z3, Z13, Z13
-	VPTERNLOGD       $0xf8, Z2, Z13, Z11
-	VPDPBUSD         Z12, Z11, Z10
-	ADDQ             $0x20, DI
-	ADDQ             $0x000000a0, SI
-	DECQ             R10
-	JNE              block
-	VPADDD           Z9, Z7, Z7
-	VPADDD           Z10, Z8, Z8
-	VSHUFPS          $0xdd, Z8, Z7, Z11
-	VSHUFPS          $0x88, Z8, Z7, Z12
-	VPADDD           Z11, Z12, Z12
-	VPADDD.BCST      (R8), Z12, Z12
-	VCVTDQ2PS        Z12, Z12
-	VBROADCASTI32X4  (SI), Z11
-	VINSERTI32X4     $0x01, (SI)(R11*1), Z11, Z11
-	VPERMW.Z         Z11, Z4, K1, Z11
-	VFMADD231PS      Z12, Z11, Z6
-	LEAQ             4096(SI), R10
-	LEAQ             (R10)(R11*1), R14
-	CMPQ             R10, R13
-	CMOVQCC          R14, R10
-	PREFETCHT0       (R10)
-	PREFETCHT0       (R10)(R11*1)
-	ADDQ             $0x00000010, SI
-	ADDQ             $0x04, R8
-	DECQ             R9
-	JNE              group
-	VPERMPS          Z6, Z5, Z11
-	VBROADCASTF64X4  (SI), Z12
-	VINSERTF64X4     $0x01, (SI)(R11*1), Z12, Z12
-	VFMADD231PS.BCST 72(AX), Z12, Z11
-	VMULPS.BCST      80(AX), Z11, Z11
-	VBROADCASTF64X4  32(SI), Z12
-	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z12, Z12
-	VADDPS           Z12, Z11, Z11
-	VCMPPS           $0x03, Z11, Z11, K2
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z11
-	VMOVUPS          Y11, (CX)
-	VEXTRACTF64X4    $0x01, Z11, (R12)
-	LEAQ             (DX)(R11*2), DX
-	ADDQ             $0x00000040, CX
-	SUBQ             $0x02, BX
-	JGT              pair
+firstblock:
+	PREFETCHT0      4096(SI)
+	PREFETCHT0      4160(SI)
+	PREFETCHT0      4224(SI)
+	VPBROADCASTQ    (DI), Z9
+	VPBROADCASTQ    16(DI), Z10
+	VMOVDQU64       (SI), Z11
+	VPANDD          Z0, Z11, Z12
+	VPDPBUSD        Z9, Z12, Z7
+	VPSRLW          $0x05, Z11, Z9
+	VPANDD          Z1, Z9, Z9
+	VBROADCASTI32X4 64(SI), Z11
+	VPRORVD         Z3, Z11, Z11
+	VPTERNLOGD      $0xf8, Z2, Z11, Z9
+	VPDPBUSD        Z10, Z9, Z8
+	VPBROADCASTQ    8(DI), Z9
+	VPBROADCASTQ    24(DI), Z10
+	VMOVDQU64       80(SI), Z11
+	VPANDD          Z0, Z11, Z12
+	VPDPBUSD        Z9, Z12, Z7
+	VPSRLW          $0x05, Z11, Z9
+	VPANDD          Z1, Z9, Z9
+	VBROADCASTI32X4 144(SI), Z11
+	VPRORVD         Z3, Z11, Z11
+	VPTERNLOGD      $0xf8, Z2, Z11, Z9
+	VPDPBUSD        Z10, Z9, Z8
+	ADDQ            $0x20, DI
+	ADDQ            $0x000000a0, SI
+	DECQ            R10
+	JNE             firstblock
+	VPADDD          Z8, Z7, Z7
+	PREFETCHT0      4096(SI)
+	CMPQ            R9, $0x01
+	JE              one
+	VMOVDQU64       (SI), X13
+	ADDQ            $0x00000010, SI
+	DECQ            R9
+	MOVQ            56(AX), R10
+	CMPQ            R9, $0x01
+	CMOVQEQ         64(AX), R10
+	VPXORD          Z14, Z14, Z14
+	VPXORD          Z15, Z15, Z15
+
+secondblock:
+	PREFETCHT0      4096(SI)
+	PREFETCHT0      4160(SI)
+	PREFETCHT0      4224(SI)
+	VPBROADCASTQ    (DI), Z9
+	VPBROADCASTQ    16(DI), Z10
+	VMOVDQU64       (SI), Z11
+	VPANDD          Z0, Z11, Z12
+	VPDPBUSD        Z9, Z12, Z14
+	VPSRLW          $0x05, Z11, Z9
+	VPANDD          Z1, Z9, Z9
+	VBROADCASTI32X4 64(SI), Z11
+	VPRORVD         Z3, Z11, Z11
+	VPTERNLOGD      $0xf8, Z2, Z11, Z9
+	VPDPBUSD        Z10, Z9, Z15
+	VPBROADCASTQ    8(DI), Z9
+	VPBROADCASTQ    24(DI), Z10
+	VMOVDQU64       80(SI), Z11
+	VPANDD          Z0, Z11, Z12
+	VPDPBUSD        Z9, Z12, Z14
+	VPSRLW          $0x05, Z11, Z9
+	VPANDD          Z1, Z9, Z9
+	VBROADCASTI32X4 144(SI), Z11
+	VPRORVD         Z3, Z11, Z11
+	VPTERNLOGD      $0xf8, Z2, Z11, Z9
+	VPDPBUSD        Z10, Z9, Z15
+	ADDQ            $0x20, DI
+	ADDQ            $0x000000a0, SI
+	DECQ            R10
+	JNE             secondblock
+	VPADDD          Z15, Z14, Z14
+	PREFETCHT0      4096(SI)
+	VSHUFPS         $0xdd, Z14, Z7, Z9
+	VSHUFPS         $0x88, Z14, Z7, Z10
+	VPADDD          Z9, Z10, Z10
+	VPBROADCASTQ    (R8), Z9
+	VPSHUFD         $0x50, Z9, Z9
+	VPADDD          Z9, Z10, Z10
+	VCVTDQ2PS       Z10, Z10
+	VPERMPS         Z10, Z5, Z10
+	VINSERTI32X4    $0x01, (SI), Z13, Z13
+	VPERMW.Z        Z13, Z4, K1, Z13
+	VFMADD231PS     Y10, Y13, Y6
+	VEXTRACTF64X4   $0x01, Z10, Y9
+	VEXTRACTF64X4   $0x01, Z13, Y10
+	VFMADD231PS     Y9, Y10, Y6
+	ADDQ            $0x00000010, SI
+	ADDQ            $0x08, R8
+	DECQ            R9
+	JNE             groups
+	JMP             end
+
+one:
+	VMOVDQU64    (SI), X11
+	VSHUFPS      $0xdd, Z7, Z7, Z9
+	VSHUFPS      $0x88, Z7, Z7, Z10
+	VPADDD       Z9, Z10, Z10
+	VPBROADCASTD (R8), Z9
+	VPADDD       Z9, Z10, Z10
+	VCVTDQ2PS    Z10, Z10
+	VPERMPS      Z10, Z5, Z10
+	VPMOVZXWD    X11, Y9
+	VPSLLD       $0x10, Y9, Y9
+	VFMADD231PS  Y10, Y9, Y6
+	ADDQ         $0x00000010, SI
+
+end:
+	VBROADCASTSS 72(AX), Y9
+	VBROADCASTSS 80(AX), Y10
+	VFMADD231PS  (SI), Y9, Y6
+	VMULPS       Y10, Y6, Y6
+	VADDPS       32(SI), Y6, Y6
+	VCMPPS       $0x03, Y6, Y6, K2
+	VBROADCASTSS u32_7fc00000<>+0(SB), K2, Y6
+	VMOVUPS      Y6, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
 	VZEROUPPER
 	RET
 
@@ -4942,7 +5853,7 @@ DATA u32_1dx4_1fx4_1x4_3x4<>+56(SB)/8, $0x0000000300000003
 GLOBL u32_1dx4_1fx4_1x4_3x4<>(SB), RODATA|NOPTR, $64
 
 // func lowbit5ZerosAVX512(a *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, CMOV, FMA3, MMX+
 TEXT ·lowbit5ZerosAVX512(SB), NOSPLIT, $0-8
 	MOVQ      a+0(FP), AX
 	MOVQ      (AX), CX
@@ -4952,134 +5863,160 @@ TEXT ·lowbit5ZerosAVX512(SB), NOSPLIT, $0-8
 	VMOVDQU64 u32_7070707x16<>+0(SB), Z1
 	VMOVDQU64 u32_18181818x16<>+0(SB), Z2
 	VMOVDQU64 u32_1dx4_1fx4_1x4_3x4<>+0(SB), Z3
-	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z4
+	VMOVDQU64 u16_0x3_1_0_2_0_3_0_4_0_5_0_6_0_7_0_8_0_9_0_a_0_b_0_c_0_d_0_e_0_f<>+0(SB), Z4
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z5
 	MOVL      $0xaaaaaaaa, SI
 	KMOVD     SI, K1
 	VMOVDQU   u8_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), X6
 	VMOVDQU64 u32_10x16<>+0(SB), Z7
-	MOVQ      16(AX), R11
 
-pair:
-	XORQ    SI, SI
-	LEAQ    32(CX), R12
-	CMPQ    BX, $0x01
-	CMOVQEQ SI, R11
-	CMOVQEQ CX, R12
-	MOVQ    DX, SI
-	MOVQ    32(AX), DI
-	MOVQ    40(AX), R8
-	LEAQ    (DX)(R11*1), R13
-	VPXORD  Z8, Z8, Z8
-	MOVQ    48(AX), R9
+panel:
+	MOVQ   DX, SI
+	MOVQ   32(AX), DI
+	MOVQ   40(AX), R8
+	VPXORD Y8, Y8, Y8
+	MOVQ   48(AX), R9
 
-group:
+groups:
 	MOVQ    56(AX), R10
 	CMPQ    R9, $0x01
 	CMOVQEQ 64(AX), R10
 	VPXORD  Z9, Z9, Z9
-	VPXORD  Z11, Z11, Z11
 	VPXORD  Z10, Z10, Z10
-	VPXORD  Z12, Z12, Z12
 
-block:
-	LEAQ             4096(SI), R14
-	LEAQ             (R14)(R11*1), R15
-	CMPQ             R14, R13
-	CMOVQCC          R15, R14
-	PREFETCHT0       (R14)
-	PREFETCHT0       (R14)(R11*1)
-	PREFETCHT0       64(R14)
-	PREFETCHT0       64(R14)(R11*1)
-	PREFETCHT0       128(R14)
-	PREFETCHT0       128(R14)(R11*1)
-	VPBROADCASTQ     (DI), Z13
-	VPBROADCASTQ     16(DI), Z14
-	VMOVDQU64        (SI), Z15
-	VPANDD           Z0, Z15, Z16
-	VPDPBUSD         Z13, Z16, Z9
-	VPSRLW           $0x05, Z15, Z15
-	VPANDD           Z1, Z15, Z15
-	VBROADCASTI32X4  64(SI), Z16
-	VPRORVD          Z3, Z16, Z16
-	VPTERNLOGD       $0xf8, Z2, Z16, Z15
-	VPDPBUSD         Z14, Z15, Z11
-	VMOVDQU64        (SI)(R11*1), Z15
-	VPANDD           Z0, Z15, Z16
-	VPDPBUSD         Z13, Z16, Z10
-	VPSRLW           $0x05, Z15, Z13
-	VPANDD           Z1, Z13, Z13
-	VBROADCASTI32X4  64(SI)(R11*1), Z15
-	VPRORVD          Z3, Z15, Z15
-	VPTERNLOGD       $0xf8, Z2, Z15, Z13
-	VPDPBUSD         Z14, Z13, Z12
-	VPBROADCASTQ     8(DI), Z13
-	VPBROADCASTQ     24(DI), Z14
-	VMOVDQU64        80(SI), Z15
-	VPANDD           Z0, Z15, Z16
-	VPDPBUSD         Z13, Z16, Z9
-	VPSRLW           $0x05, Z15, Z15
-	VPANDD           Z1, Z15, Z15
-	VBROADCASTI32X4  144(SI), Z16
-	VPRORVD          Z3, Z16, Z16
-	VPTERNLOGD       $0xf8, Z2, Z16, Z15
-	VPDPBUSD         Z14, Z15, Z11
-	VMOVDQU64        80(SI)(R11*1), Z15
-	VPANDD           Z0, Z15, Z16
-	VPDPBUSD         Z13, Z16, Z10
-	VPSRLW           $0x05, Z15, Z13
-	VPANDD           Z1, Z13, Z13
-	VBROADCASTI32X4  144(SI)(R11*1), Z15
-	VPRORVD          Z3, Z15, Z15
-	VPTERNLOGD       $0xf8, Z2, Z15, Z13
-	VPDPBUSD         Z14, Z13, Z12
-	ADDQ             $0x20, DI
-	ADDQ             $0x000000a0, SI
-	DECQ             R10
-	JNE              block
-	VPADDD           Z11, Z9, Z9
-	VPADDD           Z12, Z10, Z10
-	VSHUFPS          $0xdd, Z10, Z9, Z13
-	VSHUFPS          $0x88, Z10, Z9, Z14
-	VPADDD           Z13, Z14, Z14
-	VMOVQ            16(SI), X13
-	VPINSRQ          $0x01, 16(SI)(R11*1), X13, X13
-	VPSHUFB          X6, X13, X13
-	VPMOVSXBD        X13, Z13
-	VPADDD           Z7, Z13, Z13
-	VPMULLD.BCST     (R8), Z13, Z13
-	VPADDD           Z13, Z14, Z14
-	VCVTDQ2PS        Z14, Z14
-	VBROADCASTI32X4  (SI), Z13
-	VINSERTI32X4     $0x01, (SI)(R11*1), Z13, Z13
-	VPERMW.Z         Z13, Z4, K1, Z13
-	VFMADD231PS      Z14, Z13, Z8
-	LEAQ             4096(SI), R10
-	LEAQ             (R10)(R11*1), R14
-	CMPQ             R10, R13
-	CMOVQCC          R14, R10
-	PREFETCHT0       (R10)
-	PREFETCHT0       (R10)(R11*1)
-	ADDQ             $0x00000018, SI
-	ADDQ             $0x04, R8
-	DECQ             R9
-	JNE              group
-	VPERMPS          Z8, Z5, Z13
-	VBROADCASTF64X4  (SI), Z14
-	VINSERTF64X4     $0x01, (SI)(R11*1), Z14, Z14
-	VFMADD231PS.BCST 72(AX), Z14, Z13
-	VMULPS.BCST      80(AX), Z13, Z13
-	VBROADCASTF64X4  32(SI), Z14
-	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z14, Z14
-	VADDPS           Z14, Z13, Z13
-	VCMPPS           $0x03, Z13, Z13, K2
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z13
-	VMOVUPS          Y13, (CX)
-	VEXTRACTF64X4    $0x01, Z13, (R12)
-	LEAQ             (DX)(R11*2), DX
-	ADDQ             $0x00000040, CX
-	SUBQ             $0x02, BX
-	JGT              pair
+firstblock:
+	PREFETCHT0      4096(SI)
+	PREFETCHT0      4160(SI)
+	PREFETCHT0      4224(SI)
+	VPBROADCASTQ    (DI), Z11
+	VPBROADCASTQ    16(DI), Z12
+	VMOVDQU64       (SI), Z13
+	VPANDD          Z0, Z13, Z14
+	VPDPBUSD        Z11, Z14, Z9
+	VPSRLW          $0x05, Z13, Z11
+	VPANDD          Z1, Z11, Z11
+	VBROADCASTI32X4 64(SI), Z13
+	VPRORVD         Z3, Z13, Z13
+	VPTERNLOGD      $0xf8, Z2, Z13, Z11
+	VPDPBUSD        Z12, Z11, Z10
+	VPBROADCASTQ    8(DI), Z11
+	VPBROADCASTQ    24(DI), Z12
+	VMOVDQU64       80(SI), Z13
+	VPANDD          Z0, Z13, Z14
+	VPDPBUSD        Z11, Z14, Z9
+	VPSRLW          $0x05, Z13, Z11
+	VPANDD          Z1, Z11, Z11
+	VBROADCASTI32X4 144(SI), Z13
+	VPRORVD         Z3, Z13, Z13
+	VPTERNLOGD      $0xf8, Z2, Z13, Z11
+	VPDPBUSD        Z12, Z11, Z10
+	ADDQ            $0x20, DI
+	ADDQ            $0x000000a0, SI
+	DECQ            R10
+	JNE             firstblock
+	VPADDD          Z10, Z9, Z9
+	PREFETCHT0      4096(SI)
+	CMPQ            R9, $0x01
+	JE              one
+	VMOVDQU64       (SI), X15
+	VMOVQ           16(SI), X11
+	ADDQ            $0x00000018, SI
+	DECQ            R9
+	MOVQ            56(AX), R10
+	CMPQ            R9, $0x01
+	CMOVQEQ         64(AX), R10
+	VPXORD          Z16, Z16, Z16
+	VPXORD          Z17, Z17, Z17
+
+secondblock:
+	PREFETCHT0      4096(SI)
+	PREFETCHT0      4160(SI)
+	PREFETCHT0      4224(SI)
+	VPBROADCASTQ    (DI), Z12
+	VPBROADCASTQ    16(DI), Z13
+	VMOVDQU64       (SI), Z14
+	VPANDD          Z0, Z14, Z18
+	VPDPBUSD        Z12, Z18, Z16
+	VPSRLW          $0x05, Z14, Z12
+	VPANDD          Z1, Z12, Z12
+	VBROADCASTI32X4 64(SI), Z14
+	VPRORVD         Z3, Z14, Z14
+	VPTERNLOGD      $0xf8, Z2, Z14, Z12
+	VPDPBUSD        Z13, Z12, Z17
+	VPBROADCASTQ    8(DI), Z12
+	VPBROADCASTQ    24(DI), Z13
+	VMOVDQU64       80(SI), Z14
+	VPANDD          Z0, Z14, Z18
+	VPDPBUSD        Z12, Z18, Z16
+	VPSRLW          $0x05, Z14, Z12
+	VPANDD          Z1, Z12, Z12
+	VBROADCASTI32X4 144(SI), Z14
+	VPRORVD         Z3, Z14, Z14
+	VPTERNLOGD      $0xf8, Z2, Z14, Z12
+	VPDPBUSD        Z13, Z12, Z17
+	ADDQ            $0x20, DI
+	ADDQ            $0x000000a0, SI
+	DECQ            R10
+	JNE             secondblock
+	VPADDD          Z17, Z16, Z16
+	PREFETCHT0      4096(SI)
+	VSHUFPS         $0xdd, Z16, Z9, Z12
+	VSHUFPS         $0x88, Z16, Z9, Z13
+	VPADDD          Z12, Z13, Z13
+	VPINSRQ         $0x01, 16(SI), X11, X11
+	VPSHUFB         X6, X11, X11
+	VPMOVSXBD       X11, Z11
+	VPADDD          Z7, Z11, Z11
+	VPBROADCASTQ    (R8), Z12
+	VPSHUFD         $0x50, Z12, Z12
+	VPMULLD         Z12, Z11, Z11
+	VPADDD          Z11, Z13, Z13
+	VCVTDQ2PS       Z13, Z13
+	VPERMPS         Z13, Z5, Z13
+	VINSERTI32X4    $0x01, (SI), Z15, Z15
+	VPERMW.Z        Z15, Z4, K1, Z15
+	VFMADD231PS     Y13, Y15, Y8
+	VEXTRACTF64X4   $0x01, Z13, Y11
+	VEXTRACTF64X4   $0x01, Z15, Y12
+	VFMADD231PS     Y11, Y12, Y8
+	ADDQ            $0x00000018, SI
+	ADDQ            $0x08, R8
+	DECQ            R9
+	JNE             groups
+	JMP             end
+
+one:
+	VMOVDQU64    (SI), X14
+	VMOVQ        16(SI), X11
+	VSHUFPS      $0xdd, Z9, Z9, Z12
+	VSHUFPS      $0x88, Z9, Z9, Z13
+	VPADDD       Z12, Z13, Z13
+	VPSHUFB      X6, X11, X11
+	VPMOVSXBD    X11, Z11
+	VPADDD       Z7, Z11, Z11
+	VPBROADCASTD (R8), Z12
+	VPMULLD      Z12, Z11, Z11
+	VPADDD       Z11, Z13, Z13
+	VCVTDQ2PS    Z13, Z13
+	VPERMPS      Z13, Z5, Z13
+	VPMOVZXWD    X14, Y11
+	VPSLLD       $0x10, Y11, Y11
+	VFMADD231PS  Y13, Y11, Y8
+	ADDQ         $0x00000018, SI
+
+end:
+	VBROADCASTSS 72(AX), Y11
+	VBROADCASTSS 80(AX), Y12
+	VFMADD231PS  (SI), Y11, Y8
+	VMULPS       Y12, Y8, Y8
+	VADDPS       32(SI), Y8, Y8
+	VCMPPS       $0x03, Y8, Y8, K2
+	VBROADCASTSS u32_7fc00000<>+0(SB), K2, Y8
+	VMOVUPS      Y8, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
 	VZEROUPPER
 	RET
 
@@ -5094,7 +6031,7 @@ DATA u32_10x16<>+56(SB)/8, $0x0000001000000010
 GLOBL u32_10x16<>(SB), RODATA|NOPTR, $64
 
 // func lowbit5FractionsAVX512(a *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, CMOV, FMA3, MMX+
 TEXT ·lowbit5FractionsAVX512(SB), NOSPLIT, $0-8
 	MOVQ      a+0(FP), AX
 	MOVQ      (AX), CX
@@ -5104,136 +6041,164 @@ TEXT ·lowbit5FractionsAVX512(SB), NOSPLIT, $0-8
 	VMOVDQU64 u32_7070707x16<>+0(SB), Z1
 	VMOVDQU64 u32_18181818x16<>+0(SB), Z2
 	VMOVDQU64 u32_1dx4_1fx4_1x4_3x4<>+0(SB), Z3
-	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z4
+	VMOVDQU64 u16_0x3_1_0_2_0_3_0_4_0_5_0_6_0_7_0_8_0_9_0_a_0_b_0_c_0_d_0_e_0_f<>+0(SB), Z4
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z5
 	MOVL      $0xaaaaaaaa, SI
 	KMOVD     SI, K1
 	VMOVDQU   u8_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), X6
 	VMOVDQU64 u32_80x16<>+0(SB), Z7
-	MOVQ      16(AX), R11
 
-pair:
-	XORQ    SI, SI
-	LEAQ    32(CX), R12
-	CMPQ    BX, $0x01
-	CMOVQEQ SI, R11
-	CMOVQEQ CX, R12
-	MOVQ    DX, SI
-	MOVQ    32(AX), DI
-	MOVQ    40(AX), R8
-	LEAQ    (DX)(R11*1), R13
-	VPXORD  Z8, Z8, Z8
-	MOVQ    48(AX), R9
+panel:
+	MOVQ   DX, SI
+	MOVQ   32(AX), DI
+	MOVQ   40(AX), R8
+	VPXORD Y8, Y8, Y8
+	MOVQ   48(AX), R9
 
-group:
+groups:
 	MOVQ    56(AX), R10
 	CMPQ    R9, $0x01
 	CMOVQEQ 64(AX), R10
 	VPXORD  Z9, Z9, Z9
-	VPXORD  Z11, Z11, Z11
 	VPXORD  Z10, Z10, Z10
-	VPXORD  Z12, Z12, Z12
 
-block:
-	LEAQ             4096(SI), R14
-	LEAQ             (R14)(R11*1), R15
-	CMPQ             R14, R13
-	CMOVQCC          R15, R14
-	PREFETCHT0       (R14)
-	PREFETCHT0       (R14)(R11*1)
-	PREFETCHT0       64(R14)
-	PREFETCHT0       64(R14)(R11*1)
-	PREFETCHT0       128(R14)
-	PREFETCHT0       128(R14)(R11*1)
-	VPBROADCASTQ     (DI), Z13
-	VPBROADCASTQ     16(DI), Z14
-	VMOVDQU64        (SI), Z15
-	VPANDD           Z0, Z15, Z16
-	VPDPBUSD         Z13, Z16, Z9
-	VPSRLW           $0x05, Z15, Z15
-	VPANDD           Z1, Z15, Z15
-	VBROADCASTI32X4  64(SI), Z16
-	VPRORVD          Z3, Z16, Z16
-	VPTERNLOGD       $0xf8, Z2, Z16, Z15
-	VPDPBUSD         Z14, Z15, Z11
-	VMOVDQU64        (SI)(R11*1), Z15
-	VPANDD           Z0, Z15, Z16
-	VPDPBUSD         Z13, Z16, Z10
-	VPSRLW           $0x05, Z15, Z13
-	VPANDD           Z1, Z13, Z13
-	VBROADCASTI32X4  64(SI)(R11*1), Z15
-	VPRORVD          Z3, Z15, Z15
-	VPTERNLOGD       $0xf8, Z2, Z15, Z13
-	VPDPBUSD         Z14, Z13, Z12
-	VPBROADCASTQ     8(DI), Z13
-	VPBROADCASTQ     24(DI), Z14
-	VMOVDQU64        80(SI), Z15
-	VPANDD           Z0, Z15, Z16
-	VPDPBUSD         Z13, Z16, Z9
-	VPSRLW           $0x05, Z15, Z15
-	VPANDD           Z1, Z15, Z15
-	VBROADCASTI32X4  144(SI), Z16
-	VPRORVD          Z3, Z16, Z16
-	VPTERNLOGD       $0xf8, Z2, Z16, Z15
-	VPDPBUSD         Z14, Z15, Z11
-	VMOVDQU64        80(SI)(R11*1), Z15
-	VPANDD           Z0, Z15, Z16
-	VPDPBUSD         Z13, Z16, Z10
-	VPSRLW           $0x05, Z15, Z13
-	VPANDD           Z1, Z13, Z13
-	VBROADCASTI32X4  144(SI)(R11*1), Z15
-	VPRORVD          Z3, Z15, Z15
-	VPTERNLOGD       $0xf8, Z2, Z15, Z13
-	VPDPBUSD         Z14, Z13, Z12
-	ADDQ             $0x20, DI
-	ADDQ             $0x000000a0, SI
-	DECQ             R10
-	JNE              block
-	VPADDD           Z11, Z9, Z9
-	VPADDD           Z12, Z10, Z10
-	VSHUFPS          $0xdd, Z10, Z9, Z13
-	VSHUFPS          $0x88, Z10, Z9, Z14
-	VPADDD           Z13, Z14, Z14
-	VPSLLD           $0x03, Z14, Z14
-	VMOVQ            16(SI), X13
-	VPINSRQ          $0x01, 16(SI)(R11*1), X13, X13
-	VPSHUFB          X6, X13, X13
-	VPMOVSXBD        X13, Z13
-	VPADDD           Z7, Z13, Z13
-	VPMULLD.BCST     (R8), Z13, Z13
-	VPADDD           Z13, Z14, Z14
-	VCVTDQ2PS        Z14, Z14
-	VMULPS           u32_3e000000x16<>+0(SB), Z14, Z14
-	VBROADCASTI32X4  (SI), Z13
-	VINSERTI32X4     $0x01, (SI)(R11*1), Z13, Z13
-	VPERMW.Z         Z13, Z4, K1, Z13
-	VFMADD231PS      Z14, Z13, Z8
-	LEAQ             4096(SI), R10
-	LEAQ             (R10)(R11*1), R14
-	CMPQ             R10, R13
-	CMOVQCC          R14, R10
-	PREFETCHT0       (R10)
-	PREFETCHT0       (R10)(R11*1)
-	ADDQ             $0x00000018, SI
-	ADDQ             $0x04, R8
-	DECQ             R9
-	JNE              group
-	VPERMPS          Z8, Z5, Z13
-	VBROADCASTF64X4  (SI), Z14
-	VINSERTF64X4     $0x01, (SI)(R11*1), Z14, Z14
-	VFMADD231PS.BCST 72(AX), Z14, Z13
-	VMULPS.BCST      80(AX), Z13, Z13
-	VBROADCASTF64X4  32(SI), Z14
-	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z14, Z14
-	VADDPS           Z14, Z13, Z13
-	VCMPPS           $0x03, Z13, Z13, K2
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z13
-	VMOVUPS          Y13, (CX)
-	VEXTRACTF64X4    $0x01, Z13, (R12)
-	LEAQ             (DX)(R11*2), DX
-	ADDQ             $0x00000040, CX
-	SUBQ             $0x02, BX
-	JGT              pair
+firstblock:
+	PREFETCHT0      4096(SI)
+	PREFETCHT0      4160(SI)
+	PREFETCHT0      4224(SI)
+	VPBROADCASTQ    (DI), Z11
+	VPBROADCASTQ    16(DI), Z12
+	VMOVDQU64       (SI), Z13
+	VPANDD          Z0, Z13, Z14
+	VPDPBUSD        Z11, Z14, Z9
+	VPSRLW          $0x05, Z13, Z11
+	VPANDD          Z1, Z11, Z11
+	VBROADCASTI32X4 64(SI), Z13
+	VPRORVD         Z3, Z13, Z13
+	VPTERNLOGD      $0xf8, Z2, Z13, Z11
+	VPDPBUSD        Z12, Z11, Z10
+	VPBROADCASTQ    8(DI), Z11
+	VPBROADCASTQ    24(DI), Z12
+	VMOVDQU64       80(SI), Z13
+	VPANDD          Z0, Z13, Z14
+	VPDPBUSD        Z11, Z14, Z9
+	VPSRLW          $0x05, Z13, Z11
+	VPANDD          Z1, Z11, Z11
+	VBROADCASTI32X4 144(SI), Z13
+	VPRORVD         Z3, Z13, Z13
+	VPTERNLOGD      $0xf8, Z2, Z13, Z11
+	VPDPBUSD        Z12, Z11, Z10
+	ADDQ            $0x20, DI
+	ADDQ            $0x000000a0, SI
+	DECQ            R10
+	JNE             firstblock
+	VPADDD          Z10, Z9, Z9
+	PREFETCHT0      4096(SI)
+	CMPQ            R9, $0x01
+	JE              one
+	VMOVDQU64       (SI), X15
+	VMOVQ           16(SI), X11
+	ADDQ            $0x00000018, SI
+	DECQ            R9
+	MOVQ            56(AX), R10
+	CMPQ            R9, $0x01
+	CMOVQEQ         64(AX), R10
+	VPXORD          Z16, Z16, Z16
+	VPXORD          Z17, Z17, Z17
+
+secondblock:
+	PREFETCHT0      4096(SI)
+	PREFETCHT0      4160(SI)
+	PREFETCHT0      4224(SI)
+	VPBROADCASTQ    (DI), Z12
+	VPBROADCASTQ    16(DI), Z13
+	VMOVDQU64       (SI), Z14
+	VPANDD          Z0, Z14, Z18
+	VPDPBUSD        Z12, Z18, Z16
+	VPSRLW          $0x05, Z14, Z12
+	VPANDD          Z1, Z12, Z12
+	VBROADCASTI32X4 64(SI), Z14
+	VPRORVD         Z3, Z14, Z14
+	VPTERNLOGD      $0xf8, Z2, Z14, Z12
+	VPDPBUSD        Z13, Z12, Z17
+	VPBROADCASTQ    8(DI), Z12
+	VPBROADCASTQ    24(DI), Z13
+	VMOVDQU64       80(SI), Z14
+	VPANDD          Z0, Z14, Z18
+	VPDPBUSD        Z12, Z18, Z16
+	VPSRLW          $0x05, Z14, Z12
+	VPANDD          Z1, Z12, Z12
+	VBROADCASTI32X4 144(SI), Z14
+	VPRORVD         Z3, Z14, Z14
+	VPTERNLOGD      $0xf8, Z2, Z14, Z12
+	VPDPBUSD        Z13, Z12, Z17
+	ADDQ            $0x20, DI
+	ADDQ            $0x000000a0, SI
+	DECQ            R10
+	JNE             secondblock
+	VPADDD          Z17, Z16, Z16
+	PREFETCHT0      4096(SI)
+	VSHUFPS         $0xdd, Z16, Z9, Z12
+	VSHUFPS         $0x88, Z16, Z9, Z13
+	VPADDD          Z12, Z13, Z13
+	VPSLLD          $0x03, Z13, Z13
+	VPINSRQ         $0x01, 16(SI), X11, X11
+	VPSHUFB         X6, X11, X11
+	VPMOVSXBD       X11, Z11
+	VPADDD          Z7, Z11, Z11
+	VPBROADCASTQ    (R8), Z12
+	VPSHUFD         $0x50, Z12, Z12
+	VPMULLD         Z12, Z11, Z11
+	VPADDD          Z11, Z13, Z13
+	VCVTDQ2PS       Z13, Z13
+	VMULPS          u32_3e000000x16<>+0(SB), Z13, Z13
+	VPERMPS         Z13, Z5, Z13
+	VINSERTI32X4    $0x01, (SI), Z15, Z15
+	VPERMW.Z        Z15, Z4, K1, Z15
+	VFMADD231PS     Y13, Y15, Y8
+	VEXTRACTF64X4   $0x01, Z13, Y11
+	VEXTRACTF64X4   $0x01, Z15, Y12
+	VFMADD231PS     Y11, Y12, Y8
+	ADDQ            $0x00000018, SI
+	ADDQ            $0x08, R8
+	DECQ            R9
+	JNE             groups
+	JMP             end
+
+one:
+	VMOVDQU64    (SI), X14
+	VMOVQ        16(SI), X11
+	VSHUFPS      $0xdd, Z9, Z9, Z12
+	VSHUFPS      $0x88, Z9, Z9, Z13
+	VPADDD       Z12, Z13, Z13
+	VPSLLD       $0x03, Z13, Z13
+	VPSHUFB      X6, X11, X11
+	VPMOVSXBD    X11, Z11
+	VPADDD       Z7, Z11, Z11
+	VPBROADCASTD (R8), Z12
+	VPMULLD      Z12, Z11, Z11
+	VPADDD       Z11, Z13, Z13
+	VCVTDQ2PS    Z13, Z13
+	VMULPS       u32_3e000000x16<>+0(SB), Z13, Z13
+	VPERMPS      Z13, Z5, Z13
+	VPMOVZXWD    X14, Y11
+	VPSLLD       $0x10, Y11, Y11
+	VFMADD231PS  Y13, Y11, Y8
+	ADDQ         $0x00000018, SI
+
+end:
+	VBROADCASTSS 72(AX), Y11
+	VBROADCASTSS 80(AX), Y12
+	VFMADD231PS  (SI), Y11, Y8
+	VMULPS       Y12, Y8, Y8
+	VADDPS       32(SI), Y8, Y8
+	VCMPPS       $0x03, Y8, Y8, K2
+	VBROADCASTSS u32_7fc00000<>+0(SB), K2, Y8
+	VMOVUPS      Y8, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
 	VZEROUPPER
 	RET
 
@@ -5248,7 +6213,7 @@ DATA u32_3e000000x16<>+56(SB)/8, $0x3e0000003e000000
 GLOBL u32_3e000000x16<>(SB), RODATA|NOPTR, $64
 
 // func lowbit5SplitAVX512(a *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, CMOV, FMA3, MMX+
 TEXT ·lowbit5SplitAVX512(SB), NOSPLIT, $0-8
 	MOVQ      a+0(FP), AX
 	MOVQ      (AX), CX
@@ -5258,199 +6223,233 @@ TEXT ·lowbit5SplitAVX512(SB), NOSPLIT, $0-8
 	VMOVDQU64 u32_7070707x16<>+0(SB), Z1
 	VMOVDQU64 u32_18181818x16<>+0(SB), Z2
 	VMOVDQU64 u32_1dx4_1fx4_1x4_3x4<>+0(SB), Z3
-	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z4
+	VMOVDQU64 u16_0x3_1_0_2_0_3_0_4_0_5_0_6_0_7_0_8_0_9_0_a_0_b_0_c_0_d_0_e_0_f<>+0(SB), Z4
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z5
 	MOVL      $0xaaaaaaaa, SI
 	KMOVD     SI, K1
-	MOVQ      16(AX), R11
 
-pair:
-	XORQ    SI, SI
-	LEAQ    32(CX), R12
-	CMPQ    BX, $0x01
-	CMOVQEQ SI, R11
-	CMOVQEQ CX, R12
-	MOVQ    DX, SI
-	MOVQ    32(AX), DI
-	MOVQ    40(AX), R8
-	LEAQ    (DX)(R11*1), R13
-	VPXORD  Z6, Z6, Z6
-	VPXORD  Z7, Z7, Z7
-	VPXORD  Z8, Z8, Z8
-	MOVQ    48(AX), R9
+panel:
+	MOVQ   DX, SI
+	MOVQ   32(AX), DI
+	MOVQ   40(AX), R8
+	VPXORD Y6, Y6, Y6
+	VPXORD Z7, Z7, Z7
+	MOVQ   48(AX), R9
 
-group:
+groups:
 	MOVQ      56(AX), R10
 	CMPQ      R9, $0x01
 	CMOVQEQ   64(AX), R10
-	VPXORD    Z9, Z9, Z9
-	VMOVDQA64 Z7, Z11
-	VPXORD    Z10, Z10, Z10
-	VMOVDQA64 Z8, Z12
+	VPXORD    Z8, Z8, Z8
+	VMOVDQA64 Z7, Z9
 	TESTQ     R10, R10
-	JE        split
+	JE        firstsplit
 
-block:
-	LEAQ            4096(SI), R14
-	LEAQ            (R14)(R11*1), R15
-	CMPQ            R14, R13
-	CMOVQCC         R15, R14
-	PREFETCHT0      (R14)
-	PREFETCHT0      (R14)(R11*1)
-	PREFETCHT0      64(R14)
-	PREFETCHT0      64(R14)(R11*1)
-	PREFETCHT0      128(R14)
-	PREFETCHT0      128(R14)(R11*1)
-	VPBROADCASTQ    (DI), Z13
-	VPBROADCASTQ    16(DI), Z14
-	VMOVDQU64       (SI), Z15
-	VPANDD          Z0, Z15, Z16
-	VPDPBUSD        Z13, Z16, Z9
-	VPSRLW          $0x05, Z15, Z15
-	VPANDD          Z1, Z15, Z15
-	VBROADCASTI32X4 64(SI), Z16
-	VPRORVD         Z3, Z16, Z16
-	VPTERNLOGD      $0xf8, Z2, Z16, Z15
-	VPDPBUSD        Z14, Z15, Z11
-	VMOVDQU64       (SI)(R11*1), Z15
-	VPANDD          Z0, Z15, Z16
-	VPDPBUSD        Z13, Z16, Z10
-	VPSRLW          $0x05, Z15, Z13
-	VPANDD          Z1, Z13, Z13
-	VBROADCASTI32X4 64(SI)(R11*1), Z15
-	VPRORVD         Z3, Z15, Z15
-	VPTERNLOGD      $0xf8, Z2, Z15, Z13
-	VPDPBUSD        Z14, Z13, Z12
-	VPBROADCASTQ    8(DI), Z13
-	VPBROADCASTQ    24(DI), Z14
-	VMOVDQU64       80(SI), Z15
-	VPANDD          Z0, Z15, Z16
-	VPDPBUSD        Z13, Z16, Z9
-	VPSRLW          $0x05, Z15, Z15
-	VPANDD          Z1, Z15, Z15
-	VBROADCASTI32X4 144(SI), Z16
-	VPRORVD         Z3, Z16, Z16
-	VPTERNLOGD      $0xf8, Z2, Z16, Z15
-	VPDPBUSD        Z14, Z15, Z11
-	VMOVDQU64       80(SI)(R11*1), Z15
-	VPANDD          Z0, Z15, Z16
-	VPDPBUSD        Z13, Z16, Z10
-	VPSRLW          $0x05, Z15, Z13
-	VPANDD          Z1, Z13, Z13
-	VBROADCASTI32X4 144(SI)(R11*1), Z15
-	VPRORVD         Z3, Z15, Z15
-	VPTERNLOGD      $0xf8, Z2, Z15, Z13
-	VPDPBUSD        Z14, Z13, Z12
+firstblock:
+	PREFETCHT0      4096(SI)
+	PREFETCHT0      4160(SI)
+	PREFETCHT0      4224(SI)
+	VPBROADCASTQ    (DI), Z10
+	VPBROADCASTQ    16(DI), Z11
+	VMOVDQU64       (SI), Z12
+	VPANDD          Z0, Z12, Z13
+	VPDPBUSD        Z10, Z13, Z8
+	VPSRLW          $0x05, Z12, Z10
+	VPANDD          Z1, Z10, Z10
+	VBROADCASTI32X4 64(SI), Z12
+	VPRORVD         Z3, Z12, Z12
+	VPTERNLOGD      $0xf8, Z2, Z12, Z10
+	VPDPBUSD        Z11, Z10, Z9
+	VPBROADCASTQ    8(DI), Z10
+	VPBROADCASTQ    24(DI), Z11
+	VMOVDQU64       80(SI), Z12
+	VPANDD          Z0, Z12, Z13
+	VPDPBUSD        Z10, Z13, Z8
+	VPSRLW          $0x05, Z12, Z10
+	VPANDD          Z1, Z10, Z10
+	VBROADCASTI32X4 144(SI), Z12
+	VPRORVD         Z3, Z12, Z12
+	VPTERNLOGD      $0xf8, Z2, Z12, Z10
+	VPDPBUSD        Z11, Z10, Z9
 	ADDQ            $0x20, DI
 	ADDQ            $0x000000a0, SI
 	DECQ            R10
-	JNE             block
+	JNE             firstblock
 
-split:
+firstsplit:
 	VPXORD          Z7, Z7, Z7
-	VPXORD          Z8, Z8, Z8
 	MOVQ            48(AX), R10
 	SUBQ            R9, R10
 	TESTQ           $0x00000001, R10
-	JNE             sum
+	JNE             firstsum
 	CMPQ            R9, $0x01
-	JE              sum
-	LEAQ            4096(SI), R10
-	LEAQ            (R10)(R11*1), R14
-	CMPQ            R10, R13
-	CMOVQCC         R14, R10
-	PREFETCHT0      (R10)
-	PREFETCHT0      (R10)(R11*1)
-	PREFETCHT0      64(R10)
-	PREFETCHT0      64(R10)(R11*1)
-	PREFETCHT0      128(R10)
-	PREFETCHT0      128(R10)(R11*1)
-	VPBROADCASTQ    (DI), Z13
-	VPBROADCASTQ    16(DI), Z14
-	VMOVDQU64       (SI), Z15
-	VPANDD          Z0, Z15, Z16
-	VPDPBUSD        Z13, Z16, Z9
-	VPSRLW          $0x05, Z15, Z15
-	VPANDD          Z1, Z15, Z15
-	VBROADCASTI32X4 64(SI), Z16
-	VPRORVD         Z3, Z16, Z16
-	VPTERNLOGD      $0xf8, Z2, Z16, Z15
-	VPDPBUSD        Z14, Z15, Z7
-	VMOVDQU64       (SI)(R11*1), Z15
-	VPANDD          Z0, Z15, Z16
-	VPDPBUSD        Z13, Z16, Z10
-	VPSRLW          $0x05, Z15, Z13
-	VPANDD          Z1, Z13, Z13
-	VBROADCASTI32X4 64(SI)(R11*1), Z15
-	VPRORVD         Z3, Z15, Z15
-	VPTERNLOGD      $0xf8, Z2, Z15, Z13
-	VPDPBUSD        Z14, Z13, Z8
-	VPBROADCASTQ    8(DI), Z13
-	VPBROADCASTQ    24(DI), Z14
-	VMOVDQU64       80(SI), Z15
-	VPANDD          Z0, Z15, Z16
-	VPDPBUSD        Z13, Z16, Z9
-	VPSRLW          $0x05, Z15, Z15
-	VPANDD          Z1, Z15, Z15
-	VBROADCASTI32X4 144(SI), Z16
-	VPRORVD         Z3, Z16, Z16
-	VPTERNLOGD      $0xf8, Z2, Z16, Z15
-	VPDPBUSD        Z14, Z15, Z7
-	VMOVDQU64       80(SI)(R11*1), Z15
-	VPANDD          Z0, Z15, Z16
-	VPDPBUSD        Z13, Z16, Z10
-	VPSRLW          $0x05, Z15, Z13
-	VPANDD          Z1, Z13, Z13
-	VBROADCASTI32X4 144(SI)(R11*1), Z15
-	VPRORVD         Z3, Z15, Z15
-	VPTERNLOGD      $0xf8, Z2, Z15, Z13
-	VPDPBUSD        Z14, Z13, Z8
+	JE              firstsum
+	PREFETCHT0      4096(SI)
+	PREFETCHT0      4160(SI)
+	PREFETCHT0      4224(SI)
+	VPBROADCASTQ    (DI), Z10
+	VPBROADCASTQ    16(DI), Z11
+	VMOVDQU64       (SI), Z12
+	VPANDD          Z0, Z12, Z13
+	VPDPBUSD        Z10, Z13, Z8
+	VPSRLW          $0x05, Z12, Z10
+	VPANDD          Z1, Z10, Z10
+	VBROADCASTI32X4 64(SI), Z12
+	VPRORVD         Z3, Z12, Z12
+	VPTERNLOGD      $0xf8, Z2, Z12, Z10
+	VPDPBUSD        Z11, Z10, Z7
+	VPBROADCASTQ    8(DI), Z10
+	VPBROADCASTQ    24(DI), Z11
+	VMOVDQU64       80(SI), Z12
+	VPANDD          Z0, Z12, Z13
+	VPDPBUSD        Z10, Z13, Z8
+	VPSRLW          $0x05, Z12, Z10
+	VPANDD          Z1, Z10, Z10
+	VBROADCASTI32X4 144(SI), Z12
+	VPRORVD         Z3, Z12, Z12
+	VPTERNLOGD      $0xf8, Z2, Z12, Z10
+	VPDPBUSD        Z11, Z10, Z7
 	ADDQ            $0x20, DI
 	ADDQ            $0x000000a0, SI
 
-sum:
-	VPADDD           Z11, Z9, Z9
-	VPADDD           Z12, Z10, Z10
-	VSHUFPS          $0xdd, Z10, Z9, Z11
-	VSHUFPS          $0x88, Z10, Z9, Z12
-	VPADDD           Z11, Z12, Z12
-	VPADDD.BCST      (R8), Z12, Z12
-	VCVTDQ2PS        Z12, Z12
-	VBROADCASTI32X4  (SI), Z11
-	VINSERTI32X4     $0x01, (SI)(R11*1), Z11, Z11
-	VPERMW.Z         Z11, Z4, K1, Z11
-	VFMADD231PS      Z12, Z11, Z6
-	LEAQ             4096(SI), R10
-	LEAQ             (R10)(R11*1), R14
-	CMPQ             R10, R13
-	CMOVQCC          R14, R10
-	PREFETCHT0       (R10)
-	PREFETCHT0       (R10)(R11*1)
-	ADDQ             $0x00000010, SI
-	ADDQ             $0x04, R8
-	DECQ             R9
-	JNE              group
-	VPERMPS          Z6, Z5, Z11
-	VBROADCASTF64X4  (SI), Z12
-	VINSERTF64X4     $0x01, (SI)(R11*1), Z12, Z12
-	VFMADD231PS.BCST 72(AX), Z12, Z11
-	VMULPS.BCST      80(AX), Z11, Z11
-	VBROADCASTF64X4  32(SI), Z12
-	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z12, Z12
-	VADDPS           Z12, Z11, Z11
-	VCMPPS           $0x03, Z11, Z11, K2
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z11
-	VMOVUPS          Y11, (CX)
-	VEXTRACTF64X4    $0x01, Z11, (R12)
-	LEAQ             (DX)(R11*2), DX
-	ADDQ             $0x00000040, CX
-	SUBQ             $0x02, BX
-	JGT              pair
+firstsum:
+	VPADDD     Z9, Z8, Z8
+	PREFETCHT0 4096(SI)
+	CMPQ       R9, $0x01
+	JE         one
+	VMOVDQU64  (SI), X14
+	ADDQ       $0x00000010, SI
+	DECQ       R9
+	MOVQ       56(AX), R10
+	CMPQ       R9, $0x01
+	CMOVQEQ    64(AX), R10
+	VPXORD     Z15, Z15, Z15
+	VMOVDQA64  Z7, Z9
+	TESTQ      R10, R10
+	JE         secondsplit
+
+secondblock:
+	PREFETCHT0      4096(SI)
+	PREFETCHT0      4160(SI)
+	PREFETCHT0      4224(SI)
+	VPBROADCASTQ    (DI), Z10
+	VPBROADCASTQ    16(DI), Z11
+	VMOVDQU64       (SI), Z12
+	VPANDD          Z0, Z12, Z13
+	VPDPBUSD        Z10, Z13, Z15
+	VPSRLW          $0x05, Z12, Z10
+	VPANDD          Z1, Z10, Z10
+	VBROADCASTI32X4 64(SI), Z12
+	VPRORVD         Z3, Z12, Z12
+	VPTERNLOGD      $0xf8, Z2, Z12, Z10
+	VPDPBUSD        Z11, Z10, Z9
+	VPBROADCASTQ    8(DI), Z10
+	VPBROADCASTQ    24(DI), Z11
+	VMOVDQU64       80(SI), Z12
+	VPANDD          Z0, Z12, Z13
+	VPDPBUSD        Z10, Z13, Z15
+	VPSRLW          $0x05, Z12, Z10
+	VPANDD          Z1, Z10, Z10
+	VBROADCASTI32X4 144(SI), Z12
+	VPRORVD         Z3, Z12, Z12
+	VPTERNLOGD      $0xf8, Z2, Z12, Z10
+	VPDPBUSD        Z11, Z10, Z9
+	ADDQ            $0x20, DI
+	ADDQ            $0x000000a0, SI
+	DECQ            R10
+	JNE             secondblock
+
+secondsplit:
+	VPXORD          Z7, Z7, Z7
+	MOVQ            48(AX), R10
+	SUBQ            R9, R10
+	TESTQ           $0x00000001, R10
+	JNE             secondsum
+	CMPQ            R9, $0x01
+	JE              secondsum
+	PREFETCHT0      4096(SI)
+	PREFETCHT0      4160(SI)
+	PREFETCHT0      4224(SI)
+	VPBROADCASTQ    (DI), Z10
+	VPBROADCASTQ    16(DI), Z11
+	VMOVDQU64       (SI), Z12
+	VPANDD          Z0, Z12, Z13
+	VPDPBUSD        Z10, Z13, Z15
+	VPSRLW          $0x05, Z12, Z10
+	VPANDD          Z1, Z10, Z10
+	VBROADCASTI32X4 64(SI), Z12
+	VPRORVD         Z3, Z12, Z12
+	VPTERNLOGD      $0xf8, Z2, Z12, Z10
+	VPDPBUSD        Z11, Z10, Z7
+	VPBROADCASTQ    8(DI), Z10
+	VPBROADCASTQ    24(DI), Z11
+	VMOVDQU64       80(SI), Z12
+	VPANDD          Z0, Z12, Z13
+	VPDPBUSD        Z10, Z13, Z15
+	VPSRLW          $0x05, Z12, Z10
+	VPANDD          Z1, Z10, Z10
+	VBROADCASTI32X4 144(SI), Z12
+	VPRORVD         Z3, Z12, Z12
+	VPTERNLOGD      $0xf8, Z2, Z12, Z10
+	VPDPBUSD        Z11, Z10, Z7
+	ADDQ            $0x20, DI
+	ADDQ            $0x000000a0, SI
+
+secondsum:
+	VPADDD        Z9, Z15, Z15
+	PREFETCHT0    4096(SI)
+	VSHUFPS       $0xdd, Z15, Z8, Z9
+	VSHUFPS       $0x88, Z15, Z8, Z10
+	VPADDD        Z9, Z10, Z10
+	VPBROADCASTQ  (R8), Z9
+	VPSHUFD       $0x50, Z9, Z9
+	VPADDD        Z9, Z10, Z10
+	VCVTDQ2PS     Z10, Z10
+	VPERMPS       Z10, Z5, Z10
+	VINSERTI32X4  $0x01, (SI), Z14, Z14
+	VPERMW.Z      Z14, Z4, K1, Z14
+	VFMADD231PS   Y10, Y14, Y6
+	VEXTRACTF64X4 $0x01, Z10, Y9
+	VEXTRACTF64X4 $0x01, Z14, Y10
+	VFMADD231PS   Y9, Y10, Y6
+	ADDQ          $0x00000010, SI
+	ADDQ          $0x08, R8
+	DECQ          R9
+	JNE           groups
+	JMP           end
+
+one:
+	VMOVDQU64    (SI), X11
+	VSHUFPS      $0xdd, Z8, Z8, Z9
+	VSHUFPS      $0x88, Z8, Z8, Z10
+	VPADDD       Z9, Z10, Z10
+	VPBROADCASTD (R8), Z9
+	VPADDD       Z9, Z10, Z10
+	VCVTDQ2PS    Z10, Z10
+	VPERMPS      Z10, Z5, Z10
+	VPMOVZXWD    X11, Y9
+	VPSLLD       $0x10, Y9, Y9
+	VFMADD231PS  Y10, Y9, Y6
+	ADDQ         $0x00000010, SI
+
+end:
+	VBROADCASTSS 72(AX), Y9
+	VBROADCASTSS 80(AX), Y10
+	VFMADD231PS  (SI), Y9, Y6
+	VMULPS       Y10, Y6, Y6
+	VADDPS       32(SI), Y6, Y6
+	VCMPPS       $0x03, Y6, Y6, K2
+	VBROADCASTSS u32_7fc00000<>+0(SB), K2, Y6
+	VMOVUPS      Y6, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
 	VZEROUPPER
 	RET
 
 // func lowbit5ZerosSplitAVX512(a *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, CMOV, FMA3, MMX+
 TEXT ·lowbit5ZerosSplitAVX512(SB), NOSPLIT, $0-8
 	MOVQ      a+0(FP), AX
 	MOVQ      (AX), CX
@@ -5460,207 +6459,246 @@ TEXT ·lowbit5ZerosSplitAVX512(SB), NOSPLIT, $0-8
 	VMOVDQU64 u32_7070707x16<>+0(SB), Z1
 	VMOVDQU64 u32_18181818x16<>+0(SB), Z2
 	VMOVDQU64 u32_1dx4_1fx4_1x4_3x4<>+0(SB), Z3
-	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z4
+	VMOVDQU64 u16_0x3_1_0_2_0_3_0_4_0_5_0_6_0_7_0_8_0_9_0_a_0_b_0_c_0_d_0_e_0_f<>+0(SB), Z4
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z5
 	MOVL      $0xaaaaaaaa, SI
 	KMOVD     SI, K1
 	VMOVDQU   u8_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), X6
 	VMOVDQU64 u32_10x16<>+0(SB), Z7
-	MOVQ      16(AX), R11
 
-pair:
-	XORQ    SI, SI
-	LEAQ    32(CX), R12
-	CMPQ    BX, $0x01
-	CMOVQEQ SI, R11
-	CMOVQEQ CX, R12
-	MOVQ    DX, SI
-	MOVQ    32(AX), DI
-	MOVQ    40(AX), R8
-	LEAQ    (DX)(R11*1), R13
-	VPXORD  Z8, Z8, Z8
-	VPXORD  Z9, Z9, Z9
-	VPXORD  Z10, Z10, Z10
-	MOVQ    48(AX), R9
+panel:
+	MOVQ   DX, SI
+	MOVQ   32(AX), DI
+	MOVQ   40(AX), R8
+	VPXORD Y8, Y8, Y8
+	VPXORD Z9, Z9, Z9
+	MOVQ   48(AX), R9
 
-group:
+groups:
 	MOVQ      56(AX), R10
 	CMPQ      R9, $0x01
 	CMOVQEQ   64(AX), R10
-	VPXORD    Z11, Z11, Z11
-	VMOVDQA64 Z9, Z13
-	VPXORD    Z12, Z12, Z12
-	VMOVDQA64 Z10, Z14
+	VPXORD    Z10, Z10, Z10
+	VMOVDQA64 Z9, Z11
 	TESTQ     R10, R10
-	JE        split
+	JE        firstsplit
 
-block:
-	LEAQ            4096(SI), R14
-	LEAQ            (R14)(R11*1), R15
-	CMPQ            R14, R13
-	CMOVQCC         R15, R14
-	PREFETCHT0      (R14)
-	PREFETCHT0      (R14)(R11*1)
-	PREFETCHT0      64(R14)
-	PREFETCHT0      64(R14)(R11*1)
-	PREFETCHT0      128(R14)
-	PREFETCHT0      128(R14)(R11*1)
-	VPBROADCASTQ    (DI), Z15
-	VPBROADCASTQ    16(DI), Z16
-	VMOVDQU64       (SI), Z17
-	VPANDD          Z0, Z17, Z18
-	VPDPBUSD        Z15, Z18, Z11
-	VPSRLW          $0x05, Z17, Z17
-	VPANDD          Z1, Z17, Z17
-	VBROADCASTI32X4 64(SI), Z18
-	VPRORVD         Z3, Z18, Z18
-	VPTERNLOGD      $0xf8, Z2, Z18, Z17
-	VPDPBUSD        Z16, Z17, Z13
-	VMOVDQU64       (SI)(R11*1), Z17
-	VPANDD          Z0, Z17, Z18
-	VPDPBUSD        Z15, Z18, Z12
-	VPSRLW          $0x05, Z17, Z15
-	VPANDD          Z1, Z15, Z15
-	VBROADCASTI32X4 64(SI)(R11*1), Z17
-	VPRORVD         Z3, Z17, Z17
-	VPTERNLOGD      $0xf8, Z2, Z17, Z15
-	VPDPBUSD        Z16, Z15, Z14
-	VPBROADCASTQ    8(DI), Z15
-	VPBROADCASTQ    24(DI), Z16
-	VMOVDQU64       80(SI), Z17
-	VPANDD          Z0, Z17, Z18
-	VPDPBUSD        Z15, Z18, Z11
-	VPSRLW          $0x05, Z17, Z17
-	VPANDD          Z1, Z17, Z17
-	VBROADCASTI32X4 144(SI), Z18
-	VPRORVD         Z3, Z18, Z18
-	VPTERNLOGD      $0xf8, Z2, Z18, Z17
-	VPDPBUSD        Z16, Z17, Z13
-	VMOVDQU64       80(SI)(R11*1), Z17
-	VPANDD          Z0, Z17, Z18
-	VPDPBUSD        Z15, Z18, Z12
-	VPSRLW          $0x05, Z17, Z15
-	VPANDD          Z1, Z15, Z15
-	VBROADCASTI32X4 144(SI)(R11*1), Z17
-	VPRORVD         Z3, Z17, Z17
-	VPTERNLOGD      $0xf8, Z2, Z17, Z15
-	VPDPBUSD        Z16, Z15, Z14
+firstblock:
+	PREFETCHT0      4096(SI)
+	PREFETCHT0      4160(SI)
+	PREFETCHT0      4224(SI)
+	VPBROADCASTQ    (DI), Z12
+	VPBROADCASTQ    16(DI), Z13
+	VMOVDQU64       (SI), Z14
+	VPANDD          Z0, Z14, Z15
+	VPDPBUSD        Z12, Z15, Z10
+	VPSRLW          $0x05, Z14, Z12
+	VPANDD          Z1, Z12, Z12
+	VBROADCASTI32X4 64(SI), Z14
+	VPRORVD         Z3, Z14, Z14
+	VPTERNLOGD      $0xf8, Z2, Z14, Z12
+	VPDPBUSD        Z13, Z12, Z11
+	VPBROADCASTQ    8(DI), Z12
+	VPBROADCASTQ    24(DI), Z13
+	VMOVDQU64       80(SI), Z14
+	VPANDD          Z0, Z14, Z15
+	VPDPBUSD        Z12, Z15, Z10
+	VPSRLW          $0x05, Z14, Z12
+	VPANDD          Z1, Z12, Z12
+	VBROADCASTI32X4 144(SI), Z14
+	VPRORVD         Z3, Z14, Z14
+	VPTERNLOGD      $0xf8, Z2, Z14, Z12
+	VPDPBUSD        Z13, Z12, Z11
 	ADDQ            $0x20, DI
 	ADDQ            $0x000000a0, SI
 	DECQ            R10
-	JNE             block
+	JNE             firstblock
 
-split:
+firstsplit:
 	VPXORD          Z9, Z9, Z9
-	VPXORD          Z10, Z10, Z10
 	MOVQ            48(AX), R10
 	SUBQ            R9, R10
 	TESTQ           $0x00000001, R10
-	JNE             sum
+	JNE             firstsum
 	CMPQ            R9, $0x01
-	JE              sum
-	LEAQ            4096(SI), R10
-	LEAQ            (R10)(R11*1), R14
-	CMPQ            R10, R13
-	CMOVQCC         R14, R10
-	PREFETCHT0      (R10)
-	PREFETCHT0      (R10)(R11*1)
-	PREFETCHT0      64(R10)
-	PREFETCHT0      64(R10)(R11*1)
-	PREFETCHT0      128(R10)
-	PREFETCHT0      128(R10)(R11*1)
-	VPBROADCASTQ    (DI), Z15
-	VPBROADCASTQ    16(DI), Z16
-	VMOVDQU64       (SI), Z17
-	VPANDD          Z0, Z17, Z18
-	VPDPBUSD        Z15, Z18, Z11
-	VPSRLW          $0x05, Z17, Z17
-	VPANDD          Z1, Z17, Z17
-	VBROADCASTI32X4 64(SI), Z18
-	VPRORVD         Z3, Z18, Z18
-	VPTERNLOGD      $0xf8, Z2, Z18, Z17
-	VPDPBUSD        Z16, Z17, Z9
-	VMOVDQU64       (SI)(R11*1), Z17
-	VPANDD          Z0, Z17, Z18
-	VPDPBUSD        Z15, Z18, Z12
-	VPSRLW          $0x05, Z17, Z15
-	VPANDD          Z1, Z15, Z15
-	VBROADCASTI32X4 64(SI)(R11*1), Z17
-	VPRORVD         Z3, Z17, Z17
-	VPTERNLOGD      $0xf8, Z2, Z17, Z15
-	VPDPBUSD        Z16, Z15, Z10
-	VPBROADCASTQ    8(DI), Z15
-	VPBROADCASTQ    24(DI), Z16
-	VMOVDQU64       80(SI), Z17
-	VPANDD          Z0, Z17, Z18
-	VPDPBUSD        Z15, Z18, Z11
-	VPSRLW          $0x05, Z17, Z17
-	VPANDD          Z1, Z17, Z17
-	VBROADCASTI32X4 144(SI), Z18
-	VPRORVD         Z3, Z18, Z18
-	VPTERNLOGD      $0xf8, Z2, Z18, Z17
-	VPDPBUSD        Z16, Z17, Z9
-	VMOVDQU64       80(SI)(R11*1), Z17
-	VPANDD          Z0, Z17, Z18
-	VPDPBUSD        Z15, Z18, Z12
-	VPSRLW          $0x05, Z17, Z15
-	VPANDD          Z1, Z15, Z15
-	VBROADCASTI32X4 144(SI)(R11*1), Z17
-	VPRORVD         Z3, Z17, Z17
-	VPTERNLOGD      $0xf8, Z2, Z17, Z15
-	VPDPBUSD        Z16, Z15, Z10
+	JE              firstsum
+	PREFETCHT0      4096(SI)
+	PREFETCHT0      4160(SI)
+	PREFETCHT0      4224(SI)
+	VPBROADCASTQ    (DI), Z12
+	VPBROADCASTQ    16(DI), Z13
+	VMOVDQU64       (SI), Z14
+	VPANDD          Z0, Z14, Z15
+	VPDPBUSD        Z12, Z15, Z10
+	VPSRLW          $0x05, Z14, Z12
+	VPANDD          Z1, Z12, Z12
+	VBROADCASTI32X4 64(SI), Z14
+	VPRORVD         Z3, Z14, Z14
+	VPTERNLOGD      $0xf8, Z2, Z14, Z12
+	VPDPBUSD        Z13, Z12, Z9
+	VPBROADCASTQ    8(DI), Z12
+	VPBROADCASTQ    24(DI), Z13
+	VMOVDQU64       80(SI), Z14
+	VPANDD          Z0, Z14, Z15
+	VPDPBUSD        Z12, Z15, Z10
+	VPSRLW          $0x05, Z14, Z12
+	VPANDD          Z1, Z12, Z12
+	VBROADCASTI32X4 144(SI), Z14
+	VPRORVD         Z3, Z14, Z14
+	VPTERNLOGD      $0xf8, Z2, Z14, Z12
+	VPDPBUSD        Z13, Z12, Z9
 	ADDQ            $0x20, DI
 	ADDQ            $0x000000a0, SI
 
-sum:
-	VPADDD           Z13, Z11, Z11
-	VPADDD           Z14, Z12, Z12
-	VSHUFPS          $0xdd, Z12, Z11, Z13
-	VSHUFPS          $0x88, Z12, Z11, Z14
-	VPADDD           Z13, Z14, Z14
-	VMOVQ            16(SI), X13
-	VPINSRQ          $0x01, 16(SI)(R11*1), X13, X13
-	VPSHUFB          X6, X13, X13
-	VPMOVSXBD        X13, Z13
-	VPADDD           Z7, Z13, Z13
-	VPMULLD.BCST     (R8), Z13, Z13
-	VPADDD           Z13, Z14, Z14
-	VCVTDQ2PS        Z14, Z14
-	VBROADCASTI32X4  (SI), Z13
-	VINSERTI32X4     $0x01, (SI)(R11*1), Z13, Z13
-	VPERMW.Z         Z13, Z4, K1, Z13
-	VFMADD231PS      Z14, Z13, Z8
-	LEAQ             4096(SI), R10
-	LEAQ             (R10)(R11*1), R14
-	CMPQ             R10, R13
-	CMOVQCC          R14, R10
-	PREFETCHT0       (R10)
-	PREFETCHT0       (R10)(R11*1)
-	ADDQ             $0x00000018, SI
-	ADDQ             $0x04, R8
-	DECQ             R9
-	JNE              group
-	VPERMPS          Z8, Z5, Z13
-	VBROADCASTF64X4  (SI), Z14
-	VINSERTF64X4     $0x01, (SI)(R11*1), Z14, Z14
-	VFMADD231PS.BCST 72(AX), Z14, Z13
-	VMULPS.BCST      80(AX), Z13, Z13
-	VBROADCASTF64X4  32(SI), Z14
-	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z14, Z14
-	VADDPS           Z14, Z13, Z13
-	VCMPPS           $0x03, Z13, Z13, K2
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z13
-	VMOVUPS          Y13, (CX)
-	VEXTRACTF64X4    $0x01, Z13, (R12)
-	LEAQ             (DX)(R11*2), DX
-	ADDQ             $0x00000040, CX
-	SUBQ             $0x02, BX
-	JGT              pair
+firstsum:
+	VPADDD     Z11, Z10, Z10
+	PREFETCHT0 4096(SI)
+	CMPQ       R9, $0x01
+	JE         one
+	VMOVDQU64  (SI), X16
+	VMOVQ      16(SI), X11
+	ADDQ       $0x00000018, SI
+	DECQ       R9
+	MOVQ       56(AX), R10
+	CMPQ       R9, $0x01
+	CMOVQEQ    64(AX), R10
+	VPXORD     Z17, Z17, Z17
+	VMOVDQA64  Z9, Z12
+	TESTQ      R10, R10
+	JE         secondsplit
+
+secondblock:
+	PREFETCHT0      4096(SI)
+	PREFETCHT0      4160(SI)
+	PREFETCHT0      4224(SI)
+	VPBROADCASTQ    (DI), Z13
+	VPBROADCASTQ    16(DI), Z14
+	VMOVDQU64       (SI), Z15
+	VPANDD          Z0, Z15, Z18
+	VPDPBUSD        Z13, Z18, Z17
+	VPSRLW          $0x05, Z15, Z13
+	VPANDD          Z1, Z13, Z13
+	VBROADCASTI32X4 64(SI), Z15
+	VPRORVD         Z3, Z15, Z15
+	VPTERNLOGD      $0xf8, Z2, Z15, Z13
+	VPDPBUSD        Z14, Z13, Z12
+	VPBROADCASTQ    8(DI), Z13
+	VPBROADCASTQ    24(DI), Z14
+	VMOVDQU64       80(SI), Z15
+	VPANDD          Z0, Z15, Z18
+	VPDPBUSD        Z13, Z18, Z17
+	VPSRLW          $0x05, Z15, Z13
+	VPANDD          Z1, Z13, Z13
+	VBROADCASTI32X4 144(SI), Z15
+	VPRORVD         Z3, Z15, Z15
+	VPTERNLOGD      $0xf8, Z2, Z15, Z13
+	VPDPBUSD        Z14, Z13, Z12
+	ADDQ            $0x20, DI
+	ADDQ            $0x000000a0, SI
+	DECQ            R10
+	JNE             secondblock
+
+secondsplit:
+	VPXORD          Z9, Z9, Z9
+	MOVQ            48(AX), R10
+	SUBQ            R9, R10
+	TESTQ           $0x00000001, R10
+	JNE             secondsum
+	CMPQ            R9, $0x01
+	JE              secondsum
+	PREFETCHT0      4096(SI)
+	PREFETCHT0      4160(SI)
+	PREFETCHT0      4224(SI)
+	VPBROADCASTQ    (DI), Z13
+	VPBROADCASTQ    16(DI), Z14
+	VMOVDQU64       (SI), Z15
+	VPANDD          Z0, Z15, Z18
+	VPDPBUSD        Z13, Z18, Z17
+	VPSRLW          $0x05, Z15, Z13
+	VPANDD          Z1, Z13, Z13
+	VBROADCASTI32X4 64(SI), Z15
+	VPRORVD         Z3, Z15, Z15
+	VPTERNLOGD      $0xf8, Z2, Z15, Z13
+	VPDPBUSD        Z14, Z13, Z9
+	VPBROADCASTQ    8(DI), Z13
+	VPBROADCASTQ    24(DI), Z14
+	VMOVDQU64       80(SI), Z15
+	VPANDD          Z0, Z15, Z18
+	VPDPBUSD        Z13, Z18, Z17
+	VPSRLW          $0x05, Z15, Z13
+	VPANDD          Z1, Z13, Z13
+	VBROADCASTI32X4 144(SI), Z15
+	VPRORVD         Z3, Z15, Z15
+	VPTERNLOGD      $0xf8, Z2, Z15, Z13
+	VPDPBUSD        Z14, Z13, Z9
+	ADDQ            $0x20, DI
+	ADDQ            $0x000000a0, SI
+
+secondsum:
+	VPADDD        Z12, Z17, Z17
+	PREFETCHT0    4096(SI)
+	VSHUFPS       $0xdd, Z17, Z10, Z12
+	VSHUFPS       $0x88, Z17, Z10, Z13
+	VPADDD        Z12, Z13, Z13
+	VPINSRQ       $0x01, 16(SI), X11, X11
+	VPSHUFB       X6, X11, X11
+	VPMOVSXBD     X11, Z11
+	VPADDD        Z7, Z11, Z11
+	VPBROADCASTQ  (R8), Z12
+	VPSHUFD       $0x50, Z12, Z12
+	VPMULLD       Z12, Z11, Z11
+	VPADDD        Z11, Z13, Z13
+	VCVTDQ2PS     Z13, Z13
+	VPERMPS       Z13, Z5, Z13
+	VINSERTI32X4  $0x01, (SI), Z16, Z16
+	VPERMW.Z      Z16, Z4, K1, Z16
+	VFMADD231PS   Y13, Y16, Y8
+	VEXTRACTF64X4 $0x01, Z13, Y11
+	VEXTRACTF64X4 $0x01, Z16, Y12
+	VFMADD231PS   Y11, Y12, Y8
+	ADDQ          $0x00000018, SI
+	ADDQ          $0x08, R8
+	DECQ          R9
+	JNE           groups
+	JMP           end
+
+one:
+	VMOVDQU64    (SI), X14
+	VMOVQ        16(SI), X11
+	VSHUFPS      $0xdd, Z10, Z10, Z12
+	VSHUFPS      $0x88, Z10, Z10, Z13
+	VPADDD       Z12, Z13, Z13
+	VPSHUFB      X6, X11, X11
+	VPMOVSXBD    X11, Z11
+	VPADDD       Z7, Z11, Z11
+	VPBROADCASTD (R8), Z12
+	VPMULLD      Z12, Z11, Z11
+	VPADDD       Z11, Z13, Z13
+	VCVTDQ2PS    Z13, Z13
+	VPERMPS      Z13, Z5, Z13
+	VPMOVZXWD    X14, Y11
+	VPSLLD       $0x10, Y11, Y11
+	VFMADD231PS  Y13, Y11, Y8
+	ADDQ         $0x00000018, SI
+
+end:
+	VBROADCASTSS 72(AX), Y11
+	VBROADCASTSS 80(AX), Y12
+	VFMADD231PS  (SI), Y11, Y8
+	VMULPS       Y12, Y8, Y8
+	VADDPS       32(SI), Y8, Y8
+	VCMPPS       $0x03, Y8, Y8, K2
+	VBROADCASTSS u32_7fc00000<>+0(SB), K2, Y8
+	VMOVUPS      Y8, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
 	VZEROUPPER
 	RET
 
 // func lowbit5FractionsSplitAVX512(a *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, CMOV, FMA3, MMX+
 TEXT ·lowbit5FractionsSplitAVX512(SB), NOSPLIT, $0-8
 	MOVQ      a+0(FP), AX
 	MOVQ      (AX), CX
@@ -5670,209 +6708,250 @@ TEXT ·lowbit5FractionsSplitAVX512(SB), NOSPLIT, $0-8
 	VMOVDQU64 u32_7070707x16<>+0(SB), Z1
 	VMOVDQU64 u32_18181818x16<>+0(SB), Z2
 	VMOVDQU64 u32_1dx4_1fx4_1x4_3x4<>+0(SB), Z3
-	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z4
+	VMOVDQU64 u16_0x3_1_0_2_0_3_0_4_0_5_0_6_0_7_0_8_0_9_0_a_0_b_0_c_0_d_0_e_0_f<>+0(SB), Z4
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z5
 	MOVL      $0xaaaaaaaa, SI
 	KMOVD     SI, K1
 	VMOVDQU   u8_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), X6
 	VMOVDQU64 u32_80x16<>+0(SB), Z7
-	MOVQ      16(AX), R11
 
-pair:
-	XORQ    SI, SI
-	LEAQ    32(CX), R12
-	CMPQ    BX, $0x01
-	CMOVQEQ SI, R11
-	CMOVQEQ CX, R12
-	MOVQ    DX, SI
-	MOVQ    32(AX), DI
-	MOVQ    40(AX), R8
-	LEAQ    (DX)(R11*1), R13
-	VPXORD  Z8, Z8, Z8
-	VPXORD  Z9, Z9, Z9
-	VPXORD  Z10, Z10, Z10
-	MOVQ    48(AX), R9
+panel:
+	MOVQ   DX, SI
+	MOVQ   32(AX), DI
+	MOVQ   40(AX), R8
+	VPXORD Y8, Y8, Y8
+	VPXORD Z9, Z9, Z9
+	MOVQ   48(AX), R9
 
-group:
+groups:
 	MOVQ      56(AX), R10
 	CMPQ      R9, $0x01
 	CMOVQEQ   64(AX), R10
-	VPXORD    Z11, Z11, Z11
-	VMOVDQA64 Z9, Z13
-	VPXORD    Z12, Z12, Z12
-	VMOVDQA64 Z10, Z14
+	VPXORD    Z10, Z10, Z10
+	VMOVDQA64 Z9, Z11
 	TESTQ     R10, R10
-	JE        split
+	JE        firstsplit
 
-block:
-	LEAQ            4096(SI), R14
-	LEAQ            (R14)(R11*1), R15
-	CMPQ            R14, R13
-	CMOVQCC         R15, R14
-	PREFETCHT0      (R14)
-	PREFETCHT0      (R14)(R11*1)
-	PREFETCHT0      64(R14)
-	PREFETCHT0      64(R14)(R11*1)
-	PREFETCHT0      128(R14)
-	PREFETCHT0      128(R14)(R11*1)
-	VPBROADCASTQ    (DI), Z15
-	VPBROADCASTQ    16(DI), Z16
-	VMOVDQU64       (SI), Z17
-	VPANDD          Z0, Z17, Z18
-	VPDPBUSD        Z15, Z18, Z11
-	VPSRLW          $0x05, Z17, Z17
-	VPANDD          Z1, Z17, Z17
-	VBROADCASTI32X4 64(SI), Z18
-	VPRORVD         Z3, Z18, Z18
-	VPTERNLOGD      $0xf8, Z2, Z18, Z17
-	VPDPBUSD        Z16, Z17, Z13
-	VMOVDQU64       (SI)(R11*1), Z17
-	VPANDD          Z0, Z17, Z18
-	VPDPBUSD        Z15, Z18, Z12
-	VPSRLW          $0x05, Z17, Z15
-	VPANDD          Z1, Z15, Z15
-	VBROADCASTI32X4 64(SI)(R11*1), Z17
-	VPRORVD         Z3, Z17, Z17
-	VPTERNLOGD      $0xf8, Z2, Z17, Z15
-	VPDPBUSD        Z16, Z15, Z14
-	VPBROADCASTQ    8(DI), Z15
-	VPBROADCASTQ    24(DI), Z16
-	VMOVDQU64       80(SI), Z17
-	VPANDD          Z0, Z17, Z18
-	VPDPBUSD        Z15, Z18, Z11
-	VPSRLW          $0x05, Z17, Z17
-	VPANDD          Z1, Z17, Z17
-	VBROADCASTI32X4 144(SI), Z18
-	VPRORVD         Z3, Z18, Z18
-	VPTERNLOGD      $0xf8, Z2, Z18, Z17
-	VPDPBUSD        Z16, Z17, Z13
-	VMOVDQU64       80(SI)(R11*1), Z17
-	VPANDD          Z0, Z17, Z18
-	VPDPBUSD        Z15, Z18, Z12
-	VPSRLW          $0x05, Z17, Z15
-	VPANDD          Z1, Z15, Z15
-	VBROADCASTI32X4 144(SI)(R11*1), Z17
-	VPRORVD         Z3, Z17, Z17
-	VPTERNLOGD      $0xf8, Z2, Z17, Z15
-	VPDPBUSD        Z16, Z15, Z14
+firstblock:
+	PREFETCHT0      4096(SI)
+	PREFETCHT0      4160(SI)
+	PREFETCHT0      4224(SI)
+	VPBROADCASTQ    (DI), Z12
+	VPBROADCASTQ    16(DI), Z13
+	VMOVDQU64       (SI), Z14
+	VPANDD          Z0, Z14, Z15
+	VPDPBUSD        Z12, Z15, Z10
+	VPSRLW          $0x05, Z14, Z12
+	VPANDD          Z1, Z12, Z12
+	VBROADCASTI32X4 64(SI), Z14
+	VPRORVD         Z3, Z14, Z14
+	VPTERNLOGD      $0xf8, Z2, Z14, Z12
+	VPDPBUSD        Z13, Z12, Z11
+	VPBROADCASTQ    8(DI), Z12
+	VPBROADCASTQ    24(DI), Z13
+	VMOVDQU64       80(SI), Z14
+	VPANDD          Z0, Z14, Z15
+	VPDPBUSD        Z12, Z15, Z10
+	VPSRLW          $0x05, Z14, Z12
+	VPANDD          Z1, Z12, Z12
+	VBROADCASTI32X4 144(SI), Z14
+	VPRORVD         Z3, Z14, Z14
+	VPTERNLOGD      $0xf8, Z2, Z14, Z12
+	VPDPBUSD        Z13, Z12, Z11
 	ADDQ            $0x20, DI
 	ADDQ            $0x000000a0, SI
 	DECQ            R10
-	JNE             block
+	JNE             firstblock
 
-split:
+firstsplit:
 	VPXORD          Z9, Z9, Z9
-	VPXORD          Z10, Z10, Z10
 	MOVQ            48(AX), R10
 	SUBQ            R9, R10
 	TESTQ           $0x00000001, R10
-	JNE             sum
+	JNE             firstsum
 	CMPQ            R9, $0x01
-	JE              sum
-	LEAQ            4096(SI), R10
-	LEAQ            (R10)(R11*1), R14
-	CMPQ            R10, R13
-	CMOVQCC         R14, R10
-	PREFETCHT0      (R10)
-	PREFETCHT0      (R10)(R11*1)
-	PREFETCHT0      64(R10)
-	PREFETCHT0      64(R10)(R11*1)
-	PREFETCHT0      128(R10)
-	PREFETCHT0      128(R10)(R11*1)
-	VPBROADCASTQ    (DI), Z15
-	VPBROADCASTQ    16(DI), Z16
-	VMOVDQU64       (SI), Z17
-	VPANDD          Z0, Z17, Z18
-	VPDPBUSD        Z15, Z18, Z11
-	VPSRLW          $0x05, Z17, Z17
-	VPANDD          Z1, Z17, Z17
-	VBROADCASTI32X4 64(SI), Z18
-	VPRORVD         Z3, Z18, Z18
-	VPTERNLOGD      $0xf8, Z2, Z18, Z17
-	VPDPBUSD        Z16, Z17, Z9
-	VMOVDQU64       (SI)(R11*1), Z17
-	VPANDD          Z0, Z17, Z18
-	VPDPBUSD        Z15, Z18, Z12
-	VPSRLW          $0x05, Z17, Z15
-	VPANDD          Z1, Z15, Z15
-	VBROADCASTI32X4 64(SI)(R11*1), Z17
-	VPRORVD         Z3, Z17, Z17
-	VPTERNLOGD      $0xf8, Z2, Z17, Z15
-	VPDPBUSD        Z16, Z15, Z10
-	VPBROADCASTQ    8(DI), Z15
-	VPBROADCASTQ    24(DI), Z16
-	VMOVDQU64       80(SI), Z17
-	VPANDD          Z0, Z17, Z18
-	VPDPBUSD        Z15, Z18, Z11
-	VPSRLW          $0x05, Z17, Z17
-	VPANDD          Z1, Z17, Z17
-	VBROADCASTI32X4 144(SI), Z18
-	VPRORVD         Z3, Z18, Z18
-	VPTERNLOGD      $0xf8, Z2, Z18, Z17
-	VPDPBUSD        Z16, Z17, Z9
-	VMOVDQU64       80(SI)(R11*1), Z17
-	VPANDD          Z0, Z17, Z18
-	VPDPBUSD        Z15, Z18, Z12
-	VPSRLW          $0x05, Z17, Z15
-	VPANDD          Z1, Z15, Z15
-	VBROADCASTI32X4 144(SI)(R11*1), Z17
-	VPRORVD         Z3, Z17, Z17
-	VPTERNLOGD      $0xf8, Z2, Z17, Z15
-	VPDPBUSD        Z16, Z15, Z10
+	JE              firstsum
+	PREFETCHT0      4096(SI)
+	PREFETCHT0      4160(SI)
+	PREFETCHT0      4224(SI)
+	VPBROADCASTQ    (DI), Z12
+	VPBROADCASTQ    16(DI), Z13
+	VMOVDQU64       (SI), Z14
+	VPANDD          Z0, Z14, Z15
+	VPDPBUSD        Z12, Z15, Z10
+	VPSRLW          $0x05, Z14, Z12
+	VPANDD          Z1, Z12, Z12
+	VBROADCASTI32X4 64(SI), Z14
+	VPRORVD         Z3, Z14, Z14
+	VPTERNLOGD      $0xf8, Z2, Z14, Z12
+	VPDPBUSD        Z13, Z12, Z9
+	VPBROADCASTQ    8(DI), Z12
+	VPBROADCASTQ    24(DI), Z13
+	VMOVDQU64       80(SI), Z14
+	VPANDD          Z0, Z14, Z15
+	VPDPBUSD        Z12, Z15, Z10
+	VPSRLW          $0x05, Z14, Z12
+	VPANDD          Z1, Z12, Z12
+	VBROADCASTI32X4 144(SI), Z14
+	VPRORVD         Z3, Z14, Z14
+	VPTERNLOGD      $0xf8, Z2, Z14, Z12
+	VPDPBUSD        Z13, Z12, Z9
 	ADDQ            $0x20, DI
 	ADDQ            $0x000000a0, SI
 
-sum:
-	VPADDD           Z13, Z11, Z11
-	VPADDD           Z14, Z12, Z12
-	VSHUFPS          $0xdd, Z12, Z11, Z13
-	VSHUFPS          $0x88, Z12, Z11, Z14
-	VPADDD           Z13, Z14, Z14
-	VPSLLD           $0x03, Z14, Z14
-	VMOVQ            16(SI), X13
-	VPINSRQ          $0x01, 16(SI)(R11*1), X13, X13
-	VPSHUFB          X6, X13, X13
-	VPMOVSXBD        X13, Z13
-	VPADDD           Z7, Z13, Z13
-	VPMULLD.BCST     (R8), Z13, Z13
-	VPADDD           Z13, Z14, Z14
-	VCVTDQ2PS        Z14, Z14
-	VMULPS           u32_3e000000x16<>+0(SB), Z14, Z14
-	VBROADCASTI32X4  (SI), Z13
-	VINSERTI32X4     $0x01, (SI)(R11*1), Z13, Z13
-	VPERMW.Z         Z13, Z4, K1, Z13
-	VFMADD231PS      Z14, Z13, Z8
-	LEAQ             4096(SI), R10
-	LEAQ             (R10)(R11*1), R14
-	CMPQ             R10, R13
-	CMOVQCC          R14, R10
-	PREFETCHT0       (R10)
-	PREFETCHT0       (R10)(R11*1)
-	ADDQ             $0x00000018, SI
-	ADDQ             $0x04, R8
-	DECQ             R9
-	JNE              group
-	VPERMPS          Z8, Z5, Z13
-	VBROADCASTF64X4  (SI), Z14
-	VINSERTF64X4     $0x01, (SI)(R11*1), Z14, Z14
-	VFMADD231PS.BCST 72(AX), Z14, Z13
-	VMULPS.BCST      80(AX), Z13, Z13
-	VBROADCASTF64X4  32(SI), Z14
-	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z14, Z14
-	VADDPS           Z14, Z13, Z13
-	VCMPPS           $0x03, Z13, Z13, K2
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z13
-	VMOVUPS          Y13, (CX)
-	VEXTRACTF64X4    $0x01, Z13, (R12)
-	LEAQ             (DX)(R11*2), DX
-	ADDQ             $0x00000040, CX
-	SUBQ             $0x02, BX
-	JGT              pair
+firstsum:
+	VPADDD     Z11, Z10, Z10
+	PREFETCHT0 4096(SI)
+	CMPQ       R9, $0x01
+	JE         one
+	VMOVDQU64  (SI), X16
+	VMOVQ      16(SI), X11
+	ADDQ       $0x00000018, SI
+	DECQ       R9
+	MOVQ       56(AX), R10
+	CMPQ       R9, $0x01
+	CMOVQEQ    64(AX), R10
+	VPXORD     Z17, Z17, Z17
+	VMOVDQA64  Z9, Z12
+	TESTQ      R10, R10
+	JE         secondsplit
+
+secondblock:
+	PREFETCHT0      4096(SI)
+	PREFETCHT0      4160(SI)
+	PREFETCHT0      4224(SI)
+	VPBROADCASTQ    (DI), Z13
+	VPBROADCASTQ    16(DI), Z14
+	VMOVDQU64       (SI), Z15
+	VPANDD          Z0, Z15, Z18
+	VPDPBUSD        Z13, Z18, Z17
+	VPSRLW          $0x05, Z15, Z13
+	VPANDD          Z1, Z13, Z13
+	VBROADCASTI32X4 64(SI), Z15
+	VPRORVD         Z3, Z15, Z15
+	VPTERNLOGD      $0xf8, Z2, Z15, Z13
+	VPDPBUSD        Z14, Z13, Z12
+	VPBROADCASTQ    8(DI), Z13
+	VPBROADCASTQ    24(DI), Z14
+	VMOVDQU64       80(SI), Z15
+	VPANDD          Z0, Z15, Z18
+	VPDPBUSD        Z13, Z18, Z17
+	VPSRLW          $0x05, Z15, Z13
+	VPANDD          Z1, Z13, Z13
+	VBROADCASTI32X4 144(SI), Z15
+	VPRORVD         Z3, Z15, Z15
+	VPTERNLOGD      $0xf8, Z2, Z15, Z13
+	VPDPBUSD        Z14, Z13, Z12
+	ADDQ            $0x20, DI
+	ADDQ            $0x000000a0, SI
+	DECQ            R10
+	JNE             secondblock
+
+secondsplit:
+	VPXORD          Z9, Z9, Z9
+	MOVQ            48(AX), R10
+	SUBQ            R9, R10
+	TESTQ           $0x00000001, R10
+	JNE             secondsum
+	CMPQ            R9, $0x01
+	JE              secondsum
+	PREFETCHT0      4096(SI)
+	PREFETCHT0      4160(SI)
+	PREFETCHT0      4224(SI)
+	VPBROADCASTQ    (DI), Z13
+	VPBROADCASTQ    16(DI), Z14
+	VMOVDQU64       (SI), Z15
+	VPANDD          Z0, Z15, Z18
+	VPDPBUSD        Z13, Z18, Z17
+	VPSRLW          $0x05, Z15, Z13
+	VPANDD          Z1, Z13, Z13
+	VBROADCASTI32X4 64(SI), Z15
+	VPRORVD         Z3, Z15, Z15
+	VPTERNLOGD      $0xf8, Z2, Z15, Z13
+	VPDPBUSD        Z14, Z13, Z9
+	VPBROADCASTQ    8(DI), Z13
+	VPBROADCASTQ    24(DI), Z14
+	VMOVDQU64       80(SI), Z15
+	VPANDD          Z0, Z15, Z18
+	VPDPBUSD        Z13, Z18, Z17
+	VPSRLW          $0x05, Z15, Z13
+	VPANDD          Z1, Z13, Z13
+	VBROADCASTI32X4 144(SI), Z15
+	VPRORVD         Z3, Z15, Z15
+	VPTERNLOGD      $0xf8, Z2, Z15, Z13
+	VPDPBUSD        Z14, Z13, Z9
+	ADDQ            $0x20, DI
+	ADDQ            $0x000000a0, SI
+
+secondsum:
+	VPADDD        Z12, Z17, Z17
+	PREFETCHT0    4096(SI)
+	VSHUFPS       $0xdd, Z17, Z10, Z12
+	VSHUFPS       $0x88, Z17, Z10, Z13
+	VPADDD        Z12, Z13, Z13
+	VPSLLD        $0x03, Z13, Z13
+	VPINSRQ       $0x01, 16(SI), X11, X11
+	VPSHUFB       X6, X11, X11
+	VPMOVSXBD     X11, Z11
+	VPADDD        Z7, Z11, Z11
+	VPBROADCASTQ  (R8), Z12
+	VPSHUFD       $0x50, Z12, Z12
+	VPMULLD       Z12, Z11, Z11
+	VPADDD        Z11, Z13, Z13
+	VCVTDQ2PS     Z13, Z13
+	VMULPS        u32_3e000000x16<>+0(SB), Z13, Z13
+	VPERMPS       Z13, Z5, Z13
+	VINSERTI32X4  $0x01, (SI), Z16, Z16
+	VPERMW.Z      Z16, Z4, K1, Z16
+	VFMADD231PS   Y13, Y16, Y8
+	VEXTRACTF64X4 $0x01, Z13, Y11
+	VEXTRACTF64X4 $0x01, Z16, Y12
+	VFMADD231PS   Y11, Y12, Y8
+	ADDQ          $0x00000018, SI
+	ADDQ          $0x08, R8
+	DECQ          R9
+	JNE           groups
+	JMP           end
+
+one:
+	VMOVDQU64    (SI), X14
+	VMOVQ        16(SI), X11
+	VSHUFPS      $0xdd, Z10, Z10, Z12
+	VSHUFPS      $0x88, Z10, Z10, Z13
+	VPADDD       Z12, Z13, Z13
+	VPSLLD       $0x03, Z13, Z13
+	VPSHUFB      X6, X11, X11
+	VPMOVSXBD    X11, Z11
+	VPADDD       Z7, Z11, Z11
+	VPBROADCASTD (R8), Z12
+	VPMULLD      Z12, Z11, Z11
+	VPADDD       Z11, Z13, Z13
+	VCVTDQ2PS    Z13, Z13
+	VMULPS       u32_3e000000x16<>+0(SB), Z13, Z13
+	VPERMPS      Z13, Z5, Z13
+	VPMOVZXWD    X14, Y11
+	VPSLLD       $0x10, Y11, Y11
+	VFMADD231PS  Y13, Y11, Y8
+	ADDQ         $0x00000018, SI
+
+end:
+	VBROADCASTSS 72(AX), Y11
+	VBROADCASTSS 80(AX), Y12
+	VFMADD231PS  (SI), Y11, Y8
+	VMULPS       Y12, Y8, Y8
+	VADDPS       32(SI), Y8, Y8
+	VCMPPS       $0x03, Y8, Y8, K2
+	VBROADCASTSS u32_7fc00000<>+0(SB), K2, Y8
+	VMOVUPS      Y8, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
 	VZEROUPPER
 	RET
 
 // func lowbit6AVX512(a *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, CMOV, FMA3, MMX+
 TEXT ·lowbit6AVX512(SB), NOSPLIT, $0-8
 	MOVQ      a+0(FP), AX
 	MOVQ      (AX), CX
@@ -5883,146 +6962,167 @@ TEXT ·lowbit6AVX512(SB), NOSPLIT, $0-8
 	VMOVDQU64 u32_0x4_6x4_0x4_6x4<>+0(SB), Z2
 	VMOVDQU64 u32_0x4_c0c0c0cx4_0x4_c0c0c0cx4<>+0(SB), Z3
 	VMOVDQU64 u32_0x4_30303030x4_0x4_30303030x4<>+0(SB), Z4
-	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z5
+	VMOVDQU64 u16_0x3_1_0_2_0_3_0_4_0_5_0_6_0_7_0_8_0_9_0_a_0_b_0_c_0_d_0_e_0_f<>+0(SB), Z5
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z6
 	MOVL      $0xaaaaaaaa, SI
 	KMOVD     SI, K1
-	MOVQ      16(AX), R11
 
-pair:
-	XORQ    SI, SI
-	LEAQ    32(CX), R12
-	CMPQ    BX, $0x01
-	CMOVQEQ SI, R11
-	CMOVQEQ CX, R12
-	MOVQ    DX, SI
-	MOVQ    32(AX), DI
-	MOVQ    40(AX), R8
-	LEAQ    (DX)(R11*1), R13
-	VPXORD  Z7, Z7, Z7
-	MOVQ    48(AX), R9
+panel:
+	MOVQ   DX, SI
+	MOVQ   32(AX), DI
+	MOVQ   40(AX), R8
+	VPXORD Y7, Y7, Y7
+	MOVQ   48(AX), R9
 
-group:
+groups:
 	MOVQ    56(AX), R10
 	CMPQ    R9, $0x01
 	CMOVQEQ 64(AX), R10
 	VPXORD  Z8, Z8, Z8
-	VPXORD  Z10, Z10, Z10
 	VPXORD  Z9, Z9, Z9
-	VPXORD  Z11, Z11, Z11
 
-block:
-	LEAQ             4096(SI), R14
-	LEAQ             (R14)(R11*1), R15
-	CMPQ             R14, R13
-	CMOVQCC          R15, R14
-	PREFETCHT0       (R14)
-	PREFETCHT0       (R14)(R11*1)
-	PREFETCHT0       64(R14)
-	PREFETCHT0       64(R14)(R11*1)
-	PREFETCHT0       128(R14)
-	PREFETCHT0       128(R14)(R11*1)
-	VPBROADCASTQ     (DI), Z12
-	VPBROADCASTQ     16(DI), Z13
-	VMOVDQU64        (SI), Z14
-	VMOVDQU64        32(SI), Z15
-	VSHUFI64X2       $0xd8, Z15, Z14, Z16
-	VPANDD           Z0, Z16, Z17
-	VPDPBUSD         Z12, Z17, Z8
-	VSHUFI64X2       $0x61, Z15, Z14, Z17
-	VPSRLVD          Z2, Z17, Z17
-	VPANDD           Z1, Z17, Z17
-	VSHUFI64X2       $0xa5, Z15, Z14, Z14
-	VPSRLW           $0x04, Z14, Z14
-	VPTERNLOGD       $0xf8, Z3, Z14, Z17
-	VPSRLW           $0x02, Z16, Z14
-	VPTERNLOGD       $0xf8, Z4, Z14, Z17
-	VPDPBUSD         Z13, Z17, Z10
-	VMOVDQU64        (SI)(R11*1), Z14
-	VMOVDQU64        32(SI)(R11*1), Z15
-	VSHUFI64X2       $0xd8, Z15, Z14, Z16
-	VPANDD           Z0, Z16, Z17
-	VPDPBUSD         Z12, Z17, Z9
-	VSHUFI64X2       $0x61, Z15, Z14, Z12
-	VPSRLVD          Z2, Z12, Z12
-	VPANDD           Z1, Z12, Z12
-	VSHUFI64X2       $0xa5, Z15, Z14, Z14
-	VPSRLW           $0x04, Z14, Z14
-	VPTERNLOGD       $0xf8, Z3, Z14, Z12
-	VPSRLW           $0x02, Z16, Z14
-	VPTERNLOGD       $0xf8, Z4, Z14, Z12
-	VPDPBUSD         Z13, Z12, Z11
-	VPBROADCASTQ     8(DI), Z12
-	VPBROADCASTQ     24(DI), Z13
-	VMOVDQU64        96(SI), Z14
-	VMOVDQU64        128(SI), Z15
-	VSHUFI64X2       $0xd8, Z15, Z14, Z16
-	VPANDD           Z0, Z16, Z17
-	VPDPBUSD         Z12, Z17, Z8
-	VSHUFI64X2       $0x61, Z15, Z14, Z17
-	VPSRLVD          Z2, Z17, Z17
-	VPANDD           Z1, Z17, Z17
-	VSHUFI64X2       $0xa5, Z15, Z14, Z14
-	VPSRLW           $0x04, Z14, Z14
-	VPTERNLOGD       $0xf8, Z3, Z14, Z17
-	VPSRLW           $0x02, Z16, Z14
-	VPTERNLOGD       $0xf8, Z4, Z14, Z17
-	VPDPBUSD         Z13, Z17, Z10
-	VMOVDQU64        96(SI)(R11*1), Z14
-	VMOVDQU64        128(SI)(R11*1), Z15
-	VSHUFI64X2       $0xd8, Z15, Z14, Z16
-	VPANDD           Z0, Z16, Z17
-	VPDPBUSD         Z12, Z17, Z9
-	VSHUFI64X2       $0x61, Z15, Z14, Z12
-	VPSRLVD          Z2, Z12, Z12
-	VPANDD           Z1, Z12, Z12
-	VSHUFI64X2       $0xa5, Z15, Z14, Z14
-	VPSRLW           $0x04, Z14, Z14
-	VPTERNLOGD       $0xf8, Z3, Z14, Z12
-	VPSRLW           $0x02, Z16, Z14
-	VPTERNLOGD       $0xf8, Z4, Z14, Z12
-	VPDPBUSD         Z13, Z12, Z11
-	ADDQ             $0x20, DI
-	ADDQ             $0x000000c0, SI
-	DECQ             R10
-	JNE              block
-	VPADDD           Z10, Z8, Z8
-	VPADDD           Z11, Z9, Z9
-	VSHUFPS          $0xdd, Z9, Z8, Z12
-	VSHUFPS          $0x88, Z9, Z8, Z13
-	VPADDD           Z12, Z13, Z13
-	VPADDD.BCST      (R8), Z13, Z13
-	VCVTDQ2PS        Z13, Z13
-	VBROADCASTI32X4  (SI), Z12
-	VINSERTI32X4     $0x01, (SI)(R11*1), Z12, Z12
-	VPERMW.Z         Z12, Z5, K1, Z12
-	VFMADD231PS      Z13, Z12, Z7
-	LEAQ             4096(SI), R10
-	LEAQ             (R10)(R11*1), R14
-	CMPQ             R10, R13
-	CMOVQCC          R14, R10
-	PREFETCHT0       (R10)
-	PREFETCHT0       (R10)(R11*1)
-	ADDQ             $0x00000010, SI
-	ADDQ             $0x04, R8
-	DECQ             R9
-	JNE              group
-	VPERMPS          Z7, Z6, Z12
-	VBROADCASTF64X4  (SI), Z13
-	VINSERTF64X4     $0x01, (SI)(R11*1), Z13, Z13
-	VFMADD231PS.BCST 72(AX), Z13, Z12
-	VMULPS.BCST      80(AX), Z12, Z12
-	VBROADCASTF64X4  32(SI), Z13
-	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z13, Z13
-	VADDPS           Z13, Z12, Z12
-	VCMPPS           $0x03, Z12, Z12, K2
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z12
-	VMOVUPS          Y12, (CX)
-	VEXTRACTF64X4    $0x01, Z12, (R12)
-	LEAQ             (DX)(R11*2), DX
-	ADDQ             $0x00000040, CX
-	SUBQ             $0x02, BX
-	JGT              pair
+firstblock:
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	PREFETCHT0   4224(SI)
+	VPBROADCASTQ (DI), Z10
+	VPBROADCASTQ 16(DI), Z11
+	VMOVDQU64    (SI), Z12
+	VMOVDQU64    32(SI), Z13
+	VSHUFI64X2   $0xd8, Z13, Z12, Z14
+	VPANDD       Z0, Z14, Z15
+	VPDPBUSD     Z10, Z15, Z8
+	VSHUFI64X2   $0x61, Z13, Z12, Z10
+	VPSRLVD      Z2, Z10, Z10
+	VPANDD       Z1, Z10, Z10
+	VSHUFI64X2   $0xa5, Z13, Z12, Z12
+	VPSRLW       $0x04, Z12, Z12
+	VPTERNLOGD   $0xf8, Z3, Z12, Z10
+	VPSRLW       $0x02, Z14, Z12
+	VPTERNLOGD   $0xf8, Z4, Z12, Z10
+	VPDPBUSD     Z11, Z10, Z9
+	VPBROADCASTQ 8(DI), Z10
+	VPBROADCASTQ 24(DI), Z11
+	VMOVDQU64    96(SI), Z12
+	VMOVDQU64    128(SI), Z13
+	VSHUFI64X2   $0xd8, Z13, Z12, Z14
+	VPANDD       Z0, Z14, Z15
+	VPDPBUSD     Z10, Z15, Z8
+	VSHUFI64X2   $0x61, Z13, Z12, Z10
+	VPSRLVD      Z2, Z10, Z10
+	VPANDD       Z1, Z10, Z10
+	VSHUFI64X2   $0xa5, Z13, Z12, Z12
+	VPSRLW       $0x04, Z12, Z12
+	VPTERNLOGD   $0xf8, Z3, Z12, Z10
+	VPSRLW       $0x02, Z14, Z12
+	VPTERNLOGD   $0xf8, Z4, Z12, Z10
+	VPDPBUSD     Z11, Z10, Z9
+	ADDQ         $0x20, DI
+	ADDQ         $0x000000c0, SI
+	DECQ         R10
+	JNE          firstblock
+	VPADDD       Z9, Z8, Z8
+	PREFETCHT0   4096(SI)
+	CMPQ         R9, $0x01
+	JE           one
+	VMOVDQU64    (SI), X16
+	ADDQ         $0x00000010, SI
+	DECQ         R9
+	MOVQ         56(AX), R10
+	CMPQ         R9, $0x01
+	CMOVQEQ      64(AX), R10
+	VPXORD       Z17, Z17, Z17
+	VPXORD       Z18, Z18, Z18
+
+secondblock:
+	PREFETCHT0    4096(SI)
+	PREFETCHT0    4160(SI)
+	PREFETCHT0    4224(SI)
+	VPBROADCASTQ  (DI), Z10
+	VPBROADCASTQ  16(DI), Z11
+	VMOVDQU64     (SI), Z12
+	VMOVDQU64     32(SI), Z13
+	VSHUFI64X2    $0xd8, Z13, Z12, Z14
+	VPANDD        Z0, Z14, Z15
+	VPDPBUSD      Z10, Z15, Z17
+	VSHUFI64X2    $0x61, Z13, Z12, Z10
+	VPSRLVD       Z2, Z10, Z10
+	VPANDD        Z1, Z10, Z10
+	VSHUFI64X2    $0xa5, Z13, Z12, Z12
+	VPSRLW        $0x04, Z12, Z12
+	VPTERNLOGD    $0xf8, Z3, Z12, Z10
+	VPSRLW        $0x02, Z14, Z12
+	VPTERNLOGD    $0xf8, Z4, Z12, Z10
+	VPDPBUSD      Z11, Z10, Z18
+	VPBROADCASTQ  8(DI), Z10
+	VPBROADCASTQ  24(DI), Z11
+	VMOVDQU64     96(SI), Z12
+	VMOVDQU64     128(SI), Z13
+	VSHUFI64X2    $0xd8, Z13, Z12, Z14
+	VPANDD        Z0, Z14, Z15
+	VPDPBUSD      Z10, Z15, Z17
+	VSHUFI64X2    $0x61, Z13, Z12, Z10
+	VPSRLVD       Z2, Z10, Z10
+	VPANDD        Z1, Z10, Z10
+	VSHUFI64X2    $0xa5, Z13, Z12, Z12
+	VPSRLW        $0x04, Z12, Z12
+	VPTERNLOGD    $0xf8, Z3, Z12, Z10
+	VPSRLW        $0x02, Z14, Z12
+	VPTERNLOGD    $0xf8, Z4, Z12, Z10
+	VPDPBUSD      Z11, Z10, Z18
+	ADDQ          $0x20, DI
+	ADDQ          $0x000000c0, SI
+	DECQ          R10
+	JNE           secondblock
+	VPADDD        Z18, Z17, Z17
+	PREFETCHT0    4096(SI)
+	VSHUFPS       $0xdd, Z17, Z8, Z10
+	VSHUFPS       $0x88, Z17, Z8, Z11
+	VPADDD        Z10, Z11, Z11
+	VPBROADCASTQ  (R8), Z10
+	VPSHUFD       $0x50, Z10, Z10
+	VPADDD        Z10, Z11, Z11
+	VCVTDQ2PS     Z11, Z11
+	VPERMPS       Z11, Z6, Z11
+	VINSERTI32X4  $0x01, (SI), Z16, Z16
+	VPERMW.Z      Z16, Z5, K1, Z16
+	VFMADD231PS   Y11, Y16, Y7
+	VEXTRACTF64X4 $0x01, Z11, Y10
+	VEXTRACTF64X4 $0x01, Z16, Y11
+	VFMADD231PS   Y10, Y11, Y7
+	ADDQ          $0x00000010, SI
+	ADDQ          $0x08, R8
+	DECQ          R9
+	JNE           groups
+	JMP           end
+
+one:
+	VMOVDQU64    (SI), X12
+	VSHUFPS      $0xdd, Z8, Z8, Z10
+	VSHUFPS      $0x88, Z8, Z8, Z11
+	VPADDD       Z10, Z11, Z11
+	VPBROADCASTD (R8), Z10
+	VPADDD       Z10, Z11, Z11
+	VCVTDQ2PS    Z11, Z11
+	VPERMPS      Z11, Z6, Z11
+	VPMOVZXWD    X12, Y10
+	VPSLLD       $0x10, Y10, Y10
+	VFMADD231PS  Y11, Y10, Y7
+	ADDQ         $0x00000010, SI
+
+end:
+	VBROADCASTSS 72(AX), Y10
+	VBROADCASTSS 80(AX), Y11
+	VFMADD231PS  (SI), Y10, Y7
+	VMULPS       Y11, Y7, Y7
+	VADDPS       32(SI), Y7, Y7
+	VCMPPS       $0x03, Y7, Y7, K2
+	VBROADCASTSS u32_7fc00000<>+0(SB), K2, Y7
+	VMOVUPS      Y7, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
 	VZEROUPPER
 	RET
 
@@ -6077,7 +7177,7 @@ DATA u32_0x4_30303030x4_0x4_30303030x4<>+56(SB)/8, $0x3030303030303030
 GLOBL u32_0x4_30303030x4_0x4_30303030x4<>(SB), RODATA|NOPTR, $64
 
 // func lowbit6ZerosAVX512(a *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, CMOV, FMA3, MMX+
 TEXT ·lowbit6ZerosAVX512(SB), NOSPLIT, $0-8
 	MOVQ      a+0(FP), AX
 	MOVQ      (AX), CX
@@ -6088,154 +7188,180 @@ TEXT ·lowbit6ZerosAVX512(SB), NOSPLIT, $0-8
 	VMOVDQU64 u32_0x4_6x4_0x4_6x4<>+0(SB), Z2
 	VMOVDQU64 u32_0x4_c0c0c0cx4_0x4_c0c0c0cx4<>+0(SB), Z3
 	VMOVDQU64 u32_0x4_30303030x4_0x4_30303030x4<>+0(SB), Z4
-	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z5
+	VMOVDQU64 u16_0x3_1_0_2_0_3_0_4_0_5_0_6_0_7_0_8_0_9_0_a_0_b_0_c_0_d_0_e_0_f<>+0(SB), Z5
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z6
 	MOVL      $0xaaaaaaaa, SI
 	KMOVD     SI, K1
 	VMOVDQU   u8_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), X7
 	VMOVDQU64 u32_20x16<>+0(SB), Z8
-	MOVQ      16(AX), R11
 
-pair:
-	XORQ    SI, SI
-	LEAQ    32(CX), R12
-	CMPQ    BX, $0x01
-	CMOVQEQ SI, R11
-	CMOVQEQ CX, R12
-	MOVQ    DX, SI
-	MOVQ    32(AX), DI
-	MOVQ    40(AX), R8
-	LEAQ    (DX)(R11*1), R13
-	VPXORD  Z9, Z9, Z9
-	MOVQ    48(AX), R9
+panel:
+	MOVQ   DX, SI
+	MOVQ   32(AX), DI
+	MOVQ   40(AX), R8
+	VPXORD Y9, Y9, Y9
+	MOVQ   48(AX), R9
 
-group:
+groups:
 	MOVQ    56(AX), R10
 	CMPQ    R9, $0x01
 	CMOVQEQ 64(AX), R10
 	VPXORD  Z10, Z10, Z10
-	VPXORD  Z12, Z12, Z12
 	VPXORD  Z11, Z11, Z11
-	VPXORD  Z13, Z13, Z13
 
-block:
-	LEAQ             4096(SI), R14
-	LEAQ             (R14)(R11*1), R15
-	CMPQ             R14, R13
-	CMOVQCC          R15, R14
-	PREFETCHT0       (R14)
-	PREFETCHT0       (R14)(R11*1)
-	PREFETCHT0       64(R14)
-	PREFETCHT0       64(R14)(R11*1)
-	PREFETCHT0       128(R14)
-	PREFETCHT0       128(R14)(R11*1)
-	VPBROADCASTQ     (DI), Z14
-	VPBROADCASTQ     16(DI), Z15
-	VMOVDQU64        (SI), Z16
-	VMOVDQU64        32(SI), Z17
-	VSHUFI64X2       $0xd8, Z17, Z16, Z18
-	VPANDD           Z0, Z18, Z19
-	VPDPBUSD         Z14, Z19, Z10
-	VSHUFI64X2       $0x61, Z17, Z16, Z19
-	VPSRLVD          Z2, Z19, Z19
-	VPANDD           Z1, Z19, Z19
-	VSHUFI64X2       $0xa5, Z17, Z16, Z16
-	VPSRLW           $0x04, Z16, Z16
-	VPTERNLOGD       $0xf8, Z3, Z16, Z19
-	VPSRLW           $0x02, Z18, Z16
-	VPTERNLOGD       $0xf8, Z4, Z16, Z19
-	VPDPBUSD         Z15, Z19, Z12
-	VMOVDQU64        (SI)(R11*1), Z16
-	VMOVDQU64        32(SI)(R11*1), Z17
-	VSHUFI64X2       $0xd8, Z17, Z16, Z18
-	VPANDD           Z0, Z18, Z19
-	VPDPBUSD         Z14, Z19, Z11
-	VSHUFI64X2       $0x61, Z17, Z16, Z14
-	VPSRLVD          Z2, Z14, Z14
-	VPANDD           Z1, Z14, Z14
-	VSHUFI64X2       $0xa5, Z17, Z16, Z16
-	VPSRLW           $0x04, Z16, Z16
-	VPTERNLOGD       $0xf8, Z3, Z16, Z14
-	VPSRLW           $0x02, Z18, Z16
-	VPTERNLOGD       $0xf8, Z4, Z16, Z14
-	VPDPBUSD         Z15, Z14, Z13
-	VPBROADCASTQ     8(DI), Z14
-	VPBROADCASTQ     24(DI), Z15
-	VMOVDQU64        96(SI), Z16
-	VMOVDQU64        128(SI), Z17
-	VSHUFI64X2       $0xd8, Z17, Z16, Z18
-	VPANDD           Z0, Z18, Z19
-	VPDPBUSD         Z14, Z19, Z10
-	VSHUFI64X2       $0x61, Z17, Z16, Z19
-	VPSRLVD          Z2, Z19, Z19
-	VPANDD           Z1, Z19, Z19
-	VSHUFI64X2       $0xa5, Z17, Z16, Z16
-	VPSRLW           $0x04, Z16, Z16
-	VPTERNLOGD       $0xf8, Z3, Z16, Z19
-	VPSRLW           $0x02, Z18, Z16
-	VPTERNLOGD       $0xf8, Z4, Z16, Z19
-	VPDPBUSD         Z15, Z19, Z12
-	VMOVDQU64        96(SI)(R11*1), Z16
-	VMOVDQU64        128(SI)(R11*1), Z17
-	VSHUFI64X2       $0xd8, Z17, Z16, Z18
-	VPANDD           Z0, Z18, Z19
-	VPDPBUSD         Z14, Z19, Z11
-	VSHUFI64X2       $0x61, Z17, Z16, Z14
-	VPSRLVD          Z2, Z14, Z14
-	VPANDD           Z1, Z14, Z14
-	VSHUFI64X2       $0xa5, Z17, Z16, Z16
-	VPSRLW           $0x04, Z16, Z16
-	VPTERNLOGD       $0xf8, Z3, Z16, Z14
-	VPSRLW           $0x02, Z18, Z16
-	VPTERNLOGD       $0xf8, Z4, Z16, Z14
-	VPDPBUSD         Z15, Z14, Z13
-	ADDQ             $0x20, DI
-	ADDQ             $0x000000c0, SI
-	DECQ             R10
-	JNE              block
-	VPADDD           Z12, Z10, Z10
-	VPADDD           Z13, Z11, Z11
-	VSHUFPS          $0xdd, Z11, Z10, Z14
-	VSHUFPS          $0x88, Z11, Z10, Z15
-	VPADDD           Z14, Z15, Z15
-	VMOVQ            16(SI), X14
-	VPINSRQ          $0x01, 16(SI)(R11*1), X14, X14
-	VPSHUFB          X7, X14, X14
-	VPMOVSXBD        X14, Z14
-	VPADDD           Z8, Z14, Z14
-	VPMULLD.BCST     (R8), Z14, Z14
-	VPADDD           Z14, Z15, Z15
-	VCVTDQ2PS        Z15, Z15
-	VBROADCASTI32X4  (SI), Z14
-	VINSERTI32X4     $0x01, (SI)(R11*1), Z14, Z14
-	VPERMW.Z         Z14, Z5, K1, Z14
-	VFMADD231PS      Z15, Z14, Z9
-	LEAQ             4096(SI), R10
-	LEAQ             (R10)(R11*1), R14
-	CMPQ             R10, R13
-	CMOVQCC          R14, R10
-	PREFETCHT0       (R10)
-	PREFETCHT0       (R10)(R11*1)
-	ADDQ             $0x00000018, SI
-	ADDQ             $0x04, R8
-	DECQ             R9
-	JNE              group
-	VPERMPS          Z9, Z6, Z14
-	VBROADCASTF64X4  (SI), Z15
-	VINSERTF64X4     $0x01, (SI)(R11*1), Z15, Z15
-	VFMADD231PS.BCST 72(AX), Z15, Z14
-	VMULPS.BCST      80(AX), Z14, Z14
-	VBROADCASTF64X4  32(SI), Z15
-	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z15, Z15
-	VADDPS           Z15, Z14, Z14
-	VCMPPS           $0x03, Z14, Z14, K2
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z14
-	VMOVUPS          Y14, (CX)
-	VEXTRACTF64X4    $0x01, Z14, (R12)
-	LEAQ             (DX)(R11*2), DX
-	ADDQ             $0x00000040, CX
-	SUBQ             $0x02, BX
-	JGT              pair
+firstblock:
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	PREFETCHT0   4224(SI)
+	VPBROADCASTQ (DI), Z12
+	VPBROADCASTQ 16(DI), Z13
+	VMOVDQU64    (SI), Z14
+	VMOVDQU64    32(SI), Z15
+	VSHUFI64X2   $0xd8, Z15, Z14, Z16
+	VPANDD       Z0, Z16, Z17
+	VPDPBUSD     Z12, Z17, Z10
+	VSHUFI64X2   $0x61, Z15, Z14, Z12
+	VPSRLVD      Z2, Z12, Z12
+	VPANDD       Z1, Z12, Z12
+	VSHUFI64X2   $0xa5, Z15, Z14, Z14
+	VPSRLW       $0x04, Z14, Z14
+	VPTERNLOGD   $0xf8, Z3, Z14, Z12
+	VPSRLW       $0x02, Z16, Z14
+	VPTERNLOGD   $0xf8, Z4, Z14, Z12
+	VPDPBUSD     Z13, Z12, Z11
+	VPBROADCASTQ 8(DI), Z12
+	VPBROADCASTQ 24(DI), Z13
+	VMOVDQU64    96(SI), Z14
+	VMOVDQU64    128(SI), Z15
+	VSHUFI64X2   $0xd8, Z15, Z14, Z16
+	VPANDD       Z0, Z16, Z17
+	VPDPBUSD     Z12, Z17, Z10
+	VSHUFI64X2   $0x61, Z15, Z14, Z12
+	VPSRLVD      Z2, Z12, Z12
+	VPANDD       Z1, Z12, Z12
+	VSHUFI64X2   $0xa5, Z15, Z14, Z14
+	VPSRLW       $0x04, Z14, Z14
+	VPTERNLOGD   $0xf8, Z3, Z14, Z12
+	VPSRLW       $0x02, Z16, Z14
+	VPTERNLOGD   $0xf8, Z4, Z14, Z12
+	VPDPBUSD     Z13, Z12, Z11
+	ADDQ         $0x20, DI
+	ADDQ         $0x000000c0, SI
+	DECQ         R10
+	JNE          firstblock
+	VPADDD       Z11, Z10, Z10
+	PREFETCHT0   4096(SI)
+	CMPQ         R9, $0x01
+	JE           one
+	VMOVDQU64    (SI), X18
+	VMOVQ        16(SI), X12
+	ADDQ         $0x00000018, SI
+	DECQ         R9
+	MOVQ         56(AX), R10
+	CMPQ         R9, $0x01
+	CMOVQEQ      64(AX), R10
+	VPXORD       Z19, Z19, Z19
+	VPXORD       Z20, Z20, Z20
+
+secondblock:
+	PREFETCHT0    4096(SI)
+	PREFETCHT0    4160(SI)
+	PREFETCHT0    4224(SI)
+	VPBROADCASTQ  (DI), Z13
+	VPBROADCASTQ  16(DI), Z14
+	VMOVDQU64     (SI), Z15
+	VMOVDQU64     32(SI), Z16
+	VSHUFI64X2    $0xd8, Z16, Z15, Z17
+	VPANDD        Z0, Z17, Z21
+	VPDPBUSD      Z13, Z21, Z19
+	VSHUFI64X2    $0x61, Z16, Z15, Z13
+	VPSRLVD       Z2, Z13, Z13
+	VPANDD        Z1, Z13, Z13
+	VSHUFI64X2    $0xa5, Z16, Z15, Z15
+	VPSRLW        $0x04, Z15, Z15
+	VPTERNLOGD    $0xf8, Z3, Z15, Z13
+	VPSRLW        $0x02, Z17, Z15
+	VPTERNLOGD    $0xf8, Z4, Z15, Z13
+	VPDPBUSD      Z14, Z13, Z20
+	VPBROADCASTQ  8(DI), Z13
+	VPBROADCASTQ  24(DI), Z14
+	VMOVDQU64     96(SI), Z15
+	VMOVDQU64     128(SI), Z16
+	VSHUFI64X2    $0xd8, Z16, Z15, Z17
+	VPANDD        Z0, Z17, Z21
+	VPDPBUSD      Z13, Z21, Z19
+	VSHUFI64X2    $0x61, Z16, Z15, Z13
+	VPSRLVD       Z2, Z13, Z13
+	VPANDD        Z1, Z13, Z13
+	VSHUFI64X2    $0xa5, Z16, Z15, Z15
+	VPSRLW        $0x04, Z15, Z15
+	VPTERNLOGD    $0xf8, Z3, Z15, Z13
+	VPSRLW        $0x02, Z17, Z15
+	VPTERNLOGD    $0xf8, Z4, Z15, Z13
+	VPDPBUSD      Z14, Z13, Z20
+	ADDQ          $0x20, DI
+	ADDQ          $0x000000c0, SI
+	DECQ          R10
+	JNE           secondblock
+	VPADDD        Z20, Z19, Z19
+	PREFETCHT0    4096(SI)
+	VSHUFPS       $0xdd, Z19, Z10, Z13
+	VSHUFPS       $0x88, Z19, Z10, Z14
+	VPADDD        Z13, Z14, Z14
+	VPINSRQ       $0x01, 16(SI), X12, X12
+	VPSHUFB       X7, X12, X12
+	VPMOVSXBD     X12, Z12
+	VPADDD        Z8, Z12, Z12
+	VPBROADCASTQ  (R8), Z13
+	VPSHUFD       $0x50, Z13, Z13
+	VPMULLD       Z13, Z12, Z12
+	VPADDD        Z12, Z14, Z14
+	VCVTDQ2PS     Z14, Z14
+	VPERMPS       Z14, Z6, Z14
+	VINSERTI32X4  $0x01, (SI), Z18, Z18
+	VPERMW.Z      Z18, Z5, K1, Z18
+	VFMADD231PS   Y14, Y18, Y9
+	VEXTRACTF64X4 $0x01, Z14, Y12
+	VEXTRACTF64X4 $0x01, Z18, Y13
+	VFMADD231PS   Y12, Y13, Y9
+	ADDQ          $0x00000018, SI
+	ADDQ          $0x08, R8
+	DECQ          R9
+	JNE           groups
+	JMP           end
+
+one:
+	VMOVDQU64    (SI), X15
+	VMOVQ        16(SI), X12
+	VSHUFPS      $0xdd, Z10, Z10, Z13
+	VSHUFPS      $0x88, Z10, Z10, Z14
+	VPADDD       Z13, Z14, Z14
+	VPSHUFB      X7, X12, X12
+	VPMOVSXBD    X12, Z12
+	VPADDD       Z8, Z12, Z12
+	VPBROADCASTD (R8), Z13
+	VPMULLD      Z13, Z12, Z12
+	VPADDD       Z12, Z14, Z14
+	VCVTDQ2PS    Z14, Z14
+	VPERMPS      Z14, Z6, Z14
+	VPMOVZXWD    X15, Y12
+	VPSLLD       $0x10, Y12, Y12
+	VFMADD231PS  Y14, Y12, Y9
+	ADDQ         $0x00000018, SI
+
+end:
+	VBROADCASTSS 72(AX), Y12
+	VBROADCASTSS 80(AX), Y13
+	VFMADD231PS  (SI), Y12, Y9
+	VMULPS       Y13, Y9, Y9
+	VADDPS       32(SI), Y9, Y9
+	VCMPPS       $0x03, Y9, Y9, K2
+	VBROADCASTSS u32_7fc00000<>+0(SB), K2, Y9
+	VMOVUPS      Y9, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
 	VZEROUPPER
 	RET
 
@@ -6250,7 +7376,7 @@ DATA u32_20x16<>+56(SB)/8, $0x0000002000000020
 GLOBL u32_20x16<>(SB), RODATA|NOPTR, $64
 
 // func lowbit6FractionsAVX512(a *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, CMOV, FMA3, MMX+
 TEXT ·lowbit6FractionsAVX512(SB), NOSPLIT, $0-8
 	MOVQ      a+0(FP), AX
 	MOVQ      (AX), CX
@@ -6261,156 +7387,184 @@ TEXT ·lowbit6FractionsAVX512(SB), NOSPLIT, $0-8
 	VMOVDQU64 u32_0x4_6x4_0x4_6x4<>+0(SB), Z2
 	VMOVDQU64 u32_0x4_c0c0c0cx4_0x4_c0c0c0cx4<>+0(SB), Z3
 	VMOVDQU64 u32_0x4_30303030x4_0x4_30303030x4<>+0(SB), Z4
-	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z5
+	VMOVDQU64 u16_0x3_1_0_2_0_3_0_4_0_5_0_6_0_7_0_8_0_9_0_a_0_b_0_c_0_d_0_e_0_f<>+0(SB), Z5
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z6
 	MOVL      $0xaaaaaaaa, SI
 	KMOVD     SI, K1
 	VMOVDQU   u8_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), X7
 	VMOVDQU64 u32_80x16<>+0(SB), Z8
-	MOVQ      16(AX), R11
 
-pair:
-	XORQ    SI, SI
-	LEAQ    32(CX), R12
-	CMPQ    BX, $0x01
-	CMOVQEQ SI, R11
-	CMOVQEQ CX, R12
-	MOVQ    DX, SI
-	MOVQ    32(AX), DI
-	MOVQ    40(AX), R8
-	LEAQ    (DX)(R11*1), R13
-	VPXORD  Z9, Z9, Z9
-	MOVQ    48(AX), R9
+panel:
+	MOVQ   DX, SI
+	MOVQ   32(AX), DI
+	MOVQ   40(AX), R8
+	VPXORD Y9, Y9, Y9
+	MOVQ   48(AX), R9
 
-group:
+groups:
 	MOVQ    56(AX), R10
 	CMPQ    R9, $0x01
 	CMOVQEQ 64(AX), R10
 	VPXORD  Z10, Z10, Z10
-	VPXORD  Z12, Z12, Z12
 	VPXORD  Z11, Z11, Z11
-	VPXORD  Z13, Z13, Z13
 
-block:
-	LEAQ             4096(SI), R14
-	LEAQ             (R14)(R11*1), R15
-	CMPQ             R14, R13
-	CMOVQCC          R15, R14
-	PREFETCHT0       (R14)
-	PREFETCHT0       (R14)(R11*1)
-	PREFETCHT0       64(R14)
-	PREFETCHT0       64(R14)(R11*1)
-	PREFETCHT0       128(R14)
-	PREFETCHT0       128(R14)(R11*1)
-	VPBROADCASTQ     (DI), Z14
-	VPBROADCASTQ     16(DI), Z15
-	VMOVDQU64        (SI), Z16
-	VMOVDQU64        32(SI), Z17
-	VSHUFI64X2       $0xd8, Z17, Z16, Z18
-	VPANDD           Z0, Z18, Z19
-	VPDPBUSD         Z14, Z19, Z10
-	VSHUFI64X2       $0x61, Z17, Z16, Z19
-	VPSRLVD          Z2, Z19, Z19
-	VPANDD           Z1, Z19, Z19
-	VSHUFI64X2       $0xa5, Z17, Z16, Z16
-	VPSRLW           $0x04, Z16, Z16
-	VPTERNLOGD       $0xf8, Z3, Z16, Z19
-	VPSRLW           $0x02, Z18, Z16
-	VPTERNLOGD       $0xf8, Z4, Z16, Z19
-	VPDPBUSD         Z15, Z19, Z12
-	VMOVDQU64        (SI)(R11*1), Z16
-	VMOVDQU64        32(SI)(R11*1), Z17
-	VSHUFI64X2       $0xd8, Z17, Z16, Z18
-	VPANDD           Z0, Z18, Z19
-	VPDPBUSD         Z14, Z19, Z11
-	VSHUFI64X2       $0x61, Z17, Z16, Z14
-	VPSRLVD          Z2, Z14, Z14
-	VPANDD           Z1, Z14, Z14
-	VSHUFI64X2       $0xa5, Z17, Z16, Z16
-	VPSRLW           $0x04, Z16, Z16
-	VPTERNLOGD       $0xf8, Z3, Z16, Z14
-	VPSRLW           $0x02, Z18, Z16
-	VPTERNLOGD       $0xf8, Z4, Z16, Z14
-	VPDPBUSD         Z15, Z14, Z13
-	VPBROADCASTQ     8(DI), Z14
-	VPBROADCASTQ     24(DI), Z15
-	VMOVDQU64        96(SI), Z16
-	VMOVDQU64        128(SI), Z17
-	VSHUFI64X2       $0xd8, Z17, Z16, Z18
-	VPANDD           Z0, Z18, Z19
-	VPDPBUSD         Z14, Z19, Z10
-	VSHUFI64X2       $0x61, Z17, Z16, Z19
-	VPSRLVD          Z2, Z19, Z19
-	VPANDD           Z1, Z19, Z19
-	VSHUFI64X2       $0xa5, Z17, Z16, Z16
-	VPSRLW           $0x04, Z16, Z16
-	VPTERNLOGD       $0xf8, Z3, Z16, Z19
-	VPSRLW           $0x02, Z18, Z16
-	VPTERNLOGD       $0xf8, Z4, Z16, Z19
-	VPDPBUSD         Z15, Z19, Z12
-	VMOVDQU64        96(SI)(R11*1), Z16
-	VMOVDQU64        128(SI)(R11*1), Z17
-	VSHUFI64X2       $0xd8, Z17, Z16, Z18
-	VPANDD           Z0, Z18, Z19
-	VPDPBUSD         Z14, Z19, Z11
-	VSHUFI64X2       $0x61, Z17, Z16, Z14
-	VPSRLVD          Z2, Z14, Z14
-	VPANDD           Z1, Z14, Z14
-	VSHUFI64X2       $0xa5, Z17, Z16, Z16
-	VPSRLW           $0x04, Z16, Z16
-	VPTERNLOGD       $0xf8, Z3, Z16, Z14
-	VPSRLW           $0x02, Z18, Z16
-	VPTERNLOGD       $0xf8, Z4, Z16, Z14
-	VPDPBUSD         Z15, Z14, Z13
-	ADDQ             $0x20, DI
-	ADDQ             $0x000000c0, SI
-	DECQ             R10
-	JNE              block
-	VPADDD           Z12, Z10, Z10
-	VPADDD           Z13, Z11, Z11
-	VSHUFPS          $0xdd, Z11, Z10, Z14
-	VSHUFPS          $0x88, Z11, Z10, Z15
-	VPADDD           Z14, Z15, Z15
-	VPSLLD           $0x02, Z15, Z15
-	VMOVQ            16(SI), X14
-	VPINSRQ          $0x01, 16(SI)(R11*1), X14, X14
-	VPSHUFB          X7, X14, X14
-	VPMOVSXBD        X14, Z14
-	VPADDD           Z8, Z14, Z14
-	VPMULLD.BCST     (R8), Z14, Z14
-	VPADDD           Z14, Z15, Z15
-	VCVTDQ2PS        Z15, Z15
-	VMULPS           u32_3e800000x16<>+0(SB), Z15, Z15
-	VBROADCASTI32X4  (SI), Z14
-	VINSERTI32X4     $0x01, (SI)(R11*1), Z14, Z14
-	VPERMW.Z         Z14, Z5, K1, Z14
-	VFMADD231PS      Z15, Z14, Z9
-	LEAQ             4096(SI), R10
-	LEAQ             (R10)(R11*1), R14
-	CMPQ             R10, R13
-	CMOVQCC          R14, R10
-	PREFETCHT0       (R10)
-	PREFETCHT0       (R10)(R11*1)
-	ADDQ             $0x00000018, SI
-	ADDQ             $0x04, R8
-	DECQ             R9
-	JNE              group
-	VPERMPS          Z9, Z6, Z14
-	VBROADCASTF64X4  (SI), Z15
-	VINSERTF64X4     $0x01, (SI)(R11*1), Z15, Z15
-	VFMADD231PS.BCST 72(AX), Z15, Z14
-	VMULPS.BCST      80(AX), Z14, Z14
-	VBROADCASTF64X4  32(SI), Z15
-	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z15, Z15
-	VADDPS           Z15, Z14, Z14
-	VCMPPS           $0x03, Z14, Z14, K2
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z14
-	VMOVUPS          Y14, (CX)
-	VEXTRACTF64X4    $0x01, Z14, (R12)
-	LEAQ             (DX)(R11*2), DX
-	ADDQ             $0x00000040, CX
-	SUBQ             $0x02, BX
-	JGT              pair
+firstblock:
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	PREFETCHT0   4224(SI)
+	VPBROADCASTQ (DI), Z12
+	VPBROADCASTQ 16(DI), Z13
+	VMOVDQU64    (SI), Z14
+	VMOVDQU64    32(SI), Z15
+	VSHUFI64X2   $0xd8, Z15, Z14, Z16
+	VPANDD       Z0, Z16, Z17
+	VPDPBUSD     Z12, Z17, Z10
+	VSHUFI64X2   $0x61, Z15, Z14, Z12
+	VPSRLVD      Z2, Z12, Z12
+	VPANDD       Z1, Z12, Z12
+	VSHUFI64X2   $0xa5, Z15, Z14, Z14
+	VPSRLW       $0x04, Z14, Z14
+	VPTERNLOGD   $0xf8, Z3, Z14, Z12
+	VPSRLW       $0x02, Z16, Z14
+	VPTERNLOGD   $0xf8, Z4, Z14, Z12
+	VPDPBUSD     Z13, Z12, Z11
+	VPBROADCASTQ 8(DI), Z12
+	VPBROADCASTQ 24(DI), Z13
+	VMOVDQU64    96(SI), Z14
+	VMOVDQU64    128(SI), Z15
+	VSHUFI64X2   $0xd8, Z15, Z14, Z16
+	VPANDD       Z0, Z16, Z17
+	VPDPBUSD     Z12, Z17, Z10
+	VSHUFI64X2   $0x61, Z15, Z14, Z12
+	VPSRLVD      Z2, Z12, Z12
+	VPANDD       Z1, Z12, Z12
+	VSHUFI64X2   $0xa5, Z15, Z14, Z14
+	VPSRLW       $0x04, Z14, Z14
+	VPTERNLOGD   $0xf8, Z3, Z14, Z12
+	VPSRLW       $0x02, Z16, Z14
+	VPTERNLOGD   $0xf8, Z4, Z14, Z12
+	VPDPBUSD     Z13, Z12, Z11
+	ADDQ         $0x20, DI
+	ADDQ         $0x000000c0, SI
+	DECQ         R10
+	JNE          firstblock
+	VPADDD       Z11, Z10, Z10
+	PREFETCHT0   4096(SI)
+	CMPQ         R9, $0x01
+	JE           one
+	VMOVDQU64    (SI), X18
+	VMOVQ        16(SI), X12
+	ADDQ         $0x00000018, SI
+	DECQ         R9
+	MOVQ         56(AX), R10
+	CMPQ         R9, $0x01
+	CMOVQEQ      64(AX), R10
+	VPXORD       Z19, Z19, Z19
+	VPXORD       Z20, Z20, Z20
+
+secondblock:
+	PREFETCHT0    4096(SI)
+	PREFETCHT0    4160(SI)
+	PREFETCHT0    4224(SI)
+	VPBROADCASTQ  (DI), Z13
+	VPBROADCASTQ  16(DI), Z14
+	VMOVDQU64     (SI), Z15
+	VMOVDQU64     32(SI), Z16
+	VSHUFI64X2    $0xd8, Z16, Z15, Z17
+	VPANDD        Z0, Z17, Z21
+	VPDPBUSD      Z13, Z21, Z19
+	VSHUFI64X2    $0x61, Z16, Z15, Z13
+	VPSRLVD       Z2, Z13, Z13
+	VPANDD        Z1, Z13, Z13
+	VSHUFI64X2    $0xa5, Z16, Z15, Z15
+	VPSRLW        $0x04, Z15, Z15
+	VPTERNLOGD    $0xf8, Z3, Z15, Z13
+	VPSRLW        $0x02, Z17, Z15
+	VPTERNLOGD    $0xf8, Z4, Z15, Z13
+	VPDPBUSD      Z14, Z13, Z20
+	VPBROADCASTQ  8(DI), Z13
+	VPBROADCASTQ  24(DI), Z14
+	VMOVDQU64     96(SI), Z15
+	VMOVDQU64     128(SI), Z16
+	VSHUFI64X2    $0xd8, Z16, Z15, Z17
+	VPANDD        Z0, Z17, Z21
+	VPDPBUSD      Z13, Z21, Z19
+	VSHUFI64X2    $0x61, Z16, Z15, Z13
+	VPSRLVD       Z2, Z13, Z13
+	VPANDD        Z1, Z13, Z13
+	VSHUFI64X2    $0xa5, Z16, Z15, Z15
+	VPSRLW        $0x04, Z15, Z15
+	VPTERNLOGD    $0xf8, Z3, Z15, Z13
+	VPSRLW        $0x02, Z17, Z15
+	VPTERNLOGD    $0xf8, Z4, Z15, Z13
+	VPDPBUSD      Z14, Z13, Z20
+	ADDQ          $0x20, DI
+	ADDQ          $0x000000c0, SI
+	DECQ          R10
+	JNE           secondblock
+	VPADDD        Z20, Z19, Z19
+	PREFETCHT0    4096(SI)
+	VSHUFPS       $0xdd, Z19, Z10, Z13
+	VSHUFPS       $0x88, Z19, Z10, Z14
+	VPADDD        Z13, Z14, Z14
+	VPSLLD        $0x02, Z14, Z14
+	VPINSRQ       $0x01, 16(SI), X12, X12
+	VPSHUFB       X7, X12, X12
+	VPMOVSXBD     X12, Z12
+	VPADDD        Z8, Z12, Z12
+	VPBROADCASTQ  (R8), Z13
+	VPSHUFD       $0x50, Z13, Z13
+	VPMULLD       Z13, Z12, Z12
+	VPADDD        Z12, Z14, Z14
+	VCVTDQ2PS     Z14, Z14
+	VMULPS        u32_3e800000x16<>+0(SB), Z14, Z14
+	VPERMPS       Z14, Z6, Z14
+	VINSERTI32X4  $0x01, (SI), Z18, Z18
+	VPERMW.Z      Z18, Z5, K1, Z18
+	VFMADD231PS   Y14, Y18, Y9
+	VEXTRACTF64X4 $0x01, Z14, Y12
+	VEXTRACTF64X4 $0x01, Z18, Y13
+	VFMADD231PS   Y12, Y13, Y9
+	ADDQ          $0x00000018, SI
+	ADDQ          $0x08, R8
+	DECQ          R9
+	JNE           groups
+	JMP           end
+
+one:
+	VMOVDQU64    (SI), X15
+	VMOVQ        16(SI), X12
+	VSHUFPS      $0xdd, Z10, Z10, Z13
+	VSHUFPS      $0x88, Z10, Z10, Z14
+	VPADDD       Z13, Z14, Z14
+	VPSLLD       $0x02, Z14, Z14
+	VPSHUFB      X7, X12, X12
+	VPMOVSXBD    X12, Z12
+	VPADDD       Z8, Z12, Z12
+	VPBROADCASTD (R8), Z13
+	VPMULLD      Z13, Z12, Z12
+	VPADDD       Z12, Z14, Z14
+	VCVTDQ2PS    Z14, Z14
+	VMULPS       u32_3e800000x16<>+0(SB), Z14, Z14
+	VPERMPS      Z14, Z6, Z14
+	VPMOVZXWD    X15, Y12
+	VPSLLD       $0x10, Y12, Y12
+	VFMADD231PS  Y14, Y12, Y9
+	ADDQ         $0x00000018, SI
+
+end:
+	VBROADCASTSS 72(AX), Y12
+	VBROADCASTSS 80(AX), Y13
+	VFMADD231PS  (SI), Y12, Y9
+	VMULPS       Y13, Y9, Y9
+	VADDPS       32(SI), Y9, Y9
+	VCMPPS       $0x03, Y9, Y9, K2
+	VBROADCASTSS u32_7fc00000<>+0(SB), K2, Y9
+	VMOVUPS      Y9, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
 	VZEROUPPER
 	RET
 
@@ -6425,7 +7579,7 @@ DATA u32_3e800000x16<>+56(SB)/8, $0x3e8000003e800000
 GLOBL u32_3e800000x16<>(SB), RODATA|NOPTR, $64
 
 // func lowbit6SplitAVX512(a *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, CMOV, FMA3, MMX+
 TEXT ·lowbit6SplitAVX512(SB), NOSPLIT, $0-8
 	MOVQ      a+0(FP), AX
 	MOVQ      (AX), CX
@@ -6436,239 +7590,273 @@ TEXT ·lowbit6SplitAVX512(SB), NOSPLIT, $0-8
 	VMOVDQU64 u32_0x4_6x4_0x4_6x4<>+0(SB), Z2
 	VMOVDQU64 u32_0x4_c0c0c0cx4_0x4_c0c0c0cx4<>+0(SB), Z3
 	VMOVDQU64 u32_0x4_30303030x4_0x4_30303030x4<>+0(SB), Z4
-	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z5
+	VMOVDQU64 u16_0x3_1_0_2_0_3_0_4_0_5_0_6_0_7_0_8_0_9_0_a_0_b_0_c_0_d_0_e_0_f<>+0(SB), Z5
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z6
 	MOVL      $0xaaaaaaaa, SI
 	KMOVD     SI, K1
-	MOVQ      16(AX), R11
 
-pair:
-	XORQ    SI, SI
-	LEAQ    32(CX), R12
-	CMPQ    BX, $0x01
-	CMOVQEQ SI, R11
-	CMOVQEQ CX, R12
-	MOVQ    DX, SI
-	MOVQ    32(AX), DI
-	MOVQ    40(AX), R8
-	LEAQ    (DX)(R11*1), R13
-	VPXORD  Z7, Z7, Z7
-	VPXORD  Z8, Z8, Z8
-	VPXORD  Z9, Z9, Z9
-	MOVQ    48(AX), R9
+panel:
+	MOVQ   DX, SI
+	MOVQ   32(AX), DI
+	MOVQ   40(AX), R8
+	VPXORD Y7, Y7, Y7
+	VPXORD Z8, Z8, Z8
+	MOVQ   48(AX), R9
 
-group:
+groups:
 	MOVQ      56(AX), R10
 	CMPQ      R9, $0x01
 	CMOVQEQ   64(AX), R10
-	VPXORD    Z10, Z10, Z10
-	VMOVDQA64 Z8, Z12
-	VPXORD    Z11, Z11, Z11
-	VMOVDQA64 Z9, Z13
+	VPXORD    Z9, Z9, Z9
+	VMOVDQA64 Z8, Z10
 	TESTQ     R10, R10
-	JE        split
+	JE        firstsplit
 
-block:
-	LEAQ         4096(SI), R14
-	LEAQ         (R14)(R11*1), R15
-	CMPQ         R14, R13
-	CMOVQCC      R15, R14
-	PREFETCHT0   (R14)
-	PREFETCHT0   (R14)(R11*1)
-	PREFETCHT0   64(R14)
-	PREFETCHT0   64(R14)(R11*1)
-	PREFETCHT0   128(R14)
-	PREFETCHT0   128(R14)(R11*1)
-	VPBROADCASTQ (DI), Z14
-	VPBROADCASTQ 16(DI), Z15
-	VMOVDQU64    (SI), Z16
-	VMOVDQU64    32(SI), Z17
-	VSHUFI64X2   $0xd8, Z17, Z16, Z18
-	VPANDD       Z0, Z18, Z19
-	VPDPBUSD     Z14, Z19, Z10
-	VSHUFI64X2   $0x61, Z17, Z16, Z19
-	VPSRLVD      Z2, Z19, Z19
-	VPANDD       Z1, Z19, Z19
-	VSHUFI64X2   $0xa5, Z17, Z16, Z16
-	VPSRLW       $0x04, Z16, Z16
-	VPTERNLOGD   $0xf8, Z3, Z16, Z19
-	VPSRLW       $0x02, Z18, Z16
-	VPTERNLOGD   $0xf8, Z4, Z16, Z19
-	VPDPBUSD     Z15, Z19, Z12
-	VMOVDQU64    (SI)(R11*1), Z16
-	VMOVDQU64    32(SI)(R11*1), Z17
-	VSHUFI64X2   $0xd8, Z17, Z16, Z18
-	VPANDD       Z0, Z18, Z19
-	VPDPBUSD     Z14, Z19, Z11
-	VSHUFI64X2   $0x61, Z17, Z16, Z14
-	VPSRLVD      Z2, Z14, Z14
-	VPANDD       Z1, Z14, Z14
-	VSHUFI64X2   $0xa5, Z17, Z16, Z16
-	VPSRLW       $0x04, Z16, Z16
-	VPTERNLOGD   $0xf8, Z3, Z16, Z14
-	VPSRLW       $0x02, Z18, Z16
-	VPTERNLOGD   $0xf8, Z4, Z16, Z14
-	VPDPBUSD     Z15, Z14, Z13
-	VPBROADCASTQ 8(DI), Z14
-	VPBROADCASTQ 24(DI), Z15
-	VMOVDQU64    96(SI), Z16
-	VMOVDQU64    128(SI), Z17
-	VSHUFI64X2   $0xd8, Z17, Z16, Z18
-	VPANDD       Z0, Z18, Z19
-	VPDPBUSD     Z14, Z19, Z10
-	VSHUFI64X2   $0x61, Z17, Z16, Z19
-	VPSRLVD      Z2, Z19, Z19
-	VPANDD       Z1, Z19, Z19
-	VSHUFI64X2   $0xa5, Z17, Z16, Z16
-	VPSRLW       $0x04, Z16, Z16
-	VPTERNLOGD   $0xf8, Z3, Z16, Z19
-	VPSRLW       $0x02, Z18, Z16
-	VPTERNLOGD   $0xf8, Z4, Z16, Z19
-	VPDPBUSD     Z15, Z19, Z12
-	VMOVDQU64    96(SI)(R11*1), Z16
-	VMOVDQU64    128(SI)(R11*1), Z17
-	VSHUFI64X2   $0xd8, Z17, Z16, Z18
-	VPANDD       Z0, Z18, Z19
-	VPDPBUSD     Z14, Z19, Z11
-	VSHUFI64X2   $0x61, Z17, Z16, Z14
-	VPSRLVD      Z2, Z14, Z14
-	VPANDD       Z1, Z14, Z14
-	VSHUFI64X2   $0xa5, Z17, Z16, Z16
-	VPSRLW       $0x04, Z16, Z16
-	VPTERNLOGD   $0xf8, Z3, Z16, Z14
-	VPSRLW       $0x02, Z18, Z16
-	VPTERNLOGD   $0xf8, Z4, Z16, Z14
-	VPDPBUSD     Z15, Z14, Z13
+firstblock:
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	PREFETCHT0   4224(SI)
+	VPBROADCASTQ (DI), Z11
+	VPBROADCASTQ 16(DI), Z12
+	VMOVDQU64    (SI), Z13
+	VMOVDQU64    32(SI), Z14
+	VSHUFI64X2   $0xd8, Z14, Z13, Z15
+	VPANDD       Z0, Z15, Z16
+	VPDPBUSD     Z11, Z16, Z9
+	VSHUFI64X2   $0x61, Z14, Z13, Z11
+	VPSRLVD      Z2, Z11, Z11
+	VPANDD       Z1, Z11, Z11
+	VSHUFI64X2   $0xa5, Z14, Z13, Z13
+	VPSRLW       $0x04, Z13, Z13
+	VPTERNLOGD   $0xf8, Z3, Z13, Z11
+	VPSRLW       $0x02, Z15, Z13
+	VPTERNLOGD   $0xf8, Z4, Z13, Z11
+	VPDPBUSD     Z12, Z11, Z10
+	VPBROADCASTQ 8(DI), Z11
+	VPBROADCASTQ 24(DI), Z12
+	VMOVDQU64    96(SI), Z13
+	VMOVDQU64    128(SI), Z14
+	VSHUFI64X2   $0xd8, Z14, Z13, Z15
+	VPANDD       Z0, Z15, Z16
+	VPDPBUSD     Z11, Z16, Z9
+	VSHUFI64X2   $0x61, Z14, Z13, Z11
+	VPSRLVD      Z2, Z11, Z11
+	VPANDD       Z1, Z11, Z11
+	VSHUFI64X2   $0xa5, Z14, Z13, Z13
+	VPSRLW       $0x04, Z13, Z13
+	VPTERNLOGD   $0xf8, Z3, Z13, Z11
+	VPSRLW       $0x02, Z15, Z13
+	VPTERNLOGD   $0xf8, Z4, Z13, Z11
+	VPDPBUSD     Z12, Z11, Z10
 	ADDQ         $0x20, DI
 	ADDQ         $0x000000c0, SI
 	DECQ         R10
-	JNE          block
+	JNE          firstblock
 
-split:
+firstsplit:
 	VPXORD       Z8, Z8, Z8
-	VPXORD       Z9, Z9, Z9
 	MOVQ         48(AX), R10
 	SUBQ         R9, R10
 	TESTQ        $0x00000001, R10
-	JNE          sum
+	JNE          firstsum
 	CMPQ         R9, $0x01
-	JE           sum
-	LEAQ         4096(SI), R10
-	LEAQ         (R10)(R11*1), R14
-	CMPQ         R10, R13
-	CMOVQCC      R14, R10
-	PREFETCHT0   (R10)
-	PREFETCHT0   (R10)(R11*1)
-	PREFETCHT0   64(R10)
-	PREFETCHT0   64(R10)(R11*1)
-	PREFETCHT0   128(R10)
-	PREFETCHT0   128(R10)(R11*1)
-	VPBROADCASTQ (DI), Z14
-	VPBROADCASTQ 16(DI), Z15
-	VMOVDQU64    (SI), Z16
-	VMOVDQU64    32(SI), Z17
-	VSHUFI64X2   $0xd8, Z17, Z16, Z18
-	VPANDD       Z0, Z18, Z19
-	VPDPBUSD     Z14, Z19, Z10
-	VSHUFI64X2   $0x61, Z17, Z16, Z19
-	VPSRLVD      Z2, Z19, Z19
-	VPANDD       Z1, Z19, Z19
-	VSHUFI64X2   $0xa5, Z17, Z16, Z16
-	VPSRLW       $0x04, Z16, Z16
-	VPTERNLOGD   $0xf8, Z3, Z16, Z19
-	VPSRLW       $0x02, Z18, Z16
-	VPTERNLOGD   $0xf8, Z4, Z16, Z19
-	VPDPBUSD     Z15, Z19, Z8
-	VMOVDQU64    (SI)(R11*1), Z16
-	VMOVDQU64    32(SI)(R11*1), Z17
-	VSHUFI64X2   $0xd8, Z17, Z16, Z18
-	VPANDD       Z0, Z18, Z19
-	VPDPBUSD     Z14, Z19, Z11
-	VSHUFI64X2   $0x61, Z17, Z16, Z14
-	VPSRLVD      Z2, Z14, Z14
-	VPANDD       Z1, Z14, Z14
-	VSHUFI64X2   $0xa5, Z17, Z16, Z16
-	VPSRLW       $0x04, Z16, Z16
-	VPTERNLOGD   $0xf8, Z3, Z16, Z14
-	VPSRLW       $0x02, Z18, Z16
-	VPTERNLOGD   $0xf8, Z4, Z16, Z14
-	VPDPBUSD     Z15, Z14, Z9
-	VPBROADCASTQ 8(DI), Z14
-	VPBROADCASTQ 24(DI), Z15
-	VMOVDQU64    96(SI), Z16
-	VMOVDQU64    128(SI), Z17
-	VSHUFI64X2   $0xd8, Z17, Z16, Z18
-	VPANDD       Z0, Z18, Z19
-	VPDPBUSD     Z14, Z19, Z10
-	VSHUFI64X2   $0x61, Z17, Z16, Z19
-	VPSRLVD      Z2, Z19, Z19
-	VPANDD       Z1, Z19, Z19
-	VSHUFI64X2   $0xa5, Z17, Z16, Z16
-	VPSRLW       $0x04, Z16, Z16
-	VPTERNLOGD   $0xf8, Z3, Z16, Z19
-	VPSRLW       $0x02, Z18, Z16
-	VPTERNLOGD   $0xf8, Z4, Z16, Z19
-	VPDPBUSD     Z15, Z19, Z8
-	VMOVDQU64    96(SI)(R11*1), Z16
-	VMOVDQU64    128(SI)(R11*1), Z17
-	VSHUFI64X2   $0xd8, Z17, Z16, Z18
-	VPANDD       Z0, Z18, Z19
-	VPDPBUSD     Z14, Z19, Z11
-	VSHUFI64X2   $0x61, Z17, Z16, Z14
-	VPSRLVD      Z2, Z14, Z14
-	VPANDD       Z1, Z14, Z14
-	VSHUFI64X2   $0xa5, Z17, Z16, Z16
-	VPSRLW       $0x04, Z16, Z16
-	VPTERNLOGD   $0xf8, Z3, Z16, Z14
-	VPSRLW       $0x02, Z18, Z16
-	VPTERNLOGD   $0xf8, Z4, Z16, Z14
-	VPDPBUSD     Z15, Z14, Z9
+	JE           firstsum
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	PREFETCHT0   4224(SI)
+	VPBROADCASTQ (DI), Z11
+	VPBROADCASTQ 16(DI), Z12
+	VMOVDQU64    (SI), Z13
+	VMOVDQU64    32(SI), Z14
+	VSHUFI64X2   $0xd8, Z14, Z13, Z15
+	VPANDD       Z0, Z15, Z16
+	VPDPBUSD     Z11, Z16, Z9
+	VSHUFI64X2   $0x61, Z14, Z13, Z11
+	VPSRLVD      Z2, Z11, Z11
+	VPANDD       Z1, Z11, Z11
+	VSHUFI64X2   $0xa5, Z14, Z13, Z13
+	VPSRLW       $0x04, Z13, Z13
+	VPTERNLOGD   $0xf8, Z3, Z13, Z11
+	VPSRLW       $0x02, Z15, Z13
+	VPTERNLOGD   $0xf8, Z4, Z13, Z11
+	VPDPBUSD     Z12, Z11, Z8
+	VPBROADCASTQ 8(DI), Z11
+	VPBROADCASTQ 24(DI), Z12
+	VMOVDQU64    96(SI), Z13
+	VMOVDQU64    128(SI), Z14
+	VSHUFI64X2   $0xd8, Z14, Z13, Z15
+	VPANDD       Z0, Z15, Z16
+	VPDPBUSD     Z11, Z16, Z9
+	VSHUFI64X2   $0x61, Z14, Z13, Z11
+	VPSRLVD      Z2, Z11, Z11
+	VPANDD       Z1, Z11, Z11
+	VSHUFI64X2   $0xa5, Z14, Z13, Z13
+	VPSRLW       $0x04, Z13, Z13
+	VPTERNLOGD   $0xf8, Z3, Z13, Z11
+	VPSRLW       $0x02, Z15, Z13
+	VPTERNLOGD   $0xf8, Z4, Z13, Z11
+	VPDPBUSD     Z12, Z11, Z8
 	ADDQ         $0x20, DI
 	ADDQ         $0x000000c0, SI
 
-sum:
-	VPADDD           Z12, Z10, Z10
-	VPADDD           Z13, Z11, Z11
-	VSHUFPS          $0xdd, Z11, Z10, Z12
-	VSHUFPS          $0x88, Z11, Z10, Z13
-	VPADDD           Z12, Z13, Z13
-	VPADDD.BCST      (R8), Z13, Z13
-	VCVTDQ2PS        Z13, Z13
-	VBROADCASTI32X4  (SI), Z12
-	VINSERTI32X4     $0x01, (SI)(R11*1), Z12, Z12
-	VPERMW.Z         Z12, Z5, K1, Z12
-	VFMADD231PS      Z13, Z12, Z7
-	LEAQ             4096(SI), R10
-	LEAQ             (R10)(R11*1), R14
-	CMPQ             R10, R13
-	CMOVQCC          R14, R10
-	PREFETCHT0       (R10)
-	PREFETCHT0       (R10)(R11*1)
-	ADDQ             $0x00000010, SI
-	ADDQ             $0x04, R8
-	DECQ             R9
-	JNE              group
-	VPERMPS          Z7, Z6, Z12
-	VBROADCASTF64X4  (SI), Z13
-	VINSERTF64X4     $0x01, (SI)(R11*1), Z13, Z13
-	VFMADD231PS.BCST 72(AX), Z13, Z12
-	VMULPS.BCST      80(AX), Z12, Z12
-	VBROADCASTF64X4  32(SI), Z13
-	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z13, Z13
-	VADDPS           Z13, Z12, Z12
-	VCMPPS           $0x03, Z12, Z12, K2
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z12
-	VMOVUPS          Y12, (CX)
-	VEXTRACTF64X4    $0x01, Z12, (R12)
-	LEAQ             (DX)(R11*2), DX
-	ADDQ             $0x00000040, CX
-	SUBQ             $0x02, BX
-	JGT              pair
+firstsum:
+	VPADDD     Z10, Z9, Z9
+	PREFETCHT0 4096(SI)
+	CMPQ       R9, $0x01
+	JE         one
+	VMOVDQU64  (SI), X17
+	ADDQ       $0x00000010, SI
+	DECQ       R9
+	MOVQ       56(AX), R10
+	CMPQ       R9, $0x01
+	CMOVQEQ    64(AX), R10
+	VPXORD     Z18, Z18, Z18
+	VMOVDQA64  Z8, Z10
+	TESTQ      R10, R10
+	JE         secondsplit
+
+secondblock:
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	PREFETCHT0   4224(SI)
+	VPBROADCASTQ (DI), Z11
+	VPBROADCASTQ 16(DI), Z12
+	VMOVDQU64    (SI), Z13
+	VMOVDQU64    32(SI), Z14
+	VSHUFI64X2   $0xd8, Z14, Z13, Z15
+	VPANDD       Z0, Z15, Z16
+	VPDPBUSD     Z11, Z16, Z18
+	VSHUFI64X2   $0x61, Z14, Z13, Z11
+	VPSRLVD      Z2, Z11, Z11
+	VPANDD       Z1, Z11, Z11
+	VSHUFI64X2   $0xa5, Z14, Z13, Z13
+	VPSRLW       $0x04, Z13, Z13
+	VPTERNLOGD   $0xf8, Z3, Z13, Z11
+	VPSRLW       $0x02, Z15, Z13
+	VPTERNLOGD   $0xf8, Z4, Z13, Z11
+	VPDPBUSD     Z12, Z11, Z10
+	VPBROADCASTQ 8(DI), Z11
+	VPBROADCASTQ 24(DI), Z12
+	VMOVDQU64    96(SI), Z13
+	VMOVDQU64    128(SI), Z14
+	VSHUFI64X2   $0xd8, Z14, Z13, Z15
+	VPANDD       Z0, Z15, Z16
+	VPDPBUSD     Z11, Z16, Z18
+	VSHUFI64X2   $0x61, Z14, Z13, Z11
+	VPSRLVD      Z2, Z11, Z11
+	VPANDD       Z1, Z11, Z11
+	VSHUFI64X2   $0xa5, Z14, Z13, Z13
+	VPSRLW       $0x04, Z13, Z13
+	VPTERNLOGD   $0xf8, Z3, Z13, Z11
+	VPSRLW       $0x02, Z15, Z13
+	VPTERNLOGD   $0xf8, Z4, Z13, Z11
+	VPDPBUSD     Z12, Z11, Z10
+	ADDQ         $0x20, DI
+	ADDQ         $0x000000c0, SI
+	DECQ         R10
+	JNE          secondblock
+
+secondsplit:
+	VPXORD       Z8, Z8, Z8
+	MOVQ         48(AX), R10
+	SUBQ         R9, R10
+	TESTQ        $0x00000001, R10
+	JNE          secondsum
+	CMPQ         R9, $0x01
+	JE           secondsum
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	PREFETCHT0   4224(SI)
+	VPBROADCASTQ (DI), Z11
+	VPBROADCASTQ 16(DI), Z12
+	VMOVDQU64    (SI), Z13
+	VMOVDQU64    32(SI), Z14
+	VSHUFI64X2   $0xd8, Z14, Z13, Z15
+	VPANDD       Z0, Z15, Z16
+	VPDPBUSD     Z11, Z16, Z18
+	VSHUFI64X2   $0x61, Z14, Z13, Z11
+	VPSRLVD      Z2, Z11, Z11
+	VPANDD       Z1, Z11, Z11
+	VSHUFI64X2   $0xa5, Z14, Z13, Z13
+	VPSRLW       $0x04, Z13, Z13
+	VPTERNLOGD   $0xf8, Z3, Z13, Z11
+	VPSRLW       $0x02, Z15, Z13
+	VPTERNLOGD   $0xf8, Z4, Z13, Z11
+	VPDPBUSD     Z12, Z11, Z8
+	VPBROADCASTQ 8(DI), Z11
+	VPBROADCASTQ 24(DI), Z12
+	VMOVDQU64    96(SI), Z13
+	VMOVDQU64    128(SI), Z14
+	VSHUFI64X2   $0xd8, Z14, Z13, Z15
+	VPANDD       Z0, Z15, Z16
+	VPDPBUSD     Z11, Z16, Z18
+	VSHUFI64X2   $0x61, Z14, Z13, Z11
+	VPSRLVD      Z2, Z11, Z11
+	VPANDD       Z1, Z11, Z11
+	VSHUFI64X2   $0xa5, Z14, Z13, Z13
+	VPSRLW       $0x04, Z13, Z13
+	VPTERNLOGD   $0xf8, Z3, Z13, Z11
+	VPSRLW       $0x02, Z15, Z13
+	VPTERNLOGD   $0xf8, Z4, Z13, Z11
+	VPDPBUSD     Z12, Z11, Z8
+	ADDQ         $0x20, DI
+	ADDQ         $0x000000c0, SI
+
+secondsum:
+	VPADDD        Z10, Z18, Z18
+	PREFETCHT0    4096(SI)
+	VSHUFPS       $0xdd, Z18, Z9, Z10
+	VSHUFPS       $0x88, Z18, Z9, Z11
+	VPADDD        Z10, Z11, Z11
+	VPBROADCASTQ  (R8), Z10
+	VPSHUFD       $0x50, Z10, Z10
+	VPADDD        Z10, Z11, Z11
+	VCVTDQ2PS     Z11, Z11
+	VPERMPS       Z11, Z6, Z11
+	VINSERTI32X4  $0x01, (SI), Z17, Z17
+	VPERMW.Z      Z17, Z5, K1, Z17
+	VFMADD231PS   Y11, Y17, Y7
+	VEXTRACTF64X4 $0x01, Z11, Y10
+	VEXTRACTF64X4 $0x01, Z17, Y11
+	VFMADD231PS   Y10, Y11, Y7
+	ADDQ          $0x00000010, SI
+	ADDQ          $0x08, R8
+	DECQ          R9
+	JNE           groups
+	JMP           end
+
+one:
+	VMOVDQU64    (SI), X12
+	VSHUFPS      $0xdd, Z9, Z9, Z10
+	VSHUFPS      $0x88, Z9, Z9, Z11
+	VPADDD       Z10, Z11, Z11
+	VPBROADCASTD (R8), Z10
+	VPADDD       Z10, Z11, Z11
+	VCVTDQ2PS    Z11, Z11
+	VPERMPS      Z11, Z6, Z11
+	VPMOVZXWD    X12, Y10
+	VPSLLD       $0x10, Y10, Y10
+	VFMADD231PS  Y11, Y10, Y7
+	ADDQ         $0x00000010, SI
+
+end:
+	VBROADCASTSS 72(AX), Y10
+	VBROADCASTSS 80(AX), Y11
+	VFMADD231PS  (SI), Y10, Y7
+	VMULPS       Y11, Y7, Y7
+	VADDPS       32(SI), Y7, Y7
+	VCMPPS       $0x03, Y7, Y7, K2
+	VBROADCASTSS u32_7fc00000<>+0(SB), K2, Y7
+	VMOVUPS      Y7, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
 	VZEROUPPER
 	RET
 
 // func lowbit6ZerosSplitAVX512(a *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, CMOV, FMA3, MMX+
 TEXT ·lowbit6ZerosSplitAVX512(SB), NOSPLIT, $0-8
 	MOVQ      a+0(FP), AX
 	MOVQ      (AX), CX
@@ -6679,247 +7867,286 @@ TEXT ·lowbit6ZerosSplitAVX512(SB), NOSPLIT, $0-8
 	VMOVDQU64 u32_0x4_6x4_0x4_6x4<>+0(SB), Z2
 	VMOVDQU64 u32_0x4_c0c0c0cx4_0x4_c0c0c0cx4<>+0(SB), Z3
 	VMOVDQU64 u32_0x4_30303030x4_0x4_30303030x4<>+0(SB), Z4
-	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z5
+	VMOVDQU64 u16_0x3_1_0_2_0_3_0_4_0_5_0_6_0_7_0_8_0_9_0_a_0_b_0_c_0_d_0_e_0_f<>+0(SB), Z5
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z6
 	MOVL      $0xaaaaaaaa, SI
 	KMOVD     SI, K1
 	VMOVDQU   u8_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), X7
 	VMOVDQU64 u32_20x16<>+0(SB), Z8
-	MOVQ      16(AX), R11
 
-pair:
-	XORQ    SI, SI
-	LEAQ    32(CX), R12
-	CMPQ    BX, $0x01
-	CMOVQEQ SI, R11
-	CMOVQEQ CX, R12
-	MOVQ    DX, SI
-	MOVQ    32(AX), DI
-	MOVQ    40(AX), R8
-	LEAQ    (DX)(R11*1), R13
-	VPXORD  Z9, Z9, Z9
-	VPXORD  Z10, Z10, Z10
-	VPXORD  Z11, Z11, Z11
-	MOVQ    48(AX), R9
+panel:
+	MOVQ   DX, SI
+	MOVQ   32(AX), DI
+	MOVQ   40(AX), R8
+	VPXORD Y9, Y9, Y9
+	VPXORD Z10, Z10, Z10
+	MOVQ   48(AX), R9
 
-group:
+groups:
 	MOVQ      56(AX), R10
 	CMPQ      R9, $0x01
 	CMOVQEQ   64(AX), R10
-	VPXORD    Z12, Z12, Z12
-	VMOVDQA64 Z10, Z14
-	VPXORD    Z13, Z13, Z13
-	VMOVDQA64 Z11, Z15
+	VPXORD    Z11, Z11, Z11
+	VMOVDQA64 Z10, Z12
 	TESTQ     R10, R10
-	JE        split
+	JE        firstsplit
 
-block:
-	LEAQ         4096(SI), R14
-	LEAQ         (R14)(R11*1), R15
-	CMPQ         R14, R13
-	CMOVQCC      R15, R14
-	PREFETCHT0   (R14)
-	PREFETCHT0   (R14)(R11*1)
-	PREFETCHT0   64(R14)
-	PREFETCHT0   64(R14)(R11*1)
-	PREFETCHT0   128(R14)
-	PREFETCHT0   128(R14)(R11*1)
-	VPBROADCASTQ (DI), Z16
-	VPBROADCASTQ 16(DI), Z17
-	VMOVDQU64    (SI), Z18
-	VMOVDQU64    32(SI), Z19
-	VSHUFI64X2   $0xd8, Z19, Z18, Z20
-	VPANDD       Z0, Z20, Z21
-	VPDPBUSD     Z16, Z21, Z12
-	VSHUFI64X2   $0x61, Z19, Z18, Z21
-	VPSRLVD      Z2, Z21, Z21
-	VPANDD       Z1, Z21, Z21
-	VSHUFI64X2   $0xa5, Z19, Z18, Z18
-	VPSRLW       $0x04, Z18, Z18
-	VPTERNLOGD   $0xf8, Z3, Z18, Z21
-	VPSRLW       $0x02, Z20, Z18
-	VPTERNLOGD   $0xf8, Z4, Z18, Z21
-	VPDPBUSD     Z17, Z21, Z14
-	VMOVDQU64    (SI)(R11*1), Z18
-	VMOVDQU64    32(SI)(R11*1), Z19
-	VSHUFI64X2   $0xd8, Z19, Z18, Z20
-	VPANDD       Z0, Z20, Z21
-	VPDPBUSD     Z16, Z21, Z13
-	VSHUFI64X2   $0x61, Z19, Z18, Z16
-	VPSRLVD      Z2, Z16, Z16
-	VPANDD       Z1, Z16, Z16
-	VSHUFI64X2   $0xa5, Z19, Z18, Z18
-	VPSRLW       $0x04, Z18, Z18
-	VPTERNLOGD   $0xf8, Z3, Z18, Z16
-	VPSRLW       $0x02, Z20, Z18
-	VPTERNLOGD   $0xf8, Z4, Z18, Z16
-	VPDPBUSD     Z17, Z16, Z15
-	VPBROADCASTQ 8(DI), Z16
-	VPBROADCASTQ 24(DI), Z17
-	VMOVDQU64    96(SI), Z18
-	VMOVDQU64    128(SI), Z19
-	VSHUFI64X2   $0xd8, Z19, Z18, Z20
-	VPANDD       Z0, Z20, Z21
-	VPDPBUSD     Z16, Z21, Z12
-	VSHUFI64X2   $0x61, Z19, Z18, Z21
-	VPSRLVD      Z2, Z21, Z21
-	VPANDD       Z1, Z21, Z21
-	VSHUFI64X2   $0xa5, Z19, Z18, Z18
-	VPSRLW       $0x04, Z18, Z18
-	VPTERNLOGD   $0xf8, Z3, Z18, Z21
-	VPSRLW       $0x02, Z20, Z18
-	VPTERNLOGD   $0xf8, Z4, Z18, Z21
-	VPDPBUSD     Z17, Z21, Z14
-	VMOVDQU64    96(SI)(R11*1), Z18
-	VMOVDQU64    128(SI)(R11*1), Z19
-	VSHUFI64X2   $0xd8, Z19, Z18, Z20
-	VPANDD       Z0, Z20, Z21
-	VPDPBUSD     Z16, Z21, Z13
-	VSHUFI64X2   $0x61, Z19, Z18, Z16
-	VPSRLVD      Z2, Z16, Z16
-	VPANDD       Z1, Z16, Z16
-	VSHUFI64X2   $0xa5, Z19, Z18, Z18
-	VPSRLW       $0x04, Z18, Z18
-	VPTERNLOGD   $0xf8, Z3, Z18, Z16
-	VPSRLW       $0x02, Z20, Z18
-	VPTERNLOGD   $0xf8, Z4, Z18, Z16
-	VPDPBUSD     Z17, Z16, Z15
+firstblock:
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	PREFETCHT0   4224(SI)
+	VPBROADCASTQ (DI), Z13
+	VPBROADCASTQ 16(DI), Z14
+	VMOVDQU64    (SI), Z15
+	VMOVDQU64    32(SI), Z16
+	VSHUFI64X2   $0xd8, Z16, Z15, Z17
+	VPANDD       Z0, Z17, Z18
+	VPDPBUSD     Z13, Z18, Z11
+	VSHUFI64X2   $0x61, Z16, Z15, Z13
+	VPSRLVD      Z2, Z13, Z13
+	VPANDD       Z1, Z13, Z13
+	VSHUFI64X2   $0xa5, Z16, Z15, Z15
+	VPSRLW       $0x04, Z15, Z15
+	VPTERNLOGD   $0xf8, Z3, Z15, Z13
+	VPSRLW       $0x02, Z17, Z15
+	VPTERNLOGD   $0xf8, Z4, Z15, Z13
+	VPDPBUSD     Z14, Z13, Z12
+	VPBROADCASTQ 8(DI), Z13
+	VPBROADCASTQ 24(DI), Z14
+	VMOVDQU64    96(SI), Z15
+	VMOVDQU64    128(SI), Z16
+	VSHUFI64X2   $0xd8, Z16, Z15, Z17
+	VPANDD       Z0, Z17, Z18
+	VPDPBUSD     Z13, Z18, Z11
+	VSHUFI64X2   $0x61, Z16, Z15, Z13
+	VPSRLVD      Z2, Z13, Z13
+	VPANDD       Z1, Z13, Z13
+	VSHUFI64X2   $0xa5, Z16, Z15, Z15
+	VPSRLW       $0x04, Z15, Z15
+	VPTERNLOGD   $0xf8, Z3, Z15, Z13
+	VPSRLW       $0x02, Z17, Z15
+	VPTERNLOGD   $0xf8, Z4, Z15, Z13
+	VPDPBUSD     Z14, Z13, Z12
 	ADDQ         $0x20, DI
 	ADDQ         $0x000000c0, SI
 	DECQ         R10
-	JNE          block
+	JNE          firstblock
 
-split:
+firstsplit:
 	VPXORD       Z10, Z10, Z10
-	VPXORD       Z11, Z11, Z11
 	MOVQ         48(AX), R10
 	SUBQ         R9, R10
 	TESTQ        $0x00000001, R10
-	JNE          sum
+	JNE          firstsum
 	CMPQ         R9, $0x01
-	JE           sum
-	LEAQ         4096(SI), R10
-	LEAQ         (R10)(R11*1), R14
-	CMPQ         R10, R13
-	CMOVQCC      R14, R10
-	PREFETCHT0   (R10)
-	PREFETCHT0   (R10)(R11*1)
-	PREFETCHT0   64(R10)
-	PREFETCHT0   64(R10)(R11*1)
-	PREFETCHT0   128(R10)
-	PREFETCHT0   128(R10)(R11*1)
-	VPBROADCASTQ (DI), Z16
-	VPBROADCASTQ 16(DI), Z17
-	VMOVDQU64    (SI), Z18
-	VMOVDQU64    32(SI), Z19
-	VSHUFI64X2   $0xd8, Z19, Z18, Z20
-	VPANDD       Z0, Z20, Z21
-	VPDPBUSD     Z16, Z21, Z12
-	VSHUFI64X2   $0x61, Z19, Z18, Z21
-	VPSRLVD      Z2, Z21, Z21
-	VPANDD       Z1, Z21, Z21
-	VSHUFI64X2   $0xa5, Z19, Z18, Z18
-	VPSRLW       $0x04, Z18, Z18
-	VPTERNLOGD   $0xf8, Z3, Z18, Z21
-	VPSRLW       $0x02, Z20, Z18
-	VPTERNLOGD   $0xf8, Z4, Z18, Z21
-	VPDPBUSD     Z17, Z21, Z10
-	VMOVDQU64    (SI)(R11*1), Z18
-	VMOVDQU64    32(SI)(R11*1), Z19
-	VSHUFI64X2   $0xd8, Z19, Z18, Z20
-	VPANDD       Z0, Z20, Z21
-	VPDPBUSD     Z16, Z21, Z13
-	VSHUFI64X2   $0x61, Z19, Z18, Z16
-	VPSRLVD      Z2, Z16, Z16
-	VPANDD       Z1, Z16, Z16
-	VSHUFI64X2   $0xa5, Z19, Z18, Z18
-	VPSRLW       $0x04, Z18, Z18
-	VPTERNLOGD   $0xf8, Z3, Z18, Z16
-	VPSRLW       $0x02, Z20, Z18
-	VPTERNLOGD   $0xf8, Z4, Z18, Z16
-	VPDPBUSD     Z17, Z16, Z11
-	VPBROADCASTQ 8(DI), Z16
-	VPBROADCASTQ 24(DI), Z17
-	VMOVDQU64    96(SI), Z18
-	VMOVDQU64    128(SI), Z19
-	VSHUFI64X2   $0xd8, Z19, Z18, Z20
-	VPANDD       Z0, Z20, Z21
-	VPDPBUSD     Z16, Z21, Z12
-	VSHUFI64X2   $0x61, Z19, Z18, Z21
-	VPSRLVD      Z2, Z21, Z21
-	VPANDD       Z1, Z21, Z21
-	VSHUFI64X2   $0xa5, Z19, Z18, Z18
-	VPSRLW       $0x04, Z18, Z18
-	VPTERNLOGD   $0xf8, Z3, Z18, Z21
-	VPSRLW       $0x02, Z20, Z18
-	VPTERNLOGD   $0xf8, Z4, Z18, Z21
-	VPDPBUSD     Z17, Z21, Z10
-	VMOVDQU64    96(SI)(R11*1), Z18
-	VMOVDQU64    128(SI)(R11*1), Z19
-	VSHUFI64X2   $0xd8, Z19, Z18, Z20
-	VPANDD       Z0, Z20, Z21
-	VPDPBUSD     Z16, Z21, Z13
-	VSHUFI64X2   $0x61, Z19, Z18, Z16
-	VPSRLVD      Z2, Z16, Z16
-	VPANDD       Z1, Z16, Z16
-	VSHUFI64X2   $0xa5, Z19, Z18, Z18
-	VPSRLW       $0x04, Z18, Z18
-	VPTERNLOGD   $0xf8, Z3, Z18, Z16
-	VPSRLW       $0x02, Z20, Z18
-	VPTERNLOGD   $0xf8, Z4, Z18, Z16
-	VPDPBUSD     Z17, Z16, Z11
+	JE           firstsum
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	PREFETCHT0   4224(SI)
+	VPBROADCASTQ (DI), Z13
+	VPBROADCASTQ 16(DI), Z14
+	VMOVDQU64    (SI), Z15
+	VMOVDQU64    32(SI), Z16
+	VSHUFI64X2   $0xd8, Z16, Z15, Z17
+	VPANDD       Z0, Z17, Z18
+	VPDPBUSD     Z13, Z18, Z11
+	VSHUFI64X2   $0x61, Z16, Z15, Z13
+	VPSRLVD      Z2, Z13, Z13
+	VPANDD       Z1, Z13, Z13
+	VSHUFI64X2   $0xa5, Z16, Z15, Z15
+	VPSRLW       $0x04, Z15, Z15
+	VPTERNLOGD   $0xf8, Z3, Z15, Z13
+	VPSRLW       $0x02, Z17, Z15
+	VPTERNLOGD   $0xf8, Z4, Z15, Z13
+	VPDPBUSD     Z14, Z13, Z10
+	VPBROADCASTQ 8(DI), Z13
+	VPBROADCASTQ 24(DI), Z14
+	VMOVDQU64    96(SI), Z15
+	VMOVDQU64    128(SI), Z16
+	VSHUFI64X2   $0xd8, Z16, Z15, Z17
+	VPANDD       Z0, Z17, Z18
+	VPDPBUSD     Z13, Z18, Z11
+	VSHUFI64X2   $0x61, Z16, Z15, Z13
+	VPSRLVD      Z2, Z13, Z13
+	VPANDD       Z1, Z13, Z13
+	VSHUFI64X2   $0xa5, Z16, Z15, Z15
+	VPSRLW       $0x04, Z15, Z15
+	VPTERNLOGD   $0xf8, Z3, Z15, Z13
+	VPSRLW       $0x02, Z17, Z15
+	VPTERNLOGD   $0xf8, Z4, Z15, Z13
+	VPDPBUSD     Z14, Z13, Z10
 	ADDQ         $0x20, DI
 	ADDQ         $0x000000c0, SI
 
-sum:
-	VPADDD           Z14, Z12, Z12
-	VPADDD           Z15, Z13, Z13
-	VSHUFPS          $0xdd, Z13, Z12, Z14
-	VSHUFPS          $0x88, Z13, Z12, Z15
-	VPADDD           Z14, Z15, Z15
-	VMOVQ            16(SI), X14
-	VPINSRQ          $0x01, 16(SI)(R11*1), X14, X14
-	VPSHUFB          X7, X14, X14
-	VPMOVSXBD        X14, Z14
-	VPADDD           Z8, Z14, Z14
-	VPMULLD.BCST     (R8), Z14, Z14
-	VPADDD           Z14, Z15, Z15
-	VCVTDQ2PS        Z15, Z15
-	VBROADCASTI32X4  (SI), Z14
-	VINSERTI32X4     $0x01, (SI)(R11*1), Z14, Z14
-	VPERMW.Z         Z14, Z5, K1, Z14
-	VFMADD231PS      Z15, Z14, Z9
-	LEAQ             4096(SI), R10
-	LEAQ             (R10)(R11*1), R14
-	CMPQ             R10, R13
-	CMOVQCC          R14, R10
-	PREFETCHT0       (R10)
-	PREFETCHT0       (R10)(R11*1)
-	ADDQ             $0x00000018, SI
-	ADDQ             $0x04, R8
-	DECQ             R9
-	JNE              group
-	VPERMPS          Z9, Z6, Z14
-	VBROADCASTF64X4  (SI), Z15
-	VINSERTF64X4     $0x01, (SI)(R11*1), Z15, Z15
-	VFMADD231PS.BCST 72(AX), Z15, Z14
-	VMULPS.BCST      80(AX), Z14, Z14
-	VBROADCASTF64X4  32(SI), Z15
-	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z15, Z15
-	VADDPS           Z15, Z14, Z14
-	VCMPPS           $0x03, Z14, Z14, K2
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z14
-	VMOVUPS          Y14, (CX)
-	VEXTRACTF64X4    $0x01, Z14, (R12)
-	LEAQ             (DX)(R11*2), DX
-	ADDQ             $0x00000040, CX
-	SUBQ             $0x02, BX
-	JGT              pair
+firstsum:
+	VPADDD     Z12, Z11, Z11
+	PREFETCHT0 4096(SI)
+	CMPQ       R9, $0x01
+	JE         one
+	VMOVDQU64  (SI), X19
+	VMOVQ      16(SI), X12
+	ADDQ       $0x00000018, SI
+	DECQ       R9
+	MOVQ       56(AX), R10
+	CMPQ       R9, $0x01
+	CMOVQEQ    64(AX), R10
+	VPXORD     Z20, Z20, Z20
+	VMOVDQA64  Z10, Z13
+	TESTQ      R10, R10
+	JE         secondsplit
+
+secondblock:
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	PREFETCHT0   4224(SI)
+	VPBROADCASTQ (DI), Z14
+	VPBROADCASTQ 16(DI), Z15
+	VMOVDQU64    (SI), Z16
+	VMOVDQU64    32(SI), Z17
+	VSHUFI64X2   $0xd8, Z17, Z16, Z18
+	VPANDD       Z0, Z18, Z21
+	VPDPBUSD     Z14, Z21, Z20
+	VSHUFI64X2   $0x61, Z17, Z16, Z14
+	VPSRLVD      Z2, Z14, Z14
+	VPANDD       Z1, Z14, Z14
+	VSHUFI64X2   $0xa5, Z17, Z16, Z16
+	VPSRLW       $0x04, Z16, Z16
+	VPTERNLOGD   $0xf8, Z3, Z16, Z14
+	VPSRLW       $0x02, Z18, Z16
+	VPTERNLOGD   $0xf8, Z4, Z16, Z14
+	VPDPBUSD     Z15, Z14, Z13
+	VPBROADCASTQ 8(DI), Z14
+	VPBROADCASTQ 24(DI), Z15
+	VMOVDQU64    96(SI), Z16
+	VMOVDQU64    128(SI), Z17
+	VSHUFI64X2   $0xd8, Z17, Z16, Z18
+	VPANDD       Z0, Z18, Z21
+	VPDPBUSD     Z14, Z21, Z20
+	VSHUFI64X2   $0x61, Z17, Z16, Z14
+	VPSRLVD      Z2, Z14, Z14
+	VPANDD       Z1, Z14, Z14
+	VSHUFI64X2   $0xa5, Z17, Z16, Z16
+	VPSRLW       $0x04, Z16, Z16
+	VPTERNLOGD   $0xf8, Z3, Z16, Z14
+	VPSRLW       $0x02, Z18, Z16
+	VPTERNLOGD   $0xf8, Z4, Z16, Z14
+	VPDPBUSD     Z15, Z14, Z13
+	ADDQ         $0x20, DI
+	ADDQ         $0x000000c0, SI
+	DECQ         R10
+	JNE          secondblock
+
+secondsplit:
+	VPXORD       Z10, Z10, Z10
+	MOVQ         48(AX), R10
+	SUBQ         R9, R10
+	TESTQ        $0x00000001, R10
+	JNE          secondsum
+	CMPQ         R9, $0x01
+	JE           secondsum
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	PREFETCHT0   4224(SI)
+	VPBROADCASTQ (DI), Z14
+	VPBROADCASTQ 16(DI), Z15
+	VMOVDQU64    (SI), Z16
+	VMOVDQU64    32(SI), Z17
+	VSHUFI64X2   $0xd8, Z17, Z16, Z18
+	VPANDD       Z0, Z18, Z21
+	VPDPBUSD     Z14, Z21, Z20
+	VSHUFI64X2   $0x61, Z17, Z16, Z14
+	VPSRLVD      Z2, Z14, Z14
+	VPANDD       Z1, Z14, Z14
+	VSHUFI64X2   $0xa5, Z17, Z16, Z16
+	VPSRLW       $0x04, Z16, Z16
+	VPTERNLOGD   $0xf8, Z3, Z16, Z14
+	VPSRLW       $0x02, Z18, Z16
+	VPTERNLOGD   $0xf8, Z4, Z16, Z14
+	VPDPBUSD     Z15, Z14, Z10
+	VPBROADCASTQ 8(DI), Z14
+	VPBROADCASTQ 24(DI), Z15
+	VMOVDQU64    96(SI), Z16
+	VMOVDQU64    128(SI), Z17
+	VSHUFI64X2   $0xd8, Z17, Z16, Z18
+	VPANDD       Z0, Z18, Z21
+	VPDPBUSD     Z14, Z21, Z20
+	VSHUFI64X2   $0x61, Z17, Z16, Z14
+	VPSRLVD      Z2, Z14, Z14
+	VPANDD       Z1, Z14, Z14
+	VSHUFI64X2   $0xa5, Z17, Z16, Z16
+	VPSRLW       $0x04, Z16, Z16
+	VPTERNLOGD   $0xf8, Z3, Z16, Z14
+	VPSRLW       $0x02, Z18, Z16
+	VPTERNLOGD   $0xf8, Z4, Z16, Z14
+	VPDPBUSD     Z15, Z14, Z10
+	ADDQ         $0x20, DI
+	ADDQ         $0x000000c0, SI
+
+secondsum:
+	VPADDD        Z13, Z20, Z20
+	PREFETCHT0    4096(SI)
+	VSHUFPS       $0xdd, Z20, Z11, Z13
+	VSHUFPS       $0x88, Z20, Z11, Z14
+	VPADDD        Z13, Z14, Z14
+	VPINSRQ       $0x01, 16(SI), X12, X12
+	VPSHUFB       X7, X12, X12
+	VPMOVSXBD     X12, Z12
+	VPADDD        Z8, Z12, Z12
+	VPBROADCASTQ  (R8), Z13
+	VPSHUFD       $0x50, Z13, Z13
+	VPMULLD       Z13, Z12, Z12
+	VPADDD        Z12, Z14, Z14
+	VCVTDQ2PS     Z14, Z14
+	VPERMPS       Z14, Z6, Z14
+	VINSERTI32X4  $0x01, (SI), Z19, Z19
+	VPERMW.Z      Z19, Z5, K1, Z19
+	VFMADD231PS   Y14, Y19, Y9
+	VEXTRACTF64X4 $0x01, Z14, Y12
+	VEXTRACTF64X4 $0x01, Z19, Y13
+	VFMADD231PS   Y12, Y13, Y9
+	ADDQ          $0x00000018, SI
+	ADDQ          $0x08, R8
+	DECQ          R9
+	JNE           groups
+	JMP           end
+
+one:
+	VMOVDQU64    (SI), X15
+	VMOVQ        16(SI), X12
+	VSHUFPS      $0xdd, Z11, Z11, Z13
+	VSHUFPS      $0x88, Z11, Z11, Z14
+	VPADDD       Z13, Z14, Z14
+	VPSHUFB      X7, X12, X12
+	VPMOVSXBD    X12, Z12
+	VPADDD       Z8, Z12, Z12
+	VPBROADCASTD (R8), Z13
+	VPMULLD      Z13, Z12, Z12
+	VPADDD       Z12, Z14, Z14
+	VCVTDQ2PS    Z14, Z14
+	VPERMPS      Z14, Z6, Z14
+	VPMOVZXWD    X15, Y12
+	VPSLLD       $0x10, Y12, Y12
+	VFMADD231PS  Y14, Y12, Y9
+	ADDQ         $0x00000018, SI
+
+end:
+	VBROADCASTSS 72(AX), Y12
+	VBROADCASTSS 80(AX), Y13
+	VFMADD231PS  (SI), Y12, Y9
+	VMULPS       Y13, Y9, Y9
+	VADDPS       32(SI), Y9, Y9
+	VCMPPS       $0x03, Y9, Y9, K2
+	VBROADCASTSS u32_7fc00000<>+0(SB), K2, Y9
+	VMOVUPS      Y9, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
 	VZEROUPPER
 	RET
 
 // func lowbit6FractionsSplitAVX512(a *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, CMOV, FMA3, MMX+
 TEXT ·lowbit6FractionsSplitAVX512(SB), NOSPLIT, $0-8
 	MOVQ      a+0(FP), AX
 	MOVQ      (AX), CX
@@ -6930,249 +8157,290 @@ TEXT ·lowbit6FractionsSplitAVX512(SB), NOSPLIT, $0-8
 	VMOVDQU64 u32_0x4_6x4_0x4_6x4<>+0(SB), Z2
 	VMOVDQU64 u32_0x4_c0c0c0cx4_0x4_c0c0c0cx4<>+0(SB), Z3
 	VMOVDQU64 u32_0x4_30303030x4_0x4_30303030x4<>+0(SB), Z4
-	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z5
+	VMOVDQU64 u16_0x3_1_0_2_0_3_0_4_0_5_0_6_0_7_0_8_0_9_0_a_0_b_0_c_0_d_0_e_0_f<>+0(SB), Z5
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z6
 	MOVL      $0xaaaaaaaa, SI
 	KMOVD     SI, K1
 	VMOVDQU   u8_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), X7
 	VMOVDQU64 u32_80x16<>+0(SB), Z8
-	MOVQ      16(AX), R11
 
-pair:
-	XORQ    SI, SI
-	LEAQ    32(CX), R12
-	CMPQ    BX, $0x01
-	CMOVQEQ SI, R11
-	CMOVQEQ CX, R12
-	MOVQ    DX, SI
-	MOVQ    32(AX), DI
-	MOVQ    40(AX), R8
-	LEAQ    (DX)(R11*1), R13
-	VPXORD  Z9, Z9, Z9
-	VPXORD  Z10, Z10, Z10
-	VPXORD  Z11, Z11, Z11
-	MOVQ    48(AX), R9
+panel:
+	MOVQ   DX, SI
+	MOVQ   32(AX), DI
+	MOVQ   40(AX), R8
+	VPXORD Y9, Y9, Y9
+	VPXORD Z10, Z10, Z10
+	MOVQ   48(AX), R9
 
-group:
+groups:
 	MOVQ      56(AX), R10
 	CMPQ      R9, $0x01
 	CMOVQEQ   64(AX), R10
-	VPXORD    Z12, Z12, Z12
-	VMOVDQA64 Z10, Z14
-	VPXORD    Z13, Z13, Z13
-	VMOVDQA64 Z11, Z15
+	VPXORD    Z11, Z11, Z11
+	VMOVDQA64 Z10, Z12
 	TESTQ     R10, R10
-	JE        split
+	JE        firstsplit
 
-block:
-	LEAQ         4096(SI), R14
-	LEAQ         (R14)(R11*1), R15
-	CMPQ         R14, R13
-	CMOVQCC      R15, R14
-	PREFETCHT0   (R14)
-	PREFETCHT0   (R14)(R11*1)
-	PREFETCHT0   64(R14)
-	PREFETCHT0   64(R14)(R11*1)
-	PREFETCHT0   128(R14)
-	PREFETCHT0   128(R14)(R11*1)
-	VPBROADCASTQ (DI), Z16
-	VPBROADCASTQ 16(DI), Z17
-	VMOVDQU64    (SI), Z18
-	VMOVDQU64    32(SI), Z19
-	VSHUFI64X2   $0xd8, Z19, Z18, Z20
-	VPANDD       Z0, Z20, Z21
-	VPDPBUSD     Z16, Z21, Z12
-	VSHUFI64X2   $0x61, Z19, Z18, Z21
-	VPSRLVD      Z2, Z21, Z21
-	VPANDD       Z1, Z21, Z21
-	VSHUFI64X2   $0xa5, Z19, Z18, Z18
-	VPSRLW       $0x04, Z18, Z18
-	VPTERNLOGD   $0xf8, Z3, Z18, Z21
-	VPSRLW       $0x02, Z20, Z18
-	VPTERNLOGD   $0xf8, Z4, Z18, Z21
-	VPDPBUSD     Z17, Z21, Z14
-	VMOVDQU64    (SI)(R11*1), Z18
-	VMOVDQU64    32(SI)(R11*1), Z19
-	VSHUFI64X2   $0xd8, Z19, Z18, Z20
-	VPANDD       Z0, Z20, Z21
-	VPDPBUSD     Z16, Z21, Z13
-	VSHUFI64X2   $0x61, Z19, Z18, Z16
-	VPSRLVD      Z2, Z16, Z16
-	VPANDD       Z1, Z16, Z16
-	VSHUFI64X2   $0xa5, Z19, Z18, Z18
-	VPSRLW       $0x04, Z18, Z18
-	VPTERNLOGD   $0xf8, Z3, Z18, Z16
-	VPSRLW       $0x02, Z20, Z18
-	VPTERNLOGD   $0xf8, Z4, Z18, Z16
-	VPDPBUSD     Z17, Z16, Z15
-	VPBROADCASTQ 8(DI), Z16
-	VPBROADCASTQ 24(DI), Z17
-	VMOVDQU64    96(SI), Z18
-	VMOVDQU64    128(SI), Z19
-	VSHUFI64X2   $0xd8, Z19, Z18, Z20
-	VPANDD       Z0, Z20, Z21
-	VPDPBUSD     Z16, Z21, Z12
-	VSHUFI64X2   $0x61, Z19, Z18, Z21
-	VPSRLVD      Z2, Z21, Z21
-	VPANDD       Z1, Z21, Z21
-	VSHUFI64X2   $0xa5, Z19, Z18, Z18
-	VPSRLW       $0x04, Z18, Z18
-	VPTERNLOGD   $0xf8, Z3, Z18, Z21
-	VPSRLW       $0x02, Z20, Z18
-	VPTERNLOGD   $0xf8, Z4, Z18, Z21
-	VPDPBUSD     Z17, Z21, Z14
-	VMOVDQU64    96(SI)(R11*1), Z18
-	VMOVDQU64    128(SI)(R11*1), Z19
-	VSHUFI64X2   $0xd8, Z19, Z18, Z20
-	VPANDD       Z0, Z20, Z21
-	VPDPBUSD     Z16, Z21, Z13
-	VSHUFI64X2   $0x61, Z19, Z18, Z16
-	VPSRLVD      Z2, Z16, Z16
-	VPANDD       Z1, Z16, Z16
-	VSHUFI64X2   $0xa5, Z19, Z18, Z18
-	VPSRLW       $0x04, Z18, Z18
-	VPTERNLOGD   $0xf8, Z3, Z18, Z16
-	VPSRLW       $0x02, Z20, Z18
-	VPTERNLOGD   $0xf8, Z4, Z18, Z16
-	VPDPBUSD     Z17, Z16, Z15
+firstblock:
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	PREFETCHT0   4224(SI)
+	VPBROADCASTQ (DI), Z13
+	VPBROADCASTQ 16(DI), Z14
+	VMOVDQU64    (SI), Z15
+	VMOVDQU64    32(SI), Z16
+	VSHUFI64X2   $0xd8, Z16, Z15, Z17
+	VPANDD       Z0, Z17, Z18
+	VPDPBUSD     Z13, Z18, Z11
+	VSHUFI64X2   $0x61, Z16, Z15, Z13
+	VPSRLVD      Z2, Z13, Z13
+	VPANDD       Z1, Z13, Z13
+	VSHUFI64X2   $0xa5, Z16, Z15, Z15
+	VPSRLW       $0x04, Z15, Z15
+	VPTERNLOGD   $0xf8, Z3, Z15, Z13
+	VPSRLW       $0x02, Z17, Z15
+	VPTERNLOGD   $0xf8, Z4, Z15, Z13
+	VPDPBUSD     Z14, Z13, Z12
+	VPBROADCASTQ 8(DI), Z13
+	VPBROADCASTQ 24(DI), Z14
+	VMOVDQU64    96(SI), Z15
+	VMOVDQU64    128(SI), Z16
+	VSHUFI64X2   $0xd8, Z16, Z15, Z17
+	VPANDD       Z0, Z17, Z18
+	VPDPBUSD     Z13, Z18, Z11
+	VSHUFI64X2   $0x61, Z16, Z15, Z13
+	VPSRLVD      Z2, Z13, Z13
+	VPANDD       Z1, Z13, Z13
+	VSHUFI64X2   $0xa5, Z16, Z15, Z15
+	VPSRLW       $0x04, Z15, Z15
+	VPTERNLOGD   $0xf8, Z3, Z15, Z13
+	VPSRLW       $0x02, Z17, Z15
+	VPTERNLOGD   $0xf8, Z4, Z15, Z13
+	VPDPBUSD     Z14, Z13, Z12
 	ADDQ         $0x20, DI
 	ADDQ         $0x000000c0, SI
 	DECQ         R10
-	JNE          block
+	JNE          firstblock
 
-split:
+firstsplit:
 	VPXORD       Z10, Z10, Z10
-	VPXORD       Z11, Z11, Z11
 	MOVQ         48(AX), R10
 	SUBQ         R9, R10
 	TESTQ        $0x00000001, R10
-	JNE          sum
+	JNE          firstsum
 	CMPQ         R9, $0x01
-	JE           sum
-	LEAQ         4096(SI), R10
-	LEAQ         (R10)(R11*1), R14
-	CMPQ         R10, R13
-	CMOVQCC      R14, R10
-	PREFETCHT0   (R10)
-	PREFETCHT0   (R10)(R11*1)
-	PREFETCHT0   64(R10)
-	PREFETCHT0   64(R10)(R11*1)
-	PREFETCHT0   128(R10)
-	PREFETCHT0   128(R10)(R11*1)
-	VPBROADCASTQ (DI), Z16
-	VPBROADCASTQ 16(DI), Z17
-	VMOVDQU64    (SI), Z18
-	VMOVDQU64    32(SI), Z19
-	VSHUFI64X2   $0xd8, Z19, Z18, Z20
-	VPANDD       Z0, Z20, Z21
-	VPDPBUSD     Z16, Z21, Z12
-	VSHUFI64X2   $0x61, Z19, Z18, Z21
-	VPSRLVD      Z2, Z21, Z21
-	VPANDD       Z1, Z21, Z21
-	VSHUFI64X2   $0xa5, Z19, Z18, Z18
-	VPSRLW       $0x04, Z18, Z18
-	VPTERNLOGD   $0xf8, Z3, Z18, Z21
-	VPSRLW       $0x02, Z20, Z18
-	VPTERNLOGD   $0xf8, Z4, Z18, Z21
-	VPDPBUSD     Z17, Z21, Z10
-	VMOVDQU64    (SI)(R11*1), Z18
-	VMOVDQU64    32(SI)(R11*1), Z19
-	VSHUFI64X2   $0xd8, Z19, Z18, Z20
-	VPANDD       Z0, Z20, Z21
-	VPDPBUSD     Z16, Z21, Z13
-	VSHUFI64X2   $0x61, Z19, Z18, Z16
-	VPSRLVD      Z2, Z16, Z16
-	VPANDD       Z1, Z16, Z16
-	VSHUFI64X2   $0xa5, Z19, Z18, Z18
-	VPSRLW       $0x04, Z18, Z18
-	VPTERNLOGD   $0xf8, Z3, Z18, Z16
-	VPSRLW       $0x02, Z20, Z18
-	VPTERNLOGD   $0xf8, Z4, Z18, Z16
-	VPDPBUSD     Z17, Z16, Z11
-	VPBROADCASTQ 8(DI), Z16
-	VPBROADCASTQ 24(DI), Z17
-	VMOVDQU64    96(SI), Z18
-	VMOVDQU64    128(SI), Z19
-	VSHUFI64X2   $0xd8, Z19, Z18, Z20
-	VPANDD       Z0, Z20, Z21
-	VPDPBUSD     Z16, Z21, Z12
-	VSHUFI64X2   $0x61, Z19, Z18, Z21
-	VPSRLVD      Z2, Z21, Z21
-	VPANDD       Z1, Z21, Z21
-	VSHUFI64X2   $0xa5, Z19, Z18, Z18
-	VPSRLW       $0x04, Z18, Z18
-	VPTERNLOGD   $0xf8, Z3, Z18, Z21
-	VPSRLW       $0x02, Z20, Z18
-	VPTERNLOGD   $0xf8, Z4, Z18, Z21
-	VPDPBUSD     Z17, Z21, Z10
-	VMOVDQU64    96(SI)(R11*1), Z18
-	VMOVDQU64    128(SI)(R11*1), Z19
-	VSHUFI64X2   $0xd8, Z19, Z18, Z20
-	VPANDD       Z0, Z20, Z21
-	VPDPBUSD     Z16, Z21, Z13
-	VSHUFI64X2   $0x61, Z19, Z18, Z16
-	VPSRLVD      Z2, Z16, Z16
-	VPANDD       Z1, Z16, Z16
-	VSHUFI64X2   $0xa5, Z19, Z18, Z18
-	VPSRLW       $0x04, Z18, Z18
-	VPTERNLOGD   $0xf8, Z3, Z18, Z16
-	VPSRLW       $0x02, Z20, Z18
-	VPTERNLOGD   $0xf8, Z4, Z18, Z16
-	VPDPBUSD     Z17, Z16, Z11
+	JE           firstsum
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	PREFETCHT0   4224(SI)
+	VPBROADCASTQ (DI), Z13
+	VPBROADCASTQ 16(DI), Z14
+	VMOVDQU64    (SI), Z15
+	VMOVDQU64    32(SI), Z16
+	VSHUFI64X2   $0xd8, Z16, Z15, Z17
+	VPANDD       Z0, Z17, Z18
+	VPDPBUSD     Z13, Z18, Z11
+	VSHUFI64X2   $0x61, Z16, Z15, Z13
+	VPSRLVD      Z2, Z13, Z13
+	VPANDD       Z1, Z13, Z13
+	VSHUFI64X2   $0xa5, Z16, Z15, Z15
+	VPSRLW       $0x04, Z15, Z15
+	VPTERNLOGD   $0xf8, Z3, Z15, Z13
+	VPSRLW       $0x02, Z17, Z15
+	VPTERNLOGD   $0xf8, Z4, Z15, Z13
+	VPDPBUSD     Z14, Z13, Z10
+	VPBROADCASTQ 8(DI), Z13
+	VPBROADCASTQ 24(DI), Z14
+	VMOVDQU64    96(SI), Z15
+	VMOVDQU64    128(SI), Z16
+	VSHUFI64X2   $0xd8, Z16, Z15, Z17
+	VPANDD       Z0, Z17, Z18
+	VPDPBUSD     Z13, Z18, Z11
+	VSHUFI64X2   $0x61, Z16, Z15, Z13
+	VPSRLVD      Z2, Z13, Z13
+	VPANDD       Z1, Z13, Z13
+	VSHUFI64X2   $0xa5, Z16, Z15, Z15
+	VPSRLW       $0x04, Z15, Z15
+	VPTERNLOGD   $0xf8, Z3, Z15, Z13
+	VPSRLW       $0x02, Z17, Z15
+	VPTERNLOGD   $0xf8, Z4, Z15, Z13
+	VPDPBUSD     Z14, Z13, Z10
 	ADDQ         $0x20, DI
 	ADDQ         $0x000000c0, SI
 
-sum:
-	VPADDD           Z14, Z12, Z12
-	VPADDD           Z15, Z13, Z13
-	VSHUFPS          $0xdd, Z13, Z12, Z14
-	VSHUFPS          $0x88, Z13, Z12, Z15
-	VPADDD           Z14, Z15, Z15
-	VPSLLD           $0x02, Z15, Z15
-	VMOVQ            16(SI), X14
-	VPINSRQ          $0x01, 16(SI)(R11*1), X14, X14
-	VPSHUFB          X7, X14, X14
-	VPMOVSXBD        X14, Z14
-	VPADDD           Z8, Z14, Z14
-	VPMULLD.BCST     (R8), Z14, Z14
-	VPADDD           Z14, Z15, Z15
-	VCVTDQ2PS        Z15, Z15
-	VMULPS           u32_3e800000x16<>+0(SB), Z15, Z15
-	VBROADCASTI32X4  (SI), Z14
-	VINSERTI32X4     $0x01, (SI)(R11*1), Z14, Z14
-	VPERMW.Z         Z14, Z5, K1, Z14
-	VFMADD231PS      Z15, Z14, Z9
-	LEAQ             4096(SI), R10
-	LEAQ             (R10)(R11*1), R14
-	CMPQ             R10, R13
-	CMOVQCC          R14, R10
-	PREFETCHT0       (R10)
-	PREFETCHT0       (R10)(R11*1)
-	ADDQ             $0x00000018, SI
-	ADDQ             $0x04, R8
-	DECQ             R9
-	JNE              group
-	VPERMPS          Z9, Z6, Z14
-	VBROADCASTF64X4  (SI), Z15
-	VINSERTF64X4     $0x01, (SI)(R11*1), Z15, Z15
-	VFMADD231PS.BCST 72(AX), Z15, Z14
-	VMULPS.BCST      80(AX), Z14, Z14
-	VBROADCASTF64X4  32(SI), Z15
-	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z15, Z15
-	VADDPS           Z15, Z14, Z14
-	VCMPPS           $0x03, Z14, Z14, K2
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z14
-	VMOVUPS          Y14, (CX)
-	VEXTRACTF64X4    $0x01, Z14, (R12)
-	LEAQ             (DX)(R11*2), DX
-	ADDQ             $0x00000040, CX
-	SUBQ             $0x02, BX
-	JGT              pair
+firstsum:
+	VPADDD     Z12, Z11, Z11
+	PREFETCHT0 4096(SI)
+	CMPQ       R9, $0x01
+	JE         one
+	VMOVDQU64  (SI), X19
+	VMOVQ      16(SI), X12
+	ADDQ       $0x00000018, SI
+	DECQ       R9
+	MOVQ       56(AX), R10
+	CMPQ       R9, $0x01
+	CMOVQEQ    64(AX), R10
+	VPXORD     Z20, Z20, Z20
+	VMOVDQA64  Z10, Z13
+	TESTQ      R10, R10
+	JE         secondsplit
+
+secondblock:
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	PREFETCHT0   4224(SI)
+	VPBROADCASTQ (DI), Z14
+	VPBROADCASTQ 16(DI), Z15
+	VMOVDQU64    (SI), Z16
+	VMOVDQU64    32(SI), Z17
+	VSHUFI64X2   $0xd8, Z17, Z16, Z18
+	VPANDD       Z0, Z18, Z21
+	VPDPBUSD     Z14, Z21, Z20
+	VSHUFI64X2   $0x61, Z17, Z16, Z14
+	VPSRLVD      Z2, Z14, Z14
+	VPANDD       Z1, Z14, Z14
+	VSHUFI64X2   $0xa5, Z17, Z16, Z16
+	VPSRLW       $0x04, Z16, Z16
+	VPTERNLOGD   $0xf8, Z3, Z16, Z14
+	VPSRLW       $0x02, Z18, Z16
+	VPTERNLOGD   $0xf8, Z4, Z16, Z14
+	VPDPBUSD     Z15, Z14, Z13
+	VPBROADCASTQ 8(DI), Z14
+	VPBROADCASTQ 24(DI), Z15
+	VMOVDQU64    96(SI), Z16
+	VMOVDQU64    128(SI), Z17
+	VSHUFI64X2   $0xd8, Z17, Z16, Z18
+	VPANDD       Z0, Z18, Z21
+	VPDPBUSD     Z14, Z21, Z20
+	VSHUFI64X2   $0x61, Z17, Z16, Z14
+	VPSRLVD      Z2, Z14, Z14
+	VPANDD       Z1, Z14, Z14
+	VSHUFI64X2   $0xa5, Z17, Z16, Z16
+	VPSRLW       $0x04, Z16, Z16
+	VPTERNLOGD   $0xf8, Z3, Z16, Z14
+	VPSRLW       $0x02, Z18, Z16
+	VPTERNLOGD   $0xf8, Z4, Z16, Z14
+	VPDPBUSD     Z15, Z14, Z13
+	ADDQ         $0x20, DI
+	ADDQ         $0x000000c0, SI
+	DECQ         R10
+	JNE          secondblock
+
+secondsplit:
+	VPXORD       Z10, Z10, Z10
+	MOVQ         48(AX), R10
+	SUBQ         R9, R10
+	TESTQ        $0x00000001, R10
+	JNE          secondsum
+	CMPQ         R9, $0x01
+	JE           secondsum
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	PREFETCHT0   4224(SI)
+	VPBROADCASTQ (DI), Z14
+	VPBROADCASTQ 16(DI), Z15
+	VMOVDQU64    (SI), Z16
+	VMOVDQU64    32(SI), Z17
+	VSHUFI64X2   $0xd8, Z17, Z16, Z18
+	VPANDD       Z0, Z18, Z21
+	VPDPBUSD     Z14, Z21, Z20
+	VSHUFI64X2   $0x61, Z17, Z16, Z14
+	VPSRLVD      Z2, Z14, Z14
+	VPANDD       Z1, Z14, Z14
+	VSHUFI64X2   $0xa5, Z17, Z16, Z16
+	VPSRLW       $0x04, Z16, Z16
+	VPTERNLOGD   $0xf8, Z3, Z16, Z14
+	VPSRLW       $0x02, Z18, Z16
+	VPTERNLOGD   $0xf8, Z4, Z16, Z14
+	VPDPBUSD     Z15, Z14, Z10
+	VPBROADCASTQ 8(DI), Z14
+	VPBROADCASTQ 24(DI), Z15
+	VMOVDQU64    96(SI), Z16
+	VMOVDQU64    128(SI), Z17
+	VSHUFI64X2   $0xd8, Z17, Z16, Z18
+	VPANDD       Z0, Z18, Z21
+	VPDPBUSD     Z14, Z21, Z20
+	VSHUFI64X2   $0x61, Z17, Z16, Z14
+	VPSRLVD      Z2, Z14, Z14
+	VPANDD       Z1, Z14, Z14
+	VSHUFI64X2   $0xa5, Z17, Z16, Z16
+	VPSRLW       $0x04, Z16, Z16
+	VPTERNLOGD   $0xf8, Z3, Z16, Z14
+	VPSRLW       $0x02, Z18, Z16
+	VPTERNLOGD   $0xf8, Z4, Z16, Z14
+	VPDPBUSD     Z15, Z14, Z10
+	ADDQ         $0x20, DI
+	ADDQ         $0x000000c0, SI
+
+secondsum:
+	VPADDD        Z13, Z20, Z20
+	PREFETCHT0    4096(SI)
+	VSHUFPS       $0xdd, Z20, Z11, Z13
+	VSHUFPS       $0x88, Z20, Z11, Z14
+	VPADDD        Z13, Z14, Z14
+	VPSLLD        $0x02, Z14, Z14
+	VPINSRQ       $0x01, 16(SI), X12, X12
+	VPSHUFB       X7, X12, X12
+	VPMOVSXBD     X12, Z12
+	VPADDD        Z8, Z12, Z12
+	VPBROADCASTQ  (R8), Z13
+	VPSHUFD       $0x50, Z13, Z13
+	VPMULLD       Z13, Z12, Z12
+	VPADDD        Z12, Z14, Z14
+	VCVTDQ2PS     Z14, Z14
+	VMULPS        u32_3e800000x16<>+0(SB), Z14, Z14
+	VPERMPS       Z14, Z6, Z14
+	VINSERTI32X4  $0x01, (SI), Z19, Z19
+	VPERMW.Z      Z19, Z5, K1, Z19
+	VFMADD231PS   Y14, Y19, Y9
+	VEXTRACTF64X4 $0x01, Z14, Y12
+	VEXTRACTF64X4 $0x01, Z19, Y13
+	VFMADD231PS   Y12, Y13, Y9
+	ADDQ          $0x00000018, SI
+	ADDQ          $0x08, R8
+	DECQ          R9
+	JNE           groups
+	JMP           end
+
+one:
+	VMOVDQU64    (SI), X15
+	VMOVQ        16(SI), X12
+	VSHUFPS      $0xdd, Z11, Z11, Z13
+	VSHUFPS      $0x88, Z11, Z11, Z14
+	VPADDD       Z13, Z14, Z14
+	VPSLLD       $0x02, Z14, Z14
+	VPSHUFB      X7, X12, X12
+	VPMOVSXBD    X12, Z12
+	VPADDD       Z8, Z12, Z12
+	VPBROADCASTD (R8), Z13
+	VPMULLD      Z13, Z12, Z12
+	VPADDD       Z12, Z14, Z14
+	VCVTDQ2PS    Z14, Z14
+	VMULPS       u32_3e800000x16<>+0(SB), Z14, Z14
+	VPERMPS      Z14, Z6, Z14
+	VPMOVZXWD    X15, Y12
+	VPSLLD       $0x10, Y12, Y12
+	VFMADD231PS  Y14, Y12, Y9
+	ADDQ         $0x00000018, SI
+
+end:
+	VBROADCASTSS 72(AX), Y12
+	VBROADCASTSS 80(AX), Y13
+	VFMADD231PS  (SI), Y12, Y9
+	VMULPS       Y13, Y9, Y9
+	VADDPS       32(SI), Y9, Y9
+	VCMPPS       $0x03, Y9, Y9, K2
+	VBROADCASTSS u32_7fc00000<>+0(SB), K2, Y9
+	VMOVUPS      Y9, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
 	VZEROUPPER
 	RET
 
 // func lowbit7AVX512(a *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, CMOV, FMA3, MMX+
 TEXT ·lowbit7AVX512(SB), NOSPLIT, $0-8
 	MOVQ      a+0(FP), AX
 	MOVQ      (AX), CX
@@ -7185,160 +8453,181 @@ TEXT ·lowbit7AVX512(SB), NOSPLIT, $0-8
 	VMOVDQU64 u32_2020202x4_8080808x4_20202020x4_0x4<>+0(SB), Z4
 	VMOVDQU64 u32_6x4_4x4_2x4_6x4<>+0(SB), Z5
 	VMOVDQU64 u32_0x12_7f7f7f7fx4<>+0(SB), Z6
-	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z7
+	VMOVDQU64 u16_0x3_1_0_2_0_3_0_4_0_5_0_6_0_7_0_8_0_9_0_a_0_b_0_c_0_d_0_e_0_f<>+0(SB), Z7
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z8
 	MOVL      $0xaaaaaaaa, SI
 	KMOVD     SI, K1
-	MOVQ      16(AX), R11
 
-pair:
-	XORQ    SI, SI
-	LEAQ    32(CX), R12
-	CMPQ    BX, $0x01
-	CMOVQEQ SI, R11
-	CMOVQEQ CX, R12
-	MOVQ    DX, SI
-	MOVQ    32(AX), DI
-	MOVQ    40(AX), R8
-	LEAQ    (DX)(R11*1), R13
-	VPXORD  Z9, Z9, Z9
-	MOVQ    48(AX), R9
+panel:
+	MOVQ   DX, SI
+	MOVQ   32(AX), DI
+	MOVQ   40(AX), R8
+	VPXORD Y9, Y9, Y9
+	MOVQ   48(AX), R9
 
-group:
+groups:
 	MOVQ    56(AX), R10
 	CMPQ    R9, $0x01
 	CMOVQEQ 64(AX), R10
 	VPXORD  Z10, Z10, Z10
-	VPXORD  Z12, Z12, Z12
 	VPXORD  Z11, Z11, Z11
-	VPXORD  Z13, Z13, Z13
 
-block:
-	LEAQ             4096(SI), R14
-	LEAQ             (R14)(R11*1), R15
-	CMPQ             R14, R13
-	CMOVQCC          R15, R14
-	PREFETCHT0       (R14)
-	PREFETCHT0       (R14)(R11*1)
-	PREFETCHT0       64(R14)
-	PREFETCHT0       64(R14)(R11*1)
-	PREFETCHT0       128(R14)
-	PREFETCHT0       128(R14)(R11*1)
-	PREFETCHT0       192(R14)
-	PREFETCHT0       192(R14)(R11*1)
-	VPBROADCASTQ     (DI), Z14
-	VPBROADCASTQ     16(DI), Z15
-	VMOVDQU64        (SI), Z16
-	VMOVDQU64        48(SI), Z17
-	VSHUFI64X2       $0xd8, Z17, Z16, Z18
-	VPANDD           Z0, Z18, Z19
-	VPDPBUSD         Z14, Z19, Z10
-	VSHUFI64X2       $0xad, Z17, Z16, Z16
-	VPANDD           Z3, Z16, Z17
-	VPSRLVD          Z2, Z18, Z18
-	VPANDD           Z1, Z18, Z18
-	VPSRLVD          Z5, Z16, Z16
-	VPTERNLOGD       $0xf8, Z4, Z16, Z18
-	VSHUFI64X2       $0x4e, Z18, Z18, Z16
-	VPORD            Z16, Z18, Z18
-	VSHUFI64X2       $0xb1, Z18, Z18, Z16
-	VPORD            Z16, Z18, Z18
-	VPTERNLOGD       $0xf8, Z6, Z18, Z17
-	VPDPBUSD         Z15, Z17, Z12
-	VMOVDQU64        (SI)(R11*1), Z16
-	VMOVDQU64        48(SI)(R11*1), Z17
-	VSHUFI64X2       $0xd8, Z17, Z16, Z18
-	VPANDD           Z0, Z18, Z19
-	VPDPBUSD         Z14, Z19, Z11
-	VSHUFI64X2       $0xad, Z17, Z16, Z14
-	VPANDD           Z3, Z14, Z16
-	VPSRLVD          Z2, Z18, Z17
-	VPANDD           Z1, Z17, Z17
-	VPSRLVD          Z5, Z14, Z14
-	VPTERNLOGD       $0xf8, Z4, Z14, Z17
-	VSHUFI64X2       $0x4e, Z17, Z17, Z14
-	VPORD            Z14, Z17, Z17
-	VSHUFI64X2       $0xb1, Z17, Z17, Z14
-	VPORD            Z14, Z17, Z17
-	VPTERNLOGD       $0xf8, Z6, Z17, Z16
-	VPDPBUSD         Z15, Z16, Z13
-	VPBROADCASTQ     8(DI), Z14
-	VPBROADCASTQ     24(DI), Z15
-	VMOVDQU64        112(SI), Z16
-	VMOVDQU64        160(SI), Z17
-	VSHUFI64X2       $0xd8, Z17, Z16, Z18
-	VPANDD           Z0, Z18, Z19
-	VPDPBUSD         Z14, Z19, Z10
-	VSHUFI64X2       $0xad, Z17, Z16, Z16
-	VPANDD           Z3, Z16, Z17
-	VPSRLVD          Z2, Z18, Z18
-	VPANDD           Z1, Z18, Z18
-	VPSRLVD          Z5, Z16, Z16
-	VPTERNLOGD       $0xf8, Z4, Z16, Z18
-	VSHUFI64X2       $0x4e, Z18, Z18, Z16
-	VPORD            Z16, Z18, Z18
-	VSHUFI64X2       $0xb1, Z18, Z18, Z16
-	VPORD            Z16, Z18, Z18
-	VPTERNLOGD       $0xf8, Z6, Z18, Z17
-	VPDPBUSD         Z15, Z17, Z12
-	VMOVDQU64        112(SI)(R11*1), Z16
-	VMOVDQU64        160(SI)(R11*1), Z17
-	VSHUFI64X2       $0xd8, Z17, Z16, Z18
-	VPANDD           Z0, Z18, Z19
-	VPDPBUSD         Z14, Z19, Z11
-	VSHUFI64X2       $0xad, Z17, Z16, Z14
-	VPANDD           Z3, Z14, Z16
-	VPSRLVD          Z2, Z18, Z17
-	VPANDD           Z1, Z17, Z17
-	VPSRLVD          Z5, Z14, Z14
-	VPTERNLOGD       $0xf8, Z4, Z14, Z17
-	VSHUFI64X2       $0x4e, Z17, Z17, Z14
-	VPORD            Z14, Z17, Z17
-	VSHUFI64X2       $0xb1, Z17, Z17, Z14
-	VPORD            Z14, Z17, Z17
-	VPTERNLOGD       $0xf8, Z6, Z17, Z16
-	VPDPBUSD         Z15, Z16, Z13
-	ADDQ             $0x20, DI
-	ADDQ             $0x000000e0, SI
-	DECQ             R10
-	JNE              block
-	VPADDD           Z12, Z10, Z10
-	VPADDD           Z13, Z11, Z11
-	VSHUFPS          $0xdd, Z11, Z10, Z14
-	VSHUFPS          $0x88, Z11, Z10, Z15
-	VPADDD           Z14, Z15, Z15
-	VPADDD.BCST      (R8), Z15, Z15
-	VCVTDQ2PS        Z15, Z15
-	VBROADCASTI32X4  (SI), Z14
-	VINSERTI32X4     $0x01, (SI)(R11*1), Z14, Z14
-	VPERMW.Z         Z14, Z7, K1, Z14
-	VFMADD231PS      Z15, Z14, Z9
-	LEAQ             4096(SI), R10
-	LEAQ             (R10)(R11*1), R14
-	CMPQ             R10, R13
-	CMOVQCC          R14, R10
-	PREFETCHT0       (R10)
-	PREFETCHT0       (R10)(R11*1)
-	ADDQ             $0x00000010, SI
-	ADDQ             $0x04, R8
-	DECQ             R9
-	JNE              group
-	VPERMPS          Z9, Z8, Z14
-	VBROADCASTF64X4  (SI), Z15
-	VINSERTF64X4     $0x01, (SI)(R11*1), Z15, Z15
-	VFMADD231PS.BCST 72(AX), Z15, Z14
-	VMULPS.BCST      80(AX), Z14, Z14
-	VBROADCASTF64X4  32(SI), Z15
-	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z15, Z15
-	VADDPS           Z15, Z14, Z14
-	VCMPPS           $0x03, Z14, Z14, K2
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z14
-	VMOVUPS          Y14, (CX)
-	VEXTRACTF64X4    $0x01, Z14, (R12)
-	LEAQ             (DX)(R11*2), DX
-	ADDQ             $0x00000040, CX
-	SUBQ             $0x02, BX
-	JGT              pair
+firstblock:
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	PREFETCHT0   4224(SI)
+	PREFETCHT0   4288(SI)
+	VPBROADCASTQ (DI), Z12
+	VPBROADCASTQ 16(DI), Z13
+	VMOVDQU64    (SI), Z14
+	VMOVDQU64    48(SI), Z15
+	VSHUFI64X2   $0xd8, Z15, Z14, Z16
+	VPANDD       Z0, Z16, Z17
+	VPDPBUSD     Z12, Z17, Z10
+	VSHUFI64X2   $0xad, Z15, Z14, Z12
+	VPANDD       Z3, Z12, Z14
+	VPSRLVD      Z2, Z16, Z15
+	VPANDD       Z1, Z15, Z15
+	VPSRLVD      Z5, Z12, Z12
+	VPTERNLOGD   $0xf8, Z4, Z12, Z15
+	VSHUFI64X2   $0x4e, Z15, Z15, Z12
+	VPORD        Z12, Z15, Z15
+	VSHUFI64X2   $0xb1, Z15, Z15, Z12
+	VPORD        Z12, Z15, Z15
+	VPTERNLOGD   $0xf8, Z6, Z15, Z14
+	VPDPBUSD     Z13, Z14, Z11
+	VPBROADCASTQ 8(DI), Z12
+	VPBROADCASTQ 24(DI), Z13
+	VMOVDQU64    112(SI), Z14
+	VMOVDQU64    160(SI), Z15
+	VSHUFI64X2   $0xd8, Z15, Z14, Z16
+	VPANDD       Z0, Z16, Z17
+	VPDPBUSD     Z12, Z17, Z10
+	VSHUFI64X2   $0xad, Z15, Z14, Z12
+	VPANDD       Z3, Z12, Z14
+	VPSRLVD      Z2, Z16, Z15
+	VPANDD       Z1, Z15, Z15
+	VPSRLVD      Z5, Z12, Z12
+	VPTERNLOGD   $0xf8, Z4, Z12, Z15
+	VSHUFI64X2   $0x4e, Z15, Z15, Z12
+	VPORD        Z12, Z15, Z15
+	VSHUFI64X2   $0xb1, Z15, Z15, Z12
+	VPORD        Z12, Z15, Z15
+	VPTERNLOGD   $0xf8, Z6, Z15, Z14
+	VPDPBUSD     Z13, Z14, Z11
+	ADDQ         $0x20, DI
+	ADDQ         $0x000000e0, SI
+	DECQ         R10
+	JNE          firstblock
+	VPADDD       Z11, Z10, Z10
+	PREFETCHT0   4096(SI)
+	CMPQ         R9, $0x01
+	JE           one
+	VMOVDQU64    (SI), X18
+	ADDQ         $0x00000010, SI
+	DECQ         R9
+	MOVQ         56(AX), R10
+	CMPQ         R9, $0x01
+	CMOVQEQ      64(AX), R10
+	VPXORD       Z19, Z19, Z19
+	VPXORD       Z20, Z20, Z20
+
+secondblock:
+	PREFETCHT0    4096(SI)
+	PREFETCHT0    4160(SI)
+	PREFETCHT0    4224(SI)
+	PREFETCHT0    4288(SI)
+	VPBROADCASTQ  (DI), Z12
+	VPBROADCASTQ  16(DI), Z13
+	VMOVDQU64     (SI), Z14
+	VMOVDQU64     48(SI), Z15
+	VSHUFI64X2    $0xd8, Z15, Z14, Z16
+	VPANDD        Z0, Z16, Z17
+	VPDPBUSD      Z12, Z17, Z19
+	VSHUFI64X2    $0xad, Z15, Z14, Z12
+	VPANDD        Z3, Z12, Z14
+	VPSRLVD       Z2, Z16, Z15
+	VPANDD        Z1, Z15, Z15
+	VPSRLVD       Z5, Z12, Z12
+	VPTERNLOGD    $0xf8, Z4, Z12, Z15
+	VSHUFI64X2    $0x4e, Z15, Z15, Z12
+	VPORD         Z12, Z15, Z15
+	VSHUFI64X2    $0xb1, Z15, Z15, Z12
+	VPORD         Z12, Z15, Z15
+	VPTERNLOGD    $0xf8, Z6, Z15, Z14
+	VPDPBUSD      Z13, Z14, Z20
+	VPBROADCASTQ  8(DI), Z12
+	VPBROADCASTQ  24(DI), Z13
+	VMOVDQU64     112(SI), Z14
+	VMOVDQU64     160(SI), Z15
+	VSHUFI64X2    $0xd8, Z15, Z14, Z16
+	VPANDD        Z0, Z16, Z17
+	VPDPBUSD      Z12, Z17, Z19
+	VSHUFI64X2    $0xad, Z15, Z14, Z12
+	VPANDD        Z3, Z12, Z14
+	VPSRLVD       Z2, Z16, Z15
+	VPANDD        Z1, Z15, Z15
+	VPSRLVD       Z5, Z12, Z12
+	VPTERNLOGD    $0xf8, Z4, Z12, Z15
+	VSHUFI64X2    $0x4e, Z15, Z15, Z12
+	VPORD         Z12, Z15, Z15
+	VSHUFI64X2    $0xb1, Z15, Z15, Z12
+	VPORD         Z12, Z15, Z15
+	VPTERNLOGD    $0xf8, Z6, Z15, Z14
+	VPDPBUSD      Z13, Z14, Z20
+	ADDQ          $0x20, DI
+	ADDQ          $0x000000e0, SI
+	DECQ          R10
+	JNE           secondblock
+	VPADDD        Z20, Z19, Z19
+	PREFETCHT0    4096(SI)
+	VSHUFPS       $0xdd, Z19, Z10, Z12
+	VSHUFPS       $0x88, Z19, Z10, Z13
+	VPADDD        Z12, Z13, Z13
+	VPBROADCASTQ  (R8), Z12
+	VPSHUFD       $0x50, Z12, Z12
+	VPADDD        Z12, Z13, Z13
+	VCVTDQ2PS     Z13, Z13
+	VPERMPS       Z13, Z8, Z13
+	VINSERTI32X4  $0x01, (SI), Z18, Z18
+	VPERMW.Z      Z18, Z7, K1, Z18
+	VFMADD231PS   Y13, Y18, Y9
+	VEXTRACTF64X4 $0x01, Z13, Y12
+	VEXTRACTF64X4 $0x01, Z18, Y13
+	VFMADD231PS   Y12, Y13, Y9
+	ADDQ          $0x00000010, SI
+	ADDQ          $0x08, R8
+	DECQ          R9
+	JNE           groups
+	JMP           end
+
+one:
+	VMOVDQU64    (SI), X14
+	VSHUFPS      $0xdd, Z10, Z10, Z12
+	VSHUFPS      $0x88, Z10, Z10, Z13
+	VPADDD       Z12, Z13, Z13
+	VPBROADCASTD (R8), Z12
+	VPADDD       Z12, Z13, Z13
+	VCVTDQ2PS    Z13, Z13
+	VPERMPS      Z13, Z8, Z13
+	VPMOVZXWD    X14, Y12
+	VPSLLD       $0x10, Y12, Y12
+	VFMADD231PS  Y13, Y12, Y9
+	ADDQ         $0x00000010, SI
+
+end:
+	VBROADCASTSS 72(AX), Y12
+	VBROADCASTSS 80(AX), Y13
+	VFMADD231PS  (SI), Y12, Y9
+	VMULPS       Y13, Y9, Y9
+	VADDPS       32(SI), Y9, Y9
+	VCMPPS       $0x03, Y9, Y9, K2
+	VBROADCASTSS u32_7fc00000<>+0(SB), K2, Y9
+	VMOVUPS      Y9, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
 	VZEROUPPER
 	RET
 
@@ -7403,7 +8692,7 @@ DATA u32_0x12_7f7f7f7fx4<>+56(SB)/8, $0x7f7f7f7f7f7f7f7f
 GLOBL u32_0x12_7f7f7f7fx4<>(SB), RODATA|NOPTR, $64
 
 // func lowbit7ZerosAVX512(a *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, CMOV, FMA3, MMX+
 TEXT ·lowbit7ZerosAVX512(SB), NOSPLIT, $0-8
 	MOVQ      a+0(FP), AX
 	MOVQ      (AX), CX
@@ -7416,168 +8705,194 @@ TEXT ·lowbit7ZerosAVX512(SB), NOSPLIT, $0-8
 	VMOVDQU64 u32_2020202x4_8080808x4_20202020x4_0x4<>+0(SB), Z4
 	VMOVDQU64 u32_6x4_4x4_2x4_6x4<>+0(SB), Z5
 	VMOVDQU64 u32_0x12_7f7f7f7fx4<>+0(SB), Z6
-	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z7
+	VMOVDQU64 u16_0x3_1_0_2_0_3_0_4_0_5_0_6_0_7_0_8_0_9_0_a_0_b_0_c_0_d_0_e_0_f<>+0(SB), Z7
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z8
 	MOVL      $0xaaaaaaaa, SI
 	KMOVD     SI, K1
 	VMOVDQU   u8_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), X9
 	VMOVDQU64 u32_40x16<>+0(SB), Z10
-	MOVQ      16(AX), R11
 
-pair:
-	XORQ    SI, SI
-	LEAQ    32(CX), R12
-	CMPQ    BX, $0x01
-	CMOVQEQ SI, R11
-	CMOVQEQ CX, R12
-	MOVQ    DX, SI
-	MOVQ    32(AX), DI
-	MOVQ    40(AX), R8
-	LEAQ    (DX)(R11*1), R13
-	VPXORD  Z11, Z11, Z11
-	MOVQ    48(AX), R9
+panel:
+	MOVQ   DX, SI
+	MOVQ   32(AX), DI
+	MOVQ   40(AX), R8
+	VPXORD Y11, Y11, Y11
+	MOVQ   48(AX), R9
 
-group:
+groups:
 	MOVQ    56(AX), R10
 	CMPQ    R9, $0x01
 	CMOVQEQ 64(AX), R10
 	VPXORD  Z12, Z12, Z12
-	VPXORD  Z14, Z14, Z14
 	VPXORD  Z13, Z13, Z13
-	VPXORD  Z15, Z15, Z15
 
-block:
-	LEAQ             4096(SI), R14
-	LEAQ             (R14)(R11*1), R15
-	CMPQ             R14, R13
-	CMOVQCC          R15, R14
-	PREFETCHT0       (R14)
-	PREFETCHT0       (R14)(R11*1)
-	PREFETCHT0       64(R14)
-	PREFETCHT0       64(R14)(R11*1)
-	PREFETCHT0       128(R14)
-	PREFETCHT0       128(R14)(R11*1)
-	PREFETCHT0       192(R14)
-	PREFETCHT0       192(R14)(R11*1)
-	VPBROADCASTQ     (DI), Z16
-	VPBROADCASTQ     16(DI), Z17
-	VMOVDQU64        (SI), Z18
-	VMOVDQU64        48(SI), Z19
-	VSHUFI64X2       $0xd8, Z19, Z18, Z20
-	VPANDD           Z0, Z20, Z21
-	VPDPBUSD         Z16, Z21, Z12
-	VSHUFI64X2       $0xad, Z19, Z18, Z18
-	VPANDD           Z3, Z18, Z19
-	VPSRLVD          Z2, Z20, Z20
-	VPANDD           Z1, Z20, Z20
-	VPSRLVD          Z5, Z18, Z18
-	VPTERNLOGD       $0xf8, Z4, Z18, Z20
-	VSHUFI64X2       $0x4e, Z20, Z20, Z18
-	VPORD            Z18, Z20, Z20
-	VSHUFI64X2       $0xb1, Z20, Z20, Z18
-	VPORD            Z18, Z20, Z20
-	VPTERNLOGD       $0xf8, Z6, Z20, Z19
-	VPDPBUSD         Z17, Z19, Z14
-	VMOVDQU64        (SI)(R11*1), Z18
-	VMOVDQU64        48(SI)(R11*1), Z19
-	VSHUFI64X2       $0xd8, Z19, Z18, Z20
-	VPANDD           Z0, Z20, Z21
-	VPDPBUSD         Z16, Z21, Z13
-	VSHUFI64X2       $0xad, Z19, Z18, Z16
-	VPANDD           Z3, Z16, Z18
-	VPSRLVD          Z2, Z20, Z19
-	VPANDD           Z1, Z19, Z19
-	VPSRLVD          Z5, Z16, Z16
-	VPTERNLOGD       $0xf8, Z4, Z16, Z19
-	VSHUFI64X2       $0x4e, Z19, Z19, Z16
-	VPORD            Z16, Z19, Z19
-	VSHUFI64X2       $0xb1, Z19, Z19, Z16
-	VPORD            Z16, Z19, Z19
-	VPTERNLOGD       $0xf8, Z6, Z19, Z18
-	VPDPBUSD         Z17, Z18, Z15
-	VPBROADCASTQ     8(DI), Z16
-	VPBROADCASTQ     24(DI), Z17
-	VMOVDQU64        112(SI), Z18
-	VMOVDQU64        160(SI), Z19
-	VSHUFI64X2       $0xd8, Z19, Z18, Z20
-	VPANDD           Z0, Z20, Z21
-	VPDPBUSD         Z16, Z21, Z12
-	VSHUFI64X2       $0xad, Z19, Z18, Z18
-	VPANDD           Z3, Z18, Z19
-	VPSRLVD          Z2, Z20, Z20
-	VPANDD           Z1, Z20, Z20
-	VPSRLVD          Z5, Z18, Z18
-	VPTERNLOGD       $0xf8, Z4, Z18, Z20
-	VSHUFI64X2       $0x4e, Z20, Z20, Z18
-	VPORD            Z18, Z20, Z20
-	VSHUFI64X2       $0xb1, Z20, Z20, Z18
-	VPORD            Z18, Z20, Z20
-	VPTERNLOGD       $0xf8, Z6, Z20, Z19
-	VPDPBUSD         Z17, Z19, Z14
-	VMOVDQU64        112(SI)(R11*1), Z18
-	VMOVDQU64        160(SI)(R11*1), Z19
-	VSHUFI64X2       $0xd8, Z19, Z18, Z20
-	VPANDD           Z0, Z20, Z21
-	VPDPBUSD         Z16, Z21, Z13
-	VSHUFI64X2       $0xad, Z19, Z18, Z16
-	VPANDD           Z3, Z16, Z18
-	VPSRLVD          Z2, Z20, Z19
-	VPANDD           Z1, Z19, Z19
-	VPSRLVD          Z5, Z16, Z16
-	VPTERNLOGD       $0xf8, Z4, Z16, Z19
-	VSHUFI64X2       $0x4e, Z19, Z19, Z16
-	VPORD            Z16, Z19, Z19
-	VSHUFI64X2       $0xb1, Z19, Z19, Z16
-	VPORD            Z16, Z19, Z19
-	VPTERNLOGD       $0xf8, Z6, Z19, Z18
-	VPDPBUSD         Z17, Z18, Z15
-	ADDQ             $0x20, DI
-	ADDQ             $0x000000e0, SI
-	DECQ             R10
-	JNE              block
-	VPADDD           Z14, Z12, Z12
-	VPADDD           Z15, Z13, Z13
-	VSHUFPS          $0xdd, Z13, Z12, Z16
-	VSHUFPS          $0x88, Z13, Z12, Z17
-	VPADDD           Z16, Z17, Z17
-	VMOVQ            16(SI), X16
-	VPINSRQ          $0x01, 16(SI)(R11*1), X16, X16
-	VPSHUFB          X9, X16, X16
-	VPMOVSXBD        X16, Z16
-	VPADDD           Z10, Z16, Z16
-	VPMULLD.BCST     (R8), Z16, Z16
-	VPADDD           Z16, Z17, Z17
-	VCVTDQ2PS        Z17, Z17
-	VBROADCASTI32X4  (SI), Z16
-	VINSERTI32X4     $0x01, (SI)(R11*1), Z16, Z16
-	VPERMW.Z         Z16, Z7, K1, Z16
-	VFMADD231PS      Z17, Z16, Z11
-	LEAQ             4096(SI), R10
-	LEAQ             (R10)(R11*1), R14
-	CMPQ             R10, R13
-	CMOVQCC          R14, R10
-	PREFETCHT0       (R10)
-	PREFETCHT0       (R10)(R11*1)
-	ADDQ             $0x00000018, SI
-	ADDQ             $0x04, R8
-	DECQ             R9
-	JNE              group
-	VPERMPS          Z11, Z8, Z16
-	VBROADCASTF64X4  (SI), Z17
-	VINSERTF64X4     $0x01, (SI)(R11*1), Z17, Z17
-	VFMADD231PS.BCST 72(AX), Z17, Z16
-	VMULPS.BCST      80(AX), Z16, Z16
-	VBROADCASTF64X4  32(SI), Z17
-	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z17, Z17
-	VADDPS           Z17, Z16, Z16
-	VCMPPS           $0x03, Z16, Z16, K2
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z16
-	VMOVUPS          Y16, (CX)
-	VEXTRACTF64X4    $0x01, Z16, (R12)
-	LEAQ             (DX)(R11*2), DX
-	ADDQ             $0x00000040, CX
-	SUBQ             $0x02, BX
-	JGT              pair
+firstblock:
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	PREFETCHT0   4224(SI)
+	PREFETCHT0   4288(SI)
+	VPBROADCASTQ (DI), Z14
+	VPBROADCASTQ 16(DI), Z15
+	VMOVDQU64    (SI), Z16
+	VMOVDQU64    48(SI), Z17
+	VSHUFI64X2   $0xd8, Z17, Z16, Z18
+	VPANDD       Z0, Z18, Z19
+	VPDPBUSD     Z14, Z19, Z12
+	VSHUFI64X2   $0xad, Z17, Z16, Z14
+	VPANDD       Z3, Z14, Z16
+	VPSRLVD      Z2, Z18, Z17
+	VPANDD       Z1, Z17, Z17
+	VPSRLVD      Z5, Z14, Z14
+	VPTERNLOGD   $0xf8, Z4, Z14, Z17
+	VSHUFI64X2   $0x4e, Z17, Z17, Z14
+	VPORD        Z14, Z17, Z17
+	VSHUFI64X2   $0xb1, Z17, Z17, Z14
+	VPORD        Z14, Z17, Z17
+	VPTERNLOGD   $0xf8, Z6, Z17, Z16
+	VPDPBUSD     Z15, Z16, Z13
+	VPBROADCASTQ 8(DI), Z14
+	VPBROADCASTQ 24(DI), Z15
+	VMOVDQU64    112(SI), Z16
+	VMOVDQU64    160(SI), Z17
+	VSHUFI64X2   $0xd8, Z17, Z16, Z18
+	VPANDD       Z0, Z18, Z19
+	VPDPBUSD     Z14, Z19, Z12
+	VSHUFI64X2   $0xad, Z17, Z16, Z14
+	VPANDD       Z3, Z14, Z16
+	VPSRLVD      Z2, Z18, Z17
+	VPANDD       Z1, Z17, Z17
+	VPSRLVD      Z5, Z14, Z14
+	VPTERNLOGD   $0xf8, Z4, Z14, Z17
+	VSHUFI64X2   $0x4e, Z17, Z17, Z14
+	VPORD        Z14, Z17, Z17
+	VSHUFI64X2   $0xb1, Z17, Z17, Z14
+	VPORD        Z14, Z17, Z17
+	VPTERNLOGD   $0xf8, Z6, Z17, Z16
+	VPDPBUSD     Z15, Z16, Z13
+	ADDQ         $0x20, DI
+	ADDQ         $0x000000e0, SI
+	DECQ         R10
+	JNE          firstblock
+	VPADDD       Z13, Z12, Z12
+	PREFETCHT0   4096(SI)
+	CMPQ         R9, $0x01
+	JE           one
+	VMOVDQU64    (SI), X20
+	VMOVQ        16(SI), X14
+	ADDQ         $0x00000018, SI
+	DECQ         R9
+	MOVQ         56(AX), R10
+	CMPQ         R9, $0x01
+	CMOVQEQ      64(AX), R10
+	VPXORD       Z21, Z21, Z21
+	VPXORD       Z22, Z22, Z22
+
+secondblock:
+	PREFETCHT0    4096(SI)
+	PREFETCHT0    4160(SI)
+	PREFETCHT0    4224(SI)
+	PREFETCHT0    4288(SI)
+	VPBROADCASTQ  (DI), Z15
+	VPBROADCASTQ  16(DI), Z16
+	VMOVDQU64     (SI), Z17
+	VMOVDQU64     48(SI), Z18
+	VSHUFI64X2    $0xd8, Z18, Z17, Z19
+	VPANDD        Z0, Z19, Z23
+	VPDPBUSD      Z15, Z23, Z21
+	VSHUFI64X2    $0xad, Z18, Z17, Z15
+	VPANDD        Z3, Z15, Z17
+	VPSRLVD       Z2, Z19, Z18
+	VPANDD        Z1, Z18, Z18
+	VPSRLVD       Z5, Z15, Z15
+	VPTERNLOGD    $0xf8, Z4, Z15, Z18
+	VSHUFI64X2    $0x4e, Z18, Z18, Z15
+	VPORD         Z15, Z18, Z18
+	VSHUFI64X2    $0xb1, Z18, Z18, Z15
+	VPORD         Z15, Z18, Z18
+	VPTERNLOGD    $0xf8, Z6, Z18, Z17
+	VPDPBUSD      Z16, Z17, Z22
+	VPBROADCASTQ  8(DI), Z15
+	VPBROADCASTQ  24(DI), Z16
+	VMOVDQU64     112(SI), Z17
+	VMOVDQU64     160(SI), Z18
+	VSHUFI64X2    $0xd8, Z18, Z17, Z19
+	VPANDD        Z0, Z19, Z23
+	VPDPBUSD      Z15, Z23, Z21
+	VSHUFI64X2    $0xad, Z18, Z17, Z15
+	VPANDD        Z3, Z15, Z17
+	VPSRLVD       Z2, Z19, Z18
+	VPANDD        Z1, Z18, Z18
+	VPSRLVD       Z5, Z15, Z15
+	VPTERNLOGD    $0xf8, Z4, Z15, Z18
+	VSHUFI64X2    $0x4e, Z18, Z18, Z15
+	VPORD         Z15, Z18, Z18
+	VSHUFI64X2    $0xb1, Z18, Z18, Z15
+	VPORD         Z15, Z18, Z18
+	VPTERNLOGD    $0xf8, Z6, Z18, Z17
+	VPDPBUSD      Z16, Z17, Z22
+	ADDQ          $0x20, DI
+	ADDQ          $0x000000e0, SI
+	DECQ          R10
+	JNE           secondblock
+	VPADDD        Z22, Z21, Z21
+	PREFETCHT0    4096(SI)
+	VSHUFPS       $0xdd, Z21, Z12, Z15
+	VSHUFPS       $0x88, Z21, Z12, Z16
+	VPADDD        Z15, Z16, Z16
+	VPINSRQ       $0x01, 16(SI), X14, X14
+	VPSHUFB       X9, X14, X14
+	VPMOVSXBD     X14, Z14
+	VPADDD        Z10, Z14, Z14
+	VPBROADCASTQ  (R8), Z15
+	VPSHUFD       $0x50, Z15, Z15
+	VPMULLD       Z15, Z14, Z14
+	VPADDD        Z14, Z16, Z16
+	VCVTDQ2PS     Z16, Z16
+	VPERMPS       Z16, Z8, Z16
+	VINSERTI32X4  $0x01, (SI), Z20, Z20
+	VPERMW.Z      Z20, Z7, K1, Z20
+	VFMADD231PS   Y16, Y20, Y11
+	VEXTRACTF64X4 $0x01, Z16, Y14
+	VEXTRACTF64X4 $0x01, Z20, Y15
+	VFMADD231PS   Y14, Y15, Y11
+	ADDQ          $0x00000018, SI
+	ADDQ          $0x08, R8
+	DECQ          R9
+	JNE           groups
+	JMP           end
+
+one:
+	VMOVDQU64    (SI), X17
+	VMOVQ        16(SI), X14
+	VSHUFPS      $0xdd, Z12, Z12, Z15
+	VSHUFPS      $0x88, Z12, Z12, Z16
+	VPADDD       Z15, Z16, Z16
+	VPSHUFB      X9, X14, X14
+	VPMOVSXBD    X14, Z14
+	VPADDD       Z10, Z14, Z14
+	VPBROADCASTD (R8), Z15
+	VPMULLD      Z15, Z14, Z14
+	VPADDD       Z14, Z16, Z16
+	VCVTDQ2PS    Z16, Z16
+	VPERMPS      Z16, Z8, Z16
+	VPMOVZXWD    X17, Y14
+	VPSLLD       $0x10, Y14, Y14
+	VFMADD231PS  Y16, Y14, Y11
+	ADDQ         $0x00000018, SI
+
+end:
+	VBROADCASTSS 72(AX), Y14
+	VBROADCASTSS 80(AX), Y15
+	VFMADD231PS  (SI), Y14, Y11
+	VMULPS       Y15, Y11, Y11
+	VADDPS       32(SI), Y11, Y11
+	VCMPPS       $0x03, Y11, Y11, K2
+	VBROADCASTSS u32_7fc00000<>+0(SB), K2, Y11
+	VMOVUPS      Y11, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
 	VZEROUPPER
 	RET
 
@@ -7592,7 +8907,7 @@ DATA u32_40x16<>+56(SB)/8, $0x0000004000000040
 GLOBL u32_40x16<>(SB), RODATA|NOPTR, $64
 
 // func lowbit7FractionsAVX512(a *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, CMOV, FMA3, MMX+
 TEXT ·lowbit7FractionsAVX512(SB), NOSPLIT, $0-8
 	MOVQ      a+0(FP), AX
 	MOVQ      (AX), CX
@@ -7605,175 +8920,203 @@ TEXT ·lowbit7FractionsAVX512(SB), NOSPLIT, $0-8
 	VMOVDQU64 u32_2020202x4_8080808x4_20202020x4_0x4<>+0(SB), Z4
 	VMOVDQU64 u32_6x4_4x4_2x4_6x4<>+0(SB), Z5
 	VMOVDQU64 u32_0x12_7f7f7f7fx4<>+0(SB), Z6
-	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z7
+	VMOVDQU64 u16_0x3_1_0_2_0_3_0_4_0_5_0_6_0_7_0_8_0_9_0_a_0_b_0_c_0_d_0_e_0_f<>+0(SB), Z7
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z8
 	MOVL      $0xaaaaaaaa, SI
 	KMOVD     SI, K1
 	VMOVDQU   u8_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), X9
 	VMOVDQU64 u32_80x16<>+0(SB), Z10
-	MOVQ      16(AX), R11
 
-pair:
-	XORQ    SI, SI
-	LEAQ    32(CX), R12
-	CMPQ    BX, $0x01
-	CMOVQEQ SI, R11
-	CMOVQEQ CX, R12
-	MOVQ    DX, SI
-	MOVQ    32(AX), DI
-	MOVQ    40(AX), R8
-	LEAQ    (DX)(R11*1), R13
-	VPXORD  Z11, Z11, Z11
-	MOVQ    48(AX), R9
+panel:
+	MOVQ   DX, SI
+	MOVQ   32(AX), DI
+	MOVQ   40(AX), R8
+	VPXORD Y11, Y11, Y11
+	MOVQ   48(AX), R9
 
-group:
+groups:
 	MOVQ    56(AX), R10
 	CMPQ    R9, $0x01
 	CMOVQEQ 64(AX), R10
 	VPXORD  Z12, Z12, Z12
-	VPXORD  Z14, Z14, Z14
 	VPXORD  Z13, Z13, Z13
-	VPXORD  Z15, Z15, Z15
 
-block:
-	LEAQ             4096(SI), R14
-	LEAQ             (R14)(R11*1), R15
-	CMPQ             R14, R13
-	CMOVQCC          R15, R14
-	PREFETCHT0       (R14)
-	PREFETCHT0       (R14)(R11*1)
-	PREFETCHT0       64(R14)
-	PREFETCHT0       64(R14)(R11*1)
-	PREFETCHT0       128(R14)
-	PREFETCHT0       128(R14)(R11*1)
-	PREFETCHT0       192(R14)
-	PREFETCHT0       192(R14)(R11*1)
-	VPBROADCASTQ     (DI), Z16
-	VPBROADCASTQ     16(DI), Z17
-	VMOVDQU64        (SI), Z18
-	VMOVDQU64        48(SI), Z19
-	VSHUFI64X2       $0xd8, Z19, Z18, Z20
-	VPANDD           Z0, Z20, Z21
-	VPDPBUSD         Z16, Z21, Z12
-	VSHUFI64X2       $0xad, Z19, Z18, Z18
-	VPANDD           Z3, Z18, Z19
-	VPSRLVD          Z2, Z20, Z20
-	VPANDD           Z1, Z20, Z20
-	VPSRLVD          Z5, Z18, Z18
-	VPTERNLOGD       $0xf8, Z4, Z18, Z20
-	VSHUFI64X2       $0x4e, Z20, Z20, Z18
-	VPORD            Z18, Z20, Z20
-	VSHUFI64X2       $0xb1, Z20, Z20, Z18
-	VPORD            Z18, Z20, Z20
-	VPTERNLOGD       $0xf8, Z6, Z20, Z19
-	VPDPBUSD         Z17, Z19, Z14
-	VMOVDQU64        (SI)(R11*1), Z18
-	VMOVDQU64        48(SI)(R11*1), Z19
-	VSHUFI64X2       $0xd8, Z19, Z18, Z20
-	VPANDD           Z0, Z20, Z21
-	VPDPBUSD         Z16, Z21, Z13
-	VSHUFI64X2       $0xad, Z19, Z18, Z16
-	VPANDD           Z3, Z16, Z18
-	VPSRLVD          Z2, Z20, Z19
-	VPANDD           Z1, Z19, Z19
-	VPSRLVD          Z5, Z16, Z16
-	VPTERNLOGD       $0xf8, Z4, Z16, Z19
-	VSHUFI64X2       $0x4e, Z19, Z19, Z16
-	VPORD            Z16, Z19, Z19
-	VSHUFI64X2       $0xb1, Z19, Z19, Z16
-	VPORD            Z16, Z19, Z19
-	VPTERNLOGD       $0xf8, Z6, Z19, Z18
-	VPDPBUSD         Z17, Z18, Z15
-	VPBROADCASTQ     8(DI), Z16
-	VPBROADCASTQ     24(DI), Z17
-	VMOVDQU64        112(SI), Z18
-	VMOVDQU64        160(SI), Z19
-	VSHUFI64X2       $0xd8, Z19, Z18, Z20
-	VPANDD           Z0, Z20, Z21
-	VPDPBUSD         Z16, Z21, Z12
-	VSHUFI64X2       $0xad, Z19, Z18, Z18
-	VPANDD           Z3, Z18, Z19
-	VPSRLVD          Z2, Z20, Z20
-	VPANDD           Z1, Z20, Z20
-	VPSRLVD          Z5, Z18, Z18
-	VPTERNLOGD       $0xf8, Z4, Z18, Z20
-	VSHUFI64X2       $0x4e, Z20, Z20, Z18
-	VPORD            Z18, Z20, Z20
-	VSHUFI64X2       $0xb1, Z20, Z20, Z18
-	VPORD            Z18, Z20, Z20
-	VPTERNLOGD       $0xf8, Z6, Z20, Z19
-	VPDPBUSD         Z17, Z19, Z14
-	VMOVDQU64        112(SI)(R11*1), Z18
-	VMOVDQU64        160(SI)(R11*1), Z19
-	VSHUFI64X2       $0xd8, Z19, Z18, Z20
-	VPANDD           Z0, Z20, Z21
-	VPDPBUSD         Z16, Z21, Z13
-	VSHUFI64X2       $0xad, Z19, Z18, Z16
-	VPANDD           Z3, Z16, Z18
-	VPSRLVD          Z2, Z20, Z19
-	VPANDD           Z1, Z19, Z19
-	VPSRLVD          Z5, Z16, Z16
-	VPTERNLOGD       $0xf8, Z4, Z16, Z19
-	VSHUFI64X2       $0x4e, Z19, Z19, Z16
-	VPORD            Z16, Z19, Z19
-	VSHUFI64X2       $0xb1, Z19, Z19, Z16
-	VPORD            Z16, Z19, Z19
-	VPTERNLOGD       $0xf8, Z6, Z19, Z18
-	VPDPBUSD         Z17, Z18, Z15
-	ADDQ             $0x20, DI
-	ADDQ             $0x000000e0, SI
-	DECQ             R10
-	JNE              block
-	VPADDD           Z14, Z12, Z12
-	VPADDD           Z15, Z13, Z13
-	VSHUFPS          $0xdd, Z13, Z12, Z16
-	VSHUFPS          $0x88, Z13, Z12, Z17
-	VPADDD           Z16, Z17, Z17
-	VPSLLD           $0x01, Z17, Z17
-	VMOVQ            16(SI), X16
-	VPINSRQ          $0x01, 16(SI)(R11*1), X16, X16
-	VPSHUFB          X9, X16, X16
-	VPMOVSXBD        X16, Z16
-	VPADDD           Z10, Z16, Z16
-	VPMULLD.BCST     (R8), Z16, Z16
-	VPADDD           Z16, Z17, Z17
-	VCVTDQ2PS        Z17, Z17
-	VMULPS           u32_3f000000x16<>+0(SB), Z17, Z17
-	VBROADCASTI32X4  (SI), Z16
-	VINSERTI32X4     $0x01, (SI)(R11*1), Z16, Z16
-	VPERMW.Z         Z16, Z7, K1, Z16
-	VFMADD231PS      Z17, Z16, Z11
-	LEAQ             4096(SI), R10
-	LEAQ             (R10)(R11*1), R14
-	CMPQ             R10, R13
-	CMOVQCC          R14, R10
-	PREFETCHT0       (R10)
-	PREFETCHT0       (R10)(R11*1)
-	ADDQ             $0x00000018, SI
-	ADDQ             $0x04, R8
-	DECQ             R9
-	JNE              group
-	VPERMPS          Z11, Z8, Z16
-	VBROADCASTF64X4  (SI), Z17
-	VINSERTF64X4     $0x01, (SI)(R11*1), Z17, Z17
-	VFMADD231PS.BCST 72(AX), Z17, Z16
-	VMULPS.BCST      80(AX), Z16, Z16
-	VBROADCASTF64X4  32(SI), Z17
-	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z17, Z17
-	VADDPS           Z17, Z16, Z16
-	VCMPPS           $0x03, Z16, Z16, K2
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z16
-	VMOVUPS          Y16, (CX)
-	VEXTRACTF64X4    $0x01, Z16, (R12)
-	LEAQ             (DX)(R11*2), DX
-	ADDQ             $0x00000040, CX
-	SUBQ             $0x02, BX
-	JGT              pair
+firstblock:
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	PREFETCHT0   4224(SI)
+	PREFETCHT0   4288(SI)
+	VPBROADCASTQ (DI), Z14
+	VPBROADCASTQ 16(DI), Z15
+	VMOVDQU64    (SI), Z16
+	VMOVDQU64    48(SI), Z17
+	VSHUFI64X2   $0xd8, Z17, Z16, Z18
+	VPANDD       Z0, Z18, Z19
+	VPDPBUSD     Z14, Z19, Z12
+	VSHUFI64X2   $0xad, Z17, Z16, Z14
+	VPANDD       Z3, Z14, Z16
+	VPSRLVD      Z2, Z18, Z17
+	VPANDD       Z1, Z17, Z17
+	VPSRLVD      Z5, Z14, Z14
+	VPTERNLOGD   $0xf8, Z4, Z14, Z17
+	VSHUFI64X2   $0x4e, Z17, Z17, Z14
+	VPORD        Z14, Z17, Z17
+	VSHUFI64X2   $0xb1, Z17, Z17, Z14
+	VPORD        Z14, Z17, Z17
+	VPTERNLOGD   $0xf8, Z6, Z17, Z16
+	VPDPBUSD     Z15, Z16, Z13
+	VPBROADCASTQ 8(DI), Z14
+	VPBROADCASTQ 24(DI), Z15
+	VMOVDQU64    112(SI), Z16
+	VMOVDQU64    160(SI), Z17
+	VSHUFI64X2   $0xd8, Z17, Z16, Z18
+	VPANDD       Z0, Z18, Z19
+	VPDPBUSD     Z14, Z19, Z12
+	VSHUFI64X2   $0xad, Z17, Z16, Z14
+	VPANDD       Z3, Z14, Z16
+	VPSRLVD      Z2, Z18, Z17
+	VPANDD       Z1, Z17, Z17
+	VPSRLVD      Z5, Z14, Z14
+	VPTERNLOGD   $0xf8, Z4, Z14, Z17
+	VSHUFI64X2   $0x4e, Z17, Z17, Z14
+	VPORD        Z14, Z17, Z17
+	VSHUFI64X2   $0xb1, Z17, Z17, Z14
+	VPORD        Z14, Z17, Z17
+	VPTERNLOGD   $0xf8, Z6, Z17, Z16
+	VPDPBUSD     Z15, Z16, Z13
+	ADDQ         $0x20, DI
+	ADDQ         $0x000000e0, SI
+	DECQ         R10
+	JNE          firstblock
+	VPADDD       Z13, Z12, Z12
+	PREFETCHT0   4096(SI)
+	CMPQ         R9, $0x01
+	JE           one
+	VMOVDQU64    (SI), X20
+	VMOVQ        16(SI), X14
+	ADDQ         $0x00000018, SI
+	DECQ         R9
+	MOVQ         56(AX), R10
+	CMPQ         R9, $0x01
+	CMOVQEQ      64(AX), R10
+	VPXORD       Z21, Z21, Z21
+	VPXORD       Z22, Z22, Z22
+
+secondblock:
+	PREFETCHT0    4096(SI)
+	PREFETCHT0    4160(SI)
+	PREFETCHT0    4224(SI)
+	PREFETCHT0    4288(SI)
+	VPBROADCASTQ  (DI), Z15
+	VPBROADCASTQ  16(DI), Z16
+	VMOVDQU64     (SI), Z17
+	VMOVDQU64     48(SI), Z18
+	VSHUFI64X2    $0xd8, Z18, Z17, Z19
+	VPANDD        Z0, Z19, Z23
+	VPDPBUSD      Z15, Z23, Z21
+	VSHUFI64X2    $0xad, Z18, Z17, Z15
+	VPANDD        Z3, Z15, Z17
+	VPSRLVD       Z2, Z19, Z18
+	VPANDD        Z1, Z18, Z18
+	VPSRLVD       Z5, Z15, Z15
+	VPTERNLOGD    $0xf8, Z4, Z15, Z18
+	VSHUFI64X2    $0x4e, Z18, Z18, Z15
+	VPORD         Z15, Z18, Z18
+	VSHUFI64X2    $0xb1, Z18, Z18, Z15
+	VPORD         Z15, Z18, Z18
+	VPTERNLOGD    $0xf8, Z6, Z18, Z17
+	VPDPBUSD      Z16, Z17, Z22
+	VPBROADCASTQ  8(DI), Z15
+	VPBROADCASTQ  24(DI), Z16
+	VMOVDQU64     112(SI), Z17
+	VMOVDQU64     160(SI), Z18
+	VSHUFI64X2    $0xd8, Z18, Z17, Z19
+	VPANDD        Z0, Z19, Z23
+	VPDPBUSD      Z15, Z23, Z21
+	VSHUFI64X2    $0xad, Z18, Z17, Z15
+	VPANDD        Z3, Z15, Z17
+	VPSRLVD       Z2, Z19, Z18
+	VPANDD        Z1, Z18, Z18
+	VPSRLVD       Z5, Z15, Z15
+	VPTERNLOGD    $0xf8, Z4, Z15, Z18
+	VSHUFI64X2    $0x4e, Z18, Z18, Z15
+	VPORD         Z15, Z18, Z18
+	VSHUFI64X2    $0xb1, Z18, Z18, Z15
+	VPORD         Z15, Z18, Z18
+	VPTERNLOGD    $0xf8, Z6, Z18, Z17
+	VPDPBUSD      Z16, Z17, Z22
+	ADDQ          $0x20, DI
+	ADDQ          $0x000000e0, SI
+	DECQ          R10
+	JNE           secondblock
+	VPADDD        Z22, Z21, Z21
+	PREFETCHT0    4096(SI)
+	VSHUFPS       $0xdd, Z21, Z12, Z15
+	VSHUFPS       $0x88, Z21, Z12, Z16
+	VPADDD        Z15, Z16, Z16
+	VPSLLD        $0x01, Z16, Z16
+	VPINSRQ       $0x01, 16(SI), X14, X14
+	VPSHUFB       X9, X14, X14
+	VPMOVSXBD     X14, Z14
+	VPADDD        Z10, Z14, Z14
+	VPBROADCASTQ  (R8), Z15
+	VPSHUFD       $0x50, Z15, Z15
+	VPMULLD       Z15, Z14, Z14
+	VPADDD        Z14, Z16, Z16
+	VCVTDQ2PS     Z16, Z16
+	VMULPS        u32_3f000000x16<>+0(SB), Z16, Z16
+	VPERMPS       Z16, Z8, Z16
+	VINSERTI32X4  $0x01, (SI), Z20, Z20
+	VPERMW.Z      Z20, Z7, K1, Z20
+	VFMADD231PS   Y16, Y20, Y11
+	VEXTRACTF64X4 $0x01, Z16, Y14
+	VEXTRACTF64X4 $0x01, Z20, Y15
+	VFMADD231PS   Y14, Y15, Y11
+	ADDQ          $0x00000018, SI
+	ADDQ          $0x08, R8
+	DECQ          R9
+	JNE           groups
+	JMP           end
+
+one:
+	VMOVDQU64    (SI), X17
+	VMOVQ        16(SI), X14
+	VSHUFPS      $0xdd, Z12, Z12, Z15
+	VSHUFPS      $0x88, Z12, Z12, Z16
+	VPADDD       Z15, Z16, Z16
+	VPSLLD       $0x01, Z16, Z16
+	VPSHUFB      X9, X14, X14
+	VPMOVSXBD    X14, Z14
+	VPADDD       Z10, Z14, Z14
+	VPBROADCASTD (R8), Z15
+	VPMULLD      Z15, Z14, Z14
+	VPADDD       Z14, Z16, Z16
+	VCVTDQ2PS    Z16, Z16
+	VMULPS       u32_3f000000x16<>+0(SB), Z16, Z16
+	VPERMPS      Z16, Z8, Z16
+	VPMOVZXWD    X17, Y14
+	VPSLLD       $0x10, Y14, Y14
+	VFMADD231PS  Y16, Y14, Y11
+	ADDQ         $0x00000018, SI
+
+end:
+	VBROADCASTSS 72(AX), Y14
+	VBROADCASTSS 80(AX), Y15
+	VFMADD231PS  (SI), Y14, Y11
+	VMULPS       Y15, Y11, Y11
+	VADDPS       32(SI), Y11, Y11
+	VCMPPS       $0x03, Y11, Y11, K2
+	VBROADCASTSS u32_7fc00000<>+0(SB), K2, Y11
+	VMOVUPS      Y11, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
 	VZEROUPPER
 	RET
 
 // func lowbit7SplitAVX512(a *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, CMOV, FMA3, MMX+
 TEXT ·lowbit7SplitAVX512(SB), NOSPLIT, $0-8
 	MOVQ      a+0(FP), AX
 	MOVQ      (AX), CX
@@ -7786,267 +9129,301 @@ TEXT ·lowbit7SplitAVX512(SB), NOSPLIT, $0-8
 	VMOVDQU64 u32_2020202x4_8080808x4_20202020x4_0x4<>+0(SB), Z4
 	VMOVDQU64 u32_6x4_4x4_2x4_6x4<>+0(SB), Z5
 	VMOVDQU64 u32_0x12_7f7f7f7fx4<>+0(SB), Z6
-	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z7
+	VMOVDQU64 u16_0x3_1_0_2_0_3_0_4_0_5_0_6_0_7_0_8_0_9_0_a_0_b_0_c_0_d_0_e_0_f<>+0(SB), Z7
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z8
 	MOVL      $0xaaaaaaaa, SI
 	KMOVD     SI, K1
-	MOVQ      16(AX), R11
 
-pair:
-	XORQ    SI, SI
-	LEAQ    32(CX), R12
-	CMPQ    BX, $0x01
-	CMOVQEQ SI, R11
-	CMOVQEQ CX, R12
-	MOVQ    DX, SI
-	MOVQ    32(AX), DI
-	MOVQ    40(AX), R8
-	LEAQ    (DX)(R11*1), R13
-	VPXORD  Z9, Z9, Z9
-	VPXORD  Z10, Z10, Z10
-	VPXORD  Z11, Z11, Z11
-	MOVQ    48(AX), R9
+panel:
+	MOVQ   DX, SI
+	MOVQ   32(AX), DI
+	MOVQ   40(AX), R8
+	VPXORD Y9, Y9, Y9
+	VPXORD Z10, Z10, Z10
+	MOVQ   48(AX), R9
 
-group:
+groups:
 	MOVQ      56(AX), R10
 	CMPQ      R9, $0x01
 	CMOVQEQ   64(AX), R10
-	VPXORD    Z12, Z12, Z12
-	VMOVDQA64 Z10, Z14
-	VPXORD    Z13, Z13, Z13
-	VMOVDQA64 Z11, Z15
+	VPXORD    Z11, Z11, Z11
+	VMOVDQA64 Z10, Z12
 	TESTQ     R10, R10
-	JE        split
+	JE        firstsplit
 
-block:
-	LEAQ         4096(SI), R14
-	LEAQ         (R14)(R11*1), R15
-	CMPQ         R14, R13
-	CMOVQCC      R15, R14
-	PREFETCHT0   (R14)
-	PREFETCHT0   (R14)(R11*1)
-	PREFETCHT0   64(R14)
-	PREFETCHT0   64(R14)(R11*1)
-	PREFETCHT0   128(R14)
-	PREFETCHT0   128(R14)(R11*1)
-	PREFETCHT0   192(R14)
-	PREFETCHT0   192(R14)(R11*1)
-	VPBROADCASTQ (DI), Z16
-	VPBROADCASTQ 16(DI), Z17
-	VMOVDQU64    (SI), Z18
-	VMOVDQU64    48(SI), Z19
-	VSHUFI64X2   $0xd8, Z19, Z18, Z20
-	VPANDD       Z0, Z20, Z21
-	VPDPBUSD     Z16, Z21, Z12
-	VSHUFI64X2   $0xad, Z19, Z18, Z18
-	VPANDD       Z3, Z18, Z19
-	VPSRLVD      Z2, Z20, Z20
-	VPANDD       Z1, Z20, Z20
-	VPSRLVD      Z5, Z18, Z18
-	VPTERNLOGD   $0xf8, Z4, Z18, Z20
-	VSHUFI64X2   $0x4e, Z20, Z20, Z18
-	VPORD        Z18, Z20, Z20
-	VSHUFI64X2   $0xb1, Z20, Z20, Z18
-	VPORD        Z18, Z20, Z20
-	VPTERNLOGD   $0xf8, Z6, Z20, Z19
-	VPDPBUSD     Z17, Z19, Z14
-	VMOVDQU64    (SI)(R11*1), Z18
-	VMOVDQU64    48(SI)(R11*1), Z19
-	VSHUFI64X2   $0xd8, Z19, Z18, Z20
-	VPANDD       Z0, Z20, Z21
-	VPDPBUSD     Z16, Z21, Z13
-	VSHUFI64X2   $0xad, Z19, Z18, Z16
-	VPANDD       Z3, Z16, Z18
-	VPSRLVD      Z2, Z20, Z19
-	VPANDD       Z1, Z19, Z19
-	VPSRLVD      Z5, Z16, Z16
-	VPTERNLOGD   $0xf8, Z4, Z16, Z19
-	VSHUFI64X2   $0x4e, Z19, Z19, Z16
-	VPORD        Z16, Z19, Z19
-	VSHUFI64X2   $0xb1, Z19, Z19, Z16
-	VPORD        Z16, Z19, Z19
-	VPTERNLOGD   $0xf8, Z6, Z19, Z18
-	VPDPBUSD     Z17, Z18, Z15
-	VPBROADCASTQ 8(DI), Z16
-	VPBROADCASTQ 24(DI), Z17
-	VMOVDQU64    112(SI), Z18
-	VMOVDQU64    160(SI), Z19
-	VSHUFI64X2   $0xd8, Z19, Z18, Z20
-	VPANDD       Z0, Z20, Z21
-	VPDPBUSD     Z16, Z21, Z12
-	VSHUFI64X2   $0xad, Z19, Z18, Z18
-	VPANDD       Z3, Z18, Z19
-	VPSRLVD      Z2, Z20, Z20
-	VPANDD       Z1, Z20, Z20
-	VPSRLVD      Z5, Z18, Z18
-	VPTERNLOGD   $0xf8, Z4, Z18, Z20
-	VSHUFI64X2   $0x4e, Z20, Z20, Z18
-	VPORD        Z18, Z20, Z20
-	VSHUFI64X2   $0xb1, Z20, Z20, Z18
-	VPORD        Z18, Z20, Z20
-	VPTERNLOGD   $0xf8, Z6, Z20, Z19
-	VPDPBUSD     Z17, Z19, Z14
-	VMOVDQU64    112(SI)(R11*1), Z18
-	VMOVDQU64    160(SI)(R11*1), Z19
-	VSHUFI64X2   $0xd8, Z19, Z18, Z20
-	VPANDD       Z0, Z20, Z21
-	VPDPBUSD     Z16, Z21, Z13
-	VSHUFI64X2   $0xad, Z19, Z18, Z16
-	VPANDD       Z3, Z16, Z18
-	VPSRLVD      Z2, Z20, Z19
-	VPANDD       Z1, Z19, Z19
-	VPSRLVD      Z5, Z16, Z16
-	VPTERNLOGD   $0xf8, Z4, Z16, Z19
-	VSHUFI64X2   $0x4e, Z19, Z19, Z16
-	VPORD        Z16, Z19, Z19
-	VSHUFI64X2   $0xb1, Z19, Z19, Z16
-	VPORD        Z16, Z19, Z19
-	VPTERNLOGD   $0xf8, Z6, Z19, Z18
-	VPDPBUSD     Z17, Z18, Z15
+firstblock:
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	PREFETCHT0   4224(SI)
+	PREFETCHT0   4288(SI)
+	VPBROADCASTQ (DI), Z13
+	VPBROADCASTQ 16(DI), Z14
+	VMOVDQU64    (SI), Z15
+	VMOVDQU64    48(SI), Z16
+	VSHUFI64X2   $0xd8, Z16, Z15, Z17
+	VPANDD       Z0, Z17, Z18
+	VPDPBUSD     Z13, Z18, Z11
+	VSHUFI64X2   $0xad, Z16, Z15, Z13
+	VPANDD       Z3, Z13, Z15
+	VPSRLVD      Z2, Z17, Z16
+	VPANDD       Z1, Z16, Z16
+	VPSRLVD      Z5, Z13, Z13
+	VPTERNLOGD   $0xf8, Z4, Z13, Z16
+	VSHUFI64X2   $0x4e, Z16, Z16, Z13
+	VPORD        Z13, Z16, Z16
+	VSHUFI64X2   $0xb1, Z16, Z16, Z13
+	VPORD        Z13, Z16, Z16
+	VPTERNLOGD   $0xf8, Z6, Z16, Z15
+	VPDPBUSD     Z14, Z15, Z12
+	VPBROADCASTQ 8(DI), Z13
+	VPBROADCASTQ 24(DI), Z14
+	VMOVDQU64    112(SI), Z15
+	VMOVDQU64    160(SI), Z16
+	VSHUFI64X2   $0xd8, Z16, Z15, Z17
+	VPANDD       Z0, Z17, Z18
+	VPDPBUSD     Z13, Z18, Z11
+	VSHUFI64X2   $0xad, Z16, Z15, Z13
+	VPANDD       Z3, Z13, Z15
+	VPSRLVD      Z2, Z17, Z16
+	VPANDD       Z1, Z16, Z16
+	VPSRLVD      Z5, Z13, Z13
+	VPTERNLOGD   $0xf8, Z4, Z13, Z16
+	VSHUFI64X2   $0x4e, Z16, Z16, Z13
+	VPORD        Z13, Z16, Z16
+	VSHUFI64X2   $0xb1, Z16, Z16, Z13
+	VPORD        Z13, Z16, Z16
+	VPTERNLOGD   $0xf8, Z6, Z16, Z15
+	VPDPBUSD     Z14, Z15, Z12
 	ADDQ         $0x20, DI
 	ADDQ         $0x000000e0, SI
 	DECQ         R10
-	JNE          block
+	JNE          firstblock
 
-split:
+firstsplit:
 	VPXORD       Z10, Z10, Z10
-	VPXORD       Z11, Z11, Z11
 	MOVQ         48(AX), R10
 	SUBQ         R9, R10
 	TESTQ        $0x00000001, R10
-	JNE          sum
+	JNE          firstsum
 	CMPQ         R9, $0x01
-	JE           sum
-	LEAQ         4096(SI), R10
-	LEAQ         (R10)(R11*1), R14
-	CMPQ         R10, R13
-	CMOVQCC      R14, R10
-	PREFETCHT0   (R10)
-	PREFETCHT0   (R10)(R11*1)
-	PREFETCHT0   64(R10)
-	PREFETCHT0   64(R10)(R11*1)
-	PREFETCHT0   128(R10)
-	PREFETCHT0   128(R10)(R11*1)
-	PREFETCHT0   192(R10)
-	PREFETCHT0   192(R10)(R11*1)
-	VPBROADCASTQ (DI), Z16
-	VPBROADCASTQ 16(DI), Z17
-	VMOVDQU64    (SI), Z18
-	VMOVDQU64    48(SI), Z19
-	VSHUFI64X2   $0xd8, Z19, Z18, Z20
-	VPANDD       Z0, Z20, Z21
-	VPDPBUSD     Z16, Z21, Z12
-	VSHUFI64X2   $0xad, Z19, Z18, Z18
-	VPANDD       Z3, Z18, Z19
-	VPSRLVD      Z2, Z20, Z20
-	VPANDD       Z1, Z20, Z20
-	VPSRLVD      Z5, Z18, Z18
-	VPTERNLOGD   $0xf8, Z4, Z18, Z20
-	VSHUFI64X2   $0x4e, Z20, Z20, Z18
-	VPORD        Z18, Z20, Z20
-	VSHUFI64X2   $0xb1, Z20, Z20, Z18
-	VPORD        Z18, Z20, Z20
-	VPTERNLOGD   $0xf8, Z6, Z20, Z19
-	VPDPBUSD     Z17, Z19, Z10
-	VMOVDQU64    (SI)(R11*1), Z18
-	VMOVDQU64    48(SI)(R11*1), Z19
-	VSHUFI64X2   $0xd8, Z19, Z18, Z20
-	VPANDD       Z0, Z20, Z21
-	VPDPBUSD     Z16, Z21, Z13
-	VSHUFI64X2   $0xad, Z19, Z18, Z16
-	VPANDD       Z3, Z16, Z18
-	VPSRLVD      Z2, Z20, Z19
-	VPANDD       Z1, Z19, Z19
-	VPSRLVD      Z5, Z16, Z16
-	VPTERNLOGD   $0xf8, Z4, Z16, Z19
-	VSHUFI64X2   $0x4e, Z19, Z19, Z16
-	VPORD        Z16, Z19, Z19
-	VSHUFI64X2   $0xb1, Z19, Z19, Z16
-	VPORD        Z16, Z19, Z19
-	VPTERNLOGD   $0xf8, Z6, Z19, Z18
-	VPDPBUSD     Z17, Z18, Z11
-	VPBROADCASTQ 8(DI), Z16
-	VPBROADCASTQ 24(DI), Z17
-	VMOVDQU64    112(SI), Z18
-	VMOVDQU64    160(SI), Z19
-	VSHUFI64X2   $0xd8, Z19, Z18, Z20
-	VPANDD       Z0, Z20, Z21
-	VPDPBUSD     Z16, Z21, Z12
-	VSHUFI64X2   $0xad, Z19, Z18, Z18
-	VPANDD       Z3, Z18, Z19
-	VPSRLVD      Z2, Z20, Z20
-	VPANDD       Z1, Z20, Z20
-	VPSRLVD      Z5, Z18, Z18
-	VPTERNLOGD   $0xf8, Z4, Z18, Z20
-	VSHUFI64X2   $0x4e, Z20, Z20, Z18
-	VPORD        Z18, Z20, Z20
-	VSHUFI64X2   $0xb1, Z20, Z20, Z18
-	VPORD        Z18, Z20, Z20
-	VPTERNLOGD   $0xf8, Z6, Z20, Z19
-	VPDPBUSD     Z17, Z19, Z10
-	VMOVDQU64    112(SI)(R11*1), Z18
-	VMOVDQU64    160(SI)(R11*1), Z19
-	VSHUFI64X2   $0xd8, Z19, Z18, Z20
-	VPANDD       Z0, Z20, Z21
-	VPDPBUSD     Z16, Z21, Z13
-	VSHUFI64X2   $0xad, Z19, Z18, Z16
-	VPANDD       Z3, Z16, Z18
-	VPSRLVD      Z2, Z20, Z19
-	VPANDD       Z1, Z19, Z19
-	VPSRLVD      Z5, Z16, Z16
-	VPTERNLOGD   $0xf8, Z4, Z16, Z19
-	VSHUFI64X2   $0x4e, Z19, Z19, Z16
-	VPORD        Z16, Z19, Z19
-	VSHUFI64X2   $0xb1, Z19, Z19, Z16
-	VPORD        Z16, Z19, Z19
-	VPTERNLOGD   $0xf8, Z6, Z19, Z18
-	VPDPBUSD     Z17, Z18, Z11
+	JE           firstsum
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	PREFETCHT0   4224(SI)
+	PREFETCHT0   4288(SI)
+	VPBROADCASTQ (DI), Z13
+	VPBROADCASTQ 16(DI), Z14
+	VMOVDQU64    (SI), Z15
+	VMOVDQU64    48(SI), Z16
+	VSHUFI64X2   $0xd8, Z16, Z15, Z17
+	VPANDD       Z0, Z17, Z18
+	VPDPBUSD     Z13, Z18, Z11
+	VSHUFI64X2   $0xad, Z16, Z15, Z13
+	VPANDD       Z3, Z13, Z15
+	VPSRLVD      Z2, Z17, Z16
+	VPANDD       Z1, Z16, Z16
+	VPSRLVD      Z5, Z13, Z13
+	VPTERNLOGD   $0xf8, Z4, Z13, Z16
+	VSHUFI64X2   $0x4e, Z16, Z16, Z13
+	VPORD        Z13, Z16, Z16
+	VSHUFI64X2   $0xb1, Z16, Z16, Z13
+	VPORD        Z13, Z16, Z16
+	VPTERNLOGD   $0xf8, Z6, Z16, Z15
+	VPDPBUSD     Z14, Z15, Z10
+	VPBROADCASTQ 8(DI), Z13
+	VPBROADCASTQ 24(DI), Z14
+	VMOVDQU64    112(SI), Z15
+	VMOVDQU64    160(SI), Z16
+	VSHUFI64X2   $0xd8, Z16, Z15, Z17
+	VPANDD       Z0, Z17, Z18
+	VPDPBUSD     Z13, Z18, Z11
+	VSHUFI64X2   $0xad, Z16, Z15, Z13
+	VPANDD       Z3, Z13, Z15
+	VPSRLVD      Z2, Z17, Z16
+	VPANDD       Z1, Z16, Z16
+	VPSRLVD      Z5, Z13, Z13
+	VPTERNLOGD   $0xf8, Z4, Z13, Z16
+	VSHUFI64X2   $0x4e, Z16, Z16, Z13
+	VPORD        Z13, Z16, Z16
+	VSHUFI64X2   $0xb1, Z16, Z16, Z13
+	VPORD        Z13, Z16, Z16
+	VPTERNLOGD   $0xf8, Z6, Z16, Z15
+	VPDPBUSD     Z14, Z15, Z10
 	ADDQ         $0x20, DI
 	ADDQ         $0x000000e0, SI
 
-sum:
-	VPADDD           Z14, Z12, Z12
-	VPADDD           Z15, Z13, Z13
-	VSHUFPS          $0xdd, Z13, Z12, Z14
-	VSHUFPS          $0x88, Z13, Z12, Z15
-	VPADDD           Z14, Z15, Z15
-	VPADDD.BCST      (R8), Z15, Z15
-	VCVTDQ2PS        Z15, Z15
-	VBROADCASTI32X4  (SI), Z14
-	VINSERTI32X4     $0x01, (SI)(R11*1), Z14, Z14
-	VPERMW.Z         Z14, Z7, K1, Z14
-	VFMADD231PS      Z15, Z14, Z9
-	LEAQ             4096(SI), R10
-	LEAQ             (R10)(R11*1), R14
-	CMPQ             R10, R13
-	CMOVQCC          R14, R10
-	PREFETCHT0       (R10)
-	PREFETCHT0       (R10)(R11*1)
-	ADDQ             $0x00000010, SI
-	ADDQ             $0x04, R8
-	DECQ             R9
-	JNE              group
-	VPERMPS          Z9, Z8, Z14
-	VBROADCASTF64X4  (SI), Z15
-	VINSERTF64X4     $0x01, (SI)(R11*1), Z15, Z15
-	VFMADD231PS.BCST 72(AX), Z15, Z14
-	VMULPS.BCST      80(AX), Z14, Z14
-	VBROADCASTF64X4  32(SI), Z15
-	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z15, Z15
-	VADDPS           Z15, Z14, Z14
-	VCMPPS           $0x03, Z14, Z14, K2
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z14
-	VMOVUPS          Y14, (CX)
-	VEXTRACTF64X4    $0x01, Z14, (R12)
-	LEAQ             (DX)(R11*2), DX
-	ADDQ             $0x00000040, CX
-	SUBQ             $0x02, BX
-	JGT              pair
+firstsum:
+	VPADDD     Z12, Z11, Z11
+	PREFETCHT0 4096(SI)
+	CMPQ       R9, $0x01
+	JE         one
+	VMOVDQU64  (SI), X19
+	ADDQ       $0x00000010, SI
+	DECQ       R9
+	MOVQ       56(AX), R10
+	CMPQ       R9, $0x01
+	CMOVQEQ    64(AX), R10
+	VPXORD     Z20, Z20, Z20
+	VMOVDQA64  Z10, Z12
+	TESTQ      R10, R10
+	JE         secondsplit
+
+secondblock:
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	PREFETCHT0   4224(SI)
+	PREFETCHT0   4288(SI)
+	VPBROADCASTQ (DI), Z13
+	VPBROADCASTQ 16(DI), Z14
+	VMOVDQU64    (SI), Z15
+	VMOVDQU64    48(SI), Z16
+	VSHUFI64X2   $0xd8, Z16, Z15, Z17
+	VPANDD       Z0, Z17, Z18
+	VPDPBUSD     Z13, Z18, Z20
+	VSHUFI64X2   $0xad, Z16, Z15, Z13
+	VPANDD       Z3, Z13, Z15
+	VPSRLVD      Z2, Z17, Z16
+	VPANDD       Z1, Z16, Z16
+	VPSRLVD      Z5, Z13, Z13
+	VPTERNLOGD   $0xf8, Z4, Z13, Z16
+	VSHUFI64X2   $0x4e, Z16, Z16, Z13
+	VPORD        Z13, Z16, Z16
+	VSHUFI64X2   $0xb1, Z16, Z16, Z13
+	VPORD        Z13, Z16, Z16
+	VPTERNLOGD   $0xf8, Z6, Z16, Z15
+	VPDPBUSD     Z14, Z15, Z12
+	VPBROADCASTQ 8(DI), Z13
+	VPBROADCASTQ 24(DI), Z14
+	VMOVDQU64    112(SI), Z15
+	VMOVDQU64    160(SI), Z16
+	VSHUFI64X2   $0xd8, Z16, Z15, Z17
+	VPANDD       Z0, Z17, Z18
+	VPDPBUSD     Z13, Z18, Z20
+	VSHUFI64X2   $0xad, Z16, Z15, Z13
+	VPANDD       Z3, Z13, Z15
+	VPSRLVD      Z2, Z17, Z16
+	VPANDD       Z1, Z16, Z16
+	VPSRLVD      Z5, Z13, Z13
+	VPTERNLOGD   $0xf8, Z4, Z13, Z16
+	VSHUFI64X2   $0x4e, Z16, Z16, Z13
+	VPORD        Z13, Z16, Z16
+	VSHUFI64X2   $0xb1, Z16, Z16, Z13
+	VPORD        Z13, Z16, Z16
+	VPTERNLOGD   $0xf8, Z6, Z16, Z15
+	VPDPBUSD     Z14, Z15, Z12
+	ADDQ         $0x20, DI
+	ADDQ         $0x000000e0, SI
+	DECQ         R10
+	JNE          secondblock
+
+secondsplit:
+	VPXORD       Z10, Z10, Z10
+	MOVQ         48(AX), R10
+	SUBQ         R9, R10
+	TESTQ        $0x00000001, R10
+	JNE          secondsum
+	CMPQ         R9, $0x01
+	JE           secondsum
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	PREFETCHT0   4224(SI)
+	PREFETCHT0   4288(SI)
+	VPBROADCASTQ (DI), Z13
+	VPBROADCASTQ 16(DI), Z14
+	VMOVDQU64    (SI), Z15
+	VMOVDQU64    48(SI), Z16
+	VSHUFI64X2   $0xd8, Z16, Z15, Z17
+	VPANDD       Z0, Z17, Z18
+	VPDPBUSD     Z13, Z18, Z20
+	VSHUFI64X2   $0xad, Z16, Z15, Z13
+	VPANDD       Z3, Z13, Z15
+	VPSRLVD      Z2, Z17, Z16
+	VPANDD       Z1, Z16, Z16
+	VPSRLVD      Z5, Z13, Z13
+	VPTERNLOGD   $0xf8, Z4, Z13, Z16
+	VSHUFI64X2   $0x4e, Z16, Z16, Z13
+	VPORD        Z13, Z16, Z16
+	VSHUFI64X2   $0xb1, Z16, Z16, Z13
+	VPORD        Z13, Z16, Z16
+	VPTERNLOGD   $0xf8, Z6, Z16, Z15
+	VPDPBUSD     Z14, Z15, Z10
+	VPBROADCASTQ 8(DI), Z13
+	VPBROADCASTQ 24(DI), Z14
+	VMOVDQU64    112(SI), Z15
+	VMOVDQU64    160(SI), Z16
+	VSHUFI64X2   $0xd8, Z16, Z15, Z17
+	VPANDD       Z0, Z17, Z18
+	VPDPBUSD     Z13, Z18, Z20
+	VSHUFI64X2   $0xad, Z16, Z15, Z13
+	VPANDD       Z3, Z13, Z15
+	VPSRLVD      Z2, Z17, Z16
+	VPANDD       Z1, Z16, Z16
+	VPSRLVD      Z5, Z13, Z13
+	VPTERNLOGD   $0xf8, Z4, Z13, Z16
+	VSHUFI64X2   $0x4e, Z16, Z16, Z13
+	VPORD        Z13, Z16, Z16
+	VSHUFI64X2   $0xb1, Z16, Z16, Z13
+	VPORD        Z13, Z16, Z16
+	VPTERNLOGD   $0xf8, Z6, Z16, Z15
+	VPDPBUSD     Z14, Z15, Z10
+	ADDQ         $0x20, DI
+	ADDQ         $0x000000e0, SI
+
+secondsum:
+	VPADDD        Z12, Z20, Z20
+	PREFETCHT0    4096(SI)
+	VSHUFPS       $0xdd, Z20, Z11, Z12
+	VSHUFPS       $0x88, Z20, Z11, Z13
+	VPADDD        Z12, Z13, Z13
+	VPBROADCASTQ  (R8), Z12
+	VPSHUFD       $0x50, Z12, Z12
+	VPADDD        Z12, Z13, Z13
+	VCVTDQ2PS     Z13, Z13
+	VPERMPS       Z13, Z8, Z13
+	VINSERTI32X4  $0x01, (SI), Z19, Z19
+	VPERMW.Z      Z19, Z7, K1, Z19
+	VFMADD231PS   Y13, Y19, Y9
+	VEXTRACTF64X4 $0x01, Z13, Y12
+	VEXTRACTF64X4 $0x01, Z19, Y13
+	VFMADD231PS   Y12, Y13, Y9
+	ADDQ          $0x00000010, SI
+	ADDQ          $0x08, R8
+	DECQ          R9
+	JNE           groups
+	JMP           end
+
+one:
+	VMOVDQU64    (SI), X14
+	VSHUFPS      $0xdd, Z11, Z11, Z12
+	VSHUFPS      $0x88, Z11, Z11, Z13
+	VPADDD       Z12, Z13, Z13
+	VPBROADCASTD (R8), Z12
+	VPADDD       Z12, Z13, Z13
+	VCVTDQ2PS    Z13, Z13
+	VPERMPS      Z13, Z8, Z13
+	VPMOVZXWD    X14, Y12
+	VPSLLD       $0x10, Y12, Y12
+	VFMADD231PS  Y13, Y12, Y9
+	ADDQ         $0x00000010, SI
+
+end:
+	VBROADCASTSS 72(AX), Y12
+	VBROADCASTSS 80(AX), Y13
+	VFMADD231PS  (SI), Y12, Y9
+	VMULPS       Y13, Y9, Y9
+	VADDPS       32(SI), Y9, Y9
+	VCMPPS       $0x03, Y9, Y9, K2
+	VBROADCASTSS u32_7fc00000<>+0(SB), K2, Y9
+	VMOVUPS      Y9, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
 	VZEROUPPER
 	RET
 
 // func lowbit7ZerosSplitAVX512(a *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, CMOV, FMA3, MMX+
 TEXT ·lowbit7ZerosSplitAVX512(SB), NOSPLIT, $0-8
 	MOVQ      a+0(FP), AX
 	MOVQ      (AX), CX
@@ -8059,275 +9436,314 @@ TEXT ·lowbit7ZerosSplitAVX512(SB), NOSPLIT, $0-8
 	VMOVDQU64 u32_2020202x4_8080808x4_20202020x4_0x4<>+0(SB), Z4
 	VMOVDQU64 u32_6x4_4x4_2x4_6x4<>+0(SB), Z5
 	VMOVDQU64 u32_0x12_7f7f7f7fx4<>+0(SB), Z6
-	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z7
+	VMOVDQU64 u16_0x3_1_0_2_0_3_0_4_0_5_0_6_0_7_0_8_0_9_0_a_0_b_0_c_0_d_0_e_0_f<>+0(SB), Z7
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z8
 	MOVL      $0xaaaaaaaa, SI
 	KMOVD     SI, K1
 	VMOVDQU   u8_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), X9
 	VMOVDQU64 u32_40x16<>+0(SB), Z10
-	MOVQ      16(AX), R11
 
-pair:
-	XORQ    SI, SI
-	LEAQ    32(CX), R12
-	CMPQ    BX, $0x01
-	CMOVQEQ SI, R11
-	CMOVQEQ CX, R12
-	MOVQ    DX, SI
-	MOVQ    32(AX), DI
-	MOVQ    40(AX), R8
-	LEAQ    (DX)(R11*1), R13
-	VPXORD  Z11, Z11, Z11
-	VPXORD  Z12, Z12, Z12
-	VPXORD  Z13, Z13, Z13
-	MOVQ    48(AX), R9
+panel:
+	MOVQ   DX, SI
+	MOVQ   32(AX), DI
+	MOVQ   40(AX), R8
+	VPXORD Y11, Y11, Y11
+	VPXORD Z12, Z12, Z12
+	MOVQ   48(AX), R9
 
-group:
+groups:
 	MOVQ      56(AX), R10
 	CMPQ      R9, $0x01
 	CMOVQEQ   64(AX), R10
-	VPXORD    Z14, Z14, Z14
-	VMOVDQA64 Z12, Z16
-	VPXORD    Z15, Z15, Z15
-	VMOVDQA64 Z13, Z17
+	VPXORD    Z13, Z13, Z13
+	VMOVDQA64 Z12, Z14
 	TESTQ     R10, R10
-	JE        split
+	JE        firstsplit
 
-block:
-	LEAQ         4096(SI), R14
-	LEAQ         (R14)(R11*1), R15
-	CMPQ         R14, R13
-	CMOVQCC      R15, R14
-	PREFETCHT0   (R14)
-	PREFETCHT0   (R14)(R11*1)
-	PREFETCHT0   64(R14)
-	PREFETCHT0   64(R14)(R11*1)
-	PREFETCHT0   128(R14)
-	PREFETCHT0   128(R14)(R11*1)
-	PREFETCHT0   192(R14)
-	PREFETCHT0   192(R14)(R11*1)
-	VPBROADCASTQ (DI), Z18
-	VPBROADCASTQ 16(DI), Z19
-	VMOVDQU64    (SI), Z20
-	VMOVDQU64    48(SI), Z21
-	VSHUFI64X2   $0xd8, Z21, Z20, Z22
-	VPANDD       Z0, Z22, Z23
-	VPDPBUSD     Z18, Z23, Z14
-	VSHUFI64X2   $0xad, Z21, Z20, Z20
-	VPANDD       Z3, Z20, Z21
-	VPSRLVD      Z2, Z22, Z22
-	VPANDD       Z1, Z22, Z22
-	VPSRLVD      Z5, Z20, Z20
-	VPTERNLOGD   $0xf8, Z4, Z20, Z22
-	VSHUFI64X2   $0x4e, Z22, Z22, Z20
-	VPORD        Z20, Z22, Z22
-	VSHUFI64X2   $0xb1, Z22, Z22, Z20
-	VPORD        Z20, Z22, Z22
-	VPTERNLOGD   $0xf8, Z6, Z22, Z21
-	VPDPBUSD     Z19, Z21, Z16
-	VMOVDQU64    (SI)(R11*1), Z20
-	VMOVDQU64    48(SI)(R11*1), Z21
-	VSHUFI64X2   $0xd8, Z21, Z20, Z22
-	VPANDD       Z0, Z22, Z23
-	VPDPBUSD     Z18, Z23, Z15
-	VSHUFI64X2   $0xad, Z21, Z20, Z18
-	VPANDD       Z3, Z18, Z20
-	VPSRLVD      Z2, Z22, Z21
-	VPANDD       Z1, Z21, Z21
-	VPSRLVD      Z5, Z18, Z18
-	VPTERNLOGD   $0xf8, Z4, Z18, Z21
-	VSHUFI64X2   $0x4e, Z21, Z21, Z18
-	VPORD        Z18, Z21, Z21
-	VSHUFI64X2   $0xb1, Z21, Z21, Z18
-	VPORD        Z18, Z21, Z21
-	VPTERNLOGD   $0xf8, Z6, Z21, Z20
-	VPDPBUSD     Z19, Z20, Z17
-	VPBROADCASTQ 8(DI), Z18
-	VPBROADCASTQ 24(DI), Z19
-	VMOVDQU64    112(SI), Z20
-	VMOVDQU64    160(SI), Z21
-	VSHUFI64X2   $0xd8, Z21, Z20, Z22
-	VPANDD       Z0, Z22, Z23
-	VPDPBUSD     Z18, Z23, Z14
-	VSHUFI64X2   $0xad, Z21, Z20, Z20
-	VPANDD       Z3, Z20, Z21
-	VPSRLVD      Z2, Z22, Z22
-	VPANDD       Z1, Z22, Z22
-	VPSRLVD      Z5, Z20, Z20
-	VPTERNLOGD   $0xf8, Z4, Z20, Z22
-	VSHUFI64X2   $0x4e, Z22, Z22, Z20
-	VPORD        Z20, Z22, Z22
-	VSHUFI64X2   $0xb1, Z22, Z22, Z20
-	VPORD        Z20, Z22, Z22
-	VPTERNLOGD   $0xf8, Z6, Z22, Z21
-	VPDPBUSD     Z19, Z21, Z16
-	VMOVDQU64    112(SI)(R11*1), Z20
-	VMOVDQU64    160(SI)(R11*1), Z21
-	VSHUFI64X2   $0xd8, Z21, Z20, Z22
-	VPANDD       Z0, Z22, Z23
-	VPDPBUSD     Z18, Z23, Z15
-	VSHUFI64X2   $0xad, Z21, Z20, Z18
-	VPANDD       Z3, Z18, Z20
-	VPSRLVD      Z2, Z22, Z21
-	VPANDD       Z1, Z21, Z21
-	VPSRLVD      Z5, Z18, Z18
-	VPTERNLOGD   $0xf8, Z4, Z18, Z21
-	VSHUFI64X2   $0x4e, Z21, Z21, Z18
-	VPORD        Z18, Z21, Z21
-	VSHUFI64X2   $0xb1, Z21, Z21, Z18
-	VPORD        Z18, Z21, Z21
-	VPTERNLOGD   $0xf8, Z6, Z21, Z20
-	VPDPBUSD     Z19, Z20, Z17
+firstblock:
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	PREFETCHT0   4224(SI)
+	PREFETCHT0   4288(SI)
+	VPBROADCASTQ (DI), Z15
+	VPBROADCASTQ 16(DI), Z16
+	VMOVDQU64    (SI), Z17
+	VMOVDQU64    48(SI), Z18
+	VSHUFI64X2   $0xd8, Z18, Z17, Z19
+	VPANDD       Z0, Z19, Z20
+	VPDPBUSD     Z15, Z20, Z13
+	VSHUFI64X2   $0xad, Z18, Z17, Z15
+	VPANDD       Z3, Z15, Z17
+	VPSRLVD      Z2, Z19, Z18
+	VPANDD       Z1, Z18, Z18
+	VPSRLVD      Z5, Z15, Z15
+	VPTERNLOGD   $0xf8, Z4, Z15, Z18
+	VSHUFI64X2   $0x4e, Z18, Z18, Z15
+	VPORD        Z15, Z18, Z18
+	VSHUFI64X2   $0xb1, Z18, Z18, Z15
+	VPORD        Z15, Z18, Z18
+	VPTERNLOGD   $0xf8, Z6, Z18, Z17
+	VPDPBUSD     Z16, Z17, Z14
+	VPBROADCASTQ 8(DI), Z15
+	VPBROADCASTQ 24(DI), Z16
+	VMOVDQU64    112(SI), Z17
+	VMOVDQU64    160(SI), Z18
+	VSHUFI64X2   $0xd8, Z18, Z17, Z19
+	VPANDD       Z0, Z19, Z20
+	VPDPBUSD     Z15, Z20, Z13
+	VSHUFI64X2   $0xad, Z18, Z17, Z15
+	VPANDD       Z3, Z15, Z17
+	VPSRLVD      Z2, Z19, Z18
+	VPANDD       Z1, Z18, Z18
+	VPSRLVD      Z5, Z15, Z15
+	VPTERNLOGD   $0xf8, Z4, Z15, Z18
+	VSHUFI64X2   $0x4e, Z18, Z18, Z15
+	VPORD        Z15, Z18, Z18
+	VSHUFI64X2   $0xb1, Z18, Z18, Z15
+	VPORD        Z15, Z18, Z18
+	VPTERNLOGD   $0xf8, Z6, Z18, Z17
+	VPDPBUSD     Z16, Z17, Z14
 	ADDQ         $0x20, DI
 	ADDQ         $0x000000e0, SI
 	DECQ         R10
-	JNE          block
+	JNE          firstblock
 
-split:
+firstsplit:
 	VPXORD       Z12, Z12, Z12
-	VPXORD       Z13, Z13, Z13
 	MOVQ         48(AX), R10
 	SUBQ         R9, R10
 	TESTQ        $0x00000001, R10
-	JNE          sum
+	JNE          firstsum
 	CMPQ         R9, $0x01
-	JE           sum
-	LEAQ         4096(SI), R10
-	LEAQ         (R10)(R11*1), R14
-	CMPQ         R10, R13
-	CMOVQCC      R14, R10
-	PREFETCHT0   (R10)
-	PREFETCHT0   (R10)(R11*1)
-	PREFETCHT0   64(R10)
-	PREFETCHT0   64(R10)(R11*1)
-	PREFETCHT0   128(R10)
-	PREFETCHT0   128(R10)(R11*1)
-	PREFETCHT0   192(R10)
-	PREFETCHT0   192(R10)(R11*1)
-	VPBROADCASTQ (DI), Z18
-	VPBROADCASTQ 16(DI), Z19
-	VMOVDQU64    (SI), Z20
-	VMOVDQU64    48(SI), Z21
-	VSHUFI64X2   $0xd8, Z21, Z20, Z22
-	VPANDD       Z0, Z22, Z23
-	VPDPBUSD     Z18, Z23, Z14
-	VSHUFI64X2   $0xad, Z21, Z20, Z20
-	VPANDD       Z3, Z20, Z21
-	VPSRLVD      Z2, Z22, Z22
-	VPANDD       Z1, Z22, Z22
-	VPSRLVD      Z5, Z20, Z20
-	VPTERNLOGD   $0xf8, Z4, Z20, Z22
-	VSHUFI64X2   $0x4e, Z22, Z22, Z20
-	VPORD        Z20, Z22, Z22
-	VSHUFI64X2   $0xb1, Z22, Z22, Z20
-	VPORD        Z20, Z22, Z22
-	VPTERNLOGD   $0xf8, Z6, Z22, Z21
-	VPDPBUSD     Z19, Z21, Z12
-	VMOVDQU64    (SI)(R11*1), Z20
-	VMOVDQU64    48(SI)(R11*1), Z21
-	VSHUFI64X2   $0xd8, Z21, Z20, Z22
-	VPANDD       Z0, Z22, Z23
-	VPDPBUSD     Z18, Z23, Z15
-	VSHUFI64X2   $0xad, Z21, Z20, Z18
-	VPANDD       Z3, Z18, Z20
-	VPSRLVD      Z2, Z22, Z21
-	VPANDD       Z1, Z21, Z21
-	VPSRLVD      Z5, Z18, Z18
-	VPTERNLOGD   $0xf8, Z4, Z18, Z21
-	VSHUFI64X2   $0x4e, Z21, Z21, Z18
-	VPORD        Z18, Z21, Z21
-	VSHUFI64X2   $0xb1, Z21, Z21, Z18
-	VPORD        Z18, Z21, Z21
-	VPTERNLOGD   $0xf8, Z6, Z21, Z20
-	VPDPBUSD     Z19, Z20, Z13
-	VPBROADCASTQ 8(DI), Z18
-	VPBROADCASTQ 24(DI), Z19
-	VMOVDQU64    112(SI), Z20
-	VMOVDQU64    160(SI), Z21
-	VSHUFI64X2   $0xd8, Z21, Z20, Z22
-	VPANDD       Z0, Z22, Z23
-	VPDPBUSD     Z18, Z23, Z14
-	VSHUFI64X2   $0xad, Z21, Z20, Z20
-	VPANDD       Z3, Z20, Z21
-	VPSRLVD      Z2, Z22, Z22
-	VPANDD       Z1, Z22, Z22
-	VPSRLVD      Z5, Z20, Z20
-	VPTERNLOGD   $0xf8, Z4, Z20, Z22
-	VSHUFI64X2   $0x4e, Z22, Z22, Z20
-	VPORD        Z20, Z22, Z22
-	VSHUFI64X2   $0xb1, Z22, Z22, Z20
-	VPORD        Z20, Z22, Z22
-	VPTERNLOGD   $0xf8, Z6, Z22, Z21
-	VPDPBUSD     Z19, Z21, Z12
-	VMOVDQU64    112(SI)(R11*1), Z20
-	VMOVDQU64    160(SI)(R11*1), Z21
-	VSHUFI64X2   $0xd8, Z21, Z20, Z22
-	VPANDD       Z0, Z22, Z23
-	VPDPBUSD     Z18, Z23, Z15
-	VSHUFI64X2   $0xad, Z21, Z20, Z18
-	VPANDD       Z3, Z18, Z20
-	VPSRLVD      Z2, Z22, Z21
-	VPANDD       Z1, Z21, Z21
-	VPSRLVD      Z5, Z18, Z18
-	VPTERNLOGD   $0xf8, Z4, Z18, Z21
-	VSHUFI64X2   $0x4e, Z21, Z21, Z18
-	VPORD        Z18, Z21, Z21
-	VSHUFI64X2   $0xb1, Z21, Z21, Z18
-	VPORD        Z18, Z21, Z21
-	VPTERNLOGD   $0xf8, Z6, Z21, Z20
-	VPDPBUSD     Z19, Z20, Z13
+	JE           firstsum
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	PREFETCHT0   4224(SI)
+	PREFETCHT0   4288(SI)
+	VPBROADCASTQ (DI), Z15
+	VPBROADCASTQ 16(DI), Z16
+	VMOVDQU64    (SI), Z17
+	VMOVDQU64    48(SI), Z18
+	VSHUFI64X2   $0xd8, Z18, Z17, Z19
+	VPANDD       Z0, Z19, Z20
+	VPDPBUSD     Z15, Z20, Z13
+	VSHUFI64X2   $0xad, Z18, Z17, Z15
+	VPANDD       Z3, Z15, Z17
+	VPSRLVD      Z2, Z19, Z18
+	VPANDD       Z1, Z18, Z18
+	VPSRLVD      Z5, Z15, Z15
+	VPTERNLOGD   $0xf8, Z4, Z15, Z18
+	VSHUFI64X2   $0x4e, Z18, Z18, Z15
+	VPORD        Z15, Z18, Z18
+	VSHUFI64X2   $0xb1, Z18, Z18, Z15
+	VPORD        Z15, Z18, Z18
+	VPTERNLOGD   $0xf8, Z6, Z18, Z17
+	VPDPBUSD     Z16, Z17, Z12
+	VPBROADCASTQ 8(DI), Z15
+	VPBROADCASTQ 24(DI), Z16
+	VMOVDQU64    112(SI), Z17
+	VMOVDQU64    160(SI), Z18
+	VSHUFI64X2   $0xd8, Z18, Z17, Z19
+	VPANDD       Z0, Z19, Z20
+	VPDPBUSD     Z15, Z20, Z13
+	VSHUFI64X2   $0xad, Z18, Z17, Z15
+	VPANDD       Z3, Z15, Z17
+	VPSRLVD      Z2, Z19, Z18
+	VPANDD       Z1, Z18, Z18
+	VPSRLVD      Z5, Z15, Z15
+	VPTERNLOGD   $0xf8, Z4, Z15, Z18
+	VSHUFI64X2   $0x4e, Z18, Z18, Z15
+	VPORD        Z15, Z18, Z18
+	VSHUFI64X2   $0xb1, Z18, Z18, Z15
+	VPORD        Z15, Z18, Z18
+	VPTERNLOGD   $0xf8, Z6, Z18, Z17
+	VPDPBUSD     Z16, Z17, Z12
 	ADDQ         $0x20, DI
 	ADDQ         $0x000000e0, SI
 
-sum:
-	VPADDD           Z16, Z14, Z14
-	VPADDD           Z17, Z15, Z15
-	VSHUFPS          $0xdd, Z15, Z14, Z16
-	VSHUFPS          $0x88, Z15, Z14, Z17
-	VPADDD           Z16, Z17, Z17
-	VMOVQ            16(SI), X16
-	VPINSRQ          $0x01, 16(SI)(R11*1), X16, X16
-	VPSHUFB          X9, X16, X16
-	VPMOVSXBD        X16, Z16
-	VPADDD           Z10, Z16, Z16
-	VPMULLD.BCST     (R8), Z16, Z16
-	VPADDD           Z16, Z17, Z17
-	VCVTDQ2PS        Z17, Z17
-	VBROADCASTI32X4  (SI), Z16
-	VINSERTI32X4     $0x01, (SI)(R11*1), Z16, Z16
-	VPERMW.Z         Z16, Z7, K1, Z16
-	VFMADD231PS      Z17, Z16, Z11
-	LEAQ             4096(SI), R10
-	LEAQ             (R10)(R11*1), R14
-	CMPQ             R10, R13
-	CMOVQCC          R14, R10
-	PREFETCHT0       (R10)
-	PREFETCHT0       (R10)(R11*1)
-	ADDQ             $0x00000018, SI
-	ADDQ             $0x04, R8
-	DECQ             R9
-	JNE              group
-	VPERMPS          Z11, Z8, Z16
-	VBROADCASTF64X4  (SI), Z17
-	VINSERTF64X4     $0x01, (SI)(R11*1), Z17, Z17
-	VFMADD231PS.BCST 72(AX), Z17, Z16
-	VMULPS.BCST      80(AX), Z16, Z16
-	VBROADCASTF64X4  32(SI), Z17
-	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z17, Z17
-	VADDPS           Z17, Z16, Z16
-	VCMPPS           $0x03, Z16, Z16, K2
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z16
-	VMOVUPS          Y16, (CX)
-	VEXTRACTF64X4    $0x01, Z16, (R12)
-	LEAQ             (DX)(R11*2), DX
-	ADDQ             $0x00000040, CX
-	SUBQ             $0x02, BX
-	JGT              pair
+firstsum:
+	VPADDD     Z14, Z13, Z13
+	PREFETCHT0 4096(SI)
+	CMPQ       R9, $0x01
+	JE         one
+	VMOVDQU64  (SI), X21
+	VMOVQ      16(SI), X14
+	ADDQ       $0x00000018, SI
+	DECQ       R9
+	MOVQ       56(AX), R10
+	CMPQ       R9, $0x01
+	CMOVQEQ    64(AX), R10
+	VPXORD     Z22, Z22, Z22
+	VMOVDQA64  Z12, Z15
+	TESTQ      R10, R10
+	JE         secondsplit
+
+secondblock:
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	PREFETCHT0   4224(SI)
+	PREFETCHT0   4288(SI)
+	VPBROADCASTQ (DI), Z16
+	VPBROADCASTQ 16(DI), Z17
+	VMOVDQU64    (SI), Z18
+	VMOVDQU64    48(SI), Z19
+	VSHUFI64X2   $0xd8, Z19, Z18, Z20
+	VPANDD       Z0, Z20, Z23
+	VPDPBUSD     Z16, Z23, Z22
+	VSHUFI64X2   $0xad, Z19, Z18, Z16
+	VPANDD       Z3, Z16, Z18
+	VPSRLVD      Z2, Z20, Z19
+	VPANDD       Z1, Z19, Z19
+	VPSRLVD      Z5, Z16, Z16
+	VPTERNLOGD   $0xf8, Z4, Z16, Z19
+	VSHUFI64X2   $0x4e, Z19, Z19, Z16
+	VPORD        Z16, Z19, Z19
+	VSHUFI64X2   $0xb1, Z19, Z19, Z16
+	VPORD        Z16, Z19, Z19
+	VPTERNLOGD   $0xf8, Z6, Z19, Z18
+	VPDPBUSD     Z17, Z18, Z15
+	VPBROADCASTQ 8(DI), Z16
+	VPBROADCASTQ 24(DI), Z17
+	VMOVDQU64    112(SI), Z18
+	VMOVDQU64    160(SI), Z19
+	VSHUFI64X2   $0xd8, Z19, Z18, Z20
+	VPANDD       Z0, Z20, Z23
+	VPDPBUSD     Z16, Z23, Z22
+	VSHUFI64X2   $0xad, Z19, Z18, Z16
+	VPANDD       Z3, Z16, Z18
+	VPSRLVD      Z2, Z20, Z19
+	VPANDD       Z1, Z19, Z19
+	VPSRLVD      Z5, Z16, Z16
+	VPTERNLOGD   $0xf8, Z4, Z16, Z19
+	VSHUFI64X2   $0x4e, Z19, Z19, Z16
+	VPORD        Z16, Z19, Z19
+	VSHUFI64X2   $0xb1, Z19, Z19, Z16
+	VPORD        Z16, Z19, Z19
+	VPTERNLOGD   $0xf8, Z6, Z19, Z18
+	VPDPBUSD     Z17, Z18, Z15
+	ADDQ         $0x20, DI
+	ADDQ         $0x000000e0, SI
+	DECQ         R10
+	JNE          secondblock
+
+secondsplit:
+	VPXORD       Z12, Z12, Z12
+	MOVQ         48(AX), R10
+	SUBQ         R9, R10
+	TESTQ        $0x00000001, R10
+	JNE          secondsum
+	CMPQ         R9, $0x01
+	JE           secondsum
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	PREFETCHT0   4224(SI)
+	PREFETCHT0   4288(SI)
+	VPBROADCASTQ (DI), Z16
+	VPBROADCASTQ 16(DI), Z17
+	VMOVDQU64    (SI), Z18
+	VMOVDQU64    48(SI), Z19
+	VSHUFI64X2   $0xd8, Z19, Z18, Z20
+	VPANDD       Z0, Z20, Z23
+	VPDPBUSD     Z16, Z23, Z22
+	VSHUFI64X2   $0xad, Z19, Z18, Z16
+	VPANDD       Z3, Z16, Z18
+	VPSRLVD      Z2, Z20, Z19
+	VPANDD       Z1, Z19, Z19
+	VPSRLVD      Z5, Z16, Z16
+	VPTERNLOGD   $0xf8, Z4, Z16, Z19
+	VSHUFI64X2   $0x4e, Z19, Z19, Z16
+	VPORD        Z16, Z19, Z19
+	VSHUFI64X2   $0xb1, Z19, Z19, Z16
+	VPORD        Z16, Z19, Z19
+	VPTERNLOGD   $0xf8, Z6, Z19, Z18
+	VPDPBUSD     Z17, Z18, Z12
+	VPBROADCASTQ 8(DI), Z16
+	VPBROADCASTQ 24(DI), Z17
+	VMOVDQU64    112(SI), Z18
+	VMOVDQU64    160(SI), Z19
+	VSHUFI64X2   $0xd8, Z19, Z18, Z20
+	VPANDD       Z0, Z20, Z23
+	VPDPBUSD     Z16, Z23, Z22
+	VSHUFI64X2   $0xad, Z19, Z18, Z16
+	VPANDD       Z3, Z16, Z18
+	VPSRLVD      Z2, Z20, Z19
+	VPANDD       Z1, Z19, Z19
+	VPSRLVD      Z5, Z16, Z16
+	VPTERNLOGD   $0xf8, Z4, Z16, Z19
+	VSHUFI64X2   $0x4e, Z19, Z19, Z16
+	VPORD        Z16, Z19, Z19
+	VSHUFI64X2   $0xb1, Z19, Z19, Z16
+	VPORD        Z16, Z19, Z19
+	VPTERNLOGD   $0xf8, Z6, Z19, Z18
+	VPDPBUSD     Z17, Z18, Z12
+	ADDQ         $0x20, DI
+	ADDQ         $0x000000e0, SI
+
+secondsum:
+	VPADDD        Z15, Z22, Z22
+	PREFETCHT0    4096(SI)
+	VSHUFPS       $0xdd, Z22, Z13, Z15
+	VSHUFPS       $0x88, Z22, Z13, Z16
+	VPADDD        Z15, Z16, Z16
+	VPINSRQ       $0x01, 16(SI), X14, X14
+	VPSHUFB       X9, X14, X14
+	VPMOVSXBD     X14, Z14
+	VPADDD        Z10, Z14, Z14
+	VPBROADCASTQ  (R8), Z15
+	VPSHUFD       $0x50, Z15, Z15
+	VPMULLD       Z15, Z14, Z14
+	VPADDD        Z14, Z16, Z16
+	VCVTDQ2PS     Z16, Z16
+	VPERMPS       Z16, Z8, Z16
+	VINSERTI32X4  $0x01, (SI), Z21, Z21
+	VPERMW.Z      Z21, Z7, K1, Z21
+	VFMADD231PS   Y16, Y21, Y11
+	VEXTRACTF64X4 $0x01, Z16, Y14
+	VEXTRACTF64X4 $0x01, Z21, Y15
+	VFMADD231PS   Y14, Y15, Y11
+	ADDQ          $0x00000018, SI
+	ADDQ          $0x08, R8
+	DECQ          R9
+	JNE           groups
+	JMP           end
+
+one:
+	VMOVDQU64    (SI), X17
+	VMOVQ        16(SI), X14
+	VSHUFPS      $0xdd, Z13, Z13, Z15
+	VSHUFPS      $0x88, Z13, Z13, Z16
+	VPADDD       Z15, Z16, Z16
+	VPSHUFB      X9, X14, X14
+	VPMOVSXBD    X14, Z14
+	VPADDD       Z10, Z14, Z14
+	VPBROADCASTD (R8), Z15
+	VPMULLD      Z15, Z14, Z14
+	VPADDD       Z14, Z16, Z16
+	VCVTDQ2PS    Z16, Z16
+	VPERMPS      Z16, Z8, Z16
+	VPMOVZXWD    X17, Y14
+	VPSLLD       $0x10, Y14, Y14
+	VFMADD231PS  Y16, Y14, Y11
+	ADDQ         $0x00000018, SI
+
+end:
+	VBROADCASTSS 72(AX), Y14
+	VBROADCASTSS 80(AX), Y15
+	VFMADD231PS  (SI), Y14, Y11
+	VMULPS       Y15, Y11, Y11
+	VADDPS       32(SI), Y11, Y11
+	VCMPPS       $0x03, Y11, Y11, K2
+	VBROADCASTSS u32_7fc00000<>+0(SB), K2, Y11
+	VMOVUPS      Y11, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
 	VZEROUPPER
 	RET
 
 // func lowbit7FractionsSplitAVX512(a *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, CMOV, FMA3, MMX+
 TEXT ·lowbit7FractionsSplitAVX512(SB), NOSPLIT, $0-8
 	MOVQ      a+0(FP), AX
 	MOVQ      (AX), CX
@@ -8340,393 +9756,455 @@ TEXT ·lowbit7FractionsSplitAVX512(SB), NOSPLIT, $0-8
 	VMOVDQU64 u32_2020202x4_8080808x4_20202020x4_0x4<>+0(SB), Z4
 	VMOVDQU64 u32_6x4_4x4_2x4_6x4<>+0(SB), Z5
 	VMOVDQU64 u32_0x12_7f7f7f7fx4<>+0(SB), Z6
-	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z7
+	VMOVDQU64 u16_0x3_1_0_2_0_3_0_4_0_5_0_6_0_7_0_8_0_9_0_a_0_b_0_c_0_d_0_e_0_f<>+0(SB), Z7
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z8
 	MOVL      $0xaaaaaaaa, SI
 	KMOVD     SI, K1
 	VMOVDQU   u8_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), X9
 	VMOVDQU64 u32_80x16<>+0(SB), Z10
-	MOVQ      16(AX), R11
 
-pair:
-	XORQ    SI, SI
-	LEAQ    32(CX), R12
-	CMPQ    BX, $0x01
-	CMOVQEQ SI, R11
-	CMOVQEQ CX, R12
-	MOVQ    DX, SI
-	MOVQ    32(AX), DI
-	MOVQ    40(AX), R8
-	LEAQ    (DX)(R11*1), R13
-	VPXORD  Z11, Z11, Z11
-	VPXORD  Z12, Z12, Z12
-	VPXORD  Z13, Z13, Z13
-	MOVQ    48(AX), R9
+panel:
+	MOVQ   DX, SI
+	MOVQ   32(AX), DI
+	MOVQ   40(AX), R8
+	VPXORD Y11, Y11, Y11
+	VPXORD Z12, Z12, Z12
+	MOVQ   48(AX), R9
 
-group:
+groups:
 	MOVQ      56(AX), R10
 	CMPQ      R9, $0x01
 	CMOVQEQ   64(AX), R10
-	VPXORD    Z14, Z14, Z14
-	VMOVDQA64 Z12, Z16
-	VPXORD    Z15, Z15, Z15
-	VMOVDQA64 Z13, Z17
+	VPXORD    Z13, Z13, Z13
+	VMOVDQA64 Z12, Z14
 	TESTQ     R10, R10
-	JE        split
+	JE        firstsplit
 
-block:
-	LEAQ         4096(SI), R14
-	LEAQ         (R14)(R11*1), R15
-	CMPQ         R14, R13
-	CMOVQCC      R15, R14
-	PREFETCHT0   (R14)
-	PREFETCHT0   (R14)(R11*1)
-	PREFETCHT0   64(R14)
-	PREFETCHT0   64(R14)(R11*1)
-	PREFETCHT0   128(R14)
-	PREFETCHT0   128(R14)(R11*1)
-	PREFETCHT0   192(R14)
-	PREFETCHT0   192(R14)(R11*1)
-	VPBROADCASTQ (DI), Z18
-	VPBROADCASTQ 16(DI), Z19
-	VMOVDQU64    (SI), Z20
-	VMOVDQU64    48(SI), Z21
-	VSHUFI64X2   $0xd8, Z21, Z20, Z22
-	VPANDD       Z0, Z22, Z23
-	VPDPBUSD     Z18, Z23, Z14
-	VSHUFI64X2   $0xad, Z21, Z20, Z20
-	VPANDD       Z3, Z20, Z21
-	VPSRLVD      Z2, Z22, Z22
-	VPANDD       Z1, Z22, Z22
-	VPSRLVD      Z5, Z20, Z20
-	VPTERNLOGD   $0xf8, Z4, Z20, Z22
-	VSHUFI64X2   $0x4e, Z22, Z22, Z20
-	VPORD        Z20, Z22, Z22
-	VSHUFI64X2   $0xb1, Z22, Z22, Z20
-	VPORD        Z20, Z22, Z22
-	VPTERNLOGD   $0xf8, Z6, Z22, Z21
-	VPDPBUSD     Z19, Z21, Z16
-	VMOVDQU64    (SI)(R11*1), Z20
-	VMOVDQU64    48(SI)(R11*1), Z21
-	VSHUFI64X2   $0xd8, Z21, Z20, Z22
-	VPANDD       Z0, Z22, Z23
-	VPDPBUSD     Z18, Z23, Z15
-	VSHUFI64X2   $0xad, Z21, Z20, Z18
-	VPANDD       Z3, Z18, Z20
-	VPSRLVD      Z2, Z22, Z21
-	VPANDD       Z1, Z21, Z21
-	VPSRLVD      Z5, Z18, Z18
-	VPTERNLOGD   $0xf8, Z4, Z18, Z21
-	VSHUFI64X2   $0x4e, Z21, Z21, Z18
-	VPORD        Z18, Z21, Z21
-	VSHUFI64X2   $0xb1, Z21, Z21, Z18
-	VPORD        Z18, Z21, Z21
-	VPTERNLOGD   $0xf8, Z6, Z21, Z20
-	VPDPBUSD     Z19, Z20, Z17
-	VPBROADCASTQ 8(DI), Z18
-	VPBROADCASTQ 24(DI), Z19
-	VMOVDQU64    112(SI), Z20
-	VMOVDQU64    160(SI), Z21
-	VSHUFI64X2   $0xd8, Z21, Z20, Z22
-	VPANDD       Z0, Z22, Z23
-	VPDPBUSD     Z18, Z23, Z14
-	VSHUFI64X2   $0xad, Z21, Z20, Z20
-	VPANDD       Z3, Z20, Z21
-	VPSRLVD      Z2, Z22, Z22
-	VPANDD       Z1, Z22, Z22
-	VPSRLVD      Z5, Z20, Z20
-	VPTERNLOGD   $0xf8, Z4, Z20, Z22
-	VSHUFI64X2   $0x4e, Z22, Z22, Z20
-	VPORD        Z20, Z22, Z22
-	VSHUFI64X2   $0xb1, Z22, Z22, Z20
-	VPORD        Z20, Z22, Z22
-	VPTERNLOGD   $0xf8, Z6, Z22, Z21
-	VPDPBUSD     Z19, Z21, Z16
-	VMOVDQU64    112(SI)(R11*1), Z20
-	VMOVDQU64    160(SI)(R11*1), Z21
-	VSHUFI64X2   $0xd8, Z21, Z20, Z22
-	VPANDD       Z0, Z22, Z23
-	VPDPBUSD     Z18, Z23, Z15
-	VSHUFI64X2   $0xad, Z21, Z20, Z18
-	VPANDD       Z3, Z18, Z20
-	VPSRLVD      Z2, Z22, Z21
-	VPANDD       Z1, Z21, Z21
-	VPSRLVD      Z5, Z18, Z18
-	VPTERNLOGD   $0xf8, Z4, Z18, Z21
-	VSHUFI64X2   $0x4e, Z21, Z21, Z18
-	VPORD        Z18, Z21, Z21
-	VSHUFI64X2   $0xb1, Z21, Z21, Z18
-	VPORD        Z18, Z21, Z21
-	VPTERNLOGD   $0xf8, Z6, Z21, Z20
-	VPDPBUSD     Z19, Z20, Z17
+firstblock:
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	PREFETCHT0   4224(SI)
+	PREFETCHT0   4288(SI)
+	VPBROADCASTQ (DI), Z15
+	VPBROADCASTQ 16(DI), Z16
+	VMOVDQU64    (SI), Z17
+	VMOVDQU64    48(SI), Z18
+	VSHUFI64X2   $0xd8, Z18, Z17, Z19
+	VPANDD       Z0, Z19, Z20
+	VPDPBUSD     Z15, Z20, Z13
+	VSHUFI64X2   $0xad, Z18, Z17, Z15
+	VPANDD       Z3, Z15, Z17
+	VPSRLVD      Z2, Z19, Z18
+	VPANDD       Z1, Z18, Z18
+	VPSRLVD      Z5, Z15, Z15
+	VPTERNLOGD   $0xf8, Z4, Z15, Z18
+	VSHUFI64X2   $0x4e, Z18, Z18, Z15
+	VPORD        Z15, Z18, Z18
+	VSHUFI64X2   $0xb1, Z18, Z18, Z15
+	VPORD        Z15, Z18, Z18
+	VPTERNLOGD   $0xf8, Z6, Z18, Z17
+	VPDPBUSD     Z16, Z17, Z14
+	VPBROADCASTQ 8(DI), Z15
+	VPBROADCASTQ 24(DI), Z16
+	VMOVDQU64    112(SI), Z17
+	VMOVDQU64    160(SI), Z18
+	VSHUFI64X2   $0xd8, Z18, Z17, Z19
+	VPANDD       Z0, Z19, Z20
+	VPDPBUSD     Z15, Z20, Z13
+	VSHUFI64X2   $0xad, Z18, Z17, Z15
+	VPANDD       Z3, Z15, Z17
+	VPSRLVD      Z2, Z19, Z18
+	VPANDD       Z1, Z18, Z18
+	VPSRLVD      Z5, Z15, Z15
+	VPTERNLOGD   $0xf8, Z4, Z15, Z18
+	VSHUFI64X2   $0x4e, Z18, Z18, Z15
+	VPORD        Z15, Z18, Z18
+	VSHUFI64X2   $0xb1, Z18, Z18, Z15
+	VPORD        Z15, Z18, Z18
+	VPTERNLOGD   $0xf8, Z6, Z18, Z17
+	VPDPBUSD     Z16, Z17, Z14
 	ADDQ         $0x20, DI
 	ADDQ         $0x000000e0, SI
 	DECQ         R10
-	JNE          block
+	JNE          firstblock
 
-split:
+firstsplit:
 	VPXORD       Z12, Z12, Z12
-	VPXORD       Z13, Z13, Z13
 	MOVQ         48(AX), R10
 	SUBQ         R9, R10
 	TESTQ        $0x00000001, R10
-	JNE          sum
+	JNE          firstsum
 	CMPQ         R9, $0x01
-	JE           sum
-	LEAQ         4096(SI), R10
-	LEAQ         (R10)(R11*1), R14
-	CMPQ         R10, R13
-	CMOVQCC      R14, R10
-	PREFETCHT0   (R10)
-	PREFETCHT0   (R10)(R11*1)
-	PREFETCHT0   64(R10)
-	PREFETCHT0   64(R10)(R11*1)
-	PREFETCHT0   128(R10)
-	PREFETCHT0   128(R10)(R11*1)
-	PREFETCHT0   192(R10)
-	PREFETCHT0   192(R10)(R11*1)
-	VPBROADCASTQ (DI), Z18
-	VPBROADCASTQ 16(DI), Z19
-	VMOVDQU64    (SI), Z20
-	VMOVDQU64    48(SI), Z21
-	VSHUFI64X2   $0xd8, Z21, Z20, Z22
-	VPANDD       Z0, Z22, Z23
-	VPDPBUSD     Z18, Z23, Z14
-	VSHUFI64X2   $0xad, Z21, Z20, Z20
-	VPANDD       Z3, Z20, Z21
-	VPSRLVD      Z2, Z22, Z22
-	VPANDD       Z1, Z22, Z22
-	VPSRLVD      Z5, Z20, Z20
-	VPTERNLOGD   $0xf8, Z4, Z20, Z22
-	VSHUFI64X2   $0x4e, Z22, Z22, Z20
-	VPORD        Z20, Z22, Z22
-	VSHUFI64X2   $0xb1, Z22, Z22, Z20
-	VPORD        Z20, Z22, Z22
-	VPTERNLOGD   $0xf8, Z6, Z22, Z21
-	VPDPBUSD     Z19, Z21, Z12
-	VMOVDQU64    (SI)(R11*1), Z20
-	VMOVDQU64    48(SI)(R11*1), Z21
-	VSHUFI64X2   $0xd8, Z21, Z20, Z22
-	VPANDD       Z0, Z22, Z23
-	VPDPBUSD     Z18, Z23, Z15
-	VSHUFI64X2   $0xad, Z21, Z20, Z18
-	VPANDD       Z3, Z18, Z20
-	VPSRLVD      Z2, Z22, Z21
-	VPANDD       Z1, Z21, Z21
-	VPSRLVD      Z5, Z18, Z18
-	VPTERNLOGD   $0xf8, Z4, Z18, Z21
-	VSHUFI64X2   $0x4e, Z21, Z21, Z18
-	VPORD        Z18, Z21, Z21
-	VSHUFI64X2   $0xb1, Z21, Z21, Z18
-	VPORD        Z18, Z21, Z21
-	VPTERNLOGD   $0xf8, Z6, Z21, Z20
-	VPDPBUSD     Z19, Z20, Z13
-	VPBROADCASTQ 8(DI), Z18
-	VPBROADCASTQ 24(DI), Z19
-	VMOVDQU64    112(SI), Z20
-	VMOVDQU64    160(SI), Z21
-	VSHUFI64X2   $0xd8, Z21, Z20, Z22
-	VPANDD       Z0, Z22, Z23
-	VPDPBUSD     Z18, Z23, Z14
-	VSHUFI64X2   $0xad, Z21, Z20, Z20
-	VPANDD       Z3, Z20, Z21
-	VPSRLVD      Z2, Z22, Z22
-	VPANDD       Z1, Z22, Z22
-	VPSRLVD      Z5, Z20, Z20
-	VPTERNLOGD   $0xf8, Z4, Z20, Z22
-	VSHUFI64X2   $0x4e, Z22, Z22, Z20
-	VPORD        Z20, Z22, Z22
-	VSHUFI64X2   $0xb1, Z22, Z22, Z20
-	VPORD        Z20, Z22, Z22
-	VPTERNLOGD   $0xf8, Z6, Z22, Z21
-	VPDPBUSD     Z19, Z21, Z12
-	VMOVDQU64    112(SI)(R11*1), Z20
-	VMOVDQU64    160(SI)(R11*1), Z21
-	VSHUFI64X2   $0xd8, Z21, Z20, Z22
-	VPANDD       Z0, Z22, Z23
-	VPDPBUSD     Z18, Z23, Z15
-	VSHUFI64X2   $0xad, Z21, Z20, Z18
-	VPANDD       Z3, Z18, Z20
-	VPSRLVD      Z2, Z22, Z21
-	VPANDD       Z1, Z21, Z21
-	VPSRLVD      Z5, Z18, Z18
-	VPTERNLOGD   $0xf8, Z4, Z18, Z21
-	VSHUFI64X2   $0x4e, Z21, Z21, Z18
-	VPORD        Z18, Z21, Z21
-	VSHUFI64X2   $0xb1, Z21, Z21, Z18
-	VPORD        Z18, Z21, Z21
-	VPTERNLOGD   $0xf8, Z6, Z21, Z20
-	VPDPBUSD     Z19, Z20, Z13
+	JE           firstsum
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	PREFETCHT0   4224(SI)
+	PREFETCHT0   4288(SI)
+	VPBROADCASTQ (DI), Z15
+	VPBROADCASTQ 16(DI), Z16
+	VMOVDQU64    (SI), Z17
+	VMOVDQU64    48(SI), Z18
+	VSHUFI64X2   $0xd8, Z18, Z17, Z19
+	VPANDD       Z0, Z19, Z20
+	VPDPBUSD     Z15, Z20, Z13
+	VSHUFI64X2   $0xad, Z18, Z17, Z15
+	VPANDD       Z3, Z15, Z17
+	VPSRLVD      Z2, Z19, Z18
+	VPANDD       Z1, Z18, Z18
+	VPSRLVD      Z5, Z15, Z15
+	VPTERNLOGD   $0xf8, Z4, Z15, Z18
+	VSHUFI64X2   $0x4e, Z18, Z18, Z15
+	VPORD        Z15, Z18, Z18
+	VSHUFI64X2   $0xb1, Z18, Z18, Z15
+	VPORD        Z15, Z18, Z18
+	VPTERNLOGD   $0xf8, Z6, Z18, Z17
+	VPDPBUSD     Z16, Z17, Z12
+	VPBROADCASTQ 8(DI), Z15
+	VPBROADCASTQ 24(DI), Z16
+	VMOVDQU64    112(SI), Z17
+	VMOVDQU64    160(SI), Z18
+	VSHUFI64X2   $0xd8, Z18, Z17, Z19
+	VPANDD       Z0, Z19, Z20
+	VPDPBUSD     Z15, Z20, Z13
+	VSHUFI64X2   $0xad, Z18, Z17, Z15
+	VPANDD       Z3, Z15, Z17
+	VPSRLVD      Z2, Z19, Z18
+	VPANDD       Z1, Z18, Z18
+	VPSRLVD      Z5, Z15, Z15
+	VPTERNLOGD   $0xf8, Z4, Z15, Z18
+	VSHUFI64X2   $0x4e, Z18, Z18, Z15
+	VPORD        Z15, Z18, Z18
+	VSHUFI64X2   $0xb1, Z18, Z18, Z15
+	VPORD        Z15, Z18, Z18
+	VPTERNLOGD   $0xf8, Z6, Z18, Z17
+	VPDPBUSD     Z16, Z17, Z12
 	ADDQ         $0x20, DI
 	ADDQ         $0x000000e0, SI
 
-sum:
-	VPADDD           Z16, Z14, Z14
-	VPADDD           Z17, Z15, Z15
-	VSHUFPS          $0xdd, Z15, Z14, Z16
-	VSHUFPS          $0x88, Z15, Z14, Z17
-	VPADDD           Z16, Z17, Z17
-	VPSLLD           $0x01, Z17, Z17
-	VMOVQ            16(SI), X16
-	VPINSRQ          $0x01, 16(SI)(R11*1), X16, X16
-	VPSHUFB          X9, X16, X16
-	VPMOVSXBD        X16, Z16
-	VPADDD           Z10, Z16, Z16
-	VPMULLD.BCST     (R8), Z16, Z16
-	VPADDD           Z16, Z17, Z17
-	VCVTDQ2PS        Z17, Z17
-	VMULPS           u32_3f000000x16<>+0(SB), Z17, Z17
-	VBROADCASTI32X4  (SI), Z16
-	VINSERTI32X4     $0x01, (SI)(R11*1), Z16, Z16
-	VPERMW.Z         Z16, Z7, K1, Z16
-	VFMADD231PS      Z17, Z16, Z11
-	LEAQ             4096(SI), R10
-	LEAQ             (R10)(R11*1), R14
-	CMPQ             R10, R13
-	CMOVQCC          R14, R10
-	PREFETCHT0       (R10)
-	PREFETCHT0       (R10)(R11*1)
-	ADDQ             $0x00000018, SI
-	ADDQ             $0x04, R8
-	DECQ             R9
-	JNE              group
-	VPERMPS          Z11, Z8, Z16
-	VBROADCASTF64X4  (SI), Z17
-	VINSERTF64X4     $0x01, (SI)(R11*1), Z17, Z17
-	VFMADD231PS.BCST 72(AX), Z17, Z16
-	VMULPS.BCST      80(AX), Z16, Z16
-	VBROADCASTF64X4  32(SI), Z17
-	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z17, Z17
-	VADDPS           Z17, Z16, Z16
-	VCMPPS           $0x03, Z16, Z16, K2
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z16
-	VMOVUPS          Y16, (CX)
-	VEXTRACTF64X4    $0x01, Z16, (R12)
-	LEAQ             (DX)(R11*2), DX
-	ADDQ             $0x00000040, CX
-	SUBQ             $0x02, BX
-	JGT              pair
+firstsum:
+	VPADDD     Z14, Z13, Z13
+	PREFETCHT0 4096(SI)
+	CMPQ       R9, $0x01
+	JE         one
+	VMOVDQU64  (SI), X21
+	VMOVQ      16(SI), X14
+	ADDQ       $0x00000018, SI
+	DECQ       R9
+	MOVQ       56(AX), R10
+	CMPQ       R9, $0x01
+	CMOVQEQ    64(AX), R10
+	VPXORD     Z22, Z22, Z22
+	VMOVDQA64  Z12, Z15
+	TESTQ      R10, R10
+	JE         secondsplit
+
+secondblock:
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	PREFETCHT0   4224(SI)
+	PREFETCHT0   4288(SI)
+	VPBROADCASTQ (DI), Z16
+	VPBROADCASTQ 16(DI), Z17
+	VMOVDQU64    (SI), Z18
+	VMOVDQU64    48(SI), Z19
+	VSHUFI64X2   $0xd8, Z19, Z18, Z20
+	VPANDD       Z0, Z20, Z23
+	VPDPBUSD     Z16, Z23, Z22
+	VSHUFI64X2   $0xad, Z19, Z18, Z16
+	VPANDD       Z3, Z16, Z18
+	VPSRLVD      Z2, Z20, Z19
+	VPANDD       Z1, Z19, Z19
+	VPSRLVD      Z5, Z16, Z16
+	VPTERNLOGD   $0xf8, Z4, Z16, Z19
+	VSHUFI64X2   $0x4e, Z19, Z19, Z16
+	VPORD        Z16, Z19, Z19
+	VSHUFI64X2   $0xb1, Z19, Z19, Z16
+	VPORD        Z16, Z19, Z19
+	VPTERNLOGD   $0xf8, Z6, Z19, Z18
+	VPDPBUSD     Z17, Z18, Z15
+	VPBROADCASTQ 8(DI), Z16
+	VPBROADCASTQ 24(DI), Z17
+	VMOVDQU64    112(SI), Z18
+	VMOVDQU64    160(SI), Z19
+	VSHUFI64X2   $0xd8, Z19, Z18, Z20
+	VPANDD       Z0, Z20, Z23
+	VPDPBUSD     Z16, Z23, Z22
+	VSHUFI64X2   $0xad, Z19, Z18, Z16
+	VPANDD       Z3, Z16, Z18
+	VPSRLVD      Z2, Z20, Z19
+	VPANDD       Z1, Z19, Z19
+	VPSRLVD      Z5, Z16, Z16
+	VPTERNLOGD   $0xf8, Z4, Z16, Z19
+	VSHUFI64X2   $0x4e, Z19, Z19, Z16
+	VPORD        Z16, Z19, Z19
+	VSHUFI64X2   $0xb1, Z19, Z19, Z16
+	VPORD        Z16, Z19, Z19
+	VPTERNLOGD   $0xf8, Z6, Z19, Z18
+	VPDPBUSD     Z17, Z18, Z15
+	ADDQ         $0x20, DI
+	ADDQ         $0x000000e0, SI
+	DECQ         R10
+	JNE          secondblock
+
+secondsplit:
+	VPXORD       Z12, Z12, Z12
+	MOVQ         48(AX), R10
+	SUBQ         R9, R10
+	TESTQ        $0x00000001, R10
+	JNE          secondsum
+	CMPQ         R9, $0x01
+	JE           secondsum
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	PREFETCHT0   4224(SI)
+	PREFETCHT0   4288(SI)
+	VPBROADCASTQ (DI), Z16
+	VPBROADCASTQ 16(DI), Z17
+	VMOVDQU64    (SI), Z18
+	VMOVDQU64    48(SI), Z19
+	VSHUFI64X2   $0xd8, Z19, Z18, Z20
+	VPANDD       Z0, Z20, Z23
+	VPDPBUSD     Z16, Z23, Z22
+	VSHUFI64X2   $0xad, Z19, Z18, Z16
+	VPANDD       Z3, Z16, Z18
+	VPSRLVD      Z2, Z20, Z19
+	VPANDD       Z1, Z19, Z19
+	VPSRLVD      Z5, Z16, Z16
+	VPTERNLOGD   $0xf8, Z4, Z16, Z19
+	VSHUFI64X2   $0x4e, Z19, Z19, Z16
+	VPORD        Z16, Z19, Z19
+	VSHUFI64X2   $0xb1, Z19, Z19, Z16
+	VPORD        Z16, Z19, Z19
+	VPTERNLOGD   $0xf8, Z6, Z19, Z18
+	VPDPBUSD     Z17, Z18, Z12
+	VPBROADCASTQ 8(DI), Z16
+	VPBROADCASTQ 24(DI), Z17
+	VMOVDQU64    112(SI), Z18
+	VMOVDQU64    160(SI), Z19
+	VSHUFI64X2   $0xd8, Z19, Z18, Z20
+	VPANDD       Z0, Z20, Z23
+	VPDPBUSD     Z16, Z23, Z22
+	VSHUFI64X2   $0xad, Z19, Z18, Z16
+	VPANDD       Z3, Z16, Z18
+	VPSRLVD      Z2, Z20, Z19
+	VPANDD       Z1, Z19, Z19
+	VPSRLVD      Z5, Z16, Z16
+	VPTERNLOGD   $0xf8, Z4, Z16, Z19
+	VSHUFI64X2   $0x4e, Z19, Z19, Z16
+	VPORD        Z16, Z19, Z19
+	VSHUFI64X2   $0xb1, Z19, Z19, Z16
+	VPORD        Z16, Z19, Z19
+	VPTERNLOGD   $0xf8, Z6, Z19, Z18
+	VPDPBUSD     Z17, Z18, Z12
+	ADDQ         $0x20, DI
+	ADDQ         $0x000000e0, SI
+
+secondsum:
+	VPADDD        Z15, Z22, Z22
+	PREFETCHT0    4096(SI)
+	VSHUFPS       $0xdd, Z22, Z13, Z15
+	VSHUFPS       $0x88, Z22, Z13, Z16
+	VPADDD        Z15, Z16, Z16
+	VPSLLD        $0x01, Z16, Z16
+	VPINSRQ       $0x01, 16(SI), X14, X14
+	VPSHUFB       X9, X14, X14
+	VPMOVSXBD     X14, Z14
+	VPADDD        Z10, Z14, Z14
+	VPBROADCASTQ  (R8), Z15
+	VPSHUFD       $0x50, Z15, Z15
+	VPMULLD       Z15, Z14, Z14
+	VPADDD        Z14, Z16, Z16
+	VCVTDQ2PS     Z16, Z16
+	VMULPS        u32_3f000000x16<>+0(SB), Z16, Z16
+	VPERMPS       Z16, Z8, Z16
+	VINSERTI32X4  $0x01, (SI), Z21, Z21
+	VPERMW.Z      Z21, Z7, K1, Z21
+	VFMADD231PS   Y16, Y21, Y11
+	VEXTRACTF64X4 $0x01, Z16, Y14
+	VEXTRACTF64X4 $0x01, Z21, Y15
+	VFMADD231PS   Y14, Y15, Y11
+	ADDQ          $0x00000018, SI
+	ADDQ          $0x08, R8
+	DECQ          R9
+	JNE           groups
+	JMP           end
+
+one:
+	VMOVDQU64    (SI), X17
+	VMOVQ        16(SI), X14
+	VSHUFPS      $0xdd, Z13, Z13, Z15
+	VSHUFPS      $0x88, Z13, Z13, Z16
+	VPADDD       Z15, Z16, Z16
+	VPSLLD       $0x01, Z16, Z16
+	VPSHUFB      X9, X14, X14
+	VPMOVSXBD    X14, Z14
+	VPADDD       Z10, Z14, Z14
+	VPBROADCASTD (R8), Z15
+	VPMULLD      Z15, Z14, Z14
+	VPADDD       Z14, Z16, Z16
+	VCVTDQ2PS    Z16, Z16
+	VMULPS       u32_3f000000x16<>+0(SB), Z16, Z16
+	VPERMPS      Z16, Z8, Z16
+	VPMOVZXWD    X17, Y14
+	VPSLLD       $0x10, Y14, Y14
+	VFMADD231PS  Y16, Y14, Y11
+	ADDQ         $0x00000018, SI
+
+end:
+	VBROADCASTSS 72(AX), Y14
+	VBROADCASTSS 80(AX), Y15
+	VFMADD231PS  (SI), Y14, Y11
+	VMULPS       Y15, Y11, Y11
+	VADDPS       32(SI), Y11, Y11
+	VCMPPS       $0x03, Y11, Y11, K2
+	VBROADCASTSS u32_7fc00000<>+0(SB), K2, Y11
+	VMOVUPS      Y11, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
 	VZEROUPPER
 	RET
 
 // func lowbit8AVX512(a *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, CMOV, FMA3, MMX+
 TEXT ·lowbit8AVX512(SB), NOSPLIT, $0-8
 	MOVQ      a+0(FP), AX
 	MOVQ      (AX), CX
 	MOVQ      8(AX), DX
 	MOVQ      24(AX), BX
 	VMOVDQU64 u32_80808080x16<>+0(SB), Z0
-	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z1
+	VMOVDQU64 u16_0x3_1_0_2_0_3_0_4_0_5_0_6_0_7_0_8_0_9_0_a_0_b_0_c_0_d_0_e_0_f<>+0(SB), Z1
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z2
 	MOVL      $0xaaaaaaaa, SI
 	KMOVD     SI, K1
-	MOVQ      16(AX), R11
 
-pair:
-	XORQ    SI, SI
-	LEAQ    32(CX), R12
-	CMPQ    BX, $0x01
-	CMOVQEQ SI, R11
-	CMOVQEQ CX, R12
-	MOVQ    DX, SI
-	MOVQ    32(AX), DI
-	MOVQ    40(AX), R8
-	LEAQ    (DX)(R11*1), R13
-	VPXORD  Z3, Z3, Z3
-	MOVQ    48(AX), R9
+panel:
+	MOVQ   DX, SI
+	MOVQ   32(AX), DI
+	MOVQ   40(AX), R8
+	VPXORD Y3, Y3, Y3
+	MOVQ   48(AX), R9
 
-group:
+groups:
 	MOVQ    56(AX), R10
 	CMPQ    R9, $0x01
 	CMOVQEQ 64(AX), R10
 	VPXORD  Z4, Z4, Z4
-	VPXORD  Z6, Z6, Z6
 	VPXORD  Z5, Z5, Z5
-	VPXORD  Z7, Z7, Z7
 
-block:
-	LEAQ             4096(SI), R14
-	LEAQ             (R14)(R11*1), R15
-	CMPQ             R14, R13
-	CMOVQCC          R15, R14
-	PREFETCHT0       (R14)
-	PREFETCHT0       (R14)(R11*1)
-	PREFETCHT0       64(R14)
-	PREFETCHT0       64(R14)(R11*1)
-	PREFETCHT0       128(R14)
-	PREFETCHT0       128(R14)(R11*1)
-	PREFETCHT0       192(R14)
-	PREFETCHT0       192(R14)(R11*1)
-	VPBROADCASTQ     (DI), Z8
-	VPBROADCASTQ     16(DI), Z9
-	VPXORD           (SI), Z0, Z10
-	VPXORD           64(SI), Z0, Z11
-	VSHUFI64X2       $0x88, Z11, Z10, Z12
-	VPDPBUSD         Z8, Z12, Z4
-	VSHUFI64X2       $0xdd, Z11, Z10, Z10
-	VPDPBUSD         Z9, Z10, Z6
-	VPXORD           (SI)(R11*1), Z0, Z10
-	VPXORD           64(SI)(R11*1), Z0, Z11
-	VSHUFI64X2       $0x88, Z11, Z10, Z12
-	VPDPBUSD         Z8, Z12, Z5
-	VSHUFI64X2       $0xdd, Z11, Z10, Z8
-	VPDPBUSD         Z9, Z8, Z7
-	VPBROADCASTQ     8(DI), Z8
-	VPBROADCASTQ     24(DI), Z9
-	VPXORD           128(SI), Z0, Z10
-	VPXORD           192(SI), Z0, Z11
-	VSHUFI64X2       $0x88, Z11, Z10, Z12
-	VPDPBUSD         Z8, Z12, Z4
-	VSHUFI64X2       $0xdd, Z11, Z10, Z10
-	VPDPBUSD         Z9, Z10, Z6
-	VPXORD           128(SI)(R11*1), Z0, Z10
-	VPXORD           192(SI)(R11*1), Z0, Z11
-	VSHUFI64X2       $0x88, Z11, Z10, Z12
-	VPDPBUSD         Z8, Z12, Z5
-	VSHUFI64X2       $0xdd, Z11, Z10, Z8
-	VPDPBUSD         Z9, Z8, Z7
-	ADDQ             $0x20, DI
-	ADDQ             $0x00000100, SI
-	DECQ             R10
-	JNE              block
-	VPADDD           Z6, Z4, Z4
-	VPADDD           Z7, Z5, Z5
-	VSHUFPS          $0xdd, Z5, Z4, Z8
-	VSHUFPS          $0x88, Z5, Z4, Z9
-	VPADDD           Z8, Z9, Z9
-	VPADDD.BCST      (R8), Z9, Z9
-	VCVTDQ2PS        Z9, Z9
-	VBROADCASTI32X4  (SI), Z8
-	VINSERTI32X4     $0x01, (SI)(R11*1), Z8, Z8
-	VPERMW.Z         Z8, Z1, K1, Z8
-	VFMADD231PS      Z9, Z8, Z3
-	LEAQ             4096(SI), R10
-	LEAQ             (R10)(R11*1), R14
-	CMPQ             R10, R13
-	CMOVQCC          R14, R10
-	PREFETCHT0       (R10)
-	PREFETCHT0       (R10)(R11*1)
-	ADDQ             $0x00000010, SI
-	ADDQ             $0x04, R8
-	DECQ             R9
-	JNE              group
-	VPERMPS          Z3, Z2, Z8
-	VBROADCASTF64X4  (SI), Z9
-	VINSERTF64X4     $0x01, (SI)(R11*1), Z9, Z9
-	VFMADD231PS.BCST 72(AX), Z9, Z8
-	VMULPS.BCST      80(AX), Z8, Z8
-	VBROADCASTF64X4  32(SI), Z9
-	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z9, Z9
-	VADDPS           Z9, Z8, Z8
-	VCMPPS           $0x03, Z8, Z8, K2
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z8
-	VMOVUPS          Y8, (CX)
-	VEXTRACTF64X4    $0x01, Z8, (R12)
-	LEAQ             (DX)(R11*2), DX
-	ADDQ             $0x00000040, CX
-	SUBQ             $0x02, BX
-	JGT              pair
+firstblock:
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	PREFETCHT0   4224(SI)
+	PREFETCHT0   4288(SI)
+	VPBROADCASTQ (DI), Z6
+	VPBROADCASTQ 16(DI), Z7
+	VPXORD       (SI), Z0, Z8
+	VPXORD       64(SI), Z0, Z9
+	VSHUFI64X2   $0x88, Z9, Z8, Z10
+	VPDPBUSD     Z6, Z10, Z4
+	VSHUFI64X2   $0xdd, Z9, Z8, Z6
+	VPDPBUSD     Z7, Z6, Z5
+	VPBROADCASTQ 8(DI), Z6
+	VPBROADCASTQ 24(DI), Z7
+	VPXORD       128(SI), Z0, Z8
+	VPXORD       192(SI), Z0, Z9
+	VSHUFI64X2   $0x88, Z9, Z8, Z10
+	VPDPBUSD     Z6, Z10, Z4
+	VSHUFI64X2   $0xdd, Z9, Z8, Z6
+	VPDPBUSD     Z7, Z6, Z5
+	ADDQ         $0x20, DI
+	ADDQ         $0x00000100, SI
+	DECQ         R10
+	JNE          firstblock
+	VPADDD       Z5, Z4, Z4
+	PREFETCHT0   4096(SI)
+	CMPQ         R9, $0x01
+	JE           one
+	VMOVDQU64    (SI), X11
+	ADDQ         $0x00000010, SI
+	DECQ         R9
+	MOVQ         56(AX), R10
+	CMPQ         R9, $0x01
+	CMOVQEQ      64(AX), R10
+	VPXORD       Z12, Z12, Z12
+	VPXORD       Z13, Z13, Z13
+
+secondblock:
+	PREFETCHT0    4096(SI)
+	PREFETCHT0    4160(SI)
+	PREFETCHT0    4224(SI)
+	PREFETCHT0    4288(SI)
+	VPBROADCASTQ  (DI), Z6
+	VPBROADCASTQ  16(DI), Z7
+	VPXORD        (SI), Z0, Z8
+	VPXORD        64(SI), Z0, Z9
+	VSHUFI64X2    $0x88, Z9, Z8, Z10
+	VPDPBUSD      Z6, Z10, Z12
+	VSHUFI64X2    $0xdd, Z9, Z8, Z6
+	VPDPBUSD      Z7, Z6, Z13
+	VPBROADCASTQ  8(DI), Z6
+	VPBROADCASTQ  24(DI), Z7
+	VPXORD        128(SI), Z0, Z8
+	VPXORD        192(SI), Z0, Z9
+	VSHUFI64X2    $0x88, Z9, Z8, Z10
+	VPDPBUSD      Z6, Z10, Z12
+	VSHUFI64X2    $0xdd, Z9, Z8, Z6
+	VPDPBUSD      Z7, Z6, Z13
+	ADDQ          $0x20, DI
+	ADDQ          $0x00000100, SI
+	DECQ          R10
+	JNE           secondblock
+	VPADDD        Z13, Z12, Z12
+	PREFETCHT0    4096(SI)
+	VSHUFPS       $0xdd, Z12, Z4, Z6
+	VSHUFPS       $0x88, Z12, Z4, Z7
+	VPADDD        Z6, Z7, Z7
+	VPBROADCASTQ  (R8), Z6
+	VPSHUFD       $0x50, Z6, Z6
+	VPADDD        Z6, Z7, Z7
+	VCVTDQ2PS     Z7, Z7
+	VPERMPS       Z7, Z2, Z7
+	VINSERTI32X4  $0x01, (SI), Z11, Z11
+	VPERMW.Z      Z11, Z1, K1, Z11
+	VFMADD231PS   Y7, Y11, Y3
+	VEXTRACTF64X4 $0x01, Z7, Y6
+	VEXTRACTF64X4 $0x01, Z11, Y7
+	VFMADD231PS   Y6, Y7, Y3
+	ADDQ          $0x00000010, SI
+	ADDQ          $0x08, R8
+	DECQ          R9
+	JNE           groups
+	JMP           end
+
+one:
+	VMOVDQU64    (SI), X8
+	VSHUFPS      $0xdd, Z4, Z4, Z6
+	VSHUFPS      $0x88, Z4, Z4, Z7
+	VPADDD       Z6, Z7, Z7
+	VPBROADCASTD (R8), Z6
+	VPADDD       Z6, Z7, Z7
+	VCVTDQ2PS    Z7, Z7
+	VPERMPS      Z7, Z2, Z7
+	VPMOVZXWD    X8, Y6
+	VPSLLD       $0x10, Y6, Y6
+	VFMADD231PS  Y7, Y6, Y3
+	ADDQ         $0x00000010, SI
+
+end:
+	VBROADCASTSS 72(AX), Y6
+	VBROADCASTSS 80(AX), Y7
+	VFMADD231PS  (SI), Y6, Y3
+	VMULPS       Y7, Y3, Y3
+	VADDPS       32(SI), Y3, Y3
+	VCMPPS       $0x03, Y3, Y3, K2
+	VBROADCASTSS u32_7fc00000<>+0(SB), K2, Y3
+	VMOVUPS      Y3, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
 	VZEROUPPER
 	RET
 
@@ -8741,497 +10219,596 @@ DATA u32_80808080x16<>+56(SB)/8, $0x8080808080808080
 GLOBL u32_80808080x16<>(SB), RODATA|NOPTR, $64
 
 // func lowbit8ZerosAVX512(a *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, CMOV, FMA3, MMX+
 TEXT ·lowbit8ZerosAVX512(SB), NOSPLIT, $0-8
 	MOVQ      a+0(FP), AX
 	MOVQ      (AX), CX
 	MOVQ      8(AX), DX
 	MOVQ      24(AX), BX
 	VMOVDQU64 u32_80808080x16<>+0(SB), Z0
-	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z1
+	VMOVDQU64 u16_0x3_1_0_2_0_3_0_4_0_5_0_6_0_7_0_8_0_9_0_a_0_b_0_c_0_d_0_e_0_f<>+0(SB), Z1
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z2
 	MOVL      $0xaaaaaaaa, SI
 	KMOVD     SI, K1
 	VMOVDQU   u8_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), X3
 	VMOVDQU64 u32_80x16<>+0(SB), Z4
-	MOVQ      16(AX), R11
 
-pair:
-	XORQ    SI, SI
-	LEAQ    32(CX), R12
-	CMPQ    BX, $0x01
-	CMOVQEQ SI, R11
-	CMOVQEQ CX, R12
-	MOVQ    DX, SI
-	MOVQ    32(AX), DI
-	MOVQ    40(AX), R8
-	LEAQ    (DX)(R11*1), R13
-	VPXORD  Z5, Z5, Z5
-	MOVQ    48(AX), R9
+panel:
+	MOVQ   DX, SI
+	MOVQ   32(AX), DI
+	MOVQ   40(AX), R8
+	VPXORD Y5, Y5, Y5
+	MOVQ   48(AX), R9
 
-group:
+groups:
 	MOVQ    56(AX), R10
 	CMPQ    R9, $0x01
 	CMOVQEQ 64(AX), R10
 	VPXORD  Z6, Z6, Z6
-	VPXORD  Z8, Z8, Z8
 	VPXORD  Z7, Z7, Z7
-	VPXORD  Z9, Z9, Z9
 
-block:
-	LEAQ             4096(SI), R14
-	LEAQ             (R14)(R11*1), R15
-	CMPQ             R14, R13
-	CMOVQCC          R15, R14
-	PREFETCHT0       (R14)
-	PREFETCHT0       (R14)(R11*1)
-	PREFETCHT0       64(R14)
-	PREFETCHT0       64(R14)(R11*1)
-	PREFETCHT0       128(R14)
-	PREFETCHT0       128(R14)(R11*1)
-	PREFETCHT0       192(R14)
-	PREFETCHT0       192(R14)(R11*1)
-	VPBROADCASTQ     (DI), Z10
-	VPBROADCASTQ     16(DI), Z11
-	VPXORD           (SI), Z0, Z12
-	VPXORD           64(SI), Z0, Z13
-	VSHUFI64X2       $0x88, Z13, Z12, Z14
-	VPDPBUSD         Z10, Z14, Z6
-	VSHUFI64X2       $0xdd, Z13, Z12, Z12
-	VPDPBUSD         Z11, Z12, Z8
-	VPXORD           (SI)(R11*1), Z0, Z12
-	VPXORD           64(SI)(R11*1), Z0, Z13
-	VSHUFI64X2       $0x88, Z13, Z12, Z14
-	VPDPBUSD         Z10, Z14, Z7
-	VSHUFI64X2       $0xdd, Z13, Z12, Z10
-	VPDPBUSD         Z11, Z10, Z9
-	VPBROADCASTQ     8(DI), Z10
-	VPBROADCASTQ     24(DI), Z11
-	VPXORD           128(SI), Z0, Z12
-	VPXORD           192(SI), Z0, Z13
-	VSHUFI64X2       $0x88, Z13, Z12, Z14
-	VPDPBUSD         Z10, Z14, Z6
-	VSHUFI64X2       $0xdd, Z13, Z12, Z12
-	VPDPBUSD         Z11, Z12, Z8
-	VPXORD           128(SI)(R11*1), Z0, Z12
-	VPXORD           192(SI)(R11*1), Z0, Z13
-	VSHUFI64X2       $0x88, Z13, Z12, Z14
-	VPDPBUSD         Z10, Z14, Z7
-	VSHUFI64X2       $0xdd, Z13, Z12, Z10
-	VPDPBUSD         Z11, Z10, Z9
-	ADDQ             $0x20, DI
-	ADDQ             $0x00000100, SI
-	DECQ             R10
-	JNE              block
-	VPADDD           Z8, Z6, Z6
-	VPADDD           Z9, Z7, Z7
-	VSHUFPS          $0xdd, Z7, Z6, Z10
-	VSHUFPS          $0x88, Z7, Z6, Z11
-	VPADDD           Z10, Z11, Z11
-	VMOVQ            16(SI), X10
-	VPINSRQ          $0x01, 16(SI)(R11*1), X10, X10
-	VPSHUFB          X3, X10, X10
-	VPMOVSXBD        X10, Z10
-	VPADDD           Z4, Z10, Z10
-	VPMULLD.BCST     (R8), Z10, Z10
-	VPADDD           Z10, Z11, Z11
-	VCVTDQ2PS        Z11, Z11
-	VBROADCASTI32X4  (SI), Z10
-	VINSERTI32X4     $0x01, (SI)(R11*1), Z10, Z10
-	VPERMW.Z         Z10, Z1, K1, Z10
-	VFMADD231PS      Z11, Z10, Z5
-	LEAQ             4096(SI), R10
-	LEAQ             (R10)(R11*1), R14
-	CMPQ             R10, R13
-	CMOVQCC          R14, R10
-	PREFETCHT0       (R10)
-	PREFETCHT0       (R10)(R11*1)
-	ADDQ             $0x00000018, SI
-	ADDQ             $0x04, R8
-	DECQ             R9
-	JNE              group
-	VPERMPS          Z5, Z2, Z10
-	VBROADCASTF64X4  (SI), Z11
-	VINSERTF64X4     $0x01, (SI)(R11*1), Z11, Z11
-	VFMADD231PS.BCST 72(AX), Z11, Z10
-	VMULPS.BCST      80(AX), Z10, Z10
-	VBROADCASTF64X4  32(SI), Z11
-	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z11, Z11
-	VADDPS           Z11, Z10, Z10
-	VCMPPS           $0x03, Z10, Z10, K2
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z10
-	VMOVUPS          Y10, (CX)
-	VEXTRACTF64X4    $0x01, Z10, (R12)
-	LEAQ             (DX)(R11*2), DX
-	ADDQ             $0x00000040, CX
-	SUBQ             $0x02, BX
-	JGT              pair
+firstblock:
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	PREFETCHT0   4224(SI)
+	PREFETCHT0   4288(SI)
+	VPBROADCASTQ (DI), Z8
+	VPBROADCASTQ 16(DI), Z9
+	VPXORD       (SI), Z0, Z10
+	VPXORD       64(SI), Z0, Z11
+	VSHUFI64X2   $0x88, Z11, Z10, Z12
+	VPDPBUSD     Z8, Z12, Z6
+	VSHUFI64X2   $0xdd, Z11, Z10, Z8
+	VPDPBUSD     Z9, Z8, Z7
+	VPBROADCASTQ 8(DI), Z8
+	VPBROADCASTQ 24(DI), Z9
+	VPXORD       128(SI), Z0, Z10
+	VPXORD       192(SI), Z0, Z11
+	VSHUFI64X2   $0x88, Z11, Z10, Z12
+	VPDPBUSD     Z8, Z12, Z6
+	VSHUFI64X2   $0xdd, Z11, Z10, Z8
+	VPDPBUSD     Z9, Z8, Z7
+	ADDQ         $0x20, DI
+	ADDQ         $0x00000100, SI
+	DECQ         R10
+	JNE          firstblock
+	VPADDD       Z7, Z6, Z6
+	PREFETCHT0   4096(SI)
+	CMPQ         R9, $0x01
+	JE           one
+	VMOVDQU64    (SI), X13
+	VMOVQ        16(SI), X8
+	ADDQ         $0x00000018, SI
+	DECQ         R9
+	MOVQ         56(AX), R10
+	CMPQ         R9, $0x01
+	CMOVQEQ      64(AX), R10
+	VPXORD       Z14, Z14, Z14
+	VPXORD       Z15, Z15, Z15
+
+secondblock:
+	PREFETCHT0    4096(SI)
+	PREFETCHT0    4160(SI)
+	PREFETCHT0    4224(SI)
+	PREFETCHT0    4288(SI)
+	VPBROADCASTQ  (DI), Z9
+	VPBROADCASTQ  16(DI), Z10
+	VPXORD        (SI), Z0, Z11
+	VPXORD        64(SI), Z0, Z12
+	VSHUFI64X2    $0x88, Z12, Z11, Z16
+	VPDPBUSD      Z9, Z16, Z14
+	VSHUFI64X2    $0xdd, Z12, Z11, Z9
+	VPDPBUSD      Z10, Z9, Z15
+	VPBROADCASTQ  8(DI), Z9
+	VPBROADCASTQ  24(DI), Z10
+	VPXORD        128(SI), Z0, Z11
+	VPXORD        192(SI), Z0, Z12
+	VSHUFI64X2    $0x88, Z12, Z11, Z16
+	VPDPBUSD      Z9, Z16, Z14
+	VSHUFI64X2    $0xdd, Z12, Z11, Z9
+	VPDPBUSD      Z10, Z9, Z15
+	ADDQ          $0x20, DI
+	ADDQ          $0x00000100, SI
+	DECQ          R10
+	JNE           secondblock
+	VPADDD        Z15, Z14, Z14
+	PREFETCHT0    4096(SI)
+	VSHUFPS       $0xdd, Z14, Z6, Z9
+	VSHUFPS       $0x88, Z14, Z6, Z10
+	VPADDD        Z9, Z10, Z10
+	VPINSRQ       $0x01, 16(SI), X8, X8
+	VPSHUFB       X3, X8, X8
+	VPMOVSXBD     X8, Z8
+	VPADDD        Z4, Z8, Z8
+	VPBROADCASTQ  (R8), Z9
+	VPSHUFD       $0x50, Z9, Z9
+	VPMULLD       Z9, Z8, Z8
+	VPADDD        Z8, Z10, Z10
+	VCVTDQ2PS     Z10, Z10
+	VPERMPS       Z10, Z2, Z10
+	VINSERTI32X4  $0x01, (SI), Z13, Z13
+	VPERMW.Z      Z13, Z1, K1, Z13
+	VFMADD231PS   Y10, Y13, Y5
+	VEXTRACTF64X4 $0x01, Z10, Y8
+	VEXTRACTF64X4 $0x01, Z13, Y9
+	VFMADD231PS   Y8, Y9, Y5
+	ADDQ          $0x00000018, SI
+	ADDQ          $0x08, R8
+	DECQ          R9
+	JNE           groups
+	JMP           end
+
+one:
+	VMOVDQU64    (SI), X11
+	VMOVQ        16(SI), X8
+	VSHUFPS      $0xdd, Z6, Z6, Z9
+	VSHUFPS      $0x88, Z6, Z6, Z10
+	VPADDD       Z9, Z10, Z10
+	VPSHUFB      X3, X8, X8
+	VPMOVSXBD    X8, Z8
+	VPADDD       Z4, Z8, Z8
+	VPBROADCASTD (R8), Z9
+	VPMULLD      Z9, Z8, Z8
+	VPADDD       Z8, Z10, Z10
+	VCVTDQ2PS    Z10, Z10
+	VPERMPS      Z10, Z2, Z10
+	VPMOVZXWD    X11, Y8
+	VPSLLD       $0x10, Y8, Y8
+	VFMADD231PS  Y10, Y8, Y5
+	ADDQ         $0x00000018, SI
+
+end:
+	VBROADCASTSS 72(AX), Y8
+	VBROADCASTSS 80(AX), Y9
+	VFMADD231PS  (SI), Y8, Y5
+	VMULPS       Y9, Y5, Y5
+	VADDPS       32(SI), Y5, Y5
+	VCMPPS       $0x03, Y5, Y5, K2
+	VBROADCASTSS u32_7fc00000<>+0(SB), K2, Y5
+	VMOVUPS      Y5, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
 	VZEROUPPER
 	RET
 
 // func lowbit8SplitAVX512(a *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, CMOV, FMA3, MMX+
 TEXT ·lowbit8SplitAVX512(SB), NOSPLIT, $0-8
 	MOVQ      a+0(FP), AX
 	MOVQ      (AX), CX
 	MOVQ      8(AX), DX
 	MOVQ      24(AX), BX
 	VMOVDQU64 u32_80808080x16<>+0(SB), Z0
-	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z1
+	VMOVDQU64 u16_0x3_1_0_2_0_3_0_4_0_5_0_6_0_7_0_8_0_9_0_a_0_b_0_c_0_d_0_e_0_f<>+0(SB), Z1
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z2
 	MOVL      $0xaaaaaaaa, SI
 	KMOVD     SI, K1
-	MOVQ      16(AX), R11
 
-pair:
-	XORQ    SI, SI
-	LEAQ    32(CX), R12
-	CMPQ    BX, $0x01
-	CMOVQEQ SI, R11
-	CMOVQEQ CX, R12
-	MOVQ    DX, SI
-	MOVQ    32(AX), DI
-	MOVQ    40(AX), R8
-	LEAQ    (DX)(R11*1), R13
-	VPXORD  Z3, Z3, Z3
-	VPXORD  Z4, Z4, Z4
-	VPXORD  Z5, Z5, Z5
-	MOVQ    48(AX), R9
+panel:
+	MOVQ   DX, SI
+	MOVQ   32(AX), DI
+	MOVQ   40(AX), R8
+	VPXORD Y3, Y3, Y3
+	VPXORD Z4, Z4, Z4
+	MOVQ   48(AX), R9
 
-group:
+groups:
 	MOVQ      56(AX), R10
 	CMPQ      R9, $0x01
 	CMOVQEQ   64(AX), R10
-	VPXORD    Z6, Z6, Z6
-	VMOVDQA64 Z4, Z8
-	VPXORD    Z7, Z7, Z7
-	VMOVDQA64 Z5, Z9
+	VPXORD    Z5, Z5, Z5
+	VMOVDQA64 Z4, Z6
 	TESTQ     R10, R10
-	JE        split
+	JE        firstsplit
 
-block:
-	LEAQ         4096(SI), R14
-	LEAQ         (R14)(R11*1), R15
-	CMPQ         R14, R13
-	CMOVQCC      R15, R14
-	PREFETCHT0   (R14)
-	PREFETCHT0   (R14)(R11*1)
-	PREFETCHT0   64(R14)
-	PREFETCHT0   64(R14)(R11*1)
-	PREFETCHT0   128(R14)
-	PREFETCHT0   128(R14)(R11*1)
-	PREFETCHT0   192(R14)
-	PREFETCHT0   192(R14)(R11*1)
-	VPBROADCASTQ (DI), Z10
-	VPBROADCASTQ 16(DI), Z11
-	VPXORD       (SI), Z0, Z12
-	VPXORD       64(SI), Z0, Z13
-	VSHUFI64X2   $0x88, Z13, Z12, Z14
-	VPDPBUSD     Z10, Z14, Z6
-	VSHUFI64X2   $0xdd, Z13, Z12, Z12
-	VPDPBUSD     Z11, Z12, Z8
-	VPXORD       (SI)(R11*1), Z0, Z12
-	VPXORD       64(SI)(R11*1), Z0, Z13
-	VSHUFI64X2   $0x88, Z13, Z12, Z14
-	VPDPBUSD     Z10, Z14, Z7
-	VSHUFI64X2   $0xdd, Z13, Z12, Z10
-	VPDPBUSD     Z11, Z10, Z9
-	VPBROADCASTQ 8(DI), Z10
-	VPBROADCASTQ 24(DI), Z11
-	VPXORD       128(SI), Z0, Z12
-	VPXORD       192(SI), Z0, Z13
-	VSHUFI64X2   $0x88, Z13, Z12, Z14
-	VPDPBUSD     Z10, Z14, Z6
-	VSHUFI64X2   $0xdd, Z13, Z12, Z12
-	VPDPBUSD     Z11, Z12, Z8
-	VPXORD       128(SI)(R11*1), Z0, Z12
-	VPXORD       192(SI)(R11*1), Z0, Z13
-	VSHUFI64X2   $0x88, Z13, Z12, Z14
-	VPDPBUSD     Z10, Z14, Z7
-	VSHUFI64X2   $0xdd, Z13, Z12, Z10
-	VPDPBUSD     Z11, Z10, Z9
+firstblock:
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	PREFETCHT0   4224(SI)
+	PREFETCHT0   4288(SI)
+	VPBROADCASTQ (DI), Z7
+	VPBROADCASTQ 16(DI), Z8
+	VPXORD       (SI), Z0, Z9
+	VPXORD       64(SI), Z0, Z10
+	VSHUFI64X2   $0x88, Z10, Z9, Z11
+	VPDPBUSD     Z7, Z11, Z5
+	VSHUFI64X2   $0xdd, Z10, Z9, Z7
+	VPDPBUSD     Z8, Z7, Z6
+	VPBROADCASTQ 8(DI), Z7
+	VPBROADCASTQ 24(DI), Z8
+	VPXORD       128(SI), Z0, Z9
+	VPXORD       192(SI), Z0, Z10
+	VSHUFI64X2   $0x88, Z10, Z9, Z11
+	VPDPBUSD     Z7, Z11, Z5
+	VSHUFI64X2   $0xdd, Z10, Z9, Z7
+	VPDPBUSD     Z8, Z7, Z6
 	ADDQ         $0x20, DI
 	ADDQ         $0x00000100, SI
 	DECQ         R10
-	JNE          block
+	JNE          firstblock
 
-split:
+firstsplit:
 	VPXORD       Z4, Z4, Z4
-	VPXORD       Z5, Z5, Z5
 	MOVQ         48(AX), R10
 	SUBQ         R9, R10
 	TESTQ        $0x00000001, R10
-	JNE          sum
+	JNE          firstsum
 	CMPQ         R9, $0x01
-	JE           sum
-	LEAQ         4096(SI), R10
-	LEAQ         (R10)(R11*1), R14
-	CMPQ         R10, R13
-	CMOVQCC      R14, R10
-	PREFETCHT0   (R10)
-	PREFETCHT0   (R10)(R11*1)
-	PREFETCHT0   64(R10)
-	PREFETCHT0   64(R10)(R11*1)
-	PREFETCHT0   128(R10)
-	PREFETCHT0   128(R10)(R11*1)
-	PREFETCHT0   192(R10)
-	PREFETCHT0   192(R10)(R11*1)
-	VPBROADCASTQ (DI), Z10
-	VPBROADCASTQ 16(DI), Z11
-	VPXORD       (SI), Z0, Z12
-	VPXORD       64(SI), Z0, Z13
-	VSHUFI64X2   $0x88, Z13, Z12, Z14
-	VPDPBUSD     Z10, Z14, Z6
-	VSHUFI64X2   $0xdd, Z13, Z12, Z12
-	VPDPBUSD     Z11, Z12, Z4
-	VPXORD       (SI)(R11*1), Z0, Z12
-	VPXORD       64(SI)(R11*1), Z0, Z13
-	VSHUFI64X2   $0x88, Z13, Z12, Z14
-	VPDPBUSD     Z10, Z14, Z7
-	VSHUFI64X2   $0xdd, Z13, Z12, Z10
-	VPDPBUSD     Z11, Z10, Z5
-	VPBROADCASTQ 8(DI), Z10
-	VPBROADCASTQ 24(DI), Z11
-	VPXORD       128(SI), Z0, Z12
-	VPXORD       192(SI), Z0, Z13
-	VSHUFI64X2   $0x88, Z13, Z12, Z14
-	VPDPBUSD     Z10, Z14, Z6
-	VSHUFI64X2   $0xdd, Z13, Z12, Z12
-	VPDPBUSD     Z11, Z12, Z4
-	VPXORD       128(SI)(R11*1), Z0, Z12
-	VPXORD       192(SI)(R11*1), Z0, Z13
-	VSHUFI64X2   $0x88, Z13, Z12, Z14
-	VPDPBUSD     Z10, Z14, Z7
-	VSHUFI64X2   $0xdd, Z13, Z12, Z10
-	VPDPBUSD     Z11, Z10, Z5
+	JE           firstsum
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	PREFETCHT0   4224(SI)
+	PREFETCHT0   4288(SI)
+	VPBROADCASTQ (DI), Z7
+	VPBROADCASTQ 16(DI), Z8
+	VPXORD       (SI), Z0, Z9
+	VPXORD       64(SI), Z0, Z10
+	VSHUFI64X2   $0x88, Z10, Z9, Z11
+	VPDPBUSD     Z7, Z11, Z5
+	VSHUFI64X2   $0xdd, Z10, Z9, Z7
+	VPDPBUSD     Z8, Z7, Z4
+	VPBROADCASTQ 8(DI), Z7
+	VPBROADCASTQ 24(DI), Z8
+	VPXORD       128(SI), Z0, Z9
+	VPXORD       192(SI), Z0, Z10
+	VSHUFI64X2   $0x88, Z10, Z9, Z11
+	VPDPBUSD     Z7, Z11, Z5
+	VSHUFI64X2   $0xdd, Z10, Z9, Z7
+	VPDPBUSD     Z8, Z7, Z4
 	ADDQ         $0x20, DI
 	ADDQ         $0x00000100, SI
 
-sum:
-	VPADDD           Z8, Z6, Z6
-	VPADDD           Z9, Z7, Z7
-	VSHUFPS          $0xdd, Z7, Z6, Z8
-	VSHUFPS          $0x88, Z7, Z6, Z9
-	VPADDD           Z8, Z9, Z9
-	VPADDD.BCST      (R8), Z9, Z9
-	VCVTDQ2PS        Z9, Z9
-	VBROADCASTI32X4  (SI), Z8
-	VINSERTI32X4     $0x01, (SI)(R11*1), Z8, Z8
-	VPERMW.Z         Z8, Z1, K1, Z8
-	VFMADD231PS      Z9, Z8, Z3
-	LEAQ             4096(SI), R10
-	LEAQ             (R10)(R11*1), R14
-	CMPQ             R10, R13
-	CMOVQCC          R14, R10
-	PREFETCHT0       (R10)
-	PREFETCHT0       (R10)(R11*1)
-	ADDQ             $0x00000010, SI
-	ADDQ             $0x04, R8
-	DECQ             R9
-	JNE              group
-	VPERMPS          Z3, Z2, Z8
-	VBROADCASTF64X4  (SI), Z9
-	VINSERTF64X4     $0x01, (SI)(R11*1), Z9, Z9
-	VFMADD231PS.BCST 72(AX), Z9, Z8
-	VMULPS.BCST      80(AX), Z8, Z8
-	VBROADCASTF64X4  32(SI), Z9
-	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z9, Z9
-	VADDPS           Z9, Z8, Z8
-	VCMPPS           $0x03, Z8, Z8, K2
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z8
-	VMOVUPS          Y8, (CX)
-	VEXTRACTF64X4    $0x01, Z8, (R12)
-	LEAQ             (DX)(R11*2), DX
-	ADDQ             $0x00000040, CX
-	SUBQ             $0x02, BX
-	JGT              pair
+firstsum:
+	VPADDD     Z6, Z5, Z5
+	PREFETCHT0 4096(SI)
+	CMPQ       R9, $0x01
+	JE         one
+	VMOVDQU64  (SI), X12
+	ADDQ       $0x00000010, SI
+	DECQ       R9
+	MOVQ       56(AX), R10
+	CMPQ       R9, $0x01
+	CMOVQEQ    64(AX), R10
+	VPXORD     Z13, Z13, Z13
+	VMOVDQA64  Z4, Z6
+	TESTQ      R10, R10
+	JE         secondsplit
+
+secondblock:
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	PREFETCHT0   4224(SI)
+	PREFETCHT0   4288(SI)
+	VPBROADCASTQ (DI), Z7
+	VPBROADCASTQ 16(DI), Z8
+	VPXORD       (SI), Z0, Z9
+	VPXORD       64(SI), Z0, Z10
+	VSHUFI64X2   $0x88, Z10, Z9, Z11
+	VPDPBUSD     Z7, Z11, Z13
+	VSHUFI64X2   $0xdd, Z10, Z9, Z7
+	VPDPBUSD     Z8, Z7, Z6
+	VPBROADCASTQ 8(DI), Z7
+	VPBROADCASTQ 24(DI), Z8
+	VPXORD       128(SI), Z0, Z9
+	VPXORD       192(SI), Z0, Z10
+	VSHUFI64X2   $0x88, Z10, Z9, Z11
+	VPDPBUSD     Z7, Z11, Z13
+	VSHUFI64X2   $0xdd, Z10, Z9, Z7
+	VPDPBUSD     Z8, Z7, Z6
+	ADDQ         $0x20, DI
+	ADDQ         $0x00000100, SI
+	DECQ         R10
+	JNE          secondblock
+
+secondsplit:
+	VPXORD       Z4, Z4, Z4
+	MOVQ         48(AX), R10
+	SUBQ         R9, R10
+	TESTQ        $0x00000001, R10
+	JNE          secondsum
+	CMPQ         R9, $0x01
+	JE           secondsum
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	PREFETCHT0   4224(SI)
+	PREFETCHT0   4288(SI)
+	VPBROADCASTQ (DI), Z7
+	VPBROADCASTQ 16(DI), Z8
+	VPXORD       (SI), Z0, Z9
+	VPXORD       64(SI), Z0, Z10
+	VSHUFI64X2   $0x88, Z10, Z9, Z11
+	VPDPBUSD     Z7, Z11, Z13
+	VSHUFI64X2   $0xdd, Z10, Z9, Z7
+	VPDPBUSD     Z8, Z7, Z4
+	VPBROADCASTQ 8(DI), Z7
+	VPBROADCASTQ 24(DI), Z8
+	VPXORD       128(SI), Z0, Z9
+	VPXORD       192(SI), Z0, Z10
+	VSHUFI64X2   $0x88, Z10, Z9, Z11
+	VPDPBUSD     Z7, Z11, Z13
+	VSHUFI64X2   $0xdd, Z10, Z9, Z7
+	VPDPBUSD     Z8, Z7, Z4
+	ADDQ         $0x20, DI
+	ADDQ         $0x00000100, SI
+
+secondsum:
+	VPADDD        Z6, Z13, Z13
+	PREFETCHT0    4096(SI)
+	VSHUFPS       $0xdd, Z13, Z5, Z6
+	VSHUFPS       $0x88, Z13, Z5, Z7
+	VPADDD        Z6, Z7, Z7
+	VPBROADCASTQ  (R8), Z6
+	VPSHUFD       $0x50, Z6, Z6
+	VPADDD        Z6, Z7, Z7
+	VCVTDQ2PS     Z7, Z7
+	VPERMPS       Z7, Z2, Z7
+	VINSERTI32X4  $0x01, (SI), Z12, Z12
+	VPERMW.Z      Z12, Z1, K1, Z12
+	VFMADD231PS   Y7, Y12, Y3
+	VEXTRACTF64X4 $0x01, Z7, Y6
+	VEXTRACTF64X4 $0x01, Z12, Y7
+	VFMADD231PS   Y6, Y7, Y3
+	ADDQ          $0x00000010, SI
+	ADDQ          $0x08, R8
+	DECQ          R9
+	JNE           groups
+	JMP           end
+
+one:
+	VMOVDQU64    (SI), X8
+	VSHUFPS      $0xdd, Z5, Z5, Z6
+	VSHUFPS      $0x88, Z5, Z5, Z7
+	VPADDD       Z6, Z7, Z7
+	VPBROADCASTD (R8), Z6
+	VPADDD       Z6, Z7, Z7
+	VCVTDQ2PS    Z7, Z7
+	VPERMPS      Z7, Z2, Z7
+	VPMOVZXWD    X8, Y6
+	VPSLLD       $0x10, Y6, Y6
+	VFMADD231PS  Y7, Y6, Y3
+	ADDQ         $0x00000010, SI
+
+end:
+	VBROADCASTSS 72(AX), Y6
+	VBROADCASTSS 80(AX), Y7
+	VFMADD231PS  (SI), Y6, Y3
+	VMULPS       Y7, Y3, Y3
+	VADDPS       32(SI), Y3, Y3
+	VCMPPS       $0x03, Y3, Y3, K2
+	VBROADCASTSS u32_7fc00000<>+0(SB), K2, Y3
+	VMOVUPS      Y3, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
 	VZEROUPPER
 	RET
 
 // func lowbit8ZerosSplitAVX512(a *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, CMOV, FMA3, MMX+
 TEXT ·lowbit8ZerosSplitAVX512(SB), NOSPLIT, $0-8
 	MOVQ      a+0(FP), AX
 	MOVQ      (AX), CX
 	MOVQ      8(AX), DX
 	MOVQ      24(AX), BX
 	VMOVDQU64 u32_80808080x16<>+0(SB), Z0
-	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z1
+	VMOVDQU64 u16_0x3_1_0_2_0_3_0_4_0_5_0_6_0_7_0_8_0_9_0_a_0_b_0_c_0_d_0_e_0_f<>+0(SB), Z1
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z2
 	MOVL      $0xaaaaaaaa, SI
 	KMOVD     SI, K1
 	VMOVDQU   u8_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), X3
 	VMOVDQU64 u32_80x16<>+0(SB), Z4
-	MOVQ      16(AX), R11
 
-pair:
-	XORQ    SI, SI
-	LEAQ    32(CX), R12
-	CMPQ    BX, $0x01
-	CMOVQEQ SI, R11
-	CMOVQEQ CX, R12
-	MOVQ    DX, SI
-	MOVQ    32(AX), DI
-	MOVQ    40(AX), R8
-	LEAQ    (DX)(R11*1), R13
-	VPXORD  Z5, Z5, Z5
-	VPXORD  Z6, Z6, Z6
-	VPXORD  Z7, Z7, Z7
-	MOVQ    48(AX), R9
+panel:
+	MOVQ   DX, SI
+	MOVQ   32(AX), DI
+	MOVQ   40(AX), R8
+	VPXORD Y5, Y5, Y5
+	VPXORD Z6, Z6, Z6
+	MOVQ   48(AX), R9
 
-group:
+groups:
 	MOVQ      56(AX), R10
 	CMPQ      R9, $0x01
 	CMOVQEQ   64(AX), R10
-	VPXORD    Z8, Z8, Z8
-	VMOVDQA64 Z6, Z10
-	VPXORD    Z9, Z9, Z9
-	VMOVDQA64 Z7, Z11
+	VPXORD    Z7, Z7, Z7
+	VMOVDQA64 Z6, Z8
 	TESTQ     R10, R10
-	JE        split
+	JE        firstsplit
 
-block:
-	LEAQ         4096(SI), R14
-	LEAQ         (R14)(R11*1), R15
-	CMPQ         R14, R13
-	CMOVQCC      R15, R14
-	PREFETCHT0   (R14)
-	PREFETCHT0   (R14)(R11*1)
-	PREFETCHT0   64(R14)
-	PREFETCHT0   64(R14)(R11*1)
-	PREFETCHT0   128(R14)
-	PREFETCHT0   128(R14)(R11*1)
-	PREFETCHT0   192(R14)
-	PREFETCHT0   192(R14)(R11*1)
-	VPBROADCASTQ (DI), Z12
-	VPBROADCASTQ 16(DI), Z13
-	VPXORD       (SI), Z0, Z14
-	VPXORD       64(SI), Z0, Z15
-	VSHUFI64X2   $0x88, Z15, Z14, Z16
-	VPDPBUSD     Z12, Z16, Z8
-	VSHUFI64X2   $0xdd, Z15, Z14, Z14
-	VPDPBUSD     Z13, Z14, Z10
-	VPXORD       (SI)(R11*1), Z0, Z14
-	VPXORD       64(SI)(R11*1), Z0, Z15
-	VSHUFI64X2   $0x88, Z15, Z14, Z16
-	VPDPBUSD     Z12, Z16, Z9
-	VSHUFI64X2   $0xdd, Z15, Z14, Z12
-	VPDPBUSD     Z13, Z12, Z11
-	VPBROADCASTQ 8(DI), Z12
-	VPBROADCASTQ 24(DI), Z13
-	VPXORD       128(SI), Z0, Z14
-	VPXORD       192(SI), Z0, Z15
-	VSHUFI64X2   $0x88, Z15, Z14, Z16
-	VPDPBUSD     Z12, Z16, Z8
-	VSHUFI64X2   $0xdd, Z15, Z14, Z14
-	VPDPBUSD     Z13, Z14, Z10
-	VPXORD       128(SI)(R11*1), Z0, Z14
-	VPXORD       192(SI)(R11*1), Z0, Z15
-	VSHUFI64X2   $0x88, Z15, Z14, Z16
-	VPDPBUSD     Z12, Z16, Z9
-	VSHUFI64X2   $0xdd, Z15, Z14, Z12
-	VPDPBUSD     Z13, Z12, Z11
+firstblock:
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	PREFETCHT0   4224(SI)
+	PREFETCHT0   4288(SI)
+	VPBROADCASTQ (DI), Z9
+	VPBROADCASTQ 16(DI), Z10
+	VPXORD       (SI), Z0, Z11
+	VPXORD       64(SI), Z0, Z12
+	VSHUFI64X2   $0x88, Z12, Z11, Z13
+	VPDPBUSD     Z9, Z13, Z7
+	VSHUFI64X2   $0xdd, Z12, Z11, Z9
+	VPDPBUSD     Z10, Z9, Z8
+	VPBROADCASTQ 8(DI), Z9
+	VPBROADCASTQ 24(DI), Z10
+	VPXORD       128(SI), Z0, Z11
+	VPXORD       192(SI), Z0, Z12
+	VSHUFI64X2   $0x88, Z12, Z11, Z13
+	VPDPBUSD     Z9, Z13, Z7
+	VSHUFI64X2   $0xdd, Z12, Z11, Z9
+	VPDPBUSD     Z10, Z9, Z8
 	ADDQ         $0x20, DI
 	ADDQ         $0x00000100, SI
 	DECQ         R10
-	JNE          block
+	JNE          firstblock
 
-split:
+firstsplit:
 	VPXORD       Z6, Z6, Z6
-	VPXORD       Z7, Z7, Z7
 	MOVQ         48(AX), R10
 	SUBQ         R9, R10
 	TESTQ        $0x00000001, R10
-	JNE          sum
+	JNE          firstsum
 	CMPQ         R9, $0x01
-	JE           sum
-	LEAQ         4096(SI), R10
-	LEAQ         (R10)(R11*1), R14
-	CMPQ         R10, R13
-	CMOVQCC      R14, R10
-	PREFETCHT0   (R10)
-	PREFETCHT0   (R10)(R11*1)
-	PREFETCHT0   64(R10)
-	PREFETCHT0   64(R10)(R11*1)
-	PREFETCHT0   128(R10)
-	PREFETCHT0   128(R10)(R11*1)
-	PREFETCHT0   192(R10)
-	PREFETCHT0   192(R10)(R11*1)
-	VPBROADCASTQ (DI), Z12
-	VPBROADCASTQ 16(DI), Z13
-	VPXORD       (SI), Z0, Z14
-	VPXORD       64(SI), Z0, Z15
-	VSHUFI64X2   $0x88, Z15, Z14, Z16
-	VPDPBUSD     Z12, Z16, Z8
-	VSHUFI64X2   $0xdd, Z15, Z14, Z14
-	VPDPBUSD     Z13, Z14, Z6
-	VPXORD       (SI)(R11*1), Z0, Z14
-	VPXORD       64(SI)(R11*1), Z0, Z15
-	VSHUFI64X2   $0x88, Z15, Z14, Z16
-	VPDPBUSD     Z12, Z16, Z9
-	VSHUFI64X2   $0xdd, Z15, Z14, Z12
-	VPDPBUSD     Z13, Z12, Z7
-	VPBROADCASTQ 8(DI), Z12
-	VPBROADCASTQ 24(DI), Z13
-	VPXORD       128(SI), Z0, Z14
-	VPXORD       192(SI), Z0, Z15
-	VSHUFI64X2   $0x88, Z15, Z14, Z16
-	VPDPBUSD     Z12, Z16, Z8
-	VSHUFI64X2   $0xdd, Z15, Z14, Z14
-	VPDPBUSD     Z13, Z14, Z6
-	VPXORD       128(SI)(R11*1), Z0, Z14
-	VPXORD       192(SI)(R11*1), Z0, Z15
-	VSHUFI64X2   $0x88, Z15, Z14, Z16
-	VPDPBUSD     Z12, Z16, Z9
-	VSHUFI64X2   $0xdd, Z15, Z14, Z12
-	VPDPBUSD     Z13, Z12, Z7
+	JE           firstsum
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	PREFETCHT0   4224(SI)
+	PREFETCHT0   4288(SI)
+	VPBROADCASTQ (DI), Z9
+	VPBROADCASTQ 16(DI), Z10
+	VPXORD       (SI), Z0, Z11
+	VPXORD       64(SI), Z0, Z12
+	VSHUFI64X2   $0x88, Z12, Z11, Z13
+	VPDPBUSD     Z9, Z13, Z7
+	VSHUFI64X2   $0xdd, Z12, Z11, Z9
+	VPDPBUSD     Z10, Z9, Z6
+	VPBROADCASTQ 8(DI), Z9
+	VPBROADCASTQ 24(DI), Z10
+	VPXORD       128(SI), Z0, Z11
+	VPXORD       192(SI), Z0, Z12
+	VSHUFI64X2   $0x88, Z12, Z11, Z13
+	VPDPBUSD     Z9, Z13, Z7
+	VSHUFI64X2   $0xdd, Z12, Z11, Z9
+	VPDPBUSD     Z10, Z9, Z6
 	ADDQ         $0x20, DI
 	ADDQ         $0x00000100, SI
 
-sum:
-	VPADDD           Z10, Z8, Z8
-	VPADDD           Z11, Z9, Z9
-	VSHUFPS          $0xdd, Z9, Z8, Z10
-	VSHUFPS          $0x88, Z9, Z8, Z11
-	VPADDD           Z10, Z11, Z11
-	VMOVQ            16(SI), X10
-	VPINSRQ          $0x01, 16(SI)(R11*1), X10, X10
-	VPSHUFB          X3, X10, X10
-	VPMOVSXBD        X10, Z10
-	VPADDD           Z4, Z10, Z10
-	VPMULLD.BCST     (R8), Z10, Z10
-	VPADDD           Z10, Z11, Z11
-	VCVTDQ2PS        Z11, Z11
-	VBROADCASTI32X4  (SI), Z10
-	VINSERTI32X4     $0x01, (SI)(R11*1), Z10, Z10
-	VPERMW.Z         Z10, Z1, K1, Z10
-	VFMADD231PS      Z11, Z10, Z5
-	LEAQ             4096(SI), R10
-	LEAQ             (R10)(R11*1), R14
-	CMPQ             R10, R13
-	CMOVQCC          R14, R10
-	PREFETCHT0       (R10)
-	PREFETCHT0       (R10)(R11*1)
-	ADDQ             $0x00000018, SI
-	ADDQ             $0x04, R8
-	DECQ             R9
-	JNE              group
-	VPERMPS          Z5, Z2, Z10
-	VBROADCASTF64X4  (SI), Z11
-	VINSERTF64X4     $0x01, (SI)(R11*1), Z11, Z11
-	VFMADD231PS.BCST 72(AX), Z11, Z10
-	VMULPS.BCST      80(AX), Z10, Z10
-	VBROADCASTF64X4  32(SI), Z11
-	VINSERTF64X4     $0x01, 32(SI)(R11*1), Z11, Z11
-	VADDPS           Z11, Z10, Z10
-	VCMPPS           $0x03, Z10, Z10, K2
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K2, Z10
-	VMOVUPS          Y10, (CX)
-	VEXTRACTF64X4    $0x01, Z10, (R12)
-	LEAQ             (DX)(R11*2), DX
-	ADDQ             $0x00000040, CX
-	SUBQ             $0x02, BX
-	JGT              pair
+firstsum:
+	VPADDD     Z8, Z7, Z7
+	PREFETCHT0 4096(SI)
+	CMPQ       R9, $0x01
+	JE         one
+	VMOVDQU64  (SI), X14
+	VMOVQ      16(SI), X8
+	ADDQ       $0x00000018, SI
+	DECQ       R9
+	MOVQ       56(AX), R10
+	CMPQ       R9, $0x01
+	CMOVQEQ    64(AX), R10
+	VPXORD     Z15, Z15, Z15
+	VMOVDQA64  Z6, Z9
+	TESTQ      R10, R10
+	JE         secondsplit
+
+secondblock:
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	PREFETCHT0   4224(SI)
+	PREFETCHT0   4288(SI)
+	VPBROADCASTQ (DI), Z10
+	VPBROADCASTQ 16(DI), Z11
+	VPXORD       (SI), Z0, Z12
+	VPXORD       64(SI), Z0, Z13
+	VSHUFI64X2   $0x88, Z13, Z12, Z16
+	VPDPBUSD     Z10, Z16, Z15
+	VSHUFI64X2   $0xdd, Z13, Z12, Z10
+	VPDPBUSD     Z11, Z10, Z9
+	VPBROADCASTQ 8(DI), Z10
+	VPBROADCASTQ 24(DI), Z11
+	VPXORD       128(SI), Z0, Z12
+	VPXORD       192(SI), Z0, Z13
+	VSHUFI64X2   $0x88, Z13, Z12, Z16
+	VPDPBUSD     Z10, Z16, Z15
+	VSHUFI64X2   $0xdd, Z13, Z12, Z10
+	VPDPBUSD     Z11, Z10, Z9
+	ADDQ         $0x20, DI
+	ADDQ         $0x00000100, SI
+	DECQ         R10
+	JNE          secondblock
+
+secondsplit:
+	VPXORD       Z6, Z6, Z6
+	MOVQ         48(AX), R10
+	SUBQ         R9, R10
+	TESTQ        $0x00000001, R10
+	JNE          secondsum
+	CMPQ         R9, $0x01
+	JE           secondsum
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	PREFETCHT0   4224(SI)
+	PREFETCHT0   4288(SI)
+	VPBROADCASTQ (DI), Z10
+	VPBROADCASTQ 16(DI), Z11
+	VPXORD       (SI), Z0, Z12
+	VPXORD       64(SI), Z0, Z13
+	VSHUFI64X2   $0x88, Z13, Z12, Z16
+	VPDPBUSD     Z10, Z16, Z15
+	VSHUFI64X2   $0xdd, Z13, Z12, Z10
+	VPDPBUSD     Z11, Z10, Z6
+	VPBROADCASTQ 8(DI), Z10
+	VPBROADCASTQ 24(DI), Z11
+	VPXORD       128(SI), Z0, Z12
+	VPXORD       192(SI), Z0, Z13
+	VSHUFI64X2   $0x88, Z13, Z12, Z16
+	VPDPBUSD     Z10, Z16, Z15
+	VSHUFI64X2   $0xdd, Z13, Z12, Z10
+	VPDPBUSD     Z11, Z10, Z6
+	ADDQ         $0x20, DI
+	ADDQ         $0x00000100, SI
+
+secondsum:
+	VPADDD        Z9, Z15, Z15
+	PREFETCHT0    4096(SI)
+	VSHUFPS       $0xdd, Z15, Z7, Z9
+	VSHUFPS       $0x88, Z15, Z7, Z10
+	VPADDD        Z9, Z10, Z10
+	VPINSRQ       $0x01, 16(SI), X8, X8
+	VPSHUFB       X3, X8, X8
+	VPMOVSXBD     X8, Z8
+	VPADDD        Z4, Z8, Z8
+	VPBROADCASTQ  (R8), Z9
+	VPSHUFD       $0x50, Z9, Z9
+	VPMULLD       Z9, Z8, Z8
+	VPADDD        Z8, Z10, Z10
+	VCVTDQ2PS     Z10, Z10
+	VPERMPS       Z10, Z2, Z10
+	VINSERTI32X4  $0x01, (SI), Z14, Z14
+	VPERMW.Z      Z14, Z1, K1, Z14
+	VFMADD231PS   Y10, Y14, Y5
+	VEXTRACTF64X4 $0x01, Z10, Y8
+	VEXTRACTF64X4 $0x01, Z14, Y9
+	VFMADD231PS   Y8, Y9, Y5
+	ADDQ          $0x00000018, SI
+	ADDQ          $0x08, R8
+	DECQ          R9
+	JNE           groups
+	JMP           end
+
+one:
+	VMOVDQU64    (SI), X11
+	VMOVQ        16(SI), X8
+	VSHUFPS      $0xdd, Z7, Z7, Z9
+	VSHUFPS      $0x88, Z7, Z7, Z10
+	VPADDD       Z9, Z10, Z10
+	VPSHUFB      X3, X8, X8
+	VPMOVSXBD    X8, Z8
+	VPADDD       Z4, Z8, Z8
+	VPBROADCASTD (R8), Z9
+	VPMULLD      Z9, Z8, Z8
+	VPADDD       Z8, Z10, Z10
+	VCVTDQ2PS    Z10, Z10
+	VPERMPS      Z10, Z2, Z10
+	VPMOVZXWD    X11, Y8
+	VPSLLD       $0x10, Y8, Y8
+	VFMADD231PS  Y10, Y8, Y5
+	ADDQ         $0x00000018, SI
+
+end:
+	VBROADCASTSS 72(AX), Y8
+	VBROADCASTSS 80(AX), Y9
+	VFMADD231PS  (SI), Y8, Y5
+	VMULPS       Y9, Y5, Y5
+	VADDPS       32(SI), Y5, Y5
+	VCMPPS       $0x03, Y5, Y5, K2
+	VBROADCASTSS u32_7fc00000<>+0(SB), K2, Y5
+	VMOVUPS      Y5, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
 	VZEROUPPER
 	RET
 
@@ -9268,7 +10845,7 @@ loop:
 	RET
 
 // func qsi4cxpAVX512(a *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI, CMOV, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, MMX+
 TEXT ·qsi4cxpAVX512(SB), NOSPLIT, $0-8
 	MOVQ      a+0(FP), AX
 	MOVQ      (AX), CX
@@ -9276,312 +10853,204 @@ TEXT ·qsi4cxpAVX512(SB), NOSPLIT, $0-8
 	MOVQ      24(AX), BX
 	VMOVDQU64 u32_f0f0f0fx16<>+0(SB), Z0
 	VMOVDQU64 u32_88888888x16<>+0(SB), Z1
-	VMOVDQU64 u16_0x3_1_0_8_0_9_0_2_0_3_0_a_0_b_0_4_0_5_0_c_0_d_0_6_0_7_0_e_0_f<>+0(SB), Z2
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z2
-	MOVL      $0xaaaaaaaa, SI
-	KMOVD     SI, K1
-	MOVQ      16(AX), R10
 
-pair:
-	XORQ    SI, SI
-	LEAQ    32(CX), R11
-	CMPQ    BX, $0x01
-	CMOVQEQ SI, R10
-	CMOVQEQ CX, R11
-	MOVQ    DX, SI
-	MOVQ    32(AX), DI
-	MOVQ    40(AX), R8
-	LEAQ    (DX)(R10*1), R12
-	MOVQ    64(AX), R9
-	VPXORD  Z3, Z3, Z3
-	VPXORD  Z5, Z5, Z5
-	VPXORD  Z4, Z4, Z4
-	VPXORD  Z6, Z6, Z6
+panel:
+	MOVQ   DX, SI
+	MOVQ   32(AX), DI
+	MOVQ   40(AX), R8
+	MOVQ   64(AX), R9
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
 
 block:
-	LEAQ            4096(SI), R13
-	LEAQ            (R13)(R10*1), R14
-	CMPQ            R13, R12
-	CMOVQCC         R14, R13
-	PREFETCHT0      (R13)
-	PREFETCHT0      (R13)(R10*1)
-	PREFETCHT0      64(R13)
-	PREFETCHT0      64(R13)(R10*1)
-	VPBROADCASTQ    (DI), Z7
-	VPBROADCASTQ    16(DI), Z8
-	VPXORD          (SI), Z1, Z9
-	VPANDD          Z0, Z9, Z10
-	VPDPBUSD        Z7, Z10, Z3
-	VPSRLW          $0x04, Z9, Z9
-	VPANDD          Z0, Z9, Z9
-	VPDPBUSD        Z8, Z9, Z5
-	VPXORD          (SI)(R10*1), Z1, Z9
-	VPANDD          Z0, Z9, Z10
-	VPDPBUSD        Z7, Z10, Z4
-	VPSRLW          $0x04, Z9, Z7
-	VPANDD          Z0, Z7, Z7
-	VPDPBUSD        Z8, Z7, Z6
-	VPBROADCASTQ    8(DI), Z7
-	VPBROADCASTQ    24(DI), Z8
-	VPXORD          64(SI), Z1, Z9
-	VPANDD          Z0, Z9, Z10
-	VPDPBUSD        Z7, Z10, Z3
-	VPSRLW          $0x04, Z9, Z9
-	VPANDD          Z0, Z9, Z9
-	VPDPBUSD        Z8, Z9, Z5
-	VPXORD          64(SI)(R10*1), Z1, Z9
-	VPANDD          Z0, Z9, Z10
-	VPDPBUSD        Z7, Z10, Z4
-	VPSRLW          $0x04, Z9, Z7
-	VPANDD          Z0, Z7, Z7
-	VPDPBUSD        Z8, Z7, Z6
-	ADDQ            $0x20, DI
-	ADDQ            $0x00000080, SI
-	DECQ            R9
-	JNE             block
-	VPADDD          Z5, Z3, Z3
-	VPADDD          Z6, Z4, Z4
-	VSHUFPS         $0xdd, Z4, Z3, Z7
-	VSHUFPS         $0x88, Z4, Z3, Z8
-	VPADDD          Z7, Z8, Z8
-	VPERMD          Z8, Z2, Z8
-	VPADDD.BCST     (R8), Z8, Z8
-	VPSLLD          $0x04, Z8, Z8
-	VPBROADCASTD    76(AX), Z7
-	VBROADCASTF64X4 (SI), Z9
-	VINSERTF64X4    $0x01, (SI)(R10*1), Z9, Z9
-	VPMULLD         Z9, Z7, Z7
-	VPADDD          Z7, Z8, Z8
-	VCVTDQ2PS       Z8, Z8
-	VBROADCASTSS    80(AX), Z7
-	VBROADCASTF64X4 32(SI), Z9
-	VINSERTF64X4    $0x01, 32(SI)(R10*1), Z9, Z9
-	VMULPS          Z9, Z7, Z7
-	VMULPS          Z7, Z8, Z8
-	VBROADCASTF64X4 64(SI), Z7
-	VINSERTF64X4    $0x01, 64(SI)(R10*1), Z7, Z7
-	VADDPS          Z7, Z8, Z8
-	VCMPPS          $0x03, Z8, Z8, K1
-	VBROADCASTSS    u32_7fc00000<>+0(SB), K1, Z8
-	VMOVUPS         Y8, (CX)
-	VEXTRACTF64X4   $0x01, Z8, (R11)
-	LEAQ            (DX)(R10*2), DX
-	ADDQ            $0x00000040, CX
-	SUBQ            $0x02, BX
-	JGT             pair
+	PREFETCHT0   4096(SI)
+	PREFETCHT0   4160(SI)
+	VPBROADCASTQ (DI), Z5
+	VPBROADCASTQ 16(DI), Z6
+	VPXORD       (SI), Z1, Z7
+	VPANDD       Z0, Z7, Z8
+	VPDPBUSD     Z5, Z8, Z3
+	VPSRLW       $0x04, Z7, Z5
+	VPANDD       Z0, Z5, Z5
+	VPDPBUSD     Z6, Z5, Z4
+	VPBROADCASTQ 8(DI), Z5
+	VPBROADCASTQ 24(DI), Z6
+	VPXORD       64(SI), Z1, Z7
+	VPANDD       Z0, Z7, Z8
+	VPDPBUSD     Z5, Z8, Z3
+	VPSRLW       $0x04, Z7, Z5
+	VPANDD       Z0, Z5, Z5
+	VPDPBUSD     Z6, Z5, Z4
+	ADDQ         $0x20, DI
+	ADDQ         $0x00000080, SI
+	DECQ         R9
+	JNE          block
+	VPADDD       Z4, Z3, Z3
+	VSHUFPS      $0xdd, Z3, Z3, Z5
+	VSHUFPS      $0x88, Z3, Z3, Z6
+	VPADDD       Z5, Z6, Z6
+	VPERMD       Z6, Z2, Z6
+	VPBROADCASTD (R8), Y5
+	VPADDD       Y5, Y6, Y6
+	VPSLLD       $0x04, Y6, Y6
+	VPBROADCASTD 76(AX), Y5
+	VPMULLD      (SI), Y5, Y5
+	VPADDD       Y5, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VBROADCASTSS 80(AX), Y5
+	VMULPS       32(SI), Y5, Y5
+	VMULPS       Y5, Y6, Y6
+	VADDPS       64(SI), Y6, Y6
+	VCMPPS       $0x03, Y6, Y6, K1
+	VBROADCASTSS u32_7fc00000<>+0(SB), K1, Y6
+	VMOVUPS      Y6, (CX)
+	ADDQ         16(AX), DX
+	ADDQ         $0x00000020, CX
+	DECQ         BX
+	JNE          panel
 	VZEROUPPER
 	RET
 
 // func qsi8cxp4x4AVX512(a *byte)
-// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, AVX512VNNI, CMOV, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VNNI, MMX+
 TEXT ·qsi8cxp4x4AVX512(SB), NOSPLIT, $0-8
 	MOVQ      a+0(FP), AX
 	MOVQ      (AX), CX
 	MOVQ      8(AX), DX
 	MOVQ      24(AX), BX
 	VMOVDQU64 u32_80808080x16<>+0(SB), Z0
-	VMOVDQU64 u8_0_1_2_3_0_1_2_3_0_1_2_3_0_1_2_3_4_5_6_7_4_5_6_7_4_5_6_7_4_5_6_7_0_1_2_3_0_1_2_3_0_1_2_3_0_1_2_3_4_5_6_7_4_5_6_7_4_5_6_7_4_5_6_7<>+0(SB), Z1
-	MOVQ      16(AX), R10
+	VMOVDQU64 u8_0_1_2_3_0_1_2_3_0_1_2_3_0_1_2_3_4_5_6_7_4_5_6_7_4_5_6_7_4_5_6_7_8_9_a_b_8_9_a_b_8_9_a_b_8_9_a_b_c_d_e_f_c_d_e_f_c_d_e_f_c_d_e_f<>+0(SB), Z1
 
-pair:
-	XORQ    SI, SI
-	LEAQ    16(CX), R11
-	CMPQ    BX, $0x01
-	CMOVQEQ SI, R10
-	CMOVQEQ CX, R11
-	MOVQ    DX, SI
-	MOVQ    32(AX), DI
-	MOVQ    40(AX), R8
-	LEAQ    (DX)(R10*1), R12
-	VPXORD  Z2, Z2, Z2
-	VPXORD  Z3, Z3, Z3
-	VPXORD  Z4, Z4, Z4
-	VPXORD  Z5, Z5, Z5
-	MOVQ    64(AX), R9
+panel:
+	MOVQ   DX, SI
+	MOVQ   32(AX), DI
+	MOVQ   40(AX), R8
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	MOVQ   64(AX), R9
 
 block:
-	LEAQ            4096(SI), R13
-	LEAQ            (R13)(R10*1), R14
-	CMPQ            R13, R12
-	CMOVQCC         R14, R13
-	PREFETCHT0      (R13)
-	PREFETCHT0      (R13)(R10*1)
-	PREFETCHT0      64(R13)
-	PREFETCHT0      64(R13)(R10*1)
-	VBROADCASTI64X4 (SI), Z6
-	VINSERTI64X4    $0x01, (SI)(R10*1), Z6, Z6
-	VPXORD          Z0, Z6, Z6
-	VPBROADCASTQ    (DI), Z7
-	VPSHUFB         Z1, Z7, Z7
-	VPDPBUSD        Z7, Z6, Z2
-	VBROADCASTI64X4 32(SI), Z6
-	VINSERTI64X4    $0x01, 32(SI)(R10*1), Z6, Z6
-	VPXORD          Z0, Z6, Z6
-	VPBROADCASTQ    8(DI), Z7
-	VPSHUFB         Z1, Z7, Z7
-	VPDPBUSD        Z7, Z6, Z3
-	VBROADCASTI64X4 64(SI), Z6
-	VINSERTI64X4    $0x01, 64(SI)(R10*1), Z6, Z6
-	VPXORD          Z0, Z6, Z6
-	VPBROADCASTQ    16(DI), Z7
-	VPSHUFB         Z1, Z7, Z7
-	VPDPBUSD        Z7, Z6, Z4
-	VBROADCASTI64X4 96(SI), Z6
-	VINSERTI64X4    $0x01, 96(SI)(R10*1), Z6, Z6
-	VPXORD          Z0, Z6, Z6
-	VPBROADCASTQ    24(DI), Z7
-	VPSHUFB         Z1, Z7, Z7
-	VPDPBUSD        Z7, Z6, Z5
+	PREFETCHT0      4096(SI)
+	PREFETCHT0      4160(SI)
+	VPXORD          (SI), Z0, Z4
+	VBROADCASTI32X4 (DI), Z5
+	VPSHUFB         Z1, Z5, Z5
+	VPDPBUSD        Z5, Z4, Z2
+	VPXORD          64(SI), Z0, Z4
+	VBROADCASTI32X4 16(DI), Z5
+	VPSHUFB         Z1, Z5, Z5
+	VPDPBUSD        Z5, Z4, Z3
 	ADDQ            $0x20, DI
 	ADDQ            $0x00000080, SI
 	DECQ            R9
 	JNE             block
 	VPADDD          Z3, Z2, Z2
-	VPADDD          Z5, Z4, Z4
-	VPADDD          Z4, Z2, Z2
-	VSHUFI64X2      $0xdd, Z2, Z2, Z6
-	VSHUFI64X2      $0x88, Z2, Z2, Z2
-	VPADDD          Z2, Z6, Z6
-	VPBROADCASTD    (R8), Y7
-	VPADDD          Y7, Y6, Y6
-	VPBROADCASTD    76(AX), Y7
-	VBROADCASTI32X4 (SI), Y8
-	VINSERTI32X4    $0x01, (SI)(R10*1), Y8, Y8
-	VPMULLD         Y8, Y7, Y7
-	VPADDD          Y7, Y6, Y6
-	VCVTDQ2PS       Y6, Y6
-	VBROADCASTSS    80(AX), Y7
-	VBROADCASTI32X4 16(SI), Y8
-	VINSERTI32X4    $0x01, 16(SI)(R10*1), Y8, Y8
-	VMULPS          Y8, Y7, Y7
-	VMULPS          Y7, Y6, Y6
-	VBROADCASTI32X4 32(SI), Y7
-	VINSERTI32X4    $0x01, 32(SI)(R10*1), Y7, Y7
-	VADDPS          Y7, Y6, Y6
-	VCMPPS          $0x03, Y6, Y6, K1
-	VBROADCASTSS    u32_7fc00000<>+0(SB), K1, Y6
-	VMOVUPS         X6, (CX)
-	VEXTRACTF128    $0x01, Y6, (R11)
-	LEAQ            (DX)(R10*2), DX
-	ADDQ            $0x00000020, CX
-	SUBQ            $0x02, BX
-	JGT             pair
+	VEXTRACTI64X4   $0x01, Z2, Y4
+	VPADDD          Y4, Y2, Y2
+	VEXTRACTI128    $0x01, Y2, X4
+	VPADDD          X4, X2, X2
+	VPBROADCASTD    (R8), X4
+	VPADDD          X4, X2, X2
+	VPBROADCASTD    76(AX), X4
+	VPMULLD         (SI), X4, X4
+	VPADDD          X4, X2, X2
+	VCVTDQ2PS       X2, X2
+	VBROADCASTSS    80(AX), X4
+	VMULPS          16(SI), X4, X4
+	VMULPS          X4, X2, X2
+	VADDPS          32(SI), X2, X2
+	VCMPPS          $0x03, X2, X2, X4
+	VBROADCASTSS    u32_7fc00000<>+0(SB), X5
+	VBLENDVPS       X4, X5, X2, X2
+	VMOVUPS         X2, (CX)
+	ADDQ            16(AX), DX
+	ADDQ            $0x00000010, CX
+	DECQ            BX
+	JNE             panel
 	VZEROUPPER
 	RET
 
-DATA u8_0_1_2_3_0_1_2_3_0_1_2_3_0_1_2_3_4_5_6_7_4_5_6_7_4_5_6_7_4_5_6_7_0_1_2_3_0_1_2_3_0_1_2_3_0_1_2_3_4_5_6_7_4_5_6_7_4_5_6_7_4_5_6_7<>+0(SB)/8, $0x0302010003020100
-DATA u8_0_1_2_3_0_1_2_3_0_1_2_3_0_1_2_3_4_5_6_7_4_5_6_7_4_5_6_7_4_5_6_7_0_1_2_3_0_1_2_3_0_1_2_3_0_1_2_3_4_5_6_7_4_5_6_7_4_5_6_7_4_5_6_7<>+8(SB)/8, $0x0302010003020100
-DATA u8_0_1_2_3_0_1_2_3_0_1_2_3_0_1_2_3_4_5_6_7_4_5_6_7_4_5_6_7_4_5_6_7_0_1_2_3_0_1_2_3_0_1_2_3_0_1_2_3_4_5_6_7_4_5_6_7_4_5_6_7_4_5_6_7<>+16(SB)/8, $0x0706050407060504
-DATA u8_0_1_2_3_0_1_2_3_0_1_2_3_0_1_2_3_4_5_6_7_4_5_6_7_4_5_6_7_4_5_6_7_0_1_2_3_0_1_2_3_0_1_2_3_0_1_2_3_4_5_6_7_4_5_6_7_4_5_6_7_4_5_6_7<>+24(SB)/8, $0x0706050407060504
-DATA u8_0_1_2_3_0_1_2_3_0_1_2_3_0_1_2_3_4_5_6_7_4_5_6_7_4_5_6_7_4_5_6_7_0_1_2_3_0_1_2_3_0_1_2_3_0_1_2_3_4_5_6_7_4_5_6_7_4_5_6_7_4_5_6_7<>+32(SB)/8, $0x0302010003020100
-DATA u8_0_1_2_3_0_1_2_3_0_1_2_3_0_1_2_3_4_5_6_7_4_5_6_7_4_5_6_7_4_5_6_7_0_1_2_3_0_1_2_3_0_1_2_3_0_1_2_3_4_5_6_7_4_5_6_7_4_5_6_7_4_5_6_7<>+40(SB)/8, $0x0302010003020100
-DATA u8_0_1_2_3_0_1_2_3_0_1_2_3_0_1_2_3_4_5_6_7_4_5_6_7_4_5_6_7_4_5_6_7_0_1_2_3_0_1_2_3_0_1_2_3_0_1_2_3_4_5_6_7_4_5_6_7_4_5_6_7_4_5_6_7<>+48(SB)/8, $0x0706050407060504
-DATA u8_0_1_2_3_0_1_2_3_0_1_2_3_0_1_2_3_4_5_6_7_4_5_6_7_4_5_6_7_4_5_6_7_0_1_2_3_0_1_2_3_0_1_2_3_0_1_2_3_4_5_6_7_4_5_6_7_4_5_6_7_4_5_6_7<>+56(SB)/8, $0x0706050407060504
-GLOBL u8_0_1_2_3_0_1_2_3_0_1_2_3_0_1_2_3_4_5_6_7_4_5_6_7_4_5_6_7_4_5_6_7_0_1_2_3_0_1_2_3_0_1_2_3_0_1_2_3_4_5_6_7_4_5_6_7_4_5_6_7_4_5_6_7<>(SB), RODATA|NOPTR, $64
+DATA u8_0_1_2_3_0_1_2_3_0_1_2_3_0_1_2_3_4_5_6_7_4_5_6_7_4_5_6_7_4_5_6_7_8_9_a_b_8_9_a_b_8_9_a_b_8_9_a_b_c_d_e_f_c_d_e_f_c_d_e_f_c_d_e_f<>+0(SB)/8, $0x0302010003020100
+DATA u8_0_1_2_3_0_1_2_3_0_1_2_3_0_1_2_3_4_5_6_7_4_5_6_7_4_5_6_7_4_5_6_7_8_9_a_b_8_9_a_b_8_9_a_b_8_9_a_b_c_d_e_f_c_d_e_f_c_d_e_f_c_d_e_f<>+8(SB)/8, $0x0302010003020100
+DATA u8_0_1_2_3_0_1_2_3_0_1_2_3_0_1_2_3_4_5_6_7_4_5_6_7_4_5_6_7_4_5_6_7_8_9_a_b_8_9_a_b_8_9_a_b_8_9_a_b_c_d_e_f_c_d_e_f_c_d_e_f_c_d_e_f<>+16(SB)/8, $0x0706050407060504
+DATA u8_0_1_2_3_0_1_2_3_0_1_2_3_0_1_2_3_4_5_6_7_4_5_6_7_4_5_6_7_4_5_6_7_8_9_a_b_8_9_a_b_8_9_a_b_8_9_a_b_c_d_e_f_c_d_e_f_c_d_e_f_c_d_e_f<>+24(SB)/8, $0x0706050407060504
+DATA u8_0_1_2_3_0_1_2_3_0_1_2_3_0_1_2_3_4_5_6_7_4_5_6_7_4_5_6_7_4_5_6_7_8_9_a_b_8_9_a_b_8_9_a_b_8_9_a_b_c_d_e_f_c_d_e_f_c_d_e_f_c_d_e_f<>+32(SB)/8, $0x0b0a09080b0a0908
+DATA u8_0_1_2_3_0_1_2_3_0_1_2_3_0_1_2_3_4_5_6_7_4_5_6_7_4_5_6_7_4_5_6_7_8_9_a_b_8_9_a_b_8_9_a_b_8_9_a_b_c_d_e_f_c_d_e_f_c_d_e_f_c_d_e_f<>+40(SB)/8, $0x0b0a09080b0a0908
+DATA u8_0_1_2_3_0_1_2_3_0_1_2_3_0_1_2_3_4_5_6_7_4_5_6_7_4_5_6_7_4_5_6_7_8_9_a_b_8_9_a_b_8_9_a_b_8_9_a_b_c_d_e_f_c_d_e_f_c_d_e_f_c_d_e_f<>+48(SB)/8, $0x0f0e0d0c0f0e0d0c
+DATA u8_0_1_2_3_0_1_2_3_0_1_2_3_0_1_2_3_4_5_6_7_4_5_6_7_4_5_6_7_4_5_6_7_8_9_a_b_8_9_a_b_8_9_a_b_8_9_a_b_c_d_e_f_c_d_e_f_c_d_e_f_c_d_e_f<>+56(SB)/8, $0x0f0e0d0c0f0e0d0c
+GLOBL u8_0_1_2_3_0_1_2_3_0_1_2_3_0_1_2_3_4_5_6_7_4_5_6_7_4_5_6_7_4_5_6_7_8_9_a_b_8_9_a_b_8_9_a_b_8_9_a_b_c_d_e_f_c_d_e_f_c_d_e_f_c_d_e_f<>(SB), RODATA|NOPTR, $64
 
 // func qsi8cxp4x8AVX512(a *byte)
-// Requires: AVX, AVX2, AVX512F, AVX512VL, AVX512VNNI, CMOV, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VNNI, MMX+
 TEXT ·qsi8cxp4x8AVX512(SB), NOSPLIT, $0-8
 	MOVQ      a+0(FP), AX
 	MOVQ      (AX), CX
 	MOVQ      8(AX), DX
 	MOVQ      24(AX), BX
 	VMOVDQU64 u32_80808080x16<>+0(SB), Z0
-	VMOVDQU64 u32_0_1_4_5_8_9_c_d_0x8<>+0(SB), Z1
-	MOVQ      16(AX), R10
+	VMOVDQU64 u8_0_1_2_3_4_5_6_7_0_1_2_3_4_5_6_7_0_1_2_3_4_5_6_7_0_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_8_9_a_b_c_d_e_f_8_9_a_b_c_d_e_f_8_9_a_b_c_d_e_f<>+0(SB), Z1
 
-pair:
-	XORQ    SI, SI
-	LEAQ    16(CX), R11
-	CMPQ    BX, $0x01
-	CMOVQEQ SI, R10
-	CMOVQEQ CX, R11
-	MOVQ    DX, SI
-	MOVQ    32(AX), DI
-	MOVQ    40(AX), R8
-	LEAQ    (DX)(R10*1), R12
-	VPXORD  Z2, Z2, Z2
-	VPXORD  Z3, Z3, Z3
-	VPXORD  Z4, Z4, Z4
-	VPXORD  Z5, Z5, Z5
-	MOVQ    64(AX), R9
+panel:
+	MOVQ   DX, SI
+	MOVQ   32(AX), DI
+	MOVQ   40(AX), R8
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	MOVQ   64(AX), R9
 
 block:
-	LEAQ            4096(SI), R13
-	LEAQ            (R13)(R10*1), R14
-	CMPQ            R13, R12
-	CMOVQCC         R14, R13
-	PREFETCHT0      (R13)
-	PREFETCHT0      (R13)(R10*1)
-	PREFETCHT0      64(R13)
-	PREFETCHT0      64(R13)(R10*1)
-	VBROADCASTI64X4 (SI), Z6
-	VINSERTI64X4    $0x01, (SI)(R10*1), Z6, Z6
-	VPXORD          Z0, Z6, Z6
-	VPBROADCASTQ    (DI), Z7
-	VPDPBUSD        Z7, Z6, Z2
-	VBROADCASTI64X4 32(SI), Z6
-	VINSERTI64X4    $0x01, 32(SI)(R10*1), Z6, Z6
-	VPXORD          Z0, Z6, Z6
-	VPBROADCASTQ    8(DI), Z7
-	VPDPBUSD        Z7, Z6, Z3
-	VBROADCASTI64X4 64(SI), Z6
-	VINSERTI64X4    $0x01, 64(SI)(R10*1), Z6, Z6
-	VPXORD          Z0, Z6, Z6
-	VPBROADCASTQ    16(DI), Z7
-	VPDPBUSD        Z7, Z6, Z4
-	VBROADCASTI64X4 96(SI), Z6
-	VINSERTI64X4    $0x01, 96(SI)(R10*1), Z6, Z6
-	VPXORD          Z0, Z6, Z6
-	VPBROADCASTQ    24(DI), Z7
-	VPDPBUSD        Z7, Z6, Z5
+	PREFETCHT0      4096(SI)
+	PREFETCHT0      4160(SI)
+	VPXORD          (SI), Z0, Z4
+	VBROADCASTI32X4 (DI), Z5
+	VPSHUFB         Z1, Z5, Z5
+	VPDPBUSD        Z5, Z4, Z2
+	VPXORD          64(SI), Z0, Z4
+	VBROADCASTI32X4 16(DI), Z5
+	VPSHUFB         Z1, Z5, Z5
+	VPDPBUSD        Z5, Z4, Z3
 	ADDQ            $0x20, DI
 	ADDQ            $0x00000080, SI
 	DECQ            R9
 	JNE             block
 	VPADDD          Z3, Z2, Z2
-	VPADDD          Z5, Z4, Z4
-	VPADDD          Z4, Z2, Z2
-	VSHUFPS         $0xdd, Z2, Z2, Z6
-	VSHUFPS         $0x88, Z2, Z2, Z7
-	VPADDD          Z6, Z7, Z7
-	VPERMD          Z7, Z1, Z7
-	VPBROADCASTD    (R8), Y6
-	VPADDD          Y6, Y7, Y7
-	VPBROADCASTD    76(AX), Y6
-	VBROADCASTI32X4 (SI), Y8
-	VINSERTI32X4    $0x01, (SI)(R10*1), Y8, Y8
-	VPMULLD         Y8, Y6, Y6
-	VPADDD          Y6, Y7, Y7
-	VCVTDQ2PS       Y7, Y7
-	VBROADCASTSS    80(AX), Y6
-	VBROADCASTI32X4 16(SI), Y8
-	VINSERTI32X4    $0x01, 16(SI)(R10*1), Y8, Y8
-	VMULPS          Y8, Y6, Y6
-	VMULPS          Y6, Y7, Y7
-	VBROADCASTI32X4 32(SI), Y6
-	VINSERTI32X4    $0x01, 32(SI)(R10*1), Y6, Y6
-	VADDPS          Y6, Y7, Y7
-	VCMPPS          $0x03, Y7, Y7, K1
-	VBROADCASTSS    u32_7fc00000<>+0(SB), K1, Y7
-	VMOVUPS         X7, (CX)
-	VEXTRACTF128    $0x01, Y7, (R11)
-	LEAQ            (DX)(R10*2), DX
-	ADDQ            $0x00000020, CX
-	SUBQ            $0x02, BX
-	JGT             pair
+	VEXTRACTI64X4   $0x01, Z2, Y4
+	VPADDD          Y4, Y2, Y2
+	VSHUFPS         $0xdd, Y2, Y2, Y4
+	VSHUFPS         $0x88, Y2, Y2, Y5
+	VPADDD          Y4, Y5, Y5
+	VPERMQ          $0x08, Y5, Y5
+	VPBROADCASTD    (R8), X4
+	VPADDD          X4, X5, X5
+	VPBROADCASTD    76(AX), X4
+	VPMULLD         (SI), X4, X4
+	VPADDD          X4, X5, X5
+	VCVTDQ2PS       X5, X5
+	VBROADCASTSS    80(AX), X4
+	VMULPS          16(SI), X4, X4
+	VMULPS          X4, X5, X5
+	VADDPS          32(SI), X5, X5
+	VCMPPS          $0x03, X5, X5, X4
+	VBROADCASTSS    u32_7fc00000<>+0(SB), X6
+	VBLENDVPS       X4, X6, X5, X5
+	VMOVUPS         X5, (CX)
+	ADDQ            16(AX), DX
+	ADDQ            $0x00000010, CX
+	DECQ            BX
+	JNE             panel
 	VZEROUPPER
 	RET
 
-DATA u32_0_1_4_5_8_9_c_d_0x8<>+0(SB)/8, $0x0000000100000000
-DATA u32_0_1_4_5_8_9_c_d_0x8<>+8(SB)/8, $0x0000000500000004
-DATA u32_0_1_4_5_8_9_c_d_0x8<>+16(SB)/8, $0x0000000900000008
-DATA u32_0_1_4_5_8_9_c_d_0x8<>+24(SB)/8, $0x0000000d0000000c
-DATA u32_0_1_4_5_8_9_c_d_0x8<>+32(SB)/8, $0x0000000000000000
-DATA u32_0_1_4_5_8_9_c_d_0x8<>+40(SB)/8, $0x0000000000000000
-DATA u32_0_1_4_5_8_9_c_d_0x8<>+48(SB)/8, $0x0000000000000000
-DATA u32_0_1_4_5_8_9_c_d_0x8<>+56(SB)/8, $0x0000000000000000
-GLOBL u32_0_1_4_5_8_9_c_d_0x8<>(SB), RODATA|NOPTR, $64
+DATA u8_0_1_2_3_4_5_6_7_0_1_2_3_4_5_6_7_0_1_2_3_4_5_6_7_0_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_8_9_a_b_c_d_e_f_8_9_a_b_c_d_e_f_8_9_a_b_c_d_e_f<>+0(SB)/8, $0x0706050403020100
+DATA u8_0_1_2_3_4_5_6_7_0_1_2_3_4_5_6_7_0_1_2_3_4_5_6_7_0_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_8_9_a_b_c_d_e_f_8_9_a_b_c_d_e_f_8_9_a_b_c_d_e_f<>+8(SB)/8, $0x0706050403020100
+DATA u8_0_1_2_3_4_5_6_7_0_1_2_3_4_5_6_7_0_1_2_3_4_5_6_7_0_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_8_9_a_b_c_d_e_f_8_9_a_b_c_d_e_f_8_9_a_b_c_d_e_f<>+16(SB)/8, $0x0706050403020100
+DATA u8_0_1_2_3_4_5_6_7_0_1_2_3_4_5_6_7_0_1_2_3_4_5_6_7_0_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_8_9_a_b_c_d_e_f_8_9_a_b_c_d_e_f_8_9_a_b_c_d_e_f<>+24(SB)/8, $0x0706050403020100
+DATA u8_0_1_2_3_4_5_6_7_0_1_2_3_4_5_6_7_0_1_2_3_4_5_6_7_0_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_8_9_a_b_c_d_e_f_8_9_a_b_c_d_e_f_8_9_a_b_c_d_e_f<>+32(SB)/8, $0x0f0e0d0c0b0a0908
+DATA u8_0_1_2_3_4_5_6_7_0_1_2_3_4_5_6_7_0_1_2_3_4_5_6_7_0_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_8_9_a_b_c_d_e_f_8_9_a_b_c_d_e_f_8_9_a_b_c_d_e_f<>+40(SB)/8, $0x0f0e0d0c0b0a0908
+DATA u8_0_1_2_3_4_5_6_7_0_1_2_3_4_5_6_7_0_1_2_3_4_5_6_7_0_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_8_9_a_b_c_d_e_f_8_9_a_b_c_d_e_f_8_9_a_b_c_d_e_f<>+48(SB)/8, $0x0f0e0d0c0b0a0908
+DATA u8_0_1_2_3_4_5_6_7_0_1_2_3_4_5_6_7_0_1_2_3_4_5_6_7_0_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_8_9_a_b_c_d_e_f_8_9_a_b_c_d_e_f_8_9_a_b_c_d_e_f<>+56(SB)/8, $0x0f0e0d0c0b0a0908
+GLOBL u8_0_1_2_3_4_5_6_7_0_1_2_3_4_5_6_7_0_1_2_3_4_5_6_7_0_1_2_3_4_5_6_7_8_9_a_b_c_d_e_f_8_9_a_b_c_d_e_f_8_9_a_b_c_d_e_f_8_9_a_b_c_d_e_f<>(SB), RODATA|NOPTR, $64
 
 // func lowbit4Tile4x8AVX512(a *byte)
 // Requires: AVX, AVX2, AVX512VL, AVX512VNNI, CMOV, FMA3, MMX+

@@ -136,7 +136,11 @@ func lowbit(feature string, sets *[8]lowbitSet) (kernels []Kernel) {
 		if feature == cpu.AVX2 && bits == 8 {
 			offset = 0
 		}
-		add("", packing.ZeroNone, packing.GridInteger, -offset, set.none)
+		plain := -offset
+		if feature == cpu.AVX2 && bits == 1 {
+			plain = 0 // both codes, -1 and 0, are multiplied by their magnitude
+		}
+		add("", packing.ZeroNone, packing.GridInteger, plain, set.none)
 		add("_zeros", packing.ZeroInt8, packing.GridInteger, -1, set.zeros)
 		add("_fractions", packing.ZeroFraction, packing.GridInteger, -1, set.fractions)
 		add("_half", packing.ZeroNone, packing.GridHalfStep, 1-2*offset, set.half)

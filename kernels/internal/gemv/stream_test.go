@@ -13,12 +13,16 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// BenchmarkStream reads packed weights out of DRAM: copies of a matrix of 4096 x 14336 in turn, of
+// streamShapes are the rows and columns of BenchmarkStream: of long rows and of the short ones of a small model, whose
+// panels of about 9 KB at 4 bits are soon at their end.
+var streamShapes = [][2]int{{4096, 14336}, {28672, 2048}}
+
+// BenchmarkStream reads packed weights out of DRAM: copies of a matrix in turn, of
 // more than 1 GiB together. Between products as many threads only read other copies; any byte comes
 // again after half of the memory, 16 times a last-level cache of 32 MiB. Rates belong to the
 // fastest copy; share is the kernel's rate divided by the reader's.
 func BenchmarkStream(b *testing.B) {
-	const rows, cols, total = 4096, 14336, 1088 << 20
+	const total = 1088 << 20
 	memory := make([]byte, total)
 	rng := rand.New(rand.NewPCG(6, 6))
 	for i := 0; i < len(memory); i += 8 {
@@ -33,12 +37,14 @@ func BenchmarkStream(b *testing.B) {
 			groups = []int{0}
 		}
 		for _, group := range groups {
-			for _, threads := range []int{1, 2} {
-				b.Run(fmt.Sprintf("%s/group=%d/threads=%d", k.Name, group, threads), func(b *testing.B) {
-					p := newProduct(b, k, rows, cols, group)
-					p.randomActs(rng)
-					benchmarkStream(b, p, memory, threads)
-				})
+			for _, shape := range streamShapes {
+				for _, threads := range []int{1, 2} {
+					b.Run(fmt.Sprintf("%s/%dx%d/group=%d/threads=%d", k.Name, shape[0], shape[1], group, threads), func(b *testing.B) {
+						p := newProduct(b, k, shape[0], shape[1], group)
+						p.randomActs(rng)
+						benchmarkStream(b, p, memory, threads)
+					})
+				}
 			}
 		}
 	}

@@ -5,7 +5,7 @@
 #include "textflag.h"
 
 // func unpack1AVX2(dst *byte, src *byte, units int, lanes *byte)
-// Requires: AVX, AVX2
+// Requires: AVX, AVX2, MMX+
 TEXT ·unpack1AVX2(SB), NOSPLIT, $0-32
 	MOVQ  dst+0(FP), AX
 	MOVQ  src+8(FP), CX
@@ -34,8 +34,61 @@ run:
 	VMOVDQU      u32_3x4_1x4<>+0(SB), Y4
 	VMOVDQU      u32_6x4_4x4<>+0(SB), Y5
 	VMOVDQU      u32_2x4_0x4<>+0(SB), Y6
+	CMPB         97(DX), $0x00
+	JNE          unit
+	LEAQ         16(SI), DX
+	CMPQ         DX, R8
+	JNE          unit
+	LEAQ         16(DI), DX
+	CMPQ         DX, R9
+	JNE          unit
+	LEAQ         16(R8), DX
+	CMPQ         DX, R10
+	JNE          unit
+	LEAQ         16(R9), DX
+	CMPQ         DX, R11
+	JNE          unit
+	LEAQ         16(R10), DX
+	CMPQ         DX, R12
+	JNE          unit
+	LEAQ         16(R11), DX
+	CMPQ         DX, R13
+	JNE          unit
+
+whole:
+	PREFETCHT0     4096(CX)
+	VBROADCASTI128 (CX), Y1
+	VPSRLVD        Y3, Y1, Y7
+	VPAND          Y2, Y7, Y7
+	VPXOR          Y0, Y7, Y7
+	VMOVDQU        Y7, (AX)(SI*1)
+	VPSRLVD        Y4, Y1, Y7
+	VPAND          Y2, Y7, Y7
+	VPXOR          Y0, Y7, Y7
+	VMOVDQU        Y7, (AX)(R10*1)
+	VPSRLVD        Y5, Y1, Y7
+	VPAND          Y2, Y7, Y7
+	VPXOR          Y0, Y7, Y7
+	VMOVDQU        Y7, (AX)(DI*1)
+	VPSRLVD        Y6, Y1, Y1
+	VPAND          Y2, Y1, Y1
+	VPXOR          Y0, Y1, Y1
+	VMOVDQU        Y1, (AX)(R11*1)
+	ADDQ           $0x00000010, CX
+	ADDQ           R14, AX
+	XCHGQ          R14, R15
+	DECQ           BX
+	JNE            whole
+	CMPQ           units+16(FP), $0x00
+	JEQ            done
+	MOVQ           lanes+24(FP), BX
+	ADDQ           88(BX), CX
+	MOVQ           80(BX), BX
+	SUBQ           BX, units+16(FP)
+	JMP            whole
 
 unit:
+	PREFETCHT0     4096(CX)
 	VBROADCASTI128 (CX), Y7
 	VPSRLVD        Y3, Y7, Y8
 	VPAND          Y2, Y8, Y8
@@ -109,7 +162,7 @@ DATA u32_2x4_0x4<>+24(SB)/8, $0x0000000000000000
 GLOBL u32_2x4_0x4<>(SB), RODATA|NOPTR, $32
 
 // func unpack2AVX2(dst *byte, src *byte, units int, lanes *byte)
-// Requires: AVX, AVX2
+// Requires: AVX, AVX2, MMX+
 TEXT ·unpack2AVX2(SB), NOSPLIT, $0-32
 	MOVQ  dst+0(FP), AX
 	MOVQ  src+8(FP), CX
@@ -136,8 +189,62 @@ run:
 	VMOVDQU      u32_3030303x8<>+0(SB), Y2
 	VMOVDQU      u32_6x4_2x4<>+0(SB), Y3
 	VMOVDQU      u32_4x4_0x4<>+0(SB), Y4
+	CMPB         97(DX), $0x00
+	JNE          unit
+	LEAQ         16(SI), DX
+	CMPQ         DX, R8
+	JNE          unit
+	LEAQ         16(DI), DX
+	CMPQ         DX, R9
+	JNE          unit
+	LEAQ         16(R8), DX
+	CMPQ         DX, R10
+	JNE          unit
+	LEAQ         16(R9), DX
+	CMPQ         DX, R11
+	JNE          unit
+	LEAQ         16(R10), DX
+	CMPQ         DX, R12
+	JNE          unit
+	LEAQ         16(R11), DX
+	CMPQ         DX, R13
+	JNE          unit
+
+whole:
+	PREFETCHT0     4096(CX)
+	VBROADCASTI128 (CX), Y1
+	VPSRLVD        Y3, Y1, Y5
+	VPAND          Y2, Y5, Y5
+	VPXOR          Y0, Y5, Y5
+	VMOVDQU        Y5, (AX)(SI*1)
+	VBROADCASTI128 16(CX), Y5
+	VPSRLVD        Y3, Y5, Y6
+	VPAND          Y2, Y6, Y6
+	VPXOR          Y0, Y6, Y6
+	VMOVDQU        Y6, (AX)(R10*1)
+	VPSRLVD        Y4, Y1, Y1
+	VPAND          Y2, Y1, Y1
+	VPXOR          Y0, Y1, Y1
+	VMOVDQU        Y1, (AX)(DI*1)
+	VPSRLVD        Y4, Y5, Y1
+	VPAND          Y2, Y1, Y1
+	VPXOR          Y0, Y1, Y1
+	VMOVDQU        Y1, (AX)(R11*1)
+	ADDQ           $0x00000020, CX
+	ADDQ           R14, AX
+	XCHGQ          R14, R15
+	DECQ           BX
+	JNE            whole
+	CMPQ           units+16(FP), $0x00
+	JEQ            done
+	MOVQ           lanes+24(FP), BX
+	ADDQ           88(BX), CX
+	MOVQ           80(BX), BX
+	SUBQ           BX, units+16(FP)
+	JMP            whole
 
 unit:
+	PREFETCHT0     4096(CX)
 	VBROADCASTI128 (CX), Y5
 	VPSRLVD        Y3, Y5, Y6
 	VPAND          Y2, Y6, Y6
@@ -200,7 +307,7 @@ DATA u32_4x4_0x4<>+24(SB)/8, $0x0000000000000000
 GLOBL u32_4x4_0x4<>(SB), RODATA|NOPTR, $32
 
 // func unpack3AVX2(dst *byte, src *byte, units int, lanes *byte)
-// Requires: AVX, AVX2
+// Requires: AVX, AVX2, MMX+
 TEXT ·unpack3AVX2(SB), NOSPLIT, $0-32
 	MOVQ  dst+0(FP), AX
 	MOVQ  src+8(FP), CX
@@ -229,8 +336,71 @@ run:
 	VMOVDQU      u32_3x4_6x4<>+0(SB), Y4
 	VMOVDQU      u32_0x4_4040404x4<>+0(SB), Y5
 	VMOVDQU      u32_0x4_6x4<>+0(SB), Y6
+	CMPB         97(DX), $0x00
+	JNE          unit
+	LEAQ         16(SI), DX
+	CMPQ         DX, R8
+	JNE          unit
+	LEAQ         16(DI), DX
+	CMPQ         DX, R9
+	JNE          unit
+	LEAQ         16(R8), DX
+	CMPQ         DX, R10
+	JNE          unit
+	LEAQ         16(R9), DX
+	CMPQ         DX, R11
+	JNE          unit
+	LEAQ         16(R10), DX
+	CMPQ         DX, R12
+	JNE          unit
+	LEAQ         16(R11), DX
+	CMPQ         DX, R13
+	JNE          unit
+
+whole:
+	PREFETCHT0     4096(CX)
+	VMOVDQU        (CX), Y1
+	VPSRLW         $0x03, Y1, Y7
+	VPAND          Y2, Y7, Y7
+	VPXOR          Y0, Y7, Y7
+	VMOVDQU        Y7, (AX)(SI*1)
+	VBROADCASTI128 32(CX), Y7
+	VINSERTI128    $0x01, (CX), Y7, Y7
+	VPSRLVD        Y4, Y7, Y7
+	VPAND          Y3, Y7, Y7
+	VBROADCASTI128 32(CX), Y8
+	VPSRLW         $0x05, Y8, Y9
+	VPAND          Y5, Y9, Y9
+	VPOR           Y9, Y7, Y7
+	VPXOR          Y0, Y7, Y7
+	VMOVDQU        Y7, (AX)(R10*1)
+	VPAND          Y2, Y1, Y1
+	VPXOR          Y0, Y1, Y1
+	VMOVDQU        Y1, (AX)(DI*1)
+	VBROADCASTI128 32(CX), Y1
+	VINSERTI128    $0x01, 16(CX), Y1, Y1
+	VPSRLVD        Y6, Y1, Y1
+	VPAND          Y3, Y1, Y1
+	VPSRLW         $0x04, Y8, Y7
+	VPAND          Y5, Y7, Y7
+	VPOR           Y7, Y1, Y1
+	VPXOR          Y0, Y1, Y1
+	VMOVDQU        Y1, (AX)(R11*1)
+	ADDQ           $0x00000030, CX
+	ADDQ           R14, AX
+	XCHGQ          R14, R15
+	DECQ           BX
+	JNE            whole
+	CMPQ           units+16(FP), $0x00
+	JEQ            done
+	MOVQ           lanes+24(FP), BX
+	ADDQ           88(BX), CX
+	MOVQ           80(BX), BX
+	SUBQ           BX, units+16(FP)
+	JMP            whole
 
 unit:
+	PREFETCHT0     4096(CX)
 	VMOVDQU        (CX), Y7
 	VPSRLW         $0x03, Y7, Y8
 	VPAND          Y2, Y8, Y8
@@ -314,7 +484,7 @@ DATA u32_0x4_6x4<>+24(SB)/8, $0x0000000600000006
 GLOBL u32_0x4_6x4<>(SB), RODATA|NOPTR, $32
 
 // func unpack4AVX2(dst *byte, src *byte, units int, lanes *byte)
-// Requires: AVX, AVX2
+// Requires: AVX, AVX2, MMX+
 TEXT ·unpack4AVX2(SB), NOSPLIT, $0-32
 	MOVQ  dst+0(FP), AX
 	MOVQ  src+8(FP), CX
@@ -339,8 +509,60 @@ run:
 	VPBROADCASTB 96(DX), Y0
 	VPBROADCASTB 97(DX), Y1
 	VMOVDQU      u32_f0f0f0fx8<>+0(SB), Y2
+	CMPB         97(DX), $0x00
+	JNE          unit
+	LEAQ         16(SI), DX
+	CMPQ         DX, R8
+	JNE          unit
+	LEAQ         16(DI), DX
+	CMPQ         DX, R9
+	JNE          unit
+	LEAQ         16(R8), DX
+	CMPQ         DX, R10
+	JNE          unit
+	LEAQ         16(R9), DX
+	CMPQ         DX, R11
+	JNE          unit
+	LEAQ         16(R10), DX
+	CMPQ         DX, R12
+	JNE          unit
+	LEAQ         16(R11), DX
+	CMPQ         DX, R13
+	JNE          unit
+
+whole:
+	PREFETCHT0 4096(CX)
+	VMOVDQU    (CX), Y1
+	VPAND      Y2, Y1, Y3
+	VPXOR      Y0, Y3, Y3
+	VMOVDQU    Y3, (AX)(SI*1)
+	VMOVDQU    32(CX), Y3
+	VPAND      Y2, Y3, Y4
+	VPXOR      Y0, Y4, Y4
+	VMOVDQU    Y4, (AX)(R10*1)
+	VPSRLW     $0x04, Y1, Y1
+	VPAND      Y2, Y1, Y1
+	VPXOR      Y0, Y1, Y1
+	VMOVDQU    Y1, (AX)(DI*1)
+	VPSRLW     $0x04, Y3, Y1
+	VPAND      Y2, Y1, Y1
+	VPXOR      Y0, Y1, Y1
+	VMOVDQU    Y1, (AX)(R11*1)
+	ADDQ       $0x00000040, CX
+	ADDQ       R14, AX
+	XCHGQ      R14, R15
+	DECQ       BX
+	JNE        whole
+	CMPQ       units+16(FP), $0x00
+	JEQ        done
+	MOVQ       lanes+24(FP), BX
+	ADDQ       88(BX), CX
+	MOVQ       80(BX), BX
+	SUBQ       BX, units+16(FP)
+	JMP        whole
 
 unit:
+	PREFETCHT0   4096(CX)
 	VMOVDQU      (CX), Y3
 	VPAND        Y2, Y3, Y4
 	VPXOR        Y0, Y4, Y4
@@ -389,7 +611,7 @@ DATA u32_f0f0f0fx8<>+24(SB)/8, $0x0f0f0f0f0f0f0f0f
 GLOBL u32_f0f0f0fx8<>(SB), RODATA|NOPTR, $32
 
 // func unpack5AVX2(dst *byte, src *byte, units int, lanes *byte)
-// Requires: AVX, AVX2
+// Requires: AVX, AVX2, MMX+
 TEXT ·unpack5AVX2(SB), NOSPLIT, $0-32
 	MOVQ  dst+0(FP), AX
 	MOVQ  src+8(FP), CX
@@ -418,8 +640,69 @@ run:
 	VMOVDQU      u32_18181818x8<>+0(SB), Y4
 	VMOVDQU      u32_3x4_1x4<>+0(SB), Y5
 	VMOVDQU      u32_1x4_3x4<>+0(SB), Y6
+	CMPB         97(DX), $0x00
+	JNE          unit
+	LEAQ         16(SI), DX
+	CMPQ         DX, R8
+	JNE          unit
+	LEAQ         16(DI), DX
+	CMPQ         DX, R9
+	JNE          unit
+	LEAQ         16(R8), DX
+	CMPQ         DX, R10
+	JNE          unit
+	LEAQ         16(R9), DX
+	CMPQ         DX, R11
+	JNE          unit
+	LEAQ         16(R10), DX
+	CMPQ         DX, R12
+	JNE          unit
+	LEAQ         16(R11), DX
+	CMPQ         DX, R13
+	JNE          unit
+
+whole:
+	PREFETCHT0     4096(CX)
+	PREFETCHT0     4160(CX)
+	VMOVDQU        (CX), Y1
+	VPAND          Y2, Y1, Y7
+	VPXOR          Y0, Y7, Y7
+	VMOVDQU        Y7, (AX)(SI*1)
+	VMOVDQU        32(CX), Y7
+	VPAND          Y2, Y7, Y8
+	VPXOR          Y0, Y8, Y8
+	VMOVDQU        Y8, (AX)(R10*1)
+	VPSRLW         $0x05, Y1, Y1
+	VPAND          Y3, Y1, Y1
+	VBROADCASTI128 64(CX), Y8
+	VPSLLVD        Y5, Y8, Y9
+	VPAND          Y4, Y9, Y9
+	VPOR           Y9, Y1, Y1
+	VPXOR          Y0, Y1, Y1
+	VMOVDQU        Y1, (AX)(DI*1)
+	VPSRLW         $0x05, Y7, Y1
+	VPAND          Y3, Y1, Y1
+	VPSRLVD        Y6, Y8, Y7
+	VPAND          Y4, Y7, Y7
+	VPOR           Y7, Y1, Y1
+	VPXOR          Y0, Y1, Y1
+	VMOVDQU        Y1, (AX)(R11*1)
+	ADDQ           $0x00000050, CX
+	ADDQ           R14, AX
+	XCHGQ          R14, R15
+	DECQ           BX
+	JNE            whole
+	CMPQ           units+16(FP), $0x00
+	JEQ            done
+	MOVQ           lanes+24(FP), BX
+	ADDQ           88(BX), CX
+	MOVQ           80(BX), BX
+	SUBQ           BX, units+16(FP)
+	JMP            whole
 
 unit:
+	PREFETCHT0     4096(CX)
+	PREFETCHT0     4160(CX)
 	VMOVDQU        (CX), Y7
 	VPAND          Y2, Y7, Y8
 	VPXOR          Y0, Y8, Y8
@@ -487,7 +770,7 @@ DATA u32_1x4_3x4<>+24(SB)/8, $0x0000000300000003
 GLOBL u32_1x4_3x4<>(SB), RODATA|NOPTR, $32
 
 // func unpack6AVX2(dst *byte, src *byte, units int, lanes *byte)
-// Requires: AVX, AVX2
+// Requires: AVX, AVX2, MMX+
 TEXT ·unpack6AVX2(SB), NOSPLIT, $0-32
 	MOVQ  dst+0(FP), AX
 	MOVQ  src+8(FP), CX
@@ -516,8 +799,82 @@ run:
 	VMOVDQU      u32_0x4_6x4<>+0(SB), Y4
 	VMOVDQU      u32_0x4_c0c0c0cx4<>+0(SB), Y5
 	VMOVDQU      u32_0x4_30303030x4<>+0(SB), Y6
+	CMPB         97(DX), $0x00
+	JNE          unit
+	LEAQ         16(SI), DX
+	CMPQ         DX, R8
+	JNE          unit
+	LEAQ         16(DI), DX
+	CMPQ         DX, R9
+	JNE          unit
+	LEAQ         16(R8), DX
+	CMPQ         DX, R10
+	JNE          unit
+	LEAQ         16(R9), DX
+	CMPQ         DX, R11
+	JNE          unit
+	LEAQ         16(R10), DX
+	CMPQ         DX, R12
+	JNE          unit
+	LEAQ         16(R11), DX
+	CMPQ         DX, R13
+	JNE          unit
+
+whole:
+	PREFETCHT0     4096(CX)
+	PREFETCHT0     4160(CX)
+	VBROADCASTI128 (CX), Y1
+	VINSERTI128    $0x01, 32(CX), Y1, Y1
+	VPAND          Y2, Y1, Y7
+	VPXOR          Y0, Y7, Y7
+	VMOVDQU        Y7, (AX)(SI*1)
+	VBROADCASTI128 48(CX), Y7
+	VINSERTI128    $0x01, 80(CX), Y7, Y7
+	VPAND          Y2, Y7, Y8
+	VPXOR          Y0, Y8, Y8
+	VMOVDQU        Y8, (AX)(R10*1)
+	VBROADCASTI128 16(CX), Y8
+	VINSERTI128    $0x01, (CX), Y8, Y8
+	VPSRLVD        Y4, Y8, Y8
+	VPAND          Y3, Y8, Y8
+	VBROADCASTI128 16(CX), Y9
+	VPSRLW         $0x04, Y9, Y9
+	VPAND          Y5, Y9, Y9
+	VPOR           Y9, Y8, Y8
+	VPSRLW         $0x02, Y1, Y1
+	VPAND          Y6, Y1, Y1
+	VPOR           Y1, Y8, Y8
+	VPXOR          Y0, Y8, Y1
+	VMOVDQU        Y1, (AX)(DI*1)
+	VBROADCASTI128 64(CX), Y1
+	VINSERTI128    $0x01, 48(CX), Y1, Y1
+	VPSRLVD        Y4, Y1, Y1
+	VPAND          Y3, Y1, Y1
+	VBROADCASTI128 64(CX), Y8
+	VPSRLW         $0x04, Y8, Y8
+	VPAND          Y5, Y8, Y8
+	VPOR           Y8, Y1, Y1
+	VPSRLW         $0x02, Y7, Y7
+	VPAND          Y6, Y7, Y7
+	VPOR           Y7, Y1, Y1
+	VPXOR          Y0, Y1, Y1
+	VMOVDQU        Y1, (AX)(R11*1)
+	ADDQ           $0x00000060, CX
+	ADDQ           R14, AX
+	XCHGQ          R14, R15
+	DECQ           BX
+	JNE            whole
+	CMPQ           units+16(FP), $0x00
+	JEQ            done
+	MOVQ           lanes+24(FP), BX
+	ADDQ           88(BX), CX
+	MOVQ           80(BX), BX
+	SUBQ           BX, units+16(FP)
+	JMP            whole
 
 unit:
+	PREFETCHT0     4096(CX)
+	PREFETCHT0     4160(CX)
 	VBROADCASTI128 (CX), Y7
 	VINSERTI128    $0x01, 32(CX), Y7, Y7
 	VPAND          Y2, Y7, Y8
@@ -604,7 +961,7 @@ DATA u32_0x4_30303030x4<>+24(SB)/8, $0x3030303030303030
 GLOBL u32_0x4_30303030x4<>(SB), RODATA|NOPTR, $32
 
 // func unpack7AVX2(dst *byte, src *byte, units int, lanes *byte)
-// Requires: AVX, AVX2
+// Requires: AVX, AVX2, MMX+
 TEXT ·unpack7AVX2(SB), NOSPLIT, $0-32
 	MOVQ  dst+0(FP), AX
 	MOVQ  src+8(FP), CX
@@ -629,8 +986,80 @@ run:
 	VPBROADCASTB 96(DX), Y0
 	VPBROADCASTB 97(DX), Y1
 	VMOVDQU      u32_7f7f7f7fx8<>+0(SB), Y2
+	CMPB         97(DX), $0x00
+	JNE          unit
+	LEAQ         16(SI), DX
+	CMPQ         DX, R8
+	JNE          unit
+	LEAQ         16(DI), DX
+	CMPQ         DX, R9
+	JNE          unit
+	LEAQ         16(R8), DX
+	CMPQ         DX, R10
+	JNE          unit
+	LEAQ         16(R9), DX
+	CMPQ         DX, R11
+	JNE          unit
+	LEAQ         16(R10), DX
+	CMPQ         DX, R12
+	JNE          unit
+	LEAQ         16(R11), DX
+	CMPQ         DX, R13
+	JNE          unit
+
+whole:
+	PREFETCHT0     4096(CX)
+	PREFETCHT0     4160(CX)
+	VBROADCASTI128 (CX), Y1
+	VINSERTI128    $0x01, 32(CX), Y1, Y1
+	VPAND          Y2, Y1, Y3
+	VPXOR          Y0, Y3, Y3
+	VMOVDQU        Y3, (AX)(SI*1)
+	VBROADCASTI128 64(CX), Y3
+	VINSERTI128    $0x01, 96(CX), Y3, Y3
+	VPAND          Y2, Y3, Y4
+	VPXOR          Y0, Y4, Y4
+	VMOVDQU        Y4, (AX)(R10*1)
+	VBROADCASTI128 16(CX), Y4
+	VINSERTI128    $0x01, 48(CX), Y4, Y4
+	VPAND          Y2, Y4, Y5
+	VPXOR          Y0, Y5, Y5
+	VMOVDQU        Y5, (AX)(DI*1)
+	VBROADCASTI128 80(CX), Y5
+	VPAND          u32_7f7f7f7fx4_0x4<>+0(SB), Y5, Y6
+	VPSRLVD        u32_7x4_5x4<>+0(SB), Y1, Y1
+	VPAND          u32_1010101x4_4040404x4<>+0(SB), Y1, Y1
+	VPSRLVD        u32_3x4_1x4<>+0(SB), Y3, Y3
+	VPAND          u32_10101010x4_40404040x4<>+0(SB), Y3, Y3
+	VPOR           Y3, Y1, Y1
+	VPSRLVD        u32_6x4_4x4<>+0(SB), Y4, Y3
+	VPAND          u32_2020202x4_8080808x4<>+0(SB), Y3, Y3
+	VPOR           Y3, Y1, Y1
+	VPSRLW         $0x02, Y5, Y3
+	VPAND          u32_20202020x4_0x4<>+0(SB), Y3, Y3
+	VPOR           Y3, Y1, Y1
+	VPERMQ         $0x4e, Y1, Y3
+	VPOR           Y3, Y1, Y1
+	VPAND          u32_0x4_7f7f7f7fx4<>+0(SB), Y1, Y1
+	VPOR           Y1, Y6, Y6
+	VPXOR          Y0, Y6, Y1
+	VMOVDQU        Y1, (AX)(R11*1)
+	ADDQ           $0x00000070, CX
+	ADDQ           R14, AX
+	XCHGQ          R14, R15
+	DECQ           BX
+	JNE            whole
+	CMPQ           units+16(FP), $0x00
+	JEQ            done
+	MOVQ           lanes+24(FP), BX
+	ADDQ           88(BX), CX
+	MOVQ           80(BX), BX
+	SUBQ           BX, units+16(FP)
+	JMP            whole
 
 unit:
+	PREFETCHT0     4096(CX)
+	PREFETCHT0     4160(CX)
 	VBROADCASTI128 (CX), Y3
 	VINSERTI128    $0x01, 32(CX), Y3, Y3
 	VPAND          Y2, Y3, Y4
@@ -733,7 +1162,7 @@ DATA u32_0x4_7f7f7f7fx4<>+24(SB)/8, $0x7f7f7f7f7f7f7f7f
 GLOBL u32_0x4_7f7f7f7fx4<>(SB), RODATA|NOPTR, $32
 
 // func unpack8AVX2(dst *byte, src *byte, units int, lanes *byte)
-// Requires: AVX, AVX2
+// Requires: AVX, AVX2, MMX+
 TEXT ·unpack8AVX2(SB), NOSPLIT, $0-32
 	MOVQ  dst+0(FP), AX
 	MOVQ  src+8(FP), CX
@@ -757,8 +1186,62 @@ run:
 	MOVQ         72(DX), R15
 	VPBROADCASTB 96(DX), Y0
 	VPBROADCASTB 97(DX), Y1
+	CMPB         97(DX), $0x00
+	JNE          unit
+	LEAQ         16(SI), DX
+	CMPQ         DX, R8
+	JNE          unit
+	LEAQ         16(DI), DX
+	CMPQ         DX, R9
+	JNE          unit
+	LEAQ         16(R8), DX
+	CMPQ         DX, R10
+	JNE          unit
+	LEAQ         16(R9), DX
+	CMPQ         DX, R11
+	JNE          unit
+	LEAQ         16(R10), DX
+	CMPQ         DX, R12
+	JNE          unit
+	LEAQ         16(R11), DX
+	CMPQ         DX, R13
+	JNE          unit
+
+whole:
+	PREFETCHT0     4096(CX)
+	PREFETCHT0     4160(CX)
+	VBROADCASTI128 (CX), Y1
+	VINSERTI128    $0x01, 32(CX), Y1, Y1
+	VPXOR          Y0, Y1, Y1
+	VMOVDQU        Y1, (AX)(SI*1)
+	VBROADCASTI128 64(CX), Y1
+	VINSERTI128    $0x01, 96(CX), Y1, Y1
+	VPXOR          Y0, Y1, Y1
+	VMOVDQU        Y1, (AX)(R10*1)
+	VBROADCASTI128 16(CX), Y1
+	VINSERTI128    $0x01, 48(CX), Y1, Y1
+	VPXOR          Y0, Y1, Y1
+	VMOVDQU        Y1, (AX)(DI*1)
+	VBROADCASTI128 80(CX), Y1
+	VINSERTI128    $0x01, 112(CX), Y1, Y1
+	VPXOR          Y0, Y1, Y1
+	VMOVDQU        Y1, (AX)(R11*1)
+	ADDQ           $0x00000080, CX
+	ADDQ           R14, AX
+	XCHGQ          R14, R15
+	DECQ           BX
+	JNE            whole
+	CMPQ           units+16(FP), $0x00
+	JEQ            done
+	MOVQ           lanes+24(FP), BX
+	ADDQ           88(BX), CX
+	MOVQ           80(BX), BX
+	SUBQ           BX, units+16(FP)
+	JMP            whole
 
 unit:
+	PREFETCHT0     4096(CX)
+	PREFETCHT0     4160(CX)
 	VBROADCASTI128 (CX), Y2
 	VINSERTI128    $0x01, 32(CX), Y2, Y2
 	VPXOR          Y0, Y2, Y2
@@ -801,7 +1284,7 @@ done:
 	RET
 
 // func dots4SmallAVX2(a *byte)
-// Requires: AVX, AVX2, CMOV
+// Requires: AVX, AVX2, CMOV, MMX+
 TEXT ·dots4SmallAVX2(SB), NOSPLIT, $128-8
 	MOVQ a+0(FP), AX
 	MOVQ 16(AX), CX
@@ -810,7 +1293,8 @@ TEXT ·dots4SmallAVX2(SB), NOSPLIT, $128-8
 	MOVQ 40(AX), SI
 	MOVQ 56(AX), DI
 	MOVQ 64(AX), R8
-	MOVQ (AX), R10
+	MOVQ 176(AX), R10
+	MOVQ (AX), R11
 
 group:
 	MOVLQSX      (DI), R9
@@ -896,28 +1380,37 @@ group:
 	VPADDW       Y8, Y6, Y6
 	VPMADDUBSW   Y10, Y9, Y10
 	VPADDW       Y10, Y7, Y7
-	ADDQ         $0x00000100, CX
-	ADDQ         $0x00000080, DX
-	VSHUFPS      $0xdd, Y1, Y0, Y8
-	VSHUFPS      $0x88, Y1, Y0, Y0
-	VPADDW       Y8, Y0, Y0
-	VPMADDWD     u32_10001x8<>+0(SB), Y0, Y0
-	VSHUFPS      $0xdd, Y3, Y2, Y1
-	VSHUFPS      $0x88, Y3, Y2, Y2
-	VPADDW       Y1, Y2, Y2
-	VPMADDWD     u32_10001x8<>+0(SB), Y2, Y2
-	VSHUFPS      $0xdd, Y5, Y4, Y1
-	VSHUFPS      $0x88, Y5, Y4, Y4
-	VPADDW       Y1, Y4, Y4
-	VPMADDWD     u32_10001x8<>+0(SB), Y4, Y4
-	VSHUFPS      $0xdd, Y7, Y6, Y1
-	VSHUFPS      $0x88, Y7, Y6, Y6
-	VPADDW       Y1, Y6, Y6
-	VPMADDWD     u32_10001x8<>+0(SB), Y6, Y6
+	CMPQ         184(AX), $0x00
+	JE           ahead1
+	PREFETCHT1   (R10)
+	PREFETCHT1   64(R10)
+	PREFETCHT1   128(R10)
+	ADDQ         184(AX), R10
+	ADDQ         184(AX), R10
+
+ahead1:
+	ADDQ     $0x00000100, CX
+	ADDQ     $0x00000080, DX
+	VSHUFPS  $0xdd, Y1, Y0, Y8
+	VSHUFPS  $0x88, Y1, Y0, Y0
+	VPADDW   Y8, Y0, Y0
+	VPMADDWD u32_10001x8<>+0(SB), Y0, Y0
+	VSHUFPS  $0xdd, Y3, Y2, Y1
+	VSHUFPS  $0x88, Y3, Y2, Y2
+	VPADDW   Y1, Y2, Y2
+	VPMADDWD u32_10001x8<>+0(SB), Y2, Y2
+	VSHUFPS  $0xdd, Y5, Y4, Y1
+	VSHUFPS  $0x88, Y5, Y4, Y4
+	VPADDW   Y1, Y4, Y4
+	VPMADDWD u32_10001x8<>+0(SB), Y4, Y4
+	VSHUFPS  $0xdd, Y7, Y6, Y1
+	VSHUFPS  $0x88, Y7, Y6, Y6
+	VPADDW   Y1, Y6, Y6
+	VPMADDWD u32_10001x8<>+0(SB), Y6, Y6
 
 flush:
 	VPERMQ       $0xd8, (SI), Y1
-	MOVQ         R10, R9
+	MOVQ         R11, R9
 	VPBROADCASTD (BX), Y3
 	VPMULLD      Y1, Y3, Y3
 	VPSUBD       Y3, Y0, Y0
@@ -944,7 +1437,7 @@ flush:
 	ADDQ         $0x00000004, DI
 	ADDQ         $0x00000010, BX
 	ADDQ         48(AX), SI
-	ADDQ         $0x00000020, R10
+	ADDQ         $0x00000020, R11
 	DECQ         R8
 	JNE          group
 	JMP          end
@@ -957,11 +1450,11 @@ long:
 	VMOVDQU Y0, 96(SP)
 
 block:
-	MOVQ         R9, R11
-	MOVQ         $0x00000004, R12
-	CMPQ         R11, R12
-	CMOVQGT      R12, R11
-	SUBQ         R11, R9
+	MOVQ         R9, R12
+	MOVQ         $0x00000004, R13
+	CMPQ         R12, R13
+	CMOVQGT      R13, R12
+	SUBQ         R12, R9
 	VMOVDQU      (CX), Y6
 	VMOVDQU      32(CX), Y7
 	VPBROADCASTQ (DX), Y1
@@ -998,10 +1491,17 @@ block:
 	VPADDW       Y8, Y6, Y6
 	VPMADDUBSW   Y10, Y9, Y10
 	VPADDW       Y10, Y7, Y7
-	ADDQ         $0x00000080, CX
-	ADDQ         $0x00000040, DX
-	DECQ         R11
-	JE           add
+	CMPQ         184(AX), $0x00
+	JE           ahead2
+	PREFETCHT1   (R10)
+	PREFETCHT1   64(R10)
+	ADDQ         184(AX), R10
+
+ahead2:
+	ADDQ $0x00000080, CX
+	ADDQ $0x00000040, DX
+	DECQ R12
+	JE   add
 
 step:
 	VMOVDQU      (CX), Y8
@@ -1048,10 +1548,17 @@ step:
 	VPADDW       Y8, Y6, Y6
 	VPMADDUBSW   Y10, Y9, Y10
 	VPADDW       Y10, Y7, Y7
-	ADDQ         $0x00000080, CX
-	ADDQ         $0x00000040, DX
-	DECQ         R11
-	JNE          step
+	CMPQ         184(AX), $0x00
+	JE           ahead3
+	PREFETCHT1   (R10)
+	PREFETCHT1   64(R10)
+	ADDQ         184(AX), R10
+
+ahead3:
+	ADDQ $0x00000080, CX
+	ADDQ $0x00000040, DX
+	DECQ R12
+	JNE  step
 
 add:
 	VPMADDWD u32_10001x8<>+0(SB), Y0, Y0
@@ -1097,7 +1604,7 @@ DATA u32_10001x8<>+24(SB)/8, $0x0001000100010001
 GLOBL u32_10001x8<>(SB), RODATA|NOPTR, $32
 
 // func dots4NarrowAVX2(a *byte)
-// Requires: AVX, AVX2
+// Requires: AVX, AVX2, MMX+
 TEXT ·dots4NarrowAVX2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	MOVQ 16(AX), CX
@@ -1106,7 +1613,8 @@ TEXT ·dots4NarrowAVX2(SB), NOSPLIT, $0-8
 	MOVQ 40(AX), SI
 	MOVQ 56(AX), DI
 	MOVQ 64(AX), R8
-	MOVQ (AX), R10
+	MOVQ 176(AX), R10
+	MOVQ (AX), R11
 
 group:
 	MOVLQSX (DI), R9
@@ -1120,6 +1628,13 @@ group:
 	VPXOR   Y7, Y7, Y7
 
 step:
+	CMPQ       184(AX), $0x00
+	JE         ahead1
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       184(AX), R10
+
+ahead1:
 	VMOVDQU      (CX), Y8
 	VMOVDQU      64(CX), Y9
 	VPBROADCASTQ (DX), Y10
@@ -1184,7 +1699,7 @@ step:
 	ADDQ         $0x00000040, DX
 	DECQ         R9
 	JNE          step
-	MOVQ         R10, R9
+	MOVQ         R11, R9
 	VSHUFPS      $0xdd, Y1, Y0, Y8
 	VSHUFPS      $0x88, Y1, Y0, Y0
 	VPADDD       Y8, Y0, Y0
@@ -1223,14 +1738,14 @@ step:
 	ADDQ         $0x00000004, DI
 	ADDQ         $0x00000010, BX
 	ADDQ         48(AX), SI
-	ADDQ         $0x00000020, R10
+	ADDQ         $0x00000020, R11
 	DECQ         R8
 	JNE          group
 	VZEROUPPER
 	RET
 
 // func dots2NarrowAVX2(a *byte)
-// Requires: AVX, AVX2
+// Requires: AVX, AVX2, MMX+
 TEXT ·dots2NarrowAVX2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	MOVQ 16(AX), CX
@@ -1239,7 +1754,8 @@ TEXT ·dots2NarrowAVX2(SB), NOSPLIT, $0-8
 	MOVQ 40(AX), SI
 	MOVQ 56(AX), DI
 	MOVQ 64(AX), R8
-	MOVQ (AX), R10
+	MOVQ 176(AX), R10
+	MOVQ (AX), R11
 
 group:
 	MOVLQSX (DI), R9
@@ -1249,6 +1765,13 @@ group:
 	VPXOR   Y3, Y3, Y3
 
 step:
+	CMPQ       184(AX), $0x00
+	JE         ahead1
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       184(AX), R10
+
+ahead1:
 	VMOVDQU      (CX), Y4
 	VMOVDQU      64(CX), Y5
 	VPBROADCASTQ (DX), Y6
@@ -1285,7 +1808,7 @@ step:
 	ADDQ         $0x00000020, DX
 	DECQ         R9
 	JNE          step
-	MOVQ         R10, R9
+	MOVQ         R11, R9
 	VSHUFPS      $0xdd, Y1, Y0, Y4
 	VSHUFPS      $0x88, Y1, Y0, Y0
 	VPADDD       Y4, Y0, Y0
@@ -1306,14 +1829,14 @@ step:
 	ADDQ         $0x00000004, DI
 	ADDQ         $0x00000008, BX
 	ADDQ         48(AX), SI
-	ADDQ         $0x00000020, R10
+	ADDQ         $0x00000020, R11
 	DECQ         R8
 	JNE          group
 	VZEROUPPER
 	RET
 
 // func dots1NarrowAVX2(a *byte)
-// Requires: AVX, AVX2
+// Requires: AVX, AVX2, MMX+
 TEXT ·dots1NarrowAVX2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	MOVQ 16(AX), CX
@@ -1322,7 +1845,8 @@ TEXT ·dots1NarrowAVX2(SB), NOSPLIT, $0-8
 	MOVQ 40(AX), SI
 	MOVQ 56(AX), DI
 	MOVQ 64(AX), R8
-	MOVQ (AX), R10
+	MOVQ 176(AX), R10
+	MOVQ (AX), R11
 
 group:
 	MOVLQSX (DI), R9
@@ -1330,6 +1854,13 @@ group:
 	VPXOR   Y1, Y1, Y1
 
 step:
+	CMPQ       184(AX), $0x00
+	JE         ahead1
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       184(AX), R10
+
+ahead1:
 	VMOVDQU      (CX), Y2
 	VMOVDQU      64(CX), Y3
 	VPBROADCASTQ (DX), Y4
@@ -1352,7 +1883,7 @@ step:
 	ADDQ         $0x00000010, DX
 	DECQ         R9
 	JNE          step
-	MOVQ         R10, R9
+	MOVQ         R11, R9
 	VSHUFPS      $0xdd, Y1, Y0, Y2
 	VSHUFPS      $0x88, Y1, Y0, Y0
 	VPADDD       Y2, Y0, Y0
@@ -1364,14 +1895,14 @@ step:
 	ADDQ         $0x00000004, DI
 	ADDQ         $0x00000004, BX
 	ADDQ         48(AX), SI
-	ADDQ         $0x00000020, R10
+	ADDQ         $0x00000020, R11
 	DECQ         R8
 	JNE          group
 	VZEROUPPER
 	RET
 
 // func dots4SingleAVX2(a *byte)
-// Requires: AVX, AVX2
+// Requires: AVX, AVX2, MMX+
 TEXT ·dots4SingleAVX2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	MOVQ 16(AX), CX
@@ -1380,7 +1911,8 @@ TEXT ·dots4SingleAVX2(SB), NOSPLIT, $0-8
 	MOVQ 40(AX), SI
 	MOVQ 56(AX), DI
 	MOVQ 64(AX), R8
-	MOVQ (AX), R10
+	MOVQ 176(AX), R10
+	MOVQ (AX), R11
 
 group:
 	MOVLQSX (DI), R9
@@ -1394,6 +1926,13 @@ group:
 	VPXOR   Y7, Y7, Y7
 
 step:
+	CMPQ       184(AX), $0x00
+	JE         ahead1
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       184(AX), R10
+
+ahead1:
 	VMOVDQU      (CX), Y8
 	VMOVDQU      64(CX), Y9
 	VPBROADCASTQ (DX), Y10
@@ -1466,7 +2005,7 @@ step:
 	ADDQ         $0x00000040, DX
 	DECQ         R9
 	JNE          step
-	MOVQ         R10, R9
+	MOVQ         R11, R9
 	VSHUFPS      $0xdd, Y1, Y0, Y8
 	VSHUFPS      $0x88, Y1, Y0, Y0
 	VPADDD       Y8, Y0, Y0
@@ -1505,14 +2044,14 @@ step:
 	ADDQ         $0x00000004, DI
 	ADDQ         $0x00000010, BX
 	ADDQ         48(AX), SI
-	ADDQ         $0x00000020, R10
+	ADDQ         $0x00000020, R11
 	DECQ         R8
 	JNE          group
 	VZEROUPPER
 	RET
 
 // func dots2SingleAVX2(a *byte)
-// Requires: AVX, AVX2
+// Requires: AVX, AVX2, MMX+
 TEXT ·dots2SingleAVX2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	MOVQ 16(AX), CX
@@ -1521,7 +2060,8 @@ TEXT ·dots2SingleAVX2(SB), NOSPLIT, $0-8
 	MOVQ 40(AX), SI
 	MOVQ 56(AX), DI
 	MOVQ 64(AX), R8
-	MOVQ (AX), R10
+	MOVQ 176(AX), R10
+	MOVQ (AX), R11
 
 group:
 	MOVLQSX (DI), R9
@@ -1531,6 +2071,13 @@ group:
 	VPXOR   Y3, Y3, Y3
 
 step:
+	CMPQ       184(AX), $0x00
+	JE         ahead1
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       184(AX), R10
+
+ahead1:
 	VMOVDQU      (CX), Y4
 	VMOVDQU      64(CX), Y5
 	VPBROADCASTQ (DX), Y6
@@ -1571,7 +2118,7 @@ step:
 	ADDQ         $0x00000020, DX
 	DECQ         R9
 	JNE          step
-	MOVQ         R10, R9
+	MOVQ         R11, R9
 	VSHUFPS      $0xdd, Y1, Y0, Y4
 	VSHUFPS      $0x88, Y1, Y0, Y0
 	VPADDD       Y4, Y0, Y0
@@ -1592,14 +2139,14 @@ step:
 	ADDQ         $0x00000004, DI
 	ADDQ         $0x00000008, BX
 	ADDQ         48(AX), SI
-	ADDQ         $0x00000020, R10
+	ADDQ         $0x00000020, R11
 	DECQ         R8
 	JNE          group
 	VZEROUPPER
 	RET
 
 // func dots1SingleAVX2(a *byte)
-// Requires: AVX, AVX2
+// Requires: AVX, AVX2, MMX+
 TEXT ·dots1SingleAVX2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	MOVQ 16(AX), CX
@@ -1608,7 +2155,8 @@ TEXT ·dots1SingleAVX2(SB), NOSPLIT, $0-8
 	MOVQ 40(AX), SI
 	MOVQ 56(AX), DI
 	MOVQ 64(AX), R8
-	MOVQ (AX), R10
+	MOVQ 176(AX), R10
+	MOVQ (AX), R11
 
 group:
 	MOVLQSX (DI), R9
@@ -1616,6 +2164,13 @@ group:
 	VPXOR   Y1, Y1, Y1
 
 step:
+	CMPQ       184(AX), $0x00
+	JE         ahead1
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       184(AX), R10
+
+ahead1:
 	VMOVDQU      (CX), Y2
 	VMOVDQU      64(CX), Y3
 	VPBROADCASTQ (DX), Y4
@@ -1640,7 +2195,7 @@ step:
 	ADDQ         $0x00000010, DX
 	DECQ         R9
 	JNE          step
-	MOVQ         R10, R9
+	MOVQ         R11, R9
 	VSHUFPS      $0xdd, Y1, Y0, Y2
 	VSHUFPS      $0x88, Y1, Y0, Y0
 	VPADDD       Y2, Y0, Y0
@@ -1652,14 +2207,14 @@ step:
 	ADDQ         $0x00000004, DI
 	ADDQ         $0x00000004, BX
 	ADDQ         48(AX), SI
-	ADDQ         $0x00000020, R10
+	ADDQ         $0x00000020, R11
 	DECQ         R8
 	JNE          group
 	VZEROUPPER
 	RET
 
 // func dots2WideAVX2(a *byte)
-// Requires: AVX, AVX2
+// Requires: AVX, AVX2, MMX+
 TEXT ·dots2WideAVX2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	MOVQ 16(AX), CX
@@ -1668,7 +2223,8 @@ TEXT ·dots2WideAVX2(SB), NOSPLIT, $0-8
 	MOVQ 40(AX), SI
 	MOVQ 56(AX), DI
 	MOVQ 64(AX), R8
-	MOVQ (AX), R10
+	MOVQ 176(AX), R10
+	MOVQ (AX), R11
 
 group:
 	MOVLQSX (DI), R9
@@ -1682,6 +2238,13 @@ group:
 	VPXOR   Y7, Y7, Y7
 
 step:
+	CMPQ       184(AX), $0x00
+	JE         ahead1
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       184(AX), R10
+
+ahead1:
 	VPBROADCASTQ (DX), X8
 	VPMOVSXBW    X8, Y8
 	VPBROADCASTQ 8(DX), X9
@@ -1734,7 +2297,7 @@ step:
 	ADDQ         $0x00000020, DX
 	DECQ         R9
 	JNE          step
-	MOVQ         R10, R9
+	MOVQ         R11, R9
 	VSHUFPS      $0xdd, Y1, Y0, Y8
 	VSHUFPS      $0x88, Y1, Y0, Y0
 	VPADDD       Y8, Y0, Y0
@@ -1769,7 +2332,7 @@ step:
 	ADDQ         $0x00000004, DI
 	ADDQ         $0x00000008, BX
 	ADDQ         48(AX), SI
-	ADDQ         $0x00000020, R10
+	ADDQ         $0x00000020, R11
 	DECQ         R8
 	JNE          group
 	VZEROUPPER
@@ -1782,7 +2345,7 @@ DATA u32_0_4_1_5_2_6_3_7<>+24(SB)/8, $0x0000000700000003
 GLOBL u32_0_4_1_5_2_6_3_7<>(SB), RODATA|NOPTR, $32
 
 // func dots1WideAVX2(a *byte)
-// Requires: AVX, AVX2
+// Requires: AVX, AVX2, MMX+
 TEXT ·dots1WideAVX2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	MOVQ 16(AX), CX
@@ -1791,7 +2354,8 @@ TEXT ·dots1WideAVX2(SB), NOSPLIT, $0-8
 	MOVQ 40(AX), SI
 	MOVQ 56(AX), DI
 	MOVQ 64(AX), R8
-	MOVQ (AX), R10
+	MOVQ 176(AX), R10
+	MOVQ (AX), R11
 
 group:
 	MOVLQSX (DI), R9
@@ -1801,6 +2365,13 @@ group:
 	VPXOR   Y3, Y3, Y3
 
 step:
+	CMPQ       184(AX), $0x00
+	JE         ahead1
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       184(AX), R10
+
+ahead1:
 	VPBROADCASTQ (DX), X4
 	VPMOVSXBW    X4, Y4
 	VPMOVSXBW    (CX), Y5
@@ -1833,7 +2404,7 @@ step:
 	ADDQ         $0x00000010, DX
 	DECQ         R9
 	JNE          step
-	MOVQ         R10, R9
+	MOVQ         R11, R9
 	VSHUFPS      $0xdd, Y1, Y0, Y4
 	VSHUFPS      $0x88, Y1, Y0, Y0
 	VPADDD       Y4, Y0, Y0
@@ -1852,14 +2423,14 @@ step:
 	ADDQ         $0x00000004, DI
 	ADDQ         $0x00000004, BX
 	ADDQ         48(AX), SI
-	ADDQ         $0x00000020, R10
+	ADDQ         $0x00000020, R11
 	DECQ         R8
 	JNE          group
 	VZEROUPPER
 	RET
 
 // func group4SmallAVX2(a *byte)
-// Requires: AVX, AVX2, CMOV, FMA3
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
 TEXT ·group4SmallAVX2(SB), NOSPLIT, $128-8
 	MOVQ  a+0(FP), AX
 	MOVQ  16(AX), CX
@@ -1868,7 +2439,8 @@ TEXT ·group4SmallAVX2(SB), NOSPLIT, $128-8
 	MOVQ  40(AX), SI
 	MOVQ  56(AX), DI
 	MOVQ  64(AX), R8
-	MOVQ  80(AX), R10
+	MOVQ  176(AX), R10
+	MOVQ  80(AX), R11
 	VPXOR Y8, Y8, Y8
 	VPXOR Y9, Y9, Y9
 	VPXOR Y10, Y10, Y10
@@ -1958,28 +2530,37 @@ group:
 	VPADDW       Y12, Y6, Y6
 	VPMADDUBSW   Y14, Y13, Y14
 	VPADDW       Y14, Y7, Y7
-	ADDQ         $0x00000100, CX
-	ADDQ         $0x00000080, DX
-	VSHUFPS      $0xdd, Y1, Y0, Y12
-	VSHUFPS      $0x88, Y1, Y0, Y0
-	VPADDW       Y12, Y0, Y0
-	VPMADDWD     u32_10001x8<>+0(SB), Y0, Y0
-	VSHUFPS      $0xdd, Y3, Y2, Y1
-	VSHUFPS      $0x88, Y3, Y2, Y2
-	VPADDW       Y1, Y2, Y2
-	VPMADDWD     u32_10001x8<>+0(SB), Y2, Y2
-	VSHUFPS      $0xdd, Y5, Y4, Y1
-	VSHUFPS      $0x88, Y5, Y4, Y4
-	VPADDW       Y1, Y4, Y4
-	VPMADDWD     u32_10001x8<>+0(SB), Y4, Y4
-	VSHUFPS      $0xdd, Y7, Y6, Y1
-	VSHUFPS      $0x88, Y7, Y6, Y6
-	VPADDW       Y1, Y6, Y6
-	VPMADDWD     u32_10001x8<>+0(SB), Y6, Y6
+	CMPQ         184(AX), $0x00
+	JE           ahead1
+	PREFETCHT1   (R10)
+	PREFETCHT1   64(R10)
+	PREFETCHT1   128(R10)
+	ADDQ         184(AX), R10
+	ADDQ         184(AX), R10
+
+ahead1:
+	ADDQ     $0x00000100, CX
+	ADDQ     $0x00000080, DX
+	VSHUFPS  $0xdd, Y1, Y0, Y12
+	VSHUFPS  $0x88, Y1, Y0, Y0
+	VPADDW   Y12, Y0, Y0
+	VPMADDWD u32_10001x8<>+0(SB), Y0, Y0
+	VSHUFPS  $0xdd, Y3, Y2, Y1
+	VSHUFPS  $0x88, Y3, Y2, Y2
+	VPADDW   Y1, Y2, Y2
+	VPMADDWD u32_10001x8<>+0(SB), Y2, Y2
+	VSHUFPS  $0xdd, Y5, Y4, Y1
+	VSHUFPS  $0x88, Y5, Y4, Y4
+	VPADDW   Y1, Y4, Y4
+	VPMADDWD u32_10001x8<>+0(SB), Y4, Y4
+	VSHUFPS  $0xdd, Y7, Y6, Y1
+	VSHUFPS  $0x88, Y7, Y6, Y6
+	VPADDW   Y1, Y6, Y6
+	VPMADDWD u32_10001x8<>+0(SB), Y6, Y6
 
 flush:
 	VPERMQ       $0xd8, (SI), Y3
-	VPERMQ       $0xd8, (R10), Y1
+	VPERMQ       $0xd8, (R11), Y1
 	VPBROADCASTD (BX), Y5
 	VPMULLD      Y3, Y5, Y5
 	VPSUBD       Y5, Y0, Y0
@@ -2003,7 +2584,7 @@ flush:
 	ADDQ         $0x00000004, DI
 	ADDQ         $0x00000010, BX
 	ADDQ         48(AX), SI
-	ADDQ         $0x00000020, R10
+	ADDQ         $0x00000020, R11
 	DECQ         R8
 	JNE          group
 	JMP          end
@@ -2016,11 +2597,11 @@ long:
 	VMOVDQU Y0, 96(SP)
 
 block:
-	MOVQ         R9, R11
-	MOVQ         $0x00000004, R12
-	CMPQ         R11, R12
-	CMOVQGT      R12, R11
-	SUBQ         R11, R9
+	MOVQ         R9, R12
+	MOVQ         $0x00000004, R13
+	CMPQ         R12, R13
+	CMOVQGT      R13, R12
+	SUBQ         R12, R9
 	VMOVDQU      (CX), Y6
 	VMOVDQU      32(CX), Y7
 	VPBROADCASTQ (DX), Y1
@@ -2057,10 +2638,17 @@ block:
 	VPADDW       Y12, Y6, Y6
 	VPMADDUBSW   Y14, Y13, Y14
 	VPADDW       Y14, Y7, Y7
-	ADDQ         $0x00000080, CX
-	ADDQ         $0x00000040, DX
-	DECQ         R11
-	JE           add
+	CMPQ         184(AX), $0x00
+	JE           ahead2
+	PREFETCHT1   (R10)
+	PREFETCHT1   64(R10)
+	ADDQ         184(AX), R10
+
+ahead2:
+	ADDQ $0x00000080, CX
+	ADDQ $0x00000040, DX
+	DECQ R12
+	JE   add
 
 step:
 	VMOVDQU      (CX), Y12
@@ -2107,10 +2695,17 @@ step:
 	VPADDW       Y12, Y6, Y6
 	VPMADDUBSW   Y14, Y13, Y14
 	VPADDW       Y14, Y7, Y7
-	ADDQ         $0x00000080, CX
-	ADDQ         $0x00000040, DX
-	DECQ         R11
-	JNE          step
+	CMPQ         184(AX), $0x00
+	JE           ahead3
+	PREFETCHT1   (R10)
+	PREFETCHT1   64(R10)
+	ADDQ         184(AX), R10
+
+ahead3:
+	ADDQ $0x00000080, CX
+	ADDQ $0x00000040, DX
+	DECQ R12
+	JNE  step
 
 add:
 	VPMADDWD u32_10001x8<>+0(SB), Y0, Y0
@@ -2213,7 +2808,7 @@ DATA u32_7fc00000<>+0(SB)/4, $0x7fc00000
 GLOBL u32_7fc00000<>(SB), RODATA|NOPTR, $4
 
 // func group4NarrowAVX2(a *byte)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·group4NarrowAVX2(SB), NOSPLIT, $0-8
 	MOVQ  a+0(FP), AX
 	MOVQ  16(AX), CX
@@ -2222,7 +2817,8 @@ TEXT ·group4NarrowAVX2(SB), NOSPLIT, $0-8
 	MOVQ  40(AX), SI
 	MOVQ  56(AX), DI
 	MOVQ  64(AX), R8
-	MOVQ  80(AX), R10
+	MOVQ  176(AX), R10
+	MOVQ  80(AX), R11
 	VPXOR Y8, Y8, Y8
 	VPXOR Y9, Y9, Y9
 	VPXOR Y10, Y10, Y10
@@ -2240,6 +2836,13 @@ group:
 	VPXOR   Y7, Y7, Y7
 
 step:
+	CMPQ       184(AX), $0x00
+	JE         ahead1
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       184(AX), R10
+
+ahead1:
 	VMOVDQU      (CX), Y12
 	VMOVDQU      64(CX), Y13
 	VPBROADCASTQ (DX), Y14
@@ -2312,7 +2915,7 @@ step:
 	VPMULLD      (SI), Y1, Y1
 	VPSUBD       Y1, Y0, Y0
 	VCVTDQ2PS    Y0, Y0
-	VFMADD231PS  (R10), Y0, Y8
+	VFMADD231PS  (R11), Y0, Y8
 	VSHUFPS      $0xdd, Y3, Y2, Y0
 	VSHUFPS      $0x88, Y3, Y2, Y1
 	VPADDD       Y0, Y1, Y1
@@ -2321,7 +2924,7 @@ step:
 	VPMULLD      (SI), Y0, Y0
 	VPSUBD       Y0, Y1, Y1
 	VCVTDQ2PS    Y1, Y1
-	VFMADD231PS  (R10), Y1, Y9
+	VFMADD231PS  (R11), Y1, Y9
 	VSHUFPS      $0xdd, Y5, Y4, Y0
 	VSHUFPS      $0x88, Y5, Y4, Y1
 	VPADDD       Y0, Y1, Y1
@@ -2330,7 +2933,7 @@ step:
 	VPMULLD      (SI), Y0, Y0
 	VPSUBD       Y0, Y1, Y1
 	VCVTDQ2PS    Y1, Y1
-	VFMADD231PS  (R10), Y1, Y10
+	VFMADD231PS  (R11), Y1, Y10
 	VSHUFPS      $0xdd, Y7, Y6, Y0
 	VSHUFPS      $0x88, Y7, Y6, Y1
 	VPADDD       Y0, Y1, Y1
@@ -2339,11 +2942,11 @@ step:
 	VPMULLD      (SI), Y0, Y0
 	VPSUBD       Y0, Y1, Y1
 	VCVTDQ2PS    Y1, Y1
-	VFMADD231PS  (R10), Y1, Y11
+	VFMADD231PS  (R11), Y1, Y11
 	ADDQ         $0x00000004, DI
 	ADDQ         $0x00000010, BX
 	ADDQ         48(AX), SI
-	ADDQ         $0x00000020, R10
+	ADDQ         $0x00000020, R11
 	DECQ         R8
 	JNE          group
 	MOVQ         (AX), CX
@@ -2406,7 +3009,7 @@ step:
 	RET
 
 // func group2NarrowAVX2(a *byte)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·group2NarrowAVX2(SB), NOSPLIT, $0-8
 	MOVQ  a+0(FP), AX
 	MOVQ  16(AX), CX
@@ -2415,7 +3018,8 @@ TEXT ·group2NarrowAVX2(SB), NOSPLIT, $0-8
 	MOVQ  40(AX), SI
 	MOVQ  56(AX), DI
 	MOVQ  64(AX), R8
-	MOVQ  80(AX), R10
+	MOVQ  176(AX), R10
+	MOVQ  80(AX), R11
 	VPXOR Y4, Y4, Y4
 	VPXOR Y5, Y5, Y5
 
@@ -2427,6 +3031,13 @@ group:
 	VPXOR   Y3, Y3, Y3
 
 step:
+	CMPQ       184(AX), $0x00
+	JE         ahead1
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       184(AX), R10
+
+ahead1:
 	VMOVDQU      (CX), Y6
 	VMOVDQU      64(CX), Y7
 	VPBROADCASTQ (DX), Y8
@@ -2471,7 +3082,7 @@ step:
 	VPMULLD      (SI), Y1, Y1
 	VPSUBD       Y1, Y0, Y0
 	VCVTDQ2PS    Y0, Y0
-	VFMADD231PS  (R10), Y0, Y4
+	VFMADD231PS  (R11), Y0, Y4
 	VSHUFPS      $0xdd, Y3, Y2, Y0
 	VSHUFPS      $0x88, Y3, Y2, Y1
 	VPADDD       Y0, Y1, Y1
@@ -2480,11 +3091,11 @@ step:
 	VPMULLD      (SI), Y0, Y0
 	VPSUBD       Y0, Y1, Y1
 	VCVTDQ2PS    Y1, Y1
-	VFMADD231PS  (R10), Y1, Y5
+	VFMADD231PS  (R11), Y1, Y5
 	ADDQ         $0x00000004, DI
 	ADDQ         $0x00000008, BX
 	ADDQ         48(AX), SI
-	ADDQ         $0x00000020, R10
+	ADDQ         $0x00000020, R11
 	DECQ         R8
 	JNE          group
 	MOVQ         (AX), CX
@@ -2519,7 +3130,7 @@ step:
 	RET
 
 // func group1NarrowAVX2(a *byte)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·group1NarrowAVX2(SB), NOSPLIT, $0-8
 	MOVQ  a+0(FP), AX
 	MOVQ  16(AX), CX
@@ -2528,7 +3139,8 @@ TEXT ·group1NarrowAVX2(SB), NOSPLIT, $0-8
 	MOVQ  40(AX), SI
 	MOVQ  56(AX), DI
 	MOVQ  64(AX), R8
-	MOVQ  80(AX), R10
+	MOVQ  176(AX), R10
+	MOVQ  80(AX), R11
 	VPXOR Y2, Y2, Y2
 
 group:
@@ -2537,6 +3149,13 @@ group:
 	VPXOR   Y1, Y1, Y1
 
 step:
+	CMPQ       184(AX), $0x00
+	JE         ahead1
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       184(AX), R10
+
+ahead1:
 	VMOVDQU      (CX), Y3
 	VMOVDQU      64(CX), Y4
 	VPBROADCASTQ (DX), Y5
@@ -2567,11 +3186,11 @@ step:
 	VPMULLD      (SI), Y1, Y1
 	VPSUBD       Y1, Y0, Y0
 	VCVTDQ2PS    Y0, Y0
-	VFMADD231PS  (R10), Y0, Y2
+	VFMADD231PS  (R11), Y0, Y2
 	ADDQ         $0x00000004, DI
 	ADDQ         $0x00000004, BX
 	ADDQ         48(AX), SI
-	ADDQ         $0x00000020, R10
+	ADDQ         $0x00000020, R11
 	DECQ         R8
 	JNE          group
 	MOVQ         (AX), CX
@@ -2592,7 +3211,7 @@ step:
 	RET
 
 // func group4SingleAVX2(a *byte)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·group4SingleAVX2(SB), NOSPLIT, $0-8
 	MOVQ  a+0(FP), AX
 	MOVQ  16(AX), CX
@@ -2601,7 +3220,8 @@ TEXT ·group4SingleAVX2(SB), NOSPLIT, $0-8
 	MOVQ  40(AX), SI
 	MOVQ  56(AX), DI
 	MOVQ  64(AX), R8
-	MOVQ  80(AX), R10
+	MOVQ  176(AX), R10
+	MOVQ  80(AX), R11
 	VPXOR Y8, Y8, Y8
 	VPXOR Y9, Y9, Y9
 	VPXOR Y10, Y10, Y10
@@ -2619,6 +3239,13 @@ group:
 	VPXOR   Y7, Y7, Y7
 
 step:
+	CMPQ       184(AX), $0x00
+	JE         ahead1
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       184(AX), R10
+
+ahead1:
 	VMOVDQU      (CX), Y12
 	VMOVDQU      64(CX), Y13
 	VPBROADCASTQ (DX), Y14
@@ -2699,7 +3326,7 @@ step:
 	VPMULLD      (SI), Y1, Y1
 	VPSUBD       Y1, Y0, Y0
 	VCVTDQ2PS    Y0, Y0
-	VFMADD231PS  (R10), Y0, Y8
+	VFMADD231PS  (R11), Y0, Y8
 	VSHUFPS      $0xdd, Y3, Y2, Y0
 	VSHUFPS      $0x88, Y3, Y2, Y1
 	VPADDD       Y0, Y1, Y1
@@ -2708,7 +3335,7 @@ step:
 	VPMULLD      (SI), Y0, Y0
 	VPSUBD       Y0, Y1, Y1
 	VCVTDQ2PS    Y1, Y1
-	VFMADD231PS  (R10), Y1, Y9
+	VFMADD231PS  (R11), Y1, Y9
 	VSHUFPS      $0xdd, Y5, Y4, Y0
 	VSHUFPS      $0x88, Y5, Y4, Y1
 	VPADDD       Y0, Y1, Y1
@@ -2717,7 +3344,7 @@ step:
 	VPMULLD      (SI), Y0, Y0
 	VPSUBD       Y0, Y1, Y1
 	VCVTDQ2PS    Y1, Y1
-	VFMADD231PS  (R10), Y1, Y10
+	VFMADD231PS  (R11), Y1, Y10
 	VSHUFPS      $0xdd, Y7, Y6, Y0
 	VSHUFPS      $0x88, Y7, Y6, Y1
 	VPADDD       Y0, Y1, Y1
@@ -2726,11 +3353,11 @@ step:
 	VPMULLD      (SI), Y0, Y0
 	VPSUBD       Y0, Y1, Y1
 	VCVTDQ2PS    Y1, Y1
-	VFMADD231PS  (R10), Y1, Y11
+	VFMADD231PS  (R11), Y1, Y11
 	ADDQ         $0x00000004, DI
 	ADDQ         $0x00000010, BX
 	ADDQ         48(AX), SI
-	ADDQ         $0x00000020, R10
+	ADDQ         $0x00000020, R11
 	DECQ         R8
 	JNE          group
 	MOVQ         (AX), CX
@@ -2793,7 +3420,7 @@ step:
 	RET
 
 // func group2SingleAVX2(a *byte)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·group2SingleAVX2(SB), NOSPLIT, $0-8
 	MOVQ  a+0(FP), AX
 	MOVQ  16(AX), CX
@@ -2802,7 +3429,8 @@ TEXT ·group2SingleAVX2(SB), NOSPLIT, $0-8
 	MOVQ  40(AX), SI
 	MOVQ  56(AX), DI
 	MOVQ  64(AX), R8
-	MOVQ  80(AX), R10
+	MOVQ  176(AX), R10
+	MOVQ  80(AX), R11
 	VPXOR Y4, Y4, Y4
 	VPXOR Y5, Y5, Y5
 
@@ -2814,6 +3442,13 @@ group:
 	VPXOR   Y3, Y3, Y3
 
 step:
+	CMPQ       184(AX), $0x00
+	JE         ahead1
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       184(AX), R10
+
+ahead1:
 	VMOVDQU      (CX), Y6
 	VMOVDQU      64(CX), Y7
 	VPBROADCASTQ (DX), Y8
@@ -2862,7 +3497,7 @@ step:
 	VPMULLD      (SI), Y1, Y1
 	VPSUBD       Y1, Y0, Y0
 	VCVTDQ2PS    Y0, Y0
-	VFMADD231PS  (R10), Y0, Y4
+	VFMADD231PS  (R11), Y0, Y4
 	VSHUFPS      $0xdd, Y3, Y2, Y0
 	VSHUFPS      $0x88, Y3, Y2, Y1
 	VPADDD       Y0, Y1, Y1
@@ -2871,11 +3506,11 @@ step:
 	VPMULLD      (SI), Y0, Y0
 	VPSUBD       Y0, Y1, Y1
 	VCVTDQ2PS    Y1, Y1
-	VFMADD231PS  (R10), Y1, Y5
+	VFMADD231PS  (R11), Y1, Y5
 	ADDQ         $0x00000004, DI
 	ADDQ         $0x00000008, BX
 	ADDQ         48(AX), SI
-	ADDQ         $0x00000020, R10
+	ADDQ         $0x00000020, R11
 	DECQ         R8
 	JNE          group
 	MOVQ         (AX), CX
@@ -2910,7 +3545,7 @@ step:
 	RET
 
 // func group1SingleAVX2(a *byte)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·group1SingleAVX2(SB), NOSPLIT, $0-8
 	MOVQ  a+0(FP), AX
 	MOVQ  16(AX), CX
@@ -2919,7 +3554,8 @@ TEXT ·group1SingleAVX2(SB), NOSPLIT, $0-8
 	MOVQ  40(AX), SI
 	MOVQ  56(AX), DI
 	MOVQ  64(AX), R8
-	MOVQ  80(AX), R10
+	MOVQ  176(AX), R10
+	MOVQ  80(AX), R11
 	VPXOR Y2, Y2, Y2
 
 group:
@@ -2928,6 +3564,13 @@ group:
 	VPXOR   Y1, Y1, Y1
 
 step:
+	CMPQ       184(AX), $0x00
+	JE         ahead1
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       184(AX), R10
+
+ahead1:
 	VMOVDQU      (CX), Y3
 	VMOVDQU      64(CX), Y4
 	VPBROADCASTQ (DX), Y5
@@ -2960,11 +3603,11 @@ step:
 	VPMULLD      (SI), Y1, Y1
 	VPSUBD       Y1, Y0, Y0
 	VCVTDQ2PS    Y0, Y0
-	VFMADD231PS  (R10), Y0, Y2
+	VFMADD231PS  (R11), Y0, Y2
 	ADDQ         $0x00000004, DI
 	ADDQ         $0x00000004, BX
 	ADDQ         48(AX), SI
-	ADDQ         $0x00000020, R10
+	ADDQ         $0x00000020, R11
 	DECQ         R8
 	JNE          group
 	MOVQ         (AX), CX
@@ -2985,7 +3628,7 @@ step:
 	RET
 
 // func group2WideAVX2(a *byte)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·group2WideAVX2(SB), NOSPLIT, $0-8
 	MOVQ  a+0(FP), AX
 	MOVQ  16(AX), CX
@@ -2994,7 +3637,8 @@ TEXT ·group2WideAVX2(SB), NOSPLIT, $0-8
 	MOVQ  40(AX), SI
 	MOVQ  56(AX), DI
 	MOVQ  64(AX), R8
-	MOVQ  80(AX), R10
+	MOVQ  176(AX), R10
+	MOVQ  80(AX), R11
 	VPXOR Y8, Y8, Y8
 	VPXOR Y9, Y9, Y9
 
@@ -3010,6 +3654,13 @@ group:
 	VPXOR   Y7, Y7, Y7
 
 step:
+	CMPQ       184(AX), $0x00
+	JE         ahead1
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       184(AX), R10
+
+ahead1:
 	VPBROADCASTQ (DX), X10
 	VPMOVSXBW    X10, Y10
 	VPBROADCASTQ 8(DX), X11
@@ -3077,7 +3728,7 @@ step:
 	VPMULLD      (SI), Y1, Y1
 	VPSUBD       Y1, Y0, Y0
 	VCVTDQ2PS    Y0, Y0
-	VFMADD231PS  (R10), Y0, Y8
+	VFMADD231PS  (R11), Y0, Y8
 	VSHUFPS      $0xdd, Y5, Y4, Y0
 	VSHUFPS      $0x88, Y5, Y4, Y1
 	VPADDD       Y0, Y1, Y1
@@ -3093,11 +3744,11 @@ step:
 	VPMULLD      (SI), Y0, Y0
 	VPSUBD       Y0, Y1, Y1
 	VCVTDQ2PS    Y1, Y1
-	VFMADD231PS  (R10), Y1, Y9
+	VFMADD231PS  (R11), Y1, Y9
 	ADDQ         $0x00000004, DI
 	ADDQ         $0x00000008, BX
 	ADDQ         48(AX), SI
-	ADDQ         $0x00000020, R10
+	ADDQ         $0x00000020, R11
 	DECQ         R8
 	JNE          group
 	MOVQ         (AX), CX
@@ -3132,7 +3783,7 @@ step:
 	RET
 
 // func group1WideAVX2(a *byte)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·group1WideAVX2(SB), NOSPLIT, $0-8
 	MOVQ  a+0(FP), AX
 	MOVQ  16(AX), CX
@@ -3141,7 +3792,8 @@ TEXT ·group1WideAVX2(SB), NOSPLIT, $0-8
 	MOVQ  40(AX), SI
 	MOVQ  56(AX), DI
 	MOVQ  64(AX), R8
-	MOVQ  80(AX), R10
+	MOVQ  176(AX), R10
+	MOVQ  80(AX), R11
 	VPXOR Y4, Y4, Y4
 
 group:
@@ -3152,6 +3804,13 @@ group:
 	VPXOR   Y3, Y3, Y3
 
 step:
+	CMPQ       184(AX), $0x00
+	JE         ahead1
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       184(AX), R10
+
+ahead1:
 	VPBROADCASTQ (DX), X5
 	VPMOVSXBW    X5, Y5
 	VPMOVSXBW    (CX), Y6
@@ -3199,11 +3858,11 @@ step:
 	VPMULLD      (SI), Y1, Y1
 	VPSUBD       Y1, Y0, Y0
 	VCVTDQ2PS    Y0, Y0
-	VFMADD231PS  (R10), Y0, Y4
+	VFMADD231PS  (R11), Y0, Y4
 	ADDQ         $0x00000004, DI
 	ADDQ         $0x00000004, BX
 	ADDQ         48(AX), SI
-	ADDQ         $0x00000020, R10
+	ADDQ         $0x00000020, R11
 	DECQ         R8
 	JNE          group
 	MOVQ         (AX), CX
@@ -3224,7 +3883,7 @@ step:
 	RET
 
 // func shifted4SmallAVX2(a *byte)
-// Requires: AVX, AVX2, CMOV, FMA3
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
 TEXT ·shifted4SmallAVX2(SB), NOSPLIT, $128-8
 	MOVQ  a+0(FP), AX
 	MOVQ  16(AX), CX
@@ -3233,7 +3892,8 @@ TEXT ·shifted4SmallAVX2(SB), NOSPLIT, $128-8
 	MOVQ  40(AX), SI
 	MOVQ  56(AX), DI
 	MOVQ  64(AX), R8
-	MOVQ  80(AX), R10
+	MOVQ  176(AX), R10
+	MOVQ  80(AX), R11
 	VPXOR Y8, Y8, Y8
 	VPXOR Y9, Y9, Y9
 	VPXOR Y10, Y10, Y10
@@ -3323,47 +3983,56 @@ group:
 	VPADDW       Y12, Y6, Y6
 	VPMADDUBSW   Y14, Y13, Y14
 	VPADDW       Y14, Y7, Y7
-	ADDQ         $0x00000100, CX
-	ADDQ         $0x00000080, DX
-	VSHUFPS      $0xdd, Y1, Y0, Y12
-	VSHUFPS      $0x88, Y1, Y0, Y0
-	VPADDW       Y12, Y0, Y0
-	VPMADDWD     u32_10001x8<>+0(SB), Y0, Y0
-	VSHUFPS      $0xdd, Y3, Y2, Y1
-	VSHUFPS      $0x88, Y3, Y2, Y2
-	VPADDW       Y1, Y2, Y2
-	VPMADDWD     u32_10001x8<>+0(SB), Y2, Y2
-	VSHUFPS      $0xdd, Y5, Y4, Y1
-	VSHUFPS      $0x88, Y5, Y4, Y4
-	VPADDW       Y1, Y4, Y4
-	VPMADDWD     u32_10001x8<>+0(SB), Y4, Y4
-	VSHUFPS      $0xdd, Y7, Y6, Y1
-	VSHUFPS      $0x88, Y7, Y6, Y6
-	VPADDW       Y1, Y6, Y6
-	VPMADDWD     u32_10001x8<>+0(SB), Y6, Y6
+	CMPQ         184(AX), $0x00
+	JE           ahead1
+	PREFETCHT1   (R10)
+	PREFETCHT1   64(R10)
+	PREFETCHT1   128(R10)
+	ADDQ         184(AX), R10
+	ADDQ         184(AX), R10
+
+ahead1:
+	ADDQ     $0x00000100, CX
+	ADDQ     $0x00000080, DX
+	VSHUFPS  $0xdd, Y1, Y0, Y12
+	VSHUFPS  $0x88, Y1, Y0, Y0
+	VPADDW   Y12, Y0, Y0
+	VPMADDWD u32_10001x8<>+0(SB), Y0, Y0
+	VSHUFPS  $0xdd, Y3, Y2, Y1
+	VSHUFPS  $0x88, Y3, Y2, Y2
+	VPADDW   Y1, Y2, Y2
+	VPMADDWD u32_10001x8<>+0(SB), Y2, Y2
+	VSHUFPS  $0xdd, Y5, Y4, Y1
+	VSHUFPS  $0x88, Y5, Y4, Y4
+	VPADDW   Y1, Y4, Y4
+	VPMADDWD u32_10001x8<>+0(SB), Y4, Y4
+	VSHUFPS  $0xdd, Y7, Y6, Y1
+	VSHUFPS  $0x88, Y7, Y6, Y6
+	VPADDW   Y1, Y6, Y6
+	VPMADDWD u32_10001x8<>+0(SB), Y6, Y6
 
 flush:
 	VPERMQ       $0xd8, (SI), Y3
-	VPERMQ       $0xd8, (R10), Y1
-	VPSLLVD      176(AX), Y0, Y0
+	VPERMQ       $0xd8, (R11), Y1
+	VPSLLVD      192(AX), Y0, Y0
 	VPBROADCASTD (BX), Y5
 	VPMULLD      Y3, Y5, Y5
 	VPSUBD       Y5, Y0, Y0
 	VCVTDQ2PS    Y0, Y0
 	VFMADD231PS  Y1, Y0, Y8
-	VPSLLVD      176(AX), Y2, Y2
+	VPSLLVD      192(AX), Y2, Y2
 	VPBROADCASTD 4(BX), Y0
 	VPMULLD      Y3, Y0, Y0
 	VPSUBD       Y0, Y2, Y2
 	VCVTDQ2PS    Y2, Y2
 	VFMADD231PS  Y1, Y2, Y9
-	VPSLLVD      176(AX), Y4, Y4
+	VPSLLVD      192(AX), Y4, Y4
 	VPBROADCASTD 8(BX), Y0
 	VPMULLD      Y3, Y0, Y0
 	VPSUBD       Y0, Y4, Y4
 	VCVTDQ2PS    Y4, Y4
 	VFMADD231PS  Y1, Y4, Y10
-	VPSLLVD      176(AX), Y6, Y6
+	VPSLLVD      192(AX), Y6, Y6
 	VPBROADCASTD 12(BX), Y0
 	VPMULLD      Y3, Y0, Y0
 	VPSUBD       Y0, Y6, Y6
@@ -3372,7 +4041,7 @@ flush:
 	ADDQ         $0x00000004, DI
 	ADDQ         $0x00000010, BX
 	ADDQ         48(AX), SI
-	ADDQ         $0x00000020, R10
+	ADDQ         $0x00000020, R11
 	DECQ         R8
 	JNE          group
 	JMP          end
@@ -3385,11 +4054,11 @@ long:
 	VMOVDQU Y0, 96(SP)
 
 block:
-	MOVQ         R9, R11
-	MOVQ         $0x00000004, R12
-	CMPQ         R11, R12
-	CMOVQGT      R12, R11
-	SUBQ         R11, R9
+	MOVQ         R9, R12
+	MOVQ         $0x00000004, R13
+	CMPQ         R12, R13
+	CMOVQGT      R13, R12
+	SUBQ         R12, R9
 	VMOVDQU      (CX), Y6
 	VMOVDQU      32(CX), Y7
 	VPBROADCASTQ (DX), Y1
@@ -3426,10 +4095,17 @@ block:
 	VPADDW       Y12, Y6, Y6
 	VPMADDUBSW   Y14, Y13, Y14
 	VPADDW       Y14, Y7, Y7
-	ADDQ         $0x00000080, CX
-	ADDQ         $0x00000040, DX
-	DECQ         R11
-	JE           add
+	CMPQ         184(AX), $0x00
+	JE           ahead2
+	PREFETCHT1   (R10)
+	PREFETCHT1   64(R10)
+	ADDQ         184(AX), R10
+
+ahead2:
+	ADDQ $0x00000080, CX
+	ADDQ $0x00000040, DX
+	DECQ R12
+	JE   add
 
 step:
 	VMOVDQU      (CX), Y12
@@ -3476,10 +4152,17 @@ step:
 	VPADDW       Y12, Y6, Y6
 	VPMADDUBSW   Y14, Y13, Y14
 	VPADDW       Y14, Y7, Y7
-	ADDQ         $0x00000080, CX
-	ADDQ         $0x00000040, DX
-	DECQ         R11
-	JNE          step
+	CMPQ         184(AX), $0x00
+	JE           ahead3
+	PREFETCHT1   (R10)
+	PREFETCHT1   64(R10)
+	ADDQ         184(AX), R10
+
+ahead3:
+	ADDQ $0x00000080, CX
+	ADDQ $0x00000040, DX
+	DECQ R12
+	JNE  step
 
 add:
 	VPMADDWD u32_10001x8<>+0(SB), Y0, Y0
@@ -3579,7 +4262,7 @@ end:
 	RET
 
 // func shifted4NarrowAVX2(a *byte)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·shifted4NarrowAVX2(SB), NOSPLIT, $0-8
 	MOVQ  a+0(FP), AX
 	MOVQ  16(AX), CX
@@ -3588,7 +4271,8 @@ TEXT ·shifted4NarrowAVX2(SB), NOSPLIT, $0-8
 	MOVQ  40(AX), SI
 	MOVQ  56(AX), DI
 	MOVQ  64(AX), R8
-	MOVQ  80(AX), R10
+	MOVQ  176(AX), R10
+	MOVQ  80(AX), R11
 	VPXOR Y8, Y8, Y8
 	VPXOR Y9, Y9, Y9
 	VPXOR Y10, Y10, Y10
@@ -3606,6 +4290,13 @@ group:
 	VPXOR   Y7, Y7, Y7
 
 step:
+	CMPQ       184(AX), $0x00
+	JE         ahead1
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       184(AX), R10
+
+ahead1:
 	VMOVDQU      (CX), Y12
 	VMOVDQU      64(CX), Y13
 	VPBROADCASTQ (DX), Y14
@@ -3674,46 +4365,46 @@ step:
 	VSHUFPS      $0x88, Y1, Y0, Y0
 	VPADDD       Y12, Y0, Y0
 	VPERMQ       $0xd8, Y0, Y0
-	VPSLLVD      176(AX), Y0, Y0
+	VPSLLVD      192(AX), Y0, Y0
 	VPBROADCASTD (BX), Y1
 	VPMULLD      (SI), Y1, Y1
 	VPSUBD       Y1, Y0, Y0
 	VCVTDQ2PS    Y0, Y0
-	VFMADD231PS  (R10), Y0, Y8
+	VFMADD231PS  (R11), Y0, Y8
 	VSHUFPS      $0xdd, Y3, Y2, Y0
 	VSHUFPS      $0x88, Y3, Y2, Y1
 	VPADDD       Y0, Y1, Y1
 	VPERMQ       $0xd8, Y1, Y1
-	VPSLLVD      176(AX), Y1, Y1
+	VPSLLVD      192(AX), Y1, Y1
 	VPBROADCASTD 4(BX), Y0
 	VPMULLD      (SI), Y0, Y0
 	VPSUBD       Y0, Y1, Y1
 	VCVTDQ2PS    Y1, Y1
-	VFMADD231PS  (R10), Y1, Y9
+	VFMADD231PS  (R11), Y1, Y9
 	VSHUFPS      $0xdd, Y5, Y4, Y0
 	VSHUFPS      $0x88, Y5, Y4, Y1
 	VPADDD       Y0, Y1, Y1
 	VPERMQ       $0xd8, Y1, Y1
-	VPSLLVD      176(AX), Y1, Y1
+	VPSLLVD      192(AX), Y1, Y1
 	VPBROADCASTD 8(BX), Y0
 	VPMULLD      (SI), Y0, Y0
 	VPSUBD       Y0, Y1, Y1
 	VCVTDQ2PS    Y1, Y1
-	VFMADD231PS  (R10), Y1, Y10
+	VFMADD231PS  (R11), Y1, Y10
 	VSHUFPS      $0xdd, Y7, Y6, Y0
 	VSHUFPS      $0x88, Y7, Y6, Y1
 	VPADDD       Y0, Y1, Y1
 	VPERMQ       $0xd8, Y1, Y1
-	VPSLLVD      176(AX), Y1, Y1
+	VPSLLVD      192(AX), Y1, Y1
 	VPBROADCASTD 12(BX), Y0
 	VPMULLD      (SI), Y0, Y0
 	VPSUBD       Y0, Y1, Y1
 	VCVTDQ2PS    Y1, Y1
-	VFMADD231PS  (R10), Y1, Y11
+	VFMADD231PS  (R11), Y1, Y11
 	ADDQ         $0x00000004, DI
 	ADDQ         $0x00000010, BX
 	ADDQ         48(AX), SI
-	ADDQ         $0x00000020, R10
+	ADDQ         $0x00000020, R11
 	DECQ         R8
 	JNE          group
 	MOVQ         (AX), CX
@@ -3776,7 +4467,7 @@ step:
 	RET
 
 // func shifted2NarrowAVX2(a *byte)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·shifted2NarrowAVX2(SB), NOSPLIT, $0-8
 	MOVQ  a+0(FP), AX
 	MOVQ  16(AX), CX
@@ -3785,7 +4476,8 @@ TEXT ·shifted2NarrowAVX2(SB), NOSPLIT, $0-8
 	MOVQ  40(AX), SI
 	MOVQ  56(AX), DI
 	MOVQ  64(AX), R8
-	MOVQ  80(AX), R10
+	MOVQ  176(AX), R10
+	MOVQ  80(AX), R11
 	VPXOR Y4, Y4, Y4
 	VPXOR Y5, Y5, Y5
 
@@ -3797,6 +4489,13 @@ group:
 	VPXOR   Y3, Y3, Y3
 
 step:
+	CMPQ       184(AX), $0x00
+	JE         ahead1
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       184(AX), R10
+
+ahead1:
 	VMOVDQU      (CX), Y6
 	VMOVDQU      64(CX), Y7
 	VPBROADCASTQ (DX), Y8
@@ -3837,26 +4536,26 @@ step:
 	VSHUFPS      $0x88, Y1, Y0, Y0
 	VPADDD       Y6, Y0, Y0
 	VPERMQ       $0xd8, Y0, Y0
-	VPSLLVD      176(AX), Y0, Y0
+	VPSLLVD      192(AX), Y0, Y0
 	VPBROADCASTD (BX), Y1
 	VPMULLD      (SI), Y1, Y1
 	VPSUBD       Y1, Y0, Y0
 	VCVTDQ2PS    Y0, Y0
-	VFMADD231PS  (R10), Y0, Y4
+	VFMADD231PS  (R11), Y0, Y4
 	VSHUFPS      $0xdd, Y3, Y2, Y0
 	VSHUFPS      $0x88, Y3, Y2, Y1
 	VPADDD       Y0, Y1, Y1
 	VPERMQ       $0xd8, Y1, Y1
-	VPSLLVD      176(AX), Y1, Y1
+	VPSLLVD      192(AX), Y1, Y1
 	VPBROADCASTD 4(BX), Y0
 	VPMULLD      (SI), Y0, Y0
 	VPSUBD       Y0, Y1, Y1
 	VCVTDQ2PS    Y1, Y1
-	VFMADD231PS  (R10), Y1, Y5
+	VFMADD231PS  (R11), Y1, Y5
 	ADDQ         $0x00000004, DI
 	ADDQ         $0x00000008, BX
 	ADDQ         48(AX), SI
-	ADDQ         $0x00000020, R10
+	ADDQ         $0x00000020, R11
 	DECQ         R8
 	JNE          group
 	MOVQ         (AX), CX
@@ -3891,7 +4590,7 @@ step:
 	RET
 
 // func shifted1NarrowAVX2(a *byte)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·shifted1NarrowAVX2(SB), NOSPLIT, $0-8
 	MOVQ  a+0(FP), AX
 	MOVQ  16(AX), CX
@@ -3900,7 +4599,8 @@ TEXT ·shifted1NarrowAVX2(SB), NOSPLIT, $0-8
 	MOVQ  40(AX), SI
 	MOVQ  56(AX), DI
 	MOVQ  64(AX), R8
-	MOVQ  80(AX), R10
+	MOVQ  176(AX), R10
+	MOVQ  80(AX), R11
 	VPXOR Y2, Y2, Y2
 
 group:
@@ -3909,6 +4609,13 @@ group:
 	VPXOR   Y1, Y1, Y1
 
 step:
+	CMPQ       184(AX), $0x00
+	JE         ahead1
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       184(AX), R10
+
+ahead1:
 	VMOVDQU      (CX), Y3
 	VMOVDQU      64(CX), Y4
 	VPBROADCASTQ (DX), Y5
@@ -3935,16 +4642,16 @@ step:
 	VSHUFPS      $0x88, Y1, Y0, Y0
 	VPADDD       Y3, Y0, Y0
 	VPERMQ       $0xd8, Y0, Y0
-	VPSLLVD      176(AX), Y0, Y0
+	VPSLLVD      192(AX), Y0, Y0
 	VPBROADCASTD (BX), Y1
 	VPMULLD      (SI), Y1, Y1
 	VPSUBD       Y1, Y0, Y0
 	VCVTDQ2PS    Y0, Y0
-	VFMADD231PS  (R10), Y0, Y2
+	VFMADD231PS  (R11), Y0, Y2
 	ADDQ         $0x00000004, DI
 	ADDQ         $0x00000004, BX
 	ADDQ         48(AX), SI
-	ADDQ         $0x00000020, R10
+	ADDQ         $0x00000020, R11
 	DECQ         R8
 	JNE          group
 	MOVQ         (AX), CX
@@ -3965,7 +4672,7 @@ step:
 	RET
 
 // func shifted4SingleAVX2(a *byte)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·shifted4SingleAVX2(SB), NOSPLIT, $0-8
 	MOVQ  a+0(FP), AX
 	MOVQ  16(AX), CX
@@ -3974,7 +4681,8 @@ TEXT ·shifted4SingleAVX2(SB), NOSPLIT, $0-8
 	MOVQ  40(AX), SI
 	MOVQ  56(AX), DI
 	MOVQ  64(AX), R8
-	MOVQ  80(AX), R10
+	MOVQ  176(AX), R10
+	MOVQ  80(AX), R11
 	VPXOR Y8, Y8, Y8
 	VPXOR Y9, Y9, Y9
 	VPXOR Y10, Y10, Y10
@@ -3992,6 +4700,13 @@ group:
 	VPXOR   Y7, Y7, Y7
 
 step:
+	CMPQ       184(AX), $0x00
+	JE         ahead1
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       184(AX), R10
+
+ahead1:
 	VMOVDQU      (CX), Y12
 	VMOVDQU      64(CX), Y13
 	VPBROADCASTQ (DX), Y14
@@ -4068,46 +4783,46 @@ step:
 	VSHUFPS      $0x88, Y1, Y0, Y0
 	VPADDD       Y12, Y0, Y0
 	VPERMQ       $0xd8, Y0, Y0
-	VPSLLVD      176(AX), Y0, Y0
+	VPSLLVD      192(AX), Y0, Y0
 	VPBROADCASTD (BX), Y1
 	VPMULLD      (SI), Y1, Y1
 	VPSUBD       Y1, Y0, Y0
 	VCVTDQ2PS    Y0, Y0
-	VFMADD231PS  (R10), Y0, Y8
+	VFMADD231PS  (R11), Y0, Y8
 	VSHUFPS      $0xdd, Y3, Y2, Y0
 	VSHUFPS      $0x88, Y3, Y2, Y1
 	VPADDD       Y0, Y1, Y1
 	VPERMQ       $0xd8, Y1, Y1
-	VPSLLVD      176(AX), Y1, Y1
+	VPSLLVD      192(AX), Y1, Y1
 	VPBROADCASTD 4(BX), Y0
 	VPMULLD      (SI), Y0, Y0
 	VPSUBD       Y0, Y1, Y1
 	VCVTDQ2PS    Y1, Y1
-	VFMADD231PS  (R10), Y1, Y9
+	VFMADD231PS  (R11), Y1, Y9
 	VSHUFPS      $0xdd, Y5, Y4, Y0
 	VSHUFPS      $0x88, Y5, Y4, Y1
 	VPADDD       Y0, Y1, Y1
 	VPERMQ       $0xd8, Y1, Y1
-	VPSLLVD      176(AX), Y1, Y1
+	VPSLLVD      192(AX), Y1, Y1
 	VPBROADCASTD 8(BX), Y0
 	VPMULLD      (SI), Y0, Y0
 	VPSUBD       Y0, Y1, Y1
 	VCVTDQ2PS    Y1, Y1
-	VFMADD231PS  (R10), Y1, Y10
+	VFMADD231PS  (R11), Y1, Y10
 	VSHUFPS      $0xdd, Y7, Y6, Y0
 	VSHUFPS      $0x88, Y7, Y6, Y1
 	VPADDD       Y0, Y1, Y1
 	VPERMQ       $0xd8, Y1, Y1
-	VPSLLVD      176(AX), Y1, Y1
+	VPSLLVD      192(AX), Y1, Y1
 	VPBROADCASTD 12(BX), Y0
 	VPMULLD      (SI), Y0, Y0
 	VPSUBD       Y0, Y1, Y1
 	VCVTDQ2PS    Y1, Y1
-	VFMADD231PS  (R10), Y1, Y11
+	VFMADD231PS  (R11), Y1, Y11
 	ADDQ         $0x00000004, DI
 	ADDQ         $0x00000010, BX
 	ADDQ         48(AX), SI
-	ADDQ         $0x00000020, R10
+	ADDQ         $0x00000020, R11
 	DECQ         R8
 	JNE          group
 	MOVQ         (AX), CX
@@ -4170,7 +4885,7 @@ step:
 	RET
 
 // func shifted2SingleAVX2(a *byte)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·shifted2SingleAVX2(SB), NOSPLIT, $0-8
 	MOVQ  a+0(FP), AX
 	MOVQ  16(AX), CX
@@ -4179,7 +4894,8 @@ TEXT ·shifted2SingleAVX2(SB), NOSPLIT, $0-8
 	MOVQ  40(AX), SI
 	MOVQ  56(AX), DI
 	MOVQ  64(AX), R8
-	MOVQ  80(AX), R10
+	MOVQ  176(AX), R10
+	MOVQ  80(AX), R11
 	VPXOR Y4, Y4, Y4
 	VPXOR Y5, Y5, Y5
 
@@ -4191,6 +4907,13 @@ group:
 	VPXOR   Y3, Y3, Y3
 
 step:
+	CMPQ       184(AX), $0x00
+	JE         ahead1
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       184(AX), R10
+
+ahead1:
 	VMOVDQU      (CX), Y6
 	VMOVDQU      64(CX), Y7
 	VPBROADCASTQ (DX), Y8
@@ -4235,26 +4958,26 @@ step:
 	VSHUFPS      $0x88, Y1, Y0, Y0
 	VPADDD       Y6, Y0, Y0
 	VPERMQ       $0xd8, Y0, Y0
-	VPSLLVD      176(AX), Y0, Y0
+	VPSLLVD      192(AX), Y0, Y0
 	VPBROADCASTD (BX), Y1
 	VPMULLD      (SI), Y1, Y1
 	VPSUBD       Y1, Y0, Y0
 	VCVTDQ2PS    Y0, Y0
-	VFMADD231PS  (R10), Y0, Y4
+	VFMADD231PS  (R11), Y0, Y4
 	VSHUFPS      $0xdd, Y3, Y2, Y0
 	VSHUFPS      $0x88, Y3, Y2, Y1
 	VPADDD       Y0, Y1, Y1
 	VPERMQ       $0xd8, Y1, Y1
-	VPSLLVD      176(AX), Y1, Y1
+	VPSLLVD      192(AX), Y1, Y1
 	VPBROADCASTD 4(BX), Y0
 	VPMULLD      (SI), Y0, Y0
 	VPSUBD       Y0, Y1, Y1
 	VCVTDQ2PS    Y1, Y1
-	VFMADD231PS  (R10), Y1, Y5
+	VFMADD231PS  (R11), Y1, Y5
 	ADDQ         $0x00000004, DI
 	ADDQ         $0x00000008, BX
 	ADDQ         48(AX), SI
-	ADDQ         $0x00000020, R10
+	ADDQ         $0x00000020, R11
 	DECQ         R8
 	JNE          group
 	MOVQ         (AX), CX
@@ -4289,7 +5012,7 @@ step:
 	RET
 
 // func shifted1SingleAVX2(a *byte)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·shifted1SingleAVX2(SB), NOSPLIT, $0-8
 	MOVQ  a+0(FP), AX
 	MOVQ  16(AX), CX
@@ -4298,7 +5021,8 @@ TEXT ·shifted1SingleAVX2(SB), NOSPLIT, $0-8
 	MOVQ  40(AX), SI
 	MOVQ  56(AX), DI
 	MOVQ  64(AX), R8
-	MOVQ  80(AX), R10
+	MOVQ  176(AX), R10
+	MOVQ  80(AX), R11
 	VPXOR Y2, Y2, Y2
 
 group:
@@ -4307,6 +5031,13 @@ group:
 	VPXOR   Y1, Y1, Y1
 
 step:
+	CMPQ       184(AX), $0x00
+	JE         ahead1
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	ADDQ       184(AX), R10
+
+ahead1:
 	VMOVDQU      (CX), Y3
 	VMOVDQU      64(CX), Y4
 	VPBROADCASTQ (DX), Y5
@@ -4335,16 +5066,16 @@ step:
 	VSHUFPS      $0x88, Y1, Y0, Y0
 	VPADDD       Y3, Y0, Y0
 	VPERMQ       $0xd8, Y0, Y0
-	VPSLLVD      176(AX), Y0, Y0
+	VPSLLVD      192(AX), Y0, Y0
 	VPBROADCASTD (BX), Y1
 	VPMULLD      (SI), Y1, Y1
 	VPSUBD       Y1, Y0, Y0
 	VCVTDQ2PS    Y0, Y0
-	VFMADD231PS  (R10), Y0, Y2
+	VFMADD231PS  (R11), Y0, Y2
 	ADDQ         $0x00000004, DI
 	ADDQ         $0x00000004, BX
 	ADDQ         48(AX), SI
-	ADDQ         $0x00000020, R10
+	ADDQ         $0x00000020, R11
 	DECQ         R8
 	JNE          group
 	MOVQ         (AX), CX

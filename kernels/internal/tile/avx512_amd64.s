@@ -5,7 +5,7 @@
 #include "textflag.h"
 
 // func unpack1AVX512(dst *byte, src *byte, units int, lanes *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VL
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL, MMX+
 TEXT ·unpack1AVX512(SB), NOSPLIT, $0-32
 	MOVQ  dst+0(FP), AX
 	MOVQ  src+8(FP), CX
@@ -32,8 +32,53 @@ run:
 	VMOVDQU64    u32_1010101x16<>+0(SB), Z2
 	VMOVDQU64    u32_7x4_5x4_3x4_1x4<>+0(SB), Z3
 	VMOVDQU64    u32_6x4_4x4_2x4_0x4<>+0(SB), Z4
+	CMPB         97(DX), $0x00
+	JNE          unit
+	LEAQ         16(SI), DX
+	CMPQ         DX, R8
+	JNE          unit
+	LEAQ         16(DI), DX
+	CMPQ         DX, R9
+	JNE          unit
+	LEAQ         16(R8), DX
+	CMPQ         DX, R10
+	JNE          unit
+	LEAQ         16(R9), DX
+	CMPQ         DX, R11
+	JNE          unit
+	LEAQ         16(R10), DX
+	CMPQ         DX, R12
+	JNE          unit
+	LEAQ         16(R11), DX
+	CMPQ         DX, R13
+	JNE          unit
+
+whole:
+	PREFETCHT0      4096(CX)
+	VBROADCASTI32X4 (CX), Z1
+	VPSRLVD         Z3, Z1, Z5
+	VPANDD          Z2, Z5, Z5
+	VPXORD          Z0, Z5, Z5
+	VMOVDQU64       Z5, (AX)(SI*1)
+	VPSRLVD         Z4, Z1, Z1
+	VPANDD          Z2, Z1, Z1
+	VPXORD          Z0, Z1, Z1
+	VMOVDQU64       Z1, (AX)(DI*1)
+	ADDQ            $0x00000010, CX
+	ADDQ            R14, AX
+	XCHGQ           R14, R15
+	DECQ            BX
+	JNE             whole
+	CMPQ            units+16(FP), $0x00
+	JEQ             done
+	MOVQ            lanes+24(FP), BX
+	ADDQ            88(BX), CX
+	MOVQ            80(BX), BX
+	SUBQ            BX, units+16(FP)
+	JMP             whole
 
 unit:
+	PREFETCHT0      4096(CX)
 	VBROADCASTI32X4 (CX), Z5
 	VPSRLVD         Z3, Z5, Z6
 	VPANDD          Z2, Z6, Z6
@@ -99,7 +144,7 @@ DATA u32_6x4_4x4_2x4_0x4<>+56(SB)/8, $0x0000000000000000
 GLOBL u32_6x4_4x4_2x4_0x4<>(SB), RODATA|NOPTR, $64
 
 // func unpack2AVX512(dst *byte, src *byte, units int, lanes *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VL
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL, MMX+
 TEXT ·unpack2AVX512(SB), NOSPLIT, $0-32
 	MOVQ  dst+0(FP), AX
 	MOVQ  src+8(FP), CX
@@ -126,8 +171,54 @@ run:
 	VMOVDQU64    u32_3030303x16<>+0(SB), Z2
 	VMOVDQU64    u32_6x4_2x4_6x4_2x4<>+0(SB), Z3
 	VMOVDQU64    u32_4x4_0x4_4x4_0x4<>+0(SB), Z4
+	CMPB         97(DX), $0x00
+	JNE          unit
+	LEAQ         16(SI), DX
+	CMPQ         DX, R8
+	JNE          unit
+	LEAQ         16(DI), DX
+	CMPQ         DX, R9
+	JNE          unit
+	LEAQ         16(R8), DX
+	CMPQ         DX, R10
+	JNE          unit
+	LEAQ         16(R9), DX
+	CMPQ         DX, R11
+	JNE          unit
+	LEAQ         16(R10), DX
+	CMPQ         DX, R12
+	JNE          unit
+	LEAQ         16(R11), DX
+	CMPQ         DX, R13
+	JNE          unit
+
+whole:
+	PREFETCHT0      4096(CX)
+	VBROADCASTI64X4 (CX), Z1
+	VSHUFI64X2      $0x50, Z1, Z1, Z1
+	VPSRLVD         Z3, Z1, Z5
+	VPANDD          Z2, Z5, Z5
+	VPXORD          Z0, Z5, Z5
+	VMOVDQU64       Z5, (AX)(SI*1)
+	VPSRLVD         Z4, Z1, Z1
+	VPANDD          Z2, Z1, Z1
+	VPXORD          Z0, Z1, Z1
+	VMOVDQU64       Z1, (AX)(DI*1)
+	ADDQ            $0x00000020, CX
+	ADDQ            R14, AX
+	XCHGQ           R14, R15
+	DECQ            BX
+	JNE             whole
+	CMPQ            units+16(FP), $0x00
+	JEQ             done
+	MOVQ            lanes+24(FP), BX
+	ADDQ            88(BX), CX
+	MOVQ            80(BX), BX
+	SUBQ            BX, units+16(FP)
+	JMP             whole
 
 unit:
+	PREFETCHT0      4096(CX)
 	VBROADCASTI64X4 (CX), Z5
 	VSHUFI64X2      $0x50, Z5, Z5, Z5
 	VPSRLVD         Z3, Z5, Z6
@@ -194,7 +285,7 @@ DATA u32_4x4_0x4_4x4_0x4<>+56(SB)/8, $0x0000000000000000
 GLOBL u32_4x4_0x4_4x4_0x4<>(SB), RODATA|NOPTR, $64
 
 // func unpack3AVX512(dst *byte, src *byte, units int, lanes *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VL
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL, MMX+
 TEXT ·unpack3AVX512(SB), NOSPLIT, $0-32
 	MOVQ  dst+0(FP), AX
 	MOVQ  src+8(FP), CX
@@ -222,8 +313,61 @@ run:
 	VMOVDQU64    u32_3x12_6x4<>+0(SB), Z3
 	VMOVDQU64    u32_0x12_4040404x4<>+0(SB), Z4
 	VMOVDQU64    u32_0x12_6x4<>+0(SB), Z5
+	CMPB         97(DX), $0x00
+	JNE          unit
+	LEAQ         16(SI), DX
+	CMPQ         DX, R8
+	JNE          unit
+	LEAQ         16(DI), DX
+	CMPQ         DX, R9
+	JNE          unit
+	LEAQ         16(R8), DX
+	CMPQ         DX, R10
+	JNE          unit
+	LEAQ         16(R9), DX
+	CMPQ         DX, R11
+	JNE          unit
+	LEAQ         16(R10), DX
+	CMPQ         DX, R12
+	JNE          unit
+	LEAQ         16(R11), DX
+	CMPQ         DX, R13
+	JNE          unit
+
+whole:
+	PREFETCHT0      4096(CX)
+	VBROADCASTI64X4 (CX), Z1
+	VINSERTI32X4    $0x02, 32(CX), Z1, Z1
+	VSHUFI64X2      $0x24, Z1, Z1, Z6
+	VPSRLVD         Z3, Z6, Z6
+	VPANDD          Z2, Z6, Z6
+	VBROADCASTI32X4 32(CX), Z7
+	VPSRLW          $0x05, Z7, Z8
+	VPTERNLOGD      $0xf8, Z4, Z8, Z6
+	VPXORD          Z0, Z6, Z6
+	VMOVDQU64       Z6, (AX)(SI*1)
+	VSHUFI64X2      $0x64, Z1, Z1, Z1
+	VPSRLVD         Z5, Z1, Z1
+	VPANDD          Z2, Z1, Z1
+	VPSRLW          $0x04, Z7, Z6
+	VPTERNLOGD      $0xf8, Z4, Z6, Z1
+	VPXORD          Z0, Z1, Z1
+	VMOVDQU64       Z1, (AX)(DI*1)
+	ADDQ            $0x00000030, CX
+	ADDQ            R14, AX
+	XCHGQ           R14, R15
+	DECQ            BX
+	JNE             whole
+	CMPQ            units+16(FP), $0x00
+	JEQ             done
+	MOVQ            lanes+24(FP), BX
+	ADDQ            88(BX), CX
+	MOVQ            80(BX), BX
+	SUBQ            BX, units+16(FP)
+	JMP             whole
 
 unit:
+	PREFETCHT0      4096(CX)
 	VBROADCASTI64X4 (CX), Z6
 	VINSERTI32X4    $0x02, 32(CX), Z6, Z6
 	VSHUFI64X2      $0x24, Z6, Z6, Z7
@@ -307,7 +451,7 @@ DATA u32_0x12_6x4<>+56(SB)/8, $0x0000000600000006
 GLOBL u32_0x12_6x4<>(SB), RODATA|NOPTR, $64
 
 // func unpack4AVX512(dst *byte, src *byte, units int, lanes *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VL
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL, MMX+
 TEXT ·unpack4AVX512(SB), NOSPLIT, $0-32
 	MOVQ  dst+0(FP), AX
 	MOVQ  src+8(FP), CX
@@ -332,8 +476,52 @@ run:
 	VPBROADCASTB 96(DX), Z0
 	VPBROADCASTB 97(DX), Z1
 	VMOVDQU64    u32_f0f0f0fx16<>+0(SB), Z2
+	CMPB         97(DX), $0x00
+	JNE          unit
+	LEAQ         16(SI), DX
+	CMPQ         DX, R8
+	JNE          unit
+	LEAQ         16(DI), DX
+	CMPQ         DX, R9
+	JNE          unit
+	LEAQ         16(R8), DX
+	CMPQ         DX, R10
+	JNE          unit
+	LEAQ         16(R9), DX
+	CMPQ         DX, R11
+	JNE          unit
+	LEAQ         16(R10), DX
+	CMPQ         DX, R12
+	JNE          unit
+	LEAQ         16(R11), DX
+	CMPQ         DX, R13
+	JNE          unit
+
+whole:
+	PREFETCHT0 4096(CX)
+	VMOVDQU64  (CX), Z1
+	VPANDD     Z2, Z1, Z3
+	VPXORD     Z0, Z3, Z3
+	VMOVDQU64  Z3, (AX)(SI*1)
+	VPSRLW     $0x04, Z1, Z1
+	VPANDD     Z2, Z1, Z1
+	VPXORD     Z0, Z1, Z1
+	VMOVDQU64  Z1, (AX)(DI*1)
+	ADDQ       $0x00000040, CX
+	ADDQ       R14, AX
+	XCHGQ      R14, R15
+	DECQ       BX
+	JNE        whole
+	CMPQ       units+16(FP), $0x00
+	JEQ        done
+	MOVQ       lanes+24(FP), BX
+	ADDQ       88(BX), CX
+	MOVQ       80(BX), BX
+	SUBQ       BX, units+16(FP)
+	JMP        whole
 
 unit:
+	PREFETCHT0    4096(CX)
 	VMOVDQU64     (CX), Z3
 	VPANDD        Z2, Z3, Z4
 	VPXORD        Z0, Z4, Z4
@@ -378,7 +566,7 @@ DATA u32_f0f0f0fx16<>+56(SB)/8, $0x0f0f0f0f0f0f0f0f
 GLOBL u32_f0f0f0fx16<>(SB), RODATA|NOPTR, $64
 
 // func unpack5AVX512(dst *byte, src *byte, units int, lanes *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VL
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL, MMX+
 TEXT ·unpack5AVX512(SB), NOSPLIT, $0-32
 	MOVQ  dst+0(FP), AX
 	MOVQ  src+8(FP), CX
@@ -406,8 +594,57 @@ run:
 	VMOVDQU64    u32_7070707x16<>+0(SB), Z3
 	VMOVDQU64    u32_18181818x16<>+0(SB), Z4
 	VMOVDQU64    u32_1dx4_1fx4_1x4_3x4<>+0(SB), Z5
+	CMPB         97(DX), $0x00
+	JNE          unit
+	LEAQ         16(SI), DX
+	CMPQ         DX, R8
+	JNE          unit
+	LEAQ         16(DI), DX
+	CMPQ         DX, R9
+	JNE          unit
+	LEAQ         16(R8), DX
+	CMPQ         DX, R10
+	JNE          unit
+	LEAQ         16(R9), DX
+	CMPQ         DX, R11
+	JNE          unit
+	LEAQ         16(R10), DX
+	CMPQ         DX, R12
+	JNE          unit
+	LEAQ         16(R11), DX
+	CMPQ         DX, R13
+	JNE          unit
+
+whole:
+	PREFETCHT0      4096(CX)
+	PREFETCHT0      4160(CX)
+	VMOVDQU64       (CX), Z1
+	VPANDD          Z2, Z1, Z6
+	VPXORD          Z0, Z6, Z6
+	VMOVDQU64       Z6, (AX)(SI*1)
+	VPSRLW          $0x05, Z1, Z1
+	VPANDD          Z3, Z1, Z1
+	VBROADCASTI32X4 64(CX), Z6
+	VPRORVD         Z5, Z6, Z6
+	VPTERNLOGD      $0xf8, Z4, Z6, Z1
+	VPXORD          Z0, Z1, Z1
+	VMOVDQU64       Z1, (AX)(DI*1)
+	ADDQ            $0x00000050, CX
+	ADDQ            R14, AX
+	XCHGQ           R14, R15
+	DECQ            BX
+	JNE             whole
+	CMPQ            units+16(FP), $0x00
+	JEQ             done
+	MOVQ            lanes+24(FP), BX
+	ADDQ            88(BX), CX
+	MOVQ            80(BX), BX
+	SUBQ            BX, units+16(FP)
+	JMP             whole
 
 unit:
+	PREFETCHT0      4096(CX)
+	PREFETCHT0      4160(CX)
 	VMOVDQU64       (CX), Z6
 	VPANDD          Z2, Z6, Z7
 	VPXORD          Z0, Z7, Z7
@@ -485,7 +722,7 @@ DATA u32_1dx4_1fx4_1x4_3x4<>+56(SB)/8, $0x0000000300000003
 GLOBL u32_1dx4_1fx4_1x4_3x4<>(SB), RODATA|NOPTR, $64
 
 // func unpack6AVX512(dst *byte, src *byte, units int, lanes *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VL
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL, MMX+
 TEXT ·unpack6AVX512(SB), NOSPLIT, $0-32
 	MOVQ  dst+0(FP), AX
 	MOVQ  src+8(FP), CX
@@ -514,8 +751,62 @@ run:
 	VMOVDQU64    u32_0x4_6x4_0x4_6x4<>+0(SB), Z4
 	VMOVDQU64    u32_0x4_c0c0c0cx4_0x4_c0c0c0cx4<>+0(SB), Z5
 	VMOVDQU64    u32_0x4_30303030x4_0x4_30303030x4<>+0(SB), Z6
+	CMPB         97(DX), $0x00
+	JNE          unit
+	LEAQ         16(SI), DX
+	CMPQ         DX, R8
+	JNE          unit
+	LEAQ         16(DI), DX
+	CMPQ         DX, R9
+	JNE          unit
+	LEAQ         16(R8), DX
+	CMPQ         DX, R10
+	JNE          unit
+	LEAQ         16(R9), DX
+	CMPQ         DX, R11
+	JNE          unit
+	LEAQ         16(R10), DX
+	CMPQ         DX, R12
+	JNE          unit
+	LEAQ         16(R11), DX
+	CMPQ         DX, R13
+	JNE          unit
+
+whole:
+	PREFETCHT0 4096(CX)
+	PREFETCHT0 4160(CX)
+	VMOVDQU64  (CX), Z1
+	VMOVDQU64  32(CX), Z7
+	VSHUFI64X2 $0xd8, Z7, Z1, Z8
+	VPANDD     Z2, Z8, Z9
+	VPXORD     Z0, Z9, Z9
+	VMOVDQU64  Z9, (AX)(SI*1)
+	VSHUFI64X2 $0x61, Z7, Z1, Z9
+	VPSRLVD    Z4, Z9, Z9
+	VPANDD     Z3, Z9, Z9
+	VSHUFI64X2 $0xa5, Z7, Z1, Z1
+	VPSRLW     $0x04, Z1, Z1
+	VPTERNLOGD $0xf8, Z5, Z1, Z9
+	VPSRLW     $0x02, Z8, Z1
+	VPTERNLOGD $0xf8, Z6, Z1, Z9
+	VPXORD     Z0, Z9, Z1
+	VMOVDQU64  Z1, (AX)(DI*1)
+	ADDQ       $0x00000060, CX
+	ADDQ       R14, AX
+	XCHGQ      R14, R15
+	DECQ       BX
+	JNE        whole
+	CMPQ       units+16(FP), $0x00
+	JEQ        done
+	MOVQ       lanes+24(FP), BX
+	ADDQ       88(BX), CX
+	MOVQ       80(BX), BX
+	SUBQ       BX, units+16(FP)
+	JMP        whole
 
 unit:
+	PREFETCHT0    4096(CX)
+	PREFETCHT0    4160(CX)
 	VMOVDQU64     (CX), Z7
 	VMOVDQU64     32(CX), Z8
 	VSHUFI64X2    $0xd8, Z8, Z7, Z9
@@ -608,7 +899,7 @@ DATA u32_0x4_30303030x4_0x4_30303030x4<>+56(SB)/8, $0x3030303030303030
 GLOBL u32_0x4_30303030x4_0x4_30303030x4<>(SB), RODATA|NOPTR, $64
 
 // func unpack7AVX512(dst *byte, src *byte, units int, lanes *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VL
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL, MMX+
 TEXT ·unpack7AVX512(SB), NOSPLIT, $0-32
 	MOVQ  dst+0(FP), AX
 	MOVQ  src+8(FP), CX
@@ -639,8 +930,65 @@ run:
 	VMOVDQU64    u32_2020202x4_8080808x4_20202020x4_0x4<>+0(SB), Z6
 	VMOVDQU64    u32_6x4_4x4_2x4_6x4<>+0(SB), Z7
 	VMOVDQU64    u32_0x12_7f7f7f7fx4<>+0(SB), Z8
+	CMPB         97(DX), $0x00
+	JNE          unit
+	LEAQ         16(SI), DX
+	CMPQ         DX, R8
+	JNE          unit
+	LEAQ         16(DI), DX
+	CMPQ         DX, R9
+	JNE          unit
+	LEAQ         16(R8), DX
+	CMPQ         DX, R10
+	JNE          unit
+	LEAQ         16(R9), DX
+	CMPQ         DX, R11
+	JNE          unit
+	LEAQ         16(R10), DX
+	CMPQ         DX, R12
+	JNE          unit
+	LEAQ         16(R11), DX
+	CMPQ         DX, R13
+	JNE          unit
+
+whole:
+	PREFETCHT0 4096(CX)
+	PREFETCHT0 4160(CX)
+	VMOVDQU64  (CX), Z1
+	VMOVDQU64  48(CX), Z9
+	VSHUFI64X2 $0xd8, Z9, Z1, Z10
+	VPANDD     Z2, Z10, Z11
+	VPXORD     Z0, Z11, Z11
+	VMOVDQU64  Z11, (AX)(SI*1)
+	VSHUFI64X2 $0xad, Z9, Z1, Z1
+	VPANDD     Z5, Z1, Z9
+	VPSRLVD    Z4, Z10, Z10
+	VPANDD     Z3, Z10, Z10
+	VPSRLVD    Z7, Z1, Z1
+	VPTERNLOGD $0xf8, Z6, Z1, Z10
+	VSHUFI64X2 $0x4e, Z10, Z10, Z1
+	VPORD      Z1, Z10, Z10
+	VSHUFI64X2 $0xb1, Z10, Z10, Z1
+	VPORD      Z1, Z10, Z10
+	VPTERNLOGD $0xf8, Z8, Z10, Z9
+	VPXORD     Z0, Z9, Z1
+	VMOVDQU64  Z1, (AX)(DI*1)
+	ADDQ       $0x00000070, CX
+	ADDQ       R14, AX
+	XCHGQ      R14, R15
+	DECQ       BX
+	JNE        whole
+	CMPQ       units+16(FP), $0x00
+	JEQ        done
+	MOVQ       lanes+24(FP), BX
+	ADDQ       88(BX), CX
+	MOVQ       80(BX), BX
+	SUBQ       BX, units+16(FP)
+	JMP        whole
 
 unit:
+	PREFETCHT0    4096(CX)
+	PREFETCHT0    4160(CX)
 	VMOVDQU64     (CX), Z9
 	VMOVDQU64     48(CX), Z10
 	VSHUFI64X2    $0xd8, Z10, Z9, Z11
@@ -746,7 +1094,7 @@ DATA u32_0x12_7f7f7f7fx4<>+56(SB)/8, $0x7f7f7f7f7f7f7f7f
 GLOBL u32_0x12_7f7f7f7fx4<>(SB), RODATA|NOPTR, $64
 
 // func unpack8AVX512(dst *byte, src *byte, units int, lanes *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VL
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL, MMX+
 TEXT ·unpack8AVX512(SB), NOSPLIT, $0-32
 	MOVQ  dst+0(FP), AX
 	MOVQ  src+8(FP), CX
@@ -770,8 +1118,54 @@ run:
 	MOVQ         72(DX), R15
 	VPBROADCASTB 96(DX), Z0
 	VPBROADCASTB 97(DX), Z1
+	CMPB         97(DX), $0x00
+	JNE          unit
+	LEAQ         16(SI), DX
+	CMPQ         DX, R8
+	JNE          unit
+	LEAQ         16(DI), DX
+	CMPQ         DX, R9
+	JNE          unit
+	LEAQ         16(R8), DX
+	CMPQ         DX, R10
+	JNE          unit
+	LEAQ         16(R9), DX
+	CMPQ         DX, R11
+	JNE          unit
+	LEAQ         16(R10), DX
+	CMPQ         DX, R12
+	JNE          unit
+	LEAQ         16(R11), DX
+	CMPQ         DX, R13
+	JNE          unit
+
+whole:
+	PREFETCHT0 4096(CX)
+	PREFETCHT0 4160(CX)
+	VMOVDQU64  (CX), Z1
+	VMOVDQU64  64(CX), Z2
+	VSHUFI64X2 $0x88, Z2, Z1, Z3
+	VPXORD     Z0, Z3, Z3
+	VMOVDQU64  Z3, (AX)(SI*1)
+	VSHUFI64X2 $0xdd, Z2, Z1, Z1
+	VPXORD     Z0, Z1, Z1
+	VMOVDQU64  Z1, (AX)(DI*1)
+	ADDQ       $0x00000080, CX
+	ADDQ       R14, AX
+	XCHGQ      R14, R15
+	DECQ       BX
+	JNE        whole
+	CMPQ       units+16(FP), $0x00
+	JEQ        done
+	MOVQ       lanes+24(FP), BX
+	ADDQ       88(BX), CX
+	MOVQ       80(BX), BX
+	SUBQ       BX, units+16(FP)
+	JMP        whole
 
 unit:
+	PREFETCHT0    4096(CX)
+	PREFETCHT0    4160(CX)
 	VMOVDQU64     (CX), Z2
 	VMOVDQU64     64(CX), Z3
 	VSHUFI64X2    $0x88, Z3, Z2, Z4
@@ -806,7 +1200,7 @@ done:
 	RET
 
 // func dots8AVX512(a *byte)
-// Requires: AVX, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·dots8AVX512(SB), NOSPLIT, $0-8
 	MOVQ      a+0(FP), AX
 	MOVQ      16(AX), CX
@@ -815,7 +1209,8 @@ TEXT ·dots8AVX512(SB), NOSPLIT, $0-8
 	MOVQ      40(AX), SI
 	MOVQ      56(AX), DI
 	MOVQ      64(AX), R8
-	MOVQ      (AX), R10
+	MOVQ      176(AX), R10
+	MOVQ      (AX), R11
 	VMOVDQU64 u32_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), Z0
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z1
 
@@ -829,143 +1224,107 @@ group:
 	VPXORD  Z7, Z7, Z7
 	VPXORD  Z8, Z8, Z8
 	VPXORD  Z9, Z9, Z9
-	VPXORD  Z10, Z10, Z10
-	VPXORD  Z11, Z11, Z11
-	VPXORD  Z12, Z12, Z12
-	VPXORD  Z13, Z13, Z13
-	VPXORD  Z14, Z14, Z14
-	VPXORD  Z15, Z15, Z15
-	VPXORD  Z16, Z16, Z16
-	VPXORD  Z17, Z17, Z17
 
 step:
-	VMOVDQU64    (CX), Z18
-	VMOVDQU64    64(CX), Z19
-	VPBROADCASTQ (DX), Z20
-	VPDPBUSD     Z20, Z18, Z2
-	VPDPBUSD     Z20, Z19, Z3
-	VPBROADCASTQ 8(DX), Z20
-	VPDPBUSD     Z20, Z18, Z4
-	VPDPBUSD     Z20, Z19, Z5
-	VPBROADCASTQ 16(DX), Z20
-	VPDPBUSD     Z20, Z18, Z6
-	VPDPBUSD     Z20, Z19, Z7
-	VPBROADCASTQ 24(DX), Z20
-	VPDPBUSD     Z20, Z18, Z8
-	VPDPBUSD     Z20, Z19, Z9
-	VPBROADCASTQ 32(DX), Z20
-	VPDPBUSD     Z20, Z18, Z10
-	VPDPBUSD     Z20, Z19, Z11
-	VPBROADCASTQ 40(DX), Z20
-	VPDPBUSD     Z20, Z18, Z12
-	VPDPBUSD     Z20, Z19, Z13
-	VPBROADCASTQ 48(DX), Z20
-	VPDPBUSD     Z20, Z18, Z14
-	VPDPBUSD     Z20, Z19, Z15
-	VPBROADCASTQ 56(DX), Z20
-	VPDPBUSD     Z20, Z18, Z16
-	VPDPBUSD     Z20, Z19, Z17
-	VMOVDQU64    128(CX), Z18
-	VMOVDQU64    192(CX), Z19
-	VPBROADCASTQ 64(DX), Z20
-	VPDPBUSD     Z20, Z18, Z2
-	VPDPBUSD     Z20, Z19, Z3
-	VPBROADCASTQ 72(DX), Z20
-	VPDPBUSD     Z20, Z18, Z4
-	VPDPBUSD     Z20, Z19, Z5
-	VPBROADCASTQ 80(DX), Z20
-	VPDPBUSD     Z20, Z18, Z6
-	VPDPBUSD     Z20, Z19, Z7
-	VPBROADCASTQ 88(DX), Z20
-	VPDPBUSD     Z20, Z18, Z8
-	VPDPBUSD     Z20, Z19, Z9
-	VPBROADCASTQ 96(DX), Z20
-	VPDPBUSD     Z20, Z18, Z10
-	VPDPBUSD     Z20, Z19, Z11
-	VPBROADCASTQ 104(DX), Z20
-	VPDPBUSD     Z20, Z18, Z12
-	VPDPBUSD     Z20, Z19, Z13
-	VPBROADCASTQ 112(DX), Z20
-	VPDPBUSD     Z20, Z18, Z14
-	VPDPBUSD     Z20, Z19, Z15
-	VPBROADCASTQ 120(DX), Z20
-	VPDPBUSD     Z20, Z18, Z16
-	VPDPBUSD     Z20, Z19, Z17
-	ADDQ         $0x00000100, CX
-	ADDQ         $0x00000080, DX
-	DECQ         R9
-	JNE          step
-	VPERMD       (SI), Z0, Z18
-	MOVQ         R10, R9
-	VSHUFPS      $0xdd, Z3, Z2, Z19
-	VSHUFPS      $0x88, Z3, Z2, Z20
-	VPADDD       Z19, Z20, Z20
-	VPMULLD.BCST (BX), Z18, Z19
-	VPSUBD       Z19, Z20, Z20
-	VPERMD       Z20, Z1, Z20
-	VMOVDQU32    Z20, (R9)
-	ADDQ         8(AX), R9
-	VSHUFPS      $0xdd, Z5, Z4, Z19
-	VSHUFPS      $0x88, Z5, Z4, Z20
-	VPADDD       Z19, Z20, Z20
-	VPMULLD.BCST 4(BX), Z18, Z19
-	VPSUBD       Z19, Z20, Z20
-	VPERMD       Z20, Z1, Z20
-	VMOVDQU32    Z20, (R9)
-	ADDQ         8(AX), R9
-	VSHUFPS      $0xdd, Z7, Z6, Z19
-	VSHUFPS      $0x88, Z7, Z6, Z20
-	VPADDD       Z19, Z20, Z20
-	VPMULLD.BCST 8(BX), Z18, Z19
-	VPSUBD       Z19, Z20, Z20
-	VPERMD       Z20, Z1, Z20
-	VMOVDQU32    Z20, (R9)
-	ADDQ         8(AX), R9
-	VSHUFPS      $0xdd, Z9, Z8, Z19
-	VSHUFPS      $0x88, Z9, Z8, Z20
-	VPADDD       Z19, Z20, Z20
-	VPMULLD.BCST 12(BX), Z18, Z19
-	VPSUBD       Z19, Z20, Z20
-	VPERMD       Z20, Z1, Z20
-	VMOVDQU32    Z20, (R9)
-	ADDQ         8(AX), R9
-	VSHUFPS      $0xdd, Z11, Z10, Z19
-	VSHUFPS      $0x88, Z11, Z10, Z20
-	VPADDD       Z19, Z20, Z20
-	VPMULLD.BCST 16(BX), Z18, Z19
-	VPSUBD       Z19, Z20, Z20
-	VPERMD       Z20, Z1, Z20
-	VMOVDQU32    Z20, (R9)
-	ADDQ         8(AX), R9
-	VSHUFPS      $0xdd, Z13, Z12, Z19
-	VSHUFPS      $0x88, Z13, Z12, Z20
-	VPADDD       Z19, Z20, Z20
-	VPMULLD.BCST 20(BX), Z18, Z19
-	VPSUBD       Z19, Z20, Z20
-	VPERMD       Z20, Z1, Z20
-	VMOVDQU32    Z20, (R9)
-	ADDQ         8(AX), R9
-	VSHUFPS      $0xdd, Z15, Z14, Z19
-	VSHUFPS      $0x88, Z15, Z14, Z20
-	VPADDD       Z19, Z20, Z20
-	VPMULLD.BCST 24(BX), Z18, Z19
-	VPSUBD       Z19, Z20, Z20
-	VPERMD       Z20, Z1, Z20
-	VMOVDQU32    Z20, (R9)
-	ADDQ         8(AX), R9
-	VSHUFPS      $0xdd, Z17, Z16, Z19
-	VSHUFPS      $0x88, Z17, Z16, Z20
-	VPADDD       Z19, Z20, Z20
-	VPMULLD.BCST 28(BX), Z18, Z18
-	VPSUBD       Z18, Z20, Z20
-	VPERMD       Z20, Z1, Z20
-	VMOVDQU32    Z20, (R9)
-	ADDQ         $0x00000004, DI
-	ADDQ         $0x00000020, BX
-	ADDQ         48(AX), SI
-	ADDQ         $0x00000040, R10
-	DECQ         R8
-	JNE          group
+	CMPQ       184(AX), $0x00
+	JE         ahead1
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	PREFETCHT1 128(R10)
+	ADDQ       184(AX), R10
+
+ahead1:
+	VMOVDQU64     (CX), Z10
+	VMOVDQU64     64(CX), Z11
+	VSHUFPS       $0x88, Z11, Z10, Z12
+	VSHUFPS       $0xdd, Z11, Z10, Z10
+	VPDPBUSD.BCST (DX), Z12, Z2
+	VPDPBUSD.BCST 8(DX), Z12, Z3
+	VPDPBUSD.BCST 16(DX), Z12, Z4
+	VPDPBUSD.BCST 24(DX), Z12, Z5
+	VPDPBUSD.BCST 32(DX), Z12, Z6
+	VPDPBUSD.BCST 40(DX), Z12, Z7
+	VPDPBUSD.BCST 48(DX), Z12, Z8
+	VPDPBUSD.BCST 56(DX), Z12, Z9
+	VPDPBUSD.BCST 4(DX), Z10, Z2
+	VPDPBUSD.BCST 12(DX), Z10, Z3
+	VPDPBUSD.BCST 20(DX), Z10, Z4
+	VPDPBUSD.BCST 28(DX), Z10, Z5
+	VPDPBUSD.BCST 36(DX), Z10, Z6
+	VPDPBUSD.BCST 44(DX), Z10, Z7
+	VPDPBUSD.BCST 52(DX), Z10, Z8
+	VPDPBUSD.BCST 60(DX), Z10, Z9
+	VMOVDQU64     128(CX), Z10
+	VMOVDQU64     192(CX), Z11
+	VSHUFPS       $0x88, Z11, Z10, Z12
+	VSHUFPS       $0xdd, Z11, Z10, Z10
+	VPDPBUSD.BCST 64(DX), Z12, Z2
+	VPDPBUSD.BCST 72(DX), Z12, Z3
+	VPDPBUSD.BCST 80(DX), Z12, Z4
+	VPDPBUSD.BCST 88(DX), Z12, Z5
+	VPDPBUSD.BCST 96(DX), Z12, Z6
+	VPDPBUSD.BCST 104(DX), Z12, Z7
+	VPDPBUSD.BCST 112(DX), Z12, Z8
+	VPDPBUSD.BCST 120(DX), Z12, Z9
+	VPDPBUSD.BCST 68(DX), Z10, Z2
+	VPDPBUSD.BCST 76(DX), Z10, Z3
+	VPDPBUSD.BCST 84(DX), Z10, Z4
+	VPDPBUSD.BCST 92(DX), Z10, Z5
+	VPDPBUSD.BCST 100(DX), Z10, Z6
+	VPDPBUSD.BCST 108(DX), Z10, Z7
+	VPDPBUSD.BCST 116(DX), Z10, Z8
+	VPDPBUSD.BCST 124(DX), Z10, Z9
+	ADDQ          $0x00000100, CX
+	ADDQ          $0x00000080, DX
+	DECQ          R9
+	JNE           step
+	VPERMD        (SI), Z0, Z10
+	MOVQ          R11, R9
+	VPMULLD.BCST  (BX), Z10, Z11
+	VPSUBD        Z11, Z2, Z2
+	VPERMD        Z2, Z1, Z2
+	VMOVDQU32     Z2, (R9)
+	ADDQ          8(AX), R9
+	VPMULLD.BCST  4(BX), Z10, Z11
+	VPSUBD        Z11, Z3, Z3
+	VPERMD        Z3, Z1, Z3
+	VMOVDQU32     Z3, (R9)
+	ADDQ          8(AX), R9
+	VPMULLD.BCST  8(BX), Z10, Z11
+	VPSUBD        Z11, Z4, Z4
+	VPERMD        Z4, Z1, Z4
+	VMOVDQU32     Z4, (R9)
+	ADDQ          8(AX), R9
+	VPMULLD.BCST  12(BX), Z10, Z11
+	VPSUBD        Z11, Z5, Z5
+	VPERMD        Z5, Z1, Z5
+	VMOVDQU32     Z5, (R9)
+	ADDQ          8(AX), R9
+	VPMULLD.BCST  16(BX), Z10, Z11
+	VPSUBD        Z11, Z6, Z6
+	VPERMD        Z6, Z1, Z6
+	VMOVDQU32     Z6, (R9)
+	ADDQ          8(AX), R9
+	VPMULLD.BCST  20(BX), Z10, Z11
+	VPSUBD        Z11, Z7, Z7
+	VPERMD        Z7, Z1, Z7
+	VMOVDQU32     Z7, (R9)
+	ADDQ          8(AX), R9
+	VPMULLD.BCST  24(BX), Z10, Z11
+	VPSUBD        Z11, Z8, Z8
+	VPERMD        Z8, Z1, Z8
+	VMOVDQU32     Z8, (R9)
+	ADDQ          8(AX), R9
+	VPMULLD.BCST  28(BX), Z10, Z10
+	VPSUBD        Z10, Z9, Z9
+	VPERMD        Z9, Z1, Z9
+	VMOVDQU32     Z9, (R9)
+	ADDQ          $0x00000004, DI
+	ADDQ          $0x00000020, BX
+	ADDQ          48(AX), SI
+	ADDQ          $0x00000040, R11
+	DECQ          R8
+	JNE           group
 	VZEROUPPER
 	RET
 
@@ -990,7 +1349,7 @@ DATA u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+56(SB)/8, $0x0000000f0000000e
 GLOBL u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>(SB), RODATA|NOPTR, $64
 
 // func dots4AVX512(a *byte)
-// Requires: AVX, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·dots4AVX512(SB), NOSPLIT, $0-8
 	MOVQ      a+0(FP), AX
 	MOVQ      16(AX), CX
@@ -999,7 +1358,8 @@ TEXT ·dots4AVX512(SB), NOSPLIT, $0-8
 	MOVQ      40(AX), SI
 	MOVQ      56(AX), DI
 	MOVQ      64(AX), R8
-	MOVQ      (AX), R10
+	MOVQ      176(AX), R10
+	MOVQ      (AX), R11
 	VMOVDQU64 u32_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), Z0
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z1
 
@@ -1013,100 +1373,80 @@ group:
 	VPXORD  Z7, Z7, Z7
 	VPXORD  Z8, Z8, Z8
 	VPXORD  Z9, Z9, Z9
-	VPXORD  Z10, Z10, Z10
-	VPXORD  Z11, Z11, Z11
-	VPXORD  Z12, Z12, Z12
-	VPXORD  Z13, Z13, Z13
-	VPXORD  Z14, Z14, Z14
-	VPXORD  Z15, Z15, Z15
-	VPXORD  Z16, Z16, Z16
-	VPXORD  Z17, Z17, Z17
 
 step:
-	VMOVDQU64    (CX), Z18
-	VMOVDQU64    64(CX), Z19
-	VPBROADCASTQ (DX), Z20
-	VPDPBUSD     Z20, Z18, Z2
-	VPDPBUSD     Z20, Z19, Z3
-	VPBROADCASTQ 8(DX), Z20
-	VPDPBUSD     Z20, Z18, Z6
-	VPDPBUSD     Z20, Z19, Z7
-	VPBROADCASTQ 16(DX), Z20
-	VPDPBUSD     Z20, Z18, Z10
-	VPDPBUSD     Z20, Z19, Z11
-	VPBROADCASTQ 24(DX), Z20
-	VPDPBUSD     Z20, Z18, Z14
-	VPDPBUSD     Z20, Z19, Z15
-	VMOVDQU64    128(CX), Z18
-	VMOVDQU64    192(CX), Z19
-	VPBROADCASTQ 32(DX), Z20
-	VPDPBUSD     Z20, Z18, Z4
-	VPDPBUSD     Z20, Z19, Z5
-	VPBROADCASTQ 40(DX), Z20
-	VPDPBUSD     Z20, Z18, Z8
-	VPDPBUSD     Z20, Z19, Z9
-	VPBROADCASTQ 48(DX), Z20
-	VPDPBUSD     Z20, Z18, Z12
-	VPDPBUSD     Z20, Z19, Z13
-	VPBROADCASTQ 56(DX), Z20
-	VPDPBUSD     Z20, Z18, Z16
-	VPDPBUSD     Z20, Z19, Z17
-	ADDQ         $0x00000100, CX
-	ADDQ         $0x00000040, DX
-	DECQ         R9
-	JNE          step
-	VPERMD       (SI), Z0, Z18
-	MOVQ         R10, R9
-	VPADDD       Z4, Z2, Z2
-	VPADDD       Z5, Z3, Z3
-	VSHUFPS      $0xdd, Z3, Z2, Z19
-	VSHUFPS      $0x88, Z3, Z2, Z20
-	VPADDD       Z19, Z20, Z20
-	VPMULLD.BCST (BX), Z18, Z19
-	VPSUBD       Z19, Z20, Z20
-	VPERMD       Z20, Z1, Z20
-	VMOVDQU32    Z20, (R9)
-	ADDQ         8(AX), R9
-	VPADDD       Z8, Z6, Z6
-	VPADDD       Z9, Z7, Z7
-	VSHUFPS      $0xdd, Z7, Z6, Z19
-	VSHUFPS      $0x88, Z7, Z6, Z20
-	VPADDD       Z19, Z20, Z20
-	VPMULLD.BCST 4(BX), Z18, Z19
-	VPSUBD       Z19, Z20, Z20
-	VPERMD       Z20, Z1, Z20
-	VMOVDQU32    Z20, (R9)
-	ADDQ         8(AX), R9
-	VPADDD       Z12, Z10, Z10
-	VPADDD       Z13, Z11, Z11
-	VSHUFPS      $0xdd, Z11, Z10, Z19
-	VSHUFPS      $0x88, Z11, Z10, Z20
-	VPADDD       Z19, Z20, Z20
-	VPMULLD.BCST 8(BX), Z18, Z19
-	VPSUBD       Z19, Z20, Z20
-	VPERMD       Z20, Z1, Z20
-	VMOVDQU32    Z20, (R9)
-	ADDQ         8(AX), R9
-	VPADDD       Z16, Z14, Z14
-	VPADDD       Z17, Z15, Z15
-	VSHUFPS      $0xdd, Z15, Z14, Z19
-	VSHUFPS      $0x88, Z15, Z14, Z20
-	VPADDD       Z19, Z20, Z20
-	VPMULLD.BCST 12(BX), Z18, Z18
-	VPSUBD       Z18, Z20, Z20
-	VPERMD       Z20, Z1, Z20
-	VMOVDQU32    Z20, (R9)
-	ADDQ         $0x00000004, DI
-	ADDQ         $0x00000010, BX
-	ADDQ         48(AX), SI
-	ADDQ         $0x00000040, R10
-	DECQ         R8
-	JNE          group
+	CMPQ       184(AX), $0x00
+	JE         ahead1
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	PREFETCHT1 128(R10)
+	ADDQ       184(AX), R10
+
+ahead1:
+	VMOVDQU64     (CX), Z10
+	VMOVDQU64     64(CX), Z11
+	VSHUFPS       $0x88, Z11, Z10, Z12
+	VSHUFPS       $0xdd, Z11, Z10, Z10
+	VPDPBUSD.BCST (DX), Z12, Z2
+	VPDPBUSD.BCST 8(DX), Z12, Z4
+	VPDPBUSD.BCST 16(DX), Z12, Z6
+	VPDPBUSD.BCST 24(DX), Z12, Z8
+	VPDPBUSD.BCST 4(DX), Z10, Z3
+	VPDPBUSD.BCST 12(DX), Z10, Z5
+	VPDPBUSD.BCST 20(DX), Z10, Z7
+	VPDPBUSD.BCST 28(DX), Z10, Z9
+	VMOVDQU64     128(CX), Z10
+	VMOVDQU64     192(CX), Z11
+	VSHUFPS       $0x88, Z11, Z10, Z12
+	VSHUFPS       $0xdd, Z11, Z10, Z10
+	VPDPBUSD.BCST 32(DX), Z12, Z2
+	VPDPBUSD.BCST 40(DX), Z12, Z4
+	VPDPBUSD.BCST 48(DX), Z12, Z6
+	VPDPBUSD.BCST 56(DX), Z12, Z8
+	VPDPBUSD.BCST 36(DX), Z10, Z3
+	VPDPBUSD.BCST 44(DX), Z10, Z5
+	VPDPBUSD.BCST 52(DX), Z10, Z7
+	VPDPBUSD.BCST 60(DX), Z10, Z9
+	ADDQ          $0x00000100, CX
+	ADDQ          $0x00000040, DX
+	DECQ          R9
+	JNE           step
+	VPERMD        (SI), Z0, Z10
+	MOVQ          R11, R9
+	VPADDD        Z3, Z2, Z2
+	VPMULLD.BCST  (BX), Z10, Z11
+	VPSUBD        Z11, Z2, Z2
+	VPERMD        Z2, Z1, Z2
+	VMOVDQU32     Z2, (R9)
+	ADDQ          8(AX), R9
+	VPADDD        Z5, Z4, Z4
+	VPMULLD.BCST  4(BX), Z10, Z11
+	VPSUBD        Z11, Z4, Z4
+	VPERMD        Z4, Z1, Z4
+	VMOVDQU32     Z4, (R9)
+	ADDQ          8(AX), R9
+	VPADDD        Z7, Z6, Z6
+	VPMULLD.BCST  8(BX), Z10, Z11
+	VPSUBD        Z11, Z6, Z6
+	VPERMD        Z6, Z1, Z6
+	VMOVDQU32     Z6, (R9)
+	ADDQ          8(AX), R9
+	VPADDD        Z9, Z8, Z8
+	VPMULLD.BCST  12(BX), Z10, Z10
+	VPSUBD        Z10, Z8, Z8
+	VPERMD        Z8, Z1, Z8
+	VMOVDQU32     Z8, (R9)
+	ADDQ          $0x00000004, DI
+	ADDQ          $0x00000010, BX
+	ADDQ          48(AX), SI
+	ADDQ          $0x00000040, R11
+	DECQ          R8
+	JNE           group
 	VZEROUPPER
 	RET
 
 // func dots2AVX512(a *byte)
-// Requires: AVX, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·dots2AVX512(SB), NOSPLIT, $0-8
 	MOVQ      a+0(FP), AX
 	MOVQ      16(AX), CX
@@ -1115,7 +1455,8 @@ TEXT ·dots2AVX512(SB), NOSPLIT, $0-8
 	MOVQ      40(AX), SI
 	MOVQ      56(AX), DI
 	MOVQ      64(AX), R8
-	MOVQ      (AX), R10
+	MOVQ      176(AX), R10
+	MOVQ      (AX), R11
 	VMOVDQU64 u32_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), Z0
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z1
 
@@ -1131,58 +1472,62 @@ group:
 	VPXORD  Z9, Z9, Z9
 
 step:
-	VMOVDQU64    (CX), Z10
-	VMOVDQU64    64(CX), Z11
-	VPBROADCASTQ (DX), Z12
-	VPDPBUSD     Z12, Z10, Z2
-	VPDPBUSD     Z12, Z11, Z3
-	VPBROADCASTQ 8(DX), Z12
-	VPDPBUSD     Z12, Z10, Z6
-	VPDPBUSD     Z12, Z11, Z7
-	VMOVDQU64    128(CX), Z10
-	VMOVDQU64    192(CX), Z11
-	VPBROADCASTQ 16(DX), Z12
-	VPDPBUSD     Z12, Z10, Z4
-	VPDPBUSD     Z12, Z11, Z5
-	VPBROADCASTQ 24(DX), Z12
-	VPDPBUSD     Z12, Z10, Z8
-	VPDPBUSD     Z12, Z11, Z9
-	ADDQ         $0x00000100, CX
-	ADDQ         $0x00000020, DX
-	DECQ         R9
-	JNE          step
-	VPERMD       (SI), Z0, Z10
-	MOVQ         R10, R9
-	VPADDD       Z4, Z2, Z2
-	VPADDD       Z5, Z3, Z3
-	VSHUFPS      $0xdd, Z3, Z2, Z11
-	VSHUFPS      $0x88, Z3, Z2, Z12
-	VPADDD       Z11, Z12, Z12
-	VPMULLD.BCST (BX), Z10, Z11
-	VPSUBD       Z11, Z12, Z12
-	VPERMD       Z12, Z1, Z12
-	VMOVDQU32    Z12, (R9)
-	ADDQ         8(AX), R9
-	VPADDD       Z8, Z6, Z6
-	VPADDD       Z9, Z7, Z7
-	VSHUFPS      $0xdd, Z7, Z6, Z11
-	VSHUFPS      $0x88, Z7, Z6, Z12
-	VPADDD       Z11, Z12, Z12
-	VPMULLD.BCST 4(BX), Z10, Z10
-	VPSUBD       Z10, Z12, Z12
-	VPERMD       Z12, Z1, Z12
-	VMOVDQU32    Z12, (R9)
-	ADDQ         $0x00000004, DI
-	ADDQ         $0x00000008, BX
-	ADDQ         48(AX), SI
-	ADDQ         $0x00000040, R10
-	DECQ         R8
-	JNE          group
+	CMPQ       184(AX), $0x00
+	JE         ahead1
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	PREFETCHT1 128(R10)
+	ADDQ       184(AX), R10
+
+ahead1:
+	VMOVDQU64     (CX), Z10
+	VMOVDQU64     64(CX), Z11
+	VSHUFPS       $0x88, Z11, Z10, Z12
+	VSHUFPS       $0xdd, Z11, Z10, Z10
+	VPDPBUSD.BCST (DX), Z12, Z2
+	VPDPBUSD.BCST 8(DX), Z12, Z6
+	VPDPBUSD.BCST 4(DX), Z10, Z3
+	VPDPBUSD.BCST 12(DX), Z10, Z7
+	VMOVDQU64     128(CX), Z10
+	VMOVDQU64     192(CX), Z11
+	VSHUFPS       $0x88, Z11, Z10, Z12
+	VSHUFPS       $0xdd, Z11, Z10, Z10
+	VPDPBUSD.BCST 16(DX), Z12, Z4
+	VPDPBUSD.BCST 24(DX), Z12, Z8
+	VPDPBUSD.BCST 20(DX), Z10, Z5
+	VPDPBUSD.BCST 28(DX), Z10, Z9
+	ADDQ          $0x00000100, CX
+	ADDQ          $0x00000020, DX
+	DECQ          R9
+	JNE           step
+	VPERMD        (SI), Z0, Z10
+	MOVQ          R11, R9
+	VPADDD        Z4, Z2, Z2
+	VPADDD        Z5, Z3, Z3
+	VPADDD        Z3, Z2, Z2
+	VPMULLD.BCST  (BX), Z10, Z11
+	VPSUBD        Z11, Z2, Z2
+	VPERMD        Z2, Z1, Z2
+	VMOVDQU32     Z2, (R9)
+	ADDQ          8(AX), R9
+	VPADDD        Z8, Z6, Z6
+	VPADDD        Z9, Z7, Z7
+	VPADDD        Z7, Z6, Z6
+	VPMULLD.BCST  4(BX), Z10, Z10
+	VPSUBD        Z10, Z6, Z6
+	VPERMD        Z6, Z1, Z6
+	VMOVDQU32     Z6, (R9)
+	ADDQ          $0x00000004, DI
+	ADDQ          $0x00000008, BX
+	ADDQ          48(AX), SI
+	ADDQ          $0x00000040, R11
+	DECQ          R8
+	JNE           group
 	VZEROUPPER
 	RET
 
 // func dots1AVX512(a *byte)
-// Requires: AVX, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·dots1AVX512(SB), NOSPLIT, $0-8
 	MOVQ      a+0(FP), AX
 	MOVQ      16(AX), CX
@@ -1191,7 +1536,8 @@ TEXT ·dots1AVX512(SB), NOSPLIT, $0-8
 	MOVQ      40(AX), SI
 	MOVQ      56(AX), DI
 	MOVQ      64(AX), R8
-	MOVQ      (AX), R10
+	MOVQ      176(AX), R10
+	MOVQ      (AX), R11
 	VMOVDQU64 u32_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), Z0
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z1
 
@@ -1203,42 +1549,50 @@ group:
 	VPXORD  Z5, Z5, Z5
 
 step:
-	VMOVDQU64    (CX), Z6
-	VMOVDQU64    64(CX), Z7
-	VPBROADCASTQ (DX), Z8
-	VPDPBUSD     Z8, Z6, Z2
-	VPDPBUSD     Z8, Z7, Z3
-	VMOVDQU64    128(CX), Z6
-	VMOVDQU64    192(CX), Z7
-	VPBROADCASTQ 8(DX), Z8
-	VPDPBUSD     Z8, Z6, Z4
-	VPDPBUSD     Z8, Z7, Z5
-	ADDQ         $0x00000100, CX
-	ADDQ         $0x00000010, DX
-	DECQ         R9
-	JNE          step
-	VPERMD       (SI), Z0, Z6
-	MOVQ         R10, R9
-	VPADDD       Z4, Z2, Z2
-	VPADDD       Z5, Z3, Z3
-	VSHUFPS      $0xdd, Z3, Z2, Z7
-	VSHUFPS      $0x88, Z3, Z2, Z8
-	VPADDD       Z7, Z8, Z8
-	VPMULLD.BCST (BX), Z6, Z6
-	VPSUBD       Z6, Z8, Z8
-	VPERMD       Z8, Z1, Z8
-	VMOVDQU32    Z8, (R9)
-	ADDQ         $0x00000004, DI
-	ADDQ         $0x00000004, BX
-	ADDQ         48(AX), SI
-	ADDQ         $0x00000040, R10
-	DECQ         R8
-	JNE          group
+	CMPQ       184(AX), $0x00
+	JE         ahead1
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	PREFETCHT1 128(R10)
+	ADDQ       184(AX), R10
+
+ahead1:
+	VMOVDQU64     (CX), Z6
+	VMOVDQU64     64(CX), Z7
+	VSHUFPS       $0x88, Z7, Z6, Z8
+	VSHUFPS       $0xdd, Z7, Z6, Z6
+	VPDPBUSD.BCST (DX), Z8, Z2
+	VPDPBUSD.BCST 4(DX), Z6, Z3
+	VMOVDQU64     128(CX), Z6
+	VMOVDQU64     192(CX), Z7
+	VSHUFPS       $0x88, Z7, Z6, Z8
+	VSHUFPS       $0xdd, Z7, Z6, Z6
+	VPDPBUSD.BCST 8(DX), Z8, Z4
+	VPDPBUSD.BCST 12(DX), Z6, Z5
+	ADDQ          $0x00000100, CX
+	ADDQ          $0x00000010, DX
+	DECQ          R9
+	JNE           step
+	VPERMD        (SI), Z0, Z6
+	MOVQ          R11, R9
+	VPADDD        Z4, Z2, Z2
+	VPADDD        Z5, Z3, Z3
+	VPADDD        Z3, Z2, Z2
+	VPMULLD.BCST  (BX), Z6, Z6
+	VPSUBD        Z6, Z2, Z2
+	VPERMD        Z2, Z1, Z2
+	VMOVDQU32     Z2, (R9)
+	ADDQ          $0x00000004, DI
+	ADDQ          $0x00000004, BX
+	ADDQ          48(AX), SI
+	ADDQ          $0x00000040, R11
+	DECQ          R8
+	JNE           group
 	VZEROUPPER
 	RET
 
 // func group8AVX512(a *byte)
-// Requires: AVX, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·group8AVX512(SB), NOSPLIT, $0-8
 	MOVQ      a+0(FP), AX
 	MOVQ      16(AX), CX
@@ -1247,17 +1601,18 @@ TEXT ·group8AVX512(SB), NOSPLIT, $0-8
 	MOVQ      40(AX), SI
 	MOVQ      56(AX), DI
 	MOVQ      64(AX), R8
-	MOVQ      80(AX), R10
+	MOVQ      176(AX), R10
+	MOVQ      80(AX), R11
 	VMOVDQU64 u32_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), Z0
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z1
-	VPXORD    Z18, Z18, Z18
-	VPXORD    Z19, Z19, Z19
-	VPXORD    Z20, Z20, Z20
-	VPXORD    Z21, Z21, Z21
-	VPXORD    Z22, Z22, Z22
-	VPXORD    Z23, Z23, Z23
-	VPXORD    Z24, Z24, Z24
-	VPXORD    Z25, Z25, Z25
+	VPXORD    Z10, Z10, Z10
+	VPXORD    Z11, Z11, Z11
+	VPXORD    Z12, Z12, Z12
+	VPXORD    Z13, Z13, Z13
+	VPXORD    Z14, Z14, Z14
+	VPXORD    Z15, Z15, Z15
+	VPXORD    Z16, Z16, Z16
+	VPXORD    Z17, Z17, Z17
 
 group:
 	MOVLQSX (DI), R9
@@ -1269,134 +1624,98 @@ group:
 	VPXORD  Z7, Z7, Z7
 	VPXORD  Z8, Z8, Z8
 	VPXORD  Z9, Z9, Z9
-	VPXORD  Z10, Z10, Z10
-	VPXORD  Z11, Z11, Z11
-	VPXORD  Z12, Z12, Z12
-	VPXORD  Z13, Z13, Z13
-	VPXORD  Z14, Z14, Z14
-	VPXORD  Z15, Z15, Z15
-	VPXORD  Z16, Z16, Z16
-	VPXORD  Z17, Z17, Z17
 
 step:
-	VMOVDQU64        (CX), Z26
-	VMOVDQU64        64(CX), Z27
-	VPBROADCASTQ     (DX), Z28
-	VPDPBUSD         Z28, Z26, Z2
-	VPDPBUSD         Z28, Z27, Z3
-	VPBROADCASTQ     8(DX), Z28
-	VPDPBUSD         Z28, Z26, Z4
-	VPDPBUSD         Z28, Z27, Z5
-	VPBROADCASTQ     16(DX), Z28
-	VPDPBUSD         Z28, Z26, Z6
-	VPDPBUSD         Z28, Z27, Z7
-	VPBROADCASTQ     24(DX), Z28
-	VPDPBUSD         Z28, Z26, Z8
-	VPDPBUSD         Z28, Z27, Z9
-	VPBROADCASTQ     32(DX), Z28
-	VPDPBUSD         Z28, Z26, Z10
-	VPDPBUSD         Z28, Z27, Z11
-	VPBROADCASTQ     40(DX), Z28
-	VPDPBUSD         Z28, Z26, Z12
-	VPDPBUSD         Z28, Z27, Z13
-	VPBROADCASTQ     48(DX), Z28
-	VPDPBUSD         Z28, Z26, Z14
-	VPDPBUSD         Z28, Z27, Z15
-	VPBROADCASTQ     56(DX), Z28
-	VPDPBUSD         Z28, Z26, Z16
-	VPDPBUSD         Z28, Z27, Z17
-	VMOVDQU64        128(CX), Z26
-	VMOVDQU64        192(CX), Z27
-	VPBROADCASTQ     64(DX), Z28
-	VPDPBUSD         Z28, Z26, Z2
-	VPDPBUSD         Z28, Z27, Z3
-	VPBROADCASTQ     72(DX), Z28
-	VPDPBUSD         Z28, Z26, Z4
-	VPDPBUSD         Z28, Z27, Z5
-	VPBROADCASTQ     80(DX), Z28
-	VPDPBUSD         Z28, Z26, Z6
-	VPDPBUSD         Z28, Z27, Z7
-	VPBROADCASTQ     88(DX), Z28
-	VPDPBUSD         Z28, Z26, Z8
-	VPDPBUSD         Z28, Z27, Z9
-	VPBROADCASTQ     96(DX), Z28
-	VPDPBUSD         Z28, Z26, Z10
-	VPDPBUSD         Z28, Z27, Z11
-	VPBROADCASTQ     104(DX), Z28
-	VPDPBUSD         Z28, Z26, Z12
-	VPDPBUSD         Z28, Z27, Z13
-	VPBROADCASTQ     112(DX), Z28
-	VPDPBUSD         Z28, Z26, Z14
-	VPDPBUSD         Z28, Z27, Z15
-	VPBROADCASTQ     120(DX), Z28
-	VPDPBUSD         Z28, Z26, Z16
-	VPDPBUSD         Z28, Z27, Z17
+	CMPQ       184(AX), $0x00
+	JE         ahead1
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	PREFETCHT1 128(R10)
+	ADDQ       184(AX), R10
+
+ahead1:
+	VMOVDQU64        (CX), Z18
+	VMOVDQU64        64(CX), Z19
+	VSHUFPS          $0x88, Z19, Z18, Z20
+	VSHUFPS          $0xdd, Z19, Z18, Z18
+	VPDPBUSD.BCST    (DX), Z20, Z2
+	VPDPBUSD.BCST    8(DX), Z20, Z3
+	VPDPBUSD.BCST    16(DX), Z20, Z4
+	VPDPBUSD.BCST    24(DX), Z20, Z5
+	VPDPBUSD.BCST    32(DX), Z20, Z6
+	VPDPBUSD.BCST    40(DX), Z20, Z7
+	VPDPBUSD.BCST    48(DX), Z20, Z8
+	VPDPBUSD.BCST    56(DX), Z20, Z9
+	VPDPBUSD.BCST    4(DX), Z18, Z2
+	VPDPBUSD.BCST    12(DX), Z18, Z3
+	VPDPBUSD.BCST    20(DX), Z18, Z4
+	VPDPBUSD.BCST    28(DX), Z18, Z5
+	VPDPBUSD.BCST    36(DX), Z18, Z6
+	VPDPBUSD.BCST    44(DX), Z18, Z7
+	VPDPBUSD.BCST    52(DX), Z18, Z8
+	VPDPBUSD.BCST    60(DX), Z18, Z9
+	VMOVDQU64        128(CX), Z18
+	VMOVDQU64        192(CX), Z19
+	VSHUFPS          $0x88, Z19, Z18, Z20
+	VSHUFPS          $0xdd, Z19, Z18, Z18
+	VPDPBUSD.BCST    64(DX), Z20, Z2
+	VPDPBUSD.BCST    72(DX), Z20, Z3
+	VPDPBUSD.BCST    80(DX), Z20, Z4
+	VPDPBUSD.BCST    88(DX), Z20, Z5
+	VPDPBUSD.BCST    96(DX), Z20, Z6
+	VPDPBUSD.BCST    104(DX), Z20, Z7
+	VPDPBUSD.BCST    112(DX), Z20, Z8
+	VPDPBUSD.BCST    120(DX), Z20, Z9
+	VPDPBUSD.BCST    68(DX), Z18, Z2
+	VPDPBUSD.BCST    76(DX), Z18, Z3
+	VPDPBUSD.BCST    84(DX), Z18, Z4
+	VPDPBUSD.BCST    92(DX), Z18, Z5
+	VPDPBUSD.BCST    100(DX), Z18, Z6
+	VPDPBUSD.BCST    108(DX), Z18, Z7
+	VPDPBUSD.BCST    116(DX), Z18, Z8
+	VPDPBUSD.BCST    124(DX), Z18, Z9
 	ADDQ             $0x00000100, CX
 	ADDQ             $0x00000080, DX
 	DECQ             R9
 	JNE              step
-	VPERMD           (SI), Z0, Z26
-	VPERMPS          (R10), Z0, Z27
-	VSHUFPS          $0xdd, Z3, Z2, Z28
-	VSHUFPS          $0x88, Z3, Z2, Z29
-	VPADDD           Z28, Z29, Z29
-	VPMULLD.BCST     (BX), Z26, Z28
-	VPSUBD           Z28, Z29, Z29
-	VCVTDQ2PS        Z29, Z29
-	VFMADD231PS      Z29, Z27, Z18
-	VSHUFPS          $0xdd, Z5, Z4, Z28
-	VSHUFPS          $0x88, Z5, Z4, Z29
-	VPADDD           Z28, Z29, Z29
-	VPMULLD.BCST     4(BX), Z26, Z28
-	VPSUBD           Z28, Z29, Z29
-	VCVTDQ2PS        Z29, Z29
-	VFMADD231PS      Z29, Z27, Z19
-	VSHUFPS          $0xdd, Z7, Z6, Z28
-	VSHUFPS          $0x88, Z7, Z6, Z29
-	VPADDD           Z28, Z29, Z29
-	VPMULLD.BCST     8(BX), Z26, Z28
-	VPSUBD           Z28, Z29, Z29
-	VCVTDQ2PS        Z29, Z29
-	VFMADD231PS      Z29, Z27, Z20
-	VSHUFPS          $0xdd, Z9, Z8, Z28
-	VSHUFPS          $0x88, Z9, Z8, Z29
-	VPADDD           Z28, Z29, Z29
-	VPMULLD.BCST     12(BX), Z26, Z28
-	VPSUBD           Z28, Z29, Z29
-	VCVTDQ2PS        Z29, Z29
-	VFMADD231PS      Z29, Z27, Z21
-	VSHUFPS          $0xdd, Z11, Z10, Z28
-	VSHUFPS          $0x88, Z11, Z10, Z29
-	VPADDD           Z28, Z29, Z29
-	VPMULLD.BCST     16(BX), Z26, Z28
-	VPSUBD           Z28, Z29, Z29
-	VCVTDQ2PS        Z29, Z29
-	VFMADD231PS      Z29, Z27, Z22
-	VSHUFPS          $0xdd, Z13, Z12, Z28
-	VSHUFPS          $0x88, Z13, Z12, Z29
-	VPADDD           Z28, Z29, Z29
-	VPMULLD.BCST     20(BX), Z26, Z28
-	VPSUBD           Z28, Z29, Z29
-	VCVTDQ2PS        Z29, Z29
-	VFMADD231PS      Z29, Z27, Z23
-	VSHUFPS          $0xdd, Z15, Z14, Z28
-	VSHUFPS          $0x88, Z15, Z14, Z29
-	VPADDD           Z28, Z29, Z29
-	VPMULLD.BCST     24(BX), Z26, Z28
-	VPSUBD           Z28, Z29, Z29
-	VCVTDQ2PS        Z29, Z29
-	VFMADD231PS      Z29, Z27, Z24
-	VSHUFPS          $0xdd, Z17, Z16, Z28
-	VSHUFPS          $0x88, Z17, Z16, Z29
-	VPADDD           Z28, Z29, Z29
-	VPMULLD.BCST     28(BX), Z26, Z26
-	VPSUBD           Z26, Z29, Z29
-	VCVTDQ2PS        Z29, Z29
-	VFMADD231PS      Z29, Z27, Z25
+	VPERMD           (SI), Z0, Z18
+	VPERMPS          (R11), Z0, Z19
+	VPMULLD.BCST     (BX), Z18, Z20
+	VPSUBD           Z20, Z2, Z2
+	VCVTDQ2PS        Z2, Z2
+	VFMADD231PS      Z2, Z19, Z10
+	VPMULLD.BCST     4(BX), Z18, Z20
+	VPSUBD           Z20, Z3, Z3
+	VCVTDQ2PS        Z3, Z3
+	VFMADD231PS      Z3, Z19, Z11
+	VPMULLD.BCST     8(BX), Z18, Z20
+	VPSUBD           Z20, Z4, Z4
+	VCVTDQ2PS        Z4, Z4
+	VFMADD231PS      Z4, Z19, Z12
+	VPMULLD.BCST     12(BX), Z18, Z20
+	VPSUBD           Z20, Z5, Z5
+	VCVTDQ2PS        Z5, Z5
+	VFMADD231PS      Z5, Z19, Z13
+	VPMULLD.BCST     16(BX), Z18, Z20
+	VPSUBD           Z20, Z6, Z6
+	VCVTDQ2PS        Z6, Z6
+	VFMADD231PS      Z6, Z19, Z14
+	VPMULLD.BCST     20(BX), Z18, Z20
+	VPSUBD           Z20, Z7, Z7
+	VCVTDQ2PS        Z7, Z7
+	VFMADD231PS      Z7, Z19, Z15
+	VPMULLD.BCST     24(BX), Z18, Z20
+	VPSUBD           Z20, Z8, Z8
+	VCVTDQ2PS        Z8, Z8
+	VFMADD231PS      Z8, Z19, Z16
+	VPMULLD.BCST     28(BX), Z18, Z18
+	VPSUBD           Z18, Z9, Z9
+	VCVTDQ2PS        Z9, Z9
+	VFMADD231PS      Z9, Z19, Z17
 	ADDQ             $0x00000004, DI
 	ADDQ             $0x00000020, BX
 	ADDQ             48(AX), SI
-	ADDQ             $0x00000040, R10
+	ADDQ             $0x00000040, R11
 	DECQ             R8
 	JNE              group
 	MOVQ             88(AX), CX
@@ -1404,85 +1723,85 @@ step:
 	MOVQ             96(AX), CX
 	VMOVDQU64        (CX), Z2
 	MOVQ             (AX), CX
-	VPERMPS          Z18, Z1, Z18
+	VPERMPS          Z10, Z1, Z10
 	MOVQ             104(AX), DX
-	VFMADD231PS.BCST (DX), Z0, Z18
+	VFMADD231PS.BCST (DX), Z0, Z10
 	MOVQ             112(AX), DX
-	VMULPS.BCST      (DX), Z18, Z18
-	VADDPS           Z2, Z18, Z18
-	VCMPPS           $0x03, Z18, Z18, K1
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K1, Z18
-	VMOVUPS          Z18, (CX)
+	VMULPS.BCST      (DX), Z10, Z10
+	VADDPS           Z2, Z10, Z10
+	VCMPPS           $0x03, Z10, Z10, K1
+	VBROADCASTSS     u32_7fc00000<>+0(SB), K1, Z10
+	VMOVUPS          Z10, (CX)
 	ADDQ             8(AX), CX
-	VPERMPS          Z19, Z1, Z19
+	VPERMPS          Z11, Z1, Z11
 	MOVQ             104(AX), DX
-	VFMADD231PS.BCST 4(DX), Z0, Z19
+	VFMADD231PS.BCST 4(DX), Z0, Z11
 	MOVQ             112(AX), DX
-	VMULPS.BCST      4(DX), Z19, Z19
-	VADDPS           Z2, Z19, Z19
-	VCMPPS           $0x03, Z19, Z19, K1
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K1, Z19
-	VMOVUPS          Z19, (CX)
+	VMULPS.BCST      4(DX), Z11, Z11
+	VADDPS           Z2, Z11, Z11
+	VCMPPS           $0x03, Z11, Z11, K1
+	VBROADCASTSS     u32_7fc00000<>+0(SB), K1, Z11
+	VMOVUPS          Z11, (CX)
 	ADDQ             8(AX), CX
-	VPERMPS          Z20, Z1, Z20
+	VPERMPS          Z12, Z1, Z12
 	MOVQ             104(AX), DX
-	VFMADD231PS.BCST 8(DX), Z0, Z20
+	VFMADD231PS.BCST 8(DX), Z0, Z12
 	MOVQ             112(AX), DX
-	VMULPS.BCST      8(DX), Z20, Z20
-	VADDPS           Z2, Z20, Z20
-	VCMPPS           $0x03, Z20, Z20, K1
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K1, Z20
-	VMOVUPS          Z20, (CX)
+	VMULPS.BCST      8(DX), Z12, Z12
+	VADDPS           Z2, Z12, Z12
+	VCMPPS           $0x03, Z12, Z12, K1
+	VBROADCASTSS     u32_7fc00000<>+0(SB), K1, Z12
+	VMOVUPS          Z12, (CX)
 	ADDQ             8(AX), CX
-	VPERMPS          Z21, Z1, Z21
+	VPERMPS          Z13, Z1, Z13
 	MOVQ             104(AX), DX
-	VFMADD231PS.BCST 12(DX), Z0, Z21
+	VFMADD231PS.BCST 12(DX), Z0, Z13
 	MOVQ             112(AX), DX
-	VMULPS.BCST      12(DX), Z21, Z21
-	VADDPS           Z2, Z21, Z21
-	VCMPPS           $0x03, Z21, Z21, K1
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K1, Z21
-	VMOVUPS          Z21, (CX)
+	VMULPS.BCST      12(DX), Z13, Z13
+	VADDPS           Z2, Z13, Z13
+	VCMPPS           $0x03, Z13, Z13, K1
+	VBROADCASTSS     u32_7fc00000<>+0(SB), K1, Z13
+	VMOVUPS          Z13, (CX)
 	ADDQ             8(AX), CX
-	VPERMPS          Z22, Z1, Z22
+	VPERMPS          Z14, Z1, Z14
 	MOVQ             104(AX), DX
-	VFMADD231PS.BCST 16(DX), Z0, Z22
+	VFMADD231PS.BCST 16(DX), Z0, Z14
 	MOVQ             112(AX), DX
-	VMULPS.BCST      16(DX), Z22, Z22
-	VADDPS           Z2, Z22, Z22
-	VCMPPS           $0x03, Z22, Z22, K1
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K1, Z22
-	VMOVUPS          Z22, (CX)
+	VMULPS.BCST      16(DX), Z14, Z14
+	VADDPS           Z2, Z14, Z14
+	VCMPPS           $0x03, Z14, Z14, K1
+	VBROADCASTSS     u32_7fc00000<>+0(SB), K1, Z14
+	VMOVUPS          Z14, (CX)
 	ADDQ             8(AX), CX
-	VPERMPS          Z23, Z1, Z23
+	VPERMPS          Z15, Z1, Z15
 	MOVQ             104(AX), DX
-	VFMADD231PS.BCST 20(DX), Z0, Z23
+	VFMADD231PS.BCST 20(DX), Z0, Z15
 	MOVQ             112(AX), DX
-	VMULPS.BCST      20(DX), Z23, Z23
-	VADDPS           Z2, Z23, Z23
-	VCMPPS           $0x03, Z23, Z23, K1
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K1, Z23
-	VMOVUPS          Z23, (CX)
+	VMULPS.BCST      20(DX), Z15, Z15
+	VADDPS           Z2, Z15, Z15
+	VCMPPS           $0x03, Z15, Z15, K1
+	VBROADCASTSS     u32_7fc00000<>+0(SB), K1, Z15
+	VMOVUPS          Z15, (CX)
 	ADDQ             8(AX), CX
-	VPERMPS          Z24, Z1, Z24
+	VPERMPS          Z16, Z1, Z16
 	MOVQ             104(AX), DX
-	VFMADD231PS.BCST 24(DX), Z0, Z24
+	VFMADD231PS.BCST 24(DX), Z0, Z16
 	MOVQ             112(AX), DX
-	VMULPS.BCST      24(DX), Z24, Z24
-	VADDPS           Z2, Z24, Z24
-	VCMPPS           $0x03, Z24, Z24, K1
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K1, Z24
-	VMOVUPS          Z24, (CX)
+	VMULPS.BCST      24(DX), Z16, Z16
+	VADDPS           Z2, Z16, Z16
+	VCMPPS           $0x03, Z16, Z16, K1
+	VBROADCASTSS     u32_7fc00000<>+0(SB), K1, Z16
+	VMOVUPS          Z16, (CX)
 	ADDQ             8(AX), CX
-	VPERMPS          Z25, Z1, Z25
+	VPERMPS          Z17, Z1, Z17
 	MOVQ             104(AX), DX
-	VFMADD231PS.BCST 28(DX), Z0, Z25
+	VFMADD231PS.BCST 28(DX), Z0, Z17
 	MOVQ             112(AX), AX
-	VMULPS.BCST      28(AX), Z25, Z25
-	VADDPS           Z2, Z25, Z25
-	VCMPPS           $0x03, Z25, Z25, K1
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K1, Z25
-	VMOVUPS          Z25, (CX)
+	VMULPS.BCST      28(AX), Z17, Z17
+	VADDPS           Z2, Z17, Z17
+	VCMPPS           $0x03, Z17, Z17, K1
+	VBROADCASTSS     u32_7fc00000<>+0(SB), K1, Z17
+	VMOVUPS          Z17, (CX)
 	VZEROUPPER
 	RET
 
@@ -1490,7 +1809,7 @@ DATA u32_7fc00000<>+0(SB)/4, $0x7fc00000
 GLOBL u32_7fc00000<>(SB), RODATA|NOPTR, $4
 
 // func group4AVX512(a *byte)
-// Requires: AVX, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·group4AVX512(SB), NOSPLIT, $0-8
 	MOVQ      a+0(FP), AX
 	MOVQ      16(AX), CX
@@ -1499,13 +1818,14 @@ TEXT ·group4AVX512(SB), NOSPLIT, $0-8
 	MOVQ      40(AX), SI
 	MOVQ      56(AX), DI
 	MOVQ      64(AX), R8
-	MOVQ      80(AX), R10
+	MOVQ      176(AX), R10
+	MOVQ      80(AX), R11
 	VMOVDQU64 u32_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), Z0
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z1
-	VPXORD    Z18, Z18, Z18
-	VPXORD    Z19, Z19, Z19
-	VPXORD    Z20, Z20, Z20
-	VPXORD    Z21, Z21, Z21
+	VPXORD    Z10, Z10, Z10
+	VPXORD    Z11, Z11, Z11
+	VPXORD    Z12, Z12, Z12
+	VPXORD    Z13, Z13, Z13
 
 group:
 	MOVLQSX (DI), R9
@@ -1517,90 +1837,70 @@ group:
 	VPXORD  Z7, Z7, Z7
 	VPXORD  Z8, Z8, Z8
 	VPXORD  Z9, Z9, Z9
-	VPXORD  Z10, Z10, Z10
-	VPXORD  Z11, Z11, Z11
-	VPXORD  Z12, Z12, Z12
-	VPXORD  Z13, Z13, Z13
-	VPXORD  Z14, Z14, Z14
-	VPXORD  Z15, Z15, Z15
-	VPXORD  Z16, Z16, Z16
-	VPXORD  Z17, Z17, Z17
 
 step:
-	VMOVDQU64        (CX), Z22
-	VMOVDQU64        64(CX), Z23
-	VPBROADCASTQ     (DX), Z24
-	VPDPBUSD         Z24, Z22, Z2
-	VPDPBUSD         Z24, Z23, Z3
-	VPBROADCASTQ     8(DX), Z24
-	VPDPBUSD         Z24, Z22, Z6
-	VPDPBUSD         Z24, Z23, Z7
-	VPBROADCASTQ     16(DX), Z24
-	VPDPBUSD         Z24, Z22, Z10
-	VPDPBUSD         Z24, Z23, Z11
-	VPBROADCASTQ     24(DX), Z24
-	VPDPBUSD         Z24, Z22, Z14
-	VPDPBUSD         Z24, Z23, Z15
-	VMOVDQU64        128(CX), Z22
-	VMOVDQU64        192(CX), Z23
-	VPBROADCASTQ     32(DX), Z24
-	VPDPBUSD         Z24, Z22, Z4
-	VPDPBUSD         Z24, Z23, Z5
-	VPBROADCASTQ     40(DX), Z24
-	VPDPBUSD         Z24, Z22, Z8
-	VPDPBUSD         Z24, Z23, Z9
-	VPBROADCASTQ     48(DX), Z24
-	VPDPBUSD         Z24, Z22, Z12
-	VPDPBUSD         Z24, Z23, Z13
-	VPBROADCASTQ     56(DX), Z24
-	VPDPBUSD         Z24, Z22, Z16
-	VPDPBUSD         Z24, Z23, Z17
+	CMPQ       184(AX), $0x00
+	JE         ahead1
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	PREFETCHT1 128(R10)
+	ADDQ       184(AX), R10
+
+ahead1:
+	VMOVDQU64        (CX), Z14
+	VMOVDQU64        64(CX), Z15
+	VSHUFPS          $0x88, Z15, Z14, Z16
+	VSHUFPS          $0xdd, Z15, Z14, Z14
+	VPDPBUSD.BCST    (DX), Z16, Z2
+	VPDPBUSD.BCST    8(DX), Z16, Z4
+	VPDPBUSD.BCST    16(DX), Z16, Z6
+	VPDPBUSD.BCST    24(DX), Z16, Z8
+	VPDPBUSD.BCST    4(DX), Z14, Z3
+	VPDPBUSD.BCST    12(DX), Z14, Z5
+	VPDPBUSD.BCST    20(DX), Z14, Z7
+	VPDPBUSD.BCST    28(DX), Z14, Z9
+	VMOVDQU64        128(CX), Z14
+	VMOVDQU64        192(CX), Z15
+	VSHUFPS          $0x88, Z15, Z14, Z16
+	VSHUFPS          $0xdd, Z15, Z14, Z14
+	VPDPBUSD.BCST    32(DX), Z16, Z2
+	VPDPBUSD.BCST    40(DX), Z16, Z4
+	VPDPBUSD.BCST    48(DX), Z16, Z6
+	VPDPBUSD.BCST    56(DX), Z16, Z8
+	VPDPBUSD.BCST    36(DX), Z14, Z3
+	VPDPBUSD.BCST    44(DX), Z14, Z5
+	VPDPBUSD.BCST    52(DX), Z14, Z7
+	VPDPBUSD.BCST    60(DX), Z14, Z9
 	ADDQ             $0x00000100, CX
 	ADDQ             $0x00000040, DX
 	DECQ             R9
 	JNE              step
-	VPERMD           (SI), Z0, Z22
-	VPERMPS          (R10), Z0, Z23
-	VPADDD           Z4, Z2, Z2
-	VPADDD           Z5, Z3, Z3
-	VSHUFPS          $0xdd, Z3, Z2, Z24
-	VSHUFPS          $0x88, Z3, Z2, Z25
-	VPADDD           Z24, Z25, Z25
-	VPMULLD.BCST     (BX), Z22, Z24
-	VPSUBD           Z24, Z25, Z25
-	VCVTDQ2PS        Z25, Z25
-	VFMADD231PS      Z25, Z23, Z18
-	VPADDD           Z8, Z6, Z6
-	VPADDD           Z9, Z7, Z7
-	VSHUFPS          $0xdd, Z7, Z6, Z24
-	VSHUFPS          $0x88, Z7, Z6, Z25
-	VPADDD           Z24, Z25, Z25
-	VPMULLD.BCST     4(BX), Z22, Z24
-	VPSUBD           Z24, Z25, Z25
-	VCVTDQ2PS        Z25, Z25
-	VFMADD231PS      Z25, Z23, Z19
-	VPADDD           Z12, Z10, Z10
-	VPADDD           Z13, Z11, Z11
-	VSHUFPS          $0xdd, Z11, Z10, Z24
-	VSHUFPS          $0x88, Z11, Z10, Z25
-	VPADDD           Z24, Z25, Z25
-	VPMULLD.BCST     8(BX), Z22, Z24
-	VPSUBD           Z24, Z25, Z25
-	VCVTDQ2PS        Z25, Z25
-	VFMADD231PS      Z25, Z23, Z20
-	VPADDD           Z16, Z14, Z14
-	VPADDD           Z17, Z15, Z15
-	VSHUFPS          $0xdd, Z15, Z14, Z24
-	VSHUFPS          $0x88, Z15, Z14, Z25
-	VPADDD           Z24, Z25, Z25
-	VPMULLD.BCST     12(BX), Z22, Z22
-	VPSUBD           Z22, Z25, Z25
-	VCVTDQ2PS        Z25, Z25
-	VFMADD231PS      Z25, Z23, Z21
+	VPERMD           (SI), Z0, Z14
+	VPERMPS          (R11), Z0, Z15
+	VPADDD           Z3, Z2, Z2
+	VPMULLD.BCST     (BX), Z14, Z16
+	VPSUBD           Z16, Z2, Z2
+	VCVTDQ2PS        Z2, Z2
+	VFMADD231PS      Z2, Z15, Z10
+	VPADDD           Z5, Z4, Z4
+	VPMULLD.BCST     4(BX), Z14, Z16
+	VPSUBD           Z16, Z4, Z4
+	VCVTDQ2PS        Z4, Z4
+	VFMADD231PS      Z4, Z15, Z11
+	VPADDD           Z7, Z6, Z6
+	VPMULLD.BCST     8(BX), Z14, Z16
+	VPSUBD           Z16, Z6, Z6
+	VCVTDQ2PS        Z6, Z6
+	VFMADD231PS      Z6, Z15, Z12
+	VPADDD           Z9, Z8, Z8
+	VPMULLD.BCST     12(BX), Z14, Z14
+	VPSUBD           Z14, Z8, Z8
+	VCVTDQ2PS        Z8, Z8
+	VFMADD231PS      Z8, Z15, Z13
 	ADDQ             $0x00000004, DI
 	ADDQ             $0x00000010, BX
 	ADDQ             48(AX), SI
-	ADDQ             $0x00000040, R10
+	ADDQ             $0x00000040, R11
 	DECQ             R8
 	JNE              group
 	MOVQ             88(AX), CX
@@ -1608,50 +1908,50 @@ step:
 	MOVQ             96(AX), CX
 	VMOVDQU64        (CX), Z2
 	MOVQ             (AX), CX
-	VPERMPS          Z18, Z1, Z18
+	VPERMPS          Z10, Z1, Z10
 	MOVQ             104(AX), DX
-	VFMADD231PS.BCST (DX), Z0, Z18
+	VFMADD231PS.BCST (DX), Z0, Z10
 	MOVQ             112(AX), DX
-	VMULPS.BCST      (DX), Z18, Z18
-	VADDPS           Z2, Z18, Z18
-	VCMPPS           $0x03, Z18, Z18, K1
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K1, Z18
-	VMOVUPS          Z18, (CX)
+	VMULPS.BCST      (DX), Z10, Z10
+	VADDPS           Z2, Z10, Z10
+	VCMPPS           $0x03, Z10, Z10, K1
+	VBROADCASTSS     u32_7fc00000<>+0(SB), K1, Z10
+	VMOVUPS          Z10, (CX)
 	ADDQ             8(AX), CX
-	VPERMPS          Z19, Z1, Z19
+	VPERMPS          Z11, Z1, Z11
 	MOVQ             104(AX), DX
-	VFMADD231PS.BCST 4(DX), Z0, Z19
+	VFMADD231PS.BCST 4(DX), Z0, Z11
 	MOVQ             112(AX), DX
-	VMULPS.BCST      4(DX), Z19, Z19
-	VADDPS           Z2, Z19, Z19
-	VCMPPS           $0x03, Z19, Z19, K1
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K1, Z19
-	VMOVUPS          Z19, (CX)
+	VMULPS.BCST      4(DX), Z11, Z11
+	VADDPS           Z2, Z11, Z11
+	VCMPPS           $0x03, Z11, Z11, K1
+	VBROADCASTSS     u32_7fc00000<>+0(SB), K1, Z11
+	VMOVUPS          Z11, (CX)
 	ADDQ             8(AX), CX
-	VPERMPS          Z20, Z1, Z20
+	VPERMPS          Z12, Z1, Z12
 	MOVQ             104(AX), DX
-	VFMADD231PS.BCST 8(DX), Z0, Z20
+	VFMADD231PS.BCST 8(DX), Z0, Z12
 	MOVQ             112(AX), DX
-	VMULPS.BCST      8(DX), Z20, Z20
-	VADDPS           Z2, Z20, Z20
-	VCMPPS           $0x03, Z20, Z20, K1
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K1, Z20
-	VMOVUPS          Z20, (CX)
+	VMULPS.BCST      8(DX), Z12, Z12
+	VADDPS           Z2, Z12, Z12
+	VCMPPS           $0x03, Z12, Z12, K1
+	VBROADCASTSS     u32_7fc00000<>+0(SB), K1, Z12
+	VMOVUPS          Z12, (CX)
 	ADDQ             8(AX), CX
-	VPERMPS          Z21, Z1, Z21
+	VPERMPS          Z13, Z1, Z13
 	MOVQ             104(AX), DX
-	VFMADD231PS.BCST 12(DX), Z0, Z21
+	VFMADD231PS.BCST 12(DX), Z0, Z13
 	MOVQ             112(AX), AX
-	VMULPS.BCST      12(AX), Z21, Z21
-	VADDPS           Z2, Z21, Z21
-	VCMPPS           $0x03, Z21, Z21, K1
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K1, Z21
-	VMOVUPS          Z21, (CX)
+	VMULPS.BCST      12(AX), Z13, Z13
+	VADDPS           Z2, Z13, Z13
+	VCMPPS           $0x03, Z13, Z13, K1
+	VBROADCASTSS     u32_7fc00000<>+0(SB), K1, Z13
+	VMOVUPS          Z13, (CX)
 	VZEROUPPER
 	RET
 
 // func group2AVX512(a *byte)
-// Requires: AVX, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·group2AVX512(SB), NOSPLIT, $0-8
 	MOVQ      a+0(FP), AX
 	MOVQ      16(AX), CX
@@ -1660,7 +1960,8 @@ TEXT ·group2AVX512(SB), NOSPLIT, $0-8
 	MOVQ      40(AX), SI
 	MOVQ      56(AX), DI
 	MOVQ      64(AX), R8
-	MOVQ      80(AX), R10
+	MOVQ      176(AX), R10
+	MOVQ      80(AX), R11
 	VMOVDQU64 u32_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), Z0
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z1
 	VPXORD    Z10, Z10, Z10
@@ -1678,50 +1979,54 @@ group:
 	VPXORD  Z9, Z9, Z9
 
 step:
+	CMPQ       184(AX), $0x00
+	JE         ahead1
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	PREFETCHT1 128(R10)
+	ADDQ       184(AX), R10
+
+ahead1:
 	VMOVDQU64        (CX), Z12
 	VMOVDQU64        64(CX), Z13
-	VPBROADCASTQ     (DX), Z14
-	VPDPBUSD         Z14, Z12, Z2
-	VPDPBUSD         Z14, Z13, Z3
-	VPBROADCASTQ     8(DX), Z14
-	VPDPBUSD         Z14, Z12, Z6
-	VPDPBUSD         Z14, Z13, Z7
+	VSHUFPS          $0x88, Z13, Z12, Z14
+	VSHUFPS          $0xdd, Z13, Z12, Z12
+	VPDPBUSD.BCST    (DX), Z14, Z2
+	VPDPBUSD.BCST    8(DX), Z14, Z6
+	VPDPBUSD.BCST    4(DX), Z12, Z3
+	VPDPBUSD.BCST    12(DX), Z12, Z7
 	VMOVDQU64        128(CX), Z12
 	VMOVDQU64        192(CX), Z13
-	VPBROADCASTQ     16(DX), Z14
-	VPDPBUSD         Z14, Z12, Z4
-	VPDPBUSD         Z14, Z13, Z5
-	VPBROADCASTQ     24(DX), Z14
-	VPDPBUSD         Z14, Z12, Z8
-	VPDPBUSD         Z14, Z13, Z9
+	VSHUFPS          $0x88, Z13, Z12, Z14
+	VSHUFPS          $0xdd, Z13, Z12, Z12
+	VPDPBUSD.BCST    16(DX), Z14, Z4
+	VPDPBUSD.BCST    24(DX), Z14, Z8
+	VPDPBUSD.BCST    20(DX), Z12, Z5
+	VPDPBUSD.BCST    28(DX), Z12, Z9
 	ADDQ             $0x00000100, CX
 	ADDQ             $0x00000020, DX
 	DECQ             R9
 	JNE              step
 	VPERMD           (SI), Z0, Z12
-	VPERMPS          (R10), Z0, Z13
+	VPERMPS          (R11), Z0, Z13
 	VPADDD           Z4, Z2, Z2
 	VPADDD           Z5, Z3, Z3
-	VSHUFPS          $0xdd, Z3, Z2, Z14
-	VSHUFPS          $0x88, Z3, Z2, Z15
-	VPADDD           Z14, Z15, Z15
+	VPADDD           Z3, Z2, Z2
 	VPMULLD.BCST     (BX), Z12, Z14
-	VPSUBD           Z14, Z15, Z15
-	VCVTDQ2PS        Z15, Z15
-	VFMADD231PS      Z15, Z13, Z10
+	VPSUBD           Z14, Z2, Z2
+	VCVTDQ2PS        Z2, Z2
+	VFMADD231PS      Z2, Z13, Z10
 	VPADDD           Z8, Z6, Z6
 	VPADDD           Z9, Z7, Z7
-	VSHUFPS          $0xdd, Z7, Z6, Z14
-	VSHUFPS          $0x88, Z7, Z6, Z15
-	VPADDD           Z14, Z15, Z15
+	VPADDD           Z7, Z6, Z6
 	VPMULLD.BCST     4(BX), Z12, Z12
-	VPSUBD           Z12, Z15, Z15
-	VCVTDQ2PS        Z15, Z15
-	VFMADD231PS      Z15, Z13, Z11
+	VPSUBD           Z12, Z6, Z6
+	VCVTDQ2PS        Z6, Z6
+	VFMADD231PS      Z6, Z13, Z11
 	ADDQ             $0x00000004, DI
 	ADDQ             $0x00000008, BX
 	ADDQ             48(AX), SI
-	ADDQ             $0x00000040, R10
+	ADDQ             $0x00000040, R11
 	DECQ             R8
 	JNE              group
 	MOVQ             88(AX), CX
@@ -1752,7 +2057,7 @@ step:
 	RET
 
 // func group1AVX512(a *byte)
-// Requires: AVX, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·group1AVX512(SB), NOSPLIT, $0-8
 	MOVQ      a+0(FP), AX
 	MOVQ      16(AX), CX
@@ -1761,7 +2066,8 @@ TEXT ·group1AVX512(SB), NOSPLIT, $0-8
 	MOVQ      40(AX), SI
 	MOVQ      56(AX), DI
 	MOVQ      64(AX), R8
-	MOVQ      80(AX), R10
+	MOVQ      176(AX), R10
+	MOVQ      80(AX), R11
 	VMOVDQU64 u32_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), Z0
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z1
 	VPXORD    Z6, Z6, Z6
@@ -1774,35 +2080,43 @@ group:
 	VPXORD  Z5, Z5, Z5
 
 step:
+	CMPQ       184(AX), $0x00
+	JE         ahead1
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	PREFETCHT1 128(R10)
+	ADDQ       184(AX), R10
+
+ahead1:
 	VMOVDQU64        (CX), Z7
 	VMOVDQU64        64(CX), Z8
-	VPBROADCASTQ     (DX), Z9
-	VPDPBUSD         Z9, Z7, Z2
-	VPDPBUSD         Z9, Z8, Z3
+	VSHUFPS          $0x88, Z8, Z7, Z9
+	VSHUFPS          $0xdd, Z8, Z7, Z7
+	VPDPBUSD.BCST    (DX), Z9, Z2
+	VPDPBUSD.BCST    4(DX), Z7, Z3
 	VMOVDQU64        128(CX), Z7
 	VMOVDQU64        192(CX), Z8
-	VPBROADCASTQ     8(DX), Z9
-	VPDPBUSD         Z9, Z7, Z4
-	VPDPBUSD         Z9, Z8, Z5
+	VSHUFPS          $0x88, Z8, Z7, Z9
+	VSHUFPS          $0xdd, Z8, Z7, Z7
+	VPDPBUSD.BCST    8(DX), Z9, Z4
+	VPDPBUSD.BCST    12(DX), Z7, Z5
 	ADDQ             $0x00000100, CX
 	ADDQ             $0x00000010, DX
 	DECQ             R9
 	JNE              step
 	VPERMD           (SI), Z0, Z7
-	VPERMPS          (R10), Z0, Z8
+	VPERMPS          (R11), Z0, Z8
 	VPADDD           Z4, Z2, Z2
 	VPADDD           Z5, Z3, Z3
-	VSHUFPS          $0xdd, Z3, Z2, Z9
-	VSHUFPS          $0x88, Z3, Z2, Z10
-	VPADDD           Z9, Z10, Z10
+	VPADDD           Z3, Z2, Z2
 	VPMULLD.BCST     (BX), Z7, Z7
-	VPSUBD           Z7, Z10, Z10
-	VCVTDQ2PS        Z10, Z10
-	VFMADD231PS      Z10, Z8, Z6
+	VPSUBD           Z7, Z2, Z2
+	VCVTDQ2PS        Z2, Z2
+	VFMADD231PS      Z2, Z8, Z6
 	ADDQ             $0x00000004, DI
 	ADDQ             $0x00000004, BX
 	ADDQ             48(AX), SI
-	ADDQ             $0x00000040, R10
+	ADDQ             $0x00000040, R11
 	DECQ             R8
 	JNE              group
 	MOVQ             88(AX), CX
@@ -1823,7 +2137,7 @@ step:
 	RET
 
 // func shifted8AVX512(a *byte)
-// Requires: AVX, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·shifted8AVX512(SB), NOSPLIT, $0-8
 	MOVQ      a+0(FP), AX
 	MOVQ      16(AX), CX
@@ -1832,17 +2146,18 @@ TEXT ·shifted8AVX512(SB), NOSPLIT, $0-8
 	MOVQ      40(AX), SI
 	MOVQ      56(AX), DI
 	MOVQ      64(AX), R8
-	MOVQ      80(AX), R10
+	MOVQ      176(AX), R10
+	MOVQ      80(AX), R11
 	VMOVDQU64 u32_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), Z0
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z1
-	VPXORD    Z18, Z18, Z18
-	VPXORD    Z19, Z19, Z19
-	VPXORD    Z20, Z20, Z20
-	VPXORD    Z21, Z21, Z21
-	VPXORD    Z22, Z22, Z22
-	VPXORD    Z23, Z23, Z23
-	VPXORD    Z24, Z24, Z24
-	VPXORD    Z25, Z25, Z25
+	VPXORD    Z10, Z10, Z10
+	VPXORD    Z11, Z11, Z11
+	VPXORD    Z12, Z12, Z12
+	VPXORD    Z13, Z13, Z13
+	VPXORD    Z14, Z14, Z14
+	VPXORD    Z15, Z15, Z15
+	VPXORD    Z16, Z16, Z16
+	VPXORD    Z17, Z17, Z17
 
 group:
 	MOVLQSX (DI), R9
@@ -1854,142 +2169,106 @@ group:
 	VPXORD  Z7, Z7, Z7
 	VPXORD  Z8, Z8, Z8
 	VPXORD  Z9, Z9, Z9
-	VPXORD  Z10, Z10, Z10
-	VPXORD  Z11, Z11, Z11
-	VPXORD  Z12, Z12, Z12
-	VPXORD  Z13, Z13, Z13
-	VPXORD  Z14, Z14, Z14
-	VPXORD  Z15, Z15, Z15
-	VPXORD  Z16, Z16, Z16
-	VPXORD  Z17, Z17, Z17
 
 step:
-	VMOVDQU64        (CX), Z26
-	VMOVDQU64        64(CX), Z27
-	VPBROADCASTQ     (DX), Z28
-	VPDPBUSD         Z28, Z26, Z2
-	VPDPBUSD         Z28, Z27, Z3
-	VPBROADCASTQ     8(DX), Z28
-	VPDPBUSD         Z28, Z26, Z4
-	VPDPBUSD         Z28, Z27, Z5
-	VPBROADCASTQ     16(DX), Z28
-	VPDPBUSD         Z28, Z26, Z6
-	VPDPBUSD         Z28, Z27, Z7
-	VPBROADCASTQ     24(DX), Z28
-	VPDPBUSD         Z28, Z26, Z8
-	VPDPBUSD         Z28, Z27, Z9
-	VPBROADCASTQ     32(DX), Z28
-	VPDPBUSD         Z28, Z26, Z10
-	VPDPBUSD         Z28, Z27, Z11
-	VPBROADCASTQ     40(DX), Z28
-	VPDPBUSD         Z28, Z26, Z12
-	VPDPBUSD         Z28, Z27, Z13
-	VPBROADCASTQ     48(DX), Z28
-	VPDPBUSD         Z28, Z26, Z14
-	VPDPBUSD         Z28, Z27, Z15
-	VPBROADCASTQ     56(DX), Z28
-	VPDPBUSD         Z28, Z26, Z16
-	VPDPBUSD         Z28, Z27, Z17
-	VMOVDQU64        128(CX), Z26
-	VMOVDQU64        192(CX), Z27
-	VPBROADCASTQ     64(DX), Z28
-	VPDPBUSD         Z28, Z26, Z2
-	VPDPBUSD         Z28, Z27, Z3
-	VPBROADCASTQ     72(DX), Z28
-	VPDPBUSD         Z28, Z26, Z4
-	VPDPBUSD         Z28, Z27, Z5
-	VPBROADCASTQ     80(DX), Z28
-	VPDPBUSD         Z28, Z26, Z6
-	VPDPBUSD         Z28, Z27, Z7
-	VPBROADCASTQ     88(DX), Z28
-	VPDPBUSD         Z28, Z26, Z8
-	VPDPBUSD         Z28, Z27, Z9
-	VPBROADCASTQ     96(DX), Z28
-	VPDPBUSD         Z28, Z26, Z10
-	VPDPBUSD         Z28, Z27, Z11
-	VPBROADCASTQ     104(DX), Z28
-	VPDPBUSD         Z28, Z26, Z12
-	VPDPBUSD         Z28, Z27, Z13
-	VPBROADCASTQ     112(DX), Z28
-	VPDPBUSD         Z28, Z26, Z14
-	VPDPBUSD         Z28, Z27, Z15
-	VPBROADCASTQ     120(DX), Z28
-	VPDPBUSD         Z28, Z26, Z16
-	VPDPBUSD         Z28, Z27, Z17
+	CMPQ       184(AX), $0x00
+	JE         ahead1
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	PREFETCHT1 128(R10)
+	ADDQ       184(AX), R10
+
+ahead1:
+	VMOVDQU64        (CX), Z18
+	VMOVDQU64        64(CX), Z19
+	VSHUFPS          $0x88, Z19, Z18, Z20
+	VSHUFPS          $0xdd, Z19, Z18, Z18
+	VPDPBUSD.BCST    (DX), Z20, Z2
+	VPDPBUSD.BCST    8(DX), Z20, Z3
+	VPDPBUSD.BCST    16(DX), Z20, Z4
+	VPDPBUSD.BCST    24(DX), Z20, Z5
+	VPDPBUSD.BCST    32(DX), Z20, Z6
+	VPDPBUSD.BCST    40(DX), Z20, Z7
+	VPDPBUSD.BCST    48(DX), Z20, Z8
+	VPDPBUSD.BCST    56(DX), Z20, Z9
+	VPDPBUSD.BCST    4(DX), Z18, Z2
+	VPDPBUSD.BCST    12(DX), Z18, Z3
+	VPDPBUSD.BCST    20(DX), Z18, Z4
+	VPDPBUSD.BCST    28(DX), Z18, Z5
+	VPDPBUSD.BCST    36(DX), Z18, Z6
+	VPDPBUSD.BCST    44(DX), Z18, Z7
+	VPDPBUSD.BCST    52(DX), Z18, Z8
+	VPDPBUSD.BCST    60(DX), Z18, Z9
+	VMOVDQU64        128(CX), Z18
+	VMOVDQU64        192(CX), Z19
+	VSHUFPS          $0x88, Z19, Z18, Z20
+	VSHUFPS          $0xdd, Z19, Z18, Z18
+	VPDPBUSD.BCST    64(DX), Z20, Z2
+	VPDPBUSD.BCST    72(DX), Z20, Z3
+	VPDPBUSD.BCST    80(DX), Z20, Z4
+	VPDPBUSD.BCST    88(DX), Z20, Z5
+	VPDPBUSD.BCST    96(DX), Z20, Z6
+	VPDPBUSD.BCST    104(DX), Z20, Z7
+	VPDPBUSD.BCST    112(DX), Z20, Z8
+	VPDPBUSD.BCST    120(DX), Z20, Z9
+	VPDPBUSD.BCST    68(DX), Z18, Z2
+	VPDPBUSD.BCST    76(DX), Z18, Z3
+	VPDPBUSD.BCST    84(DX), Z18, Z4
+	VPDPBUSD.BCST    92(DX), Z18, Z5
+	VPDPBUSD.BCST    100(DX), Z18, Z6
+	VPDPBUSD.BCST    108(DX), Z18, Z7
+	VPDPBUSD.BCST    116(DX), Z18, Z8
+	VPDPBUSD.BCST    124(DX), Z18, Z9
 	ADDQ             $0x00000100, CX
 	ADDQ             $0x00000080, DX
 	DECQ             R9
 	JNE              step
-	VPERMD           (SI), Z0, Z26
-	VPERMPS          (R10), Z0, Z27
-	VSHUFPS          $0xdd, Z3, Z2, Z28
-	VSHUFPS          $0x88, Z3, Z2, Z29
-	VPADDD           Z28, Z29, Z29
-	VPSLLVD.BCST     176(AX), Z29, Z29
-	VPMULLD.BCST     (BX), Z26, Z28
-	VPSUBD           Z28, Z29, Z29
-	VCVTDQ2PS        Z29, Z29
-	VFMADD231PS      Z29, Z27, Z18
-	VSHUFPS          $0xdd, Z5, Z4, Z28
-	VSHUFPS          $0x88, Z5, Z4, Z29
-	VPADDD           Z28, Z29, Z29
-	VPSLLVD.BCST     176(AX), Z29, Z29
-	VPMULLD.BCST     4(BX), Z26, Z28
-	VPSUBD           Z28, Z29, Z29
-	VCVTDQ2PS        Z29, Z29
-	VFMADD231PS      Z29, Z27, Z19
-	VSHUFPS          $0xdd, Z7, Z6, Z28
-	VSHUFPS          $0x88, Z7, Z6, Z29
-	VPADDD           Z28, Z29, Z29
-	VPSLLVD.BCST     176(AX), Z29, Z29
-	VPMULLD.BCST     8(BX), Z26, Z28
-	VPSUBD           Z28, Z29, Z29
-	VCVTDQ2PS        Z29, Z29
-	VFMADD231PS      Z29, Z27, Z20
-	VSHUFPS          $0xdd, Z9, Z8, Z28
-	VSHUFPS          $0x88, Z9, Z8, Z29
-	VPADDD           Z28, Z29, Z29
-	VPSLLVD.BCST     176(AX), Z29, Z29
-	VPMULLD.BCST     12(BX), Z26, Z28
-	VPSUBD           Z28, Z29, Z29
-	VCVTDQ2PS        Z29, Z29
-	VFMADD231PS      Z29, Z27, Z21
-	VSHUFPS          $0xdd, Z11, Z10, Z28
-	VSHUFPS          $0x88, Z11, Z10, Z29
-	VPADDD           Z28, Z29, Z29
-	VPSLLVD.BCST     176(AX), Z29, Z29
-	VPMULLD.BCST     16(BX), Z26, Z28
-	VPSUBD           Z28, Z29, Z29
-	VCVTDQ2PS        Z29, Z29
-	VFMADD231PS      Z29, Z27, Z22
-	VSHUFPS          $0xdd, Z13, Z12, Z28
-	VSHUFPS          $0x88, Z13, Z12, Z29
-	VPADDD           Z28, Z29, Z29
-	VPSLLVD.BCST     176(AX), Z29, Z29
-	VPMULLD.BCST     20(BX), Z26, Z28
-	VPSUBD           Z28, Z29, Z29
-	VCVTDQ2PS        Z29, Z29
-	VFMADD231PS      Z29, Z27, Z23
-	VSHUFPS          $0xdd, Z15, Z14, Z28
-	VSHUFPS          $0x88, Z15, Z14, Z29
-	VPADDD           Z28, Z29, Z29
-	VPSLLVD.BCST     176(AX), Z29, Z29
-	VPMULLD.BCST     24(BX), Z26, Z28
-	VPSUBD           Z28, Z29, Z29
-	VCVTDQ2PS        Z29, Z29
-	VFMADD231PS      Z29, Z27, Z24
-	VSHUFPS          $0xdd, Z17, Z16, Z28
-	VSHUFPS          $0x88, Z17, Z16, Z29
-	VPADDD           Z28, Z29, Z29
-	VPSLLVD.BCST     176(AX), Z29, Z29
-	VPMULLD.BCST     28(BX), Z26, Z26
-	VPSUBD           Z26, Z29, Z29
-	VCVTDQ2PS        Z29, Z29
-	VFMADD231PS      Z29, Z27, Z25
+	VPERMD           (SI), Z0, Z18
+	VPERMPS          (R11), Z0, Z19
+	VPSLLVD.BCST     192(AX), Z2, Z2
+	VPMULLD.BCST     (BX), Z18, Z20
+	VPSUBD           Z20, Z2, Z2
+	VCVTDQ2PS        Z2, Z2
+	VFMADD231PS      Z2, Z19, Z10
+	VPSLLVD.BCST     192(AX), Z3, Z3
+	VPMULLD.BCST     4(BX), Z18, Z20
+	VPSUBD           Z20, Z3, Z3
+	VCVTDQ2PS        Z3, Z3
+	VFMADD231PS      Z3, Z19, Z11
+	VPSLLVD.BCST     192(AX), Z4, Z4
+	VPMULLD.BCST     8(BX), Z18, Z20
+	VPSUBD           Z20, Z4, Z4
+	VCVTDQ2PS        Z4, Z4
+	VFMADD231PS      Z4, Z19, Z12
+	VPSLLVD.BCST     192(AX), Z5, Z5
+	VPMULLD.BCST     12(BX), Z18, Z20
+	VPSUBD           Z20, Z5, Z5
+	VCVTDQ2PS        Z5, Z5
+	VFMADD231PS      Z5, Z19, Z13
+	VPSLLVD.BCST     192(AX), Z6, Z6
+	VPMULLD.BCST     16(BX), Z18, Z20
+	VPSUBD           Z20, Z6, Z6
+	VCVTDQ2PS        Z6, Z6
+	VFMADD231PS      Z6, Z19, Z14
+	VPSLLVD.BCST     192(AX), Z7, Z7
+	VPMULLD.BCST     20(BX), Z18, Z20
+	VPSUBD           Z20, Z7, Z7
+	VCVTDQ2PS        Z7, Z7
+	VFMADD231PS      Z7, Z19, Z15
+	VPSLLVD.BCST     192(AX), Z8, Z8
+	VPMULLD.BCST     24(BX), Z18, Z20
+	VPSUBD           Z20, Z8, Z8
+	VCVTDQ2PS        Z8, Z8
+	VFMADD231PS      Z8, Z19, Z16
+	VPSLLVD.BCST     192(AX), Z9, Z9
+	VPMULLD.BCST     28(BX), Z18, Z18
+	VPSUBD           Z18, Z9, Z9
+	VCVTDQ2PS        Z9, Z9
+	VFMADD231PS      Z9, Z19, Z17
 	ADDQ             $0x00000004, DI
 	ADDQ             $0x00000020, BX
 	ADDQ             48(AX), SI
-	ADDQ             $0x00000040, R10
+	ADDQ             $0x00000040, R11
 	DECQ             R8
 	JNE              group
 	MOVQ             88(AX), CX
@@ -1997,90 +2276,90 @@ step:
 	MOVQ             96(AX), CX
 	VMOVDQU64        (CX), Z2
 	MOVQ             (AX), CX
-	VPERMPS          Z18, Z1, Z18
+	VPERMPS          Z10, Z1, Z10
 	MOVQ             104(AX), DX
-	VFMADD231PS.BCST (DX), Z0, Z18
+	VFMADD231PS.BCST (DX), Z0, Z10
 	MOVQ             112(AX), DX
-	VMULPS.BCST      (DX), Z18, Z18
-	VADDPS           Z2, Z18, Z18
-	VCMPPS           $0x03, Z18, Z18, K1
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K1, Z18
-	VMOVUPS          Z18, (CX)
+	VMULPS.BCST      (DX), Z10, Z10
+	VADDPS           Z2, Z10, Z10
+	VCMPPS           $0x03, Z10, Z10, K1
+	VBROADCASTSS     u32_7fc00000<>+0(SB), K1, Z10
+	VMOVUPS          Z10, (CX)
 	ADDQ             8(AX), CX
-	VPERMPS          Z19, Z1, Z19
+	VPERMPS          Z11, Z1, Z11
 	MOVQ             104(AX), DX
-	VFMADD231PS.BCST 4(DX), Z0, Z19
+	VFMADD231PS.BCST 4(DX), Z0, Z11
 	MOVQ             112(AX), DX
-	VMULPS.BCST      4(DX), Z19, Z19
-	VADDPS           Z2, Z19, Z19
-	VCMPPS           $0x03, Z19, Z19, K1
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K1, Z19
-	VMOVUPS          Z19, (CX)
+	VMULPS.BCST      4(DX), Z11, Z11
+	VADDPS           Z2, Z11, Z11
+	VCMPPS           $0x03, Z11, Z11, K1
+	VBROADCASTSS     u32_7fc00000<>+0(SB), K1, Z11
+	VMOVUPS          Z11, (CX)
 	ADDQ             8(AX), CX
-	VPERMPS          Z20, Z1, Z20
+	VPERMPS          Z12, Z1, Z12
 	MOVQ             104(AX), DX
-	VFMADD231PS.BCST 8(DX), Z0, Z20
+	VFMADD231PS.BCST 8(DX), Z0, Z12
 	MOVQ             112(AX), DX
-	VMULPS.BCST      8(DX), Z20, Z20
-	VADDPS           Z2, Z20, Z20
-	VCMPPS           $0x03, Z20, Z20, K1
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K1, Z20
-	VMOVUPS          Z20, (CX)
+	VMULPS.BCST      8(DX), Z12, Z12
+	VADDPS           Z2, Z12, Z12
+	VCMPPS           $0x03, Z12, Z12, K1
+	VBROADCASTSS     u32_7fc00000<>+0(SB), K1, Z12
+	VMOVUPS          Z12, (CX)
 	ADDQ             8(AX), CX
-	VPERMPS          Z21, Z1, Z21
+	VPERMPS          Z13, Z1, Z13
 	MOVQ             104(AX), DX
-	VFMADD231PS.BCST 12(DX), Z0, Z21
+	VFMADD231PS.BCST 12(DX), Z0, Z13
 	MOVQ             112(AX), DX
-	VMULPS.BCST      12(DX), Z21, Z21
-	VADDPS           Z2, Z21, Z21
-	VCMPPS           $0x03, Z21, Z21, K1
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K1, Z21
-	VMOVUPS          Z21, (CX)
+	VMULPS.BCST      12(DX), Z13, Z13
+	VADDPS           Z2, Z13, Z13
+	VCMPPS           $0x03, Z13, Z13, K1
+	VBROADCASTSS     u32_7fc00000<>+0(SB), K1, Z13
+	VMOVUPS          Z13, (CX)
 	ADDQ             8(AX), CX
-	VPERMPS          Z22, Z1, Z22
+	VPERMPS          Z14, Z1, Z14
 	MOVQ             104(AX), DX
-	VFMADD231PS.BCST 16(DX), Z0, Z22
+	VFMADD231PS.BCST 16(DX), Z0, Z14
 	MOVQ             112(AX), DX
-	VMULPS.BCST      16(DX), Z22, Z22
-	VADDPS           Z2, Z22, Z22
-	VCMPPS           $0x03, Z22, Z22, K1
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K1, Z22
-	VMOVUPS          Z22, (CX)
+	VMULPS.BCST      16(DX), Z14, Z14
+	VADDPS           Z2, Z14, Z14
+	VCMPPS           $0x03, Z14, Z14, K1
+	VBROADCASTSS     u32_7fc00000<>+0(SB), K1, Z14
+	VMOVUPS          Z14, (CX)
 	ADDQ             8(AX), CX
-	VPERMPS          Z23, Z1, Z23
+	VPERMPS          Z15, Z1, Z15
 	MOVQ             104(AX), DX
-	VFMADD231PS.BCST 20(DX), Z0, Z23
+	VFMADD231PS.BCST 20(DX), Z0, Z15
 	MOVQ             112(AX), DX
-	VMULPS.BCST      20(DX), Z23, Z23
-	VADDPS           Z2, Z23, Z23
-	VCMPPS           $0x03, Z23, Z23, K1
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K1, Z23
-	VMOVUPS          Z23, (CX)
+	VMULPS.BCST      20(DX), Z15, Z15
+	VADDPS           Z2, Z15, Z15
+	VCMPPS           $0x03, Z15, Z15, K1
+	VBROADCASTSS     u32_7fc00000<>+0(SB), K1, Z15
+	VMOVUPS          Z15, (CX)
 	ADDQ             8(AX), CX
-	VPERMPS          Z24, Z1, Z24
+	VPERMPS          Z16, Z1, Z16
 	MOVQ             104(AX), DX
-	VFMADD231PS.BCST 24(DX), Z0, Z24
+	VFMADD231PS.BCST 24(DX), Z0, Z16
 	MOVQ             112(AX), DX
-	VMULPS.BCST      24(DX), Z24, Z24
-	VADDPS           Z2, Z24, Z24
-	VCMPPS           $0x03, Z24, Z24, K1
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K1, Z24
-	VMOVUPS          Z24, (CX)
+	VMULPS.BCST      24(DX), Z16, Z16
+	VADDPS           Z2, Z16, Z16
+	VCMPPS           $0x03, Z16, Z16, K1
+	VBROADCASTSS     u32_7fc00000<>+0(SB), K1, Z16
+	VMOVUPS          Z16, (CX)
 	ADDQ             8(AX), CX
-	VPERMPS          Z25, Z1, Z25
+	VPERMPS          Z17, Z1, Z17
 	MOVQ             104(AX), DX
-	VFMADD231PS.BCST 28(DX), Z0, Z25
+	VFMADD231PS.BCST 28(DX), Z0, Z17
 	MOVQ             112(AX), AX
-	VMULPS.BCST      28(AX), Z25, Z25
-	VADDPS           Z2, Z25, Z25
-	VCMPPS           $0x03, Z25, Z25, K1
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K1, Z25
-	VMOVUPS          Z25, (CX)
+	VMULPS.BCST      28(AX), Z17, Z17
+	VADDPS           Z2, Z17, Z17
+	VCMPPS           $0x03, Z17, Z17, K1
+	VBROADCASTSS     u32_7fc00000<>+0(SB), K1, Z17
+	VMOVUPS          Z17, (CX)
 	VZEROUPPER
 	RET
 
 // func shifted4AVX512(a *byte)
-// Requires: AVX, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·shifted4AVX512(SB), NOSPLIT, $0-8
 	MOVQ      a+0(FP), AX
 	MOVQ      16(AX), CX
@@ -2089,13 +2368,14 @@ TEXT ·shifted4AVX512(SB), NOSPLIT, $0-8
 	MOVQ      40(AX), SI
 	MOVQ      56(AX), DI
 	MOVQ      64(AX), R8
-	MOVQ      80(AX), R10
+	MOVQ      176(AX), R10
+	MOVQ      80(AX), R11
 	VMOVDQU64 u32_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), Z0
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z1
-	VPXORD    Z18, Z18, Z18
-	VPXORD    Z19, Z19, Z19
-	VPXORD    Z20, Z20, Z20
-	VPXORD    Z21, Z21, Z21
+	VPXORD    Z10, Z10, Z10
+	VPXORD    Z11, Z11, Z11
+	VPXORD    Z12, Z12, Z12
+	VPXORD    Z13, Z13, Z13
 
 group:
 	MOVLQSX (DI), R9
@@ -2107,94 +2387,74 @@ group:
 	VPXORD  Z7, Z7, Z7
 	VPXORD  Z8, Z8, Z8
 	VPXORD  Z9, Z9, Z9
-	VPXORD  Z10, Z10, Z10
-	VPXORD  Z11, Z11, Z11
-	VPXORD  Z12, Z12, Z12
-	VPXORD  Z13, Z13, Z13
-	VPXORD  Z14, Z14, Z14
-	VPXORD  Z15, Z15, Z15
-	VPXORD  Z16, Z16, Z16
-	VPXORD  Z17, Z17, Z17
 
 step:
-	VMOVDQU64        (CX), Z22
-	VMOVDQU64        64(CX), Z23
-	VPBROADCASTQ     (DX), Z24
-	VPDPBUSD         Z24, Z22, Z2
-	VPDPBUSD         Z24, Z23, Z3
-	VPBROADCASTQ     8(DX), Z24
-	VPDPBUSD         Z24, Z22, Z6
-	VPDPBUSD         Z24, Z23, Z7
-	VPBROADCASTQ     16(DX), Z24
-	VPDPBUSD         Z24, Z22, Z10
-	VPDPBUSD         Z24, Z23, Z11
-	VPBROADCASTQ     24(DX), Z24
-	VPDPBUSD         Z24, Z22, Z14
-	VPDPBUSD         Z24, Z23, Z15
-	VMOVDQU64        128(CX), Z22
-	VMOVDQU64        192(CX), Z23
-	VPBROADCASTQ     32(DX), Z24
-	VPDPBUSD         Z24, Z22, Z4
-	VPDPBUSD         Z24, Z23, Z5
-	VPBROADCASTQ     40(DX), Z24
-	VPDPBUSD         Z24, Z22, Z8
-	VPDPBUSD         Z24, Z23, Z9
-	VPBROADCASTQ     48(DX), Z24
-	VPDPBUSD         Z24, Z22, Z12
-	VPDPBUSD         Z24, Z23, Z13
-	VPBROADCASTQ     56(DX), Z24
-	VPDPBUSD         Z24, Z22, Z16
-	VPDPBUSD         Z24, Z23, Z17
+	CMPQ       184(AX), $0x00
+	JE         ahead1
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	PREFETCHT1 128(R10)
+	ADDQ       184(AX), R10
+
+ahead1:
+	VMOVDQU64        (CX), Z14
+	VMOVDQU64        64(CX), Z15
+	VSHUFPS          $0x88, Z15, Z14, Z16
+	VSHUFPS          $0xdd, Z15, Z14, Z14
+	VPDPBUSD.BCST    (DX), Z16, Z2
+	VPDPBUSD.BCST    8(DX), Z16, Z4
+	VPDPBUSD.BCST    16(DX), Z16, Z6
+	VPDPBUSD.BCST    24(DX), Z16, Z8
+	VPDPBUSD.BCST    4(DX), Z14, Z3
+	VPDPBUSD.BCST    12(DX), Z14, Z5
+	VPDPBUSD.BCST    20(DX), Z14, Z7
+	VPDPBUSD.BCST    28(DX), Z14, Z9
+	VMOVDQU64        128(CX), Z14
+	VMOVDQU64        192(CX), Z15
+	VSHUFPS          $0x88, Z15, Z14, Z16
+	VSHUFPS          $0xdd, Z15, Z14, Z14
+	VPDPBUSD.BCST    32(DX), Z16, Z2
+	VPDPBUSD.BCST    40(DX), Z16, Z4
+	VPDPBUSD.BCST    48(DX), Z16, Z6
+	VPDPBUSD.BCST    56(DX), Z16, Z8
+	VPDPBUSD.BCST    36(DX), Z14, Z3
+	VPDPBUSD.BCST    44(DX), Z14, Z5
+	VPDPBUSD.BCST    52(DX), Z14, Z7
+	VPDPBUSD.BCST    60(DX), Z14, Z9
 	ADDQ             $0x00000100, CX
 	ADDQ             $0x00000040, DX
 	DECQ             R9
 	JNE              step
-	VPERMD           (SI), Z0, Z22
-	VPERMPS          (R10), Z0, Z23
-	VPADDD           Z4, Z2, Z2
-	VPADDD           Z5, Z3, Z3
-	VSHUFPS          $0xdd, Z3, Z2, Z24
-	VSHUFPS          $0x88, Z3, Z2, Z25
-	VPADDD           Z24, Z25, Z25
-	VPSLLVD.BCST     176(AX), Z25, Z25
-	VPMULLD.BCST     (BX), Z22, Z24
-	VPSUBD           Z24, Z25, Z25
-	VCVTDQ2PS        Z25, Z25
-	VFMADD231PS      Z25, Z23, Z18
-	VPADDD           Z8, Z6, Z6
-	VPADDD           Z9, Z7, Z7
-	VSHUFPS          $0xdd, Z7, Z6, Z24
-	VSHUFPS          $0x88, Z7, Z6, Z25
-	VPADDD           Z24, Z25, Z25
-	VPSLLVD.BCST     176(AX), Z25, Z25
-	VPMULLD.BCST     4(BX), Z22, Z24
-	VPSUBD           Z24, Z25, Z25
-	VCVTDQ2PS        Z25, Z25
-	VFMADD231PS      Z25, Z23, Z19
-	VPADDD           Z12, Z10, Z10
-	VPADDD           Z13, Z11, Z11
-	VSHUFPS          $0xdd, Z11, Z10, Z24
-	VSHUFPS          $0x88, Z11, Z10, Z25
-	VPADDD           Z24, Z25, Z25
-	VPSLLVD.BCST     176(AX), Z25, Z25
-	VPMULLD.BCST     8(BX), Z22, Z24
-	VPSUBD           Z24, Z25, Z25
-	VCVTDQ2PS        Z25, Z25
-	VFMADD231PS      Z25, Z23, Z20
-	VPADDD           Z16, Z14, Z14
-	VPADDD           Z17, Z15, Z15
-	VSHUFPS          $0xdd, Z15, Z14, Z24
-	VSHUFPS          $0x88, Z15, Z14, Z25
-	VPADDD           Z24, Z25, Z25
-	VPSLLVD.BCST     176(AX), Z25, Z25
-	VPMULLD.BCST     12(BX), Z22, Z22
-	VPSUBD           Z22, Z25, Z25
-	VCVTDQ2PS        Z25, Z25
-	VFMADD231PS      Z25, Z23, Z21
+	VPERMD           (SI), Z0, Z14
+	VPERMPS          (R11), Z0, Z15
+	VPADDD           Z3, Z2, Z2
+	VPSLLVD.BCST     192(AX), Z2, Z2
+	VPMULLD.BCST     (BX), Z14, Z16
+	VPSUBD           Z16, Z2, Z2
+	VCVTDQ2PS        Z2, Z2
+	VFMADD231PS      Z2, Z15, Z10
+	VPADDD           Z5, Z4, Z4
+	VPSLLVD.BCST     192(AX), Z4, Z4
+	VPMULLD.BCST     4(BX), Z14, Z16
+	VPSUBD           Z16, Z4, Z4
+	VCVTDQ2PS        Z4, Z4
+	VFMADD231PS      Z4, Z15, Z11
+	VPADDD           Z7, Z6, Z6
+	VPSLLVD.BCST     192(AX), Z6, Z6
+	VPMULLD.BCST     8(BX), Z14, Z16
+	VPSUBD           Z16, Z6, Z6
+	VCVTDQ2PS        Z6, Z6
+	VFMADD231PS      Z6, Z15, Z12
+	VPADDD           Z9, Z8, Z8
+	VPSLLVD.BCST     192(AX), Z8, Z8
+	VPMULLD.BCST     12(BX), Z14, Z14
+	VPSUBD           Z14, Z8, Z8
+	VCVTDQ2PS        Z8, Z8
+	VFMADD231PS      Z8, Z15, Z13
 	ADDQ             $0x00000004, DI
 	ADDQ             $0x00000010, BX
 	ADDQ             48(AX), SI
-	ADDQ             $0x00000040, R10
+	ADDQ             $0x00000040, R11
 	DECQ             R8
 	JNE              group
 	MOVQ             88(AX), CX
@@ -2202,50 +2462,50 @@ step:
 	MOVQ             96(AX), CX
 	VMOVDQU64        (CX), Z2
 	MOVQ             (AX), CX
-	VPERMPS          Z18, Z1, Z18
+	VPERMPS          Z10, Z1, Z10
 	MOVQ             104(AX), DX
-	VFMADD231PS.BCST (DX), Z0, Z18
+	VFMADD231PS.BCST (DX), Z0, Z10
 	MOVQ             112(AX), DX
-	VMULPS.BCST      (DX), Z18, Z18
-	VADDPS           Z2, Z18, Z18
-	VCMPPS           $0x03, Z18, Z18, K1
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K1, Z18
-	VMOVUPS          Z18, (CX)
+	VMULPS.BCST      (DX), Z10, Z10
+	VADDPS           Z2, Z10, Z10
+	VCMPPS           $0x03, Z10, Z10, K1
+	VBROADCASTSS     u32_7fc00000<>+0(SB), K1, Z10
+	VMOVUPS          Z10, (CX)
 	ADDQ             8(AX), CX
-	VPERMPS          Z19, Z1, Z19
+	VPERMPS          Z11, Z1, Z11
 	MOVQ             104(AX), DX
-	VFMADD231PS.BCST 4(DX), Z0, Z19
+	VFMADD231PS.BCST 4(DX), Z0, Z11
 	MOVQ             112(AX), DX
-	VMULPS.BCST      4(DX), Z19, Z19
-	VADDPS           Z2, Z19, Z19
-	VCMPPS           $0x03, Z19, Z19, K1
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K1, Z19
-	VMOVUPS          Z19, (CX)
+	VMULPS.BCST      4(DX), Z11, Z11
+	VADDPS           Z2, Z11, Z11
+	VCMPPS           $0x03, Z11, Z11, K1
+	VBROADCASTSS     u32_7fc00000<>+0(SB), K1, Z11
+	VMOVUPS          Z11, (CX)
 	ADDQ             8(AX), CX
-	VPERMPS          Z20, Z1, Z20
+	VPERMPS          Z12, Z1, Z12
 	MOVQ             104(AX), DX
-	VFMADD231PS.BCST 8(DX), Z0, Z20
+	VFMADD231PS.BCST 8(DX), Z0, Z12
 	MOVQ             112(AX), DX
-	VMULPS.BCST      8(DX), Z20, Z20
-	VADDPS           Z2, Z20, Z20
-	VCMPPS           $0x03, Z20, Z20, K1
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K1, Z20
-	VMOVUPS          Z20, (CX)
+	VMULPS.BCST      8(DX), Z12, Z12
+	VADDPS           Z2, Z12, Z12
+	VCMPPS           $0x03, Z12, Z12, K1
+	VBROADCASTSS     u32_7fc00000<>+0(SB), K1, Z12
+	VMOVUPS          Z12, (CX)
 	ADDQ             8(AX), CX
-	VPERMPS          Z21, Z1, Z21
+	VPERMPS          Z13, Z1, Z13
 	MOVQ             104(AX), DX
-	VFMADD231PS.BCST 12(DX), Z0, Z21
+	VFMADD231PS.BCST 12(DX), Z0, Z13
 	MOVQ             112(AX), AX
-	VMULPS.BCST      12(AX), Z21, Z21
-	VADDPS           Z2, Z21, Z21
-	VCMPPS           $0x03, Z21, Z21, K1
-	VBROADCASTSS     u32_7fc00000<>+0(SB), K1, Z21
-	VMOVUPS          Z21, (CX)
+	VMULPS.BCST      12(AX), Z13, Z13
+	VADDPS           Z2, Z13, Z13
+	VCMPPS           $0x03, Z13, Z13, K1
+	VBROADCASTSS     u32_7fc00000<>+0(SB), K1, Z13
+	VMOVUPS          Z13, (CX)
 	VZEROUPPER
 	RET
 
 // func shifted2AVX512(a *byte)
-// Requires: AVX, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·shifted2AVX512(SB), NOSPLIT, $0-8
 	MOVQ      a+0(FP), AX
 	MOVQ      16(AX), CX
@@ -2254,7 +2514,8 @@ TEXT ·shifted2AVX512(SB), NOSPLIT, $0-8
 	MOVQ      40(AX), SI
 	MOVQ      56(AX), DI
 	MOVQ      64(AX), R8
-	MOVQ      80(AX), R10
+	MOVQ      176(AX), R10
+	MOVQ      80(AX), R11
 	VMOVDQU64 u32_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), Z0
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z1
 	VPXORD    Z10, Z10, Z10
@@ -2272,52 +2533,56 @@ group:
 	VPXORD  Z9, Z9, Z9
 
 step:
+	CMPQ       184(AX), $0x00
+	JE         ahead1
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	PREFETCHT1 128(R10)
+	ADDQ       184(AX), R10
+
+ahead1:
 	VMOVDQU64        (CX), Z12
 	VMOVDQU64        64(CX), Z13
-	VPBROADCASTQ     (DX), Z14
-	VPDPBUSD         Z14, Z12, Z2
-	VPDPBUSD         Z14, Z13, Z3
-	VPBROADCASTQ     8(DX), Z14
-	VPDPBUSD         Z14, Z12, Z6
-	VPDPBUSD         Z14, Z13, Z7
+	VSHUFPS          $0x88, Z13, Z12, Z14
+	VSHUFPS          $0xdd, Z13, Z12, Z12
+	VPDPBUSD.BCST    (DX), Z14, Z2
+	VPDPBUSD.BCST    8(DX), Z14, Z6
+	VPDPBUSD.BCST    4(DX), Z12, Z3
+	VPDPBUSD.BCST    12(DX), Z12, Z7
 	VMOVDQU64        128(CX), Z12
 	VMOVDQU64        192(CX), Z13
-	VPBROADCASTQ     16(DX), Z14
-	VPDPBUSD         Z14, Z12, Z4
-	VPDPBUSD         Z14, Z13, Z5
-	VPBROADCASTQ     24(DX), Z14
-	VPDPBUSD         Z14, Z12, Z8
-	VPDPBUSD         Z14, Z13, Z9
+	VSHUFPS          $0x88, Z13, Z12, Z14
+	VSHUFPS          $0xdd, Z13, Z12, Z12
+	VPDPBUSD.BCST    16(DX), Z14, Z4
+	VPDPBUSD.BCST    24(DX), Z14, Z8
+	VPDPBUSD.BCST    20(DX), Z12, Z5
+	VPDPBUSD.BCST    28(DX), Z12, Z9
 	ADDQ             $0x00000100, CX
 	ADDQ             $0x00000020, DX
 	DECQ             R9
 	JNE              step
 	VPERMD           (SI), Z0, Z12
-	VPERMPS          (R10), Z0, Z13
+	VPERMPS          (R11), Z0, Z13
 	VPADDD           Z4, Z2, Z2
 	VPADDD           Z5, Z3, Z3
-	VSHUFPS          $0xdd, Z3, Z2, Z14
-	VSHUFPS          $0x88, Z3, Z2, Z15
-	VPADDD           Z14, Z15, Z15
-	VPSLLVD.BCST     176(AX), Z15, Z15
+	VPADDD           Z3, Z2, Z2
+	VPSLLVD.BCST     192(AX), Z2, Z2
 	VPMULLD.BCST     (BX), Z12, Z14
-	VPSUBD           Z14, Z15, Z15
-	VCVTDQ2PS        Z15, Z15
-	VFMADD231PS      Z15, Z13, Z10
+	VPSUBD           Z14, Z2, Z2
+	VCVTDQ2PS        Z2, Z2
+	VFMADD231PS      Z2, Z13, Z10
 	VPADDD           Z8, Z6, Z6
 	VPADDD           Z9, Z7, Z7
-	VSHUFPS          $0xdd, Z7, Z6, Z14
-	VSHUFPS          $0x88, Z7, Z6, Z15
-	VPADDD           Z14, Z15, Z15
-	VPSLLVD.BCST     176(AX), Z15, Z15
+	VPADDD           Z7, Z6, Z6
+	VPSLLVD.BCST     192(AX), Z6, Z6
 	VPMULLD.BCST     4(BX), Z12, Z12
-	VPSUBD           Z12, Z15, Z15
-	VCVTDQ2PS        Z15, Z15
-	VFMADD231PS      Z15, Z13, Z11
+	VPSUBD           Z12, Z6, Z6
+	VCVTDQ2PS        Z6, Z6
+	VFMADD231PS      Z6, Z13, Z11
 	ADDQ             $0x00000004, DI
 	ADDQ             $0x00000008, BX
 	ADDQ             48(AX), SI
-	ADDQ             $0x00000040, R10
+	ADDQ             $0x00000040, R11
 	DECQ             R8
 	JNE              group
 	MOVQ             88(AX), CX
@@ -2348,7 +2613,7 @@ step:
 	RET
 
 // func shifted1AVX512(a *byte)
-// Requires: AVX, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·shifted1AVX512(SB), NOSPLIT, $0-8
 	MOVQ      a+0(FP), AX
 	MOVQ      16(AX), CX
@@ -2357,7 +2622,8 @@ TEXT ·shifted1AVX512(SB), NOSPLIT, $0-8
 	MOVQ      40(AX), SI
 	MOVQ      56(AX), DI
 	MOVQ      64(AX), R8
-	MOVQ      80(AX), R10
+	MOVQ      176(AX), R10
+	MOVQ      80(AX), R11
 	VMOVDQU64 u32_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), Z0
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z1
 	VPXORD    Z6, Z6, Z6
@@ -2370,36 +2636,44 @@ group:
 	VPXORD  Z5, Z5, Z5
 
 step:
+	CMPQ       184(AX), $0x00
+	JE         ahead1
+	PREFETCHT1 (R10)
+	PREFETCHT1 64(R10)
+	PREFETCHT1 128(R10)
+	ADDQ       184(AX), R10
+
+ahead1:
 	VMOVDQU64        (CX), Z7
 	VMOVDQU64        64(CX), Z8
-	VPBROADCASTQ     (DX), Z9
-	VPDPBUSD         Z9, Z7, Z2
-	VPDPBUSD         Z9, Z8, Z3
+	VSHUFPS          $0x88, Z8, Z7, Z9
+	VSHUFPS          $0xdd, Z8, Z7, Z7
+	VPDPBUSD.BCST    (DX), Z9, Z2
+	VPDPBUSD.BCST    4(DX), Z7, Z3
 	VMOVDQU64        128(CX), Z7
 	VMOVDQU64        192(CX), Z8
-	VPBROADCASTQ     8(DX), Z9
-	VPDPBUSD         Z9, Z7, Z4
-	VPDPBUSD         Z9, Z8, Z5
+	VSHUFPS          $0x88, Z8, Z7, Z9
+	VSHUFPS          $0xdd, Z8, Z7, Z7
+	VPDPBUSD.BCST    8(DX), Z9, Z4
+	VPDPBUSD.BCST    12(DX), Z7, Z5
 	ADDQ             $0x00000100, CX
 	ADDQ             $0x00000010, DX
 	DECQ             R9
 	JNE              step
 	VPERMD           (SI), Z0, Z7
-	VPERMPS          (R10), Z0, Z8
+	VPERMPS          (R11), Z0, Z8
 	VPADDD           Z4, Z2, Z2
 	VPADDD           Z5, Z3, Z3
-	VSHUFPS          $0xdd, Z3, Z2, Z9
-	VSHUFPS          $0x88, Z3, Z2, Z10
-	VPADDD           Z9, Z10, Z10
-	VPSLLVD.BCST     176(AX), Z10, Z10
+	VPADDD           Z3, Z2, Z2
+	VPSLLVD.BCST     192(AX), Z2, Z2
 	VPMULLD.BCST     (BX), Z7, Z7
-	VPSUBD           Z7, Z10, Z10
-	VCVTDQ2PS        Z10, Z10
-	VFMADD231PS      Z10, Z8, Z6
+	VPSUBD           Z7, Z2, Z2
+	VCVTDQ2PS        Z2, Z2
+	VFMADD231PS      Z2, Z8, Z6
 	ADDQ             $0x00000004, DI
 	ADDQ             $0x00000004, BX
 	ADDQ             48(AX), SI
-	ADDQ             $0x00000040, R10
+	ADDQ             $0x00000040, R11
 	DECQ             R8
 	JNE              group
 	MOVQ             88(AX), CX

@@ -67,6 +67,11 @@ type Args struct {
 	ActScales *float32 // [Groups][MR]: scales of the activations; each twice if Step.Twice
 	ActSums   *float32 // likewise: sums of the activations
 
+	// Ahead is memory that will be read next, a packed panel. Kernels may prefetch AheadStep bytes of
+	// it for each step of 16 columns; none if AheadStep is 0.
+	Ahead     *byte
+	AheadStep int
+
 	// Shift is the number of bits, 8 times, by which Shifted moves dot products to the left. Zeros
 	// are then zero point + Offset << Shift.
 	Shift [8]uint32

@@ -41,6 +41,15 @@ type Set struct {
 	Exp func(dst []float64, x []float32, highest float32)
 }
 
+// ExpSum is Exp, and returns the sum of dst in order.
+func (s *Set) ExpSum(dst []float64, x []float32, highest float32) (sum float64) {
+	s.Exp(dst, x, highest)
+	for _, e := range dst {
+		sum += e
+	}
+	return sum
+}
+
 // Coefficients of Gate. By the identity x/2 (1 + tanh v) = x / (1 + e^-2v), GELU with tanh has this
 // form, with v = sqrt(2/pi) (x + 0.044715 x^3).
 const (

@@ -71,6 +71,15 @@ func (isa ISA) Load(from operand.Mem) reg.VecVirtual {
 	return v
 }
 
+// Store writes a vector to memory that need not be aligned.
+func (isa ISA) Store(v reg.VecVirtual, to operand.Mem) {
+	if isa == AVX512 {
+		VMOVDQU64(v, to)
+	} else {
+		VMOVDQU(v, to)
+	}
+}
+
 // And is into = x & y, Or x | y, Xor x ^ y.
 func (isa ISA) And(x, y operand.Op, into reg.VecVirtual) {
 	if isa == AVX512 {

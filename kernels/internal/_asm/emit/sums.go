@@ -9,11 +9,24 @@ import (
 // PairSums adds the pairs of neighbouring dwords of two vectors, into a new register: in each lane
 // the 2 sums of x, then the 2 sums of y. x and y may be the same.
 func (isa ISA) PairSums(x, y reg.VecVirtual) reg.VecVirtual {
-	odd, sums := isa.Vector(), isa.Vector()
-	VSHUFPS(operand.U8(0b11_01_11_01), y, x, odd)
-	VSHUFPS(operand.U8(0b10_00_10_00), y, x, sums)
+	odd, sums := isa.pairs(x, y)
 	VPADDD(odd, sums, sums)
 	return sums
+}
+
+// WordSums is PairSums of the two words of each dword.
+func (isa ISA) WordSums(x, y reg.VecVirtual) reg.VecVirtual {
+	odd, sums := isa.pairs(x, y)
+	VPADDW(odd, sums, sums)
+	return sums
+}
+
+// pairs are the odd and the even dwords of x, then of y, in each lane.
+func (isa ISA) pairs(x, y reg.VecVirtual) (odd, even reg.VecVirtual) {
+	odd, even = isa.Vector(), isa.Vector()
+	VSHUFPS(operand.U8(0b11_01_11_01), y, x, odd)
+	VSHUFPS(operand.U8(0b10_00_10_00), y, x, even)
+	return odd, even
 }
 
 // PairAt is the place in the result of PairSums of a row of 8 whose pairs of dwords are adjacent in

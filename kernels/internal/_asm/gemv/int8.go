@@ -17,23 +17,21 @@ func qsi8cxp(isa emit.ISA, columns int) *kernel {
 	return begin(name, fmt.Sprintf("%s is the product of qsi8cxp panels 4x%dx1.", name, columns), rows8)
 }
 
-// qsi8cxp512 multiplies two panels at a time. A vector is 8 columns of both: 32 bytes of the first
-// panel and 32 of the second.
+// qsi8cxp512 has 16 columns of the 4 rows in a vector: 8 columns in each half.
 func qsi8cxp512(columns int) {
 	k := qsi8cxp(emit.AVX512, columns)
 	flip := emit.AVX512.Load(emit.AVX512.All(0x80))
-	var spread, gather reg.VecVirtual
-	if columns == 4 { // each lane has 4 columns of 4 rows: its activations go to all dwords
-		var v []uint8
-		for i := range 64 {
-			v = append(v, uint8(i/16%2*4+i%4))
+	var v []uint8 // the column of each byte
+	for i := range 64 {
+		at := i/32*8 + i%8
+		if columns == 4 {
+			at = i/16*4 + i%4
 		}
-		spread = emit.AVX512.Load(emit.Const(v...))
-	} else {
-		gather = emit.AVX512.Load(emit.Const[uint32](0, 1, 4, 5, 8, 9, 12, 13, 0, 0, 0, 0, 0, 0, 0, 0))
+		v = append(v, uint8(at))
 	}
-	k.eachPair(func() {
-		sums := emit.AVX512.Vectors(4)
+	spread := emit.AVX512.Load(emit.Const(v...))
+	k.eachPanel(func() {
+		sums := emit.AVX512.Vectors(2)
 		for _, s := range sums {
 			VPXORD(s, s, s)
 		}
@@ -41,42 +39,30 @@ func qsi8cxp512(columns int) {
 			k.eachBlock(32*rows8, func() {
 				for i, s := range sums {
 					codes, acts := ZMM(), ZMM()
-					VBROADCASTI64X4(k.at(8*rows8*i), codes)
-					VINSERTI64X4(operand.U8(1), k.next(8*rows8*i), codes, codes)
-					VPXORD(flip, codes, codes)
-					VPBROADCASTQ(k.act(8*i), acts)
-					if columns == 4 {
-						VPSHUFB(spread, acts, acts)
-					}
+					VPXORD(k.at(64*i), flip, codes)
+					VBROADCASTI32X4(k.act(16*i), acts)
+					VPSHUFB(spread, acts, acts)
 					VPDPBUSD(acts, codes, s)
 				}
 			})
 		})
 		VPADDD(sums[1], sums[0], sums[0])
-		VPADDD(sums[3], sums[2], sums[2])
-		VPADDD(sums[2], sums[0], sums[0])
-		var t reg.VecVirtual
+		high := YMM()
+		VEXTRACTI64X4(operand.U8(1), sums[0], high)
+		t := sums[0].AsY().(reg.VecVirtual)
+		VPADDD(high, t, t)
 		if columns == 4 {
-			t = ZMM()
-			VSHUFI64X2(operand.U8(0b11_01_11_01), sums[0], sums[0], t)
-			VSHUFI64X2(operand.U8(0b10_00_10_00), sums[0], sums[0], sums[0])
-			VPADDD(sums[0], t, t)
+			VEXTRACTI128(operand.U8(1), t, high.AsX())
+			VPADDD(high.AsX(), t.AsX(), t.AsX())
 		} else {
-			t = emit.AVX512.PairSums(sums[0], sums[0])
-			VPERMD(t, gather, t)
+			t = emit.AVX2.PairSums(t, t)
+			VPERMQ(operand.U8(0b10_00), t, t)
 		}
-		a := t.AsY().(reg.VecVirtual)
-		sum := YMM()
+		a, sum := t.AsX().(reg.VecVirtual), XMM()
 		VPBROADCASTD(operand.Mem{Base: k.sums}, sum)
 		VPADDD(sum, a, a)
-		k.finishPerChannel(emit.AVX512, a, func(offset int) operand.Op {
-			y := YMM()
-			VBROADCASTI32X4(k.at(offset), y)
-			VINSERTI32X4(operand.U8(1), k.next(offset), y, y)
-			return y
-		})
-		VMOVUPS(a.AsX(), operand.Mem{Base: k.dst})
-		VEXTRACTF128(operand.U8(1), a, operand.Mem{Base: k.nextDst})
+		k.finishPerChannel(emit.AVX2, a, func(offset int) operand.Op { return k.at(offset) })
+		VMOVUPS(a, operand.Mem{Base: k.dst})
 	})
 }
 

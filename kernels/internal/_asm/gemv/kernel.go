@@ -21,10 +21,8 @@ type kernel struct {
 	sums     reg.GPVirtual // the sum of the current group
 	groups   reg.GPVirtual // groups left, including the current one
 	blocks   reg.GPVirtual // blocks left in the group
-	stride   reg.GPVirtual // distance of the panels of a pair; nil if there is one panel at a time
-	end      reg.GPVirtual // end of the panel, if panels come in pairs
-	nextDst  reg.GPVirtual // outputs of the second panel of a pair
 	perPanel int           // rows of a panel
+	path     string        // begins the labels of loops that a function has twice
 }
 
 // begin starts a function for panels of some rows.
@@ -43,19 +41,15 @@ func begin(name, doc string, rows int) *kernel {
 
 func (k *kernel) arg(name string) operand.Mem { return args.Field(k.args, name) }
 
-// at is the current place in the panel, plus offset; next is the same place in the second panel.
+// at is the current place in the panel, plus offset.
 func (k *kernel) at(offset int) operand.Mem { return operand.Mem{Base: k.codes, Disp: offset} }
-
-func (k *kernel) next(offset int) operand.Mem {
-	return operand.Mem{Base: k.codes, Index: k.stride, Scale: 1, Disp: offset}
-}
 
 // act is the activation of a column behind the current place.
 func (k *kernel) act(column int) operand.Mem { return operand.Mem{Base: k.acts, Disp: column} }
 
 // eachPanel goes through the panels one by one.
 func (k *kernel) eachPanel(body func()) {
-	Label("panel")
+	Label(k.path + "panel")
 	MOVQ(k.data, k.codes)
 	MOVQ(k.arg("Acts"), k.acts)
 	MOVQ(k.arg("Sums"), k.sums)
@@ -63,47 +57,25 @@ func (k *kernel) eachPanel(body func()) {
 	ADDQ(k.arg("PanelBytes"), k.data)
 	ADDQ(operand.U32(4*k.perPanel), k.dst)
 	DECQ(k.panels)
-	JNE(operand.LabelRef("panel"))
+	JNE(operand.LabelRef(k.path + "panel"))
 	VZEROUPPER()
 	RET()
 }
 
-// eachPair goes through the panels two by two. The last of an odd number is paired with itself:
-// both results are the same and go to the same place.
-func (k *kernel) eachPair(body func()) {
-	k.stride, k.nextDst, k.end = GP64(), GP64(), GP64()
-	zero := GP64()
-	MOVQ(k.arg("PanelBytes"), k.stride)
-	Label("pair")
-	XORQ(zero, zero)
-	LEAQ(operand.Mem{Base: k.dst, Disp: 4 * k.perPanel}, k.nextDst)
-	CMPQ(k.panels, operand.Imm(1))
-	CMOVQEQ(zero, k.stride)
-	CMOVQEQ(k.dst, k.nextDst)
-	MOVQ(k.data, k.codes)
-	MOVQ(k.arg("Acts"), k.acts)
-	MOVQ(k.arg("Sums"), k.sums)
-	LEAQ(operand.Mem{Base: k.data, Index: k.stride, Scale: 1}, k.end)
-	body()
-	LEAQ(operand.Mem{Base: k.data, Index: k.stride, Scale: 2}, k.data)
-	ADDQ(operand.U32(8*k.perPanel), k.dst)
-	SUBQ(operand.Imm(2), k.panels)
-	JGT(operand.LabelRef("pair"))
-	VZEROUPPER()
-	RET()
-}
-
-// eachGroup goes through the groups of a panel; body must go through eachBlock.
+// eachGroup goes through the groups of a panel. body must go through the group's blocks, which are in
+// k.blocks unless path says how many there are.
 func (k *kernel) eachGroup(body func()) {
 	MOVQ(k.arg("Groups"), k.groups)
-	Label("group")
-	MOVQ(k.arg("Blocks"), k.blocks)
-	CMPQ(k.groups, operand.Imm(1))
-	CMOVQEQ(k.arg("LastBlocks"), k.blocks)
+	Label(k.path + "group")
+	if k.path == "" {
+		MOVQ(k.arg("Blocks"), k.blocks)
+		CMPQ(k.groups, operand.Imm(1))
+		CMOVQEQ(k.arg("LastBlocks"), k.blocks)
+	}
 	body()
 	ADDQ(operand.Imm(4), k.sums)
 	DECQ(k.groups)
-	JNE(operand.LabelRef("group"))
+	JNE(operand.LabelRef(k.path + "group"))
 }
 
 // oneGroup is eachGroup for layouts with one scale a row.
@@ -114,13 +86,13 @@ func (k *kernel) oneGroup(body func()) {
 
 // eachBlock goes through blocks of 32 columns, of the given number of bytes.
 func (k *kernel) eachBlock(bytes int, body func()) {
-	Label("block")
+	Label(k.path + "block")
 	k.prefetch(bytes)
 	body()
 	ADDQ(operand.Imm(32), k.acts)
 	ADDQ(operand.U32(bytes), k.codes)
 	DECQ(k.blocks)
-	JNE(operand.LabelRef("block"))
+	JNE(operand.LabelRef(k.path + "block"))
 }
 
 // eachSplitBlock is eachBlock for groups that are odd multiples of 16 columns: every second group
@@ -129,22 +101,22 @@ func (k *kernel) eachBlock(bytes int, body func()) {
 // sums of the group and the second half to the sums of the next group, which clear cleared.
 func (k *kernel) eachSplitBlock(bytes int, whole, clear, split func()) {
 	TESTQ(k.blocks, k.blocks)
-	JE(operand.LabelRef("split"))
+	JE(operand.LabelRef(k.path + "split"))
 	k.eachBlock(bytes, whole)
-	Label("split")
+	Label(k.path + "split")
 	clear()
 	before := GP64() // groups before this one
 	MOVQ(k.arg("Groups"), before)
 	SUBQ(k.groups, before)
 	TESTQ(operand.U32(1), before)
-	JNE(operand.LabelRef("sum"))
+	JNE(operand.LabelRef(k.path + "sum"))
 	CMPQ(k.groups, operand.Imm(1))
-	JE(operand.LabelRef("sum"))
+	JE(operand.LabelRef(k.path + "sum"))
 	k.prefetch(bytes)
 	split()
 	ADDQ(operand.Imm(32), k.acts)
 	ADDQ(operand.U32(bytes), k.codes)
-	Label("sum")
+	Label(k.path + "sum")
 }
 
 // ahead is the distance of prefetches in bytes. A page is best on a Zen 5 (EPYC, one thread,
@@ -152,24 +124,9 @@ func (k *kernel) eachSplitBlock(bytes int, whole, clear, split func()) {
 // 2048 bytes, 0.85 with 8192 and 0.70 without.
 const ahead = 4096
 
-// prefetch prefetches that many bytes of each panel, ahead bytes after the current place. The next
-// panel follows a panel; in a pair, the panel after the second one does.
+// prefetch prefetches that many bytes, ahead bytes after the current place. The next panel follows a panel.
 func (k *kernel) prefetch(bytes int) {
-	at := k.at(ahead)
-	if k.stride != nil {
-		p, behind := GP64(), GP64()
-		LEAQ(at, p)
-		LEAQ(operand.Mem{Base: p, Index: k.stride, Scale: 1}, behind)
-		CMPQ(p, k.end)
-		CMOVQCC(behind, p)
-		at = operand.Mem{Base: p}
-	}
 	for i := 0; i < bytes; i += 64 {
-		PREFETCHT0(at.Offset(i))
-		if k.stride != nil {
-			beside := at.Offset(i)
-			beside.Index, beside.Scale = k.stride, 1
-			PREFETCHT0(beside)
-		}
+		PREFETCHT0(k.at(ahead + i))
 	}
 }

@@ -33,6 +33,8 @@ type lowbit struct {
 	planes  *emit.Planes
 	// following are the sums of the following group, which begins amid a block, if split.
 	following []reg.VecVirtual
+	// lastSum: AVX-512 converts one group, not two.
+	lastSum bool
 }
 
 func newLowbit(isa emit.ISA, bits int, v variant, split bool) *lowbit {
@@ -85,13 +87,19 @@ func (l *lowbit) shift() int {
 // zeroOffset is the excess of the numbers that are multiplied, in the unit of the zero points.
 func (l *lowbit) zeroOffset() int { return l.offset() << l.shift() }
 
-// flip is xored to the bytes of planes to make codes unsigned numbers q + 2^(bits-1): 4 and 8 bits
-// are stored in two's complement.
+// inverted reports whether the kernel multiplies codes of 1 bit, -1 or 0, by their magnitude, and
+// subtracts the products: it needs no sum of activations.
+func (l *lowbit) inverted() bool { return l.isa == emit.AVX2 && l.bits == 1 && l.variant == symmetric }
+
+// flip is the constant that is xored to the bytes of planes, so that codes become unsigned numbers
+// q + 2^(bits-1), or -q if inverted. Codes of 4 and 8 bits are stored in two's complement.
 func (l *lowbit) flip() uint8 {
-	switch l.bits {
-	case 4:
+	switch {
+	case l.inverted():
+		return 0xff
+	case l.bits == 4:
 		return 0x88
-	case 8:
+	case l.bits == 8:
 		return 0x80
 	}
 	return 0
@@ -99,8 +107,8 @@ func (l *lowbit) flip() uint8 {
 
 // offset is the excess over q of the numbers that are multiplied.
 func (l *lowbit) offset() int {
-	if l.isa == emit.AVX2 && l.bits == 8 {
-		return 0 // see wide2
+	if l.isa == emit.AVX2 && l.bits == 8 || l.inverted() { // 8: see wide2
+		return 0
 	}
 	return 1 << (l.bits - 1)
 }
@@ -110,28 +118,21 @@ func (l *lowbit) offset() int {
 // with zero points; and 1 - 2^bits on the half-step grid, where twice the dot product is added to
 // it. With fractional zero points the dot product is shifted to their unit before.
 func (l *lowbit) convert(sums reg.VecVirtual, loadZeros func() reg.VecVirtual) {
-	sum := operand.Mem{Base: l.sums}
 	switch l.variant {
 	case symmetric:
 		if l.offset() != 0 {
-			l.addBroadcast(sum, sums)
+			VPADDD(l.groupSums(), sums, sums)
 		}
 	case zeros, fractions:
 		if n := l.shift(); n > 0 {
 			VPSLLD(operand.U8(n), sums, sums)
 		}
 		c := loadZeros()
-		if l.isa == emit.AVX512 {
-			VPMULLD_BCST(sum, c, c)
-		} else {
-			s := YMM()
-			VPBROADCASTD(sum, s)
-			VPMULLD(s, c, c)
-		}
+		VPMULLD(l.groupSums(), c, c)
 		VPADDD(c, sums, sums)
 	case halfStep:
 		VPADDD(sums, sums, sums)
-		l.addBroadcast(sum, sums)
+		VPADDD(l.groupSums(), sums, sums)
 	}
 	VCVTDQ2PS(sums, sums)
 	switch l.variant { // by a power of 2: exact
@@ -142,12 +143,14 @@ func (l *lowbit) convert(sums reg.VecVirtual, loadZeros func() reg.VecVirtual) {
 	}
 }
 
-func (l *lowbit) addBroadcast(m operand.Mem, to reg.VecVirtual) {
-	if l.isa == emit.AVX512 {
-		VPADDD_BCST(m, to, to)
-		return
+// groupSums is the sum of the group in all dwords, or of two groups in the order of PairSums.
+func (l *lowbit) groupSums() reg.VecVirtual {
+	at, s := operand.Mem{Base: l.sums}, l.isa.Vector()
+	if l.isa == emit.AVX512 && !l.lastSum {
+		VPBROADCASTQ(at, s)
+		VPSHUFD(operand.U8(0b01_01_00_00), s, s)
+	} else {
+		VPBROADCASTD(at, s)
 	}
-	s := YMM()
-	VPBROADCASTD(m, s)
-	VPADDD(s, to, to)
+	return s
 }

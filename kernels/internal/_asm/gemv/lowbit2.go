@@ -9,6 +9,10 @@ import (
 
 // lowbit2 multiplies panel by panel with AVX2.
 func lowbit2(bits int, v variant, split bool) {
+	if bits <= 2 && !split {
+		lowbitSmall2(bits, v)
+		return
+	}
 	l := newLowbit(emit.AVX2, bits, v, split)
 	f := YMM()
 	dots := l.narrow2
@@ -21,16 +25,34 @@ func lowbit2(bits int, v variant, split bool) {
 		l.clear(l.following)
 		l.eachGroup(func() {
 			t := product()
-			l.convert(t, l.zeros2)
-			scales := YMM()
-			VPMOVZXWD(l.at(0), scales)
-			VPSLLD(operand.Imm(16), scales, scales)
-			VFMADD231PS(t, scales, f)
 			l.prefetch(l.recordBytes())
-			ADDQ(operand.U32(l.recordBytes()), l.codes)
+			l.addGroup2(t, f)
 		})
 		l.finish2(f)
 	})
+}
+
+// addGroup2 adds a group to the outputs f and goes on to the next group.
+func (l *lowbit) addGroup2(dots, f reg.VecVirtual) {
+	scales := YMM() // BF16 scales of 8 rows, each in the high half of a dword
+	VBROADCASTI128(l.at(0), scales)
+	VPSHUFB(highWords(), scales, scales)
+	l.convert(dots, l.zeros2)
+	if l.inverted() {
+		VFNMADD231PS(dots, scales, f)
+	} else {
+		VFMADD231PS(dots, scales, f)
+	}
+	ADDQ(operand.U32(l.recordBytes()), l.codes)
+}
+
+// highWords is the order that puts 8 words, which are in both lanes, into the high halves of dwords.
+func highWords() operand.Mem {
+	var v []uint8
+	for i := range 8 {
+		v = append(v, 0x80, 0x80, uint8(2*i), uint8(2*i+1))
+	}
+	return emit.Const(v...)
 }
 
 // narrow2 emits the dot products of a group: VPMADDUBSW multiplies unsigned codes of up to 7 bits.
@@ -153,6 +175,6 @@ func (l *lowbit) finish2(f reg.VecVirtual) {
 	VFMADD231PS(l.at(0), negZero, f)
 	VMULPS(rec, f, f)
 	VADDPS(l.at(4*rows), f, f)
-	emit.AVX2.Canonical(f)
+	l.isa.Canonical(f)
 	VMOVUPS(f, operand.Mem{Base: l.dst})
 }

@@ -34,14 +34,17 @@ func qsi4cxp(isa emit.ISA) *lowbit {
 func qsi4cxp512() {
 	l := qsi4cxp(emit.AVX512)
 	l.planes = emit.NewPlanes(l.isa, l.bits, l.flip(), false, 0)
-	c := l.constants512()
-	l.eachPair(func() {
+	natural := ZMM()
+	VMOVDQU64(emit.Natural(), natural)
+	l.eachPanel(func() {
 		l.oneGroup(func() {
-			t := l.dots512()
-			VPERMD(t, c.natural, t)
+			x := l.dots512()
+			both := l.total512(x, x)
+			VPERMD(both, natural, both)
+			t := both.AsY().(reg.VecVirtual)
 			l.times16(t)
-			l.finishPerChannel(l.isa, t, func(offset int) operand.Op { return l.both(offset) })
-			l.store512(t)
+			l.finishPerChannel(l.isa, t, func(offset int) operand.Op { return l.at(offset) })
+			VMOVUPS(t, operand.Mem{Base: l.dst})
 		})
 	})
 }
@@ -62,6 +65,8 @@ func qsi4cxp2() {
 // times16 turns dot products of unsigned codes into 16 times the dot products of codes, for which
 // the sums and scales in the file are stored.
 func (l *lowbit) times16(t reg.VecVirtual) {
-	l.addBroadcast(operand.Mem{Base: l.sums}, t)
+	sum := emit.Like(t)
+	VPBROADCASTD(operand.Mem{Base: l.sums}, sum)
+	VPADDD(sum, t, t)
 	VPSLLD(operand.Imm(4), t, t)
 }

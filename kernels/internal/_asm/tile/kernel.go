@@ -44,6 +44,9 @@ type kernel struct {
 	steps  reg.GPVirtual // of the current group
 	groups reg.GPVirtual // groups left, including the current one
 	left   reg.GPVirtual // steps left in the group
+	ahead  reg.GPVirtual // memory to prefetch in the current step
+
+	prefetches int // calls of prefetch
 }
 
 // begin starts a function. kind distinguishes the products of one instruction set.
@@ -53,7 +56,7 @@ func begin(isa emit.ISA, r result, kind string, mr, nr int) *kernel {
 		name, resultFields[r], mr, nr))
 	k := &kernel{
 		isa: isa, result: r, mr: mr, nr: nr, args: GP64(), codes: GP64(), acts: GP64(), sums: GP64(), zeros: GP64(),
-		steps: GP64(), groups: GP64(), left: GP64(),
+		steps: GP64(), groups: GP64(), left: GP64(), ahead: GP64(),
 	}
 	Load(Param("a"), k.args)
 	MOVQ(k.arg("Codes"), k.codes)
@@ -62,6 +65,7 @@ func begin(isa emit.ISA, r result, kind string, mr, nr int) *kernel {
 	MOVQ(k.arg("Zeros"), k.zeros)
 	MOVQ(k.arg("Steps"), k.steps)
 	MOVQ(k.arg("Groups"), k.groups)
+	MOVQ(k.arg("Ahead"), k.ahead)
 	if r == dots {
 		k.out = GP64()
 		MOVQ(k.arg("Out"), k.out)
@@ -81,12 +85,29 @@ func (k *kernel) act(chunk, m int) operand.Mem {
 	return operand.Mem{Base: k.acts, Disp: 8 * (k.mr*chunk + m)}
 }
 
+// prefetch prefetches the memory of n steps, if AheadStep is not 0: up to 12 bytes for each row and
+// step, which are 6 bits a code.
+func (k *kernel) prefetch(n int) {
+	k.prefetches++
+	done := fmt.Sprint("ahead", k.prefetches)
+	CMPQ(k.arg("AheadStep"), operand.U8(0))
+	JE(operand.LabelRef(done))
+	for i := 0; i < 12*k.nr*n; i += 64 {
+		PREFETCHT1(operand.Mem{Base: k.ahead, Disp: i})
+	}
+	for range n {
+		ADDQ(k.arg("AheadStep"), k.ahead)
+	}
+	Label(done)
+}
+
 // eachGroup goes through the groups: step emits 16 columns, flush the end of a group.
 func (k *kernel) eachGroup(start, step, flush func()) {
 	Label("group")
 	MOVLQSX(operand.Mem{Base: k.steps}, k.left)
 	start()
 	Label("step")
+	k.prefetch(1)
 	step()
 	ADDQ(operand.U32(16*k.nr), k.codes)
 	ADDQ(operand.U32(16*k.mr), k.acts)

@@ -7,23 +7,19 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// product512 multiplies with panels of 16 rows. A chunk of codes is two vectors of 8 rows each,
-// which VPDPBUSD turns into two dwords a row, of 4 columns each. At the end of a group, adding
-// pairs of them brings all 16 rows into one vector, in the order of emit.Pairs.
+// product512 multiplies with panels of 16 rows. A chunk of codes is two vectors of 8 rows each. Two
+// shuffles make them a vector of the first 4 columns of all 16 rows, in the order of emit.Pairs, and
+// a vector of the other 4 columns. So VPDPBUSD adds 4 columns to the sums of all 16 rows, and its
+// activations are one dword of memory.
 func product512(r result, mr int) {
 	k := begin(emit.AVX512, r, "", mr, 16)
 	order, natural := emit.AVX512.Load(emit.Pairs()), emit.AVX512.Load(emit.Natural())
-	// With few rows each chunk of a step has its own sums, so that additions do not wait for each
-	// other.
-	chunks := 2
-	if mr == 8 {
-		chunks = 1
-	}
-	sums := make([][2][2]reg.VecVirtual, mr) // [row][chunk][half of the panel]
+	// With few rows of activations there are several vectors of sums for each, so that additions do
+	// not wait for each other.
+	chains := min(8/mr, 4)
+	sums := make([][]reg.VecVirtual, mr)
 	for m := range sums {
-		for chunk := range chunks {
-			sums[m][chunk] = [2]reg.VecVirtual{ZMM(), ZMM()}
-		}
+		sums[m] = emit.AVX512.Vectors(chains)
 	}
 	var f []reg.VecVirtual
 	if r != dots {
@@ -34,20 +30,20 @@ func product512(r result, mr int) {
 	}
 	k.eachGroup(func() {
 		for m := range sums {
-			for chunk := range chunks {
-				for _, s := range sums[m][chunk] {
-					VPXORD(s, s, s)
-				}
+			for _, s := range sums[m] {
+				VPXORD(s, s, s)
 			}
 		}
 	}, func() {
 		for chunk := range 2 {
 			low, high := emit.AVX512.Load(k.code(128*chunk)), emit.AVX512.Load(k.code(128*chunk+64))
-			for m := range mr {
-				acts := ZMM()
-				VPBROADCASTQ(k.act(chunk, m), acts)
-				VPDPBUSD(acts, low, sums[m][chunk%chunks][0])
-				VPDPBUSD(acts, high, sums[m][chunk%chunks][1])
+			first, other := ZMM(), ZMM()
+			VSHUFPS(operand.U8(0b10_00_10_00), high, low, first)
+			VSHUFPS(operand.U8(0b11_01_11_01), high, low, other)
+			for half, codes := range []reg.VecVirtual{first, other} {
+				for m := range mr {
+					VPDPBUSD_BCST(k.act(chunk, m).Offset(4*half), codes, sums[m][(2*chunk+half)%chains])
+				}
 			}
 		}
 	}, func() {
@@ -57,12 +53,13 @@ func product512(r result, mr int) {
 			VPERMPS(operand.Mem{Base: k.scales}, order, scales)
 		}
 		t := func(m int) reg.VecVirtual {
-			s := sums[m][0]
-			for chunk := 1; chunk < chunks; chunk++ {
-				VPADDD(sums[m][chunk][0], s[0], s[0])
-				VPADDD(sums[m][chunk][1], s[1], s[1])
+			list := sums[m]
+			for n := len(list) / 2; n > 0; n /= 2 {
+				for i := range n {
+					VPADDD(list[n+i], list[i], list[i])
+				}
 			}
-			t := emit.AVX512.PairSums(s[0], s[1])
+			t := list[0]
 			if r == shifted {
 				VPSLLVD_BCST(k.arg("Shift"), t, t)
 			}

@@ -80,8 +80,9 @@ func (s *small) chunk(i int, first bool) {
 	}
 }
 
-// advance goes on by n steps.
+// advance goes on by n steps and prefetches for them.
 func (s *small) advance(n int) {
+	s.prefetch(n)
 	ADDQ(operand.U32(16*s.nr*n), s.codes)
 	ADDQ(operand.U32(16*s.mr*n), s.acts)
 }

@@ -37,40 +37,67 @@ func unpack(isa emit.ISA, bits int) {
 	VPBROADCASTB(lanes.Field(l, "Sub"), sub)
 	planes := emit.NewPlanes(isa, bits, 0, false, 0)
 
-	Label("unit")
-	planes.Unpack(operand.Mem{Base: src}, func(v int, codes reg.VecVirtual) {
-		x := isa.Vector()
-		isa.Xor(flip, codes, x)
-		VPSUBB(sub, x, x)
+	// loop goes through the units. store writes the codes of the lanes of vector v.
+	loop := func(name string, subtract bool, store func(v int, codes reg.VecVirtual)) {
+		Label(name)
+		prefetch(src, 16*bits)
+		planes.Unpack(operand.Mem{Base: src}, func(v int, codes reg.VecVirtual) {
+			x := isa.Vector()
+			isa.Xor(flip, codes, x)
+			if subtract {
+				VPSUBB(sub, x, x)
+			}
+			store(v, x)
+		})
+		ADDQ(operand.U32(16*bits), src)
+		ADDQ(step, dst)
+		XCHGQ(step, next)
+		DECQ(left)
+		JNE(operand.LabelRef(name))
+		CMPQ(units, operand.U8(0))
+		JEQ(operand.LabelRef("done"))
+		MOVQ(param("lanes"), left)
+		ADDQ(lanes.Field(left, "Gap"), src)
+		MOVQ(lanes.Field(left, "Run"), left)
+		SUBQ(left, units)
+		JMP(operand.LabelRef(name))
+	}
+	at := func(j int) operand.Mem { return operand.Mem{Base: dst, Index: lane[j], Scale: 1} }
+	// The even lanes of tiles 8x16x2, and their odd lanes, lie side by side, and most layouts subtract
+	// nothing.
+	CMPB(lanes.Field(l, "Sub"), operand.U8(0))
+	JNE(operand.LabelRef("unit"))
+	beside := GP64()
+	for j := 2; j < 8; j++ {
+		LEAQ(operand.Mem{Base: lane[j-2], Disp: 16}, beside)
+		CMPQ(beside, lane[j])
+		JNE(operand.LabelRef("unit"))
+	}
+	loop("whole", false, func(v int, x reg.VecVirtual) { isa.Store(x, at(planes.Lanes()[v][0])) })
+	loop("unit", true, func(v int, x reg.VecVirtual) {
 		for i, j := range planes.Lanes()[v] {
-			to := operand.Mem{Base: dst, Index: lane[j], Scale: 1}
 			switch {
 			case i == 0 && isa == emit.AVX512:
-				VMOVDQU32(x.AsX(), to)
+				VMOVDQU32(x.AsX(), at(j))
 			case i == 0:
-				VMOVDQU(x.AsX(), to)
+				VMOVDQU(x.AsX(), at(j))
 			case isa == emit.AVX512:
-				VEXTRACTI32X4(operand.U8(i), x, to)
+				VEXTRACTI32X4(operand.U8(i), x, at(j))
 			default:
-				VEXTRACTI128(operand.U8(i), x, to)
+				VEXTRACTI128(operand.U8(i), x, at(j))
 			}
 		}
 	})
-	ADDQ(operand.U32(16*bits), src)
-	ADDQ(step, dst)
-	XCHGQ(step, next)
-	DECQ(left)
-	JNE(operand.LabelRef("unit"))
-	CMPQ(units, operand.U8(0))
-	JEQ(operand.LabelRef("done"))
-	MOVQ(param("lanes"), left)
-	ADDQ(lanes.Field(left, "Gap"), src)
-	MOVQ(lanes.Field(left, "Run"), left)
-	SUBQ(left, units)
-	JMP(operand.LabelRef("unit"))
 	Label("done")
 	VZEROUPPER()
 	RET()
+}
+
+// prefetch prefetches that many bytes, 4096 bytes after the current place, as gemv does.
+func prefetch(src reg.Register, bytes int) {
+	for i := 0; i < bytes; i += 64 {
+		PREFETCHT0(operand.Mem{Base: src, Disp: 4096 + i})
+	}
 }
 
 // param is the place of a parameter.

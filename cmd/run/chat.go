@@ -1,0 +1,205 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/lowbit-go/gq"
+	"github.com/lowbit-go/gq/cmd/internal/cmdline"
+	"github.com/lowbit-go/gq/model/chat"
+	"github.com/lowbit-go/gq/model/generate"
+)
+
+// talk runs a conversation on the terminal, or with messages from standard input.
+func talk(c *cli.Context, path string, o gq.RunOptions) error {
+	for _, name := range []string{"prompt", "prompt-file", "tokens", "no-bos"} {
+		if c.IsSet(name) {
+			return cmdline.Usagef("--%s does not go with --chat", name)
+		}
+	}
+	system := c.String("system")
+	if !utf8.ValidString(system) {
+		return cmdline.Usagef("--system is not UTF-8")
+	}
+	if !c.IsSet("max-tokens") {
+		o.MaxTokens = gq.ChatMaxTokens
+	}
+	return gq.Chat(c.Context, path, o, func(conversation *gq.Conversation) error {
+		t := &talker{c: c, conversation: conversation}
+		t.system(system)
+		if !c.Bool("quiet") {
+			t.greet(o.MaxTokens)
+		}
+		var err error
+		if c.App.Reader == os.Stdin && isTerminal(os.Stdin) && !c.Bool("json") {
+			err = t.interactive()
+		} else {
+			err = t.script()
+		}
+		if errors.Is(err, errNobody) {
+			return nil
+		}
+		return err
+	})
+}
+
+// A talker talks.
+type talker struct {
+	c            *cli.Context
+	conversation *gq.Conversation
+	console      *console // nil without a terminal
+}
+
+// greet says what talks, and whether it has a chat template.
+func (t *talker) greet(maxTokens int) {
+	w := t.c.App.ErrWriter
+	if source := t.conversation.Template(); source == "plain" {
+		fmt.Fprintln(w, "The model has no chat template: it continues lines that begin with User: and Assistant:.")
+	} else {
+		fmt.Fprintf(w, "Chat template from %s.\n", source)
+	}
+	fmt.Fprintf(w, "At most %d tokens in the conversation, %d in an answer. /help lists commands.\n", t.conversation.Context(), maxTokens)
+}
+
+const chatHelp = `/system TEXT  give the model instructions; without TEXT there are none
+/clear        forget the conversation, not the instructions
+/help         list the commands
+A line that ends with \ goes on in the next one. Ctrl-C stops an answer, Ctrl-D ends.
+`
+
+// script reads the user's messages line by line. The first failure ends it.
+func (t *talker) script() error {
+	lines := newLines(t.c.App.Reader)
+	for {
+		message, err := readMessage(lines.next)
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if t.command(message) {
+			continue
+		}
+		w := newWriter(t.c)
+		if err := t.answer(t.c.Context, w, message); err != nil {
+			return err
+		}
+	}
+}
+
+// answer sends a message to the model, and prints the answer and its time.
+func (t *talker) answer(ctx context.Context, w *writer, message string) error {
+	text := w.text
+	if t.c.Bool("json") {
+		text = nil
+	}
+	r, err := t.conversation.Ask(ctx, message, text)
+	if r == nil || err != nil && r.Stopped != generate.Interrupted {
+		return err
+	}
+	if t.c.Bool("json") {
+		return errors.Join(cmdline.PrintJSON(w.w, r), err)
+	}
+	if failed := w.newline(); failed != nil {
+		return failed
+	}
+	if !t.c.Bool("quiet") {
+		t.stats(r)
+	}
+	return err
+}
+
+// stats prints one line, or with --verbose what gq run prints.
+func (t *talker) stats(r *generate.Result) {
+	var b strings.Builder
+	if t.c.Bool("verbose") {
+		printSummary(&b, r)
+	} else {
+		fmt.Fprintf(&b, "[%d tokens", len(r.IDs))
+		if r.DecodeTokensPerSecond > 0 {
+			fmt.Fprintf(&b, " at %.1f tokens/s", r.DecodeTokensPerSecond)
+		}
+		fmt.Fprintf(&b, ", the first after %s", seconds(r.FirstTokenSeconds))
+		if r.Stopped != generate.EndOfText && r.Stopped != generate.StopString {
+			fmt.Fprintf(&b, "; %s", ended(r))
+		}
+		used := min(len(r.PromptIDs)+len(r.IDs), t.conversation.Context()) // the last token needs no room
+		fmt.Fprintf(&b, "; %d of %d tokens of the context]\n", used, t.conversation.Context())
+	}
+	fmt.Fprint(t.errWriter(), b.String())
+}
+
+// command runs a command and reports whether the message is one.
+func (t *talker) command(message string) bool {
+	name, text, _ := strings.Cut(strings.TrimSpace(message), " ")
+	switch name {
+	case "": // an empty line asks nothing
+	case "/help":
+		fmt.Fprint(t.errWriter(), chatHelp)
+	case "/clear":
+		t.conversation.Messages = t.instructions()
+	case "/system":
+		t.system(strings.TrimSpace(text))
+	default:
+		return false
+	}
+	return true
+}
+
+// instructions returns the system message, if there is one.
+func (t *talker) instructions() []chat.Message {
+	m := t.conversation.Messages
+	if len(m) > 0 && m[0].Role == "system" {
+		return m[:1:1]
+	}
+	return nil
+}
+
+// system replaces the system message.
+func (t *talker) system(text string) {
+	rest := t.conversation.Messages[len(t.instructions()):]
+	t.conversation.Messages = nil
+	if text != "" {
+		t.conversation.Messages = []chat.Message{{Role: "system", Content: text}}
+	}
+	t.conversation.Messages = append(t.conversation.Messages, rest...)
+}
+
+func (t *talker) errWriter() io.Writer {
+	if t.console != nil {
+		return newlines(t.c.App.ErrWriter, os.Stderr)
+	}
+	return t.c.App.ErrWriter
+}
+
+// readMessage joins lines that end with a backslash.
+func readMessage(next func(more bool) (string, error)) (string, error) {
+	var message strings.Builder
+	for more := false; ; more = true {
+		line, err := next(more)
+		if err != nil {
+			return "", err
+		}
+		before, goesOn := strings.CutSuffix(line, `\`)
+		message.WriteString(before)
+		if message.Len() > maxPrompt {
+			return "", fmt.Errorf("a message has more than %d bytes", maxPrompt)
+		}
+		if !goesOn {
+			break
+		}
+		message.WriteByte('\n')
+	}
+	if !utf8.ValidString(message.String()) {
+		return "", fmt.Errorf("the message is not UTF-8")
+	}
+	return message.String(), nil
+}

@@ -1,0 +1,212 @@
+package run
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"unicode/utf8"
+
+	"golang.org/x/term"
+
+	"github.com/lowbit-go/gq/cmd/internal/cmdline"
+	"github.com/lowbit-go/gq/model/generate"
+)
+
+// Keys that the console handles itself.
+const (
+	ctrlC = 3
+	ctrlU = 21 // removes the line that is being edited
+)
+
+// A console is a terminal in raw mode, in which all keys arrive as bytes: Ctrl-C is one of them, not
+// a signal. One goroutine reads it all the time.
+type console struct {
+	ctx     context.Context
+	input   chan []byte // closed at the end of the input
+	pending []byte      // read, but not taken by an editor
+	screen  *os.File    // the editor writes here
+	lines   *term.Terminal
+}
+
+// interactive talks on the terminal. It goes on after errors.
+func (t *talker) interactive() error {
+	fd := int(os.Stdin.Fd())
+	state, err := term.MakeRaw(fd)
+	if err != nil {
+		return err
+	}
+	defer term.Restore(fd, state)
+	k := &console{ctx: t.c.Context, input: make(chan []byte), screen: os.Stdout}
+	if !isTerminal(os.Stdout) {
+		k.screen = os.Stderr
+	}
+	t.console = k
+	k.lines = term.NewTerminal(k, "")
+	k.lines.SetBracketedPasteMode(true)
+	defer k.lines.SetBracketedPasteMode(false)
+	go k.read()
+	for {
+		message, err := readMessage(k.next)
+		if _, long := errors.AsType[*lineError](err); long {
+			fmt.Fprintln(t.errWriter(), err)
+			continue
+		}
+		if err == io.EOF {
+			fmt.Fprint(newlines(k.screen, k.screen), "\n")
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if t.command(message) {
+			continue
+		}
+		w := newWriter(t.c)
+		w.w = newlines(w.w, os.Stdout)
+		err = t.stoppable(w, message)
+		switch {
+		case t.c.Context.Err() != nil || errors.Is(err, errNobody):
+			return err
+		case err != nil && !errors.Is(err, context.Canceled):
+			hint := ""
+			if _, full := errors.AsType[*generate.ContextError](err); full {
+				hint = "; /clear forgets the conversation"
+			}
+			// A template's refusal has words from the model's file.
+			fmt.Fprintf(t.errWriter(), "%s%s\n", cmdline.Printable(err.Error()), hint)
+		}
+	}
+}
+
+// stoppable answers until the answer ends or Ctrl-C is pressed. Other keys wait for the next line.
+func (t *talker) stoppable(w *writer, message string) error {
+	ctx, cancel := context.WithCancel(t.c.Context)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- t.answer(ctx, w, message) }()
+	input := t.console.input
+	for {
+		select {
+		case err := <-done:
+			return err
+		case keys, ok := <-input:
+			if !ok {
+				input = nil
+				continue
+			}
+			if i := bytes.LastIndexByte(keys, ctrlC); i >= 0 {
+				cancel()
+				t.console.pending, keys = nil, keys[i+1:]
+			}
+			t.console.pending = append(t.console.pending, keys...)
+		}
+	}
+}
+
+// read sends the bytes of the terminal to input.
+func (k *console) read() {
+	defer close(k.input)
+	for {
+		buf := make([]byte, 1024)
+		n, err := os.Stdin.Read(buf)
+		if n > 0 {
+			select {
+			case k.input <- buf[:n]:
+			case <-k.ctx.Done():
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// Read returns the typed bytes to the editor. Ctrl-C removes the line.
+func (k *console) Read(p []byte) (int, error) {
+	if len(k.pending) == 0 {
+		select {
+		case keys, ok := <-k.input:
+			if !ok {
+				return 0, io.EOF
+			}
+			k.pending = keys
+		case <-k.ctx.Done():
+			return 0, k.ctx.Err()
+		}
+	}
+	n := copy(p, k.pending)
+	k.pending = k.pending[n:]
+	for i := range p[:n] {
+		if p[i] == ctrlC {
+			p[i] = ctrlU
+		}
+	}
+	return n, nil
+}
+
+// Write prints the editor's output.
+func (k *console) Write(p []byte) (int, error) { return k.screen.Write(p) }
+
+// longestLine is the length in characters from which x/term ignores further ones.
+const longestLine = 4096
+
+// lineError is a line that is too long. The editor may have dropped its end.
+type lineError struct{ n int }
+
+func (e *lineError) Error() string {
+	return fmt.Sprintf("a line of %d characters or more is not taken: break it with \\, or give it on standard input", e.n)
+}
+
+// next reads a line. Pasted lines are one message, and if one of them is too long, none is taken.
+func (k *console) next(more bool) (string, error) {
+	if width, height, err := term.GetSize(int(k.screen.Fd())); err == nil && width > 0 && height > 0 {
+		k.lines.SetSize(width, height)
+	}
+	k.lines.SetPrompt("> ")
+	if more {
+		k.lines.SetPrompt("… ")
+	}
+	var message strings.Builder
+	var long *lineError
+	for {
+		line, err := k.lines.ReadLine()
+		if n := utf8.RuneCountInString(line); n >= longestLine {
+			long = &lineError{n}
+		}
+		message.WriteString(line)
+		if err != term.ErrPasteIndicator {
+			if long != nil && err == nil {
+				err = long
+			}
+			return message.String(), err
+		}
+		message.WriteByte('\n')
+		k.lines.SetPrompt("… ")
+	}
+}
+
+func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
+
+// newlines returns w, which writes to the file, for text. A terminal in raw mode begins lines at the
+// left only if told so.
+func newlines(w io.Writer, file *os.File) io.Writer {
+	if !isTerminal(file) {
+		return w
+	}
+	return &rawWriter{w}
+}
+
+type rawWriter struct{ w io.Writer }
+
+func (r *rawWriter) Write(p []byte) (int, error) {
+	if _, err := r.w.Write(bytes.ReplaceAll(p, []byte("\n"), []byte("\r\n"))); err != nil {
+		return 0, err
+	}
+	_, err := cmdline.Flush(r.w)
+	return len(p), err
+}

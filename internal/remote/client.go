@@ -1,0 +1,232 @@
+package remote
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// A Client sends requests over HTTP. Its methods may be called from several goroutines.
+type Client struct {
+	// Log is told of each request that is repeated. Default (nil): nothing is said.
+	Log func(line string)
+	// Sleep waits between two attempts. NewClient sets it.
+	Sleep func(ctx context.Context, d time.Duration) error
+
+	// Stall is the longest time without a byte of a body. A body must also make progress within five times as
+	// long. NewClient sets it.
+	Stall time.Duration
+
+	transport http.RoundTripper
+}
+
+// NewClient returns a client that uses the proxies of the environment.
+func NewClient() *Client {
+	t := &http.Transport{
+		Proxy: proxy, DialContext: (&net.Dialer{Timeout: 20 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
+		TLSHandshakeTimeout: 20 * time.Second, ResponseHeaderTimeout: time.Minute, MaxResponseHeaderBytes: 256 << 10,
+		MaxIdleConnsPerHost: 32, IdleConnTimeout: 90 * time.Second, DisableCompression: true, Protocols: new(http.Protocols),
+	}
+	// One connection of HTTP/2 would carry all ranges, and servers limit the rate of a connection.
+	t.Protocols.SetHTTP1(true)
+	return &Client{transport: t, Sleep: sleep, Stall: time.Minute}
+}
+
+// proxy hides the address in errors, which may hold a password.
+func proxy(r *http.Request) (*url.URL, error) {
+	u, err := http.ProxyFromEnvironment(r)
+	if err != nil {
+		return nil, errors.New("the proxy's address in HTTPS_PROXY or HTTP_PROXY is not a valid URL")
+	}
+	return u, nil
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// A Request describes a resource of a server.
+type Request struct {
+	// Name stands for the URL in errors: it holds no credentials.
+	Name string
+	// URL is the address. A user and a password in it are sent to its host only.
+	URL *url.URL
+	// Token returns the bearer token that is sent to the URL's host, and to no other. It is asked anew
+	// for each request, so that a renewed token is used. nil: none.
+	Token func() string
+	// Check sees every answer of the URL's host before its body is used. nil: none.
+	Check func(status int, h http.Header) error
+	// Refused explains an answer of the URL's host that is an error and does not pass: status 401, 403,
+	// 404 and so on. nil: the error states status and message.
+	Refused func(r *Refusal) error
+}
+
+// A Refusal is an answer that is an error and that repeating the request does not change.
+type Refusal struct {
+	Name    string // of the request
+	Status  int
+	Header  http.Header
+	Message string // the server's explanation, without credentials; "" if there is no text
+	Token   bool   // a token was sent
+}
+
+func (e *Refusal) Error() string {
+	s := fmt.Sprintf("%s: the server answers with status %d (%s)", e.Name, e.Status, http.StatusText(e.Status))
+	if e.Message != "" {
+		s += ": " + e.Message
+	}
+	return s
+}
+
+const maxRedirects = 10
+
+// answer is the final answer to a request, after redirects.
+type answer struct {
+	*http.Response
+	at     *url.URL // the address that answered
+	origin bool     // at is on the host of the request
+}
+
+// Close ends the answer. A body that was not read to its end costs the connection.
+func (a *answer) Close() { a.Body.Close() }
+
+// get sends one GET request and follows redirects. at is where the request was redirected before;
+// nil: nowhere yet. Statuses other than 200, 206 and 416 are errors.
+func (c *Client) get(ctx context.Context, r *Request, at *url.URL, byteRange string) (*answer, error) {
+	to, token := r.URL, ""
+	if at != nil {
+		to = at
+	}
+	for range maxRedirects {
+		a := &answer{at: to, origin: sameHost(to, r.URL)}
+		q := (&http.Request{Method: http.MethodGet, URL: to, Host: to.Host, Header: http.Header{"Accept-Encoding": {"identity"}, "User-Agent": {"gq"}}}).WithContext(ctx)
+		if byteRange != "" {
+			q.Header.Set("Range", byteRange)
+		}
+		if a.origin {
+			token = r.authorize(q)
+		}
+		var err error
+		if a.Response, err = c.Transport().RoundTrip(q); err != nil {
+			return nil, sending(err, to)
+		}
+		if a.origin && r.Check != nil {
+			if err := r.Check(a.StatusCode, a.Header); err != nil {
+				a.Body.Close()
+				return nil, err
+			}
+		}
+		switch a.StatusCode {
+		case http.StatusOK, http.StatusPartialContent, http.StatusRequestedRangeNotSatisfiable:
+			return a, nil
+		case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
+			a.Body.Close()
+			if to, err = target(to, a.Header.Get("Location")); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		defer a.Body.Close()
+		return nil, c.failure(r, a, token)
+	}
+	return nil, errors.New("the server redirects in a circle")
+}
+
+// authorize adds the credentials that belong to the host of r, and returns the token.
+func (r *Request) authorize(q *http.Request) (token string) {
+	if u := r.URL.User; u != nil {
+		password, _ := u.Password()
+		q.SetBasicAuth(u.Username(), password)
+	}
+	if r.Token != nil {
+		token = r.Token()
+	}
+	if token != "" {
+		q.Header.Set("Authorization", "Bearer "+token)
+	}
+	if q.URL.User != nil {
+		u := *q.URL
+		u.User, q.URL = nil, &u
+	}
+	return token
+}
+
+// sameHost reports whether credentials for b may be sent to a.
+func sameHost(a, b *url.URL) bool {
+	return a.Scheme == b.Scheme && strings.EqualFold(a.Host, b.Host)
+}
+
+// target is where a redirect leads.
+func target(from *url.URL, location string) (*url.URL, error) {
+	to, err := from.Parse(location)
+	switch {
+	case err != nil || location == "" || to.Host == "":
+		return nil, passing(errors.New("the server redirects to an address that is not valid"))
+	case to.Scheme == "https", to.Scheme == "http" && from.Scheme == "http":
+		to.User, to.Fragment = nil, ""
+		return to, nil
+	}
+	return nil, fmt.Errorf("the server redirects from %s to %s://%s: refused, because only TLS is used unless http:// is asked for by name", from.Scheme, to.Scheme, to.Host)
+}
+
+// sending is the error of a request that got no answer.
+func sending(err error, to *url.URL) error {
+	_, certificate := errors.AsType[*tls.CertificateVerificationError](err)
+	_, header := errors.AsType[tls.RecordHeaderError](err)
+	_, unknown := errors.AsType[x509.UnknownAuthorityError](err)
+	dns, isDNS := errors.AsType[*net.DNSError](err)
+	switch {
+	case certificate, unknown:
+		return fmt.Errorf("%s: %w", to.Host, err)
+	case header || strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
+		return fmt.Errorf("%s does not speak TLS: name it with http:// if it may be read without", to.Host)
+	case isDNS && dns.IsNotFound:
+		return fmt.Errorf("the host %s is not known: is the name right, and is this machine online?", to.Hostname())
+	}
+	return passing(err)
+}
+
+// failure is the error for an answer whose status is an error.
+func (c *Client) failure(r *Request, a *answer, token string) error {
+	e := &Refusal{Name: r.Name, Status: a.StatusCode, Header: a.Header, Token: token != ""}
+	head, _ := io.ReadAll(io.LimitReader(a.Body, 2000))
+	if a.origin { // another host was named by a redirect, whose signature its text may quote
+		e.Message = message(a.Header, head, secrets(r.URL, a.at, token))
+	}
+	switch s := a.StatusCode; {
+	case s == http.StatusRequestTimeout, s == http.StatusTooEarly, s == http.StatusTooManyRequests, s >= 500 && s != http.StatusNotImplemented && s != http.StatusHTTPVersionNotSupported:
+		return &passingError{e, retryAfter(a.Header, time.Now())}
+	case !a.origin:
+		return &passingError{expiredError{e}, 0} // the signature of an address expires
+	case s == http.StatusUnauthorized && r.Token != nil && r.Token() != token:
+		return passing(e) // the token was renewed meanwhile
+	case r.Refused != nil:
+		return explainedError{r.Refused(e)}
+	}
+	return e
+}
+
+// explainedError is an error that needs no name in front.
+type explainedError struct{ error }
+
+func (e explainedError) Unwrap() error { return e.error }
+
+// expiredError is a refusal by the address that a redirect led to, which the next request asks for anew.
+type expiredError struct{ *Refusal }
+
+func (e expiredError) Unwrap() error { return e.Refusal }

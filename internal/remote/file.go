@@ -1,0 +1,200 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+)
+
+// A File is a file of a server that is read by ranges.
+type File struct {
+	client *Client
+	r      *Request
+	size   int64
+	etag   string // of the server's answers; "" if it is not known
+
+	mu     sync.Mutex
+	at     *url.URL // where the server redirected to; nil: nowhere
+	atETag string   // of the answers from there
+}
+
+// File returns the file behind a request. size is its size. etag is the header ETag that answers must
+// have. If it is "", answers from one place must have the ETag of the first of them.
+func (c *Client) File(r *Request, size int64, etag string) *File {
+	return &File{client: c, r: r, size: size, etag: etag}
+}
+
+// ReadAt fills dst with the bytes from off on.
+func (f *File) ReadAt(ctx context.Context, dst []byte, off int64) error {
+	if off < 0 || off > f.size || int64(len(dst)) > f.size-off {
+		return fmt.Errorf("%s: bytes %d to %d of a file of %d bytes", f.r.Name, off, off+int64(len(dst)), f.size)
+	}
+	if len(dst) == 0 {
+		return nil
+	}
+	done := 0
+	return f.client.retry(ctx, f.r.Name, func() (int, error) {
+		n, err := f.read(ctx, dst[done:], off+int64(done))
+		done += n
+		return n, err
+	})
+}
+
+// read sends one request, and returns how many bytes arrived in order.
+func (f *File) read(ctx context.Context, dst []byte, off int64) (n int, err error) {
+	f.mu.Lock()
+	at := f.at
+	f.mu.Unlock()
+	last := off + int64(len(dst)) - 1
+	a, err := f.client.get(ctx, f.r, at, fmt.Sprintf("bytes=%d-%d", off, last))
+	if err != nil {
+		if _, expired := errors.AsType[expiredError](err); expired {
+			f.forget()
+		}
+		return 0, err
+	}
+	defer a.Close()
+	want, err := f.check(a, off, last)
+	if err != nil {
+		return 0, err
+	}
+	if n, err = io.ReadFull(a.Body, dst[:want]); err != nil {
+		return n, passing(fmt.Errorf("the body ended after %d of %d bytes: %w", n, want, err))
+	}
+	if want < len(dst) {
+		return n, passing(fmt.Errorf("the server sent %d of %d bytes", want, len(dst)))
+	}
+	return n, nil
+}
+
+// check fails unless an answer's status, range and version are those of the request. It returns the
+// length of the body.
+func (f *File) check(a *answer, off, last int64) (want int, err error) {
+	etag := a.Header.Get("ETag")
+	pinned := f.pin(a, etag)
+	if etag != "" && pinned != "" && etag != pinned {
+		return 0, &ChangedError{f.r.Name, "ETag", pinned, etag}
+	}
+	if e := a.Header.Get("Content-Encoding"); e != "" && e != "identity" {
+		return 0, passing(fmt.Errorf("the server compressed the body (%q) although that was not asked for", e))
+	}
+	if a.StatusCode == http.StatusOK {
+		switch {
+		case a.ContentLength >= 0 && a.ContentLength != f.size:
+			return 0, f.resized(a.ContentLength)
+		case off > 0 || a.ContentLength < 0 && last+1 < f.size:
+			return 0, passing(errors.New("the server does not serve ranges of bytes: download the files, and name their directory"))
+		}
+		return int(last + 1), nil
+	}
+	r, err := parseContentRange(a.Header.Get("Content-Range"))
+	switch {
+	case err != nil:
+		return 0, passing(err)
+	case r.size >= 0 && r.size != f.size:
+		return 0, f.resized(r.size)
+	case a.StatusCode == http.StatusRequestedRangeNotSatisfiable, r.first != off, r.last > last:
+		return 0, passing(fmt.Errorf("the server sent the range %q, asked for bytes %d-%d", a.Header.Get("Content-Range"), off, last))
+	case a.ContentLength >= 0 && a.ContentLength != r.last-r.first+1:
+		return 0, passing(fmt.Errorf("the server announced %d bytes for the range %q", a.ContentLength, a.Header.Get("Content-Range")))
+	}
+	return int(r.last - r.first + 1), nil
+}
+
+func (f *File) resized(now int64) error {
+	return &ChangedError{f.r.Name, "size", fmt.Sprint(f.size), fmt.Sprint(now)}
+}
+
+// forget makes the next request ask the host of the request again.
+func (f *File) forget() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.at, f.atETag = nil, ""
+}
+
+// pin keeps the address that the first answer came from, and returns the ETag that the answer must
+// have: the file's own, or else the ETag of the first answer from the same place.
+func (f *File) pin(a *answer, etag string) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !a.origin && f.at == nil {
+		f.at, f.atETag = a.at, etag
+	}
+	switch {
+	case f.etag != "":
+		return f.etag
+	case a.origin:
+		f.etag = etag
+	case f.at.Host == a.at.Host && f.at.Path == a.at.Path:
+		return f.atETag
+	}
+	return etag
+}
+
+// A Head says of a file what an answer states.
+type Head struct {
+	Size   int64
+	ETag   string
+	Header http.Header
+}
+
+// Stat asks for the head of a file, by a request for its first byte.
+func (c *Client) Stat(ctx context.Context, r *Request) (h Head, err error) {
+	err = c.retry(ctx, r.Name, func() (int, error) {
+		a, err := c.get(ctx, r, nil, "bytes=0-0")
+		if err != nil {
+			return 0, err
+		}
+		defer a.Close()
+		h = Head{a.ContentLength, a.Header.Get("ETag"), a.Header}
+		if a.StatusCode != http.StatusOK {
+			span, err := parseContentRange(a.Header.Get("Content-Range"))
+			if err != nil {
+				return 0, passing(err)
+			}
+			h.Size = span.size
+		}
+		if h.Size < 0 {
+			return 0, errors.New("the server does not state the size of the file")
+		}
+		return 0, nil
+	})
+	return h, err
+}
+
+// Get returns the body of an answer, which has at most limit bytes, and its header.
+func (c *Client) Get(ctx context.Context, r *Request, limit int64) (body []byte, h http.Header, err error) {
+	err = c.retry(ctx, r.Name, func() (int, error) {
+		a, err := c.get(ctx, r, nil, "")
+		if err != nil {
+			return 0, err
+		}
+		defer a.Close()
+		if a.StatusCode != http.StatusOK {
+			return 0, passing(fmt.Errorf("the server answers with status %d to a request without a range", a.StatusCode))
+		}
+		if e := a.Header.Get("Content-Encoding"); e != "" && e != "identity" {
+			return 0, passing(fmt.Errorf("the server compressed the body (%q) although that was not asked for", e))
+		}
+		body, h = nil, a.Header
+		if body, err = io.ReadAll(io.LimitReader(a.Body, limit+1)); err != nil {
+			// No progress: the next attempt begins at byte 0 again.
+			return 0, passing(fmt.Errorf("the body ended after %d bytes: %w", len(body), err))
+		}
+		if int64(len(body)) > limit {
+			return 0, fmt.Errorf("the answer is larger than the limit of %d bytes", limit)
+		}
+		return 0, nil
+	})
+	return body, h, err
+}
+
+// NormalETag is an ETag without quotes and without the mark of a weak one.
+func NormalETag(s string) string {
+	return strings.Trim(strings.TrimPrefix(s, "W/"), `"`)
+}

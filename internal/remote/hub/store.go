@@ -1,0 +1,214 @@
+package hub
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/lowbit-go/gq/internal/files"
+	"github.com/lowbit-go/gq/internal/hubpath"
+	"github.com/lowbit-go/gq/internal/remote"
+)
+
+// A Store is a commit of a repository. It is a remote.Store.
+type Store struct {
+	set    Settings
+	client *remote.Client
+	name   Name
+	commit string
+
+	mu    sync.Mutex
+	list  []remote.Object // of the commit; nil: not asked for yet
+	files map[string]*remote.File
+}
+
+var _ remote.Store = (*Store)(nil)
+
+// Open finds the commit of the revision that l names: it asks the hub, or, offline, the cache.
+func Open(ctx context.Context, l remote.Location, set Settings, client *remote.Client) (*Store, error) {
+	name, err := ParseName(l.Path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", l, err)
+	}
+	s := &Store{set: set, client: client, name: name, files: map[string]*remote.File{}}
+	if set.Offline {
+		s.commit, err = s.cachedCommit()
+	} else {
+		s.commit, err = s.resolveRevision(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// String returns hf://org/model@COMMIT[/file].
+func (s *Store) String() string {
+	n := s.name
+	if s.commit != "" {
+		n.Revision = s.commit
+	}
+	return "hf://" + n.String()
+}
+
+// Repo returns the repository.
+func (s *Store) Repo() string { return s.name.Repo }
+
+// Commit returns the commit.
+func (s *Store) Commit() string { return s.commit }
+
+// File returns the file or directory in the repository that was named, "" for all of it.
+func (s *Store) File() string { return s.name.File }
+
+// List returns the files of the commit, or, offline, its files in the cache. If the name has a file or a
+// directory, List returns that file, or the files below the directory. Names are always relative to the
+// repository.
+func (s *Store) List(ctx context.Context) (list []remote.Object, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.list == nil {
+		if s.set.Offline {
+			s.list, err = s.cached()
+		} else {
+			s.list, err = s.tree(ctx)
+		}
+	}
+	list = slices.Clone(s.list)
+	if err != nil || s.name.File == "" {
+		return list, err
+	}
+	list = slices.DeleteFunc(list, func(o remote.Object) bool {
+		return o.Name != s.name.File && !strings.HasPrefix(o.Name, s.name.File+"/")
+	})
+	if len(list) == 0 {
+		return nil, fmt.Errorf("%s: the repository has no such file or directory%s", s, s.offlineNote())
+	}
+	return list, nil
+}
+
+func (s *Store) offlineNote() string {
+	if s.set.Offline {
+		return " in the cache, and HF_HUB_OFFLINE is set"
+	}
+	return ""
+}
+
+// ReadAt fills dst with the object's bytes from off on: from the cache if it has the object, else from
+// the hub.
+func (s *Store) ReadAt(ctx context.Context, o remote.Object, dst []byte, off int64) error {
+	if path := s.local(o); path != "" {
+		return readFile(path, dst, off)
+	}
+	if s.set.Offline {
+		return fmt.Errorf("%s: %s is not in the cache, and HF_HUB_OFFLINE is set", s, o.Name)
+	}
+	return s.file(o).ReadAt(ctx, dst, off)
+}
+
+func readFile(path string, dst []byte, off int64) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if _, err := f.ReadAt(dst, off); err != nil && !(errors.Is(err, io.EOF) && len(dst) == 0) {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}
+
+// file is the file that is behind an object.
+func (s *Store) file(o remote.Object) *remote.File {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if f := s.files[o.Name]; f != nil {
+		return f
+	}
+	u := s.set.address("/"+s.name.Repo+"/resolve/"+s.commit+"/"+escapePath(o.Name), "")
+	r := s.request(u, o.Name)
+	r.Check = func(status int, h http.Header) error { return s.same(r.Name, o, status, h) }
+	f := s.client.File(r, o.Size, "")
+	s.files[o.Name] = f
+	return f
+}
+
+// same fails unless the hub's answer for a file has the size and hash of the list of files.
+func (s *Store) same(name string, o remote.Object, status int, h http.Header) error {
+	if c := h.Get("X-Repo-Commit"); c != "" && c != s.commit {
+		return &remote.ChangedError{File: name, What: "commit", Before: s.commit, Now: c}
+	}
+	etag := h.Get("X-Linked-Etag")
+	if etag == "" && (status == http.StatusOK || status == http.StatusPartialContent) {
+		etag = h.Get("ETag")
+	}
+	if etag = remote.NormalETag(etag); etagForm.MatchString(etag) && etag != o.ETag {
+		return &remote.ChangedError{File: name, What: "ETag", Before: o.ETag, Now: etag}
+	}
+	return nil
+}
+
+// folder is the repository's directory in the cache.
+func (s *Store) folder() string { return filepath.Join(s.set.Cache, hubpath.Folder(s.name.Repo)) }
+
+// blob is where the cache has an object's content.
+func (s *Store) blob(o remote.Object) string { return filepath.Join(s.folder(), "blobs", o.ETag) }
+
+// Dir is the directory of the commit in the cache.
+func (s *Store) Dir() string { return filepath.Join(s.folder(), "snapshots", s.commit) }
+
+// maxRef is the greatest size of a file in refs.
+const maxRef = 1000
+
+// cachedCommit is the commit that the cache knows of the revision.
+func (s *Store) cachedCommit() (string, error) {
+	commit := s.name.Revision
+	if !hubpath.IsCommit(commit) {
+		data, err := files.Read(filepath.Join(s.folder(), "refs", filepath.FromSlash(s.name.Revision)), maxRef)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return "", err
+		}
+		commit = strings.TrimSpace(string(data))
+	}
+	if hubpath.IsCommit(commit) {
+		if st, err := os.Stat(filepath.Join(s.folder(), "snapshots", commit)); err == nil && st.IsDir() {
+			return commit, nil
+		}
+	}
+	return "", fmt.Errorf("%s is not in the cache %s, and HF_HUB_OFFLINE is set: unset it, or run gq pull %s where there is a network", s, s.set.Cache, s.name.Repo)
+}
+
+// cached lists the files of the commit in the cache.
+func (s *Store) cached() (list []remote.Object, err error) {
+	root := s.Dir()
+	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		st, err := os.Stat(path)
+		if err != nil || !st.Mode().IsRegular() {
+			return nil // a link whose blob is gone
+		}
+		name, err := filepath.Rel(root, path)
+		if err != nil {
+			return err
+		}
+		o := remote.Object{Name: filepath.ToSlash(name), Size: st.Size()}
+		if target, err := os.Readlink(path); err == nil && etagForm.MatchString(filepath.Base(target)) {
+			if o.ETag = filepath.Base(target); len(o.ETag) == 64 {
+				o.SHA256 = o.ETag
+			}
+		}
+		list = append(list, o)
+		return nil
+	})
+	slices.SortFunc(list, func(a, b remote.Object) int { return strings.Compare(a.Name, b.Name) })
+	return list, err
+}

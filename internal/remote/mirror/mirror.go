@@ -1,0 +1,225 @@
+// Package mirror keeps files of a remote store in a cache of gq's own, for stores that have no cache of
+// their own as the Hugging Face Hub has. Beside each file lies a note that identifies the object; a
+// file whose object has another size or ETag now is fetched again.
+package mirror
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/lowbit-go/gq/internal/atomicfile"
+	"github.com/lowbit-go/gq/internal/files"
+	"github.com/lowbit-go/gq/internal/remote"
+	"github.com/lowbit-go/gq/internal/remote/transfer"
+)
+
+// A Mirror is a remote store with its directory in the cache.
+type Mirror struct {
+	remote.Store
+	location string
+	dir      string
+}
+
+// Of returns the mirror of the directory that a location names.
+func Of(store remote.Store, location string) (*Mirror, error) {
+	root, err := Root()
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256([]byte(location))
+	base := strings.Trim(path.Base(strings.TrimSuffix(location, "/")), ". ")
+	if base == "" || !filepath.IsLocal(base) || strings.ContainsAny(base, `\:*?"<>|`) {
+		base = "files"
+	}
+	return &Mirror{store, location, filepath.Join(root, hex.EncodeToString(sum[:8]), base)}, nil
+}
+
+// Root is the directory of all mirrors.
+func Root() (string, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("there is no directory for gq's cache: set XDG_CACHE_HOME (%w)", err)
+	}
+	return filepath.Join(cache, "gq", "sources"), nil
+}
+
+// Dir is the directory that has the files.
+func (m *Mirror) Dir() string { return m.dir }
+
+func (m *Mirror) path(o remote.Object) string {
+	return filepath.Join(m.dir, filepath.FromSlash(o.Name))
+}
+
+// note is the file that identifies the object whose content is at path.
+func (m *Mirror) note(o remote.Object) string {
+	return filepath.Join(m.dir, filepath.FromSlash(path.Dir(o.Name)), "."+path.Base(o.Name)+noteEnding)
+}
+
+// noteEnding is the end of the name of a note.
+const noteEnding = ".gq-object"
+
+func identity(o remote.Object) string { return fmt.Sprintf("%d %q %q\n", o.Size, o.ETag, o.SHA256) }
+
+// Cached reports whether the directory has the object.
+func (m *Mirror) Cached(o remote.Object) bool {
+	if !transfer.IsComplete(m.path(o), o.Size) {
+		return false
+	}
+	note, err := os.ReadFile(m.note(o))
+	return err == nil && string(note) == identity(o)
+}
+
+// Missing is how many bytes of the object Fetch would fetch.
+func (m *Mirror) Missing(o remote.Object) int64 {
+	if m.Cached(o) {
+		return 0
+	}
+	return m.copyOf(o, nil, nil).Missing()
+}
+
+func (m *Mirror) copyOf(o remote.Object, slots transfer.Slots, progress func(n int64)) *transfer.Copy {
+	return &transfer.Copy{
+		Store: m.Store, Object: o, Path: m.path(o), Slots: slots, Progress: progress,
+		Sum: transfer.Sum{Name: "SHA-256", New: sha256.New, Want: o.SHA256},
+	}
+}
+
+// Fetch fetches the objects that the directory lacks.
+func (m *Mirror) Fetch(ctx context.Context, objects []remote.Object, opts transfer.Options) error {
+	missing := int64(0)
+	for _, o := range objects {
+		if !filepath.IsLocal(filepath.FromSlash(o.Name)) || strings.ContainsAny(o.Name, "\\:") {
+			return fmt.Errorf("%s: %q cannot be the name of a file", m, o.Name)
+		}
+		missing += m.Missing(o)
+	}
+	if err := os.MkdirAll(m.dir, 0o777); err != nil {
+		return err
+	}
+	if err := transfer.CheckRoom(m.dir, missing); err != nil {
+		return fmt.Errorf("%s: %w", m, err)
+	}
+	if err := os.WriteFile(filepath.Join(filepath.Dir(m.dir), locationFile), []byte(m.location+"\n"), 0o666); err != nil {
+		return err
+	}
+	unlock, err := transfer.Lock(ctx, m.dir+".lock", func() { opts.WaitingFor(path.Base(m.String())) })
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return transfer.Each(ctx, objects, func(ctx context.Context, o remote.Object, slots transfer.Slots) error {
+		if m.Cached(o) {
+			return nil
+		}
+		if err := os.MkdirAll(filepath.Dir(m.path(o)), 0o777); err != nil {
+			return err
+		}
+		if err := m.copyOf(o, slots, opts.Progress).Run(ctx); err != nil {
+			return err
+		}
+		return atomicfile.WriteFile(m.note(o), []byte(identity(o)))
+	})
+}
+
+// Forget removes files that the store no longer has: those for which gone is true. The next job would
+// still use them otherwise.
+func (m *Mirror) Forget(ctx context.Context, gone func(name string) bool) error {
+	var names []string
+	err := filepath.WalkDir(m.dir, func(file string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		base, isNote := strings.CutSuffix(d.Name(), noteEnding)
+		if !isNote || d.IsDir() {
+			return nil
+		}
+		rel, err := filepath.Rel(m.dir, filepath.Join(filepath.Dir(file), strings.TrimPrefix(base, ".")))
+		if err == nil && gone(filepath.ToSlash(rel)) {
+			names = append(names, filepath.ToSlash(rel))
+		}
+		return err
+	})
+	if os.IsNotExist(err) || err == nil && len(names) == 0 {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	unlock, err := transfer.Lock(ctx, m.dir+".lock", func() {})
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	for _, name := range names {
+		o := remote.Object{Name: name}
+		// The note goes last, so that a job that is killed here leaves something to find.
+		for _, file := range []string{m.path(o), m.note(o)} {
+			if err := os.Remove(file); err != nil && !os.IsNotExist(err) {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// locationFile has the location of the files beside it.
+const locationFile = "location"
+
+// A Copy is a mirror on this machine.
+type Copy struct {
+	Location string `json:"location"` // without credentials
+	Bytes    int64  `json:"bytes"`
+	Path     string `json:"path"`
+
+	dir string
+}
+
+// Scan lists all mirrors.
+func Scan() (list []Copy, err error) {
+	root, err := Root()
+	if err != nil {
+		return nil, err
+	}
+	entries, err := os.ReadDir(root)
+	if os.IsNotExist(err) {
+		return nil, nil
+	}
+	for _, e := range entries {
+		c := Copy{dir: filepath.Join(root, e.Name())}
+		location, err := files.Read(filepath.Join(c.dir, locationFile), maxLocation)
+		if err != nil {
+			continue // not a mirror
+		}
+		c.Location = strings.TrimSpace(string(location))
+		err = filepath.WalkDir(c.dir, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || path == c.dir {
+				return err
+			}
+			if d.IsDir() && c.Path == "" {
+				c.Path = path
+			}
+			if st, err := d.Info(); err == nil && st.Mode().IsRegular() {
+				c.Bytes += st.Size()
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, c)
+	}
+	return list, err
+}
+
+// maxLocation is the greatest length of a location.
+const maxLocation = 16 << 10
+
+// Remove removes the mirror.
+func (c *Copy) Remove() error { return os.RemoveAll(c.dir) }

@@ -1,0 +1,69 @@
+package vec
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+
+	"github.com/lowbit-go/gq/internal/floats"
+)
+
+const (
+	codeBlock   = 32              // codes of a block
+	nibbleBytes = 2 + codeBlock/2 // bytes of a block of DecodeNibbles
+	byteBytes   = 2 + codeBlock   // bytes of a block of DecodeBytes
+	decodedNaN  = 0x7fc00000      // bits of the weights of a block whose scale is not finite
+)
+
+// DecodeNibbles decodes blocks of 32 codes of 4 bits: an F16 scale d and 16 bytes v, little-endian. The
+// weights of a block are float32(d*(v&15 - 8)) of each byte, then float32(d*(v>>4 - 8)) of each byte. If d
+// is not finite they are the NaN 0x7fc00000.
+func DecodeNibbles(dst []float32, src []byte) {
+	checkBlocks(dst, src, nibbleBytes)
+	decodeNibbles(dst, src)
+}
+
+// DecodeBytes decodes blocks of 32 codes of 8 bits: an F16 scale d and the codes q. The weights are
+// float32(d*q), or NaN as in DecodeNibbles.
+func DecodeBytes(dst []float32, src []byte) {
+	checkBlocks(dst, src, byteBytes)
+	decodeBytes(dst, src)
+}
+
+func checkBlocks(dst []float32, src []byte, size int) {
+	if len(dst)%codeBlock != 0 || len(src) != len(dst)/codeBlock*size {
+		panic(fmt.Sprintf("vec: %d weights of %d bytes in blocks of %d", len(dst), len(src), size))
+	}
+}
+
+func decodeNibblesGeneric(dst []float32, src []byte) {
+	for ; len(src) >= nibbleBytes; dst, src = dst[codeBlock:], src[nibbleBytes:] {
+		d := blockScale(src)
+		var weights [16]float32 // looking up takes half the time
+		for i := range weights {
+			weights[i] = float32(d * float32(i-8))
+		}
+		low, high := dst[:16], dst[16:32]
+		for i, v := range src[2:18] {
+			low[i], high[i] = weights[v&15], weights[v>>4]
+		}
+	}
+}
+
+func decodeBytesGeneric(dst []float32, src []byte) {
+	for ; len(src) >= byteBytes; dst, src = dst[codeBlock:], src[byteBytes:] {
+		d, out := blockScale(src), dst[:codeBlock]
+		for i, v := range src[2:34] {
+			out[i] = float32(d * float32(int8(v)))
+		}
+	}
+}
+
+// blockScale is the scale of a block. Infinities and NaNs become one NaN: the sign of 0 times infinity
+// differs between CPUs.
+func blockScale(src []byte) float32 {
+	if d := floats.F16ToF32(binary.LittleEndian.Uint16(src)); floats.Finite(d) {
+		return d
+	}
+	return math.Float32frombits(decodedNaN)
+}

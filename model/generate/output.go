@@ -1,0 +1,100 @@
+package generate
+
+import "time"
+
+// output passes an answer to the callbacks and to its Result. It runs in the caller's goroutine.
+type output struct {
+	g     *Generator
+	o     Options
+	r     *Result
+	start time.Time
+	first time.Time // when the first token was chosen
+}
+
+func (g *Generator) newOutput(a *answer, start time.Time) *output {
+	return &output{g: g, o: a.o, r: g.newResult(a.o, a.ids), start: start}
+}
+
+// prompt reports the tokens of the prompt.
+func (x *output) prompt() error {
+	for _, id := range x.r.PromptIDs {
+		if err := x.token(id, true); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// prefilled records how the prompt was computed.
+func (x *output) prefilled(took time.Duration, cached int) {
+	x.r.PrefillSeconds, x.r.CachedTokens = took.Seconds(), cached
+}
+
+// chosen records when a token was chosen.
+func (x *output) chosen(at time.Time) {
+	if x.first.IsZero() {
+		x.first = at
+		x.r.FirstTokenSeconds = at.Sub(x.start).Seconds()
+	}
+	x.r.DecodeSeconds = at.Sub(x.first).Seconds()
+}
+
+// step passes on a token.
+func (x *output) step(s Step) error {
+	if !s.Prompt {
+		x.r.IDs = append(x.r.IDs, s.ID)
+		if err := x.token(s.ID, false); err != nil {
+			return err
+		}
+	}
+	if x.o.Step != nil {
+		if err := x.called(x.o.Step(s)); err != nil {
+			return err
+		}
+	}
+	if s.Prompt {
+		return nil
+	}
+	return x.text(s.Text)
+}
+
+func (x *output) stop(why Reason, stopString string) { x.r.Stopped, x.r.StopString = why, stopString }
+
+func (x *output) token(id int32, prompt bool) error {
+	if x.o.Token == nil {
+		return nil
+	}
+	return x.called(x.o.Token(id, x.g.tokenizer.Token(id), prompt))
+}
+
+func (x *output) text(text string) error {
+	x.r.Text += text
+	if text == "" || x.o.Text == nil {
+		return nil
+	}
+	return x.called(x.o.Text(text))
+}
+
+// called records the error of a callback.
+func (x *output) called(err error) error {
+	if err != nil {
+		x.r.Stopped = OutputFailed
+	}
+	return err
+}
+
+// finish returns what Run returns. held is the text that was held back, if Run was interrupted.
+func (x *output) finish(err error, interrupted bool, held string) (*Result, error) {
+	if interrupted && x.r.Stopped != OutputFailed {
+		if failed := x.text(held); failed != nil {
+			err = failed
+		} else {
+			x.r.Stopped = Interrupted
+		}
+	}
+	if err != nil && x.r.Stopped != Interrupted && x.r.Stopped != OutputFailed {
+		return nil, err
+	}
+	x.g.measure(x.r, time.Since(x.start), x.o.PricePerHour)
+	return x.r, err
+}

@@ -1,0 +1,170 @@
+package generate
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// request is a call of Engine.Run between its goroutine and the loop.
+type request struct {
+	*answer // belongs to the loop until end is set
+	ctx     context.Context
+	news    chan struct{} // there are steps, or end is set
+
+	mu    sync.Mutex
+	steps []timedStep
+	end   *ending
+
+	// These belong to the loop.
+	slot    int       // sequence of the batch
+	begun   time.Time // when the sequence was free
+	started bool      // the sequence has begun
+	at      int       // tokens of the prompt that are computed
+	cached  int       // tokens of the prompt whose keys and values were there
+	prefill time.Duration
+	next    [1]int32 // the last chosen token
+	err     error    // of computing or choosing
+}
+
+// timedStep is a step and the time when the token was chosen.
+type timedStep struct {
+	Step
+	at time.Time
+}
+
+// ending is the end of a request.
+type ending struct {
+	err     error
+	held    string // text that was held back, if the request was interrupted
+	prefill time.Duration
+	cached  int
+}
+
+func newRequest(ctx context.Context, a *answer) *request {
+	return &request{answer: a, ctx: ctx, news: make(chan struct{}, 1)}
+}
+
+// deliver passes the steps to the output until the request ends. It returns the error of a callback.
+func (q *request) deliver(out *output, cancel func()) (*ending, error) {
+	var failed error
+	for {
+		q.mu.Lock()
+		steps, end := q.steps, q.end
+		q.steps = nil
+		q.mu.Unlock()
+		for i := 0; i < len(steps) && failed == nil; i++ {
+			if s := &steps[i]; !s.Prompt {
+				out.chosen(s.at)
+			}
+			if failed = out.step(steps[i].Step); failed != nil {
+				cancel()
+			}
+		}
+		if end != nil {
+			return end, failed
+		}
+		<-q.news
+	}
+}
+
+// report passes a step to deliver.
+func (q *request) report(s Step) {
+	q.mu.Lock()
+	q.steps = append(q.steps, timedStep{s, time.Now()})
+	q.mu.Unlock()
+	q.notify()
+}
+
+// ends reports whether the request is complete, has failed, or must end with an error.
+func (q *request) ends(closed bool) bool {
+	switch {
+	case q.err != nil:
+	case q.stopped != "" && q.decodes():
+	case closed:
+		q.err = ErrClosed
+	case q.ctx.Err() != nil:
+		q.err = q.ctx.Err()
+	default:
+		return false
+	}
+	return true
+}
+
+// finish tells deliver that the request has ended.
+func (q *request) finish() {
+	end := &ending{err: q.err, prefill: q.prefill, cached: q.cached}
+	if q.err != nil {
+		end.held = q.flush()
+	}
+	q.mu.Lock()
+	q.end = end
+	q.mu.Unlock()
+	q.notify()
+}
+
+func (q *request) notify() {
+	select {
+	case q.news <- struct{}{}:
+	default:
+	}
+}
+
+// decodes reports whether the prompt is computed.
+func (q *request) decodes() bool { return q.at == len(q.ids) }
+
+// left returns the number of tokens of the prompt that are to be computed.
+func (q *request) left() int { return len(q.ids) - q.at }
+
+// wants returns the number of tokens whose logits are wanted, if the request brings the next n.
+func (q *request) wants(n int) int {
+	switch {
+	case q.decodes():
+		return 1
+	case q.echo():
+		return n
+	case q.at+n == len(q.ids) && q.stopped == "":
+		return 1
+	}
+	return 0
+}
+
+// computed takes the logits after n more tokens.
+func (q *request) computed(n int, logits []float32, vocab int) {
+	if !q.decodes() {
+		q.prompted(n, logits, vocab)
+		if !q.decodes() || q.stopped != "" || q.err != nil {
+			return
+		}
+	}
+	var s Step
+	if s, q.err = q.choose(logits[len(logits)-vocab:]); q.err == nil {
+		q.next[0] = s.ID
+		q.report(s)
+	}
+}
+
+// prompted takes n tokens of the prompt.
+func (q *request) prompted(n int, logits []float32, vocab int) {
+	if q.echo() {
+		if q.at == 0 {
+			q.echoed(0, nil)
+		}
+		for i := range n {
+			if at := q.at + i + 1; at < len(q.ids) && q.err == nil {
+				q.echoed(at, logits[i*vocab:][:vocab])
+			}
+		}
+	}
+	if q.at += n; q.decodes() {
+		q.prefill = time.Since(q.begun)
+	}
+}
+
+// echoed reports a token of the prompt.
+func (q *request) echoed(at int, logits []float32) {
+	var s Step
+	if s, q.err = q.promptStep(at, logits); q.err == nil {
+		q.report(s)
+	}
+}

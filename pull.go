@@ -1,0 +1,182 @@
+package gq
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lowbit-go/gq/internal/remote"
+	"github.com/lowbit-go/gq/internal/remote/hub"
+	"github.com/lowbit-go/gq/internal/remote/mirror"
+)
+
+// PullOptions are the options of Pull. The zero value is ready to use.
+type PullOptions struct {
+	// Revision is the branch, tag or commit of a repository whose name states none. Default (""): main.
+	Revision string
+	// Progress is told how far the job is. Default (nil): none.
+	Progress Progress
+}
+
+// PullReport says what is in the cache.
+type PullReport struct {
+	// Name is the model with its commit, without credentials: every job takes it.
+	Name  string       `json:"name"`
+	Path  string       `json:"path"` // of the file or directory in the cache
+	Files []PulledFile `json:"files"`
+	Bytes int64        `json:"bytes"` // of all files
+	// FetchedBytes counts what was not in the cache.
+	FetchedBytes int64   `json:"fetched_bytes"`
+	Seconds      float64 `json:"seconds"`
+}
+
+// PulledFile is a file in the cache.
+type PulledFile struct {
+	Name   string `json:"name"`
+	Bytes  int64  `json:"bytes"`
+	SHA256 string `json:"sha256,omitempty"` // as the place states it, and checked
+	Cached bool   `json:"cached"`           // it was in the cache before
+}
+
+// Pull copies a model into a cache: the files with weights that jobs read, config.json, tokenizer, chat
+// template and model card. Names are hf://org/model[@revision][/file], or org/model alone, https://...,
+// s3://bucket/prefix and gs://bucket/prefix. All jobs take these names, but the short one; they use what
+// is in the cache. A repository of the Hugging Face Hub goes into its own cache (HF_HOME). A download that
+// was ended goes on where it was.
+func Pull(ctx context.Context, name string, o PullOptions) (*PullReport, error) {
+	start := time.Now()
+	name, err := pullName(name, o.Revision)
+	if err != nil {
+		return nil, err
+	}
+	s := stages{to: o.Progress}
+	p, err := openPlace(ctx, name, s)
+	if err != nil {
+		return nil, err
+	}
+	r := &PullReport{Name: p.name, Files: []PulledFile{}}
+	m, err := p.model(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.download(ctx, m.weights, s); err != nil {
+		return nil, err
+	}
+	r.Path = m.path
+	for _, f := range slices.Concat(m.weights, m.small) {
+		r.Files = append(r.Files, PulledFile{Name: f.Name, Bytes: f.Size, SHA256: f.SHA256, Cached: !p.fetched[f.Name]})
+		if r.Bytes += f.Size; p.fetched[f.Name] {
+			r.FetchedBytes += f.Size
+		}
+	}
+	r.Seconds = time.Since(start).Seconds()
+	return r, nil
+}
+
+// pullName is the remote name that a name of Pull stands for.
+func pullName(name, revision string) (string, error) {
+	if !remote.IsRemote(name) {
+		if !repositoryName.MatchString(name) {
+			return "", optionf("", "%s is not the name of a model: expected org/model, hf://org/model, https://..., s3://... or gs://...", name)
+		}
+		name = "hf://" + name
+	}
+	if revision == "" {
+		return name, nil
+	}
+	l, err := remote.Parse(name)
+	if err != nil {
+		return "", err
+	}
+	if l.Scheme != "hf" || strings.Contains(l.Path, "@") {
+		return "", optionf("revision", "%s: goes with a repository of the Hugging Face Hub whose name states no revision", revision)
+	}
+	n, err := hub.ParseName(l.Path)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", l, err)
+	}
+	n.Revision = revision
+	return "hf://" + n.String(), nil
+}
+
+// CachedModel is a repository in the cache of the Hugging Face Hub, CachedSource a copy of another
+// remote place.
+type (
+	CachedModel  = hub.CachedModel
+	CachedSource = mirror.Copy
+)
+
+// CacheReport says what is in the caches.
+type CacheReport struct {
+	Dir     string         `json:"dir"` // of the Hugging Face cache
+	Models  []CachedModel  `json:"models"`
+	Sources []CachedSource `json:"sources"`
+}
+
+// ListCache lists the models in the caches.
+func ListCache() (*CacheReport, error) {
+	set, err := hub.FromEnvironment()
+	if err != nil {
+		return nil, err
+	}
+	r := &CacheReport{Dir: set.Cache, Models: []CachedModel{}, Sources: []CachedSource{}}
+	models, err := hub.Scan(set.Cache)
+	if err != nil {
+		return nil, err
+	}
+	sources, err := mirror.Scan()
+	r.Models, r.Sources = append(r.Models, models...), append(r.Sources, sources...)
+	return r, err
+}
+
+// PruneReport says what PruneCache removed.
+type PruneReport struct {
+	RemovedBytes int64 `json:"removed_bytes"`
+}
+
+// PruneCache removes from the Hugging Face cache what no branch or tag needs: commits that none of them was
+// at when it was last asked for, and downloads that were ended. With names it removes all that the
+// caches have of these. Models that a process is downloading stay.
+func PruneCache(names ...string) (*PruneReport, error) {
+	c, err := ListCache()
+	if err != nil {
+		return nil, err
+	}
+	r := &PruneReport{}
+	unknown := map[string]bool{}
+	for i, name := range names {
+		names[i] = strings.TrimSuffix(strings.TrimPrefix(remote.Redact(name), "hf://"), "/")
+		unknown[names[i]] = true
+	}
+	for i := range c.Models {
+		m := &c.Models[i]
+		if len(names) > 0 && !slices.Contains(names, m.Repo) {
+			continue
+		}
+		delete(unknown, m.Repo)
+		n, err := m.Prune(len(names) > 0)
+		if r.RemovedBytes += n; err != nil {
+			return r, err
+		}
+	}
+	for i := range c.Sources {
+		s := &c.Sources[i]
+		location := strings.TrimSuffix(s.Location, "/")
+		if !slices.Contains(names, location) {
+			continue
+		}
+		delete(unknown, location)
+		if err := s.Remove(); err != nil {
+			return r, err
+		}
+		r.RemovedBytes += s.Bytes
+	}
+	for _, name := range names {
+		if unknown[name] {
+			return r, optionf("", "%s is not in the caches: gq pull --list shows what is", name)
+		}
+	}
+	return r, nil
+}

@@ -1,0 +1,223 @@
+package alloc
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/cpu"
+	"github.com/lowbit-go/gq/quantizer/rounding"
+)
+
+// probeGroup is the group size of probes.
+const probeGroup = 64
+
+// sampledRows is the number of rows of a matrix that options are compared on.
+const sampledRows = 128
+
+// tensorErrors are squared rounding errors of a decision's tensors.
+type tensorErrors struct {
+	// Options and Probes are the errors of a sample of rows with the scheme of each option, and of
+	// each probe: sums of squares, each column weighted with its importance.
+	Options, Probes []float64
+	// Predicted are the errors of all rows with the scheme of each probe, each row and column weighted
+	// with its importance. They are in proportion to the predicted divergence.
+	Predicted []float64
+}
+
+// errors finds the errors of all decisions.
+func (j *Job) errors(ctx context.Context, list []*Decision) ([]*tensorErrors, error) {
+	importances, err := j.importances(ctx)
+	if err != nil {
+		return nil, err
+	}
+	found := make([]*tensorErrors, len(list))
+	var next atomic.Int64
+	errs := make([]error, len(list))
+	var wg sync.WaitGroup
+	for range cpu.Threads(j.Options.Threads) {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				i := int(next.Add(1) - 1)
+				if i >= len(list) {
+					return
+				}
+				found[i], errs[i] = j.errorsOf(list[i], importances)
+				j.progress(1)
+			}
+		})
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return nil, err
+		}
+	}
+	return found, ctx.Err()
+}
+
+func (j *Job) errorsOf(d *Decision, importances map[string]*importance) (*tensorErrors, error) {
+	e := &tensorErrors{Options: make([]float64, len(d.Options)), Probes: make([]float64, len(j.Widths)), Predicted: make([]float64, len(j.Widths))}
+	for _, name := range d.Tensors {
+		if err := j.tensor(e, d, name, importances); err != nil {
+			return nil, fmt.Errorf("tensor %q: %w", name, err)
+		}
+	}
+	return e, nil
+}
+
+// roundedRows rounds rows with a scheme and adds up their errors.
+type roundedRows struct {
+	*rounding.Rounder
+	sum *float64
+}
+
+// tensor adds a tensor's errors to e.
+func (j *Job) tensor(e *tensorErrors, d *Decision, name string, importances map[string]*importance) error {
+	_, inLayer := j.layers[name]
+	w, err := j.weights(name)
+	if err != nil {
+		return err
+	}
+	rounder := func(s rounding.Scheme, floatZeros bool, sum *float64) (roundedRows, error) {
+		r, err := rounding.NewRounder(s, w.Cols)
+		if err != nil {
+			return roundedRows{}, err
+		}
+		if floatZeros {
+			r.UseFloatZeros()
+		}
+		r.Recover(w.Tensor.Precision())
+		return roundedRows{r, sum}, nil
+	}
+	var sampled, all []roundedRows
+	for i, o := range d.Options {
+		r, err := rounder(o.scheme, o.floatZeros, &e.Options[i])
+		if err != nil {
+			return err
+		}
+		sampled = append(sampled, r)
+	}
+	for i, bits := range j.Widths {
+		r, err := rounder(d.probeScheme(bits), false, &e.Probes[i])
+		if err != nil {
+			return err
+		}
+		sampled, all = append(sampled, r), append(all, roundedRows{r.Rounder, &e.Predicted[i]})
+	}
+	for slice, input := range d.replaced(w, name)[:w.Slices] {
+		im := importances[input]
+		if w.Slices == 1 {
+			for _, in := range d.replaced(w, name) {
+				if importances[in] != nil {
+					im = importances[in]
+				}
+			}
+		}
+		if im == nil && strings.Contains(name, ".experts.") {
+			continue // an expert that no token reached
+		}
+		sample := rows{w, slice * w.Rows, min(sampledRows, w.Rows), im, inLayer && im != nil}
+		if err := sample.errors(sampled); err != nil {
+			return err
+		}
+		if inLayer && im != nil {
+			if err := (rows{w, slice * w.Rows, w.Rows, im, true}).errors(all); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// rows are n rows of a slice of a tensor.
+type rows struct {
+	weights  *safetensors.Weights
+	first    int // row of the slice
+	n        int
+	im       *importance // nil: all columns are equal
+	weighted bool        // by the importance of rows too
+}
+
+// errors adds the errors of the rows.
+func (r rows) errors(list []roundedRows) error {
+	w := r.weights
+	x, y := make([]float32, w.Cols), make([]float32, w.Cols)
+	for i := range r.n {
+		row := i * w.Rows / r.n
+		if err := w.Read(x, r.first+row, 1); err != nil {
+			return err
+		}
+		for _, q := range list {
+			if err := q.Round(y, x); err != nil {
+				return err
+			}
+			sum := 0.0
+			for k, v := range x {
+				diff := float64(v) - float64(y[k])
+				diff = float64(diff * diff)
+				if r.im != nil {
+					diff = float64(diff * r.im.cols[k])
+				}
+				sum += diff
+			}
+			if r.weighted {
+				sum = float64(sum * r.im.rows[row])
+			}
+			*q.sum += sum
+		}
+	}
+	return nil
+}
+
+// predict predicts the divergence of each option from the probes.
+func (j *Job) predict(d *Decision, e *tensorErrors) {
+	for i := range d.Options {
+		o := &d.Options[i]
+		from := func(width int) float64 { // index of the nearest probe
+			if e.Probes[width] == 0 {
+				return d.ProbeKL[width]
+			}
+			return float64(d.ProbeKL[width] * (e.Options[i] / e.Probes[width]))
+		}
+		k, exact := slices.BinarySearch(j.Widths, o.Bits)
+		switch {
+		case exact || k == 0:
+			o.KL = from(k)
+		case k == len(j.Widths):
+			o.KL = from(k - 1)
+		default:
+			o.KL = math.Sqrt(float64(from(k-1) * from(k)))
+		}
+	}
+	d.hull = lowerHull(d.Options)
+}
+
+// probeScheme is the scheme of probes: the scheme of the options with the nearest bits and group, as
+// far as these bits allow it.
+func (d *Decision) probeScheme(bits int) rounding.Scheme {
+	s := d.nearest(bits, probeGroup).scheme
+	s.Bits, s.Group = bits, probeGroup
+	// Half-step ends at 2 bits, and the blocks of a type may not divide a row.
+	if s.Mapping == gqf.MappingHalfStep && bits > 2 || s.Type != 0 {
+		s.Type = 0
+		s.Mapping = gqf.MappingFullRange
+	}
+	s.Fractions = s.Fractions && s.FractionalZeroPoints()
+	return s
+}
+
+// nearest is the option with the nearest bits, and of these the one with the nearest group.
+func (d *Decision) nearest(bits, group int) Option {
+	apart := func(a, b int) int { return max(a-b, b-a) }
+	return slices.MinFunc(d.Options, func(a, b Option) int {
+		return cmp.Or(cmp.Compare(apart(a.Bits, bits), apart(b.Bits, bits)), cmp.Compare(apart(a.Group, group), apart(b.Group, group)))
+	})
+}

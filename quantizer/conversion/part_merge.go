@@ -1,0 +1,263 @@
+package conversion
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/formats/part"
+	"github.com/lowbit-go/gq/internal/atomicfile"
+)
+
+// MergeOptions are the options of MergeParts. The zero value is ready to use.
+type MergeOptions struct {
+	// KeepParts leaves the part files. Default: they are removed when the file is complete.
+	KeepParts bool
+	// Store is where the parts make an object. Default (nil): they are files.
+	Store PartStore
+	// Progress is called with bytes of data that were done since the last call. Default: none.
+	Progress func(n int64)
+	// Begin is called with the bytes of data of all parts before the first of them is read. Default: none.
+	Begin func(total int64)
+}
+
+// MergeReport says what MergeParts did.
+type MergeReport struct {
+	*Report
+	Parts int `json:"parts"`
+	// Merged reports whether the file was complete already, so that only leftover parts were removed.
+	// Report has the output only then.
+	Merged bool `json:"merged_before"`
+}
+
+// A PartsError lists the parts of a file that are missing or damaged.
+type PartsError struct {
+	Output  string
+	Of      int
+	Missing []int
+	Damaged []error // one line each, with the path of the part
+	Again   []int   // the parts to make again: missing and damaged ones
+}
+
+func (e *PartsError) Error() string {
+	var what []string
+	if len(e.Missing) > 0 {
+		what = append(what, fmt.Sprintf("%s: of its %d parts, counted from 0, these are missing: %s", e.Output, e.Of, ranges(e.Missing)))
+	}
+	const most = 5
+	for i, err := range e.Damaged {
+		if i == most {
+			what = append(what, fmt.Sprintf("and %d more are damaged", len(e.Damaged)-most))
+			break
+		}
+		what = append(what, err.Error())
+	}
+	run := make([]string, 0, most)
+	for i, k := range e.Again {
+		if i == most {
+			run = append(run, "...")
+			break
+		}
+		run = append(run, fmt.Sprintf("--part %d/%d", k, e.Of))
+	}
+	return strings.Join(what, "; ") + ": run gq quantize again with " + strings.Join(run, ", ") + ", then merge"
+}
+
+// ranges spells ascending numbers: "2, 5-7".
+func ranges(list []int) string {
+	var s []string
+	for i := 0; i < len(list); {
+		k := i
+		for k+1 < len(list) && list[k+1] == list[k]+1 {
+			k++
+		}
+		if k == i {
+			s = append(s, fmt.Sprint(list[i]))
+		} else {
+			s = append(s, fmt.Sprintf("%d-%d", list[i], list[k]))
+		}
+		i = k + 1
+	}
+	return strings.Join(s, ", ")
+}
+
+// MergeParts joins the parts that WritePart made of the file at path. The file appears when it is
+// complete, with the bytes that Write would have given it. A *PartsError lists missing and damaged parts.
+func MergeParts(ctx context.Context, path string, o MergeOptions) (*MergeReport, error) {
+	m := &merge{ctx: ctx, path: path, o: o, start: time.Now()}
+	of, there, err := m.list()
+	if err != nil {
+		return nil, err
+	}
+	m.bad = PartsError{Output: path, Of: of}
+	if err := m.openAll(of, there); err != nil {
+		return nil, err
+	}
+	done, err := m.mergedBefore()
+	if err != nil {
+		return nil, err
+	}
+	r := &MergeReport{Report: &Report{Output: path, OutputBytes: m.any.FileSize, Warnings: []string{}}, Parts: of, Merged: done}
+	if !done {
+		if r.Report, err = m.join(); err != nil {
+			return nil, err
+		}
+	}
+	if !o.KeepParts || done {
+		for i := of - 1; i >= 0; i-- {
+			if err := m.remove(Part{i, of}); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return r, err
+			}
+		}
+	}
+	return r, nil
+}
+
+// merge is a running MergeParts.
+type merge struct {
+	ctx    context.Context
+	path   string
+	o      MergeOptions
+	start  time.Time
+	any    part.Header // of the first part that could be opened
+	maker  string
+	upload string // ID, with a store
+	bytes  int64  // of data, in all parts
+	bad    PartsError
+	image  *gqf.Image
+	report *Report
+	file   *atomicfile.File // nil for an object
+	object *mergedObject    // nil for a file
+
+	extents []part.Extent // of all parts
+	found   []itemResult  // by tensor
+	units   []unitRange   // by tensor: how many there are, and how many were merged
+	hashes  map[uint32][32]byte
+}
+
+type unitRange struct{ next, of uint32 }
+
+// list finds the parts of the file.
+func (m *merge) list() (of int, there []bool, err error) {
+	var found map[int][]bool
+	if m.o.Store != nil {
+		found, err = m.o.Store.List(m.ctx)
+	} else {
+		found, err = part.List(m.path)
+	}
+	if err != nil {
+		return 0, nil, err
+	}
+	switch list := slices.Sorted(maps.Keys(found)); len(list) {
+	case 0:
+		return 0, nil, fmt.Errorf("%s: there are no parts of it: %s and so on are expected; gq quantize --part makes them", m.path, part.Path(m.path, 0, 8))
+	case 1:
+		return list[0], found[list[0]], nil
+	default:
+		return 0, nil, fmt.Errorf("%s: there are parts of %s parts: remove those that do not belong to the job", m.path, strings.Trim(strings.Join(strings.Fields(fmt.Sprint(list)), " and "), "[]"))
+	}
+}
+
+// openAll reads the headers of all parts.
+func (m *merge) openAll(of int, there []bool) error {
+	for i, ok := range there {
+		if !ok {
+			m.bad.Missing, m.bad.Again = append(m.bad.Missing, i), append(m.bad.Again, i)
+			continue
+		}
+		err := m.openPart(i, func(f *part.File) error {
+			if m.any.Of == 0 {
+				r, err := f.Record()
+				if err != nil {
+					return err
+				}
+				m.any, m.maker, m.upload = f.Header, r.Maker, r.Upload
+			}
+			m.bytes += f.Data().Size()
+			switch h := &f.Header; {
+			case h.Index != i || h.Of != of:
+				return badf("%s holds part %d of %d", part.Path(m.path, i, of), h.Index, h.Of)
+			case h.Plan != m.any.Plan || h.FileSize != m.any.FileSize || h.DataStart != m.any.DataStart:
+				return badf("%s is of another plan than %s: another source, other options, or another version of gq", part.Path(m.path, i, of), part.Path(m.path, m.any.Index, of))
+			case h.Object != (m.o.Store != nil):
+				return badf("%s: its data are elsewhere: it was made for another output", part.Path(m.path, i, of))
+			case h.Shared != m.any.Shared:
+				return badf("%s and %s: only one of them was made with --shared", part.Path(m.path, i, of), part.Path(m.path, m.any.Index, of))
+			}
+			return nil
+		})
+		if err := m.note(i, err); err != nil {
+			return err
+		}
+	}
+	if m.any.Of == 0 {
+		return &m.bad
+	}
+	return nil
+}
+
+// openPart calls use with an open part.
+func (m *merge) openPart(i int, use func(f *part.File) error) error {
+	f, err := m.partFile(Part{i, m.bad.Of})
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return use(f)
+}
+
+func (m *merge) partFile(t Part) (*part.File, error) {
+	name := part.Path(m.path, t.Index, t.Of)
+	if m.o.Store == nil {
+		return part.Open(name)
+	}
+	r, size, err := m.o.Store.Open(m.ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	return part.OpenReader(name, r, size)
+}
+
+func (m *merge) remove(t Part) error {
+	if m.o.Store != nil {
+		return m.o.Store.Remove(m.ctx, t)
+	}
+	return os.Remove(part.Path(m.path, t.Index, t.Of))
+}
+
+// badPart is why a part has to be made again.
+type badPart struct{ error }
+
+func badf(format string, args ...any) error { return badPart{fmt.Errorf(format, args...)} }
+
+// note collects the error of a part, and returns an error that another part would not mend.
+func (m *merge) note(i int, err error) error {
+	_, bad := errors.AsType[badPart](err)
+	_, malformed := errors.AsType[*part.FormatError](err)
+	switch {
+	case err == nil:
+		return nil
+	case m.ctx.Err() != nil:
+		return m.ctx.Err()
+	case !bad && !malformed:
+		return err
+	}
+	m.bad.Damaged, m.bad.Again = append(m.bad.Damaged, err), append(m.bad.Again, i)
+	return nil
+}
+
+// verdict is the error for missing and damaged parts; nil if there are none.
+func (m *merge) verdict() error {
+	if len(m.bad.Again) == 0 {
+		return nil
+	}
+	slices.Sort(m.bad.Again)
+	return &m.bad
+}

@@ -1,0 +1,138 @@
+package gq
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/model"
+	"github.com/lowbit-go/gq/model/chat"
+	"github.com/lowbit-go/gq/model/generate"
+	"github.com/lowbit-go/gq/serve"
+)
+
+// openModel opens the model in file, which is m.Path or a temporary .gqf file of it.
+func (o *ServeOptions) openModel(ctx context.Context, m ServeModel, file string) (s *serve.Model, err error) {
+	about, err := Inspect(ctx, m.Path, InspectOptions{})
+	if err != nil {
+		return nil, err
+	}
+	s = &serve.Model{ID: m.ID}
+	if s.Fingerprint, err = fingerprint(ctx, file); err != nil {
+		return nil, err
+	}
+	if st, err := os.Stat(m.Path); err == nil {
+		s.Created = st.ModTime().Unix()
+	}
+	s.Generator, err = generate.Open(file, generate.OpenOptions{Threads: o.Threads, Activations: o.Activations, Verify: o.Verify, Name: m.name})
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			s.Generator.Close()
+		}
+	}()
+	if s.Template, err = chat.Open(s.Generator.Asset); err != nil {
+		return nil, fmt.Errorf("%s: %w", m.name, err)
+	}
+	if s.Engine, err = s.Generator.NewEngine(generate.EngineOptions{Context: o.Context, Parallel: o.Parallel, Queue: o.Queue, WholePages: true}); err != nil {
+		return nil, fmt.Errorf("%s: %w", m.name, err)
+	}
+	stats := s.Engine.Stats()
+	s.Info = serve.ModelInfo{
+		Architecture: about.Summary.Architecture, Scheme: scheme(about), Bits: about.Summary.Bits,
+		Parameters: about.Summary.Parameters, Bytes: about.Summary.Bytes, Activations: o.activations(file).String(),
+		Context: s.Engine.Context(), Parallel: stats.Parallel, Queue: stats.Queue, Memory: s.Engine.Bytes(), Template: s.Template.Source,
+	}
+	return s, nil
+}
+
+func (o *ServeOptions) activations(file string) model.Activations {
+	if st, err := os.Stat(file); err == nil && st.IsDir() {
+		return model.Float32
+	}
+	return o.Activations
+}
+
+// scheme describes how most of the weights are stored.
+func scheme(in *Inspection) string {
+	weights := map[string]int64{}
+	switch {
+	case in.File != nil:
+		for i := range in.File.Tensors {
+			t := &in.File.Tensors[i]
+			weights[tensorScheme(t)] += elements(t.Shape)
+		}
+	case in.GGUF != nil:
+		for _, t := range in.GGUF.Types {
+			weights[t.Type] += t.Elements
+		}
+	case in.Quantized != nil:
+		return in.Quantized.Schemes[0].Scheme
+	default:
+		for _, d := range in.Checkpoint.Dtypes {
+			weights[d.Dtype] += d.Elements
+		}
+	}
+	most := ""
+	for name, n := range weights {
+		if n > weights[most] || n == weights[most] && name < most {
+			most = name
+		}
+	}
+	return most
+}
+
+func tensorScheme(t *gqf.TensorRow) string {
+	switch {
+	case !t.Quantized:
+		return t.Dtype
+	case t.Group == 0:
+		return fmt.Sprintf("%d bits, per channel", t.Bits)
+	}
+	return fmt.Sprintf("%d bits, group %d", t.Bits, t.Group)
+}
+
+func elements(shape []int64) int64 {
+	n := int64(1)
+	for _, d := range shape {
+		n *= d
+	}
+	return n
+}
+
+// fingerprint identifies the program's version and the model's file: for a .gqf file by its front,
+// which holds the checksums of all weights, and for a checkpoint by its files' headers, sizes and
+// times.
+func fingerprint(ctx context.Context, file string) (string, error) {
+	h := sha256.New()
+	in, err := Inspect(ctx, file, InspectOptions{})
+	if err != nil {
+		return "", err
+	}
+	if in.File != nil {
+		f, err := os.Open(file)
+		if err != nil {
+			return "", err
+		}
+		defer f.Close()
+		if _, err := io.CopyN(h, f, in.File.DataOffset); err != nil {
+			return "", err
+		}
+	} else {
+		for _, f := range in.Checkpoint.Files {
+			st, err := os.Stat(filepath.Join(in.Checkpoint.Dir, f.Name))
+			if err != nil {
+				return "", err
+			}
+			fmt.Fprintln(h, f.Name, f.HeaderSHA256, f.Bytes, st.ModTime().UnixNano())
+		}
+	}
+	return fmt.Sprintf("gq-%s-%s", Version().Version, hex.EncodeToString(h.Sum(nil)[:8])), nil
+}

@@ -1,0 +1,161 @@
+package cluster
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// jobs decodes the manifests. A field that the types do not have is an error.
+func jobs(t *testing.T) (parts, merge batchv1.Job) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, "docs", "cluster", "kubernetes.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	documents := bytes.Split(text, []byte("\n---\n"))
+	if len(documents) != 2 {
+		t.Fatalf("%d documents", len(documents))
+	}
+	for i, job := range []*batchv1.Job{&parts, &merge} {
+		if err := yaml.UnmarshalStrict(documents[i], job); err != nil {
+			t.Fatalf("document %d: %v", i, err)
+		}
+		if job.APIVersion != "batch/v1" || job.Kind != "Job" {
+			t.Fatalf("document %d is a %s of %s", i, job.Kind, job.APIVersion)
+		}
+	}
+	return parts, merge
+}
+
+// TestManifests checks what the types of the API do not: that the numbers and paths of the manifests agree,
+// and that volumes that are mounted are there.
+func TestManifests(t *testing.T) {
+	parts, merge := jobs(t)
+	s := parts.Spec
+	if s.CompletionMode == nil || *s.CompletionMode != batchv1.IndexedCompletion || s.Completions == nil || s.Parallelism == nil || s.BackoffLimitPerIndex == nil {
+		t.Fatalf("not an Indexed Job with a limit for each index: %+v", s)
+	}
+	n := strconv.Itoa(int(*s.Completions))
+	command := s.Template.Spec.Containers[0].Command
+	if after(command, "--part") != "/"+n {
+		t.Errorf("%s completions, the command is %q", n, command)
+	}
+	for _, want := range []string{".part-*-of-" + n, "= " + n + " ]"} {
+		if wait := merge.Spec.Template.Spec.InitContainers[0].Command; !strings.Contains(wait[2], want) {
+			t.Errorf("%s completions, the merge waits with %q", n, wait)
+		}
+	}
+	out := after(command, "-o")
+	if m := merge.Spec.Template.Spec; m.Containers[0].Command[2] != out || m.InitContainers[0].Env[0].Value != out {
+		t.Errorf("the parts are of %s, the merge has %q and waits for %q", out, m.Containers[0].Command, m.InitContainers[0].Env)
+	}
+	for _, job := range []batchv1.Job{parts, merge} {
+		p := job.Spec.Template.Spec
+		if p.RestartPolicy != corev1.RestartPolicyNever {
+			t.Errorf("%s: restart policy %q", job.Name, p.RestartPolicy)
+		}
+		for _, c := range append(p.InitContainers, p.Containers...) {
+			for _, m := range c.VolumeMounts {
+				if !mounts(p.Volumes, m.Name) {
+					t.Errorf("%s, %s: no volume %q", job.Name, c.Name, m.Name)
+				}
+			}
+		}
+	}
+	if rule := s.PodFailurePolicy.Rules[1].OnExitCodes; rule == nil || *rule.ContainerName != s.Template.Spec.Containers[0].Name || rule.Values[0] != 2 {
+		t.Errorf("the policy for exit codes: %+v", rule)
+	}
+}
+
+// after is the argument after a flag.
+func after(args []string, flag string) string {
+	for i, a := range args[:len(args)-1] {
+		if a == flag {
+			return args[i+1]
+		}
+	}
+	return ""
+}
+
+func mounts(volumes []corev1.Volume, name string) bool {
+	for _, v := range volumes {
+		if v.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// TestManifestCommands runs the commands of the manifests with the volume's paths replaced: the merge's wait
+// begins before the last part is there, and the merged file is that of one job.
+func TestManifestCommands(t *testing.T) {
+	parts, merge := jobs(t)
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "out"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	local := func(s string) string {
+		return strings.ReplaceAll(strings.ReplaceAll(s, "/models/Llama-3.1-8B", model), "/models/out", filepath.Join(dir, "out"))
+	}
+	start := func(c corev1.Container, env ...string) *exec.Cmd {
+		args := make([]string, len(c.Command))
+		for i, a := range c.Command {
+			args[i] = local(a)
+		}
+		if args[0] == "gq" {
+			args[0] = gq
+		}
+		cmd := exec.Command(args[0], args[1:]...)
+		cmd.Env = append(os.Environ(), env...)
+		for _, e := range c.Env {
+			cmd.Env = append(cmd.Env, e.Name+"="+local(e.Value))
+		}
+		return cmd
+	}
+	run := func(cmd *exec.Cmd) {
+		t.Helper()
+		if text, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v\n%s", cmd.Args, err, text)
+		}
+	}
+	n := int(*parts.Spec.Completions)
+	part := func(i int) {
+		run(start(parts.Spec.Template.Spec.Containers[0], fmt.Sprintf("JOB_COMPLETION_INDEX=%d", i)))
+	}
+	for i := range n - 1 {
+		part(i)
+	}
+	part(0) // a second time
+	wait := start(merge.Spec.Template.Spec.InitContainers[0])
+	if err := wait.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := start(merge.Spec.Template.Spec.Containers[0]).CombinedOutput(); err == nil {
+		t.Fatalf("a merge without the last part: %s", text)
+	}
+	part(n - 1)
+	if err := wait.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	run(start(merge.Spec.Template.Spec.Containers[0]))
+	one := filepath.Join(dir, "one.gqf")
+	run(exec.Command(gq, "quantize", model, "--bits", "4", "-q", "-o", one))
+	want, err := os.ReadFile(one)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(local(after(parts.Spec.Template.Spec.Containers[0].Command, "-o")))
+	if err != nil || !bytes.Equal(got, want) {
+		t.Errorf("the merged file differs from one job's (%v)", err)
+	}
+}
