@@ -174,6 +174,25 @@ test("Esc of an input method stops nothing; a new chat is silent about the old a
 	assert.equal(await page.locator("#spoken").innerText(), "")
 })
 
+test("text that a new chat overtakes before it is drawn is not spoken", async () => {
+	const page = await open({ of: slow, init: () => {
+		const request = window.requestAnimationFrame.bind(window)
+		window.frames = null // a list while frames are held back
+		window.requestAnimationFrame = (draw) => window.frames ? window.frames.push(draw) : request(draw)
+		window.release = () => { const held = window.frames; window.frames = null; held.forEach(request) }
+	} })
+	await ask(page, "Tell me everything.")
+	await page.waitForFunction(() => document.querySelector(".answer .text").textContent.length > 40)
+	await page.evaluate(() => { window.frames = [] })
+	await page.waitForFunction(() => window.frames.length > 0, undefined, { polling: 20 })
+	await page.evaluate(() => document.querySelector("#new").click())
+	await slow.free()
+	await page.waitForFunction(() => document.querySelector("#send").textContent === "Send", undefined, { polling: 20 })
+	await page.evaluate(() => { window.release(); return new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn))) })
+	assert.equal(await page.locator("#spoken").innerText(), "")
+	assert.equal(await page.locator("#status").innerText(), "A new chat begins.")
+})
+
 test("a message is edited, an answer asked for again", async () => {
 	const page = await open()
 	await page.fill("[data-option=max_tokens]", "10")
