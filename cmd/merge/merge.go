@@ -23,8 +23,8 @@ gq merge model.gqf
 `,
 		Description: "FILE is the output of the parts, FILE.part-0-of-4 and so on. All parts are checked: missing and\n" +
 			"damaged ones are named, and so are parts of another plan. The file has the bytes that one job\n" +
-			"writes. It appears when it is complete; then the parts are removed. To hold it to a gate, use\n" +
-			"gq accuracy --gate.",
+			"writes. It appears when it is complete; then the parts are removed. A merge can be repeated: of a\n" +
+			"complete file without parts it says so. To hold it to a gate, use gq accuracy --gate.",
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "keep-parts", Usage: "leave the parts when the file is complete"},
 			cmdline.JSON("the summary"),
@@ -53,8 +53,11 @@ func print(c *cli.Context, r *conversion.MergeReport) error {
 	switch {
 	case c.Bool("json"):
 		return cmdline.PrintJSON(w, r)
+	case r.Merged && r.Parts == 0:
+		_, err := fmt.Fprintf(w, "merged   %s is complete, and there are no parts of it: nothing to do; gq verify checks its data\n", cmdline.Text(r.Output))
+		return err
 	case r.Merged:
-		_, err := fmt.Fprintf(w, "merged   %s was complete: leftover parts of %d removed\n", cmdline.Text(r.Output), r.Parts)
+		_, err := fmt.Fprintf(w, "merged   %s is complete already: it has the data of the parts that are there, of %d\n", cmdline.Text(r.Output), r.Parts)
 		return err
 	}
 	filereport.Tensors(c, r.Report)

@@ -54,7 +54,7 @@ func printPart(c *cli.Context, r *conversion.PartReport) error {
 	if r.Shared != "" {
 		fmt.Fprintf(w, "data     in %s\n", cmdline.Text(r.Shared))
 	}
-	fmt.Fprintf(w, "part     %d/%d: %d of %d units, %s of the checkpoint -> %s\n", r.Index, r.Of, r.Units, r.AllUnits, cmdline.Bytes(r.SourceBytes), cmdline.Bytes(r.DataBytes))
+	fmt.Fprintf(w, "part     %d/%d: %d of %d units, %s of the checkpoint -> %s, plan %s\n", r.Index, r.Of, r.Units, r.AllUnits, cmdline.Bytes(r.SourceBytes), cmdline.Bytes(r.DataBytes), r.Plan)
 	_, err := fmt.Fprintf(w, "time     %.2f s; gq merge joins the parts when all are there\n", r.Seconds)
 	return err
 }

@@ -82,6 +82,26 @@ func ParseTemplate(name string, b []byte, opts Options) (*Image, error) {
 	return im, nil
 }
 
+// ReadFront makes an Image of the front of a complete file of size bytes, which r reads. It checks the
+// front as ParseTemplate does, but no data.
+func ReadFront(name string, r io.ReaderAt, size int64) (*Image, error) {
+	b := make([]byte, headerSize)
+	if n, err := r.ReadAt(b, 0); n < headerSize && err != io.EOF {
+		return nil, err
+	} else if n < headerSize {
+		b = b[:n]
+	} else if start := decodeHeader(b).dataOff; start > headerSize && start <= uint64(size) {
+		if b, err = io.ReadAll(io.NewSectionReader(r, 0, int64(start))); err != nil {
+			return nil, err
+		}
+	}
+	im, err := ParseTemplate(name, b, Options{})
+	if err == nil && im.Size() != size {
+		err = im.bad(16, "a file of %d bytes, and it has %d", im.Size(), size)
+	}
+	return im, err
+}
+
 // A BlockSum is the contribution of some data to the checksum of a block of the data region.
 type BlockSum struct {
 	Block    int64 // its number from the start of the data region

@@ -212,7 +212,7 @@ func TestShared(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m.gqf")
 	h := Header{Plan: [32]byte{1}, FileSize: fileSize}
 	for range 2 {
-		s, err := OpenShared(path, &h)
+		s, err := OpenShared(path, &h, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -221,7 +221,7 @@ func TestShared(t *testing.T) {
 		}
 		s.Close()
 	}
-	if _, err := OpenShared(path, &Header{Plan: [32]byte{2}, FileSize: fileSize}); err == nil || !strings.Contains(err.Error(), "another plan") {
+	if _, err := OpenShared(path, &Header{Plan: [32]byte{2}, FileSize: fileSize}, nil); err == nil || !strings.Contains(err.Error(), "another plan") {
 		t.Error(err)
 	}
 	// A merge was ended after it had written the front of the .gqf file.
@@ -233,9 +233,14 @@ func TestShared(t *testing.T) {
 	if _, err := f.WriteAt([]byte("\x89GQF"), 0); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := OpenShared(path, &h); !errors.Is(err, ErrMerging) {
+	if _, err := OpenShared(path, &h, func(io.ReaderAt) bool { return false }); !errors.Is(err, ErrMerging) {
 		t.Errorf("%v, want ErrMerging", err)
 	}
+	s, err := OpenShared(path, &h, func(io.ReaderAt) bool { return true })
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
 }
 
 // FuzzRecord: no file makes the reader panic or take much memory, and a file that is read is written

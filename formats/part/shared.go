@@ -18,14 +18,15 @@ const (
 )
 
 // OpenShared opens the shared file of the .gqf file at path, and makes it if it is not there. A file of
-// another plan is refused.
-func OpenShared(path string, h *Header) (*Shared, error) {
+// another plan is refused. A merge that was ended may have written the front of the .gqf file: merged
+// reports whether the front is of the plan.
+func OpenShared(path string, h *Header, merged func(f io.ReaderAt) bool) (*Shared, error) {
 	path = SharedPath(path)
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o666)
 	if err != nil {
 		return nil, err
 	}
-	if err := prepareShared(f, h); err != nil {
+	if err := prepareShared(f, h, merged); err != nil {
 		f.Close()
 		return nil, err
 	}
@@ -34,7 +35,7 @@ func OpenShared(path string, h *Header) (*Shared, error) {
 
 // prepareShared gives a new file its head and its size. Several workers may do so at once: all write the
 // same.
-func prepareShared(f *os.File, h *Header) error {
+func prepareShared(f *os.File, h *Header, merged func(f io.ReaderAt) bool) error {
 	st, err := f.Stat()
 	if err != nil {
 		return err
@@ -47,7 +48,7 @@ func prepareShared(f *os.File, h *Header) error {
 			return err
 		}
 	}
-	if err := CheckShared(f, f.Name(), h); err != nil {
+	if err := CheckShared(f, f.Name(), h); err != nil && !(errors.Is(err, ErrMerging) && merged(f)) {
 		return err
 	}
 	if st.Size() < h.FileSize {
@@ -58,7 +59,7 @@ func prepareShared(f *os.File, h *Header) error {
 
 // ErrMerging says that a merge was ended after it had written the front of the .gqf file over the head of
 // the shared file, whose data are complete.
-var ErrMerging = errors.New("it has the data of all parts, and a merge of it was ended: run gq merge again")
+var ErrMerging = errors.New("it has the data of all parts of another plan, and a merge of it was ended: run gq merge with its parts, or remove it")
 
 // CheckShared refuses a shared file of another plan, and with ErrMerging one that a merge has begun to
 // rename. name stands in errors.
@@ -74,10 +75,4 @@ func CheckShared(f io.ReaderAt, name string, h *Header) error {
 		return fmt.Errorf("%s: belongs to another plan (another source, other options, or another version of gq): remove it and its parts, or choose another output", name)
 	}
 	return nil
-}
-
-// ReadFull reads the bytes at off.
-func (s *Shared) ReadFull(p []byte, off int64) error {
-	_, err := s.ReadAt(p, off)
-	return err
 }

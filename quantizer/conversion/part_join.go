@@ -296,15 +296,29 @@ func (m *merge) finish() error {
 		}
 		return m.image.WriteFront(m.object)
 	}
+	if err := m.image.WritePayloadHeaders(m.file); err != nil {
+		return err
+	}
 	if m.any.Shared {
 		if err := m.image.WriteGaps(m.file); err != nil {
 			return err
 		}
-	}
-	if err := m.image.WritePayloadHeaders(m.file); err != nil {
-		return err
+		return m.image.WriteFront(headLast{m.file})
 	}
 	return m.image.WriteFront(m.file)
+}
+
+// headLast syncs a file before its first bytes are written: a shared file that begins as a .gqf file is
+// complete, even after a power failure.
+type headLast struct{ *atomicfile.File }
+
+func (f headLast) WriteAt(p []byte, off int64) (int, error) {
+	if off == 0 {
+		if err := f.Sync(); err != nil {
+			return 0, err
+		}
+	}
+	return f.File.WriteAt(p, off)
 }
 
 // discard takes bytes that are elsewhere already.

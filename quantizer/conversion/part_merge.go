@@ -32,8 +32,8 @@ type MergeOptions struct {
 type MergeReport struct {
 	*Report
 	Parts int `json:"parts"`
-	// Merged reports whether the file was complete already, so that only leftover parts were removed.
-	// Report has the output only then.
+	// Merged reports whether the file was complete already, so that at most leftover parts were removed.
+	// Report has the output only then, and Parts is 0 if no part was left.
 	Merged bool `json:"merged_before"`
 }
 
@@ -59,15 +59,21 @@ func (e *PartsError) Error() string {
 		}
 		what = append(what, err.Error())
 	}
-	run := make([]string, 0, most)
-	for i, k := range e.Again {
+	return strings.Join(what, "; ") + ": run gq quantize again with " + partFlags(e.Again, e.Of) + ", then merge"
+}
+
+// partFlags are the flags that make some parts.
+func partFlags(list []int, of int) string {
+	const most = 5
+	flags := make([]string, 0, most+1)
+	for i, k := range list {
 		if i == most {
-			run = append(run, "...")
+			flags = append(flags, "...")
 			break
 		}
-		run = append(run, fmt.Sprintf("--part %d/%d", k, e.Of))
+		flags = append(flags, fmt.Sprintf("--part %d/%d", k, of))
 	}
-	return strings.Join(what, "; ") + ": run gq quantize again with " + strings.Join(run, ", ") + ", then merge"
+	return strings.Join(flags, ", ")
 }
 
 // ranges spells ascending numbers: "2, 5-7".
@@ -89,17 +95,21 @@ func ranges(list []int) string {
 }
 
 // MergeParts joins the parts that WritePart made of the file at path. The file appears when it is
-// complete, with the bytes that Write would have given it. A *PartsError lists missing and damaged parts.
+// complete, with the bytes that Write would have given it. A file that is merged already is no error.
+// A *PartsError lists missing and damaged parts, a *PlansError parts of several jobs.
 func MergeParts(ctx context.Context, path string, o MergeOptions) (*MergeReport, error) {
 	m := &merge{ctx: ctx, path: path, o: o, start: time.Now()}
-	of, there, err := m.list()
+	found, err := m.list()
 	if err != nil {
 		return nil, err
 	}
-	m.bad = PartsError{Output: path, Of: of}
-	if err := m.openAll(of, there); err != nil {
+	if len(found) == 0 {
+		return m.withoutParts()
+	}
+	if err := m.openAll(found); err != nil {
 		return nil, err
 	}
+	of := m.bad.Of
 	done, err := m.mergedBefore()
 	if err != nil {
 		return nil, err
@@ -110,14 +120,15 @@ func MergeParts(ctx context.Context, path string, o MergeOptions) (*MergeReport,
 			return nil, err
 		}
 	}
-	if !o.KeepParts || done {
-		for i := of - 1; i >= 0; i-- {
-			if err := m.remove(Part{i, of}); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return r, err
-			}
+	if o.KeepParts {
+		return r, nil
+	}
+	for i := of - 1; i >= 0; i-- {
+		if err := m.remove(Part{i, of}); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return r, err
 		}
 	}
-	return r, nil
+	return r, m.removeShared()
 }
 
 // merge is a running MergeParts.
@@ -144,62 +155,69 @@ type merge struct {
 
 type unitRange struct{ next, of uint32 }
 
-// list finds the parts of the file.
-func (m *merge) list() (of int, there []bool, err error) {
-	var found map[int][]bool
+// list finds the parts of the file, as part.List does.
+func (m *merge) list() (map[int][]bool, error) {
 	if m.o.Store != nil {
-		found, err = m.o.Store.List(m.ctx)
-	} else {
-		found, err = part.List(m.path)
+		return m.o.Store.List(m.ctx)
 	}
-	if err != nil {
-		return 0, nil, err
-	}
-	switch list := slices.Sorted(maps.Keys(found)); len(list) {
-	case 0:
-		return 0, nil, fmt.Errorf("%s: there are no parts of it: %s and so on are expected; gq quantize --part makes them", m.path, part.Path(m.path, 0, 8))
-	case 1:
-		return list[0], found[list[0]], nil
-	default:
-		return 0, nil, fmt.Errorf("%s: there are parts of %s parts: remove those that do not belong to the job", m.path, strings.Trim(strings.Join(strings.Fields(fmt.Sprint(list)), " and "), "[]"))
-	}
+	return part.List(m.path)
 }
 
 // openAll reads the headers of all parts.
-func (m *merge) openAll(of int, there []bool) error {
-	for i, ok := range there {
-		if !ok {
-			m.bad.Missing, m.bad.Again = append(m.bad.Missing, i), append(m.bad.Again, i)
-			continue
-		}
-		err := m.openPart(i, func(f *part.File) error {
-			if m.any.Of == 0 {
-				r, err := f.Record()
-				if err != nil {
-					return err
+func (m *merge) openAll(found map[int][]bool) error {
+	var plans []PlanParts
+	for _, of := range slices.Sorted(maps.Keys(found)) {
+		m.bad = PartsError{Output: m.path, Of: of}
+		for i, ok := range found[of] {
+			if !ok {
+				m.bad.Missing, m.bad.Again = append(m.bad.Missing, i), append(m.bad.Again, i)
+				continue
+			}
+			err := m.openPart(i, func(f *part.File) error {
+				switch h := &f.Header; {
+				case h.Index != i || h.Of != of:
+					return badf("%s holds part %d of %d", part.Path(m.path, i, of), h.Index, h.Of)
+				case h.Object != (m.o.Store != nil):
+					return badf("%s: its data are elsewhere: it was made for another output", part.Path(m.path, i, of))
 				}
-				m.any, m.maker, m.upload = f.Header, r.Maker, r.Upload
+				m.bytes += f.Data().Size()
+				return m.sort(f, &plans)
+			})
+			if err := m.note(i, err); err != nil {
+				return err
 			}
-			m.bytes += f.Data().Size()
-			switch h := &f.Header; {
-			case h.Index != i || h.Of != of:
-				return badf("%s holds part %d of %d", part.Path(m.path, i, of), h.Index, h.Of)
-			case h.Plan != m.any.Plan || h.FileSize != m.any.FileSize || h.DataStart != m.any.DataStart:
-				return badf("%s is of another plan than %s: another source, other options, or another version of gq", part.Path(m.path, i, of), part.Path(m.path, m.any.Index, of))
-			case h.Object != (m.o.Store != nil):
-				return badf("%s: its data are elsewhere: it was made for another output", part.Path(m.path, i, of))
-			case h.Shared != m.any.Shared:
-				return badf("%s and %s: only one of them was made with --shared", part.Path(m.path, i, of), part.Path(m.path, m.any.Index, of))
-			}
-			return nil
-		})
-		if err := m.note(i, err); err != nil {
-			return err
 		}
+	}
+	if len(plans) > 1 || len(found) > 1 {
+		return &PlansError{Output: m.path, Plans: plans, found: found}
 	}
 	if m.any.Of == 0 {
 		return &m.bad
 	}
+	return nil
+}
+
+// sort adds a part to the parts of its plan.
+func (m *merge) sort(f *part.File, plans *[]PlanParts) error {
+	at := slices.IndexFunc(*plans, func(p PlanParts) bool {
+		return p.plan == f.Plan && p.Of == f.Of && p.Shared == f.Shared
+	})
+	if at < 0 {
+		r, err := f.Record()
+		if err != nil {
+			return err
+		}
+		if len(*plans) == 0 {
+			m.any, m.maker, m.upload = f.Header, r.Maker, r.Upload
+		}
+		at = len(*plans)
+		*plans = append(*plans, PlanParts{Plan: f.PlanName(), Of: f.Of, Shared: f.Shared, Maker: r.Maker, plan: f.Plan})
+	}
+	if at == 0 && (f.FileSize != m.any.FileSize || f.DataStart != m.any.DataStart) {
+		return badf("%s: its file has %d bytes with data from %d on, that of %s %d and %d", part.Path(m.path, f.Index, f.Of), f.FileSize, f.DataStart, part.Path(m.path, m.any.Index, m.any.Of), m.any.FileSize, m.any.DataStart)
+	}
+	p := &(*plans)[at]
+	p.Parts = append(p.Parts, f.Index)
 	return nil
 }
 

@@ -3,6 +3,7 @@ package conversion
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -10,7 +11,49 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/part"
+	"github.com/lowbit-go/gq/internal/files"
 )
+
+// withoutParts is the merge of a file of which there are no parts: it is complete, and a merge is repeated,
+// or its parts were not made.
+func (m *merge) withoutParts() (*MergeReport, error) {
+	none := fmt.Sprintf("%s: there are no parts of it: %s and so on are expected; gq quantize --part makes them", m.path, part.Path(m.path, 0, 8))
+	begun, err := m.begun()
+	if err != nil {
+		return nil, err
+	}
+	if begun != "" {
+		return nil, fmt.Errorf("%s. A worker has begun: %s", none, begun)
+	}
+	file, size, closer, err := m.output()
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, errors.New(none)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer closer()
+	if _, err := gqf.ReadFront(m.path, file, size); err != nil {
+		return nil, fmt.Errorf("%s. It is no complete .gqf file either: %w", none, err)
+	}
+	return &MergeReport{Report: &Report{Output: m.path, OutputBytes: size, Warnings: []string{}}, Merged: true}, nil
+}
+
+// begun names the shared file or the upload that a worker has begun; "": there is none.
+func (m *merge) begun() (string, error) {
+	if m.o.Store != nil {
+		u, err := m.o.Store.Find(m.ctx)
+		if err != nil || u == nil {
+			return "", err
+		}
+		return "there is an unfinished upload", nil
+	}
+	shared := part.SharedPath(m.path)
+	if _, err := os.Stat(shared); errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	return shared + " is there", nil
+}
 
 // mergedBefore reports whether the file is there, complete, of the parts' plan and with their data, and parts or the
 // shared file are gone: an earlier merge was ended while it removed them.
@@ -27,24 +70,12 @@ func (m *merge) mergedBefore() (bool, error) {
 	if !gone {
 		return false, m.verdict()
 	}
-	file, closer, err := m.openOutput()
+	file, size, closer, err := m.output()
 	if err != nil {
 		return false, m.verdict()
 	}
 	defer closer()
-	front, err := io.ReadAll(io.NewSectionReader(file, 0, m.any.DataStart))
-	if err != nil {
-		return false, m.verdict()
-	}
-	im, err := gqf.ParseTemplate(m.path, front, gqf.Options{})
-	if err != nil || im.Size() != m.any.FileSize {
-		return false, m.verdict()
-	}
-	im.ClearSums()
-	if err := im.EditAsset(gqf.ProvenanceName, func(b []byte) error { return editHashes(b, nil) }); err != nil {
-		return false, m.verdict()
-	}
-	if plan, _, err := part.HashPlan(m.bad.Of, m.maker, m.any.Samples, im.WriteTemplate); err != nil || plan != m.any.Plan {
+	if size != m.any.FileSize || !hasPlan(m.path, file, &m.any, m.maker) {
 		return false, m.verdict()
 	}
 	// The file does not say of which weights it was made.
@@ -56,6 +87,21 @@ func (m *merge) mergedBefore() (bool, error) {
 		return false, m.verdict()
 	}
 	return true, nil
+}
+
+// hasPlan reports whether a complete .gqf file, of the size that h states, has the front that the plan of h
+// gives it. It does not tell weights with equal headers apart.
+func hasPlan(name string, file io.ReaderAt, h *part.Header, maker string) bool {
+	im, err := gqf.ReadFront(name, file, h.FileSize)
+	if err != nil {
+		return false
+	}
+	im.ClearSums()
+	if err := im.EditAsset(gqf.ProvenanceName, func(b []byte) error { return editHashes(b, nil) }); err != nil {
+		return false
+	}
+	plan, _, err := part.HashPlan(h.Of, maker, h.Samples, im.WriteTemplate)
+	return err == nil && plan == h.Plan
 }
 
 // sameData reports whether the file has the data of the parts that are there, at least of one with data.
@@ -82,22 +128,37 @@ func (m *merge) sameData(file io.ReaderAt) (same bool, err error) {
 	return same, nil
 }
 
-// openOutput opens the file that is there, if it has the size of the parts' file.
-func (m *merge) openOutput() (r io.ReaderAt, closer func(), err error) {
+// output opens the file or the object that is there.
+func (m *merge) output() (r io.ReaderAt, size int64, closer func(), err error) {
 	if m.o.Store != nil {
 		r, size, err := m.o.Store.Object(m.ctx)
-		if err != nil || size != m.any.FileSize {
-			return nil, nil, cmp.Or(err, errors.New("another size"))
-		}
-		return r, func() {}, nil
+		return r, size, func() {}, err
 	}
-	f, err := os.Open(m.path)
+	f, st, err := files.Open(m.path)
 	if err != nil {
-		return nil, nil, err
+		return nil, 0, nil, err
 	}
-	if st, err := f.Stat(); err != nil || st.Size() != m.any.FileSize {
-		f.Close()
-		return nil, nil, cmp.Or(err, errors.New("another size"))
+	return f, st.Size(), func() { f.Close() }, nil
+}
+
+// removeShared removes a shared file that is left after the merge: a worker that was started again then has
+// made it anew.
+func (m *merge) removeShared() error {
+	if !m.any.Shared {
+		return nil
 	}
-	return f, func() { f.Close() }, nil
+	name := part.SharedPath(m.path)
+	f, _, err := files.Open(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	err = part.CheckShared(f, name, &m.any)
+	f.Close()
+	if err != nil { // it belongs to another job
+		return nil
+	}
+	return os.Remove(name)
 }

@@ -242,11 +242,20 @@ func TestPartAgain(t *testing.T) {
 				}
 			} else {
 				makeParts(t, src, path, other, shared, 4, 1)
-				merge("another plan", "--part 1/4")
+				merge("has 3 of its 4 parts (0, 2-3); plan", "has 1 of its 4 parts (1). Choose one: for plan",
+					" run gq quantize with this job's options and --part 1/4, merge again; for plan",
+					" run gq quantize with this job's options and --part 0/4, --part 2/4, --part 3/4, merge again")
 				makeParts(t, src, path, opts, shared, 4, 1)
 				makeParts(t, src, path, opts, shared, 3, 1)
-				merge("3 and 4")
+				merge("has 1 of its 3 parts (1); plan", "has 4 of its 4 parts (0-3). Choose one: for plan",
+					" remove "+path+".part-*-of-4, run gq quantize with this job's options and --part 0/3, --part 2/3, merge again; for plan",
+					" remove "+path+".part-*-of-3, merge again")
 				os.Remove(part.Path(path, 1, 3))
+				if err := os.WriteFile(part.Path(path, 0, 2), nil, 0o666); err != nil {
+					t.Fatal(err)
+				}
+				merge("no file "+path+".part-*-of-2 can be read", " remove "+path+".part-*-of-2, merge again")
+				os.Remove(part.Path(path, 0, 2))
 			}
 
 			// A merge that was ended while it removed parts.
@@ -264,7 +273,90 @@ func TestPartAgain(t *testing.T) {
 			if got, _ := os.ReadFile(path); !bytes.Equal(got, want) {
 				t.Error("the file differs from one job's")
 			}
+			if r, err := MergeParts(t.Context(), path, MergeOptions{}); err != nil || !r.Merged || r.Parts != 0 || r.OutputBytes != int64(len(want)) {
+				t.Errorf("a merge that is repeated: %+v, %v", r, err)
+			}
+			if err := os.Truncate(path, int64(len(want)-1)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := MergeParts(t.Context(), path, MergeOptions{}); err == nil || !strings.Contains(err.Error(), "no complete .gqf file either") {
+				t.Errorf("a truncated file counts as merged: %v", err)
+			}
 		})
+	}
+}
+
+// TestSharedMergeEnded: workers that are started again after a merge was ended at some point find their
+// parts, and change nothing that is complete.
+func TestSharedMergeEnded(t *testing.T) {
+	src := mixedCheckpoint(t)
+	opts := Options{Recipe: quantizer.Recipe{Bits: 4, Group: 32}}
+	want, _ := single(t, src, opts)
+	path := filepath.Join(t.TempDir(), "model.gqf")
+	shared := part.SharedPath(path)
+	workers := func(made int) {
+		t.Helper()
+		for _, r := range makeParts(t, src, path, opts, true, 4, upTo(4)...) {
+			if !r.Found {
+				made--
+			}
+		}
+		if made != 0 {
+			t.Errorf("%d parts were made again beyond the expected ones", -made)
+		}
+	}
+	merge := func(merged bool) {
+		t.Helper()
+		r, err := MergeParts(t.Context(), path, MergeOptions{KeepParts: true})
+		if err != nil || r.Merged != merged {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		if got, _ := os.ReadFile(path); !bytes.Equal(got, want) {
+			t.Error("the file differs from one job's")
+		}
+	}
+	workers(4)
+	merge(false)
+	workers(0) // after the file has appeared
+	if _, err := os.Stat(shared); err == nil {
+		t.Error("a worker has made the shared file again")
+	}
+	merge(true)
+
+	// Before the file appears: the shared file is complete.
+	if err := os.Rename(path, shared); err != nil {
+		t.Fatal(err)
+	}
+	workers(0)
+	f, err := os.OpenFile(shared, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteAt([]byte("damaged"), int64(len(want)/2)); err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	workers(1)
+	merge(false)
+
+	// While the parts are removed: a worker whose part is gone makes it and the shared file anew, and the next
+	// merge removes both.
+	os.Remove(part.Path(path, 3, 4))
+	makeParts(t, src, path, opts, true, 4, 3)
+	os.Remove(part.Path(path, 2, 4))
+	if r, err := MergeParts(t.Context(), path, MergeOptions{}); err != nil || !r.Merged {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	if left, _ := os.ReadDir(filepath.Dir(path)); len(left) != 1 {
+		t.Errorf("%d files are left", len(left))
+	}
+
+	// A new job has begun: the file is not its merge.
+	if err := os.WriteFile(shared, nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := MergeParts(t.Context(), path, MergeOptions{}); err == nil || !strings.Contains(err.Error(), "A worker has begun") {
+		t.Error(err)
 	}
 }
 
@@ -312,7 +404,7 @@ func TestPartsOfOtherWeights(t *testing.T) {
 		if r := makeParts(t, second, path, opts, shared, 2, 0)[0]; r.Found {
 			t.Errorf("shared %v: the part of other weights is found", shared)
 		}
-		if _, err := MergeParts(t.Context(), path, MergeOptions{}); err == nil || !strings.Contains(err.Error(), "another plan") {
+		if _, err := MergeParts(t.Context(), path, MergeOptions{}); err == nil || !strings.Contains(err.Error(), "parts are of several jobs") {
 			t.Errorf("shared %v: parts of two sources: %v", shared, err)
 		}
 		os.Remove(part.Path(path, 1, 2))

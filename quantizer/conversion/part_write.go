@@ -8,10 +8,12 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"os"
 	"slices"
 	"time"
 
 	"github.com/lowbit-go/gq/formats/part"
+	"github.com/lowbit-go/gq/internal/files"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
 )
@@ -34,6 +36,7 @@ type PartOptions struct {
 // PartReport says what WritePart did.
 type PartReport struct {
 	Part
+	Plan   string `json:"plan"`             // the abbreviated digest of the plan, which all parts of a file share
 	Output string `json:"output"`           // the part file
 	Shared string `json:"shared,omitempty"` // the file with the data, if it is another one
 	// Found reports whether the part was there already, complete and undamaged.
@@ -125,6 +128,7 @@ func (p *Plan) newPartJob(path string, o PartOptions) (*partJob, error) {
 		w.templateSize = 0
 	}
 	r := &w.report
+	r.Plan = w.header.PlanName()
 	r.Part, r.Output, r.Warnings = o.Part, part.Path(path, o.Index, o.Of), append([]string{}, p.Warnings...)
 	if o.Shared {
 		r.Shared = part.SharedPath(path)
@@ -217,12 +221,15 @@ func (w *partJob) find(ctx context.Context) (bool, error) {
 	}
 	read := f.Find(r.Extents)
 	if w.o.Shared {
-		s, err := part.OpenShared(w.path, &w.header)
-		if err != nil {
+		s, err := w.sharedData()
+		if s == nil || err != nil {
 			return false, err
 		}
 		defer s.Close()
-		read = s.ReadFull
+		read = func(p []byte, off int64) error {
+			_, err := s.ReadAt(p, off)
+			return err
+		}
 	}
 	err = r.CheckData(func(p []byte, off int64) error { return cmp.Or(ctx.Err(), read(p, off)) }, nil)
 	if ctx.Err() != nil {
@@ -230,6 +237,39 @@ func (w *partJob) find(ctx context.Context) (bool, error) {
 	}
 	return err == nil, nil
 }
+
+// sharedData opens the file that has the data of all parts: the shared file, or the .gqf file that a merge
+// has made of it. It returns nil if neither is there.
+func (w *partJob) sharedData() (*os.File, error) {
+	name := part.SharedPath(w.path)
+	f, _, err := files.Open(name)
+	switch {
+	case err == nil:
+		err = part.CheckShared(f, name, &w.header)
+		if errors.Is(err, part.ErrMerging) && w.hasPlan(f) {
+			err = nil
+		}
+		if err != nil {
+			f.Close()
+			return nil, err
+		}
+		return f, nil
+	case !errors.Is(err, fs.ErrNotExist):
+		return nil, err
+	}
+	f, _, err = files.Open(w.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err == nil && !w.hasPlan(f) { // an older file
+		f.Close()
+		return nil, nil
+	}
+	return f, err
+}
+
+// hasPlan reports whether a file begins with the front of the complete .gqf file.
+func (w *partJob) hasPlan(file io.ReaderAt) bool { return hasPlan(w.path, file, &w.header, w.o.Maker) }
 
 // write makes the part.
 func (w *partJob) write(ctx context.Context) error {
@@ -245,7 +285,7 @@ func (w *partJob) write(ctx context.Context) error {
 	w.writeback = func(_ int, off, n int64) { out.StartWriteback(off, n) }
 	var shared *part.Shared
 	if w.o.Shared {
-		if shared, err = part.OpenShared(w.path, &w.header); err != nil {
+		if shared, err = part.OpenShared(w.path, &w.header, w.hasPlan); err != nil {
 			return err
 		}
 		defer shared.Close()
