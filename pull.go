@@ -2,6 +2,7 @@ package gq
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/lowbit-go/gq/internal/remote"
 	"github.com/lowbit-go/gq/internal/remote/hub"
 	"github.com/lowbit-go/gq/internal/remote/mirror"
+	"github.com/lowbit-go/gq/internal/remote/transfer"
 )
 
 // PullOptions are the options of Pull. The zero value is ready to use.
@@ -56,6 +58,11 @@ func Pull(ctx context.Context, name string, o PullOptions) (*PullReport, error) 
 	if err != nil {
 		return nil, err
 	}
+	unlock, err := p.hold(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
 	r := &PullReport{Name: p.name, Files: []PulledFile{}}
 	m, err := p.model(ctx, s)
 	if err != nil {
@@ -134,17 +141,20 @@ func ListCache() (*CacheReport, error) {
 // PruneReport says what PruneCache removed.
 type PruneReport struct {
 	RemovedBytes int64 `json:"removed_bytes"`
+	// InUse are models that running jobs download: nothing of them was removed.
+	InUse []string `json:"in_use"`
 }
 
 // PruneCache removes from the Hugging Face cache what no branch or tag needs: commits that none of them was
 // at when it was last asked for, and downloads that were ended. With names it removes all that the
-// caches have of these. Models that a process is downloading stay.
+// caches have of these. Models that a running job downloads stay, and the report has their names; with
+// names they are an error.
 func PruneCache(names ...string) (*PruneReport, error) {
 	c, err := ListCache()
 	if err != nil {
 		return nil, err
 	}
-	r := &PruneReport{}
+	r := &PruneReport{InUse: []string{}}
 	unknown := map[string]bool{}
 	for i, name := range names {
 		names[i] = strings.TrimSuffix(strings.TrimPrefix(remote.Redact(name), "hf://"), "/")
@@ -157,7 +167,9 @@ func PruneCache(names ...string) (*PruneReport, error) {
 		}
 		delete(unknown, m.Repo)
 		n, err := m.Prune(len(names) > 0)
-		if r.RemovedBytes += n; err != nil {
+		if r.RemovedBytes += n; errors.Is(err, transfer.ErrInUse) {
+			r.InUse = append(r.InUse, m.Repo)
+		} else if err != nil {
 			return r, err
 		}
 	}
@@ -168,7 +180,12 @@ func PruneCache(names ...string) (*PruneReport, error) {
 			continue
 		}
 		delete(unknown, location)
-		if err := s.Remove(); err != nil {
+		err := s.Remove()
+		if errors.Is(err, transfer.ErrInUse) {
+			r.InUse = append(r.InUse, location)
+			continue
+		}
+		if err != nil {
 			return r, err
 		}
 		r.RemovedBytes += s.Bytes
@@ -177,6 +194,9 @@ func PruneCache(names ...string) (*PruneReport, error) {
 		if unknown[name] {
 			return r, optionf("", "%s is not in the caches: gq pull --list shows what is", name)
 		}
+	}
+	if len(names) > 0 && len(r.InUse) > 0 {
+		return r, fmt.Errorf("%s: %w", r.InUse[0], transfer.ErrInUse)
 	}
 	return r, nil
 }

@@ -25,6 +25,9 @@ type cachedStore interface {
 	// Missing is how many bytes of the object Fetch would fetch.
 	Missing(o remote.Object) int64
 	Fetch(ctx context.Context, objects []remote.Object, o transfer.Options) error
+	// Hold keeps PruneCache, in any process, from removing the files until unlock is called. It waits
+	// while PruneCache removes them, and calls waiting then.
+	Hold(ctx context.Context, waiting func()) (unlock func(), err error)
 }
 
 // A place is what a remote name leads to.
@@ -73,7 +76,7 @@ func openPlace(ctx context.Context, name string, s stages) (*place, error) {
 			return nil, err
 		}
 	}
-	m, err := mirror.Of(store, dir.String())
+	m, err := mirror.Of(store, dir)
 	if err != nil {
 		return nil, err
 	}

@@ -24,6 +24,11 @@ func resolveRemote(ctx context.Context, name string, whole bool, s stages) (*sou
 	if err != nil {
 		return nil, err
 	}
+	unlock, err := p.hold(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
 	m, err := p.model(ctx, s)
 	if err != nil {
 		return nil, err
@@ -212,6 +217,11 @@ func (p *place) find(ctx context.Context, dir string, names []string) (objects [
 		objects = append(objects, o)
 	}
 	return objects, nil
+}
+
+// hold keeps PruneCache from removing files of the place until unlock is called.
+func (p *place) hold(ctx context.Context, s stages) (unlock func(), err error) {
+	return p.Hold(ctx, func() { s.logf("%s: another process removes it from the cache: waiting for it", p.name) })
 }
 
 // download copies objects that the cache does not have into it, and shows the progress.

@@ -1,7 +1,6 @@
 package gq
 
 import (
-	"cmp"
 	"context"
 	"path"
 	"slices"
@@ -27,7 +26,7 @@ func (s *source) options(ctx context.Context) safetensors.Options {
 	opts := safetensors.Options{Context: ctx}
 	for _, o := range s.Weights {
 		opts.Remote = append(opts.Remote, safetensors.RemoteFile{
-			Name: path.Base(o.Name), Path: s.Store.String() + "/" + o.Name, Size: o.Size, Version: cmp.Or(o.SHA256, o.ETag),
+			Name: path.Base(o.Name), Path: s.Store.String() + "/" + o.Name, Size: o.Size, Version: o.Version(),
 			ReadAt: func(ctx context.Context, dst []byte, off int64) error { return s.Store.ReadAt(ctx, o, dst, off) },
 		})
 	}

@@ -84,6 +84,11 @@ func runPrune(c *cli.Context) error {
 	if c.Bool("json") {
 		return cmdline.PrintJSON(c.App.Writer, r)
 	}
+	for _, name := range r.InUse {
+		if _, err := fmt.Fprintf(c.App.Writer, "%s: a running job downloads it: nothing of it was removed\n", cmdline.Text(name)); err != nil {
+			return err
+		}
+	}
 	_, err = fmt.Fprintf(c.App.Writer, "%s removed\n", cmdline.Bytes(r.RemovedBytes))
 	return err
 }

@@ -9,7 +9,12 @@ import "os"
 
 // Try takes the exclusive lock of f without waiting. held is false if another open file has it; err
 // is not nil if the file system has no locks.
-func Try(f *os.File) (held bool, err error) { return try(f) }
+func Try(f *os.File) (held bool, err error) { return try(f, true) }
+
+// TryShared takes a shared lock of f without waiting: several open files may have one, but not beside an
+// exclusive lock. held is false if another open file has the exclusive lock; err is not nil if the file
+// system has no locks.
+func TryShared(f *os.File) (held bool, err error) { return try(f, false) }
 
 // LeadsTo reports whether path names the open file f.
 func LeadsTo(path string, f *os.File) bool {

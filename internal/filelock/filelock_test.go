@@ -34,6 +34,28 @@ func TestTry(t *testing.T) {
 	}
 }
 
+// TestTryShared: shared locks go together, and not beside an exclusive one.
+func TestTryShared(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	a, b, c := open(t, path), open(t, path), open(t, path)
+	for _, f := range []*os.File{a, b} {
+		if held, err := TryShared(f); !held || err != nil {
+			t.Fatalf("a shared lock: %v, %v", held, err)
+		}
+	}
+	a.Close()
+	if held, err := Try(c); held || err != nil {
+		t.Fatalf("an exclusive lock beside a shared one: %v, %v", held, err)
+	}
+	b.Close()
+	if held, err := Try(c); !held || err != nil {
+		t.Fatalf("after the others were closed: %v, %v", held, err)
+	}
+	if held, err := TryShared(open(t, path)); held || err != nil {
+		t.Fatalf("a shared lock beside an exclusive one: %v, %v", held, err)
+	}
+}
+
 func TestLeadsTo(t *testing.T) {
 	dir := t.TempDir()
 	path, other := filepath.Join(dir, "a"), filepath.Join(dir, "b")

@@ -8,7 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func try(f *os.File) (held bool, err error) {
+func try(f *os.File, exclusive bool) (held bool, err error) {
+	how := unix.LOCK_SH | unix.LOCK_NB
+	if exclusive {
+		how = unix.LOCK_EX | unix.LOCK_NB
+	}
 	conn, err := f.SyscallConn()
 	if err != nil {
 		return false, err
@@ -16,7 +20,7 @@ func try(f *os.File) (held bool, err error) {
 	var lockErr error
 	if err := conn.Control(func(fd uintptr) {
 		for {
-			lockErr = unix.Flock(int(fd), unix.LOCK_EX|unix.LOCK_NB)
+			lockErr = unix.Flock(int(fd), how)
 			if lockErr != unix.EINTR {
 				return
 			}

@@ -11,7 +11,11 @@ import (
 // writing the locked bytes, so it lies past any content.
 const lockOffset = 1 << 62
 
-func try(f *os.File) (held bool, err error) {
+func try(f *os.File, exclusive bool) (held bool, err error) {
+	how := uint32(windows.LOCKFILE_FAIL_IMMEDIATELY)
+	if exclusive {
+		how |= windows.LOCKFILE_EXCLUSIVE_LOCK
+	}
 	conn, err := f.SyscallConn()
 	if err != nil {
 		return false, err
@@ -19,7 +23,7 @@ func try(f *os.File) (held bool, err error) {
 	var lockErr error
 	if err := conn.Control(func(fd uintptr) {
 		at := windows.Overlapped{Offset: lockOffset & math.MaxUint32, OffsetHigh: lockOffset >> 32}
-		lockErr = windows.LockFileEx(windows.Handle(fd), windows.LOCKFILE_EXCLUSIVE_LOCK|windows.LOCKFILE_FAIL_IMMEDIATELY, 0, 1, 0, &at)
+		lockErr = windows.LockFileEx(windows.Handle(fd), how, 0, 1, 0, &at)
 	}); err != nil {
 		return false, err
 	}

@@ -16,17 +16,42 @@ type File struct {
 	client *Client
 	r      *Request
 	size   int64
-	etag   string // of the server's answers; "" if it is not known
+	known  version // of the server's answers
 
-	mu     sync.Mutex
-	at     *url.URL // where the server redirected to; nil: nowhere
-	atETag string   // of the answers from there
+	mu      sync.Mutex
+	at      *url.URL // where the server redirected to; nil: nowhere
+	atKnown version  // of the answers from there
 }
 
-// File returns the file behind a request. size is its size. etag is the header ETag that answers must
-// have. If it is "", answers from one place must have the ETag of the first of them.
-func (c *Client) File(r *Request, size int64, etag string) *File {
-	return &File{client: c, r: r, size: size, etag: etag}
+// File returns the file behind a request. size is its size. Answers must have the ETag and Last-Modified of
+// head, which may be the zero value: then answers from one place must have the version of the first of them.
+func (c *Client) File(r *Request, size int64, head Head) *File {
+	return &File{client: c, r: r, size: size, known: version{head.ETag, head.Modified}}
+}
+
+// A version is what an answer states of the version of a file.
+type version struct{ etag, modified string }
+
+func versionOf(h http.Header) version { return version{h.Get("ETag"), modified(h)} }
+
+// modified is the header Last-Modified of an answer without an ETag. With an ETag it does not matter: servers
+// that share the work may have the same file from other times.
+func modified(h http.Header) string {
+	if h.Get("ETag") != "" {
+		return ""
+	}
+	return h.Get("Last-Modified")
+}
+
+// changed returns an error if both versions are stated, and differ. name is the name of the file.
+func (v version) changed(name string, now version) error {
+	switch {
+	case v.etag != "" && now.etag != "" && v.etag != now.etag:
+		return &ChangedError{name, "ETag", v.etag, now.etag}
+	case v.modified != "" && now.modified != "" && v.modified != now.modified:
+		return &ChangedError{name, "Last-Modified", v.modified, now.modified}
+	}
+	return nil
 }
 
 // ReadAt fills dst with the bytes from off on.
@@ -75,10 +100,9 @@ func (f *File) read(ctx context.Context, dst []byte, off int64) (n int, err erro
 // check fails unless an answer's status, range and version are those of the request. It returns the
 // length of the body.
 func (f *File) check(a *answer, off, last int64) (want int, err error) {
-	etag := a.Header.Get("ETag")
-	pinned := f.pin(a, etag)
-	if etag != "" && pinned != "" && etag != pinned {
-		return 0, &ChangedError{f.r.Name, "ETag", pinned, etag}
+	now := versionOf(a.Header)
+	if err := f.pin(a, now).changed(f.r.Name, now); err != nil {
+		return 0, err
 	}
 	if e := a.Header.Get("Content-Encoding"); e != "" && e != "identity" {
 		return 0, passing(fmt.Errorf("the server compressed the body (%q) although that was not asked for", e))
@@ -114,33 +138,33 @@ func (f *File) resized(now int64) error {
 func (f *File) forget() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.at, f.atETag = nil, ""
+	f.at, f.atKnown = nil, version{}
 }
 
-// pin keeps the address that the first answer came from, and returns the ETag that the answer must
-// have: the file's own, or else the ETag of the first answer from the same place.
-func (f *File) pin(a *answer, etag string) string {
+// pin keeps the address that the first answer came from, and returns the version that the answer must
+// have: the file's own, or else the version of the first answer from the same place.
+func (f *File) pin(a *answer, now version) version {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !a.origin && f.at == nil {
-		f.at, f.atETag = a.at, etag
+		f.at, f.atKnown = a.at, now
 	}
 	switch {
-	case f.etag != "":
-		return f.etag
+	case f.known != version{}:
+		return f.known
 	case a.origin:
-		f.etag = etag
+		f.known = now
 	case f.at.Host == a.at.Host && f.at.Path == a.at.Path:
-		return f.atETag
+		return f.atKnown
 	}
-	return etag
+	return now
 }
 
 // A Head says of a file what an answer states.
 type Head struct {
-	Size   int64
-	ETag   string
-	Header http.Header
+	Size     int64
+	ETag     string
+	Modified string // the header Last-Modified; "" if there is an ETag
 }
 
 // Stat asks for the head of a file, by a request for its first byte.
@@ -151,7 +175,7 @@ func (c *Client) Stat(ctx context.Context, r *Request) (h Head, err error) {
 			return 0, err
 		}
 		defer a.Close()
-		h = Head{a.ContentLength, a.Header.Get("ETag"), a.Header}
+		h = Head{a.ContentLength, a.Header.Get("ETag"), modified(a.Header)}
 		if a.StatusCode != http.StatusOK {
 			span, err := parseContentRange(a.Header.Get("Content-Range"))
 			if err != nil {

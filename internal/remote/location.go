@@ -131,6 +131,16 @@ func (l Location) String() string {
 	return l.Scheme + "://" + l.Host + "/" + l.Path
 }
 
+// Key identifies the content that the location names, also if credentials are renewed: it is the name with
+// those parameters of the query that are no credentials, in order of their names. A parameter may still be a
+// secret under an unknown name, so a key must not be printed or stored, but only its hash.
+func (l Location) Key() string {
+	if query := stableQuery(l.query); query != "" {
+		return l.String() + "?" + query
+	}
+	return l.String()
+}
+
 // URL returns the address of a file: of the location itself if name is "", else of the file name below
 // it. It holds the location's credentials and must not be printed. Only locations of web servers have
 // one.

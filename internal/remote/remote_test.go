@@ -66,6 +66,33 @@ func TestSplitFile(t *testing.T) {
 	}
 }
 
+// TestKey: a key has what identifies the content, and is the same when credentials are renewed.
+func TestKey(t *testing.T) {
+	for _, c := range []struct{ name, want string }{
+		{"https://h/a", "https://h/a"},
+		{"https://h/a?", "https://h/a"},
+		{"https://u:p@h/a?version=2", "https://h/a?version=2"},
+		{"https://h/a?b=2&a=1&b=1&&c", "https://h/a?a=1&b=2&b=1&c="},
+		{"https://h/a?x=%41+b&bad=%zz", "https://h/a?bad=%25zz&x=A+b"},
+		{"https://h/a?X-Amz-Algorithm=AWS4&X-Amz-Credential=k&X-Amz-Date=d&X-Amz-Expires=9&X-Amz-SignedHeaders=host&X-Amz-Signature=s&versionId=7", "https://h/a?versionId=7"},
+		{"https://h/a?x-amz-security-token=s&x-goog-signature=t&generation=3", "https://h/a?generation=3"},
+		{"https://h/a?Expires=1&Signature=s&Key-Pair-Id=k&Policy=p", "https://h/a"},
+		{"https://h/a?AWSAccessKeyId=k&Expires=1&Signature=s", "https://h/a"},
+		{"https://h/a?sv=2024-11-04&st=1&se=2&sr=c&sp=r&spr=https&sig=s&snapshot=4", "https://h/a?snapshot=4"},
+		{"https://h/a?sv=2024-11-04&sp=r", "https://h/a?sp=r&sv=2024-11-04"},
+		{"https://h/a?token=s&hdnts=t&ref=main", "https://h/a?ref=main"},
+		{"s3://b/a", "s3://b/a"},
+	} {
+		l, err := Parse(c.name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := l.Key(); got != c.want {
+			t.Errorf("%s: the key is %s, want %s", c.name, got, c.want)
+		}
+	}
+}
+
 // FuzzParse: a name that is accepted prints without credentials, and is accepted again.
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{"hf://org/model@main", "https://u:p@h/a?b#c", "s3://b/c", "http://[::1]:80/%41"} {
@@ -291,6 +318,53 @@ func TestStall(t *testing.T) {
 	}
 }
 
+// TestChangedVersion: a file that changes while it is read is an error, by its ETag or, without one, by its time.
+func TestChangedVersion(t *testing.T) {
+	for _, c := range []struct {
+		name          string
+		before, after [2]string // ETag, Last-Modified
+		what          string    // "": no error
+	}{
+		{"the same", [2]string{`"a"`, "1"}, [2]string{`"a"`, "1"}, ""},
+		{"another time with an ETag", [2]string{`"a"`, "1"}, [2]string{`"a"`, "2"}, ""},
+		{"another ETag", [2]string{`"a"`, "1"}, [2]string{`"b"`, "1"}, "ETag"},
+		{"another time", [2]string{"", "1"}, [2]string{"", "2"}, "Last-Modified"},
+		{"a time no more", [2]string{"", "1"}, [2]string{"", ""}, ""},
+		{"nothing", [2]string{"", ""}, [2]string{"", ""}, ""},
+	} {
+		now := c.before
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			for i, name := range []string{"ETag", "Last-Modified"} {
+				if now[i] != "" {
+					w.Header().Set(name, now[i])
+				}
+			}
+			_, _ = io.WriteString(w, "abcd")
+		}))
+		u, _ := url.Parse(s.URL)
+		var waits []time.Duration
+		client, r := impatient(&waits), &Request{Name: "x", URL: u}
+		h, err := client.Stat(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, head := range []Head{h, {}} { // known before, or from the first answer
+			now = c.before
+			f := client.File(r, h.Size, head)
+			if err := f.ReadAt(t.Context(), make([]byte, 4), 0); err != nil {
+				t.Errorf("%s: %v", c.name, err)
+			}
+			now = c.after
+			err := f.ReadAt(t.Context(), make([]byte, 4), 0)
+			changed, ok := errors.AsType[*ChangedError](err)
+			if c.what == "" && err != nil || c.what != "" && (!ok || changed.What != c.what) {
+				t.Errorf("%s: %v", c.name, err)
+			}
+		}
+		s.Close()
+	}
+}
+
 // TestLimits: neither a body nor a file is larger than it may be.
 func TestLimits(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "abcdef") }))
@@ -301,7 +375,7 @@ func TestLimits(t *testing.T) {
 	if _, _, err := c.Get(context.Background(), &Request{Name: "x", URL: u}, 5); err == nil || !strings.Contains(err.Error(), "limit of 5 bytes") {
 		t.Error(err)
 	}
-	f := c.File(&Request{Name: "x", URL: u}, 7, "")
+	f := c.File(&Request{Name: "x", URL: u}, 7, Head{})
 	if _, changed := errors.AsType[*ChangedError](f.ReadAt(context.Background(), make([]byte, 1), 0)); !changed {
 		t.Error("a file of another size is read")
 	}

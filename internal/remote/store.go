@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 )
@@ -13,9 +14,15 @@ type Object struct {
 	// ETag identifies the content. Two ETags of one store are equal only if the contents are. "" if the
 	// server states none.
 	ETag string
+	// Modified is when the content last changed, as the server writes it. It is set only if the server
+	// states no ETag, and "" if it states no time either.
+	Modified string
 	// SHA256 is the hash of the content in lower-case hex. "" if it is not known.
 	SHA256 string
 }
+
+// Version identifies the content: by its hash, or else as the server does. It is "" if only the size is known.
+func (o Object) Version() string { return cmp.Or(o.SHA256, o.ETag, o.Modified) }
 
 // A Store is a place with files that can be read by ranges. Its methods may be called from several
 // goroutines.
@@ -34,7 +41,7 @@ type Store interface {
 // A ChangedError says that a file was replaced while it was read.
 type ChangedError struct {
 	File string // without credentials
-	// What differs: "ETag", "size". Before and Now are its values.
+	// What differs: "ETag", "Last-Modified", "size". Before and Now are its values.
 	What, Before, Now string
 }
 

@@ -117,6 +117,15 @@ func (s *Store) lock(etag string) string {
 	return filepath.Join(s.set.Cache, ".locks", hubpath.Folder(s.name.Repo), etag+".lock")
 }
 
+// Hold keeps [CachedModel.Prune] from removing files of the repository until unlock is called. waiting is
+// called if Prune is removing files: then Hold waits.
+func (s *Store) Hold(ctx context.Context, waiting func()) (unlock func(), err error) {
+	return transfer.Hold(ctx, s.lock(pullLock), waiting)
+}
+
+// pullLock is the name of the lock that running jobs share. The locks of blobs have hashes for names.
+const pullLock = "gq-pull"
+
 // link is the object's name in the snapshot.
 func (s *Store) link(o remote.Object) string {
 	return filepath.Join(s.Dir(), filepath.FromSlash(o.Name))

@@ -150,10 +150,26 @@ func (r *CachedRevision) scan() error {
 
 // Prune removes from the model in the cache what no branch or tag needs: commits that none of them was
 // at when it was last asked for, contents that only these had, and incomplete downloads. With all, it
-// removes everything. Blobs that a process is downloading stay. It returns how many bytes that were.
+// removes everything. Blobs that a process is downloading stay. If a running job of gq holds the model, the
+// error is [transfer.ErrInUse] and everything stays. Prune returns how many bytes it removed.
 func (m *CachedModel) Prune(all bool) (removed int64, err error) {
+	unlock, err := transfer.TryLock(filepath.Join(m.locks, pullLock+".lock"))
+	if err != nil {
+		return 0, err
+	}
+	defer unlock()
+	// The Python library does not take this lock. A blob whose own lock is free before the links are read has
+	// its link by then.
+	blobs, err := m.freeBlobs()
+	if err != nil {
+		return 0, err
+	}
+	now := CachedModel{Repo: m.Repo, dir: m.dir, locks: m.locks}
+	if err := now.scan(); err != nil {
+		return 0, err
+	}
 	needed := map[string]bool{}
-	for _, r := range m.Revisions {
+	for _, r := range now.Revisions {
 		if len(r.Refs) > 0 && !all {
 			for _, b := range r.blobs {
 				needed[b] = true
@@ -167,20 +183,14 @@ func (m *CachedModel) Prune(all bool) (removed int64, err error) {
 			return removed, err
 		}
 	}
-	blobs, err := readDir(filepath.Join(m.dir, "blobs"))
-	if err != nil {
-		return removed, err
-	}
 	for _, b := range blobs {
-		st, err := b.Info()
-		name := b.Name()
-		if err != nil || !st.Mode().IsRegular() || needed[name] || !m.free(name) {
+		if needed[b.Name()] {
 			continue
 		}
-		if err := os.Remove(filepath.Join(m.dir, "blobs", name)); err != nil {
+		if err := os.Remove(filepath.Join(m.dir, "blobs", b.Name())); err != nil {
 			return removed, err
 		}
-		removed += st.Size()
+		removed += b.Size()
 	}
 	if all {
 		err = errors.Join(os.RemoveAll(filepath.Join(m.dir, "refs")), os.RemoveAll(filepath.Join(m.dir, ".no_exist")))
@@ -189,6 +199,17 @@ func (m *CachedModel) Prune(all bool) (removed int64, err error) {
 		}
 	}
 	return removed, err
+}
+
+// freeBlobs lists the blobs and the unfinished downloads that no process is downloading.
+func (m *CachedModel) freeBlobs() (list []fs.FileInfo, err error) {
+	blobs, err := readDir(filepath.Join(m.dir, "blobs"))
+	for _, b := range blobs {
+		if st, err := b.Info(); err == nil && st.Mode().IsRegular() && m.free(b.Name()) {
+			list = append(list, st)
+		}
+	}
+	return list, err
 }
 
 // free reports whether no process downloads the blob that the file belongs to.

@@ -135,7 +135,7 @@ func (s *Store) file(o remote.Object) *remote.File {
 	u := s.set.address("/"+s.name.Repo+"/resolve/"+s.commit+"/"+escapePath(o.Name), "")
 	r := s.request(u, o.Name)
 	r.Check = func(status int, h http.Header) error { return s.same(r.Name, o, status, h) }
-	f := s.client.File(r, o.Size, "")
+	f := s.client.File(r, o.Size, remote.Head{})
 	s.files[o.Name] = f
 	return f
 }

@@ -1,6 +1,6 @@
 // Package mirror keeps files of a remote store in a cache of gq's own, for stores that have no cache of
 // their own as the Hugging Face Hub has. Beside each file lies a note that identifies the object; a
-// file whose object has another size or ETag now is fetched again.
+// file whose object has another size or version now is fetched again.
 package mirror
 
 import (
@@ -12,6 +12,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/lowbit-go/gq/internal/atomicfile"
@@ -27,13 +28,15 @@ type Mirror struct {
 	dir      string
 }
 
-// Of returns the mirror of the directory that a location names.
-func Of(store remote.Store, location string) (*Mirror, error) {
+// Of returns the mirror of the directory that a location names. Locations with the same [remote.Location.Key]
+// have the same mirror.
+func Of(store remote.Store, l remote.Location) (*Mirror, error) {
 	root, err := Root()
 	if err != nil {
 		return nil, err
 	}
-	sum := sha256.Sum256([]byte(location))
+	location := l.String()
+	sum := sha256.Sum256([]byte(l.Key()))
 	base := strings.Trim(path.Base(strings.TrimSuffix(location, "/")), ". ")
 	if base == "" || !filepath.IsLocal(base) || strings.ContainsAny(base, `\:*?"<>|`) {
 		base = "files"
@@ -65,7 +68,13 @@ func (m *Mirror) note(o remote.Object) string {
 // noteEnding is the end of the name of a note.
 const noteEnding = ".gq-object"
 
-func identity(o remote.Object) string { return fmt.Sprintf("%d %q %q\n", o.Size, o.ETag, o.SHA256) }
+func identity(o remote.Object) string {
+	s := fmt.Sprintf("%d %q %q", o.Size, o.ETag, o.SHA256)
+	if o.Modified != "" {
+		s += fmt.Sprintf(" %q", o.Modified)
+	}
+	return s + "\n"
+}
 
 // Cached reports whether the directory has the object.
 func (m *Mirror) Cached(o remote.Object) bool {
@@ -90,6 +99,16 @@ func (m *Mirror) copyOf(o remote.Object, slots transfer.Slots, progress func(n i
 		Sum: transfer.Sum{Name: "SHA-256", New: sha256.New, Want: o.SHA256},
 	}
 }
+
+// Hold keeps [Copy.Remove] from removing the mirror until unlock is called. waiting is called if Remove is
+// removing it: then Hold waits.
+func (m *Mirror) Hold(ctx context.Context, waiting func()) (unlock func(), err error) {
+	return transfer.Hold(ctx, lockOf(filepath.Dir(m.dir)), waiting)
+}
+
+// lockOf is the file that jobs lock which use the mirror in a directory below Root. It lies beside that
+// directory, because Windows removes no file that is open.
+func lockOf(dir string) string { return dir + ".lock" }
 
 // Fetch fetches the objects that the directory lacks.
 func (m *Mirror) Fetch(ctx context.Context, objects []remote.Object, opts transfer.Options) error {
@@ -128,21 +147,20 @@ func (m *Mirror) Fetch(ctx context.Context, objects []remote.Object, opts transf
 	})
 }
 
-// Forget removes files that the store no longer has: those for which gone is true. The next job would
-// still use them otherwise.
+// Forget removes the files, finished or not, for which gone is true: the store no longer has them, and the
+// next job would still use them.
 func (m *Mirror) Forget(ctx context.Context, gone func(name string) bool) error {
 	var names []string
 	err := filepath.WalkDir(m.dir, func(file string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		base, isNote := strings.CutSuffix(d.Name(), noteEnding)
-		if !isNote || d.IsDir() {
+		if d.IsDir() {
 			return nil
 		}
-		rel, err := filepath.Rel(m.dir, filepath.Join(filepath.Dir(file), strings.TrimPrefix(base, ".")))
-		if err == nil && gone(filepath.ToSlash(rel)) {
-			names = append(names, filepath.ToSlash(rel))
+		rel, err := filepath.Rel(m.dir, filepath.Join(filepath.Dir(file), objectOf(d.Name())))
+		if name := filepath.ToSlash(rel); err == nil && !slices.Contains(names, name) && gone(name) {
+			names = append(names, name)
 		}
 		return err
 	})
@@ -159,14 +177,25 @@ func (m *Mirror) Forget(ctx context.Context, gone func(name string) bool) error 
 	defer unlock()
 	for _, name := range names {
 		o := remote.Object{Name: name}
-		// The note goes last, so that a job that is killed here leaves something to find.
-		for _, file := range []string{m.path(o), m.note(o)} {
+		for _, file := range append(transfer.PartialFiles(m.path(o)), m.path(o), m.note(o)) {
 			if err := os.Remove(file); err != nil && !os.IsNotExist(err) {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// objectOf is the base name of the object that a file in the mirror belongs to: its content, its note or an
+// unfinished download. A job that was killed may have left a content without a note.
+func objectOf(file string) string {
+	if base, ok := strings.CutSuffix(file, noteEnding); ok {
+		return strings.TrimPrefix(base, ".")
+	}
+	for _, suffix := range transfer.PartialFiles("") {
+		file = strings.TrimSuffix(file, suffix)
+	}
+	return file
 }
 
 // locationFile has the location of the files beside it.
@@ -221,5 +250,17 @@ func Scan() (list []Copy, err error) {
 // maxLocation is the greatest length of a location.
 const maxLocation = 16 << 10
 
-// Remove removes the mirror.
-func (c *Copy) Remove() error { return os.RemoveAll(c.dir) }
+// Remove removes the mirror. If a running job holds it, the error is [transfer.ErrInUse] and everything
+// stays.
+func (c *Copy) Remove() error {
+	unlock, err := transfer.TryLock(lockOf(c.dir))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := os.RemoveAll(c.dir); err != nil {
+		return err
+	}
+	_ = os.Remove(lockOf(c.dir)) // an empty file, which Windows does not remove while it is open
+	return nil
+}

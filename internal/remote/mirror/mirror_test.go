@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,7 +22,13 @@ import (
 // fetch mirrors two files of a web server, of which one more does not exist.
 func fetch(t *testing.T, url string) (*mirror.Mirror, error) {
 	t.Helper()
-	l, err := remote.Parse(url + "?Signature=" + testremote.Signature)
+	return fetchQuery(t, url, "")
+}
+
+// fetchQuery is fetch with more parameters of the query.
+func fetchQuery(t *testing.T, url, query string) (*mirror.Mirror, error) {
+	t.Helper()
+	l, err := remote.Parse(url + "?Signature=" + testremote.Signature + query)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +39,7 @@ func fetch(t *testing.T, url string) (*mirror.Mirror, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := mirror.Of(s, l.String())
+	m, err := mirror.Of(s, l)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,17 +79,21 @@ func check(t *testing.T, m *mirror.Mirror, files map[string][]byte) {
 	}
 }
 
+// newCache makes an empty cache, and returns its directory.
+func newCache(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, name := range []string{"XDG_CACHE_HOME", "HOME", "LocalAppData"} {
+		t.Setenv(name, dir)
+	}
+	return dir
+}
+
 // TestFaults: each fault at each request gives the same files, or an error without the signature, after
 // which the same call succeeds. A flipped bit stays, because a web server states no hash.
 func TestFaults(t *testing.T) {
 	s, url, files := start(t)
-	cache := func() {
-		dir := t.TempDir()
-		t.Setenv("XDG_CACHE_HOME", dir)
-		t.Setenv("HOME", dir)
-		t.Setenv("LocalAppData", dir)
-	}
-	cache()
+	newCache(t)
 	s.SetFaults(nil)
 	if _, err := fetch(t, url); err != nil {
 		t.Fatal(err)
@@ -92,7 +104,7 @@ func TestFaults(t *testing.T) {
 			continue
 		}
 		for n := 1; n <= requests; n++ {
-			cache()
+			newCache(t)
 			s.SetFaults(map[int]testremote.Fault{n: fault})
 			m, err := fetch(t, url)
 			if err != nil {
@@ -112,10 +124,7 @@ func TestFaults(t *testing.T) {
 // TestChanged: a file with another ETag is fetched again, others are not. Scan lists the mirror.
 func TestChanged(t *testing.T) {
 	s, url, files := start(t)
-	dir := t.TempDir()
-	t.Setenv("XDG_CACHE_HOME", dir)
-	t.Setenv("HOME", dir)
-	t.Setenv("LocalAppData", dir)
+	newCache(t)
 	if _, err := fetch(t, url); err != nil {
 		t.Fatal(err)
 	}
@@ -150,4 +159,117 @@ func TestChanged(t *testing.T) {
 	if list, err := mirror.Scan(); err != nil || len(list) != 0 {
 		t.Errorf("%+v, %v", list, err)
 	}
+}
+
+// TestModified: a file of the same size with another time is fetched again from a server without ETags, and
+// so is an unfinished download.
+func TestModified(t *testing.T) {
+	newCache(t)
+	dir := t.TempDir()
+	requests := 0
+	handler := http.FileServer(http.Dir(dir))
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Range") != "bytes=0-0" {
+			requests++
+		}
+		handler.ServeHTTP(w, r)
+	}))
+	defer s.Close()
+	files := map[string][]byte{}
+	put := func(name, content string, seconds int64) {
+		t.Helper()
+		files[name] = []byte(content)
+		path, at := filepath.Join(dir, name), time.Unix(1e9+seconds, 0)
+		if err := errors.Join(os.WriteFile(path, files[name], 0o666), os.Chtimes(path, at, at)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("a.json", "{}", 0)
+	put("b c.safetensors", "12345", 0)
+	for i, want := range []int{2, 0, 1, 0} {
+		if i == 2 {
+			put("a.json", "[]", 1)
+		}
+		requests = 0
+		m, err := fetch(t, s.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		check(t, m, files)
+		if requests != want {
+			t.Errorf("call %d: %d requests for contents, want %d", i, requests, want)
+		}
+	}
+}
+
+// TestQuery: parameters of the query that may choose the content have a mirror each, renewed credentials do
+// not, and no file of the cache holds a query.
+func TestQuery(t *testing.T) {
+	_, url, _ := start(t)
+	cache := newCache(t)
+	const secret = "SECRET-of-the-query"
+	dirs := map[string]string{}
+	for _, c := range []struct{ query, same string }{
+		{"", ""}, {"&v=1", "&v=1"}, {"&v=2", "&v=2"}, {"&X-Amz-Date=1&v=1", "&v=1"}, {"&v=1&X-Amz-Date=2&token=" + secret, "&v=1"}, {"&Expires=1", ""},
+		{"&unknown=" + secret, "&unknown=" + secret},
+	} {
+		m, err := fetchQuery(t, url, c.query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if dirs[c.same] == "" {
+			dirs[c.same] = m.Dir()
+		}
+		if m.Dir() != dirs[c.same] {
+			t.Errorf("%s has another mirror than %s", c.query, c.same)
+		}
+	}
+	distinct := map[string]bool{}
+	for _, dir := range dirs {
+		distinct[dir] = true
+	}
+	if len(distinct) != 4 {
+		t.Errorf("%d mirrors: %v", len(distinct), dirs)
+	}
+	err := filepath.WalkDir(cache, func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		if text := path + string(data); strings.Contains(text, secret) || strings.Contains(text, testremote.Signature) {
+			t.Errorf("%s holds a query", path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// TestForget: what is left of a file that is gone is removed, also if a killed job left no note.
+func TestForget(t *testing.T) {
+	_, url, files := start(t)
+	newCache(t)
+	m, err := fetch(t, url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, left := range []string{"a.json", ".a.json.gq-object", "a.json.gq-incomplete", "a.json.gq-ranges"} {
+		path := filepath.Join(m.Dir(), left)
+		if err := os.WriteFile(path, []byte("x"), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if left != ".a.json.gq-object" {
+			_ = os.Remove(filepath.Join(m.Dir(), ".a.json.gq-object"))
+		}
+		if err := m.Forget(context.Background(), func(name string) bool { return name == "a.json" }); err != nil {
+			t.Fatal(err)
+		}
+		entries, err := os.ReadDir(m.Dir())
+		if err != nil || len(entries) != 2 {
+			t.Errorf("after %s: %v, %v", left, entries, err)
+		}
+	}
+	delete(files, "a.json")
+	check(t, m, files)
 }

@@ -132,7 +132,19 @@ func (b *Bucket) Remove(ctx context.Context) error {
 }
 
 func object(o minio.ObjectInfo, name string) remote.Object {
-	return remote.Object{Name: name, Size: o.Size, ETag: remote.NormalETag(o.ETag)}
+	r := remote.Object{Name: name, Size: o.Size, ETag: remote.NormalETag(o.ETag)}
+	if r.ETag == "" {
+		r.Modified = modified(o)
+	}
+	return r
+}
+
+// modified is the time of the last change, in whole seconds: lists have parts of seconds, answers have none.
+func modified(o minio.ObjectInfo) string {
+	if o.LastModified.IsZero() {
+		return ""
+	}
+	return o.LastModified.UTC().Format(http.TimeFormat)
 }
 
 // ReadAt implements [remote.Store].
@@ -172,6 +184,9 @@ func (b *Bucket) read(ctx context.Context, key string, o remote.Object, dst []by
 	defer body.Close()
 	if etag := remote.NormalETag(info.ETag); etag != o.ETag && o.ETag != "" && etag != "" {
 		return 0, &remote.ChangedError{File: b.name(key), What: "ETag", Before: o.ETag, Now: etag}
+	}
+	if now := modified(info); now != o.Modified && o.Modified != "" && now != "" {
+		return 0, &remote.ChangedError{File: b.name(key), What: "Last-Modified", Before: o.Modified, Now: now}
 	}
 	want := fmt.Sprintf("bytes %d-%d/%d", off, last, o.Size)
 	if got := h.Get("Content-Range"); got != want && (got != "" || int64(len(dst)) != o.Size) {

@@ -2,8 +2,10 @@ package transfer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -76,16 +78,61 @@ func CheckRoom(dir string, bytes int64) error {
 // Lock takes the lock of the file at path, which it makes. If another process has it, Lock calls waiting
 // and waits.
 func Lock(ctx context.Context, path string, waiting func()) (unlock func(), err error) {
+	return await(ctx, path, filelock.Try, waiting)
+}
+
+// Hold takes a shared lock of the file at path, which it makes with its directory. Several jobs may have the
+// shared lock at once. While one has it, [TryLock] fails. If a process has the lock of TryLock, Hold calls
+// waiting and waits.
+//
+// In a directory that cannot be written Hold returns no lock and no error: TryLock fails there too.
+func Hold(ctx context.Context, path string, waiting func()) (unlock func(), err error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+		return func() {}, nil
+	}
+	unlock, err = await(ctx, path, filelock.TryShared, waiting)
+	if err != nil && ctx.Err() == nil {
+		return func() {}, nil
+	}
+	return unlock, err
+}
+
+// ErrInUse means that a running job has the files.
+var ErrInUse = errors.New("a running job downloads it: run the command again when that job has ended")
+
+// TryLock takes the lock of the file at path, which it makes with its directory. If a process has a lock of
+// the file, the error is [ErrInUse].
+func TryLock(path string) (unlock func(), err error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+		return nil, err
+	}
+	unlock, err = lock(path, filelock.Try)
+	if unlock == nil && err == nil {
+		return nil, ErrInUse
+	}
+	return unlock, err
+}
+
+// lock takes the lock of the file at path by try, without waiting. unlock is nil if another process has a
+// lock.
+func lock(path string, try func(*os.File) (bool, error)) (unlock func(), err error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o666)
+	if err != nil {
+		return nil, err
+	}
+	held, err := try(f)
+	if err != nil || held && filelock.LeadsTo(path, f) { // an error: the file system has no locks
+		return func() { f.Close() }, nil
+	}
+	return nil, f.Close()
+}
+
+// await takes the lock of the file at path by try, and waits until it is free.
+func await(ctx context.Context, path string, try func(*os.File) (bool, error), waiting func()) (unlock func(), err error) {
 	for first := true; ; first = false {
-		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o666)
-		if err != nil {
-			return nil, err
+		if unlock, err := lock(path, try); unlock != nil || err != nil {
+			return unlock, err
 		}
-		held, err := filelock.Try(f)
-		if err != nil || held && filelock.LeadsTo(path, f) { // an error: the file system has no locks
-			return func() { f.Close() }, nil
-		}
-		f.Close()
 		if first {
 			waiting()
 		}

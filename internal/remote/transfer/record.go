@@ -31,7 +31,11 @@ func (c *Copy) length(i int) int64 {
 // head is the first line of the record.
 func (c *Copy) head() string {
 	o := c.Object
-	return fmt.Sprintf("gq ranges 2: %d bytes in chunks of %d, ETag %s, SHA-256 %q\n", o.Size, chunkOf(o.Size), strconv.Quote(o.ETag), o.SHA256)
+	modified := ""
+	if o.Modified != "" {
+		modified = fmt.Sprintf(", Last-Modified %q", o.Modified)
+	}
+	return fmt.Sprintf("gq ranges 2: %d bytes in chunks of %d, ETag %q, SHA-256 %q%s\n", o.Size, chunkOf(o.Size), o.ETag, o.SHA256, modified)
 }
 
 // castagnoli is the table of the chunks' sums: most processors have an instruction for it.

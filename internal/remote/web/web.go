@@ -95,8 +95,8 @@ func (s *Store) add(ctx context.Context, name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.files[name] == nil {
-		s.files[name] = s.client.File(r, h.Size, h.ETag)
-		s.objects = append(s.objects, remote.Object{Name: name, Size: h.Size, ETag: h.ETag})
+		s.files[name] = s.client.File(r, h.Size, h)
+		s.objects = append(s.objects, remote.Object{Name: name, Size: h.Size, ETag: h.ETag, Modified: h.Modified})
 	}
 	return nil
 }
