@@ -106,6 +106,9 @@ func (j *quantizeJob) checkPaths() error {
 	}
 	s.Input("the recipe", j.o.RecipeFile)
 	s.Input("the file to copy tensors from", j.o.Reuse)
+	if j.reuseName != j.o.Reuse {
+		s.Input("the file to copy tensors from", j.reuseName)
+	}
 	if c := j.o.Recipe.Calibrate; c != quantizer.Self {
 		s.Input("the calibration text", c)
 	}

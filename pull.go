@@ -54,7 +54,7 @@ func Pull(ctx context.Context, name string, o PullOptions) (*PullReport, error) 
 		return nil, err
 	}
 	s := stages{to: o.Progress}
-	p, err := openPlace(ctx, name, s)
+	p, err := openPlace(ctx, name, false, s)
 	if err != nil {
 		return nil, err
 	}

@@ -56,7 +56,7 @@ type QuantizeOptions struct {
 	// Requantize accepts a GGUF file or a checkpoint whose weights are quantized, and quantizes them once
 	// more. Default: false.
 	Requantize bool
-	// Reuse names an older .gqf file of the same checkpoint. Tensors that the job would make again are
+	// Reuse names an older .gqf file of the same checkpoint, by path or remote name. Tensors that the job would make again are
 	// copied from it, see conversion.Plan.Reuse; the new file has the same bytes without. Default: none.
 	Reuse string
 	// Keep writes the file even if it does not meet the gate. Default: false.
@@ -104,15 +104,17 @@ func Plan(ctx context.Context, src, dst string, o QuantizeOptions) (*PlanReport,
 
 // quantizeJob is a running Quantize or Plan.
 type quantizeJob struct {
-	ctx   context.Context
-	o     QuantizeOptions
-	src   string // on this machine
-	name  string // as reports and errors have it
-	from  *source
-	to    *destination
-	dst   string // to.Path
-	dry   bool   // nothing is written
-	start time.Time
+	ctx  context.Context
+	o    QuantizeOptions
+	src  string // on this machine
+	name string // as reports and errors have it
+	from *source
+	to   *destination
+	dst  string // to.Path
+	dry  bool   // nothing is written
+	// reuseName is o.Reuse as reports and errors have it; o.Reuse is on this machine.
+	reuseName string
+	start     time.Time
 	stages
 	measured *accuracy.Job // nil: no measurement
 
@@ -199,10 +201,13 @@ func inJob[T any](ctx context.Context, src, dst string, o QuantizeOptions, dry b
 
 // resolve finds the source.
 func (j *quantizeJob) resolve(src string) error {
-	if remote.IsRemote(src) { // mistakes are found before a download
+	if remote.IsRemote(src) || remote.IsRemote(j.o.Reuse) { // mistakes are found before a download
 		if err := j.checkOptions(); err != nil {
 			return err
 		}
+	}
+	if err := j.findReuse(); err != nil {
+		return err
 	}
 	err := j.find(src)
 	if j.from != nil {

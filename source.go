@@ -42,6 +42,19 @@ func resolveSource(ctx context.Context, name string, whole bool, s stages) (*sou
 	return resolveRemote(ctx, name, whole, s)
 }
 
+// resolveFile is resolveSource for a job that takes one file, of whatever kind. Of a remote place it
+// takes this file and nothing beside it. If whole is false, the job streams the file.
+func resolveFile(ctx context.Context, name string, whole bool, s stages) (*source, error) {
+	if !remote.IsRemote(name) {
+		return &source{Name: name, Path: name}, nil
+	}
+	p, err := openPlace(ctx, name, true, s)
+	if err != nil {
+		return nil, err
+	}
+	return p.resolve(ctx, whole, s)
+}
+
 // resolveAll resolves several names, "" to itself: it replaces each name by the path, and returns the
 // names for reports. Everything is on this machine afterwards.
 func resolveAll(ctx context.Context, s stages, names ...*string) (reported []string, err error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/lowbit-go/gq/formats/hfquant"
 	"github.com/lowbit-go/gq/formats/safetensors"
@@ -35,6 +36,8 @@ type place struct {
 	cachedStore
 	name string // for reports
 	file string // the file or directory in the store that is meant; "": all of it
+	// alone: file is one file, of whatever kind, and no other file is wanted.
+	alone bool
 	// ask asks for files that List does not have yet. nil: List has all.
 	ask func(ctx context.Context, names ...string) (*remote.Refusal, error)
 	// forget removes files from the cache that the place no longer has. nil: the cache is by commits.
@@ -45,8 +48,9 @@ type place struct {
 	fetched map[string]bool
 }
 
-// openPlace opens the place that a remote name leads to.
-func openPlace(ctx context.Context, name string, s stages) (*place, error) {
+// openPlace opens the place that a remote name leads to. alone: the name must be one of a file, of
+// whatever kind; otherwise its ending decides whether it is.
+func openPlace(ctx context.Context, name string, alone bool, s stages) (*place, error) {
 	l, err := remote.Parse(name)
 	if err != nil {
 		return nil, err
@@ -62,10 +66,17 @@ func openPlace(ctx context.Context, name string, s stages) (*place, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &place{cachedStore: h, name: h.String(), file: h.File()}, nil
+		p := &place{cachedStore: h, name: h.String(), file: h.File(), alone: alone}
+		return p, p.checkAlone()
 	}
 	dir, file := l.SplitFile()
-	p := &place{name: l.String(), file: file}
+	if alone {
+		dir, file = l.Split()
+	}
+	p := &place{name: l.String(), file: file, alone: alone}
+	if err := p.checkAlone(); err != nil {
+		return nil, err
+	}
 	var store remote.Store
 	switch l.Scheme {
 	case "https", "http":
@@ -87,14 +98,22 @@ func openPlace(ctx context.Context, name string, s stages) (*place, error) {
 	return p, nil
 }
 
+// checkAlone refuses a directory where one file is wanted.
+func (p *place) checkAlone() error {
+	if p.alone && p.file == "" {
+		return fmt.Errorf("%s: the job takes one file: name it: %s/FILE", p.name, strings.TrimRight(p.name, "/"))
+	}
+	return nil
+}
+
 // askUsual asks for the files that a checkpoint usually has, or for the named file and the small ones
 // beside it.
 func (p *place) askUsual(ctx context.Context) error {
 	names := append([]string{"config.json"}, conversion.AssetFiles()...)
 	names = append(names, hfquant.ConfigFiles()...)
 	switch {
-	case !isCheckpointFile(p.file):
-		names = modelFiles(p.file)
+	case !p.isCheckpoint():
+		names = p.modelFiles()
 	case p.file != "":
 		names = append(names, p.file)
 	default:

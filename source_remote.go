@@ -20,10 +20,16 @@ const stageDownload = "downloading"
 
 // resolveRemote finds the source of a remote name.
 func resolveRemote(ctx context.Context, name string, whole bool, s stages) (*source, error) {
-	p, err := openPlace(ctx, name, s)
+	p, err := openPlace(ctx, name, false, s)
 	if err != nil {
 		return nil, err
 	}
+	return p.resolve(ctx, whole, s)
+}
+
+// resolve fetches the files of the source: all of them if whole is true, else those that a job does not
+// stream.
+func (p *place) resolve(ctx context.Context, whole bool, s stages) (*source, error) {
 	unlock, err := p.hold(ctx, s)
 	if err != nil {
 		return nil, err
@@ -35,18 +41,21 @@ func resolveRemote(ctx context.Context, name string, whole bool, s stages) (*sou
 	}
 	missing := slices.DeleteFunc(slices.Clone(m.weights), p.Cached)
 	src := &source{Name: p.name, Path: m.path}
-	if whole || !m.checkpoint || len(missing) == 0 {
+	if whole || !m.checkpoint && !p.alone || len(missing) == 0 {
 		return src, p.download(ctx, m.weights, s)
 	}
 	cached := slices.DeleteFunc(slices.Clone(m.weights), func(o remote.Object) bool { return !p.Cached(o) })
 	src.Store, src.Weights = p, missing
+	if len(cached) == 0 {
+		return src, nil
+	}
 	return src, p.Fetch(ctx, cached, transfer.Options{}) // links them
 }
 
 // A placeModel is the model of a place. Its small files are in the local directory.
 type placeModel struct {
 	path       string // of the file or directory on this machine
-	checkpoint bool   // not a .gguf or .gqf file
+	checkpoint bool   // not a file that is a model of its own, or no model
 	small      []remote.Object
 	weights    []remote.Object
 }
@@ -57,9 +66,9 @@ func (p *place) model(ctx context.Context, s stages) (*placeModel, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &placeModel{path: filepath.Join(p.Dir(), filepath.FromSlash(p.file)), checkpoint: isCheckpointFile(p.file)}
+	m := &placeModel{path: filepath.Join(p.Dir(), filepath.FromSlash(p.file)), checkpoint: p.isCheckpoint()}
 	if !m.checkpoint {
-		m.weights, err = p.find(ctx, "", modelFiles(p.file))
+		m.weights, err = p.find(ctx, "", p.modelFiles())
 		return m, err
 	}
 	dir := p.file
@@ -113,15 +122,23 @@ func inDir(dir, name string) (base string, ok bool) {
 	return name, !strings.Contains(name, "/")
 }
 
-// isCheckpointFile reports whether the file, or directory, of a place is a checkpoint or a part of one.
+// isCheckpoint reports whether the place's file or directory is a checkpoint or a part of one.
+func (p *place) isCheckpoint() bool { return !p.alone && isCheckpointFile(p.file) }
+
+// isCheckpointFile reports whether a file, or directory, is a checkpoint or a part of one: not a model in
+// one file, or its archive.
 func isCheckpointFile(file string) bool {
 	ext := strings.ToLower(path.Ext(file))
-	return ext != ".gguf" && ext != ".gqf"
+	return ext != ".gguf" && ext != ".gqf" && ext != ArchiveEnding
 }
 
-// modelFiles lists the files of the model whose first file has the name.
-func modelFiles(file string) []string {
-	dir, base := path.Split(file)
+// modelFiles lists the files of the place's file, which is no checkpoint: the shards of a .gguf file, or
+// the file itself.
+func (p *place) modelFiles() []string {
+	if p.alone {
+		return []string{p.file}
+	}
+	dir, base := path.Split(p.file)
 	names := gguf.Shards(base)
 	for i := range names {
 		names[i] = dir + names[i]

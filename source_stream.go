@@ -2,11 +2,14 @@ package gq
 
 import (
 	"context"
+	"io"
+	"os"
 	"path"
 	"slices"
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/files"
 	"github.com/lowbit-go/gq/internal/remote"
 	"github.com/lowbit-go/gq/quantizer"
 	"github.com/lowbit-go/gq/quantizer/conversion"
@@ -31,6 +34,49 @@ func (s *source) options(ctx context.Context) safetensors.Options {
 		})
 	}
 	return opts
+}
+
+// openFile opens the source, one file. It is read by ranges if it is not on this machine.
+func (s *source) openFile(ctx context.Context) (*sourceFile, error) {
+	if s.streams() {
+		return &sourceFile{Size: s.Weights[0].Size, ctx: ctx, source: s}, nil
+	}
+	f, st, err := files.Open(s.Path)
+	if err != nil {
+		return nil, err
+	}
+	return &sourceFile{Size: st.Size(), file: f}, nil
+}
+
+// sourceFile is an open file of a source.
+type sourceFile struct {
+	Size int64
+
+	file   *os.File // nil: the file is streamed
+	ctx    context.Context
+	source *source
+}
+
+// ReadAt implements io.ReaderAt.
+func (f *sourceFile) ReadAt(p []byte, off int64) (int, error) {
+	if f.file != nil {
+		return f.file.ReadAt(p, off)
+	}
+	n := int(min(int64(len(p)), max(0, f.Size-off)))
+	if err := f.source.Store.ReadAt(f.ctx, f.source.Weights[0], p[:n], off); err != nil {
+		return 0, err
+	}
+	if n < len(p) {
+		return n, io.EOF
+	}
+	return n, nil
+}
+
+// Close closes the file.
+func (f *sourceFile) Close() {
+	if f.file != nil {
+		f.file.Close()
+	}
 }
 
 // streamedMemory is the most memory for bytes of a checkpoint that a job streams with: a slice that is

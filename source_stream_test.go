@@ -154,6 +154,13 @@ func TestStreamedHeaders(t *testing.T) {
 	}
 }
 
+// impatient is a client that repeats requests at once.
+func impatient() *remote.Client {
+	c := remote.NewClient()
+	c.Sleep = func(ctx context.Context, _ time.Duration) error { return ctx.Err() }
+	return c
+}
+
 // TestStreamedFaults has each fault at each request of a streamed job. Either the file has the bytes of
 // a local job, or the job fails and leaves nothing. A bit that changed on the way is not noticed: TLS
 // and TCP have sums for that.
@@ -171,8 +178,7 @@ func TestStreamedFaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client := remote.NewClient()
-	client.Sleep = func(ctx context.Context, _ time.Duration) error { return ctx.Err() }
+	client := impatient()
 	// A job, from the opening of the weights on.
 	job := func(faults map[int]testremote.Fault) (file []byte, err error) {
 		s.SetFaults(nil)

@@ -18,6 +18,7 @@ func Command() *cli.Command {
 		Usage: "compress a .gqf file, or any other, for transport, and restore it",
 		UsageText: `gq archive model.gqf
 gq archive --extract model.gqf.zst
+gq archive --extract https://example.com/model.gqf.zst
 `,
 		ArgsUsage: "FILE",
 		Description: "The archive is a zstd file: zstd -d restores it, too. Its frames of 4 MiB can be decompressed one\n" +
@@ -25,7 +26,7 @@ gq archive --extract model.gqf.zst
 			"docs/ARCHIVE.md has figures. A .gqf file's own checksums are checked before it is archived and\n" +
 			"before the restored file appears. Exit status: 0 done, 1 a file is damaged or cannot be read.",
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, DefaultText: "FILE.zst; with --extract, FILE without .zst", Usage: "`OUT` to write; it is replaced only when the new one is complete; or s3://BUCKET/KEY"},
+			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, DefaultText: "FILE.zst; with --extract, FILE without .zst; of a remote name in the working directory", Usage: "`OUT` to write; it is replaced only when the new one is complete; or s3://BUCKET/KEY"},
 			&cli.BoolFlag{Name: "extract", Usage: "restore the file that was archived"},
 			cmdline.Threads(),
 			cmdline.JSON("the summary"),

@@ -3,6 +3,7 @@ package seekable
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"sync"
@@ -125,11 +126,14 @@ func (a *Archive) entry(i int) entry {
 	return entry{int64(binary.LittleEndian.Uint32(b)), int64(binary.LittleEndian.Uint32(b[4:])), binary.LittleEndian.Uint32(b[8:])}
 }
 
-// read reads bytes that must be there.
+// read reads bytes that must be there. The reader's own errors say nothing of the archive.
 func (a *Archive) read(b []byte, off int64) error {
 	n, err := a.r.ReadAt(b, off)
-	if n == len(b) {
+	switch {
+	case n == len(b):
 		return nil
+	case err != nil && !errors.Is(err, io.EOF):
+		return err
 	}
 	return &FormatError{a.name, off + int64(n), "the file ends here", err}
 }

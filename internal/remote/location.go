@@ -160,7 +160,7 @@ func (l Location) URL(name string) *url.URL {
 }
 
 // fileEndings are the ends of names of files. Every other location is a directory.
-var fileEndings = []string{".safetensors", ".safetensors.index.json", ".gguf", ".gqf"}
+var fileEndings = []string{".safetensors", ".safetensors.index.json", ".gguf", ".gqf", ".zst"}
 
 // SplitFile returns the directory that the location names and "", or, if it names a file, the file's
 // directory and its name.
@@ -168,6 +168,12 @@ func (l Location) SplitFile() (dir Location, file string) {
 	if !slices.ContainsFunc(fileEndings, func(e string) bool { return strings.HasSuffix(l.Path, e) }) {
 		return l, ""
 	}
+	return l.Split()
+}
+
+// Split returns the directory and the name of the file that the location names, whatever the name ends
+// in. The file is "" if the location names no file: it ends in a slash.
+func (l Location) Split() (dir Location, file string) {
 	at := strings.LastIndexByte(l.Path, '/') + 1
 	file = l.Path[at:]
 	if l.Scheme == "https" || l.Scheme == "http" {

@@ -51,6 +51,7 @@ func TestSplitFile(t *testing.T) {
 		"https://h/a/model%20x.gguf?s=1":  {"https://h/a/", "model x.gguf"},
 		"https://h/a/b":                   {"https://h/a/b", ""},
 		"s3://b/m.safetensors.index.json": {"s3://b/", "m.safetensors.index.json"},
+		"s3://b/a/model.gqf.zst":          {"s3://b/a/", "model.gqf.zst"},
 	} {
 		l, err := Parse(name)
 		if err != nil {
