@@ -119,22 +119,36 @@ func (r *RowQuantizer) Weigh(d []float32, flat bool) { r.importance, r.flat = d,
 
 // rowWeights returns the weights of the errors of row x.
 func (r *RowQuantizer) rowWeights(x []float32) []float32 {
-	w := r.weights
-	inverse := float32(float64(len(x)) / vec.SumSquares(x))
-	switch normal := packing.ScaleF32.IsScale(inverse); {
-	case r.flat && r.importance != nil:
+	if r.flat && r.importance != nil {
 		return r.importance
-	case r.flat || !normal:
-		for i := range w {
-			w[i] = 1
-		}
-	default:
-		vec.Importance(w, x, inverse)
 	}
+	w := r.plainWeights(nil, x)
 	r.damp(w)
 	for i, d := range r.importance {
 		w[i] = float32(w[i] * d)
 	}
+	return w
+}
+
+// plainWeights returns the weights of the errors of row x without importances, and sets heaviest to the
+// greatest one of each group, unless it is nil. That is the weight of the group's largest value, because
+// every step of vec.Importance is monotonic.
+func (r *RowQuantizer) plainWeights(heaviest, x []float32) []float32 {
+	w := r.weights
+	inverse := float32(float64(len(x)) / vec.SumSquares(x))
+	if r.flat || !packing.ScaleF32.IsScale(inverse) {
+		for _, list := range [][]float32{w, heaviest} {
+			for i := range list {
+				list[i] = 1
+			}
+		}
+		return w
+	}
+	for g := range heaviest {
+		heaviest[g] = math.Float32frombits(larger(r.hi[g], r.lo[g]))
+	}
+	vec.Importance(heaviest, heaviest, inverse)
+	vec.Importance(w, x, inverse)
 	return w
 }
 

@@ -16,7 +16,6 @@ type fitSearch struct {
 	vec.Fit
 	positive bool
 	heaviest []float32 // weight of each group
-	unused   []float32
 	// largest are 2^15/Unit.
 	largest [vec.FitLanes]float32
 	// stored are the scales of Fit.Stored, in units of weights.
@@ -29,14 +28,14 @@ func newFitSearch(s Scheme, group, groups int) *fitSearch {
 	least, most := s.CodeRange()
 	return &fitSearch{
 		Fit: *vec.NewFit(group, &starts, least, most), positive: s.Positive(),
-		heaviest: make([]float32, groups), unused: make([]float32, groups),
+		heaviest: make([]float32, groups),
 	}
 }
 
 // fitScales replaces the scales of a row if others have a smaller weighted error.
 func (r *RowQuantizer) fitScales(scales, x []float32) {
-	f, weights := r.fits, r.rowWeights(x)
-	vec.GroupRange(f.unused, f.heaviest, weights, r.group)
+	f := r.fits
+	weights := r.plainWeights(f.heaviest, x)
 	for first := 0; first < len(scales); first += vec.FitLanes {
 		count := min(vec.FitLanes, len(scales)-first)
 		from, to := first*r.group, min((first+count)*r.group, len(x))
@@ -45,11 +44,10 @@ func (r *RowQuantizer) fitScales(scales, x []float32) {
 		f.Search()
 		r.fitChoices(scales[first:][:count])
 		f.Choose()
-		for i := range count {
-			if c := f.Choice[i]; c > 0 {
-				v := f.stored[c][i]
-				scales[first+i], r.inv[first+i] = v, 1/v
-			}
+		inv := r.inv[first:][:count]
+		for i, c := range f.Choice[:count] { // choice 0 is the present scale; a branch would be unpredictable
+			v := f.stored[c&(vec.FitChoices-1)][i]
+			scales[first+i], inv[i] = v, 1/v
 		}
 	}
 }

@@ -19,12 +19,12 @@ import (
 type gridSearch struct {
 	*vec.Fit
 	vec.GridSearch
-	choice           vec.GridChoice
-	starts, around   []vec.GridStart
-	stored           []storedGrid // what step 3 tries beside the present grid
-	heaviest, unused []float32    // weight of each group
-	found            [vec.FitLanes]bool
-	oneSided         [vec.FitLanes]bool // the weights have one sign, and the best grid does not hold 0
+	choice         vec.GridChoice
+	starts, around []vec.GridStart
+	stored         []storedGrid // what step 3 tries beside the present grid
+	heaviest       []float32    // weight of each group
+	found          [vec.FitLanes]bool
+	oneSided       [vec.FitLanes]bool // the weights have one sign, and the best grid does not hold 0
 	// scale, zero and mean are the result of steps 1 and 2, see estimates.
 	scale, zero, mean [vec.FitLanes]float32
 	fixed             float32 // zero point that is not stored
@@ -42,7 +42,7 @@ type storedGrid struct {
 
 func newGridSearch(s Scheme, group, groups int) *gridSearch {
 	f := &gridSearch{
-		Fit: vec.NewGridFit(group, s.Bits), heaviest: make([]float32, groups), unused: make([]float32, groups),
+		Fit: vec.NewGridFit(group, s.Bits), heaviest: make([]float32, groups),
 	}
 	switch {
 	case s.Mapping == gqf.MappingHalfStep:
@@ -187,8 +187,8 @@ func (f *gridSearch) zeroStarts(bits, group int) {
 
 // searchGrids replaces the scales and zero points of a row if others have a smaller weighted error.
 func (r *RowQuantizer) searchGrids(scales []float32, zeros []int8, x []float32) {
-	f, weights := r.grids, r.rowWeights(x)
-	vec.GroupRange(f.unused, f.heaviest, weights, r.group)
+	f := r.grids
+	weights := r.plainWeights(f.heaviest, x)
 	for first := 0; first < len(scales); first += vec.FitLanes {
 		end := min(first+vec.FitLanes, len(scales))
 		from, to := first*r.group, min(end*r.group, len(x))
@@ -325,17 +325,23 @@ func (r *RowQuantizer) searchZeros(first, end int) {
 func (r *RowQuantizer) estimates() {
 	f := r.grids
 	for i := range f.found {
-		if f.found[i] = f.found[i] && f.Score[i] > 0; !f.found[i] {
-			continue
-		}
-		unit := f.Unit[i] * 0x1p-15
-		f.scale[i] = f.A[i] / f.B[i] / unit
-		f.found[i] = f.scale[i] > 0 || !r.scheme.Positive()
-		if r.scheme.Fractions {
-			f.zero[i], f.mean[i] = float32(f.N[i]*-f.B2[i]), (-f.A1[i]-float32(f.Offset[i]*0x1p-15))/unit
+		f.scale[i] = f.A[i] / f.B[i] / (f.Unit[i] * 0x1p-15) // of a group that is not found too: a branch would be unpredictable
+		f.found[i] = f.found[i] && f.Score[i] > 0
+	}
+	if r.scheme.Fractions {
+		for i := range f.found {
+			if !f.found[i] {
+				continue
+			}
+			f.zero[i], f.mean[i] = float32(f.N[i]*-f.B2[i]), (-f.A1[i]-float32(f.Offset[i]*0x1p-15))/(f.Unit[i]*0x1p-15)
 			z := f.zero[i] - f.mean[i]/f.scale[i]
 			f.oneSided[i] = z < float32(r.qmin) || z > float32(r.qmax)
-			f.found[i] = f.found[i] && !f.oneSided[i]
+			f.found[i] = !f.oneSided[i]
+		}
+	}
+	if r.scheme.Positive() {
+		for i, s := range f.scale {
+			f.found[i] = f.found[i] && s > 0
 		}
 	}
 }
@@ -366,11 +372,14 @@ func (r *RowQuantizer) setChoices(scales []float32, zeros []int8, list []storedG
 	var units, offsets, present [vec.FitLanes]float32 // offset is the value 0's distance in weights
 	var bits [vec.FitLanes]uint32
 	var zero [vec.FitLanes]int8
+	fractions := r.scheme.Fractions // without them mean and offsets are 0: no divisions
 	for i := range units {
 		units[i], present[i], bits[i] = 1, 1, math.Float32bits(1)
 		if f.found[i] {
 			units[i], present[i], bits[i] = f.Unit[i]*0x1p-15, scales[i], r.storedBits(f.scale[i])
-			offsets[i] = f.Offset[i] * 0x1p-15 / units[i]
+			if fractions {
+				offsets[i] = f.Offset[i] * 0x1p-15 / units[i]
+			}
 		}
 	}
 	copy(zero[:], zeros)
@@ -388,12 +397,16 @@ func (r *RowQuantizer) setChoices(scales []float32, zeros []int8, list []storedG
 				if !steady {
 					next = r.neighbour(from, l.scale)
 				}
-				if size := next &^ (1 << 31); size < least || size > most { // NaN and infinities too
+				if !storable(next, least, most) {
 					continue
 				}
 				s[i] = math.Float32frombits(next)
 				if zeros != nil {
-					best := float32((f.zero[i]-f.mean[i]/s[i])*toStored) + l.zero
+					best := f.zero[i]
+					if fractions {
+						best -= f.mean[i] / s[i]
+					}
+					best = float32(best*toStored) + l.zero
 					z[i] = int8(roundSmall(min(max(best, lowest), highest)))
 				}
 			}
@@ -401,7 +414,12 @@ func (r *RowQuantizer) setChoices(scales []float32, zeros []int8, list []storedG
 		scale, stored := &f.choice.Scale[c], &f.choice.Zero[c]
 		for i, v := range s {
 			scale[i] = float32(v * units[i])
-			stored[i] = float32(float32(z[i])*toCode) - offsets[i]/v + f.fixed
+			stored[i] = float32(float32(z[i])*toCode) + f.fixed
+		}
+		if fractions { // and fixed is 0
+			for i, v := range s {
+				stored[i] -= offsets[i] / v
+			}
 		}
 	}
 }

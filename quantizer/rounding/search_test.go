@@ -474,6 +474,7 @@ func BenchmarkAlgorithms(b *testing.B) {
 		{Bits: 4, Group: 32, Mapping: gqf.MappingAsymmetric},
 		{Bits: 4, Group: 32, Mapping: gqf.MappingAsymmetric, Fractions: true},
 		{Bits: 2, Group: 32, Mapping: gqf.MappingHalfStep},
+		{Bits: 8, Group: 32, Mapping: gqf.MappingFullRange},
 	} {
 		for _, a := range []gqf.Algorithm{gqf.AlgorithmRTN, gqf.AlgorithmSearch, gqf.AlgorithmHQQ} {
 			s.ScaleDtype, s.Algorithm = packing.ScaleBF16, a
