@@ -3,6 +3,7 @@ package vec
 import (
 	"fmt"
 	"math"
+	"math/bits"
 )
 
 const (
@@ -54,6 +55,8 @@ const (
 	fitUnit = iota // 2^15/power
 	fitLeast
 	fitMost
+	fitHalf  // power/2: rnd(a * 2^15/power) is (a + power/2) >> fitShift
+	fitShift // the logarithm of power
 	fitLimits
 )
 
@@ -70,7 +73,7 @@ func NewFit(group int, starts *[FitStarts]float32, least, most int) *Fit {
 	if group <= 0 || least < -128 || most > 127 || least > 0 || most < 0 {
 		panic(fmt.Sprintf("vec: a fit of groups of %d with steps from %d to %d", group, least, most))
 	}
-	largest := float32(-least)
+	largest := float32(max(-least, most))
 	for _, c := range starts {
 		largest = max(largest, c, -c)
 	}
@@ -79,7 +82,10 @@ func NewFit(group int, starts *[FitStarts]float32, least, most int) *Fit {
 	for f.power*largest*fitMargin > math.MaxInt16 {
 		f.power /= 2
 	}
-	f.limits = [fitLimits]uint32{twice(int16((1 << 15) / f.power)), twice(int16(least)), twice(int16(most))}
+	shift := bits.TrailingZeros(uint(f.power))
+	f.limits = [fitLimits]uint32{
+		twice(int16((1 << 15) / f.power)), twice(int16(least)), twice(int16(most)), twice(int16(f.power / 2)), twice(int16(shift)),
+	}
 	for i, c := range starts {
 		for g := range FitLanes {
 			f.starts[i][g] = twice(int16(math.RoundToEven(float64(c * f.power))))

@@ -138,14 +138,20 @@ func transposed(r [8]reg.VecVirtual) (columns [8]reg.VecVirtual) {
 }
 
 // limits are the registers of a Fit's limits.
-type fitLimits struct{ unit, least, most reg.VecVirtual }
+type fitLimits struct{ unit, least, most, half, shift reg.VecVirtual }
 
 func (v *fitVectors) limits() fitLimits {
 	p := Load(Param("limits"), GP64())
 	var l fitLimits
-	for i, r := range []*reg.VecVirtual{&l.unit, &l.least, &l.most} {
-		*r = v.register()
-		VPBROADCASTD(operand.Mem{Base: p, Disp: 4 * i}, *r)
+	list := []*reg.VecVirtual{&l.unit, &l.least, &l.most}
+	if v.dot {
+		list = []*reg.VecVirtual{nil, &l.least, &l.most, &l.half, &l.shift}
+	}
+	for i, r := range list {
+		if r != nil {
+			*r = v.register()
+			VPBROADCASTD(operand.Mem{Base: p, Disp: 4 * i}, *r)
+		}
 	}
 	return l
 }
@@ -167,20 +173,28 @@ func (v *fitVectors) sums(label string, a, b *[fitQuad]reg.VecVirtual, c func(i 
 	}
 	Label(label)
 	x := v.register()
-	if v.dot {
-		VMOVDQU32(operand.Mem{Base: at}, x)
-	} else {
-		VMOVDQU(operand.Mem{Base: at}, x)
+	v.load(operand.Mem{Base: at}, x)
+	var product, weight operand.Op = operand.Mem{Base: at, Disp: fitVector}, operand.Mem{Base: at, Disp: 2 * fitVector}
+	if v.dot { // enough registers
+		rp, rw := v.register(), v.register()
+		v.load(product.(operand.Mem), rp)
+		v.load(weight.(operand.Mem), rw)
+		product, weight = rp, rw
 	}
 	for i := range fitQuad {
 		q := v.register()
 		VPMULHRSW(c(i), x, q)
-		VPMULHRSW(l.unit, q, q)
+		if v.dot { // multiplications have half of the execution units
+			VPADDSW(l.half, q, q)
+			VPSRAVW(l.shift, q, q)
+		} else {
+			VPMULHRSW(l.unit, q, q)
+		}
 		VPMAXSW(l.least, q, q)
 		VPMINSW(l.most, q, q)
-		v.add(operand.Mem{Base: at, Disp: fitVector}, q, a[i])
+		v.add(product, q, a[i])
 		VPMULLW(q, q, q)
-		v.add(operand.Mem{Base: at, Disp: 2 * fitVector}, q, b[i])
+		v.add(weight, q, b[i])
 	}
 	ADDQ(operand.U32(fitPair), at)
 	SUBQ(operand.Imm(2), left)
