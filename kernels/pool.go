@@ -1,9 +1,11 @@
 package kernels
 
 import (
+	"runtime"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/lowbit-go/gq/internal/cpu"
 )
@@ -11,10 +13,17 @@ import (
 // Pool runs work on a fixed number of goroutines, including the caller's. Its maker closes it. It
 // may serve many Workspaces and runs one piece of work at a time: concurrent calls of Run wait for
 // each other.
+//
+// A goroutine looks for work for a short time before it sleeps: a pass of one token calls Run a
+// hundred times, and Go's scheduler takes some 50 microseconds to wake a goroutine on another CPU,
+// in which two CPUs read 2 MB of weights. Run does not wait for goroutines that have taken no part,
+// so that a goroutine that gets no CPU delays nobody.
 type Pool struct {
 	mu      sync.Mutex
-	wake    []chan struct{} // one for each goroutine except the caller's
-	waiting sync.WaitGroup
+	helpers []*helper // the goroutines except the caller's
+	look    time.Duration
+	working atomic.Int64   // helpers that Run has called and that have not finished
+	waiting sync.WaitGroup // likewise
 
 	// The current work.
 	f     func(worker, part int)
@@ -25,29 +34,51 @@ type Pool struct {
 	cause  any // value of the first panic, if failed
 }
 
+// lookTime is how long a goroutine looks for work before it sleeps. The time between two products of
+// a pass of one token is shorter.
+const lookTime = 40 * time.Microsecond
+
+// helper is a goroutine of a Pool.
+type helper struct {
+	state atomic.Int32  // one of the states below
+	wake  chan struct{} // ends the helper's sleep; closed by Close
+	_     [64]byte      // keeps goroutines out of each other's cache lines
+}
+
+// The states of a helper.
+const (
+	awake   = iota // looks for work
+	asleep         // waits for wake
+	called         // there is work; the helper may still be asleep, but there is a value in wake
+	working        // takes parts
+)
+
 // NewPool starts threads-1 goroutines; threads below 1 means runtime.GOMAXPROCS(0). Close ends
 // them.
 func NewPool(threads int) *Pool {
 	threads = cpu.Threads(threads)
-	p := &Pool{wake: make([]chan struct{}, threads-1)}
-	for i := range p.wake {
-		p.wake[i] = make(chan struct{}, 1)
-		go p.loop(i+1, p.wake[i])
+	p := &Pool{helpers: make([]*helper, threads-1)}
+	if threads <= runtime.GOMAXPROCS(0) { // else a goroutine that looks for work keeps others from working
+		p.look = lookTime
+	}
+	for i := range p.helpers {
+		p.helpers[i] = &helper{wake: make(chan struct{}, 1)}
+		go p.loop(i+1, p.helpers[i])
 	}
 	return p
 }
 
 // Threads is the number of goroutines that work in Run, including the caller's.
-func (p *Pool) Threads() int { return len(p.wake) + 1 }
+func (p *Pool) Threads() int { return len(p.helpers) + 1 }
 
 // Close ends the goroutines. The Pool can still run work, in the caller's goroutine only.
 func (p *Pool) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, wake := range p.wake {
-		close(wake)
+	for _, h := range p.helpers {
+		close(h.wake)
 	}
-	p.wake = nil
+	p.helpers = nil
 }
 
 // Run calls f(worker, part) once for each part in 0 .. parts-1 and returns when all calls have
@@ -62,14 +93,23 @@ func (p *Pool) Run(parts int, f func(worker, part int)) {
 	defer p.mu.Unlock()
 	p.f, p.parts = f, int64(parts)
 	p.next.Store(0)
-	helpers := p.wake[:min(len(p.wake), max(parts-1, 0))]
+	helpers := p.helpers[:min(len(p.helpers), max(parts-1, 0))]
+	p.working.Store(int64(len(helpers)))
 	p.waiting.Add(len(helpers))
-	for _, wake := range helpers {
-		wake <- struct{}{}
+	for _, h := range helpers {
+		if h.state.Swap(called) == asleep {
+			h.wake <- struct{}{}
+		}
 	}
 	before := debug.SetPanicOnFault(true)
 	p.work(0)
 	debug.SetPanicOnFault(before)
+	for _, h := range helpers {
+		if h.state.CompareAndSwap(called, awake) { // it has taken no part, and none is left
+			p.finish()
+		}
+	}
+	p.until(func() bool { return p.working.Load() == 0 })
 	p.waiting.Wait()
 	p.f = nil
 	if p.failed.Load() {
@@ -80,12 +120,40 @@ func (p *Pool) Run(parts int, f func(worker, part int)) {
 	}
 }
 
+// finish counts a helper that takes no more parts.
+func (p *Pool) finish() {
+	p.waiting.Done()
+	p.working.Add(-1)
+}
+
+// until waits until done reports true, for p.look at most. It returns the last report.
+func (p *Pool) until(done func() bool) bool {
+	if done() {
+		return true
+	}
+	for start := time.Now(); time.Since(start) < p.look; {
+		if done() {
+			return true
+		}
+	}
+	return false
+}
+
 // loop runs in each goroutine of the Pool.
-func (p *Pool) loop(worker int, wake chan struct{}) {
+func (p *Pool) loop(worker int, h *helper) {
 	debug.SetPanicOnFault(true)
-	for range wake {
-		p.work(worker)
-		p.waiting.Done()
+	isCalled := func() bool { return h.state.Load() == called }
+	for {
+		if !p.until(isCalled) && h.state.CompareAndSwap(awake, asleep) {
+			if _, open := <-h.wake; !open {
+				return
+			}
+		}
+		if h.state.CompareAndSwap(called, working) {
+			p.work(worker)
+			h.state.Store(awake)
+			p.finish()
+		}
 	}
 }
 

@@ -109,3 +109,35 @@ func TestPoolDoesNotAllocate(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+// TestPoolDoesNotWaitForAbsentHelper has a goroutine that gets no CPU at first: Run returns without
+// it, and the next Run finds it at work.
+func TestPoolDoesNotWaitForAbsentHelper(t *testing.T) {
+	for _, state := range []int32{awake, asleep} {
+		h := &helper{wake: make(chan struct{}, 1)}
+		h.state.Store(state)
+		p := &Pool{helpers: []*helper{h}}
+		for range 3 {
+			n := 0
+			p.Run(10, func(worker, _ int) {
+				if worker != 0 {
+					t.Errorf("worker %d", worker)
+				}
+				n++
+			})
+			if n != 10 {
+				t.Fatalf("%d parts of 10", n)
+			}
+		}
+		go p.loop(1, h)
+		for range 3 {
+			var both sync.WaitGroup
+			both.Add(2)
+			p.Run(2, func(int, int) {
+				both.Done()
+				both.Wait()
+			})
+		}
+		p.Close()
+	}
+}
