@@ -91,7 +91,7 @@ func (j *quantizeJob) probeCost() float64 {
 	for _, m := range j.plan.Matrices() {
 		kinds[alloc.Kind(m.Tensor)] = true
 	}
-	widths, probes := 2.0, 1.2*float64(len(kinds))
+	widths, probes := 1.0, 1.2*float64(len(kinds))
 	if j.o.Recipe.Quality.ManyProbes() {
 		widths, probes = 4, float64(len(j.plan.Matrices()))/2
 	}

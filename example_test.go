@@ -116,7 +116,7 @@ func ExampleQuantize_budget() {
 	}
 	first := r.Allocation.Rows[0]
 	fmt.Println(r.OutputBytes <= 800_000, first.Tensor, first.Bits, "bits")
-	// Output: true model.embed_tokens.weight 3 bits
+	// Output: true model.embed_tokens.weight 4 bits
 }
 
 func ExamplePlan() {

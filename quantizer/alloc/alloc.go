@@ -34,7 +34,7 @@ type Job struct {
 	// Groups are the group sizes to choose from. Default: 32, 64, 128; with fractional zero points 48
 	// and 96 too.
 	Groups []int
-	// Widths are the bits of probes, ascending. Default: 2 and 4.
+	// Widths are the bits of probes, ascending. Default: 3.
 	Widths []int
 	// Single probes each tensor alone, not all tensors of a kind together, which takes some ten times
 	// as long. Default: false.
@@ -93,7 +93,7 @@ func (j Job) layOut() (*Sensitivities, error) {
 		j.MaxBits = 8
 	}
 	if j.Widths == nil {
-		j.Widths = []int{2, 4}
+		j.Widths = []int{3}
 	}
 	facts, err := arch.ParseConfig(j.Config)
 	if err != nil {

@@ -6,20 +6,25 @@
 //
 //	gradients  run the model forward and backward on a text of a thousand tokens, with random gradients
 //	           of the logits, which gives the importance of each row and column of each tensor
-//	errors     predict the divergence of each tensor in 2 and in 4 bits, group 64: the sum of its
-//	           squared errors, each weighted with the importance of its row and column
-//	probe      round all tensors of a kind (all q_proj) to 2 bits, then to 4, and measure
-//	           KL(float || rounded) on the text (eval.Reference); each tensor gets a part in proportion
-//	           to its predicted divergence
-//	predict    kl(scheme) = kl(probe) e(scheme) / e(probe), where e is the weighted error of some rows,
-//	           from the nearest probe, or between two probes from the geometric mean of both
+//	errors     find the squared rounding errors of each tensor's options on up to 128 rows, each error
+//	           weighted with the importance of its row and column; of linear layers also in 3 bits,
+//	           group 64, on all rows
+//	probe      round all tensors of a kind (all q_proj) to 3 bits, and measure KL(float || rounded) on
+//	           the text (eval.Reference); each tensor gets a part in proportion to the weighted error of
+//	           all its rows
+//	predict    kl(scheme) = kl(probe) e(scheme) / e(probe), where e is the weighted error of some rows
 //	hull       of each tensor's options keep the lower convex hull of KL over bytes
 //	choose     start with the cheapest option of each tensor and step along the hulls in order of KL
 //	           saved per byte, as long as the bytes last; spend the rest on any step that still fits
 //
 // The divergences of single tensors add up well at 4 bits, fairly at 3 and badly at 2, where their
-// order is still right. The squared error alone, without gradients and probes, allocates worse than the
-// same bits everywhere.
+// order is still right. A kind at 2 bits has up to 1.43 times the divergence of its tensors alone, at 3
+// bits at most 1.09 times (stories260K, books1.3M). So probes at 2 bits mislead: they count a kind with
+// one tensor, the embedding, for too little. The squared error alone, without gradients and probes,
+// allocates worse than the same bits everywhere.
+//
+// With several widths, predictions come from the nearest probe, or between two probes from the
+// geometric mean of both.
 //
 // # Importance
 //
@@ -38,10 +43,15 @@
 // same at all positions has no effect. Predictions were .6 to .7 times the measured divergence for v_proj
 // and 1.0 to 1.7 times for k_proj, with deviations of 13 to 34 %. The probe of the kind corrects the mean.
 //
-// At 24 sizes (eight for each model, between the sizes of uniform 2 and 4 bits, by search, 8000
-// tokens), the chosen files have on average 0.998, 1.018 and 1.004 times the divergence of files that
-// are chosen with a probe of each tensor at 3 bits; single sizes differ from 0.93 to 1.11 times. With
-// probes of kinds at 4 bits only, the averages are 1.02, 1.01 and 1.04.
+// The rows of an embedding that tokens look up have squared gradients too. An embedding that is the
+// lm_head as well has the sum of both importances. Its rows differ far more than the rows of other
+// layers: most tokens do not occur in a text. So rows of large matrices are drawn in proportion to their
+// importance. With equal rows of the embedding, and the importance of the lm_head's columns alone, the
+// predictions for its options were .46 to 1.4 times the measured divergence (stories260K, 2 to 5 bits, two
+// mappings, groups of 32 to 128), and the embedding got too few bits; now they are .80 to 1.11 times.
+//
+// docs/QUALITY.md has the divergences of files at several sizes, beside files that are chosen with a
+// probe of each tensor.
 //
 // # What is one decision
 //

@@ -18,8 +18,18 @@ import (
 //
 // in nats, summed over the tokens. rows[i] is the sum over tokens of the squared gradient of output
 // i, and cols[k] the mean square of input k, in which each token counts by its squared gradients.
+//
+// For the rows of an embedding that tokens look up, rows[i] is the sum over the tokens i of their squared
+// gradients, and cols[k] the share of column k in all squared gradients. An embedding that is the lm_head
+// too has both importances.
 type importance struct {
 	rows, cols []float64
+}
+
+// importances are the importances of a model's tensors.
+type importances struct {
+	linears   map[string]*importance // without linear layers that no token reaches
+	embedding *importance            // of the rows that tokens look up
 }
 
 // batchTokens bounds the tokens that pass backward together, unless one sequence is longer.
@@ -31,7 +41,7 @@ func Bytes(m *model.Model, threads, longest int) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	n := tape.Bytes() + 8*int64(threads)*int64(m.VocabSize())
+	n := tape.Bytes() + 8*int64(threads)*int64(m.VocabSize()) + 8*int64(m.VocabSize()+m.Config().HiddenSize)
 	for _, name := range m.Linears() {
 		l := m.Linear(name)
 		n += 8 * int64(l.Rows()+l.Cols())
@@ -39,19 +49,18 @@ func Bytes(m *model.Model, threads, longest int) (int64, error) {
 	return n, nil
 }
 
-// gradients finds the importance of each linear layer that a token reaches, from one pass forward and
-// backward.
+// gradients finds the importances from one pass forward and backward.
 type gradients struct {
-	model   *model.Model
-	pool    *kernels.Pool
-	linears map[string]*importance
-	weight  map[string]float64 // sum of squared gradients of the outputs
-	tokens  []float64          // squared gradients of each token's outputs
-	rows    [][]float64        // by goroutine: roots of probabilities
+	importances
+	model  *model.Model
+	pool   *kernels.Pool
+	weight map[*importance]float64 // sum of squared gradients
+	tokens []float64               // squared gradients of each token's outputs, or looked-up row
+	rows   [][]float64             // by goroutine: roots of probabilities
 }
 
 // importances runs the model forward and backward.
-func (j *Job) importances(ctx context.Context) (map[string]*importance, error) {
+func (j *Job) importances(ctx context.Context) (*importances, error) {
 	sequences := j.Reference.Sequences()
 	batches := batchesOf(sequences)
 	tape, err := j.Model.NewTape(tapeOptions(sequences))
@@ -60,7 +69,9 @@ func (j *Job) importances(ctx context.Context) (map[string]*importance, error) {
 	}
 	pool := kernels.NewPool(cpu.Threads(j.Options.Threads))
 	defer pool.Close()
-	g := &gradients{model: j.Model, pool: pool, linears: map[string]*importance{}, weight: map[string]float64{}, rows: make([][]float64, pool.Threads())}
+	g := &gradients{model: j.Model, pool: pool, weight: map[*importance]float64{}, rows: make([][]float64, pool.Threads())}
+	g.linears = map[string]*importance{}
+	g.embedding = &importance{make([]float64, j.Model.VocabSize()), make([]float64, j.Model.Config().HiddenSize)}
 	first := 0
 	for _, batch := range batches {
 		if err := tape.Forward(batch, nil); err != nil {
@@ -70,8 +81,11 @@ func (j *Job) importances(ctx context.Context) (map[string]*importance, error) {
 			g.sample(first+sequence, from, n, logits)
 			return nil
 		}, &model.Gradients{Linear: func(l *model.LinearGradient) error {
-			g.add(l)
+			g.linear(l)
 			return ctx.Err()
+		}, Embedding: func(sequence int, gradient []float32) error {
+			g.lookup(batch[sequence], gradient)
+			return nil
 		}})
 		if err != nil {
 			return nil, err
@@ -79,14 +93,14 @@ func (j *Job) importances(ctx context.Context) (map[string]*importance, error) {
 		first += len(batch)
 		j.progress(len(batch))
 	}
-	for name, i := range g.linears {
-		if w := g.weight[name]; w > 0 {
+	for i, w := range g.weight {
+		if w > 0 {
 			for k := range i.cols {
 				i.cols[k] /= w
 			}
 		}
 	}
-	return g.linears, nil
+	return &g.importances, nil
 }
 
 // batchesOf divides sequences into batches of up to batchTokens.
@@ -153,25 +167,41 @@ func sampleRow(logits []float32, root []float64, random splitmix.Source) {
 	}
 }
 
-// add adds the tokens of a gradient to the importance of its linear layer.
-func (g *gradients) add(l *model.LinearGradient) {
+// linear adds the tokens of a gradient to the importance of its linear layer.
+func (g *gradients) linear(l *model.LinearGradient) {
 	i := g.linears[l.Name]
 	if i == nil {
 		i = &importance{make([]float64, l.N), make([]float64, l.K)}
 		g.linears[l.Name] = i
 	}
-	tokens := buffer.Grow(&g.tokens, l.M)
-	g.pool.Run(l.M, func(_, m int) {
-		tokens[m] = 0
-		for _, v := range l.DY[m*l.N:][:l.N] {
-			tokens[m] += float64(float64(v) * float64(v))
-		}
-	})
-	for _, w := range tokens {
-		g.weight[l.Name] += w
-	}
+	tokens := g.squaresOfTokens(i, l.DY, l.M)
 	g.squares(i.rows, l.DY, nil)
 	g.squares(i.cols, l.X, tokens)
+}
+
+// lookup adds the gradient of the rows that a sequence looks up to the importance of the embedding.
+func (g *gradients) lookup(sequence []int32, gradient []float32) {
+	i := g.embedding
+	for m, w := range g.squaresOfTokens(i, gradient, len(sequence)) {
+		i.rows[sequence[m]] += w
+	}
+	g.squares(i.cols, gradient, nil)
+}
+
+// squaresOfTokens sums the squares of each row of x, [tokens][...], and adds them to the weight of an
+// importance. The sums are valid until the next call.
+func (g *gradients) squaresOfTokens(i *importance, x []float32, tokens int) []float64 {
+	list, n := buffer.Grow(&g.tokens, tokens), len(x)/tokens
+	g.pool.Run(tokens, func(_, m int) {
+		list[m] = 0
+		for _, v := range x[m*n:][:n] {
+			list[m] += float64(float64(v) * float64(v))
+		}
+	})
+	for _, w := range list {
+		g.weight[i] += w
+	}
+	return list
 }
 
 // squares adds the squares of each column of x, [tokens][len(sums)], times the token's weight. nil:

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/splitmix"
 	"github.com/lowbit-go/gq/internal/testplan"
 	"github.com/lowbit-go/gq/internal/testshared"
@@ -70,16 +71,19 @@ func TestImportance(t *testing.T) {
 	var ratios []float64
 	for i, d := range p.Decisions {
 		layer := j.layer(d)
-		if layer < 0 {
-			continue
-		}
 		g := &group{first: layer, decisions: map[int][]*Decision{layer: {d}}, list: []*Decision{d}}
 		measured, err := j.probe(t.Context(), g, j.Widths[0])
 		if err != nil {
 			t.Fatal(err)
 		}
-		predicted := .5 * errors[i].Predicted[0] / (128 + 100 + 156)
+		predicted := .5 * errors[i].Probes[0] / (128 + 100 + 156) // from a sample of rows
+		if all := .5 * errors[i].Predicted[0] / (128 + 100 + 156); layer >= 0 && math.Abs(all/predicted-1) > .1 {
+			t.Errorf("%s: predicted %.3g from all rows, %.3g from a sample", d.Name, all, predicted)
+		}
 		ratio := predicted / measured
+		if layer < 0 && math.Abs(ratio-1) > .25 {
+			t.Errorf("%s, embedding and lm_head: predicted %.3g, measured %.3g", d.Name, predicted, measured)
+		}
 		if ratios = append(ratios, ratio); ratio < .25 || ratio > 4 {
 			t.Errorf("%s: predicted %.3g, measured %.3g", d.Name, predicted, measured)
 		}
@@ -152,5 +156,63 @@ func TestBatches(t *testing.T) {
 	}
 	if o := tapeOptions(sequences); o.MaxTokens != 2000 || o.MaxLength != 2000 {
 		t.Errorf("a tape of %+v", o)
+	}
+}
+
+// TestSample draws rows of large matrices in proportion to their importance.
+func TestSample(t *testing.T) {
+	const n = 1000
+	falling, oneRow := make([]float64, n), make([]float64, n)
+	for i := range falling {
+		falling[i] = 1 / float64(i+1)
+	}
+	oneRow[700] = 5
+	for name, test := range map[string]struct {
+		rows        int
+		importances []*importance
+		drawn       int // rows that count
+		total       float64
+	}{
+		"small":           {rows: 100, importances: []*importance{{falling[:100], []float64{1}}}, drawn: 100},
+		"no importance":   {rows: n, drawn: sampledRows, total: n},
+		"one row":         {rows: n, importances: []*importance{{oneRow, []float64{1, 1}}}, drawn: 1, total: 10},
+		"two importances": {rows: n, importances: []*importance{{oneRow, []float64{1, 1}}, {oneRow, []float64{.5, 1}}}, drawn: 1, total: 17.5},
+		"no gradients":    {rows: n, importances: []*importance{{make([]float64, n), []float64{0}}}},
+	} {
+		r := rows{weights: &safetensors.Weights{Rows: test.rows}, importances: test.importances}
+		drawn, total := 0, 0.0
+		for row, count := range r.sample() {
+			if count == 0 {
+				continue
+			}
+			drawn++
+			weight := 0.0
+			for _, im := range test.importances {
+				for _, v := range im.cols {
+					weight += im.rows[row] * v
+				}
+			}
+			if test.importances == nil {
+				weight = 1
+			}
+			total += count * weight
+		}
+		if drawn != test.drawn || test.total > 0 && math.Abs(total/test.total-1) > 1e-9 {
+			t.Errorf("%s: %d rows with an importance of %g, not %d with %g", name, drawn, total, test.drawn, test.total)
+		}
+	}
+	// Harmonic numbers: row i is drawn with probability min(1, sampledRows/(i+1)/7.485), and counts
+	// for its share of the importance.
+	r := rows{weights: &safetensors.Weights{Rows: n}, importances: []*importance{{falling, []float64{1}}}}
+	first, last := 0, 0
+	for row, count := range r.sample() {
+		if count > 0 && row < n/2 {
+			first++
+		} else if count > 0 {
+			last++
+		}
+	}
+	if first < 5*last || last == 0 {
+		t.Errorf("%d of the first 500 rows and %d of the last", first, last)
 	}
 }

@@ -19,22 +19,22 @@ import (
 // probeGroup is the group size of probes.
 const probeGroup = 64
 
-// sampledRows is the number of rows of a matrix that options are compared on.
+// sampledRows is the greatest number of rows of a matrix that options are compared on.
 const sampledRows = 128
 
 // tensorErrors are squared rounding errors of a decision's tensors.
 type tensorErrors struct {
-	// Options and Probes are the errors of a sample of rows with the scheme of each option, and of
-	// each probe: sums of squares, each column weighted with its importance.
+	// Options and Probes are the errors with the scheme of each option, and of each probe, estimated from
+	// a sample of rows: sums of squares, each row and column weighted with its importance.
 	Options, Probes []float64
-	// Predicted are the errors of all rows with the scheme of each probe, each row and column weighted
-	// with its importance. They are in proportion to the predicted divergence.
+	// Predicted are the errors of all rows with the scheme of each probe, for linear layers of decoder
+	// layers. They are in proportion to the predicted divergence.
 	Predicted []float64
 }
 
 // errors finds the errors of all decisions.
 func (j *Job) errors(ctx context.Context, list []*Decision) ([]*tensorErrors, error) {
-	importances, err := j.importances(ctx)
+	im, err := j.importances(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +49,7 @@ func (j *Job) errors(ctx context.Context, list []*Decision) ([]*tensorErrors, er
 				if i >= len(list) {
 					return
 				}
-				found[i], errs[i] = j.errorsOf(list[i], importances)
+				found[i], errs[i] = j.errorsOf(list[i], im)
 				j.progress(1)
 			}
 		})
@@ -63,10 +63,10 @@ func (j *Job) errors(ctx context.Context, list []*Decision) ([]*tensorErrors, er
 	return found, ctx.Err()
 }
 
-func (j *Job) errorsOf(d *Decision, importances map[string]*importance) (*tensorErrors, error) {
+func (j *Job) errorsOf(d *Decision, im *importances) (*tensorErrors, error) {
 	e := &tensorErrors{Options: make([]float64, len(d.Options)), Probes: make([]float64, len(j.Widths)), Predicted: make([]float64, len(j.Widths))}
 	for _, name := range d.Tensors {
-		if err := j.tensor(e, d, name, importances); err != nil {
+		if err := j.tensor(e, d, name, im); err != nil {
 			return nil, fmt.Errorf("tensor %q: %w", name, err)
 		}
 	}
@@ -80,7 +80,7 @@ type roundedRows struct {
 }
 
 // tensor adds a tensor's errors to e.
-func (j *Job) tensor(e *tensorErrors, d *Decision, name string, importances map[string]*importance) error {
+func (j *Job) tensor(e *tensorErrors, d *Decision, name string, im *importances) error {
 	_, inLayer := j.layers[name]
 	w, err := j.weights(name)
 	if err != nil {
@@ -112,24 +112,30 @@ func (j *Job) tensor(e *tensorErrors, d *Decision, name string, importances map[
 		}
 		sampled, all = append(sampled, r), append(all, roundedRows{r.Rounder, &e.Predicted[i]})
 	}
-	for slice, input := range d.replaced(w, name)[:w.Slices] {
-		im := importances[input]
-		if w.Slices == 1 {
-			for _, in := range d.replaced(w, name) {
-				if importances[in] != nil {
-					im = importances[in]
-				}
+	names := d.replaced(w, name)
+	for slice := range w.Slices {
+		inputs := names
+		if w.Slices > 1 {
+			inputs = names[slice:][:1]
+		}
+		var list []*importance
+		for _, n := range inputs {
+			if i := im.linears[n]; i != nil {
+				list = append(list, i)
 			}
 		}
-		if im == nil && strings.Contains(name, ".experts.") {
+		if d.Embedding {
+			list = append(list, im.embedding)
+		}
+		if len(list) == 0 && strings.Contains(name, ".experts.") {
 			continue // an expert that no token reached
 		}
-		sample := rows{w, slice * w.Rows, min(sampledRows, w.Rows), im, inLayer && im != nil}
-		if err := sample.errors(sampled); err != nil {
+		r := rows{w, slice * w.Rows, list}
+		if err := r.errors(sampled, r.sample()); err != nil {
 			return err
 		}
-		if inLayer && im != nil {
-			if err := (rows{w, slice * w.Rows, w.Rows, im, true}).errors(all); err != nil {
+		if inLayer && len(list) > 0 {
+			if err := r.errors(all, ones(w.Rows)); err != nil {
 				return err
 			}
 		}
@@ -137,23 +143,68 @@ func (j *Job) tensor(e *tensorErrors, d *Decision, name string, importances map[
 	return nil
 }
 
-// rows are n rows of a slice of a tensor.
+// rows are the rows of a slice of a tensor.
 type rows struct {
-	weights  *safetensors.Weights
-	first    int // row of the slice
-	n        int
-	im       *importance // nil: all columns are equal
-	weighted bool        // by the importance of rows too
+	weights     *safetensors.Weights
+	first       int           // row of the slice
+	importances []*importance // none: all rows and columns are equal
 }
 
-// errors adds the errors of the rows.
-func (r rows) errors(list []roundedRows) error {
+// sample returns how often each row counts: each row once in a small matrix, else up to sampledRows rows,
+// drawn in steps of equal importance, so that each one stands for rows of the same importance in sum.
+func (r rows) sample() []float64 {
+	n := r.weights.Rows
+	if n <= sampledRows {
+		return ones(n)
+	}
+	importance := make([]float64, n)
+	if len(r.importances) == 0 {
+		importance = ones(n)
+	}
+	for _, im := range r.importances {
+		cols := 0.0
+		for _, v := range im.cols {
+			cols += v
+		}
+		for i, v := range im.rows {
+			importance[i] += float64(v * cols)
+		}
+	}
+	step := 0.0
+	for _, v := range importance {
+		step += v
+	}
+	step /= sampledRows
+	counts := make([]float64, n)
+	next, sum := step/2, 0.0
+	for i, v := range importance {
+		for sum += v; next < sum; next += step {
+			counts[i] += step / v
+		}
+	}
+	return counts
+}
+
+func ones(n int) []float64 { return slices.Repeat([]float64{1}, n) }
+
+// errors adds the errors of the rows, each as often as it counts.
+func (r rows) errors(list []roundedRows, counts []float64) error {
 	w := r.weights
-	x, y := make([]float32, w.Cols), make([]float32, w.Cols)
-	for i := range r.n {
-		row := i * w.Rows / r.n
+	x, y, weights := make([]float32, w.Cols), make([]float32, w.Cols), ones(w.Cols)
+	for row, count := range counts {
+		if count == 0 {
+			continue
+		}
 		if err := w.Read(x, r.first+row, 1); err != nil {
 			return err
+		}
+		if len(r.importances) > 0 {
+			clear(weights)
+		}
+		for _, im := range r.importances {
+			for k, v := range im.cols {
+				weights[k] += float64(im.rows[row] * v)
+			}
 		}
 		for _, q := range list {
 			if err := q.Round(y, x); err != nil {
@@ -162,16 +213,9 @@ func (r rows) errors(list []roundedRows) error {
 			sum := 0.0
 			for k, v := range x {
 				diff := float64(v) - float64(y[k])
-				diff = float64(diff * diff)
-				if r.im != nil {
-					diff = float64(diff * r.im.cols[k])
-				}
-				sum += diff
+				sum += float64(float64(diff*diff) * weights[k])
 			}
-			if r.weighted {
-				sum = float64(sum * r.im.rows[row])
-			}
-			*q.sum += sum
+			*q.sum += float64(sum * count)
 		}
 	}
 	return nil

@@ -69,5 +69,5 @@ func (j *Job) key(list []*Decision) (string, error) {
 		}
 		probes = append(probes, p)
 	}
-	return workdir.Key("probes", 3, j.Checkpoint.Stamps(), sha256.Sum256(j.Config), j.Reference.Sequences(), probes)
+	return workdir.Key("probes", 4, j.Checkpoint.Stamps(), sha256.Sum256(j.Config), j.Reference.Sequences(), probes)
 }
