@@ -36,6 +36,8 @@ func guardPages(t *testing.T, end asmtest.End, n int) {
 	asmtest.NoFault(t, "SumSquares", func() { SumSquares(x) })
 	columns, sums := asmtest.Place(t, end, make([]float32, ColumnLanes*n)), asmtest.Place(t, end, make([][ColumnLanes]float32, 1))
 	asmtest.NoFault(t, "ColumnSums", func() { ColumnSums(&sums[0], columns, x) })
+	lanes, steps := asmtest.Place(t, end, make([][ColumnLanes]float32, 4)), asmtest.Place(t, end, make([]ColumnGrids, 1))
+	asmtest.NoFault(t, "ColumnCodes", func() { ColumnCodes(&steps[0], &lanes[0], &lanes[1], &lanes[2], &lanes[3]) })
 	asmtest.NoFault(t, "Importance", func() { Importance(w, x, 1) })
 
 	search, final := asmtest.Place(t, end, make([]Search, 1)), asmtest.Place(t, end, make([]Final, 1))

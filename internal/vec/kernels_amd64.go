@@ -66,6 +66,11 @@ func importanceBlock(w *float32, x *float32, n int, inverse float32)
 //go:noescape
 func columnSumsBlock(sum *float32, e *float32, v *float32, n int)
 
+// columnCodesBlock is columnCodesGeneric with AVX2. grids points to the scales of a ColumnGrids.
+//
+//go:noescape
+func columnCodesBlock(grids *float32, values *float32, shifts *float32, codes *float32, sums *float32)
+
 // fitRangesBlock is fitRangesGeneric with AVX2 for n values, n positive.
 //
 //go:noescape

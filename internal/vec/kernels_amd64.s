@@ -861,6 +861,124 @@ factors:
 	VZEROUPPER
 	RET
 
+// func columnCodesBlock(grids *float32, values *float32, shifts *float32, codes *float32, sums *float32)
+// Requires: AVX
+TEXT ·columnCodesBlock(SB), NOSPLIT, $0-40
+	MOVQ         grids+0(FP), AX
+	MOVQ         values+8(FP), CX
+	MOVQ         shifts+16(FP), DX
+	MOVQ         codes+24(FP), BX
+	MOVQ         sums+32(FP), SI
+	VBROADCASTSS 640(AX), Y0
+	VBROADCASTSS 644(AX), Y1
+	VBROADCASTSS 648(AX), Y2
+	VMOVUPS      (CX), Y3
+	VMOVUPS      (DX), Y4
+	VADDPS       (SI), Y4, Y4
+	VADDPS       Y4, Y3, Y4
+	VSUBPS       512(AX), Y4, Y5
+	VMULPS       128(AX), Y5, Y5
+	VSUBPS       Y0, Y5, Y5
+	VMOVUPS      384(AX), Y6
+	VMOVUPS      256(AX), Y7
+	VSUBPS       Y6, Y7, Y7
+	VADDPS       Y7, Y5, Y5
+	VSUBPS       Y6, Y1, Y7
+	VMAXPS       Y7, Y5, Y5
+	VSUBPS       Y6, Y2, Y7
+	VMINPS       Y7, Y5, Y5
+	VROUNDPS     $0x08, Y5, Y5
+	VADDPS       Y6, Y5, Y5
+	VMOVUPS      Y5, (BX)
+	VSUBPS       256(AX), Y5, Y5
+	VADDPS       Y0, Y5, Y5
+	VMULPS       (AX), Y5, Y5
+	VADDPS       512(AX), Y5, Y5
+	VSUBPS       Y5, Y3, Y3
+	VMOVUPS      Y3, (CX)
+	VSUBPS       Y5, Y4, Y4
+	VMOVUPS      Y4, (DX)
+	VMOVUPS      32(CX), Y3
+	VMOVUPS      32(DX), Y4
+	VADDPS       32(SI), Y4, Y4
+	VADDPS       Y4, Y3, Y4
+	VSUBPS       544(AX), Y4, Y5
+	VMULPS       160(AX), Y5, Y5
+	VSUBPS       Y0, Y5, Y5
+	VMOVUPS      416(AX), Y6
+	VMOVUPS      288(AX), Y7
+	VSUBPS       Y6, Y7, Y7
+	VADDPS       Y7, Y5, Y5
+	VSUBPS       Y6, Y1, Y7
+	VMAXPS       Y7, Y5, Y5
+	VSUBPS       Y6, Y2, Y7
+	VMINPS       Y7, Y5, Y5
+	VROUNDPS     $0x08, Y5, Y5
+	VADDPS       Y6, Y5, Y5
+	VMOVUPS      Y5, 32(BX)
+	VSUBPS       288(AX), Y5, Y5
+	VADDPS       Y0, Y5, Y5
+	VMULPS       32(AX), Y5, Y5
+	VADDPS       544(AX), Y5, Y5
+	VSUBPS       Y5, Y3, Y3
+	VMOVUPS      Y3, 32(CX)
+	VSUBPS       Y5, Y4, Y4
+	VMOVUPS      Y4, 32(DX)
+	VMOVUPS      64(CX), Y3
+	VMOVUPS      64(DX), Y4
+	VADDPS       64(SI), Y4, Y4
+	VADDPS       Y4, Y3, Y4
+	VSUBPS       576(AX), Y4, Y5
+	VMULPS       192(AX), Y5, Y5
+	VSUBPS       Y0, Y5, Y5
+	VMOVUPS      448(AX), Y6
+	VMOVUPS      320(AX), Y7
+	VSUBPS       Y6, Y7, Y7
+	VADDPS       Y7, Y5, Y5
+	VSUBPS       Y6, Y1, Y7
+	VMAXPS       Y7, Y5, Y5
+	VSUBPS       Y6, Y2, Y7
+	VMINPS       Y7, Y5, Y5
+	VROUNDPS     $0x08, Y5, Y5
+	VADDPS       Y6, Y5, Y5
+	VMOVUPS      Y5, 64(BX)
+	VSUBPS       320(AX), Y5, Y5
+	VADDPS       Y0, Y5, Y5
+	VMULPS       64(AX), Y5, Y5
+	VADDPS       576(AX), Y5, Y5
+	VSUBPS       Y5, Y3, Y3
+	VMOVUPS      Y3, 64(CX)
+	VSUBPS       Y5, Y4, Y4
+	VMOVUPS      Y4, 64(DX)
+	VMOVUPS      96(CX), Y3
+	VMOVUPS      96(DX), Y4
+	VADDPS       96(SI), Y4, Y4
+	VADDPS       Y4, Y3, Y4
+	VSUBPS       608(AX), Y4, Y5
+	VMULPS       224(AX), Y5, Y5
+	VSUBPS       Y0, Y5, Y5
+	VMOVUPS      480(AX), Y6
+	VMOVUPS      352(AX), Y7
+	VSUBPS       Y6, Y7, Y7
+	VADDPS       Y7, Y5, Y5
+	VSUBPS       Y6, Y1, Y7
+	VMAXPS       Y7, Y5, Y5
+	VSUBPS       Y6, Y2, Y7
+	VMINPS       Y7, Y5, Y5
+	VROUNDPS     $0x08, Y5, Y5
+	VADDPS       Y6, Y5, Y5
+	VMOVUPS      Y5, 96(BX)
+	VSUBPS       352(AX), Y5, Y5
+	VADDPS       Y0, Y5, Y5
+	VMULPS       96(AX), Y5, Y5
+	VADDPS       608(AX), Y5, Y5
+	VSUBPS       Y5, Y3, Y3
+	VMOVUPS      Y3, 96(CX)
+	VSUBPS       Y5, Y4, Y4
+	VMOVUPS      Y4, 96(DX)
+	VZEROUPPER
+	RET
+
 // func fitRangesBlock(s *float32, unit float32, base float32, inverse float32, most float32, x *float32, w *float32, n int)
 // Requires: AVX
 TEXT ·fitRangesBlock(SB), NOSPLIT, $0-48

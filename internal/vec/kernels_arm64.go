@@ -68,6 +68,11 @@ func importanceBlock(w, x *float32, n int, inverse float32)
 //go:noescape
 func columnSumsBlock(sum, e, v *float32, n int)
 
+// columnCodesBlock is columnCodesGeneric with NEON. grids points to the scales of a ColumnGrids.
+//
+//go:noescape
+func columnCodesBlock(grids, values, shifts, codes, sums *float32)
+
 // fitRangesBlock is fitRangesGeneric with NEON for n values, n positive.
 //
 //go:noescape

@@ -631,6 +631,64 @@ factors:
 	VST1    [V4.S4, V5.S4, V6.S4, V7.S4], (R0)
 	RET
 
+// func columnCodesBlock(grids, values, shifts, codes, sums *float32)
+TEXT ·columnCodesBlock(SB), NOSPLIT, $0-40
+	MOVD   grids+0(FP), R0 // scales
+	MOVD   values+8(FP), R1
+	MOVD   shifts+16(FP), R2
+	MOVD   codes+24(FP), R3
+	MOVD   sums+32(FP), R4
+	ADD    $128, R0, R5 // inverses
+	ADD    $256, R0, R6 // zero points
+	ADD    $384, R0, R7 // their integers
+	ADD    $512, R0, R8 // offsets
+	ADD    $640, R0, R9
+	VLD1R.P 4(R9), [V29.S4] // half
+	VLD1R.P 4(R9), [V30.S4] // least
+	VLD1R   (R9), [V31.S4]  // most
+	MOVD   $2, R10
+
+lanes:
+	VLD1   (R1), [V0.S4, V1.S4, V2.S4, V3.S4]
+	VLD1   (R2), [V4.S4, V5.S4, V6.S4, V7.S4]
+	VLD1.P 64(R4), [V8.S4, V9.S4, V10.S4, V11.S4]
+	VLD1.P 64(R8), [V12.S4, V13.S4, V14.S4, V15.S4]
+	VLD1.P 64(R5), [V16.S4, V17.S4, V18.S4, V19.S4]
+	EACH4(VFADD_4S, 8, 4, 4)
+	EACH4(VFADD_4S, 0, 4, 4) // targets
+	EACH4(VFSUB_4S, 12, 4, 8)
+	EACH4(VFMUL_4S, 16, 8, 8)
+	WITH4(VFSUB_4S, 29, 8, 8)
+	VLD1.P 64(R6), [V16.S4, V17.S4, V18.S4, V19.S4]
+	VLD1.P 64(R7), [V20.S4, V21.S4, V22.S4, V23.S4]
+	EACH4(VFSUB_4S, 20, 16, 24)
+	EACH4(VFADD_4S, 24, 8, 8)
+	VFSUB_4S(20, 30, 24)
+	VFSUB_4S(21, 30, 25)
+	VFSUB_4S(22, 30, 26)
+	VFSUB_4S(23, 30, 27)
+	EACH4(VFMAX_4S, 24, 8, 8)
+	VFSUB_4S(20, 31, 24)
+	VFSUB_4S(21, 31, 25)
+	VFSUB_4S(22, 31, 26)
+	VFSUB_4S(23, 31, 27)
+	EACH4(VFMIN_4S, 24, 8, 8)
+	EACH4OF(VFRINTN_4S, 8, 8)
+	EACH4(VFADD_4S, 20, 8, 8)
+	VST1.P [V8.S4, V9.S4, V10.S4, V11.S4], 64(R3)
+	VLD1.P 64(R0), [V20.S4, V21.S4, V22.S4, V23.S4]
+	EACH4(VFSUB_4S, 16, 8, 8)
+	WITH4(VFADD_4S, 29, 8, 8)
+	EACH4(VFMUL_4S, 20, 8, 8)
+	EACH4(VFADD_4S, 12, 8, 8) // weights
+	EACH4(VFSUB_4S, 8, 0, 0)
+	EACH4(VFSUB_4S, 8, 4, 4)
+	VST1.P [V0.S4, V1.S4, V2.S4, V3.S4], 64(R1)
+	VST1.P [V4.S4, V5.S4, V6.S4, V7.S4], 64(R2)
+	SUBS   $1, R10
+	BNE    lanes
+	RET
+
 // func importanceBlock(w, x *float32, n int, inverse float32)
 TEXT ·importanceBlock(SB), NOSPLIT, $0-28
 	MOVD  w+0(FP), R0

@@ -250,3 +250,48 @@ func TestColumnSums(t *testing.T) {
 		}
 	})
 }
+
+// TestColumnCodes compares with the portable code, on grids with and without zero points and offsets,
+// and rounds two targets by hand.
+func TestColumnCodes(t *testing.T) {
+	asmtest.Each(t, accelerated, func(t *testing.T, _ level) {
+		rng := rand.New(rand.NewPCG(5, 9))
+		for round := range 200 {
+			g := ColumnGrids{Least: -8, Most: 7}
+			if round%3 == 1 {
+				g.Half = .5
+			}
+			var values, shifts, sums, codes [ColumnLanes]float32
+			for c := range values {
+				values[c] = float32(rng.NormFloat64())
+				shifts[c], sums[c] = float32(rng.NormFloat64()/8), float32(rng.NormFloat64()/8)
+				g.Scale[c] = float32(rng.NormFloat64() / 4)
+				g.Inverse[c] = 1 / g.Scale[c]
+				if round%2 == 1 {
+					g.Zero[c] = float32(rng.IntN(255)-127) / 16
+					g.Whole[c] = float32(math.RoundToEven(float64(g.Zero[c])))
+				}
+				if round%5 == 1 {
+					g.Offset[c] = float32(rng.NormFloat64())
+				}
+			}
+			g.Scale[4], g.Inverse[4] = 0, 0
+			wantValues, wantShifts, wantCodes := values, shifts, codes
+			columnCodesGeneric(&g, &wantValues, &wantShifts, &wantCodes, &sums)
+			ColumnCodes(&g, &values, &shifts, &codes, &sums)
+			if values != wantValues || shifts != wantShifts || codes != wantCodes {
+				t.Fatalf("%+v:\n%v\n%v\n%v, want\n%v\n%v\n%v", g, codes, values, shifts, wantCodes, wantValues, wantShifts)
+			}
+		}
+		g := ColumnGrids{Least: -2, Most: 1}
+		var values, shifts, sums, codes [ColumnLanes]float32
+		g.Scale[0], g.Inverse[0], values[0], shifts[0], sums[0] = 2, .5, -1, 5, -1    // 3: 1.5 steps
+		g.Scale[1], g.Inverse[1], values[1], shifts[1], sums[1] = 2, .5, -1, -10, -20 // -31
+		ColumnCodes(&g, &values, &shifts, &codes, &sums)
+		for c, want := range [][3]float32{{1, -3, 1}, {-2, 3, -27}} {
+			if got := [3]float32{codes[c], values[c], shifts[c]}; got != want {
+				t.Errorf("lane %d: code, error and rest are %v, want %v", c, got, want)
+			}
+		}
+	})
+}

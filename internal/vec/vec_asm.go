@@ -208,6 +208,14 @@ func columnSums(sum *[ColumnLanes]float32, e, v []float32) {
 	columnSumsBlock(&sum[0], &e[0], &v[0], len(v))
 }
 
+func columnCodes(g *ColumnGrids, values, shifts, codes, sums *[ColumnLanes]float32) {
+	if !assembled() {
+		columnCodesGeneric(g, values, shifts, codes, sums)
+		return
+	}
+	columnCodesBlock(&g.Scale[0], &values[0], &shifts[0], &codes[0], &sums[0])
+}
+
 func fitLoad(f *Fit, x, w []float32) {
 	if !assembled() {
 		fitLoadGeneric(f, x, w)

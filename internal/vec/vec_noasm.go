@@ -46,6 +46,10 @@ func fitChoose(f *Fit) { fitChooseGeneric(f) }
 
 func columnSums(sum *[ColumnLanes]float32, e, v []float32) { columnSumsGeneric(sum, e, v) }
 
+func columnCodes(g *ColumnGrids, values, shifts, codes, sums *[ColumnLanes]float32) {
+	columnCodesGeneric(g, values, shifts, codes, sums)
+}
+
 func fitTotals(f *Fit, c *GridChoice) { fitTotalsGeneric(f, c) }
 
 func searchGrids(f *Fit, s *GridSearch, list []GridStart) { searchGridsGeneric(f, s, list) }

@@ -32,6 +32,7 @@ func main() {
 	sumSquares()
 	importance()
 	columnSums()
+	columnCodes()
 	fitRanges()
 	gridErrors()
 	fits()

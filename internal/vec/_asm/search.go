@@ -276,6 +276,56 @@ func columnSums() {
 	RET()
 }
 
+// columnCodes goes through four vectors of lanes.
+func columnCodes() {
+	TEXT("columnCodesBlock", NOSPLIT, "func(grids, values, shifts, codes, sums *float32)")
+	Doc("columnCodesBlock is columnCodesGeneric with AVX2. grids points to the scales of a ColumnGrids.")
+	Pragma("noescape")
+	g := Load(Param("grids"), GP64())
+	values := Load(Param("values"), GP64())
+	shifts := Load(Param("shifts"), GP64())
+	codes := Load(Param("codes"), GP64())
+	sums := Load(Param("sums"), GP64())
+	const scale, inverse, zero, whole, offset, common = 0, 128, 256, 384, 512, 640
+	half, least, most := YMM(), YMM(), YMM()
+	for i, r := range []reg.VecVirtual{half, least, most} {
+		VBROADCASTSS(operand.Mem{Base: g, Disp: common + 4*i}, r)
+	}
+	for i := range 4 {
+		of := func(field int) operand.Mem { return operand.Mem{Base: g, Disp: field + 32*i} }
+		at := func(base reg.Register) operand.Mem { return operand.Mem{Base: base, Disp: 32 * i} }
+		x, to, t, integer, bound := YMM(), YMM(), YMM(), YMM(), YMM()
+		VMOVUPS(at(values), x)
+		VMOVUPS(at(shifts), to)
+		VADDPS(at(sums), to, to)
+		VADDPS(to, x, to)
+		VSUBPS(of(offset), to, t)
+		VMULPS(of(inverse), t, t)
+		VSUBPS(half, t, t)
+		VMOVUPS(of(whole), integer)
+		VMOVUPS(of(zero), bound)
+		VSUBPS(integer, bound, bound)
+		VADDPS(bound, t, t)
+		VSUBPS(integer, least, bound)
+		VMAXPS(bound, t, t)
+		VSUBPS(integer, most, bound)
+		VMINPS(bound, t, t)
+		VROUNDPS(operand.Imm(nearestEven), t, t)
+		VADDPS(integer, t, t)
+		VMOVUPS(t, at(codes))
+		VSUBPS(of(zero), t, t)
+		VADDPS(half, t, t)
+		VMULPS(of(scale), t, t)
+		VADDPS(of(offset), t, t)
+		VSUBPS(t, x, x)
+		VMOVUPS(x, at(values))
+		VSUBPS(t, to, to)
+		VMOVUPS(to, at(shifts))
+	}
+	VZEROUPPER()
+	RET()
+}
+
 func importance() {
 	TEXT("importanceBlock", NOSPLIT, "func(w, x *float32, n int, inverse float32)")
 	Doc("importanceBlock is importanceGeneric with AVX2 for n values, n a positive multiple of 16.")
