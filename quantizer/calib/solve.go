@@ -3,6 +3,7 @@ package calib
 import (
 	"math"
 	"slices"
+	"unsafe"
 
 	"github.com/lowbit-go/gq/internal/buffer"
 	"github.com/lowbit-go/gq/internal/vec"
@@ -25,7 +26,11 @@ type solver struct {
 	buf  *solverBuffers // shared with all solvers of the engine
 }
 
-type solverBuffers struct{ d, part, out, shift []float32 }
+type solverBuffers struct {
+	d, part, out, shift, above []float32
+	grids                      []vec.ColumnGrids
+	rows                       []blockRows // of each goroutine
+}
 
 func newSolver(e *engine, f *factor, s rounding.Scheme, target []float32, n int) *solver {
 	k := f.k
@@ -138,19 +143,24 @@ func (s *solver) gptq() {
 	shift := buffer.Grow(&s.buf.shift, n*k) // changes of the columns' targets
 	s.e.rows(n, 64, func(_, from, to int) { clear(shift[from*k : to*k]) })
 	s.errs = make([]float64, n)
+	grids := s.columnGrids()
+	blocks := buffer.Grow(&s.buf.rows, s.e.pool.Threads())
 	for j1 := k; j1 > 0; {
-		j0 := (j1 - 1) / block * block
+		j0 := (j1 - 1) / panel * panel
 		w := j1 - j0
-		part := buffer.Grow(&s.buf.part, n*w)
-		s.e.rows(n, abreast, func(_, from, to int) {
-			var b blockRows
-			for r := from; r < to; r += abreast {
-				s.gptqBlock(&b, part, shift, r, min(abreast, to-r), j0, w)
-			}
-		})
-		if j0 > 0 {
-			s.e.add(shift, k, n, j0, w, operand{Data: part, Stride: w}, operand{Data: s.f.u[j0:], Stride: k, Transposed: true})
+		part := buffer.Grow(&s.buf.part, n*w) // errors of the panel's codes, its last block first
+		for i1 := j1; i1 > j0; {
+			i0 := (i1 - 1) / block * block
+			s.e.rows(n, abreast, func(worker, from, to int) {
+				for r := from; r < to; r += abreast {
+					own := grids[r/abreast*s.groups:][:s.groups]
+					s.gptqBlock(&blocks[worker], own, part[r*w+j1-i1:], w, shift, r, min(abreast, to-r), i0, i1-i0)
+				}
+			})
+			s.e.add(shift[j0:], k, n, i0-j0, i1-i0, operand{Data: part[j1-i1:], Stride: w}, operand{Data: s.f.u[j0*k+i0:], Stride: k, Transposed: true})
+			i1 = i0
 		}
+		s.e.add(shift, k, n, j0, w, operand{Data: part, Stride: w}, s.f.above(&s.buf.above, j0, j1))
 		j1 = j0
 	}
 }
@@ -159,44 +169,72 @@ func (s *solver) gptq() {
 // of each other.
 const abreast = vec.ColumnLanes
 
-// blockRows are rows of a block in work, [column][row]. Before a column is done, errors holds its targets
+// columnGrids returns the grids of all rows, abreast rows at a time, by group.
+func (s *solver) columnGrids() []vec.ColumnGrids {
+	tiles := (s.n + abreast - 1) / abreast
+	grids := buffer.Grow(&s.buf.grids, tiles*s.groups)
+	s.e.rows(tiles, 1, func(_, from, to int) {
+		for i := from * s.groups; i < to*s.groups; i++ {
+			r, group := i/s.groups*abreast, i%s.groups
+			g := &grids[i]
+			*g = vec.ColumnGrids{Half: s.common.half, Least: s.common.least, Most: s.common.most}
+			for c := range min(abreast, s.n-r) {
+				one := s.grid(r+c, group)
+				g.Scale[c], g.Inverse[c], g.Zero[c], g.Whole[c], g.Offset[c] = one.scale, one.inverse, one.zero, one.whole, one.offset
+			}
+		}
+	})
+	return grids
+}
+
+// column is one value of each of the rows that are in work.
+type column = [abreast]float32
+
+// blockRows are rows of a block in work, by column. Before a column is done, errors holds its targets
 // and left their shifts. Afterwards errors holds the errors of its codes, and left the shifted targets
 // minus the weights.
-type blockRows struct{ errors, left [block * abreast]float32 }
+type blockRows struct{ errors, left, codes [block]column }
 
 // gptqBlock chooses the codes of m rows from row r in columns j0 to j0+w-1, and writes their errors
-// to part.
-func (s *solver) gptqBlock(b *blockRows, part, shift []float32, r, m, j0, w int) {
+// to part, whose rows begin stride values apart. grids are the rows' grids.
+func (s *solver) gptqBlock(b *blockRows, grids []vec.ColumnGrids, part []float32, stride int, shift []float32, r, m, j0, w int) {
 	k := s.k
 	for i := range m {
 		at := (r+i)*k + j0
 		shifts := shift[at:][:w]
 		for j, x := range s.target[at:][:w] {
-			b.errors[j*abreast+i], b.left[j*abreast+i] = x, shifts[j]
+			b.errors[j][i], b.left[j][i] = x, shifts[j]
 		}
 	}
-	var sums [abreast]float32
+	all := unsafe.Slice(&b.errors[0][0], w*abreast)
 	for j := w - 1; j >= 0; j-- {
-		vec.ColumnSums(&sums, b.errors[(j+1)*abreast:w*abreast], s.f.u[(j0+j)*k+j0:][j+1:w])
-		errors, left := b.errors[j*abreast:][:m], b.left[j*abreast:][:m]
-		group := s.place[j0+j]
-		for i, x := range errors {
-			g := s.grid(r+i, group)
-			to := x + (left[i] + sums[i])
-			code := &s.codes[(r+i)*k+j0+j]
-			q := float32(*code)
-			if held := s.held.row(r + i); held == nil || !held[group] {
-				q = g.code(to)
-				*code = int8(q)
+		var sums, target, to column
+		vec.ColumnSums(&sums, all[(j+1)*abreast:], s.f.u[(j0+j)*k+j0:][j+1:w])
+		if s.held != nil {
+			target = b.errors[j]
+			for i, x := range target {
+				to[i] = x + (b.left[j][i] + sums[i])
 			}
-			weight := g.weight(q)
-			errors[i], left[i] = x-weight, to-weight
+		}
+		group := s.place[j0+j]
+		vec.ColumnCodes(&grids[group], &b.errors[j], &b.left[j], &b.codes[j], &sums)
+		if s.held == nil {
+			continue
+		}
+		for i := range m {
+			if held := s.held.row(r + i); held[group] {
+				q := float32(s.codes[(r+i)*k+j0+j])
+				g := s.grid(r+i, group)
+				weight := g.weight(q)
+				b.codes[j][i], b.errors[j][i], b.left[j][i] = q, target[i]-weight, to[i]-weight
+			}
 		}
 	}
 	var row [block]float32
 	for i := range m {
-		for j := range w {
-			part[(r+i)*w+j], row[j] = b.errors[j*abreast+i], b.left[j*abreast+i]
+		codes := s.codes[(r+i)*k+j0:][:w]
+		for j := range codes {
+			part[i*stride+j], row[j], codes[j] = b.errors[j][i], b.left[j][i], int8(b.codes[j][i])
 		}
 		s.errs[r+i] += s.f.squares(row[:w], j0)
 	}

@@ -124,7 +124,7 @@ func TestHessian(t *testing.T) {
 
 // TestFactor multiplies the factor and the solutions out again.
 func TestFactor(t *testing.T) {
-	const rows, k, n = 600, 200, 19
+	const rows, k, n = 1500, panel + 200, 19
 	e := newEngine(2)
 	defer e.close()
 	r := splitmix.Source(2)
@@ -280,7 +280,7 @@ func TestSolverBlocks(t *testing.T) {
 		s, _ := rounding.BlockScheme(kind, gqf.AlgorithmGPTQ)
 		blocks = append(blocks, s)
 	}
-	testSolver(t, 512, blocks)
+	testSolver(t, panel+256, blocks)
 }
 
 func testSolver(t *testing.T, k int, schemes []rounding.Scheme) {
