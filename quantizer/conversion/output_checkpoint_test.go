@@ -14,6 +14,7 @@ import (
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/hfquant"
 	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/testshared"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
 )
@@ -201,6 +202,7 @@ func TestCheckpointHead(t *testing.T) {
 // TestCheckpointReadBack: a byte that changes between the writing and the reading back is found, and
 // nothing appears.
 func TestCheckpointReadBack(t *testing.T) {
+	testshared.SlowEmulated(t, "files are compared by the same code natively")
 	for _, f := range []hfquant.Format{hfquant.IntQuantized, hfquant.PackQuantized, hfquant.GPTQ, hfquant.MLX, hfquant.TorchAO} {
 		p, err := planCheckpoint(t, f, smallLlama, smallModel(), quantizer.Recipe{})
 		if err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/lowbit-go/gq/formats/part"
 	"github.com/lowbit-go/gq/internal/testmodels"
+	"github.com/lowbit-go/gq/internal/testshared"
 	"github.com/lowbit-go/gq/quantizer"
 )
 
@@ -149,6 +150,7 @@ func (u *memoryUpload) Complete(_ context.Context, etags []string) error {
 // TestPartsOfObjects merges parts in an upload, for pieces that are smaller and larger than shares, and
 // compares the object with one job's file.
 func TestPartsOfObjects(t *testing.T) {
+	testshared.SlowEmulated(t, "TestParts merges parts there, uploads are the same natively")
 	layouts, err := quantizer.ParseLayouts("lowbit,codes")
 	if err != nil {
 		t.Fatal(err)

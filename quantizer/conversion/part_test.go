@@ -14,6 +14,7 @@ import (
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/part"
 	"github.com/lowbit-go/gq/internal/testmodels"
+	"github.com/lowbit-go/gq/internal/testshared"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
 )
@@ -115,7 +116,11 @@ func TestParts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, n := range []int{1, 3, 8, p.units().n + 3} {
+			counts := []int{1, 3, 8, p.units().n + 3}
+			if testing.Short() {
+				counts = counts[1:2] // under emulation
+			}
+			for _, n := range counts {
 				for _, shared := range []bool{false, true} {
 					if n > 8 && (shared || n > 40) {
 						continue
@@ -157,6 +162,7 @@ func firstDifference(a, b []byte) int {
 // TestPartAgain: a part that is there is found, and made again only if it is damaged or of another
 // plan. Merging names missing, damaged and foreign parts.
 func TestPartAgain(t *testing.T) {
+	testshared.SlowEmulated(t, "damage is found by the same code natively")
 	src := mixedCheckpoint(t)
 	opts := Options{Recipe: quantizer.Recipe{Bits: 4, Group: 32}}
 	want, _ := single(t, src, opts)

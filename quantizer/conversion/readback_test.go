@@ -17,6 +17,7 @@ import (
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/testmodels"
+	"github.com/lowbit-go/gq/internal/testshared"
 	"github.com/lowbit-go/gq/model/llamacpp"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
@@ -73,13 +74,14 @@ func TestReadBack(t *testing.T) {
 
 // TestReadBackFile reads exports of .gqf files back.
 func TestReadBackFile(t *testing.T) {
+	testshared.SlowEmulated(t, "TestReadBack runs there")
 	dirs := map[string]string{}
 	for _, name := range []string{"mixtral", "gemma3", "phi4-mini", "llama-bias-tied"} {
 		dirs[name] = t.TempDir()
 		testmodels.Find(t, name).Write(t, dirs[name])
 	}
 	dirs["fused"] = fuseExperts(t, dirs["mixtral"])
-	if testing.Short() { // under emulation
+	if testing.Short() { // with the race detector
 		dirs = map[string]string{"fused": dirs["fused"]}
 	}
 	for name, dir := range dirs {
@@ -393,6 +395,7 @@ func TestRerouted(t *testing.T) {
 // TestReadBackEqualHead quantizes a checkpoint whose lm_head is a copy of the embedding, so that the
 // file stores both once.
 func TestReadBackEqualHead(t *testing.T) {
+	testshared.SlowEmulated(t, "TestReadBack runs there")
 	dir := t.TempDir()
 	testmodels.Find(t, "mixtral").Write(t, dir)
 	ck, err := safetensors.Open(dir, safetensors.Options{})

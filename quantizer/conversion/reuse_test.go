@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/testshared"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
 	"github.com/lowbit-go/gq/quantizer/rounding"
@@ -89,6 +90,9 @@ func TestReuse(t *testing.T) {
 		{name: "other block scales", was: Options{Recipe: base}, is: Options{Recipe: base}, tensors: fp8, config: fp8Config, change: "model.layers.0.mlp.up_proj.weight_scale_inv", copied: 1, reason: reuseBytes},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			if c.reason != "" || c.change != "" {
+				testshared.SlowEmulated(t, "rows are compared by the same code natively; the cases without a change copy there")
+			}
 			if c.tensors == nil {
 				c.tensors, c.config = reuseTensors(), reuseConfig
 			}
@@ -183,6 +187,7 @@ func TestReuseDamaged(t *testing.T) {
 
 // TestReuseStreamed: weights that come from elsewhere are compared like local ones.
 func TestReuseStreamed(t *testing.T) {
+	testshared.SlowEmulated(t, "TestReuse and TestStream run there")
 	for name, m := range streamed() {
 		t.Run(name, func(t *testing.T) {
 			dir := writeCheckpoint(t, m.config, m.tensors...)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/mmap"
+	"github.com/lowbit-go/gq/internal/testshared"
 	"github.com/lowbit-go/gq/packing"
 )
 
@@ -115,6 +116,9 @@ func streamed() map[string]struct {
 func TestStream(t *testing.T) {
 	for name, c := range streamed() {
 		t.Run(name, func(t *testing.T) {
+			if name != "fp8" && name != "transposed" {
+				testshared.SlowEmulated(t, "two cases run there")
+			}
 			dir := writeCheckpoint(t, c.config, c.tensors...)
 			local, want, _ := runJob(t, dir, Options{Threads: 2})
 			for _, threads := range []int{1, 3} {
