@@ -2,12 +2,15 @@ package gq
 
 import (
 	"context"
+	"crypto/md5"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc64"
 	"io"
-	"io/fs"
 
 	"github.com/lowbit-go/gq/formats/part"
+	"github.com/lowbit-go/gq/internal/crc32c"
 	"github.com/lowbit-go/gq/internal/remote"
 	"github.com/lowbit-go/gq/internal/remote/s3"
 	"github.com/lowbit-go/gq/quantizer/conversion"
@@ -43,22 +46,31 @@ func suffixOf(t conversion.Part) string { return part.Path("", t.Index, t.Of) }
 func (s *partStore) PieceSize(size int64) (int64, error) { return s3.PartSize(size) }
 
 // Upload implements conversion.PartStore.
-func (s *partStore) Upload(ctx context.Context) (conversion.PieceUpload, error) {
-	u, err := s.bucket.Share(ctx)
+func (s *partStore) Upload(ctx context.Context, mark string) (conversion.PieceUpload, error) {
+	u, err := s.bucket.Share(ctx, mark)
 	return pieceUpload{u}, err
 }
 
-// Find implements conversion.PartStore.
-func (s *partStore) Find(ctx context.Context) (conversion.PieceUpload, error) {
-	u, err := s.bucket.Find(ctx)
-	if u == nil {
-		return nil, err
-	}
+// Begin implements conversion.PartStore.
+func (s *partStore) Begin(ctx context.Context, mark string) (conversion.PieceUpload, error) {
+	u, err := s.bucket.Begin(ctx, mark)
 	return pieceUpload{u}, err
+}
+
+// Uploads implements conversion.PartStore.
+func (s *partStore) Uploads(ctx context.Context) ([]conversion.PieceUpload, error) {
+	found, err := s.bucket.Unfinished(ctx)
+	list := make([]conversion.PieceUpload, len(found))
+	for i, u := range found {
+		list[i] = pieceUpload{u}
+	}
+	return list, err
 }
 
 // Join implements conversion.PartStore.
-func (s *partStore) Join(id string) conversion.PieceUpload { return pieceUpload{s.bucket.Join(id)} }
+func (s *partStore) Join(id, mark string) conversion.PieceUpload {
+	return pieceUpload{s.bucket.Join(id, mark)}
+}
 
 // List implements conversion.PartStore.
 func (s *partStore) List(ctx context.Context) (map[int][]bool, error) {
@@ -72,44 +84,34 @@ func (s *partStore) List(ctx context.Context) (map[int][]bool, error) {
 
 // Open implements conversion.PartStore.
 func (s *partStore) Open(ctx context.Context, t conversion.Part) (io.ReaderAt, int64, error) {
-	return s.open(ctx, suffixOf(t))
+	r, size, _, err := s.open(ctx, suffixOf(t))
+	return r, size, err
 }
 
 // Object implements conversion.PartStore.
-func (s *partStore) Object(ctx context.Context) (io.ReaderAt, int64, error) { return s.open(ctx, "") }
+func (s *partStore) Object(ctx context.Context) (r io.ReaderAt, size int64, mark string, err error) {
+	return s.open(ctx, "")
+}
 
-func (s *partStore) open(ctx context.Context, suffix string) (io.ReaderAt, int64, error) {
+func (s *partStore) open(ctx context.Context, suffix string) (r io.ReaderAt, size int64, mark string, err error) {
 	b, err := s.beside(suffix)
 	if err != nil {
-		return nil, 0, err
+		return nil, 0, "", err
 	}
-	list, err := b.Beginning(ctx)
+	o, mark, err := b.Stat(ctx)
 	if err != nil {
-		return nil, 0, err
+		return nil, 0, "", err
 	}
-	for _, o := range list {
-		if o.Name == "" {
-			return &objectReader{ctx: ctx, bucket: b, object: o}, o.Size, nil
-		}
-	}
-	return nil, 0, fmt.Errorf("%v: %w", b, fs.ErrNotExist)
+	return &objectReader{ctx: ctx, bucket: b, object: o}, o.Size, mark, nil
 }
 
 // Write implements conversion.PartStore.
-func (s *partStore) Write(ctx context.Context, t conversion.Part, size int64, write func(w io.WriterAt) error) error {
+func (s *partStore) Write(ctx context.Context, t conversion.Part, data []byte) error {
 	b, err := s.beside(suffixOf(t))
 	if err != nil {
 		return err
 	}
-	w, err := b.Create(ctx, size, nil)
-	if err != nil {
-		return err
-	}
-	defer w.Abort()
-	if err := write(w); err != nil {
-		return err
-	}
-	return w.Commit()
+	return b.Put(ctx, data)
 }
 
 // Remove implements conversion.PartStore.
@@ -124,30 +126,41 @@ func (s *partStore) Remove(ctx context.Context, t conversion.Part) error {
 // pieceUpload makes an s3.Upload a conversion.PieceUpload.
 type pieceUpload struct{ *s3.Upload }
 
+// nvme is the polynomial of CRC64NVME, which Amazon S3 computes of parts by itself.
+var nvme = crc64.MakeTable(0x9A6C9329AC4BC9B5)
+
 // Put implements conversion.PieceUpload.
-func (u pieceUpload) Put(ctx context.Context, number int, data []byte) (string, error) {
+func (u pieceUpload) Put(ctx context.Context, number int, data []byte) (part.Piece, error) {
 	p, err := u.Upload.Put(ctx, number, data)
+	piece := part.Piece{Number: uint32(number), Size: p.Size, ETag: remote.NormalETag(p.ETag), MD5: md5.Sum(data)}
+	binary.BigEndian.PutUint64(piece.CRC64NVME[:], crc64.Checksum(data, nvme))
+	binary.BigEndian.PutUint32(piece.CRC32C[:], crc32c.Checksum(data))
+	return piece, gone(err)
+}
+
+// gone names the error of an upload that is gone.
+func gone(err error) error {
 	if errors.Is(err, s3.ErrUploadGone) {
-		err = fmt.Errorf("%w: %w", conversion.ErrUploadGone, err)
+		return fmt.Errorf("%w: %w", conversion.ErrUploadGone, err)
 	}
-	return remote.NormalETag(p.ETag), err
+	return err
 }
 
 // Pieces implements conversion.PieceUpload.
-func (u pieceUpload) Pieces(ctx context.Context) (map[int]string, error) {
+func (u pieceUpload) Pieces(ctx context.Context) (map[int]conversion.StoredPiece, error) {
 	list, err := u.Parts(ctx)
-	pieces := make(map[int]string, len(list))
+	pieces := make(map[int]conversion.StoredPiece, len(list))
 	for _, p := range list {
-		pieces[p.Number] = p.ETag
+		pieces[p.Number] = conversion.StoredPiece{ETag: p.ETag, Size: p.Size, CRC64NVME: p.CRC64NVME, CRC32C: p.CRC32C}
 	}
-	return pieces, err
+	return pieces, gone(err)
 }
 
 // Complete implements conversion.PieceUpload.
-func (u pieceUpload) Complete(ctx context.Context, etags []string) error {
-	list := make([]s3.Part, len(etags))
-	for i, e := range etags {
-		list[i] = s3.Part{Number: i + 1, ETag: e}
+func (u pieceUpload) Complete(ctx context.Context, pieces []conversion.StoredPiece) error {
+	list := make([]s3.Part, len(pieces))
+	for i, p := range pieces {
+		list[i] = s3.Part{Number: i + 1, Size: p.Size, ETag: p.ETag}
 	}
 	return u.Upload.Complete(ctx, list)
 }

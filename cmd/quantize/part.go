@@ -46,6 +46,10 @@ func printPart(c *cli.Context, r *conversion.PartReport) error {
 	for _, s := range r.Warnings {
 		fmt.Fprintf(c.App.ErrWriter, "gq: warning: %s\n", s)
 	}
+	if r.Merged {
+		_, err := fmt.Fprintf(w, "merged   the object is complete already, with part %d/%d, plan %s\n", r.Index, r.Of, r.Plan)
+		return err
+	}
 	what := "wrote   "
 	if r.Found {
 		what = "found   "

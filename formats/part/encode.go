@@ -27,7 +27,7 @@ const (
 	errorSize  = 16
 	nameSize   = 8
 	hashSize   = 36
-	pieceSize  = 8 // and the ETag
+	pieceSize  = 48 // and the ETag
 	storedSize = 24
 )
 
@@ -146,6 +146,11 @@ func (r *Record) encode(w io.Writer, templateSize int64, template func(io.Writer
 	e.u32(uint32(len(r.Pieces)))
 	for _, p := range r.Pieces {
 		e.u32(p.Number, uint32(len(p.ETag)))
+		e.u64(uint64(p.Size))
+		e.Write(p.MD5[:])
+		e.Write(p.CRC64NVME[:])
+		e.Write(p.CRC32C[:])
+		e.u32(0)
 		io.WriteString(e, p.ETag)
 	}
 	e.u32(uint32(len(r.Stored)))

@@ -243,8 +243,14 @@ func (d *decoder) record() *Record {
 	r.Pieces = make([]Piece, d.count(pieceSize, "pieces"))
 	for i := range r.Pieces {
 		b := d.take(pieceSize)
-		r.Pieces[i].Number = le.Uint32(b)
-		r.Pieces[i].ETag = string(d.bytes(uint64(le.Uint32(b[4:])), "an ETag"))
+		size := le.Uint64(b[8:])
+		if size > 1<<62 || le.Uint32(b[44:]) != 0 {
+			d.fail("piece %d has %d bytes", i, size)
+			return r
+		}
+		n := uint64(le.Uint32(b[4:]))
+		r.Pieces[i] = Piece{Number: le.Uint32(b), Size: int64(size), MD5: [16]byte(b[16:]), CRC64NVME: [8]byte(b[32:]), CRC32C: [4]byte(b[40:])}
+		r.Pieces[i].ETag = string(d.bytes(n, "an ETag"))
 	}
 	r.Stored = make([]Stored, d.count(storedSize, "stored extents"))
 	for i := range r.Stored {

@@ -35,10 +35,15 @@ type Record struct {
 	Template []byte
 }
 
-// Piece is a piece of a multipart upload; numbers are counted from 1.
+// Piece is a piece of a multipart upload as a worker has sent it. The checksums have their most significant
+// byte first.
 type Piece struct {
-	Number uint32
-	ETag   string
+	Number    uint32 // from 1
+	Size      int64
+	ETag      string // as the store answered
+	MD5       [16]byte
+	CRC64NVME [8]byte
+	CRC32C    [4]byte
 }
 
 // Stored is a range of the .gqf file whose bytes are in the part file.

@@ -1,6 +1,7 @@
 package part
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 	"io"
@@ -95,24 +96,15 @@ func (w *Writer) Commit(r *Record, templateSize int64, template func(io.Writer) 
 // Abort removes the unfinished file. It does nothing after Commit.
 func (w *Writer) Abort() { w.file.Abort() }
 
-// Prepare settles the bytes of a part file that has dataLen bytes of data, before any is written, and
-// returns its size.
-func (r *Record) Prepare(h Header, dataLen, templateSize int64, template func(io.Writer) error) (size int64, err error) {
+// Encode returns the bytes of a part file with a header, data and the record.
+func (r *Record) Encode(h Header, data []byte, templateSize int64, template func(io.Writer) error) ([]byte, error) {
 	r.Header = h
-	if err := r.encode(io.Discard, templateSize, template); err != nil {
-		return 0, err
+	r.dataLen = int64(len(data))
+	b := bytes.NewBuffer(make([]byte, headerSize, headerSize+len(data)))
+	b.Write(data)
+	if err := r.encode(b, templateSize, template); err != nil {
+		return nil, err
 	}
-	r.dataLen = dataLen
-	return headerSize + dataLen + int64(r.recordLen), nil
-}
-
-// Write writes a part file that Prepare settled: header, data and record.
-func (r *Record) Write(w io.WriterAt, data []byte, templateSize int64, template func(io.Writer) error) error {
-	if _, err := w.WriteAt(r.Header.encode(), 0); err != nil {
-		return err
-	}
-	if _, err := w.WriteAt(data, headerSize); err != nil {
-		return err
-	}
-	return r.encode(io.NewOffsetWriter(w, headerSize+r.dataLen), templateSize, template)
+	copy(b.Bytes(), r.Header.encode())
+	return b.Bytes(), nil
 }

@@ -25,6 +25,9 @@ func (m *merge) join() (*Report, error) {
 		if m.file != nil {
 			m.file.Abort()
 		}
+		if m.object != nil {
+			m.object.abort(m.ctx)
+		}
 	}()
 	for i := range m.bad.Of {
 		if i == 0 && m.image == nil {
@@ -80,7 +83,7 @@ func (m *merge) begin() error {
 	total := m.bytes
 	switch {
 	case m.o.Store != nil:
-		if m.object, err = newMergedObject(m.ctx, m.o.Store, m.image); err != nil {
+		if m.object, err = newMergedObject(m.ctx, m.o.Store, m.image, &m.any); err != nil {
 			return err
 		}
 	case m.any.Shared:

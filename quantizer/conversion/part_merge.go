@@ -116,8 +116,20 @@ func MergeParts(ctx context.Context, path string, o MergeOptions) (*MergeReport,
 	}
 	r := &MergeReport{Report: &Report{Output: path, OutputBytes: m.any.FileSize, Warnings: []string{}}, Parts: of, Merged: done}
 	if !done {
-		if r.Report, err = m.join(); err != nil {
+		report, err := m.join()
+		if err != nil && o.Store != nil && ctx.Err() == nil { // another merge may have been quicker
+			if r.Merged, _ = isMerged(ctx, o.Store, path, &m.any, m.maker); r.Merged {
+				report, err = r.Report, nil
+			}
+		}
+		if err != nil {
 			return nil, err
+		}
+		r.Report = report
+	}
+	if r.Merged && o.Store != nil {
+		if err := m.abortUploads(); err != nil {
+			return r, err
 		}
 	}
 	if o.KeepParts {

@@ -2,6 +2,7 @@ package conversion
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -42,7 +43,7 @@ func (m *merge) withoutParts() (*MergeReport, error) {
 // begun names the shared file or the upload that a worker has begun; "": there is none.
 func (m *merge) begun() (string, error) {
 	if m.o.Store != nil {
-		u, err := m.o.Store.Find(m.ctx)
+		u, err := sharedUpload(m.ctx, m.o.Store)
 		if err != nil || u == nil {
 			return "", err
 		}
@@ -56,7 +57,7 @@ func (m *merge) begun() (string, error) {
 }
 
 // mergedBefore reports whether the file is there, complete, of the parts' plan and with their data, and parts or the
-// shared file are gone: an earlier merge was ended while it removed them.
+// shared file are gone: an earlier merge was ended while it removed them. An object of the plan is enough.
 func (m *merge) mergedBefore() (bool, error) {
 	gone := len(m.bad.Missing) > 0
 	if m.any.Shared {
@@ -64,8 +65,14 @@ func (m *merge) mergedBefore() (bool, error) {
 		gone = gone || errors.Is(err, fs.ErrNotExist)
 	}
 	if m.o.Store != nil {
-		_, err := m.o.Store.Join(m.upload).Pieces(m.ctx)
-		gone = gone || err != nil // an upload that is complete is gone
+		merged, err := isMerged(m.ctx, m.o.Store, m.path, &m.any, m.maker)
+		if merged || err != nil {
+			return merged, err
+		}
+		if m.upload != "" {
+			_, err := m.o.Store.Join(m.upload, "").Pieces(m.ctx)
+			gone = gone || errors.Is(err, ErrUploadGone)
+		}
 	}
 	if !gone {
 		return false, m.verdict()
@@ -87,6 +94,39 @@ func (m *merge) mergedBefore() (bool, error) {
 		return false, m.verdict()
 	}
 	return true, nil
+}
+
+// isMerged reports whether the complete object is there, by its mark, size and front. Stores that keep no
+// metadata have no marks.
+func isMerged(ctx context.Context, store PartStore, name string, h *part.Header, maker string) (bool, error) {
+	r, size, has, err := store.Object(ctx)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil || size != h.FileSize || has != mark(h) {
+		return false, err
+	}
+	return hasPlan(name, r, h, maker), ctx.Err()
+}
+
+// abortUploads aborts the uploads that the parts were made for, once the object is complete.
+func (m *merge) abortUploads() error {
+	seen := map[string]bool{"": true}
+	for i := range m.bad.Of {
+		err := m.openPart(i, func(f *part.File) error {
+			r, err := f.Record()
+			if err != nil || seen[r.Upload] {
+				return err
+			}
+			seen[r.Upload] = true
+			return m.o.Store.Join(r.Upload, "").Abort(m.ctx)
+		})
+		_, malformed := errors.AsType[*part.FormatError](err)
+		if err != nil && !malformed && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
 }
 
 // hasPlan reports whether a complete .gqf file, of the size that h states, has the front that the plan of h
@@ -131,7 +171,7 @@ func (m *merge) sameData(file io.ReaderAt) (same bool, err error) {
 // output opens the file or the object that is there.
 func (m *merge) output() (r io.ReaderAt, size int64, closer func(), err error) {
 	if m.o.Store != nil {
-		r, size, err := m.o.Store.Object(m.ctx)
+		r, size, _, err := m.o.Store.Object(m.ctx)
 		return r, size, func() {}, err
 	}
 	f, st, err := files.Open(m.path)

@@ -40,7 +40,10 @@ type PartReport struct {
 	Output string `json:"output"`           // the part file
 	Shared string `json:"shared,omitempty"` // the file with the data, if it is another one
 	// Found reports whether the part was there already, complete and undamaged.
-	Found       bool     `json:"found"`
+	Found bool `json:"found"`
+	// Merged reports whether the parts are merged already in an object store. Found is set too, and the part
+	// is not there.
+	Merged      bool     `json:"merged,omitempty"`
 	Units       int      `json:"units"`        // pieces of work of the part
 	AllUnits    int      `json:"all_units"`    // of all parts
 	SourceBytes int64    `json:"source_bytes"` // of the checkpoint's tensors, for which the part has data
@@ -195,8 +198,23 @@ func (w *partJob) open(ctx context.Context) (*part.File, error) {
 	return part.OpenReader(w.report.Output, r, size)
 }
 
-// find reports whether the part is there, of this plan and undamaged.
+// find reports whether the part is there, of this plan and undamaged, or merged already.
 func (w *partJob) find(ctx context.Context) (bool, error) {
+	found, err := w.findPart(ctx)
+	if found || err != nil || w.o.Store == nil {
+		return found, err
+	}
+	w.report.Merged, err = w.merged(ctx)
+	return w.report.Merged, err
+}
+
+// merged reports whether the object that the parts make is complete.
+func (w *partJob) merged(ctx context.Context) (bool, error) {
+	return isMerged(ctx, w.o.Store, w.path, &w.header, w.o.Maker)
+}
+
+// findPart reports whether the part is there, of this plan and undamaged.
+func (w *partJob) findPart(ctx context.Context) (bool, error) {
 	f, err := w.open(ctx)
 	if err != nil {
 		if _, damaged := errors.AsType[*part.FormatError](err); damaged || errors.Is(err, fs.ErrNotExist) {
@@ -306,25 +324,45 @@ func (w *partJob) write(ctx context.Context) error {
 
 // upload makes the part of an object.
 func (w *partJob) upload(ctx context.Context) error {
-	u, err := newPartUpload(ctx, w.o.Store, w.target.image, w.extents)
+	u, err := newPartUpload(ctx, w.o.Store, w.target.image, &w.header, w.extents)
 	if err != nil {
 		return err
 	}
-	w.out = []io.WriterAt{&u.pieces}
+	w.out = []io.WriterAt{&u.objectPieces}
 	r, err := w.make(ctx)
-	if err == nil {
+	if err = cmp.Or(u.Wait(), err); err == nil {
 		err = u.describe(r)
 	}
 	if err != nil {
 		return err
 	}
-	template := w.target.image.WriteTemplate
-	if w.report.OutputBytes, err = r.Prepare(w.header, int64(len(u.data)), w.templateSize, template); err != nil {
+	b, err := r.Encode(w.header, u.data, w.templateSize, w.target.image.WriteTemplate)
+	if err != nil {
 		return err
 	}
-	return w.o.Store.Write(ctx, w.o.Part, w.report.OutputBytes, func(to io.WriterAt) error {
-		return r.Write(to, u.data, w.templateSize, template)
-	})
+	w.report.OutputBytes = int64(len(b))
+	if err := w.o.Store.Write(ctx, w.o.Part, b); err != nil {
+		return err
+	}
+	return w.checkUpload(ctx, r.Upload)
+}
+
+// checkUpload finds that the upload of a part was ended while the part was made: by a merge of the part that
+// another worker has made at the same time, or by another job.
+func (w *partJob) checkUpload(ctx context.Context, id string) (err error) {
+	if w.report.Merged, err = w.merged(ctx); err != nil {
+		return err
+	}
+	if w.report.Merged {
+		return w.o.Store.Remove(ctx, w.o.Part)
+	}
+	if id == "" {
+		return nil
+	}
+	if u, err := sharedUpload(ctx, w.o.Store); err != nil || u == nil || u.ID() != id {
+		return cmp.Or(err, ErrUploadGone)
+	}
+	return nil
 }
 
 // make writes the data of the part, and returns its record.

@@ -198,7 +198,7 @@ func TestShare(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range ids {
 		wg.Go(func() {
-			u, err := b.Share(t.Context())
+			u, err := b.Share(t.Context(), "mark")
 			if err != nil {
 				t.Error(err)
 				return
@@ -210,7 +210,7 @@ func TestShare(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	u := b.Join(ids[0])
+	u := b.Join(ids[0], "mark")
 	parts, err := u.Parts(t.Context())
 	if err != nil || len(parts) != 3 || ids[1] != ids[0] || ids[2] != ids[0] {
 		t.Fatalf("uploads %q, %d parts: %v", ids, len(parts), err)
@@ -231,14 +231,14 @@ func TestShare(t *testing.T) {
 func TestShareLate(t *testing.T) {
 	s := newStore(t)
 	b := s.open(t, "s3://bucket/model.gqf")
-	mine, err := b.Begin(t.Context())
+	mine, err := b.Begin(t.Context(), "mark")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var lists atomic.Int32
 	s.setFault(func(_ int, _ http.ResponseWriter, r *http.Request) bool {
 		if r.Method == http.MethodGet && r.URL.Query().Has("uploads") && lists.Add(1) == 2 {
-			if _, err := b.Begin(t.Context()); err != nil { // the other process's
+			if _, err := b.Begin(t.Context(), "mark"); err != nil { // the other process's
 				t.Error(err)
 			}
 			if err := mine.Abort(t.Context()); err != nil {
@@ -247,7 +247,7 @@ func TestShareLate(t *testing.T) {
 		}
 		return false
 	})
-	u, err := b.Share(t.Context())
+	u, err := b.Share(t.Context(), "mark")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,11 +1,15 @@
 package s3
 
 import (
+	"bytes"
 	"context"
+	"crypto/md5"
+	"encoding/base64"
 	"encoding/xml"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/url"
@@ -122,6 +126,36 @@ func (b *Bucket) beginning(ctx context.Context, prefix string) (list []remote.Ob
 		list = append(list, object(o, name))
 	}
 	return list, ctx.Err()
+}
+
+// Stat describes the location's object. mark is what its upload began with, see Begin. The error wraps
+// fs.ErrNotExist if there is no object.
+func (b *Bucket) Stat(ctx context.Context) (o remote.Object, mark string, err error) {
+	err = b.do(ctx, b.String(), func(ctx context.Context) (int, error) {
+		info, err := b.api().StatObject(ctx, b.location.Host, b.key(""), minio.StatObjectOptions{})
+		o = object(info, "")
+		for k, v := range info.UserMetadata { // the case of keys is the store's
+			if strings.EqualFold(k, markKey) {
+				mark = v
+			}
+		}
+		return 0, err
+	})
+	return o, mark, err
+}
+
+// Put writes the location's object in one request. It appears when the store has all of data, and replaces an
+// object that is there.
+func (b *Bucket) Put(ctx context.Context, data []byte) error {
+	if len(data) > maxPartBytes {
+		return fmt.Errorf("%v: %d bytes are more than an object store takes in one request", b, len(data))
+	}
+	sum := md5.Sum(data)
+	return b.do(ctx, b.String(), func(ctx context.Context) (int, error) {
+		_, err := b.api().PutObject(ctx, b.location.Host, b.key(""), bytes.NewReader(data), int64(len(data)), base64.StdEncoding.EncodeToString(sum[:]), "",
+			minio.PutObjectOptions{ContentType: "application/octet-stream", DisableContentSha256: true})
+		return 0, err
+	})
 }
 
 // Remove removes the location's object. It is no error if there is none.
@@ -248,7 +282,7 @@ func (b *Bucket) explain(err error, h http.Header) error {
 	case e.Code == "NoSuchBucket":
 		return fmt.Errorf("there is no bucket %q at %s: check the name, and AWS_ENDPOINT_URL if the store is not Amazon's", b.location.Host, b.api().EndpointURL().Host)
 	case s == http.StatusNotFound:
-		return errors.New("there is no such object, and none below this prefix")
+		return errNoObject
 	case s == http.StatusForbidden || s == http.StatusUnauthorized:
 		if missing := b.keys.missing(); missing != "" {
 			return fmt.Errorf("the store refuses the request (%s), and %s", text, missing)
@@ -273,6 +307,16 @@ func (b *Bucket) sending(err error) error {
 	}
 	return err
 }
+
+// noObject is the error of an object that is not there.
+type noObject struct{}
+
+var errNoObject error = noObject{}
+
+func (noObject) Error() string { return "there is no such object, and none below this prefix" }
+
+// Is makes the error one of a file that does not exist.
+func (noObject) Is(target error) bool { return target == fs.ErrNotExist }
 
 // ErrUploadGone means that an upload was aborted or is complete.
 var ErrUploadGone = errors.New("the upload is gone: another job has aborted or completed it, perhaps one that writes the same object")

@@ -13,9 +13,8 @@
 // # Writing
 //
 // An object is uploaded in parts. PartSize chooses their size by the size of the object: S3 has at most
-// 10,000 parts of 5 MiB to 5 GiB each. A part is sent as soon as all of its bytes are written, the part
-// with the front of the file last. A Writer holds the parts that are not complete and a few that are
-// being sent; WriteAt waits while more are.
+// 10,000 parts of 5 MiB to 5 GiB each. Package pieces assembles them: a part is sent as soon as all of its
+// bytes are written, the part with the front of the file last.
 //
 // The object appears when its last part is there: until then the bucket holds what it held before. A
 // failure aborts the upload. The end of the process by any means leaves an unfinished upload behind,

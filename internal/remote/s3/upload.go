@@ -45,6 +45,7 @@ func PartSize(size int64) (int64, error) {
 type Upload struct {
 	bucket *Bucket
 	id     string
+	mark   string        // of the object, see Begin
 	age    time.Duration // by the store's clock, when it was listed; at most a second too large
 }
 
@@ -53,37 +54,48 @@ type Part struct {
 	Number int // from 1
 	Size   int64
 	ETag   string
+	// CRC32C and CRC64NVME are the bytes of the checksums that the store states in a list of parts, most
+	// significant byte first. "": it states none.
+	CRC32C, CRC64NVME string
 }
 
-// Begin begins an upload of the location's object.
-func (b *Bucket) Begin(ctx context.Context) (*Upload, error) {
-	u := &Upload{bucket: b}
+// markKey is the name of the metadata with an object's mark.
+const markKey = "gq-mark"
+
+// Begin begins an upload of the location's object. The object will have the mark in its metadata, by which
+// Complete recognizes it.
+func (b *Bucket) Begin(ctx context.Context, mark string) (*Upload, error) {
+	u := &Upload{bucket: b, mark: mark}
+	o := minio.PutObjectOptions{ContentType: "application/octet-stream"}
+	if mark != "" {
+		o.UserMetadata = map[string]string{markKey: mark}
+	}
 	err := b.do(ctx, b.String(), func(ctx context.Context) (n int, err error) {
-		u.id, err = b.api().NewMultipartUpload(ctx, b.location.Host, b.key(""), minio.PutObjectOptions{ContentType: "application/octet-stream"})
+		u.id, err = b.api().NewMultipartUpload(ctx, b.location.Host, b.key(""), o)
 		return 0, err
 	})
 	return u, err
 }
 
-// Join returns the upload of the location's object with an ID that Begin or Unfinished returned, perhaps in
-// another process.
-func (b *Bucket) Join(id string) *Upload { return &Upload{bucket: b, id: id} }
+// Join returns the upload of the location's object with an ID and a mark that another process has begun it
+// with.
+func (b *Bucket) Join(id, mark string) *Upload { return &Upload{bucket: b, id: id, mark: mark} }
 
 // shareWait is longer than the second to which stores round the beginning of an upload: after it the list of
 // uploads has all that may be as old as an own one.
 const shareWait = 2 * time.Second
 
 // Share returns the upload of the location's object that all processes share: the oldest unfinished one.
-// Without one, Share begins it. Processes that begin at the same time agree on one: each waits until the
+// Without one, Share begins it with the mark. Processes that begin at the same time agree on one: each waits until the
 // list has all uploads that may precede the first.
-func (b *Bucket) Share(ctx context.Context) (*Upload, error) {
+func (b *Bucket) Share(ctx context.Context, mark string) (*Upload, error) {
 	var own *Upload
 	last := "" // the ID of the upload that was waited for
 	for {
 		list, err := b.Unfinished(ctx)
 		switch {
 		case err == nil && len(list) == 0 && own == nil:
-			if own, err = b.Begin(ctx); err == nil {
+			if own, err = b.Begin(ctx, mark); err == nil {
 				last = own.id
 			}
 		case err == nil && len(list) == 0:
@@ -92,7 +104,7 @@ func (b *Bucket) Share(ctx context.Context) (*Upload, error) {
 			if own != nil && own.id != list[0].id {
 				err = own.Abort(ctx)
 			}
-			return list[0], err
+			return b.Join(list[0].id, mark), err
 		case err == nil:
 			last = list[0].id
 		}
@@ -105,23 +117,15 @@ func (b *Bucket) Share(ctx context.Context) (*Upload, error) {
 		}
 		if err != nil {
 			if own != nil {
-				err = errors.Join(err, own.Abort(context.WithoutCancel(ctx)))
+				err = errors.Join(err, own.abandon(ctx))
 			}
 			return nil, err
 		}
 	}
 }
 
-// Find returns the upload that Share returns, or nil if there is none. It begins none.
-func (b *Bucket) Find(ctx context.Context) (*Upload, error) {
-	list, err := b.Unfinished(ctx)
-	if err != nil || len(list) == 0 {
-		return nil, err
-	}
-	return list[0], nil
-}
-
-// Unfinished lists the uploads of the location's object that are not complete, the oldest first.
+// Unfinished lists the uploads of the location's object that are not complete, the oldest first: the one
+// that Share returns. They have no marks.
 func (b *Bucket) Unfinished(ctx context.Context) (list []*Upload, err error) {
 	var found []minio.ObjectMultipartInfo
 	now := time.Now()
@@ -193,7 +197,7 @@ func (u *Upload) Parts(ctx context.Context) (list []Part, err error) {
 				return 0, err
 			}
 			for _, p := range r.ObjectParts {
-				list = append(list, Part{p.PartNumber, p.Size, remote.NormalETag(p.ETag)})
+				list = append(list, Part{p.PartNumber, p.Size, remote.NormalETag(p.ETag), checksum(p.ChecksumCRC32C), checksum(p.ChecksumCRC64NVME)})
 			}
 			if !r.IsTruncated || r.NextPartNumberMarker <= marker {
 				return 0, nil
@@ -204,7 +208,18 @@ func (u *Upload) Parts(ctx context.Context) (list []Part, err error) {
 	return list, err
 }
 
-// Complete makes the object appear. parts are all parts, in order.
+// checksum decodes a checksum of a list of parts. A checksum of checksums, which ends in "-" and a number, is
+// left out.
+func checksum(s string) string {
+	b, err := base64.StdEncoding.DecodeString(s)
+	if err != nil {
+		return ""
+	}
+	return string(b)
+}
+
+// Complete makes the object appear. parts are all parts, in order. After an error Complete looks whether the
+// object is there: an answer may be lost after the store has completed the upload.
 func (u *Upload) Complete(ctx context.Context, parts []Part) error {
 	b := u.bucket
 	list := make([]minio.CompletePart, len(parts))
@@ -215,29 +230,41 @@ func (u *Upload) Complete(ctx context.Context, parts []Part) error {
 		_, err := b.api().CompleteMultipartUpload(ctx, b.location.Host, b.key(""), u.id, list, minio.PutObjectOptions{})
 		return 0, err
 	})
-	if errors.Is(err, ErrUploadGone) && u.completed(ctx, parts) {
-		return nil // an earlier attempt succeeded, but its answer was lost
+	if err != nil && u.completed(ctx, parts) {
+		return nil
 	}
 	return err
 }
 
-// completed reports whether the object is made of the parts, by the ETag that S3 computes of their ETags.
+// completed reports whether the upload is gone and the object is made of its parts: it has their size, and
+// the upload's mark. Without marks, in a store that keeps no metadata, it has the ETag that S3 computes of the
+// ETags of parts.
 func (u *Upload) completed(ctx context.Context, parts []Part) bool {
+	if _, err := u.Parts(ctx); !errors.Is(err, ErrUploadGone) {
+		return false
+	}
+	o, mark, err := u.bucket.Stat(ctx)
+	size := int64(0)
 	h := md5.New()
 	for _, p := range parts {
-		sum, err := hex.DecodeString(p.ETag)
-		if err != nil {
-			return false
-		}
+		size += p.Size
+		sum, _ := hex.DecodeString(p.ETag)
 		h.Write(sum)
 	}
-	b, etag := u.bucket, ""
-	err := b.do(ctx, b.String(), func(ctx context.Context) (int, error) {
-		o, err := b.api().StatObject(ctx, b.location.Host, b.key(""), minio.StatObjectOptions{})
-		etag = remote.NormalETag(o.ETag)
-		return 0, err
-	})
-	return err == nil && etag == fmt.Sprintf("%x-%d", h.Sum(nil), len(parts))
+	switch {
+	case err != nil || o.Size != size:
+		return false
+	case mark != "" && u.mark != "":
+		return mark == u.mark
+	}
+	return o.ETag == fmt.Sprintf("%x-%d", h.Sum(nil), len(parts))
+}
+
+// abandon aborts an upload even if ctx has ended.
+func (u *Upload) abandon(ctx context.Context) error {
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), abortTime)
+	defer stop()
+	return u.Abort(ctx)
 }
 
 // Abort removes the upload and its parts.
