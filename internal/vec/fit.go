@@ -35,8 +35,8 @@ type Fit struct {
 	MaxWeight float32
 	// Scale is the result of Search: the scale in units of Unit, or 0 if no start has a score.
 	Scale [FitLanes]float32
-	// Stored are the scales that Choose compares, in units of Unit, not 0. Choice is the index of the
-	// best one.
+	// Stored are the scales that Choose compares, in units of Unit, not 0 unless Unit is. Choice is the
+	// index of the best one.
 	Stored [FitChoices][FitLanes]float32
 	Choice [FitLanes]int32
 

@@ -45,3 +45,11 @@ func chooseGrids(f *Fit, c *GridChoice, count int) {
 		chooseGridsGeneric(f, c, count)
 	}
 }
+
+func nearScales(stored, scaled [][FitLanes]float32, n *Near, distances []uint32, least, most uint32) {
+	if !assembled() {
+		nearScalesGeneric(stored, scaled, n, distances, least, most)
+		return
+	}
+	nearScalesBlock(&stored[0][0], &scaled[0][0], &n.From[0], &distances[0], len(distances), least, most)
+}

@@ -33,3 +33,7 @@ func chooseGrids(f *Fit, c *GridChoice, count int) {
 	}
 	chooseGridsBlock(&c.Choice[0], &c.Values[0], &f.data[0], f.width, count, 16-f.bits, f.power)
 }
+
+func nearScales(stored, scaled [][FitLanes]float32, n *Near, distances []uint32, least, most uint32) {
+	nearScalesGeneric(stored, scaled, n, distances, least, most)
+}

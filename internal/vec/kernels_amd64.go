@@ -136,6 +136,11 @@ func searchGridsWide(lanes *float32, list *float32, data *int16, n int, fours in
 //go:noescape
 func chooseGridsWide(choice *int32, lanes *float32, data *int16, n int, count int, shift int, power float32)
 
+// nearScalesBlock is nearScalesGeneric with AVX2 for count distances, count positive. near is a Near.
+//
+//go:noescape
+func nearScalesBlock(stored *float32, scaled *float32, near *uint32, distances *uint32, count int, least uint32, most uint32)
+
 // decodeNibblesBlock is decodeNibblesGeneric with AVX2 and F16C for a positive number of blocks.
 //
 //go:noescape

@@ -3076,6 +3076,50 @@ values:
 	VZEROUPPER
 	RET
 
+// func nearScalesBlock(stored *float32, scaled *float32, near *uint32, distances *uint32, count int, least uint32, most uint32)
+// Requires: AVX, AVX2
+TEXT ·nearScalesBlock(SB), NOSPLIT, $0-48
+	MOVQ         near+16(FP), AX
+	XORQ         CX, CX
+	VPCMPEQD     Y0, Y0, Y0
+	VPSRLD       $0x01, Y0, Y0
+	VBROADCASTSS least+40(FP), Y1
+	VBROADCASTSS most+44(FP), Y2
+
+half:
+	MOVQ    stored+0(FP), DX
+	MOVQ    scaled+8(FP), BX
+	MOVQ    distances+24(FP), SI
+	MOVQ    count+32(FP), DI
+	VMOVDQU (AX)(CX*1), Y3
+	VMOVUPS 64(AX)(CX*1), Y4
+	VMOVUPS 128(AX)(CX*1), Y5
+	VMULPS  Y5, Y4, Y6
+	VMOVUPS Y4, (DX)(CX*1)
+	VMOVUPS Y6, (BX)(CX*1)
+
+distances:
+	ADDQ         $0x40, DX
+	ADDQ         $0x40, BX
+	VPBROADCASTD (SI), Y7
+	VPADDD       Y3, Y7, Y7
+	VPAND        Y0, Y7, Y6
+	VPCMPGTD     Y6, Y1, Y8
+	VPCMPGTD     Y2, Y6, Y6
+	VPOR         Y8, Y6, Y6
+	VBLENDVPS    Y6, Y4, Y7, Y7
+	VMULPS       Y5, Y7, Y6
+	VMOVUPS      Y7, (DX)(CX*1)
+	VMOVUPS      Y6, (BX)(CX*1)
+	ADDQ         $0x04, SI
+	DECQ         DI
+	JNE          distances
+	ADDQ         $0x20, CX
+	CMPQ         CX, $0x40
+	JNE          half
+	VZEROUPPER
+	RET
+
 // func decodeNibblesBlock(dst *float32, src *byte, blocks int)
 // Requires: AVX, AVX2, F16C
 TEXT ·decodeNibblesBlock(SB), NOSPLIT, $0-24

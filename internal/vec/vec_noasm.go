@@ -55,3 +55,7 @@ func fitTotals(f *Fit, c *GridChoice) { fitTotalsGeneric(f, c) }
 func searchGrids(f *Fit, s *GridSearch, list []GridStart) { searchGridsGeneric(f, s, list) }
 
 func chooseGrids(f *Fit, c *GridChoice, count int) { chooseGridsGeneric(f, c, count) }
+
+func nearScales(stored, scaled [][FitLanes]float32, n *Near, distances []uint32, least, most uint32) {
+	nearScalesGeneric(stored, scaled, n, distances, least, most)
+}

@@ -113,9 +113,9 @@ func NewRowQuantizer(s Scheme, k int) (*RowQuantizer, error) {
 		r.search = newSearcher(s, r.group)
 		switch {
 		case s.searchesGrids(r.group):
-			r.grids = newGridSearch(s, r.group, n)
+			r.grids = newGridSearch(s, r.group, n, r.search.ulp)
 		case s.searchesFits(r.group):
-			r.fits = newFitSearch(s, r.group, n)
+			r.fits = newFitSearch(s, r.group, n, r.search.ulp)
 		}
 		if s.Fractions {
 			r.fractions = newFractionSearch(s, r.group)

@@ -16,20 +16,28 @@ type fitSearch struct {
 	vec.Fit
 	positive bool
 	heaviest []float32 // weight of each group
+	near     vec.Near
+	// distances are the first neighbours, as bits of a float32.
+	distances [vec.FitChoices - 1]uint32
 	// largest are 2^15/Unit.
 	largest [vec.FitLanes]float32
 	// stored are the scales of Fit.Stored, in units of weights.
 	stored [vec.FitChoices][vec.FitLanes]float32
 }
 
-func newFitSearch(s Scheme, group, groups int) *fitSearch {
+// newFitSearch: ulp is as searcher.ulp.
+func newFitSearch(s Scheme, group, groups int, ulp uint32) *fitSearch {
 	var starts [vec.FitStarts]float32
 	scaleStarts(starts[:], s, group)
 	least, most := s.CodeRange()
-	return &fitSearch{
+	f := &fitSearch{
 		Fit: *vec.NewFit(group, &starts, least, most), positive: s.Positive(),
 		heaviest: make([]float32, groups),
 	}
+	for i := range f.distances {
+		f.distances[i] = neighbours[i] * ulp
+	}
+	return f
 }
 
 // fitScales replaces the scales of a row if others have a smaller weighted error.
@@ -79,52 +87,38 @@ func (r *RowQuantizer) fitUnits(first, count int) {
 // fitChoices sets the scales to choose from for the present scales: these, and three others that can be
 // stored.
 func (r *RowQuantizer) fitChoices(scales []float32) {
-	f, ulp := r.fits, r.search.ulp
-	least, most := math.Float32bits(r.smallest), math.Float32bits(r.scheme.ScaleDtype.Max())
-	uneven := uint32(0) // numbers of the dtype below it are not ulp apart
-	if r.scheme.ScaleDtype == packing.ScaleF16 {
-		uneven = f16Even
+	f := r.fits
+	copy(f.near.Present[:], scales)
+	for i, s := range f.Scale {
+		f.near.Unit[i] = f.Unit[i] * 0x1p-15
+		found := float32(s * f.largest[i])
+		f.near.From[i] = r.storedBits(found)
+		if found == 0 {
+			f.near.From[i] = noScale
+		}
 	}
-	for i, was := range scales {
-		unit, largest := f.Unit[i]*0x1p-15, f.largest[i]
-		if largest == 0 || f.Scale[i] == 0 { // nothing to choose
-			for c := range f.Stored {
-				f.stored[c][i], f.Stored[c][i] = was, 1
-			}
+	least, most := math.Float32bits(r.smallest), math.Float32bits(r.scheme.ScaleDtype.Max())
+	vec.NearScales(f.stored[:], f.Stored[:], &f.near, f.distances[:], least, most)
+	if r.scheme.ScaleDtype != packing.ScaleF16 {
+		return
+	}
+	for i, found := range f.near.From {
+		if found&^(1<<31) >= f16Even { // numbers of the dtype are ulp apart
 			continue
 		}
-		found := r.storedBits(float32(f.Scale[i] * largest))
-		next, before := found+ulp, found-ulp
-		if found&^(1<<31) < uneven {
-			next, before = r.neighbour(found, neighbours[1]), r.neighbour(found, neighbours[2])
-		}
-		present := math.Float32bits(was)
-		if !storable(next, least, most) {
-			next = present
-		}
-		if !storable(before, least, most) {
-			before = present
-		}
-		if !storable(found, least, most) {
-			found = present
-		}
-		f.offer(0, i, present, unit)
-		f.offer(1, i, found, unit)
-		f.offer(2, i, next, unit)
-		f.offer(3, i, before, unit)
-	}
-	for i := len(scales); i < vec.FitLanes; i++ {
-		for c := range f.Stored {
-			f.Stored[c][i] = 1
+		for c, n := range neighbours[:len(f.distances)] {
+			if bits := r.neighbour(found, n); storable(bits, least, most) {
+				v := math.Float32frombits(bits)
+				f.stored[1+c][i], f.Stored[1+c][i] = v, float32(v*f.near.Unit[i])
+			} else {
+				f.stored[1+c][i], f.Stored[1+c][i] = f.stored[0][i], f.Stored[0][i]
+			}
 		}
 	}
 }
 
-// offer sets scale c of group i to choose from.
-func (f *fitSearch) offer(c, i int, bits uint32, unit float32) {
-	v := math.Float32frombits(bits)
-	f.stored[c][i], f.Stored[c][i] = v, float32(v*unit)
-}
+// noScale are the bits of a NaN. Its neighbours are no numbers either.
+const noScale = 0x7fc00000
 
 // storable reports whether the magnitude of a scale's bits is within least .. most. NaN and infinities are not.
 func storable(bits, least, most uint32) bool { return bits&^(1<<31)-least <= most-least }

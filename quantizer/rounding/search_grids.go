@@ -28,6 +28,8 @@ type gridSearch struct {
 	// scale, zero and mean are the result of steps 1 and 2, see estimates.
 	scale, zero, mean [vec.FitLanes]float32
 	fixed             float32 // zero point that is not stored
+	near              vec.Near
+	distances         []uint32 // of the scales of stored, as bits of a float32
 	// scales and zeros are the grids of choice, in units of weights and as stored.
 	scales [vec.GridChoices][vec.FitLanes]float32
 	zeros  [vec.GridChoices][vec.FitLanes]int8
@@ -40,7 +42,8 @@ type storedGrid struct {
 	zero  float32
 }
 
-func newGridSearch(s Scheme, group, groups int) *gridSearch {
+// newGridSearch: ulp is as searcher.ulp.
+func newGridSearch(s Scheme, group, groups int, ulp uint32) *gridSearch {
 	f := &gridSearch{
 		Fit: vec.NewGridFit(group, s.Bits), heaviest: make([]float32, groups),
 	}
@@ -64,6 +67,9 @@ func newGridSearch(s Scheme, group, groups int) *gridSearch {
 		f.stored = nearGrids
 	case s.Bits > 6:
 		f.stored = nearGrids[:7]
+	}
+	for _, g := range f.stored {
+		f.distances = append(f.distances, g.scale*ulp)
 	}
 	return f
 }
@@ -352,7 +358,11 @@ func (r *RowQuantizer) chooseGrids(scales []float32, zeros []int8, inv []float32
 	for rest := f.stored; len(rest) > 0; {
 		n := min(len(rest), vec.GridChoices-1)
 		count := (n + 4) &^ 3
-		r.setChoices(scales, zeros, rest[:n], count)
+		if zeros == nil && n+1 == count && r.scheme.ScaleDtype != packing.ScaleF16 {
+			r.setScales(scales, f.distances[len(f.stored)-len(rest):][:n])
+		} else {
+			r.setChoices(scales, zeros, rest[:n], count)
+		}
 		rest = rest[n:]
 		f.ChooseGrids(&f.choice, count)
 		for i := range scales {
@@ -362,6 +372,26 @@ func (r *RowQuantizer) chooseGrids(scales []float32, zeros []int8, inv []float32
 					zeros[i] = f.zeros[c][i]
 				}
 			}
+		}
+	}
+}
+
+// setScales is setChoices without zero points, for dtypes whose numbers are ulp apart.
+func (r *RowQuantizer) setScales(scales []float32, distances []uint32) {
+	f := r.grids
+	copy(f.near.Present[:], scales)
+	for i, s := range f.scale {
+		f.near.Unit[i], f.near.From[i] = f.Unit[i]*0x1p-15, r.storedBits(s)
+		if !f.found[i] {
+			f.near.Present[i], f.near.Unit[i], f.near.From[i] = 1, 1, noScale
+		}
+	}
+	count := 1 + len(distances)
+	least, most := math.Float32bits(r.smallest), math.Float32bits(r.scheme.ScaleDtype.Max())
+	vec.NearScales(f.scales[:count], f.choice.Scale[:count], &f.near, distances, least, most)
+	for c := range count {
+		for i := range f.choice.Zero[c] {
+			f.choice.Zero[c][i] = f.fixed
 		}
 	}
 }

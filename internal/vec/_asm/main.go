@@ -37,6 +37,7 @@ func main() {
 	gridErrors()
 	fits()
 	grids()
+	nearScales()
 	decodeNibbles()
 	decodeBytes()
 	Generate()
