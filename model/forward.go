@@ -156,6 +156,7 @@ func OpenGQF(f *gqf.File, o Options) (*Model, error) {
 	if err != nil {
 		return nil, fmt.Errorf("config.json: %w", err)
 	}
+	f.AdviseHugePages()
 	s := &gqfSource{file: f, activations: o.Activations, floats: o.floats()}
 	if o.ForCPU {
 		features, err := cpu.UpTo(o.CPU)

@@ -126,6 +126,7 @@ func (f *File) Verify(ctx context.Context, o VerifyOptions) (*VerifyReport, erro
 	}
 	if f.m != nil {
 		f.m.AdviseSequential(int64(f.h.dataOff), int64(f.h.dataLen))
+		f.AdviseHugePages()
 	}
 	if err := f.parallel(ctx, threads, r.Blocks, v.block); err != nil {
 		return nil, err

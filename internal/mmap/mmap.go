@@ -100,6 +100,14 @@ func (f *File) AdviseWillNeed(off, n int64) {
 	}
 }
 
+// AdviseHugePages asks the system to read the n bytes at off from disk in huge pages, as far as they
+// are not in memory yet. It is a hint like AdviseSequential, which only Linux follows.
+func (f *File) AdviseHugePages(off, n int64) {
+	if b := f.pages(off, n); b != nil {
+		adviseHugePages(b)
+	}
+}
+
 // pages returns the mapped bytes off .. off+n, cut to the file and extended downwards to the start
 // of a page, as madvise requires; nil if there are none.
 func (f *File) pages(off, n int64) []byte {

@@ -52,6 +52,7 @@ func TestOpen(t *testing.T) {
 		}
 		f.AdviseSequential(0, f.Size())
 		f.AdviseWillNeed(int64(n/2), 1<<62)
+		f.AdviseHugePages(0, f.Size())
 		f.AdviseWillNeed(-1, 5)
 		f.AdviseWillNeed(int64(n), 5)
 		if err := f.Close(); err != nil {

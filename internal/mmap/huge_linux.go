@@ -1,0 +1,5 @@
+package mmap
+
+import "golang.org/x/sys/unix"
+
+func adviseHugePages(b []byte) { _ = unix.Madvise(b, unix.MADV_HUGEPAGE) }
